@@ -55,14 +55,16 @@ func violation(path, format string, args ...any) error {
 
 // parseEntry checks an entry of a request. Its error says which field is wrong.
 func parseEntry(obj protocol.Object, maxBytes int) (*incoming, error) {
-	in := &incoming{entry: entry{Tier: protocol.TierEpisodic, Weight: 1}, given: make(map[string]bool, obj.Len())}
+	in := &incoming{given: make(map[string]bool, obj.Len())}
 	if err := json.Unmarshal(obj.Raw(), in); err != nil {
 		return nil, wrongType(err)
 	}
 	for name, value := range obj.All() {
 		in.given[string(name)] = value.Kind() != 'n' || string(name) == "content"
 		// one that is overlooked would let the entry be stored where it should not be
-		if hint := schema.DidYouMean(string(name), []string{"if_version", "merge", "dedupe"}); hint != "" && !slices.Contains([]string{"if_version", "merge", "dedupe"}, string(name)) {
+		// (version is what answers have, of entries that are changed and stored again)
+		hint := schema.DidYouMean(string(name), conditional())
+		if hint != "" && string(name) != "version" && !slices.Contains(conditional(), string(name)) {
 			return nil, fmt.Errorf("there is no field %.64q; %s", name, hint)
 		}
 	}
@@ -74,8 +76,26 @@ func parseEntry(obj protocol.Object, maxBytes int) (*incoming, error) {
 	case !in.given["content"]:
 		in.Content = nil
 	}
+	if !in.given["tier"] {
+		in.Tier = protocol.TierEpisodic
+	}
+	if !in.given["score"] {
+		in.Weight = 1
+	}
 	in.sent = in.entry
 	return in, in.check(maxBytes)
+}
+
+// conditional lists the fields of an entry that say whether, or how, it is stored.
+func conditional() []string { return []string{"if_version", "merge", "dedupe"} }
+
+// inNamespace refuses what names another namespace than the memory's.
+func inNamespace(n name, of protocol.Object) error {
+	v, _ := of.Get("namespace")
+	if text, is := v.Str(); is && text != n.namespace {
+		return violation("/namespace", "is %.64q, and the memory_id stands for %.64q; memory/init/req gives that of another namespace", text, n.namespace)
+	}
+	return nil
 }
 
 // wrongType names the field that did not decode.

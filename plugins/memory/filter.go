@@ -42,6 +42,9 @@ func parseFilter(filter protocol.Object) (all []condition, err error) {
 		if err != nil {
 			return nil, violation(at, "%v", err)
 		}
+		if slices.Contains([]string{"$and", "$or", "$not", "$nor"}, path[0]) {
+			return nil, violation(at, "%.64q is no field; all conditions of a filter must hold, and there are no others", name)
+		}
 		if value.Kind() != '{' {
 			all, err = appendCondition(all, at, path, "eq", value)
 			if err != nil {

@@ -119,7 +119,7 @@ func (p *Plugin) Info() host.PluginInfo {
 func (p *Plugin) Routes() []host.Route {
 	return []host.Route{
 		host.Handle(protocol.TypeMemoryInitReq, p.init).Changes(),
-		host.Handle(protocol.TypeMemoryStoreReq, p.store).Changes(),
+		host.Handle(protocol.TypeMemoryStoreReq, p.store).Changes().Wrap(p.inPlace),
 		host.Handle(protocol.TypeMemoryRetrieveReq, p.retrieve).Reads().Wrap(p.knowing(
 			"query", "limit", "min_score", "offset", "cursor", "refresh_ttl", "history", "list_namespaces", "max_depth")),
 		host.Handle(protocol.TypeMemoryForgetReq, p.forget).Changes().Wrap(p.knowing("all", "confirm")),
@@ -144,6 +144,24 @@ func (p *Plugin) knowing(fields ...string) func(context.Context, protocol.Object
 		}
 		return next()
 	}
+}
+
+// inPlace lets a request to store entries through if it has nothing beside them that would be
+// overlooked: a field of an entry that says whether it is stored, or a namespace that is not the memory's.
+func (p *Plugin) inPlace(ctx context.Context, obj protocol.Object, next func() (any, error)) (any, error) {
+	for _, field := range conditional() {
+		if v, there := obj.Get(field); there && v.Kind() != 'n' {
+			return nil, violation("/"+field, "stands in each of the entries, not beside them")
+		}
+	}
+	id, _ := obj.Get("memory_id")
+	text, _ := id.Str()
+	if n, err := p.find(ctx, text); err == nil {
+		if err := inNamespace(n, obj); err != nil {
+			return nil, err
+		}
+	}
+	return next()
 }
 
 // Close implements host.Plugin. The shared store is not the plugin's to close.

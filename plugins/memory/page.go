@@ -30,6 +30,8 @@ type listed struct {
 func (p *Plugin) list(ctx context.Context, w *want) (*protocol.MemoryRetrieveResponse, error) {
 	resp := &protocol.MemoryRetrieveResponse{}
 	var durable, working listed
+	var all, rest, page []ref
+	found := make(map[ref]*row)
 	err := p.each(ctx, w, func(tx *store.Tx, _ *repository, isWorking bool, spaces []space) (err error) {
 		here, below := &durable, w.Durable
 		if isWorking {
@@ -39,19 +41,24 @@ func (p *Plugin) list(ctx context.Context, w *want) (*protocol.MemoryRetrieveRes
 		if here.idList, err = w.ids(tx, spaces, below, w.end(), true); err != nil {
 			return err
 		}
-		here.refs, err = refsOf(tx, here.ids, isWorking)
-		return err
+		if here.refs, err = refsOf(tx, here.ids, isWorking); err != nil || isWorking {
+			return err
+		}
+		all = merge(durable, working)
+		rest, page = w.page(all)
+		return load(tx, w, page, false, found) // in the same view: one that is stored again meanwhile has another id
 	})
 	if err != nil {
 		return nil, err
+	}
+	if all == nil {
+		all = merge(durable, working)
+		rest, page = w.page(all)
 	}
 	resp.Total = durable.total + working.total
 	if len(w.filter) > 0 {
 		resp.Total += w.Given
 	}
-	all := merge(durable, working)
-	rest := all[min(w.offset, len(all)):]
-	page := rest[:fitting(rest, w.limit, func(r ref) int { return r.bytes })]
 	next := *w.cursor
 	next.Given += w.offset + len(page)
 	for _, r := range all[:min(w.offset, len(all))+len(page)] {
@@ -68,9 +75,20 @@ func (p *Plugin) list(ctx context.Context, w *want) (*protocol.MemoryRetrieveRes
 			next.Durable, more = durable.end, true
 		}
 	}
-	hits, err := p.load(ctx, w, page)
-	if err != nil {
-		return nil, err
+	if len(working.refs) > 0 { // which is the session's alone
+		s, err := p.repositoryOf(ctx, protocol.TierWorking, false)
+		if err == nil && s != nil {
+			err = s.store.Read(ctx, func(tx *store.Tx) error { return load(tx, w, page, true, found) })
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	var hits []hit
+	for _, r := range page {
+		if row := found[r]; row != nil {
+			hits = append(hits, hit{row: row, score: row.Weight})
+		}
 	}
 	return resp, p.finish(ctx, w, resp, hits, more && w.limit > 0, len(page) < min(len(rest), w.limit), &next)
 }
@@ -115,40 +133,28 @@ func fitting[T any](all []T, limit int, size func(T) int) (n int) {
 	return n
 }
 
-// load reads entries. Those that are gone by now are left out.
-func (p *Plugin) load(ctx context.Context, w *want, page []ref) ([]hit, error) {
-	found := make(map[ref]*row, len(page))
-	for _, working := range []bool{false, true} {
-		ids := make(map[int64]ref)
-		for _, r := range page {
-			if r.working == working {
-				ids[r.id] = r
-			}
-		}
-		if len(ids) == 0 {
-			continue
-		}
-		s, err := p.repositoryOf(ctx, tierOf(working), false)
-		if err != nil || s == nil {
-			return nil, err
-		}
-		if err := s.store.Read(ctx, func(tx *store.Tx) error {
-			all, err := rows(tx, w.now, "WHERE e.id IN (SELECT value FROM json_each(?))", listOf(slices.Collect(maps.Keys(ids))))
-			for _, r := range all {
-				found[ids[r.id]] = r
-			}
-			return err
-		}); err != nil {
-			return nil, err
-		}
-	}
-	var hits []hit
+// page returns what comes after the offset, and how much of it an answer has room for.
+func (w *want) page(all []ref) (rest, page []ref) {
+	rest = all[min(w.offset, len(all)):]
+	return rest, rest[:fitting(rest, w.limit, func(r ref) int { return r.bytes })]
+}
+
+// load reads the entries of a page that one repository has.
+func load(tx *store.Tx, w *want, page []ref, working bool, found map[ref]*row) error {
+	ids := make(map[int64]ref)
 	for _, r := range page {
-		if row := found[r]; row != nil {
-			hits = append(hits, hit{row: row, score: row.Weight})
+		if r.working == working {
+			ids[r.id] = r
 		}
 	}
-	return hits, nil
+	if len(ids) == 0 {
+		return nil
+	}
+	all, err := rows(tx, w.now, "WHERE e.id IN (SELECT value FROM json_each(?))", listOf(slices.Collect(maps.Keys(ids))))
+	for _, r := range all {
+		found[ids[r.id]] = r
+	}
+	return err
 }
 
 // tierOf is a tier of the repository of the working tier, or of the shared one.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -85,6 +87,9 @@ func TestRefusedRequests(t *testing.T) {
 		{protocol.TypeMemoryRetrieveReq, `{"history":true}`, "/history", "1 to 20 keys"},
 		{protocol.TypeMemoryRetrieveReq, `{"list_namespaces":true,"tags":["x"]}`, "/list_namespaces", "alone"},
 		{protocol.TypeMemoryRetrieveReq, `{"max_depth":1}`, "/max_depth", "list_namespaces"},
+		{protocol.TypeMemoryForgetReq, `{"filter":{"$or":[{"v":1},{"v":2}]}}`, "/filter/$or", "all conditions"},
+		{protocol.TypeMemoryStoreReq, `{"if_version":7,"entries":[{"key":{"n":0},"content":1}]}`, "/if_version", "in each of the entries"},
+		{protocol.TypeMemoryStoreReq, `{"namespace":"x","entries":[{"key":{"n":0},"content":1}]}`, "/namespace", `"default"`},
 		{protocol.TypeMemoryForgetReq, `{"all":true}`, "/confirm", "should be true"},
 		{protocol.TypeMemoryForgetReq, `{"confirm":true}`, "/confirm", "all: true"},
 		{protocol.TypeMemoryForgetReq, `{"all":true,"confirm":true,"tags":["x"]}`, "/all", "does not go with"},
@@ -97,8 +102,8 @@ func TestRefusedRequests(t *testing.T) {
 	if n := a.forget(`{"filter":{}}`); n != 0 {
 		t.Errorf("an empty filter deleted %d", n)
 	}
-	for _, typo := range []string{"ifversion", "if_verison", "marge", "dedup"} {
-		if resp := a.store(`{"key":{"n":0},"content":1,"` + typo + `":1}`); len(resp.Stored) > 0 {
+	for _, typo := range []string{"ifversion", "if_verison", "marge", "dedup", "namespace"} {
+		if resp := a.store(`{"key":{"n":0},"content":1,"` + typo + `":"1"}`); len(resp.Stored) > 0 {
 			t.Errorf("%s was overlooked", typo)
 		}
 	}
@@ -130,7 +135,7 @@ func TestVersions(t *testing.T) {
 		if resp := store(`"merge":true,"score":7`); len(resp.Errors) != 1 {
 			t.Errorf("%s: a bad score was merged: %+v", tier, resp)
 		}
-		store(`"content":4`)
+		store(`"content":4,"version":2,"namespace":"default","score":null`) // as an answer has it
 		store(`"content":5`)
 		var got []string
 		for _, e := range a.retrieve(past).Entries {
@@ -151,6 +156,29 @@ func TestVersions(t *testing.T) {
 			t.Errorf("%s: nothing was merged with nothing: %+v", tier, resp)
 		}
 	}
+}
+
+// TestReadsWhileStored: a reader finds an entry at any moment at which another host stores it again.
+func TestReadsWhileStored(t *testing.T) {
+	path := filepath.Join(t.TempDir(), store.FileName)
+	writer := newAgent(t, openFile(t, path), "ann", DefaultOptions(), newClock())
+	reader := newAgent(t, openFile(t, path), "ann", DefaultOptions(), newClock())
+	writer.contents(`0`)
+	var writing sync.WaitGroup
+	var done atomic.Bool
+	writing.Go(func() {
+		defer done.Store(true)
+		for range 300 {
+			writer.contents(`0`)
+		}
+	})
+	for !done.Load() {
+		if resp := reader.retrieve(`{"keys":[{"n":0}]}`); len(resp.Entries) != 1 || resp.Total != 1 {
+			t.Errorf("an entry that is stored again is missing: %+v", resp)
+			break
+		}
+	}
+	writing.Wait()
 }
 
 func TestDedupe(t *testing.T) {

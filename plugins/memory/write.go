@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,6 +59,7 @@ func (p *Plugin) store(ctx context.Context, req *protocol.MemoryStoreRequest, _ 
 	b := &batch{entries: make([]*incoming, count), refused: make([]error, count), versions: make([]int, count)}
 	for i, obj := range req.Entries {
 		b.entries[i], b.refused[i] = parseEntry(obj, p.opts.MaxEntryBytes)
+		b.refused[i] = cmp.Or(b.refused[i], inNamespace(n, obj))
 	}
 	if err := p.mergeAhead(ctx, n, b); err != nil {
 		return nil, storeTrouble(err)
