@@ -38,7 +38,7 @@ func (c checkCmd) Run(cmd *commands, sys *System) error {
 	if err != nil {
 		return err
 	}
-	made, err := plugins.New(cfg, plugins.Deps{})
+	made, err := plugins.New(cfg, plugins.Deps{Log: warnings(sys.warn)})
 	if err != nil {
 		return fail(exitConfig, err)
 	}

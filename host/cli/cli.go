@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
+	"github.com/rs/zerolog"
 
 	"a2e/host/bench"
 	"a2e/host/config"
@@ -302,6 +303,11 @@ func interruptible() (context.Context, context.CancelFunc) {
 
 // warn tells the person at stderr of a warning.
 func (s *System) warn(text string) { say(s.Err, "warning: %s", text) }
+
+// warnings returns a log whose warnings go to warn, by their texts alone.
+func warnings(warn func(string)) zerolog.Logger {
+	return zerolog.New(io.Discard).Level(zerolog.WarnLevel).Hook(zerolog.HookFunc(func(_ *zerolog.Event, _ zerolog.Level, text string) { warn(text) }))
+}
 
 // say writes one line to the person at stderr.
 func say(w io.Writer, format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }

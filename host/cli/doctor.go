@@ -167,10 +167,11 @@ func diagnose(ctx context.Context, cmd *commands, sys *System) *diagnosis {
 func (d *diagnosis) checkConfig(cmd *commands, sys *System) *config.Config {
 	c := &d.Config
 	c.Problems, c.Warnings, c.Off = []string{}, []string{}, []string{}
-	cfg, err := cmd.load(sys, func(w string) { c.Warnings = append(c.Warnings, w) })
+	warn := func(w string) { c.Warnings = append(c.Warnings, w) }
+	cfg, err := cmd.load(sys, warn)
 	if err == nil {
 		c.File, c.Off, c.offNote = cfg.File, append(c.Off, cfg.Off...), cfg.OffNote()
-		made, problem := plugins.New(cfg, plugins.Deps{})
+		made, problem := plugins.New(cfg, plugins.Deps{Log: warnings(warn)})
 		for _, plugin := range made {
 			if p, ok := asMCP(plugin); ok {
 				for _, one := range p.Installations() {

@@ -172,17 +172,23 @@ func (m *move) take(ctx context.Context, began time.Time, autoreset string) time
 	return end
 }
 
-// succeed begins an episode in place of one that has ended: with its options, and a seed that
-// follows from its own. last is what is shown as the end of the old one, nil = nothing.
+// succeed begins an episode in place of one that has ended, which is closed first, as there may
+// be no room for both: with its options, and a seed that follows from its own. last is what is
+// shown as the end of the old one, nil = nothing.
 func (m *move) succeed(ctx context.Context, last *observation) {
-	p, old := m.plugin, m.episode
-	next := chance(old.seed)
-	obs, err := p.begin(ctx, int64(next.next()%maxSeed), old.options)
-	if err != nil {
+	obs, err := m.replace(ctx)
+	if err != nil && last != nil { // the step was taken: its reward is not lost
+		m.seen.meta = maps.Clone(m.seen.meta)
+		if m.seen.meta == nil {
+			m.seen.meta = make(map[string]any)
+		}
+		m.seen.meta["autoreset"], m.seen.meta["autoreset_error"] = false, err.Error()
+		return
+	} else if err != nil {
 		m.err = err
 		return
 	}
-	obs.meta["autoreset"], obs.meta["ended_episode_id"] = true, old.id
+	obs.meta["autoreset"], obs.meta["ended_episode_id"] = true, m.episode.id
 	if last != nil {
 		var final []byte
 		if final, m.err = last.append(nil); m.err != nil {
@@ -192,12 +198,26 @@ func (m *move) succeed(ctx context.Context, last *observation) {
 		obs.reward, obs.done, obs.truncated = last.reward, last.done, last.truncated
 	}
 	m.shown = &obs
-	if m.record = nil; !p.takeOut(old) {
-		return
+}
+
+// replace closes the episode, whose place nobody else gets, and begins another.
+func (m *move) replace(ctx context.Context) (obs observation, err error) {
+	if ctx.Err() != nil {
+		return obs, context.Cause(ctx)
 	}
-	if err := p.endForGood(ctx, old); err != nil {
-		p.Log.Warn().Err(err).Str("plugin", p.name).Str("episode", old.id).Msg("the episode did not close cleanly")
+	p, old := m.plugin, m.episode
+	p.mu.Lock()
+	p.opening++
+	p.mu.Unlock()
+	defer p.leavePlace()
+	m.record = nil
+	if p.takeOut(old) {
+		if err := p.endForGood(ctx, old); err != nil {
+			p.Log.Warn().Err(err).Str("plugin", p.name).Str("episode", old.id).Msg("the episode did not close cleanly")
+		}
 	}
+	next := chance(old.seed)
+	return p.begin(ctx, int64(next.next()%maxSeed), old.options)
 }
 
 // takeBeside takes steps that may last, those of different episodes side by side.

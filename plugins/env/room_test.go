@@ -25,6 +25,7 @@ type room struct {
 	plugin *Plugin
 	gate   chan struct{} // ends a wait
 	deny   bool          // no episode begins
+	places int           // episodes at once; 0 = any number
 
 	mu       sync.Mutex // guards the fields below
 	worlds   map[string]*roomWorld
@@ -69,7 +70,10 @@ func (r *room) Space() Space {
 }
 
 func (r *room) Reset(_ context.Context, reset Reset) (World, error) {
-	if r.deny {
+	r.mu.Lock()
+	full := r.places > 0 && len(r.worlds)-len(r.closed) >= r.places
+	r.mu.Unlock()
+	if r.deny || full {
 		return nil, protocol.Errorf(protocol.CodeResetDenied, "the room is closed")
 	}
 	return r.add(reset, nil), nil

@@ -403,7 +403,9 @@ func TestAutoreset(t *testing.T) {
 				plugin := pluginOf(t, Options{}, host.Env{Store: storeAt(t, t.TempDir())})
 				act, most := `{"type":"inc"}`, 5
 				if name == "room" {
-					plugin, act, most = newRoom(t, Options{MaxSteps: 2}, host.Env{}).plugin, `{"type":"say","text":"a"}`, 2
+					r := newRoom(t, Options{MaxSteps: 2, MaxEpisodes: 2}, host.Env{})
+					r.places = 2
+					plugin, act, most = r.plugin, `{"type":"say","text":"a"}`, 2
 				}
 				testAutoreset(t, newStage(t, plugin), name, mode, act, most)
 			})
@@ -450,6 +452,21 @@ func testAutoreset(t *testing.T, s *stage, name, mode, act string, most int) {
 	twice := fmt.Sprintf(`{"episode_ids":[%[1]q,%[1]q],"actions":[%[2]s,%[2]s],"autoreset":"next_step"}`, ids[0], act)
 	s.Refused(protocol.TypeEnvBatchStepReq, twice, protocol.CodeSchemaViolation, "/episode_ids/1")
 	s.Refused(protocol.TypeEnvBatchStepReq, `{"episode_ids":[],"actions":[],"autoreset":"always"}`, protocol.CodeSchemaViolation, "/autoreset")
+}
+
+// The reward of a last step is not lost where no other episode begins.
+func TestAutoresetThatIsDenied(t *testing.T) {
+	r := newRoom(t, Options{MaxSteps: 1}, host.Env{})
+	s := newStage(t, r.plugin)
+	batch := fmt.Sprintf(`{"episode_ids":[%q],"actions":[{"type":"say"}],"autoreset":"same_step"}`, s.begin("room"))
+	r.deny = true
+	var resp protocol.EnvBatchStepResponse
+	m := s.Call(protocol.TypeEnvBatchStepReq, batch)
+	m.Decode(t, &resp)
+	if len(resp.Results) != 1 || *resp.Results[0].Obs.Reward != 1 || !resp.Results[0].Obs.Truncated || resp.Results[0].Obs.Metadata["autoreset"] != false || resp.Results[0].Obs.Metadata["heard"] != 1.0 {
+		t.Errorf("%s", m.Line)
+	}
+	s.Refused(protocol.TypeEnvBatchStepReq, batch, protocol.CodeUnknownEpisode)
 }
 
 // Seeds of the maze and of the slips stand apart, and unknown options are refused.

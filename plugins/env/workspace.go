@@ -62,8 +62,9 @@ type workspace struct {
 	sweep   sandbox.Cleaner // of these
 	cleaner sandbox.Cleaner // of our own
 
-	mu   sync.Mutex
-	open int // episodes; guarded by mu
+	mu     sync.Mutex      // guards the fields below
+	open   int             // episodes
+	warned map[string]bool // tasks that warnOfLoading looked at
 }
 
 // newWorkspace makes the environment `workspace`. It reads the default task, so that
@@ -86,14 +87,16 @@ func newWorkspace(opts WorkspaceOptions, e host.Env) (Environment, error) {
 	if !opts.Network {
 		opts.Deny = append([]string{"http_get"}, opts.Deny...)
 	}
-	w := &workspace{opts: opts, env: e, tasks: tasks}
+	w := &workspace{opts: opts, env: e, tasks: tasks, warned: make(map[string]bool)}
 	w.dirs = sync.OnceValue(func() []string { return sandbox.SafePath(os.Getenv("PATH"), e.Workspace) })
-	if _, err := w.find(""); err != nil {
+	t, err := w.find("")
+	if err != nil {
 		return nil, fmt.Errorf("workspace: %w", err)
 	}
 	if err := w.makeSpace(); err != nil {
 		return nil, fmt.Errorf("workspace: %w", err)
 	}
+	w.warnOfLoading(t)
 	warnOfOpenTasks(e.Log, tasks, e.Workspace)
 	return w, nil
 }
@@ -146,6 +149,7 @@ func (w *workspace) Reset(ctx context.Context, r Reset) (World, error) {
 	if err != nil {
 		return nil, resetDenied(err)
 	}
+	w.warnOfLoading(t)
 	world, err := w.enter(func() (*workspaceWorld, error) { return w.begin(ctx, r.EpisodeID, t) })
 	return world, resetDenied(err)
 }

@@ -1,7 +1,6 @@
 package env
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -60,6 +59,28 @@ type task struct {
 	taskOptions
 	Name string // of its folder
 	dir  string // absolute
+	// loads is a word of a check of reward exit or number that loads or starts programs;
+	// "" = there is none.
+	loads string
+}
+
+// loaders are words of checks that load what the agent made into their own process, or start
+// it beside that.
+var loaders = [...]string{
+	"unittest", "pytest", "doctest", "importlib", "runpy", "sys.path", "subprocess", "os.system", "require(", "npm ", "node ", "go test", "go run", "cargo ",
+	"make test", "make check", "ctest", "rspec", "tox",
+}
+
+// warnOfLoading tells once of a check that what it judges may pass by itself. Words are a
+// sign, no proof: such a task goes on.
+func (w *workspace) warnOfLoading(t *task) {
+	w.mu.Lock()
+	known := w.warned[t.Name]
+	w.warned[t.Name] = true
+	w.mu.Unlock()
+	if t.loads != "" && !known {
+		w.env.Log.Warn().Msgf("the check of task %q, of reward %s, has the word %q: if it loads or starts what the agent made, that can say the verdict itself, as by os._exit(0); write cases, or reward: judge", t.Name, t.Reward, t.loads)
+	}
 }
 
 func (t *task) files() string { return filepath.Join(t.dir, taskFiles) }
@@ -191,9 +212,16 @@ func (t *task) completeCheck() error {
 	if t.Reward == rewardJudge {
 		return nil
 	}
-	program, _ := readBounded(filepath.Join(t.dir, filepath.FromSlash(t.Check[0])), maxTaskBytes) // if it lies there
-	if bytes.Contains(program, []byte(envTask)) || slices.ContainsFunc(t.Check, func(arg string) bool { return strings.Contains(arg, envTask) }) {
-		return errors.New("check: " + envTask + " is set for reward: judge alone, as what another check starts would inherit it; write {task} in an argument, such as check: [./check, \"{task}\"]")
+	text := strings.Join(t.Check, " ")
+	for i, arg := range t.Check {
+		file, _ := readBounded(filepath.Join(t.dir, filepath.FromSlash(strings.ReplaceAll(arg, taskMark, "."))), maxTaskBytes) // if it lies there
+		text += "\n" + string(file)
+		if i == 0 && strings.Contains(text, envTask) {
+			return errors.New("check: " + envTask + " is set for reward: judge alone, as what another check starts would inherit it; write {task} in an argument, such as check: [./check, \"{task}\"]")
+		}
+	}
+	if i := slices.IndexFunc(loaders[:], func(word string) bool { return strings.Contains(text, word) }); i >= 0 {
+		t.loads = loaders[i]
 	}
 	return nil
 }

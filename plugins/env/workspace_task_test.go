@@ -94,16 +94,23 @@ func TestWorkspaceOptions(t *testing.T) {
 			t.Errorf("%s: %v, want %q", tc.name, err, tc.want)
 		}
 	}
+	loads := taskFolder(t, map[string]string{
+		"a/task.yaml": "description: x\ncheck: [python3, '{task}/check.py']\n", "a/check.py": "import calc, unittest\n",
+		"b/task.yaml": "description: x\nreward: judge\n", "b/check": "#!/usr/bin/env python3\nimport unittest\n",
+	})
+	const open, loaded = "read and change their checks", "can say the verdict itself"
 	for _, tc := range []struct {
-		workspace string
-		warned    bool
-	}{{filepath.Dir(good), true}, {good, true}, {t.TempDir(), false}} {
+		workspace, tasks, task, want string
+	}{{filepath.Dir(good), good, "", open}, {good, good, "", open}, {t.TempDir(), good, "", ""}, {t.TempDir(), loads, "a", loaded}, {t.TempDir(), loads, "b", ""}} {
 		var log strings.Builder
 		e := workshop(t)
 		e.Log, e.Workspace = zerolog.New(&log), tc.workspace
-		makeWorkspace(t, WorkspaceOptions{Tasks: good}, e)
-		if got := strings.Contains(log.String(), "read and change their checks"); got != tc.warned {
-			t.Errorf("tasks %s in workspace %s: %q", good, tc.workspace, log.String())
+		w := makeWorkspace(t, WorkspaceOptions{Tasks: tc.tasks, Task: tc.task}, e)
+		beginTask(t, w, "e", "")
+		for _, text := range []string{open, loaded} {
+			if got := strings.Count(log.String(), text); got == 1 != (tc.want == text) || got > 1 {
+				t.Errorf("task %q of %s in workspace %s: %q", tc.task, tc.tasks, tc.workspace, log.String())
+			}
 		}
 	}
 }
