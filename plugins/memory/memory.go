@@ -9,7 +9,7 @@
 //	pick.go      which entries are meant          filter.go   … by fields of their content
 //	page.go      lists, namespaces, histories     cursor.go   where a page ended
 //	merge.go     changes of a part of an entry    history.go  versions that were replaced
-//	dedupe.go    entries that say the same
+//	dedupe.go    entries that say the same        tidy.go     segments of the word indexes
 //
 // Package embed makes the vectors.
 package memory
@@ -88,6 +88,7 @@ type Plugin struct {
 	opts     Options
 	env      host.Env
 	embedder embed.Embedder
+	tidying  tidying
 
 	mu      sync.Mutex  // guards the fields below
 	disk    *repository // nil until it is needed
@@ -104,6 +105,7 @@ func New(instance string, opts Options, env host.Env) (*Plugin, error) {
 	env = env.WithDefaults()
 	return &Plugin{
 		name: instance, opts: opts, env: env, embedder: embedder, names: make(map[string]name), working: make(map[string]*repository),
+		tidying: tidying{done: make(chan struct{})},
 	}, nil
 }
 
@@ -166,6 +168,7 @@ func (p *Plugin) inPlace(ctx context.Context, obj protocol.Object, next func() (
 
 // Close implements host.Plugin. The shared store is not the plugin's to close.
 func (p *Plugin) Close(context.Context) error {
+	p.tidying.close()
 	err := p.dropWorking()
 	if c, ok := p.embedder.(io.Closer); ok {
 		err = errors.Join(err, c.Close())

@@ -14,6 +14,7 @@ import (
 	"a2e/host"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/poll"
 	"a2e/host/store"
 	"a2e/protocol"
 )
@@ -497,4 +498,24 @@ func TestEntriesOfAnOlderVersion(t *testing.T) {
 		}
 		return nil
 	}))
+}
+
+// What many requests stored is merged behind them, and found before and after.
+func TestIndexesAreMerged(t *testing.T) {
+	st := file(t)
+	a := newAgent(t, st, "ann", DefaultOptions(), newClock())
+	for i := range 60 {
+		a.store(one(i, "semantic", fmt.Sprintf("postgres pool %c", 'a'+i%26)))
+	}
+	segments := 0
+	poll.Eventually(t, "few segments are left", func() bool {
+		must.OK(t, st.Read(t.Context(), func(tx *store.Tx) error {
+			_, err := tx.Get("SELECT (SELECT count(DISTINCT segid) FROM memory_forms_idx) + (SELECT count(DISTINCT segid) FROM memory_text_idx)", nil, &segments)
+			return err
+		}))
+		return segments <= 8
+	})
+	if resp := a.retrieve(`{"query":"postgrs","limit":100}`); len(resp.Entries) != 60 {
+		t.Errorf("%d entries are found", len(resp.Entries))
+	}
 }

@@ -109,7 +109,7 @@ func putVector(tx *store.Tx, entry, space int64, v embed.Vector) error {
 // maxBackfill is how many waiting entries one store request embeds as well.
 const maxBackfill = 64
 
-// catchUp goes on with what older entries lack.
+// catchUp goes on with what older entries lack, and with what is to be tidied up.
 func (p *Plugin) catchUp(ctx context.Context) {
 	p.mu.Lock()
 	s := p.disk
@@ -120,6 +120,7 @@ func (p *Plugin) catchUp(ctx context.Context) {
 	if err := s.catchUp(ctx); err != nil && ctx.Err() == nil {
 		p.env.Log.Warn().Err(err).Msg("older entries are not yet found by words like theirs")
 	}
+	p.tidying.start(s)
 }
 
 // backfill makes the vectors of entries that were stored while the endpoint was down.

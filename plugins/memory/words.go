@@ -17,6 +17,7 @@ const (
 	maxKeyed      = 2_000  // of these, each once, for which there are keys
 	maxQueryWords = 32     // of a query
 	maxPostings   = 2_000  // entries of one word that a search looks at
+	postingsRead  = "2001" // to know whether there are more; a parameter would have SQLite prepare the statement each time
 	maxFuzzy      = 12     // words of a query for which others like them are looked for
 	fewPostings   = 50     // a word that more entries have is taken as it is
 	fuzzyLikeness = 0.6    // what a word like that of the query counts, before the texts are compared
@@ -200,8 +201,8 @@ func rarity(total, count int) float64 {
 
 // The indexes, of the words and of their keys.
 const (
-	inText  = "SELECT coalesce(group_concat(rowid), '') FROM (SELECT rowid FROM memory_text WHERE memory_text MATCH ? ORDER BY rowid DESC LIMIT ?)"
-	inForms = "SELECT coalesce(group_concat(rowid), '') FROM (SELECT rowid FROM memory_forms WHERE memory_forms MATCH ? ORDER BY rowid DESC LIMIT ?)"
+	inText  = "SELECT coalesce(group_concat(rowid), '') FROM (SELECT rowid FROM memory_text WHERE memory_text MATCH ? ORDER BY rowid DESC LIMIT " + postingsRead + ")"
+	inForms = "SELECT coalesce(group_concat(rowid), '') FROM (SELECT rowid FROM memory_forms WHERE memory_forms MATCH ? ORDER BY rowid DESC LIMIT " + postingsRead + ")"
 )
 
 // any returns the expression for entries of the spaces that have one of some words.
@@ -223,7 +224,7 @@ func (w *words) entries(index, match string) (ids []int64, err error) {
 	if match == "" {
 		return nil, nil
 	}
-	if _, err := w.tx.Get(index, []any{match, maxPostings + 1}, &list); err != nil || list == "" {
+	if _, err := w.tx.Get(index, []any{match}, &list); err != nil || list == "" {
 		return nil, err
 	}
 	for one := range strings.SplitSeq(list, ",") {

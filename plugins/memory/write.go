@@ -110,6 +110,8 @@ func (p *Plugin) storeTier(ctx context.Context, n name, tier protocol.MemoryTier
 	if err != nil {
 		return err
 	}
+	s.storing.Add(1)
+	defer s.storing.Add(-1)
 	return storeTrouble(s.store.Write(ctx, func(tx *store.Tx) error {
 		if err := useModel(tx, p.embedder.Model()); err != nil {
 			return err
@@ -128,6 +130,8 @@ func (p *Plugin) storeTier(ctx context.Context, n name, tier protocol.MemoryTier
 				return err
 			}
 		}
+		s.stored.Add(1)
+		s.tidy.Store(false)
 		return seal(tx, space)
 	}))
 }
