@@ -193,10 +193,14 @@ func (f *Front) runTool(ctx context.Context, c *call, name string, args protocol
 		return nil, e
 	}
 	r := resp.Data
-	return handled(map[string]any{
-		"tool_name": name[1:], "tool_call_id": c.tool, "success": r.Success, "data": orNull(r.Data), "summary": orNull(r.Summary),
+	output := map[string]any{
+		"tool_name": cmp.Or(r.ToolName, name[1:]), "tool_call_id": c.tool, "success": r.Success, "data": orNull(r.Data), "summary": orNull(r.Summary),
 		"truncated": r.Truncated != nil && *r.Truncated, "exit_code": r.ExitCode, "error": r.Error, "error_code": r.ErrorCode, "duration_ms": time.Since(begun).Milliseconds(),
-	}), nil
+	}
+	if resp.Group != "" {
+		output["group"] = resp.Group
+	}
+	return handled(output), nil
 }
 
 // arguments reads the arguments of a command, JSON or key=value pairs.

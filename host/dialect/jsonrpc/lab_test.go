@@ -46,7 +46,7 @@ func open(t *testing.T, opts front.Options, plugins ...host.Plugin) *pipe {
 	if opts.Store == nil {
 		opts.Store = state(t, t.TempDir())
 	}
-	return openHost(t, host.Options{Plugins: plugins, Dialects: []host.Dialect{front.New(opts)}, Limits: host.Limits{LineBytes: 1 << 16}})
+	return openHost(t, host.Options{Plugins: plugins, Dialects: []host.Dialect{front.New(opts)}, Limits: host.Limits{LineBytes: 1 << 16}, Groups: host.Groups{"say": {"echo"}}})
 }
 
 func openHost(t *testing.T, opts host.Options) *pipe {
@@ -325,7 +325,7 @@ func (k *kit) call(ctx context.Context, req *protocol.ToolCallRequest, emit host
 	switch req.ToolName {
 	case "echo":
 		emit.Log("info", "hello", "stdout")
-		return &protocol.ToolCallResponse{Data: protocol.ToolResult{Success: true, Data: bytes.Clone(req.Arguments.Raw())}}, nil
+		return &protocol.ToolCallResponse{Data: protocol.ToolResult{Success: true, ToolName: req.ToolName, Data: bytes.Clone(req.Arguments.Raw())}}, nil
 	case "fail":
 		why := "it broke"
 		return &protocol.ToolCallResponse{Data: protocol.ToolResult{Error: &why}}, nil

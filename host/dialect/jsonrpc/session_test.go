@@ -488,6 +488,7 @@ func TestCommand(t *testing.T) {
 	first := get(t, p.on(s, "session.get", ""), "/result/activeSessionId")
 	for _, c := range [][3]string{
 		{"no slash", "/result", `{"handled":false}`}, {"/help", "/result/output/commands/0/name", "/auth"}, {"/ecko", "/result/output/error~", `unknown command: /ecko`}, {"/ecko", "/result/output/error~", `"echo"`},
+		{"/say", "/result/output/tool_name", "echo"}, {"/say", "/result/output/group", "say"},
 		{"/fail", "/result/output/error", "it broke"}, {"/fail", "/result/output/success", "false"}, {"/panic", "/error/code", "-32603"}, {"/panic", "/error/data/code", "runtime_error"},
 		{"/deny", "/error/code", "-32000"}, {"/deny", "/error/data/reason", "tool_denied"},
 		{"/skills", "/result/output/skills/0/name", "cook"}, {"/TOOLS", "/result/output/tools/0/name", "echo"}, {"/model", "/result/output/available/providers", `["small","big"]`},
