@@ -196,8 +196,9 @@ func npmPackage(t *testing.T, dir string) {
 	writeFile(t, src, "package.json", `{"name":"tiny","version":"1.0.0","bin":{"tiny":"tiny.js"}}`)
 	writeFile(t, src, "tiny.js", tinyJS)
 	must.OK(t, os.Chmod(filepath.Join(src, "tiny.js"), 0o755))
-	cmd := exec.CommandContext(t.Context(), "npm", "pack", "--offline", "--silent", "--pack-destination", dir)
-	cmd.Dir, cmd.Env = src, append(os.Environ(), "HOME="+src)
+	cmd := exec.CommandContext(t.Context(), "npm", "pack", "--offline", "--loglevel=error", "--pack-destination", dir)
+	// its log is no part of what it packs, or that changes while it is packed
+	cmd.Dir, cmd.Env = src, append(os.Environ(), "HOME="+t.TempDir(), "npm_config_update_notifier=false")
 	out, err := cmd.CombinedOutput()
 	must.That(t, err == nil, "npm pack: %v %s", err, out)
 }

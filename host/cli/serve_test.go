@@ -330,7 +330,7 @@ func TestExitCodes(t *testing.T) {
 		{"state import DIR/export.ndjson", 0, "no record"},
 		{"state export", 0, "a2e_state"},
 		{"state path", 0, "state.db"},
-		{"state reembed", 0, "0 entries embedded"},
+		{"state reembed", 0, "the config has no embeddings"},
 		{"memory list", 0, "no entry"},
 		{"memory search words --json", 0, "[]"},
 		{"memory forget --tag x", 0, "0 deleted"},

@@ -207,6 +207,8 @@ func (w *pick) where(s space) (id, query string, args []any) {
 		add("e.weight >= ?", w.minWeight)
 	}
 	switch {
+	case len(w.keys) > 0 && len(allOf) != 1: // + : keys lead to their entries, the order does not
+		return "+e.id", " FROM memory_entries e WHERE e.space = ?" + conditions, args
 	case len(allOf) != 1:
 		return "e.id", " FROM memory_entries e WHERE e.space = ?" + conditions, args
 	case conditions == "" && len(w.filter) == 0:
