@@ -284,7 +284,7 @@ type component struct {
 }
 
 // TestTheLoopThatMakesAnAgentBetter: a task whose test fails is solved by tools, its
-// check passes, and what that taught moves the weights of the tools.
+// check passes, and what that taught moves the weights of the tools of one group.
 func TestTheLoopThatMakesAnAgentBetter(t *testing.T) {
 	root := must.Get(hosttest.Root())(t)
 	cfg := load(t, fmt.Sprintf(`plugins:
@@ -292,7 +292,7 @@ func TestTheLoopThatMakesAnAgentBetter(t *testing.T) {
   - {name: learn, type: learning}
 `, filepath.Join(root, "testdata", "tasks")))
 	made := must.Get(plugins.New(cfg, plugins.Deps{Log: zerolog.Nop()}))(t)
-	p := hosttest.New(t, host.Options{Plugins: made})
+	p := hosttest.New(t, host.Options{Plugins: made, Groups: host.Groups{"mend": {"edit_file", "run_command"}}})
 	p.Handshake(protocol.CapEnv, protocol.CapLearning)
 	known := func() map[string]component {
 		var resp struct {
