@@ -126,7 +126,7 @@ func (m memoryPick) print(cmd *commands, sys *System, req *protocol.MemoryRetrie
 	if m.JSON {
 		err = printJSON(sys.Out, found.Entries)
 	} else {
-		err = printEntries(sys, found.Entries)
+		err = printEntries(sys, "SCORE", found.Entries)
 	}
 	if others != "" {
 		say(sys.Err, "other entries, which --agent and --namespace show: %s", others)
@@ -199,24 +199,29 @@ type memoryEntry struct {
 	Tier      string         `json:"tier"`
 	Tags      []string       `json:"tags"`
 	Score     float64        `json:"score"`
+	Version   int            `json:"version"`
 	UpdatedAt float64        `json:"updated_at"` // seconds since 1970
 }
 
-// printEntries prints a line each.
-func printEntries(sys *System, entries []jsontext.Value) error {
+// printEntries prints a line each, which begins with the entry's SCORE or VERSION.
+func printEntries(sys *System, first string, entries []jsontext.Value) error {
 	if len(entries) == 0 {
 		say(sys.Err, "no entry")
 		return nil
 	}
 	var t table
-	t.row("SCORE", "TIER", "WRITTEN", "KEY", "TAGS", "CONTENT")
+	t.row(first, "TIER", "WRITTEN", "KEY", "TAGS", "CONTENT")
 	now, columns := time.Now(), sys.columns()
 	for _, raw := range entries {
 		var e memoryEntry
 		if err := json.Unmarshal(raw, &e); err != nil {
 			return fmt.Errorf("an entry cannot be read: %w", err)
 		}
-		t.row(strconv.FormatFloat(e.Score, 'f', 2, 64), e.Tier, shortTime(e.UpdatedAt, now),
+		number := strconv.FormatFloat(e.Score, 'f', 2, 64)
+		if first == "VERSION" {
+			number = strconv.Itoa(e.Version)
+		}
+		t.row(number, e.Tier, shortTime(e.UpdatedAt, now),
 			cut(oneLine(string(e.Key)), columns/4), cut(oneLine(strings.Join(e.Tags, ",")), columns/8), textOf(e.Content))
 	}
 	return t.print(sys.Out, columns)
@@ -289,7 +294,7 @@ func (h memoryHistoryCmd) Run(cmd *commands, sys *System) error {
 	if h.JSON {
 		return printJSON(sys.Out, found.Entries)
 	}
-	return printEntries(sys, found.Entries)
+	return printEntries(sys, "VERSION", found.Entries)
 }
 
 type memoryNamespacesCmd struct {
