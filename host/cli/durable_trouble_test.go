@@ -76,6 +76,8 @@ func TestStateDirThatCannotBeMade(t *testing.T) {
 			var plan protocol.PlanCreateResponse
 			err := h.Call(t.Context(), protocol.TypePlanCreateReq, map[string]any{"name": "p"}, &plan)
 			assert.That(t, durableRefusal(err) != nil && strings.Contains(err.Error(), "state_dir"), "a plan: %+v, %v", plan, err)
+			err = h.Call(t.Context(), protocol.TypeMemoryRetrieveReq, map[string]any{"memory_id": "mem_of_an_earlier_host", "query": "x"}, new(protocol.MemoryRetrieveResponse))
+			assert.That(t, durableRefusal(err) != nil && strings.Contains(err.Error(), "state_dir"), "a memory that an earlier host opened: %v", err)
 			if text, err := os.ReadFile(file); err != nil || string(text) != "a file\n" {
 				t.Errorf("the file is now %q, %v", text, err)
 			}

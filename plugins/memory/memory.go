@@ -239,10 +239,13 @@ func (p *Plugin) find(ctx context.Context, id string) (name, error) {
 		return n, nil
 	}
 	n.id = id
-	_ = p.env.Store.Read(ctx, func(tx *store.Tx) (err error) { // a store that fails says so when it is used
+	err := p.env.Store.Read(ctx, func(tx *store.Tx) (err error) {
 		known, err = tx.Get("SELECT namespace, scope FROM memory_names WHERE memory_id = ?", []any{id}, &n.namespace, &n.scope)
 		return err
 	})
+	if err != nil {
+		return n, storeTrouble(err)
+	}
 	if !known {
 		return n, host.NotOwner(protocol.Errorf(protocol.CodeMemoryNotFound, "unknown memory_id %.64q; memory/init/req opens a memory and gives its memory_id", id))
 	}
