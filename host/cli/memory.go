@@ -57,7 +57,7 @@ type memorySelect struct {
 	AllTag []string `sep:"none" placeholder:"TAG" help:"Only entries with this tag; with several, with all of them."`
 	Filter string   `placeholder:"JSON" help:"Only entries whose content fits, such as {\"user.age\":{\"gt\":30}}."`
 	Source string   `placeholder:"TEXT" help:"Only entries of this source."`
-	Since  string   `placeholder:"TIME" help:"Only entries stored at this time or later: 2026-01-31, 2026-01-31T12:00:00Z, or 24h ago."`
+	Since  string   `placeholder:"TIME" help:"Only entries stored at this time or later: 2026-01-31, 2026-01-31T12:00:00Z, or 24h for a day ago."`
 	Until  string   `placeholder:"TIME" help:"Only entries stored before this time."`
 	Below  bool     `help:"Also the namespaces below the one of --namespace: users/7 is below users."`
 }
@@ -70,7 +70,7 @@ func (m memorySelect) selection(namespace string) (sel protocol.MemorySelection,
 	}
 	if m.Filter != "" {
 		if sel.Filter, err = protocol.ParseObject([]byte(m.Filter)); err != nil {
-			return sel, fail(exitUsage, fmt.Errorf("--filter %s: %w", oneLine(m.Filter), err))
+			return sel, fail(exitUsage, fmt.Errorf(`--filter %s: it is a JSON object such as {"user.age":{"gt":30}}: %w`, oneLine(m.Filter), err))
 		}
 	}
 	if sel.Since, err = timeOf("--since", m.Since); err != nil {

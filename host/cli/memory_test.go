@@ -175,7 +175,7 @@ func TestMemoryUsage(t *testing.T) {
 		{[]string{"forget", "--all"}, 2, "--all --yes"},
 		{[]string{"forget", "--all", "--yes", "--tag", "a"}, 2, "either it or what to forget"},
 		{[]string{"forget", "--filter", `{"a":{"gtt":1}}`}, 1, `did you mean "gt"`},
-		{[]string{"list", "--filter", `[1]`}, 2, "--filter [1]"},
+		{[]string{"list", "--filter", `[1]`}, 2, "--filter [1]: it is a JSON object such as"},
 		{[]string{"list", "--since", "yesterday"}, 2, "--since yesterday"},
 		{[]string{"list", "--cursor", "cx"}, 1, "/cursor"},
 		{[]string{"history", "x"}, 2, "not valid JSON"},
