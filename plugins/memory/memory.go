@@ -5,7 +5,7 @@
 //	entry.go     what an entry may be             search.go   words and vectors, fused
 //	write.go     memory/store, memory/forget      vectors.go  whose vectors, and what if there are none
 //	retrieve.go  memory/retrieve                  nearest.go  the nearest of them, seal.go  … as they are kept
-//	session.go   the working tier, child agents
+//	session.go   the working tier, child agents   words.go    what the index says of words
 //	pick.go      which entries are meant          filter.go   … by fields of their content
 //	page.go      lists, namespaces, histories     cursor.go   where a page ended
 //	merge.go     changes of a part of an entry    history.go  versions that were replaced
