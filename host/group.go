@@ -42,7 +42,7 @@ type groups struct {
 	tasks   map[string]string // of tools, as the config says
 	current atomic.Pointer[Groups]
 
-	listing sync.Mutex // held by the one who lists the tools
+	listing chan struct{} // held by the one who lists the tools
 
 	mu     sync.Mutex // guards the fields below
 	asOf   time.Time  // of current; zero = the tools were not listed yet
@@ -51,7 +51,7 @@ type groups struct {
 }
 
 func newGroups(config Groups) *groups {
-	g := &groups{tasks: make(map[string]string), warned: make(map[string]bool)}
+	g := &groups{tasks: make(map[string]string), warned: make(map[string]bool), listing: make(chan struct{}, 1)}
 	for task, names := range config {
 		for _, name := range names {
 			g.tasks[name] = task
@@ -99,8 +99,12 @@ func (h *Host) toolGroups(ctx context.Context, age time.Duration) Groups {
 		return *g.current.Load()
 	}
 	HandOff(ctx)
-	g.listing.Lock()
-	defer g.listing.Unlock()
+	select {
+	case g.listing <- struct{}{}:
+	case <-ctx.Done(): // a plugin may take long to list its tools
+		return *g.current.Load()
+	}
+	defer func() { <-g.listing }()
 	if fresh() {
 		return *g.current.Load()
 	}

@@ -106,9 +106,8 @@ func details() map[string]string {
 	return map[string]string{
 		"serve": "Reads one JSON request per line from stdin and answers on stdout; logs go to stderr.\n\nExample:\n" +
 			`  printf '%s\n' '{"type":"handshake/req","id":"1","agent_caps":["tools"]}' '{"type":"tool/call/req","id":"2","tool_name":"echo","arguments":{"text":"hi"}}' | a2e`,
-		"check": "Examples:\n  a2e check --config a2e.yaml\n  a2e check --audit ~/.local/state/a2e/audit.jsonl\n  a2e check .mcp.json",
-		"doctor": "Examples:\n  a2e doctor\n  a2e doctor --config a2e.yaml --json\n\n" +
-			"Exit status 0 means that all works that the config asks for, 1 that something does not, 3 that the config itself is wrong.",
+		"check":  "Examples:\n  a2e check --config a2e.yaml\n  a2e check --audit ~/.local/state/a2e/audit.jsonl\n  a2e check .mcp.json",
+		"doctor": "Examples:\n  a2e doctor\n  a2e doctor --config a2e.yaml --json\n\nExit status 0 means that all works that the config asks for, 1 that something does not, 3 that the config itself is wrong.",
 		"trust": "A folder's own a2e.yaml may have come with the folder, or from an agent. Until it is trusted it only tightens what holds without it. " +
 			"This shows what else it does, and trusts it as it is now: a file that changes is not trusted any more.\n\n" +
 			"Examples:\n  a2e trust\n  a2e trust ~/project --dry-run\n  a2e trust --list\n  a2e trust --remove ~/project",
@@ -159,14 +158,12 @@ func details() map[string]string {
 		"snapshot save": "A snapshot holds what plugins keep in state_dir (memory, plans) and what each agent's last session left when it ended; snapshot_mode in the config narrows that. " +
 			"Hosts may be running: a session that goes on keeps its working memory, which is not in the snapshot yet.\n\nExample:\n  a2e snapshot save before-migration",
 		"snapshot restore": "What the snapshot holds takes the place of the state there is, all of it or, after an error, nothing. " +
-			"Hosts may be running: they see restored memory and plans at once. A session that goes on keeps its working memory; the next session of the agent takes up the restored one.\n\n" +
-			"Example:\n  a2e snapshot restore before-migration",
+			"Hosts may be running: they see restored memory and plans at once. A session that goes on keeps its working memory; the next session of the agent takes up the restored one.\n\nExample:\n  a2e snapshot restore before-migration",
 		"snapshot list":   "Example:\n  a2e snapshot list",
 		"snapshot delete": "Example:\n  a2e snapshot delete before-migration",
 		"state export": "The first line names the parts, each other line is one record. Hosts may go on working meanwhile: it is the state of one moment.\n\n" +
 			"Examples:\n  a2e state export -o state.ndjson\n  a2e state export --part memory | gzip > memory.ndjson.gz",
-		"state import": "All of it is taken or, after an error, nothing.\n\n" +
-			"Examples:\n  a2e state import state.ndjson\n  ssh other a2e state export | a2e state import --replace -",
+		"state import":  "All of it is taken or, after an error, nothing.\n\nExamples:\n  a2e state import state.ndjson\n  ssh other a2e state export | a2e state import --replace -",
 		"state reembed": "Vectors of different models cannot be compared: after a change of `embeddings` in the config, the host asks for this.\n\nExample:\n  a2e state reembed --config a2e.yaml",
 		"state path":    "The file need not exist yet. Do not copy it while a host runs; export does.\n\nExample:\n  a2e state path",
 		"schema":        "Both are made from the Go types of this build.\n\nExamples:\n  a2e schema protocol\n  a2e schema config > a2e.schema.json\n  a2e schema config --markdown",
