@@ -46,7 +46,7 @@ var types = sync.OnceValue(func() []pluginType {
 		register("memory", memory.DefaultOptions(), memory.New).keeps(memory.Part()),
 		register("planning", planning.Options{}, planning.New).keeps(planning.Part()),
 		register("learning", learning.DefaultOptions(), learning.New).keeps(learning.Part()),
-		register("chains", chains.DefaultOptions(), chains.New),
+		register("chains", chains.DefaultOptions(), chains.New).keeps(chains.Part()),
 		register("mcp", mcp.DefaultOptions(), mcp.New).keeps(mcp.Part()),
 		register("multi_agent", multiagent.DefaultOptions(), multiagent.New),
 		register("exec", exec.DefaultOptions(), exec.New),

@@ -83,7 +83,7 @@ func BenchmarkEcho(b *testing.B) {
 // What an untrusted config may set, option by option; exec is only kept when the plugin that
 // set it for all is switched off. Whoever adds one here says that no
 // value of it that its rule takes gives anybody more than they had.
-const mayTighten = `chains.max_depth chains.max_items chains.max_nodes chains.max_parallel chains.max_result_bytes chains.max_state_bytes
+const mayTighten = `chains.max_cache_bytes chains.max_cache_entries chains.max_depth chains.max_items chains.max_nodes chains.max_parallel chains.max_result_bytes chains.max_state_bytes
 env.max_steps learning.trust_agent_env
 mcp.allowed_commands mcp.exec mcp.http_allow_private mcp.max_output_bytes mcp.pin mcp.register
 memory.max_entry_bytes multi_agent.max_depth multi_agent.max_subagents

@@ -269,6 +269,7 @@ func tighteningRules() map[string]map[string]config.Rule {
 		},
 		"chains": {
 			"max_depth": config.Lower(8), "max_items": config.Lower(100000), "max_nodes": config.Lower(10000), "max_parallel": config.Lower(16),
+			"max_cache_bytes": config.Lower(64 << 20), "max_cache_entries": config.Lower(10000),
 			"max_result_bytes": config.Lower(4 << 20), "max_state_bytes": config.Lower(128 << 20),
 		},
 		"mcp": {

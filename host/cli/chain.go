@@ -271,6 +271,10 @@ func shapeOf(kind chains.Kind) shape {
 		return shape{"{{", "}}", "hexagon"}
 	case chains.KindChain:
 		return shape{"[[", "]]", "component"}
+	case chains.KindWait:
+		return shape{">", "]", "note"}
+	case chains.KindWhile:
+		return shape{`[/`, `\]`, "trapezium"}
 	}
 	return shape{"[", "]", "box"}
 }
@@ -288,6 +292,10 @@ func edgeOf(kind chains.EdgeKind) edge {
 		return edge{"-. on error .->", `style=dashed, label="on error"`}
 	case chains.EdgeItem:
 		return edge{"==>|each item|", `style=bold, label="each item"`}
+	case chains.EdgeLoop:
+		return edge{"==>|each iteration|", `style=bold, label="each iteration"`}
+	case chains.EdgeAgain:
+		return edge{"-. again .->", `style=dashed, label="again"`}
 	case chains.EdgeBoth:
 		return edge{"-->|true, false|", `label="true, false"`}
 	}

@@ -21,14 +21,36 @@ type chainEvent struct {
 		Map        string  `json:"map"`
 		Index      int     `json:"index"`
 		DurationMS float64 `json:"duration_ms"`
+
+		Attempt   int     `json:"attempt"`
+		Attempts  int     `json:"max_attempts"`
+		PauseMS   float64 `json:"pause_ms"`
+		Until     float64 `json:"until"`
+		Iteration int     `json:"iteration"`
 	} `json:"data"`
+}
+
+// note says what a node does that has begun and not ended; "" = the event tells of no such thing.
+func (e *chainEvent) note() string {
+	switch e.Phase {
+	case "retry":
+		pause := time.Duration(e.Data.PauseMS * float64(time.Millisecond))
+		return fmt.Sprintf("attempt %d of %d failed, again in %s: %s", e.Data.Attempt, e.Data.Attempts, shortDuration(pause), oneLine(e.Error))
+	case "wait":
+		return "until " + time.UnixMicro(int64(e.Data.Until*1e6)).Format(time.DateTime)
+	case "iteration":
+		return fmt.Sprintf("iteration %d", e.Data.Iteration)
+	case "cached":
+		return "as it was kept"
+	}
+	return ""
 }
 
 func (e *chainEvent) took() time.Duration {
 	return time.Duration(e.Data.DurationMS * float64(time.Millisecond))
 }
 
-// tellChain writes a line for each node that ends.
+// tellChain writes a line for each node that ends, and for what others do meanwhile.
 func tellChain(w io.Writer, e *chainEvent) {
 	name := oneLine(e.NodeID)
 	if e.Data.Map != "" {
@@ -41,6 +63,8 @@ func tellChain(w io.Writer, e *chainEvent) {
 		say(w, "skip   %s", name)
 	case e.Phase == "error":
 		say(w, "error  %s  %s  %s", name, shortDuration(e.took()), oneLine(e.Error))
+	case e.note() != "":
+		say(w, "%-6s %s  %s", cmp.Or(map[string]string{"iteration": "loop"}[e.Phase], e.Phase), name, e.note())
 	}
 }
 
@@ -93,8 +117,11 @@ func newLiveChain(b *board, graph *chains.Graph, most int) *liveChain {
 // event notes an event: of a node, of an item of a map, or of a node in a saved chain.
 func (l *liveChain) event(e *chainEvent) {
 	outer, inner, nested := strings.Cut(e.NodeID, "/")
+	if l.byID[outer] == nil { // of an iteration, or another attempt: poll[3]/node
+		outer = outer[:max(0, strings.IndexAny(outer, "[~"))]
+	}
 	if n := l.byID[e.Data.Map]; n != nil {
-		if e.Phase != "start" {
+		if e.Phase == "done" || e.Phase == "skip" || e.Phase == "error" {
 			n.items++
 		}
 		if e.Phase == "error" {
@@ -121,6 +148,8 @@ func (l *liveChain) nodeEvent(n *liveNode, e *chainEvent) {
 		n.state = nodeSkipped
 	case "error":
 		n.state, n.took, n.note = nodeFailed, e.took(), oneLine(e.Error)
+	default:
+		n.note = e.note()
 	}
 }
 

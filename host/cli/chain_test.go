@@ -71,6 +71,26 @@ func TestGraphAsText(t *testing.T) {
 	assert.Equal(t, dotOf(odd), want, "DOT")
 }
 
+// Loops come back to themselves, waits say how long, and what handles a failure is led to.
+func TestGraphOfLoops(t *testing.T) {
+	t.Parallel()
+	graph := graphOf(t, `nodes:
+- {node_id: poll, kind: while, condition: "!last.ready", max_iterations: 9, catch: late, nodes: [{node_id: ask, kind: tool, name: echo}, {node_id: pause, kind: wait, seconds: 2, deps: [ask]}]}
+- {node_id: late, kind: wait, until: "2030-01-31T08:00:00Z"}
+`)
+	want := `flowchart TD
+  n0[/"poll<br/>while !last.ready"\]
+  n1>"late<br/>wait until 2030-01-31T08:00:00Z"]
+  n2["poll/ask<br/>tool echo"]
+  n3>"poll/pause<br/>wait seconds 2"]
+  n0 -. on error .-> n1
+  n2 -.-> n3
+  n0 ==>|each iteration| n2
+  n3 -. again .-> n0
+`
+	assert.Equal(t, mermaidOf(graph), strings.ReplaceAll(want, `\\`, `\`))
+}
+
 // told makes an event; what of it differs from the usual one is in more.
 func told(t testing.TB, node, phase, more string) *chainEvent {
 	t.Helper()
@@ -159,9 +179,10 @@ func TestPlainChain(t *testing.T) {
 	for _, m := range []*chainEvent{
 		told(t, "a", "start", ""), told(t, "a", "done", ""), told(t, "b", "skip", ""),
 		told(t, "i", "done", `{"data":{"map":"m","index":3}}`), told(t, "i", "error", `{"data":{"map":"m","index":4,"duration_ms":2},"error":"no\u001b[2J"}`),
+		told(t, "r", "retry", `{"data":{"attempt":1,"max_attempts":3,"pause_ms":1500},"error":"busy"}`), told(t, "l", "iteration", `{"data":{"iteration":2}}`), told(t, "k", "cached", ""),
 	} {
 		tellChain(&out, m)
 	}
-	want := "done   a  1.23s\nskip   b\nerror  i 4  2ms  no\\x1b[2J\n"
+	want := "done   a  1.23s\nskip   b\nerror  i 4  2ms  no\\x1b[2J\nretry  r  attempt 1 of 3 failed, again in 1.5s: busy\nloop   l  iteration 2\ncached k  as it was kept\n"
 	assert.Equal(t, out.String(), want)
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,6 +26,7 @@ type answer struct {
 	took    time.Duration
 	ran     int
 	err     map[string]any // nil = null
+	extra   map[string]any // fields that only some answers have
 	code    protocol.ErrorCode
 }
 
@@ -45,6 +47,12 @@ func (a *answer) AppendJSON(dst []byte) ([]byte, error) {
 	dst = appendValue(append(dst, `},"final_output":`...), a.final)
 	dst = strconv.AppendInt(append(dst, `,"duration_ms":`...), a.took.Milliseconds(), 10)
 	dst = strconv.AppendInt(append(dst, `,"nodes_run":`...), int64(a.ran), 10)
+	for _, key := range slices.Sorted(maps.Keys(a.extra)) {
+		var err error
+		if dst, err = protocol.AppendJSON(append(protocol.AppendString(append(dst, ','), key), ':'), a.extra[key]); err != nil {
+			return nil, err
+		}
+	}
 	dst = append(dst, `,"error":`...)
 	if a.err == nil {
 		return append(dst, "null}"...), nil
@@ -53,10 +61,37 @@ func (a *answer) AppendJSON(dst []byte) ([]byte, error) {
 	return append(dst, '}'), err
 }
 
+// noted tells which failures were handled, and which outputs cached, if any.
+func (r *run) noted() map[string]any {
+	extra := map[string]any{}
+	if r.caught > 0 {
+		list := []map[string]any{}
+		for _, h := range r.handled {
+			one := h.told()
+			one["handled_by"] = h.by
+			list = append(list, one)
+		}
+		extra["handled"], extra["handled_total"] = list, r.caught
+	}
+	if r.hits > 0 {
+		extra["cached"], extra["cached_total"] = r.tree.cached, r.hits
+	}
+	return extra
+}
+
+// told is a failure as answers list it.
+func (f *failure) told() map[string]any {
+	one := map[string]any{"node_id": f.id, "code": f.err.Code, "message": shortened(f.err.Message)}
+	if f.item >= 0 {
+		one["item"] = f.item
+	}
+	return one
+}
+
 // answer returns the answer to the request, whose nodes have all ended. The error is for a
 // request that was cancelled, or ends with the host.
 func (r *run) answer(ctx context.Context, req *protocol.ChainRequest, took time.Duration) (*answer, error) {
-	a := &answer{chainID: req.ChainID, success: r.success(), took: took}
+	a := &answer{chainID: req.ChainID, success: r.success(), took: took, extra: r.noted()}
 	cause := r.ended(ctx)
 	if cause != nil && !late(cause) {
 		return nil, cause
@@ -131,11 +166,7 @@ func (r *run) errorOf(f *failure, end string) map[string]any {
 func (r *run) list(e map[string]any) {
 	failed := []map[string]any{}
 	for _, f := range r.failures {
-		one := map[string]any{"node_id": f.id, "code": f.err.Code, "message": shortened(f.err.Message)}
-		if f.item >= 0 {
-			one["item"] = f.item
-		}
-		failed = append(failed, one)
+		failed = append(failed, f.told())
 	}
 	e["failed"], e["failed_total"] = failed, r.failed
 }
@@ -225,6 +256,11 @@ const (
 	phaseDone  = protocol.ChainPhase("done")
 	phaseSkip  = protocol.ChainPhase("skip")
 	phaseError = protocol.ChainPhase("error")
+
+	phaseRetry     = protocol.ChainPhase("retry")     // it failed, and is tried again after a pause
+	phaseWait      = protocol.ChainPhase("wait")      // a wait, which says until when
+	phaseIteration = protocol.ChainPhase("iteration") // of a loop, which begins
+	phaseCached    = protocol.ChainPhase("cached")    // its output was kept by an earlier run
 )
 
 // maxErrorText is how much of an error's text events and answers have, in bytes.
@@ -241,6 +277,12 @@ type event struct {
 	of     string // the map whose item this is; "" = of no map
 	index  int
 	seq    int
+
+	attempt, attempts int           // of retry: that which failed, and how many there may be
+	pause             time.Duration // of retry: before the next one
+	until             time.Time     // of wait
+	iteration         int           // of iteration, from 0
+	age               time.Duration // of cached
 }
 
 // tell sends an event of a node, if the agent asked for them.
@@ -277,11 +319,23 @@ func truncated(size int) jsontext.Value {
 // AppendJSON implements protocol.Appender.
 func (e *event) AppendJSON(dst []byte) ([]byte, error) {
 	dst = append(dst, `{"kind":"status","data":{`...)
-	if e.phase == phaseDone || e.phase == phaseError {
-		dst = strconv.AppendFloat(append(dst, `"duration_ms":`...), float64(e.took.Microseconds())/1e3, 'f', 3, 64)
+	empty := len(dst)
+	switch e.phase {
+	case phaseDone, phaseError:
+		dst = appendMillis(append(dst, `"duration_ms":`...), e.took)
+	case phaseRetry:
+		dst = strconv.AppendInt(append(dst, `"attempt":`...), int64(e.attempt), 10)
+		dst = strconv.AppendInt(append(dst, `,"max_attempts":`...), int64(e.attempts), 10)
+		dst = appendMillis(append(dst, `,"pause_ms":`...), e.pause)
+	case phaseWait:
+		dst = append(append(dst, `"until":`...), unixSeconds(e.until)...)
+	case phaseIteration:
+		dst = strconv.AppendInt(append(dst, `"iteration":`...), int64(e.iteration), 10)
+	case phaseCached:
+		dst = appendMillis(append(dst, `"age_ms":`...), e.age)
 	}
 	if e.of != "" {
-		if e.phase == phaseDone || e.phase == phaseError {
+		if len(dst) > empty {
 			dst = append(dst, ',')
 		}
 		dst = protocol.AppendString(append(dst, `"map":`...), e.of)
@@ -293,6 +347,11 @@ func (e *event) AppendJSON(dst []byte) ([]byte, error) {
 	dst = appendValue(append(dst, `,"output":`...), e.output)
 	dst = protocol.AppendString(append(dst, `,"error":`...), e.err)
 	return append(dst, '}'), nil
+}
+
+// appendMillis appends a time in milliseconds.
+func appendMillis(dst []byte, d time.Duration) []byte {
+	return strconv.AppendFloat(dst, float64(d.Microseconds())/1e3, 'f', 3, 64)
 }
 
 // appendValue appends a value that may be missing.

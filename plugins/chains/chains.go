@@ -9,12 +9,14 @@
 //   - input_map values that are no text stand for themselves. They win over input. A map's
 //     node without either gets {"item": …}.
 //   - on_error is abort (the chain ends), skip (the value is null and the chain goes on) or
-//     the id of a node that runs then. Items of a map are skipped when their node or the
+//     the id of a node that handles the failure, as catch is, which may take some codes only.
+//     That node sees it as error. Items of a map are skipped when their node or the
 //     map says skip, and are null in its result.
 //   - What is wrong with the chain itself is answered by `error` before anything runs:
 //     schema_violation, or chain_cycle. After that the answer is chain/resp. Its success
-//     says that no node failed, tolerated ones included; error then tells which did. code is
-//     chain_node_error or timeout.
+//     says that no node failed but what others handled, which handled lists; error then tells
+//     which did. code is chain_node_error or timeout.
+//   - Fields that no node has are refused, but for description and those that begin with x-.
 //   - The final output is that of the node that nothing came after; of several, an object
 //     by id. Branches have true or false as output, and are not looked at for it.
 //
@@ -24,8 +26,11 @@
 //	node.go     a node as it was sent           execute.go  one node, from its start to its end
 //	express.go  its expressions, what they see  leaf.go     calls of tools, skills and programs
 //	edges.go    what waits for what             map.go      a node for each item of a list
-//	plan.go     a chain ready to run, or drawn  memory.go   what all hold, and who works
-//	saved.go    chains in files                 answer.go   chain/resp and chain/event
+//	plan.go     a chain ready to run            loop.go     a chain again and again
+//	graph.go    a chain drawn                   retry.go    another attempt, and pauses
+//	saved.go    chains in files                 wait.go     a node that waits
+//	memory.go   what all hold, and who works    catch.go    failures that nodes handle
+//	answer.go   chain/resp and chain/event      cache.go    outputs kept in the store
 package chains
 
 import (
@@ -39,13 +44,15 @@ import (
 	"a2e/protocol"
 )
 
-// Plugin is one `chains` plugin. It keeps nothing from one request to the next.
+// Plugin is one `chains` plugin. It keeps nothing from one request to the next but what nodes
+// have cached, in the store.
 type Plugin struct {
 	name     string
 	opts     Options
 	env      host.Env
 	compiler *jmes.Compiler
 	memory   *memory
+	kept     host.Kept
 	services *host.Services // set by Start
 }
 
@@ -56,7 +63,7 @@ func New(name string, opts Options, env host.Env) (*Plugin, error) {
 	}
 	opts.setDefaults()
 	env = env.WithDefaults()
-	return &Plugin{name: name, opts: opts, env: env, compiler: jmes.NewCompiler(), memory: newMemory(opts.MaxStateBytes)}, nil
+	return &Plugin{name: name, opts: opts, env: env, compiler: jmes.NewCompiler(), memory: newMemory(opts.MaxStateBytes), kept: env.Kept(name)}, nil
 }
 
 // Start implements host.Starter.
@@ -106,24 +113,28 @@ func (p *Plugin) chain(ctx context.Context, req *protocol.ChainRequest, _ host.E
 
 // The options where the config sets none.
 const (
-	defaultMaxParallel    = 16
-	defaultMaxNodes       = 10_000
-	defaultMaxItems       = 100_000
-	defaultMaxDepth       = 8
-	defaultMaxStateBytes  = 128 << 20
-	defaultMaxResultBytes = 4 << 20
-	defaultChainsPath     = "chains"
+	defaultMaxParallel     = 16
+	defaultMaxNodes        = 10_000
+	defaultMaxItems        = 100_000
+	defaultMaxDepth        = 8
+	defaultMaxStateBytes   = 128 << 20
+	defaultMaxResultBytes  = 4 << 20
+	defaultMaxCacheEntries = 10_000
+	defaultMaxCacheBytes   = 64 << 20
+	defaultChainsPath      = "chains"
 )
 
 // Options are the plugin's options in the config.
 type Options struct {
-	MaxParallel    int    `yaml:"max_parallel" min:"0" max:"1024" doc:"Nodes of one chain, and items of its maps, that run at once; 0 = 16."`
-	MaxNodes       int    `yaml:"max_nodes" min:"0" doc:"Nodes of one chain, those of the saved chains that it runs included; 0 = 10000."`
-	MaxItems       int    `yaml:"max_items" min:"0" doc:"Items of one map; 0 = 100000."`
-	MaxDepth       int    `yaml:"max_depth" min:"0" max:"64" doc:"How deep saved chains may run each other; 0 = 8."`
-	MaxStateBytes  int    `yaml:"max_state_bytes" min:"0" doc:"Memory for the outputs of all nodes of a running chain; 0 = 128 MiB."`
-	MaxResultBytes int    `yaml:"max_result_bytes" min:"0" doc:"Outputs in an answer, together; the largest are left out beyond that. 0 = 4 MiB."`
-	ChainsPath     string `yaml:"chains_path" doc:"The folder of saved chains, NAME.yaml, in the workspace."`
+	MaxParallel     int    `yaml:"max_parallel" min:"0" max:"1024" doc:"Nodes of one chain, and items of its maps, that run at once; 0 = 16."`
+	MaxNodes        int    `yaml:"max_nodes" min:"0" doc:"Nodes of one chain, those of the saved chains that it runs included; 0 = 10000."`
+	MaxItems        int    `yaml:"max_items" min:"0" doc:"Items of one map; 0 = 100000."`
+	MaxDepth        int    `yaml:"max_depth" min:"0" max:"64" doc:"How deep saved chains may run each other; 0 = 8."`
+	MaxStateBytes   int    `yaml:"max_state_bytes" min:"0" doc:"Memory for the outputs of all nodes of a running chain; 0 = 128 MiB."`
+	MaxResultBytes  int    `yaml:"max_result_bytes" min:"0" doc:"Outputs in an answer, together; the largest are left out beyond that. 0 = 4 MiB."`
+	MaxCacheEntries int    `yaml:"max_cache_entries" min:"0" doc:"Outputs of nodes that say cache, kept in the store, of all agents; the oldest go first. 0 = 10000."`
+	MaxCacheBytes   int    `yaml:"max_cache_bytes" min:"0" doc:"Bytes of these outputs; one of more than an eighth of that is not kept. 0 = 64 MiB."`
+	ChainsPath      string `yaml:"chains_path" doc:"The folder of saved chains, NAME.yaml, in the workspace."`
 }
 
 // DefaultOptions returns the options where the config sets none.
@@ -140,6 +151,8 @@ func (o *Options) setDefaults() {
 	o.MaxDepth = cmp.Or(o.MaxDepth, defaultMaxDepth)
 	o.MaxStateBytes = cmp.Or(o.MaxStateBytes, defaultMaxStateBytes)
 	o.MaxResultBytes = cmp.Or(o.MaxResultBytes, defaultMaxResultBytes)
+	o.MaxCacheEntries = cmp.Or(o.MaxCacheEntries, defaultMaxCacheEntries)
+	o.MaxCacheBytes = cmp.Or(o.MaxCacheBytes, defaultMaxCacheBytes)
 	o.ChainsPath = cmp.Or(o.ChainsPath, defaultChainsPath)
 }
 

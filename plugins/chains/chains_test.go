@@ -117,6 +117,32 @@ func TestRefused(t *testing.T) {
 		{"reserved id", nodes(`"node_id":"input","kind":"tool","name":"echo"`), "/nodes/0/node_id", "initial input"},
 		{"no kind", nodes(`"node_id":"a","name":"echo"`), "/nodes/0/kind", "is required"},
 		{"unknown kind", nodes(`"node_id":"a","kind":"loop"`), "/nodes/0/kind", `"loop"; should be tool`},
+		{"unknown field", nodes(a + `,"on_eror":"skip"`), "/nodes/0/on_eror", `did you mean "on_error"?`},
+		{"unknown field like none", nodes(a + `,"x":1`), "/nodes/0/x", "some of the fields of a node: node_id, kind"},
+		{"field of retry beside it", nodes(a + `,"max_attempts":3`), "/nodes/0/max_attempts", "belongs into retry"},
+		{"retry that is a number", nodes(a + `,"retry":3`), "/nodes/0/retry", `such as {"max_attempts": 3}`},
+		{"retry of nothing", nodes(a + `,"retry":{}`), "/nodes/0/retry/max_attempts", "is required"},
+		{"retry for ever", nodes(a + `,"retry":{"max_attempts":101}`), "/nodes/0/retry/max_attempts", "1 to 100"},
+		{"unknown field of retry", nodes(a + `,"retry":{"max_attempts":2,"back_of":1}`), "/nodes/0/retry/back_of", `did you mean "backoff"?`},
+		{"retry on a misspelt code", nodes(a + `,"retry":{"max_attempts":2,"on":["time_out"]}`), "/nodes/0/retry/on", `did you mean "timeout"?`},
+		{"retry of a branch", nodes(`"node_id":"a","kind":"branch","condition":"input.x","retry":{"max_attempts":2}`), "/nodes/0/retry", "only a node of kind tool, skill, proc, map, chain or while has it"},
+		{"catch of nobody", nodes(a + `,"catch":"b"`), "/nodes/0/catch", "no node"},
+		{"catch that is no object", nodes(a + `,"catch":1`), "/nodes/0/catch", "the id of a node"},
+		{"two handlers", nodes(a+`,"catch":"b","on_error":"b"`, `"node_id":"b","kind":"tool","name":"echo"`), "/nodes/0/on_error", "as catch does"},
+		{"error elsewhere", nodes(a + `,"input_map":{"x":"error.code"}`), "/nodes/0/input_map/x", "a catch or an on_error leads to"},
+		{"error that is a node too", nodes(a+`,"catch":"b"`, `"node_id":"b","kind":"tool","name":"echo","input_map":{"x":"error.code"}`, `"node_id":"error","kind":"tool","name":"echo"`), "/nodes/1/input_map/x", "call that node something else"},
+		{"wait for nothing", nodes(`"node_id":"a","kind":"wait"`), "/nodes/0/seconds", "either seconds or until"},
+		{"wait for both", nodes(`"node_id":"a","kind":"wait","seconds":1,"until":2`), "/nodes/0/seconds", "either seconds or until"},
+		{"wait backwards", nodes(`"node_id":"a","kind":"wait","seconds":-1`), "/nodes/0/seconds", "0 or more"},
+		{"wait until a day", nodes(`"node_id":"a","kind":"wait","until":"2030-01-31"`), "/nodes/0/until", "RFC 3339"},
+		{"wait of a tool", nodes(a + `,"seconds":1`), "/nodes/0/seconds", "only a node of kind wait has it"},
+		{"while without bound", nodes(`"node_id":"a","kind":"while","condition":"index < ` + "`3`" + `","name":"x"`), "/nodes/0/max_iterations", "is required"},
+		{"while of nothing", nodes(`"node_id":"a","kind":"while","condition":"index","max_iterations":2`), "/nodes/0/nodes", "either nodes"},
+		{"in a loop", nodes(`"node_id":"a","kind":"while","condition":"index","max_iterations":2,"nodes":[{"node_id":"b","kind":"tool","nme":"echo"}]`), "/nodes/0/nodes/0/nme", `did you mean "name"?`},
+		{"last elsewhere", nodes(a + `,"input_map":{"x":"last.y"}`), "/nodes/0/input_map/x", "only in a node of kind while"},
+		{"cache without an end", nodes(a + `,"cache":{"key":"'x'"}`), "/nodes/0/cache/ttl", "is required"},
+		{"cache by nothing known", nodes(a + `,"cache":{"key":"inptu","ttl":1}`), "/nodes/0/cache/key", "no node"},
+		{"cache of a map", nodes(a, `"node_id":"m","kind":"map","items_path":"input.x","map_node":"a","cache":{"ttl":1}`), "/nodes/1/cache", "only a node of kind tool"},
 		{"no name", nodes(`"node_id":"a","kind":"skill"`), "/nodes/0/name", "is required"},
 		{"wrong type", nodes(a + `,"input_map":[]`), "/nodes/0/input_map", "should be an object"},
 		{"wrong text", nodes(a + `,"next_node":1`), "/nodes/0/next_node", "should be a string"},
@@ -198,6 +224,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 //	block   waits until it is stopped         gate   waits until the test opens the gate
 //	again   runs a chain that calls it
 //	exit    ends the goroutine                maybe  fails if its argument fail is true
+//	flaky   fails its first calls, as many as its argument fail says, and counts them
 type shed struct {
 	gate chan struct{}
 
@@ -207,9 +234,12 @@ type shed struct {
 	most    int // that ran at once
 	begun   chan string
 	records []host.CallRecord
+	tries   map[string]int // of flaky, by its arguments
 }
 
-func newShed() *shed { return &shed{gate: make(chan struct{}), begun: make(chan string, 1<<14)} }
+func newShed() *shed {
+	return &shed{gate: make(chan struct{}), begun: make(chan string, 1<<14), tries: map[string]int{}}
+}
 
 func (s *shed) Info() host.PluginInfo {
 	return host.PluginInfo{Name: "shed", Capability: protocol.CapTools, Also: []protocol.Capability{protocol.CapSkill}}
@@ -270,6 +300,21 @@ func (s *shed) tool(ctx context.Context, req *protocol.ToolCallRequest, _ host.E
 		if fail, _ := req.Arguments.Get("fail"); fail.Kind() == 't' {
 			return nil, protocol.Errorf(protocol.CodeToolError, "as it was told")
 		}
+	case "flaky":
+		var args struct {
+			Fail  int                `json:"fail"`
+			Code  protocol.ErrorCode `json:"code"`
+			After float64            `json:"after"`
+		}
+		_ = req.Arguments.Decode(&args)
+		s.mu.Lock()
+		s.tries[string(req.Arguments.Raw())]++
+		n := s.tries[string(req.Arguments.Raw())]
+		s.mu.Unlock()
+		if n <= args.Fail {
+			return nil, protocol.Errorf(args.Code, "call %d", n).With("retry_after", args.After)
+		}
+		resp.Data.Data = jsontext.Value(fmt.Sprintf(`{"call":%d}`, n))
 	case "timeout":
 		resp.Data.Data = jsontext.Value(fmt.Sprint(req.Timeout))
 	case "correlation":
@@ -369,7 +414,13 @@ type result struct {
 	Outputs     map[string]jsontext.Value `json:"outputs"`
 	FinalOutput jsontext.Value            `json:"final_output"`
 	NodesRun    int                       `json:"nodes_run"`
-	Error       *struct {
+	Cached      []string                  `json:"cached"`
+	Handled     []struct {
+		NodeID string `json:"node_id"`
+		Code   string `json:"code"`
+		By     string `json:"handled_by"`
+	} `json:"handled"`
+	Error *struct {
 		Code      string         `json:"code"`
 		Message   string         `json:"message"`
 		NodeID    string         `json:"node_id"`

@@ -3,6 +3,7 @@ package chains
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	"a2e/plugins/chains/jmes"
 )
@@ -19,6 +20,8 @@ const (
 	EdgeBoth  EdgeKind = "both"     // both ways of a branch lead here; of a Graph alone
 	EdgeError EdgeKind = "on error" // when the other fails
 	EdgeItem  EdgeKind = "each"     // the other is a map, and runs it for each item; of a Graph alone
+	EdgeLoop  EdgeKind = "repeats"  // the other is a loop, whose chain begins here; of a Graph alone
+	EdgeAgain EdgeKind = "again"    // the loop to which its chain comes back; of a Graph alone
 
 	edgeDep   EdgeKind = "deps"
 	edgeWaits EdgeKind = "waits" // a map waits for what its node waits for, and for that node itself
@@ -50,9 +53,12 @@ type binder struct {
 	edges  int
 }
 
-// templates marks the nodes that maps run.
+// templates marks the nodes that maps run, and those that handle failures.
 func (b *binder) templates() {
 	for i, n := range b.nodes {
+		if at, ok := b.byID[n.spec.handler()]; ok {
+			b.nodes[at].handles = true
+		}
 		if n.kind != KindMap {
 			continue
 		}
@@ -95,7 +101,8 @@ func (b *binder) ids() string {
 func (b *binder) bind(at int, n *node) {
 	s := n.spec
 	n.constant, n.mapped = b.x.inputs(at, s)
-	n.passItem = n.isItem && n.kind != KindMap && s.input.Len() == 0 && s.inputMap.Len() == 0
+	n.passItem = (n.isItem && n.kind != KindMap || n.kind == KindWhile) && s.input.Len() == 0 && s.inputMap.Len() == 0
+	n.readsLast = n.passItem && n.kind == KindWhile
 	for _, m := range n.mapped {
 		b.names(at, n, m.path, m.expr)
 	}
@@ -118,13 +125,16 @@ func (b *binder) bind(at int, n *node) {
 	n.ways = [2]bool{s.trueNode != "", s.falseNode != ""}
 	b.lead(at, "true_node", s.trueNode, EdgeTrue)
 	b.lead(at, "false_node", s.falseNode, EdgeFalse)
-	switch s.onError {
-	case "", onErrorAbort:
-	case onErrorSkip:
-		n.skips = true
-	default:
-		n.jumps = true
-		b.lead(at, "on_error", s.onError, EdgeError)
+	b.bindCatch(at, n)
+	if n.kind == KindWait {
+		b.bindWait(at, n)
+	}
+	if n.kind == KindWhile {
+		n.shown = strings.TrimSpace(s.name + " " + s.condition)
+	}
+	n.retry = s.retry
+	if s.cache != nil {
+		b.bindCache(at, n)
 	}
 	if n.isItem {
 		b.item(at, n)
@@ -139,8 +149,12 @@ func (b *binder) item(at int, n *node) {
 	if n.spec.nextNode != "" {
 		b.bad.at(at, "next_node", "the node runs for each item of a map; give next_node to the map")
 	}
-	if n.jumps {
-		b.bad.at(at, "on_error", "the node runs for each item of a map, where on_error is %s or %s; give other nodes to the map's on_error", onErrorAbort, onErrorSkip)
+	if n.catch != nil {
+		field := "on_error"
+		if n.spec.catch != nil {
+			field = "catch"
+		}
+		b.bad.at(at, field, "the node runs for each item of a map, where on_error is %s or %s, and nothing else; let the map catch", onErrorAbort, onErrorSkip)
 	}
 }
 
@@ -175,7 +189,11 @@ func (b *binder) names(at int, n *node, field string, e *jmes.Expr) {
 	n.whole = n.whole || e.Whole()
 	b.inputs = b.inputs || e.Whole()
 	for _, name := range e.Names() {
-		if n.isItem && isItemName(name) {
+		if n.binds(name) {
+			n.readsLast = n.readsLast || name == memberLast
+			if other, ok := b.byID[memberError]; ok && name == memberError && other != at {
+				b.bad.at(at, field, "the expression names error, which is what the node handles and a node as well; call that node something else")
+			}
 			continue
 		}
 		if name == memberInput {
@@ -188,6 +206,10 @@ func (b *binder) names(at int, n *node, field string, e *jmes.Expr) {
 			b.inputs = true // a member of it
 		case !ok && isItemName(name):
 			b.bad.at(at, field, "%q is bound only in the node that a map runs for each item", name)
+		case !ok && name == memberLast:
+			b.bad.at(at, field, "last is bound only in a node of kind while; the nodes of its chain see what its input_map gives them, under input")
+		case !ok && name == memberError:
+			b.bad.at(at, field, "error is bound only in a node that a catch or an on_error leads to")
 		case !ok:
 			b.bad.at(at, field, "an expression names %.64q, which is no node; the initial input is under input, as in input.%.64s; there are: %s", name, name, b.ids())
 		case b.nodes[from].isItem && from != at:
@@ -197,6 +219,17 @@ func (b *binder) names(at int, n *node, field string, e *jmes.Expr) {
 			b.connect(from, at, EdgeData)
 		}
 	}
+}
+
+// binds reports whether a name stands for what the node is run for, or for what it handles.
+func (n *node) binds(name string) bool {
+	switch {
+	case name == memberError:
+		return n.handles
+	case n.kind == KindWhile && (name == memberLast || name == memberIndex || name == memberIndexSDK):
+		return true
+	}
+	return n.isItem && isItemName(name)
 }
 
 func isItemName(name string) bool {

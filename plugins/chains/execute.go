@@ -22,7 +22,7 @@ func (r *run) execute(i int) (o outcome) {
 			o = r.fail(n, start, r.panicked(n, v))
 		}
 	}()
-	if n.condition != nil && n.kind != KindBranch {
+	if n.conditional() {
 		v, err := r.eval(r.ctx, n, nil, "condition", n.condition)
 		if err != nil {
 			return r.fail(n, start, err)
@@ -44,6 +44,11 @@ func (r *run) execute(i int) (o outcome) {
 	return o
 }
 
+// conditional reports whether the condition of a node says if it runs.
+func (n *node) conditional() bool {
+	return n.condition != nil && n.kind != KindBranch && n.kind != KindWhile
+}
+
 func (r *run) since(start time.Time) time.Duration { return r.plugin.env.Now().Sub(start) }
 
 // taken takes the output of a node in.
@@ -60,7 +65,7 @@ func (r *run) taken(n *node, raw jsontext.Value) (outcome, error) {
 	if err := r.keep(len(raw)); err != nil {
 		return o, err
 	}
-	if !n.named {
+	if !n.named || raw == nil {
 		return o, nil
 	}
 	v, err := r.decode(raw)
@@ -79,13 +84,13 @@ func (r *run) fail(n *node, start time.Time, err error) outcome {
 		return outcome{state: cut}
 	}
 	known := nodeError(err)
-	r.fails(n.id, -1, known)
 	r.tell(n.id, phaseError, event{err: known.Message, took: took})
-	switch {
-	case n.skips:
+	if n.catches(known.Code) {
+		return outcome{state: jumped, err: known}
+	}
+	r.fails(n.id, -1, known)
+	if n.skips {
 		return outcome{state: tolerated}
-	case n.jumps:
-		return outcome{state: jumped}
 	}
 	return outcome{state: broken, err: known}
 }
@@ -124,8 +129,17 @@ func (r *run) panicked(n *node, v any) error {
 	return protocol.Errorf(protocol.CodeRuntimeError, "the plugin panicked while it ran the node; the host's log has the details")
 }
 
-// perform does what a node is for, within its own timeout, and gives its output.
-func (r *run) perform(ctx context.Context, n *node, it *item) (raw jsontext.Value, err error) {
+// perform does what a node is for and gives its output: one that is cached, or that of the
+// attempt which did well.
+func (r *run) perform(ctx context.Context, n *node, it *item) (jsontext.Value, error) {
+	if n.cache != nil {
+		return r.cached(ctx, n, it)
+	}
+	return r.tried(ctx, n, it)
+}
+
+// once tries to do what a node is for, within its own timeout.
+func (r *run) once(ctx context.Context, n *node, it *item) (raw jsontext.Value, err error) {
 	if n.timeout > 0 {
 		own, cancel := context.WithTimeoutCause(ctx, n.timeout,
 			protocol.Errorf(protocol.CodeTimeout, "the node did not end within its timeout of %s; a longer \"timeout\" gives it more", n.timeout))
@@ -150,12 +164,16 @@ func (r *run) dispatch(ctx context.Context, n *node, it *item) (jsontext.Value, 
 		return jmes.Append(nil, jmes.Truthy(v), maxInput)
 	case KindMap:
 		return r.mapItems(ctx, n, it)
+	case KindWait:
+		return r.waits(ctx, n, it)
+	case KindWhile:
+		return r.repeat(ctx, n, it)
 	}
 	return r.call(ctx, n, it)
 }
 
-// nested runs a saved chain.
-func (r *run) nested(ctx context.Context, n *node, args []byte) (jsontext.Value, error) {
+// nested runs the chain that a node has; path is what the ids of its nodes begin with.
+func (r *run) nested(ctx context.Context, n *node, path string, args []byte) (jsontext.Value, error) {
 	input, err := merged(n.chain.preset, args)
 	if err != nil {
 		return nil, err
@@ -166,7 +184,7 @@ func (r *run) nested(ctx context.Context, n *node, args []byte) (jsontext.Value,
 			protocol.Errorf(protocol.CodeTimeout, "the saved chain %q did not end within its timeout of %s", n.chain.name, n.chain.timeout))
 		defer cancel()
 	}
-	sub := newRun(r.tree, n.chain, r.prefix+n.id+"/", r.plugin.env.Now())
+	sub := newRun(r.tree, n.chain, r.prefix+path+"/", r.plugin.env.Now())
 	defer sub.dropAll()
 	if err := sub.begin(ctx, input); err != nil {
 		return nil, err
@@ -175,20 +193,28 @@ func (r *run) nested(ctx context.Context, n *node, args []byte) (jsontext.Value,
 	if err := sub.ended(ctx); err != nil {
 		return nil, err
 	}
-	r.record(r.root, n.chain.name, sub.success(), r.since(sub.start))
+	if n.chain.name != "" {
+		r.record(r.root, n.chain.name, sub.success(), r.since(sub.start))
+	}
 	if f := sub.fatal(); f != nil {
 		return nil, inner(n.chain.name, f)
 	}
 	for _, f := range sub.failures {
-		r.fails(n.id+"/"+f.id, f.item, f.err)
+		r.fails(path+"/"+f.id, f.item, f.err)
+	}
+	for _, h := range sub.handled {
+		r.settled(handled{failure{path + "/" + h.id, h.item, h.err}, path + "/" + h.by})
 	}
 	return sub.final(r.plugin.opts.MaxStateBytes), nil
 }
 
-// inner says that an error is of a node of a saved chain.
+// inner says that an error is of a node of a chain within.
 func inner(name string, f *failure) error {
 	err := *f.err
-	err.Message = fmt.Sprintf("the saved chain %q: node %q: %s", name, f.id, f.err.Message)
+	err.Message = fmt.Sprintf("node %q: %s", f.id, f.err.Message)
+	if name != "" {
+		err.Message = fmt.Sprintf("the saved chain %q: %s", name, err.Message)
+	}
 	return &err
 }
 

@@ -17,6 +17,8 @@ const (
 	memberInput = "input"
 	memberItem  = "item"
 	memberIndex = "index"
+	memberLast  = "last"
+	memberError = "error"
 	// what the Python SDK's pages call them
 	memberItemSDK  = "_item"
 	memberIndexSDK = "_index"
@@ -228,14 +230,60 @@ func oddID(id string) bool {
 	return odd
 }
 
-// item is what a map's node is run for.
+// item is what a node is run for: an item of a map, an iteration of a while, an attempt of a
+// retry; nil = none of these.
 type item struct {
-	value any
-	index int
+	of        string // the map; "" = none
+	value     any
+	index     int
+	loop      bool // it is an iteration of a while
+	iteration int  // from 0
+	last      any  // the output of the iteration before; nil = null
+	attempt   int  // of a retry, where it is a further one; from 1
+}
+
+// again is the same for a further attempt.
+func (it *item) again(attempt int) *item {
+	if attempt == 1 {
+		return it
+	}
+	next := item{}
+	if it != nil {
+		next = *it
+	}
+	next.attempt = attempt
+	return &next
+}
+
+// event makes one that says which item of a map it is about.
+func (it *item) event() event {
+	if it == nil {
+		return event{}
+	}
+	return event{of: it.of, index: it.index}
+}
+
+// member returns what the expressions of the node see by a name.
+func (it *item) member(name string) (v any, bound bool) {
+	if it == nil {
+		return nil, false
+	}
+	switch name {
+	case memberItem, memberItemSDK:
+		return it.value, it.of != ""
+	case memberIndex, memberIndexSDK:
+		if it.loop {
+			return float64(it.iteration), true
+		}
+		return float64(it.index), it.of != ""
+	case memberLast:
+		return it.last, it.loop
+	}
+	return nil, false
 }
 
 // view is what the expressions of a node see: the initial input, the outputs of the nodes
-// that it waits for, and the item in a map's node.
+// that it waits for, what it is run for, and the error that it handles.
 type view struct {
 	run  *run
 	node *node
@@ -244,13 +292,11 @@ type view struct {
 
 // Member implements jmes.Scope.
 func (v *view) Member(name string) (any, bool) {
-	if v.item != nil {
-		switch name {
-		case memberItem, memberItemSDK:
-			return v.item.value, false
-		case memberIndex, memberIndexSDK:
-			return float64(v.item.index), false
-		}
+	if val, bound := v.item.member(name); bound {
+		return val, false
+	}
+	if name == memberError && v.node.handles {
+		return v.run.caughtError(v.node), false
 	}
 	if name == memberInput {
 		return v.run.input, false
@@ -269,8 +315,13 @@ func (v *view) All() map[string]any {
 	for _, e := range v.node.in {
 		all[v.run.nodes[e.node].id] = v.run.outcomes[e.node].value
 	}
-	if v.item != nil {
-		all[memberItem], all[memberIndex] = v.item.value, float64(v.item.index)
+	for _, name := range []string{memberItem, memberIndex, memberLast} {
+		if val, bound := v.item.member(name); bound {
+			all[name] = val
+		}
+	}
+	if v.node.handles {
+		all[memberError] = v.run.caughtError(v.node)
 	}
 	return all
 }
@@ -296,6 +347,10 @@ const maxInput = 16 << 20
 func (r *run) arguments(ctx context.Context, n *node, it *item) ([]byte, error) {
 	dst := make([]byte, len(n.constant), len(n.constant)+64*(len(n.mapped)+1))
 	copy(dst, n.constant)
+	if n.passItem && n.kind == KindWhile {
+		out, err := jmes.Append(append(strconv.AppendInt(append(dst, `"index":`...), int64(it.iteration), 10), `,"last":`...), it.last, maxInput)
+		return append(out, '}'), r.explained(ctx, "the last output", err)
+	}
 	if n.passItem {
 		out, err := jmes.Append(append(dst, `"item":`...), it.value, maxInput)
 		return append(out, '}'), r.explained(ctx, "the item", err)

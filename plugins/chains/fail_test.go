@@ -63,24 +63,31 @@ func failing(b string) string {
 
 func TestOnError(t *testing.T) {
 	s := newStage(t, Options{}, t.TempDir())
-	for _, tc := range []struct{ name, fields, outputs, final string }{
+	for _, tc := range []struct{ name, fields, outputs, final, handler string }{
 		{"skip", nodes(`"node_id":"a",`+toolFail+`,"on_error":"skip","next_node":"b"`, `"node_id":"b",`+toolEcho+`,"input_map":{"x":"a.x"}`),
-			`{"a":null,"b":{"x":null}}`, `{"x":null}`},
+			`{"a":null,"b":{"x":null}}`, `{"x":null}`, ""},
 		{"skip without next", nodes(`"node_id":"a",`+toolFail+`,"on_error":"skip"`, `"node_id":"b",`+toolEcho+`,"input_map":{"x":"a.x || 'none'"}`),
-			`{"a":null,"b":{"x":"none"}}`, `{"x":"none"}`},
+			`{"a":null,"b":{"x":"none"}}`, `{"x":"none"}`, ""},
 		{"another node", nodes(`"node_id":"a",`+toolFail+`,"on_error":"f","next_node":"b"`, `"node_id":"b",`+toolEcho,
 			`"node_id":"f",`+toolEcho+`,"input":{"f":1},"next_node":"end"`, `"node_id":"end",`+toolEcho+`,"input_map":{"x":"a.x || f.f"}`),
-			`{"a":null,"end":{"x":1},"f":{"f":1}}`, `{"x":1}`},
+			`{"a":null,"end":{"x":1},"f":{"f":1}}`, `{"x":1}`, "f"},
 		{"another node, and who reads the failed one", nodes(`"node_id":"a",`+toolFail+`,"on_error":"f"`, `"node_id":"b",`+toolEcho+`,"input_map":{"x":"a.x"}`,
-			`"node_id":"f",`+toolEcho), `{"a":null,"f":{}}`, `{}`},
+			`"node_id":"f",`+toolEcho), `{"a":null,"f":{}}`, `{}`, "f"},
+		{"another node that does not run", nodes(`"node_id":"a",`+toolFail+`,"on_error":"f"`, `"node_id":"f",`+toolEcho+`,"condition":"error.code == 'timeout'"`), `{"a":null}`, `null`, ""},
 		{"branch that fails", nodes(`"node_id":"a","kind":"branch","condition":"abs('x')","on_error":"skip","true_node":"b","next_node":"c"`, `"node_id":"b",`+toolEcho,
-			`"node_id":"c",`+toolEcho), `{"a":null,"c":{}}`, `{}`},
+			`"node_id":"c",`+toolEcho), `{"a":null,"c":{}}`, `{}`, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s.t = t
 			res := s.run(tc.fields)
 			if got := res.text(t); got != tc.outputs || string(res.FinalOutput) != tc.final {
 				t.Errorf("outputs %s, final %s; should be %s, %s", got, res.FinalOutput, tc.outputs, tc.final)
+			}
+			if tc.handler != "" {
+				if !res.Success || res.Error != nil || len(res.Handled) != 1 || res.Handled[0].NodeID != "a" || res.Handled[0].By != tc.handler {
+					t.Errorf("success %t, error %+v, handled %+v", res.Success, res.Error, res.Handled)
+				}
+				return
 			}
 			if e := res.Error; res.Success || e == nil || e.NodeID != "a" || len(e.Failed) != 1 || !strings.HasSuffix(e.Message, "; the chain went on") {
 				t.Errorf("success %t, error %+v", res.Success, e)

@@ -93,7 +93,8 @@ func (m *mapRun) item(i int) {
 // one returns the output for one item. An error ends the map.
 func (m *mapRun) one(i int) (raw jsontext.Value, err error) {
 	t := m.node.template
-	about := event{of: m.node.id, index: i}
+	it := &item{of: m.node.id, value: m.list[i], index: i}
+	about := it.event()
 	start := m.plugin.env.Now()
 	defer func() {
 		if v := recover(); v != nil {
@@ -105,8 +106,7 @@ func (m *mapRun) one(i int) (raw jsontext.Value, err error) {
 		raw, about.took = nil, m.since(start)
 		err = m.failed(t, i, about, err)
 	}()
-	it := &item{m.list[i], i}
-	if t.condition != nil {
+	if t.conditional() {
 		v, err := m.eval(m.ctx, t, it, "condition", t.condition)
 		if err != nil || !jmes.Truthy(v) {
 			if err == nil {

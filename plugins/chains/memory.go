@@ -110,7 +110,7 @@ func (r *run) given(ctx context.Context, n *node, it *item) (args []byte, leave 
 	if err != nil {
 		return nil, nil, err
 	}
-	if n.kind == KindChain { // its nodes make calls themselves
+	if n.kind == KindChain || n.kind == KindWhile { // its nodes make calls themselves
 		return args, func() { r.drop(len(args)) }, r.keep(len(args))
 	}
 	cost := callCopies * len(args)
@@ -135,7 +135,7 @@ func (r *run) call(ctx context.Context, n *node, it *item) (jsontext.Value, erro
 	}
 	defer leave()
 	if n.kind == KindChain {
-		return r.nested(ctx, n, args)
+		return r.nested(ctx, n, r.path(n, it), args)
 	}
 	return r.leaf(ctx, n, it, args)
 }

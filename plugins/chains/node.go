@@ -2,9 +2,14 @@ package chains
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json"
+
+	"a2e/host/schema"
 	"a2e/protocol"
 )
 
@@ -19,7 +24,12 @@ const (
 	KindBranch Kind = "branch"
 	KindMap    Kind = "map"
 	KindChain  Kind = "chain"
+	KindWait   Kind = "wait"
+	KindWhile  Kind = "while"
 )
+
+// kindNames is how messages list the kinds.
+const kindNames = "tool, skill, proc, branch, map, chain, wait or while"
 
 // Values of on_error that are no node.
 const (
@@ -36,8 +46,42 @@ type spec struct {
 	condition, trueNode, falseNode        string
 	itemsPath, mapNode, nextNode, onError string
 	deps                                  []string
-	timeout                               time.Duration // 0 = the chain's
-	maxParallel                           int           // of a map; 0 = the plugin's
+	timeout                               time.Duration     // 0 = the chain's
+	maxParallel                           int               // of a map; 0 = the plugin's
+	retry                                 *retry            // nil = it is tried once
+	catch                                 *catch            // nil = none
+	cache                                 *cacheSpec        // nil = none
+	seconds, until                        protocol.Value    // of a wait; nil = not given
+	nodes                                 []protocol.Object // of a while
+	maxIterations                         int               // of a while
+	given                                 []string          // fields that not every kind has
+}
+
+// owners lists the kinds that a field belongs to; nil = to all of them.
+func owners(field string) []Kind {
+	switch field {
+	case "true_node", "false_node":
+		return []Kind{KindBranch}
+	case "items_path", "map_node", "max_parallel":
+		return []Kind{KindMap}
+	case "seconds", "until":
+		return []Kind{KindWait}
+	case "nodes", "max_iterations":
+		return []Kind{KindWhile}
+	case "retry":
+		return []Kind{KindTool, KindSkill, KindProc, KindMap, KindChain, KindWhile}
+	case "cache":
+		return []Kind{KindTool, KindSkill, KindProc, KindChain, KindWhile}
+	}
+	return nil
+}
+
+// nodeFields lists the fields of nodes, for who misspelt one.
+func nodeFields() []string {
+	return []string{
+		"node_id", "kind", "name", "input", "input_map", "condition", "next_node", "deps", "on_error", "catch", "retry", "timeout", "cache", "true_node", "false_node",
+		"items_path", "map_node", "max_parallel", "nodes", "max_iterations", "seconds", "until", "description", "id", "type", "next", "depends_on",
+	}
 }
 
 // maxProblems is how many problems of a chain an answer lists.
@@ -68,8 +112,8 @@ func (p *problems) err() error {
 	return protocol.Violation(p.list...)
 }
 
-// readSpec reads one node. Names of older clients are understood too; unknown fields are
-// ignored, a null is as if it were not there.
+// readSpec reads one node. Names of older clients are understood too; a null is as if it were
+// not there. A field that no node has is refused, as it might have changed what the node does.
 func readSpec(at int, obj protocol.Object, bad *problems) *spec {
 	s := &spec{}
 	for key, val := range obj.All() {
@@ -77,6 +121,9 @@ func readSpec(at int, obj protocol.Object, bad *problems) *spec {
 			continue
 		}
 		name := string(key)
+		if owners(name) != nil && !empty(val) {
+			s.given = append(s.given, name)
+		}
 		if dst := s.text(name); dst != nil {
 			text, ok := val.Str()
 			if !ok {
@@ -88,6 +135,30 @@ func readSpec(at int, obj protocol.Object, bad *problems) *spec {
 		s.other(at, name, val, bad)
 	}
 	return s
+}
+
+// empty reports whether a value is one that clients send for a field that they do not use.
+func empty(val protocol.Value) bool {
+	switch string(val) {
+	case `""`, "0", "{}", "[]":
+		return true
+	}
+	return false
+}
+
+// unknown refuses a field that no node has, but for a remark: description, and what begins with x-.
+func unknown(at int, name string, bad *problems) {
+	if name == "description" || strings.HasPrefix(name, "x-") {
+		return
+	}
+	hint := schema.Suggest(name, "fields of a node", nodeFields())
+	switch name {
+	case "max_attempts", "backoff", "on":
+		hint = "it belongs into retry, as in \"retry\": {\"max_attempts\": 3}"
+	case "key", "ttl":
+		hint = "it belongs into cache, as in \"cache\": {\"ttl\": 3600}"
+	}
+	bad.at(at, escapedKey(name[:min(len(name), maxID)]), "is not known; %s", hint)
 }
 
 // text returns where a field that is a string goes, nil = it is none.
@@ -137,6 +208,25 @@ func (s *spec) other(at int, name string, val protocol.Value, bad *problems) {
 		s.maxParallel, ok = val.Int()
 		ok = ok && s.maxParallel >= 0
 		want = "an integer, 0 or more"
+	case "max_iterations":
+		s.maxIterations, ok = val.Int()
+		ok = ok && s.maxIterations >= 0
+		want = "an integer, 1 or more"
+	case "nodes":
+		s.nodes, ok = objectsOf(val)
+		want = "an array of nodes: the chain that the loop repeats"
+	case "seconds":
+		s.seconds = val
+	case "until":
+		s.until = val
+	case "retry":
+		s.retry = readRetry(at, val, bad)
+	case "catch":
+		s.catch = readCatch(at, val, bad)
+	case "cache":
+		s.cache = readCache(at, val, bad)
+	default:
+		unknown(at, name, bad)
 	}
 	if !ok {
 		bad.at(at, name, "should be %s", want)
@@ -146,6 +236,11 @@ func (s *spec) other(at int, name string, val protocol.Value, bad *problems) {
 func objectOf(val protocol.Value) (protocol.Object, bool) {
 	obj, err := protocol.ParseObject(val)
 	return obj, err == nil
+}
+
+// objectsOf reads an array of objects.
+func objectsOf(val protocol.Value) (list []protocol.Object, ok bool) {
+	return list, json.Unmarshal(val, &list) == nil
 }
 
 // secondsOf reads a time; more than a year is a year.
@@ -190,15 +285,20 @@ func (s *spec) check(at int, bad *problems) {
 			bad.at(at, "map_node", "is required: the id of the node that runs for each item")
 		}
 		s.passesNothing(at, bad)
+	case KindWait:
+		s.checkWait(at, bad)
+		s.passesNothing(at, bad)
+	case KindWhile:
+		s.checkWhile(at, bad)
 	case "":
-		bad.at(at, "kind", "is required: tool, skill, proc, branch, map or chain")
+		bad.at(at, "kind", "is required: %s", kindNames)
 	default:
-		bad.at(at, "kind", "is %.64q; should be tool, skill, proc, branch, map or chain", s.kind)
+		bad.at(at, "kind", "is %.64q; should be %s", s.kind, kindNames)
 	}
 	s.foreign(at, bad)
 }
 
-// passesNothing says that a node which only routes has an input for nobody.
+// passesNothing says that a node which calls nothing has an input for nobody.
 func (s *spec) passesNothing(at int, bad *problems) {
 	if s.input.Len() > 0 || s.inputMap.Len() > 0 {
 		bad.at(at, "input", "a %s passes nothing on; give input and input_map to the nodes that it leads to", s.kind)
@@ -207,18 +307,24 @@ func (s *spec) passesNothing(at int, bad *problems) {
 
 // foreign says which fields belong to another kind.
 func (s *spec) foreign(at int, bad *problems) {
-	for _, f := range []struct {
-		field, value string
-		kind         Kind
-	}{
-		{"true_node", s.trueNode, KindBranch}, {"false_node", s.falseNode, KindBranch},
-		{"items_path", s.itemsPath, KindMap}, {"map_node", s.mapNode, KindMap},
-	} {
-		if f.value != "" && s.kind != f.kind {
-			bad.at(at, f.field, "only a node of kind %s has it", f.kind)
+	for _, field := range s.given {
+		if kinds := owners(field); !slices.Contains(kinds, s.kind) {
+			bad.at(at, field, "only a node of kind %s has it", alternatives(kinds))
 		}
 	}
-	if s.maxParallel > 0 && s.kind != KindMap {
-		bad.at(at, "max_parallel", "only a node of kind map has it")
+}
+
+// alternatives lists kinds as a message has them.
+func alternatives(kinds []Kind) string {
+	var b strings.Builder
+	for i, kind := range kinds {
+		switch {
+		case i > 0 && i == len(kinds)-1:
+			b.WriteString(" or ")
+		case i > 0:
+			b.WriteString(", ")
+		}
+		b.WriteString(string(kind))
 	}
+	return b.String()
 }

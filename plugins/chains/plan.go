@@ -1,6 +1,7 @@
 package chains
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -25,18 +26,24 @@ type node struct {
 	condition *jmes.Expr // of a branch, or that lets a node run
 	items     *jmes.Expr // of a map
 	template  *node      // of a map: what runs for each item
+	shown     string     // of a wait and a while: what a drawing says of it
 	isItem    bool       // it is such a template, which nothing but maps runs
-	chain     *plan      // of a node of kind chain
+	chain     *plan      // of a node of kind chain or while
 	timeout   time.Duration
-	most      int // of a map: items at once; 0 = as many as the chain
+	wait      *wait  // of a wait
+	most      int    // of a map: items at once, 0 = as many as the chain; of a while: iterations
+	retry     *retry // nil = it is tried once
+	catch     *catch // that leads a failure to another node; nil = none
+	cache     *cache // nil = its output is not kept
 	skips     bool
-	jumps     bool    // a failure leads to another node
 	ways      [2]bool // of a branch: it has a true_node, a false_node
 
-	in, out []edge
-	leads   int  // edges in in that lead here
-	named   bool // an expression reads its output
-	whole   bool // an expression of it uses all that it waits for
+	in, out   []edge
+	leads     int  // edges in in that lead here
+	named     bool // an expression reads its output
+	handles   bool // another one's failure may lead here
+	readsLast bool // of a while: its expressions read the output of the iteration before
+	whole     bool // an expression of it uses all that it waits for
 }
 
 // plan is a chain ready to run. It does not change.
@@ -44,7 +51,8 @@ type plan struct {
 	name   string // of a saved chain; "" = sent with the request
 	nodes  []*node
 	byID   map[string]int
-	inputs bool // an expression reads the initial input
+	inputs bool   // an expression reads the initial input
+	digest []byte // of a chain that a node runs: what it does
 
 	// of a saved chain
 	preset  protocol.Object // what its initial input has where nothing else is given
@@ -97,7 +105,7 @@ func (l *planner) plan(src source) (*plan, error) {
 		if oddID(s.id) {
 			odd[s.id] = true
 		}
-		pl.nodes = append(pl.nodes, &node{spec: s, id: s.id, kind: s.kind, name: s.name, timeout: s.timeout, most: s.maxParallel})
+		pl.nodes = append(pl.nodes, &node{spec: s, id: s.id, kind: s.kind, name: s.name, timeout: s.timeout, most: cmp.Or(s.maxParallel, s.maxIterations)})
 	}
 	if _, ok := pl.byID[src.entry]; src.entry != "" && !ok {
 		bad.list = append(bad.list, protocol.FieldError{Path: strings.TrimSuffix(src.base, "nodes") + "entry_node", Message: fmt.Sprintf("is %.64q, which is no node", src.entry)})
@@ -105,7 +113,33 @@ func (l *planner) plan(src source) (*plan, error) {
 	if err := bad.err(); err != nil {
 		return nil, err
 	}
-	return pl, l.connect(pl, &expressions{compiler: l.plugin.compiler, bad: bad, known: map[string]*jmes.Expr{}, odd: odd}, bad)
+	err := l.connect(pl, &expressions{compiler: l.plugin.compiler, bad: bad, known: map[string]*jmes.Expr{}, odd: odd}, bad)
+	if err == nil && len(l.stack) > 0 {
+		pl.digest = digestOf(src.nodes, pl)
+	}
+	return pl, err
+}
+
+// digestOf tells chains apart by what they do, those within them included.
+func digestOf(nodes []protocol.Object, pl *plan) []byte {
+	digest := sha256.New()
+	for i, n := range nodes {
+		digest.Write(n.Raw())
+		if inner := pl.nodes[i].chain; inner != nil {
+			digest.Write(inner.digest)
+		}
+	}
+	return digest.Sum(nil)
+}
+
+// body makes the plan of a loop's own nodes; at is the loop's JSON Pointer.
+func (l *planner) body(n *node, at string) (*plan, error) {
+	if len(l.stack) >= l.plugin.opts.MaxDepth {
+		return nil, protocol.Violation(protocol.FieldError{Path: at, Message: fmt.Sprintf("loops and saved chains run each other more than %d deep", l.plugin.opts.MaxDepth)})
+	}
+	l.stack = append(l.stack, "while "+n.id)
+	defer func() { l.stack = l.stack[:len(l.stack)-1] }()
+	return l.plan(source{base: at + "/nodes", nodes: n.spec.nodes})
 }
 
 // connect finds what waits for what.
@@ -126,11 +160,16 @@ func (l *planner) connect(pl *plan, x *expressions, bad *problems) error {
 	}
 	b.inherit()
 	for i, n := range pl.nodes {
-		if n.kind != KindChain {
+		if n.kind != KindChain && n.kind != KindWhile {
 			continue
 		}
 		var err error
-		if n.chain, err = l.load(n.name, fmt.Sprintf("%s/%d/name", bad.base, i)); err != nil {
+		if at := fmt.Sprintf("%s/%d", bad.base, i); n.name == "" {
+			n.chain, err = l.body(n, at)
+		} else {
+			n.chain, err = l.load(n.name, at+"/name")
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -230,75 +269,6 @@ func circleError(ids []string) error {
 	if len(shown) > maxListed {
 		shown = append(slices.Clone(ids[:maxListed]), fmt.Sprintf("… (%d in all)", len(ids)-1))
 	}
-	return protocol.Errorf(protocol.CodeChainCycle, "nodes wait for each other in a circle: %s; a chain runs each node once, so loops belong into a tool or a skill",
+	return protocol.Errorf(protocol.CodeChainCycle, "nodes wait for each other in a circle: %s; a chain runs each node once; a node of kind while repeats a chain",
 		strings.Join(shown, " → ")).With("cycle", shown)
-}
-
-// Graph is a chain for who checks or draws it.
-type Graph struct {
-	Nodes []GraphNode // in the order of the request
-	Edges []GraphEdge // at most one from a node to another
-}
-
-// GraphNode is a node of a Graph.
-type GraphNode struct {
-	ID   string
-	Kind Kind
-	Name string // of what it calls
-	Item bool   // a map runs it, for each item
-}
-
-// GraphEdge leads from a node to one that waits for it, both by their index.
-type GraphEdge struct {
-	From, To int
-	Kind     EdgeKind
-}
-
-// Graph checks a chain, as a request would be, and gives its graph. The saved chains that
-// it runs are checked too. The error is a *protocol.Error.
-func (p *Plugin) Graph(ctx context.Context, req *protocol.ChainRequest) (*Graph, error) {
-	pl, err := p.plan(ctx, req)
-	if err != nil {
-		return nil, err
-	}
-	g := &Graph{}
-	drawn := map[[2]int]int{} // edges by their ends
-	add := func(from, to int, kind EdgeKind) {
-		ends := [2]int{from, to}
-		at, there := drawn[ends]
-		switch {
-		case !there:
-			drawn[ends] = len(g.Edges)
-			g.Edges = append(g.Edges, GraphEdge{from, to, kind})
-		case kind != EdgeData:
-			g.Edges[at].Kind = both(g.Edges[at].Kind, kind)
-		}
-	}
-	for i, n := range pl.nodes {
-		g.Nodes = append(g.Nodes, GraphNode{n.id, n.kind, n.name, n.isItem})
-		for _, e := range n.in {
-			switch e.kind {
-			case edgeWaits:
-			case edgeDep:
-				add(e.node, i, EdgeData)
-			default:
-				add(e.node, i, e.kind)
-			}
-		}
-		if n.template != nil {
-			add(i, pl.byID[n.template.id], EdgeItem)
-		}
-	}
-	return g, nil
-}
-
-// both returns the kind of an edge that is of two kinds.
-func both(a, b EdgeKind) EdgeKind {
-	switch {
-	case a == EdgeData:
-		return b
-	case a == EdgeTrue && b == EdgeFalse, a == EdgeFalse && b == EdgeTrue:
-		return EdgeBoth
-	}
-	return a
 }

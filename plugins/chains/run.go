@@ -23,6 +23,10 @@ type tree struct {
 	correlation string       // what the nodes' calls carry begins with it; "" = they carry none
 	bytes       atomic.Int64 // that outputs take
 	calls       calls        // under way
+
+	mu     sync.Mutex // guards the fields below
+	cached []string   // ids of nodes whose outputs were cached, not all where there are many
+	hits   int        // all of them
 }
 
 func newTree(ctx context.Context, p *Plugin, req *protocol.ChainRequest) *tree {
@@ -54,10 +58,10 @@ const (
 // outcome is what became of a node.
 type outcome struct {
 	state state
-	raw   jsontext.Value // its output; nil = null
-	value any            // the same, where an expression reads it
-	side  EdgeKind       // of a branch: the way that it took; EdgeNext = neither of its two
-	err   *protocol.Error
+	raw   jsontext.Value  // its output; nil = null
+	value any             // the same, where an expression reads it
+	side  EdgeKind        // of a branch: the way that it took; EdgeNext = neither of its two
+	err   *protocol.Error // of one that is broken or jumped
 }
 
 // failure is one error of a node, or of an item of a map.
@@ -94,6 +98,8 @@ type run struct {
 	mu       sync.Mutex // guards the fields below
 	failures []failure
 	failed   int // all of them
+	handled  []handled
+	caught   int // all of them
 }
 
 // progress is what a node still waits for.
@@ -158,18 +164,28 @@ func (r *run) full() error {
 
 // decode makes a value for expressions of JSON, and keeps it.
 func (r *run) decode(raw []byte) (any, error) {
-	v, cost, err := jmes.Decode(raw, int(int64(r.plugin.opts.MaxStateBytes)-r.bytes.Load()))
+	v, _, err := r.decoded(raw)
+	return v, err
+}
+
+// decoded is decode, which tells also how many bytes it keeps.
+func (r *run) decoded(raw []byte) (v any, cost int, err error) {
+	v, cost, err = jmes.Decode(raw, int(int64(r.plugin.opts.MaxStateBytes)-r.bytes.Load()))
 	switch {
 	case errors.Is(err, jmes.ErrTooLarge):
-		return nil, r.full()
+		return nil, 0, r.full()
 	case err != nil:
-		return nil, protocol.Errorf(protocol.CodeChainNodeError, "its output is no JSON: %w", err)
+		return nil, 0, protocol.Errorf(protocol.CodeChainNodeError, "its output is no JSON: %w", err)
 	}
-	return v, r.keep(cost)
+	if err := r.keep(cost); err != nil {
+		return nil, 0, err
+	}
+	return v, cost, nil
 }
 
 // work runs the nodes, and comes back when none runs any more.
 func (r *run) work() {
+	defer r.judge()
 	defer r.cancel(nil)
 	r.group = group{pool: r.pool, most: r.plugin.opts.MaxParallel, next: r.nextLocked, do: r.node,
 		more: func() bool { return r.head < len(r.ready) }}
@@ -282,10 +298,10 @@ func (r *run) fails(id string, item int, err *protocol.Error) {
 	}
 }
 
-// success reports whether nothing failed. Nobody works any more.
+// success reports whether nothing failed but what was handled. Nobody works any more.
 func (r *run) success() bool {
 	for i := range r.outcomes {
-		if s := r.outcomes[i].state; !r.nodes[i].isItem && s != done && s != skipped {
+		if s := r.outcomes[i].state; !r.nodes[i].isItem && s != done && s != skipped && s != jumped {
 			return false
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"a2e/host/schema"
 	"a2e/host/wall"
 	"a2e/host/yamltree"
 	"a2e/protocol"
@@ -241,28 +242,14 @@ func isJSON(path string, raw []byte) bool {
 	return err == nil
 }
 
-// strictFields refuses what neither a chain nor a node has: most likely a slip of the pen.
+// strictFields refuses what no chain has: most likely a slip of the pen.
 func strictFields(obj protocol.Object) error {
 	var bad []protocol.FieldError
-	check := func(path string, obj protocol.Object, known []string) {
-		for key := range obj.All() {
-			if name := string(key); !slices.Contains(known, name) && len(bad) < maxProblems {
-				bad = append(bad, protocol.FieldError{Path: path + "/" + name, Message: "is not known; there are: " + strings.Join(known, ", ")})
-			}
+	known := []string{"nodes", "entry_node", "initial_input", "timeout", "description", "chain_id", "correlation_id", "session_id", "streaming", "type"}
+	for key := range obj.All() {
+		if name := string(key); !slices.Contains(known, name) && len(bad) < maxProblems {
+			bad = append(bad, protocol.FieldError{Path: "/" + name, Message: "is not known; " + schema.Suggest(name, "fields of a chain", known)})
 		}
-	}
-	check("", obj, []string{"nodes", "entry_node", "initial_input", "timeout", "description", "chain_id", "correlation_id", "session_id", "streaming", "type"})
-	var nodes struct {
-		Nodes []protocol.Object `json:"nodes"`
-	}
-	if err := obj.Decode(&nodes); err != nil {
-		return err
-	}
-	for i, n := range nodes.Nodes {
-		check(fmt.Sprintf("/nodes/%d", i), n, []string{
-			"node_id", "kind", "name", "input", "input_map", "condition", "true_node", "false_node", "items_path", "map_node", "next_node",
-			"on_error", "deps", "timeout", "max_parallel", "description", "id", "type", "next", "depends_on",
-		})
 	}
 	if bad != nil {
 		return protocol.Violation(bad...)

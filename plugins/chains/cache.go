@@ -1,0 +1,219 @@
+package chains
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/host"
+	"a2e/host/store"
+	"a2e/plugins/chains/jmes"
+	"a2e/protocol"
+)
+
+// maxCacheKey is how long the value of a key may be as JSON; it is kept as a digest.
+const maxCacheKey = 1 << 20
+
+// cacheSpec is the field cache of a node as it was sent.
+type cacheSpec struct {
+	key string // an expression; "" = what the node is called with
+	ttl time.Duration
+}
+
+// cache says how the output of a node is kept.
+type cache struct {
+	key    *jmes.Expr // nil = what the node is called with
+	ttl    time.Duration
+	digest [sha256.Size]byte // of what the node does
+}
+
+// readCache reads the field cache of a node.
+func readCache(at int, val protocol.Value, bad *problems) *cacheSpec {
+	c := &cacheSpec{}
+	members(at, "cache", `{"ttl": 3600}`, []string{"key", "ttl"}, val, bad, func(name string, val protocol.Value) (ok bool, want string) {
+		if name == "key" {
+			c.key, ok = val.Str()
+			return ok && c.key != "", "an expression, such as input.day, or a text in single quotes, such as 'v1'"
+		}
+		c.ttl, ok = secondsOf(val)
+		return ok && c.ttl > 0, "a number of seconds, more than 0: how long the output is good"
+	})
+	if c.ttl == 0 && len(bad.list) == 0 {
+		bad.at(at, "cache/ttl", "is required: for how many seconds the output is good, such as 3600")
+	}
+	return c
+}
+
+// bindCache compiles the key, and notes what the node does: another one shares nothing with it.
+func (b *binder) bindCache(at int, n *node) {
+	s := n.spec
+	n.cache = &cache{ttl: s.cache.ttl}
+	if s.cache.key != "" {
+		if n.cache.key = b.x.compile(at, "cache/key", s.cache.key); n.cache.key != nil {
+			b.names(at, n, "cache/key", n.cache.key)
+		}
+	}
+	digest := sha256.New()
+	for _, part := range [][]byte{[]byte(s.kind), []byte(s.name), s.input.Raw(), s.inputMap.Raw(), fmt.Appendf(nil, "%q %d", s.condition, s.maxIterations)} {
+		fmt.Fprintf(digest, "%d %s", len(part), part)
+	}
+	digest.Sum(n.cache.digest[:0])
+}
+
+// cached gives the output of a node that was kept, or runs it and keeps what it gives.
+func (r *run) cached(ctx context.Context, n *node, it *item) (jsontext.Value, error) {
+	key, err := r.cacheKey(ctx, n, it)
+	if err != nil {
+		return nil, err
+	}
+	p := r.plugin
+	raw, age, err := p.lookUp(ctx, key)
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	if err == nil && raw != nil {
+		e := it.event()
+		e.age = age
+		r.tell(n.id, phaseCached, e)
+		r.hit(r.prefix + r.path(n, it))
+		return raw, nil
+	}
+	if raw, err = r.tried(ctx, n, it); err == nil {
+		p.keepOutput(ctx, key, raw, n.cache.ttl)
+	}
+	return raw, err
+}
+
+// cacheKey is by what an output is found: who runs the node where, what it does, and its key.
+func (r *run) cacheKey(ctx context.Context, n *node, it *item) (key []byte, err error) {
+	var own []byte
+	if n.cache.key == nil {
+		args, leave, err := r.given(ctx, n, it)
+		if err != nil {
+			return nil, err
+		}
+		own = slices.Clone(args)
+		leave()
+	} else {
+		v, err := r.eval(ctx, n, it, "cache/key", n.cache.key)
+		if err != nil {
+			return nil, err
+		}
+		if v == nil {
+			return nil, protocol.Errorf(protocol.CodeChainNodeError, "cache/key gives null, under which outputs of different inputs would be the same; give an expression that tells them apart")
+		}
+		if own, err = jmes.Append(nil, v, maxCacheKey); err != nil {
+			return nil, r.explained(ctx, "cache/key", err)
+		}
+	}
+	agent := ""
+	if s := host.SessionFrom(r.root); s != nil {
+		agent = s.AgentID
+	}
+	digest := sha256.New()
+	fmt.Fprintf(digest, "%q %q %x ", agent, r.plugin.env.Workspace, n.cache.digest)
+	if n.chain != nil {
+		fmt.Fprintf(digest, "%x ", n.chain.digest)
+	}
+	digest.Write(own)
+	return digest.Sum(nil), nil
+}
+
+// maxCachedIDs is how many nodes an answer lists whose outputs were cached.
+const maxCachedIDs = 100
+
+// hit notes that the output of a node was cached.
+func (t *tree) hit(id string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.hits++; len(t.cached) < maxCachedIDs {
+		t.cached = append(t.cached, id)
+	}
+}
+
+// Part is what the plugins of this type keep in the store: outputs of nodes, which no export
+// has, as they can be made again.
+func Part() store.Part {
+	return store.Part{
+		Name: "chains",
+		Migrations: []string{`
+CREATE TABLE chains_cache (
+	number     INTEGER PRIMARY KEY AUTOINCREMENT, -- grows with the time of storing
+	key        BLOB NOT NULL UNIQUE, -- SHA-256
+	stored_at  INTEGER NOT NULL, -- microseconds since 1970
+	expires_at INTEGER NOT NULL,
+	size       INTEGER NOT NULL, -- bytes of the output
+	output     BLOB NOT NULL -- JSON
+);
+CREATE INDEX chains_cache_by_size ON chains_cache (number, size);
+CREATE INDEX chains_cache_by_end ON chains_cache (expires_at);`},
+		Export: store.Kinds{}.Export, Import: store.Kinds{}.Import, Clear: store.ClearTables("chains_cache"),
+	}
+}
+
+// lookUp returns an output that was kept, and since when; nil = there is none.
+func (p *Plugin) lookUp(ctx context.Context, key []byte) (raw jsontext.Value, age time.Duration, err error) {
+	if p.env.Store == nil || p.env.StoreExists != nil && !p.env.StoreExists() {
+		return nil, 0, nil
+	}
+	now := p.env.Now().UnixMicro()
+	host.HandOff(ctx)
+	err = p.kept.Read(ctx, func(tx *store.Tx) error {
+		var output []byte
+		var at int64
+		there, err := tx.Get("SELECT output, stored_at FROM chains_cache WHERE key = ? AND expires_at > ?", []any{key, now}, &output, &at)
+		if there {
+			raw, age = output, time.Duration(max(now-at, 0))*time.Microsecond
+		}
+		return err
+	})
+	return raw, age, err
+}
+
+// keepOutput keeps an output. What fails is logged: the node did well all the same.
+func (p *Plugin) keepOutput(ctx context.Context, key []byte, raw jsontext.Value, ttl time.Duration) {
+	if raw == nil {
+		raw = jsontext.Value("null")
+	}
+	if p.env.Store == nil || len(raw) > p.opts.MaxCacheBytes/8 {
+		return
+	}
+	now := p.env.Now()
+	host.HandOff(ctx)
+	_ = p.kept.Write(ctx, func(tx *store.Tx) error {
+		if _, _, err := tx.Exec("DELETE FROM chains_cache WHERE expires_at <= ? OR key = ?", now.UnixMicro(), key); err != nil {
+			return err
+		}
+		number, _, err := tx.Exec("INSERT INTO chains_cache (key, stored_at, expires_at, size, output) VALUES (?, ?, ?, ?, ?)",
+			key, now.UnixMicro(), now.Add(ttl).UnixMicro(), len(raw), []byte(raw))
+		if err != nil {
+			return err
+		}
+		return p.evict(tx, number)
+	})
+}
+
+// evict lets the oldest outputs go until the others, of which last is the newest, fit.
+func (p *Plugin) evict(tx *store.Tx, last int64) error {
+	var count, bytes int
+	if _, err := tx.Get("SELECT COUNT(*), COALESCE(SUM(size), 0) FROM chains_cache INDEXED BY chains_cache_by_size", nil, &count, &bytes); err != nil {
+		return err
+	}
+	var oldest int64
+	for count > p.opts.MaxCacheEntries || bytes > p.opts.MaxCacheBytes {
+		var size int
+		there, err := tx.Get("SELECT number, size FROM chains_cache INDEXED BY chains_cache_by_size WHERE number > ? ORDER BY number LIMIT 1", []any{oldest}, &oldest, &size)
+		if err != nil || !there || oldest == last {
+			return err
+		}
+		count, bytes = count-1, bytes-size
+		if _, _, err := tx.Exec("DELETE FROM chains_cache WHERE number = ?", oldest); err != nil {
+			return err
+		}
+	}
+	return nil
+}

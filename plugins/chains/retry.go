@@ -1,0 +1,189 @@
+package chains
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/host"
+	"a2e/host/schema"
+	"a2e/protocol"
+)
+
+// Bounds of retry.
+const (
+	maxAttempts    = 100
+	maxFirstPause  = time.Hour
+	longestPause   = time.Minute // to which pauses grow, where the first is not longer
+	defaultBackoff = time.Second
+)
+
+// retry says when a node that failed is tried again.
+type retry struct {
+	attempts int
+	backoff  time.Duration // the first pause, about; each further one is twice as long
+	on       []protocol.ErrorCode
+}
+
+// readRetry reads the field retry of a node.
+func readRetry(at int, val protocol.Value, bad *problems) *retry {
+	t := &retry{backoff: defaultBackoff}
+	members(at, "retry", `{"max_attempts": 3}`, []string{"max_attempts", "backoff", "on"}, val, bad, func(name string, val protocol.Value) (ok bool, want string) {
+		switch name {
+		case "max_attempts":
+			t.attempts, ok = val.Int()
+			return ok && t.attempts >= 1 && t.attempts <= maxAttempts, fmt.Sprintf("an integer from 1 to %d: how often the node is tried at most", maxAttempts)
+		case "backoff":
+			t.backoff, ok = secondsOf(val)
+			return ok && t.backoff <= maxFirstPause, fmt.Sprintf("a number of seconds, 0 to %.0f: the pause before the second attempt", maxFirstPause.Seconds())
+		}
+		t.on, want = codesOf(val)
+		return want == "", want
+	})
+	if t.attempts == 0 && len(bad.list) == 0 {
+		bad.at(at, "retry/max_attempts", "is required: how often the node is tried at most, such as 3")
+	}
+	return t
+}
+
+// members reads a field of a node that is an object like sample, each member by take, which
+// tells what a value that is not right should be.
+func members(at int, field, sample string, known []string, val protocol.Value, bad *problems, take func(name string, val protocol.Value) (ok bool, want string)) {
+	obj, ok := objectOf(val)
+	if !ok {
+		bad.at(at, field, "should be an object, such as %s", sample)
+		return
+	}
+	for key, val := range obj.All() {
+		name := string(key)
+		if !slices.Contains(known, name) {
+			bad.at(at, pointer(field, name), "is not known; %s", schema.Suggest(name, "fields of "+field, known))
+		} else if ok, want := take(name, val); !ok {
+			bad.at(at, field+"/"+name, "should be %s", want)
+		}
+	}
+}
+
+// codesOf reads a list of error codes. Tools have codes of their own: only what looks like a
+// slip of one of the host's is refused.
+func codesOf(val protocol.Value) (codes []protocol.ErrorCode, want string) {
+	texts, ok := val.Strings()
+	if !ok || len(texts) == 0 {
+		return nil, `an array of error codes, such as ["timeout", "tool_error"]`
+	}
+	known := hostCodes()
+	for _, text := range texts {
+		if hint := schema.DidYouMean(text, known); hint != "" && !slices.Contains(known, text) {
+			return nil, fmt.Sprintf("an array of error codes; there is no %.64q, %s", text, hint)
+		}
+		codes = append(codes, protocol.ErrorCode(text))
+	}
+	return codes, ""
+}
+
+// hostCodes lists the codes with which nodes mostly fail.
+func hostCodes() []string {
+	return []string{
+		"timeout", "overloaded", "runtime_error", "out_of_memory", "sandbox_crash", "store_unavailable", "schema_violation", "capability_missing",
+		"unknown_tool", "tool_denied", "tool_error", "unknown_skill", "skill_error", "proc_limit", "chain_node_error",
+		"mcp_server_not_found", "mcp_tool_not_found", "mcp_protocol_error", "mcp_server_unavailable", "mcp_transport_error",
+	}
+}
+
+// tries reports whether a node that failed so is to be tried again.
+func (t *retry) tries(err *protocol.Error) bool {
+	if t.on == nil {
+		return err.Retryable
+	}
+	return slices.Contains(t.on, err.Code)
+}
+
+// tried does what a node is for, again and again where its retry says so.
+func (r *run) tried(ctx context.Context, n *node, it *item) (jsontext.Value, error) {
+	if n.retry == nil {
+		return r.once(ctx, n, it)
+	}
+	pauses := backoff.ExponentialBackOff{
+		InitialInterval: n.retry.backoff, Multiplier: 2, MaxInterval: max(n.retry.backoff, longestPause),
+		RandomizationFactor: backoff.DefaultRandomizationFactor,
+	}
+	for attempt := 1; ; attempt++ {
+		raw, err := r.once(ctx, n, it.again(attempt))
+		if err == nil || ctx.Err() != nil {
+			return raw, err
+		}
+		known := nodeError(err)
+		if attempt >= n.retry.attempts || !n.retry.tries(known) {
+			return nil, after(known, attempt, "")
+		}
+		pause := max(pauses.NextBackOff(), retryAfter(known))
+		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < pause {
+			return nil, after(known, attempt, fmt.Sprintf("; not tried again, as the time that is left ends before the pause of %s", pause.Round(time.Millisecond)))
+		}
+		e := it.event()
+		e.err, e.attempt, e.attempts, e.pause = known.Message, attempt, n.retry.attempts, pause
+		r.tell(n.id, phaseRetry, e)
+		if err := sleep(ctx, time.Now, time.Now().Add(pause)); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// after returns the error of a node that was tried more than once, or that could have been.
+func after(err *protocol.Error, attempts int, why string) error {
+	own := *err
+	if attempts > 1 {
+		own.Message = fmt.Sprintf("%s (after %d attempts)", shortened(own.Message), attempts)
+	}
+	own.Message += why
+	return &own
+}
+
+// retryAfter returns how long an error asks to wait, in seconds in its detail.
+func retryAfter(err *protocol.Error) time.Duration {
+	val, there := err.Detail["retry_after"]
+	if !there {
+		return 0
+	}
+	raw, failed := protocol.AppendJSON(nil, val)
+	if failed != nil {
+		return 0
+	}
+	if text, isText := protocol.Value(raw).Str(); isText {
+		if _, failed := strconv.ParseFloat(text, 64); failed != nil {
+			return 0
+		}
+		raw = []byte(text)
+	}
+	wait, _ := secondsOf(protocol.Value(raw))
+	return wait
+}
+
+// longestSleep is how long a wait goes on before it looks at the clock again, which may have
+// been set, or have gone on while the machine slept.
+const longestSleep = time.Minute
+
+// sleep waits until end, or as long as ctx lasts.
+func sleep(ctx context.Context, now func() time.Time, end time.Time) error {
+	for {
+		left := end.Sub(now())
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if left <= 0 {
+			return nil
+		}
+		host.HandOff(ctx)
+		timer := time.NewTimer(min(left, longestSleep))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+		}
+	}
+}
