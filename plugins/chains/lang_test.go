@@ -132,7 +132,7 @@ func TestWait(t *testing.T) {
 	assert.That(t, time.Since(begun) >= 50*time.Millisecond, "it ended after %s", time.Since(begun))
 }
 
-// Who cancels a chain, and the end of its time, end waits and pauses at once.
+// Who cancels a chain ends its waits and pauses at once.
 func TestCancelEndsWaits(t *testing.T) {
 	for name, node := range map[string]string{
 		"wait": `"node_id":"w","kind":"wait","seconds":100`, "pause": flaky("w", 9, "overloaded", `,"retry":{"max_attempts":9,"backoff":100}`),
@@ -147,9 +147,6 @@ func TestCancelEndsWaits(t *testing.T) {
 		s.Answer(id).Has(t, "/code", string(protocol.CodeCancelled))
 		s.Close()
 	}
-	s := newStage(t, Options{}, t.TempDir())
-	res := s.run(`{"timeout":1,` + nodes(`"node_id":"w","kind":"wait","seconds":0.9,"next_node":"v"`, `"node_id":"v",`+toolBlock)[1:])
-	assert.That(t, !res.Success && res.Error.Code == "timeout" && res.Error.NodeID == "v", "%+v", res.Error)
 }
 
 func TestWhile(t *testing.T) {
