@@ -32,6 +32,7 @@ type call struct {
 	start time.Duration // since the host began
 	limit time.Duration // from start; 0 = none
 
+	chosen   atomic.Pointer[string] // the tool of a group that ran
 	reader   atomic.Pointer[leader] // whose goroutine it runs on; nil for a worker's
 	slot     int                    // index in Host.running, -1 elsewhere; guarded by Host.mu
 	before   []<-chan struct{}      // what it waits for in its order
@@ -64,6 +65,7 @@ type stdContext struct {
 func (c *call) reset(h *Host, t *leader) {
 	c.host, c.line, c.start, c.slot = h, t.line, h.elapsed(), -1
 	c.sess.Store(nil)
+	c.chosen.Store(nil)
 	c.dest, c.answered = nil, false
 	c.reader.Store(t)
 }

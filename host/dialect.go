@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"a2e/host/audit"
 	"a2e/protocol"
 )
 
@@ -273,17 +272,6 @@ func BeginSession(ctx context.Context, agentID string, ask Asker) (inSession con
 		defer stop()
 		h.tellEnd(ctx, sess)
 	}
-}
-
-// Audit puts a request of a dialect into the audit trail, in the session that e names
-// unless the config names one for all. ctx is that of Dialect.Open.
-func Audit(ctx context.Context, e audit.Entry) {
-	h, _ := ctx.Value(hostKey{}).(*Host)
-	if h == nil || h.opts.Audit == nil {
-		return
-	}
-	e.SessionID = cmp.Or(h.opts.AuditSession, e.SessionID)
-	h.opts.Audit.Record(e)
 }
 
 // Shutdown ends the host that ctx belongs to as the message shutdown does, for a dialect

@@ -221,6 +221,9 @@ func (h *Host) callGroup(ctx context.Context, d *destination, obj protocol.Objec
 func (h *Host) callOne(ctx context.Context, d *destination, obj protocol.Object, emit Emitter, names []string) (answer any, at int, err error) {
 	at, done := h.choose(ctx, names)
 	defer done()
+	if name, c := names[at], callFrom(ctx); c != nil && nestedFrom(ctx) == nil {
+		c.chosen.Store(&name)
+	}
 	call, err := with(obj, "tool_name", protocol.AppendString(nil, names[at]))
 	if err != nil {
 		return nil, at, err

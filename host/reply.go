@@ -1,7 +1,6 @@
 package host
 
 import (
-	"a2e/host/audit"
 	"a2e/protocol"
 	"context"
 	"crypto/rand"
@@ -73,7 +72,7 @@ func (h *Host) message(dst []byte, t protocol.Type, reqID protocol.Value, body a
 
 var errEncodePanic = errors.New("the plugin panicked; the log has the details")
 
-// deliver puts the answer in line, once, and writes the audit entry. code is ""
+// deliver puts the answer in line, once, and records the request. code is ""
 // for a success.
 func (h *Host) deliver(c *call, msg []byte, code protocol.ErrorCode) (next []byte, sent bool) {
 	size := len(msg)
@@ -105,31 +104,6 @@ func (h *Host) deliver(c *call, msg []byte, code protocol.ErrorCode) (next []byt
 func (c *call) byLeader() bool {
 	t := c.reader.Load()
 	return t != nil && t.state.Load()&leaderReplaced == 0
-}
-
-func (h *Host) record(c *call, size int, code protocol.ErrorCode) {
-	if h.opts.Audit == nil {
-		return
-	}
-	now := h.opts.Now()
-	e := audit.Entry{
-		Time: now, Duration: h.elapsed() - c.start, Success: code == "", ErrorCode: string(code),
-		InputBytes: len(c.line.Raw()), OutputBytes: size, Type: string(c.line.Type),
-	}
-	e.ReqID, _ = c.reqID().Str()
-	e.CorrelationID, _ = c.line.CorrelationID.Str()
-	if c.dest != nil {
-		e.Capability = string(c.dest.capability)
-	}
-	switch {
-	case h.opts.AuditSession != "":
-		e.SessionID = h.opts.AuditSession
-	default:
-		if sess := c.sess.Load(); sess != nil {
-			e.SessionID = sess.ID
-		}
-	}
-	h.opts.Audit.Record(e)
 }
 
 var errNoSession = protocol.Errorf(protocol.CodeUnauthorized, "handshake first: send handshake/req; before it only ping and shutdown work")

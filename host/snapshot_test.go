@@ -196,7 +196,7 @@ func TestRestoreThatFailsFailsNoHandshake(t *testing.T) {
 					states.pending = map[string]jsontext.Value{"k": jsontext.Value("1")}
 				}
 				p := hosttest.Start(t, host.Options{
-					Plugins: []host.Plugin{&keeper{diary: d, name: "k", restore: c.restore, save: gives("1")}}, Sessions: states, Log: zerolog.New(log),
+					Plugins: []host.Plugin{&keeper{diary: d, name: "k", restore: c.restore, save: gives("1")}}, Sessions: states, Log: zerolog.New(log).Level(zerolog.WarnLevel),
 				})
 				begun := time.Now()
 				m := p.Handshake("memory")
@@ -215,7 +215,7 @@ func TestStateOfAPluginThatIsNotThereIsTold(t *testing.T) {
 	d, log := new(diary), new(diary)
 	p := hosttest.New(t, host.Options{
 		Plugins:  []host.Plugin{&keeper{diary: d, name: "k", save: gives("1")}},
-		Sessions: &bookcase{diary: d, pending: map[string]jsontext.Value{"gone": jsontext.Value("1")}}, Log: zerolog.New(log),
+		Sessions: &bookcase{diary: d, pending: map[string]jsontext.Value{"gone": jsontext.Value("1")}}, Log: zerolog.New(log).Level(zerolog.WarnLevel),
 	})
 	p.Handshake("memory")
 	p.Close()

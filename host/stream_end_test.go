@@ -284,7 +284,7 @@ func TestLastEventsComeOut(t *testing.T) {
 		}
 		s.close = func(context.Context) { time.Sleep(50 * time.Millisecond) }
 		var log bytes.Buffer
-		b := bubble(t, host.Options{Plugins: []host.Plugin{s}, Log: zerolog.New(&log)})
+		b := bubble(t, host.Options{Plugins: []host.Plugin{s}, Log: zerolog.New(&log).Level(zerolog.WarnLevel)})
 		b.line(protocol.TypeProcSpawnReq, "one", `{}`)
 		time.Sleep(time.Second)
 		b.out.mu.Lock()

@@ -64,6 +64,7 @@ type Entry struct {
 	OutputBytes   int
 	Type          string
 	Capability    string
+	Name          string // of the tool, skill, environment, … that was asked for; "" is left out
 }
 
 // Log takes entries and writes them in the background. It is safe for

@@ -89,7 +89,7 @@ func TestEntryIsWrittenAsDocumented(t *testing.T) {
 	l.Record(ok)
 	l.Record(Entry{
 		Time: time.UnixMicro(1_500_000), SessionID: "s", ReqID: "a\"\\\n\x00é\u2028", CorrelationID: "c",
-		Duration: 1999 * time.Microsecond, ErrorCode: "tool_error", Type: "t", Capability: "k",
+		Duration: 1999 * time.Microsecond, ErrorCode: "tool_error", Type: "t", Capability: "k", Name: "n",
 	})
 	closeLog(t, l)
 
@@ -98,7 +98,7 @@ func TestEntryIsWrittenAsDocumented(t *testing.T) {
 		`"error_code":null,"input_bytes":120,"output_bytes":340,"type":"tool/call/req","capability":"tools","prev":"` + zeros + `"}`
 	prev := linkOf([]byte(first))
 	second := `{"ts":1.500000,"session_id":"s","req_id":"a\"\\\n\u0000é` + "\u2028" + `","correlation_id":"c","success":false,"duration_ms":1,` +
-		`"error_code":"tool_error","input_bytes":0,"output_bytes":0,"type":"t","capability":"k","prev":"` + string(prev[:]) + `"}`
+		`"error_code":"tool_error","input_bytes":0,"output_bytes":0,"type":"t","capability":"k","name":"n","prev":"` + string(prev[:]) + `"}`
 	assert.Diff(t, []string{first, second}, lines(t, path))
 	r := verified(t, path)
 	last := linkOf([]byte(second))
@@ -121,7 +121,7 @@ func TestAnyText(t *testing.T) {
 			s = rapid.String().Draw(t, "runes")
 		}
 		s = strings.Repeat(s, rapid.IntRange(1, 60).Draw(t, "times"))
-		line := appendEntry(nil, &Entry{ReqID: s, SessionID: s, CorrelationID: s, ErrorCode: s, Type: s, Capability: s})
+		line := appendEntry(nil, &Entry{ReqID: s, SessionID: s, CorrelationID: s, ErrorCode: s, Type: s, Capability: s, Name: s})
 		line, _ = appendLinked(nil, line[:len(line)-1], noLink(), nil, 0)
 		if len(line) > maxLine || bytes.Count(line, []byte{'\n'}) != 1 {
 			t.Fatalf("%d bytes, %d newlines", len(line), bytes.Count(line, []byte{'\n'}))

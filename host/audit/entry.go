@@ -22,7 +22,7 @@ import (
 
 const (
 	// maxText bounds each string of an entry, so that a line has a bound too:
-	// six strings, six bytes per escaped byte, some numbers: below maxLine.
+	// seven strings, six bytes per escaped byte, some numbers: below maxLine.
 	maxText = 1024
 	maxLine = 64 << 10
 
@@ -73,6 +73,9 @@ func appendEntry(dst []byte, e *Entry) []byte {
 	dst = strconv.AppendInt(append(dst, `,"output_bytes":`...), int64(e.OutputBytes), 10)
 	dst = appendText(append(dst, `,"type":`...), e.Type)
 	dst = appendText(append(dst, `,"capability":`...), e.Capability)
+	if e.Name != "" {
+		dst = appendText(append(dst, `,"name":`...), e.Name)
+	}
 	return append(dst, '\n')
 }
 

@@ -139,7 +139,14 @@ func (c *commands) openLog(sys *System) (log zerolog.Logger, closeLog func(), er
 		}
 		dst = file
 	}
-	ring := diode.NewWriter(sys.secrets.Whole(dst), logLines, 0, func(int) {})
+	dst = sys.secrets.Whole(dst)
+	if file == nil && isatty.IsTerminal(sys.Err.Fd()) {
+		dst = zerolog.ConsoleWriter{
+			Out: dst, NoColor: sys.getenv("NO_COLOR") != "" || sys.getenv("TERM") == "dumb", TimeFormat: time.TimeOnly,
+			FieldsOrder: []string{"type", "name", "req_id", "ms", "outcome"},
+		}
+	}
+	ring := diode.NewWriter(dst, logLines, 0, func(int) {})
 	closeLog = func() {
 		closed := make(chan struct{})
 		go func() {

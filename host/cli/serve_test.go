@@ -239,11 +239,14 @@ func TestTokenShowsNowhere(t *testing.T) {
 	}
 }
 
+// Each request leaves an entry in the audit trail and a line in the log.
 func TestAuditTrailIsVerified(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
 	writeConfig(t, dir, "state_dir: state\naudit: {}\n")
-	cmd := command(t, dir, "./a2e")
+	cmd := command(t, dir, "./a2e", "--log-level", "info")
+	var log strings.Builder
+	cmd.Stderr = &log
 	cmd.Stdin = strings.NewReader(strings.Join([]string{
 		hello, call("a", "echo", `{"text":"x"}`), call("b", "nope", `{}`), `{"type":"tool/call/req","id":"c","tool_name":"echo","arguments":{"text":"x"},"correlation_id":"turn-7"}`,
 	}, "\n"))
@@ -251,10 +254,16 @@ func TestAuditTrailIsVerified(t *testing.T) {
 	file := filepath.Join(dir, "state", "audit.jsonl")
 	text := must.Get(os.ReadFile(file))(t)
 	for _, want := range []string{
-		`"req_id":"h",.*"success":true,.*"type":"handshake/req"`, `"req_id":"a",.*"success":true,.*"type":"tool/call/req","capability":"tools"`,
+		`"req_id":"h",.*"success":true,.*"type":"handshake/req"`, `"req_id":"a",.*"success":true,.*"type":"tool/call/req","capability":"tools","name":"echo"`,
 		`"req_id":"b",.*"success":false,.*"error_code":"unknown_tool"`, `"req_id":"c","correlation_id":"turn-7",.*"success":true`,
 	} {
 		assert.That(t, regexp.MustCompile(want).Match(text), "no entry is like %s:\n%s", want, text)
+	}
+	for _, want := range []string{
+		`"type":"handshake/req","req_id":"h","ms":[0-9.]+,"outcome":"ok"`, `"type":"tool/call/req","name":"echo","req_id":"a","ms":[0-9.]+,"outcome":"ok"`,
+		`"type":"tool/call/req","name":"nope","req_id":"b","ms":[0-9.]+,"outcome":"unknown_tool"`,
+	} {
+		assert.That(t, regexp.MustCompile(want).MatchString(log.String()), "no line of the log is like %s:\n%s", want, &log)
 	}
 	if out, err := command(t, dir, "./a2e", "check", "--audit", file).CombinedOutput(); err != nil {
 		t.Errorf("check: %v\n%s", err, out)

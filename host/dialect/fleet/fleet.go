@@ -214,7 +214,7 @@ func (f *Front) Broken(err *protocol.Error) {
 	r := fleet.NewResult("", fleet.StatusError)
 	r.Error = err.Message
 	line := f.encode(r)
-	host.Audit(f.ctx, audit.Entry{ErrorCode: string(err.Code), OutputBytes: len(line)})
+	host.Trail(f.ctx, audit.Entry{ErrorCode: string(err.Code), OutputBytes: len(line)})
 	f.send(line)
 }
 
@@ -228,7 +228,7 @@ func (f *Front) report(from origin, r *fleet.Result) {
 	if !e.Success {
 		e.ErrorCode = string(r.Status)
 	}
-	host.Audit(f.ctx, e)
+	host.Trail(f.ctx, e)
 	f.send(line)
 }
 

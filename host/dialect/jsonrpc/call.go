@@ -110,7 +110,7 @@ func (f *Front) record(c *call, size int, err error) {
 	if e.CorrelationID != "" {
 		e.Capability = string(protocol.CapTools)
 	}
-	host.Audit(f.ctx, e)
+	host.Trail(f.ctx, e)
 }
 
 // codeOf returns the code of an error in words: A2E's, where it is one.

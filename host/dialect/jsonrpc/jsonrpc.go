@@ -177,7 +177,7 @@ func (f *Front) Broken(err *protocol.Error) {
 		e.Message = "the line is valid JSON but no object; send one request per line"
 	}
 	text := jsonrpc.AppendError(nil, nil, e)
-	host.Audit(f.ctx, audit.Entry{ErrorCode: codeOf(e), OutputBytes: len(text)})
+	host.Trail(f.ctx, audit.Entry{ErrorCode: codeOf(e), OutputBytes: len(text)})
 	f.out.Send(text)
 }
 

@@ -150,7 +150,11 @@ func (s *server) Take(line *protocol.Line) {
 // take takes in one message, of a batch unless that is nil.
 func (s *server) take(obj protocol.Object, of *batch) {
 	m, bad := parse(obj)
-	from := origin{m.id, m.method, len(obj.Raw()), time.Now(), of}
+	from := origin{id: m.id, method: m.method, bytes: len(obj.Raw()), came: time.Now(), batch: of}
+	if params, ok := obj.Child("params"); ok && (m.method == methodCallTool || m.method == methodGetPrompt) {
+		name, _ := params.Get("name")
+		from.name, _ = name.Str()
+	}
 	switch {
 	case bad != nil:
 		s.reply(from, nil, bad)
@@ -261,13 +265,13 @@ func (s *server) reply(from origin, result []byte, e *rpcError) {
 // audit puts a request into the audit trail, with the length of its answer.
 func (s *server) audit(from origin, e *rpcError, length int) {
 	entry := audit.Entry{
-		Type: from.method, ReqID: strings.TrimPrefix(jsonrpc.Key(from.id), `"`), Success: e == nil, Duration: time.Since(from.came),
+		Type: from.method, Name: from.name, ReqID: strings.TrimPrefix(jsonrpc.Key(from.id), `"`), Success: e == nil, Duration: time.Since(from.came),
 		InputBytes: from.bytes, OutputBytes: length,
 	}
 	if e != nil {
 		entry.ErrorCode = strconv.FormatInt(e.Code, 10)
 	}
-	host.Audit(s.ctx, entry)
+	host.Trail(s.ctx, entry)
 }
 
 // noResult is the result of what gives none.

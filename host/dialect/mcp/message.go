@@ -155,7 +155,8 @@ func progressToken(params jsontext.Value) jsontext.Value {
 type origin struct {
 	id     jsontext.Value // as it came; nil = none that can be told
 	method string
-	bytes  int // of its line
+	name   string // of the tool or prompt
+	bytes  int    // of its line
 	came   time.Time
 	batch  *batch // that it came in; nil = none
 }

@@ -1,0 +1,82 @@
+package host
+
+import (
+	"cmp"
+	"context"
+
+	"github.com/rs/zerolog"
+
+	"a2e/host/audit"
+	"a2e/protocol"
+)
+
+// maxLogged bounds, in bytes, each text of a client in a line of the log.
+const maxLogged = 256
+
+// record leaves the traces of a request that was answered; code is "" for a success.
+func (h *Host) record(c *call, size int, code protocol.ErrorCode) {
+	if !h.leavesTrail() {
+		return
+	}
+	e := audit.Entry{
+		Time: h.opts.Now(), Duration: h.elapsed() - c.start, Success: code == "", ErrorCode: string(code),
+		InputBytes: len(c.line.Raw()), OutputBytes: size, Type: string(c.line.Type), Name: subject(c.line.Object()),
+	}
+	if chosen := c.chosen.Load(); chosen != nil {
+		e.Name = *chosen
+	}
+	e.ReqID, _ = c.reqID().Str()
+	e.CorrelationID, _ = c.line.CorrelationID.Str()
+	if c.dest != nil {
+		e.Capability = string(c.dest.capability)
+	}
+	if sess := c.sess.Load(); sess != nil {
+		e.SessionID = sess.ID
+	}
+	h.trail(e)
+}
+
+// subject returns the name of what a request is for: a tool, a skill, an environment; "" where
+// it names none.
+func subject(obj protocol.Object) string {
+	for _, field := range [...]string{"tool_name", "toolkit_name", "env_name", "component_name", "name", "server_id"} {
+		if v, ok := obj.Get(field); ok {
+			name, _ := v.Str()
+			return name
+		}
+	}
+	return ""
+}
+
+// Trail leaves the traces of a request of a dialect, in the session that e names unless the
+// config names one for all. ctx is that of Dialect.Open.
+func Trail(ctx context.Context, e audit.Entry) {
+	if h, _ := ctx.Value(hostKey{}).(*Host); h != nil && h.leavesTrail() {
+		e.Time = h.opts.Now()
+		h.trail(e)
+	}
+}
+
+func (h *Host) leavesTrail() bool {
+	return h.opts.Audit != nil || h.opts.Log.GetLevel() <= zerolog.InfoLevel
+}
+
+// trail puts a request into the log and the audit trail: what was asked for and what became
+// of it, never what was in it.
+func (h *Host) trail(e audit.Entry) {
+	outcome := "ok"
+	if !e.Success {
+		outcome = cmp.Or(e.ErrorCode, "failed")
+	}
+	line := h.opts.Log.Info()
+	for _, field := range [...][2]string{{"type", e.Type}, {"name", e.Name}, {"req_id", e.ReqID}} {
+		if text := field[1]; text != "" {
+			line = line.Str(field[0], text[:min(len(text), maxLogged)])
+		}
+	}
+	line.Float64("ms", float64(e.Duration.Microseconds())/1000).Str("outcome", outcome).Msg("request")
+	if h.opts.Audit != nil {
+		e.SessionID = cmp.Or(h.opts.AuditSession, e.SessionID)
+		h.opts.Audit.Record(e)
+	}
+}
