@@ -71,6 +71,8 @@ type commands struct {
 	LogLevel string `enum:"trace,debug,info,warn,error" default:"warn" help:"What is logged: trace, debug, info, warn or error."`
 	LogFile  string `placeholder:"FILE" help:"Write the log to this file instead of stderr."`
 
+	ShowVersion kong.VersionFlag `name:"version" help:"Print the version."`
+
 	Serve    serveCmd    `cmd:"" default:"1" help:"Serve an agent on stdin and stdout (the default)."`
 	Check    checkCmd    `cmd:"" help:"Check the config, an audit file, or the MCP servers in another client's config."`
 	Doctor   doctorCmd   `cmd:"" help:"Tell what works on this machine: config, folders, store, programs, sandbox."`
@@ -134,6 +136,7 @@ func Main(args []string, sys System) (code int) {
 		kong.Name("a2e"),
 		kong.Description("The agent-to-environment host: NDJSON requests on stdin, answers on stdout.\n\nExample:\n  printf '%s\\n' '{\"type\":\"ping\",\"id\":\"1\"}' | a2e"),
 		kong.Writers(sys.Out, sys.Err),
+		kong.Vars{"version": versionLine()},
 		kong.Exit(func(code int) { panic(stop{code}) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 	)
@@ -314,10 +317,15 @@ func say(w io.Writer, format string, args ...any) { fmt.Fprintf(w, format+"\n", 
 
 type versionCmd struct{}
 
-// Run prints the version of the module, the protocol and Go.
+// Run prints what --version does.
 func (versionCmd) Run(sys *System) error {
-	_, err := fmt.Fprintf(sys.Out, "a2e %s protocol %s %s %s/%s\n", version(), protocol.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	_, err := fmt.Fprintln(sys.Out, versionLine())
 	return err
+}
+
+// versionLine is the version of the module, the protocol and Go.
+func versionLine() string {
+	return fmt.Sprintf("a2e %s protocol %s %s %s/%s", version(), protocol.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
 // version is that of the module, or of the commit it was built from.

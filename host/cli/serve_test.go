@@ -305,6 +305,7 @@ func TestExitCodes(t *testing.T) {
 		says string
 	}{
 		{"version", 0, "protocol 1.0"},
+		{"--version", 0, "protocol 1.0"},
 		{"nonsense", 2, "--help"},
 		{"--help", 0, "printf"},
 		{"tools call --help", 0, "Example"},
