@@ -19,6 +19,7 @@ import (
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
+	"a2e/host/store"
 	"a2e/protocol"
 )
 
@@ -287,6 +288,14 @@ func (s *shed) done() []string {
 	return append([]string{}, s.calls...)
 }
 
+// try counts the calls with the same arguments.
+func (s *shed) try(args protocol.Object) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tries[string(args.Raw())]++
+	return s.tries[string(args.Raw())]
+}
+
 func (s *shed) tool(ctx context.Context, req *protocol.ToolCallRequest, _ host.Emitter) (*protocol.ToolCallResponse, error) {
 	s.enter(req.ToolName)
 	defer s.leave(req.ToolName + string(req.Arguments.Raw()))
@@ -297,7 +306,9 @@ func (s *shed) tool(ctx context.Context, req *protocol.ToolCallRequest, _ host.E
 		for range rand.IntN(20) {
 			runtime.Gosched()
 		}
-		if fail, _ := req.Arguments.Get("fail"); fail.Kind() == 't' {
+		times, _ := req.Arguments.Get("times") // that it fails before it does not
+		n, _ := times.Int()
+		if fail, _ := req.Arguments.Get("fail"); fail.Kind() == 't' || n > 0 && s.try(req.Arguments) <= n {
 			return nil, protocol.Errorf(protocol.CodeToolError, "as it was told")
 		}
 	case "flaky":
@@ -307,10 +318,7 @@ func (s *shed) tool(ctx context.Context, req *protocol.ToolCallRequest, _ host.E
 			After float64            `json:"after"`
 		}
 		_ = req.Arguments.Decode(&args)
-		s.mu.Lock()
-		s.tries[string(req.Arguments.Raw())]++
-		n := s.tries[string(req.Arguments.Raw())]
-		s.mu.Unlock()
+		n := s.try(req.Arguments)
 		if n <= args.Fail {
 			return nil, protocol.Errorf(args.Code, "call %d", n).With("retry_after", args.After)
 		}
@@ -393,11 +401,19 @@ func newStage(t testing.TB, opts Options, workspace string) *stage {
 }
 
 // startStage is newStage for who calls Close.
-func startStage(t testing.TB, opts Options) *stage {
+func startStage(t testing.TB, opts Options, kept store.Opener) *stage {
 	t.Helper()
 	s := &stage{t: t, shed: newShed()}
-	s.Pair = hosttest.Start(t, host.Options{Plugins: []host.Plugin{newPlugin(t, opts, "."), s.shed}})
+	env := host.Env{Workspace: ".", Log: zerolog.Nop(), Store: kept}
+	s.Pair = hosttest.Start(t, host.Options{Plugins: []host.Plugin{must.Get(New("chains", opts, env))(t), s.shed}})
 	return s.shake()
+}
+
+// memoryStore returns a store that keeps nothing over its end.
+func memoryStore(t testing.TB) store.Opener {
+	kept := must.Get(store.OpenMemory(t.Context(), Part()))(t)
+	t.Cleanup(func() { must.OK(t, kept.Close()) })
+	return func(context.Context) (store.Store, error) { return kept, nil }
 }
 
 func (s *stage) shake() *stage {

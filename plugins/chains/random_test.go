@@ -12,6 +12,7 @@ import (
 
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/must"
+	"a2e/host/store"
 	"a2e/protocol"
 )
 
@@ -25,7 +26,18 @@ type drawn struct {
 	no, fallback int
 	list         int // of a map: how many items; -1 = it is none
 	condition    int // that it runs: the flag of this node; of a branch that which chooses; -1 = none
+
+	times, attempts int  // of a tool: how often it fails, and how often it is tried
+	loop, most      int  // of a loop: iterations, and how many it may have; loop -1 = it is none
+	catch, other    bool // its fallback is a catch, and takes other codes only
+	cached, handler bool // its output is kept; others lead to it when they fail
 }
+
+// breaks reports whether the node fails when it runs.
+func (d *drawn) breaks() bool { return d.fails || d.attempts <= d.times || d.loop > d.most }
+
+// jumps reports whether its failure leads to another node.
+func (d *drawn) jumps() bool { return d.fallback >= 0 && !d.other }
 
 // drawChain draws a chain of nodes, from few edges to many.
 func drawChain(t *rapid.T, most int) []drawn {
@@ -45,24 +57,37 @@ func drawChain(t *rapid.T, most int) []drawn {
 			}
 			return rapid.IntRange(i+1, min(n-1, i+20)).Draw(t, "after")
 		}
-		d := drawn{flag: rapid.Bool().Draw(t, "flag"), next: after(3), yes: -1, no: -1, fallback: -1, list: -1, condition: -1}
+		d := drawn{flag: rapid.Bool().Draw(t, "flag"), next: after(3), yes: -1, no: -1, fallback: -1, list: -1, condition: -1, attempts: 1, loop: -1}
 		d.deps = before(dense - 1)
 		if conditions := before(1); len(conditions) > 0 && rapid.IntRange(0, 4).Draw(t, "conditional") == 0 {
 			d.condition = conditions[0]
 		}
-		switch rapid.IntRange(0, 5).Draw(t, "kind") {
+		d.cached = rapid.IntRange(0, 3).Draw(t, "cached") == 0
+		switch rapid.IntRange(0, 6).Draw(t, "kind") {
 		case 0:
 			d.branch, d.yes, d.no = true, after(7), after(5)
 		case 1:
 			d.list = rapid.IntRange(0, 5).Draw(t, "items")
 			d.reads = before(dense)
+		case 2:
+			d.loop, d.most, d.condition = rapid.IntRange(0, 4).Draw(t, "iterations"), rapid.IntRange(1, 5).Draw(t, "most"), -1
+			d.reads = before(dense)
 		default:
 			d.reads = before(dense)
-			if d.fails = rapid.IntRange(0, 4).Draw(t, "fails") == 0; d.fails {
-				d.fallback = after(5)
-			}
+			d.fails = rapid.IntRange(0, 4).Draw(t, "fails") == 0
+			d.times, d.attempts = rapid.IntRange(0, 2).Draw(t, "times"), rapid.IntRange(1, 3).Draw(t, "attempts")
+		}
+		if d.breaks() {
+			d.fallback = after(5)
+			d.catch = d.fallback >= 0 && rapid.Bool().Draw(t, "catch")
+			d.other = d.catch && rapid.IntRange(0, 3).Draw(t, "other") == 0
 		}
 		all[i] = d
+	}
+	for _, d := range all {
+		if d.fallback >= 0 {
+			all[d.fallback].handler = true
+		}
 	}
 	return all
 }
@@ -107,11 +132,38 @@ func (d *drawn) fields(i int) []map[string]any {
 		expressions["x"] = "index"
 		return []map[string]any{n, {"node_id": id(i) + "item", "kind": "tool", "name": "maybe", "input_map": expressions}}
 	}
-	n["kind"], n["name"], n["input"], n["input_map"] = "tool", "maybe", map[string]any{"b": d.flag, "fail": d.fails}, expressions
-	if d.fails {
+	if d.handler {
+		expressions["e"] = "error.node_id"
+	}
+	if d.cached {
+		n["cache"] = map[string]any{"ttl": 1000}
+	}
+	input := map[string]any{"b": d.flag, "fail": d.fails, "id": i, "times": d.times}
+	n["kind"], n["name"], n["input"], n["input_map"] = "tool", "maybe", input, expressions
+	if d.loop >= 0 {
+		expressions["i"], expressions["l"] = "index", "last.i"
+		passed := map[string]any{}
+		for _, from := range []map[string]any{input, expressions} {
+			for key := range from {
+				passed[key] = "input." + key
+			}
+		}
+		n["kind"], n["name"], n["condition"], n["max_iterations"] = "while", "", fmt.Sprintf("index < `%d`", d.loop), d.most
+		n["nodes"] = []any{map[string]any{"node_id": "body", "kind": "tool", "name": "maybe", "input_map": passed}}
+	} else if d.attempts > 1 {
+		n["retry"] = map[string]any{"max_attempts": d.attempts, "backoff": 0, "on": []string{"tool_error"}}
+	}
+	if d.breaks() {
 		n["on_error"] = "skip"
 	}
-	lead("on_error", d.fallback)
+	switch {
+	case d.other:
+		n["catch"] = map[string]any{"node": id(d.fallback), "on": []string{"timeout"}}
+	case d.catch:
+		n["catch"] = id(d.fallback)
+	default:
+		lead("on_error", d.fallback)
+	}
 	return []map[string]any{n}
 }
 
@@ -122,8 +174,9 @@ type expected struct {
 	side   int // of a branch: where it leads
 }
 
-// model runs a chain node by node, in the order of their indexes.
-func model(all []drawn) []expected {
+// model runs a chain node by node, in the order of their indexes. place says where each stands
+// in the request.
+func model(all []drawn, place map[string]int) []expected {
 	results := make([]expected, len(all))
 	for i, d := range all {
 		r := &results[i]
@@ -167,14 +220,43 @@ func model(all []drawn) []expected {
 				items[k] = one
 			}
 			r.output = items
-		case d.fails:
+		case d.breaks():
 			r.phase = "error"
+		case d.loop == 0:
 		default:
-			args["b"], args["fail"] = d.flag, false
+			args["b"], args["fail"], args["id"], args["times"] = d.flag, false, float64(i), float64(d.times)
+			if d.handler {
+				args["e"] = handles(i, all, results, place)
+			}
+			if d.loop > 0 {
+				if args["i"], args["l"] = float64(d.loop-1), float64(d.loop-2); d.loop == 1 {
+					args["l"] = nil
+				}
+			}
 			r.output = args
 		}
 	}
 	return results
+}
+
+// handles returns the node whose failure led to a node; of several, the first of the request.
+func handles(i int, all []drawn, results []expected, place map[string]int) (first any) {
+	for k, d := range all[:i] {
+		if results[k].phase == "error" && d.jumps() && d.fallback == i && (first == nil || place[id(k)] < place[first.(string)]) {
+			first = id(k)
+		}
+	}
+	return first
+}
+
+// succeeds reports whether all that failed was handled.
+func succeeds(all []drawn, results []expected) bool {
+	for i, r := range results {
+		if r.phase == "error" && !(all[i].jumps() && results[all[i].fallback].phase != "skip") {
+			return false
+		}
+	}
+	return true
 }
 
 // starts reports whether a node runs, from what became of those before it.
@@ -182,7 +264,7 @@ func (d *drawn) starts(i int, all []drawn, results []expected) bool {
 	ways, led := 0, false
 	for k, from := range all[:i] {
 		r := results[k]
-		goesOn := r.phase == "done" || r.phase == "error" && from.fallback < 0
+		goesOn := r.phase == "done" || r.phase == "error" && !from.jumps()
 		lead := func(to int, alive bool) {
 			if to == i {
 				ways++
@@ -196,14 +278,14 @@ func (d *drawn) starts(i int, all []drawn, results []expected) bool {
 			continue
 		}
 		lead(from.next, goesOn)
-		lead(from.fallback, r.phase == "error")
+		lead(from.fallback, r.phase == "error" && from.jumps())
 	}
 	if ways > 0 {
 		return led
 	}
 	waits := d.waits()
 	return len(waits) == 0 || slices.ContainsFunc(waits, func(k int) bool {
-		return results[k].phase == "done" || results[k].phase == "error" && all[k].fallback < 0
+		return results[k].phase == "done" || results[k].phase == "error" && !all[k].jumps()
 	})
 }
 
@@ -218,35 +300,60 @@ func (d *drawn) waits() []int {
 
 // TestRandomChains holds random chains against the model: whatever the order of the nodes
 // in the request and that of their ends, the result is that of running one by one, each
-// node runs at most once, and never before what it waits for has ended.
+// node runs at most once, and never before what it waits for has ended. Another run gives the
+// same, with what was kept.
 func TestRandomChains(t *testing.T) {
 	outer, most := t, hosttest.Soak(t, "A2E_SOAK_CHAIN_NODES", 30)
+	kept := memoryStore(t)
 	rapid.Check(t, func(t *rapid.T) {
 		all := drawChain(t, most)
-		want := model(all)
 		var list []map[string]any
 		for i, d := range all {
 			list = append(list, d.fields(i)...)
 		}
 		for _, parallel := range []int{1, 16} {
-			s := startStage(outer, Options{MaxParallel: parallel})
+			must.OK(t, kept.Write(outer.Context(), func(tx *store.Tx) error { return store.ClearTables("chains_cache")(outer.Context(), tx) }))
+			s := startStage(outer, Options{MaxParallel: parallel}, kept)
 			defer s.Close()
 			list = rapid.Permutation(list).Draw(t, "order")
-			fields := must.Get(json.Marshal(map[string]any{"nodes": list}, json.Deterministic(true)))(t)
-			req := s.Go(protocol.TypeChainReq, string(fields))
-			m := s.Answer(req)
-			var got struct {
-				Success bool           `json:"success"`
-				Outputs map[string]any `json:"outputs"`
-				Final   any            `json:"final_output"`
-				Ran     int            `json:"nodes_run"`
+			place := map[string]int{}
+			for i, n := range list {
+				place[n["node_id"].(string)] = i
 			}
-			err := json.Unmarshal(m.Line, &got)
-			must.That(t, err == nil && m.Type == protocol.TypeChainResp, "%s answered by %s", fields, m.Line)
-			verifyResults(t, want, got.Outputs)
-			verifyOrder(t, all, s.events(req))
+			fields := must.Get(json.Marshal(map[string]any{"nodes": list}, json.Deterministic(true)))(t)
+			want := model(all, place)
+			var before []string // ids of what is kept, after a first run
+			for range 2 {
+				clear(s.shed.tries)
+				before = s.randomRun(t, string(fields), all, want, before)
+			}
 		}
 	})
+}
+
+// randomRun runs a random chain, of which kept was kept before. It returns what is kept now.
+func (s *stage) randomRun(t *rapid.T, fields string, all []drawn, want []expected, kept []string) (now []string) {
+	req := s.Go(protocol.TypeChainReq, fields)
+	m := s.Answer(req)
+	var got struct {
+		Success bool           `json:"success"`
+		Outputs map[string]any `json:"outputs"`
+		Cached  []string       `json:"cached"`
+	}
+	err := json.Unmarshal(m.Line, &got)
+	must.That(t, err == nil && m.Type == protocol.TypeChainResp, "%s answered by %s", fields, m.Line)
+	slices.Sort(got.Cached)
+	must.That(t, slices.Equal(got.Cached, kept), "cached %q, should be %q", got.Cached, kept)
+	must.That(t, got.Success == succeeds(all, want), "success is %t: %s", got.Success, m.Line)
+	verifyResults(t, want, got.Outputs)
+	verifyOrder(t, all, s.events(req))
+	for i, d := range all {
+		if d.cached && !d.branch && d.list < 0 && want[i].phase == "done" {
+			now = append(now, id(i))
+		}
+	}
+	slices.Sort(now)
+	return now
 }
 
 // verifyResults compares outputs with what the model says.
@@ -276,8 +383,11 @@ func verifyOrder(t *rapid.T, all []drawn, events []string) {
 			continue
 		}
 		times := ended
-		if words[1] == "start" {
+		switch words[1] {
+		case "start":
 			times = began
+		case "retry", "iteration", "cached":
+			continue
 		}
 		_, twice := times[words[0]]
 		must.That(t, !twice, "%s twice in %q", line, events)
