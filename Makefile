@@ -57,7 +57,7 @@ soak: tools ## the long ones: a million requests, 1,200 killed hosts, 10,000 chi
 	A2E_SOAK_MCP_BATCHES=10 go test ./plugins/mcp -run TestChaos -timeout 60m
 	A2E_SOAK_EXEC_CALLS=10000 go test ./plugins/exec -run TestKillsInBetween -timeout 60m
 	A2E_SOAK_FLEET=2000 go test ./host/cli -run TestFleetChaos -timeout 60m
-	A2E_SOAK_STORE_KILLS=1000 A2E_SOAK_STORE_WRITES=10000 go test ./host/cli -run 'TestKilledHosts|TestKilledWhile|TestFourHosts' -timeout 60m -v
+	A2E_SOAK_STORE_KILLS=1000 A2E_SOAK_STORE_WRITES=10000 A2E_SOAK_CLAIMS=10000 go test ./host/cli -run 'TestKilledHosts|TestKilledWhile|TestFourHosts' -timeout 60m -v
 
 bench: ## this host against a bare line echo and an MCP server, side by side
 	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && \

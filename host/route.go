@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"a2e/host/schema"
 	"a2e/protocol"
 )
 
@@ -172,6 +173,20 @@ func (r Route) Wrap(fn func(ctx context.Context, obj protocol.Object, next func(
 		return fn(ctx, obj, func() (any, error) { return serve(ctx, obj, emit) })
 	}
 	return r
+}
+
+// KnownFields refuses a request with a field that is neither one of those named nor of the
+// envelope, for a plugin where one that is overlooked might mean something. A null is none.
+func KnownFields(obj protocol.Object, fields []string) error {
+	envelope := []string{"a2e", "version", "type", "id", "ts", "req_id"}
+	for name, value := range obj.All() {
+		if name := string(name); value.Kind() != 'n' && !slices.Contains(fields, name) && !slices.Contains(envelope, name) {
+			return protocol.Violation(protocol.FieldError{
+				Path: schema.Below("", name), Message: "there is no such field, and what it means cannot be left out; " + schema.Suggest(name, "fields", fields),
+			})
+		}
+	}
+	return nil
 }
 
 // notOwner is an error of a plugin that does not own what a request names.

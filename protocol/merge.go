@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 )
@@ -81,8 +82,9 @@ func MergePlans(dst, src *PlanListResponse) {
 	dst.Plans = added(dst.Plans, src.Plans, rowKey("plan_id"))
 }
 
-// MergeBoards adds the boards of plans.
+// MergeBoards adds the boards of plans. A text is of one plan.
 func MergeBoards(dst, src *PlanBoardResponse) {
+	dst.Text = cmp.Or(dst.Text, src.Text)
 	dst.Boards = added(dst.Boards, src.Boards, rowKey("plan_id"))
 }
 

@@ -85,7 +85,7 @@ type commands struct {
 	Chat     chatCmd     `cmd:"" help:"Talk to a worker of the config, or to a model."`
 	MCP      mcpCmd      `cmd:"" name:"mcp" help:"Show the MCP servers, call their tools, approve what they changed, or serve this host as one."`
 	Memory   memoryCmd   `cmd:"" help:"Search, list or forget what agents remember."`
-	Plan     planCmd     `cmd:"" help:"Show the plans."`
+	Plan     planCmd     `cmd:"" help:"Show, make and work on plans."`
 	Learn    learnCmd    `cmd:"" help:"Show what is known of tools and environments, export it, or plot it."`
 	State    stateCmd    `cmd:"" help:"Export or import what the plugins keep."`
 	Snapshot snapshotCmd `cmd:"" help:"Keep the state under a name, and put it back."`

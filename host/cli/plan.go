@@ -16,7 +16,13 @@ import (
 const maxOffered = 20
 
 type planCmd struct {
-	Board planBoardCmd `cmd:"" help:"Show plans as boards: the tasks by column."`
+	List   planListCmd   `cmd:"" help:"List the plans."`
+	Board  planBoardCmd  `cmd:"" help:"Show plans as boards: the tasks by column."`
+	Show   planShowCmd   `cmd:"" help:"Show the tasks of a plan, or those that can be begun."`
+	Add    planAddCmd    `cmd:"" help:"Make a plan and print its id."`
+	Task   planTaskCmd   `cmd:"" help:"Add, change, claim and delete tasks."`
+	Export planExportCmd `cmd:"" help:"Write a plan as Markdown."`
+	Delete planDeleteCmd `cmd:"" help:"Delete a plan with its tasks."`
 }
 
 type planBoardCmd struct {
@@ -50,7 +56,7 @@ func (p planBoardCmd) Run(cmd *commands, sys *System) error {
 	case p.JSON:
 		return printJSON(sys.Out, boards)
 	case len(boards) == 0:
-		say(sys.Err, "there is no plan yet; agents make them with planning/plan/create")
+		say(sys.Err, "there is no plan yet; `a2e plan add NAME` makes one")
 	}
 	for i, b := range boards {
 		if i > 0 {
@@ -71,13 +77,10 @@ type planName struct {
 
 // fetch gets the boards one by one: all of them may be too much for one answer.
 func (p planBoardCmd) fetch(ctx context.Context, c *client.Client) ([]*planBoard, error) {
-	var list struct {
-		Plans []planName `json:"plans"`
+	plans, err := listPlans(ctx, c)
+	if err == nil {
+		plans, err = pickPlans(plans, p.Plan)
 	}
-	if err := c.Call(ctx, protocol.TypePlanListReq, &protocol.PlanListRequest{}, &list); err != nil {
-		return nil, err
-	}
-	plans, err := pickPlans(list.Plans, p.Plan)
 	if err != nil {
 		return nil, err
 	}
@@ -92,6 +95,15 @@ func (p planBoardCmd) fetch(ctx context.Context, c *client.Client) ([]*planBoard
 		boards = append(boards, resp.Boards...)
 	}
 	return boards, nil
+}
+
+// listPlans returns the names of all plans.
+func listPlans(ctx context.Context, c *client.Client) ([]planName, error) {
+	var list struct {
+		Plans []planName `json:"plans"`
+	}
+	err := c.Call(ctx, protocol.TypePlanListReq, &protocol.PlanListRequest{}, &list)
+	return list.Plans, err
 }
 
 // pickPlans returns the plan with this id, or else all with this name.

@@ -29,7 +29,6 @@ import (
 
 	"a2e/host"
 	"a2e/host/config"
-	"a2e/host/schema"
 	"a2e/host/store"
 	"a2e/plugins/memory/embed"
 	"a2e/protocol"
@@ -132,17 +131,14 @@ func (p *Plugin) Routes() []host.Route {
 // and those of a selection. One that is overlooked might have narrowed what is read, or deleted.
 func (p *Plugin) knowing(fields ...string) func(context.Context, protocol.Object, func() (any, error)) (any, error) {
 	fields = append(fields, "memory_id", "keys", "tags", "tier", "all_tags", "filter", "source", "since", "until", "namespace_prefix")
-	envelope := []string{"a2e", "version", "type", "id", "ts", "req_id"}
 	return func(ctx context.Context, obj protocol.Object, next func() (any, error)) (any, error) {
 		id, _ := obj.Get("memory_id")
 		text, _ := id.Str()
 		if _, err := p.find(ctx, text); err != nil {
 			return next() // which says so
 		}
-		for name, value := range obj.All() {
-			if name := string(name); value.Kind() != 'n' && !slices.Contains(fields, name) && !slices.Contains(envelope, name) {
-				return nil, violation("/"+pointerEscaped(name), "there is no such field, and what it means cannot be left out; %s", schema.Suggest(name, "fields", fields))
-			}
+		if err := host.KnownFields(obj, fields); err != nil {
+			return nil, err
 		}
 		return next()
 	}

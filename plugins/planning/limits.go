@@ -4,14 +4,14 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"a2e/host/store"
 	"a2e/protocol"
 )
 
-// What there may be. Nothing in the protocol deletes a plan or a task, so these
-// are all that keeps a store from growing for ever.
+// What there may be, so that no store grows for ever.
 const (
 	maxPlans     = 1_000
 	maxPlansSize = 8 << 20 // bytes of text of all plans themselves: plan/list answers with it
@@ -24,12 +24,18 @@ const (
 	maxColumn      = 100
 	maxDescription = 100_000
 	maxMetadata    = 64 << 10 // bytes
+	maxComments    = 100      // of a task
+	maxComment     = 10_000
+	commentSize    = 50  // bytes that one takes beside its text
+	maxOwner       = 200 // bytes
+	usualLease     = 300 // seconds
+	maxLease       = 7 * 24 * time.Hour
 
 	// maxAnswer bounds the text in the answer to a request for all plans. Those of
 	// one plan always fit.
 	maxAnswer = 16 << 20
 	// rowSize is what a row takes in an answer beside its texts, roughly.
-	rowSize = 256
+	rowSize = 400
 )
 
 // problems collects what is wrong with the fields of a request or a record.
@@ -44,6 +50,13 @@ func (p *problems) length(path, text string, limit int) {
 	if n := utf8.RuneCountInString(text); n > limit {
 		p.add(path, "has %d characters; at most %d are allowed", n, limit)
 	}
+}
+
+// refusal is a `schema_violation` of one field.
+func refusal(path, format string, args ...any) error {
+	var wrong problems
+	wrong.add(path, format, args...)
+	return wrong.err()
 }
 
 // err is a `schema_violation` if anything is wrong.
@@ -73,6 +86,9 @@ func (pl *plan) check() error {
 			wrong.add(path, "is %q again, as /columns/%d; each column may stand once", column, first)
 		}
 	}
+	if pl.DoneColumn != "" && !slices.Contains(pl.Columns, pl.DoneColumn) {
+		wrong.add("/done_column", "is %.100q, which is none of the columns: %s", pl.DoneColumn, strings.Join(pl.Columns, ", "))
+	}
 	return wrong.err()
 }
 
@@ -84,6 +100,9 @@ func (t *task) check() error {
 	}
 	wrong.length("/title", t.Title, maxName)
 	wrong.length("/assignee", t.Assignee, maxName)
+	if n := len(t.Comments); n > maxComments {
+		wrong.add("/comment", "would be the %dth of the task, which may have %d; write it into the description", n, maxComments)
+	}
 	wrong.length("/description", t.Description, maxDescription)
 	if n := len(t.Metadata); n > maxMetadata {
 		wrong.add("/metadata", "has %d bytes; at most %d are allowed: keep the rest in a file and name that", n, maxMetadata)
@@ -102,7 +121,7 @@ func (p *problems) status(pl *plan, status string) {
 }
 
 // roomForPlan refuses one plan too many. These limits are no `overloaded`: that
-// would ask to send the same again, and no plan ever goes.
+// would ask to send the same again.
 func roomForPlan(tx *store.Tx, pl *plan) error {
 	var count, size int
 	if _, err := tx.Get("SELECT count(*), coalesce(sum(size), 0) FROM planning_plans", nil, &count, &size); err != nil {
@@ -110,7 +129,7 @@ func roomForPlan(tx *store.Tx, pl *plan) error {
 	}
 	var wrong problems
 	if count >= maxPlans {
-		wrong.add("/name", "would be the name of one plan too many: there are %d, which is all there may be; go on with one of them, planning/plan/list names them", count)
+		wrong.add("/name", "would be the name of one plan too many: there are %d, which is all there may be; delete one, or go on with one; planning/plan/list names them", count)
 	}
 	if size+pl.size() > maxPlansSize {
 		wrong.add("/description", "is too long for the room that is left: the plans hold %d bytes of names, columns and descriptions, of %d that they may", size, maxPlansSize)

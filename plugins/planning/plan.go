@@ -1,9 +1,9 @@
 package planning
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"reflect"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -13,8 +13,15 @@ import (
 	"a2e/protocol"
 )
 
+// create makes a plan, or deletes one.
 func (p *Plugin) create(ctx context.Context, req *protocol.PlanCreateRequest, _ host.Emitter) (*protocol.PlanCreateResponse, error) {
-	pl := plan{Name: req.Name, Description: req.Description, Columns: req.Columns}
+	if req.Delete {
+		return p.delete(ctx, req)
+	}
+	if req.PlanID != "" {
+		return nil, refusal("/plan_id", "goes with \"delete\": true; a new plan gets its id from the host")
+	}
+	pl := plan{Name: req.Name, Description: req.Description, Columns: req.Columns, DoneColumn: req.DoneColumn}
 	if pl.Name == "" {
 		req.SetDefaults()
 		pl.Name = req.Name
@@ -22,6 +29,7 @@ func (p *Plugin) create(ctx context.Context, req *protocol.PlanCreateRequest, _ 
 	if len(pl.Columns) == 0 {
 		pl.Columns = defaultColumns()
 	}
+	pl.DoneColumn = cmp.Or(pl.DoneColumn, pl.usualDone())
 	if err := pl.check(); err != nil {
 		return nil, err
 	}
@@ -41,6 +49,40 @@ func (p *Plugin) create(ctx context.Context, req *protocol.PlanCreateRequest, _ 
 	return &protocol.PlanCreateResponse{Success: true, PlanID: pl.ID, Columns: pl.Columns}, nil
 }
 
+// delete deletes a plan with its tasks, unless somebody works on one of them.
+func (p *Plugin) delete(ctx context.Context, req *protocol.PlanCreateRequest) (*protocol.PlanCreateResponse, error) {
+	resp := &protocol.PlanCreateResponse{PlanID: req.PlanID, Columns: []string{}}
+	err := p.kept.Write(ctx, func(tx *store.Tx) error {
+		resp.Success, resp.Error = false, ""
+		pl, err := findPlan(tx, req.PlanID)
+		if err != nil {
+			return err
+		}
+		if pl == nil {
+			return host.NotOwnerBut(&protocol.PlanCreateResponse{PlanID: req.PlanID, Columns: []string{}, Error: unknownPlan(req.PlanID)})
+		}
+		claimed := 0
+		if _, err := tx.Get("SELECT count(*) FROM planning_tasks WHERE plan_id = ? AND claimed_until > ?", []any{pl.ID, int64(p.now())}, &claimed); err != nil {
+			return err
+		}
+		if claimed > 0 && !req.Force {
+			resp.Error = fmt.Sprintf("%d tasks of the plan %s are claimed, and somebody may work on them; \"force\": true deletes it all the same", claimed, pl.ID)
+			return nil
+		}
+		resp.Success, resp.Columns = true, pl.Columns
+		for _, q := range []string{"DELETE FROM planning_tasks WHERE plan_id = ?", "DELETE FROM planning_plans WHERE id = ?"} {
+			if _, _, err := tx.Exec(q, pl.ID); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return resp, nil
+}
+
 func (p *Plugin) plans(ctx context.Context, _ *protocol.PlanListRequest, _ host.Emitter) (*protocol.PlanListResponse, error) {
 	resp := &protocol.PlanListResponse{}
 	err := p.kept.Read(ctx, func(tx *store.Tx) error {
@@ -48,7 +90,7 @@ func (p *Plugin) plans(ctx context.Context, _ *protocol.PlanListRequest, _ host.
 		for _, pl := range all {
 			resp.Plans = append(resp.Plans, map[string]any{
 				"plan_id": pl.ID, "name": pl.Name, "columns": pl.Columns, "description": pl.Description,
-				"created_at": pl.CreatedAt.Seconds(), "tasks": pl.tasks,
+				"created_at": pl.CreatedAt.Seconds(), "tasks": pl.tasks, "done": pl.done, "done_column": pl.DoneColumn,
 			})
 		}
 		return err
@@ -58,6 +100,10 @@ func (p *Plugin) plans(ctx context.Context, _ *protocol.PlanListRequest, _ host.
 
 func (p *Plugin) board(ctx context.Context, req *protocol.PlanBoardRequest, _ host.Emitter) (*protocol.PlanBoardResponse, error) {
 	resp := &protocol.PlanBoardResponse{}
+	if req.Format != "" {
+		return resp, p.export(ctx, req, resp)
+	}
+	now := p.now()
 	err := p.kept.Read(ctx, func(tx *store.Tx) error {
 		all, err := findPlans(tx, req.PlanID)
 		if err != nil {
@@ -69,8 +115,8 @@ func (p *Plugin) board(ctx context.Context, req *protocol.PlanBoardRequest, _ ho
 				return err
 			}
 			l := lanes{columns: pl.Columns, rows: make(map[string][]map[string]any, len(pl.Columns))}
-			if err := eachTask(tx, pl.ID, "", func(t *task) error {
-				l.rows[t.Status] = append(l.rows[t.Status], t.row())
+			if err := eachTask(tx, &filter{PlanID: pl.ID}, func(t *task) error {
+				l.rows[t.Status] = append(l.rows[t.Status], t.row(now))
 				return size.add(t.size())
 			}); err != nil {
 				return err
@@ -105,135 +151,4 @@ func (l lanes) MarshalJSONTo(enc *jsontext.Encoder) error {
 		}
 	}
 	return enc.WriteToken(jsontext.EndObject)
-}
-
-// unknownPlan is what a refusal says of a plan that nobody has.
-func unknownPlan(id string) string {
-	return fmt.Sprintf("there is no plan %.64q; planning/plan/list names those there are, planning/plan/create makes one", id)
-}
-
-func (p *Plugin) add(ctx context.Context, req *protocol.TaskAddRequest, _ host.Emitter) (*protocol.TaskAddResponse, error) {
-	t := task{
-		PlanID: req.PlanID, Title: req.Title, Assignee: req.Assignee, Description: req.Description,
-		Deps: req.Deps, Metadata: jsontext.Value(req.Metadata.Raw()),
-	}
-	if err := t.check(); err != nil {
-		return nil, err
-	}
-	t.Deps = once(req.Deps)
-	err := p.kept.Write(ctx, func(tx *store.Tx) error {
-		pl, err := findPlan(tx, req.PlanID)
-		if err != nil {
-			return err
-		}
-		if pl == nil {
-			return host.NotOwnerBut(&protocol.TaskAddResponse{Error: unknownPlan(req.PlanID)})
-		}
-		t.Status = pl.entry(req.Status)
-		var wrong problems
-		wrong.status(pl, t.Status)
-		if err := wrong.deps(tx, pl, req.Deps); err != nil {
-			return err
-		}
-		if wrong != nil {
-			return wrong.err()
-		}
-		if t.ID, err = newID(tx, "SELECT 1 FROM planning_tasks WHERE id = ?"); err != nil {
-			return err
-		}
-		t.Place, t.CreatedAt = pl.tasks, p.now()
-		t.UpdatedAt = t.CreatedAt
-		return t.put(tx, pl, nil)
-	})
-	if err != nil {
-		return nil, err
-	}
-	return &protocol.TaskAddResponse{Success: true, TaskID: t.ID, Status: t.Status}, nil
-}
-
-// update changes a task. A refusal that concerns the plan or the task is no error
-// but an answer without success, which is what agents of this protocol look for.
-func (p *Plugin) update(ctx context.Context, req *protocol.TaskUpdateRequest, _ host.Emitter) (*protocol.TaskUpdateResponse, error) {
-	resp := &protocol.TaskUpdateResponse{TaskID: req.TaskID}
-	err := p.kept.Write(ctx, func(tx *store.Tx) error {
-		resp.Success, resp.Error = false, ""
-		pl, err := findPlan(tx, req.PlanID)
-		if err != nil {
-			return err
-		}
-		if pl == nil {
-			return host.NotOwnerBut(&protocol.TaskUpdateResponse{TaskID: req.TaskID, Error: unknownPlan(req.PlanID)})
-		}
-		old, err := findTask(tx, req.TaskID)
-		switch {
-		case err != nil:
-			return err
-		case old == nil:
-			resp.Error = fmt.Sprintf("there is no task %.64q; planning/task/list names those of the plan %s", req.TaskID, pl.ID)
-			return nil
-		case old.PlanID != pl.ID:
-			resp.Error = fmt.Sprintf("the task %s belongs to the plan %s, not to %s", old.ID, old.PlanID, pl.ID)
-			return nil
-		}
-		resp.Success = true
-		return p.change(tx, pl, old, req)
-	})
-	if err != nil {
-		return nil, err
-	}
-	return resp, nil
-}
-
-// change writes what the request gives; what is empty in it stays.
-func (p *Plugin) change(tx *store.Tx, pl *plan, old *task, req *protocol.TaskUpdateRequest) error {
-	t := *old
-	var wrong problems
-	if req.Status != "" {
-		wrong.status(pl, req.Status)
-		t.Status = req.Status
-	}
-	if req.Assignee != "" {
-		t.Assignee = req.Assignee
-	}
-	if len(req.Deps) > 0 {
-		t.Deps = req.Deps
-	}
-	if err := t.check(); err != nil {
-		return err
-	}
-	if len(req.Deps) > 0 {
-		t.Deps = once(req.Deps)
-		if err := wrong.newDeps(tx, pl, t.ID, req.Deps); err != nil {
-			return err
-		}
-	}
-	if wrong != nil {
-		return wrong.err()
-	}
-	if reflect.DeepEqual(&t, old) {
-		return nil // nothing was updated
-	}
-	t.UpdatedAt = p.now()
-	return t.put(tx, pl, old)
-}
-
-func (p *Plugin) tasks(ctx context.Context, req *protocol.TaskListRequest, _ host.Emitter) (*protocol.TaskListResponse, error) {
-	resp := &protocol.TaskListResponse{}
-	err := p.kept.Read(ctx, func(tx *store.Tx) error {
-		var size answer
-		return eachTask(tx, req.PlanID, req.Status, func(t *task) error {
-			resp.Tasks = append(resp.Tasks, t.row())
-			return size.add(t.size())
-		})
-	})
-	return resp, err
-}
-
-// row is the task as answers show it.
-func (t *task) row() map[string]any {
-	return map[string]any{
-		"task_id": t.ID, "plan_id": t.PlanID, "title": t.Title, "status": t.Status, "assignee": t.Assignee,
-		"description": t.Description, "deps": t.Deps, "metadata": t.Metadata,
-		"created_at": t.CreatedAt.Seconds(), "updated_at": t.UpdatedAt.Seconds(),
-	}
 }

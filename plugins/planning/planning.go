@@ -3,8 +3,10 @@
 // is the same for all hosts on one file.
 //
 //	planning.go  the plugin and its routes      deps.go      what a task waits for
-//	plan.go      what plan/* and task/* do      tables.go    plans and tasks in the store
-//	limits.go    what is refused, and why       transfer.go  export and import
+//	plan.go      what plan/* does               tables.go    plans and tasks in the store
+//	task.go      what task/* does               values.go    priorities, times and estimates
+//	claim.go     whose a task is, and deleting  transfer.go  export and import
+//	export.go    a plan as Markdown, Mermaid    limits.go    what is refused, and why
 package planning
 
 import (
@@ -44,12 +46,36 @@ func (p *Plugin) Info() host.PluginInfo {
 // Routes implements host.Plugin.
 func (p *Plugin) Routes() []host.Route {
 	return []host.Route{
-		host.Handle(protocol.TypePlanCreateReq, p.create).Changes(),
+		host.Handle(protocol.TypePlanCreateReq, p.create).Changes().Wrap(p.knowing("name", "columns", "description", "done_column", "delete", "plan_id", "force")),
 		host.List(protocol.TypePlanListReq, p.plans, protocol.MergePlans).Reads(),
-		host.List(protocol.TypePlanBoardReq, p.board, protocol.MergeBoards).Reads(),
-		host.Handle(protocol.TypeTaskAddReq, p.add).Changes(),
-		host.Handle(protocol.TypeTaskUpdateReq, p.update).Changes(),
-		host.List(protocol.TypeTaskListReq, p.tasks, protocol.MergeTasks).Reads(),
+		host.List(protocol.TypePlanBoardReq, p.board, protocol.MergeBoards).Reads().Wrap(p.knowing("plan_id", "format")),
+		host.Handle(protocol.TypeTaskAddReq, p.add).Changes().Wrap(p.knowing("plan_id", "title", "status", "description", "assignee", "deps", "metadata",
+			"priority", "due", "estimate", "force")),
+		host.Handle(protocol.TypeTaskUpdateReq, p.update).Changes().Wrap(p.knowing("plan_id", "task_id", "status", "assignee", "deps", "title", "description",
+			"metadata", "priority", "due", "estimate", "comment", "clear", "action", "owner", "lease", "if_version", "force")),
+		host.List(protocol.TypeTaskListReq, p.tasks, protocol.MergeTasks).Reads().Wrap(p.knowing("plan_id", "status", "task_id", "assignee", "ready", "limit")),
+	}
+}
+
+// knowing lets a request through if its fields are known: one that is overlooked might have said
+// what to change, or which tasks are meant. What names a plan of another plugin is for that to judge.
+func (p *Plugin) knowing(fields ...string) func(context.Context, protocol.Object, func() (any, error)) (any, error) {
+	return func(ctx context.Context, obj protocol.Object, next func() (any, error)) (any, error) {
+		err := host.KnownFields(obj, fields)
+		if err == nil {
+			return next()
+		}
+		id, _ := obj.Get("plan_id")
+		if name, _ := id.Str(); name != "" {
+			var pl *plan
+			if failed := p.kept.Read(ctx, func(tx *store.Tx) (err error) {
+				pl, err = findPlan(tx, name)
+				return err
+			}); failed != nil || pl == nil {
+				return next() // which says so
+			}
+		}
+		return nil, err
 	}
 }
 

@@ -123,6 +123,13 @@ type row struct {
 	Description string         `json:"description"`
 	Deps        []string       `json:"deps"`
 	Metadata    jsontext.Value `json:"metadata"`
+	Priority    string         `json:"priority"`
+	Due         string         `json:"due"`
+	Estimate    string         `json:"estimate"`
+	Comments    []comment      `json:"comments"`
+	ClaimedBy   string         `json:"claimed_by"`
+	Until       float64        `json:"claimed_until"`
+	Version     int            `json:"version"`
 	CreatedAt   float64        `json:"created_at"`
 	UpdatedAt   float64        `json:"updated_at"`
 }

@@ -26,16 +26,17 @@ func consistent(t testing.TB, s *store.SQLite) {
 			return err
 		}
 		for _, pl := range plans {
-			tasks, size := 0, 0
-			if err := eachTask(tx, pl.ID, "", func(task *task) error {
+			tasks, size, done := 0, 0, 0
+			if err := eachTask(tx, &filter{PlanID: pl.ID}, func(task *task) error {
 				tasks++
 				size += task.size()
+				done += count(pl.isDone(task))
 				return nil
 			}); err != nil {
 				return err
 			}
-			assert.That(t, pl.tasks == tasks && pl.tasksSize == size,
-				"the plan %s counts %d tasks of %d bytes, but has %d of %d", pl.Name, pl.tasks, pl.tasksSize, tasks, size)
+			assert.That(t, pl.tasks == tasks && pl.tasksSize == size && pl.done == done,
+				"the plan %s counts %d tasks of %d bytes, %d done, but has %d of %d, %d done", pl.Name, pl.tasks, pl.tasksSize, pl.done, tasks, size, done)
 			var own int
 			if _, err := tx.Get("SELECT size FROM planning_plans WHERE id = ?", []any{pl.ID}, &own); err != nil || own != pl.size() {
 				t.Errorf("the plan %s notes %d bytes of text, but has %d, %v", pl.Name, own, pl.size(), err)
@@ -52,10 +53,11 @@ func consistent(t testing.TB, s *store.SQLite) {
 func fill(s *stage) string {
 	plan := s.plan("name", "release", "description", "two\nlines", "columns", []string{"open", "shut"})
 	first := s.task(plan, "first", "metadata", jsontext.Value(`{"n":12345678901234567890,"s":"\u0000"}`))
-	second := s.task(plan, "second", "status", "shut", "assignee", "me", "description", "d", "deps", []string{first})
+	second := s.task(plan, "second", "status", "shut", "assignee", "me", "description", "d", "deps", []string{first}, "force", true, "priority", "high", "due", "2031-02-03", "estimate", "90m")
 	third := s.task(plan, "third \x00 😀")
 	s.update(plan, first, "deps", []string{third}, "assignee", "you") // waits for a later one
-	s.update(plan, third, "status", "shut")
+	s.update(plan, third, "status", "shut", "comment", "well\ndone")
+	s.update(plan, first, "action", "claim", "owner", "w")
 	s.task(plan, "fourth", "deps", []string{third, second, first})
 	return plan
 }

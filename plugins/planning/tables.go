@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"slices"
+	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -44,7 +45,21 @@ CREATE TABLE planning_tasks (
 CREATE INDEX planning_tasks_by_age ON planning_tasks (created_at, place);
 CREATE INDEX planning_tasks_by_plan ON planning_tasks (plan_id, created_at, place);
 CREATE INDEX planning_tasks_by_status ON planning_tasks (status, created_at, place);
-CREATE INDEX planning_tasks_by_plan_and_status ON planning_tasks (plan_id, status, created_at, place);`}
+CREATE INDEX planning_tasks_by_plan_and_status ON planning_tasks (plan_id, status, created_at, place);`, `
+ALTER TABLE planning_plans ADD COLUMN done_column TEXT NOT NULL DEFAULT '';
+ALTER TABLE planning_plans ADD COLUMN done INTEGER NOT NULL DEFAULT 0; -- tasks in that column
+ALTER TABLE planning_tasks ADD COLUMN done INTEGER NOT NULL DEFAULT 0; -- it stands in the plan's done_column
+ALTER TABLE planning_tasks ADD COLUMN version INTEGER NOT NULL DEFAULT 1; -- changes, its beginning among them
+ALTER TABLE planning_tasks ADD COLUMN priority INTEGER NOT NULL DEFAULT 0; -- see priority
+ALTER TABLE planning_tasks ADD COLUMN due INTEGER NOT NULL DEFAULT 9223372036854775807; -- that = never
+ALTER TABLE planning_tasks ADD COLUMN estimate INTEGER NOT NULL DEFAULT 0; -- seconds, 0 = none
+ALTER TABLE planning_tasks ADD COLUMN claimed_by TEXT NOT NULL DEFAULT '';
+ALTER TABLE planning_tasks ADD COLUMN claimed_until INTEGER NOT NULL DEFAULT 0; -- 0 = nobody has claimed it
+ALTER TABLE planning_tasks ADD COLUMN comments TEXT NOT NULL DEFAULT '[]';
+UPDATE planning_plans SET done_column = CASE WHEN EXISTS (SELECT 1 FROM json_each(columns) WHERE value = 'done') THEN 'done' ELSE json_extract(columns, '$[#-1]') END;
+UPDATE planning_tasks SET done = 1 WHERE status = (SELECT done_column FROM planning_plans p WHERE p.id = plan_id);
+UPDATE planning_plans SET done = (SELECT count(*) FROM planning_tasks t WHERE t.plan_id = planning_plans.id AND t.done = 1);
+CREATE INDEX planning_tasks_to_do ON planning_tasks (plan_id, priority, due, created_at, place) WHERE done = 0;`}
 }
 
 // plan is one row of planning_plans, and a record of an export.
@@ -53,13 +68,22 @@ type plan struct {
 	Name        string       `json:"name"`
 	Description string       `json:"description"`
 	Columns     []string     `json:"columns"`
+	DoneColumn  string       `json:"done_column"`
 	CreatedAt   store.Micros `json:"created_at"`
 
-	tasks, tasksSize int
+	tasks, tasksSize, done int
 }
 
 // defaultColumns are those of a plan that names none.
 func defaultColumns() []string { return []string{"backlog", "todo", "in_progress", "done"} }
+
+// usualDone is the column of tasks that are done, in a plan that does not say.
+func (pl *plan) usualDone() string {
+	if slices.Contains(pl.Columns, "done") {
+		return "done"
+	}
+	return pl.Columns[len(pl.Columns)-1]
+}
 
 // size is the bytes of the plan's own text.
 func (pl *plan) size() int {
@@ -86,13 +110,13 @@ func (pl *plan) insert(tx *store.Tx) error {
 	if err != nil {
 		return err
 	}
-	_, _, err = tx.Exec("INSERT INTO planning_plans (id, created_at, size, name, columns, description) VALUES (?, ?, ?, ?, ?, ?)",
-		pl.ID, int64(pl.CreatedAt), pl.size(), pl.Name, columns, pl.Description)
+	_, _, err = tx.Exec("INSERT INTO planning_plans (id, created_at, size, name, columns, done_column, description) VALUES (?, ?, ?, ?, ?, ?, ?)",
+		pl.ID, int64(pl.CreatedAt), pl.size(), pl.Name, columns, pl.DoneColumn, pl.Description)
 	return err
 }
 
 // selectPlans begins each query for plans.
-const selectPlans = "SELECT id, name, description, columns, created_at, tasks, tasks_size FROM planning_plans"
+const selectPlans = "SELECT id, name, description, columns, done_column, created_at, tasks, tasks_size, done FROM planning_plans"
 
 // findPlans returns the plan of an id, or all for "", the oldest first.
 func findPlans(tx *store.Tx, id string) ([]*plan, error) {
@@ -104,7 +128,7 @@ func findPlans(tx *store.Tx, id string) ([]*plan, error) {
 	err := tx.Each(query, args, func(scan func(...any) error) error {
 		var pl plan
 		var columns string
-		if err := scan(&pl.ID, &pl.Name, &pl.Description, &columns, (*int64)(&pl.CreatedAt), &pl.tasks, &pl.tasksSize); err != nil {
+		if err := scan(&pl.ID, &pl.Name, &pl.Description, &columns, &pl.DoneColumn, (*int64)(&pl.CreatedAt), &pl.tasks, &pl.tasksSize, &pl.done); err != nil {
 			return err
 		}
 		all = append(all, &pl)
@@ -127,31 +151,51 @@ func findPlan(tx *store.Tx, id string) (*plan, error) {
 
 // task is one row of planning_tasks, and a record of an export.
 type task struct {
-	ID          string         `json:"task_id"`
-	PlanID      string         `json:"plan_id"`
-	Title       string         `json:"title"`
-	Status      string         `json:"status"`
-	Assignee    string         `json:"assignee"`
-	Description string         `json:"description"`
-	Deps        []string       `json:"deps"`
-	Metadata    jsontext.Value `json:"metadata"` // an object
-	Place       int            `json:"place"`    // among tasks of the same created_at
-	CreatedAt   store.Micros   `json:"created_at"`
-	UpdatedAt   store.Micros   `json:"updated_at"`
+	ID           string         `json:"task_id"`
+	PlanID       string         `json:"plan_id"`
+	Title        string         `json:"title"`
+	Status       string         `json:"status"`
+	Assignee     string         `json:"assignee"`
+	Description  string         `json:"description"`
+	Deps         []string       `json:"deps"`
+	Metadata     jsontext.Value `json:"metadata"` // an object
+	Priority     priority       `json:"priority"`
+	Due          due            `json:"due"`
+	Estimate     estimate       `json:"estimate"`
+	Comments     []comment      `json:"comments"`
+	ClaimedBy    string         `json:"claimed_by"` // by whom last; it holds until ClaimedUntil
+	ClaimedUntil store.Micros   `json:"claimed_until"`
+	Version      int            `json:"version"`
+	Place        int            `json:"place"` // among tasks of the same created_at
+	CreatedAt    store.Micros   `json:"created_at"`
+	UpdatedAt    store.Micros   `json:"updated_at"`
+}
+
+// comment is what somebody said about a task.
+type comment struct {
+	Author    string       `json:"author"`
+	Text      string       `json:"text"`
+	CreatedAt store.Micros `json:"created_at"`
 }
 
 // size is the bytes of the task's text.
 func (t *task) size() int {
 	n := len(t.Title) + len(t.Status) + len(t.Assignee) + len(t.Description) + len(t.Metadata)
+	for _, c := range t.Comments {
+		n += len(c.Author) + len(c.Text) + commentSize
+	}
 	return n + len(t.Deps)*(idDigits+len(`"",`))
 }
+
+// isDone reports whether the task stands in the plan's column of those.
+func (pl *plan) isDone(t *task) bool { return t.Status == pl.DoneColumn }
 
 // put writes the task in place of old, which is nil for a new one, and counts it
 // in its plan.
 func (t *task) put(tx *store.Tx, pl *plan, old *task) error {
-	tasks, size := 1, t.size()
+	tasks, size, done := 1, t.size(), count(pl.isDone(t))
 	if old != nil {
-		tasks, size = 0, t.size()-old.size()
+		tasks, size, done = 0, t.size()-old.size(), done-count(pl.isDone(old))
 	}
 	if err := pl.room(tasks, size); err != nil {
 		return err
@@ -160,45 +204,99 @@ func (t *task) put(tx *store.Tx, pl *plan, old *task) error {
 	if err != nil {
 		return err
 	}
-	if _, _, err := tx.Exec(`INSERT INTO planning_tasks (id, plan_id, created_at, place, updated_at, status, assignee, title, deps, description, metadata)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET
-		created_at = excluded.created_at, place = excluded.place, updated_at = excluded.updated_at, status = excluded.status, assignee = excluded.assignee,
-		title = excluded.title, deps = excluded.deps, description = excluded.description, metadata = excluded.metadata`,
-		t.ID, t.PlanID, int64(t.CreatedAt), t.Place, int64(t.UpdatedAt), t.Status, t.Assignee, t.Title, deps, t.Description, string(t.Metadata)); err != nil {
+	comments, err := listText(t.Comments)
+	if err != nil {
 		return err
 	}
-	_, _, err = tx.Exec("UPDATE planning_plans SET tasks = tasks + ?, tasks_size = tasks_size + ? WHERE id = ?", tasks, size, pl.ID)
+	if _, _, err := tx.Exec(putTask,
+		t.ID, t.PlanID, int64(t.CreatedAt), t.Place, int64(t.UpdatedAt), t.Status, count(pl.isDone(t)), t.Assignee, t.Title, deps, t.Description, string(t.Metadata),
+		int(t.Priority), t.Due.stored(), int64(t.Estimate), t.ClaimedBy, int64(t.ClaimedUntil), comments, t.Version); err != nil {
+		return err
+	}
+	return pl.add(tx, tasks, size, done)
+}
+
+const putTask = `INSERT INTO planning_tasks (id, plan_id, created_at, place, updated_at, status, done, assignee, title, deps, description, metadata,
+		priority, due, estimate, claimed_by, claimed_until, comments, version)
+	VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET
+	created_at = excluded.created_at, place = excluded.place, updated_at = excluded.updated_at, status = excluded.status, done = excluded.done,
+	assignee = excluded.assignee, title = excluded.title, deps = excluded.deps, description = excluded.description, metadata = excluded.metadata,
+	priority = excluded.priority, due = excluded.due, estimate = excluded.estimate, claimed_by = excluded.claimed_by, claimed_until = excluded.claimed_until,
+	comments = excluded.comments, version = excluded.version`
+
+// add counts tasks into the plan, or out of it.
+func (pl *plan) add(tx *store.Tx, tasks, size, done int) error {
+	if tasks == 0 && size == 0 && done == 0 {
+		return nil
+	}
+	_, _, err := tx.Exec("UPDATE planning_plans SET tasks = tasks + ?, tasks_size = tasks_size + ?, done = done + ? WHERE id = ?", tasks, size, done, pl.ID)
 	return err
+}
+
+// count is 1 for true.
+func count(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
 }
 
 // selectTasks begins each query for tasks, which scanTask reads; inOrder ends it.
 const (
-	selectTasks = "SELECT id, plan_id, title, status, assignee, description, deps, metadata, place, created_at, updated_at FROM planning_tasks"
+	selectTasks = "SELECT id, plan_id, title, status, assignee, description, deps, metadata, priority, due, estimate, comments, claimed_by, claimed_until, version, place, created_at, updated_at FROM planning_tasks t"
 	inOrder     = " ORDER BY created_at, place, number"
+
+	// isReady is the condition on tasks to do, and byUrgency their order.
+	isReady   = "done = 0 AND claimed_until <= ? AND (deps = '[]' OR NOT EXISTS (SELECT 1 FROM json_each(t.deps) d CROSS JOIN planning_tasks o ON o.id = d.value WHERE o.done = 0))"
+	byUrgency = " ORDER BY priority, due, created_at, place, number"
 )
 
 func scanTask(scan func(...any) error) (*task, error) {
 	var t task
-	var deps, metadata string
-	if err := scan(&t.ID, &t.PlanID, &t.Title, &t.Status, &t.Assignee, &t.Description, &deps, &metadata, &t.Place, (*int64)(&t.CreatedAt), (*int64)(&t.UpdatedAt)); err != nil {
+	var deps, metadata, comments string
+	var byDay int64
+	if err := scan(&t.ID, &t.PlanID, &t.Title, &t.Status, &t.Assignee, &t.Description, &deps, &metadata, (*int)(&t.Priority), &byDay, (*int64)(&t.Estimate),
+		&comments, &t.ClaimedBy, (*int64)(&t.ClaimedUntil), &t.Version, &t.Place, (*int64)(&t.CreatedAt), (*int64)(&t.UpdatedAt)); err != nil {
 		return nil, err
 	}
-	t.Metadata = jsontext.Value(metadata)
+	t.Metadata, t.Due = jsontext.Value(metadata), dueOf(byDay)
+	if err := json.Unmarshal([]byte(comments), &t.Comments); err != nil {
+		return nil, err
+	}
 	return &t, json.Unmarshal([]byte(deps), &t.Deps)
 }
 
-// eachTask goes over the tasks of a plan and a status, "" being any, the oldest first.
-func eachTask(tx *store.Tx, planID, status string, do func(*task) error) error {
-	query, args := selectTasks, []any(nil)
-	switch {
-	case planID != "" && status != "":
-		query, args = query+" WHERE plan_id = ? AND status = ?", []any{planID, status}
-	case planID != "":
-		query, args = query+" WHERE plan_id = ?", []any{planID}
-	case status != "":
-		query, args = query+" WHERE status = ?", []any{status}
+// filter says which tasks a query is about; what is empty does not matter.
+type filter struct {
+	PlanID, Status, TaskID, Assignee string
+
+	Ready bool         // now, and by urgency
+	Now   store.Micros // of Ready
+	For   string       // of those ready, only what is assigned to this one, or to nobody
+	Limit int          // 0 = all
+}
+
+// eachTask goes over the tasks that a filter leaves, the oldest first.
+func eachTask(tx *store.Tx, f *filter, do func(*task) error) error {
+	var conditions []string
+	var args []any
+	for _, c := range [][2]string{{"plan_id = ?", f.PlanID}, {"status = ?", f.Status}, {"id = ?", f.TaskID}, {"assignee = ?", f.Assignee}, {"assignee IN ('', ?)", f.For}} {
+		if c[1] != "" {
+			conditions, args = append(conditions, c[0]), append(args, c[1])
+		}
 	}
-	return tx.Each(query+inOrder, args, func(scan func(...any) error) error {
+	order := inOrder
+	if f.Ready {
+		conditions, args, order = append(conditions, isReady), append(args, int64(f.Now)), byUrgency
+	}
+	query := selectTasks
+	if conditions != nil {
+		query += " WHERE " + strings.Join(conditions, " AND ")
+	}
+	if query += order; f.Limit > 0 {
+		query, args = query+" LIMIT ?", append(args, f.Limit)
+	}
+	return tx.Each(query, args, func(scan func(...any) error) error {
 		t, err := scanTask(scan)
 		if err != nil {
 			return err
@@ -209,15 +307,18 @@ func eachTask(tx *store.Tx, planID, status string, do func(*task) error) error {
 
 // findTask returns nil when there is none.
 func findTask(tx *store.Tx, id string) (found *task, err error) {
-	err = tx.Each(selectTasks+" WHERE id = ?", []any{id}, func(scan func(...any) error) error {
-		found, err = scanTask(scan)
-		return err
+	if id == "" {
+		return nil, nil
+	}
+	err = eachTask(tx, &filter{TaskID: id}, func(t *task) error {
+		found = t
+		return nil
 	})
 	return found, err
 }
 
 // listText is a list as a column holds it.
-func listText(list []string) (string, error) {
+func listText[E any](list []E) (string, error) {
 	raw, err := json.Marshal(list)
 	return string(raw), err
 }

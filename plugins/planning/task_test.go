@@ -65,7 +65,7 @@ func TestList(t *testing.T) {
 	for _, p := range list.Plans {
 		delete(p, "created_at")
 	}
-	want := fmt.Sprintf(`[map[columns:[backlog todo in_progress done] description:d name:same plan_id:%s tasks:2] map[columns:[x] description: name:same plan_id:%s tasks:0]]`, first, second)
+	want := fmt.Sprintf(`[map[columns:[backlog todo in_progress done] description:d done:0 done_column:done name:same plan_id:%s tasks:2] map[columns:[x] description: done:0 done_column:x name:same plan_id:%s tasks:0]]`, first, second)
 	assert.Equal(t, fmt.Sprint(list.Plans), want, "plans")
 }
 
@@ -106,7 +106,7 @@ func TestAdd(t *testing.T) {
 	before := s.task(plan, "before")
 	const metadata = `{"n":12345678901234567890,"x":1.50,"":[null,{"a":"\u0000"}]}`
 	id := s.task(plan, "title \x00 😀", "status", "done", "description", "d", "assignee", "me",
-		"deps", []string{before, before}, "metadata", jsontext.Value(metadata))
+		"deps", []string{before, before}, "metadata", jsontext.Value(metadata), "force", true)
 	rows := s.list("plan_id", plan)
 	must.Equal(t, len(rows), 2, "… tasks")
 	got := rows[1]
@@ -114,7 +114,8 @@ func TestAdd(t *testing.T) {
 		"times %f and %f after %f", got.CreatedAt, got.UpdatedAt, rows[0].CreatedAt)
 	want := row{
 		TaskID: id, PlanID: plan, Title: "title \x00 😀", Status: "done", Assignee: "me", Description: "d",
-		Deps: []string{before}, Metadata: jsontext.Value(metadata), CreatedAt: got.CreatedAt, UpdatedAt: got.UpdatedAt,
+		Deps: []string{before}, Metadata: jsontext.Value(metadata), Priority: "normal", Comments: []comment{}, Version: 1,
+		CreatedAt: got.CreatedAt, UpdatedAt: got.UpdatedAt,
 	}
 	assert.Diff(t, want, got)
 	s.Call(protocol.TypeTaskListReq, `{}`).Has(t, "/tasks/0/deps", "[]", "/tasks/0/metadata", "{}")
@@ -177,10 +178,16 @@ func TestUpdate(t *testing.T) {
 		{"nothing", nil, nil},
 		{"empty fields", []any{"status", "", "assignee", "", "deps", []string{}}, nil},
 		{"the same", []any{"status", "backlog", "assignee", "me", "deps", []string{a}}, nil},
-		{"status", []any{"status", "done"}, func(r *row) { r.Status = "done" }},
+		{"status", []any{"status", "done", "force", true}, func(r *row) { r.Status = "done" }},
 		{"assignee", []any{"assignee", "you"}, func(r *row) { r.Assignee = "you" }},
 		{"deps", []any{"deps", []string{b, a, b}}, func(r *row) { r.Deps = []string{b, a} }},
-		{"all", []any{"status", "todo", "assignee", "we", "deps", []string{b}}, func(r *row) { r.Status, r.Assignee, r.Deps = "todo", "we", []string{b} }},
+		{"others", []any{"status", "todo", "assignee", "we", "deps", []string{b}}, func(r *row) { r.Status, r.Assignee, r.Deps = "todo", "we", []string{b} }},
+		{"all", []any{"title", "t2", "description", "d2", "metadata", jsontext.Value(`{"l":[]}`), "priority", "urgent", "due", "2031-02-03T04:05:06+01:00", "estimate", "1h30m"}, func(r *row) {
+			r.Title, r.Description, r.Metadata, r.Priority, r.Due, r.Estimate = "t2", "d2", jsontext.Value(`{"l":[]}`), "urgent", "2031-02-03T03:05:06Z", "1h30m"
+		}},
+		{"clear", []any{"clear", []string{"assignee", "deps", "description", "due", "estimate", "metadata"}, "priority", "normal"}, func(r *row) {
+			r.Assignee, r.Deps, r.Description, r.Due, r.Estimate, r.Metadata, r.Priority = "", []string{}, "", "", "", jsontext.Value(`{}`), "normal"
+		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s.update(plan, id, tc.more...)
@@ -189,6 +196,7 @@ func TestUpdate(t *testing.T) {
 				tc.do(&want)
 				assert.That(t, !(got.UpdatedAt <= want.UpdatedAt), "updated_at is %f, as before", got.UpdatedAt)
 				want.UpdatedAt = got.UpdatedAt
+				want.Version++
 			}
 			assert.Diff(t, want, got)
 		})
@@ -236,6 +244,22 @@ func TestRefusals(t *testing.T) {
 		"new assignee":         {update, []any{"assignee", text(maxName + 1)}, "/assignee", []string{"at most"}},
 		"new unknown dep":      {update, []any{"status", "closed", "deps", []string{absent}}, "/deps/0", []string{absent}},
 		"new many deps":        {update, []any{"deps", make([]string, maxDeps+1)}, "/deps", []string{"at most"}},
+		"unknown field":        {update, []any{"titel", "x"}, "/titel", []string{"title"}},
+		"unknown field of add": {add, []any{"prio", "high"}, "/prio", []string{"no such field"}},
+		"priority":             {add, []any{"priority", "p1"}, "/priority", []string{"urgent, high, normal, low"}},
+		"due":                  {update, []any{"due", "tomorrow"}, "/due", []string{"2030-12-31"}},
+		"estimate":             {update, []any{"estimate", "2d"}, "/estimate", []string{"1h30m"}},
+		"negative estimate":    {update, []any{"estimate", "-2h"}, "/estimate", []string{"1h30m"}},
+		"action":               {update, []any{"action", "grab"}, "/action", []string{"claim, renew, release, delete"}},
+		"long lease":           {update, []any{"action", "claim", "lease", 604801}, "/lease", []string{"1 to 604800"}},
+		"negative lease":       {update, []any{"action", "claim", "lease", -1}, "/lease", []string{"1 to 604800"}},
+		"lease of nothing":     {update, []any{"lease", 5}, "/lease", []string{"claim and renew"}},
+		"long owner":           {update, []any{"action", "claim", "owner", text(101)}, "/owner", []string{"at most 200"}},
+		"version":              {update, []any{"if_version", -1}, "/if_version", []string{"from 1"}},
+		"long comment":         {update, []any{"comment", text(maxComment + 1)}, "/comment", []string{"at most 10000"}},
+		"clear":                {update, []any{"clear", []string{"due", "title"}}, "/clear/1", []string{"assignee"}},
+		"blank title":          {update, []any{"title", " "}, "/title", []string{"empty"}},
+		"done column":          {create, []any{"columns", []string{"a"}, "done_column", "b"}, "/done_column", []string{"none of the columns: a"}},
 		"waits for itself":     {update, []any{"deps", []string{a}}, "/deps/0", []string{a + " → " + a}},
 		"two wait for another": {update, []any{"deps", []string{b}}, "/deps/0", []string{a + " → " + b + " → " + a}},
 		"three":                {update, []any{"deps", []string{c}}, "/deps/0", []string{a + " → " + c + " → " + b + " → " + a}},

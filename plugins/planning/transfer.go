@@ -1,6 +1,7 @@
 package planning
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"reflect"
@@ -55,7 +56,7 @@ func exportPlans(tx *store.Tx, emit func(any) error) error {
 // record as it comes.
 func exportTasks(tx *store.Tx, emit func(any) error) error {
 	var tasks []*task
-	err := eachTask(tx, "", "", func(t *task) error {
+	err := eachTask(tx, &filter{}, func(t *task) error {
 		tasks = append(tasks, t)
 		return nil
 	})
@@ -103,6 +104,7 @@ func (pl *plan) take(tx *store.Tx) error {
 	if err := errors.Join(wrong.err(), pl.check()); err != nil {
 		return err
 	}
+	pl.DoneColumn = cmp.Or(pl.DoneColumn, pl.usualDone())
 	there, err := findPlan(tx, pl.ID)
 	switch {
 	case err != nil:
@@ -114,6 +116,8 @@ func (pl *plan) take(tx *store.Tx) error {
 		return pl.insert(tx)
 	case !slices.Equal(there.Columns, pl.Columns):
 		return fmt.Errorf("the plan %s is there already with other columns: %s", pl.ID, strings.Join(there.Columns, ", "))
+	case there.DoneColumn != pl.DoneColumn:
+		return fmt.Errorf("the plan %s is there already with another done_column: %s", pl.ID, there.DoneColumn)
 	}
 	_, _, err = tx.Exec("UPDATE planning_plans SET name = ?, description = ?, created_at = ?, size = ? WHERE id = ?",
 		pl.Name, pl.Description, int64(pl.CreatedAt), pl.size(), pl.ID)
@@ -125,10 +129,21 @@ func (t *task) take(tx *store.Tx) error {
 	if t.Metadata == nil {
 		t.Metadata = jsontext.Value("{}")
 	}
+	if t.Comments == nil {
+		t.Comments = []comment{}
+	}
+	t.Version = max(t.Version, 1)
 	var wrong problems
 	wrong.id("/task_id", t.ID)
 	if t.Metadata.Kind() != '{' {
 		wrong.add("/metadata", "should be an object")
+	}
+	if len(t.ClaimedBy) > maxOwner {
+		wrong.add("/claimed_by", "has %d bytes; at most %d are allowed", len(t.ClaimedBy), maxOwner)
+	}
+	for i, c := range t.Comments {
+		wrong.length(fmt.Sprintf("/comments/%d/text", i), c.Text, maxComment)
+		wrong.length(fmt.Sprintf("/comments/%d/author", i), c.Author, maxName)
 	}
 	if err := errors.Join(wrong.err(), t.check()); err != nil {
 		return err

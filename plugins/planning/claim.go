@@ -1,0 +1,119 @@
+package planning
+
+import (
+	"fmt"
+	"slices"
+
+	"a2e/host/store"
+	"a2e/protocol"
+)
+
+// A claim is a lease: who works on a task says so for a time, and until then nobody else may
+// claim or change it. Writes of the store come one after the other, those of other hosts too,
+// so that of several who claim a task one gets it.
+
+// claimed reports whether somebody has the task now.
+func (t *task) claimed(now store.Micros) bool { return t.ClaimedUntil > now }
+
+// notYours declines what only who has the task may do with it; force tells that it is possible
+// all the same.
+func (c *change) notYours(t *task, what, force string) error {
+	return decline("the task %s is not %.100s's to %s: %s%s", t.ID, c.me, what, t.holder(c.now), force)
+}
+
+// holder tells in words who has the task.
+func (t *task) holder(now store.Micros) string {
+	switch {
+	case t.ClaimedBy == "":
+		return "nobody has claimed it"
+	case !t.claimed(now):
+		return fmt.Sprintf("the claim of %.100s ran out at %s", t.ClaimedBy, timeText(t.ClaimedUntil))
+	}
+	return fmt.Sprintf("%.100s has claimed it until %s", t.ClaimedBy, timeText(t.ClaimedUntil))
+}
+
+// take looks whether the one who asks may change the task, and changes whose it is.
+func (c *change) take(tx *store.Tx, pl *plan, t *task) error {
+	mine := t.ClaimedBy != "" && t.ClaimedBy == c.me
+	switch c.Action {
+	case protocol.TaskClaim:
+		if err := c.mayClaim(tx, pl, t); err != nil {
+			return err
+		}
+		t.ClaimedBy, t.ClaimedUntil = c.me, c.until()
+	case protocol.TaskRenew:
+		if !mine {
+			return c.notYours(t, "renew", "")
+		}
+		t.ClaimedUntil = c.until()
+	case protocol.TaskRelease:
+		if !mine && !c.Force {
+			return c.notYours(t, "release", "; \"force\": true releases it all the same")
+		}
+		t.ClaimedBy, t.ClaimedUntil = "", 0
+	default:
+		if !c.onlyComments() && !mine && !c.Force && (t.claimed(c.now) || c.Owner != "") {
+			return c.notYours(t, "change", "; \"force\": true changes it all the same")
+		}
+	}
+	return nil
+}
+
+// until is the end of the lease.
+func (c *change) until() store.Micros { return c.now + store.Micros(c.lease.Microseconds()) }
+
+// onlyComments reports whether the request changes nothing but what was said about the task.
+func (c *change) onlyComments() bool {
+	r := c.TaskUpdateRequest
+	return r.Comment != "" && r.Action+r.Status+r.Title+r.Description+r.Assignee+r.Priority+r.Due+r.Estimate == "" && len(r.Deps)+len(r.Clear)+r.Metadata.Len() == 0
+}
+
+// mayClaim declines a claim of what is done, waits for others, or is somebody's: also of the one who asks, as
+// two may have the same name.
+func (c *change) mayClaim(tx *store.Tx, pl *plan, t *task) error {
+	switch {
+	case pl.isDone(t):
+		return decline("the task %s is done already", t.ID)
+	case c.Force:
+		return nil
+	case t.claimed(c.now):
+		return decline("the task %s is taken: %s; who has it goes on with the action renew", t.ID, t.holder(c.now))
+	}
+	if open, err := undone(tx, t.Deps); err != nil || open == "" {
+		return err
+	} else {
+		return decline("the task %s waits for others: %s; \"force\": true claims it all the same", t.ID, open)
+	}
+}
+
+// remove deletes a task. Others that wait for it do no more, if force allows that.
+func (c *change) remove(tx *store.Tx, pl *plan, t *task) error {
+	var waiting []*task
+	var ids []string
+	err := tx.Each(selectTasks+" WHERE plan_id = ? AND deps LIKE '%' || ? || '%'"+inOrder, []any{pl.ID, t.ID}, func(scan func(...any) error) error {
+		w, err := scanTask(scan)
+		if err == nil {
+			waiting, ids = append(waiting, w), append(ids, w.ID)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if len(waiting) > 0 && !c.Force {
+		return decline("others wait for the task %s: %s; \"force\": true deletes it, and they wait for it no more", t.ID, shown(ids))
+	}
+	for _, w := range waiting {
+		fresh := *w
+		fresh.Deps = slices.DeleteFunc(slices.Clone(w.Deps), func(id string) bool { return id == t.ID })
+		fresh.Version++
+		fresh.UpdatedAt = c.now
+		if err := fresh.put(tx, pl, w); err != nil {
+			return err
+		}
+	}
+	if _, _, err := tx.Exec("DELETE FROM planning_tasks WHERE id = ?", t.ID); err != nil {
+		return err
+	}
+	return pl.add(tx, -1, -t.size(), -count(pl.isDone(t)))
+}

@@ -1,0 +1,357 @@
+package planning
+
+import (
+	"cmp"
+	"context"
+	"encoding"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/host"
+	"a2e/host/store"
+	"a2e/protocol"
+)
+
+// unknownPlan is what a refusal says of a plan that nobody has.
+func unknownPlan(id string) string {
+	return fmt.Sprintf("there is no plan %.64q; planning/plan/list names those there are, planning/plan/create makes one", id)
+}
+
+// declined is a refusal that concerns the plan or the task as it is now: no error, but an
+// answer without success, which is what agents of this protocol look for.
+type declined struct{ text string }
+
+func (d declined) Error() string { return d.text }
+
+func decline(format string, args ...any) error { return declined{fmt.Sprintf(format, args...)} }
+
+// value reads a field that is a text; an empty one stays as it is.
+func (p *problems) value(path, text string, to encoding.TextUnmarshaler) {
+	if text == "" {
+		return
+	}
+	if err := to.UnmarshalText([]byte(text)); err != nil {
+		p.add(path, "%v", err)
+	}
+}
+
+func (p *Plugin) add(ctx context.Context, req *protocol.TaskAddRequest, _ host.Emitter) (*protocol.TaskAddResponse, error) {
+	t := task{
+		PlanID: req.PlanID, Title: req.Title, Assignee: req.Assignee, Description: req.Description,
+		Deps: req.Deps, Metadata: jsontext.Value(req.Metadata.Raw()), Comments: []comment{}, Version: 1,
+	}
+	var wrong problems
+	wrong.values(&t, req.Priority, req.Due, req.Estimate)
+	if err := errors.Join(wrong.err(), t.check()); err != nil {
+		return nil, err
+	}
+	t.Deps = once(req.Deps)
+	resp := &protocol.TaskAddResponse{}
+	err := p.kept.Write(ctx, func(tx *store.Tx) error {
+		*resp = protocol.TaskAddResponse{}
+		pl, err := findPlan(tx, req.PlanID)
+		if err != nil {
+			return err
+		}
+		if pl == nil {
+			return host.NotOwnerBut(&protocol.TaskAddResponse{Error: unknownPlan(req.PlanID)})
+		}
+		t.Status = pl.entry(req.Status)
+		var wrong problems
+		wrong.status(pl, t.Status)
+		if err := wrong.deps(tx, pl, req.Deps); err != nil {
+			return err
+		}
+		if wrong != nil {
+			return wrong.err()
+		}
+		if err := pl.mayBeDone(tx, &t, req.Force); err != nil {
+			return answered(err, &resp.Error)
+		}
+		if t.ID, err = newID(tx, "SELECT 1 FROM planning_tasks WHERE id = ?"); err != nil {
+			return err
+		}
+		t.Place, t.CreatedAt = pl.tasks, p.now()
+		t.UpdatedAt = t.CreatedAt
+		resp.Success, resp.TaskID, resp.Status = true, t.ID, t.Status
+		return t.put(tx, pl, nil)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return resp, nil
+}
+
+// answered puts why something was declined into an answer.
+func answered(err error, into *string) error {
+	if d, ok := errors.AsType[declined](err); ok {
+		*into = d.text
+		return nil
+	}
+	return err
+}
+
+// values reads the fields of a task that are texts of a form.
+func (p *problems) values(t *task, priority, due, estimate string) {
+	p.value("/priority", priority, &t.Priority)
+	p.value("/due", due, &t.Due)
+	p.value("/estimate", estimate, &t.Estimate)
+}
+
+// mayBeDone declines that a task is done before those that it waits for.
+func (pl *plan) mayBeDone(tx *store.Tx, t *task, force bool) error {
+	if !pl.isDone(t) || force {
+		return nil
+	}
+	if open, err := undone(tx, t.Deps); err != nil || open == "" {
+		return err
+	} else {
+		return decline("the task cannot be done before those that it waits for: %s; \"force\": true does it all the same", open)
+	}
+}
+
+// undone names tasks of a list that are not done; "" = all are.
+func undone(tx *store.Tx, ids []string) (string, error) {
+	if len(ids) == 0 {
+		return "", nil
+	}
+	list, err := listText(ids)
+	if err != nil {
+		return "", err
+	}
+	var open []string
+	err = tx.Each("SELECT t.id FROM json_each(?) d CROSS JOIN planning_tasks t ON t.id = d.value WHERE t.done = 0", []any{list}, func(scan func(...any) error) error {
+		var id string
+		err := scan(&id)
+		open = append(open, id)
+		return err
+	})
+	return shown(open), err
+}
+
+// shown is a list of tasks in words, its end left out where it is long.
+func shown(ids []string) string {
+	if len(ids) > maxShown {
+		return fmt.Sprintf("%s and %d more", strings.Join(ids[:maxShown], ", "), len(ids)-maxShown)
+	}
+	return strings.Join(ids, ", ")
+}
+
+// change is a request to change a task, as far as it can be read without the task.
+type change struct {
+	*protocol.TaskUpdateRequest
+	me    string // who asks
+	lease time.Duration
+	now   store.Micros
+}
+
+// update changes a task, see change.apply and change.take.
+func (p *Plugin) update(ctx context.Context, req *protocol.TaskUpdateRequest, _ host.Emitter) (*protocol.TaskUpdateResponse, error) {
+	c := &change{TaskUpdateRequest: req, me: req.Owner, lease: time.Duration(cmp.Or(req.Lease, usualLease)) * time.Second, now: p.now()}
+	if s := host.SessionFrom(ctx); s != nil {
+		c.me = cmp.Or(c.me, s.AgentID)
+	}
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	resp := &protocol.TaskUpdateResponse{}
+	err := p.kept.Write(ctx, func(tx *store.Tx) error {
+		*resp = protocol.TaskUpdateResponse{TaskID: req.TaskID}
+		pl, err := findPlan(tx, req.PlanID)
+		if err != nil {
+			return err
+		}
+		if pl == nil {
+			return host.NotOwnerBut(&protocol.TaskUpdateResponse{TaskID: req.TaskID, Error: unknownPlan(req.PlanID)})
+		}
+		old, err := c.find(tx, pl, resp)
+		if err != nil {
+			return answered(err, &resp.Error)
+		}
+		t, err := c.made(tx, pl, old)
+		if err != nil {
+			resp.Task = old.row(c.now)
+			return answered(err, &resp.Error)
+		}
+		resp.Success, resp.TaskID = true, old.ID
+		if t != nil {
+			resp.Task = t.row(c.now)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return resp, nil
+}
+
+// check refuses what no task could make good.
+func (c *change) check() error {
+	var wrong problems
+	wrong.values(&task{}, c.Priority, c.Due, c.Estimate)
+	actions := []string{protocol.TaskClaim, protocol.TaskRenew, protocol.TaskRelease, protocol.TaskDelete}
+	takes := c.Action == protocol.TaskClaim || c.Action == protocol.TaskRenew
+	switch {
+	case c.Action != "" && !slices.Contains(actions, c.Action):
+		wrong.add("/action", "is %.40q; should be one of %s", c.Action, strings.Join(actions, ", "))
+	case takes && c.me == "":
+		wrong.add("/owner", "is missing, and the session has no agent_id; say who claims the task")
+	case !takes && c.Lease != 0:
+		wrong.add("/lease", "goes with the actions claim and renew")
+	}
+	if c.lease < time.Second || c.lease > maxLease {
+		wrong.add("/lease", "is %d; should be 1 to %d seconds", c.Lease, maxLease/time.Second)
+	}
+	if n := len(c.me); takes && n > maxOwner {
+		wrong.add("/owner", "has %d bytes; at most %d are allowed", n, maxOwner)
+	}
+	if c.IfVersion < 0 {
+		wrong.add("/if_version", "is %d; should be the version that the task had, from 1", c.IfVersion)
+	}
+	wrong.length("/comment", c.Comment, maxComment)
+	clearable := (&task{}).clearable()
+	for i, name := range c.Clear {
+		if clearable[name] == nil {
+			wrong.add(fmt.Sprintf("/clear/%d", i), "is %.40q; what can be empty is assignee, deps, description, due, estimate and metadata", name)
+		}
+	}
+	return wrong.err()
+}
+
+// clearable lists what of a task may be emptied, by the field's name.
+func (t *task) clearable() map[string]func() {
+	return map[string]func(){
+		"assignee": func() { t.Assignee = "" }, "deps": func() { t.Deps = []string{} }, "description": func() { t.Description = "" },
+		"due": func() { t.Due = 0 }, "estimate": func() { t.Estimate = 0 }, "metadata": func() { t.Metadata = jsontext.Value("{}") },
+	}
+}
+
+// find returns the task of the request: the one that it names, or the first that is ready.
+func (c *change) find(tx *store.Tx, pl *plan, resp *protocol.TaskUpdateResponse) (found *task, err error) {
+	if c.TaskID == "" && c.Action == protocol.TaskClaim {
+		err := eachTask(tx, &filter{PlanID: pl.ID, Ready: true, Now: c.now, For: c.me, Limit: 1}, func(t *task) error {
+			found = t
+			return nil
+		})
+		if err == nil && found == nil {
+			left := pl.tasks - pl.done
+			resp.Remaining = &left
+			err = decline("no task of the plan %s is ready for %.100s: %d are not done; they are claimed, wait for others or have another assignee", pl.ID, c.me, left)
+		}
+		return found, err
+	}
+	found, err = findTask(tx, c.TaskID)
+	switch {
+	case err != nil:
+		return nil, err
+	case found == nil:
+		return nil, decline("there is no task %.64q; planning/task/list names those of the plan %s", c.TaskID, pl.ID)
+	case found.PlanID != pl.ID:
+		return nil, decline("the task %s belongs to the plan %s, not to %s", found.ID, found.PlanID, pl.ID)
+	}
+	return found, nil
+}
+
+// made does what the request asks, and returns the task as it is then; nil = it is deleted.
+// Nothing is written before something is declined.
+func (c *change) made(tx *store.Tx, pl *plan, old *task) (*task, error) {
+	if c.IfVersion != 0 && c.IfVersion != old.Version {
+		return nil, decline("the task %s has version %d by now, not %d; look at it again, and send the change with if_version %d", old.ID, old.Version, c.IfVersion, old.Version)
+	}
+	t := *old
+	t.Comments = slices.Clip(t.Comments)
+	if err := c.take(tx, pl, &t); err != nil {
+		return nil, err
+	}
+	if c.Action == protocol.TaskDelete {
+		return nil, c.remove(tx, pl, old)
+	}
+	if err := c.apply(tx, pl, &t); err != nil {
+		return nil, err
+	}
+	if pl.isDone(&t) {
+		t.ClaimedBy, t.ClaimedUntil = "", 0
+	}
+	if reflect.DeepEqual(&t, old) {
+		return old, nil // nothing was updated
+	}
+	t.UpdatedAt = c.now
+	t.Version++
+	return &t, t.put(tx, pl, old)
+}
+
+// apply puts what the request gives into the task; what is empty in it stays.
+func (c *change) apply(tx *store.Tx, pl *plan, t *task) error {
+	before := *t
+	var wrong problems
+	for _, name := range c.Clear {
+		t.clearable()[name]()
+	}
+	if c.Status != "" {
+		wrong.status(pl, c.Status)
+	}
+	t.Status, t.Title = cmp.Or(c.Status, t.Status), cmp.Or(c.Title, t.Title)
+	t.Assignee, t.Description = cmp.Or(c.Assignee, t.Assignee), cmp.Or(c.Description, t.Description)
+	wrong.values(t, c.Priority, c.Due, c.Estimate)
+	if c.Metadata.Len() > 0 {
+		t.Metadata = jsontext.Value(c.Metadata.Raw())
+	}
+	if c.Comment != "" {
+		t.Comments = append(t.Comments, comment{Author: c.me, Text: c.Comment, CreatedAt: c.now})
+	}
+	if len(c.Deps) > 0 {
+		t.Deps = c.Deps
+	}
+	if err := t.check(); err != nil {
+		return err
+	}
+	if len(c.Deps) > 0 {
+		t.Deps = once(c.Deps)
+		if err := wrong.newDeps(tx, pl, t.ID, c.Deps); err != nil {
+			return err
+		}
+	}
+	if wrong != nil {
+		return wrong.err()
+	}
+	if pl.isDone(&before) {
+		return nil // and may stay so
+	}
+	return pl.mayBeDone(tx, t, c.Force)
+}
+
+func (p *Plugin) tasks(ctx context.Context, req *protocol.TaskListRequest, _ host.Emitter) (*protocol.TaskListResponse, error) {
+	if req.Limit < 0 {
+		return nil, refusal("/limit", "is less than 0; 0 is no limit")
+	}
+	f := &filter{PlanID: req.PlanID, Status: req.Status, TaskID: req.TaskID, Assignee: req.Assignee, Ready: req.Ready, Now: p.now(), Limit: req.Limit}
+	resp := &protocol.TaskListResponse{}
+	err := p.kept.Read(ctx, func(tx *store.Tx) error {
+		var size answer
+		return eachTask(tx, f, func(t *task) error {
+			resp.Tasks = append(resp.Tasks, t.row(f.Now))
+			return size.add(t.size())
+		})
+	})
+	return resp, err
+}
+
+// row is the task as answers show it. A claim that has run out is none.
+func (t *task) row(now store.Micros) map[string]any {
+	by, until := t.ClaimedBy, t.ClaimedUntil
+	if !t.claimed(now) {
+		by, until = "", 0
+	}
+	return map[string]any{
+		"task_id": t.ID, "plan_id": t.PlanID, "title": t.Title, "status": t.Status, "assignee": t.Assignee,
+		"description": t.Description, "deps": t.Deps, "metadata": t.Metadata, "priority": t.Priority.String(), "due": t.Due.String(), "estimate": t.Estimate.String(),
+		"comments": t.Comments, "claimed_by": by, "claimed_until": until.Seconds(), "version": t.Version,
+		"created_at": t.CreatedAt.Seconds(), "updated_at": t.UpdatedAt.Seconds(),
+	}
+}
