@@ -54,4 +54,18 @@ type ChainResponse struct {
 	DurationMS  int64            `json:"duration_ms"`
 	NodesRun    int              `json:"nodes_run"`
 	Error       NullableMap[any] `json:"error"`
+
+	Handled      []ChainFailure `json:"handled,omitzero"`       // failures that other nodes handled, the first 100
+	HandledTotal int            `json:"handled_total,omitzero"` // all of them
+	Cached       []string       `json:"cached,omitzero"`        // nodes whose outputs an earlier run had kept, the first 100
+	CachedTotal  int            `json:"cached_total,omitzero"`
+}
+
+// ChainFailure tells of the failure of a node.
+type ChainFailure struct {
+	NodeID    string    `json:"node_id"`
+	Item      *int      `json:"item,omitzero"` // of a map; nil = the node itself
+	Code      ErrorCode `json:"code"`
+	Message   string    `json:"message"`
+	HandledBy string    `json:"handled_by,omitzero"`
 }

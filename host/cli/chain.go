@@ -157,12 +157,20 @@ func (c chainRunCmd) Run(cmd *commands, sys *System) error {
 // or saved chains, which may name any.
 func chainMentions(req *protocol.ChainRequest) func(id string) bool {
 	text := ""
-	for _, node := range req.Nodes {
-		raw, _ := node.Get("kind")
-		if kind, _ := raw.Str(); kind == string(chains.KindChain) || kind == string(chains.KindSkill) {
+	for nodes := req.Nodes; len(nodes) > 0; nodes = nodes[1:] {
+		raw, _ := nodes[0].Get("kind")
+		kind, _ := raw.Str()
+		within, _ := nodes[0].Get("nodes") // of a loop; one without has a saved chain
+		var inner []protocol.Object
+		opaque := kind == string(chains.KindChain) || kind == string(chains.KindSkill)
+		if kind == string(chains.KindWhile) {
+			opaque = json.Unmarshal(within, &inner) != nil
+		}
+		if opaque {
 			return func(string) bool { return true }
 		}
-		text += string(node.Raw())
+		text += string(nodes[0].Raw())
+		nodes = append(nodes, inner...)
 	}
 	return mentions(text)
 }

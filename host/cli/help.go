@@ -119,7 +119,7 @@ func details() map[string]string {
 		"skills run":   "Examples:\n  a2e skills run word-count text='one two'\n  a2e skills run code-review --args @args.json\n\nExit status 1 means that the skill failed.",
 		"chain run": "On a terminal each node has a line that shows where it is; elsewhere a line tells when it ends. Both go to stderr, the result to stdout.\n\n" +
 			"Examples:\n  a2e chain run chains/report.yaml day=monday\n  a2e chain run - --input @input.json --json < chain.yaml\n\nExit status 1 means that the chain failed, or a node whose failure it took.",
-		"chain graph": "Both are text: many pages show Mermaid as a picture, Graphviz makes one of DOT. Solid arrows are next_node and the ways of branches, dotted ones tell whose output a node reads.\n\n" +
+		"chain graph": "Both are text: many pages show Mermaid as a picture, Graphviz makes one of DOT. Solid arrows are next_node and the ways of branches, dotted ones tell whose output a node reads, thick ones lead to what a map or a loop runs.\n\n" +
 			"Examples:\n  a2e chain graph chains/report.yaml >> notes.md\n  a2e chain graph chains/report.yaml --format dot | dot -Tsvg > report.svg",
 		"chain check": "A file holds the fields of a chain/req. What is checked is what the host refuses before anything runs: fields, expressions, unknown nodes, circles, saved chains. Whether the tools exist shows when it runs.\n\n" +
 			"Example:\n  a2e chain check chains/*.yaml",

@@ -65,11 +65,9 @@ func (a *answer) AppendJSON(dst []byte) ([]byte, error) {
 func (r *run) noted() map[string]any {
 	extra := map[string]any{}
 	if r.caught > 0 {
-		list := []map[string]any{}
+		list := []protocol.ChainFailure{}
 		for _, h := range r.handled {
-			one := h.told()
-			one["handled_by"] = h.by
-			list = append(list, one)
+			list = append(list, h.told(h.by))
 		}
 		extra["handled"], extra["handled_total"] = list, r.caught
 	}
@@ -79,11 +77,11 @@ func (r *run) noted() map[string]any {
 	return extra
 }
 
-// told is a failure as answers list it.
-func (f *failure) told() map[string]any {
-	one := map[string]any{"node_id": f.id, "code": f.err.Code, "message": shortened(f.err.Message)}
+// told is a failure as answers list it; by = "" where no node handled it.
+func (f *failure) told(by string) protocol.ChainFailure {
+	one := protocol.ChainFailure{NodeID: f.id, Code: f.err.Code, Message: shortened(f.err.Message), HandledBy: by}
 	if f.item >= 0 {
-		one["item"] = f.item
+		one.Item = &f.item
 	}
 	return one
 }
@@ -164,9 +162,9 @@ func (r *run) errorOf(f *failure, end string) map[string]any {
 
 // list adds the failures there were to an error.
 func (r *run) list(e map[string]any) {
-	failed := []map[string]any{}
+	failed := []protocol.ChainFailure{}
 	for _, f := range r.failures {
-		failed = append(failed, f.told())
+		failed = append(failed, f.told(""))
 	}
 	e["failed"], e["failed_total"] = failed, r.failed
 }

@@ -121,7 +121,7 @@ func readSpec(at int, obj protocol.Object, bad *problems) *spec {
 			continue
 		}
 		name := string(key)
-		if owners(name) != nil && !empty(val) {
+		if !empty(val) && owners(name) != nil {
 			s.given = append(s.given, name)
 		}
 		if dst := s.text(name); dst != nil {
