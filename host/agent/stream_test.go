@@ -108,7 +108,7 @@ func TestStream(t *testing.T) {
 			s.Refuse = c.refuse
 			o := EndpointOptions{URL: s.URL}
 			if name == "a stall" {
-				o.Timeout = 200 * time.Millisecond
+				o.Timeout = 3 * time.Second // the second answer has as much time
 			}
 			c.turns.Prompt, c.turns.Tools, c.turns.Model = "p", benchTools("add", "text"), connect(t, o)
 			if c.turns.MaxTurns == 0 {

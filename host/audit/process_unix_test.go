@@ -49,7 +49,7 @@ func childFillsDisk(path string) error {
 	for i := range 400 {
 		l.Record(sample(i))
 	}
-	for deadline := time.Now().Add(20 * time.Second); len(n.all()) == 0; {
+	for deadline := time.Now().Add(time.Minute); len(n.all()) == 0; {
 		if time.Now().After(deadline) {
 			return errors.New("the disk never became full")
 		}

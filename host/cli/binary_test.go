@@ -3,6 +3,7 @@ package cli_test
 import (
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -21,6 +22,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(noisyRole) != "" {
 		noisy()
 		return
+	}
+	if signal.Ignored(os.Interrupt) { // a shell that runs the tests beside itself has them ignore it, and so would each host
+		signal.Notify(make(chan os.Signal, 1), os.Interrupt)
 	}
 	os.Exit(m.Run())
 }

@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -120,7 +119,7 @@ func processes(t *testing.T, word string) (n int) {
 }
 
 // mark is a number of seconds to sleep that no other test uses.
-func mark() string { return "86" + strconv.FormatInt(time.Now().UnixNano()%1e9, 10) + ".5" }
+func mark() string { return fmt.Sprintf("86%09d.5", time.Now().UnixNano()%1e9) }
 
 // tree starts sleeping descendants of every kind, all with the mark.
 func tree(id, mark string) string {

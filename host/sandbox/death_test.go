@@ -250,7 +250,7 @@ func TestUnprivileged(t *testing.T) {
 	want := strconv.Itoa(os.Geteuid())
 	if os.Geteuid() == 0 {
 		host.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
-		host.Dir = "/"
+		host.Dir, host.Env = "/", append(host.Env, "TMPDIR=/tmp") // this user's own may be closed to others
 		want = strconv.Itoa(nobody)
 	}
 	out := must.Get(host.StdoutPipe())(t)

@@ -82,7 +82,7 @@ func TestModelResults(t *testing.T) {
 		"a runaway answer":     {script: []llm.Reply{{Text: []string{strings.Repeat("x", 100), "y"}, Stall: true}}, worker: func(w *worker.Worker) { w.TokenBudget = 20 }, want: `partial ~ | ` + strings.Repeat("x", 100) + ` | {"reason":"token_budget","detail":"the token budget of 20 was used up while the model answered","calls_not_made":[]}`},
 		"a refusal":            {script: []llm.Reply{{Refusal: "no", Input: 5, Output: 2}}, want: "error 7 | no | the model declined: no"},
 		"no such model":        {script: []llm.Reply{llm.Fail(404, "no model test")}, want: "error 0 | worker coder: the model at URL: status 404 Not Found: no model test"},
-		"timeout":              {script: []llm.Reply{{Text: []string{"half"}, Stall: true}}, worker: func(w *worker.Worker) { w.Timeout = 300 * time.Millisecond }, want: "error ~ | half | timeout: the worker may take 300ms for a task"},
+		"timeout":              {script: []llm.Reply{{Text: []string{"half"}, Stall: true}}, worker: func(w *worker.Worker) { w.Timeout = 3 * time.Second }, want: "error ~ | half | timeout: the worker may take 3s for a task"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

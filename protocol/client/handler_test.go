@@ -230,7 +230,7 @@ func attach(t *testing.T, opts client.Options, script func(h *fakeHost)) *client
 // eventually waits until cond holds.
 func eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !cond(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !cond(); time.Sleep(time.Millisecond) {
 		must.That(t, !time.Now().After(deadline), "waited in vain until %s", what)
 	}
 }

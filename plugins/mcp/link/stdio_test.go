@@ -116,13 +116,14 @@ func TestEndsAtOnce(t *testing.T) {
 func TestHint(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "server.sh")
 	must.OK(t, os.WriteFile(script, []byte("exit 7"), 0o600))
-	l := &Link{env: Env{Workspace: "/work"}}
+	work := t.TempDir()
+	l := &Link{env: Env{Workspace: work}}
 	for name, tc := range map[string]struct {
 		cfg  Config
 		want string
 	}{
-		"outside":   {Config{Args: []string{"-x", "rel", "/work/a", "/none/b", script}}, script},
-		"all there": {Config{Args: []string{"/usr/bin/env", "/work"}}, ""},
+		"outside":   {Config{Args: []string{"-x", "rel", filepath.Join(work, "a"), "/none/b", script}}, script},
+		"all there": {Config{Args: []string{"/usr/bin/env", work}}, ""},
 		"granted":   {Config{Args: []string{script}, Read: []string{filepath.Dir(script)}}, ""},
 		"its dir":   {Config{Args: []string{script}, Dir: filepath.Dir(script)}, ""},
 	} {

@@ -356,12 +356,16 @@ func TestWordsStops(t *testing.T) {
 func TestWordsStream(t *testing.T) {
 	for name, piece := range map[string]string{"no space": "x", "marks": "\u0301", "CJK": "日", "bad": "\xff", "words": "ein Wort "} {
 		text := strings.Repeat(piece, 1<<18/len(piece))
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		s := splitter{yield: func([]rune, bool) bool { return true }}
-		s.split(text)
-		runtime.ReadMemStats(&after)
-		if used := after.TotalAlloc - before.TotalAlloc; used > 32<<10 {
+		used := uint64(math.MaxUint64)
+		for range 5 { // the runtime and the test's own time limit may allocate beside it
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			s := splitter{yield: func([]rune, bool) bool { return true }}
+			s.split(text)
+			runtime.ReadMemStats(&after)
+			used = min(used, after.TotalAlloc-before.TotalAlloc)
+		}
+		if used > 32<<10 {
 			t.Errorf("%s: %d bytes for a text of 256 KiB", name, used)
 		}
 	}
