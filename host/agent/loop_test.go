@@ -222,15 +222,19 @@ func TestLoopEnds(t *testing.T) {
 	if _, _, _, err := looped(t, Turns{Prompt: "p", Model: &canned{replies: []Reply{{Calls: []ToolCall{{Name: "x"}}}}, fail: broken}}); !errors.Is(err, broken) {
 		t.Error(err)
 	}
-	gone := errors.New("gone")
+	gone, called := errors.New("gone"), make(chan struct{})
 	p, b, id := inHost(t, func(ctx context.Context, _ host.Emitter) error {
 		ctx, cancel := context.WithCancelCause(ctx)
-		stop := time.AfterFunc(20*time.Millisecond, func() { cancel(gone) })
-		defer stop.Stop()
+		go func() {
+			<-called
+			cancel(gone)
+		}()
 		_, err := Loop(ctx, Turns{Services: host.ServicesOf(ctx), Prompt: "p", Tools: benchTools("wait"), Model: &canned{replies: []Reply{{Calls: []ToolCall{{Name: "wait"}}}}}})
 		assert.Is(t, err, gone)
 		return nil
 	})
+	hosttest.Eventually(t, "the call", func() bool { return len(b.calls) == 1 })
+	close(called)
 	p.Answer(id)
 	assert.Equal(t, len(b.calls), 1)
 }
