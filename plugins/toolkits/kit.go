@@ -21,6 +21,7 @@ const (
 	kitFilesystem = "filesystem"
 	kitHTTP       = "http"
 	kitGit        = "git"
+	kitSQL        = "sql"
 )
 
 // version is that of each toolkit and of its tools.
@@ -50,13 +51,14 @@ func kinds() []kind {
 		{
 			name: kitHTTP, alias: "HTTP API", category: "web", tags: []string{"http", "api", "web"},
 			description: "Calls of one web API: GET, POST, PUT and DELETE below its base URL, with headers that stay secret.",
-			tools:       httpTools(), schema: schemaOf[httpConfig], make: func(p *Plugin, o protocol.Object) (*made, error) {
-				var c httpConfig
-				if err := o.Decode(&c); err != nil {
-					return nil, err
-				}
-				return p.newHTTP(c.options(), false)
-			},
+			tools:       httpTools(), schema: schemaOf[httpConfig],
+			make: fromAgent(func(p *Plugin, c httpConfig, byConfig bool) (*made, error) { return p.newHTTP(c.options(), byConfig) }),
+		},
+		{
+			name: kitSQL, alias: "SQL", category: "database", tags: []string{"sql", "database", "sqlite", "postgresql"},
+			description: "One SQLite or PostgreSQL database, read by queries with parameters.",
+			tools:       sqlTools(), schema: schemaOf[sqlConfig],
+			make: fromAgent(func(p *Plugin, c sqlConfig, byConfig bool) (*made, error) { return p.newSQL(c.options(), byConfig) }),
 		},
 	}
 }

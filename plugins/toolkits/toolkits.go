@@ -23,6 +23,7 @@ type Options struct {
 	Filesystem *FilesystemOptions `yaml:"filesystem" doc:"Configures the toolkit filesystem: a second set of file tools."`
 	HTTP       *HTTPOptions       `yaml:"http" doc:"Configures the toolkit http: calls of one web API."`
 	Git        *GitOptions        `yaml:"git" doc:"Configures the toolkit git: one repository."`
+	SQL        *SQLOptions        `yaml:"sql" doc:"Configures the toolkit sql: one SQLite or PostgreSQL database."`
 	// Locked keeps the agent from configuring anything.
 	Locked bool `yaml:"locked" doc:"Only the config configures toolkits, not the agent."`
 	// Folders are where the agent may root a toolkit, beyond the workspace.
@@ -49,6 +50,12 @@ type GitOptions struct {
 	ReadOnly    bool   `yaml:"read_only" json:"read_only,omitzero" jsonschema:"Leave out git_add and git_commit."`
 	AuthorName  string `yaml:"author_name" json:"author_name,omitzero" jsonschema:"Author of commits; without it the repository's own user.name."`
 	AuthorEmail string `yaml:"author_email" json:"author_email,omitzero" jsonschema:"E-mail of the author; without it the repository's own user.email."`
+}
+
+// SQLOptions configure the toolkit sql.
+type SQLOptions struct {
+	DSN      config.Secret `yaml:"dsn" required:"true" doc:"An SQLite file, such as data/app.db (relative to the workspace) or sqlite:/srv/app.db, or a PostgreSQL server, such as postgres://user:${PASSWORD}@db.example.com/shop. No answer and no log shows it."`
+	ReadOnly *bool         `yaml:"read_only" doc:"Leave out sql_execute, the tool that changes the database; true unless it is set."`
 }
 
 // Plugin is one toolkits plugin.
@@ -110,6 +117,8 @@ func (p *Plugin) fromConfig(k *kit) (*made, error) {
 		return p.newHTTP(*p.opts.HTTP, true)
 	case k.name == kitGit && p.opts.Git != nil:
 		return p.newGit(*p.opts.Git, true)
+	case k.name == kitSQL && p.opts.SQL != nil:
+		return p.newSQL(*p.opts.SQL, true)
 	}
 	return nil, nil
 }

@@ -1,0 +1,137 @@
+package postgres
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"syscall"
+	"testing"
+
+	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/poll"
+)
+
+// Superuser is the role that the cluster is made with.
+const Superuser = "postgres"
+
+// nobody runs the server where the test runs as root, which PostgreSQL refuses.
+const nobody = 65534
+
+// Server is a server that runs.
+type Server struct {
+	Dir string // holds its socket, and its files in "data"
+	bin string
+}
+
+// Start makes a cluster and starts its server, for the test alone. Whoever may open the socket
+// may be any role. The test fails where there is no PostgreSQL.
+func Start(t testing.TB) *Server {
+	t.Helper()
+	bin := binaries(t)
+	dir := must.Get(os.MkdirTemp("", "pg"))(t) // t.TempDir lies in a folder that others cannot enter
+	t.Cleanup(func() { must.OK(t, os.RemoveAll(dir)) })
+	s := &Server{Dir: dir, bin: bin}
+	if os.Geteuid() == 0 {
+		must.OK(t, os.Chown(dir, nobody, nobody))
+	}
+	data := filepath.Join(dir, "data")
+	initdb := s.command("initdb", "-D", data, "-U", Superuser, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions")
+	out, err := initdb.CombinedOutput()
+	must.That(t, err == nil, "initdb: %v\n%s", err, out)
+	s.run(t, s.command("postgres", "-D", data, "-k", dir, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "full_page_writes=off",
+		"-c", "max_connections=20", "-c", "shared_buffers=16MB"))
+	return s
+}
+
+// URL returns the connection string of a role, in the database "postgres".
+func (s *Server) URL(role string) string {
+	u := url.URL{Scheme: "postgres", User: url.User(role), Path: "/postgres", RawQuery: url.Values{"host": {s.Dir}}.Encode()}
+	return u.String()
+}
+
+// Exec runs SQL as the superuser, statement by statement, and returns what psql prints:
+// values without a frame.
+func (s *Server) Exec(t testing.TB, sql string) string {
+	t.Helper()
+	out, err := s.psql(sql)
+	must.That(t, err == nil, "psql: %v\n%s", err, out)
+	return string(bytes.TrimSpace(out))
+}
+
+func (s *Server) psql(sql string) ([]byte, error) {
+	return s.command("psql", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", s.URL(Superuser), "-c", sql).CombinedOutput()
+}
+
+// command is one of PostgreSQL's programs, without the settings of the caller.
+func (s *Server) command(name string, args ...string) *exec.Cmd {
+	cmd := exec.Command(filepath.Join(s.bin, name), args...)
+	cmd.Dir, cmd.Env = s.Dir, []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "TZ=UTC"}
+	cmd.SysProcAttr = &syscall.SysProcAttr{}
+	if os.Geteuid() == 0 {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
+	}
+	return cmd
+}
+
+// run starts the server and waits until it answers. It ends with the test, and with the thread
+// that has started it: that one waits for it, so it ends where the test is killed.
+func (s *Server) run(t testing.TB, server *exec.Cmd) {
+	t.Helper()
+	var log bytes.Buffer
+	server.Stdout, server.Stderr = &log, &log
+	server.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	started, ended := make(chan error, 1), make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with this goroutine
+		err := server.Start()
+		started <- err
+		if err == nil {
+			ended <- server.Wait()
+		}
+	}()
+	must.OK(t, <-started)
+	t.Cleanup(func() {
+		_ = server.Process.Signal(syscall.SIGINT) // fast shutdown; it may have ended by itself
+		<-ended
+	})
+	poll.Eventually(t, "the server answers", func() bool {
+		select {
+		case err := <-ended:
+			ended <- err
+			t.Fatalf("the server ended: %v\n%s", err, log.Bytes())
+		default:
+		}
+		conn, err := net.Dial("unix", filepath.Join(s.Dir, ".s.PGSQL.5432"))
+		if err != nil {
+			return false
+		}
+		_ = conn.Close()
+		_, err = s.psql("SELECT 1")
+		return err == nil
+	})
+}
+
+// binaries returns the folder of PostgreSQL's programs, the newest there is.
+func binaries(t testing.TB) string {
+	t.Helper()
+	found := must.Get(filepath.Glob("/usr/lib/postgresql/*/bin/postgres"))(t)
+	if path, err := exec.LookPath("postgres"); err == nil {
+		found = append(found, path)
+	}
+	must.That(t, len(found) > 0, "there is no PostgreSQL here: `make tools` installs it")
+	newest := slices.MaxFunc(found, func(a, b string) int { return cmp.Compare(version(a), version(b)) })
+	return filepath.Dir(newest)
+}
+
+// version is that which stands in the path of a program; 0 = none does.
+func version(path string) (n int) {
+	_, _ = fmt.Sscanf(path, "/usr/lib/postgresql/%d/", &n)
+	return n
+}

@@ -1,0 +1,336 @@
+package toolkits
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
+	"github.com/jackc/pgx/v5/pgproto3"
+)
+
+// pgClosing is how long a connection has to be made fit for the next statement, or closed.
+const pgClosing = 5 * time.Second
+
+// pgServer is a database of a PostgreSQL server.
+type pgServer struct {
+	config *pgconn.Config
+
+	mu   sync.Mutex     // guards the fields below
+	idle *pgconn.PgConn // as if it had just been opened; nil = none
+	over bool
+}
+
+// newPostgres makes the engine of a server. The error shows nothing of the connection string.
+func newPostgres(dsn string) (engine, error) {
+	c, err := pgconn.ParseConfig(dsn)
+	if err != nil {
+		return nil, errors.New("is no connection string of PostgreSQL, such as postgres://user:password@host:5432/database?sslmode=require")
+	}
+	c.MaxProtocolMessageBodyLen = sqlMaxValue
+	if c.ConnectTimeout == 0 || c.ConnectTimeout > 10*time.Second {
+		c.ConnectTimeout = 10 * time.Second
+	}
+	for name, value := range map[string]string{
+		"application_name": "a2e", "client_encoding": "UTF8", "DateStyle": "ISO", "IntervalStyle": "iso_8601", "TimeZone": "UTC", "bytea_output": "hex",
+		"statement_timeout":                   strconv.FormatInt(sqlTimeout.Milliseconds(), 10),
+		"idle_in_transaction_session_timeout": strconv.FormatInt(2*sqlTimeout.Milliseconds(), 10),
+	} {
+		c.RuntimeParams[name] = value
+	}
+	c.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler { // a canceled statement stops on the server too
+		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: 2 * time.Second}
+	}
+	return &pgServer{config: c}, nil
+}
+
+// take returns a connection for one statement.
+func (p *pgServer) take(ctx context.Context) (*pgconn.PgConn, error) {
+	p.mu.Lock()
+	conn := p.idle
+	p.idle = nil
+	p.mu.Unlock()
+	if conn != nil && conn.Ping(ctx) == nil {
+		return conn, nil
+	}
+	return pgconn.ConnectConfig(ctx, p.config)
+}
+
+// giveBack ends the transaction, and keeps the connection for the next statement without
+// anything that this one left behind: settings, locks, prepared statements.
+func (p *pgServer) giveBack(conn *pgconn.PgConn) {
+	ctx, cancel := context.WithTimeout(context.Background(), pgClosing)
+	defer cancel()
+	var err error
+	for _, sql := range []string{"ROLLBACK", "DISCARD ALL"} {
+		if err == nil {
+			err = conn.Exec(ctx, sql).Close()
+		}
+	}
+	p.mu.Lock()
+	keep := err == nil && !p.over && p.idle == nil
+	if keep {
+		p.idle = conn
+	}
+	p.mu.Unlock()
+	if !keep {
+		_ = conn.Close(ctx)
+	}
+}
+
+func (p *pgServer) close() {
+	p.mu.Lock()
+	conn := p.idle
+	p.idle, p.over = nil, true
+	p.mu.Unlock()
+	if conn != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), pgClosing)
+		defer cancel()
+		_ = conn.Close(ctx)
+	}
+}
+
+func (p *pgServer) tables() string {
+	return `SELECT n.nspname AS schema, c.relname AS name,
+		CASE c.relkind WHEN 'r' THEN 'table' WHEN 'p' THEN 'table' WHEN 'v' THEN 'view' WHEN 'm' THEN 'materialized view' ELSE 'foreign table' END AS type,
+		pg_catalog.obj_description(c.oid, 'pg_class') AS comment
+		FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+		WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'
+		AND pg_catalog.has_schema_privilege(n.oid, 'USAGE') ORDER BY 1, 2`
+}
+
+func (p *pgServer) describe() string {
+	return `SELECT a.attname AS name, pg_catalog.format_type(a.atttypid, a.atttypmod) AS type, a.attnotnull AS not_null,
+		pg_catalog.pg_get_expr(d.adbin, d.adrelid) AS default,
+		EXISTS (SELECT FROM pg_catalog.pg_constraint k WHERE k.conrelid = a.attrelid AND k.contype = 'p' AND a.attnum = ANY (k.conkey)) AS primary_key,
+		(SELECT pg_catalog.string_agg(pg_catalog.pg_get_constraintdef(k.oid), ', ') FROM pg_catalog.pg_constraint k
+			WHERE k.conrelid = a.attrelid AND k.contype = 'f' AND a.attnum = ANY (k.conkey)) AS references,
+		pg_catalog.col_description(a.attrelid, a.attnum) AS comment
+		FROM pg_catalog.pg_attribute a LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+		WHERE a.attrelid = pg_catalog.to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum`
+}
+
+// run implements engine:
+//
+//	a connection ─ BEGIN READ ONLY ─ may the role do more than read? ─ DECLARE … CURSOR FOR statement ─ FETCH ─ ROLLBACK
+//
+// The server takes nothing but a SELECT for a cursor, with its values as parameters, and one
+// statement only. What it changes by functions, a read-only transaction refuses; it cannot be
+// made another one, since it has a snapshot.
+func (p *pgServer) run(ctx context.Context, s statement) (*result, error) {
+	conn, err := p.take(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer p.giveBack(conn)
+	if s.writes {
+		return pgExec(ctx, conn, s)
+	}
+	if err := conn.Exec(ctx, "BEGIN READ ONLY").Close(); err != nil {
+		return nil, pgError(err)
+	}
+	if err := mayOnlyRead(ctx, conn); err != nil {
+		return nil, err
+	}
+	args, err := pgParams(s.params)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := conn.ExecParams(ctx, "DECLARE a2e NO SCROLL CURSOR FOR "+s.text, args, nil, nil, nil).Close(); err != nil {
+		return nil, pgError(err)
+	}
+	return pgFetch(ctx, conn, s)
+}
+
+// mayOnlyRead refuses roles for which a read-only transaction is no wall.
+func mayOnlyRead(ctx context.Context, conn *pgconn.PgConn) error {
+	const asks = `SELECT r.rolsuper OR pg_catalog.pg_has_role(r.oid, 'pg_execute_server_program', 'MEMBER')
+		OR pg_catalog.pg_has_role(r.oid, 'pg_read_server_files', 'MEMBER') OR pg_catalog.pg_has_role(r.oid, 'pg_write_server_files', 'MEMBER')
+		FROM pg_catalog.pg_roles r WHERE r.rolname = session_user`
+	res := conn.ExecParams(ctx, asks, nil, nil, nil, nil).Read()
+	switch {
+	case res.Err != nil:
+		return pgError(res.Err)
+	case len(res.Rows) != 1 || string(res.Rows[0][0]) != "f":
+		return &sqlError{text: "the role of the connection string is a superuser, or may use files and programs of the server, which no read-only transaction keeps it from; use a role that may read the tables and no more: CREATE ROLE reader LOGIN PASSWORD '…' IN ROLE pg_read_all_data"}
+	}
+	return nil
+}
+
+// pgFetch reads what the cursor gives, in pieces, so that little more comes than is wanted.
+func pgFetch(ctx context.Context, conn *pgconn.PgConn, s statement) (*result, error) {
+	const piece = 50
+	res := &result{Columns: []column{}, Rows: [][]jsontext.Value{}, room: s.bytes}
+	for {
+		want := min(piece, s.rows+1-len(res.Rows))
+		rows := conn.ExecParams(ctx, "FETCH "+strconv.Itoa(want)+" FROM a2e", nil, nil, nil, nil)
+		fields, read := slices.Clone(rows.FieldDescriptions()), 0 // the connection uses them again
+		for ; rows.NextRow(); read++ {
+			switch {
+			case res.Truncated: // what comes still
+			case len(res.Rows) == s.rows:
+				res.Truncated = true
+			default:
+				res.add(pgRow(fields, rows.Values()))
+			}
+		}
+		if _, err := rows.Close(); err != nil {
+			return nil, pgError(err)
+		}
+		if read < want || res.Truncated {
+			return res, pgColumns(ctx, conn, fields, res)
+		}
+	}
+}
+
+// pgColumns asks the server for the names of the types.
+func pgColumns(ctx context.Context, conn *pgconn.PgConn, fields []pgconn.FieldDescription, res *result) error {
+	oids, mods := make([]string, len(fields)), make([]string, len(fields))
+	for i, f := range fields {
+		oids[i], mods[i] = strconv.FormatUint(uint64(f.DataTypeOID), 10), strconv.Itoa(int(f.TypeModifier))
+	}
+	const asks = "SELECT pg_catalog.format_type(t.o, t.m) FROM ROWS FROM (pg_catalog.unnest($1::oid[]), pg_catalog.unnest($2::int[])) AS t(o, m)"
+	list := func(all []string) []byte { return []byte("{" + strings.Join(all, ",") + "}") }
+	types := conn.ExecParams(ctx, asks, [][]byte{list(oids), list(mods)}, nil, nil, nil).Read()
+	if types.Err != nil {
+		return pgError(types.Err)
+	}
+	for i, f := range fields {
+		res.Columns = append(res.Columns, column{Name: f.Name, Type: string(types.Rows[i][0])})
+	}
+	return nil
+}
+
+// pgExec runs one statement that may change something, in a transaction of its own.
+func pgExec(ctx context.Context, conn *pgconn.PgConn, s statement) (*result, error) {
+	args, err := pgParams(s.params)
+	if err != nil {
+		return nil, err
+	}
+	if err := conn.Exec(ctx, "BEGIN").Close(); err != nil {
+		return nil, pgError(err)
+	}
+	rows := conn.ExecParams(ctx, s.text, args, nil, nil, nil)
+	res := &result{Columns: []column{}, Rows: [][]jsontext.Value{}, room: s.bytes}
+	fields := slices.Clone(rows.FieldDescriptions())
+	for rows.NextRow() {
+		if res.Truncated = res.Truncated || len(res.Rows) == s.rows; !res.Truncated {
+			res.add(pgRow(fields, rows.Values()))
+		}
+	}
+	tag, err := rows.Close()
+	if err == nil {
+		err = pgColumns(ctx, conn, fields, res)
+	}
+	if err == nil {
+		err = conn.Exec(ctx, "COMMIT").Close()
+	}
+	if err != nil {
+		return nil, pgError(err)
+	}
+	n := tag.RowsAffected()
+	res.Affected = &n
+	return res, nil
+}
+
+// pgParams returns parameters as the protocol takes them; the server finds their types.
+func pgParams(params []any) ([][]byte, error) {
+	all := make([][]byte, len(params))
+	for i, param := range params {
+		switch v := param.(type) {
+		case string:
+			all[i] = []byte(v)
+		case bool:
+			all[i] = strconv.AppendBool(nil, v)
+		case jsontext.Value:
+			all[i] = v
+		case nil:
+		default:
+			return nil, fmt.Errorf("a parameter of type %T", param)
+		}
+	}
+	return all, nil
+}
+
+// The types whose texts have a form of their own in JSON.
+const (
+	pgBool, pgBytea, pgInt8, pgInt2, pgInt4, pgOID = 16, 17, 20, 21, 23, 26
+	pgJSON, pgFloat4, pgFloat8                     = 114, 700, 701
+	pgTimestamp, pgTimestamptz, pgJSONB            = 1114, 1184, 3802
+)
+
+func pgRow(fields []pgconn.FieldDescription, values [][]byte) []jsontext.Value {
+	row := make([]jsontext.Value, len(values))
+	for i, v := range values {
+		row[i] = pgValue(fields[i].DataTypeOID, v)
+	}
+	return row
+}
+
+// pgValue returns a value as JSON. What JSON has no form for, such as numeric, which may have
+// more digits than readers keep, is a text.
+func pgValue(oid uint32, text []byte) jsontext.Value {
+	if text == nil {
+		return jsontext.Value("null")
+	}
+	switch oid {
+	case pgBool:
+		return jsontext.Value(strconv.AppendBool(nil, string(text) == "t"))
+	case pgInt2, pgInt4, pgInt8, pgOID:
+		return jsontext.Value(string(text))
+	case pgFloat4, pgFloat8: // those that are no JSON are NaN and the infinite ones
+		if v := jsontext.Value(string(text)); v.IsValid() {
+			return v
+		}
+	case pgBytea:
+		if b, err := hex.DecodeString(strings.TrimPrefix(string(text), `\x`)); err == nil {
+			return jsonBytes(b)
+		}
+	case pgJSON, pgJSONB:
+		if v := jsontext.Value(string(text)); v.IsValid() && v.Compact() == nil {
+			return v
+		}
+	case pgTimestamp:
+		return jsonText(strings.Replace(string(text), " ", "T", 1))
+	case pgTimestamptz:
+		for _, layout := range []string{"2006-01-02 15:04:05.999999999Z07", "2006-01-02 15:04:05.999999999Z07:00"} {
+			if at, err := time.Parse(layout, string(text)); err == nil {
+				return jsonText(at.UTC().Format(time.RFC3339Nano))
+			}
+		}
+	}
+	return jsonText(string(text))
+}
+
+// pgError returns what the server says as an error of the statement.
+func pgError(err error) error {
+	var e *pgconn.PgError
+	var long *pgproto3.ExceededMaxBodyLenErr
+	switch {
+	case errors.As(err, &long):
+		return &sqlError{text: fmt.Sprintf("a row has %d bytes; at most %d are read: take fewer columns, or a part of them, such as left(x, 1000)", long.ActualBodyLen, long.MaxExpectedBodyLen)}
+	case !errors.As(err, &e):
+		return err
+	}
+	text := e.Message
+	for _, more := range []string{e.Detail, e.Hint} {
+		if more != "" {
+			text += ". " + more
+		}
+	}
+	switch e.Code {
+	case "42601": // syntax error; the cursor stands before the statement
+		text += " (sql_query takes one SELECT, VALUES or WITH … SELECT)"
+	case "25006":
+		text += " (the transaction is read-only)"
+	}
+	return &sqlError{text: text, code: e.Code}
+}

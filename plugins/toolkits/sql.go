@@ -1,0 +1,304 @@
+package toolkits
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/host"
+	"a2e/host/config"
+	"a2e/host/redact"
+	"a2e/plugins/tools"
+	"a2e/protocol"
+)
+
+// The bounds of one query.
+const (
+	sqlTimeout   = 60 * time.Second // what the engine itself stops after
+	sqlRows      = 100              // rows that an answer has unless limit says more
+	sqlMaxRows   = 10_000
+	sqlMaxValue  = 16 << 20 // bytes of one value, or one row
+	sqlMaxText   = 32 << 10 // bytes of a statement
+	sqlMaxParams = 1000
+)
+
+// sqlConfig is SQLOptions as the agent sends them.
+type sqlConfig struct {
+	DSN string `json:"dsn" jsonschema:"An SQLite file of the workspace, such as data/app.db; a PostgreSQL server, such as postgres://user:password@db.example.com/shop, only where the host's config names it."`
+}
+
+// statement is one statement to run.
+type statement struct {
+	text   string
+	params []any // string, bool, jsontext.Value of a number, or nil
+	rows   int   // that are read
+	bytes  int   // of rows that are read
+	writes bool  // what it changes is kept
+}
+
+// result is what came of a statement, which is also the tool's data.
+type result struct {
+	Columns   []column           `json:"columns"`
+	Rows      [][]jsontext.Value `json:"rows"`
+	Truncated bool               `json:"truncated,omitzero"` // there are more rows
+	Affected  *int64             `json:"affected,omitzero"`  // rows that were changed
+
+	room int // bytes that may still be added
+}
+
+// column is one column of a result.
+type column struct {
+	Name string `json:"name"`
+	Type string `json:"type,omitzero"` // as it was declared, or as the server calls it; "" = not known
+}
+
+// add takes a row; false = there is no room for it.
+func (r *result) add(row []jsontext.Value) bool {
+	for _, v := range row {
+		r.room -= len(v) + 1
+	}
+	if r.room < 0 {
+		r.Truncated = true
+		return false
+	}
+	r.Rows = append(r.Rows, row)
+	return true
+}
+
+// engine is a database, opened when it is first used. An error of what was asked for is a
+// *protocol.Error or sqlError; ctx stops what runs.
+type engine interface {
+	run(ctx context.Context, s statement) (*result, error)
+	tables() string   // lists tables and views
+	describe() string // lists the columns of the table that the first parameter names
+	close()
+}
+
+// sqlError is what a database says against a statement.
+type sqlError struct{ text, code string }
+
+func (e *sqlError) Error() string { return e.text }
+
+// database is the toolkit sql.
+type database struct {
+	engine
+	name    string
+	secrets *redact.Set
+	maxOut  int
+}
+
+// newSQL makes the toolkit sql. The agent may name an SQLite file of the workspace, to read.
+func (p *Plugin) newSQL(o SQLOptions, byConfig bool) (*made, error) {
+	d := &database{secrets: redact.New(nil), maxOut: p.env.MaxOutputBytes}
+	dsn := o.DSN.Reveal()
+	scheme, rest, _ := strings.Cut(dsn, ":")
+	var err error
+	switch {
+	case dsn == "":
+		return nil, p.wrongSetting("dsn", "is empty; it is an SQLite file (data/app.db), or postgres://user:password@host/database", byConfig)
+	case scheme == "postgres" || scheme == "postgresql":
+		if !byConfig {
+			return nil, protocol.Errorf(protocol.CodeToolDenied, "a server is named by the host's config only; the agent may name an SQLite file of the workspace")
+		}
+		d.secrets.AddSecret(dsn)
+		d.secrets.AddURL(dsn)
+		d.name = "PostgreSQL"
+		d.engine, err = newPostgres(dsn)
+	case scheme == "sqlite" && !strings.HasPrefix(rest, "//"):
+		d.name = "SQLite"
+		d.engine, err = p.newSQLite(rest, o.readOnly(), byConfig)
+	case !strings.Contains(dsn, "://") && !strings.Contains(dsn, "="):
+		d.name = "SQLite"
+		d.engine, err = p.newSQLite(dsn, o.readOnly(), byConfig)
+	default:
+		return nil, p.wrongSetting("dsn", "is neither an SQLite file (data/app.db, sqlite:/srv/app.db) nor a PostgreSQL server (postgres://user:password@host/database)", byConfig)
+	}
+	if err != nil {
+		var told *protocol.Error
+		if errors.As(err, &told) {
+			return nil, err
+		}
+		return nil, p.wrongSetting("dsn", d.secrets.Text(err.Error()), byConfig)
+	}
+	all := []tools.Tool{d.tablesTool(), d.describeTool(), d.queryTool()}
+	if !o.readOnly() {
+		all = append(all, d.executeTool())
+	}
+	return newMade(kitSQL, all, d.close), nil
+}
+
+// readOnly reports whether nothing may be changed, which is so unless the config says not.
+func (o SQLOptions) readOnly() bool { return o.ReadOnly == nil || *o.ReadOnly }
+
+func (c sqlConfig) options() SQLOptions { return SQLOptions{DSN: config.NewSecret(c.DSN)} }
+
+// sqlTools names the tools of the toolkit sql.
+func sqlTools() []string { return []string{"sql_describe", "sql_query", "sql_tables"} }
+
+func (d *database) tablesTool() tools.Tool {
+	def := protocol.ToolDefinition{
+		Name: "sql_tables", Description: "List the tables and views of the " + d.name + " database.", Idempotent: true, Tags: []string{"sql", "database", "tables"},
+		OutputParameters: sqlOutput(),
+	}
+	return tool(def, host.ToolDetail{ReadOnly: true, Idempotent: true}, func(ctx context.Context, _ *struct{}) (*tools.Outcome, error) {
+		return d.answer(ctx, statement{text: d.tables(), rows: sqlMaxRows})
+	})
+}
+
+func (d *database) describeTool() tools.Tool {
+	type args struct {
+		Table string `json:"table"`
+	}
+	def := protocol.ToolDefinition{
+		Name: "sql_describe", Description: "List the columns of a table or view of the " + d.name + " database: type, default, whether it may be null, keys.",
+		Idempotent: true, Tags: []string{"sql", "database", "schema"}, OutputParameters: sqlOutput(),
+		InputParameters: []protocol.ToolParameter{{Name: "table", Type: "string", Required: true, Description: "A name as sql_tables lists it, with the schema before a dot where it has one."}},
+	}
+	return tool(def, host.ToolDetail{ReadOnly: true, Idempotent: true}, func(ctx context.Context, in *args) (*tools.Outcome, error) {
+		out, err := d.answer(ctx, statement{text: d.describe(), params: []any{in.Table}, rows: sqlMaxRows})
+		if err == nil && !out.Failed && len(out.Data.(*result).Rows) == 0 {
+			return nil, protocol.Errorf(protocol.CodeToolError, "there is no table or view %.100q; sql_tables lists those there are", in.Table)
+		}
+		return out, err
+	})
+}
+
+// queryArgs are the arguments of sql_query and sql_execute.
+type queryArgs struct {
+	SQL    string           `json:"sql"`
+	Params []jsontext.Value `json:"params"`
+	Limit  *int             `json:"limit"`
+}
+
+func (d *database) queryTool() tools.Tool {
+	def := protocol.ToolDefinition{
+		Name: "sql_query", Idempotent: true, Tags: []string{"sql", "database", "query", "select"}, OutputParameters: sqlOutput(),
+		Description:     "Run one SELECT (or WITH … SELECT, VALUES) on the " + d.name + " database and get its rows. It changes nothing.",
+		InputParameters: append(d.statementParameters(), protocol.ToolParameter{Name: "limit", Type: "integer", Description: "How many rows to get, 1 to 10000; 100 unless it is given."}),
+	}
+	return tool(def, host.ToolDetail{ReadOnly: true}, func(ctx context.Context, in *queryArgs) (*tools.Outcome, error) {
+		s, err := in.statement()
+		if err != nil {
+			return nil, err
+		}
+		return d.answer(ctx, s)
+	})
+}
+
+func (d *database) executeTool() tools.Tool {
+	def := protocol.ToolDefinition{
+		Name: "sql_execute", Tags: []string{"sql", "database", "insert", "update", "delete"}, OutputParameters: sqlOutput(),
+		Description:     "Run one statement on the " + d.name + " database that changes it, such as INSERT, UPDATE, DELETE or CREATE TABLE. It is a transaction of its own.",
+		InputParameters: d.statementParameters(),
+	}
+	return tool(def, host.ToolDetail{Destructive: true}, func(ctx context.Context, in *queryArgs) (*tools.Outcome, error) {
+		s, err := in.statement()
+		if err != nil {
+			return nil, err
+		}
+		s.writes = true
+		return d.answer(ctx, s)
+	})
+}
+
+func (d *database) statementParameters() []protocol.ToolParameter {
+	mark := "?"
+	if d.name == "PostgreSQL" {
+		mark = "$1, $2"
+	}
+	return []protocol.ToolParameter{
+		{Name: "sql", Type: "string", Required: true, Description: "One statement. Values stand in params, and in the statement as " + mark + "."},
+		{Name: "params", Type: "array", Description: "The values, in order: texts, numbers, booleans or null."},
+	}
+}
+
+func sqlOutput() []protocol.ToolParameter {
+	return []protocol.ToolParameter{
+		{Name: "columns", Type: "array", Required: true, Description: "Name and type of each column."},
+		{Name: "rows", Type: "array", Required: true, Description: "A list of values for each row, in the order of the columns."},
+		{Name: "truncated", Type: "boolean", Description: "There are more rows."},
+		{Name: "affected", Type: "integer", Description: "How many rows were changed."},
+	}
+}
+
+// statement returns what the arguments ask for.
+func (in *queryArgs) statement() (statement, error) {
+	s := statement{text: in.SQL, rows: sqlRows}
+	wrong := func(path, message string) (statement, error) {
+		return s, protocol.Violation(protocol.FieldError{Path: "/arguments/" + path, Message: message})
+	}
+	switch {
+	case strings.TrimSpace(in.SQL) == "":
+		return wrong("sql", "is empty")
+	case len(in.SQL) > sqlMaxText || strings.ContainsRune(in.SQL, 0):
+		return wrong("sql", fmt.Sprintf("has more than %d bytes, or a zero byte", sqlMaxText))
+	case len(in.Params) > sqlMaxParams:
+		return wrong("params", fmt.Sprintf("has more than %d values", sqlMaxParams))
+	case in.Limit != nil && (*in.Limit < 1 || *in.Limit > sqlMaxRows):
+		return wrong("limit", fmt.Sprintf("must be 1 to %d", sqlMaxRows))
+	}
+	if in.Limit != nil {
+		s.rows = *in.Limit
+	}
+	for i, val := range in.Params {
+		param, ok := sqlParam(val)
+		if !ok {
+			return wrong(fmt.Sprintf("params/%d", i), "must be a text without zero bytes, a number, a boolean or null; send a list or an object as the text of its JSON, and bytes as a text that SQL decodes")
+		}
+		s.params = append(s.params, param)
+	}
+	return s, nil
+}
+
+// sqlParam returns a value as statement has it.
+func sqlParam(val jsontext.Value) (any, bool) {
+	switch val.Kind() {
+	case 'n':
+		return nil, true
+	case 't', 'f':
+		return val.Kind() == 't', true
+	case '0':
+		return val, true
+	case '"':
+		text, ok := protocol.Value(val).Str()
+		return text, ok && !strings.ContainsRune(text, 0)
+	}
+	return nil, false
+}
+
+// answer runs a statement and makes the outcome of it. No text shows what is secret in the
+// connection string.
+func (d *database) answer(ctx context.Context, s statement) (*tools.Outcome, error) {
+	s.bytes = d.maxOut
+	limited, cancel := context.WithTimeout(ctx, sqlTimeout)
+	defer cancel()
+	res, err := d.run(limited, s)
+	var told *protocol.Error
+	var refused *sqlError
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case limited.Err() != nil:
+		return nil, protocol.Errorf(protocol.CodeTimeout, "the statement did not end within %v", sqlTimeout)
+	case errors.As(err, &told):
+		return nil, err
+	case errors.As(err, &refused):
+		e := protocol.Errorf(protocol.CodeToolError, "%s", d.secrets.Text(refused.text))
+		if refused.code != "" {
+			e = e.With("code", refused.code)
+		}
+		return nil, e
+	default:
+		return nil, protocol.Errorf(protocol.CodeToolError, "the database cannot be used: %s", d.secrets.Text(err.Error()))
+	}
+	out := &tools.Outcome{Data: res, Truncated: res.Truncated, Summary: fmt.Sprintf("%d rows", len(res.Rows))}
+	if res.Affected != nil {
+		out.Summary = fmt.Sprintf("%d rows changed", *res.Affected)
+	}
+	return out, nil
+}

@@ -1,0 +1,162 @@
+package toolkits
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"a2e/host/config"
+	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
+	"a2e/host/store"
+	"a2e/protocol"
+)
+
+// newDB makes an SQLite file in a folder.
+func newDB(t testing.TB, dir, name string, statements ...string) string {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	db := must.Get(sql.Open("sqlite", path))(t)
+	defer db.Close()
+	for _, s := range statements {
+		_, err := db.Exec(s)
+		must.OK(t, err)
+	}
+	return path
+}
+
+const shop = `CREATE TABLE customers (id INTEGER PRIMARY KEY, name TEXT NOT NULL DEFAULT 'x', born DATE, at TIMESTAMP, part BLOB, rate REAL);
+CREATE TABLE orders (id INTEGER PRIMARY KEY, customer INTEGER REFERENCES customers(id));
+CREATE VIEW names AS SELECT name FROM customers;
+CREATE VIRTUAL TABLE words USING fts5(text);
+INSERT INTO words VALUES ('milk and honey');
+INSERT INTO customers VALUES (1, 'Ann', '2001-02-03', '2024-01-02 03:04:05', x'00ff', 1.5), (9007199254740993, 'Bob', NULL, NULL, NULL, 9e999)`
+
+// sqlOf runs a tool of the toolkit sql and returns its data, or its error.
+func sqlOf(t testing.TB, p *hosttest.Pair, tool, text string, more string) string {
+	t.Helper()
+	raw := must.Get(json.Marshal(text))(t)
+	m := p.Call(protocol.TypeToolCallReq, fmt.Sprintf(`{"tool_name":%q,"arguments":{"sql":%s%s}}`, tool, raw, more))
+	if m.Type != protocol.TypeToolCallResp {
+		return string(m.Code) + ": " + m.Get("/message")
+	}
+	return m.Get("/data/data")
+}
+
+func TestSQLite(t *testing.T) {
+	dir := t.TempDir()
+	for _, mode := range []string{"WAL", "DELETE"} {
+		name := strings.ToLower(mode) + ".db"
+		newDB(t, dir, name, "PRAGMA journal_mode="+mode, shop)
+		p := open(t, dir, Options{})
+		configure(p, "sql", `{"dsn":"`+name+`"}`).Has(t, "/status", "ok", "/message", "sql_tables, sql_describe, sql_query")
+		m := call(t, p, "sql_tables", `{}`)
+		assert.That(t, strings.HasPrefix(m.Get("/data/data/rows"), `[["customers","table"],["names","view"],["orders","table"],["words","table"]`), "tables: %s", m.Line)
+		m = call(t, p, "sql_describe", `{"table":"customers"}`)
+		m.Has(t, "/data/data/rows/1", `["name","TEXT",1,"'x'",0,null]`)
+		call(t, p, "sql_describe", `{"table":"orders"}`).Has(t, "/data/data/rows/1", `["customer","INTEGER",0,null,0,"customers(id)"]`)
+		p.Refused(protocol.TypeToolCallReq, `{"tool_name":"sql_describe","arguments":{"table":"nope"}}`, protocol.CodeToolError, "sql_tables")
+		assert.Equal(t, sqlOf(t, p, "sql_query", "SELECT * FROM customers WHERE id > ? ORDER BY id", `,"params":[0]`),
+			`{"columns":[{"name":"id","type":"INTEGER"},{"name":"name","type":"TEXT"},{"name":"born","type":"DATE"},{"name":"at","type":"TIMESTAMP"},{"name":"part","type":"BLOB"},{"name":"rate","type":"REAL"}],`+
+				`"rows":[[1,"Ann","2001-02-03","2024-01-02T03:04:05Z",{"base64":"AP8="},1.5],[9007199254740993,"Bob",null,null,null,"Infinity"]]}`, "rows")
+		assert.Equal(t, sqlOf(t, p, "sql_query", "SELECT text FROM words WHERE words MATCH ?; -- done", `,"params":["honey"]`),
+			`{"columns":[{"name":"text"}],"rows":[["milk and honey"]]}`, "full text")
+		m = call(t, p, "sql_query", `{"sql":"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n) SELECT i FROM n","limit":3}`)
+		m.Has(t, "/data/data/rows", "[[1],[2],[3]]", "/data/data/truncated", "true", "/data/truncated", "true")
+		p.Handshake(protocol.CapToolkits, protocol.CapTools)
+	}
+}
+
+// TestWallSQLite: nothing but the tables of the file can be read, nothing can be changed, and
+// no statement can have the host run out of memory.
+func TestWallSQLite(t *testing.T) {
+	dir := t.TempDir()
+	path := newDB(t, dir, "a.db", shop, "CREATE TABLE big (id INTEGER, data BLOB)", "INSERT INTO big VALUES (7, zeroblob(5000000))")
+	newDB(t, dir, "b.db", "CREATE TABLE secret (x)")
+	before := must.Get(os.ReadFile(path))(t)
+	p := open(t, dir, Options{})
+	configure(p, "sql", `{"dsn":"sqlite:a.db"}`)
+	for _, text := range []string{
+		"INSERT INTO orders VALUES (1, 1)", "DELETE FROM customers", "UPDATE customers SET name = 'x'", "DROP TABLE orders", "CREATE TABLE t (x)", "CREATE TEMP TABLE t (x)", "REINDEX", "VACUUM", "ANALYZE",
+		"WITH x AS (SELECT 1) INSERT INTO orders SELECT * FROM x", "EXPLAIN DELETE FROM orders", "SELECT 1; DELETE FROM orders", "SELECT ';' ;; /* ; */ SELECT 2",
+		"ATTACH '" + filepath.Join(dir, "b.db") + "' AS b", "DETACH main", "VACUUM INTO '" + filepath.Join(dir, "c.db") + "'",
+		"PRAGMA query_only = 0", "PRAGMA writable_schema = 1", "PRAGMA journal_mode = DELETE", "PRAGMA hard_heap_limit = 1", "PRAGMA temp_store_directory = '/'", "PRAGMA user_version", "BEGIN", "COMMIT", "SAVEPOINT a",
+		"SELECT load_extension('x')", "SELECT fts3_tokenizer('simple')", "SELECT * FROM pragma_database_list",
+		"SELECT zeroblob(1000000000)", "SELECT printf('%1000000000d', 1)", "SELECT randomblob(100000000)", "SELECT replace(hex(zeroblob(500000)), '0', '0123456789')", "SELECT data FROM big",
+		"SELECT nothing", "", "SELECT ?", "SELECT " + strings.Repeat("1,", 20000) + "1",
+	} {
+		got := sqlOf(t, p, "sql_query", text, "")
+		assert.That(t, strings.HasPrefix(got, "tool_error: ") || strings.HasPrefix(got, "schema_violation: "), "%.60s: %.200s", text, got)
+		assert.That(t, !strings.Contains(got, dir), "%.60s shows a path: %s", text, got)
+	}
+	assert.Equal(t, sqlOf(t, p, "sql_query", "SELECT id, length(data) FROM big", ""), `{"columns":[{"name":"id","type":"INTEGER"},{"name":"length(data)"}],"rows":[[7,5000000]]}`, "a row with a value that is too long to be read")
+	assert.That(t, string(must.Get(os.ReadFile(path))(t)) == string(before), "the file was changed")
+	_, err := os.Stat(filepath.Join(dir, "c.db"))
+	assert.That(t, err != nil, "VACUUM INTO made a file")
+	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"sql_query","arguments":{"sql":"SELECT ?","params":[{"a":1}]}}`, protocol.CodeSchemaViolation, "/arguments/params/0")
+	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"sql_query","arguments":{"sql":"SELECT 1","limit":0}}`, protocol.CodeSchemaViolation, "/arguments/limit")
+}
+
+// TestWallSQLiteFiles: the agent names files of the workspace only, and never the host's own.
+func TestWallSQLiteFiles(t *testing.T) {
+	dir, other, state := t.TempDir(), t.TempDir(), t.TempDir()
+	newDB(t, other, "other.db", shop)
+	own := newDB(t, state, store.FileName, shop)
+	must.OK(t, os.Link(own, filepath.Join(dir, "hard.db")))
+	must.OK(t, os.Symlink(filepath.Join(other, "other.db"), filepath.Join(dir, "link.db")))
+	must.OK(t, os.Symlink(other, filepath.Join(dir, "folder")))
+	write(t, dir, "text.db", "no database at all, just words and words and words", 0o644)
+	env := testEnv(t, dir)
+	env.StateDir = state
+	for _, opts := range []SQLOptions{{DSN: config.NewSecret(own)}, {DSN: config.NewSecret("hard.db")}} {
+		plugin := must.Get(New("kits", Options{SQL: &opts}, env))(t) // refused when it is used
+		args := must.Get(protocol.ParseObject([]byte(`{}`)))(t)
+		_, err := plugin.toolsLocked()[0].Call(t.Context(), args, nil)
+		must.Fails(t, err, "host itself")
+		must.OK(t, plugin.Close(context.Background()))
+	}
+	p := open(t, dir, Options{})
+	for _, dsn := range []string{"link.db", "folder/other.db", "../x.db", filepath.Join(other, "other.db"), "gone.db", ".", "", "sqlite://x", "mysql://u:sk-secret-9@h/d", "host=localhost password=sk-secret-9", "postgres://u:sk-secret-9@127.0.0.1/d", "file:a.db?mode=rwc"} {
+		m := configure(p, "sql", `{"dsn":"`+dsn+`"}`)
+		assert.That(t, m.Code == protocol.CodeSchemaViolation || m.Code == protocol.CodeToolDenied, "%s: %s", dsn, m.Line)
+		assert.That(t, !strings.Contains(string(m.Line), "sk-secret"), "%s is shown: %s", dsn, m.Line)
+	}
+	configure(p, "sql", `{"dsn":"text.db"}`)
+	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"sql_tables","arguments":{}}`, protocol.CodeToolError, "not a database")
+	configure(p, "sql", `{"dsn":"text.db","read_only":false}`).Has(t, "/code", "schema_violation")
+}
+
+// TestSQLExecute: the config may let the agent change the database, statement by statement.
+func TestSQLExecute(t *testing.T) {
+	dir := t.TempDir()
+	path := newDB(t, dir, "a.db", shop)
+	no := false
+	p := open(t, dir, Options{SQL: &SQLOptions{DSN: config.NewSecret(path), ReadOnly: &no}})
+	assert.Equal(t, sqlOf(t, p, "sql_execute", "INSERT INTO orders VALUES (?, ?), (?, NULL)", `,"params":[1,1,2]`), `{"affected":2,"columns":[],"rows":[]}`, "insert")
+	for _, text := range []string{"INSERT INTO orders VALUES (7, 77)", "ATTACH 'x.db' AS x", "PRAGMA user_version = 7", "VACUUM INTO 'x.db'", "BEGIN"} {
+		got := sqlOf(t, p, "sql_execute", text, "")
+		assert.That(t, strings.HasPrefix(got, "tool_error: "), "%s: %s", text, got)
+	}
+	got := sqlOf(t, p, "sql_query", "DELETE FROM orders", "")
+	assert.That(t, strings.HasPrefix(got, "tool_error: "), "sql_query deletes: %s", got)
+	assert.Equal(t, sqlOf(t, p, "sql_query", "SELECT count(*) AS n FROM orders", ""), `{"columns":[{"name":"n"}],"rows":[[2]]}`, "what is there")
+}
+
+// TestSQLCancel: a statement ends with its request, and the next one runs.
+func TestSQLCancel(t *testing.T) {
+	dir := t.TempDir()
+	newDB(t, dir, "a.db", shop)
+	p := open(t, dir, Options{})
+	configure(p, "sql", `{"dsn":"a.db"}`)
+	const endless = `{"tool_name":"sql_query","arguments":{"sql":"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n) SELECT count(*) FROM n"}}`
+	id := p.Go(protocol.TypeToolCallReq, endless)
+	p.Go(protocol.TypeCancel, `{"req_id":"`+id+`"}`)
+	assert.Equal(t, p.Answer(id).Code, protocol.CodeCancelled, "the canceled statement")
+	assert.Equal(t, sqlOf(t, p, "sql_query", "SELECT 1 AS n", ""), `{"columns":[{"name":"n"}],"rows":[[1]]}`, "the next one")
+}

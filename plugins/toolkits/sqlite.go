@@ -1,0 +1,436 @@
+package toolkits
+
+import (
+	"context"
+	"database/sql"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"math"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"a2e/host/store"
+	"a2e/host/wall"
+	"a2e/protocol"
+)
+
+// The bounds of SQLite, which runs within the host: with them the largest statement cannot
+// hold so much that the host ends.
+const (
+	sqliteMaxValue   = 1 << 20
+	sqliteMaxPattern = 500 // bytes of a LIKE or GLOB: one match cannot be stopped
+)
+
+// sqliteFile is a database in an SQLite file.
+type sqliteFile struct {
+	plugin   *Plugin
+	path     string
+	readOnly bool
+	byConfig bool
+
+	mu sync.Mutex // guards the fields below
+	db *sql.DB    // nil until the first statement
+}
+
+// newSQLite makes the engine of an SQLite file. What the agent names has to be there.
+func (p *Plugin) newSQLite(path string, readOnly, byConfig bool) (engine, error) {
+	s := &sqliteFile{plugin: p, path: path, readOnly: readOnly, byConfig: byConfig}
+	if byConfig {
+		return s, nil
+	}
+	_, _, err := s.locate()
+	return s, err
+}
+
+// locate returns the path of the file without links, and what it is.
+func (s *sqliteFile) locate() (path string, info os.FileInfo, err error) {
+	if s.byConfig {
+		path = s.path
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(s.plugin.env.Workspace, path)
+		}
+		if info, err = os.Stat(path); err != nil {
+			return "", nil, errors.New(fileReason(err))
+		}
+	} else if path, info, err = s.inWorkspace(); err != nil {
+		return "", nil, err
+	}
+	if path, err = filepath.Abs(wall.Real(path)); err != nil {
+		return "", nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return "", nil, errors.New("names something that is no file")
+	}
+	if s.plugin.isOwn(path, info) {
+		return "", nil, protocol.Errorf(protocol.CodeToolDenied, "dsn %w", wall.ErrOwn)
+	}
+	return path, info, nil
+}
+
+// inWorkspace opens the file that the agent named in the workspace, or in one of the folders
+// that the config lists, to see what it is.
+func (s *sqliteFile) inWorkspace() (string, os.FileInfo, error) {
+	f, path, err := s.plugin.openFile(s.path)
+	if err != nil {
+		return "", nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	return path, info, err
+}
+
+// isOwn reports whether a file is of the host's own state, by whatever name.
+func (p *Plugin) isOwn(path string, info os.FileInfo) bool {
+	if p.env.Wall.Hides(path) {
+		return true
+	}
+	if p.env.StateDir == "" {
+		return false
+	}
+	own, err := os.Stat(filepath.Join(p.env.StateDir, store.FileName))
+	return err == nil && os.SameFile(own, info) || wall.Within(wall.Real(p.env.StateDir), path)
+}
+
+// openFile opens a file that the agent named, in the workspace or in one of Options.Folders,
+// and returns its path.
+func (p *Plugin) openFile(name string) (*os.File, string, error) {
+	base, rest, ok := p.within(name)
+	if !ok {
+		return nil, "", protocol.Errorf(protocol.CodeToolDenied, "%.200q leads out of the workspace; the agent may name files of the workspace only", name)
+	}
+	root, err := os.OpenRoot(asDir(base))
+	if err != nil {
+		return nil, "", errors.New(reason(err))
+	}
+	defer root.Close()
+	const flags = os.O_RDONLY | syscall.O_NONBLOCK // a pipe would wait for its other end
+	var f *os.File
+	if guard := p.env.Wall.In(root); guard.Holds() {
+		f, err = guard.OpenFile(filepath.ToSlash(rest), flags)
+	} else {
+		f, err = root.OpenFile(rest, flags, 0)
+	}
+	if err != nil {
+		return nil, "", errors.New(fileReason(err))
+	}
+	return f, filepath.Join(base, rest), nil
+}
+
+// fileReason returns what is wrong with a file, without the path of this machine in it.
+func fileReason(err error) string {
+	if errors.Is(err, os.ErrNotExist) {
+		return "names a file that is not there"
+	}
+	return reason(err)
+}
+
+// open opens the file if that was not done. SQLite opens by path: what has that name is looked
+// at before and after.
+func (s *sqliteFile) open(ctx context.Context) (*sql.DB, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.db != nil {
+		return s.db, nil
+	}
+	path, before, err := s.locate()
+	if err != nil {
+		return nil, err
+	}
+	query := url.Values{"mode": {"ro"}, "_pragma": {"busy_timeout(5000)", "query_only(1)", "trusted_schema(OFF)", "cell_size_check(ON)", "mmap_size(0)"}}
+	if !s.readOnly {
+		query.Set("mode", "rw")
+		query["_pragma"][1] = "foreign_keys(1)"
+	}
+	slashed := filepath.ToSlash(path)
+	if !strings.HasPrefix(slashed, "/") {
+		slashed = "/" + slashed // a drive letter
+	}
+	connector, err := sqlite.NewConnector((&url.URL{Scheme: "file", Path: slashed, RawQuery: query.Encode()}).String())
+	if err != nil {
+		return nil, err
+	}
+	db := sql.OpenDB(connector)
+	db.SetMaxOpenConns(2)
+	err = db.PingContext(ctx)
+	if after, statErr := os.Lstat(path); err == nil && (statErr != nil || !os.SameFile(before, after)) {
+		err = errors.New("the file was replaced while it was opened")
+	}
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	s.db = db
+	return db, nil
+}
+
+func (s *sqliteFile) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.db != nil {
+		_ = s.db.Close() // it holds nothing that would be lost
+	}
+}
+
+func (s *sqliteFile) tables() string {
+	return `SELECT name, type FROM sqlite_schema WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\_%' ESCAPE '\' ORDER BY name`
+}
+
+func (s *sqliteFile) describe() string {
+	return `SELECT c.name, c.type, c."notnull" AS not_null, c.dflt_value AS "default", c.pk AS primary_key,
+		(SELECT group_concat(f."table" || coalesce('(' || f."to" || ')', ''), ', ') FROM pragma_foreign_key_list(?1) f WHERE f."from" = c.name) AS "references"
+		FROM pragma_table_xinfo(?1) c ORDER BY c.cid`
+}
+
+// run implements engine.
+func (s *sqliteFile) run(ctx context.Context, st statement) (*result, error) {
+	if !singleStatement(st.text) {
+		return nil, &sqlError{text: "more than one statement: send them one by one"}
+	}
+	db, err := s.open(ctx)
+	if err != nil {
+		return nil, sqliteError(err)
+	}
+	c, err := db.Conn(ctx)
+	if err != nil {
+		return nil, sqliteError(err)
+	}
+	defer c.Close()
+	if err := confine(c, st.writes); err != nil {
+		return nil, err
+	}
+	args := make([]any, len(st.params))
+	for i, param := range st.params {
+		if args[i], err = sqliteParam(param); err != nil {
+			return nil, err
+		}
+	}
+	if st.writes {
+		return sqliteExec(ctx, c, st, args)
+	}
+	return sqliteQuery(ctx, c, st, args)
+}
+
+// confine has the engine itself refuse what a statement may not do, and bounds what it may
+// hold in memory.
+func confine(c *sql.Conn, writes bool) error {
+	for id, limit := range map[int]int{
+		sqlite3.SQLITE_LIMIT_LENGTH: sqliteMaxValue, sqlite3.SQLITE_LIMIT_SQL_LENGTH: sqlMaxText,
+		sqlite3.SQLITE_LIMIT_ATTACHED: 0, sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: sqliteMaxPattern, sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
+	} {
+		if _, err := sqlite.Limit(c, id, limit); err != nil {
+			return err
+		}
+	}
+	return c.Raw(func(driver any) error {
+		registerer, ok := driver.(sqlite.AuthorizerRegisterer)
+		if !ok {
+			return errors.New("this SQLite takes no authorizer")
+		}
+		return registerer.RegisterAuthorizer(func(action sqlite.AuthorizerActionCode, arg1, arg2, _, _ string) sqlite.AuthorizerReturnCode {
+			if permitted(action, arg1, arg2, writes) {
+				return sqlite.AuthorizerOK
+			}
+			return sqlite.AuthorizerDeny
+		})
+	})
+}
+
+// permitted reports whether a statement may do something: read, and with writes change what
+// is in the file. Other files, settings and transactions are out of reach.
+func permitted(action sqlite.AuthorizerActionCode, arg1, arg2 string, writes bool) bool {
+	switch action {
+	case sqlite.AuthSelect, sqlite.AuthRead, sqlite.AuthRecursive:
+		return true
+	case sqlite.AuthFunction:
+		return !slices.Contains([]string{"load_extension", "fts3_tokenizer"}, strings.ToLower(arg2))
+	case sqlite.AuthPragma: // also as functions such as pragma_table_info
+		return slices.Contains([]string{
+			"data_version", "foreign_key_list", "index_info", "index_list", "index_xinfo", "table_info", "table_list", "table_xinfo",
+		}, strings.ToLower(arg1))
+	case sqlite.AuthAttach, sqlite.AuthDetach, sqlite.AuthTransaction, sqlite.AuthSavepoint:
+		return false
+	}
+	return writes
+}
+
+// sqliteParam returns a parameter as the driver takes it.
+func sqliteParam(param any) (any, error) {
+	number, ok := param.(jsontext.Value)
+	if !ok {
+		return param, nil
+	}
+	if n, err := strconv.ParseInt(string(number), 10, 64); err == nil {
+		return n, nil
+	}
+	f, err := strconv.ParseFloat(string(number), 64)
+	if err != nil {
+		return nil, &sqlError{text: fmt.Sprintf("the number %.40s does not fit; send it as a text", number)}
+	}
+	return f, nil
+}
+
+func sqliteExec(ctx context.Context, c *sql.Conn, st statement, args []any) (*result, error) {
+	done, err := c.ExecContext(ctx, st.text, args...)
+	if err != nil {
+		return nil, sqliteError(err)
+	}
+	n, err := done.RowsAffected()
+	if err != nil {
+		return nil, err
+	}
+	return &result{Columns: []column{}, Rows: [][]jsontext.Value{}, Affected: &n}, nil
+}
+
+func sqliteQuery(ctx context.Context, c *sql.Conn, st statement, args []any) (*result, error) {
+	rows, err := c.QueryContext(ctx, st.text, args...)
+	if err != nil {
+		return nil, sqliteError(err)
+	}
+	defer rows.Close()
+	types, err := rows.ColumnTypes()
+	if err != nil {
+		return nil, sqliteError(err)
+	}
+	res := &result{Columns: []column{}, Rows: [][]jsontext.Value{}, room: st.bytes}
+	for _, t := range types {
+		res.Columns = append(res.Columns, column{Name: strings.ToValidUTF8(t.Name(), "\uFFFD"), Type: strings.ToValidUTF8(t.DatabaseTypeName(), "\uFFFD")})
+	}
+	values := make([]any, len(types))
+	into := make([]any, len(types))
+	for i := range values {
+		into[i] = &values[i]
+	}
+	for rows.Next() {
+		if err := rows.Scan(into...); err != nil {
+			return nil, sqliteError(err)
+		}
+		if len(res.Rows) == st.rows {
+			res.Truncated = true
+			break
+		}
+		row := make([]jsontext.Value, len(values))
+		for i, v := range values {
+			row[i] = sqliteValue(v, res.Columns[i].Type)
+		}
+		if !res.add(row) {
+			break
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return nil, sqliteError(err)
+	}
+	return res, nil
+}
+
+// sqliteValue returns a value as JSON: bytes as {"base64": …}, times as RFC 3339.
+func sqliteValue(v any, typ string) jsontext.Value {
+	switch v := v.(type) {
+	case int64:
+		return jsontext.Value(fmt.Appendf(nil, "%d", v))
+	case float64:
+		return jsonFloat(v)
+	case bool:
+		return jsontext.Value(fmt.Appendf(nil, "%t", v))
+	case []byte:
+		return jsonBytes(v)
+	case time.Time:
+		if strings.EqualFold(typ, "DATE") && v.Equal(v.Truncate(24*time.Hour)) {
+			return jsonText(v.Format(time.DateOnly))
+		}
+		return jsonText(v.Format(time.RFC3339Nano))
+	case string:
+		return jsonText(v)
+	}
+	return jsontext.Value("null")
+}
+
+func jsonText(text string) jsontext.Value {
+	if !utf8.ValidString(text) {
+		text = strings.ToValidUTF8(text, "\uFFFD")
+	}
+	return protocol.AppendString(nil, text)
+}
+
+// jsonBytes returns bytes so that nobody takes them for a text.
+func jsonBytes(b []byte) jsontext.Value {
+	return jsontext.Value(`{"base64":"` + base64.StdEncoding.EncodeToString(b) + `"}`)
+}
+
+// jsonFloat returns a number, or the text NaN, Infinity or -Infinity, which JSON has no number
+// for.
+func jsonFloat(f float64) jsontext.Value {
+	switch {
+	case math.IsNaN(f):
+		return jsonText("NaN")
+	case math.IsInf(f, 1):
+		return jsonText("Infinity")
+	case math.IsInf(f, -1):
+		return jsonText("-Infinity")
+	}
+	return jsontext.Value(fmt.Appendf(nil, "%v", f))
+}
+
+// sqliteError returns what SQLite says as an error of the statement.
+func sqliteError(err error) error {
+	var e *sqlite.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	switch e.Code() & 0xff {
+	case sqlite3.SQLITE_AUTH:
+		return &sqlError{text: "this is not done here (" + e.Error() + "): one statement on the tables of this file, without ATTACH, PRAGMA, transactions and extensions; sql_query takes a SELECT"}
+	case sqlite3.SQLITE_READONLY:
+		return &sqlError{text: "the database is opened to be read: " + e.Error()}
+	case sqlite3.SQLITE_TOOBIG:
+		return &sqlError{text: fmt.Sprintf("%s: a value may have %d bytes, a statement %d; take a part of it, such as substr(x, 1, 1000)", e.Error(), sqliteMaxValue, sqlMaxText)}
+	}
+	return &sqlError{text: e.Error()}
+}
+
+// singleStatement reports whether behind the first semicolon there are only spaces, comments
+// and semicolons, by the rules of SQLite for quotes.
+func singleStatement(text string) bool {
+	ended := false
+	for len(text) > 0 {
+		n, blank := 1, false
+		switch c := text[0]; {
+		case c == ';':
+			ended, blank = true, true
+		case strings.IndexByte(" \t\n\f\r", c) >= 0:
+			blank = true
+		case strings.HasPrefix(text, "--"):
+			n, blank = upTo(text, 2, "\n"), true
+		case strings.HasPrefix(text, "/*"):
+			n, blank = upTo(text, 2, "*/"), true
+		case c == '\'' || c == '"' || c == '`': // a doubled quote is two texts, one behind the other
+			n = upTo(text, 1, string(c))
+		case c == '[':
+			n = upTo(text, 1, "]")
+		}
+		if ended && !blank {
+			return false
+		}
+		text = text[n:]
+	}
+	return true
+}
+
+// upTo returns the length of the text up to and with end, which is looked for from a place on.
+func upTo(text string, from int, end string) int {
+	if i := strings.Index(text[from:], end); i >= 0 {
+		return from + i + len(end)
+	}
+	return len(text)
+}
