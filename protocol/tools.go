@@ -156,6 +156,7 @@ type ToolkitDefinition struct {
 	Tools       []string       `json:"tools"`  // names of its tools
 	Configured  bool           `json:"configured"`
 	Version     string         `json:"version"`
+	Problem     string         `json:"problem,omitzero"` // why it has no tools although it is configured; ours
 }
 
 // SetDefaults sets what the schema says for absent fields.

@@ -3,6 +3,7 @@ package toolkits
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"net/http"
 	"net/textproto"
 	"net/url"
@@ -42,8 +43,9 @@ func (c httpConfig) options() HTTPOptions {
 	return o
 }
 
-// api is the web API of the toolkit http.
+// api is the web API of the toolkit http, or of openapi.
 type api struct {
+	kit     string
 	base    *url.URL // its path ends with a slash
 	headers http.Header
 	secrets *redact.Set // the values of headers
@@ -53,8 +55,23 @@ type api struct {
 // newHTTP makes the toolkit http. An API that the config names may be on a private
 // address.
 func (p *Plugin) newHTTP(o HTTPOptions, byConfig bool) (*made, error) {
-	a := &api{headers: make(http.Header)}
-	a.web = tools.NewWeb(webguard.Options{AllowPrivate: byConfig || p.opts.AllowPrivate, Setting: "allow_private: true"}, p.env.MaxOutputBytes, a.holds)
+	a, err := p.newAPI(kitHTTP, o, byConfig, byConfig)
+	if err != nil {
+		return nil, err
+	}
+	all := []tools.Tool{
+		a.tool("api_get", http.MethodGet, "Read something of the API", host.ToolDetail{ReadOnly: true, Idempotent: true, OpenWorld: true}),
+		a.tool("api_post", http.MethodPost, "Send something to the API", host.ToolDetail{OpenWorld: true}),
+		a.tool("api_put", http.MethodPut, "Put something in its place in the API", host.ToolDetail{Destructive: true, Idempotent: true, OpenWorld: true}),
+		a.tool("api_delete", http.MethodDelete, "Delete something of the API", host.ToolDetail{Destructive: true, Idempotent: true, OpenWorld: true}),
+	}
+	return newMade(kitHTTP, all, a.web.Close), nil
+}
+
+// newAPI returns an API below a base URL; private = it may be on a private address.
+func (p *Plugin) newAPI(kit string, o HTTPOptions, byConfig, private bool) (*api, error) {
+	a := &api{kit: kit, headers: make(http.Header)}
+	a.web = tools.NewWeb(webguard.Options{AllowPrivate: private || p.opts.AllowPrivate, Setting: "allow_private: true"}, p.env.MaxOutputBytes, a.holds)
 	base, err := a.web.Parse(o.BaseURL)
 	if err != nil {
 		return nil, err
@@ -70,13 +87,7 @@ func (p *Plugin) newHTTP(o HTTPOptions, byConfig bool) (*made, error) {
 	if err := a.setHeaders(o.Headers); err != nil {
 		return nil, p.wrongSetting("headers", err.Error(), byConfig)
 	}
-	all := []tools.Tool{
-		a.tool("api_get", http.MethodGet, "Read something of the API", host.ToolDetail{ReadOnly: true, Idempotent: true, OpenWorld: true}),
-		a.tool("api_post", http.MethodPost, "Send something to the API", host.ToolDetail{OpenWorld: true}),
-		a.tool("api_put", http.MethodPut, "Put something in its place in the API", host.ToolDetail{Destructive: true, Idempotent: true, OpenWorld: true}),
-		a.tool("api_delete", http.MethodDelete, "Delete something of the API", host.ToolDetail{Destructive: true, Idempotent: true, OpenWorld: true}),
-	}
-	return newMade(kitHTTP, all, a.web.Close), nil
+	return a, nil
 }
 
 // headerError says what is wrong with a header, without its value.
@@ -157,39 +168,39 @@ func (a *api) do(ctx context.Context, method string, in *request) (*tools.Outcom
 	if err != nil {
 		return nil, protocol.Errorf(protocol.CodeToolError, "no request can be made of this path")
 	}
-	req.Header.Set("Accept", "application/json, text/*;q=0.9, */*;q=0.1")
-	req.Header.Set("User-Agent", "a2e (toolkit http)")
 	if kind != "" {
 		req.Header.Set("Content-Type", kind)
+	}
+	out, answer, err := a.send(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	out.Data = answer
+	return out, nil
+}
+
+// send makes a request with the headers that were configured, whose values it takes out of the
+// answer: some APIs send back what they got.
+func (a *api) send(ctx context.Context, req *http.Request) (*tools.Outcome, *tools.WebAnswer, error) {
+	for name, value := range map[string]string{"Accept": "application/json, text/*;q=0.9, */*;q=0.1", "User-Agent": "a2e (toolkit " + a.kit + ")"} {
+		if req.Header.Get(name) == "" {
+			req.Header.Set(name, value)
+		}
 	}
 	for name, values := range a.headers {
 		req.Header[name] = values
 	}
 	out, err := a.web.Do(ctx, req)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return a.hide(out)
-}
-
-// hide takes the values of headers out of an answer: some APIs send back what they got.
-func (a *api) hide(out *tools.Outcome) (*tools.Outcome, error) {
-	raw, err := json.Marshal(out.Data)
-	if err != nil {
-		return nil, err
+	answer, ok := out.Data.(*tools.WebAnswer)
+	if !ok {
+		return nil, nil, fmt.Errorf("an answer of type %T", out.Data)
 	}
-	var data struct {
-		Status      int    `json:"status"`
-		ContentType string `json:"content_type"`
-		Content     string `json:"content"`
-	}
-	if err := json.Unmarshal(raw, &data); err != nil {
-		return nil, err
-	}
-	data.ContentType, data.Content = a.secrets.Text(data.ContentType), a.secrets.Text(data.Content)
-	out.Data = &data
+	answer.ContentType, answer.Content = a.secrets.Text(answer.ContentType), a.secrets.Text(answer.Content)
 	out.Summary, out.Failure = a.secrets.Text(out.Summary), a.secrets.Text(out.Failure)
-	return out, nil
+	return out, answer, nil
 }
 
 // url puts path and query behind the base URL, below which they stay.

@@ -2,10 +2,12 @@ package toolkits
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/google/jsonschema-go/jsonschema"
@@ -21,7 +23,9 @@ const (
 	kitFilesystem = "filesystem"
 	kitHTTP       = "http"
 	kitGit        = "git"
+	kitOpenAPI    = "openapi"
 	kitSQL        = "sql"
+	kitWeb        = "web"
 )
 
 // version is that of each toolkit and of its tools.
@@ -55,10 +59,23 @@ func kinds() []kind {
 			make: fromAgent(func(p *Plugin, c httpConfig, byConfig bool) (*made, error) { return p.newHTTP(c.options(), byConfig) }),
 		},
 		{
+			name: kitOpenAPI, alias: "OpenAPI", category: "web", tags: []string{"http", "api", "openapi", "web"},
+			description: "A web API by its OpenAPI description (3.0, 3.1): each operation is a tool, with headers that stay secret.",
+			tools:       []string{}, schema: schemaOf[openAPIConfig],
+			make: fromAgent(func(p *Plugin, c openAPIConfig, byConfig bool) (*made, error) {
+				return p.newOpenAPI(c.options(), byConfig)
+			}),
+		},
+		{
 			name: kitSQL, alias: "SQL", category: "database", tags: []string{"sql", "database", "sqlite", "postgresql"},
 			description: "One SQLite or PostgreSQL database, read by queries with parameters.",
 			tools:       sqlTools(), schema: schemaOf[sqlConfig],
 			make: fromAgent(func(p *Plugin, c sqlConfig, byConfig bool) (*made, error) { return p.newSQL(c.options(), byConfig) }),
+		},
+		{
+			name: kitWeb, alias: "Web", category: "web", tags: []string{"web", "http", "markdown", "rss", "sitemap"},
+			description: "Web pages as Markdown part by part, sitemaps, RSS and Atom feeds, without a browser.",
+			tools:       webTools(), schema: schemaOf[WebOptions], make: fromAgent((*Plugin).newWeb),
 		},
 	}
 }
@@ -82,6 +99,11 @@ type made struct {
 	tools []tools.Tool
 	close func() // after the last call; nil = nothing to do
 
+	load    func(context.Context) (*made, error) // makes what takes its place, with the tools; nil = they are here
+	loading chan struct{}                        // held by the one who loads
+	tried   time.Time                            // when it failed; guarded by loading, problem too by the plugin's mu
+	problem error
+
 	calls   sync.RWMutex         // held for reading by each call, and for good by retire
 	retired atomic.Bool          // no call begins any more
 	next    atomic.Pointer[made] // what took its place; nil = nothing has, or the toolkit was taken away
@@ -104,6 +126,61 @@ func newMade(kit string, all []tools.Tool, close func()) *made {
 		}
 	}
 	return m
+}
+
+// loadAfter is how long a toolkit that could not be loaded stays so.
+const loadAfter = 10 * time.Second
+
+// await makes the tools of toolkits that the config has only named so far, as Set wants it.
+func (p *Plugin) await(ctx context.Context, tool string) error {
+	if tool == "" && host.WantsKnown(ctx) {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var problems []error
+	for _, k := range p.kits {
+		if k.made != nil && k.made.load != nil && (tool == "" || strings.HasPrefix(tool, k.name+"_")) {
+			problems = append(problems, p.loadLocked(ctx, k))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// loadLocked loads a toolkit. It lets go of the lock meanwhile.
+func (p *Plugin) loadLocked(ctx context.Context, k *kit) error {
+	m := k.made
+	host.HandOff(ctx)
+	p.mu.Unlock()
+	var loaded *made
+	var err error
+	select {
+	case m.loading <- struct{}{}:
+		defer func() { <-m.loading }()
+		if err = m.problem; !m.retired.Load() && (err == nil || p.env.Now().Sub(m.tried) >= loadAfter) {
+			loaded, err = m.load(ctx)
+			m.tried = p.env.Now()
+		}
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	p.mu.Lock()
+	switch {
+	case ctx.Err() != nil || err == nil && loaded == nil: // the next one loads it, or another one has
+		return ctx.Err()
+	case err != nil:
+		if m.problem == nil || m.problem.Error() != err.Error() {
+			p.env.Log.Warn().Err(err).Str("toolkit", k.name).Msg("the toolkit has no tools")
+		}
+		m.problem = err
+		return host.NotOwner(protocol.Errorf(protocol.CodeToolError, "the toolkit %q has no tools: %w", k.name, err))
+	case k.made != m || p.ended:
+		loaded.retire()
+		return nil
+	}
+	k.replace(loaded, k.byAgent)
+	p.refreshLocked()
+	return nil
 }
 
 // heir returns what serves a tool after the toolkit was configured anew: a call that came in
@@ -210,6 +287,9 @@ func (k *kit) definition() (protocol.ToolkitDefinition, error) {
 	}
 	if k.made != nil {
 		def.Tools = names(k.made)
+		if k.made.problem != nil {
+			def.Problem = k.made.problem.Error()
+		}
 	}
 	return def, json.Unmarshal(raw, &def.Schema)
 }

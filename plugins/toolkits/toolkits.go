@@ -23,7 +23,9 @@ type Options struct {
 	Filesystem *FilesystemOptions `yaml:"filesystem" doc:"Configures the toolkit filesystem: a second set of file tools."`
 	HTTP       *HTTPOptions       `yaml:"http" doc:"Configures the toolkit http: calls of one web API."`
 	Git        *GitOptions        `yaml:"git" doc:"Configures the toolkit git: one repository."`
+	OpenAPI    *OpenAPIOptions    `yaml:"openapi" doc:"Configures the toolkit openapi: the operations of a web API that has an OpenAPI description."`
 	SQL        *SQLOptions        `yaml:"sql" doc:"Configures the toolkit sql: one SQLite or PostgreSQL database."`
+	Web        *WebOptions        `yaml:"web" doc:"Configures the toolkit web: pages as Markdown, sitemaps and feeds."`
 	// Locked keeps the agent from configuring anything.
 	Locked bool `yaml:"locked" doc:"Only the config configures toolkits, not the agent."`
 	// Folders are where the agent may root a toolkit, beyond the workspace.
@@ -52,10 +54,24 @@ type GitOptions struct {
 	AuthorEmail string `yaml:"author_email" json:"author_email,omitzero" jsonschema:"E-mail of the author; without it the repository's own user.email."`
 }
 
+// OpenAPIOptions configure the toolkit openapi.
+type OpenAPIOptions struct {
+	Spec    string                   `yaml:"spec" required:"true" doc:"File (relative to the workspace, or absolute) or URL of the OpenAPI description, 3.0 or 3.1, JSON or YAML. It is read when tools are first asked for."`
+	BaseURL string                   `yaml:"base_url" doc:"Where the API is; without it the first of the description's servers. Requests stay below it."`
+	Headers map[string]config.Secret `yaml:"headers" doc:"Headers of each request, such as Authorization; base_url has to be there then. No answer and no log shows their values."`
+	Include []string                 `yaml:"include" doc:"Operations that become tools: globs of their operationId (list*), or of METHOD and path (GET /pets/**). All, unless it is given."`
+	Exclude []string                 `yaml:"exclude" doc:"Operations that do not, named in the same way."`
+}
+
 // SQLOptions configure the toolkit sql.
 type SQLOptions struct {
 	DSN      config.Secret `yaml:"dsn" required:"true" doc:"An SQLite file, such as data/app.db (relative to the workspace) or sqlite:/srv/app.db, or a PostgreSQL server, such as postgres://user:${PASSWORD}@db.example.com/shop. No answer and no log shows it."`
 	ReadOnly *bool         `yaml:"read_only" doc:"Leave out sql_execute, the tool that changes the database; true unless it is set."`
+}
+
+// WebOptions configure the toolkit web.
+type WebOptions struct {
+	Hosts []string `yaml:"hosts" json:"hosts" jsonschema:"Hosts whose pages are fetched, as names or globs such as *.example.com; [\"*\"] or none is all of them. Redirects to others are not followed."`
 }
 
 // Plugin is one toolkits plugin.
@@ -82,7 +98,7 @@ type kit struct {
 func New(name string, opts Options, env host.Env) (*Plugin, error) {
 	env = env.WithDefaults()
 	p := &Plugin{name: name, opts: opts, env: env}
-	p.set = tools.NewSet(tools.SetOptions{Name: name, MaxOutputBytes: env.MaxOutputBytes, StateDir: env.StateDir, Now: env.Now})
+	p.set = tools.NewSet(tools.SetOptions{Name: name, MaxOutputBytes: env.MaxOutputBytes, StateDir: env.StateDir, Now: env.Now, Await: p.await})
 	for _, k := range kinds() {
 		p.kits = append(p.kits, &kit{kind: k})
 	}
@@ -117,8 +133,12 @@ func (p *Plugin) fromConfig(k *kit) (*made, error) {
 		return p.newHTTP(*p.opts.HTTP, true)
 	case k.name == kitGit && p.opts.Git != nil:
 		return p.newGit(*p.opts.Git, true)
+	case k.name == kitOpenAPI && p.opts.OpenAPI != nil:
+		return p.newOpenAPI(*p.opts.OpenAPI, true)
 	case k.name == kitSQL && p.opts.SQL != nil:
 		return p.newSQL(*p.opts.SQL, true)
+	case k.name == kitWeb && p.opts.Web != nil:
+		return p.newWeb(*p.opts.Web, true)
 	}
 	return nil, nil
 }

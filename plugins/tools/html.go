@@ -62,10 +62,10 @@ func toUTF8(body []byte, contentType string) string {
 	return strings.TrimPrefix(strings.ToValidUTF8(string(decoded), "\uFFFD"), "\uFEFF")
 }
 
-// markdown turns an HTML page into Markdown whose links are absolute. Pages that
+// Markdown turns an HTML page into Markdown whose links are absolute. Pages that
 // would take too long, because of how deep or wide they are built, come back as
 // plain text.
-func markdown(page string, at *url.URL) string {
+func Markdown(page string, at *url.URL) string {
 	doc, err := html.Parse(strings.NewReader(page)) // refuses what is nested deeper than 512 elements
 	if err != nil {
 		return plainText(page)

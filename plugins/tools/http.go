@@ -95,11 +95,12 @@ func (w *Web) redirect(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// httpResult is the tool's `data`.
-type httpResult struct {
-	Status      int    `json:"status"`
-	ContentType string `json:"content_type"`
-	Content     string `json:"content"`
+// WebAnswer is what a web server answered, and the `data` of http_get.
+type WebAnswer struct {
+	Status      int      `json:"status"`
+	ContentType string   `json:"content_type"`
+	Content     string   `json:"content"`
+	URL         *url.URL `json:"-"` // that answered, after redirects
 }
 
 // httpArgs are the arguments of http_get.
@@ -132,22 +133,47 @@ func (w *Web) Parse(raw string) (*url.URL, error) {
 	return u, nil
 }
 
-// Do sends a request and returns its answer as http_get does: {status, content_type,
-// content}, failed from status 400 up. The error is a *protocol.Error, or that of ctx, whose
-// own limit holds besides 30 s.
-func (w *Web) Do(ctx context.Context, req *http.Request) (*Outcome, error) {
+// Do sends a request and returns its answer as http_get does, as a *WebAnswer, failed from
+// status 400 up. The error is a *protocol.Error, or that of ctx, whose own limit holds besides
+// 30 s.
+func (w *Web) Do(ctx context.Context, req *http.Request) (out *Outcome, err error) {
+	err = w.send(ctx, req, func(resp *http.Response) error {
+		out, err = w.read(resp)
+		return err
+	})
+	return out, err
+}
+
+// Get fetches what a URL has as it is, at most limit bytes of it; truncated = there is more.
+// at is the URL that answered. The error is that of Do, also for a status that is not 200.
+func (w *Web) Get(ctx context.Context, u *url.URL, header http.Header, limit int) (body []byte, at *url.URL, truncated bool, err error) {
+	req := &http.Request{Method: http.MethodGet, URL: u, Header: header}
+	err = w.send(ctx, req, func(resp *http.Response) error {
+		if at = resp.Request.URL; resp.StatusCode != http.StatusOK {
+			return protocol.Errorf(protocol.CodeToolError, "%s: HTTP %d", shownURL(at), resp.StatusCode)
+		}
+		body, err = io.ReadAll(io.LimitReader(resp.Body, int64(limit)+1))
+		if truncated = len(body) > limit; truncated {
+			body = body[:limit]
+		}
+		return err
+	})
+	return body, at, truncated, err
+}
+
+// send sends a request and has its answer read, in time.
+func (w *Web) send(ctx context.Context, req *http.Request, read func(*http.Response) error) error {
 	limited, cancel := context.WithTimeout(ctx, w.timeout)
 	defer cancel()
 	resp, err := w.http().Do(req.WithContext(limited))
 	if err != nil {
-		return nil, w.explain(ctx, req.URL, err)
+		return w.explain(ctx, req.URL, err)
 	}
 	defer resp.Body.Close()
-	out, err := w.read(resp)
-	if err != nil {
-		return nil, w.explain(ctx, resp.Request.URL, err)
+	if err := read(resp); err != nil {
+		return w.explain(ctx, resp.Request.URL, err)
 	}
-	return out, nil
+	return nil
 }
 
 // explain turns a failed fetch into what the caller is told.
@@ -172,7 +198,7 @@ func (w *Web) explain(ctx context.Context, u *url.URL, err error) error {
 
 // read makes the outcome of an answer. It stops reading where the limit is.
 func (w *Web) read(resp *http.Response) (*Outcome, error) {
-	res := &httpResult{Status: resp.StatusCode, ContentType: clip(strings.ToValidUTF8(resp.Header.Get("Content-Type"), "�"), 200)}
+	res := &WebAnswer{URL: resp.Request.URL, Status: resp.StatusCode, ContentType: clip(strings.ToValidUTF8(resp.Header.Get("Content-Type"), "�"), 200)}
 	out := &Outcome{Data: res}
 	if res.Status >= 400 {
 		out.Failed, out.Failure = true, "HTTP "+strconv.Itoa(res.Status)
@@ -226,7 +252,7 @@ func (w *Web) text(resp *http.Response, out *Outcome) (string, error) {
 		return "", notText(resp, "binary data")
 	}
 	if form == formHTML {
-		text = markdown(text, resp.Request.URL)
+		text = Markdown(text, resp.Request.URL)
 	}
 	if len(text) > w.maxOutput {
 		text, out.Truncated = runePrefix(text, w.maxOutput), true

@@ -363,7 +363,7 @@ func TestMarkdown(t *testing.T) {
 		{"table", "<table><tr><th>a<th>b<tr><td>1<td>a long one</table>", "| a | b |\n|---|---|\n| 1 | a long one |"},
 		{"no escapes", "<p>1. [x] *y* a_b", "1. [x] *y* a_b"},
 	} {
-		assert.Equal(t, markdown(c.page, testPage(t)), c.want, "%s", c.name)
+		assert.Equal(t, Markdown(c.page, testPage(t)), c.want, "%s", c.name)
 	}
 }
 
@@ -395,7 +395,7 @@ func TestMarkdownHostile(t *testing.T) {
 	}
 	for name, page := range pages {
 		t.Run(name, func(t *testing.T) {
-			got := markdown(page, testPage(t))
+			got := Markdown(page, testPage(t))
 			if !strings.Contains(got, "needle") {
 				t.Errorf("the text is lost; got %q…", clip(got, 100))
 			}
@@ -417,7 +417,7 @@ func TestMarkdownFallsBack(t *testing.T) {
 		"deeper than the parser goes": strings.Repeat("<div>", 100_000),
 		"deep quotes":                 strings.Repeat("<blockquote>", 400) + strings.Repeat("<br>", 10_000),
 	} {
-		if got := markdown(open+body, testPage(t)); got != want {
+		if got := Markdown(open+body, testPage(t)); got != want {
 			t.Errorf("%s: %q, want %q", name, clip(got, 100), want)
 		}
 	}
@@ -427,10 +427,10 @@ func TestMarkdownFallsBack(t *testing.T) {
 func TestMarkdownTables(t *testing.T) {
 	row := "<tr>" + strings.Repeat("<td>x", 10)
 	rows := strings.Repeat(row, 300)
-	got := markdown("<table>"+rows+"</table>", testPage(t))
+	got := Markdown("<table>"+rows+"</table>", testPage(t))
 	assert.Equal(t, strings.Count(got, "| x "), 3000, "a table of 3,000 cells")
 	wide := rows + "<tr><td colspan=1000>x" // fills every row up to 1,000 cells
-	if got := markdown("<table>"+wide+"</table>", testPage(t)); strings.Contains(got, "|") || strings.Count(got, "x") != 3001 {
+	if got := Markdown("<table>"+wide+"</table>", testPage(t)); strings.Contains(got, "|") || strings.Count(got, "x") != 3001 {
 		t.Errorf("a table of 301,000 cells: %d kept, starting %q", strings.Count(got, "x"), clip(got, 60))
 	}
 }

@@ -146,7 +146,7 @@ func (n *testNet) tool(t *testing.T, cfg httpConfig) *Web {
 }
 
 // get calls the tool as the registry does.
-func get(t *testing.T, h *Web, url string) (*httpResult, *Outcome, error) {
+func get(t *testing.T, h *Web, url string) (*WebAnswer, *Outcome, error) {
 	t.Helper()
 	raw := must.Get(json.Marshal(map[string]string{"url": url}))(t)
 	args, err := protocol.ParseObject(raw)
@@ -157,7 +157,7 @@ func get(t *testing.T, h *Web, url string) (*httpResult, *Outcome, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return out.Data.(*httpResult), out, nil
+	return out.Data.(*WebAnswer), out, nil
 }
 
 func codeOfError(err error) protocol.ErrorCode {

@@ -1,0 +1,236 @@
+package toolkits
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/bmatcuk/doublestar/v4"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/host"
+	"a2e/host/schema"
+	"a2e/host/wall"
+	"a2e/host/webguard"
+	"a2e/plugins/tools"
+	"a2e/protocol"
+)
+
+// openAPIConfig is OpenAPIOptions as the agent sends them.
+type openAPIConfig struct {
+	Spec    string            `json:"spec" jsonschema:"The OpenAPI description (3.0 or 3.1, JSON or YAML): a file of the workspace; a URL only where the host's config names it."`
+	BaseURL string            `json:"base_url,omitzero" jsonschema:"Where the API is, such as https://api.example.com/v1; without it the first of the description's servers."`
+	Headers map[string]string `json:"headers,omitzero" jsonschema:"Headers of each request, such as Authorization; base_url has to be there then. Their values are secret, but for Accept, Accept-Language, Content-Type and User-Agent: no answer and no log shows them."`
+	Include []string          `json:"include,omitzero" jsonschema:"Operations that become tools: names or globs of their operationId, such as list*, or of METHOD and path, such as GET /pets/**. All, unless it is given."`
+	Exclude []string          `json:"exclude,omitzero" jsonschema:"Operations that do not, named in the same way."`
+}
+
+func (c openAPIConfig) options() OpenAPIOptions {
+	return OpenAPIOptions{Spec: c.Spec, BaseURL: c.BaseURL, Headers: httpConfig{Headers: c.Headers}.options().Headers, Include: c.Include, Exclude: c.Exclude}
+}
+
+// newOpenAPI makes the toolkit openapi: that of the config without tools, which are made of the
+// description when they are first asked for.
+func (p *Plugin) newOpenAPI(o OpenAPIOptions, byConfig bool) (*made, error) {
+	if o.Spec == "" {
+		return nil, p.wrongSetting("spec", "is empty; it is the file or URL of an OpenAPI description", byConfig)
+	}
+	if len(o.Headers) > 0 && o.BaseURL == "" {
+		return nil, p.wrongSetting("headers", "need base_url: the description alone must not say where they are sent", byConfig)
+	}
+	for key, patterns := range map[string][]string{"include": o.Include, "exclude": o.Exclude} {
+		for _, pattern := range patterns {
+			if !doublestar.ValidatePattern(pattern) {
+				return nil, p.wrongSetting(key, fmt.Sprintf("%.100q is no valid pattern", pattern), byConfig)
+			}
+		}
+	}
+	if byConfig {
+		if o.BaseURL != "" { // what is wrong with it is told at the start
+			if _, err := p.newAPI(kitOpenAPI, o.HTTPOptions(), true, true); err != nil {
+				return nil, err
+			}
+		}
+		return &made{loading: make(chan struct{}, 1), load: func(ctx context.Context) (*made, error) { return p.loadOpenAPI(ctx, o, true) }}, nil
+	}
+	return p.loadOpenAPI(context.Background(), o, false)
+}
+
+// HTTPOptions returns where the API is, and the headers of its requests.
+func (o OpenAPIOptions) HTTPOptions() HTTPOptions {
+	return HTTPOptions{BaseURL: o.BaseURL, Headers: o.Headers}
+}
+
+// loadOpenAPI reads the description and makes a tool of each of its operations.
+func (p *Plugin) loadOpenAPI(ctx context.Context, o OpenAPIOptions, byConfig bool) (*made, error) {
+	text, at, err := p.specText(ctx, o.Spec, byConfig)
+	if err != nil {
+		return nil, err
+	}
+	name, _, _ := strings.Cut(o.Spec, "?") // a query may hold a secret
+	s, err := readSpec(name, text)
+	if err != nil {
+		return nil, p.specError(err, byConfig)
+	}
+	private := byConfig
+	if o.BaseURL == "" {
+		server, err := s.server(at)
+		if err != nil {
+			return nil, p.specError(err, byConfig)
+		}
+		o.BaseURL, private = server.String(), byConfig && at != nil && server.Host == at.Host
+	}
+	a, err := p.newAPI(kitOpenAPI, o.HTTPOptions(), byConfig, private)
+	if err != nil {
+		return nil, err
+	}
+	s.headers = a.headers
+	ops, err := s.operations(o.Include, o.Exclude)
+	if err != nil {
+		return nil, p.specError(err, byConfig)
+	}
+	var all []tools.Tool
+	for _, op := range ops {
+		all = append(all, a.operationTool(op))
+	}
+	return newMade(kitOpenAPI, all, a.web.Close), nil
+}
+
+// specError is an error of what a description says.
+func (p *Plugin) specError(err error, byConfig bool) error {
+	if byConfig {
+		return err
+	}
+	return protocol.Violation(protocol.FieldError{Path: "/config/spec", Message: err.Error()})
+}
+
+// specText returns the text of a description, and the URL that it came from; nil = a file.
+func (p *Plugin) specText(ctx context.Context, name string, byConfig bool) ([]byte, *url.URL, error) {
+	if strings.HasPrefix(name, "http://") || strings.HasPrefix(name, "https://") {
+		if !byConfig {
+			return nil, nil, protocol.Errorf(protocol.CodeToolDenied, "the URL of a description is named by the host's config only; the agent may name a file of the workspace")
+		}
+		return fetchSpec(ctx, name)
+	}
+	var f *os.File
+	var err error
+	if byConfig {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(p.env.Workspace, name)
+		}
+		if f, err = os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0); err != nil {
+			err = errors.New(fileReason(err))
+		}
+	} else {
+		f, _, err = p.openFile(name)
+	}
+	var told *protocol.Error
+	switch {
+	case errors.As(err, &told):
+		return nil, nil, err
+	case err != nil:
+		return nil, nil, p.wrongSetting("spec", err.Error(), byConfig)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() || info.Size() > specMaxBytes || byConfig && p.isOwn(wall.Real(name), info) {
+		return nil, nil, p.wrongSetting("spec", fmt.Sprintf("is no file, one of more than %d bytes, or the host's own", specMaxBytes), byConfig)
+	}
+	text, err := io.ReadAll(io.LimitReader(f, specMaxBytes))
+	return text, nil, err
+}
+
+// fetchSpec fetches a description. The config names the address, wherever that is; no redirect
+// leads to another host.
+func fetchSpec(ctx context.Context, name string) ([]byte, *url.URL, error) {
+	var u *url.URL
+	web := tools.NewWeb(webguard.Options{AllowPrivate: true}, 0, func(to *url.URL) bool { return to.Scheme == u.Scheme && to.Host == u.Host })
+	defer web.Close()
+	u, err := web.Parse(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	header := http.Header{"Accept": {"application/json, application/yaml, */*;q=0.5"}, "User-Agent": {"a2e (toolkit openapi)"}}
+	text, at, truncated, err := web.Get(ctx, u, header, specMaxBytes)
+	if truncated {
+		err = fmt.Errorf("the description has more than %d bytes", specMaxBytes)
+	}
+	return text, at, err
+}
+
+// operationTool makes the tool of one operation.
+func (a *api) operationTool(op *operation) tools.Tool {
+	detail := host.ToolDetail{OpenWorld: true, InputSchema: op.schema, Title: op.title}
+	switch op.method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions:
+		detail.ReadOnly, detail.Idempotent = true, true
+	case http.MethodPut, http.MethodDelete:
+		detail.Destructive, detail.Idempotent = true, true
+	}
+	def := protocol.ToolDefinition{
+		Name: op.tool, Description: op.description, InputParameters: op.parameters, Idempotent: detail.Idempotent, Tags: append([]string{"api", strings.ToLower(op.method)}, op.tags...),
+		OutputParameters: []protocol.ToolParameter{
+			{Name: "status", Type: "integer", Required: true, Description: "HTTP status. From 400 up the call counts as failed."},
+			{Name: "content_type", Type: "string", Required: true, Description: "Content-Type as the server sent it."},
+			{Name: "content", Type: "any", Required: true, Description: "JSON as it is, else the text; cut at the host's output limit."},
+		},
+	}
+	ready := sync.OnceValue(func() *schema.Schema {
+		s, err := schema.Compile(op.schema, 2*specMaxParts)
+		if err != nil {
+			return nil // the server says what does not fit
+		}
+		return s
+	})
+	return tools.Tool{
+		Def: def, Detail: detail,
+		Check: func(args protocol.Object) error {
+			if s := ready(); s != nil && len(args.Raw()) <= s.MaxBytes() {
+				if wrong := s.Check(args.Raw(), "/arguments"); wrong != nil {
+					return protocol.Violation(wrong...)
+				}
+			}
+			return nil
+		},
+		Call: func(ctx context.Context, args protocol.Object, _ host.Emitter) (*tools.Outcome, error) {
+			return a.operate(ctx, op, args)
+		},
+	}
+}
+
+// operate makes the request of an operation.
+func (a *api) operate(ctx context.Context, op *operation, args protocol.Object) (*tools.Outcome, error) {
+	req, err := op.request(ctx, a, args)
+	if err != nil {
+		return nil, err
+	}
+	out, answer, err := a.send(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	data := &struct {
+		Status      int    `json:"status"`
+		ContentType string `json:"content_type"`
+		Content     any    `json:"content"`
+	}{answer.Status, answer.ContentType, answer.Content}
+	media, _, _ := strings.Cut(answer.ContentType, ";")
+	if content := jsontext.Value(answer.Content); isJSON(media) && content.IsValid() && content.Compact() == nil {
+		data.Content = content
+	}
+	out.Data = data
+	return out, nil
+}
+
+// isJSON reports whether a media type is one of JSON.
+func isJSON(media string) bool {
+	media = strings.ToLower(strings.TrimSpace(media))
+	return media == "application/json" || strings.HasSuffix(media, "+json")
+}

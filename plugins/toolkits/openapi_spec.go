@@ -1,0 +1,294 @@
+package toolkits
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/host/yamltree"
+)
+
+// The bounds of a description, and of what is made of it.
+const (
+	specMaxBytes    = 16 << 20
+	specMaxTools    = 1000
+	specMaxParts    = 2000    // schemas of one operation, with what references stand for
+	specMaxAllParts = 200_000 // of all
+	specMaxDepth    = 24      // schemas within schemas
+	specMaxRefs     = 32      // references that lead to references
+	specMaxProblems = 10
+)
+
+// spec is an OpenAPI description, 3.0 or 3.1.
+type spec struct {
+	name  string // as messages call it: a path, or a URL
+	raw   []byte
+	lines map[string]int // of the values near the top, by JSON Pointer; nil = raw is JSON
+	root  map[string]any
+	new31 bool // schemas are JSON Schema
+	parts int  // schemas that may still be made
+
+	headers http.Header // that are configured
+}
+
+// readSpec reads a description. The error names file and line.
+func readSpec(name string, text []byte) (*spec, error) {
+	s := &spec{name: name, raw: text, parts: specMaxAllParts}
+	raw := text
+	if !bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) {
+		var err error
+		if raw, s.lines, err = yamltree.ToJSON(text); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	var root any
+	if err := json.Unmarshal(raw, &root); err != nil {
+		line := 1
+		if at, ok := errors.AsType[*jsontext.SyntacticError](err); ok && s.lines == nil {
+			line += bytes.Count(raw[:min(int(at.ByteOffset), len(raw))], []byte("\n"))
+		}
+		return nil, fmt.Errorf("%s:%d: not valid JSON: %w", name, line, err)
+	}
+	var ok bool
+	if s.root, ok = root.(map[string]any); !ok {
+		return nil, s.wrong("", "should be an object with the key openapi")
+	}
+	return s, s.check()
+}
+
+// check looks at what the description says of itself.
+func (s *spec) check() error {
+	version, _ := s.root["openapi"].(string)
+	paths, _ := s.root["paths"].(map[string]any)
+	switch {
+	case s.root["swagger"] != nil:
+		return s.wrong("/swagger", "is Swagger 2.0; convert it to OpenAPI 3 first")
+	case version == "":
+		return s.wrong("", "has no key openapi with a version, such as 3.1.0")
+	case !strings.HasPrefix(version, "3.0.") && !strings.HasPrefix(version, "3.1."):
+		return s.wrong("/openapi", "is version %.20q; 3.0 and 3.1 are understood", version)
+	case len(paths) == 0:
+		return s.wrong("/paths", "has no operations")
+	}
+	s.new31 = strings.HasPrefix(version, "3.1.")
+	return nil
+}
+
+// wrong is an error of what a JSON Pointer names.
+func (s *spec) wrong(pointer, format string, args ...any) error {
+	return fmt.Errorf("%s:%d: %s: %s", s.name, s.line(pointer), cmp.Or(pointer, "/"), fmt.Sprintf(format, args...))
+}
+
+// line returns the line of what a JSON Pointer names, or of the nearest around it that is known.
+func (s *spec) line(pointer string) int {
+	if s.lines == nil {
+		return s.jsonLine(pointer)
+	}
+	for {
+		if line, ok := s.lines[pointer]; ok {
+			return line
+		}
+		i := strings.LastIndexByte(pointer, '/')
+		if i < 0 {
+			return 1
+		}
+		pointer = pointer[:i]
+	}
+}
+
+func (s *spec) jsonLine(pointer string) int {
+	dec := jsontext.NewDecoder(bytes.NewReader(s.raw))
+	for {
+		if _, err := dec.ReadToken(); errors.Is(err, io.EOF) || err != nil {
+			return 1
+		}
+		if string(dec.StackPointer()) == pointer {
+			return 1 + bytes.Count(s.raw[:dec.InputOffset()], []byte("\n"))
+		}
+	}
+}
+
+// follow returns the object that v is or refers to, with its JSON Pointer.
+func (s *spec) follow(v any, pointer string) (map[string]any, string, error) {
+	for range specMaxRefs {
+		obj, ok := v.(map[string]any)
+		if !ok {
+			return nil, pointer, s.wrong(pointer, "should be an object")
+		}
+		ref, ok := obj["$ref"].(string)
+		if !ok {
+			return obj, pointer, nil
+		}
+		target, err := s.find(ref, pointer)
+		if err != nil {
+			return nil, pointer, err
+		}
+		v, pointer = target, strings.TrimPrefix(ref, "#")
+	}
+	return nil, pointer, s.wrong(pointer, "$ref: the references lead on and on")
+}
+
+// find returns what a reference names.
+func (s *spec) find(ref, pointer string) (any, error) {
+	at, within := strings.CutPrefix(ref, "#/")
+	if !within {
+		return nil, s.wrong(pointer, "$ref: %.200q leads out of the file; put what it names into it (`redocly bundle` does that)", ref)
+	}
+	var v any = s.root
+	if text, err := url.PathUnescape(at); err == nil {
+		at = text
+	}
+	for token := range jsontext.Pointer("/" + at).Tokens() {
+		switch in := v.(type) {
+		case map[string]any:
+			v = in[token]
+		case []any:
+			i, err := strconv.Atoi(token)
+			if v = nil; err == nil && i >= 0 && i < len(in) {
+				v = in[i]
+			}
+		default:
+			v = nil
+		}
+	}
+	if v == nil {
+		return nil, s.wrong(pointer, "$ref: there is no %.200q", ref)
+	}
+	return v, nil
+}
+
+// schemaMaker makes the JSON Schema of one operation's arguments from those of the description.
+// It puts what references stand for in their place, down to where they refer to themselves or
+// there would be too many: there any value fits.
+type schemaMaker struct {
+	*spec
+	at   string   // JSON Pointer of the operation, for errors
+	open []string // references being followed
+	left int      // schemas
+	err  error
+}
+
+// make makes one schema; any = true.
+func (m *schemaMaker) make(v any) any {
+	obj, ok := v.(map[string]any)
+	if m.left--; m.left < 0 || len(m.open) > specMaxDepth || m.err != nil {
+		return map[string]any{}
+	}
+	if m.parts--; m.parts < 0 {
+		return map[string]any{}
+	}
+	if !ok {
+		if v == false {
+			return map[string]any{"not": map[string]any{}}
+		}
+		return map[string]any{}
+	}
+	if ref, ok := obj["$ref"].(string); ok {
+		return m.reference(ref, obj)
+	}
+	m.open = append(m.open, "")
+	defer func() { m.open = m.open[:len(m.open)-1] }()
+	out := make(map[string]any, len(obj))
+	for _, key := range slices.Sorted(maps.Keys(obj)) {
+		m.keyword(out, key, obj[key])
+	}
+	if !m.new31 {
+		m.as31(out, obj)
+	}
+	m.dropReadOnly(out, obj)
+	return out
+}
+
+// reference makes the schema that a reference stands for.
+func (m *schemaMaker) reference(ref string, beside map[string]any) any {
+	if slices.Contains(m.open, ref) {
+		return map[string]any{"description": "as " + ref[strings.LastIndexByte(ref, '/')+1:] + " around it"}
+	}
+	target, err := m.find(ref, m.at)
+	if err != nil {
+		m.err = err
+		return map[string]any{}
+	}
+	m.open = append(m.open, ref)
+	defer func() { m.open = m.open[:len(m.open)-1] }()
+	made, _ := m.make(target).(map[string]any)
+	if text, ok := beside["description"].(string); ok && made != nil {
+		made["description"] = text
+	}
+	return made
+}
+
+// keyword takes one keyword of a schema over. What says nothing of which values fit, such as
+// examples, is left out.
+func (m *schemaMaker) keyword(out map[string]any, key string, v any) {
+	switch key {
+	case "properties", "patternProperties", "dependentSchemas":
+		members, _ := v.(map[string]any)
+		made := make(map[string]any, len(members))
+		for _, name := range slices.Sorted(maps.Keys(members)) {
+			made[name] = m.make(members[name])
+		}
+		out[key] = made
+	case "items", "additionalProperties", "contains", "propertyNames", "not", "if", "then", "else":
+		out[key] = m.make(v)
+	case "allOf", "anyOf", "oneOf", "prefixItems":
+		list, _ := v.([]any)
+		made := make([]any, len(list))
+		for i, item := range list {
+			made[i] = m.make(item)
+		}
+		if len(made) > 0 {
+			out[key] = made
+		}
+	case "type", "enum", "const", "default", "title", "description", "format", "pattern", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
+		"minLength", "maxLength", "minItems", "maxItems", "uniqueItems", "minContains", "maxContains", "minProperties", "maxProperties", "required", "dependentRequired":
+		out[key] = v
+	}
+}
+
+// as31 says what a schema of version 3.0 says in the words of JSON Schema.
+func (m *schemaMaker) as31(out, obj map[string]any) {
+	for limit, exclusive := range map[string]string{"minimum": "exclusiveMinimum", "maximum": "exclusiveMaximum"} {
+		if is, ok := out[exclusive].(bool); ok {
+			delete(out, exclusive)
+			if is && out[limit] != nil {
+				out[exclusive] = out[limit]
+				delete(out, limit)
+			}
+		}
+	}
+	if obj["nullable"] != true {
+		return
+	}
+	if typ, ok := out["type"].(string); ok {
+		out["type"] = []any{typ, "null"}
+	}
+	if enum, ok := out["enum"].([]any); ok && !slices.Contains(enum, nil) {
+		out["enum"] = append(slices.Clone(enum), nil)
+	}
+}
+
+// dropReadOnly leaves out the members that only answers have.
+func (m *schemaMaker) dropReadOnly(out, obj map[string]any) {
+	members, _ := obj["properties"].(map[string]any)
+	made, _ := out["properties"].(map[string]any)
+	for name, member := range members {
+		if part, ok := member.(map[string]any); ok && part["readOnly"] == true {
+			delete(made, name)
+			if required, ok := out["required"].([]any); ok {
+				out["required"] = slices.DeleteFunc(slices.Clone(required), func(v any) bool { return v == name })
+			}
+		}
+	}
+}
