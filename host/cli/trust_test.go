@@ -368,6 +368,8 @@ func attacks() map[string]attack {
 		"private addresses of a kit":   {config: plugin("toolkits", `allow_private: true`), lines: lines(`{"type":"toolkit/configure/req","id":"2","toolkit_name":"http","config":{"base_url":"{url}"}}`, call("3", "api_get", `{"path":"x"}`)), harm: wasAsked},
 		"web API of the config":        {config: plugin("toolkits", `http: {base_url: "{url}", headers: {Authorization: "Bearer ${LEAK}"}}`), lines: lines(call("3", "api_get", `{"path":"x"}`)), harm: gotTheKey},
 		"folder of a kit":              {config: plugin("toolkits", `filesystem: {root_dir: "{out}"}`), lines: lines(call("3", "filesystem_read_file", `{"path":"secret.txt"}`)), harm: shows("the-secret-outside")},
+		"description of a kit":         {config: plugin("toolkits", `openapi: {spec: "{url}"}`), lines: lines(`{"type":"tool/list/req","id":"2"}`), harm: wasAsked},
+		"database of a kit":            {config: plugin("toolkits", `sql: {dsn: "{out}/secret.txt"}`), lines: lines(call("2", "sql_tables", `{}`)), harm: shows("not a database")},
 		"folders for kits":             {config: plugin("toolkits", `folders: ["{out}"]`), lines: lines(`{"type":"toolkit/configure/req","id":"2","toolkit_name":"filesystem","config":{"root_dir":"{out}"}}`, call("3", "filesystem_read_file", `{"path":"secret.txt"}`)), harm: shows("the-secret-outside")},
 		"more programs":                {config: plugin("tools", `allowed_commands: [sh, id]`), lines: lines(call("2", "run_command", `{"command":["id"]}`)), harm: shows("uid=")},
 		"more programs, old spelling":  {config: plugin("tools", `ALLOWED_COMMANDS: [sh, id]`), lines: lines(call("2", "run_command", `{"command":["id"]}`)), harm: shows("uid=")},

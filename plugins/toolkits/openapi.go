@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/bmatcuk/doublestar/v4"
 	"github.com/go-json-experiment/json/jsontext"
@@ -23,6 +24,9 @@ import (
 	"a2e/plugins/tools"
 	"a2e/protocol"
 )
+
+// specTimeout is how long a description may take to come.
+const specTimeout = 10 * time.Second
 
 // openAPIConfig is OpenAPIOptions as the agent sends them.
 type openAPIConfig struct {
@@ -151,6 +155,8 @@ func (p *Plugin) specText(ctx context.Context, name string, byConfig bool) ([]by
 // fetchSpec fetches a description. The config names the address, wherever that is; no redirect
 // leads to another host.
 func fetchSpec(ctx context.Context, name string) ([]byte, *url.URL, error) {
+	ctx, cancel := context.WithTimeout(ctx, specTimeout) // lists of tools wait for it
+	defer cancel()
 	var u *url.URL
 	web := tools.NewWeb(webguard.Options{AllowPrivate: true}, 0, func(to *url.URL) bool { return to.Scheme == u.Scheme && to.Host == u.Host })
 	defer web.Close()

@@ -22,6 +22,7 @@ import (
 // The bounds of a description, and of what is made of it.
 const (
 	specMaxBytes    = 16 << 20
+	specMaxYAML     = 4 << 20 // of YAML, which takes far more memory than it has bytes
 	specMaxTools    = 1000
 	specMaxParts    = 2000    // schemas of one operation, with what references stand for
 	specMaxAllParts = 200_000 // of all
@@ -47,6 +48,9 @@ func readSpec(name string, text []byte) (*spec, error) {
 	s := &spec{name: name, raw: text, parts: specMaxAllParts}
 	raw := text
 	if !bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) {
+		if len(text) > specMaxYAML {
+			return nil, fmt.Errorf("%s: has more than %d bytes of YAML; convert it to JSON, which may have %d", name, specMaxYAML, specMaxBytes)
+		}
 		var err error
 		if raw, s.lines, err = yamltree.ToJSON(text); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)

@@ -95,14 +95,33 @@ type database struct {
 func (p *Plugin) newSQL(o SQLOptions, byConfig bool) (*made, error) {
 	d := &database{secrets: redact.New(nil), maxOut: p.env.MaxOutputBytes}
 	dsn := o.DSN.Reveal()
-	scheme, rest, _ := strings.Cut(dsn, ":")
-	var err error
-	switch {
+	if err := p.openEngine(d, dsn, o.readOnly(), byConfig); err != nil {
+		return nil, err
+	}
+	all := []tools.Tool{d.tablesTool(), d.describeTool(), d.queryTool()}
+	if !o.readOnly() {
+		all = append(all, d.executeTool())
+	}
+	if file, ok := d.engine.(*sqliteFile); ok { // what changes it at the same time keeps its place in the order
+		for i := range all {
+			use := host.Files{Path: p.inWorkspace(file.path, "."), Use: host.ReadsFiles}
+			if !all[i].Detail.ReadOnly {
+				use.Use = host.ChangesFiles
+			}
+			all[i].Files = func(protocol.Object) host.Files { return use }
+		}
+	}
+	return newMade(kitSQL, all, d.close), nil
+}
+
+// openEngine finds which database a connection string names.
+func (p *Plugin) openEngine(d *database, dsn string, readOnly, byConfig bool) (err error) {
+	switch scheme, rest, _ := strings.Cut(dsn, ":"); {
 	case dsn == "":
-		return nil, p.wrongSetting("dsn", "is empty; it is an SQLite file (data/app.db), or postgres://user:password@host/database", byConfig)
+		return p.wrongSetting("dsn", "is empty; it is an SQLite file (data/app.db), or postgres://user:password@host/database", byConfig)
 	case scheme == "postgres" || scheme == "postgresql":
 		if !byConfig {
-			return nil, protocol.Errorf(protocol.CodeToolDenied, "a server is named by the host's config only; the agent may name an SQLite file of the workspace")
+			return protocol.Errorf(protocol.CodeToolDenied, "a server is named by the host's config only; the agent may name an SQLite file of the workspace")
 		}
 		d.secrets.AddSecret(dsn)
 		d.secrets.AddURL(dsn)
@@ -110,25 +129,17 @@ func (p *Plugin) newSQL(o SQLOptions, byConfig bool) (*made, error) {
 		d.engine, err = newPostgres(dsn)
 	case scheme == "sqlite" && !strings.HasPrefix(rest, "//"):
 		d.name = "SQLite"
-		d.engine, err = p.newSQLite(rest, o.readOnly(), byConfig)
+		d.engine, err = p.newSQLite(rest, readOnly, byConfig)
 	case !strings.Contains(dsn, "://") && !strings.Contains(dsn, "="):
 		d.name = "SQLite"
-		d.engine, err = p.newSQLite(dsn, o.readOnly(), byConfig)
+		d.engine, err = p.newSQLite(dsn, readOnly, byConfig)
 	default:
-		return nil, p.wrongSetting("dsn", "is neither an SQLite file (data/app.db, sqlite:/srv/app.db) nor a PostgreSQL server (postgres://user:password@host/database)", byConfig)
+		return p.wrongSetting("dsn", "is neither an SQLite file (data/app.db, sqlite:/srv/app.db) nor a PostgreSQL server (postgres://user:password@host/database)", byConfig)
 	}
-	if err != nil {
-		var told *protocol.Error
-		if errors.As(err, &told) {
-			return nil, err
-		}
-		return nil, p.wrongSetting("dsn", d.secrets.Text(err.Error()), byConfig)
+	if told := (*protocol.Error)(nil); err != nil && !errors.As(err, &told) {
+		return p.wrongSetting("dsn", d.secrets.Text(err.Error()), byConfig)
 	}
-	all := []tools.Tool{d.tablesTool(), d.describeTool(), d.queryTool()}
-	if !o.readOnly() {
-		all = append(all, d.executeTool())
-	}
-	return newMade(kitSQL, all, d.close), nil
+	return err
 }
 
 // readOnly reports whether nothing may be changed, which is so unless the config says not.

@@ -4,6 +4,9 @@
 //	toolkits.go  the plugin                    filesystem.go  file tools of another folder
 //	kit.go       what a toolkit is; its list,  http.go        one web API
 //	             and how it is configured      git.go         one repository; git_tools.go its tools
+//	sql.go       a database: sqlite.go,        openapi.go     a web API by its description:
+//	             postgres.go                                  openapi_spec.go, _operation.go, _call.go
+//	web.go       pages; web_xml.go sitemaps, feeds
 package toolkits
 
 import (
