@@ -88,6 +88,9 @@ func (p *Pending[ID, Req]) Len() int {
 	return len(p.open)
 }
 
+// Idle reports whether there is none.
+func (p *Pending[ID, Req]) Idle() bool { return p.Len() == 0 }
+
 // Requests returns those there are, in no order.
 func (p *Pending[ID, Req]) Requests() []Req {
 	p.mu.Lock()

@@ -6,10 +6,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -339,6 +342,72 @@ type brokenWriter struct{}
 
 func (brokenWriter) Write([]byte) (int, error) { return 0, errBroken }
 
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// TestReadSoon: who waits for an answer may read it itself, and so may several at once. Nothing is lost or
+// comes twice, what comes unasked and the end are seen as well, and so is what comes late.
+func TestReadSoon(t *testing.T) {
+	l := newLauncher(t, Options{})
+	in, ours, err := os.Pipe()
+	must.OK(t, err)
+	defer in.Close()
+	var mu sync.Mutex
+	var got []byte
+	waiting := 0
+	lines := func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return bytes.Count(got, []byte("\n"))
+	}
+	policy := Policy{Path: program(t, "sh"), Args: []string{"sh", "-c", `while read -r l; do test "$l" = late && sleep 0.05; echo "$l"; test "$l" = twice && echo "$l"; done; echo bye`}}
+	policy.Stdin, policy.Stdout = in, writerFunc(func(p []byte) (int, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		got = append(got, p...)
+		return len(p), nil
+	})
+	policy.Idle = func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return bytes.Count(got, []byte("\n")) >= waiting
+	}
+	p := begin(t, l, policy)
+	var want []byte
+	ask := func(line string, answers int) {
+		mu.Lock()
+		waiting += answers
+		mu.Unlock()
+		want = append(want, bytes.Repeat([]byte(line+"\n"), answers)...)
+		must.Get(io.WriteString(ours, line+"\n"))(t)
+	}
+	arrived := func() bool { return lines() >= bytes.Count(want, []byte("\n")) }
+	for i := range 300 {
+		switch {
+		case i%50 == 7:
+			ask("late", 1)
+		case i%20 == 3:
+			ask("twice", 2)
+		default:
+			ask(strconv.Itoa(i), 1)
+		}
+		var both sync.WaitGroup
+		for range 1 + i%3 {
+			both.Go(func() { p.ReadSoon(arrived) })
+		}
+		both.Wait()
+		poll.Eventually(t, "the answer is there", arrived)
+	}
+	want = append(want, "bye\n"...)
+	must.OK(t, ours.Close())
+	must.Get(p.Wait())(t)
+	p.ReadSoon(arrived)
+	if !bytes.Equal(got, want) {
+		t.Errorf("%d bytes came, want %d", len(got), len(want))
+	}
+}
+
 // TestPumpStranger guards against waiting for a process outside the tree that
 // holds the pipe open: what was written before the end arrives, and that is all.
 func TestPumpStranger(t *testing.T) {
@@ -346,7 +415,7 @@ func TestPumpStranger(t *testing.T) {
 	must.OK(t, err)
 	defer w.Close()
 	var got bytes.Buffer
-	p := &pump{r: r, w: &got, done: make(chan struct{})}
+	p := newPump(r, &got, nil)
 	want := bytes.Repeat([]byte("x"), 50_000)
 	must.Get(w.Write(want))(t)
 	p.stop()

@@ -227,6 +227,29 @@ func (p *pump) stop() {
 	_ = p.r.SetReadDeadline(time.Unix(1, 0))
 }
 
+// readable waits until there is something to read, or the end. A call that blocks is woken some
+// 30 µs sooner than one that waits by the runtime's poller.
+func readable(r *os.File, until time.Time) (ready bool) {
+	conn, err := r.SyscallConn()
+	if err != nil {
+		return false
+	}
+	err = conn.Control(func(fd uintptr) {
+		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		for err = unix.EINTR; err == unix.EINTR; {
+			left := time.Until(until)
+			if left <= 0 {
+				return
+			}
+			timeout := unix.NsecToTimespec(int64(left))
+			var n int
+			n, err = unix.Ppoll(fds, &timeout, nil)
+			ready = n > 0
+		}
+	})
+	return err == nil && ready
+}
+
 // rest passes on what is in the pipe now, without waiting for more.
 func (p *pump) rest(buf []byte) {
 	if p.r.SetReadDeadline(time.Time{}) != nil {

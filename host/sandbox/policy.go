@@ -53,12 +53,15 @@ type Policy struct {
 	// stream that may stay silent.
 	Stdin io.Reader
 	// Stdout and Stderr each get what the whole tree writes, from one goroutine
-	// per stream; nil drops it. Equal values share one pipe. An *os.File is
+	// at a time; nil drops it. Equal values share one pipe. An *os.File is
 	// handed to the child as it is.
 	Stdout, Stderr io.Writer
 	// Silent, if set, is called when nobody in the tree can write to Stdout any more, which
 	// may be long before its end. An *os.File tells nothing of it.
 	Silent func()
+	// Idle, if set, reports whether nobody waits for an answer on Stdout, and allows ReadSoon. Then what
+	// comes unasked may be read 2 ms later.
+	Idle func() bool
 	// Terminal says that Stdin, Stdout and Stderr are the same terminal (the
 	// child's side of a pty): it becomes the command's controlling terminal.
 	Terminal bool

@@ -31,6 +31,7 @@ type Process struct {
 	places []string              // folders that are its own to fill
 	kept   string                // its home that stays; "" = none
 	why    atomic.Pointer[error] // for which it was killed
+	stdout *pump                 // nil without Policy.Idle
 
 	done  chan struct{}
 	state State // set before done is closed
@@ -56,6 +57,15 @@ func (p *Process) Signal(sig syscall.Signal) error { return p.child.signal(sig) 
 
 // Done is closed when the tree is gone and its output was passed on.
 func (p *Process) Done() <-chan struct{} { return p.done }
+
+// ReadSoon reads Stdout right here until enough says so, for 2 ms at most, which spares the switch to
+// the goroutine that does it otherwise. It is for who waits for an answer of the command, needs
+// Policy.Idle, and may do nothing at all: then that goroutine reads.
+func (p *Process) ReadSoon(enough func() bool) {
+	if p.stdout != nil {
+		p.stdout.soon(enough)
+	}
+}
 
 // Wait waits for Done. The state is the command's own end, exactly. The error
 // is nil if the command ended by itself, else the cause of the context,
@@ -90,9 +100,6 @@ func (p *Process) supervise(ctx context.Context, streams *streams) {
 	}
 }
 
-// copyBytes is how much a stream moves at once.
-const copyBytes = 32 << 10
-
 // streams are the three standard streams of one child: the ends that the child
 // gets, and the host's ends with the goroutines that serve them.
 type streams struct {
@@ -111,6 +118,9 @@ func openStreams(policy *Policy) (*streams, error) {
 	err := s.openInput(policy.Stdin)
 	if err == nil {
 		s.child[1], err = s.openOutput(policy.Stdout, policy.Silent)
+	}
+	if err == nil && len(s.output) > 0 {
+		s.output[0].idle = policy.Idle
 	}
 	if err == nil && sameWriter(policy.Stdout, policy.Stderr) {
 		s.child[2] = s.child[1]
@@ -155,8 +165,18 @@ func (s *streams) openOutput(w io.Writer, silent func()) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.output = append(s.output, &pump{r: pr, w: w, silent: silent, done: make(chan struct{})})
+	s.output = append(s.output, newPump(pr, w, silent))
 	return s.own(pw), nil
+}
+
+// answers is the stream that ReadSoon reads; nil = none.
+func (s *streams) answers() *pump {
+	for _, p := range s.output {
+		if p.idle != nil {
+			return p
+		}
+	}
+	return nil
 }
 
 // own notes a file of the child's side, to be closed once the child has it.
@@ -214,44 +234,6 @@ func (s *streams) finish() error {
 	}
 	s.feed.Wait()
 	return errors.Join(errs...)
-}
-
-// pump moves one stream of a tree to its writer.
-type pump struct {
-	r      *os.File
-	w      io.Writer
-	silent func() // nil = nobody asks
-	done   chan struct{}
-	err    error // of the writer; set before done is closed
-}
-
-// run copies to the end of the stream or to stop, which each platform has. When the writer fails it
-// closes the pipe, so that the child is told instead of blocked.
-func (p *pump) run() {
-	defer close(p.done)
-	defer p.r.Close()
-	buf := make([]byte, copyBytes)
-	for {
-		n, err := p.r.Read(buf)
-		if n > 0 && !p.pass(buf[:n]) {
-			return
-		}
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			p.rest(buf)
-			return
-		}
-		if err != nil {
-			if err == io.EOF && p.silent != nil {
-				p.silent()
-			}
-			return
-		}
-	}
-}
-
-func (p *pump) pass(data []byte) bool {
-	_, p.err = p.w.Write(data)
-	return p.err == nil
 }
 
 // sameWriter reports whether both streams shall share one pipe.

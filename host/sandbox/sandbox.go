@@ -231,7 +231,7 @@ func (l *Launcher) launch(ctx context.Context, policy *Policy, env []string, lea
 		}
 		return nil, err
 	}
-	p := &Process{child: child, places: l.placesOf(env), kept: policy.HomeDir, done: make(chan struct{})}
+	p := &Process{child: child, places: l.placesOf(env), kept: policy.HomeDir, done: make(chan struct{}), stdout: streams.answers()}
 	l.mu.Lock()
 	l.running[p] = struct{}{}
 	closed := l.closed

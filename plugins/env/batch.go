@@ -222,6 +222,10 @@ func (m *move) replace(ctx context.Context) (obs observation, err error) {
 
 // takeBeside takes steps that may last, those of different episodes side by side.
 func takeBeside(ctx context.Context, moves []move, autoreset string) {
+	if len(moves) == 1 {
+		takeInTurn(ctx, moves, autoreset)
+		return
+	}
 	host.HandOff(ctx)
 	turns := make(map[*episode][]*move)
 	for i := range moves {

@@ -1,10 +1,10 @@
 """Measures the search of a2e's memory beside SQLite FTS5, rank_bm25 and TF-IDF over characters.
 
-recall.json has the entries that are looked for and the queries by class; filler() makes the
-others. Prints recall@1 and @10 by class, the latency of a2e at the largest size, and the
+recall.json has the entries that are looked for and the queries by class, heldout.json further
+queries that were written before any result of them was seen; filler() makes the other entries. Prints recall@1 and @10 by class, the latency of a2e at the largest size, and the
 entries stored in a second.
 
-    recall.py A2E [--sizes 170,10000,100000] [--peers none] [--misses]
+    recall.py A2E [--sizes 170,10000,100000] [--peers none] [--misses] [--queries heldout.json]
 """
 import argparse, json, os, random, sqlite3, statistics, subprocess, sys, tempfile, time
 
@@ -235,10 +235,13 @@ def main():
     options.add_argument("binary")
     options.add_argument("--sizes", default="170,10000,100000")
     options.add_argument("--peers", default=",".join(PEERS), help="of " + ", ".join(PEERS) + "; or none")
+    options.add_argument("--queries", default="recall.json", help="which file beside this one has the queries")
     options.add_argument("--misses", action="store_true", help="print what a2e does not find first")
     args = options.parse_args()
     with open(os.path.join(HERE, "recall.json"), encoding="utf-8") as file:
         data = json.load(file)
+    with open(os.path.join(HERE, args.queries), encoding="utf-8") as file:
+        data["queries"] = json.load(file)["queries"]
     sizes = [int(size) for size in args.sizes.split(",")]
     wanted = list(data["entries"].items())
     fillers = filler(max(sizes) - len(wanted), data)

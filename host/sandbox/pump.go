@@ -1,0 +1,120 @@
+package sandbox
+
+import (
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// copyBytes is how much a stream moves at once.
+const copyBytes = 32 << 10
+
+const (
+	soonWithin = 2 * time.Millisecond // how long soon waits for an answer
+	lingering  = 2 * time.Millisecond // how long run leaves the stream to the next soon
+)
+
+// pump moves one stream of a tree to its writer. A request that waits for an answer reads by itself,
+// if it can, as a switch to run costs more than many a child takes to answer:
+//
+//	run:  read ── pass ─┬─ somebody waits, or nobody did ─► read
+//	                    └─ linger ◄──► soon: read ── pass
+type pump struct {
+	r      *os.File
+	w      io.Writer
+	silent func()      // nil = nobody asks
+	idle   func() bool // nobody waits for an answer; nil = run alone reads
+	done   chan struct{}
+	wake   chan struct{} // takes one; ends lingering
+	wanted atomic.Bool   // soon was called since run last looked
+
+	reading sync.Mutex // held by who reads; guards the fields below
+	buf     []byte
+	err     error // of the writer; also safe to read once done is closed
+}
+
+func newPump(r *os.File, w io.Writer, silent func()) *pump {
+	return &pump{r: r, w: w, silent: silent, done: make(chan struct{}), wake: make(chan struct{}, 1), buf: make([]byte, copyBytes)}
+}
+
+// run copies to the end of the stream or to stop, which each platform has. When the writer fails it
+// closes the pipe, so that the child is told instead of blocked.
+func (p *pump) run() {
+	defer close(p.done)
+	defer p.r.Close()
+	p.reading.Lock()
+	defer p.reading.Unlock()
+	for p.err == nil {
+		n, err := p.r.Read(p.buf)
+		if n > 0 && !p.pass(p.buf[:n]) {
+			return
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			p.rest(p.buf)
+			return
+		}
+		if err != nil {
+			if err == io.EOF && p.silent != nil {
+				p.silent()
+			}
+			return
+		}
+		p.linger()
+	}
+}
+
+// linger leaves the stream to soon, as long as that is called again and again.
+func (p *pump) linger() {
+	for p.wanted.Swap(false) {
+		select {
+		case <-p.wake: // it was for what is read by now
+		default:
+		}
+		if !p.idle() {
+			return
+		}
+		p.reading.Unlock()
+		timer := time.NewTimer(lingering)
+		select {
+		case <-p.wake:
+		case <-timer.C:
+		}
+		timer.Stop()
+		p.reading.Lock()
+	}
+}
+
+// soon reads in the place of run, for a moment and until enough says so.
+func (p *pump) soon(enough func() bool) {
+	p.wanted.Store(true)
+	if !p.reading.TryLock() {
+		p.read()
+		return
+	}
+	for until := time.Now().Add(soonWithin); p.err == nil && !enough() && readable(p.r, until); {
+		n, err := p.r.Read(p.buf)
+		if err != nil || !p.pass(p.buf[:n]) {
+			break // run finds the same
+		}
+	}
+	p.reading.Unlock()
+	if !enough() || !p.idle() {
+		p.read()
+	}
+}
+
+// read makes run read at once.
+func (p *pump) read() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (p *pump) pass(data []byte) bool {
+	_, p.err = p.w.Write(data)
+	return p.err == nil
+}
