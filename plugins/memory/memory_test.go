@@ -474,13 +474,19 @@ func TestVeryCommonWords(t *testing.T) {
 	}
 }
 
-// Entries of a version without keys are found by their words at once, and by words like
-// theirs after some requests.
+// Entries of a version without keys, or with fewer, are found by their words at once, and by words
+// like theirs after some requests.
 func TestEntriesOfAnOlderVersion(t *testing.T) {
+	for _, gone := range []string{"rowid > 0", "rowid < 0"} {
+		t.Run(gone, func(t *testing.T) { entriesOfAnOlderVersion(t, gone) })
+	}
+}
+
+func entriesOfAnOlderVersion(t *testing.T, gone string) {
 	st, c := file(t), newClock()
 	newAgent(t, st, "ann", DefaultOptions(), c).store(one(1, "semantic", "the postgres connection pool"), one(2, "semantic", "a red kite"))
 	must.OK(t, st.Write(t.Context(), func(tx *store.Tx) error {
-		for _, q := range []string{"DELETE FROM memory_forms WHERE rowid > 0", "INSERT INTO memory_unkeyed SELECT max(id) FROM memory_entries",
+		for _, q := range []string{"DELETE FROM memory_forms WHERE " + gone, "INSERT INTO memory_unkeyed SELECT max(id) FROM memory_entries",
 			"INSERT INTO memory_vectors (entry, space, sketch, vector) SELECT id, space, x'', x'01' FROM memory_entries"} {
 			if _, _, err := tx.Exec(q); err != nil {
 				return err

@@ -23,8 +23,9 @@ import (
 //	memory_tags     one row for each tag of an entry
 //	memory_text     the words of each entry (FTS5), by its id
 //	memory_forms    what its words are found by when misspelt or in another form (FTS5)
-//	memory_unkeyed  entries up to this id, of an older version, are not in memory_forms yet;
-//	                where no model made them, their vectors are of words and of no use
+//	memory_unkeyed  entries up to this id, of an older version, are not in memory_forms yet, or
+//	                without the roots of Arabic words; where no model made them, their vectors
+//	                are of words and of no use
 //	memory_vectors  its vector (embed.Vector.Bytes); seq grows; sketch is no longer used
 //	memory_loose    entries whose vectors are in no segment yet
 //	memory_segments codes of 256 vectors each (embed.Codes), and whose they are
@@ -113,7 +114,9 @@ END;
 CREATE TABLE memory_secret (secret BLOB NOT NULL);
 INSERT INTO memory_secret VALUES (randomblob(32));`, `
 CREATE INDEX memory_large ON memory_entries (space) WHERE bytes > 8192;
-CREATE INDEX memory_exponents ON memory_entries (space) WHERE content GLOB '*[0-9][eE][-+0-9]*';`}
+CREATE INDEX memory_exponents ON memory_entries (space) WHERE content GLOB '*[0-9][eE][-+0-9]*';`, `
+INSERT INTO memory_unkeyed SELECT max(id) FROM memory_entries WHERE content || sent || tags GLOB '*[ؠ-ۿ]*' OR content || sent || tags LIKE '%\u06__%' HAVING count(*) > 0;
+DELETE FROM memory_unkeyed WHERE upto < (SELECT max(upto) FROM memory_unkeyed);`}
 }
 
 // modelRecord is the model of the vectors that follow.

@@ -63,8 +63,8 @@ const (
 	caughtUpBytes = 256 << 10 // and their text
 )
 
-// catchUp makes the keys of entries that a version without them has stored, the newest first,
-// some at each call. Until then only their words are found.
+// catchUp makes the keys of entries that a version without them, or with fewer, has stored, the
+// newest first, some at each call. Until then their words are found, and what keys they have.
 func (s *repository) catchUp(ctx context.Context) error {
 	if s.keyed.Load() {
 		return nil
@@ -98,6 +98,9 @@ func (s *repository) catchUp(ctx context.Context) error {
 			return err
 		})
 		for i, r := range found {
+			if err == nil {
+				_, _, err = tx.Exec("DELETE FROM memory_forms WHERE rowid = ?", r.id) // those of a version with fewer
+			}
 			if err == nil {
 				err = indexWords(tx, r.id, spaces[i], r.text(), false)
 			}

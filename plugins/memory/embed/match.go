@@ -19,11 +19,16 @@ const keyLength = 7
 
 // Keys returns what a word is found by in another form, its first seven letters and its stems, and
 // what it is found by misspelt: the seven letters without each one of them. Words that differ by
-// one letter more, less, another, or two changed places share a key. Short words, those with digits
-// and those of scripts without spaces have none.
+// one letter more, less, another, or two changed places share a key. Short words have none but the root
+// of an Arabic one; those with digits and those of scripts without spaces have none.
 func Keys(word string) (forms, misspelt []string) {
 	runes := []rune(word)
-	if len(runes) < 4 || !isFuzzy(runes) {
+	switch {
+	case len(runes) < 3 || !isFuzzy(runes):
+		return nil, nil
+	case len(runes) == 3 && isArabic(runes[0]):
+		return []string{arabicRoot(word)}, nil
+	case len(runes) == 3:
 		return nil, nil
 	}
 	for _, base := range [][]rune{runes, participle(runes)} {
@@ -69,7 +74,8 @@ func isFuzzy(word []rune) bool {
 	return true
 }
 
-// stems returns the stems of a word in the languages that its script may be of.
+// stems returns the stems of a word in the languages that its script may be of; the second of an
+// Arabic word is its root.
 func stems(word string) (all [2]string) {
 	r, _ := utf8.DecodeRuneInString(word)
 	switch {
@@ -77,8 +83,8 @@ func stems(word string) (all [2]string) {
 		return [2]string{stem(word, english.Stem), stem(word, german.Stem)}
 	case unicode.Is(unicode.Cyrillic, r):
 		return [2]string{stem(word, russian.Stem)}
-	case unicode.Is(unicode.Arabic, r):
-		return [2]string{stem(word, arabic.Stem)}
+	case isArabic(r):
+		return [2]string{stem(word, arabic.Stem), arabicRoot(word)}
 	}
 	return all
 }
@@ -143,6 +149,7 @@ func (w *QueryWord) Pair() bool { return w.pair }
 const (
 	nearWords = 3    // words that stand so close count as neighbours
 	neighbour = 0.25 // what neighbours count beside their words
+	sameRoot  = 0.75 // likeness of Arabic words of one root
 	isMatch   = 0.65 // likeness from which on a word is taken for that of the query
 )
 
@@ -195,13 +202,18 @@ func (m *match) take(word []rune, pair bool) bool {
 			like = 1
 		case w.fuzzy && !pair && len(word) >= 3:
 			p := commonPrefix(w.runes, word)
-			if p >= 3 {
+			anywhere := isArabic(w.runes[0]) && isArabic(word[0])
+			if p >= 3 || anywhere {
 				if text == "" {
 					text = string(word)
 					ownStems = stems(text)
 				}
-				if w.stems[0] == ownStems[0] || w.stems[1] != "" && w.stems[1] == ownStems[1] {
+				root := w.stems[1] != "" && w.stems[1] == ownStems[1]
+				if w.stems[0] == ownStems[0] || root && !anywhere {
 					like = 0.95
+					break
+				} else if root {
+					like = sameRoot
 					break
 				}
 			}
