@@ -411,16 +411,17 @@ func TestReadSoon(t *testing.T) {
 // TestPumpStranger guards against waiting for a process outside the tree that
 // holds the pipe open: what was written before the end arrives, and that is all.
 func TestPumpStranger(t *testing.T) {
-	r, w, err := os.Pipe()
-	must.OK(t, err)
-	defer w.Close()
-	var got bytes.Buffer
-	p := newPump(r, &got, nil)
-	want := bytes.Repeat([]byte("x"), 50_000)
-	must.Get(w.Write(want))(t)
-	p.stop()
-	p.run()
-	if !bytes.Equal(got.Bytes(), want) || p.err != nil {
-		t.Errorf("%d of %d bytes, %v", got.Len(), len(want), p.err)
+	for _, idle := range []func() bool{nil, func() bool { return true }} {
+		var got bytes.Buffer
+		p, w, err := openPump(&got, nil, idle)
+		must.OK(t, err)
+		defer w.Close()
+		want := bytes.Repeat([]byte("x"), 50_000)
+		must.Get(w.Write(want))(t)
+		p.stop()
+		p.run()
+		if !bytes.Equal(got.Bytes(), want) || p.err != nil {
+			t.Errorf("%d of %d bytes, %v", got.Len(), len(want), p.err)
+		}
 	}
 }

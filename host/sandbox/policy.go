@@ -60,7 +60,7 @@ type Policy struct {
 	// may be long before its end. An *os.File tells nothing of it.
 	Silent func()
 	// Idle, if set, reports whether nobody waits for an answer on Stdout, and allows ReadSoon. Then what
-	// comes unasked may be read 2 ms later.
+	// comes unasked may be read 10 ms later.
 	Idle func() bool
 	// Terminal says that Stdin, Stdout and Stderr are the same terminal (the
 	// child's side of a pty): it becomes the command's controlling terminal.

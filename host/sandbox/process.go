@@ -117,15 +117,12 @@ func openStreams(policy *Policy) (*streams, error) {
 	s := &streams{}
 	err := s.openInput(policy.Stdin)
 	if err == nil {
-		s.child[1], err = s.openOutput(policy.Stdout, policy.Silent)
-	}
-	if err == nil && len(s.output) > 0 {
-		s.output[0].idle = policy.Idle
+		s.child[1], err = s.openOutput(policy.Stdout, policy.Silent, policy.Idle)
 	}
 	if err == nil && sameWriter(policy.Stdout, policy.Stderr) {
 		s.child[2] = s.child[1]
 	} else if err == nil {
-		s.child[2], err = s.openOutput(policy.Stderr, nil)
+		s.child[2], err = s.openOutput(policy.Stderr, nil, nil)
 	}
 	if err != nil {
 		s.closeChild()
@@ -153,7 +150,7 @@ func (s *streams) openInput(r io.Reader) error {
 	return nil
 }
 
-func (s *streams) openOutput(w io.Writer, silent func()) (*os.File, error) {
+func (s *streams) openOutput(w io.Writer, silent func(), idle func() bool) (*os.File, error) {
 	if f, ok := w.(*os.File); ok && f != nil {
 		return f, nil
 	}
@@ -161,11 +158,11 @@ func (s *streams) openOutput(w io.Writer, silent func()) (*os.File, error) {
 		f, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 		return s.own(f), err
 	}
-	pr, pw, err := os.Pipe()
+	p, pw, err := openPump(w, silent, idle)
 	if err != nil {
 		return nil, err
 	}
-	s.output = append(s.output, newPump(pr, w, silent))
+	s.output = append(s.output, p)
 	return s.own(pw), nil
 }
 
@@ -200,7 +197,7 @@ func (s *streams) closeHost() {
 		s.stdin.Close()
 	}
 	for _, p := range s.output {
-		p.r.Close()
+		p.close()
 	}
 }
 

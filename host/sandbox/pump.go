@@ -14,7 +14,7 @@ const copyBytes = 32 << 10
 
 const (
 	soonWithin = 2 * time.Millisecond // how long soon waits for an answer
-	lingering  = 2 * time.Millisecond // how long run leaves the stream to the next soon
+	lingering  = 5 * time.Millisecond // how long run leaves the stream to the next soon
 )
 
 // pump moves one stream of a tree to its writer. A request that waits for an answer reads by itself,
@@ -25,6 +25,7 @@ const (
 type pump struct {
 	r      *os.File
 	w      io.Writer
+	halt   *os.File    // stop tells a pump with idle by it
 	silent func()      // nil = nobody asks
 	idle   func() bool // nobody waits for an answer; nil = run alone reads
 	done   chan struct{}
@@ -36,19 +37,35 @@ type pump struct {
 	err     error // of the writer; also safe to read once done is closed
 }
 
-func newPump(r *os.File, w io.Writer, silent func()) *pump {
-	return &pump{r: r, w: w, silent: silent, done: make(chan struct{}), wake: make(chan struct{}, 1), buf: make([]byte, copyBytes)}
+// openPump makes a pump, and the end of its pipe that the child writes to.
+func openPump(w io.Writer, silent func(), idle func() bool) (*pump, *os.File, error) {
+	p := &pump{w: w, silent: silent, done: make(chan struct{}), wake: make(chan struct{}, 1), buf: make([]byte, copyBytes)}
+	if idle != nil {
+		pw, err := p.direct(idle)
+		return p, pw, err
+	}
+	r, pw, err := os.Pipe()
+	p.r = r
+	return p, pw, err
+}
+
+// close closes the host's side.
+func (p *pump) close() {
+	p.r.Close()
+	if p.halt != nil {
+		p.halt.Close()
+	}
 }
 
 // run copies to the end of the stream or to stop, which each platform has. When the writer fails it
 // closes the pipe, so that the child is told instead of blocked.
 func (p *pump) run() {
 	defer close(p.done)
-	defer p.r.Close()
+	defer p.close()
 	p.reading.Lock()
 	defer p.reading.Unlock()
 	for p.err == nil {
-		n, err := p.r.Read(p.buf)
+		n, err := p.next()
 		if n > 0 && !p.pass(p.buf[:n]) {
 			return
 		}
@@ -94,7 +111,7 @@ func (p *pump) soon(enough func() bool) {
 		p.read()
 		return
 	}
-	for until := time.Now().Add(soonWithin); p.err == nil && !enough() && readable(p.r, until); {
+	for until := time.Now().Add(soonWithin); p.err == nil && !enough() && p.ready(time.Until(until)); {
 		n, err := p.r.Read(p.buf)
 		if err != nil || !p.pass(p.buf[:n]) {
 			break // run finds the same

@@ -109,8 +109,16 @@ func (p *pump) stop() {
 	timer.Stop()
 }
 
-// readable leaves the waiting to run.
-func readable(*os.File, time.Time) bool { return false }
+// direct makes a pipe that run alone reads.
+func (p *pump) direct(func() bool) (w *os.File, err error) {
+	p.r, w, err = os.Pipe()
+	return w, err
+}
+
+func (p *pump) next() (int, error) { return p.r.Read(p.buf) }
+
+// ready is not asked for.
+func (p *pump) ready(time.Duration) bool { return false }
 
 // rest has nothing to do: no read deadline is ever set here.
 func (p *pump) rest([]byte) {}

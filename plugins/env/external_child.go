@@ -79,9 +79,7 @@ func (c *execChild) call(ctx context.Context, t protocol.Type, body any, world *
 		return reply{}, err
 	}
 	host.AwaitSoon(ctx)
-	if c.calls.Len() == 1 { // others would wait for this one
-		c.ReadSoon(func() bool { return len(w.reply) > 0 })
-	}
+	c.ReadSoon(func() bool { return len(w.reply) > 0 || c.calls.Len() > 1 }) // who else waits does not wait for this one
 	timer := time.NewTimer(within)
 	defer timer.Stop()
 	select {
