@@ -145,7 +145,8 @@ func TestLog(t *testing.T) {
 	s := newStage(t, `echo "junk sesame-open"; head -c 5000 /dev/zero | tr '\0' x; echo
 i=0; while [ $i -lt 1000 ]; do echo "noise $i"; echo "words $i" >&2; i=$((i+1)); done
 printf '%04090d%s%08000d\n' 0 sesame-open 0 >&2; echo "last sesame-open" >&2`,
-		child.Options{MaxLine: 100, Secrets: secrets, Level: zerolog.DebugLevel, Stderr: func(line []byte) { heard = append(heard, string(line)) }})
+		child.Options{MaxLine: 100, Secrets: secrets, Level: zerolog.DebugLevel, Stderr: func(line []byte) { heard = append(heard, string(line)) },
+			Now: func() time.Time { return time.Unix(1_000_000, 0) }}) // all in one moment, as the log has so much in a second
 	<-s.Done()
 	text := s.End().Error()
 	assert.That(t, strings.HasSuffix(text, "last [redacted]") && len(text) <= 3000, "%q", text)

@@ -24,7 +24,10 @@ import (
 // Whatever a child writes, only the request that it belongs to suffers.
 func TestMisbehaviour(t *testing.T) {
 	f := newField(t)
-	p := f.plugin("x", "junk", Options{}, func(p *Plugin) { p.env.MaxLineBytes = 64 << 10 })
+	p := f.plugin("x", "junk", Options{}, func(p *Plugin) {
+		p.env.MaxLineBytes = 64 << 10
+		p.env.Now = func() time.Time { return time.Unix(1_000_000, 0) } // all in one moment, as the log has so much in a second
+	})
 	s := newStage(t, p)
 	for _, tc := range []struct {
 		tool string

@@ -285,7 +285,7 @@ func TestFlood(t *testing.T) {
 func TestStderr(t *testing.T) {
 	cfg := server(t, "loud")
 	cfg.Env["NOISE"] = "noise noise noise "
-	s := newStage(t, cfg, nil)
+	s := newStage(t, cfg, func(e *Env) { e.Now = func() time.Time { return time.Unix(1_000_000, 0) } }) // the log has so much in a second
 	s.must("echo", echoArgs{})
 	text := s.log.String()
 	n := strings.Count(text, "the MCP server says")
