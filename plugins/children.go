@@ -4,12 +4,16 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/rs/zerolog"
 
+	"a2e/host"
 	"a2e/host/config"
 	"a2e/host/sandbox"
+	"a2e/plugins/skill"
+	"a2e/protocol"
 )
 
 // NewLauncher makes what starts the children of the config's plugins. It starts
@@ -31,9 +35,21 @@ func newLauncher(cfg *config.Config, is os.FileInfo, mode sandbox.Mode, disk *sa
 		}
 	}
 	return sandbox.New(walled(cfg, sandbox.Options{
-		Path: sandbox.SafePath(os.Getenv("PATH"), workspace), Workspace: workspace, WorkspaceInfo: is, Mode: mode, Read: cfg.Children.Read, Lacking: lacking,
+		Path: sandbox.SafePath(os.Getenv("PATH"), workspace), Workspace: workspace, WorkspaceInfo: is, Mode: mode, Lacking: lacking,
+		Read:   slices.Concat(cfg.Children.Read, skillFolders(cfg)),
 		Limits: limits(cfg), Disk: disk,
 	}))
+}
+
+// skillFolders lists the folders of skills beside the workspace, whose scripts programs may run.
+func skillFolders(cfg *config.Config) (all []string) {
+	for _, p := range cfg.Plugins {
+		opts := skill.DefaultOptions()
+		if p.Enabled && p.Type == string(protocol.CapSkill) && p.Options.Decode(&opts) == nil {
+			all = append(all, skill.Folders(opts, host.Env{Workspace: cfg.Workspace, UserDir: cfg.UserDir, StateDir: cfg.StateDir, Wall: cfg.Wall})...)
+		}
+	}
+	return all
 }
 
 // walled keeps children from the host's own files.

@@ -111,12 +111,14 @@ func details() map[string]string {
 		"trust": "A folder's own a2e.yaml may have come with the folder, or from an agent. Until it is trusted it only tightens what holds without it. " +
 			"This shows what else it does, and trusts it as it is now: a file that changes is not trusted any more.\n\n" +
 			"Examples:\n  a2e trust\n  a2e trust ~/project --dry-run\n  a2e trust --list\n  a2e trust --remove ~/project",
-		"tools list":   "Example:\n  a2e tools list 'find text in files'\n\nExit status 1 means that the list lacks the tools of an MCP server.",
-		"tools call":   "Examples:\n  a2e tools call grep pattern=TODO path=src\n  a2e tools call write_file --args @args.json\n\nExit status 1 means that the tool failed.",
-		"skills list":  "Example:\n  a2e skills list --tag reporting",
-		"skills check": "Examples:\n  a2e skills check\n  a2e skills check ./skills/my-skill\n\nExit status 1 means that a skill is broken. Hints and blocked skills are no failures.",
-		"skills show":  "Example:\n  a2e skills show code-review",
-		"skills run":   "Examples:\n  a2e skills run word-count text='one two'\n  a2e skills run code-review --args @args.json\n\nExit status 1 means that the skill failed.",
+		"tools list":      "Example:\n  a2e tools list 'find text in files'\n\nExit status 1 means that the list lacks the tools of an MCP server.",
+		"tools call":      "Examples:\n  a2e tools call grep pattern=TODO path=src\n  a2e tools call write_file --args @args.json\n\nExit status 1 means that the tool failed.",
+		"skills list":     "Example:\n  a2e skills list --tag reporting",
+		"skills check":    "Examples:\n  a2e skills check\n  a2e skills check ./skills/my-skill\n\nExit status 1 means that a skill is broken. Hints and blocked skills are no failures.",
+		"skills validate": "The verdicts are those of the reference validator, skills-ref. `a2e skills check` tells what has an effect on this host.\n\nExamples:\n  a2e skills validate\n  a2e skills validate my-skill other-skill",
+		"skills new":      "Examples:\n  a2e skills new pdf-forms --description \"Fills in PDF forms.\"\n  a2e skills new pdf-forms --user",
+		"skills show":     "Example:\n  a2e skills show code-review",
+		"skills run":      "Examples:\n  a2e skills run word-count text='one two'\n  a2e skills run code-review --args @args.json\n\nExit status 1 means that the skill failed.",
 		"chain run": "On a terminal each node has a line that shows where it is; elsewhere a line tells when it ends. Both go to stderr, the result to stdout.\n\n" +
 			"Examples:\n  a2e chain run chains/report.yaml day=monday\n  a2e chain run - --input @input.json --json < chain.yaml\n\nExit status 1 means that the chain failed, or a node whose failure it took.",
 		"chain graph": "Both are text: many pages show Mermaid as a picture, Graphviz makes one of DOT. Solid arrows are next_node and the ways of branches, dotted ones tell whose output a node reads, thick ones lead to what a map or a loop runs.\n\n" +

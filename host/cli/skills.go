@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -21,10 +23,12 @@ import (
 const skillsAgent = "a2e skills"
 
 type skillsCmd struct {
-	List  skillsListCmd  `cmd:"" help:"List the skills, or search them."`
-	Check skillsCheckCmd `cmd:"" help:"Look for what is wrong with skills."`
-	Show  skillsShowCmd  `cmd:"" help:"Show what a skill says of itself, and its text."`
-	Run   skillsRunCmd   `cmd:"" help:"Run a skill and print its result, or the instructions that a model would get."`
+	List     skillsListCmd     `cmd:"" help:"List the skills, or search them."`
+	Check    skillsCheckCmd    `cmd:"" help:"Look for what is wrong with skills."`
+	Validate skillsValidateCmd `cmd:"" help:"Hold skills against the public format of Agent Skills."`
+	New      skillsNewCmd      `cmd:"" help:"Write a skill to begin with."`
+	Show     skillsShowCmd     `cmd:"" help:"Show what a skill says of itself, and its text."`
+	Run      skillsRunCmd      `cmd:"" help:"Run a skill and print its result, or the instructions that a model would get."`
 }
 
 // fetchSkills asks a host in this process for its skills.
@@ -279,11 +283,28 @@ func showSkill(w io.Writer, def *protocol.SkillDefinition) {
 	if def.FilePath != nil {
 		file = *def.FilePath
 	}
-	for _, line := range [][2]string{
+	said := maps.Clone(def.Metadata)
+	told := func(key string) string {
+		text := shortText(said[key])
+		delete(said, key)
+		return text
+	}
+	if said["version"] == def.Version {
+		delete(said, "version")
+	}
+	for _, own := range []string{"kind", "uri", "blocked_reason", "routing_weight", "task"} {
+		delete(said, own)
+	}
+	lines := [][2]string{
 		{"name", def.Name}, {"version", def.Version}, {"description", def.Description}, {"when to use", when},
 		{"status", strings.TrimSuffix(string(def.Status)+": "+reason, ": ")}, {"kind", kind}, {"arguments", def.ArgumentHint},
-		{"tools", names(def.Tools)}, {"toolkits", names(def.Toolkits)}, {"tags", strings.Join(def.Tags, ", ")}, {"file", file},
-	} {
+		{"tools", names(def.Tools)}, {"toolkits", names(def.Toolkits)}, {"tags", strings.Join(def.Tags, ", ")}, {"license", told("license")}, {"compatibility", told("compatibility")},
+		{"allowed tools", told("allowed_tools")}, {"unknown here", told("unknown_tools")}, {"file", file},
+	}
+	for _, key := range slices.Sorted(maps.Keys(said)) {
+		lines = append(lines, [2]string{cut(oneLine(key), 13), shortText(said[key])})
+	}
+	for _, line := range lines {
 		if text := oneLine(line[1]); text != "" {
 			fmt.Fprintf(w, "%-13s %s\n", line[0], text)
 		}
@@ -291,6 +312,24 @@ func showSkill(w io.Writer, def *protocol.SkillDefinition) {
 	if def.Instructions != nil && *def.Instructions != "" {
 		fmt.Fprintf(w, "\n%s\n", seenText(*def.Instructions))
 	}
+}
+
+// shortText is a value of metadata in words.
+func shortText(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return ""
+	case string:
+		return v
+	case []any:
+		words := make([]string, len(v))
+		for i, w := range v {
+			words[i] = shortText(w)
+		}
+		return strings.Join(words, ", ")
+	}
+	raw, _ := json.Marshal(v, json.Deterministic(true)) // it came as JSON
+	return string(raw)
 }
 
 // seenText makes a text of several lines safe for a terminal.

@@ -130,3 +130,79 @@ func TestSkillsRun(t *testing.T) {
 	run(t, dir, nil, "skills", "run", "greet", "name").want(t, 2, "write key=value")
 	run(t, dir, nil, "skills", "run", "great").want(t, 1, `did you mean "greet"?`)
 }
+
+func TestSkillsNewAndValidate(t *testing.T) {
+	t.Parallel()
+	dir := workDir(t)
+	writeConfig(t, dir, "state_dir: state\n")
+	doc := filepath.Join(".a2e", "skills", "pdf-forms", "SKILL.md")
+	out := run(t, dir, nil, "skills", "new", "pdf-forms", "--description", "Fills --- in \"forms\".\nAnd more.").want(t, 0, "")
+	assert.Equal(t, out.stdout, doc+"\n")
+	before := must.Get(os.ReadFile(filepath.Join(dir, doc)))(t)
+	for says, args := range map[string][]string{
+		"is there already; nothing was changed": {"pdf-forms"}, "should be in lower case": {"PDF"}, "letters, digits and hyphens": {"../x"}, "1 to 64 characters": {""},
+		"begin or end with a hyphen": {"x-"}, "two hyphens side by side": {"a--b"}, "at most 1024": {"long", "--description", strings.Repeat("x", 1025)}, "can't be used together": {"x", "--user", "--in", "y"},
+	} {
+		run(t, dir, nil, append([]string{"skills", "new"}, args...)...).want(t, 2, says)
+	}
+	assert.Equal(t, string(must.Get(os.ReadFile(filepath.Join(dir, doc)))(t)), string(before), "the skill was changed")
+	run(t, dir, nil, "skills", "new", "of-user", "--user").want(t, 0, "")
+	run(t, dir, nil, "skills", "new", "12", "--in", filepath.Join("more", "skills")).want(t, 0, "")
+	run(t, dir, nil, "skills", "validate").want(t, 0, "2 valid, 0 not")
+	run(t, dir, nil, "skills", "validate", filepath.Join("more", "skills", "12"), doc).want(t, 0, "2 valid, 0 not")
+	out = run(t, dir, nil, "skills", "list").want(t, 0, "")
+	assert.That(t, strings.Contains(out.stdout, "of-user ") && strings.Contains(out.stdout, "Fills --- in \"forms\""), "%s", out.stdout)
+	putSkills(t, dir, map[string]string{"bad/SKILL.md": "---\nname: other\nlicense: MIT\nrun: x\n---\n"})
+	out = run(t, dir, nil, "skills", "validate").want(t, 1, "2 valid, 1 not")
+	bad := filepath.Join(".a2e", "skills", "bad", "SKILL.md")
+	for _, want := range []string{bad + ": description: is missing", bad + ":2: name: \"other\" should be the name of the folder, \"bad\"", bad + ":4: the public format has no key \"run\""} {
+		assert.Contains(t, out.stdout, want)
+	}
+	run(t, dir, nil, "skills", "validate", "nowhere").want(t, 2, "nowhere")
+	run(t, dir, nil, "skills", "validate", "a2e.yaml").want(t, 2, "this is no folder")
+	if runtime.GOOS != "windows" {
+		outside := t.TempDir()
+		must.OK(t, os.RemoveAll(filepath.Join(dir, ".a2e")))
+		must.OK(t, os.Symlink(outside, filepath.Join(dir, ".a2e")))
+		run(t, dir, nil, "skills", "new", "escapes").want(t, 2, "escapes from parent")
+		assert.Equal(t, len(must.Get(os.ReadDir(outside))(t)), 0, "files outside")
+	}
+}
+
+// Programs of the agent run the scripts of skills that lie in the user's folder and in those of the config, and can
+// change nothing there, nor see what lies beside. What a folder's own config names is not opened before it is trusted.
+func TestScriptsOfSkillsElsewhere(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		return // elsewhere programs read what their user does
+	}
+	home, dir, more := t.TempDir(), workDir(t), t.TempDir()
+	user := filepath.Join(home, ".config", "a2e")
+	for _, base := range []string{filepath.Join(user, "skills"), more} {
+		must.OK(t, os.MkdirAll(filepath.Join(base, "hi", "scripts"), 0o755))
+		must.OK(t, os.WriteFile(filepath.Join(base, "hi", "SKILL.md"), []byte("---\nname: hi\ndescription: d\n---\nRun scripts/hi.sh\n"), 0o644))
+		must.OK(t, os.WriteFile(filepath.Join(base, "hi", "scripts", "hi.sh"), []byte("#!/bin/sh\necho hi $1\n"), 0o755))
+	}
+	must.OK(t, os.WriteFile(filepath.Join(user, "secret"), []byte("s"), 0o644))
+	writeConfig(t, dir, "state_dir: state\nplugins: {skill: {skills_path: ["+more+", "+filepath.Dir(home)+"]}}\n")
+	as := []string{"--config", "a2e.yaml"}
+	sh := func(line string) string {
+		cmd := command(t, dir, "./a2e", append(as, "tools", "call", "run_command", "command:="+string(must.Get(json.Marshal([]string{"sh", "-c", line}))(t)))...)
+		cmd.Env = append(cmd.Env, "HOME="+home)
+		out, _ := cmd.CombinedOutput()
+		return string(out)
+	}
+	for _, base := range []string{filepath.Join(user, "skills"), more} {
+		script := filepath.Join(base, "hi", "scripts", "hi.sh")
+		assert.Contains(t, sh(script+" there"), "hi there")
+		assert.Contains(t, sh("echo x > "+script), "Read-only file system")
+		assert.Contains(t, sh("mv "+filepath.Join(base, "hi")+" "+filepath.Join(base, "ho")), "Read-only file system")
+		assert.Contains(t, string(must.Get(os.ReadFile(script))(t)), "echo hi")
+	}
+	assert.Contains(t, sh("cat "+filepath.Join(user, "secret")), "No such file")
+	must.OK(t, os.WriteFile(filepath.Join(home, "beside"), nil, 0o644))
+	assert.Contains(t, sh("ls "+home+"/beside"), "No such file", "a folder of skills that holds the home is not opened:")
+	as = nil // nobody trusts the config that way
+	assert.Contains(t, sh(filepath.Join(more, "hi", "scripts", "hi.sh")), "not found")
+	assert.Contains(t, sh(filepath.Join(user, "skills", "hi", "scripts", "hi.sh")+" again"), "hi again")
+}

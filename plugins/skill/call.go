@@ -137,7 +137,8 @@ func (c *skillCall) bounded(ctx context.Context) (*protocol.SkillResult, error) 
 type instructionsData struct {
 	Instructions string                    `json:"instructions"`
 	Tools        []protocol.ToolDefinition `json:"tools"`
-	Files        []string                  `json:"files"` // URIs, for read_file
+	Files        []string                  `json:"files"`  // URIs, for read_file
+	Folder       string                    `json:"folder"` // that paths in the instructions begin at
 	MoreFiles    bool                      `json:"more_files,omitzero"`
 	OutputSchema map[string]any            `json:"output_schema,omitempty"`
 }
@@ -148,7 +149,7 @@ func (c *skillCall) instructions() (*protocol.SkillResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	data := instructionsData{Instructions: text, Tools: c.tools, OutputSchema: c.skill.outputs.definition()}
+	data := instructionsData{Instructions: text, Tools: c.tools, Folder: c.skill.dir, OutputSchema: c.skill.outputs.definition()}
 	if data.Files, data.MoreFiles, err = c.skill.files(); err != nil {
 		return nil, err
 	}

@@ -18,6 +18,7 @@ import (
 	"a2e/host/agent"
 	"a2e/host/config"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/sandbox"
 	"a2e/protocol"
@@ -129,7 +130,8 @@ func TestToolkits(t *testing.T) {
 	k := &kits{}
 	dir := t.TempDir()
 	write(t, dir, map[string]string{
-		"x/SKILL.md": md("name: x\ndescription: d\ntoolkits: [repo]\ntools: ['files__*', mcp__files__stat]\nallowed-tools: mcp__files__read", ""),
+		"x/SKILL.md": md("name: x\ndescription: d\ntoolkits: [repo]\ntools: ['files__*', mcp__files__stat]\nallowed-tools: mcp__files__read log", ""),
+		"y/SKILL.md": md("name: y\ndescription: d\ntoolkits: [repo]\ntools: ['files__*']", ""),
 	})
 	s := &stage{t: t}
 	s.Pair = hosttest.New(t, optionsOf(newPlugin(t, dir), k))
@@ -146,21 +148,20 @@ func TestToolkits(t *testing.T) {
 		t.Errorf("%s", got)
 	}
 	k.set(func() { k.kits[0].Configured = true })
-	m := s.well("x", `{}`)
-	var resp struct {
-		Data struct {
+	for name, want := range map[string]string{"x": "[files__read log]", "y": "[diff files__read files__stat log]"} {
+		var resp struct {
 			Data struct {
-				Tools []protocol.ToolDefinition `json:"tools"`
+				Data struct {
+					Tools []protocol.ToolDefinition `json:"tools"`
+				} `json:"data"`
 			} `json:"data"`
-		} `json:"data"`
-	}
-	m.Decode(t, &resp)
-	var got []string
-	for _, def := range resp.Data.Data.Tools {
-		got = append(got, def.Name)
-	}
-	if fmt.Sprint(got) != "[diff files__read files__stat log]" {
-		t.Errorf("its tools are %v", got)
+		}
+		s.well(name, `{}`).Decode(t, &resp)
+		var got []string
+		for _, def := range resp.Data.Data.Tools {
+			got = append(got, def.Name)
+		}
+		assert.Equal(t, fmt.Sprint(got), want, "tools of %s", name)
 	}
 	k.set(func() { k.fail = protocol.Errorf(protocol.CodeRuntimeError, "no list today") })
 	hosttest.Eventually(t, "the skill is blocked without a list of tools", func() bool {
@@ -332,7 +333,7 @@ func (c *counter) Weight(_, component string) float64 {
 
 // agentFiles is a skill that a model carries out.
 func agentFiles() map[string]string {
-	return map[string]string{"tidy/SKILL.md": md("name: tidy\ndescription: Tidies up.\nagent: true\nmax_turns: 3\ntools: [Read]\ninputs: {file: string}\noutputs: {subject: string}", "Read {{file}}.")}
+	return map[string]string{"tidy/SKILL.md": md("name: tidy\ndescription: Tidies up.\nagent: true\nmax_turns: 3\ntools: [Read, Write]\nallowed-tools: Read\ninputs: {file: string}\noutputs: {subject: string}", "Read {{file}}.")}
 }
 
 // TestAgentBySampling: the agent's own model is asked, and its tool calls are made here.
@@ -352,9 +353,11 @@ func TestAgentBySampling(t *testing.T) {
 	if line := string(first.Line); !strings.Contains(line, "Read notes.txt.") || !strings.Contains(line, "Tidies up.") || !strings.Contains(line, `\"subject\"`) || strings.Contains(line, "write_file") {
 		t.Errorf("it asks %s", line)
 	}
-	if second := answer(`{"subject":"tides"}`); !strings.Contains(string(second.Line), "about tides") {
-		t.Errorf("then it asks %s", second.Line)
-	}
+	second := answer(`{"tool":"write_file","arguments":{"path":"notes.txt","content":"gone"}}`)
+	assert.Contains(t, string(second.Line), "about tides")
+	third := answer(`{"subject":"tides"}`)
+	assert.Contains(t, string(third.Line), "write_file", "what is not among allowed-tools cannot be called, and the model is told:")
+	assert.Equal(t, string(must.Get(os.ReadFile(filepath.Join(s.work, "notes.txt")))(t)), "about tides")
 	m := s.Answer(id)
 	if m.Get("/data/success") != "true" || m.Get("/data/data/subject") != "tides" {
 		t.Errorf("%s", m.Line)

@@ -170,7 +170,7 @@ func (f *front) needs() bool { return len(f.tools)+len(f.toolkits)+len(f.allowed
 type resolved struct {
 	tools   []protocol.ToolDefinition // by name; never nil
 	missing []string                  // what keeps the skill from being called
-	unknown []string                  // of allowed-tools: what nothing here has the name of
+	unknown []string                  // of allowed-tools, which alone are given where there are any: what nothing here has the name of
 }
 
 // resolve looks up the tools and toolkits of a skill.
@@ -202,10 +202,15 @@ func (f *front) resolve(all *inventory) resolved {
 			choose(all.of(kit))
 		}
 	}
+	needed := chosen
+	chosen = map[string]bool{}
 	for _, name := range f.allowed {
 		if !choose(all.find(name)) {
 			r.unknown = append(r.unknown, name)
 		}
+	}
+	if f.allowed == nil {
+		chosen = needed
 	}
 	for _, tool := range all.names {
 		if chosen[tool] {

@@ -86,6 +86,42 @@ func rootsOf(opts Options, env Env) ([]*root, error) {
 	return all, nil
 }
 
+// Folders lists the folders of skills_path and of the user as they are opened to programs that
+// agents start, so that the scripts of skills in them run there too: none that agents may
+// change, none that holds the workspace, the home or what is the host's own, and none that is
+// not there.
+func Folders(opts Options, env Env) []string {
+	roots, err := rootsOf(opts, env)
+	if err != nil {
+		return nil // New says so
+	}
+	workspace := realPath(env.Workspace)
+	home, _ := os.UserHomeDir()
+	var all []string
+	for _, r := range roots {
+		dir := realPath(r.dir())
+		inside := workspace != "" && wall.Within(workspace, dir) && !env.Wall.Hides(dir)
+		if _, err := os.Stat(dir); err != nil || r.source == sourceProject || inside {
+			continue
+		}
+		if !slices.ContainsFunc([]string{workspace, realPath(home), realPath(env.UserDir), realPath(env.StateDir)}, func(own string) bool {
+			return own != "" && wall.Within(dir, own)
+		}) {
+			all = append(all, dir)
+		}
+	}
+	return all
+}
+
+// realPath is a path without links in it; "" stays so.
+func realPath(path string) string {
+	abs, err := filepath.Abs(path)
+	if path == "" || err != nil {
+		return ""
+	}
+	return wall.Real(abs)
+}
+
 // pathsOf reads skills_path: one text, or a list of them.
 func pathsOf(option any) ([]string, error) {
 	var paths []string

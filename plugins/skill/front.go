@@ -1,6 +1,7 @@
 package skill
 
 import (
+	"cmp"
 	"io/fs"
 	"path"
 	"slices"
@@ -62,6 +63,9 @@ func readFront(d document, folder string, n *notes) *front {
 	f := &front{metadata: map[string]any{}}
 	f.name = r.name(folder)
 	f.version = r.text("version", "1.0.0")
+	if m, _ := r.value("metadata"); m.At("version") != nil && r.keys["version"].Value == nil { // where the public format has it
+		f.version = cmp.Or(strings.TrimSpace(m.At("version").Text), f.version)
+	}
 	f.description = r.description(d.body)
 	f.whenToUse = r.text("when_to_use", f.description)
 	f.category, f.icon, f.task = r.text("category", ""), r.text("icon", ""), r.text("task", "")

@@ -7,7 +7,8 @@
 //	front.go     the keys of the front matter       call.go        skill/call: run one
 //	reader.go    how each kind of value is read     arguments.go   do they fit? and put into the text
 //	schema.go    inputs and outputs                 schemabuild.go the ways to write them
-//	agent.go     a skill that a model carries out
+//	agent.go     a skill that a model carries out  validate.go    the public format
+//	create.go    a skill to begin with
 //
 // Skills come from these folders, the first of which wins a name: those of skills_path; in
 // the workspace .a2e/skills, .agents/skills and .claude/skills; "skills" in the user's config
@@ -18,7 +19,7 @@
 // A skill is run in one of four ways, which its front matter chooses:
 //
 //   - nothing said: its text comes back with the arguments put in, along with its tools and
-//     files, for the agent's own model: {instructions, tools, files}, and output_schema where
+//     files, for the agent's own model: {instructions, tools, files, folder}, and output_schema where
 //     the skill has outputs.
 //   - run: FILE is a script, in the sandbox.
 //   - wasm: FILE is a WASI module.
@@ -32,7 +33,8 @@
 // metadata.blocked_reason says why. allowed-tools never blocks: public skills name the tools
 // of other hosts there; metadata.unknown_tools has those without meaning. Well-known names of such tools, Read or Bash say, stand for those
 // of this host where nothing has the name itself. A rule such as Bash(git:*) is narrower than
-// anything this host can hold to: in allowed-tools it gives no tool, in tools it blocks.
+// anything this host can hold to: in allowed-tools it gives no tool, in tools it blocks. Where
+// allowed-tools stands, a skill gets no tool but those.
 //
 // Skills are listed by name. metadata.routing_weight says where one has done better or
 // worse than usual.

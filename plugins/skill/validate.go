@@ -1,0 +1,281 @@
+package skill
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v4"
+	"golang.org/x/text/unicode/norm"
+
+	"a2e/host/yamltree"
+)
+
+// What the public format of Agent Skills allows, in characters.
+const (
+	maxPublicName     = 64
+	maxPublicAbout    = 1024
+	maxCompatibility  = 500
+	maxValidatedDepth = 200
+)
+
+// publicKeys are those of the public format.
+func publicKeys() []string {
+	return []string{"allowed-tools", "compatibility", "description", "license", "metadata", "name"}
+}
+
+// Validate holds a skill against the public format of Agent Skills, with the verdicts of its
+// reference validator: no problems means that it is valid. It is stricter than what this host
+// takes, and what is valid there has an effect here. path is the skill's folder, or its SKILL.md;
+// the error says that there is neither.
+func Validate(path string) (Entry, error) {
+	info, err := os.Stat(path)
+	if err == nil && !info.IsDir() && strings.EqualFold(filepath.Base(path), "skill.md") {
+		path = filepath.Dir(path)
+		info, err = os.Stat(path)
+	}
+	if err != nil {
+		return Entry{}, err
+	}
+	if !info.IsDir() {
+		return Entry{}, errors.New("this is no folder; name the folder of a skill")
+	}
+	e := Entry{File: filepath.Join(path, "SKILL.md")}
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return e, err
+	}
+	var n notes
+	text, err := publicText(path, &e)
+	if err != nil {
+		n.fail(0, "%v", reason(err))
+	} else {
+		n.validate(text, filepath.Base(abs), &e)
+	}
+	e.Problems = n.problems
+	return e, nil
+}
+
+// publicText reads the skill's document.
+func publicText(dir string, e *Entry) (string, error) {
+	for _, name := range []string{"SKILL.md", "skill.md"} {
+		file := filepath.Join(dir, name)
+		info, err := os.Stat(file)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			continue
+		case err != nil:
+			return "", err
+		case !info.Mode().IsRegular():
+			return "", errors.New("this is no regular file")
+		case info.Size() > maxSkillBytes:
+			return "", fmt.Errorf("the file has %d bytes; at most %d are taken", info.Size(), maxSkillBytes)
+		}
+		e.File = file
+		text, err := os.ReadFile(file)
+		if err == nil && !utf8.Valid(text) {
+			err = errors.New("there are bytes that are no UTF-8 in the file")
+		}
+		return strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(string(text)), err
+	}
+	return "", errors.New("there is no SKILL.md in the folder")
+}
+
+// validate looks at a document of a skill in the folder of some name.
+func (n *notes) validate(text, folder string, e *Entry) {
+	if !strings.HasPrefix(text, "---") {
+		n.fail(1, "the file does not begin with front matter, a line ---")
+		return
+	}
+	parts := strings.SplitN(text, "---", 3) // wherever the second one stands
+	if len(parts) < 3 {
+		n.fail(1, "the front matter has no end; put a line --- after it")
+		return
+	}
+	root := n.publicYAML(parts[1])
+	if root == nil {
+		return
+	}
+	values := make(map[string]*yaml.Node, len(root.Content)/2)
+	for i := 0; i < len(root.Content); i += 2 {
+		key, value := root.Content[i], root.Content[i+1]
+		if key.Tag == mergeTag {
+			continue // what it would merge counts for nothing
+		}
+		values[key.Value] = value
+		if !slices.Contains(publicKeys(), key.Value) {
+			n.fail(key.Line, "the public format has no key %s; it has %s. What else belongs to the skill goes into metadata", quote(key.Value), strings.Join(publicKeys(), ", "))
+		}
+	}
+	n.publicName(values["name"], folder, e)
+	n.publicAbout(values["description"])
+	if c := values["compatibility"]; c != nil && c.Kind != yaml.ScalarNode {
+		n.fail(c.Line, "compatibility: should be a text")
+	} else if c != nil {
+		n.within(c, "compatibility", maxCompatibility)
+	}
+	n.sort()
+}
+
+// publicYAML reads front matter, which begins in the first line. nil = the public format does not take it.
+func (n *notes) publicYAML(text string) *yaml.Node {
+	if at := strings.IndexFunc(text, unprintable); at >= 0 {
+		n.fail(1+strings.Count(text[:at], "\n"), "there is a control character in the front matter")
+		return nil
+	}
+	rules := yamltree.Rules{Depth: maxValidatedDepth}
+	text = strings.NewReplacer("\u0085", "\u00a0", "\u2028", "\u00a0", "\u2029", "\u00a0").Replace(text) // they end no line in YAML 1.2
+	root, err := rules.Load([]byte(text))
+	switch {
+	case err != nil:
+		n.failYAML(err, 0)
+		return nil
+	case root == nil || strings.HasPrefix(strings.TrimLeft(text, "\n"), "..."):
+		n.fail(1, "the front matter is empty")
+		return nil
+	case !n.plainYAML(root):
+		return nil
+	case root.Kind != yaml.MappingNode:
+		n.fail(root.Line, "the front matter is no mapping such as \"name: my-skill\"")
+		return nil
+	}
+	if at := strings.IndexByte(text, '\t'); at >= 0 { // what stands for it is no space: then it is in quotes, in a block or in a comment, or it is seen
+		marked, err := rules.Load([]byte(strings.ReplaceAll(text, "\t", tabMark)))
+		if err != nil || markedPlain(marked) {
+			n.fail(1+strings.Count(text[:at], "\n"), "there is a tab outside of quotes; write spaces")
+			return nil
+		}
+	}
+	return root
+}
+
+// tabMark stands for a tab where the place of tabs is looked at.
+const tabMark = "\ue000"
+
+// markedPlain reports whether a text without quotes has a tab in it.
+func markedPlain(v *yaml.Node) bool {
+	return v.Kind == yaml.ScalarNode && v.Style == 0 && strings.Contains(v.Value, tabMark) || slices.ContainsFunc(v.Content, markedPlain)
+}
+
+// unprintable reports whether YAML does not take a character.
+func unprintable(r rune) bool {
+	switch {
+	case r == '\t', r == '\n', r == 0x85, r >= ' ' && r <= '~', r >= 0xa0 && r <= 0xfffd, r >= 0x10000:
+		return false
+	}
+	return true
+}
+
+// within refuses a text of too many characters.
+func (n *notes) within(v *yaml.Node, key string, most int) {
+	if count := utf8.RuneCountInString(v.Value); count > most {
+		n.fail(v.Line, "%s: has %d characters; the public format has at most %d", key, count, most)
+	}
+}
+
+// plainYAML refuses what of YAML the public format does not take, and reports whether there is none
+// of it: flow style, anchors, tags, double keys, and mappings in one that are not indented alike.
+func (n *notes) plainYAML(v *yaml.Node) bool {
+	what := ""
+	switch {
+	case v.Kind == yaml.AliasNode || v.Anchor != "":
+		what = "an anchor or alias"
+	case v.Style&yaml.TaggedStyle != 0:
+		what = "a tag"
+	case v.Kind != yaml.ScalarNode && v.Style&yaml.FlowStyle != 0:
+		what = "a list or mapping in brackets"
+	}
+	if what != "" {
+		n.fail(v.Line, "there is %s, which the public format does not take; write it out, or put quotes around it if it is meant as text", what)
+		return false
+	}
+	column, seen := 0, map[string]bool{}
+	for i, child := range v.Content {
+		if !n.plainYAML(child) {
+			return false
+		}
+		if v.Kind != yaml.MappingNode {
+			continue
+		}
+		switch key := i%2 == 0; {
+		case key && (child.Kind != yaml.ScalarNode || seen[child.Value]):
+			n.fail(child.Line, "the key %s stands twice, or is no text", quote(child.Value))
+			return false
+		case key && child.Tag == mergeTag && !mergeable(v.Content[i+1]):
+			n.fail(child.Line, "<< should have a mapping, or a list of some; put quotes around it if it is meant as text")
+			return false
+		case key:
+			seen[child.Value] = true
+		case child.Kind == yaml.MappingNode && column != 0 && child.Column != column:
+			n.fail(child.Line, "the mapping is not indented as the one before it")
+			return false
+		case child.Kind == yaml.MappingNode:
+			column = child.Column
+		}
+	}
+	return true
+}
+
+// mergeTag is the tag of a key << without quotes.
+const mergeTag = "!!merge"
+
+// mergeable reports whether a value can be that of <<.
+func mergeable(v *yaml.Node) bool {
+	return v.Kind == yaml.MappingNode || v.Kind == yaml.SequenceNode && !slices.ContainsFunc(v.Content, func(c *yaml.Node) bool { return c.Kind != yaml.MappingNode })
+}
+
+// publicName looks at the name of a skill in the folder of some name.
+func (n *notes) publicName(v *yaml.Node, folder string, e *Entry) {
+	switch {
+	case v == nil:
+		n.fail(0, "name: is missing")
+		return
+	case v.Kind != yaml.ScalarNode || strings.TrimSpace(v.Value) == "":
+		n.fail(v.Line, "name: should be a text that is not empty")
+		return
+	}
+	name := norm.NFKC.String(strings.TrimSpace(v.Value))
+	e.Name = name
+	if count := utf8.RuneCountInString(name); count > maxPublicName {
+		n.fail(v.Line, "name: has %d characters; the public format has at most %d", count, maxPublicName)
+	}
+	if why := publicFlaw(name); why != "" {
+		n.fail(v.Line, "name: %s %s", quote(name), why)
+	}
+	if norm.NFKC.String(folder) != name {
+		n.fail(v.Line, "name: %s should be the name of the folder, %s", quote(name), quote(folder))
+	}
+}
+
+// publicFlaw tells what is wrong with the characters of a name in the public format; "" = nothing.
+func publicFlaw(name string) string {
+	switch {
+	case name != strings.ToLower(name):
+		return "should be in lower case"
+	case strings.Trim(name, "-") != name:
+		return "should not begin or end with a hyphen"
+	case strings.Contains(name, "--"):
+		return "should have no two hyphens side by side"
+	case strings.ContainsFunc(name, func(r rune) bool { return r != '-' && !unicode.IsLetter(r) && !unicode.IsNumber(r) }):
+		return "should have letters, digits and hyphens only"
+	}
+	return ""
+}
+
+// publicAbout looks at the description.
+func (n *notes) publicAbout(v *yaml.Node) {
+	switch {
+	case v == nil:
+		n.fail(0, "description: is missing; say what the skill does, and when to use it")
+	case v.Kind != yaml.ScalarNode || strings.TrimSpace(v.Value) == "":
+		n.fail(v.Line, "description: should be a text that is not empty")
+	default:
+		n.within(v, "description", maxPublicAbout)
+	}
+}
