@@ -248,6 +248,7 @@ func TestWallHostileChains(t *testing.T) {
 		{"a text of a terabyte", nodes(tool("a", `,"input_map":{"x":"pad_left('', `+"`1000000000000`"+`)"}`)), "", "too large"},
 		{"deep value", `{"initial_input":{"x":` + deep + `},` + nodes(tool("a", `,"input_map":{"x":"input.x`+strings.Repeat(" | [@]", 90)+strings.Repeat(" | {a: [[[[[[[@]]]]]]]}", 20)+strings.Repeat(" | [[[[[[[[[[@]]]]]]]]]]", 18)+`"}`))[1:], "", "nested deeper"},
 		{"a map of a million", nodes(`"node_id":"m","kind":"map","items_path":"split(pad_left('', `+"`200000`"+`, 'x'), '')","map_node":"i"`, tool("i", "")), "", "a map takes 100000"},
+		{"a loop without an end", `{"timeout":1,` + nodes(`"node_id":"l","kind":"while","condition":"` + "`true`" + `","max_iterations":1000000,"nodes":[{"node_id":"k","kind":"while","condition":"` + "`true`" + `","max_iterations":1000000,"nodes":[{` + tool("a", "") + `}]}]`)[1:], "", "did not end within its timeout"},
 		{"ids that are long", nodes(tool(strings.Repeat("x", 10_000), "")), "schema_violation", "longer than 128 bytes"},
 		{"ids with everything", nodes(tool(`a\u0000\n\"'`+"`"+`$.@`, `,"next_node":"\u202e\ud83d\ude00"`), tool(`\u202e\ud83d\ude00`, "")), "", ""},
 	} {

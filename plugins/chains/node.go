@@ -122,7 +122,7 @@ func readSpec(at int, obj protocol.Object, bad *problems) *spec {
 		}
 		name := string(key)
 		if !empty(val) && owners(name) != nil {
-			s.given = append(s.given, name)
+			s.given = append(s.given, strings.Clone(name)) // name itself takes no memory
 		}
 		if dst := s.text(name); dst != nil {
 			text, ok := val.Str()
@@ -226,7 +226,7 @@ func (s *spec) other(at int, name string, val protocol.Value, bad *problems) {
 	case "cache":
 		s.cache = readCache(at, val, bad)
 	default:
-		unknown(at, name, bad)
+		unknown(at, strings.Clone(name), bad)
 	}
 	if !ok {
 		bad.at(at, name, "should be %s", want)
