@@ -158,8 +158,13 @@ func (p *Plugin) notServed(t protocol.Type) *protocol.Error {
 
 // serve passes a request on, and learns from the answer.
 func (p *Plugin) serve(ctx context.Context, c *peer, q *request) (jsontext.Value, error) {
-	if said := p.lists.last(q); said != nil && c.owes() >= slowAfter {
-		return said, nil
+	if c.owes() >= slowAfter {
+		if said := p.lists.last(q); said != nil {
+			return said, nil
+		}
+		if q.list && host.WantsKnown(ctx) {
+			return p.catalog.known(q)
+		}
 	}
 	if err := p.lists.refuse(q, p.env.Now()); err != nil {
 		return nil, host.NotOwner(err)

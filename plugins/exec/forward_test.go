@@ -110,6 +110,7 @@ func TestSlowChildHoldsUpNobody(t *testing.T) {
 	s.refused(s.tool("nothing", `{}`), protocol.CodeUnknownTool, "there are: block, echo")
 	list := s.Call(protocol.TypeToolListReq, `{}`).String()
 	assert.That(t, strings.Contains(list, `"block"`) && strings.Contains(list, `"echo"`), "%s", list)
+	assert.Equal(t, p.current().owed(), 1, "the child was asked, and waited for: it owes … answers")
 	assert.Equal(t, len(s.Answers(slow)), 0, "the built-in tool waited for the child")
 	f.write("go")
 	s.must(s.Answer(slow), "/data/success", "true")

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -200,6 +201,24 @@ func (g *catalog) narrow(q *request, body []byte) ([]byte, error) {
 		return body, nil
 	}
 	return protocol.AppendJSON(nil, &resp)
+}
+
+// known answers a list by what a child has said that is slow now.
+func (g *catalog) known(q *request) ([]byte, error) {
+	if q.typ != protocol.TypeToolListReq {
+		return nil, host.NotOwner(protocol.Errorf(protocol.CodeRuntimeError, "the child is busy"))
+	}
+	g.mu.Lock()
+	resp := protocol.ToolListResponse{Tools: make([]protocol.ToolDefinition, 0, len(g.defs))}
+	for _, name := range slices.Sorted(maps.Keys(g.defs)) {
+		resp.Tools = append(resp.Tools, g.defs[name])
+	}
+	g.mu.Unlock()
+	body, err := protocol.AppendJSON(nil, &resp)
+	if err != nil {
+		return nil, err
+	}
+	return g.narrow(q, body)
 }
 
 // awaitCatalog waits until the child has listed its tools, or is not going to soon.

@@ -72,7 +72,7 @@ func TestOutcomes(t *testing.T) {
 		shell("fails", "echo half; echo why >&2; exit 3"),
 		shell("blocked", `echo '{"status":"blocked","blocked_reason":"no key"}'`),
 		shell("partial", `echo '{"status":"partial","summary":"half","tokens_spent":5,"remaining":["rest"],"next_steps":["go on"],"artifacts":{"pr":"http://x","files_changed":["f"]}}'`),
-		shell("slow", "sleep 60"),
+		shell("slow", "sleep 1000"),
 	))
 	for _, c := range []struct {
 		worker string
@@ -85,7 +85,11 @@ func TestOutcomes(t *testing.T) {
 		{"partial", protocol.SubagentCompleted, "", `"files_changed":["f"],"next_steps":["go on"],"pr":"http://x","remaining":["rest"],"status":"partial","summary":"half","tokens_spent":5`},
 		{"slow", protocol.SubagentFailed, "timeout_seconds of 1", `"status":"error"`},
 	} {
-		id := s.spawn(c.worker, "", `,"timeout_seconds":1,"metadata":{"worker":"`+c.worker+`"}`)
+		seconds := 100 // which only the slow one takes
+		if c.worker == "slow" {
+			seconds = 1
+		}
+		id := s.spawn(c.worker, "", fmt.Sprintf(`,"timeout_seconds":%d,"metadata":{"worker":%q}`, seconds, c.worker))
 		s.delegate(id, "go")
 		m := s.Call(protocol.TypeSubagentAwaitReq, sub(id))
 		if m.Get("/status") != string(c.status) || !strings.Contains(m.Get("/error"), c.err) || (c.err == "") != (m.Get("/error") == "") || !strings.Contains(m.Get("/result"), c.result) {

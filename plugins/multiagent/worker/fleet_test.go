@@ -456,12 +456,13 @@ func TestFleetHaltSaysWhy(t *testing.T) {
 				s.pace.stop = c.stop
 				var res *fleet.Result
 				why := "deadline"
-				for ahead := 100 * time.Millisecond; res == nil || res.Status == fleet.StatusBlocked; ahead *= 2 { // until it is looked at in time
+				// Until it is looked at in time, and the child is later than the clock of the one who waits.
+				for ahead := 100 * time.Millisecond; res == nil || ahead < patience && (res.Status == fleet.StatusBlocked || res.Error == "my time was up"); ahead *= 2 {
 					task := brief("a", "sleep "+(2*ahead).String()+"; "+c.then)
 					if dated {
 						task.Deadline = time.Now().Add(ahead).Format(time.RFC3339Nano)
 					} else {
-						s.runners[0].Timeout, why = ahead, "timeout: the worker may take 100ms for a task"
+						s.runners[0].Timeout, why = ahead, fmt.Sprintf("timeout: the worker may take %s for a task", ahead)
 					}
 					res = s.do(task)
 				}
