@@ -35,7 +35,7 @@ type Server struct {
 func Start(t testing.TB) *Server {
 	t.Helper()
 	bin := binaries(t)
-	dir := must.Get(os.MkdirTemp("", "pg"))(t) // t.TempDir lies in a folder that others cannot enter
+	dir := must.Get(os.MkdirTemp("/tmp", "pg"))(t) // others can enter it, unlike t.TempDir, and the path of a socket is short
 	t.Cleanup(func() { must.OK(t, os.RemoveAll(dir)) })
 	s := &Server{Dir: dir, bin: bin}
 	if os.Geteuid() == 0 {
