@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/rs/zerolog"
 
+	"a2e/host/checkpoint"
 	"a2e/host/redact"
 	"a2e/host/sandbox"
 	"a2e/host/store"
@@ -48,6 +49,10 @@ type Env struct {
 	// nil = there is.
 	StoreExists func() bool
 	SyncStore   bool // each commit waits for the disk
+
+	// Checkpoints are those of Workspace; nil = none are made.
+	Checkpoints        *checkpoint.Keeper
+	RestoreCheckpoints bool // agents may put them back
 
 	// MCPClient returns the capabilities of the one MCP client in front, as JSON. It waits
 	// until the client has said that, or ctx ends: then it returns nil. Without MCPClient an

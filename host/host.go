@@ -3,6 +3,7 @@ package host
 import (
 	"a2e/host/audit"
 	"a2e/host/auth"
+	"a2e/host/checkpoint"
 	"a2e/host/redact"
 	"a2e/protocol"
 	"cmp"
@@ -38,6 +39,9 @@ type Options struct {
 	Sessions     SessionStates    // keeps what sessions have in memory; nil = nobody does
 	Uncounted    bool             // no Recorder is told of calls
 	Groups       Groups           // of tools
+
+	Checkpoints     *checkpoint.Keeper // of the workspace, taken before what may change it; nil = none
+	NeedCheckpoints bool               // nothing that may change it begins without one
 }
 
 // Auditor takes one entry for each request that was answered. Record must not

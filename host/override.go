@@ -100,6 +100,9 @@ func overridden() map[protocol.Type]overriding {
 
 // override asks the plugins that a request is for, and applies what components were set to.
 func (h *Host) override(ctx context.Context, d *destination, obj protocol.Object, emit Emitter) (any, error) {
+	if err := h.checkpoint(ctx, d, obj); err != nil {
+		return nil, err
+	}
 	if d.overriding.serve == nil || h.services.overrider == nil {
 		return d.serve(ctx, obj, emit)
 	}

@@ -14,9 +14,11 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host"
+	"a2e/host/checkpoint"
 	"a2e/host/config"
 	"a2e/host/sandbox"
 	"a2e/host/store"
+	"a2e/host/wall"
 	"a2e/plugins/learning"
 	"a2e/plugins/memory"
 	"a2e/plugins/memory/embed"
@@ -30,6 +32,9 @@ type Shared struct {
 	children, skills *children
 	state            *state
 	disk             *sandbox.Disk // nil = no bound
+
+	// Checkpoints are those of the workspace; nil = none are made. Nothing is opened before the first.
+	Checkpoints *checkpoint.Keeper
 
 	// MCPClient is that of host.Env. It is set before the plugins are made.
 	MCPClient func(context.Context) jsontext.Value
@@ -48,7 +53,21 @@ func NewShared(cfg *config.Config, log zerolog.Logger) *Shared {
 
 func newShared(cfg *config.Config, log zerolog.Logger) *Shared {
 	disk := newDisk(cfg)
-	return &Shared{children: newChildren(cfg, Mode(cfg), disk, log), skills: newChildren(cfg, skillMode(cfg), disk, log), state: &state{cfg: cfg}, disk: disk}
+	s := &Shared{children: newChildren(cfg, Mode(cfg), disk, log), skills: newChildren(cfg, skillMode(cfg), disk, log), state: &state{cfg: cfg}, disk: disk}
+	if cfg.Checkpoints.Enabled {
+		s.Checkpoints = NewCheckpoints(cfg, log, true)
+	}
+	return s
+}
+
+// NewCheckpoints makes the keeper of checkpoints of the config's workspace; watch is for one that lives long.
+func NewCheckpoints(cfg *config.Config, log zerolog.Logger, watch bool) *checkpoint.Keeper {
+	c := cfg.Checkpoints
+	workspace := wall.Real(cfg.Workspace)
+	return checkpoint.Open(checkpoint.Options{
+		Workspace: workspace, StateDir: cfg.StateDir, Hidden: cfg.Wall.Inside(workspace), MaxCount: c.MaxCount, MaxBytes: c.MaxBytes,
+		MaxFileBytes: c.MaxFileBytes, MaxFiles: c.MaxFiles, IncludeIgnored: c.IncludeIgnored, Watch: watch, Log: log,
+	})
 }
 
 // Store returns the store of the config.
@@ -70,7 +89,11 @@ func (s *Shared) Close() error {
 	if s.users--; s.users > 0 {
 		return nil
 	}
-	return errors.Join(s.children.close(), s.skills.close(), s.state.close())
+	err := errors.Join(s.children.close(), s.skills.close(), s.state.close())
+	if s.Checkpoints != nil {
+		err = errors.Join(err, s.Checkpoints.Close())
+	}
+	return err
 }
 
 // join returns a plugin as a user of what is shared, with the place among its like that the

@@ -41,7 +41,7 @@ func waitLock(dir *private.Dir, name string, quit <-chan struct{}, patience time
 		if err != nil {
 			return nil, err
 		}
-		ok, err := tryLock(h)
+		ok, err := private.TryLock(h)
 		// A lock file that was removed meanwhile guards nothing any more.
 		if ok && sameFile(h, dir, name) {
 			return h, nil

@@ -94,6 +94,9 @@ type commands struct {
 	Help     helpCmd     `cmd:"" help:"Print a page of the documentation, or list the pages."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`
 
+	Checkpoints checkpointsCmd `cmd:"" help:"Show what agents did to the files of the workspace, and put files back."`
+	Undo        undoCmd        `cmd:"" help:"Put the workspace back to what it was before the last changes."`
+
 	record bool // calls count into learning, as those of agents do
 }
 

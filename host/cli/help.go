@@ -167,8 +167,14 @@ func details() map[string]string {
 		"learn export": "dpo gives {prompt, chosen, rejected, …}: chosen is the correction, or the response with the correction in its correction_span.\n" +
 			"rewards gives {state, action, reward, …}: of a rated turn state holds the prompt, action the response, and reward is the score.\n\n" +
 			"Examples:\n  a2e learn export > pairs.jsonl\n  a2e learn export --format rewards -o rewards.jsonl",
-		"learn plot": "The picture shows the mean of the feedback so far, what each component was worth when weights were adapted, and its weight. It suits light and dark pages.\n\nExamples:\n  a2e learn plot -o learning.svg\n  a2e learn plot grep glob -o search.svg",
-		"snapshot save": "A snapshot holds what plugins keep in state_dir (memory, plans) and what each agent's last session left when it ended; snapshot_mode in the config narrows that. " +
+		"learn plot":       "The picture shows the mean of the feedback so far, what each component was worth when weights were adapted, and its weight. It suits light and dark pages.\n\nExamples:\n  a2e learn plot -o learning.svg\n  a2e learn plot grep glob -o search.svg",
+		"checkpoints list": "With checkpoints: true in the config the host makes one before each request that may change files, where something changed since the last one.\n\nExample:\n  a2e checkpoints list",
+		"checkpoints diff": "Each line says what became of a path: added, removed, changed, mode, or time where only that differs.\n\nExamples:\n  a2e checkpoints diff\n  a2e checkpoints diff 17 -p\n  a2e checkpoints diff 12 17 --path src --json",
+		"checkpoints restore": "The state before becomes a checkpoint first, so that this can be undone too. What .gitignore names and what was not kept is left alone. A restore that was cut off is taken up by the next one.\n\n" +
+			"Examples:\n  a2e checkpoints restore 17 --dry-run\n  a2e checkpoints restore 17 src/main.go docs\n\nExit status 1 means that something could not be put back.",
+		"undo": "Each undo goes further back; what it says tells how it is undone itself. An undo or restore that was cut off is done to its end.\n\n" +
+			"Examples:\n  a2e undo\n  a2e undo 3 --dry-run\n\nExit status 1 means that something could not be put back, or that there is nothing to undo.",
+		"snapshot save": "A snapshot holds what plugins keep in state_dir (memory, plans) and what each agent's last session left when it ended; snapshot_mode in the config narrows that. With checkpoints on, a checkpoint of the files goes with it. " +
 			"Hosts may be running: a session that goes on keeps its working memory, which is not in the snapshot yet.\n\nExample:\n  a2e snapshot save before-migration",
 		"snapshot restore": "What the snapshot holds takes the place of the state there is, all of it or, after an error, nothing. " +
 			"Hosts may be running: they see restored memory and plans at once. A session that goes on keeps its working memory; the next session of the agent takes up the restored one.\n\nExample:\n  a2e snapshot restore before-migration",

@@ -6,6 +6,7 @@ import (
 	"io"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -238,11 +239,14 @@ func (s keySchema) value() string {
 		return strings.TrimSuffix("list of "+parsed(s.Items).value(), " of ")
 	}
 	text, _ := s.Type.(string)
+	if both, ok := s.Type.([]any); ok {
+		text = strings.Trim(strings.ReplaceAll(fmt.Sprint(both), " ", " or "), "[]")
+	}
 	switch {
 	case s.Minimum != nil && s.Maximum != nil:
 		text += fmt.Sprintf(", %.0f to %.0f", *s.Minimum, *s.Maximum)
 	case s.Minimum != nil:
-		text += fmt.Sprintf(" from %v", *s.Minimum)
+		text += " from " + strconv.FormatFloat(*s.Minimum, 'f', -1, 64)
 	case s.Maximum != nil:
 		text += fmt.Sprintf(" up to %v", *s.Maximum)
 	}

@@ -81,6 +81,7 @@ func serveWith(cfg *config.Config, opts host.Options, speak speaker, sys *System
 	if opts.Plugins, err = plugins.New(cfg, plugins.Deps{Log: opts.Log, Shared: shared}); err != nil {
 		return fail(exitConfig, err)
 	}
+	opts.Checkpoints, opts.NeedCheckpoints = shared.Checkpoints, cfg.Checkpoints.Required
 	if cfg.Audit.Enabled {
 		trail, wrong := openAudit(cfg, opts.Log)
 		if wrong != nil {

@@ -16,9 +16,11 @@ import (
 	"github.com/mattn/go-isatty"
 
 	"a2e/host"
+	"a2e/host/checkpoint"
 	"a2e/host/config"
 	"a2e/host/snapshot"
 	"a2e/host/store"
+	"a2e/host/wall"
 	"a2e/plugins"
 	"a2e/plugins/memory"
 	"a2e/protocol"
@@ -237,22 +239,28 @@ func (c *commands) snapshots(sys *System, do func(context.Context, *config.Confi
 	return fail(exitFailed, errors.Join(do(ctx, cfg, kept), kept.Close()))
 }
 
-// savable is snapshots for what needs the state itself.
-func (c *commands) savable(sys *System, do func(context.Context, snapshot.State, snapshot.Store) error) error {
+// savable is snapshots for what needs the state itself, and the checkpoints of the files; nil = none are made.
+func (c *commands) savable(sys *System, do func(context.Context, snapshot.State, snapshot.Store, *checkpoint.Keeper) error) error {
 	return c.snapshots(sys, func(ctx context.Context, cfg *config.Config, kept snapshot.Store) error {
 		state := snapshot.State{
 			Mode: cfg.SnapshotMode, HostID: cfg.HostID, Now: time.Now,
 			Sessions: snapshot.NewSessions(filepath.Join(cfg.StateDir, sessionsDir)),
 		}
+		var files *checkpoint.Keeper
+		if cfg.Checkpoints.Enabled {
+			files = plugins.NewCheckpoints(cfg, warnings(sys.warn), false)
+			defer files.Close()
+			state.Files.Workspace = wall.Real(cfg.Workspace)
+		}
 		if !snapshot.HasParts(cfg.SnapshotMode) {
-			return do(ctx, state, kept)
+			return do(ctx, state, kept, files)
 		}
 		opened, err := plugins.OpenState(ctx, cfg)
 		if err != nil {
 			return err
 		}
 		state.Store = opened
-		return errors.Join(do(ctx, state, kept), opened.Close())
+		return errors.Join(do(ctx, state, kept, files), opened.Close())
 	})
 }
 
@@ -266,7 +274,14 @@ func (s snapshotSaveCmd) Run(cmd *commands, sys *System) error {
 	if err := snapshot.CheckName(s.Name); err != nil {
 		return fail(exitUsage, err)
 	}
-	return cmd.savable(sys, func(ctx context.Context, state snapshot.State, kept snapshot.Store) error {
+	return cmd.savable(sys, func(ctx context.Context, state snapshot.State, kept snapshot.Store, files *checkpoint.Keeper) error {
+		if files != nil {
+			now, err := files.Take(ctx, "snapshot "+s.Name)
+			if err != nil {
+				return err
+			}
+			state.Files.Checkpoint = now.ID
+		}
 		info, broken, err := state.Save(ctx, kept, s.Name, s.Force)
 		if errors.Is(err, snapshot.ErrExists) {
 			return fmt.Errorf("%w; --force replaces it", err)
@@ -277,13 +292,22 @@ func (s snapshotSaveCmd) Run(cmd *commands, sys *System) error {
 		for _, b := range broken {
 			say(sys.Err, "warning: the state of a session is not in the snapshot: %s", oneLine(b.Error()))
 		}
-		_, err = fmt.Fprintf(sys.Out, "saved %s: %s\n", s.Name, info.Holds)
+		_, err = fmt.Fprintf(sys.Out, "saved %s: %s%s\n", s.Name, info.Holds, withFiles(state.Files))
 		return err
 	})
 }
 
+// withFiles says which checkpoint goes with a snapshot.
+func withFiles(f snapshot.Files) string {
+	if f.Checkpoint == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; files: checkpoint %d", f.Checkpoint)
+}
+
 type snapshotRestoreCmd struct {
-	Name string `arg:"" help:"Name of the snapshot."`
+	Name  string `arg:"" help:"Name of the snapshot."`
+	Files bool   `help:"Put the files of the workspace back too, to the checkpoint that goes with the snapshot."`
 }
 
 // Run puts a snapshot back.
@@ -291,13 +315,25 @@ func (s snapshotRestoreCmd) Run(cmd *commands, sys *System) error {
 	if err := snapshot.CheckName(s.Name); err != nil {
 		return fail(exitUsage, err)
 	}
-	return cmd.savable(sys, func(ctx context.Context, state snapshot.State, kept snapshot.Store) error {
-		holds, err := state.Restore(ctx, kept, s.Name)
+	return cmd.savable(sys, func(ctx context.Context, state snapshot.State, kept snapshot.Store, files *checkpoint.Keeper) error {
+		holds, then, err := state.Restore(ctx, kept, s.Name)
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(sys.Out, "restored %s: %s\n", s.Name, holds)
-		return err
+		if _, err = fmt.Fprintf(sys.Out, "restored %s: %s%s\n", s.Name, holds, withFiles(then)); err != nil || !s.Files {
+			return err
+		}
+		switch {
+		case then.Checkpoint == 0 || files == nil:
+			return errors.New("no files go with this snapshot, or checkpoints are off in the config; the rest was restored")
+		case then.Workspace != state.Files.Workspace:
+			return fmt.Errorf("the files that go with this snapshot are those of %s, which is not the workspace of the config; the rest was restored", oneLine(then.Workspace))
+		}
+		done, err := files.Restore(ctx, checkpoint.RestoreOptions{To: then.Checkpoint})
+		if err != nil {
+			return err
+		}
+		return printRestored(sys, done, false)
 	})
 }
 

@@ -24,6 +24,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"a2e/host/checkpoint"
 	"a2e/host/redact"
 	"a2e/host/wall"
 	"a2e/protocol/fleet"
@@ -61,6 +62,7 @@ type Config struct {
 	Events        Events        `yaml:"events" enum:"invoke,namespaced" doc:"Name of streamed events: invoke/event, or tool/event and skill/event."`
 	Limits        Limits        `yaml:"limits" doc:"Bounds of what the host holds in memory."`
 	Audit         Audit         `yaml:"audit" doc:"The audit log. It is off without this section, and on with it unless enabled is false."`
+	Checkpoints   Checkpoints   `yaml:"checkpoints" switch:"enabled" doc:"Whether what the files of the workspace are is kept before an agent changes them, so that it can be undone (a2e undo). true, or a mapping that says more."`
 	Store         Store         `yaml:"store" doc:"How what plugins keep is kept."`
 	SnapshotStore SnapshotStore `yaml:"snapshot_store" doc:"Where snapshots are kept."`
 	SnapshotMode  string        `yaml:"snapshot_mode" doc:"Who decides what is in a snapshot: host = only what the host collects, which is what sessions had in memory when they ended; plugin = only what plugins keep in the store; hybrid = both. Other values are ignored with a warning."`
@@ -112,6 +114,19 @@ type Audit struct {
 	Key             Secret          `yaml:"key" doc:"The key that signs the entries, 16 characters or more, as ${VAR}; whoever has it can forge the log."`
 	KeyFile         string          `yaml:"key_file" doc:"The file with that key, relative to state_dir; made when there is none. Without key and key_file it is one in the user's config folder."`
 	SessionIDSource SessionIDSource `yaml:"session_id_source" enum:"uuid,host_id" doc:"What the entries carry as session_id: the session's own id, or host_id."`
+}
+
+// Checkpoints bounds what is kept of the workspace. A section without enabled turns it on, as true
+// in its place does.
+type Checkpoints struct {
+	Enabled        bool  `yaml:"enabled" doc:"Whether checkpoints are made."`
+	MaxCount       int   `yaml:"max_count" min:"2" max:"100000" doc:"How many are kept; the oldest go."`
+	MaxBytes       int64 `yaml:"max_bytes" min:"1048576" doc:"Bytes that all contents together may have; the oldest checkpoints go, and what does not fit even then is not kept, which a warning says."`
+	MaxFileBytes   int64 `yaml:"max_file_bytes" min:"1" doc:"Largest file whose content is kept; of larger ones it is only seen that they changed."`
+	MaxFiles       int   `yaml:"max_files" min:"1" max:"10000000" doc:"Files and folders that the workspace may have; no checkpoint is made of a larger one."`
+	IncludeIgnored bool  `yaml:"include_ignored" doc:"Keep what .gitignore names too."`
+	Restore        bool  `yaml:"restore" doc:"Give agents the tool checkpoint_restore. The user always has a2e undo."`
+	Required       bool  `yaml:"required" doc:"Refuse what may change files where no checkpoint could be made. Without it a warning is logged."`
 }
 
 // Rotate bounds the audit files. A 0 in the file means never to rotate, as it
@@ -203,13 +218,17 @@ type Plugin struct {
 // src.Available on under its own name, the workspace src.Dir, the audit off.
 func Default(src Source) *Config {
 	c := &Config{
-		Secrets:       cmp.Or(src.Secrets, redact.New(nil)),
-		HostID:        "a2e",
-		Workspace:     ".",
-		StateDir:      defaultStateDir(src.Getenv),
-		MaxParallel:   4,
-		Events:        EventsInvoke,
-		Limits:        Limits{MaxLineBytes: 16 << 20, MaxQueue: 65536, MaxQueueBytes: 32 << 20, MaxOutputBytes: 1 << 20},
+		Secrets:     cmp.Or(src.Secrets, redact.New(nil)),
+		HostID:      "a2e",
+		Workspace:   ".",
+		StateDir:    defaultStateDir(src.Getenv),
+		MaxParallel: 4,
+		Events:      EventsInvoke,
+		Limits:      Limits{MaxLineBytes: 16 << 20, MaxQueue: 65536, MaxQueueBytes: 32 << 20, MaxOutputBytes: 1 << 20},
+		Checkpoints: Checkpoints{
+			MaxCount: checkpoint.DefaultMaxCount, MaxBytes: checkpoint.DefaultMaxBytes,
+			MaxFileBytes: checkpoint.DefaultMaxFileBytes, MaxFiles: checkpoint.DefaultMaxFiles,
+		},
 		Store:         Store{Synchronous: SynchronousNormal},
 		Audit:         Audit{Path: "audit.jsonl", Rotate: Rotate{MaxBytes: 10 << 20, BackupCount: 5}, SessionIDSource: SessionIDFromUUID},
 		SnapshotStore: SnapshotStore{Type: "sqlite"},

@@ -71,6 +71,10 @@ func (d *decoder) value(n *node, v reflect.Value, path string, rules reflect.Str
 			v.Set(reflect.ValueOf(a))
 		}
 	case reflect.Struct:
+		if name := rules.Get("switch"); name != "" {
+			d.section(n, v, path, name)
+			return
+		}
 		d.object(n, v, path)
 	case reflect.Map:
 		d.dictionary(n, v, path, rules)
@@ -103,6 +107,21 @@ func (d *decoder) what(n *node) string {
 		return "a number"
 	}
 	return "a text"
+}
+
+// section decodes a mapping whose presence sets a boolean of it, called name, which may stand in its place.
+func (d *decoder) section(n *node, v reflect.Value, path, name string) {
+	f, _ := fieldsOf(v.Type()).find(name)
+	on, is := booleans(n.text)
+	switch {
+	case n.kind == mapping:
+		v.FieldByIndex(f.index).SetBool(true)
+		d.object(n, v, path)
+	case n.kind == scalar && n.plain && is:
+		v.FieldByIndex(f.index).SetBool(on)
+	default:
+		d.wrong(n, path, "true, false or a mapping, such as {key: value}")
+	}
 }
 
 // object decodes a mapping into a struct; keys without a value keep the default.

@@ -192,7 +192,11 @@ func typed(t reflect.Type, v reflect.Value, rules reflect.StructTag) (*jsonschem
 		if !v.IsValid() {
 			v = reflect.Zero(t)
 		}
-		return object(v)
+		s, err := object(v)
+		if err == nil && rules.Get("switch") != "" {
+			s.Type, s.Types = "", []string{"boolean", s.Type}
+		}
+		return s, err
 	case reflect.Map:
 		s.Type = "object"
 		s.AdditionalProperties, err = described(t.Elem(), reflect.Value{}, "")

@@ -41,6 +41,13 @@ type header struct {
 	Made    time.Time `json:"made"`
 	Mode    string    `json:"mode"`
 	HostID  string    `json:"host_id"`
+	Files   Files     `json:"files,omitzero"`
+}
+
+// Files says which checkpoint of which workspace goes with a snapshot; zero = none.
+type Files struct {
+	Workspace  string `json:"workspace"`
+	Checkpoint uint64 `json:"checkpoint"`
 }
 
 // sessionLine is one session.
@@ -58,6 +65,7 @@ const (
 type State struct {
 	Mode     string // of the config; what it leaves out is neither saved nor restored
 	HostID   string
+	Files    Files // noted in what Save writes
 	Sessions *Sessions
 	Store    store.Store // may be nil where HasParts does not hold
 	Now      func() time.Time
@@ -77,7 +85,7 @@ func (s State) Save(ctx context.Context, to Store, name string, replace bool) (s
 func (s State) write(ctx context.Context, w io.Writer, info Info) (holds Holds, broken []error, err error) {
 	count := &counter{holds: Holds{}}
 	w = io.MultiWriter(w, count)
-	if err := writeLine(w, header{contentVersion, info.Name, info.Made, s.Mode, s.HostID}); err != nil {
+	if err := writeLine(w, header{contentVersion, info.Name, info.Made, s.Mode, s.HostID, s.Files}); err != nil {
 		return nil, nil, err
 	}
 	if HasSessions(s.Mode) {
@@ -100,17 +108,22 @@ func writeLine(w io.Writer, v any) error {
 
 // Restore puts back what a snapshot holds: the parts of the store that it has take
 // the place of those there are, and the next session of each agent in it begins
-// with its state. It returns what was put back. A snapshot that is not whole changes
-// nothing.
-func (s State) Restore(ctx context.Context, from Store, name string) (Holds, error) {
+// with its state. It returns what was put back, and the files that go with it, which it leaves
+// as they are. A snapshot that is not whole changes nothing.
+func (s State) Restore(ctx context.Context, from Store, name string) (holds Holds, files Files, err error) {
 	if err := check(ctx, from, name); err != nil {
-		return nil, err
+		return nil, files, err
 	}
 	c, err := open(ctx, from, name)
 	if err != nil {
-		return nil, err
+		return nil, files, err
 	}
 	defer c.Close()
+	holds, err = s.restore(ctx, c)
+	return holds, c.head.Files, err
+}
+
+func (s State) restore(ctx context.Context, c *content) (Holds, error) {
 	next := s.Sessions.restoration()
 	defer next.discard()
 	holds := Holds{}

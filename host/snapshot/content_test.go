@@ -84,7 +84,7 @@ func (w *world) save(name string) Info {
 
 func (w *world) restore(name string) Holds {
 	w.t.Helper()
-	holds, err := w.Restore(w.t.Context(), w.snapshots, name)
+	holds, _, err := w.Restore(w.t.Context(), w.snapshots, name)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -208,7 +208,7 @@ func TestBrokenSnapshotChangesNothing(t *testing.T) {
 			give(t, w.Sessions, session{"b", states("2")})
 			before := w.now()
 			must.Get(put(w.snapshots, "s", c.text, false))(t)
-			holds, err := w.Restore(t.Context(), w.snapshots, "s")
+			holds, _, err := w.Restore(t.Context(), w.snapshots, "s")
 			assert.That(t, err != nil && holds == nil && strings.Contains(err.Error(), c.want),
 				"it gave %v, %v; want %q", holds, err, c.want)
 			assert.Diff(t, before, w.now())
@@ -227,7 +227,7 @@ func TestDamagedSnapshotChangesNothing(t *testing.T) {
 	change(t, w.snapshots, func(b []byte) []byte { b[len(b)-6] ^= 4; return b })
 	w.note("two")
 	before := w.now()
-	_, err := w.Restore(t.Context(), w.snapshots, "x")
+	_, _, err := w.Restore(t.Context(), w.snapshots, "x")
 	assert.That(t, err != nil && strings.Contains(err.Error(), "damaged"), "it gave %v", err)
 	if w.now() != before || len(files(t, w.Sessions)) != 1 {
 		t.Errorf("there is now\n%s", w.now())

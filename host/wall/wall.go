@@ -99,6 +99,19 @@ func (w *Wall) In(root *os.Root) *Guard {
 	return g
 }
 
+// Inside returns what of the wall lies in a folder, a real path: relative to it, with slashes.
+func (w *Wall) Inside(dir string) (all []string) {
+	if w == nil {
+		return nil
+	}
+	for _, own := range slices.Concat(w.Hidden, w.Fixed) {
+		if rel, ok := below(dir, own); ok && rel != "." {
+			all = append(all, filepath.ToSlash(rel))
+		}
+	}
+	return all
+}
+
 // ErrSwapped says that another file or folder took the place of the one that was looked at.
 var ErrSwapped = errors.New("was replaced while it was being opened")
 

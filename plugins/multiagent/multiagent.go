@@ -153,6 +153,9 @@ func (p *Plugin) RunTask(ctx context.Context, task host.WorkerTask) (*fleet.Resu
 	if self := p.env.Agent; self != nil && self.Depth > p.opts.MaxDepth {
 		return nil, protocol.Errorf(protocol.CodeSubagentLimit, "the task would be at depth %d, and max_depth allows %d; do it where you are, or raise max_depth in the config", self.Depth, p.opts.MaxDepth)
 	}
+	if err := p.services.Checkpoint(ctx, "task "+task.Task.TaskID); err != nil {
+		return nil, err
+	}
 	return p.Pool.RunTask(ctx, task)
 }
 

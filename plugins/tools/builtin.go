@@ -28,10 +28,10 @@ func builtin(f *files, w *Web, c *children) []Tool {
 	return append(f.tools(), echoTool(), w.tool(), c.tool())
 }
 
-// BuiltinNames lists the tools that every plugin has.
+// BuiltinNames lists the tools that every plugin has, and those that the config can add.
 func BuiltinNames() []string {
 	var names []string
-	for _, t := range builtin(new(files), new(Web), new(children)) {
+	for _, t := range append(builtin(new(files), new(Web), new(children)), new(checkpoints).tools(true)...) {
 		names = append(names, t.Def.Name)
 	}
 	return names

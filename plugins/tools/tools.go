@@ -6,6 +6,7 @@
 //	search.go    tool/list: all, or by search   command.go   tools that the config declares
 //	validate.go  do the arguments fit?          spill.go     where long output goes
 //	files.go     what the file tools open       paths.go     paths, URIs, what is wrong with them
+//	checkpoint.go  what is kept of the workspace
 //	read.go  write.go  find.go  grep.go  run.go  http.go  html.go   the tools
 //
 // Other plugins that have tools, such as mcp and toolkits, serve them by a Set too.
@@ -190,6 +191,9 @@ func (p *Plugin) make(opts Options) ([]Tool, error) {
 	})
 	p.web = NewWeb(webguard.Options{AllowPrivate: opts.HTTPAllowPrivate}, p.set.maxOutput, nil)
 	all := builtin(files, p.web, c)
+	if p.env.Checkpoints != nil {
+		all = append(all, (&checkpoints{p.env.Checkpoints}).tools(p.env.RestoreCheckpoints)...)
+	}
 	var problems []error
 	for _, cfg := range opts.Commands {
 		t, err := newCommandTool(cfg, c)

@@ -1,4 +1,4 @@
-package audit
+package private
 
 import (
 	"errors"
@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// tryLock takes the lock of an open lock file; ok is false when somebody else
+// TryLock takes the lock of an open lock file; ok is false when somebody else
 // holds it. Closing h gives it back.
-func tryLock(h *os.File) (ok bool, err error) {
+func TryLock(h *os.File) (ok bool, err error) {
 	const flags = windows.LOCKFILE_EXCLUSIVE_LOCK | windows.LOCKFILE_FAIL_IMMEDIATELY
 	err = windows.LockFileEx(windows.Handle(h.Fd()), flags, 0, 1, 0, new(windows.Overlapped))
 	if errors.Is(err, windows.ERROR_LOCK_VIOLATION) || errors.Is(err, windows.ERROR_IO_PENDING) {
@@ -17,6 +17,3 @@ func tryLock(h *os.File) (ok bool, err error) {
 	}
 	return err == nil, err
 }
-
-// isReadOnly reports whether the file system takes no files; here that is fs.ErrPermission.
-func isReadOnly(error) bool { return false }

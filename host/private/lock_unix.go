@@ -1,6 +1,6 @@
 //go:build unix
 
-package audit
+package private
 
 import (
 	"errors"
@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tryLock takes the lock of an open lock file; ok is false when somebody else
+// TryLock takes the lock of an open lock file; ok is false when somebody else
 // holds it. Closing h gives it back.
-func tryLock(h *os.File) (ok bool, err error) {
+func TryLock(h *os.File) (ok bool, err error) {
 	for {
 		err := unix.Flock(int(h.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		switch {
@@ -24,6 +24,3 @@ func tryLock(h *os.File) (ok bool, err error) {
 		}
 	}
 }
-
-// isReadOnly reports whether the file system takes no files, or the path leads through one.
-func isReadOnly(err error) bool { return errors.Is(err, unix.EROFS) || errors.Is(err, unix.ENOTDIR) }

@@ -1,0 +1,188 @@
+//go:build unix
+
+package checkpoint_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"a2e/host/checkpoint"
+	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
+)
+
+// changes returns what an undo would do, as "kind path".
+func changes(r checkpoint.Restored) string {
+	var all []string
+	for _, c := range r.Changes {
+		all = append(all, c.Kind+" "+c.Path)
+	}
+	return strings.Join(all, ", ")
+}
+
+func TestIgnored(t *testing.T) {
+	for _, watch := range []bool{false, true} {
+		s := newStage(t, func(o *checkpoint.Options) { o.Watch = watch })
+		s.write(".gitignore", "# a comment\n*.log\nbuild/\n/top\n!keep.log\n*.{x}\n")
+		s.write("sub/.gitignore", "local\n!deep.log\n")
+		for _, name := range []string{"a.log", "keep.log", "build/out", "sub/build/out", "top", "sub/top", "sub/local", "sub/deep.log", "a.x", "a.{x}", ".git/HEAD", "sub/.git"} {
+			s.write(name, "one")
+		}
+		first := s.take("")
+		for _, name := range []string{"a.log", "keep.log", "build/out", "build/new", "top", "sub/top", "sub/local", "sub/deep.log", "a.x", "a.{x}", ".git/HEAD"} {
+			s.write(name, "another")
+		}
+		s.write(".gitignore", "!a.log\n*.x\n") // what was ignored is seen now, what was kept stays so
+		done := s.restore(checkpoint.RestoreOptions{To: first.ID})
+		assert.Equal(t, changes(done), "changed .gitignore, changed a.x, changed keep.log, changed sub/deep.log, changed sub/top")
+		for name, want := range map[string]string{"a.log": "another", "build/new": "another", ".git/HEAD": "another", "keep.log": "one", "a.x": "one", "a.{x}": "another"} {
+			got, err := os.ReadFile(filepath.Join(s.dir, name))
+			must.OK(t, err)
+			assert.Equal(t, string(got), want, name)
+		}
+		s.opts.IncludeIgnored = true
+		all := s.another()
+		info, err := all.Take(context.Background(), "")
+		must.OK(t, err)
+		assert.That(t, info.Files > first.Files+5, "with what is ignored there are %d names, without %d", info.Files, first.Files)
+	}
+}
+
+// TestLeftAlone has what is no file, folder or link in the way, and what the host hides.
+func TestLeftAlone(t *testing.T) {
+	s := newStage(t, func(o *checkpoint.Options) { o.Hidden = []string{"a2e.yaml", "own/state"} })
+	must.OK(t, syscall.Mkfifo(filepath.Join(s.dir, "pipe"), 0o600))
+	s.write("a2e.yaml", "one")
+	s.write("own/state/db", "one")
+	s.write("file", "one")
+	first := s.take("")
+	assert.Equal(t, first.Files, 2) // own and file
+	must.OK(t, os.Remove(filepath.Join(s.dir, "file")))
+	must.OK(t, syscall.Mkfifo(filepath.Join(s.dir, "file"), 0o600)) // it takes the place of a file
+	must.OK(t, os.Mkdir(filepath.Join(s.dir, "new"), 0o700))
+	must.OK(t, syscall.Mkfifo(filepath.Join(s.dir, "new", "pipe"), 0o600))
+	s.write("a2e.yaml", "two")
+	s.write("own/state/db", "two")
+	done := s.restore(checkpoint.RestoreOptions{Steps: 1})
+	assert.Equal(t, changes(done), "added file, removed new")
+	must.That(t, len(done.Problems) == 1, "%v", done.Problems)
+	assert.Contains(t, done.Problems[0].Why, "something in it that is not kept: pipe")
+	text, err := os.ReadFile(filepath.Join(s.dir, "a2e.yaml"))
+	assert.That(t, err == nil && string(text) == "two", "%q %v", text, err)
+}
+
+// TestBounds has contents that are too large, too many of them and too many checkpoints.
+func TestBounds(t *testing.T) {
+	s := newStage(t, func(o *checkpoint.Options) { o.MaxFileBytes, o.MaxBytes, o.MaxCount = 100<<10, 1<<20, 8 })
+	s.write("large", strings.Repeat("x", 200<<10))
+	s.write("small", "x")
+	first := s.take("")
+	assert.Equal(t, first.LeftOut, 1)
+	s.write("large", strings.Repeat("y", 200<<10))
+	s.write("small", "y")
+	done := s.restore(checkpoint.RestoreOptions{To: first.ID})
+	must.That(t, len(done.Problems) == 1 && done.Problems[0].Path == "large", "%v", done.Problems)
+	assert.Contains(t, done.Problems[0].Why, "max_file_bytes")
+	for i := range 40 {
+		s.write(fmt.Sprint("f", i%4), strings.Repeat(fmt.Sprint(i), 45<<10))
+		s.take("")
+	}
+	s.take("")
+	all, err := s.List(context.Background())
+	must.OK(t, err)
+	assert.That(t, len(all) <= 9 && len(all) > 2, "there are %d checkpoints", len(all))
+	var bytes int64
+	must.OK(t, filepath.Walk(s.opts.StateDir, func(_ string, info os.FileInfo, err error) error {
+		if err == nil && info.Mode().IsRegular() {
+			bytes += info.Size()
+		}
+		return err
+	}))
+	assert.That(t, bytes < 1200<<10, "they take up %d bytes", bytes)
+	_, err = s.Restore(context.Background(), checkpoint.RestoreOptions{To: 1})
+	assert.Is(t, err, checkpoint.ErrUnknown)
+	s.opts.MaxFiles = 3
+	_, err = s.another().Take(context.Background(), "")
+	assert.Fails(t, err, "more than 3 files and folders")
+}
+
+// TestBusy has files that change all the time, several keepers and a restore at once.
+func TestBusy(t *testing.T) {
+	s := newStage(t, nil)
+	for i := range 30 {
+		s.write(fmt.Sprint("still/", i), fmt.Sprint(i))
+	}
+	s.write("busy", "")
+	first, want := s.take(""), pictureOf(t, filepath.Join(s.dir, "still"))
+	stop := make(chan struct{})
+	var writer, takers sync.WaitGroup
+	writer.Go(func() {
+		for n := 0; ; n++ {
+			select {
+			case <-stop:
+				return
+			default:
+				_ = os.WriteFile(filepath.Join(s.dir, "busy"), bytes.Repeat([]byte{byte(n)}, 100_000), 0o644)
+			}
+		}
+	})
+	for n := range 3 {
+		takers.Go(func() {
+			k := s.another()
+			for i := range 5 {
+				_ = os.WriteFile(filepath.Join(s.dir, "still", fmt.Sprint(n)), fmt.Append(nil, n, i), 0o644)
+				_, err := k.Take(context.Background(), "busy")
+				assert.OK(t, err)
+			}
+		})
+	}
+	takers.Wait()
+	s.restore(checkpoint.RestoreOptions{To: first.ID, Paths: []string{"./still/"}})
+	want.want(t, filepath.Join(s.dir, "still"), "after the busy time")
+	close(stop)
+	writer.Wait()
+	all, err := s.List(context.Background())
+	must.OK(t, err)
+	for i, c := range all {
+		assert.Equal(t, c.ID, all[0].ID+uint64(i), "ids of all keepers are in a row")
+	}
+}
+
+// TestNothingThere asks for what there is not, and damages what there is.
+func TestNothingThere(t *testing.T) {
+	s := newStage(t, nil)
+	_, err := s.Restore(context.Background(), checkpoint.RestoreOptions{Steps: 1})
+	assert.Is(t, err, checkpoint.ErrNone)
+	s.write("a", "one")
+	s.take("")
+	_, err = s.Restore(context.Background(), checkpoint.RestoreOptions{Steps: 1})
+	assert.Fails(t, err, "there is nothing to undo")
+	s.write("a", "two")
+	s.take("")
+	blobs, err := filepath.Glob(filepath.Join(s.opts.StateDir, "checkpoints", "*", "blobs", "*", "*"))
+	must.That(t, err == nil && len(blobs) == 2, "%v %v", blobs, err)
+	for _, b := range blobs {
+		must.OK(t, os.WriteFile(b, []byte("0ne"), 0o600))
+	}
+	done := s.restore(checkpoint.RestoreOptions{Steps: 1})
+	must.That(t, len(done.Problems) == 1, "%v", done.Problems)
+	assert.Contains(t, done.Problems[0].Why, "damaged")
+	text, _ := os.ReadFile(filepath.Join(s.dir, "a"))
+	assert.Equal(t, string(text), "two", "a damaged copy changed the file")
+	logs, _ := filepath.Glob(filepath.Join(s.opts.StateDir, "checkpoints", "*", "index"))
+	must.OK(t, os.WriteFile(logs[0], []byte("nonsense"), 0o600))
+	_, err = s.another().Take(context.Background(), "")
+	assert.Fails(t, err, "move the folder away to begin anew")
+	ended, cancel := context.WithCancelCause(context.Background())
+	cancel(errors.New("too late"))
+	_, err = s.Take(ended, "")
+	assert.Fails(t, err, "too late")
+}

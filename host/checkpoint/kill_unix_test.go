@@ -1,0 +1,114 @@
+//go:build unix
+
+package checkpoint_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"a2e/host/checkpoint"
+	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/poll"
+)
+
+const killedJob = "A2E_TEST_CHECKPOINT_JOB" // what this program does in place of tests: workspace, state, checkpoint to restore
+
+func TestMain(m *testing.M) {
+	var workspace, state string
+	var to uint64
+	if n, _ := fmt.Sscanf(os.Getenv(killedJob), "%q %q %d", &workspace, &state, &to); n == 3 {
+		k := checkpoint.Open(checkpoint.Options{Workspace: workspace, StateDir: state})
+		fmt.Println("ready")
+		var err error
+		if to == 0 {
+			_, err = k.Take(context.Background(), "job")
+		} else {
+			_, err = k.Restore(context.Background(), checkpoint.RestoreOptions{To: to})
+		}
+		if err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// killed has another process take a checkpoint, or restore one, and kills it some time after it began.
+func (s *stage) killed(to uint64, after time.Duration) {
+	s.Helper()
+	job := exec.Command(os.Args[0])
+	job.Env = append(os.Environ(), killedJob+"="+fmt.Sprintf("%q %q %d", s.opts.Workspace, s.opts.StateDir, to))
+	out, err := job.StdoutPipe()
+	must.OK(s, err)
+	must.OK(s, job.Start())
+	_, err = out.Read(make([]byte, len("ready\n")))
+	must.OK(s, err)
+	time.Sleep(after)
+	_ = job.Process.Kill()
+	_ = job.Wait()
+}
+
+// TestKilled kills hosts while they make a checkpoint and while they put files back, 1,000 in a soak. What comes
+// after makes the checkpoint, and ends the restore at its goal.
+func TestKilled(t *testing.T) {
+	rounds, files := poll.Soak(t, "A2E_SOAK_CHECKPOINT_KILLS", 4), 150
+	if rounds > 4 {
+		files = 1000
+	}
+	s := newStage(t, func(o *checkpoint.Options) { o.Watch, o.MaxCount = false, 30 })
+	c := &chaos{stage: s, r: rand.New(rand.NewPCG(3, 4))}
+	for i := range files {
+		s.write(filepath.Join(strconv.Itoa(i%40), strconv.Itoa(i)), fmt.Sprint("content ", i))
+	}
+	for round := range rounds {
+		now := s.take("changes")
+		goal, want := cmp.Or(now.Restored, now.ID), pictureOf(t, s.dir)
+		c.changeAll(round, files)
+		s.killed(0, time.Duration(c.r.IntN(60))*time.Millisecond)
+		changed := pictureOf(t, s.dir)
+		undone := s.take("restore").ID
+		s.killed(goal, time.Duration(c.r.IntN(400))*time.Millisecond)
+		if round%2 == 0 {
+			s.restore(checkpoint.RestoreOptions{To: goal})
+		} else if undo, err := s.Restore(t.Context(), checkpoint.RestoreOptions{Steps: 1, DryRun: true}); err == nil && undo.To == goal { // else it was done
+			s.restore(checkpoint.RestoreOptions{Steps: 1})
+		}
+		want.want(t, s.dir, fmt.Sprint("round ", round))
+		if round%4 == 3 { // and the state that was undone is there still
+			s.restore(checkpoint.RestoreOptions{To: undone})
+			changed.want(t, s.dir, fmt.Sprint("undone round ", round))
+		}
+	}
+}
+
+// changeAll changes each file in one way or another.
+func (c *chaos) changeAll(round, files int) {
+	for i := range files {
+		path := filepath.Join(c.dir, strconv.Itoa(i%40), strconv.Itoa(i))
+		switch c.r.IntN(5) {
+		case 0:
+			_ = os.Remove(path)
+		case 1:
+			_ = os.Chmod(path, 0o600+os.FileMode(c.r.IntN(64)))
+		case 2:
+			_ = os.Remove(path)
+			_ = os.Symlink(fmt.Sprint("to ", round), path)
+		default:
+			_ = os.Remove(path)
+			_ = os.WriteFile(path, fmt.Appendf(nil, "%d %d\x00", round, c.r.Uint64()), 0o644)
+		}
+	}
+	if c.r.IntN(3) == 0 {
+		_ = os.RemoveAll(filepath.Join(c.dir, strconv.Itoa(c.r.IntN(40))))
+	}
+	c.step(20)
+}

@@ -1,0 +1,117 @@
+package checkpoint
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"time"
+)
+
+// place is an open workspace. What is done through it stays in it, whatever links there are.
+type place struct {
+	root *os.Root
+	top  *os.File // the folder itself
+}
+
+func openPlace(dir string) (*place, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	top, err := root.Open(".")
+	if err != nil {
+		return nil, errors.Join(err, root.Close())
+	}
+	return &place{root, top}, nil
+}
+
+func (p *place) close() { _, _ = p.top.Close(), p.root.Close() }
+
+// readSmall returns the beginning of a regular file; "" where it cannot be read.
+func (p *place) readSmall(name string, most int64) string {
+	f, _, err := p.open(name)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	text, _ := io.ReadAll(io.LimitReader(f, most))
+	return string(text)
+}
+
+var errOther = errors.New("it is no regular file any more")
+
+// open opens a regular file for reading, and says what it is.
+func (p *place) open(name string) (*os.File, entry, error) {
+	f, err := p.root.OpenFile(name, os.O_RDONLY|openQuietly, 0)
+	if err != nil {
+		return nil, entry{}, err
+	}
+	e, err := opened(f)
+	if err == nil && e.kind != aFile {
+		err = errOther
+	}
+	if err != nil {
+		return nil, entry{}, errors.Join(err, f.Close())
+	}
+	return f, e, nil
+}
+
+// maxReads is how often a file is read that changes meanwhile.
+const maxReads = 3
+
+// keep puts the content of a file into the store and says so in its entry; ok is false where the file
+// has gone. A file that is written all the time is kept as it was read, and read again next time.
+// The error is one of the store.
+func (p *place) keep(name string, e *entry, to *blobs, most int64) (ok bool, err error) {
+	for range maxReads {
+		f, now, err := p.open(name)
+		switch {
+		case errors.Is(err, fs.ErrNotExist) || errors.Is(err, errOther):
+			return false, nil
+		case err != nil:
+			e.held = heldClosed
+			return true, nil
+		}
+		now.name = e.name
+		*e = now
+		read := time.Now()
+		e.held, err = to.add(f, e, most)
+		after, wrong := opened(f)
+		f.Close()
+		if err != nil {
+			return true, err
+		}
+		e.racy = recent(e, read) || wrong != nil
+		if after.size == e.size && after.mtime == e.mtime && after.ctime == e.ctime {
+			return true, nil
+		}
+		e.racy = true
+	}
+	return true, nil
+}
+
+// recent reports whether a file changed so shortly before it was read that a change right after might
+// bear the same time. Some file systems count whole seconds only.
+func recent(e *entry, read time.Time) bool {
+	const tick, coarse = 50 * time.Millisecond, 2 * time.Second
+	last, grain := e.ctime, tick
+	if last == 0 {
+		last = e.mtime
+	}
+	if last%int64(time.Second) == 0 {
+		grain = coarse
+	}
+	return read.UnixNano()-last < int64(grain)
+}
+
+// fileMode returns the bits of a mode as os has them.
+func fileMode(perm uint32) fs.FileMode {
+	mode := fs.FileMode(perm & 0o777)
+	for bit, flag := range map[uint32]fs.FileMode{0o4000: fs.ModeSetuid, 0o2000: fs.ModeSetgid, 0o1000: fs.ModeSticky} {
+		if perm&bit != 0 {
+			mode |= flag
+		}
+	}
+	return mode
+}

@@ -1,0 +1,96 @@
+package host
+
+import (
+	"context"
+	"slices"
+
+	"a2e/protocol"
+)
+
+// Checkpoint keeps the state of the workspace before something changes it: what plugins do without a
+// request that says so. before says what comes next. Where no checkpoints are kept it does nothing;
+// one that fails stops what comes next only where the config says so.
+func (s *Services) Checkpoint(ctx context.Context, before string) error {
+	if s == nil || s.host.opts.Checkpoints == nil {
+		return nil
+	}
+	HandOff(ctx)
+	_, err := s.host.opts.Checkpoints.Take(ctx, before)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case s.host.opts.NeedCheckpoints:
+		return protocol.Errorf(protocol.CodeRuntimeError, "nothing was begun, as the files could not be kept before, which checkpoints.required asks for: %w", err)
+	}
+	s.host.opts.Log.Warn().Err(err).Str("before", before).Msg("no checkpoint was made; what comes next cannot be undone")
+	return nil
+}
+
+// checkpoint makes one before a request that may change the workspace.
+func (h *Host) checkpoint(ctx context.Context, d *destination, obj protocol.Object) error {
+	if h.opts.Checkpoints == nil {
+		return nil
+	}
+	if what := h.changer(d, obj); what != "" {
+		return h.services.Checkpoint(ctx, what)
+	}
+	return nil
+}
+
+// changer names a request that may change files of the workspace; "" = it does not. That is a tool that
+// does not say that it only reads, whatever runs a program, and what the protocol does not know.
+func (h *Host) changer(d *destination, obj protocol.Object) string {
+	word := func(key string) string {
+		val, _ := obj.Get(key)
+		text, _ := val.Str()
+		return text
+	}
+	switch d.typ {
+	case protocol.TypeToolCallReq:
+		return h.changingTool(d, obj)
+	case protocol.TypeSkillCallReq:
+		return "skill " + word("name")
+	case protocol.TypeChainReq:
+		return "chain " + word("chain_id")
+	case protocol.TypeProcSpawnReq:
+		return "process " + program(obj, "cmd")
+	case protocol.TypeProcWriteReq:
+		return "input of process " + word("proc_id")
+	case protocol.TypeEnvResetReq, protocol.TypeEnvStepReq, protocol.TypeEnvBatchStepReq:
+		if slices.ContainsFunc(h.opts.Plugins, func(p Plugin) bool { i := p.Info(); return i.Capability == protocol.CapEnv && i.Children }) {
+			return "environment " + word("env_name")
+		}
+	}
+	if _, known := protocol.Lookup(d.typ); !known {
+		return "request " + string(d.typ)
+	}
+	return ""
+}
+
+// changingTool is changer for calls of tools.
+func (h *Host) changingTool(d *destination, obj protocol.Object) string {
+	name := toolName(obj)
+	if detail, known := h.services.Tool(name); known && detail.ReadOnly {
+		return ""
+	}
+	args, _ := obj.Child("arguments")
+	if program := program(args, "command"); program != "" {
+		return "tool " + name + " " + program
+	}
+	if val, ok := args.Get("path"); ok && d.filesIn(obj).use == ChangesFiles {
+		path, _ := val.Str()
+		return "tool " + name + " " + path
+	}
+	return "tool " + name
+}
+
+// program returns the name of a program, without its arguments: those may be secret.
+func program(obj protocol.Object, key string) string {
+	val, _ := obj.Get(key)
+	if words, ok := val.Strings(); ok && len(words) > 0 {
+		return words[0]
+	}
+	return ""
+}

@@ -1,0 +1,181 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"a2e/host/checkpoint"
+	"a2e/plugins"
+)
+
+type checkpointsCmd struct {
+	List    checkpointsListCmd    `cmd:"" help:"List the checkpoints of the workspace, the oldest first."`
+	Diff    checkpointsDiffCmd    `cmd:"" help:"Show what has changed since a checkpoint, or between two."`
+	Restore checkpointsRestoreCmd `cmd:"" help:"Put the workspace, or some of it, back to a checkpoint."`
+}
+
+// keeper hands the checkpoints of the config's workspace to do.
+func (c *commands) keeper(sys *System, do func(context.Context, *checkpoint.Keeper) error) error {
+	ctx, stop := interruptible()
+	defer stop()
+	cfg, err := c.load(sys, sys.warn)
+	if err != nil {
+		return err
+	}
+	k := plugins.NewCheckpoints(cfg, warnings(sys.warn), false)
+	err = do(ctx, k)
+	if errors.Is(err, checkpoint.ErrNone) {
+		err = fmt.Errorf("%w (%s); with checkpoints: true in the config the host makes them", checkpoint.ErrNone, oneLine(cfg.Workspace))
+	}
+	return fail(exitFailed, errors.Join(err, k.Close()))
+}
+
+type checkpointsListCmd struct {
+	JSON bool `name:"json" help:"Print the list as JSON."`
+}
+
+// Run lists them. What came after a checkpoint is what its line tells.
+func (l checkpointsListCmd) Run(cmd *commands, sys *System) error {
+	return cmd.keeper(sys, func(ctx context.Context, k *checkpoint.Keeper) error {
+		all, err := k.List(ctx)
+		if err != nil {
+			return err
+		}
+		if l.JSON {
+			return printJSON(sys.Out, append([]checkpoint.Info{}, all...))
+		}
+		if len(all) == 0 {
+			say(sys.Err, "no checkpoint")
+			return nil
+		}
+		var t table
+		t.row("ID", "MADE", "FILES", "CHANGED AFTER", "BEFORE")
+		for i, c := range all {
+			after := "?" // nobody has looked yet
+			if i+1 < len(all) {
+				after = fmt.Sprint(all[i+1].Changed)
+			}
+			before := c.Before
+			if c.Restored != 0 {
+				before = strings.TrimSpace(fmt.Sprintf("(%d again) %s", c.Restored, before))
+			}
+			t.row(fmt.Sprint(c.ID), c.Made.Local().Format("2006-01-02 15:04:05"), fmt.Sprint(c.Files), after, before)
+		}
+		if last := all[len(all)-1]; last.LeftOut > 0 {
+			say(sys.Err, "note: the content of %d files is not kept: they are too large, did not fit or cannot be read", last.LeftOut)
+		}
+		return t.print(sys.Out, sys.columns())
+	})
+}
+
+type checkpointsDiffCmd struct {
+	From  uint64   `arg:"" optional:"" help:"The earlier checkpoint; what an undo would put back when not given."`
+	To    uint64   `arg:"" optional:"" help:"The later one; the workspace as it is now when not given."`
+	Path  []string `sep:"none" placeholder:"PATH" help:"Only this file or folder, relative to the workspace; may be given several times."`
+	Patch bool     `short:"p" help:"Show the lines of text files too."`
+	JSON  bool     `name:"json" help:"Print the changes as JSON."`
+}
+
+// Run prints a line for each path that differs.
+func (d checkpointsDiffCmd) Run(cmd *commands, sys *System) error {
+	return cmd.keeper(sys, func(ctx context.Context, k *checkpoint.Keeper) error {
+		all, err := k.Diff(ctx, checkpoint.DiffOptions{From: d.From, To: d.To, Paths: d.Path, Patch: d.Patch})
+		switch {
+		case err != nil:
+			return err
+		case d.JSON:
+			return printJSON(sys.Out, append([]checkpoint.Change{}, all...))
+		case len(all) == 0:
+			say(sys.Err, "nothing differs")
+		}
+		return printChanges(sys.Out, all)
+	})
+}
+
+// printChanges prints a line for each change, and its patch where it has one.
+func printChanges(w io.Writer, all []checkpoint.Change) error {
+	for _, c := range all {
+		line := fmt.Sprintf("%-8s %s", c.Kind, oneLine(c.Path))
+		if c.What != "file" {
+			line += " (" + c.What + ")"
+		}
+		if c.Note != "" {
+			line += " (its content before " + c.Note + ")"
+		}
+		if _, err := fmt.Fprintln(w, line); err != nil {
+			return err
+		}
+		if _, err := w.Write(escapeUnseen([]byte(c.Patch))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type checkpointsRestoreCmd struct {
+	ID     uint64   `arg:"" help:"The checkpoint."`
+	Paths  []string `arg:"" optional:"" help:"Only these files and folders, relative to the workspace."`
+	DryRun bool     `help:"Only show what would be done."`
+	JSON   bool     `name:"json" help:"Print what was done as JSON."`
+}
+
+// Run puts files back.
+func (r checkpointsRestoreCmd) Run(cmd *commands, sys *System) error {
+	return cmd.putBack(sys, checkpoint.RestoreOptions{To: r.ID, Paths: r.Paths, DryRun: r.DryRun}, r.JSON)
+}
+
+type undoCmd struct {
+	Steps  int  `arg:"" optional:"" default:"1" help:"How many states to go back."`
+	DryRun bool `help:"Only show what would be done."`
+	JSON   bool `name:"json" help:"Print what was done as JSON."`
+}
+
+// Run puts the workspace back to what it was before the last changes.
+func (u undoCmd) Run(cmd *commands, sys *System) error {
+	if u.Steps < 1 {
+		return fail(exitUsage, fmt.Errorf("%d states cannot be gone back; give 1 or more", u.Steps))
+	}
+	return cmd.putBack(sys, checkpoint.RestoreOptions{Steps: u.Steps, DryRun: u.DryRun}, u.JSON)
+}
+
+// putBack restores, and says what was done and how that is undone.
+func (c *commands) putBack(sys *System, o checkpoint.RestoreOptions, asJSON bool) error {
+	return c.keeper(sys, func(ctx context.Context, k *checkpoint.Keeper) error {
+		done, err := k.Restore(ctx, o)
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			err = printJSON(sys.Out, done)
+		} else {
+			err = printRestored(sys, done, o.DryRun)
+		}
+		if err == nil && len(done.Problems) > 0 {
+			err = fmt.Errorf("%d paths could not be put back", len(done.Problems))
+		}
+		return err
+	})
+}
+
+func printRestored(sys *System, done checkpoint.Restored, dryRun bool) error {
+	if err := printChanges(sys.Out, done.Changes); err != nil {
+		return err
+	}
+	for _, p := range done.Problems {
+		say(sys.Err, "not put back: %s: %s", oneLine(p.Path), oneLine(p.Why))
+	}
+	switch {
+	case dryRun:
+		say(sys.Err, "nothing was done; checkpoint %d would be put back", done.To)
+	case len(done.Changes) == 0:
+		say(sys.Err, "nothing differs from checkpoint %d", done.To)
+	case done.Resumed:
+		say(sys.Err, "a restore of checkpoint %d was cut off; it is done now (a2e checkpoints restore %d undoes it)", done.To, done.From)
+	default:
+		say(sys.Err, "put back checkpoint %d (a2e checkpoints restore %d undoes that)", done.To, done.From)
+	}
+	return nil
+}
