@@ -97,7 +97,7 @@ func (f *Stream) Send(t protocol.Type, body any) error {
 	case f.host == nil:
 		return ErrStreamClosed
 	}
-	msg, err := f.host.message(nil, t, f.reqID, body)
+	msg, err := f.host.message(f.host.out.buffer(), t, f.reqID, body)
 	if err != nil {
 		return err
 	}
@@ -144,9 +144,10 @@ func (w *writer) appendStream(f *Stream, msg []byte) bool {
 	if w.err != nil || f.closed {
 		return false
 	}
-	w.appendLocked(msg)
-	f.waiting = append(f.waiting, mark{w.written + w.size, len(msg)})
-	f.unwritten += len(msg)
+	size := len(msg)
+	w.giveSpareLocked(w.appendLocked(msg))
+	f.waiting = append(f.waiting, mark{w.written + w.size, size})
+	f.unwritten += size
 	w.flushSoonLocked()
 	return true
 }

@@ -16,6 +16,7 @@ const (
 	chunkSize = 64 << 10 // small messages are collected in chunks of this size
 	flushSize = 16 << 10 // pending bytes from which on a flush is worth a system call
 	keepSpare = 2 << 20  // larger chunks are not kept for reuse
+	maxSpare  = 4        // nor are more
 )
 
 // ErrOutputClosed is what Serve ends with when the reader of the answers has gone.
@@ -91,6 +92,20 @@ func (w *writer) appendLocked(msg []byte) []byte {
 	last := len(w.chunks) - 1
 	w.chunks[last] = append(w.chunks[last], msg...)
 	return msg[:0]
+}
+
+// buffer returns memory for one message of a stream; append takes it back.
+func (w *writer) buffer() []byte {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.takeSpareLocked()
+}
+
+// giveSpareLocked keeps a chunk for reuse.
+func (w *writer) giveSpareLocked(c []byte) {
+	if cap(c) > chunkSize/2 && cap(c) <= keepSpare && len(w.spare) < maxSpare {
+		w.spare = append(w.spare, c[:0])
+	}
 }
 
 func (w *writer) takeSpareLocked() []byte {
@@ -180,9 +195,7 @@ func (w *writer) write(c []byte) {
 	}
 	w.size -= len(c)
 	w.written += n
-	if cap(c) <= keepSpare && len(w.spare) < 4 {
-		w.spare = append(w.spare, c[:0])
-	}
+	w.giveSpareLocked(c)
 	if err != nil {
 		err = outputError(err)
 		w.err = err

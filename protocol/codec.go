@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -238,14 +239,46 @@ func appendCompact(dst, raw []byte) ([]byte, error) {
 	return jsontext.AppendFormat(dst, raw, jsontext.AllowDuplicateNames(true), jsontext.PreserveRawStrings(true))
 }
 
-// AppendString appends a string as JSON, its quotes included.
+// AppendString appends a string as JSON, its quotes included. What is no UTF-8 becomes U+FFFD.
+// Plain stretches are copied whole: output of programs is lines, each with an escape at its end.
 func AppendString[S ~string | ~[]byte](dst []byte, s S) []byte {
-	if plain([]byte(s)) == len(s) {
-		dst = append(append(dst, '"'), s...)
-		return append(dst, '"')
+	dst = append(dst, '"')
+	for rest := []byte(s); ; {
+		n := plain(rest)
+		dst = append(dst, rest[:n]...)
+		if rest = rest[n:]; len(rest) == 0 {
+			return append(dst, '"')
+		}
+		switch c := rest[0]; c {
+		case '\n':
+			dst, n = append(dst, `\n`...), 1
+		case '"', '\\':
+			dst, n = append(dst, '\\', c), 1
+		case '\t':
+			dst, n = append(dst, `\t`...), 1
+		default:
+			dst, n = appendOdd(dst, rest)
+		}
+		rest = rest[n:]
 	}
-	dst, _ = jsontext.AppendQuote(dst, s) // the error says that U+FFFD was put in
-	return dst
+}
+
+// appendOdd appends the control character, or the characters beyond ASCII, that s begins with,
+// and returns how many bytes of s these were.
+func appendOdd(dst, s []byte) ([]byte, int) {
+	n := 0
+	for n < len(s) && s[n] >= utf8.RuneSelf {
+		_, size := utf8.DecodeRune(s[n:])
+		n += size
+	}
+	if n > 0 && utf8.Valid(s[:n]) {
+		return append(dst, s[:n]...), n
+	}
+	n = max(n, 1)
+	from := len(dst)
+	dst, _ = jsontext.AppendQuote(dst, s[:n]) // the error says that U+FFFD was put in
+	copy(dst[from:], dst[from+1:len(dst)-1])  // without the quotes
+	return dst[:len(dst)-2], n
 }
 
 // AppendBase64 appends bytes as a base64 JSON string.

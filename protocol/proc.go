@@ -90,7 +90,7 @@ type ProcWriteResponse struct {
 
 // ProcReadEvent is output of a process as it came, or the process's end (`proc/read/event`).
 type ProcReadEvent struct {
-	Event                 // data: {"text":…}, {"base64":…}, at the end {"code":N} or {}
+	Event                 // data: {"text":…,"lines":N}, {"base64":…,"lines":N}, at the end {"code":N} or {}
 	ProcID     string     `json:"proc_id"`
 	StreamType ProcStream `json:"stream_type"`
 }

@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"os"
@@ -102,10 +103,28 @@ type event struct {
 	Data   struct {
 		Text    *string `json:"text"`
 		Base64  []byte  `json:"base64"`
+		Lines   *int    `json:"lines"`
 		Code    *int    `json:"code"`
 		Message string  `json:"message"`
 		Dropped int     `json:"dropped_bytes"`
 	} `json:"data"`
+}
+
+// counted reports whether an event of output says how many ends of lines it has, and no other does.
+func (e event) counted() bool {
+	output := e.output()
+	if output == nil {
+		return e.Data.Lines == nil
+	}
+	return e.Data.Lines != nil && *e.Data.Lines == bytes.Count(output, []byte("\n"))
+}
+
+// output returns the output in an event; nil = it has none.
+func (e event) output() []byte {
+	if e.Data.Text != nil {
+		return []byte(*e.Data.Text)
+	}
+	return e.Data.Base64
 }
 
 // last reports whether it is the end of a process.
@@ -150,6 +169,8 @@ func (p *proc) events() (all []event) {
 			p.s.t.Errorf("seq %d of %s, should be %d of %s", e.Seq, e.ProcID, len(all), p.id)
 		case len(all) > 0 && all[len(all)-1].last():
 			p.s.t.Errorf("an event after the last: %s", m.Line)
+		case !e.counted():
+			p.s.t.Errorf("%s counts other lines", m.Line)
 		case status != (e.last() || e.Data.Dropped > 0):
 			p.s.t.Errorf("%s is of kind %s", m.Line, e.Kind)
 		}

@@ -121,20 +121,30 @@ type readEvent struct {
 
 // AppendJSON implements protocol.Appender.
 func (e *readEvent) AppendJSON(dst []byte) ([]byte, error) {
+	dst = slices.Grow(dst, len(e.text)+len(e.text)/8+eventRoom)
 	dst = append(append(dst, `{"kind":"`...), e.kind...)
 	dst = append(dst, `","data":`...)
 	switch {
 	case e.kind != protocol.EventLog:
 		dst = append(dst, e.data...)
 	case utf8.Valid(e.text):
-		dst = append(protocol.AppendString(append(dst, `{"text":`...), e.text), '}')
+		dst = e.appendLines(protocol.AppendString(append(dst, `{"text":`...), e.text))
 	default:
-		dst = append(protocol.AppendBase64(append(dst, `{"base64":`...), e.text), '}')
+		dst = e.appendLines(protocol.AppendBase64(append(dst, `{"base64":`...), e.text))
 	}
 	dst = strconv.AppendInt(append(dst, `,"seq":`...), int64(e.seq), 10)
 	dst = protocol.AppendString(append(dst, `,"proc_id":`...), e.procID)
 	dst = append(append(dst, `,"stream_type":"`...), e.stream...)
 	return append(dst, `"}`...), nil
+}
+
+// eventRoom is about what an event has beside its text, in bytes.
+const eventRoom = 512
+
+// appendLines ends the data of an output event: it says how many ends of lines are in it.
+func (e *readEvent) appendLines(dst []byte) []byte {
+	n := bytes.Count(e.text, []byte{'\n'})
+	return append(strconv.AppendInt(append(dst, `,"lines":`...), int64(n), 10), '}')
 }
 
 // sender puts the output of one process into events.

@@ -42,8 +42,8 @@ func (s *sent) take(e *readEvent) error {
 	if err := json.Unmarshal(raw, &back); err != nil {
 		s.t.Errorf("%v in %s", err, raw)
 	}
-	if back.Seq != len(s.all) {
-		s.t.Errorf("seq %d of event %d", back.Seq, len(s.all))
+	if back.Seq != len(s.all) || !back.counted() {
+		s.t.Errorf("seq %d of event %d, or other lines are counted: %s", back.Seq, len(s.all), raw)
 	}
 	s.all = append(s.all, back)
 	return s.fail
@@ -405,7 +405,7 @@ func TestFloodBesideOthers(t *testing.T) {
 		l.send(protocol.TypePing, "ping "+strconv.Itoa(i), `{}`)
 		l.send(protocol.TypeProcSpawnReq, "spawn "+strconv.Itoa(i), fields(t, "cmd", []string{"echo", text}))
 		l.says(t, `"req_id":"ping `+strconv.Itoa(i)+`"`)
-		l.says(t, `"data":{"text":"`+text+`\n"}`)
+		l.says(t, `"data":{"text":"`+text+`\n","lines":1}`)
 	}
 	assert.That(t, !l.p.ended(), "the flood has ended")
 	l.send(protocol.TypeProcKillReq, "kill", fields(t, "proc_id", l.p.id, "signal", "SIGKILL"))
