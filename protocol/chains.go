@@ -19,6 +19,10 @@ type ChainRequest struct {
 	CorrelationID string   `json:"correlation_id"`
 	Streaming     bool     `json:"streaming"` // send events before the answer
 	Timeout       int      `json:"timeout"`   // seconds
+
+	Journal bool   `json:"journal"` // keep a journal of the chain under its chain_id
+	Resume  bool   `json:"resume"`  // go on where the chain with this chain_id stopped
+	Resolve Object `json:"resolve"` // what becomes of nodes that were under way then, by path
 }
 
 // SetDefaults sets what the schema says for absent fields.
@@ -59,6 +63,7 @@ type ChainResponse struct {
 	HandledTotal int            `json:"handled_total,omitzero"` // all of them
 	Cached       []string       `json:"cached,omitzero"`        // nodes whose outputs an earlier run had kept, the first 100
 	CachedTotal  int            `json:"cached_total,omitzero"`
+	FromJournal  int            `json:"from_journal,omitzero"` // nodes whose outputs came from the journal, those within others too
 }
 
 // ChainFailure tells of the failure of a node.

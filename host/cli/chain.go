@@ -28,6 +28,12 @@ type chainCmd struct {
 	Run   chainRunCmd   `cmd:"" help:"Run the chain in a file, showing how far it is."`
 	Graph chainGraphCmd `cmd:"" help:"Draw the chain in a file, as text: Mermaid or DOT."`
 	Check chainCheckCmd `cmd:"" help:"Check the chains in files without running them."`
+
+	List    chainListCmd    `cmd:"" help:"List the chains with a journal, that which changed last first."`
+	Show    chainShowCmd    `cmd:"" help:"Show a chain with a journal, node by node."`
+	Resume  chainResumeCmd  `cmd:"" help:"Go on with a chain where it stopped."`
+	Cancel  chainCancelCmd  `cmd:"" help:"Stop a chain with a journal, whichever host runs it; it can be resumed."`
+	Approve chainApproveCmd `cmd:"" help:"Decide what a chain waits for, whichever host runs it."`
 }
 
 // chainPlugin makes the plugin that checks chains as the config's would. warn gets the
@@ -100,6 +106,8 @@ type chainRunCmd struct {
 	File    string   `arg:"" help:"A file with a chain, as YAML or JSON; - is stdin."`
 	Values  []string `arg:"" optional:"" help:"Members of the initial input as key=value; a value that is JSON counts as such, any other as text; key:=JSON must be JSON."`
 	Input   string   `placeholder:"JSON" help:"The initial input as one JSON object, or @FILE, or - for stdin. What the file says itself fills the gaps."`
+	ID      string   `name:"id" placeholder:"NAME" help:"Keep a journal of the chain under this name, so that it can go on after a kill, a cancel or a failure."`
+	Resume  bool     `help:"With --id: go on where the chain of that name stopped; one that has not begun begins."`
 	Record  bool     `help:"Count the run, and the calls in it, into what the host learns."`
 	Timeout int      `placeholder:"SECONDS" help:"Seconds that the chain may take, and before it the start of the MCP servers that it names. Without it: what the file says, else 300, and as long as the start may take."`
 	Quiet   bool     `short:"q" help:"Do not show the progress."`
@@ -122,13 +130,23 @@ func (c chainRunCmd) Run(cmd *commands, sys *System) error {
 	if err := c.prepare(file.Request, sys); err != nil {
 		return fail(exitUsage, err)
 	}
+	if c.ID != "" {
+		file.Request.ChainID, file.Request.Journal, file.Request.Resume = c.ID, true, c.Resume
+	} else if c.Resume {
+		return fail(exitUsage, errors.New("--resume needs --id, the name under which the chain began"))
+	}
+	return c.ask(cmd, sys, file.Request, graph, file.Explain)
+}
+
+// ask has a host in this process run a chain, shows how far it is, and prints what it gives.
+func (c chainRunCmd) ask(cmd *commands, sys *System, req *protocol.ChainRequest, graph *chains.Graph, explain func(error) error) error {
 	var resp protocol.ChainResponse
 	cmd.record = c.Record
-	wait := serverWait{seconds: float64(c.Timeout), needs: chainMentions(file.Request)}
-	err = cmd.askServers(sys, chainAgent, protocol.CapChains, &wait, func(ctx context.Context, conn *client.Client) error {
+	wait := serverWait{seconds: float64(c.Timeout), needs: chainMentions(req)}
+	err := cmd.askServers(sys, chainAgent, protocol.CapChains, &wait, func(ctx context.Context, conn *client.Client) error {
 		event, done := c.watch(sys, graph)
 		defer done()
-		return conn.Call(ctx, protocol.TypeChainReq, file.Request, &resp, client.OnEvent(func(m client.Message) {
+		return conn.Call(ctx, protocol.TypeChainReq, req, &resp, client.OnEvent(func(m client.Message) {
 			var e chainEvent
 			if m.Decode(&e) == nil {
 				event(&e)
@@ -136,7 +154,7 @@ func (c chainRunCmd) Run(cmd *commands, sys *System) error {
 		}))
 	})
 	if refused, ok := errors.AsType[*protocol.Error](err); ok && refused.Code == protocol.CodeSchemaViolation {
-		return fail(exitFailed, file.Explain(err))
+		return fail(exitFailed, explain(err))
 	}
 	if err != nil {
 		return err

@@ -28,6 +28,7 @@ type answer struct {
 	err     map[string]any // nil = null
 	extra   map[string]any // fields that only some answers have
 	code    protocol.ErrorCode
+	broke   bool // a node ended the chain
 }
 
 // ErrorCode is what the audit log notes: the answer is no error, but tells of one.
@@ -100,6 +101,7 @@ func (r *run) answer(ctx context.Context, req *protocol.ChainRequest, took time.
 	case cause != nil:
 		a.code, a.err = protocol.CodeTimeout, r.timedOut(took)
 	case f != nil:
+		a.broke = true
 		a.code, a.err = protocol.CodeChainNodeError, r.errorOf(f, "")
 	default:
 		a.final = r.final(most)

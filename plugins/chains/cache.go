@@ -135,26 +135,6 @@ func (t *tree) hit(id string) {
 	}
 }
 
-// Part is what the plugins of this type keep in the store: outputs of nodes, which no export
-// has, as they can be made again.
-func Part() store.Part {
-	return store.Part{
-		Name: "chains",
-		Migrations: []string{`
-CREATE TABLE chains_cache (
-	number     INTEGER PRIMARY KEY AUTOINCREMENT, -- grows with the time of storing
-	key        BLOB NOT NULL UNIQUE, -- SHA-256
-	stored_at  INTEGER NOT NULL, -- microseconds since 1970
-	expires_at INTEGER NOT NULL,
-	size       INTEGER NOT NULL, -- bytes of the output
-	output     BLOB NOT NULL -- JSON
-);
-CREATE INDEX chains_cache_by_size ON chains_cache (number, size);
-CREATE INDEX chains_cache_by_end ON chains_cache (expires_at);`},
-		Export: store.Kinds{}.Export, Import: store.Kinds{}.Import, Clear: store.ClearTables("chains_cache"),
-	}
-}
-
 // lookUp returns an output that was kept, and since when; nil = there is none.
 func (p *Plugin) lookUp(ctx context.Context, key []byte) (raw jsontext.Value, age time.Duration, err error) {
 	if p.env.Store == nil || p.env.StoreExists != nil && !p.env.StoreExists() {

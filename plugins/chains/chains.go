@@ -31,6 +31,9 @@
 //	saved.go    chains in files                 wait.go     a node that waits
 //	memory.go   what all hold, and who works    catch.go    failures that nodes handle
 //	answer.go   chain/resp and chain/event      cache.go    outputs kept in the store
+//	durable.go  a chain with a journal          journal.go  what nodes did
+//	hosts.go    which hosts live                resolve.go  nodes of which nobody knows
+//	approve.go  a node that asks                journals.go what people see and do of journals
 package chains
 
 import (
@@ -45,7 +48,7 @@ import (
 )
 
 // Plugin is one `chains` plugin. It keeps nothing from one request to the next but what nodes
-// have cached, in the store.
+// have cached, and journals, in the store.
 type Plugin struct {
 	name     string
 	opts     Options
@@ -54,6 +57,7 @@ type Plugin struct {
 	memory   *memory
 	kept     host.Kept
 	services *host.Services // set by Start
+	hosts    hosts
 }
 
 // New makes the plugin called name. The error says which option does not fit.
@@ -83,18 +87,31 @@ func (p *Plugin) Routes() []host.Route {
 }
 
 // Close implements host.Plugin: whoever runs a chain waits for it.
-func (p *Plugin) Close(context.Context) error { return nil }
+func (p *Plugin) Close(context.Context) error { return p.hosts.end() }
 
 // chain answers chain/req:
 //
 //	read the nodes ─ compile expressions ─ who waits for whom ─ circles? ─ run ─ answer
 func (p *Plugin) chain(ctx context.Context, req *protocol.ChainRequest, _ host.Emitter) (*answer, error) {
+	durable, err := p.durable(req)
+	if err != nil {
+		return nil, err
+	}
+	if durable {
+		return p.journalled(ctx, req)
+	}
 	plan, err := p.plan(ctx, req)
 	if err != nil {
 		return nil, err
 	}
+	return p.run(ctx, req, plan, nil)
+}
+
+// run runs a plan; j = nil is without a journal.
+func (p *Plugin) run(ctx context.Context, req *protocol.ChainRequest, plan *plan, j *journal) (*answer, error) {
 	start := p.env.Now()
 	t := newTree(ctx, p, req)
+	t.journal = j
 	r := newRun(t, plan, "", start)
 	defer r.dropAll()
 	if err := r.begin(ctx, req.InitialInput.Raw()); err != nil {
@@ -121,6 +138,8 @@ const (
 	defaultMaxResultBytes  = 4 << 20
 	defaultMaxCacheEntries = 10_000
 	defaultMaxCacheBytes   = 64 << 20
+	defaultMaxJournals     = 1000
+	defaultMaxJournalBytes = 256 << 20
 	defaultChainsPath      = "chains"
 )
 
@@ -134,6 +153,9 @@ type Options struct {
 	MaxResultBytes  int    `yaml:"max_result_bytes" min:"0" doc:"Outputs in an answer, together; the largest are left out beyond that. 0 = 4 MiB."`
 	MaxCacheEntries int    `yaml:"max_cache_entries" min:"0" doc:"Outputs of nodes that say cache, kept in the store, of all agents; the oldest go first. 0 = 10000."`
 	MaxCacheBytes   int    `yaml:"max_cache_bytes" min:"0" doc:"Bytes of these outputs; one of more than an eighth of that is not kept. 0 = 64 MiB."`
+	Journal         bool   `yaml:"journal" doc:"Keep a journal of each chain that has a chain_id, also where the request does not ask for one."`
+	MaxJournals     int    `yaml:"max_journals" min:"0" doc:"Journals of chains that are kept; those of chains that came to their end go first. 0 = 1000."`
+	MaxJournalBytes int    `yaml:"max_journal_bytes" min:"0" doc:"Bytes of these, and of the journal of a running chain. 0 = 256 MiB."`
 	ChainsPath      string `yaml:"chains_path" doc:"The folder of saved chains, NAME.yaml, in the workspace."`
 }
 
@@ -153,6 +175,8 @@ func (o *Options) setDefaults() {
 	o.MaxResultBytes = cmp.Or(o.MaxResultBytes, defaultMaxResultBytes)
 	o.MaxCacheEntries = cmp.Or(o.MaxCacheEntries, defaultMaxCacheEntries)
 	o.MaxCacheBytes = cmp.Or(o.MaxCacheBytes, defaultMaxCacheBytes)
+	o.MaxJournals = cmp.Or(o.MaxJournals, defaultMaxJournals)
+	o.MaxJournalBytes = cmp.Or(o.MaxJournalBytes, defaultMaxJournalBytes)
 	o.ChainsPath = cmp.Or(o.ChainsPath, defaultChainsPath)
 }
 

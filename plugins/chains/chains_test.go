@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -216,7 +217,12 @@ func rotated(circle string) string {
 	return strings.Join(append(ids[1:], ids[1]), " → ")
 }
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(journalHostEnv); dir != "" {
+		journalHost(dir)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // shed is a plugin with the tools, skills and programs of these tests.
 //

@@ -132,7 +132,10 @@ func (b *binder) bind(at int, n *node) {
 	if n.kind == KindWhile {
 		n.shown = strings.TrimSpace(s.name + " " + s.condition)
 	}
-	n.retry = s.retry
+	if n.kind == KindApprove {
+		n.approve, n.timeout, n.shown = &approve{s.message, n.timeout, s.byself}, 0, s.message
+	}
+	n.retry, n.idempotent = s.retry, s.idempotent
 	if s.cache != nil {
 		b.bindCache(at, n)
 	}

@@ -33,7 +33,7 @@ func (r *run) execute(i int) (o outcome) {
 		}
 	}
 	r.tell(n.id, phaseStart, event{})
-	raw, err := r.perform(r.ctx, n, nil)
+	raw, err := r.recorded(r.ctx, n, nil)
 	if err == nil {
 		o, err = r.taken(n, raw)
 	}
@@ -85,6 +85,7 @@ func (r *run) fail(n *node, start time.Time, err error) outcome {
 	}
 	known := nodeError(err)
 	r.tell(n.id, phaseError, event{err: known.Message, took: took})
+	r.recordFailure(n, nil, known, n.skips || n.catches(known.Code))
 	if n.catches(known.Code) {
 		return outcome{state: jumped, err: known}
 	}
@@ -168,6 +169,8 @@ func (r *run) dispatch(ctx context.Context, n *node, it *item) (jsontext.Value, 
 		return r.waits(ctx, n, it)
 	case KindWhile:
 		return r.repeat(ctx, n, it)
+	case KindApprove:
+		return r.approval(ctx, n, it)
 	}
 	return r.call(ctx, n, it)
 }

@@ -234,6 +234,7 @@ func oddID(id string) bool {
 // retry; nil = none of these.
 type item struct {
 	of        string // the map; "" = none
+	around    string // its place among the items of the maps around
 	value     any
 	index     int
 	loop      bool // it is an iteration of a while

@@ -79,12 +79,15 @@ func (r *run) iteration(ctx context.Context, n *node, it, outer *item) (jsontext
 	return raw, err
 }
 
+// place is where an item stands, in the maps around too.
+func (it *item) place() string { return it.around + "[" + strconv.Itoa(it.index) + "]" }
+
 // path is what the ids of the nodes within a node begin with: its id, of an item of a map
 // with its place, of a further attempt with its number.
 func (r *run) path(n *node, it *item) string {
 	path := n.id
 	if it != nil && it.of != "" {
-		path += "[" + strconv.Itoa(it.index) + "]"
+		path += it.place()
 	}
 	if it != nil && it.attempt > 1 {
 		path += "~" + strconv.Itoa(it.attempt)

@@ -16,6 +16,7 @@ type mapRun struct {
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 	node    *node
+	around  string // places in the maps around
 	list    []any
 	results []jsontext.Value // nil = null
 	group   group
@@ -41,6 +42,9 @@ func (r *run) mapItems(ctx context.Context, n *node, outer *item) (jsontext.Valu
 		return jsontext.Value("[]"), nil
 	}
 	m := &mapRun{run: r, node: n, list: list, results: make([]jsontext.Value, len(list))}
+	if outer != nil && outer.of != "" {
+		m.around = outer.place()
+	}
 	m.ctx, m.cancel = context.WithCancelCause(ctx)
 	defer m.cancel(nil)
 	r.mu.Lock()
@@ -93,7 +97,7 @@ func (m *mapRun) item(i int) {
 // one returns the output for one item. An error ends the map.
 func (m *mapRun) one(i int) (raw jsontext.Value, err error) {
 	t := m.node.template
-	it := &item{of: m.node.id, value: m.list[i], index: i}
+	it := &item{of: m.node.id, around: m.around, value: m.list[i], index: i}
 	about := it.event()
 	start := m.plugin.env.Now()
 	defer func() {
@@ -104,7 +108,7 @@ func (m *mapRun) one(i int) (raw jsontext.Value, err error) {
 			return
 		}
 		raw, about.took = nil, m.since(start)
-		err = m.failed(t, i, about, err)
+		err = m.failed(t, it, about, err)
 	}()
 	if t.conditional() {
 		v, err := m.eval(m.ctx, t, it, "condition", t.condition)
@@ -116,7 +120,7 @@ func (m *mapRun) one(i int) (raw jsontext.Value, err error) {
 		}
 	}
 	m.tell(t.id, phaseStart, about)
-	if raw, err = m.perform(m.ctx, t, it); err == nil {
+	if raw, err = m.recorded(m.ctx, t, it); err == nil {
 		err = m.keep(len(raw))
 	}
 	if err == nil {
@@ -127,7 +131,7 @@ func (m *mapRun) one(i int) (raw jsontext.Value, err error) {
 }
 
 // failed tells that an item failed. It gives the error if that ends the map.
-func (m *mapRun) failed(t *node, i int, about event, err error) error {
+func (m *mapRun) failed(t *node, it *item, about event, err error) error {
 	if m.ctx.Err() != nil {
 		about.err = "stopped: " + reason(context.Cause(m.ctx))
 		m.tell(t.id, phaseError, about)
@@ -136,12 +140,13 @@ func (m *mapRun) failed(t *node, i int, about event, err error) error {
 	known := nodeError(err)
 	about.err = known.Message
 	m.tell(t.id, phaseError, about)
+	m.recordFailure(t, it, known, t.skips || m.node.skips)
 	if t.skips || m.node.skips {
-		m.fails(t.id, i, known)
+		m.fails(t.id, it.index, known)
 		return nil
 	}
 	own := *known
-	own.Message = fmt.Sprintf("item %d: %s", i, known.Message)
+	own.Message = fmt.Sprintf("item %d: %s", it.index, known.Message)
 	return &own
 }
 

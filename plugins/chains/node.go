@@ -18,18 +18,19 @@ type Kind string
 
 // The kinds of nodes.
 const (
-	KindTool   Kind = "tool"
-	KindSkill  Kind = "skill"
-	KindProc   Kind = "proc"
-	KindBranch Kind = "branch"
-	KindMap    Kind = "map"
-	KindChain  Kind = "chain"
-	KindWait   Kind = "wait"
-	KindWhile  Kind = "while"
+	KindTool    Kind = "tool"
+	KindSkill   Kind = "skill"
+	KindProc    Kind = "proc"
+	KindBranch  Kind = "branch"
+	KindMap     Kind = "map"
+	KindChain   Kind = "chain"
+	KindWait    Kind = "wait"
+	KindWhile   Kind = "while"
+	KindApprove Kind = "approve"
 )
 
 // kindNames is how messages list the kinds.
-const kindNames = "tool, skill, proc, branch, map, chain, wait or while"
+const kindNames = "tool, skill, proc, branch, map, chain, wait, while or approve"
 
 // Values of on_error that are no node.
 const (
@@ -54,7 +55,9 @@ type spec struct {
 	seconds, until                        protocol.Value    // of a wait; nil = not given
 	nodes                                 []protocol.Object // of a while
 	maxIterations                         int               // of a while
-	given                                 []string          // fields that not every kind has
+	message, byself                       string            // of an approval
+	idempotent                            bool
+	given                                 []string // fields that not every kind has
 }
 
 // owners lists the kinds that a field belongs to; nil = to all of them.
@@ -68,6 +71,10 @@ func owners(field string) []Kind {
 		return []Kind{KindWait}
 	case "nodes", "max_iterations":
 		return []Kind{KindWhile}
+	case "message", "default":
+		return []Kind{KindApprove}
+	case "idempotent":
+		return []Kind{KindTool, KindSkill, KindProc}
 	case "retry":
 		return []Kind{KindTool, KindSkill, KindProc, KindMap, KindChain, KindWhile}
 	case "cache":
@@ -80,7 +87,7 @@ func owners(field string) []Kind {
 func nodeFields() []string {
 	return []string{
 		"node_id", "kind", "name", "input", "input_map", "condition", "next_node", "deps", "on_error", "catch", "retry", "timeout", "cache", "true_node", "false_node",
-		"items_path", "map_node", "max_parallel", "nodes", "max_iterations", "seconds", "until", "description", "id", "type", "next", "depends_on",
+		"items_path", "map_node", "max_parallel", "nodes", "max_iterations", "seconds", "until", "idempotent", "message", "default", "description", "id", "type", "next", "depends_on",
 	}
 }
 
@@ -184,6 +191,10 @@ func (s *spec) text(name string) *string {
 		return &s.nextNode
 	case "on_error":
 		return &s.onError
+	case "message":
+		return &s.message
+	case "default":
+		return &s.byself
 	}
 	return nil
 }
@@ -215,6 +226,10 @@ func (s *spec) other(at int, name string, val protocol.Value, bad *problems) {
 	case "nodes":
 		s.nodes, ok = objectsOf(val)
 		want = "an array of nodes: the chain that the loop repeats"
+	case "idempotent":
+		s.idempotent = val.Kind() == 't'
+		ok = s.idempotent || val.Kind() == 'f'
+		want = "true or false: whether the node may run twice"
 	case "seconds":
 		s.seconds = val
 	case "until":
@@ -287,6 +302,9 @@ func (s *spec) check(at int, bad *problems) {
 		s.passesNothing(at, bad)
 	case KindWait:
 		s.checkWait(at, bad)
+		s.passesNothing(at, bad)
+	case KindApprove:
+		s.checkApprove(at, bad)
 		s.passesNothing(at, bad)
 	case KindWhile:
 		s.checkWhile(at, bad)

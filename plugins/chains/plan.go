@@ -16,27 +16,29 @@ import (
 
 // node is a node ready to run.
 type node struct {
-	spec      *spec
-	id        string
-	kind      Kind
-	name      string
-	constant  []byte // of its input: an object without the closing brace
-	mapped    []mapping
-	passItem  bool       // its input is {"item": …}: it is a map's and says nothing of input
-	condition *jmes.Expr // of a branch, or that lets a node run
-	items     *jmes.Expr // of a map
-	template  *node      // of a map: what runs for each item
-	shown     string     // of a wait and a while: what a drawing says of it
-	isItem    bool       // it is such a template, which nothing but maps runs
-	chain     *plan      // of a node of kind chain or while
-	timeout   time.Duration
-	wait      *wait  // of a wait
-	most      int    // of a map: items at once, 0 = as many as the chain; of a while: iterations
-	retry     *retry // nil = it is tried once
-	catch     *catch // that leads a failure to another node; nil = none
-	cache     *cache // nil = its output is not kept
-	skips     bool
-	ways      [2]bool // of a branch: it has a true_node, a false_node
+	spec       *spec
+	id         string
+	kind       Kind
+	name       string
+	constant   []byte // of its input: an object without the closing brace
+	mapped     []mapping
+	passItem   bool       // its input is {"item": …}: it is a map's and says nothing of input
+	condition  *jmes.Expr // of a branch, or that lets a node run
+	items      *jmes.Expr // of a map
+	template   *node      // of a map: what runs for each item
+	shown      string     // of a wait and a while: what a drawing says of it
+	isItem     bool       // it is such a template, which nothing but maps runs
+	chain      *plan      // of a node of kind chain or while
+	timeout    time.Duration
+	wait       *wait  // of a wait
+	most       int    // of a map: items at once, 0 = as many as the chain; of a while: iterations
+	retry      *retry // nil = it is tried once
+	catch      *catch // that leads a failure to another node; nil = none
+	cache      *cache // nil = its output is not kept
+	skips      bool
+	approve    *approve // of an approval
+	idempotent bool     // it may run twice
+	ways       [2]bool  // of a branch: it has a true_node, a false_node
 
 	in, out   []edge
 	leads     int  // edges in in that lead here

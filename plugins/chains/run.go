@@ -23,6 +23,7 @@ type tree struct {
 	correlation string       // what the nodes' calls carry begins with it; "" = they carry none
 	bytes       atomic.Int64 // that outputs take
 	calls       calls        // under way
+	journal     *journal     // nil = it has none
 
 	mu     sync.Mutex // guards the fields below
 	cached []string   // ids of nodes whose outputs were cached, not all where there are many

@@ -245,7 +245,7 @@ func isJSON(path string, raw []byte) bool {
 // strictFields refuses what no chain has: most likely a slip of the pen.
 func strictFields(obj protocol.Object) error {
 	var bad []protocol.FieldError
-	known := []string{"nodes", "entry_node", "initial_input", "timeout", "description", "chain_id", "correlation_id", "session_id", "streaming", "type"}
+	known := []string{"nodes", "entry_node", "initial_input", "timeout", "description", "chain_id", "correlation_id", "session_id", "streaming", "journal", "resume", "resolve", "type"}
 	for key := range obj.All() {
 		if name := string(key); !slices.Contains(known, name) && len(bad) < maxProblems {
 			bad = append(bad, protocol.FieldError{Path: "/" + name, Message: "is not known; " + schema.Suggest(name, "fields of a chain", known)})

@@ -158,7 +158,9 @@ func (c *Client) deliver(m Message) {
 	event := known && info.Direction == protocol.HostEvent
 	switch {
 	case known && info.Direction == protocol.HostRequest:
-		c.startLocked(func() { c.answer(info, r, m) })
+		c.startLocked(func() { c.answer(info.Response, r, m) })
+	case m.Type == protocol.TypeMCPElicitReq: // of this host, beside the types of the wire
+		c.startLocked(func() { c.answer(protocol.TypeMCPElicitResp, r, m) })
 	case r != nil && (event || p == nil):
 		c.pushLocked(r, m)
 	case p == nil:

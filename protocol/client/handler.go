@@ -60,7 +60,7 @@ func (c *Client) take(r *route) {
 
 // answer runs the handler of a host's request and sends what it returns. The host
 // always gets an answer: an error, or no handler, becomes the field `error`.
-func (c *Client) answer(info *protocol.Info, r *route, m Message) {
+func (c *Client) answer(response protocol.Type, r *route, m Message) {
 	var body any
 	err := error(protocol.Errorf(protocol.CodeInvalidMessage, "this agent has no handler for %s", m.Type))
 	if r != nil {
@@ -71,7 +71,7 @@ func (c *Client) answer(info *protocol.Info, r *route, m Message) {
 		_ = m.Decode(&asked)                  // what is missing stays empty
 		body = map[string]any{"server_id": asked.ServerID, "mcp_request_id": asked.MCPRequestID, "error": err.Error()}
 	}
-	_, _ = c.send(info.Response, body, protocol.AppendString(nil, m.ID), nil) // fails only when the connection ends
+	_, _ = c.send(response, body, protocol.AppendString(nil, m.ID), nil) // fails only when the connection ends
 }
 
 // Message is one message from the host.

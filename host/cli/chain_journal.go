@@ -1,0 +1,187 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/host/config"
+	"a2e/host/store"
+	"a2e/plugins/chains"
+	"a2e/protocol"
+)
+
+// journals reads those of the workspace; id = "" is all.
+func (c *commands) journals(sys *System, id string, steps bool) (found []chains.Journal, err error) {
+	err = c.withState(sys, true, func(ctx context.Context, cfg *config.Config, s *store.SQLite) error {
+		found, err = chains.Journals(ctx, s, cfg.Workspace, id, steps)
+		return err
+	})
+	return found, fail(exitFailed, err)
+}
+
+type chainListCmd struct {
+	JSON bool `name:"json" help:"Print the list as JSON."`
+}
+
+// Run prints a line for each chain.
+func (c chainListCmd) Run(cmd *commands, sys *System) error {
+	found, err := cmd.journals(sys, "", false)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(sys.Out, found)
+	}
+	table := tabwriter.NewWriter(sys.Out, 0, 0, 2, ' ', 0)
+	for _, j := range found {
+		fmt.Fprintf(table, "%s\t%s\t%d of %s done%s\n", oneLine(j.ID), j.State, j.Done, plural(j.Nodes, "node"), journalNote(&j))
+	}
+	return table.Flush()
+}
+
+// journalNote says what a person should know or decide.
+func journalNote(j *chains.Journal) string {
+	switch {
+	case len(j.Waiting) > 0:
+		return fmt.Sprintf(", waits for approval: %s", oneLine(j.Waiting[0].Message))
+	case len(j.Unknown) > 0:
+		return fmt.Sprintf(", unknown: %s", oneLine(strings.Join(j.Unknown, " ")))
+	}
+	return ""
+}
+
+type chainShowCmd struct {
+	ID   string `arg:"" help:"The chain's name."`
+	JSON bool   `name:"json" help:"Print it as JSON, with the outputs."`
+}
+
+// Run prints how the chain stands.
+func (c chainShowCmd) Run(cmd *commands, sys *System) error {
+	found, err := cmd.journals(sys, c.ID, true)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(sys.Out, found)
+	}
+	j := &found[0]
+	fmt.Fprintf(sys.Out, "%s: %s%s\n", oneLine(j.ID), j.State, journalNote(j))
+	if j.Message != "" {
+		fmt.Fprintf(sys.Out, "%s\n", oneLine(j.Message))
+	}
+	table := tabwriter.NewWriter(sys.Out, 0, 0, 2, ' ', 0)
+	for _, s := range j.Steps {
+		fmt.Fprintf(table, "%s\t%s\t%s\n", oneLine(s.Path), s.State, cut(oneLine(cmp.Or(s.Error, string(s.Output))), 100))
+	}
+	return table.Flush()
+}
+
+type chainResumeCmd struct {
+	ID      string   `arg:"" help:"The chain's name."`
+	Resolve []string `sep:"none" placeholder:"NODE=WHAT" help:"What becomes of a node that was under way: run (once more), done (it did), fail, or its output as JSON. May be given several times."`
+	Timeout int      `placeholder:"SECONDS" help:"Seconds that the rest may take. Without it: what the chain may take."`
+	Quiet   bool     `short:"q" help:"Do not show the progress."`
+	JSON    bool     `name:"json" help:"Print the whole result, not only the final output."`
+}
+
+// Run goes on with the chain on a host in this process.
+func (c chainResumeCmd) Run(cmd *commands, sys *System) error {
+	resolve, err := c.decisions()
+	if err != nil {
+		return fail(exitUsage, err)
+	}
+	found, err := cmd.journals(sys, c.ID, false)
+	if err != nil {
+		return err
+	}
+	plugin, err := cmd.chainPlugin(sys, func(string) {})
+	if err != nil {
+		return err
+	}
+	req := &found[0].Request
+	graph, err := plugin.Graph(context.Background(), req)
+	if err != nil {
+		return fail(exitFailed, err)
+	}
+	req.Resume, req.Resolve, req.Streaming = true, resolve, !c.Quiet
+	req.Timeout = cmp.Or(c.Timeout, req.Timeout)
+	run := chainRunCmd{Timeout: c.Timeout, Quiet: c.Quiet, JSON: c.JSON}
+	return run.ask(cmd, sys, req, graph, func(err error) error { return err })
+}
+
+// decisions reads --resolve.
+func (c chainResumeCmd) decisions() (protocol.Object, error) {
+	all := map[string]any{}
+	for _, one := range c.Resolve {
+		node, what, ok := strings.Cut(one, "=")
+		switch {
+		case !ok || node == "":
+			return protocol.Object{}, fmt.Errorf("--resolve %s: should be NODE=WHAT, such as deploy=run", oneLine(one))
+		case what == "run" || what == "done" || what == "fail":
+			all[node] = what
+		case jsontext.Value(what).IsValid():
+			all[node] = map[string]any{"output": jsontext.Value(what)}
+		default:
+			return protocol.Object{}, fmt.Errorf("--resolve %s: should be run, done, fail or an output as JSON", oneLine(one))
+		}
+	}
+	raw, err := json.Marshal(all, json.Deterministic(true))
+	if err != nil {
+		return protocol.Object{}, err
+	}
+	return protocol.ParseObject(raw)
+}
+
+type chainCancelCmd struct {
+	ID     string `arg:"" help:"The chain's name."`
+	Forget bool   `help:"Give up a chain that no host runs, and remove its journal."`
+}
+
+// Run writes into the journal that the chain shall end.
+func (c chainCancelCmd) Run(cmd *commands, sys *System) error {
+	return cmd.withState(sys, true, func(ctx context.Context, cfg *config.Config, s *store.SQLite) error {
+		running, err := chains.CancelJournal(ctx, s, cfg.Workspace, c.ID, c.Forget)
+		switch {
+		case err != nil:
+			return fail(exitFailed, err)
+		case c.Forget:
+			say(sys.Err, "the journal of %s was removed", oneLine(c.ID))
+		case running:
+			say(sys.Err, "%s was told to end; a2e chain resume %s goes on with it", oneLine(c.ID), oneLine(c.ID))
+		default:
+			say(sys.Err, "no host runs %s", oneLine(c.ID))
+		}
+		return nil
+	})
+}
+
+type chainApproveCmd struct {
+	ID   string `arg:"" help:"The chain's name."`
+	Node string `placeholder:"NODE" help:"The node that waits, where there are several."`
+	Deny bool   `help:"Deny it: the node fails."`
+}
+
+// Run writes the decision into the journal.
+func (c chainApproveCmd) Run(cmd *commands, sys *System) error {
+	return cmd.withState(sys, true, func(ctx context.Context, cfg *config.Config, s *store.SQLite) error {
+		node, running, err := chains.Approve(ctx, s, cfg.Workspace, c.ID, c.Node, !c.Deny)
+		if err != nil {
+			return fail(exitFailed, err)
+		}
+		word := "approved"
+		if c.Deny {
+			word = "denied"
+		}
+		say(sys.Err, "%s of %s is %s", oneLine(node), oneLine(c.ID), word)
+		if !running {
+			say(sys.Err, "no host runs the chain; a2e chain resume %s goes on with it", oneLine(c.ID))
+		}
+		return nil
+	})
+}

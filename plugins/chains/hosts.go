@@ -1,0 +1,147 @@
+package chains
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"a2e/host/private"
+)
+
+const (
+	hostsFolder = "chains"
+	hostsSuffix = ".lock"
+	strayLock   = time.Minute // age from which the file of a dead host is removed
+)
+
+// hosts tells which hosts live: each holds the lock of a file of its own beside the store,
+// which the system gives back when the process ends, however it does.
+type hosts struct {
+	mu      sync.Mutex // guards the fields below
+	own     string     // "" until it is needed
+	lock    *os.File   // nil where the store is in memory
+	running map[int64]bool
+}
+
+// name returns this plugin's own name; "" = it has none yet.
+func (o *hosts) name() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.own
+}
+
+// begin makes this plugin's name and takes its lock. dir is the store's; "" = it is in memory.
+func (o *hosts) begin(dir string) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.own != "" {
+		return nil
+	}
+	name := uuid.NewString()
+	if dir != "" {
+		d, err := private.MakeSub(dir, hostsFolder)
+		if err != nil {
+			return err
+		}
+		defer d.Close()
+		sweep(d)
+		file, err := d.Open(name+hostsSuffix, os.O_RDWR|os.O_CREATE|os.O_EXCL)
+		if err != nil {
+			return err
+		}
+		if ok, err := private.TryLock(file); err != nil || !ok {
+			return errors.Join(errors.New("the lock of the host cannot be taken"), err, file.Close())
+		}
+		o.lock = file
+	}
+	o.own = name
+	return nil
+}
+
+// sweep removes the files of hosts that are dead.
+func sweep(d *private.Dir) {
+	names, _ := d.Names()
+	for _, name := range names {
+		info, err := d.Lstat(name)
+		if err != nil || !strings.HasSuffix(name, hostsSuffix) || time.Since(info.ModTime()) < strayLock {
+			continue
+		}
+		if used, err := held(d, name); err == nil && !used {
+			_ = d.Remove(name) // another host may have been faster
+		}
+	}
+}
+
+// held reports whether a host holds the lock of a file.
+func held(d *private.Dir, name string) (bool, error) {
+	file, err := d.Open(name, os.O_RDWR)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer file.Close()
+	free, err := private.TryLock(file)
+	return !free, err
+}
+
+// lives reports whether the owner of a journal lives, by its lock.
+func lives(dir, owner string) (bool, error) {
+	if owner == "" {
+		return false, nil
+	}
+	if dir == "" {
+		return true, nil // in the same process as the store
+	}
+	d, err := private.OpenDir(filepath.Join(dir, hostsFolder))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer d.Close()
+	return held(d, owner+hostsSuffix)
+}
+
+// runs reports whether somebody runs a journal that says it is run.
+func (o *hosts) runs(dir, owner string, number int64) (bool, error) {
+	o.mu.Lock()
+	own, running := owner != "" && owner == o.own, o.running[number]
+	o.mu.Unlock()
+	if own {
+		return running, nil
+	}
+	return lives(dir, owner)
+}
+
+// mark notes whether this plugin runs a journal.
+func (o *hosts) mark(number int64, running bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.running == nil {
+		o.running = map[int64]bool{}
+	}
+	if o.running[number] = true; !running {
+		delete(o.running, number)
+	}
+}
+
+// end gives the lock back, and takes the file away.
+func (o *hosts) end() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.lock == nil {
+		return nil
+	}
+	err := errors.Join(os.Remove(o.lock.Name()), o.lock.Close())
+	o.lock = nil
+	return err
+}

@@ -1,0 +1,314 @@
+package chains
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/host"
+	"a2e/host/store"
+	"a2e/protocol"
+)
+
+const (
+	maxJournalOutput = 4 << 20          // bytes of one output that is kept
+	journalPause     = time.Millisecond // for which the end of a node may wait for company
+	journalPoll      = 200 * time.Millisecond
+	journalPatience  = 5 * time.Second // of the last write of a chain
+)
+
+// What a step says of a node.
+const (
+	stepStart      = "start"      // it begins, and may not be run twice
+	stepIdempotent = "idempotent" // it begins, and may
+	stepAsk        = "ask"        // it begins to wait for an approval
+	stepDone       = "done"
+	stepFailed     = "failed" // and the chain went on without it
+	stepError      = "error"  // it failed, and runs again when the chain is resumed
+)
+
+// step is one record of a journal: what a node did.
+type step struct {
+	Path    string             `json:"p"`
+	What    string             `json:"s"`
+	At      int64              `json:"t"` // microseconds since 1970
+	Output  jsontext.Value     `json:"o,omitzero"`
+	Size    int                `json:"n,omitzero"` // of an output that was too large to be kept
+	Code    protocol.ErrorCode `json:"c,omitzero"`
+	Message string             `json:"m,omitzero"`
+}
+
+// entry is what a journal has of a node.
+type entry struct {
+	begun   string // stepStart, stepIdempotent or stepAsk; "" = it has not
+	at      int64  // when it first did
+	message string // of an approval
+	end     string // stepDone, stepFailed or stepError; "" = it has none
+	output  jsontext.Value
+	size    int // of an output that was not kept
+	err     *protocol.Error
+}
+
+// take brings an entry up to a further step.
+func (e *entry) take(s *step) {
+	switch s.What {
+	case stepStart, stepIdempotent, stepAsk:
+		if e.begun == "" || e.end != "" {
+			e.at = s.At
+		}
+		e.begun, e.end, e.message = s.What, "", s.Message
+	case stepDone:
+		e.end, e.output, e.size = stepDone, s.Output, s.Size
+	case stepFailed, stepError:
+		e.end, e.err = s.What, protocol.Errorf(s.Code, "%s", s.Message)
+	}
+}
+
+// unknown reports whether nobody knows if the node did what it is for, and it may not do it twice.
+func (e *entry) unknown() bool {
+	return e.begun == stepStart && (e.end == "" || e.end == stepDone && e.size > 0)
+}
+
+// readSteps reads what journals hold.
+func readSteps(body []byte, do func(*step)) error {
+	dec := jsontext.NewDecoder(bytes.NewReader(body))
+	for {
+		var s step
+		err := json.UnmarshalDecode(dec, &s)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		do(&s)
+	}
+}
+
+// journal is that of a running chain. What it knew when the chain was taken up does not change
+// while nodes run.
+type journal struct {
+	plugin *Plugin
+	number int64
+	id     string
+	known  map[string]*entry
+	taken  atomic.Int64 // nodes whose outputs came from it
+
+	mu    sync.Mutex // guards the fields below
+	seq   int64
+	bytes int
+	buf   []byte
+	timer *time.Timer // writes what waits; nil = nothing does
+	err   error       // what kept it from being written
+}
+
+// maxSeq bounds the writes of one journal: the rest of a step's id is the journal's number.
+const maxSeq = 1 << 32
+
+// appendLocked adds a step to what is to be written.
+func (j *journal) appendLocked(s *step) error {
+	if j.err != nil {
+		return j.err
+	}
+	if most := j.plugin.opts.MaxJournalBytes; j.bytes+len(j.buf) > most {
+		return protocol.Errorf(protocol.CodeChainNodeError, "the journal of the chain has more than %d bytes; pass less from node to node, or write it to files (max_journal_bytes in the config allows more)", most)
+	}
+	dst := protocol.AppendString(append(j.buf, `{"p":`...), s.Path)
+	dst = append(append(append(dst, `,"s":"`...), s.What...), `","t":`...)
+	dst = strconv.AppendInt(dst, j.plugin.env.Now().UnixMicro(), 10)
+	switch {
+	case s.What == stepDone && len(s.Output) > maxJournalOutput:
+		dst = strconv.AppendInt(append(dst, `,"n":`...), int64(len(s.Output)), 10)
+	case s.What == stepDone:
+		dst = appendValue(append(dst, `,"o":`...), s.Output)
+	case s.Message != "":
+		dst = protocol.AppendString(append(dst, `,"m":`...), s.Message)
+	}
+	if s.Code != "" {
+		dst = protocol.AppendString(append(dst, `,"c":`...), string(s.Code))
+	}
+	j.buf = append(dst, '}')
+	return nil
+}
+
+// begin notes that a node begins; nil = that outlives the host.
+func (j *journal) begin(ctx context.Context, s *step) error {
+	j.mu.Lock()
+	if err := j.appendLocked(s); err != nil {
+		j.mu.Unlock()
+		return err
+	}
+	if s.What == stepIdempotent {
+		j.soonLocked()
+		j.mu.Unlock()
+		return nil
+	}
+	return j.flushLocked(ctx)
+}
+
+// end notes that a node ended. It is written with the next beginning, or soon.
+func (j *journal) end(s *step) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if err := j.appendLocked(s); err != nil {
+		return err
+	}
+	j.soonLocked()
+	return nil
+}
+
+// soonLocked has what waits written after a short time.
+func (j *journal) soonLocked() {
+	if j.timer == nil {
+		j.timer = time.AfterFunc(journalPause, func() {
+			j.mu.Lock()
+			_ = j.flushLocked(context.Background()) // noted in err
+		})
+	}
+}
+
+// flushLocked writes what waits, and unlocks. Each write stands in the store only while the
+// journal is this host's.
+func (j *journal) flushLocked(ctx context.Context) error {
+	if j.timer != nil {
+		j.timer.Stop()
+		j.timer = nil
+	}
+	body, id := j.buf, j.number*maxSeq+j.seq
+	if j.buf = nil; len(body) == 0 || j.err != nil {
+		defer j.mu.Unlock()
+		return j.err
+	}
+	j.seq++
+	j.bytes += len(body)
+	j.mu.Unlock()
+	host.HandOff(ctx)
+	err := j.plugin.kept.Write(context.WithoutCancel(ctx), func(tx *store.Tx) error {
+		_, changed, err := tx.Exec("INSERT INTO chains_steps (id, body) SELECT ?, ? WHERE EXISTS (SELECT 1 FROM chains_journals WHERE number = ? AND owner = ?)",
+			id, body, j.number, j.plugin.hosts.name())
+		if err == nil && changed == 0 {
+			err = protocol.Errorf(protocol.CodeRuntimeError, "the journal of the chain was taken away while it ran")
+		}
+		return err
+	})
+	if err != nil {
+		j.mu.Lock()
+		j.err = err
+		j.mu.Unlock()
+	}
+	return err
+}
+
+// flush writes what waits.
+func (j *journal) flush(ctx context.Context) error {
+	j.mu.Lock()
+	return j.flushLocked(ctx)
+}
+
+// key is by what a journal finds a node: its path.
+func (r *run) key(n *node, it *item) string { return r.prefix + r.path(n, it) }
+
+// begun is when a node began, maybe in an earlier host.
+func (r *run) begun(n *node, it *item) time.Time {
+	if r.journal != nil {
+		if e := r.journal.known[r.key(n, it)]; e != nil && e.begun != "" && e.end == "" {
+			return time.UnixMicro(e.at)
+		}
+	}
+	return r.plugin.env.Now()
+}
+
+// recorded runs a node, or gives what the journal has of it. Only what has an effect, or takes
+// its time, is written: branches, maps and loops follow from what their nodes gave.
+func (r *run) recorded(ctx context.Context, n *node, it *item) (jsontext.Value, error) {
+	j := r.journal
+	if j == nil {
+		return r.perform(ctx, n, it)
+	}
+	s := &step{Path: r.key(n, it)}
+	if e := j.known[s.Path]; e != nil {
+		switch {
+		case e.end == stepDone && e.size == 0:
+			j.taken.Add(1)
+			return e.output, nil
+		case e.end == stepFailed:
+			return nil, e.err
+		}
+	}
+	switch n.kind {
+	case KindTool, KindSkill, KindProc, KindWait:
+		if s.What = stepStart; n.idempotent || n.kind == KindWait {
+			s.What = stepIdempotent
+		}
+	case KindApprove:
+		s.What, s.Message = stepAsk, n.approve.message
+	default:
+		return r.perform(ctx, n, it)
+	}
+	if err := j.begin(ctx, s); err != nil {
+		return nil, err
+	}
+	raw, err := r.perform(ctx, n, it)
+	if err == nil {
+		err = j.end(&step{Path: s.Path, What: stepDone, Output: raw})
+	}
+	return raw, err
+}
+
+// recordFailure notes a failure, which is final where the chain goes on. One that leaves open
+// whether the node did something is no end of it.
+func (r *run) recordFailure(n *node, it *item, err *protocol.Error, final bool) {
+	j := r.journal
+	if j == nil {
+		return
+	}
+	s := &step{Path: r.key(n, it), What: stepFailed, Code: err.Code, Message: shortened(err.Message)}
+	if !final {
+		e := j.known[s.Path]
+		resolved := e != nil && e.end == stepFailed
+		if s.What = stepError; resolved || err.Code == protocol.CodeTimeout && n.leaf() && !n.idempotent {
+			return
+		}
+	}
+	_ = j.end(s) // a node that ends while the journal cannot be written runs again
+}
+
+// leaf reports whether a node calls something.
+func (n *node) leaf() bool {
+	return n.kind == KindTool || n.kind == KindSkill || n.kind == KindProc
+}
+
+// unknowns lists the nodes that were under way and may not run twice, in order. Those within
+// a node that has its end are not reached again.
+func (j *journal) unknowns() (paths []string) {
+	for path, e := range j.known {
+		if e.unknown() && !j.over(path) {
+			paths = append(paths, path)
+		}
+	}
+	slices.Sort(paths)
+	return paths
+}
+
+// over reports whether a node around a path has its end.
+func (j *journal) over(path string) bool {
+	for i := strings.LastIndexByte(path, '/'); i >= 0; i = strings.LastIndexByte(path[:i], '/') {
+		around := path[:i]
+		for at := len(around); at > 0; at = strings.LastIndexAny(around[:at], "[~") {
+			if e := j.known[around[:at]]; e != nil && e.end == stepFailed {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,254 @@
+package chains
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/rs/zerolog"
+
+	"a2e/host"
+	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
+	"a2e/host/store"
+	"a2e/protocol"
+	"a2e/protocol/client"
+)
+
+// journalHostEnv has this test binary be a host whose state is in a folder.
+const journalHostEnv = "A2E_TEST_CHAINS_HOST"
+
+// journalHost is such a host. Its tool act leaves a line in a file.
+func journalHost(dir string) {
+	fatal := func(err error) {
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+	s, err := store.Open(context.Background(), filepath.Join(dir, "state", store.FileName), store.Options{Parts: []store.Part{Part()}})
+	fatal(err)
+	p, err := New("chains", Options{}, host.Env{Workspace: dir, Log: zerolog.Nop(), Store: func(context.Context) (store.Store, error) { return s, nil }})
+	fatal(err)
+	h, err := host.New(host.Options{Plugins: []host.Plugin{p, actor(dir)}})
+	fatal(err)
+	fatal(errors.Join(h.Serve(os.Stdin, os.Stdout), s.Close()))
+	os.Exit(0)
+}
+
+// actor is a plugin with one tool, whose calls can be counted in the folder.
+type actor string
+
+func (actor) Info() host.PluginInfo {
+	return host.PluginInfo{Name: "actor", Capability: protocol.CapTools}
+}
+func (actor) Close(context.Context) error { return nil }
+func (a actor) Routes() []host.Route {
+	return []host.Route{host.Handle(protocol.TypeToolCallReq, a.call)}
+}
+
+func (a actor) call(ctx context.Context, req *protocol.ToolCallRequest, _ host.Emitter) (*protocol.ToolCallResponse, error) {
+	f, err := os.OpenFile(a.effects(), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	_, err = f.WriteString(string(req.Arguments.Raw()) + "\n")
+	for again := req.ToolName == "gate"; again && ctx.Err() == nil; {
+		_, missing := os.Stat(filepath.Join(string(a), "open"))
+		again = missing != nil
+	}
+	resp := &protocol.ToolCallResponse{}
+	resp.Data.Success, resp.Data.Data = true, req.Arguments.Raw()
+	return resp, errors.Join(err, f.Close(), ctx.Err())
+}
+
+func (a actor) effects() string { return filepath.Join(string(a), "effects") }
+
+// counts tells how often each node acted.
+func (a actor) counts() map[string]int {
+	all := map[string]int{}
+	for _, one := range a.acted() {
+		name, _ := textOf(one, "id")
+		all[name]++
+	}
+	return all
+}
+
+// acted lists what the tool was called with.
+func (a actor) acted() (all []protocol.Object) {
+	text, _ := os.ReadFile(a.effects()) // there is none before the first
+	for line := range strings.Lines(string(text)) {
+		if obj, err := protocol.ParseObject([]byte(strings.TrimSpace(line))); err == nil {
+			all = append(all, obj)
+		}
+	}
+	return all
+}
+
+// startJournalHost starts a host in a process of its own.
+func startJournalHost(t *testing.T, dir string) (c *client.Client, kill func()) {
+	t.Helper()
+	cmd := exec.Command(must.Get(os.Executable())(t))
+	cmd.Env = append(os.Environ(), journalHostEnv+"="+dir)
+	cmd.Stderr = os.Stderr
+	c = must.Get(client.Spawn(t.Context(), cmd, client.Options{ExitWait: time.Minute}))(t)
+	t.Cleanup(func() { _ = c.Close() }) // it may have been killed
+	must.Get(c.Handshake(t.Context(), "test", []protocol.Capability{protocol.CapChains, protocol.CapTools}, ""))(t)
+	return c, func() { _ = cmd.Process.Kill() } // fails only when it has ended
+}
+
+// killChain is 50 calls of act, most of which may not be made twice: in rows that read each
+// other, in a map and in a loop.
+func killChain(t *testing.T, id string) (req *protocol.ChainRequest, idempotent map[string]bool) {
+	t.Helper()
+	idempotent = map[string]bool{}
+	var list []map[string]any
+	add := func(name string, fields map[string]any) {
+		n := map[string]any{"node_id": name, "kind": "tool", "name": "act", "idempotent": len(list)%3 == 0}
+		for key, val := range fields {
+			n[key] = val
+		}
+		idempotent[name] = n["idempotent"] == true
+		list = append(list, n)
+	}
+	add("n0", map[string]any{"input": map[string]any{"id": "n0"}})
+	for i := 1; i < 40; i++ {
+		name := fmt.Sprint("n", i)
+		add(name, map[string]any{"input": map[string]any{"id": name}, "input_map": map[string]any{"before": fmt.Sprintf("n%d.id", max(0, i-1-i%3))}})
+	}
+	list = append(list,
+		map[string]any{"node_id": "m", "kind": "map", "items_path": "['m0','m1','m2','m3','m4']", "map_node": "each", "deps": []string{"n39"}},
+		map[string]any{"node_id": "each", "kind": "tool", "name": "act", "input_map": map[string]any{"id": "item"}},
+		map[string]any{"node_id": "w", "kind": "while", "condition": "index < `5`", "max_iterations": 9, "input_map": map[string]any{"id": "join('', ['w', to_string(index)])"}, "deps": []string{"m"},
+			"nodes": []any{map[string]any{"node_id": "in", "kind": "tool", "name": "act", "input_map": map[string]any{"id": "input.id"}}}},
+	)
+	add("end", map[string]any{"input": map[string]any{"id": "end"}, "input_map": map[string]any{"m": "m", "w": "w", "all": "[n39.before, n38.before, n0.id]"}})
+	raw := must.Get(json.Marshal(map[string]any{"nodes": list, "chain_id": id, "resume": true}, json.Deterministic(true)))(t)
+	req = &protocol.ChainRequest{}
+	must.OK(t, protocol.Decode(must.Get(protocol.ParseObject(raw))(t), nil, req))
+	return req, idempotent
+}
+
+// TestKilledChainsGoOn kills hosts at random moments of chains, whose effects are counted on
+// disk: what may not run twice never does, all else runs, and the answer is that of a chain
+// which nobody killed. Of nodes that were under way it is looked up whether they acted.
+func TestKilledChainsGoOn(t *testing.T) {
+	kills := hosttest.Soak(t, "A2E_SOAK_CHAIN_KILLS", 30)
+	seed := uint64(time.Now().UnixNano())
+	rng := rand.New(rand.NewPCG(seed, 0))
+	want, asked, chains, killed := "", 0, 0, 0
+	for ; killed < kills; chains++ {
+		dir := t.TempDir()
+		req, idempotent := killChain(t, fmt.Sprint("chain ", chains))
+		for {
+			c, kill := startJournalHost(t, dir)
+			if killed < kills && want != "" {
+				defer time.AfterFunc(time.Duration(rng.IntN(25_000))*time.Microsecond, kill).Stop()
+			}
+			var resp protocol.ChainResponse
+			err := c.Call(t.Context(), protocol.TypeChainReq, req, &resp)
+			req.Resolve = protocol.Object{}
+			if refused, ok := errors.AsType[*protocol.Error](err); ok {
+				req.Resolve = lookedUp(t, refused, dir)
+				asked++
+				_ = c.Close() // it may have been killed just now
+				continue
+			}
+			if ended := c.Close(); err != nil {
+				must.That(t, ended != nil || killed > 0, "%v", err)
+				killed++
+				checkEffects(t, dir, idempotent, false)
+				continue
+			}
+			must.That(t, resp.Success, "%+v", resp.Error)
+			if want == "" {
+				want = string(resp.FinalOutput)
+			}
+			must.Equal(t, string(resp.FinalOutput), want)
+			checkEffects(t, dir, idempotent, true)
+			break
+		}
+	}
+	t.Logf("seed %d: %d kills of %d chains, %d times nodes were unknown", seed, killed, chains, asked)
+}
+
+// checkEffects counts what the nodes did; whole = all should have.
+func checkEffects(t *testing.T, dir string, idempotent map[string]bool, whole bool) {
+	t.Helper()
+	counts := actor(dir).counts()
+	must.That(t, !whole || len(counts) == 51, "%d nodes acted", len(counts))
+	for name, n := range counts {
+		must.That(t, n == 1 || idempotent[name], "%s acted %d times", name, n)
+	}
+}
+
+// lookedUp decides about the nodes that a refusal names as a person would.
+func lookedUp(t *testing.T, refused *protocol.Error, dir string) protocol.Object {
+	t.Helper()
+	unknown, ok := refused.Detail["unknown"].([]any)
+	must.That(t, ok && len(unknown) > 0, "%v", refused)
+	decisions := map[string]any{}
+	for _, path := range unknown {
+		id := path.(string)
+		if before, _, in := strings.Cut(id, "]"); in { // each[3], w[3]/in
+			id = strings.ReplaceAll(strings.ReplaceAll(before, "each[", "m"), "w[", "w")
+		}
+		decisions[path.(string)] = "run"
+		for _, one := range actor(dir).acted() {
+			if name, _ := textOf(one, "id"); name == id {
+				decisions[path.(string)] = map[string]any{"output": jsontext.Value(one.Raw())}
+			}
+		}
+	}
+	raw := must.Get(json.Marshal(decisions))(t)
+	return must.Get(protocol.ParseObject(raw))(t)
+}
+
+// TestJournalHasOneHost tries to run a chain that another host runs, ends it from outside, and
+// goes on with it after that.
+func TestJournalHasOneHost(t *testing.T) {
+	dir := t.TempDir()
+	first, _ := startJournalHost(t, dir)
+	second, _ := startJournalHost(t, dir)
+	gate := &protocol.ChainRequest{ChainID: "gate", Journal: true, Timeout: 60,
+		Nodes: []protocol.Object{must.Get(protocol.ParseObject([]byte(`{"node_id":"g","kind":"tool","name":"gate","input":{"id":"g"}}`)))(t),
+			must.Get(protocol.ParseObject([]byte(`{"node_id":"e","kind":"tool","name":"act","input":{"id":"e"},"deps":["g"]}`)))(t)}}
+	running := must.Get(first.Go(protocol.TypeChainReq, gate))(t)
+	hosttest.Eventually(t, "the first node runs", func() bool { return actor(dir).counts()["g"] == 1 })
+	resume := &protocol.ChainRequest{ChainID: "gate", Resume: true, Timeout: 60}
+	var resp protocol.ChainResponse
+	must.Fails(t, second.Call(t.Context(), protocol.TypeChainReq, resume, &resp), "runs right now")
+
+	s := must.Get(store.Open(t.Context(), filepath.Join(dir, "state", store.FileName), store.Options{Parts: []store.Part{Part()}}))(t)
+	defer func() { assert.OK(t, s.Close()) }()
+	was := must.Get(CancelJournal(t.Context(), s, dir, "gate", false))(t)
+	assert.That(t, was, "no host runs it")
+	must.Fails(t, running.Wait(t.Context(), &resp), "cancelled by its journal")
+	found := must.Get(Journals(t.Context(), s, dir, "gate", false))(t)
+	assert.Equal(t, found[0].State, stateCancelled)
+	assert.Slice(t, found[0].Unknown, []string{"g"})
+
+	must.Fails(t, second.Call(t.Context(), protocol.TypeChainReq, gate, &resp), "has begun and not ended")
+	must.Fails(t, second.Call(t.Context(), protocol.TypeChainReq, resume, &resp), `"resolve": {"g": …}`)
+	for decision, words := range map[string]string{`{"x":"run"}`: "no node whose end is unknown", `{"g":"maybe"}`: `"run" (once more)`} {
+		resume.Resolve = must.Get(protocol.ParseObject([]byte(decision)))(t)
+		must.Fails(t, second.Call(t.Context(), protocol.TypeChainReq, resume, &resp), words)
+	}
+	resume.Resolve = must.Get(protocol.ParseObject([]byte(`{"g":{"output":7}}`)))(t)
+	must.OK(t, second.Call(t.Context(), protocol.TypeChainReq, resume, &resp))
+	assert.That(t, resp.Success && fmt.Sprint(resp.Outputs["g"]) == "7" && resp.FromJournal == 1, "%+v", resp)
+	assert.Equal(t, actor(dir).counts()["e"], 1)
+	gate.Resume, gate.Nodes[1] = true, gate.Nodes[0]
+	gate.Nodes = gate.Nodes[1:]
+	must.Fails(t, second.Call(t.Context(), protocol.TypeChainReq, gate, &resp), "are not those that the chain")
+}

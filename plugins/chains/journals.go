@@ -1,0 +1,301 @@
+package chains
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/host/store"
+	"a2e/protocol"
+)
+
+// Part is what the plugins of this type keep in the store: journals, and outputs of
+// nodes, which no export has, as they can be made again.
+func Part() store.Part {
+	return store.Part{
+		Name: "chains",
+		Migrations: []string{`
+CREATE TABLE chains_cache (
+	number     INTEGER PRIMARY KEY AUTOINCREMENT, -- grows with the time of storing
+	key        BLOB NOT NULL UNIQUE, -- SHA-256
+	stored_at  INTEGER NOT NULL, -- microseconds since 1970
+	expires_at INTEGER NOT NULL,
+	size       INTEGER NOT NULL, -- bytes of the output
+	output     BLOB NOT NULL -- JSON
+);
+CREATE INDEX chains_cache_by_size ON chains_cache (number, size);
+CREATE INDEX chains_cache_by_end ON chains_cache (expires_at);`, `
+CREATE TABLE chains_journals (
+	number     INTEGER PRIMARY KEY AUTOINCREMENT,
+	workspace  TEXT NOT NULL,
+	id         TEXT NOT NULL, -- chain_id
+	owner      TEXT NOT NULL, -- the host that runs it, by the name of its lock
+	state      TEXT NOT NULL,
+	definition TEXT NOT NULL, -- digest of its nodes
+	input      TEXT NOT NULL, -- digest of its initial input
+	request    BLOB NOT NULL, -- JSON
+	cancelled  INTEGER NOT NULL DEFAULT 0, -- it is to end
+	created_at INTEGER NOT NULL,
+	updated_at INTEGER NOT NULL,
+	bytes      INTEGER NOT NULL,
+	message    TEXT NOT NULL DEFAULT '', -- why it ended
+	UNIQUE (workspace, id)
+);
+CREATE TABLE chains_steps (
+	id   INTEGER PRIMARY KEY, -- the journal's number * 2^32 + a number that grows
+	body BLOB NOT NULL -- what nodes did, one JSON object after another
+);
+CREATE TABLE chains_decisions (
+	journal  INTEGER NOT NULL,
+	path     TEXT NOT NULL,
+	approved INTEGER NOT NULL,
+	PRIMARY KEY (journal, path)
+) WITHOUT ROWID;`},
+		Export: journalRecords().Export, Import: journalRecords().Import,
+		Clear: store.ClearTables("chains_cache", "chains_journals", "chains_steps", "chains_decisions"),
+	}
+}
+
+// journalRecord is a journal in an export. Whoever takes it in may go on with the chain.
+type journalRecord struct {
+	Workspace  string         `json:"workspace"`
+	ID         string         `json:"chain_id"`
+	State      string         `json:"state"`
+	Definition string         `json:"definition"`
+	Input      string         `json:"input"`
+	Request    jsontext.Value `json:"request"`
+	CreatedAt  store.Micros   `json:"created_at"`
+	UpdatedAt  store.Micros   `json:"updated_at"`
+	Message    string         `json:"message"`
+	Steps      []string       `json:"steps"`
+
+	number int64
+}
+
+func journalRecords() store.Kinds {
+	return store.Kinds{{
+		Kind: "chains.journal",
+		Export: func(tx *store.Tx, emit func(any) error) error {
+			return tx.Each("SELECT number, workspace, id, state, definition, input, request, created_at, updated_at, message FROM chains_journals ORDER BY number", nil, func(scan func(...any) error) error {
+				var r journalRecord
+				var request []byte
+				if err := scan(&r.number, &r.Workspace, &r.ID, &r.State, &r.Definition, &r.Input, &request, (*int64)(&r.CreatedAt), (*int64)(&r.UpdatedAt), &r.Message); err != nil {
+					return err
+				}
+				r.Request = request
+				return emitJournal(tx, &r, emit)
+			})
+		},
+		Import: store.ImportOf(takeJournal),
+	}}
+}
+
+func emitJournal(tx *store.Tx, r *journalRecord, emit func(any) error) error {
+	r.Steps = []string{}
+	if err := eachStep(tx, r.number, func(_ int64, body []byte) error {
+		r.Steps = append(r.Steps, string(body))
+		return nil
+	}); err != nil {
+		return err
+	}
+	return emit(r)
+}
+
+// takeJournal puts a journal of an export in the place of one with its name.
+func takeJournal(r *journalRecord, tx *store.Tx) error {
+	var kept keptRequest
+	if err := json.Unmarshal(r.Request, &kept); err != nil || r.ID == "" || len(r.ID) > maxID {
+		return fmt.Errorf("the journal %.64q is not that of a chain: %w", r.ID, err)
+	}
+	old, err := findHead(tx, r.Workspace, r.ID)
+	if err == nil && old != nil {
+		err = forget(tx, old.number)
+	}
+	if err != nil {
+		return err
+	}
+	bytes := len(r.Request)
+	for _, body := range r.Steps {
+		bytes += len(body)
+		if err := readSteps([]byte(body), func(*step) {}); err != nil {
+			return fmt.Errorf("the journal %.64q: %w", r.ID, err)
+		}
+	}
+	number, _, err := tx.Exec("INSERT INTO chains_journals (workspace, id, owner, state, definition, input, request, created_at, updated_at, bytes, message) VALUES (?, ?, '', ?, ?, ?, ?, ?, ?, ?, ?)",
+		r.Workspace, r.ID, r.State, r.Definition, r.Input, []byte(r.Request), int64(r.CreatedAt), int64(r.UpdatedAt), bytes, r.Message)
+	for i, body := range r.Steps {
+		if err == nil {
+			_, _, err = tx.Exec("INSERT INTO chains_steps (id, body) VALUES (?, ?)", number*maxSeq+int64(i), []byte(body))
+		}
+	}
+	return err
+}
+
+// Journal is what people see of a chain with a journal.
+type Journal struct {
+	ID        string       `json:"chain_id"`
+	State     string       `json:"state"`
+	Nodes     int          `json:"nodes"` // of the chain itself
+	Done      int          `json:"done"`  // nodes, within others and of each iteration too
+	Unknown   []string     `json:"unknown"`
+	Waiting   []Waiting    `json:"waiting"`
+	CreatedAt store.Micros `json:"created_at"`
+	UpdatedAt store.Micros `json:"updated_at"`
+	Message   string       `json:"message"`
+	Timeout   int          `json:"timeout"`
+	Steps     []NodeStep   `json:"steps,omitzero"` // of Show alone
+
+	Request protocol.ChainRequest `json:"-"`
+	number  int64
+}
+
+// Waiting is a node that waits for an approval.
+type Waiting struct {
+	Path    string `json:"path"`
+	Message string `json:"message"`
+}
+
+// NodeStep is how a node stands.
+type NodeStep struct {
+	Path   string         `json:"path"`
+	State  string         `json:"state"`
+	Output jsontext.Value `json:"output,omitzero"`
+	Error  string         `json:"error,omitzero"`
+}
+
+// Journals lists the chains with a journal of a workspace, that which changed last first; id =
+// "" is all of them. steps has them tell of each node.
+func Journals(ctx context.Context, s store.Store, workspace, id string, steps bool) ([]Journal, error) {
+	all := []Journal{}
+	err := s.Read(ctx, func(tx *store.Tx) error {
+		return tx.Each(selectHeads+" WHERE workspace = ? AND (? = '' OR id = ?) ORDER BY updated_at DESC, number DESC", []any{workspace, id, id}, func(scan func(...any) error) error {
+			h, err := scanHead(scan)
+			if err != nil {
+				return err
+			}
+			one, err := describe(tx, h, steps)
+			all = append(all, one)
+			return err
+		})
+	})
+	if err == nil && id != "" && len(all) == 0 {
+		err = fmt.Errorf("there is no journal of a chain %q in this workspace; `a2e chain list` shows those there are", id)
+	}
+	return all, err
+}
+
+func describe(tx *store.Tx, h *head, steps bool) (Journal, error) {
+	one := Journal{ID: h.id, State: h.state, CreatedAt: store.Micros(h.createdAt), UpdatedAt: store.Micros(h.updatedAt), Message: h.message, Unknown: []string{}, Waiting: []Waiting{}, number: h.number}
+	if h.state == stateRunning {
+		runs, err := lives(tx.Dir(), h.owner)
+		if err != nil {
+			return one, err
+		}
+		if !runs {
+			one.State = stateInterrupted
+		}
+	}
+	var kept keptRequest
+	if err := json.Unmarshal(h.request, &kept); err != nil {
+		return one, err
+	}
+	one.Nodes, one.Timeout = len(kept.Nodes), kept.Timeout
+	one.Request = protocol.ChainRequest{ChainID: h.id, Nodes: kept.Nodes, EntryNode: kept.EntryNode, InitialInput: kept.InitialInput, Timeout: kept.Timeout}
+	j := &journal{number: h.number, known: map[string]*entry{}}
+	if err := j.load(tx); err != nil {
+		return one, err
+	}
+	for path, e := range j.known {
+		switch {
+		case e.end == stepDone:
+			one.Done++
+		case e.begun == stepAsk && e.end == "":
+			one.Waiting = append(one.Waiting, Waiting{path, e.message})
+		}
+		if steps {
+			one.Steps = append(one.Steps, e.told(path, one.State))
+		}
+	}
+	if one.State != stateRunning && one.State != stateDone {
+		one.Unknown = append(one.Unknown, j.unknowns()...)
+	}
+	slices.SortFunc(one.Waiting, func(a, b Waiting) int { return strings.Compare(a.Path, b.Path) })
+	slices.SortFunc(one.Steps, func(a, b NodeStep) int { return strings.Compare(a.Path, b.Path) })
+	return one, nil
+}
+
+// told is how a node stands, in a chain that stands so.
+func (e *entry) told(path, state string) NodeStep {
+	s := NodeStep{Path: path, State: e.end}
+	switch {
+	case e.end == stepDone && e.size > 0:
+		s.Output = truncated(e.size)
+	case e.end == stepDone:
+		s.Output = e.output
+	case e.end != "":
+		s.Error = e.err.Message
+	case e.begun == stepAsk:
+		s.State = "waits for approval"
+	case state == stateRunning:
+		s.State = "running"
+	case e.unknown():
+		s.State = "unknown"
+	default:
+		s.State = "runs again"
+	}
+	return s
+}
+
+// CancelJournal asks the host that runs a chain to end it, and reports whether one did run it.
+// What it did stays known. drop gives up a chain that nobody runs, and its journal.
+func CancelJournal(ctx context.Context, s store.Store, workspace, id string, drop bool) (running bool, err error) {
+	found, err := Journals(ctx, s, workspace, id, false)
+	if err != nil {
+		return false, err
+	}
+	if running = found[0].State == stateRunning; running && drop {
+		return true, fmt.Errorf("the chain %q runs right now; cancel it first, and forget it then", id)
+	}
+	return running, s.Write(ctx, func(tx *store.Tx) (err error) {
+		switch {
+		case drop:
+			return forget(tx, found[0].number)
+		case running:
+			_, _, err = tx.Exec("UPDATE chains_journals SET cancelled = 1 WHERE number = ? AND state = ?", found[0].number, stateRunning)
+		case found[0].State == stateInterrupted:
+			_, _, err = tx.Exec("UPDATE chains_journals SET state = ?, owner = '' WHERE number = ? AND state = ?", stateCancelled, found[0].number, stateRunning)
+		}
+		return err
+	})
+}
+
+// Approve writes into a journal what a person decided of a node that waits for it, of which
+// path is "" where there is one only. It returns that node, and whether a host runs the chain.
+func Approve(ctx context.Context, s store.Store, workspace, id, path string, approved bool) (node string, running bool, err error) {
+	found, err := Journals(ctx, s, workspace, id, false)
+	if err != nil {
+		return "", false, err
+	}
+	var paths []string
+	for _, w := range found[0].Waiting {
+		paths = append(paths, w.Path)
+	}
+	switch {
+	case len(paths) == 0:
+		return "", false, fmt.Errorf("no node of the chain %q waits for an approval", id)
+	case path == "" && len(paths) > 1:
+		return "", false, fmt.Errorf("several nodes of the chain %q wait for an approval: %s; name one by --node", id, listed(paths))
+	case path == "":
+		path = paths[0]
+	case !slices.Contains(paths, path):
+		return "", false, fmt.Errorf("%q is no node of the chain %q that waits for an approval; there are: %s", path, id, listed(paths))
+	}
+	return path, found[0].State == stateRunning, s.Write(ctx, func(tx *store.Tx) error {
+		_, _, err := tx.Exec("INSERT INTO chains_decisions (journal, path, approved) VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET approved = excluded.approved", found[0].number, path, approved)
+		return err
+	})
+}
