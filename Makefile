@@ -54,6 +54,7 @@ soak: tools ## the long ones: a million requests, 1,200 killed hosts, 10,000 chi
 	A2E_SOAK=1000000 go test ./host -run TestSoak -timeout 60m -v
 	A2E_SOAK_KILLS=200 A2E_SOAK_CYCLES=10000 go test ./host/sandbox -run 'TestHostKilled|TestCycles' -timeout 60m -v
 	A2E_SOAK_CHAIN_NODES=200 go test ./plugins/chains -run TestRandomChains -rapid.checks=2000 -timeout 60m
+	A2E_SOAK_CHAIN_KILLS=500 go test ./plugins/chains -run TestKilledChains -timeout 60m -v
 	A2E_SOAK_MCP_BATCHES=10 go test ./plugins/mcp -run TestChaos -timeout 60m
 	A2E_SOAK_EXEC_CALLS=10000 go test ./plugins/exec -run TestKillsInBetween -timeout 60m
 	A2E_SOAK_FLEET=2000 go test ./host/cli -run TestFleetChaos -timeout 60m

@@ -94,3 +94,30 @@ func TestChainCheckAndGraph(t *testing.T) {
 	}
 	run(t, dir, nil, "chain", "graph", "broken.yaml").want(t, 1, "broken.yaml:4")
 }
+
+// A chain with a journal is seen, decided, and gone on with by other processes.
+func TestChainJournal(t *testing.T) {
+	t.Parallel()
+	dir := chainDir(t, map[string]string{"c.yaml": `
+nodes:
+- {node_id: a, kind: tool, name: echo, input: {text: one}}
+- {node_id: go, kind: approve, message: "Go on?", deps: [a]}
+- {node_id: b, kind: tool, name: echo, input_map: {text: a.text}, deps: [go]}
+`})
+	run(t, dir, nil, "chain", "run", "c.yaml", "--resume").want(t, 2, "--resume needs --id")
+	run(t, dir, nil, "chain", "run", "c.yaml", "--id", "x", "--timeout", "1", "-q").want(t, 1, "did not end within its timeout")
+	out := run(t, dir, nil, "chain", "list").want(t, 0, "")
+	assert.Contains(t, out.stdout, "x  timeout  1 of 3 nodes done, waits for approval: Go on?")
+	run(t, dir, nil, "chain", "run", "c.yaml", "--id", "x").want(t, 1, "has begun and not ended")
+	run(t, dir, nil, "chain", "show", "y").want(t, 1, "no journal of a chain")
+	run(t, dir, nil, "chain", "resume", "x", "--resolve", "a").want(t, 2, "NODE=WHAT")
+	run(t, dir, nil, "chain", "resume", "x", "--resolve", "a=run").want(t, 1, "no node whose end is unknown")
+	run(t, dir, nil, "chain", "approve", "x", "--node", "a").want(t, 1, "there are: go")
+	run(t, dir, nil, "chain", "approve", "x", "--deny").want(t, 0, "resume x goes on")
+	run(t, dir, nil, "chain", "resume", "x", "-q").want(t, 1, "it was denied (person)")
+	run(t, dir, nil, "chain", "approve", "x").want(t, 0, "is approved")
+	assert.Contains(t, run(t, dir, nil, "chain", "resume", "x", "-q").want(t, 0, "").stdout, `"text": "one"`)
+	run(t, dir, nil, "chain", "cancel", "x").want(t, 0, "no host runs x")
+	run(t, dir, nil, "chain", "cancel", "x", "--forget").want(t, 0, "was removed")
+	assert.Equal(t, run(t, dir, nil, "chain", "list", "--json").want(t, 0, "").stdout, "[]\n")
+}

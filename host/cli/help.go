@@ -125,6 +125,9 @@ func details() map[string]string {
 			"Examples:\n  a2e chain graph chains/report.yaml >> notes.md\n  a2e chain graph chains/report.yaml --format dot | dot -Tsvg > report.svg",
 		"chain check": "A file holds the fields of a chain/req. What is checked is what the host refuses before anything runs: fields, expressions, unknown nodes, circles, saved chains. Whether the tools exist shows when it runs.\n\n" +
 			"Example:\n  a2e chain check chains/*.yaml",
+		"chain resume": "Nodes that have ended are not run again. One that was under way, and does not say idempotent: true, runs again only where --resolve says so; without it the error names it.\n\n" +
+			"Examples:\n  a2e chain resume deploy-42\n  a2e chain resume deploy-42 --resolve upload=run --resolve notify=done\n\nExit status 1 means that the chain failed, or that it is unknown what a node did.",
+		"chain approve": "Examples:\n  a2e chain approve deploy-42\n  a2e chain approve deploy-42 --node go --deny",
 		"worker": "Speaks the fleet protocol 2.0 on stdin and stdout, and nothing else: it says what it is (SESSION_ANNOUNCE), takes tasks (TASK_DISPATCH) and answers each with one TASK_RESULT; logs go to stderr. " +
 			"The command gets the brief on its stdin. Its stdout is the result: the last JSON object with a status that begins a line, or else all of it as the summary. It runs in the sandbox, in the workspace. With --llm a model does the tasks, with the tools of this host.\n\n" +
 			"Examples:\n  a2e worker --llm http://127.0.0.1:11434/v1 --model qwen3\n" + `  printf '%s\n' '{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"t1"},"brief":"count me"}' | a2e worker --no-contract -- wc -w`,

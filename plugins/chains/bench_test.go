@@ -1,6 +1,7 @@
 package chains
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"a2e/host"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/must"
+	"a2e/host/store"
 	"a2e/plugins/tools"
 	"a2e/protocol"
 )
@@ -60,5 +62,35 @@ func BenchmarkChains(b *testing.B) {
 				b.ReportMetric(0, "ns/op")
 			})
 		}
+	}
+}
+
+// BenchmarkJournal measures a row of 1,000 echoes without a journal and with one, where none or
+// all may run twice: us/node.
+func BenchmarkJournal(b *testing.B) {
+	for name, fields := range map[string]string{"none": "", "journal": `,"chain_id":"c","journal":true`, "idempotent": `,"chain_id":"c","journal":true`} {
+		b.Run(name, func(b *testing.B) {
+			all := make([]string, 1000)
+			for i := range all {
+				all[i] = fmt.Sprintf(`"node_id":"n%d","idempotent":%t,"input":{"text":"hello"},"deps":["n%d"],`, i, name == "idempotent", max(0, i-1)) + toolEcho
+			}
+			all[0] = `"node_id":"n0",` + toolEcho
+			dir := b.TempDir()
+			s := must.Get(store.Open(b.Context(), dir+"/s/"+store.FileName, store.Options{Parts: []store.Part{Part()}}))(b)
+			defer s.Close()
+			p := must.Get(New("chains", Options{}, host.Env{Workspace: dir, Store: func(context.Context) (store.Store, error) { return s, nil }}))(b)
+			box := must.Get(tools.New("tools", tools.DefaultOptions(), host.Env{Workspace: dir, StateDir: dir}))(b)
+			pair := hosttest.New(b, host.Options{Plugins: []host.Plugin{p, box}})
+			pair.Handshake(protocol.CapChains, protocol.CapTools)
+			var took time.Duration
+			for b.Loop() {
+				start := time.Now()
+				m := pair.Call(protocol.TypeChainReq, strings.TrimSuffix(nodes(all...), "}")+fields+`,"streaming":false}`)
+				took += time.Since(start)
+				must.Equal(b, m.Get("/success"), "true", "%.300s", m.Line)
+			}
+			b.ReportMetric(float64(took.Microseconds())/float64(b.N*1000), "us/node")
+			b.ReportMetric(0, "ns/op")
+		})
 	}
 }

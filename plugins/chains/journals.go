@@ -213,7 +213,7 @@ func describe(tx *store.Tx, h *head, steps bool) (Journal, error) {
 		switch {
 		case e.end == stepDone:
 			one.Done++
-		case e.begun == stepAsk && e.end == "":
+		case e.begun == stepAsk && (e.end == "" || e.end == stepError): // one that was denied can be approved after all
 			one.Waiting = append(one.Waiting, Waiting{path, e.message})
 		}
 		if steps {
