@@ -266,3 +266,25 @@ func TestCacheBounds(t *testing.T) {
 	}
 	assert.That(t, get(908), "the newest went")
 }
+
+// A wait that was cut off goes on with the chain, and ends when it first was to.
+func TestWaitIsResumed(t *testing.T) {
+	work, path := t.TempDir(), filepath.Join(t.TempDir(), store.FileName)
+	var until []string
+	for range 2 {
+		s := cacheStage(t, Options{}, work, path)
+		id := s.Go(protocol.TypeChainReq, `{"chain_id":"nap","resume":true,`+nodes(`"node_id":"l","kind":"while","condition":"!last","max_iterations":2,"nodes":[{"node_id":"w","kind":"wait","seconds":200}]`)[1:])
+		hosttest.Eventually(t, "the wait has begun", func() bool {
+			return strings.Contains(strings.Join(s.events(id), ","), "w wait")
+		})
+		for _, m := range s.Messages() {
+			if m.Get("/phase") == "wait" {
+				until = append(until, m.Get("/data/until"))
+			}
+		}
+		s.Send(`{"type":"cancel","req_id":"` + id + `"}`)
+		s.Answer(id)
+		s.Close()
+	}
+	assert.That(t, len(until) == 2 && until[1] <= until[0], "it waits until %v, later than before", until)
+}

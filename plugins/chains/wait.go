@@ -84,7 +84,7 @@ func (b *binder) bindWait(at int, n *node) {
 // maxWaitText is how long the time that an expression gives may be as JSON.
 const maxWaitText = 1 << 10
 
-// end returns when a wait that begins now ends.
+// waitEnd returns when a wait ends.
 func (r *run) waitEnd(ctx context.Context, n *node, it *item) (time.Time, error) {
 	w, val := n.wait, n.wait.value
 	if w.expr != nil {
@@ -108,7 +108,7 @@ func (r *run) waitEnd(ctx context.Context, n *node, it *item) (time.Time, error)
 	if !ok {
 		return time.Time{}, protocol.Errorf(protocol.CodeChainNodeError, "seconds gives %.100s; it should be %s", val, wantSeconds)
 	}
-	return r.plugin.env.Now().Add(seconds), nil
+	return r.begun(n, it).Add(seconds), nil // of a chain that was resumed, since it first began
 }
 
 // waits runs a node of kind wait: it ends at a time, or fails at once where that is later than
