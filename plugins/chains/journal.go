@@ -283,6 +283,27 @@ func (r *run) recordFailure(n *node, it *item, err *protocol.Error, final bool) 
 	_ = j.end(s) // a node that ends while the journal cannot be written runs again
 }
 
+// attemptMark ends the path of an attempt, which is not that of its node.
+const attemptMark = "~"
+
+// recordAttempt notes that a node with a chain failed and is tried again. When the chain is taken
+// up, that attempt is over: what failed in it is not run once more, so that what came after it in
+// the next attempt is not run twice.
+func (r *run) recordAttempt(n *node, it *item, err *protocol.Error) {
+	if r.journal != nil && n.chain != nil {
+		_ = r.journal.end(&step{Path: r.key(n, it) + attemptMark, What: stepFailed, Code: err.Code, Message: shortened(err.Message)}) // the next node tells
+	}
+}
+
+// wasTried reports whether the journal has that an attempt of a node with a chain is over.
+func (r *run) wasTried(n *node, it *item) bool {
+	if r.journal == nil || n.chain == nil {
+		return false
+	}
+	e := r.journal.known[r.key(n, it)+attemptMark]
+	return e != nil && e.end == stepFailed
+}
+
 // leaf reports whether a node calls something.
 func (n *node) leaf() bool {
 	return n.kind == KindTool || n.kind == KindSkill || n.kind == KindProc
@@ -305,8 +326,10 @@ func (j *journal) over(path string) bool {
 	for i := strings.LastIndexByte(path, '/'); i >= 0; i = strings.LastIndexByte(path[:i], '/') {
 		around := path[:i]
 		for at := len(around); at > 0; at = strings.LastIndexAny(around[:at], "[~") {
-			if e := j.known[around[:at]]; e != nil && e.end == stepFailed {
-				return true
+			for _, path := range []string{around[:at], around[:at] + attemptMark} {
+				if e := j.known[path]; e != nil && e.end == stepFailed {
+					return true
+				}
 			}
 		}
 	}

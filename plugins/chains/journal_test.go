@@ -252,3 +252,57 @@ func TestJournalHasOneHost(t *testing.T) {
 	gate.Nodes = gate.Nodes[1:]
 	must.Fails(t, second.Call(t.Context(), protocol.TypeChainReq, gate, &resp), "are not those that the chain")
 }
+
+// again is a request to go on with a chain.
+func again(id, more string) string {
+	return fmt.Sprintf(`{"chain_id":%q,"resume":true%s}`, id, more)
+}
+
+// begun is a request for a chain with a journal.
+func begun(id string, list ...string) string {
+	return fmt.Sprintf(`{"chain_id":%q,"journal":true,%s`, id, nodes(list...)[1:])
+}
+
+// A chain that failed goes on at the node that did, whatever is around it, and what ended is
+// not called again.
+func TestResumeAfterFailure(t *testing.T) {
+	echo := func(id string) string { return fmt.Sprintf(`"node_id":%q,`, id) + toolEcho }
+	broken := func(fails int, more string) string { return flaky("x", fails, "tool_error", more) }
+	body := func(fails int) string {
+		return `"nodes":[{` + echo("p") + `},{` + broken(fails, `,"deps":["p"]`) + `}]`
+	}
+	for name, tc := range map[string]struct {
+		list    []string
+		outputs string
+		calls   string // of flaky and echo together, each run of the chain with its own
+	}{
+		"row":     {[]string{echo("a"), broken(1, `,"deps":["a"]`), echo("b") + `,"deps":["x"]`}, `{"a":{},"b":{},"x":{"call":2}}`, "2 2"},
+		"map":     {[]string{`"node_id":"m","kind":"map","items_path":"` + "`[1,2,3]`" + `","max_parallel":1,"map_node":"x"`, broken(2, "")}, `{"m":[{"call":3},{"call":4},{"call":5}]}`, "1 1 3"},
+		"loop":    {[]string{`"node_id":"l","kind":"while","condition":"index < ` + "`3`" + `","max_iterations":5,` + body(1)}, `{"l":{"call":4}}`, "2 5"},
+		"retried": {[]string{`"node_id":"l","kind":"while","condition":"index < ` + "`1`" + `","max_iterations":5,"retry":{"max_attempts":2,"backoff":0,"on":["tool_error"]},` + body(3)}, `{"l":{"call":4}}`, "4 1 1"},
+		"further": {[]string{`"node_id":"l","kind":"while","condition":"index < ` + "`1`" + `","max_iterations":5,"retry":{"max_attempts":2,"backoff":0,"on":["tool_error"]},"nodes":[{` +
+			broken(1, "") + `},{` + echo("p") + `,"deps":["x"]},{` + flaky("y", 2, "tool_error", `,"deps":["p"]`) + `}]`}, `{"l":{"call":3}}`, "4 1 1"},
+		"caught":   {[]string{broken(1, `,"catch":"h"`), echo("h"), flaky("y", 1, "tool_error", `,"deps":["h"]`)}, `{"h":{},"x":null,"y":{"call":2}}`, "3 1"},
+		"tolerant": {[]string{broken(9, `,"on_error":"skip"`), flaky("y", 1, "tool_error", "")}, `{"x":null,"y":{"call":2}}`, "2 1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := cacheStage(t, Options{MaxParallel: 1}, t.TempDir(), filepath.Join(t.TempDir(), store.FileName))
+			m := s.Call(protocol.TypeChainReq, begun("c", tc.list...))
+			var calls []string
+			for before := 0; ; {
+				now := len(s.shed.done())
+				calls = append(calls, fmt.Sprint(now-before))
+				before = now
+				if m.Get("/error/message") == "" || strings.HasSuffix(m.Get("/error/message"), "went on") {
+					break
+				}
+				must.That(t, len(calls) < 9, "%s", m.Line)
+				m = s.Call(protocol.TypeChainReq, again("c", ""))
+			}
+			res := s.read(m)
+			assert.That(t, res.text(t) == tc.outputs && strings.Join(calls, " ") == tc.calls, "outputs %s after calls %v; should be %s, %s", res.text(t), calls, tc.outputs, tc.calls)
+			m = s.Call(protocol.TypeChainReq, begun("c", tc.list...))
+			assert.That(t, m.Type == protocol.TypeChainResp, "what is done cannot be begun anew: %s", m.Line)
+		})
+	}
+}

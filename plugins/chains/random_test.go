@@ -312,7 +312,7 @@ func TestRandomChains(t *testing.T) {
 			list = append(list, d.fields(i)...)
 		}
 		for _, parallel := range []int{1, 16} {
-			must.OK(t, kept.Write(outer.Context(), func(tx *store.Tx) error { return store.ClearTables("chains_cache")(outer.Context(), tx) }))
+			must.OK(t, kept.Write(outer.Context(), func(tx *store.Tx) error { return Part().Clear(outer.Context(), tx) }))
 			s := startStage(outer, Options{MaxParallel: parallel}, kept)
 			defer s.Close()
 			list = rapid.Permutation(list).Draw(t, "order")
@@ -327,8 +327,26 @@ func TestRandomChains(t *testing.T) {
 				clear(s.shed.tries)
 				before = s.randomRun(t, string(fields), all, want, before)
 			}
+			clear(s.shed.tries)
+			s.journalRun(t, fmt.Sprint(parallel), string(fields))
 		}
 	})
+}
+
+// journalRun runs a chain with a journal. Once more, if it came to its end, it gives the same and
+// calls nothing.
+func (s *stage) journalRun(t *rapid.T, id, fields string) {
+	first := s.Call(protocol.TypeChainReq, fmt.Sprintf(`{"chain_id":%q,"journal":true,%s`, id, fields[1:]))
+	if m := first.Get("/error/message"); m != "" && !strings.HasSuffix(m, "; the chain went on") {
+		_ = s.Call(protocol.TypeChainReq, fmt.Sprintf(`{"chain_id":%q,"resume":true}`, id)) // the next one of this id is begun anew
+		return
+	}
+	calls := len(s.shed.done())
+	again := s.Call(protocol.TypeChainReq, fmt.Sprintf(`{"chain_id":%q,"resume":true}`, id))
+	for _, field := range []string{"/success", "/outputs", "/final_output", "/nodes_run", "/error/failed_total", "/handled"} {
+		must.That(t, again.Get(field) == first.Get(field), "%s: %s was answered by\n%s and then by\n%s", field, fields, first.Line, again.Line)
+	}
+	must.That(t, len(s.shed.done()) == calls, "%s made calls again: %v", fields, s.shed.done()[calls:])
 }
 
 // randomRun runs a random chain, of which kept was kept before. It returns what is kept now.

@@ -113,7 +113,11 @@ func (r *run) tried(ctx context.Context, n *node, it *item) (jsontext.Value, err
 		RandomizationFactor: backoff.DefaultRandomizationFactor,
 	}
 	for attempt := 1; ; attempt++ {
-		raw, err := r.once(ctx, n, it.again(attempt))
+		again := it.again(attempt)
+		if r.wasTried(n, again) {
+			continue
+		}
+		raw, err := r.once(ctx, n, again)
 		if err == nil || ctx.Err() != nil {
 			return raw, err
 		}
@@ -125,6 +129,7 @@ func (r *run) tried(ctx context.Context, n *node, it *item) (jsontext.Value, err
 		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < pause {
 			return nil, after(known, attempt, fmt.Sprintf("; not tried again, as the time that is left ends before the pause of %s", pause.Round(time.Millisecond)))
 		}
+		r.recordAttempt(n, again, known)
 		e := it.event()
 		e.err, e.attempt, e.attempts, e.pause = known.Message, attempt, n.retry.attempts, pause
 		r.tell(n.id, phaseRetry, e)
