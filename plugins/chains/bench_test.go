@@ -74,7 +74,7 @@ func BenchmarkJournal(b *testing.B) {
 			for i := range all {
 				all[i] = fmt.Sprintf(`"node_id":"n%d","idempotent":%t,"input":{"text":"hello"},"deps":["n%d"],`, i, name == "idempotent", max(0, i-1)) + toolEcho
 			}
-			all[0] = `"node_id":"n0",` + toolEcho
+			all[0] = `"node_id":"n0","input":{"text":"hello"},` + toolEcho
 			dir := b.TempDir()
 			s := must.Get(store.Open(b.Context(), dir+"/s/"+store.FileName, store.Options{Parts: []store.Part{Part()}}))(b)
 			defer s.Close()
