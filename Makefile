@@ -11,7 +11,7 @@ FUZZ = protocol:FuzzScan protocol:FuzzEnvelope host:FuzzFrame host:FuzzHandshake
        host/config:FuzzConfig plugins/tools:FuzzPath plugins/tools:FuzzURL plugins/memory/embed:FuzzWords plugins/learning/quantile:FuzzUnmarshal \
        plugins/chains/jmes:FuzzDecode plugins/chains/jmes:FuzzEval
 
-.PHONY: help build dist test race golden fuzz soak bench benchmarks recall check fmt vet walls lint tools postgresql
+.PHONY: help build dist test race golden fuzz soak bench benchmarks recall regret workflows check fmt vet walls lint tools postgresql
 
 help: ## what there is
 	@sed -n 's/^\([a-z]*\):.*## /\1  /p' Makefile
@@ -74,6 +74,11 @@ recall: testdata/recall/venv/.made ## what the memory's search finds, and how fa
 	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && \
 	go build -trimpath -ldflags '-s -w' -o "$$dir/a2e" . && \
 	testdata/recall/venv/bin/python3 testdata/recall/recall.py "$$dir/a2e" $(RECALL)
+
+workflows: testdata/workflows/venv/.made ## chains beside LangGraph and plain Python; writes the table in plugins/chains/README.md
+	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && \
+	go build -trimpath -ldflags '-s -w' -o "$$dir/a2e" . && \
+	testdata/workflows/venv/bin/python3 testdata/workflows/compare.py "$$dir/a2e" plugins/chains/README.md
 
 regret: tools ## what it costs to learn which tool is the best, beside numpy; writes the table in plugins/learning/README.md
 	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && \
