@@ -260,7 +260,9 @@ func TestCacheBounds(t *testing.T) {
 		assert.That(t, !get(n), "%d was there", n)
 	}
 	assert.That(t, get(1) && get(2) && get(3) && !get(0) && !get(1), "not the oldest went")
-	assert.That(t, !get(2000) && !get(2000), "one that is too large was kept")
+	for range 2 {
+		assert.That(t, !get(2000), "one that is too large was kept")
+	}
 	for n := range 9 {
 		get(900 + n)
 	}
