@@ -104,6 +104,29 @@ func TestWallSQLite(t *testing.T) {
 }
 
 // TestWallSQLiteFiles: the agent names files of the workspace only, and never the host's own.
+// A row is in memory as a whole, and may be far larger than an answer.
+func TestSQLiteWide(t *testing.T) {
+	dir := t.TempDir()
+	newDB(t, dir, "wide.db", "CREATE TABLE wide (c0"+columns(300)+"); INSERT INTO wide(c0, c299) VALUES (1, 2)")
+	p := open(t, dir, Options{})
+	configure(p, "sql", `{"dsn":"wide.db"}`).Has(t, "/status", "ok")
+	for range 2 { // the connection is used again
+		assert.That(t, strings.Contains(sqlOf(t, p, "sql_query", "SELECT * FROM wide", ""), "name 200 at most"), "a result of 300 columns")
+		got := sqlOf(t, p, "sql_query", "SELECT c0, c299 FROM wide", "")
+		assert.That(t, strings.Contains(got, `"rows":[[1,2]]`), "two columns: %s", got)
+		got = sqlOf(t, p, "sql_query", "SELECT zeroblob(1000000)"+strings.Repeat(", zeroblob(1000000)", 50), "")
+		assert.That(t, strings.Contains(got, `"rows":[],"truncated":true`), "a row of 51 MB: %.300s", got)
+	}
+}
+
+// columns lists c1 to those before n.
+func columns(n int) (list string) {
+	for i := 1; i < n; i++ {
+		list += fmt.Sprintf(", c%d", i)
+	}
+	return list
+}
+
 func TestWallSQLiteFiles(t *testing.T) {
 	dir, other, state := t.TempDir(), t.TempDir(), t.TempDir()
 	newDB(t, other, "other.db", shop)

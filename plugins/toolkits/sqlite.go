@@ -31,7 +31,9 @@ import (
 // hold so much that the host ends.
 const (
 	sqliteMaxValue   = 1 << 20
-	sqliteMaxPattern = 500 // bytes of a LIKE or GLOB: one match cannot be stopped
+	sqliteMaxColumns = 200  // of a result: a row is in memory as a whole
+	sqliteAllColumns = 2000 // of a table
+	sqliteMaxPattern = 500  // bytes of a LIKE or GLOB: one match cannot be stopped
 )
 
 // sqliteFile is a database in an SQLite file.
@@ -207,8 +209,8 @@ func (s *sqliteFile) run(ctx context.Context, st statement) (*result, error) {
 		return nil, sqliteError(err)
 	}
 	defer c.Close()
-	if err := confine(c, st.writes); err != nil {
-		return nil, err
+	if err := confine(ctx, c, st.writes); err != nil {
+		return nil, sqliteError(err)
 	}
 	args := make([]any, len(st.params))
 	for i, param := range st.params {
@@ -224,9 +226,15 @@ func (s *sqliteFile) run(ctx context.Context, st statement) (*result, error) {
 
 // confine has the engine itself refuse what a statement may not do, and bounds what it may
 // hold in memory.
-func confine(c *sql.Conn, writes bool) error {
+func confine(ctx context.Context, c *sql.Conn, writes bool) error {
+	if _, err := sqlite.Limit(c, sqlite3.SQLITE_LIMIT_COLUMN, sqliteAllColumns); err != nil {
+		return err
+	}
+	if _, err := c.ExecContext(ctx, "SELECT 1 FROM sqlite_schema LIMIT 0"); err != nil { // reads the tables, which the limit of columns is for too
+		return err
+	}
 	for id, limit := range map[int]int{
-		sqlite3.SQLITE_LIMIT_LENGTH: sqliteMaxValue, sqlite3.SQLITE_LIMIT_SQL_LENGTH: sqlMaxText,
+		sqlite3.SQLITE_LIMIT_LENGTH: sqliteMaxValue, sqlite3.SQLITE_LIMIT_COLUMN: sqliteMaxColumns, sqlite3.SQLITE_LIMIT_SQL_LENGTH: sqlMaxText,
 		sqlite3.SQLITE_LIMIT_ATTACHED: 0, sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: sqliteMaxPattern, sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
 	} {
 		if _, err := sqlite.Limit(c, id, limit); err != nil {
@@ -307,24 +315,20 @@ func sqliteQuery(ctx context.Context, c *sql.Conn, st statement, args []any) (*r
 	for _, t := range types {
 		res.Columns = append(res.Columns, column{Name: strings.ToValidUTF8(t.Name(), "\uFFFD"), Type: strings.ToValidUTF8(t.DatabaseTypeName(), "\uFFFD")})
 	}
-	values := make([]any, len(types))
 	into := make([]any, len(types))
-	for i := range values {
-		into[i] = &values[i]
-	}
 	for rows.Next() {
+		if res.Truncated = len(res.Rows) == st.rows; res.Truncated {
+			break
+		}
+		row, room := make([]jsontext.Value, len(types)), res.room
+		for i := range row {
+			into[i] = &sqliteCell{to: &row[i], typ: res.Columns[i].Type, room: &room}
+		}
 		if err := rows.Scan(into...); err != nil {
 			return nil, sqliteError(err)
 		}
-		if len(res.Rows) == st.rows {
+		if room < 0 || !res.add(row) {
 			res.Truncated = true
-			break
-		}
-		row := make([]jsontext.Value, len(values))
-		for i, v := range values {
-			row[i] = sqliteValue(v, res.Columns[i].Type)
-		}
-		if !res.add(row) {
 			break
 		}
 	}
@@ -332,6 +336,23 @@ func sqliteQuery(ctx context.Context, c *sql.Conn, st statement, args []any) (*r
 		return nil, sqliteError(err)
 	}
 	return res, nil
+}
+
+// sqliteCell takes a value of a row as JSON, while there is room for it: a row may be far larger
+// than an answer.
+type sqliteCell struct {
+	to   *jsontext.Value
+	typ  string
+	room *int
+}
+
+// Scan implements sql.Scanner.
+func (c *sqliteCell) Scan(v any) error {
+	if *c.room >= 0 {
+		*c.to = sqliteValue(v, c.typ)
+		*c.room -= len(*c.to) + 1
+	}
+	return nil
 }
 
 // sqliteValue returns a value as JSON: bytes as {"base64": …}, times as RFC 3339.
@@ -396,7 +417,11 @@ func sqliteError(err error) error {
 	case sqlite3.SQLITE_TOOBIG:
 		return &sqlError{text: fmt.Sprintf("%s: a value may have %d bytes, a statement %d; take a part of it, such as substr(x, 1, 1000)", e.Error(), sqliteMaxValue, sqlMaxText)}
 	}
-	return &sqlError{text: e.Error()}
+	text := e.Error()
+	if strings.Contains(text, "too many columns in result set") {
+		text += fmt.Sprintf(": name %d at most", sqliteMaxColumns)
+	}
+	return &sqlError{text: text}
 }
 
 // singleStatement reports whether behind the first semicolon there are only spaces, comments
