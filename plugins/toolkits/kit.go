@@ -97,6 +97,7 @@ func schemaOf[T any]() (*jsonschema.Schema, error) { return jsonschema.For[T](ni
 // made is a toolkit that is configured.
 type made struct {
 	tools []tools.Tool
+	note  string // what it lacks; "" = nothing
 	close func() // after the last call; nil = nothing to do
 
 	load    func(context.Context) (*made, error) // makes what takes its place, with the tools; nil = they are here
@@ -286,7 +287,7 @@ func (k *kit) definition() (protocol.ToolkitDefinition, error) {
 		Tags: k.tags, Tools: k.tools, Configured: k.made != nil, Version: version,
 	}
 	if k.made != nil {
-		def.Tools = names(k.made)
+		def.Tools, def.Problem = names(k.made), k.made.note
 		if k.made.problem != nil {
 			def.Problem = k.made.problem.Error()
 		}
@@ -324,7 +325,7 @@ func (p *Plugin) configure(ctx context.Context, req *protocol.ToolkitConfigureRe
 	}
 	k.replace(m, host.SessionFrom(ctx))
 	p.refreshLocked()
-	resp.Message = new(strings.Join(names(m), ", "))
+	resp.Message = new(strings.TrimSuffix(strings.Join(names(m), ", ")+"; "+m.note, "; "))
 	return resp, nil
 }
 

@@ -51,6 +51,9 @@ func (p *Plugin) newOpenAPI(o OpenAPIOptions, byConfig bool) (*made, error) {
 		return nil, p.wrongSetting("headers", "need base_url: the description alone must not say where they are sent", byConfig)
 	}
 	for key, patterns := range map[string][]string{"include": o.Include, "exclude": o.Exclude} {
+		if len(patterns) > specMaxPatterns {
+			return nil, p.wrongSetting(key, fmt.Sprintf("has %d patterns; %d are the most", len(patterns), specMaxPatterns), byConfig)
+		}
 		for _, pattern := range patterns {
 			if !doublestar.ValidatePattern(pattern) {
 				return nil, p.wrongSetting(key, fmt.Sprintf("%.100q is no valid pattern", pattern), byConfig)
@@ -105,7 +108,12 @@ func (p *Plugin) loadOpenAPI(ctx context.Context, o OpenAPIOptions, byConfig boo
 	for _, op := range ops {
 		all = append(all, a.operationTool(op))
 	}
-	return newMade(kitOpenAPI, all, a.web.Close), nil
+	m := newMade(kitOpenAPI, all, a.web.Close)
+	if len(s.left) > 0 {
+		m.note = fmt.Sprintf("%d operations are no tools, since their body is of a type that cannot be sent: %.300s", len(s.left), strings.Join(s.left[:min(len(s.left), specMaxProblems)], ", "))
+		p.env.Log.Warn().Str("toolkit", kitOpenAPI).Msg(m.note)
+	}
+	return m, nil
 }
 
 // specError is an error of what a description says.

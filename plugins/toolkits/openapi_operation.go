@@ -104,7 +104,9 @@ func (s *spec) operations(include, exclude []string) ([]*operation, error) {
 		}
 		item, pointer, err := s.follow(paths[path], pointer)
 		if err != nil {
-			problems = append(problems, err)
+			if problems = append(problems, err); len(problems) >= specMaxProblems { // each is looked for in the whole text
+				return nil, errors.Join(problems...)
+			}
 			continue
 		}
 		for _, method := range methods() {
@@ -117,6 +119,9 @@ func (s *spec) operations(include, exclude []string) ([]*operation, error) {
 			}
 		}
 	}
+	if len(found) > specMaxFound {
+		return nil, s.wrong("/paths", "has %d operations; at most %d are read", len(found), specMaxFound)
+	}
 	found, err := s.chosen(found, include, exclude)
 	if problems = append(problems, err); errors.Join(problems...) != nil {
 		return nil, errors.Join(problems...)
@@ -125,7 +130,7 @@ func (s *spec) operations(include, exclude []string) ([]*operation, error) {
 	return s.complete(found)
 }
 
-// complete makes operations ready. One whose body cannot be sent is left out.
+// complete makes operations ready. One whose body cannot be sent is left out, and s.left has it.
 func (s *spec) complete(found []*operation) (ready []*operation, err error) {
 	var problems []error
 	paths, _ := s.root["paths"].(map[string]any)
@@ -138,6 +143,8 @@ func (s *spec) complete(found []*operation) (ready []*operation, err error) {
 			}
 		case sendable:
 			ready = append(ready, op)
+		default:
+			s.left = append(s.left, op.label())
 		}
 	}
 	if len(problems) == 0 && len(ready) == 0 {
@@ -245,6 +252,9 @@ func (s *spec) addParameters(op *operation, v any, pointer string) error {
 	list, ok := v.([]any)
 	if v != nil && !ok {
 		return s.wrong(pointer, "should be a list")
+	}
+	if len(list) > specMaxParts {
+		return s.wrong(pointer, "has %d parameters; at most %d are taken", len(list), specMaxParts)
 	}
 	for i, v := range list {
 		obj, at, err := s.follow(v, fmt.Sprintf("%s/%d", pointer, i))
@@ -390,5 +400,8 @@ func (s *spec) addSchema(op *operation, body any) error {
 	op.parameters = hostschema.Parameters(whole)
 	raw, err := json.Marshal(whole, json.Deterministic(true))
 	op.schema = raw
+	if s.bytes += len(raw); err == nil && (len(raw) > specMaxSchema || s.bytes > specMaxSchemas) {
+		err = s.wrong(op.pointer, "the schema of its arguments has %d bytes, with those before it %d; at most %d and %d are taken: exclude it", len(raw), s.bytes, specMaxSchema, specMaxSchemas)
+	}
 	return err
 }

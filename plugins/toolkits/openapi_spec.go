@@ -24,10 +24,14 @@ const (
 	specMaxBytes    = 16 << 20
 	specMaxYAML     = 4 << 20 // of YAML, which takes far more memory than it has bytes
 	specMaxTools    = 1000
-	specMaxParts    = 2000    // schemas of one operation, with what references stand for
-	specMaxAllParts = 200_000 // of all
-	specMaxDepth    = 24      // schemas within schemas
-	specMaxRefs     = 32      // references that lead to references
+	specMaxFound    = 50_000   // operations before include and exclude
+	specMaxPatterns = 200      // of include, and of exclude
+	specMaxParts    = 2000     // schemas of one operation, with what references stand for
+	specMaxAllParts = 200_000  // of all
+	specMaxSchema   = 1 << 20  // bytes of the schema of one operation
+	specMaxSchemas  = 32 << 20 // of all
+	specMaxDepth    = 24       // schemas within schemas
+	specMaxRefs     = 32       // references that lead to references
 	specMaxProblems = 10
 )
 
@@ -37,8 +41,10 @@ type spec struct {
 	raw   []byte
 	lines map[string]int // of the values near the top, by JSON Pointer; nil = raw is JSON
 	root  map[string]any
-	new31 bool // schemas are JSON Schema
-	parts int  // schemas that may still be made
+	new31 bool     // schemas are JSON Schema
+	parts int      // schemas that may still be made
+	bytes int      // of schemas that were made
+	left  []string // operations whose body cannot be sent
 
 	headers http.Header // that are configured
 }

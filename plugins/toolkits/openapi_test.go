@@ -179,6 +179,33 @@ func TestOpenAPIWrong(t *testing.T) {
 	}
 }
 
+// A description of a few hundred kilobytes took minutes, and another gigabytes.
+func TestOpenAPIHostile(t *testing.T) {
+	dir := t.TempDir()
+	p := open(t, dir, Options{})
+	const whole, listed = `{"openapi":"3.1.0","servers":[{"url":"https://api.example"}],"paths":{%s}%s}`, `"/a%d":{"get":{"parameters":[%s]}}`
+	repeat := func(n int, format string, more ...any) string {
+		all := make([]string, n)
+		for i := range all {
+			all[i] = fmt.Sprintf(format, append([]any{i}, more...)...)
+		}
+		return strings.Join(all, ",")
+	}
+	shared := fmt.Sprintf(`,"components":{"parameters":{%s}}`, repeat(90, `"p%d":{"name":"p%[1]d","in":"query","schema":{"const":%q}}`, strings.Repeat("x", 10_000)))
+	for name, c := range map[string]struct{ text, want string }{
+		"wrong paths": {fmt.Sprintf(whole, repeat(20_000, `"/a%d":1`), ""), "should be an object"},
+		"parameters":  {fmt.Sprintf(whole, fmt.Sprintf(listed, 1, repeat(20_000, `{"name":"p%d","in":"query"}`)), ""), "has 20000 parameters; at most 2000"},
+		"references":  {fmt.Sprintf(whole, repeat(100, listed, repeat(90, `{"$ref":"#/components/parameters/p%d"}`)), shared), "with those before it 3"},
+		"default":     {fmt.Sprintf(whole, fmt.Sprintf(listed, 1, `{"name":"p","in":"query","schema":{"default":"`+strings.Repeat("x", 1<<20)+`"}}`), ""), "exclude it"},
+	} {
+		write(t, dir, "a.json", c.text, 0o644)
+		m := configure(p, "openapi", `{"spec":"a.json"}`)
+		assert.That(t, m.Code == protocol.CodeSchemaViolation && strings.Contains(m.Get("/message"), c.want) && len(m.Line) < 20_000, "%s: %.2000s", name, m.Line)
+	}
+	write(t, dir, "a.json", fmt.Sprintf(whole, `"/a":{"get":{},"put":{"operationId":"upload","requestBody":{"required":true,"content":{"image/png":{}}}}}`, ""), 0o644)
+	configure(p, "openapi", `{"spec":"a.json"}`).Has(t, "/message", "openapi_get_a; 1 operations are no tools, since their body is of a type that cannot be sent: upload")
+}
+
 // TestOpenAPILate: a description that cannot be read costs the toolkit its tools, not the host
 // its start, and the list says why.
 func TestOpenAPILate(t *testing.T) {
