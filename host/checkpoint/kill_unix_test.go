@@ -6,13 +6,13 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"testing"
-	"time"
 
 	"a2e/host/checkpoint"
 	"a2e/host/hosttest/must"
@@ -26,7 +26,6 @@ func TestMain(m *testing.M) {
 	var to uint64
 	if n, _ := fmt.Sscanf(os.Getenv(killedJob), "%q %q %d", &workspace, &state, &to); n == 3 {
 		k := checkpoint.Open(checkpoint.Options{Workspace: workspace, StateDir: state})
-		fmt.Println("ready")
 		var err error
 		if to == 0 {
 			_, err = k.Take(context.Background(), "job")
@@ -42,19 +41,51 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// killed has another process take a checkpoint, or restore one, and kills it some time after it began.
-func (s *stage) killed(to uint64, after time.Duration) {
+// killed has another process take a checkpoint, or restore one, and kills it once so many names in a folder
+// have changed, or it is done.
+func (s *stage) killed(to uint64, dir string, changes int) {
 	s.Helper()
 	job := exec.Command(os.Args[0])
 	job.Env = append(os.Environ(), killedJob+"="+fmt.Sprintf("%q %q %d", s.opts.Workspace, s.opts.StateDir, to))
 	out, err := job.StdoutPipe()
 	must.OK(s, err)
+	before := entries(dir)
 	must.OK(s, job.Start())
-	_, err = out.Read(make([]byte, len("ready\n")))
-	must.OK(s, err)
-	time.Sleep(after)
+	ended := make(chan struct{})
+	go func() {
+		_, _ = io.Copy(io.Discard, out)
+		close(ended)
+	}()
+	for changed := 0; changed < changes; {
+		select {
+		case <-ended:
+			changed = changes
+		default:
+			changed = 0
+			now := entries(dir)
+			for name, is := range now {
+				if was := before[name]; was == nil || !os.SameFile(was, is) {
+					changed++
+				}
+			}
+			changed += max(0, len(before)-len(now))
+		}
+	}
 	_ = job.Process.Kill()
+	<-ended
 	_ = job.Wait()
+}
+
+// entries returns what there is two folders deep, by path.
+func entries(dir string) map[string]os.FileInfo {
+	all := make(map[string]os.FileInfo)
+	names, _ := filepath.Glob(filepath.Join(dir, "*", "*"))
+	for _, name := range names {
+		if info, err := os.Lstat(name); err == nil {
+			all[name] = info
+		}
+	}
+	return all
 }
 
 // TestKilled kills hosts while they make a checkpoint and while they put files back, 1,000 in a soak. What comes
@@ -73,10 +104,10 @@ func TestKilled(t *testing.T) {
 		now := s.take("changes")
 		goal, want := cmp.Or(now.Restored, now.ID), pictureOf(t, s.dir)
 		c.changeAll(round, files)
-		s.killed(0, time.Duration(c.r.IntN(60))*time.Millisecond)
+		s.killed(0, filepath.Join(must.Get(filepath.Glob(filepath.Join(s.opts.StateDir, "checkpoints", "*")))(t)[0], "blobs"), c.r.IntN(files/2))
 		changed := pictureOf(t, s.dir)
 		undone := s.take("restore").ID
-		s.killed(goal, time.Duration(c.r.IntN(400))*time.Millisecond)
+		s.killed(goal, s.dir, c.r.IntN(files))
 		if round%2 == 0 {
 			s.restore(checkpoint.RestoreOptions{To: goal})
 		} else if undo, err := s.Restore(t.Context(), checkpoint.RestoreOptions{Steps: 1, DryRun: true}); err == nil && undo.To == goal { // else it was done

@@ -10,8 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const openQuietly = unix.O_NONBLOCK | unix.O_NOFOLLOW // a pipe that came in between does not hold it up
-
 // list describes the names in a folder, by name, or those of names that there are. What is
 // neither file, folder nor link is not among them, and no link is followed on the way.
 func (p *place) list(dir string, names []string) (found []entry, err error) {
@@ -41,20 +39,35 @@ func (p *place) list(dir string, names []string) (found []entry, err error) {
 	return found, nil
 }
 
-// openDir opens a folder below the workspace; os.Root does where the kernel has nothing quicker.
+// openDir opens a folder below the workspace.
 func (p *place) openDir(dir string) (*os.File, error) {
 	if dir == "" {
 		return p.root.Open(".")
 	}
-	how := unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS}
-	fd, err := unix.Openat2(int(p.top.Fd()), dir, &how)
+	return p.openQuick(dir, unix.O_DIRECTORY)
+}
+
+// openFile opens a file below the workspace; a pipe that came in between does not hold it up.
+func (p *place) openFile(name string) (*os.File, error) { return p.openQuick(name, unix.O_NONBLOCK) }
+
+// openQuick opens a path for reading with no link in it; os.Root does where the kernel has nothing
+// quicker, and for paths that are longer than the kernel takes.
+func (p *place) openQuick(name string, flags int) (*os.File, error) {
+	how := unix.OpenHow{Flags: uint64(unix.O_RDONLY | unix.O_CLOEXEC | flags), Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS}
+	fd, err := unix.Openat2(int(p.top.Fd()), name, &how)
 	switch {
-	case errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM):
-		return p.root.Open(dir)
+	case errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENAMETOOLONG):
+		dir, base := split(name)
+		root, err := p.folder(dir)
+		if err != nil {
+			return nil, err
+		}
+		defer root.Close()
+		return root.OpenFile(base, os.O_RDONLY|unix.O_NOFOLLOW|flags, 0)
 	case err != nil:
-		return nil, &fs.PathError{Op: "open", Path: dir, Err: err}
+		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
 	}
-	return os.NewFile(uintptr(fd), dir), nil
+	return os.NewFile(uintptr(fd), name), nil
 }
 
 func readNames(fd int) (names []string, err error) {

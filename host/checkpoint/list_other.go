@@ -9,7 +9,16 @@ import (
 	"os"
 )
 
-const openQuietly = 0
+// openFile opens a file below the workspace.
+func (p *place) openFile(name string) (*os.File, error) {
+	dir, base := split(name)
+	root, err := p.folder(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	return root.Open(base)
+}
 
 // list describes the names in a folder, by name, or those of names that there are. What is
 // neither file, folder nor link is not among them.

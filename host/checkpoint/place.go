@@ -5,6 +5,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strings"
 	"time"
 )
 
@@ -26,6 +27,46 @@ func openPlace(dir string) (*place, error) {
 	return &place{root, top}, nil
 }
 
+var errSwapped = errors.New("another folder, or a link, has taken its place")
+
+// folder opens a folder without following a link on the way: not even one that leads to another place
+// in the workspace, where the host's own files may lie.
+func (p *place) folder(dir string) (*os.Root, error) {
+	at, err := p.root.OpenRoot(".")
+	for name := range strings.SplitSeq(dir, "/") {
+		if err != nil || name == "" {
+			break
+		}
+		above := at
+		at, err = openNoLink(above, name)
+		_ = above.Close()
+	}
+	return at, err
+}
+
+// openNoLink opens a folder that is no link.
+func openNoLink(above *os.Root, name string) (*os.Root, error) {
+	named, err := above.Lstat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !named.IsDir() {
+		return nil, errSwapped
+	}
+	dir, err := above.OpenRoot(name)
+	if err != nil {
+		return nil, err
+	}
+	info, err := dir.Stat(".")
+	if err == nil && !os.SameFile(named, info) {
+		err = errSwapped
+	}
+	if err != nil {
+		return nil, errors.Join(err, dir.Close())
+	}
+	return dir, nil
+}
+
 func (p *place) close() { _, _ = p.top.Close(), p.root.Close() }
 
 // readSmall returns the beginning of a regular file; "" where it cannot be read.
@@ -43,7 +84,7 @@ var errOther = errors.New("it is no regular file any more")
 
 // open opens a regular file for reading, and says what it is.
 func (p *place) open(name string) (*os.File, entry, error) {
-	f, err := p.root.OpenFile(name, os.O_RDONLY|openQuietly, 0)
+	f, err := p.openFile(name)
 	if err != nil {
 		return nil, entry{}, err
 	}
@@ -67,7 +108,7 @@ func (p *place) keep(name string, e *entry, to *blobs, most int64) (ok bool, err
 	for range maxReads {
 		f, now, err := p.open(name)
 		switch {
-		case errors.Is(err, fs.ErrNotExist) || errors.Is(err, errOther):
+		case isGone(err) || errors.Is(err, errOther):
 			return false, nil
 		case err != nil:
 			e.held = heldClosed

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -59,12 +60,14 @@ func (k *Keeper) Restore(ctx context.Context, o RestoreOptions) (done Restored, 
 }
 
 func (k *Keeper) restore(p *place, o RestoreOptions) (done Restored, err error) {
-	_ = p.root.RemoveAll(stagingDir)
 	done.Changes, done.Problems = []Change{}, []Problem{}
 	interrupted := k.interrupted()
 	before, err := k.take(p, Info{})
 	if err != nil {
 		return done, err
+	}
+	if interrupted != nil {
+		k.clean(p)
 	}
 	switch {
 	case o.To != 0:
@@ -93,7 +96,7 @@ func (k *Keeper) restore(p *place, o RestoreOptions) (done Restored, err error) 
 			return done, err
 		}
 	}
-	for _, path := range sortedKeys(r.problems) {
+	for _, path := range slices.Sorted(maps.Keys(r.problems)) {
 		done.Problems = append(done.Problems, Problem{strings.ToValidUTF8(path, "\uFFFD"), r.problems[path]})
 	}
 	return done, nil
@@ -130,9 +133,16 @@ func (k *Keeper) apply(r *restore, o RestoreOptions) (now uint64, err error) {
 // giveUp leaves a restore that was killed as it is, since the work goes on from there.
 func (k *Keeper) giveUp(p *place) {
 	if pending := k.interrupted(); pending != nil {
-		_ = p.root.RemoveAll(stagingDir)
+		k.clean(p)
 		_ = k.store.dir.Remove(pendingFile)
 		k.o.Log.Warn().Uint64("checkpoint", pending.To).Msg("checkpoints: a restore was cut off, and files were changed since; to restore that checkpoint again puts back the rest")
+	}
+}
+
+// clean removes the file that a restore that was killed was about to put in its place, wherever that is.
+func (k *Keeper) clean(p *place) {
+	for dir := range k.store.tree {
+		_ = p.root.Remove(join(dir, staging))
 	}
 }
 
@@ -186,7 +196,16 @@ func (r *restore) wanted(all []change, target uint64) []change {
 		return above != "" && ignored(above, true) || state(above).ignores(name, dir)
 	}
 	return slices.DeleteFunc(all, func(c change) bool {
+		now := r.store.tree.get(c.path)
 		switch {
+		case r.hidden(c.path):
+			return true
+		case now != nil && now.kind == aFile && now.held != heldWhole && (c.new == nil || c.new.held == heldWhole):
+			if c.new == nil && !r.store.find(target).ignored && ignored(c.path, false) {
+				return true
+			}
+			r.problems[c.path] = "it stays, as its content now " + now.held.reason() + ", so that this could not be undone"
+			return true
 		case c.new == nil:
 			return !r.store.find(target).ignored && ignored(c.path, c.old.kind == aDir)
 		case c.new.kind == aFile && c.new.held != heldWhole:
@@ -195,6 +214,16 @@ func (r *restore) wanted(all []change, target uint64) []change {
 		}
 		return false
 	})
+}
+
+// hidden reports whether a path is left alone, which it may not always have been.
+func (r *restore) hidden(name string) bool {
+	for ; name != ""; name, _ = split(name) {
+		if r.leftAlone(name) {
+			return true
+		}
+	}
+	return false
 }
 
 // stateAt returns the rules of .gitignore by folder, as they were at a checkpoint.
@@ -242,25 +271,27 @@ func (r *restore) run() {
 	slices.SortFunc(byDepth, func(a, b change) int { return deepestFirst(a.path, b.path) })
 	for _, c := range byDepth {
 		if c.old != nil && (c.new == nil || c.old.kind != c.new.kind && (c.old.kind == aDir || c.new.kind == aDir)) {
-			r.try(c.path, func() error { return r.gone(c.path) })
+			r.try(c.path, func(dir *os.Root, base string) error { return r.gone(dir, base, c.path) })
 		}
 	}
 	for _, c := range slices.Backward(byDepth) {
 		if c.new != nil && c.new.kind == aDir {
-			r.try(c.path, func() error { return r.folder(c) })
+			r.try(c.path, func(dir *os.Root, base string) error { return r.folder(dir, base, c) })
 		}
 	}
-	r.try(stagingDir, func() error { return r.place.root.Mkdir(stagingDir, 0o700) })
 	first := make(map[uint64]string) // path of a file with several names, by its number then
 	for _, c := range r.changes {
 		if c.new == nil || c.new.kind == aDir {
 			continue
 		}
-		r.try(c.path, func() error { return r.file(c, first) })
+		r.try(c.path, func(dir *os.Root, base string) error {
+			err := r.file(dir, base, c, first)
+			_ = dir.Remove(staging)
+			return err
+		})
 	}
-	r.problem(stagingDir, r.place.root.RemoveAll(stagingDir))
-	for _, dir := range slices.SortedFunc(slices.Values(sortedKeys(r.opened)), deepestFirst) {
-		r.problem(dir, r.place.root.Chmod(cmp.Or(dir, "."), fileMode(r.opened[dir])))
+	for _, dir := range slices.SortedFunc(maps.Keys(r.opened), deepestFirst) {
+		r.problem(dir, r.in(dir, func(at *os.Root, base string) error { return at.Chmod(base, fileMode(r.opened[dir])) }))
 	}
 }
 
@@ -284,38 +315,85 @@ func cause(err error) error {
 	}
 }
 
-// try does one step; where the folder it is in does not let it, that is made writable for the time.
-func (r *restore) try(name string, step func() error) {
-	err := step()
+// in does one step in the folder that a path is in, which is opened anew, with no link on the way:
+// whatever takes its place meanwhile is not touched.
+func (r *restore) in(name string, step func(dir *os.Root, base string) error) error {
+	above, base := split(name)
+	dir, err := r.place.folder(above)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return step(dir, cmp.Or(base, "."))
+}
+
+// try is in; where the folder does not let it, that is made writable for the time.
+func (r *restore) try(name string, step func(dir *os.Root, base string) error) {
+	err := r.in(name, step)
 	if dir, _ := split(name); errors.Is(err, fs.ErrPermission) {
-		info, wrong := r.place.root.Lstat(cmp.Or(dir, "."))
-		if _, done := r.opened[dir]; wrong == nil && info.IsDir() && !done {
-			r.opened[dir] = uint32(info.Mode().Perm())
-			if e := r.store.tree.get(dir); e != nil {
-				r.opened[dir] = e.perm
-			}
-			if r.place.root.Chmod(cmp.Or(dir, "."), info.Mode()|0o700) == nil {
-				err = step()
-			}
+		if _, done := r.opened[dir]; !done && r.in(dir, func(at *os.Root, base string) error { return r.unlock(at, base, dir) }) == nil {
+			err = r.in(name, step)
 		}
 	}
 	r.problem(name, err)
 }
 
+// unlock makes a folder writable until the end.
+func (r *restore) unlock(at *os.Root, base, dir string) error {
+	info, err := at.Lstat(base)
+	if err == nil && !info.IsDir() {
+		err = errSwapped
+	}
+	if err != nil {
+		return err
+	}
+	r.opened[dir] = uint32(info.Mode().Perm())
+	if e := r.store.tree.get(dir); e != nil {
+		r.opened[dir] = e.perm
+	}
+	return at.Chmod(base, info.Mode()|0o700)
+}
+
 // gone removes a path; a folder only where nothing is left in it that is not kept.
-func (r *restore) gone(name string) error {
-	err := r.place.root.Remove(name)
+func (r *restore) gone(dir *os.Root, base, name string) error {
+	if err := r.unchanged(name); err != nil {
+		return err
+	}
+	err := dir.Remove(base)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		if left, _ := fs.ReadDir(r.place.root.FS(), name); len(left) > 0 {
-			return errors.New("the folder stays, as there is something in it that is not kept: " + left[0].Name())
+		if f, wrong := dir.Open(base); wrong == nil {
+			defer f.Close()
+			if left, _ := f.Readdirnames(1); len(left) > 0 {
+				return errors.New("the folder stays, as there is something in it that is not kept: " + left[0])
+			}
 		}
 	}
 	return err
 }
 
+// unchanged reports what is under a name that is in no checkpoint: what could not be brought back is not
+// written over.
+func (r *restore) unchanged(name string) error {
+	dir, base := split(name)
+	found, err := r.place.list(dir, []string{base})
+	if err != nil || len(found) == 0 {
+		return err
+	}
+	was, now := r.store.tree.get(name), &found[0]
+	switch {
+	case now.kind == aDir:
+		return nil // only an empty one can go
+	case was == nil:
+		return errors.New("there is something now that is not kept, and would be lost")
+	case was.kind != now.kind || was.ino != now.ino || was.size != now.size || was.mtime != now.mtime || was.link != now.link:
+		return errors.New("it was changed while files were put back, and stays")
+	}
+	return nil
+}
+
 // folder makes a folder; it gets its mode last.
-func (r *restore) folder(c change) error {
-	err := r.place.root.Mkdir(c.path, 0o700)
+func (r *restore) folder(dir *os.Root, base string, c change) error {
+	err := dir.Mkdir(base, 0o700)
 	if errors.Is(err, fs.ErrExist) {
 		err = nil
 	}
@@ -325,54 +403,81 @@ func (r *restore) folder(c change) error {
 	return err
 }
 
-// file puts a file or link in its place: the new one is made whole elsewhere and takes the name then.
-func (r *restore) file(c change, first map[uint64]string) error {
-	root, temp := r.place.root, stagingDir+"/new"
-	if err := root.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+// file puts a file or link in its place: the new one is made whole beside it and takes the name then.
+func (r *restore) file(dir *os.Root, base string, c change, first map[uint64]string) error {
+	if err := dir.RemoveAll(staging); err != nil {
 		return err
 	}
-	if c.new.kind == aLink {
-		if err := root.Symlink(c.new.link, temp); err != nil {
+	o := c.old
+	switch {
+	case c.new.kind == aLink:
+		if err := dir.Symlink(c.new.link, staging); err != nil {
 			return err
 		}
-		return root.Rename(temp, c.path)
-	}
-	if c.new.nlink > 1 {
-		if other := r.other(c, first); other != "" && root.Link(other, temp) == nil {
-			return root.Rename(temp, c.path)
+	case c.new.nlink > 1 && r.link(dir, c, first):
+	case o != nil && o.kind == aFile && o.held == heldWhole && o.sum == c.new.sum && o.nlink == 1 && c.new.nlink == 1:
+		return r.dress(dir, base, c.new)
+	default:
+		if err := r.copy(dir, base, c); err != nil {
+			return err
 		}
-		first[c.new.ino] = c.path
+		if c.new.nlink > 1 {
+			first[c.new.ino] = c.path
+		}
 	}
-	if o := c.old; o != nil && o.kind == aFile && o.held == heldWhole && o.sum == c.new.sum && o.nlink == 1 && c.new.nlink == 1 {
-		return r.dress(c.path, c.new)
+	if err := r.unchanged(c.path); err != nil {
+		return err
 	}
-	f, err := root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	return dir.Rename(staging, base)
+}
+
+// link makes what is put in place of a path a further name of the file that it was a name of, where that
+// is there.
+func (r *restore) link(dir *os.Root, c change, first map[uint64]string) bool {
+	other := r.other(c, first)
+	if other == "" {
+		return false
+	}
+	at, _ := split(c.path)
+	if r.place.root.Link(other, join(at, staging)) != nil {
+		return false
+	}
+	made, err := dir.Lstat(staging)
+	if err == nil {
+		err = r.in(other, func(at *os.Root, base string) error { // a link on the way may have led to something else
+			info, err := at.Lstat(base)
+			if err == nil && !os.SameFile(info, made) {
+				err = errSwapped
+			}
+			return err
+		})
+	}
+	if err != nil {
+		_ = dir.Remove(staging)
+	}
+	return err == nil
+}
+
+// copy makes the file that is put in place of a path.
+func (r *restore) copy(dir *os.Root, base string, c change) error {
+	f, err := dir.OpenFile(staging, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(r.store.blobs.copyTo(f, c.new), r.keepOwner(f, c), f.Close()); err != nil {
+	err = r.store.blobs.copyTo(f, c.new)
+	if info, wrong := dir.Lstat(base); c.old != nil && wrong == nil {
+		giveTo(f, info) // as far as this user may
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	if err := r.dress(temp, c.new); err != nil {
-		return err
-	}
-	return root.Rename(temp, c.path)
+	return r.dress(dir, staging, c.new)
 }
 
 // dress sets mode and time of a file.
-func (r *restore) dress(name string, e *entry) error {
+func (r *restore) dress(dir *os.Root, name string, e *entry) error {
 	at := time.Unix(0, e.mtime)
-	return errors.Join(r.place.root.Chmod(name, fileMode(e.perm)), r.place.root.Chtimes(name, at, at))
-}
-
-// keepOwner gives a file the owner of the one that it takes the place of, as far as this user may.
-func (r *restore) keepOwner(f *os.File, c change) error {
-	if c.old != nil {
-		if info, err := r.place.root.Lstat(c.path); err == nil {
-			giveTo(f, info)
-		}
-	}
-	return nil
+	return errors.Join(dir.Chmod(name, fileMode(e.perm)), dir.Chtimes(name, at, at))
 }
 
 // other returns another name of the file that a path was a name of, which has its content already.
@@ -390,13 +495,4 @@ func (r *restore) other(c change, first map[uint64]string) string {
 		}
 	}
 	return ""
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }

@@ -45,10 +45,15 @@ type content struct {
 }
 
 // Names that are never kept: those of version control, and what a restore works with.
-const stagingDir = ".a2e-restore"
+const staging = ".a2e-restore"
 
-func isOwn(name string) bool {
-	return name == ".git" || name == ".jj" || name == ".hg" || name == ".svn" || name == stagingDir
+// leftAlone reports whether a name is never kept nor put back, as far as the folder that it is in is not.
+func (k *Keeper) leftAlone(name string) bool {
+	switch _, base := split(name); base {
+	case ".git", ".jj", ".hg", ".svn", staging:
+		return true
+	}
+	return slices.Contains(k.o.Hidden, name)
 }
 
 // run reads what may have changed. names are the changed ones by folder; nil = all.
@@ -177,14 +182,14 @@ func (s *scan) folder(dir string, names []string, above *rules, ignored bool) (f
 
 // isGone reports whether a folder is none any more.
 func isGone(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP)
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP) || errors.Is(err, errSwapped)
 }
 
 // take decides whether a name is kept, fills in what is known of it, and returns the folder that it is
 // where that has to be read.
 func (s *scan) take(f *folder, old, now *entry) (sub *folder, ok bool) {
 	name := join(f.path, now.name)
-	if isOwn(now.name) || slices.Contains(s.o.Hidden, name) {
+	if s.leftAlone(name) {
 		return nil, false
 	}
 	isDir := now.kind == aDir

@@ -124,7 +124,7 @@ func (s *store) refresh() (fresh bool, err error) {
 		return true, err
 	}
 	if err := s.readIndex(); err != nil {
-		return true, fmt.Errorf("%s: %w; move the folder away to begin anew", filepath.Join(s.dir.Path(), indexFile), err)
+		return true, s.damaged(indexFile)
 	}
 	return true, s.readLog(false)
 }
@@ -137,21 +137,43 @@ func (s *store) readLog(more bool) error {
 	}
 	if !more {
 		if !bytes.HasPrefix(raw, []byte(logMagic)) {
-			return fmt.Errorf("%s %w; move the folder away to begin anew", s.log.Name(), errDamaged)
+			return s.damaged(logFile)
 		}
 		raw, s.seen = raw[len(logMagic):], int64(len(logMagic))
 	}
 	for len(raw) > 0 {
 		payload, size := unframe(raw)
-		if size == 0 {
-			return s.log.Truncate(s.seen)
+		if size == 0 && !cutOff(raw) {
+			return s.damaged(logFile)
+		} else if size == 0 {
+			if err := s.log.Truncate(s.seen); err != nil {
+				return err
+			}
+			break
 		}
 		if err := s.apply(payload, s.seen, size); err != nil {
 			return fmt.Errorf("%s: %w", s.log.Name(), err)
 		}
 		raw, s.seen = raw[size:], s.seen+int64(size)
 	}
+	if n := len(s.metas); n > 0 && (s.base < s.metas[0].ID || s.base > s.metas[n-1].ID) {
+		return s.damaged(indexFile) // without it, or without the records before it, nothing says what there was
+	}
 	return nil
+}
+
+// cutOff reports whether a record that is not whole is the last one: none that is whole stands behind it.
+func cutOff(raw []byte) bool {
+	for at := 1; at+frameSize < len(raw); at++ {
+		if _, size := unframe(raw[at:]); size > frameSize {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *store) damaged(file string) error {
+	return fmt.Errorf("%s: %w; move the folder away to begin anew", filepath.Join(s.dir.Path(), file), errDamaged)
 }
 
 // The kinds of records.
