@@ -110,3 +110,17 @@ func TestDamaged(t *testing.T) {
 	assert.Fails(t, err, "index: it is damaged")
 	s.want("a", "three")
 }
+
+// TestStateInside has the state of the host lie in the workspace: undo must not put that back.
+func TestStateInside(t *testing.T) {
+	s := newStage(t, nil)
+	s.opts.StateDir = filepath.Join(s.dir, "state")
+	k := s.another()
+	for _, content := range []string{"one", "two"} {
+		s.write("a", content)
+		must.Get(k.Take(context.Background(), ""))(t)
+	}
+	done := must.Get(s.another().Restore(context.Background(), checkpoint.RestoreOptions{Steps: 1}))(t)
+	assert.Equal(t, changes(done), "changed a")
+	s.want("a", "one")
+}

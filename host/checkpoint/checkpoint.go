@@ -24,6 +24,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -101,6 +102,13 @@ func Open(o Options) *Keeper {
 	o.MaxFiles = cmp.Or(max(o.MaxFiles, 0), DefaultMaxFiles)
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	state, _ := filepath.EvalSymlinks(o.StateDir) // "" = it is not there yet
+	if rel, err := filepath.Rel(o.Workspace, cmp.Or(state, o.StateDir)); err == nil && filepath.IsLocal(rel) {
+		if rel == "." {
+			rel = "checkpoints"
+		}
+		o.Hidden = append(slices.Clone(o.Hidden), filepath.ToSlash(rel)) // a restore would remove what it works with
 	}
 	id := sha256.Sum256([]byte(o.Workspace))
 	k := &Keeper{o: o, dir: filepath.Join(o.StateDir, "checkpoints", hex.EncodeToString(id[:10]))}
