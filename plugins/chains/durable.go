@@ -83,10 +83,13 @@ func (p *Plugin) durable(req *protocol.ChainRequest) (bool, error) {
 		return refuse("/resolve", "is for a chain that goes on; it needs \"resume\": true")
 	}
 	if wanted == "" {
-		return p.opts.Journal && req.ChainID != "" && p.env.Store != nil, nil
+		if !p.opts.Journal || req.ChainID == "" || p.env.Store == nil {
+			return false, nil
+		}
+		wanted = "journal"
 	}
 	if req.ChainID == "" || len(req.ChainID) > maxID || strings.ContainsFunc(req.ChainID, unicode.IsControl) {
-		return refuse("/chain_id", "%s needs a chain_id: a name of 1 to %d bytes for this run, such as \"deploy-42\"", wanted, maxID)
+		return refuse("/chain_id", "%s needs a chain_id: a name of 1 to %d bytes for this run, without control characters, such as \"deploy-42\"", wanted, maxID)
 	}
 	if p.env.Store == nil {
 		return refuse("/"+wanted, "this host keeps no state, and so no journals")
@@ -211,7 +214,10 @@ func (p *Plugin) claim(ctx context.Context, req *protocol.ChainRequest, pl *plan
 			if _, _, err := tx.Exec("UPDATE chains_journals SET owner = ?, state = ?, cancelled = 0, updated_at = ?, message = '' WHERE number = ?", p.hosts.name(), stateRunning, now, h.number); err != nil {
 				return err
 			}
-			return j.load(tx)
+			if err := j.load(tx); err != nil {
+				return err
+			}
+			return j.check(req.Resolve)
 		}
 		if err := p.prune(tx, len(request)); err != nil {
 			return err
@@ -220,6 +226,7 @@ func (p *Plugin) claim(ctx context.Context, req *protocol.ChainRequest, pl *plan
 			p.env.Workspace, req.ChainID, p.hosts.name(), stateRunning, definition, input, request, now, now, len(request))
 		if claimed = err == nil; claimed {
 			p.hosts.mark(j.number, true)
+			err = j.check(req.Resolve)
 		}
 		return err
 	})

@@ -88,7 +88,7 @@ func held(d *private.Dir, name string) (bool, error) {
 		return false, err
 	}
 	defer file.Close()
-	free, err := private.TryLock(file)
+	free, err := private.TryShare(file)
 	return !free, err
 }
 

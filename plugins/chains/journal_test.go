@@ -20,6 +20,7 @@ import (
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
+	"a2e/host/private"
 	"a2e/host/store"
 	"a2e/protocol"
 	"a2e/protocol/client"
@@ -240,10 +241,13 @@ func TestJournalHasOneHost(t *testing.T) {
 
 	must.Fails(t, second.Call(t.Context(), protocol.TypeChainReq, gate, &resp), "has begun and not ended")
 	must.Fails(t, second.Call(t.Context(), protocol.TypeChainReq, resume, &resp), `"resolve": {"g": …}`)
-	for decision, words := range map[string]string{`{"x":"run"}`: "no node whose end is unknown", `{"g":"maybe"}`: `"run" (once more)`} {
+	found = must.Get(Journals(t.Context(), s, dir, "gate", false))(t)
+	for decision, words := range map[string]string{`{"g":{"output":8},"x":"run"}`: "no node whose end is unknown", `{"x":"run"}`: "no node whose end is unknown", `{"g":"maybe"}`: `"run" (once more)`} {
 		resume.Resolve = must.Get(protocol.ParseObject([]byte(decision)))(t)
 		must.Fails(t, second.Call(t.Context(), protocol.TypeChainReq, resume, &resp), words)
 	}
+	left := must.Get(Journals(t.Context(), s, dir, "gate", true))(t)
+	assert.That(t, left[0].UpdatedAt == found[0].UpdatedAt && left[0].Steps[0].State == "unknown", "a request that was refused changed it: %s, %v", left[0].Message, left[0].Steps)
 	resume.Resolve = must.Get(protocol.ParseObject([]byte(`{"g":{"output":7}}`)))(t)
 	must.OK(t, second.Call(t.Context(), protocol.TypeChainReq, resume, &resp))
 	assert.That(t, resp.Success && fmt.Sprint(resp.Outputs["g"]) == "7" && resp.FromJournal == 1, "%+v", resp)
@@ -251,6 +255,30 @@ func TestJournalHasOneHost(t *testing.T) {
 	gate.Resume, gate.Nodes[1] = true, gate.Nodes[0]
 	gate.Nodes = gate.Nodes[1:]
 	must.Fails(t, second.Call(t.Context(), protocol.TypeChainReq, gate, &resp), "are not those that the chain")
+}
+
+// Who looks whether a host lives keeps nobody else from looking: a dead one would seem to live.
+func TestLookingAtADeadHost(t *testing.T) {
+	dir := t.TempDir()
+	must.OK(t, os.MkdirAll(filepath.Join(dir, hostsFolder), 0o700))
+	f := must.Get(os.Create(filepath.Join(dir, hostsFolder, "dead"+hostsSuffix)))(t)
+	defer func() { assert.OK(t, f.Close()) }()
+	looks := must.Get(private.TryShare(f))(t)
+	alive := must.Get(lives(dir, "dead"))(t)
+	assert.That(t, looks && !alive, "it seems to live")
+	owns := must.Get(private.TryLock(f))(t)
+	alive = must.Get(lives(dir, "dead"))(t)
+	assert.That(t, owns && alive, "its lock is not seen")
+}
+
+// The option refuses an id that no journal can have, as an export of it could not be taken in.
+func TestJournalOfAnID(t *testing.T) {
+	s := cacheStage(t, Options{Journal: true}, t.TempDir(), filepath.Join(t.TempDir(), store.FileName))
+	for _, id := range []string{"a\nb", "a\x00b", strings.Repeat("x", 129)} {
+		raw := must.Get(json.Marshal(id))(t)
+		m := s.Call(protocol.TypeChainReq, fmt.Sprintf(`{"chain_id":%s,%s`, raw, nodes(`"node_id":"a",` + toolEcho)[1:]))
+		assert.Equal(t, m.Get("/code"), "schema_violation", "%q", id)
+	}
 }
 
 // again is a request to go on with a chain.

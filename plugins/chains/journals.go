@@ -169,18 +169,24 @@ type NodeStep struct {
 
 // Journals lists the chains with a journal of a workspace, that which changed last first; id =
 // "" is all of them. steps has them tell of each node.
-func Journals(ctx context.Context, s store.Store, workspace, id string, steps bool) ([]Journal, error) {
+func Journals(ctx context.Context, s store.Store, workspace, id string, steps bool) (all []Journal, err error) {
+	err = s.Read(ctx, func(tx *store.Tx) error {
+		all, err = journals(tx, workspace, id, steps)
+		return err
+	})
+	return all, err
+}
+
+func journals(tx *store.Tx, workspace, id string, steps bool) ([]Journal, error) {
 	all := []Journal{}
-	err := s.Read(ctx, func(tx *store.Tx) error {
-		return tx.Each(selectHeads+" WHERE workspace = ? AND (? = '' OR id = ?) ORDER BY updated_at DESC, number DESC", []any{workspace, id, id}, func(scan func(...any) error) error {
-			h, err := scanHead(scan)
-			if err != nil {
-				return err
-			}
-			one, err := describe(tx, h, steps)
-			all = append(all, one)
+	err := tx.Each(selectHeads+" WHERE workspace = ? AND (? = '' OR id = ?) ORDER BY updated_at DESC, number DESC", []any{workspace, id, id}, func(scan func(...any) error) error {
+		h, err := scanHead(scan)
+		if err != nil {
 			return err
-		})
+		}
+		one, err := describe(tx, h, steps)
+		all = append(all, one)
+		return err
 	})
 	if err == nil && id != "" && len(all) == 0 {
 		err = fmt.Errorf("there is no journal of a chain %q in this workspace; `a2e chain list` shows those there are", id)
@@ -253,21 +259,22 @@ func (e *entry) told(path, state string) NodeStep {
 // CancelJournal asks the host that runs a chain to end it, and reports whether one did run it.
 // What it did stays known. drop gives up a chain that nobody runs, and its journal.
 func CancelJournal(ctx context.Context, s store.Store, workspace, id string, drop bool) (running bool, err error) {
-	found, err := Journals(ctx, s, workspace, id, false)
-	if err != nil {
-		return false, err
-	}
-	if running = found[0].State == stateRunning; running && drop {
-		return true, fmt.Errorf("the chain %q runs right now; cancel it first, and forget it then", id)
-	}
-	return running, s.Write(ctx, func(tx *store.Tx) (err error) {
+	return running, s.Write(ctx, func(tx *store.Tx) error {
+		found, err := journals(tx, workspace, id, false)
+		if err != nil {
+			return err
+		}
+		one := &found[0]
+		running = one.State == stateRunning
 		switch {
+		case drop && running:
+			return fmt.Errorf("the chain %q runs right now; cancel it first, and forget it then", id)
 		case drop:
-			return forget(tx, found[0].number)
+			return forget(tx, one.number)
 		case running:
-			_, _, err = tx.Exec("UPDATE chains_journals SET cancelled = 1 WHERE number = ? AND state = ?", found[0].number, stateRunning)
-		case found[0].State == stateInterrupted:
-			_, _, err = tx.Exec("UPDATE chains_journals SET state = ?, owner = '' WHERE number = ? AND state = ?", stateCancelled, found[0].number, stateRunning)
+			_, _, err = tx.Exec("UPDATE chains_journals SET cancelled = 1 WHERE number = ?", one.number)
+		case one.State == stateInterrupted:
+			_, _, err = tx.Exec("UPDATE chains_journals SET state = ?, owner = '' WHERE number = ?", stateCancelled, one.number)
 		}
 		return err
 	})
@@ -276,26 +283,36 @@ func CancelJournal(ctx context.Context, s store.Store, workspace, id string, dro
 // Approve writes into a journal what a person decided of a node that waits for it, of which
 // path is "" where there is one only. It returns that node, and whether a host runs the chain.
 func Approve(ctx context.Context, s store.Store, workspace, id, path string, approved bool) (node string, running bool, err error) {
-	found, err := Journals(ctx, s, workspace, id, false)
-	if err != nil {
-		return "", false, err
-	}
+	err = s.Write(ctx, func(tx *store.Tx) error {
+		found, err := journals(tx, workspace, id, false)
+		if err != nil {
+			return err
+		}
+		running = found[0].State == stateRunning
+		if node, err = found[0].waits(path); err != nil {
+			return err
+		}
+		_, _, err = tx.Exec("INSERT INTO chains_decisions (journal, path, approved) VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET approved = excluded.approved", found[0].number, node, approved)
+		return err
+	})
+	return node, running, err
+}
+
+// waits returns the node that waits for an approval; path = "" is that which alone does.
+func (j *Journal) waits(path string) (string, error) {
 	var paths []string
-	for _, w := range found[0].Waiting {
+	for _, w := range j.Waiting {
 		paths = append(paths, w.Path)
 	}
 	switch {
 	case len(paths) == 0:
-		return "", false, fmt.Errorf("no node of the chain %q waits for an approval", id)
+		return "", fmt.Errorf("no node of the chain %q waits for an approval", j.ID)
 	case path == "" && len(paths) > 1:
-		return "", false, fmt.Errorf("several nodes of the chain %q wait for an approval: %s; name one by --node", id, listed(paths))
+		return "", fmt.Errorf("several nodes of the chain %q wait for an approval: %s; name one by --node", j.ID, listed(paths))
 	case path == "":
-		path = paths[0]
+		return paths[0], nil
 	case !slices.Contains(paths, path):
-		return "", false, fmt.Errorf("%q is no node of the chain %q that waits for an approval; there are: %s", path, id, listed(paths))
+		return "", fmt.Errorf("%q is no node of the chain %q that waits for an approval; there are: %s", path, j.ID, listed(paths))
 	}
-	return path, found[0].State == stateRunning, s.Write(ctx, func(tx *store.Tx) error {
-		_, _, err := tx.Exec("INSERT INTO chains_decisions (journal, path, approved) VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET approved = excluded.approved", found[0].number, path, approved)
-		return err
-	})
+	return path, nil
 }

@@ -27,25 +27,35 @@ const askPatience = 30 * time.Second
 
 const resolveHelp = `"run" (once more), "done" (its output is null), {"output": …} (it did, and this is its output) or "fail"`
 
-// settle decides what becomes of the nodes that were under way: by the request, else by asking
-// the agent. The error names those that remain.
-func (j *journal) settle(ctx context.Context, given protocol.Object) error {
+// check says what is wrong with the decisions of a request, of which none counts then.
+func (j *journal) check(given protocol.Object) error {
+	if given.Len() == 0 {
+		return nil
+	}
 	open := j.unknowns()
 	var bad []protocol.FieldError
 	for key, val := range given.All() {
 		path := string(key)
 		if !slices.Contains(open, path) {
 			bad = append(bad, protocol.FieldError{Path: "/resolve/" + escapedKey(path), Message: "is no node whose end is unknown; there are: " + listed(open)})
-		} else if !j.resolve(path, val) {
+		} else if _, ok := decide(val); !ok {
 			bad = append(bad, protocol.FieldError{Path: "/resolve/" + escapedKey(path), Message: "should be " + resolveHelp})
 		}
 	}
 	if bad != nil {
 		return protocol.Violation(bad...)
 	}
+	return nil
+}
+
+// settle decides what becomes of the nodes that were under way: by the request, which was
+// checked, else by asking the agent. The error names those that remain.
+func (j *journal) settle(ctx context.Context, given protocol.Object) error {
+	open := j.unknowns()
 	left := []string{}
 	for _, path := range open {
-		if _, done := given.Get(path); done {
+		if val, decided := given.Get(path); decided {
+			j.resolve(path, val)
 			continue
 		}
 		if len(left) > 0 || !j.askAbout(ctx, path) { // one that is not answered says enough
@@ -62,31 +72,35 @@ func (j *journal) settle(ctx context.Context, given protocol.Object) error {
 	return nil
 }
 
+// decide reads what is to become of a node: its end, or that it has none and runs once more.
+func decide(decision protocol.Value) (e entry, ok bool) {
+	switch word, _ := decision.Str(); word {
+	case resolveRun:
+		return entry{}, true
+	case resolveDone:
+		return entry{end: stepDone, output: jsontext.Value("null")}, true
+	case resolveFail:
+		return entry{end: stepFailed, err: protocol.Errorf(protocol.CodeChainNodeError, "the chain stopped while it ran, and it was decided that it failed")}, true
+	}
+	obj, ok := objectOf(decision)
+	output, there := obj.Get("output")
+	return entry{end: stepDone, output: jsontext.Value(output).Clone()}, ok && there && obj.Len() == 1
+}
+
 // resolve decides about one node; false = the decision is none.
 func (j *journal) resolve(path string, decision protocol.Value) bool {
-	word, _ := decision.Str()
-	e := *j.known[path]
-	switch word {
-	case resolveRun:
+	e, ok := decide(decision)
+	switch {
+	case !ok:
+		return false
+	case e.end == "":
 		delete(j.known, path)
 		return true
-	case resolveDone:
-		e.output = jsontext.Value("null")
-	case resolveFail:
-		e.end, e.err = stepFailed, protocol.Errorf(protocol.CodeChainNodeError, "the chain stopped while it ran, and it was decided that it failed")
-		j.known[path] = &e
-		return true
-	default:
-		obj, ok := objectOf(decision)
-		output, there := obj.Get("output")
-		if !ok || !there || obj.Len() != 1 {
-			return false
-		}
-		e.output = jsontext.Value(output).Clone()
+	case e.end == stepDone:
+		_ = j.end(&step{Path: path, What: stepDone, Output: e.output}) // the next node tells
 	}
-	e.end, e.size = stepDone, 0
 	j.known[path] = &e
-	return j.end(&step{Path: path, What: stepDone, Output: e.output}) == nil
+	return true
 }
 
 // elicit asks the agent something by a form.
