@@ -121,3 +121,21 @@ nodes:
 	run(t, dir, nil, "chain", "cancel", "x", "--forget").want(t, 0, "was removed")
 	assert.Equal(t, run(t, dir, nil, "chain", "list", "--json").want(t, 0, "").stdout, "[]\n")
 }
+
+// What is kept by the workspace is not that of another folder, which is the current one as well.
+func TestFoldersAreApart(t *testing.T) {
+	t.Parallel()
+	state := filepath.Join(t.TempDir(), "state")
+	files := map[string]string{
+		"c.yaml":     "state_dir: " + state + "\ncheckpoints: true\n",
+		"chain.yaml": "nodes:\n- {node_id: a, kind: tool, name: write_file, input: {path: f.txt, content: new}}\n",
+		"f.txt":      "old",
+	}
+	one, other := chainDir(t, files), chainDir(t, files)
+	run(t, one, nil, "-c", "c.yaml", "chain", "run", "chain.yaml", "--id", "x", "-q").want(t, 0, "")
+	assert.That(t, run(t, other, nil, "-c", "c.yaml", "chain", "list").want(t, 0, "").stdout == "", "the chain of another folder is listed")
+	run(t, other, nil, "-c", "c.yaml", "undo").want(t, 1, "no checkpoints of this workspace")
+	assert.Contains(t, run(t, one, nil, "-c", "c.yaml", "chain", "list").want(t, 0, "").stdout, "x  done")
+	run(t, one, nil, "-c", "c.yaml", "undo").want(t, 0, "put back")
+	assert.Equal(t, string(must.Get(os.ReadFile(filepath.Join(one, "f.txt")))(t)), "old")
+}
