@@ -101,13 +101,13 @@ func TestChainJournal(t *testing.T) {
 	dir := chainDir(t, map[string]string{"c.yaml": `
 nodes:
 - {node_id: a, kind: tool, name: echo, input: {text: one}}
-- {node_id: go, kind: approve, message: "Go on?", deps: [a]}
+- {node_id: go, kind: approve, message: "Go on?", timeout: 1, deps: [a]}
 - {node_id: b, kind: tool, name: echo, input_map: {text: a.text}, deps: [go]}
 `})
 	run(t, dir, nil, "chain", "run", "c.yaml", "--resume").want(t, 2, "--resume needs --id")
-	run(t, dir, nil, "chain", "run", "c.yaml", "--id", "x", "--timeout", "1", "-q").want(t, 1, "did not end within its timeout")
+	run(t, dir, nil, "chain", "run", "c.yaml", "--id", "x", "-q").want(t, 1, "nobody decided")
 	out := run(t, dir, nil, "chain", "list").want(t, 0, "")
-	assert.Contains(t, out.stdout, "x  timeout  1 of 3 nodes done, waits for approval: Go on?")
+	assert.Contains(t, out.stdout, "x  failed  1 of 3 nodes done, waits for approval: Go on?")
 	run(t, dir, nil, "chain", "run", "c.yaml", "--id", "x").want(t, 1, "has begun and not ended")
 	run(t, dir, nil, "chain", "show", "y").want(t, 1, "no journal of a chain")
 	run(t, dir, nil, "chain", "resume", "x", "--resolve", "a").want(t, 2, "NODE=WHAT")
