@@ -63,7 +63,7 @@ func newShared(cfg *config.Config, log zerolog.Logger) *Shared {
 // NewCheckpoints makes the keeper of checkpoints of the config's workspace; watch is for one that lives long.
 func NewCheckpoints(cfg *config.Config, log zerolog.Logger, watch bool) *checkpoint.Keeper {
 	c := cfg.Checkpoints
-	workspace := wall.Real(cfg.Workspace)
+	workspace := wall.Place(cfg.Workspace)
 	return checkpoint.Open(checkpoint.Options{
 		Workspace: workspace, StateDir: cfg.StateDir, Hidden: cfg.Wall.Inside(workspace), MaxCount: c.MaxCount, MaxBytes: c.MaxBytes,
 		MaxFileBytes: c.MaxFileBytes, MaxFiles: c.MaxFiles, IncludeIgnored: c.IncludeIgnored, Watch: watch, Log: log,

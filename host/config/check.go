@@ -42,8 +42,6 @@ func (d *decoder) check(c *Config, root *node, src Source) {
 		d.fail(place("workspace"), "workspace %s cannot be used: %v", shown, cause(err))
 	} else if !fi.IsDir() {
 		d.fail(place("workspace"), "workspace %s must be a folder", shown)
-	} else if c.Workspace, err = filepath.Abs(c.Workspace); err != nil { // what is kept is found by it
-		d.fail(place("workspace"), "workspace %s cannot be used: %v", shown, err)
 	}
 	if c.StateDir == "" {
 		d.fail(place("state_dir"), "state_dir must not be empty")

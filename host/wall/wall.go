@@ -42,6 +42,15 @@ func Real(path string) string {
 	return filepath.Join(Real(filepath.Dir(path)), filepath.Base(path))
 }
 
+// Place is where a path leads, absolute and without links, as what is kept names it: "." would
+// be any folder.
+func Place(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
+	}
+	return Real(path)
+}
+
 // Within reports whether a path is dir or lies below it, by their names.
 func Within(dir, path string) bool {
 	_, ok := below(dir, path)

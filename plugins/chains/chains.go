@@ -43,6 +43,7 @@ import (
 	"path/filepath"
 
 	"a2e/host"
+	"a2e/host/wall"
 	"a2e/plugins/chains/jmes"
 	"a2e/protocol"
 )
@@ -67,6 +68,7 @@ func New(name string, opts Options, env host.Env) (*Plugin, error) {
 	}
 	opts.setDefaults()
 	env = env.WithDefaults()
+	env.Workspace = wall.Place(env.Workspace)
 	return &Plugin{name: name, opts: opts, env: env, compiler: jmes.NewCompiler(), memory: newMemory(opts.MaxStateBytes), kept: env.Kept(name)}, nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host/store"
+	"a2e/host/wall"
 	"a2e/protocol"
 )
 
@@ -170,6 +171,7 @@ type NodeStep struct {
 // Journals lists the chains with a journal of a workspace, that which changed last first; id =
 // "" is all of them. steps has them tell of each node.
 func Journals(ctx context.Context, s store.Store, workspace, id string, steps bool) (all []Journal, err error) {
+	workspace = wall.Place(workspace)
 	err = s.Read(ctx, func(tx *store.Tx) error {
 		all, err = journals(tx, workspace, id, steps)
 		return err
@@ -259,6 +261,7 @@ func (e *entry) told(path, state string) NodeStep {
 // CancelJournal asks the host that runs a chain to end it, and reports whether one did run it.
 // What it did stays known. drop gives up a chain that nobody runs, and its journal.
 func CancelJournal(ctx context.Context, s store.Store, workspace, id string, drop bool) (running bool, err error) {
+	workspace = wall.Place(workspace)
 	return running, s.Write(ctx, func(tx *store.Tx) error {
 		found, err := journals(tx, workspace, id, false)
 		if err != nil {
@@ -283,6 +286,7 @@ func CancelJournal(ctx context.Context, s store.Store, workspace, id string, dro
 // Approve writes into a journal what a person decided of a node that waits for it, of which
 // path is "" where there is one only. It returns that node, and whether a host runs the chain.
 func Approve(ctx context.Context, s store.Store, workspace, id, path string, approved bool) (node string, running bool, err error) {
+	workspace = wall.Place(workspace)
 	err = s.Write(ctx, func(tx *store.Tx) error {
 		found, err := journals(tx, workspace, id, false)
 		if err != nil {
