@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -103,7 +104,7 @@ func (p page) about() string {
 // details returns what --help says of each command beside its flags, with an example. The keys
 // are the words that call it.
 func details() map[string]string {
-	return map[string]string{
+	all := map[string]string{
 		"serve": "Reads one JSON request per line from stdin and answers on stdout; logs go to stderr.\n\nExample:\n" +
 			`  printf '%s\n' '{"type":"handshake/req","id":"1","agent_caps":["tools"]}' '{"type":"tool/call/req","id":"2","tool_name":"echo","arguments":{"text":"hi"}}' | a2e`,
 		"check":  "Examples:\n  a2e check --config a2e.yaml\n  a2e check --audit ~/.local/state/a2e/audit.jsonl\n  a2e check .mcp.json",
@@ -148,6 +149,18 @@ func details() map[string]string {
 		"mcp approve": "It shows how each tool differs from what was approved before. Example:\n  a2e mcp approve files --tool read_text_file --dry-run",
 		"mcp serve": "Serves the tools, files, memories and skills of this host to an MCP client, such as an editor, on stdin and stdout; logs go to stderr.\n\nExample, for the client's config:\n" +
 			`  {"mcpServers": {"a2e": {"command": "a2e", "args": ["mcp", "serve"]}}}`,
+		"schema":  "Both are made from the Go types of this build.\n\nExamples:\n  a2e schema protocol\n  a2e schema config > a2e.schema.json\n  a2e schema config --markdown",
+		"bench":   "Examples:\n  a2e bench --quick\n  a2e bench --vs 'node server.js' -- ./a2e serve",
+		"help":    "The pages are the README.md files of the project, as they were when this program was built. What a command takes, its --help tells.\n\nExamples:\n  a2e help\n  a2e help sandbox\n  a2e help config",
+		"version": "Example:\n  a2e version",
+	}
+	maps.Copy(all, keptDetails())
+	return all
+}
+
+// keptDetails are those of the commands about what is kept: memory, plans, files, state.
+func keptDetails() map[string]string {
+	return map[string]string{
 		"memory search": "Examples:\n  a2e memory search 'deploy the web server'\n  a2e memory search --agent w1 --namespace shop --scope user=u7 --min-score 0.3 refund --json",
 		"memory list": "What agents keep for good; working memory ends with its session and is not here.\n\nExamples:\n  a2e memory list --limit 5 --since 24h\n" +
 			"  a2e memory list --agent w1 --tier episodic --tag error --filter '{\"user.age\":{\"gt\":30}}' --json",
@@ -188,9 +201,5 @@ func details() map[string]string {
 		"state import":  "All of it is taken or, after an error, nothing.\n\nExamples:\n  a2e state import state.ndjson\n  ssh other a2e state export | a2e state import --replace -",
 		"state reembed": "Vectors of different models cannot be compared: after a change of `embeddings` in the config, the host asks for this.\n\nExample:\n  a2e state reembed --config a2e.yaml",
 		"state path":    "The file need not exist yet. Do not copy it while a host runs; export does.\n\nExample:\n  a2e state path",
-		"schema":        "Both are made from the Go types of this build.\n\nExamples:\n  a2e schema protocol\n  a2e schema config > a2e.schema.json\n  a2e schema config --markdown",
-		"bench":         "Examples:\n  a2e bench --quick\n  a2e bench --vs 'node server.js' -- ./a2e serve",
-		"help":          "The pages are the README.md files of the project, as they were when this program was built. What a command takes, its --help tells.\n\nExamples:\n  a2e help\n  a2e help sandbox\n  a2e help config",
-		"version":       "Example:\n  a2e version",
 	}
 }

@@ -390,7 +390,9 @@ func (j *journal) finish(ctx context.Context, a *answer, failed error) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), journalPatience)
 	defer cancel()
-	if err := j.flush(ctx); err != nil {
+	err := j.flush(ctx)
+	j.writes.Wait() // one that the timer began may stand in the store only while the journal is ours
+	if err != nil {
 		state = stateStopped
 	}
 	_ = j.plugin.kept.Write(ctx, func(tx *store.Tx) error { // what fails is logged; the journal is that of a killed host then

@@ -104,6 +104,8 @@ type journal struct {
 	known  map[string]*entry
 	taken  atomic.Int64 // nodes whose outputs came from it
 
+	writes sync.WaitGroup // under way
+
 	mu    sync.Mutex // guards the fields below
 	seq   int64
 	bytes int
@@ -191,6 +193,8 @@ func (j *journal) flushLocked(ctx context.Context) error {
 	}
 	j.seq++
 	j.bytes += len(body)
+	j.writes.Add(1)
+	defer j.writes.Done()
 	j.mu.Unlock()
 	host.HandOff(ctx)
 	err := j.plugin.kept.Write(context.WithoutCancel(ctx), func(tx *store.Tx) error {
