@@ -71,7 +71,7 @@ type commands struct {
 	LogLevel string `enum:"trace,debug,info,warn,error" default:"warn" help:"What is logged: trace, debug, info, warn or error."`
 	LogFile  string `placeholder:"FILE" help:"Write the log to this file instead of stderr."`
 
-	ShowVersion kong.VersionFlag `name:"version" help:"Print the version."`
+	ShowVersion bool `name:"version" help:"Print the version."`
 
 	Serve    serveCmd    `cmd:"" default:"1" help:"Serve an agent on stdin and stdout (the default)."`
 	Check    checkCmd    `cmd:"" help:"Check the config, an audit file, or the MCP servers in another client's config."`
@@ -139,7 +139,6 @@ func Main(args []string, sys System) (code int) {
 		kong.Name("a2e"),
 		kong.Description("The agent-to-environment host: NDJSON requests on stdin, answers on stdout.\n\nExample:\n  printf '%s\\n' '{\"type\":\"ping\",\"id\":\"1\"}' | a2e"),
 		kong.Writers(sys.Out, sys.Err),
-		kong.Vars{"version": versionLine()},
 		kong.Exit(func(code int) { panic(stop{code}) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 	)
@@ -150,7 +149,7 @@ func Main(args []string, sys System) (code int) {
 	for _, leaf := range parser.Model.Leaves(false) {
 		leaf.Detail = details()[leaf.Path()]
 	}
-	parsed, err := parser.Parse(args)
+	parsed, err := parse(parser, args)
 	if err == nil {
 		err = checkNumbers(parsed.Flags())
 	}
@@ -161,7 +160,7 @@ func Main(args []string, sys System) (code int) {
 		fmt.Fprintf(sys.Err, "a2e: %v; see a2e --help\n", err)
 		return exitUsage
 	}
-	return finish(parsed.Run(&cmd, &sys), &sys)
+	return finish(run(parsed, &cmd, &sys), &sys)
 }
 
 // checkNumbers refuses numbers that cannot be meant: all flags with one are counts and times,
@@ -331,11 +330,17 @@ func versionLine() string {
 	return fmt.Sprintf("a2e %s protocol %s %s %s/%s", version(), protocol.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
-// version is that of the module, or of the commit it was built from.
+// release is what the linker was told: the tag or the commit of what `make dist` builds.
+var release string
+
+// version is that of the release, else of the tag or the commit the binary was built from.
 var version = sync.OnceValue(func() string {
 	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
+	switch {
+	case release != "":
+		return release
+	case !ok || info.Main.Version == "(devel)":
+		return "dev" // built without git
 	}
 	return info.Main.Version
 })

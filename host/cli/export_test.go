@@ -3,6 +3,7 @@ package cli
 import (
 	"io"
 
+	"github.com/alecthomas/kong"
 	"github.com/rs/zerolog"
 
 	"a2e/host/config"
@@ -15,3 +16,15 @@ var TakeStdout = takeStdout
 func ServeAll(cfg *config.Config, log zerolog.Logger, in io.Reader, out io.Writer) error {
 	return serveWith(cfg, hostOptions(cfg, log), speakAll, &System{Exit: func(int) {}}, in, out)
 }
+
+// Model is the command line as kong has it.
+func Model() (*kong.Application, error) {
+	parser, err := kong.New(new(commands))
+	if err != nil {
+		return nil, err
+	}
+	return parser.Model, nil
+}
+
+// Runs reports whether run would run a command.
+func Runs(command any) bool { return runner(command) != nil }
