@@ -434,3 +434,18 @@ func awaitLooks(t *testing.T, p *Process) {
 	before := switches()
 	poll.Eventually(t, "the launcher looks", func() bool { return switches() >= before+4 })
 }
+
+// TestSpare shows that a launcher which stood ready before its command was known gives it its
+// own bounds and place, and that nothing may be named in it which another one was granted.
+func TestSpare(t *testing.T) {
+	l, workspace, secret := walled(t, Options{})
+	for i := range 3 {
+		dir := filepath.Join(workspace, strconv.Itoa(i))
+		must.OK(t, os.Mkdir(dir, 0o700))
+		got := runShell(t, l, `pwd; ulimit -n; until [ $(ulimit -v) != unlimited ]; do :; done; ulimit -v; cat `+secret+` 2>&1 | wc -l; grep -c 'Seccomp:.*2' /proc/1/status`, func(p *Policy) {
+			p.Dir, p.Limits = dir, Limits{OpenFiles: int64(100 + i), AddressBytes: int64(1+i) << 30}
+		})
+		assert.Equal(t, got, fmt.Sprintf("%s\n%d\n%d\n1\n1\n", dir, 100+i, (1+i)<<20))
+		l.start.fills.Wait()
+	}
+}

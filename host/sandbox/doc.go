@@ -7,14 +7,15 @@
 //	Command ── clone, exec ─────► pid 1 of its own user and PID namespaces
 //	        ── frame ───────────► network, IPC and host name of its own,
 //	                              a root with nothing but what is granted
-//	        ── spec, streams ───► no rights, Landlock, seccomp, limits ─fork──► exec
+//	                              no rights, Landlock, seccomp
+//	        ── spec, streams ───► limits ─fork──► exec
 //	        ◄─ started / failed ─ reaps what is orphaned
 //	Signal  ── one byte ────────► kill(-1, signal)
 //	        ◄─ wait status ────── the tree is gone; exit
 //
 // The launcher is the same executable under the name LauncherName; main and
 // TestMain call MaybeRunLauncher first. After each start a spare one is made,
-// up to its frame, for the next. A launcher is killed by the kernel
+// up to where the command must be known, for the next. A launcher is killed by the kernel
 // (PR_SET_PDEATHSIG) when the host dies, and by the end of its control socket.
 //
 //	sandbox.go  policy.go     the Launcher           what to start, and its bounds

@@ -130,7 +130,7 @@ func (r *ruleset) enforce() error {
 }
 
 // restrictFiles puts this thread under Landlock.
-func (s *spec) restrictFiles() error {
+func (s *frame) restrictFiles() error {
 	abi, err := landlockABI()
 	if err != nil {
 		return err

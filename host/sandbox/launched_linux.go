@@ -83,7 +83,7 @@ func (c *launched) begin(ctx context.Context, s *spec, files []*os.File) (missin
 	runtime.KeepAlive(files)
 	r, err := readReport(c.reports)
 	if err == nil && r.Kind == reportStarted {
-		c.command = firstChild(c.proc.Pid)
+		c.command = childOf(c.proc.Pid, r.Value == 0)
 		return r.Missing, nil
 	}
 	c.kill()
@@ -101,10 +101,14 @@ func (c *launched) begin(ctx context.Context, s *spec, files []*os.File) (missin
 	return nil, &StartError{Op: op, Path: s.Path, Err: errors.New(what)}
 }
 
-// firstChild returns the child of a launcher; 0 when it has none any more, or the
-// kernel does not tell. It is the child of one of its threads.
-func firstChild(pid int) int {
-	files, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/children") // the one error is a bad pattern
+// childOf returns the child of a launcher; 0 when it has none any more, or the kernel does not
+// tell. It is that of its first thread, or else of another.
+func childOf(launcher int, first bool) int {
+	pid := strconv.Itoa(launcher)
+	files := []string{"/proc/" + pid + "/task/" + pid + "/children"}
+	if !first {
+		files, _ = filepath.Glob("/proc/" + pid + "/task/*/children") // the one error is a bad pattern
+	}
 	for _, file := range files {
 		text, _ := os.ReadFile(file) // it may be gone
 		first, _, _ := strings.Cut(string(text), " ")

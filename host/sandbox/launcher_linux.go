@@ -47,6 +47,13 @@ func runLauncher() int {
 		send(*failed)
 		return 1
 	}
+	if f.early() {
+		if failed := f.enclose(); failed != nil {
+			send(*failed)
+			return 1
+		}
+	}
+	rehearse()
 	s, err := receiveSpec(fdControl)
 	if err != nil {
 		return 1 // the host is gone, or does not need it
@@ -61,10 +68,9 @@ func runLauncher() int {
 
 // launch starts the command, tells so, and stays until its tree is gone.
 func (s *spec) launch() int {
-	t := s.newTree()
-	w := s.newWarden(t)
-	threads := t.await(w)
-	pid, failed := s.run(w, threads)
+	t := s.tree
+	s.watch()
+	pid, failed := s.run()
 	if failed != nil {
 		send(*failed)
 		return 1
@@ -78,7 +84,11 @@ func (s *spec) launch() int {
 			return 1
 		}
 	}
-	send(report{Kind: reportStarted, Missing: s.Missing})
+	started := report{Kind: reportStarted, Missing: s.Missing}
+	if unix.Gettid() != unix.Getpid() {
+		started.Value = 1
+	}
+	send(started)
 	if s.Probe {
 		return 0
 	}
@@ -89,9 +99,8 @@ func (s *spec) launch() int {
 
 // newTree makes what looks after the command. Only this thread sees the
 // command's /proc, which must show this PID namespace to be of use.
-func (s *spec) newTree() *tree {
-	t := &tree{namespace: s.Namespace, forked: make(chan struct{}), bounded: make(chan error, 1), started: make(chan struct{}), proc: -1}
-	t.addresses = s.Limits.AddressBytes
+func (f *frame) newTree() *tree {
+	t := &tree{namespace: f.Namespace, forked: make(chan struct{}), bounded: make(chan error, 1), started: make(chan struct{}), proc: -1}
 	if self, _ := os.Readlink("/proc/self"); self != strconv.Itoa(os.Getpid()) {
 		return t
 	}
@@ -100,26 +109,34 @@ func (s *spec) newTree() *tree {
 		return t
 	}
 	t.proc = proc
-	if !s.Grouped { // the kernel looks after the memory of a cgroup
-		t.memory = s.Limits.MemoryBytes
-	}
-	if s.Limits.Processes > 0 && s.Mode != Off && !s.pidsLimited && !s.Grouped && !s.ownProcessLimit() {
-		if t.crowd.load, err = unix.Openat(t.proc, "loadavg", unix.O_RDONLY|unix.O_CLOEXEC, 0); err == nil {
-			t.crowd.limit, s.pidsLimited = s.Limits.Processes, true
-		}
-	}
-	if t.memory > 0 {
-		t.openSources(s.Mode != Off && !s.misses(findIPC))
-	}
+	t.openSources(f.Mode != Off && !f.misses(findIPC))
 	return t
 }
 
+// watch tells the tree the bounds of this command.
+func (s *spec) watch() {
+	t := s.tree
+	t.addresses = s.Limits.AddressBytes
+	if t.proc < 0 || s.Grouped { // the kernel looks after the memory of a cgroup
+		return
+	}
+	if s.Limits.Processes > 0 && s.Mode != Off && !s.pidsLimited && !s.ownProcessLimit() {
+		load, err := unix.Openat(t.proc, "loadavg", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err == nil {
+			t.crowd.load, t.crowd.limit, s.pidsLimited = load, s.Limits.Processes, true
+		}
+	}
+	if t.memory = s.Limits.MemoryBytes; t.memory > 0 {
+		t.sources.begin()
+	}
+}
+
 // newWarden makes the one who stands in for the mount namespace; nil where there is one.
-func (s *spec) newWarden(t *tree) *warden {
-	if s.Mode == Off || s.ownRoot {
+func (f *frame) newWarden(t *tree) *warden {
+	if f.Mode == Off || f.ownRoot {
 		return nil
 	}
-	return &warden{tree: t, grants: s.Grants, listener: make(chan int, 1)}
+	return &warden{tree: t, grants: f.Grants, listener: make(chan int, 1)}
 }
 
 // send writes one report. Where the host is gone nobody is left to be told.
@@ -149,21 +166,46 @@ func (f *frame) prepare() *report {
 	return runSteps(step{"become what holds the tree", f.becomeHolder}, step{"make a root", f.confine})
 }
 
-// prepare brings this thread to where the command shall begin, the limits and
-// the filter aside.
+// prepare brings this thread to where the command shall begin, the limits aside.
 func (s *spec) prepare() *report {
+	failed := runSteps(step{"chdir", s.chdir})
+	if failed == nil && s.tree == nil {
+		failed = s.enclose()
+	}
+	return failed
+}
+
+// early reports whether the walls can stand before the command is known. Without a root of
+// its own the folders that are granted now might be others by then, and a working directory
+// could need the rights that root has without a user namespace.
+func (f *frame) early() bool {
+	return f.Mode == Off || f.ownRoot && (f.UserNamespace || !f.HostIsRoot)
+}
+
+// enclose puts this thread, and what it starts, behind the walls, which are the same for each
+// command, and makes the threads that stay outside.
+func (f *frame) enclose() *report {
 	unix.Umask(unix.Umask(0o077) | 0o022) // what the host has, and never writable by all
-	return runSteps(
-		step{"chdir", s.chdir},
-		step{"drop privileges", s.dropPrivileges},
-		step{"restrict files", s.landlock},
-		step{"reset signals", s.resetSignals},
+	failed := runSteps(
+		step{"drop privileges", f.dropPrivileges},
+		step{"restrict files", f.landlock},
+		step{"reset signals", f.resetSignals},
 	)
+	if failed != nil {
+		return failed
+	}
+	f.tree = f.newTree()
+	w := f.newWarden(f.tree)
+	threads := f.tree.await(w)
+	if f.Mode != Off {
+		f.filter(w, threads)
+	}
+	return nil
 }
 
 // filter puts this thread under the filter, and lets the warden answer for it. No thread of
 // this process has a number above threads.
-func (s *spec) filter(w *warden, threads int) {
+func (s *frame) filter(w *warden, threads int) {
 	calls := &walls{network: s.Network, launcher: uint32(threads), among: !s.Namespace, bare: !s.ownRoot, ownIPC: !s.misses(findIPC)}
 	if w != nil {
 		calls.asked = changingCalls()
@@ -183,10 +225,7 @@ func (s *spec) unheld() bool {
 }
 
 // run takes the last steps and starts the command.
-func (s *spec) run(w *warden, threads int) (pid int, failed *report) {
-	if s.Mode != Off {
-		s.filter(w, threads)
-	}
+func (s *spec) run() (pid int, failed *report) {
 	if err := s.setLimits(); err != nil {
 		return 0, failure("set limits", err)
 	}
@@ -318,7 +357,7 @@ func privateProc() {
 // dropPrivileges keeps the command from gaining rights by a set-user-id file,
 // takes back those that only the launcher needed, and hides the launcher's
 // memory from its own child.
-func (s *spec) dropPrivileges() error {
+func (s *frame) dropPrivileges() error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return err
 	}
@@ -333,7 +372,7 @@ func (s *spec) dropPrivileges() error {
 	return unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 }
 
-func (s *spec) landlock() error {
+func (s *frame) landlock() error {
 	if s.Mode == Off {
 		return nil
 	}
@@ -368,7 +407,7 @@ const (
 // resetSignals undoes what the host's parent may have blocked or ignored. As
 // pid 1 the launcher is out of reach for signals that have their default action;
 // a subreaper must take them, and forget them.
-func (s *spec) resetSignals() error {
+func (s *frame) resetSignals() error {
 	signals := []os.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGPIPE}
 	if s.Namespace {
 		for _, sig := range signals {

@@ -27,8 +27,8 @@ const maxBlind = 10
 
 // watch does what needs a thread without the command's filter.
 func (t *tree) watch() {
+	<-t.forked
 	if t.addresses > 0 {
-		<-t.forked
 		t.bounded <- t.limitAddresses()
 	}
 	<-t.started
@@ -37,10 +37,10 @@ func (t *tree) watch() {
 
 // bound has the watching thread bound the address space of the command.
 func (t *tree) bound() error {
+	close(t.forked)
 	if t.addresses <= 0 {
 		return nil
 	}
-	close(t.forked)
 	return <-t.bounded
 }
 
@@ -272,6 +272,10 @@ func (t *tree) openSources(ownIPC bool) {
 			s.ipc = append(s.ipc, kind)
 		}
 	}
+}
+
+// begin notes what there is before the command runs.
+func (s *sources) begin() {
 	if s.err == nil {
 		s.least, s.err = s.nameless()
 	}

@@ -53,8 +53,9 @@ type frame struct {
 
 	// What the launcher finds out.
 	ownRoot     bool
-	wholeEtc    bool // Landlock must hide a part of /etc
-	pidsLimited bool // something bounds the number of processes
+	wholeEtc    bool  // Landlock must hide a part of /etc
+	pidsLimited bool  // something bounds the number of processes
+	tree        *tree // nil until enclose
 }
 
 // fits reports whether a launcher with this frame does for a command that wants
@@ -102,6 +103,14 @@ type spec struct {
 	Env      []string
 
 	files []int // what the launcher gets along with it
+}
+
+// rehearse has JSON learn the types of what comes next, which takes its time once.
+func rehearse() {
+	if data, err := encode(&spec{Argv: []string{""}, Env: []string{""}}); err == nil {
+		_ = decode(bytes.NewReader(data), maxSpecBytes, &spec{})
+	}
+	_, _ = encode(report{Missing: map[string]string{"": ""}})
 }
 
 // encode returns a message: four bytes of length, then JSON. Paths, arguments and variables
@@ -210,7 +219,7 @@ func (d descriptor) Read(p []byte) (int, error) {
 
 // The kinds of report a launcher sends.
 const (
-	reportStarted = "started"   // the command runs, without the Missing
+	reportStarted = "started"   // the command runs, without the Missing, as a child of the first thread, or of another: Value is 1
 	reportRefused = "refused"   // it does not, for want of the Missing
 	reportFailed  = "failed"    // it could not be started: Value is an errno, Text what failed
 	reportExit    = "exit"      // it ended: Value is its wait status

@@ -20,7 +20,7 @@ const (
 // tree is the launcher's view of the command and all its descendants.
 type tree struct {
 	namespace bool
-	forked    chan struct{} // closed when the command is there, and its addresses are to be bound
+	forked    chan struct{} // closed when the command is there, and what it may use is known
 	bounded   chan error    // then says how that went
 	started   chan struct{} // closed when the host knows that the command runs
 	proc      int           // /proc, as the command sees it
