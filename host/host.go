@@ -38,6 +38,7 @@ type Options struct {
 	Only         bool             // every line is for the first of Dialects: there is no A2E
 	Sessions     SessionStates    // keeps what sessions have in memory; nil = nobody does
 	Uncounted    bool             // no Recorder is told of calls
+	Tap          Tap              // takes what goes over the streams; nil = nobody does
 	Groups       Groups           // of tools
 
 	Checkpoints     *checkpoint.Keeper // of the workspace, taken before what may change it; nil = none
@@ -47,6 +48,13 @@ type Options struct {
 // Auditor takes one entry for each request that was answered. Record must not
 // block and must not keep the entry's strings.
 type Auditor interface{ Record(audit.Entry) }
+
+// Tap returns streams in the place of those of Serve that note what goes over them. They must
+// not make the host wait.
+type Tap interface {
+	Reader(in io.Reader) io.Reader
+	Writer(out io.Writer) io.Writer
+}
 
 // DrainTimeout is how long running requests may go on after the end of input.
 const DrainTimeout = 10 * time.Second
@@ -147,6 +155,9 @@ func New(opts Options) (*Host, error) {
 // and closes the plugins last. It is called once.
 func (h *Host) Serve(in io.Reader, out io.Writer) error {
 	h.begun = time.Now()
+	if h.opts.Tap != nil {
+		in, out = h.opts.Tap.Reader(in), h.opts.Tap.Writer(out)
+	}
 	h.out = newWriter(out, h.opts.Limits.OutputBuffer, h.opts.Secrets, h.outputFailed)
 	defer h.cancel()
 	if err := h.startPlugins(); err != nil {

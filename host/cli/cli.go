@@ -84,6 +84,7 @@ type commands struct {
 	Dispatch dispatchCmd `cmd:"" help:"Have the tasks in a file done by local workers."`
 	Chat     chatCmd     `cmd:"" help:"Talk to a worker of the config, or to a model."`
 	MCP      mcpCmd      `cmd:"" name:"mcp" help:"Show the MCP servers, call their tools, approve what they changed, or serve this host as one."`
+	Inspect  inspectCmd  `cmd:"" help:"Show what goes over a host's pipe in a page of the browser: of a host or of a record."`
 	Memory   memoryCmd   `cmd:"" help:"Search, list or forget what agents remember."`
 	Plan     planCmd     `cmd:"" help:"Show, make and work on plans."`
 	Learn    learnCmd    `cmd:"" help:"Show what is known of tools and environments, export it, or plot it."`

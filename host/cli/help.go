@@ -149,6 +149,8 @@ func details() map[string]string {
 		"mcp approve": "It shows how each tool differs from what was approved before. Example:\n  a2e mcp approve files --tool read_text_file --dry-run",
 		"mcp serve": "Serves the tools, files, memories and skills of this host to an MCP client, such as an editor, on stdin and stdout; logs go to stderr.\n\nExample, for the client's config:\n" +
 			`  {"mcpServers": {"a2e": {"command": "a2e", "args": ["mcp", "serve"]}}}`,
+		"inspect": "The address that it prints is for this machine and for you alone: everything lies below a random word in it.\n\n" +
+			"Examples:\n  a2e inspect\n  a2e inspect session.ndjson\n  a2e inspect --follow session.ndjson",
 		"schema":  "Both are made from the Go types of this build.\n\nExamples:\n  a2e schema protocol\n  a2e schema config > a2e.schema.json\n  a2e schema config --markdown",
 		"bench":   "Examples:\n  a2e bench --quick\n  a2e bench --vs 'node server.js' -- ./a2e serve",
 		"help":    "The pages are the README.md files of the project, as they were when this program was built. What a command takes, its --help tells.\n\nExamples:\n  a2e help\n  a2e help sandbox\n  a2e help config",

@@ -287,9 +287,9 @@ func checkServers(file string, raw []byte, sys *System) error {
 	return t.print(sys.Out, sys.columns())
 }
 
-type mcpServeCmd struct{}
+type mcpServeCmd struct{ recordFlag }
 
 // Run serves until stdin ends or a signal.
-func (mcpServeCmd) Run(cmd *commands, sys *System) error {
-	return cmd.serveStdio(sys, "a2e mcp serve is for an MCP client, which starts it by itself; Ctrl-D ends it, a2e mcp --help tells more.", speakMCP)
+func (m mcpServeCmd) Run(cmd *commands, sys *System) error {
+	return cmd.serveStdio(sys, m.recordFlag, "a2e mcp serve is for an MCP client, which starts it by itself; Ctrl-D ends it, a2e mcp --help tells more.", speakMCP)
 }

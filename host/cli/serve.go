@@ -23,20 +23,26 @@ import (
 	"a2e/host/dialect/fleet"
 	"a2e/host/dialect/jsonrpc"
 	"a2e/host/dialect/mcp"
+	"a2e/host/record"
 	"a2e/plugins"
 	wire "a2e/protocol/fleet"
 )
 
-type serveCmd struct{}
+type serveCmd struct{ recordFlag }
+
+// recordFlag is that of the commands that serve.
+type recordFlag struct {
+	Record string `placeholder:"FILE" help:"Record all that goes over the pipe, without secrets, for a2e inspect and a2e replay. A record that is there is kept as FILE.1."`
+}
 
 // Run serves until stdin ends, a shutdown, or a signal.
-func (serveCmd) Run(cmd *commands, sys *System) error {
-	return cmd.serveStdio(sys, `a2e reads one JSON request per line, such as {"type":"ping","id":"1"}; Ctrl-D ends it, a2e --help tells more.`, speakAll)
+func (s serveCmd) Run(cmd *commands, sys *System) error {
+	return cmd.serveStdio(sys, s.recordFlag, `a2e reads one JSON request per line, such as {"type":"ping","id":"1"}; Ctrl-D ends it, a2e --help tells more.`, speakAll)
 }
 
 // serveStdio serves on stdin and stdout. A person at a terminal sees hint. adapt changes the
 // config that was read.
-func (cmd *commands) serveStdio(sys *System, hint string, speak speaker, adapt ...func(*config.Config) error) error {
+func (cmd *commands) serveStdio(sys *System, rec recordFlag, hint string, speak speaker, adapt ...func(*config.Config) error) error {
 	if err := readable(sys); err != nil {
 		return err
 	}
@@ -62,7 +68,19 @@ func (cmd *commands) serveStdio(sys *System, hint string, speak speaker, adapt .
 		say(sys.Err, "%s", hint)
 	}
 	enlargePipes(sys.In, out)
-	return serveWith(cfg, hostOptions(cfg, log), speak, sys, sys.In, out)
+	opts := hostOptions(cfg, log)
+	if rec.Record != "" {
+		taken, err := record.Open(record.Options{
+			Path: rec.Record, Version: version(), Workspace: absolute(cfg.Workspace), MaxLine: cfg.Limits.MaxLineBytes,
+			Secrets: cfg.Secrets, Environ: sys.Environ, Warn: func(line string) { log.Warn().Msg(line) },
+		})
+		if err != nil {
+			return fail(exitConfig, err)
+		}
+		defer taken.Close()
+		opts.Tap = taken
+	}
+	return serveWith(cfg, opts, speak, sys, sys.In, out)
 }
 
 // readable is the error of a program whose stdout is closed.

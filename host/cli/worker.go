@@ -18,10 +18,11 @@ type workerCmd struct {
 	MaxTasks int    `placeholder:"N" help:"Tasks that it does at once. Without it: fleet.max_tasks of the config, which is 1 if it says nothing."`
 	Only     string `placeholder:"NAME" help:"Of the workers of the config only the one with this name."`
 	llmFlags
-	Isolation string   `placeholder:"HOW" help:"worktree: each task in a git worktree of its own; none: in the workspace. Without it: fleet.isolation of the config."`
-	Network   bool     `help:"Let the command use the network."`
-	Contract  bool     `default:"true" negatable:"" help:"Begin the brief of the command with how to answer; --no-contract is for a plain program."`
-	Command   []string `arg:"" optional:"" passthrough:"partial" help:"What is started for each task, behind --. Without it: the workers of the config."`
+	Isolation string `placeholder:"HOW" help:"worktree: each task in a git worktree of its own; none: in the workspace. Without it: fleet.isolation of the config."`
+	Network   bool   `help:"Let the command use the network."`
+	Contract  bool   `default:"true" negatable:"" help:"Begin the brief of the command with how to answer; --no-contract is for a plain program."`
+	recordFlag
+	Command []string `arg:"" optional:"" passthrough:"partial" help:"What is started for each task, behind --. Without it: the workers of the config."`
 }
 
 // Run serves until stdin ends or a signal.
@@ -47,7 +48,7 @@ func (w *workerCmd) Run(cmd *commands, sys *System) error {
 		return fail(exitUsage, err)
 	}
 	const hint = `a2e worker takes tasks of the fleet protocol, one on each line; Ctrl-D ends it, a2e worker --help tells more.`
-	return cmd.serveStdio(sys, hint, speakFleet, func(cfg *config.Config) error { return w.adapt(cfg, sys) })
+	return cmd.serveStdio(sys, w.recordFlag, hint, speakFleet, func(cfg *config.Config) error { return w.adapt(cfg, sys) })
 }
 
 // isolates reports whether --isolation can be that.

@@ -80,6 +80,65 @@ func (s *Set) AddURL(text string) {
 	}
 }
 
+// AddEnviron takes the variables, each as NAME=value, whose names speak of a secret.
+func (s *Set) AddEnviron(environ []string) {
+	for _, entry := range environ {
+		if name, value, _ := strings.Cut(entry, "="); speaksOfSecret(name) {
+			s.Add(name, value)
+		}
+	}
+}
+
+// AddMessage takes what a message in compact JSON has in confidence: texts whose key is that of
+// a secret, such as auth_token, or is written like a variable that holds one, such as GITHUB_TOKEN.
+func (s *Set) AddMessage(line []byte) {
+	for {
+		key, rest, ok := nextText(line)
+		if !ok {
+			return
+		}
+		if line = rest; len(rest) < 2 || rest[0] != ':' || rest[1] != '"' || !secretKey(key) {
+			continue
+		}
+		raw, _, _ := nextText(rest)
+		if value, err := jsontext.AppendUnquote(nil, append(append([]byte{'"'}, raw...), '"')); err == nil {
+			s.Add(string(key), string(value))
+		}
+	}
+}
+
+// nextText returns what stands between the quotes of the next text of a line of JSON, and what
+// stands behind them.
+func nextText(line []byte) (text, rest []byte, ok bool) {
+	begin := bytes.IndexByte(line, '"') + 1
+	if begin == 0 {
+		return nil, nil, false
+	}
+	end := begin
+	for end < len(line) && line[end] != '"' {
+		if line[end] == '\\' {
+			end++
+		}
+		end++
+	}
+	end = min(end, len(line))
+	return line[begin:end], line[min(end+1, len(line)):], true
+}
+
+// secretKey reports whether a key of a message is that of a secret.
+func secretKey(key []byte) bool {
+	name := string(key)
+	if len(name) > 3 && len(name) <= 64 && name == strings.ToUpper(name) && speaksOfSecret(name) {
+		return true
+	}
+	switch strings.ReplaceAll(strings.ToLower(name), "-", "_") {
+	case "auth_token", "access_token", "refresh_token", "bearer_token", "token", "password", "passwd", "passphrase",
+		"secret", "client_secret", "api_key", "apikey", "x_api_key", "authorization", "proxy_authorization", "cookie", "private_key":
+		return true
+	}
+	return false
+}
+
 func formsOf(values map[string]struct{}) *forms {
 	all := map[string]bool{} // whether it may stand within a text of JSON
 	for v := range values {
@@ -324,4 +383,14 @@ func (w whole) Write(p []byte) (int, error) {
 		return 0, err
 	}
 	return len(p), nil
+}
+
+// BeforeToken returns a text that is no whole message up to the value of a token in it, since what
+// cannot be parsed cannot be masked by its value.
+func BeforeToken(text []byte) []byte {
+	const key = "auth_token"
+	if at := bytes.Index(text, []byte(key)); at >= 0 {
+		return append(bytes.Clone(text[:at+len(key)]), " "+Text...)
+	}
+	return text
 }

@@ -1,0 +1,216 @@
+package inspect
+
+import (
+	"context"
+	"os/exec"
+	"strconv"
+	"sync"
+	"time"
+
+	"a2e/host/child"
+	"a2e/host/record"
+	"a2e/host/redact"
+)
+
+const (
+	maxKept      = 200_000 // entries
+	maxKeptBytes = 256 << 20
+	sendAtOnce   = 512 // entries that a stream takes under the lock
+	stderrBurst  = 200 // lines, then as many each second; more are counted
+)
+
+// LiveOptions say what host runs for the page.
+type LiveOptions struct {
+	Command func() *exec.Cmd // makes the command anew for each start
+	Info    Info
+	MaxLine int // longest line in bytes that is kept whole
+	Secrets *redact.Set
+	Environ []string
+}
+
+// Live is a host that runs for the page. It keeps the last entries. It is safe for concurrent
+// use.
+type Live struct {
+	opts  LiveOptions
+	steps sync.Mutex // a start or an end is under way
+
+	mu      sync.Mutex // guards the fields below
+	enc     *record.Encoder
+	proc    *record.Process
+	kept    [][]byte // without their line ends
+	bytes   int
+	dropped int64         // entries before those kept
+	changed chan struct{} // closed when there is a new one; nil = nobody waits
+	noise   child.Limiter
+}
+
+// NewLive makes one whose host does not run yet.
+func NewLive(opts LiveOptions) *Live {
+	return &Live{
+		opts: opts, enc: record.NewEncoder(opts.Secrets, opts.Environ),
+		noise: child.Limiter{Burst: stderrBurst, PerSecond: stderrBurst},
+	}
+}
+
+// Info implements Source.
+func (l *Live) Info() Info { return l.opts.Info }
+
+// Start starts the host, anew if it runs.
+func (l *Live) Start() error {
+	l.steps.Lock()
+	defer l.steps.Unlock()
+	l.end()
+	add := func(dir record.Dir) func([]byte) {
+		return func(line []byte) {
+			l.add(func(dst []byte, at time.Time) []byte { return l.enc.Line(dst, at, dir, "", line) })
+		}
+	}
+	ended := func(code int, err error) {
+		why := ""
+		if err != nil {
+			why = err.Error()
+		}
+		l.add(func(dst []byte, at time.Time) []byte { return l.enc.Event(dst, at, "ended", &code, why) })
+	}
+	l.add(func(dst []byte, at time.Time) []byte { return l.enc.Event(dst, at, "started", nil, "") })
+	proc, err := record.Start(l.opts.Command(), l.opts.MaxLine, record.Heard{
+		Line: add(record.Out), Stderr: l.hear(add(record.Err)), Ended: ended,
+		Long: func(head []byte, size int64) {
+			l.add(func(dst []byte, at time.Time) []byte { return l.enc.Long(dst, at, record.Out, head, size) })
+		},
+	})
+	if err != nil {
+		ended(-1, err)
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.proc = proc
+	return nil
+}
+
+// hear bounds how much of stderr is kept.
+func (l *Live) hear(add func([]byte)) func([]byte) {
+	return func(line []byte) {
+		hidden, ok := l.noise.Allow(time.Now())
+		if !ok {
+			return
+		}
+		if hidden > 0 {
+			add([]byte("(" + strconv.Itoa(hidden) + " lines are left out here)"))
+		}
+		add(line)
+	}
+}
+
+// Stop ends the host, in less than two seconds.
+func (l *Live) Stop() {
+	l.steps.Lock()
+	defer l.steps.Unlock()
+	l.end()
+}
+
+// end ends the host, if it runs. The caller holds steps.
+func (l *Live) end() {
+	l.mu.Lock()
+	proc := l.proc
+	l.proc = nil
+	l.mu.Unlock()
+	if proc != nil {
+		proc.End()
+	}
+}
+
+// Send gives the host a line of the page, which is one JSON value.
+func (l *Live) Send(line string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.proc == nil {
+		return record.ErrEnded
+	}
+	// The host cannot answer before the entry is there: its lines wait for the lock.
+	if err := l.proc.Send([]byte(line + "\n")); err != nil {
+		return err
+	}
+	l.addLocked(l.enc.Line(nil, time.Now(), record.In, "page", []byte(line)))
+	return nil
+}
+
+// add keeps an entry.
+func (l *Live) add(encode func(dst []byte, at time.Time) []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.addLocked(encode(nil, time.Now()))
+}
+
+// addLocked keeps an entry and lets the oldest go.
+func (l *Live) addLocked(entry []byte) {
+	entry = entry[:len(entry)-1]
+	l.kept = append(l.kept, entry)
+	l.bytes += len(entry)
+	for len(l.kept) > maxKept || l.bytes > maxKeptBytes && len(l.kept) > 1 {
+		l.bytes -= len(l.kept[0])
+		l.kept[0] = nil
+		l.kept = l.kept[1:]
+		l.dropped++
+	}
+	if l.changed != nil {
+		close(l.changed)
+		l.changed = nil
+	}
+}
+
+// next returns some entries behind the one of that number, and before them how many there are no more. With
+// none, something is sent to changed when there are.
+func (l *Live) next(after int64) (entries [][]byte, lost int64, changed <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	lost = max(0, l.dropped-after)
+	from := after + lost - l.dropped
+	if from < int64(len(l.kept)) {
+		return append(entries, l.kept[from:min(from+sendAtOnce, int64(len(l.kept)))]...), lost, nil
+	}
+	if l.changed == nil {
+		l.changed = make(chan struct{})
+	}
+	return nil, lost, l.changed
+}
+
+// stream implements Source.
+func (l *Live) stream(ctx context.Context, after int64, to *stream) error {
+	beat := time.NewTicker(beatEvery)
+	defer beat.Stop()
+	for {
+		entries, lost, changed := l.next(after)
+		if lost > 0 {
+			after += lost
+			_ = to.line(missing(after, lost)) // flush tells
+		}
+		for _, entry := range entries {
+			if err := to.line(entry); err != nil {
+				return err
+			}
+		}
+		if after += int64(len(entries)); changed == nil {
+			continue
+		}
+		if err := to.flush(); err != nil {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-beat.C:
+			if err := to.beat(); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// missing is the entry that stands for n entries that are not kept, up to the number last.
+func missing(last, n int64) []byte {
+	line := strconv.AppendInt([]byte(`{"n":`), last, 10)
+	return append(strconv.AppendInt(append(line, `,"dir":"host","dropped":`...), n, 10), '}')
+}
