@@ -1,0 +1,58 @@
+// Lines over time, by uPlot, which is loaded when the first plot is drawn.
+
+import {h, set, count} from './dom.js';
+
+let loading = null;
+
+function load() {
+  loading ??= new Promise((done, failed) => {
+    document.head.append(h('link', {rel: 'stylesheet', href: 'vendor/uPlot.min.css'}),
+      h('script', {src: 'vendor/uPlot.iife.min.js', onload: () => done(globalThis.uPlot), onerror: () => failed(new Error('uPlot did not load'))}));
+  });
+  return loading;
+}
+
+const dashes = [[], [8, 4], [2, 3]];
+
+// plot draws the points {ts, name, y} of these names into box, in place of what it showed.
+export async function plot(box, {title, low, high, stepped}, names, points) {
+  const turn = box.turn = (box.turn ?? 0) + 1;
+  const uPlot = await load();
+  if (box.turn !== turn) return; // drawn again meanwhile
+  box.chart?.destroy();
+  box.watch?.disconnect();
+  const space = h('div.space');
+  set(box, h('figcaption', null, title), space);
+  const style = getComputedStyle(document.documentElement);
+  const colour = (name) => style.getPropertyValue(name).trim();
+  const axis = {stroke: colour('--muted'), grid: {stroke: colour('--line'), width: 1}, ticks: {stroke: colour('--line'), width: 1}, font: '12px system-ui, sans-serif'};
+  const options = {
+    width: Math.max(240, box.clientWidth), height: 220,
+    scales: {x: {time: true, range: (u, min, max) => min === max ? [min - 30, max + 30] : [min, max]}, y: {range: (u, min, max) => low !== undefined ? [low, high] : [Math.min(0, min), Math.max(2, max * 1.1)]}},
+    axes: [axis, {...axis, size: 44}],
+    legend: {live: true},
+    cursor: {drag: {x: true, y: false}},
+    series: [{label: 'Time', value: (u, v) => v === null ? '' : new Date(v * 1000).toLocaleString([], {hour12: false})}, ...names.map((name, i) => ({
+      label: name.length > 40 ? name.slice(0, 39) + '…' : name, stroke: colour(`--line-${i % 6 + 1}`), width: 2, dash: dashes[Math.floor(i / 6) % 3], spanGaps: true,
+      paths: stepped ? uPlot.paths.stepped({align: 1}) : undefined, points: {size: 5, show: true},
+      value: (u, v) => v === null || v === undefined ? '' : v.toFixed(3)}))],
+  };
+  box.chart = new uPlot(options, columns(names, points), space);
+  const canvas = space.querySelector('canvas');
+  canvas.setAttribute('role', 'img');
+  canvas.setAttribute('aria-label', `${title}: ${count(names.length, 'component')}, ${count(points.length, 'point')}; the table below has the figures`);
+  box.watch = new ResizeObserver(() => box.chart.setSize({width: Math.max(240, box.clientWidth), height: 220}));
+  box.watch.observe(box);
+}
+
+// columns turns points into one column of times and one of values for each name.
+function columns(names, points) {
+  const times = [...new Set(points.map((p) => p.ts))].sort((a, b) => a - b);
+  const at = new Map(times.map((t, i) => [t, i]));
+  const lines = new Map(names.map((name) => [name, new Array(times.length).fill(null)]));
+  for (const p of points) {
+    const line = lines.get(p.name);
+    if (line) line[at.get(p.ts)] = p.y;
+  }
+  return [times, ...lines.values()];
+}
