@@ -53,7 +53,7 @@ func TestClockBefore1970(t *testing.T) {
 }
 
 // Of a line with two ids nobody knows which one its sender waits for: its error has none. A
-// key that stands twice elsewhere says nothing against the id.
+// key that appears twice elsewhere says nothing against the id.
 func TestDuplicateID(t *testing.T) {
 	for line, want := range map[string]string{
 		`{"type":"ping","id":"a","id":"b"}`:                                                                       "",

@@ -92,7 +92,7 @@ func register[Options any, P host.Plugin](name string, defaults Options, New fun
 			}
 			plugin, err := New(p.Name, *opts, env)
 			if err != nil {
-				return nil, err
+				return nil, p.Options.Place(err)
 			}
 			return plugin, nil
 		},

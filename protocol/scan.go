@@ -218,7 +218,7 @@ func (s *scanner) duplicate(key name) error {
 	if s.depth == 1 {
 		s.dupKey = key
 	}
-	return s.errorf("the key %.64q stands twice in one object", key.text(s.b))
+	return s.errorf("the key %.64q appears twice in one object", key.text(s.b))
 }
 
 func (s *scanner) array(bool) error {

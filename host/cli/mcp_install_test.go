@@ -327,7 +327,7 @@ func TestCheckOfAnotherClientsFile(t *testing.T) {
 	out.has(t, "files", "npx", "web", "https://user.example")
 	assert.That(t, !strings.Contains(out.stdout+out.stderr, "hunter2"), "a secret is shown: %s%s", out.stdout, out.stderr)
 	writeFile(t, dir, "bad.json", `{"servers":{"x":{"command":"hunter2","argz":1}}}`)
-	bad := run(t, dir, nil, "check", "bad.json").want(t, 3, `server "x": argz`)
+	bad := run(t, dir, nil, "check", "bad.json").want(t, 3, `x.argz`)
 	assert.That(t, !strings.Contains(bad.stderr, "hunter2"), "a value is shown: %s", bad.stderr)
 	writeFile(t, dir, "host.yaml", "host_id: x\n")
 	run(t, dir, nil, "check", "host.yaml").want(t, 3, "a2e check --config host.yaml")

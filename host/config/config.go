@@ -1,6 +1,6 @@
 // Package config reads the host's configuration: one YAML file, or none.
 //
-// Everything in it is strict: an unknown key, a key that stands twice, a value
+// Everything in it is strict: an unknown key, a key that appears twice, a value
 // of the wrong type or out of range and a missing variable are errors that name
 // file, line and column and say what would be right, all of them at once.
 // Values may hold ${NAME} and ${NAME:-default}; $${ stands for ${. A variable

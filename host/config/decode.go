@@ -87,7 +87,7 @@ func (d *decoder) value(n *node, v reflect.Value, path string, rules reflect.Str
 
 // wrong reports a value of another type than it should be.
 func (d *decoder) wrong(n *node, path, right string) {
-	d.fail(n, "%s must be %s; here is %s", path, right, d.what(n))
+	d.fail(n, "%s must be %s, not %s", path, right, d.what(n))
 }
 
 // what describes a node without showing its content.
@@ -98,7 +98,7 @@ func (d *decoder) what(n *node) string {
 	case n.kind == list:
 		return "a list"
 	case strings.Contains(n.text, "${"):
-		return "a variable with another value"
+		return "what the variable holds"
 	case n.tag == "!!null":
 		return "nothing"
 	case n.tag == "!!bool":
@@ -106,7 +106,7 @@ func (d *decoder) what(n *node) string {
 	case n.tag == "!!int", n.tag == "!!float":
 		return "a number"
 	}
-	return "a text"
+	return "a string"
 }
 
 // section decodes a mapping whose presence sets a boolean of it, called name, which may stand in its place.
@@ -127,7 +127,11 @@ func (d *decoder) section(n *node, v reflect.Value, path, name string) {
 // object decodes a mapping into a struct; keys without a value keep the default.
 func (d *decoder) object(n *node, v reflect.Value, path string) {
 	if n.kind != mapping {
-		d.wrong(n, path, "a mapping, such as {key: value}")
+		right := "a mapping, such as {key: value}"
+		if path == top {
+			right = "a mapping, such as max_parallel: 4 (a space follows the colon)"
+		}
+		d.wrong(n, path, right)
 		return
 	}
 	fields := fieldsOf(v.Type())
@@ -135,7 +139,14 @@ func (d *decoder) object(n *node, v reflect.Value, path string) {
 	for _, m := range n.members {
 		f, ok := fields.find(m.key)
 		if !ok {
-			d.failAt(m.line, m.column, "unknown key %s in %s: %s", named(m.key), path, Suggest(m.key, fields.names()))
+			hint := Suggest(m.key, fields.names())
+			if _, has := fields.find("metadata"); has {
+				hint += "; the options of a plugin in a list belong under metadata"
+			}
+			if strings.HasPrefix(m.key, "//") {
+				hint = "a comment begins with #"
+			}
+			d.failAt(m.line, m.column, "unknown key %s in %s: %s", named(m.key), path, hint)
 			continue
 		}
 		given[m.key] = true
@@ -193,7 +204,11 @@ func shortKey(key string) string {
 
 func (d *decoder) slice(n *node, v reflect.Value, path string, rules reflect.StructTag) {
 	if n.kind != list {
-		d.wrong(n, path, "a list, such as [a, b]")
+		example := "[a, b]"
+		if lastKey(path) == "command" {
+			example = "[program, argument]"
+		}
+		d.wrong(n, path, "a list, such as "+example)
 		return
 	}
 	out := reflect.MakeSlice(v.Type(), len(n.items), len(n.items))

@@ -84,7 +84,7 @@ func (f *file) tighten(c *Config, src Source) []Warning {
 
 func tightenBy(c *Config, name string, data []byte, src Source) (taken []string, left []LeftOut, err error) {
 	root, problems := parse(name, data)
-	if len(problems) > 0 { // such as a key that stands twice: then nobody knows what was meant
+	if len(problems) > 0 { // such as a key that appears twice: then nobody knows what was meant
 		return nil, nil, problemsError(problems)
 	}
 	t := tightener{base: c}

@@ -424,3 +424,13 @@ func TestSecretShowsNothing(t *testing.T) {
 func allTypes() []string {
 	return []string{"tools", "toolkits", "skill", "env", "proc", "memory", "learning", "chains", "mcp", "multi_agent", "planning", typeExec}
 }
+
+// Sizes and durations may have a unit.
+func TestUnits(t *testing.T) {
+	dir := t.TempDir()
+	for text, want := range map[string]int{"2048": 2048, "2kB": 2000, "2 KiB": 2048, "16MiB": 16 << 20, "1.5MB": 1_500_000, "1GB": 1_000_000_000} {
+		c, _, err := Load(Source{Path: write(t, filepath.Join(dir, "c.yaml"), "limits: {max_line_bytes: "+text+"}\nchildren: {cpu_seconds: 1m30s}"), Dir: dir})
+		must.OK(t, err)
+		assert.That(t, int(c.Limits.MaxLineBytes) == want && c.Children.CPUSeconds == 90, "%s is %d", text, c.Limits.MaxLineBytes)
+	}
+}

@@ -72,7 +72,7 @@ func parse(file string, data []byte) (*node, []Problem) {
 	doc, err := rules.Load(data)
 	switch {
 	case err != nil:
-		return nil, []Problem{yamlProblem(file, err)}
+		return nil, []Problem{yamlProblem(file, data, err)}
 	case doc == nil:
 		return &node{kind: mapping, line: 1, column: 1}, nil
 	}
@@ -104,17 +104,41 @@ func nodeOf(y *yamltree.Node) *node {
 }
 
 // yamlProblem tells of a file that is no YAML.
-func yamlProblem(file string, err error) Problem {
+func yamlProblem(file string, data []byte, err error) Problem {
 	var at *yaml.LoadError
 	if !errors.As(err, &at) {
 		return Problem{File: file, Message: err.Error()}
 	}
 	message := at.Message
-	// Such a message quotes the file, and a token may well begin with a star.
-	if strings.Contains(message, "anchor") {
-		message = "an alias (*name) without its anchor (&name); put a text that begins with * in quotes"
+	for _, better := range yamlHints() {
+		if strings.Contains(message, better[0]) {
+			message = better[1]
+		}
+	}
+	lines := strings.Split(string(data), "\n")
+	if i := at.Mark.Line - 1; i >= 0 && i < len(lines) {
+		switch line := lines[i]; {
+		case strings.Contains(line[:len(line)-len(strings.TrimLeft(line, " \t"))], "\t"):
+			message = "the line is indented with a tab; YAML takes spaces only"
+		case strings.HasPrefix(line, "<<<<<<< "), strings.HasPrefix(line, "======="), i > 0 && strings.HasPrefix(lines[i-1], "<<<<<<< "):
+			message = "a merge conflict of git is not resolved here"
+		}
 	}
 	return Problem{File: file, Line: at.Mark.Line, Column: at.Mark.Column, Message: "not valid YAML: " + message}
+}
+
+// yamlHints are messages of the YAML library, and what to say instead. Some of them quote the
+// file, and a token may well begin with a star.
+func yamlHints() [][2]string {
+	return [][2]string{
+		{"anchor", "an alias (*name) without its anchor (&name); put a string that begins with * in quotes"},
+		{"mapping values are not allowed", "a colon and a space in the middle of a string; put the string in quotes"},
+		{"unexpected end of stream", "a quote is opened and never closed"},
+		{"expected hexadecimal", "in double quotes a backslash begins an escape such as \\n; put a Windows path in single quotes"},
+		{"UTF-8", "it is not UTF-8; save it as UTF-8"},
+		{"control characters", "there are control characters in it; save it as UTF-8"},
+		{"unknown escape character", "in double quotes a backslash begins an escape such as \\n; put a Windows path in single quotes"},
+	}
 }
 
 // errBadVariable is for ${ that begins no variable. It shows nothing of the

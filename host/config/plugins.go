@@ -53,7 +53,7 @@ func (d *decoder) plugins(n *node, available []string, g *python) (all []Plugin,
 			continue
 		}
 		if first, twice := lines[p.Name]; twice {
-			d.fail(at, "the plugin name %s stands twice, first in line %d: names must differ", named(p.Name), first)
+			d.fail(at, "the plugin name %s appears twice, first in line %d: names must be unique", named(p.Name), first)
 			continue
 		}
 		lines[p.Name] = at.line
@@ -89,6 +89,10 @@ type control struct {
 func (d *decoder) listed(n *node, i int, g *python) (p Plugin, at *node, ok bool) {
 	item, path := n.items[i], fmt.Sprintf("plugins[%d]", i)
 	before := len(d.problems)
+	if item.kind != mapping {
+		d.wrong(item, path, "a mapping, such as {name: tools, type: tools}")
+		return p, nil, false
+	}
 	g.entry(item, path)
 	typ := item.at("type")
 	if typ == nil {
@@ -120,6 +124,9 @@ func (d *decoder) mapped(n *node, i int, g *python) (p Plugin, at *node, ok bool
 		d.entry(&p, m, path, g)
 	case v.kind == list:
 		d.wrong(v, path, wantOptions)
+	case !v.null() && !slices.Contains(d.types, p.Type) && p.Type != "": // an option that is not indented, say
+		_, ok = d.typed(at, p.Type, path)
+		return p, at, false
 	case !v.null():
 		if text, ok := d.literal(v, path, wantOptions); ok {
 			if p.Enabled, ok = booleans(text); !ok {
@@ -157,7 +164,7 @@ func (d *decoder) entry(p *Plugin, m member, path string, g *python) {
 		d.failAt(m.line, m.column, "plugins: a name must not be empty")
 	}
 	if v.at("metadata") != nil {
-		d.failAt(m.line, m.column, "%s.metadata: in a mapping of plugins the options stand right under the name", path)
+		d.failAt(m.line, m.column, "%s.metadata: in a mapping of plugins the options go directly under the name", path)
 		return
 	}
 	own := d.hosts(v, p.Type, path, g)
@@ -192,7 +199,7 @@ func (d *decoder) typed(at *node, text, path string) (string, bool) {
 		hint = near + " " + hint
 	}
 	if strings.HasPrefix(path, "plugins.") && !strings.HasSuffix(path, ".type") {
-		hint += "; a plugin of another name has its type among its options"
+		hint += "; options are indented below their plugin, and a plugin of another name gives its type among its options"
 	}
 	d.fail(at, "%s: unknown plugin type %s: %s", path, named(text), hint)
 	return typ, false
@@ -294,6 +301,84 @@ func (o Options) Errorf(key, format string, args ...any) error {
 		p.Line, p.Column = o.node.line, o.node.column
 	}
 	return &Error{Problems: []Problem{p}}
+}
+
+// At says which option an error is about: the keys that lead to it, the index of an item of a
+// list among them. See Options.Place.
+func At(err error, keys ...string) error {
+	if err == nil {
+		return nil
+	}
+	return &optionError{keys, err}
+}
+
+type optionError struct {
+	keys []string
+	err  error
+}
+
+func (e *optionError) Error() string { return strings.Join(e.keys, ".") + ": " + e.err.Error() }
+func (e *optionError) Unwrap() error { return e.err }
+
+// Place makes an *Error of one that the making of a plugin ended in: one problem for each
+// error that At was told of, at its place in the file, else one at the place of the plugin.
+func (o Options) Place(err error) error {
+	if _, placed := errors.AsType[*Error](err); err == nil || placed || o.node == nil {
+		return err
+	}
+	return problemsError(o.place(err, "", o.node))
+}
+
+// place looks for what went wrong below n, whose path is as far as it is known.
+func (o Options) place(err error, path string, n *node) (all []Problem) {
+	if at, ok := err.(*optionError); ok {
+		for _, key := range at.keys {
+			if n.kind == list {
+				path += "[" + key + "]"
+			} else {
+				path = joined(path, shortKey(key))
+			}
+			n = n.below(key)
+		}
+		return o.place(at.err, path, n)
+	}
+	if _, inside := errors.AsType[*optionError](err); inside {
+		switch w := err.(type) {
+		case interface{ Unwrap() []error }:
+			for _, one := range w.Unwrap() {
+				all = append(all, o.place(one, path, n)...)
+			}
+			return all
+		case interface{ Unwrap() error }:
+			return o.place(w.Unwrap(), path, n)
+		}
+	}
+	text := err.Error()
+	if _, rest, is := strings.Cut(text, `": `); is && strings.HasPrefix(text, `plugin "`) {
+		text = rest
+	}
+	for key, rest, is := strings.Cut(text, ": "); is && n.at(key) != nil; key, rest, is = strings.Cut(rest, ": ") {
+		n = n.at(key) // a message begins with the option that it is about
+	}
+	p := Problem{File: o.file, Line: n.line, Column: n.column, Message: err.Error()}
+	if path != "" {
+		if !strings.HasPrefix(path, "mcpServers") { // it may be at the top of the file
+			path = joined(o.path, path)
+		}
+		p.Message = path + ": " + p.Message
+	}
+	return []Problem{p}
+}
+
+// below returns the value of a key or an index, or n itself where there is none.
+func (n *node) below(key string) *node {
+	if i, err := strconv.Atoi(key); err == nil && n.kind == list && i >= 0 && i < len(n.items) {
+		return n.items[i]
+	}
+	if v := n.at(key); v != nil {
+		return v
+	}
+	return n
 }
 
 // Keep returns options in which a list has only some of its items, by their index.

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -8,15 +9,18 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"a2e/host/schema"
 )
 
 // What a value of each kind must be, for messages.
 const (
-	wantText     = "a text"
+	wantText     = "a string"
 	wantBool     = "true or false"
 	wantWhole    = "a whole number"
 	wantNumber   = "a number"
-	wantDuration = "a number of seconds, or a text such as 1m30s"
+	wantDuration = "a number of seconds, or a duration such as 1m30s"
+	wantBytes    = "a number of bytes, or a size such as 10MB or 16MiB"
 )
 
 var errNotFinite = errors.New("not a finite number")
@@ -40,13 +44,14 @@ func (d *decoder) scalar(n *node, v reflect.Value, path string, rules reflect.St
 		}
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
 		var i int64
+		unit := unitOf(lastKey(path))
 		parse := func(s string) (f float64, err error) {
-			if i, err = strconv.ParseInt(s, 0, 64); err == nil && v.OverflowInt(i) {
+			if i, err = strconv.ParseInt(unit.digits(s), 0, 64); err == nil && v.OverflowInt(i) {
 				err = strconv.ErrRange
 			}
 			return float64(i), err
 		}
-		if d.number(n, path, wantWhole, rules, parse) {
+		if d.number(n, path, cmp.Or(unit.want, wantWhole), rules, parse) {
 			v.SetInt(i)
 		}
 	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
@@ -62,8 +67,9 @@ func (d *decoder) scalar(n *node, v reflect.Value, path string, rules reflect.St
 		}
 	case reflect.Float32, reflect.Float64:
 		var f float64
-		parse := func(s string) (_ float64, err error) { f, err = finite(s); return f, err }
-		if d.number(n, path, wantNumber, rules, parse) {
+		unit := unitOf(lastKey(path))
+		parse := func(s string) (_ float64, err error) { f, err = finite(unit.digits(s)); return f, err }
+		if d.number(n, path, cmp.Or(unit.want, wantNumber), rules, parse) {
 			v.SetFloat(f)
 		}
 	default:
@@ -82,7 +88,11 @@ func (d *decoder) number(n *node, path, want string, rules reflect.StructTag, pa
 	highest, hasMax := bound(rules, "max")
 	switch {
 	case errors.Is(err, strconv.ErrRange):
-		d.fail(n, "%s is too large a number", path)
+		d.fail(n, "%s: the number is too large", path)
+	case errors.Is(err, errNotFinite), err != nil && strings.HasSuffix(strings.ToLower(n.text), "inf"):
+		d.fail(n, "%s must be a finite number", path)
+	case err != nil && n.tag == "!!float":
+		d.fail(n, "%s must be %s, not a fraction", path, want)
 	case err != nil:
 		d.wrong(n, path, want)
 	case hasMin && hasMax && (f < lowest || f > highest):
@@ -110,7 +120,7 @@ func (d *decoder) literal(n *node, path, want string) (text string, ok bool) {
 	}
 	text, changed, ok := d.expanded(n, path, "")
 	if ok && !changed && !n.plain {
-		d.wrong(n, path, want+", without quotes")
+		d.fail(n, "%s must be %s, without quotes", path, want)
 		return "", false
 	}
 	return text, ok
@@ -124,8 +134,12 @@ func (d *decoder) textOf(n *node, path string, rules reflect.StructTag) (string,
 		return "", false
 	}
 	text, changed, ok := d.expanded(n, path, rules)
+	if name, is := strings.CutPrefix(n.text, "$"); is && n.plain && isVariable(name) {
+		d.fail(n, "%s: a variable is written ${%s}; put %s in quotes if it is meant as it stands", path, name, n.text)
+		return "", false
+	}
 	if ok && !changed && n.tag != "!!str" && n.tag != "!!timestamp" {
-		d.wrong(n, path, wantText+", in quotes")
+		d.wrong(n, path, wantText+" in quotes")
 		return "", false
 	}
 	return text, ok
@@ -162,7 +176,13 @@ func (d *decoder) allowed(n *node, s, path string, rules reflect.StructTag) bool
 			return true
 		}
 	}
-	d.fail(n, "%s must be one of %s", path, strings.Join(values, ", "))
+	hint := ""
+	if isName(n.text) { // not what a variable holds
+		if hint = schema.DidYouMean(n.text, values); hint != "" {
+			hint = ": " + hint
+		}
+	}
+	d.fail(n, "%s must be one of %s%s", path, strings.Join(values, ", "), hint)
 	return false
 }
 
@@ -178,8 +198,10 @@ func (d *decoder) duration(n *node, v reflect.Value, path string) {
 	}
 	if seconds, err := finite(text); err == nil && math.Abs(seconds) < math.MaxInt64/float64(time.Second) {
 		v.SetInt(int64(seconds * float64(time.Second)))
-	} else if t, err := time.ParseDuration(text); err == nil {
+	} else if t, parseErr := time.ParseDuration(text); parseErr == nil {
 		v.SetInt(int64(t))
+	} else if err == nil {
+		d.fail(n, "%s: the number is too large", path)
 	} else {
 		d.wrong(n, path, wantDuration)
 	}

@@ -137,6 +137,9 @@ func object(v reflect.Value) (*jsonschema.Schema, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", f.name, err)
 		}
+		if unitOf(f.name).want != "" && len(p.AnyOf) > 0 { // 10MB, 1m30s
+			p.AnyOf = slices.Insert(p.AnyOf, 1, &jsonschema.Schema{Type: "string", Pattern: `^[0-9.]+ *[A-Za-zµ]`})
+		}
 		p.Description = f.tag.Get("doc")
 		s.Properties[f.name] = p
 		s.PropertyOrder = append(s.PropertyOrder, f.name)

@@ -275,7 +275,7 @@ func TestDecodeText(t *testing.T) {
 		{"id: a\ntext: run ${HOME:-x} and ${x%%y}\nlimit: 3\nnames: [b]\n", ""},
 		{"id: a\nlimits: 3\n", `f.yaml:2:1: unknown key "limits" in the file: did you mean "limit"?`},
 		{"text: a\n", `f.yaml:1:1: the file needs the key "id"`},
-		{"id: a\nlimit: many\n", "f.yaml:2:8: limit must be a whole number; here is a text"},
+		{"id: a\nlimit: many\n", "f.yaml:2:8: limit must be a whole number, not a string"},
 		{"id: [a\n", "f.yaml:"},
 		{"- a\n", "f.yaml:1:1: the file must be a mapping"},
 	} {

@@ -107,7 +107,7 @@ func (g *Guard) Parse(raw string) (*url.URL, *protocol.Error) {
 func (g *Guard) CheckURL(u *url.URL) *protocol.Error {
 	switch {
 	case u.Scheme != "http" && u.Scheme != "https":
-		return BadURL("its scheme is %q; only http and https are possible", clip(u.Scheme, 20))
+		return BadURL("it should begin with https:// or http://")
 	case u.Opaque != "" || u.Host == "":
 		return BadURL("it names no host; it should look like https://example.com/page")
 	case u.User != nil:

@@ -207,7 +207,7 @@ func (p *parser) mapping(n *Node, y *yaml.Node, depth int) {
 		}
 		switch {
 		case k.Kind != yaml.ScalarNode || k.ShortTag() == "!!null":
-			p.fail(at, "a key must be a text")
+			p.fail(at, "a key must be a string")
 			continue
 		case k.ShortTag() == "!!merge" && !p.rules.Merge:
 			p.fail(at, "<< has no meaning here; write out what it stands for")
@@ -218,7 +218,7 @@ func (p *parser) mapping(n *Node, y *yaml.Node, depth int) {
 		}
 		value := p.convert(v, depth+1)
 		if first, twice := lines[k.Value]; twice {
-			p.fail(at, "the key %s stands twice, first in line %d: keep one", p.rules.Name(k.Value), first)
+			p.fail(at, "the key %s appears twice, first in line %d: keep one", p.rules.Name(k.Value), first)
 			continue
 		}
 		lines[k.Value] = p.line(at)

@@ -252,7 +252,7 @@ func (o *Options) check(exclusive bool) error {
 		case !isCustom(protocol.Type(t)):
 			return fmt.Errorf("types: %.64q should be a type that the protocol does not have, such as \"weather/ask/req\", of printable ASCII characters without quotes", t)
 		case slices.Contains(o.Types[:i], t):
-			return fmt.Errorf("types: %q stands twice", t)
+			return fmt.Errorf("types: %q appears twice", t)
 		}
 	}
 	return nil

@@ -225,7 +225,7 @@ func TestOptions(t *testing.T) {
 		`there is no "tool"; there are tools`: {opts: Options{Command: []string{"a"}, Capabilities: []protocol.Capability{"tool"}}},
 		`types: "tool/call/req"`:              {opts: Options{Command: []string{"a"}, Types: []string{"tool/call/req"}}},
 		`types: "a b"`:                        {opts: Options{Command: []string{"a"}, Types: []string{"a b"}}},
-		"stands twice":                        {opts: Options{Command: []string{"a"}, Types: []string{"a/req", "a/req"}}},
+		"appears twice":                       {opts: Options{Command: []string{"a"}, Types: []string{"a/req", "a/req"}}},
 		"max_parallel":                        {opts: Options{Command: []string{"a"}, MaxParallel: 5000}},
 		"start_timeout":                       {opts: Options{Command: []string{"a"}, StartTimeout: -1}},
 	} {

@@ -57,7 +57,7 @@ type rated struct {
 	record []byte // the feedback as JSON
 }
 
-// rateds checks a batch and makes it ready. A feedback_id that stands twice counts once,
+// rateds checks a batch and makes it ready. A feedback_id that appears twice counts once,
 // as the later one says.
 func (p *Plugin) rateds(batch []protocol.Feedback) (rows []*rated, problems []protocol.FieldError) {
 	places := make(map[string]int, len(batch))

@@ -107,18 +107,18 @@ func (o *Options) servers() ([]ServerOptions, error) {
 		}
 		raw, err := json.Marshal(part.value, json.Deterministic(true))
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", part.key, err)
+			return nil, config.At(err, part.key)
 		}
 		found, err := readServers(raw)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", part.key, err)
+			return nil, config.At(err, part.key)
 		}
 		all = append(all, found...)
 	}
 	slices.SortStableFunc(all, func(a, b ServerOptions) int { return strings.Compare(a.ID, b.ID) })
 	for i := 1; i < len(all); i++ {
 		if all[i].ID == all[i-1].ID {
-			return nil, fmt.Errorf("the server %q is there twice; give each an id of its own", all[i].ID)
+			return nil, fmt.Errorf("the server %q appears twice; give each its own id", all[i].ID)
 		}
 	}
 	if len(all) > maxServers {
@@ -146,7 +146,7 @@ func (o *ServerOptions) check() (wrong problems) {
 	cfg := o.link()
 	if err := cfg.Validate(); err != nil {
 		if inner := errors.Unwrap(err); inner != nil {
-			err = inner // which server it is was said
+			err = inner // which server it is has been said
 		}
 		path := "/command"
 		if o.URL != "" {

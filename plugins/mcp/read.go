@@ -27,7 +27,7 @@ func readServer(id string, v protocol.Value) (ServerOptions, problems) {
 	}
 	r.object(obj)
 	if id != "" && r.o.ID != id {
-		r.wrong.add("/server_id", "is %.64q, but the entry stands under %.64q", r.o.ID, id)
+		r.wrong.add("/server_id", "is %.64q, but the key of the entry is %.64q", r.o.ID, id)
 	}
 	r.wrong = append(r.wrong, r.o.check()...)
 	return r.o, r.wrong
@@ -55,7 +55,7 @@ func (r *optionReader) object(obj protocol.Object) {
 					names = append(names, o.name)
 				}
 			}
-			r.wrong.add("/"+clip(name, maxQuoted), "is no option of a server; there are %s", strings.Join(names, ", "))
+			r.wrong.add("/"+clip(name, maxQuoted), "unknown option of a server: %s", config.Suggest(name, names))
 		}
 	}
 	if len(r.command) > 0 {
@@ -107,7 +107,7 @@ func (r *optionReader) value(path string, v protocol.Value, dst any) {
 	case *string:
 		text, ok := scalarText(v)
 		if !ok {
-			r.wrong.add(path, "should be a text; here is %s", kindName(v))
+			r.wrong.add(path, "must be a string, not %s", kindName(v))
 			return
 		}
 		*dst = text
@@ -117,7 +117,7 @@ func (r *optionReader) value(path string, v protocol.Value, dst any) {
 			items, err = []protocol.Value{v}, nil
 		}
 		if err != nil {
-			r.wrong.add(path, "should be a list of texts; here is %s", kindName(v))
+			r.wrong.add(path, "must be a list of strings, not %s", kindName(v))
 			return
 		}
 		*dst = make([]string, len(items))
@@ -127,7 +127,7 @@ func (r *optionReader) value(path string, v protocol.Value, dst any) {
 	case *map[string]config.Secret:
 		obj, err := protocol.ParseObject(v)
 		if err != nil {
-			r.wrong.add(path, "should be a mapping of names to texts; here is %s", kindName(v))
+			r.wrong.add(path, "must be a mapping of names to strings, not %s", kindName(v))
 			return
 		}
 		*dst = make(map[string]config.Secret, obj.Len())
@@ -139,12 +139,17 @@ func (r *optionReader) value(path string, v protocol.Value, dst any) {
 	case **bool:
 		on := v.Kind() == 't'
 		if *dst = &on; !on && v.Kind() != 'f' {
-			r.wrong.add(path, "should be true or false; here is %s", kindName(v))
+			r.wrong.add(path, "must be true or false, not %s", kindName(v))
 		}
 	case *time.Duration:
 		n, err := strconv.ParseFloat(string(v), 64)
-		if v.Kind() != '0' || err != nil || n <= 0 || n > maxTimeout {
-			r.wrong.add(path, "should be a number of seconds, more than 0 and at most %d", maxTimeout)
+		if text, is := v.Str(); is {
+			var t time.Duration
+			t, err = time.ParseDuration(text)
+			n = t.Seconds()
+		}
+		if err != nil || n <= 0 || n > maxTimeout {
+			r.wrong.add(path, "must be a number of seconds, more than 0 and at most %d, or a duration such as 1m30s", maxTimeout)
 			return
 		}
 		*dst = time.Duration(n * float64(time.Second))
@@ -165,7 +170,7 @@ func (r *optionReader) transport(path string, v protocol.Value, dst *link.Transp
 	case "http", "streamablehttp", "remote":
 		*dst = link.HTTP
 	default:
-		r.wrong.add(path, "is %.40q; there are stdio, http and sse", word)
+		r.wrong.add(path, "must be stdio, http or sse, not %.40q", word)
 	}
 }
 
@@ -201,7 +206,7 @@ func kindName(v protocol.Value) string {
 	case '[':
 		return "a list"
 	case '"':
-		return "a text"
+		return "a string"
 	case '0':
 		return "a number"
 	case 'n':
@@ -273,13 +278,14 @@ func renamed(raw []byte) []byte {
 func readServers(raw []byte) ([]ServerOptions, error) {
 	var all []ServerOptions
 	var wrong []error
-	take := func(id string, place string, v protocol.Value) {
+	take := func(id, place string, v protocol.Value) {
 		o, problems := readServer(id, v)
-		if o.ID != "" {
-			place = strconv.Quote(clip(o.ID, maxQuoted))
-		}
 		for _, p := range problems {
-			wrong = append(wrong, fmt.Errorf("server %s: %s", place, strings.TrimPrefix(strings.TrimPrefix(p.Path, "/")+": "+p.Message, ": ")))
+			keys := append([]string{place}, strings.Split(strings.Trim(p.Path, "/"), "/")...)
+			if p.Path == "/" {
+				keys = keys[:1]
+			}
+			wrong = append(wrong, config.At(errors.New(p.Message), keys...))
 		}
 		all = append(all, o)
 	}
@@ -290,7 +296,7 @@ func readServers(raw []byte) ([]ServerOptions, error) {
 			return nil, err
 		}
 		for key, v := range obj.All() {
-			take(string(key), strconv.Quote(clip(string(key), maxQuoted)), v)
+			take(string(key), clip(string(key), maxQuoted), v)
 		}
 	case '[':
 		items, err := listItems(raw)
@@ -298,7 +304,7 @@ func readServers(raw []byte) ([]ServerOptions, error) {
 			return nil, err
 		}
 		for i, v := range items {
-			take("", fmt.Sprintf("number %d", i+1), v)
+			take("", strconv.Itoa(i), v)
 		}
 	default:
 		return nil, errors.New("it should be a mapping of ids to servers, such as {files: {command: mcp-files}}")

@@ -251,19 +251,19 @@ func TestParseServersErrors(t *testing.T) {
 		"no JSON":       {`{`, "no JSON object"},
 		"no servers":    {`{"theme":"dark"}`, "no servers in it"},
 		"not a mapping": {`{"mcpServers":3}`, "mapping of ids"},
-		"wrong type":    {`{"mcpServers":{"x":{"command":"hunter2","args":7}}}`, `server "x": args: should be a list of texts; here is a number`},
-		"wrong element": {`{"mcpServers":{"x":{"command":"hunter2","args":[[]]}}}`, `server "x": args/0: should be a text`},
-		"unknown field": {`{"mcpServers":{"x":{"command":"hunter2","argz":[]}}}`, `server "x": argz: is no option`},
-		"no mapping":    {`{"mcpServers":{"x":"hunter2"}}`, `server "x": should be a mapping`},
-		"both ways":     {`{"mcpServers":{"x":{"command":"hunter2","url":"http://example.org"}}}`, `server "x": url: it has a command and a url`},
-		"no way":        {`{"mcpServers":{"x":{"args":["hunter2"]}}}`, `server "x": command: it has neither`},
-		"bad url":       {`{"mcpServers":{"x":{"url":"ftp://hunter2/"}}}`, `server "x": url: its url begins with "ftp:"`},
+		"wrong type":    {`{"mcpServers":{"x":{"command":"hunter2","args":7}}}`, `x.args: must be a list of strings, not a number`},
+		"wrong element": {`{"mcpServers":{"x":{"command":"hunter2","args":[[]]}}}`, `x.args.0: must be a string`},
+		"unknown field": {`{"mcpServers":{"x":{"command":"hunter2","argz":[]}}}`, `x.argz: unknown option`},
+		"no mapping":    {`{"mcpServers":{"x":"hunter2"}}`, `x: should be a mapping`},
+		"both ways":     {`{"mcpServers":{"x":{"command":"hunter2","url":"http://example.org"}}}`, `x.url: it has a command and a url`},
+		"no way":        {`{"mcpServers":{"x":{"args":["hunter2"]}}}`, `x.command: it has neither`},
+		"bad url":       {`{"mcpServers":{"x":{"url":"ftp://hunter2/"}}}`, `x.url: its url should begin with https:`},
 		"bad id":        {`{"mcpServers":{"my server":{"command":"hunter2"}}}`, `"my-server" would do`},
 		"parted id":     {`{"mcpServers":{"a__b":{"command":"hunter2"}}}`, `"a_b" would do`},
-		"asked for":     {`{"mcpServers":{"x":{"command":"c","env":{"K":"${input:hunter2}"}}}}`, `server "x": env: has a variable ${input:…}`},
-		"milliseconds":  {`{"mcpServers":{"x":{"command":"c","timeout":60000}}}`, `server "x": timeout: should be a number of seconds`},
-		"in a list":     {`{"servers":[{"command":"c"}]}`, `server number 1: server_id`},
-		"another id":    {`{"mcpServers":{"x":{"server_id":"y","command":"c"}}}`, `server "y": server_id: is "y", but the entry stands under "x"`},
+		"asked for":     {`{"mcpServers":{"x":{"command":"c","env":{"K":"${input:hunter2}"}}}}`, `x.env: has a variable ${input:…}`},
+		"milliseconds":  {`{"mcpServers":{"x":{"command":"c","timeout":60000}}}`, `x.timeout: must be a number of seconds`},
+		"in a list":     {`{"servers":[{"command":"c"}]}`, `0.server_id`},
+		"another id":    {`{"mcpServers":{"x":{"server_id":"y","command":"c"}}}`, `x.server_id: is "y", but the key of the entry is "x"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := ParseServers([]byte(c.text))
@@ -290,8 +290,8 @@ func TestOptions(t *testing.T) {
 		t.Errorf("servers %+v, %v", all, err)
 	}
 	for _, c := range []struct{ text, want string }{
-		{"servers: {a: {command: x}}\nmcpServers: {a: {command: y}}", `"a" is there twice`},
-		{"servers: {a: {}}", `server "a"`},
+		{"servers: {a: {command: x}}\nmcpServers: {a: {command: y}}", `"a" appears twice`},
+		{"servers: {a: {}}", `a.command`},
 	} {
 		opts := must.Get(decode(c.text))(t)
 		_, err := New("mcp", opts, host.Env{})

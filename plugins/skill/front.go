@@ -231,7 +231,7 @@ func (r *reader) arguments(f *front) {
 func (r *reader) metadata(f *front) {
 	if v, ok := r.value("metadata"); ok {
 		if v.Kind != yamltree.Mapping {
-			r.fail(v.Line, "metadata: should be a mapping; here is %s", v.What())
+			r.fail(v.Line, "metadata: must be a mapping, not %s", v.What())
 		} else {
 			for _, m := range v.Members {
 				r.keep(f, m.Key, m.Value)

@@ -73,8 +73,8 @@ func hostileNames() map[string]hostileFront {
 		"name without width":    {"name: \"a\\u200Bb\"\ndescription: d", "U+200B", 2},
 		"name too long":         {"name: " + strings.Repeat("n", 129) + "\ndescription: d", "has 129 bytes", 2},
 		"name of spaces":        {"name: '  '\ndescription: d", "is empty", 2},
-		"name a list":           {"name: [a]\ndescription: d", "should be a text; here is a list", 2},
-		"name twice":            {"name: a\ndescription: d\nname: b", "stands twice, first in line 2", 4},
+		"name a list":           {"name: [a]\ndescription: d", "must be a string, not a list", 2},
+		"name twice":            {"name: a\ndescription: d\nname: b", "appears twice, first in line 2", 4},
 	}
 }
 
@@ -97,7 +97,7 @@ func hostileSchemas() map[string]hostileFront {
 		"schema of a wrong type": {schema("  x: {type: frob}"), `the type "frob" is not known`, 5},
 		"schema of a list":       {schema("  type: array\n  properties: {}"), "should be an object", 5},
 		"schema that is a text":  {"name: x\ndescription: d\ninputs: text", "should be a mapping such as", 4},
-		"inputs twice":           {schema("  - {name: a}\n  - {name: a}"), "stands twice", 6},
+		"inputs twice":           {schema("  - {name: a}\n  - {name: a}"), "appears twice", 6},
 		"inputs without a name":  {schema("  - {type: string, x: y}"), "each entry needs a name", 5},
 		"a wrong default":        {schema("  x: {type: integer, default: many}"), "is no JSON Schema that can be used", 4},
 		"a number beyond all":    {schema("  x: {type: number, maximum: .inf}"), "cannot be written in JSON", 4},
@@ -110,18 +110,18 @@ func hostileValues() map[string]hostileFront {
 		bomb += fmt.Sprintf("%c: &%c [%s]\n", 'b'+i, 'b'+i, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*%c,", 'a'+i), 9), ","))
 	}
 	return map[string]hostileFront{
-		"tools in two spellings": {"name: x\ndescription: d\nallowed-tools: a\nallowed_tools: b", `stands twice, as "allowed-tools" in line 4`, 5},
+		"tools in two spellings": {"name: x\ndescription: d\nallowed-tools: a\nallowed_tools: b", `appears twice, as "allowed-tools" in line 4`, 5},
 		"no description":         {"name: x", "description: is missing", 0},
-		"description a mapping":  {"name: x\ndescription: {a: b}", "should be a text; here is a mapping", 3},
+		"description a mapping":  {"name: x\ndescription: {a: b}", "must be a string, not a mapping", 3},
 		"laughs":                 {"name: x\n" + bomb, "aliases stand for more", 6},
 		"a circle":               {"name: x\na: &a [*a]", "an alias stands within its own anchor", 3},
 		"deep":                   {"name: x\na: " + strings.Repeat("[", 5000) + strings.Repeat("]", 5000), "not valid YAML", 3},
 		"deep mappings":          {"name: x\na: " + strings.Repeat("{a: ", 40) + "b" + strings.Repeat("}", 40), "not valid YAML", 3},
 		"long":                   {"name: x\na: " + strings.Repeat("a", maxFrontBytes), "the front matter has 65", 1},
-		"many keys":              {"name: x\n" + strings.Repeat("a: 1\n", 5000), "stands twice", 4},
+		"many keys":              {"name: x\n" + strings.Repeat("a: 1\n", 5000), "appears twice", 4},
 		"an own tag":             {"name: x\ndescription: !!python/object/apply:os.system [id]", "own tags", 3},
 		"a merge":                {"name: x\ndescription: &a {b: c}\n<<: *a", "<< has no meaning here", 4},
-		"a key that is none":     {"name: x\n? {a: b}\n: c", "a key must be a text", 3},
+		"a key that is none":     {"name: x\n? {a: b}\n: c", "a key must be a string", 3},
 		"a list":                 {"- name: x", "is a list; it should be a mapping", 2},
 		"broken YAML":            {"name: x\ndescription: 'd\nb: c", "not valid YAML", 3},
 		"turns below zero":       {"name: x\ndescription: d\nmax_turns: -1", "whole number of 1 to 1000", 4},
@@ -129,11 +129,11 @@ func hostileValues() map[string]hostileFront {
 		"time without end":       {"name: x\ndescription: d\ntimeout_seconds: .inf", "whole number of 1 to 86400", 4},
 		"time that is none":      {"name: x\ndescription: d\ntimeout_seconds: [1]", "whole number of 1 to 86400", 4},
 		"write perhaps":          {"name: x\ndescription: d\nrun: ok.sh\nwrite: perhaps", "should be true or false", 5},
-		"metadata a list":        {"name: x\ndescription: d\nmetadata: [a]", "should be a mapping", 4},
+		"metadata a list":        {"name: x\ndescription: d\nmetadata: [a]", "must be a mapping", 4},
 		"metadata beyond all":    {"name: x\ndescription: d\nmetadata: {a: .nan}", "cannot be written in JSON", 4},
 		"tools without end":      {"name: x\ndescription: d\ntools: " + "t" + manyWords(300), "names 300 tools", 4},
-		"tools in mappings":      {"name: x\ndescription: d\ntools: [{tool: a}]", "each entry should be a text", 4},
-		"triggers a mapping":     {"name: x\ndescription: d\ntriggers: {a: b}", "should be a list of texts", 4},
+		"tools in mappings":      {"name: x\ndescription: d\ntools: [{tool: a}]", "each entry must be a string", 4},
+		"triggers a mapping":     {"name: x\ndescription: d\ntriggers: {a: b}", "must be a list of strings", 4},
 	}
 }
 

@@ -26,7 +26,7 @@ func newReader(m *yamltree.Node, n *notes) *reader {
 	for _, e := range m.Members {
 		name := strings.ReplaceAll(e.Key, "-", "_")
 		if first, twice := r.keys[name]; twice {
-			n.fail(e.Line, "the key %s stands twice, as %s in line %d; keep one", quote(e.Key), quote(first.Key), first.Line)
+			n.fail(e.Line, "the key %s appears twice, as %s in line %d; keep one", quote(e.Key), quote(first.Key), first.Line)
 			continue
 		}
 		r.keys[name] = e
@@ -54,7 +54,7 @@ func (r *reader) text(key, otherwise string) string {
 		return otherwise
 	}
 	if v.Kind != yamltree.Scalar {
-		r.fail(v.Line, "%s: should be a text; here is %s", key, v.What())
+		r.fail(v.Line, "%s: must be a string, not %s", key, v.What())
 		return otherwise
 	}
 	return strings.TrimSpace(v.Text)
@@ -92,7 +92,7 @@ func (r *reader) list(key, separators string) []string {
 func (r *reader) texts(key string, v *yamltree.Node) (all []string) {
 	switch {
 	case v.Kind != yamltree.List:
-		r.fail(v.Line, "%s: should be a list of texts; here is %s", key, v.What())
+		r.fail(v.Line, "%s: must be a list of strings, not %s", key, v.What())
 		return nil
 	case len(v.Items) > maxListed:
 		r.fail(v.Line, "%s: has %d entries; at most %d are taken", key, len(v.Items), maxListed)
@@ -103,7 +103,7 @@ func (r *reader) texts(key string, v *yamltree.Node) (all []string) {
 			item = name
 		}
 		if item.Kind != yamltree.Scalar || item.Null() {
-			r.fail(item.Line, "%s: each entry should be a text; here is %s", key, item.What())
+			r.fail(item.Line, "%s: each entry must be a string, not %s", key, item.What())
 			continue
 		}
 		if text := strings.TrimSpace(item.Text); text != "" && !slices.Contains(all, text) {

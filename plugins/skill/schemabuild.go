@@ -54,7 +54,7 @@ func (b *schemaBuilder) root(v *yamltree.Node) *yamltree.Node {
 	case v.Kind == yamltree.Mapping:
 		return b.closed(v, v)
 	}
-	b.refuse(v.Line, "should be a mapping such as {topic: {type: string, required: true}}, a list, or a JSON Schema; here is %s", v.What())
+	b.refuse(v.Line, "should be a mapping such as {topic: {type: string, required: true}}, a list, or a JSON Schema, not %s", v.What())
 	return v
 }
 
@@ -96,7 +96,7 @@ func (b *schemaBuilder) listed(v *yamltree.Node) *yamltree.Node {
 			continue
 		}
 		if byName.At(name.Text) != nil {
-			b.refuse(item.Line, "the name %s stands twice; keep one", quote(name.Text))
+			b.refuse(item.Line, "the name %s appears twice; keep one", quote(name.Text))
 			continue
 		}
 		if value == item {
@@ -133,7 +133,7 @@ func (b *schemaBuilder) properties(object, byName, required *yamltree.Node) {
 		}
 	}
 	if byName.Kind != yamltree.Mapping {
-		b.refuse(byName.Line, "properties should be a mapping by name; here is %s", byName.What())
+		b.refuse(byName.Line, "properties should be a mapping by name, not %s", byName.What())
 		return
 	}
 	for _, m := range byName.Members {
@@ -168,7 +168,7 @@ func (b *schemaBuilder) schema(v *yamltree.Node) (made *yamltree.Node, required 
 		empty.Set("type", b.typeName(v))
 		return empty, false
 	case v.Kind == yamltree.List:
-		b.refuse(v.Line, "should be a type, or a mapping such as {type: string}; here is a list")
+		b.refuse(v.Line, "should be a type, or a mapping such as {type: string}, not a list")
 		return empty, false
 	}
 	if ref := v.At("$ref"); ref != nil {

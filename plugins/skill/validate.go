@@ -205,7 +205,7 @@ func (n *notes) plainYAML(v *yaml.Node) bool {
 		}
 		switch key := i%2 == 0; {
 		case key && (child.Kind != yaml.ScalarNode || seen[child.Value]):
-			n.fail(child.Line, "the key %s stands twice, or is no text", quote(child.Value))
+			n.fail(child.Line, "the key %s appears twice, or is no text", quote(child.Value))
 			return false
 		case key && child.Tag == mergeTag && !mergeable(v.Content[i+1]):
 			n.fail(child.Line, "<< should have a mapping, or a list of some; put quotes around it if it is meant as text")

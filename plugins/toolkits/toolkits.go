@@ -12,7 +12,6 @@ package toolkits
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 
 	"a2e/host"
@@ -120,7 +119,10 @@ func (p *Plugin) configured() error {
 	for _, k := range p.kits {
 		m, err := p.fromConfig(k)
 		if err != nil {
-			return fmt.Errorf("plugin %q: %s: %w", p.name, k.name, err)
+			if known, ok := errors.AsType[*protocol.Error](err); ok {
+				err = errors.New(known.Message)
+			}
+			return config.At(err, k.name)
 		}
 		k.made = m
 	}

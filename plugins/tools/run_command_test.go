@@ -346,7 +346,7 @@ func TestCommandToolDeclarations(t *testing.T) {
 		{CommandTool{Name: "a", Command: []string{"echo"}, Parameters: []CommandParameter{{Name: "p"}}}, "stands nowhere"},
 		{CommandTool{Name: "a", Command: []string{"no-such-program-a2e"}}, "no-such-program-a2e"},
 		{CommandTool{Name: "a", Command: []string{"./evil"}}, "neither a bare program name"},
-		{CommandTool{Name: "echo", Command: []string{"echo"}}, "taken"},
+		{CommandTool{Name: "echo", Command: []string{"echo"}}, "already"},
 	} {
 		dir := t.TempDir()
 		p, err := New("tools", Options{Commands: []CommandTool{tc.cfg}}, host.Env{Workspace: dir})

@@ -26,12 +26,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 
 	"github.com/bmatcuk/doublestar/v4"
 
 	"a2e/host"
+	"a2e/host/config"
 	"a2e/host/sandbox"
 	"a2e/host/webguard"
 	"a2e/protocol"
@@ -195,10 +197,13 @@ func (p *Plugin) make(opts Options) ([]Tool, error) {
 		all = append(all, (&checkpoints{p.env.Checkpoints}).tools(p.env.RestoreCheckpoints)...)
 	}
 	var problems []error
-	for _, cfg := range opts.Commands {
+	for i, cfg := range opts.Commands {
 		t, err := newCommandTool(cfg, c)
+		if slices.ContainsFunc(all, func(other Tool) bool { return other.Def.Name == cfg.Name }) {
+			err = errors.New("another tool has this name already")
+		}
 		if err != nil {
-			problems = append(problems, fmt.Errorf("commands: tool %q: %w", cfg.Name, err))
+			problems = append(problems, config.At(fmt.Errorf("tool %q: %w", cfg.Name, err), "commands", strconv.Itoa(i)))
 		}
 		all = append(all, t)
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"golang.org/x/net/http/httpguts"
 
@@ -147,7 +148,7 @@ func (c *Config) validateURL() error {
 	case err != nil: // its text holds the URL
 		return errors.New("its url cannot be read; write one such as https://example.org/mcp")
 	case u.Scheme != "http" && u.Scheme != "https":
-		return fmt.Errorf("its url begins with %.20q; it should begin with https:// or http://", u.Scheme+":")
+		return errors.New("its url should begin with https:// or http://, such as https://example.org/mcp")
 	case u.Hostname() == "":
 		return errors.New("its url names no host; write one such as https://example.org/mcp")
 	}
@@ -181,6 +182,8 @@ func (c *Config) validateProgram() error {
 	switch nul := func(s string) bool { return strings.ContainsRune(s, 0) }; {
 	case slices.ContainsFunc(texts, nul) || slices.ContainsFunc(c.Read, nul):
 		return errors.New("a NUL character stands in its command, arguments or paths")
+	case strings.ContainsFunc(c.Command, unicode.IsSpace) && !strings.ContainsAny(strings.Fields(c.Command + " .")[0], `/\`):
+		return errors.New("it has spaces; write the program as command and the rest as args, such as command: npx, args: [-y, some-server]")
 	case len(c.Headers) > 0:
 		return errors.New("headers belong to a url; a command takes what it needs from args and env")
 	}

@@ -21,6 +21,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -158,10 +159,10 @@ func validate(workers []Worker) error {
 	for i := range workers {
 		w := &workers[i]
 		if err := w.Validate(); err != nil {
-			return err
+			return config.At(err, "workers", strconv.Itoa(i))
 		}
 		if seen[w.Name] {
-			return fmt.Errorf("two workers have the name %q; each needs one of its own", w.Name)
+			return config.At(fmt.Errorf("two workers have the name %q; each needs its own", w.Name), "workers", strconv.Itoa(i), "name")
 		}
 		seen[w.Name] = true
 	}

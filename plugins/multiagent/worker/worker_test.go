@@ -53,7 +53,7 @@ func TestValidate(t *testing.T) {
 		assert.That(t, err != nil && strings.Contains(err.Error(), want) && !strings.Contains(err.Error(), "hidden"), "%v, want %q", err, want)
 	}
 	_, err := NewPool(Options{Workers: []Worker{good, good}}, Env{Launcher: noLauncher})
-	assert.That(t, err != nil && err.Error() == `two workers have the name "w"; each needs one of its own`, "%v", err)
+	assert.That(t, err != nil && err.Error() == `workers.1.name: two workers have the name "w"; each needs its own`, "%v", err)
 	_, err = NewPool(Options{Workers: []Worker{good}}, Env{})
 	assert.That(t, err != nil, "no launcher")
 }
