@@ -72,6 +72,7 @@ type Info struct {
 var (
 	ErrNone    = errors.New("there are no checkpoints of this workspace")
 	ErrUnknown = errors.New("there is no such checkpoint")
+	ErrNoPath  = errors.New("there is no path")
 	errClosed  = errors.New("the host ends")
 )
 

@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"path"
@@ -11,6 +12,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/rogpeppe/go-internal/diff"
+
+	"a2e/host/schema"
 )
 
 // Change is what is different of one path in a later state.
@@ -55,6 +58,9 @@ func (k *Keeper) Diff(ctx context.Context, o DiffOptions) (all []Change, err err
 		}
 		changes, err := k.between(o.From, o.To)
 		if err != nil {
+			return err
+		}
+		if err := k.know(o.Paths); err != nil {
 			return err
 		}
 		for _, c := range within(changes, o.Paths) {
@@ -106,16 +112,50 @@ func (k *Keeper) unknown(id uint64) error {
 	return fmt.Errorf("%w as %d; there are %d to %d", ErrUnknown, id, k.store.metas[0].ID, k.store.last().ID)
 }
 
+// know refuses a path that is neither there now nor in any checkpoint.
+func (k *Keeper) know(paths []string) error {
+	for _, given := range paths {
+		var touched []string // by any change
+		p := cleaned(given)
+		if k.store.tree[p] != nil || k.store.tree.get(p) != nil || p == "." {
+			continue
+		}
+		for i := range k.store.metas {
+			changes, err := k.store.changes(&k.store.metas[i])
+			if err != nil {
+				return err
+			}
+			for _, c := range changes {
+				touched = append(touched, c.path)
+			}
+		}
+		if !slices.ContainsFunc(touched, func(t string) bool { return inside(t, p) }) {
+			for name := range k.store.tree.below("") {
+				touched = append(touched, name)
+			}
+			slices.Sort(touched)
+			hint := schema.DidYouMean(p, slices.Compact(touched))
+			return fmt.Errorf("%w %q in the workspace or a checkpoint; %s", ErrNoPath, given, cmp.Or(hint, "it is relative to the workspace"))
+		}
+	}
+	return nil
+}
+
+// cleaned is a path as the tree has it; "." is the workspace.
+func cleaned(p string) string { return path.Clean(filepath.ToSlash(p)) }
+
+// inside reports whether a path is at or below another.
+func inside(name, dir string) bool {
+	return dir == "." || name == dir || strings.HasPrefix(name, dir+"/")
+}
+
 // within returns the changes at and below some paths; no paths are all.
 func within(all []change, paths []string) []change {
 	if len(paths) == 0 {
 		return all
 	}
 	return slices.DeleteFunc(all, func(c change) bool {
-		return !slices.ContainsFunc(paths, func(p string) bool {
-			p = path.Clean(filepath.ToSlash(p))
-			return p == "." || c.path == p || strings.HasPrefix(c.path, p+"/")
-		})
+		return !slices.ContainsFunc(paths, func(p string) bool { return inside(c.path, cleaned(p)) })
 	})
 }
 

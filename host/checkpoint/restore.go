@@ -69,6 +69,9 @@ func (k *Keeper) restore(p *place, o RestoreOptions) (done Restored, err error) 
 	if interrupted != nil {
 		k.clean(p)
 	}
+	if err := k.know(o.Paths); err != nil {
+		return done, err
+	}
 	switch {
 	case o.To != 0:
 	case interrupted != nil && k.store.find(interrupted.To) != nil:

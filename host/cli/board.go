@@ -3,12 +3,9 @@ package cli
 import (
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/mattn/go-isatty"
 )
 
 const (
@@ -37,19 +34,6 @@ type board struct {
 // newBoard makes a board that draws nothing by itself before start.
 func newBoard(w io.Writer, now func() time.Time, columns int) *board {
 	return &board{w: w, now: now, columns: columns, begun: now(), stop: make(chan struct{})}
-}
-
-// showsLive reports whether stderr is a terminal that a board can be drawn on.
-func (s *System) showsLive() bool {
-	return isatty.IsTerminal(s.Err.Fd()) && s.getenv("TERM") != "dumb"
-}
-
-// rows is how many lines the terminal has.
-func (s *System) rows() int {
-	if n, err := strconv.Atoi(s.getenv("LINES")); err == nil && n > 4 {
-		return n
-	}
-	return liveRows
 }
 
 // start draws as time goes on, until close.

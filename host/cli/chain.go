@@ -243,7 +243,7 @@ func (c chainRunCmd) watch(sys *System, graph *chains.Graph) (event func(*chainE
 	case !sys.showsLive():
 		return func(e *chainEvent) { tellChain(sys.Err, e) }, func() {}
 	}
-	b := newBoard(sys.Err, time.Now, sys.columns())
+	b := newBoard(sys.Err, time.Now, sys.columnsOf(sys.Err))
 	live := newLiveChain(b, graph, sys.rows()-3)
 	b.start()
 	return func(e *chainEvent) { b.change(func() { live.event(e) }) }, b.close

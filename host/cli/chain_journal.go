@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -38,11 +37,15 @@ func (c chainListCmd) Run(cmd *commands, sys *System) error {
 	if c.JSON {
 		return printJSON(sys.Out, found)
 	}
-	table := tabwriter.NewWriter(sys.Out, 0, 0, 2, ' ', 0)
-	for _, j := range found {
-		fmt.Fprintf(table, "%s\t%s\t%d of %s done%s\n", oneLine(j.ID), j.State, j.Done, plural(j.Nodes, "node"), journalNote(&j))
+	if len(found) == 0 {
+		say(sys.Err, "no chain with a journal was begun yet; \"journal\": true with a chain_id gives a chain one")
 	}
-	return table.Flush()
+	var t table
+	t.header("CHAIN", "STATE", "HOW FAR")
+	for _, j := range found {
+		t.row(j.ID, string(j.State), fmt.Sprintf("%d of %s done%s", j.Done, plural(j.Nodes, "node"), journalNote(&j)))
+	}
+	return t.show(sys)
 }
 
 // journalNote says what a person should know or decide.
@@ -75,11 +78,12 @@ func (c chainShowCmd) Run(cmd *commands, sys *System) error {
 	if j.Message != "" {
 		fmt.Fprintf(sys.Out, "%s\n", oneLine(j.Message))
 	}
-	table := tabwriter.NewWriter(sys.Out, 0, 0, 2, ' ', 0)
+	var t table
+	t.header("NODE", "STATE", "OUTPUT")
 	for _, s := range j.Steps {
-		fmt.Fprintf(table, "%s\t%s\t%s\n", oneLine(s.Path), s.State, cut(oneLine(cmp.Or(s.Error, string(s.Output))), 100))
+		t.row(s.Path, string(s.State), cmp.Or(s.Error, string(s.Output)))
 	}
-	return table.Flush()
+	return t.show(sys)
 }
 
 type chainResumeCmd struct {

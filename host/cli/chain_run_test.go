@@ -107,7 +107,7 @@ nodes:
 	run(t, dir, nil, "chain", "run", "c.yaml", "--resume").want(t, 2, "--resume needs --id")
 	run(t, dir, nil, "chain", "run", "c.yaml", "--id", "x", "-q").want(t, 1, "nobody decided")
 	out := run(t, dir, nil, "chain", "list").want(t, 0, "")
-	assert.Contains(t, out.stdout, "x  failed  1 of 3 nodes done, waits for approval: Go on?")
+	assert.Contains(t, out.stdout, "\nx      failed  1 of 3 nodes done, waits for approval: Go on?")
 	run(t, dir, nil, "chain", "run", "c.yaml", "--id", "x").want(t, 1, "has begun and not ended")
 	run(t, dir, nil, "chain", "show", "y").want(t, 1, "no journal of a chain")
 	run(t, dir, nil, "chain", "resume", "x", "--resolve", "a").want(t, 2, "NODE=WHAT")

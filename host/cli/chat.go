@@ -42,8 +42,8 @@ func (c chatCmd) Run(cmd *commands, sys *System) (err error) {
 	if c.Model != "" && c.LLM == "" {
 		return fail(exitUsage, errors.New("--model: is for --llm; /model selects one of the config's"))
 	}
-	if err := readable(sys); err != nil {
-		return err
+	if thrownAway(sys.Out.File) {
+		sys.warn(unreadNote)
 	}
 	ctx, stop := interruptible()
 	defer stop()

@@ -325,7 +325,7 @@ func (t *chat) show(output jsontext.Value) {
 			rows.row("  "+cut(item.Name+item.ID, 32), firstSentence(item.Description)+item.Title)
 		}
 		var text strings.Builder
-		_ = rows.print(&text, t.screen.columns()-1) // into memory
+		_ = rows.print(&text, t.screen.columns()-1, false) // into memory
 		t.screen.line("", strings.TrimSuffix(text.String(), "\n"))
 		return
 	}

@@ -30,6 +30,7 @@ const (
 	styleDim  = "2"
 	styleBad  = "31"
 	styleGood = "32"
+	styleHead = "1"
 )
 
 // chatScreen is a terminal on which a person types while an answer is written. Where the two meet,

@@ -52,7 +52,7 @@ func (l checkpointsListCmd) Run(cmd *commands, sys *System) error {
 			return nil
 		}
 		var t table
-		t.row("ID", "MADE", "FILES", "CHANGED AFTER", "BEFORE")
+		t.header("ID", "MADE", "FILES", "CHANGED AFTER", "BEFORE")
 		for i, c := range all {
 			after := "?" // nobody has looked yet
 			if i+1 < len(all) {
@@ -67,7 +67,7 @@ func (l checkpointsListCmd) Run(cmd *commands, sys *System) error {
 		if last := all[len(all)-1]; last.LeftOut > 0 {
 			say(sys.Err, "note: the content of %d files is not kept: they are too large, did not fit or cannot be read", last.LeftOut)
 		}
-		return t.print(sys.Out, sys.columns())
+		return t.show(sys)
 	})
 }
 

@@ -38,6 +38,9 @@ func TestUndo(t *testing.T) {
 	run(t, dir, nil, config("undo")...).want(t, 0, "put back checkpoint 2")
 	text := must.Get(os.ReadFile(filepath.Join(dir, "ws/gone/deep.txt")))(t)
 	assert.Equal(t, string(text), "deep\n")
+	run(t, dir, nil, config("checkpoints", "restore", "1", "gone/dep.txt")...).want(t, 1, `there is no path "gone/dep.txt" in the workspace or a checkpoint; did you mean "gone/deep.txt"?`)
+	run(t, dir, nil, config("checkpoints", "diff", "1", "--path", "/nowhere")...).want(t, 1, "it is relative to the workspace")
+	run(t, dir, nil, config("checkpoints", "restore", "1", "gone", "new", "--dry-run")...).want(t, 0, "nothing was done") // one there now, one that was
 	run(t, dir, nil, config("undo")...).want(t, 0, "put back checkpoint 1")
 	assert.Equal(t, string(must.Get(os.ReadFile(filepath.Join(dir, "ws/keep.txt")))(t)), "one\n")
 	run(t, dir, nil, config("undo")...).want(t, 1, "there is nothing to undo")

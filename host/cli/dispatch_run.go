@@ -192,7 +192,7 @@ func (d *dispatchRun) watch(workers []worker.Worker) {
 	for i, w := range workers {
 		names[i] = w.Name
 	}
-	b := newBoard(nil, time.Now, d.sys.columns())
+	b := newBoard(nil, time.Now, d.sys.columnsOf(d.sys.Err))
 	if d.live {
 		b.w = d.sys.Err
 	}

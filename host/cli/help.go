@@ -28,6 +28,7 @@ func (h helpCmd) Run(sys *System) error {
 		return err
 	}
 	var t table
+	t.header("PAGE", "WHAT IT SAYS")
 	var known, found []string
 	for _, p := range all {
 		known = append(known, p.topic)
@@ -38,7 +39,7 @@ func (h helpCmd) Run(sys *System) error {
 	}
 	switch {
 	case h.Topic == "":
-		return t.print(sys.Out, sys.columns())
+		return t.show(sys)
 	case found == nil:
 		return fail(exitUsage, unknown("page", h.Topic, known))
 	}

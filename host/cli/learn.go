@@ -73,7 +73,7 @@ func noComponent(ctx context.Context, cfg *config.Config, s store.Store, name st
 
 func printStats(sys *System, all []*learning.Component) error {
 	var t table
-	t.row("KIND", "CALLS", "OK", "AVG", "P95", "REWARD", "SCORE", "WEIGHT", "LAST", "COMPONENT")
+	t.header("KIND", "CALLS", "OK", "AVG", "P95", "REWARD", "SCORE", "WEIGHT", "LAST", "COMPONENT")
 	now := time.Now()
 	for _, c := range all {
 		success, average, p95, last, reward, score := "-", "-", "-", "-", "-", "-"
@@ -90,7 +90,7 @@ func printStats(sys *System, all []*learning.Component) error {
 		}
 		t.row(c.Kind, strconv.FormatInt(c.Calls, 10), success, average, p95, reward, score, strconv.FormatFloat(c.Weight, 'f', 2, 64), last, c.Name)
 	}
-	return t.print(sys.Out, sys.columns())
+	return t.show(sys)
 }
 
 // shortDuration returns three digits of a duration.

@@ -102,7 +102,7 @@ func printServers(sys *System, servers []mcpServer) error {
 		return nil
 	}
 	var t table
-	t.row("SERVER", "STATE", "TRANSPORT", "TOOLS", "RESOURCES", "PROMPTS", "WITHHELD", "WHAT")
+	t.header("SERVER", "STATE", "TRANSPORT", "TOOLS", "RESOURCES", "PROMPTS", "WITHHELD", "WHAT")
 	for _, s := range servers {
 		what := strings.TrimSpace(s.ServerName + " " + s.Version)
 		if s.Status != "ready" {
@@ -110,7 +110,7 @@ func printServers(sys *System, servers []mcpServer) error {
 		}
 		t.row(s.ServerID, s.State, s.Transport, strconv.Itoa(s.Tools), strconv.Itoa(s.Resources), strconv.Itoa(s.Prompts), strconv.Itoa(len(s.Withheld)), what)
 	}
-	return t.print(sys.Out, sys.columns())
+	return t.show(sys)
 }
 
 type mcpToolsCmd struct {
@@ -279,12 +279,12 @@ func checkServers(file string, raw []byte, sys *System) error {
 	}
 	fmt.Fprintf(sys.Out, "ok: %s; its mcpServers can stand in the config as they are\n", file)
 	var t table
-	t.row("SERVER", "TRANSPORT", "WHAT")
+	t.header("SERVER", "TRANSPORT", "WHAT")
 	for _, id := range slices.Sorted(maps.Keys(servers)) {
 		transport, what := servers[id].Summary()
 		t.row(id, transport, what)
 	}
-	return t.print(sys.Out, sys.columns())
+	return t.show(sys)
 }
 
 type mcpServeCmd struct{ recordFlag }

@@ -210,8 +210,8 @@ func printEntries(sys *System, first string, entries []jsontext.Value) error {
 		return nil
 	}
 	var t table
-	t.row(first, "TIER", "WRITTEN", "KEY", "TAGS", "CONTENT")
-	now, columns := time.Now(), sys.columns()
+	t.header(first, "TIER", "WRITTEN", "KEY", "TAGS", "CONTENT")
+	now := time.Now()
 	for _, raw := range entries {
 		var e memoryEntry
 		if err := json.Unmarshal(raw, &e); err != nil {
@@ -221,10 +221,9 @@ func printEntries(sys *System, first string, entries []jsontext.Value) error {
 		if first == "VERSION" {
 			number = strconv.Itoa(e.Version)
 		}
-		t.row(number, e.Tier, shortTime(e.UpdatedAt, now),
-			cut(oneLine(string(e.Key)), columns/4), cut(oneLine(strings.Join(e.Tags, ",")), columns/8), textOf(e.Content))
+		t.row(number, e.Tier, shortTime(e.UpdatedAt, now), string(e.Key), strings.Join(e.Tags, ","), textOf(e.Content))
 	}
-	return t.print(sys.Out, columns)
+	return t.show(sys)
 }
 
 // shortTime returns seconds since 1970 as local time in few columns: as ls does, with
@@ -318,11 +317,11 @@ func (n memoryNamespacesCmd) Run(cmd *commands, sys *System) error {
 		return printJSON(sys.Out, found.Namespaces)
 	}
 	var t table
-	t.row("ENTRIES", "NAMESPACE")
+	t.header("ENTRIES", "NAMESPACE")
 	for _, one := range found.Namespaces {
 		t.row(strconv.Itoa(one.Entries), oneLine(one.Namespace))
 	}
-	return t.print(sys.Out, sys.columns())
+	return t.show(sys)
 }
 
 type memoryForgetCmd struct {

@@ -30,37 +30,35 @@ func TestOutputThatFails(t *testing.T) {
 	dir := workDir(t)
 	const ping = `printf '{"type":"ping","id":"1"}\n'`
 	for line, code := range map[string]int{
-		ping + " | ./a2e >/dev/full":                       4,
-		"(" + ping + "; sleep 300) | ./a2e >/dev/full":     4, // at once: the input stays open
-		ping + " | ./a2e >&-":                              4,
-		"(sleep 300 & " + ping + ") | ./a2e mcp serve >&-": 4,
-		ping + " | ./a2e worker >&-":                       4,
-		"./a2e tools list >/dev/full":                      4,
-		"./a2e tools list --json >/dev/full":               4,
-		"./a2e tools call echo text=x >/dev/full":          4,
-		"./a2e check >/dev/full":                           4,
-		"./a2e doctor >/dev/full":                          4,
-		"./a2e doctor --json >/dev/full":                   4,
-		"./a2e memory list --json >/dev/full":              4,
-		"./a2e state path >/dev/full":                      4,
-		"./a2e snapshot list --json >/dev/full":            4,
-		"./a2e schema config >/dev/full":                   4,
-		"./a2e schema protocol >/dev/full":                 4,
-		"./a2e version >/dev/full":                         4,
-		"./a2e bench --list >/dev/full":                    4,
-		"./a2e --help >/dev/full":                          4,
-		"./a2e tools call --help >/dev/full":               4,
-		ping + " | ./a2e >/dev/null":                       0,
-		ping + " | ./a2e >file":                            0,
-		"./a2e tools list >/dev/null":                      0,
-		"./a2e </dev/null 1<>/dev/null 0>&1":               0,
-		ping + " | ./a2e | :":                              0,
+		ping + " | ./a2e >/dev/full":                   4,
+		"(" + ping + "; sleep 300) | ./a2e >/dev/full": 4, // at once: the input stays open
+		"./a2e tools list >/dev/full":                  4,
+		"./a2e tools list --json >/dev/full":           4,
+		"./a2e tools call echo text=x >/dev/full":      4,
+		"./a2e check >/dev/full":                       4,
+		"./a2e doctor >/dev/full":                      4,
+		"./a2e doctor --json >/dev/full":               4,
+		"./a2e memory list --json >/dev/full":          4,
+		"./a2e state path >/dev/full":                  4,
+		"./a2e snapshot list --json >/dev/full":        4,
+		"./a2e schema config >/dev/full":               4,
+		"./a2e schema protocol >/dev/full":             4,
+		"./a2e version >/dev/full":                     4,
+		"./a2e bench --list >/dev/full":                4,
+		"./a2e --help >/dev/full":                      4,
+		"./a2e tools call --help >/dev/full":           4,
+		ping + " | ./a2e >/dev/null":                   0,
+		ping + " | ./a2e >file":                        0,
+		"./a2e tools list >/dev/null":                  0,
+		ping + " | ./a2e 1<>/dev/null":                 0,
+		ping + " | ./a2e | :":                          0,
 	} {
 		t.Run(line, func(t *testing.T) {
 			t.Parallel()
 			got, stderr := shellLine(t, dir, strings.Replace(line, "sleep 300", "sleep 1", 1))
 			assert.Equal(t, got, code, "exit status …, want …; stderr: %s", stderr)
 			lines := strings.Count(stderr, "\n")
+			assert.Equal(t, strings.Contains(stderr, "nobody reads the answers"), strings.Contains(line, "<>"), "stderr: %s; it warns: …, want …", stderr)
 			assert.That(t, code != 4 || lines == 1 && strings.HasPrefix(stderr, "a2e: "), "stderr: %q", stderr)
 		})
 	}

@@ -52,10 +52,11 @@ func (p planListCmd) Run(cmd *commands, sys *System) error {
 		say(sys.Err, "there is no plan yet; `a2e plan add NAME` makes one")
 	}
 	var t table
+	t.header("PLAN", "TASKS", "NAME")
 	for _, plan := range resp.Plans {
 		t.row(fmt.Sprint(plan["plan_id"]), fmt.Sprintf("%v of %v done", plan["done"], plan["tasks"]), fmt.Sprint(plan["name"]))
 	}
-	return t.print(sys.Out, sys.columns())
+	return t.show(sys)
 }
 
 type planShowCmd struct {
@@ -91,7 +92,11 @@ func (p planShowCmd) Run(cmd *commands, sys *System) error {
 	if p.JSON {
 		return printJSON(sys.Out, list.Tasks)
 	}
+	if len(list.Tasks) == 0 {
+		say(sys.Err, "no such task")
+	}
 	var out table
+	out.header("TASK", "STATUS", "PRIORITY", "DUE", "TITLE")
 	for _, obj := range list.Tasks {
 		var t planTask
 		if err := obj.Decode(&t); err != nil {
@@ -106,7 +111,7 @@ func (p planShowCmd) Run(cmd *commands, sys *System) error {
 		}
 		out.row(t.TaskID, t.Status, t.Priority, t.Due, about)
 	}
-	return out.print(sys.Out, sys.columns())
+	return out.show(sys)
 }
 
 type planAddCmd struct {

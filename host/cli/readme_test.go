@@ -165,7 +165,7 @@ func TestHelpHasEachPage(t *testing.T) {
 	}
 	out, err := command(t, dir, "./a2e", "help").Output()
 	lines := strings.Count(string(out), "\n")
-	assert.That(t, err == nil && lines == len(pages(t))+1 && strings.Contains(string(out), "\nconfig "), "the list of pages: %v\n%s", err, out)
+	assert.That(t, err == nil && lines == len(pages(t))+2 && strings.Contains(string(out), "\nconfig "), "the list of pages: %v\n%s", err, out)
 	out, err = command(t, dir, "./a2e", "help", "confg").CombinedOutput()
 	assert.That(t, exitCode(err) == 2 && strings.Contains(string(out), `did you mean "config"?`),
 		"a page that there is not: %v\n%s", err, out)

@@ -43,9 +43,7 @@ func (s serveCmd) Run(cmd *commands, sys *System) error {
 // serveStdio serves on stdin and stdout. A person at a terminal sees hint. adapt changes the
 // config that was read.
 func (cmd *commands) serveStdio(sys *System, rec recordFlag, hint string, speak speaker, adapt ...func(*config.Config) error) error {
-	if err := readable(sys); err != nil {
-		return err
-	}
+	unread := thrownAway(sys.Out.File)
 	out, err := takeStdout(sys)
 	if err != nil {
 		return fail(exitTransport, fmt.Errorf("stdout: %w", err))
@@ -55,6 +53,9 @@ func (cmd *commands) serveStdio(sys *System, rec recordFlag, hint string, speak 
 		return err
 	}
 	defer closeLog()
+	if unread {
+		log.Warn().Msg(unreadNote)
+	}
 	cfg, err := cmd.load(sys, func(w string) { log.Warn().Msg(w) })
 	if err != nil {
 		return err
@@ -83,13 +84,8 @@ func (cmd *commands) serveStdio(sys *System, rec recordFlag, hint string, speak 
 	return serveWith(cfg, opts, speak, sys, sys.In, out)
 }
 
-// readable is the error of a program whose stdout is closed.
-func readable(sys *System) error {
-	if thrownAway(sys.In, sys.Out.File) {
-		return fail(exitTransport, errors.New("stdout is closed, so nobody can read the answers; open it, or throw them away by >/dev/null"))
-	}
-	return nil
-}
+// unreadNote warns of an output that thrownAway tells of.
+const unreadNote = "stdout is closed, or the null device: nobody reads the answers"
 
 // serveWith runs a host with the config's plugins on two streams.
 func serveWith(cfg *config.Config, opts host.Options, speak speaker, sys *System, in io.Reader, out io.Writer) (err error) {

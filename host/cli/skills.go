@@ -86,6 +86,7 @@ func (l skillsListCmd) Run(cmd *commands, sys *System) error {
 		say(sys.Err, "there are no such skills; they lie in .a2e/skills of the workspace, in a2e/skills of the user's config folder, and in skills_path of the config")
 	}
 	var t table
+	t.header("SKILL", "KIND", "STATUS", "WHAT IT DOES")
 	for _, s := range skills {
 		kind, _ := s.Metadata["kind"].(string)
 		about := firstSentence(s.Description)
@@ -94,7 +95,7 @@ func (l skillsListCmd) Run(cmd *commands, sys *System) error {
 		}
 		t.row(s.Name, kind, string(s.Status), about)
 	}
-	return t.print(sys.Out, sys.columns())
+	return t.show(sys)
 }
 
 // misnamed tells of a filter that names what no skill has.

@@ -44,13 +44,14 @@ func TestSkillsList(t *testing.T) {
 	t.Parallel()
 	dir := skillsDir(t)
 	out := run(t, dir, nil, "skills", "list").want(t, 0, "")
-	want := `blocked  instructions  Blocked    there is no tool "frobnicate"
+	want := `SKILL    KIND          STATUS     WHAT IT DOES
+blocked  instructions  Blocked    there is no tool "frobnicate"
 count    run           Published  Counts
 fail     run           Published  Fails
 greet    instructions  Published  Greets people
 `
 	assert.Equal(t, out.stdout, want)
-	if out = run(t, dir, nil, "skills", "list", "--tag", "POLITE").want(t, 0, ""); strings.Count(out.stdout, "\n") != 1 || !strings.HasPrefix(out.stdout, "greet ") {
+	if out = run(t, dir, nil, "skills", "list", "--tag", "POLITE").want(t, 0, ""); strings.Count(out.stdout, "\n") != 2 || !strings.Contains(out.stdout, "\ngreet ") {
 		t.Errorf("with a tag it shows %s", out.stdout)
 	}
 	out = run(t, dir, nil, "skills", "list", "--tag", "polite", "--json").want(t, 0, "")

@@ -356,11 +356,11 @@ func (l snapshotListCmd) Run(cmd *commands, sys *System) error {
 			return nil
 		}
 		var t table
-		t.row("NAME", "MADE", "KIB", "HOLDS")
+		t.header("NAME", "MADE", "KIB", "HOLDS")
 		for _, info := range all {
 			t.row(info.Name, info.Made.Local().Format("2006-01-02 15:04:05"), fmt.Sprint((info.Bytes+1023)/1024), contents(info))
 		}
-		return t.print(sys.Out, sys.columns())
+		return t.show(sys)
 	})
 }
 

@@ -48,29 +48,15 @@ func watchPeer(in, out *os.File, silent, gone func()) {
 	}
 }
 
-// thrownAway reports whether nobody can ever read what is written to out, because the program
-// was started with stdout closed: Go opens the null device in its place, for reading and
-// writing, which a shell's >/dev/null does not. Where stdin is the same open file, whoever
-// started the program has chosen it for both.
-func thrownAway(in, out *os.File) bool {
+// thrownAway reports whether nobody reads what is written to out: it is the null device, open for
+// reading and writing. So Go opens it in place of a stdout that was closed when the program was
+// started, which is a mistake as a rule; but a parent may well have done that, as Python's
+// subprocess.DEVNULL does, and nothing tells the two apart. A shell's >/dev/null is meant.
+func thrownAway(out *os.File) bool {
 	var null, at unix.Stat_t
 	if unix.Stat(os.DevNull, &null) != nil || unix.Fstat(int(out.Fd()), &at) != nil || at.Mode&unix.S_IFMT != unix.S_IFCHR || at.Rdev != null.Rdev {
 		return false
 	}
 	flags, err := unix.FcntlInt(out.Fd(), unix.F_GETFL, 0)
-	return err == nil && flags&unix.O_ACCMODE == unix.O_RDWR && !sameOpenFile(in, out, flags)
-}
-
-// sameOpenFile reports whether two descriptors share their flags, and so the file.
-func sameOpenFile(a, b *os.File, flags int) bool {
-	before, err := unix.FcntlInt(a.Fd(), unix.F_GETFL, 0)
-	if err != nil || before != flags {
-		return false
-	}
-	if _, err := unix.FcntlInt(b.Fd(), unix.F_SETFL, flags^unix.O_APPEND); err != nil {
-		return false
-	}
-	after, err := unix.FcntlInt(a.Fd(), unix.F_GETFL, 0)
-	_, _ = unix.FcntlInt(b.Fd(), unix.F_SETFL, flags)
-	return err == nil && after != before
+	return err == nil && flags&unix.O_ACCMODE == unix.O_RDWR
 }

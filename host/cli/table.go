@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -14,23 +15,22 @@ import (
 )
 
 const (
-	usualColumns = 80 // where the environment does not tell how wide the terminal is
-	leastColumns = 16 // that the last column of a table keeps, however narrow that is
+	leastColumns = 16 // that a column keeps while another can give way
+	fewColumns   = 8  // that each column keeps; where that is too much, a row takes several lines
 	columnGap    = "  "
 )
-
-// columns is how wide the output may be.
-func (s *System) columns() int {
-	if n, err := strconv.Atoi(s.getenv("COLUMNS")); err == nil && n > 0 {
-		return n
-	}
-	return usualColumns
-}
 
 // table prints aligned columns. Its cells may come from an agent: each becomes one
 // line that does nothing to a terminal.
 type table struct {
+	head bool // the first row names the columns
 	rows [][]string
+}
+
+// header adds the names of the columns, which are shown where there is a row.
+func (t *table) header(names ...string) {
+	t.head = true
+	t.row(names...)
 }
 
 // row adds one; all have as many cells as the first.
@@ -41,41 +41,119 @@ func (t *table) row(cells ...string) {
 	t.rows = append(t.rows, cells)
 }
 
-// print writes the rows, of which the last column is cut so that a line has at most
-// this many columns.
-func (t *table) print(w io.Writer, columns int) error {
-	var b strings.Builder
-	widths := t.widths()
-	for _, cells := range t.rows {
-		left := columns
-		for i, c := range cells[:len(cells)-1] {
-			b.WriteString(c)
-			b.WriteString(strings.Repeat(" ", widths[i]-textWidth(c)))
-			b.WriteString(columnGap)
-			left -= widths[i] + len(columnGap)
-		}
-		b.WriteString(cut(cells[len(cells)-1], max(left, leastColumns)))
-		line := strings.TrimRight(b.String(), " ")
-		b.Reset()
-		if _, err := fmt.Fprintln(w, line); err != nil {
-			return err
-		}
-	}
-	return nil
+// show prints the rows as stdout takes them.
+func (t *table) show(sys *System) error {
+	return t.print(sys.Out, sys.columns(), sys.colors(sys.Out.File))
 }
 
-// widths returns the width of each column but the last.
-func (t *table) widths() []int {
-	if len(t.rows) == 0 {
+// print writes the rows so that a line has at most this many columns.
+func (t *table) print(w io.Writer, columns int, colors bool) error {
+	if len(t.rows) == 0 || t.head && len(t.rows) == 1 {
 		return nil
 	}
-	widths := make([]int, len(t.rows[0])-1)
+	widths := make([]int, len(t.rows[0]))
 	for _, cells := range t.rows {
-		for i := range widths {
-			widths[i] = max(widths[i], textWidth(cells[i]))
+		for i, c := range cells {
+			widths[i] = min(max(widths[i], textWidth(c)), columns)
 		}
 	}
-	return widths
+	var b strings.Builder
+	if !fit(widths, columns) {
+		t.blocks(&b, columns)
+	} else {
+		for n, cells := range t.rows {
+			writeRow(&b, cells, widths, colors, t.head && n == 0)
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// fit narrows columns until a line has at most so many; false = they would tell too little
+// then. What tells most gives way last: the last column is a sentence as a rule, the first one
+// a name to be typed.
+func fit(widths []int, columns int) bool {
+	last, over := len(widths)-1, len(columnGap)*(len(widths)-1)-columns
+	for _, wide := range widths {
+		over += wide
+	}
+	narrow := func(i, least int) {
+		give := min(over, widths[i]-least)
+		if give > 0 {
+			widths[i] -= give
+			over -= give
+		}
+	}
+	middle := func(least int) {
+		for over > 0 && last > 1 {
+			wide := slices.Max(widths[1:last])
+			if wide <= least {
+				return
+			}
+			narrow(1+slices.Index(widths[1:last], wide), wide-1)
+		}
+	}
+	narrow(last, max(leastColumns, columns/3))
+	middle(leastColumns)
+	narrow(last, leastColumns)
+	middle(fewColumns)
+	narrow(0, leastColumns)
+	narrow(last, fewColumns)
+	return over <= 0
+}
+
+// writeRow writes the cells of one line.
+func writeRow(b *strings.Builder, cells []string, widths []int, colors, head bool) {
+	for i, c := range cells {
+		text := cut(c, widths[i])
+		style := ""
+		switch {
+		case !colors:
+		case head:
+			style = styleHead
+		case i > 0 && i < len(cells)-1:
+			style = stateStyles[c]
+		}
+		b.WriteString(painted(style, text))
+		if strings.Join(cells[i+1:], "") == "" {
+			break
+		}
+		b.WriteString(strings.Repeat(" ", widths[i]-textWidth(text)) + columnGap)
+	}
+	b.WriteByte('\n')
+}
+
+// blocks writes each row on lines of its own, a cell on each.
+func (t *table) blocks(b *strings.Builder, columns int) {
+	rows, names := t.rows, make([]string, len(t.rows[0]))
+	if t.head {
+		rows, names = rows[1:], rows[0]
+	}
+	for _, cells := range rows {
+		for i, c := range cells {
+			switch {
+			case c == "":
+			case i == 0:
+				b.WriteString(cut(c, columns) + "\n")
+			default:
+				b.WriteString(cut(columnGap+strings.TrimLeft(strings.ToLower(names[i])+" "+c, " "), columns) + "\n")
+			}
+		}
+	}
+}
+
+// stateStyles are the colors of words that tell how something is.
+var stateStyles = map[string]string{
+	"ready": styleGood, "connected": styleGood, "done": styleGood, "completed": styleGood, "trusted": styleGood, "ok": styleGood,
+	"failed": styleBad, "error": styleBad, "blocked": styleBad, "changed": styleBad, "gone": styleBad, "unknown": styleBad,
+}
+
+// painted is text in a style of a terminal; "" is none.
+func painted(style, text string) string {
+	if style == "" || text == "" {
+		return text
+	}
+	return "\x1b[" + style + "m" + text + "\x1b[0m"
 }
 
 // oneLine makes text safe for a terminal: white space of any kind becomes one
@@ -124,6 +202,8 @@ func textWidth(text string) (n int) {
 func runeWidth(r rune) int {
 	switch {
 	case r < 0x300: // nearly always
+		return 1
+	case r == 0xFE0F: // has the sign before it drawn as a picture, which is wider
 		return 1
 	case unicode.In(r, unicode.Mn, unicode.Me):
 		return 0

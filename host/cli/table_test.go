@@ -51,6 +51,7 @@ func TestCut(t *testing.T) {
 		{"漢字", 4, "漢字"},
 		{"漢字だ", 4, "漢…"},
 		{"漢字だ", 5, "漢字…"},
+		{"❤️❤️", 3, "❤️…"},
 		{"e\u0301e\u0301e\u0301", 3, "e\u0301e\u0301e\u0301"},
 		{"e\u0301e\u0301e\u0301", 2, "e\u0301…"},
 	} {
@@ -61,29 +62,53 @@ func TestCut(t *testing.T) {
 func TestTableIsAlignedAndAsWideAsAsked(t *testing.T) {
 	t.Parallel()
 	var tab table
-	tab.row("KEY", "N", "TEXT")
+	tab.header("KEY", "N", "TEXT")
 	tab.row("漢字", "1", strings.Repeat("x", 100))
 	tab.row("longer key", "22", "a\nb")
 	tab.row("k", "3", "")
 	var b strings.Builder
-	must.OK(t, tab.print(&b, 40))
+	must.OK(t, tab.print(&b, 40, false))
 	want := "KEY         N   TEXT\n" +
 		"漢字        1   " + strings.Repeat("x", 23) + "…\n" +
 		"longer key  22  a b\n" +
 		"k           3\n"
 	assert.Equal(t, b.String(), want)
 	b.Reset()
-	if err := tab.print(&b, 1); err != nil || !strings.Contains(b.String(), strings.Repeat("x", leastColumns-1)+"…\n") {
-		t.Errorf("%v, the last column is too narrow:\n%s", err, b.String())
+	must.OK(t, tab.print(&b, 16, false)) // too narrow for three columns
+	want = "漢字\n  n 1\n  text xxxxxxxx…\nlonger key\n  n 22\n  text a b\nk\n  n 3\n"
+	assert.Equal(t, b.String(), want)
+	tab.rows[1][1] = "failed"
+	b.Reset()
+	must.OK(t, tab.print(&b, unbounded, true))
+	for _, has := range []string{"\x1b[1mKEY\x1b[0m ", "\x1b[31mfailed\x1b[0m", strings.Repeat("x", 100) + "\n"} {
+		assert.Contains(t, b.String(), has, "no …")
 	}
+	b.Reset()
+	tab.rows = tab.rows[:1]
+	must.OK(t, tab.print(&b, 80, false))
+	assert.Equal(t, b.String(), "", "of no row it prints")
 }
 
-func TestColumns(t *testing.T) {
+// However wide the cells are, no line is wider than the terminal, and the names stay whole
+// where there is room for them.
+func TestTablesFitTheTerminal(t *testing.T) {
 	t.Parallel()
-	for env, want := range map[string]int{"120": 120, "": 80, "0": 80, "-3": 80, "wide": 80} {
-		sys := System{Environ: []string{"COLUMNS=" + env}}
-		assert.Equal(t, sys.columns(), want, "COLUMNS=%s", env)
-	}
+	rapid.Check(t, func(t *rapid.T) {
+		var tab table
+		n := rapid.IntRange(1, 10).Draw(t, "columns")
+		cells := rapid.SliceOfN(rapid.String(), n, n)
+		tab.header(cells.Draw(t, "names")...)
+		for range rapid.IntRange(1, 3).Draw(t, "rows") {
+			tab.row(cells.Draw(t, "cells")...)
+		}
+		wide := rapid.IntRange(2, 200).Draw(t, "terminal")
+		var b strings.Builder
+		must.OK(t, tab.print(&b, wide, false))
+		for line := range strings.Lines(b.String()) {
+			n := textWidth(strings.TrimSuffix(line, "\n"))
+			must.That(t, n <= wide, "a line of %d on %d columns: %q", n, wide, line)
+		}
+	})
 }
 
 // What is printed means the same as before, and nothing of it moves a cursor.

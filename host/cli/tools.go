@@ -8,7 +8,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -60,11 +59,15 @@ func (l toolsListCmd) Run(cmd *commands, sys *System) error {
 	if l.JSON {
 		return cmp.Or(printJSON(sys.Out, resp.Tools), wait.lacking())
 	}
-	table := tabwriter.NewWriter(sys.Out, 0, 0, 2, ' ', 0)
-	for _, t := range resp.Tools {
-		fmt.Fprintf(table, "%s\t%s\t%s\n", t.Name, signature(t.InputParameters), firstSentence(t.Description))
+	if len(resp.Tools) == 0 && len(wait.missing) == 0 {
+		say(sys.Err, "there is no such tool")
 	}
-	return cmp.Or(table.Flush(), wait.lacking())
+	var rows table
+	rows.header("TOOL", "ARGUMENTS", "WHAT IT DOES")
+	for _, t := range resp.Tools {
+		rows.row(t.Name, signature(t.InputParameters), firstSentence(t.Description))
+	}
+	return cmp.Or(rows.show(sys), wait.lacking())
 }
 
 // misnamed reports whether there is no tool because a filter names what there is not.

@@ -94,7 +94,7 @@ func listTrusted(sys *System, list trust.List) error {
 		return nil
 	}
 	var t table
-	t.row("STATE", "FILE")
+	t.header("STATE", "FILE")
 	for _, e := range entries {
 		state := "trusted"
 		if content, err := config.ReadFolder(filepath.Dir(e.Path)); err != nil {
@@ -104,7 +104,7 @@ func listTrusted(sys *System, list trust.List) error {
 		}
 		t.row(state, e.Path)
 	}
-	return t.print(sys.Out, max(sys.columns(), 4096)) // a path that is cut is of no use
+	return t.print(sys.Out, unbounded, sys.colors(sys.Out.File)) // a path that is cut is of no use
 }
 
 // printBeyond shows what a file does beyond what it may without being trusted.
