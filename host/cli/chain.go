@@ -199,7 +199,7 @@ func (c chainRunCmd) prepare(req *protocol.ChainRequest, sys *System) error {
 	if err != nil {
 		return fmt.Errorf("the initial input: %w", err)
 	}
-	given, err := words.object(nil) // a chain does not say what it takes
+	given, err := words.object("the chain", nil) // a chain does not say what it takes
 	if err != nil {
 		return fmt.Errorf("the initial input: %w", err)
 	}

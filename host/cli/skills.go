@@ -367,10 +367,11 @@ func (s skillsRunCmd) Run(cmd *commands, sys *System) error {
 	req := &protocol.SkillCallRequest{Name: s.Name, Timeout: s.Timeout, Streaming: !s.Quiet}
 	var resp protocol.SkillCallResponse
 	err = cmd.askWith(sys, skillsAgent, []protocol.Capability{protocol.CapSkill, protocol.CapMCP}, func(ctx context.Context, c *client.Client) error {
-		if err := discover(ctx, c, sys, &protocol.SkillDiscoverRequest{}, s.Name, float64(s.Timeout), &protocol.SkillDiscoverResponse{}); err != nil {
+		var known protocol.SkillDiscoverResponse
+		if err := discover(ctx, c, sys, &protocol.SkillDiscoverRequest{}, s.Name, float64(s.Timeout), &known); err != nil {
 			return err
 		}
-		if req.Arguments, err = given.object(func() (typesOf, error) { return skillTypes(ctx, c, s.Name) }); err != nil {
+		if req.Arguments, err = given.object(s.Name, skillParameters(known.Skills, s.Name)); err != nil {
 			return err
 		}
 		return c.Call(ctx, protocol.TypeSkillCallReq, req, &resp, client.OnEvent(func(m client.Message) { tellEvent(sys.Err, m) }))

@@ -127,7 +127,7 @@ func TestSkillsRun(t *testing.T) {
 	out = run(t, dir, nil, "skills", "run", "--quiet", "--json", "count").want(t, 0, "")
 	assert.That(t, out.stderr == "" && strings.Contains(out.stdout, `"duration_ms"`), "it prints %q and %q", out.stdout, out.stderr)
 	run(t, dir, nil, "skills", "run", "fail").want(t, 1, "fail failed: it ended with exit status 4")
-	run(t, dir, nil, "skills", "run", "greet").want(t, 1, "/arguments/name: is missing")
+	run(t, dir, nil, "skills", "run", "greet").want(t, 2, "greet needs:\n  name=STRING\n")
 	run(t, dir, nil, "skills", "run", "greet", "name").want(t, 2, "write key=value")
 	run(t, dir, nil, "skills", "run", "great").want(t, 1, `did you mean "greet"?`)
 }

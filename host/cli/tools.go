@@ -129,9 +129,14 @@ func (t toolsCallCmd) Run(cmd *commands, sys *System) error {
 	var resp protocol.ToolCallResponse
 	wait := serverWait{seconds: float64(t.Timeout), needs: mentions(t.Name)}
 	err = cmd.askServers(sys, toolsAgent, protocol.CapTools, &wait, func(ctx context.Context, c *client.Client) error {
-		if req.Arguments, err = given.object(func() (typesOf, error) { return toolTypes(ctx, c, t.Name) }); err != nil {
+		params, err := toolParameters(ctx, c, t.Name)
+		if err != nil {
 			return err
 		}
+		if req.Arguments, err = given.object(t.Name, params); err != nil {
+			return err
+		}
+		defer sys.waitingFor(t.Name)()
 		return c.Call(ctx, protocol.TypeToolCallReq, req, &resp)
 	})
 	if err != nil {
