@@ -73,6 +73,7 @@ func TestArguments(t *testing.T) {
 func TestWrongWords(t *testing.T) {
 	t.Parallel()
 	dir := memories(t)
+	run(t, dir, nil, "bench", "--duration=90s", "--list").want(t, 0, "")
 	for _, c := range []struct {
 		args, says string
 		code       int

@@ -85,7 +85,9 @@ type commands struct {
 	Chat     chatCmd     `cmd:"" help:"Talk to a worker of the config, or to a model."`
 	MCP      mcpCmd      `cmd:"" name:"mcp" help:"Show the MCP servers, call their tools, approve what they changed, or serve this host as one."`
 	Inspect  inspectCmd  `cmd:"" help:"Show what goes over a host's pipe in a page of the browser: of a host or of a record."`
-	Memory   memoryCmd   `cmd:"" help:"Search, list or forget what agents remember."`
+	Memory   memoryCmd   `cmd:"" help:"Search, list, add or forget what agents remember."`
+	Env      envCmd      `cmd:"" help:"Try environments by hand: begin episodes and take actions."`
+	Agents   agentsCmd   `cmd:"" help:"List the workers that child agents are made of."`
 	Plan     planCmd     `cmd:"" help:"Show, make and work on plans."`
 	Learn    learnCmd    `cmd:"" help:"Show what is known of tools and environments, export it, or plot it."`
 	State    stateCmd    `cmd:"" help:"Export or import what the plugins keep."`
@@ -172,6 +174,8 @@ func checkNumbers(flags []*kong.Flag) error {
 		switch kind := f.Target.Kind(); {
 		case !f.Set || f.Tag.Enum != "":
 			continue
+		case f.Target.Type() == reflect.TypeFor[time.Duration]():
+			n, least = time.Duration(f.Target.Int()).Seconds(), math.SmallestNonzeroFloat64
 		case f.Target.CanInt():
 			n = float64(f.Target.Int())
 		case kind == reflect.Float64:
@@ -182,7 +186,7 @@ func checkNumbers(flags []*kong.Flag) error {
 		if text := f.Tag.Get("least"); text != "" {
 			least, _ = strconv.ParseFloat(text, 64)
 		}
-		if !(n >= least && n < math.MaxInt64/1e9) || f.Target.CanInt() && n > math.MaxInt32 && f.Target.Type() != reflect.TypeFor[time.Duration]() {
+		if !(n >= least && n < math.MaxInt64/1e9) || f.Target.CanInt() && n > math.MaxInt32 {
 			return fmt.Errorf("--%s=%v is out of range: it must be %s", f.Name, f.Target, atLeast(least))
 		}
 	}

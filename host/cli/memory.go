@@ -22,6 +22,7 @@ import (
 
 type memoryCmd struct {
 	Search     memorySearchCmd     `cmd:"" help:"Find entries by what they say, the best first."`
+	Add        memoryAddCmd        `cmd:"" help:"Store an entry and print its key."`
 	List       memoryListCmd       `cmd:"" help:"List entries, the newest first."`
 	History    memoryHistoryCmd    `cmd:"" help:"Show the versions of an entry, the newest first."`
 	Namespaces memoryNamespacesCmd `cmd:"" help:"List the namespaces that have entries."`

@@ -215,7 +215,9 @@ func (m *misfit) in(s *actionSpace, path string) error {
 	if m.key == "" {
 		err = protocol.Errorf(protocol.CodeUnknownAction, "the action has no \"type\"; send {\"type\":%q} for one of: %s", s.types[0], list)
 	} else {
-		err = protocol.Errorf(protocol.CodeUnknownAction, "unknown action %.64s; there are: %s", m.val, list)
+		name, _ := m.val.Str()
+		hint := strings.TrimLeft(schema.DidYouMean(name, s.types)+" there are: ", " ")
+		err = protocol.Errorf(protocol.CodeUnknownAction, "unknown action %.64s; %s%s", m.val, hint, list)
 	}
 	return err.With("known", s.types).With("path", path)
 }
