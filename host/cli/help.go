@@ -167,6 +167,15 @@ func keptDetails() map[string]string {
 		"memory search": "Examples:\n  a2e memory search 'deploy the web server'\n  a2e memory search --agent w1 --namespace shop --scope user=u7 --min-score 0.3 refund --json",
 		"memory list": "What agents keep for good; working memory ends with its session and is not here.\n\nExamples:\n  a2e memory list --limit 5 --since 24h\n" +
 			"  a2e memory list --agent w1 --tier episodic --tag error --filter '{\"user.age\":{\"gt\":30}}' --json",
+		"memory add": "What is semantic all agents find, each in its namespace; an episodic entry belongs to one. The key is printed.\n\n" +
+			"Examples:\n  a2e memory add deploy 'never on Fridays' --tag ops\n  git log -5 | a2e memory add - --ttl 24h",
+		"env list": "Example:\n  a2e env list",
+		"env play": "At a terminal /reset begins another episode and /plan shows which actions look good. In a pipe the first action that is refused ends the command. The episode ends with the command.\n\n" +
+			"Examples:\n  a2e env play counter\n  printf 'inc\\ninc\\n' | a2e env play counter --seed 7 --json",
+		"env reset":         "The first word printed is the episode's id. It is kept in state_dir as long as idle_timeout of the config says, a day without it. The episodes of a program (env: exec) end with it: those are for env play.\n\nExample:\n  a2e env reset counter --seed 7",
+		"env step":          "Examples:\n  a2e env step 0c5e8a5e-4d38-4f0d-9a9b-8a3f2f1f7d11 inc inc\n  a2e env step 0c5e8a5e-4d38-4f0d-9a9b-8a3f2f1f7d11 read_file path=notes.txt submit",
+		"env close":         "Example:\n  a2e env close 0c5e8a5e-4d38-4f0d-9a9b-8a3f2f1f7d11",
+		"agents list":       "Child agents live in the host that made them and end with its session: while it runs, multi_agent/list tells of them, and a2e inspect shows them.\n\nExample:\n  a2e agents list",
 		"memory history":    "What was stored under a key before is kept for a while; to forget the entry forgets that too.\n\nExample:\n  a2e memory history '{\"topic\":\"deploy\"}'",
 		"memory namespaces": "Examples:\n  a2e memory namespaces\n  a2e memory namespaces --depth 1 --json",
 		"memory forget":     "Examples:\n  a2e memory forget --key '{\"topic\":\"deploy\"}'\n  a2e memory forget --tier semantic --tag draft --tag old\n  a2e memory forget --namespace users/7 --below --all --yes",
