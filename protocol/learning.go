@@ -155,11 +155,13 @@ type LearnAdaptResponse struct {
 // LearnStatsRequest asks for the records of components (`learn/stats/req`).
 type LearnStatsRequest struct {
 	ComponentName string `json:"component_name"` // "" = all
+	History       bool   `json:"history"`        // tell also of how weights and scores came to be; ours
 }
 
 // LearnStatsResponse answers a LearnStatsRequest (`learn/stats/resp`).
 type LearnStatsResponse struct {
-	Components []map[string]any `json:"components"` // records, each with its routing_weight
+	Components []map[string]any `json:"components"`       // records, each with its routing_weight
+	History    []map[string]any `json:"history,omitzero"` // with history: {ts, kind, component_name} and a routing_weight, its strategy and the worth then, or an avg_score; ours
 }
 
 // The message types with which capability `learning` refines skills and prompts.

@@ -47,6 +47,7 @@ var extensions = map[string]bool{
 	"chain/resp/handled": true, "chain/resp/handled_total": true, "chain/resp/cached": true, "chain/resp/cached_total": true, "chain/resp/from_journal": true,
 	"chain/req/journal": true, "chain/req/resume": true, "chain/req/resolve": true,
 	"tool/list/resp/tools/0/task": true, "toolkit/list/resp/toolkits/0/problem": true, "tool/list/resp/tools/0/score": true, "tool/call/resp/group": true, "skill/discover/req/query": true,
+	"learn/stats/req/history": true, "learn/stats/resp/history": true,
 }
 
 // planned are fields that WIRE adds to the messages of planning, by type.

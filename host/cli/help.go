@@ -195,7 +195,6 @@ func keptDetails() map[string]string {
 		"learn export": "dpo gives {prompt, chosen, rejected, …}: chosen is the correction, or the response with the correction in its correction_span.\n" +
 			"rewards gives {state, action, reward, …}: of a rated turn state holds the prompt, action the response, and reward is the score.\n\n" +
 			"Examples:\n  a2e learn export > pairs.jsonl\n  a2e learn export --format rewards -o rewards.jsonl",
-		"learn plot":       "The picture shows the mean of the feedback so far, what each component was worth when weights were adapted, and its weight. It suits light and dark pages.\n\nExamples:\n  a2e learn plot -o learning.svg\n  a2e learn plot grep glob -o search.svg",
 		"checkpoints list": "With checkpoints: true in the config the host makes one before each request that may change files, where something changed since the last one.\n\nExample:\n  a2e checkpoints list",
 		"checkpoints diff": "Each line says what became of a path: added, removed, changed, mode, or time where only that differs.\n\nExamples:\n  a2e checkpoints diff\n  a2e checkpoints diff 17 -p\n  a2e checkpoints diff 12 17 --path src --json",
 		"checkpoints restore": "The state before becomes a checkpoint first, so that this can be undone too. What .gitignore names and what was not kept is left alone. A restore that was cut off is taken up by the next one.\n\n" +

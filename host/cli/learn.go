@@ -24,7 +24,6 @@ type learnCmd struct {
 	Stats   learnStatsCmd   `cmd:"" help:"Show how components did: calls, durations, feedback, weights."`
 	History learnHistoryCmd `cmd:"" help:"Show what was refined: edits with their diffs, and how components did before and since."`
 	Export  learnExportCmd  `cmd:"" help:"Write training data as JSONL: preference pairs or reward samples."`
-	Plot    learnPlotCmd    `cmd:"" help:"Draw scores and weights over time as an SVG."`
 }
 
 type learnStatsCmd struct {

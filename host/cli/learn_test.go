@@ -3,10 +3,7 @@ package cli_test
 import (
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
-	"encoding/xml"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -147,7 +144,7 @@ func TestLearnStats(t *testing.T) {
 // Without a host that has ever run there is nothing to read, and nothing is made.
 func TestLearnWithoutAStore(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"stats"}, {"history"}, {"export"}, {"plot"}} {
+	for _, args := range [][]string{{"stats"}, {"history"}, {"export"}} {
 		dir := stateDir(t)
 		run(t, dir, nil, append([]string{"learn"}, args...)...).want(t, 1, "does not exist yet: nothing was kept so far")
 		if got := files(t, dir); len(got) != 3 { // the binary, the config and the list of what is trusted
@@ -166,9 +163,6 @@ func TestLearnOfAnEmptyStore(t *testing.T) {
 	run(t, dir, nil, "learn", "stats", "x").want(t, 1, `there is no record of a component "x"; there are: none`)
 	run(t, dir, nil, "learn", "export").want(t, 0, "there are no preference pairs")
 	run(t, dir, nil, "learn", "export", "--format", "rewards").want(t, 0, "there are no reward samples")
-	run(t, dir, nil, "learn", "plot", "-o", "x.svg").want(t, 1, "there is nothing to draw yet")
-	_, err := os.Stat(filepath.Join(dir, "x.svg"))
-	assert.That(t, err != nil, "a picture of nothing was written")
 }
 
 // jsonLines reads lines of JSON objects.
@@ -218,53 +212,4 @@ func TestLearnExportOfRewards(t *testing.T) {
 	if !strings.Contains(out.stdout, `{"state":{"prompt":"p"},"action":{"component_name":"echo","response":"r"},"reward":1,"weight":1,"dimension":"helpfulness","source":"human","feedback_id":"f6"}`) {
 		t.Errorf("%s", out.stdout)
 	}
-}
-
-// svgTexts reads a picture as XML and gives the texts in it.
-func svgTexts(t *testing.T, text string) (texts []string, viewBox string) {
-	t.Helper()
-	dec := xml.NewDecoder(strings.NewReader(text))
-	for {
-		token, err := dec.Token()
-		if errors.Is(err, io.EOF) {
-			return texts, viewBox
-		}
-		must.That(t, err == nil, "%v in %s", err, text)
-		switch token := token.(type) {
-		case xml.CharData:
-			if s := strings.TrimSpace(string(token)); s != "" {
-				texts = append(texts, s)
-			}
-		case xml.StartElement:
-			for _, a := range token.Attr {
-				assert.That(t, !strings.Contains(a.Value, "NaN") && !strings.Contains(a.Value, "Inf"),
-					"%s has %s=%q", token.Name.Local, a.Name.Local, a.Value)
-				if a.Name.Local == "viewBox" {
-					viewBox = a.Value
-				}
-			}
-		}
-	}
-}
-
-func TestLearnPlot(t *testing.T) {
-	t.Parallel()
-	dir := learned(t)
-	run(t, dir, nil, "learn", "plot", "-o", "p.svg").want(t, 0, "")
-	text := must.Get(os.ReadFile(filepath.Join(dir, "p.svg")))(t)
-	texts, viewBox := svgTexts(t, string(text))
-	all := strings.Join(texts, "\n")
-	for _, want := range []string{"Score: mean of the feedback so far", "Worth when weights were adapted", "Routing weight", "tool echo", `<b>\u202e&v`, "prefers-color-scheme: dark", "UTC"} {
-		assert.Contains(t, all, want, "… is not in the picture")
-	}
-	if !strings.HasPrefix(viewBox, "0 0 960 ") || strings.ContainsRune(string(text), '\u202e') || strings.Contains(string(text), "<b>") {
-		t.Errorf("viewBox %q in\n%s", viewBox, text)
-	}
-	out := run(t, dir, nil, "learn", "plot", "echo").want(t, 0, "")
-	if texts, _ := svgTexts(t, out.stdout); !strings.Contains(strings.Join(texts, "\n"), "tool echo") || strings.Contains(out.stdout, "run_command") {
-		t.Errorf("%s", out.stdout)
-	}
-	run(t, dir, nil, "learn", "plot", "none").want(t, 1, `there is no record of a component "none"`)
-	run(t, dir, nil, "learn", "plot", "-o", "p.png").want(t, 2, "call the file p.svg")
-	run(t, dir, nil, "learn", "plot", "-o", storeFile).want(t, 2, "SVG")
 }

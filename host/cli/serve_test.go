@@ -346,7 +346,6 @@ func TestExitCodes(t *testing.T) {
 		{"plan board", 0, "no plan yet"},
 		{"learn stats", 0, "no call was recorded"},
 		{"learn export", 0, "no preference pairs"},
-		{"learn plot", 1, "nothing to draw yet"},
 		{"snapshot save one", 0, "saved one"},
 		{"snapshot list", 0, "one"},
 		{"snapshot restore one", 0, "restored one"},

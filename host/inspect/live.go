@@ -180,6 +180,7 @@ func (l *Live) next(after int64) (entries [][]byte, lost int64, changed <-chan s
 func (l *Live) stream(ctx context.Context, after int64, to *stream) error {
 	beat := time.NewTicker(beatEvery)
 	defer beat.Stop()
+	tell := to.beat // the first time: the page has all that was there before it
 	for {
 		entries, lost, changed := l.next(after)
 		if lost > 0 {
@@ -194,9 +195,10 @@ func (l *Live) stream(ctx context.Context, after int64, to *stream) error {
 		if after += int64(len(entries)); changed == nil {
 			continue
 		}
-		if err := to.flush(); err != nil {
+		if err := tell(); err != nil {
 			return err
 		}
+		tell = to.flush
 		select {
 		case <-changed:
 		case <-beat.C:

@@ -100,7 +100,11 @@ func TestWorth(t *testing.T) {
 		}
 		s.adapt("", "softmax")
 		got := map[string]float64{}
-		must.OK(t, EachWeightChange(t.Context(), s.store, func(c *WeightChange) error { got[c.Component] = *c.Score; return nil }))
+		for _, p := range s.history("") {
+			if p.Worth != nil {
+				got[p.Component] = *p.Worth
+			}
+		}
 		if len(got) != len(c.want) {
 			t.Errorf("%s: %v", name, got)
 		}
@@ -147,15 +151,16 @@ func TestPPOStepsOncePerBatch(t *testing.T) {
 		t.Errorf("after bad news the weights are %v", back)
 	}
 	var rows []string
-	if err := EachWeightChange(t.Context(), s.store, func(c *WeightChange) error {
-		if c.Score == nil || *c.Score < 0 || *c.Score > 1 || c.Strategy != "ppo" || time.Since(c.At) > time.Hour {
-			t.Errorf("a row is %+v", c)
+	for _, p := range s.history("") {
+		if p.Worth == nil || *p.Worth < 0 || *p.Worth > 1 || p.Strategy != "ppo" || time.Since(time.UnixMicro(int64(p.TS*1e6))) > time.Hour {
+			t.Errorf("a row is %+v", p)
 		}
-		rows = append(rows, c.Kind+" "+c.Component)
-		return nil
-	}); err != nil || strings.Join(rows, ",") != "tool bad,tool good,tool bad,tool good" {
-		t.Errorf("the history has %v, %v", rows, err)
+		rows = append(rows, p.Kind+" "+p.Component)
 	}
+	if strings.Join(rows, ",") != "tool bad,tool good,tool bad,tool good" {
+		t.Errorf("the history has %v", rows)
+	}
+
 }
 
 // The config's strategy and its parameters stand where the request does not say.

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"a2e/host"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/store"
 	"a2e/protocol"
@@ -362,4 +363,24 @@ func TestExperiences(t *testing.T) {
 			t.Errorf("%.100s was answered by %.300s", wrong, m.Line)
 		}
 	}
+}
+
+// The history has the mean of the feedback up to each, of one component or of all.
+func TestScoresOverTime(t *testing.T) {
+	s := newStage(t, newFile(t), DefaultOptions())
+	rate := func(id, component string, score, confidence, ts float64) {
+		s.rate(fmt.Sprintf(`{"feedback_id":%q,"polarity":"neutral","score":%g,"confidence":%g,"ts":%g,"rated_turn":{"prompt":"","response":"","model":%q,"version":""}}`, id, score, confidence, ts, component))
+	}
+	assert.Equal(t, len(s.history("")), 0, "points of an empty store")
+	rate("1", "x", 1, 1, 100)
+	rate("3", "x", -1, 0.5, 300)
+	rate("2", "y", 0.25, 1, 200)
+	got := func(component string) (text string) {
+		for _, p := range s.history(component) {
+			text += fmt.Sprintf("%g %s %.2f ", p.TS, p.Component, *p.Score)
+		}
+		return text
+	}
+	assert.Equal(t, got(""), "100 x 1.00 200 y 0.25 300 x 0.33 ", "")
+	assert.Equal(t, got("x"), "100 x 1.00 300 x 0.33 ", "")
 }

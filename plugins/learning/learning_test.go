@@ -20,6 +20,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/sandbox"
 	"a2e/host/store"
@@ -366,6 +367,27 @@ func (s *stage) stats(component string) []row {
 		s.t.Fatal("the list of components is null")
 	}
 	return resp.Components
+}
+
+// point is one of how weights and scores came to be.
+type point struct {
+	TS        float64  `json:"ts"`
+	Kind      string   `json:"kind"`
+	Component string   `json:"component_name"`
+	Weight    *float64 `json:"routing_weight"`
+	Worth     *float64 `json:"worth"`
+	Score     *float64 `json:"avg_score"`
+	Strategy  string   `json:"strategy"`
+}
+
+func (s *stage) history(component string) []point {
+	s.t.Helper()
+	var resp struct {
+		History []point `json:"history"`
+	}
+	s.ask(protocol.TypeLearnStatsReq, fmt.Sprintf(`{"component_name":%q,"history":true}`, component), &resp)
+	assert.That(s.t, resp.History != nil, "no history came")
+	return resp.History
 }
 
 // one is stats for a component that there is once.

@@ -79,6 +79,9 @@ func (p *Plugin) stats(ctx context.Context, req *protocol.LearnStatsRequest, _ h
 		for _, c := range all {
 			resp.Components = append(resp.Components, c.Record())
 		}
+		if err == nil && req.History {
+			resp.History, err = overTime(tx, req.ComponentName)
+		}
 		return err
 	})
 	p.showTexts(ctx, resp.Components)
@@ -206,26 +209,6 @@ func EachExperience(ctx context.Context, s store.Store, do func(*protocol.Experi
 			return err
 		}
 		return json.Unmarshal(raw, x)
-	})
-}
-
-// WeightChange is a routing weight that a component got.
-type WeightChange struct {
-	At              time.Time
-	Kind, Component string
-	Weight          float64
-	Score           *float64 // what the component was worth then, see Component.Reward; nil = nobody looked
-	Strategy        string   // what set it: a strategy of learn/adapt, a refinement or a rollback
-}
-
-// EachWeightChange calls do for each change of a weight that is kept, the oldest first, as
-// EachFeedback does.
-func EachWeightChange(ctx context.Context, s store.Store, do func(*WeightChange) error) error {
-	return each(ctx, s, selectChanges, do, func(w *WeightChange, scan func(...any) error) error {
-		var at int64
-		err := scan(&w.Kind, &w.Component, &at, &w.Weight, &w.Score, &w.Strategy)
-		w.At = time.UnixMicro(at)
-		return err
 	})
 }
 
