@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/bmatcuk/doublestar/v4"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/rs/zerolog"
 
 	"a2e/host"
@@ -142,13 +143,16 @@ func OptionTypes() map[string]any {
 // Deps is what the plugins get from outside beyond the config.
 type Deps struct {
 	Log    zerolog.Logger
-	Shared *Shared // with others of the same host; nil = the plugins share among themselves
+	Shared *Shared // with others of the same process; nil = the plugins share among themselves
+
+	MCPClient func(context.Context) jsontext.Value // of host.Env
 }
 
 // build is what the plugins of one host are made from.
 type build struct {
 	*config.Config
 	*Shared
+	mcpClient func(context.Context) jsontext.Value
 	log       zerolog.Logger
 	allowance allowance // of a plugin that says nothing itself
 }
@@ -162,7 +166,7 @@ func New(cfg *config.Config, deps Deps) ([]host.Plugin, error) {
 	if deps.Shared == nil {
 		deps.Shared = newShared(cfg, deps.Log)
 	}
-	b := &build{cfg, deps.Shared, deps.Log, shared}
+	b := &build{cfg, deps.Shared, deps.MCPClient, deps.Log, shared}
 	if err := checkGroups(cfg); err != nil {
 		problems = append(problems, err)
 	}
@@ -197,7 +201,7 @@ func (b *build) env(t pluginType, p config.Plugin) host.Env {
 		Confined: func(c host.Confinement) (*sandbox.Launcher, error) { return confined(b.Config, b.disk, c) },
 		ToolBox:  func(o host.ToolBoxOptions) (host.ToolBox, error) { return NewToolBox(b.Config, b.disk, b.log, o) },
 		Store:    b.Shared.Store, StoreExists: b.state.kept, SyncStore: b.Config.Store.Synchronous == config.SynchronousFull,
-		MCPClient: b.MCPClient, Checkpoints: b.Shared.Checkpoints, RestoreCheckpoints: b.Config.Checkpoints.Restore,
+		MCPClient: b.mcpClient, Checkpoints: b.Shared.Checkpoints, RestoreCheckpoints: b.Config.Checkpoints.Restore,
 	}
 }
 

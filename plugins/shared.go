@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/bmatcuk/doublestar/v4"
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/rs/zerolog"
 
 	"a2e/host"
@@ -35,9 +34,6 @@ type Shared struct {
 
 	// Checkpoints are those of the workspace; nil = none are made. Nothing is opened before the first.
 	Checkpoints *checkpoint.Keeper
-
-	// MCPClient is that of host.Env. It is set before the plugins are made.
-	MCPClient func(context.Context) jsontext.Value
 
 	mu    sync.Mutex
 	users int // guarded by mu

@@ -89,8 +89,8 @@ func (c *chatCmd) onTerminal(sys *System) bool {
 }
 
 // speakSessions has a host speak JSON-RPC and nothing else, to whoever started it.
-func speakSessions(cfg *config.Config, opts *host.Options, shared *plugins.Shared) {
-	opts.Dialects, opts.Only = []host.Dialect{jsonrpc.New(rpcOptions(cfg, opts, shared))}, true
+func speakSessions(cfg *config.Config, opts *host.Options, deps *plugins.Deps) {
+	opts.Dialects, opts.Only = []host.Dialect{jsonrpc.New(rpcOptions(cfg, opts, deps.Shared))}, true
 }
 
 // chat is a conversation with a worker by a session of the host.

@@ -28,16 +28,22 @@ import (
 	wire "a2e/protocol/fleet"
 )
 
-type serveCmd struct{ recordFlag }
+type serveCmd struct {
+	recordFlag
+	HTTP string `name:"http" xor:"pipe" placeholder:"HOST:PORT" help:"Serve clients over HTTP at this address, such as 127.0.0.1:8765, each with a session of its own, in place of stdin and stdout. Others than this machine need http.token of the config."`
+}
 
 // recordFlag is that of the commands that serve.
 type recordFlag struct {
-	Record string `placeholder:"FILE" help:"Record all that goes over the pipe, without secrets, for a2e inspect and a2e replay. A record that is there is kept as FILE.1."`
+	Record string `placeholder:"FILE" xor:"pipe" help:"Record all that goes over the pipe, without secrets, for a2e inspect and a2e replay. A record that is there is kept as FILE.1."`
 }
 
 // Run serves until stdin ends, a shutdown, or a signal.
-func (s serveCmd) Run(cmd *commands, sys *System) error {
-	return cmd.serveStdio(sys, s.recordFlag, `a2e reads one JSON request per line, such as {"type":"ping","id":"1"}; Ctrl-D ends it, a2e --help tells more.`, speakAll)
+func (c serveCmd) Run(cmd *commands, sys *System) error {
+	if c.HTTP != "" {
+		return cmd.serveHTTP(sys, c.HTTP)
+	}
+	return cmd.serveStdio(sys, c.recordFlag, `a2e reads one JSON request per line, such as {"type":"ping","id":"1"}; Ctrl-D ends it, a2e --help tells more.`, speakAll)
 }
 
 // serveStdio serves on stdin and stdout. A person at a terminal sees hint. adapt changes the
@@ -91,22 +97,14 @@ const unreadNote = "stdout is closed, or the null device: nobody reads the answe
 func serveWith(cfg *config.Config, opts host.Options, speak speaker, sys *System, in io.Reader, out io.Writer) (err error) {
 	shared := plugins.NewShared(cfg, opts.Log)
 	defer func() { err = errors.Join(err, shared.Close()) }()
-	speak(cfg, &opts, shared)
-	if opts.Plugins, err = plugins.New(cfg, plugins.Deps{Log: opts.Log, Shared: shared}); err != nil {
-		return fail(exitConfig, err)
-	}
-	opts.Checkpoints, opts.NeedCheckpoints = shared.Checkpoints, cfg.Checkpoints.Required
-	if cfg.Audit.Enabled {
-		trail, wrong := openAudit(cfg, opts.Log)
-		if wrong != nil {
-			return fail(exitConfig, wrong)
-		}
-		defer func() { err = errors.Join(err, fail(exitFailed, trail.Close())) }() // says how many entries were lost
-		opts.Audit = trail
-	}
-	h, err := host.New(opts)
+	closeAudit, err := auditTo(&opts, cfg)
 	if err != nil {
-		return fail(exitConfig, err)
+		return err
+	}
+	defer func() { err = errors.Join(err, closeAudit()) }()
+	h, err := newHost(cfg, opts, speak, shared)
+	if err != nil {
+		return err
 	}
 	defer handleSignals(h, sys.Exit)()
 	if file, ok := out.(*os.File); ok {
@@ -118,6 +116,31 @@ func serveWith(cfg *config.Config, opts host.Options, speak speaker, sys *System
 		return fail(exitTransport, err)
 	}
 	return nil
+}
+
+// newHost makes a host with the config's plugins.
+func newHost(cfg *config.Config, opts host.Options, speak speaker, shared *plugins.Shared) (h *host.Host, err error) {
+	deps := plugins.Deps{Log: opts.Log, Shared: shared}
+	speak(cfg, &opts, &deps)
+	if opts.Plugins, err = plugins.New(cfg, deps); err != nil {
+		return nil, fail(exitConfig, err)
+	}
+	opts.Checkpoints, opts.NeedCheckpoints = shared.Checkpoints, cfg.Checkpoints.Required
+	h, err = host.New(opts)
+	return h, fail(exitConfig, err)
+}
+
+// auditTo has hosts write the audit trail of the config, if it has one.
+func auditTo(opts *host.Options, cfg *config.Config) (closeIt func() error, err error) {
+	if !cfg.Audit.Enabled {
+		return func() error { return nil }, nil
+	}
+	trail, err := openAudit(cfg, opts.Log)
+	if err != nil {
+		return nil, fail(exitConfig, err)
+	}
+	opts.Audit = trail
+	return func() error { return fail(exitFailed, trail.Close()) }, nil // says how many entries were lost
 }
 
 // hostOptions translates the config.
@@ -164,7 +187,7 @@ func sealing(cfg *config.Config) audit.Sealing {
 
 // handleSignals ends the host on the first of endSignals, and the
 // process at once on the second. A SIGPIPE from the log must not end it.
-func handleSignals(h *host.Host, exit func(int)) (restore func()) {
+func handleSignals(h interface{ Interrupt() }, exit func(int)) (restore func()) {
 	sigs := make(chan os.Signal, 2)
 	signal.Notify(sigs, endSignals()...)
 	pipes := make(chan os.Signal, 1)
@@ -192,23 +215,23 @@ func handleSignals(h *host.Host, exit func(int)) (restore func()) {
 
 // speaker adds the protocols to a host that it speaks beside A2E, or in its place, before its
 // plugins are made.
-type speaker func(cfg *config.Config, opts *host.Options, shared *plugins.Shared)
+type speaker func(cfg *config.Config, opts *host.Options, deps *plugins.Deps)
 
 // speakA2E has a host speak A2E alone.
-func speakA2E(*config.Config, *host.Options, *plugins.Shared) {}
+func speakA2E(*config.Config, *host.Options, *plugins.Deps) {}
 
 // speakAll has a host speak MCP, JSON-RPC sessions and the fleet protocol beside A2E, to
 // whoever has its token. MCP comes first: it takes the JSON-RPC lines once a client has
 // sent its initialize.
-func speakAll(cfg *config.Config, opts *host.Options, shared *plugins.Shared) {
+func speakAll(cfg *config.Config, opts *host.Options, deps *plugins.Deps) {
 	agents := mcpOptions(cfg, opts)
 	agents.Tokens = opts.Tokens
-	opts.Dialects = append(opts.Dialects, mcp.New(agents), jsonrpc.New(rpcOptions(cfg, opts, shared)), fleet.New(fleetOptions(cfg, opts, shared)))
+	opts.Dialects = append(opts.Dialects, mcp.New(agents), jsonrpc.New(rpcOptions(cfg, opts, deps.Shared)), fleet.New(fleetOptions(cfg, opts, deps.Shared)))
 }
 
 // speakMCP has a host speak MCP and nothing else. Whoever starts the program is the client:
 // it needs no token.
-func speakMCP(cfg *config.Config, opts *host.Options, shared *plugins.Shared) {
+func speakMCP(cfg *config.Config, opts *host.Options, deps *plugins.Deps) {
 	own := mcpOptions(cfg, opts)
 	var can atomic.Pointer[jsontext.Value]
 	greeted := make(chan struct{})
@@ -217,7 +240,7 @@ func speakMCP(cfg *config.Config, opts *host.Options, shared *plugins.Shared) {
 			close(greeted)
 		}
 	}
-	shared.MCPClient = func(ctx context.Context) jsontext.Value {
+	deps.MCPClient = func(ctx context.Context) jsontext.Value {
 		select {
 		case <-greeted:
 		case <-ctx.Done():

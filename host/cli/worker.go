@@ -57,8 +57,8 @@ func isolates(how string) bool {
 }
 
 // speakFleet has a host speak the fleet protocol and nothing else.
-func speakFleet(cfg *config.Config, opts *host.Options, shared *plugins.Shared) {
-	opts.Dialects, opts.Only = []host.Dialect{fleet.New(fleetOptions(cfg, opts, shared))}, true
+func speakFleet(cfg *config.Config, opts *host.Options, deps *plugins.Deps) {
+	opts.Dialects, opts.Only = []host.Dialect{fleet.New(fleetOptions(cfg, opts, deps.Shared))}, true
 }
 
 // adapt has the command line count for more than the config.

@@ -66,6 +66,7 @@ type Config struct {
 	Store         Store         `yaml:"store" doc:"How what plugins keep is kept."`
 	SnapshotStore SnapshotStore `yaml:"snapshot_store" doc:"Where snapshots are kept."`
 	SnapshotMode  string        `yaml:"snapshot_mode" doc:"Who decides what is in a snapshot: host = only what the host collects, which is what sessions had in memory when they ended; plugin = only what plugins keep in the store; hybrid = both. Other values are ignored with a warning."`
+	HTTP          HTTP          `yaml:"http" doc:"How clients that cannot spawn a child are served: a2e serve --http ADDRESS."`
 	Fleet         Fleet         `yaml:"fleet" doc:"What this host says of itself as a worker of a fleet."`
 	Groups        Groups        `yaml:"groups" shown:"yes" doc:"Tools that serve the same purpose, by the name of the purpose: {search: [brave__search, ddg__search]}. A call of that name is one of a tool among them, chosen by what is known of each; only they compete for weights."`
 	Sandbox       string        `yaml:"sandbox" enum:"required,best_effort,off" doc:"How child processes are confined. Without it: required for skills, best_effort for the rest."`
@@ -144,6 +145,16 @@ const (
 	SessionIDFromUUID SessionIDSource = "uuid"
 	SessionIDFromHost SessionIDSource = "host_id"
 )
+
+// HTTP says whom a2e serve --http serves, and how.
+type HTTP struct {
+	Token       Secret   `yaml:"token" doc:"Token that each request must bring, as Authorization: Bearer TOKEN. Without it only addresses of this machine are served. Best as a variable: ${A2E_HTTP_TOKEN}."`
+	Origins     []string `yaml:"origins" shown:"yes" doc:"Origins of the web pages that may connect, such as https://app.example.org. Others are refused."`
+	MaxSessions int      `yaml:"max_sessions" min:"1" max:"1000000" doc:"Sessions at once."`
+	IdleSeconds int      `yaml:"idle_seconds" min:"1" max:"31536000" doc:"Seconds after which a session ends that has no stream and to which nothing is sent."`
+	TLSCert     string   `yaml:"tls_cert" shown:"yes" doc:"PEM file with the certificate, and those it depends on. With it and tls_key all is https."`
+	TLSKey      string   `yaml:"tls_key" shown:"yes" doc:"PEM file with its key."`
+}
 
 // Store says how the store of the plugins is kept.
 type Store struct {
@@ -233,6 +244,7 @@ func Default(src Source) *Config {
 		Audit:         Audit{Path: "audit.jsonl", Rotate: Rotate{MaxBytes: 10 << 20, BackupCount: 5}, SessionIDSource: SessionIDFromUUID},
 		SnapshotStore: SnapshotStore{Type: "sqlite"},
 		SnapshotMode:  "hybrid",
+		HTTP:          HTTP{MaxSessions: 1000, IdleSeconds: 600},
 		Fleet:         Fleet{Announce: AnnounceFirstTask, MaxTasks: 1, Isolation: fleet.IsolationNone},
 	}
 	if src.UserConfigDir != "" {

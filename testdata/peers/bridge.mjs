@@ -1,66 +1,68 @@
-// A thin bridge from streamable HTTP to `a2e mcp serve`, one process for each session, so
-// that a client that speaks only HTTP can test it:
+// Runs `a2e serve --http` for @modelcontextprotocol/conformance:
 //   node bridge.mjs A2E
-// It prints "port N"; /mcp is the bridge. /fixture is the server that
-// @modelcontextprotocol/conformance wants: the host has it as the MCP server `fixture`, so what
-// the bridge changes is the names of its tools and prompts, which have fixture__ before them.
+// It prints "port N"; /mcp there is the host's own, but for names: /fixture is the server that the
+// suite wants, the host has it as the MCP server `fixture`, and puts fixture__ before the names of
+// its tools and prompts, which is taken off again here.
 import { randomUUID } from "node:crypto";
+import { spawn } from "node:child_process";
+import { createInterface } from "node:readline";
+import http from "node:http";
 import express from "express";
-import { localhostHostValidation } from "@modelcontextprotocol/sdk/server/middleware/hostHeaderValidation.js";
-import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js";
 import { StreamableHTTPServerTransport } from "@modelcontextprotocol/sdk/server/streamableHttp.js";
 import { isInitializeRequest } from "@modelcontextprotocol/sdk/types.js";
 import { fixture } from "./fixture.mjs";
 
-const prefix = "fixture__";
+const sessions = new Map();
 
-// host connects a session to a process of its own.
-async function host(web) {
-  const pipe = new StdioClientTransport({ command: process.argv[2], args: ["mcp", "serve"], env: process.env, stderr: "inherit" });
-  const calls = new Map(); // of tools, open: what comes meanwhile belongs to the newest
-  web.onmessage = (message) => {
-    if (message.method === "tools/call") calls.set(message.id);
-    const named = message.params?.ref ?? message.params; // what has a name: a call, or what is to be completed
-    if (/^(test|json)_/.test(named?.name)) named.name = prefix + named.name;
-    pipe.send(message);
-  };
-  pipe.onmessage = (message) => {
-    for (const one of message.result?.tools ?? message.result?.prompts ?? []) one.name = one.name.replace(prefix, "");
-    const relatedRequestId = message.method && [...calls.keys()].at(-1);
-    if (!message.method) calls.delete(message.id);
-    web.send(message, { relatedRequestId }).catch(() => {}); // nobody listens any more
-  };
-  pipe.onclose = () => web.close();
-  await Promise.all([pipe.start(), web.start()]);
-  return () => pipe.close();
+async function serveFixture(req, res) {
+  let web = sessions.get(req.headers["mcp-session-id"]);
+  if (!web) {
+    if (!isInitializeRequest(req.body)) return res.status(404).end();
+    web = new StreamableHTTPServerTransport({ sessionIdGenerator: randomUUID, onsessioninitialized: (id) => sessions.set(id, web) });
+    web.onclose = () => sessions.delete(web.sessionId);
+    await fixture().connect(web);
+  }
+  await web.handleRequest(req, res, req.body);
 }
 
-// serve gives each session of a path a server of its own.
-function serve(app, path, connect) {
-  const sessions = new Map();
-  app.all(path, async (req, res) => {
-    let web = sessions.get(req.headers["mcp-session-id"]);
-    if (!web) {
-      if (!isInitializeRequest(req.body)) return res.status(404).end();
-      web = new StreamableHTTPServerTransport({ sessionIdGenerator: randomUUID, onsessioninitialized: (id) => sessions.set(id, web) });
-      const close = await connect(web);
-      const before = web.onclose;
-      web.onclose = () => {
-        sessions.delete(web.sessionId);
-        before?.();
-        close?.();
-      };
-    }
-    await web.handleRequest(req, res, req.body);
+// named puts the prefix before what the fixture has: a call's name, or what is to be completed.
+function named(body) {
+  const message = body && JSON.parse(body);
+  const what = message?.params?.ref ?? message?.params;
+  if (!/^(test|json)_/.test(what?.name)) return body;
+  what.name = "fixture__" + what.name;
+  return JSON.stringify(message);
+}
+
+let host; // its port
+
+async function pass(req, res) {
+  let body = "";
+  for await (const chunk of req.setEncoding("utf8")) body += chunk;
+  body = named(body);
+  const headers = { ...req.headers };
+  if (body) headers["content-length"] = Buffer.byteLength(body);
+  const on = http.request({ host: "127.0.0.1", port: host, path: "/mcp", method: req.method, headers }, (got) => {
+    delete got.headers["content-length"];
+    res.writeHead(got.statusCode, got.headers).flushHeaders();
+    const lines = createInterface({ input: got }).on("line", (line) => res.write(line.replaceAll('"fixture__', '"') + "\n")).on("close", () => res.end());
+    lines.on("error", () => res.destroy()); // the client has gone
   });
+  on.on("error", () => res.destroy());
+  res.on("close", () => on.destroy());
+  on.end(body);
 }
 
-const app = express().use(localhostHostValidation(), express.json());
-serve(app, "/mcp", host);
-serve(app, "/fixture", async (web) => {
-  await fixture().connect(web);
-});
+const app = express().all("/mcp", pass).use(express.json()).all("/fixture", serveFixture);
 const server = app.listen(0, "127.0.0.1", () => {
   process.env.FIXTURE_PORT = server.address().port;
-  console.log(`port ${process.env.FIXTURE_PORT}`);
+  const a2e = spawn(process.argv[2], ["serve", "--http", "127.0.0.1:0"], { stdio: ["ignore", "inherit", "pipe"] });
+  process.on("SIGTERM", () => a2e.kill());
+  a2e.on("exit", () => process.exit());
+  createInterface({ input: a2e.stderr }).on("line", (line) => {
+    const found = /listens on http:\/\/127\.0\.0\.1:(\d+)/.exec(line);
+    if (!found) return console.error(line);
+    host = found[1];
+    console.log(`port ${process.env.FIXTURE_PORT}`);
+  });
 });

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/go-json-experiment/json"
@@ -141,8 +142,8 @@ func askingTools(t *testing.T, session *mcp.ClientSession) (asking []string) {
 	return asking
 }
 
-// conformance runs the server scenarios of @modelcontextprotocol/conformance, by a bridge
-// from HTTP, on the host with the server behind it that they want. All have to pass.
+// conformance runs the server scenarios of @modelcontextprotocol/conformance on MCP over HTTP,
+// with the server behind the host that they want. All have to pass.
 func conformance(t *testing.T, binary string) {
 	dir := workDir(t, `{fixture: {url: "http://127.0.0.1:${FIXTURE_PORT}/fixture"}}`, nil)
 	peer(t, "node_modules", "@modelcontextprotocol", "conformance")
@@ -165,8 +166,8 @@ func startBridge(t *testing.T, dir, binary string) string {
 	bridge.Stderr = errs
 	must.OK(t, bridge.Start())
 	t.Cleanup(func() {
-		_ = bridge.Process.Kill() // the hosts that it started end with their input
-		_ = bridge.Wait()         // it was killed
+		_ = bridge.Process.Signal(syscall.SIGTERM) // the host ends with it
+		_ = bridge.Wait()                          // how is not asked
 		if t.Failed() {
 			t.Logf("the bridge said: %s", errs)
 		}

@@ -1,0 +1,142 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"a2e/host"
+	"a2e/host/auth"
+	"a2e/host/config"
+	"a2e/host/httpd"
+	"a2e/plugins"
+)
+
+// serveHTTP serves clients over HTTP until a signal.
+func (cmd *commands) serveHTTP(sys *System, address string) (err error) {
+	log, closeLog, err := cmd.openLog(sys)
+	if err != nil {
+		return err
+	}
+	defer closeLog()
+	cfg, err := cmd.load(sys, func(w string) { log.Warn().Msg(w) })
+	if err != nil {
+		return err
+	}
+	listener, scheme, err := listen(cfg.HTTP, address)
+	if err != nil {
+		return fail(exitConfig, err)
+	}
+	defer listener.Close()
+	opts := hostOptions(cfg, log)
+	shared := plugins.NewShared(cfg, log)
+	defer func() { err = errors.Join(err, shared.Close()) }()
+	closeAudit, err := auditTo(&opts, cfg)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeAudit()) }()
+	sessions := httpd.New(httpOptions(cfg, opts, shared, httpd.Loopback(listener.Addr().String())))
+	say(sys.Err, "a2e listens on %s://%s", scheme, listener.Addr())
+	return serveSessions(sys, listener, sessions)
+}
+
+// listen opens the address, with TLS if the config has a certificate.
+func listen(cfg config.HTTP, address string) (listener net.Listener, scheme string, err error) {
+	if (cfg.TLSCert == "") != (cfg.TLSKey == "") {
+		return nil, "", errors.New("http.tls_cert and http.tls_key go together: one is the certificate, the other its key")
+	}
+	listener, err = net.Listen("tcp", address)
+	if err != nil {
+		return nil, "", fmt.Errorf("--http %s: %w; an address is HOST:PORT, such as 127.0.0.1:8765", address, err)
+	}
+	if at := listener.Addr().String(); cfg.Token.Reveal() == "" && !httpd.Loopback(at) {
+		listener.Close()
+		return nil, "", fmt.Errorf("%s can be reached by other machines, so it needs a token: set http: {token: ${A2E_HTTP_TOKEN}} in the config, or listen on 127.0.0.1", at)
+	}
+	if cfg.TLSCert == "" {
+		return listener, "http", nil
+	}
+	cert, err := tls.LoadX509KeyPair(cfg.TLSCert, cfg.TLSKey)
+	if err != nil {
+		listener.Close()
+		return nil, "", fmt.Errorf("http.tls_cert, http.tls_key: %w", err)
+	}
+	return tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}), "https", nil
+}
+
+// httpOptions says how sessions are served: each by a host with plugins of its own, which
+// share the store and what starts children.
+func httpOptions(cfg *config.Config, opts host.Options, shared *plugins.Shared, loopback bool) httpd.Options {
+	served := httpd.Options{
+		Serve: func(ctx context.Context, speaks httpd.Protocol, in io.Reader, out io.Writer) error {
+			speak := speakAll
+			if speaks == httpd.MCP {
+				speak = speakMCP
+			}
+			h, err := newHost(cfg, opts, speak, shared)
+			if err != nil {
+				return err
+			}
+			defer context.AfterFunc(ctx, h.Interrupt)()
+			if err := h.Serve(in, out); !errors.Is(err, host.ErrOutputClosed) {
+				return err
+			}
+			return nil
+		},
+		Loopback: loopback, Origins: cfg.HTTP.Origins, MaxSessions: cfg.HTTP.MaxSessions, MaxLine: cfg.Limits.MaxLineBytes,
+		Idle: time.Duration(cfg.HTTP.IdleSeconds) * time.Second, Log: opts.Log,
+	}
+	if token := cfg.HTTP.Token.Reveal(); token != "" {
+		served.Tokens = auth.Tokens{auth.New(token, "")}
+	}
+	return served
+}
+
+// drain ends what is served over HTTP.
+type drain struct {
+	begin context.CancelFunc
+}
+
+// Interrupt begins the end.
+func (d drain) Interrupt() { d.begin() }
+
+const (
+	headerTimeout = 10 * time.Second // of a request's head
+	lastAnswers   = 2 * time.Second  // for streams to get what was written last
+)
+
+// serveSessions serves until a signal. Then sessions end as a host on a pipe does.
+func serveSessions(sys *System, listener net.Listener, sessions *httpd.Server) error {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	defer handleSignals(drain{stop}, sys.Exit)()
+	server := &http.Server{Handler: sessions, ReadHeaderTimeout: headerTimeout, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(listener) }()
+	var err error
+	select {
+	case err = <-failed:
+	case <-ctx.Done():
+	}
+	hasty, cancel := context.WithCancel(context.Background())
+	cancel()
+	sessions.Close(hasty)
+	last, done := context.WithTimeout(context.Background(), lastAnswers)
+	defer done()
+	return fail(exitTransport, cmp.Or(err, ignoreDeadline(server.Shutdown(last)), server.Close()))
+}
+
+// ignoreDeadline passes over that some client had not read to the end.
+func ignoreDeadline(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,329 @@
+package cli_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
+)
+
+// web is `a2e serve --http` and a client of it.
+type web struct {
+	t       testing.TB
+	live    *live
+	url     string
+	client  *http.Client
+	headers http.Header
+}
+
+// serveWeb starts it with a config.
+func serveWeb(t testing.TB, config string, args ...string) *web {
+	t.Helper()
+	dir := workDir(t)
+	if config != "" {
+		must.OK(t, os.WriteFile(filepath.Join(dir, "c.yaml"), []byte(config), 0o600))
+		args = append(args, "--config", "c.yaml")
+	}
+	cmd := command(t, dir, "./a2e", append([]string{"serve", "--http", "127.0.0.1:0"}, args...)...)
+	stderr := must.Get(cmd.StderrPipe())(t)
+	must.OK(t, cmd.Start())
+	w := &web{t: t, live: &live{t: t, cmd: cmd}, client: http.DefaultClient, headers: http.Header{}}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	lines := bufio.NewReader(stderr)
+	line := must.Get(lines.ReadString('\n'))(t)
+	_, w.url, _ = strings.Cut(strings.TrimSpace(line), "a2e listens on ")
+	must.That(t, w.url != "", "it says %q", line)
+	go func() { _, _ = io.Copy(io.Discard, lines) }()
+	return w
+}
+
+// do sends a request.
+func (w *web) do(method, path, body string, headers ...string) (status int, answer string) {
+	w.t.Helper()
+	req := must.Get(http.NewRequestWithContext(w.t.Context(), method, w.url+path, strings.NewReader(body)))(w.t)
+	req.Header = w.headers.Clone()
+	for i := 0; i < len(headers); i += 2 {
+		if req.Header.Set(headers[i], headers[i+1]); headers[i] == "Host" {
+			req.Host = headers[i+1]
+		}
+	}
+	resp := must.Get(w.client.Do(req))(w.t)
+	defer resp.Body.Close()
+	text := must.Get(io.ReadAll(resp.Body))(w.t)
+	return resp.StatusCode, strings.TrimSpace(string(text))
+}
+
+// session begins a session, whose id further requests bring.
+func (w *web) session() {
+	w.t.Helper()
+	status, text := w.do("POST", "/session", "")
+	var got struct {
+		ID string `json:"session_id"`
+	}
+	must.OK(w.t, json.Unmarshal([]byte(text), &got))
+	must.That(w.t, status == 200 && got.ID != "", "POST /session: %d %s", status, text)
+	w.headers.Set("X-Session-Id", got.ID)
+}
+
+func (w *web) send(body string) {
+	w.t.Helper()
+	status, text := w.do("POST", "/send", body)
+	must.That(w.t, status == 200 && text == `{"ok":true}`, "POST /send: %d %s", status, text)
+}
+
+// event is one server-sent event.
+type event struct {
+	id   int
+	data map[string]any
+}
+
+// read reads events of a new stream until take returns false or the stream ends. last is the
+// id of the last event that is known; -1 = the host is to know.
+func (w *web) read(last int, take func(event) bool) (status int) {
+	w.t.Helper()
+	ctx, cancel := context.WithCancel(w.t.Context())
+	defer cancel()
+	req := must.Get(http.NewRequestWithContext(ctx, "GET", w.url+"/stream", nil))(w.t)
+	req.Header = w.headers.Clone()
+	if last >= 0 {
+		req.Header.Set("Last-Event-ID", strconv.Itoa(last))
+	}
+	resp := must.Get(w.client.Do(req))(w.t)
+	defer resp.Body.Close()
+	var e event
+	for lines := bufio.NewReader(resp.Body); resp.StatusCode == 200; {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			break
+		}
+		key, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
+		switch key {
+		case "id":
+			e.id = must.Get(strconv.Atoi(value))(w.t)
+		case "data":
+			e.data = nil
+			must.OK(w.t, json.Unmarshal([]byte(value), &e.data))
+			if !take(e) {
+				return resp.StatusCode
+			}
+		}
+	}
+	return resp.StatusCode
+}
+
+const webHello = `{"type":"handshake/req","id":"h","agent_id":"web","agent_caps":["tools","proc"]}`
+
+// TestHTTPResumes: a client whose connections break gets every answer once, in order, whether
+// it says which event was its last or leaves that to the host after it has read all.
+func TestHTTPResumes(t *testing.T) {
+	w := serveWeb(t, "")
+	w.session()
+	w.send(webHello)
+	const n = 300
+	for i := range n {
+		w.send(fmt.Sprintf(`{"type":"tool/call/req", "id":"%d",
+			"tool_name":"echo","arguments":{"text":"line\u2028%d\u0085\u00e9"}}`, i, i))
+	}
+	seen, last := map[string]int{}, 0
+	for round := 0; last < n+1; round++ {
+		left := round%17 + 1
+		w.read(last, func(e event) bool {
+			assert.Equal(t, e.id, last+1, "the number of an event")
+			last = e.id
+			seen[fmt.Sprint(e.data["req_id"])]++
+			left--
+			return left > 0 && last < n+1
+		})
+	}
+	assert.Equal(t, len(seen), n+1, "answers")
+	for id, times := range seen {
+		assert.Equal(t, times, 1, "answers to %s", id)
+	}
+	w.send(`{"type":"ping","id":"p"}`)
+	w.read(-1, func(e event) bool { // the last stream was broken off; what was sent on it may come no more
+		return e.data["req_id"] != "p"
+	})
+	status, text := w.do("GET", "/stream", "", "Last-Event-ID", "99999")
+	assert.That(t, status == http.StatusGone && strings.Contains(text, "no event 99999"), "an event to come: %d %s", status, text)
+	status, _ = w.do("GET", "/stream", "", "Last-Event-ID", "x")
+	assert.Equal(t, status, http.StatusBadRequest, "an event without a number")
+}
+
+// TestHTTPRefuses: what is no message, of no session, or from elsewhere.
+func TestHTTPRefuses(t *testing.T) {
+	w := serveWeb(t, "http: {max_sessions: 2, origins: [\"https://app.example.org\"]}\nlimits: {max_line_bytes: 2048}\n")
+	for _, c := range []struct {
+		method, path, body string
+		headers            []string
+		status             int
+		says               string
+	}{
+		{"GET", "/health", "", nil, 200, `{"status":"ok"}`},
+		{"POST", "/send", "{}", nil, 400, "X-Session-Id is missing"},
+		{"GET", "/stream", "", nil, 400, "X-Session-Id is missing"},
+		{"POST", "/send", "{}", []string{"X-Session-Id", "nobody"}, 404, "no such session"},
+		{"GET", "/stream", "", []string{"X-Session-Id", "nobody"}, 404, "no such session"},
+		{"POST", "/session", "", []string{"Host", "evil.example:80"}, 403, "does not name this machine"},
+		{"POST", "/session", "", []string{"Origin", "http://evil.example"}, 403, "origin"},
+		{"POST", "/session", "", []string{"Origin", "null"}, 403, "origin"},
+		{"POST", "/session", "", []string{"Sec-Fetch-Site", "cross-site"}, 403, "origin"},
+		{"POST", "/session", "", []string{"Origin", "https://app.example.org"}, 200, "session_id"},
+		{"GET", "/session", "", nil, 405, ""},
+		{"GET", "/", "", nil, 404, ""},
+		{"POST", "/mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, []string{"Content-Type", "application/json"}, 400, "begins with the request initialize"},
+		{"GET", "/mcp", "", nil, 400, "Mcp-Session-Id is missing"},
+		{"GET", "/mcp", "", []string{"Mcp-Session-Id", "nobody"}, 404, "no such session"},
+	} {
+		status, text := w.do(c.method, c.path, c.body, c.headers...)
+		assert.That(t, status == c.status && strings.Contains(text, c.says), "%s %s %q: %d %s, should be %d %s", c.method, c.path, c.headers, status, text, c.status, c.says)
+	}
+	w.session()
+	status, text := w.do("POST", "/session", "")
+	assert.That(t, status == 503 && strings.Contains(text, "2 sessions"), "a third session: %d %s", status, text)
+	for body, want := range map[string]int{`{"type":`: 400, "": 400, `{} {}`: 400, `{"a":"` + strings.Repeat("x", 3000) + `"}`: 413} {
+		status, text = w.do("POST", "/send", body)
+		assert.Equal(t, status, want, "POST /send %.20q: %s", body, text)
+	}
+	status, _ = w.do("DELETE", "/session", "")
+	assert.Equal(t, status, http.StatusNoContent, "DELETE /session")
+	hosttest.Eventually(t, "the session has ended", func() bool {
+		status, _ = w.do("POST", "/send", `{"type":"ping","id":"1"}`)
+		return status == http.StatusNotFound
+	})
+}
+
+// TestHTTPToken: with a token nobody is served without it, and without one no other machine.
+func TestHTTPToken(t *testing.T) {
+	w := serveWeb(t, "http: {token: correct-horse}\n")
+	for _, header := range []string{"", "correct-horse", "Bearer wrong", "Basic correct-horse"} {
+		for _, path := range []string{"/session", "/mcp"} {
+			status, text := w.do("POST", path, "", "Authorization", header)
+			assert.That(t, status == 401 && !strings.Contains(text, "horse"), "%q: %d %s", header, status, text)
+		}
+	}
+	status, _ := w.do("GET", "/health", "")
+	assert.Equal(t, status, 200, "GET /health")
+	w.headers.Set("Authorization", "bearer correct-horse")
+	w.session()
+	for address, says := range map[string]string{"0.0.0.0:0": "needs a token", "nonsense": "HOST:PORT", "127.0.0.1:99999": "invalid port"} {
+		out, err := command(t, workDir(t), "./a2e", "serve", "--http", address).CombinedOutput()
+		assert.That(t, err != nil && strings.Contains(string(out), says), "--http %s: %v %s", address, err, out)
+	}
+}
+
+// TestHTTPIdle: a session that nobody uses ends.
+func TestHTTPIdle(t *testing.T) {
+	w := serveWeb(t, "http: {idle_seconds: 1}\n")
+	w.session()
+	hosttest.Eventually(t, "the session has ended", func() bool {
+		status, _ := w.do("POST", "/send", "this is no message, so it is no use")
+		return status == http.StatusNotFound
+	})
+}
+
+// TestHTTPSlowReader: a session whose answers nobody reads takes in no more at some point, and
+// loses nothing.
+func TestHTTPSlowReader(t *testing.T) {
+	w := serveWeb(t, "")
+	w.session()
+	w.send(webHello)
+	text, sent := strings.Repeat("x", 500_000), 0
+	for status := 200; status == 200; sent++ {
+		must.That(t, sent < 1000, "500 MB were taken in")
+		status, _ = w.do("POST", "/send", fmt.Sprintf(`{"type":"tool/call/req","id":"%d","tool_name":"echo","arguments":{"text":%q}}`, sent, text))
+	}
+	got := map[string]bool{}
+	w.read(-1, func(e event) bool {
+		got[fmt.Sprint(e.data["req_id"])] = true
+		return len(got) < sent // the last one was refused, and there is the handshake
+	})
+	for i := range sent - 1 {
+		assert.That(t, got[strconv.Itoa(i)], "no answer to %d of %d", i, sent)
+	}
+}
+
+// TestHTTPEnd: SIGTERM ends sessions in order: what runs is answered, its processes end, and
+// the streams end after the last answer.
+func TestHTTPEnd(t *testing.T) {
+	w := serveWeb(t, "")
+	w.session()
+	w.send(webHello)
+	w.send(`{"type":"tool/call/req","id":"long","tool_name":"run_command","arguments":{"command":["sleep","4242.5"]}}`)
+	hosttest.Eventually(t, "the program runs", func() bool { return hosttest.Running(t, "4242.5") > 0 })
+	var last string
+	w.read(-1, func(e event) bool {
+		if e.data["req_id"] == "h" {
+			must.OK(t, w.live.cmd.Process.Signal(syscall.SIGTERM))
+		}
+		last = fmt.Sprint(e.data["req_id"])
+		return true
+	})
+	assert.Equal(t, last, "long", "the last answer")
+	assert.That(t, w.live.cmd.Wait() == nil, "the end: %v", w.live.cmd.ProcessState)
+	assert.Equal(t, hosttest.Running(t, "4242.5"), 0, "programs that are left")
+}
+
+// TestHTTPOverTLS: with a certificate all is https.
+func TestHTTPOverTLS(t *testing.T) {
+	dir := t.TempDir()
+	key := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
+	about := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	cert := must.Get(x509.CreateCertificate(rand.Reader, about, about, &key.PublicKey, key))(t)
+	secret := must.Get(x509.MarshalPKCS8PrivateKey(key))(t)
+	for name, block := range map[string]*pem.Block{"cert.pem": {Type: "CERTIFICATE", Bytes: cert}, "key.pem": {Type: "PRIVATE KEY", Bytes: secret}} {
+		must.OK(t, os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600))
+	}
+	w := serveWeb(t, fmt.Sprintf("http: {tls_cert: %q, tls_key: %q}\n", filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")))
+	assert.That(t, strings.HasPrefix(w.url, "https://"), "the address is %s", w.url)
+	pool := x509.NewCertPool()
+	pool.AddCert(must.Get(x509.ParseCertificate(cert))(t))
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}
+	defer transport.CloseIdleConnections()
+	w.client = &http.Client{Transport: transport}
+	w.session()
+	w.send(`{"type":"ping","id":"1"}`)
+	w.read(-1, func(e event) bool {
+		assert.Equal(t, e.data["type"], any("pong"), "the answer")
+		return false
+	})
+}
+
+// TestMCPOverHTTP: two clients of the MCP SDK, each with a session of its own.
+func TestMCPOverHTTP(t *testing.T) {
+	w := serveWeb(t, "")
+	for range 2 {
+		session := must.Get(sdk.NewClient(&sdk.Implementation{Name: "tester", Version: "1"}, nil).
+			Connect(t.Context(), &sdk.StreamableClientTransport{Endpoint: w.url + "/mcp"}, nil))(t)
+		res := must.Get(session.CallTool(t.Context(), &sdk.CallToolParams{Name: "echo", Arguments: map[string]any{"text": "over HTTP"}}))(t)
+		said := must.Get(json.Marshal(res))(t)
+		assert.That(t, !res.IsError && regexp.MustCompile("over HTTP").Match(said), "it says %s", said)
+		must.OK(t, session.Close())
+	}
+}

@@ -1,0 +1,233 @@
+package httpd
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/rs/zerolog"
+
+	"a2e/host/auth"
+)
+
+// Header names a client's session.
+const Header = "X-Session-Id"
+
+// Protocol is what the host of a session speaks.
+type Protocol int
+
+// The protocols.
+const (
+	A2E Protocol = iota // and whatever else is on the pipe
+	MCP                 // alone
+)
+
+// Options say how sessions are served. The zero value of a field is its default.
+type Options struct {
+	// Serve runs the host of a session on its input and output until the input ends or it
+	// ends itself. ctx ends when the session is to end in haste.
+	Serve func(ctx context.Context, speaks Protocol, in io.Reader, out io.Writer) error
+
+	Tokens      auth.Tokens   // of which each request must bring one as its bearer; none = open
+	Loopback    bool          // only this machine can connect: names of other machines are refused
+	Origins     []string      // of web pages that may connect, such as https://app.example.org
+	MaxSessions int           // at once; 1,000
+	Idle        time.Duration // after which a session without a stream that nothing is sent to ends; 10 minutes
+	MaxLine     int           // bytes of one message; 16 MiB
+	Kept        int           // bytes of events that are kept for a client that connects anew; 8 MiB
+	Beat        time.Duration // between the comments that show that a stream lives; 15 s
+	Log         zerolog.Logger
+}
+
+func (o *Options) setDefaults() {
+	o.MaxSessions = cmp.Or(o.MaxSessions, 1000)
+	o.Idle = cmp.Or(o.Idle, 10*time.Minute)
+	o.MaxLine = cmp.Or(o.MaxLine, 16<<20)
+	o.Kept = cmp.Or(o.Kept, 8<<20)
+	o.Beat = cmp.Or(o.Beat, 15*time.Second)
+}
+
+// Server has the sessions. It is an http.Handler.
+type Server struct {
+	opts   Options
+	routes http.Handler
+	kept   mcp.EventStore // of MCP's streams
+	goes   sync.WaitGroup // one for each session
+
+	mu       sync.Mutex
+	sessions map[string]*session // guarded by mu
+	closed   bool                // no session begins any more; guarded by mu
+}
+
+// New makes a server without a session.
+func New(opts Options) *Server {
+	opts.setDefaults()
+	s := &Server{opts: opts, sessions: make(map[string]*session)}
+	kept := mcp.NewMemoryEventStore(nil)
+	kept.SetMaxBytes(opts.Kept)
+	s.kept = kept
+	routes := http.NewServeMux()
+	routes.HandleFunc("POST /session", s.open)
+	routes.HandleFunc("DELETE /session", s.of(func(w http.ResponseWriter, _ *http.Request, c *session) {
+		c.end()
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	routes.HandleFunc("POST /send", s.of(s.send))
+	routes.HandleFunc("GET /stream", s.of(s.stream))
+	routes.HandleFunc("/mcp", s.mcp)
+	all := http.NewServeMux()
+	all.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, http.StatusOK, map[string]any{"status": "ok"})
+	})
+	all.Handle("/", s.guard(routes))
+	s.routes = all
+	return s
+}
+
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Cache-Control", "no-store")
+	s.routes.ServeHTTP(w, r)
+}
+
+// Close ends all sessions as the end of their input does, and in haste once ctx has ended.
+// It returns when their hosts have ended.
+func (s *Server) Close(ctx context.Context) {
+	s.mu.Lock()
+	s.closed = true
+	for _, c := range s.sessions {
+		c.end()
+	}
+	s.mu.Unlock()
+	ended := make(chan struct{})
+	go func() {
+		s.goes.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		s.mu.Lock()
+		for _, c := range s.sessions {
+			c.cut()
+		}
+		s.mu.Unlock()
+		<-ended
+	}
+}
+
+func (s *Server) open(w http.ResponseWriter, _ *http.Request) {
+	c, err := s.begin(A2E)
+	if err != nil {
+		refuse(w, http.StatusServiceUnavailable, err)
+		return
+	}
+	answer(w, http.StatusOK, map[string]any{"session_id": c.id})
+}
+
+var errClosed = errors.New("the host ends; connect to another one, or later")
+
+// begin starts a session.
+func (s *Server) begin(speaks Protocol) (*session, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, errClosed
+	}
+	if len(s.sessions) >= s.opts.MaxSessions {
+		return nil, fmt.Errorf("there are %d sessions, and no more are served at once; end one, or try again later", len(s.sessions))
+	}
+	c := newSession(s, speaks)
+	s.sessions[c.id] = c
+	s.goes.Go(c.serve)
+	return c, nil
+}
+
+// forget takes a session out of those that there are.
+func (s *Server) forget(c *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.sessions, c.id)
+}
+
+func (s *Server) find(id string, speaks Protocol) *session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.sessions[id]; c != nil && c.speaks == speaks {
+		return c
+	}
+	return nil
+}
+
+// of serves a request of a session that its header names.
+func (s *Server) of(f func(http.ResponseWriter, *http.Request, *session)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		id := r.Header.Get(Header)
+		if id == "" {
+			refuse(w, http.StatusBadRequest, errors.New("the header "+Header+" is missing; POST /session gives a session its id"))
+			return
+		}
+		c := s.find(id, A2E)
+		if c == nil {
+			refuse(w, http.StatusNotFound, errors.New("there is no such session, or it has ended; POST /session begins one"))
+			return
+		}
+		f(w, r, c)
+	}
+}
+
+// send takes one message. What is wrong with it beyond its being JSON the host says on the stream.
+func (s *Server) send(w http.ResponseWriter, r *http.Request, c *session) {
+	body, err := s.body(w, r)
+	if err != nil {
+		var long *http.MaxBytesError
+		if errors.As(err, &long) {
+			refuse(w, http.StatusRequestEntityTooLarge, fmt.Errorf("the message is longer than %d bytes", long.Limit))
+			return
+		}
+		refuse(w, http.StatusBadRequest, err)
+		return
+	}
+	switch err := c.put(r.Context(), body); {
+	case errors.Is(err, errEnded):
+		refuse(w, http.StatusNotFound, err)
+	case err != nil:
+		w.Header().Set("Retry-After", "1")
+		refuse(w, http.StatusServiceUnavailable, err)
+	default:
+		answer(w, http.StatusOK, map[string]any{"ok": true})
+	}
+}
+
+// body reads the one message of a request, as a line.
+func (s *Server) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(s.opts.MaxLine)))
+	if err != nil {
+		return nil, err
+	}
+	line := jsontext.Value(raw)
+	if err := line.Compact(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)); err != nil {
+		return nil, fmt.Errorf("the body must be one message, a JSON object: %w", err)
+	}
+	return append(line, '\n'), nil
+}
+
+// answer writes JSON.
+func answer(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body) // who does not read the answer has gone
+}
+
+func refuse(w http.ResponseWriter, status int, err error) {
+	answer(w, status, map[string]any{"error": err.Error()})
+}

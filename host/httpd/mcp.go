@@ -1,0 +1,143 @@
+package httpd
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// The headers of MCP's streamable HTTP.
+const (
+	mcpSession = "Mcp-Session-Id"
+	mcpVersion = "MCP-Protocol-Version"
+)
+
+// mcp serves MCP's streamable HTTP: the go-sdk has the streams and their events, the host of the
+// session the rest.
+func (s *Server) mcp(w http.ResponseWriter, r *http.Request) {
+	r.Body = http.MaxBytesReader(w, r.Body, int64(s.opts.MaxLine))
+	if v := r.Header.Get(mcpVersion); v != "" && !isDate(v) {
+		refuse(w, http.StatusBadRequest, fmt.Errorf("%s must be a version of MCP, such as 2025-11-25", mcpVersion))
+		return
+	}
+	id := r.Header.Get(mcpSession)
+	if id == "" && r.Method == http.MethodPost {
+		s.beginMCP(w, r)
+		return
+	}
+	if id == "" {
+		refuse(w, http.StatusBadRequest, fmt.Errorf("the header %s is missing; the answer to initialize has it", mcpSession))
+		return
+	}
+	c := s.find(id, MCP)
+	switch {
+	case c == nil:
+		refuse(w, http.StatusNotFound, errors.New("there is no such session, or it has ended; begin with initialize"))
+	case r.Method == http.MethodDelete:
+		c.end()
+		w.WriteHeader(http.StatusNoContent)
+	case r.Method == http.MethodGet && !accepts(r, "text/event-stream"):
+		refuse(w, http.StatusNotAcceptable, errors.New("a stream is text/event-stream; the header Accept must take that"))
+	case r.Method == http.MethodPost && !isJSON(r):
+		refuse(w, http.StatusUnsupportedMediaType, errors.New("a message is application/json; the header Content-Type must say so"))
+	default:
+		defer c.listen()()
+		c.streamable.ServeHTTP(w, r)
+	}
+}
+
+// beginMCP begins a session with its first request.
+func (s *Server) beginMCP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		refuse(w, http.StatusRequestEntityTooLarge, err)
+		return
+	}
+	first, _ := jsonrpc.DecodeMessage(body)
+	if req, ok := first.(*jsonrpc.Request); !ok || req.Method != "initialize" {
+		refuse(w, http.StatusBadRequest, fmt.Errorf("a session begins with the request initialize; all others need the header %s of its answer", mcpSession))
+		return
+	}
+	if !isJSON(r) || !accepts(r, "application/json") || !accepts(r, "text/event-stream") {
+		refuse(w, http.StatusNotAcceptable, errors.New("Content-Type must be application/json, and Accept both that and text/event-stream"))
+		return
+	}
+	c, err := s.begin(MCP)
+	if err != nil {
+		refuse(w, http.StatusServiceUnavailable, err)
+		return
+	}
+	defer c.listen()()
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	c.streamable.ServeHTTP(w, r)
+}
+
+// connectMCP has the go-sdk's transport stand between HTTP and the host of a session.
+func (c *session) connectMCP() {
+	c.streamable = &mcp.StreamableServerTransport{SessionID: c.id, EventStore: c.server.kept}
+	conn, err := c.streamable.Connect(c.hasty)
+	if err != nil { // it is connected once only
+		panic(err)
+	}
+	go func() { // ends with the host
+		defer c.end()
+		for {
+			msg, err := conn.Read(c.hasty)
+			if err != nil {
+				return
+			}
+			if line, err := jsonrpc.EncodeMessage(msg); err != nil || c.in.put(c.hasty, append(line, '\n')) != nil {
+				return
+			}
+		}
+	}()
+	go func() { // likewise
+		defer conn.Close()
+		reader, last, _ := c.out.begin(0)
+		for {
+			lines, end := c.out.next(reader, last, func() bool { return false })
+			for _, line := range lines {
+				if msg, err := jsonrpc.DecodeMessage(line); err == nil {
+					_ = conn.Write(context.Background(), msg) // a client that is not there asks again, or has gone
+				}
+			}
+			if len(lines) == 0 || c.out.delivered(end) {
+				c.gone()
+				return
+			}
+			last = end
+		}
+	}()
+}
+
+func isJSON(r *http.Request) bool {
+	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	return err == nil && kind == "application/json"
+}
+
+// accepts reports whether a client takes a media type.
+func accepts(r *http.Request, kind string) bool {
+	for _, value := range r.Header.Values("Accept") {
+		for one := range strings.SplitSeq(value, ",") {
+			name, _, _ := strings.Cut(one, ";")
+			name = strings.ToLower(strings.TrimSpace(name))
+			if group, _, _ := strings.Cut(kind, "/"); name == kind || name == "*/*" || name == group+"/*" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// isDate reports whether a text is built as versions of MCP are.
+func isDate(v string) bool {
+	return len(v) == len("2025-11-25") && strings.Trim(v, "0123456789-") == ""
+}

@@ -1,0 +1,168 @@
+package httpd
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// session is a host and what connects it to its client.
+type session struct {
+	server *Server
+	id     string
+	speaks Protocol
+	in     feed
+	out    *events
+	idle   *time.Timer
+
+	streamable *mcp.StreamableServerTransport // nil = the session speaks A2E
+
+	hasty context.Context // of the host
+	cut   context.CancelFunc
+
+	mu      sync.Mutex
+	streams int // open now; guarded by mu
+}
+
+func newSession(s *Server, speaks Protocol) *session {
+	var id [16]byte
+	_, _ = rand.Read(id[:]) // never fails
+	c := &session{server: s, id: hex.EncodeToString(id[:]), speaks: speaks, out: newEvents(s.opts.Kept)}
+	c.hasty, c.cut = context.WithCancel(context.Background())
+	c.in.room.L, c.in.max = &c.in.mu, s.opts.MaxLine
+	c.idle = time.AfterFunc(s.opts.Idle, c.expire)
+	if speaks == MCP {
+		c.connectMCP()
+	}
+	return c
+}
+
+// serve runs the host. What it wrote last can be read for as long as an idle session lives.
+func (c *session) serve() {
+	defer c.cut()
+	if err := c.server.opts.Serve(c.hasty, c.speaks, &c.in, c.out); err != nil {
+		c.server.opts.Log.Error().Err(err).Str("session_id", c.id).Msg("a session over HTTP ended with an error")
+	}
+	c.in.close()
+	if c.out.close() {
+		c.gone()
+	}
+}
+
+// gone forgets a session whose host has ended and whose output was read.
+func (c *session) gone() {
+	c.idle.Stop()
+	c.server.forget(c)
+}
+
+// end ends the input: the host answers what it has taken in, and ends.
+func (c *session) end() { c.in.close() }
+
+// expire ends a session that nobody uses.
+func (c *session) expire() {
+	c.server.opts.Log.Info().Str("session_id", c.id).Msg("a session over HTTP that nobody uses ends")
+	c.end()
+	c.out.giveUp()
+	c.server.forget(c)
+}
+
+// used says that the client is there.
+func (c *session) used() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.streams == 0 {
+		c.idle.Reset(c.server.opts.Idle)
+	}
+}
+
+// listen counts a stream while it is open: a session with one is in use.
+func (c *session) listen() (stop func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.streams++
+	c.idle.Stop()
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.streams--; c.streams == 0 {
+			c.idle.Reset(c.server.opts.Idle)
+		}
+	}
+}
+
+// put adds a line to the input. It waits for room as long as ctx and putTimeout let it.
+func (c *session) put(ctx context.Context, line []byte) error {
+	c.used()
+	return c.in.put(ctx, line)
+}
+
+var errEnded = errors.New("the session has ended; POST /session begins another one")
+
+// putTimeout bounds the wait of a message for room in the input of its session.
+const putTimeout = 2 * time.Second
+
+// feed is the input of a session: bounded, in the order of put.
+type feed struct {
+	mu      sync.Mutex
+	room    sync.Cond // also: there is something to read
+	max     int       // bytes waiting from which on put waits
+	waiting []byte    // guarded by mu
+	closed  bool      // guarded by mu
+}
+
+func (f *feed) put(ctx context.Context, line []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, putTimeout)
+	defer cancel()
+	defer context.AfterFunc(ctx, f.wake)()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for len(f.waiting) >= f.max && !f.closed && ctx.Err() == nil {
+		f.room.Wait()
+	}
+	switch {
+	case f.closed:
+		return errEnded
+	case ctx.Err() != nil:
+		return errors.New("the session takes nothing in at the moment, as its answers are not read; read the stream, and send this again")
+	}
+	f.waiting = append(f.waiting, line...)
+	f.room.Broadcast()
+	return nil
+}
+
+func (f *feed) wake() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.room.Broadcast()
+}
+
+// Read implements io.Reader.
+func (f *feed) Read(p []byte) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for len(f.waiting) == 0 && !f.closed {
+		f.room.Wait()
+	}
+	if len(f.waiting) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p, f.waiting)
+	if f.waiting = f.waiting[n:]; len(f.waiting) == 0 {
+		f.waiting = nil
+	}
+	f.room.Broadcast()
+	return n, nil
+}
+
+func (f *feed) close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed = true
+	f.room.Broadcast()
+}
