@@ -20,14 +20,9 @@ build: ## the binary, static, in this folder
 	go build -trimpath -ldflags '-s -w' -o a2e .
 
 # the same bytes from the same sources and Go, whatever folder and machine they lie on
-PLATFORMS = $(foreach os,linux darwin windows,$(os)/amd64 $(os)/arm64)
-dist: ## vet and build for each system that is released, into dist/
-	@set -e; for p in $(PLATFORMS); do \
-	  export GOOS=$${p%/*} GOARCH=$${p#*/}; echo "dist $$p"; \
-	  test $$GOARCH = arm64 || go vet ./...; \
-	  go build -trimpath -buildvcs=false -ldflags '-s -w -buildid=' -o dist/a2e-$$GOOS-$$GOARCH$$(go env GOEXE) .; \
-	done
-	cd dist && sha256sum a2e-* > SHA256SUMS
+dist: ## what is released, into dist/: archives for each system, packages for npm and pip, checksums, …
+	@set -e; for os in linux darwin windows; do echo "vet for $$os"; GOOS=$$os GOARCH=amd64 go vet ./...; done
+	rm -rf dist && go run ./host/dist $(if $(URL),-url $(URL))
 
 test: tools ## the tests, quick
 	go test ./...

@@ -133,6 +133,7 @@ func Main(args []string, sys System) (code int) {
 	}()
 	var cmd commands
 	sys.secrets = redact.New(nil)
+	watchLauncher(&sys)
 	if len(args) == 0 || len(args) == 1 && args[0] == "serve" {
 		// how agents spawn it: building the parser would cost them a millisecond
 		cmd.LogLevel = "warn"

@@ -1,0 +1,144 @@
+// Command dist makes what is released of a2e, from this folder's sources into one folder: an
+// archive for each system with licences, checksums, a bill of materials and provenance, packages
+// for npm and pip that carry the binary, and what a container, systemd and Homebrew need. The
+// same sources and Go make the same bytes, on any machine and in any folder.
+package main
+
+import (
+	"cmp"
+	"embed"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// files are what is shipped as it stands, or filled in.
+//
+//go:embed files
+var files embed.FS
+
+const everywhere = "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64,windows/amd64,windows/arm64"
+
+// release is one release in the making.
+type release struct {
+	out     string
+	version string    // as the binary tells it: the tag, or what git describes
+	number  string    // of packages: the tag without its v, or 0.0.0 of no release
+	commit  string    // "" = not in a git clone
+	made    time.Time // of the commit: the time that all files have
+	url     string    // where the archives will be
+	common  []file    // of all archives
+
+	mu       sync.Mutex
+	made256  map[string]string // what was written, by name, and its SHA-256
+	programs []*program
+}
+
+func main() {
+	r := release{made256: map[string]string{}}
+	flag.StringVar(&r.out, "out", "dist", "the folder to write to")
+	flag.StringVar(&r.version, "version", "", "the version (default: what git describes)")
+	flag.StringVar(&r.url, "url", "https://releases.example/a2e", "where the archives will be, for the Homebrew formula")
+	platforms := flag.String("platforms", everywhere, "the systems, each as in GOOS/GOARCH")
+	flag.Parse()
+	if err := r.run(strings.Split(*platforms, ",")); err != nil {
+		fmt.Fprintln(os.Stderr, "dist:", err)
+		os.Exit(1)
+	}
+}
+
+func (r *release) run(platforms []string) error {
+	if err := errors.Join(r.describe(), os.MkdirAll(r.out, 0o755)); err != nil {
+		return err
+	}
+	for _, platform := range platforms {
+		p, err := r.build(platform)
+		if err != nil {
+			return err
+		}
+		r.programs = append(r.programs, p)
+	}
+	modules, err := r.modules()
+	if err != nil {
+		return err
+	}
+	if err := r.gather(modules); err != nil {
+		return err
+	}
+	if err := r.packAll(); err != nil {
+		return err
+	}
+	for _, step := range []func() error{
+		r.npmLauncher, r.formula, r.container, r.units,
+		func() error { return r.bill(modules) }, func() error { return r.provenance(modules) },
+	} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return r.sums()
+}
+
+// packAll packs the programs side by side.
+func (r *release) packAll() error {
+	failed := make([]error, len(r.programs))
+	var all sync.WaitGroup
+	for i, p := range r.programs {
+		all.Go(func() { failed[i] = errors.Join(r.archive(p), r.npmPlatform(p), r.wheel(p)) })
+	}
+	all.Wait()
+	return errors.Join(failed...)
+}
+
+// describe finds out what is released: version, commit and time.
+func (r *release) describe() error {
+	r.commit, _ = output("git", "rev-parse", "HEAD")
+	if r.version == "" {
+		r.version, _ = output("git", "describe", "--tags", "--always", "--dirty")
+	}
+	r.version = cmp.Or(r.version, "dev")
+	r.number = "0.0.0"
+	if digits, ok := strings.CutPrefix(r.version, "v"); ok && numbered.MatchString(digits) {
+		r.number = digits
+	}
+	seconds, err := output("git", "log", "-1", "--format=%ct")
+	if epoch := os.Getenv("SOURCE_DATE_EPOCH"); epoch != "" {
+		seconds, err = epoch, nil
+	}
+	if err != nil {
+		return fmt.Errorf("the time of the commit: %w; outside of a git clone set SOURCE_DATE_EPOCH", err)
+	}
+	unix, err := strconv.ParseInt(seconds, 10, 64)
+	r.made = time.Unix(unix, 0).UTC()
+	return err
+}
+
+// write puts one file into the output folder and notes its sum.
+func (r *release) write(name string, data []byte) error {
+	r.mu.Lock()
+	r.made256[name] = sum(data)
+	r.mu.Unlock()
+	path := filepath.Join(r.out, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(path, data, 0o644)
+}
+
+// output runs a program and returns what it prints, without the end of the last line.
+func output(name string, args ...string) (string, error) {
+	cmd := exec.Command(name, args...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		err = fmt.Errorf("%s: %w", strings.Join(cmd.Args, " "), err)
+	}
+	return strings.TrimRight(string(out), "\n"), err
+}

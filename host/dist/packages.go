@@ -1,0 +1,128 @@
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+const about = "An agent-to-environment host: one static binary that an agent spawns as a child process"
+
+// What npm and pip call systems and processors.
+var (
+	npmOS   = map[string]string{"linux": "linux", "darwin": "darwin", "windows": "win32"}
+	npmArch = map[string]string{"amd64": "x64", "arm64": "arm64"}
+	pipTag  = map[string]string{
+		"linux/amd64": "manylinux_2_17_x86_64.manylinux2014_x86_64.musllinux_1_1_x86_64", "linux/arm64": "manylinux_2_17_aarch64.manylinux2014_aarch64.musllinux_1_1_aarch64",
+		"darwin/amd64": "macosx_12_0_x86_64", "darwin/arm64": "macosx_12_0_arm64", // the oldest macOS that Go builds for
+		"windows/amd64": "win_amd64", "windows/arm64": "win_arm64",
+	}
+)
+
+// npmVersion and pipVersion are the version as npm (semver) and pip (PEP 440) have it.
+func (r *release) npmVersion() string {
+	if r.number != "0.0.0" {
+		return r.number
+	}
+	return "0.0.0-" + plain.ReplaceAllString("dev."+r.version, "-")
+}
+
+func (r *release) pipVersion() string {
+	if r.number != "0.0.0" {
+		return r.number
+	}
+	return "0.0.0.dev0+" + strings.ToLower(plain.ReplaceAllString(r.version, "."))
+}
+
+// npmName is the package with the binary for one system.
+func npmName(p *program) string { return "a2e-" + npmOS[p.os] + "-" + npmArch[p.arch] }
+
+type npmManifest struct {
+	Name        string            `json:"name"`
+	Version     string            `json:"version"`
+	Description string            `json:"description"`
+	License     string            `json:"license"`
+	OS          []string          `json:"os,omitempty"`
+	CPU         []string          `json:"cpu,omitempty"`
+	Bin         map[string]string `json:"bin,omitempty"`
+	Engines     map[string]string `json:"engines,omitempty"`
+	Optional    map[string]string `json:"optionalDependencies,omitempty"`
+	Files       []string          `json:"files"`
+}
+
+// npmPackage writes a package as `npm pack` would.
+func (r *release) npmPackage(m npmManifest, with ...file) error {
+	m.Version, m.Description, m.License = r.npmVersion(), about, "MIT"
+	text, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return err
+	}
+	all := []file{{name: "package/package.json", data: append(text, '\n')}}
+	for _, f := range with {
+		f.name = "package/" + f.name
+		all = append(all, f)
+	}
+	data, err := tarball(r.made, all)
+	if err != nil {
+		return err
+	}
+	return r.write(fmt.Sprintf("npm/%s-%s.tgz", m.Name, m.Version), data)
+}
+
+// npmPlatform writes the package that carries the binary for one system.
+func (r *release) npmPlatform(p *program) error {
+	m := npmManifest{Name: npmName(p), OS: []string{npmOS[p.os]}, CPU: []string{npmArch[p.arch]}, Files: []string{"bin", "THIRD_PARTY_LICENSES"}}
+	return r.npmPackage(m, append(r.legal(), file{"bin/" + p.name(), p.data, true})...)
+}
+
+// npmLauncher writes the package that people name: npm installs with it the one of their system.
+func (r *release) npmLauncher() error {
+	shim, err := files.ReadFile("files/a2e.js")
+	if err != nil {
+		return err
+	}
+	m := npmManifest{
+		Name: "a2e", Bin: map[string]string{"a2e": "bin/a2e.js"}, Engines: map[string]string{"node": ">=18"},
+		Optional: map[string]string{}, Files: []string{"bin"},
+	}
+	for _, p := range r.programs {
+		m.Optional[npmName(p)] = r.npmVersion()
+	}
+	return r.npmPackage(m, append(r.legal()[:2:2], file{"bin/a2e.js", shim, true})...)
+}
+
+// wheel writes the Python package for one system: pip puts the binary itself into the folder of
+// programs, so that no Python runs between an agent and the host.
+func (r *release) wheel(p *program) error {
+	version := r.pipVersion()
+	base, tags := "a2e-"+version, ""
+	for tag := range strings.SplitSeq(pipTag[p.os+"/"+p.arch], ".") {
+		tags += "Tag: py3-none-" + tag + "\n"
+	}
+	info := base + ".dist-info/"
+	all := []file{
+		{base + ".data/scripts/" + p.name(), p.data, true},
+		{name: info + "METADATA", data: []byte("Metadata-Version: 2.4\nName: a2e\nVersion: " + version + "\nSummary: " + about +
+			"\nLicense-Expression: MIT\nLicense-File: LICENSE\nLicense-File: THIRD_PARTY_LICENSES\nRequires-Python: >=3.8\n")},
+		{name: info + "WHEEL", data: []byte("Wheel-Version: 1.0\nGenerator: a2e\nRoot-Is-Purelib: false\n" + tags)},
+	}
+	for _, f := range r.legal() {
+		if f.name != "README.md" {
+			f.name = info + "licenses/" + f.name
+			all = append(all, f)
+		}
+	}
+	var record strings.Builder
+	for _, f := range all {
+		digest := sha256.Sum256(f.data)
+		fmt.Fprintf(&record, "%s,sha256=%s,%d\n", f.name, base64.RawURLEncoding.EncodeToString(digest[:]), len(f.data))
+	}
+	fmt.Fprintf(&record, "%sRECORD,,\n", info)
+	data, err := zipped(r.made, append(all, file{name: info + "RECORD", data: []byte(record.String())}))
+	if err != nil {
+		return err
+	}
+	return r.write(fmt.Sprintf("python/%s-py3-none-%s.whl", base, pipTag[p.os+"/"+p.arch]), data)
+}
