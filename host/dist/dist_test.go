@@ -199,15 +199,19 @@ func systemd(t *testing.T, out string) {
 	path := filepath.Join(dir, "s")
 	listen := command(t, dir, "systemd-socket-activate", "--listen", path, "--accept", "--inetd", program, "serve")
 	must.OK(t, listen.Start())
-	poll.Eventually(t, "the socket", func() bool { _, err := os.Stat(path); return err == nil })
 	assert.That(t, strings.Contains(over(t, path), `"type":"pong"`), "no answer over the socket")
 	must.OK(t, listen.Process.Kill())
 	_ = listen.Wait()
 }
 
-// over asks a host that listens at path.
+// over asks a host that will listen at path.
 func over(t *testing.T, path string) string {
-	conn := must.Get((&net.Dialer{}).DialContext(t.Context(), "unix", path))(t)
+	var conn net.Conn
+	poll.Eventually(t, "the socket", func() (ok bool) { // its file is there before anyone listens
+		var err error
+		conn, err = (&net.Dialer{}).DialContext(t.Context(), "unix", path)
+		return err == nil
+	})
 	defer conn.Close()
 	must.Get(io.WriteString(conn, ping))(t)
 	return must.Get(bufio.NewReader(conn).ReadString('\n'))(t)
