@@ -8,7 +8,7 @@ import (
 )
 
 // Checkpoint keeps the state of the workspace before something changes it: what plugins do without a
-// request that says so. before says what comes next. Where no checkpoints are kept it does nothing;
+// request that says so, or for tools of their own (see ToolDescriber). before says what comes next. Where no checkpoints are kept it does nothing;
 // one that fails stops what comes next only where the config says so.
 func (s *Services) Checkpoint(ctx context.Context, before string) error {
 	if s == nil || s.host.opts.Checkpoints == nil {
@@ -69,19 +69,16 @@ func (h *Host) changer(d *destination, obj protocol.Object) string {
 	return ""
 }
 
-// changingTool is changer for calls of tools.
+// changingTool is changer for calls of tools. Those that a ToolDescriber serves are its own concern: it
+// alone knows, maybe only after it has waited for them, which there are and what they do.
 func (h *Host) changingTool(d *destination, obj protocol.Object) string {
+	own := func(p Plugin) bool {
+		_, describes := As[ToolDescriber](p)
+		return describes || !slices.ContainsFunc(d.routes, func(r boundRoute) bool { return r.plugin == p.Info().Name })
+	}
 	name := toolName(obj)
-	if detail, known := h.services.Tool(name); known && detail.ReadOnly {
+	if detail, known := h.services.Tool(name); known && detail.ReadOnly || !slices.ContainsFunc(h.opts.Plugins, func(p Plugin) bool { return !own(p) }) {
 		return ""
-	}
-	args, _ := obj.Child("arguments")
-	if program := program(args, "command"); program != "" {
-		return "tool " + name + " " + program
-	}
-	if val, ok := args.Get("path"); ok && d.filesIn(obj).use == ChangesFiles {
-		path, _ := val.Str()
-		return "tool " + name + " " + path
 	}
 	return "tool " + name
 }

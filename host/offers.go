@@ -43,8 +43,8 @@ type ProcResult struct {
 	Truncated      bool // there was more output
 }
 
-// ToolDescriber is a plugin that knows more of its tools than tool/list says. All finds
-// it.
+// ToolDescriber is a plugin that knows more of its tools than tool/list says, and makes a checkpoint
+// before one runs that may change something (see Services.Checkpoint). All finds it.
 type ToolDescriber interface {
 	// DescribeTool tells of the tool with a name, if it is the plugin's and may be called.
 	DescribeTool(name string) (ToolDetail, bool)

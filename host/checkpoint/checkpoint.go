@@ -26,6 +26,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -79,11 +80,13 @@ var (
 // Keeper keeps the checkpoints of one workspace. It opens nothing before the first use, and is safe
 // for concurrent use; other keepers, also of other processes, may work on the same workspace.
 type Keeper struct {
-	o    Options
-	dir  string
-	ctx  context.Context // ends with Close
-	stop context.CancelFunc
-	uses sync.WaitGroup
+	o        Options
+	dir      string
+	ctx      context.Context // ends with Close
+	stop     context.CancelFunc
+	uses     sync.WaitGroup
+	asks     atomic.Int32 // of callers that wait
+	prepared atomic.Bool
 
 	mu       sync.Mutex // held by the one that works; guards the fields below
 	store    *store     // nil before the first use
@@ -173,7 +176,9 @@ func (k *Keeper) use(ctx context.Context, do func(*place) error) error {
 		return err
 	}
 	done := make(chan error, 1)
+	k.asks.Add(1)
 	k.uses.Go(func() {
+		defer k.asks.Add(-1)
 		due, err := k.alone(do)
 		done <- err
 		if due && err == nil { // nobody waits for that
@@ -275,12 +280,30 @@ func (k *Keeper) take(p *place, i Info) (Info, error) {
 // indexEvery is how many changes there are in the log, at least, before the index is written anew.
 const indexEvery = 2000
 
-// scan looks at the workspace and keeps the contents that are new.
-func (k *Keeper) scan(p *place) (*scan, error) {
+// Prepare looks at the whole workspace in the background, so that the next checkpoint need only look
+// at what changed since, where the kernel tells. It makes none, and nothing for a workspace without any.
+func (k *Keeper) Prepare() {
+	if k == nil || !k.o.Watch || k.prepared.Swap(true) || !k.Exists() {
+		return
+	}
+	k.uses.Go(func() {
+		_, _ = k.alone(func(p *place) error { // the next checkpoint says what is wrong
+			s, err := k.look(p, true)
+			if err == nil && k.watch != nil && k.store.last() != nil {
+				k.stale = !s.adopt()
+			}
+			return err
+		})
+	})
+}
+
+// look reads what may have changed since the last checkpoint. With calm it leaves processors to others
+// as long as nobody waits for it.
+func (k *Keeper) look(p *place, calm bool) (*scan, error) {
 	if k.o.Watch && !k.watching {
 		k.watching, k.watch, k.stale = true, newWatcher(k.o.Workspace), true
 	}
-	s := &scan{Keeper: k, place: p}
+	s := &scan{Keeper: k, place: p, calm: calm}
 	if err := s.run(k.pending()); err != nil {
 		return nil, err
 	}
@@ -288,6 +311,15 @@ func (k *Keeper) scan(p *place) (*scan, error) {
 		k.watch.close()
 		k.watch = nil
 		k.o.Log.Info().Err(s.unwatched).Str("workspace", k.o.Workspace).Msg("checkpoints: not all folders can be watched, so all are read for each checkpoint")
+	}
+	return s, nil
+}
+
+// scan looks at the workspace and keeps the contents that are new.
+func (k *Keeper) scan(p *place) (*scan, error) {
+	s, err := k.look(p, false)
+	if err != nil {
+		return nil, err
 	}
 	var need int64
 	for _, c := range s.unread {

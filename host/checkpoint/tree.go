@@ -54,6 +54,11 @@ func (e *entry) looks(now *entry) bool {
 		e.mtime == now.mtime && e.ctime == now.ctime && e.ino == now.ino && !e.racy && (e.held == heldWhole || e.held == heldTooBig || e.kind != aFile)
 }
 
+// untold reports whether nothing may tell that a file changed.
+func (e *entry) untold() bool {
+	return e.kind == aFile && (e.racy || e.nlink > 1 || e.held == heldClosed || e.held == heldNoRoom)
+}
+
 // isNot reports whether a name is not known as one of several of the file with a number.
 func (e *entry) isNot(ino uint64) bool {
 	return e == nil || e.kind != aFile || e.ino != ino || e.nlink == 1

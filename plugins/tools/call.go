@@ -34,6 +34,11 @@ func (s *Set) call(ctx context.Context, req *protocol.ToolCallRequest, emit host
 	if !t.quick {
 		host.HandOff(ctx)
 	}
+	if !t.Detail.ReadOnly {
+		if err := s.services.Checkpoint(ctx, t.changing(args)); err != nil {
+			return nil, err
+		}
+	}
 	start := s.now()
 	out, data, err := s.result(ctx, t, args, emit)
 	end := s.now()
@@ -47,6 +52,21 @@ func (s *Set) call(ctx context.Context, req *protocol.ToolCallRequest, emit host
 	record.Success = !out.Failed
 	s.services.Record(ctx, record)
 	return &callResponse{tool: t.Def.Name, out: out, data: data, took: record.Duration, at: end}, nil
+}
+
+// changing says which call may change something: with the program that it runs, without its arguments,
+// which may be secret, or the file that it changes.
+func (t *entry) changing(args protocol.Object) string {
+	what := "tool " + t.Def.Name
+	val, _ := args.Get("command")
+	if words, ok := val.Strings(); ok && len(words) > 0 {
+		return what + " " + words[0]
+	}
+	val, _ = args.Get("path")
+	if path, ok := val.Str(); ok && t.Files != nil && t.Files(args).Use == host.ChangesFiles {
+		return what + " " + path
+	}
+	return what
 }
 
 // result runs a tool and encodes what it gave back.
