@@ -92,7 +92,7 @@ walls: ## every attack test as root, as an ordinary user, and without namespaces
 lint: ## staticcheck
 	go run $(STATICCHECK) ./...
 
-TOOLS = testdata/readme/node_modules testdata/peers/node_modules testdata/gym/venv testdata/peers/venv
+TOOLS = testdata/readme/node_modules testdata/peers/node_modules testdata/recipes/node_modules testdata/gym/venv testdata/peers/venv testdata/recipes/venv
 
 tools: $(TOOLS:=/.made) postgresql ## what the tests need beyond Go, python3 and node
 postgresql:

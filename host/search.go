@@ -297,15 +297,17 @@ func (h *Host) weight(kind, name string) float64 {
 	return h.services.weigher.Weight(kind, name)
 }
 
-// listTools serves tool/list/req: says which tools are in a group of the config, and applies
-// the query, whichever plugins the tools are of. A plugin that has searched itself says so by
+// listTools serves tool/list/req: says which tools are in a group of the config, adds details
+// where they are asked for, and applies the query, whichever plugins the tools are of. A plugin that has searched itself says so by
 // a score; those that it found in a way of its own come last.
 func (h *Host) listTools(ctx context.Context, d *destination, obj protocol.Object, emit Emitter) (any, error) {
 	val, _ := obj.Get("query")
 	query, _ := val.Str()
 	query = strings.TrimSpace(query)
+	val, _ = obj.Get("detail")
+	detail := string(val) == "true"
 	answer, err := h.override(ctx, d, obj, emit)
-	if err != nil || query == "" && len(h.groups.tasks) == 0 {
+	if err != nil || query == "" && !detail && len(h.groups.tasks) == 0 {
 		return answer, err
 	}
 	found, err := typed[protocol.ToolListResponse](answer)
@@ -320,6 +322,11 @@ func (h *Host) listTools(ctx context.Context, d *destination, obj protocol.Objec
 	}
 	if query != "" {
 		h.rankTools(query, resp)
+	}
+	for i := range resp.Tools {
+		if resp.Tools[i].Detail = nil; detail {
+			resp.Tools[i].Detail = h.services.detailOf(&resp.Tools[i])
+		}
 	}
 	return resp, nil
 }

@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 
+	"a2e/host/schema"
 	"a2e/protocol"
 )
 
@@ -149,6 +150,19 @@ func (s *Services) Tool(name string) (ToolDetail, bool) {
 		}
 	}
 	return ToolDetail{}, false
+}
+
+// detailOf returns what is known of a tool as the wire has it.
+func (s *Services) detailOf(def *protocol.ToolDefinition) *protocol.ToolDetail {
+	d, known := s.Tool(def.Name)
+	out := &protocol.ToolDetail{Title: d.Title, InputSchema: d.InputSchema, OutputSchema: d.OutputSchema}
+	if len(out.InputSchema) == 0 {
+		out.InputSchema = schema.Object(def.InputParameters, false)
+	}
+	if known {
+		out.Hints = &protocol.ToolHints{ReadOnly: d.ReadOnly, Destructive: d.Destructive, Idempotent: d.Idempotent, OpenWorld: d.OpenWorld}
+	}
+	return out
 }
 
 // Files returns the plugins with files of their own.

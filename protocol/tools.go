@@ -23,6 +23,7 @@ type ToolListRequest struct {
 	FilterTags      []string `json:"filter_tags"` // all must match
 	Query           string   `json:"query"`       // ranks by relevance when set
 	IncludeDeferred bool     `json:"include_deferred"`
+	Detail          bool     `json:"detail,omitzero"` // each definition with its Detail; ours
 }
 
 // ToolListResponse answers a ToolListRequest (`tool/list/resp`).
@@ -44,6 +45,24 @@ type ToolDefinition struct {
 	DeferLoading     bool            `json:"defer_loading"`  // listed only when asked for
 	Task             string          `json:"task,omitzero"`  // what it is for: those of one task are a group, of which any may be called by that name; ours
 	Score            float64         `json:"score,omitzero"` // in a plugin's own answer to a query: it was found by a search, however well; ours
+
+	Detail *ToolDetail `json:"detail,omitzero"` // where the request asks for it; the host's, none of a plugin's answer; ours
+}
+
+// ToolDetail is what a model's API and MCP are told of a tool.
+type ToolDetail struct {
+	Title        string         `json:"title,omitzero"`
+	InputSchema  jsontext.Value `json:"input_schema"`           // JSON Schema of the arguments, an object
+	OutputSchema jsontext.Value `json:"output_schema,omitzero"` // JSON Schema of the result's data; absent = not known
+	Hints        *ToolHints     `json:"hints,omitzero"`         // absent = not known
+}
+
+// ToolHints say what a call of a tool may do, in MCP's terms.
+type ToolHints struct {
+	ReadOnly    bool `json:"read_only"`   // it changes nothing
+	Destructive bool `json:"destructive"` // it may take away or overwrite what was there
+	Idempotent  bool `json:"idempotent"`  // a second call with the same arguments changes nothing more
+	OpenWorld   bool `json:"open_world"`  // it reaches things outside of this machine
 }
 
 // SetDefaults sets what the schema says for absent fields.

@@ -103,7 +103,7 @@ func (l *loop) checked(c *ToolCall, earlier []host.ModelCall) host.ModelCall {
 		c.Arguments, c.Invalid = protocol.Object{}, fmt.Sprintf("the arguments have more than %d bytes", maxArguments)
 	}
 	wire := c.WireName
-	if wire == "" || len(wire) > maxWireName {
+	if wire == "" || len(wire) > schema.LongestName {
 		wire = c.Name
 	}
 	return host.ModelCall{ID: c.ID, Name: c.Name, WireName: wire, Arguments: jsontext.Value(c.Arguments.Raw())}

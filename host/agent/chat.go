@@ -3,10 +3,11 @@ package agent
 import (
 	"cmp"
 	"encoding/base64"
-	"fmt"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/host/schema"
 )
 
 // The requests of the chat completions API, as far as they are used.
@@ -56,7 +57,7 @@ type (
 )
 
 // chat writes a request in the words of the API.
-func (e *endpoint) chat(r *Request, names wireNames) *chatRequest {
+func (e *endpoint) chat(r *Request, names schema.Names) *chatRequest {
 	out := &chatRequest{Model: cmp.Or(r.Model, e.name), Stream: true, Effort: cmp.Or(r.Thinking, e.thinking)}
 	if out.Effort == "off" {
 		out.Effort = ""
@@ -72,13 +73,13 @@ func (e *endpoint) chat(r *Request, names wireNames) *chatRequest {
 		}
 		for _, c := range m.Calls {
 			call := chatCall{ID: c.ID, Type: "function"}
-			call.Function.Name, call.Function.Arguments = names.name(c.Name), string(c.Arguments.Raw())
+			call.Function.Name, call.Function.Arguments = names.There(c.Name), string(c.Arguments.Raw())
 			msg.ToolCalls = append(msg.ToolCalls, call)
 		}
 		out.Messages = append(out.Messages, msg)
 	}
 	for _, t := range r.Tools {
-		out.Tools = append(out.Tools, chatTool{"function", chatFunction{names.name(t.Name), t.Description, t.Schema}})
+		out.Tools = append(out.Tools, chatTool{"function", chatFunction{names.There(t.Name), t.Description, t.Schema}})
 	}
 	return out
 }
@@ -100,44 +101,4 @@ func contentOf(m *Message) any {
 		return nil
 	}
 	return text
-}
-
-// maxWireName is the longest name of a function there.
-const maxWireName = 64
-
-// wireNames are names that the API takes, by those of the tools, and back: letters,
-// digits, _ and -, each once.
-type wireNames struct{ there, here map[string]string }
-
-func newWireNames(tools []Tool) wireNames {
-	n := wireNames{make(map[string]string, len(tools)), make(map[string]string, len(tools))}
-	for _, t := range tools {
-		name := head(strings.Map(func(r rune) rune {
-			if r == '_' || r == '-' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
-				return r
-			}
-			return '_'
-		}, t.Name), maxWireName)
-		for i := 2; name == "" || n.here[name] != ""; i++ {
-			name = fmt.Sprintf("%s_%d", head(name, maxWireName-len("_9999")), i)
-		}
-		n.there[t.Name], n.here[name] = name, t.Name
-	}
-	return n
-}
-
-// name returns the name there of a tool; one that is none of them keeps its own.
-func (n wireNames) name(tool string) string {
-	if name, ok := n.there[tool]; ok {
-		return name
-	}
-	return head(tool, maxWireName)
-}
-
-// tool is the way back.
-func (n wireNames) tool(name string) string {
-	if tool, ok := n.here[name]; ok {
-		return tool
-	}
-	return name
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"a2e/host/openai"
+	"a2e/host/schema"
 )
 
 const (
@@ -126,7 +127,11 @@ func (e *endpoint) Close() error { return e.server.Close() }
 
 // Complete implements Model. The answer is asked for as a stream.
 func (e *endpoint) Complete(ctx context.Context, r Request) (*Reply, error) {
-	names := newWireNames(r.Tools)
+	tools := make([]string, len(r.Tools))
+	for i, t := range r.Tools {
+		tools[i] = t.Name
+	}
+	names := schema.NewNames(tools)
 	ask := e.chat(&r, names)
 	for plain := e.plain.Load(); ; plain = true {
 		ask.StreamOptions = nil

@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host"
+	"a2e/host/schema"
 	"a2e/protocol"
 )
 
@@ -181,7 +182,7 @@ func (a *answer) call(index *int, id, name string) *askedCall {
 }
 
 // reply returns the whole message.
-func (a *answer) reply(names wireNames) (*Reply, error) {
+func (a *answer) reply(names schema.Names) (*Reply, error) {
 	if !a.began {
 		return nil, errForm
 	}
@@ -192,7 +193,7 @@ func (a *answer) reply(names wireNames) (*Reply, error) {
 		return r, nil
 	}
 	for _, c := range a.calls {
-		call := ToolCall{ID: c.id, Name: names.tool(c.name), WireName: c.name}
+		call := ToolCall{ID: c.id, Name: names.Here(c.name), WireName: c.name}
 		if text := strings.TrimSpace(c.arguments.String()); text != "" {
 			call.Arguments, call.Invalid = argumentsOf(protocol.Value(text))
 		}

@@ -77,7 +77,7 @@ type commands struct {
 	Check    checkCmd    `cmd:"" help:"Check the config, an audit file, or the MCP servers in another client's config."`
 	Doctor   doctorCmd   `cmd:"" help:"Tell what works on this machine: config, folders, store, programs, sandbox."`
 	Trust    trustCmd    `cmd:"" help:"Show what this folder's a2e.yaml does, and trust it as it is now."`
-	Tools    toolsCmd    `cmd:"" help:"List the tools, or call one."`
+	Tools    toolsCmd    `cmd:"" help:"List, call or export the tools."`
 	Skills   skillsCmd   `cmd:"" help:"List, check, show or run skills."`
 	Chain    chainCmd    `cmd:"" help:"Run, draw or check a chain."`
 	Worker   workerCmd   `cmd:"" help:"Take tasks of the fleet protocol on stdin and have them done."`

@@ -113,8 +113,10 @@ func details() map[string]string {
 		"trust": "A folder's own a2e.yaml may have come with the folder, or from an agent. Until it is trusted it only tightens what holds without it. " +
 			"This shows what else it does, and trusts it as it is now: a file that changes is not trusted any more.\n\n" +
 			"Examples:\n  a2e trust\n  a2e trust ~/project --dry-run\n  a2e trust --list\n  a2e trust --remove ~/project",
-		"tools list":      "Example:\n  a2e tools list 'find text in files'\n\nExit status 1 means that the list lacks the tools of an MCP server.",
-		"tools call":      "Examples:\n  a2e tools call grep pattern=TODO path=src\n  a2e tools call write_file --args @args.json\n\nExit status 1 means that the tool failed.",
+		"tools list": "Example:\n  a2e tools list 'find text in files'\n\nExit status 1 means that the list lacks the tools of an MCP server.",
+		"tools call": "Examples:\n  a2e tools call grep pattern=TODO path=src\n  a2e tools call write_file --args @args.json\n\nExit status 1 means that the tool failed.",
+		"tools export": "Names and schemas are made to fit the API: names of 1 to 64 letters, digits, _ and -, and the words of JSON Schema that it takes. jsonschema gives the schemas of the arguments as they are, and mcp what `a2e mcp serve` lists.\n\n" +
+			"Examples:\n  a2e tools export --format openai > tools.json\n  a2e tools export --format anthropic --map read_file grep\n\nExit status 1 means that the tools of an MCP server are missing.",
 		"skills list":     "Example:\n  a2e skills list --tag reporting",
 		"skills check":    "Examples:\n  a2e skills check\n  a2e skills check ./skills/my-skill\n\nExit status 1 means that a skill is broken. Hints and blocked skills are no failures.",
 		"skills validate": "The verdicts are those of the reference validator, skills-ref. `a2e skills check` tells what has an effect on this host.\n\nExamples:\n  a2e skills validate\n  a2e skills validate my-skill other-skill",

@@ -300,9 +300,10 @@ func TestREADMEBinaryIsStatic(t *testing.T) {
 func runExample(t *testing.T, dir, file string, b, next block) {
 	t.Helper()
 	must.OK(t, os.WriteFile(filepath.Join(dir, file), []byte(b.text), 0o600))
+	addFiles(t, dir, "clients")
 	out, err := runner(t, dir, file).CombinedOutput()
 	must.That(t, err == nil, "%v\n%s", err, out)
-	want := "hello from " + map[string]string{".py": "python", ".ts": "typescript", ".go": "go"}[filepath.Ext(file)]
+	want := "hello from " + map[string]string{".py": "python", ".ts": "typescript", ".go": "go", ".sh": "bash"}[filepath.Ext(file)]
 	if next.mark == "prints" {
 		want = next.text
 	}
@@ -317,8 +318,10 @@ func runner(t *testing.T, dir, file string) *exec.Cmd {
 	switch filepath.Ext(file) {
 	case ".py":
 		return command(t, dir, "python3", file)
+	case ".sh":
+		return command(t, dir, "bash", file)
 	case ".go":
-		cmd := command(t, dir, "go", "run", file)
+		cmd := command(t, dir, "go", "run", file, "client.go")
 		cmd.Env = append(cmd.Env, "HOME="+os.Getenv("HOME")) // Go's caches live there
 		return cmd
 	}
@@ -329,9 +332,9 @@ func runner(t *testing.T, dir, file string) *exec.Cmd {
 // compile makes JavaScript of a TypeScript file.
 func compile(t *testing.T, dir, file string) {
 	t.Helper()
-	tools := must.Get(filepath.Abs(filepath.Join(root, "testdata/readme/node_modules")))(t)
-	tsc := command(t, dir, "node", filepath.Join(tools, "typescript/bin/tsc"), file, "--strict", "--skipLibCheck", "--target", "es2022",
-		"--module", "commonjs", "--types", "node", "--typeRoots", filepath.Join(tools, "@types"))
+	tools := tools(t, "readme/node_modules")
+	tsc := command(t, dir, "node", filepath.Join(tools, "typescript/bin/tsc"), file, "--strict", "--skipLibCheck", "--target", "es2022", "--module", "commonjs",
+		"--erasableSyntaxOnly", "--rewriteRelativeImportExtensions", "--types", "node", "--typeRoots", filepath.Join(tools, "@types"))
 	out, err := tsc.CombinedOutput()
 	must.That(t, err == nil, "the TypeScript example does not compile (make tools installs the compiler): %v\n%s", err, out)
 }

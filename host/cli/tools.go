@@ -25,8 +25,9 @@ import (
 const toolsAgent = "a2e tools"
 
 type toolsCmd struct {
-	List toolsListCmd `cmd:"" help:"List the tools, or search them."`
-	Call toolsCallCmd `cmd:"" help:"Call one tool and print its result."`
+	List   toolsListCmd   `cmd:"" help:"List the tools, or search them."`
+	Call   toolsCallCmd   `cmd:"" help:"Call one tool and print its result."`
+	Export toolsExportCmd `cmd:"" help:"Print the tools as models' APIs and MCP define them."`
 }
 
 type toolsListCmd struct {

@@ -188,3 +188,56 @@ func TestSuggest(t *testing.T) {
 	assert.Equal(t, schema.Suggest("unlike", "tools", many), "some of the tools: "+strings.Join(many[:10], ", "), "of many")
 	assert.Equal(t, schema.DidYouMean("tool_071", many), `did you mean "tool_01" or "tool_07" or "tool_00"?`, "nearest of many")
 }
+
+// Names that models' APIs take stand for one tool each, and a name that fits is kept.
+func TestNames(t *testing.T) {
+	long := strings.Repeat("x", 100)
+	tools := []string{"a.b", "a/b", "a_b", "日本", "", long, long + "y", "read_file"}
+	names, seen := schema.NewNames(tools), map[string]bool{}
+	for _, tool := range tools {
+		name := names.There(tool)
+		assert.That(t, len(name) <= schema.LongestName && name != "" && name == schema.FittingName(name) && !seen[name] && names.Here(name) == tool, "%q is %q", tool, name)
+		seen[name] = true
+	}
+	assert.Equal(t, names.There("a_b"), "a_b", "one that fits")
+	assert.Equal(t, names.There("no.tool"), "no_tool", "one that there is not")
+	assert.Equal(t, names.Here("no_tool"), "no_tool", "one that stands for nothing")
+}
+
+// What a model's API is given of a schema says no more than its words can, and never less is allowed.
+func TestFit(t *testing.T) {
+	for in, want := range map[string]string{
+		`{"$schema":"x","$id":"y","type":"object","properties":{"b":{"type":"string","x-a":1},"a":true},"required":["b"],"additionalProperties":false}`:
+		/**/ `{"type":"object","properties":{"b":{"type":"string"},"a":{}},"required":["b"],"additionalProperties":false}`,
+		`{"anyOf":[{"required":["a"]}],"allOf":[],"enum":[1],"required":[]}`: `{"type":"object","properties":{}}`,
+		`true`:             `{"type":"object","properties":{}}`,
+		`{"type":"array"}`: `{"type":"object","properties":{}}`,
+		`{"properties":{"a":{"type":"array"},"b":{"type":["array","null"],"items":[{"type":"string"}]}}}`:           `{"type":"object","properties":{"a":{"type":"array","items":{}},"b":{"type":["array","null"],"items":{}}}}`,
+		`{"properties":{"a":{"oneOf":[{"minimum":1},{"not":{}}]},"b":{"oneOf":[{}],"anyOf":[{"type":"null"}]}}}`:    `{"type":"object","properties":{"a":{"anyOf":[{"minimum":1},{}]},"b":{"anyOf":[{"type":"null"}]}}}`,
+		`{"properties":{"a":{"$ref":"#/$defs/d"},"b":{"$ref":"#"}},"$defs":{"d":{"exclusiveMinimum":true}}}`:        `{"type":"object","properties":{"a":{"$ref":"#/$defs/d"},"b":{}},"$defs":{"d":{}}}`,
+		`{"properties":{},"patternProperties":{"^a":{}},"additionalProperties":false}`:                              `{"type":"object","properties":{}}`,
+		`{"properties":{"a":{"type":"object","additionalProperties":{"type":"string","default":"x","pattern":5}}}}`: `{"type":"object","properties":{"a":{"type":"object","additionalProperties":{"type":"string","default":"x"}}}}`,
+	} {
+		got := schema.Fit(jsontext.Value(in))
+		assert.Equal(t, string(got), want, "of %s", in)
+		assert.Equal(t, string(schema.Fit(got)), want, "once more, of %s", in)
+	}
+	deep := strings.Repeat(`{"properties":{"a":`, 5000) + `{}` + strings.Repeat(`}}`, 5000)
+	assert.That(t, len(schema.Fit(jsontext.Value(deep))) < 1000, "a deep one has no bound")
+}
+
+func TestStrict(t *testing.T) {
+	for text, want := range map[string]bool{
+		`{"type":"object","properties":{},"additionalProperties":false}`:                                                                             true,
+		`{"type":"object","properties":{"a":{"type":"array","items":{"type":"string","enum":["x"]}}},"required":["a"],"additionalProperties":false}`: true,
+		`{"type":"object","properties":{"a":{"type":"array","items":{}}},"required":["a"],"additionalProperties":false}`:                             false,
+		`{"type":"object","properties":{"a":{"type":"string"}},"additionalProperties":false}`:                                                        false,
+		`{"type":"object","properties":{}}`: false,
+		`{"type":"object","properties":{"a":{"type":"string","minLength":1}},"required":["a"],"additionalProperties":false}`:   false,
+		`{"type":"object","properties":{"a":{"type":"object","properties":{}}},"required":["a"],"additionalProperties":false}`: false,
+		`{"type":"object","properties":{"a":{"type":"string"}},"required":["a","b"],"additionalProperties":false}`:             false,
+		`1`: false,
+	} {
+		assert.Equal(t, schema.Strict(jsontext.Value(text)), want, "%s", text)
+	}
+}

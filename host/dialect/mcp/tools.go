@@ -93,44 +93,42 @@ func readCursor(list, cursor string) (last string, err error) {
 // tools returns the host's tools as MCP knows them, by name.
 func (s *server) tools(ctx context.Context) ([]*tool, error) {
 	var resp protocol.ToolListResponse
-	err := host.ServicesOf(ctx).Call(ctx, protocol.TypeToolListReq, &protocol.ToolListRequest{IncludeDeferred: true}, &resp, nil)
+	services := host.ServicesOf(ctx)
+	err := services.Call(ctx, protocol.TypeToolListReq, &protocol.ToolListRequest{IncludeDeferred: true, Detail: true}, &resp, nil)
 	switch {
 	case dialect.IsMissing(err):
 		return nil, nil
 	case err != nil:
 		return nil, err
 	}
-	services := host.ServicesOf(ctx)
 	all := make([]*tool, len(resp.Tools))
 	for i := range resp.Tools {
-		all[i] = toolOf(&resp.Tools[i], services)
+		all[i] = &tool{Tool: Definition(&resp.Tools[i])}
+		if d, _ := services.Tool(all[i].Name); d.Task {
+			all[i].Execution = &execution{"optional"} // the host waits for it where the client does not
+		}
 	}
 	sortBy(all, func(t *tool) string { return t.Name })
 	return all, nil
 }
 
-// toolOf makes MCP's definition of a tool.
-func toolOf(def *protocol.ToolDefinition, services *host.Services) *tool {
-	t := &tool{Tool: mcp.Tool{Name: def.Name, Description: def.Description, Annotations: &mcp.ToolAnnotations{IdempotentHint: def.Idempotent}}}
-	var input jsontext.Value
-	foreign := slices.Contains(def.Tags, "mcp") // its data is what its server says, or nothing that is known
-	if d, ok := services.Tool(def.Name); ok {
-		t.Title = d.Title
+// Definition makes MCP's definition of a tool that was listed with its detail.
+func Definition(def *protocol.ToolDefinition) mcp.Tool {
+	t := mcp.Tool{Name: def.Name, Title: def.Detail.Title, Description: def.Description, Annotations: &mcp.ToolAnnotations{IdempotentHint: def.Idempotent}}
+	if h := def.Detail.Hints; h != nil {
 		t.Annotations = &mcp.ToolAnnotations{
-			Title: d.Title, ReadOnlyHint: d.ReadOnly, IdempotentHint: d.Idempotent,
-			DestructiveHint: &d.Destructive, OpenWorldHint: &d.OpenWorld,
-		}
-		if input = objectSchema(d.InputSchema); d.Task {
-			t.Execution = &execution{"optional"} // the host waits for it where the client does not
-		}
-		if output := structuredSchema(d.OutputSchema); output != nil {
-			t.OutputSchema = output
+			Title: t.Title, ReadOnlyHint: h.ReadOnly, IdempotentHint: h.Idempotent, DestructiveHint: &h.Destructive, OpenWorldHint: &h.OpenWorld,
 		}
 	}
+	input := objectSchema(def.Detail.InputSchema)
 	if input == nil {
 		input = schema.Object(def.InputParameters, false)
 	}
-	if t.InputSchema = input; t.OutputSchema == nil && !foreign && len(def.OutputParameters) > 0 {
+	t.InputSchema = input
+	foreign := slices.Contains(def.Tags, "mcp") // its data is what its server says, or nothing that is known
+	if output := structuredSchema(def.Detail.OutputSchema); output != nil {
+		t.OutputSchema = output
+	} else if !foreign && len(def.OutputParameters) > 0 {
 		t.OutputSchema = resultSchema(def.OutputParameters)
 	}
 	return t

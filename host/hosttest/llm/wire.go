@@ -60,7 +60,7 @@ func (r *Reply) whole() map[string]any {
 	if len(calls) > 0 {
 		message["tool_calls"] = calls
 	}
-	answer := map[string]any{"object": "chat.completion", "choices": []any{map[string]any{"index": 0, "message": message, "finish_reason": r.finish()}}}
+	answer := map[string]any{"id": "chat", "created": 1, "model": "test", "object": "chat.completion", "choices": []any{map[string]any{"index": 0, "message": message, "finish_reason": r.finish()}}}
 	if usage := r.usage(); usage != nil {
 		answer["usage"] = usage
 	}

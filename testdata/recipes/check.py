@@ -1,0 +1,27 @@
+"""Holds what `a2e tools export` prints in each format against the types of the vendors: check.py < {"openai": [...], ...}"""
+import json, sys
+from anthropic.types import ToolParam
+from jsonschema import Draft202012Validator
+from mcp.types import Tool
+from openai.types.chat import ChatCompletionFunctionToolParam
+from pydantic import TypeAdapter
+
+formats = {  # the type, the members that there may be, and the schema in it
+    "openai": (ChatCompletionFunctionToolParam, {"type", "function"}, lambda tool: tool["function"]["parameters"]),
+    "anthropic": (ToolParam, {"name", "description", "input_schema"}, lambda tool: tool["input_schema"]),
+    "mcp": (Tool, {"name", "title", "description", "inputSchema", "outputSchema", "annotations"}, lambda tool: tool["inputSchema"]),
+    "jsonschema": (dict, None, lambda tool: tool),
+}
+exported = json.load(sys.stdin)
+assert exported.keys() == formats.keys()
+for format, tools in exported.items():
+    assert len(tools) > 9, len(tools)
+    for tool in tools:
+        shape, members, schema = formats[format]
+        TypeAdapter(shape).validate_python(tool)
+        assert members is None or set(tool) <= members, tool
+        if format != "mcp":  # what a server says goes on as it is
+            Draft202012Validator.check_schema(schema(tool))
+    if format == "openai":
+        assert all(set(tool["function"]) <= {"name", "description", "parameters", "strict"} and len(tool["function"]["description"]) <= 1024 for tool in tools)
+print("all fit")
