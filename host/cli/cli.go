@@ -85,6 +85,7 @@ type commands struct {
 	Chat     chatCmd     `cmd:"" help:"Talk to a worker of the config, or to a model."`
 	MCP      mcpCmd      `cmd:"" name:"mcp" help:"Show the MCP servers, call their tools, approve what they changed, or serve this host as one."`
 	Inspect  inspectCmd  `cmd:"" help:"Show what goes over a host's pipe in a page of the browser: of a host or of a record."`
+	Replay   replayCmd   `cmd:"" help:"Play a record against a host, and tell where it answers otherwise."`
 	Memory   memoryCmd   `cmd:"" help:"Search, list, add or forget what agents remember."`
 	Env      envCmd      `cmd:"" help:"Try environments by hand: begin episodes and take actions."`
 	Agents   agentsCmd   `cmd:"" help:"List the workers that child agents are made of."`

@@ -154,6 +154,9 @@ func details() map[string]string {
 			`  {"mcpServers": {"a2e": {"command": "a2e", "args": ["mcp", "serve"]}}}`,
 		"inspect": "The address that it prints is for this machine and for you alone: everything lies below a random word in it.\n\n" +
 			"Examples:\n  a2e inspect\n  a2e inspect session.ndjson\n  a2e inspect --follow session.ndjson",
+		"replay": "The requests are really done, in this folder. Each is sent when the answers are there that came before it in the record; ids that the host made up are those of now. " +
+			"Ids, times and durations do not count, nor does the order of events.\n\n" +
+			"Examples:\n  a2e replay session.ndjson\n  a2e replay session.ndjson --ignore score --json -- ./another-host serve\n\nExit status 1 means that an answer differs or did not come.",
 		"schema":  "Both are made from the Go types of this build.\n\nExamples:\n  a2e schema protocol\n  a2e schema config > a2e.schema.json\n  a2e schema config --markdown",
 		"bench":   "Examples:\n  a2e bench --quick\n  a2e bench --vs 'node server.js' -- ./a2e serve",
 		"help":    "The pages are the README.md files of the project, as they were when this program was built. What a command takes, its --help tells.\n\nExamples:\n  a2e help\n  a2e help sandbox\n  a2e help config",

@@ -49,7 +49,7 @@ func (f *File) Info() Info {
 
 // header reads the first line; the error is io.EOF where it is not whole yet.
 func (f *File) header() (record.Header, error) {
-	file, err := open(f.path)
+	file, err := record.OpenFile(f.path)
 	if err != nil {
 		return record.Header{}, err
 	}
@@ -65,22 +65,10 @@ func (f *File) header() (record.Header, error) {
 	return record.ParseHeader(line)
 }
 
-// open opens a regular file: another one could have it wait for ever.
-func open(path string) (*os.File, error) {
-	info, err := os.Stat(path)
-	if err == nil && !info.Mode().IsRegular() {
-		err = errors.New("it is no regular file")
-	}
-	if err != nil {
-		return nil, err
-	}
-	return os.Open(path)
-}
-
 // stream implements Source.
 func (f *File) stream(ctx context.Context, after int64, to *stream) error {
 	if !f.follow {
-		file, err := open(f.path)
+		file, err := record.OpenFile(f.path)
 		if err != nil {
 			return err
 		}
@@ -120,7 +108,7 @@ func (f *File) watch(ctx context.Context, after int64, to *stream) error {
 	defer func() { file.Close() }() // of nil it is an error, and nothing else
 	for {
 		if file == nil {
-			if file, _ = open(f.path); file != nil { // it may come to be
+			if file, _ = record.OpenFile(f.path); file != nil { // it may come to be
 				read = &counted{src: file}
 				t = tail{lines: record.NewLines(read, record.MaxEntry), after: after, to: to}
 			}

@@ -4,6 +4,10 @@ import (
 	"bufio"
 	"errors"
 	"io"
+	"os"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // MaxEntry is how many bytes of a line of a record are read at most.
@@ -55,4 +59,72 @@ func (l *Lines) Rest() (line []byte, size int64) {
 		l.part = nil
 	}
 	return line, size
+}
+
+// Entry is one line of a record.
+type Entry struct {
+	N       int64          `json:"n"`
+	TS      float64        `json:"ts"` // seconds since 1970
+	Dir     Dir            `json:"dir"`
+	Msg     jsontext.Value `json:"msg"`
+	Text    *string        `json:"text"` // a line that is no JSON
+	Cut     bool           `json:"cut"`  // Text is the head of a line
+	Dropped int64          `json:"dropped"`
+}
+
+// Damage says what a record lacks.
+type Damage struct {
+	Broken  int   // lines that are no entries, such as one that was cut off
+	Dropped int64 // lines that were not recorded
+}
+
+// Read reads a record and hands each entry to take, which may keep it.
+func Read(path string, take func(*Entry)) (h Header, d Damage, err error) {
+	file, err := OpenFile(path)
+	if err != nil {
+		return h, d, err
+	}
+	defer file.Close()
+	lines := NewLines(file, MaxEntry)
+	line, size, err := lines.Next()
+	if errors.Is(err, io.EOF) {
+		line, size = lines.Rest()
+	}
+	if h, err = ParseHeader(line); err != nil {
+		return h, d, err
+	}
+	for {
+		line, size, err = lines.Next()
+		last := errors.Is(err, io.EOF)
+		switch {
+		case last:
+			line, size = lines.Rest()
+		case err != nil:
+			return h, d, err
+		}
+		if len(line) > 0 {
+			e := &Entry{}
+			if size > int64(len(line)) || json.Unmarshal(line, e, jsontext.AllowDuplicateNames(true)) != nil || e.Dir == "" {
+				d.Broken++
+			} else {
+				d.Dropped += e.Dropped
+				take(e)
+			}
+		}
+		if last {
+			return h, d, nil
+		}
+	}
+}
+
+// OpenFile opens a record. It must be a regular file: another one could have it wait for ever.
+func OpenFile(path string) (*os.File, error) {
+	info, err := os.Stat(path)
+	if err == nil && !info.Mode().IsRegular() {
+		err = errors.New("it is no regular file")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return os.Open(path)
 }

@@ -1,0 +1,162 @@
+package replay
+
+import (
+	"fmt"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/host/record"
+)
+
+// tape is a record, ready to be played.
+type tape struct {
+	workspace string
+	steps     []step
+	last      []said             // behind the last step
+	heard     map[string]int     // how often each key was heard
+	output    map[string]*output // of processes, by the request that started them
+	notes     []string
+}
+
+// step is a line of the agent.
+type step struct {
+	*message        // nil = it is no JSON
+	text     string // the line where it is no JSON
+	entry    int64
+	after    []said // what the host said since the step before
+	key      string // of its answer; "" = it gets none
+	index    int    // of its answer among those with the key
+	answer   *message
+}
+
+// said is what the host said.
+type said struct {
+	*message
+	key   string
+	index int // among those with the key
+	due   bool
+}
+
+// output is what a process wrote.
+type output struct {
+	text  map[string]string // by stream
+	code  jsontext.Value
+	ended bool
+}
+
+// load reads a record.
+func load(file string) (*tape, error) {
+	t := &tape{heard: make(map[string]int), output: make(map[string]*output), notes: []string{}}
+	asked := map[string][]int{} // steps by key
+	rpc, hidden, unsent := false, 0, 0
+	header, damage, err := record.Read(file, func(e *record.Entry) {
+		switch {
+		case e.Dir == record.In && e.Cut:
+			unsent++
+		case e.Dir == record.In && (e.Msg != nil || e.Text != nil):
+			s := step{entry: e.N, after: t.last}
+			t.last = nil
+			if e.Msg != nil {
+				s.message = parse(e.Msg)
+				s.key, rpc = s.request(), s.RPC != nil
+				if masked(e.Msg) {
+					hidden++
+				}
+			} else if s.text, s.key = *e.Text, "a2e:"; rpc { // how a broken line is answered
+				s.key = "rpc:null"
+			}
+			if s.key != "" {
+				s.index = len(asked[s.key])
+				asked[s.key] = append(asked[s.key], len(t.steps))
+			}
+			t.steps = append(t.steps, s)
+		case e.Dir == record.Out && e.Msg != nil:
+			m := parse(e.Msg)
+			collect(t.output, m)
+			key, due := m.said()
+			if key == "" {
+				return
+			}
+			index := t.heard[key]
+			t.heard[key]++
+			t.last = append(t.last, said{m, key, index, due})
+			if steps := asked[key]; index < len(steps) {
+				t.steps[steps[index]].answer = m
+			}
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	t.workspace = header.Workspace
+	open := 0
+	for _, s := range t.steps {
+		if s.key != "" && s.answer == nil {
+			open++
+		}
+	}
+	for _, n := range []struct {
+		count int
+		what  string
+	}{
+		{damage.Broken, "lines of the record cannot be read, such as one that was cut off"},
+		{int(damage.Dropped), "lines were not recorded"},
+		{unsent, "lines were too long to be recorded, and are not sent"},
+		{hidden, "lines are sent with secrets masked, as they were recorded"},
+		{open, "requests have no answer in the record, and are not compared"},
+	} {
+		if n.count > 0 {
+			t.notes = append(t.notes, fmt.Sprintf("%d %s", n.count, n.what))
+		}
+	}
+	return t, nil
+}
+
+// name is how a report calls it.
+func (s *step) name() string {
+	if s.message == nil {
+		return "a line that is no JSON"
+	}
+	return s.message.name()
+}
+
+// id is the id of the request.
+func (s *step) id() string {
+	if s.message == nil {
+		return ""
+	}
+	return text(s.ID)
+}
+
+// collect adds what a process wrote. How many events bring it changes from run to run.
+func collect(all map[string]*output, m *message) {
+	if m.Type != "proc/read/event" {
+		return
+	}
+	id := text(m.ReqID)
+	o := all[id]
+	if o == nil {
+		o = &output{text: make(map[string]string)}
+		all[id] = o
+	}
+	switch {
+	case m.Data.Text != nil && len(o.text[m.Stream]) > maxLine: // as much as is compared
+	case m.Data.Text != nil:
+		o.text[m.Stream] += *m.Data.Text
+	case m.Data.Code != nil || m.Stream == "killed":
+		o.code, o.ended = m.Data.Code, true
+	}
+}
+
+// output compares what a process wrote.
+func (c *comparer) output(was, is *output) []Difference {
+	c.found = nil
+	if is == nil {
+		is = &output{}
+	}
+	for _, stream := range []string{"stdout", "stderr"} {
+		c.compare("output."+stream, stream, quote(was.text[stream]), quote(is.text[stream]))
+	}
+	c.compare("output.code", "code", was.code, is.code)
+	return c.found
+}
