@@ -186,6 +186,9 @@ type reader struct {
 func (r reader) Read(p []byte) (int, error) {
 	n, err := r.src.Read(p)
 	r.to.take(In, p[:n])
+	if err != nil {
+		r.to.take(In, []byte{'\n'}) // the last line needs none, and is answered now
+	}
 	return n, err
 }
 
@@ -379,7 +382,12 @@ func (r *Recorder) warn(format string, args ...any) {
 // end writes what is left, for a while, and says what could not be written.
 func (r *Recorder) end() {
 	noPause := func(time.Duration) bool { return false }
-	r.encode(r.takeAll(batch{}), noPause)
+	rest := r.takeAll(batch{})
+	if r.told && r.tryWrite() != nil { // what cannot be written need not be made
+		r.warn("at least %d entries could not be written at the end", bytes.Count(r.out, []byte{'\n'})+bytes.Count(rest.data, []byte{'\n'}))
+		return
+	}
+	r.encode(rest, noPause)
 	r.mu.Lock()
 	lost := map[Dir]gap{In: *r.lost[In], Out: *r.lost[Out]}
 	r.mu.Unlock()

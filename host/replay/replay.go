@@ -74,7 +74,8 @@ type player struct {
 	changed chan struct{}      // closed when something came
 	ended   string             // how the host ended; "" = it runs
 
-	missed int // answers in a row that did not come
+	missed int    // answers in a row that did not come
+	died   string // how the host ended before its input did
 	report Report
 }
 
@@ -101,6 +102,7 @@ func Play(ctx context.Context, file string, opts Options) (*Report, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
 	}
+	p.died = p.how()
 	p.host.Close()
 	p.wait(ctx, opts.Timeout, func() bool { return p.ended != "" })
 	p.compare()
@@ -199,7 +201,7 @@ func (p *player) await(ctx context.Context, all []said) bool {
 		case ctx.Err() != nil:
 			return true // Play tells
 		case w.due:
-			if p.missed++; p.missed == maxMissed && p.running() {
+			if p.missed++; p.missed == maxMissed && p.how() == "" {
 				return false
 			}
 		}
@@ -207,10 +209,11 @@ func (p *player) await(ctx context.Context, all []said) bool {
 	return true
 }
 
-func (p *player) running() bool {
+// how says how the host ended; "" = it runs.
+func (p *player) how() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.ended == ""
+	return p.ended
 }
 
 // send sends a line; a host that does not read gets its time.
@@ -242,8 +245,8 @@ func (p *player) compare() {
 		r := Result{Entry: s.entry, Request: s.name(), Differences: []Difference{}}
 		now := p.heard[s.key]
 		if s.index >= len(now) {
-			if r.Problem = fmt.Sprintf("no answer within %v", p.opts.Timeout); p.ended != "" {
-				r.Problem = "no answer; " + p.ended
+			if r.Problem = fmt.Sprintf("no answer within %v", p.opts.Timeout); p.died != "" {
+				r.Problem = "no answer; " + p.died
 			}
 		} else {
 			r.Differences = append(r.Differences, c.answer(s.answer, now[s.index])...)

@@ -1,0 +1,300 @@
+package cli_test
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
+	"a2e/host/record"
+)
+
+// served runs a command of the binary on some lines, and returns its stdout and stderr.
+func served(t *testing.T, dir string, env []string, lines string, args ...string) (stdout, stderr string) {
+	t.Helper()
+	cmd := command(t, dir, "./a2e", args...)
+	cmd.Env = append(cmd.Env, env...)
+	var out, errs bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(lines), &out, &errs
+	err := cmd.Run()
+	must.That(t, err == nil, "%v\n%s", err, errs.String())
+	return out.String(), errs.String()
+}
+
+// entriesOf reads a record and checks that its numbers are in order.
+func entriesOf(t *testing.T, file string) (all []*record.Entry) {
+	t.Helper()
+	_, damage, err := record.Read(file, func(e *record.Entry) {
+		all = append(all, e)
+		assert.Equal(t, e.N, int64(len(all)), "the number of an entry")
+		assert.That(t, e.TS > 1e9, "the time of entry %d is %v", e.N, e.TS)
+	})
+	must.OK(t, err)
+	assert.Equal(t, damage, record.Damage{}, "damage")
+	return all
+}
+
+// What one direction of a record has, line by line.
+func side(all []*record.Entry, dir record.Dir) (lines []string) {
+	for _, e := range all {
+		switch {
+		case e.Dir != dir:
+		case e.Text != nil:
+			lines = append(lines, *e.Text)
+		default:
+			lines = append(lines, string(e.Msg))
+		}
+	}
+	return lines
+}
+
+// Whatever is spoken on the pipe is recorded: each line that came and each that went, in order.
+func TestRecordHoldsEachLineOfEachProtocol(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		args, lines string
+		least       int // answers
+	}{
+		{"serve", hello + "\n" + call("1", "echo", `{"text":"a"}`) + "\n" + `{"jsonrpc":"2.0","id":7,"method":"rpc.handshake"}` + "\nno message\n", 4},
+		{"serve", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`, 1},
+		{"mcp serve", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`, 1},
+		{"worker --no-contract", `{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"t1"},"brief":"count me"}`, 2},
+	} {
+		dir := workDir(t)
+		args := append(strings.Fields(c.args), "--record", "r.ndjson")
+		if args[0] == "worker" {
+			args = append(args, "--", "wc", "-w")
+		}
+		out, _ := served(t, dir, nil, c.lines, args...)
+		all := entriesOf(t, filepath.Join(dir, "r.ndjson"))
+		assert.Equal(t, strings.Join(side(all, record.In), "\n"), strings.TrimSpace(c.lines), "%s: what came", c.args)
+		assert.That(t, all[len(all)-1].Dir == record.Out, "%s: the last answer stands before its request", c.args)
+		assert.Equal(t, strings.Join(side(all, record.Out), "\n")+"\n", out, "%s: what went", c.args)
+		assert.That(t, strings.Count(out, "\n") >= c.least, "%s answers:\n%s", c.args, out)
+		info := must.Get(os.Stat(filepath.Join(dir, "r.ndjson")))(t)
+		assert.Equal(t, info.Mode().Perm(), 0o600, "who may read it")
+	}
+}
+
+// No secret stands in a record, wherever it came from and however it is written.
+func TestRecordHoldsNoSecret(t *testing.T) {
+	t.Parallel()
+	dir := workDir(t)
+	writeConfig(t, dir, "auth_token: ${TOKEN_OF_HOST}\nmcpServers:\n  files: {command: ./nothing, env: {API_KEY: canary-mcp-31, OTHER: canary+ünlike/33}}\n")
+	lines := []string{
+		`{"type":"handshake/req","id":"1","agent_caps":["tools"],"auth_token":"canary-wrong-11"}`,
+		`{"type":"handshake/req","id":"2","agent_caps":["tools"], "auth_token" : "canary-right-12"}`,
+		call("3", "echo", `{"text":"canary-wrong-11 canary-right-12 canary-env-21 canary-mcp-31"}`),
+		call("4", "echo", `{"text":"c\u0061nary-env-21 canary+\u00fcnlike\/33"}`),
+		call("5", "nothing", `{"GITHUB_TOKEN":"canary-arg-41","api-key":"canary-arg-42"}`),
+		call("6", "echo", `{"text":"canary-arg-41 canary-arg-42"}`),
+		`{"jsonrpc":"2.0","id":7,"method":"rpc.handshake","params":{"auth_token":"canary-rpc-13"}}`,
+		`{"type":"TASK_DISPATCH","protocol_version":"2.0","auth_token":"canary-fleet-14","task":{"task_id":"t"},"brief":"x"}`,
+		`{"type":"handshake/req","id":"8","auth_token":"canary-half-15`,
+		`canary-env-21 is no message, nor is canary-right-12`,
+	}
+	env := []string{"TOKEN_OF_HOST=canary-right-12", "SOME_SECRET=canary-env-21"}
+	served(t, dir, env, strings.Join(lines, "\n"), "serve", "--record", "r.ndjson")
+	text := string(must.Get(os.ReadFile(filepath.Join(dir, "r.ndjson")))(t))
+	for line := range strings.Lines(text) {
+		assert.That(t, !strings.Contains(line, "canary"), "a secret is in %s", line)
+	}
+	all := entriesOf(t, filepath.Join(dir, "r.ndjson"))
+	assert.Equal(t, len(side(all, record.In)), len(lines), "lines")
+	assert.Contains(t, text, `{"text":"[redacted] [redacted] [redacted] [redacted]"}`)
+}
+
+// A disk that is full costs the record, and nothing else.
+func TestRecordOnAFullDisk(t *testing.T) {
+	t.Parallel()
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Log("this system has no full device")
+		return
+	}
+	var lines strings.Builder
+	fmt.Fprintln(&lines, hello)
+	for i := range 2000 {
+		fmt.Fprintln(&lines, call(fmt.Sprint(i), "echo", `{"text":"`+strings.Repeat("x", 20_000)+`"}`))
+	}
+	out, log := served(t, workDir(t), nil, lines.String(), "serve", "--record", "/dev/full")
+	assert.Equal(t, strings.Count(out, "tool/call/resp"), 2000, "answers")
+	assert.Contains(t, log, "no space left on device; the host goes on")
+	assert.That(t, strings.Contains(log, "could not be written at the end") || strings.Contains(log, "last entries are lost"), "the log:\n%s", log)
+}
+
+// A record never takes the place of another file; one of before is kept.
+func TestRecordLeavesOtherFilesAlone(t *testing.T) {
+	t.Parallel()
+	dir := workDir(t)
+	at := func(name string) string { return filepath.Join(dir, name) }
+	must.OK(t, os.WriteFile(at("notes.txt"), []byte("mine"), 0o644), os.Symlink("elsewhere", at("link")), os.Mkdir(at("folder"), 0o755))
+	for name, says := range map[string]string{"notes.txt": "is no record", "link": "no regular file", "folder": "no regular file", "no/such": "no such file"} {
+		cmd := command(t, dir, "./a2e", "serve", "--record", name)
+		out, err := cmd.CombinedOutput()
+		assert.That(t, exitCode(err) == 3 && strings.Contains(string(out), says), "--record %s: %v\n%s", name, err, out)
+	}
+	assert.Equal(t, string(must.Get(os.ReadFile(at("notes.txt")))(t)), "mine", "the file")
+	for _, id := range []string{"first", "second"} {
+		served(t, dir, nil, `{"type":"ping","id":"`+id+`"}`, "serve", "--record", "r.ndjson")
+	}
+	for name, id := range map[string]string{"r.ndjson": "second", "r.ndjson.1": "first"} {
+		assert.Contains(t, side(entriesOf(t, at(name)), record.In)[0], id, "%s", name)
+	}
+}
+
+// A line above the limit is refused by the host, and of it the record has the head and the size.
+func TestRecordCutsLongLines(t *testing.T) {
+	t.Parallel()
+	dir := workDir(t)
+	writeConfig(t, dir, "limits: {max_line_bytes: 70000}\n")
+	long := call("1", "echo", `{"text":"`+strings.Repeat("ä", 50_000)+`"}`)
+	served(t, dir, nil, long+"\n"+strings.Repeat("?", 69_000)+"\n"+`{"type":"ping","id":"2"}`, "serve", "--record", "r.ndjson")
+	all := entriesOf(t, filepath.Join(dir, "r.ndjson"))
+	lines := side(all, record.In)
+	must.Equal(t, len(lines), 3, "lines that came")
+	assert.Equal(t, len(lines[1]), 4096, "the head of a line that is no JSON")
+	assert.That(t, all[0].Cut && len(lines[0]) > 1000 && len(lines[0]) <= 4096 && strings.HasPrefix(long, lines[0]), "the head is %q", lines[0])
+	assert.Contains(t, lines[2], `"ping"`)
+	assert.Contains(t, string(must.Get(os.ReadFile(filepath.Join(dir, "r.ndjson")))(t)), fmt.Sprintf(`"cut":true,"size":%d}`, len(long)+1))
+}
+
+// recorded makes a record of lines, each group of which is sent when all before are answered.
+func recorded(t *testing.T, dir string, groups ...[]string) string {
+	t.Helper()
+	host := start(t, dir, "serve", "--record", "r.ndjson")
+	for _, lines := range groups {
+		host.send(lines...)
+		for _, line := range lines {
+			var m struct {
+				ID string `json:"id"`
+			}
+			must.OK(t, json.Unmarshal([]byte(line), &m))
+			host.answer(m.ID)
+		}
+	}
+	must.OK(t, host.stdin.Close())
+	_, _ = io.Copy(io.Discard, host.stdout)
+	assert.Equal(t, host.exit(), 0, "the host ends with")
+	return filepath.Join(dir, "r.ndjson")
+}
+
+// replayed plays a record and returns what is printed.
+func replayed(t *testing.T, dir string, code int, args ...string) (stdout, stderr string) {
+	t.Helper()
+	cmd := command(t, dir, "./a2e", append([]string{"replay", "r.ndjson"}, args...)...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	assert.That(t, exitCode(err) == code, "replay %q ends with %v, should be %d\n%s%s", args, err, code, out.String(), errs.String())
+	return out.String(), errs.String()
+}
+
+// A record of a session answers as it did: ids that the host made are those of now, and a
+// process has ended before the agent asks how it ended.
+func TestReplayOfASession(t *testing.T) {
+	t.Parallel()
+	dir := workDir(t)
+	host := start(t, dir, "serve", "--record", "r.ndjson")
+	host.send(`{"type":"handshake/req","id":"h","agent_caps":["proc","planning"]}`, `{"type":"planning/plan/create","id":"p","name":"release"}`,
+		`{"type":"proc/spawn/req","id":"s","cmd":["echo","one"]}`)
+	plan, proc := "", ""
+	for ended := false; plan == "" || proc == "" || !ended; {
+		m := host.next()
+		switch data, _ := m["data"].(map[string]any); {
+		case m["req_id"] == "p":
+			must.Equal(t, m["type"], any("planning/plan/create/resp"))
+			plan = fmt.Sprint(m["plan_id"])
+		case m["type"] == "proc/spawn/resp":
+			proc = fmt.Sprint(m["proc_id"])
+		default:
+			ended = data["code"] != nil
+		}
+	}
+	host.send(`{"type":"planning/plan/board","id":"g","plan_id":"` + plan + `"}`)
+	host.answer("g")
+	host.send(`{"type":"proc/status/req","id":"q","proc_id":"` + proc + `"}`)
+	host.answer("q")
+	must.OK(t, host.stdin.Close())
+	host.exit()
+	out, notes := replayed(t, dir, 0)
+	assert.Equal(t, out+notes, "5 requests, all answered as they were\n")
+	out, _ = replayed(t, dir, 0, "--json")
+	assert.That(t, jsontext.Value(out).IsValid() && strings.Contains(out, `"same": 5`), "the report:\n%s", out)
+}
+
+// What is answered otherwise is told by its place, and can be left out.
+func TestReplayTellsDifferences(t *testing.T) {
+	t.Parallel()
+	dir := workDir(t)
+	file := filepath.Join(dir, "f.txt")
+	must.OK(t, os.WriteFile(file, []byte("before"), 0o644))
+	recorded(t, dir, []string{hello}, []string{call("1", "read_file", `{"path":"f.txt"}`), call("2", "echo", `{"text":"same"}`)})
+	must.OK(t, os.WriteFile(file, []byte("behind"), 0o644))
+	out, notes := replayed(t, dir, 1)
+	assert.Equal(t, out, "entry 3, tool/call/req read_file (id 1)\n  data.data.content: was \"before\", is now \"behind\"\n")
+	assert.Contains(t, notes, "1 of 3 requests are answered otherwise")
+	replayed(t, dir, 0, "--ignore", "data.data.content")
+	replayed(t, dir, 0, "--ignore", "content")
+	_, notes = replayed(t, dir, 1, "--ignore", "data.text")
+	assert.Contains(t, notes, "--ignore data.text: nothing that differs is there")
+	must.OK(t, os.Remove(file))
+	out, _ = replayed(t, dir, 1)
+	assert.Contains(t, out, `  answer: was "tool/call/resp", is now "error tool_error: `)
+}
+
+// A host that dies, says nothing or cannot be started ends a replay in bounded time.
+func TestReplayAgainstHostsThatFail(t *testing.T) {
+	t.Parallel()
+	dir := workDir(t)
+	recorded(t, dir, []string{hello}, []string{call("1", "echo", `{"text":"a"}`)}, []string{call("2", "echo", `{"text":"b"}`)})
+	for _, c := range []struct {
+		says string
+		args []string
+	}{
+		{"no answer; the host ended with exit code 3", []string{"--", "sh", "-c", "read line; exit 3"}},
+		{"no answer within 50ms", []string{"--timeout", "0.05", "--", "sh", "-c", "cat >/dev/null"}},
+		{"no answer within 50ms", []string{"--timeout", "0.05", "--", "sh", "-c", "while :; do echo noise; done"}},
+	} {
+		out, _ := replayed(t, dir, 1, c.args...)
+		assert.Contains(t, out, c.says, "%q", c.args)
+	}
+	_, notes := replayed(t, dir, 1, "--", "./no-such-host")
+	assert.Contains(t, notes, "no-such-host")
+}
+
+// A record that was cut off is played as far as it goes; what is no record is refused.
+func TestReplayOfDamagedRecords(t *testing.T) {
+	t.Parallel()
+	dir := workDir(t)
+	file := recorded(t, dir, []string{hello}, []string{call("1", "echo", `{"text":"a"}`)})
+	whole := must.Get(os.ReadFile(file))(t)
+	must.OK(t, os.WriteFile(file, whole[:len(whole)-20], 0o600))
+	out, notes := replayed(t, dir, 0)
+	assert.Equal(t, out, "1 requests, all answered as they were\n")
+	for _, want := range []string{"1 lines of the record cannot be read", "1 requests have no answer in the record"} {
+		assert.Contains(t, notes, want)
+	}
+	for text, says := range map[string]string{"": "it is no record", "{}\n": "it is no record", `{"a2e_record":9,"version":"v9"}`: "has the format 9"} {
+		must.OK(t, os.WriteFile(file, []byte(text), 0o600))
+		_, notes := replayed(t, dir, 1)
+		assert.Contains(t, notes, says)
+	}
+}
+
+// The token of the handshake is not in the record; the replay takes that of the config.
+func TestReplayBringsTheToken(t *testing.T) {
+	t.Parallel()
+	dir := workDir(t)
+	writeConfig(t, dir, "auth_token: canary-token-1\n")
+	served(t, dir, nil, `{"type":"handshake/req","id":"1","agent_caps":["tools"],"auth_token":"canary-token-1"}`, "serve", "--record", "r.ndjson")
+	out, _ := replayed(t, dir, 0)
+	assert.Equal(t, out, "1 requests, all answered as they were\n")
+}
