@@ -25,7 +25,7 @@ func addFiles(t *testing.T, dir string, folders ...string) string {
 }
 
 // Each client does what it says beside its code: a thousand requests side by side, large and odd
-// texts, events, errors, cancels, time limits, a host that is killed, one that refuses, the end.
+// texts, events, errors, cancels, time limits, a host that is killed, one that refuses, one that asks, the end.
 func TestClients(t *testing.T) {
 	t.Parallel()
 	for language, file := range map[string]string{"python": "try.py", "typescript": "try.ts", "go": "try.go", "bash": "try.sh"} {
@@ -33,6 +33,7 @@ func TestClients(t *testing.T) {
 			t.Parallel()
 			dir := addFiles(t, workDir(t), "clients")
 			must.OK(t, os.WriteFile(filepath.Join(dir, "token.yaml"), []byte("auth_token: a-right-one\n"), 0o600))
+			must.OK(t, os.WriteFile(filepath.Join(dir, "asks.yaml"), []byte("mcpServers: {asks: {command: python3, args: [asks.py]}}\n"), 0o600))
 			cmd := runner(t, dir, file)
 			cmd.Args = append(cmd.Args, "./a2e")
 			out, err := cmd.CombinedOutput()
@@ -135,7 +136,7 @@ plugins: {tools: {commands: [{name: greet, description: Says hello., command: [e
 	check.Stdin = bytes.NewReader(must.Get(json.Marshal(all))(t))
 	verdict, err := check.CombinedOutput()
 	assert.That(t, err == nil && string(verdict) == "all fit\n", "%v\n%s", err, verdict)
-	out, notes := export("openai", "--map", "--strict", "greet", "odd__"+strings.Repeat("x", 81), "odd__"+strings.Repeat("x", 80), "write_file")
+	out, notes := export("openai", "--map", "--strict", "greet", "odd__"+strings.Repeat("x", 81), "odd__"+strings.Repeat("x", 80), "greet", "write_file")
 	var mapped struct {
 		Tools []struct {
 			Function struct {

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host/dialect/mcp"
@@ -24,7 +23,7 @@ const (
 
 type toolsExportCmd struct {
 	Names   []string `arg:"" optional:"" name:"names" help:"The tools; all when none is named."`
-	Format  string   `required:"" enum:"openai,anthropic,mcp,jsonschema" help:"Whose shape the definitions have: openai, anthropic, mcp or jsonschema."`
+	Format  string   `required:"" placeholder:"FORMAT" enum:"openai,anthropic,mcp,jsonschema" help:"Whose shape the definitions have: openai, anthropic, mcp or jsonschema."`
 	Strict  bool     `help:"Of openai: mark the tools whose parameters its strict mode takes as they are."`
 	Map     bool     `help:"Print an object: the definitions in tools, and in names the tool that each name there stands for."`
 	Timeout float64  `placeholder:"SECONDS" help:"Seconds to wait for MCP servers. Without it: as long as their start may take."`
@@ -96,7 +95,9 @@ func (e toolsExportCmd) chosen(all []protocol.ToolDefinition) ([]protocol.ToolDe
 		if i < 0 {
 			return nil, fail(exitUsage, unknown("tool", name, known))
 		}
-		some = append(some, all[i])
+		if !slices.ContainsFunc(some, func(t protocol.ToolDefinition) bool { return t.Name == name }) {
+			some = append(some, all[i])
+		}
 	}
 	return some, nil
 }
@@ -115,7 +116,7 @@ func (e toolsExportCmd) export(sys *System, tools []protocol.ToolDefinition) exp
 		if e.Format == "openai" || e.Format == "anthropic" {
 			name = names.There(name)
 		}
-		if bad := unfitKey(t.Detail.InputSchema); bad != "" && e.Format == "anthropic" {
+		if bad, found := unfitKey(t.Detail.InputSchema); found && e.Format == "anthropic" {
 			say(sys.Err, "a2e: %s is left out: this API takes no parameter called %.80q, only 1 to 64 letters, digits, _, . and -", t.Name, bad)
 			continue
 		}
@@ -139,12 +140,7 @@ func (e toolsExportCmd) definition(t *protocol.ToolDefinition, name string) any 
 	case "mcp":
 		return mcp.Definition(t)
 	case "jsonschema":
-		head, _ := json.Marshal(struct {
-			Schema      string `json:"$schema"`
-			Title       string `json:"title"`
-			Description string `json:"description"`
-		}{"https://json-schema.org/draft/2020-12/schema", name, t.Description})
-		return with(head, t.Detail.InputSchema)
+		return titled(t)
 	}
 	input := schema.Fit(t.Detail.InputSchema)
 	if e.Format == "anthropic" {
@@ -157,29 +153,33 @@ func (e toolsExportCmd) definition(t *protocol.ToolDefinition, name string) any 
 	return openAITool{"function", openAIFunction{name, string(about), input, e.Strict && schema.Strict(input)}}
 }
 
-// with returns an object with the members that another has beside its own.
-func with(own, more jsontext.Value) jsontext.Value {
-	mine, _ := protocol.ParseObject(own)
-	others, _ := protocol.ParseObject(more)
-	own = own[:len(own)-1]
-	for key, val := range others.All() {
-		if _, taken := mine.Get(string(key)); !taken {
-			own = append(append(protocol.AppendString(append(own, ','), key), ':'), val...)
+// titled returns the schema of a tool's arguments with its name and description, and says which
+// JSON Schema it is written in where it does not say so itself.
+func titled(t *protocol.ToolDefinition) jsontext.Value {
+	input, _ := protocol.ParseObject(t.Detail.InputSchema)
+	out := jsontext.Value(`{`)
+	if _, says := input.Get("$schema"); !says {
+		out = append(out, `"$schema":"https://json-schema.org/draft/2020-12/schema",`...)
+	}
+	out = append(protocol.AppendString(append(out, `"title":`...), t.Name), `,"description":`...)
+	out = protocol.AppendString(out, t.Description)
+	for key, val := range input.All() {
+		if name := string(key); name != "title" && name != "description" {
+			out = append(append(protocol.AppendString(append(out, ','), name), ':'), val...)
 		}
 	}
-	return append(own, '}')
+	return append(out, '}')
 }
 
-// unfitKey returns the first parameter that Anthropic's API does not take; "" = there is none.
-func unfitKey(input jsontext.Value) string {
+// unfitKey returns the first parameter that Anthropic's API does not take.
+func unfitKey(input jsontext.Value) (name string, found bool) {
 	obj, _ := protocol.ParseObject(input)
 	val, _ := obj.Get("properties")
 	properties, _ := protocol.ParseObject(val)
 	for key := range properties.All() {
-		name := string(key)
-		if strings.ReplaceAll(name, ".", "_") != schema.FittingName(name) {
-			return name
+		if name = string(key); name == "" || strings.ReplaceAll(name, ".", "_") != schema.FittingName(name) {
+			return name, true
 		}
 	}
-	return ""
+	return "", false
 }

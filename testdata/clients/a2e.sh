@@ -10,7 +10,8 @@
 #
 # What fails returns 1 with the host's error in A2E_ERROR, "code: message"; 2 where the host has ended,
 # 3 where A2E_TIMEOUT seconds (unset: no limit) went by without a line; the request is then cancelled.
-# Lines that answer no request go to the function a2e_message where there is one, events to a2e_event.
+# Events, output of processes and pushes go to the function a2e_event where there is one. In a subshell,
+# such as $(a2e_call …), what comes for other requests is lost: use A2E_ANSWER while some wait.
 
 A2E_HEAD='^\{"a2e":"1\.0","version":"1\.0","type":"([^"]*)","id":"([^"]*)","ts":[0-9.e+]*(,"req_id":"([^"]*)")?'
 

@@ -67,6 +67,19 @@ func main() {
 	check(host.cmd.Process.Kill() == nil, "it is not there")
 	all.Wait()
 	check(host.Close() != nil, "it was killed")
+	model := func(m Fields) Fields {
+		if m["type"] != "mcp/sample/req" {
+			return nil
+		}
+		return Fields{"content": Fields{"type": "text", "text": "the model says hi"}, "model": "m"}
+	}
+	for said, onMessage := range map[string]func(Fields) Fields{"says hi": model, "does not answer": nil} {
+		host, err = Start(ctx, exec.Command(os.Args[1], "--config", "asks.yaml"), onMessage)
+		check(err == nil, "%v", err)
+		data, err := host.Call(ctx, "asks__ask", Fields{}, nil)
+		check(err == nil && strings.Contains(fmt.Sprint(data), said), "%v, %v", data, err)
+		check(host.Close() == nil, "it did not end well")
+	}
 	_, err = Start(ctx, exec.Command(os.Args[1], "--config", "token.yaml"), nil)
 	check(strings.HasPrefix(code(err), "auth_failed: "), "%v", err)
 	fmt.Println("hello from go")

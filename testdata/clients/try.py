@@ -45,6 +45,10 @@ async def main(command):
         fails(HostGone, None, future.result)
     fails(HostGone, None, lambda: host.request("ping"))
     assert host.close() == -signal.SIGKILL
+    model = {"content": {"type": "text", "text": "the model says hi"}, "model": "m"}
+    for answer, said in (lambda message: model if message["type"] == "mcp/sample/req" else None, "says hi"), (None, "does not answer"):
+        with Host(command + ["--config", "asks.yaml"], on_message=answer) as host:
+            assert said in host.call("asks__ask", {})["content"][0]["text"]
     fails(A2EError, "auth_failed", lambda: Host(command + ["--config", "token.yaml"], token="wrong"))
     print("hello from python")
 

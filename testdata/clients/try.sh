@@ -39,6 +39,9 @@ a2e_wait "$A2E_ID"
 [[ $? == 2 ]] || fail killed
 a2e_end 2>/dev/null
 [[ $? == 137 ]] || fail "status of a host that was killed"
+a2e_start "$@" --config asks.yaml || fail start
+[[ $(a2e_call asks__ask) == *'does not answer'* ]] || fail "what the host asks"
+a2e_end || fail "end: $?"
 A2E_TOKEN=wrong a2e_start "$@" --config token.yaml && fail "wrong token"
 [[ $A2E_ERROR == *auth_failed* ]] || fail token
 echo "hello from bash"

@@ -29,6 +29,13 @@ async function main() {
   await Promise.all(waiting);
   await assert.rejects(host.request("ping"), HostGone);
   assert.equal(await host.close(), "SIGKILL");
+  const model = { content: { type: "text", text: "the model says hi" }, model: "m" };
+  const says = (message: Message) => (message.type === "mcp/sample/req" ? model : undefined);
+  for (const [onMessage, said] of [[says, /says hi/], [undefined, /does not answer/]] as const) {
+    host = await Host.start({ command: [...command, "--config", "asks.yaml"], onMessage });
+    assert.match((await host.call("asks__ask")).content[0].text, said);
+    await host.close();
+  }
   await assert.rejects(Host.start({ command: [...command, "--config", "token.yaml"], token: "wrong" }), { code: "auth_failed" });
   await assert.rejects(Host.start({ command: ["./no-such-program"] }), HostGone);
   console.log("hello from typescript");
