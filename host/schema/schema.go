@@ -2,6 +2,7 @@
 //
 //	schema.go     Compile one, Check values against it     expand.go   references, and the bounds
 //	parameters.go from and to the parameters of a tool     nearest.go  the name that was meant
+//	fit.go        what models' APIs take of a schema       names.go    and what names of tools
 //
 // A schema often comes from a peer. It is made ready only if checking by it has an end: what its
 // references stand for is put in their place and counted, and so are the steps of its patterns.
