@@ -24,6 +24,10 @@ dist: ## what is released, into dist/: archives for each system, packages for np
 	@set -e; for os in linux darwin windows; do echo "vet for $$os"; GOOS=$$os GOARCH=amd64 go vet ./...; done
 	rm -rf dist && go run ./host/dist $(if $(URL),-url $(URL))
 
+.PHONY: newcomer
+newcomer: ## plays a newcomer's first hour in an empty folder: clones, builds, and shows each command and its time; CHECK=1 tests as well
+	GOMODCACHE=$$(go env GOMODCACHE) testdata/newcomer/newcomer.sh $(CURDIR)
+
 test: tools ## the tests, quick
 	go test ./...
 

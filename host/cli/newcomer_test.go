@@ -1,0 +1,22 @@
+package cli_test
+
+import (
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
+)
+
+// What a newcomer does in the first hour works in an empty folder, with an empty home: the script
+// looks at each output. `make newcomer` builds as well.
+func TestNewcomer(t *testing.T) {
+	t.Parallel()
+	script := must.Get(filepath.Abs(root + "/testdata/newcomer/newcomer.sh"))(t)
+	out, err := exec.CommandContext(t.Context(), "bash", script, must.Get(filepath.Abs(root))(t), hosttest.Program(t, "a2e")).CombinedOutput()
+	must.That(t, err == nil, "%v:\n%s", err, out)
+	assert.Contains(t, string(out), "== answered after 2 commands")
+	t.Logf("%s", out)
+}
