@@ -76,7 +76,8 @@ try 'a2e skills check' ''
 try 'a2e skills run notes' ''
 
 step 'An MCP server'
-try 'a2e mcp add files -- a2e mcp serve' 'added'
+printf 'mcpServers:\n  files: {command: a2e, args: [mcp, serve]}\n' >>a2e.yaml
+try 'tail -2 a2e.yaml && a2e trust' 'trusted'
 try 'a2e mcp list' 'files'
 try 'a2e tools call files__list_dir path=.' 'a2e.yaml'
 
@@ -99,6 +100,6 @@ try 'until grep -q http address; do kill -0 $page || break; sleep 0.05; done; ca
 try "python3 -c \"import urllib.request; print(urllib.request.urlopen('$(sed 's/ .*//' "$work/project/address")').read().decode())\"" '<html'
 kill "$page" && wait "$page"
 page=
-try 'a2e replay session.ndjson || true' ''
+try 'a2e replay session.ndjson' 'all answered as they were'
 
 printf '\n== done after %d commands and %d ms\n' $commands $((($(date +%s%N) - began) / 1000000))
