@@ -320,6 +320,9 @@ func (p *Plugin) configure(ctx context.Context, req *protocol.ToolkitConfigureRe
 		return nil, err
 	}
 	m, err := k.make(p, req.Config)
+	if err == nil && m.load != nil {
+		m, err = m.load(ctx)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -66,9 +66,8 @@ func (p *Plugin) newOpenAPI(o OpenAPIOptions, byConfig bool) (*made, error) {
 				return nil, err
 			}
 		}
-		return &made{loading: make(chan struct{}, 1), load: func(ctx context.Context) (*made, error) { return p.loadOpenAPI(ctx, o, true) }}, nil
 	}
-	return p.loadOpenAPI(context.Background(), o, false)
+	return &made{loading: make(chan struct{}, 1), load: func(ctx context.Context) (*made, error) { return p.loadOpenAPI(ctx, o, byConfig) }}, nil
 }
 
 // HTTPOptions returns where the API is, and the headers of its requests.

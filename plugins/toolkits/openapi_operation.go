@@ -72,14 +72,10 @@ func (s *spec) server(at *url.URL) (*url.URL, error) {
 		first, _ := list[0].(map[string]any)
 		text, _ = first["url"].(string)
 		variables, _ := first["variables"].(map[string]any)
-		for name, v := range variables {
-			variable, _ := v.(map[string]any)
-			value, _ := variable["default"].(string)
-			text = strings.ReplaceAll(text, "{"+name+"}", value)
-		}
+		text = expanded(text, variables)
 	}
 	u, err := url.Parse(text)
-	if err != nil || strings.Contains(text, "{") {
+	if err != nil || strings.Contains(text, "{") || len(text) > specMaxServer {
 		return nil, s.wrong("/servers/0", "the URL %.200q cannot be used; set base_url", text)
 	}
 	if at != nil {
@@ -89,6 +85,30 @@ func (s *spec) server(at *url.URL) (*url.URL, error) {
 		return nil, s.wrong("/servers", "say no host; set base_url")
 	}
 	return u, nil
+}
+
+// specMaxServer bounds the URL of a server.
+const specMaxServer = 8 << 10
+
+// expanded puts the defaults of variables into the URL of a server, as they are: what looks like a variable
+// in one is none. It ends where that is too long.
+func expanded(text string, variables map[string]any) string {
+	var out strings.Builder
+	for out.Len() <= specMaxServer {
+		before, rest, open := strings.Cut(text, "{")
+		name, after, _ := strings.Cut(rest, "}")
+		variable, _ := variables[name].(map[string]any)
+		value, there := variable["default"].(string)
+		if out.WriteString(before); !open {
+			break
+		}
+		if !there {
+			value = "{" + name + "}"
+		}
+		out.WriteString(value)
+		text = after
+	}
+	return out.String()
 }
 
 // operations returns those that include and exclude leave, by path and method. The error tells

@@ -202,6 +202,23 @@ func TestOpenAPIHostile(t *testing.T) {
 		m := configure(p, "openapi", `{"spec":"a.json"}`)
 		assert.That(t, m.Code == protocol.CodeSchemaViolation && strings.Contains(m.Get("/message"), c.want) && len(m.Line) < 20_000, "%s: %.2000s", name, m.Line)
 	}
+	for server, want := range map[string]string{
+		`"url":"https://` + strings.Repeat("{x}", 200_000) + `","variables":{"x":{"default":"` + strings.Repeat("y", 200_000) + `"}}`: "cannot be used",
+		`"url":"https://{x}/","variables":{"x":{"default":"{y}"},"y":{"default":"api.example"}}`:                                      "cannot be used",
+		`"url":"https://{x}/"`: "cannot be used",
+		`"url":"{x}","variables":{"x":{"default":"file:///etc/passwd"}}`:        "http",
+		`"url":"http://{x}/","variables":{"x":{"default":"169.254.169.254"}}`:   "",
+		`"url":"http://{x}/","variables":{"x":{"default":"me@127.0.0.1:1"}}`:    "",
+		`"url":"http://{x}.1:1/","variables":{"x":{"default":"0x7f.0.0"}}`:      "",
+		`"url":"http://{x}1]:1/","variables":{"x":{"default":"[::ffff:7f00:"}}`: "",
+	} {
+		write(t, dir, "a.json", `{"openapi":"3.1.0","servers":[{`+server+`}],"paths":{"/a":{"get":{}}}}`, 0o644)
+		m := configure(p, "openapi", `{"spec":"a.json"}`)
+		if want == "" && m.Get("/status") == "ok" { // what may not be called is refused then
+			m = p.Answer(p.Go(protocol.TypeToolCallReq, `{"tool_name":"openapi_get_a","arguments":{}}`))
+		}
+		assert.That(t, m.Code != "" && strings.Contains(m.Get("/message"), want), "%.80s: %.300s", server, m.Line)
+	}
 	write(t, dir, "a.json", fmt.Sprintf(whole, `"/a":{"get":{},"put":{"operationId":"upload","requestBody":{"required":true,"content":{"image/png":{}}}}}`, ""), 0o644)
 	configure(p, "openapi", `{"spec":"a.json"}`).Has(t, "/message", "openapi_get_a; 1 operations are no tools, since their body is of a type that cannot be sent: upload")
 }

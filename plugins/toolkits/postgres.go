@@ -120,7 +120,7 @@ func (p *pgServer) describe() string {
 
 // run implements engine:
 //
-//	a connection ─ BEGIN READ ONLY ─ may the role do more than read? ─ DECLARE … CURSOR FOR statement ─ FETCH ─ ROLLBACK
+//	a connection ─ BEGIN READ ONLY ─ does the role stay in the tables? ─ DECLARE … CURSOR FOR statement ─ FETCH ─ ROLLBACK
 //
 // The server takes nothing but a SELECT for a cursor, with its values as parameters, and one
 // statement only. What it changes by functions, a read-only transaction refuses; it cannot be
@@ -131,14 +131,18 @@ func (p *pgServer) run(ctx context.Context, s statement) (*result, error) {
 		return nil, err
 	}
 	defer p.giveBack(conn)
+	begin := "BEGIN READ ONLY"
 	if s.writes {
-		return pgExec(ctx, conn, s)
+		begin = "BEGIN"
 	}
-	if err := conn.Exec(ctx, "BEGIN READ ONLY").Close(); err != nil {
+	if err := conn.Exec(ctx, begin).Close(); err != nil {
 		return nil, pgError(err)
 	}
-	if err := mayOnlyRead(ctx, conn); err != nil {
+	if err := staysInTables(ctx, conn); err != nil {
 		return nil, err
+	}
+	if s.writes {
+		return pgExec(ctx, conn, s)
 	}
 	args, err := pgParams(s.params)
 	if err != nil {
@@ -150,8 +154,9 @@ func (p *pgServer) run(ctx context.Context, s statement) (*result, error) {
 	return pgFetch(ctx, conn, s)
 }
 
-// mayOnlyRead refuses roles for which a read-only transaction is no wall.
-func mayOnlyRead(ctx context.Context, conn *pgconn.PgConn) error {
+// staysInTables refuses roles that reach files and programs of the server, for which no transaction
+// is a wall.
+func staysInTables(ctx context.Context, conn *pgconn.PgConn) error {
 	const asks = `SELECT r.rolsuper OR pg_catalog.pg_has_role(r.oid, 'pg_execute_server_program', 'MEMBER')
 		OR pg_catalog.pg_has_role(r.oid, 'pg_read_server_files', 'MEMBER') OR pg_catalog.pg_has_role(r.oid, 'pg_write_server_files', 'MEMBER')
 		FROM pg_catalog.pg_roles r WHERE r.rolname = session_user`
@@ -160,7 +165,7 @@ func mayOnlyRead(ctx context.Context, conn *pgconn.PgConn) error {
 	case res.Err != nil:
 		return pgError(res.Err)
 	case len(res.Rows) != 1 || string(res.Rows[0][0]) != "f":
-		return &sqlError{text: "the role of the connection string is a superuser, or may use files and programs of the server, which no read-only transaction keeps it from; use a role that may read the tables and no more: CREATE ROLE reader LOGIN PASSWORD '…' IN ROLE pg_read_all_data"}
+		return &sqlError{text: "the role of the connection string is a superuser, or may use files and programs of the server, which nothing here keeps it from; use a role that may use the tables and no more, such as CREATE ROLE reader LOGIN PASSWORD '…' IN ROLE pg_read_all_data"}
 	}
 	return nil
 }
@@ -209,14 +214,15 @@ func pgColumns(ctx context.Context, conn *pgconn.PgConn, fields []pgconn.FieldDe
 	return nil
 }
 
-// pgExec runs one statement that may change something, in a transaction of its own.
+// pgExec runs one statement that may change something, in the transaction that has begun. The server
+// would wait for the data of a COPY, which nobody sends.
 func pgExec(ctx context.Context, conn *pgconn.PgConn, s statement) (*result, error) {
+	if copies(s.text) {
+		return nil, &sqlError{text: "COPY is not done here: nobody sends or takes its data; INSERT and SELECT do"}
+	}
 	args, err := pgParams(s.params)
 	if err != nil {
 		return nil, err
-	}
-	if err := conn.Exec(ctx, "BEGIN").Close(); err != nil {
-		return nil, pgError(err)
 	}
 	rows := conn.ExecParams(ctx, s.text, args, nil, nil, nil)
 	res := &result{Columns: []column{}, Rows: [][]jsontext.Value{}, room: s.bytes}
@@ -239,6 +245,26 @@ func pgExec(ctx context.Context, conn *pgconn.PgConn, s statement) (*result, err
 	n := tag.RowsAffected()
 	res.Affected = &n
 	return res, nil
+}
+
+// copies reports whether a statement is a COPY, behind spaces and comments, which nest.
+func copies(text string) bool {
+	for depth := 0; text != ""; {
+		switch {
+		case strings.HasPrefix(text, "/*"):
+			depth, text = depth+1, text[2:]
+		case depth > 0 && strings.HasPrefix(text, "*/"):
+			depth, text = depth-1, text[2:]
+		case depth > 0 || strings.IndexByte(" \t\n\r\f\v;", text[0]) >= 0:
+			text = text[1:]
+		case strings.HasPrefix(text, "--"):
+			text = text[upTo(text, 2, "\n"):]
+		default:
+			const word = "copy"
+			return len(text) >= len(word) && strings.EqualFold(text[:len(word)], word)
+		}
+	}
+	return false
 }
 
 // pgParams returns parameters as the protocol takes them; the server finds their types.

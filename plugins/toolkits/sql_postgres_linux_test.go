@@ -41,10 +41,13 @@ func TestPostgres(t *testing.T) {
 		p := db(t, SQLOptions{DSN: config.NewSecret(server.URL("writer")), ReadOnly: &no})
 		assert.Equal(t, sqlOf(t, p, "sql_execute", "INSERT INTO orders VALUES ($1, $2), ($3, NULL) RETURNING id", `,"params":[1,1,9007199254740993]`),
 			`{"affected":2,"columns":[{"name":"id","type":"bigint"}],"rows":[[1],[9007199254740993]]}`, "insert")
-		for _, text := range []string{"INSERT INTO orders VALUES (7, 77)", "DELETE FROM orders; COMMIT", "VACUUM"} {
+		for _, text := range []string{"INSERT INTO orders VALUES (7, 77)", "DELETE FROM orders; COMMIT", "VACUUM",
+			"COPY orders FROM STDIN", "/* a /* b */ */ -- c\n;copy\torders FROM '/etc/passwd'", "COPY orders TO STDOUT", "(COPY orders FROM STDIN)", "DO $$BEGIN COPY orders FROM STDIN; END$$"} {
 			got := sqlOf(t, p, "sql_execute", text, "")
 			assert.That(t, strings.HasPrefix(got, "tool_error: "), "%s: %s", text, got)
 		}
+		root := db(t, SQLOptions{DSN: config.NewSecret(server.URL(postgres.Superuser)), ReadOnly: &no})
+		assert.Contains(t, sqlOf(t, root, "sql_execute", "SELECT pg_read_file('/etc/passwd')", ""), "superuser")
 		assert.Equal(t, server.Exec(t, "SELECT count(*) FROM orders"), "2", "orders")
 	})
 	t.Run("wrong", func(t *testing.T) {
