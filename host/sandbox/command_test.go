@@ -408,6 +408,32 @@ func TestReadSoon(t *testing.T) {
 	}
 }
 
+// TestReadSoonEnds guards against waiting for longer than a moment: for the rest of an answer, where what
+// came of it took a while to pass on, and for the end of what never ends.
+func TestReadSoonEnds(t *testing.T) {
+	for _, flood := range []bool{false, true} {
+		slow := writerFunc(func(p []byte) (int, error) {
+			time.Sleep(2 * soonWithin)
+			return len(p), nil
+		})
+		p, w, err := openPump(slow, nil, func() bool { return false })
+		must.OK(t, err)
+		must.Get(io.WriteString(w, "a part of a line"))(t)
+		var writes sync.WaitGroup
+		if flood {
+			writes.Go(func() {
+				for err := error(nil); err == nil; {
+					_, err = w.Write(make([]byte, 100_000))
+				}
+			})
+		}
+		p.soon(func() bool { return false })
+		p.close()
+		writes.Wait()
+		must.OK(t, w.Close())
+	}
+}
+
 // TestPumpStranger guards against waiting for a process outside the tree that
 // holds the pipe open: what was written before the end arrives, and that is all.
 func TestPumpStranger(t *testing.T) {

@@ -111,7 +111,10 @@ func (p *pump) soon(enough func() bool) {
 		p.read()
 		return
 	}
-	for until := time.Now().Add(soonWithin); p.err == nil && !enough() && p.ready(time.Until(until)); {
+	for until := time.Now().Add(soonWithin); p.err == nil && !enough(); {
+		if left := time.Until(until); left <= 0 || !p.ready(left) {
+			break
+		}
 		n, err := p.r.Read(p.buf)
 		if err != nil || !p.pass(p.buf[:n]) {
 			break // run finds the same

@@ -206,7 +206,7 @@ func TestOpenAPIHostile(t *testing.T) {
 		`"url":"https://` + strings.Repeat("{x}", 200_000) + `","variables":{"x":{"default":"` + strings.Repeat("y", 200_000) + `"}}`: "cannot be used",
 		`"url":"https://{x}/","variables":{"x":{"default":"{y}"},"y":{"default":"api.example"}}`:                                      "cannot be used",
 		`"url":"https://{x}/"`: "cannot be used",
-		`"url":"{x}","variables":{"x":{"default":"file:///etc/passwd"}}`:        "http",
+		`"url":"{x}","variables":{"x":{"default":"file:///etc/passwd"}}`:        "no host",
 		`"url":"http://{x}/","variables":{"x":{"default":"169.254.169.254"}}`:   "",
 		`"url":"http://{x}/","variables":{"x":{"default":"me@127.0.0.1:1"}}`:    "",
 		`"url":"http://{x}.1:1/","variables":{"x":{"default":"0x7f.0.0"}}`:      "",
