@@ -247,9 +247,9 @@ func (s *stage) text(plan, format string) string {
 
 func TestExportAsText(t *testing.T) {
 	s, _ := newTimed(t, newFile(t))
-	plan := s.plan("name", "release *1*", "description", "for all\n# of <us>", "columns", []string{"open", "shut"})
-	a := s.task(plan, "1. a \"b\"\nc", "status", "shut")
-	b := s.task(plan, "- x [y]", "deps", []string{a}, "priority", "high", "due", "2031-01-02", "estimate", "36h", "assignee", "she", "description", "one\n\ntwo")
+	plan := s.plan("name", "release *1*", "description", "for all\n\x01# of <us>", "columns", []string{"open", "shut"})
+	a := s.task(plan, "1. a \"b\"\nc%%{", "status", "shut")
+	b := s.task(plan, "\x02- x\u202e [y]", "deps", []string{a}, "priority", "high", "due", "2031-01-02", "estimate", "36h", "assignee", "she", "description", "one\n\ntwo")
 	s.update(plan, b, "comment", "well\n> done", "owner", "he")
 	s.task(plan, strings.Repeat("long ", 20))
 	want := strings.NewReplacer("A1", a, "B1", b, "'", "`").Replace(`# release \*1\*
@@ -270,8 +270,8 @@ for all
 `)
 	got := s.text(plan, "markdown")
 	assert.That(t, strings.HasPrefix(got, want), "%s", got)
-	flow := fmt.Sprintf("flowchart TD\n  t%s[\"1. a #quot;b#quot; c\"]:::done\n  t%s[\"- x [y]\"]\n  t%s --> t%s\n  classDef done fill:#ddd,stroke:#999,color:#555\n", a, b, a, b)
-	assert.That(t, strings.HasSuffix(got, "\n## shut\n\n- [x] 1\\. a \"b\" c `"+a+"`\n\n## Dependencies\n\n```mermaid\n"+flow+"```\n"), "%s", got)
+	flow := fmt.Sprintf("flowchart TD\n  t%s[\"1. a #quot;b#quot; c#37;#37;{\"]:::done\n  t%s[\"- x [y]\"]\n  t%s --> t%s\n  classDef done fill:#ddd,stroke:#999,color:#555\n", a, b, a, b)
+	assert.That(t, strings.HasSuffix(got, "\n## shut\n\n- [x] 1\\. a \"b\" c%%{ `"+a+"`\n\n## Dependencies\n\n```mermaid\n"+flow+"```\n"), "%s", got)
 	assert.Equal(t, s.text(plan, "mermaid"), flow)
 	assert.Equal(t, s.text(absent, "markdown"), "")
 	for want, more := range map[string][]any{"/format": {"plan_id", plan, "format", "html"}, "/plan_id": {"format", "markdown"}} {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"unicode"
 
 	"a2e/host/store"
 	"a2e/protocol"
@@ -100,14 +101,22 @@ func paragraph(b *strings.Builder, indent, text string) {
 	}
 }
 
+// oneLine returns a text without breaks, and without characters that control what stands around them.
+func oneLine(text string) string {
+	return strings.Join(strings.Fields(strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && !unicode.IsSpace(r) || unicode.Is(unicode.Bidi_Control, r) {
+			return -1
+		}
+		return r
+	}, text)), " ")
+}
+
 // plain is one line of text in which nothing means something to Markdown.
 func plain(text string) string {
 	var b strings.Builder
-	line := strings.Join(strings.Fields(text), " ")
+	line := oneLine(text)
 	for i, r := range line {
 		switch {
-		case r < ' ' || r == 0x7f:
-			continue
 		case strings.ContainsRune("\\`*_[]<>|~&", r), i == 0 && strings.ContainsRune("#-+=", r), // and a number that begins a list
 			i > 0 && i < 10 && (r == '.' || r == ')') && strings.Trim(line[:i], "0123456789") == "":
 			b.WriteByte('\\')
@@ -123,7 +132,7 @@ const maxLabel = 60
 // mermaidOf is who waits for whom as a Mermaid flowchart: the tasks that do, and those that
 // others wait for.
 func mermaidOf(pl *plan, tasks []*task) string {
-	escape := strings.NewReplacer("#", "#35;", `"`, "#quot;", "&", "#amp;", "<", "#lt;", ">", "#gt;", "`", "#96;", `\`, "#92;")
+	escape := strings.NewReplacer("#", "#35;", `"`, "#quot;", "&", "#amp;", "<", "#lt;", ">", "#gt;", "`", "#96;", `\`, "#92;", "%", "#37;") // %%{…}%% sets options
 	drawn := make(map[string]bool)
 	for _, t := range tasks {
 		for _, dep := range t.Deps {
@@ -135,7 +144,7 @@ func mermaidOf(pl *plan, tasks []*task) string {
 		if !drawn[t.ID] {
 			continue
 		}
-		label := []rune(strings.Join(strings.Fields(t.Title), " "))
+		label := []rune(oneLine(t.Title))
 		if len(label) > maxLabel {
 			label = append(label[:maxLabel-1], '…')
 		}
