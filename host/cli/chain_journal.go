@@ -1,13 +1,16 @@
 package cli
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/mattn/go-isatty"
 
 	"a2e/host/config"
 	"a2e/host/store"
@@ -94,15 +97,23 @@ type chainResumeCmd struct {
 	JSON    bool     `name:"json" help:"Print the whole result, not only the final output."`
 }
 
-// Run goes on with the chain on a host in this process.
+// Run goes on with the chain on a host in this process. On a terminal it asks first what is to be decided.
 func (c chainResumeCmd) Run(cmd *commands, sys *System) error {
-	resolve, err := c.decisions()
-	if err != nil {
+	if _, err := c.decisions(); err != nil {
 		return fail(exitUsage, err)
 	}
 	found, err := cmd.journals(sys, c.ID, false)
 	if err != nil {
 		return err
+	}
+	if isatty.IsTerminal(sys.In.Fd()) && isatty.IsTerminal(sys.Err.Fd()) && !c.Quiet {
+		if err := c.ask(cmd, sys, &found[0]); err != nil {
+			return err
+		}
+	}
+	resolve, err := c.decisions()
+	if err != nil {
+		return fail(exitUsage, err)
 	}
 	plugin, err := cmd.chainPlugin(sys, func(string) {})
 	if err != nil {
@@ -117,6 +128,43 @@ func (c chainResumeCmd) Run(cmd *commands, sys *System) error {
 	req.Timeout = cmp.Or(c.Timeout, req.Timeout)
 	run := chainRunCmd{Timeout: c.Timeout, Quiet: c.Quiet, JSON: c.JSON}
 	return run.ask(cmd, sys, req, graph, func(err error) error { return err })
+}
+
+// ask has the person at the terminal decide what the chain waits for, before it goes on. An empty line
+// leaves it open.
+func (c *chainResumeCmd) ask(cmd *commands, sys *System, j *chains.Journal) error {
+	in := bufio.NewReader(sys.In)
+	line := func(format string, args ...any) string {
+		fmt.Fprintf(sys.Err, format+" ", args...)
+		text, _ := in.ReadString('\n') // the end is an empty line too
+		return strings.TrimSpace(text)
+	}
+	for _, node := range j.Unknown {
+		named := func(one string) bool { return strings.HasPrefix(one, node+"=") }
+		for !slices.ContainsFunc(c.Resolve, named) {
+			what := line("%s was under way when the chain stopped: run (once more), done (it did), fail, or its output as JSON?", oneLine(node))
+			if what == "" {
+				break
+			}
+			one := chainResumeCmd{Resolve: []string{node + "=" + what}}
+			if _, err := one.decisions(); err == nil {
+				c.Resolve = append(c.Resolve, one.Resolve...)
+			}
+		}
+	}
+	for _, w := range j.Waiting {
+		answer := ""
+		for ok := false; !ok; ok = slices.Contains([]string{"", "y", "yes", "n", "no"}, answer) {
+			answer = strings.ToLower(line("%s: %s (y/n)", oneLine(w.Path), oneLine(w.Message)))
+		}
+		if answer == "" {
+			continue
+		}
+		if err := (chainApproveCmd{ID: c.ID, Node: w.Path, Deny: answer[0] == 'n'}).decide(cmd, sys, nil); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // decisions reads --resolve.
@@ -171,13 +219,9 @@ type chainApproveCmd struct {
 	Deny bool   `help:"Deny it: the node fails."`
 }
 
-// Run writes the decision into the journal.
+// Run writes the decision into the journal, and says so.
 func (c chainApproveCmd) Run(cmd *commands, sys *System) error {
-	return cmd.withState(sys, true, func(ctx context.Context, cfg *config.Config, s *store.SQLite) error {
-		node, running, err := chains.Approve(ctx, s, cfg.Workspace, c.ID, c.Node, !c.Deny)
-		if err != nil {
-			return fail(exitFailed, err)
-		}
+	return c.decide(cmd, sys, func(node string, running bool) {
 		word := "approved"
 		if c.Deny {
 			word = "denied"
@@ -186,6 +230,16 @@ func (c chainApproveCmd) Run(cmd *commands, sys *System) error {
 		if !running {
 			say(sys.Err, "no host runs the chain; a2e chain resume %s goes on with it", oneLine(c.ID))
 		}
-		return nil
+	})
+}
+
+// decide writes the decision into the journal; told may be nil.
+func (c chainApproveCmd) decide(cmd *commands, sys *System, told func(node string, running bool)) error {
+	return cmd.withState(sys, true, func(ctx context.Context, cfg *config.Config, s *store.SQLite) error {
+		node, running, err := chains.Approve(ctx, s, cfg.Workspace, c.ID, c.Node, !c.Deny)
+		if err == nil && told != nil {
+			told(node, running)
+		}
+		return fail(exitFailed, err)
 	})
 }

@@ -172,7 +172,7 @@ func TestOpenAPIWrong(t *testing.T) {
 		`{"spec":"gone.yaml"}`: "/config/spec: names a file that is not there", `{"spec":"."}`: "/config/spec", `{"spec":""}`: "/config/spec",
 		`{"spec":"../a.yaml"}`: "leads out of the workspace", `{"spec":"https://api.example/spec"}`: "host's config only",
 		`{"spec":"a.yaml","include":["getPets"]}`: `did you mean \"getPet\"`, `{"spec":"a.yaml","exclude":["**", "GET /**"]}`: "has 0 operations", `{"spec":"a.yaml","include":["["]}`: "/config/include",
-		`{"spec":"a.yaml","headers":{"X":"y"}}`: "/config/headers: need base_url", `{"spec":"a.yaml","base_url":"ftp://x"}`: "scheme", `{"spec":"a.yaml","base-url":"x"}`: `did you mean \"base_url\"`,
+		`{"spec":"a.yaml","headers":{"X":"y"}}`: "/config/headers: need base_url", `{"spec":"a.yaml","base_url":"ftp://x"}`: "https://", `{"spec":"a.yaml","base-url":"x"}`: `did you mean \"base_url\"`,
 	} {
 		m := configure(p, "openapi", conf)
 		assert.That(t, m.Code != "" && strings.Contains(string(m.Line), want), "%s: %s", conf, m.Line)
