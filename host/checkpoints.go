@@ -11,7 +11,7 @@ import (
 // request that says so, or for tools of their own (see ToolDescriber). before says what comes next. Where no checkpoints are kept it does nothing;
 // one that fails stops what comes next only where the config says so.
 func (s *Services) Checkpoint(ctx context.Context, before string) error {
-	if s == nil || s.host.opts.Checkpoints == nil {
+	if !s.KeepsCheckpoints() {
 		return nil
 	}
 	HandOff(ctx)
@@ -27,6 +27,9 @@ func (s *Services) Checkpoint(ctx context.Context, before string) error {
 	s.host.opts.Log.Warn().Err(err).Str("before", before).Msg("no checkpoint was made; what comes next cannot be undone")
 	return nil
 }
+
+// KeepsCheckpoints reports whether Checkpoint does anything.
+func (s *Services) KeepsCheckpoints() bool { return s != nil && s.host.opts.Checkpoints != nil }
 
 // checkpoint makes one before a request that may change the workspace.
 func (h *Host) checkpoint(ctx context.Context, d *destination, obj protocol.Object) error {

@@ -144,8 +144,14 @@ func (k *Keeper) know(paths []string) error {
 // cleaned is a path as the tree has it; "." is the workspace.
 func cleaned(p string) string { return path.Clean(filepath.ToSlash(p)) }
 
-// inside reports whether a path is at or below another.
+// shown is a path as it is told, which is valid UTF-8.
+func shown(name string) string { return strings.ToValidUTF8(name, "\uFFFD") }
+
+// inside reports whether a path is at or below another, which may be one that was shown.
 func inside(name, dir string) bool {
+	if strings.Contains(dir, "\uFFFD") {
+		name = shown(name)
+	}
 	return dir == "." || name == dir || strings.HasPrefix(name, dir+"/")
 }
 
@@ -161,7 +167,7 @@ func within(all []change, paths []string) []change {
 
 // describe says what a change is.
 func (k *Keeper) describe(c change, patch bool) Change {
-	d := Change{Path: strings.ToValidUTF8(c.path, "\uFFFD"), Kind: "changed"}
+	d := Change{Path: shown(c.path), Kind: "changed"}
 	e := c.new
 	switch {
 	case c.old == nil:
@@ -194,7 +200,7 @@ func (k *Keeper) patch(c change) string {
 	if !ok || !fine || bytes.Equal(before, after) {
 		return ""
 	}
-	name := strings.ToValidUTF8(c.path, "\uFFFD")
+	name := shown(c.path)
 	return string(diff.Diff("a/"+name, before, "b/"+name, after))
 }
 

@@ -186,3 +186,20 @@ func TestNothingThere(t *testing.T) {
 	_, err = s.Take(ended, "")
 	assert.Fails(t, err, "too late")
 }
+
+// TestPathsInNoUTF8: a file whose name is no UTF-8 is put back by its name, and by what is shown of it.
+func TestPathsInNoUTF8(t *testing.T) {
+	const raw, shown = "d\xff/a\xfe", "d\uFFFD/a\uFFFD"
+	for _, name := range []string{raw, shown, "d\uFFFD", "d\xff"} {
+		s := newStage(t, nil)
+		s.write(raw, "one")
+		first := s.take("it changes").ID
+		s.write(raw, "two")
+		s.write("other", "x")
+		all, err := s.Diff(t.Context(), checkpoint.DiffOptions{From: first, Paths: []string{name}})
+		must.That(t, err == nil && len(all) == 1 && all[0].Path == shown, "%q: %v, %v", name, all, err)
+		done := s.restore(checkpoint.RestoreOptions{To: first, Paths: []string{name}})
+		text := must.Get(os.ReadFile(filepath.Join(s.dir, raw)))(t)
+		assert.That(t, string(text) == "one" && len(done.Changes) == 1, "%q: %q, %v", name, text, done)
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // Restored is what came of putting files back.
@@ -100,14 +101,14 @@ func (k *Keeper) restore(p *place, o RestoreOptions) (done Restored, err error) 
 		}
 	}
 	for _, path := range slices.Sorted(maps.Keys(r.problems)) {
-		done.Problems = append(done.Problems, Problem{strings.ToValidUTF8(path, "\uFFFD"), r.problems[path]})
+		done.Problems = append(done.Problems, Problem{shown(path), r.problems[path]})
 	}
 	return done, nil
 }
 
 // apply puts back what is wanted, and makes the checkpoint of the state afterwards.
 func (k *Keeper) apply(r *restore, o RestoreOptions) (now uint64, err error) {
-	note, err := json.Marshal(pendingRestore{o.To, o.Paths})
+	note, err := json.Marshal(pendingRestore{o.To, o.Paths}, jsontext.AllowInvalidUTF8(true)) // paths as they are shown, then
 	if err != nil {
 		return 0, err
 	}
@@ -116,7 +117,7 @@ func (k *Keeper) apply(r *restore, o RestoreOptions) (now uint64, err error) {
 	}
 	before := k.store.last().Info
 	if before.Before = fmt.Sprint("restore of ", o.To); len(o.Paths) > 0 {
-		before.Before += " " + strings.ToValidUTF8(strings.Join(o.Paths, " "), "\uFFFD")
+		before.Before += " " + shown(strings.Join(o.Paths, " "))
 	}
 	if err := k.store.rename(before); err != nil {
 		return 0, err

@@ -34,7 +34,7 @@ func (s *Set) call(ctx context.Context, req *protocol.ToolCallRequest, emit host
 	if !t.quick {
 		host.HandOff(ctx)
 	}
-	if !t.Detail.ReadOnly {
+	if !t.Detail.ReadOnly && s.services.KeepsCheckpoints() {
 		if err := s.services.Checkpoint(ctx, t.changing(args)); err != nil {
 			return nil, err
 		}
