@@ -29,7 +29,7 @@
 //	control.go    the types that the host answers itself; pending.go: what it asks the agent
 //	drain.go      the end: let finish, cut off, write out
 //
-// Around it: host.go (Options, New, Serve), plugin.go and env.go (the contract of plugins),
+// Around it: host.go (Options, New, Serve), plugin.go, env.go and needs.go (the contract of plugins),
 // services.go and offers.go (what plugins have of the host and of each other), dialect.go (the
 // contract of other protocols), snapshot.go (state of sessions that outlives them), limits.go.
 package host

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"a2e/host"
 	"a2e/host/openai"
 	"a2e/host/schema"
 )
@@ -76,14 +78,6 @@ func ServedBy(ctx context.Context, o EndpointOptions, model string) (providers [
 		}
 		parts[i] = url.PathEscape(part)
 	}
-	server, err := openai.New(openai.Options{
-		URL: strings.TrimSuffix(strings.TrimRight(o.URL, "/"), "/chat/completions"), Path: "models/" + strings.Join(parts, "/") + "/endpoints", APIKey: o.APIKey,
-		Timeout: askTimeout, AllowPrivate: o.AllowPrivate, Now: o.Now,
-	})
-	if err != nil {
-		return nil, false, fmt.Errorf("llm: %w", err)
-	}
-	defer server.Close()
 	var told struct {
 		Data struct {
 			Endpoints []struct {
@@ -91,16 +85,8 @@ func ServedBy(ctx context.Context, o EndpointOptions, model string) (providers [
 			} `json:"endpoints"`
 		} `json:"data"`
 	}
-	raw, err := server.Get(ctx, maxModelAnswer)
-	switch fault := (*openai.Fault)(nil); {
-	case errors.As(err, &fault) && (fault.Status == http.StatusNotFound || fault.Status == http.StatusMethodNotAllowed):
-		return nil, true, nil
-	case err != nil && ctx.Err() != nil:
-		return nil, false, context.Cause(ctx)
-	case err != nil:
-		return nil, false, errorf("%s: %v", server.Where(), err)
-	case json.Unmarshal(raw, &told) != nil || told.Data.Endpoints == nil:
-		return nil, true, nil
+	if none, err := o.ask(ctx, "models/"+strings.Join(parts, "/")+"/endpoints", &told); err != nil || none || told.Data.Endpoints == nil {
+		return nil, err == nil, err
 	}
 	for _, e := range told.Data.Endpoints {
 		if e.Provider != "" {
@@ -110,6 +96,79 @@ func ServedBy(ctx context.Context, o EndpointOptions, model string) (providers [
 	slices.Sort(providers)
 	return slices.Compact(providers), false, nil
 }
+
+// models names the models of an endpoint: GET {URL}/models. none = the endpoint does not tell that.
+func (o EndpointOptions) models(ctx context.Context) (names []string, none bool, err error) {
+	var told struct {
+		Data []struct {
+			ID string `json:"id"`
+		} `json:"data"`
+	}
+	none, err = o.ask(ctx, "models", &told)
+	for _, m := range told.Data {
+		names = append(names, m.ID)
+	}
+	return names, none || err == nil && names == nil, err
+}
+
+// ask asks a question that is not to the model. none = the endpoint has no answer to it.
+func (o EndpointOptions) ask(ctx context.Context, path string, told any) (none bool, err error) {
+	server, err := openai.New(openai.Options{
+		URL: strings.TrimSuffix(strings.TrimRight(o.URL, "/"), "/chat/completions"), Path: path, APIKey: o.APIKey,
+		Timeout: askTimeout, AllowPrivate: o.AllowPrivate, Now: o.Now,
+	})
+	if err != nil {
+		return false, fmt.Errorf("llm: %w", err)
+	}
+	defer server.Close()
+	raw, err := server.Get(ctx, maxModelAnswer)
+	switch fault := (*openai.Fault)(nil); {
+	case errors.As(err, &fault) && (fault.Status == http.StatusNotFound || fault.Status == http.StatusMethodNotAllowed):
+		return true, nil
+	case err != nil && ctx.Err() != nil:
+		return false, context.Cause(ctx)
+	case err != nil:
+		return false, errorf("%s: %v", server.Where(), err)
+	}
+	return json.Unmarshal(raw, told) != nil, nil
+}
+
+// Needs lists what a model of the config needs: its endpoint, and a key. option is where its
+// options stand, stored the key that is kept for it elsewhere, or "".
+func (l LLM) Needs(of, option, stored string) []host.Need {
+	look := func() (string, error) {
+		u, err := url.Parse(l.URL)
+		if err != nil || stored != "" || l.APIKey.Reveal() != "" || u.User != nil || u.RawQuery != "" || near(u.Hostname()) {
+			return Origin(l.URL), nil
+		}
+		return "", &host.Lack{Err: fmt.Errorf("%s is asked without a key", Origin(l.URL)), Fix: "api_key: ${A2E_LLM_API_KEY}", Minor: true}
+	}
+	return []host.Need{{Of: of, Option: option + ".url", Look: look, Live: func(ctx context.Context) (string, error) {
+		o := l.Endpoint(nil)
+		if o.APIKey == "" {
+			o.APIKey = stored
+		}
+		names, none, err := o.models(ctx)
+		switch {
+		case err != nil:
+			return "", err
+		case none:
+			return "it answers, and does not list its models", nil
+		case !slices.Contains(names, l.Model):
+			return "", &host.Lack{Err: fmt.Errorf("it does not list the model %q; %s", l.Model, schema.Suggest(l.Model, "models", names[:min(len(names), maxNamed)])), Minor: true}
+		}
+		return fmt.Sprintf("it answers, and has %s among %d models", l.Model, len(names)), nil
+	}}}
+}
+
+// near reports whether a host is this machine or in a private network, where models want no key.
+func near(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return err == nil && (ip.IsLoopback() || ip.IsPrivate() || ip.IsLinkLocalUnicast()) || err != nil && !strings.Contains(host, ".")
+}
+
+// maxNamed is how many models a message names.
+const maxNamed = 8
 
 // askTimeout bounds a question that is not to the model.
 const askTimeout = 10 * time.Second

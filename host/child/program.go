@@ -1,16 +1,21 @@
 package child
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math/rand/v2"
 	"os"
+	"path"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
 
+	"a2e/host"
 	"a2e/host/sandbox"
 )
 
@@ -87,11 +92,7 @@ func (p *Program) bare() bool { return filepath.Base(p.Command[0]) == p.Command[
 // its folder where its libraries are.
 func (p *Program) find() (path string, read []string, err error) {
 	if p.bare() {
-		dirs := p.Dirs
-		if dirs == nil {
-			dirs = sandbox.SafePath(os.Getenv("PATH"), p.Workspace)
-		}
-		if path, err = sandbox.LookPath(p.Command[0], dirs, p.Workspace); err != nil && p.Command[0] == p.Self {
+		if path, err = sandbox.LookPath(p.Command[0], p.dirs(), p.Workspace); err != nil && p.Command[0] == p.Self {
 			path, err = os.Executable()
 		}
 		return path, nil, err
@@ -108,6 +109,134 @@ func (p *Program) find() (path string, read []string, err error) {
 		read = append(read, home)
 	}
 	return path, read, nil
+}
+
+// Look returns the path of the program if it can be started, as far as that can be told without
+// starting it. The error may be a *host.Lack.
+func (p *Program) Look() (string, error) {
+	policy, err := p.Policy()
+	if policy.DirFile != nil {
+		policy.DirFile.Close()
+	}
+	if err != nil {
+		return "", err
+	}
+	if err := runnable(policy.Path, p.dirs(), p.Workspace); err != nil {
+		return "", err
+	}
+	for _, name := range append(policy.Read, policy.Write...) {
+		if _, err := os.Stat(name); err != nil {
+			return "", fmt.Errorf("it is given %s, which is not there: take it out of read or write, or make it", name)
+		}
+	}
+	if script := p.script(); script != "" {
+		if _, err := os.Stat(script); err != nil {
+			return "", fmt.Errorf("%s, which it runs, is not there", script)
+		}
+	}
+	if arg := p.Unseen(); arg != "" {
+		return "", &host.Lack{Err: fmt.Errorf("in its sandbox it may not see %s", arg), Fix: "read: [" + filepath.Dir(arg) + "]", Minor: true}
+	}
+	return policy.Path, nil
+}
+
+// script returns the file that an interpreter is to run, by its name; "" = there is none, or
+// nobody knows.
+func (p *Program) script() string {
+	name := strings.TrimRight(filepath.Base(p.Command[0]), "0123456789.")
+	known := slices.Contains([]string{"python", "node", "ruby", "perl", "sh", "bash"}, name)
+	if !known || len(p.Command) < 2 || strings.HasPrefix(p.Command[1], "-") || filepath.Ext(p.Command[1]) == "" {
+		return ""
+	}
+	return Absolute(Absolute(p.Workspace, p.Cwd), p.Command[1])
+}
+
+// dirs are the folders in which programs are looked up.
+func (p *Program) dirs() []string {
+	if p.Dirs != nil {
+		return p.Dirs
+	}
+	return sandbox.SafePath(os.Getenv("PATH"), p.Workspace)
+}
+
+// runnable tells why a file cannot be run: it is none, it may not be, or what its first line
+// names is not there.
+func runnable(path string, dirs []string, workspace string) error {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return err
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%s is no program but something else", path)
+	case info.Mode().Perm()&0o111 == 0 && runtime.GOOS != "windows":
+		return &host.Lack{Err: fmt.Errorf("%s is not executable", path), Fix: "chmod +x " + path}
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil // one that may be run and not read, which the system's own may be
+	}
+	defer f.Close()
+	begin := make([]byte, MaxShebang)
+	n, _ := io.ReadFull(f, begin)
+	words, err := Shebang(begin[:n])
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s: %w", path, err)
+	case words == nil:
+		return nil
+	case filepath.Base(words[0]) == words[0]:
+		_, err = sandbox.LookPath(words[0], dirs, workspace)
+	default:
+		_, err = os.Stat(words[0])
+	}
+	if err != nil {
+		return fmt.Errorf("%s is run by %s, which its first line names: %w", path, words[0], err)
+	}
+	return nil
+}
+
+// MaxShebang is the longest first line that names an interpreter, as in the kernel.
+const MaxShebang = 256
+
+// Shebang reads the line at the begin of a file that names an interpreter, by its path, or by its
+// bare name where env looks for it, and maybe its arguments; nil is none.
+func Shebang(begin []byte) ([]string, error) {
+	rest, ok := bytes.CutPrefix(begin, []byte("#!"))
+	if !ok {
+		return nil, nil
+	}
+	line, _, ended := bytes.Cut(rest, []byte("\n"))
+	if !ended && len(begin) == MaxShebang {
+		return nil, fmt.Errorf("its first line is longer than %d bytes", MaxShebang)
+	}
+	words := strings.Fields(string(line))
+	if len(words) > 0 && path.Base(words[0]) == "env" {
+		if words = words[1:]; len(words) > 0 && words[0] == "-S" {
+			words = words[1:]
+		}
+	}
+	if len(words) == 0 || strings.HasPrefix(words[0], "-") || strings.Contains(words[0], "=") {
+		return nil, errors.New("its first line names no interpreter; it should be such as #!/usr/bin/env python3")
+	}
+	return words, nil
+}
+
+// Unseen returns a file among the arguments that the sandbox may not show to the program; "" =
+// there is none.
+func (p *Program) Unseen() string {
+	seen := []string{p.Workspace, Absolute(p.Workspace, p.Cwd), "/usr", "/bin", "/lib", "/etc", "/dev", "/proc"}
+	for _, name := range append(slices.Clone(p.Read), p.Write...) {
+		seen = append(seen, Absolute(p.Workspace, name))
+	}
+	for _, arg := range p.Command[1:] {
+		if !filepath.IsAbs(arg) || slices.ContainsFunc(seen, func(dir string) bool { return Within(dir, arg) }) {
+			continue
+		}
+		if _, err := os.Stat(arg); err == nil {
+			return arg
+		}
+	}
+	return ""
 }
 
 // Absolute returns the path of a name that may be relative to the workspace.

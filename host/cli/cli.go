@@ -74,8 +74,9 @@ type commands struct {
 	ShowVersion bool `name:"version" help:"Print the version."`
 
 	Serve    serveCmd    `cmd:"" default:"1" help:"Serve an agent on stdin and stdout (the default)."`
+	Init     initCmd     `cmd:"" help:"Write a config for this folder, by what is there."`
 	Check    checkCmd    `cmd:"" help:"Check the config, an audit file, or the MCP servers in another client's config."`
-	Doctor   doctorCmd   `cmd:"" help:"Tell what works on this machine: config, folders, store, programs, sandbox."`
+	Doctor   doctorCmd   `cmd:"" help:"Tell what works on this machine of what the config asks for, and what fixes the rest."`
 	Trust    trustCmd    `cmd:"" help:"Show what this folder's a2e.yaml does, and trust it as it is now."`
 	Tools    toolsCmd    `cmd:"" help:"List, call or export the tools."`
 	Skills   skillsCmd   `cmd:"" help:"List, check, show or run skills."`

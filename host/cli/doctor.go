@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,8 @@ import (
 	"syscall"
 	"time"
 
+	"a2e/host"
+	"a2e/host/child"
 	"a2e/host/config"
 	"a2e/host/sandbox"
 	"a2e/plugins"
@@ -24,22 +27,32 @@ import (
 const probeTimeout = 10 * time.Second
 
 type doctorCmd struct {
-	JSON bool `name:"json" help:"Print one JSON object instead of the text."`
+	Live    bool    `help:"Try things out too: start and connect MCP servers, plugins and environments, ask models, databases and web APIs."`
+	Timeout float64 `placeholder:"SECONDS" help:"With --live: seconds that each trial may take. Without it: as long as the start of that thing may take, or 10."`
+	JSON    bool    `name:"json" help:"Print one JSON object instead of the text."`
 }
 
 // Run looks at everything first and prints once, so that a reader that goes away
 // leaves nothing half done.
 func (d doctorCmd) Run(cmd *commands, sys *System) error {
+	if d.Timeout > 0 && !d.Live {
+		return fail(exitUsage, errors.New("--timeout is for --live"))
+	}
 	// a closed pipe is an error here, also for what is said after this returns
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	ctx, stop := interruptible()
 	defer stop()
-	r := diagnose(ctx, cmd, sys)
+	r := d.diagnose(ctx, cmd, sys)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	sections := r.sections()
+	r.conclude(sections)
 	var err error
 	if d.JSON {
 		err = printJSON(sys.Out, r)
 	} else {
-		_, err = sys.Out.WriteString(r.text())
+		_, err = sys.Out.WriteString(r.text(sections, paint{sys.colors(sys.Out.File)}, sys.columns()))
 	}
 	switch {
 	case err != nil:
@@ -52,22 +65,45 @@ func (d doctorCmd) Run(cmd *commands, sys *System) error {
 	return nil
 }
 
-// diagnosis is the report; its JSON form is what --json prints.
+// diagnosis is the report; its JSON form is what --json prints. Checks is all of it, the other
+// members hold more of some.
 type diagnosis struct {
-	OK       bool            `json:"ok"` // all works that the config asks for
-	Version  string          `json:"version"`
-	Protocol string          `json:"protocol"`
-	Go       string          `json:"go"`
-	Platform string          `json:"platform"` // GOOS/GOARCH
-	Kernel   string          `json:"kernel"`   // release of Linux; "" elsewhere
-	Config   configCheck     `json:"config"`
-	Folders  []folderCheck   `json:"folders"`
-	Walls    []wallCheck     `json:"walls"` // what of the host's own lies in the workspace
-	Store    *storeCheck     `json:"store"` // null where the config is wrong
-	Programs []programsCheck `json:"programs"`
-	LeftOut  []leftOut       `json:"left_out"` // folders of PATH that children do not get
-	Sandbox  sandboxCheck    `json:"sandbox"`
-	Servers  []installation  `json:"servers"` // MCP servers that are installed when they first start
+	OK        bool            `json:"ok"` // all works that the config asks for
+	Summary   map[level]int   `json:"summary"`
+	Version   string          `json:"version"`
+	Protocol  string          `json:"protocol"`
+	Go        string          `json:"go"`
+	Platform  string          `json:"platform"` // GOOS/GOARCH
+	Kernel    string          `json:"kernel"`   // release of Linux; "" elsewhere
+	Checks    []check         `json:"checks"`
+	Config    configCheck     `json:"config"`
+	Folders   []folderCheck   `json:"folders"`
+	Walls     []wallCheck     `json:"walls"`     // what of the host's own lies in the workspace
+	Store     *storeCheck     `json:"store"`     // null where the config is wrong
+	Needs     []needCheck     `json:"needs"`     // programs, folders and addresses that options name
+	Untrusted []needCheck     `json:"untrusted"` // likewise, of the folder's a2e.yaml that nobody has trusted
+	Programs  []programsCheck `json:"programs"`
+	LeftOut   []leftOut       `json:"left_out"` // folders of PATH that children do not get
+	Sandbox   sandboxCheck    `json:"sandbox"`
+	Servers   []installation  `json:"servers"` // MCP servers that are installed when they first start
+}
+
+// level is how well something is.
+type level string
+
+const (
+	levelNote    level = "note" // neither well nor not
+	levelFine    level = "fine"
+	levelWarning level = "warning"
+	levelError   level = "error"
+)
+
+// check is one line of the report.
+type check struct {
+	Section string `json:"section"`
+	Level   level  `json:"level"`
+	Text    string `json:"text"`
+	Fix     string `json:"fix"` // the command, or the line of the config, that fixes it; "" = nobody knows
 }
 
 type installation struct {
@@ -85,13 +121,17 @@ type configCheck struct {
 	Off      []string `json:"off"` // plugin types that a list of plugins leaves off
 
 	offNote string
+	fix     string // of the problems
 }
 
 type folderCheck struct {
 	OK   bool   `json:"ok"`
 	Name string `json:"name"` // the key of the config
 	Path string `json:"path"`
-	Note string `json:"note"` // what is wrong, or ""
+	Note string `json:"note"`       // what is wrong, or ""
+	Free int64  `json:"free_bytes"` // of its disk; -1 = not known
+
+	fix string
 }
 
 type leftOut struct {
@@ -112,6 +152,8 @@ type program struct {
 	OK   bool   `json:"ok"`
 	Name string `json:"name"`
 	Path string `json:"path"` // "" = not found
+
+	fix string
 }
 
 type sandboxCheck struct {
@@ -139,39 +181,42 @@ type verdict struct {
 
 // diagnose looks at everything. Without a good config, what depends on it is
 // left out and the sandbox is that of the defaults.
-func diagnose(ctx context.Context, cmd *commands, sys *System) *diagnosis {
+func (o doctorCmd) diagnose(ctx context.Context, cmd *commands, sys *System) *diagnosis {
 	d := &diagnosis{
-		Version: version(), Protocol: protocol.Version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
+		Version: version(), Protocol: protocol.Version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, Needs: []needCheck{}, Untrusted: []needCheck{},
 		Folders: []folderCheck{}, Walls: []wallCheck{}, Programs: []programsCheck{}, LeftOut: []leftOut{}, Servers: []installation{},
 	}
 	if release, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
 		d.Kernel = strings.TrimSpace(string(release))
 	}
-	cfg := d.checkConfig(cmd, sys)
+	cfg, made := d.checkConfig(cmd, sys)
+	defer closePlugins(made)
 	if d.Config.OK {
-		d.Folders = []folderCheck{checkFolder("workspace", cfg.Workspace), checkFolder("state_dir", cfg.StateDir)}
+		d.checkFolders(cfg, cmd.LogFile)
 		d.Store = checkStore(ctx, cfg)
-		d.checkPrograms(cfg)
+		d.Needs = lookAtNeeds(cfg, made)
+		if d.checkPrograms(cfg); o.Live {
+			o.try(ctx, d.Needs, cfg, sys)
+		}
 	}
+	d.checkUntrusted(cmd, sys, cfg)
 	d.checkSandbox(ctx, cfg)
 	if d.Config.OK {
 		d.checkWalls(cfg)
 	}
-	d.OK = d.Config.OK && d.Sandbox.OK && d.Store.OK &&
-		!slices.ContainsFunc(d.Folders, func(f folderCheck) bool { return !f.OK }) &&
-		!slices.ContainsFunc(d.Programs, func(p programsCheck) bool { return !p.OK })
 	return d
 }
 
 // checkConfig reads the config and makes its plugins, which check their options.
-func (d *diagnosis) checkConfig(cmd *commands, sys *System) *config.Config {
+func (d *diagnosis) checkConfig(cmd *commands, sys *System) (*config.Config, []host.Plugin) {
 	c := &d.Config
 	c.Problems, c.Warnings, c.Off = []string{}, []string{}, []string{}
 	warn := func(w string) { c.Warnings = append(c.Warnings, w) }
 	cfg, err := cmd.load(sys, warn)
+	var made []host.Plugin
 	if err == nil {
 		c.File, c.Off, c.offNote = cfg.File, append(c.Off, cfg.Off...), cfg.OffNote()
-		made, problem := plugins.New(cfg, plugins.Deps{Log: warnings(warn)})
+		made, err = plugins.New(cfg, plugins.Deps{Log: warnings(warn)})
 		for _, plugin := range made {
 			if p, ok := asMCP(plugin); ok {
 				for _, one := range p.Installations() {
@@ -179,21 +224,38 @@ func (d *diagnosis) checkConfig(cmd *commands, sys *System) *config.Config {
 				}
 			}
 		}
-		closePlugins(made)
-		err = problem
 	}
 	if err != nil {
-		c.Problems = strings.Split(err.Error(), "\n")
+		c.Problems, c.fix = strings.Split(err.Error(), "\n"), fixOf(err)
 	}
 	if c.OK = err == nil; !c.OK {
-		return config.Default(config.Source{Dir: ".", Getenv: sys.getenv})
+		return config.Default(config.Source{Dir: ".", Getenv: sys.getenv}), nil
 	}
-	return cfg
+	return cfg, made
+}
+
+// checkFolders looks at the folders that the host writes in.
+func (d *diagnosis) checkFolders(cfg *config.Config, logFile string) {
+	d.Folders = []folderCheck{checkFolder("workspace", cfg.Workspace), checkFolder("state_dir", cfg.StateDir)}
+	if cfg.Audit.Enabled {
+		d.Folders = append(d.Folders, checkFolder("audit.path", filepath.Dir(cfg.Audit.Path)))
+	}
+	if logFile != "" {
+		d.Folders = append(d.Folders, checkFolder("--log-file", filepath.Dir(logFile)))
+	}
+	for _, key := range []string{"path", "root"} {
+		if path, ok := cfg.SnapshotStore.Config[key].(string); ok {
+			if path = child.Absolute(cfg.StateDir, path); cfg.SnapshotStore.Type == "sqlite" {
+				path = filepath.Dir(path)
+			}
+			d.Folders = append(d.Folders, checkFolder("snapshot_store", path))
+		}
+	}
 }
 
 // checkFolder tries to write where the host would.
 func checkFolder(name, path string) folderCheck {
-	f := folderCheck{Name: name, Path: path}
+	f := folderCheck{Name: name, Path: path, Free: -1}
 	if abs, err := filepath.Abs(path); err == nil {
 		f.Path = abs
 	}
@@ -207,29 +269,31 @@ func checkFolder(name, path string) folderCheck {
 		err = fmt.Errorf("%s is no folder", dir)
 	}
 	if err == nil {
-		err = tryWriting(dir)
+		err = host.TryWriting(dir)
+	}
+	if free, known := freeBytes(dir); known {
+		f.Free = free
 	}
 	switch f.OK = err == nil; {
 	case !f.OK:
-		f.Note = "cannot be written: " + err.Error()
+		f.Note, f.fix = "cannot be written: "+err.Error(), fixOf(err)
+	case f.scarce():
+		f.Note, f.fix = fmt.Sprintf("only %d MiB are free on its disk", f.Free>>20), "df -h "+quoted(dir)
 	case dir != f.Path:
 		f.Note = "does not exist yet; it is made when it is needed"
 	}
 	return f
 }
 
-// tryWriting makes a file and removes it.
-func tryWriting(dir string) error {
-	file, err := os.CreateTemp(dir, ".a2e-doctor-")
-	if err != nil {
-		return err
-	}
-	return errors.Join(file.Close(), os.Remove(file.Name()))
-}
+// fewBytes is when a disk is nearly full.
+const fewBytes = 256 << 20
+
+// scarce reports whether the disk is nearly full.
+func (f *folderCheck) scarce() bool { return f.Free >= 0 && f.Free < fewBytes }
 
 // checkPrograms looks the allowed programs up; plugins with the same list share it.
 func (d *diagnosis) checkPrograms(cfg *config.Config) {
-	_, left := sandbox.SortPath(os.Getenv("PATH"), cfg.Workspace)
+	dirs, left := sandbox.SortPath(os.Getenv("PATH"), cfg.Workspace)
 	for _, l := range left {
 		d.LeftOut = append(d.LeftOut, leftOut{l.Dir, l.Reason})
 	}
@@ -245,8 +309,12 @@ func (d *diagnosis) checkPrograms(cfg *config.Config) {
 			c.Programs = append(c.Programs, program{OK: err == nil, Name: name, Path: path})
 		}
 		for _, name := range l.List.Missing() {
-			c.Programs = append(c.Programs, program{Name: name})
-			c.OK = c.OK && l.Default
+			missing := program{Name: name}
+			if c.OK = c.OK && l.Default; !l.Default {
+				_, err := sandbox.LookPath(strings.Fields(name)[0], dirs, cfg.Workspace)
+				missing.fix = cmp.Or(fixOf(err), "allowed_commands: leave "+name+" out")
+			}
+			c.Programs = append(c.Programs, missing)
 		}
 		slices.SortFunc(c.Programs, func(a, b program) int { return strings.Compare(a.Name, b.Name) })
 		same := slices.IndexFunc(d.Programs, func(o programsCheck) bool {

@@ -2,55 +2,160 @@ package cli
 
 import (
 	"cmp"
-	"context"
-	"errors"
 	"fmt"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"a2e/host/config"
 	"a2e/host/sandbox"
-	"a2e/host/store"
-	"a2e/host/wall"
-	"a2e/plugins"
-	"a2e/plugins/memory"
 )
 
 // section is a title and rows of cells under it, which are aligned; one without rows is left out.
 type section struct {
 	title string
-	rows  [][]string
+	rows  []row
 	after string // a line below them, or ""
 }
 
-func (s *section) row(cells ...string) { s.rows = append(s.rows, cells) }
+// row is a line of a section. Its first cell says in a word how it is.
+type row struct {
+	level level
+	cells []string
+	fix   string
+}
+
+func (s *section) row(l level, fix string, cells ...string) {
+	for i, c := range cells {
+		cells[i] = oneLine(c)
+	}
+	s.rows = append(s.rows, row{l, cells, oneLine(fix)})
+}
+
+func (s *section) note(cells ...string) { s.row(levelNote, "", cells...) }
+
+// sections is all of the report.
+func (d *diagnosis) sections() []section {
+	all := []section{d.Config.section(), d.places(), d.walls(), d.Store.section(), needsSection("what the config needs", d.Needs),
+		needsSection("what the "+config.FolderFile+" here would need, once it is trusted: nothing of it was started", d.Untrusted)}
+	for _, p := range d.Programs {
+		all = append(all, p.section())
+	}
+	all = append(all, d.installations(), d.leftOut(), d.Sandbox.findings(), d.Sandbox.modes())
+	return slices.DeleteFunc(all, func(s section) bool { return len(s.rows) == 0 })
+}
+
+// conclude sums the sections up.
+func (d *diagnosis) conclude(all []section) {
+	d.Checks, d.Summary = []check{}, map[level]int{levelFine: 0, levelWarning: 0, levelError: 0}
+	for _, s := range all {
+		for _, r := range s.rows {
+			d.Checks = append(d.Checks, check{s.title, r.level, strings.Join(slices.DeleteFunc(slices.Clone(r.cells), func(c string) bool { return c == "" }), " "), r.fix})
+			if r.level != levelNote {
+				d.Summary[r.level]++
+			}
+		}
+	}
+	d.OK = d.Summary[levelError] == 0
+}
 
 // text is the report for a person.
-func (d *diagnosis) text() string {
+func (d *diagnosis) text(all []section, p paint, columns int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "a2e %s, protocol %s, %s, %s", d.Version, d.Protocol, d.Go, d.Platform)
 	if d.Kernel != "" {
 		fmt.Fprintf(&b, ", kernel %s", d.Kernel)
 	}
 	b.WriteString("\n")
-	all := []section{d.Config.section(), d.places(), d.walls(), d.Store.section()}
-	for _, p := range d.Programs {
-		all = append(all, p.section())
+	for _, s := range all {
+		fmt.Fprintf(&b, "\n%s\n", wrap(s.title, 0, columns))
+		s.write(&b, p, columns)
 	}
-	for _, s := range append(all, d.installations(), d.leftOut(), d.Sandbox.findings(), d.Sandbox.modes()) {
-		if len(s.rows) == 0 {
-			continue
+	fmt.Fprintf(&b, "\n%s, %s, %s\n", p.level(levelFine, fmt.Sprintf("%d fine", d.Summary[levelFine])),
+		p.counted(levelWarning, d.Summary[levelWarning], "warning"), p.counted(levelError, d.Summary[levelError], "error"))
+	return b.String()
+}
+
+// write aligns the rows of the section.
+func (s *section) write(b *strings.Builder, p paint, columns int) {
+	var widths []int // of all cells but the last of each row
+	for _, r := range s.rows {
+		for i, c := range r.cells[:len(r.cells)-1] {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], textWidth(c))
 		}
-		fmt.Fprintf(&b, "\n%s\n", s.title)
-		table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-		for _, cells := range s.rows {
-			fmt.Fprintf(table, "  %s\n", strings.Join(cells, "\t"))
+	}
+	for _, r := range s.rows {
+		b.WriteString("  ")
+		at := 2
+		for i, c := range r.cells[:len(r.cells)-1] {
+			word := c
+			if i == 0 {
+				word = p.level(r.level, c)
+			}
+			b.WriteString(word + strings.Repeat(" ", widths[i]-textWidth(c)) + columnGap)
+			at += widths[i] + len(columnGap)
 		}
-		table.Flush() // a strings.Builder takes all
-		b.WriteString(s.after)
+		b.WriteString(strings.TrimRight(wrap(r.cells[len(r.cells)-1], at, columns), " ") + "\n")
+		if r.fix != "" {
+			b.WriteString("      fix: " + r.fix + "\n")
+		}
+	}
+	if s.after != "" {
+		b.WriteString("  " + wrap(s.after, 2, columns) + "\n")
+	}
+}
+
+// paint is how a report is shown.
+type paint struct{ colors bool }
+
+// level colors a word.
+func (p paint) level(l level, word string) string {
+	color := map[level]string{levelFine: "32", levelWarning: "33", levelError: "31"}[l]
+	if !p.colors || color == "" {
+		return word
+	}
+	return "\x1b[" + color + "m" + word + "\x1b[0m"
+}
+
+// counted says how many there are, in color if there are any.
+func (p paint) counted(l level, n int, what string) string {
+	text := counted(n, what)
+	if n == 0 {
+		return text
+	}
+	return p.level(l, text)
+}
+
+// counted says how many of something there are.
+func counted(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
+}
+
+// wrap breaks a text that begins in a column into lines of at most so many columns.
+func wrap(text string, at, columns int) string {
+	from := at
+	if columns-from < leastColumns {
+		from = 6
+	}
+	var b strings.Builder
+	for i, word := range strings.Fields(text) {
+		switch n := textWidth(word); {
+		case i == 0:
+			at += n
+		case at+1+n > columns:
+			b.WriteString("\n" + strings.Repeat(" ", from))
+			at = from + n
+		default:
+			b.WriteString(" ")
+			at += 1 + n
+		}
+		b.WriteString(word)
 	}
 	return b.String()
 }
@@ -59,6 +164,14 @@ func (d *diagnosis) text() string {
 func mark(ok bool, not string) string {
 	if ok {
 		return "ok"
+	}
+	return not
+}
+
+// orElse returns how well something is: fine, or else.
+func orElse(ok bool, not level) level {
+	if ok {
+		return levelFine
 	}
 	return not
 }
@@ -72,17 +185,25 @@ func noted(text, note string) string {
 
 func (c *configCheck) section() section {
 	s := section{title: "config"}
-	for _, p := range c.Problems {
-		s.row("wrong", p)
+	for i, p := range c.Problems {
+		fix := ""
+		if i == len(c.Problems)-1 {
+			fix = c.fix
+		}
+		s.row(levelError, fix, "wrong", p)
 	}
 	if c.OK {
-		s.row("ok", cmp.Or(c.File, "no config file; the defaults"))
+		s.row(levelFine, "", "ok", cmp.Or(c.File, "no config file; the defaults"))
 	}
 	for _, w := range c.Warnings {
-		s.row("warning", w)
+		fix := ""
+		if strings.Contains(w, "run `a2e trust`") {
+			fix = "a2e trust"
+		}
+		s.row(levelWarning, fix, "warning", w)
 	}
 	if c.offNote != "" {
-		s.row("note", c.offNote)
+		s.note("note", c.offNote)
 	}
 	return s
 }
@@ -90,7 +211,27 @@ func (c *configCheck) section() section {
 func (d *diagnosis) places() section {
 	s := section{title: "folders"}
 	for _, f := range d.Folders {
-		s.row(mark(f.OK, "wrong"), f.Name, noted(f.Path, f.Note))
+		word, l := mark(f.OK, "wrong"), orElse(f.OK, levelError)
+		if f.OK && f.scarce() {
+			word, l = "warning", levelWarning
+		}
+		s.row(l, f.fix, word, f.Name, noted(f.Path, f.Note))
+	}
+	return s
+}
+
+func needsSection(title string, all []needCheck) section {
+	s := section{title: title}
+	for _, c := range all {
+		word := map[level]string{levelFine: "ok", levelWarning: "warning", levelError: "wrong"}[c.Level]
+		text := c.Text
+		if c.Live {
+			text += fmt.Sprintf(" (%d ms)", c.MS)
+		}
+		if c.Level != levelFine && c.Place != "" {
+			text = c.Place + ": " + text
+		}
+		s.row(c.Level, c.Fix, word, c.Of, text)
 	}
 	return s
 }
@@ -98,21 +239,23 @@ func (d *diagnosis) places() section {
 func (d *diagnosis) walls() section {
 	s := section{title: "the host's own files"}
 	for _, w := range d.Walls {
-		s.row(mark(w.OK, "open"), w.Name, noted(w.Path, w.Note))
+		s.row(orElse(w.OK, levelWarning), "", mark(w.OK, "open"), w.Name, noted(w.Path, w.Note))
 	}
 	return s
 }
 
 func (p *programsCheck) section() section {
 	s := section{title: "programs that " + strings.Join(p.Plugins, " and ") + " may start"}
+	bad := levelError
 	if p.Default {
 		s.title += " (the default list, as far as it is here)"
+		bad = levelNote
 	}
 	for _, one := range p.Programs {
-		s.row(mark(one.OK, "missing"), one.Name, one.Path)
+		s.row(orElse(one.OK, bad), one.fix, mark(one.OK, "missing"), one.Name, one.Path)
 	}
 	if len(p.Launchers) > 0 {
-		s.after = fmt.Sprintf("  These start any program or run any code, whatever else is on the list: %s. exec: strict allows them only with what they shall run.\n", strings.Join(p.Launchers, ", "))
+		s.after = fmt.Sprintf("These start any program or run any code, whatever else is on the list: %s. exec: strict allows them only with what they shall run.", strings.Join(p.Launchers, ", "))
 	}
 	return s
 }
@@ -120,7 +263,7 @@ func (p *programsCheck) section() section {
 func (d *diagnosis) installations() section {
 	s := section{title: "MCP servers that are installed when they first start"}
 	for _, i := range d.Servers {
-		s.row(i.State, i.ID, i.Command, i.Home)
+		s.note(i.State, i.ID, i.Command, i.Home)
 	}
 	return s
 }
@@ -128,25 +271,34 @@ func (d *diagnosis) installations() section {
 func (d *diagnosis) leftOut() section {
 	s := section{title: "folders of PATH that children do not get"}
 	for _, l := range d.LeftOut {
-		s.row("left out", cmp.Or(l.Path, `""`), "It "+l.Reason+".")
+		s.note("left out", cmp.Or(l.Path, `""`), "It "+l.Reason+".")
 	}
 	return s
 }
 
 func (s *sandboxCheck) findings() section {
 	out := section{title: "sandbox"}
+	bad := levelWarning
+	if s.Mode == sandbox.Required {
+		bad = levelError
+	}
 	if s.Error != "" {
-		out.row("missing", "it could not be tried: "+s.Error)
+		out.row(levelError, "", "missing", "it could not be tried: "+s.Error)
 	}
 	for _, f := range s.Findings {
-		name, effect := f.Name, f.Effect
+		name, effect, l := f.Name, f.Effect, orElse(f.OK, bad)
 		if f.Optional {
 			name += " (optional)"
+			l = orElse(f.OK, levelNote)
 		}
+		fix := ""
 		if !f.OK {
-			effect = noted("Not so here: "+strings.TrimSuffix(effect, "."), f.Reason)
+			effect, fix = noted("Not so here: "+strings.TrimSuffix(effect, "."), f.Reason), fixSandbox(f.Name)
 		}
-		out.row(mark(f.OK, "missing"), name, effect)
+		if s.Mode == sandbox.Off && !f.OK {
+			l = levelNote
+		}
+		out.row(l, fix, mark(f.OK, "missing"), name, effect)
 	}
 	return out
 }
@@ -154,163 +306,13 @@ func (s *sandboxCheck) findings() section {
 func (s *sandboxCheck) modes() section {
 	out := section{title: "what each mode of the sandbox does here"}
 	for _, v := range s.Verdicts {
-		here := ""
+		here, l := "", levelNote
 		if v.Mode == s.Mode {
-			here = " (as configured)"
+			here, l = " (as configured)", orElse(v.OK, levelError)
 		}
-		out.row("sandbox: "+string(v.Mode)+here, v.Text)
+		out.row(l, "", "sandbox: "+string(v.Mode)+here, v.Text)
 	}
 	return out
-}
-
-// wallCheck is a place of the host's own that lies in the workspace.
-type wallCheck struct {
-	OK   bool   `json:"ok"` // agents and their programs are kept from it, or do not start
-	Name string `json:"name"`
-	Path string `json:"path"`
-	Note string `json:"note"` // how it is held, or why it is not
-
-	firm bool // programs do not start where it cannot be held
-}
-
-// wallsOf lists what of the host's own lies in the workspace. lacks says why mounts cannot
-// hide it on this machine; "" = they can, or nobody has looked.
-func wallsOf(cfg *config.Config, lacks string) []wallCheck {
-	w := cfg.Wall
-	workspace, err := filepath.Abs(cfg.Workspace)
-	if w == nil || err != nil {
-		return nil
-	}
-	var all []wallCheck
-	add := func(name, path, held string, firm bool) {
-		if real := wall.Real(workspace); path == real || !wall.Within(real, path) {
-			return
-		}
-		c := wallCheck{OK: true, Name: name, Path: path, Note: held, firm: firm}
-		switch {
-		case plugins.Mode(cfg) == sandbox.Off:
-			c.OK, c.Note = false, "file tools keep out of it; programs do not, as sandbox is off: move it out of the workspace"
-		case lacks != "" && w.Loose:
-			c.OK, c.firm, c.Note = false, false, "file tools keep out of it; programs do not, as this host runs in the sandbox of another, whose walls hold"
-		case lacks != "" && firm:
-			c.Note = "programs do not start, as nothing here keeps them out of it (mount_namespace: " + lacks + "): move it out of the workspace"
-		case lacks != "":
-			c.OK, c.Note = false, "file tools do not change it; programs can, as this machine has no mount namespace ("+lacks+"): move it out of the workspace"
-		}
-		all = append(all, c)
-	}
-	for _, h := range w.Hidden {
-		name := "files of the host"
-		switch {
-		case sameFolder(h, cfg.StateDir):
-			name = "state_dir"
-		case sameFolder(h, cfg.UserDir):
-			name = "the user's config folder"
-		}
-		add(name, h, "lies in the workspace: hidden from agents and their programs", true)
-	}
-	for _, f := range w.Fixed {
-		if !w.Hides(f) {
-			add("config", f, "lies in the workspace: agents and their programs can read it and not change it", w.Firm)
-		}
-	}
-	return all
-}
-
-func sameFolder(real, name string) bool {
-	abs, err := filepath.Abs(name)
-	return err == nil && name != "" && wall.Real(abs) == real
-}
-
-// checkWalls adds what the sandbox of this machine makes of them.
-func (d *diagnosis) checkWalls(cfg *config.Config) {
-	lacks := ""
-	for _, f := range d.Sandbox.Findings {
-		if f.Name == "mount_namespace" && !f.OK {
-			lacks = f.Reason
-		}
-	}
-	d.Walls = append(d.Walls, wallsOf(cfg, lacks)...)
-	if lacks == "" || !slices.ContainsFunc(d.Walls, func(w wallCheck) bool { return w.firm }) {
-		return
-	}
-	for i := range d.Sandbox.Verdicts {
-		v := &d.Sandbox.Verdicts[i]
-		if v.Mode != sandbox.BestEffort {
-			continue
-		}
-		v.OK = false
-		v.Text = "children do not start, as files of the host lie in the workspace and nothing here keeps them out; otherwise " + v.Text
-		d.Sandbox.OK = d.Sandbox.OK && d.Sandbox.Mode != v.Mode
-	}
-}
-
-// storeCheck is what is known of the file that plugins keep their state in.
-type storeCheck struct {
-	OK        bool           `json:"ok"`
-	Path      string         `json:"path"`
-	Exists    bool           `json:"exists"`    // it is made when it is needed, so it is well without
-	Bytes     int64          `json:"bytes"`     // with its log
-	Parts     map[string]int `json:"parts"`     // the version of what each plugin type keeps
-	Checksums bool           `json:"checksums"` // damage of its pages is found when they are read
-	Model     string         `json:"model"`     // what made the vectors of the memory; "" = there are none, or the config has no memory
-	Problems  []string       `json:"problems"`
-	Advice    string         `json:"advice"` // what to do about them, or ""
-}
-
-// checkStore reads all of the store, if there is one; it makes none.
-func checkStore(ctx context.Context, cfg *config.Config) *storeCheck {
-	path := plugins.StatePath(cfg)
-	if abs, err := filepath.Abs(path); err == nil {
-		path = abs
-	}
-	r, err := store.Check(ctx, path, store.Options{Parts: plugins.StateParts()})
-	c := &storeCheck{Path: r.Path, Exists: r.Exists, Bytes: r.Bytes, Parts: r.Parts, Checksums: r.Checksums, Problems: r.Problems}
-	switch {
-	case err != nil:
-		c.Problems = append(c.Problems, strings.ReplaceAll(err.Error(), "\n", "; "))
-		c.Advice = storeAdvice(err)
-	case len(c.Problems) > 0:
-		c.Advice = storeAdvice(store.ErrCorrupt)
-	case c.Exists:
-		if c.Model, err = storedModel(ctx, cfg); err != nil {
-			c.Problems = append(c.Problems, err.Error())
-		}
-	}
-	c.OK = len(c.Problems) == 0
-	return c
-}
-
-// storedModel names the model of the store's vectors. The error says that the
-// config asks for another.
-func storedModel(ctx context.Context, cfg *config.Config) (name string, err error) {
-	if !hasMemory(cfg) {
-		return "", nil
-	}
-	embedder, err := plugins.MemoryEmbedder(cfg)
-	if err != nil {
-		return "", err
-	}
-	s, err := plugins.OpenState(ctx, cfg)
-	if err != nil {
-		return "", err
-	}
-	defer func() { err = errors.Join(err, s.Close()) }()
-	model, err := memory.Stored(ctx, s, embedder.Model())
-	return model.Name, err
-}
-
-// storeAdvice says what to do about a file that cannot be used.
-func storeAdvice(err error) string {
-	switch {
-	case errors.Is(err, store.ErrForeign):
-		return "move the file away, or set another state_dir"
-	case errors.Is(err, store.ErrNewer):
-		return "use the newer a2e that wrote it, or set another state_dir"
-	case errors.Is(err, store.ErrCorrupt):
-		return "stop the hosts that use it and keep a copy of the file; save what can still be read with `a2e state export -o FILE`, move the file and those named alike away, then `a2e state import FILE`"
-	}
-	return "see that this user may read and write the file and its folder, and that there is space left"
 }
 
 func (c *storeCheck) section() section {
@@ -319,25 +321,25 @@ func (c *storeCheck) section() section {
 		return s
 	}
 	for _, p := range c.Problems {
-		s.row("wrong", p)
+		s.row(levelError, "", "wrong", p)
 	}
 	if c.Advice != "" {
-		s.row("advice", c.Advice)
+		s.note("advice", c.Advice)
 	}
 	switch {
 	case !c.Exists:
-		s.row("ok", noted(c.Path, "does not exist yet; it is made when it is needed"))
+		s.row(levelFine, "", "ok", noted(c.Path, "does not exist yet; it is made when it is needed"))
 	case c.OK:
-		s.row("ok", noted(c.Path, fmt.Sprintf("%d KiB", (c.Bytes+1023)/1024)))
+		s.row(levelFine, "", "ok", noted(c.Path, fmt.Sprintf("%d KiB", (c.Bytes+1023)/1024)))
 	}
 	if c.Exists && c.OK && !c.Checksums {
-		s.row("note", "its pages have no checksums; they get them when a host opens it alone, or by export and import")
+		s.note("note", "its pages have no checksums; they get them when a host opens it alone, or by export and import")
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Parts)) {
-		s.row("part", fmt.Sprintf("%s, version %d", name, c.Parts[name]))
+		s.note("part", fmt.Sprintf("%s, version %d", name, c.Parts[name]))
 	}
 	if c.Model != "" {
-		s.row("vectors", "made with "+c.Model)
+		s.note("vectors", "made with "+c.Model)
 	}
 	return s
 }

@@ -109,10 +109,14 @@ func details() map[string]string {
 		"serve": "Reads one JSON request per line from stdin and answers on stdout; logs go to stderr.\n\nExample:\n" +
 			`  printf '%s\n' '{"type":"handshake/req","id":"1","agent_caps":["tools"]}' '{"type":"tool/call/req","id":"2","tool_name":"echo","arguments":{"text":"hi"}}' | a2e`,
 		"check":  "Examples:\n  a2e check --config a2e.yaml\n  a2e check --audit ~/.local/state/a2e/audit.jsonl\n  a2e check .mcp.json",
-		"doctor": "Examples:\n  a2e doctor\n  a2e doctor --config a2e.yaml --json\n\nExit status 0 means that all works that the config asks for, 1 that something does not, 3 that the config itself is wrong.",
+		"init":   "It takes over the MCP servers of .mcp.json, .cursor/mcp.json and .vscode/mcp.json, but no secret, finds skills and a git repository, and allows the programs that this folder is worked on with.\n\nExamples:\n  a2e init --print\n  a2e init && a2e trust && a2e doctor",
+		"doctor": "Looks for what the config names, and says what fixes what is wrong. Nothing is started without --live, and nothing of an a2e.yaml that is not trusted.\n\nExamples:\n  a2e doctor\n  a2e doctor --live\n  a2e doctor --config a2e.yaml --json\n\nExit status 0 means that all works that the config asks for, 1 that something does not, 3 that the config itself is wrong. Warnings are no failures.",
 		"trust": "A folder's own a2e.yaml may have come with the folder, or from an agent. Until it is trusted it only tightens what holds without it. " +
 			"This shows what else it does, and trusts it as it is now: a file that changes is not trusted any more.\n\n" +
 			"Examples:\n  a2e trust\n  a2e trust ~/project --dry-run\n  a2e trust --list\n  a2e trust --remove ~/project",
+		"mcp add": "The config is that of --config, of A2E_CONFIG, or the a2e.yaml of this folder, which is made if there is none. Its comments and their order stay. An a2e.yaml that was trusted stays so; any other wants `a2e trust` first.\n\n" +
+			"Examples:\n  a2e mcp add files -- npx -y @modelcontextprotocol/server-filesystem .\n  a2e mcp add github --env GITHUB_TOKEN -- github-mcp-server stdio\n  a2e mcp add search --url https://mcp.example.org/mcp --header 'Authorization: Bearer ${SEARCH_TOKEN}'",
+		"mcp remove": "Example:\n  a2e mcp remove files",
 		"tools list": "Example:\n  a2e tools list 'find text in files'\n\nExit status 1 means that the list lacks the tools of an MCP server.",
 		"tools call": "Examples:\n  a2e tools call grep pattern=TODO path=src\n  a2e tools call write_file --args @args.json\n\nExit status 1 means that the tool failed.",
 		"tools export": "Names and schemas are made to fit the API: names of 1 to 64 letters, digits, _ and -, and the words of JSON Schema that it takes. jsonschema gives the schemas of the arguments as they are, and mcp what `a2e mcp serve` lists.\n\n" +

@@ -290,15 +290,8 @@ func (o Options) Decode(dst any) error {
 // deny[2].
 func (o Options) Errorf(key, format string, args ...any) error {
 	p := Problem{File: o.file, Message: joined(o.path, key) + ": " + fmt.Sprintf(format, args...)}
-	name, index, _ := strings.Cut(strings.TrimSuffix(key, "]"), "[")
-	n := o.node.at(strings.Split(name, ".")...)
-	if i, err := strconv.Atoi(index); err == nil && n != nil && i < len(n.items) {
-		n = n.items[i]
-	}
-	if n != nil {
+	if n := o.find(key); n != nil {
 		p.Line, p.Column = n.line, n.column
-	} else if o.node != nil {
-		p.Line, p.Column = o.node.line, o.node.column
 	}
 	return &Error{Problems: []Problem{p}}
 }
@@ -377,6 +370,27 @@ func (n *node) below(key string) *node {
 	}
 	if v := n.at(key); v != nil {
 		return v
+	}
+	return n
+}
+
+// Where returns FILE:LINE:COLUMN of an option, as Errorf names it, or of what it would stand in;
+// "" = the options are of no file.
+func (o Options) Where(key string) string {
+	n := o.find(key)
+	if n == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s:%d:%d", o.file, n.line, n.column)
+}
+
+// find returns the value of an option, or of what it would stand in; nil = there are no options.
+func (o Options) find(key string) *node {
+	n := o.node
+	for _, part := range strings.FieldsFunc(key, func(r rune) bool { return r == '.' || r == '[' || r == ']' }) {
+		if n != nil {
+			n = n.below(part)
+		}
 	}
 	return n
 }

@@ -44,7 +44,7 @@ func New(base *Set) *Set { return &Set{base: base, values: make(map[string]struc
 // Add takes a value that came under a name, that of a variable or a header, unless it is a
 // plain setting such as "debug" or 8080: to hide those would spoil ordinary output.
 func (s *Set) Add(name, value string) {
-	if isSecret(name, value) {
+	if IsSecret(name, value) {
 		s.AddSecret(value)
 	}
 }
@@ -83,7 +83,7 @@ func (s *Set) AddURL(text string) {
 // AddEnviron takes the variables, each as NAME=value, whose names speak of a secret.
 func (s *Set) AddEnviron(environ []string) {
 	for _, entry := range environ {
-		if name, value, _ := strings.Cut(entry, "="); speaksOfSecret(name) {
+		if name, value, _ := strings.Cut(entry, "="); SpeaksOfSecret(name) {
 			s.Add(name, value)
 		}
 	}
@@ -128,7 +128,7 @@ func nextText(line []byte) (text, rest []byte, ok bool) {
 // secretKey reports whether a key of a message is that of a secret.
 func secretKey(key []byte) bool {
 	name := string(key)
-	if len(name) > 3 && len(name) <= 64 && name == strings.ToUpper(name) && speaksOfSecret(name) {
+	if len(name) > 3 && len(name) <= 64 && name == strings.ToUpper(name) && SpeaksOfSecret(name) {
 		return true
 	}
 	switch strings.ReplaceAll(strings.ToLower(name), "-", "_") {
@@ -283,14 +283,14 @@ var plain = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^(?:[A-Za-z][A-Za-z_-]{0,15}|[-+0-9.,:]+[a-zA-Z]{0,2}|(?:C|POSIX|[a-z]{2,3}_[A-Z]{2})(?:[.@][A-Za-z0-9-]+)*)$`)
 })
 
-// isSecret reports whether a value must be hidden. Under a name that speaks of a secret
+// IsSecret reports whether a value must be hidden. Under a name that speaks of a secret
 // every value but true and false is one; under others all but plain settings are: a word, a number, a locale,
 // and files and folders that exist.
-func isSecret(name, value string) bool {
+func IsSecret(name, value string) bool {
 	switch {
 	case slices.Contains([]string{"true", "false", "null", "none"}, strings.ToLower(value)):
 		return false
-	case speaksOfSecret(name):
+	case SpeaksOfSecret(name):
 		return true
 	case plain().MatchString(value):
 		return false
@@ -305,8 +305,8 @@ func isSecret(name, value string) bool {
 	})
 }
 
-// speaksOfSecret reports whether a name, such as API_KEY or Authorization, is that of one.
-func speaksOfSecret(name string) bool {
+// SpeaksOfSecret reports whether a name, such as API_KEY or Authorization, is that of one.
+func SpeaksOfSecret(name string) bool {
 	name = strings.ReplaceAll(strings.ToUpper(name), "AUTHOR", "")
 	return slices.ContainsFunc([]string{"KEY", "TOKEN", "SECRET", "PASS", "CREDENTIAL", "AUTH", "COOKIE"}, func(w string) bool {
 		return strings.Contains(name, w)

@@ -198,7 +198,19 @@ func LookPath(name string, dirs []string, workspace string) (string, error) {
 			}
 		}
 	}
-	return "", fmt.Errorf("program %q is in none of %s", name, strings.Join(dirs, ", "))
+	return "", &NotFoundError{Name: name, Dirs: dirs, Workspace: inside}
+}
+
+// NotFoundError says that a program is in none of the folders where it was looked for.
+type NotFoundError struct {
+	Name      string
+	Dirs      []string
+	Workspace string // in which no program counts
+}
+
+// Error implements error.
+func (e *NotFoundError) Error() string {
+	return fmt.Sprintf("program %q is in none of %s", e.Name, strings.Join(e.Dirs, ", "))
 }
 
 func programAt(path, workspace string) (string, error) {

@@ -137,6 +137,20 @@ func newPlugin(name string, environment Environment, opts Options, e host.Env) *
 	return p
 }
 
+// Needs implements host.Needer: the program of the environment exec.
+func (p *Plugin) Needs() []host.Need {
+	x, ok := p.env.(*external)
+	if !ok {
+		return nil
+	}
+	return []host.Need{{Of: "environment " + x.opts.EnvName, Option: "exec.command", Look: x.program().Look, Wait: x.opts.StartTimeout + time.Second, Live: func(ctx context.Context) (string, error) {
+		if _, err := x.running(ctx); err != nil {
+			return "", err
+		}
+		return "it answers, and describes its space", nil
+	}}}
+}
+
 // Start implements host.Starter.
 func (p *Plugin) Start(_ context.Context, s *host.Services) error {
 	p.services = s

@@ -72,10 +72,7 @@ type reply struct {
 
 // launch starts a child. It has not shaken hands yet.
 func (p *Plugin) launch() (*peer, error) {
-	program := child.Program{
-		Command: p.opts.Command, Workspace: p.workspace, Cwd: p.opts.Cwd, Env: p.opts.Env, Read: p.opts.Read, Network: p.opts.Network,
-	}
-	policy, err := program.Policy()
+	policy, err := p.program().Policy()
 	if err != nil {
 		return nil, err
 	}
@@ -91,6 +88,25 @@ func (p *Plugin) launch() (*peer, error) {
 		return nil, fmt.Errorf("the child was not started: %w", err)
 	}
 	return c, nil
+}
+
+// program is what the child is started by.
+func (p *Plugin) program() *child.Program {
+	return &child.Program{
+		Command: p.opts.Command, Workspace: p.workspace, Cwd: p.opts.Cwd, Env: p.opts.Env, Read: p.opts.Read, Network: p.opts.Network,
+	}
+}
+
+// Needs implements host.Needer: the program.
+func (p *Plugin) Needs() []host.Need {
+	return []host.Need{{Of: "plugin " + p.name, Option: "command", Look: p.program().Look, Wait: p.opts.StartTimeout + time.Second, Live: func(ctx context.Context) (string, error) {
+		c, err := p.begin()
+		if err != nil {
+			return "", err
+		}
+		c.farewell(ctx, p.times.farewell)
+		return "it shakes hands and serves " + joined(c.offer.Load().caps), nil
+	}}}
 }
 
 // send returns a request to the child: t as it spells it, and the members of obj that are

@@ -61,6 +61,7 @@ func (o *Options) AllowList() (names *[]string, exec *string) { return &o.Allowe
 // shown.
 type ServerOptions struct {
 	ID        string
+	at        string         // the option that holds it, as host.Need has it; "" = it is of no config
 	Name      string         // for a person; "" = ID
 	Transport link.Transport // "" = by Command or URL
 
@@ -112,6 +113,12 @@ func (o *Options) servers() ([]ServerOptions, error) {
 		found, err := readServers(raw)
 		if err != nil {
 			return nil, config.At(err, part.key)
+		}
+		for i := range found {
+			found[i].at = part.key + "." + found[i].ID
+			if _, listed := part.value.([]any); listed {
+				found[i].at = fmt.Sprintf("%s[%d]", part.key, i)
+			}
 		}
 		all = append(all, found...)
 	}

@@ -220,19 +220,11 @@ func kindName(v protocol.Value) string {
 // mapping of ids. The error names each server and field that does not fit, never a value
 // that may be secret. Variables stay as they are, in the spelling of this host's config.
 func ParseServers(raw []byte) (map[string]ServerOptions, error) {
-	raw = bytes.TrimPrefix(raw, []byte("\xef\xbb\xbf"))
-	obj, err := protocol.ParseObject(bytes.TrimSpace(raw))
-	if err != nil {
-		if known, ok := errors.AsType[*protocol.Error](err); ok {
-			return nil, fmt.Errorf("this is no JSON object: %s", known.Message)
-		}
-		return nil, err
-	}
-	part, err := serversPart(obj)
+	part, err := ServersPart(raw)
 	if err != nil {
 		return nil, err
 	}
-	all, err := readServers(renamed(part))
+	all, err := readServers(OwnVariables(part))
 	if err != nil {
 		return nil, err
 	}
@@ -243,7 +235,19 @@ func ParseServers(raw []byte) (map[string]ServerOptions, error) {
 	return out, nil
 }
 
-// serversPart finds the servers in a file.
+// ServersPart finds the servers in a file that ParseServers reads: a JSON object of them by id, or
+// an array.
+func ServersPart(raw []byte) ([]byte, error) {
+	obj, err := protocol.ParseObject(bytes.TrimSpace(bytes.TrimPrefix(raw, []byte("\xef\xbb\xbf"))))
+	if known, ok := errors.AsType[*protocol.Error](err); ok {
+		return nil, fmt.Errorf("this is no JSON object: %s", known.Message)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return serversPart(obj)
+}
+
 func serversPart(obj protocol.Object) ([]byte, error) {
 	for _, key := range []string{"mcpServers", "servers", "context_servers"} {
 		if v, ok := obj.Get(key); ok {
@@ -268,9 +272,10 @@ func serversPart(obj protocol.Object) ([]byte, error) {
 	return obj.Raw(), nil
 }
 
-// renamed spells the variables of other clients as this host does.
-func renamed(raw []byte) []byte {
+// OwnVariables spells the variables of other clients as this host does.
+func OwnVariables(raw []byte) []byte {
 	raw = bytes.ReplaceAll(raw, []byte("${env:"), []byte("${"))
+	raw = bytes.ReplaceAll(raw, []byte("${userHome}"), []byte("${HOME}"))
 	return bytes.ReplaceAll(raw, []byte("${workspaceFolder}"), []byte("."))
 }
 

@@ -108,6 +108,22 @@ func New(instance string, opts Options, env host.Env) (*Plugin, error) {
 	}, nil
 }
 
+// Needs implements host.Needer: the endpoint of the embeddings.
+func (p *Plugin) Needs() []host.Need {
+	e := p.opts.Embeddings
+	if e.URL == "" {
+		return nil
+	}
+	return []host.Need{{Of: "embeddings of the memory", Option: "embeddings.url", Look: func() (string, error) { return "model " + e.Model, nil },
+		Live: func(ctx context.Context) (string, error) {
+			vectors, err := p.embedder.Embed(ctx, []string{"hello"})
+			if err != nil {
+				return "", err
+			}
+			return fmt.Sprintf("%s answers, with %d dimensions", e.Model, len(vectors[0])), nil
+		}}}
+}
+
 // Info implements host.Plugin.
 func (p *Plugin) Info() host.PluginInfo {
 	m := p.embedder.Model()

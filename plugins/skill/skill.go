@@ -43,9 +43,13 @@ package skill
 import (
 	"context"
 	"fmt"
+	"os"
+	"sync"
 
 	"a2e/host"
 	"a2e/host/agent"
+	"a2e/host/sandbox"
+	"a2e/plugins/skill/run"
 	"a2e/protocol"
 )
 
@@ -121,6 +125,27 @@ func New(name string, opts Options, env Env) (*Plugin, error) {
 	}
 	p.library = newLibrary(roots, env.Now, env.Log.With().Str("plugin", name).Logger())
 	return p, nil
+}
+
+// Needs implements host.Needer: what runs the scripts of the skills, and the model.
+func (p *Plugin) Needs() []host.Need {
+	var all []host.Need
+	dirs := sync.OnceValue(func() []string { return sandbox.SafePath(os.Getenv("PATH"), p.env.Workspace) })
+	for _, s := range p.library.current(true).skills {
+		if s.front.kind == kindRun {
+			all = append(all, host.Need{Of: "skill " + s.name, Look: func() (string, error) {
+				file, err := run.Look(run.Job{Dir: s.dir, File: s.file, Workspace: p.env.Workspace}, dirs())
+				if err != nil {
+					err = &host.Lack{Err: err, Minor: true}
+				}
+				return file, err
+			}})
+		}
+	}
+	if !p.opts.LLM.IsZero() {
+		all = append(all, p.opts.LLM.Needs("skills with agent: true", "llm", "")...)
+	}
+	return all
 }
 
 // Start implements host.Starter.

@@ -80,6 +80,9 @@ func (c *Config) transport() Transport {
 	return Stdio
 }
 
+// Patience is how long the start of the server may take.
+func (c *Config) Patience() time.Duration { return c.withDefaults().ConnectTimeout }
+
 // withDefaults sets the times that are 0.
 func (c Config) withDefaults() Config {
 	connect := DefaultConnectTimeout

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -97,30 +96,24 @@ func (l *Link) policy() (sandbox.Policy, error) {
 	if err != nil {
 		return sandbox.Policy{}, err
 	}
-	program := child.Program{
-		Command: append([]string{l.cfg.Command}, l.cfg.Args...), Dirs: launcher.Path(), Workspace: l.env.Workspace, Cwd: l.cfg.Dir,
-		Env: l.cfg.Env, Read: l.cfg.Read, Network: l.cfg.Network,
-	}
+	program := l.cfg.Program(l.env.Workspace)
+	program.Dirs = launcher.Path()
 	return program.Policy()
+}
+
+// Program is what a stdio server is started by.
+func (c *Config) Program(workspace string) child.Program {
+	return child.Program{
+		Command: append([]string{c.Command}, c.Args...), Workspace: workspace, Cwd: c.Dir, Env: c.Env, Read: c.Read, Network: c.Network,
+	}
 }
 
 // hint names a file that a server was started with and that its sandbox may not show; ""
 // = there is none.
 func (l *Link) hint() string {
-	if l.cfg.Foreign {
-		return ""
-	}
-	seen := []string{l.env.Workspace, child.Absolute(l.env.Workspace, l.cfg.Dir), "/usr", "/bin", "/lib", "/etc", "/dev", "/proc"}
-	for _, name := range l.cfg.Read {
-		seen = append(seen, child.Absolute(l.env.Workspace, name))
-	}
-	for _, arg := range l.cfg.Args {
-		if !filepath.IsAbs(arg) || slices.ContainsFunc(seen, func(dir string) bool { return child.Within(dir, arg) }) {
-			continue
-		}
-		if _, err := os.Stat(arg); err == nil {
-			return fmt.Sprintf("in its sandbox it may not see %s; if so, name that, or a folder above it, in its read", arg)
-		}
+	program := l.cfg.Program(l.env.Workspace)
+	if arg := program.Unseen(); arg != "" && !l.cfg.Foreign {
+		return fmt.Sprintf("in its sandbox it may not see %s; if so, name that, or a folder above it, in its read", arg)
 	}
 	return ""
 }

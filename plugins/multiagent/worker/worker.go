@@ -25,6 +25,7 @@ import (
 	"strings"
 	"time"
 
+	"a2e/host"
 	"a2e/host/agent"
 	"a2e/host/child"
 	"a2e/host/config"
@@ -172,12 +173,30 @@ func validate(workers []Worker) error {
 // selfName is the command that stands for this program where the PATH has no such.
 const selfName = "a2e"
 
+func (r *runner) program() child.Program {
+	return child.Program{Command: r.Command, Self: selfName, Workspace: r.pool.workspace, Cwd: r.Cwd, Read: r.Read, Write: r.Write, Network: r.Network}
+}
+
+// Needs lists what the workers need: their programs and the endpoints of their models.
+func (p *Pool) Needs() (all []host.Need) {
+	for i, r := range p.runners {
+		of, option := "worker "+r.Name, fmt.Sprintf("workers[%d]", i)
+		if r.Mode == ModeLLM {
+			all = append(all, r.LLM.Needs(of, option+".llm", agent.StoredKey(p.stateDir, agent.Origin(r.LLM.URL)))...)
+			continue
+		}
+		program := r.program()
+		all = append(all, host.Need{Of: of, Option: option + ".command", Look: program.Look})
+	}
+	return all
+}
+
 // policy says what to start. vars come on top of the config's variables; agent is whom it
 // works for, nil = nobody in particular; workspace is the folder that it works in instead of
 // the host's, "" = it does not. Its DirFile, if any, is the caller's to close.
 func (r *runner) policy(vars map[string]string, agent *fleet.Agent, workspace string) (sandbox.Policy, error) {
 	p := r.pool
-	program := child.Program{Command: r.Command, Self: selfName, Workspace: p.workspace, Cwd: r.Cwd, Read: r.Read, Write: r.Write, Network: r.Network}
+	program := r.program()
 	if r.ShareState { // the sandbox grants only what is there
 		if err := os.MkdirAll(p.stateDir, 0o700); err != nil {
 			return sandbox.Policy{}, fmt.Errorf("state_dir, which the worker shares: %w", err)

@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"a2e/host"
+	"a2e/host/child"
 	"a2e/host/sandbox"
 	"a2e/protocol"
 )
@@ -57,67 +58,61 @@ func interpreters() map[string]string {
 	}
 }
 
-// maxShebang is the longest first line that names an interpreter, as in the kernel.
-const maxShebang = 256
-
 // program returns what runs a script: a real path outside of the workspace, and the
 // arguments, its name first.
 func program(l *sandbox.Launcher, j *Job) (file string, argv []string, err error) {
-	f, err := openNamed(j)
-	if err != nil {
-		return "", nil, err
-	}
-	defer f.Close()
-	begin := make([]byte, maxShebang)
-	n, err := io.ReadFull(f, begin)
-	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
-		return "", nil, errorf("%s cannot be read: %w", j.File, withoutPath(err))
-	}
-	begin = begin[:n]
 	script := filepath.Join(j.Dir, filepath.FromSlash(j.File))
-	words, err := shebang(begin)
-	if err != nil {
-		return "", nil, errorf("%s: %w", j.File, err)
+	words, err := interpreter(j)
+	switch {
+	case err != nil:
+		return "", nil, err
+	case words == nil:
+		return script, []string{filepath.Base(script)}, nil
 	}
-	if words == nil {
-		name, known := interpreters()[strings.ToLower(path.Ext(filepath.ToSlash(j.File)))]
-		switch {
-		case known:
-			words = []string{name}
-		case native(begin):
-			return script, []string{filepath.Base(script)}, nil
-		default:
-			return "", nil, errorf("%s does not say what runs it: begin it with a line such as #!/usr/bin/env python3, or give it one of the endings %s",
-				j.File, strings.Join(endings(), ", "))
-		}
-	}
-	if file, err = lookUp(l, words[0], j.Workspace); err != nil {
-		return "", nil, errorf("%s cannot be run: %w", j.File, err)
+	if file, err = lookUp(l.Path(), words[0], j.Workspace); err != nil {
+		return "", nil, errorf("%s cannot be run: the program %q that runs it is not on this machine", j.File, words[0])
 	}
 	return file, append(words, script), nil
 }
 
-// shebang reads the line that names an interpreter and maybe its arguments; nil is none.
-func shebang(begin []byte) ([]string, error) {
-	rest, ok := bytes.CutPrefix(begin, []byte("#!"))
-	if !ok {
+// Look returns the path of what runs the script of a job, which it looks for in dirs.
+func Look(j Job, dirs []string) (string, error) {
+	words, err := interpreter(&j)
+	if err != nil || words == nil {
+		return filepath.Join(j.Dir, filepath.FromSlash(j.File)), err
+	}
+	return lookUp(dirs, words[0], j.Workspace)
+}
+
+// interpreter returns the program that runs a script, a bare name, and its first arguments; nil =
+// it runs by itself.
+func interpreter(j *Job) ([]string, error) {
+	f, err := openNamed(j)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	begin := make([]byte, child.MaxShebang)
+	n, err := io.ReadFull(f, begin)
+	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+		return nil, errorf("%s cannot be read: %w", j.File, withoutPath(err))
+	}
+	begin = begin[:n]
+	words, err := child.Shebang(begin)
+	name, known := interpreters()[strings.ToLower(path.Ext(filepath.ToSlash(j.File)))]
+	switch {
+	case err != nil:
+		return nil, errorf("%s: %w", j.File, err)
+	case words != nil:
+		words[0] = path.Base(words[0])
+		return words, nil
+	case known:
+		return []string{name}, nil
+	case native(begin):
 		return nil, nil
 	}
-	line, _, ended := bytes.Cut(rest, []byte("\n"))
-	if !ended && len(begin) == maxShebang {
-		return nil, fmt.Errorf("its first line is longer than %d bytes", maxShebang)
-	}
-	words := strings.Fields(string(line))
-	if len(words) > 0 && path.Base(words[0]) == "env" {
-		if words = words[1:]; len(words) > 0 && words[0] == "-S" {
-			words = words[1:]
-		}
-	}
-	if len(words) == 0 || strings.HasPrefix(words[0], "-") || strings.Contains(words[0], "=") {
-		return nil, errors.New("its first line names no interpreter; it should be such as #!/usr/bin/env python3")
-	}
-	words[0] = path.Base(words[0])
-	return words, nil
+	return nil, errorf("%s does not say what runs it: begin it with a line such as #!/usr/bin/env python3, or give it one of the endings %s",
+		j.File, strings.Join(endings(), ", "))
 }
 
 // native reports whether a file begins as a program does that needs no interpreter.
@@ -140,16 +135,12 @@ func endings() []string {
 }
 
 // lookUp finds an interpreter among the programs that children may be.
-func lookUp(l *sandbox.Launcher, name, workspace string) (string, error) {
-	dirs := l.Path()
+func lookUp(dirs []string, name, workspace string) (string, error) {
 	file, err := sandbox.LookPath(name, dirs, workspace)
 	if err != nil && name == "python" {
 		file, err = sandbox.LookPath("python3", dirs, workspace)
 	}
-	if err != nil {
-		return "", fmt.Errorf("the program %q that runs it is not on this machine", name)
-	}
-	return file, nil
+	return file, err
 }
 
 // Script runs a script in the sandbox, to its end or that of ctx; nothing that it
