@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -129,8 +130,11 @@ func (o doctorCmd) tryOne(ctx context.Context, c *needCheck) {
 	case <-ctx.Done():
 		c.found("", context.Cause(ctx))
 	}
-	if c.Live, c.MS = true, time.Since(began).Milliseconds(); was.Level == levelWarning && c.Level == levelFine {
-		c.Level, c.Text, c.Fix = was.Level, was.Text+"; "+c.Text, was.Fix
+	if c.Live, c.MS = true, time.Since(began).Milliseconds(); was.Level == levelWarning { // what was seen before may be why
+		c.Text, c.Fix = c.Text+"; "+was.Text, cmp.Or(c.Fix, was.Fix)
+		if c.Level == levelFine {
+			c.Level = levelWarning
+		}
 	}
 }
 

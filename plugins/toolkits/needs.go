@@ -12,6 +12,7 @@ import (
 	"a2e/host/child"
 	"a2e/host/redact"
 	"a2e/host/sandbox"
+	"a2e/protocol"
 )
 
 // Needs implements host.Needer: what the toolkits of the config work on.
@@ -73,7 +74,7 @@ func (p *Plugin) tryAPI(ctx context.Context, kit string, o HTTPOptions) (string,
 	_, answer, err := a.send(ctx, req)
 	switch {
 	case err != nil:
-		return "", errors.New(a.secrets.Text(err.Error()))
+		return "", errors.New(strings.TrimPrefix(a.secrets.Text(err.Error()), string(protocol.CodeToolError)+": "))
 	case answer.Status == http.StatusUnauthorized || answer.Status == http.StatusForbidden:
 		return "", &host.Lack{Err: fmt.Errorf("it answers HTTP %d: are its headers right?", answer.Status), Minor: true}
 	}
