@@ -1,17 +1,21 @@
 package cli_test
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/record"
@@ -297,4 +301,42 @@ func TestReplayBringsTheToken(t *testing.T) {
 	served(t, dir, nil, `{"type":"handshake/req","id":"1","agent_caps":["tools"],"auth_token":"canary-token-1"}`, "serve", "--record", "r.ndjson")
 	out, _ := replayed(t, dir, 0)
 	assert.Equal(t, out, "1 requests, all answered as they were\n")
+}
+
+// The page of the real program shows its real host, whose secrets it does not; a signal ends
+// both.
+func TestInspectRunsAHost(t *testing.T) {
+	t.Parallel()
+	dir := workDir(t)
+	writeConfig(t, dir, "auth_token: canary-token-1\n")
+	cmd := command(t, dir, "./a2e", "inspect")
+	cmd.Env = append(cmd.Env, "MY_SECRET=canary-env-2")
+	page := startCommand(t, cmd)
+	line := must.Get(page.stdout.ReadString('\n'))(t)
+	url, _, _ := strings.Cut(line, " ")
+	must.That(t, strings.HasPrefix(url, "http://127.0.0.1:") && strings.Contains(line, "Ctrl+C"), "the address is %q", line)
+	post := func(body string) {
+		resp := must.Get(http.Post(url+"api/send", "application/json", strings.NewReader(body)))(t)
+		must.OK(t, resp.Body.Close())
+		assert.Equal(t, resp.StatusCode, 204, "status")
+	}
+	resp := must.Get(http.Get(url + "api/stream"))(t)
+	defer resp.Body.Close()
+	stream := bufio.NewReader(resp.Body)
+	await := func(part string) {
+		t.Helper()
+		for text := ""; !strings.Contains(text, part); {
+			text = must.Get(stream.ReadString('\n'))(t)
+			assert.That(t, !strings.Contains(text, "canary"), "a secret is in %s", text)
+		}
+	}
+	post(`{"type":"handshake/req","id":"1","agent_caps":["tools"],"auth_token":"canary-token-1"}`)
+	await(`"ok":true`)
+	post(call("2", "echo", `{"text":"canary-token-1 canary-env-2"}`))
+	await(`"req_id":"2"`)
+	must.OK(t, page.cmd.Process.Signal(os.Interrupt))
+	begun := time.Now()
+	assert.Equal(t, page.exit(), 0, "inspect ends with")
+	t.Logf("it took %v", time.Since(begun))
+	hosttest.Eventually(t, "the host has ended", func() bool { return processes(t, dir) == 0 })
 }

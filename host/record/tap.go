@@ -277,9 +277,9 @@ func (r *Recorder) run() {
 func (r *Recorder) encode(b batch, pause func(time.Duration) bool) {
 	data := b.data
 	for _, c := range b.chunks {
-		s := r.split[c.dir]
 		r.at = c.at
 		r.jump(c.dir, c.gap)
+		s := r.split[c.dir]
 		part := data[:c.size]
 		data = data[c.size:]
 		if s.skip {
