@@ -35,6 +35,10 @@ async function read(reader, line) {
       parts.push(text.slice(from, to));
       const whole = parts.length === 1 ? parts[0] : parts.join('');
       parts = [];
+      if (whole === '{"reset":true}') { // another record has the name now
+        location.reload();
+        return new Promise(() => {});
+      }
       if (whole && line(whole)?.end) return true;
       if (performance.now() - since > 40) {
         await pause();
