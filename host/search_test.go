@@ -24,7 +24,7 @@ var catalogue = []struct {
 	{"grep", "Search the contents of files for a regular expression.", []string{"files", "search"}},
 	{"http_get", "Fetch a web page or another URL; HTML comes back as Markdown.", []string{"web"}},
 	{"run_command", "Run a program with arguments and give its output.", []string{"shell", "process"}},
-	{"echo", "Give back the text that was sent.", []string{"test"}},
+	{"echo", "Return the text that was sent.", []string{"test"}},
 	{"github__create_issue", "Open a new issue in a GitHub repository.", []string{"github"}},
 	{"github__list_issues", "List the issues of a repository, filtered by state and label.", []string{"github"}},
 	{"github__create_pull_request", "Open a pull request from one branch to another.", []string{"github", "git"}},

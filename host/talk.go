@@ -7,7 +7,7 @@ import "github.com/go-json-experiment/json/jsontext"
 type Talk struct {
 	Earlier  []Said  // before the brief, the oldest first
 	Images   []Image // that belong to the brief
-	Thinking string  // how much the model shall think: off, minimal, low, medium, high or xhigh; "" = as the config says
+	Thinking string  // how much the model should think: off, minimal, low, medium, high or xhigh; "" = as the config says
 	Model    string  // another model of the worker's endpoint; "" = the worker's own
 	Watch    Watcher // told what a model does; nil = nobody
 }

@@ -361,7 +361,7 @@ func sampleTexts() map[string]string {
 		"message": "a message", "kind": "status", "tool_name": "echo", "tools": "echo", "version": "1.0.0",
 		"env_name": "counter", "mode": "text", "event_type": "changed", "stdin_mode": "pipe", "stream_type": "stdout",
 		"signal": "SIGTERM", "state": "running", "data": "hello\n", "namespace": "default", "tier": "episodic", "polarity": "corrective",
-		"dimension": "helpfulness", "correction": "Paris", "source": "human", "strategy": "softmax", "scope": "local",
+		"dimension": "helpfulness", "correction": "Paris", "source": "human", "strategy": "softmax", "scope": "baseline", "autoreset": "next_step", "action": "claim",
 		"risk_level": "low", "phase": "start", "uri": "file:///README.md", "method": "notifications/message",
 		"include_context": "none", "role": "assistant", "columns": "backlog", "model": "default",
 		"memory_scope": "shared", "tool_scope": "restricted", "title": "write the test",

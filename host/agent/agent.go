@@ -26,8 +26,8 @@ type LLM struct {
 	URL      string        `yaml:"url" doc:"Such as https://api.example.org/v1 or http://127.0.0.1:11434/v1."`
 	Model    string        `yaml:"model" shown:"yes" doc:"The model, as the endpoint names it."`
 	APIKey   config.Secret `yaml:"api_key" doc:"Sent as a bearer token. Best as a variable."`
-	Thinking string        `yaml:"thinking" enum:"off,minimal,low,medium,high,xhigh" shown:"yes" doc:"How much the model shall think, sent as reasoning_effort; off and nothing send nothing."`
-	Timeout  time.Duration `yaml:"timeout" doc:"Seconds that the endpoint may be silent, before its answer and between the pieces of it; 0 = 120."`
+	Thinking string        `yaml:"thinking" enum:"off,minimal,low,medium,high,xhigh" shown:"yes" doc:"How much the model should think, sent as reasoning_effort; off and nothing send nothing."`
+	Timeout  time.Duration `yaml:"timeout" doc:"Seconds that the endpoint may be silent, before its answer and between the parts of it; 0 = 120."`
 }
 
 // IsZero reports whether nothing is set.

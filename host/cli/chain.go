@@ -29,9 +29,9 @@ type chainCmd struct {
 	Graph chainGraphCmd `cmd:"" help:"Draw the chain in a file, as text: Mermaid or DOT."`
 	Check chainCheckCmd `cmd:"" help:"Check the chains in files without running them."`
 
-	List    chainListCmd    `cmd:"" help:"List the chains with a journal, that which changed last first."`
+	List    chainListCmd    `cmd:"" help:"List the chains with a journal, the most recently changed first."`
 	Show    chainShowCmd    `cmd:"" help:"Show a chain with a journal, node by node."`
-	Resume  chainResumeCmd  `cmd:"" help:"Go on with a chain where it stopped."`
+	Resume  chainResumeCmd  `cmd:"" help:"Resume a chain where it stopped."`
 	Cancel  chainCancelCmd  `cmd:"" help:"Stop a chain with a journal, whichever host runs it; it can be resumed."`
 	Approve chainApproveCmd `cmd:"" help:"Decide what a chain waits for, whichever host runs it."`
 }
@@ -107,9 +107,9 @@ type chainRunCmd struct {
 	Values  []string `arg:"" optional:"" help:"Members of the initial input as key=value; a value that is JSON counts as such, any other as text; key:=JSON must be JSON."`
 	Input   string   `placeholder:"JSON" help:"The initial input as one JSON object, or @FILE, or - for stdin. What the file says itself fills the gaps."`
 	ID      string   `name:"id" placeholder:"NAME" help:"Keep a journal of the chain under this name, so that it can go on after a kill, a cancel or a failure."`
-	Resume  bool     `help:"With --id: go on where the chain of that name stopped; one that has not begun begins."`
+	Resume  bool     `help:"With --id: resume the chain of that name where it stopped, or start it."`
 	Record  bool     `help:"Count the run, and the calls in it, into what the host learns."`
-	Timeout int      `placeholder:"SECONDS" help:"Seconds that the chain may take, and before it the start of the MCP servers that it names. Without it: what the file says, else 300, and as long as the start may take."`
+	Timeout int      `placeholder:"SECONDS" help:"Seconds that the chain may take, and before it the start of the MCP servers that it names. Default: what the file says, else 300, and as long as the start may take."`
 	Quiet   bool     `short:"q" help:"Do not show the progress."`
 	JSON    bool     `name:"json" help:"Print the whole result, not only the final output."`
 }
@@ -251,7 +251,7 @@ func (c chainRunCmd) watch(sys *System, graph *chains.Graph) (event func(*chainE
 
 type chainGraphCmd struct {
 	File   string `arg:"" help:"A file with a chain, as YAML or JSON; - is stdin."`
-	Format string `enum:"mermaid,dot," default:"" placeholder:"FORMAT" help:"mermaid, or dot for Graphviz. Without it: by the name of the output file, else mermaid."`
+	Format string `enum:"mermaid,dot," default:"" placeholder:"FORMAT" help:"mermaid, or dot for Graphviz. Default: by the name of the output file, else mermaid."`
 	Output string `short:"o" default:"-" placeholder:"FILE" help:"Write to this file, which appears only once it is complete; - is stdout."`
 }
 

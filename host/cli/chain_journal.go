@@ -92,7 +92,7 @@ func (c chainShowCmd) Run(cmd *commands, sys *System) error {
 type chainResumeCmd struct {
 	ID      string   `arg:"" help:"The chain's name."`
 	Resolve []string `sep:"none" placeholder:"NODE=WHAT" help:"What becomes of a node that was under way: run (once more), done (it did), fail, or its output as JSON. May be given several times."`
-	Timeout int      `placeholder:"SECONDS" help:"Seconds that the rest may take. Without it: what the chain may take."`
+	Timeout int      `placeholder:"SECONDS" help:"Seconds that the rest may take. Default: what the chain may take."`
 	Quiet   bool     `short:"q" help:"Do not show the progress."`
 	JSON    bool     `name:"json" help:"Print the whole result, not only the final output."`
 }
@@ -192,7 +192,7 @@ func (c chainResumeCmd) decisions() (protocol.Object, error) {
 
 type chainCancelCmd struct {
 	ID     string `arg:"" help:"The chain's name."`
-	Forget bool   `help:"Give up a chain that no host runs, and remove its journal."`
+	Forget bool   `help:"Discard a chain that no host runs, and remove its journal."`
 }
 
 // Run writes into the journal that the chain shall end.

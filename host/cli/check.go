@@ -15,7 +15,7 @@ import (
 type checkCmd struct {
 	File  string `arg:"" optional:"" help:"Read the MCP servers of this .mcp.json, or other client's config, instead."`
 	Audit string `placeholder:"FILE" help:"Verify the hash chain of this audit file and of its rotated ones instead."`
-	Key   string `name:"key-file" placeholder:"FILE" help:"With --audit: the file with the key that signed the log. Without it: the one that the config or the usual place has."`
+	Key   string `name:"key-file" placeholder:"FILE" help:"With --audit: the file with the key that signed the log. Default: the one that the config or the usual place has."`
 }
 
 // Run checks the config, as serve would read it, or an audit trail.

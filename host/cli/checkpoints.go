@@ -14,7 +14,7 @@ import (
 type checkpointsCmd struct {
 	List    checkpointsListCmd    `cmd:"" help:"List the checkpoints of the workspace, the oldest first."`
 	Diff    checkpointsDiffCmd    `cmd:"" help:"Show what has changed since a checkpoint, or between two."`
-	Restore checkpointsRestoreCmd `cmd:"" help:"Put the workspace, or some of it, back to a checkpoint."`
+	Restore checkpointsRestoreCmd `cmd:"" help:"Restore the workspace, or part of it, to a checkpoint."`
 }
 
 // keeper hands the checkpoints of the config's workspace to do.
@@ -72,8 +72,8 @@ func (l checkpointsListCmd) Run(cmd *commands, sys *System) error {
 }
 
 type checkpointsDiffCmd struct {
-	From  uint64   `arg:"" optional:"" help:"The earlier checkpoint; what an undo would put back when not given."`
-	To    uint64   `arg:"" optional:"" help:"The later one; the workspace as it is now when not given."`
+	From  uint64   `arg:"" optional:"" help:"The earlier checkpoint. Default: the one that an undo would restore."`
+	To    uint64   `arg:"" optional:"" help:"The later one. Default: the workspace as it is now."`
 	Path  []string `sep:"none" placeholder:"PATH" help:"Only this file or folder, relative to the workspace; may be given several times."`
 	Patch bool     `short:"p" help:"Show the lines of text files too."`
 	JSON  bool     `name:"json" help:"Print the changes as JSON."`

@@ -67,7 +67,7 @@ func (s *System) getenv(name string) string {
 
 // commands is the command line. The help of each command holds an example.
 type commands struct {
-	Config   string `short:"c" placeholder:"FILE" help:"Config file. Without it: $$A2E_CONFIG, ./a2e.yaml once it is trusted (a2e trust), a2e/config.yaml in the user's config folder, or none at all."`
+	Config   string `short:"c" placeholder:"FILE" help:"Config file. Default: $$A2E_CONFIG, ./a2e.yaml once it is trusted (a2e trust), a2e/config.yaml in the user's config folder, or none at all."`
 	LogLevel string `enum:"trace,debug,info,warn,error" default:"warn" help:"What is logged: trace, debug, info, warn or error."`
 	LogFile  string `placeholder:"FILE" help:"Write the log to this file instead of stderr."`
 
@@ -93,14 +93,14 @@ type commands struct {
 	Plan     planCmd     `cmd:"" help:"Show, make and work on plans."`
 	Learn    learnCmd    `cmd:"" help:"Show what is known of tools and environments, export it, or plot it."`
 	State    stateCmd    `cmd:"" help:"Export or import what the plugins keep."`
-	Snapshot snapshotCmd `cmd:"" help:"Keep the state under a name, and put it back."`
+	Snapshot snapshotCmd `cmd:"" help:"Save the state under a name, and restore it."`
 	Schema   schemaCmd   `cmd:"" help:"Print the JSON Schemas of the protocol or of the config."`
 	Bench    benchCmd    `cmd:"" help:"Measure a host on stdio, this one or another."`
 	Help     helpCmd     `cmd:"" help:"Print a page of the documentation, or list the pages."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`
 
-	Checkpoints checkpointsCmd `cmd:"" help:"Show what agents did to the files of the workspace, and put files back."`
-	Undo        undoCmd        `cmd:"" help:"Put the workspace back to what it was before the last changes."`
+	Checkpoints checkpointsCmd `cmd:"" help:"Show what agents did to the files of the workspace, and restore files."`
+	Undo        undoCmd        `cmd:"" help:"Restore the workspace to what it was before the last changes."`
 
 	record bool // calls count into learning, as those of agents do
 }

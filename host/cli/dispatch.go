@@ -24,17 +24,17 @@ const (
 
 type dispatchCmd struct {
 	File     string   `arg:"" help:"A file with tasks: one JSON object on each line, or a list as JSON or YAML; - is stdin."`
-	Command  []string `arg:"" optional:"" help:"What each worker starts for a task, behind --. Without it: the workers of the config."`
-	Workers  int      `short:"w" default:"4" placeholder:"N" help:"Workers to start, of each in the config as many, but one at least; default: ${default}."`
-	MaxTasks int      `placeholder:"N" help:"Tasks that each worker does at once. Without it: max_tasks of the worker, or of fleet, in the config."`
+	Command  []string `arg:"" optional:"" help:"What each worker starts for a task, behind --. Default: the workers of the config."`
+	Workers  int      `short:"w" default:"4" placeholder:"N" help:"How many workers to start, of each one in the config, at least one. Default: ${default}."`
+	MaxTasks int      `placeholder:"N" help:"Tasks that each worker does at once. Default: max_tasks of the worker, or of fleet, in the config."`
 	llmFlags
-	Isolation string `placeholder:"HOW" help:"worktree: each task in a git worktree of its own; none: in the workspace; unless it says so itself. Without it: fleet.isolation of the config."`
+	Isolation string `placeholder:"HOW" help:"worktree: each task in its own git worktree; none: in the workspace; unless it says so itself. Default: fleet.isolation of the config."`
 	Network   bool   `help:"Let the command use the network."`
-	Contract  bool   `default:"true" negatable:"" help:"Begin the brief of the command with how to answer; --no-contract is for a plain program."`
-	Timeout   int    `placeholder:"SECONDS" help:"Seconds that one task may take. Without it: an hour."`
-	Retries   *int   `placeholder:"N" help:"How often a task is begun again whose worker died, unless it says so itself. Without it: as the workers have it."`
+	Contract  bool   `default:"true" negatable:"" help:"Start the brief of the command with how to answer; --no-contract is for a plain program."`
+	Timeout   int    `placeholder:"SECONDS" help:"Seconds that one task may take. Default: an hour."`
+	Retries   *int   `placeholder:"N" help:"How often a task is started again when its worker dies, unless the task says so itself. Default: as the workers have it."`
 	Out       string `short:"o" default:"-" placeholder:"FILE" help:"Append the results to this file, which has to be a new one without --resume; - is stdout."`
-	Resume    bool   `help:"Go on where a run ended: what has a result in the file of --out is not done again."`
+	Resume    bool   `help:"Continue a run that ended early: tasks with a result in the file of --out are not done again."`
 	Quiet     bool   `short:"q" help:"Do not show the progress."`
 }
 

@@ -61,7 +61,7 @@ func readTasks(path string, stdin io.Reader, run string, workers []string) (task
 	}
 	r.read(bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")))
 	if len(r.tasks) == 0 && len(r.problems) == 0 {
-		r.problems = append(r.problems, r.name+`: holds no task; a line such as {"brief":"what is to be done"} is one`)
+		r.problems = append(r.problems, r.name+`: holds no task; a line such as {"brief":"what to do"} is one`)
 	}
 	return r.tasks, r.problems, nil
 }
@@ -348,7 +348,7 @@ func (t *dispatchTask) check(nested bool) error {
 		t.Task.ReplySchema = fleet.ReplyProse
 	}
 	if strings.TrimSpace(t.Brief) == "" {
-		wrong("/brief", "is empty; it says what is to be done")
+		wrong("/brief", "is empty; it should say what to do")
 	}
 	if len(t.Task.TaskID) > maxTaskID {
 		wrong(within+"task_id", "has %d bytes; at most %d are possible", len(t.Task.TaskID), maxTaskID)

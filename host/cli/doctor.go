@@ -28,7 +28,7 @@ const probeTimeout = 10 * time.Second
 
 type doctorCmd struct {
 	Live    bool    `help:"Try things out too: start and connect MCP servers, plugins and environments, ask models, databases and web APIs."`
-	Timeout float64 `placeholder:"SECONDS" help:"With --live: seconds that each trial may take. Without it: as long as the start of that thing may take, or 10."`
+	Timeout float64 `placeholder:"SECONDS" help:"With --live: seconds that each trial may take. Default: as long as the start of that thing may take, or 10."`
 	JSON    bool    `name:"json" help:"Print one JSON object instead of the text."`
 }
 

@@ -293,7 +293,7 @@ func (s *sandboxCheck) findings() section {
 		}
 		fix := ""
 		if !f.OK {
-			effect, fix = noted("Not so here: "+strings.TrimSuffix(effect, "."), f.Reason), fixSandbox(f.Name)
+			effect, fix = noted("Not available: "+strings.TrimSuffix(effect, "."), f.Reason), fixSandbox(f.Name)
 		}
 		if s.Mode == sandbox.Off && !f.OK {
 			l = levelNote

@@ -23,8 +23,8 @@ const envAgent = "a2e env"
 
 type envCmd struct {
 	List  envListCmd  `cmd:"" help:"List the environments of the config."`
-	Play  envPlayCmd  `cmd:"" help:"Begin an episode and take its actions, a line each, until stdin ends."`
-	Reset envResetCmd `cmd:"" help:"Begin an episode that later commands go on with."`
+	Play  envPlayCmd  `cmd:"" help:"Start an episode and take its actions, one per line, until stdin ends."`
+	Reset envResetCmd `cmd:"" help:"Start an episode that later commands continue."`
 	Step  envStepCmd  `cmd:"" help:"Take actions in an episode; without one, look at it."`
 	Close envCloseCmd `cmd:"" help:"End an episode."`
 }

@@ -12,9 +12,9 @@ import (
 )
 
 type inspectCmd struct {
-	File   string `arg:"" optional:"" help:"A record, as serve --record writes it. Without it: a host is started for the page."`
+	File   string `arg:"" optional:"" help:"A record, as serve --record writes it. Default: a host is started for the page."`
 	Follow bool   `help:"Watch a record that a host writes right now, or will."`
-	Port   int    `placeholder:"N" help:"Port on 127.0.0.1. Without it: one that is free."`
+	Port   int    `placeholder:"N" help:"Port on 127.0.0.1. Default: one that is free."`
 	Open   bool   `help:"Open the page in the browser."`
 }
 

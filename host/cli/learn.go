@@ -27,7 +27,7 @@ type learnCmd struct {
 }
 
 type learnStatsCmd struct {
-	Name string `arg:"" optional:"" help:"The component; all when not given."`
+	Name string `arg:"" optional:"" help:"The component. Default: all."`
 	JSON bool   `name:"json" help:"Print the records as JSON, as learn/stats/req answers them."`
 }
 
@@ -103,7 +103,7 @@ func shortDuration(d time.Duration) string {
 }
 
 type learnExportCmd struct {
-	Format string `enum:"dpo,rewards" default:"dpo" placeholder:"FORMAT" help:"dpo: a preference pair of each correction. rewards: a sample of each experience and each rated turn. Without it: ${default}."`
+	Format string `enum:"dpo,rewards" default:"dpo" placeholder:"FORMAT" help:"dpo: a preference pair of each correction. rewards: a sample of each experience and each rated turn. Default: ${default}."`
 	Output string `short:"o" default:"-" placeholder:"FILE" help:"Write to this file, which appears only once it is complete; - is stdout."`
 }
 

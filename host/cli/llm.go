@@ -24,10 +24,10 @@ const usualKeyEnv = "A2E_LLM_API_KEY"
 type llmFlags struct {
 	LLM       string   `name:"llm" placeholder:"URL" help:"Have a model do it, with this host's tools, behind an endpoint that speaks as OpenAI's does, such as http://127.0.0.1:11434/v1."`
 	Model     string   `placeholder:"MODEL" help:"The model, as the endpoint of --llm names it; of a command the one that it says it works with."`
-	APIKeyEnv string   `name:"api-key-env" placeholder:"NAME" help:"The environment variable with the endpoint's key. Without it: A2E_LLM_API_KEY, if there is such a one."`
-	Tools     []string `placeholder:"NAMES" help:"The tools that the model may use, by names or globs. Without it: all that the host lists."`
-	MaxTurns  int      `placeholder:"N" help:"Answers of the model that one task may take. Without it: 50."`
-	Thinking  string   `placeholder:"LEVEL" help:"How much the model shall think: off, minimal, low, medium, high or xhigh."`
+	APIKeyEnv string   `name:"api-key-env" placeholder:"NAME" help:"The environment variable with the endpoint's key. Default: A2E_LLM_API_KEY, if it is set."`
+	Tools     []string `placeholder:"NAMES" help:"The tools that the model may use, by names or globs. Default: all that the host lists."`
+	MaxTurns  int      `placeholder:"N" help:"How many answers of the model one task may take. Default: 50."`
+	Thinking  string   `placeholder:"LEVEL" help:"How much the model should think: off, minimal, low, medium, high or xhigh."`
 }
 
 // check tells what is wrong with the flags.

@@ -28,7 +28,7 @@ import (
 const mcpAgent = "a2e mcp"
 
 type mcpCmd struct {
-	List    mcpListCmd    `cmd:"" help:"Connect to the MCP servers of the config and tell how that went."`
+	List    mcpListCmd    `cmd:"" help:"Connect to the MCP servers of the config and report how that went."`
 	Tools   mcpToolsCmd   `cmd:"" help:"List the tools of an MCP server."`
 	Call    toolsCallCmd  `cmd:"" help:"Call a tool of an MCP server and print its result."`
 	Add     mcpAddCmd     `cmd:"" help:"Add an MCP server to the config."`
@@ -38,7 +38,7 @@ type mcpCmd struct {
 }
 
 type mcpListCmd struct {
-	Timeout float64 `aliases:"wait" placeholder:"SECONDS" help:"Seconds to wait for servers that are being started. Without it: as long as that may take."`
+	Timeout float64 `aliases:"wait" placeholder:"SECONDS" help:"Seconds to wait for servers that are being started. Default: as long as that may take."`
 	JSON    bool    `name:"json" help:"Print all that is known of them as JSON."`
 }
 
@@ -117,7 +117,7 @@ func printServers(sys *System, servers []mcpServer) error {
 
 type mcpToolsCmd struct {
 	Server  string  `arg:"" help:"The server's id."`
-	Timeout float64 `placeholder:"SECONDS" help:"Seconds to wait for the server. Without it: as long as its start may take."`
+	Timeout float64 `placeholder:"SECONDS" help:"Seconds to wait for the server. Default: as long as its start may take."`
 	JSON    bool    `name:"json" help:"Print the definitions as JSON."`
 }
 
@@ -143,7 +143,7 @@ func (c *commands) knowServer(sys *System, server string) error {
 
 type mcpApproveCmd struct {
 	Server  string   `arg:"" help:"The server's id."`
-	Tool    []string `sep:"none" placeholder:"NAME" help:"Only this tool; may be given several times. Without it: all that have changed."`
+	Tool    []string `sep:"none" placeholder:"NAME" help:"Only this tool; may be given several times. Default: all that have changed."`
 	DryRun  bool     `help:"Only show what has changed."`
 	Timeout float64  `aliases:"wait" default:"150" help:"Seconds to wait for the server."`
 }
@@ -279,7 +279,7 @@ func checkServers(file string, raw []byte, sys *System) error {
 	if err != nil {
 		return fail(exitConfig, fmt.Errorf("%s: %w", file, err))
 	}
-	fmt.Fprintf(sys.Out, "ok: %s; its mcpServers can stand in the config as they are\n", file)
+	fmt.Fprintf(sys.Out, "ok: %s; its mcpServers can be copied into the config as they are\n", file)
 	var t table
 	t.header("SERVER", "TRANSPORT", "WHAT")
 	for _, id := range slices.Sorted(maps.Keys(servers)) {

@@ -31,9 +31,9 @@ type memoryCmd struct {
 
 // memoryOf says whose memory a command is about.
 type memoryOf struct {
-	Agent     string            `default:"a2e" placeholder:"ID" help:"The agent id: episodic entries belong to one, semantic ones to all. Without it: ${default}."`
-	Namespace string            `default:"default" placeholder:"NAME" help:"The namespace; entries of others are not seen. Without it: ${default}."`
-	Scope     map[string]string `mapsep:"none" placeholder:"KEY=VALUE" help:"The scope, as the agent opened its memory with; may be given several times."`
+	Agent     string            `default:"a2e" placeholder:"ID" help:"The agent id: episodic entries belong to one, semantic ones to all. Default: ${default}."`
+	Namespace string            `default:"default" placeholder:"NAME" help:"The namespace; entries of other namespaces are not shown. Default: ${default}."`
+	Scope     map[string]string `mapsep:"none" placeholder:"KEY=VALUE" help:"The scope with which the agent opened its memory; may be given several times."`
 }
 
 // with opens the memory as an agent does and hands its id to do.
@@ -101,8 +101,8 @@ func timeOf(flag, text string) (float64, error) {
 type memoryPick struct {
 	memoryOf
 	memorySelect
-	Limit  int    `default:"20" help:"How many at most; 20 when not given."`
-	Cursor string `placeholder:"TEXT" help:"Go on where the same command before ended, as it said."`
+	Limit  int    `default:"20" help:"At most this many. Default: 20."`
+	Cursor string `placeholder:"TEXT" help:"Continue where the same command ended before."`
 	JSON   bool   `name:"json" help:"Print the entries as JSON."`
 }
 
@@ -299,8 +299,8 @@ func (h memoryHistoryCmd) Run(cmd *commands, sys *System) error {
 
 type memoryNamespacesCmd struct {
 	memoryOf
-	Depth int  `placeholder:"N" help:"Only so many names of each, of those between slashes; what is below counts there."`
-	Limit int  `default:"1000" help:"How many at most; 1000 when not given."`
+	Depth int  `placeholder:"N" help:"Only this many levels of each name; deeper ones are counted in their parent."`
+	Limit int  `default:"1000" help:"At most this many. Default: 1000."`
 	JSON  bool `name:"json" help:"Print them as JSON."`
 }
 
@@ -330,7 +330,7 @@ type memoryForgetCmd struct {
 	memorySelect
 	Key []string `sep:"none" placeholder:"JSON" help:"The key of an entry, a JSON object; may be given several times."`
 	All bool     `help:"All entries of the memory, of the tier if one is given."`
-	Yes bool     `help:"Do delete all of them."`
+	Yes bool     `help:"Confirm that all of them are deleted."`
 }
 
 // Run deletes entries and prints how many there were.

@@ -19,10 +19,10 @@ import (
 type memoryAddCmd struct {
 	Words []string `arg:"" name:"key-text" help:"[KEY] TEXT: what to remember, or - for all of stdin. The key is a JSON object, or a word, which means {\"id\":WORD}; an entry with this key is replaced. Without it the entry gets a new one."`
 	memoryOf
-	Tier   string        `enum:"semantic,episodic" default:"semantic" placeholder:"TIER" help:"semantic, for all agents, or episodic, for the one of --agent. Without it: ${default}."`
+	Tier   string        `enum:"semantic,episodic" default:"semantic" placeholder:"TIER" help:"semantic, for all agents, or episodic, for the one of --agent. Default: ${default}."`
 	Tag    []string      `sep:"none" placeholder:"TAG" help:"A tag; may be given several times."`
-	Source string        `default:"a2e" placeholder:"TEXT" help:"Where it comes from. Without it: ${default}."`
-	TTL    time.Duration `name:"ttl" placeholder:"TIME" help:"How long it is kept, such as 24h. Without it: for ever."`
+	Source string        `default:"a2e" placeholder:"TEXT" help:"Its source. Default: ${default}."`
+	TTL    time.Duration `name:"ttl" placeholder:"TIME" help:"How long it is kept, such as 24h. Default: for ever."`
 }
 
 // addedEntry is an entry as memory/store/req has it.

@@ -117,8 +117,8 @@ func (p planShowCmd) Run(cmd *commands, sys *System) error {
 type planAddCmd struct {
 	Name        string   `arg:"" help:"The plan's name."`
 	Description string   `help:"What it is about."`
-	Column      []string `sep:"none" placeholder:"NAME" help:"A column; may be given several times. Without it: backlog, todo, in_progress and done."`
-	DoneColumn  string   `placeholder:"NAME" help:"The column of tasks that are done; without it done, or else the last one."`
+	Column      []string `sep:"none" placeholder:"NAME" help:"A column; may be given several times. Default: backlog, todo, in_progress and done."`
+	DoneColumn  string   `placeholder:"NAME" help:"The column of tasks that are done. Default: done, or else the last one."`
 }
 
 // Run makes a plan and prints its id.
@@ -139,7 +139,7 @@ func printID(sys *System, id string, err error) error {
 
 type planDeleteCmd struct {
 	planOf
-	Force bool `help:"Also if somebody has claimed a task of it."`
+	Force bool `help:"Even if somebody has claimed a task of it."`
 }
 
 // Run deletes a plan.
@@ -194,10 +194,10 @@ type planTaskCmd struct {
 
 // taskFields are what a task can be given from the start, and later.
 type taskFields struct {
-	Status      string   `placeholder:"COLUMN" help:"The column that it stands in."`
-	Description string   `help:"What there is to do."`
+	Status      string   `placeholder:"COLUMN" help:"The column that it is in."`
+	Description string   `help:"What to do."`
 	Assignee    string   `placeholder:"NAME" help:"Who should do it."`
-	After       []string `sep:"none" placeholder:"TASK" help:"The id of a task that comes first; may be given several times."`
+	After       []string `sep:"none" placeholder:"TASK" help:"The id of a task that must be done first; may be given several times."`
 	Priority    string   `placeholder:"PRIORITY" help:"urgent, high, normal or low."`
 	Due         string   `placeholder:"TIME" help:"When it should be done, such as 2030-12-31 or 2030-12-31T18:00:00Z."`
 	Estimate    string   `placeholder:"TIME" help:"How long it may take, such as 1h30m."`
@@ -206,7 +206,7 @@ type taskFields struct {
 
 type planTaskAddCmd struct {
 	planOf
-	Title string `arg:"" help:"What there is to do, in a few words."`
+	Title string `arg:"" help:"What to do, in a few words."`
 	taskFields
 }
 
@@ -242,10 +242,10 @@ type planTaskSetCmd struct {
 	planOf
 	Task string `arg:"" help:"The task's id."`
 	taskFields
-	Title     string   `help:"What there is to do, in a few words."`
-	Comment   string   `placeholder:"TEXT" help:"Say something about it."`
+	Title     string   `help:"What to do, in a few words."`
+	Comment   string   `placeholder:"TEXT" help:"Add a comment."`
 	Clear     []string `placeholder:"FIELD" help:"Empty a field: assignee, deps, description, due, estimate or metadata."`
-	Owner     string   `placeholder:"NAME" help:"Who has claimed it; without it who claimed by this command."`
+	Owner     string   `placeholder:"NAME" help:"Who has claimed it. Default: whoever claimed by this command."`
 	IfVersion int      `placeholder:"N" help:"Only if it has this version."`
 }
 
@@ -260,15 +260,15 @@ func (p planTaskSetCmd) Run(cmd *commands, sys *System) error {
 
 // taskLease is who claims, and for how long.
 type taskLease struct {
-	Owner string `placeholder:"NAME" help:"Who claims; without it the name a2e plan."`
+	Owner string `placeholder:"NAME" help:"Who claims it. Default: a2e plan."`
 	Lease int    `default:"300" placeholder:"SECONDS" help:"For how long."`
 }
 
 type planTaskClaimCmd struct {
 	planOf
-	Task string `arg:"" optional:"" help:"The task's id; without it the next that is ready."`
+	Task string `arg:"" optional:"" help:"The task's id. Default: the next that is ready."`
 	taskLease
-	Force bool `help:"Also if somebody else has it, or the tasks before it are not done."`
+	Force bool `help:"Even if somebody else has it, or the tasks before it are not done."`
 }
 
 // Run claims a task.
@@ -293,8 +293,8 @@ func (p planTaskRenewCmd) Run(cmd *commands, sys *System) error {
 type heldTask struct {
 	planOf
 	Task  string `arg:"" help:"The task's id."`
-	Owner string `placeholder:"NAME" help:"Who has claimed it; without it who claimed by this command."`
-	Force bool   `help:"Also if somebody else has claimed it, or others wait for it."`
+	Owner string `placeholder:"NAME" help:"Who has claimed it. Default: whoever claimed by this command."`
+	Force bool   `help:"Even if somebody else has claimed it, or others wait for it."`
 }
 
 // act does something with the task.

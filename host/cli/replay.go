@@ -12,10 +12,10 @@ import (
 
 type replayCmd struct {
 	File    string   `arg:"" help:"The record, as serve --record writes it."`
-	Timeout float64  `default:"30" placeholder:"SECONDS" help:"Seconds to wait for each answer. Without it: ${default}."`
+	Timeout float64  `default:"30" placeholder:"SECONDS" help:"Seconds to wait for each answer. Default: ${default}."`
 	Ignore  []string `sep:"none" placeholder:"PATH" help:"Do not compare what is there, such as data.text, components[].score or score for all of that name; may be given several times."`
 	JSON    bool     `name:"json" help:"Print the report as JSON."`
-	Command []string `arg:"" optional:"" passthrough:"partial" help:"The host to play it against, behind --. Without it: this program serves."`
+	Command []string `arg:"" optional:"" passthrough:"partial" help:"The host to play it against, behind --. Default: this program serves."`
 }
 
 // Run plays the record and prints where the answers differ.

@@ -30,7 +30,7 @@ import (
 
 type serveCmd struct {
 	recordFlag
-	HTTP string `name:"http" xor:"pipe" placeholder:"HOST:PORT" help:"Serve clients over HTTP at this address, such as 127.0.0.1:8765, each with a session of its own, in place of stdin and stdout. Others than this machine need http.token of the config."`
+	HTTP string `name:"http" xor:"pipe" placeholder:"HOST:PORT" help:"Serve clients over HTTP at this address, such as 127.0.0.1:8765, each with its own session, instead of stdin and stdout. Addresses of other machines need http.token in the config."`
 }
 
 // recordFlag is that of the commands that serve.

@@ -25,8 +25,8 @@ const skillsAgent = "a2e skills"
 type skillsCmd struct {
 	List     skillsListCmd     `cmd:"" help:"List the skills, or search them."`
 	Check    skillsCheckCmd    `cmd:"" help:"Look for what is wrong with skills."`
-	Validate skillsValidateCmd `cmd:"" help:"Hold skills against the public format of Agent Skills."`
-	New      skillsNewCmd      `cmd:"" help:"Write a skill to begin with."`
+	Validate skillsValidateCmd `cmd:"" help:"Check skills against the public Agent Skills format."`
+	New      skillsNewCmd      `cmd:"" help:"Write the skeleton of a new skill."`
 	Show     skillsShowCmd     `cmd:"" help:"Show what a skill says of itself, and its text."`
 	Run      skillsRunCmd      `cmd:"" help:"Run a skill and print its result, or the instructions that a model would get."`
 }
@@ -112,7 +112,7 @@ func (l skillsListCmd) misnamed(cmd *commands, sys *System) error {
 }
 
 type skillsCheckCmd struct {
-	Path string `arg:"" optional:"" help:"A skill's folder, or a folder of skills. Without it: all that the config's plugins find."`
+	Path string `arg:"" optional:"" help:"A skill's folder, or a folder of skills. Default: all that the config's plugins find."`
 	JSON bool   `name:"json" help:"Print all of it as JSON."`
 }
 

@@ -28,7 +28,7 @@ import (
 
 type stateCmd struct {
 	Export  stateExportCmd  `cmd:"" help:"Write what the plugins keep as NDJSON."`
-	Import  stateImportCmd  `cmd:"" help:"Take in what export wrote."`
+	Import  stateImportCmd  `cmd:"" help:"Import what export wrote."`
 	Reembed stateReembedCmd `cmd:"" help:"Make the vectors of the memory anew, after the embedding model has changed."`
 	Path    statePathCmd    `cmd:"" help:"Print where the state is kept."`
 }
@@ -207,8 +207,8 @@ func (c *commands) withState(sys *System, there bool, do func(context.Context, *
 }
 
 type snapshotCmd struct {
-	Save    snapshotSaveCmd    `cmd:"" help:"Keep the state there is under a name."`
-	Restore snapshotRestoreCmd `cmd:"" help:"Put back the state that a snapshot holds."`
+	Save    snapshotSaveCmd    `cmd:"" help:"Save the current state under a name."`
+	Restore snapshotRestoreCmd `cmd:"" help:"Restore the state of a snapshot."`
 	List    snapshotListCmd    `cmd:"" help:"List the snapshots, the oldest first."`
 	Delete  snapshotDeleteCmd  `cmd:"" help:"Delete a snapshot."`
 }
@@ -307,7 +307,7 @@ func withFiles(f snapshot.Files) string {
 
 type snapshotRestoreCmd struct {
 	Name  string `arg:"" help:"Name of the snapshot."`
-	Files bool   `help:"Put the files of the workspace back too, to the checkpoint that goes with the snapshot."`
+	Files bool   `help:"Restore the files of the workspace too, to the checkpoint that goes with the snapshot."`
 }
 
 // Run puts a snapshot back.

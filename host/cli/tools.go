@@ -34,8 +34,8 @@ type toolsListCmd struct {
 	Query    string   `arg:"" optional:"" help:"Words to search for; the best match comes first."`
 	Kind     string   `placeholder:"KIND" help:"Only tools of this origin: builtin, command, mcp, toolkit."`
 	Tag      []string `placeholder:"TAG" help:"Only tools with this tag; may be given several times."`
-	Deferred bool     `help:"Deferred tools too."`
-	Timeout  float64  `placeholder:"SECONDS" help:"Seconds to wait for MCP servers. Without it: as long as their start may take."`
+	Deferred bool     `help:"Include deferred tools."`
+	Timeout  float64  `placeholder:"SECONDS" help:"Seconds to wait for MCP servers. Default: as long as their start may take."`
 	JSON     bool     `name:"json" help:"Print the definitions as JSON."`
 
 	server string // the only MCP server to wait for; "" = all
@@ -115,7 +115,7 @@ type toolsCallCmd struct {
 	Values  []string `arg:"" optional:"" help:"Arguments as key=value, read as the tool's parameter wants it: 12 is text where that is a string. key:=JSON is JSON in any case."`
 	Args    string   `placeholder:"JSON" help:"All arguments as one JSON object, or @FILE, or - for stdin."`
 	Record  bool     `help:"Count the call into what the host learns of the tool."`
-	Timeout int      `placeholder:"SECONDS" help:"Seconds that the call may take, and before it the start of the MCP server that has the tool. Without it: 30, and as long as the start may take."`
+	Timeout int      `placeholder:"SECONDS" help:"Seconds that the call may take, and before it the start of the MCP server that has the tool. Default: 30, and as long as the start may take."`
 	JSON    bool     `name:"json" help:"Print the whole result, not only its data."`
 }
 

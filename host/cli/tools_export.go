@@ -26,7 +26,7 @@ type toolsExportCmd struct {
 	Format  string   `required:"" placeholder:"FORMAT" enum:"openai,anthropic,mcp,jsonschema" help:"Whose shape the definitions have: openai, anthropic, mcp or jsonschema."`
 	Strict  bool     `help:"Of openai: mark the tools whose parameters its strict mode takes as they are."`
 	Map     bool     `help:"Print an object: the definitions in tools, and in names the tool that each name there stands for."`
-	Timeout float64  `placeholder:"SECONDS" help:"Seconds to wait for MCP servers. Without it: as long as their start may take."`
+	Timeout float64  `placeholder:"SECONDS" help:"Seconds to wait for MCP servers. Default: as long as their start may take."`
 }
 
 // exported is what --map prints.

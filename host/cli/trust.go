@@ -14,9 +14,9 @@ import (
 )
 
 type trustCmd struct {
-	File   string `arg:"" optional:"" help:"The a2e.yaml, or the folder that it lies in. Without it: that of the current folder."`
-	List   bool   `xor:"do" help:"Print the trusted files and whether they are still as they were."`
-	Remove bool   `xor:"do" help:"Trust the file no more."`
+	File   string `arg:"" optional:"" help:"The a2e.yaml, or the folder that it lies in. Default: that of the current folder."`
+	List   bool   `xor:"do" help:"Print the trusted files and whether they are unchanged."`
+	Remove bool   `xor:"do" help:"Stop trusting the file."`
 	DryRun bool   `xor:"do" help:"Only show what it does."`
 }
 

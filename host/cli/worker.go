@@ -14,15 +14,15 @@ import (
 )
 
 type workerCmd struct {
-	AgentID  string `name:"agent-id" placeholder:"NAME" help:"Name of the worker. Without it: fleet.agent_id of the config, else host_id."`
-	MaxTasks int    `placeholder:"N" help:"Tasks that it does at once. Without it: fleet.max_tasks of the config, which is 1 if it says nothing."`
-	Only     string `placeholder:"NAME" help:"Of the workers of the config only the one with this name."`
+	AgentID  string `name:"agent-id" placeholder:"NAME" help:"Name of the worker. Default: fleet.agent_id of the config, else host_id."`
+	MaxTasks int    `placeholder:"N" help:"Tasks that it does at once. Default: fleet.max_tasks of the config, which is 1 if it says nothing."`
+	Only     string `placeholder:"NAME" help:"Only the worker of the config with this name."`
 	llmFlags
-	Isolation string `placeholder:"HOW" help:"worktree: each task in a git worktree of its own; none: in the workspace. Without it: fleet.isolation of the config."`
+	Isolation string `placeholder:"HOW" help:"worktree: each task in its own git worktree; none: in the workspace. Default: fleet.isolation of the config."`
 	Network   bool   `help:"Let the command use the network."`
-	Contract  bool   `default:"true" negatable:"" help:"Begin the brief of the command with how to answer; --no-contract is for a plain program."`
+	Contract  bool   `default:"true" negatable:"" help:"Start the brief of the command with how to answer; --no-contract is for a plain program."`
 	recordFlag
-	Command []string `arg:"" optional:"" passthrough:"partial" help:"What is started for each task, behind --. Without it: the workers of the config."`
+	Command []string `arg:"" optional:"" passthrough:"partial" help:"What is started for each task, behind --. Default: the workers of the config."`
 }
 
 // Run serves until stdin ends or a signal.

@@ -62,14 +62,14 @@ type Config struct {
 	Events        Events        `yaml:"events" enum:"invoke,namespaced" doc:"Name of streamed events: invoke/event, or tool/event and skill/event."`
 	Limits        Limits        `yaml:"limits" doc:"Bounds of what the host holds in memory."`
 	Audit         Audit         `yaml:"audit" doc:"The audit log. It is off without this section, and on with it unless enabled is false."`
-	Checkpoints   Checkpoints   `yaml:"checkpoints" switch:"enabled" doc:"Whether what the files of the workspace are is kept before an agent changes them, so that it can be undone (a2e undo). true, or a mapping that says more."`
-	Store         Store         `yaml:"store" doc:"How what plugins keep is kept."`
+	Checkpoints   Checkpoints   `yaml:"checkpoints" switch:"enabled" doc:"Whether the files of the workspace are saved before an agent changes them, so that it can be undone (a2e undo): true, or a mapping with more settings."`
+	Store         Store         `yaml:"store" doc:"How the plugins' data is stored."`
 	SnapshotStore SnapshotStore `yaml:"snapshot_store" doc:"Where snapshots are kept."`
 	SnapshotMode  string        `yaml:"snapshot_mode" doc:"Who decides what is in a snapshot: host = only what the host collects, which is what sessions had in memory when they ended; plugin = only what plugins keep in the store; hybrid = both. Other values are ignored with a warning."`
 	HTTP          HTTP          `yaml:"http" doc:"How clients that cannot spawn a child are served: a2e serve --http ADDRESS."`
-	Fleet         Fleet         `yaml:"fleet" doc:"What this host says of itself as a worker of a fleet."`
-	Groups        Groups        `yaml:"groups" shown:"yes" doc:"Tools that serve the same purpose, by the name of the purpose: {search: [brave__search, ddg__search]}. A call of that name is one of a tool among them, chosen by what is known of each; only they compete for weights."`
-	Sandbox       string        `yaml:"sandbox" enum:"required,best_effort,off" doc:"How child processes are confined. Without it: required for skills, best_effort for the rest."`
+	Fleet         Fleet         `yaml:"fleet" doc:"What this host says about itself as a worker of a fleet."`
+	Groups        Groups        `yaml:"groups" shown:"yes" doc:"Tools that serve the same purpose, by the name of the purpose: {search: [brave__search, ddg__search]}. A call of that name goes to one of these tools, chosen by what is known about each; only they compete for weights."`
+	Sandbox       string        `yaml:"sandbox" enum:"required,best_effort,off" doc:"How child processes are confined. Default: required for skills, best_effort for the rest."`
 	Children      Children      `yaml:"children" doc:"What child processes may see and use beyond that. It has no effect where sandbox is off, save for the bounds that are set."`
 	Plugins       []Plugin      `yaml:"plugins" doc:"What the host offers. Without this key every plugin of this build is on. A mapping changes that: under a type its options, or false to switch it off; under another name the options of a plugin in place of the default one, with its type among them. A list names exactly what is on; an empty list offers nothing."`
 	MCPServers    any           `yaml:"mcpServers" doc:"The MCP servers, as every MCP client writes them: an option of the plugin mcp, which takes it from here."`
@@ -111,7 +111,7 @@ type Limits struct {
 type Audit struct {
 	Enabled         bool            `yaml:"enabled" doc:"Whether entries are written."`
 	Path            string          `yaml:"path" shown:"yes" doc:"The log file, relative to state_dir."`
-	Rotate          Rotate          `yaml:"rotate" doc:"When a new file is begun."`
+	Rotate          Rotate          `yaml:"rotate" doc:"When a new file is started."`
 	Key             Secret          `yaml:"key" doc:"The key that signs the entries, 16 characters or more, as ${VAR}; whoever has it can forge the log."`
 	KeyFile         string          `yaml:"key_file" doc:"The file with that key, relative to state_dir; made when there is none. Without key and key_file it is one in the user's config folder."`
 	SessionIDSource SessionIDSource `yaml:"session_id_source" enum:"uuid,host_id" doc:"What the entries carry as session_id: the session's own id, or host_id."`
@@ -121,19 +121,19 @@ type Audit struct {
 // in its place does.
 type Checkpoints struct {
 	Enabled        bool  `yaml:"enabled" doc:"Whether checkpoints are made."`
-	MaxCount       int   `yaml:"max_count" min:"2" max:"100000" doc:"How many are kept; the oldest go."`
-	MaxBytes       int64 `yaml:"max_bytes" min:"1048576" doc:"Bytes that all contents together may have; the oldest checkpoints go, and what does not fit even then is not kept, which a warning says."`
-	MaxFileBytes   int64 `yaml:"max_file_bytes" min:"1" doc:"Largest file whose content is kept; of larger ones it is only seen that they changed."`
+	MaxCount       int   `yaml:"max_count" min:"2" max:"100000" doc:"How many are kept; the oldest are deleted."`
+	MaxBytes       int64 `yaml:"max_bytes" min:"1048576" doc:"Bytes that all contents may have together; the oldest checkpoints are deleted, and what still does not fit is not kept, with a warning."`
+	MaxFileBytes   int64 `yaml:"max_file_bytes" min:"1" doc:"Largest file whose content is kept; for larger ones only the fact that they changed is known."`
 	MaxFiles       int   `yaml:"max_files" min:"1" max:"10000000" doc:"Files and folders that the workspace may have; no checkpoint is made of a larger one."`
-	IncludeIgnored bool  `yaml:"include_ignored" doc:"Keep what .gitignore names too."`
-	Restore        bool  `yaml:"restore" doc:"Give agents the tool checkpoint_restore. The user always has a2e undo."`
-	Required       bool  `yaml:"required" doc:"Refuse what may change files where no checkpoint could be made. Without it a warning is logged."`
+	IncludeIgnored bool  `yaml:"include_ignored" doc:"Whether files that .gitignore names are kept too."`
+	Restore        bool  `yaml:"restore" doc:"Whether agents get the tool checkpoint_restore. The user always has a2e undo."`
+	Required       bool  `yaml:"required" doc:"Whether requests that may change files are refused when no checkpoint can be made. Otherwise a warning is logged."`
 }
 
 // Rotate bounds the audit files. A 0 in the file means never to rotate, as it
 // does for the Python host; it becomes -1 here, which audit.Options takes so.
 type Rotate struct {
-	MaxBytes    int64 `yaml:"max_bytes" min:"0" doc:"Size at which a new file is begun, 1024 or more; 0 = never."`
+	MaxBytes    int64 `yaml:"max_bytes" min:"0" doc:"Size at which a new file is started, 1024 or more; 0 = never."`
 	BackupCount int   `yaml:"backup_count" min:"0" max:"10000" doc:"How many older files are kept; 0 = one file that is never rotated."`
 }
 
@@ -158,7 +158,7 @@ type HTTP struct {
 
 // Store says how the store of the plugins is kept.
 type Store struct {
-	Synchronous Synchronous `yaml:"synchronous" enum:"normal,full" doc:"What an answered write outlives: normal = the death of the host; full = a loss of power too, as each commit waits for the disk."`
+	Synchronous Synchronous `yaml:"synchronous" enum:"normal,full" doc:"What an acknowledged write survives: normal = the death of the host; full = a power loss too, as each commit waits for the disk."`
 }
 
 // Synchronous is what an answered write outlives.
@@ -183,9 +183,9 @@ type Fleet struct {
 	ModelTier     string   `yaml:"model_tier" shown:"yes" doc:"Tier of that model."`
 	ContextWindow int      `yaml:"context_window" min:"0" doc:"Context window of that model, in tokens."`
 	Announce      Announce `yaml:"announce" enum:"first_task,startup" doc:"When the worker announces itself."`
-	MaxTasks      int      `yaml:"max_tasks" min:"1" max:"1024" doc:"Tasks it works on at once."`
+	MaxTasks      int      `yaml:"max_tasks" min:"1" max:"1024" doc:"How many tasks it works on at once."`
 	// Isolation and RequireClean are about the git repository of the workspace.
-	Isolation    fleet.Isolation `yaml:"isolation" enum:"none,worktree" doc:"worktree has each task done in a git worktree of its own; its changes are left on a branch a2e/TASK_ID. none: in the workspace."`
+	Isolation    fleet.Isolation `yaml:"isolation" enum:"none,worktree" doc:"worktree: each task is done in its own git worktree, which leaves its changes on the branch a2e/TASK_ID; none: in the workspace."`
 	RequireClean bool            `yaml:"require_clean" doc:"Refuse tasks that are marked as writing while the workspace has changes that are not committed."`
 }
 
@@ -211,7 +211,7 @@ type Children struct {
 	FileBytes    int64    `yaml:"file_bytes" min:"-1" doc:"Largest file that they may write; 0 = 2 GiB, -1 = no bound."`
 	OpenFiles    int64    `yaml:"open_files" min:"-1" doc:"Open files of each process; 0 = 16384, -1 = what the host may have."`
 	Processes    int64    `yaml:"processes" min:"-1" doc:"Processes and threads that one child may have with all its descendants; 0 = 1024, -1 = no bound."`
-	DiskBytes    int64    `yaml:"disk_bytes" min:"-1" doc:"What all children together may leave in their homes, temporary and scratch folders, and in the folders of env workspace; 0 = 8 GiB; -1 = no bound. It is looked at every second: children of the fullest folder are ended and the folder is emptied."`
+	DiskBytes    int64    `yaml:"disk_bytes" min:"-1" doc:"What all children together may leave in their homes, temporary and scratch folders, and in the folders of env workspace; 0 = 8 GiB; -1 = no bound. It is checked every second: the children that use the fullest folder are ended and the folder is emptied."`
 	CPUSeconds   int64    `yaml:"cpu_seconds" min:"-1" doc:"Processor time of each process; 0 and -1 = no bound."`
 }
 

@@ -286,7 +286,7 @@ type LauncherError struct{ Entry string }
 
 // Error implements error.
 func (e *LauncherError) Error() string {
-	return fmt.Sprintf("%q starts any program or runs any code, which exec: strict does not allow; name it with what it shall run, such as \"python3 tools/run.py\", or leave it out", e.Entry)
+	return fmt.Sprintf("%q starts any program or runs any code, which exec: strict does not allow; name it with the script that it may run, such as \"python3 tools/run.py\", or leave it out", e.Entry)
 }
 
 // StrictCommands are DefaultCommands without those that start others.

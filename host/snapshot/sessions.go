@@ -204,7 +204,7 @@ func (s *Sessions) restoration() *restoration {
 func (r *restoration) add(one session) error {
 	path := r.sessions.path(one.AgentID, pendingSuffix)
 	if r.temps[path] != "" {
-		return fmt.Errorf("the agent %.100q stands in it twice", one.AgentID)
+		return fmt.Errorf("the agent %.100q appears in it twice", one.AgentID)
 	}
 	temp, err := r.sessions.write(path, one)
 	if err == nil {

@@ -35,7 +35,7 @@ type Store interface {
 	// Export writes the state of the parts named, of all when none is, as NDJSON.
 	Export(ctx context.Context, w io.Writer, parts ...string) error
 	// Import reads what Export wrote, adding to what is there, or in its place.
-	// All of it is taken or, after an error, nothing.
+	// It is imported completely or, after an error, not at all.
 	Import(ctx context.Context, r io.Reader, how How) (Counts, error)
 	// Dir is the folder that the state is in, for what belongs beside it; "" = in memory.
 	Dir() string

@@ -142,7 +142,7 @@ func canonicalHost(u *url.URL) (string, *protocol.Error) {
 	if strings.HasPrefix(u.Host, "[") {
 		addr, err := netip.ParseAddr(host)
 		if err != nil || !addr.Is6() {
-			return "", BadURL("what stands in [] is no IPv6 address")
+			return "", BadURL("the text in [] is not an IPv6 address")
 		}
 		return addr.String(), nil
 	}

@@ -29,7 +29,7 @@ const (
 // checkApprove says what is wrong with an approval.
 func (s *spec) checkApprove(at int, bad *problems) {
 	if s.message == "" {
-		bad.at(at, "message", "is required: what is to be approved")
+		bad.at(at, "message", "is required: say what should be approved")
 	}
 	switch {
 	case s.byself != "" && s.byself != approveWord && s.byself != denyWord:

@@ -148,15 +148,15 @@ const (
 // Options are the plugin's options in the config.
 type Options struct {
 	MaxParallel     int    `yaml:"max_parallel" min:"0" max:"1024" doc:"Nodes of one chain, and items of its maps, that run at once; 0 = 16."`
-	MaxNodes        int    `yaml:"max_nodes" min:"0" doc:"Nodes of one chain, those of the saved chains that it runs included; 0 = 10000."`
+	MaxNodes        int    `yaml:"max_nodes" min:"0" doc:"Nodes of one chain, including those of the saved chains that it runs; 0 = 10000."`
 	MaxItems        int    `yaml:"max_items" min:"0" doc:"Items of one map; 0 = 100000."`
-	MaxDepth        int    `yaml:"max_depth" min:"0" max:"64" doc:"How deep saved chains may run each other; 0 = 8."`
+	MaxDepth        int    `yaml:"max_depth" min:"0" max:"64" doc:"How deep saved chains may call each other; 0 = 8."`
 	MaxStateBytes   int    `yaml:"max_state_bytes" min:"0" doc:"Memory for the outputs of all nodes of a running chain; 0 = 128 MiB."`
 	MaxResultBytes  int    `yaml:"max_result_bytes" min:"0" doc:"Outputs in an answer, together; the largest are left out beyond that. 0 = 4 MiB."`
-	MaxCacheEntries int    `yaml:"max_cache_entries" min:"0" doc:"Outputs of nodes that say cache, kept in the store, of all agents; the oldest go first. 0 = 10000."`
+	MaxCacheEntries int    `yaml:"max_cache_entries" min:"0" doc:"How many outputs of nodes with cache are kept in the store, for all agents; the oldest are deleted. 0 = 10000."`
 	MaxCacheBytes   int    `yaml:"max_cache_bytes" min:"0" doc:"Bytes of these outputs; one of more than an eighth of that is not kept. 0 = 64 MiB."`
-	Journal         bool   `yaml:"journal" doc:"Keep a journal of each chain that has a chain_id, also where the request does not ask for one."`
-	MaxJournals     int    `yaml:"max_journals" min:"0" doc:"Journals of chains that are kept; those of chains that came to their end go first. 0 = 1000."`
+	Journal         bool   `yaml:"journal" doc:"Whether a journal of each chain with a chain_id is kept, even if the request does not ask for one."`
+	MaxJournals     int    `yaml:"max_journals" min:"0" doc:"How many journals of chains are kept; those of completed chains are deleted first. 0 = 1000."`
 	MaxJournalBytes int    `yaml:"max_journal_bytes" min:"0" doc:"Bytes of these, and of the journal of a running chain. 0 = 256 MiB."`
 	ChainsPath      string `yaml:"chains_path" doc:"The folder of saved chains, NAME.yaml, in the workspace."`
 }

@@ -94,7 +94,7 @@ func (p *Plugin) findAll(ctx context.Context, moves []move, req *protocol.EnvBat
 	for i := range moves {
 		m := &moves[i]
 		if resets && once[m.episode] {
-			return protocol.Violation(protocol.FieldError{Path: "/episode_ids/" + strconv.Itoa(i), Message: "stands in the batch twice; with autoreset each episode takes one step"})
+			return protocol.Violation(protocol.FieldError{Path: "/episode_ids/" + strconv.Itoa(i), Message: "appears twice in the batch; with autoreset each episode takes one step"})
 		} else if resets {
 			once[m.episode] = true
 		}

@@ -227,13 +227,9 @@ func TestExecGymRenders(t *testing.T) {
 	}
 }
 
-// The README shows the adapter as it is, and a pipe that works without the host.
+// The README shows a pipe that works without the host.
 func TestExecGymREADME(t *testing.T) {
 	text := must.Get(os.ReadFile("README.md"))(t)
-	adapter := must.Get(os.ReadFile(filepath.Join(gymFolder, "gym_env.py")))(t)
-	if !bytes.Contains(text, gymBlock("\n```python\n", adapter, "```\n")) {
-		t.Error("the README does not show gym_env.py as it is")
-	}
 	gymConfig(t, string(text))
 	_, block, ok := strings.Cut(string(text), "<!-- gym pipe -->\n```sh\n")
 	script, shown, ok2 := strings.Cut(block, "```\n\n```json\n")
@@ -269,10 +265,6 @@ func gymConfig(t *testing.T, text string) {
 			t.Errorf("the README does not show %s", field.Tag.Get("yaml"))
 		}
 	}
-}
-
-func gymBlock(before string, text []byte, after string) []byte {
-	return append(append([]byte(before), text...), after...)
 }
 
 // gymSettle takes the times out of messages.

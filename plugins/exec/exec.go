@@ -199,12 +199,12 @@ type Options struct {
 	Cwd          string                `yaml:"cwd" doc:"The folder it runs in, relative to the workspace or absolute; default: the workspace."`
 	Network      bool                  `yaml:"network" doc:"Let the program use the network."`
 	Read         []string              `yaml:"read" doc:"Further files and folders that it may read, relative to the workspace or absolute."`
-	Capabilities []protocol.Capability `yaml:"capabilities" doc:"The capabilities that it may serve; default: all that it says in its handshake. With them the host's own handshake does not wait for it. exclusive: true needs them."`
-	Types        []string              `yaml:"types" doc:"Message types of its own that it serves, beside those that its handshake names."`
+	Capabilities []protocol.Capability `yaml:"capabilities" doc:"The capabilities that it may serve; default: all that its handshake names. If they are given, the host's own handshake does not wait for it; exclusive: true needs them."`
+	Types        []string              `yaml:"types" doc:"Further message types that it serves, beside those that its handshake names."`
 	AuthToken    config.Secret         `yaml:"auth_token" doc:"Token for its handshake. Best as a variable."`
-	StartTimeout time.Duration         `yaml:"start_timeout" doc:"Seconds until it must have answered its handshake; 0 = 5."`
+	StartTimeout time.Duration         `yaml:"start_timeout" doc:"Seconds in which it must answer its handshake; 0 = 5."`
 	Timeout      time.Duration         `yaml:"timeout" doc:"Seconds for a request whose type has no timeout of its own; 0 = 60."`
-	MaxParallel  int                   `yaml:"max_parallel" min:"0" doc:"Requests that are given to it at once; 0 = what its handshake says."`
+	MaxParallel  int                   `yaml:"max_parallel" min:"0" doc:"How many requests it gets at once; 0 = what its handshake says."`
 	MaxRestarts  int                   `yaml:"max_restarts" min:"0" doc:"Failures in a row after which it is only started once a minute; 0 = 5."`
 }
 

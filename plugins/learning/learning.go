@@ -103,10 +103,10 @@ type Options struct {
 	Strategy       string        `yaml:"strategy" enum:"ppo,ucb1,epsilon_greedy,softmax,thompson,custom" doc:"How one of several tools that serve the same purpose is chosen, and how learn/adapt finds weights where the request does not say: ppo (the default), ucb1, epsilon_greedy, softmax, thompson or custom."`
 	TrustAgentEnv  bool          `yaml:"trust_agent_env" doc:"Keep the source env of feedback from agents. Without it only the host itself speaks for environments, and such feedback counts as the agent's own (self)."`
 	FeedbackShare  float64       `yaml:"feedback_share" min:"0" max:"1" doc:"How much of a component's reward its feedback makes, once there is plenty; the rest is what came of its calls and experiences."`
-	MaxFeedback    int           `yaml:"max_feedback" min:"1" doc:"Feedbacks that are kept; the oldest go first, and count no more."`
-	MaxExperiences int           `yaml:"max_experiences" min:"1" doc:"Experiences that are kept; the oldest go first."`
+	MaxFeedback    int           `yaml:"max_feedback" min:"1" doc:"How many feedbacks are kept; the oldest are deleted, and no longer count."`
+	MaxExperiences int           `yaml:"max_experiences" min:"1" doc:"How many experiences are kept; the oldest are deleted."`
 	HalfLife       time.Duration `yaml:"half_life" doc:"Seconds, or such as 720h, after which calls, feedback and experiences count half as much; 0 = they count in full for ever."`
-	RefineTexts    bool          `yaml:"refine_texts" doc:"Whether refinements may change the descriptions of tools, the instructions of skills and prompts. What one agent changes holds for all on the store; with false it holds for none."`
+	RefineTexts    bool          `yaml:"refine_texts" doc:"Whether refinements may change the descriptions of tools, the instructions of skills and prompts. What one agent changes holds for all agents on the store; with false no such change has an effect."`
 	CustomCommand  []string      `yaml:"custom_command" doc:"The program of the strategy custom and its arguments. It gets {\"components\":[records]} on stdin and prints {component: weight}."`
 	CustomTimeout  float64       `yaml:"custom_timeout" min:"0" max:"3600" doc:"Seconds that custom_command may take; 0 = 30."`
 	EpsilonGreedy  EpsilonGreedy `yaml:"epsilon_greedy" doc:"Parameters of epsilon_greedy."`
@@ -137,7 +137,7 @@ type PPO struct {
 
 // Thompson are the parameters of that strategy, see bandit.Thompson.
 type Thompson struct {
-	Posterior string `yaml:"posterior" enum:"auto,beta,gaussian" doc:"What is believed of a reward: beta where rewards are 0 or 1, gaussian where they are graded; auto (the default) looks at which there are."`
+	Posterior string `yaml:"posterior" enum:"auto,beta,gaussian" doc:"The distribution assumed for rewards: beta where rewards are 0 or 1, gaussian where they are graded; auto (the default) looks at which there are."`
 }
 
 // DefaultOptions returns the options of a plugin without any.

@@ -39,16 +39,16 @@ type Options struct {
 	Servers    any `yaml:"servers" doc:"The MCP servers: a mapping of an id to {command, args, env, cwd} or {url, type, headers}, as every MCP client writes it, or a list of such entries with server_id. Further keys: network (a started server may use the network; true unless the agent registered it), read (further paths that it may read), timeout (seconds without an answer or progress), start_timeout (seconds until it is connected: 30, or 120 for npx, uvx and other programs that install it first), disabled, allow and deny (tools, as names or globs), resource_allow_list, and sampling, roots, elicitation (false = the server may not ask for it)."`
 	MCPServers any `yaml:"mcpServers" doc:"The same as servers."`
 	// Pin withholds tools whose definition changed since they were first seen.
-	Pin bool `yaml:"pin" doc:"Remember each tool as it was first seen, and withhold it when its name, description, schemas or annotations change, until a2e mcp approve SERVER. Servers that the agent registered are held against what they had when they were registered."`
+	Pin bool `yaml:"pin" doc:"Whether each tool is remembered as it was first seen, and withheld when its name, description, schemas or annotations change, until a2e mcp approve SERVER. Servers that the agent registered are compared with what they offered when they were registered."`
 	// Register bounds what mcp/server/register adds.
 	Register Register `yaml:"register" enum:"off,allowed,any" doc:"What the agent may register: nothing (off); commands of allowed_commands without the network, and URLs of public addresses (allowed, the default); or any server (any)."`
 	// AllowedCommands are the programs of servers that the agent registers.
-	AllowedCommands []string `yaml:"allowed_commands" doc:"Programs that a server registered by the agent may be started with, as bare names; without it the usual ones. An entry may have fixed first arguments (python3 tools/run.py). The list speaks of the first program only: an interpreter or launcher on it, such as sh, env, xargs, python3, git, find or make, starts anything (see exec)."`
+	AllowedCommands []string `yaml:"allowed_commands" doc:"Programs that a server registered by the agent may be started with, as bare names; without it the usual ones. An entry may have fixed first arguments (python3 tools/run.py). The list is about the first program only: an interpreter or launcher on it, such as sh, env, xargs, python3, git, find or make, starts anything (see exec)."`
 	// Exec is sandbox.ExecStrict, or "" for what AllowedCommands say.
-	Exec string `yaml:"exec" enum:"allowed,strict" doc:"strict: no interpreter or launcher (sh, python3, env, git, find, make, …) may be among allowed_commands unless with what it shall run; set for one plugin, it holds for tools, proc and mcp."`
+	Exec string `yaml:"exec" enum:"allowed,strict" doc:"strict: no interpreter or launcher (sh, python3, env, git, find, make, …) may be among allowed_commands except with the script that it may run; set for one plugin, it holds for tools, proc and mcp."`
 	// HTTPAllowPrivate opens private addresses to registered URLs.
 	HTTPAllowPrivate bool `yaml:"http_allow_private" doc:"Let the agent register URLs of private, loopback and link-local addresses."`
-	MaxOutputBytes   int  `yaml:"max_output_bytes" min:"0" doc:"Bound of the data of one result; 0 = limits.max_output_bytes."`
+	MaxOutputBytes   int  `yaml:"max_output_bytes" min:"0" doc:"Longest data of one result; 0 = limits.max_output_bytes."`
 }
 
 // DefaultOptions are the options of a config that sets none.

@@ -41,13 +41,13 @@ type Options struct {
 	SemanticLimit int        `yaml:"semantic_limit" min:"1" doc:"Entries that the semantic tier holds."`
 	Versions      int        `yaml:"versions" min:"0" max:"1000" doc:"Former versions of an entry that are kept for history, 1 MiB of them at most; 0 = none."`
 	MaxEntryBytes int        `yaml:"max_entry_bytes" min:"256" max:"16777216" doc:"Size of the largest entry: its key and content as JSON, tags and source."`
-	Embeddings    Embeddings `yaml:"embeddings" doc:"A server that makes the vectors for search. Without a url there are none: a search knows words and not meanings."`
+	Embeddings    Embeddings `yaml:"embeddings" doc:"A server that makes the vectors for search. Without a url there are no vectors: a search then knows words, not meanings."`
 }
 
 // Embeddings names an OpenAI-compatible endpoint.
 type Embeddings struct {
 	URL        string        `yaml:"url" doc:"Base address, such as http://127.0.0.1:11434/v1; /embeddings is added."`
-	Model      string        `yaml:"model" shown:"yes" doc:"Name of the model. The store keeps it: vectors of two models do not mix."`
+	Model      string        `yaml:"model" shown:"yes" doc:"Name of the model. The store remembers it: vectors of two models do not mix."`
 	APIKey     config.Secret `yaml:"api_key" doc:"Sent as a bearer token; best as a variable."`
 	Dimensions int           `yaml:"dimensions" min:"0" max:"16384" doc:"Size of the vectors, for models that let one choose; 0 = the model's own."`
 	Timeout    float64       `yaml:"timeout" min:"0" max:"600" doc:"Seconds that one request may take; 0 = 10."`
@@ -165,7 +165,7 @@ func (p *Plugin) knowing(fields ...string) func(context.Context, protocol.Object
 func (p *Plugin) inPlace(ctx context.Context, obj protocol.Object, next func() (any, error)) (any, error) {
 	for _, field := range conditional() {
 		if v, there := obj.Get(field); there && v.Kind() != 'n' {
-			return nil, violation("/"+field, "stands in each of the entries, not beside them")
+			return nil, violation("/"+field, "belongs in each of the entries, not beside them")
 		}
 	}
 	id, _ := obj.Get("memory_id")

@@ -44,10 +44,10 @@ const maxChildren = 4096
 // config says nothing.
 type Options struct {
 	Workers      []worker.Worker `yaml:"workers" doc:"Programs that do tasks for other agents. The first is the default."`
-	Fallback     bool            `yaml:"fallback" doc:"Have a task whose model or tier no worker has done by another one, which its result says, unless the task itself says otherwise. Default: false, such a task is refused."`
-	MaxDepth     int             `yaml:"max_depth" min:"0" doc:"How deep children of children may nest, over all hosts; 0 = children have none of their own. Default: 3."`
+	Fallback     bool            `yaml:"fallback" doc:"Whether a task whose model or tier no worker has goes to another one, which its result says, unless the task itself says otherwise. Default: false: such a task is refused."`
+	MaxDepth     int             `yaml:"max_depth" min:"0" doc:"How deep child agents may nest, across all hosts; 0 = they have no children of their own. Default: 3."`
 	MaxSubagents int             `yaml:"max_subagents" min:"1" max:"4096" doc:"Child agents that a session may have at once. Default: 64."`
-	MergeCommand []string        `yaml:"merge_command" doc:"Program, and its arguments, that puts results together for the strategy custom. It is run as run_command does, with the results as JSON on its stdin."`
+	MergeCommand []string        `yaml:"merge_command" doc:"Program, with its arguments, that merges results for the strategy custom. It is run as run_command does, with the results as JSON on its stdin."`
 }
 
 // DefaultOptions are those of a config that says nothing.

@@ -77,7 +77,7 @@ func (p *Plugin) checkTask(path string, def *protocol.TaskDefinition, want *asks
 	}
 	switch {
 	case def.Instruction == "":
-		return wrong(path+"/instruction", "is empty; it should say what is to be done")
+		return wrong(path+"/instruction", "is empty; it should say what to do")
 	case size > maxTaskBytes:
 		return wrong(path+"/instruction", "makes the task %d bytes long; it may have %d: put long texts into a file", size, maxTaskBytes)
 	}

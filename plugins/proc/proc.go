@@ -46,8 +46,8 @@ const (
 // Options are the plugin's options in the config. DefaultOptions has what holds
 // where the config says nothing.
 type Options struct {
-	AllowedCommands []string `yaml:"allowed_commands" doc:"Programs that may be started, as bare names; by default the usual ones that this machine has. An entry may have fixed first arguments (python3 tools/run.py). The list speaks of the first program only: an interpreter or launcher on it, such as sh, env, xargs, python3, git, find or make, starts anything (see exec)."`
-	Exec            string   `yaml:"exec" enum:"allowed,strict" doc:"strict: no interpreter or launcher (sh, python3, env, git, find, make, …) may be among allowed_commands unless with what it shall run; set for one plugin, it holds for tools, proc and mcp."`
+	AllowedCommands []string `yaml:"allowed_commands" doc:"Programs that may be started, as bare names; by default the usual ones that this machine has. An entry may have fixed first arguments (python3 tools/run.py). The list is about the first program only: an interpreter or launcher on it, such as sh, env, xargs, python3, git, find or make, starts anything (see exec)."`
+	Exec            string   `yaml:"exec" enum:"allowed,strict" doc:"strict: no interpreter or launcher (sh, python3, env, git, find, make, …) may be among allowed_commands except with the script that it may run; set for one plugin, it holds for tools, proc and mcp."`
 	Timeout         float64  `yaml:"timeout" min:"0" doc:"Seconds that a process may run when its request does not say; 0 = no bound."`
 	MaxProcs        int      `yaml:"max_procs" min:"0" doc:"Processes that may run at once; 0 = 10."`
 	MaxOutputBytes  int      `yaml:"max_output_bytes" min:"0" doc:"Bytes of output kept for an agent that reads slowly, per process; then the oldest is dropped. 0 = limits.max_output_bytes."`

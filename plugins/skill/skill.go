@@ -56,7 +56,7 @@ import (
 // Options are the plugin's options in the config.
 type Options struct {
 	// SkillsPath lists folders of skills, or folders that are one: a list, or one text.
-	SkillsPath any `yaml:"skills_path" doc:"Folders of skills, relative to the current folder: one, or a list. The first wins a name, and all of them win over those of the workspace and the user."`
+	SkillsPath any `yaml:"skills_path" doc:"Folders of skills, relative to the current folder: one, or a list. Where two skills have one name the first folder wins, and all of them win over those of the workspace and the user."`
 	// WorkspaceSkills looks into the workspace.
 	WorkspaceSkills bool `yaml:"workspace_skills" doc:"Whether .a2e/skills, .agents/skills and .claude/skills of the workspace count."`
 	// UserSkills looks into the user's folder.
@@ -68,7 +68,7 @@ type Options struct {
 	// NetworkDisabled refuses skills whose script asks for the network.
 	NetworkDisabled bool `yaml:"network_disabled" doc:"Block skills that ask for the network with network: true."`
 	// TrustWorkspace returns skills that an agent can write what others get.
-	TrustWorkspace bool `yaml:"trust_workspace" doc:"Give the network and the llm of this config also to skills that lie in the workspace, where an agent can write them. Without it they get neither: those with agent: true ask the agent."`
+	TrustWorkspace bool `yaml:"trust_workspace" doc:"Whether skills in the workspace, where an agent can write them, get the network and the llm of this config too. Otherwise they get neither: those with agent: true ask the agent."`
 	// MaxTurns bounds the turns of skills with agent: true, whatever they say.
 	MaxTurns int `yaml:"max_turns" min:"1" max:"200" doc:"Most turns of a skill with agent: true."`
 	// MemoryBytes bounds the memory of a WASI module; 0 = 256 MiB.

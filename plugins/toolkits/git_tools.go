@@ -122,7 +122,7 @@ func (r *repo) diff() tools.Tool {
 	def := protocol.ToolDefinition{
 		Name: "git_diff", Description: "Show changes as a unified diff: of the working tree, of what is staged, or between revisions.", Tags: []string{"read"}, Idempotent: true,
 		InputParameters: []protocol.ToolParameter{
-			{Name: "staged", Type: "boolean", Description: "What is staged, instead of what is not."},
+			{Name: "staged", Type: "boolean", Description: "Show what is staged instead of what is not."},
 			{Name: "rev", Type: "string", Description: "Compare with this revision, or a range A..B."},
 			{Name: "path", Type: "string", Description: "Only this file or folder."},
 		},
@@ -209,8 +209,8 @@ func (r *repo) log() tools.Tool {
 	def := protocol.ToolDefinition{
 		Name: "git_log", Description: "List commits, the newest first.", Tags: []string{"read"}, Idempotent: true,
 		InputParameters: []protocol.ToolParameter{
-			{Name: "limit", Type: "integer", Description: "How many at most, 1 to 1000; 20."},
-			{Name: "rev", Type: "string", Description: "From this revision back, or a range A..B; HEAD."},
+			{Name: "limit", Type: "integer", Description: "At most this many commits, 1 to 1000. Default: 20."},
+			{Name: "rev", Type: "string", Description: "From this revision back, or a range A..B. Default: HEAD."},
 			{Name: "path", Type: "string", Description: "Only commits that changed this file or folder."},
 		},
 		OutputParameters: []protocol.ToolParameter{
@@ -255,8 +255,8 @@ func (r *repo) show() tools.Tool {
 	def := protocol.ToolDefinition{
 		Name: "git_show", Description: "Show one commit with its changes or, with path, a file as it was in that revision.", Tags: []string{"read"}, Idempotent: true,
 		InputParameters: []protocol.ToolParameter{
-			{Name: "rev", Type: "string", Description: "The revision; HEAD."},
-			{Name: "path", Type: "string", Description: "A file: then its content is shown."},
+			{Name: "rev", Type: "string", Description: "The revision. Default: HEAD."},
+			{Name: "path", Type: "string", Description: "A file whose content is shown instead."},
 		},
 		OutputParameters: []protocol.ToolParameter{
 			{Name: "commit", Type: "object", Description: "{hash, parents, author, email, date, subject, body}; without path."},

@@ -32,7 +32,7 @@ func httpTools() []string { return []string{"api_delete", "api_get", "api_post",
 // httpConfig is HTTPOptions as the agent sends them.
 type httpConfig struct {
 	BaseURL string            `json:"base_url" jsonschema:"Where the API is, such as https://api.example.com/v1. Requests stay below it."`
-	Headers map[string]string `json:"headers,omitzero" jsonschema:"Headers of each request, such as Authorization. Their values are secret, but for Accept, Accept-Language, Content-Type and User-Agent: no answer and no log shows them."`
+	Headers map[string]string `json:"headers,omitzero" jsonschema:"Headers of each request, such as Authorization. Their values are secret, except those of Accept, Accept-Language, Content-Type and User-Agent: no answer and no log shows them."`
 }
 
 func (c httpConfig) options() HTTPOptions {

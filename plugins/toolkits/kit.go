@@ -60,7 +60,7 @@ func kinds() []kind {
 		},
 		{
 			name: kitOpenAPI, alias: "OpenAPI", category: "web", tags: []string{"http", "api", "openapi", "web"},
-			description: "A web API by its OpenAPI description (3.0, 3.1): each operation is a tool, with headers that stay secret.",
+			description: "A web API, from its OpenAPI description (3.0, 3.1): each operation is a tool, with headers that stay secret.",
 			tools:       []string{}, schema: schemaOf[openAPIConfig],
 			make: fromAgent(func(p *Plugin, c openAPIConfig, byConfig bool) (*made, error) {
 				return p.newOpenAPI(c.options(), byConfig)
@@ -74,7 +74,7 @@ func kinds() []kind {
 		},
 		{
 			name: kitWeb, alias: "Web", category: "web", tags: []string{"web", "http", "markdown", "rss", "sitemap"},
-			description: "Web pages as Markdown part by part, sitemaps, RSS and Atom feeds, without a browser.",
+			description: "Web pages as Markdown in parts, sitemaps, RSS and Atom feeds, without a browser.",
 			tools:       webTools(), schema: schemaOf[WebOptions], make: fromAgent((*Plugin).newWeb),
 		},
 	}

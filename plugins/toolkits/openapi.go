@@ -32,7 +32,7 @@ const specTimeout = 10 * time.Second
 type openAPIConfig struct {
 	Spec    string            `json:"spec" jsonschema:"The OpenAPI description (3.0 or 3.1, JSON or YAML): a file of the workspace; a URL only where the host's config names it."`
 	BaseURL string            `json:"base_url,omitzero" jsonschema:"Where the API is, such as https://api.example.com/v1; without it the first of the description's servers."`
-	Headers map[string]string `json:"headers,omitzero" jsonschema:"Headers of each request, such as Authorization; base_url has to be there then. Their values are secret, but for Accept, Accept-Language, Content-Type and User-Agent: no answer and no log shows them."`
+	Headers map[string]string `json:"headers,omitzero" jsonschema:"Headers of each request, such as Authorization; base_url has to be there then. Their values are secret, except those of Accept, Accept-Language, Content-Type and User-Agent: no answer and no log shows them."`
 	Include []string          `json:"include,omitzero" jsonschema:"Operations that become tools: names or globs of their operationId, such as list*, or of METHOD and path, such as GET /pets/**. All, unless it is given."`
 	Exclude []string          `json:"exclude,omitzero" jsonschema:"Operations that do not, named in the same way."`
 }

@@ -167,7 +167,7 @@ func (d *database) describeTool() tools.Tool {
 	def := protocol.ToolDefinition{
 		Name: "sql_describe", Description: "List the columns of a table or view of the " + d.name + " database: type, default, whether it may be null, keys.",
 		Idempotent: true, Tags: []string{"sql", "database", "schema"}, OutputParameters: sqlOutput(),
-		InputParameters: []protocol.ToolParameter{{Name: "table", Type: "string", Required: true, Description: "A name as sql_tables lists it, with the schema before a dot where it has one."}},
+		InputParameters: []protocol.ToolParameter{{Name: "table", Type: "string", Required: true, Description: "A name as sql_tables lists it, as SCHEMA.NAME if it has a schema."}},
 	}
 	return tool(def, host.ToolDetail{ReadOnly: true, Idempotent: true}, func(ctx context.Context, in *args) (*tools.Outcome, error) {
 		out, err := d.answer(ctx, statement{text: d.describe(), params: []any{in.Table}, rows: sqlMaxRows})
@@ -189,7 +189,7 @@ func (d *database) queryTool() tools.Tool {
 	def := protocol.ToolDefinition{
 		Name: "sql_query", Idempotent: true, Tags: []string{"sql", "database", "query", "select"}, OutputParameters: sqlOutput(),
 		Description:     "Run one SELECT (or WITH … SELECT, VALUES) on the " + d.name + " database and get its rows. It changes nothing.",
-		InputParameters: append(d.statementParameters(), protocol.ToolParameter{Name: "limit", Type: "integer", Description: "How many rows to get, 1 to 10000; 100 unless it is given."}),
+		InputParameters: append(d.statementParameters(), protocol.ToolParameter{Name: "limit", Type: "integer", Description: "How many rows to get, 1 to 10000. Default: 100."}),
 	}
 	return tool(def, host.ToolDetail{ReadOnly: true}, func(ctx context.Context, in *queryArgs) (*tools.Outcome, error) {
 		s, err := in.statement()
@@ -203,7 +203,7 @@ func (d *database) queryTool() tools.Tool {
 func (d *database) executeTool() tools.Tool {
 	def := protocol.ToolDefinition{
 		Name: "sql_execute", Tags: []string{"sql", "database", "insert", "update", "delete"}, OutputParameters: sqlOutput(),
-		Description:     "Run one statement on the " + d.name + " database that changes it, such as INSERT, UPDATE, DELETE or CREATE TABLE. It is a transaction of its own.",
+		Description:     "Run one statement on the " + d.name + " database that changes it, such as INSERT, UPDATE, DELETE or CREATE TABLE. It runs in its own transaction.",
 		InputParameters: d.statementParameters(),
 	}
 	return tool(def, host.ToolDetail{Destructive: true}, func(ctx context.Context, in *queryArgs) (*tools.Outcome, error) {
@@ -222,8 +222,8 @@ func (d *database) statementParameters() []protocol.ToolParameter {
 		mark = "$1, $2"
 	}
 	return []protocol.ToolParameter{
-		{Name: "sql", Type: "string", Required: true, Description: "One statement. Values stand in params, and in the statement as " + mark + "."},
-		{Name: "params", Type: "array", Description: "The values, in order: texts, numbers, booleans or null."},
+		{Name: "sql", Type: "string", Required: true, Description: "One statement. Put the values into params, and write them in the statement as " + mark + "."},
+		{Name: "params", Type: "array", Description: "The values, in order: strings, numbers, booleans or null."},
 	}
 }
 

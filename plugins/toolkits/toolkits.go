@@ -29,7 +29,7 @@ type Options struct {
 	SQL        *SQLOptions        `yaml:"sql" doc:"Configures the toolkit sql: one SQLite or PostgreSQL database."`
 	Web        *WebOptions        `yaml:"web" doc:"Configures the toolkit web: pages as Markdown, sitemaps and feeds."`
 	// Locked keeps the agent from configuring anything.
-	Locked bool `yaml:"locked" doc:"Only the config configures toolkits, not the agent."`
+	Locked bool `yaml:"locked" doc:"Whether only the config configures toolkits, not the agent."`
 	// Folders are where the agent may root a toolkit, beyond the workspace.
 	Folders []string `yaml:"folders" doc:"Absolute folders, beyond the workspace, in which the agent may root the toolkits filesystem and git."`
 	// AllowPrivate lets the agent point the toolkit http at private addresses.
@@ -45,7 +45,7 @@ type FilesystemOptions struct {
 // HTTPOptions configure the toolkit http.
 type HTTPOptions struct {
 	BaseURL string                   `yaml:"base_url" json:"base_url" required:"true" jsonschema:"Where the API is, such as https://api.example.com/v1. Requests stay below it."`
-	Headers map[string]config.Secret `yaml:"headers" json:"headers,omitzero" jsonschema:"Headers of each request, such as Authorization. Their values are secret, but for Accept, Accept-Language, Content-Type and User-Agent: no answer and no log shows them."`
+	Headers map[string]config.Secret `yaml:"headers" json:"headers,omitzero" jsonschema:"Headers of each request, such as Authorization. Their values are secret, except those of Accept, Accept-Language, Content-Type and User-Agent: no answer and no log shows them."`
 }
 
 // GitOptions configure the toolkit git.

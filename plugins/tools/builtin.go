@@ -149,7 +149,7 @@ func (f *files) manyFiles() []Tool {
 		}, f.listDir),
 		fileTool(host.ReadsFiles, protocol.ToolDefinition{
 			Name: "glob", Idempotent: true, Tags: []string{"search"},
-			Description: "Find files and folders of the workspace by the pattern of their path, sorted by path. * and ? stay within one name, ** spans folders, " +
+			Description: "Find files and folders of the workspace by a pattern of their path, sorted by path. * and ? stay within one name, ** spans folders, " +
 				"[a-z] and {one,two} work: **/*.go finds all Go files, src/*.c those right in src. Links are listed, not followed; .git is left out unless the pattern names it.",
 			InputParameters: parameters{
 				need("pattern", "string", "Pattern for the path relative to the workspace, such as **/*_test.go."),
@@ -179,7 +179,7 @@ func (f *files) manyFiles() []Tool {
 // one.
 func echoTool() Tool {
 	t := tool[struct{}](protocol.ToolDefinition{
-		Name: "echo", Idempotent: true, Tags: []string{"test"}, Description: "Give back the text that was sent.",
+		Name: "echo", Idempotent: true, Tags: []string{"test"}, Description: "Return the text that was sent.",
 		InputParameters:  parameters{need("text", "string", "Any text.")},
 		OutputParameters: parameters{need("text", "string", "The same text.")},
 	}, host.ToolDetail{ReadOnly: true}, nil)
@@ -225,7 +225,7 @@ func (w *Web) tool() Tool {
 func (c *children) tool() Tool {
 	t := tool(protocol.ToolDefinition{
 		Name: "run_command", Streaming: true, Tags: []string{"process", "shell"},
-		Description: "Run a program in the workspace and wait for its end. The first word of command is the bare name of an allowed program, the " +
+		Description: "Run a program in the workspace and wait for it to end. The first word of command is the bare name of an allowed program, the " +
 			"others are its arguments as they are: there is no shell, so pipes, globs and variables need [\"sh\",\"-c\",\"…\"]. " +
 			"The program gets a clean environment, the workspace, and a home and /tmp of its own, which later calls find again; it has no " +
 			"network unless the config says so. It ends, with all that it started, when the call ends.",

@@ -82,7 +82,7 @@ func (cfg *CommandTool) definition() (protocol.ToolDefinition, error) {
 		return def, errors.New("command: it needs at least a program")
 	}
 	if placeholder().MatchString(cfg.Command[0]) {
-		return def, errors.New("command: the program must be fixed; a parameter may stand in its arguments only")
+		return def, errors.New("command: the program must be fixed; a parameter may appear in its arguments only")
 	}
 	var used []string
 	for _, arg := range cfg.Command[1:] {

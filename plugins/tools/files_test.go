@@ -312,7 +312,7 @@ func TestEditFileRefuses(t *testing.T) {
 		{args{"path": "f", "old": "c", "new": "x"}, "not found"},
 		{args{"path": "f", "old": "c", "new": "x", "all": true}, "not found"},
 		{args{"path": "latin", "old": "caf", "new": "x"}, "not UTF-8"},
-		{args{"path": "crlf", "old": "a\nb", "new": "a\r\nb"}, "the same but for line breaks"},
+		{args{"path": "crlf", "old": "a\nb", "new": "a\r\nb"}, "differ only in line breaks"},
 		{args{"path": "none", "old": "a", "new": "x"}, "does not exist"},
 		{args{"path": "none/f", "old": "a", "new": "x"}, "does not exist"},
 		{args{"path": "dir", "old": "a", "new": "x"}, "folder"},

@@ -47,9 +47,9 @@ type Options struct {
 	HTTPAllowPrivate bool `yaml:"http_allow_private"`
 	// AllowedCommands are the programs that run_command may start, as bare names;
 	// nil = the usual ones that the machine has.
-	AllowedCommands []string `yaml:"allowed_commands" doc:"Programs that run_command may start, as bare names; by default the usual ones that this machine has. An entry may have fixed first arguments (python3 tools/run.py). The list speaks of the first program only: an interpreter or launcher on it, such as sh, env, xargs, python3, git, find or make, starts anything (see exec)."`
+	AllowedCommands []string `yaml:"allowed_commands" doc:"Programs that run_command may start, as bare names; by default the usual ones that this machine has. An entry may have fixed first arguments (python3 tools/run.py). The list is about the first program only: an interpreter or launcher on it, such as sh, env, xargs, python3, git, find or make, starts anything (see exec)."`
 	// Exec is sandbox.ExecStrict, or "" for what AllowedCommands say.
-	Exec string `yaml:"exec" enum:"allowed,strict" doc:"strict: no interpreter or launcher (sh, python3, env, git, find, make, …) may be among allowed_commands unless with what it shall run; set for one plugin, it holds for tools, proc and mcp."`
+	Exec string `yaml:"exec" enum:"allowed,strict" doc:"strict: no interpreter or launcher (sh, python3, env, git, find, make, …) may be among allowed_commands except with the script that it may run; set for one plugin, it holds for tools, proc and mcp."`
 	// Deny lists tools, as names or globs, that are refused and not listed.
 	Deny []string `yaml:"deny"`
 	// ReadOnly leaves only the tools that change nothing.
@@ -60,7 +60,7 @@ type Options struct {
 	MaxOutputBytes int `yaml:"max_output_bytes"`
 	// NetworkDisabled keeps the network from run_command, and from the tools of
 	// Commands that do not ask for it.
-	NetworkDisabled bool `yaml:"network_disabled" doc:"Keep the network from run_command and from commands without network: true."`
+	NetworkDisabled bool `yaml:"network_disabled" doc:"Whether run_command, and commands without network: true, are kept off the network."`
 }
 
 // DefaultOptions are the options of a config that sets none.

@@ -244,7 +244,7 @@ func edited(text string, a *editArgs) (string, int, error) {
 		return "", 0, protocol.Errorf(protocol.CodeToolError,
 			"old was not found in %s; it has to match exactly, spaces and line breaks included: read the file again", quotePath(a.Path))
 	case before == after:
-		return "", 0, protocol.Errorf(protocol.CodeToolError, "old and new are the same but for line breaks, which %s has as CRLF; there is nothing to change", quotePath(a.Path))
+		return "", 0, protocol.Errorf(protocol.CodeToolError, "old and new differ only in line breaks, which are CRLF in %s; there is nothing to change", quotePath(a.Path))
 	case !a.All && strings.LastIndex(text, before) != first:
 		return "", 0, protocol.Errorf(protocol.CodeToolError,
 			"old occurs %d times in %s and has to occur once: add lines around it, or set all to replace every occurrence", max(n, 2), quotePath(a.Path))

@@ -167,7 +167,7 @@ func (f *Front) wrong(t *task) string {
 	case fault != nil:
 		return strings.ReplaceAll(fault.Path[1:], "/", ".") + " " + fault.Message
 	case strings.TrimSpace(d.Brief) == "":
-		return "brief is empty: it says what is to be done"
+		return "brief is empty: it should say what to do"
 	case err != nil:
 		return reason(err)
 	}

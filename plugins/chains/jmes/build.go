@@ -271,9 +271,9 @@ func explain(text string, err error) error {
 	case text == "":
 		message = "it is empty"
 	case strings.HasPrefix(text, "/"), strings.Contains(message, "Unknown char"):
-		hint = "; a text stands in single quotes, as in 'a text'"
+		hint = "; write a string in single quotes, as in 'a text'"
 	case rest != "" && (rest[0] == '-' || rest[0] >= '0' && rest[0] <= '9'):
-		hint = "; a number stands in backquotes, as in `5`, and a name with other characters than letters, digits and _ in double quotes"
+		hint = "; write a number in backquotes, as in `5`, and a name with characters other than letters, digits and _ in double quotes"
 	}
 	return fmt.Errorf("is no JMESPath: %.200s, at character %d%s", strings.ToLower(message[:1])+message[1:], syntax.Offset+1, hint)
 }

@@ -184,7 +184,7 @@ func (c *Config) validateProgram() error {
 	texts := append([]string{c.Command, c.Dir}, c.Args...)
 	switch nul := func(s string) bool { return strings.ContainsRune(s, 0) }; {
 	case slices.ContainsFunc(texts, nul) || slices.ContainsFunc(c.Read, nul):
-		return errors.New("a NUL character stands in its command, arguments or paths")
+		return errors.New("its command, arguments or paths contain a NUL character")
 	case strings.ContainsFunc(c.Command, unicode.IsSpace) && !strings.ContainsAny(strings.Fields(c.Command + " .")[0], `/\`):
 		return errors.New("it has spaces; write the program as command and the rest as args, such as command: npx, args: [-y, some-server]")
 	case len(c.Headers) > 0:

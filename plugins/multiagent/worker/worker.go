@@ -58,16 +58,16 @@ type Worker struct {
 	Name          string            `yaml:"name" required:"true" doc:"Unique name of the worker."`
 	Command       []string          `yaml:"command" doc:"The program and its arguments. A bare name is looked up on the PATH, one with a slash is relative to the workspace. a2e stands for this program where the PATH has none."`
 	LLM           agent.LLM         `yaml:"llm" doc:"The model that does the tasks, with the tools of this host, instead of a program."`
-	Tools         []string          `yaml:"tools" doc:"The tools that the model may use, by names or globs. Without this list it may use all that the host lists, but for deferred ones."`
-	SystemPrompt  string            `yaml:"system_prompt" doc:"What the model is told before everything else, instead of a short text about its place."`
-	MaxTurns      int               `yaml:"max_turns" min:"0" max:"1000" doc:"Answers of the model that one task may take; 0 = 50. A task that takes more is done in part."`
-	TokenBudget   int               `yaml:"token_budget" min:"0" doc:"Tokens of the model that one task may take, unless the task itself says less; 0 = any number."`
+	Tools         []string          `yaml:"tools" doc:"The tools that the model may use, by names or globs. Without this list it may use all that the host lists, except deferred ones."`
+	SystemPrompt  string            `yaml:"system_prompt" doc:"System prompt of the model, instead of a short default text."`
+	MaxTurns      int               `yaml:"max_turns" min:"0" max:"1000" doc:"How many answers of the model one task may take; 0 = 50. A task that would take more ends as partial."`
+	TokenBudget   int               `yaml:"token_budget" min:"0" doc:"How many tokens of the model one task may take, unless the task itself allows fewer; 0 = any number."`
 	Mode          string            `yaml:"mode" enum:"oneshot,fleet,llm" doc:"Of a command: oneshot (the default), one process for each task, the brief on its stdin; or fleet, one process that speaks the fleet protocol, such as [a2e, worker]. Of an llm always llm."`
 	Model         string            `yaml:"model" shown:"yes" doc:"Model that it works with; a task that asks for this model gets it."`
 	ModelTier     string            `yaml:"model_tier" shown:"yes" doc:"Tier of that model, for tasks that prefer one."`
 	ContextWindow int               `yaml:"context_window" min:"0" doc:"Context window of that model, in tokens."`
-	MaxTasks      int               `yaml:"max_tasks" min:"0" max:"1024" doc:"Tasks that it works on at once; 0 = 1."`
-	Retries       *int              `yaml:"retries" min:"0" max:"100" doc:"How often a task is begun again, here or elsewhere, whose worker died; default: 2."`
+	MaxTasks      int               `yaml:"max_tasks" min:"0" max:"1024" doc:"How many tasks it works on at once; 0 = 1."`
+	Retries       *int              `yaml:"retries" min:"0" max:"100" doc:"How often a task is started again, here or elsewhere, when its worker dies; default: 2."`
 	Timeout       time.Duration     `yaml:"timeout" doc:"Seconds that one task may take; 0 = an hour."`
 	Contract      *bool             `yaml:"contract" doc:"Begin the brief with how to answer: the shape of the result, the budget, the deadline. false is for a plain program that takes its whole stdin as the task. Default: true; a fleet worker gets it as fields."`
 	Env           map[string]string `yaml:"env" secret:"yes" doc:"Further environment variables of the program."`

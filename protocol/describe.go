@@ -1,0 +1,61 @@
+package protocol
+
+import (
+	_ "embed" // the texts
+	"reflect"
+	"strings"
+	"sync"
+)
+
+//go:embed messages.txt
+var messagesText string
+
+// Description is what a message type or a field of it is for, in a sentence.
+type Description struct {
+	Text string
+	Enum []string // the values that a field has; nil = any
+}
+
+// descriptions reads messages.txt: a line for each type, then the fields of each Go struct
+// indented below its name, and below * those that mean the same in all.
+var descriptions = sync.OnceValue(func() map[string]Description {
+	all := make(map[string]Description)
+	within := ""
+	for line := range strings.Lines(messagesText) {
+		name, text, _ := strings.Cut(strings.TrimSpace(line), ": ")
+		switch field := strings.HasPrefix(line, "  "); {
+		case field:
+			name = within + "." + name
+		case text == "":
+			within = name
+			continue
+		}
+		d := Description{Text: text}
+		if short, list, is := strings.Cut(strings.TrimSuffix(name, "]"), " ["); is {
+			name = short
+			d.Enum = strings.Split(strings.Replace(list, `""`, "", 1), ", ")
+		}
+		all[name] = d
+	}
+	return all
+})
+
+// Describe says what a message type is for; the zero value is for a type that is none.
+func Describe(t Type) Description { return descriptions()[string(t)] }
+
+// DescribeField says what a field of the struct of a message means, or of one within it.
+func DescribeField(of reflect.Type, name string) Description {
+	structs := []reflect.Type{of}
+	for f := range of.Fields() {
+		if f.Anonymous {
+			structs = append(structs, f.Type)
+		}
+	}
+	for _, s := range structs {
+		short, _, _ := strings.Cut(s.Name(), "[")
+		if d, ok := descriptions()[short+"."+name]; ok {
+			return d
+		}
+	}
+	return descriptions()["*."+name]
+}
