@@ -11,7 +11,7 @@ FUZZ = protocol:FuzzScan protocol:FuzzEnvelope host:FuzzFrame host:FuzzHandshake
        host/config:FuzzConfig plugins/tools:FuzzPath plugins/tools:FuzzURL plugins/memory/embed:FuzzWords plugins/learning/quantile:FuzzUnmarshal \
        plugins/chains/jmes:FuzzDecode plugins/chains/jmes:FuzzEval
 
-.PHONY: help build dist test race golden fuzz soak bench benchmarks recall regret workflows check fmt vet walls lint tools postgresql
+.PHONY: help build dist test race golden fuzz soak bench benchmarks recall regret workflows check fmt vet walls lint tools postgresql chromium
 
 help: ## what there is
 	@sed -n 's/^\([a-z]*\):.*## /\1  /p' Makefile
@@ -96,12 +96,14 @@ walls: ## every attack test as root, as an ordinary user, and without namespaces
 lint: ## staticcheck
 	go run $(STATICCHECK) ./...
 
-TOOLS = testdata/readme/node_modules testdata/peers/node_modules testdata/recipes/node_modules testdata/gym/venv testdata/peers/venv testdata/recipes/venv
+TOOLS = testdata/readme/node_modules testdata/peers/node_modules testdata/recipes/node_modules testdata/inspect/node_modules testdata/gym/venv testdata/peers/venv testdata/recipes/venv
 
-tools: $(TOOLS:=/.made) postgresql ## what the tests need beyond Go, python3 and node
+tools: $(TOOLS:=/.made) postgresql chromium ## what the tests need beyond Go, python3 and node
 postgresql:
 	@ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || command -v postgres >/dev/null || \
 	{ apt-get update && apt-get install -y --no-install-recommends postgresql; }
+chromium:
+	@command -v chromium >/dev/null || { apt-get update && apt-get install -y --no-install-recommends chromium; }
 testdata/%/node_modules/.made: testdata/%/package.json
 	npm install --prefix $(<D) --no-package-lock --no-audit --no-fund --silent
 	touch $@

@@ -1,6 +1,6 @@
 // Child agents and tasks of the fleet protocol, with how they stand.
 
-import {h, say, table, rows, badge, clock, cut} from './dom.js';
+import {h, own, say, table, rows, badge, clock, cut} from './dom.js';
 
 const maxKept = 2000;
 
@@ -57,7 +57,7 @@ export function agents(app) {
     const spawn = e.ex?.spawn;
     if (spawn) Object.assign(c, {name: String(spawn.name ?? ''), about: String(spawn.role || spawn.model || '')});
     if (typeof msg.status === 'string') c.state = msg.status;
-    if (typeof msg.event === 'string') c.state = events[msg.event] ?? c.state;
+    if (typeof msg.event === 'string') c.state = own(events, msg.event, c.state);
     const said = msg.content?.text ?? msg.content?.summary ?? msg.result?.summary ?? msg.error;
     if (typeof said === 'string' && said) c.said = cut(said, 300);
     if (typeof msg.content?.parent_agent_id === 'string') c.parent = msg.content.parent_agent_id;
@@ -102,11 +102,11 @@ export function agents(app) {
       const all = [...children.values()].reverse().slice(0, 300);
       say(childNote, all.length ? '' : 'There are no child agents.');
       childTable.el.hidden = !all.length;
-      rows(childTable, all, (c) => c.id, (c) => [c.name ? `${c.name} (${c.id})` : c.id, badge(tones[c.state] ?? 'off', c.state || 'unknown'), c.about, c.parent, c.task, c.said, link(c.n)]);
+      rows(childTable, all, (c) => c.id, (c) => [c.name ? `${c.name} (${c.id})` : c.id, badge(own(tones, c.state, 'off'), c.state || 'unknown'), c.about, c.parent, c.task, c.said, link(c.n)]);
       const list = [...tasks.values()].reverse().slice(0, 300);
       say(taskNote, (list.length ? '' : 'There are no fleet tasks.') + (worker ? ` The worker is ${worker}.` : ''));
       taskTable.el.hidden = !list.length;
-      rows(taskTable, list, (t) => t.id, (t) => [t.id || 'without an id', badge(tones[t.state] ?? 'off', t.state), t.priority, t.brief, {num: t.tokens ? t.tokens.toLocaleString('en') : ''},
+      rows(taskTable, list, (t) => t.id, (t) => [t.id || 'without an id', badge(own(tones, t.state, 'off'), t.state), t.priority, t.brief, {num: Number.isFinite(t.tokens) ? t.tokens.toLocaleString('en') : ''},
         {num: t.ex.ms === null ? '' : (t.ex.ms / 1000).toFixed(2) + ' s'}, t.result, link(t.n)]);
     },
   };

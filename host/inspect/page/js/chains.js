@@ -1,6 +1,6 @@
 // Chains: each run as a graph whose nodes light up, and as a table.
 
-import {h, set, say, sync, table, rows, badge, clock, cut, ms, json, count} from './dom.js';
+import {h, own, set, say, sync, table, rows, badge, clock, cut, ms, json, count} from './dom.js';
 import {message} from './log.js';
 import {draw} from './graph.js';
 
@@ -95,6 +95,7 @@ export function chains(app) {
     const list = [...all.values()].reverse();
     say(note, list.length ? '' : 'No chain was run.');
     note.hidden = list.length > 0;
+    if (!chosen && list.length) choose(list[0]);
     sync(names, list, (c) => c.n, (c) => h('li', null, h('a', {href: `#/chains/${c.n}`}, h('strong', null, cut(c.id, 60) || `chain of ${clock(c.ts)}`), h('span'))), (li, c) => {
       const line = li.firstChild.lastChild;
       const now = chainBadge(c);
@@ -102,7 +103,6 @@ export function chains(app) {
       if (c === chosen) li.firstChild.setAttribute('aria-current', 'true');
       else li.firstChild.removeAttribute('aria-current');
     });
-    if (!chosen && list.length) choose(list[0]);
     pane.firstChild?.update?.();
   }
 
@@ -136,7 +136,7 @@ const chainBadge = (c) => badge(tones[c.state], c.state + (c.ms === null ? '' : 
 // stateOf says in a word how a node stands, and in which tone.
 export function stateOf(n) {
   const state = n.state === 'error' && n.handled ? 'handled' : n.state;
-  return {state, tone: tones[state] ?? 'off'};
+  return {state, tone: own(tones, state, 'off')};
 }
 
 function progress(n) {

@@ -5,22 +5,47 @@ import {cut, json} from './dom.js';
 
 const str = (v) => typeof v === 'string' ? v : v === undefined || v === null ? '' : json(v);
 
-// describe returns {proto, type, role, key, keys, title, bad}: role is request, answer, event
-// or note; key names the exchange it opens or belongs to; bad is {code, message} of a failure.
+// describe returns {proto, type, role, key, keys, bad}: role is request, answer, event or note;
+// key names the exchange it opens or belongs to; bad is {code, message} of a failure.
 export function describe(dir, msg) {
   if (msg === null || typeof msg !== 'object' || Array.isArray(msg)) {
-    return {proto: '', type: 'not an object', role: 'note', title: cut(json(msg)), bad: null};
+    return {proto: '', type: 'not an object', role: 'note', bad: null};
   }
-  if (msg.jsonrpc !== undefined || (msg.type === undefined && (msg.method !== undefined || msg.result !== undefined))) return rpc(dir, msg);
-  if (typeof msg.type === 'string' && /^(TASK|SESSION)_/.test(msg.type)) return fleet(msg);
-  return a2e(dir, msg);
+  if (isRPC(msg)) return rpc(dir, msg);
+  return isFleet(msg) ? fleet(msg) : a2e(dir, msg);
+}
+
+const isRPC = (msg) => msg.jsonrpc !== undefined || (msg.type === undefined && (msg.method !== undefined || msg.result !== undefined));
+const isFleet = (msg) => typeof msg.type === 'string' && /^(TASK|SESSION)_/.test(msg.type);
+
+// titleOf says in a line what is in a message.
+export function titleOf(msg) {
+  let text;
+  try {
+    if (msg === null || typeof msg !== 'object' || Array.isArray(msg)) text = json(msg);
+    else if (isRPC(msg)) text = rpcTitle(msg);
+    else if (isFleet(msg)) text = `${str(msg.task?.task_id ?? msg.task_id)} ${str(msg.brief) || str(msg.summary) || str(msg.worker?.agent_id)}`;
+    else if (Object.hasOwn(titles, str(msg.type))) text = titles[msg.type](msg);
+    else text = str(msg.type).endsWith('/event') ? event(msg) : members(msg);
+  } catch {
+    text = members(msg); // of a shape that no host sends
+  }
+  return cut(text.slice(0, 1000).replace(/\s+/g, ' ').trim());
+}
+
+function rpcTitle(msg) {
+  const p = msg.params ?? {};
+  if (msg.method === undefined) return json(msg.result ?? msg.error);
+  if (msg.method === 'tools/call') return `${str(p.name)} ${json(p.arguments ?? {})}`;
+  if (msg.method === 'event') return `${str(p.type)} ${json(p.payload ?? '')}`;
+  return json(p) === '{}' ? '' : json(p);
 }
 
 function a2e(dir, msg) {
   const type = str(msg.type) || 'without a type';
   const asked = dir === 'in' ? 'agent:' : 'host:';
   const other = dir === 'in' ? 'host:' : 'agent:';
-  const d = {proto: 'a2e', type, role: 'note', key: '', title: title(type, msg), bad: failure(type, msg)};
+  const d = {proto: 'a2e', type, role: 'note', key: '', bad: failure(type, msg)};
   if (type === 'cancel' || (dir === 'in' && type.endsWith('/event'))) {
     Object.assign(d, {role: 'event', key: asked + str(msg.req_id)});
   } else if (typeof msg.req_id === 'string' && msg.req_id !== '') {
@@ -62,17 +87,6 @@ const titles = {
   'mcp/server/push': (m) => `${str(m.server_id)} ${str(m.method)}`, 'SUBAGENT_EVENT': (m) => `${str(m.subagent_id)} ${str(m.event)} ${str(m.content?.text ?? m.content?.summary)}`,
 };
 
-function title(type, m) {
-  const own = Object.hasOwn(titles, type) ? titles[type] : null;
-  let text = '';
-  try {
-    text = own ? own(m) : type.endsWith('/event') ? event(m) : members(m);
-  } catch {
-    text = members(m); // of a shape that no host sends
-  }
-  return cut(text.replace(/\s+/g, ' ').trim());
-}
-
 function event(m) {
   const d = m.data ?? {};
   return [str(m.kind), d.pct !== undefined ? str(d.pct) + ' %' : '', str(d.message), str(d.name)].filter(Boolean).join(' ');
@@ -96,24 +110,22 @@ function rpc(dir, msg) {
   const [me, you] = dir === 'in' ? ['rpc-agent:', 'rpc-host:'] : ['rpc-host:', 'rpc-agent:'];
   const p = msg.params ?? {};
   if (msg.method === undefined) {
-    const d = {proto: 'json-rpc', type: msg.error ? 'error' : 'result', role: 'answer', key: you + rpcID(msg.id), title: cut(json(msg.result ?? msg.error)), bad: null};
+    const d = {proto: 'json-rpc', type: msg.error ? 'error' : 'result', role: 'answer', key: you + rpcID(msg.id), bad: null};
     if (msg.error) d.bad = {code: str(msg.error.data?.reason ?? msg.error.code), message: str(msg.error.message)};
     else if (msg.result?.isError) d.bad = {code: 'isError', message: cut(json(msg.result.content), 400)};
     if (msg.id === null || msg.id === undefined) d.role = 'note';
     return d;
   }
-  const d = {proto: 'json-rpc', type: str(msg.method), role: 'note', key: '', title: cut(json(p) === '{}' ? '' : json(p)), bad: null};
+  const d = {proto: 'json-rpc', type: str(msg.method), role: 'note', key: '', bad: null};
   if (msg.id !== undefined) {
     Object.assign(d, {role: 'request', key: me + rpcID(msg.id), keys: []});
     if (p._meta?.progressToken !== undefined) d.keys.push(me + 'progress:' + rpcID(p._meta.progressToken));
     if (typeof p.session_id === 'string') d.keys.push(me + 'session:' + p.session_id);
-    if (msg.method === 'tools/call' && typeof p.name === 'string') d.title = cut(`${p.name} ${json(p.arguments ?? {})}`);
   } else if (msg.method === '$/cancelRequest' || msg.method === 'notifications/cancelled') {
     Object.assign(d, {role: 'event', key: me + rpcID(p.id ?? p.requestId)});
   } else if (msg.method === 'notifications/progress') {
     Object.assign(d, {role: 'event', key: you + 'progress:' + rpcID(p.progressToken)});
   } else if (msg.method === 'event') {
-    d.title = cut(`${str(p.type)} ${json(p.payload ?? '')}`);
     if (typeof p.payload?.session_id === 'string') Object.assign(d, {role: 'event', key: you + 'session:' + p.payload.session_id});
   }
   return d;
@@ -121,11 +133,10 @@ function rpc(dir, msg) {
 
 function fleet(msg) {
   const id = str(msg.task?.task_id ?? msg.task_id);
-  const d = {proto: 'fleet', type: msg.type, role: 'note', key: id && 'task:' + id, title: cut(str(msg.brief) || str(msg.summary) || str(msg.worker?.agent_id)), bad: null};
+  const d = {proto: 'fleet', type: msg.type, role: 'note', key: id && 'task:' + id, bad: null};
   if (msg.type === 'TASK_DISPATCH') d.role = 'request';
   else if (msg.type === 'TASK_RESULT') d.role = 'answer';
   else if (id) d.role = 'event';
-  if (id) d.title = cut(`${id} ${d.title}`);
   if (msg.type === 'TASK_RESULT' && (msg.status === 'error' || msg.status === 'blocked')) {
     d.bad = {code: str(msg.status), message: str(msg.error) || str(msg.blocked_reason) || str(msg.summary)};
   }

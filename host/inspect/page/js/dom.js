@@ -32,9 +32,17 @@ function setProps(el, props) {
 
 function add(el, kids) {
   for (const kid of kids.flat()) {
-    if (kid !== null && kid !== undefined && kid !== false) el.append(kid);
+    if (kid !== null && kid !== undefined && kid !== false) el.append(kid instanceof Node ? kid : visible(kid));
   }
 }
+
+// visible writes characters that could not be seen, or turn the text around, as escapes.
+export function visible(text) {
+  return String(text).replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g, (c) => '\\u' + c.charCodeAt(0).toString(16).padStart(4, '0'));
+}
+
+// own is a member of a table, by a name that anybody may have made up.
+export const own = (table, name, otherwise) => typeof name === 'string' && Object.hasOwn(table, name) ? table[name] : otherwise;
 
 // set replaces what an element holds.
 export function set(el, ...kids) {
@@ -45,6 +53,7 @@ export function set(el, ...kids) {
 
 // say changes a text only when it is another one, so that live regions stay quiet.
 export function say(el, text) {
+  text = visible(text);
   if (el.textContent !== text) el.textContent = text;
 }
 
@@ -96,9 +105,10 @@ export function rows(t, items, key, cells) {
 }
 
 // badge is a state: a coloured word with a shape before it, so that colour is not needed.
-const shapes = {ok: '●', bad: '✕', run: '◐', wait: '○', warn: '▲', off: '–'};
+export const shapes = {ok: '●', bad: '✕', run: '◐', wait: '○', warn: '▲', off: '–'};
 export function badge(tone, text) {
-  const el = h('span', {class: `badge ${tone}`}, h('span.shape', {'aria-hidden': 'true'}, shapes[tone] ?? '○'), text);
+  text = cut(text, 60);
+  const el = h('span', {class: `badge ${tone}`}, h('span.shape', {'aria-hidden': 'true'}, shapes[tone]), text);
   el.sign = `${tone} ${text}`;
   return el;
 }
@@ -111,7 +121,7 @@ export function cut(text, max = 160) {
 
 // ms writes a duration.
 export function ms(value) {
-  if (value === null || value === undefined || Number.isNaN(value)) return '';
+  if (!Number.isFinite(value)) return '';
   if (value < 1) return value.toFixed(2) + ' ms';
   if (value < 10) return value.toFixed(1) + ' ms';
   if (value < 1000) return Math.round(value) + ' ms';
@@ -121,8 +131,7 @@ export function ms(value) {
 
 // clock writes a time of day.
 export function clock(ts) {
-  if (!ts) return '';
-  return new Date(ts * 1000).toLocaleTimeString([], {hour12: false});
+  return Number.isFinite(ts) && ts > 0 && ts < 8e12 ? new Date(ts * 1000).toLocaleTimeString('sv') : '';
 }
 
 // count writes a number with its noun: 1 node, 2 nodes.

@@ -84,15 +84,11 @@ function number(t, type, s) {
 // line is a field with one control; check turns its text into {value} or {message}.
 function line(name, schema, required, control, check) {
   const {el, problem} = frame(name, schema, required, control);
-  const empty = check(''); // a required text may be empty
   const read = (problems, needed) => {
     problem('');
     const t = control.value;
-    if (t === '') {
-      if (!(required && needed)) return undefined;
-      if (empty.value === '') return '';
-    }
-    const got = t === '' ? wrong('required') : check(t);
+    if (t === '' && !(required && needed)) return undefined;
+    const got = t === '' ? wrong(schema.type === 'string' ? 'required; for an empty text choose "As JSON"' : 'required') : check(t);
     if (!('message' in got)) return got.value;
     problem(got.message);
     problems.push(control);

@@ -1,12 +1,11 @@
 // The picture of a chain: its nodes in layers, by what must be there before what.
 
 import {graphlib, layout} from '../vendor/dagre.esm.js';
-import {h, svg, cut, ms} from './dom.js';
+import {h, svg, cut, ms, shapes} from './dom.js';
 import {stateOf} from './chains.js';
 
 const maxDrawn = 300;
 const [width, height] = [168, 58];
-const shapes = {ok: '●', bad: '✕', run: '◐', wait: '○', warn: '▲', off: '–'};
 
 // draw lays out the nodes of a request. update(states) shows how they stand.
 export function draw(nodes, states) {
@@ -45,7 +44,7 @@ function box(id, n, at) {
   const state = svg('text.state', {x: 10, y: 48});
   const el = svg('g', {class: 'node off', transform: `translate(${at.x - width / 2} ${at.y - height / 2})`}, svg('title', null, id),
     svg('rect', {width, height, rx: n.kind === 'branch' ? 20 : 6}),
-    svg('text.id', {x: 10, y: 18}, cut(id, 22)), svg('text.kind', {x: 10, y: 33}, cut([n.kind, n.name].filter((x) => typeof x === 'string').join(' '), 26)), state);
+    svg('text.id', {x: 10, y: 18}, cut(id, 18)), svg('text.kind', {x: 10, y: 33}, cut([n.kind, n.name].filter((x) => typeof x === 'string').join(' '), 24)), state);
   return {el, show(s) {
     const {state: word, tone} = stateOf(s);
     el.setAttribute('class', 'node ' + tone);

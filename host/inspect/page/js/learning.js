@@ -1,6 +1,6 @@
 // Learning: the record of each component, and its weight, worth and score over time.
 
-import {h, set, say, table, rows, ms, clock} from './dom.js';
+import {h, say, table, rows, ms, clock} from './dom.js';
 import {plot} from './plot.js';
 
 const maxPoints = 20000; // of one plot, all components together
@@ -106,8 +106,8 @@ export function learning(app) {
       t.el.hidden = !records.size;
       drawPlots();
       rows(t, [...records.entries()].sort(([, a], [, b]) => (b.calls_total ?? 0) - (a.calls_total ?? 0)).slice(0, 500), ([name]) => name, ([, c]) => [
-        c.component_name, String(c.kind ?? ''), num(c.calls_total), num(c.calls_failed), {num: c.calls_total ? Math.round(100 * c.calls_success / c.calls_total) + ' %' : ''},
-        {num: ms(c.avg_duration_ms)}, {num: ms(c.p95_duration_ms)}, {num: c.feedback_count ? fixed(c.avg_score) : ''}, num(c.feedback_count), {num: c.reward_count ? fixed(c.reward_mean) : ''}, {num: fixed(c.routing_weight)}, clock(c.last_called)]);
+        c.component_name, String(c.kind ?? ''), num(c.calls_total), num(c.calls_failed), {num: c.calls_total > 0 ? Math.round(100 * c.calls_success / c.calls_total) + ' %' : ''},
+        {num: c.calls_total > 0 ? ms(c.avg_duration_ms) : ''}, {num: c.calls_total > 0 ? ms(c.p95_duration_ms) : ''}, {num: c.feedback_count ? fixed(c.avg_score) : ''}, num(c.feedback_count), {num: c.reward_count ? fixed(c.reward_mean) : ''}, {num: fixed(c.routing_weight)}, clock(c.last_called)]);
     },
   };
 }

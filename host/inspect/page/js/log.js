@@ -1,7 +1,7 @@
 // The log: every entry of the stream in order, matched into exchanges of a request with its
 // events and its answer. Bounded: of a very long stream the oldest entries go.
 
-import {describe} from './dialect.js';
+import {describe, titleOf} from './dialect.js';
 
 const maxEntries = 400000;
 const maxChars = 500e6;
@@ -40,7 +40,7 @@ export class Log {
   }
 
   #add(o, line) {
-    const e = {n: o.n ?? this.last, ts: Number(o.ts) || 0, dir: String(o.dir), src: o.src === 'page' ? 'page' : '', line, type: '', role: 'note', proto: '', title: '', bad: null, ex: null};
+    const e = new Entry(o, line, this.last);
     if (o.dropped !== undefined) Object.assign(e, {type: 'dropped', title: `${o.dropped} entries are missing here`});
     else if (o.dir === 'in' || o.dir === 'out') this.#message(e, o);
     else this.#other(e, o);
@@ -49,8 +49,17 @@ export class Log {
     this.entries.push(e);
     this.types.set(e.type, (this.types.get(e.type) ?? 0) + 1);
     this.#chars += line.length;
-    for (const fn of this.#listeners) fn(e, o.msg);
+    for (const fn of this.#listeners) this.#tell(fn, e, o.msg);
     if (this.entries.length > maxEntries || this.#chars > maxChars && this.entries.length > 100) this.#trim();
+  }
+
+  // #tell keeps a message of a shape that nobody thought of from ending the stream.
+  #tell(fn, e, msg) {
+    try {
+      fn(e, msg);
+    } catch (err) {
+      console.error(err);
+    }
   }
 
   #message(e, o) {
@@ -61,7 +70,7 @@ export class Log {
       return;
     }
     const d = describe(e.dir, o.msg);
-    Object.assign(e, {type: d.type, role: d.role, proto: d.proto, title: d.title, bad: d.bad});
+    Object.assign(e, {type: d.type, role: d.role, proto: d.proto, bad: d.bad});
     if (d.role === 'request') {
       e.ex = {request: e, answer: null, events: 0, last: null, ms: null};
       for (const key of [d.key, ...d.keys ?? []]) this.#open.set(key, e.ex);
@@ -104,6 +113,28 @@ export class Log {
     for (const [key, ex] of this.#open) if (ex.request.n < oldest && ex.answer) this.#open.delete(key);
     this.errors = this.errors.filter((e) => e.n >= oldest);
   }
+}
+
+// Entry is one line of the stream. What it was read from stays, and is read again for the
+// little that is shown of it: parsed, a long record would need several times the memory.
+class Entry {
+  proto = '';
+  role = 'note';
+  type = '';
+  bad = null; // {code, message} of a failure
+  ex = null;  // the exchange that it belongs to
+  #title;
+
+  constructor(o, line, last) {
+    this.n = o.n ?? last;
+    this.ts = Number(o.ts) || 0;
+    this.dir = String(o.dir);
+    this.src = o.src === 'page' ? 'page' : '';
+    this.line = line;
+  }
+
+  get title() { return this.#title ??= titleOf(JSON.parse(this.line).msg); }
+  set title(text) { this.#title = text; }
 }
 
 // message reads the message of an entry again. Numbers that would lose digits come as Digits.

@@ -92,7 +92,7 @@ function head() {
   stop.hidden = info.mode !== 'live' || session.state === 'ended';
   start.hidden = info.mode !== 'live' || session.state !== 'ended';
   login.hidden = !(app.live() && session.state === 'refused');
-  say(total, count(log.entries.length, 'message') + (log.gone ? `, ${log.gone.toLocaleString('en')} older ones gone` : ''));
+  say(total, count(log.entries.length, 'message') + (log.gone ? `, ${log.gone.toLocaleString('en')} missing` : ''));
 }
 
 const control = (what) => app.session.control(what).catch((err) => {

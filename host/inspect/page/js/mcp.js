@@ -1,6 +1,6 @@
 // MCP servers: how each one is, as the host last said, and what they told of themselves.
 
-import {h, set, say, table, rows, badge, clock, cut, ms, json} from './dom.js';
+import {h, own, say, table, rows, badge, clock, cut, ms, json} from './dom.js';
 
 const maxServers = 200;
 
@@ -64,7 +64,7 @@ export function mcp(app) {
       note.hidden = list.length > 0;
       t.el.hidden = !list.length;
       rows(t, list, (s) => s.server_id, (s) => [s.server_id, badge(tone(s), String(s.state ?? s.status ?? 'unknown')), {num: num(s.tools_count)}, {num: num(s.resources_count)}, {num: num(s.prompts_count)},
-        {num: s.last_ping_ms || s.latency_ms ? ms(s.last_ping_ms || s.latency_ms) : ''}, {num: num(s.restarts)}, String(s.transport ?? ''), cut([s.server_name, s.server_version].filter(Boolean).join(' '), 60), cut(s.error || s.last_error || '', 300)]);
+        {num: ms([s.last_ping_ms, s.latency_ms].find((v) => Number.isFinite(v) && v > 0))}, {num: num(s.restarts)}, String(s.transport ?? ''), cut([s.server_name, s.server_version].filter(Boolean).join(' '), 60), cut(s.error || s.last_error || '', 300)]);
       pushedHead.hidden = pushed.el.hidden = !pushes.length;
       rows(pushed, pushes.toReversed(), (p) => p.n, (p) => [clock(p.ts), p.server, p.method, p.params]);
     },
@@ -73,4 +73,4 @@ export function mcp(app) {
 
 const num = (v) => Number.isFinite(v) ? v.toLocaleString('en') : '';
 const states = {connected: 'ok', ok: 'ok', ready: 'ok', connecting: 'run', installing: 'run', reconnecting: 'warn', timeout: 'warn', disabled: 'off', disconnected: 'off', failed: 'bad', error: 'bad'};
-const tone = (s) => (s.error && s.state !== 'connected' ? 'bad' : states[s.state ?? s.status] ?? 'wait');
+const tone = (s) => (s.error && s.state !== 'connected' ? 'bad' : own(states, s.state ?? s.status, 'wait'));

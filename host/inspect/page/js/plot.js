@@ -25,25 +25,36 @@ export async function plot(box, {title, low, high, stepped}, names, points) {
   set(box, h('figcaption', null, title), space);
   const style = getComputedStyle(document.documentElement);
   const colour = (name) => style.getPropertyValue(name).trim();
+  const data = columns(names, points);
+  const [first, last] = [data[0][0], data[0].at(-1)];
   const axis = {stroke: colour('--muted'), grid: {stroke: colour('--line'), width: 1}, ticks: {stroke: colour('--line'), width: 1}, font: '12px system-ui, sans-serif'};
   const options = {
     width: Math.max(240, box.clientWidth), height: 220,
-    scales: {x: {time: true, range: (u, min, max) => min === max ? [min - 30, max + 30] : [min, max]}, y: {range: (u, min, max) => low !== undefined ? [low, high] : [Math.min(0, min), Math.max(2, max * 1.1)]}},
-    axes: [axis, {...axis, size: 44}],
+    scales: {x: {time: true, range: (u, min, max) => first === last ? [first - 30, first + 30] : [min, max]}, y: {range: (u, min, max) => low !== undefined ? [low, high] : [Math.min(0, min), Math.max(2, max * 1.1)]}},
+    axes: [{...axis, space: 90, values: (u, splits, i, space, step) => splits.map((t) => when(t, step))}, {...axis, size: 44}],
     legend: {live: true},
     cursor: {drag: {x: true, y: false}},
-    series: [{label: 'Time', value: (u, v) => v === null ? '' : new Date(v * 1000).toLocaleString([], {hour12: false})}, ...names.map((name, i) => ({
+    series: [{label: 'Time', value: (u, v) => v === null ? '' : new Date(v * 1000).toLocaleString('sv')}, ...names.map((name, i) => ({
       label: name.length > 40 ? name.slice(0, 39) + '…' : name, stroke: colour(`--line-${i % 6 + 1}`), width: 2, dash: dashes[Math.floor(i / 6) % 3], spanGaps: true,
       paths: stepped ? uPlot.paths.stepped({align: 1}) : undefined, points: {size: 5, show: true},
       value: (u, v) => v === null || v === undefined ? '' : v.toFixed(3)}))],
   };
-  box.chart = new uPlot(options, columns(names, points), space);
+  box.chart = new uPlot(options, data, space);
   const canvas = space.querySelector('canvas');
   canvas.setAttribute('role', 'img');
   canvas.setAttribute('aria-label', `${title}: ${count(names.length, 'component')}, ${count(points.length, 'point')}; the table below has the figures`);
   box.watch = new ResizeObserver(() => box.chart.setSize({width: Math.max(240, box.clientWidth), height: 220}));
   box.watch.observe(box);
 }
+
+// when writes a time of the axis, as short as the step to the next allows.
+function when(t, step) {
+  const d = new Date(t * 1000);
+  if (step >= 86400) return d.toLocaleDateString('sv');
+  return (last24(t) ? '' : d.toLocaleDateString('sv').slice(5) + ' ') + d.toLocaleTimeString('sv').slice(0, step >= 60 ? 5 : 8);
+}
+
+const last24 = (t) => Math.abs(Date.now() / 1000 - t) < 86400;
 
 // columns turns points into one column of times and one of values for each name.
 function columns(names, points) {

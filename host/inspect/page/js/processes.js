@@ -1,7 +1,7 @@
 // Processes: what was started, what it prints, how it ended; and in a session of the page's
 // own its input and its end.
 
-import {h, set, say, sync, badge, clock, cut, count} from './dom.js';
+import {h, own, set, say, sync, badge, clock, cut, count} from './dom.js';
 
 const maxProcesses = 300;
 const maxOutput = 256 * 1024; // characters kept of each
@@ -73,6 +73,7 @@ export function processes(app) {
     const list = [...all.values()].reverse();
     say(note, list.length ? '' : 'No process was started.');
     note.hidden = list.length > 0;
+    if (!chosen && list.length) choose(list[0]);
     sync(names, list, (p) => p.n, (p) => h('li', null, h('a', {href: `#/processes/${p.n}`}, h('code', null, cut(p.cmd.join(' '), 80)), h('span'))), (li, p) => {
       const line = li.firstChild.lastChild;
       const now = stateBadge(p);
@@ -80,7 +81,6 @@ export function processes(app) {
       if (p === chosen) li.firstChild.setAttribute('aria-current', 'true');
       else li.firstChild.removeAttribute('aria-current');
     });
-    if (!chosen && list.length) choose(list[0]);
     pane.firstChild?.update?.();
   }
 
@@ -106,7 +106,7 @@ export function processes(app) {
 }
 
 const tones = {running: 'run', completed: 'ok', starting: 'wait', failed: 'bad', killed: 'warn', timedout: 'warn', refused: 'bad', gone: 'off'};
-const stateBadge = (p) => badge(tones[p.state] ?? 'off', p.state + (p.code !== null ? `, exit code ${p.code}` : ''));
+const stateBadge = (p) => badge(own(tones, p.state, 'off'), p.state + (p.code !== null ? `, exit code ${p.code}` : ''));
 
 // starter is the form that starts a program.
 function starter(app, started) {

@@ -1,6 +1,6 @@
 // The timeline: all messages in order, with a filter, and the one that is chosen in full.
 
-import {h, set, sync, say, ms} from './dom.js';
+import {h, own, set, sync, say, ms} from './dom.js';
 import {virtualList} from './list.js';
 import {detail} from './detail.js';
 
@@ -84,7 +84,7 @@ export function timeline(app) {
 
   function move(by) {
     const at = chosen ? indexOf(chosen.n) : -1;
-    const next = items[Math.max(0, Math.min(items.length - 1, at < 0 ? 0 : at + by))];
+    const next = items[Math.max(0, Math.min(items.length - 1, at < 0 && Math.abs(by) <= 1 ? 0 : at + by))];
     if (next) app.go(`#/timeline/${next.n}`);
   }
 
@@ -145,23 +145,24 @@ export function timeline(app) {
     const meter = h('span.meter', {'aria-hidden': 'true'}, h('span.fill'));
     const row = h('div.row', null, cells, meter);
     row.cells = cells;
+    row.way = [h('span', {'aria-hidden': 'true'}), h('span.sr')];
+    cells[1].append(...row.way);
     row.fill = meter.firstChild;
     return row;
   }
 
   function fillRow(row, e) {
-    const [time, way, kind, title, took] = row.cells;
+    const [time, , kind, title, took] = row.cells;
     const chosenEx = chosen?.ex && chosen.ex === e.ex && chosen !== e;
     row.className = `row ${e.dir} ${e.role}${e.bad ? (e.bad.minor ? ' minor' : ' bad') : ''}${chosenEx ? ' same' : ''}${e === chosen ? ' chosen' : ''}`;
     say(time, (e.ts - log.first).toFixed(3));
-    say(way, marks[e.dir] ?? '?');
+    say(row.way[0], own(marks, e.dir, '?'));
+    say(row.way[1], own(ways, e.dir, e.dir));
     say(kind, e.type);
     say(title, (e.bad && e.type !== 'error' && !e.bad.minor ? `✕ ${e.bad.code} ` : e.bad ? '✕ ' : '') + e.title);
-    const own = e.role === 'request' ? e.ex.ms : e.role === 'answer' && e.ex ? e.ex.ms : null;
-    say(took, e.role === 'request' ? (own === null ? 'no answer' : ms(own)) : '');
-    const share = e.role !== 'request' || own === null ? 0 : Math.min(1, Math.max(0.02, Math.log10(1 + own * 10) / 6));
+    const latency = e.role === 'request' ? e.ex.ms : null;
+    say(took, e.role === 'request' ? (latency === null ? 'no answer' : ms(latency)) : '');
+    const share = e.role !== 'request' || latency === null ? 0 : Math.min(1, Math.max(0.02, Math.log10(1 + latency * 10) / 6));
     row.fill.style.width = share * 100 + '%';
-    const label = `${(e.ts - log.first).toFixed(3)} seconds, ${ways[e.dir] ?? e.dir}: ${e.type} ${e.title}${e.bad ? ', error ' + e.bad.code : ''}${own !== null ? ', took ' + ms(own) : ''}`;
-    if (row.label !== label) row.setAttribute('aria-label', row.label = label);
   }
 }
