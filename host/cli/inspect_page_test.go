@@ -21,7 +21,8 @@ func TestInspectPage(t *testing.T) {
 	t.Parallel()
 	scripts := must.Get(filepath.Abs(filepath.Join(root, "testdata/inspect")))(t)
 	dir := workDir(t)
-	must.OK(t, os.WriteFile(filepath.Join(dir, "page.yaml"), []byte(`plugins:
+	must.OK(t, os.WriteFile(filepath.Join(dir, "page.yaml"), []byte(`groups: {look: [echo, grep]}
+plugins:
   multi_agent: {workers: [{name: counter, command: [sh, -c, "tail -n 1 | wc -w"], contract: false}]}
 mcpServers:
   broken: {command: sh, args: [-c, "exit 1"]}

@@ -194,6 +194,7 @@ function starter(app) {
       return say(problem, `This is not valid JSON: ${err.message}`);
     }
     say(problem, '');
+    self.el.open = false;
     const answer = app.session.ask('chain/req', {...fields, streaming: true}, () => shown());
     let at = 0;
     const shown = () => {
@@ -203,6 +204,7 @@ function starter(app) {
     };
     answer.then(shown, (err) => {
       shown();
+      self.el.open = true;
       say(problem, `${err.code}: ${err.message}`);
     });
   }}, h('label', {for: 'chain-nodes'}, 'Nodes, as a JSON array'), nodes, h('label', {for: 'chain-input'}, 'Initial input, as a JSON object'), input, h('p.buttons', null, h('button.primary', null, 'Run')), problem));

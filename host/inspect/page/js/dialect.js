@@ -80,7 +80,7 @@ const titles = {
   'proc/spawn/req': (m) => Array.isArray(m.cmd) ? m.cmd.map(str).join(' ') : '', 'proc/spawn/resp': (m) => m.ok ? `${str(m.proc_id)}, pid ${str(m.pid)}` : str(m.error),
   'proc/read/event': (m) => `${str(m.stream_type)} ${str(m.data?.text ?? (m.data?.code !== undefined ? 'exit code ' + m.data.code : ''))}`,
   'proc/write/req': (m) => `${str(m.proc_id)} ${str(m.data)}`, 'proc/kill/req': (m) => `${str(m.proc_id)} ${str(m.signal)}`,
-  'memory/store/req': (m) => `${m.entries?.length ?? 0} entries`, 'memory/retrieve/req': (m) => str(m.query) || json(m.keys ?? ''), 'memory/retrieve/resp': (m) => `${m.entries?.length ?? 0} of ${str(m.total)} found`,
+  'memory/store/req': (m) => (m.entries?.length === 1 ? '1 entry' : `${m.entries?.length ?? 0} entries`), 'memory/retrieve/req': (m) => str(m.query) || json(m.keys ?? ''), 'memory/retrieve/resp': (m) => `${m.entries?.length ?? 0} of ${str(m.total)} found`,
   'chain/req': (m) => `${str(m.chain_id)} ${m.nodes?.length ?? 0} nodes`, 'chain/event': (m) => `${str(m.node_id)} ${str(m.phase)} ${str(m.error)}`, 'chain/resp': (m) => m.success ? `${str(m.nodes_run)} nodes run` : str(m.error?.message),
   'error': (m) => `${str(m.code)}: ${str(m.message)}`, 'cancel': (m) => `request ${str(m.req_id)}`,
   'tool/list/resp': (m) => `${m.tools?.length ?? 0} tools`, 'learn/stats/resp': (m) => `${m.components?.length ?? 0} components`, 'mcp/server/list/resp': (m) => `${m.servers?.length ?? 0} servers`,

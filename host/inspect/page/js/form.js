@@ -100,10 +100,16 @@ function line(name, schema, required, control, check) {
 }
 
 function choice(name, schema, required, values) {
-  const control = h('select', null, required ? null : h('option', {value: ''}, schema.default === undefined || schema.default === null ? '(not set)' : `(default ${JSON.stringify(schema.default)})`),
+  const control = h('select', null, required ? h('option', {value: ''}, '(choose)') : h('option', {value: ''}, schema.default === undefined || schema.default === null ? '(not set)' : `(default ${JSON.stringify(schema.default)})`),
     values.map((v, i) => h('option', {value: i}, typeof v === 'string' ? v : JSON.stringify(v))));
-  const {el} = frame(name, schema, required, control);
-  return {el, read: () => control.value === '' ? undefined : values[Number(control.value)],
+  const {el, problem} = frame(name, schema, required, control);
+  const read = (problems, needed) => {
+    const missing = required && needed && control.value === '';
+    problem(missing ? 'required' : '');
+    if (missing) problems.push(control);
+    return control.value === '' ? undefined : values[Number(control.value)];
+  };
+  return {el, read,
     write: (value) => { control.value = value === undefined ? '' : String(values.findIndex((v) => JSON.stringify(v) === JSON.stringify(value))); }};
 }
 

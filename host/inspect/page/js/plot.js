@@ -31,7 +31,7 @@ export async function plot(box, {title, low, high, stepped}, names, points) {
   const options = {
     width: Math.max(240, box.clientWidth), height: 220,
     scales: {x: {time: true, range: (u, min, max) => first === last ? [first - 30, first + 30] : [min, max]}, y: {range: (u, min, max) => low !== undefined ? [low, high] : [Math.min(0, min), Math.max(2, max * 1.1)]}},
-    axes: [{...axis, space: 90, values: (u, splits, i, space, step) => splits.map((t) => when(t, step))}, {...axis, size: 44}],
+    axes: [{...axis, space: 90, size: 32, values: (u, splits, i, space, step) => splits.map((t) => when(t, step))}, {...axis, size: 44}],
     legend: {live: true},
     cursor: {drag: {x: true, y: false}},
     series: [{label: 'Time', value: (u, v) => v === null ? '' : new Date(v * 1000).toLocaleString('sv')}, ...names.map((name, i) => ({
@@ -51,6 +51,7 @@ export async function plot(box, {title, low, high, stepped}, names, points) {
 function when(t, step) {
   const d = new Date(t * 1000);
   if (step >= 86400) return d.toLocaleDateString('sv');
+  if (step < 1) return d.toLocaleTimeString('sv') + (t % 1).toFixed(2).slice(1);
   return (last24(t) ? '' : d.toLocaleDateString('sv').slice(5) + ' ') + d.toLocaleTimeString('sv').slice(0, step >= 60 ? 5 : 8);
 }
 

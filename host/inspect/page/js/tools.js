@@ -1,6 +1,6 @@
 // Tools: a form for each, to call it here, and what was called how often and how fast.
 
-import {h, set, say, sync, table, rows, ms, cut, badge, count} from './dom.js';
+import {h, set, say, sync, table, rows, ms, cut, json} from './dom.js';
 import {form} from './form.js';
 import {call} from './call.js';
 
@@ -12,6 +12,7 @@ export function tools(app) {
   let known = [];          // {name, description, schema, tags}
   let asked = '';          // the session that was asked for them
   let chosen = '';
+  let drawn = '';
 
   const search = h('input', {type: 'search', placeholder: 'Find a tool', 'aria-label': 'Find a tool', oninput: draw});
   const names = h('ul.names');
@@ -70,13 +71,15 @@ export function tools(app) {
   function listed(answer, schemas = new Map()) {
     known = (answer.tools ?? []).slice(0, maxTools).map((t) => ({name: String(t.name), description: String(t.description ?? ''), streaming: t.streaming, tags: Array.isArray(t.tags) ? t.tags : [], schema: schemas.get(t.name) ?? schemaOf(t.input_parameters)}));
     app.changed();
-    if (chosen) choose(chosen, true);
+    if (chosen) choose(chosen);
   }
 
-  function choose(name, again) {
-    if (name === chosen && !again) return;
-    chosen = name;
+  // choose shows a tool; what was typed stays when the same tool is listed again.
+  function choose(name) {
     const tool = known.find((t) => t.name === name);
+    const sign = json([name, known.length > 0, tool]);
+    if (sign === drawn) return;
+    [chosen, drawn] = [name, sign];
     if (tool) set(pane, toolPane(app, tool));
     else set(pane, h('p.empty', null, name && known.length ? `There is no tool ${cut(name)}.` : 'Choose a tool.'));
   }
@@ -184,13 +187,14 @@ function toolPane(app, tool) {
     }
   }
 
-  return h('div', null, h('h3', null, tool.name, ' ', tool.tags.map((t) => badge('off', String(t)))), h('p.description', null, tool.description),
+  return h('div', null, h('h3', null, tool.name, tool.tags.map((t) => h('span.tag', null, t))), h('p.description', null, tool.description),
     h('form', {onsubmit: (ev) => {
       ev.preventDefault();
       const value = args();
       if (value === undefined) return;
       const one = call(app, 'tool/call/req', {tool_name: tool.name, arguments: value, streaming: true});
       results.prepend(one);
+      one.scrollIntoView({block: 'nearest'});
       while (results.children.length > 20) results.lastChild.remove();
     }, onkeydown: (ev) => {
       if (ev.key === 'Enter' && (ev.ctrlKey || ev.metaKey)) ev.currentTarget.requestSubmit();
