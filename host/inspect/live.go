@@ -72,21 +72,22 @@ func (l *Live) Start() error {
 		}
 		l.add(func(dst []byte, at time.Time) []byte { return l.enc.Event(dst, at, "ended", &code, why) })
 	}
-	l.add(func(dst []byte, at time.Time) []byte { return l.enc.Event(dst, at, "started", nil, "") })
+	l.mu.Lock() // who reads that it has started may send at once
+	l.addLocked(l.enc.Event(nil, time.Now(), "started", nil, ""))
 	proc, err := record.Start(l.opts.Command(), l.opts.MaxLine, record.Heard{
 		Line: add(record.Out), Stderr: l.hear(add(record.Err)), Ended: ended,
 		Long: func(head []byte, size int64) {
 			l.add(func(dst []byte, at time.Time) []byte { return l.enc.Long(dst, at, record.Out, head, size) })
 		},
 	})
+	if err == nil {
+		l.proc = proc
+	}
+	l.mu.Unlock()
 	if err != nil {
 		ended(-1, err)
-		return err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.proc = proc
-	return nil
+	return err
 }
 
 // hear bounds how much of stderr is kept.
