@@ -26,7 +26,7 @@ func TestUndo(t *testing.T) {
 	run(t, dir, nil, config("tools", "call", "read_file", "path=keep.txt")...).want(t, 0, "")
 	before := run(t, dir, nil, config("checkpoints", "list")...).stdout
 	run(t, dir, nil, config("tools", "call", "no_such_tool")...).want(t, 1, "unknown tool")
-	run(t, dir, nil, config("tools", "call", "write_file", "content=x")...).want(t, 1, "path")
+	run(t, dir, nil, config("tools", "call", "write_file", "path=x", "content=x", "mode=777")...).want(t, 1, "unknown argument")
 	assert.Equal(t, run(t, dir, nil, config("checkpoints", "list")...).stdout, before)
 	run(t, dir, nil, config("tools", "call", "run_command", "--args", `{"command":["sh","-c","rm -r gone; echo x > new; ln -s new link; chmod 600 keep.txt"]}`)...).want(t, 0, "")
 	list := run(t, dir, nil, config("checkpoints", "list")...).want(t, 0, "").stdout
