@@ -127,10 +127,15 @@ type stop struct{ code int }
 // Main runs one command line, without the program's name, and gives the exit code.
 func Main(args []string, sys System) (code int) {
 	defer func() {
-		if s, ok := recover().(stop); ok {
+		switch s := recover().(type) {
+		case nil:
+		case stop:
 			if code = s.code; code == exitOK {
 				code = finish(nil, &sys)
 			}
+		default:
+			say(sys.Err, "a2e: this is an error of a2e itself: %v\n%s", s, debug.Stack())
+			code = exitFailed
 		}
 	}()
 	var cmd commands

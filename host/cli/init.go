@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -36,9 +38,10 @@ func (i initCmd) Run(cmd *commands, sys *System) error {
 	if err != nil {
 		return fail(exitFailed, err)
 	}
-	w := &starter{dir: dir, getenv: sys.getenv, taken: map[string]string{}}
+	w := &starter{dir: dir, getenv: sys.getenv, taken: map[string]string{}, last: map[string]int{}, patterns: map[string]*regexp.Regexp{}}
 	text := w.config()
 	if i.Print {
+		w.tell(sys)
 		_, err := sys.Out.WriteString(text)
 		return err
 	}
@@ -46,9 +49,7 @@ func (i initCmd) Run(cmd *commands, sys *System) error {
 	if err := f.write([]byte(text)); err != nil {
 		return err
 	}
-	for _, note := range w.notes {
-		say(sys.Err, "%s", oneLine(note))
-	}
+	w.tell(sys)
 	say(sys.Err, "written: %s", oneLine(f.path))
 	if len(w.unset) > 0 {
 		say(sys.Err, "set these variables where a2e is started: %s", strings.Join(w.unset, ", "))
@@ -62,6 +63,13 @@ func (i initCmd) Run(cmd *commands, sys *System) error {
 		say(sys.Err, "next: look at it, then a2e trust, and a2e doctor")
 	}
 	return nil
+}
+
+// tell says what was taken over, and what was not.
+func (w *starter) tell(sys *System) {
+	for _, note := range w.notes {
+		say(sys.Err, "%s", oneLine(note))
+	}
 }
 
 // loads reports what is wrong with a config.
@@ -80,6 +88,17 @@ type starter struct {
 	notes  []string          // for the person
 	unset  []string          // variables that the config takes and that are not set
 	taken  map[string]string // the secret that each variable stands for
+	last   map[string]int    // the number behind the last of those that would have one name
+
+	patterns map[string]*regexp.Regexp // those used so far
+}
+
+// pattern compiles a pattern, once.
+func (w *starter) pattern(text string) *regexp.Regexp {
+	if w.patterns[text] == nil {
+		w.patterns[text] = regexp.MustCompile(text)
+	}
+	return w.patterns[text]
 }
 
 // there reports whether the folder has something of that name.
@@ -196,11 +215,18 @@ func (w *starter) servers() string {
 	var from []string
 	seen := map[string]string{}
 	for _, file := range []string{".mcp.json", ".cursor/mcp.json", ".vscode/mcp.json"} {
-		raw, err := os.ReadFile(filepath.Join(w.dir, file))
-		if err != nil {
+		raw, err := config.ReadRegular(filepath.Join(w.dir, file))
+		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		part, err := mcp.ServersPart(raw)
+		var part []byte
+		switch {
+		case err != nil:
+		case len(raw) > 1<<20:
+			err = errors.New("the file is larger than 1 MiB")
+		default:
+			part, err = mcp.ServersPart(raw)
+		}
 		if err != nil {
 			w.notes = append(w.notes, fmt.Sprintf("left out: %s: %v", file, err))
 			continue
@@ -281,7 +307,7 @@ func (w *starter) server(id string, v protocol.Value) (string, error) {
 // program writes what a server is started or reached by.
 func (w *starter) program(id string, o mcp.ServerOptions, b *strings.Builder) {
 	if o.URL != "" {
-		fmt.Fprintf(b, "    url: %s\n", config.Scalar(w.hiddenURL(id, o.URL)))
+		fmt.Fprintf(b, "    url: %s\n", config.Scalar(w.hiddenParts(id, o.URL)))
 		return
 	}
 	words := append([]string{o.Command}, o.Args...)
@@ -316,97 +342,133 @@ func (w *starter) flow(id, key string, value any) string {
 
 // hidden returns what stands for a value that came under a name: a variable, if it is secret.
 func (w *starter) hidden(id, name, value string) string {
-	if strings.Contains(value, "${") {
-		return w.known(value)
+	literal := w.pattern(variableRef).ReplaceAllString(value, "$2") // what is written here in confidence, beside variables
+	kind, rest, ok := strings.Cut(literal, " ")
+	scheme := ok && slices.Contains([]string{"bearer", "basic", "token"}, strings.ToLower(kind))
+	if !scheme {
+		rest = literal
 	}
-	if !redact.IsSecret(name, value) {
-		return value
-	}
-	if kind, _, ok := strings.Cut(value, " "); ok && strings.EqualFold(kind, "bearer") {
+	switch referring := literal != value; {
+	case strings.TrimSpace(rest) == "", referring && !redact.SpeaksOfSecret(name), !redact.IsSecret(name, value):
+		return w.hiddenArgument(id, "", value)
+	case scheme && !referring:
 		return kind + " " + w.variable(id, name, value)
 	}
 	return w.variable(id, name, value)
 }
 
+// variableRef matches a reference to a variable: its name and the default.
+const variableRef = `\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}`
+
 // variable returns a reference to the variable that holds a secret.
 func (w *starter) variable(id, name, secret string) string {
 	as := variableOf(id, strings.ReplaceAll(name, "_", "-"))
-	if other, used := w.taken[name]; regexp.MustCompile(`^[A-Z_][A-Z0-9_]*$`).MatchString(name) && (!used || other == secret) {
+	if other, used := w.taken[name]; w.pattern(`^[A-Z_][A-Z0-9_]*$`).MatchString(name) && (!used || other == secret) {
 		as = name
 	}
 	first := as
-	for n := 2; ; n++ {
+	for n := max(2, w.last[first]); ; n++ {
 		if other, used := w.taken[as]; !used || other == secret {
 			break
 		}
-		as = fmt.Sprintf("%s_%d", first, n)
+		as, w.last[first] = fmt.Sprintf("%s_%d", first, n), n
 	}
 	w.taken[as] = secret
 	return w.known("${" + as + "}")
 }
 
 // known gives references to variables that are not set a default, without which the config would
-// not load.
+// not load. A default that is a secret goes.
 func (w *starter) known(text string) string {
-	return regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)\}`).ReplaceAllStringFunc(text, func(ref string) string {
-		name := ref[2 : len(ref)-1]
-		if w.getenv(name) != "" {
+	return w.pattern(variableRef).ReplaceAllStringFunc(text, func(ref string) string {
+		m := w.pattern(variableRef).FindStringSubmatch(ref)
+		if w.getenv(m[1]) != "" && m[2] == "" || m[2] != "" && !redact.SpeaksOfSecret(m[1]) && w.hiddenParts("", m[2]) == m[2] {
 			return ref
 		}
-		if !slices.Contains(w.unset, name) {
-			w.unset = append(w.unset, name)
+		if !slices.Contains(w.unset, m[1]) {
+			w.unset = append(w.unset, m[1])
 		}
-		return "${" + name + ":-}"
+		return "${" + m[1] + ":-}"
 	})
 }
 
 // hiddenArgument is hidden for an argument, behind another one.
 func (w *starter) hiddenArgument(id, before, word string) string {
+	header := w.pattern(`(?s)^(?:--?[\w-]+=)?([A-Za-z][\w-]*):[ \t]*(.+)$`).FindStringSubmatch(word)
 	name, value, assigned := strings.Cut(word, "=")
 	flag := strings.TrimLeft(before, "-")
-	token := regexp.MustCompile(`^(sk|pk|ghp|gho|github_pat|glpat|xox[a-z]|AKIA|AIza|ya29|npm|hf)[-_A-Za-z0-9.]{12,}$`)
 	switch {
-	case strings.Contains(word, "://"):
-		return w.hiddenURL(id, word)
-	case strings.Contains(word, "${"):
-		return w.known(word)
-	case assigned && redact.SpeaksOfSecret(name) && value != "":
-		return name + "=" + w.variable(id, strings.TrimLeft(name, "-"), value)
+	case header != nil && redact.SpeaksOfSecret(header[1]):
+		return strings.TrimSuffix(word, header[2]) + w.hidden(id, header[1], header[2])
+	case assigned && redact.SpeaksOfSecret(name) && value != "" && !strings.ContainsAny(name, " ?&/"):
+		return name + "=" + w.hidden(id, strings.TrimLeft(name, "-"), value)
 	case strings.HasPrefix(before, "-") && !strings.Contains(before, "=") && redact.SpeaksOfSecret(flag) && !strings.HasPrefix(word, "-"):
-		return w.variable(id, flag, word)
-	case token.MatchString(word):
-		return w.variable(id, "token", word)
-	case strings.Contains(word, ": ") && redact.SpeaksOfSecret(word[:strings.Index(word, ": ")]): // --header 'Authorization: …'
-		name, value, _ := strings.Cut(word, ": ")
-		return name + ": " + w.hidden(id, name, value)
+		return w.hidden(id, flag, word)
 	}
-	return word
+	return w.hiddenParts(id, word)
 }
 
-// hiddenURL returns a text with a URL without what that says in confidence.
-func (w *starter) hiddenURL(id, text string) string {
-	replace := func(pattern string, name func(m []string) string) {
-		at := regexp.MustCompile(pattern)
-		text = at.ReplaceAllStringFunc(text, func(part string) string {
-			m := at.FindStringSubmatch(part)
-			if as := name(m); as != "" && !strings.Contains(m[3], "${") {
-				return m[1] + m[2] + w.variable(id, as, m[3]) + m[4]
-			}
-			return part
-		})
+// hide finds parts of a text, by the second group of a pattern, and says what stands for one;
+// ok = false: it may be seen.
+type hide struct {
+	pattern string
+	as      func(before, part string) (text string, ok bool)
+}
+
+// hiddenParts returns a text, such as a URL, a header or a line of a shell, with variables in
+// place of the secrets that stand in it.
+func (w *starter) hiddenParts(id, text string) string {
+	always := func(name string) func(_, part string) (string, bool) {
+		return func(_, part string) (string, bool) { return w.variable(id, name, part), true }
 	}
-	replace(`(://[^/@\s:]*)(:)([^/@\s]+)(@)`, func([]string) string { return "password" })
-	replace(`(://)()([^/@\s:$]+)(@)`, func(m []string) string {
-		if len(m[3]) > 16 { // a token in place of a name
-			return "token"
+	named := func(before, part string) (string, bool) {
+		name := w.pattern(`(?i)["'=: \t]+(bearer|basic|token)?["'=: \t]*$`).ReplaceAllString(before, "")
+		if !redact.SpeaksOfSecret(name) {
+			return "", false
 		}
-		return ""
-	})
-	replace(`([?&])([^=&#\s]+=)([^&#\s]+)()`, func(m []string) string {
-		if name := strings.TrimSuffix(m[2], "="); redact.IsSecret(name, m[3]) {
-			return name
+		return w.variable(id, strings.TrimLeft(name, "-"), part), true
+	}
+	const secretName = `[\w.-]*(?i:key|token|secret|pass|credential|auth|cookie)[\w.-]*`
+	all := []hide{
+		{`()(` + variableRef + `)`, func(_, part string) (string, bool) { return w.known(part), true }},
+		{`(://[^/@\s:]*:)([^/\s]+)@`, always("password")},
+		{`(://)([^/@\s:]{17,})@`, always("token")}, // in place of a name
+		{`([?&#][^=&#\s]+=)([^&#\s]+)`, func(before, part string) (string, bool) {
+			name := strings.Trim(before, "?&#=")
+			if !redact.IsSecret(name, part) {
+				return "", false
+			}
+			return w.variable(id, name, part), true
+		}},
+		// NAME=VALUE, "name": "value", Name: Bearer VALUE
+		{`(` + secretName + `["']?[ \t]*[=:][ \t]*["']?(?:(?i:bearer|basic|token) +)?)([^\s"'&;,{}\[\]]+)`, named},
+		{`(--?` + secretName + `[ \t]+["']?)([^\s"'-][^\s"']*)`, named},
+		{`(\b)((?:(?:sk|pk|xox[a-z]|npm|hf|ghp|gho|github_pat|glpat)[-_]|AKIA|AIza|ya29\.|eyJ)[-\w.]{12,})`, always("token")},
+	}
+	if strings.Contains(text, "://") { // some services have their secret in the path
+		all = append(all, hide{`(/)([A-Za-z0-9_=-]{20,})`, func(_, part string) (string, bool) {
+			odd := w.pattern(`[A-Za-z0-9]{20}|^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`).MatchString(part)
+			if !odd || !strings.ContainsAny(part, "0123456789") {
+				return "", false
+			}
+			return always("token")("", part)
+		}})
+	}
+	return w.hideParts(text, all)
+}
+
+// hideParts looks for each kind of part in what those before it have left.
+func (w *starter) hideParts(text string, all []hide) string {
+	if len(all) == 0 {
+		return text
+	}
+	var b strings.Builder
+	from := 0
+	for _, m := range w.pattern(all[0].pattern).FindAllStringSubmatchIndex(text, -1) {
+		if as, ok := all[0].as(text[m[2]:m[3]], text[m[4]:m[5]]); ok {
+			b.WriteString(w.hideParts(text[from:m[4]], all[1:]) + as)
+			from = m[5]
 		}
-		return ""
-	})
-	return w.known(text)
+	}
+	return b.String() + w.hideParts(text[from:], all[1:])
 }

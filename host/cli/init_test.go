@@ -65,7 +65,27 @@ func TestInitOfLittle(t *testing.T) {
 	run(t, dir, nil, "init").want(t, 0, "left out: .mcp.json: ")
 	run(t, dir, nil, "check", "-c", "a2e.yaml").want(t, 0, "")
 	run(t, dir, nil, "init", "-c", "other.yaml").want(t, 0, "written: ")
+	must.OK(t, os.Remove(filepath.Join(dir, ".mcp.json")))
+	must.OK(t, os.Symlink(os.DevNull, filepath.Join(dir, ".mcp.json"))) // nor does one that never ends
+	run(t, dir, nil, "init", "--print").want(t, 0, "left out: .mcp.json: not a regular file")
+	must.OK(t, os.Remove(filepath.Join(dir, ".mcp.json")))
 	run(t, dir, nil, "init", "-c", "gone/other.yaml").want(t, 1, "no such file")
 	writeFile(t, dir, ".mcp.json", `{"mcpServers": [{"command": "x"}]}`)
 	run(t, dir, nil, "init", "--force").want(t, 0, "should be an object of ids")
+}
+
+// Whatever place of another client's file a secret stands in, it does not get into the config.
+func TestInitHidesSecrets(t *testing.T) {
+	t.Parallel()
+	dir := workDir(t)
+	writeFile(t, dir, ".mcp.json", `{"mcpServers": {
+		"a": {"command": "npx", "args": ["mcp-remote", "--header", "Authorization:Bearer hush-1-hush", "--header=X-Api-Key:hush-2", "--env=A_KEY=hush-3", "--password=hush-4${X}",
+			"--api-key", "hush-5${X}", "{\"token\":\"hush-6\"}", "mongodb://u:hush@hush-7@h", "sh A=1 B_TOKEN=hush-8 x --secret hush-9 y", "--header", "Cookie: a=b; c=hush-10", "-Hx=ghp_hushhushhush1"],
+			"env": {"A_TOKEN": "hush-11${Y}", "B_TOKEN": "${Z:-hush-12}", "C_AUTH": "Basic hush-13", "KIND": "${HOME}x"}},
+		"b": {"url": "https://x.example.org/s/hushHUSH0123456789abcdef/mcp?key=hush-14#token=hush-15", "headers": {"Authorization": "hush"}}}}`)
+	text := run(t, dir, nil, "init", "--print").want(t, 0, "taken over from .mcp.json").stdout
+	assert.That(t, !strings.Contains(strings.ToLower(text), "hush"), "a secret is in it:\n%s", text)
+	for _, want := range []string{`"Authorization:Bearer ${A_AUTHORIZATION:-}"`, `"--password=${A_PASSWORD:-}"`, "x --secret ${A_SECRET:-} y", `KIND: "${HOME}x"`, "/s/${B_TOKEN_2:-}/mcp?key=${B_KEY:-}#token=${B_TOKEN_3:-}"} {
+		assert.Contains(t, text, want)
+	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"a2e/host/config"
+	"a2e/host/private"
 	"a2e/host/redact"
 	"a2e/plugins/mcp"
 )
@@ -212,6 +213,9 @@ func (c *commands) editedFile(sys *System, user bool) (*editedFile, error) {
 		return nil, fail(exitConfig, err)
 	}
 	if filepath.Base(f.path) == config.FolderFile {
+		if at, err := os.Lstat(f.path); err == nil && at.Mode()&fs.ModeSymlink != 0 {
+			return nil, fail(exitConfig, fmt.Errorf("%s is a link, and what it leads to may be no config at all; name the file itself with -c", f.name))
+		}
 		if f.folder, err = config.FolderPath(filepath.Dir(f.path)); err != nil {
 			return nil, fail(exitConfig, err)
 		}
@@ -241,6 +245,12 @@ func (f *editedFile) read() ([]byte, error) {
 // write puts a content in the place of the one that was read. Content that was trusted before
 // stays so: it is what its owner has changed by this command alone.
 func (f *editedFile) write(text []byte) error {
+	if dir, err := os.Open(filepath.Dir(f.path)); err == nil {
+		defer dir.Close()
+		if ok, err := private.TryLock(dir); err == nil && !ok { // an error: this system locks no folders
+			return fail(exitFailed, fmt.Errorf("%s is being changed by another a2e; try again", f.name))
+		}
+	}
 	now, err := f.read()
 	switch {
 	case err == nil && (!bytes.Equal(now, f.text) || (now == nil) != (f.text == nil)):

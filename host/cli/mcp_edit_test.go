@@ -1,10 +1,13 @@
 package cli_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"a2e/host/hosttest/assert"
@@ -111,4 +114,32 @@ func TestMCPAddWritesWhereItShould(t *testing.T) {
 	assert.Equal(t, must.Get(os.Stat(own))(t).Mode().Perm(), 0o600)
 	run(t, dir, nil, "check").want(t, 0, "")
 	run(t, dir, nil, "mcp", "remove", "a", "--user").want(t, 0, "removed: a")
+}
+
+// Of several that change a config at once each is told what became of its change.
+func TestMCPAddAtOnce(t *testing.T) {
+	t.Parallel()
+	dir := workDir(t)
+	var all sync.WaitGroup
+	var added atomic.Int64
+	for i := range 6 {
+		all.Go(func() {
+			if run(t, dir, nil, "mcp", "add", fmt.Sprint("s", i), "--", "b").code == 0 {
+				added.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	assert.Equal(t, int64(strings.Count(textOf(t, dir, "a2e.yaml"), "command: b")), added.Load())
+}
+
+// The folder's own config that is a link may lead to any file.
+func TestMCPAddFollowsNoLinkOfTheFolder(t *testing.T) {
+	t.Parallel()
+	dir := workDir(t)
+	writeFile(t, dir, "other", "host_id: x\n")
+	must.OK(t, os.Symlink("other", filepath.Join(dir, "a2e.yaml")))
+	run(t, dir, nil, "init", "--force").want(t, 3, "a2e.yaml is a link")
+	run(t, dir, nil, "mcp", "add", "a", "--", "b").want(t, 3, "a2e.yaml is a link")
+	assert.Equal(t, textOf(t, dir, "other"), "host_id: x\n")
 }

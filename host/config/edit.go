@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // Pair is a name with a text.
@@ -22,18 +24,22 @@ type ServerEntry struct {
 }
 
 // parts lists the keys of the entry, with the value of each on one line, or its pairs.
-func (e *ServerEntry) parts(do func(key, value string, pairs []Pair)) {
+func (e *ServerEntry) parts(scalar func(string) string, do func(key, value string, pairs []Pair)) {
 	if len(e.Command) > 0 {
-		do("command", Scalar(e.Command[0]), nil)
+		do("command", scalar(e.Command[0]), nil)
 	}
 	if len(e.Command) > 1 {
-		do("args", flowList(e.Command[1:]), nil)
+		all := make([]string, len(e.Command)-1)
+		for i, word := range e.Command[1:] {
+			all[i] = scalar(word)
+		}
+		do("args", "["+strings.Join(all, ", ")+"]", nil)
 	}
 	if len(e.Env) > 0 {
 		do("env", "", e.Env)
 	}
 	if e.URL != "" {
-		do("url", Scalar(e.URL), nil)
+		do("url", scalar(e.URL), nil)
 	}
 	if len(e.Headers) > 0 {
 		do("headers", "", e.Headers)
@@ -44,7 +50,7 @@ func (e *ServerEntry) parts(do func(key, value string, pairs []Pair)) {
 func (e *ServerEntry) block(indent int) string {
 	var b strings.Builder
 	before := strings.Repeat(" ", indent)
-	e.parts(func(key, value string, pairs []Pair) {
+	e.parts(Scalar, func(key, value string, pairs []Pair) {
 		b.WriteString(strings.TrimRight(before+key+": "+value, " ") + "\n")
 		for _, p := range pairs {
 			b.WriteString(before + "  " + Scalar(p.Name) + ": " + Scalar(p.Value) + "\n")
@@ -53,28 +59,20 @@ func (e *ServerEntry) block(indent int) string {
 	return b.String()
 }
 
-// flow writes the entry on one line.
-func (e *ServerEntry) flow() string {
+// flow writes the entry on one line, with its id.
+func (e *ServerEntry) flow(id string, scalar func(string) string) string {
 	var all []string
-	e.parts(func(key, value string, pairs []Pair) {
+	e.parts(scalar, func(key, value string, pairs []Pair) {
 		if pairs != nil {
 			inner := make([]string, len(pairs))
 			for i, p := range pairs {
-				inner[i] = Scalar(p.Name) + ": " + Scalar(p.Value)
+				inner[i] = scalar(p.Name) + ": " + scalar(p.Value)
 			}
 			value = "{" + strings.Join(inner, ", ") + "}"
 		}
-		all = append(all, key+": "+value)
+		all = append(all, scalar(key)+": "+value)
 	})
-	return "{" + strings.Join(all, ", ") + "}"
-}
-
-func flowList(words []string) string {
-	all := make([]string, len(words))
-	for i, w := range words {
-		all[i] = Scalar(w)
-	}
-	return "[" + strings.Join(all, ", ") + "]"
+	return scalar(id) + ": {" + strings.Join(all, ", ") + "}"
 }
 
 // Scalar writes a text so that YAML reads that text, in any place.
@@ -86,6 +84,11 @@ func Scalar(text string) string {
 	if variable := regexp.MustCompile(`^\$\{[A-Za-z_][A-Za-z0-9_]*\}$`); variable.MatchString(text) {
 		return `"` + text + `"`
 	}
+	return quote(text)
+}
+
+// quote writes a text so that YAML and JSON read it.
+func quote(text string) string {
 	var b strings.Builder
 	b.WriteByte('"')
 	for _, r := range text {
@@ -107,6 +110,9 @@ type editor struct {
 	text []byte
 	root *node
 	at   []int // where each line begins
+
+	scalar  func(string) string // writes a text in braces
+	newline string
 }
 
 func newEditor(file string, text []byte) (*editor, error) {
@@ -117,7 +123,13 @@ func newEditor(file string, text []byte) (*editor, error) {
 	if root.kind != mapping {
 		return nil, fmt.Errorf("%s: it should be a mapping of settings", file)
 	}
-	e := &editor{file: file, text: text, root: root, at: []int{0}}
+	e := &editor{file: file, text: text, root: root, at: []int{0}, scalar: Scalar, newline: "\n"}
+	if jsontext.Value(text).IsValid() {
+		e.scalar = quote // others may read it as JSON
+	}
+	if i := bytes.IndexByte(text, '\n'); i > 0 && text[i-1] == '\r' {
+		e.newline = "\r\n"
+	}
 	for i, c := range text {
 		if c == '\n' {
 			e.at = append(e.at, i+1)
@@ -219,6 +231,9 @@ func AddServer(file string, text []byte, id string, entry ServerEntry) ([]byte, 
 	}
 	return edited, e.verify(edited, want, holder, key, func(servers *node) {
 		inner, _ := parse("", []byte(entry.block(0))) // it was written here
+		if servers.null() {
+			servers.text = ""
+		}
 		servers.kind, servers.members = mapping, append(slices.Clone(servers.members), member{key: id, value: inner})
 	}, id+":\n"+entry.block(2))
 }
@@ -227,16 +242,23 @@ func AddServer(file string, text []byte, id string, entry ServerEntry) ([]byte, 
 func (e *editor) withServer(holder *node, key, id string, entry ServerEntry) []byte {
 	name := Scalar(id)
 	if holder == nil {
-		text := bytes.TrimRight(e.text, " \t")
-		if len(text) > 0 && text[len(text)-1] != '\n' {
-			text = append(slices.Clip(text), '\n')
+		end, before := len(bytes.TrimRight(e.text, " \t")), ""
+		if end > 0 && e.text[end-1] != '\n' {
+			before = "\n"
 		}
-		return append(slices.Clip(text), "mcpServers:\n  "+name+":\n"+entry.block(4)...)
+		return e.splice(end, len(e.text), before+"mcpServers:\n  "+name+":\n"+entry.block(4))
 	}
 	all := holder.at(key)
 	switch at := e.offset(all.line, all.column); {
 	case all.kind == mapping && len(all.members) > 0 && e.isFlow(all):
-		return e.splice(at+1, at+1, name+": "+entry.flow()+", ")
+		first, between := all.members[0], ", "
+		if first.line > all.line {
+			at, between = e.offset(first.line, first.column)-1, ",\n"+strings.Repeat(" ", first.column-1)
+			if line := e.text[e.at[first.line-1] : at+1]; len(bytes.TrimLeft(line, " \t")) == 0 {
+				between = ",\n" + string(line)
+			}
+		}
+		return e.splice(at+1, at+1, entry.flow(id, e.scalar)+between)
 	case all.kind == mapping && len(all.members) > 0:
 		indent := all.members[0].column - 1
 		end := e.endOf(holder, key, indent)
@@ -249,7 +271,7 @@ func (e *editor) withServer(holder *node, key, id string, entry ServerEntry) []b
 	m := holder.members[slices.IndexFunc(holder.members, func(m member) bool { return m.key == key })]
 	if e.isFlow(holder) {
 		at := e.offset(all.line, all.column)
-		return e.splice(at, e.afterEmpty(at), "{"+name+": "+entry.flow()+"}")
+		return e.splice(at, e.afterEmpty(at), "{"+entry.flow(id, e.scalar)+"}")
 	}
 	at := e.offset(m.line, m.column)
 	at += bytes.IndexByte(e.text[at:], ':') + 1
@@ -287,7 +309,7 @@ func (e *editor) lineEnd(at int) int {
 
 // splice replaces a part of the text.
 func (e *editor) splice(from, to int, with string) []byte {
-	return slices.Concat(e.text[:from], []byte(with), e.text[to:])
+	return slices.Concat(e.text[:from], []byte(strings.ReplaceAll(with, "\n", e.newline)), e.text[to:])
 }
 
 // endOf returns where the lines of a mapping end that stands under a key, whose keys are indented
@@ -364,10 +386,10 @@ func (e *editor) withoutServer(holder *node, key string, i int) []byte {
 	m := all.members[i]
 	from := e.offset(m.line, m.column)
 	switch {
-	case e.isFlow(all) && i+1 < len(all.members):
+	case e.isFlow(all) && i+1 < len(all.members) && (all.members[i+1].line == m.line || len(bytes.TrimSpace(e.text[e.at[m.line-1]:from])) > 0):
 		next := all.members[i+1]
 		return e.splice(from, e.offset(next.line, next.column), "")
-	case e.isFlow(all):
+	case e.isFlow(all) && i+1 == len(all.members):
 		end := e.closing(e.offset(all.line, all.column))
 		for from > 0 && strings.ContainsRune(" \t\r\n,", rune(e.text[from-1])) {
 			from--
@@ -394,7 +416,7 @@ func (e *editor) withoutServer(holder *node, key string, i int) []byte {
 	held := holder.members[slices.IndexFunc(holder.members, func(m member) bool { return m.key == key })]
 	at := e.offset(held.line, held.column)
 	at += bytes.IndexByte(e.text[at:], ':') + 1
-	return slices.Concat(e.text[:at], []byte(" {}"), e.text[at:from], e.text[end:])
+	return slices.Concat(e.text[:at], []byte(" {}"), e.text[min(at, from):from], e.text[end:])
 }
 
 // closing returns where the brace stands that closes the one at a place.

@@ -25,9 +25,11 @@ func TestServersAreEditedInPlace(t *testing.T) {
 		"among others":  {"mcpServers:\n  # of a\n  a: {command: b}\n  # end\n\n# of x\nhost_id: x\n", "mcpServers:\n  # of a\n  a: {command: b}\n  # end\n  " + block + "\n# of x\nhost_id: x\n", ""},
 		"deep":          {"plugins:\n  mcp:\n    pin: true\n    servers:\n      a: {command: b}\n  env: false\n", "plugins:\n  mcp:\n    pin: true\n    servers:\n      a: {command: b}\n      " + strings.ReplaceAll(block, "\n    ", "\n        ") + "  env: false\n", ""},
 		"a list":        {"plugins:\n- {name: m, type: mcp, metadata: {mcpServers: {a: {command: b}}}}\n", "plugins:\n- {name: m, type: mcp, metadata: {mcpServers: {" + flow + ", a: {command: b}}}}\n", ""},
-		"flow":          {`{"mcpServers": {"a": {"command": "b"}}, "host_id": "x"}`, `{"mcpServers": {` + flow + `, "a": {"command": "b"}}, "host_id": "x"}`, ""},
+		"flow":          {`{"mcpServers": {"a": {"command": "b"}}, "host_id": "x"}`, `{"mcpServers": {"new": {"command": "npx", "args": ["-y", "@s/x", "true", "${A}"], "env": {"K": "a: b # c"}}, "a": {"command": "b"}}, "host_id": "x"}`, ""},
+		"flow, lines":   {"mcpServers: {\n\t# of a\n\ta: {command: b}, # a\n\t# of c\n\tc: {command: d}\n}\n", "mcpServers: {\n\t# of a\n\t" + flow + ",\n\ta: {command: b}, # a\n\t# of c\n\tc: {command: d}\n}\n", ""},
+		"a tilde":       {"mcpServers: ~\n", "mcpServers:\n  " + block, "mcpServers: {}\n"},
 		"flow, empty":   {`{mcpServers: {}, host_id: x}`, `{mcpServers: {` + flow + `}, host_id: x}`, ""},
-		"Windows lines": {"mcpServers:\r\n  a: {command: b}\r\nhost_id: x\r\n", "mcpServers:\r\n  a: {command: b}\r\n  " + block + "host_id: x\r\n", ""},
+		"Windows lines": {"mcpServers:\r\n  a: {command: b}\r\nhost_id: x\r\n", "mcpServers:\r\n  a: {command: b}\r\n  " + strings.ReplaceAll(block, "\n", "\r\n") + "host_id: x\r\n", ""},
 		"wide letters":  {"mcpServers: {ä: {command: 世界}} # 世界\n", "mcpServers: {" + flow + ", ä: {command: 世界}} # 世界\n", ""},
 		"text blocks":   {"mcpServers:\n  a:\n    command: |\n      b\n      # no comment\nhost_id: x\n", "mcpServers:\n  a:\n    command: |\n      b\n      # no comment\n  " + block + "host_id: x\n", ""},
 	} {
@@ -62,7 +64,9 @@ func TestServersThatAreNotEdited(t *testing.T) {
 		_, err := config.AddServer("f", []byte(text), "new", config.ServerEntry{Command: []string{"b"}})
 		assert.That(t, err != nil && strings.Contains(err.Error(), want), "%q: %v, want %q", text, err, want)
 	}
-	_, err := config.RemoveServer("f", []byte("mcpServers: [{server_id: a, command: b}]"), "a")
+	_, err := config.RemoveServer("f", []byte("? mcpServers\n: a:\n    command: b\n  c: {command: d}\n"), "a")
+	assert.That(t, err != nil && strings.Contains(err.Error(), "cannot change safely"), "%v", err)
+	_, err = config.RemoveServer("f", []byte("mcpServers: [{server_id: a, command: b}]"), "a")
 	assert.That(t, err != nil && strings.Contains(err.Error(), "f:1: the servers are a list here"), "%v", err)
 }
 

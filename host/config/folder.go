@@ -23,7 +23,7 @@ const maxNamed = 12
 func inFolder(src Source) *file {
 	f := &file{name: filepath.Join(src.Dir, FolderFile)}
 	var err error
-	if f.data, err = readRegular(f.name); errors.Is(err, fs.ErrNotExist) {
+	if f.data, err = ReadRegular(f.name); errors.Is(err, fs.ErrNotExist) {
 		return &file{}
 	}
 	if err == nil {
@@ -42,7 +42,7 @@ func inFolder(src Source) *file {
 
 // ReadFolder returns the content of the config of a folder.
 func ReadFolder(dir string) ([]byte, error) {
-	data, err := readRegular(filepath.Join(dir, FolderFile))
+	data, err := ReadRegular(filepath.Join(dir, FolderFile))
 	return data, cause(err)
 }
 

@@ -179,7 +179,7 @@ func ofUser(src Source) (*file, error) {
 		return &file{}, nil
 	}
 	path := filepath.Join(src.UserConfigDir, "a2e", "config.yaml")
-	data, err := readRegular(path)
+	data, err := ReadRegular(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return &file{}, nil
@@ -200,8 +200,9 @@ func cause(err error) error {
 	return err
 }
 
-// readRegular reads a file that nobody has named: a pipe there would hang the start.
-func readRegular(path string) ([]byte, error) {
+// ReadRegular reads a file that nobody has named: a pipe there would hang the start. It reads at
+// most one byte more than a config may have.
+func ReadRegular(path string) ([]byte, error) {
 	switch info, err := os.Stat(path); {
 	case err != nil:
 		return nil, err

@@ -307,7 +307,7 @@ func IsSecret(name, value string) bool {
 
 // SpeaksOfSecret reports whether a name, such as API_KEY or Authorization, is that of one.
 func SpeaksOfSecret(name string) bool {
-	name = strings.ReplaceAll(strings.ToUpper(name), "AUTHOR", "")
+	name = strings.ReplaceAll(strings.ReplaceAll(strings.ToUpper(name), "AUTHORIZ", "AUTH"), "AUTHOR", "")
 	return slices.ContainsFunc([]string{"KEY", "TOKEN", "SECRET", "PASS", "CREDENTIAL", "AUTH", "COOKIE"}, func(w string) bool {
 		return strings.Contains(name, w)
 	})
