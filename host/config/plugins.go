@@ -125,7 +125,7 @@ func (d *decoder) mapped(n *node, i int, g *python) (p Plugin, at *node, ok bool
 	case v.kind == list:
 		d.wrong(v, path, wantOptions)
 	case !v.null() && !slices.Contains(d.types, p.Type) && p.Type != "": // an option that is not indented, say
-		_, ok = d.typed(at, p.Type, path)
+		d.typed(at, p.Type, path)
 		return p, at, false
 	case !v.null():
 		if text, ok := d.literal(v, path, wantOptions); ok {

@@ -86,15 +86,15 @@ func Read(path string, take func(*Entry)) (h Header, d Damage, err error) {
 	}
 	defer file.Close()
 	lines := NewLines(file, MaxEntry)
-	line, size, err := lines.Next()
+	line, _, err := lines.Next()
 	if errors.Is(err, io.EOF) {
-		line, size = lines.Rest()
+		line, _ = lines.Rest()
 	}
 	if h, err = ParseHeader(line); err != nil {
 		return h, d, err
 	}
 	for {
-		line, size, err = lines.Next()
+		line, size, err := lines.Next()
 		last := errors.Is(err, io.EOF)
 		switch {
 		case last:
