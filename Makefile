@@ -11,7 +11,7 @@ FUZZ = protocol:FuzzScan protocol:FuzzEnvelope host:FuzzFrame host:FuzzHandshake
        host/config:FuzzConfig plugins/tools:FuzzPath plugins/tools:FuzzURL plugins/memory/embed:FuzzWords plugins/learning/quantile:FuzzUnmarshal \
        plugins/chains/jmes:FuzzDecode plugins/chains/jmes:FuzzEval
 
-.PHONY: help build dist test race golden fuzz soak bench benchmarks recall regret workflows check fmt vet walls lint tools postgresql chromium
+.PHONY: help build dist test race golden fuzz soak bench benchmarks recall regret workflows check fmt vet walls lint tools postgresql chromium shells
 
 help: ## what there is
 	@sed -n 's/^\([a-z]*\):.*## /\1  /p' Makefile
@@ -98,12 +98,15 @@ lint: ## staticcheck
 
 TOOLS = testdata/readme/node_modules testdata/peers/node_modules testdata/recipes/node_modules testdata/inspect/node_modules testdata/gym/venv testdata/peers/venv testdata/recipes/venv
 
-tools: $(TOOLS:=/.made) postgresql chromium ## what the tests need beyond Go, python3 and node
+tools: $(TOOLS:=/.made) postgresql chromium shells ## what the tests need beyond Go, python3 and node
 postgresql:
 	@ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || command -v postgres >/dev/null || \
 	{ apt-get update && apt-get install -y --no-install-recommends postgresql; }
 chromium:
 	@command -v chromium >/dev/null || { apt-get update && apt-get install -y --no-install-recommends chromium; }
+shells: # what reads the completions and the man page
+	@command -v zsh >/dev/null && command -v fish >/dev/null && command -v mandoc >/dev/null || \
+	{ apt-get update && apt-get install -y --no-install-recommends zsh fish mandoc; }
 testdata/%/node_modules/.made: testdata/%/package.json
 	npm install --prefix $(<D) --no-package-lock --no-audit --no-fund --silent
 	touch $@

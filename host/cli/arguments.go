@@ -2,7 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"io"
 	"os"
@@ -14,7 +13,6 @@ import (
 
 	"a2e/host/schema"
 	"a2e/protocol"
-	"a2e/protocol/client"
 )
 
 // parameter is what is known of an argument that a tool or skill takes.
@@ -195,10 +193,8 @@ func fits(text string, types []string) bool {
 }
 
 // toolParameters returns what a tool takes; nil = there is no such tool.
-func toolParameters(ctx context.Context, c *client.Client, name string) (params []parameter, err error) {
-	var resp protocol.ToolListResponse
-	err = c.Call(ctx, protocol.TypeToolListReq, &protocol.ToolListRequest{IncludeDeferred: true}, &resp)
-	for _, t := range resp.Tools {
+func toolParameters(tools []protocol.ToolDefinition, name string) (params []parameter) {
+	for _, t := range tools {
 		for _, p := range t.InputParameters {
 			one := parameter{ToolParameter: p}
 			if p.Type != "any" && p.Type != "" {
@@ -209,7 +205,7 @@ func toolParameters(ctx context.Context, c *client.Client, name string) (params 
 			}
 		}
 	}
-	return params, err
+	return params
 }
 
 // skillParameters returns what a skill takes; nil = there is no such skill.

@@ -63,7 +63,7 @@ func journalNote(j *chains.Journal) string {
 }
 
 type chainShowCmd struct {
-	ID   string `arg:"" help:"The chain's name."`
+	ID   string `complete:"chain" arg:"" help:"The chain's name."`
 	JSON bool   `name:"json" help:"Print it as JSON, with the outputs."`
 }
 
@@ -90,7 +90,7 @@ func (c chainShowCmd) Run(cmd *commands, sys *System) error {
 }
 
 type chainResumeCmd struct {
-	ID      string   `arg:"" help:"The chain's name."`
+	ID      string   `complete:"chain" arg:"" help:"The chain's name."`
 	Resolve []string `sep:"none" placeholder:"NODE=WHAT" help:"What becomes of a node that was under way: run (once more), done (it did), fail, or its output as JSON. May be given several times."`
 	Timeout int      `placeholder:"SECONDS" help:"Seconds that the rest may take. Default: what the chain may take."`
 	Quiet   bool     `short:"q" help:"Do not show the progress."`
@@ -191,7 +191,7 @@ func (c chainResumeCmd) decisions() (protocol.Object, error) {
 }
 
 type chainCancelCmd struct {
-	ID     string `arg:"" help:"The chain's name."`
+	ID     string `complete:"chain" arg:"" help:"The chain's name."`
 	Forget bool   `help:"Discard a chain that no host runs, and remove its journal."`
 }
 
@@ -214,7 +214,7 @@ func (c chainCancelCmd) Run(cmd *commands, sys *System) error {
 }
 
 type chainApproveCmd struct {
-	ID   string `arg:"" help:"The chain's name."`
+	ID   string `complete:"chain" arg:"" help:"The chain's name."`
 	Node string `placeholder:"NODE" help:"The node that waits, where there are several."`
 	Deny bool   `help:"Deny it: the node fails."`
 }

@@ -45,20 +45,23 @@ func atTerminal(t *testing.T, dir string, env []string, args ...string) *typist 
 	cmd.Env = append(cmd.Env, append([]string{"TERM=xterm", "NO_COLOR="}, env...)...)
 	p := &typist{t: t, cmd: cmd, read: make(chan struct{})}
 	p.terminal = must.Get(pty.StartWithSize(cmd, &pty.Winsize{Rows: 24, Cols: 60}))(t)
-	go func() {
-		defer close(p.read)
-		text := make([]byte, 4096)
-		for {
-			n, err := p.terminal.Read(text) // ends in an error when the program has ended
-			p.mu.Lock()
-			p.shown += string(text[:n])
-			p.mu.Unlock()
-			if err != nil {
-				return
-			}
-		}
-	}()
+	go p.follow()
 	return p
+}
+
+// follow notes what the terminal shows, until the program has ended.
+func (p *typist) follow() {
+	defer close(p.read)
+	text := make([]byte, 4096)
+	for {
+		n, err := p.terminal.Read(text)
+		p.mu.Lock()
+		p.shown += string(text[:n])
+		p.mu.Unlock()
+		if err != nil {
+			return
+		}
+	}
 }
 
 func (p *typist) types(keys string) {

@@ -99,10 +99,14 @@ type commands struct {
 	Help     helpCmd     `cmd:"" help:"Print a page of the documentation, or list the pages."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`
 
+	Man        manCmd        `cmd:"" help:"Print the manual page, for man -l."`
+	Completion completionCmd `cmd:"" help:"Print the script that completes command lines in a shell."`
+
 	Checkpoints checkpointsCmd `cmd:"" help:"Show what agents did to the files of the workspace, and restore files."`
 	Undo        undoCmd        `cmd:"" help:"Restore the workspace to what it was before the last changes."`
 
-	record bool // calls count into learning, as those of agents do
+	only   string // the only type of plugin to be made; "" = all
+	record bool   // calls count into learning, as those of agents do
 }
 
 // exitError carries an exit code along with an error.
@@ -146,16 +150,14 @@ func Main(args []string, sys System) (code int) {
 		cmd.LogLevel = "warn"
 		return finish(cmd.Serve.Run(&cmd, &sys), &sys)
 	}
-	parser, err := kong.New(&cmd,
-		kong.Name("a2e"),
-		kong.Description("The agent-to-environment host: NDJSON requests on stdin, answers on stdout.\n\nExample:\n  printf '%s\\n' '{\"type\":\"ping\",\"id\":\"1\"}' | a2e"),
-		kong.Writers(sys.Out, sys.Err),
-		kong.Exit(func(code int) { panic(stop{code}) }),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
-	)
+	parser, err := newParser(&cmd, &sys)
 	if err != nil {
 		fmt.Fprintln(sys.Err, "a2e:", err)
 		return exitUsage
+	}
+	if args[0] == completeWord {
+		complete(parser.Model, &cmd, &sys, args[1:])
+		return exitOK
 	}
 	for _, leaf := range parser.Model.Leaves(false) {
 		leaf.Detail = details()[leaf.Path()]
@@ -172,6 +174,17 @@ func Main(args []string, sys System) (code int) {
 		return exitUsage
 	}
 	return finish(run(parsed, &cmd, &sys), &sys)
+}
+
+// newParser makes the parser of the commands.
+func newParser(cmd *commands, sys *System) (*kong.Kong, error) {
+	return kong.New(cmd,
+		kong.Name("a2e"),
+		kong.Description("The agent-to-environment host: NDJSON requests on stdin, answers on stdout.\n\nExample:\n  printf '%s\\n' '{\"type\":\"ping\",\"id\":\"1\"}' | a2e"),
+		kong.Writers(sys.Out, sys.Err),
+		kong.Exit(func(code int) { panic(stop{code}) }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+	)
 }
 
 // checkNumbers refuses numbers that cannot be meant: all flags with one are counts and times,
@@ -272,6 +285,9 @@ func (c *commands) load(sys *System, warn func(string)) (*config.Config, error) 
 	cfg, warnings, err := config.Load(c.source(sys))
 	for _, w := range warnings {
 		warn(w.String())
+	}
+	if c.only != "" && err == nil {
+		cfg.Plugins = slices.DeleteFunc(slices.Clone(cfg.Plugins), func(p config.Plugin) bool { return p.Type != c.only })
 	}
 	return cfg, fail(exitConfig, err)
 }

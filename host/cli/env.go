@@ -148,7 +148,7 @@ func collectTypes(space any, types *[]string) {
 
 // envBegin says how an episode begins.
 type envBegin struct {
-	Name    string   `arg:"" help:"The environment, by its name in the config or its own."`
+	Name    string   `complete:"env" arg:"" help:"The environment, by its name in the config or its own."`
 	Seed    *int64   `placeholder:"N" help:"Seed: equal seeds and actions give equal episodes. Without it one is drawn."`
 	Options []string `sep:"none" name:"option" placeholder:"KEY=VALUE" help:"An option of the reset, as the environment has them; key:=JSON is JSON in any case. May be given several times."`
 }

@@ -12,7 +12,7 @@ import (
 )
 
 type helpCmd struct {
-	Topic string `arg:"" optional:"" help:"The page. Default: a list of all."`
+	Topic string `complete:"topic" arg:"" optional:"" help:"The page. Default: a list of all."`
 }
 
 // page is one page of the documentation.
@@ -165,6 +165,9 @@ func details() map[string]string {
 		"bench":   "Examples:\n  a2e bench --quick\n  a2e bench --vs 'node server.js' -- ./a2e serve",
 		"help":    "The pages are the README.md files of the project, as they were when this program was built. The --help of a command says what it takes.\n\nExamples:\n  a2e help\n  a2e help sandbox\n  a2e help config",
 		"version": "Example:\n  a2e version",
+		"man":     "SOURCE_DATE_EPOCH is its date, today without it.\n\nExamples:\n  a2e man | man -l -\n  a2e man > ~/.local/share/man/man1/a2e.1",
+		"completion": "Commands, flags, values, files and names complete: of tools and their arguments, skills, plans, chains, snapshots, environments, MCP servers, workers, pages. Nothing is started for it: the tools of MCP servers and programs are not among them.\n\n" +
+			"Examples:\n  a2e completion bash > ~/.local/share/bash-completion/completions/a2e\n  a2e completion zsh > ~/.zfunc/_a2e\n  a2e completion fish > ~/.config/fish/completions/a2e.fish",
 	}
 	maps.Copy(all, keptDetails())
 	return all

@@ -116,7 +116,7 @@ func printServers(sys *System, servers []mcpServer) error {
 }
 
 type mcpToolsCmd struct {
-	Server  string  `arg:"" help:"The server's id."`
+	Server  string  `complete:"server" arg:"" help:"The server's id."`
 	Timeout float64 `placeholder:"SECONDS" help:"Seconds to wait for the server. Default: as long as its start may take."`
 	JSON    bool    `name:"json" help:"Print the definitions as JSON."`
 }
@@ -142,7 +142,7 @@ func (c *commands) knowServer(sys *System, server string) error {
 }
 
 type mcpApproveCmd struct {
-	Server  string   `arg:"" help:"The server's id."`
+	Server  string   `complete:"server" arg:"" help:"The server's id."`
 	Tool    []string `sep:"none" placeholder:"NAME" help:"Only this tool; may be given several times. Default: all that have changed."`
 	DryRun  bool     `help:"Only show what has changed."`
 	Timeout float64  `aliases:"wait" default:"150" help:"Seconds to wait for the server."`
@@ -222,8 +222,16 @@ func withServer(cfg *config.Config, server string, do func(*mcp.Plugin) error) e
 			}
 		}
 	}
-	return fail(exitFailed, unknown("MCP server", server, known))
+	return unknownServer{fail(exitFailed, unknown("MCP server", server, known)), known}
 }
+
+// unknownServer is the error of a server that the config does not have.
+type unknownServer struct {
+	error
+	known []string
+}
+
+func (u unknownServer) Unwrap() error { return u.error }
 
 // asMCP finds the plugin behind what the config adds to it.
 func asMCP(p host.Plugin) (*mcp.Plugin, bool) {

@@ -292,7 +292,7 @@ func TestMCPCommands(t *testing.T) {
 	dir := tinyDir(t)
 	run(t, dir, nil, "mcp", "list").want(t, 0, "").has(t, "tiny    connected  stdio      1", "off     disabled")
 	run(t, dir, nil, "mcp", "list", "--json").want(t, 0, "").has(t, `"server_id": "tiny"`, `"tiny__add"`)
-	run(t, dir, nil, "mcp", "tools", "tiny").want(t, 0, "").has(t, "tiny__add  a b  Adds two numbers")
+	run(t, dir, nil, "mcp", "tools", "tiny").want(t, 0, "").has(t, "\ntiny__add  a b        Adds two numbers")
 	run(t, dir, nil, "mcp", "call", "tiny__add", "a=2", "b=40").want(t, 0, "").has(t, "sum 42")
 	run(t, dir, nil, "mcp", "call", "tiny__add", "--args", `{"a":2}`).want(t, 1, "b")
 	run(t, dir, nil, "mcp", "approve", "tiny").want(t, 0, "nothing of tiny")

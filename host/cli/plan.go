@@ -26,7 +26,7 @@ type planCmd struct {
 }
 
 type planBoardCmd struct {
-	Plan   string   `arg:"" optional:"" help:"The plan's id or name. Default: all plans."`
+	Plan   string   `complete:"plan" arg:"" optional:"" help:"The plan's id or name. Default: all plans."`
 	Status []string `sep:"none" placeholder:"COLUMN" help:"Only this column; may be given several times."`
 	JSON   bool     `name:"json" help:"Print the boards as JSON."`
 }

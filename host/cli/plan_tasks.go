@@ -13,7 +13,7 @@ import (
 
 // planOf names one plan.
 type planOf struct {
-	Plan string `arg:"" help:"The plan's id or name."`
+	Plan string `complete:"plan" arg:"" help:"The plan's id or name."`
 }
 
 // ask runs do with the plan's id.

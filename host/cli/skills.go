@@ -112,7 +112,7 @@ func (l skillsListCmd) misnamed(cmd *commands, sys *System) error {
 }
 
 type skillsCheckCmd struct {
-	Path string `arg:"" optional:"" help:"A skill's folder, or a folder of skills. Default: all that the config's plugins find."`
+	Path string `complete:"dir" arg:"" optional:"" help:"A skill's folder, or a folder of skills. Default: all that the config's plugins find."`
 	JSON bool   `name:"json" help:"Print all of it as JSON."`
 }
 
@@ -242,7 +242,7 @@ func printCheck(w io.Writer, lines []checkLine) {
 }
 
 type skillsShowCmd struct {
-	Name string `arg:"" help:"The skill."`
+	Name string `complete:"skill" arg:"" help:"The skill."`
 	JSON bool   `name:"json" help:"Print the definition as JSON."`
 }
 
@@ -348,8 +348,8 @@ func seenText(text string) string {
 }
 
 type skillsRunCmd struct {
-	Name    string   `arg:"" help:"The skill."`
-	Values  []string `arg:"" optional:"" help:"Arguments as key=value, read as the skill's schema wants them; key:=JSON is JSON in any case."`
+	Name    string   `complete:"skill" arg:"" help:"The skill."`
+	Values  []string `complete:"skill-argument" arg:"" optional:"" help:"Arguments as key=value, read as the skill's schema wants them; key:=JSON is JSON in any case."`
 	Args    string   `placeholder:"JSON" help:"All arguments as one JSON object, or @FILE, or - for stdin."`
 	Record  bool     `help:"Count the call, and those that it makes, into what the host learns."`
 	Timeout int      `default:"60" help:"Seconds that the skill may take, and before it the start of the MCP servers that it names."`

@@ -9,7 +9,7 @@ import (
 )
 
 type skillsValidateCmd struct {
-	Path []string `arg:"" optional:"" help:"Folders of skills, each one skill, or their SKILL.md. Default: all that the config's plugins find."`
+	Path []string `complete:"dir" arg:"" optional:"" help:"Folders of skills, each one skill, or their SKILL.md. Default: all that the config's plugins find."`
 	JSON bool     `name:"json" help:"Print all of it as JSON."`
 }
 

@@ -34,7 +34,7 @@ type stateCmd struct {
 }
 
 type stateExportCmd struct {
-	Part   []string `sep:"none" placeholder:"NAME" help:"Only what this plugin type keeps, such as memory; may be given several times."`
+	Part   []string `complete:"part" sep:"none" placeholder:"NAME" help:"Only what this plugin type keeps, such as memory; may be given several times."`
 	Output string   `short:"o" default:"-" placeholder:"FILE" help:"Write to this file, which appears only once it is complete; - is stdout."`
 }
 
@@ -306,7 +306,7 @@ func withFiles(f snapshot.Files) string {
 }
 
 type snapshotRestoreCmd struct {
-	Name  string `arg:"" help:"Name of the snapshot."`
+	Name  string `complete:"snapshot" arg:"" help:"Name of the snapshot."`
 	Files bool   `help:"Restore the files of the workspace too, to the checkpoint that goes with the snapshot."`
 }
 
@@ -376,7 +376,7 @@ func contents(info snapshot.Info) string {
 }
 
 type snapshotDeleteCmd struct {
-	Name string `arg:"" help:"Name of the snapshot."`
+	Name string `complete:"snapshot" arg:"" help:"Name of the snapshot."`
 }
 
 // Run deletes a snapshot.

@@ -111,8 +111,8 @@ func signature(params []protocol.ToolParameter) string {
 const callSeconds = 30
 
 type toolsCallCmd struct {
-	Name    string   `arg:"" help:"The tool."`
-	Values  []string `arg:"" optional:"" help:"Arguments as key=value, read as the tool's parameter wants it: 12 is text where that is a string. key:=JSON is JSON in any case."`
+	Name    string   `complete:"tool" arg:"" help:"The tool."`
+	Values  []string `complete:"tool-argument" arg:"" optional:"" help:"Arguments as key=value, read as the tool's parameter wants it: 12 is text where that is a string. key:=JSON is JSON in any case."`
 	Args    string   `placeholder:"JSON" help:"All arguments as one JSON object, or @FILE, or - for stdin."`
 	Record  bool     `help:"Count the call into what the host learns of the tool."`
 	Timeout int      `placeholder:"SECONDS" help:"Seconds that the call may take, and before it the start of the MCP server that has the tool. Default: 30, and as long as the start may take."`
@@ -130,11 +130,11 @@ func (t toolsCallCmd) Run(cmd *commands, sys *System) error {
 	var resp protocol.ToolCallResponse
 	wait := serverWait{seconds: float64(t.Timeout), needs: mentions(t.Name)}
 	err = cmd.askServers(sys, toolsAgent, protocol.CapTools, &wait, func(ctx context.Context, c *client.Client) error {
-		params, err := toolParameters(ctx, c, t.Name)
-		if err != nil {
+		var known protocol.ToolListResponse
+		if err := c.Call(ctx, protocol.TypeToolListReq, &protocol.ToolListRequest{IncludeDeferred: true}, &known); err != nil {
 			return err
 		}
-		if req.Arguments, err = given.object(t.Name, params); err != nil {
+		if req.Arguments, err = given.object(t.Name, toolParameters(known.Tools, t.Name)); err != nil {
 			return err
 		}
 		defer sys.waitingFor(t.Name)()

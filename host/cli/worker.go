@@ -16,7 +16,7 @@ import (
 type workerCmd struct {
 	AgentID  string `name:"agent-id" placeholder:"NAME" help:"Name of the worker. Default: fleet.agent_id of the config, else host_id."`
 	MaxTasks int    `placeholder:"N" help:"Tasks that it does at once. Default: fleet.max_tasks of the config, which is 1 if it says nothing."`
-	Only     string `placeholder:"NAME" help:"Only the worker of the config with this name."`
+	Only     string `complete:"worker" placeholder:"NAME" help:"Only the worker of the config with this name."`
 	llmFlags
 	Isolation string `placeholder:"HOW" help:"worktree: each task in its own git worktree; none: in the workspace. Default: fleet.isolation of the config."`
 	Network   bool   `help:"Let the command use the network."`
