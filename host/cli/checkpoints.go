@@ -40,7 +40,9 @@ type checkpointsListCmd struct {
 // Run lists them. What came after a checkpoint is what its line tells.
 func (l checkpointsListCmd) Run(cmd *commands, sys *System) error {
 	return cmd.keeper(sys, func(ctx context.Context, k *checkpoint.Keeper) error {
+		done := sys.waitingFor("looking for checkpoints")
 		all, err := k.List(ctx)
+		done()
 		if err != nil {
 			return err
 		}
@@ -82,7 +84,9 @@ type checkpointsDiffCmd struct {
 // Run prints a line for each path that differs.
 func (d checkpointsDiffCmd) Run(cmd *commands, sys *System) error {
 	return cmd.keeper(sys, func(ctx context.Context, k *checkpoint.Keeper) error {
+		done := sys.waitingFor("comparing")
 		all, err := k.Diff(ctx, checkpoint.DiffOptions{From: d.From, To: d.To, Paths: d.Path, Patch: d.Patch})
+		done()
 		switch {
 		case err != nil:
 			return err
@@ -144,7 +148,9 @@ func (u undoCmd) Run(cmd *commands, sys *System) error {
 // putBack restores, and says what was done and how that is undone.
 func (c *commands) putBack(sys *System, o checkpoint.RestoreOptions, asJSON bool) error {
 	return c.keeper(sys, func(ctx context.Context, k *checkpoint.Keeper) error {
+		waited := sys.waitingFor("putting files back")
 		done, err := k.Restore(ctx, o)
+		waited()
 		if err != nil {
 			return err
 		}

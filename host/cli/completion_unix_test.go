@@ -39,7 +39,7 @@ func TestCompletionProposes(t *testing.T) {
 	for _, c := range []struct {
 		words, want string // separated by blanks
 	}{
-		{"tool|", ""}, {"sn|", "snapshot"}, {"tools|", "tools"}, {"tools |", "list call"}, {"tools call write_|", "write_file"}, {"--log-level=d|", "--log-level=debug"},
+		{"tool|", ""}, {"sn|", "snapshot"}, {"tools|", "tools"}, {"env |", "list play reset step close"}, {"tools call write_|", "write_file"}, {"--log-level=d|", "--log-level=debug"},
 		{"-c|", ""}, {"--conf|", "--config"}, {"-c |", ":file"}, {"--config=x|", ":file"}, {"memory add --tier |", "semantic episodic"}, {"memory list --tier=e|", "--tier=episodic"},
 		{"tools call write_file |", "path= content="}, {"tools call write_file path=x |", "content="}, {"tools call edit_file all=|", "all=true all=false"}, {"tools call read_file path=s|", ":file"},
 		{"skills show g|", "greet"}, {"skills run greet |", "name="}, {"env reset |", "maze"}, {"mcp tools |", "files"}, {"worker --only |", "coder"}, {"plan show |", "the release"},

@@ -29,9 +29,9 @@ func (h helpCmd) Run(sys *System) error {
 	}
 	var t table
 	t.header("PAGE", "WHAT IT SAYS")
-	var known, found []string
+	var known, short, found []string
 	for _, p := range all {
-		known = append(known, p.topic)
+		known, short = append(known, p.topic), append(short, path.Base(p.topic))
 		t.row(p.topic, p.about())
 		if p.topic == h.Topic || path.Base(p.topic) == h.Topic {
 			found = append(found, p.text)
@@ -41,7 +41,7 @@ func (h helpCmd) Run(sys *System) error {
 	case h.Topic == "":
 		return t.show(sys)
 	case found == nil:
-		return fail(exitUsage, unknown("page", h.Topic, known))
+		return fail(exitUsage, unknownAs("page", h.Topic, short, known))
 	}
 	_, err = io.WriteString(sys.Out, strings.Join(found, "\n"))
 	return err

@@ -162,7 +162,9 @@ func (a mcpApproveCmd) Run(cmd *commands, sys *System) error {
 		if err := p.Start(ctx, nil); err != nil {
 			return err
 		}
+		done := sys.waitingFor("waiting for " + a.Server)
 		withheld, err := p.Withheld(ctx, a.Server)
+		done()
 		if err != nil {
 			return fail(exitFailed, err)
 		}

@@ -11,9 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
-
-	"github.com/mattn/go-isatty"
 
 	"a2e/host"
 	"a2e/host/checkpoint"
@@ -47,6 +46,9 @@ func (e stateExportCmd) Run(cmd *commands, sys *System) error {
 		}
 	}
 	return cmd.withState(sys, true, func(ctx context.Context, cfg *config.Config, s *store.SQLite) error {
+		if e.Output != "-" {
+			defer sys.waitingFor("exporting")()
+		}
 		return sys.output(e.Output, plugins.StatePath(cfg), func(w io.Writer) error { return s.Export(ctx, w, e.Part...) })
 	})
 }
@@ -78,6 +80,7 @@ func (i stateImportCmd) Run(cmd *commands, sys *System) error {
 		if i.Replace {
 			how = store.Replace
 		}
+		defer sys.waitingFor("importing")()
 		if counts, err = s.Import(ctx, in, how); err != nil {
 			return fmt.Errorf("nothing was imported: %w", err)
 		}
@@ -145,20 +148,18 @@ func (stateReembedCmd) Run(cmd *commands, sys *System) error {
 		if err != nil {
 			return fail(exitConfig, err)
 		}
-		terminal, made := isatty.IsTerminal(sys.Err.Fd()), 0
+		var made, all atomic.Int64
+		done := sys.waiting(func() string { return fmt.Sprintf("making vectors: %d of %d", made.Load(), all.Load()) })
 		err = memory.Reembed(ctx, s, embedder, func(done, total int) {
-			if made = done; terminal {
-				fmt.Fprintf(sys.Err, "\r%d of %d", done, total)
-			}
+			made.Store(int64(done))
+			all.Store(int64(total))
 		})
-		if terminal && made > 0 {
-			fmt.Fprintln(sys.Err)
-		}
+		done()
 		if err != nil {
 			return err
 		}
 		if model := embedder.Model().Name; model != "" {
-			say(sys.Err, "%d entries embedded with %s", made, model)
+			say(sys.Err, "%d entries embedded with %s", made.Load(), model)
 		} else {
 			say(sys.Err, "the config has no embeddings: there are no vectors now, words alone count")
 		}
@@ -282,7 +283,9 @@ func (s snapshotSaveCmd) Run(cmd *commands, sys *System) error {
 			}
 			state.Files.Checkpoint = now.ID
 		}
+		done := sys.waitingFor("saving " + s.Name)
 		info, broken, err := state.Save(ctx, kept, s.Name, s.Force)
+		done()
 		if errors.Is(err, snapshot.ErrExists) {
 			return fmt.Errorf("%w; --force replaces it", err)
 		}
@@ -316,7 +319,9 @@ func (s snapshotRestoreCmd) Run(cmd *commands, sys *System) error {
 		return fail(exitUsage, err)
 	}
 	return cmd.savable(sys, func(ctx context.Context, state snapshot.State, kept snapshot.Store, files *checkpoint.Keeper) error {
+		done := sys.waitingFor("restoring " + s.Name)
 		holds, then, err := state.Restore(ctx, kept, s.Name)
+		done()
 		if err != nil {
 			return err
 		}
@@ -329,11 +334,11 @@ func (s snapshotRestoreCmd) Run(cmd *commands, sys *System) error {
 		case then.Workspace != state.Files.Workspace:
 			return fmt.Errorf("the files that go with this snapshot are those of %s, which is not the workspace of the config; the rest was restored", oneLine(then.Workspace))
 		}
-		done, err := files.Restore(ctx, checkpoint.RestoreOptions{To: then.Checkpoint})
+		put, err := files.Restore(ctx, checkpoint.RestoreOptions{To: then.Checkpoint})
 		if err != nil {
 			return err
 		}
-		return printRestored(sys, done, false)
+		return printRestored(sys, put, false)
 	})
 }
 

@@ -50,3 +50,28 @@ func TestTablesOnATerminal(t *testing.T) {
 	shown, _ := onTerminal(t, dir, 200, []string{"COLUMNS=40"}, "tools", "list")
 	assert.Contains(t, shown, "…", "COLUMNS does not count: no … in")
 }
+
+// Who waits at a terminal sees what for, on a line that goes away; in a pipe there is none.
+func TestWaitingIsShown(t *testing.T) {
+	t.Parallel()
+	dir := stateDir(t)
+	writeConfig(t, dir, "state_dir: state\nplugins: {tools: {allowed_commands: [sleep]}}\n")
+	shown, code := onTerminal(t, dir, 60, nil, "tools", "call", "run_command", "command=sleep", "command=2.5")
+	assert.That(t, code == 0 && strings.Contains(shown, "\r\x1b[2Krun_command… 2s") && strings.Contains(shown, "\r\x1b[2K{\n"), "exit status %d: %q", code, shown)
+	out := run(t, dir, nil, "tools", "call", "run_command", "command=sleep", "command=1.2").want(t, 0, "")
+	assert.Equal(t, out.stderr, "", "in a pipe")
+}
+
+// A command that is mistyped at a terminal ends at once: it is not taken for the host, which would
+// wait for requests.
+func TestMistypedAtATerminal(t *testing.T) {
+	t.Parallel()
+	dir := workDir(t)
+	for typed, says := range map[string]string{
+		"srve": `did you mean "serve"?`, "sereve --config x": `did you mean "serve"?`, "env lst": `did you mean "list"?`, "help mcq": `did you mean "mcp"`, "--versoin": "--version",
+		"tools": "expected one of", "schema confg": `must be one of`, "completion csh": "must be one of", "agents": `expected "list"`, "xyzzy": "unexpected argument xyzzy",
+	} {
+		shown, code := onTerminal(t, dir, 80, nil, strings.Fields(typed)...)
+		assert.That(t, code == 2 && strings.Contains(shown, says), "%s: exit status %d, want 2 and %s: %s", typed, code, says, shown)
+	}
+}

@@ -7,16 +7,17 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"a2e/protocol"
 	"a2e/protocol/client"
 )
 
-// How a person is told of servers that take their time.
+// How a person is told of what takes its time.
 const (
-	quietFor   = time.Second // before the first line
-	tellEvery  = 10 * time.Second
+	quietFor   = time.Second      // before the first line
+	tellEvery  = 10 * time.Second // in a pipe, where none can be drawn anew
 	lookEvery  = 20 * time.Millisecond
 	shownWords = 300 // characters of a server's own words
 )
@@ -49,6 +50,9 @@ func (c *commands) askServers(sys *System, agentID string, capability protocol.C
 func (w *serverWait) settle(ctx context.Context, c *client.Client, sys *System) error {
 	start := time.Now()
 	tell := start.Add(quietFor)
+	var waitsFor atomic.Value
+	waitsFor.Store("the host")
+	defer sys.waiting(func() string { return "waiting for " + waitsFor.Load().(string) })()
 	for first := true; ; first = false {
 		_, servers, err := listServers(ctx, c)
 		if known := new(protocol.Error); errors.As(err, &known) && first {
@@ -66,7 +70,8 @@ func (w *serverWait) settle(ctx context.Context, c *client.Client, sys *System) 
 			w.missing = slices.DeleteFunc(servers, func(s mcpServer) bool { return s.Status == "ready" && s.Listed })
 			return nil
 		}
-		if time.Now().After(tell) {
+		waitsFor.Store("MCP servers: " + described(busy))
+		if !sys.showsLive() && time.Now().After(tell) {
 			say(sys.Err, "waiting for MCP servers: %s", described(busy))
 			tell = time.Now().Add(tellEvery)
 		}

@@ -27,7 +27,8 @@ func Schema(options map[string]any) ([]byte, error) {
 		return nil, err
 	}
 	s.Schema = "https://json-schema.org/draft/2020-12/schema"
-	s.Title = "a2e config"
+	s.ID, s.Title = "urn:a2e:config", "a2e config"
+	s.Description = "The config file of a2e, the agent-to-environment host."
 	s.Defs = map[string]*jsonschema.Schema{
 		"variable": {Type: "string", Pattern: `\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}`, Description: "A value that holds ${NAME} or ${NAME:-default}."},
 	}

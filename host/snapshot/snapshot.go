@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"a2e/host/config"
+	"a2e/host/schema"
 )
 
 // Store keeps snapshots by name. What is in one it does not look at; it keeps it
@@ -127,7 +128,8 @@ func unknown(ctx context.Context, s Store, name string) error {
 	if len(names) == 0 {
 		return fmt.Errorf("%w as %q: there are none", ErrUnknown, name)
 	}
-	return fmt.Errorf("%w as %q; there are: %s", ErrUnknown, name, strings.Join(names, ", "))
+	hint := strings.TrimLeft(schema.DidYouMean(name, names)+" there are: ", " ")
+	return fmt.Errorf("%w as %q; %s%s", ErrUnknown, name, hint, strings.Join(names, ", "))
 }
 
 func exists(name string) error { return fmt.Errorf("%w: %q", ErrExists, name) }

@@ -128,7 +128,7 @@ func TestReplaceAndUnknownNames(t *testing.T) {
 		if _, err := put(s, "a", "third", true); err != nil || get(s, "a") != "third" {
 			t.Errorf("%v, now %q", err, get(s, "a"))
 		}
-		got, want := get(s, "c"), `error: there is no such snapshot as "c"; there are: a, b`
+		got, want := get(s, "cc"), `error: there is no such snapshot as "cc"; there are: a, b`
 		assert.Equal(t, got, want, "an unknown name")
 	})
 }
