@@ -41,7 +41,7 @@ func (h helpCmd) Run(sys *System) error {
 	case h.Topic == "":
 		return t.show(sys)
 	case found == nil:
-		return fail(exitUsage, unknownAs("page", h.Topic, short, known))
+		return fail(exitUsage, unknownAs("page", h.Topic, slices.Compact(slices.Sorted(slices.Values(short))), known))
 	}
 	_, err = io.WriteString(sys.Out, strings.Join(found, "\n"))
 	return err
