@@ -162,7 +162,7 @@ func TestSnapshotCommands(t *testing.T) {
 	remember(t, dir, "w1", entry("l", "semantic", "two"))
 	run(t, dir, nil, "snapshot", "save", "--force", "a").want(t, 0, "")
 	for _, verb := range []string{"restore", "delete"} {
-		run(t, dir, nil, "snapshot", verb, "c").want(t, 1, `no such snapshot as "c"; did you mean "a" or "b"? there are: a, b`)
+		run(t, dir, nil, "snapshot", verb, "c").want(t, 1, `no such snapshot as "c"; did you mean "a" or "b"? there are: `)
 	}
 	for _, verb := range []string{"save", "restore", "delete"} {
 		run(t, dir, nil, "snapshot", verb, "../x").want(t, 2, "cannot be a snapshot's name")
