@@ -70,12 +70,18 @@ func (r *release) ask(path string) error {
 		args []string
 	}{
 		{"a2e.schema.json", []string{"schema", "config"}},
+		{"completions/a2e.bash", []string{"completion", "bash"}},
+		{"completions/_a2e", []string{"completion", "zsh"}},
+		{"completions/a2e.fish", []string{"completion", "fish"}},
+		{"man/a2e.1", []string{"man"}},
 	} {
-		text, err := output(path, from.args...)
+		cmd := exec.Command(path, from.args...)
+		cmd.Env = append(cmd.Environ(), "PATH="+filepath.Dir(path)) // completions name what is found there
+		text, err := cmd.Output()
 		if err != nil {
-			return err
+			return fmt.Errorf("a2e %s: %w", strings.Join(from.args, " "), err)
 		}
-		r.common = append(r.common, file{name: from.name, data: []byte(text + "\n")})
+		r.common = append(r.common, file{name: from.name, data: text})
 	}
 	return nil
 }

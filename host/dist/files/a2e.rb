@@ -28,6 +28,10 @@ class A2e < Formula
 
   def install
     bin.install "a2e"
+    bash_completion.install "completions/a2e.bash" => "a2e"
+    zsh_completion.install "completions/_a2e"
+    fish_completion.install "completions/a2e.fish"
+    man1.install "man/a2e.1"
   end
 
   test do
