@@ -195,6 +195,8 @@ func TestHTTPRefuses(t *testing.T) {
 		{"POST", "/session", "", []string{"Origin", "null"}, 403, "origin"},
 		{"POST", "/session", "", []string{"Sec-Fetch-Site", "cross-site"}, 403, "origin"},
 		{"POST", "/session", "", []string{"Origin", "https://app.example.org"}, 200, "session_id"},
+		{"OPTIONS", "/send", "", []string{"Origin", "https://app.example.org", "Access-Control-Request-Method", "POST"}, 204, ""},
+		{"OPTIONS", "/send", "", []string{"Origin", "http://evil.example", "Access-Control-Request-Method", "POST"}, 403, "origin"},
 		{"GET", "/session", "", nil, 405, ""},
 		{"GET", "/", "", nil, 404, ""},
 		{"POST", "/mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, []string{"Content-Type", "application/json"}, 400, "begins with the request initialize"},

@@ -25,11 +25,14 @@ func local(host string) bool {
 // have the browser of this machine connect to it under a name of its own.
 func (s *Server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		preflight := s.share(w, r)
 		switch token, isBearer := bearer(r); {
 		case s.opts.Loopback && !local(hostname(r.Host)):
 			refuse(w, http.StatusForbidden, errors.New("the header Host does not name this machine; use 127.0.0.1 or localhost"))
 		case !s.mayConnect(r):
 			refuse(w, http.StatusForbidden, errors.New("web pages of this origin may not connect; http.origins of the config names those that may"))
+		case preflight: // has no token
+			w.WriteHeader(http.StatusNoContent)
 		case len(s.opts.Tokens) > 0 && !s.admits(token, isBearer):
 			w.Header().Set("WWW-Authenticate", `Bearer realm="a2e"`)
 			refuse(w, http.StatusUnauthorized, errors.New("a token is needed: Authorization: Bearer TOKEN, with http.token of the config"))
@@ -37,6 +40,25 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 		}
 	})
+}
+
+// share tells the browser of a page of an origin that may connect that the page may read the
+// answers. It reports whether that is all that the browser asks.
+func (s *Server) share(w http.ResponseWriter, r *http.Request) (preflight bool) {
+	origin, h := r.Header.Get("Origin"), w.Header()
+	if len(s.opts.Origins) > 0 {
+		h.Add("Vary", "Origin")
+	}
+	if !slices.Contains(s.opts.Origins, origin) {
+		return false
+	}
+	h.Set("Access-Control-Allow-Origin", origin)
+	h.Set("Access-Control-Expose-Headers", mcpSession)
+	if preflight = r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != ""; preflight {
+		h.Set("Access-Control-Allow-Methods", "GET, POST, DELETE")
+		h.Set("Access-Control-Allow-Headers", strings.Join([]string{"Authorization", "Content-Type", "Last-Event-ID", Header, mcpSession, mcpVersion}, ", "))
+	}
+	return preflight
 }
 
 func (s *Server) admits(token string, isBearer bool) bool {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"sync"
 	"time"
 
@@ -96,6 +97,7 @@ func New(opts Options) *Server {
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Cache-Control", "no-store")
+	r.Body = inTime(w, r.Body)
 	s.routes.ServeHTTP(w, r)
 }
 
@@ -189,12 +191,7 @@ func (s *Server) of(f func(http.ResponseWriter, *http.Request, *session)) http.H
 func (s *Server) send(w http.ResponseWriter, r *http.Request, c *session) {
 	body, err := s.body(w, r)
 	if err != nil {
-		var long *http.MaxBytesError
-		if errors.As(err, &long) {
-			refuse(w, http.StatusRequestEntityTooLarge, fmt.Errorf("the message is longer than %d bytes", long.Limit))
-			return
-		}
-		refuse(w, http.StatusBadRequest, err)
+		refuseBody(w, err)
 		return
 	}
 	switch err := c.put(r.Context(), body); {
@@ -205,6 +202,46 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, c *session) {
 		refuse(w, http.StatusServiceUnavailable, err)
 	default:
 		answer(w, http.StatusOK, map[string]any{"ok": true})
+	}
+}
+
+// bodyTimeout bounds the wait for the rest of a request.
+const bodyTimeout = time.Minute
+
+// inTime has a body come in time, or not at all.
+func inTime(w http.ResponseWriter, body io.ReadCloser) io.ReadCloser {
+	if body == http.NoBody {
+		return body
+	}
+	t := timely{body, http.NewResponseController(w)}
+	_ = t.to.SetReadDeadline(time.Now().Add(bodyTimeout)) // a test's writer may have none
+	return t
+}
+
+type timely struct {
+	io.ReadCloser
+	to *http.ResponseController
+}
+
+// Read implements io.Reader. Once all is there the answer may take as long as it wants.
+func (t timely) Read(p []byte) (int, error) {
+	n, err := t.ReadCloser.Read(p)
+	if err == io.EOF {
+		_ = t.to.SetReadDeadline(time.Time{})
+	}
+	return n, err
+}
+
+// refuseBody answers a request whose body is not what it should be.
+func refuseBody(w http.ResponseWriter, err error) {
+	var long *http.MaxBytesError
+	switch {
+	case errors.As(err, &long):
+		refuse(w, http.StatusRequestEntityTooLarge, fmt.Errorf("the message is longer than %d bytes", long.Limit))
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		refuse(w, http.StatusRequestTimeout, fmt.Errorf("the body was not whole after %v", bodyTimeout))
+	default:
+		refuse(w, http.StatusBadRequest, err)
 	}
 }
 

@@ -1,9 +1,12 @@
 package httpd_test
 
 import (
+	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -11,7 +14,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"a2e/host/auth"
+	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 	"a2e/host/httpd"
 )
 
@@ -60,7 +66,7 @@ func TestIdle(t *testing.T) {
 	})
 }
 
-// TestTakeOver: a second stream ends the first, and goes on after it.
+// TestTakeOver: a second stream ends the first, and goes on after it. A HEAD does neither.
 func TestTakeOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := httpd.New(httpd.Options{Serve: echo, Loopback: true, Kept: 100})
@@ -75,6 +81,7 @@ func TestTakeOver(t *testing.T) {
 			do(s, t.Context(), "POST", "/send", id, `{"n":1}`)
 			synctest.Wait()
 		}
+		assert.Equal(t, do(s, t.Context(), "HEAD", "/stream", id, "").Code, http.StatusMethodNotAllowed, "HEAD takes no events")
 		listen()
 		assert.Equal(t, strings.Count(<-streams, "data:"), 50, "events of the first stream")
 		do(s, t.Context(), "POST", "/send", id, `{"n":2}`)
@@ -89,4 +96,100 @@ func TestTakeOver(t *testing.T) {
 		assert.That(t, strings.HasSuffix(<-streams, "id: 51\ndata: {\"n\":2}\n\n"), "the second stream")
 		s.Close(t.Context())
 	})
+}
+
+// pipes is a listener on connections within the process.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	if c, ok := <-p; ok {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+func (p pipes) Close() error   { return nil }
+func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+// TestSlowBody: a body that does not end is given up, and a stream behind a whole one is not.
+func TestSlowBody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := httpd.New(httpd.Options{Serve: echo, Loopback: true})
+		id := strings.Split(do(s, t.Context(), "POST", "/session", "", "").Body.String(), `"`)[3]
+		listener := make(pipes)
+		server := &http.Server{Handler: s}
+		go server.Serve(listener)
+		ask := func(request string) net.Conn {
+			ours, theirs := net.Pipe()
+			listener <- theirs
+			must.Get(ours.Write([]byte(strings.Replace(request, "ID", id, 1))))(t)
+			return ours
+		}
+		slow := ask("POST /send HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nX-Session-Id: ID\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n")
+		began := time.Now()
+		text := must.Get(io.ReadAll(slow))(t)
+		assert.That(t, strings.HasPrefix(string(text), "HTTP/1.1 408") && time.Since(began) == time.Minute, "after %v: %s", time.Since(began), text)
+		stream := bufio.NewReader(ask("GET /stream HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nX-Session-Id: ID\r\n\r\n"))
+		for beats := 0; beats < 20; { // five minutes
+			line := must.Get(stream.ReadString('\n'))(t)
+			if line == ":\n" {
+				beats++
+			}
+		}
+		listening := make(chan string)
+		go func() { rest, _ := io.ReadAll(stream); listening <- string(rest) }()
+		s.Close(t.Context())
+		assert.Contains(t, <-listening, "0\r\n\r\n")
+		close(listener)
+		must.OK(t, server.Close())
+	})
+}
+
+// TestCORS: the browser of a page that may connect is told so, and that of another is not.
+func TestCORS(t *testing.T) {
+	t.Parallel()
+	s := httpd.New(httpd.Options{Serve: echo, Loopback: true, Origins: []string{"https://a.example"}, Tokens: auth.Tokens{auth.New("secret", "")}})
+	for origin, status := range map[string]int{"https://a.example": http.StatusNoContent, "https://b.example": http.StatusForbidden} {
+		r := httptest.NewRequestWithContext(t.Context(), "OPTIONS", "http://127.0.0.1/send", nil)
+		r.Header.Set("Origin", origin)
+		r.Header.Set("Access-Control-Request-Method", "POST")
+		got := httptest.NewRecorder()
+		s.ServeHTTP(got, r)
+		h := got.Header()
+		assert.Equal(t, got.Code, status, "%s", origin)
+		assert.Equal(t, h.Get("Access-Control-Allow-Origin") == origin && strings.Contains(h.Get("Access-Control-Allow-Headers"), httpd.Header), status == http.StatusNoContent, "%s: %v", origin, h)
+	}
+}
+
+// TestFailedInitialize: a session that MCP's client cannot use does not stay.
+func TestFailedInitialize(t *testing.T) {
+	t.Parallel()
+	refuses := func(_ context.Context, _ httpd.Protocol, in io.Reader, out io.Writer) error {
+		for lines := bufio.NewScanner(in); lines.Scan(); {
+			if _, err := io.WriteString(out, `{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"no"}}`+"\n"); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	s := httpd.New(httpd.Options{Serve: refuses, Loopback: true, MaxSessions: 1})
+	for _, params := range []string{"", `,"params":{}`} { // the SDK refuses the first
+		r := httptest.NewRequestWithContext(t.Context(), "POST", "http://127.0.0.1/mcp", strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"initialize"`+params+`}`))
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Accept", "application/json, text/event-stream")
+		got := httptest.NewRecorder()
+		s.ServeHTTP(got, r)
+		assert.That(t, got.Code != http.StatusServiceUnavailable, "%s: %d %s", params, got.Code, got.Body)
+		id := ""
+		hosttest.Eventually(t, "the session to end", func() bool {
+			var opened struct {
+				ID string `json:"session_id"`
+			}
+			_ = json.Unmarshal(do(s, t.Context(), "POST", "/session", "", "").Body.Bytes(), &opened)
+			id = opened.ID
+			return id != ""
+		})
+		do(s, t.Context(), "DELETE", "/session", id, "")
+		hosttest.Eventually(t, "its end", func() bool { return do(s, t.Context(), "GET", "/stream", id, "").Code == http.StatusNotFound })
+	}
+	s.Close(t.Context())
 }

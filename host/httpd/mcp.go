@@ -58,7 +58,7 @@ func (s *Server) mcp(w http.ResponseWriter, r *http.Request) {
 func (s *Server) beginMCP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		refuse(w, http.StatusRequestEntityTooLarge, err)
+		refuseBody(w, err)
 		return
 	}
 	first, _ := jsonrpc.DecodeMessage(body)
@@ -78,6 +78,9 @@ func (s *Server) beginMCP(w http.ResponseWriter, r *http.Request) {
 	defer c.listen()()
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	c.streamable.ServeHTTP(w, r)
+	if !c.greeted.Load() { // no client will use it
+		c.end()
+	}
 }
 
 // connectMCP has the go-sdk's transport stand between HTTP and the host of a session.
@@ -106,6 +109,9 @@ func (c *session) connectMCP() {
 			lines, end := c.out.next(reader, last, func() bool { return false })
 			for _, line := range lines {
 				if msg, err := jsonrpc.DecodeMessage(line); err == nil {
+					if resp, ok := msg.(*jsonrpc.Response); ok && resp.Error == nil {
+						c.greeted.Store(true)
+					}
 					_ = conn.Write(context.Background(), msg) // a client that is not there asks again, or has gone
 				}
 			}

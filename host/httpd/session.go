@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -22,6 +23,7 @@ type session struct {
 	idle   *time.Timer
 
 	streamable *mcp.StreamableServerTransport // nil = the session speaks A2E
+	greeted    atomic.Bool                    // MCP's initialize had its result
 
 	hasty context.Context // of the host
 	cut   context.CancelFunc

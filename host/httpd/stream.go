@@ -14,6 +14,11 @@ const writeTimeout = time.Minute
 
 // stream sends the output of a session as server-sent events.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, c *session) {
+	if r.Method != http.MethodGet { // HEAD would take the events of the one that reads them
+		w.Header().Set("Allow", http.MethodGet)
+		refuse(w, http.StatusMethodNotAllowed, errors.New("should be GET"))
+		return
+	}
 	after := -1
 	if text := r.Header.Get("Last-Event-ID"); text != "" {
 		n, err := strconv.Atoi(text)

@@ -57,7 +57,7 @@ func (f *File) header() (record.Header, error) {
 	lines := record.NewLines(file, 64<<10)
 	line, _, err := lines.Next()
 	if err != nil {
-		if _, size := lines.Rest(); size > 0 && !f.follow {
+		if errors.Is(err, io.EOF) && !f.follow {
 			err = record.ErrNoRecord
 		}
 		return record.Header{}, err
