@@ -236,7 +236,7 @@ func TestLive(t *testing.T) {
 	}
 	assert.Equal(t, read(t, next()).Event, "started")
 	assert.Equal(t, read(t, next()).Text, "[redacted]", "stderr")
-	send(`{"id":1,"auth_token":"canary-of-handshake","x":"canary-of-config"}`, 204)
+	send(`{"id":1,"auth_token":"canary-of-handshake","x":"canary-of-config","y":"curl 'https://me:canary-of-address@h.example/?page=2&api_key=canary-of-query'"}`, 204)
 	for _, dir := range []string{"in", "out"} {
 		e := read(t, next())
 		assert.That(t, e.Dir == dir && (e.Src == "page") == (dir == "in") && e.Msg["id"] == 1.0, "%s: %+v", dir, e)

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"unicode"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -90,19 +91,44 @@ func (s *Set) AddEnviron(environ []string) {
 }
 
 // AddMessage takes what a message in compact JSON has in confidence: texts whose key is that of
-// a secret, such as auth_token, or is written like a variable that holds one, such as GITHUB_TOKEN.
+// a secret, such as auth_token, or is written like a variable that holds one, such as GITHUB_TOKEN,
+// and what addresses in texts have of the kind.
 func (s *Set) AddMessage(line []byte) {
 	for {
 		key, rest, ok := nextText(line)
 		if !ok {
 			return
 		}
+		s.addAddresses(key)
 		if line = rest; len(rest) < 2 || rest[0] != ':' || rest[1] != '"' || !secretKey(key) {
 			continue
 		}
 		raw, _, _ := nextText(rest)
 		if value, err := jsontext.AppendUnquote(nil, append(append([]byte{'"'}, raw...), '"')); err == nil {
 			s.Add(string(key), string(value))
+		}
+	}
+}
+
+// addAddresses takes the passwords and keys of the URLs in a text.
+func (s *Set) addAddresses(text []byte) {
+	if !bytes.Contains(text, []byte("://")) {
+		return
+	}
+	for word := range bytes.FieldsFuncSeq(text, func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune("\"'`\\<>(){}", r) }) {
+		u, err := url.Parse(string(word))
+		if err != nil || u.Host == "" {
+			continue
+		}
+		if password, ok := u.User.Password(); ok {
+			s.AddSecret(password)
+		}
+		for name, values := range u.Query() {
+			if kind := strings.ToLower(name); secretKey([]byte(name)) || kind == "key" || kind == "sig" || strings.HasSuffix(kind, "signature") {
+				for _, v := range values {
+					s.AddSecret(v)
+				}
+			}
 		}
 	}
 }
