@@ -140,8 +140,7 @@ func (w *web) read(last int, take func(event) bool) (status int) {
 
 const webHello = `{"type":"handshake/req","id":"h","agent_id":"web","agent_caps":["tools","proc"]}`
 
-// TestHTTPResumes: a client whose connections break gets every answer once, in order, whether
-// it says which event was its last or leaves that to the host after it has read all.
+// TestHTTPResumes: a client whose connections break gets every answer once, in order.
 func TestHTTPResumes(t *testing.T) {
 	w := serveWeb(t, "")
 	w.session()
@@ -167,7 +166,7 @@ func TestHTTPResumes(t *testing.T) {
 		assert.Equal(t, times, 1, "answers to %s", id)
 	}
 	w.send(`{"type":"ping","id":"p"}`)
-	w.read(-1, func(e event) bool { // the last stream was broken off; what was sent on it may come no more
+	w.read(last, func(e event) bool { // what was sent on a stream that was broken off comes only to who says what it has
 		return e.data["req_id"] != "p"
 	})
 	status, text := w.do("GET", "/stream", "", "Last-Event-ID", "99999")
