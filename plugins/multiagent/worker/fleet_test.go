@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -380,7 +381,9 @@ func TestFleetDumb(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, fake(t, "w", "dumb"))
 	s.pace.end = 50 * time.Millisecond
-	if got := describe(s.do(brief("a", "done"))); !strings.HasPrefix(got, `error 0 error="no worker lived to end the task (tries: 2): w: the worker ended: it closed its output; and now `) {
+	// whether the second child dies with the task or before it depends on who is quicker
+	want := regexp.MustCompile(`^error 0 error="no worker lived to end the task \(tries: [12]\): w: the worker ended: it closed its output; and now `)
+	if got := describe(s.do(brief("a", "done"))); !want.MatchString(got) {
 		t.Error(got)
 	}
 }
