@@ -135,7 +135,7 @@ func TestFoldersAreApart(t *testing.T) {
 	run(t, one, nil, "-c", "c.yaml", "chain", "run", "chain.yaml", "--id", "x", "-q").want(t, 0, "")
 	assert.That(t, run(t, other, nil, "-c", "c.yaml", "chain", "list").want(t, 0, "").stdout == "", "the chain of another folder is listed")
 	run(t, other, nil, "-c", "c.yaml", "undo").want(t, 1, "no checkpoints of this workspace")
-	assert.Contains(t, run(t, one, nil, "-c", "c.yaml", "chain", "list").want(t, 0, "").stdout, "x  done")
+	assert.Contains(t, run(t, one, nil, "-c", "c.yaml", "chain", "list").want(t, 0, "").stdout, "\nx      done ")
 	run(t, one, nil, "-c", "c.yaml", "undo").want(t, 0, "put back")
 	assert.Equal(t, string(must.Get(os.ReadFile(filepath.Join(one, "f.txt")))(t)), "old")
 }

@@ -116,6 +116,7 @@ func TestCompletionInShells(t *testing.T) {
 			p.await("done")
 			p.types("exit\n")
 			_ = p.cmd.Wait() // it ends as its last command did
+			<-p.read
 			assert.Contains(t, p.shown, "no such task", "the plan was not found by its name")
 			_, err = os.Stat(filepath.Join(dir, "ran"))
 			assert.That(t, os.IsNotExist(err), "a name was run")

@@ -177,16 +177,13 @@ func TestConfigReference(t *testing.T) {
 	dir := workDir(t)
 	out := must.Get(command(t, dir, "./a2e", "schema", "config", "--markdown").Output())(t)
 	for _, want := range []string{
-		"\n| `limits.max_queue` | integer, 1 to 16777216 | `65536` | Requests that may wait; ", "\n| `auth[].agent_id` | string |  | ",
-		"\n## Options of tools\n", "\n| `commands[].parameters[].name` | string |  | Its name",
+		"\n| `limits.max_queue` | integer, 1 to 16777216 | `65536` | Requests that may wait; ", "\n| `auth[].agent_id` | string | required | ",
+		"\n## Options of tools\n", "\n| `commands[].parameters[].name` | string | required | Its name",
 	} {
 		assert.Contains(t, string(out), want, "the reference lacks")
 	}
 	help, err := command(t, dir, "./a2e", "help", "config").Output()
 	assert.That(t, err == nil && strings.Contains(string(help), string(out)), "a2e help config prints something else: %v", err)
-	if out, err := command(t, dir, "./a2e", "schema", "protocol", "--markdown").CombinedOutput(); exitCode(err) != 2 {
-		t.Errorf("a reference of the protocol: %v\n%s", err, out)
-	}
 }
 
 // runs reports whether a block is a command or a program, with what it prints below it.

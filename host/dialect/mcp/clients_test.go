@@ -161,13 +161,13 @@ func conformance(t *testing.T, binary string) {
 func startBridge(t *testing.T, dir, binary string) string {
 	t.Helper()
 	bridge := program(t, dir, "node", peer(t, "bridge.mjs"), binary)
+	bridge.Cancel = func() error { return bridge.Process.Signal(syscall.SIGTERM) } // the host ends with it
 	out := must.Get(bridge.StdoutPipe())(t)
 	errs := &strings.Builder{}
 	bridge.Stderr = errs
 	must.OK(t, bridge.Start())
 	t.Cleanup(func() {
-		_ = bridge.Process.Signal(syscall.SIGTERM) // the host ends with it
-		_ = bridge.Wait()                          // how is not asked
+		_ = bridge.Wait() // the context of the test has ended, and it with that
 		if t.Failed() {
 			t.Logf("the bridge said: %s", errs)
 		}
