@@ -16,6 +16,12 @@ import (
 	"a2e/host/schema"
 )
 
+// Problem is a path that is not as it was.
+type Problem struct {
+	Path string `json:"path"`
+	Why  string `json:"why"`
+}
+
 // Change is what is different of one path in a later state.
 type Change struct {
 	Path string `json:"path"` // relative to the workspace, with slashes

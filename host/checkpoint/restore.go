@@ -26,12 +26,6 @@ type Restored struct {
 	Resumed  bool      `json:"resumed,omitzero"`
 }
 
-// Problem is a path that is not as it was.
-type Problem struct {
-	Path string `json:"path"`
-	Why  string `json:"why"`
-}
-
 // RestoreOptions say what is put back.
 type RestoreOptions struct {
 	To     uint64   // the checkpoint

@@ -60,8 +60,10 @@ func (o *Options) setDefaults() {
 type Server struct {
 	opts   Options
 	routes http.Handler
-	kept   mcp.EventStore // of MCP's streams
-	goes   sync.WaitGroup // one for each session
+	kept   mcp.EventStore  // of MCP's streams
+	goes   sync.WaitGroup  // one for each session
+	hasty  context.Context // of all hosts
+	cut    context.CancelFunc
 
 	mu       sync.Mutex
 	sessions map[string]*session // guarded by mu
@@ -72,6 +74,7 @@ type Server struct {
 func New(opts Options) *Server {
 	opts.setDefaults()
 	s := &Server{opts: opts, sessions: make(map[string]*session)}
+	s.hasty, s.cut = context.WithCancel(context.Background())
 	kept := mcp.NewMemoryEventStore(nil)
 	kept.SetMaxBytes(opts.Kept)
 	s.kept = kept
@@ -118,13 +121,10 @@ func (s *Server) Close(ctx context.Context) {
 	select {
 	case <-ended:
 	case <-ctx.Done():
-		s.mu.Lock()
-		for _, c := range s.sessions {
-			c.cut()
-		}
-		s.mu.Unlock()
+		s.cut() // those that are forgotten, but not over, too
 		<-ended
 	}
+	s.cut()
 }
 
 func (s *Server) open(w http.ResponseWriter, _ *http.Request) {

@@ -97,8 +97,11 @@ func (c *session) connectMCP() {
 			if err != nil {
 				return
 			}
-			if line, err := jsonrpc.EncodeMessage(msg); err != nil || c.in.put(c.hasty, append(line, '\n')) != nil {
-				return
+			line, err := jsonrpc.EncodeMessage(msg)
+			for full := err == nil; full; full = err != nil { // until there is room: what was taken in must be answered
+				if err = c.put(c.hasty, append(line, '\n')); errors.Is(err, errEnded) || c.hasty.Err() != nil {
+					return
+				}
 			}
 		}
 	}()

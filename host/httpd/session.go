@@ -29,14 +29,15 @@ type session struct {
 	cut   context.CancelFunc
 
 	mu      sync.Mutex
-	streams int // open now; guarded by mu
+	streams int  // open now; guarded by mu
+	over    bool // it is forgotten, and its time limit with it; guarded by mu
 }
 
 func newSession(s *Server, speaks Protocol) *session {
 	var id [16]byte
 	_, _ = rand.Read(id[:]) // never fails
 	c := &session{server: s, id: hex.EncodeToString(id[:]), speaks: speaks, out: newEvents(s.opts.Kept)}
-	c.hasty, c.cut = context.WithCancel(context.Background())
+	c.hasty, c.cut = context.WithCancel(s.hasty)
 	c.in.room.L, c.in.max = &c.in.mu, s.opts.MaxLine
 	c.idle = time.AfterFunc(s.opts.Idle, c.expire)
 	if speaks == MCP {
@@ -59,7 +60,10 @@ func (c *session) serve() {
 
 // gone forgets a session whose host has ended and whose output was read.
 func (c *session) gone() {
+	c.mu.Lock()
+	c.over = true
 	c.idle.Stop()
+	c.mu.Unlock()
 	c.server.forget(c)
 }
 
@@ -71,14 +75,14 @@ func (c *session) expire() {
 	c.server.opts.Log.Info().Str("session_id", c.id).Msg("a session over HTTP that nobody uses ends")
 	c.end()
 	c.out.giveUp()
-	c.server.forget(c)
+	c.gone()
 }
 
 // used says that the client is there.
 func (c *session) used() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.streams == 0 {
+	if c.streams == 0 && !c.over {
 		c.idle.Reset(c.server.opts.Idle)
 	}
 }
@@ -92,7 +96,7 @@ func (c *session) listen() (stop func()) {
 	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if c.streams--; c.streams == 0 {
+		if c.streams--; c.streams == 0 && !c.over {
 			c.idle.Reset(c.server.opts.Idle)
 		}
 	}
