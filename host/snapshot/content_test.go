@@ -26,7 +26,7 @@ var _ host.SessionStates = (*Sessions)(nil)
 func notes() store.Part {
 	records := store.Kinds{store.RecordsOf("notes.note", "SELECT text FROM notes ORDER BY text", func(text *string) []any { return []any{text} },
 		func(text *string, tx *store.Tx) error {
-			_, _, err := tx.Exec("INSERT INTO notes VALUES (?)", *text)
+			_, err := tx.Exec("INSERT INTO notes VALUES (?)", *text)
 			return err
 		})}
 	return store.Part{
@@ -55,7 +55,7 @@ func (w *world) note(texts ...string) {
 	w.t.Helper()
 	err := w.Store.Write(w.t.Context(), func(tx *store.Tx) error {
 		for _, text := range texts {
-			if _, _, err := tx.Exec("INSERT INTO notes VALUES (?)", text); err != nil {
+			if _, err := tx.Exec("INSERT INTO notes VALUES (?)", text); err != nil {
 				return err
 			}
 		}

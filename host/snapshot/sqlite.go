@@ -97,7 +97,7 @@ func (s *sqliteStore) Save(ctx context.Context, info Info, replace bool, write f
 
 // insert writes a snapshot, and fills in what is known of it then.
 func insert(tx *store.Tx, info *Info, write func(io.Writer) (Holds, error)) error {
-	id, _, err := tx.Exec("INSERT INTO snapshots (name, made, chunks, bytes, holds) VALUES (?, ?, 0, 0, '{}')", info.Name, info.Made.Unix())
+	id, err := tx.Insert("INSERT INTO snapshots (name, made, chunks, bytes, holds) VALUES (?, ?, 0, 0, '{}') RETURNING id", info.Name, info.Made.Unix())
 	if err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func insert(tx *store.Tx, info *Info, write func(io.Writer) (Holds, error)) erro
 	if err != nil {
 		return err
 	}
-	_, _, err = tx.Exec("UPDATE snapshots SET chunks = ?, bytes = ?, holds = ? WHERE id = ?", rows.number, rows.bytes, string(holds), id)
+	_, err = tx.Exec("UPDATE snapshots SET chunks = ?, bytes = ?, holds = ? WHERE id = ?", rows.number, rows.bytes, string(holds), id)
 	return err
 }
 
@@ -123,7 +123,7 @@ func remove(tx *store.Tx, name string) (there bool, err error) {
 	var id int64
 	there, err = tx.Get("DELETE FROM snapshots WHERE name = ? RETURNING id", []any{name}, &id)
 	if there {
-		_, _, err = tx.Exec("DELETE FROM snapshots_chunk WHERE snapshot = ?", id)
+		_, err = tx.Exec("DELETE FROM snapshots_chunk WHERE snapshot = ?", id)
 	}
 	return there, err
 }
@@ -150,7 +150,7 @@ func (w *chunkWriter) Write(p []byte) (int, error) {
 
 // insert writes the next row, of the first n bytes that wait.
 func (w *chunkWriter) insert(n int) error {
-	_, _, err := w.tx.Exec("INSERT INTO snapshots_chunk VALUES (?, ?, ?)", w.id, w.number, w.buf[:n])
+	_, err := w.tx.Exec("INSERT INTO snapshots_chunk VALUES (?, ?, ?)", w.id, w.number, w.buf[:n])
 	w.buf = append(w.buf[:0], w.buf[n:]...)
 	w.number++
 	w.bytes += int64(n)

@@ -204,7 +204,7 @@ func change(t *testing.T, s Store, f func([]byte) []byte) {
 			if _, err := tx.Get("SELECT content FROM snapshots_chunk", nil, &text); err != nil {
 				return err
 			}
-			_, _, err := tx.Exec("UPDATE snapshots_chunk SET content = CAST(? AS BLOB)", string(f(text)))
+			_, err := tx.Exec("UPDATE snapshots_chunk SET content = CAST(? AS BLOB)", string(f(text)))
 			return err
 		})
 	}

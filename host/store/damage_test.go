@@ -33,11 +33,11 @@ func fullStore(t *testing.T, path string) []byte {
 	s := open(t, path)
 	must.OK(t, s.Write(t.Context(), func(tx *store.Tx) error {
 		for i := 1; i <= damageEntries+50; i++ {
-			if _, _, err := tx.Exec("INSERT INTO notes (id, text) VALUES (?, ?)", i, longText(i)); err != nil {
+			if _, err := tx.Exec("INSERT INTO notes (id, text) VALUES (?, ?)", i, longText(i)); err != nil {
 				return err
 			}
 		}
-		_, _, err := tx.Exec("DELETE FROM notes WHERE id > ?", damageEntries)
+		_, err := tx.Exec("DELETE FROM notes WHERE id > ?", damageEntries)
 		return err
 	}))
 	must.OK(t, s.Close())

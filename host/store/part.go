@@ -19,8 +19,11 @@ type Part struct {
 	Name string
 	// Migrations is the SQL that makes the tables, and brings older ones up: each
 	// runs once, in order, in the transaction that notes it. One that was released
-	// never changes. Tables are named after the part.
+	// never changes. Tables are named after the part. PostgreSQL runs them too, once words are
+	// exchanged (see translate); where that is not enough, Postgres has what it runs
+	// in place of the one of an index. What is there before is always what a2e made.
 	Migrations []string
+	Postgres   map[int]string
 	// Export returns the part's records, each of a kind that begins with the part's
 	// name and a dot.
 	Export func(ctx context.Context, tx *Tx, emit func(kind string, record any) error) error
@@ -96,7 +99,7 @@ func (all Kinds) Import(_ context.Context, tx *Tx, kind string, record jsontext.
 func ClearTables(tables ...string) func(context.Context, *Tx) error {
 	return func(_ context.Context, tx *Tx) error {
 		for _, table := range tables {
-			if _, _, err := tx.Exec("DELETE FROM " + table); err != nil {
+			if _, err := tx.Exec("DELETE FROM " + table); err != nil {
 				return err
 			}
 		}
@@ -107,24 +110,24 @@ func ClearTables(tables ...string) func(context.Context, *Tx) error {
 // migrate brings the file up to what the parts need. It writes only when there is
 // something to do.
 func migrate(c *conn, path string, parts []Part) error {
-	tx := &Tx{conn: c, ctx: context.Background()}
+	tx := &Tx{db: c, ctx: context.Background()}
 	behind, err := behind(tx, path, parts)
 	if err != nil || !behind {
 		return err
 	}
-	if err := c.exec("BEGIN IMMEDIATE"); err != nil {
+	if err := c.run("BEGIN IMMEDIATE"); err != nil {
 		return err
 	}
-	if err = migrateIn(tx, path, parts); err == nil {
-		err = c.exec("COMMIT")
+	if err = migrateIn(c, tx, path, parts); err == nil {
+		err = c.run("COMMIT")
 	}
 	if err != nil {
-		_ = c.exec("ROLLBACK")
+		_ = c.run("ROLLBACK")
 	}
 	return err
 }
 
-func migrateIn(tx *Tx, path string, parts []Part) error {
+func migrateIn(c *conn, tx *Tx, path string, parts []Part) error {
 	var format int
 	if _, err := tx.Get("PRAGMA user_version", nil, &format); err != nil {
 		return err
@@ -134,21 +137,26 @@ func migrateIn(tx *Tx, path string, parts []Part) error {
 		fmt.Sprintf("PRAGMA user_version = %d", max(format, formatUnchecked)), // of a file that was made with checksums it is higher
 		"CREATE TABLE IF NOT EXISTS parts (name TEXT PRIMARY KEY, version INTEGER NOT NULL) WITHOUT ROWID",
 	} {
-		if err := tx.conn.exec(q); err != nil {
+		if err := c.run(q); err != nil {
 			return err
 		}
 	}
+	return migrateParts(c, tx, path, parts, func(p Part, i int) string { return p.Migrations[i] })
+}
+
+// migrateParts runs the migrations that the store lacks, as text gives them.
+func migrateParts(c session, tx *Tx, place string, parts []Part, text func(p Part, i int) string) error {
 	for _, p := range parts {
-		version, err := versionOf(tx, path, p) // again: another host may have been faster
+		version, err := versionOf(tx, place, p) // again: another host may have been faster
 		if err != nil {
 			return err
 		}
 		for ; version < len(p.Migrations); version++ {
-			if err := tx.conn.exec(p.Migrations[version]); err != nil {
+			if err := c.run(text(p, version)); err != nil {
 				return fmt.Errorf("migration %d of %s: %w", version+1, p.Name, err)
 			}
 		}
-		if _, _, err := tx.Exec("INSERT INTO parts VALUES (?, ?) ON CONFLICT DO UPDATE SET version = excluded.version", p.Name, version); err != nil {
+		if _, err := tx.Exec("INSERT INTO parts VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET version = excluded.version", p.Name, version); err != nil {
 			return err
 		}
 	}
@@ -161,8 +169,13 @@ func behind(tx *Tx, path string, parts []Part) (bool, error) {
 	if err != nil || !there {
 		return true, err
 	}
+	return partsBehind(tx, path, parts)
+}
+
+// partsBehind reports whether a store that notes versions lacks a migration.
+func partsBehind(tx *Tx, place string, parts []Part) (bool, error) {
 	for _, p := range parts {
-		version, err := versionOf(tx, path, p)
+		version, err := versionOf(tx, place, p)
 		if err != nil || version < len(p.Migrations) {
 			return true, err
 		}
@@ -170,14 +183,14 @@ func behind(tx *Tx, path string, parts []Part) (bool, error) {
 	return false, nil
 }
 
-// versionOf returns the number of a part's migrations that the file has.
-func versionOf(tx *Tx, path string, p Part) (int, error) {
+// versionOf returns the number of a part's migrations that the store has.
+func versionOf(tx *Tx, place string, p Part) (int, error) {
 	var version int
 	if _, err := tx.Get("SELECT version FROM parts WHERE name = ?", []any{p.Name}, &version); err != nil {
 		return 0, err
 	}
 	if version > len(p.Migrations) {
-		return 0, fmt.Errorf("%s: %w: its %s has version %d, this a2e knows %d; use the newer one, or another state_dir", path, ErrNewer, p.Name, version, len(p.Migrations))
+		return 0, fmt.Errorf("%s: %w: its %s has version %d, this a2e knows %d; use the newer one, or another store (state_dir, state)", place, ErrNewer, p.Name, version, len(p.Migrations))
 	}
 	return version, nil
 }
@@ -197,9 +210,12 @@ type line struct {
 	Record jsontext.Value `json:"record"`
 }
 
-// Export implements Store.
-func (s *SQLite) Export(ctx context.Context, w io.Writer, names ...string) error {
-	parts, err := s.partsNamed(names)
+// kept is the parts of a store.
+type kept []Part
+
+// export is Store.Export of s.
+func (all kept) export(ctx context.Context, s Store, w io.Writer, names []string) error {
+	parts, err := all.named(names)
 	if err != nil {
 		return err
 	}
@@ -237,38 +253,31 @@ func writeLine(w *bufio.Writer, v any) error {
 	return err
 }
 
-// partsNamed returns the parts of these names, in the store's order; all for none.
-func (s *SQLite) partsNamed(names []string) ([]Part, error) {
+// named returns the parts of these names, in the store's order; all for none.
+func (all kept) named(names []string) (kept, error) {
 	if len(names) == 0 {
-		return s.parts, nil
+		return all, nil
 	}
-	var parts []Part
-	for _, p := range s.parts {
+	var parts kept
+	var known []string
+	for _, p := range all {
+		known = append(known, p.Name)
 		if slices.Contains(names, p.Name) {
 			parts = append(parts, p)
 		}
 	}
 	if len(parts) < len(names) {
-		return nil, fmt.Errorf("the store has no part of one of these names: %s; it has: %s", strings.Join(names, ", "), strings.Join(s.PartNames(), ", "))
+		return nil, fmt.Errorf("the store has no part of one of these names: %s; it has: %s", strings.Join(names, ", "), strings.Join(known, ", "))
 	}
 	return parts, nil
 }
 
-// PartNames names what the store is for, in order.
-func (s *SQLite) PartNames() []string {
-	names := make([]string, len(s.parts))
-	for i, p := range s.parts {
-		names[i] = p.Name
-	}
-	return names
-}
-
-// Import implements Store.
-func (s *SQLite) Import(ctx context.Context, r io.Reader, how How) (Counts, error) {
+// take is Store.Import into s.
+func (all kept) take(ctx context.Context, s Store, r io.Reader, how How) (Counts, error) {
 	counts := Counts{}
 	err := s.Write(ctx, func(tx *Tx) error {
 		in := importer{tx: tx, counts: counts, lines: bufio.NewReader(r)}
-		parts, err := in.header(s)
+		parts, err := in.header(all)
 		if err != nil {
 			return err
 		}
@@ -315,7 +324,7 @@ func (in *importer) next(v any) (bool, error) {
 	}
 }
 
-func (in *importer) header(s *SQLite) ([]Part, error) {
+func (in *importer) header(all kept) (kept, error) {
 	var head header
 	there, err := in.next(&head)
 	switch {
@@ -328,10 +337,10 @@ func (in *importer) header(s *SQLite) ([]Part, error) {
 	case len(head.Parts) == 0:
 		return nil, nil
 	}
-	return s.partsNamed(head.Parts)
+	return all.named(head.Parts)
 }
 
-func (in *importer) records(ctx context.Context, parts []Part) error {
+func (in *importer) records(ctx context.Context, parts kept) error {
 	for {
 		var l line
 		there, err := in.next(&l)

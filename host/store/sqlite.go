@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -43,18 +44,17 @@ type Options struct {
 // SQLite is a store in one SQLite file, or in memory.
 type SQLite struct {
 	path  string // "" = in memory
-	parts []Part
+	parts kept
 	db    *sql.DB
 	file  os.FileInfo // what was opened; nil in memory
 
-	writing chan struct{} // held by the one who writes
-	writer  *conn         // used while writing is held; nil after Close
-	readers chan *conn    // idle ones; nil in memory, where reads hold writing
+	writes
+	writer  *conn      // used while writing is held; nil after Close
+	readers chan *conn // idle ones; nil in memory, where reads hold writing
 
-	mu      sync.Mutex // guards the fields below
-	queue   []*job
-	made    int           // readers there are
-	closing chan struct{} // closed when Close begins
+	connecting sync.Mutex    // guards the fields below
+	made       int           // readers there are
+	closing    chan struct{} // closed when Close begins
 }
 
 // Open opens the store in a file, which it makes if there is none, folders
@@ -138,7 +138,7 @@ func open(ctx context.Context, path, dsn string, parts []Part) (*SQLite, error) 
 	if err != nil {
 		return nil, err
 	}
-	s := &SQLite{path: path, parts: parts, db: sql.OpenDB(connector), writing: make(chan struct{}, 1), closing: make(chan struct{})}
+	s := &SQLite{path: path, parts: parts, db: sql.OpenDB(connector), writes: writes{writing: make(chan struct{}, 1)}, closing: make(chan struct{})}
 	// Two that make the file at the same time get in each other's way where SQLite
 	// does not wait by itself.
 	deadline := time.Now().Add(busyTimeout)
@@ -170,7 +170,7 @@ func (s *SQLite) connect(ctx context.Context) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newConn(c, s.Dir()), nil
+	return newConn(c), nil
 }
 
 // address returns what SQLite takes as the name of a file.
@@ -201,6 +201,35 @@ func (s *SQLite) Dir() string {
 	return filepath.Dir(s.path)
 }
 
+// Write implements Store.
+func (s *SQLite) Write(ctx context.Context, fn func(*Tx) error) error {
+	return s.do(ctx, fn, func(jobs []*job) error { return explain(s.path, s.commit(jobs)) })
+}
+
+// commit writes jobs. Its caller holds s.writing.
+func (s *SQLite) commit(jobs []*job) error {
+	if s.writer == nil {
+		return ErrClosed
+	}
+	if err := s.inPlace(); err != nil {
+		return err
+	}
+	if err := s.writer.run("BEGIN IMMEDIATE"); err != nil {
+		return err
+	}
+	return writeAll(context.Background(), s.writer, jobs, s.Dir(), "COMMIT", func(err error) error { return explain(s.path, err) })
+}
+
+// Export implements Store.
+func (s *SQLite) Export(ctx context.Context, w io.Writer, names ...string) error {
+	return s.parts.export(ctx, s, w, names)
+}
+
+// Import implements Store.
+func (s *SQLite) Import(ctx context.Context, r io.Reader, how How) (Counts, error) {
+	return s.parts.take(ctx, s, r, how)
+}
+
 // Read implements Store.
 func (s *SQLite) Read(ctx context.Context, fn func(*Tx) error) error {
 	if s.readers == nil {
@@ -214,11 +243,11 @@ func (s *SQLite) Read(ctx context.Context, fn func(*Tx) error) error {
 		return explain(s.path, err)
 	}
 	defer func() { s.readers <- c }()
-	if err := c.exec("BEGIN"); err != nil {
+	if err := c.run("BEGIN"); err != nil {
 		return explain(s.path, err)
 	}
-	defer func() { _ = c.exec("ROLLBACK") }() // nothing was written
-	return explain(s.path, fn(&Tx{conn: c, ctx: ctx}))
+	defer func() { _ = c.run("ROLLBACK") }() // nothing was written
+	return explain(s.path, fn(&Tx{db: c, ctx: ctx, dir: s.Dir()}))
 }
 
 // readAlone reads on the one connection that a store in memory has.
@@ -232,7 +261,7 @@ func (s *SQLite) readAlone(ctx context.Context, fn func(*Tx) error) error {
 	if s.writer == nil {
 		return ErrClosed
 	}
-	return fn(&Tx{conn: s.writer, ctx: ctx})
+	return fn(&Tx{db: s.writer, ctx: ctx, dir: s.Dir()})
 }
 
 // reader returns an idle reader, or a new one while there may be more.
@@ -259,8 +288,8 @@ func (s *SQLite) reader(ctx context.Context) (*conn, error) {
 
 // newReader returns nil when there are enough.
 func (s *SQLite) newReader(ctx context.Context) (*conn, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.connecting.Lock()
+	defer s.connecting.Unlock()
 	if s.isClosing() {
 		return nil, ErrClosed
 	}
@@ -271,7 +300,7 @@ func (s *SQLite) newReader(ctx context.Context) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := c.exec("PRAGMA query_only = ON"); err != nil {
+	if err := c.run("PRAGMA query_only = ON"); err != nil {
 		return nil, errors.Join(err, c.close())
 	}
 	s.made++
@@ -289,14 +318,14 @@ func (s *SQLite) isClosing() bool {
 
 // Close implements Store.
 func (s *SQLite) Close() error {
-	s.mu.Lock()
+	s.connecting.Lock()
 	if s.isClosing() {
-		s.mu.Unlock()
+		s.connecting.Unlock()
 		return nil
 	}
 	close(s.closing)
 	made := s.made
-	s.mu.Unlock()
+	s.connecting.Unlock()
 	s.writing <- struct{}{} // the last write ends first
 	defer func() { <-s.writing }()
 	var errs []error
@@ -309,4 +338,67 @@ func (s *SQLite) Close() error {
 		openHere.RUnlock()
 	}
 	return errors.Join(errs...)
+}
+
+// maxStatements bounds the prepared statements of a connection.
+const maxStatements = 200
+
+// conn is one connection to SQLite with its prepared statements.
+type conn struct {
+	*sql.Conn
+	prepared map[string]*sql.Stmt
+}
+
+func newConn(c *sql.Conn) *conn { return &conn{Conn: c, prepared: make(map[string]*sql.Stmt)} }
+
+// exec implements querier.
+func (c *conn) exec(ctx context.Context, query string, args []any) (sql.Result, error) {
+	stmt, err := c.prepare(query)
+	if err != nil {
+		return nil, err
+	}
+	return stmt.ExecContext(ctx, args...)
+}
+
+// query implements querier.
+func (c *conn) query(ctx context.Context, query string, args []any) (*sql.Rows, error) {
+	stmt, err := c.prepare(query)
+	if err != nil {
+		return nil, err
+	}
+	return stmt.QueryContext(ctx, args...)
+}
+
+// run runs statements that are not worth preparing.
+func (c *conn) run(query string) error {
+	_, err := c.ExecContext(context.Background(), query)
+	return err
+}
+
+// prepare returns the statement of a query, made once.
+func (c *conn) prepare(query string) (*sql.Stmt, error) {
+	if s := c.prepared[query]; s != nil {
+		return s, nil
+	}
+	if len(c.prepared) >= maxStatements {
+		c.forget()
+	}
+	s, err := c.PrepareContext(context.Background(), query)
+	if err != nil {
+		return nil, err
+	}
+	c.prepared[query] = s
+	return s, nil
+}
+
+func (c *conn) forget() {
+	for _, s := range c.prepared {
+		_ = s.Close()
+	}
+	clear(c.prepared)
+}
+
+func (c *conn) close() error {
+	c.forget()
+	return c.Conn.Close()
 }

@@ -1,10 +1,13 @@
-// Package store keeps the host's state on disk: one SQLite file that several
-// hosts share.
+// Package store keeps the host's state: one SQLite file, or one schema of a PostgreSQL server,
+// that several hosts share.
 //
-//	store.go   what a store is, what can go wrong  file.go   whose file it is, and whether it stays
-//	sqlite.go  open, read, close                   pages.go  checksums of pages, also for old files
-//	write.go   one writer, many waiting: group commit; a connection, its statements
-//	part.go    who keeps what, how old files are brought up, export and import as NDJSON
+//	store.go     what a store is, what can go wrong   tx.go    a transaction: queries, rows
+//	write.go     one writer, many waiting: group commit
+//	part.go      who keeps what, how old stores are brought up, export and import as NDJSON
+//	sqlite.go    one SQLite file: open, read, close   file.go  whose file it is, and whether it stays
+//	pages.go     its checksums of pages, also for old files
+//	postgres.go  one schema of a PostgreSQL server: connections, commits, what its errors mean
+//	pgschema.go  its tables    pgdriver.go  its connections for database/sql    translate.go  its SQL
 package store
 
 import (
@@ -22,8 +25,8 @@ import (
 // FileName is the store's file within the host's state_dir.
 const FileName = "state.db"
 
-// Store is state that outlives the host. SQLite is the one there is; whatever
-// else stands behind it one day gives the same guarantees.
+// Store is state that outlives the host. SQLite and Postgres give the same
+// guarantees.
 type Store interface {
 	// Read runs fn on one consistent view of the state. Several run at once.
 	Read(ctx context.Context, fn func(*Tx) error) error
@@ -91,6 +94,11 @@ var (
 	// ErrMoved says that the file was taken away, or another put in its place.
 	// Nothing of the change was kept.
 	ErrMoved = errors.New("the file was moved, removed or replaced")
+	// ErrUnavailable says that the server of the state cannot be reached for now, or not be
+	// written to. Nothing of the change was kept, unless the text says that this cannot be told.
+	ErrUnavailable = errors.New("the state's server is away")
+	// ErrRefused says that the server does not let this user in.
+	ErrRefused error = lasting("the state's server refuses this user")
 	// ErrClosed says that the store was closed.
 	ErrClosed = errors.New("the store is closed")
 )

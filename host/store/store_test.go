@@ -30,7 +30,7 @@ func notes(migrations ...string) store.Part {
 	}
 	records := store.Kinds{store.RecordsOf("notes.note", "SELECT id, text FROM notes ORDER BY id", func(n *note) []any { return []any{&n.ID, &n.Text} },
 		func(n *note, tx *store.Tx) error {
-			_, _, err := tx.Exec("INSERT OR REPLACE INTO notes VALUES (?, ?)", n.ID, n.Text)
+			_, err := tx.Exec("INSERT OR REPLACE INTO notes VALUES (?, ?)", n.ID, n.Text)
 			return err
 		})}
 	return store.Part{Name: "notes", Migrations: migrations, Export: records.Export, Import: records.Import, Clear: store.ClearTables("notes")}
@@ -45,7 +45,7 @@ func open(t *testing.T, path string) *store.SQLite {
 
 func add(s store.Store, ctx context.Context, text string) error {
 	return s.Write(ctx, func(tx *store.Tx) error {
-		_, _, err := tx.Exec("INSERT INTO notes (text) VALUES (?)", text)
+		_, err := tx.Exec("INSERT INTO notes (text) VALUES (?)", text)
 		return err
 	})
 }
@@ -86,7 +86,7 @@ func TestAFailedWriteLeavesTheOthers(t *testing.T) {
 	for i := range 60 {
 		all.Go(func() {
 			err := s.Write(t.Context(), func(tx *store.Tx) error {
-				if _, _, err := tx.Exec("INSERT INTO notes (text) VALUES (?)", fmt.Sprint(i)); err != nil {
+				if _, err := tx.Exec("INSERT INTO notes (text) VALUES (?)", fmt.Sprint(i)); err != nil {
 					return err
 				}
 				switch i % 3 {
@@ -209,7 +209,7 @@ func TestFull(t *testing.T) {
 	}
 	got := texts(t, s)
 	assert.That(t, len(got) == kept && kept != 0, "%d writes were acknowledged, %d are there", kept, len(got))
-	assert.OK(t, s.Write(t.Context(), func(tx *store.Tx) error { _, _, err := tx.Exec("DELETE FROM notes"); return err }))
+	assert.OK(t, s.Write(t.Context(), func(tx *store.Tx) error { _, err := tx.Exec("DELETE FROM notes"); return err }))
 	assert.OK(t, add(s, t.Context(), "again"))
 }
 
@@ -294,7 +294,7 @@ func TestReadsThatAreStopped(t *testing.T) {
 		got := texts(t, s)
 		must.Equal(t, len(got), 1, "after that there are %q", got)
 		must.OK(t, add(s, t.Context(), "y"))
-		must.OK(t, s.Write(t.Context(), func(tx *store.Tx) error { _, _, err := tx.Exec("DELETE FROM notes WHERE text = 'y'"); return err }))
+		must.OK(t, s.Write(t.Context(), func(tx *store.Tx) error { _, err := tx.Exec("DELETE FROM notes WHERE text = 'y'"); return err }))
 	}
 }
 

@@ -165,10 +165,10 @@ func (p *Plugin) keepOutput(ctx context.Context, key []byte, raw jsontext.Value,
 	now := p.env.Now()
 	host.HandOff(ctx)
 	_ = p.kept.Write(ctx, func(tx *store.Tx) error {
-		if _, _, err := tx.Exec("DELETE FROM chains_cache WHERE expires_at <= ? OR key = ?", now.UnixMicro(), key); err != nil {
+		if _, err := tx.Exec("DELETE FROM chains_cache WHERE expires_at <= ? OR key = ?", now.UnixMicro(), key); err != nil {
 			return err
 		}
-		number, _, err := tx.Exec("INSERT INTO chains_cache (key, stored_at, expires_at, size, output) VALUES (?, ?, ?, ?, ?)",
+		number, err := tx.Insert("INSERT INTO chains_cache (key, stored_at, expires_at, size, output) VALUES (?, ?, ?, ?, ?) RETURNING number",
 			key, now.UnixMicro(), now.Add(ttl).UnixMicro(), len(raw), []byte(raw))
 		if err != nil {
 			return err
@@ -191,7 +191,7 @@ func (p *Plugin) evict(tx *store.Tx, last int64) error {
 			return err
 		}
 		count, bytes = count-1, bytes-size
-		if _, _, err := tx.Exec("DELETE FROM chains_cache WHERE number = ?", oldest); err != nil {
+		if _, err := tx.Exec("DELETE FROM chains_cache WHERE number = ?", oldest); err != nil {
 			return err
 		}
 	}

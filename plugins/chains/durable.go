@@ -211,7 +211,7 @@ func (p *Plugin) claim(ctx context.Context, req *protocol.ChainRequest, pl *plan
 		if h != nil {
 			j.number, claimed = h.number, true
 			p.hosts.mark(j.number, true)
-			if _, _, err := tx.Exec("UPDATE chains_journals SET owner = ?, state = ?, cancelled = 0, updated_at = ?, message = '' WHERE number = ?", p.hosts.name(), stateRunning, now, h.number); err != nil {
+			if _, err := tx.Exec("UPDATE chains_journals SET owner = ?, state = ?, cancelled = 0, updated_at = ?, message = '' WHERE number = ?", p.hosts.name(), stateRunning, now, h.number); err != nil {
 				return err
 			}
 			if err := j.load(tx); err != nil {
@@ -222,7 +222,7 @@ func (p *Plugin) claim(ctx context.Context, req *protocol.ChainRequest, pl *plan
 		if err := p.prune(tx, len(request)); err != nil {
 			return err
 		}
-		j.number, _, err = tx.Exec("INSERT INTO chains_journals (workspace, id, owner, state, definition, input, request, created_at, updated_at, bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+		j.number, err = tx.Insert("INSERT INTO chains_journals (workspace, id, owner, state, definition, input, request, created_at, updated_at, bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING number",
 			p.env.Workspace, req.ChainID, p.hosts.name(), stateRunning, definition, input, request, now, now, len(request))
 		if claimed = err == nil; claimed {
 			p.hosts.mark(j.number, true)
@@ -298,13 +298,13 @@ func eachStep(tx *store.Tx, number int64, do func(id int64, body []byte) error) 
 
 // forget removes a journal.
 func forget(tx *store.Tx, number int64) error {
-	if _, _, err := tx.Exec("DELETE FROM chains_steps WHERE id >= ? AND id < ?", number*maxSeq, (number+1)*maxSeq); err != nil {
+	if _, err := tx.Exec("DELETE FROM chains_steps WHERE id >= ? AND id < ?", number*maxSeq, (number+1)*maxSeq); err != nil {
 		return err
 	}
-	if _, _, err := tx.Exec("DELETE FROM chains_decisions WHERE journal = ?", number); err != nil {
+	if _, err := tx.Exec("DELETE FROM chains_decisions WHERE journal = ?", number); err != nil {
 		return err
 	}
-	_, _, err := tx.Exec("DELETE FROM chains_journals WHERE number = ?", number)
+	_, err := tx.Exec("DELETE FROM chains_journals WHERE number = ?", number)
 	return err
 }
 
@@ -396,7 +396,7 @@ func (j *journal) finish(ctx context.Context, a *answer, failed error) {
 		state = stateStopped
 	}
 	_ = j.plugin.kept.Write(ctx, func(tx *store.Tx) error { // what fails is logged; the journal is that of a killed host then
-		_, _, err := tx.Exec("UPDATE chains_journals SET state = ?, owner = '', cancelled = 0, message = ?, updated_at = ?, bytes = LENGTH(request) + ? WHERE number = ? AND owner = ?",
+		_, err := tx.Exec("UPDATE chains_journals SET state = ?, owner = '', cancelled = 0, message = ?, updated_at = ?, bytes = LENGTH(request) + ? WHERE number = ? AND owner = ?",
 			state, shortened(message), j.plugin.env.Now().UnixMicro(), j.bytes, j.number, j.plugin.hosts.name())
 		return err
 	})

@@ -126,11 +126,11 @@ func takeJournal(r *journalRecord, tx *store.Tx) error {
 			return fmt.Errorf("the journal %.64q: %w", r.ID, err)
 		}
 	}
-	number, _, err := tx.Exec("INSERT INTO chains_journals (workspace, id, owner, state, definition, input, request, created_at, updated_at, bytes, message) VALUES (?, ?, '', ?, ?, ?, ?, ?, ?, ?, ?)",
+	number, err := tx.Insert("INSERT INTO chains_journals (workspace, id, owner, state, definition, input, request, created_at, updated_at, bytes, message) VALUES (?, ?, '', ?, ?, ?, ?, ?, ?, ?, ?) RETURNING number",
 		r.Workspace, r.ID, r.State, r.Definition, r.Input, []byte(r.Request), int64(r.CreatedAt), int64(r.UpdatedAt), bytes, r.Message)
 	for i, body := range r.Steps {
 		if err == nil {
-			_, _, err = tx.Exec("INSERT INTO chains_steps (id, body) VALUES (?, ?)", number*maxSeq+int64(i), []byte(body))
+			_, err = tx.Exec("INSERT INTO chains_steps (id, body) VALUES (?, ?)", number*maxSeq+int64(i), []byte(body))
 		}
 	}
 	return err
@@ -275,9 +275,9 @@ func CancelJournal(ctx context.Context, s store.Store, workspace, id string, dro
 		case drop:
 			return forget(tx, one.number)
 		case running:
-			_, _, err = tx.Exec("UPDATE chains_journals SET cancelled = 1 WHERE number = ?", one.number)
+			_, err = tx.Exec("UPDATE chains_journals SET cancelled = 1 WHERE number = ?", one.number)
 		case one.State == stateInterrupted:
-			_, _, err = tx.Exec("UPDATE chains_journals SET state = ?, owner = '' WHERE number = ?", stateCancelled, one.number)
+			_, err = tx.Exec("UPDATE chains_journals SET state = ?, owner = '' WHERE number = ?", stateCancelled, one.number)
 		}
 		return err
 	})
@@ -296,7 +296,7 @@ func Approve(ctx context.Context, s store.Store, workspace, id, path string, app
 		if node, err = found[0].waits(path); err != nil {
 			return err
 		}
-		_, _, err = tx.Exec("INSERT INTO chains_decisions (journal, path, approved) VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET approved = excluded.approved", found[0].number, node, approved)
+		_, err = tx.Exec("INSERT INTO chains_decisions (journal, path, approved) VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET approved = excluded.approved", found[0].number, node, approved)
 		return err
 	})
 	return node, running, err

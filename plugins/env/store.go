@@ -134,7 +134,7 @@ func (s *savedEpisode) take(tx *store.Tx) error {
 const episodeColumns = "id, plugin, env, seed, created_at, used_at, steps, done, truncated, reward, failure, options, saved"
 
 func (s *savedEpisode) put(tx *store.Tx) error {
-	_, _, err := tx.Exec(`INSERT OR REPLACE INTO env_episodes (`+episodeColumns+`) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+	_, err := tx.Exec(`INSERT OR REPLACE INTO env_episodes (`+episodeColumns+`) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		s.ID, s.Plugin, s.Env, s.Seed, int64(s.Created), int64(s.Used), s.Steps, s.Done, s.Truncated,
 		s.Reward, s.Failure, string(s.Options.Raw()), string(s.World))
 	return err
@@ -164,16 +164,16 @@ func eachEpisode(tx *store.Tx, id string, do func(*savedEpisode) error) error {
 }
 
 func deleteEpisode(tx *store.Tx, plugin, id string) error {
-	_, _, err := tx.Exec("DELETE FROM env_episodes WHERE id = ? AND plugin = ?", id, plugin)
+	_, err := tx.Exec("DELETE FROM env_episodes WHERE id = ? AND plugin = ?", id, plugin)
 	return err
 }
 
 // trimEpisodes deletes those not used since a time, and the oldest beyond most.
 func trimEpisodes(tx *store.Tx, plugin string, most int, unused int64) error {
-	if _, _, err := tx.Exec("DELETE FROM env_episodes WHERE plugin = ? AND used_at < ?", plugin, unused); err != nil {
+	if _, err := tx.Exec("DELETE FROM env_episodes WHERE plugin = ? AND used_at < ?", plugin, unused); err != nil {
 		return err
 	}
-	_, _, err := tx.Exec("DELETE FROM env_episodes WHERE id IN (SELECT id FROM env_episodes WHERE plugin = ? ORDER BY used_at DESC LIMIT -1 OFFSET ?)", plugin, most)
+	_, err := tx.Exec("DELETE FROM env_episodes WHERE id IN (SELECT id FROM env_episodes WHERE plugin = ? ORDER BY used_at DESC LIMIT -1 OFFSET ?)", plugin, most)
 	return err
 }
 
@@ -225,7 +225,7 @@ func (c *chunk) put(tx *store.Tx, zip *gzip.Writer) error {
 		_ = zip.Close()
 		data = out.Bytes()
 	}
-	_, _, err := tx.Exec("INSERT OR REPLACE INTO env_experiences (id, plugin, at, count, size, episodes, data) VALUES (?, ?, ?, ?, ?, ?, ?)",
+	_, err := tx.Exec("INSERT OR REPLACE INTO env_experiences (id, plugin, at, count, size, episodes, data) VALUES (?, ?, ?, ?, ?, ?, ?)",
 		c.ID, c.Plugin, int64(c.At), len(c.Experiences), ids.Len()+len(data), ids.String(), data)
 	return err
 }
@@ -281,7 +281,7 @@ func trimExperiences(tx *store.Tx, plugin string, most int) error {
 		if err != nil || !there {
 			return err
 		}
-		if _, _, err := tx.Exec("DELETE FROM env_experiences WHERE number = ?", number); err != nil {
+		if _, err := tx.Exec("DELETE FROM env_experiences WHERE number = ?", number); err != nil {
 			return err
 		}
 		count, size = count-n, size-bytes

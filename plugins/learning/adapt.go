@@ -148,7 +148,7 @@ func (a *adaption) keep(tx *store.Tx, c *Component, worth float64) error {
 		return err
 	}
 	if a.strategy == protocol.StrategyPPO {
-		if _, _, err := tx.Exec("UPDATE learning_components SET ppo_calls = ?, ppo_successes = ?, ppo_rewards = ?, ppo_reward_sum = ?, ppo_experience = max(ppo_experience, ?), ppo_score = ? WHERE number = ?",
+		if _, err := tx.Exec("UPDATE learning_components SET ppo_calls = ?, ppo_successes = ?, ppo_rewards = ?, ppo_reward_sum = ?, ppo_experience = max(ppo_experience, ?), ppo_score = ? WHERE number = ?",
 			c.Calls, c.Successes, c.Rewards, c.rewardTotal, c.lastExperience, c.scoreSum, c.number); err != nil {
 			return err
 		}

@@ -311,7 +311,7 @@ func ensureComponent(tx *store.Tx, of component) (number int64, err error) {
 	if err != nil || there {
 		return number, err
 	}
-	number, _, err = tx.Exec("INSERT INTO learning_components (kind, name) VALUES (?, ?)", of.kind, of.name)
+	number, err = tx.Insert("INSERT INTO learning_components (kind, name) VALUES (?, ?) RETURNING number", of.kind, of.name)
 	return number, err
 }
 
@@ -336,7 +336,7 @@ func (t *tally) write(tx *store.Tx, number int64) error {
 	if t.durations.Count() > 0 {
 		sketch, _ = t.durations.MarshalBinary() // never fails
 	}
-	_, _, err := tx.Exec(`UPDATE learning_components SET calls = ?, successes = ?, duration = ?, last_called = ?, rewards = ?, reward_mean = ?, reward_m2 = ?,
+	_, err := tx.Exec(`UPDATE learning_components SET calls = ?, successes = ?, duration = ?, last_called = ?, rewards = ?, reward_mean = ?, reward_m2 = ?,
 		reward_min = ?, reward_max = ?, durations = ?, aged_calls = ?, aged_successes = ?, aged_rewards = ?, aged_reward_sum = ?, aged_at = ? WHERE number = ?`,
 		t.calls, t.successes, int64(t.duration), t.lastCalled, t.rewards.n, t.rewards.mean, t.rewards.m2,
 		t.rewards.low, t.rewards.high, sketch, t.aged.calls, t.aged.successes, t.aged.rewards, t.aged.rewardSum, t.aged.at, number)
@@ -368,7 +368,7 @@ func writeRecent(tx *store.Tx, calls []correlated) error {
 	if err != nil {
 		return err
 	}
-	if _, _, err := tx.Exec("INSERT INTO learning_calls (count, calls) VALUES (?, ?)", len(calls), string(raw)); err != nil {
+	if _, err := tx.Exec("INSERT INTO learning_calls (count, calls) VALUES (?, ?)", len(calls), string(raw)); err != nil {
 		return err
 	}
 	sum, err := addTotal(tx, totalCalls, total{rows: int64(len(calls))})
@@ -378,7 +378,7 @@ func writeRecent(tx *store.Tx, calls []correlated) error {
 		if err != nil || !there || sum.rows-count < maxCorrelations {
 			return err
 		}
-		if _, _, err := tx.Exec("DELETE FROM learning_calls WHERE number = ?", number); err != nil {
+		if _, err := tx.Exec("DELETE FROM learning_calls WHERE number = ?", number); err != nil {
 			return err
 		}
 		if sum, err = addTotal(tx, totalCalls, total{rows: -count}); err != nil {

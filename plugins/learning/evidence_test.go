@@ -172,7 +172,7 @@ func TestEvidenceOfOlderBuilds(t *testing.T) {
 			`INSERT INTO learning_experiences (id, size, record) VALUES ('x', 10, '{"experience_id":"x","action":{"component_name":"maze"},"reward":2,"ts":1700000000}'), ('y', 10, '` + strings.Repeat("[", 5000) + strings.Repeat("]", 5000) + `')`,
 			"INSERT INTO learning_totals VALUES ('feedback', 1, 10), ('experiences', 2, 20)",
 		} {
-			if _, _, err := tx.Exec(q); err != nil {
+			if _, err := tx.Exec(q); err != nil {
 				return err
 			}
 		}

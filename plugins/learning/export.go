@@ -61,7 +61,7 @@ func Part() store.Part {
 			}
 			// The changes of weights are counted on, or hosts would take other weights for those
 			// that they have in memory.
-			if _, _, err := tx.Exec("DELETE FROM learning_totals WHERE name <> ?", totalWeights); err != nil {
+			if _, err := tx.Exec("DELETE FROM learning_totals WHERE name <> ?", totalWeights); err != nil {
 				return err
 			}
 			return weightsChanged(tx)

@@ -211,7 +211,7 @@ func (r *rated) put(tx *store.Tx, find func(old rating, oldRecord []byte) (*int6
 		return added, err
 	}
 	size := int64(len(r.record))
-	if _, _, err := tx.Exec(`INSERT INTO learning_feedback (id, component, score, confidence, at, size, record) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET
+	if _, err := tx.Exec(`INSERT INTO learning_feedback (id, component, score, confidence, at, size, record) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET
 		component = excluded.component, score = excluded.score, confidence = excluded.confidence, at = excluded.at, size = excluded.size, record = excluded.record`,
 		r.FeedbackID, now.component, r.Score, r.Confidence, int64(r.TS*1e6), size, string(r.record)); err != nil {
 		return added, err
@@ -227,7 +227,7 @@ func (r rating) count(tx *store.Tx, times int64) error {
 	if r.component == nil {
 		return nil
 	}
-	_, _, err := tx.Exec("UPDATE learning_components SET feedbacks = feedbacks + ?, score_sum = score_sum + ?, score_weight = score_weight + ? WHERE number = ?",
+	_, err := tx.Exec("UPDATE learning_components SET feedbacks = feedbacks + ?, score_sum = score_sum + ?, score_weight = score_weight + ? WHERE number = ?",
 		times, times*billionths(r.score*r.confidence), times*billionths(r.confidence), *r.component)
 	return err
 }
@@ -245,7 +245,7 @@ func (r rating) drop(tx *store.Tx) error {
 	if r.component == nil {
 		return nil
 	}
-	_, _, err := tx.Exec(`DELETE FROM learning_components WHERE number = ? AND calls = 0 AND feedbacks = 0
+	_, err := tx.Exec(`DELETE FROM learning_components WHERE number = ? AND calls = 0 AND feedbacks = 0
 		AND NOT EXISTS (SELECT 1 FROM learning_told WHERE component = learning_components.number)`, *r.component)
 	return err
 }
@@ -344,10 +344,10 @@ func (r *resolver) putExperience(tx *store.Tx, x *protocol.Experience, raw []byt
 		return added, err
 	case there:
 		added = total{0, size - oldSize}
-		_, _, err = tx.Exec("UPDATE learning_experiences SET size = ?, record = ? WHERE number = ?", size, string(raw), number)
+		_, err = tx.Exec("UPDATE learning_experiences SET size = ?, record = ? WHERE number = ?", size, string(raw), number)
 	default:
 		added = total{1, size}
-		number, _, err = tx.Exec("INSERT INTO learning_experiences (id, size, record) VALUES (?, ?, ?)", x.ExperienceID, size, string(raw))
+		number, err = tx.Insert("INSERT INTO learning_experiences (id, size, record) VALUES (?, ?, ?) RETURNING number", x.ExperienceID, size, string(raw))
 	}
 	if err != nil {
 		return added, err
@@ -376,7 +376,7 @@ func (r *resolver) tell(tx *store.Tx, x *protocol.Experience, number int64, agai
 		}
 	}
 	if about != nil {
-		if _, _, err := tx.Exec("INSERT INTO learning_told (number, component, reward, at) VALUES (?, ?, ?, ?)", number, *about, x.Reward, int64(x.TS*1e6)); err != nil {
+		if _, err := tx.Exec("INSERT INTO learning_told (number, component, reward, at) VALUES (?, ?, ?, ?)", number, *about, x.Reward, int64(x.TS*1e6)); err != nil {
 			return err
 		}
 	}

@@ -278,7 +278,7 @@ func TestFeedbackAgain(t *testing.T) {
 	same := []string{`{"feedback_id":"1","correlation_id":"c","rated_turn":null,"polarity":"neutral","score":0.1,"confidence":0.3}`, turn("2", "m", -0.7, 0.9, "")}
 	s.rate(same...)
 	before := s.stats("")
-	must.OK(t, s.store.Write(t.Context(), func(tx *store.Tx) error { _, _, err := tx.Exec("DELETE FROM learning_calls"); return err }))
+	must.OK(t, s.store.Write(t.Context(), func(tx *store.Tx) error { _, err := tx.Exec("DELETE FROM learning_calls"); return err }))
 	for range 3 {
 		s.rate(same...)
 	}

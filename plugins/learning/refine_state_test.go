@@ -47,7 +47,7 @@ func TestRollbackRestoresTheTables(t *testing.T) {
 	hosttest.Checks(t, 25)
 	rapid.Check(t, func(rt *rapid.T) {
 		if err := r.store.Write(t.Context(), func(tx *store.Tx) error {
-			_, _, err := tx.Exec("DELETE FROM learning_edits")
+			_, err := tx.Exec("DELETE FROM learning_edits")
 			return err
 		}); err != nil { // of the last round
 			rt.Fatal(err)

@@ -95,11 +95,11 @@ type target struct {
 func (t target) args() []any { return []any{t.Target, t.Kind, t.Component, t.Name} }
 
 func (r *refinement) insert(tx *store.Tx) (err error) {
-	r.number, _, err = tx.Exec("INSERT INTO learning_refinements (id, proposal_id, applied_at, rolled_back_at, proposal) VALUES (?, ?, ?, ?, ?)",
+	r.number, err = tx.Insert("INSERT INTO learning_refinements (id, proposal_id, applied_at, rolled_back_at, proposal) VALUES (?, ?, ?, ?, ?) RETURNING number",
 		r.ID, r.ProposalID, r.AppliedAt, r.RolledBackAt, string(r.Proposal))
 	for i, e := range r.Edits {
 		if err == nil {
-			_, _, err = tx.Exec("INSERT INTO learning_edits (refinement, place, target, kind, component, name, before, after, version) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+			_, err = tx.Exec("INSERT INTO learning_edits (refinement, place, target, kind, component, name, before, after, version) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
 				r.number, i, e.Target, e.Kind, e.Component, e.Name, string(e.Before), string(e.After), e.Version)
 		}
 	}
@@ -114,11 +114,11 @@ func (r *refinement) insert(tx *store.Tx) (err error) {
 // remove takes the refinement out of the store; what it changed stays.
 func (r *refinement) remove(tx *store.Tx) error {
 	for _, table := range []string{"learning_edits", "learning_trials"} {
-		if _, _, err := tx.Exec("DELETE FROM "+table+" WHERE refinement = ?", r.number); err != nil {
+		if _, err := tx.Exec("DELETE FROM "+table+" WHERE refinement = ?", r.number); err != nil {
 			return err
 		}
 	}
-	_, _, err := tx.Exec("DELETE FROM learning_refinements WHERE number = ?", r.number)
+	_, err := tx.Exec("DELETE FROM learning_refinements WHERE number = ?", r.number)
 	return err
 }
 
@@ -212,9 +212,9 @@ func readSetting(tx *store.Tx, t target) (*setting, error) {
 // writeSetting puts the row in place, nil taking it away, and lets all hosts know.
 func writeSetting(tx *store.Tx, t target, s *setting) (err error) {
 	if s == nil {
-		_, _, err = tx.Exec("DELETE FROM learning_settings WHERE kind = ? AND component = ? AND name = ?", t.Kind, t.Component, t.Name)
+		_, err = tx.Exec("DELETE FROM learning_settings WHERE kind = ? AND component = ? AND name = ?", t.Kind, t.Component, t.Name)
 	} else {
-		_, _, err = tx.Exec(`INSERT INTO learning_settings (kind, component, name, updated_at, value) VALUES (?, ?, ?, ?, ?)
+		_, err = tx.Exec(`INSERT INTO learning_settings (kind, component, name, updated_at, value) VALUES (?, ?, ?, ?, ?)
 			ON CONFLICT (kind, component, name) DO UPDATE SET updated_at = excluded.updated_at, value = excluded.value`,
 			t.Kind, t.Component, t.Name, s.UpdatedAt, string(s.Value))
 	}

@@ -117,7 +117,7 @@ func (t *trial) insert(tx *store.Tx) error {
 		}
 		texts[i] = string(raw)
 	}
-	_, _, err := tx.Exec("INSERT INTO learning_trials (refinement, kind, component, verdict, note, calls, successes, before, since, start) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+	_, err := tx.Exec("INSERT INTO learning_trials (refinement, kind, component, verdict, note, calls, successes, before, since, start) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
 		t.refinement, t.Kind, t.Component, t.Verdict, t.Note, t.Since.Calls, t.Since.Successes, texts[0], texts[1], texts[2])
 	return err
 }
@@ -156,7 +156,7 @@ func (f *figures) minus(o *figures) {
 
 // countTrials adds calls to the open trials of their component.
 func countTrials(tx *store.Tx, of component, t *tally) error {
-	_, _, err := tx.Exec("UPDATE learning_trials SET calls = calls + ?, successes = successes + ? WHERE kind = ? AND component = ? AND verdict = ''",
+	_, err := tx.Exec("UPDATE learning_trials SET calls = calls + ?, successes = successes + ? WHERE kind = ? AND component = ? AND verdict = ''",
 		t.calls, t.successes, of.kind, of.name)
 	return err
 }
@@ -250,7 +250,7 @@ func (t *trial) end(tx *store.Tx, verdict string) error {
 	if err != nil {
 		return err
 	}
-	_, _, err = tx.Exec("UPDATE learning_trials SET verdict = ?, since = ?, note = ? WHERE refinement = ? AND kind = ? AND component = ?",
+	_, err = tx.Exec("UPDATE learning_trials SET verdict = ?, since = ?, note = ? WHERE refinement = ? AND kind = ? AND component = ?",
 		verdict, string(since), t.Note, t.refinement, t.Kind, t.Component)
 	return err
 }
@@ -286,7 +286,7 @@ func (t *trial) forget(tx *store.Tx, f *figures) error {
 	if err != nil {
 		return err
 	}
-	_, _, err = tx.Exec("UPDATE learning_trials SET calls = max(0, calls - ?), successes = max(0, successes - ?), start = ? WHERE refinement = ? AND kind = ? AND component = ?",
+	_, err = tx.Exec("UPDATE learning_trials SET calls = max(0, calls - ?), successes = max(0, successes - ?), start = ? WHERE refinement = ? AND kind = ? AND component = ?",
 		f.Calls, f.Successes, string(raw), t.refinement, t.Kind, t.Component)
 	return err
 }

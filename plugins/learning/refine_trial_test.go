@@ -348,7 +348,7 @@ func TestStoreOfAnOlderBuild(t *testing.T) {
 			`INSERT INTO learning_refinements (number, id, proposal_id, applied_at, proposal) VALUES (1, '0123456789ab', '', 1, '{"component":"grep","kind":"tool","edits":[]}')`,
 			`INSERT INTO learning_edits (refinement, place, target, kind, component, name, before, after) VALUES (1, 0, 'setting', 'tool', 'grep', 'timeout', 'null', '{"value":5,"updated_at":1}')`,
 		} {
-			if _, _, err = tx.Exec(row); err != nil {
+			if _, err = tx.Exec(row); err != nil {
 				return err
 			}
 		}

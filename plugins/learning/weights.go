@@ -137,9 +137,9 @@ func readWeight(tx *store.Tx, kind, component string) (*weightRow, error) {
 // caller adds to the history.
 func writeWeight(tx *store.Tx, kind, component string, w *weightRow) (err error) {
 	if w == nil {
-		_, _, err = tx.Exec("DELETE FROM learning_weights WHERE kind = ? AND component = ?", kind, component)
+		_, err = tx.Exec("DELETE FROM learning_weights WHERE kind = ? AND component = ?", kind, component)
 	} else {
-		_, _, err = tx.Exec(`INSERT INTO learning_weights (kind, component, updated_at, weight, strategy) VALUES (?, ?, ?, ?, ?)
+		_, err = tx.Exec(`INSERT INTO learning_weights (kind, component, updated_at, weight, strategy) VALUES (?, ?, ?, ?, ?)
 			ON CONFLICT (kind, component) DO UPDATE SET updated_at = excluded.updated_at, weight = excluded.weight, strategy = excluded.strategy`,
 			kind, component, w.UpdatedAt, w.Weight, w.Strategy)
 	}
@@ -158,13 +158,13 @@ func weightsChanged(tx *store.Tx) error {
 // addHistory notes that a component has this weight from now on. score is what it was
 // worth; nil = nobody looked.
 func addHistory(tx *store.Tx, at int64, kind, component string, weight float64, score *float64, strategy string) error {
-	_, added, err := tx.Exec("INSERT INTO learning_weight_history (at, kind, component, weight, score, strategy) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+	added, err := tx.Exec("INSERT INTO learning_weight_history (at, kind, component, weight, score, strategy) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
 		at, kind, component, weight, score, strategy)
 	if err != nil {
 		return err
 	}
 	if added == 0 { // two changes within a microsecond
-		_, _, err := tx.Exec("UPDATE learning_weight_history SET weight = ?, score = ?, strategy = ? WHERE kind = ? AND component = ? AND at = ?",
+		_, err := tx.Exec("UPDATE learning_weight_history SET weight = ?, score = ?, strategy = ? WHERE kind = ? AND component = ? AND at = ?",
 			weight, score, strategy, kind, component, at)
 		return err
 	}
@@ -172,7 +172,7 @@ func addHistory(tx *store.Tx, at int64, kind, component string, weight float64, 
 	if err != nil || sum.rows <= maxHistory {
 		return err
 	}
-	_, gone, err := tx.Exec("DELETE FROM learning_weight_history WHERE number IN (SELECT number FROM learning_weight_history ORDER BY number LIMIT ?)", sum.rows-maxHistory)
+	gone, err := tx.Exec("DELETE FROM learning_weight_history WHERE number IN (SELECT number FROM learning_weight_history ORDER BY number LIMIT ?)", sum.rows-maxHistory)
 	if err == nil {
 		_, err = addTotal(tx, totalHistory, total{rows: -gone})
 	}

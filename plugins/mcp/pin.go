@@ -220,7 +220,7 @@ CREATE TABLE mcp_pins (
 ) WITHOUT ROWID;`},
 		Export: exportPins, Import: importPin,
 		Clear: func(_ context.Context, tx *store.Tx) error {
-			_, _, err := tx.Exec("DELETE FROM mcp_pins")
+			_, err := tx.Exec("DELETE FROM mcp_pins")
 			return err
 		},
 	}
@@ -258,7 +258,7 @@ func readPins(tx *store.Tx, server string) (map[string]pinRow, error) {
 
 // put writes the pin in place of one that is there.
 func (r *pinRow) put(tx *store.Tx) error {
-	_, _, err := tx.Exec(`INSERT INTO mcp_pins (server, tool, hash, approved_at, definition) VALUES (?, ?, ?, ?, ?)
+	_, err := tx.Exec(`INSERT INTO mcp_pins (server, tool, hash, approved_at, definition) VALUES (?, ?, ?, ?, ?)
 		ON CONFLICT (server, tool) DO UPDATE SET hash = excluded.hash, approved_at = excluded.approved_at, definition = excluded.definition`,
 		r.server, r.tool, r.hash, r.at, string(r.definition))
 	return err

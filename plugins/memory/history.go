@@ -32,7 +32,7 @@ func keep(tx *store.Tx, space int64, key string, r *row, versions int) error {
 			return err
 		}
 	}
-	if _, _, err := tx.Exec(`DELETE FROM memory_history WHERE id IN (SELECT id FROM (
+	if _, err := tx.Exec(`DELETE FROM memory_history WHERE id IN (SELECT id FROM (
 			SELECT id, row_number() OVER newest AS place, sum(bytes) OVER newest AS sum FROM memory_history WHERE space = ? AND key = ?
 			WINDOW newest AS (ORDER BY version DESC)) WHERE place > ? OR sum > ?)`, space, key, versions, maxKeyHistory); err != nil {
 		return err
@@ -42,7 +42,7 @@ func keep(tx *store.Tx, space int64, key string, r *row, versions int) error {
 	if _, err := tx.Get("SELECT sum(s.past_bytes)"+ofOwner+"WHERE o.id = ?", []any{space}, &bytes); err != nil || bytes <= maxTierHistory {
 		return err
 	}
-	_, _, err := tx.Exec(`DELETE FROM memory_history WHERE id IN (SELECT id FROM (
+	_, err := tx.Exec(`DELETE FROM memory_history WHERE id IN (SELECT id FROM (
 			SELECT h.id, sum(h.bytes) OVER (ORDER BY h.id DESC) AS sum`+ofOwner+`JOIN memory_history h ON h.space = s.id WHERE o.id = ?)
 		WHERE sum > ?)`, space, maxTierHistory*9/10) // more than need be: it is not done again at once
 	return err
@@ -54,7 +54,7 @@ func putPast(tx *store.Tx, space int64, key string, r *row) error {
 	if err != nil {
 		return err
 	}
-	_, _, err = tx.Exec(`INSERT OR REPLACE INTO memory_history (space, key, version, tags, source, weight, ttl, created_at, updated_at, bytes, content)
+	_, err = tx.Exec(`INSERT OR REPLACE INTO memory_history (space, key, version, tags, source, weight, ttl, created_at, updated_at, bytes, content)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		space, key, r.version, string(tags), r.Source, r.Weight, r.TTL, r.created, r.updated, r.size(), string(r.Content))
 	return err
@@ -78,10 +78,10 @@ func past(tx *store.Tx, space int64, key string, of *row) (all []*row, err error
 // remove deletes the entries that a condition names, with their history.
 func remove(tx *store.Tx, where string, args ...any) (deleted int, err error) {
 	const of = "DELETE FROM memory_history WHERE (space, key) IN (SELECT space, key FROM memory_entries WHERE "
-	if _, _, err := tx.Exec(of+where+")", args...); err != nil {
+	if _, err := tx.Exec(of+where+")", args...); err != nil {
 		return 0, err
 	}
-	_, changed, err := tx.Exec("DELETE FROM memory_entries WHERE "+where, args...)
+	changed, err := tx.Exec("DELETE FROM memory_entries WHERE "+where, args...)
 	return int(changed), err
 }
 

@@ -488,7 +488,7 @@ func entriesOfAnOlderVersion(t *testing.T, gone string) {
 	must.OK(t, st.Write(t.Context(), func(tx *store.Tx) error {
 		for _, q := range []string{"DELETE FROM memory_forms WHERE " + gone, "INSERT INTO memory_unkeyed SELECT max(id) FROM memory_entries",
 			"INSERT INTO memory_vectors (entry, space, sketch, vector) SELECT id, space, x'', x'01' FROM memory_entries"} {
-			if _, _, err := tx.Exec(q); err != nil {
+			if _, err := tx.Exec(q); err != nil {
 				return err
 			}
 		}

@@ -286,7 +286,7 @@ func (p *Plugin) refresh(ctx context.Context, w *want, hits []hit) error {
 			return err
 		}
 		if err := s.store.Write(ctx, func(tx *store.Tx) error {
-			_, _, err := tx.Exec("UPDATE memory_entries SET expires_at = ? + ttl WHERE id IN (SELECT value FROM json_each(?)) AND expires_at > ?", w.now, listOf(ids), w.now)
+			_, err := tx.Exec("UPDATE memory_entries SET expires_at = ? + ttl WHERE id IN (SELECT value FROM json_each(?)) AND expires_at > ?", w.now, listOf(ids), w.now)
 			return err
 		}); err != nil {
 			return err

@@ -326,7 +326,7 @@ func TestStoreOfTheVersionBefore(t *testing.T) {
 		}
 		space, err := openSpace(tx, n, protocol.TierSemantic, "")
 		if err == nil {
-			_, _, err = tx.Exec(`INSERT INTO memory_entries (space, key, sent, tags, source, weight, ttl, created_at, updated_at, bytes, content)
+			_, err = tx.Exec(`INSERT INTO memory_entries (space, key, sent, tags, source, weight, ttl, created_at, updated_at, bytes, content)
 				VALUES (?, '{"n":1}', '{"n":1}', '["t"]', 's', 1, 0, 1, 2, 10, '{"v":1}')`, space)
 		}
 		return err

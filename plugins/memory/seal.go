@@ -46,7 +46,7 @@ func (s *repository) sealBehind(ctx context.Context) {
 
 // sealOne makes a segment of entries.
 func sealOne(tx *store.Tx, space int64, ids []int64, size int) error {
-	if _, _, err := tx.Exec("DELETE FROM memory_loose WHERE space = ? AND entry IN (SELECT value FROM json_each(?))", space, listOf(ids)); err != nil {
+	if _, err := tx.Exec("DELETE FROM memory_loose WHERE space = ? AND entry IN (SELECT value FROM json_each(?))", space, listOf(ids)); err != nil {
 		return err
 	}
 	all, err := vectorsOf(tx, ids, size)
@@ -64,7 +64,7 @@ func sealOne(tx *store.Tx, space int64, ids []int64, size int) error {
 		return err
 	}
 	codes := embed.NewCoder(centre).Encode(vectors)
-	_, _, err = tx.Exec("INSERT INTO memory_segments (space, centre, size, bytes, entries, codes) VALUES (?, ?, ?, ?, ?, ?)",
+	_, err = tx.Exec("INSERT INTO memory_segments (space, centre, size, bytes, entries, codes) VALUES (?, ?, ?, ?, ?, ?)",
 		space, id, len(all), len(entries)+len(codes), entries, []byte(codes))
 	return err
 }
@@ -105,7 +105,7 @@ func centreOf(tx *store.Tx, vectors []embed.Vector) (id int64, centre []float32,
 	for _, f := range centre {
 		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(f))
 	}
-	id, _, err = tx.Exec("INSERT INTO memory_centres (at, centre, mean, spread) VALUES (?, ?, ?, ?)", now, raw, background.Mean, background.Spread)
+	id, err = tx.Insert("INSERT INTO memory_centres (at, centre, mean, spread) VALUES (?, ?, ?, ?) RETURNING id", now, raw, background.Mean, background.Spread)
 	return id, centre, err
 }
 
@@ -125,7 +125,7 @@ func unseal(tx *store.Tx, space int64) error {
 		return err
 	}
 	if there == 0 {
-		_, _, err := tx.Exec("DELETE FROM memory_segments WHERE space = ?", space)
+		_, err := tx.Exec("DELETE FROM memory_segments WHERE space = ?", space)
 		return err
 	}
 	for n := 0; sealed > 2*there+segmentSize && n < maxSealed/8; n++ {
@@ -139,10 +139,10 @@ func unseal(tx *store.Tx, space int64) error {
 		for ; len(raw) >= 8; raw = raw[8:] {
 			ids = append(ids, int64(binary.LittleEndian.Uint64(raw)))
 		}
-		if _, _, err := tx.Exec("INSERT OR IGNORE INTO memory_loose SELECT space, entry FROM memory_vectors WHERE space = ? AND entry IN (SELECT value FROM json_each(?))", space, listOf(ids)); err != nil {
+		if _, err := tx.Exec("INSERT OR IGNORE INTO memory_loose SELECT space, entry FROM memory_vectors WHERE space = ? AND entry IN (SELECT value FROM json_each(?))", space, listOf(ids)); err != nil {
 			return err
 		}
-		if _, _, err := tx.Exec("DELETE FROM memory_segments WHERE id = ?", id); err != nil {
+		if _, err := tx.Exec("DELETE FROM memory_segments WHERE id = ?", id); err != nil {
 			return err
 		}
 		sealed -= size

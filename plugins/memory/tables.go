@@ -282,10 +282,10 @@ func openSpace(tx *store.Tx, n name, tier protocol.MemoryTier, owner string) (in
 	if err != nil || id != 0 {
 		return id, err
 	}
-	if _, _, err := tx.Exec("INSERT OR IGNORE INTO memory_names VALUES (?, ?, ?)", n.id, n.namespace, n.scope); err != nil {
+	if _, err := tx.Exec("INSERT OR IGNORE INTO memory_names VALUES (?, ?, ?)", n.id, n.namespace, n.scope); err != nil {
 		return 0, err
 	}
-	id, _, err = tx.Exec("INSERT INTO memory_spaces (memory_id, tier, owner) VALUES (?, ?, ?)", n.id, string(tier), owner)
+	id, err = tx.Insert("INSERT INTO memory_spaces (memory_id, tier, owner) VALUES (?, ?, ?) RETURNING id", n.id, string(tier), owner)
 	return id, err
 }
 
@@ -311,7 +311,7 @@ func put(tx *store.Tx, space int64, e *entry, at times, vector embed.Vector, was
 				return err
 			}
 		}
-		if _, _, err := tx.Exec("DELETE FROM memory_entries WHERE id = ?", was.id); err != nil { // what belongs to it goes by triggers
+		if _, err := tx.Exec("DELETE FROM memory_entries WHERE id = ?", was.id); err != nil { // what belongs to it goes by triggers
 			return err
 		}
 	}
@@ -326,8 +326,8 @@ func put(tx *store.Tx, space int64, e *entry, at times, vector embed.Vector, was
 	if at.expires > 0 {
 		expires = at.expires
 	}
-	id, _, err := tx.Exec(`INSERT INTO memory_entries (space, key, sent, tags, source, weight, ttl, created_at, updated_at, expires_at, version, bytes, content)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+	id, err := tx.Insert(`INSERT INTO memory_entries (space, key, sent, tags, source, weight, ttl, created_at, updated_at, expires_at, version, bytes, content)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id`,
 		space, e.canonical, string(e.Key), string(tags), e.Source, e.Weight, e.TTL, at.created, at.updated, expires, at.version, e.size(), string(e.Content))
 	if err != nil {
 		return err

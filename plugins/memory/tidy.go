@@ -86,7 +86,7 @@ func (s *repository) merge(ctx context.Context) (more bool, err error) {
 			if _, err := tx.Get("SELECT total_changes()", nil, &before); err != nil {
 				return err
 			}
-			if _, _, err := tx.Exec("INSERT INTO "+index+" ("+index+", rank) VALUES ('merge', ?)", tidyPages); err != nil {
+			if _, err := tx.Exec("INSERT INTO "+index+" ("+index+", rank) VALUES ('merge', ?)", tidyPages); err != nil {
 				return err
 			}
 			if _, err := tx.Get("SELECT total_changes()", nil, &after); err != nil {

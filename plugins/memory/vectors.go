@@ -40,8 +40,8 @@ func useModel(tx *store.Tx, m embed.Model) error {
 		return err
 	}
 	if there.Name == "" { // what is there has no vectors, or those of an older version
-		_, _, err1 := tx.Exec("DELETE FROM memory_vectors")
-		_, _, err2 := tx.Exec("INSERT OR IGNORE INTO memory_waiting SELECT id FROM memory_entries")
+		_, err1 := tx.Exec("DELETE FROM memory_vectors")
+		_, err2 := tx.Exec("INSERT OR IGNORE INTO memory_waiting SELECT id FROM memory_entries")
 		if err := errors.Join(err1, err2); err != nil {
 			return err
 		}
@@ -50,7 +50,7 @@ func useModel(tx *store.Tx, m embed.Model) error {
 }
 
 func setModel(tx *store.Tx, m embed.Model) error {
-	_, _, err := tx.Exec("INSERT OR REPLACE INTO memory_meta VALUES ('model', ?), ('size', ?)", m.Name, strconv.Itoa(m.Size))
+	_, err := tx.Exec("INSERT OR REPLACE INTO memory_meta VALUES ('model', ?), ('size', ?)", m.Name, strconv.Itoa(m.Size))
 	return err
 }
 
@@ -96,13 +96,13 @@ func detail(note string) map[string]any {
 // putVector stores the vector of an entry, or notes that it has none yet where others have.
 func putVector(tx *store.Tx, entry, space int64, v embed.Vector) error {
 	if len(v) == 0 {
-		_, _, err := tx.Exec("INSERT INTO memory_waiting SELECT ? WHERE EXISTS (SELECT 1 FROM memory_meta WHERE name = 'model')", entry)
+		_, err := tx.Exec("INSERT INTO memory_waiting SELECT ? WHERE EXISTS (SELECT 1 FROM memory_meta WHERE name = 'model')", entry)
 		return err
 	}
-	if _, _, err := tx.Exec("INSERT INTO memory_vectors (entry, space, sketch, vector) VALUES (?, ?, x'', ?)", entry, space, v.Bytes()); err != nil {
+	if _, err := tx.Exec("INSERT INTO memory_vectors (entry, space, sketch, vector) VALUES (?, ?, x'', ?)", entry, space, v.Bytes()); err != nil {
 		return err
 	}
-	_, _, err := tx.Exec("INSERT INTO memory_loose VALUES (?, ?)", space, entry)
+	_, err := tx.Exec("INSERT INTO memory_loose VALUES (?, ?)", space, entry)
 	return err
 }
 
@@ -165,7 +165,7 @@ func embedWaiting(ctx context.Context, st store.Store, by embed.Embedder, limit 
 			return err
 		}
 		for i, r := range found {
-			_, gone, err := tx.Exec("DELETE FROM memory_waiting WHERE entry = ?", r.id)
+			gone, err := tx.Exec("DELETE FROM memory_waiting WHERE entry = ?", r.id)
 			if err != nil {
 				return err
 			}
@@ -225,7 +225,7 @@ func restart(tx *store.Tx, m embed.Model) error {
 		"DELETE FROM memory_vectors", "DELETE FROM memory_loose", "DELETE FROM memory_segments", "DELETE FROM memory_centres",
 		"DELETE FROM memory_waiting", "DELETE FROM memory_meta",
 	} {
-		if _, _, err := tx.Exec(q); err != nil {
+		if _, err := tx.Exec(q); err != nil {
 			return err
 		}
 	}

@@ -47,14 +47,14 @@ func indexWords(tx *store.Tx, entry, space int64, text string, words bool) error
 		}
 	}
 	if words {
-		if _, _, err := tx.Exec("INSERT INTO memory_text (rowid, words) VALUES (?, ?)", entry, all.String()); err != nil {
+		if _, err := tx.Exec("INSERT INTO memory_text (rowid, words) VALUES (?, ?)", entry, all.String()); err != nil {
 			return err
 		}
 	}
 	if keys.Len() == 0 {
 		return nil
 	}
-	_, _, err := tx.Exec("INSERT INTO memory_forms (rowid, keys) VALUES (?, ?)", entry, keys.String())
+	_, err := tx.Exec("INSERT INTO memory_forms (rowid, keys) VALUES (?, ?)", entry, keys.String())
 	return err
 }
 
@@ -99,7 +99,7 @@ func (s *repository) catchUp(ctx context.Context) error {
 		})
 		for i, r := range found {
 			if err == nil {
-				_, _, err = tx.Exec("DELETE FROM memory_forms WHERE rowid = ?", r.id) // those of a version with fewer
+				_, err = tx.Exec("DELETE FROM memory_forms WHERE rowid = ?", r.id) // those of a version with fewer
 			}
 			if err == nil {
 				err = indexWords(tx, r.id, spaces[i], r.text(), false)
@@ -109,14 +109,14 @@ func (s *repository) catchUp(ctx context.Context) error {
 			return err
 		}
 		if len(found) == 0 {
-			_, _, err = tx.Exec("DELETE FROM memory_unkeyed")
+			_, err = tx.Exec("DELETE FROM memory_unkeyed")
 			return err
 		}
 		rest := found[len(found)-1].id - 1
-		if _, _, err := tx.Exec("DELETE FROM memory_vectors WHERE entry > ? AND entry <= ? AND NOT EXISTS (SELECT 1 FROM memory_meta WHERE name = 'model')", rest, upto); err != nil {
+		if _, err := tx.Exec("DELETE FROM memory_vectors WHERE entry > ? AND entry <= ? AND NOT EXISTS (SELECT 1 FROM memory_meta WHERE name = 'model')", rest, upto); err != nil {
 			return err
 		}
-		_, _, err = tx.Exec("UPDATE memory_unkeyed SET upto = ?", rest)
+		_, err = tx.Exec("UPDATE memory_unkeyed SET upto = ?", rest)
 		return err
 	})
 }

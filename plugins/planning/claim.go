@@ -112,7 +112,7 @@ func (c *change) remove(tx *store.Tx, pl *plan, t *task) error {
 			return err
 		}
 	}
-	if _, _, err := tx.Exec("DELETE FROM planning_tasks WHERE id = ?", t.ID); err != nil {
+	if _, err := tx.Exec("DELETE FROM planning_tasks WHERE id = ?", t.ID); err != nil {
 		return err
 	}
 	return pl.add(tx, -1, -t.size(), -count(pl.isDone(t)))

@@ -225,7 +225,7 @@ func TestOlderFile(t *testing.T) {
 			`INSERT INTO planning_tasks (id, plan_id, created_at, place, updated_at, status, assignee, title, deps, description, metadata)
 				VALUES ('00000000000b', '00000000000a', 1, 0, 1, 'shut', '', 'done', '[]', '', '{}'), ('00000000000c', '00000000000a', 1, 1, 1, 'open', '', 'open', '["00000000000b"]', '', '{}')`,
 		} {
-			if _, _, err := tx.Exec(q); err != nil {
+			if _, err := tx.Exec(q); err != nil {
 				return err
 			}
 		}

@@ -71,7 +71,7 @@ func (p *Plugin) delete(ctx context.Context, req *protocol.PlanCreateRequest) (*
 		}
 		resp.Success, resp.Columns = true, pl.Columns
 		for _, q := range []string{"DELETE FROM planning_tasks WHERE plan_id = ?", "DELETE FROM planning_plans WHERE id = ?"} {
-			if _, _, err := tx.Exec(q, pl.ID); err != nil {
+			if _, err := tx.Exec(q, pl.ID); err != nil {
 				return err
 			}
 		}

@@ -101,7 +101,7 @@ func TestTasksOfAPlanAreBounded(t *testing.T) {
 	s := newStage(t, newFile(t))
 	plan := s.plan()
 	must.OK(t, s.store.Write(t.Context(), func(tx *store.Tx) error {
-		_, _, err := tx.Exec("UPDATE planning_plans SET tasks = ?", maxTasks-1)
+		_, err := tx.Exec("UPDATE planning_plans SET tasks = ?", maxTasks-1)
 		return err
 	}))
 	last := s.task(plan, "the last")
@@ -155,13 +155,13 @@ func TestPlansAreBounded(t *testing.T) {
 	s := newStage(t, newFile(t))
 	first := s.plan("description", strings.Repeat("😀", maxDescription))
 	must.OK(t, s.store.Write(t.Context(), func(tx *store.Tx) error {
-		_, _, err := tx.Exec("UPDATE planning_plans SET size = ?", maxPlansSize-100)
+		_, err := tx.Exec("UPDATE planning_plans SET size = ?", maxPlansSize-100)
 		return err
 	}))
 	path, message := s.refused(protocol.TypePlanCreateReq, fields(t, "description", strings.Repeat("x", 100)))
 	assert.Equal(t, path, "/description", "%s", message)
 	must.OK(t, s.store.Write(t.Context(), func(tx *store.Tx) error {
-		_, _, err := tx.Exec(`WITH RECURSIVE n (i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
+		_, err := tx.Exec(`WITH RECURSIVE n (i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
 			INSERT INTO planning_plans (id, created_at, size, name, columns, description) SELECT printf('%012x', i), i, 0, '', '["a"]', '' FROM n`, maxPlans-1)
 		return err
 	}))

@@ -110,7 +110,7 @@ func (pl *plan) insert(tx *store.Tx) error {
 	if err != nil {
 		return err
 	}
-	_, _, err = tx.Exec("INSERT INTO planning_plans (id, created_at, size, name, columns, done_column, description) VALUES (?, ?, ?, ?, ?, ?, ?)",
+	_, err = tx.Exec("INSERT INTO planning_plans (id, created_at, size, name, columns, done_column, description) VALUES (?, ?, ?, ?, ?, ?, ?)",
 		pl.ID, int64(pl.CreatedAt), pl.size(), pl.Name, columns, pl.DoneColumn, pl.Description)
 	return err
 }
@@ -208,7 +208,7 @@ func (t *task) put(tx *store.Tx, pl *plan, old *task) error {
 	if err != nil {
 		return err
 	}
-	if _, _, err := tx.Exec(putTask,
+	if _, err := tx.Exec(putTask,
 		t.ID, t.PlanID, int64(t.CreatedAt), t.Place, int64(t.UpdatedAt), t.Status, count(pl.isDone(t)), t.Assignee, t.Title, deps, t.Description, string(t.Metadata),
 		int(t.Priority), t.Due.stored(), int64(t.Estimate), t.ClaimedBy, int64(t.ClaimedUntil), comments, t.Version); err != nil {
 		return err
@@ -229,7 +229,7 @@ func (pl *plan) add(tx *store.Tx, tasks, size, done int) error {
 	if tasks == 0 && size == 0 && done == 0 {
 		return nil
 	}
-	_, _, err := tx.Exec("UPDATE planning_plans SET tasks = tasks + ?, tasks_size = tasks_size + ?, done = done + ? WHERE id = ?", tasks, size, done, pl.ID)
+	_, err := tx.Exec("UPDATE planning_plans SET tasks = tasks + ?, tasks_size = tasks_size + ?, done = done + ? WHERE id = ?", tasks, size, done, pl.ID)
 	return err
 }
 

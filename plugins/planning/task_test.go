@@ -371,7 +371,7 @@ func TestLongCycle(t *testing.T) {
 	s := newStage(t, newFile(t))
 	plan := s.plan()
 	must.OK(t, s.store.Write(t.Context(), func(tx *store.Tx) error {
-		_, _, err := tx.Exec(`WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
+		_, err := tx.Exec(`WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
 			INSERT INTO planning_tasks (id, plan_id, created_at, place, updated_at, status, assignee, title, deps, description, metadata)
 			SELECT printf('%012x', i), ?, i, 0, i, 'done', '', 't', CASE i WHEN 0 THEN '[]' ELSE printf('["%012x"]', i - 1) END, '', '{}' FROM n`, length-1, plan)
 		return err

@@ -128,17 +128,17 @@ func (h *history) put(ctx context.Context, e entry) error {
 
 // putEntry keeps a session, and has the oldest go where there are too many.
 func (h *history) putEntry(tx *store.Tx, e entry) error {
-	_, _, err := tx.Exec(`INSERT INTO rpc_sessions (`+entryColumns+`) VALUES (?, ?, ?, ?, ?, ?)
+	_, err := tx.Exec(`INSERT INTO rpc_sessions (`+entryColumns+`) VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT DO UPDATE SET title = excluded.title, model = excluded.model, rollout = excluded.rollout, updated = max(updated, excluded.updated)`,
 		e.ID, e.Title, e.Model, e.Rollout, e.Created, e.Updated)
 	if err == nil && h != nil {
-		_, _, err = tx.Exec("DELETE FROM rpc_sessions WHERE id IN (SELECT id FROM rpc_sessions WHERE id <> ? ORDER BY updated DESC LIMIT -1 OFFSET ?)", e.ID, max(h.maxKept-1, 0))
+		_, err = tx.Exec("DELETE FROM rpc_sessions WHERE id IN (SELECT id FROM rpc_sessions WHERE id <> ? ORDER BY updated DESC LIMIT -1 OFFSET ?)", e.ID, max(h.maxKept-1, 0))
 	}
 	return err
 }
 
 func putRollout(tx *store.Tx, r rollout) error {
-	_, _, err := tx.Exec(`INSERT INTO rpc_rollouts (id, title, provider, model, thinking, created, updated) VALUES (?, ?, ?, ?, ?, ?, ?)
+	_, err := tx.Exec(`INSERT INTO rpc_rollouts (id, title, provider, model, thinking, created, updated) VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT DO UPDATE SET title = excluded.title, provider = excluded.provider, model = excluded.model, thinking = excluded.thinking, updated = excluded.updated`,
 		r.ID, r.Title, r.Provider, r.Model, r.Thinking, r.Created, r.Updated)
 	return err
@@ -154,16 +154,16 @@ func (h *history) add(ctx context.Context, e entry, rollout, turn string, m *mes
 	err = dialect.Write(ctx, h.store, func(tx *store.Tx) error {
 		err := h.putEntry(tx, e)
 		if err == nil {
-			_, _, err = tx.Exec("INSERT INTO rpc_rollouts (id, title, provider, model, thinking, created, updated) VALUES (?1, '', '', '', '', ?2, ?2) ON CONFLICT DO NOTHING", rollout, e.Updated)
+			_, err = tx.Exec("INSERT INTO rpc_rollouts (id, title, provider, model, thinking, created, updated) VALUES (?1, '', '', '', '', ?2, ?2) ON CONFLICT DO NOTHING", rollout, e.Updated)
 		}
 		if err == nil {
-			_, _, err = tx.Exec("INSERT INTO rpc_messages (rollout, turn, said, message) VALUES (?, ?, 0, ?)", rollout, turn, string(text))
+			_, err = tx.Exec("INSERT INTO rpc_messages (rollout, turn, said, message) VALUES (?, ?, 0, ?)", rollout, turn, string(text))
 		}
 		if err == nil {
 			_, err = tx.Get("SELECT max(number) FROM rpc_messages WHERE rollout = ?", []any{rollout}, &at)
 		}
 		if err == nil { // the oldest go when there are too many, or too much
-			_, _, err = tx.Exec(`DELETE FROM rpc_messages WHERE rollout = ?1 AND number IN (
+			_, err = tx.Exec(`DELETE FROM rpc_messages WHERE rollout = ?1 AND number IN (
 SELECT number FROM (SELECT number, row_number() OVER newest AS place, sum(length(CAST(message AS BLOB))) OVER newest AS bytes
 FROM rpc_messages WHERE rollout = ?1 WINDOW newest AS (ORDER BY number DESC)) WHERE place > 1 AND (place > ?2 OR bytes > ?3))`, rollout, maxMessages, maxHistory)
 		}
@@ -180,11 +180,11 @@ func (h *history) finish(ctx context.Context, turn string, r rollout) error {
 	return dialect.Write(ctx, h.store, func(tx *store.Tx) error {
 		err := putRollout(tx, r)
 		if err == nil {
-			_, _, err = tx.Exec("UPDATE rpc_messages SET said = json_extract(message, '$.role') <> 'system' WHERE rollout = ? AND turn = ?", r.ID, turn)
+			_, err = tx.Exec("UPDATE rpc_messages SET said = json_extract(message, '$.role') <> 'system' WHERE rollout = ? AND turn = ?", r.ID, turn)
 		}
 		for _, table := range []string{"rpc_messages WHERE rollout", "rpc_rollouts WHERE id"} {
 			if err == nil {
-				_, _, err = tx.Exec("DELETE FROM "+table+" IN (SELECT id FROM rpc_rollouts WHERE id <> ? ORDER BY updated DESC LIMIT -1 OFFSET ?)", r.ID, max(h.maxKept-1, 0))
+				_, err = tx.Exec("DELETE FROM "+table+" IN (SELECT id FROM rpc_rollouts WHERE id <> ? ORDER BY updated DESC LIMIT -1 OFFSET ?)", r.ID, max(h.maxKept-1, 0))
 			}
 		}
 		return err
@@ -227,7 +227,7 @@ func (h *history) set(ctx context.Context, name, value string) error {
 }
 
 func setSetting(tx *store.Tx, name, value string) error {
-	_, _, err := tx.Exec("INSERT OR REPLACE INTO rpc_settings (name, value) VALUES (?, ?)", name, value)
+	_, err := tx.Exec("INSERT OR REPLACE INTO rpc_settings (name, value) VALUES (?, ?)", name, value)
 	return err
 }
 
@@ -254,7 +254,7 @@ type keptSetting struct {
 // Part is what the package keeps in a store.
 func Part() store.Part {
 	forget := func(tx *store.Tx, rollout string) error {
-		_, _, err := tx.Exec("DELETE FROM rpc_messages WHERE rollout = ?", rollout)
+		_, err := tx.Exec("DELETE FROM rpc_messages WHERE rollout = ?", rollout)
 		return err
 	}
 	records := store.Kinds{
@@ -277,7 +277,7 @@ func Part() store.Part {
 			if err := json.Unmarshal(m.Message, new(message)); err != nil {
 				return err
 			}
-			_, _, err := tx.Exec("INSERT INTO rpc_messages (rollout, turn, said, message) VALUES (?, ?, ?, ?)", cmp.Or(m.Rollout, m.Session), m.Turn, m.Said || m.Session != "", string(m.Message))
+			_, err := tx.Exec("INSERT INTO rpc_messages (rollout, turn, said, message) VALUES (?, ?, ?, ?)", cmp.Or(m.Rollout, m.Session), m.Turn, m.Said || m.Session != "", string(m.Message))
 			return err
 		}),
 		store.RecordsOf("rpc.setting", "SELECT name, value FROM rpc_settings ORDER BY name", func(s *keptSetting) []any {

@@ -28,6 +28,7 @@ const nobody = 65534
 type Server struct {
 	Dir string // holds its socket, and its files in "data"
 	bin string
+	end func(syscall.Signal) // ends the server that runs, and waits for it
 }
 
 // Start makes a cluster and starts its server, for the test alone. Whoever may open the socket
@@ -45,10 +46,20 @@ func Start(t testing.TB) *Server {
 	initdb := s.command("initdb", "-D", data, "-U", Superuser, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions")
 	out, err := initdb.CombinedOutput()
 	must.That(t, err == nil, "initdb: %v\n%s", err, out)
-	s.run(t, s.command("postgres", "-D", data, "-k", dir, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "full_page_writes=off",
-		"-c", "max_connections=20", "-c", "shared_buffers=16MB"))
+	s.Begin(t)
+	t.Cleanup(func() { s.end(syscall.SIGINT) }) // fast shutdown
 	return s
 }
+
+// Begin starts the server again, after Crash.
+func (s *Server) Begin(t testing.TB) {
+	t.Helper()
+	s.run(t, s.command("postgres", "-D", filepath.Join(s.Dir, "data"), "-k", s.Dir, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "full_page_writes=off",
+		"-c", "max_connections=20", "-c", "shared_buffers=16MB"))
+}
+
+// Crash ends the server as a power loss would: what was not committed is gone.
+func (s *Server) Crash() { s.end(syscall.SIGQUIT) }
 
 // URL returns the connection string of a role, in the database "postgres".
 func (s *Server) URL(role string) string {
@@ -80,8 +91,7 @@ func (s *Server) command(name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// run starts the server and waits until it answers. It ends with the test, and with the thread
-// that has started it: that one waits for it, so it ends where the test is killed.
+// run starts the server and waits until it answers. It ends with the thread that has started it: that one waits for it, so it ends where the test is killed.
 func (s *Server) run(t testing.TB, server *exec.Cmd) {
 	t.Helper()
 	var log bytes.Buffer
@@ -97,10 +107,10 @@ func (s *Server) run(t testing.TB, server *exec.Cmd) {
 		}
 	}()
 	must.OK(t, <-started)
-	t.Cleanup(func() {
-		_ = server.Process.Signal(syscall.SIGINT) // fast shutdown; it may have ended by itself
-		<-ended
-	})
+	s.end = func(how syscall.Signal) {
+		_ = server.Process.Signal(how) // it may have ended by itself
+		ended <- <-ended               // another may wait too
+	}
 	poll.Eventually(t, "the server answers", func() bool {
 		select {
 		case err := <-ended:

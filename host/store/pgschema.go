@@ -1,0 +1,110 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// pgFormat is the version of what belongs to no part: it stands in the comment of the schema.
+const pgFormat = "a2e state 1"
+
+// pgBase makes what belongs to no part. json_items is SQLite's json_each for lists: what the list escapes
+// as \u0000 comes as escapeText gives it. It is no strict function, as those are not inlined.
+const pgBase = `
+CREATE TABLE parts (name TEXT PRIMARY KEY, version INTEGER NOT NULL);
+CREATE TABLE commits (host TEXT PRIMARY KEY, number INTEGER NOT NULL, at TIMESTAMP WITH TIME ZONE NOT NULL);
+CREATE FUNCTION json_items(list text) RETURNS TABLE(value text) LANGUAGE sql IMMUTABLE ROWS 64 AS $$
+	SELECT json_array_elements_text(CASE WHEN position('\u0000' IN list) = 0 THEN list
+		ELSE regexp_replace(list, '(?<!\\)((\\\\)*)\\u0000', '\1` + escape + `00', 'g') END::json) $$`
+
+// prepare makes the schema what the parts need, once.
+func (s *Postgres) prepare(ctx context.Context) error {
+	s.opening.Lock()
+	defer s.opening.Unlock()
+	if s.ready {
+		return nil
+	}
+	behind, err := s.behind(ctx)
+	if err == nil && behind {
+		err = s.migrate(ctx)
+	}
+	s.ready = err == nil
+	return err
+}
+
+// behind reports whether the schema lacks something.
+func (s *Postgres) behind(ctx context.Context) (behind bool, err error) {
+	c, err := s.beginOn(ctx, "BEGIN READ ONLY")
+	if err != nil {
+		return false, err
+	}
+	defer c.end()
+	tx := &Tx{db: c, ctx: ctx}
+	made, err := s.made(tx)
+	if err != nil || !made {
+		return true, err
+	}
+	if err = c.run(`SET LOCAL search_path = "` + s.schema + `"`); err == nil {
+		behind, err = partsBehind(tx, s.place, s.parts)
+	}
+	return behind, errors.Join(err, c.run("ROLLBACK"))
+}
+
+// made reports whether the schema is one of a2e. It is an error if it is another's, or of a newer a2e.
+func (s *Postgres) made(tx *Tx) (bool, error) {
+	var comment string
+	var tables int
+	there, err := tx.Get(`SELECT coalesce(obj_description(oid, 'pg_namespace'), ''), (SELECT count(*) FROM pg_class WHERE relnamespace = n.oid)
+		FROM pg_namespace n WHERE nspname = ?`, []any{s.schema}, &comment, &tables)
+	switch {
+	case err != nil || !there || comment == "" && tables == 0:
+		return false, err
+	case comment == pgFormat:
+		return true, nil
+	case len(comment) > 9 && comment[:9] == pgFormat[:9]:
+		return false, fmt.Errorf("%s: %w: it has %q, this a2e knows %q; use the newer one, or another schema", s.place, ErrNewer, comment, pgFormat)
+	}
+	return false, fmt.Errorf("%s: %w: the schema %s has tables of something else; use another schema (?schema=NAME)", s.place, ErrForeign, s.schema)
+}
+
+// migrate brings the schema up to what the parts need, beside no other host.
+func (s *Postgres) migrate(ctx context.Context) error {
+	c, err := s.beginOn(ctx, s.beginWrite())
+	if err != nil {
+		return err
+	}
+	defer c.end()
+	tx := &Tx{db: c, ctx: ctx}
+	made, err := s.made(tx) // again: another host may have been faster
+	if err != nil {
+		return err
+	}
+	if !made {
+		if err := c.run(fmt.Sprintf(`CREATE SCHEMA IF NOT EXISTS "%s"; COMMENT ON SCHEMA "%[1]s" IS '%s'`, s.schema, pgFormat)); err != nil {
+			return err
+		}
+	}
+	if err := c.run(`SET LOCAL search_path = "` + s.schema + `", public`); err != nil {
+		return err
+	}
+	if !made {
+		if err := c.run(translate(pgBase, true)); err != nil {
+			return err
+		}
+	}
+	if err := migrateParts(c, tx, s.place, s.parts, postgresMigration); err != nil {
+		return err
+	}
+	if _, err := tx.Exec("DELETE FROM commits WHERE at < now() - interval '1 day'"); err != nil {
+		return err
+	}
+	return c.run("COMMIT")
+}
+
+func postgresMigration(p Part, i int) string {
+	if text, own := p.Postgres[i]; own {
+		return translate(text, true)
+	}
+	return translate(p.Migrations[i], true)
+}

@@ -1,0 +1,343 @@
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"net"
+	"net/url"
+	"regexp"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
+)
+
+const (
+	// pgConnections is how many connections a host has at most: one that writes, others that read.
+	pgConnections = 4
+	pgIdle        = 30 * time.Second // after which a connection that nobody uses is closed
+	pgConnect     = 5 * time.Second
+	pgGoodbye     = time.Second
+	pgRefused     = time.Second      // how long requests are refused at most before the next try to connect
+	pgWrite       = 2 * busyTimeout  // within which a group of writes ends, its wait for others included
+	pgUnsure      = 20 * time.Second // for finding out whether a commit was kept whose answer was lost
+)
+
+// DefaultSchema is the schema of the state where its address names none.
+const DefaultSchema = "a2e"
+
+// Postgres is a store in one schema of a PostgreSQL server, which several hosts share. Writes
+// of all hosts come one after the other, as in SQLite: each holds a lock of the schema.
+type Postgres struct {
+	writes
+	place  string // the address without what is secret, for messages
+	schema string
+	dir    string
+	parts  kept
+	full   bool
+	host   string // of the table commits: this store's own row
+	number int64  // of the last commit; used while writing is held
+	db     *sql.DB
+
+	opening sync.Mutex // held while the schema is looked at
+	ready   bool       // it is as the parts need it; guarded by opening
+
+	mu     sync.Mutex // guards the fields below
+	closed bool
+	away   error     // why the server could not be reached
+	again  time.Time // when it may be tried again
+}
+
+var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
+
+// PostgresConfig reads the address of a state: a connection string of PostgreSQL, with ?schema=NAME for
+// one other than DefaultSchema. place is what may be shown of it. An error shows nothing of it.
+func PostgresConfig(address string) (c *pgconn.Config, schema, place string, err error) {
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" {
+		return nil, "", "", errors.New("is no address of PostgreSQL, such as postgres://user:password@host:5432/database?sslmode=require&schema=team")
+	}
+	query := u.Query()
+	schema = DefaultSchema
+	if query.Has("schema") {
+		schema = query.Get("schema")
+	}
+	if !schemaName.MatchString(schema) || len(schema) > 2 && schema[:3] == "pg_" {
+		return nil, "", "", fmt.Errorf("names the schema %.80q; it should be up to 63 of the characters a-z 0-9 _, begin with no digit and not with pg_", schema)
+	}
+	query.Del("schema")
+	u.RawQuery = query.Encode()
+	if c, err = pgconn.ParseConfig(u.String()); err != nil {
+		return nil, "", "", errors.New("is no address of PostgreSQL that can be used, such as postgres://user:password@host:5432/database?sslmode=require&schema=team")
+	}
+	if c.ConnectTimeout == 0 || c.ConnectTimeout > pgConnect {
+		c.ConnectTimeout = pgConnect
+	}
+	if c.RuntimeParams["application_name"] == "" {
+		c.RuntimeParams["application_name"] = "a2e"
+	}
+	c.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler { // a canceled statement stops on the server too
+		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: time.Second}
+	}
+	shown := url.URL{Scheme: "postgres", Host: net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port))), Path: c.Database, RawQuery: "schema=" + schema}
+	if len(c.Host) > 0 && c.Host[0] == '/' {
+		shown.Host, shown.RawQuery = "", "host="+c.Host+"&schema="+schema
+	}
+	return c, schema, shown.String(), nil
+}
+
+// OpenPostgres opens the state at an address (see PostgresConfig) without connecting: the first use does, and
+// its error wraps ErrUnavailable while the server is away, ErrNewer or ErrForeign where the schema
+// cannot be used. dir is for what belongs beside the state on this machine.
+func OpenPostgres(address, dir string, opts Options) (*Postgres, error) {
+	c, schema, place, err := PostgresConfig(address)
+	if err != nil {
+		return nil, fmt.Errorf("state %w", err)
+	}
+	var host [8]byte
+	_, _ = rand.Read(host[:]) // never fails
+	s := &Postgres{place: place, schema: schema, dir: dir, parts: opts.Parts, full: opts.Full, host: hex.EncodeToString(host[:]), db: sql.OpenDB(pgConnector{c})}
+	s.writing = make(chan struct{}, 1)
+	s.db.SetMaxOpenConns(pgConnections)
+	s.db.SetMaxIdleConns(pgConnections)
+	s.db.SetConnMaxIdleTime(pgIdle)
+	return s, nil
+}
+
+// Dir implements Store.
+func (s *Postgres) Dir() string { return s.dir }
+
+// Export implements Store.
+func (s *Postgres) Export(ctx context.Context, w io.Writer, names ...string) error {
+	return s.parts.export(ctx, s, w, names)
+}
+
+// Import implements Store.
+func (s *Postgres) Import(ctx context.Context, r io.Reader, how How) (Counts, error) {
+	return s.parts.take(ctx, s, r, how)
+}
+
+// Close implements Store.
+func (s *Postgres) Close() error {
+	s.mu.Lock()
+	was := s.closed
+	s.closed = true
+	s.mu.Unlock()
+	if was {
+		return nil
+	}
+	s.writing <- struct{}{} // the last write ends first
+	defer func() { <-s.writing }()
+	return s.db.Close()
+}
+
+// Read implements Store.
+func (s *Postgres) Read(ctx context.Context, fn func(*Tx) error) error {
+	c, err := s.begin(ctx, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+	if err != nil {
+		return s.explain(ctx, err)
+	}
+	defer c.end()
+	err = fn(&Tx{db: c, ctx: ctx, dir: s.dir})
+	_ = c.run("ROLLBACK") // nothing was written; without it the connection is not used again
+	return s.explain(ctx, err)
+}
+
+// Write implements Store.
+func (s *Postgres) Write(ctx context.Context, fn func(*Tx) error) error {
+	return s.do(ctx, fn, func(jobs []*job) error {
+		ctx, cancel := context.WithTimeout(context.Background(), pgWrite)
+		defer cancel()
+		return s.explain(ctx, s.commit(ctx, jobs))
+	})
+}
+
+// commit writes jobs. Each commit has a number, which stands in the host's row of the table commits: when
+// the answer to a commit is lost, that says whether it was kept.
+func (s *Postgres) commit(ctx context.Context, jobs []*job) error {
+	c, err := s.begin(ctx, s.beginWrite())
+	if err != nil {
+		return err
+	}
+	defer c.end()
+	s.number++
+	note := fmt.Sprintf("INSERT INTO commits VALUES ('%s', %d, now()) ON CONFLICT (host) DO UPDATE SET number = excluded.number, at = excluded.at; COMMIT", s.host, s.number)
+	err = writeAll(ctx, c, jobs, s.dir, note, func(err error) error { return s.explain(ctx, err) })
+	if _, cut := errors.AsType[lost](err); cut && c.committing {
+		return s.outcome(err)
+	}
+	return err
+}
+
+// beginWrite begins a transaction beside no other write of the schema. A host that hangs in one loses it.
+func (s *Postgres) beginWrite() string {
+	h := fnv.New64a()
+	h.Write([]byte("a2e state " + s.schema))
+	text := fmt.Sprintf("BEGIN; SET LOCAL lock_timeout = '%ds'; SET LOCAL idle_in_transaction_session_timeout = '%[1]ds'; SELECT pg_advisory_xact_lock(%d)", int(busyTimeout.Seconds()), int64(h.Sum64()))
+	if s.full {
+		text += "; SET LOCAL synchronous_commit = on"
+	}
+	return text
+}
+
+// outcome finds out whether the last commit was kept; nil = it was.
+func (s *Postgres) outcome(why error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), pgUnsure)
+	defer cancel()
+	for {
+		var number int64
+		c, err := s.begin(ctx, s.beginWrite()) // the lock: not before the server has ended the transaction
+		if err == nil {
+			_, err = (&Tx{db: c, ctx: ctx}).Get("SELECT number FROM commits WHERE host = ?", []any{s.host}, &number)
+			c.end()
+		}
+		switch {
+		case err == nil && number == s.number:
+			return nil
+		case err == nil:
+			return why
+		case !pause(ctx, 100*time.Millisecond):
+			return fmt.Errorf("%w; whether the change was kept cannot be told", why)
+		}
+	}
+}
+
+// pgConn is a connection within a transaction.
+type pgConn struct {
+	*sql.Conn
+	ctx        context.Context
+	committing bool // the commit was sent
+}
+
+// exec implements querier.
+func (c *pgConn) exec(ctx context.Context, query string, args []any) (sql.Result, error) {
+	return c.ExecContext(ctx, query, args...)
+}
+
+// query implements querier.
+func (c *pgConn) query(ctx context.Context, query string, args []any) (*sql.Rows, error) {
+	return c.QueryContext(ctx, query, args...)
+}
+
+// run implements session.
+func (c *pgConn) run(text string) error {
+	c.committing = c.committing || len(text) > 6 && text[len(text)-6:] == "COMMIT"
+	return c.Raw(func(link any) error { return link.(*pgLink).run(c.ctx, text) })
+}
+
+// end gives the connection back; in a transaction still, it is closed.
+func (c *pgConn) end() { _ = c.Conn.Close() }
+
+// begin begins a transaction on a connection that lives.
+func (s *Postgres) begin(ctx context.Context, text string) (*pgConn, error) {
+	if err := s.prepare(ctx); err != nil {
+		return nil, err
+	}
+	return s.beginOn(ctx, text+`; SET LOCAL search_path = "`+s.schema+`", public`)
+}
+
+func (s *Postgres) beginOn(ctx context.Context, text string) (*pgConn, error) {
+	for tries := 0; ; tries++ {
+		c, err := s.connect(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if err = c.run(text); err == nil {
+			return c, nil
+		}
+		c.end()
+		// Those that were idle while the server was away are found out one by one.
+		if _, cut := errors.AsType[lost](err); !cut || tries > pgConnections {
+			return nil, err
+		}
+	}
+}
+
+// connect takes a connection. While the server is away it is tried now and then only; what comes in
+// between is refused at once.
+func (s *Postgres) connect(ctx context.Context) (*pgConn, error) {
+	s.mu.Lock()
+	closed, away := s.closed, s.away
+	if away != nil && time.Now().After(s.again) {
+		away, s.again = nil, time.Now().Add(pgRefused) // this one tries for all
+	}
+	s.mu.Unlock()
+	switch {
+	case closed:
+		return nil, ErrClosed
+	case away != nil:
+		return nil, away
+	}
+	c, err := s.db.Conn(ctx)
+	for err != nil && sqlState(err) == tooManyConnections && pause(ctx, 50*time.Millisecond) {
+		c, err = s.db.Conn(ctx)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil {
+		s.away = nil
+		return &pgConn{Conn: c, ctx: ctx}, nil
+	}
+	if _, cut := errors.AsType[lost](err); cut && ctx.Err() == nil {
+		if s.away == nil {
+			s.again = time.Now().Add(pgRefused / 10)
+		}
+		s.away = err
+	}
+	return nil, err
+}
+
+// Codes of PostgreSQL's errors (https://www.postgresql.org/docs/current/errcodes-appendix.html).
+const (
+	tooManyConnections = "53300"
+	diskFull           = "53100"
+	lockNotAvailable   = "55P03"
+	noSuchDatabase     = "3D000"
+	noPrivilege        = "42501"
+)
+
+// sqlState is the code of an error of the server; "" = it is none.
+func sqlState(err error) string {
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return e.Code
+	}
+	return ""
+}
+
+// explain says what a failure means.
+func (s *Postgres) explain(ctx context.Context, err error) error {
+	state := sqlState(err)
+	class := state
+	if len(state) == 5 {
+		class = state[:2]
+	}
+	_, cut := errors.AsType[lost](err)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, ErrUnavailable):
+		return err
+	case (cut || state == "57014") && errors.Is(context.Cause(ctx), context.Canceled):
+		return context.Cause(ctx)
+	case state == diskFull:
+		return fmt.Errorf("%s: %w: %w", s.place, ErrFull, err)
+	case class == "28", state == noSuchDatabase, state == noPrivilege:
+		return fmt.Errorf("%s: %w: %w", s.place, ErrRefused, err)
+	case state == lockNotAvailable:
+		return fmt.Errorf("%s: %w: another host has been writing for too long: %w", s.place, ErrUnavailable, err)
+	// the connection, too many of them or too little memory, a conflict, the server's end, a standby
+	case cut, class == "08", class == "53", class == "40", class == "57", class == "25":
+		return fmt.Errorf("%s: %w: %w", s.place, ErrUnavailable, err)
+	case state != "":
+		return fmt.Errorf("%s: %w", s.place, err)
+	}
+	return err
+}

@@ -1,0 +1,102 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+)
+
+// querier is a connection within a transaction.
+type querier interface {
+	exec(ctx context.Context, query string, args []any) (sql.Result, error)
+	query(ctx context.Context, query string, args []any) (*sql.Rows, error)
+}
+
+// Tx is a transaction, or a consistent view to read from. It is valid until the
+// function that got it returns, and belongs to one goroutine.
+//
+// Queries are SQLite's, in what PostgreSQL understands too once words are exchanged (see
+// translate): json_each gives the items of a JSON list as text, in a column called value.
+type Tx struct {
+	db  querier
+	ctx context.Context // of reads; a write runs to its end
+	dir string
+
+	after []func()
+}
+
+// Dir is Store.Dir.
+func (t *Tx) Dir() string { return t.dir }
+
+// After has fn run once the change is kept; a write that fails forgets it.
+func (t *Tx) After(fn func()) { t.after = append(t.after, fn) }
+
+// Exec runs one statement and gives the number of rows it changed. The texts of queries are
+// few: each is prepared once and kept.
+func (t *Tx) Exec(query string, args ...any) (changed int64, err error) {
+	res, err := t.db.exec(t.ctx, query, args)
+	if err != nil {
+		return 0, err
+	}
+	return res.RowsAffected()
+}
+
+// Insert runs an INSERT that returns the number of its new row.
+func (t *Tx) Insert(query string, args ...any) (id int64, err error) {
+	_, err = t.Get(query, args, &id)
+	return id, err
+}
+
+// Get reads the first row of a query into dest; false means that there is none.
+func (t *Tx) Get(query string, args []any, dest ...any) (there bool, err error) {
+	rows, err := t.db.query(t.ctx, query, args)
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	if !rows.Next() {
+		return false, rows.Err()
+	}
+	return true, rows.Scan(dest...)
+}
+
+// Each calls row for each row of a query, which reads it with scan. An error of
+// row ends it.
+func (t *Tx) Each(query string, args []any, row func(scan func(dest ...any) error) error) (err error) {
+	rows, err := t.db.query(t.ctx, query, args)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		if err := row(rows.Scan); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// Micros is a time in microseconds since 1970, as tables have it; in JSON it is seconds.
+type Micros int64
+
+// Seconds is the time as messages carry it.
+func (m Micros) Seconds() float64 { return float64(m) / 1e6 }
+
+// MarshalJSON implements json.Marshaler.
+func (m Micros) MarshalJSON() ([]byte, error) {
+	return strconv.AppendFloat(nil, m.Seconds(), 'f', -1, 64), nil
+}
+
+// UnmarshalJSON implements json.Unmarshaler. It refuses what is no time of this era.
+func (m *Micros) UnmarshalJSON(raw []byte) error {
+	const year10000 = 253402300800
+	seconds, err := strconv.ParseFloat(string(raw), 64)
+	if err != nil || !(seconds >= 0 && seconds < year10000) {
+		return fmt.Errorf("%.40s should be seconds since 1970", raw)
+	}
+	*m = Micros(math.Round(seconds * 1e6))
+	return nil
+}
