@@ -55,7 +55,7 @@ func Start(t testing.TB) *Server {
 func (s *Server) Begin(t testing.TB) {
 	t.Helper()
 	s.run(t, s.command("postgres", "-D", filepath.Join(s.Dir, "data"), "-k", s.Dir, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "full_page_writes=off",
-		"-c", "max_connections=20", "-c", "shared_buffers=16MB"))
+		"-c", "max_connections=100", "-c", "shared_buffers=16MB"))
 }
 
 // Crash ends the server as a power loss would: what was not committed is gone.

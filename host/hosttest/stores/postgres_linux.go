@@ -1,0 +1,36 @@
+package stores
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/postgres"
+)
+
+// OnPostgres runs the package's tests that match the pattern again, in another process of the test
+// binary, on a server that ends with the test.
+func OnPostgres(t *testing.T, pattern string) {
+	t.Helper()
+	if IsPostgres() {
+		return // a pattern that matches the test that calls
+	}
+	server := postgres.Start(t)
+	args := []string{"-test.v", "-test.run=" + pattern}
+	if end, some := t.Deadline(); some {
+		args = append(args, "-test.timeout="+time.Until(end).String())
+	}
+	if testing.Short() {
+		args = append(args, "-test.short")
+	}
+	tests := exec.CommandContext(t.Context(), must.Get(os.Executable())(t), args...)
+	tests.Env = append(os.Environ(), variable+"="+server.URL(postgres.Superuser))
+	out, err := tests.CombinedOutput()
+	must.That(t, err == nil, "on PostgreSQL: %v\n%s", err, out)
+	passed := bytes.Count(out, []byte("\n--- PASS: "))
+	must.That(t, passed > 0, "no test matches %q", pattern)
+	t.Logf("%d tests passed on PostgreSQL", passed)
+}

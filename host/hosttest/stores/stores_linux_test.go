@@ -1,0 +1,44 @@
+package stores_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/stores"
+	"a2e/host/store"
+)
+
+func TestOnPostgres(t *testing.T) { stores.OnPostgres(t, "^TestOpen$") }
+
+// TestOpen: a path is a store, and stays it.
+func TestOpen(t *testing.T) {
+	part := store.Part{Name: "notes", Migrations: []string{"CREATE TABLE notes (text TEXT PRIMARY KEY) WITHOUT ROWID;"}}
+	dir := t.TempDir()
+	one, two := filepath.Join(dir, "one", store.FileName), filepath.Join(dir, "two", store.FileName)
+	add := func(s store.Store, text string) {
+		must.OK(t, s.Write(t.Context(), func(tx *store.Tx) error {
+			_, err := tx.Exec("INSERT INTO notes VALUES (?)", text)
+			return err
+		}))
+	}
+	first := stores.Open(t, one, part)
+	add(first, "a")
+	must.OK(t, first.Close())
+	add(stores.Open(t, two, part), "b")
+	add(stores.Memory(t, part), "c")
+	again := stores.Open(t, one, part)
+	assert.Equal(t, again.Dir(), filepath.Dir(one))
+	_, onPostgres := again.(*store.Postgres)
+	assert.Equal(t, onPostgres, stores.IsPostgres(), fmt.Sprintf("%T", again))
+	must.OK(t, again.Read(t.Context(), func(tx *store.Tx) error {
+		return tx.Each("SELECT text FROM notes", nil, func(scan func(...any) error) error {
+			var text string
+			err := scan(&text)
+			assert.Equal(t, text, "a")
+			return err
+		})
+	}))
+}
