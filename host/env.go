@@ -25,6 +25,7 @@ type Env struct {
 	Now            func() time.Time // time.Now
 	Workspace      string           // the folder that the agent works in
 	StateDir       string           // the host's own folder; "" = nothing is kept
+	StateURL       string           // of the state on a PostgreSQL server, with its password; "" = it is a file in StateDir
 	UserDir        string           // the user's config folder of a2e; its skills lie in "skills"
 	MaxOutputBytes int              // limits.max_output_bytes; 1 MiB
 	MaxLineBytes   int              // limits.max_line_bytes; 16 MiB

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"a2e/host/store"
 	"a2e/protocol"
 	"context"
 	"crypto/rand"
@@ -117,6 +118,8 @@ func wireError(err error) *protocol.Error {
 	var cause interface{ Lasting() bool }
 	lasts := errors.As(err, &cause) && cause.Lasting()
 	switch {
+	case errors.Is(err, store.ErrUnavailable):
+		return protocol.Errorf(protocol.CodeStoreUnavailable, "%w", err)
 	case errors.As(err, &own) && !lasts:
 		return own
 	case own != nil:

@@ -195,7 +195,7 @@ func New(cfg *config.Config, deps Deps) ([]host.Plugin, error) {
 // env makes what a plugin gets.
 func (b *build) env(t pluginType, p config.Plugin) host.Env {
 	return host.Env{
-		Log: b.log, Workspace: b.Workspace, StateDir: b.StateDir, UserDir: b.UserDir, Wall: b.Wall, Secrets: b.Secrets, Agent: b.Agent,
+		Log: b.log, Workspace: b.Workspace, StateDir: b.StateDir, StateURL: b.Config.Postgres(), UserDir: b.UserDir, Wall: b.Wall, Secrets: b.Secrets, Agent: b.Agent,
 		MaxOutputBytes: b.Limits.MaxOutputBytes, MaxLineBytes: b.Limits.MaxLineBytes, Exclusive: p.Exclusive,
 		Launcher: b.childrenOf(t).launcher,
 		Confined: func(c host.Confinement) (*sandbox.Launcher, error) { return confined(b.Config, b.disk, c) },

@@ -2,6 +2,8 @@ package plugins
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"maps"
 	"os"
@@ -68,11 +70,7 @@ func NewCheckpoints(cfg *config.Config, log zerolog.Logger, watch bool) *checkpo
 
 // Store returns the store of the config.
 func (s *Shared) Store(ctx context.Context) (store.Store, error) {
-	opened, err := s.state.open(ctx)
-	if err != nil { // a nil *store.SQLite is no nil store.Store
-		return nil, err
-	}
-	return opened, nil
+	return s.state.open(ctx)
 }
 
 // Launcher returns what starts child processes.
@@ -135,12 +133,40 @@ func (m *member) Close(ctx context.Context) error {
 // Unwrap returns the plugin itself, for what it implements beyond host.Plugin.
 func (m *member) Unwrap() host.Plugin { return m.Plugin }
 
-// StatePath is the file of the config's store.
-func StatePath(cfg *config.Config) string { return filepath.Join(cfg.StateDir, store.FileName) }
+// StatePath is the file of the config's store; "" = a PostgreSQL server keeps it.
+func StatePath(cfg *config.Config) string {
+	if cfg.Postgres() != "" {
+		return ""
+	}
+	return filepath.Join(cfg.StateDir, store.FileName)
+}
+
+// StatePlace says where the state is, without what is secret of it.
+func StatePlace(cfg *config.Config) string {
+	if _, _, place, err := store.PostgresConfig(cfg.Postgres()); err == nil {
+		return place
+	}
+	return StatePath(cfg)
+}
+
+// StateKept reports whether there is a state already, or, on a server, may be.
+func StateKept(cfg *config.Config) bool {
+	_, err := os.Stat(StatePath(cfg))
+	return err == nil || cfg.Postgres() != ""
+}
 
 // OpenState opens the store of the config; the caller closes it.
-func OpenState(ctx context.Context, cfg *config.Config) (*store.SQLite, error) {
-	return store.Open(ctx, StatePath(cfg), store.Options{Parts: StateParts(), Full: cfg.Store.Synchronous == config.SynchronousFull})
+func OpenState(ctx context.Context, cfg *config.Config) (store.Store, error) {
+	opts := store.Options{Parts: StateParts(), Full: cfg.Store.Synchronous == config.SynchronousFull}
+	if address := cfg.Postgres(); address != "" {
+		place := sha256.Sum256([]byte(StatePlace(cfg))) // what lies here belongs to that state alone
+		return store.OpenPostgres(address, filepath.Join(cfg.StateDir, "postgres-"+hex.EncodeToString(place[:4])), opts)
+	}
+	opened, err := store.Open(ctx, StatePath(cfg), opts)
+	if err != nil { // a nil *store.SQLite is no nil store.Store
+		return nil, err
+	}
+	return opened, nil
 }
 
 // MemoryEmbedder returns what makes the vectors of the config's memory: that of its first
@@ -180,13 +206,13 @@ type state struct {
 	cfg *config.Config
 
 	mu   sync.Mutex
-	made *store.SQLite // nil until it is needed; guarded by mu
-	over bool          // guarded by mu
-	seen fileSeen      // guarded by mu
+	made store.Store // nil until it is needed; guarded by mu
+	over bool        // guarded by mu
+	seen fileSeen    // guarded by mu
 }
 
 // open returns the store. What kept it from opening may be gone at the next call.
-func (s *state) open(ctx context.Context) (*store.SQLite, error) {
+func (s *state) open(ctx context.Context) (store.Store, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.over {
@@ -214,7 +240,7 @@ func (s *state) broken() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	info, err := os.Stat(StatePath(s.cfg))
-	if s.made != nil || err != nil {
+	if s.made != nil || err != nil { // on a server neither
 		return ""
 	}
 	if s.seen.size != info.Size() || !s.seen.changed.Equal(info.ModTime()) {
@@ -226,11 +252,8 @@ func (s *state) broken() string {
 	return s.seen.broken
 }
 
-// kept reports whether there is a file to open.
-func (s *state) kept() bool {
-	_, err := os.Stat(StatePath(s.cfg))
-	return err == nil
-}
+// kept reports whether there is a state to open.
+func (s *state) kept() bool { return StateKept(s.cfg) }
 
 func (s *state) close() error {
 	s.mu.Lock()

@@ -23,6 +23,7 @@ const (
 	CodeRuntimeError      ErrorCode = "runtime_error"
 	CodeOutOfMemory       ErrorCode = "out_of_memory"
 	CodeSandboxCrash      ErrorCode = "sandbox_crash"
+	CodeStoreUnavailable  ErrorCode = "store_unavailable"
 
 	CodeUnknownTool ErrorCode = "unknown_tool"
 	CodeToolDenied  ErrorCode = "tool_denied"
@@ -66,7 +67,7 @@ const (
 // (`tool_error`, `chain_node_error`) count as not retryable here.
 func (c ErrorCode) Retryable() bool {
 	switch c {
-	case CodeTimeout, CodeOverloaded, CodeRuntimeError, CodeOutOfMemory, CodeSandboxCrash,
+	case CodeTimeout, CodeOverloaded, CodeRuntimeError, CodeOutOfMemory, CodeSandboxCrash, CodeStoreUnavailable,
 		CodeSkillError, CodeProcLimit, CodeMCPServerUnavailable, CodeMCPTransportError:
 		return true
 	}

@@ -20,7 +20,7 @@ import (
 
 // journals reads those of the workspace; id = "" is all.
 func (c *commands) journals(sys *System, id string, steps bool) (found []chains.Journal, err error) {
-	err = c.withState(sys, true, func(ctx context.Context, cfg *config.Config, s *store.SQLite) error {
+	err = c.withState(sys, true, func(ctx context.Context, cfg *config.Config, s store.Store) error {
 		found, err = chains.Journals(ctx, s, cfg.Workspace, id, steps)
 		return err
 	})
@@ -197,7 +197,7 @@ type chainCancelCmd struct {
 
 // Run writes into the journal that the chain shall end.
 func (c chainCancelCmd) Run(cmd *commands, sys *System) error {
-	return cmd.withState(sys, true, func(ctx context.Context, cfg *config.Config, s *store.SQLite) error {
+	return cmd.withState(sys, true, func(ctx context.Context, cfg *config.Config, s store.Store) error {
 		running, err := chains.CancelJournal(ctx, s, cfg.Workspace, c.ID, c.Forget)
 		switch {
 		case err != nil:
@@ -235,7 +235,7 @@ func (c chainApproveCmd) Run(cmd *commands, sys *System) error {
 
 // decide writes the decision into the journal; told may be nil.
 func (c chainApproveCmd) decide(cmd *commands, sys *System, told func(node string, running bool)) error {
-	return cmd.withState(sys, true, func(ctx context.Context, cfg *config.Config, s *store.SQLite) error {
+	return cmd.withState(sys, true, func(ctx context.Context, cfg *config.Config, s store.Store) error {
 		node, running, err := chains.Approve(ctx, s, cfg.Workspace, c.ID, c.Node, !c.Deny)
 		if err == nil && told != nil {
 			told(node, running)

@@ -300,7 +300,7 @@ func (c *completion) configured(kind string, names map[string]string) {
 // kept calls do if there is a state: to ask for names makes none.
 func (c *completion) kept(do func()) {
 	if cfg, err := c.cmd.load(c.sys, func(string) {}); err == nil {
-		if _, err := os.Stat(plugins.StatePath(cfg)); err == nil || dirExists(filepath.Join(cfg.StateDir, "snapshots")) {
+		if plugins.StateKept(cfg) || dirExists(filepath.Join(cfg.StateDir, "snapshots")) {
 			do()
 		}
 	}

@@ -100,7 +100,8 @@ func (d *diagnosis) checkWalls(cfg *config.Config) {
 // storeCheck is what is known of the file that plugins keep their state in.
 type storeCheck struct {
 	OK        bool           `json:"ok"`
-	Path      string         `json:"path"`
+	Path      string         `json:"path"`      // or the address of its server
+	Server    string         `json:"server"`    // version and extensions of the server; "" = the store is a file
 	Exists    bool           `json:"exists"`    // it is made when it is needed, so it is well without
 	Bytes     int64          `json:"bytes"`     // with its log
 	Parts     map[string]int `json:"parts"`     // the version of what each plugin type keeps
@@ -112,12 +113,8 @@ type storeCheck struct {
 
 // checkStore reads all of the store, if there is one; it makes none.
 func checkStore(ctx context.Context, cfg *config.Config) *storeCheck {
-	path := plugins.StatePath(cfg)
-	if abs, err := filepath.Abs(path); err == nil {
-		path = abs
-	}
-	r, err := store.Check(ctx, path, store.Options{Parts: plugins.StateParts()})
-	c := &storeCheck{Path: r.Path, Exists: r.Exists, Bytes: r.Bytes, Parts: r.Parts, Checksums: r.Checksums, Problems: r.Problems}
+	r, err := lookAtStore(ctx, cfg)
+	c := &storeCheck{Path: r.Path, Server: r.Server, Exists: r.Exists, Bytes: r.Bytes, Parts: r.Parts, Checksums: r.Checksums, Problems: r.Problems}
 	switch {
 	case err != nil:
 		c.Problems = append(c.Problems, strings.ReplaceAll(err.Error(), "\n", "; "))
@@ -131,6 +128,18 @@ func checkStore(ctx context.Context, cfg *config.Config) *storeCheck {
 	}
 	c.OK = len(c.Problems) == 0
 	return c
+}
+
+func lookAtStore(ctx context.Context, cfg *config.Config) (store.Report, error) {
+	opts := store.Options{Parts: plugins.StateParts()}
+	if address := cfg.Postgres(); address != "" {
+		return store.CheckPostgres(ctx, address, opts)
+	}
+	path := plugins.StatePath(cfg)
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
+	}
+	return store.Check(ctx, path, opts)
 }
 
 // storedModel names the model of the store's vectors. The error says that the
@@ -155,10 +164,14 @@ func storedModel(ctx context.Context, cfg *config.Config) (name string, err erro
 // storeAdvice says what to do about a file that cannot be used.
 func storeAdvice(err error) string {
 	switch {
+	case errors.Is(err, store.ErrUnavailable):
+		return "see that the server runs, that this machine reaches it, and that the address (state) is right"
+	case errors.Is(err, store.ErrRefused):
+		return "see that the user of the address (state) may log in, and may create the schema or owns it"
 	case errors.Is(err, store.ErrForeign):
-		return "move the file away, or set another state_dir"
+		return "move the file away, or set another state_dir or state"
 	case errors.Is(err, store.ErrNewer):
-		return "use the newer a2e that wrote it, or set another state_dir"
+		return "use the newer a2e that wrote it, or set another state_dir or state"
 	case errors.Is(err, store.ErrCorrupt):
 		return "stop the hosts that use it and keep a copy of the file; save what can still be read with `a2e state export -o FILE`, move the file and those named alike away, then `a2e state import FILE`"
 	}

@@ -332,7 +332,10 @@ func (c *storeCheck) section() section {
 	case c.OK:
 		s.row(levelFine, "", "ok", noted(c.Path, fmt.Sprintf("%d KiB", (c.Bytes+1023)/1024)))
 	}
-	if c.Exists && c.OK && !c.Checksums {
+	if c.Server != "" {
+		s.note("server", c.Server)
+	}
+	if c.Exists && c.OK && !c.Checksums && c.Server == "" {
 		s.note("note", "its pages have no checksums; they get them when a host opens it alone, or by export and import")
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Parts)) {

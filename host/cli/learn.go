@@ -34,7 +34,7 @@ type learnStatsCmd struct {
 // Run prints a line for each component.
 func (l learnStatsCmd) Run(cmd *commands, sys *System) error {
 	var all []*learning.Component
-	err := cmd.withState(sys, true, func(ctx context.Context, cfg *config.Config, s *store.SQLite) (err error) {
+	err := cmd.withState(sys, true, func(ctx context.Context, cfg *config.Config, s store.Store) (err error) {
 		all, err = plugins.LearningStats(ctx, cfg, s, l.Name)
 		if err == nil && len(all) == 0 && l.Name != "" {
 			err = noComponent(ctx, cfg, s, l.Name)
@@ -110,7 +110,7 @@ type learnExportCmd struct {
 // Run writes the lines, and tells what could not become one.
 func (l learnExportCmd) Run(cmd *commands, sys *System) error {
 	e := &trainingExport{}
-	err := cmd.withState(sys, true, func(ctx context.Context, cfg *config.Config, s *store.SQLite) error {
+	err := cmd.withState(sys, true, func(ctx context.Context, cfg *config.Config, s store.Store) error {
 		return sys.output(l.Output, plugins.StatePath(cfg), func(w io.Writer) error { return e.write(ctx, s, l.Format, w) })
 	})
 	if err != nil {

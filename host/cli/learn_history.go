@@ -61,7 +61,7 @@ type pastFigures struct {
 // Run prints what was refined, the newest first.
 func (l learnHistoryCmd) Run(cmd *commands, sys *System) error {
 	var entries []map[string]any
-	if err := cmd.withState(sys, true, func(ctx context.Context, _ *config.Config, s *store.SQLite) (err error) {
+	if err := cmd.withState(sys, true, func(ctx context.Context, _ *config.Config, s store.Store) (err error) {
 		entries, err = learning.History(ctx, s)
 		return err
 	}); err != nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -167,7 +166,7 @@ func (m memoryOf) others(cmd *commands, sys *System) (others string, err error) 
 	if err != nil {
 		return "", err
 	}
-	if _, err := os.Stat(plugins.StatePath(cfg)); err == nil {
+	if plugins.StateKept(cfg) {
 		s, err := plugins.OpenState(context.Background(), cfg)
 		if err != nil {
 			return "", err

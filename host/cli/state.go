@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -45,7 +44,7 @@ func (e stateExportCmd) Run(cmd *commands, sys *System) error {
 			return fail(exitUsage, unknown("part", name, known))
 		}
 	}
-	return cmd.withState(sys, true, func(ctx context.Context, cfg *config.Config, s *store.SQLite) error {
+	return cmd.withState(sys, true, func(ctx context.Context, cfg *config.Config, s store.Store) error {
 		if e.Output != "-" {
 			defer sys.waitingFor("exporting")()
 		}
@@ -75,7 +74,7 @@ func (i stateImportCmd) Run(cmd *commands, sys *System) error {
 	}
 	defer done()
 	var counts store.Counts
-	err = cmd.withState(sys, false, func(ctx context.Context, _ *config.Config, s *store.SQLite) error {
+	err = cmd.withState(sys, false, func(ctx context.Context, _ *config.Config, s store.Store) error {
 		how := store.Merge
 		if i.Replace {
 			how = store.Replace
@@ -140,7 +139,7 @@ type stateReembedCmd struct{}
 // Run makes the vectors with the embedder of the config. On a terminal it shows
 // how far it is.
 func (stateReembedCmd) Run(cmd *commands, sys *System) error {
-	return cmd.withState(sys, true, func(ctx context.Context, cfg *config.Config, s *store.SQLite) error {
+	return cmd.withState(sys, true, func(ctx context.Context, cfg *config.Config, s store.Store) error {
 		if !hasMemory(cfg) { // the usual embedder would take the place of one that is only left out
 			return fail(exitConfig, errors.New("no plugin of the config provides memory"))
 		}
@@ -173,22 +172,24 @@ func hasMemory(cfg *config.Config) bool {
 
 type statePathCmd struct{}
 
-// Run prints the file of the store.
+// Run prints the file of the store, or the address of its server without the password.
 func (statePathCmd) Run(cmd *commands, sys *System) error {
 	cfg, err := cmd.load(sys, sys.warn)
 	if err != nil {
 		return err
 	}
-	path, err := filepath.Abs(plugins.StatePath(cfg))
-	if err != nil {
-		return err
+	place := plugins.StatePlace(cfg)
+	if plugins.StatePath(cfg) != "" {
+		if place, err = filepath.Abs(place); err != nil {
+			return err
+		}
 	}
-	_, err = fmt.Fprintln(sys.Out, path)
+	_, err = fmt.Fprintln(sys.Out, place)
 	return err
 }
 
 // withState opens the store of the config, which has to be there already or is made.
-func (c *commands) withState(sys *System, there bool, do func(context.Context, *config.Config, *store.SQLite) error) (err error) {
+func (c *commands) withState(sys *System, there bool, do func(context.Context, *config.Config, store.Store) error) (err error) {
 	ctx, stop := interruptible()
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends even what hangs, on a pipe that nobody reads say
@@ -196,7 +197,7 @@ func (c *commands) withState(sys *System, there bool, do func(context.Context, *
 	if err != nil {
 		return err
 	}
-	if _, err := os.Stat(plugins.StatePath(cfg)); there && errors.Is(err, fs.ErrNotExist) {
+	if there && !plugins.StateKept(cfg) {
 		return fmt.Errorf("%s does not exist yet: nothing was kept so far", plugins.StatePath(cfg))
 	}
 	s, err := plugins.OpenState(ctx, cfg)

@@ -170,7 +170,7 @@ func effectOf(path string) string {
 
 // shownValue hides what is a secret wherever it stands; a variable is none.
 func shownValue(s config.Setting) string {
-	secret := strings.HasSuffix(s.Path, "auth_token") || strings.HasSuffix(s.Path, "api_key") || strings.Contains(s.Path, ".headers.")
+	secret := s.Path == "state" || strings.HasSuffix(s.Path, "auth_token") || strings.HasSuffix(s.Path, "api_key") || strings.Contains(s.Path, ".headers.")
 	if secret && !strings.Contains(s.Value, "${") {
 		return "(not shown)"
 	}

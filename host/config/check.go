@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"a2e/host/store"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
 )
@@ -50,6 +51,7 @@ func (d *decoder) check(c *Config, root *node, src Source) {
 	if fi, err := os.Stat(c.StateDir); err == nil && !fi.IsDir() {
 		d.fail(place("state_dir"), "state_dir must be a folder; there is a file of that name")
 	}
+	d.checkState(c, place("state"))
 	var err error
 	if c.Agent, err = agentOf(src.Getenv); err != nil {
 		d.fail(place(), "%v", err)
@@ -64,6 +66,29 @@ func (d *decoder) check(c *Config, root *node, src Source) {
 		c.SnapshotStore.Config["path"] = resolve(c.StateDir, untilde(home, path))
 	}
 	d.wallOff(c, root, src)
+}
+
+// checkState finds addresses that are none.
+func (d *decoder) checkState(c *Config, at *node) {
+	address := c.Postgres()
+	if address == "" {
+		return
+	}
+	server, _, _, err := store.PostgresConfig(address)
+	if err != nil {
+		d.fail(at, "state %v; or sqlite: for a file in state_dir", err)
+		return
+	}
+	d.secrets.AddSecret(server.Password)
+}
+
+// Postgres is the address of the state where a PostgreSQL server keeps it, with its password; "" =
+// it is the file in StateDir.
+func (c *Config) Postgres() string {
+	if address := c.State.Reveal(); address != "sqlite:" {
+		return address
+	}
+	return ""
 }
 
 // maxGroup is how many tools are in one group.
@@ -238,6 +263,9 @@ func agentOf(getenv func(string) string) (*fleet.Agent, error) {
 	}
 	return agent, nil
 }
+
+// EnvState names the environment variable with the state of a host whose config has none.
+const EnvState = "A2E_STATE"
 
 // EnvStateDir names the environment variable with the state_dir of a host whose config has
 // none.

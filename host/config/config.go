@@ -58,6 +58,7 @@ type Config struct {
 	Auth          []AgentToken  `yaml:"auth" doc:"Tokens that are for one agent each, so that no other one can be it and read its memory. With auth_token as well, either is taken, but not for an agent named here."`
 	Workspace     string        `yaml:"workspace" shown:"yes" doc:"The folder the agent works in, relative to the current folder. It must exist."`
 	StateDir      string        `yaml:"state_dir" shown:"yes" doc:"Where the host keeps its files: spilled output, the audit log, stores."`
+	State         Secret        `yaml:"state" doc:"Where the state of plugins and sessions is kept: sqlite: = in a file in state_dir, the default; postgres://user:password@host/database?sslmode=require&schema=team = in a schema of a PostgreSQL server (a2e without ?schema), which hosts on many machines may share. Best as a variable: ${A2E_STATE}, which also counts without this key."`
 	MaxParallel   int           `yaml:"max_parallel" min:"1" max:"1024" doc:"How many requests run at once in a session."`
 	Events        Events        `yaml:"events" enum:"invoke,namespaced" doc:"Name of streamed events: invoke/event, or tool/event and skill/event."`
 	Limits        Limits        `yaml:"limits" doc:"Bounds of what the host holds in memory."`
@@ -246,6 +247,9 @@ func Default(src Source) *Config {
 		SnapshotMode:  "hybrid",
 		HTTP:          HTTP{MaxSessions: 1000, IdleSeconds: 600},
 		Fleet:         Fleet{Announce: AnnounceFirstTask, MaxTasks: 1, Isolation: fleet.IsolationNone},
+	}
+	if address := envOr(src.Getenv)(EnvState); address != "" {
+		c.State = NewSecret(address)
 	}
 	if src.UserConfigDir != "" {
 		c.UserDir = filepath.Join(src.UserConfigDir, "a2e")

@@ -224,10 +224,10 @@ func (all kept) export(ctx context.Context, s Store, w io.Writer, names []string
 	for _, p := range parts {
 		head.Parts = append(head.Parts, p.Name)
 	}
-	if err := writeLine(out, head); err != nil {
-		return err
-	}
 	err = s.Read(ctx, func(tx *Tx) error {
+		if err := writeLine(out, head); err != nil {
+			return err
+		}
 		for _, p := range parts {
 			if err := p.Export(ctx, tx, func(kind string, record any) error {
 				raw, err := json.Marshal(record, json.Deterministic(true))

@@ -108,3 +108,37 @@ func postgresMigration(p Part, i int) string {
 	}
 	return translate(p.Migrations[i], true)
 }
+
+// CheckPostgres looks at the state at an address. It makes none where there is none. The error says why
+// it could not be looked at.
+func CheckPostgres(ctx context.Context, address string, opts Options) (r Report, err error) {
+	s, err := OpenPostgres(address, "", opts)
+	if err != nil {
+		return Report{Parts: map[string]int{}, Problems: []string{}}, err
+	}
+	defer func() { err = errors.Join(s.explain(ctx, err), s.Close()) }()
+	r = Report{Path: s.place, Parts: map[string]int{}, Problems: []string{}}
+	c, err := s.beginOn(ctx, "BEGIN READ ONLY")
+	if err != nil {
+		return r, err
+	}
+	defer c.end()
+	tx := &Tx{db: c, ctx: ctx}
+	if _, err = tx.Get(`SELECT 'PostgreSQL ' || current_setting('server_version') || coalesce((SELECT ', ' || string_agg(extname || ' ' || extversion, ', ' ORDER BY extname)
+		FROM pg_extension WHERE extname IN ('vector', 'pg_trgm')), ''), current_setting('data_checksums') = 'on'`, nil, &r.Server, &r.Checksums); err != nil {
+		return r, err
+	}
+	if r.Exists, err = s.made(tx); err != nil || !r.Exists {
+		return r, err
+	}
+	if _, err = tx.Get("SELECT coalesce(sum(pg_total_relation_size(oid)), 0) FROM pg_class WHERE relkind = 'r' AND relnamespace = ?::text::regnamespace", []any{s.schema}, &r.Bytes); err != nil {
+		return r, err
+	}
+	if err = c.run(`SET LOCAL search_path = "` + s.schema + `"`); err != nil {
+		return r, err
+	}
+	if _, err = partsBehind(tx, s.place, s.parts); err != nil {
+		return r, err
+	}
+	return r, partVersions(tx, r.Parts)
+}

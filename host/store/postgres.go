@@ -87,7 +87,7 @@ func PostgresConfig(address string) (c *pgconn.Config, schema, place string, err
 	c.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler { // a canceled statement stops on the server too
 		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: time.Second}
 	}
-	shown := url.URL{Scheme: "postgres", Host: net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port))), Path: c.Database, RawQuery: "schema=" + schema}
+	shown := url.URL{Scheme: "postgres", Host: net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port))), Path: "/" + c.Database, RawQuery: "schema=" + schema}
 	if len(c.Host) > 0 && c.Host[0] == '/' {
 		shown.Host, shown.RawQuery = "", "host="+c.Host+"&schema="+schema
 	}

@@ -150,9 +150,10 @@ func explain(path string, err error) error {
 
 // Report is what Check found.
 type Report struct {
-	Path     string         `json:"path"`
-	Exists   bool           `json:"exists"` // without a file nothing else is known
-	Bytes    int64          `json:"bytes"`  // of the file and its log
+	Path     string         `json:"path"`   // of the file, or the server's address without what is secret
+	Server   string         `json:"server"` // its version and the extensions it has for the state; "" = it is a file
+	Exists   bool           `json:"exists"` // without a file or a schema nothing else is known
+	Bytes    int64          `json:"bytes"`  // of the file and its log, or of the tables
 	Parts    map[string]int `json:"parts"`  // the version of each
 	Problems []string       `json:"problems"`
 	// Checksums reports whether damage of pages is found; files of older hosts have none
@@ -178,13 +179,7 @@ func Check(ctx context.Context, path string, opts Options) (Report, error) {
 			return err
 		}
 		r.Checksums = format > formatUnchecked
-		if err := tx.Each("SELECT name, version FROM parts", nil, func(scan func(...any) error) error {
-			var name string
-			var version int
-			err := scan(&name, &version)
-			r.Parts[name] = version
-			return err
-		}); err != nil {
+		if err := partVersions(tx, r.Parts); err != nil {
 			return err
 		}
 		return tx.Each("PRAGMA integrity_check(20)", nil, func(scan func(...any) error) error {
@@ -200,4 +195,15 @@ func Check(ctx context.Context, path string, opts Options) (Report, error) {
 		r.Problems, err = append(r.Problems, err.Error()), nil
 	}
 	return r, errors.Join(err, s.Close())
+}
+
+// partVersions adds the version of each part.
+func partVersions(tx *Tx, to map[string]int) error {
+	return tx.Each("SELECT name, version FROM parts", nil, func(scan func(...any) error) error {
+		var name string
+		var version int
+		err := scan(&name, &version)
+		to[name] = version
+		return err
+	})
 }

@@ -95,6 +95,9 @@ func (r *runner) environment(vars map[string]string, agent *fleet.Agent) (map[st
 	}
 	if r.ShareState {
 		all[config.EnvStateDir] = r.pool.stateDir
+		if url := r.pool.env.StateURL; url != "" {
+			all[config.EnvState] = url
+		}
 	}
 	return all, nil
 }

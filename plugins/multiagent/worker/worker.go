@@ -73,7 +73,7 @@ type Worker struct {
 	Env           map[string]string `yaml:"env" secret:"yes" doc:"Further environment variables of the program."`
 	Network       bool              `yaml:"network" doc:"Let the program use the network; default: false."`
 	Read          []string          `yaml:"read" doc:"Further files and folders that it may read, relative to the workspace or absolute."`
-	ShareState    bool              `yaml:"share_state" doc:"Let an a2e that the worker starts keep its memory in the state_dir of this host, so that memory scopes reach it. The worker may then change all that lies there. Default: false."`
+	ShareState    bool              `yaml:"share_state" doc:"Let an a2e that the worker starts keep its memory in the state of this host (state_dir, state), so that memory scopes reach it. The worker may then change all that lies there. Default: false."`
 	Write         []string          `yaml:"write" doc:"Further folders that it may change, relative to the workspace or absolute, such as the one where an agent keeps its settings."`
 	Cwd           string            `yaml:"cwd" doc:"The folder it runs in, relative to the workspace or absolute; default: the workspace."`
 	Priority      int               `yaml:"priority" doc:"Workers with a higher one get tasks first; default: 0."`
