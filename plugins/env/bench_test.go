@@ -15,6 +15,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/stores"
 	"a2e/host/store"
 )
 
@@ -71,7 +72,7 @@ func BenchmarkSteps(b *testing.B) {
 }
 
 func benchSteps(b *testing.B, name string, batch int) {
-	s := must.Get(store.Open(b.Context(), b.TempDir()+"/"+store.FileName, store.Options{Parts: []store.Part{Part()}}))(b)
+	s := stores.Open(b, b.TempDir()+"/"+store.FileName, Part())
 	defer s.Close()
 	plugin := must.Get(New("env", Options{Env: name}, host.Env{Store: func(context.Context) (store.Store, error) { return s, nil }}))(b)
 	p := newPipe(b, plugin)
@@ -127,7 +128,7 @@ func BenchmarkExecSteps(b *testing.B) {
 	for _, batch := range []int{0, 1, 8} {
 		b.Run(fmt.Sprintf("host/batch_%d", batch), func(b *testing.B) {
 			s := newExecStage(b, "serve", ExecOptions{})
-			db := must.Get(store.Open(b.Context(), b.TempDir()+"/"+store.FileName, store.Options{Parts: []store.Part{Part()}}))(b)
+			db := stores.Open(b, b.TempDir()+"/"+store.FileName, Part())
 			defer db.Close()
 			p := newPipe(b, newPlugin("env", s.external, benchOptions(), host.Env{Now: time.Now, Store: func(context.Context) (store.Store, error) { return db, nil }}))
 			defer p.close(b)

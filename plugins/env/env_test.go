@@ -15,6 +15,7 @@ import (
 	"a2e/host"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/stores"
 	"a2e/host/store"
 	"a2e/protocol"
 )
@@ -35,7 +36,7 @@ func newStage(t testing.TB, plugins ...host.Plugin) *stage {
 // storeAt opens the store in a folder, until the test ends.
 func storeAt(t testing.TB, dir string) func(context.Context) (store.Store, error) {
 	t.Helper()
-	s := must.Get(store.Open(t.Context(), filepath.Join(dir, store.FileName), store.Options{Parts: []store.Part{Part()}}))(t)
+	s := stores.Open(t, filepath.Join(dir, store.FileName), Part())
 	t.Cleanup(func() { must.OK(t, s.Close()) })
 	return func(context.Context) (store.Store, error) { return s, nil }
 }

@@ -274,10 +274,14 @@ func (j *journals) newest(id string, row *savedEpisode) *savedEpisode {
 	return row
 }
 
-// takeStrays brings to the tables what hosts have left that were killed.
+// takeStrays brings to the tables what hosts have left that were killed. What may be a living host's
+// is looked at again later: hosts on other machines read the tables only.
 func (k *keeper) takeStrays(ctx context.Context, s store.Store) error {
 	return eachJournal(s.Dir(), k.journal.owner, func(d *private.Dir, name string, age time.Duration) error {
 		if age < strayAge {
+			if !k.again.Swap(true) {
+				time.AfterFunc(strayAge, func() { k.again.Store(false); k.poke() })
+			}
 			return nil
 		}
 		if err := s.Write(ctx, func(tx *store.Tx) error {

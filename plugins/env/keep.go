@@ -28,6 +28,7 @@ type keeper struct {
 	restores bool // saved episodes can be taken up again
 	journal  journal
 	mute     atomic.Bool // the log has heard that the journal cannot be written
+	again    atomic.Bool // journals of others are about to be looked at again
 
 	asked   atomic.Bool   // a save is about to begin
 	turn    chan struct{} // held by the one who saves, who alone uses the fields below

@@ -17,14 +17,15 @@ import (
 	"a2e/host"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/stores"
 	"a2e/host/store"
 	"a2e/protocol"
 )
 
 // openAt opens the store in a folder; the test closes it.
-func openAt(t testing.TB, dir string) *store.SQLite {
+func openAt(t testing.TB, dir string) store.Store {
 	t.Helper()
-	return must.Get(store.Open(t.Context(), filepath.Join(dir, store.FileName), store.Options{Parts: []store.Part{Part()}}))(t)
+	return stores.Open(t, filepath.Join(dir, store.FileName), Part())
 }
 
 // hostAt runs a host on the store in a folder, until it ends.
@@ -388,7 +389,7 @@ func TestExportAndImport(t *testing.T) {
 
 func TestBrokenRecords(t *testing.T) {
 	part := Part()
-	s := must.Get(store.OpenMemory(t.Context(), part))(t)
+	s := stores.Memory(t, part)
 	defer s.Close()
 	episode := `{"episode_id":"e","plugin":"p","env":"counter","seed":1,"options":{},"created_at":1,"used_at":1,"steps":0,"done":false,"truncated":false,"reward":null,"failure":"","saved":0}`
 	experiences := `{"id":"x","plugin":"p","at":1,"experiences":[{"episode_id":"e","step":1,"ts":1}]}`
@@ -430,7 +431,7 @@ func (c *countedStore) Write(ctx context.Context, fn func(*store.Tx) error) erro
 
 // Steps are saved at most every second, however many there are.
 func TestSavesAreFew(t *testing.T) {
-	s := must.Get(store.OpenMemory(t.Context(), Part()))(t)
+	s := stores.Memory(t, Part())
 	defer s.Close()
 	c := &countedStore{Store: s}
 	synctest.Test(t, func(t *testing.T) {

@@ -134,7 +134,9 @@ func (s *savedEpisode) take(tx *store.Tx) error {
 const episodeColumns = "id, plugin, env, seed, created_at, used_at, steps, done, truncated, reward, failure, options, saved"
 
 func (s *savedEpisode) put(tx *store.Tx) error {
-	_, err := tx.Exec(`INSERT OR REPLACE INTO env_episodes (`+episodeColumns+`) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+	_, err := tx.Exec(`INSERT INTO env_episodes (`+episodeColumns+`) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET
+		plugin = excluded.plugin, env = excluded.env, seed = excluded.seed, created_at = excluded.created_at, used_at = excluded.used_at, steps = excluded.steps,
+		done = excluded.done, truncated = excluded.truncated, reward = excluded.reward, failure = excluded.failure, options = excluded.options, saved = excluded.saved`,
 		s.ID, s.Plugin, s.Env, s.Seed, int64(s.Created), int64(s.Used), s.Steps, s.Done, s.Truncated,
 		s.Reward, s.Failure, string(s.Options.Raw()), string(s.World))
 	return err
@@ -173,7 +175,7 @@ func trimEpisodes(tx *store.Tx, plugin string, most int, unused int64) error {
 	if _, err := tx.Exec("DELETE FROM env_episodes WHERE plugin = ? AND used_at < ?", plugin, unused); err != nil {
 		return err
 	}
-	_, err := tx.Exec("DELETE FROM env_episodes WHERE id IN (SELECT id FROM env_episodes WHERE plugin = ? ORDER BY used_at DESC LIMIT -1 OFFSET ?)", plugin, most)
+	_, err := tx.Exec("DELETE FROM env_episodes WHERE id IN (SELECT id FROM env_episodes WHERE plugin = ? ORDER BY used_at DESC LIMIT 1000000000 OFFSET ?)", plugin, most)
 	return err
 }
 
@@ -225,7 +227,8 @@ func (c *chunk) put(tx *store.Tx, zip *gzip.Writer) error {
 		_ = zip.Close()
 		data = out.Bytes()
 	}
-	_, err := tx.Exec("INSERT OR REPLACE INTO env_experiences (id, plugin, at, count, size, episodes, data) VALUES (?, ?, ?, ?, ?, ?, ?)",
+	_, err := tx.Exec(`INSERT INTO env_experiences (id, plugin, at, count, size, episodes, data) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET
+		plugin = excluded.plugin, at = excluded.at, count = excluded.count, size = excluded.size, episodes = excluded.episodes, data = excluded.data`,
 		c.ID, c.Plugin, int64(c.At), len(c.Experiences), ids.Len()+len(data), ids.String(), data)
 	return err
 }

@@ -1,7 +1,9 @@
 package learning
 
 import (
+	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"a2e/host/store"
@@ -140,13 +142,37 @@ func numbered(all []*Component) map[int64]*Component {
 	return of
 }
 
-// readTold adds to components what experiences tell of them. where and args chose them.
-func (v view) readTold(tx *store.Tx, all []*Component, where string, args []any) error {
+// chosen restricts a query of the components c to those of which a column ("" = all) is the parameter n.
+func chosen(column string, n int) string {
+	if column == "" {
+		return ""
+	}
+	return fmt.Sprintf(" WHERE %s = ?%d", column, n)
+}
+
+// weight is what evidence counts of a time, with the parameters rate and at of a view. PostgreSQL
+// refuses results too close to 0; what is that old counts nothing.
+func weight(time string) string {
+	const age = "(CAST(?2 AS INTEGER) - @)"
+	const text = "CASE WHEN " + age + " <= 0 THEN 1.0 WHEN CAST(?1 AS REAL) * " + age + " > 40 THEN 0.0 ELSE exp(-CAST(?1 AS REAL) * " + age + ") END"
+	return strings.ReplaceAll(text, "@", time)
+}
+
+// faint takes what is all but 0 for it: products of such numbers PostgreSQL refuses.
+func faint(x float64) float64 {
+	if math.Abs(x) < 1e-100 {
+		return 0
+	}
+	return x
+}
+
+// readTold adds to components what experiences tell of them. column and args chose them.
+func (v view) readTold(tx *store.Tx, all []*Component, column string, args []any) error {
 	of := numbered(all)
-	const query = `SELECT component, count(*), total(reward), total(w), total(w * reward), min(reward), max(reward), total(fresh), total(fresh * reward), max(number)
-		FROM (SELECT x.component, x.number, x.reward, exp(-?1 * max(0, ?2 - x.at)) AS w, x.number > c.ppo_experience AS fresh
-			FROM learning_told x JOIN learning_components c ON c.number = x.component`
-	return tx.Each(query+where+") GROUP BY component", append([]any{v.rate, v.at}, args...), func(scan func(...any) error) error {
+	query := `SELECT component, count(*), sum(reward), sum(w), sum(w * reward), min(reward), max(reward), sum(fresh), sum(fresh * reward), max(number)
+		FROM (SELECT x.component, x.number, x.reward, ` + weight("x.at") + ` AS w, CASE WHEN x.number > c.ppo_experience THEN 1.0 ELSE 0.0 END AS fresh
+			FROM learning_told x JOIN learning_components c ON c.number = x.component` + chosen(column, 3) + `) AS told GROUP BY component`
+	return tx.Each(query, append([]any{v.rate, v.at}, args...), func(scan func(...any) error) error {
 		var x Component
 		if err := scan(&x.number, &x.Experiences, &x.ExperienceMean, &x.told, &x.toldSum, &x.scale.low, &x.scale.high, &x.since.told, &x.since.toldSum, &x.lastExperience); err != nil {
 			return err
@@ -161,15 +187,16 @@ func (v view) readTold(tx *store.Tx, all []*Component, where string, args []any)
 
 // readScores has the feedback of components count by its age; what has lost all but nothing
 // of its weight is not looked at.
-func (v view) readScores(tx *store.Tx, all []*Component, where string, args []any) error {
+func (v view) readScores(tx *store.Tx, all []*Component, column string, args []any) error {
 	of := numbered(all)
 	for _, c := range all {
 		c.Score, c.ScoreWeight = 0, 0
 	}
-	const query = `SELECT component, total(w * score * confidence), total(w * confidence)
-		FROM (SELECT f.component, f.score, f.confidence, exp(-?1 * max(0, ?2 - f.at)) AS w
-			FROM learning_components c JOIN learning_feedback f ON c.number = f.component AND f.at > ?2 - 40 / ?1`
-	return tx.Each(query+where+") GROUP BY component", append([]any{v.rate, v.at}, args...), func(scan func(...any) error) error {
+	query := `SELECT component, sum(w * score * confidence), sum(w * confidence)
+		FROM (SELECT f.component, f.score, f.confidence, ` + weight("f.at") + ` AS w
+			FROM learning_components c JOIN learning_feedback f ON c.number = f.component AND f.at > CAST(?2 AS INTEGER) - 40 / CAST(?1 AS REAL)` +
+		chosen(column, 3) + `) AS scored GROUP BY component`
+	return tx.Each(query, append([]any{v.rate, v.at}, args...), func(scan func(...any) error) error {
 		var number int64
 		var sum, weight float64
 		err := scan(&number, &sum, &weight)

@@ -13,6 +13,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/stores"
 	"a2e/host/store"
 	"a2e/protocol"
 )
@@ -23,7 +24,7 @@ var at = time.Unix(1_800_000_000, 0)
 // Whatever experiences come, in whatever order and however often: each experience_id counts
 // once, as it was told last, for what acted in it, and by its age.
 func TestExperiencesAddUp(t *testing.T) {
-	s := must.Get(store.OpenMemory(t.Context(), Part()))(t)
+	s := stores.Memory(t, Part())
 	defer s.Close()
 	rapid.Check(t, func(rt *rapid.T) {
 		must.OK(rt, s.Write(t.Context(), func(tx *store.Tx) error { return Part().Clear(t.Context(), tx) }))
@@ -89,7 +90,7 @@ func checkExperiences(rt *rapid.T, s store.Store, v view, kept map[string]protoc
 // Hosts on one store whose clocks differ add up the same sums by age, in whatever order
 // their calls come to the store.
 func TestCallsAgeTheSameOnAllHosts(t *testing.T) {
-	s := must.Get(store.OpenMemory(t.Context(), Part()))(t)
+	s := stores.Memory(t, Part())
 	defer s.Close()
 	rapid.Check(t, func(rt *rapid.T) {
 		must.OK(rt, s.Write(t.Context(), func(tx *store.Tx) error { return Part().Clear(t.Context(), tx) }))
@@ -155,6 +156,12 @@ func TestHalfLife(t *testing.T) {
 		if r := s.one("new"); r.Calls != 49 || r.Feedbacks != 2 || (r.Score > 0.9) != (halfLife > 0) {
 			t.Errorf("with a half-life of %s the record is %+v", halfLife, r)
 		}
+		s.rate(turn("", "new", 5e-324, 1e-300, "")) // products of these come to 0
+		s.ask(protocol.TypeLearnExperienceReq, `{"experiences":[{"action":{"worker":"new"},"reward":-5e-324}]}`, &struct{}{})
+		now = now.Add(20 * 365 * 24 * time.Hour)
+		if r := s.one("new"); r.Feedbacks != 3 {
+			t.Errorf("with a half-life of %s and faint numbers the record is %+v", halfLife, r)
+		}
 	}
 }
 
@@ -164,7 +171,7 @@ func TestEvidenceOfOlderBuilds(t *testing.T) {
 	path := newFile(t)
 	older := Part()
 	older.Migrations = older.Migrations[:len(slices.Concat(coreMigrations(), refineMigrations()))]
-	s := must.Get(store.Open(t.Context(), path, store.Options{Parts: []store.Part{older}}))(t)
+	s := stores.Open(t, path, older)
 	must.OK(t, s.Write(t.Context(), func(tx *store.Tx) error {
 		for _, q := range []string{
 			"INSERT INTO learning_components (kind, name, calls, successes, last_called, rewards, reward_mean, reward_m2, feedbacks, score_sum, score_weight) VALUES ('env', 'grid', 4, 4, 1800000000000000, 4, 0.5, 1, 1, 500000000, 1000000000), ('env', 'maze', 4, 3, 1700000000000000, 0, 0, 0, 0, 0, 0)",

@@ -54,7 +54,7 @@ func Part() store.Part {
 	clearRows := store.ClearTables("learning_edits", "learning_trials", "learning_refinements", "learning_settings",
 		"learning_calls", "learning_feedback", "learning_told", "learning_experiences", "learning_components", "learning_weights", "learning_weight_history")
 	return store.Part{
-		Name: "learning", Migrations: migrations(), Export: records.Export, Import: records.Import,
+		Name: "learning", Migrations: migrations(), Postgres: map[int]string{2: evidenceTables}, Export: records.Export, Import: records.Import,
 		Clear: func(ctx context.Context, tx *store.Tx) error {
 			if err := clearRows(ctx, tx); err != nil {
 				return err

@@ -188,7 +188,7 @@ func (r *resolver) take(tx *store.Tx, rows []*rated, maxRows int64, v view) (sco
 	if err := trim(tx, "learning_feedback", "component, score, confidence", totalFeedback, added, maxRows); err != nil || last == nil {
 		return nil, err
 	}
-	all, err := v.read(tx, " WHERE c.number = ?3", []any{*last})
+	all, err := v.read(tx, "c.number", []any{*last})
 	if err != nil || len(all) == 0 || all[0].ScoreWeight == 0 {
 		return nil, err
 	}
@@ -213,7 +213,7 @@ func (r *rated) put(tx *store.Tx, find func(old rating, oldRecord []byte) (*int6
 	size := int64(len(r.record))
 	if _, err := tx.Exec(`INSERT INTO learning_feedback (id, component, score, confidence, at, size, record) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET
 		component = excluded.component, score = excluded.score, confidence = excluded.confidence, at = excluded.at, size = excluded.size, record = excluded.record`,
-		r.FeedbackID, now.component, r.Score, r.Confidence, int64(r.TS*1e6), size, string(r.record)); err != nil {
+		r.FeedbackID, now.component, faint(r.Score), faint(r.Confidence), int64(r.TS*1e6), size, string(r.record)); err != nil {
 		return added, err
 	}
 	if err := now.count(tx, 1); err != nil || !there {
@@ -376,7 +376,7 @@ func (r *resolver) tell(tx *store.Tx, x *protocol.Experience, number int64, agai
 		}
 	}
 	if about != nil {
-		if _, err := tx.Exec("INSERT INTO learning_told (number, component, reward, at) VALUES (?, ?, ?, ?)", number, *about, x.Reward, int64(x.TS*1e6)); err != nil {
+		if _, err := tx.Exec("INSERT INTO learning_told (number, component, reward, at) VALUES (?, ?, ?, ?)", number, *about, faint(x.Reward), int64(x.TS*1e6)); err != nil {
 			return err
 		}
 	}
@@ -392,8 +392,8 @@ const maxTold = 10_000
 // trimTold has experiences count no more that are gone, or are not among the last ones.
 func trimTold(tx *store.Tx) error {
 	gone := make(map[int64]bool)
-	if err := tx.Each(`DELETE FROM learning_told WHERE number < max((SELECT min(number) FROM learning_experiences), (SELECT max(number) FROM learning_experiences) - ? + 1)
-		RETURNING component`, []any{maxTold}, func(scan func(...any) error) error {
+	if err := tx.Each(`DELETE FROM learning_told WHERE number < (SELECT min(number) FROM learning_experiences)
+		OR number <= (SELECT max(number) FROM learning_experiences) - ? RETURNING component`, []any{maxTold}, func(scan func(...any) error) error {
 		var number int64
 		err := scan(&number)
 		gone[number] = true

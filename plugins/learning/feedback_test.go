@@ -15,6 +15,7 @@ import (
 	"a2e/host"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/stores"
 	"a2e/host/store"
 	"a2e/protocol"
 )
@@ -182,7 +183,7 @@ type counts struct {
 // once, as it was said last, and a component's score is the mean of those that are kept,
 // weighted by confidence and age.
 func TestScoresAreWeightedMeans(t *testing.T) {
-	s := must.Get(store.OpenMemory(t.Context(), Part()))(t)
+	s := stores.Memory(t, Part())
 	defer s.Close()
 	rapid.Check(t, func(rt *rapid.T) {
 		must.OK(rt, s.Write(t.Context(), func(tx *store.Tx) error { return Part().Clear(t.Context(), tx) }))

@@ -22,6 +22,7 @@ import (
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/stores"
 	"a2e/host/sandbox"
 	"a2e/host/store"
 	"a2e/protocol"
@@ -167,7 +168,7 @@ func TestHostsCountTogether(t *testing.T) {
 // asking, and an idle plugin does nothing.
 func TestFlushByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := must.Get(store.OpenMemory(t.Context(), Part()))(t)
+		s := stores.Memory(t, Part())
 		var opened atomic.Int32
 		p := must.Get(New("learn", DefaultOptions(), host.Env{Store: func(context.Context) (store.Store, error) {
 			opened.Add(1)
@@ -269,9 +270,9 @@ func (worker) Routes() []host.Route {
 func (worker) Close(context.Context) error { return nil }
 
 // openStore opens a store in a file, which the test closes.
-func openStore(t testing.TB, path string) *store.SQLite {
+func openStore(t testing.TB, path string) store.Store {
 	t.Helper()
-	s := must.Get(store.Open(t.Context(), path, store.Options{Parts: []store.Part{Part()}}))(t)
+	s := stores.Open(t, path, Part())
 	t.Cleanup(func() { must.OK(t, s.Close()) })
 	return s
 }
@@ -290,7 +291,7 @@ func newPlugin(t testing.TB, s store.Store, opts Options, env host.Env) *Plugin 
 type stage struct {
 	*hosttest.Pair
 	t      testing.TB
-	store  *store.SQLite
+	store  store.Store
 	plugin *Plugin
 }
 

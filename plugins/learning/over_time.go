@@ -19,7 +19,7 @@ func overTime(tx *store.Tx, name string) ([]map[string]any, error) {
 
 func weightsOverTime(tx *store.Tx, name string) ([]map[string]any, error) {
 	const query = `SELECT * FROM (SELECT number, kind, component, at, weight, score, strategy FROM learning_weight_history
-		WHERE ?1 = '' OR component = ?1 ORDER BY number DESC LIMIT ?2) ORDER BY number`
+		WHERE ?1 = '' OR component = ?1 ORDER BY number DESC LIMIT ?2) AS last ORDER BY number`
 	points := []map[string]any{}
 	err := tx.Each(query, []any{name, maxPoints}, func(scan func(...any) error) error {
 		var number, at int64

@@ -122,19 +122,24 @@ func (r *refiner) history() []pastRefinement {
 func dump(t testing.TB, s store.Store, tables ...string) string {
 	t.Helper()
 	var b strings.Builder
-	queries := map[string]string{
-		"weights":     "SELECT json_array(kind, component, updated_at, weight, strategy) FROM learning_weights ORDER BY kind, component",
-		"settings":    "SELECT json_array(kind, component, name, updated_at, value) FROM learning_settings ORDER BY kind, component, name",
-		"refinements": "SELECT json_array(number, id, proposal_id, applied_at, rolled_back_at, proposal) FROM learning_refinements ORDER BY number",
-		"edits":       "SELECT json_array(refinement, place, target, kind, component, name, before, after) FROM learning_edits ORDER BY refinement, place",
-		"history":     "SELECT json_array(at, kind, component, weight, score, strategy) FROM learning_weight_history ORDER BY number",
+	queries := map[string]struct{ columns, from string }{
+		"weights":     {"kind, component, updated_at, weight, strategy", "FROM learning_weights ORDER BY kind, component"},
+		"settings":    {"kind, component, name, updated_at, value", "FROM learning_settings ORDER BY kind, component, name"},
+		"refinements": {"number, id, proposal_id, applied_at, rolled_back_at, proposal", "FROM learning_refinements ORDER BY number"},
+		"edits":       {"refinement, place, target, kind, component, name, before, after", "FROM learning_edits ORDER BY refinement, place"},
+		"history":     {"at, kind, component, weight, score, strategy", "FROM learning_weight_history ORDER BY number"},
 	}
 	must.OK(t, s.Read(t.Context(), func(tx *store.Tx) error {
 		for _, table := range tables {
-			err := tx.Each(queries[table], nil, func(scan func(...any) error) error {
-				var row string
-				err := scan(&row)
-				fmt.Fprintf(&b, "%s %s\n", table, row)
+			q := queries[table]
+			err := tx.Each("SELECT "+q.columns+" "+q.from, nil, func(scan func(...any) error) error {
+				row := make([]any, strings.Count(q.columns, ",")+1)
+				into := make([]any, len(row))
+				for i := range row {
+					into[i] = &row[i]
+				}
+				err := scan(into...)
+				fmt.Fprintln(&b, table, row)
 				return err
 			})
 			if err != nil {
@@ -194,7 +199,7 @@ func TestFromPlanToRollback(t *testing.T) {
 		h[0].AppliedAt == 0 || h[0].RolledBackAt != nil || len(h[0].Edits) != 1 || string(h[0].Edits[0].From) != "null" || h[0].Rationale == "" {
 		t.Errorf("the history is %+v", h)
 	}
-	if row := fmt.Sprintf(`["tool","good",%.0f,%v,"refinement"]`, r.history()[0].AppliedAt*1e6, pr.Edits[0].To); dump(t, r.store, "weights") != "weights "+row+"\n" {
+	if row := fmt.Sprintf("[tool good %.0f %v refinement]", r.history()[0].AppliedAt*1e6, pr.Edits[0].To); dump(t, r.store, "weights") != "weights "+row+"\n" {
 		t.Errorf("the weights are %s, should be %s", dump(t, r.store, "weights"), row)
 	}
 	for range 2 { // the second one changes nothing

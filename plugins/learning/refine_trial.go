@@ -286,7 +286,8 @@ func (t *trial) forget(tx *store.Tx, f *figures) error {
 	if err != nil {
 		return err
 	}
-	_, err = tx.Exec("UPDATE learning_trials SET calls = max(0, calls - ?), successes = max(0, successes - ?), start = ? WHERE refinement = ? AND kind = ? AND component = ?",
+	_, err = tx.Exec(`UPDATE learning_trials SET calls = CASE WHEN calls > ?1 THEN calls - ?1 ELSE 0 END, successes = CASE WHEN successes > ?2 THEN successes - ?2 ELSE 0 END, start = ?3
+		WHERE refinement = ?4 AND kind = ?5 AND component = ?6`,
 		f.Calls, f.Successes, string(raw), t.refinement, t.Kind, t.Component)
 	return err
 }

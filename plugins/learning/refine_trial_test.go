@@ -13,6 +13,7 @@ import (
 	"a2e/host"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/stores"
 	"a2e/host/redact"
 	"a2e/host/store"
 	"a2e/protocol"
@@ -340,7 +341,7 @@ func TestStoreOfAnOlderBuild(t *testing.T) {
 	path := newFile(t)
 	old := Part()
 	old.Migrations = old.Migrations[:2]
-	s := must.Get(store.Open(t.Context(), path, store.Options{Parts: []store.Part{old}}))(t)
+	s := stores.Open(t, path, old)
 	must.OK(t, s.Write(t.Context(), func(tx *store.Tx) (err error) {
 		for _, row := range []string{
 			`INSERT INTO learning_components (kind, name, calls, successes) VALUES ('tool', 'grep', 30, 30)`,

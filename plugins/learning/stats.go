@@ -90,31 +90,31 @@ func (p *Plugin) stats(ctx context.Context, req *protocol.LearnStatsRequest, _ h
 
 // components returns the components of a name, or all for "", by kind and name.
 func (v view) components(tx *store.Tx, name string) ([]*Component, error) {
-	where, args := "", []any(nil)
+	column, args := "", []any(nil)
 	if name != "" {
-		where, args = " WHERE c.name = ?3", []any{name}
+		column, args = "c.name", []any{name}
 	}
-	all, err := v.read(tx, where, args)
+	all, err := v.read(tx, column, args)
 	if err == nil {
-		err = v.readTold(tx, all, where, args)
+		err = v.readTold(tx, all, column, args)
 	}
 	return all, err
 }
 
-// read returns the components that where chooses, by kind and name, without what experiences
-// tell of them. What its args are begins with ?3.
-func (v view) read(tx *store.Tx, where string, args []any) (all []*Component, err error) {
+// read returns the components of which a column has a value, by kind and name, without what experiences
+// tell of them.
+func (v view) read(tx *store.Tx, column string, args []any) (all []*Component, err error) {
 	const query = `SELECT c.number, c.kind, c.name, c.calls, c.successes, c.duration, c.last_called, c.rewards, c.reward_mean, c.reward_m2, c.reward_min, c.reward_max,
 		c.aged_calls, c.aged_successes, c.aged_rewards, c.aged_reward_sum, c.aged_at, c.feedbacks, c.score_sum, c.score_weight, c.durations,
 		c.ppo_calls, c.ppo_successes, c.ppo_rewards, c.ppo_reward_sum, c.ppo_score, coalesce(w.weight, 1)
 		FROM learning_components c LEFT JOIN learning_weights w ON w.kind = c.kind AND w.component = c.name`
-	err = tx.Each(query+where+" ORDER BY c.kind, c.name", append([]any{nil, nil}, args...), func(scan func(...any) error) error {
+	err = tx.Each(query+chosen(column, 1)+" ORDER BY c.kind, c.name", args, func(scan func(...any) error) error {
 		c, err := v.scan(scan)
 		all = append(all, c)
 		return err
 	})
 	if err == nil && v.rate > 0 {
-		err = v.readScores(tx, all, where, args)
+		err = v.readScores(tx, all, column, args)
 	}
 	return all, err
 }
@@ -214,13 +214,11 @@ func EachExperience(ctx context.Context, s store.Store, do func(*protocol.Experi
 
 // migrations make the tables of the part. Times are microseconds since 1970.
 func migrations() []string {
-	return slices.Concat(coreMigrations(), refineMigrations(), evidenceMigrations(), trialMigrations())
+	return slices.Concat(coreMigrations(), refineMigrations(), []string{evidenceTables + evidenceOfOld}, trialMigrations())
 }
 
-// evidenceMigrations have evidence age, and experiences count. What was counted before is as
-// old as the last call, and its rewards lie about as far apart as they spread.
-func evidenceMigrations() []string {
-	return []string{`
+// evidenceTables have evidence age, and experiences count.
+const evidenceTables = `
 ALTER TABLE learning_components ADD COLUMN reward_min REAL NOT NULL DEFAULT 0;
 ALTER TABLE learning_components ADD COLUMN reward_max REAL NOT NULL DEFAULT 0;
 ALTER TABLE learning_components ADD COLUMN aged_calls REAL NOT NULL DEFAULT 0; -- sums, each call weighted by its age at aged_at
@@ -231,11 +229,7 @@ ALTER TABLE learning_components ADD COLUMN aged_at INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE learning_components ADD COLUMN ppo_rewards INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE learning_components ADD COLUMN ppo_reward_sum REAL NOT NULL DEFAULT 0;
 ALTER TABLE learning_components ADD COLUMN ppo_experience INTEGER NOT NULL DEFAULT 0; -- number of the last one
-UPDATE learning_components SET reward_min = reward_mean - 2 * sqrt(reward_m2 / max(rewards, 1)), reward_max = reward_mean + 2 * sqrt(reward_m2 / max(rewards, 1)),
-	aged_calls = calls, aged_successes = successes, aged_rewards = rewards, aged_reward_sum = rewards * reward_mean, aged_at = last_called,
-	ppo_rewards = rewards, ppo_reward_sum = rewards * reward_mean;
 ALTER TABLE learning_feedback ADD COLUMN at INTEGER NOT NULL DEFAULT 0; -- ts of the record
-UPDATE learning_feedback SET at = CAST(json_extract(record, '$.ts') * 1e6 AS INTEGER) WHERE json_valid(record);
 CREATE INDEX learning_feedback_evidence ON learning_feedback (component, at, score, confidence);
 CREATE TABLE learning_told ( -- what experiences tell: the last ones of those that name what acted
 	number    INTEGER PRIMARY KEY, -- that of the experience
@@ -243,13 +237,20 @@ CREATE TABLE learning_told ( -- what experiences tell: the last ones of those th
 	reward    REAL NOT NULL,
 	at        INTEGER NOT NULL
 );
-CREATE INDEX learning_told_by_component ON learning_told (component, number);
+CREATE INDEX learning_told_by_component ON learning_told (component, number);`
+
+// evidenceOfOld has what was counted before be as old as the last call, and its rewards lie about as
+// far apart as they spread.
+const evidenceOfOld = `
+UPDATE learning_components SET reward_min = reward_mean - 2 * sqrt(reward_m2 / max(rewards, 1)), reward_max = reward_mean + 2 * sqrt(reward_m2 / max(rewards, 1)),
+	aged_calls = calls, aged_successes = successes, aged_rewards = rewards, aged_reward_sum = rewards * reward_mean, aged_at = last_called,
+	ppo_rewards = rewards, ppo_reward_sum = rewards * reward_mean;
+UPDATE learning_feedback SET at = CAST(json_extract(record, '$.ts') * 1e6 AS INTEGER) WHERE json_valid(record);
 INSERT INTO learning_told SELECT * FROM (SELECT number, (SELECT number FROM learning_components c
 		WHERE c.name = coalesce(json_extract(record, '$.action.component_name'), json_extract(record, '$.action.tool_name')) ORDER BY c.last_called DESC, c.number LIMIT 1) AS component,
 		json_extract(record, '$.reward') AS reward, CAST(json_extract(record, '$.ts') * 1e6 AS INTEGER)
 	FROM learning_experiences WHERE number > (SELECT max(number) - 10000 FROM learning_experiences) AND json_valid(record))
-	WHERE component IS NOT NULL AND abs(reward) <= 1e100;`}
-}
+	WHERE component IS NOT NULL AND abs(reward) <= 1e100;`
 
 // coreMigrations make the tables of records, feedback, experiences and weights. A
 // component's row holds sums, to which hosts add what they counted. What is counted in
@@ -342,7 +343,7 @@ func (t *total) add(more total) {
 // addTotal counts, and returns the sum.
 func addTotal(tx *store.Tx, name string, more total) (sum total, err error) {
 	_, err = tx.Get(`INSERT INTO learning_totals (name, rows, size) VALUES (?, ?, ?)
-		ON CONFLICT (name) DO UPDATE SET rows = rows + excluded.rows, size = size + excluded.size RETURNING rows, size`,
+		ON CONFLICT (name) DO UPDATE SET rows = learning_totals.rows + excluded.rows, size = learning_totals.size + excluded.size RETURNING rows, size`,
 		[]any{name, more.rows, more.size}, &sum.rows, &sum.size)
 	return sum, err
 }

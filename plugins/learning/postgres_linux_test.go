@@ -1,0 +1,11 @@
+package learning
+
+import (
+	"testing"
+
+	"a2e/host/hosttest/stores"
+)
+
+func TestOnPostgres(t *testing.T) {
+	stores.OnPostgres(t, "^Test(Experiences|CallsAge|HalfLife|WhatFeedback|Scores|FeedbackAgain|Correlations|HostsCount|Rollback|OneOfMany|ExportAndImport|Merge|Clear|Trials|FromPlan|PPO|WeightsOf|TwoPlugins)")
+}
