@@ -256,6 +256,13 @@ func (l *Launcher) launch(ctx context.Context, policy *Policy, env []string, lea
 	return p, nil
 }
 
+// Running returns how many trees there are.
+func (l *Launcher) Running() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.running)
+}
+
 // Probe finds out what this machine offers by setting a child up and running
 // nothing in it.
 func (l *Launcher) Probe(ctx context.Context) ([]Finding, error) {

@@ -242,6 +242,14 @@ func (f *Front) encode(message any) []byte {
 	return line
 }
 
+// Load returns how many tasks have no result yet, and how many of those wait to begin.
+func (f *Front) Load() (open, waiting int) {
+	open, _ = f.room.Use()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return open, len(f.incoming) + len(f.waiting)
+}
+
 func (f *Front) send(line []byte) {
 	if line != nil {
 		f.out.Send(line)

@@ -227,6 +227,13 @@ func errEnding() *protocol.Error {
 	return protocol.Errorf(protocol.CodeTimeout, "the host ends")
 }
 
+// Load returns how many requests have no answer yet, and how many of those wait to begin.
+func (f *Front) Load() (open, waiting int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.open), len(f.incoming)
+}
+
 func methods() map[string]method {
 	return map[string]method{
 		jsonrpc.Handshake:          {run: taking(handshake), takes: optional},
