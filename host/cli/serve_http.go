@@ -44,6 +44,8 @@ func (cmd *commands) serveHTTP(sys *System, address string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, closeAudit()) }()
+	opts.Tracer = newTracer(sys, cfg, log)
+	defer opts.Tracer.Close()
 	sessions := newSessions(cfg, opts, shared, httpd.Loopback(listener.Addr().String()))
 	say(sys.Err, "a2e listens on %s://%s", scheme, listener.Addr())
 	return serveSessions(sys, listener, sessions)

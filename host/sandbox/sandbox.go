@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 	"syscall"
+
+	"a2e/host/trace"
 )
 
 // LauncherName is argv[0] of the re-executed binary.
@@ -198,6 +200,9 @@ func (l *Launcher) enter() error {
 	return nil
 }
 
+// envTrace is the variable that tells programs which trace they are part of.
+const envTrace = "TRACEPARENT"
+
 // settle starts the tree in its home.
 func (l *Launcher) settle(ctx context.Context, policy *Policy) (*Process, error) {
 	leave, err := l.ownHome(policy)
@@ -205,6 +210,9 @@ func (l *Launcher) settle(ctx context.Context, policy *Policy) (*Process, error)
 		return nil, err
 	}
 	env, err := l.env.build(policy)
+	if parent, own := trace.From(ctx).Parent(), policy.Env[envTrace]; parent != "" && own == "" {
+		env = append(env, envTrace+"="+parent)
+	}
 	if err == nil {
 		var p *Process
 		if p, err = l.launch(ctx, policy, env, leave); err == nil {

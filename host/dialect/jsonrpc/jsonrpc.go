@@ -150,6 +150,7 @@ func (f *Front) Take(line *protocol.Line) {
 		f.answer(c, nil, protocol.Errorf(protocol.CodeOverloaded, "too many requests have no answer yet; send it again later"))
 		return
 	}
+	c.span = host.Trace(f.ctx, c.method, "", c.parent)
 	f.mu.Lock()
 	f.open[c] = struct{}{}
 	if !c.quiet {
@@ -177,7 +178,7 @@ func (f *Front) Broken(err *protocol.Error) {
 		e.Message = "the line is valid JSON but no object; send one request per line"
 	}
 	text := jsonrpc.AppendError(nil, nil, e)
-	host.Trail(f.ctx, audit.Entry{ErrorCode: codeOf(e), OutputBytes: len(text)})
+	host.Trail(f.ctx, audit.Entry{ErrorCode: codeOf(e), OutputBytes: len(text)}, nil)
 	f.out.Send(text)
 }
 
