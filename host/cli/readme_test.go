@@ -319,7 +319,8 @@ func runner(t *testing.T, dir, file string) *exec.Cmd {
 		return command(t, dir, "bash", file)
 	case ".go":
 		cmd := command(t, dir, "go", "run", file, "client.go")
-		cmd.Env = append(cmd.Env, "HOME="+os.Getenv("HOME")) // Go's caches live there
+		caches := strings.Fields(string(must.Get(exec.CommandContext(t.Context(), "go", "env", "GOCACHE", "GOMODCACHE").Output())(t))) // they lie in the user's home
+		cmd.Env = append(cmd.Env, "GOCACHE="+caches[0], "GOMODCACHE="+caches[1])
 		return cmd
 	}
 	compile(t, dir, file)

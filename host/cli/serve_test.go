@@ -281,7 +281,7 @@ func within(t *testing.T, args ...string) outcome {
 	defer in.Close()
 	defer out.Close()
 	defer errs.Close()
-	code := cli.Main(args, cli.System{In: in, Out: cli.NewOutput(out), Err: errs, Environ: os.Environ(), Exit: func(int) {}, Pages: fstest.MapFS{"plugins/tools/README.md": {Data: []byte("# Tools\n\nThe tools.\n")}}})
+	code := cli.Main(args, cli.System{In: in, Out: cli.NewOutput(out), Err: errs, Environ: append(os.Environ(), "HOME="+dir), Exit: func(int) {}, Pages: fstest.MapFS{"plugins/tools/README.md": {Data: []byte("# Tools\n\nThe tools.\n")}}})
 	return outcome{code, string(must.Get(os.ReadFile(out.Name()))(t)), string(must.Get(os.ReadFile(errs.Name()))(t))}
 }
 

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/goleak"
 
 	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/built"
 	"a2e/host/hosttest/must"
 )
 
@@ -28,6 +29,9 @@ func newLauncher(t *testing.T, opts Options) *Launcher {
 // homelyLauncher makes a Launcher whose children have the sandbox's own home.
 func homelyLauncher(t *testing.T, opts Options) *Launcher {
 	t.Helper()
+	if opts.Launcher == "" {
+		opts.Launcher = built.Launcher(t) // hosts in other processes, as roles, have that of the test
+	}
 	l := must.Get(New(opts))(t)
 	t.Cleanup(func() { must.OK(t, l.Close()) })
 	return l

@@ -16,6 +16,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"golang.org/x/sys/unix"
 
+	"a2e/host/hosttest/built"
 	"a2e/host/hosttest/must"
 	"a2e/host/hosttest/plain"
 )
@@ -135,6 +136,7 @@ func playRole(role string, args []string) error {
 
 // one is what roleOne starts.
 type one struct {
+	Launcher  string
 	Mode      Mode
 	Workspace string
 	Read      []string
@@ -149,7 +151,7 @@ func playOne(text string) error {
 	if err := json.Unmarshal([]byte(text), &o); err != nil {
 		return err
 	}
-	l, err := New(Options{Mode: o.Mode, Workspace: o.Workspace, Read: o.Read})
+	l, err := New(Options{Launcher: o.Launcher, Mode: o.Mode, Workspace: o.Workspace, Read: o.Read})
 	if err != nil {
 		return err
 	}
@@ -174,6 +176,7 @@ func inPlain(t *testing.T, o *one) string {
 
 func inContainer(t *testing.T, role string, o *one) string {
 	t.Helper()
+	o.Launcher = built.Launcher(t)
 	text := must.Get(json.Marshal(o))(t)
 	host := asRole(t, role, roleOne, string(text))
 	host.Stderr = nil

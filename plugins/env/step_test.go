@@ -290,12 +290,12 @@ func TestIdleEpisodesAreReaped(t *testing.T) {
 // Without a store the newest are kept, and no state that is too long.
 func TestExperiencesInMemoryAreBounded(t *testing.T) {
 	for most, want := range map[int]int{100: 100, 100_000: recentExperiences} {
-		s := newStage(t, pluginOf(t, Options{MaxExperiences: most}, host.Env{}))
+		s, batches := newStage(t, pluginOf(t, Options{MaxExperiences: most}, host.Env{})), want/1000+1
 		ids := slices.Repeat([]string{s.begin("counter")}, 1000)
-		for range 12 {
+		for range batches {
 			s.Call(protocol.TypeEnvBatchStepReq, batchFields(t, ids, slices.Repeat([]string{`{"type":"noop"}`}, 1000)))
 		}
-		if exp := s.experiences(`{"limit":1000000}`); len(exp) != want || exp[want-1]["step"] != 12_000.0 || exp[0]["step"] != float64(12_001-want) {
+		if exp := s.experiences(`{"limit":1000000}`); len(exp) != want || exp[want-1]["step"] != float64(1000*batches) || exp[0]["step"] != float64(1000*batches+1-want) {
 			t.Errorf("of %d: %d kept", most, len(exp))
 		}
 	}
@@ -304,9 +304,10 @@ func TestExperiencesInMemoryAreBounded(t *testing.T) {
 	close(r.gate)
 	s := newStage(t, r.plugin)
 	id, long := s.begin("room"), strings.Repeat("x", size)
-	s.Call(protocol.TypeEnvStepReq, stepFields(id, fmt.Sprintf(`{"action_type":"say","payload":{"text":%q}}`, long)))
+	s.Call(protocol.TypeEnvStepReq, stepFields(id, `{"action_type":"say","payload":{"text":"`+long+`"}}`))
+	again := move{taken: true, action: Action{Whole: must.Get(protocol.ParseObject([]byte(`{"text":"` + long + `"}`)))(t)}, seen: observation{state: []byte(`"` + long + `"`)}}
 	for range recentBytes/size + 5 {
-		s.Call(protocol.TypeEnvStepReq, stepFields(id, fmt.Sprintf(`{"action_type":"wait","payload":{"text":%q}}`, long)))
+		r.plugin.recent.add([]move{again})
 	}
 	exp, _ := r.plugin.recent.last("", 1000)
 	if len(exp) < 1 || len(exp) >= recentBytes/size {

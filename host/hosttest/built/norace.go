@@ -1,5 +1,5 @@
 //go:build !race
 
-package hosttest
+package built
 
 const withRace = false
