@@ -33,6 +33,22 @@ type Part struct {
 	Clear func(ctx context.Context, tx *Tx) error
 }
 
+// WithoutRows leaves out of a migration, for an empty database, what it does to rows: the statements whose first
+// word is INSERT, UPDATE or DELETE. Statements begin and end with a line.
+func WithoutRows(migration string) string {
+	var b strings.Builder
+	within := false
+	for line := range strings.Lines(migration) {
+		first, _, _ := strings.Cut(line, " ")
+		within = within || slices.Contains([]string{"INSERT", "UPDATE", "DELETE"}, first)
+		if !within {
+			b.WriteString(line)
+		}
+		within = within && !strings.HasSuffix(strings.TrimRight(line, "\n"), ";")
+	}
+	return b.String()
+}
+
 // Records is one kind of record in the export of a part.
 type Records struct {
 	Kind   string // the part's name, a dot, what it is

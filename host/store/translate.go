@@ -11,7 +11,7 @@ var translated sync.Map
 
 // translate gives a query of SQLite as PostgreSQL reads it: parameters are numbered ($1 for ?
 // and for ?1), INTEGER is BIGINT, REAL is DOUBLE PRECISION, BLOB is BYTEA, x'00' is '\x00', and
-// json_each is json_items of the store's own schema. In what makes tables (ddl), text is compared byte by
+// json_each is json_items of the store's own schema, and unixepoch() is the server's clock. In what makes tables (ddl), text is compared byte by
 // byte, and INTEGER PRIMARY KEY counts by itself. It knows no grammar: what SQLite alone has
 // (INSERT OR REPLACE, max of two values, rowid, LIMIT -1, sums of booleans) may not be in a query.
 func translate(query string, ddl bool) string {
@@ -100,6 +100,8 @@ func (t *translator) word(w string) {
 		text = `TEXT COLLATE "C"`
 	case w == "json_each":
 		text = "json_items"
+	case strings.HasPrefix(t.rest, "unixepoch()"):
+		text, n = "CAST(extract(epoch FROM clock_timestamp()) AS BIGINT)", len("unixepoch()")
 	case w == "AUTOINCREMENT":
 		text = ""
 	case strings.HasPrefix(t.rest, "WITHOUT ROWID"):

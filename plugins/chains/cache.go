@@ -180,13 +180,13 @@ func (p *Plugin) keepOutput(ctx context.Context, key []byte, raw jsontext.Value,
 // evict lets the oldest outputs go until the others, of which last is the newest, fit.
 func (p *Plugin) evict(tx *store.Tx, last int64) error {
 	var count, bytes int
-	if _, err := tx.Get("SELECT COUNT(*), COALESCE(SUM(size), 0) FROM chains_cache INDEXED BY chains_cache_by_size", nil, &count, &bytes); err != nil {
+	if _, err := tx.Get("SELECT COUNT(*), COALESCE(SUM(size), 0) FROM chains_cache", nil, &count, &bytes); err != nil {
 		return err
 	}
 	var oldest int64
 	for count > p.opts.MaxCacheEntries || bytes > p.opts.MaxCacheBytes {
 		var size int
-		there, err := tx.Get("SELECT number, size FROM chains_cache INDEXED BY chains_cache_by_size WHERE number > ? ORDER BY number LIMIT 1", []any{oldest}, &oldest, &size)
+		there, err := tx.Get("SELECT number, size FROM chains_cache WHERE number > ? ORDER BY number LIMIT 1", []any{oldest}, &oldest, &size)
 		if err != nil || !there || oldest == last {
 			return err
 		}

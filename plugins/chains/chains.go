@@ -69,7 +69,7 @@ func New(name string, opts Options, env host.Env) (*Plugin, error) {
 	opts.setDefaults()
 	env = env.WithDefaults()
 	env.Workspace = wall.Place(env.Workspace)
-	return &Plugin{name: name, opts: opts, env: env, compiler: jmes.NewCompiler(), memory: newMemory(opts.MaxStateBytes), kept: env.Kept(name)}, nil
+	return &Plugin{name: name, opts: opts, env: env, compiler: jmes.NewCompiler(), memory: newMemory(opts.MaxStateBytes), kept: env.Kept(name), hosts: hosts{lease: usualLease}}, nil
 }
 
 // Start implements host.Starter.

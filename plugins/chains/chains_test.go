@@ -20,6 +20,7 @@ import (
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/stores"
 	"a2e/host/store"
 	"a2e/protocol"
 )
@@ -219,7 +220,7 @@ func rotated(circle string) string {
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(journalHostEnv); dir != "" {
-		journalHost(dir)
+		journalHost(dir, os.Getenv(journalMachineEnv))
 	}
 	goleak.VerifyTestMain(m)
 }
@@ -417,8 +418,7 @@ func startStage(t testing.TB, opts Options, kept store.Opener) *stage {
 
 // memoryStore returns a store that keeps nothing over its end.
 func memoryStore(t testing.TB) store.Opener {
-	kept := must.Get(store.OpenMemory(t.Context(), Part()))(t)
-	t.Cleanup(func() { must.OK(t, kept.Close()) })
+	kept := stores.Memory(t, Part())
 	return func(context.Context) (store.Store, error) { return kept, nil }
 }
 

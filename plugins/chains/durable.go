@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 
@@ -32,6 +33,7 @@ const (
 type head struct {
 	number      int64
 	owner       string
+	leased      bool // it was heard of within the lease
 	state       string
 	definition  string // digest of what it does
 	input       string // digest of its initial input
@@ -42,11 +44,11 @@ type head struct {
 	id, message string
 }
 
-const selectHeads = "SELECT number, id, owner, state, definition, input, request, cancelled, created_at, updated_at, message FROM chains_journals"
+const selectHeads = "SELECT number, id, owner, leased_until > unixepoch(), state, definition, input, request, cancelled, created_at, updated_at, message FROM chains_journals"
 
 func scanHead(scan func(...any) error) (*head, error) {
 	var h head
-	return &h, scan(&h.number, &h.id, &h.owner, &h.state, &h.definition, &h.input, &h.request, &h.cancelled, &h.createdAt, &h.updatedAt, &h.message)
+	return &h, scan(&h.number, &h.id, &h.owner, &h.leased, &h.state, &h.definition, &h.input, &h.request, &h.cancelled, &h.createdAt, &h.updatedAt, &h.message)
 }
 
 // findHead returns nil when there is none.
@@ -189,7 +191,7 @@ func (p *Plugin) claim(ctx context.Context, req *protocol.ChainRequest, pl *plan
 	j, claimed := &journal{}, false
 	err = p.kept.Write(ctx, func(tx *store.Tx) error {
 		*j = journal{plugin: p, id: req.ChainID, known: map[string]*entry{}}
-		if err := p.hosts.begin(tx.Dir()); err != nil {
+		if err := p.hosts.begin(tx); err != nil {
 			return err
 		}
 		h, err := findHead(tx, p.env.Workspace, req.ChainID)
@@ -211,7 +213,7 @@ func (p *Plugin) claim(ctx context.Context, req *protocol.ChainRequest, pl *plan
 		if h != nil {
 			j.number, claimed = h.number, true
 			p.hosts.mark(j.number, true)
-			if _, err := tx.Exec("UPDATE chains_journals SET owner = ?, state = ?, cancelled = 0, updated_at = ?, message = '' WHERE number = ?", p.hosts.name(), stateRunning, now, h.number); err != nil {
+			if _, err := tx.Exec("UPDATE chains_journals SET owner = ?, leased_until = unixepoch() + ?, state = ?, cancelled = 0, updated_at = ?, message = '' WHERE number = ?", p.hosts.name(), p.hosts.lease, stateRunning, now, h.number); err != nil {
 				return err
 			}
 			if err := j.load(tx); err != nil {
@@ -222,8 +224,8 @@ func (p *Plugin) claim(ctx context.Context, req *protocol.ChainRequest, pl *plan
 		if err := p.prune(tx, len(request)); err != nil {
 			return err
 		}
-		j.number, err = tx.Insert("INSERT INTO chains_journals (workspace, id, owner, state, definition, input, request, created_at, updated_at, bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING number",
-			p.env.Workspace, req.ChainID, p.hosts.name(), stateRunning, definition, input, request, now, now, len(request))
+		j.number, err = tx.Insert("INSERT INTO chains_journals (workspace, id, owner, leased_until, state, definition, input, request, created_at, updated_at, bytes) VALUES (?, ?, ?, unixepoch() + ?, ?, ?, ?, ?, ?, ?, ?) RETURNING number",
+			p.env.Workspace, req.ChainID, p.hosts.name(), p.hosts.lease, stateRunning, definition, input, request, now, now, len(request))
 		if claimed = err == nil; claimed {
 			p.hosts.mark(j.number, true)
 			err = j.check(req.Resolve)
@@ -245,12 +247,12 @@ func (p *Plugin) mayTake(tx *store.Tx, req *protocol.ChainRequest, h *head, defi
 		return protocol.Violation(protocol.FieldError{Path: path, Message: fmt.Sprintf(format, args...)})
 	}
 	if h.state == stateRunning {
-		runs, err := p.hosts.runs(tx.Dir(), h.owner, h.number)
+		runs, err := p.hosts.runs(tx.Dir(), h)
 		if err != nil {
 			return err
 		}
 		if runs {
-			return refuse("/chain_id", "is %q, a chain that runs right now; wait for its end, or stop it by `a2e chain cancel`", h.id)
+			return refuse("/chain_id", "is %q, a chain that runs right now; wait for its end, or stop it by `a2e chain cancel`; a host on another machine that was killed counts as running for %d seconds", h.id, p.hosts.lease)
 		}
 	}
 	if !req.Resume {
@@ -317,11 +319,11 @@ func (p *Plugin) prune(tx *store.Tx, more int) error {
 	}
 	var all []old
 	count, bytes := 1, more
-	if err := tx.Each(fmt.Sprintf(`SELECT number, owner, state, CASE state WHEN 'running' THEN LENGTH(request) +
+	if err := tx.Each(fmt.Sprintf(`SELECT number, owner, leased_until > unixepoch(), state, CASE state WHEN 'running' THEN LENGTH(request) +
 		(SELECT COALESCE(SUM(LENGTH(body)), 0) FROM chains_steps WHERE id >= number * %d AND id < (number + 1) * %d) ELSE bytes END
 		FROM chains_journals ORDER BY state != 'done', updated_at, number`, int64(maxSeq), int64(maxSeq)), nil, func(scan func(...any) error) error {
 		var o old
-		err := scan(&o.number, &o.owner, &o.state, &o.bytes)
+		err := scan(&o.number, &o.owner, &o.leased, &o.state, &o.bytes)
 		all = append(all, o)
 		count, bytes = count+1, bytes+o.bytes
 		return err
@@ -333,7 +335,7 @@ func (p *Plugin) prune(tx *store.Tx, more int) error {
 			return nil
 		}
 		if o.state == stateRunning {
-			if runs, err := p.hosts.runs(tx.Dir(), o.owner, o.number); err != nil || runs {
+			if runs, err := p.hosts.runs(tx.Dir(), &o.head); err != nil || runs {
 				continue
 			}
 		}
@@ -350,25 +352,54 @@ func (p *Plugin) prune(tx *store.Tx, more int) error {
 	return nil
 }
 
-// watch ends the chain when another process asks for that in the journal.
+// watch renews the lease of the journal. It ends the chain when another process asks for that in the journal,
+// or may have taken it up: the journal is another's, or could not be read for as long as a lease.
 func (j *journal) watch(ctx context.Context, cancel context.CancelCauseFunc) {
-	poll := time.NewTicker(journalPoll)
+	lease := time.Duration(j.plugin.hosts.lease) * time.Second
+	poll, renew := time.NewTicker(journalPoll), time.NewTicker(lease/3)
 	defer poll.Stop()
+	defer renew.Stop()
+	var renewals sync.WaitGroup
+	defer renewals.Wait()
+	ours := time.Now()
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-renew.C:
+			renewals.Go(func() { j.renew(ctx) }) // it may wait for the writes of other hosts
+			continue
 		case <-poll.C:
 		}
-		cancelled, there := false, false
-		err := j.plugin.kept.Opener.Read(ctx, func(tx *store.Tx) (err error) {
-			there, err = tx.Get("SELECT cancelled FROM chains_journals WHERE number = ? AND owner = ?", []any{j.number, j.plugin.hosts.name()}, &cancelled)
-			return err
-		})
-		if err == nil && (cancelled || !there) {
-			cancel(protocol.Errorf(protocol.CodeCancelled, "the chain was cancelled by its journal; \"resume\": true goes on with it"))
+		at := time.Now()
+		switch goesOn, err := j.goesOn(ctx, lease/3); {
+		case goesOn:
+			ours = at
+		case err == nil:
+			cancel(protocol.Errorf(protocol.CodeCancelled, "the chain was cancelled by its journal, or another host has taken it over; \"resume\": true goes on with it"))
+		case time.Since(ours) > lease:
+			cancel(protocol.Errorf(protocol.CodeRuntimeError, "the journal of the chain could not be read for %s, another host may go on with it: %w", lease, err))
 		}
 	}
+}
+
+// goesOn reports whether the journal is still this host's, and nobody has cancelled the chain.
+func (j *journal) goesOn(ctx context.Context, patience time.Duration) (yes bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	err = j.plugin.kept.Opener.Read(ctx, func(tx *store.Tx) (err error) {
+		yes, err = tx.Get("SELECT 1 FROM chains_journals WHERE number = ? AND owner = ? AND cancelled = 0", []any{j.number, j.plugin.hosts.name()}, new(int))
+		return err
+	})
+	return yes && err == nil, err
+}
+
+// renew begins the lease anew.
+func (j *journal) renew(ctx context.Context) {
+	_ = j.plugin.kept.Opener.Write(ctx, func(tx *store.Tx) error { // what fails is done again, or watch tells
+		_, err := tx.Exec("UPDATE chains_journals SET leased_until = unixepoch() + ? WHERE number = ? AND owner = ?", j.plugin.hosts.lease, j.number, j.plugin.hosts.name())
+		return err
+	})
 }
 
 // finish notes how the chain ended; it can be resumed unless it came to its end.

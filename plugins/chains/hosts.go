@@ -12,21 +12,29 @@ import (
 	"github.com/google/uuid"
 
 	"a2e/host/private"
+	"a2e/host/store"
 )
 
 const (
 	hostsFolder = "chains"
 	hostsSuffix = ".lock"
 	strayLock   = time.Minute // age from which the file of a dead host is removed
+
+	// usualLease is how long a host on another machine has its journals after it was last heard of, by the
+	// clock of the store, in seconds.
+	usualLease = 30
 )
 
 // hosts tells which hosts live: each holds the lock of a file of its own beside the store,
-// which the system gives back when the process ends, however it does.
+// which the system gives back when the process ends, however it does. Where the store is a server, hosts
+// on other machines are known by the leases of their journals alone.
 type hosts struct {
 	mu      sync.Mutex // guards the fields below
 	own     string     // "" until it is needed
 	lock    *os.File   // nil where the store is in memory
 	running map[int64]bool
+
+	lease int // see usualLease; never changed
 }
 
 // name returns this plugin's own name; "" = it has none yet.
@@ -36,21 +44,23 @@ func (o *hosts) name() string {
 	return o.own
 }
 
-// begin makes this plugin's name and takes its lock. dir is the store's; "" = it is in memory.
-func (o *hosts) begin(dir string) error {
+// begin makes this plugin's name and takes its lock, unless the store is in memory.
+func (o *hosts) begin(tx *store.Tx) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.own != "" {
 		return nil
 	}
 	name := uuid.NewString()
-	if dir != "" {
+	if dir := tx.Dir(); dir != "" {
 		d, err := private.MakeSub(dir, hostsFolder)
 		if err != nil {
 			return err
 		}
 		defer d.Close()
-		sweep(d)
+		if err := sweep(tx, d); err != nil {
+			return err
+		}
 		file, err := d.Open(name+hostsSuffix, os.O_RDWR|os.O_CREATE|os.O_EXCL)
 		if err != nil {
 			return err
@@ -64,26 +74,28 @@ func (o *hosts) begin(dir string) error {
 	return nil
 }
 
-// sweep removes the files of hosts that are dead.
-func sweep(d *private.Dir) {
+// sweep removes the files of hosts that are dead, and ends their leases.
+func sweep(tx *store.Tx, d *private.Dir) error {
 	names, _ := d.Names()
 	for _, name := range names {
 		info, err := d.Lstat(name)
 		if err != nil || !strings.HasSuffix(name, hostsSuffix) || time.Since(info.ModTime()) < strayLock {
 			continue
 		}
-		if used, err := held(d, name); err == nil && !used {
-			_ = d.Remove(name) // another host may have been faster
+		if used, err := held(d, name); err != nil || used {
+			continue
 		}
+		if _, err := tx.Exec("UPDATE chains_journals SET leased_until = 0 WHERE owner = ?", strings.TrimSuffix(name, hostsSuffix)); err != nil {
+			return err
+		}
+		_ = d.Remove(name) // another host may have been faster
 	}
+	return nil
 }
 
 // held reports whether a host holds the lock of a file.
 func held(d *private.Dir, name string) (bool, error) {
 	file, err := d.Open(name, os.O_RDWR)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
 	if err != nil {
 		return false, err
 	}
@@ -92,34 +104,34 @@ func held(d *private.Dir, name string) (bool, error) {
 	return !free, err
 }
 
-// lives reports whether the owner of a journal lives, by its lock.
-func lives(dir, owner string) (bool, error) {
-	if owner == "" {
-		return false, nil
-	}
-	if dir == "" {
-		return true, nil // in the same process as the store
+// lives reports whether the owner of a journal lives: by its lock, where it has one beside the store, or
+// else by its lease.
+func (h *head) lives(dir string) (bool, error) {
+	if h.owner == "" || dir == "" {
+		return h.owner != "" && h.leased, nil
 	}
 	d, err := private.OpenDir(filepath.Join(dir, hostsFolder))
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
+	if err == nil {
+		defer d.Close()
+		used, err := held(d, h.owner+hostsSuffix)
+		if !errors.Is(err, fs.ErrNotExist) {
+			return used, err
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
 		return false, err
 	}
-	defer d.Close()
-	return held(d, owner+hostsSuffix)
+	return h.leased, nil
 }
 
 // runs reports whether somebody runs a journal that says it is run.
-func (o *hosts) runs(dir, owner string, number int64) (bool, error) {
+func (o *hosts) runs(dir string, h *head) (bool, error) {
 	o.mu.Lock()
-	own, running := owner != "" && owner == o.own, o.running[number]
+	own, running := h.owner != "" && h.owner == o.own, o.running[h.number]
 	o.mu.Unlock()
 	if own {
 		return running, nil
 	}
-	return lives(dir, owner)
+	return h.lives(dir)
 }
 
 // mark notes whether this plugin runs a journal.

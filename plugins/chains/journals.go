@@ -55,7 +55,8 @@ CREATE TABLE chains_decisions (
 	path     TEXT NOT NULL,
 	approved INTEGER NOT NULL,
 	PRIMARY KEY (journal, path)
-) WITHOUT ROWID;`},
+) WITHOUT ROWID;`,
+			"ALTER TABLE chains_journals ADD COLUMN leased_until INTEGER NOT NULL DEFAULT 0; -- seconds since 1970, by the clock of the store"},
 		Export: journalRecords().Export, Import: journalRecords().Import,
 		Clear: store.ClearTables("chains_cache", "chains_journals", "chains_steps", "chains_decisions"),
 	}
@@ -199,7 +200,7 @@ func journals(tx *store.Tx, workspace, id string, steps bool) ([]Journal, error)
 func describe(tx *store.Tx, h *head, steps bool) (Journal, error) {
 	one := Journal{ID: h.id, State: h.state, CreatedAt: store.Micros(h.createdAt), UpdatedAt: store.Micros(h.updatedAt), Message: h.message, Unknown: []string{}, Waiting: []Waiting{}, number: h.number}
 	if h.state == stateRunning {
-		runs, err := lives(tx.Dir(), h.owner)
+		runs, err := h.lives(tx.Dir())
 		if err != nil {
 			return one, err
 		}
@@ -296,7 +297,7 @@ func Approve(ctx context.Context, s store.Store, workspace, id, path string, app
 		if node, err = found[0].waits(path); err != nil {
 			return err
 		}
-		_, err = tx.Exec("INSERT INTO chains_decisions (journal, path, approved) VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET approved = excluded.approved", found[0].number, node, approved)
+		_, err = tx.Exec("INSERT INTO chains_decisions (journal, path, approved) VALUES (?, ?, ?) ON CONFLICT (journal, path) DO UPDATE SET approved = excluded.approved", found[0].number, node, approved)
 		return err
 	})
 	return node, running, err

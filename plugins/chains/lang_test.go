@@ -14,6 +14,7 @@ import (
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/stores"
 	"a2e/host/store"
 	"a2e/protocol"
 )
@@ -198,11 +199,10 @@ func TestLoopsGiveMemoryBack(t *testing.T) {
 // cacheStage is a stage whose host keeps state in a file.
 func cacheStage(t testing.TB, opts Options, work, path string) *stage {
 	t.Helper()
-	kept := must.Get(store.Open(t.Context(), path, store.Options{Parts: []store.Part{Part()}}))(t)
+	kept := stores.Open(t, path, Part())
 	s := &stage{t: t, shed: newShed()}
 	env := host.Env{Workspace: work, Log: zerolog.Nop(), Store: func(context.Context) (store.Store, error) { return kept, nil }}
 	s.Pair = hosttest.New(t, host.Options{Plugins: []host.Plugin{must.Get(New("chains", opts, env))(t), s.shed}})
-	t.Cleanup(func() { must.OK(t, kept.Close()) })
 	return s.shake()
 }
 

@@ -15,6 +15,7 @@ import (
 	"a2e/host"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/stores"
 	"a2e/host/sandbox"
 	"a2e/host/sandbox/sandboxtest"
 	"a2e/host/store"
@@ -40,8 +41,7 @@ func newEnv(t testing.TB) (host.Env, *hosttest.Log) {
 // openStore opens the store in a file, which the test closes.
 func openStore(t testing.TB, path string) store.Opener {
 	t.Helper()
-	s := must.Get(store.Open(t.Context(), path, store.Options{Parts: []store.Part{Part()}}))(t)
-	t.Cleanup(func() { must.OK(t, s.Close()) })
+	s := stores.Open(t, path, Part())
 	return func(context.Context) (store.Store, error) { return s, nil }
 }
 

@@ -28,7 +28,7 @@ func once(list []string) []string {
 
 // selectDeps selects which of a list are tasks of a plan. The order of the join keeps
 // SQLite from going over all tasks of the plan instead.
-const selectDeps = "SELECT t.ID FROM json_each(?) d CROSS JOIN planning_tasks t ON t.ID = d.value WHERE t.plan_id = ?"
+const selectDeps = "SELECT t.id FROM json_each(?) d CROSS JOIN planning_tasks t WHERE t.id = d.value AND t.plan_id = ?"
 
 // deps refuses those that are no task of the plan.
 func (p *problems) deps(tx *store.Tx, pl *plan, deps []string) error {
@@ -115,9 +115,9 @@ func cycle(tx *store.Tx, id string, deps []string) ([]string, error) {
 
 // selectWaits selects the tasks of a list, those that they wait for, and so on.
 const selectWaits = `WITH RECURSIVE before (id) AS (
-		SELECT value FROM json_each(?)
-		UNION SELECT d.value FROM before CROSS JOIN planning_tasks t ON t.ID = before.id CROSS JOIN json_each(t.Deps) d
-	) SELECT t.ID, t.Deps FROM before CROSS JOIN planning_tasks t ON t.ID = before.id`
+		SELECT t.id FROM json_each(?) d CROSS JOIN planning_tasks t WHERE t.id = d.value
+		UNION SELECT d.value FROM before CROSS JOIN planning_tasks t CROSS JOIN json_each(t.deps) d WHERE t.id = before.id
+	) SELECT t.id, t.deps FROM before CROSS JOIN planning_tasks t WHERE t.id = before.id`
 
 // waits returns what the tasks of a list wait for, and those in turn, and so on.
 func waits(tx *store.Tx, list []string) (map[string][]string, error) {

@@ -17,17 +17,13 @@ import (
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/stores"
 	"a2e/host/store"
 	"a2e/protocol"
 )
 
 // openStore opens a store in a file, which the test closes.
-func openStore(t testing.TB, path string) *store.SQLite {
-	t.Helper()
-	s := must.Get(store.Open(t.Context(), path, store.Options{Parts: []store.Part{Part()}}))(t)
-	t.Cleanup(func() { must.OK(t, s.Close()) })
-	return s
-}
+func openStore(t testing.TB, path string) store.Store { return stores.Open(t, path, Part()) }
 
 // newFile names a store that is not there yet.
 func newFile(t testing.TB) string { return filepath.Join(t.TempDir(), store.FileName) }
@@ -42,7 +38,7 @@ func newPlugin(t testing.TB, name string, s store.Store, now func() time.Time) *
 type stage struct {
 	*hosttest.Pair
 	t     testing.TB
-	store *store.SQLite
+	store store.Store
 }
 
 // newStage opens a host on the store in a file.

@@ -247,7 +247,7 @@ const (
 	inOrder     = " ORDER BY created_at, place, number"
 
 	// isReady is the condition on tasks to do, and byUrgency their order.
-	isReady   = "done = 0 AND claimed_until <= ? AND (deps = '[]' OR NOT EXISTS (SELECT 1 FROM json_each(t.deps) d CROSS JOIN planning_tasks o ON o.id = d.value WHERE o.done = 0))"
+	isReady   = "done = 0 AND claimed_until <= ? AND (deps = '[]' OR NOT EXISTS (SELECT 1 FROM json_each(t.deps) d CROSS JOIN planning_tasks o WHERE o.id = d.value AND o.done = 0))"
 	byUrgency = " ORDER BY priority, due, created_at, place, number"
 )
 

@@ -126,7 +126,7 @@ func undone(tx *store.Tx, ids []string) (string, error) {
 		return "", err
 	}
 	var open []string
-	err = tx.Each("SELECT t.id FROM json_each(?) d CROSS JOIN planning_tasks t ON t.id = d.value WHERE t.done = 0", []any{list}, func(scan func(...any) error) error {
+	err = tx.Each("SELECT t.id FROM json_each(?) d CROSS JOIN planning_tasks t WHERE t.id = d.value AND t.done = 0", []any{list}, func(scan func(...any) error) error {
 		var id string
 		err := scan(&id)
 		open = append(open, id)

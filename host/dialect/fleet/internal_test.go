@@ -3,7 +3,6 @@ package fleet
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -11,15 +10,14 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host/hosttest/assert"
-	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/stores"
 	"a2e/host/store"
 	"a2e/protocol/fleet"
 )
 
 // TestResultsBounded: neither memory nor the store holds more than so many bytes of results.
 func TestResultsBounded(t *testing.T) {
-	state := must.Get(store.Open(t.Context(), filepath.Join(t.TempDir(), store.FileName), store.Options{Parts: []store.Part{Part()}}))(t)
-	defer state.Close()
+	state := stores.Memory(t, Part())
 	summary := strings.Repeat("x", 100<<10)
 	for name, c := range map[string]struct {
 		results *results

@@ -19,6 +19,7 @@ import (
 	front "a2e/host/dialect/fleet"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/stores"
 	"a2e/host/sandbox"
 	"a2e/host/store"
 	"a2e/protocol"
@@ -236,8 +237,7 @@ func check(t testing.TB, m hosttest.Message, want ...string) {
 // newState opens the store in a folder.
 func newState(t testing.TB, dir string) store.Opener {
 	t.Helper()
-	s := must.Get(store.Open(t.Context(), filepath.Join(dir, store.FileName), store.Options{Parts: []store.Part{front.Part()}}))(t)
-	t.Cleanup(func() { s.Close() })
+	s := stores.Open(t, filepath.Join(dir, store.FileName), front.Part())
 	return func(context.Context) (store.Store, error) { return s, nil }
 }
 

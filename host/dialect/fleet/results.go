@@ -117,14 +117,17 @@ func (r *results) remember(id string, k kept) {
 
 // write puts one result into the store, and takes the oldest out where there are too many.
 func (k kept) write(tx *store.Tx, id string, room int) error {
-	if _, err := tx.Exec("INSERT OR REPLACE INTO fleet_results (workspace, task_id, result, size) VALUES (?, ?, ?, ?)", k.Workspace, id, string(k.Result), len(k.Result)); err != nil {
+	if _, err := tx.Exec("DELETE FROM fleet_results WHERE workspace = ? AND task_id = ?", k.Workspace, id); err != nil {
+		return err
+	}
+	if _, err := tx.Exec("INSERT INTO fleet_results (workspace, task_id, result, size) VALUES (?, ?, ?, ?)", k.Workspace, id, string(k.Result), len(k.Result)); err != nil {
 		return err
 	}
 	if _, err := tx.Exec("DELETE FROM fleet_results WHERE number <= (SELECT max(number) FROM fleet_results) - ?", maxKept); err != nil || len(k.Result) < largeResult {
 		return err
 	}
 	_, err := tx.Exec(`DELETE FROM fleet_results WHERE number <=
-		(SELECT max(number) FROM (SELECT number, sum(size) OVER (ORDER BY number DESC) AS total FROM fleet_results) WHERE total > ?)`, room)
+		(SELECT max(number) FROM (SELECT number, sum(size) OVER (ORDER BY number DESC) AS total FROM fleet_results) summed WHERE total > ?)`, room)
 	return err
 }
 

@@ -17,6 +17,7 @@ import (
 	"a2e/host"
 	front "a2e/host/dialect/jsonrpc"
 	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/stores"
 	"a2e/host/store"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
@@ -370,7 +371,6 @@ func (k *kit) RunTask(ctx context.Context, task host.WorkerTask) (*fleet.Result,
 
 func state(t *testing.T, dir string) store.Opener {
 	t.Helper()
-	s := must.Get(store.Open(t.Context(), dir+"/"+store.FileName, store.Options{Parts: []store.Part{front.Part()}}))(t)
-	t.Cleanup(func() { s.Close() })
+	s := stores.Open(t, dir+"/"+store.FileName, front.Part())
 	return func(context.Context) (store.Store, error) { return s, nil }
 }

@@ -59,8 +59,8 @@ type history struct {
 
 const (
 	entryColumns   = "id, title, model, rollout, created, updated"
-	rolloutColumns = "id, title, provider, model, thinking, created, updated, (SELECT count(*) FROM rpc_messages WHERE rollout = rpc_rollouts.id AND said)"
-	saved          = " FROM rpc_rollouts WHERE EXISTS (SELECT 1 FROM rpc_messages WHERE rollout = rpc_rollouts.id AND said)"
+	rolloutColumns = "id, title, provider, model, thinking, created, updated, (SELECT count(*) FROM rpc_messages WHERE rollout = rpc_rollouts.id AND said <> 0)"
+	saved          = " FROM rpc_rollouts WHERE EXISTS (SELECT 1 FROM rpc_messages WHERE rollout = rpc_rollouts.id AND said <> 0)"
 )
 
 func (e *entry) columns() []any {
@@ -129,17 +129,18 @@ func (h *history) put(ctx context.Context, e entry) error {
 // putEntry keeps a session, and has the oldest go where there are too many.
 func (h *history) putEntry(tx *store.Tx, e entry) error {
 	_, err := tx.Exec(`INSERT INTO rpc_sessions (`+entryColumns+`) VALUES (?, ?, ?, ?, ?, ?)
-ON CONFLICT DO UPDATE SET title = excluded.title, model = excluded.model, rollout = excluded.rollout, updated = max(updated, excluded.updated)`,
+ON CONFLICT (id) DO UPDATE SET title = excluded.title, model = excluded.model, rollout = excluded.rollout,
+	updated = CASE WHEN excluded.updated > rpc_sessions.updated THEN excluded.updated ELSE rpc_sessions.updated END`,
 		e.ID, e.Title, e.Model, e.Rollout, e.Created, e.Updated)
 	if err == nil && h != nil {
-		_, err = tx.Exec("DELETE FROM rpc_sessions WHERE id IN (SELECT id FROM rpc_sessions WHERE id <> ? ORDER BY updated DESC LIMIT -1 OFFSET ?)", e.ID, max(h.maxKept-1, 0))
+		_, err = tx.Exec("DELETE FROM rpc_sessions WHERE id IN (SELECT id FROM rpc_sessions WHERE id <> ? ORDER BY updated DESC LIMIT 1000000000 OFFSET ?)", e.ID, max(h.maxKept-1, 0))
 	}
 	return err
 }
 
 func putRollout(tx *store.Tx, r rollout) error {
 	_, err := tx.Exec(`INSERT INTO rpc_rollouts (id, title, provider, model, thinking, created, updated) VALUES (?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT DO UPDATE SET title = excluded.title, provider = excluded.provider, model = excluded.model, thinking = excluded.thinking, updated = excluded.updated`,
+ON CONFLICT (id) DO UPDATE SET title = excluded.title, provider = excluded.provider, model = excluded.model, thinking = excluded.thinking, updated = excluded.updated`,
 		r.ID, r.Title, r.Provider, r.Model, r.Thinking, r.Created, r.Updated)
 	return err
 }
@@ -157,15 +158,12 @@ func (h *history) add(ctx context.Context, e entry, rollout, turn string, m *mes
 			_, err = tx.Exec("INSERT INTO rpc_rollouts (id, title, provider, model, thinking, created, updated) VALUES (?1, '', '', '', '', ?2, ?2) ON CONFLICT DO NOTHING", rollout, e.Updated)
 		}
 		if err == nil {
-			_, err = tx.Exec("INSERT INTO rpc_messages (rollout, turn, said, message) VALUES (?, ?, 0, ?)", rollout, turn, string(text))
-		}
-		if err == nil {
-			_, err = tx.Get("SELECT max(number) FROM rpc_messages WHERE rollout = ?", []any{rollout}, &at)
+			at, err = tx.Insert("INSERT INTO rpc_messages (rollout, turn, said, message) VALUES (?, ?, 0, ?) RETURNING number", rollout, turn, string(text))
 		}
 		if err == nil { // the oldest go when there are too many, or too much
 			_, err = tx.Exec(`DELETE FROM rpc_messages WHERE rollout = ?1 AND number IN (
-SELECT number FROM (SELECT number, row_number() OVER newest AS place, sum(length(CAST(message AS BLOB))) OVER newest AS bytes
-FROM rpc_messages WHERE rollout = ?1 WINDOW newest AS (ORDER BY number DESC)) WHERE place > 1 AND (place > ?2 OR bytes > ?3))`, rollout, maxMessages, maxHistory)
+SELECT number FROM (SELECT number, row_number() OVER newest AS place, sum(octet_length(message)) OVER newest AS bytes
+FROM rpc_messages WHERE rollout = ?1 WINDOW newest AS (ORDER BY number DESC)) sized WHERE place > 1 AND (place > ?2 OR bytes > ?3))`, rollout, maxMessages, maxHistory)
 		}
 		return err
 	})
@@ -179,12 +177,12 @@ FROM rpc_messages WHERE rollout = ?1 WINDOW newest AS (ORDER BY number DESC)) WH
 func (h *history) finish(ctx context.Context, turn string, r rollout) error {
 	return dialect.Write(ctx, h.store, func(tx *store.Tx) error {
 		err := putRollout(tx, r)
-		if err == nil {
-			_, err = tx.Exec("UPDATE rpc_messages SET said = json_extract(message, '$.role') <> 'system' WHERE rollout = ? AND turn = ?", r.ID, turn)
+		if err == nil { // a message begins with its role
+			_, err = tx.Exec(`UPDATE rpc_messages SET said = CASE WHEN message LIKE '{"role":"system",%' THEN 0 ELSE 1 END WHERE rollout = ? AND turn = ?`, r.ID, turn)
 		}
 		for _, table := range []string{"rpc_messages WHERE rollout", "rpc_rollouts WHERE id"} {
 			if err == nil {
-				_, err = tx.Exec("DELETE FROM "+table+" IN (SELECT id FROM rpc_rollouts WHERE id <> ? ORDER BY updated DESC LIMIT -1 OFFSET ?)", r.ID, max(h.maxKept-1, 0))
+				_, err = tx.Exec("DELETE FROM "+table+" IN (SELECT id FROM rpc_rollouts WHERE id <> ? ORDER BY updated DESC LIMIT 1000000000 OFFSET ?)", r.ID, max(h.maxKept-1, 0))
 			}
 		}
 		return err
@@ -227,7 +225,7 @@ func (h *history) set(ctx context.Context, name, value string) error {
 }
 
 func setSetting(tx *store.Tx, name, value string) error {
-	_, err := tx.Exec("INSERT OR REPLACE INTO rpc_settings (name, value) VALUES (?, ?)", name, value)
+	_, err := tx.Exec("INSERT INTO rpc_settings (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value", name, value)
 	return err
 }
 
@@ -285,7 +283,7 @@ func Part() store.Part {
 		}, func(s *keptSetting, tx *store.Tx) error { return setSetting(tx, s.Name, s.Value) }),
 	}
 	return store.Part{
-		Name: "rpc", Migrations: migrations(),
+		Name: "rpc", Migrations: migrations(), Postgres: map[int]string{1: store.WithoutRows(migrations()[1])},
 		Export: records.Export, Import: records.Import, Clear: store.ClearTables("rpc_messages", "rpc_rollouts", "rpc_sessions", "rpc_settings"),
 	}
 }

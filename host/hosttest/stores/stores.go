@@ -12,6 +12,7 @@
 package stores
 
 import (
+	"context"
 	"crypto/sha256"
 	"fmt"
 	"net/url"
@@ -34,20 +35,33 @@ func IsPostgres() bool { return os.Getenv(variable) != "" }
 // store is closed when the test ends, if not before.
 func Open(t testing.TB, path string, parts ...store.Part) store.Store {
 	t.Helper()
-	var s store.Store
-	if IsPostgres() {
-		path = must.Get(filepath.Abs(path))(t)
-		must.OK(t, os.MkdirAll(filepath.Dir(path), 0o700))
-		address := must.Get(url.Parse(os.Getenv(variable)))(t)
-		query := address.Query()
-		query.Set("schema", fmt.Sprintf("t%x", sha256.Sum224([]byte(path))))
-		address.RawQuery = query.Encode()
-		s = must.Get(store.OpenPostgres(address.String(), filepath.Dir(path), store.Options{Parts: parts}))(t)
-	} else {
-		s = must.Get(store.Open(t.Context(), path, store.Options{Parts: parts}))(t)
-	}
+	s := must.Get(At(t.Context(), path, filepath.Dir(path), parts...))(t)
 	t.Cleanup(func() { must.OK(t, s.Close()) })
 	return s
+}
+
+// At is Open for a process that is no test: on PostgreSQL that of a host on a machine where dir is the
+// store's Dir.
+func At(ctx context.Context, path, dir string, parts ...store.Part) (store.Store, error) {
+	opts := store.Options{Parts: parts}
+	if !IsPostgres() {
+		return store.Open(ctx, path, opts)
+	}
+	path, err := filepath.Abs(path)
+	if err == nil {
+		err = os.MkdirAll(dir, 0o700)
+	}
+	if err != nil {
+		return nil, err
+	}
+	address, err := url.Parse(os.Getenv(variable))
+	if err != nil {
+		return nil, err
+	}
+	query := address.Query()
+	query.Set("schema", fmt.Sprintf("t%x", sha256.Sum224([]byte(path))))
+	address.RawQuery = query.Encode()
+	return store.OpenPostgres(address.String(), dir, opts)
 }
 
 // Memory opens a new store in memory, or in a schema of its own.

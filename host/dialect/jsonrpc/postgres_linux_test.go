@@ -1,0 +1,9 @@
+package jsonrpc_test
+
+import (
+	"testing"
+
+	"a2e/host/hosttest/stores"
+)
+
+func TestOnPostgres(t *testing.T) { stores.OnPostgres(t, "^Test(TwoHosts|Pages|Restart|Lists|Turn)$") }
