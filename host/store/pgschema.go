@@ -10,13 +10,15 @@ import (
 const pgFormat = "a2e state 1"
 
 // pgBase makes what belongs to no part. json_items is SQLite's json_each for lists: what the list escapes
-// as \u0000 comes as escapeText gives it. It is no strict function, as those are not inlined.
+// as \u0000 comes as escapeText gives it. It is no strict function, as those are not inlined. glob is SQLite's, for patterns of * and […].
 const pgBase = `
 CREATE TABLE parts (name TEXT PRIMARY KEY, version INTEGER NOT NULL);
 CREATE TABLE commits (host TEXT PRIMARY KEY, number INTEGER NOT NULL, at TIMESTAMP WITH TIME ZONE NOT NULL);
 CREATE FUNCTION json_items(list text) RETURNS TABLE(value text) LANGUAGE sql IMMUTABLE ROWS 64 AS $$
 	SELECT json_array_elements_text(CASE WHEN position('\u0000' IN list) = 0 THEN list
-		ELSE regexp_replace(list, '(?<!\\)((\\\\)*)\\u0000', '\1` + escape + `00', 'g') END::json) $$`
+		ELSE regexp_replace(list, '(?<!\\)((\\\\)*)\\u0000', '\1` + escape + `00', 'g') END::json) $$;
+CREATE FUNCTION glob(pattern text, content text) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+	SELECT content ~ ('^' || replace(pattern, '*', '.*') || '$') $$`
 
 // prepare makes the schema what the parts need, once.
 func (s *Postgres) prepare(ctx context.Context) error {

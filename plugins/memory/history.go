@@ -16,9 +16,12 @@ const (
 	maxTierHistory = 16 << 20 // bytes, of an agent's tier in all its namespaces
 )
 
+// ofKey is the condition of a space and, twice, a key. A page of an index of PostgreSQL has no room for whole keys.
+const ofKey = "space = ? AND substr(key, 1, 500) = substr(?, 1, 500) AND key = ?"
+
 // current returns the entry of a key; nil = there is none, or it has expired.
 func current(tx *store.Tx, space int64, key string, now float64) (*row, error) {
-	found, err := rows(tx, now, "WHERE e.space = ? AND e.key = ?", space, key)
+	found, err := rows(tx, now, "WHERE "+ofKey, space, key, key)
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
@@ -33,8 +36,8 @@ func keep(tx *store.Tx, space int64, key string, r *row, versions int) error {
 		}
 	}
 	if _, err := tx.Exec(`DELETE FROM memory_history WHERE id IN (SELECT id FROM (
-			SELECT id, row_number() OVER newest AS place, sum(bytes) OVER newest AS sum FROM memory_history WHERE space = ? AND key = ?
-			WINDOW newest AS (ORDER BY version DESC)) WHERE place > ? OR sum > ?)`, space, key, versions, maxKeyHistory); err != nil {
+			SELECT id, row_number() OVER newest AS place, sum(bytes) OVER newest AS sum FROM memory_history WHERE `+ofKey+`
+			WINDOW newest AS (ORDER BY version DESC)) AS all_of_key WHERE place > ? OR sum > ?)`, space, key, key, versions, maxKeyHistory); err != nil {
 		return err
 	}
 	const ofOwner = " FROM memory_spaces o JOIN memory_spaces s ON s.tier = o.tier AND s.owner = o.owner "
@@ -43,7 +46,7 @@ func keep(tx *store.Tx, space int64, key string, r *row, versions int) error {
 		return err
 	}
 	_, err := tx.Exec(`DELETE FROM memory_history WHERE id IN (SELECT id FROM (
-			SELECT h.id, sum(h.bytes) OVER (ORDER BY h.id DESC) AS sum`+ofOwner+`JOIN memory_history h ON h.space = s.id WHERE o.id = ?)
+			SELECT h.id, sum(h.bytes) OVER (ORDER BY h.id DESC) AS sum`+ofOwner+`JOIN memory_history h ON h.space = s.id WHERE o.id = ?) AS all_of_owner
 		WHERE sum > ?)`, space, maxTierHistory*9/10) // more than need be: it is not done again at once
 	return err
 }
@@ -54,7 +57,10 @@ func putPast(tx *store.Tx, space int64, key string, r *row) error {
 	if err != nil {
 		return err
 	}
-	_, err = tx.Exec(`INSERT OR REPLACE INTO memory_history (space, key, version, tags, source, weight, ttl, created_at, updated_at, bytes, content)
+	if _, err := tx.Exec("DELETE FROM memory_history WHERE "+ofKey+" AND version = ?", space, key, key, r.version); err != nil { // of an import
+		return err
+	}
+	_, err = tx.Exec(`INSERT INTO memory_history (space, key, version, tags, source, weight, ttl, created_at, updated_at, bytes, content)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		space, key, r.version, string(tags), r.Source, r.Weight, r.TTL, r.created, r.updated, r.size(), string(r.Content))
 	return err
@@ -63,7 +69,7 @@ func putPast(tx *store.Tx, space int64, key string, r *row) error {
 // past returns the former versions of an entry, the newest first.
 func past(tx *store.Tx, space int64, key string, of *row) (all []*row, err error) {
 	err = tx.Each(`SELECT version, tags, source, weight, ttl, created_at, updated_at, content FROM memory_history
-		WHERE space = ? AND key = ? AND version < ? ORDER BY version DESC`, []any{space, key, of.version}, func(scan func(...any) error) error {
+		WHERE `+ofKey+` AND version < ? ORDER BY version DESC`, []any{space, key, key, of.version}, func(scan func(...any) error) error {
 		r := &row{entry: entry{Key: of.Key, Tier: of.Tier}}
 		var tags []byte
 		if err := scan(&r.version, &tags, &r.Source, &r.Weight, &r.TTL, &r.created, &r.updated, (*[]byte)(&r.Content)); err != nil {
@@ -77,7 +83,7 @@ func past(tx *store.Tx, space int64, key string, of *row) (all []*row, err error
 
 // remove deletes the entries that a condition names, with their history.
 func remove(tx *store.Tx, where string, args ...any) (deleted int, err error) {
-	const of = "DELETE FROM memory_history WHERE (space, key) IN (SELECT space, key FROM memory_entries WHERE "
+	const of = "DELETE FROM memory_history WHERE (space, substr(key, 1, 500), key) IN (SELECT space, substr(key, 1, 500), key FROM memory_entries WHERE "
 	if _, err := tx.Exec(of+where+")", args...); err != nil {
 		return 0, err
 	}

@@ -187,7 +187,7 @@ func (c *cone) recallOfFew(t *testing.T, a *agent, st store.Store, there []int) 
 	}
 	allowed := make(map[int64]bool)
 	must.OK(t, st.Read(t.Context(), func(tx *store.Tx) error {
-		ids, err := idsOf(tx, "SELECT id FROM memory_entries WHERE content % 9 = 0")
+		ids, err := idsOf(tx, "SELECT id FROM memory_entries WHERE CAST(content AS INTEGER) % 9 = 0")
 		for _, id := range ids {
 			allowed[id] = true
 		}

@@ -192,7 +192,7 @@ func (w *pick) where(s space) (id, query string, args []any) {
 		add("e.id IN (SELECT entry FROM memory_tags WHERE space = ? AND tag IN (SELECT value FROM json_each(?)))", s.id, listOf(anyOf))
 	}
 	if len(w.keys) > 0 {
-		add("e.key IN (SELECT value FROM json_each(?))", listOf(w.keys))
+		add("substr(e.key, 1, 500) IN (SELECT substr(value, 1, 500) FROM json_each(?)) AND e.key IN (SELECT value FROM json_each(?))", listOf(w.keys), listOf(w.keys))
 	}
 	if w.source != "" {
 		add("e.source = ? AND e.source <> ''", w.source)
@@ -214,7 +214,7 @@ func (w *pick) where(s space) (id, query string, args []any) {
 	case conditions == "" && len(w.filter) == 0:
 		return "g.entry", " FROM memory_tags g WHERE g.space = ? AND g.tag = ?", args
 	}
-	return "g.entry", " FROM memory_tags g CROSS JOIN memory_entries e ON e.id = g.entry WHERE g.space = ? AND g.tag = ?" + conditions, args
+	return "g.entry", " FROM memory_tags g JOIN memory_entries e ON e.id = +g.entry WHERE g.space = ? AND g.tag = ?" + conditions, args
 }
 
 // indexed returns what is picked in a space without a filter, which SQL finds.
@@ -278,14 +278,14 @@ func (w *pick) narrow(tx *store.Tx, s space, below int64, where string, args []a
 	if match == "" {
 		return where, args, nil
 	}
-	ids, err := idsOf(tx, "SELECT rowid FROM memory_text WHERE memory_text MATCH ? AND rowid < ? ORDER BY rowid DESC LIMIT ?", match, below, maxNarrow+1)
+	ids, err := inText.Find(tx, match, below, maxNarrow+1)
 	if err != nil || len(ids) > maxNarrow {
 		return where, args, err
 	}
-	where += " AND e.id IN (SELECT value FROM json_each(?) UNION ALL SELECT id FROM memory_entries WHERE space = ? AND bytes > 8192"
+	where += " AND e.id IN (SELECT CAST(value AS INTEGER) FROM json_each(?) UNION ALL SELECT id FROM memory_entries WHERE space = ? AND bytes > 8192"
 	args = append(args, listOf(ids), s.id)
 	if numbers {
-		where += " UNION ALL SELECT id FROM memory_entries WHERE space = ? AND content GLOB '*[0-9][eE][-+0-9]*'"
+		where += " UNION ALL SELECT id FROM memory_entries WHERE space = ? AND glob('*[0-9][eE][-+0-9]*', content)"
 		args = append(args, s.id)
 	}
 	return where + ")", args, nil

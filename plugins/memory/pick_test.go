@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"context"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/stores"
 	"a2e/host/store"
 	"a2e/protocol"
 )
@@ -318,7 +318,7 @@ func TestStoreOfTheVersionBefore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), store.FileName)
 	part := Part()
 	part.Migrations = part.Migrations[:1]
-	old := must.Get(store.Open(context.Background(), path, store.Options{Parts: []store.Part{part}}))(t)
+	old := stores.Open(t, path, part)
 	must.OK(t, old.Write(t.Context(), func(tx *store.Tx) error {
 		n, err := nameOf("default", nil)
 		if err != nil {

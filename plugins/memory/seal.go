@@ -46,7 +46,7 @@ func (s *repository) sealBehind(ctx context.Context) {
 
 // sealOne makes a segment of entries.
 func sealOne(tx *store.Tx, space int64, ids []int64, size int) error {
-	if _, err := tx.Exec("DELETE FROM memory_loose WHERE space = ? AND entry IN (SELECT value FROM json_each(?))", space, listOf(ids)); err != nil {
+	if _, err := tx.Exec("DELETE FROM memory_loose WHERE space = ? AND entry IN (SELECT CAST(value AS INTEGER) FROM json_each(?))", space, listOf(ids)); err != nil {
 		return err
 	}
 	all, err := vectorsOf(tx, ids, size)
@@ -88,7 +88,7 @@ func centreOf(tx *store.Tx, vectors []embed.Vector) (id int64, centre []float32,
 	for i := range sample {
 		sample[i] = 1 + rand.Int64N(now)
 	}
-	err = tx.Each("SELECT vector FROM memory_vectors WHERE seq IN (SELECT value FROM json_each(?))", []any{listOf(sample)}, func(scan func(...any) error) error {
+	err = tx.Each("SELECT vector FROM memory_vectors WHERE seq IN (SELECT CAST(value AS INTEGER) FROM json_each(?)) ORDER BY seq", []any{listOf(sample)}, func(scan func(...any) error) error {
 		var raw []byte
 		err := scan(&raw)
 		if v := embed.VectorOf(raw, size); v != nil {
@@ -139,7 +139,7 @@ func unseal(tx *store.Tx, space int64) error {
 		for ; len(raw) >= 8; raw = raw[8:] {
 			ids = append(ids, int64(binary.LittleEndian.Uint64(raw)))
 		}
-		if _, err := tx.Exec("INSERT OR IGNORE INTO memory_loose SELECT space, entry FROM memory_vectors WHERE space = ? AND entry IN (SELECT value FROM json_each(?))", space, listOf(ids)); err != nil {
+		if _, err := tx.Exec("INSERT INTO memory_loose SELECT space, entry FROM memory_vectors WHERE space = ? AND entry IN (SELECT CAST(value AS INTEGER) FROM json_each(?)) ON CONFLICT DO NOTHING", space, listOf(ids)); err != nil {
 			return err
 		}
 		if _, err := tx.Exec("DELETE FROM memory_segments WHERE id = ?", id); err != nil {

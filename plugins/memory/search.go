@@ -49,7 +49,7 @@ func (s *repository) candidates(tx *store.Tx, w *want, words *words, spaces, ids
 	}
 	slices.Sort(ids)
 	var hits []hit
-	err = tx.Each("SELECT "+columns+", v.vector"+fromEntries+"LEFT JOIN memory_vectors v ON v.entry = e.id WHERE e.id IN (SELECT value FROM json_each(?))",
+	err = tx.Each("SELECT "+columns+", v.vector"+fromEntries+"LEFT JOIN memory_vectors v ON v.entry = e.id WHERE e.id IN (SELECT CAST(value AS INTEGER) FROM json_each(?)) ORDER BY e.id",
 		[]any{listOf(slices.Compact(ids))}, func(scan func(...any) error) error {
 			var vector []byte
 			r, err := readRow(func(dest ...any) error { return scan(append(dest, &vector)...) })

@@ -135,7 +135,7 @@ func memoryOf(tx *store.Tx, agent string) (string, error) {
 }
 
 func setUses(tx *store.Tx, agent, uses string) error {
-	_, err := tx.Exec("INSERT OR REPLACE INTO memory_agents VALUES (?, ?)", agent, uses)
+	_, err := tx.Exec("INSERT INTO memory_agents VALUES (?, ?) ON CONFLICT (agent) DO UPDATE SET uses = excluded.uses", agent, uses)
 	return err
 }
 

@@ -59,7 +59,7 @@ func TestExportAndImport(t *testing.T) {
 	a.id = a.open(`{"namespace":"other","scope":{"project":"x"}}`)
 	a.store(one(3, "episodic", "a former version"))
 	a.store(one(3, "episodic", "of another memory"))
-	export := func(st *store.SQLite) string {
+	export := func(st store.Store) string {
 		var out strings.Builder
 		must.OK(t, st.Export(t.Context(), &out))
 		return out.String()
@@ -97,7 +97,7 @@ func TestVeryManyExpiredEntries(t *testing.T) {
 	a.store(one(-1, "semantic", "it stays"), `{"key":{"n":7},"content":"it goes","tier":"semantic","ttl":1}`)
 	const columns = "space, sent, tags, source, weight, ttl, created_at, updated_at, expires_at, bytes, content"
 	if err := st.Write(t.Context(), func(tx *store.Tx) error { // storing so many takes long
-		_, err := tx.Exec("INSERT INTO memory_entries (key, "+columns+") WITH RECURSIVE more(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM more LIMIT ?)"+
+		_, err := tx.Exec("INSERT INTO memory_entries (key, "+columns+") WITH RECURSIVE more(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM more WHERE n < CAST(? AS INTEGER))"+
 			" SELECT '{\"more\":' || n || '}', "+columns+" FROM memory_entries, more WHERE ttl = 1", purgeBatch+50)
 		return err
 	}); err != nil {

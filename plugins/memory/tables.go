@@ -21,8 +21,8 @@ import (
 //	memory_entries  ids grow: a larger one is newer, also when a key was stored again
 //	memory_history  versions of entries that were replaced; past_bytes of a space counts theirs
 //	memory_tags     one row for each tag of an entry
-//	memory_text     the words of each entry (FTS5), by its id
-//	memory_forms    what its words are found by when misspelt or in another form (FTS5)
+//	memory_text     the words of each entry (store.Words), by its id
+//	memory_forms    what its words are found by when misspelt or in another form (the same)
 //	memory_unkeyed  entries up to this id, of an older version, are not in memory_forms yet, or
 //	                without the roots of Arabic words; where no model made them, their vectors
 //	                are of words and of no use
@@ -37,86 +37,15 @@ import (
 func Part() store.Part {
 	records := store.Kinds{
 		{Kind: "memory.model", Export: exportModel, Import: store.ImportOf(importModel)},
-		store.RecordsOf("memory.agent", "SELECT agent, uses FROM memory_agents", func(a *agentRecord) []any { return []any{&a.Agent, &a.Uses} },
+		store.RecordsOf("memory.agent", "SELECT agent, uses FROM memory_agents ORDER BY agent", func(a *agentRecord) []any { return []any{&a.Agent, &a.Uses} },
 			func(a *agentRecord, tx *store.Tx) error { return setUses(tx, a.Agent, a.Uses) }),
 		{Kind: "memory.entry", Export: exportEntries, Import: importEntry},
 		{Kind: "memory.version", Export: exportHistory, Import: store.ImportOf(importPast)},
 	}
 	return store.Part{
-		Name: "memory", Migrations: migrations(), Export: records.Export, Import: records.Import,
-		Clear: store.ClearTables("memory_entries", "memory_history", "memory_spaces", "memory_names", "memory_agents", "memory_meta", "memory_segments", "memory_centres"),
+		Name: "memory", Migrations: migrations(), Postgres: postgresMigrations(), Export: records.Export, Import: records.Import,
+		Clear: store.ClearTables("memory_spaces", "memory_entries", "memory_history", "memory_names", "memory_agents", "memory_meta", "memory_segments", "memory_centres"),
 	}
-}
-
-func migrations() []string {
-	return []string{`
-CREATE TABLE memory_meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE memory_names (memory_id TEXT PRIMARY KEY, namespace TEXT NOT NULL, scope TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE memory_agents (agent TEXT PRIMARY KEY, uses TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE memory_spaces (
-	id INTEGER PRIMARY KEY AUTOINCREMENT, memory_id TEXT NOT NULL, tier TEXT NOT NULL, owner TEXT NOT NULL,
-	entries INTEGER NOT NULL DEFAULT 0, bytes INTEGER NOT NULL DEFAULT 0, UNIQUE (memory_id, tier, owner));
-CREATE INDEX memory_owners ON memory_spaces (tier, owner);
-CREATE TABLE memory_entries (
-	id INTEGER PRIMARY KEY AUTOINCREMENT, space INTEGER NOT NULL, key TEXT NOT NULL, sent TEXT NOT NULL,
-	tags TEXT NOT NULL, source TEXT NOT NULL, weight REAL NOT NULL, ttl REAL NOT NULL,
-	created_at REAL NOT NULL, updated_at REAL NOT NULL, expires_at REAL, bytes INTEGER NOT NULL, content TEXT NOT NULL);
-CREATE UNIQUE INDEX memory_keys ON memory_entries (space, key);
-CREATE INDEX memory_newest ON memory_entries (space);
-CREATE INDEX memory_expiry ON memory_entries (expires_at) WHERE expires_at IS NOT NULL;
-CREATE TABLE memory_tags (space INTEGER NOT NULL, tag TEXT NOT NULL, entry INTEGER NOT NULL, PRIMARY KEY (space, tag, entry)) WITHOUT ROWID;
-CREATE TABLE memory_vectors (seq INTEGER PRIMARY KEY AUTOINCREMENT, entry INTEGER NOT NULL UNIQUE, space INTEGER NOT NULL, sketch BLOB NOT NULL, vector BLOB);
-CREATE TABLE memory_waiting (entry INTEGER PRIMARY KEY);
-CREATE VIRTUAL TABLE memory_text USING fts5(words, content='', contentless_delete=1, tokenize='porter ascii');
-CREATE TRIGGER memory_added AFTER INSERT ON memory_entries BEGIN
-	UPDATE memory_spaces SET entries = entries + 1, bytes = bytes + new.bytes WHERE id = new.space;
-	INSERT INTO memory_tags SELECT new.space, value, new.id FROM json_each(new.tags);
-END;
-CREATE TRIGGER memory_removed AFTER DELETE ON memory_entries BEGIN
-	UPDATE memory_spaces SET entries = entries - 1, bytes = bytes - old.bytes WHERE id = old.space;
-	DELETE FROM memory_tags WHERE space = old.space AND tag IN (SELECT value FROM json_each(old.tags)) AND entry = old.id;
-	DELETE FROM memory_text WHERE rowid = old.id;
-	DELETE FROM memory_vectors WHERE entry = old.id;
-	DELETE FROM memory_waiting WHERE entry = old.id;
-END;`, `
-CREATE VIRTUAL TABLE memory_forms USING fts5(keys, content='', contentless_delete=1, detail=none, tokenize='ascii');
-CREATE TRIGGER memory_forms_removed AFTER DELETE ON memory_entries BEGIN DELETE FROM memory_forms WHERE rowid = old.id; END;
-INSERT INTO memory_forms (memory_forms, rank) VALUES ('automerge', 0), ('usermerge', 2);
-INSERT INTO memory_text (memory_text, rank) VALUES ('automerge', 0), ('usermerge', 2);
-CREATE TABLE memory_unkeyed (upto INTEGER NOT NULL);
-INSERT INTO memory_unkeyed SELECT max(id) FROM memory_entries HAVING count(*) > 0;
-DELETE FROM memory_meta WHERE (SELECT value FROM memory_meta WHERE name = 'model') = '` + wordModel + `';`, `
-CREATE TABLE memory_loose (space INTEGER NOT NULL, entry INTEGER NOT NULL, PRIMARY KEY (space, entry)) WITHOUT ROWID;
-CREATE TABLE memory_segments (
-	id INTEGER PRIMARY KEY AUTOINCREMENT, space INTEGER NOT NULL, centre INTEGER NOT NULL, size INTEGER NOT NULL, bytes INTEGER NOT NULL,
-	entries BLOB NOT NULL, codes BLOB NOT NULL);
-CREATE INDEX memory_segments_of ON memory_segments (space, id, centre, size, bytes);
-CREATE TABLE memory_centres (id INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NOT NULL, centre BLOB NOT NULL, mean REAL NOT NULL, spread REAL NOT NULL);
-CREATE TRIGGER memory_unvectored AFTER DELETE ON memory_vectors BEGIN
-	DELETE FROM memory_loose WHERE space = old.space AND entry = old.entry;
-END;
-INSERT INTO memory_loose SELECT space, entry FROM memory_vectors WHERE EXISTS (SELECT 1 FROM memory_meta WHERE name = 'model');`, `
-ALTER TABLE memory_entries ADD COLUMN version INTEGER NOT NULL DEFAULT 1;
-CREATE INDEX memory_updated ON memory_entries (space, updated_at);
-CREATE INDEX memory_sources ON memory_entries (space, source) WHERE source <> '';
-ALTER TABLE memory_spaces ADD COLUMN past_bytes INTEGER NOT NULL DEFAULT 0;
-CREATE TABLE memory_history (
-	id INTEGER PRIMARY KEY AUTOINCREMENT, space INTEGER NOT NULL, key TEXT NOT NULL, version INTEGER NOT NULL,
-	tags TEXT NOT NULL, source TEXT NOT NULL, weight REAL NOT NULL, ttl REAL NOT NULL,
-	created_at REAL NOT NULL, updated_at REAL NOT NULL, bytes INTEGER NOT NULL, content TEXT NOT NULL);
-CREATE UNIQUE INDEX memory_versions ON memory_history (space, key, version);
-CREATE TRIGGER memory_past_added AFTER INSERT ON memory_history BEGIN
-	UPDATE memory_spaces SET past_bytes = past_bytes + new.bytes WHERE id = new.space;
-END;
-CREATE TRIGGER memory_past_removed AFTER DELETE ON memory_history BEGIN
-	UPDATE memory_spaces SET past_bytes = past_bytes - old.bytes WHERE id = old.space;
-END;
-CREATE TABLE memory_secret (secret BLOB NOT NULL);
-INSERT INTO memory_secret VALUES (randomblob(32));`, `
-CREATE INDEX memory_large ON memory_entries (space) WHERE bytes > 8192;
-CREATE INDEX memory_exponents ON memory_entries (space) WHERE content GLOB '*[0-9][eE][-+0-9]*';`, `
-INSERT INTO memory_unkeyed SELECT max(id) FROM memory_entries WHERE content || sent || tags GLOB '*[ؠ-ۿ]*' OR content || sent || tags LIKE '%\u06__%' HAVING count(*) > 0;
-DELETE FROM memory_unkeyed WHERE upto < (SELECT max(upto) FROM memory_unkeyed);`}
 }
 
 // modelRecord is the model of the vectors that follow.
@@ -282,7 +211,7 @@ func openSpace(tx *store.Tx, n name, tier protocol.MemoryTier, owner string) (in
 	if err != nil || id != 0 {
 		return id, err
 	}
-	if _, err := tx.Exec("INSERT OR IGNORE INTO memory_names VALUES (?, ?, ?)", n.id, n.namespace, n.scope); err != nil {
+	if _, err := tx.Exec("INSERT INTO memory_names VALUES (?, ?, ?) ON CONFLICT DO NOTHING", n.id, n.namespace, n.scope); err != nil {
 		return 0, err
 	}
 	id, err = tx.Insert("INSERT INTO memory_spaces (memory_id, tier, owner) VALUES (?, ?, ?) RETURNING id", n.id, string(tier), owner)

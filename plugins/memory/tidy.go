@@ -13,8 +13,7 @@ const (
 	tidyPages = 16                     // of an index that one transaction merges: others wait meanwhile
 )
 
-// tidying merges the segments of the word indexes while nothing is stored: SQLite adds one with
-// each transaction, and a search looks into each of them. While much is stored, that would be
+// tidying merges the segments of the word indexes while nothing is stored (store.MergeWords). While much is stored, that would be
 // work done again and again.
 type tidying struct {
 	mu      sync.Mutex
@@ -26,7 +25,8 @@ type tidying struct {
 
 // start tidies an index in the background, unless it is tidy or that is under way.
 func (t *tidying) start(s *repository) {
-	if s.tidy.Load() {
+	indexes, mergeable := s.store.(*store.SQLite)
+	if s.tidy.Load() || !mergeable {
 		return
 	}
 	t.mu.Lock()
@@ -36,7 +36,7 @@ func (t *tidying) start(s *repository) {
 	}
 	t.running = true
 	t.workers.Go(func() {
-		t.run(s)
+		t.run(s, indexes)
 		t.mu.Lock()
 		t.running = false
 		t.mu.Unlock()
@@ -44,7 +44,7 @@ func (t *tidying) start(s *repository) {
 }
 
 // run ends when the index is tidy, the store takes no writes, or with close.
-func (t *tidying) run(s *repository) {
+func (t *tidying) run(s *repository, indexes *store.SQLite) {
 	wait, seen := idleTime, s.stored.Load()
 	for {
 		select {
@@ -58,7 +58,7 @@ func (t *tidying) run(s *repository) {
 		}
 		began := time.Now()
 		s.tidy.Store(true) // what is stored from now on says otherwise
-		more, err := s.merge(context.Background())
+		more, err := indexes.MergeWords(context.Background(), tidyPages, inForms, inText)
 		if err != nil || !more {
 			return
 		}
@@ -76,25 +76,4 @@ func (t *tidying) close() {
 	}
 	t.mu.Unlock()
 	t.workers.Wait()
-}
-
-// merge merges some pages of each index, and reports whether there were any to merge.
-func (s *repository) merge(ctx context.Context) (more bool, err error) {
-	err = s.store.Write(ctx, func(tx *store.Tx) error {
-		for _, index := range []string{"memory_forms", "memory_text"} {
-			var before, after int
-			if _, err := tx.Get("SELECT total_changes()", nil, &before); err != nil {
-				return err
-			}
-			if _, err := tx.Exec("INSERT INTO "+index+" ("+index+", rank) VALUES ('merge', ?)", tidyPages); err != nil {
-				return err
-			}
-			if _, err := tx.Get("SELECT total_changes()", nil, &after); err != nil {
-				return err
-			}
-			more = more || after-before > 1 // the INSERT itself counts as one
-		}
-		return nil
-	})
-	return more, err
 }

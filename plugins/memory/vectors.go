@@ -41,7 +41,7 @@ func useModel(tx *store.Tx, m embed.Model) error {
 	}
 	if there.Name == "" { // what is there has no vectors, or those of an older version
 		_, err1 := tx.Exec("DELETE FROM memory_vectors")
-		_, err2 := tx.Exec("INSERT OR IGNORE INTO memory_waiting SELECT id FROM memory_entries")
+		_, err2 := tx.Exec("INSERT INTO memory_waiting SELECT id FROM memory_entries WHERE true ON CONFLICT DO NOTHING")
 		if err := errors.Join(err1, err2); err != nil {
 			return err
 		}
@@ -50,7 +50,7 @@ func useModel(tx *store.Tx, m embed.Model) error {
 }
 
 func setModel(tx *store.Tx, m embed.Model) error {
-	_, err := tx.Exec("INSERT OR REPLACE INTO memory_meta VALUES ('model', ?), ('size', ?)", m.Name, strconv.Itoa(m.Size))
+	_, err := tx.Exec("INSERT INTO memory_meta VALUES ('model', ?), ('size', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value", m.Name, strconv.Itoa(m.Size))
 	return err
 }
 
@@ -96,7 +96,7 @@ func detail(note string) map[string]any {
 // putVector stores the vector of an entry, or notes that it has none yet where others have.
 func putVector(tx *store.Tx, entry, space int64, v embed.Vector) error {
 	if len(v) == 0 {
-		_, err := tx.Exec("INSERT INTO memory_waiting SELECT ? WHERE EXISTS (SELECT 1 FROM memory_meta WHERE name = 'model')", entry)
+		_, err := tx.Exec("INSERT INTO memory_waiting SELECT CAST(? AS INTEGER) WHERE EXISTS (SELECT 1 FROM memory_meta WHERE name = 'model')", entry)
 		return err
 	}
 	if _, err := tx.Exec("INSERT INTO memory_vectors (entry, space, sketch, vector) VALUES (?, ?, x'', ?)", entry, space, v.Bytes()); err != nil {
@@ -141,7 +141,7 @@ func embedWaiting(ctx context.Context, st store.Store, by embed.Embedder, limit 
 	var found []*row
 	var spaces []int64
 	err := st.Read(ctx, func(tx *store.Tx) error {
-		return tx.Each("SELECT e.space, "+columns+" FROM memory_waiting w JOIN memory_entries e ON e.id = w.entry JOIN memory_spaces s ON s.id = e.space LIMIT ?", []any{limit},
+		return tx.Each("SELECT e.space, "+columns+" FROM memory_waiting w JOIN memory_entries e ON e.id = w.entry JOIN memory_spaces s ON s.id = e.space ORDER BY w.entry LIMIT ?", []any{limit},
 			func(scan func(...any) error) error {
 				var space int64
 				r, err := readRow(func(dest ...any) error { return scan(append([]any{&space}, dest...)...) })

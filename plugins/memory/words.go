@@ -17,7 +17,6 @@ const (
 	maxKeyed      = 2_000  // of these, each once, for which there are keys
 	maxQueryWords = 32     // of a query
 	maxPostings   = 2_000  // entries of one word that a search looks at
-	postingsRead  = "2001" // to know whether there are more; a parameter would have SQLite prepare the statement each time
 	maxFuzzy      = 12     // words of a query for which others like them are looked for
 	fewPostings   = 50     // a word that more entries have is taken as it is
 	fuzzyLikeness = 0.6    // what a word like that of the query counts, before the texts are compared
@@ -47,15 +46,14 @@ func indexWords(tx *store.Tx, entry, space int64, text string, words bool) error
 		}
 	}
 	if words {
-		if _, err := tx.Exec("INSERT INTO memory_text (rowid, words) VALUES (?, ?)", entry, all.String()); err != nil {
+		if err := inText.Put(tx, entry, all.String()); err != nil {
 			return err
 		}
 	}
 	if keys.Len() == 0 {
 		return nil
 	}
-	_, err := tx.Exec("INSERT INTO memory_forms (rowid, keys) VALUES (?, ?)", entry, keys.String())
-	return err
+	return inForms.Put(tx, entry, keys.String())
 }
 
 const (
@@ -99,7 +97,7 @@ func (s *repository) catchUp(ctx context.Context) error {
 		})
 		for i, r := range found {
 			if err == nil {
-				_, err = tx.Exec("DELETE FROM memory_forms WHERE rowid = ?", r.id) // those of a version with fewer
+				err = inForms.Remove(tx, r.id) // those of a version with fewer
 			}
 			if err == nil {
 				err = indexWords(tx, r.id, spaces[i], r.text(), false)
@@ -147,7 +145,7 @@ type term struct {
 func lookUp(tx *store.Tx, query *embed.Query, spaces []int64) (*words, error) {
 	w := &words{tx: tx, spaces: spaces, query: query}
 	total, oldest := 0, int64(0)
-	if _, err := tx.Get("SELECT coalesce(sum(entries), 0) FROM memory_spaces WHERE id IN (SELECT value FROM json_each(?))", []any{listOf(spaces)}, &total); err != nil {
+	if _, err := tx.Get("SELECT coalesce(sum(entries), 0) FROM memory_spaces WHERE id IN (SELECT CAST(value AS INTEGER) FROM json_each(?))", []any{listOf(spaces)}, &total); err != nil {
 		return nil, err
 	}
 	fuzzy := 0
@@ -173,7 +171,7 @@ func lookUp(tx *store.Tx, query *embed.Query, spaces []int64) (*words, error) {
 		}
 		if t.common {
 			if oldest == 0 {
-				if _, err := tx.Get("SELECT min(id) FROM memory_entries WHERE space IN (SELECT value FROM json_each(?))", []any{listOf(spaces)}, &oldest); err != nil {
+				if _, err := tx.Get("SELECT min((SELECT min(id) FROM memory_entries WHERE space = CAST(value AS INTEGER))) FROM json_each(?)", []any{listOf(spaces)}, &oldest); err != nil {
 					return nil, err
 				}
 			}
@@ -203,9 +201,9 @@ func rarity(total, count int) float64 {
 }
 
 // The indexes, of the words and of their keys.
-const (
-	inText  = "SELECT coalesce(group_concat(rowid), '') FROM (SELECT rowid FROM memory_text WHERE memory_text MATCH ? ORDER BY rowid DESC LIMIT " + postingsRead + ")"
-	inForms = "SELECT coalesce(group_concat(rowid), '') FROM (SELECT rowid FROM memory_forms WHERE memory_forms MATCH ? ORDER BY rowid DESC LIMIT " + postingsRead + ")"
+var (
+	inText  = store.Words{Table: "memory_text", Column: "words", Stem: embed.Porter}
+	inForms = store.Words{Table: "memory_forms", Column: "keys"}
 )
 
 // any returns the expression for entries of the spaces that have one of some words.
@@ -222,22 +220,11 @@ func (w *words) any(words ...string) string {
 
 // entries returns those that match an expression, the newest first; one more than a search looks at if
 // there are so many.
-func (w *words) entries(index, match string) (ids []int64, err error) {
-	var list string
+func (w *words) entries(index store.Words, match string) ([]int64, error) {
 	if match == "" {
 		return nil, nil
 	}
-	if _, err := w.tx.Get(index, []any{match}, &list); err != nil || list == "" {
-		return nil, err
-	}
-	for one := range strings.SplitSeq(list, ",") {
-		id, err := strconv.ParseInt(one, 10, 64)
-		if err != nil {
-			return nil, err
-		}
-		ids = append(ids, id)
-	}
-	return ids, nil
+	return index.Find(w.tx, match, 0, maxPostings+1)
 }
 
 // best returns the n entries that the index says have most of the query.

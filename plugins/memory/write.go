@@ -350,7 +350,7 @@ func (p *Plugin) forgetSome(ctx context.Context, s *repository, w *pick, tier pr
 		return 0, next, nil
 	}
 	err = s.store.Write(ctx, func(tx *store.Tx) (err error) { // one that was stored again meanwhile has another id
-		deleted, err = remove(tx, "id IN (SELECT value FROM json_each(?)) AND (expires_at IS NULL OR expires_at > ?)", listOf(found.ids), w.now) // what has expired is not there to be deleted
+		deleted, err = remove(tx, "id IN (SELECT CAST(value AS INTEGER) FROM json_each(?)) AND (expires_at IS NULL OR expires_at > ?)", listOf(found.ids), w.now) // what has expired is not there to be deleted
 		for _, s := range among {
 			err = errors.Join(err, seal(tx, s.id))
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/blevesearch/snowballstem/arabic"
 	"github.com/blevesearch/snowballstem/english"
 	"github.com/blevesearch/snowballstem/german"
+	"github.com/blevesearch/snowballstem/porter"
 	"github.com/blevesearch/snowballstem/russian"
 )
 
@@ -87,6 +88,14 @@ func stems(word string) (all [2]string) {
 		return [2]string{stem(word, arabic.Stem), arabicRoot(word)}
 	}
 	return all
+}
+
+// Porter returns the stem of a word as SQLite's tokenizer of that name finds it.
+func Porter(word string) string {
+	if len(word) < 3 || len(word) > 64 {
+		return word
+	}
+	return stem(word, porter.Stem)
 }
 
 func stem(word string, by func(*snowballstem.Env) bool) string {

@@ -1,0 +1,108 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Words is an index of the words of rows: a table with the column rowid and one for the words, which SQLite
+// keeps by FTS5 and PostgreSQL as a tsvector under a GIN index (see the part's migrations). A word is of letters and digits.
+type Words struct {
+	Table, Column string
+	// Stem does on PostgreSQL what the tokenizer of the FTS5 table does with a word; nil = nothing.
+	Stem func(string) string
+}
+
+// Put adds a row's words, which spaces separate.
+func (w *Words) Put(tx *Tx, row int64, words string) error {
+	if tx.onServer() && w.Stem != nil {
+		all := strings.Fields(words)
+		for i, word := range all {
+			all[i] = w.Stem(word)
+		}
+		words = strings.Join(all, " ")
+	}
+	_, err := tx.Exec("INSERT INTO "+w.Table+" (rowid, "+w.Column+") VALUES (?, ?)", row, words)
+	return err
+}
+
+// Remove takes a row's words away.
+func (w *Words) Remove(tx *Tx, row int64) error {
+	_, err := tx.Exec("DELETE FROM "+w.Table+" WHERE rowid = ?", row)
+	return err
+}
+
+// Find returns the rows that match an expression of FTS5, of words in quotes, AND, OR and brackets: those
+// below a row, or all for 0, the largest first, most at most.
+func (w *Words) Find(tx *Tx, match string, below int64, most int) (rows []int64, err error) {
+	condition, list := w.Table+" MATCH ?", "group_concat(rowid)"
+	if tx.onServer() {
+		condition, list, match = w.Column+" @@ CAST(? AS tsquery)", "string_agg(CAST(rowid AS TEXT), ',')", w.tsquery(match)
+	}
+	args := []any{match}
+	if below > 0 {
+		condition, args = condition+" AND rowid < ?", append(args, below)
+	}
+	var found string
+	// The limit is no parameter, as SQLite would prepare the statement anew for each. One row
+	// with a list is read faster than many.
+	if _, err := tx.Get("SELECT coalesce("+list+", '') FROM (SELECT rowid FROM "+w.Table+" WHERE "+condition+
+		" ORDER BY rowid DESC LIMIT "+strconv.Itoa(most)+") AS found", args, &found); err != nil || found == "" {
+		return nil, err
+	}
+	for one := range strings.SplitSeq(found, ",") {
+		row, err := strconv.ParseInt(one, 10, 64)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
+
+// tsquery gives an expression of FTS5 as PostgreSQL has it.
+func (w *Words) tsquery(match string) string {
+	operators := strings.NewReplacer("AND", "&", "OR", "|")
+	var out strings.Builder
+	for i, part := range strings.Split(match, `"`) {
+		switch {
+		case i%2 == 0:
+			out.WriteString(operators.Replace(part))
+		case w.Stem != nil:
+			fmt.Fprintf(&out, "'%s'", w.Stem(part))
+		default:
+			fmt.Fprintf(&out, "'%s'", part)
+		}
+	}
+	return out.String()
+}
+
+// onServer reports whether the transaction is one of PostgreSQL.
+func (t *Tx) onServer() bool {
+	_, is := t.db.(*pgConn)
+	return is
+}
+
+// MergeWords merges so many pages of each index, and reports whether there were any to merge: FTS5
+// adds a segment with each transaction, and a search looks into each of them. PostgreSQL sees to that itself.
+func (s *SQLite) MergeWords(ctx context.Context, pages int, indexes ...Words) (more bool, err error) {
+	err = s.Write(ctx, func(tx *Tx) error {
+		for _, w := range indexes {
+			var before, after int
+			if _, err := tx.Get("SELECT total_changes()", nil, &before); err != nil {
+				return err
+			}
+			if _, err := tx.Exec("INSERT INTO "+w.Table+" ("+w.Table+", rank) VALUES ('merge', ?)", pages); err != nil {
+				return err
+			}
+			if _, err := tx.Get("SELECT total_changes()", nil, &after); err != nil {
+				return err
+			}
+			more = more || after-before > 1 // the INSERT itself counts as one
+		}
+		return nil
+	})
+	return more, err
+}
