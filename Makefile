@@ -1,6 +1,8 @@
 # Everything the project is built, tested and measured with. `make check` is what
 # CI runs; it installs what the tests need, at pinned versions.
 export CGO_ENABLED = 0
+# without the folder in what is compiled, one clone uses what another has in the cache, and the tests what the release has
+export GOFLAGS := $(shell go env GOFLAGS) -trimpath
 
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # a count of inputs, or a time; a time ends now and then with "context deadline
@@ -36,10 +38,14 @@ RACE := $(if $(shell command -v cc),-race)
 # the C of SQLite as Go takes three times as long with it, and is not ours to watch
 NORACE = $(if $(RACE),-gcflags=modernc.org/sqlite/lib=-race=false)
 
+# tests wait more than they work: more at once than there are processors
+CORES = $$(getconf _NPROCESSORS_ONLN)
+WIDE = -p $$(($(CORES) + 1)) -parallel $$(($(CORES) * 2))
+
 race: tools ## the tests as CI runs them
 	@test -n '$(RACE)' || echo 'no C compiler here: the tests run without the race detector'
 	@built=$$(mktemp -d) && trap 'rm -rf "$$built"' EXIT && \
-	A2E_TEST_BUILT=$$built GORACE=atexit_sleep_ms=0 CGO_ENABLED=$(if $(RACE),1,0) go test -vet=off $(RACE) $(NORACE) ./...
+	A2E_TEST_BUILT=$$built GORACE=atexit_sleep_ms=0 CGO_ENABLED=$(if $(RACE),1,0) go test -vet=off $(WIDE) $(RACE) $(NORACE) ./...
 
 golden: ## the golden sessions; `make golden UPDATE=1` writes them anew
 	go test ./host ./host/cli -run 'TestGolden' $(if $(UPDATE),-update)
@@ -118,6 +124,6 @@ testdata/%/venv/.made: testdata/%/requirements.txt
 
 check: ## fmt, vet, lint, race and a taste of each fuzz target, with the time of each
 	@for step in fmt vet lint race fuzz; do \
-	  echo "== $$step"; began=$$(date +%s); $(MAKE) --no-print-directory $$step $(if $(filter command line,$(origin FUZZTIME)),,FUZZTIME=2000x) || exit 1; \
+	  echo "== $$step"; began=$$(date +%s); $(MAKE) --no-print-directory $$step $(if $(filter command line,$(origin FUZZTIME)),,FUZZTIME=1000x) || exit 1; \
 	  echo "== $$step took $$(($$(date +%s) - began)) s"; \
 	done

@@ -3,9 +3,11 @@
 package cli_test
 
 import (
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -17,6 +19,7 @@ import (
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/llm"
 	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/poll"
 )
 
 // typist is a person at a terminal on which a2e chat runs.
@@ -210,4 +213,134 @@ func TestChatIsLeft(t *testing.T) {
 	p.await("once Ctrl-D has ended it")
 	p.types("hal\x03")
 	p.ends(130)
+}
+
+// onTerminal runs a2e on a terminal so many columns wide and returns what that got, its line
+// ends as a file has them, and the exit status.
+func onTerminal(t *testing.T, dir string, columns uint16, env []string, args ...string) (shown string, code int) {
+	t.Helper()
+	cmd := command(t, dir, "./a2e", args...)
+	cmd.Env = append(cmd.Env, append([]string{"TERM=xterm", "NO_COLOR=", "COLUMNS="}, env...)...)
+	terminal := must.Get(pty.StartWithSize(cmd, &pty.Winsize{Rows: 24, Cols: columns}))(t)
+	defer terminal.Close()
+	text, _ := io.ReadAll(terminal) // ends in an error once the program has ended
+	_ = cmd.Wait()                  // its status is looked at by the caller
+	return strings.ReplaceAll(string(text), "\r\n", "\n"), cmd.ProcessState.ExitCode()
+}
+
+// Tables are as wide as the terminal and have colors there; in a pipe nothing is cut or colored.
+func TestTablesOnATerminal(t *testing.T) {
+	t.Parallel()
+	dir := stateDir(t)
+	piped := run(t, dir, nil, "tools", "list").want(t, 0, "").stdout
+	assert.That(t, !strings.Contains(piped, "…") && !strings.Contains(piped, "\x1b"), "in a pipe: %s", piped)
+	for columns, colored := range map[uint16]bool{40: true, 80: false, 200: true} {
+		env := []string{"NO_COLOR=1"}
+		if colored {
+			env = nil
+		}
+		shown, code := onTerminal(t, dir, columns, env, "tools", "list")
+		assert.That(t, code == 0 && strings.HasPrefix(shown, "\x1b[1mTOOL\x1b[0m") == colored, "exit status %d: %q", code, shown)
+		plain := strings.NewReplacer("\x1b[1m", "", "\x1b[0m", "").Replace(shown)
+		widest := 0
+		for line := range strings.Lines(plain) {
+			widest = max(widest, len([]rune(line))-1)
+		}
+		assert.That(t, widest <= int(columns) && (widest == int(columns) || columns == 200) && strings.Contains(plain, "\nwrite_file "),
+			"%d columns on %d:\n%s", widest, columns, plain)
+	}
+	shown, _ := onTerminal(t, dir, 200, []string{"COLUMNS=40"}, "tools", "list")
+	assert.Contains(t, shown, "…", "COLUMNS does not count: no … in")
+}
+
+// Who waits at a terminal sees what for, on a line that goes away; in a pipe there is none.
+func TestWaitingIsShown(t *testing.T) {
+	t.Parallel()
+	dir := stateDir(t)
+	writeConfig(t, dir, "state_dir: state\nplugins: {tools: {allowed_commands: [sleep]}}\n")
+	shown, code := onTerminal(t, dir, 60, nil, "tools", "call", "run_command", "command=sleep", "command=2.5")
+	assert.That(t, code == 0 && strings.Contains(shown, "\r\x1b[2Krun_command… 2s") && strings.Contains(shown, "\r\x1b[2K{\n"), "exit status %d: %q", code, shown)
+	out := run(t, dir, nil, "tools", "call", "run_command", "command=sleep", "command=1.2").want(t, 0, "")
+	assert.Equal(t, out.stderr, "", "in a pipe")
+}
+
+// A command that is mistyped at a terminal ends at once: it is not taken for the host, which would
+// wait for requests.
+func TestMistypedAtATerminal(t *testing.T) {
+	t.Parallel()
+	dir := workDir(t)
+	for typed, says := range map[string]string{
+		"srve": `did you mean "serve"?`, "sereve --config x": `did you mean "serve"?`, "env lst": `did you mean "list"?`, "help mcq": `did you mean "mcp"`, "--versoin": "--version",
+		"tools": "expected one of", "schema confg": `must be one of`, "completion csh": "must be one of", "agents": `expected "list"`, "xyzzy": "unexpected argument xyzzy",
+	} {
+		shown, code := onTerminal(t, dir, 80, nil, strings.Fields(typed)...)
+		assert.That(t, code == 2 && strings.Contains(shown, says), "%s: exit status %d, want 2 and %s: %s", typed, code, says, shown)
+	}
+}
+
+// On a terminal the nodes are drawn in place, while the result alone goes to stdout.
+func TestChainRunOnATerminal(t *testing.T) {
+	t.Parallel()
+	dir := chainDir(t, map[string]string{"greet.yaml": greetChain})
+	terminal, stderr, err := pty.Open()
+	must.OK(t, err)
+	defer terminal.Close()
+	cmd := command(t, dir, "./a2e", "chain", "run", "greet.yaml", "name=ada")
+	var stdout strings.Builder
+	cmd.Stdout, cmd.Stderr = &stdout, stderr
+	shown := make(chan string)
+	go func() {
+		text, _ := io.ReadAll(terminal) // ends in an error when the other end is closed
+		shown <- string(text)
+	}()
+	err = cmd.Run()
+	stderr.Close()
+	text := <-shown
+	assert.That(t, err == nil && stdout.String() == "{\n  \"text\": \"hello ada\"\n}\n", "%v, %q", err, stdout.String())
+	if !strings.Contains(text, "✓\x1b[0m join") || !strings.Contains(text, "2 of 2 nodes done") || !strings.Contains(text, "\x1b[3A") {
+		t.Errorf("the terminal got %q", text)
+	}
+}
+
+// On a terminal the person is asked what a chain waits for, before it goes on.
+func TestChainResumeOnATerminal(t *testing.T) {
+	t.Parallel()
+	dir := chainDir(t, map[string]string{"c.yaml": `
+nodes:
+- {node_id: slow, kind: proc, name: sh, input: {args: [-c, "touch begun; sleep 600"]}}
+- {node_id: go, kind: approve, message: "Go on?", timeout: 1, deps: [slow]}
+`})
+	killed := command(t, dir, "./a2e", "chain", "run", "c.yaml", "--id", "x", "-q")
+	must.OK(t, killed.Start())
+	poll.Eventually(t, "the node runs", func() bool {
+		_, err := os.Stat(filepath.Join(dir, "begun"))
+		return err == nil
+	})
+	must.OK(t, killed.Process.Kill())
+	_ = killed.Wait() // it was killed
+	poll.Eventually(t, "its children have gone too", func() bool {
+		return strings.Contains(run(t, dir, nil, "chain", "list").stdout, "interrupted")
+	})
+	on := func(typed string, args ...string) string {
+		terminal, tty, err := pty.Open()
+		must.OK(t, err)
+		defer terminal.Close()
+		cmd := command(t, dir, "./a2e", append([]string{"chain", "resume", "x"}, args...)...)
+		cmd.Stdin, cmd.Stderr = tty, tty
+		must.Get(io.WriteString(terminal, typed))(t)
+		shown := make(chan string)
+		go func() {
+			text, _ := io.ReadAll(terminal) // ends in an error when the other end is closed
+			shown <- string(text)
+		}()
+		out, _ := cmd.Output()
+		tty.Close()
+		return <-shown + string(out)
+	}
+	got := on("\nwhat\ndone\n")
+	assert.That(t, strings.Count(got, "slow was under way") == 1 && strings.Contains(got, "nobody knows"), "left open: %q", got)
+	got = on("what\ndone\n")
+	assert.That(t, strings.Count(got, "slow was under way") == 2 && strings.Contains(got, "nobody decided"), "decided: %q", got)
+	got = on("maybe\ny\n")
+	assert.That(t, strings.Count(got, "go: Go on? (y/n)") == 2 && strings.HasSuffix(got, "\"by\": \"person\"\n}\n"), "approved: %q", got)
 }

@@ -1,11 +1,15 @@
 package cli_test
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/go-json-experiment/json"
@@ -125,4 +129,134 @@ func TestInterruptedCommands(t *testing.T) {
 			t.Errorf("%v ended with %v", args, cmd.ProcessState)
 		}
 	}
+}
+
+func textOf(t *testing.T, path ...string) string {
+	t.Helper()
+	return string(must.Get(os.ReadFile(filepath.Join(path...)))(t))
+}
+
+// Servers come into the folder's config and out of it. One that was trusted stays so: what this
+// command changes is what its owner typed.
+func TestMCPAddAndRemove(t *testing.T) {
+	t.Parallel()
+	dir := workDir(t)
+	run(t, dir, nil, "mcp", "add", "files", "--", "npx", "-y", "@scope/x", ".").want(t, 0, "next: a2e trust")
+	assert.Equal(t, textOf(t, dir, "a2e.yaml"), "mcpServers:\n  files:\n    command: npx\n    args: [-y, \"@scope/x\", .]\n")
+	out := run(t, dir, nil, "mcp", "remove", "files").want(t, 0, "removed: files")
+	assert.That(t, !strings.Contains(out.stderr, "trusted"), "nobody trusted it: %s", out.stderr)
+
+	writeConfig(t, dir, "# mine\nhost_id: x # me\n")
+	run(t, dir, nil, "mcp", "add", "gh", "--env", "TOKEN", "--env", "KEY=abc123secret", "--", "gh-mcp").want(t, 0, "the value of KEY stands in that file now")
+	run(t, dir, nil, "mcp", "add", "web", "--url", "https://x.example.org/mcp", "--header", "Authorization: Bearer ${T}").want(t, 0, "it was trusted, and is with this change")
+	assert.Equal(t, textOf(t, dir, "a2e.yaml"), "# mine\nhost_id: x # me\nmcpServers:\n  gh:\n    command: gh-mcp\n    env:\n      TOKEN: \"${TOKEN}\"\n      KEY: abc123secret\n"+
+		"  web:\n    url: \"https://x.example.org/mcp\"\n    headers:\n      Authorization: \"Bearer ${T}\"\n")
+	assert.Contains(t, run(t, dir, nil, "trust", "--list").want(t, 0, "").stdout, "trusted")
+	run(t, dir, nil, "mcp", "remove", "gg").want(t, 1, `there is no MCP server "gg"; did you mean "gh"? there are: gh, web`)
+	run(t, dir, nil, "mcp", "remove", "gh").want(t, 0, "removed: gh")
+	run(t, dir, nil, "mcp", "remove", "web").want(t, 0, "removed: web")
+	assert.Equal(t, textOf(t, dir, "a2e.yaml"), "# mine\nhost_id: x # me\nmcpServers: {}\n")
+
+	writeFile(t, dir, "a2e.yaml", "host_id: y\n") // not as it was trusted
+	out = run(t, dir, nil, "mcp", "add", "files", "--", "npx").want(t, 0, "next: a2e trust")
+	assert.Contains(t, run(t, dir, nil, "trust", "--list").want(t, 0, "").stdout, "changed")
+}
+
+// Each mistake is told, and changes nothing.
+func TestMCPAddMistakes(t *testing.T) {
+	t.Parallel()
+	dir := workDir(t)
+	writeFile(t, dir, "broken.yaml", "mcpServers: {")
+	writeFile(t, dir, "off.yaml", "plugins: {mcp: false}\n")
+	writeFile(t, dir, "list.yaml", "mcpServers: [{server_id: a, command: b}]\n")
+	writeConfig(t, dir, "mcpServers: {a: {command: b}}\n")
+	must.OK(t, os.Mkdir(filepath.Join(dir, "folder"), 0o755))
+	for _, c := range []struct {
+		args string
+		code int
+		says string
+	}{
+		{"mcp add", 2, "<name>"},
+		{"mcp add b", 2, "a2e mcp add b -- npx -y @scope/server"},
+		{"mcp add a -- b", 1, `has an MCP server "a" already; remove it first (a2e mcp remove a)`},
+		{"mcp add a/b -- b", 2, `"a-b" would do`},
+		{"mcp add a__b -- b", 2, "which parts the server from the tool"},
+		{"mcp add b -- npx|-y|foo", 2, "a2e mcp add b -- npx -y foo"},
+		{"mcp add b --url x.org", 2, "should begin with https:// or http://"},
+		{"mcp add b --url https://x.org -- b", 2, "--url: a command stands behind --"},
+		{"mcp add b --header A:b -- b", 2, "--header is for --url"},
+		{"mcp add b --url https://x.org --env A", 2, "--env is for a command"},
+		{"mcp add b --url https://x.org --header A", 2, "Authorization: Bearer ${TOKEN}"},
+		{"mcp add b --url https://x.org --header Host:x", 2, "the header Host cannot be set"},
+		{"mcp add b --env A-B=1 -- b", 2, "should be letters, digits and _"},
+		{"mcp add b --env A=1 --env A=2 -- b", 2, "A is given twice"},
+		{"mcp add b --user -c a2e.yaml -- b", 2, "--user: --config names a file"},
+		{"mcp add b -c broken.yaml -- b", 3, "broken.yaml:2:1: not valid YAML"},
+		{"mcp add b -c off.yaml -- b", 3, "off.yaml:1: the plugin mcp is switched off"},
+		{"mcp add b -c list.yaml -- b", 3, "put this there:\nb:\n  command: b"},
+		{"mcp add b -c folder -- b", 3, "not a regular file"},
+		{"mcp add b -c gone/x.yaml -- b", 1, "no such file"},
+		{"mcp remove a -c list.yaml", 3, "the servers are a list here"},
+		{"mcp remove a -c none.yaml", 3, "there is no config none.yaml"},
+	} {
+		args := strings.Fields(c.args)
+		for i := range args {
+			args[i] = strings.ReplaceAll(args[i], "|", " ")
+		}
+		run(t, dir, nil, args...).want(t, c.code, c.says)
+	}
+	for name, want := range map[string]string{"a2e.yaml": "mcpServers: {a: {command: b}}\n", "broken.yaml": "mcpServers: {", "off.yaml": "plugins: {mcp: false}\n"} {
+		assert.Equal(t, textOf(t, dir, name), want, name)
+	}
+}
+
+// A link is followed, the file keeps its rights, and the user's own file is this user's alone.
+func TestMCPAddWritesWhereItShould(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("there are no such rights")
+	}
+	dir := workDir(t)
+	writeFile(t, dir, "real.yaml", "host_id: x\n")
+	must.OK(t, os.Chmod(filepath.Join(dir, "real.yaml"), 0o640))
+	must.OK(t, os.Symlink("real.yaml", filepath.Join(dir, "link.yaml")))
+	run(t, dir, nil, "mcp", "add", "a", "-c", "link.yaml", "--", "b").want(t, 0, "added: a")
+	assert.Contains(t, textOf(t, dir, "real.yaml"), "host_id: x\nmcpServers:\n  a:\n")
+	assert.Equal(t, must.Get(os.Stat(filepath.Join(dir, "real.yaml")))(t).Mode().Perm(), 0o640)
+	assert.That(t, must.Get(os.Lstat(filepath.Join(dir, "link.yaml")))(t).Mode()&os.ModeSymlink != 0, "the link was replaced")
+
+	out := run(t, dir, nil, "mcp", "add", "a", "--user", "--", "b").want(t, 0, "added: a")
+	assert.That(t, !strings.Contains(out.stderr, "a2e trust"), "%s", out.stderr)
+	own := filepath.Join(dir, ".config", "a2e", "config.yaml")
+	assert.Equal(t, must.Get(os.Stat(own))(t).Mode().Perm(), 0o600)
+	run(t, dir, nil, "check").want(t, 0, "")
+	run(t, dir, nil, "mcp", "remove", "a", "--user").want(t, 0, "removed: a")
+}
+
+// Of several that change a config at once each is told what became of its change.
+func TestMCPAddAtOnce(t *testing.T) {
+	t.Parallel()
+	dir := workDir(t)
+	var all sync.WaitGroup
+	var added atomic.Int64
+	for i := range 6 {
+		all.Go(func() {
+			if run(t, dir, nil, "mcp", "add", fmt.Sprint("s", i), "--", "b").code == 0 {
+				added.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	assert.Equal(t, int64(strings.Count(textOf(t, dir, "a2e.yaml"), "command: b")), added.Load())
+}
+
+// The folder's own config that is a link may lead to any file.
+func TestMCPAddFollowsNoLinkOfTheFolder(t *testing.T) {
+	t.Parallel()
+	dir := workDir(t)
+	writeFile(t, dir, "other", "host_id: x\n")
+	must.OK(t, os.Symlink("other", filepath.Join(dir, "a2e.yaml")))
+	run(t, dir, nil, "init", "--force").want(t, 3, "a2e.yaml is a link")
+	run(t, dir, nil, "mcp", "add", "a", "--", "b").want(t, 3, "a2e.yaml is a link")
+	assert.Equal(t, textOf(t, dir, "other"), "host_id: x\n")
 }

@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"bufio"
 	"bytes"
 	"flag"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/llm"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
@@ -198,4 +200,97 @@ func (s *scene) named(line string) string {
 		}
 		return s.ids[n-1]
 	})
+}
+
+// TestGoldenFleet plays the conversations of testdata/sessions/fleet as TestGoldenRPC does
+// those of its own. They begin with the command line:
+//
+//	$ a2e worker   the host is started
+func TestGoldenFleet(t *testing.T) { playSessions(t, "fleet", playFleet) }
+
+func playFleet(t *testing.T, files []txtar.File, session []byte) []byte {
+	s := &scene{t: t, dir: workDir(t)}
+	for _, f := range files {
+		put(t, s.dir, block{mark: "with: " + f.Name, text: string(f.Data)})
+		if f.Name == "a2e.yaml" {
+			writeConfig(t, s.dir, string(f.Data))
+		}
+	}
+	for line := range strings.Lines(string(session)) {
+		line = strings.TrimSuffix(line, "\n")
+		words := strings.Fields(line)
+		if len(words) > 1 && words[0] == "$" && words[1] == "a2e" {
+			fmt.Fprintln(&s.out, line)
+			s.host = start(t, s.dir, words[2:]...)
+			continue
+		}
+		s.step(line)
+	}
+	assert.That(t, s.host == nil, "end the script with `! eof`")
+	return s.out.Bytes()
+}
+
+// TestJSONRPCClient: a client that was written from the description of the protocol alone, in
+// TypeScript, talks to the program over its pipes, with a model that follows a script. The
+// client says what it must find; here it is held what the model was asked.
+func TestJSONRPCClient(t *testing.T) {
+	t.Parallel()
+	peers, err := filepath.Abs(filepath.Join(root, "testdata/peers"))
+	if err == nil {
+		_, err = os.Stat(filepath.Join(peers, "node_modules", "typescript"))
+	}
+	must.OK(t, err)
+	dir, js := workDir(t), t.TempDir()
+	if out, err := command(t, peers, "node", "node_modules/typescript/bin/tsc", "rpc.ts", "--outDir", js, "--target", "es2022", "--module", "es2022", "--moduleResolution", "bundler", "--types", "node", "--strict").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	must.OK(t, os.WriteFile(filepath.Join(js, "package.json"), []byte(`{"type":"module"}`), 0o600))
+	model := llm.New(t)
+	model.Answer(func(r *llm.Request) llm.Reply {
+		switch said := r.Last("user"); {
+		case said == "look [Image 1]" && r.Rounds() == 0:
+			return llm.Reply{Thoughts: []string{"**Look", " closely**"}, Text: []string{"I ", "see "}, Calls: []llm.Call{{Name: "echo", Arguments: `{"text":"seen"}`}}}
+		case said == "look [Image 1]":
+			return llm.Text("it.")
+		case said == "steer me":
+			return llm.Reply{Text: []string{"half"}, Stall: true}
+		case said == "to the left":
+			return llm.Text("left ", "then")
+		case said == "one":
+			return llm.Reply{Text: []string{"par"}, Stall: true}
+		default:
+			return llm.Text(said, "!")
+		}
+	})
+	writeConfig(t, dir, `state_dir: `+filepath.Join(js, "state")+`
+plugins:
+  - {name: tools, type: tools}
+  - {name: agents, type: multi_agent, metadata: {workers: [{name: brain, llm: {url: "`+model.URL+`", model: test}}]}}
+`)
+	cmd := command(t, dir, "node", filepath.Join(js, "rpc.js"), filepath.Join(dir, "a2e"))
+	var said, wrong bytes.Buffer
+	cmd.Stderr = &wrong
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	must.OK(t, err)
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		if said.WriteString(lines.Text() + "\n"); lines.Text() == "! release" {
+			model.Release()
+		}
+	}
+	if err := cmd.Wait(); err != nil || !strings.HasSuffix(said.String(), "done\n") {
+		t.Fatalf("%v: %s%s", err, said.String(), wrong.String())
+	}
+	asked := model.Requests()
+	first, third := asked[0], asked[2]
+	if user := first.Messages[len(first.Messages)-1]; first.Effort != "high" || len(user.Images) != 1 || user.Images[0] != "data:image/png;base64,cGl4ZWw=" || first.Header.Get("Authorization") != "Bearer sk-of-the-typescript-client" {
+		t.Errorf("the model was asked %s with %q", first.Body, first.Header)
+	}
+	assert.That(t, len(third.Messages) == 4 && third.Messages[2].Text == "I see \n\nit." && len(third.Messages[1].Images) == 1,
+		"of what was said before the model was told %s", third.Body)
+	if info, err := os.Stat(filepath.Join(js, "state", "llm-keys.json")); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file with the key: %v %v", info, err)
+	}
 }

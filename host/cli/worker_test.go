@@ -103,3 +103,100 @@ func TestWorkerOfOneCommand(t *testing.T) {
 		t.Errorf("the model was asked %+v", req)
 	}
 }
+
+// guess is an environment of a program: it says whether the number is reached.
+const guess = `import json, sys
+n = 0
+for line in sys.stdin:
+    m = json.loads(line)
+    obs = lambda done: {"obs": {"episode_id": "e", "step_num": 0, "state": {"n": n}, "done": done, "reward": n, "created_at": 1, "metadata": {}}}
+    if m["type"] == "env/space/req":
+        body = {"action_space": {"type": "object"}, "state_schema": {"type": "object"}}
+    elif m["type"] == "env/step/req":
+        n += m["action"]["by"]
+        body = obs(n > 3)
+    else:
+        n = 0 if m["type"] == "env/reset/req" else n
+        body = {"closed": True} if m["type"] == "env/close/req" else {"render": None} if m["type"] == "env/render/req" else obs(False)
+    print(json.dumps({"a2e": "1.0", "type": m["type"].replace("/req", "/resp"), "req_id": m["id"], **body}), flush=True)
+`
+
+// Episodes go on from command to command where they can be kept; where a program has them, one
+// command takes all actions.
+func TestEnvByHand(t *testing.T) {
+	t.Parallel()
+	dir := stateDir(t)
+	writeFile(t, dir, "guess.py", guess)
+	writeConfig(t, dir, "state_dir: state\nplugins:\n  maze: {type: env, env: gridworld, gridworld: {width: 3, height: 3}}\n  count: {type: env}\n  guess: {type: env, env: exec, exec: {command: [python3, guess.py]}}\n")
+	out := run(t, dir, nil, "env", "list").want(t, 0, "a config can have more")
+	for _, row := range []string{"maze   gridworld    are kept ", "inc dec noop\n", "guess  exec         end with the command "} {
+		assert.Contains(t, out.stdout, row, "no …")
+	}
+	first := run(t, dir, nil, "env", "reset", "count", "--seed=-3").want(t, 0, "").stdout
+	episode, rest, _ := strings.Cut(first, " ")
+	assert.Equal(t, rest, " step 0  seed -3\n0 of 5\n")
+	out = run(t, dir, nil, "env", "step", episode, "inc", "inc").want(t, 0, "")
+	assert.Equal(t, out.stdout, episode+"  step 1  reward 0\n1 of 5\n"+episode+"  step 2  reward 0\n2 of 5\n")
+	out = run(t, dir, nil, "env", "step", episode, `{"type":"inc"}`, "--json").want(t, 0, "")
+	assert.That(t, strings.Contains(out.stdout, `"count": 3`), "%s", out.stdout)
+	out = run(t, dir, nil, "env", "step", episode).want(t, 0, "")
+	assert.Equal(t, out.stdout, episode+"  step 3  reward 0\n3 of 5\n", "to look changes nothing")
+	run(t, dir, nil, "env", "close", episode).want(t, 0, "")
+	for _, c := range []struct {
+		args, says string
+		code       int
+	}{
+		{"env step " + episode + " inc", "unknown_episode", 1}, {"env step x dcr by=1 a=2", "unknown_episode", 1}, {"env step x by=1", "stands before any action", 2},
+		{"env reset maz", `did you mean "maze"?`, 1}, {"env reset guess", "a2e env play guess", 1}, {"env reset maze --option x=1", "/options/x", 1}, {"env reset count --seed x", "--seed", 2},
+	} {
+		run(t, dir, nil, strings.Fields(c.args)...).want(t, c.code, c.says)
+	}
+	out = run(t, dir, []byte("inc\nin\ninc\n"), "env", "play", "count").want(t, 1, `did you mean "inc"?`)
+	assert.That(t, strings.HasSuffix(out.stdout, "1 of 5\n"), "in a pipe a wrong line ends it: %s", out.stdout)
+	out = run(t, dir, []byte("{\"by\":1}\n/reset\n{\"by\":4}\n"), "env", "play", "guess").want(t, 0, "")
+	assert.That(t, strings.Count(out.stdout, `{"n":0}`) == 2 && strings.HasSuffix(out.stdout, "reward 4  done\n{\"n\":4}\n"), "%s", out.stdout)
+}
+
+// What a person adds agents find, under a key that replaces what was there.
+func TestMemoryAdd(t *testing.T) {
+	t.Parallel()
+	dir := stateDir(t)
+	out := run(t, dir, nil, "memory", "add", "deploy", "never on Fridays", "--tag", "ops", "--tag", "rule", "--ttl", "2h").want(t, 0, "")
+	assert.Equal(t, out.stdout, "{\"id\":\"deploy\"}\n")
+	out = run(t, dir, []byte("two\nlines\n"), "memory", "add", `{"topic":"x"}`, "-", "--tier", "episodic", "--agent", "w1", "--namespace", "n").want(t, 0, "")
+	assert.Equal(t, out.stdout, "{\"topic\":\"x\"}\n")
+	run(t, dir, nil, "memory", "add", "deploy", "never at night").want(t, 0, "")
+	out = run(t, dir, nil, "memory", "history", `{"id":"deploy"}`).want(t, 0, "")
+	assert.That(t, strings.Contains(out.stdout, "ops,rule  never on Fridays\n") && strings.Contains(out.stdout, "never at night\n"), "%s", out.stdout)
+	out = run(t, dir, nil, "memory", "list", "--agent", "w1", "--namespace", "n", "--json").want(t, 0, "")
+	assert.Contains(t, out.stdout, `"two\nlines"`)
+	key := run(t, dir, nil, "memory", "add", "no key of mine").want(t, 0, "").stdout
+	run(t, dir, nil, "memory", "forget", "--key", strings.TrimSpace(key)).want(t, 0, "")
+	for says, args := range map[string][]string{
+		"quote the text": {"a", "b", "c"}, "the text is empty": {" "}, "the key {a: ": {"{a", "x"}, "--ttl": {"--ttl", "-1h", "x"}, `"semantic","episodic"`: {"--tier", "working", "x"},
+	} {
+		run(t, dir, nil, append([]string{"memory", "add"}, args...)...).want(t, 2, says)
+	}
+}
+
+// The workers of the config, with what they may do and none of their secrets.
+func TestAgentsList(t *testing.T) {
+	dir := workDir(t)
+	t.Setenv("AGENT_KEY", "s3cret-key")
+	run(t, dir, nil, "agents", "list").want(t, 0, "the config has no worker")
+	must.OK(t, os.WriteFile(filepath.Join(dir, "c.yaml"), []byte(`plugins:
+  multi_agent:
+    workers:
+      - {name: writer, command: [agent, --key, "${AGENT_KEY}"], env: {TOKEN: hidden-token}, network: true, read: [docs], max_tasks: 3, model_tier: large}
+      - {name: thinker, llm: {url: "http://127.0.0.1:9/v1", model: qwen3, api_key: other-secret}, tools: ["read_*", grep]}
+`), 0o600))
+	out := run(t, dir, nil, "-c", "c.yaml", "agents", "list").want(t, 0, "")
+	for _, has := range []string{"writer   oneshot  large  3        network, read docs ", "thinker  llm      qwen3  1        tools read_* grep ", "http://127.0.0.1:9/v1\n"} {
+		assert.Contains(t, out.stdout, has, "no …")
+	}
+	out.stdout += run(t, dir, nil, "-c", "c.yaml", "agents", "list", "--json").want(t, 0, "").stdout
+	for _, secret := range []string{"s3cret-key", "hidden-token", "other-secret"} {
+		assert.That(t, !strings.Contains(out.stdout, secret), "%s is shown: %s", secret, out.stdout)
+	}
+	assert.Contains(t, out.stdout, `"default": true`)
+}

@@ -3,6 +3,7 @@ package tools
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"a2e/host"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/schema"
 	"a2e/protocol"
@@ -204,4 +206,160 @@ func traits(d host.ToolDetail) string {
 	order := []string{"reads", "destructive", "idempotent", "open"}
 	slices.SortFunc(words, func(a, b string) int { return slices.Index(order, a) - slices.Index(order, b) })
 	return strings.Join(words, " ")
+}
+
+// par declares a parameter; a "!" at the end of the type makes it required.
+func par(name, typ string, enum ...string) protocol.ToolParameter {
+	plain := strings.TrimSuffix(typ, "!")
+	return protocol.ToolParameter{Name: name, Type: plain, Required: plain != typ, Enum: enum}
+}
+
+func withProperties(p protocol.ToolParameter, members ...protocol.ToolParameter) protocol.ToolParameter {
+	p.Properties = make(map[string]protocol.ToolParameter)
+	for _, m := range members {
+		p.Properties[m.Name] = m
+	}
+	return p
+}
+
+func parsed(t testing.TB, raw string) protocol.Object {
+	t.Helper()
+	o, err := protocol.ParseObject([]byte(raw))
+	must.That(t, err == nil, "%s: %v", raw, err)
+	return o
+}
+
+// problems returns the problems of a schema_violation, nil for no error.
+func problems(t testing.TB, err error) []protocol.FieldError {
+	t.Helper()
+	if err == nil {
+		return nil
+	}
+	var e *protocol.Error
+	must.That(t, errors.As(err, &e) && e.Code == protocol.CodeSchemaViolation, "want a schema_violation, got %v", err)
+	return e.Detail["errors"].([]protocol.FieldError)
+}
+
+func sampleParams(t testing.TB) params {
+	t.Helper()
+	ps := must.Get(newParams([]protocol.ToolParameter{
+		par("path", "string!"), par("limit", "integer"), par("ratio", "number"), par("deep", "boolean"),
+		par("env", "object"), par("command", "array"), par("what", "any"), par("mode", "string", "fast", "slow", `a"b`),
+		par("level", "integer", "1", "2"), par("größe/~", "string"),
+		withProperties(par("where", "object"), par("host", "string!"), par("port", "integer"),
+			withProperties(par("auth", "object"), par("user", "string!"))),
+	}))(t)
+	return ps
+}
+
+func TestArgumentsThatFit(t *testing.T) {
+	ps := sampleParams(t)
+	for _, raw := range []string{
+		`{"path":"x"}`, `{"path":""}`, `{"path":"\u0000é\ud83d\ude00"}`, `{"p\u0061th":"x"}`,
+		`{"path":"x","limit":0}`, `{"path":"x","limit":-7}`, `{"path":"x","limit":123456789012345678901234567890}`,
+		`{"path":"x","ratio":1.5e-7}`, `{"path":"x","ratio":3}`, `{"path":"x","deep":true}`, `{"path":"x","deep":false}`,
+		`{"path":"x","env":{}}`, `{"path":"x","env":{"a":[1]}}`, `{"path":"x","command":[]}`, `{"path":"x","command":["a",1]}`,
+		`{"path":"x","what":null}`, `{"path":"x","what":[{}]}`, `{"path":"x","mode":"fast"}`, `{"path":"x","mode":"f\u0061st"}`,
+		`{"path":"x","mode":"a\"b"}`, `{"path":"x","level":2}`, `{"path":"x","level":2.0}`, `{"path":"x","größe/~":"x"}`,
+		`{"path":"x","where":{"host":"h"}}`, `{"path":"x","where":{"host":"h","port":1,"auth":{"user":"u"}}}`,
+	} {
+		_, err := ps.check(parsed(t, raw))
+		assert.That(t, err == nil, "%s: %v", raw, err)
+	}
+	_, err := params(nil).check(protocol.Object{})
+	assert.That(t, err == nil, "no parameters, no arguments: %v", err)
+}
+
+func TestArgumentsThatDoNotFit(t *testing.T) {
+	ps := sampleParams(t)
+	for _, tc := range []struct{ raw, path, message string }{
+		{`{}`, "/arguments/path", "required, but missing; it is of type string"},
+		{`{"path":null}`, "/arguments/path", "must be of type string, is null"},
+		{`{"path":1}`, "/arguments/path", "must be of type string, is a number"},
+		{`{"path":["x"]}`, "/arguments/path", "must be of type string, is an array"},
+		{`{"path":"x","limit":"3"}`, "/arguments/limit", "must be of type integer, is a string"},
+		{`{"path":"x","limit":1.5}`, "/arguments/limit", "is a number with a fraction"},
+		{`{"path":"x","limit":1e-1}`, "/arguments/limit", "is a number with a fraction"},
+		{`{"path":"x","limit":1e999999999}`, "/arguments/limit", "out of range"},
+		{`{"path":"x","limit":1e99999999999999999999}`, "/arguments/limit", "out of range"},
+		{`{"path":"x","limit":true}`, "/arguments/limit", "is a boolean"},
+		{`{"path":"x","ratio":"1.5"}`, "/arguments/ratio", "is a string"},
+		{`{"path":"x","deep":"true"}`, "/arguments/deep", "must be of type boolean, is a string"},
+		{`{"path":"x","deep":1}`, "/arguments/deep", "is a number"},
+		{`{"path":"x","env":[]}`, "/arguments/env", "must be of type object, is an array"},
+		{`{"path":"x","command":"ls"}`, "/arguments/command", "must be of type array, is a string"},
+		{`{"path":"x","mode":"fas"}`, "/arguments/mode", `must be one of "fast", "slow", "a\"b"`},
+		{`{"path":"x","mode":"FAST"}`, "/arguments/mode", "must be one of"},
+		{`{"path":"x","mode":"a\\\"b"}`, "/arguments/mode", "must be one of"},
+		{`{"path":"x","level":3}`, "/arguments/level", `must be one of "1", "2"`},
+		{`{"path":"x","limt":3}`, "/arguments/limt", `unknown argument; did you mean "limit"?`},
+		{`{"path":"x","Path":"y"}`, "/arguments/Path", `unknown argument; did you mean "path"?`},
+		{`{"path":"x","path\u0000":"y"}`, "/arguments/path\x00", `did you mean "path"?`},
+		{`{"path":"x","a/b~c":1}`, "/arguments/a~1b~0c", "unknown argument"},
+		{`{"path":"x","größe/~":1}`, "/arguments/größe~1~0", "must be of type string"},
+		{`{"path":"x","where":{}}`, "/arguments/where/host", "required, but missing"},
+		{`{"path":"x","where":{"host":"h","prt":1}}`, "/arguments/where/prt", `did you mean "port"?`},
+		{`{"path":"x","where":{"host":"h","auth":{"user":7}}}`, "/arguments/where/auth/user", "must be of type string, is a number"},
+	} {
+		_, err := ps.check(parsed(t, tc.raw))
+		got := problems(t, err)
+		assert.That(t, len(got) == 1 && got[0].Path == tc.path && strings.Contains(got[0].Message, tc.message),
+			"%s: got %q, want one problem at %s saying %q", tc.raw, got, tc.path, tc.message)
+	}
+	_, err := params(nil).check(parsed(t, `{"x":1}`))
+	assert.Equal(t, len(problems(t, err)), 1, "a tool without parameters takes an argument")
+}
+
+func TestIntegersAreRespelled(t *testing.T) {
+	ps := sampleParams(t)
+	for raw, want := range map[string]string{
+		`{"path":"1.0","limit":3.0}`:                                 `{"path":"1.0","limit":3}`,
+		`{"path":"x","limit":1e2,"ratio":1e2}`:                       `{"path":"x","limit":100,"ratio":1e2}`,
+		`{"path":"x","limit":-1.50E+1}`:                              `{"path":"x","limit":-15}`,
+		`{"path":"x","limit":120e-1}`:                                `{"path":"x","limit":12}`,
+		`{"path":"x","limit":0.000}`:                                 `{"path":"x","limit":0}`,
+		`{"path":"x","limit":-0e999}`:                                `{"path":"x","limit":0}`,
+		`{"p\u0061th":"\u0061", "where":{"host":"h","port":8.08e1}}`: "", // 80.8
+		`{"p\u0061th":"\u0061", "where":{"host":"h","port":8.08e3}}`: `{"path":"\u0061","where":{"host":"h","port":8080}}`,
+		`{"path": "x", "limit": 3}`:                                  `{"path": "x", "limit": 3}`,
+	} {
+		got, err := ps.check(parsed(t, raw))
+		if want == "" {
+			if err == nil {
+				t.Errorf("%s: accepted as %s", raw, got.Raw())
+			}
+			continue
+		}
+		if err != nil || string(got.Raw()) != want {
+			t.Errorf("%s: got %s, %v; want %s", raw, got.Raw(), err, want)
+		}
+	}
+}
+
+func TestDeclarationsThatMakeNoSense(t *testing.T) {
+	for _, tc := range []struct {
+		declared []protocol.ToolParameter
+		want     string
+	}{
+		{[]protocol.ToolParameter{par("a", "string"), par("b", "str")}, `"b": unknown type "str"`},
+		{[]protocol.ToolParameter{par("", "string")}, "has no name"},
+		{[]protocol.ToolParameter{par("a", "string"), par("a", "integer")}, "declared twice"},
+		{[]protocol.ToolParameter{withProperties(par("a", "string"), par("b", "string"))}, "only an object has properties"},
+		{[]protocol.ToolParameter{withProperties(par("a", "object"), par("b", "text"))}, `"a": parameter "b": unknown type`},
+	} {
+		_, err := newParams(tc.declared)
+		assert.That(t, err != nil && strings.Contains(err.Error(), tc.want), "%v: got %v, want %q", tc.declared, err, tc.want)
+	}
+}
+
+// A flood of unknown arguments is answered with the first of them, and no name is sought
+// for the others.
+func TestFloodOfUnknownArguments(t *testing.T) {
+	ps := params{{name: "text", typ: typeString}}
+	c := checker{}
+	for i := range maxProblems {
+		c.unknown(ps, fmt.Sprint("txt", i), nil)
+	}
+	must.That(t, len(c.problems) == maxProblems && strings.Contains(c.problems[0].Message, "text"), "%+v", c.problems)
+	assert.Equal(t, testing.AllocsPerRun(100, func() { c.unknown(ps, "text2", nil) }), 0, "… allocations for a problem that is not told")
 }

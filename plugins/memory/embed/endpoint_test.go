@@ -14,11 +14,11 @@ import (
 	"testing"
 	"time"
 
-	"a2e/host/hosttest/assert"
-	"a2e/host/hosttest/must"
-
 	"github.com/cenkalti/backoff/v5"
 	"github.com/go-json-experiment/json"
+
+	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 )
 
 const testKey = "sk-test-0123456789abcdef"
@@ -375,4 +375,25 @@ func TestEndpointKeepsSecrets(t *testing.T) {
 		}
 	}
 	assert.Equal(t, echo.count.Load(), 2*maxTries, "the server was asked … times")
+}
+
+// Words of one root have one key, whatever their pattern; others have not.
+func TestArabicRoot(t *testing.T) {
+	for _, group := range [][]string{
+		{"درب", "تدريب", "يتدرب", "متدربون", "التدريب"}, {"موظف", "وظيفه", "وظايف", "الموظفون"}, {"جديد", "الجدد", "جديدة"},
+		{"كتاب", "كتب", "مكتبة", "مكاتب", "الكاتب"}, {"استخدام", "مستخدم", "المستخدمين", "يستخدم"}, {"اجتماع", "الاجتماعات", "جمع", "مجموع"},
+		{"قاعدة", "القواعد", "لقاعدة"}, {"فاتورة", "الفواتير"}, {"عقد", "العقود"}, {"سجل", "سجلات"}, {"ضريبة", "ضرايب"},
+	} {
+		for _, word := range group[1:] {
+			if got, want := arabicRoot(word), arabicRoot(group[0]); got != want || got == "" {
+				t.Errorf("%s has the root %q, %s has %q", word, got, group[0], want)
+			}
+		}
+	}
+	if arabicRoot("درب") == arabicRoot("كتب") {
+		t.Error("two roots are one")
+	}
+	for _, word := range []string{"ا", "ال", "والال", "ةةة", "اااااااااا"} {
+		_ = arabicRoot(word) // whatever it is
+	}
 }
