@@ -49,11 +49,7 @@ func (c checkCmd) Run(cmd *commands, sys *System) error {
 	if _, err := snapshot.Open(cfg.SnapshotStore, cfg.StateDir); err != nil { // it opens nothing yet
 		return fail(exitConfig, fmt.Errorf("%s: %w", cfg.File, err))
 	}
-	from := cfg.File
-	if from == "" {
-		from = "no config file; the defaults"
-	}
-	fmt.Fprintf(sys.Out, "ok: %s\n", from)
+	fmt.Fprintf(sys.Out, "ok: %s\n", cmp.Or(cfg.File, "no config file; the defaults"))
 	for _, w := range wallsOf(cfg, "") {
 		fmt.Fprintf(sys.Out, "%s %s: %s\n", w.Name, w.Path, w.Note)
 	}

@@ -159,8 +159,9 @@ func Main(args []string, sys System) (code int) {
 		complete(parser.Model, &cmd, &sys, args[1:])
 		return exitOK
 	}
+	about := details()
 	for _, leaf := range parser.Model.Leaves(false) {
-		leaf.Detail = details()[leaf.Path()]
+		leaf.Detail = about[leaf.Path()]
 	}
 	parsed, err := parse(parser, args)
 	if err == nil {

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"embed"
 	"errors"
 	"fmt"
 	"io"
@@ -37,6 +38,12 @@ const (
 // completeWithin bounds what a person waits for: a store that another host has locked, say.
 const completeWithin = 2 * time.Second
 
+// completionScripts are the scripts, in which PROGRAM stands for the program. What it proposes
+// comes from agents too, so each puts it on the command line quoted.
+//
+//go:embed completion.*sh
+var completionScripts embed.FS
+
 type completionCmd struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
 }
@@ -57,7 +64,10 @@ func (c completionCmd) Run(sys *System) error {
 	if c.Shell == "fish" {
 		quoted = "'" + strings.NewReplacer(`\`, `\\`, "'", `\'`).Replace(program) + "'"
 	}
-	_, err = io.WriteString(sys.Out, strings.ReplaceAll(completionScripts[c.Shell], "PROGRAM", quoted))
+	script, err := completionScripts.ReadFile("completion." + c.Shell)
+	if err == nil {
+		_, err = io.WriteString(sys.Out, strings.ReplaceAll(string(script), "PROGRAM", quoted))
+	}
 	return err
 }
 

@@ -122,19 +122,11 @@ func (p paint) level(l level, word string) string {
 
 // counted says how many there are, in color if there are any.
 func (p paint) counted(l level, n int, what string) string {
-	text := counted(n, what)
+	text := plural(n, what)
 	if n == 0 {
 		return text
 	}
 	return p.level(l, text)
-}
-
-// counted says how many of something there are.
-func counted(n int, what string) string {
-	if n != 1 {
-		what += "s"
-	}
-	return fmt.Sprintf("%d %s", n, what)
 }
 
 // wrap breaks a text that begins in a column into lines of at most so many columns.

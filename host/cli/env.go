@@ -306,7 +306,7 @@ func showEpisode(ctx context.Context, c *client.Client, sys *System, obs *protoc
 		}
 		drawn.Text = string(raw)
 	}
-	_, err = fmt.Fprintf(sys.Out, "%s\n%s\n", line, strings.TrimRight(seenText(drawn.Text), "\n"))
+	_, err = fmt.Fprintf(sys.Out, "%s\n%s\n", line, strings.TrimRight(seen(drawn.Text), "\n"))
 	return err
 }
 

@@ -174,13 +174,13 @@ func (w *starter) skills() string {
 	var b strings.Builder
 	for _, dir := range []string{".a2e/skills", ".agents/skills", ".claude/skills"} {
 		if n := w.countSkills(dir); n > 0 {
-			fmt.Fprintf(&b, "    # %s: %s, found without a setting\n", dir, counted(n, "skill"))
+			fmt.Fprintf(&b, "    # %s: %s, found without a setting\n", dir, plural(n, "skill"))
 		}
 	}
 	var named []string
 	for _, dir := range []string{"skills", "agent/skills", ".cursor/skills", ".github/skills"} {
 		if n := w.countSkills(dir); n > 0 {
-			fmt.Fprintf(&b, "    # %s: %s\n", dir, counted(n, "skill"))
+			fmt.Fprintf(&b, "    # %s: %s\n", dir, plural(n, "skill"))
 			named = append(named, dir)
 		}
 	}

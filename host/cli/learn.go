@@ -263,11 +263,8 @@ func (e *trainingExport) notes(format string) (notes []string) {
 		{e.misfit, "the correction_span lies outside the response"},
 		{e.equal, "the correction changes nothing"},
 	} {
-		switch {
-		case n.count == 1:
-			notes = append(notes, "1 feedback left out: "+n.why)
-		case n.count > 1:
-			notes = append(notes, fmt.Sprintf("%d feedbacks left out: %s", n.count, n.why))
+		if n.count > 0 {
+			notes = append(notes, plural(n.count, "feedback")+" left out: "+n.why)
 		}
 	}
 	return notes

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -72,10 +73,7 @@ func (l *llmFlags) equip(cfg *config.Config, sys *System, or string) error {
 		return fmt.Errorf("no worker is configured; give --llm URL --model MODEL%s, or these three lines of a config:\n%s", or, config)
 	}
 	llm := map[string]any{"url": literal(l.LLM), "model": literal(l.Model)}
-	name := l.APIKeyEnv
-	if name == "" {
-		name = usualKeyEnv
-	}
+	name := cmp.Or(l.APIKeyEnv, usualKeyEnv)
 	switch key := sys.getenv(name); {
 	case key != "":
 		sys.secrets.AddSecret(key)

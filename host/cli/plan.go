@@ -187,10 +187,7 @@ func (b *planBoard) print(w io.Writer, columns int) error {
 		}
 		tasks += len(rows)
 	}
-	count := fmt.Sprintf("%d tasks", tasks)
-	if tasks == 1 {
-		count = "1 task"
-	}
+	count := plural(tasks, "task")
 	name := cut(oneLine(b.Name), max(columns-len(b.PlanID)-len(count)-2*len(columnGap), leastColumns))
 	text := []string{name + columnGap + b.PlanID + columnGap + count}
 	if about := oneLine(b.Description); about != "" {

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"unicode"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -311,7 +310,7 @@ func showSkill(w io.Writer, def *protocol.SkillDefinition) {
 		}
 	}
 	if def.Instructions != nil && *def.Instructions != "" {
-		fmt.Fprintf(w, "\n%s\n", seenText(*def.Instructions))
+		fmt.Fprintf(w, "\n%s\n", seen(*def.Instructions))
 	}
 }
 
@@ -331,20 +330,6 @@ func shortText(v any) string {
 	}
 	raw, _ := json.Marshal(v, json.Deterministic(true)) // it came as JSON
 	return string(raw)
-}
-
-// seenText makes a text of several lines safe for a terminal.
-func seenText(text string) string {
-	var b strings.Builder
-	for _, r := range text {
-		switch {
-		case r == '\n' || r == '\t' || unicode.IsPrint(r):
-			b.WriteRune(r)
-		default:
-			b.WriteString(oneLine(string(r)))
-		}
-	}
-	return b.String()
 }
 
 type skillsRunCmd struct {
@@ -407,7 +392,7 @@ func printResult(w io.Writer, result *protocol.SkillResult) error {
 		}
 		return printJSON(w, result.Data)
 	}
-	_, err = fmt.Fprintln(w, seenText(*data.Instructions))
+	_, err = fmt.Fprintln(w, seen(*data.Instructions))
 	return err
 }
 
