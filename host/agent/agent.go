@@ -3,9 +3,9 @@
 //
 //	agent.go     the words: models, requests, replies
 //	loop.go      from a prompt to the final answer, round by round
-//	calls.go     the calls of one round
-//	endpoint.go  the model of a server that answers the OpenAI way
-//	chat.go      that API's messages      stream.go  its answers, piece by piece
+//	calls.go     the calls of one round, and the messages of the OpenAI API
+//	endpoint.go  the model of a server that answers that way
+//	stream.go    its answers, piece by piece
 //	sampling.go  the model of the agent in front
 package agent
 

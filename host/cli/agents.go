@@ -2,9 +2,16 @@ package cli
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
+	"github.com/go-json-experiment/json"
+
+	"a2e/host"
+	"a2e/host/agent"
+	"a2e/host/config"
 	"a2e/plugins/multiagent"
 	"a2e/plugins/multiagent/worker"
 	"a2e/protocol"
@@ -107,4 +114,123 @@ func (r *agentRow) may() string {
 		words = append(words, "write "+strings.Join(r.Write, " "))
 	}
 	return cmp.Or(strings.Join(words, ", "), "workspace")
+}
+
+// usualKeyEnv is the variable that has the key of an endpoint where none is named.
+const usualKeyEnv = "A2E_LLM_API_KEY"
+
+// llmFlags make a worker of a model, with the tools of the host. The key never stands on the
+// command line, where everybody on the machine could read it.
+type llmFlags struct {
+	LLM       string   `name:"llm" placeholder:"URL" help:"Have a model do it, with this host's tools, behind an endpoint that speaks as OpenAI's does, such as http://127.0.0.1:11434/v1."`
+	Model     string   `placeholder:"MODEL" help:"The model, as the endpoint of --llm names it; of a command the one that it says it works with."`
+	APIKeyEnv string   `name:"api-key-env" placeholder:"NAME" help:"The environment variable with the endpoint's key. Default: A2E_LLM_API_KEY, if it is set."`
+	Tools     []string `placeholder:"NAMES" help:"The tools that the model may use, by names or globs. Default: all that the host lists."`
+	MaxTurns  int      `placeholder:"N" help:"How many answers of the model one task may take. Default: 50."`
+	Thinking  string   `placeholder:"LEVEL" help:"How much the model should think: off, minimal, low, medium, high or xhigh."`
+}
+
+// check tells what is wrong with the flags.
+func (l *llmFlags) check() error {
+	levels := agent.ThinkingLevels()
+	switch {
+	case l.LLM == "" && (l.APIKeyEnv != "" || l.Tools != nil || l.MaxTurns > 0 || l.Thinking != ""):
+		return errors.New("--api-key-env, --tools, --max-turns and --thinking: are for the model of --llm; workers of the config have them there")
+	case l.MaxTurns > agent.MostTurns:
+		return fmt.Errorf("--max-turns %d: should be between 1 and %d", l.MaxTurns, agent.MostTurns)
+	case l.LLM != "" && l.Model == "":
+		return errors.New("--llm: needs --model MODEL, as the endpoint names it")
+	case l.Thinking != "" && !slices.Contains(levels, l.Thinking):
+		return fmt.Errorf("--thinking %.32q: should be one of %s", l.Thinking, strings.Join(levels, ", "))
+	}
+	return nil
+}
+
+// argv returns the flags as a worker takes them.
+func (l *llmFlags) argv() (argv []string) {
+	for _, f := range []struct{ name, value string }{
+		{"--llm", l.LLM}, {"--model", l.Model}, {"--api-key-env", l.APIKeyEnv}, {"--tools", strings.Join(l.Tools, ",")}, {"--thinking", l.Thinking},
+	} {
+		if f.value != "" {
+			argv = append(argv, f.name+"="+f.value)
+		}
+	}
+	if l.MaxTurns > 0 {
+		argv = append(argv, fmt.Sprint("--max-turns=", l.MaxTurns))
+	}
+	return argv
+}
+
+// equip puts the model of the flags in the place of the config's workers. Where neither has
+// one, or is what else makes a worker, for the error.
+func (l *llmFlags) equip(cfg *config.Config, sys *System, or string) error {
+	if l.LLM == "" {
+		if _, workers, err := workersOf(cfg); err != nil || len(workers) > 0 {
+			return nil // what is wrong with the options, the plugin itself says
+		}
+		_, config, _ := strings.Cut(host.NoWorker().Message, "\n")
+		return fmt.Errorf("no worker is configured; give --llm URL --model MODEL%s, or these three lines of a config:\n%s", or, config)
+	}
+	llm := map[string]any{"url": literal(l.LLM), "model": literal(l.Model)}
+	name := cmp.Or(l.APIKeyEnv, usualKeyEnv)
+	switch key := sys.getenv(name); {
+	case key != "":
+		sys.secrets.AddSecret(key)
+		llm["api_key"] = literal(key)
+	case l.APIKeyEnv != "":
+		return fmt.Errorf("--api-key-env: there is no variable %.64q, or it is empty", name)
+	}
+	if l.Thinking != "" {
+		llm["thinking"] = l.Thinking
+	}
+	does := map[string]any{"name": "llm", "llm": llm, "max_tasks": cfg.Fleet.MaxTasks}
+	if l.Tools != nil {
+		does["tools"] = literals(l.Tools)
+	}
+	if l.MaxTurns > 0 {
+		does["max_turns"] = l.MaxTurns
+	}
+	return setWorker(cfg, does)
+}
+
+// setWorker puts one worker in the place of the config's.
+func setWorker(cfg *config.Config, does map[string]any) error {
+	const kind = string(protocol.CapMultiAgent)
+	text, err := json.Marshal(map[string]any{"workers": []any{does}})
+	if err != nil {
+		return fmt.Errorf("the command line: %w", err)
+	}
+	opts, err := config.ParseOptions("the command line", text, nil)
+	if err != nil {
+		return err
+	}
+	cfg.Plugins = slices.DeleteFunc(cfg.Plugins, func(p config.Plugin) bool { return p.Type == kind })
+	cfg.Plugins = append(cfg.Plugins, config.Plugin{Name: kind, Type: kind, Enabled: true, Options: opts})
+	return nil
+}
+
+// literal has a text of the command line be no variable of a config.
+func literal(text string) string { return strings.ReplaceAll(text, "${", "$${") }
+
+func literals(texts []string) []string {
+	all := make([]string, len(texts))
+	for i, text := range texts {
+		all[i] = literal(text)
+	}
+	return all
+}
+
+// workersOf returns the workers of the config, and the plugin that has them.
+func workersOf(cfg *config.Config) (*config.Plugin, []worker.Worker, error) {
+	for i := range cfg.Plugins {
+		p := &cfg.Plugins[i]
+		if !p.Enabled || p.Type != string(protocol.CapMultiAgent) {
+			continue
+		}
+		opts := multiagent.DefaultOptions()
+		if err := p.Options.Decode(&opts); err != nil || len(opts.Workers) > 0 {
+			return p, opts.Workers, err
+		}
+	}
+	return nil, nil, nil
 }

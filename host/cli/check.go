@@ -2,14 +2,22 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"a2e/host/audit"
+	"a2e/host/config"
+	"a2e/host/sandbox"
 	"a2e/host/snapshot"
+	"a2e/host/store"
+	"a2e/host/wall"
 	"a2e/plugins"
+	"a2e/plugins/memory"
 )
 
 type checkCmd struct {
@@ -90,4 +98,167 @@ func (c checkCmd) sealing(cmd *commands, sys *System) audit.Sealing {
 		}
 	}
 	return audit.SealingOf(c.Audit, userDir, "", c.Key)
+}
+
+// wallCheck is a place of the host's own that lies in the workspace.
+type wallCheck struct {
+	OK   bool   `json:"ok"` // agents and their programs are kept from it, or do not start
+	Name string `json:"name"`
+	Path string `json:"path"`
+	Note string `json:"note"` // how it is held, or why it is not
+
+	firm bool // programs do not start where it cannot be held
+}
+
+// wallsOf lists what of the host's own lies in the workspace. lacks says why mounts cannot
+// hide it on this machine; "" = they can, or nobody has looked.
+func wallsOf(cfg *config.Config, lacks string) []wallCheck {
+	w := cfg.Wall
+	workspace, err := filepath.Abs(cfg.Workspace)
+	if w == nil || err != nil {
+		return nil
+	}
+	var all []wallCheck
+	add := func(name, path, held string, firm bool) {
+		if real := wall.Real(workspace); path == real || !wall.Within(real, path) {
+			return
+		}
+		c := wallCheck{OK: true, Name: name, Path: path, Note: held, firm: firm}
+		switch {
+		case plugins.Mode(cfg) == sandbox.Off:
+			c.OK, c.Note = false, "file tools keep out of it; programs do not, as sandbox is off: move it out of the workspace"
+		case lacks != "" && w.Loose:
+			c.OK, c.firm, c.Note = false, false, "file tools keep out of it; programs do not, as this host runs in the sandbox of another, whose walls hold"
+		case lacks != "" && firm:
+			c.Note = "programs do not start, as nothing here keeps them out of it (mount_namespace: " + lacks + "): move it out of the workspace"
+		case lacks != "":
+			c.OK, c.Note = false, "file tools do not change it; programs can, as this machine has no mount namespace ("+lacks+"): move it out of the workspace"
+		}
+		all = append(all, c)
+	}
+	for _, h := range w.Hidden {
+		name := "files of the host"
+		switch {
+		case sameFolder(h, cfg.StateDir):
+			name = "state_dir"
+		case sameFolder(h, cfg.UserDir):
+			name = "the user's config folder"
+		}
+		add(name, h, "lies in the workspace: hidden from agents and their programs", true)
+	}
+	for _, f := range w.Fixed {
+		if !w.Hides(f) {
+			add("config", f, "lies in the workspace: agents and their programs can read it and not change it", w.Firm)
+		}
+	}
+	return all
+}
+
+func sameFolder(real, name string) bool {
+	abs, err := filepath.Abs(name)
+	return err == nil && name != "" && wall.Real(abs) == real
+}
+
+// checkWalls adds what the sandbox of this machine makes of them.
+func (d *diagnosis) checkWalls(cfg *config.Config) {
+	lacks := ""
+	for _, f := range d.Sandbox.Findings {
+		if f.Name == "mount_namespace" && !f.OK {
+			lacks = f.Reason
+		}
+	}
+	d.Walls = append(d.Walls, wallsOf(cfg, lacks)...)
+	if lacks == "" || !slices.ContainsFunc(d.Walls, func(w wallCheck) bool { return w.firm }) {
+		return
+	}
+	for i := range d.Sandbox.Verdicts {
+		v := &d.Sandbox.Verdicts[i]
+		if v.Mode != sandbox.BestEffort {
+			continue
+		}
+		v.OK = false
+		v.Text = "children do not start, as files of the host lie in the workspace and nothing here keeps them out; otherwise " + v.Text
+		d.Sandbox.OK = d.Sandbox.OK && d.Sandbox.Mode != v.Mode
+	}
+}
+
+// storeCheck is what is known of the file that plugins keep their state in.
+type storeCheck struct {
+	OK        bool           `json:"ok"`
+	Path      string         `json:"path"`      // or the address of its server
+	Server    string         `json:"server"`    // version and extensions of the server; "" = the store is a file
+	Exists    bool           `json:"exists"`    // it is made when it is needed, so it is well without
+	Bytes     int64          `json:"bytes"`     // with its log
+	Parts     map[string]int `json:"parts"`     // the version of what each plugin type keeps
+	Checksums bool           `json:"checksums"` // damage of its pages is found when they are read
+	Model     string         `json:"model"`     // what made the vectors of the memory; "" = there are none, or the config has no memory
+	Problems  []string       `json:"problems"`
+	Advice    string         `json:"advice"` // what to do about them, or ""
+}
+
+// checkStore reads all of the store, if there is one; it makes none.
+func checkStore(ctx context.Context, cfg *config.Config) *storeCheck {
+	r, err := lookAtStore(ctx, cfg)
+	c := &storeCheck{Path: r.Path, Server: r.Server, Exists: r.Exists, Bytes: r.Bytes, Parts: r.Parts, Checksums: r.Checksums, Problems: r.Problems}
+	switch {
+	case err != nil:
+		c.Problems = append(c.Problems, strings.ReplaceAll(err.Error(), "\n", "; "))
+		c.Advice = storeAdvice(err)
+	case len(c.Problems) > 0:
+		c.Advice = storeAdvice(store.ErrCorrupt)
+	case c.Exists:
+		if c.Model, err = storedModel(ctx, cfg); err != nil {
+			c.Problems = append(c.Problems, err.Error())
+		}
+	}
+	c.OK = len(c.Problems) == 0
+	return c
+}
+
+func lookAtStore(ctx context.Context, cfg *config.Config) (store.Report, error) {
+	opts := store.Options{Parts: plugins.StateParts()}
+	if address := cfg.Postgres(); address != "" {
+		return store.CheckPostgres(ctx, address, opts)
+	}
+	path := plugins.StatePath(cfg)
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
+	}
+	return store.Check(ctx, path, opts)
+}
+
+// storedModel names the model of the store's vectors. The error says that the
+// config asks for another.
+func storedModel(ctx context.Context, cfg *config.Config) (name string, err error) {
+	if !hasMemory(cfg) {
+		return "", nil
+	}
+	embedder, err := plugins.MemoryEmbedder(cfg)
+	if err != nil {
+		return "", err
+	}
+	s, err := plugins.OpenState(ctx, cfg)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	model, err := memory.Stored(ctx, s, embedder.Model())
+	return model.Name, err
+}
+
+// storeAdvice says what to do about a file that cannot be used.
+func storeAdvice(err error) string {
+	switch {
+	case errors.Is(err, store.ErrUnavailable):
+		return "see that the server runs, that this machine reaches it, and that the address (state) is right"
+	case errors.Is(err, store.ErrRefused):
+		return "see that the user of the address (state) may log in, and may create the schema or owns it"
+	case errors.Is(err, store.ErrForeign):
+		return "move the file away, or set another state_dir or state"
+	case errors.Is(err, store.ErrNewer):
+		return "use the newer a2e that wrote it, or set another state_dir or state"
+	case errors.Is(err, store.ErrCorrupt):
+		return "stop the hosts that use it and keep a copy of the file; save what can still be read with `a2e state export -o FILE`, move the file and those named alike away, then `a2e state import FILE`"
+	}
+	return "see that this user may read and write the file and its folder, and that there is space left"
 }

@@ -1,13 +1,21 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/alecthomas/kong"
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/host/schema"
+	"a2e/protocol"
 )
 
 // Kong's own Parse, Validate and Run look methods up by names in variables. The linker then has
@@ -148,4 +156,221 @@ func checkMissing(node *kong.Node) error {
 		return fmt.Errorf("expected %s", missing[0])
 	}
 	return fmt.Errorf("expected one of %s", strings.Join(missing, ", "))
+}
+
+// parameter is what is known of an argument that a tool or skill takes.
+type parameter struct {
+	protocol.ToolParameter
+	types []string // JSON types that it may have; none = any
+	items []string // of what is in it, where it is an array
+}
+
+// word is one key=value of a command line, or key:=JSON.
+type word struct {
+	key, text string
+	json      bool
+}
+
+// arguments is what a command line gives: an object, or words.
+type arguments struct {
+	whole protocol.Object
+	words []word
+	given bool // as one object
+}
+
+// readArguments reads what is given as one object by a flag, or as words.
+func readArguments(sys *System, flag, object string, words []string) (a arguments, err error) {
+	if object != "" && len(words) > 0 {
+		return a, fmt.Errorf("give them as key=value or with %s, not both", flag)
+	}
+	if a.given = object != ""; a.given {
+		text, err := readArgs(object, sys.In)
+		if err != nil {
+			return a, err
+		}
+		if a.whole, err = protocol.ParseObject(text); err != nil {
+			return a, fmt.Errorf("%s: %w", flag, err)
+		}
+		return a, nil
+	}
+	for _, one := range words {
+		key, text, ok := strings.Cut(one, "=")
+		key, isJSON := strings.CutSuffix(key, ":")
+		switch {
+		case !ok || key == "":
+			return a, fmt.Errorf("argument %q: write key=value", one)
+		case isJSON && !jsontext.Value(text).IsValid():
+			return a, fmt.Errorf("argument %q: what follows := must be JSON", one)
+		}
+		a.words = append(a.words, word{key, text, isJSON})
+	}
+	return a, nil
+}
+
+// object makes the object for what is called so; params are what that takes, or nil where
+// nothing is known of it. The error says how it should be written.
+func (a arguments) object(called string, params []parameter) (protocol.Object, error) {
+	if a.given {
+		return a.whole, nil
+	}
+	if err := a.lacks(called, params); err != nil {
+		return protocol.Object{}, fail(exitUsage, err)
+	}
+	raw := []byte{'{'}
+	for i, w := range a.words {
+		same := slices.DeleteFunc(slices.Clone(a.words), func(o word) bool { return o.key != w.key })
+		if slices.ContainsFunc(a.words[:i], func(o word) bool { return o.key == w.key }) {
+			continue
+		}
+		p := parameterOf(params, w.key)
+		val, err := p.value(same)
+		if err != nil {
+			return protocol.Object{}, fail(exitUsage, err)
+		}
+		if len(raw) > 1 {
+			raw = append(raw, ',')
+		}
+		raw = append(append(protocol.AppendString(raw, w.key), ':'), val...)
+	}
+	return protocol.ParseObject(append(raw, '}'))
+}
+
+// parameterOf finds a parameter by its name; one that is not known takes anything.
+func parameterOf(params []parameter, name string) (p parameter) {
+	for _, p := range params {
+		if p.Name == name {
+			return p
+		}
+	}
+	return p
+}
+
+// lacks is the error of words without what is needed. It says which words were none of the
+// parameters, as one of them may have been meant.
+func (a arguments) lacks(called string, params []parameter) error {
+	var names []string
+	var missing strings.Builder
+	for _, p := range params {
+		names = append(names, p.Name)
+		if p.Required && !slices.ContainsFunc(a.words, func(w word) bool { return w.key == p.Name }) {
+			line := fmt.Sprintf("%s=%s  %s", p.Name, strings.ToUpper(cmp.Or(strings.Join(p.types, "|"), "any")), oneLine(p.Description))
+			missing.WriteString("\n  " + strings.TrimRight(line, " "))
+		}
+	}
+	if missing.Len() == 0 {
+		return nil
+	}
+	wrong := ""
+	for _, w := range a.words {
+		if !slices.Contains(names, w.key) {
+			wrong += strings.TrimRight(fmt.Sprintf("there is no argument %q; %s", w.key, schema.DidYouMean(w.key, names)), "; ") + "\n"
+		}
+	}
+	needs := "needs"
+	if len(a.words) > 0 {
+		needs = "also needs"
+	}
+	return fmt.Errorf("%s%s %s:%s", wrong, called, needs, missing.String())
+}
+
+// value returns what the words of one key mean. Several are an array, where that may be.
+func (p parameter) value(words []word) ([]byte, error) {
+	first := words[0]
+	if len(words) > 1 {
+		if !slices.Contains(p.types, "array") {
+			return nil, fmt.Errorf("argument %q: %s is given twice", words[1].key+"="+words[1].text, first.key)
+		}
+		raw := []byte{'['}
+		for i, w := range words {
+			if i > 0 {
+				raw = append(raw, ',')
+			}
+			if w.json || len(p.items) > 0 && wantsJSON(w.text, p.items) {
+				raw = append(raw, w.text...)
+			} else {
+				raw = protocol.AppendString(raw, w.text)
+			}
+		}
+		return append(raw, ']'), nil
+	}
+	switch text := first.text; {
+	case first.json:
+		return []byte(text), nil
+	case wantsJSON(text, p.types) && (len(p.types) == 0 || fits(text, p.types)):
+		return []byte(text), nil
+	case len(p.types) == 0 || slices.Contains(p.types, "string"):
+		return protocol.AppendString(nil, text), nil
+	}
+	return nil, p.misfit(first)
+}
+
+// misfit says how a word should be written.
+func (p parameter) misfit(w word) error {
+	text := cut(oneLine(w.text), usualColumns/2)
+	switch {
+	case slices.Contains(p.types, "array"):
+		parts := strings.Fields(w.text)
+		list, _ := json.Marshal(parts) // texts never fail
+		return fmt.Errorf("%s takes a list, and %q is one text; write %s='%s', or %s=%s", w.key, text, w.key, list, w.key, strings.Join(parts, " "+w.key+"="))
+	case slices.Contains(p.types, "object"):
+		return fmt.Errorf(`%s takes an object, and %q is none; write %s='{"name":"value"}'`, w.key, text, w.key)
+	case slices.Contains(p.types, "boolean"):
+		return fmt.Errorf("%s takes true or false, and %q is neither", w.key, text)
+	case slices.Contains(p.types, "integer"):
+		return fmt.Errorf("%s takes a whole number, and %q is none; write %s=5", w.key, text, w.key)
+	}
+	return fmt.Errorf("%s takes a %s, and %q is none", w.key, strings.Join(p.types, " or "), text)
+}
+
+// wantsJSON reports whether a word is meant as JSON: what may be text is, unless it is JSON of
+// another type that is possible too.
+func wantsJSON(text string, types []string) bool {
+	return jsontext.Value(text).IsValid() && (!slices.Contains(types, "string") || jsontext.Value(text).Kind() != '"' && fits(text, types))
+}
+
+// fits reports whether a JSON text is of one of some types. The bounds of numbers the host checks.
+func fits(text string, types []string) bool {
+	names := map[jsontext.Kind]string{'n': "null", 't': "boolean", 'f': "boolean", '0': "number", '{': "object", '[': "array", '"': "string"}
+	name := names[jsontext.Value(text).Kind()]
+	return slices.Contains(types, name) || name == "number" && slices.Contains(types, "integer")
+}
+
+// toolParameters returns what a tool takes; nil = there is no such tool.
+func toolParameters(tools []protocol.ToolDefinition, name string) (params []parameter) {
+	for _, t := range tools {
+		for _, p := range t.InputParameters {
+			one := parameter{ToolParameter: p}
+			if p.Type != "any" && p.Type != "" {
+				one.types = []string{p.Type}
+			}
+			if t.Name == name {
+				params = append(params, one)
+			}
+		}
+	}
+	return params
+}
+
+// skillParameters returns what a skill takes; nil = there is no such skill.
+func skillParameters(skills []protocol.SkillDefinition, name string) (params []parameter) {
+	for _, s := range skills {
+		properties, _ := s.InputSchema["properties"].(map[string]any)
+		for _, p := range schema.Parameters(s.InputSchema) {
+			property, _ := properties[p.Name].(map[string]any)
+			if s.Name == name {
+				params = append(params, parameter{p, schema.Types(property), schema.Types(property["items"])})
+			}
+		}
+	}
+	return params
+}
+
+func readArgs(word string, stdin io.Reader) ([]byte, error) {
+	if word == "-" {
+		return io.ReadAll(stdin)
+	}
+	if file, ok := strings.CutPrefix(word, "@"); ok {
+		return os.ReadFile(file)
+	}
+	return []byte(word), nil
 }

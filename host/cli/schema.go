@@ -3,12 +3,14 @@ package cli
 import (
 	"fmt"
 	"io"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/jsonschema-go/jsonschema"
 
 	"a2e/host/config"
 	"a2e/plugins"
@@ -183,4 +185,192 @@ func (s keySchema) value() string {
 		text += fmt.Sprintf(" up to %v", *s.Maximum)
 	}
 	return text
+}
+
+// messageSchema is one entry of `schema protocol`, the shape of messages.json.
+type messageSchema struct {
+	Type       protocol.Type       `json:"type"`
+	Capability protocol.Capability `json:"capability"`
+	Direction  protocol.Direction  `json:"direction"`
+	Schema     *jsonschema.Schema  `json:"schema"`
+}
+
+// messageSchemas makes the schema of each message type from its Go struct and
+// the envelope.
+func messageSchemas() ([]messageSchema, error) {
+	opts := &jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
+		reflect.TypeFor[protocol.Object]():                              {Type: "object"},
+		reflect.TypeFor[jsontext.Value]():                               {},
+		reflect.TypeFor[protocol.NullableMap[protocol.ToolParameter]](): {Types: []string{"null", "object"}},
+		reflect.TypeFor[protocol.NullableList[string]](): {AnyOf: []*jsonschema.Schema{
+			{Type: "array", Items: &jsonschema.Schema{Type: "string"}}, {Type: "null"},
+		}},
+		reflect.TypeFor[[]byte](): {Type: "string", ContentEncoding: "base64"},
+	}}
+	var out []messageSchema
+	for _, info := range protocol.Types() {
+		t := reflect.TypeOf(info.New()).Elem()
+		schema, err := jsonschema.ForType(t, opts)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", info.Type, err)
+		}
+		relax(schema)
+		if err := describe(schema, t); err != nil {
+			return nil, fmt.Errorf("%s: %w", info.Type, err)
+		}
+		envelope(schema, info)
+		out = append(out, messageSchema{info.Type, info.Capability, info.Direction, schema})
+	}
+	return out, nil
+}
+
+// relax opens the schema for what the wire allows: unknown fields, and absent
+// ones, which take their defaults.
+func relax(s *jsonschema.Schema) {
+	if s == nil {
+		return
+	}
+	s.Required = nil
+	if slices.Equal(s.Types, []string{"null", "array"}) {
+		s.Type, s.Types = "array", nil // a plain list is never null on this wire
+	}
+	if s.Properties != nil {
+		s.AdditionalProperties = nil
+	}
+	for _, p := range s.Properties {
+		relax(p)
+	}
+	relax(s.Items)
+	relax(s.AdditionalProperties)
+}
+
+// describe adds what fields mean, and what they are where they are absent.
+func describe(s *jsonschema.Schema, t reflect.Type) error {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Map {
+		if s.Items != nil {
+			s = s.Items
+		} else if s.AdditionalProperties != nil {
+			s = s.AdditionalProperties
+		}
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct || s.Properties == nil {
+		return nil
+	}
+	v := reflect.New(t)
+	if d, ok := v.Interface().(protocol.Defaulter); ok {
+		d.SetDefaults()
+	}
+	raw, err := json.Marshal(v.Interface())
+	var defaults map[string]jsontext.Value
+	if err == nil {
+		err = json.Unmarshal(raw, &defaults)
+	}
+	for _, f := range reflect.VisibleFields(t) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		p := s.Properties[name]
+		if p == nil {
+			continue
+		}
+		if inner := describe(p, f.Type); inner != nil {
+			err = inner
+		}
+		d := protocol.DescribeField(t, name)
+		p.Description = d.Text
+		for _, value := range d.Enum {
+			p.Enum = append(p.Enum, value)
+		}
+		value := defaults[name]
+		other := value.Kind() == '{' && len(value) > 2 || value.Kind() == '"' && len(d.Enum) > 0 && !slices.Contains(d.Enum, strings.Trim(string(value), `"`))
+		if len(value) > 0 && !other {
+			p.Default = []byte(value)
+		}
+	}
+	return err
+}
+
+// envelope adds the fields that every message has.
+func envelope(s *jsonschema.Schema, info protocol.Info) {
+	if s.Properties == nil {
+		s.Properties = make(map[string]*jsonschema.Schema)
+	}
+	var typ any = string(info.Type)
+	s.Description = protocol.Describe(info.Type).Text
+	s.Properties["type"] = &jsonschema.Schema{Const: &typ}
+	for _, name := range []string{"a2e", "version", "id"} {
+		s.Properties[name] = &jsonschema.Schema{Type: "string"}
+	}
+	s.Properties["ts"] = &jsonschema.Schema{Type: "number"}
+	if info.Direction != protocol.AgentRequest && info.Direction != protocol.HostRequest {
+		s.Properties["req_id"] = &jsonschema.Schema{Type: "string"}
+	}
+	for _, name := range envelopeFields() {
+		if p := s.Properties[name]; p != nil {
+			p.Description = protocol.DescribeField(reflect.TypeFor[protocol.Ping](), name).Text
+		}
+	}
+	s.Required = append([]string{"type"}, info.Required...)
+	for _, name := range s.Required {
+		s.Properties[name].Default = nil
+	}
+}
+
+func envelopeFields() []string { return []string{"type", "a2e", "version", "id", "ts", "req_id"} }
+
+// protocolReference returns a page with a table of the fields of each message type.
+func protocolReference() (string, error) {
+	all, err := messageSchemas()
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	b.WriteString(`# Message reference
+
+Every message type of the protocol, made from the Go types by ` + "`a2e schema protocol --markdown`" + `. A dot leads into an object, ` + "`[]` into each entry of a list" + `.
+A field that is not required may be left out of what you send, and has its default then. The host sends all fields.
+
+## Every message has
+`)
+	ts := messageSchema{Schema: all[1].Schema} // an answer, which has all of them
+	inEnvelope := func(key string) bool { return slices.Contains(envelopeFields(), key) }
+	if err := ts.fields(&b, inEnvelope); err != nil {
+		return "", err
+	}
+	b.WriteString("\nRequests have no `req_id`.\n")
+	capability := protocol.Capability("none yet")
+	for i, m := range all {
+		if m.Capability != capability {
+			capability = m.Capability
+			title := string(capability)
+			if title == "" {
+				title = "the session"
+			}
+			fmt.Fprintf(&b, "\n## Messages of %s\n", title)
+		}
+		fmt.Fprintf(&b, "\n### `%s`\n\n%s (%s", m.Type, m.Schema.Description, strings.Replace(string(m.Direction), "->", " to ", 1))
+		if response := protocol.Types()[i].Response; response != "" {
+			fmt.Fprintf(&b, ", answered by `%s`", response)
+		}
+		b.WriteString(")\n")
+		if err := m.fields(&b, func(key string) bool { return !inEnvelope(key) }); err != nil {
+			return "", err
+		}
+	}
+	return b.String(), nil
+}
+
+// fields writes the table of those fields that pick chooses, if there are any.
+func (m messageSchema) fields(b *strings.Builder, pick func(string) bool) error {
+	raw, err := json.Marshal(m.Schema)
+	if err != nil {
+		return err
+	}
+	of := parsed(raw)
+	for key := range of.Properties.All() {
+		if pick(string(key)) {
+			writeKeys(b, of, pick)
+			break
+		}
+	}
+	return nil
 }

@@ -3,10 +3,15 @@ package config
 import (
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
+
+	"a2e/host/sandbox"
+	"a2e/host/wall"
 )
 
 // Tightening describes the options of a plugin type, for files that nobody has trusted.
@@ -365,4 +370,108 @@ func (t *tightener) settle() {
 			}
 		}
 	}
+}
+
+// own is a folder of the host's own files, and where the file names it.
+type own struct {
+	dir    string // absolute, with the links in it
+	file   bool   // the host's files lie right in it, among whatever else does
+	what   string // as messages call it
+	at     *node
+	chosen bool // the config names it; else it is the usual place
+}
+
+// wallOff tells what of the host's own files agents are to be kept from, and refuses what
+// nothing keeps them from.
+func (d *decoder) wallOff(c *Config, root *node, src Source) {
+	workspace, err := filepath.Abs(c.Workspace)
+	if err != nil {
+		return // the folder was refused
+	}
+	real := wall.Real(workspace)
+	w := &wall.Wall{Open: []string{real}, Loose: src.Getenv(sandbox.EnvConfined) != ""}
+	for _, o := range ownFolders(c, root, src) {
+		if o.dir, err = filepath.Abs(o.dir); err != nil {
+			continue
+		}
+		d.place(c, &o, src, workspace, real)
+		// a folder that the host shares with others is hidden in the workspace alone
+		if dir := wall.Real(o.dir); !w.Hides(dir) && (!o.file || wall.Within(real, dir)) {
+			w.Hidden = append(w.Hidden, dir)
+		}
+	}
+	if c.File != "" {
+		if file, err := filepath.Abs(resolve(src.Dir, c.File)); err == nil {
+			w.Fixed = []string{wall.Real(file)}
+			w.Firm = c.Named && wall.Within(real, w.Fixed[0])
+			if c.Named && wall.Within(workspace, filepath.Dir(file)) && throughLink(workspace, file) {
+				d.fail(&node{}, "the config file is reached through a link that lies in the workspace, where agents could put another one; name the file itself")
+			}
+		}
+	}
+	c.Wall = w
+}
+
+// ownFolders lists where the host keeps its files.
+func ownFolders(c *Config, root *node, src Source) []own {
+	at := func(keys ...string) *node {
+		if n := root.at(keys...); n != nil {
+			return n
+		}
+		return &node{}
+	}
+	chosen := root.at("state_dir") != nil || src.Getenv(EnvStateDir) != ""
+	all := []own{{dir: c.StateDir, what: "state_dir", at: at("state_dir"), chosen: chosen}}
+	if c.Audit.Enabled && filepath.Dir(c.Audit.Path) != c.StateDir {
+		all = append(all, own{dir: filepath.Dir(c.Audit.Path), file: true, what: "the folder of audit.path", at: at("audit", "path"), chosen: true})
+	}
+	for _, key := range []string{"path", "root"} {
+		path, ok := c.SnapshotStore.Config[key].(string)
+		if !ok || path == "" {
+			continue
+		}
+		o := own{dir: resolve(c.StateDir, path), what: "the place of snapshot_store", at: at("snapshot_store", "config", key), chosen: true}
+		if o.file = c.SnapshotStore.Type == "sqlite"; o.file {
+			o.dir = filepath.Dir(o.dir)
+		}
+		all = append(all, o)
+	}
+	if c.UserDir != "" {
+		all = append(all, own{dir: c.UserDir, what: "the user's config folder", at: &node{}})
+	}
+	return all
+}
+
+// place refuses a folder of the host where agents would get at it. The usual places are
+// not refused, as a home folder may be a workspace; `doctor` tells what that means.
+func (d *decoder) place(c *Config, o *own, src Source, workspace, real string) {
+	if !o.chosen {
+		return
+	}
+	dir := wall.Real(o.dir)
+	switch inside := wall.Within(real, dir) || wall.Within(workspace, o.dir); {
+	case !inside:
+	case dir == real:
+		d.fail(o.at, "%s is the workspace itself, where agents could change what the host keeps; name a folder outside the workspace", o.what)
+	case wall.Within(workspace, o.dir) && throughLink(workspace, o.dir):
+		d.fail(o.at, "%s is reached through a link in the workspace, where agents could put another one; name the folder itself, best outside the workspace", o.what)
+	case c.Sandbox == "off" && src.Getenv(sandbox.EnvConfined) == "":
+		d.fail(o.at, "%s lies in the workspace, and with sandbox: off nothing keeps programs out of it; name a folder outside the workspace", o.what)
+	}
+}
+
+// throughLink reports whether a path in a folder goes through a link below that.
+func throughLink(dir, path string) bool {
+	rel, err := filepath.Rel(dir, path)
+	if err != nil {
+		return false
+	}
+	at := dir
+	for name := range strings.SplitSeq(rel, string(filepath.Separator)) {
+		at = filepath.Join(at, name)
+		if info, err := os.Lstat(at); err == nil && info.Mode()&os.ModeSymlink != 0 {
+			return true
+		}
+	}
+	return false
 }

@@ -10,7 +10,10 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/host/redact"
 )
 
 // Difference is a place where an answer is not what it was.
@@ -160,3 +163,158 @@ var changing = sync.OnceValue(func() []*regexp.Regexp {
 		regexp.MustCompile(`/tmp/[^\s"':,;]+`),
 	}
 })
+
+// ids maps what the host made up when the record was made (sessions, processes, plans) to what
+// it makes up now.
+type ids struct {
+	now   map[string]string
+	asked map[string]jsontext.Value // ids of requests of the host, as JSON
+	own   map[string]bool           // what the agent said first: it says it again
+	from  string                    // the workspace then
+	to    string                    // and now
+	token string                    // in place of the one that was masked; "" = leave it
+}
+
+// spoken matches words that may be ids.
+var spoken = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[0-9A-Za-z_-]{6,}`) })
+
+// made matches ids that no person writes.
+var made = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-f]{12,}`)
+})
+
+// spokenByAgent notes the texts of a line of the agent.
+func (i *ids) spokenByAgent(line jsontext.Value) {
+	for _, word := range spoken().FindAll(line, -1) {
+		if _, known := i.now[string(word)]; !known {
+			i.own[string(word)] = true
+		}
+	}
+}
+
+// learn takes a message of the host, as it was and as it is now.
+func (i *ids) learn(was, is *message) {
+	if was.ReqID == nil && was.ID != nil && is.ID != nil {
+		i.asked[string(was.ID)] = is.ID
+	}
+	i.walk("", was.raw, is.raw)
+}
+
+// walk learns from each pair of texts in the same place.
+func (i *ids) walk(key string, was, is jsontext.Value) {
+	if was.Kind() != is.Kind() || bytes.Equal(was, is) {
+		return
+	}
+	switch was.Kind() {
+	case '{':
+		a, b := members(was), members(is)
+		for name, value := range a {
+			if other, ok := b[name]; ok {
+				i.walk(name, value, other)
+			}
+		}
+	case '[':
+		a, b := elements(was), elements(is)
+		for n := range min(len(a), len(b)) {
+			i.walk(key, a[n], b[n])
+		}
+	case '"':
+		i.pair(key, text(was), text(is))
+	}
+}
+
+// pair learns that a text is another one now: all of it where the key says that it is an id,
+// else the ids within.
+func (i *ids) pair(key, was, is string) {
+	if lower := strings.ToLower(key); strings.HasSuffix(lower, "id") || strings.HasSuffix(lower, "cursor") {
+		i.add(was, is)
+		return
+	}
+	a, b := made().FindAllString(was, -1), made().FindAllString(is, -1)
+	if len(a) != len(b) {
+		return
+	}
+	for n := range a {
+		i.add(a[n], b[n])
+	}
+}
+
+func (i *ids) add(was, is string) {
+	if len(was) >= 4 && was != is && !i.own[was] {
+		i.now[was] = is
+	}
+}
+
+// same reports whether a text is what the other one was, up to ids.
+func (i *ids) same(was, is string) bool { return i.inText(was) == is }
+
+// inText returns a text as it must be now.
+func (i *ids) inText(was string) string {
+	if now, ok := i.now[was]; ok {
+		return now
+	}
+	if i.from != "" && i.from != i.to {
+		was = strings.ReplaceAll(was, i.from, i.to)
+	}
+	if len(i.now) == 0 {
+		return was
+	}
+	return spoken().ReplaceAllStringFunc(was, func(word string) string {
+		if now, ok := i.now[word]; ok {
+			return now
+		}
+		return word
+	})
+}
+
+// rewrite returns a line of the agent as it must be now.
+func (i *ids) rewrite(m *message) []byte {
+	line := []byte(m.raw)
+	if now, ok := i.asked[string(m.ID)]; ok && m.RPC != nil && m.answersHost() {
+		line = bytes.Replace(line, append([]byte(`"id":`), m.ID...), append([]byte(`"id":`), now...), 1)
+	}
+	out, key := make([]byte, 0, len(line)+1), ""
+	for {
+		begin := bytes.IndexByte(line, '"')
+		if begin < 0 {
+			return append(append(out, line...), '\n')
+		}
+		end := begin + 1
+		for end < len(line)-1 && line[end] != '"' {
+			if line[end] == '\\' {
+				end++
+			}
+			end++
+		}
+		end = min(end+1, len(line))
+		quoted := line[begin:end]
+		out = append(out, line[:begin]...)
+		said := text(quoted)
+		switch now := i.inText(said); {
+		case end < len(line) && line[end] == ':':
+			key = said
+		case key == "auth_token" && said == redact.Text && i.token != "":
+			quoted = quote(i.token)
+			key = ""
+		case now != said:
+			quoted = quote(now)
+		}
+		out = append(out, quoted...)
+		line = line[end:]
+	}
+}
+
+func quote(s string) []byte {
+	quoted, _ := jsontext.AppendQuote(nil, s) // its error only tells of U+FFFD
+	return quoted
+}
+
+func members(v jsontext.Value) (all map[string]jsontext.Value) {
+	_ = json.Unmarshal(v, &all, jsontext.AllowDuplicateNames(true)) // what is no object has none
+	return all
+}
+
+func elements(v jsontext.Value) (all []jsontext.Value) {
+	_ = json.Unmarshal(v, &all, jsontext.AllowDuplicateNames(true)) // what is no list has none
+	return all
+}

@@ -1,10 +1,9 @@
 // Package replay plays a record against a host and tells where it answers otherwise.
 //
 //	replay.go   Play: the lines of the agent, each when it may be sent; the report
-//	load.go     what a record has: steps, and what came before each
-//	message.go  what answers what, in each of the protocols
-//	ids.go      what the host made up then and now
-//	compare.go  where two answers differ
+//	load.go     what a record has: steps, and what came before each; what answers what, in each
+//	            of the protocols
+//	compare.go  where two answers differ; what the host made up then and now
 //
 // A line of the agent is sent once all that it may depend on is there: every answer that the
 // agent had when it was recorded, ends of processes, and requests of the host. So what ran side

@@ -18,19 +18,19 @@
 // up to where the command must be known, for the next. A launcher is killed by the kernel
 // (PR_SET_PDEATHSIG) when the host dies, and by the end of its control socket.
 //
-//	sandbox.go  policy.go     the Launcher           what to start, and its bounds
-//	process.go  findings.go   one command, streams   what works here
+//	sandbox.go  policy.go     the Launcher, findings what to start, and its bounds
+//	process.go                one command, streams
 //	home.go     env.go        homes, also kept ones  variables, certificates, proxies
 //	allow.go    path.go       which programs         folders of PATH, working directories
-//	disk.go     remove.go     what children leave    and how it is removed
+//	disk.go                   what children leave, and how it is removed
 //	start_linux.go            host: makes launchers  launched_linux.go  host: talks to one
 //	spec_linux.go             what they say to each other, as JSON
-//	launcher_linux.go         launcher: the steps    tree_linux.go      launcher: reaps, signals
+//	launcher_linux.go         launcher: the steps    tree_linux.go      launcher: reaps, signals, /proc
 //	view_linux.go             what a child sees      root_linux.go      the root made of it
-//	confine_linux.go          namespaces, rights     landlock_linux.go  rules for files
+//	confine_linux.go          namespaces, rights, Landlock
 //	seccomp_linux.go          the filter             warden_linux.go    modes and owners without mounts
 //	cgroup_linux.go           bounds of a tree       memory_linux.go    the same where there is no cgroup
-//	proc_linux.go             what /proc tells       platform_*.go      what systems differ in
+//	platform_*.go             what systems differ in
 //
 // Linux offers, strongest first, a PID namespace (inside a user namespace, or as
 // root), else a child subreaper that hunts its descendants down. The first start

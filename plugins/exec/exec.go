@@ -2,11 +2,11 @@
 // The host shakes hands with it as an agent does, learns what it serves, and passes on
 // what belongs to it.
 //
-//	exec.go      the plugin, its options  messages.go  the message types, and what a child serves
+//	exec.go      the plugin, its options  messages.go  the message types, what a child serves, its sessions
 //	health.go    keeps a child running    peer.go      one process: requests and answers
 //	forward.go   one request              names.go     whose is a tool?
-//	lists.go     its tools and lists      session.go   sessions of the agent and of the child
-//	event.go     what else it says        stream.go    messages after an answer
+//	lists.go     its tools and lists      stream.go    messages after an answer
+//	event.go     what else it says
 //
 // The way of a request and its answer:
 //

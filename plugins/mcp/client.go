@@ -4,12 +4,15 @@ package mcp
 
 import (
 	"context"
+	"net/url"
+	"path/filepath"
+	"time"
 
 	"github.com/go-json-experiment/json"
-
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"a2e/host"
 	"a2e/protocol"
 )
 
@@ -170,4 +173,165 @@ func object(v any) (protocol.Object, error) {
 		return protocol.Object{}, err
 	}
 	return protocol.ParseObject(raw)
+}
+
+// rootState is what a server knows of the agent's roots. Servers ask for them when they
+// are connected and keep the answer; there may be no agent yet, or another one later.
+type rootState struct {
+	client   *sdk.Client   // of the connection there is
+	declared bool          // it was told that there are roots to ask for
+	last     *host.Session // which called the server last; nil = it is over
+	stale    bool          // the server has roots that are not those of an agent, or of one that is gone
+	tell     bool          // it is to be told that they have changed
+}
+
+// listRoots tells the server the agent's roots, or the workspace where it names none in
+// time. They are the session's, so that the end of a call does not end the question; of
+// roots that come late the server hears that they have changed.
+func (s *server) listRoots(ctx context.Context) (sdk.Result, error) {
+	guess := &sdk.ListRootsResult{Roots: []*sdk.Root{s.p.workspaceRoot()}}
+	sess := host.SessionFrom(s.behalf(ctx))
+	if s.p.isQuiet(sess) {
+		s.noteGuess()
+		return guess, nil
+	}
+	answer := make(chan *sdk.ListRootsResult, 1)
+	go func() { answer <- s.askRoots(sess) }()
+	defer s.keepAwake(ctx)()
+	wait := time.NewTimer(rootsWait)
+	defer wait.Stop()
+	select {
+	case roots := <-answer:
+		if roots == nil {
+			return guess, nil
+		}
+		return roots, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case <-wait.C:
+	}
+	s.noteGuess()
+	s.p.setQuiet(sess, true)
+	go func() {
+		if <-answer != nil {
+			s.p.setQuiet(sess, false)
+		}
+	}()
+	return guess, nil
+}
+
+// askRoots asks the agent of a session, nil is the one there is. nil = it names no roots.
+func (s *server) askRoots(sess *host.Session) *sdk.ListRootsResult {
+	if s.asking.Add(1) > maxAsking {
+		s.asking.Add(-1)
+		return nil
+	}
+	defer s.asking.Add(-1)
+	ctx, stop := context.WithTimeout(host.InSession(s.p.life, sess), rootsLate)
+	defer stop()
+	var resp protocol.MCPRootListResponse
+	if err := s.p.services.Ask(ctx, protocol.TypeMCPRootListReq, &protocol.MCPRootListRequest{ServerID: s.opts.ID, MCPRequestID: s.askID()}, &resp); err != nil {
+		if sess == nil { // there may be no agent yet
+			s.noteGuess()
+		}
+		return nil
+	}
+	result := &sdk.ListRootsResult{Roots: make([]*sdk.Root, 0, len(resp.Roots))}
+	for _, r := range resp.Roots {
+		root := new(sdk.Root)
+		if err := json.Unmarshal(r.Raw(), root); err != nil || root.URI == "" {
+			s.p.env.Log.Warn().Str("mcp_server", s.opts.ID).Msg("a root in the agent's mcp/root/list/resp has no uri")
+			continue
+		}
+		result.Roots = append(result.Roots, root)
+	}
+	return result
+}
+
+// isQuiet reports whether the agent of a session has not answered for its roots, so that
+// servers do not wait each time.
+func (p *Plugin) isQuiet(sess *host.Session) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.quiet[sess]
+}
+
+// setQuiet notes whether an agent answers. When it has, after all, the servers that did
+// not wait for it ask again.
+func (p *Plugin) setQuiet(sess *host.Session, quiet bool) {
+	p.mu.Lock()
+	if quiet {
+		p.quiet[sess] = true
+	} else {
+		delete(p.quiet, sess)
+	}
+	p.mu.Unlock()
+	if !quiet {
+		for _, s := range p.all() {
+			s.wakeStale()
+		}
+	}
+}
+
+// noteGuess notes that the server got the workspace as its root, as there was no agent to
+// ask, or none that answered.
+func (s *server) noteGuess() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.roots.stale = true
+}
+
+// wakeStale has a server that got other roots than the agent's told that they have changed.
+func (s *server) wakeStale() {
+	s.mu.Lock()
+	wake := s.roots.stale
+	s.roots.stale, s.roots.tell = false, s.roots.tell || wake
+	s.mu.Unlock()
+	if wake {
+		s.signal()
+	}
+}
+
+// tellRoots tells the server that the roots have changed, where they have.
+func (s *server) tellRoots() {
+	s.mu.Lock()
+	client, tell := s.roots.client, s.roots.tell && s.roots.declared
+	s.roots.tell = false
+	s.mu.Unlock()
+	if tell && client != nil {
+		client.AddRoots(s.p.workspaceRoot()) // the SDK tells it whenever one is added
+	}
+}
+
+// noteCaller notes the session of a call. A server that asked for roots before is told
+// then that there are others.
+func (s *server) noteCaller(ctx context.Context) {
+	sess := host.SessionFrom(ctx)
+	if sess == nil {
+		return
+	}
+	s.mu.Lock()
+	s.roots.last = sess
+	s.mu.Unlock()
+	if !s.p.isQuiet(sess) {
+		s.wakeStale()
+	}
+}
+
+// forgetCaller notes the end of a session.
+func (s *server) forgetCaller(sess *host.Session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if sess != nil && s.roots.last == sess {
+		s.roots.last, s.roots.stale = nil, true
+	}
+}
+
+// workspaceRoot is the root where the agent names none.
+func (p *Plugin) workspaceRoot() *sdk.Root {
+	path := filepath.ToSlash(p.env.Workspace)
+	if path == "" || path[0] != '/' {
+		path = "/" + path
+	}
+	return &sdk.Root{Name: "workspace", URI: (&url.URL{Scheme: "file", Path: path}).String()}
 }

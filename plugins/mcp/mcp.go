@@ -4,13 +4,13 @@
 // to the agent, and so do their notifications.
 //
 //	mcp.go        the plugin and its routes     options.go   the config of servers
-//	server.go     one server and what it has    read.go      the options, as this or another client writes them
-//	client.go     what a server finds here      register.go  servers that the agent adds
-//	refresh.go    its lists, kept up to date    state.go     what mcp/server/list says
-//	tools.go      what a tool is                call.go      a call of it, checked, and its progress
+//	server.go     one server, what it has and   read.go      the options, as this or another client writes them
+//	              what mcp/server/list says     register.go  servers that the agent adds
+//	client.go     what a server finds here,     call.go      a call, checked, and its progress; what servers
+//	              and whose roots it has                     ask the agent
+//	tools.go      what a tool is                refresh.go   its lists, kept up to date
 //	tasks.go      what MCP clients ask          lists.go     pages over all servers, prompts
 //	resources.go  resources and subscriptions   push.go      notifications, in bounded memory
-//	ask.go        what servers ask the agent    roots.go     whose roots a server has
 //	pin.go        tools that changed
 //
 // What a server says of its tools is data: nothing in it changes what the host does.

@@ -4,7 +4,7 @@
 //	proc.go      the plugin, its routes,      output.go    lines, the events they go in, and
 //	             what may be started                       what nobody has read yet
 //	spawn.go     start one; run one to its    control.go   write, kill, status
-//	             end, for others              terminal.go  a pty in place of pipes
+//	             end, for others; a pty
 //	process.go   one process from start to    system_*.go  signals and terminals of the systems
 //	             end, and whose is which
 //

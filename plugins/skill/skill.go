@@ -2,13 +2,11 @@
 // call.
 //
 //	skill.go     the plugin and its routes         walk.go        finding the skills in a folder
-//	folders.go   the folders, and files of a skill  library.go     what was found, kept up to date; check
-//	document.go  SKILL.md: front matter and text    discover.go    skill/discover, and which tools a skill has
-//	front.go     the keys of the front matter       call.go        skill/call: run one
-//	reader.go    how each kind of value is read     arguments.go   do they fit? and put into the text
-//	schema.go    inputs and outputs                 schemabuild.go the ways to write them
-//	agent.go     a skill that a model carries out  validate.go    the public format
-//	create.go    a skill to begin with
+//	folders.go   the folders, and files of a skill  library.go     what was found, kept up to date; how values are read
+//	document.go  SKILL.md: front matter, its keys   discover.go    skill/discover, and which tools a skill has
+//	call.go      skill/call: run one, also by a model  arguments.go  do they fit? and put into the text
+//	schemabuild.go  inputs and outputs, and the ways to write them
+//	validate.go  the public format; a skill to begin with
 //
 // Skills come from these folders, the first of which wins a name: those of skills_path; in
 // the workspace .a2e/skills, .agents/skills and .claude/skills; "skills" in the user's config

@@ -6,10 +6,10 @@
 //	session.send ─ turn ─ worker pool ─► events, the history
 //
 //	jsonrpc.go  the dialect and its methods   turn.go     send, steer, interrupt, queue; a worker at work
-//	params.go   what methods take             watch.go    what it does, as events
-//	call.go     one answer for each           images.go   by path or data URL
-//	lane.go     what runs beside what         history.go  what was said; store.go its tables
-//	session.go  sessions                      command.go  /help and the like, and /NAME key=value
+//	call.go     what methods take; one answer watch.go    what it does, as events
+//	            for each                      images.go   by path or data URL
+//	lane.go     what runs beside what         store.go    the tables of what was said
+//	session.go  sessions, what was said       command.go  /help and the like, and /NAME key=value
 //	server.go   handshake, lists, state       models.go   the workers as models
 package jsonrpc
 
