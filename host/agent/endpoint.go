@@ -43,9 +43,7 @@ type EndpointOptions struct {
 }
 
 // ThinkingLevels lists the values of Thinking, but for "".
-func ThinkingLevels() []string {
-	return []string{"off", "minimal", "low", "medium", "high", "xhigh"}
-}
+func ThinkingLevels() []string { return []string{"off", "minimal", "low", "medium", "high", "xhigh"} }
 
 // NewEndpoint returns the model of an endpoint; it connects at the first use. An error says
 // which option is wrong. The model is an io.Closer as well, which closes the connections

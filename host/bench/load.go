@@ -193,9 +193,7 @@ const (
 	keepSize = 32 << 10 // of a longer line, as long as whole is off
 )
 
-func newLines(f *os.File) *lines {
-	return &lines{file: f, buf: make([]byte, readSize), whole: true}
-}
+func newLines(f *os.File) *lines { return &lines{file: f, buf: make([]byte, readSize), whole: true} }
 
 // fill reads once.
 func (l *lines) fill() error {

@@ -335,6 +335,4 @@ func (k *Keeper) scan(p *place) (*scan, error) {
 }
 
 // tidy removes the oldest checkpoints, some more than it must so that it is not called each time.
-func (k *Keeper) tidy() error {
-	return k.store.trim(k.o.MaxCount-k.o.MaxCount/8, k.o.MaxBytes, 0)
-}
+func (k *Keeper) tidy() error { return k.store.trim(k.o.MaxCount-k.o.MaxCount/8, k.o.MaxBytes, 0) }

@@ -67,19 +67,10 @@ func (l agentsListCmd) Run(cmd *commands, sys *System) error {
 			rows = append(rows, rowOf(sys, p.Name, &opts, i, &w))
 		}
 	}
-	if l.JSON {
-		return printJSON(sys.Out, rows)
-	}
-	if len(rows) == 0 {
-		say(sys.Err, "the config has no worker; workers of the plugin multi_agent are those, see a2e help multiagent")
-	}
-	var t table
-	t.header("WORKER", "MODE", "MODEL", "AT ONCE", "MAY", "PROGRAM")
-	for _, r := range rows {
-		model := strings.TrimSpace(r.Model + " " + r.ModelTier)
-		t.row(r.Name, r.Mode, cmp.Or(model, "-"), fmt.Sprint(r.MaxTasks), r.may(), r.Program)
-	}
-	return t.show(sys)
+	none := "the config has no worker; workers of the plugin multi_agent are those, see a2e help multiagent"
+	return list(sys, l.JSON, rows, none, []string{"WORKER", "MODE", "MODEL", "AT ONCE", "MAY", "PROGRAM"}, func(r agentRow) []string {
+		return []string{r.Name, r.Mode, cmp.Or(strings.TrimSpace(r.Model+" "+r.ModelTier), "-"), fmt.Sprint(r.MaxTasks), r.may(), r.Program}
+	})
 }
 
 func rowOf(sys *System, plugin string, opts *multiagent.Options, place int, w *worker.Worker) agentRow {

@@ -37,18 +37,10 @@ func (c chainListCmd) Run(cmd *commands, sys *System) error {
 	if err != nil {
 		return err
 	}
-	if c.JSON {
-		return printJSON(sys.Out, found)
-	}
-	if len(found) == 0 {
-		say(sys.Err, "no chain with a journal was begun yet; \"journal\": true with a chain_id gives a chain one")
-	}
-	var t table
-	t.header("CHAIN", "STATE", "HOW FAR")
-	for _, j := range found {
-		t.row(j.ID, string(j.State), fmt.Sprintf("%d of %s done%s", j.Done, plural(j.Nodes, "node"), journalNote(&j)))
-	}
-	return t.show(sys)
+	none := `no chain with a journal was begun yet; "journal": true with a chain_id gives a chain one`
+	return list(sys, c.JSON, found, none, []string{"CHAIN", "STATE", "HOW FAR"}, func(j chains.Journal) []string {
+		return []string{j.ID, string(j.State), fmt.Sprintf("%d of %s done%s", j.Done, plural(j.Nodes, "node"), journalNote(&j))}
+	})
 }
 
 // journalNote says what a person should know or decide.

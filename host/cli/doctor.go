@@ -20,6 +20,7 @@ import (
 	"a2e/host/config"
 	"a2e/host/sandbox"
 	"a2e/plugins"
+	"a2e/plugins/mcp"
 	"a2e/protocol"
 )
 
@@ -68,24 +69,24 @@ func (d doctorCmd) Run(cmd *commands, sys *System) error {
 // diagnosis is the report; its JSON form is what --json prints. Checks is all of it, the other
 // members hold more of some.
 type diagnosis struct {
-	OK        bool            `json:"ok"` // all works that the config asks for
-	Summary   map[level]int   `json:"summary"`
-	Version   string          `json:"version"`
-	Protocol  string          `json:"protocol"`
-	Go        string          `json:"go"`
-	Platform  string          `json:"platform"` // GOOS/GOARCH
-	Kernel    string          `json:"kernel"`   // release of Linux; "" elsewhere
-	Checks    []check         `json:"checks"`
-	Config    configCheck     `json:"config"`
-	Folders   []folderCheck   `json:"folders"`
-	Walls     []wallCheck     `json:"walls"`     // what of the host's own lies in the workspace
-	Store     *storeCheck     `json:"store"`     // null where the config is wrong
-	Needs     []needCheck     `json:"needs"`     // programs, folders and addresses that options name
-	Untrusted []needCheck     `json:"untrusted"` // likewise, of the folder's a2e.yaml that nobody has trusted
-	Programs  []programsCheck `json:"programs"`
-	LeftOut   []leftOut       `json:"left_out"` // folders of PATH that children do not get
-	Sandbox   sandboxCheck    `json:"sandbox"`
-	Servers   []installation  `json:"servers"` // MCP servers that are installed when they first start
+	OK        bool               `json:"ok"` // all works that the config asks for
+	Summary   map[level]int      `json:"summary"`
+	Version   string             `json:"version"`
+	Protocol  string             `json:"protocol"`
+	Go        string             `json:"go"`
+	Platform  string             `json:"platform"` // GOOS/GOARCH
+	Kernel    string             `json:"kernel"`   // release of Linux; "" elsewhere
+	Checks    []check            `json:"checks"`
+	Config    configCheck        `json:"config"`
+	Folders   []folderCheck      `json:"folders"`
+	Walls     []wallCheck        `json:"walls"`     // what of the host's own lies in the workspace
+	Store     *storeCheck        `json:"store"`     // null where the config is wrong
+	Needs     []needCheck        `json:"needs"`     // programs, folders and addresses that options name
+	Untrusted []needCheck        `json:"untrusted"` // likewise, of the folder's a2e.yaml that nobody has trusted
+	Programs  []programsCheck    `json:"programs"`
+	LeftOut   []sandbox.LeftOut  `json:"left_out"` // folders of PATH that children do not get
+	Sandbox   sandboxCheck       `json:"sandbox"`
+	Servers   []mcp.Installation `json:"servers"` // MCP servers that are installed when they first start
 }
 
 // level is how well something is.
@@ -104,13 +105,6 @@ type check struct {
 	Level   level  `json:"level"`
 	Text    string `json:"text"`
 	Fix     string `json:"fix"` // the command, or the line of the config, that fixes it; "" = nobody knows
-}
-
-type installation struct {
-	ID      string `json:"server_id"`
-	Command string `json:"command"`
-	State   string `json:"state"` // installed, installing or missing
-	Home    string `json:"home"`  // where to
 }
 
 type configCheck struct {
@@ -134,11 +128,6 @@ type folderCheck struct {
 	fix string
 }
 
-type leftOut struct {
-	Path   string `json:"path"` // as PATH has it
-	Reason string `json:"reason"`
-}
-
 // programsCheck is one allow list, with the plugins that have it.
 type programsCheck struct {
 	OK        bool      `json:"ok"`
@@ -157,19 +146,11 @@ type program struct {
 }
 
 type sandboxCheck struct {
-	OK       bool         `json:"ok"`
-	Mode     sandbox.Mode `json:"mode"`  // what the config asks for
-	Error    string       `json:"error"` // why it could not be tried, or ""
-	Findings []finding    `json:"findings"`
-	Verdicts []verdict    `json:"verdicts"`
-}
-
-type finding struct {
-	OK       bool   `json:"ok"`
-	Optional bool   `json:"optional"` // required does not insist on it
-	Name     string `json:"name"`
-	Effect   string `json:"effect"`
-	Reason   string `json:"reason"` // why it does not work, or ""
+	OK       bool              `json:"ok"`
+	Mode     sandbox.Mode      `json:"mode"`  // what the config asks for
+	Error    string            `json:"error"` // why it could not be tried, or ""
+	Findings []sandbox.Finding `json:"findings"`
+	Verdicts []verdict         `json:"verdicts"`
 }
 
 // verdict is what a mode does on this machine.
@@ -184,7 +165,7 @@ type verdict struct {
 func (o doctorCmd) diagnose(ctx context.Context, cmd *commands, sys *System) *diagnosis {
 	d := &diagnosis{
 		Version: version(), Protocol: protocol.Version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, Needs: []needCheck{}, Untrusted: []needCheck{},
-		Folders: []folderCheck{}, Walls: []wallCheck{}, Programs: []programsCheck{}, LeftOut: []leftOut{}, Servers: []installation{},
+		Folders: []folderCheck{}, Walls: []wallCheck{}, Programs: []programsCheck{}, LeftOut: []sandbox.LeftOut{}, Servers: []mcp.Installation{},
 	}
 	if release, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
 		d.Kernel = strings.TrimSpace(string(release))
@@ -219,9 +200,7 @@ func (d *diagnosis) checkConfig(cmd *commands, sys *System) (*config.Config, []h
 		made, err = plugins.New(cfg, plugins.Deps{Log: warnings(warn)})
 		for _, plugin := range made {
 			if p, ok := asMCP(plugin); ok {
-				for _, one := range p.Installations() {
-					d.Servers = append(d.Servers, installation(one))
-				}
+				d.Servers = append(d.Servers, p.Installations()...)
 			}
 		}
 	}
@@ -294,9 +273,7 @@ func (f *folderCheck) scarce() bool { return f.Free >= 0 && f.Free < fewBytes }
 // checkPrograms looks the allowed programs up; plugins with the same list share it.
 func (d *diagnosis) checkPrograms(cfg *config.Config) {
 	dirs, left := sandbox.SortPath(os.Getenv("PATH"), cfg.Workspace)
-	for _, l := range left {
-		d.LeftOut = append(d.LeftOut, leftOut{l.Dir, l.Reason})
-	}
+	d.LeftOut = append(d.LeftOut, left...)
 	lists, err := plugins.AllowedPrograms(cfg)
 	if err != nil { // making the plugins would have failed before
 		d.Config.OK, d.Config.Problems = false, strings.Split(err.Error(), "\n")
@@ -332,15 +309,15 @@ func (d *diagnosis) checkPrograms(cfg *config.Config) {
 // and tells what each mode makes of what that found.
 func (d *diagnosis) checkSandbox(ctx context.Context, cfg *config.Config) {
 	s := &d.Sandbox
-	s.Mode, s.Findings, s.Verdicts = plugins.Mode(cfg), []finding{}, []verdict{}
+	s.Mode, s.Findings, s.Verdicts = plugins.Mode(cfg), []sandbox.Finding{}, []verdict{}
 	found, err := probe(ctx, cfg)
 	if err != nil {
 		s.Error = err.Error()
 		return
 	}
+	s.Findings = append(s.Findings, found...)
 	var missing, optional []string
 	for _, f := range found {
-		s.Findings = append(s.Findings, finding{f.OK, f.Optional, f.Name, f.Effect, f.Reason})
 		switch {
 		case !f.OK && f.Optional:
 			optional = append(optional, f.Name)

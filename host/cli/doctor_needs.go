@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -116,41 +117,27 @@ func installer() []string {
 	return nil
 }
 
-// packageOf returns the package that has a program, by the package manager, "" = any other. One
-// that begins with ! is a whole command. nil = it is not known.
+// packagesText has a line for programs of one package: their names, its name (= is that of the
+// program) and MANAGER=NAME where it is called otherwise, with tabs between. A name that begins
+// with ! is a whole command.
+//
+//go:embed packages.txt
+var packagesText string
+
+// packageOf returns the package that has a program, by the package manager, "" = any other; nil =
+// it is not known.
 func packageOf(program string) map[string]string {
-	same := "bash git make curl jq ruby perl gcc clang cmake ffmpeg sqlite3 deno tmux wget rsync zsh fish awk sed find diff"
-	const uv = "!curl -LsSf https://astral.sh/uv/install.sh | sh"
-	switch program {
-	case "node":
-		return map[string]string{"": "nodejs", "brew": "node", "winget": "OpenJS.NodeJS"}
-	case "npx", "npm":
-		return map[string]string{"": "npm", "brew": "node", "winget": "OpenJS.NodeJS"}
-	case "python3", "python":
-		return map[string]string{"": "python3", "pacman": "python", "winget": "Python.Python.3.13"}
-	case "uv", "uvx":
-		return map[string]string{"": "uv", "apt-get": uv, "zypper": uv, "winget": "astral-sh.uv"}
-	case "pip", "pip3":
-		return map[string]string{"": "python3-pip", "brew": "python3", "pacman": "python-pip", "apk": "py3-pip"}
-	case "pytest":
-		return map[string]string{"": "python3-pytest", "brew": "pytest", "pacman": "python-pytest", "apk": "py3-pytest"}
-	case "go":
-		return map[string]string{"": "go", "apt-get": "golang-go", "dnf": "golang", "winget": "GoLang.Go"}
-	case "cargo", "rustc":
-		return map[string]string{"": "cargo", "brew": "rust", "pacman": "rust", "winget": "Rustlang.Rustup"}
-	case "rg":
-		return map[string]string{"": "ripgrep"}
-	case "fd":
-		return map[string]string{"": "fd", "apt-get": "fd-find", "dnf": "fd-find"}
-	case "docker":
-		return map[string]string{"": "docker", "apt-get": "docker.io"}
-	case "psql":
-		return map[string]string{"": "postgresql", "apt-get": "postgresql-client", "brew": "libpq", "apk": "postgresql-client"}
-	case "git":
-		return map[string]string{"": "git", "winget": "Git.Git"}
-	}
-	if slices.Contains(strings.Fields(same), program) {
-		return map[string]string{"": program}
+	for line := range strings.Lines(packagesText) {
+		cells := strings.Split(strings.TrimSpace(line), "\t")
+		if !slices.Contains(strings.Fields(cells[0]), program) {
+			continue
+		}
+		packages := map[string]string{"": strings.Replace(cells[1], "=", program, 1)}
+		for _, cell := range cells[2:] {
+			manager, name, _ := strings.Cut(cell, "=")
+			packages[manager] = name
+		}
+		return packages
 	}
 	return nil
 }

@@ -263,7 +263,7 @@ func (d *diagnosis) installations() section {
 func (d *diagnosis) leftOut() section {
 	s := section{title: "folders of PATH that children do not get"}
 	for _, l := range d.LeftOut {
-		s.note("left out", cmp.Or(l.Path, `""`), "It "+l.Reason+".")
+		s.note("left out", cmp.Or(l.Dir, `""`), "It "+l.Reason+".")
 	}
 	return s
 }

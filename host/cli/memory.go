@@ -315,15 +315,9 @@ func (n memoryNamespacesCmd) Run(cmd *commands, sys *System) error {
 	if more := found.Total - len(found.Namespaces); more > 0 {
 		say(sys.Err, "and %d more; --limit gives more", more)
 	}
-	if n.JSON {
-		return printJSON(sys.Out, found.Namespaces)
-	}
-	var t table
-	t.header("ENTRIES", "NAMESPACE")
-	for _, one := range found.Namespaces {
-		t.row(strconv.Itoa(one.Entries), oneLine(one.Namespace))
-	}
-	return t.show(sys)
+	return list(sys, n.JSON, found.Namespaces, "no namespace", []string{"ENTRIES", "NAMESPACE"}, func(one protocol.MemoryNamespace) []string {
+		return []string{strconv.Itoa(one.Entries), one.Namespace}
+	})
 }
 
 type memoryForgetCmd struct {

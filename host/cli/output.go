@@ -40,9 +40,7 @@ func (o *Output) Write(p []byte) (int, error) {
 func (o *Output) WriteString(s string) (int, error) { return o.Write([]byte(s)) }
 
 // ReadFrom implements io.ReaderFrom, which io.Copy would find in the file.
-func (o *Output) ReadFrom(r io.Reader) (int64, error) {
-	return io.Copy(struct{ io.Writer }{o}, r)
-}
+func (o *Output) ReadFrom(r io.Reader) (int64, error) { return io.Copy(struct{ io.Writer }{o}, r) }
 
 // note keeps an error, unless it says that the reader has had enough.
 func (o *Output) note(err error) error {
@@ -202,9 +200,7 @@ func (s *System) rows() int {
 }
 
 // showsLive reports whether stderr is a terminal that a line can be drawn anew on.
-func (s *System) showsLive() bool {
-	return isatty.IsTerminal(s.Err.Fd()) && s.getenv("TERM") != "dumb"
-}
+func (s *System) showsLive() bool { return isatty.IsTerminal(s.Err.Fd()) && s.getenv("TERM") != "dumb" }
 
 // colors reports whether what is written to a file may be colored.
 func (s *System) colors(file *os.File) bool {

@@ -12,6 +12,9 @@ import (
 	"a2e/protocol/client"
 )
 
+// noPlan is said where there is none.
+const noPlan = "there is no plan yet; `a2e plan add NAME` makes one"
+
 // maxOffered is how many plans an error names.
 const maxOffered = 20
 
@@ -56,7 +59,7 @@ func (p planBoardCmd) Run(cmd *commands, sys *System) error {
 	case p.JSON:
 		return printJSON(sys.Out, boards)
 	case len(boards) == 0:
-		say(sys.Err, "there is no plan yet; `a2e plan add NAME` makes one")
+		say(sys.Err, noPlan)
 	}
 	for i, b := range boards {
 		if i > 0 {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,20 +44,12 @@ func (p planListCmd) Run(cmd *commands, sys *System) error {
 	err := cmd.ask(sys, "a2e plan", protocol.CapPlanning, func(ctx context.Context, c *client.Client) error {
 		return c.Call(ctx, protocol.TypePlanListReq, &protocol.PlanListRequest{}, &resp)
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case p.JSON:
-		return printJSON(sys.Out, resp.Plans)
-	case len(resp.Plans) == 0:
-		say(sys.Err, "there is no plan yet; `a2e plan add NAME` makes one")
 	}
-	var t table
-	t.header("PLAN", "TASKS", "NAME")
-	for _, plan := range resp.Plans {
-		t.row(fmt.Sprint(plan["plan_id"]), fmt.Sprintf("%v of %v done", plan["done"], plan["tasks"]), fmt.Sprint(plan["name"]))
-	}
-	return t.show(sys)
+	return list(sys, p.JSON, resp.Plans, noPlan, []string{"PLAN", "TASKS", "NAME"}, func(plan map[string]any) []string {
+		return []string{fmt.Sprint(plan["plan_id"]), fmt.Sprintf("%v of %v done", plan["done"], plan["tasks"]), fmt.Sprint(plan["name"])}
+	})
 }
 
 type planShowCmd struct {
@@ -81,27 +74,18 @@ type planTask struct {
 
 // Run prints a table of the tasks.
 func (p planShowCmd) Run(cmd *commands, sys *System) error {
-	var list struct {
+	var found struct {
 		Tasks []protocol.Object `json:"tasks"`
 	}
 	if err := p.ask(cmd, sys, func(ctx context.Context, c *client.Client, plan string) error {
-		return c.Call(ctx, protocol.TypeTaskListReq, &protocol.TaskListRequest{PlanID: plan, Ready: p.Ready, Status: p.Status, Assignee: p.Assignee}, &list)
+		return c.Call(ctx, protocol.TypeTaskListReq, &protocol.TaskListRequest{PlanID: plan, Ready: p.Ready, Status: p.Status, Assignee: p.Assignee}, &found)
 	}); err != nil {
 		return err
 	}
-	if p.JSON {
-		return printJSON(sys.Out, list.Tasks)
-	}
-	if len(list.Tasks) == 0 {
-		say(sys.Err, "no such task")
-	}
-	var out table
-	out.header("TASK", "STATUS", "PRIORITY", "DUE", "TITLE")
-	for _, obj := range list.Tasks {
+	var wrong error
+	err := list(sys, p.JSON, found.Tasks, "no such task", []string{"TASK", "STATUS", "PRIORITY", "DUE", "TITLE"}, func(obj protocol.Object) []string {
 		var t planTask
-		if err := obj.Decode(&t); err != nil {
-			return err
-		}
+		wrong = cmp.Or(wrong, obj.Decode(&t))
 		about := t.Title
 		if t.Assignee != "" {
 			about += " @" + t.Assignee
@@ -109,9 +93,9 @@ func (p planShowCmd) Run(cmd *commands, sys *System) error {
 		if t.ClaimedBy != "" {
 			about += ", claimed by " + t.ClaimedBy
 		}
-		out.row(t.TaskID, t.Status, t.Priority, t.Due, about)
-	}
-	return out.show(sys)
+		return []string{t.TaskID, t.Status, t.Priority, t.Due, about}
+	})
+	return cmp.Or(wrong, err)
 }
 
 type planAddCmd struct {

@@ -139,14 +139,19 @@ func (s skillsCheckCmd) Run(cmd *commands, sys *System) error {
 		}
 		lines = append(lines, blocked...)
 	}
-	if !s.JSON {
+	return tellChecked(sys, s.JSON, lines, broken, fmt.Sprintf("%d good, %d broken", good, broken), "not all skills can be used")
+}
+
+// tellChecked prints what there is to say of skills, and is the error where some are broken.
+func tellChecked(sys *System, asJSON bool, lines []checkLine, broken int, count, wrong string) error {
+	if !asJSON {
 		printCheck(sys.Out, lines)
 	} else if err := printJSON(sys.Out, lines); err != nil {
 		return err
 	}
-	say(sys.Err, "%d good, %d broken", good, broken)
+	say(sys.Err, "%s", count)
 	if broken > 0 {
-		return fail(exitFailed, errors.New("not all skills can be used"))
+		return fail(exitFailed, errors.New(wrong))
 	}
 	return nil
 }
@@ -443,16 +448,7 @@ func (s skillsValidateCmd) Run(cmd *commands, sys *System) error {
 		entries = append(entries, e)
 	}
 	lines, good, broken := checkLines(entries)
-	if !s.JSON {
-		printCheck(sys.Out, lines)
-	} else if err := printJSON(sys.Out, lines); err != nil {
-		return err
-	}
-	say(sys.Err, "%d valid, %d not", good, broken)
-	if broken > 0 {
-		return fail(exitFailed, errors.New("not all skills follow the public format"))
-	}
-	return nil
+	return tellChecked(sys, s.JSON, lines, broken, fmt.Sprintf("%d valid, %d not", good, broken), "not all skills follow the public format")
 }
 
 type skillsNewCmd struct {

@@ -354,19 +354,9 @@ func (l snapshotListCmd) Run(cmd *commands, sys *System) error {
 		if err != nil {
 			return err
 		}
-		if l.JSON {
-			return printJSON(sys.Out, all)
-		}
-		if len(all) == 0 {
-			say(sys.Err, "no snapshot")
-			return nil
-		}
-		var t table
-		t.header("NAME", "MADE", "KIB", "HOLDS")
-		for _, info := range all {
-			t.row(info.Name, info.Made.Local().Format("2006-01-02 15:04:05"), fmt.Sprint((info.Bytes+1023)/1024), contents(info))
-		}
-		return t.show(sys)
+		return list(sys, l.JSON, all, "no snapshot", []string{"NAME", "MADE", "KIB", "HOLDS"}, func(info snapshot.Info) []string {
+			return []string{info.Name, info.Made.Local().Format(time.DateTime), fmt.Sprint((info.Bytes + 1023) / 1024), contents(info)}
+		})
 	})
 }
 

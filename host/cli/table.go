@@ -27,6 +27,23 @@ type table struct {
 	rows [][]string
 }
 
+// list prints what a command lists: as JSON, or as a table with a row for each. none is what
+// the person at stderr is told where there are none.
+func list[T any](sys *System, asJSON bool, all []T, none string, columns []string, row func(T) []string) error {
+	if asJSON {
+		return printJSON(sys.Out, all)
+	}
+	if len(all) == 0 {
+		say(sys.Err, "%s", none)
+	}
+	var t table
+	t.header(columns...)
+	for _, one := range all {
+		t.row(row(one)...)
+	}
+	return t.show(sys)
+}
+
 // header adds the names of the columns, which are shown where there is a row.
 func (t *table) header(names ...string) {
 	t.head = true

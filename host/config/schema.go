@@ -250,9 +250,7 @@ type Rule struct {
 
 // Lower takes a number above 0 that is not above the one that holds. Where that one is 0
 // or less, it stands for usual, or for no bound where usual is 0 as well.
-func Lower(usual float64) Rule {
-	return LowerThan(func(*Config) float64 { return usual })
-}
+func Lower(usual float64) Rule { return LowerThan(func(*Config) float64 { return usual }) }
 
 // LowerThan is Lower with a usual number that depends on the rest of the config.
 func LowerThan(usual func(base *Config) float64) Rule {

@@ -178,9 +178,7 @@ func (s *spec) prepare() *report {
 // early reports whether the walls can stand before the command is known. Without a root of
 // its own the folders that are granted now might be others by then, and a working directory
 // could need the rights that root has without a user namespace.
-func (f *frame) early() bool {
-	return f.Mode == Off || f.ownRoot && (f.UserNamespace || !f.HostIsRoot)
-}
+func (f *frame) early() bool { return f.Mode == Off || f.ownRoot && (f.UserNamespace || !f.HostIsRoot) }
 
 // enclose puts this thread, and what it starts, behind the walls, which are the same for each
 // command, and makes the threads that stay outside.

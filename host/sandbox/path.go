@@ -15,8 +15,8 @@ import (
 
 // LeftOut is a folder of a PATH variable that children do not get.
 type LeftOut struct {
-	Dir    string // as the variable has it
-	Reason string // the rest of the sentence that Dir begins
+	Dir    string `json:"path"`   // as the variable has it
+	Reason string `json:"reason"` // the rest of the sentence that Dir begins
 }
 
 // SafePath returns the folders in which programs are looked up: the system's own, then those

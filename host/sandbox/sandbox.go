@@ -299,9 +299,7 @@ type StartError struct {
 }
 
 // Error implements error.
-func (e *StartError) Error() string {
-	return fmt.Sprintf("start %s: %s: %v", e.Path, e.Op, e.Err)
-}
+func (e *StartError) Error() string { return fmt.Sprintf("start %s: %s: %v", e.Path, e.Op, e.Err) }
 
 // Unwrap returns the system's error.
 func (e *StartError) Unwrap() error { return e.Err }
@@ -322,13 +320,11 @@ func (s State) String() string {
 
 // Finding is what the machine offers of one mechanism.
 type Finding struct {
-	Name   string // such as "landlock"
-	OK     bool
-	Reason string // why it does not work; "" when it does
-	Effect string // what it does for the user; one sentence
-	// Optional mechanisms are used where they are, and Required does not insist
-	// on them.
-	Optional bool
+	OK       bool   `json:"ok"`
+	Optional bool   `json:"optional"` // used where it is; Required does not insist on it
+	Name     string `json:"name"`     // such as "landlock"
+	Effect   string `json:"effect"`   // what it does for the user; one sentence
+	Reason   string `json:"reason"`   // why it does not work; "" when it does
 }
 
 // The names of the mechanisms, as Finding has them.

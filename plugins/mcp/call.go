@@ -130,8 +130,7 @@ func (c *activeCall) progress(p *sdk.ProgressNotificationParams) {
 // answeredCode returns the code of an error that a server answered with; ok = false for any
 // other error.
 func answeredCode(err error) (code int64, ok bool) {
-	var refusal *protocol.Error
-	if errors.As(err, &refusal) {
+	if refusal, ok := errors.AsType[*protocol.Error](err); ok {
 		code, ok = refusal.Detail["code"].(int64)
 	}
 	return code, ok
@@ -371,9 +370,7 @@ func (s *server) keepAwake(ctx context.Context) func() {
 }
 
 // askID names a request of the server towards the agent.
-func (s *server) askID() string {
-	return s.opts.ID + "-" + strconv.FormatUint(s.lastAsk.Add(1), 10)
-}
+func (s *server) askID() string { return s.opts.ID + "-" + strconv.FormatUint(s.lastAsk.Add(1), 10) }
 
 // refusal is what the server gets when the agent's answer is an error, or there is none.
 func refusal(err error) error {

@@ -435,10 +435,10 @@ func (p *Plugin) homes() string {
 
 // Installation is a server of the config that the program which starts it installs first.
 type Installation struct {
-	ID      string
-	Command string // the program's name
-	State   string // installed, installing (by a host that runs) or missing
-	Home    string // where to; "" = a folder that goes with the server
+	ID      string `json:"server_id"`
+	Command string `json:"command"` // the program's name
+	State   string `json:"state"`   // installed, installing (by a host that runs) or missing
+	Home    string `json:"home"`    // where to; "" = a folder that goes with the server
 }
 
 // Installations tells of these servers, also before Start.

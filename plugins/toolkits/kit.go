@@ -199,9 +199,7 @@ func (m *made) heir(kit, name string) func(context.Context, protocol.Object, hos
 
 // enter begins a call, which ends by calls.RUnlock; false = none begins any more. It does not
 // wait for the lock, which retire keeps once it has it.
-func (m *made) enter() bool {
-	return !m.retired.Load() && m.calls.TryRLock()
-}
+func (m *made) enter() bool { return !m.retired.Load() && m.calls.TryRLock() }
 
 // passOn has the calls that come from now on served by what takes the toolkit's place; nil =
 // nothing does.

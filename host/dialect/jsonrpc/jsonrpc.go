@@ -223,9 +223,7 @@ func errSlow(wait time.Duration) *protocol.Error {
 	return protocol.Errorf(protocol.CodeTimeout, "the store was not free within %s; send it again later", wait)
 }
 
-func errEnding() *protocol.Error {
-	return protocol.Errorf(protocol.CodeTimeout, "the host ends")
-}
+func errEnding() *protocol.Error { return protocol.Errorf(protocol.CodeTimeout, "the host ends") }
 
 func methods() map[string]method {
 	return map[string]method{
