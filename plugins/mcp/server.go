@@ -377,13 +377,7 @@ func states(enabled bool, st link.State) (state, status string) {
 
 // transport is what the options say, or what their command or URL stands for.
 func (o *ServerOptions) transport() link.Transport {
-	switch {
-	case o.Transport != "":
-		return o.Transport
-	case o.URL != "":
-		return link.HTTP
-	}
-	return link.Stdio
+	return (&link.Config{Transport: o.Transport, URL: o.URL}).Kind()
 }
 
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -6,12 +6,12 @@
 //	              └─ pending (bounded) ─ loop ─ session ─ go-sdk server ─ handlers ─ host.Call
 //	stdout ◄──────────── one answer for each request ◄── conn.Write ◄──┘
 //
-//	message.go  what a line means, errors    tools.go, result.go    tools
-//	pending.go  requests not yet answered    resources.go, files.go files, memories
-//	conn.go     the go-sdk's transport, and  prompts.go             skills
-//	            what runs the handlers       gateway.go             MCP servers behind the host
-//	session.go  initialize                   events.go              notifications
-//	modern.go   versions without initialize  ask.go                 what plugins ask the client
+//	message.go  what a line means, errors,   tools.go      tools, files
+//	            results                      resources.go  memories, skills
+//	pending.go  requests not yet answered    gateway.go    MCP servers behind the host
+//	conn.go     the go-sdk's transport, what events.go     notifications
+//	            runs the handlers, initialize
+//	modern.go   versions without initialize  ask.go        what plugins ask the client
 //
 // The go-sdk negotiates, decodes and encodes; what it is given and what it gives out goes
 // through the pending requests, so that each request is answered once, with the id that it came with.

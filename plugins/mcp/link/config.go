@@ -69,8 +69,8 @@ type Config struct {
 	PingEvery      time.Duration // 0 = 30 s
 }
 
-// transport is Transport, or what stands for it.
-func (c *Config) transport() Transport {
+// Kind is Transport, or what stands for it.
+func (c *Config) Kind() Transport {
 	switch {
 	case c.Transport != "":
 		return c.Transport
@@ -132,9 +132,9 @@ func (c *Config) validate() error {
 		return errors.New("it has a command and a url; give one of them: the command of a server to start, or the url of one that runs")
 	case !slices.Contains([]Transport{"", Stdio, SSE, HTTP}, c.Transport):
 		return fmt.Errorf("the transport %.40q is not known; there are stdio, sse and http", c.Transport)
-	case c.URL == "" && c.transport() != Stdio:
+	case c.URL == "" && c.Kind() != Stdio:
 		return fmt.Errorf("the transport %s needs a url in place of a command", c.Transport)
-	case c.URL != "" && c.transport() == Stdio:
+	case c.URL != "" && c.Kind() == Stdio:
 		return errors.New("the transport stdio needs a command in place of a url")
 	case c.ConnectTimeout < 0 || c.CallTimeout < 0 || c.PingEvery < 0:
 		return errors.New("its times should be 0 or more seconds")

@@ -137,8 +137,8 @@ func open(cfg Config, env Env, carry func(c *conn) (carrier, error)) *Link {
 		cfg: cfg.withDefaults(), env: env, log: env.Log.With().Str("mcp_server", cfg.ID).Logger(), secrets: cfg.secrets(env.Secrets), carry: carry,
 		over: make(chan struct{}), changed: make(chan struct{}),
 	}
-	l.state = State{Status: Connecting, Since: env.Now(), Transport: cfg.transport()}
-	l.way = way{cfg.transport(), legacy}
+	l.state = State{Status: Connecting, Since: env.Now(), Transport: cfg.Kind()}
+	l.way = way{cfg.Kind(), legacy}
 	l.ctx, l.stop = context.WithCancelCause(context.Background())
 	l.hard, l.cut = context.WithCancel(context.Background())
 	go l.run()

@@ -282,7 +282,7 @@ func (p *process) pid() int { return p.PID() }
 // Installs reports whether the program of a stdio server is one that may install the server
 // before it runs it.
 func (c *Config) Installs() bool {
-	if c.transport() != Stdio {
+	if c.Kind() != Stdio {
 		return false
 	}
 	words := append([]string{strings.TrimSuffix(filepath.Base(c.Command), ".exe")}, c.Args...)
