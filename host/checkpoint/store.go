@@ -233,8 +233,8 @@ func header(typ uint64, i *Info) *encoder {
 	return e
 }
 
-// add writes a checkpoint, whose changes led from the one before to this one.
-func (s *store) add(m meta, changes []change) error {
+// record makes the record of a checkpoint, which stands at an offset of the log.
+func (m *meta) record(changes []change, offset int64) *encoder {
 	e := header(recordCheckpoint, &m.Info)
 	m.encode(e)
 	e.num(uint64(len(changes)))
@@ -243,7 +243,13 @@ func (s *store) add(m meta, changes []change) error {
 		e.entry(c.old)
 		e.entry(c.new)
 	}
-	m.offset, m.size = s.seen, len(e.b)
+	m.offset, m.size = offset, len(e.b)
+	return e
+}
+
+// add writes a checkpoint, whose changes led from the one before to this one.
+func (s *store) add(m meta, changes []change) error {
+	e := m.record(changes, s.seen)
 	if err := s.append(e); err != nil {
 		return err
 	}
@@ -375,16 +381,7 @@ func (s *store) compact(drop int) error {
 		if i == 0 {
 			changes, m.Changed = nil, 0 // they led here from what is not there any more
 		}
-		e := header(recordCheckpoint, &m.Info)
-		m.encode(e)
-		e.num(uint64(len(changes)))
-		for _, c := range changes {
-			e.text(c.path)
-			e.entry(c.old)
-			e.entry(c.new)
-		}
-		m.offset, m.size = int64(len(out)), len(e.b)
-		out = append(out, frame(e.b)...)
+		out = append(out, frame(m.record(changes, int64(len(out))).b)...)
 	}
 	return s.replaceLog(out, kept)
 }

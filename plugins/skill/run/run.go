@@ -89,17 +89,6 @@ func errorf(format string, args ...any) *protocol.Error {
 	return protocol.Errorf(protocol.CodeSkillError, format, args...)
 }
 
-// orMute returns an Emitter and an EventFunc that may be called.
-func orMute(emit host.Emitter, event EventFunc) (host.Emitter, EventFunc) {
-	if emit == nil {
-		emit = host.Mute{}
-	}
-	if event == nil {
-		event = func(string, jsontext.Value) {}
-	}
-	return emit, event
-}
-
 // The bounds of a module's process.
 const (
 	maxModuleBytes = 64 << 20
@@ -167,11 +156,7 @@ func Wasm(ctx context.Context, l *sandbox.Launcher, j Job, emit host.Emitter, ev
 	if err != nil {
 		return nil, err
 	}
-	emit, event = orMute(emit, event)
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	out := newOutput(j.MaxOutputBytes, emit, event, stop)
-	state, err := launch(ctx, l, policy, out)
+	state, out, err := launch(ctx, l, policy, &j, emit, event)
 	if err != nil {
 		return nil, err
 	}

@@ -18,6 +18,8 @@ import (
 	"a2e/host/child"
 	"a2e/host/sandbox"
 	"a2e/protocol"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // openNamed opens the file of a job: a regular one, which no link leads out of the
@@ -112,7 +114,7 @@ func interpreter(j *Job) ([]string, error) {
 		return nil, nil
 	}
 	return nil, errorf("%s does not say what runs it: begin it with a line such as #!/usr/bin/env python3, or give it one of the endings %s",
-		j.File, strings.Join(endings(), ", "))
+		j.File, strings.Join(slices.Sorted(maps.Keys(interpreters())), ", "))
 }
 
 // native reports whether a file begins as a program does that needs no interpreter.
@@ -123,15 +125,6 @@ func native(begin []byte) bool {
 		}
 	}
 	return false
-}
-
-func endings() []string {
-	var all []string
-	for end := range interpreters() {
-		all = append(all, end)
-	}
-	slices.Sort(all)
-	return all
 }
 
 // lookUp finds an interpreter among the programs that children may be.
@@ -172,11 +165,7 @@ func Script(ctx context.Context, l *sandbox.Launcher, j Job, emit host.Emitter, 
 	if j.Network {
 		policy.Network = sandbox.NetworkHost
 	}
-	emit, event = orMute(emit, event)
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	out := newOutput(j.MaxOutputBytes, emit, event, stop)
-	state, err := launch(ctx, l, policy, out)
+	state, out, err := launch(ctx, l, policy, &j, emit, event)
 	if err != nil {
 		return nil, err
 	}
@@ -221,14 +210,27 @@ func (j *Job) inWorkspace() bool {
 	return false
 }
 
-// launch runs a program to its end. The error says why there was none.
-func launch(ctx context.Context, l *sandbox.Launcher, policy sandbox.Policy, out *output) (sandbox.State, error) {
+// launch runs a program to its end, and returns what it printed; emit and event may be nil. The
+// error says why there was no end.
+func launch(ctx context.Context, l *sandbox.Launcher, policy sandbox.Policy, j *Job, emit host.Emitter, event EventFunc) (sandbox.State, *output, error) {
+	if emit == nil {
+		emit = host.Mute{}
+	}
+	if event == nil {
+		event = func(string, jsontext.Value) {}
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	out := newOutput(j.MaxOutputBytes, emit, event, stop)
 	stdout, stderr := out.streams()
 	policy.Stdout, policy.Stderr = stdout, stderr
 	host.HandOff(ctx)
 	proc, err := l.Command(ctx, policy)
+	if err != nil && ctx.Err() == nil {
+		return sandbox.State{}, nil, errorf("%w", err)
+	}
 	if err != nil {
-		return sandbox.State{}, startError(ctx, err, out)
+		return sandbox.State{}, nil, stopError(ctx, err, out)
 	}
 	state, err := proc.Wait()
 	stdout.cutter.End()
@@ -237,17 +239,9 @@ func launch(ctx context.Context, l *sandbox.Launcher, policy sandbox.Policy, out
 		err = cause // it printed too much, and ended before it was stopped
 	}
 	if err != nil {
-		return state, stopError(ctx, err, out)
+		return state, nil, stopError(ctx, err, out)
 	}
-	return state, nil
-}
-
-// startError says why a program did not start.
-func startError(ctx context.Context, err error, out *output) error {
-	if ctx.Err() != nil {
-		return stopError(ctx, err, out)
-	}
-	return errorf("%w", err)
+	return state, out, nil
 }
 
 // stopError says why a program did not end by itself, with the end of what it said.
