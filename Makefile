@@ -55,15 +55,10 @@ fuzz: ## each fuzz target for FUZZTIME
 	  echo "fuzz $$f"; go test ./$${f%%:*} -run '^$$' -fuzz "^$${f##*:}\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1x || exit 1; \
 	done
 
-soak: tools ## the long ones: a million requests, 1,200 killed hosts, 10,000 children, 40,000 writes
-	A2E_SOAK=1000000 go test ./host -run TestSoak -timeout 60m -v
-	A2E_SOAK_KILLS=200 A2E_SOAK_CYCLES=10000 go test ./host/sandbox -run 'TestHostKilled|TestCycles' -timeout 60m -v
-	A2E_SOAK_CHAIN_NODES=200 go test ./plugins/chains -run TestRandomChains -rapid.checks=2000 -timeout 60m
-	A2E_SOAK_CHAIN_KILLS=500 go test ./plugins/chains -run TestKilledChains -timeout 60m -v
-	A2E_SOAK_MCP_BATCHES=10 go test ./plugins/mcp -run TestChaos -timeout 60m
-	A2E_SOAK_EXEC_CALLS=10000 go test ./plugins/exec -run TestKillsInBetween -timeout 60m
-	A2E_SOAK_FLEET=2000 go test ./host/cli -run TestFleetChaos -timeout 60m
-	A2E_SOAK_STORE_KILLS=1000 A2E_SOAK_STORE_WRITES=10000 A2E_SOAK_CLAIMS=10000 go test ./host/cli -run 'TestKilledHosts|TestKilledWhile|TestFourHosts' -timeout 60m -v
+SECONDS ?= 7200
+SEED ?= $(shell date +%s)
+soak: ## the simulator for SECONDS, from SEED on: drawn lines and faults in all protocols; SECONDS=1 SEED=n plays one seed again
+	A2E_SIM_SEED=$(SEED) A2E_SIM_SECONDS=$(SECONDS) go test ./host/cli -run TestSimulation -count=1 -timeout $$(($(SECONDS) + 1800))s -v
 
 bench: ## this host against a bare line echo and an MCP server, side by side
 	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && \

@@ -5,18 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 
-	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/store"
@@ -195,47 +191,6 @@ func durableRules() []durableRule {
 	}
 }
 
-// TestFourHostsOnOneFile has four hosts write to one file as fast as they can. No write is
-// lost, and none fails because another was under way.
-func TestFourHostsOnOneFile(t *testing.T) {
-	t.Parallel()
-	const hosts, inFlight = 4, 16
-	writes := hosttest.Soak(t, "A2E_SOAK_STORE_WRITES", 300)
-	dir := durableDir(t)
-	var all sync.WaitGroup
-	for i := range hosts {
-		h := durableStart(t, dir)
-		for j := range inFlight {
-			all.Go(func() {
-				for n := j; n < writes; n += inFlight {
-					if err := h.store(durableSemantic(fmt.Sprintf("h%d-%d", i, n), "written beside others")); err != nil {
-						t.Errorf("host %d, write %d: %v; stderr: %s", i, n, err, h.stderr)
-						return
-					}
-				}
-			})
-		}
-	}
-	all.Wait()
-	if t.Failed() {
-		t.FailNow()
-	}
-	fifth := durableStart(t, dir)
-	resp, err := fifth.retrieve(map[string]any{"tier": "semantic", "limit": 1})
-	if err != nil || resp.Total != hosts*writes {
-		t.Errorf("%d entries are there, should be %d (%v)", resp.Total, hosts*writes, err)
-	}
-	var keys []string
-	for i := range hosts {
-		for n := range writes {
-			keys = append(keys, fmt.Sprintf("h%d-%d", i, n))
-		}
-	}
-	there := fifth.versions(keys)
-	assert.Equal(t, len(there), len(keys), "… of … keys are there")
-	durableCheck(t, filepath.Join(dir, "state"))
-}
-
 // durableSemantic is an entry of the semantic tier.
 func durableSemantic(key, text string) durableEntry {
 	return durableEntry{Key: map[string]string{"id": key}, Content: durableContent{1, text}, Tier: protocol.TierSemantic, Tags: []string{}}
@@ -273,91 +228,4 @@ func durableRefusal(err error) *protocol.Error {
 	var answer *protocol.Error
 	errors.As(err, &answer)
 	return answer
-}
-
-// TestStepsOutliveAKill: whatever env answered is there after kill -9 at any moment, the last
-// step too; of the request under way all may be there or nothing.
-// Before, 6,545 of 6,591 experiences were lost, and the episodes with them.
-func TestStepsOutliveAKill(t *testing.T) {
-	t.Parallel()
-	dir := durableDir(t)
-	writeConfig(t, dir, durableConfig+"  - {name: env, type: env, metadata: {env: gridworld}}\n")
-	h := durableStart(t, dir)
-	begin := func() string {
-		t.Helper()
-		var seen protocol.EnvResetResponse
-		must.OK(t, h.Call(t.Context(), protocol.TypeEnvResetReq, map[string]any{"env_name": "gridworld", "seed": 7}, &seen))
-		return seen.Obs.EpisodeID
-	}
-	step := func(id string) (n int, err error) {
-		var seen protocol.EnvStepResponse
-		err = h.Call(t.Context(), protocol.TypeEnvStepReq, map[string]any{"episode_id": id, "action": map[string]any{"type": "up"}}, &seen)
-		return seen.Obs.StepNum, err
-	}
-	batch := func(id string) (n int, err error) {
-		var seen protocol.EnvBatchStepResponse
-		up := map[string]any{"type": "up"}
-		err = h.Call(t.Context(), protocol.TypeEnvBatchStepReq, map[string]any{"episode_ids": []string{id, id}, "actions": []any{up, up}}, &seen)
-		if err == nil {
-			n = seen.Results[1].Obs.StepNum
-		}
-		return n, err
-	}
-	const rounds, steps = 4, 40
-	seed := uint64(time.Now().UnixNano())
-	random := rand.New(rand.NewPCG(seed, 0))
-	t.Logf("seed %d", seed)
-	walked, fresh, closed := begin(), begin(), begin()
-	made := 0
-	for round := range rounds {
-		if round == 0 {
-			must.OK(t, h.Call(t.Context(), protocol.TypeEnvCloseReq, map[string]any{"episode_id": closed}, new(protocol.EnvCloseResponse)))
-		}
-		take, size := step, 1
-		if round%2 == 1 {
-			take, size = batch, 2
-		}
-		acked, enough, over := made, made+size*(1+random.IntN(steps)), make(chan struct{})
-		reached := make(chan struct{})
-		go func() { // steps until the host is gone
-			defer close(over)
-			for {
-				n, err := take(walked)
-				if err != nil {
-					return
-				}
-				if acked += size; n != acked {
-					t.Errorf("round %d: step %d of %d", round, n, acked)
-				}
-				if acked == enough {
-					close(reached)
-				}
-			}
-		}()
-		select {
-		case <-reached:
-		case <-over:
-			t.Fatalf("round %d: no step %d", round, enough)
-		}
-		h.kill()
-		<-over
-		must.Fails(t, h.Wait(), "", "a host that should have been killed ended by itself")
-		h = durableStart(t, dir)
-		var list struct {
-			Episodes []jsontext.Value `json:"episodes"`
-		}
-		must.OK(t, h.Call(t.Context(), protocol.TypeEnvExpListReq, map[string]any{"episode_id": walked, "limit": 10_000}, &list))
-		made = len(list.Episodes)
-		assert.That(t, made >= acked && made <= acked+size, "round %d: %d experiences are there, and %d steps were answered", round, made, acked)
-	}
-	n, err := step(fresh)
-	assert.That(t, err == nil && n == 1, "the episode that took no step gave step %d, %v", n, err)
-	n, err = step(walked)
-	assert.That(t, err == nil && n == made+1, "the episode of %d steps gave step %d, %v", made, n, err)
-	var refused *protocol.Error
-	_, err = step(closed)
-	assert.That(t, errors.As(err, &refused) && refused.Code == protocol.CodeUnknownEpisode, "the closed episode gave %v", err)
-	h.end()
-	left, _ := filepath.Glob(filepath.Join(dir, "state", "env", "*.journal"))
-	assert.That(t, len(left) <= rounds, "these journals are left: %q", left)
 }

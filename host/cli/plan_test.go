@@ -1,20 +1,14 @@
 package cli_test
 
 import (
-	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
-	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
-	"a2e/protocol"
 )
 
 // The life of a plan by hand, and what goes wrong with it.
@@ -64,78 +58,4 @@ func TestPlanByHand(t *testing.T) {
 	refused(1, "1 tasks of the plan "+plan+" are claimed", "delete", plan)
 	do("delete", plan, "--force")
 	assert.Equal(t, strings.Count(do("list"), "\n"), 1, "lines of what is left: a header, and a plan")
-}
-
-// claimAll claims tasks of a plan and finishes them until none is left, and returns how often it finished each.
-func claimAll(h *durableHost, plan, owner string) (done map[string]int, err error) {
-	done = make(map[string]int)
-	for h.t.Context().Err() == nil {
-		var got protocol.TaskUpdateResponse
-		req := &protocol.TaskUpdateRequest{PlanID: plan, Action: protocol.TaskClaim, Owner: owner, Lease: 60}
-		if err := h.Call(h.t.Context(), protocol.TypeTaskUpdateReq, req, &got); err != nil {
-			return done, err
-		}
-		switch {
-		case !got.Success && got.Remaining != nil && *got.Remaining == 0:
-			return done, nil
-		case !got.Success && got.Remaining != nil:
-			continue // others have the rest
-		case !got.Success:
-			return done, fmt.Errorf("%+v", got)
-		}
-		end := protocol.TaskUpdateResponse{}
-		req = &protocol.TaskUpdateRequest{PlanID: plan, TaskID: got.TaskID, Status: "done", Owner: owner}
-		if err := h.Call(h.t.Context(), protocol.TypeTaskUpdateReq, req, &end); err != nil || !end.Success {
-			return done, fmt.Errorf("%s: %+v, %w", got.TaskID, end, err)
-		}
-		done[got.TaskID]++
-	}
-	return done, context.Cause(h.t.Context())
-}
-
-// TestFourHostsClaimTasks: hosts on one file share the tasks of a plan; each is done once, also that of
-// a host which was killed. A2E_SOAK_CLAIMS=10000 takes as many tasks.
-func TestFourHostsClaimTasks(t *testing.T) {
-	t.Parallel()
-	const hosts = 4
-	tasks := hosttest.Soak(t, "A2E_SOAK_CLAIMS", 120)
-	dir := durableDir(t)
-	var all []*durableHost
-	for range hosts {
-		all = append(all, durableStart(t, dir))
-	}
-	var plan protocol.PlanCreateResponse
-	must.OK(t, all[0].Call(t.Context(), protocol.TypePlanCreateReq, &protocol.PlanCreateRequest{Name: "p"}, &plan))
-	var last protocol.TaskAddResponse
-	for i := range tasks {
-		req := &protocol.TaskAddRequest{PlanID: plan.PlanID, Title: fmt.Sprint(i)}
-		if i%10 == 9 {
-			req.Deps = []string{last.TaskID}
-		}
-		must.OK(t, all[0].Call(t.Context(), protocol.TypeTaskAddReq, req, &last))
-	}
-	dead := durableStart(t, dir)
-	must.OK(t, dead.Call(t.Context(), protocol.TypeTaskUpdateReq, &protocol.TaskUpdateRequest{PlanID: plan.PlanID, Action: protocol.TaskClaim, Owner: "dead", Lease: 1}, nil))
-	dead.kill()
-	start := time.Now()
-	var group sync.WaitGroup
-	done, errs := make([]map[string]int, hosts), make([]error, hosts)
-	for i, h := range all {
-		group.Go(func() { done[i], errs[i] = claimAll(h, plan.PlanID, fmt.Sprint("w", i)) })
-	}
-	group.Wait()
-	took := time.Since(start)
-	times := make(map[string]int)
-	for i := range all {
-		must.OK(t, errs[i])
-		for id, n := range done[i] {
-			times[id] += n
-		}
-		all[i].end()
-	}
-	for id, n := range times {
-		assert.Equal(t, n, 1, "times that %s was done", id)
-	}
-	assert.Equal(t, len(times), tasks, "tasks done")
-	t.Logf("%d tasks claimed and done by %d hosts in %s: %.0f a second", tasks, hosts, took, float64(tasks)/took.Seconds())
 }

@@ -7,9 +7,7 @@ import (
 	"context"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"syscall"
@@ -35,7 +33,7 @@ func TestHostKilled(t *testing.T) {
 	must.Equal(t, len(left), treeSize, "control: … of … survive")
 
 	// The weaker ones are the fallback: fewer rounds do for them every day.
-	strongest, others := poll.Soak(t, "A2E_SOAK_KILLS", 4), poll.Soak(t, "A2E_SOAK_KILLS", 2)
+	const strongest, others = 4, 2
 	for i, lv := range levels(BestEffort) {
 		if i > 0 && lv.mechanism == levels(BestEffort)[0].mechanism {
 			continue // the same without its rights: nothing else holds the tree
@@ -92,76 +90,6 @@ func TestThreads(t *testing.T) {
 	for _, p := range all {
 		killed(t, p)
 	}
-}
-
-// heap returns the bytes in use after a collection.
-func heap() uint64 {
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
-}
-
-// TestCycles starts and ends many children, also by force, and looks for
-// descriptors, goroutines and zombies that stay.
-func TestCycles(t *testing.T) {
-	l := newLauncher(t, Options{})
-	cycle := func(i int) {
-		policy, _, _ := shell(t, "cat >/dev/null; sleep 0 & exit 0")
-		policy.Stdin = strings.NewReader("input")
-		if i%10 == 0 {
-			policy.Path = "/nonexistent"
-		}
-		p, err := l.Command(t.Context(), policy)
-		must.That(t, err == nil || i%10 == 0, "%v", err)
-		if err == nil && i%10 == 1 {
-			p.Kill()
-		}
-		if err == nil {
-			_, _ = p.Wait() // killed ones fail
-		}
-	}
-	for i := range 20 {
-		cycle(i)
-	}
-	// A collection would close forgotten files: heap looks after them first.
-	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	heap()
-	files, routines, memory := openFiles(t), runtime.NumGoroutine(), heap()
-	cycles := poll.Soak(t, "A2E_SOAK_CYCLES", 50)
-	for i := range cycles {
-		cycle(i)
-	}
-	// Goroutines may still be on their way out.
-	poll.Eventually(t, "as many goroutines as before", func() bool { return runtime.NumGoroutine() <= routines })
-	// The spare launcher may be on its way.
-	poll.Eventually(t, "as few open files as before", func() bool { return openFiles(t) <= files })
-	// A goroutine or a buffer that stays behind costs kilobytes each time.
-	if now := heap(); now > memory+uint64(cycles)*100+256<<10 {
-		t.Errorf("%d bytes in use, before %d", now, memory)
-	} else {
-		t.Logf("%d children: heap %d KiB before, %d KiB after; %d files, %d goroutines", cycles, memory>>10, now>>10, openFiles(t), runtime.NumGoroutine())
-	}
-	poll.Eventually(t, "no zombie", func() bool { return zombies(t) == 0 })
-}
-
-func openFiles(t *testing.T) int {
-	entries := must.Get(os.ReadDir("/proc/self/fd"))(t)
-	return len(entries)
-}
-
-// zombies counts the dead children of this process.
-func zombies(t *testing.T) int {
-	files := must.Get(filepath.Glob("/proc/[0-9]*/stat"))(t)
-	n := 0
-	for _, file := range files {
-		data, err := os.ReadFile(file)
-		fields := strings.Fields(string(data[strings.LastIndexByte(string(data), ')')+1:]))
-		if err == nil && len(fields) > 1 && fields[0] == "Z" && fields[1] == strconv.Itoa(os.Getpid()) {
-			n++
-		}
-	}
-	return n
 }
 
 // TestStormOfStarts starts from many goroutines at once, while others fork by

@@ -10,7 +10,6 @@ import (
 	"github.com/go-json-experiment/json"
 	"pgregory.net/rapid"
 
-	"a2e/host/hosttest"
 	"a2e/host/hosttest/must"
 	"a2e/host/store"
 	"a2e/protocol"
@@ -303,7 +302,7 @@ func (d *drawn) waits() []int {
 // node runs at most once, and never before what it waits for has ended. Another run gives the
 // same, with what was kept.
 func TestRandomChains(t *testing.T) {
-	outer, most := t, hosttest.Soak(t, "A2E_SOAK_CHAIN_NODES", 30)
+	outer, most := t, 30
 	kept := memoryStore(t)
 	rapid.Check(t, func(t *rapid.T) {
 		all := drawChain(t, most)

@@ -159,9 +159,22 @@ func (c *peer) unfit(t protocol.Type, obj protocol.Object, misfit error) error {
 	if !ok {
 		return nil
 	}
-	for _, field := range info.Required {
+	if err := c.lacks(t, obj, info.Required); err != nil || t != protocol.TypeToolCallResp {
+		return err
+	}
+	data, _ := obj.Get("data")
+	result, err := protocol.ParseObject(data)
+	if err != nil {
+		return protocol.Errorf(protocol.CodeRuntimeError, "plugin %q: the data of the child's %s: %w", c.plugin.name, t, err)
+	}
+	return c.lacks("data of "+t, result, []string{"success", "tool_name", "duration_ms"})
+}
+
+// lacks tells which field is missing.
+func (c *peer) lacks(what protocol.Type, obj protocol.Object, fields []string) error {
+	for _, field := range fields {
 		if _, ok := obj.Get(field); !ok {
-			return protocol.Errorf(protocol.CodeRuntimeError, "plugin %q: the child's %s has no %q", c.plugin.name, t, field)
+			return protocol.Errorf(protocol.CodeRuntimeError, "plugin %q: the child's %s has no %q", c.plugin.name, what, field)
 		}
 	}
 	return nil

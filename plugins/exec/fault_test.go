@@ -1,14 +1,12 @@
 package exec
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -295,73 +293,6 @@ func (a *agent) call(t testing.TB, tool, text string) (string, error) {
 	}
 	err := a.Call(t.Context(), protocol.TypeToolCallReq, map[string]any{"tool_name": tool, "arguments": map[string]any{"text": text}}, &resp)
 	return resp.Data.Data.Text, err
-}
-
-// Thousands of calls of two plugins whose children are killed in between, and of the built-in
-// tools beside them: each is answered once, those of the built-in tools all well.
-func TestKillsInBetween(t *testing.T) {
-	f := newField(t)
-	again := func(p *Plugin) {
-		p.times.firstDelay, p.times.maxDelay, p.times.open = time.Millisecond, 5*time.Millisecond, 5*time.Millisecond
-	}
-	a, b := f.plugin("a", "tools=say", Options{}, again), f.plugin("b", "tools=tell", Options{}, again)
-	s := newAgent(t, ranked{a, 10}, builtin(t), b)
-	for _, p := range []*Plugin{a, b} {
-		hosttest.Eventually(t, "its tools", func() bool { return len(p.names.known(fieldTool)) > 0 })
-	}
-	calls := int64(hosttest.Soak(t, "A2E_SOAK_EXEC_CALLS", 2_000))
-	tools := []string{"say", "echo", "tell"}
-	var done atomic.Int64
-	var well [3]atomic.Int64
-	var all sync.WaitGroup
-	for range 12 {
-		all.Go(func() {
-			for n := done.Add(1); n <= calls; n = done.Add(1) {
-				kind := int(n) % 3
-				text, err := s.call(t, tools[kind], fmt.Sprint(n))
-				var own *protocol.Error
-				switch {
-				case err == nil && text == fmt.Sprint(n):
-					well[kind].Add(1)
-				case kind == 1, !errors.As(err, &own), own.Code != protocol.CodeRuntimeError, !own.Retryable:
-					t.Errorf("call %d of %s: %q %v", n, tools[kind], text, err)
-				}
-			}
-		})
-	}
-	kills := killInTurn(t, &done, calls, a, b)
-	all.Wait()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for id, n := range s.answers {
-		assert.Equal(t, n, 1, "%s was answered … times", id)
-	}
-	assert.That(t, int64(len(s.answers)) == calls+1 && kills >= calls/400, "%d answers, %d kills", len(s.answers), kills)
-	t.Logf("%d kills; of %d calls each %d of a, %d of b and %d of the built-in tool went well", kills, calls/3, well[0].Load(), well[2].Load(), well[1].Load())
-	for kind := range well {
-		if n := well[kind].Load(); n < calls/30 {
-			t.Errorf("only %d calls of %s went well", n, tools[kind])
-		}
-	}
-}
-
-// killInTurn kills the children of some plugins, one for each 200 calls.
-func killInTurn(t *testing.T, done *atomic.Int64, calls int64, plugins ...*Plugin) (kills int64) {
-	for done.Load() < calls {
-		c := plugins[kills%int64(len(plugins))].current()
-		if c == nil || kills*200 > done.Load() {
-			time.Sleep(time.Millisecond)
-			continue
-		}
-		process, err := os.FindProcess(c.PID())
-		if err == nil {
-			err = process.Kill()
-		}
-		assert.OK(t, err)
-		kills++
-		<-c.Done()
-	}
-	return kills
 }
 
 // Another a2e as the child: its tools, its processes, its memory, with all that comes

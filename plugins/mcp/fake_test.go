@@ -35,8 +35,6 @@ func play(role string) int {
 		return 4
 	case "raw":
 		return playRaw(os.Stdin, os.Stdout)
-	case "chaos":
-		return playChaos(os.Stdin, os.Stdout)
 	}
 	if err := newFake(role).Run(context.Background(), &sdk.StdioTransport{}); err != nil {
 		return 1

@@ -1,0 +1,50 @@
+//go:build linux
+
+package cli_test
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/sim"
+)
+
+// simOptions are those of a seed.
+func simOptions(t *testing.T, seed uint64) sim.Options {
+	return sim.Options{
+		Seed: seed, Binary: hosttest.Program(t, "a2e"), Chaos: hosttest.Program(t, "a2e/host/hosttest/peers/chaos"),
+		Check: func(state string) error { durableCheck(t, state); return nil },
+	}
+}
+
+// TestSimulation plays seeds of the simulator: A2E_SIM_SEED one of them, A2E_SIM_SECONDS=7200 as many as
+// that time allows from it on, and otherwise one that is always the same.
+func TestSimulation(t *testing.T) {
+	t.Parallel()
+	first, seconds := hosttest.Soak(t, "A2E_SIM_SEED", 1), hosttest.Soak(t, "A2E_SIM_SECONDS", 1)
+	var all sim.Figures
+	for seed, end := first, time.Now().Add(time.Duration(seconds)*time.Second); seed == first || time.Now().Before(end); seed++ {
+		t.Run(strconv.Itoa(seed), func(t *testing.T) { all.Add(sim.Run(t, simOptions(t, uint64(seed)))) })
+	}
+	t.Log(all)
+}
+
+// TestSimulationMeasures logs how a host ends, and what bombs do to it. Only what is lost fails.
+func TestSimulationMeasures(t *testing.T) {
+	t.Parallel()
+	soak := hosttest.Soak(t, "A2E_SIM_SECONDS", 1) > 1
+	often, long := 5, 64
+	if soak {
+		often, long = 1000, 1<<10
+	}
+	took := sim.Ends(t, simOptions(t, 1), often)
+	t.Logf("end of the input to exit, %d runs: median %s, p99 %s, longest %s", often, took[often/2], took[often*99/100], took[often-1])
+	sim.Crowd(t, simOptions(t, 1), 1000)
+	for _, b := range sim.Bombs(t, simOptions(t, 1), long) {
+		t.Logf("%-15s grew %6d KiB, longest ping %s, answered after %s, SIGTERM to end %s", b.Name, b.Grew, b.Ping, b.Took, b.To)
+		assert.That(t, b.Grew < 64<<10, "%s: the host grew by %d KiB", b.Name, b.Grew)
+	}
+}

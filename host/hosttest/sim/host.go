@@ -1,0 +1,203 @@
+package sim
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/poll"
+)
+
+// host is one running a2e and the agent that talks to it.
+type host struct {
+	sim    *Sim
+	name   string
+	model  *model
+	cmd    *exec.Cmd
+	to     sender
+	judge  *judge
+	gate   sync.Mutex    // held while the agent does not read
+	ended  chan struct{} // closed when its output has ended
+	stderr string        // the file that it goes to
+	ids    int
+	killed bool  // nothing is owed any more
+	state  error // what Wait returned
+
+	writing sync.Mutex // guards the fields below: replies to the host come from its reader
+	spoken  string     // the dialect of the last good line
+	sent    int
+}
+
+// sender takes lines for a host.
+type sender interface {
+	send(text string) error // whole lines, or the start of one
+	close() error
+}
+
+// pipe is a host's stdin.
+type pipe struct{ io.WriteCloser }
+
+func (p pipe) send(text string) error {
+	_, err := io.WriteString(p, text)
+	return err
+}
+
+func (p pipe) close() error { return p.Close() }
+
+// start starts a host, on a pipe or over HTTP, and opens a session.
+func (s *Sim) start(m *model, http bool) *host {
+	s.starts++
+	name := fmt.Sprintf("%s.%d", m.name, s.starts)
+	h := &host{sim: s, name: name, model: m, ended: make(chan struct{})}
+	h.judge = newJudge(h.fail, s.secrets())
+	h.judge.reply = func(speak, line string) { go h.do(step{line: line, speak: speak}) }
+	args := []string{"--config", "config.yaml", "serve"}
+	switch {
+	case http:
+		args = append(args, "--http", "127.0.0.1:0")
+	case s.Line == maxLine: // a record of longer ones would hold them as well
+		args = append(args, "--record", "record-"+name+".ndjson")
+	}
+	h.cmd = exec.Command(s.bin, args...)
+	h.stderr = filepath.Join(s.dir, "stderr-"+name)
+	stderr := must.Get(os.Create(h.stderr))(s.t)
+	defer stderr.Close()
+	h.cmd.Dir, h.cmd.Env, h.cmd.Stderr = s.dir, s.environ(), stderr
+	h.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	stdin, stdout := must.Get(h.cmd.StdinPipe())(s.t), must.Get(h.cmd.StdoutPipe())(s.t)
+	if http {
+		s.startHTTP(h, stdout)
+	} else {
+		must.OK(s.t, h.cmd.Start())
+		h.to = pipe{stdin}
+		go func() {
+			defer close(h.ended)
+			h.judge.read(stdout, &h.gate)
+		}()
+	}
+	s.note("%s: started as %d, http %t", name, h.cmd.Process.Pid, http)
+	h.ask("handshake/req", h.hello())
+	h.ask("memory/init/req", `"metadata":{}`)
+	return h
+}
+
+func (h *host) hello() string {
+	return fmt.Sprintf(`"agent_id":%q,"agent_caps":[],"auth_token":%q`, h.model.name, h.sim.secret("token"))
+}
+
+// fail notes a violation.
+func (h *host) fail(format string, args ...any) {
+	h.sim.fail(h.name+": "+format, args...)
+}
+
+// ask sends a request and returns its answer; nil: the host is gone.
+func (h *host) ask(typ, fields string) *answer {
+	h.ids++
+	id := fmt.Sprintf("k%s-ask-%d", h.name, h.ids)
+	h.do(step{line: fmt.Sprintf(`{"type":%q,"id":%q,%s}`, typ, id, fields), speak: "a2e", key: id})
+	a := h.judge.waitFor(id, h.ended)
+	if a == nil && !h.killed {
+		h.fail("no answer to %s %.300s", typ, fields)
+	}
+	return a
+}
+
+// do takes a step.
+func (h *host) do(s step) {
+	if s.do != nil {
+		h.sim.note("%s: %s", h.name, s.what)
+		s.do(h)
+		return
+	}
+	line := h.fill(s.line)
+	h.writing.Lock()
+	defer h.writing.Unlock()
+	if s.speak != "" {
+		h.spoken = s.speak
+	}
+	h.sim.note("%s > %s", h.name, line)
+	if s.speak == "" || s.key != "" {
+		h.judge.expect(h.spoken+" "+s.key, line, s.then)
+	}
+	h.sent++
+	if err := h.to.send(line + "\n"); errors.Is(err, errRefused) && (s.speak == "" || s.key != "") { // one that has ended takes nothing
+		h.judge.release(h.spoken + " " + s.key)
+	}
+}
+
+var place = regexp.MustCompile(`<<(\S+) (\S+)>>`)
+
+// fill puts what earlier answers hold into a line.
+func (h *host) fill(line string) string {
+	return place.ReplaceAllStringFunc(line, func(text string) string {
+		found := place.FindStringSubmatch(text)
+		if a := h.judge.waitFor(found[1], h.ended); a != nil {
+			if value := a.get(found[2]); value != "" {
+				return value
+			}
+		}
+		return "nobody"
+	})
+}
+
+// settle waits until everything is answered.
+func (h *host) settle() {
+	if !h.judge.until(h.ended, func() bool { return len(h.judge.owed) == 0 }) {
+		_ = h.cmd.Process.Signal(syscall.SIGQUIT) // it writes where its goroutines are
+		<-h.ended
+		h.fail("never answered:\n%s", strings.Join(h.judge.due(), "\n"))
+	}
+}
+
+// wait waits for the end of the host, and looks at what it left.
+func (h *host) wait(what string, want int) time.Duration {
+	began := time.Now()
+	late := time.AfterFunc(poll.Patience, func() {
+		h.fail("does not end after %s", what)
+		_ = h.cmd.Process.Signal(syscall.SIGQUIT)
+		time.AfterFunc(poll.Patience/10, func() { _ = h.cmd.Process.Kill() })
+	})
+	<-h.ended
+	h.state = h.cmd.Wait()
+	late.Stop()
+	took := time.Since(began)
+	stderr, _ := os.ReadFile(h.stderr)
+	if code := h.cmd.ProcessState.ExitCode(); code != want {
+		h.fail("ended after %s with %d (%v), should with %d; stderr:\n%s", what, code, h.state, want, tail(stderr))
+	}
+	for _, secret := range h.sim.secrets() {
+		if at := bytes.Index(stderr, []byte(secret)); at >= 0 {
+			h.fail("a secret is on stderr: %.600s", stderr[max(0, at-200):])
+		}
+	}
+	if at := bytes.Index(stderr, []byte("\ngoroutine ")); at >= 0 && want == 0 {
+		h.fail("a crash: %.3000s", stderr[max(0, at-500):])
+	}
+	return took
+}
+
+// quitCode is how a Go program ends that has written its goroutines.
+const quitCode = 2
+
+func tail(text []byte) []byte { return text[max(0, len(text)-1500):] }
+
+// errRefused is a line that a host did not accept, so that it is not answered either.
+var errRefused = errors.New("not accepted")
+
+// kill ends the host at once.
+func (h *host) kill() {
+	h.killed = true
+	if err := h.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		h.fail("%v", err)
+	}
+}

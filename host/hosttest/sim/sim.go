@@ -1,0 +1,350 @@
+// Package sim drives the real binary through drawn lives: lines in all four protocols, right and
+// broken, with faults between them, on one state that outlives its hosts.
+//
+//	sim.go      one seed: a folder, its config, the lives of its hosts
+//	lines.go    what is sent; changes.go: that of it whose effect is known
+//	faults.go   what goes wrong
+//	host.go     one host and its agent; http.go: over HTTP
+//	judge.go    what comes back: one answer for each request, in its dialect, and nothing else
+//	model.go    what must be there after the end of a host, whatever it was
+//
+// A seed gives the same lines and faults in the same order. The ids that hosts give, and when
+// the kernel runs what, are each time others.
+package sim
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/poll"
+)
+
+// Options are what one run is given.
+type Options struct {
+	Seed   uint64
+	Binary string                   // a2e
+	Chaos  string                   // the program of host/hosttest/peers/chaos
+	Check  func(state string) error // looks for damage in a state_dir that no host uses
+	State  string                   // lines of the config that say where the state is; "" = in state_dir: a PostgreSQL server's come here
+	Line   int                      // the longest line in bytes; 0 = maxLine
+}
+
+// Figures are what a run did.
+type Figures struct {
+	Lines, Answers, Faults, Lives, Kills int
+	Rest                                 []rest // of the first host of each life, when nothing was under way
+}
+
+// Add adds the figures of another seed.
+func (f *Figures) Add(more Figures) {
+	f.Lines, f.Answers, f.Faults, f.Lives, f.Kills = f.Lines+more.Lines, f.Answers+more.Answers, f.Faults+more.Faults, f.Lives+more.Lives, f.Kills+more.Kills
+	f.Rest = append(f.Rest, more.Rest...)
+}
+
+// String returns them for a log.
+func (f Figures) String() string {
+	text := fmt.Sprintf("%d lines, %d answers, %d faults, %d lives, %d of them killed", f.Lines, f.Answers, f.Faults, f.Lives, f.Kills)
+	for _, part := range [][]rest{f.Rest[:len(f.Rest)/2], f.Rest[len(f.Rest)/2:]} {
+		var sum rest
+		for _, r := range part {
+			sum.files, sum.threads, sum.children, sum.kilobytes = sum.files+r.files, sum.threads+r.threads, sum.children+r.children, sum.kilobytes+r.kilobytes
+		}
+		if n := len(part); n > 0 {
+			text += fmt.Sprintf("; at rest %d descriptors, %d threads, %d processes, %d KiB", sum.files/n, sum.threads/n, sum.children/n, sum.kilobytes/n)
+		}
+	}
+	return text
+}
+
+// Sim is the world of one seed.
+type Sim struct {
+	Options
+	t      testing.TB
+	bin    string // as hosts see it
+	dir    string
+	rng    *rand.Rand
+	plan   string
+	models []*model
+	life   int
+	starts int
+	disk   bool // state_dir is a small one of its own
+
+	mu         sync.Mutex // guards the fields below
+	transcript strings.Builder
+	violations int
+	done       map[string]string // tasks, by whom
+	figures    Figures
+}
+
+const (
+	lives   = 4       // of one seed
+	most    = 3       // hosts at once
+	maxLine = 1 << 18 // bytes
+)
+
+// Run plays a seed. It fails the test at each violation, and then says where the transcript is.
+func Run(t testing.TB, opts Options) Figures {
+	t.Helper()
+	s := newSim(t, opts)
+	defer s.keep()
+	for s.life = range lives {
+		for range s.rng.IntN(4) {
+			s.brief()
+		}
+		s.live()
+		if s.violations > 0 {
+			break
+		}
+	}
+	return s.figures
+}
+
+// newSim makes the world of a seed.
+func newSim(t testing.TB, opts Options) *Sim {
+	t.Helper()
+	opts.Line = cmp.Or(opts.Line, maxLine)
+	s := &Sim{Options: opts, t: t, dir: t.TempDir(), rng: rand.New(rand.NewPCG(opts.Seed, 0)), done: map[string]string{}}
+	s.prepare()
+	s.disk = s.mount()
+	for i := range most {
+		s.models = append(s.models, newModel(fmt.Sprint("m", i)))
+	}
+	return s
+}
+
+// ways are those of the MCP servers: see the program.
+func ways() []string {
+	return []string{"good", "crash", "hang", "flood", "junk", "twice", "late", "change", "mute", "ask"}
+}
+
+// prepare makes the folder: the config, the workspace and what is in it.
+func (s *Sim) prepare() {
+	ws := filepath.Join(s.dir, "ws")
+	must.OK(s.t, os.Mkdir(filepath.Join(s.dir, "tmp"), 0o700), os.Mkdir(ws, 0o700), s.hostile(ws))
+	s.bin = filepath.Join(s.dir, "a2e")
+	for from, to := range map[string]string{s.Binary: s.bin, s.Chaos: filepath.Join(ws, "chaos")} {
+		must.OK(s.t, os.Symlink(from, to))
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, `auth_token: ${SIM_TOKEN}
+workspace: ws
+state_dir: state
+%smax_parallel: 8
+limits: {max_line_bytes: %d, max_queue: 500}
+audit: {}
+fleet: {agent_id: sim, max_tasks: 2}
+children: {read: [%q, %q]}
+plugins:
+  tools:
+    allowed_commands: [bash, sh, cat]
+    commands: [{name: told, command: [sh, -c, 'echo "$1"; echo "$1" >&2; exit 3', sh, "${SIM_ARG}"]}]
+  words: {type: exec, command: [./chaos, plugin, "${SIM_ARG}"], env: {LABEL: "${SIM_LABEL}"}, capabilities: [tools]}
+  maze: {type: env, env: gridworld, max_steps: 0}
+  multi_agent:
+    workers:
+      - {name: shell, command: [sh, -s], contract: false, timeout: 5, env: {LABEL: "${SIM_LABEL}"}}
+      - {name: host, mode: fleet, timeout: 5, max_tasks: 2, env: {A2E_STATE_DIR: %q}, command: [%q, worker, --agent-id, w, --no-contract, --, sh, -s]}
+  mcp:
+    mcpServers:
+`, s.State, s.Line, s.Binary, s.Chaos, filepath.Join(s.dir, "worker-state"), s.Binary)
+	for _, way := range ways() {
+		fmt.Fprintf(&b, "      %s: {command: ./chaos, args: [mcp, %s, \"${SIM_ARG}\"], env: {LABEL: \"${SIM_LABEL}\"}, timeout: 1}\n", way, way)
+	}
+	must.OK(s.t, os.WriteFile(filepath.Join(s.dir, "config.yaml"), []byte(b.String()), 0o600))
+}
+
+// secret is one that stands in the config, or in the variables of the hosts alone.
+func (s *Sim) secret(name string) string { return fmt.Sprintf("cnry-%s-%x", name, s.Seed+1<<40) }
+
+func (s *Sim) secrets() []string {
+	return []string{s.secret("token"), s.secret("arg"), s.secret("label"), s.secret("env")}
+}
+
+// environ is that of the hosts.
+func (s *Sim) environ() []string {
+	return []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + s.dir, "TMPDIR=" + filepath.Join(s.dir, "tmp"), "GOTRACEBACK=all",
+		"SIM_TOKEN=" + s.secret("token"), "SIM_ARG=" + s.secret("arg"), "SIM_LABEL=" + s.secret("label"), "SIM_API_KEY=" + s.secret("env"),
+	}
+}
+
+// live plays one life of the hosts: the first has looked at what those before left.
+func (s *Sim) live() {
+	n := 1 + s.rng.IntN(most)*s.rng.IntN(2)
+	if s.life == lives-1 { // all that was kept is looked at
+		n = most
+	}
+	seeds := []uint64{s.rng.Uint64(), s.rng.Uint64(), s.rng.Uint64()}
+	var hosts []*host
+	for i := range n {
+		h := s.start(s.models[i], s.rng.IntN(5) == 0)
+		s.models[i].verify(h)
+		hosts = append(hosts, h)
+	}
+	if s.plan == "" {
+		if a := hosts[0].ask("planning/plan/create", `"name":"sim"`); a != nil {
+			s.plan = a.get("plan_id")
+		}
+	}
+	var all sync.WaitGroup
+	for i, h := range hosts {
+		all.Go(func() { s.play(h, rand.New(rand.NewPCG(s.Seed, seeds[i]))) })
+	}
+	all.Wait()
+	poll.Eventually(s.t, "no process is left", func() bool { return len(inDir(s.dir)) == 0 })
+	if err := s.Check(filepath.Join(s.dir, "state")); err != nil {
+		s.fail("the state is damaged: %v", err)
+	}
+	s.noSecrets()
+	s.figures.Lives++
+}
+
+// brief starts a host, has it change the state, and kills it a moment later: the first one while
+// its files are being made.
+func (s *Sim) brief() {
+	h := s.start(s.models[0], false)
+	if s.plan != "" {
+		h.model.verify(h)
+	}
+	d := s.newDraw(rand.New(rand.NewPCG(s.Seed, s.rng.Uint64())), h.name, h.model)
+	for range d.IntN(30) {
+		h.do(d.change())
+	}
+	time.Sleep(time.Duration(d.IntN(30_000)) * time.Microsecond)
+	s.end(h, d, 0)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.figures.Lines += h.sent
+	s.figures.Answers += h.judge.lines
+	s.figures.Lives++
+}
+
+// play has an agent send its lines to a host until its end.
+func (s *Sim) play(h *host, rng *rand.Rand) {
+	d := s.newDraw(rng, h.name, h.model)
+	d.begin(h)
+	for round := range 1 + d.IntN(3) {
+		for range 5 + d.IntN(40) {
+			s.act(h, d)
+		}
+		if round == 0 || d.IntN(2) == 0 {
+			h.settle()
+			s.mu.Lock()
+			s.figures.Rest = append(s.figures.Rest, h.measure())
+			s.mu.Unlock()
+		}
+	}
+	s.end(h, d, d.IntN(8))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.figures.Lines += h.sent
+	s.figures.Answers += h.judge.lines
+}
+
+// act draws and does one thing: a line, several at once, a fault, a new session.
+func (s *Sim) act(h *host, d *draw) {
+	switch n := d.IntN(100); {
+	case n < 8:
+		h.do(d.fault())
+		s.mu.Lock()
+		s.figures.Faults++
+		s.mu.Unlock()
+	case n < 10:
+		for range 100 + d.IntN(900) { // a flood; more than may wait
+			h.do(d.native("r", "tool/call/req", `"tool_name":"echo","arguments":{"text":"x"}`))
+		}
+	case n < 12:
+		h.do(d.native("r", "handshake/req", h.hello()))
+	case n < 14 && d.plan != "":
+		d.claim(h)
+	default:
+		h.do(d.line())
+	}
+}
+
+// begin opens the JSON-RPC side, where there is a token as well.
+func (d *draw) begin(h *host) {
+	method, params := "rpc.handshake", fmt.Sprintf(`{"auth_token":%q}`, d.token)
+	if d.mcp {
+		method, params = "initialize", fmt.Sprintf(`{"protocolVersion":"2025-06-18","capabilities":{"roots":{},"sampling":{}},"clientInfo":{"name":"sim","version":"1"},"_meta":{"a2e/auth_token":%q}}`, d.token)
+	}
+	id := d.id("k")
+	h.do(step{line: fmt.Sprintf(`{"jsonrpc":"2.0","id":%q,"method":%q,"params":%s}`, id, method, params), speak: "rpc", key: id})
+}
+
+// end ends a host in one of the ways there are.
+func (s *Sim) end(h *host, d *draw, way int) {
+	s.note("%s: ends in way %d", h.name, way)
+	_, piped := h.to.(pipe)
+	switch {
+	case way < 4: // at any moment, also right after a line was written
+		if way > 0 {
+			time.Sleep(time.Duration(d.IntN(20_000)) * time.Microsecond)
+		}
+		h.kill()
+		h.wait("SIGKILL", -1)
+		s.mu.Lock()
+		s.figures.Kills++
+		s.mu.Unlock()
+	case way == 4 && piped:
+		must.OK(s.t, h.to.close())
+		h.wait("the end of its input", 0)
+		if due := h.judge.due(); len(due) > 0 {
+			h.fail("ended without an answer to:\n%s", strings.Join(due, "\n"))
+		}
+	case way == 5:
+		h.settle()
+		_ = h.cmd.Process.Signal(syscall.SIGQUIT)
+		h.wait("SIGQUIT", quitCode)
+		h.routines()
+	case way == 6 && piped:
+		h.settle()
+		h.do(step{line: `{"type":"shutdown","id":"s","timeout":1}`, speak: "a2e"})
+		h.wait("shutdown", 0)
+	default:
+		sig := []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP}[d.IntN(3)]
+		_ = h.cmd.Process.Signal(sig)
+		h.wait(sig.String(), 0)
+	}
+	_ = h.to.close() // it may be closed
+}
+
+// note adds to the transcript.
+func (s *Sim) note(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	text := fmt.Sprintf(format, args...)
+	fmt.Fprintf(&s.transcript, "%s %.3000s\n", time.Now().Format("05.000000"), text)
+}
+
+// fail notes a violation.
+func (s *Sim) fail(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	s.note("VIOLATION %s", text)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.violations++; s.violations <= 5 {
+		s.t.Errorf("seed %d, life %d: %s", s.Seed, s.life, text)
+	}
+}
+
+// keep writes the transcript of a seed that failed, and says how to play it again.
+func (s *Sim) keep() {
+	if s.violations == 0 && !s.t.Failed() {
+		return
+	}
+	file := filepath.Join(os.TempDir(), fmt.Sprintf("a2e-sim-%d.log", s.Seed))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := os.WriteFile(file, []byte(s.transcript.String()), 0o600)
+	s.t.Logf("play it again: A2E_SIM_SEED=%d go test ./host/cli -run TestSimulation -count=1; its transcript: %s %v", s.Seed, file, err)
+}

@@ -1,0 +1,36 @@
+package sim
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// noSecrets looks for the secrets in everything that the hosts wrote: the state, the audit, the
+// records, and what their children left in the workspace.
+func (s *Sim) noSecrets() {
+	_ = filepath.WalkDir(s.dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() {
+			return nil // what is gone, or cannot be opened, shows nothing
+		}
+		text, _ := os.ReadFile(path)
+		for _, secret := range s.secrets() {
+			if at := bytes.Index(text, []byte(secret)); at >= 0 {
+				s.fail("the file %s has a secret: %.300q", path, text[max(0, at-100):])
+			}
+		}
+		return nil
+	})
+}
+
+// atRest is how many goroutines a host may have that does nothing: some for each child, and its own.
+const atRest = 400
+
+// routines counts the goroutines that a host has written at its end.
+func (h *host) routines() {
+	text, _ := os.ReadFile(h.stderr)
+	if n := bytes.Count(text, []byte("\ngoroutine ")); n > atRest {
+		h.fail("%d goroutines at rest: %s", n, tail(text))
+	}
+}
