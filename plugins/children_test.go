@@ -22,15 +22,13 @@ import (
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/sandbox"
+	"a2e/host/sandbox/sandboxtest"
 	"a2e/plugins"
 	"a2e/protocol"
 	"a2e/protocol/client"
 )
 
-func TestMain(m *testing.M) {
-	sandbox.MaybeRunLauncher() // children start through this test binary
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { sandboxtest.Main(m) }
 
 // load reads a config; its workspace is a folder of its own.
 func load(t *testing.T, text string) *config.Config {

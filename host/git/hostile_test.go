@@ -11,12 +11,10 @@ import (
 	"a2e/host/git"
 	"a2e/host/hosttest/must"
 	"a2e/host/sandbox"
+	"a2e/host/sandbox/sandboxtest"
 )
 
-func TestMain(m *testing.M) {
-	sandbox.MaybeRunLauncher() // git starts through this test binary
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { sandboxtest.Main(m) }
 
 // TestFilters: a filter of the repository's own config does not run, whatever its name, nor
 // one that stands so far behind that it is not found: then git is not run at all.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"sync"
 	"testing"
 	"time"
@@ -16,7 +15,7 @@ import (
 	"a2e/host"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/must"
-	"a2e/host/sandbox"
+	"a2e/host/sandbox/sandboxtest"
 	"a2e/protocol"
 )
 
@@ -190,10 +189,7 @@ func (w *roomWorld) Leave(context.Context) error {
 	return nil
 }
 
-func TestMain(m *testing.M) {
-	sandbox.MaybeRunLauncher() // children start through this test binary
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { sandboxtest.Main(m) }
 
 // push waits for the push number n of an episode, all of which have the req_id of its reset.
 func (s *stage) push(reset string, n int) protocol.EnvStatePush {

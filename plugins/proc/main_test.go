@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -20,10 +19,7 @@ import (
 	"a2e/protocol"
 )
 
-func TestMain(m *testing.M) {
-	sandbox.MaybeRunLauncher() // children start through this test binary
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { sandboxtest.Main(m) }
 
 // patience is how long a test waits for what should come at once. Only a test that
 // fails waits that long.

@@ -20,6 +20,7 @@ import (
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/sandbox"
+	"a2e/host/sandbox/sandboxtest"
 	"a2e/protocol"
 )
 
@@ -200,10 +201,7 @@ func TestNewWrong(t *testing.T) {
 	}
 }
 
-func TestMain(m *testing.M) {
-	sandbox.MaybeRunLauncher() // children start through this test binary
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { sandboxtest.Main(m) }
 
 // newPlugin makes a plugin in the workspace dir.
 func newPlugin(t testing.TB, dir string, opts Options) *Plugin {

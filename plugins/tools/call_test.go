@@ -342,10 +342,7 @@ func TestContract(t *testing.T) {
 // fails waits that long.
 const patience = 60 * time.Second
 
-func TestMain(m *testing.M) {
-	sandbox.MaybeRunLauncher() // children start through this test binary
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { sandboxtest.Main(m) }
 
 // launcherIn returns what starts the programs of a plugin on a workspace; the test closes it.
 func launcherIn(t testing.TB, workspace string) func() (*sandbox.Launcher, error) {

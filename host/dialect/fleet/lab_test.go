@@ -21,15 +21,13 @@ import (
 	"a2e/host/hosttest/must"
 	"a2e/host/hosttest/stores"
 	"a2e/host/sandbox"
+	"a2e/host/sandbox/sandboxtest"
 	"a2e/host/store"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
 )
 
-func TestMain(m *testing.M) {
-	sandbox.MaybeRunLauncher() // git starts through this test binary
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { sandboxtest.Main(m) }
 
 // pool is a plugin with one worker whose tasks end when the test says so.
 type pool struct {
