@@ -409,9 +409,7 @@ func TestBeginSession(t *testing.T) {
 				}
 			}
 			ctx, sess, end := host.BeginSession(d.ctx, word, ask)
-			if host.SessionFrom(ctx) != sess || sess.AgentID != word || sess.ID == "" || !sess.Caps["mcp"] || !sess.Caps["test"] || sess.Caps["tools"] {
-				t.Errorf("the session is %+v", sess)
-			}
+			assert.That(t, host.SessionFrom(ctx) == sess && sess.AgentID == word && sess.ID != "" && sess.Caps["mcp"] && sess.Caps["test"] && !sess.Caps["tools"], "the session is %+v", sess)
 			var resp protocol.MCPSampleResponse
 			err := host.ServicesOf(ctx).Call(ctx, "test/ask", struct{}{}, &resp, nil)
 			end()

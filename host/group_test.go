@@ -10,6 +10,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/protocol"
 )
 
@@ -126,13 +127,9 @@ func TestCallOfAGroup(t *testing.T) {
 			known := ""
 			for _, r := range b.records {
 				known += fmt.Sprintf("%s:%t", r.Component, r.Success)
-				if r.Correlation != "c" {
-					t.Errorf("%s: the call has the correlation %q", c.name, r.Correlation)
-				}
+				assert.That(t, r.Correlation == "c", "%s: the call has the correlation %q", c.name, r.Correlation)
 			}
-			if got != c.says || known != c.known {
-				t.Errorf("%s: %s, counted %q; should be %s, %q", c.name, got, known, c.says, c.known)
-			}
+			assert.That(t, got == c.says && known == c.known, "%s: %s, counted %q; should be %s, %q", c.name, got, known, c.says, c.known)
 			h.Close()
 		}
 	}
@@ -150,9 +147,7 @@ func TestDeclaredGroups(t *testing.T) {
 		m := h.Call(protocol.TypeToolCallReq, tool("find", `{}`))
 		seen[m.Get("/data/tool_name")+" "+m.Get("/group")] = true
 	}
-	if len(seen) != 2 || !seen["a find"] || !seen["taken find"] {
-		t.Errorf("find called %v: b is in a group of the config", seen)
-	}
+	assert.That(t, len(seen) == 2 && seen["a find"] && seen["taken find"], "find called %v: b is in a group of the config", seen)
 	for name, want := range map[string]string{"lone": "c lone", "mine": "b mine", "denied-all": "e denied-all", "taken": "taken ", "a": "a "} {
 		if m := h.Call(protocol.TypeToolCallReq, tool(name, `{}`)); m.Get("/data/tool_name")+" "+m.Get("/group") != want {
 			t.Errorf("%s: %s", name, m)
@@ -198,7 +193,5 @@ func TestCancelOfAGroup(t *testing.T) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.records) != 1 || b.records[0].Success {
-		t.Errorf("counted %+v: should be the one that took too long", b.records)
-	}
+	assert.That(t, len(b.records) == 1 && !b.records[0].Success, "counted %+v: should be the one that took too long", b.records)
 }

@@ -295,9 +295,7 @@ func TestLastEventsComeOut(t *testing.T) {
 		if text := b.out.text(); strings.Count(text, `"kind":"log"`) != events || !strings.HasSuffix(text, "\n") {
 			t.Errorf("%d events came", strings.Count(text, `"kind":"log"`))
 		}
-		if log.Len() > 0 {
-			t.Errorf("the log says %s", &log)
-		}
+		assert.That(t, log.Len() <= 0, "the log says %s", &log)
 	})
 }
 

@@ -88,9 +88,7 @@ func TestTaskIsSolved(t *testing.T) {
 	assert.Equal(t, m.Get("/code"), string(protocol.CodeEpisodeDone), "again: %s", m.Line)
 	v := ask(protocol.TypeEnvResetReq, task)
 	id := v.Obs.EpisodeID
-	if v.Obs.State.Task != "fix-add" || !slices.Equal(v.paths(), []string{"calc.py", "tests/test_seen.py"}) || v.Obs.State.Last != nil {
-		t.Fatalf("the beginning: %+v", v)
-	}
+	must.That(t, v.Obs.State.Task == "fix-add" && slices.Equal(v.paths(), []string{"calc.py", "tests/test_seen.py"}) && v.Obs.State.Last == nil, "the beginning: %+v", v)
 	v = ask(protocol.TypeEnvStepReq, `{"episode_id":%q,"action":{"type":"run_command","command":["python3","-B","tests/test_seen.py"]}}`, id)
 	last := v.Obs.State.Last
 	must.That(t, last != nil && !last.Success && last.ExitCode != nil && *last.ExitCode == 1, "the test runs: %+v", v)

@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
@@ -114,9 +115,7 @@ func (c checker) value(at string, schema map[string]any, typ reflect.Type) {
 		c.nullable(at, either[0].(map[string]any), typ)
 		return
 	}
-	if strings.HasPrefix(typ.Name(), "Nullable") || typ.Kind() == reflect.Pointer {
-		c.t.Errorf("%s may not be null, but %v can", at, typ)
-	}
+	assert.That(c.t, !strings.HasPrefix(typ.Name(), "Nullable") && typ.Kind() != reflect.Pointer, "%s may not be null, but %v can", at, typ)
 	c.plain(at, schema, typ)
 }
 
@@ -166,9 +165,7 @@ func (c checker) plain(at string, schema map[string]any, typ reflect.Type) {
 	default:
 		ok = typ.Kind() == kinds[name]
 	}
-	if !ok {
-		c.t.Errorf("%s: %v does not fit %v", at, typ, schema)
-	}
+	assert.That(c.t, ok, "%s: %v does not fit %v", at, typ, schema)
 }
 
 // defaults compares SetDefaults with the defaults of the schema. A null stands
@@ -237,9 +234,7 @@ func TestBatchStepFromALine(t *testing.T) {
 				paths = append(paths, p.Path)
 			}
 		}
-		if !slices.Equal(paths, tc.wrong) {
-			t.Errorf("%s: problems at %q, want %q", tc.line, paths, tc.wrong)
-		}
+		assert.That(t, slices.Equal(paths, tc.wrong), "%s: problems at %q, want %q", tc.line, paths, tc.wrong)
 		if err != nil {
 			continue
 		}
@@ -252,9 +247,7 @@ func TestBatchStepFromALine(t *testing.T) {
 				}
 			}
 		}
-		if !slices.Equal(req.EpisodeIDs, tc.ids) || !slices.Equal(actions, tc.actions) {
-			t.Errorf("%s: %q %q, want %q %q", tc.line, req.EpisodeIDs, actions, tc.ids, tc.actions)
-		}
+		assert.That(t, slices.Equal(req.EpisodeIDs, tc.ids) && slices.Equal(actions, tc.actions), "%s: %q %q, want %q %q", tc.line, req.EpisodeIDs, actions, tc.ids, tc.actions)
 	}
 }
 
@@ -326,9 +319,7 @@ func checkMended(t *testing.T, w *wireType, whole map[string]any, path string) {
 	obj := must.Get(protocol.ParseObject(line))(t)
 	mended, err := protocol.Mend(protocol.Type(w.Type), obj)
 	if err != nil {
-		if !bytes.Contains([]byte(err.Error()), []byte(path)) {
-			t.Errorf("%s: %v", path, err)
-		}
+		assert.That(t, bytes.Contains([]byte(err.Error()), []byte(path)), "%s: %v", path, err)
 		return
 	}
 	w.validate(t, mended.Raw())
@@ -372,9 +363,7 @@ func loadWire(t *testing.T) []wireType {
 func (w *wireType) validate(t *testing.T, line []byte) {
 	t.Helper()
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(line))
-	if err != nil {
-		t.Fatalf("%s: %v in %s", w.Type, err, line)
-	}
+	must.That(t, err == nil, "%s: %v in %s", w.Type, err, line)
 	if err := w.compiled.Validate(doc); err != nil {
 		t.Errorf("%s: %v\n%s", w.Type, err, line)
 	}
@@ -391,8 +380,6 @@ func message(t *testing.T, info *protocol.Info, body any) []byte {
 	id := []byte("0123456789abcdef0123456789abcdef")
 	line := protocol.AppendHeader(nil, info.Type, id, time.Unix(1767225600, 500_000_000), reqID)
 	line, err := protocol.AppendBody(line, body)
-	if err != nil {
-		t.Fatalf("%s: %v", info.Type, err)
-	}
+	must.That(t, err == nil, "%s: %v", info.Type, err)
 	return line
 }

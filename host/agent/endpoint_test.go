@@ -64,9 +64,7 @@ func TestEndpoint(t *testing.T) {
 	s := newModelServer(t, func(w http.ResponseWriter, r *http.Request, nth int) {
 		body, _ := io.ReadAll(r.Body)
 		bodies = append(bodies, string(body))
-		if r.Method != http.MethodPost || r.URL.Path != "/v1/chat/completions" || r.Header.Get("Authorization") != "Bearer "+testKey {
-			t.Errorf("%s %s %v", r.Method, r.URL, r.Header)
-		}
+		assert.That(t, r.Method == http.MethodPost && r.URL.Path == "/v1/chat/completions" && r.Header.Get("Authorization") == "Bearer "+testKey, "%s %s %v", r.Method, r.URL, r.Header)
 		if nth == 1 {
 			_, _ = io.WriteString(w, `{"choices":[{"message":{"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"dir_add","arguments":"{\"a\":1}"}},{"id":"c2","type":"function","function":{"name":"text","arguments":"[1"}}]},"finish_reason":"tool_calls"}],"usage":{"prompt_tokens":100,"completion_tokens":10}}`)
 			return

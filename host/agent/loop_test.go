@@ -184,9 +184,7 @@ func TestLoop(t *testing.T) {
 		{Text: "the sum is 3", Tokens: Tokens{Input: 200, Output: 20}},
 	}}
 	r, lines, b, err := looped(t, Turns{System: "be good", Prompt: "add", Tools: benchTools("add", "text", "fails", "secret"), Model: model})
-	if err != nil || r.Text != "the sum is 3" || r.Tokens != (Tokens{300, 30, false}) || r.End != EndDone || r.Calls != 6 || r.Rounds != 2 {
-		t.Fatalf("%+v, %v", r, err)
-	}
+	must.That(t, err == nil && r.Text == "the sum is 3" && r.Tokens == (Tokens{300, 30, false}) && r.End == EndDone && r.Calls == 6 && r.Rounds == 2, "%+v, %v", r, err)
 	want := []string{
 		"round 1 of 10", "answer let me see",
 		`1 call c1 add {"a":1}`, `1 result c1 add true {"sum":3} `,
@@ -272,9 +270,7 @@ func TestLoopBounds(t *testing.T) {
 	}
 	model.replies = append(model.replies, Reply{Calls: []ToolCall{{Name: "big", Arguments: object(`{"a":"` + strings.Repeat("y", 100<<10) + `"}`)}}}, Reply{Text: strings.Repeat("\x00", 2<<20), Cut: true})
 	r, _, b, err := looped(t, Turns{Prompt: "p", Tools: benchTools("big"), MaxTurns: 100, Model: model})
-	if err != nil || !r.Cut || len(r.Text) > maxFinalText {
-		t.Fatalf("%v, %d bytes", err, len(r.Text))
-	}
+	must.That(t, err == nil && r.Cut && len(r.Text) <= maxFinalText, "%v, %d bytes", err, len(r.Text))
 	assert.Equal(t, len(b.calls), 3*maxCalls, "… calls")
 	for i, seen := range model.seen {
 		size := sizeOf(seen.Messages)

@@ -127,9 +127,7 @@ func TestStream(t *testing.T) {
 			}
 			assert.Diff(t, c.says, strings.Join(lines, "\n"))
 			assert.That(t, (err != nil || ends == c.ends) && strings.Contains(ends, c.ends), "it ends with %s, want %s", ends, c.ends)
-			if c.tokens != (Tokens{}) && r.Tokens != c.tokens || c.tokens == (Tokens{}) && err == nil && !r.Tokens.Estimated {
-				t.Errorf("it took %+v", r.Tokens)
-			}
+			assert.That(t, (c.tokens == (Tokens{}) || r.Tokens == c.tokens) && (c.tokens != (Tokens{}) || err != nil || r.Tokens.Estimated), "it took %+v", r.Tokens)
 			assert.Equal(t, len(s.Requests()), c.asked, "it was asked … times")
 		})
 	}
@@ -264,9 +262,7 @@ func TestNamesAndIDsOfCallsAreBounded(t *testing.T) {
 	}
 	model.replies = append(model.replies, Reply{Text: "done"})
 	r, lines, b, err := looped(t, Turns{Prompt: "p", Tools: benchTools("add"), Model: model})
-	if err != nil || r.Text != "done" || len(b.calls) != 3 {
-		t.Fatalf("%v %+v, %d calls", err, r, len(b.calls))
-	}
+	must.That(t, err == nil && r.Text == "done" && len(b.calls) == 3, "%v %+v, %d calls", err, r, len(b.calls))
 	for i, line := range lines {
 		assert.That(t, len(line) <= 64<<10, "event %d has %d bytes: %.100s", i, len(line), line)
 	}

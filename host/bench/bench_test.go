@@ -334,9 +334,7 @@ func TestLinesOfAllLengths(t *testing.T) {
 		}
 		r.Close()
 		assert.Equal(t, fmt.Sprint(got), fmt.Sprint(sizes), "whole %v: lengths %v, want %v", whole, got, sizes)
-		if !whole && len(l.buf) != readSize {
-			t.Errorf("the buffer grew to %d bytes", len(l.buf))
-		}
+		assert.That(t, whole || len(l.buf) == readSize, "the buffer grew to %d bytes", len(l.buf))
 	}
 }
 
@@ -348,9 +346,7 @@ func TestEveryRequestHasItsOwnID(t *testing.T) {
 			seen := map[string]bool{}
 			for range 3 {
 				data, n := b.take(64)
-				if strings.Count(string(data), "\n") != n {
-					t.Fatalf("%s %s: %d requests, but not as many lines", d.name, size, n)
-				}
+				must.That(t, strings.Count(string(data), "\n") == n, "%s %s: %d requests, but not as many lines", d.name, size, n)
 				for line := range strings.Lines(string(data)) {
 					seen[line] = true
 				}

@@ -297,9 +297,7 @@ func TestChainRunOnATerminal(t *testing.T) {
 	stderr.Close()
 	text := <-shown
 	assert.That(t, err == nil && stdout.String() == "{\n  \"text\": \"hello ada\"\n}\n", "%v, %q", err, stdout.String())
-	if !strings.Contains(text, "✓\x1b[0m join") || !strings.Contains(text, "2 of 2 nodes done") || !strings.Contains(text, "\x1b[3A") {
-		t.Errorf("the terminal got %q", text)
-	}
+	assert.That(t, strings.Contains(text, "✓\x1b[0m join") && strings.Contains(text, "2 of 2 nodes done") && strings.Contains(text, "\x1b[3A"), "the terminal got %q", text)
 }
 
 // On a terminal the person is asked what a chain waits for, before it goes on.

@@ -79,9 +79,7 @@ line-6 done five was done
 whole done {"text":"three was done"}`
 	results, stderr := dispatched(t, dir, "", 1, "tasks.ndjson", "--workers", "2", "--no-contract", "--", "sh", "-c", saysDone)
 	assert.Equal(t, toldResults(results), want)
-	if !strings.HasPrefix(stderr, "5 tasks: 3 done, 1 failed, 1 blocked, 15 tokens, in ") || !strings.HasSuffix(stderr, "a2e: 2 of 5 tasks not done\n") {
-		t.Errorf("stderr %q", stderr)
-	}
+	assert.That(t, strings.HasPrefix(stderr, "5 tasks: 3 done, 1 failed, 1 blocked, 15 tokens, in ") && strings.HasSuffix(stderr, "a2e: 2 of 5 tasks not done\n"), "stderr %q", stderr)
 
 	// One worker with one place does the urgent ones first. Its results go to a file.
 	stdin := "- {brief: a, priority: low}\n- {brief: b}\n- {brief: c}\n- {brief: d, priority: urgent}\n- {brief: e, priority: high}\n"

@@ -111,9 +111,7 @@ func TestDoctorOfAGoodConfig(t *testing.T) {
 	out, err := command(t, dir, "./a2e", "doctor", "--json").Output()
 	must.That(t, err == nil, "%v\n%s", err, out)
 	d := readDiagnosis(t, out)
-	if !d.OK || !d.Config.OK || d.Sandbox.Mode != "best_effort" || len(d.Programs) != 2 || strings.Join(d.Programs[0].Plugins, " ") != "t p" {
-		t.Errorf("%+v", d)
-	}
+	assert.That(t, d.OK && d.Config.OK && d.Sandbox.Mode == "best_effort" && len(d.Programs) == 2 && strings.Join(d.Programs[0].Plugins, " ") == "t p", "%+v", d)
 	for _, p := range d.Programs[0].Programs {
 		assert.That(t, p.OK && filepath.IsAbs(p.Path), "%+v", p)
 	}
@@ -370,12 +368,8 @@ func TestDoctorOfABadStore(t *testing.T) {
 			must.OK(t, os.Mkdir(filepath.Join(dir, "state"), 0o700))
 			must.OK(t, os.WriteFile(filepath.Join(dir, storeFile), spoilt, 0o600))
 			r, text := doctorOfStore(t, dir, 1)
-			if !r.Exists || !slices.ContainsFunc(r.Problems, func(p string) bool { return strings.Contains(p, c.problem) }) || !strings.Contains(r.Advice, c.advice) {
-				t.Errorf("%+v", r)
-			}
-			if !strings.Contains(text, "  wrong ") || !strings.Contains(text, "  advice  "+r.Advice) || strings.Contains(text, "  ok ") {
-				t.Errorf("the text:\n%s", text)
-			}
+			assert.That(t, r.Exists && slices.ContainsFunc(r.Problems, func(p string) bool { return strings.Contains(p, c.problem) }) && strings.Contains(r.Advice, c.advice), "%+v", r)
+			assert.That(t, strings.Contains(text, "  wrong ") && strings.Contains(text, "  advice  "+r.Advice) && !strings.Contains(text, "  ok "), "the text:\n%s", text)
 			now, err := os.ReadFile(filepath.Join(dir, storeFile))
 			assert.That(t, err == nil && bytes.Equal(now, spoilt), "the file was changed: %v", err)
 		})

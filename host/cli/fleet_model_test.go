@@ -120,9 +120,7 @@ func TestFleetIsolatedProgram(t *testing.T) {
 	for r.Type != fleet.TypeResult {
 		must.OK(t, json.Unmarshal(must.Get(h.stdout.ReadBytes('\n'))(t), &r))
 	}
-	if fmt.Sprint(r.Status, r.Artifacts.FilesChanged, r.Artifacts.Branch) != "done[one.txt two.txt]a2e/own-commit" {
-		t.Errorf("the result is %+v", r)
-	}
+	assert.That(t, fmt.Sprint(r.Status, r.Artifacts.FilesChanged, r.Artifacts.Branch) == "done[one.txt two.txt]a2e/own-commit", "the result is %+v", r)
 	hosttest.Eventually(t, "the end of the worktrees", func() bool {
 		return strings.Count(wallGitOut(t, ws, "worktree", "list"), "\n") == 1
 	})

@@ -94,9 +94,7 @@ func TestLearnFromOneKindOfEvidence(t *testing.T) {
 			for _, r := range updated {
 				weights[r.(map[string]any)["component_name"]] = r.(map[string]any)["routing_weight"].(float64)
 			}
-			if len(weights) != 2 || !(weights[c.good] > 1 && weights[c.less] < 1) {
-				t.Errorf("%s alone, %s: the weights are %v", name, strategy, weights)
-			}
+			assert.That(t, len(weights) == 2 && weights[c.good] > 1 && weights[c.less] < 1, "%s alone, %s: the weights are %v", name, strategy, weights)
 		}
 		l.stdin.Close()
 		l.exit()
@@ -130,9 +128,7 @@ func TestLearnStats(t *testing.T) {
 		`: it \x1b[2J works`, "  tool echo: routing_weight, version 1: ", " to 1.75\n", "  tool echo: description, version 1\n    --- version 0\n", "\n    -Return the text that was sent.\n    +Give text back.\n",
 		"  tool echo: measuring; 12 of 12 calls (score +1.00 of 1 ratings) before, 0 of 0 calls since\n",
 	} {
-		if !strings.Contains(out.stdout, says) {
-			t.Errorf("%q is not in\n%s", says, out.stdout)
-		}
+		assert.That(t, strings.Contains(out.stdout, says), "%q is not in\n%s", says, out.stdout)
 	}
 	if out = run(t, dir, nil, "learn", "history", "echo", "--json").want(t, 0, ""); !strings.Contains(out.stdout, `"refinement_id"`) {
 		t.Errorf("%s", out.stdout)

@@ -119,9 +119,7 @@ func TestUntrustedFileTightens(t *testing.T) {
 	p := newPlace(t)
 	writeFile(t, p.dir, "a2e.yaml", "auth_token: word\nplugins:\n  - {name: tools, type: tools, metadata: {read_only: true, deny: [http_get], allowed_commands: [ls]}}\n")
 	o := p.run(t, []string{"tools", "list"}, nil).want(t, 0, "it only tightens: auth_token, plugins, plugins[0].metadata.allowed_commands, plugins[0].metadata.deny, plugins[0].metadata.read_only. Look")
-	if strings.Contains(o.stdout, "write_file") || strings.Contains(o.stdout, "http_get") || !strings.Contains(o.stdout, "read_file") {
-		t.Errorf("it lists:\n%s", o.stdout)
-	}
+	assert.That(t, !strings.Contains(o.stdout, "write_file") && !strings.Contains(o.stdout, "http_get") && strings.Contains(o.stdout, "read_file"), "it lists:\n%s", o.stdout)
 	if o := p.run(t, nil, []string{greeting}); !strings.Contains(o.stdout, "auth_failed") {
 		t.Errorf("without the token: %s", o.stdout)
 	}

@@ -160,19 +160,13 @@ func (g *wallGround) kit(name, config string) string {
 func (g *wallGround) check(shown string) {
 	g.t.Helper()
 	for _, word := range []string{wallSecret, wallListed} {
-		if strings.Contains(shown, word) {
-			g.t.Errorf("it shows %s: %s", word, shown)
-		}
+		assert.That(g.t, !strings.Contains(shown, word), "it shows %s: %s", word, shown)
 	}
 	if g.stateInfo != nil {
 		info, err := os.Lstat(g.state)
-		if err != nil || !os.SameFile(info, g.stateInfo) || info.Mode() != g.stateInfo.Mode() {
-			g.t.Errorf("the state_dir is another one now, or changed: %v; %s", err, shown)
-		}
+		assert.That(g.t, err == nil && os.SameFile(info, g.stateInfo) && info.Mode() == g.stateInfo.Mode(), "the state_dir is another one now, or changed: %v; %s", err, shown)
 		text, err := os.ReadFile(filepath.Join(g.state, "secret.txt"))
-		if err != nil || string(text) != wallSecret+"\n" {
-			g.t.Errorf("a file of the host is now %q, %v", text, err)
-		}
+		assert.That(g.t, err == nil && string(text) == wallSecret+"\n", "a file of the host is now %q, %v", text, err)
 		if _, err := os.Lstat(filepath.Join(g.state, "planted")); err == nil {
 			g.t.Error("a file was put into the state_dir")
 		}

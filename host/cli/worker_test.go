@@ -94,9 +94,7 @@ func TestWorkerOfOneCommand(t *testing.T) {
 		t.Errorf("it announced %+v", a)
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "notes.txt"))
-	if r.Status != fleet.StatusDone || r.Summary != "I kept it." || r.TokensSpent != 315 || r.TokensEstimated || string(text) != "kept" {
-		t.Errorf("%+v, and the file has %q (%v)", r, text, err)
-	}
+	assert.That(t, r.Status == fleet.StatusDone && r.Summary == "I kept it." && r.TokensSpent == 315 && !r.TokensEstimated && string(text) == "kept", "%+v, and the file has %q (%v)", r, text, err)
 	req := model.Requests()[0]
 	if req.Model != "m-1" || req.Effort != "high" || req.Header.Get("Authorization") != "Bearer the-key-of-the-model" || !strings.Contains(req.Last("user"), "keep this") ||
 		strings.Join(slices.Sorted(slices.Values(req.Tools)), " ") != "edit_file grep read_file write_file" {

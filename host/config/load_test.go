@@ -416,9 +416,7 @@ func TestSecretShowsNothing(t *testing.T) {
 				"%s of %T: %s", format, value, text)
 		}
 	}
-	if s.Reveal() != "hunter2" || s.Hash() != NewSecret("hunter2").Hash() || s.Hash() == (Secret{}).Hash() || (Secret{}).Reveal() != "" {
-		t.Error("Reveal or Hash")
-	}
+	assert.That(t, s.Reveal() == "hunter2" && s.Hash() == NewSecret("hunter2").Hash() && s.Hash() != (Secret{}).Hash() && (Secret{}).Reveal() == "", "Reveal or Hash")
 	assert.Equal(t, s.String()+s.GoString(), "[redacted][redacted]")
 }
 

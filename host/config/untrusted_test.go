@@ -182,9 +182,7 @@ func TestTrustSeesWhatCounts(t *testing.T) {
 			"asked for %s with %q", at, content)
 		return os.WriteFile(path, []byte("host_id: swapped"), 0o600)
 	}})
-	if err != nil || c.HostID != "looked-at" || c.File != filepath.Join(real, FolderFile) || c.Untrusted != "" || len(warnings) > 0 {
-		t.Errorf("%+v, %v, %v", c, warnings, err)
-	}
+	assert.That(t, err == nil && c.HostID == "looked-at" && c.File == filepath.Join(real, FolderFile) && c.Untrusted == "" && len(warnings) <= 0, "%+v, %v, %v", c, warnings, err)
 }
 
 func compiled(t *testing.T, options map[string]any) *jsonschema.Schema {

@@ -125,9 +125,7 @@ func TestWallWithoutMounts(t *testing.T) {
 	} {
 		l := must.Get(New(c.opts))(t)
 		f, err := l.start.frame(&Policy{Path: program(t, "sh")})
-		if err != nil || f.Firm != c.firm {
-			t.Errorf("%s: firm %t, want %t, %v", name, f.Firm, c.firm, err)
-		}
+		assert.That(t, err == nil && f.Firm == c.firm, "%s: firm %t, want %t, %v", name, f.Firm, c.firm, err)
 		assert.OK(t, l.Close())
 	}
 }

@@ -298,9 +298,7 @@ func TestStreams(t *testing.T) {
 	l := newLauncher(t, Options{})
 	var both bytes.Buffer
 	runShell(t, l, "echo 1; echo 2 >&2; echo 3", func(p *Policy) { p.Stdout, p.Stderr = &both, &both })
-	if both.String() != "1\n2\n3\n" {
-		t.Errorf("shared: %q", &both)
-	}
+	assert.That(t, both.String() == "1\n2\n3\n", "shared: %q", &both)
 	runShell(t, l, "echo 1; echo 2 >&2; cat", func(p *Policy) { p.Stdout, p.Stderr = nil, nil })
 
 	file := must.Get(os.Create(filepath.Join(t.TempDir(), "out")))(t)
@@ -403,9 +401,7 @@ func TestReadSoon(t *testing.T) {
 	must.OK(t, ours.Close())
 	must.Get(p.Wait())(t)
 	p.ReadSoon(arrived)
-	if !bytes.Equal(got, want) {
-		t.Errorf("%d bytes came, want %d", len(got), len(want))
-	}
+	assert.That(t, bytes.Equal(got, want), "%d bytes came, want %d", len(got), len(want))
 }
 
 // TestReadSoonEnds guards against waiting for longer than a moment: for the rest of an answer, where what

@@ -324,9 +324,7 @@ func TestBlindLauncher(t *testing.T) {
 			p, err := l.Command(ctx, policy)
 			must.OK(t, err)
 			c, ok := p.child.(*launched)
-			if !ok {
-				t.Fatalf("a child of type %T", p.child)
-			}
+			must.That(t, ok, "a child of type %T", p.child)
 			must.OK(t, unix.Prlimit(c.proc.Pid, unix.RLIMIT_NOFILE, &unix.Rlimit{}, nil))
 			_, err = p.Wait()
 			assert.That(t, errors.Is(err, ErrLauncher) && errors.Is(err, unix.EMFILE) && strings.Contains(err.Error(), "watch the memory"),
@@ -420,9 +418,7 @@ print("all")'`)
 func awaitLooks(t *testing.T, p *Process) {
 	t.Helper()
 	c, ok := p.child.(*launched)
-	if !ok {
-		t.Fatalf("a child of type %T", p.child)
-	}
+	must.That(t, ok, "a child of type %T", p.child)
 	switches := func() (n int64) {
 		files := must.Get(filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", c.proc.Pid)))(t)
 		for _, file := range files {

@@ -100,9 +100,7 @@ func TestChains(t *testing.T) {
 			if got := res.text(t); got != tc.outputs || !res.Success || res.Error != nil || res.NodesRun != tc.ran {
 				t.Errorf("success %t, %d nodes, error %+v, outputs\n%s\nshould be %d nodes,\n%s", res.Success, res.NodesRun, res.Error, got, tc.ran, tc.outputs)
 			}
-			if tc.final != "" && string(res.FinalOutput) != tc.final {
-				t.Errorf("final output %s, should be %s", res.FinalOutput, tc.final)
-			}
+			assert.That(t, tc.final == "" || string(res.FinalOutput) == tc.final, "final output %s, should be %s", res.FinalOutput, tc.final)
 		})
 	}
 }
@@ -466,9 +464,7 @@ func (s *stage) run(fields string) *result {
 
 func (s *stage) read(m hosttest.Message) *result {
 	s.t.Helper()
-	if m.Type != protocol.TypeChainResp {
-		s.t.Fatalf("answered by %.2000s", m.Line)
-	}
+	must.That(s.t, m.Type == protocol.TypeChainResp, "answered by %.2000s", m.Line)
 	res := new(result)
 	m.Decode(s.t, res)
 	return res

@@ -131,9 +131,7 @@ func TestTimeout(t *testing.T) {
 	s := newStage(t, Options{}, t.TempDir())
 	res := s.run(`{"timeout":2,` + nodes(`"node_id":"a",`+toolEcho+`,"next_node":"b"`, `"node_id":"b",`+toolBlock+`,"on_error":"skip","next_node":"c"`, `"node_id":"c",`+toolEcho)[1:])
 	e := res.Error
-	if res.Success || e.Code != "timeout" || e.NodeID != "b" || !e.Retryable || len(e.Running) != 1 || res.text(t) != `{"a":{}}` {
-		t.Errorf("%+v %+v", res, e)
-	}
+	assert.That(t, !res.Success && e.Code == "timeout" && e.NodeID == "b" && e.Retryable && len(e.Running) == 1 && res.text(t) == `{"a":{}}`, "%+v %+v", res, e)
 }
 
 // Nodes have the time of their chain, or their own, and not the usual one of a call.

@@ -193,7 +193,5 @@ func TestRecords(t *testing.T) {
 	for _, r := range s.shed.records {
 		got = append(got, fmt.Sprint(r.Kind, " ", r.Component, " ", r.Correlation, " ", r.Success))
 	}
-	if len(got) != 2 || got[0] != "chain nightly k true" || !strings.HasPrefix(got[1], "chain chain-") || !strings.HasSuffix(got[1], " 0123abcd false") {
-		t.Errorf("records %q", got)
-	}
+	assert.That(t, len(got) == 2 && got[0] == "chain nightly k true" && strings.HasPrefix(got[1], "chain chain-") && strings.HasSuffix(got[1], " 0123abcd false"), "records %q", got)
 }

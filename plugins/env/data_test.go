@@ -87,14 +87,10 @@ func TestDataOfTwoTasks(t *testing.T) {
 	episode := s.begin("counter")
 	for _, task := range []string{"one", "two"} {
 		reset := s.data(protocol.TypeEnvDataResetReq, `{}`)
-		if reset["ok"] != true || reset["restored"] != 1.0 || reset["data_root"] != "/workspace/data" {
-			t.Fatalf("the reset gave %v", reset)
-		}
+		must.That(t, reset["ok"] == true && reset["restored"] == 1.0 && reset["data_root"] == "/workspace/data", "the reset gave %v", reset)
 		add := s.data(protocol.TypeEnvDataAddReq, `{"parts":[{"src":"orders.csv","dest":"`+task+`.csv","uri":"orders","checksum":"`+sumOf("id,amount\n1,A\n")+`","size_bytes":14,"mime":"text/csv","extra":1},`+
 			`{"src":"missing","dest":"m"},{"src":"orders.csv","dest":"corrupt.csv","checksum":"sha256:`+strings.Repeat("0", 64)+`"}]}`)
-		if add["ok"] != false || add["added"] != 1.0 || len(add["errors"].([]any)) != 2 {
-			t.Fatalf("the parts gave %v", add)
-		}
+		must.That(t, add["ok"] == false && add["added"] == 1.0 && len(add["errors"].([]any)) == 2, "the parts gave %v", add)
 		want := []any{map[string]any{"uri": "orders", "dest": task + ".csv", "size_bytes": 14.0, "checksum": sumOf("id,amount\n1,A\n"), "mime": "text/csv"}}
 		if diff := cmp.Diff(want, add["staged"]); diff != "" {
 			t.Error(diff)

@@ -14,6 +14,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/hosttest/stores"
 	"a2e/host/store"
@@ -52,9 +53,7 @@ func (s *stage) reset(fields string) protocol.EnvObservation {
 	s.t.Helper()
 	var resp protocol.EnvResetResponse
 	m := s.Call(protocol.TypeEnvResetReq, fields)
-	if m.Code != "" {
-		s.t.Fatalf("reset: %s", m.Line)
-	}
+	must.That(s.t, m.Code == "", "reset: %s", m.Line)
 	m.Decode(s.t, &resp)
 	return resp.Obs
 }
@@ -73,9 +72,7 @@ func (s *stage) step(id, action string) protocol.EnvObservation {
 	s.t.Helper()
 	var resp protocol.EnvStepResponse
 	m := s.Call(protocol.TypeEnvStepReq, stepFields(id, fmt.Sprintf(`{"type":%q}`, action)))
-	if m.Code != "" {
-		s.t.Fatalf("step: %s", m.Line)
-	}
+	must.That(s.t, m.Code == "", "step: %s", m.Line)
 	m.Decode(s.t, &resp)
 	return resp.Obs
 }
@@ -85,9 +82,7 @@ func (s *stage) experiences(fields string) []map[string]any {
 	s.t.Helper()
 	var resp protocol.EnvExpListResponse
 	m := s.Call(protocol.TypeEnvExpListReq, fields)
-	if m.Code != "" {
-		s.t.Fatalf("list: %s", m.Line)
-	}
+	must.That(s.t, m.Code == "", "list: %s", m.Line)
 	m.Decode(s.t, &resp)
 	return resp.Episodes
 }
@@ -174,9 +169,7 @@ func TestCounterEndsAtFive(t *testing.T) {
 	}
 	s.Refused(protocol.TypeEnvStepReq, stepFields(id, `{"type":"inc"}`), protocol.CodeEpisodeDone, "after 10 steps")
 	exp := s.experiences(fmt.Sprintf(`{"episode_id":%q,"limit":2}`, id))
-	if len(exp) != 2 || exp[1]["reward"] != 1.0 || exp[1]["done"] != true || exp[0]["step"] != 9.0 || exp[0]["env"] != "counter" {
-		t.Fatalf("experiences %v", exp)
-	}
+	must.That(t, len(exp) == 2 && exp[1]["reward"] == 1.0 && exp[1]["done"] == true && exp[0]["step"] == 9.0 && exp[0]["env"] == "counter", "experiences %v", exp)
 	if from, to := exp[1]["state"].(map[string]any)["count"], exp[1]["next_state"].(map[string]any)["count"]; from != 4.0 || to != 5.0 {
 		t.Errorf("the last step went from %v to %v", from, to)
 	}
@@ -221,13 +214,9 @@ func TestResetTellsItsSeed(t *testing.T) {
 	first := s.reset(`{"env_name":"gridworld"}`)
 	seed := int64(first.Metadata["seed"].(float64))
 	again := s.reset(fmt.Sprintf(`{"env_name":"gridworld","seed":%d}`, seed))
-	if fmt.Sprint(first.State) != fmt.Sprint(again.State) {
-		t.Errorf("%v and %v of the seed %d", first.State, again.State, seed)
-	}
+	assert.That(t, fmt.Sprint(first.State) == fmt.Sprint(again.State), "%v and %v of the seed %d", first.State, again.State, seed)
 	other := s.reset(`{"env_name":"gridworld"}`)
-	if other.Metadata["seed"] == first.Metadata["seed"] {
-		t.Errorf("both have the seed %d", seed)
-	}
+	assert.That(t, other.Metadata["seed"] != first.Metadata["seed"], "both have the seed %d", seed)
 }
 
 func TestMaxSteps(t *testing.T) {
@@ -296,9 +285,7 @@ func TestSeveralPlugins(t *testing.T) {
 	s.Refused(protocol.TypeEnvBatchStepReq, fmt.Sprintf(`{"episode_ids":[%q,"nobodys"],%s}`, ids["maze"], two), protocol.CodeUnknownEpisode, `"nobodys"`)
 	s.Refused(protocol.TypeEnvBatchStepReq, fmt.Sprintf(`{"episode_ids":[%q,%q],%s}`, ids["maze"], ids["a"], two), protocol.CodeUnknownAction, "up, down, left, right")
 	exp := s.experiences(`{}`)
-	if len(exp) != 5 || !slices.IsSortedFunc(exp, func(a, b map[string]any) int { return int(1e6 * (a["ts"].(float64) - b["ts"].(float64))) }) {
-		t.Errorf("experiences of all: %v", exp)
-	}
+	assert.That(t, len(exp) == 5 && slices.IsSortedFunc(exp, func(a, b map[string]any) int { return int(1e6 * (a["ts"].(float64) - b["ts"].(float64))) }), "experiences of all: %v", exp)
 	if exp := s.experiences(`{"limit":2}`); len(exp) != 2 {
 		t.Errorf("%d of 2", len(exp))
 	}
@@ -317,9 +304,7 @@ func TestMazes(t *testing.T) {
 	for _, size := range [][2]int{{2, 2}, {2, 64}, {8, 8}, {64, 64}, {5, 3}} {
 		for seed := range int64(20) {
 			m := gridOf(t, GridworldOptions{Width: size[0], Height: size[1]}, seed).maze
-			if m.width != size[0] || m.height != size[1] || len(m.open) != size[0]*size[1] || m.goal == 0 || m.distance[m.goal] != 0 {
-				t.Fatalf("%v, seed %d: %+v", size, seed, m)
-			}
+			must.That(t, m.width == size[0] && m.height == size[1] && len(m.open) == size[0]*size[1] && m.goal != 0 && m.distance[m.goal] == 0, "%v, seed %d: %+v", size, seed, m)
 			for at := range m.open {
 				if int(m.distance[at]) >= len(m.open) {
 					t.Errorf("%v, seed %d: cell %d is %d from the goal", size, seed, at, m.distance[at])
@@ -335,9 +320,7 @@ func TestMazes(t *testing.T) {
 			}
 		}
 	}
-	if len(shapes) != 20 {
-		t.Errorf("20 seeds gave %d mazes", len(shapes))
-	}
+	assert.That(t, len(shapes) == 20, "20 seeds gave %d mazes", len(shapes))
 }
 
 // Who follows the suggestions reaches the goal on the shortest way.
@@ -356,9 +339,7 @@ func TestSuggestionsLeadToTheGoal(t *testing.T) {
 				t.Errorf("it ended at %v, the goal is %v", o.State["position"], o.State["goal"])
 			}
 		}
-		if steps != want || total < 0.999-0.01*float64(want-1) || total > 1.001-0.01*float64(want-1) {
-			t.Errorf("seed %d: %d steps of %d, reward %g", seed, steps, want, total)
-		}
+		assert.That(t, steps == want && total >= 0.999-0.01*float64(want-1) && total <= 1.001-0.01*float64(want-1), "seed %d: %d steps of %d, reward %g", seed, steps, want, total)
 		if m := s.Call(protocol.TypeEnvPlanReq, fmt.Sprintf(`{"episode_id":%q}`, id)); m.Get("/suggested_actions/0/type") != "" {
 			t.Errorf("a suggestion after the end: %s", m.Line)
 		}
@@ -383,9 +364,7 @@ func TestSlippery(t *testing.T) {
 		must.Get(w.Step(t.Context(), Action{Type: "up"}))(t)
 		went[w.at]++
 	}
-	if went[1] < 6_700 || went[1] > 7_300 || went[3] < 1_300 || went[5] < 1_300 || went[7] != 0 {
-		t.Errorf("up led to %v", went)
-	}
+	assert.That(t, went[1] >= 6_700 && went[1] <= 7_300 && went[3] >= 1_300 && went[5] >= 1_300 && went[7] == 0, "up led to %v", went)
 }
 
 func TestGridRender(t *testing.T) {
@@ -407,9 +386,7 @@ func TestGridRender(t *testing.T) {
 			t.Fatal(err)
 		}
 		img, err := png.Decode(bytes.NewReader(raw))
-		if err != nil || m.Get("/render/mime") != "image/png" {
-			t.Fatalf("%v: %.200s", err, m.Line)
-		}
+		must.That(t, err == nil && m.Get("/render/mime") == "image/png", "%v: %.200s", err, m.Line)
 		if b := img.Bounds(); b.Dx() != 4*cellPixels+1 || b.Dy() != 3*cellPixels+1 {
 			t.Errorf("%v", b)
 		}

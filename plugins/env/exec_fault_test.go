@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/protocol"
 )
 
@@ -25,13 +26,9 @@ func (s *execStage) late(w *execWorld) *protocol.Error {
 func TestExecTimeout(t *testing.T) {
 	s := newExecStage(t, "", ExecOptions{Timeout: hosttest.Patience})
 	a, b := s.begin(1, `{}`), s.begin(2, `{}`)
-	if a.within != hosttest.Patience {
-		t.Errorf("the episode has %v", a.within)
-	}
+	assert.That(t, a.within == hosttest.Patience, "the episode has %v", a.within)
 	e := s.late(a)
-	if !e.Retryable || !strings.Contains(e.Message, "env/step/req within 50ms") {
-		t.Errorf("%+v", e)
-	}
+	assert.That(t, e.Retryable && strings.Contains(e.Message, "env/step/req within 50ms"), "%+v", e)
 	if got := s.state(a, "count"); got != "2" {
 		t.Errorf("the state is %s: not looked at again", got)
 	}
@@ -104,9 +101,7 @@ func TestExecDeath(t *testing.T) {
 			t.Errorf("%s: %#v", name, err)
 			continue
 		}
-		if !strings.Contains(err.Error(), "exit status 3") || !strings.Contains(err.Error(), "a last word") {
-			t.Errorf("%s: %v", name, err)
-		}
+		assert.That(t, strings.Contains(err.Error(), "exit status 3") && strings.Contains(err.Error(), "a last word"), "%s: %v", name, err)
 	}
 	if err := b.Close(t.Context()); err != nil {
 		t.Errorf("close: %v", err)
@@ -127,9 +122,7 @@ func TestExecBackoff(t *testing.T) {
 		if !errors.As(err, &e) {
 			e = &protocol.Error{Message: fmt.Sprint(err)}
 		}
-		if !strings.Contains(e.Message, "exit status 1") || !strings.Contains(e.Message, "it cannot run") {
-			t.Errorf("%+v", e)
-		}
+		assert.That(t, strings.Contains(e.Message, "exit status 1") && strings.Contains(e.Message, "it cannot run"), "%+v", e)
 		return e
 	}
 	starts := 0
@@ -214,9 +207,7 @@ func TestExecAnswersThatAreErrors(t *testing.T) {
 		"flat metadata":  {`{"obs":{"state":{},"metadata":"x"}}`, protocol.CodeRuntimeError, true, "obs.metadata"},
 	} {
 		e := s.refused(w, `{"type":"raw","message":`+tc.message+`}`, tc.code)
-		if e.Retryable != tc.retryable || !strings.Contains(e.Message, tc.says) {
-			t.Errorf("%s: %+v", name, e)
-		}
+		assert.That(t, e.Retryable == tc.retryable && strings.Contains(e.Message, tc.says), "%s: %+v", name, e)
 	}
 	s.act(w, `{"type":"raw","message":{"obs":{"state":{},"reward":null,"metadata":null}}}`)
 	for options, says := range map[string]string{`{"how":"same"}`: "open", `{"how":"nameless"}`: "obs.episode_id"} {

@@ -20,6 +20,7 @@ import (
 	"a2e/host"
 	"a2e/host/config"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/schema"
 	"a2e/protocol"
@@ -34,9 +35,7 @@ func gymPython(t testing.TB) string {
 	if err == nil {
 		_, err = os.Stat(python)
 	}
-	if err != nil {
-		t.Fatalf("Gymnasium is not installed (make tools does it): %v", err)
-	}
+	must.That(t, err == nil, "Gymnasium is not installed (make tools does it): %v", err)
 	return python
 }
 
@@ -78,17 +77,13 @@ func TestExecCartPole(t *testing.T) {
 		} else {
 			steps++
 			out := s.act(w, fmt.Sprintf(`{"type":"act","value":%d}`, want.Action))
-			if out.Reward != want.Reward || out.Done != want.Done || out.Truncated != want.Truncated {
-				t.Fatalf("step %d: %+v, want %s", steps, out, line)
-			}
+			must.That(t, out.Reward == want.Reward && out.Done == want.Done && out.Truncated == want.Truncated, "step %d: %+v, want %s", steps, out, line)
 		}
 		if got := s.state(w, "observation"); got != string(want.Observation) {
 			t.Fatalf("episode %d, step %d: observation\n%s, want\n%s", episodes, steps, got, want.Observation)
 		}
 	}
-	if steps != 1000 || episodes < 10 {
-		t.Errorf("%d steps in %d episodes", steps, episodes)
-	}
+	assert.That(t, steps == 1000 && episodes >= 10, "%d steps in %d episodes", steps, episodes)
 }
 
 // gymValue is an action of shapes.py; the word may do more.
@@ -100,9 +95,7 @@ func gymValue(word string) string {
 func TestExecGymSpaces(t *testing.T) {
 	s := newGymStage(t, "shapes:Shapes-v0", `{"start":"xyz"}`)
 	space, err := s.LoadSpace(t.Context())
-	if err != nil || strings.Join(space.Types, " ") != "act" {
-		t.Fatalf("%v, %v", space.Types, err)
-	}
+	must.That(t, err == nil && strings.Join(space.Types, " ") == "act", "%v, %v", space.Types, err)
 	w := s.begin(1, `{}`)
 	if got := s.state(w, "observation"); !strings.Contains(got, `"word":"xyz"`) {
 		t.Errorf("made without its arguments: %s", got)
@@ -170,9 +163,7 @@ func TestExecGymTroubles(t *testing.T) {
 	}
 	_, err = s.Reset(t.Context(), Reset{Seed: new(int64(-1))})
 	execCode(t, err, protocol.CodeResetDenied)
-	if strings.Contains(s.log.String(), "skipped a line") || !strings.Contains(s.log.String(), "a library that prints") {
-		t.Errorf("what a library prints should go to stderr:\n%s", s.log)
-	}
+	assert.That(t, !strings.Contains(s.log.String(), "skipped a line") && strings.Contains(s.log.String(), "a library that prints"), "what a library prints should go to stderr:\n%s", s.log)
 	must.OK(t, w.Close(t.Context()))
 	if again := s.begin(1, `{}`); again.id == w.id { // the same object of Gymnasium, another episode
 		t.Errorf("two episodes are %s", w.id)
@@ -209,15 +200,11 @@ func TestExecGymRenders(t *testing.T) {
 				t.Errorf("%s in mode %s: %s, %v", id, mode, raw, err)
 			}
 			if pic.Mode == "text" {
-				if pic.Text == "" {
-					t.Errorf("%s in mode %s: no text", id, mode)
-				}
+				assert.That(t, pic.Text != "", "%s in mode %s: no text", id, mode)
 				continue
 			}
 			data, err := base64.StdEncoding.DecodeString(pic.Data)
-			if err != nil || pic.Mime != "image/png" {
-				t.Fatalf("%s, %v", pic.Mime, err)
-			}
+			must.That(t, err == nil && pic.Mime == "image/png", "%s, %v", pic.Mime, err)
 			img := must.Get(png.Decode(bytes.NewReader(data)))(t)
 			r, g, b, _ := img.At(2, 1).RGBA() // the pixels count up: 3 bytes each, 4 in a row
 			if size := img.Bounds().Size(); size.X != 4 || size.Y != 3 || r>>8 != 18 || g>>8 != 19 || b>>8 != 20 {
@@ -234,9 +221,7 @@ func TestExecGymREADME(t *testing.T) {
 	_, block, ok := strings.Cut(string(text), "<!-- gym pipe -->\n```sh\n")
 	script, shown, ok2 := strings.Cut(block, "```\n\n```json\n")
 	want, _, ok3 := strings.Cut(shown, "```\n")
-	if !ok || !ok2 || !ok3 {
-		t.Fatal("the README has no pipe with its output")
-	}
+	must.That(t, ok && ok2 && ok3, "the README has no pipe with its output")
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", script)
 	cmd.Dir = gymFolder
 	out := must.Get(cmd.Output())(t)
@@ -253,9 +238,7 @@ func gymConfig(t *testing.T, text string) {
 	path := filepath.Join(t.TempDir(), "a2e.yaml")
 	must.OK(t, os.WriteFile(path, []byte(block), 0o600))
 	cfg, warnings, err := config.Load(config.Source{Path: path, Dir: filepath.Dir(path), Available: []string{"env"}})
-	if err != nil || len(warnings) > 0 || len(cfg.Plugins) != 1 {
-		t.Fatalf("%v, %v", warnings, err)
-	}
+	must.That(t, err == nil && len(warnings) <= 0 && len(cfg.Plugins) == 1, "%v, %v", warnings, err)
 	var opts Options
 	if err := cfg.Plugins[0].Options.Decode(&opts); err != nil || opts.Env != "exec" || opts.Exec.EnvName != "CartPole-v1" {
 		t.Errorf("%+v, %v", opts, err)
@@ -296,9 +279,7 @@ func TestExecOverTheWire(t *testing.T) {
 	}
 	var batch protocol.EnvBatchStepResponse
 	p.Call(protocol.TypeEnvBatchStepReq, fmt.Sprintf(`{"episode_ids":[%s],"actions":[%s]}`, strings.Join(ids, ","), strings.Join(actions, ","))).Decode(t, &batch)
-	if len(batch.Results) != 20 {
-		t.Fatalf("%d results", len(batch.Results))
-	}
+	must.That(t, len(batch.Results) == 20, "%d results", len(batch.Results))
 	for i, r := range batch.Results {
 		same, other := fmt.Sprint(batch.Results[i%2].Obs.State), fmt.Sprint(batch.Results[1-i%2].Obs.State)
 		if got := fmt.Sprint(r.Obs.State); got != same || got == other || *r.Obs.Reward != 1 || r.Obs.StepNum != 1 {

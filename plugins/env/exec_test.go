@@ -17,6 +17,7 @@ import (
 	"a2e/host"
 	"a2e/host/config"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/sandbox"
 	"a2e/protocol"
@@ -155,9 +156,7 @@ func TestExecEpisode(t *testing.T) {
 	}
 	all.Wait()
 	space, err := s.LoadSpace(t.Context())
-	if err != nil || strings.Join(space.Types, " ") != "add die hold release" || space.State["type"] != "object" {
-		t.Fatalf("space %+v, %v", space, err)
-	}
+	must.That(t, err == nil && strings.Join(space.Types, " ") == "add die hold release" && space.State["type"] == "object", "space %+v, %v", space, err)
 	a, b := s.begin(7, `{}`), s.begin(8, `{}`)
 	if out := s.act(a, `{"type":"add","value":2}`); out.Reward != 0.25 || out.Done || out.Truncated || fmt.Sprintf("%s", out.Info["seen"]) != "12345678901234567890" {
 		t.Errorf("%+v", out)
@@ -176,9 +175,7 @@ func TestExecEpisode(t *testing.T) {
 	if pic, err := a.Render(t.Context(), "text"); err != nil || string(pic) != `{"mode": "text", "text": "9"}` {
 		t.Errorf("render %s, %v", pic, err)
 	}
-	if s.act(a, `{"type":"torn"}`).Reward != 2 {
-		t.Error("an answer that came byte by byte was lost")
-	}
+	assert.That(t, s.act(a, `{"type":"torn"}`).Reward == 2, "an answer that came byte by byte was lost")
 	if err := a.Close(t.Context()); err != nil || s.notes("closed")[0] != "e20" {
 		t.Errorf("close: %v, %v", err, s.notes("closed"))
 	}
@@ -226,9 +223,7 @@ func TestExecPush(t *testing.T) {
 	got := make(chan Push, 1)
 	w := must.Get(s.Reset(t.Context(), Reset{Seed: new(int64(3)), Options: execObject(t, `{"how":"push"}`), Push: func(p Push) { got <- p }}))(t)
 	p := <-got
-	if p.Event != "tick" || p.Reason != "time" || *p.Reward != 0.5 || !p.Terminal || fmt.Sprintf("%s", p.Delta["count"]) != "9007199254740993" || p.RewardInfo != nil {
-		t.Errorf("%+v", p)
-	}
+	assert.That(t, p.Event == "tick" && p.Reason == "time" && *p.Reward == 0.5 && p.Terminal && fmt.Sprintf("%s", p.Delta["count"]) == "9007199254740993" && p.RewardInfo == nil, "%+v", p)
 	if count := s.state(w.(*execWorld), "count"); count != "4" {
 		t.Errorf("count %s after the push", count)
 	}
@@ -291,9 +286,7 @@ func TestExecOptions(t *testing.T) {
 			continue
 		}
 		e, err := newExec(opts, host.Env{Workspace: t.TempDir(), Launcher: launcher})
-		if (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q", text, err, want)
-		}
+		assert.That(t, (want == "") == (err == nil) && (err == nil || strings.Contains(err.Error(), want)), "%s: %v, want %q", text, err, want)
 		if err != nil {
 			continue
 		}
@@ -318,9 +311,7 @@ func TestExecNetwork(t *testing.T) {
 		program := s.program()
 		program.Command = []string{"sh"}
 		policy, err := program.Policy()
-		if err != nil || policy.Network != tc.want {
-			t.Errorf("network %q, %v", policy.Network, err)
-		}
+		assert.That(t, err == nil && policy.Network == tc.want, "network %q, %v", policy.Network, err)
 		policy.DirFile.Close()
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/hosttest/stores"
 	"a2e/host/store"
@@ -50,9 +51,7 @@ func TestEpisodesSurviveARestart(t *testing.T) {
 		for i := from; i < to; i++ {
 			o := s.step(id, moves[i%len(moves)])
 			states = append(states, fmt.Sprint(o.StepNum, o.State, *o.Reward, o.Done))
-			if o.Done {
-				t.Fatal("the seed ends too early for this test")
-			}
+			must.That(t, !o.Done, "the seed ends too early for this test")
 		}
 		return states
 	}
@@ -80,9 +79,7 @@ func TestEpisodesSurviveARestart(t *testing.T) {
 			}
 		})
 	}
-	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("with restarts\n%v\nwithout\n%v", got, want)
-	}
+	assert.That(t, fmt.Sprint(got) == fmt.Sprint(want), "with restarts\n%v\nwithout\n%v", got, want)
 	hostAt(t, dir, make, func(s *stage) { // one that was closed is gone, in the same host and the next
 		s.Call(protocol.TypeEnvCloseReq, fmt.Sprintf(`{"episode_id":%q}`, id))
 		s.Refused(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id), protocol.CodeUnknownEpisode)
@@ -116,14 +113,10 @@ func TestEndedEpisodesSurviveToo(t *testing.T) {
 		s.Call(protocol.TypeEnvStepReq, stepFields(failed, `{"type":"fail"}`))
 		s.Call(protocol.TypeEnvCloseReq, fmt.Sprintf(`{"episode_id":%q}`, closed))
 	})
-	if fmt.Sprint(r.closed) != fmt.Sprint([]string{closed}) || len(r.left) != 4 || !r.finished {
-		t.Errorf("closed %v, left %v, finished %v", r.closed, r.left, r.finished)
-	}
+	assert.That(t, fmt.Sprint(r.closed) == fmt.Sprint([]string{closed}) && len(r.left) == 4 && r.finished, "closed %v, left %v, finished %v", r.closed, r.left, r.finished)
 	hostAt(t, dir, make, func(s *stage) {
 		m := s.Call(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, open))
-		if m.Get("/obs/reward") != "1" || m.Get("/obs/state/seed") != "77" || m.Get("/obs/state/options/a/0") != "1" || m.Get("/obs/done") != "false" {
-			t.Errorf("the open one: %s", m.Line)
-		}
+		assert.That(t, m.Get("/obs/reward") == "1" && m.Get("/obs/state/seed") == "77" && m.Get("/obs/state/options/a/0") == "1" && m.Get("/obs/done") == "false", "the open one: %s", m.Line)
 		s.Refused(protocol.TypeEnvStepReq, stepFields(cut, `{"type":"say"}`), protocol.CodeEpisodeDone, "cut short")
 		s.Refused(protocol.TypeEnvStepReq, stepFields(ended, `{"type":"say"}`), protocol.CodeEpisodeDone, "has ended")
 		s.Refused(protocol.TypeEnvStepReq, stepFields(failed, `{"type":"say"}`), protocol.CodeEpisodeDone, "the roof fell in")
@@ -234,9 +227,7 @@ func TestExperiencesOfMemoryAndStore(t *testing.T) {
 				}
 			}
 			first := s.experiences(fmt.Sprintf(`{"episode_id":%q,"limit":10}`, ids[0]))
-			if len(first) != 10 || first[9]["step"] != float64(each) || first[9]["episode_id"] != ids[0] {
-				t.Errorf("of the first episode: %v", first)
-			}
+			assert.That(t, len(first) == 10 && first[9]["step"] == float64(each) && first[9]["episode_id"] == ids[0], "of the first episode: %v", first)
 			second := s.experiences(fmt.Sprintf(`{"episode_id":%q,"limit":1}`, ids[1]))
 			if action := second[0]["action"].(map[string]any); action["action_type"] != "noop" || action["payload"].(map[string]any)["x"] != 1.0 {
 				t.Errorf("an action is not as it came: %v", action)
@@ -269,9 +260,7 @@ func TestStoredExperiencesAreBounded(t *testing.T) {
 		_, err := tx.Get("SELECT SUM(count) FROM env_experiences", nil, &count)
 		return err
 	})
-	if err != nil || count > 1000 || count < 700 {
-		t.Errorf("%d of 1000, %v", count, err)
-	}
+	assert.That(t, err == nil && count <= 1000 && count >= 700, "%d of 1000, %v", count, err)
 }
 
 // An episode that was idle for too long between two hosts is not taken up; a look at it counts.
@@ -327,9 +316,7 @@ func TestSavedOnceTheStoreWorksAgain(t *testing.T) {
 	id := st.begin("counter")
 	st.step(id, "inc")
 	p.EndSession(t.Context(), nil)
-	if savedSteps(t, s, id) != -1 {
-		t.Fatal("it is saved without a store")
-	}
+	must.That(t, savedSteps(t, s, id) == -1, "it is saved without a store")
 	works.Store(true)
 	p.EndSession(t.Context(), nil)
 	if steps := savedSteps(t, s, id); steps != 1 {
@@ -368,9 +355,7 @@ func TestExportAndImport(t *testing.T) {
 	to := openAt(t, dir)
 	for range 2 {
 		counts, err := to.Import(t.Context(), bytes.NewReader(first.Bytes()), store.Merge)
-		if err != nil || counts[kindEpisode] != 2 || counts[kindExperiences] != 1 {
-			t.Errorf("%v, %v", counts, err)
-		}
+		assert.That(t, err == nil && counts[kindEpisode] == 2 && counts[kindExperiences] == 1, "%v, %v", counts, err)
 	}
 	must.OK(t, to.Export(t.Context(), &second))
 	if drop := func(b *bytes.Buffer) string { _, rest, _ := strings.Cut(b.String(), "\n"); return rest }; drop(&first) != drop(&second) || !strings.Contains(first.String(), id) {
@@ -401,9 +386,7 @@ func TestBrokenRecords(t *testing.T) {
 	} {
 		for _, record := range []string{tc.good, strings.Replace(tc.good, tc.from, tc.to, 1)} {
 			err := s.Write(t.Context(), func(tx *store.Tx) error { return part.Import(t.Context(), tx, tc.kind, []byte(record)) })
-			if (err == nil) != (record == tc.good) {
-				t.Errorf("%s: %v", record, err)
-			}
+			assert.That(t, (err == nil) == (record == tc.good), "%s: %v", record, err)
 		}
 	}
 	if err := s.Write(t.Context(), func(tx *store.Tx) error { return part.Import(t.Context(), tx, "env.x", nil) }); err == nil {

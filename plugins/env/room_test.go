@@ -14,6 +14,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/sandbox/sandboxtest"
 	"a2e/protocol"
@@ -237,9 +238,7 @@ func TestPushes(t *testing.T) {
 	s.Refused(protocol.TypeEnvStepReq, stepFields(id, `{"type":"say"}`), protocol.CodeEpisodeDone)
 	s.Close()
 	for _, m := range s.Messages() {
-		if m.Type == protocol.TypeEnvStatePush && m.Get("/reason") == "5" {
-			t.Errorf("a push after the end: %s", m.Line)
-		}
+		assert.That(t, m.Type != protocol.TypeEnvStatePush || m.Get("/reason") != "5", "a push after the end: %s", m.Line)
 	}
 }
 
@@ -283,8 +282,6 @@ func TestPushesAfterTheSession(t *testing.T) {
 	r.worlds[id].push(Push{Event: "bell", Terminal: true})
 	s.Refused(protocol.TypeEnvStepReq, stepFields(id, `{"type":"say"}`), protocol.CodeEpisodeDone)
 	for _, m := range s.Messages() {
-		if m.Type == protocol.TypeEnvStatePush {
-			t.Errorf("a push into another session: %s", m.Line)
-		}
+		assert.That(t, m.Type != protocol.TypeEnvStatePush, "a push into another session: %s", m.Line)
 	}
 }

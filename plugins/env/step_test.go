@@ -14,6 +14,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
@@ -28,19 +29,13 @@ func TestBatchKeepsOrder(t *testing.T) {
 	}
 	var resp protocol.EnvBatchStepResponse
 	s.Call(protocol.TypeEnvBatchStepReq, batchFields(t, ids, actions)).Decode(t, &resp)
-	if len(resp.Results) != len(ids) {
-		t.Fatalf("%d results", len(resp.Results))
-	}
+	must.That(t, len(resp.Results) == len(ids), "%d results", len(resp.Results))
 	for i, r := range resp.Results {
-		if r.Type != protocol.TypeEnvStepResp || r.Obs.EpisodeID != ids[i] || r.Obs.StepNum != i%2+1 || r.Obs.State["count"] != float64(1-i%2) {
-			t.Errorf("result %d: %+v", i, r.Obs)
-		}
+		assert.That(t, r.Type == protocol.TypeEnvStepResp && r.Obs.EpisodeID == ids[i] && r.Obs.StepNum == i%2+1 && r.Obs.State["count"] == float64(1-i%2), "result %d: %+v", i, r.Obs)
 	}
 	exp := s.experiences(`{"limit":100}`)
 	for i, x := range exp {
-		if x["episode_id"] != ids[i] || x["step"] != float64(i%2+1) {
-			t.Errorf("experience %d: %v", i, x)
-		}
+		assert.That(t, x["episode_id"] == ids[i] && x["step"] == float64(i%2+1), "experience %d: %v", i, x)
 	}
 }
 
@@ -71,9 +66,7 @@ func TestBatchTakesNoStepBeforeItIsChecked(t *testing.T) {
 	}
 	// this one is only found on the way
 	m := s.Refused(protocol.TypeEnvBatchStepReq, batchFields(t, []string{open, open}, []string{inc, inc}), protocol.CodeEpisodeDone, "step 1 of the batch", "1 of its 2 steps were taken")
-	if m.Get("/detail/failed/0") != "1" {
-		t.Errorf("failed: %s", m.Line)
-	}
+	assert.That(t, m.Get("/detail/failed/0") == "1", "failed: %s", m.Line)
 	if exp := s.experiences(fmt.Sprintf(`{"episode_id":%q}`, open)); len(exp) != 1 {
 		t.Errorf("%d steps were taken", len(exp))
 	}
@@ -244,9 +237,7 @@ func TestStepsAreCounted(t *testing.T) {
 	s.Call(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id))
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.all) != 3 {
-		t.Fatalf("%d records: %+v", len(c.all), c.all)
-	}
+	must.That(t, len(c.all) == 3, "%d records: %+v", len(c.all), c.all)
 	for i, r := range c.all {
 		good := i < 2
 		if r.Kind != host.KindEnv || r.Component != "room" || r.Success != good || r.Duration <= 0 || good != (r.Reward != nil) || good && *r.Reward != float64(i+1) || r.Correlation == "" {
@@ -310,12 +301,8 @@ func TestExperiencesInMemoryAreBounded(t *testing.T) {
 		r.plugin.recent.add([]move{again})
 	}
 	exp, _ := r.plugin.recent.last("", 1000)
-	if len(exp) < 1 || len(exp) >= recentBytes/size {
-		t.Errorf("%d experiences of %d bytes", len(exp), size)
-	}
-	if !strings.Contains(string(exp[0].raw), `"next_state":{"omitted_bytes":`) {
-		t.Error("a state that is too long is there")
-	}
+	assert.That(t, len(exp) >= 1 && len(exp) < recentBytes/size, "%d experiences of %d bytes", len(exp), size)
+	assert.That(t, strings.Contains(string(exp[0].raw), `"next_state":{"omitted_bytes":`), "a state that is too long is there")
 }
 
 // What an action may be, in both spellings, with and without a schema of its own.
@@ -364,9 +351,7 @@ func TestActions(t *testing.T) {
 				if typ == protocol.TypeEnvBatchStepReq {
 					path = strings.Replace(path, "/action", "/actions/0", 1)
 				}
-				if m.Code != tc.code || m.Problem() != path || !strings.Contains(string(m.Line), tc.say) {
-					t.Errorf("%s, want %s at %q saying %q", m.Line, tc.code, path, tc.say)
-				}
+				assert.That(t, m.Code == tc.code && m.Problem() == path && strings.Contains(string(m.Line), tc.say), "%s, want %s at %q saying %q", m.Line, tc.code, path, tc.say)
 			}
 		})
 	}
@@ -422,9 +407,7 @@ func testAutoreset(t *testing.T, s *stage, name, mode, act string, most int) {
 		var resp protocol.EnvBatchStepResponse
 		m := s.Call(protocol.TypeEnvBatchStepReq, fmt.Sprintf(`{"episode_ids":[%q,%q],"actions":[%s,%s],"autoreset":%q}`, ids[0], ids[1], act, act, mode))
 		m.Decode(t, &resp)
-		if len(resp.Results) != 2 {
-			t.Fatalf("%s", m.Line)
-		}
+		must.That(t, len(resp.Results) == 2, "%s", m.Line)
 		o := resp.Results[0].Obs
 		ids[0], ids[1] = o.EpisodeID, resp.Results[1].Obs.EpisodeID
 		final, _ := o.Metadata["final_obs"].(map[string]any)

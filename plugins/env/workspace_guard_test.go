@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/sandbox"
 	"a2e/protocol"
@@ -94,9 +95,7 @@ exit 0
 	w := makeWorkspace(t, WorkspaceOptions{Tasks: dir, CheckEachStep: true}, workshop(t))
 	world := beginTask(t, w, "e", "")
 	out := takeStep(t, world, `{"type":"run_command","command":["sh","-c","touch $HOME/planted /tmp/planted"]}`)
-	if out.Reward != 1 || !strings.Contains(verdictOf(t, out, "output").(string), "the answer") {
-		t.Errorf("%+v", out)
-	}
+	assert.That(t, out.Reward == 1 && strings.Contains(verdictOf(t, out, "output").(string), "the answer"), "%+v", out)
 	if got := strings.Join(lookAt(t, world).paths(), " "); got != "keep.txt" {
 		t.Errorf("the check left %s", got)
 	}
@@ -125,9 +124,7 @@ func TestWorkspaceCheckHangs(t *testing.T) {
 	})
 	w := makeWorkspace(t, WorkspaceOptions{Tasks: dir}, workshop(t))
 	out := takeStep(t, beginTask(t, w, "a", "a"), `{"type":"submit"}`)
-	if out.Reward != 0 || !out.Done || verdictOf(t, out, "timed_out") != true || !strings.Contains(verdictOf(t, out, "reason").(string), "500ms") {
-		t.Errorf("its own time was up: %+v", out)
-	}
+	assert.That(t, out.Reward == 0 && out.Done && verdictOf(t, out, "timed_out") == true && strings.Contains(verdictOf(t, out, "reason").(string), "500ms"), "its own time was up: %+v", out)
 	// The end of the request ends the check, not the episode.
 	world := beginTask(t, w, "b", "b")
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -158,9 +155,7 @@ func TestWorkspaceEpisodesAreApart(t *testing.T) {
 	takeStep(t, one, `{"type":"run_command","command":["sh","-c","echo x > new; echo x > $HOME/h; echo x > /tmp/t"]}`)
 	takeStep(t, two, `{"type":"run_command","command":["sh","-c","cat new $HOME/h /tmp/t `+one.folder.work()+`/new"]}`)
 	s := lookAt(t, two)
-	if runtime.GOOS == "linux" && strings.Contains(string(s.Last.Data), `"stdout":"x`) {
-		t.Errorf("one episode sees the other: %s", s.Last.Data)
-	}
+	assert.That(t, runtime.GOOS != "linux" || !strings.Contains(string(s.Last.Data), `"stdout":"x`), "one episode sees the other: %s", s.Last.Data)
 	if got := strings.Join(s.paths(), " "); got != "calc.py tests/test_seen.py" {
 		t.Errorf("the second has %s", got)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
@@ -46,9 +47,7 @@ func TestWorkspaceBrokenTasks(t *testing.T) {
 	} {
 		dir := taskFolder(t, map[string]string{"t/task.yaml": tc.yaml, "t/check": "#!/bin/sh\n"})
 		_, err := newWorkspace(WorkspaceOptions{Tasks: dir}, workshop(t))
-		if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), dir) {
-			t.Errorf("%s: %v, want %q", tc.name, err, tc.want)
-		}
+		assert.That(t, err != nil && strings.Contains(err.Error(), tc.want) && !strings.Contains(err.Error(), dir), "%s: %v, want %q", tc.name, err, tc.want)
 	}
 	// One that is not the default is found when it is asked for.
 	dir := taskFolder(t, map[string]string{
@@ -212,9 +211,7 @@ func TestWorkspaceTooLargeToCheck(t *testing.T) {
 		putFile(t, filepath.Join(world.folder.work(), strings.Repeat("x", i+1)), "")
 	}
 	out := takeStep(t, world, `{"type":"submit"}`)
-	if out.Reward != 0 || !out.Done || !strings.Contains(verdictOf(t, out, "reason").(string), "more files") || len(lookAt(t, world).Files) != grown+1 {
-		t.Errorf("%+v", out)
-	}
+	assert.That(t, out.Reward == 0 && out.Done && strings.Contains(verdictOf(t, out, "reason").(string), "more files") && len(lookAt(t, world).Files) == grown+1, "%+v", out)
 }
 
 // judgeOfSums runs main.py and reads note.txt; half of the reward is for each.
@@ -312,9 +309,7 @@ func TestWallRewardsOfPrograms(t *testing.T) {
 					if name == "check" && task == "cases" {
 						continue
 					}
-					if err != nil || info.Size() == 0 {
-						t.Fatalf("%s of the task: %v, %v", name, info, err)
-					}
+					must.That(t, err == nil && info.Size() != 0, "%s of the task: %v, %v", name, info, err)
 				}
 			})
 		}

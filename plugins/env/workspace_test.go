@@ -18,6 +18,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/sandbox"
 	"a2e/host/schema"
@@ -100,9 +101,7 @@ func makeWorkspace(t testing.TB, opts WorkspaceOptions, e host.Env) *workspace {
 	w := made.(*workspace)
 	t.Cleanup(func() {
 		must.OK(t, w.Close(context.Background()))
-		if w.open != 0 {
-			t.Errorf("%d episodes are still counted as open", w.open)
-		}
+		assert.That(t, w.open == 0, "%d episodes are still counted as open", w.open)
 	})
 	return w
 }
@@ -111,9 +110,7 @@ func makeWorkspace(t testing.TB, opts WorkspaceOptions, e host.Env) *workspace {
 func jsonObject(t testing.TB, text string) protocol.Object {
 	t.Helper()
 	obj, err := protocol.ParseObject([]byte(text))
-	if err != nil {
-		t.Fatalf("%s: %v", text, err)
-	}
+	must.That(t, err == nil, "%s: %v", text, err)
 	return obj
 }
 
@@ -145,9 +142,7 @@ func asAction(t testing.TB, text string) Action {
 func takeStep(t testing.TB, w *workspaceWorld, text string) Outcome {
 	t.Helper()
 	out, err := w.Step(t.Context(), asAction(t, text))
-	if err != nil {
-		t.Fatalf("%s: %v", text, err)
-	}
+	must.That(t, err == nil, "%s: %v", text, err)
 	return out
 }
 
@@ -189,9 +184,7 @@ func lookAt(t testing.TB, w World) *seen {
 func verdictOf(t testing.TB, out Outcome, key string) any {
 	t.Helper()
 	info, ok := out.Info["check"].(map[string]any)
-	if !ok {
-		t.Fatalf("no verdict in %+v", out)
-	}
+	must.That(t, ok, "no verdict in %+v", out)
 	return info[key]
 }
 
@@ -250,9 +243,7 @@ func TestWorkspaceTaskIsSolved(t *testing.T) {
 			}
 			before := lookAt(t, world)
 			out := takeStep(t, world, `{"type":"submit"}`)
-			if !out.Done || out.Truncated || out.Reward != tc.reward || verdictOf(t, out, "score") != tc.reward {
-				t.Errorf("submitted: %+v", out)
-			}
+			assert.That(t, out.Done && !out.Truncated && out.Reward == tc.reward && verdictOf(t, out, "score") == tc.reward, "submitted: %+v", out)
 			if s := lookAt(t, world); !s.Done || s.Last.Type != "submit" || !slices.Equal(s.paths(), before.paths()) {
 				t.Errorf("after the end: %+v, before it %v", s, before.paths())
 			}
@@ -282,9 +273,7 @@ func TestWorkspaceStateIsLive(t *testing.T) {
 		t.Errorf("%d files of many, more: %v", len(s.Files), s.More)
 	}
 	text, err := world.Render(t.Context(), "")
-	if err != nil || !strings.Contains(string(text), "apple, pear and plum") || !strings.Contains(string(text), `\nlate\n`) {
-		t.Errorf("rendered %.200s, %v", text, err)
-	}
+	assert.That(t, err == nil && strings.Contains(string(text), "apple, pear and plum") && strings.Contains(string(text), `\nlate\n`), "rendered %.200s, %v", text, err)
 }
 
 func TestWorkspaceNumberReward(t *testing.T) {

@@ -259,9 +259,7 @@ func TestOverrides(t *testing.T) {
 	s.refused(s.tool("hold", `{}`), protocol.CodeTimeout, "its own limit of 50ms")
 	counter.mu.Lock()
 	defer counter.mu.Unlock()
-	if len(counter.records) != 1 || counter.records[0].Success {
-		t.Errorf("%+v", counter.records)
-	}
+	assert.That(t, len(counter.records) == 1 && !counter.records[0].Success, "%+v", counter.records)
 }
 
 // An exclusive plugin answers what the config says alone, and takes nothing else.
@@ -296,9 +294,7 @@ func TestExperiencesOfAll(t *testing.T) {
 		reset := s.Call(protocol.TypeEnvResetReq, `{"env_name":"counter","seed":1}`)
 		s.must(s.Call(protocol.TypeEnvStepReq, fmt.Sprintf(`{"episode_id":%q,"action":{"type":"inc"}}`, reset.Get("/obs/episode_id"))), "/obs/step_num", "1")
 		list := s.Call(protocol.TypeEnvExpListReq, `{"limit":10}`)
-		if !strings.Contains(list.String(), `"episode_id":"theirs"`) || !strings.Contains(list.String(), reset.Get("/obs/episode_id")) {
-			t.Errorf("%s", list)
-		}
+		assert.That(t, strings.Contains(list.String(), `"episode_id":"theirs"`) && strings.Contains(list.String(), reset.Get("/obs/episode_id")), "%s", list)
 	}
 }
 

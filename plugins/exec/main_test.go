@@ -163,9 +163,7 @@ func (s *stage) must(m hosttest.Message, pointer, want string) {
 // refused checks the code of an error and a part of its message.
 func (s *stage) refused(m hosttest.Message, code protocol.ErrorCode, says string) {
 	s.t.Helper()
-	if m.Code != code || !strings.Contains(m.Get("/message"), says) {
-		s.t.Fatalf("should be refused as %s, %q: %s", code, says, m)
-	}
+	must.That(s.t, m.Code == code && strings.Contains(m.Get("/message"), says), "should be refused as %s, %q: %s", code, says, m)
 }
 
 // clock is the time of a plugin, which stands still but where a test moves it.

@@ -9,6 +9,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/sandbox"
 	"a2e/host/sandbox/sandboxtest"
@@ -34,9 +35,7 @@ func TestAdapt(t *testing.T) {
 			if name == "" {
 				name = "ppo"
 			}
-			if !strings.Contains(message, name) || !strings.Contains(message, "2 of kind tool") || !strings.Contains(message, "1 in no group") {
-				t.Errorf("the message is %q", message)
-			}
+			assert.That(t, strings.Contains(message, name) && strings.Contains(message, "2 of kind tool") && strings.Contains(message, "1 in no group"), "the message is %q", message)
 			if len(weights) != 4 || weights["rated only"] != 1 || !(weights["good"] > 1 && weights["bad"] < 1) || !near(weights["good"]+weights["bad"], 2) || !near(weights["alone"], 1) {
 				t.Errorf("the weights are %v", weights)
 			}
@@ -49,9 +48,7 @@ func TestAdapt(t *testing.T) {
 					t.Errorf("%s has %g in its record, %g for others, should be %g", r.Component, r.Weight, s.plugin.Weight(r.Kind, r.Component), want)
 				}
 			}
-			if s.plugin.Weight(host.KindSkill, "good") != 1 {
-				t.Error("the weight of a tool is that of a skill of its name")
-			}
+			assert.That(t, s.plugin.Weight(host.KindSkill, "good") == 1, "the weight of a tool is that of a skill of its name")
 		})
 	}
 }
@@ -105,9 +102,7 @@ func TestWorth(t *testing.T) {
 				got[p.Component] = *p.Worth
 			}
 		}
-		if len(got) != len(c.want) {
-			t.Errorf("%s: %v", name, got)
-		}
+		assert.That(t, len(got) == len(c.want), "%s: %v", name, got)
 		for component, want := range c.want {
 			if !near(got[component], want) {
 				t.Errorf("%s: %s is worth %g, should be %g", name, component, got[component], want)
@@ -142,9 +137,7 @@ func TestPPOStepsOncePerBatch(t *testing.T) {
 		t.Errorf("the first step went to %v", first)
 	}
 	again, message := s.adapt("", "ppo")
-	if again["good"] != first["good"] || again["bad"] != first["bad"] || !strings.Contains(message, "nothing new") {
-		t.Errorf("without news the weights are %v: %s", again, message)
-	}
+	assert.That(t, again["good"] == first["good"] && again["bad"] == first["bad"] && strings.Contains(message, "nothing new"), "without news the weights are %v: %s", again, message)
 	s.calls("good", 0, 20) // now it is the other way round, though not in all
 	s.calls("bad", 20, 0)
 	if back, _ := s.adapt("", "ppo"); !(back["good"] < first["good"] && back["bad"] > first["bad"]) {
@@ -152,14 +145,10 @@ func TestPPOStepsOncePerBatch(t *testing.T) {
 	}
 	var rows []string
 	for _, p := range s.history("") {
-		if p.Worth == nil || *p.Worth < 0 || *p.Worth > 1 || p.Strategy != "ppo" || time.Since(time.UnixMicro(int64(p.TS*1e6))) > time.Hour {
-			t.Errorf("a row is %+v", p)
-		}
+		assert.That(t, p.Worth != nil && *p.Worth >= 0 && *p.Worth <= 1 && p.Strategy == "ppo" && time.Since(time.UnixMicro(int64(p.TS*1e6))) <= time.Hour, "a row is %+v", p)
 		rows = append(rows, p.Kind+" "+p.Component)
 	}
-	if strings.Join(rows, ",") != "tool bad,tool good,tool bad,tool good" {
-		t.Errorf("the history has %v", rows)
-	}
+	assert.That(t, strings.Join(rows, ",") == "tool bad,tool good,tool bad,tool good", "the history has %v", rows)
 
 }
 
@@ -259,9 +248,7 @@ func TestCustomCommandThatFails(t *testing.T) {
 			s := customStage(t, c.script)
 			s.calls("x", 1, 0)
 			m := s.Call(protocol.TypeLearnAdaptReq, `{}`)
-			if m.Code != protocol.CodeRuntimeError || !strings.Contains(m.Get("/message"), c.says) || !strings.Contains(m.Get("/message"), "custom_command") {
-				t.Errorf("answered by %.1000s", m.Line)
-			}
+			assert.That(t, m.Code == protocol.CodeRuntimeError && strings.Contains(m.Get("/message"), c.says) && strings.Contains(m.Get("/message"), "custom_command"), "answered by %.1000s", m.Line)
 			if w := s.one("x").Weight; w != 1 {
 				t.Errorf("the weight became %g", w)
 			}

@@ -15,6 +15,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/hosttest/stores"
 	"a2e/host/store"
@@ -154,9 +155,7 @@ func TestHalfLife(t *testing.T) {
 		past("old", false, 9)
 		past("new", true, 9)
 		weights, _ := s.adapt("", "softmax")
-		if !(weights[better] > 1) {
-			t.Errorf("with a half-life of %s: %v", halfLife, weights)
-		}
+		assert.That(t, weights[better] > 1, "with a half-life of %s: %v", halfLife, weights)
 		if r := s.one("new"); r.Calls != 49 || r.Feedbacks != 2 || (r.Score > 0.9) != (halfLife > 0) {
 			t.Errorf("with a half-life of %s the record is %+v", halfLife, r)
 		}
@@ -202,9 +201,7 @@ func TestEvidenceOfOlderBuilds(t *testing.T) {
 			if grid.calls != 4 || grid.rewards != 4 || grid.rewardSum != 2 || grid.scale != (scale{-0.5, 1.5}) || !near(grid.Score, 0.5) || !near(grid.ScoreWeight, 1) {
 				t.Errorf("of the one there is %+v", grid)
 			}
-			if !(maze.calls > 0 && maze.calls < 1e-7) || maze.Experiences != 1 || maze.ExperienceMean != 2 || maze.scale.high != 2 {
-				t.Errorf("of the other there is %+v", maze)
-			}
+			assert.That(t, maze.calls > 0 && maze.calls < 1e-7 && maze.Experiences == 1 && maze.ExperienceMean == 2 && maze.scale.high == 2, "of the other there is %+v", maze)
 			return err
 		}))
 	}
@@ -269,9 +266,7 @@ func play(t *testing.T, path string, opts Options, names ...string) (*hosttest.P
 func pull(t *testing.T, h *hosttest.Pair) string {
 	t.Helper()
 	m := h.Call(protocol.TypeToolCallReq, `{"tool_name":"win","arguments":{}}`)
-	if m.Get("/group") != "win" {
-		t.Fatalf("answered by %s", m)
-	}
+	must.That(t, m.Get("/group") == "win", "answered by %s", m)
 	return m.Get("/data/tool_name")
 }
 
@@ -296,18 +291,14 @@ func TestChoose(t *testing.T) {
 					won[name]++
 				}
 			}
-			if won["good"] < 150 {
-				t.Errorf("the last 200 calls were of %v", won)
-			}
+			assert.That(t, won["good"] >= 150, "the last 200 calls were of %v", won)
 			h.Close()
 			h, _ = play(t, path, opts, "bad", "good", "worse")
 			clear(won)
 			for range 10 {
 				won[pull(t, h)]++
 			}
-			if won["good"] < 7 {
-				t.Errorf("another host called %v", won)
-			}
+			assert.That(t, won["good"] >= 7, "another host called %v", won)
 		})
 	}
 }

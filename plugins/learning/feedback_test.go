@@ -67,9 +67,7 @@ func TestWhatFeedbackIsAbout(t *testing.T) {
 			}); err != nil || got != c.want {
 				t.Errorf("%s: it is about %q, should be %q (%v)", c.name, got, c.want, err)
 			}
-			if (score == nil) != (c.want == "") || score != nil && *score != 0.25 {
-				t.Errorf("%s: the score is %v", c.name, score)
-			}
+			assert.That(t, (score == nil) == (c.want == "") && (score == nil || *score == 0.25), "%s: the score is %v", c.name, score)
 		}
 	}
 }
@@ -165,9 +163,7 @@ func TestFeedbackIsKeptAsItCame(t *testing.T) {
 		t.Fatalf("%v, %v", got, err)
 	}
 	f := got[0]
-	if f.FeedbackID == "" || f.TS < 1e9 || f.Confidence != 1 || f.Dimension != protocol.DimensionHelpfulness || f.Source != protocol.SourceHuman {
-		t.Errorf("what was missing: %+v", f)
-	}
+	assert.That(t, f.FeedbackID != "" && f.TS >= 1e9 && f.Confidence == 1 && f.Dimension == protocol.DimensionHelpfulness && f.Source == protocol.SourceHuman, "what was missing: %+v", f)
 	if r := f.RatedTurn; r.Prompt != "p\x00é" || r.Response != "<r>" || string(r.Environment) != `{"n":1e400,"l":[null]}` || r.Version != nil || f.Comment != "😀" || *f.CorrectionSpan != [2]int{0, 1} {
 		t.Errorf("what came: %+v %+v", f, r)
 	}
@@ -342,27 +338,21 @@ func TestExperiences(t *testing.T) {
 		send(fmt.Sprintf(`{"experience_id":"x%d","state":{"n":9007199254740993},"action":{"component_name":"grep","input":{}},"reward":%d,"episode_id":"e","step":%d}`, i, i, i))
 	}
 	send(`{"experience_id":"x6","reward":-1},{"experience_id":"x9","done":true,"ts":7},{}`)
-	if stored != 3 {
-		t.Errorf("stored %d", stored)
-	}
+	assert.That(t, stored == 3, "stored %d", stored)
 	var ids []string
 	if err := EachExperience(t.Context(), s.store, func(x *protocol.Experience) error {
 		ids = append(ids, fmt.Sprintf("%.2s:%g", x.ExperienceID, x.Reward))
 		if x.ExperienceID == "x7" && (string(x.State.Raw()) != `{"n":9007199254740993}` || x.Step != 7 || x.EpisodeID != "e" || x.TS < 1e9) {
 			t.Errorf("it became %+v, state %s", x, x.State.Raw())
 		}
-		if x.ExperienceID == "x9" && (x.TS != 7 || !x.Done || string(x.Action.Raw()) != "{}") {
-			t.Errorf("it became %+v", x)
-		}
+		assert.That(t, x.ExperienceID != "x9" || x.TS == 7 && x.Done && string(x.Action.Raw()) == "{}", "it became %+v", x)
 		return nil
 	}); err != nil || len(ids) != 5 || strings.Join(ids[:4], " ") != "x6:-1 x7:7 x8:8 x9:0" {
 		t.Errorf("there are %v, %v", ids, err)
 	}
 	for _, wrong := range []string{`{"experience_id":"` + strings.Repeat("x", maxID+1) + `"}`, `{"ts":-5}`, `{"state":{"a":"` + strings.Repeat("x", maxRow) + `"}}`} {
 		m := s.Call(protocol.TypeLearnExperienceReq, `{"experiences":[{},`+wrong+`]}`)
-		if m.Code != protocol.CodeSchemaViolation || m.Problem() != "/experiences/1" {
-			t.Errorf("%.100s was answered by %.300s", wrong, m.Line)
-		}
+		assert.That(t, m.Code == protocol.CodeSchemaViolation && m.Problem() == "/experiences/1", "%.100s was answered by %.300s", wrong, m.Line)
 	}
 }
 

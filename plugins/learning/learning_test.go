@@ -97,17 +97,13 @@ func TestCallsAreCounted(t *testing.T) {
 		s.work(work{Kind: host.KindEnv, Component: "one", Reward: &reward})
 	}
 	got := s.stats("one")
-	if len(got) != 2 || got[0].Kind != host.KindEnv || got[1].Kind != host.KindTool {
-		t.Fatalf("the records are %+v", got)
-	}
+	must.That(t, len(got) == 2 && got[0].Kind == host.KindEnv && got[1].Kind == host.KindTool, "the records are %+v", got)
 	if r := got[0]; r.Calls != 4 || r.Rewards != 3 || !near(r.Mean, 7.0/3) || !near(r.Variance, 7.0/3) {
 		t.Errorf("of the environment: %+v", r)
 	}
 	slices.Sort(millis)
 	r := got[1]
-	if r.Calls != 600 || r.Successes != 400 || r.Failures != 200 || r.Weight != 1 || r.Score != 0 || r.Rewards != 0 {
-		t.Errorf("of the tool: %+v", r)
-	}
+	assert.That(t, r.Calls == 600 && r.Successes == 400 && r.Failures == 200 && r.Weight == 1 && r.Score == 0 && r.Rewards == 0, "of the tool: %+v", r)
 	if want := sum / 600; math.Abs(r.Avg-want) > 1e-3 {
 		t.Errorf("average %g, should be %g", r.Avg, want)
 	}
@@ -156,9 +152,7 @@ func TestHostsCountTogether(t *testing.T) {
 	if want := 2.0 / 3 * 1800 / 1799; math.Abs(r.Variance-want) > 1e-9 {
 		t.Errorf("the variance is %g, should be %g", r.Variance, want)
 	}
-	if math.Abs(r.P95-30) > 0.31 {
-		t.Errorf("p95 is %g", r.P95)
-	}
+	assert.That(t, math.Abs(r.P95-30) <= 0.31, "p95 is %g", r.P95)
 	if r := after.one("last"); r.Calls != 7 {
 		t.Errorf("of the calls before the end there are %d", r.Calls)
 	}
@@ -176,9 +170,7 @@ func TestFlushByItself(t *testing.T) {
 		}}))(t)
 		must.OK(t, p.Start(t.Context(), nil))
 		time.Sleep(time.Hour)
-		if opened.Load() != 0 {
-			t.Error("the store was opened for nothing")
-		}
+		assert.That(t, opened.Load() == 0, "the store was opened for nothing")
 		for i := range 3 {
 			p.RecordCall(host.CallRecord{Kind: host.KindTool, Component: "x"})
 			time.Sleep(flushEvery + time.Millisecond)
@@ -217,9 +209,7 @@ func TestStoreThatFails(t *testing.T) {
 		stage.work(work{Kind: host.KindTool, Component: "x", Correlation: fmt.Sprint("c", i), Times: 300, Millis: 5, Reward: &reward})
 		pair.Refused(typ, `{}`, protocol.CodeRuntimeError, "no such disk")
 	}
-	if p.Weight(host.KindTool, "x") != 1 {
-		t.Error("the weight without a store is not neutral")
-	}
+	assert.That(t, p.Weight(host.KindTool, "x") == 1, "the weight without a store is not neutral")
 	broken.Store(false)
 	stage.work(work{Kind: host.KindTool, Component: "x", Millis: 5, Reward: &reward})
 	if r := stage.one("x"); r.Calls != 601 || r.Rewards != 601 || !near(r.Mean, 2) || !near(r.Avg, 5) {
@@ -364,9 +354,7 @@ func (s *stage) stats(component string) []row {
 		Components []row `json:"components"`
 	}
 	s.ask(protocol.TypeLearnStatsReq, fmt.Sprintf(`{"component_name":%q}`, component), &resp)
-	if resp.Components == nil {
-		s.t.Fatal("the list of components is null")
-	}
+	must.That(s.t, resp.Components != nil, "the list of components is null")
 	return resp.Components
 }
 
@@ -395,9 +383,7 @@ func (s *stage) history(component string) []point {
 func (s *stage) one(component string) row {
 	s.t.Helper()
 	all := s.stats(component)
-	if len(all) != 1 {
-		s.t.Fatalf("there are %d of %s: %+v", len(all), component, all)
-	}
+	must.That(s.t, len(all) == 1, "there are %d of %s: %+v", len(all), component, all)
 	return all[0]
 }
 
@@ -409,9 +395,7 @@ func (s *stage) adapt(component, strategy string) (weights map[string]float64, m
 		Message string `json:"message"`
 	}
 	s.ask(protocol.TypeLearnAdaptReq, encode(s.t, map[string]string{"component_name": component, "strategy": strategy}), &resp)
-	if resp.Updated == nil || resp.Message == "" {
-		s.t.Fatalf("answered by %+v", resp)
-	}
+	must.That(s.t, resp.Updated != nil && resp.Message != "", "answered by %+v", resp)
 	weights = make(map[string]float64)
 	for _, r := range resp.Updated {
 		weights[r.Component] = r.Weight

@@ -15,6 +15,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/store"
 	"a2e/protocol"
@@ -75,9 +76,7 @@ func TestRollbackRestoresTheTables(t *testing.T) {
 			}
 		}
 	})
-	if applied == 0 || refused == 0 {
-		t.Errorf("%d applied and %d refused", applied, refused)
-	}
+	assert.That(t, applied != 0 && refused != 0, "%d applied and %d refused", applied, refused)
 }
 
 // Of many that want to change the same target from the same value one wins, whichever
@@ -137,9 +136,7 @@ func TestRollbackAfterALaterChange(t *testing.T) {
 	if resp := r.rollback(first); resp.RolledBack || !strings.Contains(resp.Error, "is 3 by now, not 1.5") || strings.Contains(resp.Error, second) {
 		t.Errorf("%+v", resp)
 	}
-	if dump(t, r.store, "weights", "settings", "refinements", "history") != before || r.plugin.Overrides("tool")["t"].Timeout != 5*time.Second {
-		t.Error("a refused rollback changed something")
-	}
+	assert.That(t, dump(t, r.store, "weights", "settings", "refinements", "history") == before && r.plugin.Overrides("tool")["t"].Timeout == 5*time.Second, "a refused rollback changed something")
 	if resp := r.rollback("nonsense"); resp.RolledBack || resp.RefinementID != "nonsense" || !strings.Contains(resp.Error, `no refinement "nonsense"`) {
 		t.Errorf("%+v", resp)
 	}
@@ -208,9 +205,7 @@ func TestRecordsThatAreNoRefinements(t *testing.T) {
 		{setting, `"updated_at":1`, `"updated_at":-1`},
 	} {
 		line := strings.Replace(c.line, c.old, c.new, 1)
-		if line == c.line {
-			t.Fatalf("%s is not in %s", c.old, c.line)
-		}
+		must.That(t, line != c.line, "%s is not in %s", c.old, c.line)
 		if err := take(line); err == nil {
 			t.Errorf("taken: %s", line)
 		}
@@ -256,9 +251,7 @@ func TestExportAndImport(t *testing.T) {
 	from := filled(t)
 	text := exported(t, from.store)
 	for _, kind := range []string{"component", "feedback", "experience", "weight", "weight_change", "setting", "refinement"} {
-		if !strings.Contains(text, `"kind":"learning.`+kind+`"`) {
-			t.Errorf("there is no %s in the export", kind)
-		}
+		assert.That(t, strings.Contains(text, `"kind":"learning.`+kind+`"`), "there is no %s in the export", kind)
 	}
 	to := newStage(t, newFile(t), DefaultOptions())
 	to.calls("other", 1, 1)

@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/store"
 	"a2e/protocol"
@@ -45,9 +46,7 @@ func (r *refiner) plan(component string) ([]jsontext.Value, string) {
 		Status    string           `json:"status"`
 	}
 	r.ask(protocol.TypeRefinementPlanReq, fmt.Sprintf(`{"component_name":%q}`, component), &resp)
-	if resp.PlanID == "" || resp.Proposals == nil {
-		r.t.Fatalf("a plan without id or list: %+v", resp)
-	}
+	must.That(r.t, resp.PlanID != "" && resp.Proposals != nil, "a plan without id or list: %+v", resp)
 	return resp.Proposals, resp.Status
 }
 
@@ -67,9 +66,7 @@ func (r *refiner) apply(proposal string) (resp protocol.RefinementApplyResponse)
 func (r *refiner) applied(proposal string) string {
 	r.t.Helper()
 	resp := r.apply(proposal)
-	if resp.Error != "" || resp.FailedEdits != 0 || resp.AppliedEdits == 0 || !resp.RollbackAvailable || resp.RefinementID == "" {
-		r.t.Fatalf("%s was answered by %+v", proposal, resp)
-	}
+	must.That(r.t, resp.Error == "" && resp.FailedEdits == 0 && resp.AppliedEdits != 0 && resp.RollbackAvailable && resp.RefinementID != "", "%s was answered by %+v", proposal, resp)
 	return resp.RefinementID
 }
 
@@ -160,9 +157,7 @@ func TestFromPlanToRollback(t *testing.T) {
 		t.Errorf("on evidence that is not clear: %s %s", status, proposals)
 	}
 	proposals, status := r.plan("")
-	if status != "ready" || len(proposals) != 1 {
-		t.Fatalf("%s %s", status, proposals)
-	}
+	must.That(t, status == "ready" && len(proposals) == 1, "%s %s", status, proposals)
 	text := string(proposals[0])
 	var pr struct {
 		ProposalID string  `json:"proposal_id"`
@@ -234,9 +229,7 @@ func TestPlansComeToRest(t *testing.T) {
 		if len(proposals) == 0 {
 			break
 		}
-		if rounds > 20 {
-			t.Fatalf("still proposed: %s", proposals)
-		}
+		must.That(t, rounds <= 20, "still proposed: %s", proposals)
 		for _, pr := range proposals {
 			if v := r.review(string(pr)); !v.Approved {
 				t.Errorf("%s: %+v", pr, v)
@@ -324,13 +317,9 @@ func TestRefusedProposals(t *testing.T) {
 			t.Errorf("%s was answered by %+v", c.proposal, got)
 		}
 		v := r.review(c.proposal)
-		if v.Approved || v.RiskLevel != "high" || v.ConfidenceAdjusted > 0.5 {
-			t.Errorf("the review of %s says %+v", c.proposal, v)
-		}
+		assert.That(t, !v.Approved && v.RiskLevel == "high" && v.ConfidenceAdjusted <= 0.5, "the review of %s says %+v", c.proposal, v)
 		for _, says := range c.says {
-			if !strings.Contains(got.Error, says) || !strings.Contains(strings.Join(v.Reasons, "\n"), says) {
-				t.Errorf("%s: %q is not in %q and %q", c.proposal, says, got.Error, v.Reasons)
-			}
+			assert.That(t, strings.Contains(got.Error, says) && strings.Contains(strings.Join(v.Reasons, "\n"), says), "%s: %q is not in %q and %q", c.proposal, says, got.Error, v.Reasons)
 		}
 		if after := dump(t, r.store, "weights", "settings", "refinements", "edits", "history"); after != before {
 			t.Errorf("%s changed the store:\n%s", c.proposal, after)
@@ -426,9 +415,7 @@ func TestReviewLooksAtTheEvidence(t *testing.T) {
 		{`{"component":"good","edits":[{"target":"setting","name":"timeout","to":1}]}`, false, "high", 0.5, "cut them off"},
 	} {
 		v := r.review(c.proposal)
-		if v.Approved != c.approved || v.RiskLevel != c.risk || v.ConfidenceAdjusted > c.confidence || !strings.Contains(strings.Join(v.Reasons, "\n"), c.says) {
-			t.Errorf("%s: %+v", c.proposal, v)
-		}
+		assert.That(t, v.Approved == c.approved && v.RiskLevel == c.risk && v.ConfidenceAdjusted <= c.confidence && strings.Contains(strings.Join(v.Reasons, "\n"), c.says), "%s: %+v", c.proposal, v)
 	}
 }
 

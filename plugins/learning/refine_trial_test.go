@@ -12,6 +12,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/hosttest/stores"
 	"a2e/host/redact"
@@ -177,9 +178,7 @@ func TestRefusedTexts(t *testing.T) {
 		`"component":"weigh","to":"x"},{"target":"weight","component":"weigh","to":2`: "nothing was recorded",
 	} {
 		resp := s.apply(`{"edits":[{"target":"text",` + edit + `}]}`)
-		if resp.AppliedEdits != 0 || !strings.Contains(resp.Error, says) {
-			t.Errorf("%.100s: %+v", edit, resp)
-		}
+		assert.That(t, resp.AppliedEdits == 0 && strings.Contains(resp.Error, says), "%.100s: %+v", edit, resp)
 		if v := s.review(`{"edits":[{"target":"text",` + edit + `}]}`); v.Approved || !strings.Contains(strings.Join(v.Reasons, "\n"), says) {
 			t.Errorf("%.100s: the review says %+v", edit, v)
 		}
@@ -327,9 +326,7 @@ func TestPlansOfTime(t *testing.T) {
 	r.applied(`{"component":"slow","edits":[{"target":"setting","name":"timeout","to":2}]}`)
 	proposals, _ := r.plan("slow")
 	at := strings.Index(fmt.Sprintf("%s", proposals), `"name":"timeout","from":2,"to":4`)
-	if at < 0 {
-		t.Errorf("%s", proposals)
-	}
+	assert.That(t, at >= 0, "%s", proposals)
 	r.applied(`{"component":"slow","edits":[{"target":"setting","name":"timeout","to":20}]}`)
 	if proposals, _ := r.plan("slow"); strings.Contains(fmt.Sprintf("%s", proposals), "timeout") {
 		t.Errorf("with time left: %s", proposals)

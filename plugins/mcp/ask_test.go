@@ -110,9 +110,7 @@ func everythingRoots(t *testing.T, r *real) {
 	r.reply(protocol.TypeMCPRootListResp, r.question(protocol.TypeMCPRootListReq), `{"roots":[{"uri":"file:///srv/one","name":"one"},{"uri":"file:///srv/two"}]}`)
 	r.pushed(methodLog, "2 root(s) received")
 	text := r.result("get-roots-list", `{}`).Get("/data/data/content/0/text")
-	if !strings.Contains(text, "(2 total)") || !strings.Contains(text, "1. one\n   URI: file:///srv/one") || !strings.Contains(text, "file:///srv/two") {
-		t.Errorf("the roots: %s", text)
-	}
+	assert.That(t, strings.Contains(text, "(2 total)") && strings.Contains(text, "1. one\n   URI: file:///srv/one") && strings.Contains(text, "file:///srv/two"), "the roots: %s", text)
 }
 
 // everythingSubscriptions listens to one resource, and hears of that one only.

@@ -120,9 +120,7 @@ func callFields(tool, args, more string) string {
 func (s *stage) tool(name, args string) string {
 	s.t.Helper()
 	m := s.ask(protocol.TypeToolCallReq, callFields(name, args, ""), nil)
-	if m.Get("/data/success") != "true" {
-		s.t.Fatalf("%s %s: %s", name, args, m.Line)
-	}
+	must.That(s.t, m.Get("/data/success") == "true", "%s %s: %s", name, args, m.Line)
 	return m.Get("/data/data/content/0/text")
 }
 

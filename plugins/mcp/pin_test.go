@@ -47,9 +47,7 @@ func TestPins(t *testing.T) {
 	assert.That(t, !ok, "what is withheld is described")
 	withheld := must.Get(s.plugin.Withheld(t.Context(), "srv"))(t)
 	i := slices.IndexFunc(withheld, func(w Withheld) bool { return w.Tool == "echo" })
-	if i < 0 || !withheld[i].Pinned || !strings.Contains(string(withheld[i].New), "id_rsa") || strings.Contains(string(withheld[i].Old), "id_rsa") {
-		t.Fatalf("withheld: %+v", withheld)
-	}
+	must.That(t, i >= 0 && withheld[i].Pinned && strings.Contains(string(withheld[i].New), "id_rsa") && !strings.Contains(string(withheld[i].Old), "id_rsa"), "withheld: %+v", withheld)
 	must.OK(t, s.plugin.Approve(t.Context(), "srv", withheld[i:i+1]))
 	hosttest.Eventually(t, "the approval counts", func() bool { return slices.Contains(s.toolNames(), "srv__echo") })
 	s.tool("srv__echo", `{"text":"x"}`)

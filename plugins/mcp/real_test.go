@@ -115,9 +115,7 @@ func (r *real) result(tool, args string) hosttest.Message {
 func (r *real) succeeded(id string) hosttest.Message {
 	r.t.Helper()
 	m := r.Answer(id)
-	if m.Get("/data/success") != "true" {
-		r.t.Fatalf("%.2000s\nlog: %s", m.Line, r.log)
-	}
+	must.That(r.t, m.Get("/data/success") == "true", "%.2000s\nlog: %s", m.Line, r.log)
 	return m
 }
 
@@ -182,9 +180,7 @@ func everythingTools(t *testing.T, r *real) {
 		assert.That(t, !slices.Contains(names, "all__"+name), "%s is there: then there is something more to test", name)
 	}
 	d, ok := r.plugin.DescribeTool("all__get-sum")
-	if !ok || !d.ReadOnly || d.Destructive || d.OpenWorld || d.Title != "Get Sum Tool" || !strings.Contains(string(d.InputSchema), `"First number"`) {
-		t.Errorf("get-sum: %+v", d)
-	}
+	assert.That(t, ok && d.ReadOnly && !d.Destructive && !d.OpenWorld && d.Title == "Get Sum Tool" && strings.Contains(string(d.InputSchema), `"First number"`), "get-sum: %+v", d)
 	if d, _ := r.plugin.DescribeTool("all__get-structured-content"); !strings.Contains(string(d.OutputSchema), `"Humidity percentage"`) {
 		t.Errorf("its output schema: %s", d.OutputSchema)
 	}

@@ -231,9 +231,7 @@ func TestParseServers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			all := must.Get(ParseServers([]byte(text)))(t)
 			o := all["x"]
-			if len(all) != 1 || o.Command != "npx" || !slices.Equal(o.Args, []string{"-y", "@x/y"}) || o.Env["A"].Reveal() != "${B}" || o.Env["PORT"].Reveal() != "8080" {
-				t.Errorf("read: %+v", all)
-			}
+			assert.That(t, len(all) == 1 && o.Command == "npx" && slices.Equal(o.Args, []string{"-y", "@x/y"}) && o.Env["A"].Reveal() == "${B}" && o.Env["PORT"].Reveal() == "8080", "read: %+v", all)
 		})
 	}
 	all := must.Get(ParseServers([]byte(`{"mcpServers":{"w":{"type":"streamable-http","url":"https://example.org/mcp","headers":{"Authorization":"Bearer hunter2"},"timeout":1.5,"disabled":true,"sampling":false}}}`)))(t)
@@ -286,9 +284,7 @@ func TestOptions(t *testing.T) {
 	opts, err := decode("servers:\n  - {server_id: a, transport: stdio, cmd: [python, -m, tools]}\nmcpServers:\n  b: {url: http://example.org, headers: {K: \"${SECRET}\"}}\npin: true\n")
 	must.OK(t, err)
 	all, err := opts.servers()
-	if err != nil || len(all) != 2 || all[0].ID != "a" || all[0].Command != "python" || all[1].Headers["K"].Reveal() != "value of SECRET" || !opts.Pin {
-		t.Errorf("servers %+v, %v", all, err)
-	}
+	assert.That(t, err == nil && len(all) == 2 && all[0].ID == "a" && all[0].Command == "python" && all[1].Headers["K"].Reveal() == "value of SECRET" && opts.Pin, "servers %+v, %v", all, err)
 	for _, c := range []struct{ text, want string }{
 		{"servers: {a: {command: x}}\nmcpServers: {a: {command: y}}", `"a" appears twice`},
 		{"servers: {a: {}}", `a.command`},

@@ -223,13 +223,9 @@ func TestPrompts(t *testing.T) {
 	count := &counter{}
 	s := newStage(t, map[string]any{"srv": child(t, "full")}, nil, count)
 	m := s.ask(protocol.TypeMCPPromptListReq, `{}`, nil)
-	if m.Get("/prompts/0/name") != "greet" || m.Get("/prompts/0/arguments/0/name") != "who" || m.Get("/prompts/0/arguments/0/required") != "true" {
-		t.Errorf("%s", m.Line)
-	}
+	assert.That(t, m.Get("/prompts/0/name") == "greet" && m.Get("/prompts/0/arguments/0/name") == "who" && m.Get("/prompts/0/arguments/0/required") == "true", "%s", m.Line)
 	m = s.ask(protocol.TypeMCPPromptGetReq, `{"name":"greet","arguments":{"who":"you"}}`, nil)
-	if m.Get("/messages/0/content/text") != "hello you" || m.Get("/messages/0/role") != "user" || m.Get("/server_id") != "srv" || m.Get("/description") != "hello" {
-		t.Errorf("%s", m.Line)
-	}
+	assert.That(t, m.Get("/messages/0/content/text") == "hello you" && m.Get("/messages/0/role") == "user" && m.Get("/server_id") == "srv" && m.Get("/description") == "hello", "%s", m.Line)
 	s.Refused(protocol.TypeMCPPromptGetReq, `{"name":"none"}`, protocol.CodeMCPPromptNotFound, "there are: greet")
 	s.Refused(protocol.TypeMCPPromptGetReq, `{"name":"none","server_id":"srv"}`, protocol.CodeMCPPromptNotFound)
 	if m := s.Refused(protocol.TypeMCPPromptGetReq, `{"name":"greet","arguments":{"who":[1]}}`, protocol.CodeSchemaViolation); m.Problem() != "/arguments/who" {

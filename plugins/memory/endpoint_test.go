@@ -17,6 +17,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/config"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/store"
 	"a2e/protocol"
@@ -99,9 +100,7 @@ func TestAnEndpointThatIsDown(t *testing.T) {
 	a := newAgent(t, st, "ann", withModel(m, "meanings-1"), c)
 	resp := a.store(one(1, "semantic", "the automobile is in the garage"))
 	note, _ := resp.Detail["embeddings"].(string)
-	if len(resp.Stored) != 1 || !strings.Contains(note, "only words count") || strings.Contains(note, "sk-very-secret") {
-		t.Fatalf("stored %+v", resp)
-	}
+	must.That(t, len(resp.Stored) == 1 && strings.Contains(note, "only words count") && !strings.Contains(note, "sk-very-secret"), "stored %+v", resp)
 	found := a.want("words still find it", `{"query":"garage"}`, `{"n":1}`)
 	if note, _ := found.Detail["embeddings"].(string); note == "" {
 		t.Errorf("the answer does not say that vectors are missing: %+v", found.Detail)
@@ -138,9 +137,7 @@ func TestVectorsOfTwoModelsDoNotMix(t *testing.T) {
 	}
 	var steps []string
 	must.OK(t, Reembed(t.Context(), st, b.plugin.embedder, func(done, total int) { steps = append(steps, fmt.Sprintf("%d/%d", done, total)) }))
-	if strings.Join(steps, " ") != "2/2" {
-		t.Errorf("progress was %v", steps)
-	}
+	assert.That(t, strings.Join(steps, " ") == "2/2", "progress was %v", steps)
 	b.want("after reembed", `{"query":"car","tier":"semantic"}`, `{"n":1}`)
 	b.want("after reembed", `{"query":"happy","tier":"episodic"}`, `{"n":2}`)
 	if got := a.Call(protocol.TypeMemoryRetrieveReq, a.with(`{"query":"car"}`)); got.Code != protocol.CodeRuntimeError {

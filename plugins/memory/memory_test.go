@@ -13,6 +13,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/hosttest/poll"
 	"a2e/host/hosttest/stores"
@@ -75,9 +76,7 @@ func (a *agent) handshake(name string) {
 	a.t.Helper()
 	var resp protocol.HandshakeResponse
 	a.Call(protocol.TypeHandshakeReq, fmt.Sprintf(`{"agent_id":%q,"agent_caps":["memory"]}`, name)).Decode(a.t, &resp)
-	if !resp.OK {
-		a.t.Fatalf("the handshake was refused: %+v", resp)
-	}
+	must.That(a.t, resp.OK, "the handshake was refused: %+v", resp)
 }
 
 func (a *agent) open(fields string) string {
@@ -99,9 +98,7 @@ func (a *agent) with(fields string) string {
 func (a *agent) call(t protocol.Type, fields string, resp any) {
 	a.t.Helper()
 	m := a.Call(t, fields)
-	if m.Code != "" {
-		a.t.Fatalf("%s %.300s was answered %s", t, fields, m.Line)
-	}
+	must.That(a.t, m.Code == "", "%s %.300s was answered %s", t, fields, m.Line)
 	m.Decode(a.t, resp)
 }
 
@@ -180,19 +177,13 @@ func TestEntriesComeBackAsTheyWere(t *testing.T) {
 	a := newAgent(t, file(t), "ann", DefaultOptions(), c)
 	for _, tier := range tiers() {
 		resp := a.store(fmt.Sprintf(`{"key":{"b":9007199254740993,"a":"ü"},"content":{"n":1.10,"big":12345678901234567890,"list":[null,true]},"tier":%q,"tags":["z","a","z"],"source":"turn-1","score":0.5,"ttl":60}`, tier))
-		if len(resp.Errors) > 0 || len(resp.Stored) != 1 || string(resp.Stored[0].Raw()) != `{"b":9007199254740993,"a":"ü"}` {
-			t.Fatalf("%s: stored %+v", tier, resp)
-		}
+		must.That(t, len(resp.Errors) <= 0 && len(resp.Stored) == 1 && string(resp.Stored[0].Raw()) == `{"b":9007199254740993,"a":"ü"}`, "%s: stored %+v", tier, resp)
 		found := a.retrieve(fmt.Sprintf(`{"tier":%q,"keys":[{"a":"ü","b":9007199254740993}]}`, tier))
-		if found.Total != 1 || len(found.Entries) != 1 {
-			t.Fatalf("%s: found %+v", tier, found)
-		}
+		must.That(t, found.Total == 1 && len(found.Entries) == 1, "%s: found %+v", tier, found)
 		e := found.Entries[0]
 		got := fmt.Sprintf("%s %s %v %v %v %v %v %v", e.Content, e.Tier, e.Tags, e.Source, e.Score, e.TTL, e.CreatedAt, e.UpdatedAt)
 		want := fmt.Sprintf(`{"n":1.10,"big":12345678901234567890,"list":[null,true]} %s [a z] turn-1 0.5 60 1.8e+09 1.8e+09`, tier)
-		if got != want {
-			t.Errorf("%s: got\n%s, want\n%s", tier, got, want)
-		}
+		assert.That(t, got == want, "%s: got\n%s, want\n%s", tier, got, want)
 		if near := a.retrieve(fmt.Sprintf(`{"tier":%q,"keys":[{"a":"ü","b":9007199254740992}]}`, tier)); near.Total != 0 {
 			t.Errorf("%s: a key that differs in the last digit found %s", tier, keys(near))
 		}
@@ -266,9 +257,7 @@ func TestIsolation(t *testing.T) {
 	for _, other := range []string{`{"namespace":"n"}`, `{"scope":{"project":"x"}}`, `{"namespace":"n","scope":{"project":"x"}}`} {
 		id := ann.id
 		ann.id = ann.open(other)
-		if ann.id == id {
-			t.Errorf("%s has the id of the default memory", other)
-		}
+		assert.That(t, ann.id != id, "%s has the id of the default memory", other)
 		ann.want("another memory", `{}`, ``)
 		ann.want("another memory", `{"query":"secret plan"}`, ``)
 		if n := ann.forget(`{"keys":[{"n":3}],"tier":"semantic"}`); n != 0 {
@@ -288,9 +277,7 @@ func TestTheWorkingTierDiesWithItsSession(t *testing.T) {
 	ann.handshake("ann")
 	ann.want("the next session", `{}`, `{"n":2}`)
 	ann.want("the next session", `{"query":"draft"}`, ``)
-	if len(ann.plugin.working) != 0 {
-		t.Error("the old session's tier is still held")
-	}
+	assert.That(t, len(ann.plugin.working) == 0, "the old session's tier is still held")
 	later := newAgent(t, st, "ann", DefaultOptions(), c)
 	later.want("another host", `{}`, `{"n":2}`)
 }
@@ -392,9 +379,7 @@ func TestLimitsOfTheTiers(t *testing.T) {
 			t.Errorf("%s: a mixed batch gave %+v", tier, mixed)
 		}
 		full := a.Call(protocol.TypeMemoryStoreReq, a.with(`{"entries":[`+one(99, tier, "x")+`]}`))
-		if full.Code != protocol.CodeMemoryFull {
-			t.Errorf("%s: a full tier answered %s", tier, full.Line)
-		}
+		assert.That(t, full.Code == protocol.CodeMemoryFull, "%s: a full tier answered %s", tier, full.Line)
 		other := a.id
 		a.id = a.open(`{"namespace":"another"}`)
 		if full := a.Call(protocol.TypeMemoryStoreReq, a.with(`{"entries":[`+one(99, tier, "x")+`]}`)); full.Code != protocol.CodeMemoryFull {
@@ -441,13 +426,9 @@ func TestAnyQueryIsSafe(t *testing.T) {
 	} {
 		raw := must.Get(json.Marshal(query))(t)
 		resp := a.retrieve(`{"query":` + string(raw) + `}`)
-		if resp.Total != len(resp.Entries) {
-			t.Errorf("%.30q: total %d of %d", query, resp.Total, len(resp.Entries))
-		}
+		assert.That(t, resp.Total == len(resp.Entries), "%.30q: total %d of %d", query, resp.Total, len(resp.Entries))
 		for i, e := range resp.Entries {
-			if e.Score <= 0 || e.Score > 1 || i > 0 && e.Score > resp.Entries[i-1].Score {
-				t.Errorf("%.30q: scores are not from 1 down to 0: %v", query, e.Score)
-			}
+			assert.That(t, e.Score > 0 && e.Score <= 1 && (i <= 0 || e.Score <= resp.Entries[i-1].Score), "%.30q: scores are not from 1 down to 0: %v", query, e.Score)
 		}
 	}
 	a.want("still there", `{"query":"quoted column"}`, `{"n":1}`)

@@ -13,6 +13,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"pgregory.net/rapid"
 
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -202,9 +203,7 @@ func (m *plainModel) same(r *rapid.T, what any, got []protocol.MemoryEntry, want
 	for _, k := range want {
 		b = append(b, ids(k))
 	}
-	if !slices.Equal(a, b) {
-		r.Fatalf("%v gave\n%q, should be\n%q", what, a, b)
-	}
+	must.That(r, slices.Equal(a, b), "%v gave\n%q, should be\n%q", what, a, b)
 }
 
 func (m *plainModel) retrieve(r *rapid.T) {
@@ -213,9 +212,7 @@ func (m *plainModel) retrieve(r *rapid.T) {
 	limit, offset := rapid.IntRange(0, 6).Draw(r, "limit"), rapid.IntRange(0, 3).Draw(r, "offset")
 	fields["limit"], fields["offset"] = limit, offset
 	resp := m.a.retrieve(encoded(r, fields))
-	if resp.Total != len(all) {
-		r.Fatalf("%v: total is %d, should be %d", fields, resp.Total, len(all))
-	}
+	must.That(r, resp.Total == len(all), "%v: total is %d, should be %d", fields, resp.Total, len(all))
 	all = all[min(offset, len(all)):]
 	m.same(r, fields, resp.Entries, all[:min(limit, len(all))])
 	if more := limit > 0 && limit < len(all); more != (resp.NextCursor != "") {

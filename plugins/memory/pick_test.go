@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/hosttest/stores"
 	"a2e/host/store"
@@ -230,9 +231,7 @@ func TestNamespaces(t *testing.T) {
 	} {
 		resp := a.want("a prefix", x.fields, x.keys)
 		for _, e := range resp.Entries {
-			if e.Namespace == nil || *e.Namespace == "" {
-				t.Errorf("%s: an entry has no namespace", x.fields)
-			}
+			assert.That(t, e.Namespace != nil && *e.Namespace != "", "%s: an entry has no namespace", x.fields)
 		}
 	}
 	if resp := a.retrieve(`{"namespace_prefix":"users","query":"milk tea"}`); resp.Total != 3 {
@@ -335,7 +334,5 @@ func TestStoreOfTheVersionBefore(t *testing.T) {
 	a := newAgent(t, openFile(t, path), "ann", DefaultOptions(), newClock())
 	a.store(`{"key":{"n":1},"tier":"semantic","content":{"w":2},"merge":true,"if_version":1}`)
 	resp := a.retrieve(`{"keys":[{"n":1}],"history":true}`)
-	if resp.Total != 2 || resp.Entries[0].Version != 2 || string(resp.Entries[0].Content) != `{"v":1,"w":2}` || resp.Entries[1].UpdatedAt != 2 {
-		t.Errorf("%+v", resp)
-	}
+	assert.That(t, resp.Total == 2 && resp.Entries[0].Version == 2 && string(resp.Entries[0].Content) == `{"v":1,"w":2}` && resp.Entries[1].UpdatedAt == 2, "%+v", resp)
 }

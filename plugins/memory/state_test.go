@@ -9,6 +9,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/store"
 	"a2e/protocol"
@@ -29,20 +30,14 @@ func TestTheWorkingTierIsKeptAndRestored(t *testing.T) {
 	}
 	a.plugin.mu.Unlock()
 	state, err := a.plugin.SaveSession(t.Context(), sess)
-	if err != nil || !state.IsValid() {
-		t.Fatalf("gave %s, %v", state, err)
-	}
+	must.That(t, err == nil && state.IsValid(), "gave %s, %v", state, err)
 	next := &host.Session{ID: "s2", AgentID: "ann"}
 	other := pluginOn(t, file(t), DefaultOptions(), c)
 	must.OK(t, other.RestoreSession(t.Context(), next, state))
 	again, err := other.SaveSession(t.Context(), next)
-	if err != nil || string(again) != string(state) {
-		t.Errorf("the restored session gives\n%s, %v, the saved one gave\n%s", again, err, state)
-	}
+	assert.That(t, err == nil && string(again) == string(state), "the restored session gives\n%s, %v, the saved one gave\n%s", again, err, state)
 	other.EndSession(t.Context(), next)
-	if len(other.working) != 0 {
-		t.Error("the restored tier outlives its session")
-	}
+	assert.That(t, len(other.working) == 0, "the restored tier outlives its session")
 	if err := other.RestoreSession(t.Context(), next, []byte(`["x"]`)); err == nil {
 		t.Error("a broken state gave no error")
 	}
@@ -66,9 +61,7 @@ func TestExportAndImport(t *testing.T) {
 	}
 	text := export(from)
 	counts, err := to.Import(t.Context(), strings.NewReader(text), store.Merge)
-	if err != nil || counts["memory.entry"] != 3 {
-		t.Fatalf("imported %v, %v", counts, err)
-	}
+	must.That(t, err == nil && counts["memory.entry"] == 3, "imported %v, %v", counts, err)
 	if got := export(to); got != text {
 		t.Errorf("the import exports\n%s\nnot\n%s", got, text)
 	}
@@ -124,9 +117,7 @@ func TestScopesOfChildAgents(t *testing.T) {
 	set := func(child string, scope protocol.MemoryScope) error {
 		probe.Do = func(ctx context.Context) error {
 			memory := host.ServicesOf(ctx).Memory()
-			if memory == nil {
-				t.Fatal("the host has no plugin that scopes memory")
-			}
+			must.That(t, memory != nil, "the host has no plugin that scopes memory")
 			return memory.ScopeMemory(ctx, child, scope)
 		}
 		parent.Call(hosttest.TypeProbe, `{}`)

@@ -121,9 +121,7 @@ func ask[Resp any](s *stage, typ protocol.Type, fields string) *Resp {
 func answered[Resp any](s *stage, typ protocol.Type, id string) *Resp {
 	s.t.Helper()
 	m := s.Answer(id)
-	if m.Type != responseOf(typ) {
-		s.t.Fatalf("%s was answered by %.1000s", typ, m.Line)
-	}
+	must.That(s.t, m.Type == responseOf(typ), "%s was answered by %.1000s", typ, m.Line)
 	resp := new(Resp)
 	m.Decode(s.t, resp)
 	return resp
@@ -138,9 +136,7 @@ func responseOf(typ protocol.Type) protocol.Type {
 func (s *stage) spawn(name, parent, config string) string {
 	s.t.Helper()
 	resp := ask[protocol.SubagentSpawnResponse](s, protocol.TypeSubagentSpawnReq, fmt.Sprintf(`{"agent":{"name":%q,"model":"default"%s},"parent_agent_id":%q}`, name, config, parent))
-	if !strings.HasPrefix(resp.SubagentID, "sub_") || len(resp.SubagentID) != 12 || resp.Status != protocol.SubagentReady {
-		s.t.Fatalf("%+v", resp)
-	}
+	must.That(s.t, strings.HasPrefix(resp.SubagentID, "sub_") && len(resp.SubagentID) == 12 && resp.Status == protocol.SubagentReady, "%+v", resp)
 	return resp.SubagentID
 }
 
@@ -148,9 +144,7 @@ func (s *stage) spawn(name, parent, config string) string {
 func (s *stage) delegate(id, instruction string) protocol.SubagentStatus {
 	s.t.Helper()
 	accepted, status := s.try(id, instruction)
-	if !accepted {
-		s.t.Fatalf("%s did not take the task: it is %s", id, status)
-	}
+	must.That(s.t, accepted, "%s did not take the task: it is %s", id, status)
 	return status
 }
 
@@ -181,9 +175,7 @@ func (s *stage) status(id string) protocol.SubagentStatus {
 func (s *stage) refused(code protocol.ErrorCode, typ protocol.Type, fields string) hosttest.Message {
 	s.t.Helper()
 	m := s.Call(typ, fields)
-	if m.Code != code {
-		s.t.Fatalf("%s %.300s was answered by %.1000s", typ, fields, m.Line)
-	}
+	must.That(s.t, m.Code == code, "%s %.300s was answered by %.1000s", typ, fields, m.Line)
 	return m
 }
 

@@ -81,9 +81,7 @@ func TestShortSpelling(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 	row := ask[protocol.AgentListResponse](s, protocol.TypeAgentListReq, `{}`).Subagents[0]
-	if row["subagent_id"] != id || row["name"] != "ann" || row["status"] != "COMPLETED" || row["depth"] != 0.0 || row["parent_agent_id"] != "agent" {
-		t.Errorf("%v", row)
-	}
+	assert.That(t, row["subagent_id"] == id && row["name"] == "ann" && row["status"] == "COMPLETED" && row["depth"] == 0.0 && row["parent_agent_id"] == "agent", "%v", row)
 	gone := ask[protocol.AgentTerminateResponse](s, protocol.TypeAgentTerminateReq, fmt.Sprintf(`{"subagent_id":%q}`, id))
 	if !gone.Success || gone.SubagentID != id || s.status(id) != protocol.SubagentTerminated {
 		t.Errorf("%+v, then %s", gone, s.status(id))

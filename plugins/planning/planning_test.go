@@ -54,9 +54,7 @@ func newStage(t testing.TB, path string) *stage {
 func (s *stage) ask(typ protocol.Type, fields string, resp any) hosttest.Message {
 	s.t.Helper()
 	m := s.Call(typ, fields)
-	if m.Type != responseOf(typ) {
-		s.t.Fatalf("%s %s was answered by %.1000s", typ, fields, m.Line)
-	}
+	must.That(s.t, m.Type == responseOf(typ), "%s %s was answered by %.1000s", typ, fields, m.Line)
 	m.Decode(s.t, resp)
 	return m
 }
@@ -71,9 +69,7 @@ func responseOf(typ protocol.Type) protocol.Type {
 func (s *stage) refused(typ protocol.Type, fields string) (path, message string) {
 	s.t.Helper()
 	m := s.Call(typ, fields)
-	if m.Code != protocol.CodeSchemaViolation || m.Get("/retryable") != "false" {
-		s.t.Fatalf("%s %.200s was answered by %.1000s", typ, fields, m.Line)
-	}
+	must.That(s.t, m.Code == protocol.CodeSchemaViolation && m.Get("/retryable") == "false", "%s %.200s was answered by %.1000s", typ, fields, m.Line)
 	return m.Get("/detail/errors/0/path"), m.Get("/message")
 }
 
@@ -82,9 +78,7 @@ func (s *stage) plan(more ...any) string {
 	s.t.Helper()
 	var resp protocol.PlanCreateResponse
 	s.ask(protocol.TypePlanCreateReq, fields(s.t, more...), &resp)
-	if !resp.Success || len(resp.PlanID) != idDigits {
-		s.t.Fatalf("no plan: %+v", resp)
-	}
+	must.That(s.t, resp.Success && len(resp.PlanID) == idDigits, "no plan: %+v", resp)
 	return resp.PlanID
 }
 
@@ -93,9 +87,7 @@ func (s *stage) task(plan, title string, more ...any) string {
 	s.t.Helper()
 	var resp protocol.TaskAddResponse
 	s.ask(protocol.TypeTaskAddReq, fields(s.t, append([]any{"plan_id", plan, "title", title}, more...)...), &resp)
-	if !resp.Success || len(resp.TaskID) != idDigits || resp.Error != "" {
-		s.t.Fatalf("no task: %+v", resp)
-	}
+	must.That(s.t, resp.Success && len(resp.TaskID) == idDigits && resp.Error == "", "no task: %+v", resp)
 	return resp.TaskID
 }
 
@@ -104,9 +96,7 @@ func (s *stage) update(plan, task string, more ...any) {
 	s.t.Helper()
 	var resp protocol.TaskUpdateResponse
 	s.ask(protocol.TypeTaskUpdateReq, fields(s.t, append([]any{"plan_id", plan, "task_id", task}, more...)...), &resp)
-	if !resp.Success || resp.TaskID != task || resp.Error != "" {
-		s.t.Fatalf("not updated: %+v", resp)
-	}
+	must.That(s.t, resp.Success && resp.TaskID == task && resp.Error == "", "not updated: %+v", resp)
 }
 
 // row is a task as answers show it.

@@ -140,13 +140,9 @@ func TestAnswersAreBounded(t *testing.T) {
 	p := newPlugin(t, "plans", s.store, nil) // without a line of 5 MB to be looked at
 	for _, plan := range plans {
 		list, err := p.tasks(t.Context(), &protocol.TaskListRequest{PlanID: plan}, nil)
-		if err != nil || len(list.Tasks) != 2 {
-			t.Errorf("%d tasks of one plan, %v", len(list.Tasks), err)
-		}
+		assert.That(t, err == nil && len(list.Tasks) == 2, "%d tasks of one plan, %v", len(list.Tasks), err)
 		board, err := p.board(t.Context(), &protocol.PlanBoardRequest{PlanID: plan}, nil)
-		if err != nil || len(board.Boards) != 1 {
-			t.Errorf("%d boards of one plan, %v", len(board.Boards), err)
-		}
+		assert.That(t, err == nil && len(board.Boards) == 1, "%d boards of one plan, %v", len(board.Boards), err)
 	}
 }
 
@@ -316,9 +312,7 @@ func TestImportRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := openStore(t, newFile(t))
 			_, err := s.Import(t.Context(), strings.NewReader(header+tc.text), store.Merge)
-			if err == nil || !strings.Contains(err.Error(), tc.says) || strings.Contains(err.Error(), string(protocol.CodeSchemaViolation)) {
-				t.Errorf("%v", err)
-			}
+			assert.That(t, err != nil && strings.Contains(err.Error(), tc.says) && !strings.Contains(err.Error(), string(protocol.CodeSchemaViolation)), "%v", err)
 			assert.Equal(t, exported(t, s), header, "something was kept")
 		})
 	}

@@ -84,9 +84,7 @@ func TestBoard(t *testing.T) {
 	err := json.Unmarshal([]byte(text), &boards)
 	must.That(t, err == nil && len(boards) == 1, "%v in %s", err, text)
 	tasks := boards[0].Tasks
-	if len(tasks) != 3 || tasks["z"] == nil || tasks["a"] == nil || len(tasks["m"]) != 2 || tasks["m"][0].TaskID != second || tasks["m"][1].TaskID != third {
-		t.Errorf("the tasks are %v", tasks)
-	}
+	assert.That(t, len(tasks) == 3 && tasks["z"] != nil && tasks["a"] != nil && len(tasks["m"]) == 2 && tasks["m"][0].TaskID == second && tasks["m"][1].TaskID == third, "the tasks are %v", tasks)
 	assert.Equal(t, tasks["m"][0].Assignee, "me", "the changed task is %+v", tasks["m"][0])
 	if !strings.Contains(text, `"columns":["z","a","m"],"description":"d","name":"n"`) || !strings.Contains(text, `"tasks":{"z":[],"a":[],"m":[{`) {
 		t.Errorf("the columns are not in their order: %s", text)
@@ -148,9 +146,7 @@ func TestUnknownPlanAndTask(t *testing.T) {
 	var added protocol.TaskAddResponse
 	for _, id := range []string{"", absent, "x\x00"} {
 		s.ask(protocol.TypeTaskAddReq, fields(t, "plan_id", id, "title", "t"), &added)
-		if added.Success || added.TaskID != "" || !strings.Contains(added.Error, fmt.Sprintf("%q", id)) || !strings.Contains(added.Error, "planning/plan/create") {
-			t.Errorf("%q: %+v", id, added)
-		}
+		assert.That(t, !added.Success && added.TaskID == "" && strings.Contains(added.Error, fmt.Sprintf("%q", id)) && strings.Contains(added.Error, "planning/plan/create"), "%q: %+v", id, added)
 	}
 	for _, tc := range []struct{ plan, task, says string }{
 		{absent, task, "no plan"}, {"", "", "no plan"}, {plan, absent, "no task"}, {plan, "", "no task"}, {plan, task, other},

@@ -218,9 +218,7 @@ func TestSessionsEnd(t *testing.T) {
 		t.Errorf("%+v", all)
 	}
 	next := s.bash("echo new")
-	if slices.ContainsFunc(procs, func(p *proc) bool { return p.id == next.id }) {
-		t.Errorf("the id %s came again", next.id)
-	}
+	assert.That(t, !slices.ContainsFunc(procs, func(p *proc) bool { return p.id == next.id }), "the id %s came again", next.id)
 	next.end()
 }
 

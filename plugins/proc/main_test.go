@@ -74,9 +74,7 @@ func (s *stage) spawn(cmd []string, more ...any) *proc {
 	var resp protocol.ProcSpawnResponse
 	m := s.Answer(req)
 	m.Decode(s.t, &resp)
-	if m.Type != protocol.TypeProcSpawnResp || !resp.OK || resp.ProcID == "" || resp.PID <= 0 {
-		s.t.Fatalf("spawn of %q: %s", cmd, m.Line)
-	}
+	must.That(s.t, m.Type == protocol.TypeProcSpawnResp && resp.OK && resp.ProcID != "" && resp.PID > 0, "spawn of %q: %s", cmd, m.Line)
 	return &proc{s, req, resp.ProcID, resp.PID}
 }
 
@@ -233,9 +231,7 @@ func (p *proc) write(data string, eof bool) {
 func (p *proc) tryWrite(more ...any) (resp protocol.ProcWriteResponse) {
 	p.s.t.Helper()
 	m := p.s.Call(protocol.TypeProcWriteReq, fields(p.s.t, append([]any{"proc_id", p.id}, more...)...))
-	if m.Type != protocol.TypeProcWriteResp {
-		p.s.t.Fatalf("write to %s: %s", p.id, m.Line)
-	}
+	must.That(p.s.t, m.Type == protocol.TypeProcWriteResp, "write to %s: %s", p.id, m.Line)
 	m.Decode(p.s.t, &resp)
 	return resp
 }
@@ -243,9 +239,7 @@ func (p *proc) tryWrite(more ...any) (resp protocol.ProcWriteResponse) {
 func (p *proc) kill(signal string) (resp protocol.ProcKillResponse) {
 	p.s.t.Helper()
 	m := p.s.Call(protocol.TypeProcKillReq, fields(p.s.t, "proc_id", p.id, "signal", signal))
-	if m.Type != protocol.TypeProcKillResp {
-		p.s.t.Fatalf("kill %s of %s: %s", signal, p.id, m.Line)
-	}
+	must.That(p.s.t, m.Type == protocol.TypeProcKillResp, "kill %s of %s: %s", signal, p.id, m.Line)
 	m.Decode(p.s.t, &resp)
 	return resp
 }
@@ -254,9 +248,7 @@ func (p *proc) kill(signal string) (resp protocol.ProcKillResponse) {
 func (s *stage) status(id string) (resp protocol.ProcStatusResponse) {
 	s.t.Helper()
 	m := s.Call(protocol.TypeProcStatusReq, fields(s.t, "proc_id", id))
-	if m.Type != protocol.TypeProcStatusResp {
-		s.t.Fatalf("status: %s", m.Line)
-	}
+	must.That(s.t, m.Type == protocol.TypeProcStatusResp, "status: %s", m.Line)
 	m.Decode(s.t, &resp)
 	return resp
 }

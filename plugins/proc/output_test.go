@@ -35,16 +35,12 @@ func (s *sent) take(e *readEvent) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	raw, err := e.AppendJSON(nil)
-	if err != nil || !jsontext.Value(raw).IsValid() {
-		s.t.Errorf("%v in %s", err, raw)
-	}
+	assert.That(s.t, err == nil && jsontext.Value(raw).IsValid(), "%v in %s", err, raw)
 	var back event
 	if err := json.Unmarshal(raw, &back); err != nil {
 		s.t.Errorf("%v in %s", err, raw)
 	}
-	if back.Seq != len(s.all) || !back.counted() {
-		s.t.Errorf("seq %d of event %d, or other lines are counted: %s", back.Seq, len(s.all), raw)
-	}
+	assert.That(s.t, back.Seq == len(s.all) && back.counted(), "seq %d of event %d, or other lines are counted: %s", back.Seq, len(s.all), raw)
 	s.all = append(s.all, back)
 	return s.fail
 }

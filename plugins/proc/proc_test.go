@@ -89,9 +89,7 @@ func TestClose(t *testing.T) {
 	defer stop()
 	assert.OK(t, s.plugin.Close(ctx))
 	for _, r := range s.plugin.procs.all() {
-		if !r.ended() {
-			t.Errorf("%s runs", r.id)
-		}
+		assert.That(t, r.ended(), "%s runs", r.id)
 	}
 	for _, p := range []*proc{p, q} {
 		got := texts(p.end())

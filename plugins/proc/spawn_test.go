@@ -86,9 +86,7 @@ func TestRefusedSpawns(t *testing.T) {
 			var resp protocol.ProcSpawnResponse
 			m := s.Call(protocol.TypeProcSpawnReq, tc.fields)
 			m.Decode(t, &resp)
-			if m.Type != protocol.TypeProcSpawnResp || resp.OK || resp.ProcID != "" || resp.PID != 0 || !strings.Contains(resp.Error, tc.says) {
-				t.Errorf("%s, want ok:false and %q", m.Line, tc.says)
-			}
+			assert.That(t, m.Type == protocol.TypeProcSpawnResp && !resp.OK && resp.ProcID == "" && resp.PID == 0 && strings.Contains(resp.Error, tc.says), "%s, want ok:false and %q", m.Line, tc.says)
 		})
 	}
 	// what is not wrong with any of them

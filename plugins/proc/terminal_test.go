@@ -26,9 +26,7 @@ func (p *proc) typed() string {
 		if e.Data.Text != nil {
 			b.WriteString(*e.Data.Text)
 		}
-		if e.Kind == protocol.EventLog && e.Stream != protocol.StreamStdout {
-			p.s.t.Errorf("a terminal has written to %s", e.Stream)
-		}
+		assert.That(p.s.t, e.Kind != protocol.EventLog || e.Stream == protocol.StreamStdout, "a terminal has written to %s", e.Stream)
 	}
 	return b.String()
 }

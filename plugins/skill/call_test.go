@@ -192,9 +192,7 @@ func TestOutputs(t *testing.T) {
 		m := s.ask(name, `{}`)
 		got := m.Get("/data/error") + " " + m.Get("/data/data")
 		well := m.Get("/data/success") == "true" && m.Get("/data/error_code") == ""
-		if m.Code != "" || !strings.Contains(got, want) || well != (name == "fits") || !well && m.Get("/data/error_code") != "skill_error" {
-			t.Errorf("%s: %s", name, m.Line)
-		}
+		assert.That(t, m.Code == "" && strings.Contains(got, want) && well == (name == "fits") && (well || m.Get("/data/error_code") == "skill_error"), "%s: %s", name, m.Line)
 	}
 }
 
@@ -219,9 +217,7 @@ func TestScriptEvents(t *testing.T) {
 		var got []string
 		for _, e := range s.Messages() {
 			if e.ReqID == m.ReqID && e.IsEvent() {
-				if e.Type != want {
-					t.Errorf("an event is %s", e.Type)
-				}
+				assert.That(t, e.Type == want, "an event is %s", e.Type)
 				got = append(got, e.Get("/kind")+e.Get("/data"))
 			}
 		}
@@ -230,9 +226,7 @@ func TestScriptEvents(t *testing.T) {
 		}
 		quiet := s.Call(protocol.TypeSkillCallReq, `{"name":"x","streaming":false}`)
 		for _, e := range s.Messages() {
-			if e.ReqID == quiet.ReqID && e.IsEvent() {
-				t.Errorf("an event nobody asked for: %s", e.Line)
-			}
+			assert.That(t, e.ReqID != quiet.ReqID || !e.IsEvent(), "an event nobody asked for: %s", e.Line)
 		}
 	}
 }
@@ -359,18 +353,14 @@ func TestAgentBySampling(t *testing.T) {
 	assert.Contains(t, string(third.Line), "write_file", "what is not among allowed-tools cannot be called, and the model is told:")
 	assert.Equal(t, string(must.Get(os.ReadFile(filepath.Join(s.work, "notes.txt")))(t)), "about tides")
 	m := s.Answer(id)
-	if m.Get("/data/success") != "true" || m.Get("/data/data/subject") != "tides" {
-		t.Errorf("%s", m.Line)
-	}
+	assert.That(t, m.Get("/data/success") == "true" && m.Get("/data/data/subject") == "tides", "%s", m.Line)
 	kinds := ""
 	for _, e := range s.Messages() {
 		if e.ReqID == id && e.IsEvent() {
 			kinds += e.Get("/kind") + " "
 		}
 	}
-	if !strings.Contains(kinds, "status tool_call tool_result status") {
-		t.Errorf("the steps are %s", kinds)
-	}
+	assert.That(t, strings.Contains(kinds, "status tool_call tool_result status"), "the steps are %s", kinds)
 }
 
 // TestAgentByEndpoint: the endpoint of the config is asked, with its key, which goes nowhere
@@ -402,14 +392,10 @@ func TestAgentByEndpoint(t *testing.T) {
 		}
 		m := override(`{"model":"other"}`, `{}`)
 		if !allowed {
-			if m.Code != protocol.CodeSkillError || !strings.Contains(m.Get("/message"), "allow_llm_override") {
-				t.Errorf("%s", m.Line)
-			}
+			assert.That(t, m.Code == protocol.CodeSkillError && strings.Contains(m.Get("/message"), "allow_llm_override"), "%s", m.Line)
 			continue
 		}
-		if m.Get("/data/success") != "true" {
-			t.Errorf("another model: %s", m.Line)
-		}
+		assert.That(t, m.Get("/data/success") == "true", "another model: %s", m.Line)
 		if m = override(`{"model":"other"}`, `{"api_key":"sk-own"}`); m.Get("/data/success") != "true" {
 			t.Errorf("another key: %s", m.Line)
 		}
@@ -420,9 +406,7 @@ func TestAgentByEndpoint(t *testing.T) {
 			t.Errorf("a wrong URL: %s", m.Line)
 		}
 		for _, line := range s.Messages() {
-			if strings.Contains(string(line.Line), "sk-") {
-				t.Errorf("a key is told: %s", line.Line)
-			}
+			assert.That(t, !strings.Contains(string(line.Line), "sk-"), "a key is told: %s", line.Line)
 		}
 	}
 	if got := strings.Join(keys, ", "); got != "Bearer "+key+" false, Bearer "+key+" false, Bearer "+key+" true, Bearer sk-own true" {
@@ -458,9 +442,7 @@ func TestOverrides(t *testing.T) {
 	s.Handshake(protocol.CapSkill, protocol.CapMCP)
 	id := s.Go(protocol.TypeSkillCallReq, `{"name":"think"}`)
 	m := s.Wait("a question to the agent", func(m hosttest.Message) bool { return m.IsRequest() })
-	if !strings.Contains(string(m.Line), "Think twice.") {
-		t.Errorf("it asks %s", m)
-	}
+	assert.That(t, strings.Contains(string(m.Line), "Think twice."), "it asks %s", m)
 	s.Send(`{"a2e":"1.0","type":"mcp/sample/resp","id":"r","req_id":"` + m.ID + `","role":"assistant","content":{"type":"text","text":"done"},"model":"m","stop_reason":"endTurn"}`)
 	if m := s.Answer(id); m.Get("/data/success") != "true" {
 		t.Errorf("%s", m)

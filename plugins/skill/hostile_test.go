@@ -367,9 +367,7 @@ func TestWallHostileWorkspace(t *testing.T) {
 		write(t, top, map[string]string{"outside/SKILL.md": md("name: secret\ndescription: d", ""), "outside/skills/SKILL.md": md("name: secret2\ndescription: d", ""), "work/" + filepath.Dir(link) + "/x": ""})
 		must.OK(t, os.Symlink(filepath.Join(top, "outside"), filepath.Join(top, "work", link)))
 		all, err := Check(DefaultOptions(), Env{Workspace: filepath.Join(top, "work")})
-		if err != nil || len(all) != 1 || !all[0].Folder || !strings.Contains(fmt.Sprint(all[0].Problems), "leads out of the folder") {
-			t.Errorf("%s: %+v, %v", link, all, err)
-		}
+		assert.That(t, err == nil && len(all) == 1 && all[0].Folder && strings.Contains(fmt.Sprint(all[0].Problems), "leads out of the folder"), "%s: %+v, %v", link, all, err)
 	}
 	work := t.TempDir()
 	write(t, work, map[string]string{"own/SKILL.md": md("name: inside\ndescription: d", ""), ".a2e/x": ""})

@@ -16,6 +16,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/sandbox"
 	"a2e/plugins/skill/run"
@@ -97,9 +98,7 @@ func fields(t testing.TB, pairs ...any) string {
 func (s *stage) discover(pairs ...any) []protocol.SkillDefinition {
 	s.t.Helper()
 	m := s.Call(protocol.TypeSkillDiscoverReq, fields(s.t, pairs...))
-	if m.Type != protocol.TypeSkillDiscoverResp {
-		s.t.Fatalf("%.1000s", m.Line)
-	}
+	must.That(s.t, m.Type == protocol.TypeSkillDiscoverResp, "%.1000s", m.Line)
 	var resp protocol.SkillDiscoverResponse
 	m.Decode(s.t, &resp)
 	return resp.Skills
@@ -137,9 +136,7 @@ func (s *stage) ask(name, arguments string) hosttest.Message {
 func (s *stage) well(name, arguments string) hosttest.Message {
 	s.t.Helper()
 	m := s.ask(name, arguments)
-	if m.Type != protocol.TypeSkillCallResp || m.Get("/data/success") != "true" {
-		s.t.Fatalf("%s %s: %.2000s", name, arguments, m.Line)
-	}
+	must.That(s.t, m.Type == protocol.TypeSkillCallResp && m.Get("/data/success") == "true", "%s %s: %.2000s", name, arguments, m.Line)
 	return m
 }
 
@@ -153,9 +150,7 @@ func (s *stage) text(name, arguments string) string {
 func (s *stage) refused(name, arguments string, code protocol.ErrorCode) string {
 	s.t.Helper()
 	m := s.ask(name, arguments)
-	if m.Code != code {
-		s.t.Fatalf("%s %.200s should be %s: %.1000s", name, arguments, code, m.Line)
-	}
+	must.That(s.t, m.Code == code, "%s %.200s should be %s: %.1000s", name, arguments, code, m.Line)
 	return m.Get("/message")
 }
 
@@ -166,9 +161,7 @@ func same(t testing.TB, got []byte, want string) {
 	if err := errors.Join(a.Canonicalize(), b.Canonicalize()); err != nil {
 		t.Fatalf("%v\n%s\n%s", err, got, want)
 	}
-	if string(a) != string(b) {
-		t.Errorf("it is\n%s\nshould be\n%s", a, b)
-	}
+	assert.That(t, string(a) == string(b), "it is\n%s\nshould be\n%s", a, b)
 }
 
 // testNow is long after all files of a test: none of them counts as fresh.

@@ -47,9 +47,7 @@ func TestGit(t *testing.T) {
 		t.Errorf("git_diff of what is staged: %s", m.Line)
 	}
 	m = call(t, p, "git_commit", `{"message":"second\n\n# no comment"}`)
-	if m.Get("/data/data/subject") != "second" || m.Get("/data/data/files_changed") != "2" || len(m.Get("/data/data/hash")) != 40 {
-		t.Errorf("git_commit: %s", m.Line)
-	}
+	assert.That(t, m.Get("/data/data/subject") == "second" && m.Get("/data/data/files_changed") == "2" && len(m.Get("/data/data/hash")) == 40, "git_commit: %s", m.Line)
 	m = call(t, p, "git_log", `{}`)
 	if m.Get("/data/data/commits/0/subject") != "second" || m.Get("/data/data/commits/0/body") != "# no comment" || m.Get("/data/data/commits/0/author") != "a2e agent" ||
 		m.Get("/data/data/commits/1/body") != "with a body" || m.Get("/data/data/commits/1/parents") != "[]" {

@@ -43,15 +43,11 @@ func TestListDirIsBounded(t *testing.T) {
 		must.OK(t, os.Link(filepath.Join(w.dir, "0"), filepath.Join(w.dir, fmt.Sprint(i+1))))
 	}
 	got, out := mustCall[listData](t, w, "list_dir", args{})
-	if len(got.Entries) != maxListed || !out.Truncated {
-		t.Errorf("%d entries, truncated %v", len(got.Entries), out.Truncated)
-	}
+	assert.That(t, len(got.Entries) == maxListed && out.Truncated, "%d entries, truncated %v", len(got.Entries), out.Truncated)
 	small := openWorkspace(t, w.dir, 2000)
 	got, out = mustCall[listData](t, small, "list_dir", args{})
 	raw, err := json.Marshal(got)
-	if err != nil || len(raw) > 2000 || len(got.Entries) < 10 || !out.Truncated {
-		t.Errorf("%d entries in %d bytes, truncated %v: %v", len(got.Entries), len(raw), out.Truncated, err)
-	}
+	assert.That(t, err == nil && len(raw) <= 2000 && len(got.Entries) >= 10 && out.Truncated, "%d entries in %d bytes, truncated %v: %v", len(got.Entries), len(raw), out.Truncated, err)
 }
 
 func TestGlob(t *testing.T) {
@@ -129,9 +125,7 @@ func TestGrep(t *testing.T) {
 		}
 	}
 	got, out := mustCall[grepData](t, w, "grep", args{"pattern": "func", "limit": 2})
-	if len(got.Matches) != 2 || !out.Truncated {
-		t.Errorf("limit 2: %+v, truncated %v", got, out.Truncated)
-	}
+	assert.That(t, len(got.Matches) == 2 && out.Truncated, "limit 2: %+v, truncated %v", got, out.Truncated)
 	for words, a := range map[string]args{
 		"RE2": {"pattern": "("}, "empty": {"pattern": ""}, "limit": {"pattern": "x", "limit": -2},
 		"does not exist": {"pattern": "x", "path": "none"}, "5000 bytes": {"pattern": strings.Repeat("x", 5000)},
@@ -197,14 +191,10 @@ func TestSearchAnswersAreBounded(t *testing.T) {
 	}
 	globbed, out := mustCall[globData](t, w, "glob", args{"pattern": "**"})
 	raw, err := json.Marshal(globbed)
-	if err != nil || len(raw) > most || len(globbed.Matches) < 50 || !out.Truncated {
-		t.Errorf("glob: %d matches in %d bytes, truncated %v: %v", len(globbed.Matches), len(raw), out.Truncated, err)
-	}
+	assert.That(t, err == nil && len(raw) <= most && len(globbed.Matches) >= 50 && out.Truncated, "glob: %d matches in %d bytes, truncated %v: %v", len(globbed.Matches), len(raw), out.Truncated, err)
 	grepped, out := mustCall[grepData](t, w, "grep", args{"pattern": "."})
 	raw, err = json.Marshal(grepped)
-	if err != nil || len(raw) > most || len(grepped.Matches) < 5 || !out.Truncated {
-		t.Errorf("grep: %d matches in %d bytes, truncated %v: %v", len(grepped.Matches), len(raw), out.Truncated, err)
-	}
+	assert.That(t, err == nil && len(raw) <= most && len(grepped.Matches) >= 5 && out.Truncated, "grep: %d matches in %d bytes, truncated %v: %v", len(grepped.Matches), len(raw), out.Truncated, err)
 }
 
 func TestWalkIsBoundedInDepth(t *testing.T) {

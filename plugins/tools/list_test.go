@@ -96,9 +96,7 @@ func TestMergeLists(t *testing.T) {
 	t.Run("nothing", func(t *testing.T) {
 		got := list()
 		protocol.MergeTools(got, list())
-		if got.Tools == nil || len(got.Tools) != 0 {
-			t.Errorf("got %v", got.Tools)
-		}
+		assert.That(t, got.Tools != nil && len(got.Tools) == 0, "got %v", got.Tools)
 	})
 }
 
@@ -106,17 +104,13 @@ func TestMergeLists(t *testing.T) {
 func compiled(t testing.TB, schema jsontext.Value) *jsonschema.Schema {
 	t.Helper()
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema))
-	if err != nil {
-		t.Fatalf("%s: %v", schema, err)
-	}
+	must.That(t, err == nil, "%s: %v", schema, err)
 	c := jsonschema.NewCompiler()
 	if err := c.AddResource("tool.json", value); err != nil {
 		t.Fatalf("%s: %v", schema, err)
 	}
 	s, err := c.Compile("tool.json")
-	if err != nil {
-		t.Fatalf("%s: %v", schema, err)
-	}
+	must.That(t, err == nil, "%s: %v", schema, err)
 	return s
 }
 
@@ -151,9 +145,7 @@ func TestSchemaAgreesWithTheCheck(t *testing.T) {
 	if _, err := ps.check(parsed(t, `{}`)); err == nil || ready.Validate(map[string]any{}) == nil {
 		t.Error("a required argument may be missing")
 	}
-	if accepted < 40 || accepted > len(values)*len(declared)/2 {
-		t.Errorf("%d were accepted", accepted)
-	}
+	assert.That(t, accepted >= 40 && accepted <= len(values)*len(declared)/2, "%d were accepted", accepted)
 }
 
 func TestDescribeBuiltinTools(t *testing.T) {
@@ -179,14 +171,10 @@ func TestDescribeBuiltinTools(t *testing.T) {
 			delete(want, def.Name)
 			ready := compiled(t, d.InputSchema)
 			for _, in := range def.InputParameters {
-				if ready.Properties[in.Name] == nil || slices.Contains(ready.Required, in.Name) != in.Required {
-					t.Errorf("%s: %s is not in %s as it is declared", def.Name, in.Name, d.InputSchema)
-				}
+				assert.That(t, ready.Properties[in.Name] != nil && slices.Contains(ready.Required, in.Name) == in.Required, "%s: %s is not in %s as it is declared", def.Name, in.Name, d.InputSchema)
 			}
 		}
-		if len(want) > 0 {
-			t.Errorf("not described: %v", want)
-		}
+		assert.That(t, len(want) <= 0, "not described: %v", want)
 		for _, name := range []string{"glob", "nothing", ""} {
 			if d, ok := describer.DescribeTool(name); ok || d.InputSchema != nil {
 				t.Errorf("%q is described: %+v", name, d)

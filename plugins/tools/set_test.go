@@ -15,6 +15,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
@@ -191,9 +192,7 @@ func TestSetsShareTheCapability(t *testing.T) {
 	var refusal protocol.Error
 	call("nothing").Decode(t, &refusal)
 	known := fmt.Sprint(refusal.Detail["known"])
-	if refusal.Code != protocol.CodeUnknownTool || !strings.Contains(known, "broken") || !strings.Contains(known, "other") || !strings.Contains(known, "read_file") {
-		t.Errorf("%+v", refusal)
-	}
+	assert.That(t, refusal.Code == protocol.CodeUnknownTool && strings.Contains(known, "broken") && strings.Contains(known, "other") && strings.Contains(known, "read_file"), "%+v", refusal)
 }
 
 // A call of a set's tool does not keep later requests waiting, and its own limit of time
@@ -224,9 +223,7 @@ func TestFileToolsOfAnotherFolder(t *testing.T) {
 	var names []string
 	for name, e := range r.set.content.Load().tools {
 		names = append(names, name)
-		if e.quick {
-			t.Errorf("%s would run on the reading goroutine", name)
-		}
+		assert.That(t, !e.quick, "%s would run on the reading goroutine", name)
 	}
 	slices.Sort(names)
 	if got := strings.Join(names, " "); got != "edit_file glob grep list_dir read_file write_file" {

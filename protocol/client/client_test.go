@@ -26,14 +26,10 @@ func TestHandshake(t *testing.T) {
 	c := attach(t, client.Options{}, func(h *fakeHost) {
 		l := h.expect("handshake/req")
 		want := `"agent_id":"tester","agent_caps":["tools","env"],"auth_token":"secret"}`
-		if !strings.HasPrefix(l.Raw, `{"a2e":"1.0","version":"1.0","type":"handshake/req","id":"1","ts":`) || !strings.HasSuffix(l.Raw, want) {
-			h.t.Errorf("the client sent %s", l.Raw)
-		}
+		assert.That(h.t, strings.HasPrefix(l.Raw, `{"a2e":"1.0","version":"1.0","type":"handshake/req","id":"1","ts":`) && strings.HasSuffix(l.Raw, want), "the client sent %s", l.Raw)
 		h.write(`{"type":"handshake/resp","req_id":%q,"session_id":"s","accepted_caps":[{"capability":"tools"}]}`, l.ID)
 		l = h.expect("handshake/req")
-		if strings.Contains(l.Raw, "null") {
-			h.t.Errorf("null in %s", l.Raw)
-		}
+		assert.That(h.t, !strings.Contains(l.Raw, "null"), "null in %s", l.Raw)
 		h.write(`{"type":"handshake/resp","req_id":%q,"ok":false,"reason":"auth_failed"}`, l.ID)
 		h.rest()
 	})
@@ -96,9 +92,7 @@ func TestRawAnswerAndOddRequests(t *testing.T) {
 	var m client.Message
 	must.OK(t, c.Call(t.Context(), "custom/req", nil, &m))
 	n, _ := m.Field("n")
-	if m.Type != "custom/resp" || m.ID != "x" || m.ReqID != "1" || m.Seq != 3 || string(n) != "1" || !bytes.HasPrefix(m.Raw, []byte(`{"type"`)) {
-		t.Errorf("%+v", m)
-	}
+	assert.That(t, m.Type == "custom/resp" && m.ID == "x" && m.ReqID == "1" && m.Seq == 3 && string(n) == "1" && bytes.HasPrefix(m.Raw, []byte(`{"type"`)), "%+v", m)
 	assert.OK(t, c.WriteLine([]byte(`{"type":1}`)))
 	for _, bad := range []struct {
 		t    protocol.Type
@@ -153,13 +147,9 @@ type wholeLines struct {
 }
 
 func (w *wholeLines) Write(b []byte) (int, error) {
-	if w.busy.Add(1) != 1 {
-		w.t.Error("two writes overlap")
-	}
+	assert.That(w.t, w.busy.Add(1) == 1, "two writes overlap")
 	defer w.busy.Add(-1)
-	if bytes.IndexByte(b, '\n') != len(b)-1 {
-		w.t.Errorf("a write is not one line: %q", b)
-	}
+	assert.That(w.t, bytes.IndexByte(b, '\n') == len(b)-1, "a write is not one line: %q", b)
 	return w.w.Write(b)
 }
 

@@ -181,9 +181,7 @@ func (h *fakeHost) next() (l line, ok bool) {
 // expect reads the next line, which must be of type t.
 func (h *fakeHost) expect(t string) line {
 	l, ok := h.next()
-	if !ok || l.Type != t {
-		h.t.Errorf("the client sent %q, should be %s", l.Raw, t)
-	}
+	assert.That(h.t, ok && l.Type == t, "the client sent %q, should be %s", l.Raw, t)
 	return l
 }
 

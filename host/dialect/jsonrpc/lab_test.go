@@ -230,9 +230,7 @@ func raw(t *testing.T, line, pointer string) string {
 func (p *pipe) session(params string) string {
 	p.t.Helper()
 	id := get(p.t, p.call("session.create", params), "/result/session_id")
-	if id == "" {
-		p.t.Fatal("no session")
-	}
+	must.That(p.t, id != "", "no session")
 	return id
 }
 

@@ -104,9 +104,7 @@ func TestWire(t *testing.T) {
 	} {
 		p.send(c.line)
 		got := p.answer(c.id)
-		if get(t, got, "/error/code") != c.code || get(t, got, "/error/data/reason") != c.reason || get(t, got, "/error/message") == "" {
-			t.Errorf("%s\n%s", c.line, got)
-		}
+		assert.That(t, get(t, got, "/error/code") == c.code && get(t, got, "/error/data/reason") == c.reason && get(t, got, "/error/message") != "", "%s\n%s", c.line, got)
 	}
 	for i, c := range []struct{ line, code string }{
 		{`{"jsonrpc":"2.0","method":"system.ping","id":{"a":1}}`, "-32600"},

@@ -152,9 +152,7 @@ func TestPages(t *testing.T) {
 	}
 	session := connect(t, front.Options{}, []host.Plugin{l}, nil)
 	first, err := session.ListTools(t.Context(), nil)
-	if err != nil || len(first.Tools) != 500 || first.NextCursor == "" {
-		t.Fatalf("the first page has %d tools, %v", len(first.Tools), err)
-	}
+	must.That(t, err == nil && len(first.Tools) == 500 && first.NextCursor != "", "the first page has %d tools, %v", len(first.Tools), err)
 	next := 0
 	for tool, err := range session.Tools(t.Context(), nil) {
 		want := fmt.Sprintf("tool%04d", next)

@@ -103,9 +103,7 @@ func TestLines(t *testing.T) {
 			if string(got.ID) == probe {
 				got = after[1]
 			}
-			if string(got.ID) != c.id || got.code() != c.code || (got.Result == nil) != (c.code != 0) || !strings.HasPrefix(got.text, `{"jsonrpc":"2.0","id":`) {
-				t.Errorf("%.100s: %s", c.line, got)
-			}
+			assert.That(t, string(got.ID) == c.id && got.code() == c.code && (got.Result == nil) == (c.code != 0) && strings.HasPrefix(got.text, `{"jsonrpc":"2.0","id":`), "%.100s: %s", c.line, got)
 			assert.That(t, len(got.text) <= 20000, "%.100s: the answer has %d bytes", c.line, len(got.text))
 		}
 	}
@@ -382,9 +380,7 @@ func TestRounds(t *testing.T) {
 		_, rest, _ = strings.Cut(rest, `"requestState":"`)
 		state, _, _ = strings.Cut(rest, `"`)
 	}
-	if !strings.Contains(asked.text, `"resultType":"input_required"`) || !strings.Contains(asked.text, `{"method":"roots/list","params":{}}`) || state == "" {
-		t.Fatalf("the question: %s", asked)
-	}
+	must.That(t, strings.Contains(asked.text, `"resultType":"input_required"`) && strings.Contains(asked.text, `{"method":"roots/list","params":{}}`) && state != "", "the question: %s", asked)
 	again := func(number, said string) line {
 		return p.call(number, "tools/call", withMeta(ask+fmt.Sprintf(`,"requestState":%q,"inputResponses":{%s}}`, state, said), `{"roots":{}}`))
 	}

@@ -9,6 +9,9 @@ import (
 	"pgregory.net/rapid"
 
 	. "a2e/plugins/learning/bandit"
+
+	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 )
 
 var defaults = map[string]Strategy{
@@ -55,19 +58,13 @@ func TestWeights(t *testing.T) {
 			w := s.Weights(arms)
 			sum := 0.0
 			for _, x := range w {
-				if !(x >= 0) || math.IsInf(x, 0) {
-					t.Fatalf("%T: weights %v", s, w)
-				}
+				must.That(t, x >= 0 && !math.IsInf(x, 0), "%T: weights %v", s, w)
 				sum += x
 			}
-			if w == nil || len(w) != len(arms) || math.Abs(sum-float64(len(arms))) > 1e-6 {
-				t.Fatalf("%T: %d weights %v, sum %v, of %d arms", s, len(w), w, sum, len(arms))
-			}
+			must.That(t, w != nil && len(w) == len(arms) && math.Abs(sum-float64(len(arms))) <= 1e-6, "%T: %d weights %v, sum %v, of %d arms", s, len(w), w, sum, len(arms))
 		}
 		for i, a := range arms {
-			if math.Float64bits(a.Mean) != math.Float64bits(before[i].Mean) {
-				t.Fatal("the arms were changed")
-			}
+			must.That(t, math.Float64bits(a.Mean) == math.Float64bits(before[i].Mean), "the arms were changed")
 		}
 	})
 }
@@ -86,9 +83,7 @@ func TestOrder(t *testing.T) {
 		for name, s := range defaults {
 			w := s.Weights(arms)
 			for i := range w[1:] {
-				if w[i+1] < w[i]-1e-12 {
-					t.Fatalf("%s: weights %v of rising means %v", name, w, means)
-				}
+				must.That(t, w[i+1] >= w[i]-1e-12, "%s: weights %v of rising means %v", name, w, means)
 			}
 			exploring := name == "epsilon_greedy" && pulls < 3
 			if last := w[len(w)-1]; !exploring && last <= 1 {
@@ -139,9 +134,7 @@ func TestFormulas(t *testing.T) {
 		}
 	}
 	w := UCB1{}.Weights(append(some, Arm{}, Arm{}))
-	if w[3] <= slices.Max(w[:3]) || w[3] != w[4] {
-		t.Errorf("weights %v: the last two have no pulls and come first", w)
-	}
+	assert.That(t, w[3] > slices.Max(w[:3]) && w[3] == w[4], "weights %v: the last two have no pulls and come first", w)
 }
 
 // TestChoose: weights are how often a strategy chooses an arm, and UCB1 takes the highest.
@@ -193,9 +186,7 @@ func TestNext(t *testing.T) {
 			seen[i]++
 			arms[i].Pending++
 		}
-		if !slices.Equal(seen, []int{0, 1, 1, 1}) {
-			t.Errorf("%s: of one known arm and three unknown ones it chose %v", name, seen)
-		}
+		assert.That(t, slices.Equal(seen, []int{0, 1, 1, 1}), "%s: of one known arm and three unknown ones it chose %v", name, seen)
 	}
 	if i := Next(UCB1{}, []Arm{{Pulls: 10, Mean: 0.5, Pending: 5}, {Pulls: 10, Mean: 0.5}, {Pending: 20}}, rng); i != 1 {
 		t.Errorf("ucb1 chose arm %d beside pulls under way", i)
@@ -258,13 +249,9 @@ func TestFindsTheBest(t *testing.T) {
 		for seed := range uint64(seeds) {
 			expected, move := play(defaults[name], seed, batches, name == "ppo")
 			early, late = early+expected[0]/seeds, late+expected[batches-1]/seeds
-			if name == "ppo" && !(move > 0.15 && move < 0.25) {
-				t.Errorf("ppo: a weight moved by a share of %.3f, want 0.2 or little less", move)
-			}
+			assert.That(t, name != "ppo" || move > 0.15 && move < 0.25, "ppo: a weight moved by a share of %.3f, want 0.2 or little less", move)
 		}
-		if late < least || late < early {
-			t.Errorf("%s: the expected reward went from %.3f to %.3f, want %.3f of 0.9", name, early, late, least)
-		}
+		assert.That(t, late >= least && late >= early, "%s: the expected reward went from %.3f to %.3f, want %.3f of 0.9", name, early, late, least)
 	}
 }
 
@@ -292,9 +279,7 @@ func TestPPO(t *testing.T) {
 				t.Fatalf("arm %d: ratio %v outside of 1±%v", i, r, o.Clip)
 			}
 		}
-		if o.Entropy == 0 && is < was-1e-9 {
-			t.Fatalf("expected reward fell from %v to %v", was, is)
-		}
+		must.That(t, o.Entropy != 0 || is >= was-1e-9, "expected reward fell from %v to %v", was, is)
 	})
 }
 

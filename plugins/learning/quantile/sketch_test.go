@@ -95,9 +95,7 @@ func TestMergeIsAddingAll(t *testing.T) {
 		merged.Merge(other)
 		must.That(t, bytes.Equal(code(t, merged), code(t, all)), "merged %+v, all added %+v", merged, all)
 		must.That(t, bytes.Equal(code(t, other), before), "merging changed the other one")
-		if len(all.counts) > maxBuckets || len(merged.counts) > maxBuckets {
-			t.Fatalf("%d and %d buckets", len(all.counts), len(merged.counts))
-		}
+		must.That(t, len(all.counts) <= maxBuckets && len(merged.counts) <= maxBuckets, "%d and %d buckets", len(all.counts), len(merged.counts))
 		var again Sketch
 		must.OK(t, again.UnmarshalBinary(before))
 		must.That(t, bytes.Equal(code(t, &again), before), "decoded %+v, was %+v", again, other)

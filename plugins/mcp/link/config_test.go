@@ -234,9 +234,7 @@ func TestWallRegisteredURLRedirects(t *testing.T) {
 				n := newNets(at.Listener.Addr().String(), map[string][]string{"good.example": {publicA}, "mixed.example": {publicA + " 127.0.0.1"}})
 				_, port, _ := net.SplitHostPort(n.to)
 				at.through(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
-					if r.Host != "good.example" || r.URL.Path != "/mcp" {
-						t.Errorf("the redirect to http://%s%s was followed", r.Host, r.URL.Path)
-					}
+					assert.That(t, r.Host == "good.example" && r.URL.Path == "/mcp", "the redirect to http://%s%s was followed", r.Host, r.URL.Path)
 					http.Redirect(w, r, strings.Replace(to, "PORT", port, 1), status)
 				})
 				refusedWith(t, newStage(t, Config{URL: "http://good.example/mcp", Transport: HTTP, Guard: n.guard}, nil), n)

@@ -103,9 +103,7 @@ func (s *stage) tool(ctx context.Context, name string, args any) (string, error)
 func (s *stage) must(name string, args any) string {
 	s.t.Helper()
 	text, err := s.tool(s.t.Context(), name, args)
-	if err != nil {
-		s.t.Fatalf("%s: %v\n%s", name, err, s.log)
-	}
+	must.That(s.t, err == nil, "%s: %v\n%s", name, err, s.log)
 	return text
 }
 

@@ -56,9 +56,7 @@ func TestStdio(t *testing.T) {
 	}
 	_, err := s.tool(t.Context(), "fail", echoArgs{"s3cret-value"})
 	own := wantError(t, err, protocol.CodeMCPProtocolError, "it broke: "+redact.Text)
-	if own.Detail["code"] != int64(-32050) || own.Detail["server_id"] != "srv" || fmt.Sprintf("%s", own.Detail["data"]) != `{"why":"`+redact.Text+`"}` {
-		t.Errorf("detail %v", own.Detail)
-	}
+	assert.That(t, own.Detail["code"] == int64(-32050) && own.Detail["server_id"] == "srv" && fmt.Sprintf("%s", own.Detail["data"]) == `{"why":"`+redact.Text+`"}`, "detail %v", own.Detail)
 	if _, ok := own.Detail["data"].(jsontext.Value); !ok {
 		t.Errorf("data is a %T", own.Detail["data"])
 	}
@@ -92,9 +90,7 @@ func TestHangsInInitialize(t *testing.T) {
 	s := newStage(t, cfg, nil)
 	_, err := s.Session(t.Context())
 	own := wantError(t, err, protocol.CodeMCPServerUnavailable, "did not complete the MCP handshake within 300ms", "it is tried again in")
-	if !own.Retryable || own.Detail["server_id"] != "srv" || own.Detail["state"] != string(Reconnecting) || own.Detail["retry_after"] == nil {
-		t.Errorf("detail %v", own.Detail)
-	}
+	assert.That(t, own.Retryable && own.Detail["server_id"] == "srv" && own.Detail["state"] == string(Reconnecting) && own.Detail["retry_after"] != nil, "detail %v", own.Detail)
 	st := s.State()
 	assert.That(t, st.PID == 0 && st.Failures != 0, "%+v", st)
 	began := time.Now()

@@ -13,6 +13,9 @@ import (
 	"unicode/utf8"
 
 	"pgregory.net/rapid"
+
+	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 )
 
 func TestHashedNearness(t *testing.T) {
@@ -57,9 +60,7 @@ func TestHashedTakesAnything(t *testing.T) {
 func TestHashedLooksNoFurther(t *testing.T) {
 	head := strings.Repeat("日本 ", maxLook/7+1) // the limit falls inside a character
 	v := embedded(t, Hashed(), head+"kestrel", head+"postgres", cut(head, maxLook))
-	if !slices.Equal(v[0], v[1]) || !slices.Equal(v[0], v[2]) {
-		t.Error("what lies beyond the limit changes the vector")
-	}
+	assert.That(t, slices.Equal(v[0], v[1]) && slices.Equal(v[0], v[2]), "what lies beyond the limit changes the vector")
 	if got := Grams("kestrel").In(head + "kestrel"); got != 0 {
 		t.Errorf("what lies beyond the limit is found: %v", got)
 	}
@@ -149,9 +150,7 @@ func TestKeys(t *testing.T) {
 func embedded(t testing.TB, e Embedder, texts ...string) []Vector {
 	t.Helper()
 	out, err := e.Embed(t.Context(), texts)
-	if err != nil || len(out) != len(texts) {
-		t.Fatalf("%d vectors of %d texts, %v", len(out), len(texts), err)
-	}
+	must.That(t, err == nil && len(out) == len(texts), "%d vectors of %d texts, %v", len(out), len(texts), err)
 	return out
 }
 
@@ -275,9 +274,7 @@ func TestVectorProperties(t *testing.T) {
 		for i := range scaled {
 			scaled[i] *= 4 // exact, so that the direction is the same
 		}
-		if !slices.Equal(Quantise(scaled), v) {
-			t.Fatal("the length of a vector changes its direction")
-		}
+		must.That(t, slices.Equal(Quantise(scaled), v), "the length of a vector changes its direction")
 	})
 }
 
@@ -365,9 +362,7 @@ func TestWordsStream(t *testing.T) {
 			runtime.ReadMemStats(&after)
 			used = min(used, after.TotalAlloc-before.TotalAlloc)
 		}
-		if used > 32<<10 {
-			t.Errorf("%s: %d bytes for a text of 256 KiB", name, used)
-		}
+		assert.That(t, used <= 32<<10, "%s: %d bytes for a text of 256 KiB", name, used)
 	}
 }
 

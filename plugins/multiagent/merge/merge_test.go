@@ -122,9 +122,7 @@ func TestSampling(t *testing.T) {
 		"empty text": func(context.Context, string) (string, error) { return " ", nil },
 	} {
 		read(merged(t, "", few, Options{Sample: sample}))
-		if got.SummarizedBy != "digest" || !strings.Contains(got.Error, why) || !strings.HasPrefix(got.Summary, "1 of 2 agents completed, 1 failed.\n- agent a") {
-			t.Errorf("%s: %+v", why, got)
-		}
+		assert.That(t, got.SummarizedBy == "digest" && strings.Contains(got.Error, why) && strings.HasPrefix(got.Summary, "1 of 2 agents completed, 1 failed.\n- agent a"), "%s: %+v", why, got)
 	}
 }
 

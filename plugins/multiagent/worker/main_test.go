@@ -90,9 +90,7 @@ func (s *stage) do(task host.WorkerTask) *fleet.Result {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	res, err := s.RunTask(ctx, task)
-	if err != nil {
-		s.t.Fatalf("task %s: %v\n%s", task.Task.TaskID, err, s.log)
-	}
+	must.That(s.t, err == nil, "task %s: %v\n%s", task.Task.TaskID, err, s.log)
 	checkResult(s.t, res, task.Task.TaskID)
 	return res
 }

@@ -181,16 +181,12 @@ func (c *hostile) check(t *testing.T, p *place, r *Result, err error, lines []st
 	switch {
 	case c.code != "":
 		lost := c.orLost && codeOf(err) == protocol.CodeSandboxCrash
-		if !lost && codeOf(err) != c.code || !strings.Contains(err.Error(), c.says) || len(err.Error()) > 2000 {
-			t.Errorf("%v, want %s with %q", err, c.code, c.says)
-		}
+		assert.That(t, (lost || codeOf(err) == c.code) && strings.Contains(err.Error(), c.says) && len(err.Error()) <= 2000, "%v, want %s with %q", err, c.code, c.says)
 		return
 	case err != nil:
 		t.Fatal(err)
 	case c.says != "":
-		if !r.Failed || !strings.Contains(r.Failure, c.says) || len(r.Failure) > 4000 || r.Data != nil {
-			t.Errorf("%+v, want %q", r, c.says)
-		}
+		assert.That(t, r.Failed && strings.Contains(r.Failure, c.says) && len(r.Failure) <= 4000 && r.Data == nil, "%+v, want %q", r, c.says)
 	case r.Failed:
 		t.Fatal(r.Failure)
 	case c.data != "" && string(r.Data) != c.data:
@@ -218,9 +214,7 @@ func TestScriptNetwork(t *testing.T) {
 	script := py + fmt.Sprintf("import socket\nprint(socket.create_connection(('127.0.0.1', %d), 5).recv(10).decode())", listener.Addr().(*net.TCPAddr).Port)
 	for _, network := range []bool{false, true} {
 		r, _, _, err := sh(t, script, func(j *Job) { j.Network = network })
-		if err != nil || r.Failed == network || network != (string(r.Data) == `"geheim"`) {
-			t.Errorf("network %v: %+v %s, %v", network, r, r.Data, err)
-		}
+		assert.That(t, err == nil && r.Failed != network && network == (string(r.Data) == `"geheim"`), "network %v: %+v %s, %v", network, r, r.Data, err)
 	}
 }
 

@@ -45,9 +45,7 @@ func TestScriptContract(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r, lines, _, err := sh(t, c.script, nil)
 			must.OK(t, err)
-			if string(r.Data) != c.data || r.Summary != c.summary || r.Failed || r.Truncated || r.ExitCode == nil || *r.ExitCode != 0 {
-				t.Errorf("got %+v with data %s", r, r.Data)
-			}
+			assert.That(t, string(r.Data) == c.data && r.Summary == c.summary && !r.Failed && !r.Truncated && r.ExitCode != nil && *r.ExitCode == 0, "got %+v with data %s", r, r.Data)
 			assert.Equal(t, asLines(lines), asLines(c.lines), "events:\n…\nwant")
 		})
 	}
@@ -119,9 +117,7 @@ func TestScriptRights(t *testing.T) {
 			want = "\"wrote\\nown\\nthe data\""
 		}
 		r, _, p, err := sh(t, script, func(j *Job) { j.Write = write })
-		if err != nil || string(r.Data) != want {
-			t.Errorf("write %v: %s, %v", write, r.Data, err)
-		}
+		assert.That(t, err == nil && string(r.Data) == want, "write %v: %s, %v", write, r.Data, err)
 		if _, err := os.Stat(filepath.Join(p.work, "made")); (err == nil) != write {
 			t.Errorf("write %v: %v", write, err)
 		}
@@ -142,17 +138,13 @@ func TestScriptRights(t *testing.T) {
 func TestScriptEnv(t *testing.T) {
 	t.Setenv("A2E_TEST_TOKEN", "geheim")
 	r, _, p, err := sh(t, `env`, nil)
-	if err != nil || !strings.Contains(string(r.Data), "A2E_SKILL_DIR="+p.skill) || strings.Contains(string(r.Data), "geheim") {
-		t.Errorf("%s, %v", r.Data, err)
-	}
+	assert.That(t, err == nil && strings.Contains(string(r.Data), "A2E_SKILL_DIR="+p.skill) && !strings.Contains(string(r.Data), "geheim"), "%s, %v", r.Data, err)
 }
 
 // TestScriptFails shows how a failure is told.
 func TestScriptFails(t *testing.T) {
 	r, _, _, err := sh(t, `echo '{"result":1}'; echo first >&2; echo last words >&2; exit 3`, nil)
-	if err != nil || !r.Failed || *r.ExitCode != 3 || r.Data != nil || !strings.Contains(r.Failure, "exit status 3") || !strings.Contains(r.Failure, "last words") {
-		t.Errorf("%+v, %v", r, err)
-	}
+	assert.That(t, err == nil && r.Failed && *r.ExitCode == 3 && r.Data == nil && strings.Contains(r.Failure, "exit status 3") && strings.Contains(r.Failure, "last words"), "%+v, %v", r, err)
 	r, _, _, err = sh(t, `kill -9 $$`, nil)
 	assert.That(t, err == nil && r.Failed && *r.ExitCode == 137 && strings.Contains(r.Failure, "signal"), "%+v, %v", r, err)
 }

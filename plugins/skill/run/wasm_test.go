@@ -206,9 +206,7 @@ func TestWallWASIHardLinks(t *testing.T) {
 			j.Args, j.Write, j.CacheDir = jsontext.Value(`{"all":[`+do+`]}`), true, cache
 			r, _, err := p.module(t, j)
 			var went []string
-			if err != nil || json.Unmarshal(r.Data, &went) != nil || len(went) == 0 || !strings.HasPrefix(went[len(went)-1], "error: ") {
-				t.Errorf("it went well: %+v, %v", r, err)
-			}
+			assert.That(t, err == nil && json.Unmarshal(r.Data, &went) == nil && len(went) != 0 && strings.HasPrefix(went[len(went)-1], "error: "), "it went well: %+v, %v", r, err)
 			if now, err := os.ReadFile(secret); err != nil || string(now) != string(before) {
 				t.Errorf("the file outside was changed: %q, %v", now, err)
 			}
