@@ -184,7 +184,9 @@ func (p *pipe) call(id, method, params string) line {
 func (p *pipe) until(what string, holds func() bool) {
 	p.t.Helper()
 	for deadline := time.Now().Add(patience); !holds(); time.Sleep(time.Millisecond) {
-		must.That(p.t, !time.Now().After(deadline), "never: %s; the host said\n%s", what, p.text)
+		if time.Now().After(deadline) {
+			p.t.Fatalf("never: %s; the host said\n%s", what, p.text)
+		}
 	}
 }
 
