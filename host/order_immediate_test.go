@@ -122,9 +122,8 @@ func TestImmediateRequestsKeepTheirOrder(t *testing.T) {
 				id := fmt.Sprint("r", i)
 				var got pushResponse
 				p.Answer(id).Decode(t, &got)
-				if before, looked := seen[id]; looked && (len(got.Runs) < len(before) || !slices.Equal(got.Runs[:len(before)], before)) {
-					t.Errorf("seed %d: %s saw %v, want at least %v", seed, id, got.Runs, before)
-				}
+				before, looked := seen[id]
+				assert.That(t, !looked || len(got.Runs) >= len(before) && slices.Equal(got.Runs[:len(before)], before), "seed %d: %s saw %v, want at least %v", seed, id, got.Runs, before)
 			}
 			p.Close()
 			for pipe, runs := range want {

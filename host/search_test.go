@@ -7,6 +7,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/protocol"
 )
 
@@ -159,8 +160,7 @@ func TestWeightsInASearch(t *testing.T) {
 		"query web":  "query_web fast slow vague odd",
 		"zebra":      "odd",
 	} {
-		if got := strings.Join(found(query), " "); got != want {
-			t.Errorf("%s: %s, should be %s", query, got, want)
-		}
+		got := strings.Join(found(query), " ")
+		assert.That(t, got == want, "%s: %s, should be %s", query, got, want)
 	}
 }

@@ -242,9 +242,8 @@ func TestBatchStepFromALine(t *testing.T) {
 		for _, a := range req.Actions {
 			actions = append(actions, string(a.Raw()))
 			if v, ok := a.Get("type"); ok {
-				if text, _ := v.Str(); text != "x" {
-					t.Errorf("%s: the type is %q", tc.line, text)
-				}
+				text, _ := v.Str()
+				assert.That(t, text == "x", "%s: the type is %q", tc.line, text)
 			}
 		}
 		assert.That(t, slices.Equal(req.EpisodeIDs, tc.ids) && slices.Equal(actions, tc.actions), "%s: %q %q, want %q %q", tc.line, req.EpisodeIDs, actions, tc.ids, tc.actions)

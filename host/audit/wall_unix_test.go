@@ -42,9 +42,8 @@ func newSealedLog(t *testing.T) *sealedLog {
 	l.live(0, 30)
 	l.older = l.files()
 	l.live(30, 60)
-	if r := l.verify(); !r.OK() || r.Entries != 60 && r.Anchor == "" || r.Sealed == nil || r.Sealed.Count != 60 || r.Sealed.Beyond != 0 {
-		t.Fatalf("before the attack: %+v\n%s", r, r)
-	}
+	r := l.verify()
+	must.That(t, r.OK() && (r.Entries == 60 || r.Anchor != "") && r.Sealed != nil && r.Sealed.Count == 60 && r.Sealed.Beyond == 0, "before the attack: %+v\n%s", r, r)
 	return l
 }
 

@@ -175,10 +175,8 @@ func TestSplit(t *testing.T) {
 func TestHomeIsNotTheUsers(t *testing.T) {
 	env := (&target{dir: "/empty"}).strange([]string{"PATH=/bin", "HOME=/home/me", "A2E_CONFIG=/home/me/a2e.yaml"})
 	cmd := exec.Cmd{Env: env}
-	if got := cmd.Environ(); !slices.Contains(got, "PATH=/bin") || !slices.Contains(got, "HOME=/empty") ||
-		slices.ContainsFunc(got, func(e string) bool { return strings.Contains(e, "home/me") }) {
-		t.Errorf("%q", got)
-	}
+	got := cmd.Environ()
+	assert.That(t, slices.Contains(got, "PATH=/bin") && slices.Contains(got, "HOME=/empty") && !slices.ContainsFunc(got, func(e string) bool { return strings.Contains(e, "home/me") }), "%q", got)
 }
 
 func TestMain(m *testing.M) {
@@ -351,9 +349,8 @@ func TestEveryRequestHasItsOwnID(t *testing.T) {
 					seen[line] = true
 				}
 			}
-			if want := 3 * b.slots; len(seen) != want {
-				t.Errorf("%s %s: %d different requests of %d", d.name, size, len(seen), want)
-			}
+			want := 3 * b.slots
+			assert.That(t, len(seen) == want, "%s %s: %d different requests of %d", d.name, size, len(seen), want)
 		}
 	}
 }

@@ -75,9 +75,8 @@ func (s *stage) ends(want string) {
 	case <-time.After(hosttest.Patience):
 		s.t.Fatal("it does not end")
 	}
-	if got := s.End().Error(); got != want {
-		s.t.Errorf("%q, should be %q", got, want)
-	}
+	got := s.End().Error()
+	assert.That(s.t, got == want, "%q, should be %q", got, want)
 }
 
 // A conversation: lines in, lines out, the end of the input, the end of the process.

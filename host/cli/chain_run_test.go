@@ -71,9 +71,8 @@ func TestChainRun(t *testing.T) {
 		Ran     int            `json:"nodes_run"`
 	}
 	out := run(t, dir, nil, "chain", "run", "greet.yaml", "name=ada", "--json", "-q").want(t, 0, "")
-	if err := json.Unmarshal([]byte(out.stdout), &whole); err != nil || !whole.Success || whole.Ran != 2 || len(whole.Outputs) != 2 || out.stderr != "" {
-		t.Errorf("--json: %v, %+v, %q", err, whole, out.stderr)
-	}
+	err := json.Unmarshal([]byte(out.stdout), &whole)
+	assert.That(t, err == nil && whole.Success && whole.Ran == 2 && len(whole.Outputs) == 2 && out.stderr == "", "--json: %v, %+v, %q", err, whole, out.stderr)
 }
 
 func TestChainCheckAndGraph(t *testing.T) {

@@ -101,9 +101,8 @@ func (p *typist) ends(code int) {
 	_ = p.cmd.Wait() // its status is looked at below
 	p.terminal.Close()
 	<-p.read
-	if got := p.cmd.ProcessState.ExitCode(); got != code {
-		p.t.Errorf("status %d, should be %d; the terminal got %q", got, code, p.shown)
-	}
+	got := p.cmd.ProcessState.ExitCode()
+	assert.That(p.t, got == code, "status %d, should be %d; the terminal got %q", got, code, p.shown)
 }
 
 // A conversation at a terminal: pieces as they come, calls of tools, what is typed meanwhile,

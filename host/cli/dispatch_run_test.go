@@ -163,9 +163,8 @@ func TestDispatchToAModel(t *testing.T) {
 	model := llm.New(t)
 	model.Answer(func(r *llm.Request) llm.Reply { return llm.Text("done by "+r.Model).Used(10, 5) })
 	results, stderr := dispatched(t, dir, `[{"brief":"a","task_id":"a"},{"brief":"b","task_id":"b","model":"m"}]`, 0, "-", "-w", "2", "--llm", model.URL, "--model", "m", "--api-key-env", "SOME_KEY")
-	if got := toldResults(results); got != "a done done by m\nb done done by m" || !strings.Contains(stderr, "2 tasks: 2 done, 30 tokens") {
-		t.Errorf("got %s, stderr %s", got, stderr)
-	}
+	got := toldResults(results)
+	assert.That(t, got == "a done done by m\nb done done by m" && strings.Contains(stderr, "2 tasks: 2 done, 30 tokens"), "got %s, stderr %s", got, stderr)
 	for _, r := range model.Requests() {
 		assert.Equal(t, r.Header.Get("Authorization"), "Bearer the-key-of-the-model", "%+v", r)
 	}

@@ -168,9 +168,7 @@ func TestDispatchBoard(t *testing.T) {
 	if got, want := b.progress(), "2 of 10 done, 1 failed, 1 blocked, 1 partial, 6.0k tokens, ETA 3s, 2 running, 1 tried again, 2.0/s"; got != want {
 		t.Errorf("%q, should be %q", got, want)
 	}
-	if !strings.Contains(out.String(), "\x1b[32m███\x1b[31m█████\x1b[0m\x1b[2m░░░░░░░░\x1b[0m") {
-		t.Errorf("no bar shows what is done and what is not: %q", out.String())
-	}
+	assert.That(t, strings.Contains(out.String(), "\x1b[32m███\x1b[31m█████\x1b[0m\x1b[2m░░░░░░░░\x1b[0m"), "no bar shows what is done and what is not: %q", out.String())
 }
 
 // A line of another on the same terminal stands above the picture.

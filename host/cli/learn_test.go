@@ -120,9 +120,8 @@ func TestLearnStats(t *testing.T) {
 		Weight float64 `json:"routing_weight"`
 	}
 	out = run(t, dir, nil, "learn", "stats", "echo", "--json").want(t, 0, "")
-	if err := json.Unmarshal([]byte(out.stdout), &records); err != nil || len(records) != 1 || records[0].Name != "echo" || records[0].Calls != 12 || records[0].Weight != 1.75 {
-		t.Errorf("%v, %s", err, out.stdout)
-	}
+	err := json.Unmarshal([]byte(out.stdout), &records)
+	assert.That(t, err == nil && len(records) == 1 && records[0].Name == "echo" && records[0].Calls == 12 && records[0].Weight == 1.75, "%v, %s", err, out.stdout)
 	out = run(t, dir, nil, "learn", "history").want(t, 0, "")
 	for _, says := range []string{
 		`: it \x1b[2J works`, "  tool echo: routing_weight, version 1: ", " to 1.75\n", "  tool echo: description, version 1\n    --- version 0\n", "\n    -Return the text that was sent.\n    +Give text back.\n",

@@ -101,9 +101,8 @@ func TestMemoryTable(t *testing.T) {
 	next := run(t, dir, nil, "memory", "list", "--json", "--cursor", strings.Fields(cursor)[0])
 	assert.Slice(t, keysOf(t, next), []string{"deploy"}, "the next ones are")
 	out = run(t, dir, nil, "memory", "history", `{"id":"rule"}`).want(t, 0, "")
-	if ok, err := regexp.MatchString(`^VERSION +TIER .*\n1 +semantic `, out.stdout); !ok {
-		t.Errorf("the history is %s %v", out.stdout, err)
-	}
+	ok, err := regexp.MatchString(`^VERSION +TIER .*\n1 +semantic `, out.stdout)
+	assert.That(t, ok, "the history is %s %v", out.stdout, err)
 	out = run(t, dir, nil, "memory", "namespaces").want(t, 0, "")
 	assert.Equal(t, out.stdout, "ENTRIES  NAMESPACE\n3        default\n1        shop\n", "the namespaces are")
 	out = run(t, dir, nil, "memory", "list", "--namespace", "empty").want(t, 0, "no entry")

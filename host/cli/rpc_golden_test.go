@@ -195,9 +195,8 @@ func (s *scene) settled(line string) string {
 func (s *scene) named(line string) string {
 	return regexp.MustCompile(`\bID\d+\b`).ReplaceAllStringFunc(line, func(name string) string {
 		var n int
-		if _, err := fmt.Sscanf(name, "ID%d", &n); err != nil || n < 1 || n > len(s.ids) {
-			s.t.Fatalf("there is no %s yet in %s", name, line)
-		}
+		_, err := fmt.Sscanf(name, "ID%d", &n)
+		must.That(s.t, err == nil && n >= 1 && n <= len(s.ids), "there is no %s yet in %s", name, line)
 		return s.ids[n-1]
 	})
 }

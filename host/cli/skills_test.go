@@ -106,9 +106,8 @@ func TestSkillsCheck(t *testing.T) {
 	}
 	out = run(t, dir, nil, "skills", "check", "--json", one).want(t, 1, "")
 	var lines []map[string]any
-	if err := json.Unmarshal([]byte(out.stdout), &lines); err != nil || len(lines) != 1 || lines[0]["line"] != 4.0 || lines[0]["level"] != "error" || lines[0]["skill"] != "bad1" {
-		t.Errorf("%v in %s", err, out.stdout)
-	}
+	err := json.Unmarshal([]byte(out.stdout), &lines)
+	assert.That(t, err == nil && len(lines) == 1 && lines[0]["line"] == 4.0 && lines[0]["level"] == "error" && lines[0]["skill"] == "bad1", "%v in %s", err, out.stdout)
 	run(t, dir, nil, "skills", "check", filepath.Join(".a2e", "skills", "greet")).want(t, 0, "1 good, 0 broken")
 	run(t, dir, nil, "skills", "check", "nowhere").want(t, 2, "nowhere")
 	run(t, dir, nil, "skills", "check", "a2e.yaml").want(t, 2, "this is no folder")

@@ -34,9 +34,8 @@ func visit(t *testing.T, dir, agent string, requests ...string) (answers []strin
 func (l *live) visit(agent string, requests ...string) (answers []string) {
 	l.t.Helper()
 	l.send(fmt.Sprintf(`{"type":"handshake/req","id":"h","agent_id":%q,"agent_caps":["memory","planning"]}`, agent))
-	if m := l.answer("h"); m["ok"] != true {
-		l.t.Fatalf("%v", m)
-	}
+	m := l.answer("h")
+	must.That(l.t, m["ok"] == true, "%v", m)
 	l.send(`{"type":"memory/init/req","id":"i","namespace":"default"}`)
 	id, _ := l.answer("i")["memory_id"].(string)
 	for _, r := range requests {

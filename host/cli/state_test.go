@@ -130,9 +130,8 @@ func TestStateMovesToAnotherHost(t *testing.T) {
 	if err := json.Unmarshal([]byte(out.stdout), &counts); err != nil || counts["memory.entry"] != 2 {
 		t.Errorf("%v in %s", err, out.stdout)
 	}
-	if got := exported(t, to); !strings.Contains(got, "was here before") || !strings.Contains(got, "the first") || !strings.Contains(got, "the second") {
-		t.Errorf("after the import:\n%s", got)
-	}
+	got := exported(t, to)
+	assert.That(t, strings.Contains(got, "was here before") && strings.Contains(got, "the first") && strings.Contains(got, "the second"), "after the import:\n%s", got)
 	run(t, to, nil, "state", "import", filepath.Join(from, "out.ndjson"), "--replace").want(t, 0, "memory.entry 2")
 	assert.Equal(t, exported(t, to), string(text), "after --replace:\n…\nwant:\n%s", text)
 	// another part only: nothing of the memory
@@ -214,9 +213,8 @@ func TestStateWithoutAStore(t *testing.T) {
 		assert.Equal(t, out.stdout, "", "%v", args)
 	}
 	out := run(t, dir, nil, "state", "path").want(t, 0, "")
-	if real, err := filepath.EvalSymlinks(dir); err != nil || out.stdout != filepath.Join(dir, storeFile)+"\n" && out.stdout != filepath.Join(real, storeFile)+"\n" {
-		t.Errorf("state path: %q, %v", out.stdout, err)
-	}
+	real, err := filepath.EvalSymlinks(dir)
+	assert.That(t, err == nil && (out.stdout == filepath.Join(dir, storeFile)+"\n" || out.stdout == filepath.Join(real, storeFile)+"\n"), "state path: %q, %v", out.stdout, err)
 	run(t, dir, nil, "state", "export", "--part", "memroy").want(t, 2, `"memroy"; did you mean "memory"?`)
 	assert.Slice(t, files(t, dir), before, "there is … now, before there")
 	writeConfig(t, dir, "state_dri: x\n")

@@ -299,9 +299,8 @@ func TestWallStateHome(t *testing.T) {
 		say("write the config", "write_file", `{"path":".config/a2e/config.yaml","content":"sandbox: off\n"}`),
 		{"write what is trusted", func(g *wallGround) string {
 			out := g.tool("write_file", `{"path":".config/a2e/trusted","content":"x"}`) + g.shell(`echo x > .config/a2e/trusted`)
-			if _, err := os.Lstat(filepath.Join(g.ws, ".config", "a2e", "trusted")); err == nil {
-				g.t.Error("a file was put into the user's config folder")
-			}
+			_, err := os.Lstat(filepath.Join(g.ws, ".config", "a2e", "trusted"))
+			assert.That(g.t, err != nil, "a file was put into the user's config folder")
 			return out
 		}},
 		say("list the config folder", "list_dir", `{"path":".config/a2e"}`),

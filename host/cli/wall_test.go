@@ -321,9 +321,8 @@ func TestWallGitLeadsOut(t *testing.T) {
 			must.OK(t, lead(g, other))
 			before := wallGitOut(t, other, "log", "--oneline") + wallGitOut(t, other, "status", "--porcelain")
 			out := g.kit("git", `{"repo":"p"}`) + g.tool("git_log", `{}`) + g.tool("git_show", `{"rev":"HEAD"}`) + g.tool("git_add", `{"paths":["."]}`) + g.tool("git_commit", `{"message":"taken","all":true}`)
-			if now := wallGitOut(t, other, "log", "--oneline") + wallGitOut(t, other, "status", "--porcelain"); now != before || strings.Contains(out, wallSecret) {
-				t.Errorf("the other repository is shown or changed: %s, was %s; %s", now, before, out)
-			}
+			now := wallGitOut(t, other, "log", "--oneline") + wallGitOut(t, other, "status", "--porcelain")
+			assert.That(t, now == before && !strings.Contains(out, wallSecret), "the other repository is shown or changed: %s, was %s; %s", now, before, out)
 		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"a2e/host/git"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/sandbox"
 	"a2e/host/sandbox/sandboxtest"
@@ -60,9 +61,8 @@ func filter(t *testing.T, config, name, refused string) {
 	defer launcher.Close()
 	repo := must.Get(git.Open(git.Repo{Dir: dir, Launcher: launcher}))(t)
 	out, err := repo.Run(t.Context(), "status", "--porcelain=v2")
-	if got := fmt.Sprint(err); refused == "" && (err != nil || !strings.Contains(out.Text, "a.txt")) || !strings.Contains(got, refused) {
-		t.Errorf("error %v, output %q", err, out.Text)
-	}
+	got := fmt.Sprint(err)
+	assert.That(t, (refused != "" || err == nil && strings.Contains(out.Text, "a.txt")) && strings.Contains(got, refused), "error %v, output %q", err, out.Text)
 	if _, err := os.Stat(filepath.Join(dir, "ran")); err == nil {
 		t.Error("the repository's filter ran")
 	}

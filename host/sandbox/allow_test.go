@@ -282,9 +282,8 @@ func TestOpenWorkdir(t *testing.T) {
 	} {
 		file, abs, err := OpenWorkdir(root, dir, tc.name)
 		if tc.real == "" {
-			if refused, ok := errors.AsType[*WorkdirError](err); !ok || !strings.Contains(err.Error(), tc.says) || refused.Denied != tc.deny || len(err.Error()) > 400 {
-				t.Errorf("%.40q: %v, want %q, denied %v", tc.name, err, tc.says, tc.deny)
-			}
+			refused, ok := errors.AsType[*WorkdirError](err)
+			assert.That(t, ok && strings.Contains(err.Error(), tc.says) && refused.Denied == tc.deny && len(err.Error()) <= 400, "%.40q: %v, want %q, denied %v", tc.name, err, tc.says, tc.deny)
 			continue
 		}
 		if err != nil {

@@ -182,9 +182,8 @@ func TestNetwork(t *testing.T) {
 	l, workspace, _ := walled(t, Options{})
 	policy, stdout, stderr := shell(t, `exec python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print("bound")'`)
 	policy.Dir, policy.Network = workspace, NetworkHost
-	if state, err := begin(t, l, policy).Wait(); state.Code != 0 || err != nil || stdout.String() != "bound\n" {
-		t.Errorf("with the host's network: %v, %v, %q, %q", state, err, stdout, stderr)
-	}
+	state, err := begin(t, l, policy).Wait()
+	assert.That(t, state.Code == 0 && err == nil && stdout.String() == "bound\n", "with the host's network: %v, %v, %q, %q", state, err, stdout, stderr)
 }
 
 // TestProcessLimit bounds a tree of root as well.

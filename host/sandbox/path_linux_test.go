@@ -101,9 +101,8 @@ func TestWallPathPrograms(t *testing.T) {
 			l := homelyLauncher(t, Options{Workspace: filepath.Join(base, "src/work")})
 			var out strings.Builder
 			p := begin(t, l, Policy{Path: program, Stdout: &out, Stderr: &out})
-			if _, err := p.Wait(); err != nil || !strings.Contains(out.String(), "started") || strings.Contains(out.String(), secretText) {
-				t.Errorf("%v, %s", err, &out)
-			}
+			_, err := p.Wait()
+			assert.That(t, err == nil && strings.Contains(out.String(), "started") && !strings.Contains(out.String(), secretText), "%v, %s", err, &out)
 		})
 	}
 }
@@ -164,9 +163,8 @@ func TestWallPathBeside(t *testing.T) {
 			program := filepath.Join(base, "app/bin/tool")
 			must.OK(t, os.WriteFile(program, []byte("#!/bin/sh\ncat "+base+"/app/lib/data && echo fine; cat "+base+"/app/src/secret && echo seen"), 0o755))
 			p := begin(t, l, Policy{Path: program, Dir: work, Stdout: &out})
-			if _, err := p.Wait(); err != nil || !strings.Contains(out.String(), "fine") || strings.Contains(out.String(), "seen") {
-				t.Errorf("%v, %s", err, &out)
-			}
+			_, err := p.Wait()
+			assert.That(t, err == nil && strings.Contains(out.String(), "fine") && !strings.Contains(out.String(), "seen"), "%v, %s", err, &out)
 		})
 	}
 }

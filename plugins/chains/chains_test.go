@@ -201,9 +201,8 @@ func TestCircles(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			m := s.Call(protocol.TypeChainReq, tc.fields)
 			must.That(t, m.Code == protocol.CodeChainCycle && m.Get("/retryable") == "false", "answered by %s", m.Line)
-			if text := m.Get("/message"); !strings.Contains(text, tc.circle) && !strings.Contains(text, rotated(tc.circle)) {
-				t.Errorf("it says %q, should name %s", text, tc.circle)
-			}
+			text := m.Get("/message")
+			assert.That(t, strings.Contains(text, tc.circle) || strings.Contains(text, rotated(tc.circle)), "it says %q, should name %s", text, tc.circle)
 		})
 	}
 	calls := s.shed.done()
@@ -421,9 +420,8 @@ func memoryStore(t testing.TB) store.Opener {
 }
 
 func (s *stage) shake() *stage {
-	if m := s.Handshake(protocol.CapChains); m.Get("/ok") != "true" {
-		s.t.Fatalf("no session: %s", m.Line)
-	}
+	m := s.Handshake(protocol.CapChains)
+	must.That(s.t, m.Get("/ok") == "true", "no session: %s", m.Line)
 	return s
 }
 

@@ -45,9 +45,8 @@ func TestNodeThatFails(t *testing.T) {
 				!strings.Contains(e.Message, tc.message) || !strings.Contains(string(e.Detail), tc.detailContains) {
 				t.Errorf("the answer tells of %+v", e)
 			}
-			if got := res.text(t); got != `{"a":{"x":"text"}}` || res.NodesRun != 2 || string(res.FinalOutput) != "null" {
-				t.Errorf("%d nodes ran, outputs %s, final %s", res.NodesRun, got, res.FinalOutput)
-			}
+			got := res.text(t)
+			assert.That(t, got == `{"a":{"x":"text"}}` && res.NodesRun == 2 && string(res.FinalOutput) == "null", "%d nodes ran, outputs %s, final %s", res.NodesRun, got, res.FinalOutput)
 		})
 	}
 }
@@ -89,9 +88,8 @@ func TestOnError(t *testing.T) {
 				}
 				return
 			}
-			if e := res.Error; res.Success || e == nil || e.NodeID != "a" || len(e.Failed) != 1 || !strings.HasSuffix(e.Message, "; the chain went on") {
-				t.Errorf("success %t, error %+v", res.Success, e)
-			}
+			e := res.Error
+			assert.That(t, !res.Success && e != nil && e.NodeID == "a" && len(e.Failed) == 1 && strings.HasSuffix(e.Message, "; the chain went on"), "success %t, error %+v", res.Success, e)
 		})
 	}
 	res := s.run(nodes(`"node_id":"a",`+toolEcho+`,"on_error":"f"`, `"node_id":"f",`+toolEcho))

@@ -63,9 +63,8 @@ func (s *stage) ends(id, outputs, message, events string) {
 	if res.text(s.t) != outputs || res.Success != (message == "") || !strings.Contains(got, message) {
 		s.t.Errorf("success %t, outputs %s, error %q; should be %s, %q", res.Success, res.text(s.t), got, outputs, message)
 	}
-	if all := strings.Join(s.events(id), ", "); events != "" && all != events {
-		s.t.Errorf("events %s; should be %s", all, events)
-	}
+	all := strings.Join(s.events(id), ", ")
+	assert.That(s.t, events == "" || all == events, "events %s; should be %s", all, events)
 }
 
 // The events tell what is tried again, and what a wait waits for.

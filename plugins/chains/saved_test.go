@@ -90,9 +90,8 @@ func TestSavedChainsGiveMemoryBack(t *testing.T) {
 	dir := workspace(t, map[string]string{"chains/large.yaml": "nodes:\n- {node_id: a, kind: tool, name: large, input: {n: 60000}, next_node: b}\n- {node_id: b, kind: tool, name: echo}\n"})
 	s := newStage(t, Options{MaxStateBytes: 100_000}, dir)
 	res := s.run(nodes(`"node_id":"m","kind":"map","items_path":"`+"`[1,2,3,4,5]`"+`","max_parallel":1,"map_node":"c"`, `"node_id":"c","kind":"chain","name":"large"`))
-	if got := res.text(t); got != `{"m":[{},{},{},{},{}]}` {
-		t.Errorf("%s, %+v", got, res.Error)
-	}
+	got := res.text(t)
+	assert.That(t, got == `{"m":[{},{},{},{},{}]}`, "%s, %+v", got, res.Error)
 }
 
 func TestSavedChainsThatAreWrong(t *testing.T) {

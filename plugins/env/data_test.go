@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"a2e/host"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/wall"
 	"a2e/protocol"
@@ -103,9 +104,8 @@ func TestDataOfTwoTasks(t *testing.T) {
 	if s.data(protocol.TypeEnvDataResetReq, `{"scope":"baseline"}`); len(s.uris(`{}`)) != 2 || s.step(episode, "inc").StepNum != 1 {
 		t.Error("scope baseline took something away, or the episode was disturbed")
 	}
-	if text := must.Get(os.ReadFile(filepath.Join(workspace, "data", "base.txt")))(t); string(text) != "pristine" {
-		t.Errorf("the baseline is %q", text)
-	}
+	text := must.Get(os.ReadFile(filepath.Join(workspace, "data", "base.txt")))(t)
+	assert.That(t, string(text) == "pristine", "the baseline is %q", text)
 }
 
 func TestDataAdd(t *testing.T) {
@@ -147,14 +147,12 @@ func TestDataAdd(t *testing.T) {
 		add := s.data(protocol.TypeEnvDataAddReq, `{"parts":[`+c.part+`]}`)
 		if want, wrong := strings.CutPrefix(c.want, "!"); wrong {
 			want, _, _ := strings.Cut(want, "|")
-			if errs, _ := add["errors"].([]any); len(errs) != 1 || !strings.Contains(errs[0].(string), want) {
-				t.Errorf("%s gave %v, should be refused with %q", c.part, add, want)
-			}
+			errs, _ := add["errors"].([]any)
+			assert.That(t, len(errs) == 1 && strings.Contains(errs[0].(string), want), "%s gave %v, should be refused with %q", c.part, add, want)
 			_, c.want, _ = strings.Cut(c.want, "|")
 		}
-		if got := strings.Join(s.uris(`{}`), " "); got != c.want {
-			t.Errorf("%s left %q, should be %q: %v", c.part, got, c.want, add)
-		}
+		got := strings.Join(s.uris(`{}`), " ")
+		assert.That(t, got == c.want, "%s left %q, should be %q: %v", c.part, got, c.want, add)
 	}
 }
 
@@ -185,9 +183,8 @@ func TestDataGet(t *testing.T) {
 		t.Error(diff, got["truncated"])
 	}
 	got = s.data(protocol.TypeEnvDataGetReq, `{"query":"orders","include_content":true,"max_bytes":3}`)
-	if item := got["items"].([]any)[0].(map[string]any); item["content"] != nil || item["checksum"] != sumOf("id,amount\n1,A\n") || got["truncated"] != true {
-		t.Errorf("a file that is too long gave %v", got)
-	}
+	item := got["items"].([]any)[0].(map[string]any)
+	assert.That(t, item["content"] == nil && item["checksum"] == sumOf("id,amount\n1,A\n") && got["truncated"] == true, "a file that is too long gave %v", got)
 }
 
 func TestDataRequestsThatAreRefused(t *testing.T) {
@@ -212,9 +209,8 @@ func TestDataRequestsThatAreRefused(t *testing.T) {
 		t.Errorf("a data root in the host's own folder: %q", got)
 	}
 	for _, root := range []string{".", "..", workspace} {
-		if _, err := New("e", Options{Data: DataOptions{Root: root}}, host.Env{Workspace: workspace}); err == nil || !strings.Contains(err.Error(), "data.root") {
-			t.Errorf("root %s: %v", root, err)
-		}
+		_, err := New("e", Options{Data: DataOptions{Root: root}}, host.Env{Workspace: workspace})
+		assert.That(t, err != nil && strings.Contains(err.Error(), "data.root"), "root %s: %v", root, err)
 	}
 	plain := pluginOf(t, Options{Env: "gridworld"}, host.Env{Workspace: workspace})
 	other := must.Get(New("other", Options{Data: DataOptions{Root: "theirs"}}, host.Env{Workspace: workspace}))(t)

@@ -145,9 +145,8 @@ func TestOptionsThatDoNotFit(t *testing.T) {
 		{Options{Env: "gridworld", Gridworld: GridworldOptions{Slippery: 1.5}}, "probability"},
 		{Options{Env: "gridworld", Gridworld: GridworldOptions{StepPenalty: &negative}}, "step_penalty"},
 	} {
-		if _, err := New("myenv", tc.opts, host.Env{}); err == nil || !strings.Contains(err.Error(), tc.say) || !strings.Contains(err.Error(), `"myenv"`) {
-			t.Errorf("%+v: %v", tc.opts, err)
-		}
+		_, err := New("myenv", tc.opts, host.Env{})
+		assert.That(t, err != nil && strings.Contains(err.Error(), tc.say) && strings.Contains(err.Error(), `"myenv"`), "%+v: %v", tc.opts, err)
 	}
 }
 
@@ -163,16 +162,14 @@ func TestCounterEndsAtFive(t *testing.T) {
 		{"inc", 1, 0, false}, {"dec", 0, 0, false}, {"noop", 0, 0, false}, {"dec", -1, 0, false}, {"inc", 0, 0, false}, {"inc", 1, 0, false},
 		{"inc", 2, 0, false}, {"inc", 3, 0, false}, {"inc", 4, 0, false}, {"inc", 5, 1, true},
 	} {
-		if o := s.step(id, tc.action); o.State["count"] != tc.count || *o.Reward != tc.reward || o.Done != tc.done || o.Truncated || o.StepNum != i+1 {
-			t.Errorf("step %d, %s: %+v, want %+v", i+1, tc.action, o, tc)
-		}
+		o := s.step(id, tc.action)
+		assert.That(t, o.State["count"] == tc.count && *o.Reward == tc.reward && o.Done == tc.done && !o.Truncated && o.StepNum == i+1, "step %d, %s: %+v, want %+v", i+1, tc.action, o, tc)
 	}
 	s.Refused(protocol.TypeEnvStepReq, stepFields(id, `{"type":"inc"}`), protocol.CodeEpisodeDone, "after 10 steps")
 	exp := s.experiences(fmt.Sprintf(`{"episode_id":%q,"limit":2}`, id))
 	must.That(t, len(exp) == 2 && exp[1]["reward"] == 1.0 && exp[1]["done"] == true && exp[0]["step"] == 9.0 && exp[0]["env"] == "counter", "experiences %v", exp)
-	if from, to := exp[1]["state"].(map[string]any)["count"], exp[1]["next_state"].(map[string]any)["count"]; from != 4.0 || to != 5.0 {
-		t.Errorf("the last step went from %v to %v", from, to)
-	}
+	from, to := exp[1]["state"].(map[string]any)["count"], exp[1]["next_state"].(map[string]any)["count"]
+	assert.That(t, from == 4.0 && to == 5.0, "the last step went from %v to %v", from, to)
 }
 
 func TestViewsOfCounter(t *testing.T) {
@@ -228,12 +225,10 @@ func TestMaxSteps(t *testing.T) {
 		}
 	}
 	s.Refused(protocol.TypeEnvStepReq, stepFields(id, `{"type":"inc"}`), protocol.CodeEpisodeDone, "cut short", "3 steps")
-	if m := s.Call(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id)); m.Get("/obs/truncated") != "true" || m.Get("/obs/done") != "false" {
-		t.Errorf("observe: %s", m.Line)
-	}
-	if exp := s.experiences(`{"limit":1}`); exp[0]["truncated"] != true || exp[0]["done"] != false {
-		t.Errorf("experience %v", exp)
-	}
+	m := s.Call(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id))
+	assert.That(t, m.Get("/obs/truncated") == "true" && m.Get("/obs/done") == "false", "observe: %s", m.Line)
+	exp := s.experiences(`{"limit":1}`)
+	assert.That(t, exp[0]["truncated"] == true && exp[0]["done"] == false, "experience %v", exp)
 	s = newStage(t, pluginOf(t, Options{MaxSteps: 5}, host.Env{}))
 	id = s.begin("counter")
 	for range 4 {
@@ -310,9 +305,8 @@ func TestMazes(t *testing.T) {
 					t.Errorf("%v, seed %d: cell %d is %d from the goal", size, seed, at, m.distance[at])
 				}
 				for d := up; d < directions; d++ {
-					if to := m.beside(at, d); to < 0 && m.isOpen(at, d) || to >= 0 && m.isOpen(at, d) != m.isOpen(to, d.back()) {
-						t.Errorf("%v, seed %d: cell %d, %v", size, seed, at, d)
-					}
+					to := m.beside(at, d)
+					assert.That(t, (to >= 0 || !m.isOpen(at, d)) && (to < 0 || m.isOpen(at, d) == m.isOpen(to, d.back())), "%v, seed %d: cell %d, %v", size, seed, at, d)
 				}
 			}
 			if size[0] == 8 {
@@ -375,9 +369,8 @@ func TestGridRender(t *testing.T) {
 		"ansi": regexp.MustCompile(`^(\+---){4}\+\n\| A (?s:.*)G(?s:.*)(\+---){4}\+\n$`),
 	} {
 		m := s.Call(protocol.TypeEnvRenderReq, fmt.Sprintf(`{"episode_id":%q,"mode":%q}`, id, mode))
-		if got := m.Get("/render/text"); m.Get("/render/mode") != mode || !text.MatchString(got) || strings.Count(got, "\n") != 7 {
-			t.Errorf("%s:\n%s", mode, got)
-		}
+		got := m.Get("/render/text")
+		assert.That(t, m.Get("/render/mode") == mode && text.MatchString(got) && strings.Count(got, "\n") == 7, "%s:\n%s", mode, got)
 	}
 	for _, mode := range []string{"", `,"mode":"rgb_array"`, `,"mode":"hologram"`} {
 		m := s.Call(protocol.TypeEnvRenderReq, fmt.Sprintf(`{"episode_id":%q%s}`, id, mode))
@@ -387,21 +380,18 @@ func TestGridRender(t *testing.T) {
 		}
 		img, err := png.Decode(bytes.NewReader(raw))
 		must.That(t, err == nil && m.Get("/render/mime") == "image/png", "%v: %.200s", err, m.Line)
-		if b := img.Bounds(); b.Dx() != 4*cellPixels+1 || b.Dy() != 3*cellPixels+1 {
-			t.Errorf("%v", b)
-		}
-		if red, _, blue, _ := img.At(cellPixels/2, cellPixels/2).RGBA(); blue>>8 != 0xd6 || red>>8 != 0x1f {
-			t.Errorf("no agent in the first cell: %x %x", red, blue)
-		}
+		b := img.Bounds()
+		assert.That(t, b.Dx() == 4*cellPixels+1 && b.Dy() == 3*cellPixels+1, "%v", b)
+		red, _, blue, _ := img.At(cellPixels/2, cellPixels/2).RGBA()
+		assert.That(t, blue>>8 == 0xd6 && red>>8 == 0x1f, "no agent in the first cell: %x %x", red, blue)
 	}
 }
 
 // The mazes of a seed are the same in every build: what was learned in one holds in the next.
 func TestAMazeOfOld(t *testing.T) {
 	w := gridOf(t, GridworldOptions{Width: 5, Height: 4}, 42)
-	if got := "\n" + w.draw(asciiLetters()); got != mazeOf42 {
-		t.Errorf("the maze of seed 42 is now%s", got)
-	}
+	got := "\n" + w.draw(asciiLetters())
+	assert.That(t, got == mazeOf42, "the maze of seed 42 is now%s", got)
 }
 
 // A saved maze that does not fit is refused.
@@ -415,9 +405,8 @@ func TestBrokenSavedMazes(t *testing.T) {
 		if bad == string(good) {
 			t.Fatalf("%s has no %s", good, change[0])
 		}
-		if _, err := g.Restore(t.Context(), Reset{Seed: &seed}, []byte(bad)); err == nil {
-			t.Errorf("%s was taken", bad)
-		}
+		_, err := g.Restore(t.Context(), Reset{Seed: &seed}, []byte(bad))
+		assert.That(t, err != nil, "%s was taken", bad)
 	}
 }
 

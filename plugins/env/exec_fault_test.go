@@ -10,6 +10,7 @@ import (
 
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -29,9 +30,8 @@ func TestExecTimeout(t *testing.T) {
 	assert.That(t, a.within == hosttest.Patience, "the episode has %v", a.within)
 	e := s.late(a)
 	assert.That(t, e.Retryable && strings.Contains(e.Message, "env/step/req within 50ms"), "%+v", e)
-	if got := s.state(a, "count"); got != "2" {
-		t.Errorf("the state is %s: not looked at again", got)
-	}
+	got := s.state(a, "count")
+	assert.That(t, got == "2", "the state is %s: not looked at again", got)
 	s.act(b, `{"type":"release"}`) // now the late answer comes
 	if out := s.act(a, `{"type":"add","value":5}`); out.Reward != 0.25 || s.state(a, "count") != "7" {
 		t.Errorf("after a late answer: %+v, count %s", out, s.state(a, "count"))
@@ -72,14 +72,12 @@ func TestExecAbandonedReset(t *testing.T) {
 		s.await("held", 1)
 		cancel()
 	}()
-	if _, err := s.Reset(ctx, Reset{Options: execObject(t, `{"how":"hold"}`)}); !errors.Is(err, context.Canceled) {
-		t.Errorf("reset: %v", err)
-	}
+	_, err := s.Reset(ctx, Reset{Options: execObject(t, `{"how":"hold"}`)})
+	assert.That(t, errors.Is(err, context.Canceled), "reset: %v", err)
 	s.act(w, `{"type":"release"}`)
 	s.await("closed", 1)
-	if got := s.notes("closed"); got[0] != "e1" {
-		t.Errorf("closed %v", got)
-	}
+	got := s.notes("closed")
+	assert.That(t, got[0] == "e1", "closed %v", got)
 }
 
 func TestExecDeath(t *testing.T) {
@@ -137,13 +135,11 @@ func TestExecBackoff(t *testing.T) {
 			}
 			s.pass(wait)
 		}
-		if n := len(s.notes("starts")); n != starts {
-			t.Fatalf("%d starts, want %d", n, starts)
-		}
+		n := len(s.notes("starts"))
+		must.That(t, n == starts, "%d starts, want %d", n, starts)
 	}
-	if space := s.Space(); space.Action["type"] != "object" {
-		t.Errorf("a space that nobody knows: %+v", space)
-	}
+	space := s.Space()
+	assert.That(t, space.Action["type"] == "object", "a space that nobody knows: %+v", space)
 }
 
 func TestExecNoRestart(t *testing.T) {
@@ -175,9 +171,8 @@ func TestExecThatDoesNotStart(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newExecStage(t, tc.mode, tc.opts)
 			_, err := s.Reset(t.Context(), Reset{})
-			if e := execCode(t, err, tc.code); !strings.Contains(e.Message, tc.says) {
-				t.Errorf("%v", e)
-			}
+			e := execCode(t, err, tc.code)
+			assert.That(t, strings.Contains(e.Message, tc.says), "%v", e)
 		})
 	}
 }

@@ -79,9 +79,8 @@ func TestExecCartPole(t *testing.T) {
 			out := s.act(w, fmt.Sprintf(`{"type":"act","value":%d}`, want.Action))
 			must.That(t, out.Reward == want.Reward && out.Done == want.Done && out.Truncated == want.Truncated, "step %d: %+v, want %s", steps, out, line)
 		}
-		if got := s.state(w, "observation"); got != string(want.Observation) {
-			t.Fatalf("episode %d, step %d: observation\n%s, want\n%s", episodes, steps, got, want.Observation)
-		}
+		got := s.state(w, "observation")
+		must.That(t, got == string(want.Observation), "episode %d, step %d: observation\n%s, want\n%s", episodes, steps, got, want.Observation)
 	}
 	assert.That(t, steps == 1000 && episodes >= 10, "%d steps in %d episodes", steps, episodes)
 }
@@ -97,9 +96,8 @@ func TestExecGymSpaces(t *testing.T) {
 	space, err := s.LoadSpace(t.Context())
 	must.That(t, err == nil && strings.Join(space.Types, " ") == "act", "%v, %v", space.Types, err)
 	w := s.begin(1, `{}`)
-	if got := s.state(w, "observation"); !strings.Contains(got, `"word":"xyz"`) {
-		t.Errorf("made without its arguments: %s", got)
-	}
+	got := s.state(w, "observation")
+	assert.That(t, strings.Contains(got, `"word":"xyz"`), "made without its arguments: %s", got)
 	action, state := compiled(t, space.Action), compiled(t, space.State)
 	good := gymValue("ok")
 	for _, tc := range []struct {
@@ -132,9 +130,8 @@ func TestExecGymSpaces(t *testing.T) {
 			}
 		}
 	}
-	if out := s.act(w, `{"type":"act","value":`+good+`}`); out.Reward != 0.5 {
-		t.Errorf("%+v", out)
-	}
+	out := s.act(w, `{"type":"act","value":`+good+`}`)
+	assert.That(t, out.Reward == 0.5, "%+v", out)
 	raw := must.Get(w.AppendState(t.Context(), nil))(t)
 	if wrong := state.Check(raw, ""); wrong != nil {
 		t.Errorf("the state's schema to %s: %v", raw, wrong)
@@ -154,9 +151,8 @@ func TestExecGymTroubles(t *testing.T) {
 		t.Error(e)
 	}
 	s.act(w, `{"type":"act","value":`+gymValue("nan")+`}`)
-	if got := s.state(w, "observation"); !strings.Contains(got, `"push":[[0.0,null],[null,1.0]]`) {
-		t.Errorf("no numbers: %s", got)
-	}
+	got := s.state(w, "observation")
+	assert.That(t, strings.Contains(got, `"push":[[0.0,null],[null,1.0]]`), "no numbers: %s", got)
 	_, err := s.Reset(t.Context(), Reset{Options: execObject(t, `{"level":3}`)})
 	if e := execCode(t, err, protocol.CodeResetDenied); !strings.Contains(e.Message, "no such options") {
 		t.Error(e)
@@ -171,9 +167,8 @@ func TestExecGymTroubles(t *testing.T) {
 	s = newGymStage(t, "CartPole-v1", `{"max_episode_steps":3}`)
 	w = s.begin(1, `{}`)
 	for i := range 3 {
-		if out := s.act(w, `{"action_type":"act","payload":{"value":1.0}}`); out.Done || out.Truncated != (i == 2) {
-			t.Errorf("step %d: %+v", i+1, out)
-		}
+		out := s.act(w, `{"action_type":"act","payload":{"value":1.0}}`)
+		assert.That(t, !out.Done && out.Truncated == (i == 2), "step %d: %+v", i+1, out)
 	}
 	s.refused(w, `{"type":"act","value":1}`, protocol.CodeEpisodeDone)
 	missing := newGymStage(t, "NoSuchThing-v0")
@@ -207,9 +202,8 @@ func TestExecGymRenders(t *testing.T) {
 			must.That(t, err == nil && pic.Mime == "image/png", "%s, %v", pic.Mime, err)
 			img := must.Get(png.Decode(bytes.NewReader(data)))(t)
 			r, g, b, _ := img.At(2, 1).RGBA() // the pixels count up: 3 bytes each, 4 in a row
-			if size := img.Bounds().Size(); size.X != 4 || size.Y != 3 || r>>8 != 18 || g>>8 != 19 || b>>8 != 20 {
-				t.Errorf("picture of %v with %d %d %d at 2,1", size, r>>8, g>>8, b>>8)
-			}
+			size := img.Bounds().Size()
+			assert.That(t, size.X == 4 && size.Y == 3 && r>>8 == 18 && g>>8 == 19 && b>>8 == 20, "picture of %v with %d %d %d at 2,1", size, r>>8, g>>8, b>>8)
 		}
 	}
 }
@@ -225,9 +219,8 @@ func TestExecGymREADME(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", script)
 	cmd.Dir = gymFolder
 	out := must.Get(cmd.Output())(t)
-	if got := gymSettle(string(out)); got != gymSettle(want) {
-		t.Errorf("the pipe prints\n%s\nthe README shows\n%s", out, want)
-	}
+	got := gymSettle(string(out))
+	assert.That(t, got == gymSettle(want), "the pipe prints\n%s\nthe README shows\n%s", out, want)
 }
 
 // gymConfig checks that the README's config is one, and names all options.
@@ -282,9 +275,8 @@ func TestExecOverTheWire(t *testing.T) {
 	must.That(t, len(batch.Results) == 20, "%d results", len(batch.Results))
 	for i, r := range batch.Results {
 		same, other := fmt.Sprint(batch.Results[i%2].Obs.State), fmt.Sprint(batch.Results[1-i%2].Obs.State)
-		if got := fmt.Sprint(r.Obs.State); got != same || got == other || *r.Obs.Reward != 1 || r.Obs.StepNum != 1 {
-			t.Errorf("result %d: %+v", i, r.Obs)
-		}
+		got := fmt.Sprint(r.Obs.State)
+		assert.That(t, got == same && got != other && *r.Obs.Reward == 1 && r.Obs.StepNum == 1, "result %d: %+v", i, r.Obs)
 	}
 	for action, code := range map[string]protocol.ErrorCode{
 		`{"type":"jump"}`:                               protocol.CodeUnknownAction,

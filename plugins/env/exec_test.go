@@ -168,9 +168,8 @@ func TestExecEpisode(t *testing.T) {
 		t.Errorf("below 0: %+v", out)
 	}
 	for key, want := range map[string]string{"count": "9", "long": "9007199254740993", "small": "1e-07"} {
-		if got := s.state(a, key); got != want {
-			t.Errorf("state %s is %s, want %s", key, got, want)
-		}
+		got := s.state(a, key)
+		assert.That(t, got == want, "state %s is %s, want %s", key, got, want)
 	}
 	if pic, err := a.Render(t.Context(), "text"); err != nil || string(pic) != `{"mode": "text", "text": "9"}` {
 		t.Errorf("render %s, %v", pic, err)
@@ -179,9 +178,8 @@ func TestExecEpisode(t *testing.T) {
 	if err := a.Close(t.Context()); err != nil || s.notes("closed")[0] != "e20" {
 		t.Errorf("close: %v, %v", err, s.notes("closed"))
 	}
-	if n := s.notes("starts"); len(n) != 1 {
-		t.Errorf("%d programs for all of it", len(n))
-	}
+	n := s.notes("starts")
+	assert.That(t, len(n) == 1, "%d programs for all of it", len(n))
 	if err := s.Close(t.Context()); err != nil || len(s.notes("ended")) != 1 { // by the end of its input, not by a signal
 		t.Errorf("close: %v, %v", err, s.notes("ended"))
 	}
@@ -212,9 +210,8 @@ func TestExecAnswersInAnyOrder(t *testing.T) {
 	if err := <-held; err != nil {
 		t.Error(err)
 	}
-	if x, y := s.state(a, "count"), s.state(b, "count"); x != "2" || y != "3" {
-		t.Errorf("counts %s and %s", x, y)
-	}
+	x, y := s.state(a, "count"), s.state(b, "count")
+	assert.That(t, x == "2" && y == "3", "counts %s and %s", x, y)
 }
 
 // A push right behind the first observation finds its episode, and makes its state old.
@@ -224,9 +221,8 @@ func TestExecPush(t *testing.T) {
 	w := must.Get(s.Reset(t.Context(), Reset{Seed: new(int64(3)), Options: execObject(t, `{"how":"push"}`), Push: func(p Push) { got <- p }}))(t)
 	p := <-got
 	assert.That(t, p.Event == "tick" && p.Reason == "time" && *p.Reward == 0.5 && p.Terminal && fmt.Sprintf("%s", p.Delta["count"]) == "9007199254740993" && p.RewardInfo == nil, "%+v", p)
-	if count := s.state(w.(*execWorld), "count"); count != "4" {
-		t.Errorf("count %s after the push", count)
-	}
+	count := s.state(w.(*execWorld), "count")
+	assert.That(t, count == "4", "count %s after the push", count)
 }
 
 // What of the machine the program sees: a name with a slash is relative to the workspace,

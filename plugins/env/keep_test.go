@@ -86,9 +86,8 @@ func TestEpisodesSurviveARestart(t *testing.T) {
 	})
 	hostAt(t, dir, make, func(s *stage) {
 		s.Refused(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id), protocol.CodeUnknownEpisode)
-		if m := s.Call(protocol.TypeEnvBatchStepReq, batchFields(t, []string{other, other}, []string{`{"type":"up"}`, `{"type":"up"}`})); m.Get("/results/1/obs/step_num") != "2" {
-			t.Errorf("a batch that takes an episode up: %s", m.Line)
-		}
+		m := s.Call(protocol.TypeEnvBatchStepReq, batchFields(t, []string{other, other}, []string{`{"type":"up"}`, `{"type":"up"}`}))
+		assert.That(t, m.Get("/results/1/obs/step_num") == "2", "a batch that takes an episode up: %s", m.Line)
 	})
 }
 
@@ -136,9 +135,8 @@ func TestOthersEpisodesAreLeftAlone(t *testing.T) {
 		mine := s.begin("counter")
 		s.Refused(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id), protocol.CodeResetDenied, "max_episodes")
 		s.Call(protocol.TypeEnvCloseReq, fmt.Sprintf(`{"episode_id":%q}`, mine))
-		if o := s.step(id, "inc"); o.StepNum != 1 {
-			t.Errorf("%+v", o)
-		}
+		o := s.step(id, "inc")
+		assert.That(t, o.StepNum == 1, "%+v", o)
 	})
 }
 
@@ -165,12 +163,10 @@ func TestAHostThatIsKilled(t *testing.T) {
 	look := func(steps, experiences int) {
 		t.Helper()
 		next := newStage(t, pluginOf(t, Options{}, host.Env{Store: open}))
-		if o := next.step(id, "inc"); o.StepNum != steps || o.State["count"] != float64(steps) {
-			t.Errorf("%+v", o)
-		}
-		if exp := next.experiences(`{}`); len(exp) != experiences {
-			t.Errorf("%d experiences of %d", len(exp), experiences)
-		}
+		o := next.step(id, "inc")
+		assert.That(t, o.StepNum == steps && o.State["count"] == float64(steps), "%+v", o)
+		exp := next.experiences(`{}`)
+		assert.That(t, len(exp) == experiences, "%d experiences of %d", len(exp), experiences)
 		next.Refused(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, closed), protocol.CodeUnknownEpisode)
 	}
 	look(4, 4)
@@ -217,21 +213,18 @@ func TestExperiencesOfMemoryAndStore(t *testing.T) {
 				if all == nil {
 					all = exp
 				}
-				if want := min(limit, len(ids)*each); len(exp) != want || fmt.Sprint(exp) != fmt.Sprint(all[len(all)-want:]) {
-					t.Errorf("%d of %d, or others than the last", len(exp), want)
-				}
+				want := min(limit, len(ids)*each)
+				assert.That(t, len(exp) == want && fmt.Sprint(exp) == fmt.Sprint(all[len(all)-want:]), "%d of %d, or others than the last", len(exp), want)
 			}
 			for i, x := range all {
-				if pair, step := i/(2*each), i%(2*each); x["episode_id"] != ids[2*pair+step%2] || x["step"] != float64(step/2+1) {
-					t.Fatalf("experience %d is %v", i, x)
-				}
+				pair, step := i/(2*each), i%(2*each)
+				must.That(t, x["episode_id"] == ids[2*pair+step%2] && x["step"] == float64(step/2+1), "experience %d is %v", i, x)
 			}
 			first := s.experiences(fmt.Sprintf(`{"episode_id":%q,"limit":10}`, ids[0]))
 			assert.That(t, len(first) == 10 && first[9]["step"] == float64(each) && first[9]["episode_id"] == ids[0], "of the first episode: %v", first)
 			second := s.experiences(fmt.Sprintf(`{"episode_id":%q,"limit":1}`, ids[1]))
-			if action := second[0]["action"].(map[string]any); action["action_type"] != "noop" || action["payload"].(map[string]any)["x"] != 1.0 {
-				t.Errorf("an action is not as it came: %v", action)
-			}
+			action := second[0]["action"].(map[string]any)
+			assert.That(t, action["action_type"] == "noop" && action["payload"].(map[string]any)["x"] == 1.0, "an action is not as it came: %v", action)
 			for _, none := range []string{`{"episode_id":"none"}`, `{"limit":0}`} {
 				if exp := s.experiences(none); len(exp) != 0 {
 					t.Errorf("%s: %v", none, exp)
@@ -283,9 +276,8 @@ func TestIdleBetweenTwoHosts(t *testing.T) {
 	} {
 		at = at.Add(tc.wait * time.Second)
 		hostAt(t, dir, make, func(s *stage) {
-			if m := s.Call(tc.typ, stepFields(id, `{"type":"inc"}`)); m.Code != tc.code {
-				t.Errorf("after %d s it was answered %s", tc.wait, m.Line)
-			}
+			m := s.Call(tc.typ, stepFields(id, `{"type":"inc"}`))
+			assert.That(t, m.Code == tc.code, "after %d s it was answered %s", tc.wait, m.Line)
 		})
 	}
 }
@@ -319,9 +311,8 @@ func TestSavedOnceTheStoreWorksAgain(t *testing.T) {
 	must.That(t, savedSteps(t, s, id) == -1, "it is saved without a store")
 	works.Store(true)
 	p.EndSession(t.Context(), nil)
-	if steps := savedSteps(t, s, id); steps != 1 {
-		t.Errorf("%d steps are saved", steps)
-	}
+	steps := savedSteps(t, s, id)
+	assert.That(t, steps == 1, "%d steps are saved", steps)
 }
 
 // A store that fails costs no step; the agent is told where it matters.
@@ -331,9 +322,8 @@ func TestAStoreThatFails(t *testing.T) {
 	id := s.begin("counter")
 	s.step(id, "inc")
 	s.Refused(protocol.TypeEnvObserveReq, `{"episode_id":"x"}`, protocol.CodeUnknownEpisode, "the disk is gone")
-	if exp := s.experiences(fmt.Sprintf(`{"episode_id":%q}`, id)); len(exp) != 1 {
-		t.Errorf("%d in memory", len(exp))
-	}
+	exp := s.experiences(fmt.Sprintf(`{"episode_id":%q}`, id))
+	assert.That(t, len(exp) == 1, "%d in memory", len(exp))
 	s.Refused(protocol.TypeEnvExpListReq, `{}`, protocol.CodeRuntimeError, "the disk is gone")
 }
 
@@ -363,12 +353,10 @@ func TestExportAndImport(t *testing.T) {
 	}
 	must.OK(t, to.Close())
 	hostAt(t, dir, make, func(s *stage) {
-		if o := s.step(id, "up"); o.StepNum != 2 {
-			t.Errorf("%+v", o)
-		}
-		if exp := s.experiences(`{}`); len(exp) != 2 {
-			t.Errorf("%d experiences", len(exp))
-		}
+		o := s.step(id, "up")
+		assert.That(t, o.StepNum == 2, "%+v", o)
+		exp := s.experiences(`{}`)
+		assert.That(t, len(exp) == 2, "%d experiences", len(exp))
 	})
 }
 
@@ -432,9 +420,8 @@ func TestSavesAreFew(t *testing.T) {
 			t.Errorf("%d writes in 5 seconds", before)
 		}
 		time.Sleep(time.Hour)
-		if n := c.writes.Load() - before; n != 0 {
-			t.Errorf("%d writes while nothing happened", n)
-		}
+		n := c.writes.Load() - before
+		assert.That(t, n == 0, "%d writes while nothing happened", n)
 		st.Close()
 	})
 }

@@ -67,9 +67,8 @@ func TestBatchTakesNoStepBeforeItIsChecked(t *testing.T) {
 	// this one is only found on the way
 	m := s.Refused(protocol.TypeEnvBatchStepReq, batchFields(t, []string{open, open}, []string{inc, inc}), protocol.CodeEpisodeDone, "step 1 of the batch", "1 of its 2 steps were taken")
 	assert.That(t, m.Get("/detail/failed/0") == "1", "failed: %s", m.Line)
-	if exp := s.experiences(fmt.Sprintf(`{"episode_id":%q}`, open)); len(exp) != 1 {
-		t.Errorf("%d steps were taken", len(exp))
-	}
+	exp := s.experiences(fmt.Sprintf(`{"episode_id":%q}`, open))
+	assert.That(t, len(exp) == 1, "%d steps were taken", len(exp))
 	if m := s.Call(protocol.TypeEnvBatchStepReq, `{"episode_ids":[],"actions":[]}`); !strings.Contains(string(m.Line), `"results":[]`) {
 		t.Errorf("an empty batch: %s", m.Line)
 	}
@@ -93,9 +92,8 @@ func TestBatchStepsSideBySide(t *testing.T) {
 	close(r.gate)
 	var resp protocol.EnvBatchStepResponse
 	s.Answer(id).Decode(t, &resp)
-	if last := resp.Results[5].Obs; last.StepNum != 2 || fmt.Sprint(last.State["heard"]) != "[waited after]" {
-		t.Errorf("the second step of the first episode: %+v", last)
-	}
+	last := resp.Results[5].Obs
+	assert.That(t, last.StepNum == 2 && fmt.Sprint(last.State["heard"]) == "[waited after]", "the second step of the first episode: %+v", last)
 }
 
 // Steps of one episode take effect in the order they were sent, however many are on the
@@ -111,12 +109,10 @@ func TestPipelinedStepsKeepTheirOrder(t *testing.T) {
 	}
 	batch := s.Go(protocol.TypeEnvBatchStepReq, batchFields(t, []string{slow}, []string{`{"type":"say","text":"b"}`}))
 	look := s.Go(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, slow))
-	if o := s.step(quick, "say"); o.StepNum != 1 {
-		t.Errorf("the other episode: %+v", o)
-	}
-	if n := len(s.Answers(rest[0])); n != 0 {
-		t.Error("a step overtook the one before it")
-	}
+	o := s.step(quick, "say")
+	assert.That(t, o.StepNum == 1, "the other episode: %+v", o)
+	n := len(s.Answers(rest[0]))
+	assert.That(t, n == 0, "a step overtook the one before it")
 	close(r.gate)
 	for i, id := range append([]string{first}, rest...) {
 		if m := s.Answer(id); m.Get("/obs/step_num") != fmt.Sprint(i+1) {
@@ -152,13 +148,11 @@ func TestConcurrentSteps(t *testing.T) {
 	all.Wait()
 	const each = sides + sides*episodes
 	for _, id := range ids {
-		if m := s.Call(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id)); m.Get("/obs/step_num") != fmt.Sprint(each) {
-			t.Errorf("not %d steps: %s", each, m.Line)
-		}
+		m := s.Call(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id))
+		assert.That(t, m.Get("/obs/step_num") == fmt.Sprint(each), "not %d steps: %s", each, m.Line)
 	}
-	if exp := s.experiences(`{"limit":100000}`); len(exp) != episodes*each {
-		t.Errorf("%d experiences of %d", len(exp), episodes*each)
-	}
+	exp := s.experiences(`{"limit":100000}`)
+	assert.That(t, len(exp) == episodes*each, "%d experiences of %d", len(exp), episodes*each)
 }
 
 // What a world may do wrong in a step, and what becomes of its episode.
@@ -183,9 +177,8 @@ func TestStepsThatFail(t *testing.T) {
 				t.Errorf("after it: %s", m.Line)
 			}
 			if tc.ended == "" {
-				if o := s.step(id, "say"); o.StepNum != 2 {
-					t.Errorf("after it: %+v", o)
-				}
+				o := s.step(id, "say")
+				assert.That(t, o.StepNum == 2, "after it: %+v", o)
 				return
 			}
 			s.Refused(protocol.TypeEnvStepReq, stepFields(id, `{"type":"say"}`), protocol.CodeEpisodeDone, tc.ended)
@@ -267,9 +260,8 @@ func TestIdleEpisodesAreReaped(t *testing.T) {
 			t.Error("the episode was closed in its step")
 		}
 		close(r.gate)
-		if m := s.Answer(slow); m.Code != "" {
-			t.Errorf("the slow step: %s", m.Line)
-		}
+		m := s.Answer(slow)
+		assert.That(t, m.Code == "", "the slow step: %s", m.Line)
 		time.Sleep(200 * time.Second)
 		if n := r.count(&r.closed); n != 3 {
 			t.Errorf("%d were closed in the end", n)
@@ -427,12 +419,10 @@ func testAutoreset(t *testing.T, s *stage, name, mode, act string, most int) {
 		ends++
 		s.Refused(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, before), protocol.CodeUnknownEpisode)
 	}
-	if want := map[string]int{"next_step": 4 * most / (most + 1), "same_step": 4}[mode]; ends != want {
-		t.Errorf("%d episodes ended, should be %d", ends, want)
-	}
-	if exp := s.experiences(fmt.Sprintf(`{"episode_id":%q}`, first.EpisodeID)); len(exp) != most || exp[most-1]["step"] != float64(most) {
-		t.Errorf("the experiences of the first episode: %v", exp)
-	}
+	want := map[string]int{"next_step": 4 * most / (most + 1), "same_step": 4}[mode]
+	assert.That(t, ends == want, "%d episodes ended, should be %d", ends, want)
+	exp := s.experiences(fmt.Sprintf(`{"episode_id":%q}`, first.EpisodeID))
+	assert.That(t, len(exp) == most && exp[most-1]["step"] == float64(most), "the experiences of the first episode: %v", exp)
 	twice := fmt.Sprintf(`{"episode_ids":[%[1]q,%[1]q],"actions":[%[2]s,%[2]s],"autoreset":"next_step"}`, ids[0], act)
 	s.Refused(protocol.TypeEnvBatchStepReq, twice, protocol.CodeSchemaViolation, "/episode_ids/1")
 	s.Refused(protocol.TypeEnvBatchStepReq, `{"episode_ids":[],"actions":[],"autoreset":"always"}`, protocol.CodeSchemaViolation, "/autoreset")

@@ -59,13 +59,11 @@ func TestWorkspaceHidesTheTask(t *testing.T) {
 		"ln -s " + dir + "/a/check c && cat c", "ls " + outside, "ls " + world.folder.path + "/.. | grep other", "cat " + dir + "/a/files/secret.txt", "cat secret.txt", "ls deep/er",
 	} {
 		takeStep(t, world, `{"type":"run_command","command":["sh","-c",`+quoted(t, script)+`]}`)
-		if s := lookAt(t, world); s.Last.Success {
-			t.Errorf("%s: %s", script, s.Last.Data)
-		}
+		s := lookAt(t, world)
+		assert.That(t, !s.Last.Success, "%s: %s", script, s.Last.Data)
 	}
-	if text, err := os.ReadFile(filepath.Join(dir, "a", "check")); err != nil || string(text) != "#!/bin/sh\nexit 0\n" {
-		t.Errorf("the check is %q now, %v", text, err)
-	}
+	text, err := os.ReadFile(filepath.Join(dir, "a", "check"))
+	assert.That(t, err == nil && string(text) == "#!/bin/sh\nexit 0\n", "the check is %q now, %v", text, err)
 }
 
 func quoted(t testing.TB, text string) string {
@@ -96,13 +94,11 @@ exit 0
 	world := beginTask(t, w, "e", "")
 	out := takeStep(t, world, `{"type":"run_command","command":["sh","-c","touch $HOME/planted /tmp/planted"]}`)
 	assert.That(t, out.Reward == 1 && strings.Contains(verdictOf(t, out, "output").(string), "the answer"), "%+v", out)
-	if got := strings.Join(lookAt(t, world).paths(), " "); got != "keep.txt" {
-		t.Errorf("the check left %s", got)
-	}
+	got := strings.Join(lookAt(t, world).paths(), " ")
+	assert.That(t, got == "keep.txt", "the check left %s", got)
 	takeStep(t, world, `{"type":"read_file","path":"keep.txt"}`)
-	if s := lookAt(t, world); !s.Last.Success || !strings.Contains(string(s.Last.Data), "old") {
-		t.Errorf("%+v", s.Last)
-	}
+	s := lookAt(t, world)
+	assert.That(t, s.Last.Success && strings.Contains(string(s.Last.Data), "old"), "%+v", s.Last)
 	if _, err := os.Lstat(world.folder.saved()); runtime.GOOS == "linux" && !os.IsNotExist(err) {
 		t.Errorf("the check wrote beside the agent's folder: %v", err)
 	}
@@ -131,19 +127,16 @@ func TestWorkspaceCheckHangs(t *testing.T) {
 	time.AfterFunc(200*time.Millisecond, func() { cancel(protocol.Errorf(protocol.CodeCancelled, "enough")) })
 	for _, text := range []string{`{"type":"submit"}`, `{"type":"run_command","command":["sleep","1000"]}`} { // the second finds it ended
 		_, err := world.Step(ctx, asAction(t, text))
-		if known, ok := errors.AsType[*protocol.Error](err); !ok || known.Code != protocol.CodeCancelled || world.steps != 0 {
-			t.Errorf("%s, cancelled: %v after %d steps", text, err, world.steps)
-		}
+		known, ok := errors.AsType[*protocol.Error](err)
+		assert.That(t, ok && known.Code == protocol.CodeCancelled && world.steps == 0, "%s, cancelled: %v after %d steps", text, err, world.steps)
 	}
 	takeStep(t, world, `{"type":"write_file","path":"x","content":""}`)
-	if s := lookAt(t, world); s.Done || !s.Last.Success || len(s.Files) != 1 {
-		t.Errorf("after it: %+v", s)
-	}
+	s := lookAt(t, world)
+	assert.That(t, !s.Done && s.Last.Success && len(s.Files) == 1, "after it: %+v", s)
 	for name, reason := range map[string]string{"c": "signal: killed", "d": "no number"} {
 		out := takeStep(t, beginTask(t, w, name, name), `{"type":"submit"}`)
-		if got, _ := verdictOf(t, out, "reason").(string); out.Reward != map[string]float64{"d": -1}[name] || !strings.Contains(got, reason) {
-			t.Errorf("%s: %+v, want %q", name, out, reason)
-		}
+		got, _ := verdictOf(t, out, "reason").(string)
+		assert.That(t, out.Reward == map[string]float64{"d": -1}[name] && strings.Contains(got, reason), "%s: %+v, want %q", name, out, reason)
 	}
 }
 
@@ -156,9 +149,8 @@ func TestWorkspaceEpisodesAreApart(t *testing.T) {
 	takeStep(t, two, `{"type":"run_command","command":["sh","-c","cat new $HOME/h /tmp/t `+one.folder.work()+`/new"]}`)
 	s := lookAt(t, two)
 	assert.That(t, runtime.GOOS != "linux" || !strings.Contains(string(s.Last.Data), `"stdout":"x`), "one episode sees the other: %s", s.Last.Data)
-	if got := strings.Join(s.paths(), " "); got != "calc.py tests/test_seen.py" {
-		t.Errorf("the second has %s", got)
-	}
+	got := strings.Join(s.paths(), " ")
+	assert.That(t, got == "calc.py tests/test_seen.py", "the second has %s", got)
 	if out := takeStep(t, two, `{"type":"submit"}`); out.Reward != 0 {
 		t.Errorf("the second was solved by the first: %+v", out)
 	}
@@ -197,9 +189,8 @@ func TestWorkspaceActions(t *testing.T) {
 		{`{"path":"calc.py"}`, false, protocol.CodeUnknownAction, ""},
 		{`{"type":"submit"}`, true, "", ""},
 	} {
-		if wrong := space.Check([]byte(tc.text), ""); (wrong == nil) != tc.fits {
-			t.Errorf("%s fits: %v, %v", tc.text, tc.fits, wrong)
-		}
+		wrong := space.Check([]byte(tc.text), "")
+		assert.That(t, (wrong == nil) == tc.fits, "%s fits: %v, %v", tc.text, tc.fits, wrong)
 		before := world.steps
 		_, err := world.Step(t.Context(), asAction(t, tc.text))
 		var known *protocol.Error
@@ -208,9 +199,8 @@ func TestWorkspaceActions(t *testing.T) {
 			continue
 		}
 		if tc.path != "" {
-			if problems, _ := known.Detail["errors"].([]protocol.FieldError); len(problems) == 0 || problems[0].Path != tc.path {
-				t.Errorf("%s: problems %v, want %s", tc.text, problems, tc.path)
-			}
+			problems, _ := known.Detail["errors"].([]protocol.FieldError)
+			assert.That(t, len(problems) != 0 && problems[0].Path == tc.path, "%s: problems %v, want %s", tc.text, problems, tc.path)
 		}
 	}
 }
@@ -288,9 +278,8 @@ func TestWorkspaceStaleFolders(t *testing.T) {
 	for _, entry := range entries {
 		left = append(left, entry.Name())
 	}
-	if got := strings.Join(left, " "); got != "alive new saved young" {
-		t.Errorf("left are %s", got)
-	}
+	got := strings.Join(left, " ")
+	assert.That(t, got == "alive new saved young", "left are %s", got)
 }
 
 // Folders are private, gone when their episode is closed, and bounded in number.

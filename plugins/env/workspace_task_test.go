@@ -60,13 +60,11 @@ func TestWorkspaceBrokenTasks(t *testing.T) {
 		"z": "there are: a, b, c, d, e", "../a": "there are: a, b, c, d, e", "no task": "there are: a",
 	} {
 		_, err := w.Reset(t.Context(), Reset{EpisodeID: "x", Options: jsonObject(t, `{"task":"`+name+`"}`)})
-		if known, ok := errors.AsType[*protocol.Error](err); !ok || known.Code != protocol.CodeResetDenied || !strings.Contains(known.Message, want) || strings.Contains(known.Message, dir) {
-			t.Errorf("%s: %v, want %q", name, err, want)
-		}
+		known, ok := errors.AsType[*protocol.Error](err)
+		assert.That(t, ok && known.Code == protocol.CodeResetDenied && strings.Contains(known.Message, want) && !strings.Contains(known.Message, dir), "%s: %v, want %q", name, err, want)
 	}
-	if s := lookAt(t, beginTask(t, w, "by-id", "first")); s.Task != "first" {
-		t.Errorf("by its id: %+v", s)
-	}
+	s := lookAt(t, beginTask(t, w, "by-id", "first"))
+	assert.That(t, s.Task == "first", "by its id: %+v", s)
 }
 
 func TestWorkspaceOptions(t *testing.T) {
@@ -89,9 +87,8 @@ func TestWorkspaceOptions(t *testing.T) {
 		if tc.change != nil {
 			tc.change(&e)
 		}
-		if _, err := newWorkspace(tc.opts, e); err == nil || !strings.Contains(err.Error(), tc.want) {
-			t.Errorf("%s: %v, want %q", tc.name, err, tc.want)
-		}
+		_, err := newWorkspace(tc.opts, e)
+		assert.That(t, err != nil && strings.Contains(err.Error(), tc.want), "%s: %v, want %q", tc.name, err, tc.want)
 	}
 	loads := taskFolder(t, map[string]string{
 		"a/task.yaml": "description: x\ncheck: [python3, '{task}/check.py']\n", "a/check.py": "import calc, unittest\n",
@@ -107,9 +104,8 @@ func TestWorkspaceOptions(t *testing.T) {
 		w := makeWorkspace(t, WorkspaceOptions{Tasks: tc.tasks, Task: tc.task}, e)
 		beginTask(t, w, "e", "")
 		for _, text := range []string{open, loaded} {
-			if got := strings.Count(log.String(), text); got == 1 != (tc.want == text) || got > 1 {
-				t.Errorf("task %q of %s in workspace %s: %q", tc.task, tc.tasks, tc.workspace, log.String())
-			}
+			got := strings.Count(log.String(), text)
+			assert.That(t, got == 1 == (tc.want == text) && got <= 1, "task %q of %s in workspace %s: %q", tc.task, tc.tasks, tc.workspace, log.String())
 		}
 	}
 }
@@ -153,9 +149,8 @@ func TestWorkspaceTemplates(t *testing.T) {
 				return
 			}
 			_, err := w.Reset(t.Context(), Reset{EpisodeID: "e"})
-			if known, ok := errors.AsType[*protocol.Error](err); !ok || known.Code != protocol.CodeResetDenied || !strings.Contains(known.Message, tc.want) || strings.Contains(known.Message, dir) {
-				t.Errorf("%v, want %q", err, tc.want)
-			}
+			known, ok := errors.AsType[*protocol.Error](err)
+			assert.That(t, ok && known.Code == protocol.CodeResetDenied && strings.Contains(known.Message, tc.want) && !strings.Contains(known.Message, dir), "%v, want %q", err, tc.want)
 			w.cleaner.End(time.Hour)
 			if left, err := os.ReadDir(filepath.Join(e.StateDir, "episodes")); err != nil || len(left) > 0 {
 				t.Errorf("it left %v, %v", left, err)
@@ -198,9 +193,8 @@ func sameTree(t *testing.T, want, got string) {
 		}
 		return all
 	}
-	if a, b := strings.Join(describe(want), "\n"), strings.Join(describe(got), "\n"); a != b {
-		t.Errorf("copied\n%s\nas\n%s", a, b)
-	}
+	a, b := strings.Join(describe(want), "\n"), strings.Join(describe(got), "\n")
+	assert.That(t, a == b, "copied\n%s\nas\n%s", a, b)
 }
 
 // An episode's folder that grew out of bounds is not checked, and gets no reward.
@@ -417,9 +411,8 @@ func TestWallRewardsOfChecks(t *testing.T) {
 			for _, module := range []string{"json", "random", "unittest", "calendar", "encodings", "site", "argparse"} {
 				left[module+".py"] = fake
 			}
-			if got := rewardOf(t, w, task, left, fmt.Sprintf("ln -s %s/%s/secret.txt words.txt", dir, task)); got != -1 {
-				t.Errorf("it earns %v", got)
-			}
+			got := rewardOf(t, w, task, left, fmt.Sprintf("ln -s %s/%s/secret.txt words.txt", dir, task))
+			assert.That(t, got == -1, "it earns %v", got)
 		})
 	}
 }
@@ -449,8 +442,7 @@ if said == "": print(json.dumps({"reward": 0.5, "nonce": nonce} if nonce else {"
 		{"without", `print('{"reward": 1}')`, 1}, {"with", `print('{"reward": 1}')`, 0}, {"with", `print('{"reward": 1, "nonce": "A"}')`, 0},
 		{"with", "pass", 0.5}, {"forgets", "pass", 0},
 	} {
-		if got := rewardOf(t, w, c.task, map[string]string{"main.py": c.program}); got != c.reward {
-			t.Errorf("%s: %s earns %v, should be %v", c.task, c.program, got, c.reward)
-		}
+		got := rewardOf(t, w, c.task, map[string]string{"main.py": c.program})
+		assert.That(t, got == c.reward, "%s: %s earns %v, should be %v", c.task, c.program, got, c.reward)
 	}
 }

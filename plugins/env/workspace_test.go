@@ -280,9 +280,8 @@ func TestWorkspaceNumberReward(t *testing.T) {
 	w := makeWorkspace(t, WorkspaceOptions{Tasks: realTasks(t)}, workshop(t))
 	world := beginTask(t, w, "e", "score")
 	takeStep(t, world, `{"type":"write_file","path":"words.txt","content":"apple\npear\nfig\n"}`)
-	if out := takeStep(t, world, `{"type":"submit"}`); out.Reward != 2.0/3 || !out.Done {
-		t.Errorf("%+v", out)
-	}
+	out := takeStep(t, world, `{"type":"submit"}`)
+	assert.That(t, out.Reward == 2.0/3 && out.Done, "%+v", out)
 	for text, want := range map[string]any{
 		"": nil, "none": nil, "1": 1.0, "tests: 3/4": 4.0, "score=-0.5.": -0.5, "0.25\nv2\n": 0.25, "done: 1e-3)": 0.001, "nan inf 2024-01-05": nil, "+.5": 0.5,
 	} {
@@ -340,9 +339,8 @@ func TestWorkspaceMaxSteps(t *testing.T) {
 	if out := takeStep(t, world, `{"type":"write_file","path":"done","content":""}`); !out.Truncated || out.Done || out.Reward != 1 {
 		t.Errorf("the last one: %+v", out)
 	}
-	if s := lookAt(t, world); !s.Done {
-		t.Error("the episode goes on")
-	}
+	s := lookAt(t, world)
+	assert.That(t, s.Done, "the episode goes on")
 	if out := takeStep(t, beginTask(t, w, "f", "b"), `{"type":"read_file","path":"no"}`); !out.Truncated || out.Reward != 0 {
 		t.Errorf("where the config has the limit: %+v", out)
 	}

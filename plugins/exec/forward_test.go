@@ -253,9 +253,8 @@ func TestOverrides(t *testing.T) {
 	counter := &counted{Plugin: builtin(t)}
 	set := hosttest.Overrides{host.KindTool: {"say": {Deferred: new(true)}, "hold": {Timeout: 50 * time.Millisecond}}}
 	s := newStage(t, f.plugin("x", "", Options{}), counter, set)
-	if list := s.Call(protocol.TypeToolListReq, `{}`).String(); strings.Contains(list, `"say"`) || !strings.Contains(list, `"who"`) {
-		t.Errorf("%s", list)
-	}
+	list := s.Call(protocol.TypeToolListReq, `{}`).String()
+	assert.That(t, !strings.Contains(list, `"say"`) && strings.Contains(list, `"who"`), "%s", list)
 	s.refused(s.tool("hold", `{}`), protocol.CodeTimeout, "its own limit of 50ms")
 	counter.mu.Lock()
 	defer counter.mu.Unlock()

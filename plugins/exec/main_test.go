@@ -155,9 +155,8 @@ func (s *stage) tool(name, args string) hosttest.Message {
 // must checks a value of an answer.
 func (s *stage) must(m hosttest.Message, pointer, want string) {
 	s.t.Helper()
-	if got := m.Get(pointer); got != want {
-		s.t.Fatalf("%s is %q, should be %q: %s", pointer, got, want, m)
-	}
+	got := m.Get(pointer)
+	must.That(s.t, got == want, "%s is %q, should be %q: %s", pointer, got, want, m)
 }
 
 // refused checks the code of an error and a part of its message.

@@ -222,10 +222,8 @@ func TestWallNullsOfChildren(t *testing.T) {
 	})
 	t.Run("fields", func(t *testing.T) {
 		m := s.tool("null-fields", `{}`)
-		if text := string(m.Line); m.Get("/data/success") != "true" || !strings.Contains(text, `"data":{"mine":null}`) || !strings.Contains(text, `"events":[]`) ||
-			!strings.Contains(text, `"own":null`) {
-			t.Errorf("%s", m)
-		}
+		text := string(m.Line)
+		assert.That(t, m.Get("/data/success") == "true" && strings.Contains(text, `"data":{"mine":null}`) && strings.Contains(text, `"events":[]`) && strings.Contains(text, `"own":null`), "%s", m)
 	})
 	t.Run("list", func(t *testing.T) {
 		m := s.Call(protocol.TypeToolListReq, `{}`)

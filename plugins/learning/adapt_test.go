@@ -119,9 +119,8 @@ func TestAdaptOne(t *testing.T) {
 	if weights, message := s.adapt("good", "ucb1"); len(weights) != 1 || !(weights["good"] > 1) {
 		t.Errorf("%v, %s", weights, message)
 	}
-	if r := s.one("bad"); r.Weight != 1 {
-		t.Errorf("the other one has %+v", r)
-	}
+	r := s.one("bad")
+	assert.That(t, r.Weight == 1, "the other one has %+v", r)
 	if weights, message := s.adapt("who", "ucb1"); len(weights) != 0 || !strings.Contains(message, `"who"`) {
 		t.Errorf("%v, %s", weights, message)
 	}
@@ -133,16 +132,14 @@ func TestPPOStepsOncePerBatch(t *testing.T) {
 	s.calls("good", 100, 0)
 	s.calls("bad", 0, 100)
 	first, _ := s.adapt("", "")
-	if w := first["good"]; !(w > 1.05 && w <= 1.2+1e-9) {
-		t.Errorf("the first step went to %v", first)
-	}
+	w := first["good"]
+	assert.That(t, w > 1.05 && w <= 1.2+1e-9, "the first step went to %v", first)
 	again, message := s.adapt("", "ppo")
 	assert.That(t, again["good"] == first["good"] && again["bad"] == first["bad"] && strings.Contains(message, "nothing new"), "without news the weights are %v: %s", again, message)
 	s.calls("good", 0, 20) // now it is the other way round, though not in all
 	s.calls("bad", 20, 0)
-	if back, _ := s.adapt("", "ppo"); !(back["good"] < first["good"] && back["bad"] > first["bad"]) {
-		t.Errorf("after bad news the weights are %v", back)
-	}
+	back, _ := s.adapt("", "ppo")
+	assert.That(t, back["good"] < first["good"] && back["bad"] > first["bad"], "after bad news the weights are %v", back)
 	var rows []string
 	for _, p := range s.history("") {
 		assert.That(t, p.Worth != nil && *p.Worth >= 0 && *p.Worth <= 1 && p.Strategy == "ppo" && time.Since(time.UnixMicro(int64(p.TS*1e6))) <= time.Hour, "a row is %+v", p)
@@ -172,9 +169,8 @@ func TestStrategyOfTheConfig(t *testing.T) {
 	}
 	weights, _ := s.adapt("", "epsilon_greedy")
 	next, _ := s.adapt("", "ppo")
-	if ratio := next["bad"] / weights["bad"]; ratio < 0.99-1e-9 || ratio > 1 || next["bad"] == weights["bad"] {
-		t.Errorf("ppo with a clip of 0.01 went from %v to %v", weights, next)
-	}
+	ratio := next["bad"] / weights["bad"]
+	assert.That(t, ratio >= 0.99-1e-9 && ratio <= 1 && next["bad"] != weights["bad"], "ppo with a clip of 0.01 went from %v to %v", weights, next)
 }
 
 // Another host sees new weights a second later at the latest, without asking the store
@@ -215,9 +211,8 @@ func customStage(t *testing.T, script string) *stage {
 
 func TestCustomCommand(t *testing.T) {
 	s := customStage(t, `read -r all; case "$all" in *'"component_name":"good"'*'"reward":1'*) echo '{"good":2.5,"bad":0}';; *) echo "got $all" >&2; exit 3;; esac`)
-	if weights, message := s.adapt("", "custom"); len(weights) != 0 || !strings.Contains(message, "nothing was recorded") {
-		t.Errorf("without calls: %v, %s", weights, message)
-	}
+	weights, message := s.adapt("", "custom")
+	assert.That(t, len(weights) == 0 && strings.Contains(message, "nothing was recorded"), "without calls: %v, %s", weights, message)
 	s.calls("good", 3, 0)
 	s.calls("bad", 0, 3)
 	s.calls("other", 1, 0)
@@ -249,9 +244,8 @@ func TestCustomCommandThatFails(t *testing.T) {
 			s.calls("x", 1, 0)
 			m := s.Call(protocol.TypeLearnAdaptReq, `{}`)
 			assert.That(t, m.Code == protocol.CodeRuntimeError && strings.Contains(m.Get("/message"), c.says) && strings.Contains(m.Get("/message"), "custom_command"), "answered by %.1000s", m.Line)
-			if w := s.one("x").Weight; w != 1 {
-				t.Errorf("the weight became %g", w)
-			}
+			w := s.one("x").Weight
+			assert.That(t, w == 1, "the weight became %g", w)
 		})
 	}
 }
@@ -270,9 +264,8 @@ func TestCustomCommandThatHangs(t *testing.T) {
 	s.calls("x", 1, 0)
 	id := s.Go(protocol.TypeLearnAdaptReq, `{}`)
 	s.Go(protocol.TypeCancel, fmt.Sprintf(`{"req_id":%q}`, id))
-	if m := s.Answer(id); m.Code != protocol.CodeCancelled {
-		t.Errorf("answered by %s", m)
-	}
+	m := s.Answer(id)
+	assert.That(t, m.Code == protocol.CodeCancelled, "answered by %s", m)
 	s.plugin.opts.CustomTimeout = 0.05
 	s.Refused(protocol.TypeLearnAdaptReq, `{}`, protocol.CodeRuntimeError, "50ms")
 }

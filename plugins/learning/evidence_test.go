@@ -327,9 +327,8 @@ func TestChooseAtOnce(t *testing.T) {
 		t.Fatalf("%s", m)
 	}
 	for range 5 {
-		if name := pull(t, h); name != rated {
-			t.Errorf("after good feedback for %s the call was of %s", rated, name)
-		}
+		name := pull(t, h)
+		assert.That(t, name == rated, "after good feedback for %s the call was of %s", rated, name)
 	}
 }
 

@@ -144,13 +144,11 @@ func TestSourceEnv(t *testing.T) {
 		opts := DefaultOptions()
 		opts.TrustAgentEnv = trust
 		s := newStage(t, newFile(t), opts)
-		if score := s.rate(turn("", "m", -1, 1, `,"source":"env"`)); score == nil || *score != -1 {
-			t.Errorf("the score is %v", score)
-		}
+		score := s.rate(turn("", "m", -1, 1, `,"source":"env"`))
+		assert.That(t, score != nil && *score == -1, "the score is %v", score)
 		var got []protocol.FeedbackSource
-		if err := EachFeedback(t.Context(), s.store, func(f *StoredFeedback) error { got = append(got, f.Source); return nil }); err != nil || !slices.Equal(got, []protocol.FeedbackSource{want}) {
-			t.Errorf("trust_agent_env %t: %v, %q", trust, err, got)
-		}
+		err := EachFeedback(t.Context(), s.store, func(f *StoredFeedback) error { got = append(got, f.Source); return nil })
+		assert.That(t, err == nil && slices.Equal(got, []protocol.FeedbackSource{want}), "trust_agent_env %t: %v, %q", trust, err, got)
 	}
 }
 
@@ -159,9 +157,8 @@ func TestFeedbackIsKeptAsItCame(t *testing.T) {
 	s := newStage(t, newFile(t), DefaultOptions())
 	s.rate(`{"rated_turn":{"prompt":"p\u0000é","response":"<r>","model":"m","environment":{"n":1e400,"l":[null]}},"polarity":"corrective","correction":"c","correction_span":[0,1],"comment":"\ud83d\ude00"}`)
 	var got []*StoredFeedback
-	if err := EachFeedback(t.Context(), s.store, func(f *StoredFeedback) error { got = append(got, f); return nil }); err != nil || len(got) != 1 {
-		t.Fatalf("%v, %v", got, err)
-	}
+	err := EachFeedback(t.Context(), s.store, func(f *StoredFeedback) error { got = append(got, f); return nil })
+	must.That(t, err == nil && len(got) == 1, "%v, %v", got, err)
 	f := got[0]
 	assert.That(t, f.FeedbackID != "" && f.TS >= 1e9 && f.Confidence == 1 && f.Dimension == protocol.DimensionHelpfulness && f.Source == protocol.SourceHuman, "what was missing: %+v", f)
 	if r := f.RatedTurn; r.Prompt != "p\x00é" || r.Response != "<r>" || string(r.Environment) != `{"n":1e400,"l":[null]}` || r.Version != nil || f.Comment != "😀" || *f.CorrectionSpan != [2]int{0, 1} {
@@ -279,9 +276,8 @@ func TestFeedbackAgain(t *testing.T) {
 	for range 3 {
 		s.rate(same...)
 	}
-	if after := s.stats(""); !slices.Equal(before, after) || len(after) != 2 || after[1].Score != 0.1 {
-		t.Errorf("before %+v, after %+v", before, after)
-	}
+	after := s.stats("")
+	assert.That(t, slices.Equal(before, after) && len(after) == 2 && after[1].Score == 0.1, "before %+v, after %+v", before, after)
 	s.rate(`{"feedback_id":"1","correlation_id":"c","rated_turn":null,"polarity":"neutral","score":-1,"confidence":0.3}`)
 	if r := s.one("grep"); r.Score != -1 || r.Feedbacks != 1 {
 		t.Errorf("after a change of mind: %+v", r)
@@ -299,9 +295,8 @@ func TestCorrelationsAreBounded(t *testing.T) {
 	known := func(calls map[int]bool) {
 		t.Helper()
 		for i, want := range calls {
-			if score := s.rate(fmt.Sprintf(`{"correlation_id":"%d","rated_turn":null,"polarity":"neutral"}`, i)); (score != nil) != want {
-				t.Errorf("call %d of %d: %v", i, next, score)
-			}
+			score := s.rate(fmt.Sprintf(`{"correlation_id":"%d","rated_turn":null,"polarity":"neutral"}`, i))
+			assert.That(t, (score != nil) == want, "call %d of %d: %v", i, next, score)
 		}
 	}
 	for range 5 { // each is flushed apart, and goes as a whole
@@ -316,9 +311,8 @@ func TestCorrelationsAreBounded(t *testing.T) {
 		s.plugin.RecordCall(host.CallRecord{Kind: host.KindTool, Component: "x", Correlation: fmt.Sprint(next)})
 		next++
 	}
-	if r := s.one("x"); r.Calls != next {
-		t.Errorf("counted %d of %d", r.Calls, next)
-	}
+	r := s.one("x")
+	assert.That(t, r.Calls == next, "counted %d of %d", r.Calls, next)
 	known(map[int]bool{next - 1: true, next - maxCorrelations: true, next - maxCorrelations - 1: false, 0: false})
 }
 

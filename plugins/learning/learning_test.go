@@ -72,9 +72,8 @@ func TestNewRefuses(t *testing.T) {
 	} {
 		opts := DefaultOptions()
 		c.opts(&opts)
-		if _, err := New("mine", opts, c.env); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), `"mine"`) {
-			t.Errorf("%s: %v", name, err)
-		}
+		_, err := New("mine", opts, c.env)
+		assert.That(t, err != nil && strings.Contains(err.Error(), c.want) && strings.Contains(err.Error(), `"mine"`), "%s: %v", name, err)
 	}
 }
 
@@ -110,9 +109,8 @@ func TestCallsAreCounted(t *testing.T) {
 	if want := millis[95*599/100]; math.Abs(r.P95-want) > 0.011*want {
 		t.Errorf("p95 %g, should be %g within 1 %%", r.P95, want)
 	}
-	if now := time.Now(); r.Last < inSeconds(before.UnixMicro()) || r.Last > inSeconds(now.UnixMicro()) {
-		t.Errorf("last called at %f", r.Last)
-	}
+	now := time.Now()
+	assert.That(t, r.Last >= inSeconds(before.UnixMicro()) && r.Last <= inSeconds(now.UnixMicro()), "last called at %f", r.Last)
 	if got := s.stats("two"); len(got) != 0 {
 		t.Errorf("of an unknown component: %+v", got)
 	}
@@ -146,12 +144,10 @@ func TestHostsCountTogether(t *testing.T) {
 	}
 	after := newStage(t, path, DefaultOptions())
 	r := after.one("shared")
-	if n := 3 * rounds * each; r.Calls != n || r.Successes != n*2/3 || r.Rewards != n || !near(r.Avg, 20) || !near(r.Mean, 1) {
-		t.Errorf("together they have counted %+v", r)
-	}
-	if want := 2.0 / 3 * 1800 / 1799; math.Abs(r.Variance-want) > 1e-9 {
-		t.Errorf("the variance is %g, should be %g", r.Variance, want)
-	}
+	n := 3 * rounds * each
+	assert.That(t, r.Calls == n && r.Successes == n*2/3 && r.Rewards == n && near(r.Avg, 20) && near(r.Mean, 1), "together they have counted %+v", r)
+	want := 2.0 / 3 * 1800 / 1799
+	assert.That(t, math.Abs(r.Variance-want) <= 1e-9, "the variance is %g, should be %g", r.Variance, want)
 	assert.That(t, math.Abs(r.P95-30) <= 0.31, "p95 is %g", r.P95)
 	if r := after.one("last"); r.Calls != 7 {
 		t.Errorf("of the calls before the end there are %d", r.Calls)
@@ -180,9 +176,8 @@ func TestFlushByItself(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Hour)
-		if n := opened.Load(); n != 3 {
-			t.Errorf("the store was asked for %d times", n)
-		}
+		n := opened.Load()
+		assert.That(t, n == 3, "the store was asked for %d times", n)
 		if err := errors.Join(p.Close(t.Context()), s.Close()); err != nil {
 			t.Error(err)
 		}
@@ -303,9 +298,8 @@ func stageWith(t testing.TB, path string, opts Options, env host.Env, more ...ho
 // work has a component called.
 func (s *stage) work(w work) {
 	s.t.Helper()
-	if m := s.Call(typeWork, encode(s.t, w)); m.Type != "work/resp" {
-		s.t.Fatalf("no work was done: %s", m)
-	}
+	m := s.Call(typeWork, encode(s.t, w))
+	must.That(s.t, m.Type == "work/resp", "no work was done: %s", m)
 }
 
 // calls has a tool called so many times with and without success.
@@ -323,9 +317,8 @@ func (s *stage) calls(tool string, successes, failures int) {
 func (s *stage) ask(typ protocol.Type, fields string, resp any) {
 	s.t.Helper()
 	m := s.Call(typ, fields)
-	if info, _ := protocol.Lookup(typ); m.Type != info.Response {
-		s.t.Fatalf("%s %.500s was answered by %.1000s", typ, fields, m.Line)
-	}
+	info, _ := protocol.Lookup(typ)
+	must.That(s.t, m.Type == info.Response, "%s %.500s was answered by %.1000s", typ, fields, m.Line)
 	m.Decode(s.t, resp)
 }
 

@@ -103,17 +103,15 @@ func TestOneOfManyAppliesWins(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if h := hosts[1].history(); len(won) != 1 || len(h) != 1 || h[0].RefinementID != won[0] {
-		t.Fatalf("%d have won: %v, history %+v", len(won), won, h)
-	}
+	h := hosts[1].history()
+	must.That(t, len(won) == 1 && len(h) == 1 && h[0].RefinementID == won[0], "%d have won: %v, history %+v", len(won), won, h)
 	var rolled sync.WaitGroup
 	for i := range 10 {
 		rolled.Go(func() { hosts[i%2].rolledBack(won[0]) })
 	}
 	rolled.Wait()
-	if got := dump(t, hosts[0].store, "weights", "settings"); got != "" {
-		t.Errorf("left: %s", got)
-	}
+	got := dump(t, hosts[0].store, "weights", "settings")
+	assert.That(t, got == "", "left: %s", got)
 }
 
 // A rollback would undo what came later: it says what that was.
@@ -125,9 +123,8 @@ func TestRollbackAfterALaterChange(t *testing.T) {
 	if resp := r.rollback(first); resp.RolledBack || !strings.Contains(resp.Error, "is 1.7 by now, not 1.5, by the refinement "+second+"; roll that back first") {
 		t.Errorf("%+v", resp)
 	}
-	if h := r.history(); len(h) != 2 || h[0].RefinementID != second || !h[0].RollbackAvailable || h[1].RollbackAvailable || h[1].Status != "applied" {
-		t.Errorf("%+v", h)
-	}
+	h := r.history()
+	assert.That(t, len(h) == 2 && h[0].RefinementID == second && h[0].RollbackAvailable && !h[1].RollbackAvailable && h[1].Status == "applied", "%+v", h)
 	r.rolledBack(second)
 	must.OK(t, r.store.Write(t.Context(), func(tx *store.Tx) error {
 		return writeWeight(tx, "tool", "t", &weightRow{Weight: 3, Strategy: "ucb1", UpdatedAt: 1})
@@ -164,9 +161,8 @@ func TestRefinementsAreBounded(t *testing.T) {
 	if len(h) != maxRefinements || h[0].RefinementID != last || h[len(h)-1].RefinementID != kept {
 		t.Errorf("%d are kept, the oldest being %s", len(h), h[len(h)-1].RefinementID)
 	}
-	if n := strings.Count(dump(t, r.store, "edits"), "\n"); n != maxRefinements {
-		t.Errorf("%d edits are kept", n)
-	}
+	n := strings.Count(dump(t, r.store, "edits"), "\n")
+	assert.That(t, n == maxRefinements, "%d edits are kept", n)
 	r.applied(`{"component":"t","edits":[{"target":"setting","name":"deferred","to":true}]}`)
 	if h := r.history(); len(h) != maxRefinements || h[len(h)-1].RefinementID == kept {
 		t.Errorf("%d are kept, the oldest being %s", len(h), h[len(h)-1].RefinementID)
@@ -265,13 +261,11 @@ func TestExportAndImport(t *testing.T) {
 		t.Errorf("the second time it became\n%s\nof\n%s", got, text)
 	}
 	for i, r := range to.stats("") {
-		if want := from.stats("")[i]; r != want {
-			t.Errorf("the record is %+v, should be %+v", r, want)
-		}
+		want := from.stats("")[i]
+		assert.That(t, r == want, "the record is %+v, should be %+v", r, want)
 	}
-	if h := (&refiner{to}).history(); len(h) != 2 || !h[1].RollbackAvailable {
-		t.Errorf("the history is %+v", h)
-	}
+	h := (&refiner{to}).history()
+	assert.That(t, len(h) == 2 && h[1].RollbackAvailable, "the history is %+v", h)
 	to.plugin.forgetWeights()
 	if w := from.one("grep").Weight; to.plugin.Weight(host.KindTool, "grep") != w || w == 1 {
 		t.Errorf("the weight in memory is %g, should be %g", to.plugin.Weight(host.KindTool, "grep"), w)
@@ -330,13 +324,11 @@ func TestBrokenImports(t *testing.T) {
 		`{"kind":"learning.weight","record":{"kind":"tool","component":"x","at":1,"weight":1,"strategy":""}}`:                      "strategy",
 		`{"kind":"learning.weight_change","record":{"kind":"","component":"x","at":1,"weight":1,"strategy":"s"}}`:                  "kind",
 	} {
-		if err := imported(t, s.store, head+record+"\n", store.Merge); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("%s: %v", record, err)
-		}
+		err := imported(t, s.store, head+record+"\n", store.Merge)
+		assert.That(t, err != nil && strings.Contains(err.Error(), says), "%s: %v", record, err)
 	}
-	if got := exported(t, s.store); strings.Count(got, "\n") != 1 {
-		t.Errorf("something was kept: %s", got)
-	}
+	got := exported(t, s.store)
+	assert.That(t, strings.Count(got, "\n") == 1, "something was kept: %s", got)
 }
 
 // Of two plugins on one store each component, and each refinement, is in the answer once.
@@ -349,7 +341,6 @@ func TestTwoPluginsOnOneStore(t *testing.T) {
 	r := &refiner{&stage{Pair: pair, t: t, store: s, plugin: one}}
 	r.stage.calls("x", 30, 1)
 	r.applied(`{"component":"x","edits":[{"target":"weight","to":1.5}]}`)
-	if got, h := r.one("x"), r.history(); got.Calls != 31 || len(h) != 1 {
-		t.Errorf("counted %+v, applied %+v", got, h)
-	}
+	got, h := r.one("x"), r.history()
+	assert.That(t, got.Calls == 31 && len(h) == 1, "counted %+v, applied %+v", got, h)
 }

@@ -79,9 +79,8 @@ func (r *refiner) rollback(id string) (resp protocol.RefinementRollbackResponse)
 // rolledBack is rollback for a refinement that must be taken back.
 func (r *refiner) rolledBack(id string) {
 	r.t.Helper()
-	if resp := r.rollback(id); !resp.RolledBack || resp.Error != "" || resp.RefinementID != id {
-		r.t.Fatalf("%+v", resp)
-	}
+	resp := r.rollback(id)
+	must.That(r.t, resp.RolledBack && resp.Error == "" && resp.RefinementID == id, "%+v", resp)
 }
 
 // pastRefinement is an entry of the history.
@@ -184,12 +183,10 @@ func TestFromPlanToRollback(t *testing.T) {
 	if w := r.plugin.Weight("tool", "good"); w != pr.Edits[0].To {
 		t.Errorf("the weight is %v, not %v", w, pr.Edits[0].To)
 	}
-	if m := r.Call(protocol.TypeLearnStatsReq, `{"component_name":"good"}`); m.Get("/components/0/routing_weight") != fmt.Sprint(pr.Edits[0].To) {
-		t.Errorf("stats: %s", m.Line)
-	}
-	if resp := r.apply(text); resp.Error == "" || resp.FailedEdits != 1 || resp.RefinementID != "" || !strings.Contains(resp.Error, id) {
-		t.Errorf("applied again: %+v", resp)
-	}
+	m := r.Call(protocol.TypeLearnStatsReq, `{"component_name":"good"}`)
+	assert.That(t, m.Get("/components/0/routing_weight") == fmt.Sprint(pr.Edits[0].To), "stats: %s", m.Line)
+	resp := r.apply(text)
+	assert.That(t, resp.Error != "" && resp.FailedEdits == 1 && resp.RefinementID == "" && strings.Contains(resp.Error, id), "applied again: %+v", resp)
 	if h := r.history(); len(h) != 1 || h[0].RefinementID != id || h[0].ProposalID != pr.ProposalID || h[0].Status != "applied" || !h[0].RollbackAvailable ||
 		h[0].AppliedAt == 0 || h[0].RolledBackAt != nil || len(h[0].Edits) != 1 || string(h[0].Edits[0].From) != "null" || h[0].Rationale == "" {
 		t.Errorf("the history is %+v", h)
@@ -199,13 +196,11 @@ func TestFromPlanToRollback(t *testing.T) {
 	}
 	for range 2 { // the second one changes nothing
 		r.rolledBack(id)
-		if got := dump(t, r.store, "weights", "settings"); got != "" || r.plugin.Weight("tool", "good") != 1 {
-			t.Errorf("left after the rollback: %s", got)
-		}
+		got := dump(t, r.store, "weights", "settings")
+		assert.That(t, got == "" && r.plugin.Weight("tool", "good") == 1, "left after the rollback: %s", got)
 	}
-	if n := strings.Count(dump(t, r.store, "history"), "\n"); n != 2 {
-		t.Errorf("the history of weights has %d changes, not the one and its rollback", n)
-	}
+	n := strings.Count(dump(t, r.store, "history"), "\n")
+	assert.That(t, n == 2, "the history of weights has %d changes, not the one and its rollback", n)
 	if h := r.history(); h[0].Status != "rolled_back" || h[0].RollbackAvailable || h[0].RolledBackAt == nil {
 		t.Errorf("the history is %+v", h)
 	}
@@ -231,15 +226,13 @@ func TestPlansComeToRest(t *testing.T) {
 		}
 		must.That(t, rounds <= 20, "still proposed: %s", proposals)
 		for _, pr := range proposals {
-			if v := r.review(string(pr)); !v.Approved {
-				t.Errorf("%s: %+v", pr, v)
-			}
+			v := r.review(string(pr))
+			assert.That(t, v.Approved, "%s: %+v", pr, v)
 			r.applied(string(pr))
 		}
 	}
-	if good, bad := r.plugin.Weight("tool", "good"), r.plugin.Weight("tool", "bad"); rounds == 0 || good < 1.8 || good > 2 || bad > 0.5 || bad < 0 {
-		t.Errorf("after %d rounds the weights are %v and %v", rounds, good, bad)
-	}
+	good, bad := r.plugin.Weight("tool", "good"), r.plugin.Weight("tool", "bad")
+	assert.That(t, rounds != 0 && good >= 1.8 && good <= 2 && bad <= 0.5 && bad >= 0, "after %d rounds the weights are %v and %v", rounds, good, bad)
 	if o := r.plugin.Overrides("tool")["bad"]; o == nil || o.Deferred == nil || !*o.Deferred {
 		t.Errorf("a tool that never works is not deferred: %+v", o)
 	}
@@ -270,9 +263,8 @@ func TestFeedbackSpeaksForAPlan(t *testing.T) {
 	if proposals, status := r.plan("t"); status != "empty" {
 		t.Errorf("feedback that contradicts the calls: %s", proposals)
 	}
-	if v := r.review(`{"component":"t","edits":[{"target":"weight","to":1.5}]}`); v.RiskLevel != "medium" || !strings.Contains(strings.Join(v.Reasons, " "), "contradicts") {
-		t.Errorf("%+v", v)
-	}
+	v := r.review(`{"component":"t","edits":[{"target":"weight","to":1.5}]}`)
+	assert.That(t, v.RiskLevel == "medium" && strings.Contains(strings.Join(v.Reasons, " "), "contradicts"), "%+v", v)
 }
 
 // Whatever the agent proposes is looked at, and refused with what would be right.
@@ -321,9 +313,8 @@ func TestRefusedProposals(t *testing.T) {
 		for _, says := range c.says {
 			assert.That(t, strings.Contains(got.Error, says) && strings.Contains(strings.Join(v.Reasons, "\n"), says), "%s: %q is not in %q and %q", c.proposal, says, got.Error, v.Reasons)
 		}
-		if after := dump(t, r.store, "weights", "settings", "refinements", "edits", "history"); after != before {
-			t.Errorf("%s changed the store:\n%s", c.proposal, after)
-		}
+		after := dump(t, r.store, "weights", "settings", "refinements", "edits", "history")
+		assert.That(t, after == before, "%s changed the store:\n%s", c.proposal, after)
 	}
 }
 
@@ -365,9 +356,8 @@ func TestSpellingsOfProposals(t *testing.T) {
 	} {
 		r := newRefiner(t)
 		r.calls("grep", 40, 0)
-		if v := r.review(proposal); !v.Approved || v.RiskLevel != "low" {
-			t.Errorf("%s: %+v", proposal, v)
-		}
+		v := r.review(proposal)
+		assert.That(t, v.Approved && v.RiskLevel == "low", "%s: %+v", proposal, v)
 		id := r.applied(proposal)
 		if h := r.history(); len(h) != 1 || h[0].Edits[0].Component != "grep" || h[0].Edits[0].Kind != "tool" || h[0].Component != "other" && (h[0].Component != "grep" || h[0].Kind != "tool") {
 			t.Errorf("%s: the history is %+v", proposal, h)
@@ -379,9 +369,8 @@ func TestSpellingsOfProposals(t *testing.T) {
 		if w := r.plugin.Weight("tool", "grep"); w != 1 {
 			t.Errorf("%s: deleted, the weight is %v", proposal, w)
 		}
-		if resp := r.rollback(id); resp.RolledBack || !strings.Contains(resp.Error, "null by now") {
-			t.Errorf("%s: %+v", proposal, resp)
-		}
+		resp := r.rollback(id)
+		assert.That(t, !resp.RolledBack && strings.Contains(resp.Error, "null by now"), "%s: %+v", proposal, resp)
 	}
 }
 

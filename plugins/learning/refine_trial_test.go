@@ -102,9 +102,8 @@ func (s *shops) latest() hosttest.Message {
 func (s *shops) sees(m hosttest.Message, want map[string]string) {
 	s.t.Helper()
 	for path, value := range want {
-		if got := m.Get(path); got != value {
-			s.t.Errorf("%s is %q, should be %q in %.2000s", path, got, value, m.Line)
-		}
+		got := m.Get(path)
+		assert.That(s.t, got == value, "%s is %q, should be %q in %.2000s", path, got, value, m.Line)
 	}
 }
 
@@ -138,9 +137,8 @@ func TestTexts(t *testing.T) {
 	if got := s.described(); got != "Weigh heavy things well." {
 		t.Errorf("the description is %q", got)
 	}
-	if resp := s.rollback(id); resp.RolledBack || !strings.Contains(resp.Error, "by now") {
-		t.Errorf("%+v", resp)
-	}
+	resp := s.rollback(id)
+	assert.That(t, !resp.RolledBack && strings.Contains(resp.Error, "by now"), "%+v", resp)
 	s.applied(`{"edits":[{"target":"text","component":"weigh","to":null},{"target":"text","component":"sell","to":"Sell it dear."},` +
 		`{"target":"text","component":"s__greet","name":"text","to":"Hi!"},{"target":"text","component":"s__about","to":"Of some X."}]}`)
 	if got := s.described(); got != "Weigh heavy things." {
@@ -179,20 +177,17 @@ func TestRefusedTexts(t *testing.T) {
 	} {
 		resp := s.apply(`{"edits":[{"target":"text",` + edit + `}]}`)
 		assert.That(t, resp.AppliedEdits == 0 && strings.Contains(resp.Error, says), "%.100s: %+v", edit, resp)
-		if v := s.review(`{"edits":[{"target":"text",` + edit + `}]}`); v.Approved || !strings.Contains(strings.Join(v.Reasons, "\n"), says) {
-			t.Errorf("%.100s: the review says %+v", edit, v)
-		}
+		v := s.review(`{"edits":[{"target":"text",` + edit + `}]}`)
+		assert.That(t, !v.Approved && strings.Contains(strings.Join(v.Reasons, "\n"), says), "%.100s: the review says %+v", edit, v)
 	}
-	if got := s.described(); got != "Weigh things." {
-		t.Errorf("the description is %q", got)
-	}
+	got := s.described()
+	assert.That(t, got == "Weigh things.", "the description is %q", got)
 	s.applied(textEdit)
 	opts := DefaultOptions()
 	opts.RefineTexts = false
 	off := &refiner{stageWith(t, s.path, opts, host.Env{}, s.shop)}
-	if m := off.Call(protocol.TypeToolListReq, `{}`); m.Get("/tools/0/description") != "Weigh things." {
-		t.Errorf("%s", m)
-	}
+	m := off.Call(protocol.TypeToolListReq, `{}`)
+	assert.That(t, m.Get("/tools/0/description") == "Weigh things.", "%s", m)
 	if resp := off.apply(`{"edits":[{"target":"text","component":"weigh","to":"x"}]}`); !strings.Contains(resp.Error, "refine_texts") {
 		t.Errorf("%+v", resp)
 	}
@@ -228,17 +223,14 @@ func TestWorseIsRolledBack(t *testing.T) {
 			"/entries/0/refinement_id": id, "/entries/0/status": "rolled_back", "/entries/0/rollback_available": "false", "/entries/0/measured/0/verdict": "worse",
 			"/entries/0/measured/0/since/calls_success": "1", "/entries/1/refinement_id": "",
 		})
-		if note := m.Get("/entries/0/measured/0/note"); !strings.Contains(note, "calls succeeded since, and 40 of 42 before") {
-			t.Errorf("the note says %q", note)
-		}
+		note := m.Get("/entries/0/measured/0/note")
+		assert.That(t, strings.Contains(note, "calls succeeded since, and 40 of 42 before"), "the note says %q", note)
 		hosttest.Eventually(t, "the description that was before", func() bool { return one.described() == "Weigh things." })
 	}
-	if n := strings.Count(s.log.String()+other.log.String(), "does worse than what was before"); n != 1 || !strings.Contains(s.log.String()+other.log.String(), id) {
-		t.Errorf("logged %d times:\n%s\n%s", n, s.log, other.log)
-	}
-	if v := s.review(textEdit); !strings.Contains(strings.Join(v.Reasons, "\n"), "was rolled back once") {
-		t.Errorf("the review says %+v", v)
-	}
+	n := strings.Count(s.log.String()+other.log.String(), "does worse than what was before")
+	assert.That(t, n == 1 && strings.Contains(s.log.String()+other.log.String(), id), "logged %d times:\n%s\n%s", n, s.log, other.log)
+	v := s.review(textEdit)
+	assert.That(t, strings.Contains(strings.Join(v.Reasons, "\n"), "was rolled back once"), "the review says %+v", v)
 }
 
 // What ends a trial otherwise.
@@ -287,13 +279,11 @@ func TestTrials(t *testing.T) {
 		}))
 		s.stage.calls("weigh", 0, minTrial)
 		verdict(s, map[string]string{"/entries/0/refinement_id": id, "/entries/0/measured/0/verdict": "left alone", "/entries/0/status": "applied"})
-		if note := s.latest().Get("/entries/0/measured/0/note"); !strings.Contains(note, "it stays: it was changed since: the weight of the tool \"weigh\" is 3 by now") {
-			t.Errorf("the note says %q", note)
-		}
+		note := s.latest().Get("/entries/0/measured/0/note")
+		assert.That(t, strings.Contains(note, "it stays: it was changed since: the weight of the tool \"weigh\" is 3 by now"), "the note says %q", note)
 		s.plugin.forgetWeights()
-		if w := s.plugin.Weight("tool", "weigh"); w != 3 {
-			t.Errorf("the weight is %v", w)
-		}
+		w := s.plugin.Weight("tool", "weigh")
+		assert.That(t, w == 3, "the weight is %v", w)
 	})
 	t.Run("the last one is at fault", func(t *testing.T) {
 		s, first := begin(t)
@@ -354,9 +344,8 @@ func TestStoreOfAnOlderBuild(t *testing.T) {
 	}))
 	must.OK(t, s.Close())
 	n := newShop(t, path)
-	if o := n.plugin.Overrides(host.KindTool)["grep"]; o == nil || o.Timeout != 5*time.Second {
-		t.Errorf("%+v", o)
-	}
+	o := n.plugin.Overrides(host.KindTool)["grep"]
+	assert.That(t, o != nil && o.Timeout == 5*time.Second, "%+v", o)
 	n.sees(n.latest(), map[string]string{"/entries/0/rollback_available": "true", "/entries/0/measured": "[]", "/entries/0/edits/0/version": "0"})
 	n.applied(`{"component":"grep","edits":[{"target":"setting","name":"timeout","to":6}]}`)
 	n.sees(n.latest(), map[string]string{"/entries/0/measured/0/before/calls": "30", "/entries/0/edits/0/version": "1"})

@@ -102,9 +102,8 @@ func one(t testing.TB) *stage {
 func (s *stage) ask(typ protocol.Type, fields string, resp any) hosttest.Message {
 	s.t.Helper()
 	m := s.Call(typ, fields)
-	if info, _ := protocol.Lookup(typ); m.Type != info.Response {
-		s.t.Fatalf("%s %s was answered by %.1000s\nlog: %s", typ, fields, m.Line, s.log)
-	}
+	info, _ := protocol.Lookup(typ)
+	must.That(s.t, m.Type == info.Response, "%s %s was answered by %.1000s\nlog: %s", typ, fields, m.Line, s.log)
 	if resp != nil {
 		m.Decode(s.t, resp)
 	}

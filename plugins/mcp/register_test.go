@@ -125,9 +125,8 @@ func TestServerOverHTTP(t *testing.T) {
 			id := s.Go(protocol.TypeToolCallReq, callFields("web__model", `{}`, ""))
 			s.reply(protocol.TypeMCPSampleResp, s.asks(protocol.TypeMCPSampleReq, 1), `{"content":{"type":"text","text":"hello"},"model":"m"}`)
 			assert.Equal(t, s.Answer(id).Get("/data/data/content/0/text"), "m: hello", "the server")
-			if row := s.row("web"); row["transport"] != kind || strings.Contains(fmt.Sprint(row), "hunter2") || strings.Contains(s.log.String(), "hunter2") {
-				t.Errorf("row: %v", row)
-			}
+			row := s.row("web")
+			assert.That(t, row["transport"] == kind && !strings.Contains(fmt.Sprint(row), "hunter2") && !strings.Contains(s.log.String(), "hunter2"), "row: %v", row)
 		})
 	}
 }

@@ -132,9 +132,8 @@ func TestVectorsOfTwoModelsDoNotMix(t *testing.T) {
 			t.Errorf("%s was answered %s", request.typ, got.Line)
 		}
 	}
-	if resp := b.store(one(4, "working", "the session's own memory is of its own model")); len(resp.Stored) != 1 {
-		t.Errorf("the working tier refused: %+v", resp)
-	}
+	resp := b.store(one(4, "working", "the session's own memory is of its own model"))
+	assert.That(t, len(resp.Stored) == 1, "the working tier refused: %+v", resp)
 	var steps []string
 	must.OK(t, Reembed(t.Context(), st, b.plugin.embedder, func(done, total int) { steps = append(steps, fmt.Sprintf("%d/%d", done, total)) }))
 	assert.That(t, strings.Join(steps, " ") == "2/2", "progress was %v", steps)
@@ -186,9 +185,8 @@ func TestWrongEmbeddingsOptions(t *testing.T) {
 	} {
 		opts := DefaultOptions()
 		opts.Embeddings = e
-		if _, err := New("mem", opts, host.Env{}); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), `"mem"`) {
-			t.Errorf("%+v gave %v, want %q", e, err, want)
-		}
+		_, err := New("mem", opts, host.Env{})
+		assert.That(t, err != nil && strings.Contains(err.Error(), want) && strings.Contains(err.Error(), `"mem"`), "%+v gave %v, want %q", e, err, want)
 	}
 }
 

@@ -136,9 +136,8 @@ func keys(resp protocol.MemoryRetrieveResponse) string {
 func (a *agent) want(what, fields, expected string) protocol.MemoryRetrieveResponse {
 	a.t.Helper()
 	resp := a.retrieve(fields)
-	if got := keys(resp); got != expected {
-		a.t.Errorf("%s: %s found %s, want %s", what, fields, got, expected)
-	}
+	got := keys(resp)
+	assert.That(a.t, got == expected, "%s: %s found %s, want %s", what, fields, got, expected)
 	return resp
 }
 
@@ -265,9 +264,8 @@ func TestIsolation(t *testing.T) {
 		}
 		ann.id = id
 	}
-	if again := ann.open(`{"namespace":"default","scope":{}}`); again != ann.id {
-		t.Errorf("the same memory has the ids %s and %s", ann.id, again)
-	}
+	again := ann.open(`{"namespace":"default","scope":{}}`)
+	assert.That(t, again == ann.id, "the same memory has the ids %s and %s", ann.id, again)
 }
 
 func TestTheWorkingTierDiesWithItsSession(t *testing.T) {
@@ -312,9 +310,8 @@ func TestFiltersAreANDed(t *testing.T) {
 		{`{"tier":"semantic","min_score":0.5}`, `{"n":4} {"n":3} {"n":2}`, 3},
 		{`{"tier":"semantic","min_score":0.5,"tags":["blue"]}`, `{"n":2}`, 1},
 	} {
-		if resp := a.want("filters", x.fields, x.keys); resp.Total != x.total {
-			t.Errorf("%s: total is %d, want %d", x.fields, resp.Total, x.total)
-		}
+		resp := a.want("filters", x.fields, x.keys)
+		assert.That(t, resp.Total == x.total, "%s: total is %d, want %d", x.fields, resp.Total, x.total)
 	}
 }
 
@@ -327,13 +324,11 @@ func TestExpiredEntriesAreNeverServed(t *testing.T) {
 		a.want("before", `{}`, `{"n":2} {"n":1}`)
 		c.advance(time.Second)
 		for _, fields := range []string{`{}`, `{"tags":["t"]}`, `{"query":"lived"}`, `{"query":"lived","tags":["t"]}`, `{"keys":[{"n":1},{"n":2}]}`, `{"min_score":0.1}`} {
-			if resp := a.want("after", fields, `{"n":2}`); resp.Total != 1 {
-				t.Errorf("%s %s: total is %d", tier, fields, resp.Total)
-			}
+			resp := a.want("after", fields, `{"n":2}`)
+			assert.That(t, resp.Total == 1, "%s %s: total is %d", tier, fields, resp.Total)
 		}
-		if n := a.forget(fmt.Sprintf(`{"keys":[{"n":1}],"tier":%q}`, tier)); n != 0 {
-			t.Errorf("forgot %d expired entries", n)
-		}
+		n := a.forget(fmt.Sprintf(`{"keys":[{"n":1}],"tier":%q}`, tier))
+		assert.That(t, n == 0, "forgot %d expired entries", n)
 	}
 }
 
@@ -357,9 +352,8 @@ func TestForget(t *testing.T) {
 		{`{"keys":[{"n":3}]}`, 1, `{"n":0} {"n":2}`},
 		{`{"tags":["red","blue"]}`, 2, ``},
 	} {
-		if n := a.forget(x.fields); n != x.deleted {
-			t.Errorf("%s deleted %d, want %d", x.fields, n, x.deleted)
-		}
+		n := a.forget(x.fields)
+		assert.That(t, n == x.deleted, "%s deleted %d, want %d", x.fields, n, x.deleted)
 		a.want("after "+x.fields, `{}`, x.left)
 	}
 	a.want("nothing is found of what was forgotten", `{"query":"alpha"}`, ``)
@@ -386,9 +380,8 @@ func TestLimitsOfTheTiers(t *testing.T) {
 			t.Errorf("%s: another namespace got around the limit: %s", tier, full.Line)
 		}
 		a.id = other
-		if n := a.forget(fmt.Sprintf(`{"keys":[{"n":0}],"tier":%q}`, tier)); n != 1 {
-			t.Fatalf("forgot %d", n)
-		}
+		n := a.forget(fmt.Sprintf(`{"keys":[{"n":0}],"tier":%q}`, tier))
+		must.That(t, n == 1, "forgot %d", n)
 		if resp := a.store(fmt.Sprintf(`{"key":{"n":99},"content":1,"tier":%q,"ttl":5}`, tier)); len(resp.Stored) != 1 {
 			t.Errorf("%s: no room after forget: %+v", tier, resp)
 		}
@@ -411,9 +404,8 @@ func TestEverythingSurvivesARestart(t *testing.T) {
 	later.want("search", `{"query":"where are deployment keys"}`, `{"n":1}`)
 	// an id of the former host is good, too
 	fresh := pluginOn(t, openFile(t, path), DefaultOptions(), c)
-	if n, err := fresh.find(t.Context(), a.id); err != nil || n.namespace != "default" {
-		t.Errorf("find gave %+v, %v", n, err)
-	}
+	n, err := fresh.find(t.Context(), a.id)
+	assert.That(t, err == nil && n.namespace == "default", "find gave %+v, %v", n, err)
 }
 
 // Any text is a query: none is an operator, none is an error.
@@ -504,7 +496,6 @@ func TestIndexesAreMerged(t *testing.T) {
 		}))
 		return segments <= 8
 	})
-	if resp := a.retrieve(`{"query":"postgrs","limit":100}`); len(resp.Entries) != 60 {
-		t.Errorf("%d entries are found", len(resp.Entries))
-	}
+	resp := a.retrieve(`{"query":"postgrs","limit":100}`)
+	assert.That(t, len(resp.Entries) == 60, "%d entries are found", len(resp.Entries))
 }

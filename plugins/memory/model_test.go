@@ -215,9 +215,8 @@ func (m *plainModel) retrieve(r *rapid.T) {
 	must.That(r, resp.Total == len(all), "%v: total is %d, should be %d", fields, resp.Total, len(all))
 	all = all[min(offset, len(all)):]
 	m.same(r, fields, resp.Entries, all[:min(limit, len(all))])
-	if more := limit > 0 && limit < len(all); more != (resp.NextCursor != "") {
-		r.Fatalf("%v of %d gave the cursor %q", fields, len(all), resp.NextCursor)
-	}
+	more := limit > 0 && limit < len(all)
+	must.That(r, more == (resp.NextCursor != ""), "%v of %d gave the cursor %q", fields, len(all), resp.NextCursor)
 }
 
 // page goes through all pages while entries come and go.

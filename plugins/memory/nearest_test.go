@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/store"
 )
@@ -151,9 +152,8 @@ func TestNearestIsExact(t *testing.T) {
 	}
 	check := func(what string) {
 		t.Helper()
-		if got := c.recall(t, a, st, there, nil); got < 0.95 {
-			t.Errorf("%s: recall is %.3f", what, got)
-		}
+		got := c.recall(t, a, st, there, nil)
+		assert.That(t, got >= 0.95, "%s: recall is %.3f", what, got)
 	}
 	add(a, 1, 200)
 	check("loose vectors")
@@ -193,7 +193,6 @@ func (c *cone) recallOfFew(t *testing.T, a *agent, st store.Store, there []int) 
 		}
 		return err
 	}))
-	if got := c.recall(t, a, st, among, allowed); got < 0.95 {
-		t.Errorf("among %d entries: recall is %.3f", len(among), got)
-	}
+	got := c.recall(t, a, st, among, allowed)
+	assert.That(t, got >= 0.95, "among %d entries: recall is %.3f", len(among), got)
 }

@@ -19,9 +19,8 @@ import (
 // contents stores entries 0, 1, … in the semantic tier.
 func (a *agent) contents(all ...string) {
 	for i, content := range all {
-		if resp := a.store(fmt.Sprintf(`{"key":{"n":%d},"content":%s,"tier":"semantic"}`, i, content)); len(resp.Errors) > 0 {
-			a.t.Fatalf("%s: %q", content, resp.Errors)
-		}
+		resp := a.store(fmt.Sprintf(`{"key":{"n":%d},"content":%s,"tier":"semantic"}`, i, content))
+		must.That(a.t, len(resp.Errors) <= 0, "%s: %q", content, resp.Errors)
 	}
 }
 
@@ -105,13 +104,11 @@ func TestRefusedRequests(t *testing.T) {
 			t.Errorf("%s %.80s was answered %.400s, should blame %.80s: %s", x.typ, x.fields, m.Line, x.path, x.says)
 		}
 	}
-	if n := a.forget(`{"filter":{}}`); n != 0 {
-		t.Errorf("an empty filter deleted %d", n)
-	}
+	n := a.forget(`{"filter":{}}`)
+	assert.That(t, n == 0, "an empty filter deleted %d", n)
 	for _, typo := range []string{"ifversion", "if_verison", "marge", "dedup", "namespace"} {
-		if resp := a.store(`{"key":{"n":0},"content":1,"` + typo + `":"1"}`); len(resp.Stored) > 0 {
-			t.Errorf("%s was overlooked", typo)
-		}
+		resp := a.store(`{"key":{"n":0},"content":1,"` + typo + `":"1"}`)
+		assert.That(t, len(resp.Stored) <= 0, "%s was overlooked", typo)
 	}
 }
 
@@ -147,9 +144,8 @@ func TestVersions(t *testing.T) {
 		for _, e := range a.retrieve(past).Entries {
 			got = append(got, fmt.Sprint(e.Version, e.Tags))
 		}
-		if want := "[5 [] 4 [] 3 [u] 2 [t]]"; fmt.Sprint(got) != want {
-			t.Errorf("%s: the history is %v, should be %s", tier, got, want)
-		}
+		want := "[5 [] 4 [] 3 [u] 2 [t]]"
+		assert.That(t, fmt.Sprint(got) == want, "%s: the history is %v, should be %s", tier, got, want)
 		if resp := a.retrieve(strings.TrimSuffix(past, "}") + `,"limit":1,"offset":1}`); resp.Total != 4 || resp.Entries[0].Version != 4 {
 			t.Errorf("%s: a part of it: %+v", tier, resp)
 		}
@@ -201,9 +197,8 @@ func TestDedupe(t *testing.T) {
 	} {
 		for _, tier := range []string{"episodic", "semantic"} {
 			resp := a.store(fmt.Sprintf(`{"key":{"n":2},"tier":%q,"content":%s,"dedupe":true}`, tier, content))
-			if want := duplicate && tier == "episodic"; (len(resp.Errors) == 1) != want || want && !strings.Contains(fmt.Sprint(resp.Detail["duplicates"]), "of:map[n:1]") {
-				t.Errorf("%s in the %s tier: %+v", content, tier, resp)
-			}
+			want := duplicate && tier == "episodic"
+			assert.That(t, (len(resp.Errors) == 1) == want && (!want || strings.Contains(fmt.Sprint(resp.Detail["duplicates"]), "of:map[n:1]")), "%s in the %s tier: %+v", content, tier, resp)
 			a.forget(`{"keys":[{"n":2}]}`)
 		}
 	}
@@ -256,9 +251,8 @@ func TestNamespaces(t *testing.T) {
 			t.Errorf("%s lists %s, should be %s", fields, got, want)
 		}
 	}
-	if n := a.forget(`{"namespace_prefix":"users","all":true,"confirm":true}`); n != 3 {
-		t.Errorf("forgot %d below users", n)
-	}
+	n := a.forget(`{"namespace_prefix":"users","all":true,"confirm":true}`)
+	assert.That(t, n == 3, "forgot %d below users", n)
 	a.id = elsewhere
 	if got := list(``); got != "[] 0" {
 		t.Errorf("another scope has %s", got)
@@ -271,9 +265,8 @@ func TestRefreshTTL(t *testing.T) {
 		a := newAgent(t, file(t), "ann", DefaultOptions(), c)
 		a.store(fmt.Sprintf(`{"key":{"n":1},"content":"read often","tier":%q,"ttl":10}`, tier), fmt.Sprintf(`{"key":{"n":2},"content":"read often","tier":%q,"ttl":10}`, tier))
 		c.advance(6 * time.Second)
-		if e := a.retrieve(`{"keys":[{"n":1}],"refresh_ttl":true}`).Entries[0]; e.ExpiresAt != 1_800_000_016 || e.Version != 1 || e.UpdatedAt != 1_800_000_000 {
-			t.Errorf("%s: %+v", tier, e)
-		}
+		e := a.retrieve(`{"keys":[{"n":1}],"refresh_ttl":true}`).Entries[0]
+		assert.That(t, e.ExpiresAt == 1_800_000_016 && e.Version == 1 && e.UpdatedAt == 1_800_000_000, "%s: %+v", tier, e)
 		c.advance(6 * time.Second)
 		a.want("the one that was read lives on", `{"query":"often","refresh_ttl":true}`, `{"n":1}`)
 		c.advance(9 * time.Second)

@@ -62,9 +62,8 @@ func TestExportAndImport(t *testing.T) {
 	text := export(from)
 	counts, err := to.Import(t.Context(), strings.NewReader(text), store.Merge)
 	must.That(t, err == nil && counts["memory.entry"] == 3, "imported %v, %v", counts, err)
-	if got := export(to); got != text {
-		t.Errorf("the import exports\n%s\nnot\n%s", got, text)
-	}
+	got := export(to)
+	assert.That(t, got == text, "the import exports\n%s\nnot\n%s", got, text)
 	must.Get(to.Import(t.Context(), strings.NewReader(text), store.Merge))(t)
 	b := newAgent(t, to, "ann", DefaultOptions(), c)
 	b.want("all", `{}`, `{"n":1} {"n":2}`)
@@ -100,9 +99,8 @@ func TestVeryManyExpiredEntries(t *testing.T) {
 		t.Fatalf("%d entries", resp.Total)
 	}
 	c.advance(time.Minute)
-	if n := a.forget(`{"keys":[{"n":7}],"tier":"semantic"}`); n != 0 {
-		t.Errorf("forgot %d expired entries", n)
-	}
+	n := a.forget(`{"keys":[{"n":7}],"tier":"semantic"}`)
+	assert.That(t, n == 0, "forgot %d expired entries", n)
 	if resp := a.want("after", `{}`, `{"n":-1}`); resp.Total != 1 {
 		t.Errorf("total is %d", resp.Total)
 	}

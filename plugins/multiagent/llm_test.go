@@ -155,7 +155,6 @@ func TestModelElsewhere(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(s.dir, "a")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the workspace of the host was changed: %v", err)
 	}
-	if infos := agents.Workers(); infos[0].Healthy || infos[1].Mode != worker.ModeLLM || infos[1].Model != "test" || !infos[1].HostTools || strings.Join(infos[1].Extensions, " ") != "steer cancel" {
-		t.Errorf("%+v", infos)
-	}
+	infos := agents.Workers()
+	assert.That(t, !infos[0].Healthy && infos[1].Mode == worker.ModeLLM && infos[1].Model == "test" && infos[1].HostTools && strings.Join(infos[1].Extensions, " ") == "steer cancel", "%+v", infos)
 }

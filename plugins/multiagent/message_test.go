@@ -98,9 +98,8 @@ func TestSteer(t *testing.T) {
 		t.Errorf("%s", d)
 	}
 	assert.That(t, s.tell("", id, "note", `"hurry"`), "not delivered")
-	if got := s.await(id); got.Result["summary"] != "heard: Message from the agent that started you, note: hurry" || got.Result["tokens_spent"] != 7.0 {
-		t.Errorf("%+v", got)
-	}
+	got := s.await(id)
+	assert.That(t, got.Result["summary"] == "heard: Message from the agent that started you, note: hurry" && got.Result["tokens_spent"] == 7.0, "%+v", got)
 	s.event(id, eventMessage).Has(t, "/content/to", "worker")
 }
 

@@ -305,9 +305,8 @@ func TestStorm(t *testing.T) {
 	}
 	plugin.mu.Lock()
 	for _, g := range plugin.groups {
-		if n := len(g.idsLocked()); n != g.alive || n != plugin.alive || g.waits != 0 {
-			t.Errorf("%d children are alive, counted as %d and %d; %d wait", n, g.alive, plugin.alive, g.waits)
-		}
+		n := len(g.idsLocked())
+		assert.That(t, n == g.alive && n == plugin.alive && g.waits == 0, "%d children are alive, counted as %d and %d; %d wait", n, g.alive, plugin.alive, g.waits)
 	}
 	plugin.mu.Unlock()
 	s.Close()

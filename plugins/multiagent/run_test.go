@@ -225,9 +225,7 @@ func TestEvents(t *testing.T) {
 		}
 		if m.Get("/event") == eventOutput {
 			lines++
-			if len(m.Get("/content/text")) > maxShown {
-				t.Errorf("a line of %d bytes", len(m.Get("/content/text")))
-			}
+			assert.That(t, len(m.Get("/content/text")) <= maxShown, "a line of %d bytes", len(m.Get("/content/text")))
 		}
 	}
 	assert.Equal(t, order, "spawned started ", "first came")
@@ -287,9 +285,8 @@ func TestNoChildForAStoppedRequest(t *testing.T) {
 	plugin := newPlugin(t, t.TempDir(), options(shell("w", "cat")), Env{})
 	ctx, cancel := context.WithCancel(host.InSession(t.Context(), &host.Session{}))
 	cancel()
-	if _, err := plugin.groupOf(ctx); !errors.Is(err, context.Canceled) || len(plugin.groups) != 0 {
-		t.Errorf("%v, %d groups", err, len(plugin.groups))
-	}
+	_, err := plugin.groupOf(ctx)
+	assert.That(t, errors.Is(err, context.Canceled) && len(plugin.groups) == 0, "%v, %d groups", err, len(plugin.groups))
 }
 
 // What one task wants is not wanted by the next one of the child.
@@ -301,9 +298,8 @@ func TestWantsOfATaskAreItsOwn(t *testing.T) {
 	ask[protocol.SubagentDelegateResponse](s, protocol.TypeSubagentDelegateReq, fmt.Sprintf(`{"subagent_id":%q,"task":{"name":"t","instruction":"go","metadata":{"required_capabilities":["x"],"required_mcp":["x"]}}}`, id))
 	got := s.await(id)
 	assert.Equal(t, got.Status, protocol.SubagentCompleted, "%+v", got)
-	if c := plugin.childOf(t, id); !slices.Equal(c.asks.Capabilities, []string{"a", "b"}) || !slices.Equal(c.asks.MCP, []string{"a", "b"}) {
-		t.Errorf("its next task wants %v of %v", c.asks.Capabilities, c.asks.MCP)
-	}
+	c := plugin.childOf(t, id)
+	assert.That(t, slices.Equal(c.asks.Capabilities, []string{"a", "b"}) && slices.Equal(c.asks.MCP, []string{"a", "b"}), "its next task wants %v of %v", c.asks.Capabilities, c.asks.MCP)
 }
 
 // What a request says of a child and of a task has bounds.
@@ -341,9 +337,8 @@ func TestDepthOfATaskWithoutAChild(t *testing.T) {
 			task.Task.TaskID, task.Brief, task.Agent = "t", "go", as
 			res, err := plugin.RunTask(t.Context(), task)
 			assert.Equal(t, (err == nil), ok, "at depth %d: %v", depth, err)
-			if want := fmt.Sprintf(`"depth":%d`, depth+1); ok && err == nil && !strings.Contains(res.Summary, want) {
-				t.Errorf("at depth %d: %s", depth, res.Summary)
-			}
+			want := fmt.Sprintf(`"depth":%d`, depth+1)
+			assert.That(t, !ok || err != nil || strings.Contains(res.Summary, want), "at depth %d: %s", depth, res.Summary)
 		}
 	}
 }

@@ -209,9 +209,8 @@ func TestSessionsEnd(t *testing.T) {
 		assert.That(t, m.Type != protocol.TypeProcReadEvent, "an event of the old session in the new one: %s", m.Line)
 	}
 	for _, p := range append(procs, over) {
-		if st := s.status(p.id); st.Status != protocol.ProcNotFound {
-			t.Errorf("the new session knows %s: %+v", p.id, st)
-		}
+		st := s.status(p.id)
+		assert.That(t, st.Status == protocol.ProcNotFound, "the new session knows %s: %+v", p.id, st)
 		s.Refused(protocol.TypeProcWriteReq, fields(t, "proc_id", p.id, "data", "x"), protocol.CodeUnknownProc)
 	}
 	if all := s.status(""); len(all.Procs) != 0 {
@@ -242,9 +241,8 @@ func TestManyAtOnce(t *testing.T) {
 				p.write(p.id+"\n", true)
 			}
 			got := p.end()
-			if last := got[len(got)-1].String(); last != "killed" && i%3 < 2 || i%3 == 2 && !slices.Equal(texts(got), []string{"stdout " + p.id, "stdout code 0"}) {
-				t.Errorf("%d: %q", i, got)
-			}
+			last := got[len(got)-1].String()
+			assert.That(t, (last == "killed" || i%3 >= 2) && (i%3 != 2 || slices.Equal(texts(got), []string{"stdout " + p.id, "stdout code 0"})), "%d: %q", i, got)
 		})
 	}
 	all.Wait()

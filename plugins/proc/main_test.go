@@ -223,9 +223,8 @@ func textOf(all []event) string {
 // write sends input and expects it to be taken.
 func (p *proc) write(data string, eof bool) {
 	p.s.t.Helper()
-	if resp := p.tryWrite("data", data, "eof", eof); !resp.OK || resp.Error != "" || resp.ProcID != p.id || resp.PID != p.pid {
-		p.s.t.Fatalf("write to %s: %+v", p.id, resp)
-	}
+	resp := p.tryWrite("data", data, "eof", eof)
+	must.That(p.s.t, resp.OK && resp.Error == "" && resp.ProcID == p.id && resp.PID == p.pid, "write to %s: %+v", p.id, resp)
 }
 
 func (p *proc) tryWrite(more ...any) (resp protocol.ProcWriteResponse) {

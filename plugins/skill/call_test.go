@@ -83,13 +83,11 @@ func TestStatus(t *testing.T) {
 			s.well(tc.name, `{}`)
 			continue
 		}
-		if got := s.refused(tc.name, `{}`, protocol.CodeSkillError); !strings.Contains(got, tc.says) || !strings.Contains(got, tc.name) {
-			t.Errorf("%s: %s", tc.name, got)
-		}
+		got := s.refused(tc.name, `{}`, protocol.CodeSkillError)
+		assert.That(t, strings.Contains(got, tc.says) && strings.Contains(got, tc.name), "%s: %s", tc.name, got)
 	}
-	if m := s.well("allowed", `{}`); m.Get("/data/data/tools/0/name") != "read_file" || m.Get("/data/data/tools/1") != "" {
-		t.Errorf("the tools of allowed are %s", m.Get("/data/data/tools"))
-	}
+	m := s.well("allowed", `{}`)
+	assert.That(t, m.Get("/data/data/tools/0/name") == "read_file" && m.Get("/data/data/tools/1") == "", "the tools of allowed are %s", m.Get("/data/data/tools"))
 }
 
 // kits is a plugin of tools and toolkits that come and go.
@@ -221,9 +219,8 @@ func TestScriptEvents(t *testing.T) {
 				got = append(got, e.Get("/kind")+e.Get("/data"))
 			}
 		}
-		if all := strings.Join(got, " "); all != `progress{"message":"m","pct":40} step{"n":1} number{"value":7}` {
-			t.Errorf("the events are %s", all)
-		}
+		all := strings.Join(got, " ")
+		assert.That(t, all == `progress{"message":"m","pct":40} step{"n":1} number{"value":7}`, "the events are %s", all)
 		quiet := s.Call(protocol.TypeSkillCallReq, `{"name":"x","streaming":false}`)
 		for _, e := range s.Messages() {
 			assert.That(t, e.ReqID != quiet.ReqID || !e.IsEvent(), "an event nobody asked for: %s", e.Line)
@@ -237,9 +234,8 @@ func TestOwnTimeout(t *testing.T) {
 		return // there is no sh
 	}
 	s := newStage(t, map[string]string{"x/SKILL.md": md("name: x\ndescription: d\nrun: go.sh\ntimeout_seconds: 1", ""), "x/go.sh": "#!/bin/sh\nsleep 300\n"}, nil)
-	if got := s.refused("x", `{}`, protocol.CodeTimeout); !strings.Contains(got, `its own timeout_seconds of 1`) {
-		t.Errorf("%s", got)
-	}
+	got := s.refused("x", `{}`, protocol.CodeTimeout)
+	assert.That(t, strings.Contains(got, `its own timeout_seconds of 1`), "%s", got)
 }
 
 // TestNoLauncher: a machine that cannot confine, or a host without programs, says so.
@@ -253,9 +249,8 @@ func TestNoLauncher(t *testing.T) {
 	} {
 		s := newStage(t, files, nil)
 		s.plugin.env.Launcher = launcher
-		if got := s.refused("x", `{}`, protocol.CodeSkillError); !strings.Contains(got, want) {
-			t.Errorf("%s", got)
-		}
+		got := s.refused("x", `{}`, protocol.CodeSkillError)
+		assert.That(t, strings.Contains(got, want), "%s", got)
 	}
 }
 
@@ -291,9 +286,8 @@ func TestRecorded(t *testing.T) {
 	s.Call(protocol.TypeSkillCallReq, `{"name":"x","correlation_id":"turn 7"}`)
 	s.refused("y", `{}`, protocol.CodeSchemaViolation)
 	s.refused("z", `{}`, protocol.CodeUnknownSkill)
-	if got := strings.Join(c.seen, " "); got != "skill x turn 7 true" {
-		t.Errorf("it counted %s", got)
-	}
+	got := strings.Join(c.seen, " ")
+	assert.That(t, got == "skill x turn 7 true", "it counted %s", got)
 	if w := s.one("x").Metadata["routing_weight"]; w != 1.5 {
 		t.Errorf("its weight is %v", w)
 	}
@@ -481,7 +475,6 @@ func TestCancelled(t *testing.T) {
 		return err == nil
 	})
 	s.Send(hosttest.Request(protocol.TypeCancel, "c", fmt.Sprintf(`{"req_id":%q}`, id)))
-	if m := s.Answer(id); m.Code != protocol.CodeCancelled {
-		t.Errorf("%s", m.Line)
-	}
+	m := s.Answer(id)
+	assert.That(t, m.Code == protocol.CodeCancelled, "%s", m.Line)
 }

@@ -435,8 +435,7 @@ func TestWallHostileArguments(t *testing.T) {
 		{"minimal", `[]`, "/arguments", "object"},
 	} {
 		m := s.ask(tc.name, tc.arguments)
-		if got := m.Get("/detail/errors/0/path") + ": " + m.Get("/detail/errors/0/message"); m.Code != protocol.CodeSchemaViolation || !strings.HasPrefix(got, tc.path+": ") || !strings.Contains(got, tc.says) {
-			t.Errorf("%s %.100s: %.500s", tc.name, tc.arguments, m.Line)
-		}
+		got := m.Get("/detail/errors/0/path") + ": " + m.Get("/detail/errors/0/message")
+		assert.That(t, m.Code == protocol.CodeSchemaViolation && strings.HasPrefix(got, tc.path+": ") && strings.Contains(got, tc.says), "%s %.100s: %.500s", tc.name, tc.arguments, m.Line)
 	}
 }

@@ -158,9 +158,8 @@ func (s *stage) refused(name, arguments string, code protocol.ErrorCode) string 
 func same(t testing.TB, got []byte, want string) {
 	t.Helper()
 	a, b := jsontext.Value(got).Clone(), jsontext.Value(want)
-	if err := errors.Join(a.Canonicalize(), b.Canonicalize()); err != nil {
-		t.Fatalf("%v\n%s\n%s", err, got, want)
-	}
+	err := errors.Join(a.Canonicalize(), b.Canonicalize())
+	must.That(t, err == nil, "%v\n%s\n%s", err, got, want)
 	assert.That(t, string(a) == string(b), "it is\n%s\nshould be\n%s", a, b)
 }
 

@@ -243,9 +243,8 @@ func TestHTTP(t *testing.T) {
 		{"api_get", `{"path":"inside"}`, `{"method":"GET","uri":"/v1/x","body":"","type":"","auth":"[redacted]"}`},
 	} {
 		m := call(t, p, c.tool, c.args)
-		if got := m.Get("/data/data/content"); got != c.want || m.Get("/data/success") != "true" || m.Get("/data/data/status") != "200" {
-			t.Errorf("%s %s:\ngot  %s\nwant %s\n%s", c.tool, c.args, got, c.want, m.Line)
-		}
+		got := m.Get("/data/data/content")
+		assert.That(t, got == c.want && m.Get("/data/success") == "true" && m.Get("/data/data/status") == "200", "%s %s:\ngot  %s\nwant %s\n%s", c.tool, c.args, got, c.want, m.Line)
 		assert.That(t, !strings.Contains(string(m.Line), token), "%s %s shows the token: %s", c.tool, c.args, m.Line)
 	}
 	if m := call(t, p, "api_get", `{"path":"gone"}`); m.Get("/data/success") != "false" || m.Get("/data/error") != "HTTP 404" || !strings.Contains(m.Get("/data/data/content"), "no such thing") {

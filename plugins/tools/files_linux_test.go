@@ -77,7 +77,10 @@ const fullDisk = "A2E_TEST_FULL_DISK" // set in the process that has no room to 
 func TestWriteFileOnAFullDisk(t *testing.T) {
 	if dir := os.Getenv(fullDisk); dir != "" {
 		signal.Ignore(syscall.SIGXFSZ)
-		must.OK(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: 1000, Max: 1000}))
+		var usual syscall.Rlimit
+		must.OK(t, syscall.Getrlimit(syscall.RLIMIT_FSIZE, &usual))
+		must.OK(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: 1000, Max: usual.Max}))
+		defer func() { _ = syscall.Setrlimit(syscall.RLIMIT_FSIZE, &usual) }() // a report of the coverage is longer
 		w := openWorkspace(t, dir, 0)
 		mustCall[writeData](t, w, "write_file", args{"path": "small", "content": strings.Repeat("x", 1000)})
 		w.fails(t, "write_file", args{"path": "f", "content": strings.Repeat("x", 1001)}, protocol.CodeToolError, "file too large")

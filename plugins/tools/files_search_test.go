@@ -25,9 +25,8 @@ func TestListDir(t *testing.T) {
 	want := []listEntry{{".hidden", entryFile, 1}, {"C", entryFile, 0}, {"a", entryDir, 0}, {"b", entryFile, 5}}
 	for _, a := range []args{{}, {"path": ""}, {"path": "."}, {"path": "a/.."}, {"path": "./"}} {
 		got, out := mustCall[listData](t, w, "list_dir", a)
-		if diff := cmp.Diff(want, got.Entries); diff != "" || out.Truncated {
-			t.Errorf("%v (truncated %v):\n%s", a, out.Truncated, diff)
-		}
+		diff := cmp.Diff(want, got.Entries)
+		assert.That(t, diff == "" && !out.Truncated, "%v (truncated %v):\n%s", a, out.Truncated, diff)
 	}
 	must.OK(t, os.Mkdir(filepath.Join(w.dir, "none"), 0o777))
 	got, _ := mustCall[listData](t, w, "list_dir", args{"path": "none"})
@@ -79,9 +78,8 @@ func TestGlob(t *testing.T) {
 		{"[x-z]*", 0, []string{}, false},
 	} {
 		got, out := mustCall[globData](t, w, "glob", args{"pattern": c.pattern, "limit": c.limit})
-		if diff := cmp.Diff(c.want, got.Matches); diff != "" || out.Truncated != c.cut {
-			t.Errorf("%s, limit %d (truncated %v):\n%s", c.pattern, c.limit, out.Truncated, diff)
-		}
+		diff := cmp.Diff(c.want, got.Matches)
+		assert.That(t, diff == "" && out.Truncated == c.cut, "%s, limit %d (truncated %v):\n%s", c.pattern, c.limit, out.Truncated, diff)
 	}
 	for pattern, code := range map[string]protocol.ErrorCode{
 		"": protocol.CodeToolError, "[": protocol.CodeToolError, "{a": protocol.CodeToolError, "/*": protocol.CodeToolDenied,
@@ -120,9 +118,8 @@ func TestGrep(t *testing.T) {
 		{args{"pattern": "a\nFUNC", "path": "a"}, []grepMatch{}, 0},
 	} {
 		got, out := mustCall[grepData](t, w, "grep", c.a)
-		if diff := cmp.Diff(grepData{c.want, c.skipped}, got); diff != "" || out.Truncated {
-			t.Errorf("%v (truncated %v):\n%s", c.a, out.Truncated, diff)
-		}
+		diff := cmp.Diff(grepData{c.want, c.skipped}, got)
+		assert.That(t, diff == "" && !out.Truncated, "%v (truncated %v):\n%s", c.a, out.Truncated, diff)
 	}
 	got, out := mustCall[grepData](t, w, "grep", args{"pattern": "func", "limit": 2})
 	assert.That(t, len(got.Matches) == 2 && out.Truncated, "limit 2: %+v, truncated %v", got, out.Truncated)
@@ -178,9 +175,8 @@ func TestGrepOverBuffers(t *testing.T) {
 	got, _ = mustCall[grepData](t, w, "grep", args{"pattern": "needle"})
 	must.That(t, len(got.Matches) == 2 && got.Matches[0].Line == 30_001 && got.Matches[1] == (grepMatch{"f", 30_002, "after the needle"}),
 		"got %+v", got.Matches)
-	if m := got.Matches[0].Text; len(m) > maxLineText || !strings.Contains(m, "-needleé") || strings.Contains(m, "\uFFFD") {
-		t.Errorf("the long line is shown as %d bytes: %q", len(m), m)
-	}
+	m := got.Matches[0].Text
+	assert.That(t, len(m) <= maxLineText && strings.Contains(m, "-needleé") && !strings.Contains(m, "\uFFFD"), "the long line is shown as %d bytes: %q", len(m), m)
 }
 
 func TestSearchAnswersAreBounded(t *testing.T) {

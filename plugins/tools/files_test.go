@@ -129,9 +129,8 @@ func TestReadFile(t *testing.T) {
 		{"spaces in name", 0, 0, readData{Content: "x", Lines: 1, Size: 1}},
 	} {
 		got, out := mustCall[readData](t, w, "read_file", args{"path": c.path, "offset": c.offset, "limit": c.limit})
-		if diff := cmp.Diff(c.want, got); diff != "" || out.Truncated {
-			t.Errorf("%s from %d, %d lines (truncated %v):\n%s", c.path, c.offset, c.limit, out.Truncated, diff)
-		}
+		diff := cmp.Diff(c.want, got)
+		assert.That(t, diff == "" && !out.Truncated, "%s from %d, %d lines (truncated %v):\n%s", c.path, c.offset, c.limit, out.Truncated, diff)
 	}
 }
 

@@ -244,9 +244,8 @@ func TestHTTPGetSize(t *testing.T) {
 		h := front(t, httpConfig{maxOutput: 1000}, endless(gone, c.contentType, c.encoding, c.piece))
 		res, out, err := get(t, h, "http://front.example/")
 		must.OK(t, err)
-		if n := len(res.Content); n > 1000 || n < 990 || !out.Truncated || !utf8.ValidString(res.Content) {
-			t.Errorf("%s %s: %d bytes, truncated = %v", c.contentType, c.encoding, n, out.Truncated)
-		}
+		n := len(res.Content)
+		assert.That(t, n <= 1000 && n >= 990 && out.Truncated && utf8.ValidString(res.Content), "%s %s: %d bytes, truncated = %v", c.contentType, c.encoding, n, out.Truncated)
 		select {
 		case <-gone:
 		case <-time.After(patience):

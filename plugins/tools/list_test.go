@@ -68,13 +68,11 @@ func TestList(t *testing.T) {
 		{protocol.ToolListRequest{FilterKind: "command", IncludeDeferred: true}, []string{"deploy", "unpack", "zip"}},
 		{protocol.ToolListRequest{FilterKind: "mcp"}, []string{}},
 	} {
-		if diff := cmp.Diff(tc.want, listNames(t, p, &tc.req)); diff != "" {
-			t.Errorf("%+v: %s", tc.req, diff)
-		}
+		diff := cmp.Diff(tc.want, listNames(t, p, &tc.req))
+		assert.That(t, diff == "", "%+v: %s", tc.req, diff)
 	}
-	if _, err := called(t, p, "deploy", `{}`); err != nil {
-		t.Errorf("a deferred tool can be called without being listed: %v", err)
-	}
+	_, err := called(t, p, "deploy", `{}`)
+	assert.That(t, err == nil, "a deferred tool can be called without being listed: %v", err)
 }
 
 func TestMergeLists(t *testing.T) {
@@ -134,17 +132,15 @@ func TestSchemaAgreesWithTheCheck(t *testing.T) {
 			}
 			_, refused := ps.check(parsed(t, args))
 			value := must.Get(jsonschema.UnmarshalJSON(strings.NewReader(args)))(t)
-			if broken := ready.Validate(value); (broken == nil) != (refused == nil) {
-				t.Errorf("%s: the schema says %v, the check %v", args, broken, refused)
-			}
+			broken := ready.Validate(value)
+			assert.That(t, (broken == nil) == (refused == nil), "%s: the schema says %v, the check %v", args, broken, refused)
 			if refused == nil {
 				accepted++
 			}
 		}
 	}
-	if _, err := ps.check(parsed(t, `{}`)); err == nil || ready.Validate(map[string]any{}) == nil {
-		t.Error("a required argument may be missing")
-	}
+	_, err := ps.check(parsed(t, `{}`))
+	assert.That(t, err != nil && ready.Validate(map[string]any{}) != nil, "a required argument may be missing")
 	assert.That(t, accepted >= 40 && accepted <= len(values)*len(declared)/2, "%d were accepted", accepted)
 }
 

@@ -128,9 +128,8 @@ func TestRunCommandStopped(t *testing.T) {
 func wantPrinted(t *testing.T, err error) {
 	t.Helper()
 	wantCode(t, err, protocol.CodeTimeout, "")
-	if e, ok := errors.AsType[*protocol.Error](err); !ok || e.Detail["stdout"] != "begun\n" || e.Detail["stderr"] != "why\n" {
-		t.Errorf("detail %v", e.Detail)
-	}
+	e, ok := errors.AsType[*protocol.Error](err)
+	assert.That(t, ok && e.Detail["stdout"] == "begun\n" && e.Detail["stderr"] == "why\n", "detail %v", e.Detail)
 }
 
 // The folder that was checked is the one that is entered, also when a link

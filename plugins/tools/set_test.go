@@ -139,9 +139,8 @@ func TestReplace(t *testing.T) {
 		if err := set.Replace(tc.wrong); err == nil || !strings.HasPrefix(err.Error(), tc.want) {
 			t.Errorf("got %v, want %s", err, tc.want)
 		}
-		if now := content(); now != full {
-			t.Errorf("%s: the content is now %s", tc.want, now)
-		}
+		now := content()
+		assert.That(t, now == full, "%s: the content is now %s", tc.want, now)
 	}
 	if err := set.Replace(nil); err != nil || content() != none {
 		t.Errorf("emptied: %v, %s", err, content())
@@ -211,9 +210,8 @@ func TestSetCallsRunAside(t *testing.T) {
 	<-asked
 	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"late","arguments":{}}`, protocol.CodeTimeout, "its own limit of 20ms")
 	close(done)
-	if m := p.Answer(id); m.Get("/data/success") != "true" {
-		t.Errorf("%s", m.Line)
-	}
+	m := p.Answer(id)
+	assert.That(t, m.Get("/data/success") == "true", "%s", m.Line)
 }
 
 // The file tools of FileTools are those of their folder.
@@ -226,13 +224,11 @@ func TestFileToolsOfAnotherFolder(t *testing.T) {
 		assert.That(t, !e.quick, "%s would run on the reading goroutine", name)
 	}
 	slices.Sort(names)
-	if got := strings.Join(names, " "); got != "edit_file glob grep list_dir read_file write_file" {
-		t.Errorf("the tools are %s", got)
-	}
+	got := strings.Join(names, " ")
+	assert.That(t, got == "edit_file glob grep list_dir read_file write_file", "the tools are %s", got)
 	resp := must.Get(r.set.call(t.Context(), &protocol.ToolCallRequest{ToolName: "read_file", Arguments: parsed(t, `{"path":"a.txt"}`)}, silent{}))(t)
-	if res, err := resp.result(); err != nil || !strings.Contains(string(res.Data), "here") {
-		t.Errorf("%+v, %v", res, err)
-	}
+	res, err := resp.result()
+	assert.That(t, err == nil && strings.Contains(string(res.Data), "here"), "%+v, %v", res, err)
 }
 
 // A call of echo is on the fast path: what all tools have in common adds nothing to it.
@@ -320,9 +316,8 @@ func TestCallsAreRecorded(t *testing.T) {
 	id := pair.Go(protocol.TypeToolCallReq, `{"tool_name":"run_command","arguments":{"command":["sh","-c","echo up; exec sleep 60"]},"streaming":true}`)
 	pair.Event(id)
 	pair.Go(protocol.TypeCancel, fmt.Sprintf(`{"req_id":%q}`, id))
-	if m := pair.Answer(id); m.Code != protocol.CodeCancelled {
-		t.Fatalf("answered by %s", m)
-	}
+	m := pair.Answer(id)
+	must.That(t, m.Code == protocol.CodeCancelled, "answered by %s", m)
 	pair.Close() // waits for the handler
 	if got, count := book.last(); count != n {
 		t.Errorf("a cancelled call was counted: %s", got)
@@ -354,9 +349,8 @@ func TestSearchBreaksTiesByWeight(t *testing.T) {
 				for i := range 4 {
 					names = append(names, m.Get(fmt.Sprintf("/tools/%d/name", i)))
 				}
-				if got := strings.Join(names, " "); got != want {
-					t.Errorf("%s: %s, should be %s", query, got, want)
-				}
+				got := strings.Join(names, " ")
+				assert.That(t, got == want, "%s: %s, should be %s", query, got, want)
 			}
 		})
 	}

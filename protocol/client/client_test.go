@@ -286,9 +286,8 @@ func TestHostEnds(t *testing.T) {
 
 func TestShutdown(t *testing.T) {
 	c := attach(t, client.Options{}, func(h *fakeHost) {
-		if v, _ := h.expect("shutdown").Object.Get("timeout"); string(v) != "3" {
-			h.t.Errorf("the timeout is %s", v)
-		}
+		v, _ := h.expect("shutdown").Object.Get("timeout")
+		assert.That(h.t, string(v) == "3", "the timeout is %s", v)
 	})
 	assert.OK(t, c.Shutdown(t.Context(), 3*time.Second))
 	assert.Is(t, c.Shutdown(t.Context(), 0), client.ErrClosed, "a second one")

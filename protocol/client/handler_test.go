@@ -188,9 +188,8 @@ func (h *fakeHost) expect(t string) line {
 func (h *fakeHost) write(format string, args ...any) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if _, err := fmt.Fprintf(h.out, format+"\n", args...); err != nil && !errors.Is(err, io.ErrClosedPipe) {
-		h.t.Errorf("fake host: %v", err)
-	}
+	_, err := fmt.Fprintf(h.out, format+"\n", args...)
+	assert.That(h.t, err == nil || errors.Is(err, io.ErrClosedPipe), "fake host: %v", err)
 }
 
 // rest answers every ping until the client closes.

@@ -66,9 +66,8 @@ func TestCloseEscalates(t *testing.T) {
 			}
 			var exit *exec.ExitError
 			assert.That(t, err == nil || errors.As(err, &exit), "%v is no *exec.ExitError", err)
-			if got := cmd.ProcessState.Sys().(syscall.WaitStatus); got.Signaled() != (tt.signal != 0) || got.Signaled() && got.Signal() != tt.signal {
-				t.Errorf("ended by %v, should be %v", cmd.ProcessState, tt.signal)
-			}
+			got := cmd.ProcessState.Sys().(syscall.WaitStatus)
+			assert.That(t, got.Signaled() == (tt.signal != 0) && (!got.Signaled() || got.Signal() == tt.signal), "ended by %v, should be %v", cmd.ProcessState, tt.signal)
 			again := c.Close()
 			assert.That(t, errors.Is(again, err) && c.Wait() == err, "a second Close gives %v, the first %v", again, err)
 			if err := c.Call(t.Context(), protocol.TypePing, nil, nil); !errors.Is(err, client.ErrClosed) || errors.Is(err, os.ErrClosed) {

@@ -46,7 +46,6 @@ func TestServer(t *testing.T) {
 			rest = after
 		}
 	}
-	if r := s.Requests()[0]; r.Model != "m" || r.Effort != "low" || r.Last("user") != "hi" || r.Messages[0].Images[0] != "data:x" || r.Tools[0] != "t" || r.Rounds() != 0 {
-		t.Errorf("%+v", r)
-	}
+	r := s.Requests()[0]
+	assert.That(t, r.Model == "m" && r.Effort == "low" && r.Last("user") == "hi" && r.Messages[0].Images[0] == "data:x" && r.Tools[0] == "t" && r.Rounds() == 0, "%+v", r)
 }

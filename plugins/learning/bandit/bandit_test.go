@@ -86,9 +86,8 @@ func TestOrder(t *testing.T) {
 				must.That(t, w[i+1] >= w[i]-1e-12, "%s: weights %v of rising means %v", name, w, means)
 			}
 			exploring := name == "epsilon_greedy" && pulls < 3
-			if last := w[len(w)-1]; !exploring && last <= 1 {
-				t.Fatalf("%s: the best weighs %v", name, last)
-			}
+			last := w[len(w)-1]
+			must.That(t, exploring || last > 1, "%s: the best weighs %v", name, last)
 		}
 	})
 }
@@ -129,9 +128,8 @@ func TestFormulas(t *testing.T) {
 		rows = append(rows, row{"softmax of even evidence", DefaultSoftmax(), arms, scaled(soft(0.3), soft(0.5), soft(0.9))})
 	}
 	for _, r := range rows {
-		if got := r.s.Weights(r.arms); !near(got, r.want) {
-			t.Errorf("%s: weights %v, want %v", r.name, got, r.want)
-		}
+		got := r.s.Weights(r.arms)
+		assert.That(t, near(got, r.want), "%s: weights %v, want %v", r.name, got, r.want)
 	}
 	w := UCB1{}.Weights(append(some, Arm{}, Arm{}))
 	assert.That(t, w[3] > slices.Max(w[:3]) && w[3] == w[4], "weights %v: the last two have no pulls and come first", w)
@@ -191,9 +189,8 @@ func TestNext(t *testing.T) {
 	if i := Next(UCB1{}, []Arm{{Pulls: 10, Mean: 0.5, Pending: 5}, {Pulls: 10, Mean: 0.5}, {Pending: 20}}, rng); i != 1 {
 		t.Errorf("ucb1 chose arm %d beside pulls under way", i)
 	}
-	if got := []int{Sample([]float64{0, 0, 3, 0}, rng), Sample([]float64{0}, rng)}; !slices.Equal(got, []int{2, 0}) {
-		t.Errorf("samples %v", got)
-	}
+	got := []int{Sample([]float64{0, 0, 3, 0}, rng), Sample([]float64{0}, rng)}
+	assert.That(t, slices.Equal(got, []int{2, 0}), "samples %v", got)
 }
 
 // bed is arms whose rewards are 1 with these probabilities, else 0.
@@ -275,9 +272,8 @@ func TestPPO(t *testing.T) {
 			a := arms[i]
 			old := a.Weight * float64(len(arms)) / sum
 			was, is = was+old*a.Mean, is+w*a.Mean
-			if r := w / old; !(r >= 1-o.Clip-1e-9 && r <= 1+o.Clip+1e-9) {
-				t.Fatalf("arm %d: ratio %v outside of 1±%v", i, r, o.Clip)
-			}
+			r := w / old
+			must.That(t, r >= 1-o.Clip-1e-9 && r <= 1+o.Clip+1e-9, "arm %d: ratio %v outside of 1±%v", i, r, o.Clip)
 		}
 		must.That(t, o.Entropy != 0 || is >= was-1e-9, "expected reward fell from %v to %v", was, is)
 	})

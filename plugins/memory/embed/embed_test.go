@@ -75,9 +75,8 @@ func TestHashedCancelled(t *testing.T) {
 	cause := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(cause)
-	if v, err := Hashed().Embed(ctx, []string{"a"}); !errors.Is(err, cause) || v != nil {
-		t.Errorf("%v, %v", v, err)
-	}
+	v, err := Hashed().Embed(ctx, []string{"a"})
+	assert.That(t, errors.Is(err, cause) && v == nil, "%v, %v", v, err)
 }
 
 func TestGrams(t *testing.T) {
@@ -120,9 +119,8 @@ func TestQueryIn(t *testing.T) {
 		for _, w := range q.Words() {
 			weights = append(weights, w.Share)
 		}
-		if got := q.In(c.text, weights); got < c.low || got > c.high {
-			t.Errorf("%.3f of %q is in %.40q, want %v to %v", got, c.query, c.text, c.low, c.high)
-		}
+		got := q.In(c.text, weights)
+		assert.That(t, got >= c.low && got <= c.high, "%.3f of %q is in %.40q, want %v to %v", got, c.query, c.text, c.low, c.high)
 	}
 }
 
@@ -141,9 +139,8 @@ func TestKeys(t *testing.T) {
 			return slices.ContainsFunc(a, func(key string) bool { return slices.Contains(b, key) })
 		}
 		form := shares(forms, otherForms)
-		if any := shares(slices.Concat(forms, misspelt), slices.Concat(otherForms, otherMisspelt)); form != c.form || any != (c.form || c.misspelt) {
-			t.Errorf("%q %v %v and %q %v %v", c.word, forms, misspelt, c.other, otherForms, otherMisspelt)
-		}
+		any := shares(slices.Concat(forms, misspelt), slices.Concat(otherForms, otherMisspelt))
+		assert.That(t, form == c.form && any == (c.form || c.misspelt), "%q %v %v and %q %v %v", c.word, forms, misspelt, c.other, otherForms, otherMisspelt)
 	}
 }
 
@@ -171,9 +168,8 @@ func TestQuantise(t *testing.T) {
 		{[]float32{inf, 1}, nil},
 		{[]float32{1, -inf}, nil},
 	} {
-		if got := Quantise(c.in); !slices.Equal(got, c.want) || (got == nil) != (c.want == nil) {
-			t.Errorf("Quantise(%v) = %v, want %v", c.in, got, c.want)
-		}
+		got := Quantise(c.in)
+		assert.That(t, slices.Equal(got, c.want) && (got == nil) == (c.want == nil), "Quantise(%v) = %v, want %v", c.in, got, c.want)
 	}
 }
 
@@ -191,9 +187,8 @@ func TestCosine(t *testing.T) {
 		{Vector{127, 127}, Vector{127, 0}, math.Sqrt2 / 2}, {Vector{3, 4}, Vector{4, 3}, 0.96}, {long, long, 1},
 		{Vector{-128, 127}, Vector{-128, 127}, 1},
 	} {
-		if got := c.v.Cosine(c.o); math.Abs(got-c.want) > 1e-12 {
-			t.Errorf("%d and %d components: %v, want %v", len(c.v), len(c.o), got, c.want)
-		}
+		got := c.v.Cosine(c.o)
+		assert.That(t, math.Abs(got-c.want) <= 1e-12, "%d and %d components: %v, want %v", len(c.v), len(c.o), got, c.want)
 	}
 }
 
@@ -204,12 +199,10 @@ func TestVectorBytes(t *testing.T) {
 		size int
 	}{{Vector{127, -127, 0}, 3}, {Vector{128, -1, 0}, 6}, {Vector{-32767, 32767}, 4}} {
 		raw := c.v.Bytes()
-		if back := VectorOf(raw, len(c.v)); len(raw) != c.size || !slices.Equal(back, c.v) {
-			t.Errorf("%v became %d bytes, and these %v", c.v, len(raw), back)
-		}
-		if got := VectorOf(raw, len(c.v)+1); got != nil {
-			t.Errorf("of another size: %v", got)
-		}
+		back := VectorOf(raw, len(c.v))
+		assert.That(t, len(raw) == c.size && slices.Equal(back, c.v), "%v became %d bytes, and these %v", c.v, len(raw), back)
+		got := VectorOf(raw, len(c.v)+1)
+		assert.That(t, got == nil, "of another size: %v", got)
 	}
 }
 
@@ -230,9 +223,8 @@ func TestCodes(t *testing.T) {
 		coder := NewCoder(Centre(vectors))
 		codes := coder.Encode(vectors)
 		probe := coder.Probe(vectors[0])
-		if n := probe.Count(codes); n != len(vectors) {
-			t.Fatalf("%d dimensions: codes of %d vectors", size, n)
-		}
+		n := probe.Count(codes)
+		must.That(t, n == len(vectors), "%d dimensions: codes of %d vectors", size, n)
 		sum := 0.0
 		for i, v := range vectors {
 			off := float64(probe.Cosine(codes, i)) - vectors[0].Cosine(v)
@@ -257,19 +249,15 @@ func TestVectorProperties(t *testing.T) {
 		x, y := floats.Draw(t, "x"), floats.Draw(t, "y")
 		x[0], y[n-1] = 1, -1 // neither is zero
 		v, o := Quantise(x), Quantise(y)
-		if top := max(slices.Max(v), -slices.Min(v)); top != 32767 {
-			t.Fatalf("the largest component is %d", top)
-		}
+		top := max(slices.Max(v), -slices.Min(v))
+		must.That(t, top == 32767, "the largest component is %d", top)
 		got := v.Cosine(o)
-		if back := o.Cosine(v); got != back || got < -1 || got > 1 {
-			t.Fatalf("%v one way, %v the other", got, back)
-		}
-		if exact := cosine(x, y); math.Abs(got-exact) > 1e-4 {
-			t.Fatalf("the cosine %v became %v", exact, got)
-		}
-		if own := v.Cosine(v); math.Abs(own-1) > 1e-12 {
-			t.Fatalf("%v to itself", own)
-		}
+		back := o.Cosine(v)
+		must.That(t, got == back && got >= -1 && got <= 1, "%v one way, %v the other", got, back)
+		exact := cosine(x, y)
+		must.That(t, math.Abs(got-exact) <= 1e-4, "the cosine %v became %v", exact, got)
+		own := v.Cosine(v)
+		must.That(t, math.Abs(own-1) <= 1e-12, "%v to itself", own)
 		scaled := slices.Clone(x)
 		for i := range scaled {
 			scaled[i] *= 4 // exact, so that the direction is the same
@@ -327,9 +315,8 @@ func TestWords(t *testing.T) {
 		{strings.Repeat("a", 130), []string{strings.Repeat("a", 64), strings.Repeat("a", 64), "aa"}},
 		{strings.Repeat("a", 64) + " b", []string{strings.Repeat("a", 64), "b"}},
 	} {
-		if got := slices.Collect(Words(c.text)); !slices.Equal(got, c.want) {
-			t.Errorf("%.60q gives %q, want %q", c.text, got, c.want)
-		}
+		got := slices.Collect(Words(c.text))
+		assert.That(t, slices.Equal(got, c.want), "%.60q gives %q, want %q", c.text, got, c.want)
 	}
 }
 
@@ -343,9 +330,8 @@ func TestWordsStops(t *testing.T) {
 				break
 			}
 		}
-		if want := []string{"one", "two", "日本", "本語", "three"}[:n]; !slices.Equal(got, want) {
-			t.Errorf("the first %d: %q", n, got)
-		}
+		want := []string{"one", "two", "日本", "本語", "three"}[:n]
+		assert.That(t, slices.Equal(got, want), "the first %d: %q", n, got)
 	}
 }
 

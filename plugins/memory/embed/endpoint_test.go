@@ -329,9 +329,8 @@ func TestEndpointRedirects(t *testing.T) {
 func TestEndpointKeepsSecrets(t *testing.T) {
 	const user, password, token = "bobthebuilder", "hunter2hunter2", "query-token-77"
 	echo := newServer(t, func(w http.ResponseWriter, r *http.Request, nth int) {
-		if name, pass, _ := r.BasicAuth(); name != user || pass != password || r.URL.Query().Get("t") != token {
-			t.Errorf("not sent along: %s %v", r.URL, r.Header)
-		}
+		name, pass, _ := r.BasicAuth()
+		assert.That(t, name == user && pass == password && r.URL.Query().Get("t") == token, "not sent along: %s %v", r.URL, r.Header)
 		if nth <= maxTries { // not even HTTP
 			conn, rw, err := http.NewResponseController(w).Hijack()
 			if err != nil {

@@ -150,9 +150,8 @@ func TestKilledWorkers(t *testing.T) {
 		}
 		for _, step := range res.NextSteps {
 			n := 0
-			if _, err := fmt.Sscanf(step, "workers that died during the task: %d ", &n); err != nil {
-				t.Errorf("%s: %s", res.TaskID, step)
-			}
+			_, err := fmt.Sscanf(step, "workers that died during the task: %d ", &n)
+			assert.That(t, err == nil, "%s: %s", res.TaskID, step)
 			died += n
 		}
 	}

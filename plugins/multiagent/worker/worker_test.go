@@ -68,9 +68,8 @@ func TestOptionsLoad(t *testing.T) {
 	}
 	must.OK(t, opts.Decode(&got))
 	w := got.Workers[0]
-	if err := w.Validate(); err != nil || w.Timeout != 90*time.Second || w.AuthToken.Reveal() != "hush" || strings.Contains(fmt.Sprintf("%+v", w), "hush") {
-		t.Errorf("%+v %v", w, err)
-	}
+	err := w.Validate()
+	assert.That(t, err == nil && w.Timeout == 90*time.Second && w.AuthToken.Reveal() == "hush" && !strings.Contains(fmt.Sprintf("%+v", w), "hush"), "%+v %v", w, err)
 }
 
 // What a task may want is bounded: it is looked for while all others wait.

@@ -23,9 +23,8 @@ func TestLinkInPlaceOfSkillGrantsNothing(t *testing.T) {
 		j := p.job("run.sh")
 		j.Dir, j.Write = own, write
 		r, lines, err := p.script(t, j)
-		if said := asLines(lines); err == nil && !r.Failed || strings.Contains(said, "geheim") || r != nil && strings.Contains(string(r.Data), "geheim") {
-			t.Errorf("write %v: %+v %v %s", write, r, err, said)
-		}
+		said := asLines(lines)
+		assert.That(t, (err != nil || r.Failed) && !strings.Contains(said, "geheim") && (r == nil || !strings.Contains(string(r.Data), "geheim")), "write %v: %+v %v %s", write, r, err, said)
 	}
 }
 
