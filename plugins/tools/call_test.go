@@ -202,7 +202,7 @@ func TestUnknownTool(t *testing.T) {
 		_, err := called(t, p, name, `{}`)
 		wantCode(t, err, protocol.CodeUnknownTool, want)
 		e, ok := errors.AsType[*protocol.Error](err)
-		assert.That(t, !ok || len(e.Message) <= 300 && cmp.Equal(e.Detail["known"], []string{"echo", "read_file"}), "%.20q: %d bytes of message, detail %v", name, len(e.Message), e.Detail)
+		assert.That(t, !ok || len(e.Message) <= 300 && cmp.Equal(e.Detail["known"], []string{"echo", "read_file"}), "%.20q: %+v", name, e)
 	}
 }
 
