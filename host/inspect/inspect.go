@@ -3,8 +3,8 @@
 //
 //	inspect.go  the server: who may ask, the files of the page, the API; entries to
 //	            one page, however slow it is
-//	live.go     a host that runs for the page, and the entries kept of it
-//	file.go     a record, whole or while it grows
+//	live.go     a host that runs for the page, and the entries kept of it; a record, whole or while
+//	            it grows
 //
 // Everything lies below /TOKEN/, a random word that only who started it knows, and is for this
 // machine alone: the server listens on the loopback address, and refuses a request that names
