@@ -8,9 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	"a2e/host/config"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/stores"
 	"a2e/host/sandbox"
 )
 
@@ -39,12 +41,13 @@ func workDir(t testing.TB) string {
 	return dir
 }
 
-// command prepares a command in dir with a clean environment.
+// command prepares a command in dir with a clean environment. Where the tests run on PostgreSQL, each
+// folder has a schema of its own.
 func command(t testing.TB, dir, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), name, args...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_STATE_HOME=", "XDG_CONFIG_HOME=", "A2E_CONFIG=")
+	cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_STATE_HOME=", "XDG_CONFIG_HOME=", "A2E_CONFIG=", config.EnvState+"="+must.Get(stores.Address(dir))(t))
 	return cmd
 }
 

@@ -47,21 +47,30 @@ func At(ctx context.Context, path, dir string, parts ...store.Part) (store.Store
 	if !IsPostgres() {
 		return store.Open(ctx, path, opts)
 	}
-	path, err := filepath.Abs(path)
+	address, err := Address(path)
 	if err == nil {
 		err = os.MkdirAll(dir, 0o700)
 	}
 	if err != nil {
 		return nil, err
 	}
+	return store.OpenPostgres(address, dir, opts)
+}
+
+// Address is that of the schema of a path; "" = the tests use SQLite.
+func Address(path string) (string, error) {
+	path, err := filepath.Abs(path)
+	if err != nil || !IsPostgres() {
+		return "", err
+	}
 	address, err := url.Parse(os.Getenv(variable))
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	query := address.Query()
 	query.Set("schema", fmt.Sprintf("t%x", sha256.Sum224([]byte(path))))
 	address.RawQuery = query.Encode()
-	return store.OpenPostgres(address.String(), dir, opts)
+	return address.String(), nil
 }
 
 // Memory opens a new store in memory, or in a schema of its own.

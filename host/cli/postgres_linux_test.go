@@ -1,0 +1,15 @@
+package cli_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"a2e/host/hosttest"
+	"a2e/host/hosttest/stores"
+)
+
+// TestOnPostgres: what the binary keeps, it keeps on a server as in a file.
+func TestOnPostgres(t *testing.T) {
+	t.Setenv(hosttest.Built, filepath.Dir(hosttest.Program(t, "a2e")))
+	stores.OnPostgres(t, "^Test(FourHosts|HostsSee|StepsOutlive|PlanByHand|PlanBoard|Learn|StateMoves|StateImportThat|StateExport|ChainRun|ChainJournal|Dispatch|RestoredSession|LookingLeaves|GoldenRPC|GoldenFleet|EnvByHand|MemoryAdd|MemoryForget|MemoryTells|MemoryList)")
+}
