@@ -9,6 +9,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -17,7 +18,13 @@ import (
 // pgConnector makes connections to PostgreSQL for database/sql, which keeps and bounds
 // them and reads rows. pgx's own driver for it would add 2.9 MB to the binary: its types for
 // arrays, ranges and the like, of which the store has none.
-type pgConnector struct{ config *pgconn.Config }
+type pgConnector struct {
+	config *pgconn.Config
+	links  *atomic.Int64 // how many there are
+}
+
+// errCrowded is for a connection that is not the first of a host, where the server has few left.
+var errCrowded = errors.New("more than half of the server's connections are taken")
 
 // Connect implements driver.Connector.
 func (c pgConnector) Connect(ctx context.Context) (driver.Conn, error) {
@@ -25,7 +32,11 @@ func (c pgConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, lost{err}
 	}
-	return &pgLink{conn: conn, known: map[string]*pgconn.StatementDescription{}}, nil
+	l := &pgLink{conn: conn, known: map[string]*pgconn.StatementDescription{}, links: c.links}
+	if c.links.Add(1) > 1 && l.crowded(ctx) {
+		return nil, errors.Join(errCrowded, l.Close())
+	}
+	return l, nil
 }
 
 // Driver implements driver.Connector.
@@ -43,6 +54,14 @@ type pgLink struct {
 	known map[string]*pgconn.StatementDescription // prepared ones, by their text
 	made  int
 	open  *pgRows // whose rows still come in; nil = none
+	links *atomic.Int64
+}
+
+// crowded reports whether the server has fewer connections left than are taken.
+func (l *pgLink) crowded(ctx context.Context) bool {
+	const query = "SELECT 2 * sum(numbackends) > current_setting('max_connections')::int FROM pg_stat_database"
+	all, err := l.conn.Exec(ctx, query).ReadAll()
+	return err == nil && len(all) == 1 && len(all[0].Rows) == 1 && string(all[0].Rows[0][0]) == "t"
 }
 
 var errNoUse = errors.New("not used by the store")
@@ -58,6 +77,7 @@ func (l *pgLink) IsValid() bool { return !l.conn.IsClosed() && l.conn.TxStatus()
 
 // Close implements driver.Conn.
 func (l *pgLink) Close() error {
+	l.links.Add(-1)
 	ctx, cancel := context.WithTimeout(context.Background(), pgGoodbye)
 	defer cancel()
 	return l.conn.Close(ctx)

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -22,8 +23,11 @@ import (
 
 const (
 	// pgConnections is how many connections a host has at most: one that writes, others that read.
+	// Where the server has few left it makes do with one.
 	pgConnections = 4
 	pgIdle        = 30 * time.Second // after which a connection that nobody uses is closed
+	pgLifetime    = time.Minute      // after which one is closed that may be more than a host's share by now
+	pgCrowded     = time.Minute      // for which a host does without more connections when there were none
 	pgConnect     = 5 * time.Second
 	pgGoodbye     = time.Second
 	pgRefused     = time.Second      // how long requests are refused at most before the next try to connect
@@ -38,22 +42,24 @@ const DefaultSchema = "a2e"
 // of all hosts come one after the other, as in SQLite: each holds a lock of the schema.
 type Postgres struct {
 	writes
-	place  string // the address without what is secret, for messages
-	schema string
-	dir    string
-	parts  kept
-	full   bool
-	host   string // of the table commits: this store's own row
-	number int64  // of the last commit; used while writing is held
-	db     *sql.DB
+	place   string // the address without what is secret, for messages
+	schema  string
+	dir     string
+	parts   kept
+	full    bool
+	host    string        // of the table commits: this store's own row
+	number  int64         // of the last commit; used while writing is held
+	queuing chan struct{} // held by the one who waits for the server to have a connection
+	db      *sql.DB
 
 	opening sync.Mutex // held while the schema is looked at
 	ready   bool       // it is as the parts need it; guarded by opening
 
-	mu     sync.Mutex // guards the fields below
-	closed bool
-	away   error     // why the server could not be reached
-	again  time.Time // when it may be tried again
+	mu      sync.Mutex // guards the fields below
+	closed  bool
+	away    error     // why the server could not be reached
+	again   time.Time // when it may be tried again
+	crowded time.Time // when it had no connection to spare; zero = it has
 }
 
 // isSchemaName reports whether a text is 1 to 63 of a-z, 0-9 and _ and begins with no digit. A
@@ -108,11 +114,11 @@ func OpenPostgres(address, dir string, opts Options) (*Postgres, error) {
 	}
 	var host [8]byte
 	_, _ = rand.Read(host[:]) // never fails
-	s := &Postgres{place: place, schema: schema, dir: dir, parts: opts.Parts, full: opts.Full, host: hex.EncodeToString(host[:]), db: sql.OpenDB(pgConnector{c})}
-	s.writing = make(chan struct{}, 1)
-	s.db.SetMaxOpenConns(pgConnections)
-	s.db.SetMaxIdleConns(pgConnections)
+	s := &Postgres{place: place, schema: schema, dir: dir, parts: opts.Parts, full: opts.Full, host: hex.EncodeToString(host[:]), db: sql.OpenDB(pgConnector{c, new(atomic.Int64)})}
+	s.writing, s.queuing = make(chan struct{}, 1), make(chan struct{}, 1)
+	s.mayHave(pgConnections)
 	s.db.SetConnMaxIdleTime(pgIdle)
+	s.db.SetConnMaxLifetime(pgLifetime)
 	return s, nil
 }
 
@@ -281,13 +287,17 @@ func (s *Postgres) connect(ctx context.Context) (*pgConn, error) {
 		return nil, away
 	}
 	c, err := s.db.Conn(ctx)
-	for err != nil && sqlState(err) == tooManyConnections && pause(ctx, 50*time.Millisecond) {
-		c, err = s.db.Conn(ctx)
+	if noRoom(err) {
+		c, err = s.queue(ctx, err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err == nil {
 		s.away = nil
+		if !s.crowded.IsZero() && time.Since(s.crowded) > pgCrowded {
+			s.crowded = time.Time{}
+			s.mayHave(pgConnections)
+		}
 		return &pgConn{Conn: c, ctx: ctx}, nil
 	}
 	if _, cut := errors.AsType[lost](err); cut && ctx.Err() == nil {
@@ -297,6 +307,36 @@ func (s *Postgres) connect(ctx context.Context) (*pgConn, error) {
 		s.away = err
 	}
 	return nil, err
+}
+
+// mayHave sets how many connections there are at most.
+func (s *Postgres) mayHave(n int) {
+	s.db.SetMaxOpenConns(n)
+	s.db.SetMaxIdleConns(n)
+}
+
+// noRoom reports whether the server has no connection, or none to spare.
+func noRoom(err error) bool { return errors.Is(err, errCrowded) || sqlState(err) == tooManyConnections }
+
+// queue waits for a connection of those that there are, or for the first. One request at a time asks
+// the server for it.
+func (s *Postgres) queue(ctx context.Context, err error) (*sql.Conn, error) {
+	select {
+	case s.queuing <- struct{}{}:
+		defer func() { <-s.queuing }()
+	case <-ctx.Done():
+		return nil, err
+	}
+	for {
+		s.mu.Lock()
+		s.crowded = time.Now()
+		s.mayHave(max(1, s.db.Stats().OpenConnections))
+		s.mu.Unlock()
+		c, err := s.db.Conn(ctx)
+		if !noRoom(err) || !pause(ctx, 100*time.Millisecond) {
+			return c, err
+		}
+	}
 }
 
 // Codes of PostgreSQL's errors (https://www.postgresql.org/docs/current/errcodes-appendix.html).

@@ -19,7 +19,7 @@ import (
 func TestPostgres(t *testing.T) {
 	server := postgres.Start(t)
 	for name, test := range map[string]func(*testing.T, *postgres.Server){
-		"shared": testShared, "many writers": testManyWriters, "refuses": testRefuses,
+		"shared": testShared, "many writers": testManyWriters, "refuses": testRefuses, "crowd": testCrowd,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, server) })
 	}
