@@ -11,5 +11,5 @@ import (
 // TestOnPostgres: what the binary keeps, it keeps on a server as in a file.
 func TestOnPostgres(t *testing.T) {
 	t.Setenv(hosttest.Built, filepath.Dir(hosttest.Program(t, "a2e")))
-	stores.OnPostgres(t, "^Test(FourHosts|HostsSee|StepsOutlive|PlanByHand|PlanBoard|Learn|StateMoves|StateImportThat|StateExport|ChainRun|ChainJournal|Dispatch|RestoredSession|LookingLeaves|GoldenRPC|GoldenFleet|EnvByHand|MemoryAdd|MemoryForget|MemoryTells|MemoryList)")
+	stores.OnPostgres(t, "^Test(FourHosts|HostsSee|StepsOutlive|PlanByHand|PlanBoard|LearnStats|LearnFrom|LearnExportOfR|StateMoves|StateImportThat|ChainRun$|ChainJournal|DispatchIsKilled|DispatchResumes|RestoredSession|LookingLeaves|GoldenRPC|GoldenFleet|EnvByHand|MemoryAdd|MemoryForget|MemoryTells|MemoryList)")
 }

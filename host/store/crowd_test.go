@@ -44,8 +44,9 @@ func testCrowd(t *testing.T, server *postgres.Server) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for range 35 {
+		s := open()
 		late.Go(func() {
-			if err := use(ctx, open()); err != nil {
+			if err := use(ctx, s); err != nil {
 				t.Errorf("a host that came later: %v", err)
 			}
 		})
