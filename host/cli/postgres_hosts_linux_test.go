@@ -96,7 +96,9 @@ func (c *crowd) start(server *postgres.Server, n int) {
 		}
 		c.hosts = append(c.hosts, durableSession(c.t, cmd))
 	}
-	c.plan = durablePlan(c.t, c.hosts[0])
+	var made protocol.PlanCreateResponse
+	must.OK(c.t, c.hosts[0].Call(c.t.Context(), protocol.TypePlanCreateReq, map[string]any{"name": "shared"}, &made))
+	c.plan = made.PlanID
 }
 
 // give makes a folder another user's, where the test may, but for the program: that is a link.
