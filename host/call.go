@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"a2e/host/trace"
 	"a2e/protocol"
 )
 
@@ -33,6 +34,7 @@ type call struct {
 	limit time.Duration // from start; 0 = none
 
 	chosen   atomic.Pointer[string] // the tool of a group that ran
+	span     *trace.Span            // nil = nothing is traced
 	reader   atomic.Pointer[leader] // whose goroutine it runs on; nil for a worker's
 	slot     int                    // index in Host.running, -1 elsewhere; guarded by Host.mu
 	before   []<-chan struct{}      // what it waits for in its order
@@ -104,8 +106,11 @@ func (c *call) Err() error {
 
 // Value implements context.Context.
 func (c *call) Value(key any) any {
-	if key == (callKey{}) {
+	switch key {
+	case callKey{}:
 		return c
+	case trace.Key{}:
+		return c.span
 	}
 	if std := c.std.Load(); std != nil {
 		return std.Value(key) // context.WithCancel finds its parent this way

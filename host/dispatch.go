@@ -58,6 +58,21 @@ func (h *Host) admit(c *call, t *leader) (started bool, err error) {
 	return false, nil
 }
 
+// Load returns how many requests have no answer yet, and how many of those wait to begin.
+func (h *Host) Load() (open, waiting int) {
+	h.mu.Lock()
+	waiting = h.queue.len()
+	open = len(h.running) + len(h.aside) + waiting
+	h.mu.Unlock()
+	for _, d := range h.opts.Dialects {
+		if l, ok := d.(interface{ Load() (open, waiting int) }); ok {
+			more, wait := l.Load()
+			open, waiting = open+more, waiting+wait
+		}
+	}
+	return open, waiting
+}
+
 // keepLine gives a call that has to wait a copy of its line, which belongs to the reader.
 func (c *call) keepLine(t *leader) error {
 	c.line = new(protocol.Line)

@@ -5,6 +5,7 @@ import (
 	"a2e/host/auth"
 	"a2e/host/checkpoint"
 	"a2e/host/redact"
+	"a2e/host/trace"
 	"a2e/protocol"
 	"cmp"
 	"context"
@@ -40,6 +41,7 @@ type Options struct {
 	Uncounted    bool             // no Recorder is told of calls
 	Tap          Tap              // takes what goes over the streams; nil = nobody does
 	Groups       Groups           // of tools
+	Tracer       *trace.Tracer    // gets a span of each request; nil = nobody does
 
 	Checkpoints     *checkpoint.Keeper // of the workspace, taken before what may change it; nil = none
 	NeedCheckpoints bool               // nothing that may change it begins without one

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"a2e/host/trace"
 	"a2e/protocol"
 )
 
@@ -81,6 +82,10 @@ func (h *Host) take(t *leader, raw []byte) bool {
 	case c == &t.control:
 		t.out = h.run(c, t.out)
 	default:
+		if h.opts.Tracer != nil {
+			parent, _ := c.line.CorrelationID.Str()
+			c.span = h.opts.Tracer.Start(spanName(string(c.line.Type), subject(c.line.Object())), trace.Server, parent)
+		}
 		return h.dispatch(t, c)
 	}
 	return !h.out.due() || h.flush(t)

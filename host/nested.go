@@ -1,6 +1,7 @@
 package host
 
 import (
+	"a2e/host/trace"
 	"a2e/protocol"
 	"context"
 	"errors"
@@ -56,6 +57,11 @@ func (h *Host) serveNested(ctx context.Context, t protocol.Type, obj protocol.Ob
 	if n.depth > maxNesting {
 		return protocol.Errorf(protocol.CodeRuntimeError, "%s is nested %d deep; something calls itself", t, n.depth)
 	}
+	if outer := trace.From(ctx); outer != nil {
+		span := outer.Child(spanName(string(t), subject(obj)), trace.Internal)
+		ctx = trace.With(ctx, span)
+		defer func() { span.End(codeOrNone(err)) }()
+	}
 	ctx, n.stop = context.WithCancelCause(context.WithValue(ctx, nestedKey{}, n))
 	defer n.stop(nil)
 	if limit := d.limitOf(obj); limit > 0 {
@@ -84,6 +90,13 @@ func (h *Host) serveNested(ctx context.Context, t protocol.Type, obj protocol.Ob
 		return e
 	}
 	return protocol.Errorf(protocol.CodeRuntimeError, "the plugin's answer to %s is an error that says nothing", t)
+}
+
+func codeOrNone(err error) string {
+	if err == nil {
+		return ""
+	}
+	return string(codeOf(err))
 }
 
 // limitOf returns the time limit of a request of this type; 0 = none.

@@ -3,10 +3,12 @@ package host
 import (
 	"cmp"
 	"context"
+	"strings"
 
 	"github.com/rs/zerolog"
 
 	"a2e/host/audit"
+	"a2e/host/trace"
 	"a2e/protocol"
 )
 
@@ -15,7 +17,7 @@ const maxLogged = 256
 
 // record leaves the traces of a request that was answered; code is "" for a success.
 func (h *Host) record(c *call, size int, code protocol.ErrorCode) {
-	if !h.leavesTrail() {
+	if !h.leavesTrail() && c.span == nil {
 		return
 	}
 	e := audit.Entry{
@@ -33,7 +35,7 @@ func (h *Host) record(c *call, size int, code protocol.ErrorCode) {
 	if sess := c.sess.Load(); sess != nil {
 		e.SessionID = sess.ID
 	}
-	h.trail(e)
+	h.trail(e, c.span)
 }
 
 // subject returns the name of what a request is for: a tool, a skill, an environment; "" where
@@ -49,12 +51,31 @@ func subject(obj protocol.Object) string {
 }
 
 // Trail leaves the traces of a request of a dialect, in the session that e names unless the
-// config names one for all. ctx is that of Dialect.Open.
-func Trail(ctx context.Context, e audit.Entry) {
-	if h, _ := ctx.Value(hostKey{}).(*Host); h != nil && h.leavesTrail() {
+// config names one for all. ctx is that of Dialect.Open, span what Trace has made.
+func Trail(ctx context.Context, e audit.Entry, span *trace.Span) {
+	if h, _ := ctx.Value(hostKey{}).(*Host); h != nil && (h.leavesTrail() || span != nil) {
 		e.Time = h.opts.Now()
-		h.trail(e)
+		h.trail(e, span)
 	}
+}
+
+// Trace begins the span of a request of a dialect, which Trail ends: nil = nothing is traced. name
+// is that of the tool, or what else it is for. parent returns the request's traceparent, "" = none.
+func Trace(ctx context.Context, method, name string, parent func() string) *trace.Span {
+	h, _ := ctx.Value(hostKey{}).(*Host)
+	if h == nil || h.opts.Tracer == nil {
+		return nil
+	}
+	return h.opts.Tracer.Start(spanName(method, name), trace.Server, parent())
+}
+
+func spanName(method, name string) string { return strings.TrimSpace(method + " " + name) }
+
+// endSpan ends the span of a request.
+func endSpan(span *trace.Span, e audit.Entry) {
+	span.End(e.ErrorCode, trace.Attr{Key: "rpc.method", Value: e.Type}, trace.Attr{Key: "a2e.name", Value: e.Name}, trace.Attr{Key: "a2e.capability", Value: e.Capability},
+		trace.Attr{Key: "a2e.request_id", Value: e.ReqID}, trace.Attr{Key: "session.id", Value: e.SessionID},
+		trace.Attr{Key: "a2e.input_bytes", Value: e.InputBytes}, trace.Attr{Key: "a2e.output_bytes", Value: e.OutputBytes})
 }
 
 func (h *Host) leavesTrail() bool {
@@ -63,7 +84,8 @@ func (h *Host) leavesTrail() bool {
 
 // trail puts a request into the log and the audit trail: what was asked for and what became
 // of it, never what was in it.
-func (h *Host) trail(e audit.Entry) {
+func (h *Host) trail(e audit.Entry, span *trace.Span) {
+	endSpan(span, e)
 	outcome := "ok"
 	if !e.Success {
 		outcome = cmp.Or(e.ErrorCode, "failed")

@@ -76,6 +76,9 @@ func (s *Shared) Store(ctx context.Context) (store.Store, error) {
 // Launcher returns what starts child processes.
 func (s *Shared) Launcher() (*sandbox.Launcher, error) { return s.children.launcher() }
 
+// Processes returns how many children run.
+func (s *Shared) Processes() int { return s.children.running() + s.skills.running() }
+
 // Close ends what no plugin uses any more.
 func (s *Shared) Close() error {
 	s.mu.Lock()

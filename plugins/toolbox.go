@@ -248,6 +248,15 @@ func reasons(missing []sandbox.Finding) []string {
 	return lines
 }
 
+func (c *children) running() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.made == nil {
+		return 0
+	}
+	return c.made.Running()
+}
+
 func (c *children) close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -24,6 +24,7 @@ import (
 	"a2e/host/dialect/jsonrpc"
 	"a2e/host/dialect/mcp"
 	"a2e/host/record"
+	"a2e/host/trace"
 	"a2e/plugins"
 	wire "a2e/protocol/fleet"
 )
@@ -102,6 +103,8 @@ func serveWith(cfg *config.Config, opts host.Options, speak speaker, sys *System
 		return err
 	}
 	defer func() { err = errors.Join(err, closeAudit()) }()
+	opts.Tracer = newTracer(sys, cfg, opts.Log)
+	defer opts.Tracer.Close()
 	h, err := newHost(cfg, opts, speak, shared)
 	if err != nil {
 		return err
@@ -116,6 +119,11 @@ func serveWith(cfg *config.Config, opts host.Options, speak speaker, sys *System
 		return fail(exitTransport, err)
 	}
 	return nil
+}
+
+// newTracer makes what sends traces, if the environment asks for that.
+func newTracer(sys *System, cfg *config.Config, log zerolog.Logger) *trace.Tracer {
+	return trace.New(trace.Options{Getenv: sys.getenv, Version: version(), Secrets: cfg.Secrets, Warn: func(line string) { log.Warn().Msg(line) }})
 }
 
 // newHost makes a host with the config's plugins.

@@ -9,12 +9,14 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"a2e/host"
 	"a2e/host/auth"
 	"a2e/host/config"
 	"a2e/host/httpd"
+	"a2e/host/metrics"
 	"a2e/plugins"
 )
 
@@ -42,7 +44,9 @@ func (cmd *commands) serveHTTP(sys *System, address string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, closeAudit()) }()
-	sessions := httpd.New(httpOptions(cfg, opts, shared, httpd.Loopback(listener.Addr().String())))
+	opts.Tracer = newTracer(sys, cfg, log)
+	defer opts.Tracer.Close()
+	sessions := newSessions(cfg, opts, shared, httpd.Loopback(listener.Addr().String()))
 	say(sys.Err, "a2e listens on %s://%s", scheme, listener.Addr())
 	return serveSessions(sys, listener, sessions)
 }
@@ -71,9 +75,46 @@ func listen(cfg config.HTTP, address string) (listener net.Listener, scheme stri
 	return tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}), "https", nil
 }
 
-// httpOptions says how sessions are served: each by a host with plugins of its own, which
-// share the store and what starts children.
-func httpOptions(cfg *config.Config, opts host.Options, shared *plugins.Shared, loopback bool) httpd.Options {
+// hosts are those of the sessions.
+type hosts struct {
+	mu  sync.Mutex
+	all map[*host.Host]struct{} // guarded by mu
+}
+
+// enter notes a host until leave is called.
+func (s *hosts) enter(h *host.Host) (leave func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all[h] = struct{}{}
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.all, h)
+	}
+}
+
+// load is the Load of all.
+func (s *hosts) load() (open, waiting int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for h := range s.all {
+		o, w := h.Load()
+		open, waiting = open+o, waiting+w
+	}
+	return open, waiting
+}
+
+// newSessions makes what serves sessions, each by a host with plugins of its own, which share the
+// store and what starts children.
+func newSessions(cfg *config.Config, opts host.Options, shared *plugins.Shared, loopback bool) (sessions *httpd.Server) {
+	live := &hosts{all: make(map[*host.Host]struct{})}
+	var page http.Handler
+	if cfg.HTTP.Metrics {
+		counts := metrics.New(metrics.Options{
+			Version: version(), Next: opts.Audit, Processes: shared.Processes, Load: live.load, Sessions: func() int { return sessions.Sessions() },
+		})
+		opts.Audit, page = counts, counts
+	}
 	served := httpd.Options{
 		Serve: func(ctx context.Context, speaks httpd.Protocol, in io.Reader, out io.Writer) error {
 			speak := speakAll
@@ -84,6 +125,7 @@ func httpOptions(cfg *config.Config, opts host.Options, shared *plugins.Shared, 
 			if err != nil {
 				return err
 			}
+			defer live.enter(h)()
 			defer context.AfterFunc(ctx, h.Interrupt)()
 			if err := h.Serve(in, out); !errors.Is(err, host.ErrOutputClosed) {
 				return err
@@ -91,12 +133,12 @@ func httpOptions(cfg *config.Config, opts host.Options, shared *plugins.Shared, 
 			return nil
 		},
 		Loopback: loopback, Origins: cfg.HTTP.Origins, MaxSessions: cfg.HTTP.MaxSessions, MaxLine: cfg.Limits.MaxLineBytes,
-		Idle: time.Duration(cfg.HTTP.IdleSeconds) * time.Second, Log: opts.Log,
+		Idle: time.Duration(cfg.HTTP.IdleSeconds) * time.Second, Metrics: page, Log: opts.Log,
 	}
 	if token := cfg.HTTP.Token.Reveal(); token != "" {
 		served.Tokens = auth.Tokens{auth.New(token, "")}
 	}
-	return served
+	return httpd.New(served)
 }
 
 // drain ends what is served over HTTP.

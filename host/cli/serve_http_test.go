@@ -15,6 +15,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -314,6 +315,53 @@ func TestHTTPOverTLS(t *testing.T) {
 		assert.Equal(t, e.data["type"], any("pong"), "the answer")
 		return false
 	})
+}
+
+// pageJudge reads a page of metrics by the parser of its form, and lists the samples.
+const pageJudge = `
+import json, sys
+if sys.argv[1] == "open":
+    from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse
+else:
+    from prometheus_client.parser import text_string_to_metric_families as parse
+print(json.dumps({s.name + "".join(f" {v}" for k, v in sorted(s.labels.items()) if k != "version"): s.value
+    for family in parse(sys.stdin.read()) for s in family.samples}))`
+
+// TestHTTPMetrics: the page is as its readers want it, behind the token, and nowhere unless the
+// config says so.
+func TestHTTPMetrics(t *testing.T) {
+	w := serveWeb(t, "http: {metrics: true, token: correct-horse}\n")
+	status, _ := w.do("GET", "/metrics", "")
+	assert.Equal(t, status, 401, "without the token")
+	w.headers.Set("Authorization", "Bearer correct-horse")
+	w.session()
+	w.send(webHello)
+	w.send(`{"type":"tool/call/req","id":"1","tool_name":"echo","arguments":{"text":"x"}}`)
+	w.send(`{"type":"tool/call/req","id":"2","tool_name":"none","arguments":{}}`)
+	w.send(`{"type":"tool/call/req","id":"3","tool_name":"run_command","arguments":{"command":["sleep","4242.7"]}}`)
+	hosttest.Eventually(t, "the program runs", func() bool { return hosttest.Running(t, "4242.7") > 0 })
+	for form, accept := range map[string]string{"open": "application/openmetrics-text; version=1.0.0", "text": ""} {
+		var page string
+		hosttest.Eventually(t, "the answers", func() bool {
+			status, page = w.do("GET", "/metrics", "", "Accept", accept)
+			return status == 200 && strings.Contains(page, "unknown_tool")
+		})
+		judge := exec.CommandContext(t.Context(), "../../testdata/peers/venv/bin/python", "-c", pageJudge, form)
+		judge.Stdin, judge.Stderr = strings.NewReader(page+"\n"), os.Stderr
+		var got map[string]float64
+		must.OK(t, json.Unmarshal(must.Get(judge.Output())(t), &got))
+		for name, want := range map[string]float64{
+			"a2e_requests_total ok tool/call/req": 1, "a2e_requests_total unknown_tool tool/call/req": 1, "a2e_request_duration_seconds_count tool/call/req": 2,
+			"a2e_request_duration_seconds_bucket +Inf tool/call/req": 2, "a2e_sessions": 1, "a2e_processes": 1, "a2e_requests_open": 1, "a2e_requests_waiting": 0, "go_info": 1,
+		} {
+			value, there := got[name]
+			assert.That(t, there && value == want, "%s: %s is %v, should be %v", form, name, value, want)
+		}
+		assert.That(t, got["go_goroutines"] > 1 && got["process_start_time_seconds"] > 1e9, "%s: the process: %v", form, got)
+	}
+	off := serveWeb(t, "")
+	status, _ = off.do("GET", "/metrics", "")
+	assert.Equal(t, status, 404, "without http.metrics")
 }
 
 // TestMCPOverHTTP: two clients of the MCP SDK, each with a session of its own.

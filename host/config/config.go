@@ -155,6 +155,7 @@ type HTTP struct {
 	IdleSeconds int      `yaml:"idle_seconds" min:"1" max:"31536000" doc:"Seconds after which a session ends that has no stream and to which nothing is sent."`
 	TLSCert     string   `yaml:"tls_cert" shown:"yes" doc:"PEM file with the certificate, and those it depends on. With it and tls_key all is https."`
 	TLSKey      string   `yaml:"tls_key" shown:"yes" doc:"PEM file with its key."`
+	Metrics     bool     `yaml:"metrics" doc:"Whether GET /metrics tells Prometheus, and who reads OpenMetrics, of requests, sessions and processes. It needs the token as all else does."`
 }
 
 // Store says how the store of the plugins is kept.

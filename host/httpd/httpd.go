@@ -45,6 +45,7 @@ type Options struct {
 	MaxLine     int           // bytes of one message; 16 MiB
 	Kept        int           // bytes of events that are kept for a client that connects anew; 8 MiB
 	Beat        time.Duration // between the comments that show that a stream lives; 15 s
+	Metrics     http.Handler  // at /metrics; nil = there is none
 	Log         zerolog.Logger
 }
 
@@ -87,6 +88,9 @@ func New(opts Options) *Server {
 	routes.HandleFunc("POST /send", s.of(s.send))
 	routes.HandleFunc("GET /stream", s.of(s.stream))
 	routes.HandleFunc("/mcp", s.mcp)
+	if opts.Metrics != nil {
+		routes.Handle("GET /metrics", opts.Metrics)
+	}
 	all := http.NewServeMux()
 	all.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusOK, map[string]any{"status": "ok"})
@@ -125,6 +129,13 @@ func (s *Server) Close(ctx context.Context) {
 		<-ended
 	}
 	s.cut()
+}
+
+// Sessions returns how many there are.
+func (s *Server) Sessions() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.sessions)
 }
 
 func (s *Server) open(w http.ResponseWriter, _ *http.Request) {

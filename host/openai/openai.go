@@ -12,6 +12,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"path"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,6 +23,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"a2e/host/trace"
 	"a2e/host/webguard"
 	"a2e/protocol"
 )
@@ -135,8 +137,16 @@ func (c *Client) Post(ctx context.Context, body []byte, limit int) ([]byte, erro
 func (c *Client) Get(ctx context.Context, limit int) ([]byte, error) { return c.Post(ctx, nil, limit) }
 
 // retry tries something until it goes well, or until another try does not help.
-func (c *Client) retry(ctx context.Context, once func() ([]byte, error)) ([]byte, error) {
-	raw, err := backoff.Retry(ctx, once,
+func (c *Client) retry(ctx context.Context, once func() ([]byte, error)) (raw []byte, err error) {
+	span := trace.From(ctx).Child("POST "+path.Base(c.where), trace.Client)
+	defer func() {
+		code := ""
+		if err != nil {
+			code = "failed"
+		}
+		span.End(code, trace.Attr{Key: "url.full", Value: c.where})
+	}()
+	raw, err = backoff.Retry(ctx, once,
 		backoff.WithBackOff(c.BackOff()), backoff.WithMaxTries(c.opts.tries), backoff.WithMaxElapsedTime(0))
 	if err != nil && ctx.Err() != nil {
 		return nil, context.Cause(ctx)

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+
+	"a2e/host/trace"
 )
 
 // LauncherName is argv[0] of the re-executed binary.
@@ -200,6 +202,9 @@ func (l *Launcher) enter() error {
 	return nil
 }
 
+// envTrace is the variable that tells programs which trace they are part of.
+const envTrace = "TRACEPARENT"
+
 // settle starts the tree in its home.
 func (l *Launcher) settle(ctx context.Context, policy *Policy) (*Process, error) {
 	leave, err := l.ownHome(policy)
@@ -207,6 +212,9 @@ func (l *Launcher) settle(ctx context.Context, policy *Policy) (*Process, error)
 		return nil, err
 	}
 	env, err := l.env.build(policy)
+	if parent, own := trace.From(ctx).Parent(), policy.Env[envTrace]; parent != "" && own == "" {
+		env = append(env, envTrace+"="+parent)
+	}
 	if err == nil {
 		var p *Process
 		if p, err = l.launch(ctx, policy, env, leave); err == nil {
@@ -256,6 +264,13 @@ func (l *Launcher) launch(ctx context.Context, policy *Policy, env []string, lea
 		leave()
 	}()
 	return p, nil
+}
+
+// Running returns how many trees there are.
+func (l *Launcher) Running() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.running)
 }
 
 // Probe finds out what this machine offers by setting a child up and running

@@ -18,6 +18,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/schema"
+	"a2e/host/trace"
 	"a2e/plugins/mcp/link"
 	"a2e/plugins/tools"
 	"a2e/protocol"
@@ -42,14 +43,19 @@ func (s *server) call(ctx context.Context, name string, args protocol.Object, em
 	}
 	var res *sdk.CallToolResult
 	c := &activeCall{ctx: ctx, emit: emit}
+	span := trace.From(ctx).Child("tools/call "+name, trace.Client)
 	err := s.within(c, func(ctx context.Context, cs *sdk.ClientSession, token string) (err error) {
 		params := &sdk.CallToolParams{Name: name, Arguments: jsontext.Value(args.Raw())}
+		if parent := span.Parent(); parent != "" {
+			params.Meta = sdk.Meta{"traceparent": parent}
+		}
 		params.SetProgressToken(token)
 		if res, err = cs.CallTool(ctx, params); err == nil && emit.Streaming() {
 			link.AwaitProgress(ctx)
 		}
 		return err
 	})
+	endSpan(span, s.opts.ID, err)
 	if code, ok := answeredCode(err); ok && code == jsonrpc.CodeInvalidParams && saysUnknown(err) {
 		s.listChanged(kindTools)
 		return nil, withCode(err, protocol.CodeMCPToolNotFound)
@@ -58,6 +64,15 @@ func (s *server) call(ctx context.Context, name string, args protocol.Object, em
 		return nil, err
 	}
 	return outcome(res, emit)
+}
+
+// endSpan ends the span of a call of a server.
+func endSpan(span *trace.Span, id string, err error) {
+	code := ""
+	if err != nil {
+		code = "failed"
+	}
+	span.End(code, trace.Attr{Key: "rpc.method", Value: "tools/call"}, trace.Attr{Key: "a2e.mcp_server", Value: id})
 }
 
 // asked makes one request of the server on behalf of the request that ctx belongs to.

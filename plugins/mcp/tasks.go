@@ -11,6 +11,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"a2e/host"
+	"a2e/host/trace"
 	"a2e/plugins/mcp/link"
 	"a2e/plugins/tools"
 	"a2e/protocol"
@@ -192,8 +193,13 @@ func (s *server) callTask(ctx context.Context, name string, args protocol.Object
 	task := host.MCPTask(ctx)
 	c := &activeCall{ctx: ctx, emit: emit}
 	var out *tools.Outcome
+	span := trace.From(ctx).Child("tools/call "+name, trace.Client)
 	err := s.within(c, func(ctx context.Context, cs *sdk.ClientSession, token string) error {
-		params := map[string]any{"name": name, "arguments": jsontext.Value(args.Raw()), "task": struct{}{}, "_meta": map[string]string{"progressToken": token}}
+		meta := map[string]string{"progressToken": token}
+		if parent := span.Parent(); parent != "" {
+			meta["traceparent"] = parent
+		}
+		params := map[string]any{"name": name, "arguments": jsontext.Value(args.Raw()), "task": struct{}{}, "_meta": meta}
 		if task != nil {
 			params["task"] = task
 		}
@@ -222,6 +228,7 @@ func (s *server) callTask(ctx context.Context, name string, args protocol.Object
 		out, err = outcome(res, emit)
 		return err
 	})
+	endSpan(span, s.opts.ID, err)
 	return out, err
 }
 

@@ -155,10 +155,11 @@ func (f *Front) Mine(line *protocol.Line) bool {
 
 // Take implements host.Dialect. What it takes is looked at by intake.
 func (f *Front) Take(line *protocol.Line) {
-	from := origin{len(line.Raw()), time.Now()}
+	from := origin{bytes: len(line.Raw()), came: time.Now()}
 	it := item{size: from.bytes + itemOverhead}
 	switch t := protocol.Type(line.Type); t {
 	case fleet.TypeDispatch:
+		from.span = host.Trace(f.ctx, string(t), "", func() string { text, _ := line.CorrelationID.Str(); return text })
 		it.task = &task{origin: from, size: it.size, late: make(chan error, 1)}
 		if err := protocol.Decode(line.Object(), nil, &it.task.Dispatch); err != nil {
 			f.report(from, fleet.Blocked(taskID(line.Object()), "the dispatch does not fit the protocol: "+reason(err)))
@@ -214,7 +215,7 @@ func (f *Front) Broken(err *protocol.Error) {
 	r := fleet.NewResult("", fleet.StatusError)
 	r.Error = err.Message
 	line := f.encode(r)
-	host.Trail(f.ctx, audit.Entry{ErrorCode: string(err.Code), OutputBytes: len(line)})
+	host.Trail(f.ctx, audit.Entry{ErrorCode: string(err.Code), OutputBytes: len(line)}, nil)
 	f.send(line)
 }
 
@@ -228,7 +229,7 @@ func (f *Front) report(from origin, r *fleet.Result) {
 	if !e.Success {
 		e.ErrorCode = string(r.Status)
 	}
-	host.Trail(f.ctx, e)
+	host.Trail(f.ctx, e, from.span)
 	f.send(line)
 }
 
@@ -240,6 +241,14 @@ func (f *Front) encode(message any) []byte {
 		return nil
 	}
 	return line
+}
+
+// Load returns how many tasks have no result yet, and how many of those wait to begin.
+func (f *Front) Load() (open, waiting int) {
+	open, _ = f.room.Use()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return open, len(f.incoming) + len(f.waiting)
 }
 
 func (f *Front) send(line []byte) {

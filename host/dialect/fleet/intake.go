@@ -10,6 +10,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/dialect"
+	"a2e/host/trace"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
 )
@@ -18,6 +19,7 @@ import (
 type origin struct {
 	bytes int
 	came  time.Time
+	span  *trace.Span
 }
 
 // item is what came and was not looked at yet: a task, or a message for one.

@@ -10,6 +10,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/dialect"
+	"a2e/host/trace"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
 )
@@ -237,7 +238,7 @@ func (f *Front) have(ctx context.Context, t *task, folder string) *fleet.Result 
 	if pool == nil {
 		return fleet.Blocked(t.Task.TaskID, host.NoWorker().Message)
 	}
-	result, err := pool.RunTask(f.in(ctx), host.WorkerTask{Dispatch: t.Dispatch, Workspace: folder, Steer: t.steer})
+	result, err := pool.RunTask(trace.With(f.in(ctx), t.span), host.WorkerTask{Dispatch: t.Dispatch, Workspace: folder, Steer: t.steer})
 	result = outcome(ctx, t, result, err)
 	if result.Status == fleet.StatusPartial {
 		if len(result.Remaining) == 0 {

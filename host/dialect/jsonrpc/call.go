@@ -18,6 +18,7 @@ import (
 	"a2e/host"
 	"a2e/host/audit"
 	"a2e/host/dialect"
+	"a2e/host/trace"
 	"a2e/protocol"
 	"a2e/protocol/jsonrpc"
 )
@@ -37,6 +38,7 @@ type call struct {
 	gone     chan struct{} // closed when the answer is written
 	then     func()        // what follows the answer, unless that is an error; set by the method
 	began    time.Time     // when it came
+	span     *trace.Span
 
 	// The fields below are guarded by Front.mu.
 	session string                  // the one it is of
@@ -53,8 +55,17 @@ func newCall(r jsonrpc.Request, size int) *call {
 	}
 }
 
+// parent returns the trace that the client's request is part of; "" = it does not say.
+func (c *call) parent() string {
+	meta, _ := c.params.Child("_meta")
+	val, _ := meta.Get("traceparent")
+	text, _ := val.Str()
+	return text
+}
+
 func (f *Front) serve(ctx context.Context, m method, c *call) {
 	var result any
+	ctx = trace.With(ctx, c.span)
 	err := error(jsonrpc.Errorf(jsonrpc.CodeInternal, "the method %s broke off", c.method))
 	defer func() { // also when a tool ends this goroutine
 		f.answer(c, result, err)
@@ -113,7 +124,7 @@ func (f *Front) record(c *call, size int, err error) {
 	if e.CorrelationID != "" {
 		e.Capability = string(protocol.CapTools)
 	}
-	host.Trail(f.ctx, e)
+	host.Trail(f.ctx, e, c.span)
 }
 
 // codeOf returns the code of an error in words: A2E's, where it is one.

@@ -150,6 +150,7 @@ func (f *Front) Take(line *protocol.Line) {
 		f.answer(c, nil, protocol.Errorf(protocol.CodeOverloaded, "too many requests have no answer yet; send it again later"))
 		return
 	}
+	c.span = host.Trace(f.ctx, c.method, "", c.parent)
 	f.mu.Lock()
 	f.open[c] = struct{}{}
 	if !c.quiet {
@@ -177,7 +178,7 @@ func (f *Front) Broken(err *protocol.Error) {
 		e.Message = "the line is valid JSON but no object; send one request per line"
 	}
 	text := jsonrpc.AppendError(nil, nil, e)
-	host.Trail(f.ctx, audit.Entry{ErrorCode: codeOf(e), OutputBytes: len(text)})
+	host.Trail(f.ctx, audit.Entry{ErrorCode: codeOf(e), OutputBytes: len(text)}, nil)
 	f.out.Send(text)
 }
 
@@ -224,6 +225,13 @@ func errSlow(wait time.Duration) *protocol.Error {
 }
 
 func errEnding() *protocol.Error { return protocol.Errorf(protocol.CodeTimeout, "the host ends") }
+
+// Load returns how many requests have no answer yet, and how many of those wait to begin.
+func (f *Front) Load() (open, waiting int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.open), len(f.incoming)
+}
 
 func methods() map[string]method {
 	return map[string]method{

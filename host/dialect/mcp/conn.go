@@ -20,6 +20,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/dialect"
+	"a2e/host/trace"
 	"a2e/protocol"
 )
 
@@ -163,7 +164,7 @@ func (s *server) receive(next mcp.MethodHandler) mcp.MethodHandler {
 		if handle == nil || r == nil {
 			return next(ctx, method, req)
 		}
-		res, err := s.run(ctx, r, func(ctx context.Context) (mcp.Result, error) { return handle(s, ctx, r, req.GetParams()) })
+		res, err := s.run(trace.With(ctx, r.span), r, func(ctx context.Context) (mcp.Result, error) { return handle(s, ctx, r, req.GetParams()) })
 		if c, ok := res.(interface{ complete() }); ok && err == nil && r.meta != nil {
 			c.complete()
 		}

@@ -177,6 +177,7 @@ func (s *server) request(m message, from origin) {
 		return
 	}
 	from.id = from.id.Clone()
+	from.span = host.Trace(s.ctx, m.method, from.name, func() string { return traceparent(m.params) })
 	r := &request{origin: from, key: jsonrpc.Key(m.id), params: m.params.Clone(), lane: method.lane}
 	if err := s.pending.put(r); err != nil {
 		s.reply(r.origin, nil, toRPC(err))
@@ -271,7 +272,7 @@ func (s *server) audit(from origin, e *rpcError, length int) {
 	if e != nil {
 		entry.ErrorCode = strconv.FormatInt(e.Code, 10)
 	}
-	host.Trail(s.ctx, entry)
+	host.Trail(s.ctx, entry, from.span)
 }
 
 // noResult is the result of what gives none.

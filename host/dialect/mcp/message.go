@@ -16,6 +16,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"a2e/host/dialect"
+	"a2e/host/trace"
 	"a2e/protocol"
 )
 
@@ -153,6 +154,12 @@ func progressToken(params jsontext.Value) jsontext.Value {
 	return token
 }
 
+// traceparent returns the trace that the client's request is part of; "" = it does not say.
+func traceparent(params jsontext.Value) string {
+	text, _ := protocol.Value(member(member(params, "_meta"), "traceparent")).Str()
+	return text
+}
+
 // origin is what the answer to a request, and the audit trail, need of it.
 type origin struct {
 	id     jsontext.Value // as it came; nil = none that can be told
@@ -161,6 +168,7 @@ type origin struct {
 	bytes  int    // of its line
 	came   time.Time
 	batch  *batch // that it came in; nil = none
+	span   *trace.Span
 }
 
 // Why requests end early. They are made anew for each: what is sent may be added to.

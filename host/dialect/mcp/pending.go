@@ -211,6 +211,13 @@ func (p *pending) attach(r *request, cancel context.CancelCauseFunc) {
 	}
 }
 
+// Load returns how many requests have no answer yet, and how many of those wait to begin.
+func (s *server) Load() (open, waiting int) {
+	open, _ = s.pending.open.Use()
+	waiting, _ = s.pending.room.Use()
+	return open, waiting
+}
+
 // drain says that the client says nothing any more. p.open is empty when all is answered.
 func (p *pending) drain() {
 	p.mu.Lock()

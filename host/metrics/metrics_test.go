@@ -1,0 +1,41 @@
+package metrics_test
+
+import (
+	"fmt"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"a2e/host/audit"
+	"a2e/host/hosttest/assert"
+	"a2e/host/metrics"
+)
+
+// TestBounded: whatever clients send, and plugins answer, there are not many samples, and none is
+// lost.
+func TestBounded(t *testing.T) {
+	t.Parallel()
+	none := func() int { return 0 }
+	m := metrics.New(metrics.Options{Sessions: none, Processes: none, Load: func() (int, int) { return 0, 0 }})
+	const n = 5000
+	for i := range n {
+		m.Record(audit.Entry{Type: fmt.Sprintf("unknown\n%d", i), ErrorCode: "invalid_message"})
+		m.Record(audit.Entry{Type: fmt.Sprintf(`own"%d`, i), Success: true, Duration: time.Duration(i) * time.Second})
+		m.Record(audit.Entry{Type: "ping", ErrorCode: fmt.Sprint("code", i)})
+	}
+	m.Record(audit.Entry{Type: strings.Repeat("x", 1000), Success: true})
+	got := httptest.NewRecorder()
+	m.ServeHTTP(got, httptest.NewRequest("GET", "/metrics", nil))
+	total, lines := 0, 0
+	for line := range strings.Lines(got.Body.String()) {
+		if lines++; strings.HasPrefix(line, "a2e_requests_total{") {
+			var count float64
+			_, _ = fmt.Sscan(line[strings.LastIndex(line, " ")+1:], &count)
+			total += int(count)
+		}
+	}
+	assert.Equal(t, total, 3*n+1, "requests")
+	assert.That(t, lines < 1100*15, "%d lines", lines)
+	assert.That(t, !strings.Contains(got.Body.String(), "unknown"), "a type that nobody has is a label")
+}
