@@ -42,6 +42,7 @@ type Options struct {
 	Tap          Tap              // takes what goes over the streams; nil = nobody does
 	Groups       Groups           // of tools
 	Tracer       *trace.Tracer    // gets a span of each request; nil = nobody does
+	Closing      chan struct{}    // has room for the hosts of a process that close their plugins at once; nil = all may
 
 	Checkpoints     *checkpoint.Keeper // of the workspace, taken before what may change it; nil = none
 	NeedCheckpoints bool               // nothing that may change it begins without one
@@ -251,6 +252,7 @@ func start(ctx context.Context, s Starter, services *Services) (err error) {
 // is up. It gives the stall in force: one that is short means haste, also for what a
 // SlowCloser ends.
 func (h *Host) closePlugins(stall time.Duration) time.Duration {
+	defer h.awaitTurn()()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(h.ctx), closeTimeout)
 	defer cancel()
 	h.mu.Lock()
@@ -283,6 +285,22 @@ func (h *Host) closePlugins(stall time.Duration) time.Duration {
 	stall = h.hurry(stall, limit, closed, cut)
 	h.closeStreams()
 	return stall
+}
+
+// awaitTurn waits for room to close the plugins, for a moment: where a thousand hosts did it at
+// once, none would be done in its time.
+func (h *Host) awaitTurn() (leave func()) {
+	if h.opts.Closing == nil {
+		return func() {}
+	}
+	clock := time.NewTimer(endTimeout)
+	defer clock.Stop()
+	select {
+	case h.opts.Closing <- struct{}{}:
+		return func() { <-h.opts.Closing }
+	case <-clock.C:
+		return func() {}
+	}
 }
 
 // hurry waits for the end of something, which is cut off after limit. From the moment that

@@ -1,16 +1,22 @@
 package cli_test
 
 import (
+	"bufio"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"a2e/host/hosttest"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 	"a2e/protocol/client"
@@ -150,4 +156,53 @@ func BenchmarkFleet(b *testing.B) {
 			must.OK(b, exec.Command("true").Run())
 		}
 	})
+}
+
+// BenchmarkMCPOverHTTP: calls of echo by the SDK's client, of this host at /mcp and of a server on the
+// same SDK: one after the other, and of 16 sessions at once.
+func BenchmarkMCPOverHTTP(b *testing.B) {
+	peer := command(b, b.TempDir(), hosttest.Program(b, "a2e/host/hosttest/peers/mcpecho"), "127.0.0.1:0")
+	out := must.Get(peer.StdoutPipe())(b)
+	must.OK(b, peer.Start())
+	b.Cleanup(func() {
+		_ = peer.Process.Kill()
+		_ = peer.Wait()
+	})
+	line := must.Get(bufio.NewReader(out).ReadString('\n'))(b)
+	for _, c := range []struct{ name, url string }{{"a2e", serveWeb(b, "").url + "/mcp"}, {"sdk", strings.TrimSpace(line)}} {
+		for _, sessions := range []int{1, 16} {
+			b.Run(fmt.Sprintf("%s/sessions=%d", c.name, sessions), func(b *testing.B) { benchEcho(b, c.url, sessions) })
+		}
+	}
+}
+
+// benchEcho has sessions share b.N calls.
+func benchEcho(b *testing.B, url string, sessions int) {
+	took := make([]time.Duration, b.N)
+	var next atomic.Int64
+	var all sync.WaitGroup
+	all.Add(sessions)
+	begin := make(chan struct{})
+	for range sessions {
+		session := must.Get(mcp.NewClient(&mcp.Implementation{Name: "bench", Version: "1"}, nil).Connect(b.Context(), &mcp.StreamableClientTransport{Endpoint: url}, nil))(b)
+		defer session.Close()
+		go func() {
+			defer all.Done()
+			<-begin
+			for i := next.Add(1) - 1; i < int64(b.N); i = next.Add(1) - 1 {
+				began := time.Now()
+				if _, err := session.CallTool(b.Context(), &mcp.CallToolParams{Name: "echo", Arguments: map[string]any{"text": strings.Repeat("x", 100)}}); err != nil {
+					b.Error(err)
+				}
+				took[i] = time.Since(began)
+			}
+		}()
+	}
+	b.ResetTimer()
+	close(begin)
+	all.Wait()
+	b.StopTimer()
+	slices.Sort(took)
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "calls/s")
+	b.ReportMetric(float64(took[b.N/2].Microseconds()), "µs-p50")
 }

@@ -39,6 +39,11 @@ func (cmd *commands) serveHTTP(sys *System, address string) (err error) {
 	opts := hostOptions(cfg, log)
 	shared := plugins.NewShared(cfg, log)
 	defer func() { err = errors.Join(err, shared.Close()) }()
+	made, err := plugins.New(cfg, plugins.Deps{Log: log, Shared: shared}) // what is wrong about them is said now, not by each session
+	if err != nil {
+		return fail(exitConfig, err)
+	}
+	closePlugins(made)
 	closeAudit, err := auditTo(&opts, cfg)
 	if err != nil {
 		return err
@@ -75,6 +80,9 @@ func listen(cfg config.HTTP, address string) (listener net.Listener, scheme stri
 	return tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}), "https", nil
 }
 
+// closingAtOnce is how many sessions close their plugins at once.
+const closingAtOnce = 32
+
 // hosts are those of the sessions.
 type hosts struct {
 	mu  sync.Mutex
@@ -107,6 +115,7 @@ func (s *hosts) load() (open, waiting int) {
 // newSessions makes what serves sessions, each by a host with plugins of its own, which share the
 // store and what starts children.
 func newSessions(cfg *config.Config, opts host.Options, shared *plugins.Shared, loopback bool) (sessions *httpd.Server) {
+	opts.Closing = make(chan struct{}, closingAtOnce)
 	live := &hosts{all: make(map[*host.Host]struct{})}
 	var page http.Handler
 	if cfg.HTTP.Metrics {

@@ -1,3 +1,5 @@
+//lint:file-ignore SA1019 MCP 2026-07-28 begins to retire sampling; clients offer it.
+
 package cli_test
 
 import (
@@ -20,6 +22,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -292,6 +295,44 @@ func TestHTTPEnd(t *testing.T) {
 	assert.Equal(t, hosttest.Running(t, "4242.5"), 0, "programs that are left")
 }
 
+// TestHTTPTwoSignals: a second signal ends all at once.
+func TestHTTPTwoSignals(t *testing.T) {
+	w := serveWeb(t, "plugins: {tools: {allowed_commands: [sh]}}\n")
+	w.session()
+	w.send(webHello)
+	w.send(`{"type":"tool/call/req","id":"long","tool_name":"run_command","arguments":{"command":["sh","-c","trap '' TERM; sleep 4242.8"]}}`)
+	hosttest.Eventually(t, "the program runs", func() bool { return hosttest.Running(t, "4242.8") > 0 })
+	must.OK(t, w.live.cmd.Process.Signal(syscall.SIGTERM))
+	_ = w.live.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+	_ = w.live.cmd.Wait()
+	hosttest.Eventually(t, "the program has ended", func() bool { return hosttest.Running(t, "4242.8") == 0 })
+}
+
+// TestHTTPDeleteDuringRequest: a session that its client ends answers what it has taken in first.
+func TestHTTPDeleteDuringRequest(t *testing.T) {
+	w := serveWeb(t, "")
+	w.session()
+	w.send(webHello)
+	w.send(`{"type":"tool/call/req","id":"slow","tool_name":"run_command","arguments":{"command":["sh","-c","sleep 0.3; echo done"]}}`)
+	status, _ := w.do("DELETE", "/session", "")
+	assert.Equal(t, status, http.StatusNoContent, "DELETE /session")
+	last := ""
+	w.read(-1, func(e event) bool { last = fmt.Sprint(e.data); return true })
+	assert.That(t, strings.Contains(last, "req_id:slow") && strings.Contains(last, "done"), "the last event is %s", last)
+	hosttest.Eventually(t, "the session has ended", func() bool {
+		status, _ = w.do("GET", "/stream", "")
+		return status == http.StatusNotFound
+	})
+}
+
+// TestHTTPBadPlugin: what is wrong about a plugin's options is said at the start.
+func TestHTTPBadPlugin(t *testing.T) {
+	dir := workDir(t)
+	must.OK(t, os.WriteFile(filepath.Join(dir, "c.yaml"), []byte("plugins: {memory: {embedder: {url: nonsense}}}\n"), 0o600))
+	out, err := command(t, dir, "./a2e", "serve", "--http", "127.0.0.1:0", "--config", "c.yaml").CombinedOutput()
+	assert.That(t, exitCode(err) == 3 && strings.Contains(string(out), "c.yaml"), "it says %s", out)
+}
+
 // TestHTTPOverTLS: with a certificate all is https.
 func TestHTTPOverTLS(t *testing.T) {
 	dir := t.TempDir()
@@ -375,4 +416,36 @@ func TestMCPOverHTTP(t *testing.T) {
 		assert.That(t, !res.IsError && regexp.MustCompile("over HTTP").Match(said), "it says %s", said)
 		must.OK(t, session.Close())
 	}
+}
+
+// TestMCPOverHTTPBothWays: progress and questions of a server behind the host reach the client that
+// called, and what that takes back is stopped.
+func TestMCPOverHTTPBothWays(t *testing.T) {
+	peers := must.Get(filepath.Abs(filepath.Join(root, "testdata/peers/node_modules")))(t)
+	w := serveWeb(t, fmt.Sprintf("mcpServers: {all: {command: node, args: [%q], read: [%q]}}\n", filepath.Join(peers, "@modelcontextprotocol/server-everything/dist/index.js"), peers))
+	var heard atomic.Int64
+	session := must.Get(sdk.NewClient(&sdk.Implementation{Name: "tester", Version: "1"}, &sdk.ClientOptions{
+		ProgressNotificationHandler: func(context.Context, *sdk.ProgressNotificationClientRequest) { heard.Add(1) },
+		CreateMessageHandler: func(context.Context, *sdk.CreateMessageRequest) (*sdk.CreateMessageResult, error) {
+			return &sdk.CreateMessageResult{Role: "assistant", Model: "m", Content: &sdk.TextContent{Text: "it is heard"}}, nil
+		},
+	}).Connect(t.Context(), &sdk.StreamableClientTransport{Endpoint: w.url + "/mcp"}, nil))(t)
+	res := must.Get(session.CallTool(t.Context(), &sdk.CallToolParams{Name: "all__trigger-sampling-request", Arguments: map[string]any{"prompt": "hi"}}))(t)
+	assert.Contains(t, string(must.Get(json.Marshal(res))(t)), "it is heard")
+	params := &sdk.CallToolParams{Name: "all__trigger-long-running-operation", Arguments: map[string]any{"duration": 1, "steps": 3}}
+	params.SetProgressToken("token")
+	must.Get(session.CallTool(t.Context(), params))(t)
+	hosttest.Eventually(t, "progress", func() bool { return heard.Load() >= 3 })
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := session.CallTool(ctx, &sdk.CallToolParams{Name: "run_command", Arguments: map[string]any{"command": []string{"sleep", "4242.9"}}})
+		ended <- err
+	}()
+	hosttest.Eventually(t, "the program runs", func() bool { return hosttest.Running(t, "4242.9") > 0 })
+	cancel()
+	assert.That(t, <-ended != nil, "a call that was taken back has a result")
+	hosttest.Eventually(t, "the program has ended", func() bool { return hosttest.Running(t, "4242.9") == 0 })
+	must.OK(t, session.Close())
 }

@@ -105,7 +105,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Cache-Control", "no-store")
 	r.Body = inTime(w, r.Body)
-	s.routes.ServeHTTP(w, r)
+	p := paced{w, http.NewResponseController(w)}
+	defer p.extend() // of what is written when this returns
+	s.routes.ServeHTTP(p, r)
 }
 
 // Close ends all sessions as the end of their input does, and in haste once ctx has ended.

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -192,4 +193,50 @@ func TestFailedInitialize(t *testing.T) {
 		hosttest.Eventually(t, "its end", func() bool { return do(s, t.Context(), "GET", "/stream", id, "").Code == http.StatusNotFound })
 	}
 	s.Close(t.Context())
+}
+
+// TestPanics: a host that panics ends its own session and no other, whichever protocol it speaks.
+func TestPanics(t *testing.T) {
+	t.Parallel()
+	s := httpd.New(httpd.Options{Loopback: true, Serve: func(_ context.Context, speaks httpd.Protocol, in io.Reader, out io.Writer) error {
+		if line, err := bufio.NewReader(in).ReadString('\n'); err == nil && !strings.Contains(line, "ping") {
+			panic("at " + line)
+		}
+		return nil
+	}})
+	ids := make([]string, 2)
+	for i := range ids {
+		ids[i] = strings.Split(do(s, t.Context(), "POST", "/session", "", "").Body.String(), `"`)[3]
+	}
+	assert.Equal(t, do(s, t.Context(), "POST", "/send", ids[0], `{"a":1}`).Code, http.StatusOK, "the last message")
+	hosttest.Eventually(t, "its session to end", func() bool { return do(s, t.Context(), "POST", "/send", ids[0], `{"a":1}`).Code == http.StatusNotFound })
+	assert.Equal(t, do(s, t.Context(), "POST", "/send", ids[1], `{"ping":1}`).Code, http.StatusOK, "another session")
+	s.Close(t.Context())
+}
+
+// TestSlowReaders: a connection that nobody reads from is given up, whatever is written to it, and
+// one that is only quiet is not.
+func TestSlowReaders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := httpd.New(httpd.Options{Serve: echo, Loopback: true})
+		listener := make(pipes)
+		server := &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second}
+		go server.Serve(listener)
+		const hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`
+		for request, limit := range map[string]time.Duration{
+			"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\nContent-Length: " + strconv.Itoa(len(hello)) + "\r\n\r\n" + hello: time.Minute,
+			"POST /session HTTP/1.1\r\nHost: localhost\r\n\r\n": time.Minute,
+			"POST /session HTTP/1.1\r\nHost: localhost\r\n":     10 * time.Second, // the head does not end
+		} {
+			ours, theirs := net.Pipe()
+			listener <- theirs
+			must.Get(ours.Write([]byte(request)))(t)
+			time.Sleep(limit + time.Second)
+			_, err := io.ReadAll(ours)
+			assert.OK(t, err) // it is closed
+		}
+		s.Close(t.Context())
+		close(listener)
+		must.OK(t, server.Close())
+	})
 }

@@ -90,41 +90,47 @@ func (c *session) connectMCP() {
 	if err != nil { // it is connected once only
 		panic(err)
 	}
-	go func() { // ends with the host
-		defer c.end()
-		for {
-			msg, err := conn.Read(c.hasty)
-			if err != nil {
-				return
-			}
-			line, err := jsonrpc.EncodeMessage(msg)
-			for full := err == nil; full; full = err != nil { // until there is room: what was taken in must be answered
-				if err = c.put(c.hasty, append(line, '\n')); errors.Is(err, errEnded) || c.hasty.Err() != nil {
-					return
-				}
+	go c.guarded(func() error { return c.hear(conn) }) // both end with the host
+	go c.guarded(func() error { return c.say(conn) })
+}
+
+// hear takes in what the client says.
+func (c *session) hear(conn mcp.Connection) error {
+	defer c.end()
+	for {
+		msg, err := conn.Read(c.hasty)
+		if err != nil {
+			return nil // it is over
+		}
+		line, err := jsonrpc.EncodeMessage(msg)
+		for full := err == nil; full; full = err != nil { // until there is room: what was taken in must be answered
+			if err = c.put(c.hasty, append(line, '\n')); errors.Is(err, errEnded) || c.hasty.Err() != nil {
+				return nil
 			}
 		}
-	}()
-	go func() { // likewise
-		defer conn.Close()
-		reader, last, _ := c.out.begin(0)
-		for {
-			lines, end := c.out.next(reader, last, func() bool { return false })
-			for _, line := range lines {
-				if msg, err := jsonrpc.DecodeMessage(line); err == nil {
-					if resp, ok := msg.(*jsonrpc.Response); ok && resp.Error == nil {
-						c.greeted.Store(true)
-					}
-					_ = conn.Write(context.Background(), msg) // a client that is not there asks again, or has gone
+	}
+}
+
+// say has the client get what the host writes.
+func (c *session) say(conn mcp.Connection) error {
+	defer conn.Close()
+	reader, last, _ := c.out.begin(0)
+	for {
+		lines, end := c.out.next(reader, last, func() bool { return false })
+		for _, line := range lines {
+			if msg, err := jsonrpc.DecodeMessage(line); err == nil {
+				if resp, ok := msg.(*jsonrpc.Response); ok && resp.Error == nil {
+					c.greeted.Store(true)
 				}
+				_ = conn.Write(context.Background(), msg) // a client that is not there asks again, or has gone
 			}
-			if len(lines) == 0 || c.out.delivered(end) {
-				c.gone()
-				return
-			}
-			last = end
 		}
-	}()
+		if len(lines) == 0 || c.out.delivered(end) {
+			c.gone()
+			return nil
+		}
+		last = end
+	}
 }
 
 func isJSON(r *http.Request) bool {

@@ -5,7 +5,9 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -49,12 +51,24 @@ func newSession(s *Server, speaks Protocol) *session {
 // serve runs the host. What it wrote last can be read for as long as an idle session lives.
 func (c *session) serve() {
 	defer c.cut()
-	if err := c.server.opts.Serve(c.hasty, c.speaks, &c.in, c.out); err != nil {
-		c.server.opts.Log.Error().Err(err).Str("session_id", c.id).Msg("a session over HTTP ended with an error")
-	}
+	c.guarded(func() error { return c.server.opts.Serve(c.hasty, c.speaks, &c.in, c.out) })
 	c.in.close()
 	if c.out.close() {
 		c.gone()
+	}
+}
+
+// guarded does a part of the session's work. An error is logged, and a panic ends this session and
+// no other.
+func (c *session) guarded(work func() error) {
+	defer func() {
+		if v := recover(); v != nil {
+			c.server.opts.Log.Error().Str("session_id", c.id).Str("panic", fmt.Sprint(v)).Bytes("stack", debug.Stack()).Msg("a session over HTTP panicked; it ends")
+			c.end()
+		}
+	}()
+	if err := work(); err != nil {
+		c.server.opts.Log.Error().Err(err).Str("session_id", c.id).Msg("a session over HTTP ended with an error")
 	}
 }
 

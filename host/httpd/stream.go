@@ -12,6 +12,28 @@ import (
 // writeTimeout bounds the wait for a client that does not read; it can connect anew.
 const writeTimeout = time.Minute
 
+// paced bounds the wait of each write, of answers and of streams.
+type paced struct {
+	http.ResponseWriter
+	to *http.ResponseController
+}
+
+func (p paced) Write(b []byte) (int, error) {
+	p.extend()
+	return p.ResponseWriter.Write(b)
+}
+
+// FlushError is what http.ResponseController calls.
+func (p paced) FlushError() error {
+	p.extend()
+	return p.to.Flush()
+}
+
+func (p paced) extend() { _ = p.to.SetWriteDeadline(time.Now().Add(writeTimeout)) } // a test's writer may have none
+
+// Unwrap is for http.ResponseController.
+func (p paced) Unwrap() http.ResponseWriter { return p.ResponseWriter }
+
 // stream sends the output of a session as server-sent events.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, c *session) {
 	if r.Method != http.MethodGet { // HEAD would take the events of the one that reads them
@@ -104,7 +126,6 @@ func (s *sink) flush(buf []byte) error {
 	if s.buf = buf; cap(buf) > 1<<20 {
 		s.buf = nil
 	}
-	_ = s.to.SetWriteDeadline(time.Now().Add(writeTimeout)) // a test's writer may have none
 	if _, err := s.w.Write(buf); err != nil {
 		return err
 	}

@@ -1,11 +1,15 @@
 // Command mcpecho is an MCP server on the official Go SDK with one tool,
-// `echo{text}`, over standard input and output. The bench holds a host against
+// `echo{text}`, over standard input and output, or over HTTP at the address that it is given. The bench holds a host against
 // it: what the same call costs where the usual library serves it.
 package main
 
 import (
 	"context"
+	"fmt"
 	"log"
+	"net"
+	"net/http"
+	"os"
 
 	"github.com/go-json-experiment/json"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -24,9 +28,18 @@ func main() {
 			"required":   []string{"text"},
 		},
 	}, echo)
-	if err := server.Run(context.Background(), &mcp.StdioTransport{}); err != nil {
+	if len(os.Args) == 1 {
+		if err := server.Run(context.Background(), &mcp.StdioTransport{}); err != nil {
+			log.Fatal("mcpecho: ", err)
+		}
+		return
+	}
+	listener, err := net.Listen("tcp", os.Args[1])
+	if err != nil {
 		log.Fatal("mcpecho: ", err)
 	}
+	fmt.Printf("http://%s\n", listener.Addr())
+	log.Fatal(http.Serve(listener, mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil)))
 }
 
 // echo answers with the text it was called with.
