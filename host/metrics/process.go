@@ -3,7 +3,6 @@ package metrics
 import (
 	"os"
 	"runtime"
-	"runtime/metrics"
 	"strconv"
 	"strings"
 )
@@ -12,15 +11,14 @@ import (
 const ticks = 100
 
 // process tells what the process uses, by the names that every program of Go has: what the
-// system does not tell is left out.
+// system does not tell is left out. The package runtime/metrics would cost time at each start.
 func (m *Metrics) process(p *page) {
-	samples := []metrics.Sample{{Name: "/sched/goroutines:goroutines"}, {Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/total:bytes"}, {Name: "/gc/cycles/total:gc-cycles"}}
-	metrics.Read(samples)
-	value := func(i int) float64 { return float64(samples[i].Value.Uint64()) }
-	p.gauge("go_goroutines", "Goroutines that there are.", value(0))
-	p.gauge("go_memstats_heap_alloc_bytes", "Bytes of the heap in use.", value(1))
-	p.gauge("go_memstats_sys_bytes", "Bytes that the runtime has from the system.", value(2))
-	p.counter("go_gc_cycles", "Garbage collections.", value(3))
+	var mem runtime.MemStats
+	runtime.ReadMemStats(&mem)
+	p.gauge("go_goroutines", "Goroutines that there are.", float64(runtime.NumGoroutine()))
+	p.gauge("go_memstats_heap_alloc_bytes", "Bytes of the heap in use.", float64(mem.HeapAlloc))
+	p.gauge("go_memstats_sys_bytes", "Bytes that the runtime has from the system.", float64(mem.Sys))
+	p.counter("go_gc_cycles", "Garbage collections.", float64(mem.NumGC))
 	p.family("gauge", "go_info", "The version of Go.")
 	p.sample("", 1, "version", runtime.Version())
 	p.gauge("process_start_time_seconds", "When the host began, in seconds since 1970.", float64(m.begun.UnixMilli())/1000)
