@@ -81,8 +81,9 @@ type commands struct {
 	Tools    toolsCmd    `cmd:"" help:"List, call or export the tools."`
 	Skills   skillsCmd   `cmd:"" help:"List, check, show or run skills."`
 	Chain    chainCmd    `cmd:"" help:"Run, draw or check a chain."`
-	Worker   workerCmd   `cmd:"" help:"Take tasks of the fleet protocol on stdin and have them done."`
-	Dispatch dispatchCmd `cmd:"" help:"Have the tasks in a file done by local workers."`
+	Worker   workerCmd   `cmd:"" help:"Take tasks of the fleet protocol, on stdin or from a fleet, and have them done."`
+	Dispatch dispatchCmd `cmd:"" help:"Have the tasks in a file done, by local workers or a fleet."`
+	Fleet    fleetCmd    `cmd:"" help:"Show who works for a fleet and what waits, or let workers end."`
 	Chat     chatCmd     `cmd:"" help:"Talk to a worker of the config, or to a model."`
 	MCP      mcpCmd      `cmd:"" name:"mcp" help:"Show the MCP servers, call their tools, approve what they changed, or serve this host as one."`
 	Inspect  inspectCmd  `cmd:"" help:"Show what goes over a host's pipe in a page of the browser: of a host or of a record."`

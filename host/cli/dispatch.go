@@ -35,7 +35,8 @@ type dispatchCmd struct {
 	Retries   *int   `placeholder:"N" help:"How often a task is started again when its worker dies, unless the task says so itself. Default: as the workers have it."`
 	Out       string `short:"o" default:"-" placeholder:"FILE" help:"Append the results to this file, which has to be a new one without --resume; - is stdout."`
 	Resume    bool   `help:"Continue a run that ended early: tasks with a result in the file of --out are not done again."`
-	Quiet     bool   `short:"q" help:"Do not show the progress."`
+	fleetFlag
+	Quiet bool `short:"q" help:"Do not show the progress."`
 }
 
 // check tells what is wrong with the command line.
@@ -44,6 +45,8 @@ func (d *dispatchCmd) check() error {
 		return err
 	}
 	switch {
+	case d.Fleet != "" && (d.LLM != "" || d.Model != "" || len(d.Command) > 0 || d.Network || !d.Contract || d.MaxTasks > 0):
+		return errors.New("--fleet: its workers say themselves how they work; --llm, --model, --network, --no-contract, --max-tasks and a command are for local ones")
 	case d.Workers < 1 || d.Workers > maxWorkers:
 		return fmt.Errorf("--workers %d: should be between 1 and %d", d.Workers, maxWorkers)
 	case d.MaxTasks < 0 || d.MaxTasks > maxAtOnce:
@@ -69,7 +72,7 @@ func (d *dispatchCmd) check() error {
 }
 
 // own reports whether the workers are told by the command line, and not by the config.
-func (d *dispatchCmd) own() bool { return d.LLM != "" || len(d.Command) > 0 }
+func (d *dispatchCmd) own() bool { return d.LLM != "" || len(d.Command) > 0 || d.Fleet != "" }
 
 // Run has all tasks done.
 func (d dispatchCmd) Run(cmd *commands, sys *System) error {
@@ -81,7 +84,12 @@ func (d dispatchCmd) Run(cmd *commands, sys *System) error {
 		return err
 	}
 	_, workers, err := workersOf(cfg)
-	if err == nil && len(d.Command) == 0 {
+	if d.Fleet != "" {
+		if err := d.reach(sys); err != nil {
+			return err
+		}
+	}
+	if err == nil && len(d.Command) == 0 && d.Fleet == "" {
 		err = d.equip(cfg, sys, ", a command behind -- as in a2e dispatch tasks.ndjson -- my-agent --print")
 	}
 	if err := errors.Join(err, tryPlugins(cfg)); err != nil { // once, not for each task

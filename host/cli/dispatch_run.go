@@ -70,7 +70,7 @@ func (d *dispatchRun) run() error {
 	}
 	workers, err := d.workers()
 	if err == nil {
-		d.pool, err = worker.NewPool(worker.Options{Workers: workers}, worker.Env{
+		d.pool, err = worker.NewPool(worker.Options{Workers: workers, Durable: true}, worker.Env{
 			Launcher: func() (*sandbox.Launcher, error) { return launcher, nil }, Agent: d.cfg.Agent, Log: d.log, Secrets: d.cfg.Secrets,
 		})
 	}
@@ -93,8 +93,15 @@ func (d *dispatchRun) run() error {
 	return d.verdict(ctx.Err() != nil)
 }
 
-// workers says what to start.
+// workers says what to start, or which fleet does the tasks.
 func (d *dispatchRun) workers() ([]worker.Worker, error) {
+	if d.Fleet != "" {
+		for _, t := range d.todo {
+			t.Task.Isolation = cmp.Or(t.Task.Isolation, fleet.Isolation(d.Isolation))
+		}
+		d.among = []worker.Worker{{}}
+		return []worker.Worker{{Name: "fleet", Fleet: config.NewSecret(d.Fleet), MaxTasks: maxInPool, Timeout: time.Duration(d.Timeout) * time.Second}}, nil
+	}
 	if d.cfg.AuthToken.Reveal() == "" && len(d.cfg.Auth) > 0 {
 		return nil, fail(exitConfig, errors.New("the config has tokens for agents only, and these tasks are no agent's: set auth_token as well"))
 	}

@@ -21,11 +21,12 @@ type workerCmd struct {
 	Isolation string `placeholder:"HOW" help:"worktree: each task in its own git worktree; none: in the workspace. Default: fleet.isolation of the config."`
 	Network   bool   `help:"Let the command use the network."`
 	Contract  bool   `default:"true" negatable:"" help:"Start the brief of the command with how to answer; --no-contract is for a plain program."`
+	fleetFlag
 	recordFlag
 	Command []string `arg:"" optional:"" passthrough:"partial" help:"What is started for each task, behind --. Default: the workers of the config."`
 }
 
-// Run serves until stdin ends or a signal.
+// Run serves until stdin ends or a signal; tasks come from there, or from a fleet.
 func (w *workerCmd) Run(cmd *commands, sys *System) error {
 	if len(w.Command) > 0 && w.Command[0] == "--" { // kong leaves it in
 		w.Command = w.Command[1:]
@@ -41,11 +42,16 @@ func (w *workerCmd) Run(cmd *commands, sys *System) error {
 		err = errors.New("--llm: a command stands behind --; give one of them")
 	case w.Network && len(w.Command) == 0:
 		err = errors.New("--network: is for a command behind --; a worker of the config has network: true")
+	case w.Fleet != "" && w.Record != "":
+		err = errors.New("--record: is for tasks that come on stdin; those of a fleet are in its database")
 	case !isolates(w.Isolation):
 		err = fmt.Errorf("--isolation %.32q: should be worktree or none", w.Isolation)
 	}
 	if err != nil {
 		return fail(exitUsage, err)
+	}
+	if w.Fleet != "" {
+		return cmd.serveFleet(sys, w)
 	}
 	const hint = `a2e worker takes tasks of the fleet protocol, one on each line; Ctrl-D ends it, a2e worker --help tells more.`
 	return cmd.serveStdio(sys, w.recordFlag, hint, speakFleet, func(cfg *config.Config) error { return w.adapt(cfg, sys) })

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"a2e/host/sandbox"
 	"a2e/protocol"
@@ -101,6 +102,25 @@ func (r *Repo) Run(ctx context.Context, args ...string) (Output, error) {
 		return Output{}, err
 	}
 	return Output{Text: out.stdout.String(), Cut: out.stdout.cut}, nil
+}
+
+// Diff returns what changes between two commits, as git apply takes it. The error says that it
+// has more than room bytes, or is no text in UTF-8.
+func (r *Repo) Diff(ctx context.Context, room int, from, to string) (string, error) {
+	off, err := r.drivers(ctx)
+	if err != nil {
+		return "", err
+	}
+	out, err := r.gitWithin(ctx, room, off, "diff", "--binary", "--no-renames", "--no-ext-diff", "--no-textconv", from, to, "--")
+	switch {
+	case err != nil:
+		return "", err
+	case out.stdout.cut:
+		return "", protocol.Errorf(protocol.CodeToolError, "the changes have more than %d bytes", room)
+	case !utf8.Valid(out.stdout.kept.Bytes()):
+		return "", protocol.Errorf(protocol.CodeToolError, "the changes are no text in UTF-8")
+	}
+	return out.stdout.kept.String(), nil
 }
 
 // List runs a git command that reads no content of files, such as ls-files, and keeps up

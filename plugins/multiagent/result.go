@@ -73,6 +73,16 @@ func (p *Plugin) resultOf(res *fleet.Result) map[string]any {
 	if res.Artifacts.Branch != "" {
 		m["branch"] = merge.Shorten(res.Artifacts.Branch, maxEntry)
 	}
+	if patch := res.Artifacts.Patch; patch != "" && len(patch) <= p.env.MaxOutputBytes { // a part of one is of no use
+		m["patch"] = patch
+	}
+	size := 0
+	for _, f := range res.Artifacts.Files {
+		size += len(f.Content)
+	}
+	if size > 0 && size <= p.env.MaxOutputBytes {
+		m["files"] = res.Artifacts.Files
+	}
 	if res.BlockedReason != nil {
 		m["blocked_reason"] = merge.Shorten(*res.BlockedReason, maxEntry)
 	}

@@ -221,6 +221,19 @@ type Artifacts struct {
 	// Branch is where the changes are committed, in the workspace's repository; "" = they are
 	// in the workspace itself. An extension.
 	Branch string `json:"branch,omitzero"`
+	// Patch is what the commits of the branch change, as git apply takes it, and Files is what
+	// the changed files hold, for an orchestrator on another machine. Extensions; a worker of a
+	// pipe leaves them out.
+	Patch string `json:"patch,omitzero"`
+	Files []File `json:"files,omitzero"`
+}
+
+// File is a file as a task left it.
+type File struct {
+	Path    string `json:"path"`              // as in files_changed
+	Content []byte `json:"content,omitzero"`  // base64
+	Gone    bool   `json:"gone,omitzero"`     // the task took it away
+	Left    string `json:"left_out,omitzero"` // why its content is not here
 }
 
 // NewResult makes a result whose lists are not nil.

@@ -45,6 +45,9 @@ func (f *Front) announce(ctx context.Context, seen *view) (starting bool) {
 	f.announced = next
 	f.mu.Unlock()
 	f.watched.Do(func() { f.goes.Go(func() { f.watch(starting) }) })
+	if f.opts.Announced != nil {
+		f.opts.Announced(next, f.able)
+	}
 	f.send(f.encode(next))
 	return starting
 }
@@ -67,6 +70,8 @@ func (f *Front) describe(ctx context.Context, last *fleet.Announce) (a *fleet.An
 	a.Capabilities.Tools, a.MCPHealth = append([]string{}, x.tools...), x.health
 	if err != nil && last != nil {
 		a.Capabilities.Tools, a.MCPHealth = last.Capabilities.Tools, last.MCPHealth
+	} else {
+		f.able = slices.Concat(x.tools, slices.Collect(maps.Keys(x.able)))
 	}
 	a.Capabilities.MCPServers, a.Capabilities.Extensions = slices.AppendSeq([]string{}, maps.Keys(a.MCPHealth)), f.extensions()
 	slices.Sort(a.Capabilities.MCPServers)

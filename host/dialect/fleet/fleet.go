@@ -31,6 +31,7 @@ import (
 	"a2e/host/dialect"
 	"a2e/host/sandbox"
 	"a2e/host/store"
+	"a2e/host/wall"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
 )
@@ -51,6 +52,12 @@ type Options struct {
 	Launcher func() (*sandbox.Launcher, error)
 	// Store keeps results over the end of the host; nil = none of them.
 	Store store.Opener
+
+	// Announced gets each announce, with all that a task may require of who does the work: tools,
+	// toolkits, capabilities and Words. It must not wait. nil = nobody asks.
+	Announced func(a *fleet.Announce, able []string)
+	Carry     bool       // results carry the changes themselves, for an orchestrator that has not this workspace
+	Wall      *wall.Wall // around files that Carry leaves out; nil = none
 
 	MaxQueue      int // tasks that wait; 0 = 65,536
 	MaxQueueBytes int // bytes of those; 0 = 32 MiB
@@ -79,6 +86,7 @@ type Front struct {
 	opened  time.Time
 	trees   sync.Mutex // held while git makes or removes a worktree
 	telling sync.Mutex // held while an announce is made and sent: the last one sent is the last one kept
+	able    []string   // what a task may require, by the last announce; guarded by telling
 	looking sync.Mutex // held while what a task changed is told from what others did
 
 	mu        sync.Mutex // guards the fields below, and those of tasks that say so

@@ -56,6 +56,7 @@ func (f *Front) runIsolated(ctx context.Context, t *task) *fleet.Result {
 		result.NextSteps = append(result.NextSteps, fmt.Sprintf("save the changes in %s, which could not be put on a branch: %s", w.dir, reason(err)))
 		return result
 	}
+	f.carryPatch(within, w, result)
 	w.remove(context.WithoutCancel(ctx))
 	return result
 }

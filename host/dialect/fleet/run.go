@@ -228,6 +228,7 @@ func (f *Front) run(ctx context.Context, t *task) (result *fleet.Result) {
 	f.mu.Unlock()
 	result = f.have(ctx, t, "")
 	f.account(ctx, t, result)
+	f.carry(result)
 	return result
 }
 

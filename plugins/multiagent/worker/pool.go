@@ -15,9 +15,12 @@ import (
 	"a2e/host"
 	"a2e/host/agent"
 	"a2e/host/child"
+	"a2e/host/fleetdb"
 	"a2e/host/redact"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
+
+	"github.com/google/uuid"
 )
 
 // maxWaiting is how many tasks may wait for a place.
@@ -26,6 +29,9 @@ const maxWaiting = 65_536
 // Options are those of a Pool.
 type Options struct {
 	Workers []Worker // the first is the default
+	// Durable has the tasks of a fleet keep their ids, so that they are found again by those;
+	// otherwise each gets one that no other host has.
+	Durable bool
 }
 
 // Env is what the host gives to the plugin.
@@ -37,6 +43,8 @@ type Pool struct {
 	env       Env
 	workspace string // absolute
 	stateDir  string // absolute
+	durable   bool   // see Options
+	instance  string // tells the tasks of this pool from those of other hosts
 	runners   []*runner
 	pace      pace
 
@@ -67,10 +75,11 @@ type runner struct {
 	Worker
 	pool *Pool
 
-	secrets *redact.Set // of the host, and those that it was told
-	starts  sync.Mutex  // held by whoever starts the child of mode fleet, or makes the model of mode llm
-	llm     agent.Model // mode llm: made with the first task; guarded by starts
-	llmKey  string      // that it was made with; guarded by starts
+	secrets *redact.Set     // of the host, and those that it was told
+	starts  sync.Mutex      // held by whoever starts the child of mode fleet, or makes the model of mode llm
+	sender  *fleetdb.Sender // mode queue: made with the first task; guarded by starts
+	llm     agent.Model     // mode llm: made with the first task; guarded by starts
+	llmKey  string          // that it was made with; guarded by starts
 
 	// Guarded by Pool.mu.
 	active int         // tasks that have a place
@@ -103,7 +112,7 @@ func NewPool(opts Options, env Env) (*Pool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("state_dir: %w", err)
 	}
-	p := &Pool{env: env, workspace: workspace, stateDir: stateDir, pace: pace{stop: stopGrace, rest: firstRest, end: closeGrace, greet: greetTime, retry: firstRetry}, news: make(chan struct{})}
+	p := &Pool{env: env, durable: opts.Durable, instance: uuid.NewString()[:13], workspace: workspace, stateDir: stateDir, pace: pace{stop: stopGrace, rest: firstRest, end: closeGrace, greet: greetTime, retry: firstRetry}, news: make(chan struct{})}
 	p.ctx, p.stop = context.WithCancelCause(context.Background())
 	for _, w := range opts.Workers {
 		if w.ShareState && env.StateDir == "" {
@@ -218,7 +227,10 @@ func (p *Pool) work(ctx context.Context, r *runner, t *task) (outcome, error) {
 	defer p.leave(r)
 	t.takenBy(r)
 	start := p.env.Now()
-	within, cancel := context.WithTimeoutCause(ctx, r.Timeout, &timeoutError{r.Timeout})
+	within, cancel := ctx, func() {}
+	if r.Mode != ModeQueue { // there it counts from when a worker has taken the task
+		within, cancel = context.WithTimeoutCause(ctx, r.Timeout, &timeoutError{r.Timeout})
+	}
 	defer cancel()
 	var o outcome
 	var err error
@@ -227,6 +239,8 @@ func (p *Pool) work(ctx context.Context, r *runner, t *task) (outcome, error) {
 		o, err = r.delegate(within, t)
 	case ModeLLM:
 		o, err = r.think(within, t)
+	case ModeQueue:
+		o, err = r.queueUp(within, t)
 	default:
 		o, err = r.process(within, t)
 	}
@@ -281,6 +295,7 @@ func (p *Pool) Close(ctx context.Context) error {
 	err := child.WaitFor(ctx, "workers", &p.tasks, &p.goes)
 	for _, r := range p.runners {
 		err = errors.Join(err, r.disconnect())
+		r.unqueue()
 	}
 	return err
 }

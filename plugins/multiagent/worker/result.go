@@ -29,9 +29,11 @@ type said struct {
 	NextSteps       []string       `json:"next_steps"`
 	BlockedReason   string         `json:"blocked_reason"`
 	Artifacts       struct {
-		PR           *string  `json:"pr"`
-		FilesChanged []string `json:"files_changed"`
-		Branch       string   `json:"branch"`
+		PR           *string      `json:"pr"`
+		FilesChanged []string     `json:"files_changed"`
+		Branch       string       `json:"branch"`
+		Patch        string       `json:"patch"`
+		Files        []fleet.File `json:"files"`
 	} `json:"artifacts"`
 	Summary   jsontext.Value `json:"summary"`
 	Error     string         `json:"error"`
@@ -139,6 +141,7 @@ func (t *task) read(obj protocol.Object, chars int) *fleet.Result {
 	res.NextSteps = append(res.NextSteps, s.NextSteps...)
 	res.Artifacts.PR, res.Artifacts.Branch = s.Artifacts.PR, s.Artifacts.Branch
 	res.Artifacts.FilesChanged = append(res.Artifacts.FilesChanged, s.Artifacts.FilesChanged...)
+	res.Artifacts.Patch, res.Artifacts.Files = s.Artifacts.Patch, s.Artifacts.Files
 	res.Error = s.Error
 	if s.Remaining.Kind() != 'n' {
 		res.Remaining = slices.Clone(s.Remaining)
@@ -222,6 +225,7 @@ func secretsOf(w *Worker, host *redact.Set) *redact.Set {
 	s := redact.New(host)
 	s.AddSecret(w.AuthToken.Reveal())
 	s.AddSecret(w.LLM.APIKey.Reveal())
+	s.AddURL(w.Fleet.Reveal())
 	for name, value := range w.Env {
 		s.Add(name, value)
 	}
@@ -230,7 +234,7 @@ func secretsOf(w *Worker, host *redact.Set) *redact.Set {
 
 // clean hides it in the texts of a result.
 func (r *runner) clean(res *fleet.Result) {
-	texts := []*string{&res.Summary, &res.Error, &res.Artifacts.Branch}
+	texts := []*string{&res.Summary, &res.Error, &res.Artifacts.Branch, &res.Artifacts.Patch}
 	for _, text := range []*string{res.BlockedReason, res.Artifacts.PR} {
 		if text != nil {
 			texts = append(texts, text)

@@ -123,7 +123,7 @@ func (r *runner) mayWant(t *task) bool {
 	switch {
 	case t.Worker != "":
 		return t.Worker == r.Name
-	case t.Workspace != "" && r.Mode == ModeFleet:
+	case t.Workspace != "" && (r.Mode == ModeFleet || r.Mode == ModeQueue):
 		return false
 	}
 	return t.Fallback || (t.Model == "" || r.Model == "" || r.Model == t.Model) && (t.Tier == "" || r.ModelTier == "" || r.ModelTier == t.Tier)
@@ -249,7 +249,7 @@ func (p *Pool) amongLocked(t *task) ([]*runner, *protocol.Error) {
 // A task that names its worker asks for neither, and where no worker tells its model, any may
 // have the one of a task: the wire has each child name one.
 func (r *runner) wantedLocked(t *task) bool {
-	if t.Worker != "" {
+	if t.Worker != "" || r.Mode == ModeQueue && r.Model == "" && r.ModelTier == "" { // its workers have what they have
 		return true
 	}
 	fits := t.Model == "" || r.modelLocked() == t.Model || !slices.ContainsFunc(r.pool.runners, func(r *runner) bool { return r.modelLocked() != "" })
@@ -315,7 +315,7 @@ func (p *Pool) defaultModel() string {
 // where a child does not announce a capability by name: it may have it all the same, and
 // answers blocked before any work otherwise.
 func (r *runner) fitLocked(t *task) (unsure bool, lacks string) {
-	if t.Workspace != "" && r.Mode == ModeFleet {
+	if t.Workspace != "" && (r.Mode == ModeFleet || r.Mode == ModeQueue) {
 		return false, "works in a folder of its own, and not in one of the task"
 	}
 	a, waits := r.toldLocked(), r.Mode == ModeFleet && !r.knownLocked()

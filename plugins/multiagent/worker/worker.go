@@ -40,6 +40,7 @@ const (
 	ModeOneshot = "oneshot" // a process for each task
 	ModeFleet   = "fleet"   // one child that speaks the fleet protocol 2.0
 	ModeLLM     = "llm"     // a model with the tools of the host, in this process
+	ModeQueue   = "queue"   // whoever works for a fleet, on any machine
 )
 
 // What holds where the config says nothing.
@@ -58,15 +59,16 @@ type Worker struct {
 	Name          string            `yaml:"name" required:"true" doc:"Unique name of the worker."`
 	Command       []string          `yaml:"command" doc:"The program and its arguments. A bare name is looked up on the PATH, one with a slash is relative to the workspace. a2e stands for this program where the PATH has none."`
 	LLM           agent.LLM         `yaml:"llm" doc:"The model that does the tasks, with the tools of this host, instead of a program."`
+	Fleet         config.Secret     `yaml:"fleet" doc:"The PostgreSQL URL of a fleet, such as postgres://user@host/database?fleet=team, whose workers do the tasks: each a2e worker --fleet URL."`
 	Tools         []string          `yaml:"tools" doc:"The tools that the model may use, by names or globs. Without this list it may use all that the host lists, except deferred ones."`
 	SystemPrompt  string            `yaml:"system_prompt" doc:"System prompt of the model, instead of a short default text."`
 	MaxTurns      int               `yaml:"max_turns" min:"0" max:"1000" doc:"How many answers of the model one task may take; 0 = 50. A task that would take more ends as partial."`
 	TokenBudget   int               `yaml:"token_budget" min:"0" doc:"How many tokens of the model one task may take, unless the task itself allows fewer; 0 = any number."`
-	Mode          string            `yaml:"mode" enum:"oneshot,fleet,llm" doc:"Of a command: oneshot (the default), one process for each task, the brief on its stdin; or fleet, one process that speaks the fleet protocol, such as [a2e, worker]. Of an llm always llm."`
+	Mode          string            `yaml:"mode" enum:"oneshot,fleet,llm,queue" doc:"Of a command: oneshot (the default), one process for each task, the brief on its stdin; or fleet, one process that speaks the fleet protocol, such as [a2e, worker]. Of an llm always llm, of a fleet queue."`
 	Model         string            `yaml:"model" shown:"yes" doc:"Model that it works with; a task that asks for this model gets it."`
 	ModelTier     string            `yaml:"model_tier" shown:"yes" doc:"Tier of that model, for tasks that prefer one."`
 	ContextWindow int               `yaml:"context_window" min:"0" doc:"Context window of that model, in tokens."`
-	MaxTasks      int               `yaml:"max_tasks" min:"0" max:"1024" doc:"How many tasks it works on at once; 0 = 1."`
+	MaxTasks      int               `yaml:"max_tasks" min:"0" max:"1024" doc:"How many tasks it works on at once; 0 = 1, of a fleet 1024."`
 	Retries       *int              `yaml:"retries" min:"0" max:"100" doc:"How often a task is started again, here or elsewhere, when its worker dies; default: 2."`
 	Timeout       time.Duration     `yaml:"timeout" doc:"Seconds that one task may take; 0 = an hour."`
 	Contract      *bool             `yaml:"contract" doc:"Begin the brief with how to answer: the shape of the result, the budget, the deadline. false is for a plain program that takes its whole stdin as the task. Default: true; a fleet worker gets it as fields."`
@@ -88,10 +90,12 @@ func (w *Worker) Validate() error {
 		return errors.New("a worker has no name; give each one a name of its own")
 	case len(w.Name) > maxNameBytes || strings.ContainsFunc(w.Name, func(r rune) bool { return r < ' ' }):
 		return fmt.Errorf("worker %.64q: the name should be at most %d bytes without control characters", w.Name, maxNameBytes)
-	case w.Mode != "" && w.Mode != ModeOneshot && w.Mode != ModeFleet && w.Mode != ModeLLM:
-		return fmt.Errorf("worker %q: mode is %.32q; it should be oneshot, fleet or llm", w.Name, w.Mode)
+	case !slices.Contains([]string{"", ModeOneshot, ModeFleet, ModeLLM, ModeQueue}, w.Mode):
+		return fmt.Errorf("worker %q: mode is %.32q; it should be oneshot, fleet, llm or queue", w.Name, w.Mode)
 	case len(w.Command) > 0 && !w.LLM.IsZero():
 		return fmt.Errorf("worker %q has a command and an llm; it should have one of them", w.Name)
+	case w.queued():
+		return w.validateQueue()
 	case len(w.Command) == 0 && w.LLM.IsZero():
 		return fmt.Errorf("worker %q has neither a command nor an llm; name the program that does the tasks, such as command: [my-agent, --print], or a model, such as llm: {url: \"http://127.0.0.1:11434/v1\", model: qwen3}", w.Name)
 	case w.ContextWindow < 0:
@@ -147,8 +151,11 @@ func (w Worker) withDefaults() Worker {
 	if w.Mode = cmp.Or(w.Mode, ModeOneshot); !w.LLM.IsZero() {
 		w.Mode, w.Model, w.MaxTurns = ModeLLM, cmp.Or(w.Model, w.LLM.Model), cmp.Or(w.MaxTurns, defaultTurns)
 	}
+	if w.queued() {
+		w.Mode, w.MaxTasks = ModeQueue, cmp.Or(w.MaxTasks, maxPlaces)
+	}
 	w.MaxTasks = max(w.MaxTasks, 1)
-	if w.Timeout == 0 {
+	if w.Timeout == 0 && !w.queued() { // who works for a fleet has one of its own
 		w.Timeout = defaultTimeout
 	}
 	return w
@@ -181,6 +188,9 @@ func (r *runner) program() child.Program {
 func (p *Pool) Needs() (all []host.Need) {
 	for i, r := range p.runners {
 		of, option := "worker "+r.Name, fmt.Sprintf("workers[%d]", i)
+		if r.Mode == ModeQueue {
+			continue
+		}
 		if r.Mode == ModeLLM {
 			all = append(all, r.LLM.Needs(of, option+".llm", agent.StoredKey(p.stateDir, agent.Origin(r.LLM.URL)))...)
 			continue

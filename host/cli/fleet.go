@@ -1,0 +1,231 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"a2e/host"
+	"a2e/host/config"
+	"a2e/host/dialect/fleet"
+	"a2e/host/fleetdb"
+	"a2e/plugins"
+)
+
+// fleetEnv is the variable with the URL of a fleet, whose password nobody else on the machine
+// sees there.
+const fleetEnv = "A2E_FLEET"
+
+// fleetFlag names a fleet.
+type fleetFlag struct {
+	Fleet string `placeholder:"URL" help:"A fleet on a PostgreSQL server, such as postgres://user@host/database?fleet=team; - is the variable A2E_FLEET."`
+}
+
+// open returns the fleet, and has its password hidden in all that is told.
+func (f *fleetFlag) open(sys *System) (*fleetdb.Fleet, error) {
+	if f.Fleet == "-" {
+		if f.Fleet = sys.getenv(fleetEnv); f.Fleet == "" {
+			return nil, fail(exitUsage, fmt.Errorf("--fleet -: the variable %s is not set", fleetEnv))
+		}
+	}
+	sys.secrets.AddURL(f.Fleet)
+	sys.secrets.AddSecret(sys.getenv("PGPASSWORD"))
+	at, err := fleetdb.Open(f.Fleet)
+	return at, fail(exitUsage, err)
+}
+
+// reach looks whether the server of the fleet is there, before anything is begun.
+func (f *fleetFlag) reach(sys *System) error {
+	at, err := f.open(sys)
+	if err != nil {
+		return err
+	}
+	defer at.Close()
+	return fail(exitTransport, at.Ping(context.Background()))
+}
+
+type fleetCmd struct {
+	Ls    fleetLsCmd    `cmd:"" help:"List the workers of a fleet, and what waits."`
+	Show  fleetShowCmd  `cmd:"" help:"Show a worker or a task of a fleet as JSON."`
+	Drain fleetDrainCmd `cmd:"" help:"Have workers of a fleet end what they do, and take no more."`
+}
+
+// fleetTime is how long a command waits for the server.
+const fleetTime = 15 * time.Second
+
+// with runs a command on a fleet that is there; without --fleet it is that of the variable.
+func (f *fleetFlag) with(sys *System, do func(ctx context.Context, at *fleetdb.Fleet) error) error {
+	if f.Fleet = cmp.Or(f.Fleet, sys.getenv(fleetEnv)); f.Fleet == "" {
+		return fail(exitUsage, fmt.Errorf("which fleet? give --fleet %s, or set %s", fleetdb.Example, fleetEnv))
+	}
+	at, err := f.open(sys)
+	if err != nil {
+		return err
+	}
+	defer at.Close()
+	ctx, stop := interruptible()
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, fleetTime)
+	defer cancel()
+	if err := do(ctx, at.Existing()); err != nil {
+		return cmp.Or[error](asExit(err), fail(exitTransport, err))
+	}
+	return nil
+}
+
+// asExit returns an error that has its exit code already, else nil.
+func asExit(err error) error {
+	if exit, ok := errors.AsType[exitError](err); ok {
+		return exit
+	}
+	return nil
+}
+
+type fleetLsCmd struct {
+	fleetFlag
+	JSON bool `name:"json" help:"Print them as JSON."`
+}
+
+// Run lists workers and queue.
+func (l fleetLsCmd) Run(sys *System) error {
+	return l.with(sys, func(ctx context.Context, at *fleetdb.Fleet) error {
+		workers, err := at.Workers(ctx)
+		if err != nil {
+			return err
+		}
+		queue, err := at.Queue(ctx)
+		if err != nil {
+			return err
+		}
+		if l.JSON {
+			return printJSON(sys.Out, map[string]any{"workers": workers, "queue": queue})
+		}
+		var t table
+		t.header("WORKER", "STATE", "TASKS", "MODEL", "HOST", "ID")
+		for _, w := range workers {
+			t.row(w.Name, w.State, fmt.Sprintf("%d of %d", w.Active, w.MaxTasks), cmp.Or(strings.TrimSpace(w.Model+" "+w.ModelTier), "-"), w.Host, w.ID)
+		}
+		if err := t.show(sys); err != nil {
+			return err
+		}
+		if len(workers) == 0 {
+			say(sys.Err, "no worker is there; a2e worker --fleet URL is one")
+		}
+		var q table
+		q.header("PRIORITY", "WAITING", "UNFIT", "OLDEST", "RUNNING", "DONE/H", "FAILED/H")
+		unfit := 0
+		for _, r := range queue {
+			unfit += r.Unfit
+			q.row(r.Priority, fmt.Sprint(r.Waiting), fmt.Sprint(r.Unfit), (time.Duration(r.Oldest) * time.Second).String(), fmt.Sprint(r.Running), fmt.Sprint(r.Done), fmt.Sprint(r.Failed))
+		}
+		if unfit > 0 {
+			say(sys.Err, "%s: no worker that is there has what they require", plural(unfit, "task"))
+		}
+		return q.show(sys)
+	})
+}
+
+type fleetShowCmd struct {
+	fleetFlag
+	Name string `arg:"" help:"The task_id of a task, or the name or id of a worker."`
+}
+
+// Run shows one of them.
+func (s fleetShowCmd) Run(sys *System) error {
+	return s.with(sys, func(ctx context.Context, at *fleetdb.Fleet) error {
+		task, err := at.Task(ctx, s.Name)
+		if err != nil {
+			return err
+		}
+		if task != nil {
+			return printJSON(sys.Out, task)
+		}
+		workers, err := at.Workers(ctx)
+		if err != nil {
+			return err
+		}
+		var names []string
+		for _, w := range workers {
+			if w.Name == s.Name || w.ID == s.Name {
+				return printJSON(sys.Out, w)
+			}
+			names = append(names, w.Name)
+		}
+		return fail(exitFailed, unknown("task and no worker", s.Name, names))
+	})
+}
+
+type fleetDrainCmd struct {
+	fleetFlag
+	Worker string `arg:"" optional:"" help:"The name of workers, or the id of one."`
+	All    bool   `help:"All workers."`
+}
+
+// Run has them drain.
+func (d fleetDrainCmd) Run(sys *System) error {
+	if d.All == (d.Worker != "") {
+		return fail(exitUsage, errors.New("which workers? give a name, an id, or --all"))
+	}
+	return d.with(sys, func(ctx context.Context, at *fleetdb.Fleet) error {
+		names, err := at.Drain(ctx, d.Worker)
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			if _, err := fmt.Fprintln(sys.Out, oneLine(name)); err != nil {
+				return err
+			}
+		}
+		if len(names) == 0 {
+			return fail(exitFailed, errors.New("no such worker is there; a2e fleet ls lists them"))
+		}
+		return nil
+	})
+}
+
+// serveFleet has the workers of the config work for a fleet, until a signal or a drain.
+func (cmd *commands) serveFleet(sys *System, w *workerCmd) (err error) {
+	at, err := w.open(sys)
+	if err != nil {
+		return err
+	}
+	log, closeLog, err := cmd.openLog(sys)
+	if err != nil {
+		return err
+	}
+	defer closeLog()
+	cfg, err := cmd.load(sys, func(text string) { log.Warn().Msg(text) })
+	if err != nil {
+		return err
+	}
+	if err := w.adapt(cfg, sys); err != nil {
+		return fail(exitConfig, err)
+	}
+	opts := hostOptions(cfg, log)
+	opts.Tokens = nil // whoever may use the database may give tasks
+	shared := plugins.NewShared(cfg, log)
+	defer func() { err = errors.Join(err, shared.Close()) }()
+	closeAudit, err := auditTo(&opts, cfg)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeAudit()) }()
+	worker := at.NewWorker(max(cfg.Fleet.MaxTasks, 1), log)
+	speak := func(cfg *config.Config, opts *host.Options, deps *plugins.Deps) {
+		own := fleetOptions(cfg, opts, deps.Shared)
+		own.Announced, own.Carry, own.Wall = worker.Announced, true, cfg.Wall
+		opts.Dialects, opts.Only = []host.Dialect{fleet.New(own)}, true
+	}
+	h, err := newHost(cfg, opts, speak, shared)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	defer handleSignals(drain{stop}, sys.Exit)()
+	say(sys.Err, "a2e works for the fleet %s; Ctrl-C ends it, a2e fleet drain lets it finish first", at.Name())
+	return fail(exitTransport, worker.Run(ctx, h))
+}

@@ -1,0 +1,293 @@
+package fleetdb_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.uber.org/goleak"
+
+	"a2e/host/fleetdb"
+	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/poll"
+	"a2e/host/hosttest/postgres"
+	"a2e/protocol"
+	"a2e/protocol/fleet"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// host answers each task by a function, nil as result = not at all.
+type host struct {
+	does func(*fleet.Dispatch) *fleet.Result
+	out  sync.Mutex
+}
+
+func (h *host) Serve(in io.Reader, out io.Writer) error {
+	lines := bufio.NewReader(in)
+	var all sync.WaitGroup
+	defer all.Wait()
+	for {
+		line, err := lines.ReadBytes('\n')
+		if err != nil {
+			return nil
+		}
+		var d fleet.Dispatch
+		does := h.does
+		obj, err := protocol.ParseObject(line)
+		if err != nil || obj.Decode(&d) != nil {
+			continue
+		}
+		if d.Type == fleet.TypeCancel {
+			_ = obj.Decode(&d.Task) // it is not nested there
+			does = func(d *fleet.Dispatch) *fleet.Result { return fleet.NewResult(d.Task.TaskID, fleet.StatusError) }
+		}
+		all.Go(func() {
+			if r := does(&d); r != nil {
+				text, _ := protocol.AppendJSON(nil, r)
+				h.out.Lock()
+				defer h.out.Unlock()
+				_, _ = out.Write(append(text, '\n'))
+			}
+		})
+	}
+}
+
+func (h *host) Interrupt() {}
+
+func done(d *fleet.Dispatch) *fleet.Result {
+	return fleet.NewResult(d.Task.TaskID, fleet.StatusDone)
+}
+
+// works begins a worker, which ends with the test.
+func works(t testing.TB, url, name string, places int, does func(*fleet.Dispatch) *fleet.Result, able ...string) {
+	t.Helper()
+	w := must.Get(fleetdb.Open(url))(t).NewWorker(places, zerolog.Nop())
+	a := &fleet.Announce{Type: fleet.TypeAnnounce, ProtocolVersion: fleet.Version, Worker: fleet.Worker{AgentID: name, Model: "m-" + name}}
+	w.Announced(a, able)
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx, &host{does: does}) }()
+	t.Cleanup(func() { stop(); must.OK(t, <-ended) })
+}
+
+func sends(t testing.TB, url string) *fleetdb.Sender {
+	t.Helper()
+	s := must.Get(fleetdb.Open(url))(t).NewSender(zerolog.Nop())
+	t.Cleanup(s.Close)
+	return s
+}
+
+func task(id string, needs ...string) fleetdb.Task {
+	t := fleetdb.Task{Retries: 2}
+	t.Dispatch.Task.TaskID, t.Dispatch.Brief, t.Dispatch.Requirements.RequiredCapabilities = id, "do "+id, needs
+	return t
+}
+
+// does has a task done, whose result must come.
+func does(t testing.TB, s *fleetdb.Sender, one fleetdb.Task) *fleet.Result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	obj := must.Get(s.Do(ctx, one))(t)
+	r := new(fleet.Result)
+	must.OK(t, obj.Decode(r))
+	return r
+}
+
+// What a task requires and the model that it names are looked at before it is taken, and what is
+// urgent goes first.
+func TestTasksGoToWhoCanDoThem(t *testing.T) {
+	t.Parallel()
+	url := postgres.Start(t).URL(postgres.Superuser)
+	s := sends(t, url)
+	said := func(name string) func(*fleet.Dispatch) *fleet.Result {
+		return func(d *fleet.Dispatch) *fleet.Result {
+			r := done(d)
+			r.Summary = name
+			return r
+		}
+	}
+	works(t, url, "plain", 4, said("plain"))
+	search := task("search", "search")
+	got := make(chan *fleet.Result, 2)
+	go func() { got <- does(t, s, search) }()
+	tier := task("model")
+	tier.Model = "m-able"
+	go func() { got <- does(t, s, tier) }()
+	assert.Equal(t, does(t, s, task("any")).Summary, "plain")
+	works(t, url, "able", 1, said("able"), "search", "file")
+	assert.Equal(t, (<-got).Summary+(<-got).Summary, "ableable")
+	tier.Dispatch.Task.TaskID, tier.Model, tier.Fallback = "other", "m-nobody", true
+	assert.Contains(t, strings.Join(does(t, s, tier).NextSteps, ""), "was asked instead")
+}
+
+func TestUrgentFirst(t *testing.T) {
+	t.Parallel()
+	url := postgres.Start(t).URL(postgres.Superuser)
+	s := sends(t, url)
+	var all sync.WaitGroup
+	f := must.Get(fleetdb.Open(url))(t)
+	t.Cleanup(f.Close)
+	for i, p := range []fleet.Priority{fleet.PriorityLow, fleet.PriorityNormal, fleet.PriorityUrgent, fleet.PriorityHigh} {
+		one := task(string(p))
+		one.Dispatch.Task.Priority = p
+		all.Go(func() { does(t, s, one) })
+		poll.Eventually(t, "the task waits", func() bool { return waiting(t, f) == i+1 })
+	}
+	var order []string // one place: one after the other
+	works(t, url, "w", 1, func(d *fleet.Dispatch) *fleet.Result { order = append(order, d.Task.TaskID); return done(d) })
+	all.Wait()
+	assert.Slice(t, order, []string{"urgent", "high", "normal", "low"})
+}
+
+// waiting counts the tasks that wait.
+func waiting(t testing.TB, f *fleetdb.Fleet) (n int) {
+	t.Helper()
+	for _, q := range must.Get(f.Queue(context.Background()))(t) {
+		n += q.Waiting
+	}
+	return n
+}
+
+// An id is one task of the whole fleet.
+func TestOneIDOneTask(t *testing.T) {
+	t.Parallel()
+	url := postgres.Start(t).URL(postgres.Superuser)
+	count := 0
+	works(t, url, "w", 1, func(d *fleet.Dispatch) *fleet.Result {
+		if count++; d.Task.TaskID == "fails" && count == 1 {
+			return fleet.NewResult("fails", fleet.StatusError)
+		}
+		return done(d)
+	})
+	first, second := sends(t, url), sends(t, url)
+	assert.Equal(t, does(t, first, task("fails")).Status, fleet.StatusError)
+	assert.Equal(t, does(t, second, task("fails")).Status, fleet.StatusDone, "what failed is done anew")
+	assert.Equal(t, does(t, first, task("fails")).Status, fleet.StatusDone)
+	assert.Equal(t, count, 2, "what is done is done once")
+	other := task("fails")
+	other.Dispatch.Brief = "another"
+	r := does(t, first, other)
+	assert.That(t, r.Status == fleet.StatusBlocked && r.Duplicate, "another task by that id: %+v", r)
+}
+
+// A task that is late, or cancelled, ends, at its worker too.
+func TestCancelAndDeadline(t *testing.T) {
+	t.Parallel()
+	url := postgres.Start(t).URL(postgres.Superuser)
+	s := sends(t, url)
+	late := task("late")
+	late.Dispatch.Deadline = time.Now().Add(300 * time.Millisecond).Format(time.RFC3339Nano)
+	assert.Equal(t, does(t, s, late).Error, "deadline", "what waits beyond its deadline")
+	begun := make(chan string, 8)
+	works(t, url, "stuck", 2, func(d *fleet.Dispatch) *fleet.Result {
+		begun <- d.Task.TaskID
+		return nil
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() { <-begun; cancel() }()
+	_, err := s.Do(ctx, task("hangs"))
+	assert.Is(t, err, context.Canceled)
+	f := must.Get(fleetdb.Open(url))(t)
+	t.Cleanup(f.Close)
+	poll.Eventually(t, "its worker ends it", func() bool { return must.Get(f.Task(context.Background(), "hangs"))(t).State == "error" })
+}
+
+// What one worker cannot begin with goes to the next, and comes back blocked where there is none.
+func TestRefusedTaskGoesOn(t *testing.T) {
+	t.Parallel()
+	url := postgres.Start(t).URL(postgres.Superuser)
+	s := sends(t, url)
+	works(t, url, "unable", 1, func(d *fleet.Dispatch) *fleet.Result { return fleet.Blocked(d.Task.TaskID, "not here") })
+	assert.Equal(t, *does(t, s, task("alone")).BlockedReason, "not here")
+	works(t, url, "able", 1, done)
+	f := must.Get(fleetdb.Open(url))(t)
+	t.Cleanup(f.Close)
+	poll.Eventually(t, "both are there", func() bool { return len(must.Get(f.Workers(context.Background()))(t)) == 2 })
+	for _, id := range []string{"a", "b", "c"} {
+		assert.Equal(t, does(t, s, task(id)).Status, fleet.StatusDone)
+	}
+}
+
+// While the server is away a worker goes on and delivers later, and a sender is told so; a server
+// that begins anew takes no task from anybody.
+func TestServerAway(t *testing.T) {
+	t.Parallel()
+	server := postgres.Start(t)
+	url := strings.Replace(server.URL(postgres.Superuser), "postgres@", "postgres:hunter2secret@", 1) + "&lease=1s"
+	s := sends(t, url)
+	begun, end := make(chan bool, 8), make(chan bool)
+	works(t, url, "w", 2, func(d *fleet.Dispatch) *fleet.Result {
+		begun <- true
+		if d.Task.TaskID == "long" {
+			<-end
+		}
+		return done(d)
+	})
+	got := make(chan *fleet.Result, 1)
+	go func() { got <- does(t, s, task("long")) }()
+	<-begun
+	server.Crash()
+	_, err := sends(t, url).Do(context.Background(), task("refused"))
+	var own *protocol.Error
+	must.That(t, errors.As(err, &own), "the error is %v", err)
+	assert.That(t, own.Code == protocol.CodeStoreUnavailable && own.Retryable && !strings.Contains(err.Error(), "hunter2"), "the error is %v", err)
+	close(end)
+	server.Begin(t)
+	assert.Equal(t, (<-got).Status, fleet.StatusDone)
+	assert.Equal(t, len(begun), 0, "done once")
+	assert.Equal(t, does(t, s, task("next")).Status, fleet.StatusDone)
+}
+
+// Several fleets of one database do not see each other, tables of a newer version are refused, and
+// a fleet that is looked at is not made.
+func TestFleetsApart(t *testing.T) {
+	t.Parallel()
+	server := postgres.Start(t)
+	url := server.URL(postgres.Superuser)
+	ctx := context.Background()
+	a, b := must.Get(fleetdb.Open(url+"&fleet=a"))(t), must.Get(fleetdb.Open(url+"&fleet=b"))(t)
+	t.Cleanup(a.Close)
+	t.Cleanup(b.Close)
+	_, err := b.Existing().Workers(ctx)
+	assert.Fails(t, err, `there is no fleet "b"`)
+	var all sync.WaitGroup
+	for range 8 { // at once
+		all.Go(func() {
+			f := must.Get(fleetdb.Open(url + "&fleet=a"))(t)
+			assert.OK(t, f.Ping(ctx))
+			f.Close()
+		})
+	}
+	all.Wait()
+	works(t, url+"&fleet=a", "w", 1, done)
+	poll.Eventually(t, "the worker is there", func() bool { return len(must.Get(a.Workers(ctx))(t)) == 1 })
+	_, err = b.Workers(ctx)
+	assert.Fails(t, err, `there is no fleet "b"`)
+	server.Exec(t, "CREATE SCHEMA a2e_fleet_b; CREATE TABLE a2e_fleet_b.version AS SELECT 99 AS version")
+	assert.Fails(t, b.Ping(ctx), "use a newer a2e")
+}
+
+func TestURLs(t *testing.T) {
+	t.Parallel()
+	for url, part := range map[string]string{
+		"":                            "should be such as",
+		"mysql://u:hunter2@h/d":       "should be such as",
+		"postgres://u:hunter2@h:x/d":  "should be such as",
+		"postgres://h/d?fleet=A-B":    "small letters",
+		"postgres://h/d?lease=1":      "from 1s",
+		"postgres://h/d?schema=other": "has no schema",
+	} {
+		_, err := fleetdb.Open(url)
+		assert.Fails(t, err, part, url)
+		assert.That(t, err == nil || !strings.Contains(err.Error(), "hunter2"), "the error shows the password: %v", err)
+	}
+}

@@ -1,0 +1,148 @@
+package fleetdb
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+
+	"a2e/protocol"
+)
+
+// maxText is how long the message of a task may be, and that of a result, in bytes.
+const maxText = 8 << 20
+
+// migrations bring the tables from each version to the next.
+func migrations() []string {
+	return []string{`
+CREATE TABLE ~.workers (
+	id       text PRIMARY KEY,          -- of one process
+	name     text NOT NULL,
+	place    text NOT NULL,             -- the machine
+	announce text NOT NULL,             -- its SESSION_ANNOUNCE
+	offers   text[] NOT NULL,           -- what a task may require of it
+	model    text NOT NULL,
+	tier     text NOT NULL,
+	places   integer NOT NULL,          -- tasks at once
+	draining boolean NOT NULL DEFAULT false,
+	begun    timestamptz NOT NULL DEFAULT now(),
+	lease    timestamptz NOT NULL       -- what it took is its own until then
+);
+CREATE TABLE ~.tasks (
+	number   bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+	task_id  text NOT NULL UNIQUE,
+	digest   text NOT NULL,             -- tells tasks apart that have one id
+	sender   text NOT NULL,             -- who waits for the result
+	rank     smallint NOT NULL,         -- of its priority, 3 = urgent
+	requires text[] NOT NULL,
+	model    text NOT NULL,             -- '' = any
+	tier     text NOT NULL,
+	dispatch text NOT NULL CHECK (octet_length(dispatch) <= 8388608),
+	deadline timestamptz,
+	seconds  integer NOT NULL,          -- that a worker may take; 0 = as the worker has it
+	retries  smallint NOT NULL,         -- how many workers may die of it, and it is begun again
+	state    smallint NOT NULL DEFAULT 0, -- 0 waiting, 1 taken, 2 ended
+	canceled boolean NOT NULL DEFAULT false,
+	worker   text,                      -- that has it, or had it last
+	claims   integer NOT NULL DEFAULT 0, -- how often it was taken: the latest alone may give it back
+	losses   integer NOT NULL DEFAULT 0, -- workers that died of it
+	refused  text[] NOT NULL DEFAULT '{}', -- workers that could not begin with it
+	status   text,                      -- of the result
+	result   text CHECK (octet_length(result) <= 8388608), -- the TASK_RESULT; NULL = see fate
+	fate     text,                      -- why it ended without a worker's result
+	created  timestamptz NOT NULL DEFAULT now(),
+	taken    timestamptz,
+	ended    timestamptz
+) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.05);
+CREATE INDEX ON ~.tasks (rank DESC, number) WHERE state = 0;
+CREATE INDEX ON ~.tasks (worker) WHERE state = 1;
+CREATE INDEX ON ~.tasks (deadline) WHERE state = 0 AND deadline IS NOT NULL;
+CREATE INDEX ON ~.tasks (ended) WHERE state = 2;
+CREATE FUNCTION ~.fits(t ~.tasks, w ~.workers) RETURNS boolean LANGUAGE sql STABLE AS $$
+	SELECT t.requires <@ w.offers AND t.model IN ('', w.model) AND t.tier IN ('', w.tier) AND NOT w.id = ANY (t.refused)
+$$;
+-- a function, as its settings have the queue read in its order, however few tasks fit, and its
+-- plan is made once for each connection
+CREATE FUNCTION ~.claim(me text, most integer) RETURNS TABLE (number bigint, claims integer, task_id text, seconds integer, dispatch text)
+LANGUAGE plpgsql SET enable_sort = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+#variable_conflict use_column
+DECLARE w ~.workers;
+BEGIN
+	SELECT * INTO w FROM ~.workers WHERE id = me AND NOT draining AND lease > now();
+	RETURN QUERY WITH next AS (
+		SELECT t.number FROM ~.tasks t
+		WHERE t.state = 0 AND t.requires <@ w.offers AND t.model IN ('', w.model) AND t.tier IN ('', w.tier) AND NOT w.id = ANY (t.refused)
+			AND (t.deadline IS NULL OR t.deadline > now())
+		ORDER BY t.rank DESC, t.number LIMIT most FOR UPDATE SKIP LOCKED)
+	UPDATE ~.tasks t SET state = 1, worker = me, claims = t.claims + 1, taken = now() FROM next WHERE t.number = next.number
+	RETURNING t.number, t.claims, t.task_id, t.seconds, t.dispatch;
+END $$;
+`}
+}
+
+// lockName is that of the advisory lock under which tables are made.
+const lockName = "a2e fleet"
+
+// migrateLocked makes the tables of the fleet, or brings them up to date. It refuses those of a newer
+// a2e.
+func (f *Fleet) migrateLocked(ctx context.Context) error {
+	all := migrations()
+	version, err := f.versionLocked(ctx)
+	if err != nil {
+		return err
+	}
+	switch {
+	case version == len(all):
+		return nil
+	case version == 0 && f.existing:
+		return f.errNone()
+	}
+	do := func(sql string, args ...any) {
+		if err == nil {
+			_, err = f.runLocked(ctx, sql, args...)
+		}
+	}
+	do("BEGIN")
+	do("SELECT pg_advisory_xact_lock(hashtext($1))", lockName)
+	if err == nil {
+		version, err = f.versionLocked(ctx) // someone else may have made them meanwhile
+	}
+	if version == 0 {
+		do("CREATE SCHEMA IF NOT EXISTS ~")
+		do("CREATE TABLE IF NOT EXISTS ~.version (version integer NOT NULL)")
+		do("INSERT INTO ~.version VALUES (0)")
+	}
+	for n := version; err == nil && n < len(all); n++ {
+		err = f.conn.Exec(ctx, strings.ReplaceAll(all[n], "~", f.schema)).Close()
+	}
+	do("UPDATE ~.version SET version = $1", len(all))
+	do("COMMIT")
+	if err != nil {
+		_, _ = f.runLocked(ctx, "ROLLBACK")
+	}
+	return err
+}
+
+// versionLocked returns that of the tables; 0 = there are none. The error says that they are of a
+// newer a2e.
+func (f *Fleet) versionLocked(ctx context.Context) (int, error) {
+	// not by to_regclass, which may remember under the lock what it found before
+	there, err := f.runLocked(ctx, "SELECT count(*) > 0 FROM pg_catalog.pg_tables WHERE schemaname = '~' AND tablename = 'version'")
+	if err != nil || !there[0].truth(0) {
+		return 0, err
+	}
+	rows, err := f.runLocked(ctx, "SELECT version FROM ~.version")
+	var version int
+	if err == nil && len(rows) > 0 {
+		version, err = strconv.Atoi(rows[0].text(0))
+	}
+	switch {
+	case err != nil:
+		return 0, err
+	case len(rows) == 0:
+		return 0, errors.New("the table of the version is empty")
+	case version > len(migrations()):
+		return 0, protocol.Errorf(protocol.CodeRuntimeError, "the fleet %q (%s) has tables of version %d, and this a2e knows %d: use a newer a2e", f.name, f.server(), version, len(migrations()))
+	}
+	return version, nil
+}

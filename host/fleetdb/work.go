@@ -1,0 +1,522 @@
+package fleetdb
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
+	"github.com/rs/zerolog"
+
+	"a2e/host/dialect"
+	"a2e/protocol"
+	"a2e/protocol/fleet"
+)
+
+// lookEvery is how often who waits for something looks for it without a notification.
+const lookEvery = 2 * time.Second
+
+// lastReports is how long a worker that ends tries to deliver what it has.
+const lastReports = 5 * time.Second
+
+// Host is a host that speaks the fleet protocol and nothing else.
+type Host interface {
+	Serve(in io.Reader, out io.Writer) error
+	Interrupt() // ends it at once, with a result for each task
+}
+
+// Worker gives the tasks of a fleet to a host, as a pipe would.
+type Worker struct {
+	fleet  *Fleet
+	id     string // of this process
+	places int
+	log    zerolog.Logger
+
+	feed io.Writer     // input of the host; set by Run
+	take dialect.Bell  // there may be tasks, or places
+	beat dialect.Bell  // the server has something to say
+	tell dialect.Bell  // there are reports
+	done chan struct{} // closed when it is drained
+	end  sync.Once     // closes done
+	turn sync.Mutex    // held while tasks are taken, and while is looked which ones it has
+
+	mu       sync.Mutex // guards the fields below
+	said     *fleet.Announce
+	offers   []string
+	known    bool            // the server knows it
+	draining bool            // it takes no more
+	ending   bool            // it gives back what is not done
+	held     map[string]*job // by the id of the task
+	reports  []*report
+	away     bool // the server was, when it was last asked
+}
+
+// job is a task that the worker holds, until its result is on the server.
+type job struct {
+	claim
+	lost     bool // another one has it by now, or it was cancelled: the host was told
+	reported bool // the host has answered
+}
+
+// report is a result on its way to the server.
+type report struct {
+	*job
+	status fleet.Status
+	text   string
+	idle   bool // no work was done
+}
+
+// NewWorker makes a worker that does this many tasks at once.
+func (f *Fleet) NewWorker(places int, log zerolog.Logger) *Worker {
+	return &Worker{
+		fleet: f, id: newID(), places: max(places, 1), log: log, done: make(chan struct{}), held: make(map[string]*job),
+		take: dialect.NewBell(), beat: dialect.NewBell(), tell: dialect.NewBell(),
+	}
+}
+
+func newID() string {
+	id := uuid.New()
+	return hex.EncodeToString(id[:8])
+}
+
+// Announced takes what the host says of itself, and what a task may require of it.
+func (w *Worker) Announced(a *fleet.Announce, able []string) {
+	offers := slices.Clone(able)
+	for id, health := range a.MCPHealth {
+		if health == fleet.HealthOK {
+			offers = append(offers, serverPrefix+id)
+		}
+	}
+	slices.Sort(offers)
+	w.mu.Lock()
+	w.said, w.offers = a, slices.Compact(offers)
+	w.mu.Unlock()
+	w.beat.Ring()
+}
+
+// serverPrefix tells MCP servers from other things that a task requires.
+const serverPrefix = "mcp:"
+
+// Run serves until ctx ends, which ends what runs and gives it back, or the worker is drained.
+func (w *Worker) Run(ctx context.Context, h Host) error {
+	if err := w.fleet.Ping(ctx); err != nil && !unavailable(err) {
+		return err
+	}
+	in, feed := io.Pipe()
+	w.feed = feed
+	served := make(chan error, 1)
+	go func() {
+		err := h.Serve(in, &lineWriter{take: w.heard})
+		_ = in.Close() // nobody writes into it any more
+		served <- err
+	}()
+	loops, stop := context.WithCancel(context.Background())
+	var goes, reporting sync.WaitGroup
+	goes.Go(func() { w.claiming(loops) })
+	goes.Go(func() { w.beating(loops) })
+	goes.Go(func() { w.fleet.listen(loops, w.fleet.schema, w.log, w.notified) })
+	last, enough := context.WithCancel(context.Background())
+	reporting.Go(func() { w.reporting(last) })
+	var err error
+	select {
+	case <-ctx.Done():
+	case <-w.done:
+	case err = <-served:
+		served <- nil
+	}
+	stop()
+	goes.Wait()
+	w.mu.Lock()
+	w.ending = true
+	w.mu.Unlock()
+	if ctx.Err() != nil {
+		h.Interrupt()
+	}
+	_ = feed.Close() // of a pipe
+	err = errors.Join(err, <-served)
+	time.AfterFunc(lastReports, enough)
+	w.tell.Ring()
+	reporting.Wait()
+	w.leave(last)
+	enough()
+	w.fleet.Close()
+	return err
+}
+
+// leave takes the worker off the list. What it cannot tell the server any more, its lease does.
+func (w *Worker) leave(ctx context.Context) {
+	err := w.giveBack(ctx, nil)
+	if err == nil {
+		_, err = w.fleet.query(ctx, "DELETE FROM ~.workers WHERE id = $1", w.id)
+	}
+	if err != nil {
+		w.log.Warn().Err(err).Msg("the server was not told that this worker ends; its tasks go elsewhere when its lease is over")
+	}
+}
+
+// notified takes what the server says: that there is a task, or something for one worker.
+func (w *Worker) notified(payloads []string) {
+	if slices.Contains(payloads, w.id) {
+		w.beat.Ring()
+	}
+	w.take.Ring()
+}
+
+// claiming takes tasks while there are places.
+func (w *Worker) claiming(ctx context.Context) {
+	pace := newPace()
+	for ctx.Err() == nil {
+		rest := lookEvery
+		n, err := w.claimSome(ctx)
+		switch {
+		case err != nil:
+			rest = w.trouble(ctx, err, pace)
+		case n > 0:
+			pace.Reset()
+			continue
+		default:
+			pace.Reset()
+		}
+		pause(ctx, w.take, rest)
+	}
+}
+
+// claimSome takes what there is for the free places, and returns how much that was.
+func (w *Worker) claimSome(ctx context.Context) (int, error) {
+	w.turn.Lock()
+	defer w.turn.Unlock()
+	w.mu.Lock()
+	free := w.places
+	for _, j := range w.held {
+		if !j.reported {
+			free--
+		}
+	}
+	if !w.known || w.draining || w.ending {
+		free = 0
+	}
+	w.mu.Unlock()
+	if free <= 0 {
+		return 0, nil
+	}
+	claims, err := w.claim(ctx, free)
+	for i := range claims {
+		w.hand(&job{claim: claims[i]})
+	}
+	return len(claims), err
+}
+
+// hand gives a task to the host, which checks it as it does one from a pipe.
+func (w *Worker) hand(j *job) {
+	w.mu.Lock()
+	w.held[j.id] = j
+	w.mu.Unlock()
+	var d fleet.Dispatch
+	obj, err := protocol.ParseObject([]byte(j.dispatch))
+	if err == nil {
+		err = protocol.Decode(obj, []string{"task"}, &d)
+	}
+	j.dispatch = ""
+	if err != nil {
+		w.answered(fleet.Blocked(j.id, "the task in the queue does not fit the protocol: "+err.Error()), nil)
+		return
+	}
+	d.Type, d.ProtocolVersion, d.AuthToken, d.Task.TaskID = fleet.TypeDispatch, fleet.Version, "", j.id
+	if j.seconds > 0 {
+		due := time.Now().Add(time.Duration(j.seconds) * time.Second)
+		if at, dated, err := d.DeadlineTime(); err == nil && (!dated || due.Before(at)) {
+			d.Deadline = due.UTC().Format(time.RFC3339Nano)
+		}
+	}
+	w.send(&d)
+}
+
+// send writes a message to the host. One that has ended gives its tasks back.
+func (w *Worker) send(message any) {
+	line, err := protocol.AppendJSON(nil, message)
+	if err == nil {
+		_, err = w.feed.Write(append(line, '\n'))
+	}
+	if err != nil {
+		w.log.Debug().Err(err).Msg("a message does not reach the host")
+	}
+}
+
+// heard takes a line of the host.
+func (w *Worker) heard(text []byte) {
+	var line protocol.Line
+	if line.Scan(text) != nil || protocol.Type(line.Type) != fleet.TypeResult {
+		return
+	}
+	result := new(fleet.Result)
+	if err := line.Object().Decode(result); err != nil || result.TaskID == "" {
+		w.log.Warn().Str("error", result.Error).Msg("the host takes a message of the fleet for broken")
+		return
+	}
+	w.answered(result, bytes.TrimSpace(text))
+}
+
+// answered notes the result of a task; nil as text = it is encoded here.
+func (w *Worker) answered(result *fleet.Result, text []byte) {
+	if len(text) > maxText { // without the changes themselves
+		result.Artifacts.Patch, result.Artifacts.Files, text = "", nil, nil
+		result.NextSteps = append(result.NextSteps, "fetch the changes from the worker's workspace: they are too large for the queue")
+	}
+	if text == nil {
+		text, _ = protocol.AppendJSON(nil, result) // it came as JSON
+	}
+	if len(text) > maxText {
+		result = fleet.NewResult(result.TaskID, fleet.StatusError)
+		result.Error = fmt.Sprintf("the result has %d bytes; the queue takes %d", len(text), maxText)
+		text, _ = protocol.AppendJSON(nil, result)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	j := w.held[result.TaskID]
+	if j == nil || j.reported {
+		return
+	}
+	j.reported = true
+	w.reports = append(w.reports, &report{j, result.Status, string(text), result.Status == fleet.StatusBlocked && result.TokensSpent == 0})
+	w.tell.Ring()
+	w.take.Ring()
+}
+
+// reporting brings results to the server, however long it is away. When the worker ends, it
+// ends with the last one, or with ctx.
+func (w *Worker) reporting(ctx context.Context) {
+	pace := newPace()
+	for ctx.Err() == nil {
+		w.mu.Lock()
+		all, over := w.reports[:min(len(w.reports), claimsAtOnce)], w.ending
+		w.mu.Unlock()
+		if len(all) == 0 {
+			if over {
+				return
+			}
+			pause(ctx, w.tell, time.Hour)
+			continue
+		}
+		if err := w.deliver(ctx, all); err != nil {
+			pause(ctx, nil, w.trouble(ctx, err, pace))
+			continue
+		}
+		pace.Reset()
+		w.mu.Lock()
+		w.reports = w.reports[len(all):]
+		for _, r := range all {
+			if w.held[r.id] == r.job {
+				delete(w.held, r.id)
+			}
+		}
+		w.checkDrainedLocked()
+		w.mu.Unlock()
+		w.take.Ring()
+	}
+}
+
+// deliver brings some results to the server: what is not done where this worker ends, or
+// could not be begun, goes to another one.
+func (w *Worker) deliver(ctx context.Context, all []*report) error {
+	var ended []*report
+	for _, r := range all {
+		w.mu.Lock()
+		unfit, back := r.idle && !r.lost, w.ending && !r.lost && r.status != fleet.StatusDone && r.status != fleet.StatusPartial
+		w.mu.Unlock()
+		var gone bool
+		var err error
+		switch {
+		case back:
+			gone, err = true, w.giveBack(ctx, []int64{r.number})
+		case unfit:
+			gone, err = w.refuse(ctx, r)
+		}
+		if err != nil {
+			return err
+		}
+		if !gone {
+			ended = append(ended, r)
+		}
+	}
+	if len(ended) == 0 {
+		return nil
+	}
+	return w.finish(ctx, ended)
+}
+
+// checkDrainedLocked ends the worker that shall take no more and has nothing left.
+func (w *Worker) checkDrainedLocked() {
+	if w.draining && len(w.held) == 0 {
+		w.end.Do(func() { close(w.done) })
+	}
+}
+
+// beating tells the server that the worker lives, and asks which tasks are still its own.
+func (w *Worker) beating(ctx context.Context) {
+	pace := newPace()
+	pruned := time.Time{}
+	for ctx.Err() == nil {
+		rest := w.fleet.lease / 3
+		err := w.heartbeat(ctx)
+		if err == nil && time.Since(pruned) > time.Hour {
+			pruned, err = time.Now(), w.fleet.prune(ctx)
+		}
+		if err == nil {
+			err = w.fleet.rescue(ctx)
+		}
+		if err != nil {
+			rest = min(rest, w.trouble(ctx, err, pace))
+		} else {
+			pace.Reset()
+		}
+		pause(ctx, w.beat, rest)
+	}
+}
+
+func (w *Worker) heartbeat(ctx context.Context) error {
+	w.turn.Lock()
+	defer w.turn.Unlock()
+	w.mu.Lock()
+	said, offers := w.said, w.offers
+	w.mu.Unlock()
+	if said == nil {
+		return nil
+	}
+	text, err := protocol.AppendJSON(nil, said)
+	if err != nil || len(text) > maxAnnounce {
+		return protocol.Errorf(protocol.CodeRuntimeError, "the announce of the worker has %d bytes; it may have %d", len(text), maxAnnounce)
+	}
+	draining, err := w.register(ctx, said, string(text), offers)
+	if err != nil {
+		return err
+	}
+	own, err := w.own(ctx)
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	fresh := !w.known
+	if w.away {
+		w.log.Warn().Msg("the server is back")
+	}
+	w.known, w.draining, w.away = true, draining, false
+	var stop []*fleet.Control
+	for id, j := range w.held {
+		canceled, mine := own[j.number]
+		if delete(own, j.number); (canceled || !mine) && !j.lost && !j.reported {
+			j.lost = true
+			stop = append(stop, &fleet.Control{Type: fleet.TypeCancel, ProtocolVersion: fleet.Version, TaskID: id})
+		}
+	}
+	w.checkDrainedLocked()
+	w.mu.Unlock()
+	for _, c := range stop {
+		w.send(c)
+	}
+	if fresh {
+		w.take.Ring()
+	}
+	if len(own) == 0 {
+		return nil
+	}
+	unknown := make([]int64, 0, len(own)) // taken by a statement whose answer did not come
+	for number := range own {
+		unknown = append(unknown, number)
+	}
+	return w.giveBack(ctx, unknown)
+}
+
+// trouble tells of an error of the server, once until it answers again, and how long to wait
+// after it.
+func (w *Worker) trouble(ctx context.Context, err error, pace *backoff.ExponentialBackOff) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.away && ctx.Err() == nil {
+		w.away = true
+		w.log.Warn().Err(err).Msg("the worker waits for the server; what runs goes on")
+	}
+	return pace.NextBackOff()
+}
+
+// newPace is how long who found the server away waits before the next try.
+func newPace() *backoff.ExponentialBackOff {
+	pace := backoff.NewExponentialBackOff()
+	pace.InitialInterval, pace.MaxInterval = 100*time.Millisecond, 5*time.Second
+	return pace
+}
+
+// pause waits for a bell, or for a time.
+func pause(ctx context.Context, bell dialect.Bell, most time.Duration) {
+	clock := time.NewTimer(most)
+	defer clock.Stop()
+	select {
+	case <-bell:
+	case <-clock.C:
+	case <-ctx.Done():
+	}
+}
+
+// listen gives what comes on a channel to take, and nothing now and then, until ctx ends. It has
+// a connection of its own.
+func (f *Fleet) listen(ctx context.Context, channel string, log zerolog.Logger, take func(payloads []string)) {
+	pace := newPace()
+	for ctx.Err() == nil {
+		var heard []string
+		config := f.config.Copy()
+		config.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) { heard = append(heard, n.Payload) }
+		config.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler { // to stop waiting is nothing to tell the server
+			return &pgconn.DeadlineContextWatcherHandler{Conn: conn.Conn()}
+		}
+		conn, err := pgconn.ConnectConfig(ctx, config)
+		if err == nil {
+			err = conn.Exec(ctx, "LISTEN "+channel).Close()
+		}
+		for err == nil && ctx.Err() == nil {
+			pace.Reset()
+			take(heard)
+			heard = nil
+			within, cancel := context.WithTimeout(ctx, lookEvery)
+			err = conn.WaitForNotification(within)
+			if within.Err() != nil && pgconn.Timeout(err) && !conn.IsClosed() {
+				err = nil
+			}
+			cancel()
+		}
+		if conn != nil {
+			_ = conn.Close(context.WithoutCancel(ctx))
+		}
+		if ctx.Err() == nil {
+			log.Debug().Err(f.failure(err)).Msg("no notifications of the fleet's server for now")
+			pause(ctx, nil, pace.NextBackOff())
+		}
+	}
+}
+
+// lineWriter takes whole lines out of what is written to it.
+type lineWriter struct {
+	rest []byte
+	take func(line []byte)
+}
+
+// Write implements io.Writer.
+func (l *lineWriter) Write(p []byte) (int, error) {
+	l.rest = append(l.rest, p...)
+	for {
+		line, rest, ok := bytes.Cut(l.rest, []byte("\n"))
+		if !ok {
+			l.rest = bytes.Clone(line)
+			return len(p), nil
+		}
+		l.take(line)
+		l.rest = rest
+	}
+}
