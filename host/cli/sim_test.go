@@ -3,25 +3,37 @@
 package cli_test
 
 import (
+	"fmt"
+	"os"
 	"strconv"
 	"testing"
 	"time"
 
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/postgres"
 	"a2e/host/hosttest/sim"
 )
 
 // simOptions are those of a seed.
 func simOptions(t *testing.T, seed uint64) sim.Options {
-	return sim.Options{
+	opts := sim.Options{
 		Seed: seed, Binary: hosttest.Program(t, "a2e"), Chaos: hosttest.Program(t, "a2e/host/hosttest/peers/chaos"),
 		Check: func(state string) error { durableCheck(t, state); return nil },
 	}
+	if os.Getenv("A2E_SIM_POSTGRES") != "" {
+		server := postgres.Start(t)
+		opts.State = fmt.Sprintf("state: %q\n", server.URL(postgres.Superuser))
+		opts.Check = func(string) error { return nil } // the server sees to its files
+		opts.Sever = func() {
+			server.Exec(t, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'")
+		}
+	}
+	return opts
 }
 
 // TestSimulation plays seeds of the simulator: A2E_SIM_SEED one of them, A2E_SIM_SECONDS=7200 as many as
-// that time allows from it on, and otherwise one that is always the same.
+// that time allows from it on, and otherwise one that is always the same. With A2E_SIM_POSTGRES=1 the state is in a server.
 func TestSimulation(t *testing.T) {
 	t.Parallel()
 	first, seconds := hosttest.Soak(t, "A2E_SIM_SEED", 1), hosttest.Soak(t, "A2E_SIM_SECONDS", 1)

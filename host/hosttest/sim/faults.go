@@ -45,7 +45,11 @@ func (d *draw) fault() step {
 	case 6:
 		return step{what: "no more descriptors", do: func(h *host) { h.squeeze(unix.RLIMIT_NOFILE, uint64(h.files()+n%4), pause) }}
 	case 7:
-		return step{what: fmt.Sprintf("the disk is full for %s", pause), do: func(h *host) { h.flood(pause) }}
+		return step{what: fmt.Sprintf("the disk is full for %s, or the connections of the store end", pause), do: func(h *host) {
+			if h.flood(pause); h.sim.Sever != nil {
+				h.sim.Sever()
+			}
+		}}
 	case 8:
 		return step{what: fmt.Sprintf("files of the workspace change: %d", n), do: func(h *host) { h.sim.disturb(n) }}
 	default:

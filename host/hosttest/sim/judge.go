@@ -19,17 +19,17 @@ import (
 
 // answer is a line that a host wrote, as far as the simulator asks it something.
 type answer struct {
-	Type    string           `json:"type"`
-	ReqID   string           `json:"req_id"`
-	Code    string           `json:"code"`
-	TaskID  string           `json:"task_id"`
-	RPC     string           `json:"jsonrpc"`
-	ID      jsontext.Value   `json:"id"`
-	Method  string           `json:"method"`
-	Error   jsontext.Value   `json:"error"`
-	Success bool             `json:"success"`
-	Stored  []jsontext.Value `json:"stored"`
-	Errors  []string         `json:"errors"`
+	Type    string         `json:"type"`
+	ReqID   string         `json:"req_id"`
+	Code    string         `json:"code"`
+	TaskID  string         `json:"task_id"`
+	RPC     string         `json:"jsonrpc"`
+	ID      jsontext.Value `json:"id"`
+	Method  string         `json:"method"`
+	Error   jsontext.Value `json:"error"`
+	Success bool           `json:"success"`
+	Stored  jsontext.Value `json:"stored"`
+	Errors  []string       `json:"errors"`
 	Detail  struct {
 		Unknown []string `json:"unknown"`
 	} `json:"detail"`
@@ -114,7 +114,7 @@ func (j *judge) take(line []byte) {
 		}
 	}
 	a := &answer{line: line}
-	if err := json.Unmarshal(line, a); err != nil && !strings.Contains(err.Error(), "cannot unmarshal") {
+	if err := json.Unmarshal(line, a); err != nil && (!jsontext.Value(line).IsValid() || line[0] != '{') {
 		j.fail("stdout has a line that is no message: %v in %.600s", err, line)
 		return
 	}

@@ -63,7 +63,9 @@ func (m *model) send(versions map[string]int) func(*answer) {
 	return func(a *answer) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		c.fate = fateOf(a, a.Type == "memory/forget/resp" || len(a.Errors) == 0 && len(a.Stored) == len(versions))
+		var stored []jsontext.Value
+		_ = json.Unmarshal(a.Stored, &stored) // of forget: none
+		c.fate = fateOf(a, a.Type == "memory/forget/resp" || len(a.Errors) == 0 && len(stored) == len(versions))
 	}
 }
 

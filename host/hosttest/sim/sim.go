@@ -34,7 +34,8 @@ type Options struct {
 	Binary string                   // a2e
 	Chaos  string                   // the program of host/hosttest/peers/chaos
 	Check  func(state string) error // looks for damage in a state_dir that no host uses
-	State  string                   // lines of the config that say where the state is; "" = in state_dir: a PostgreSQL server's come here
+	State  string                   // lines of the config that say where the state is; "" = in state_dir
+	Sever  func()                   // has the store's server drop its connections; nil = it has none
 	Line   int                      // the longest line in bytes; 0 = maxLine
 }
 
