@@ -80,7 +80,7 @@ func (s *Sim) mount() bool {
 	runtime.LockOSThread() // for ever
 	state := filepath.Join(s.dir, "state")
 	if unix.Unshare(unix.CLONE_NEWNS) != nil || unix.Mount("none", "/", "", unix.MS_REC|unix.MS_PRIVATE, "") != nil ||
-		os.Mkdir(state, 0o700) != nil || unix.Mount("none", state, "tmpfs", 0, "size=48m,mode=700") != nil {
+		os.Mkdir(state, 0o700) != nil || unix.Mount("none", state, "tmpfs", 0, "size=128m,mode=700") != nil {
 		return false
 	}
 	s.t.Cleanup(func() { _ = unix.Unmount(state, unix.MNT_DETACH) })

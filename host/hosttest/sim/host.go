@@ -74,6 +74,9 @@ func (s *Sim) start(m *model, http bool) *host {
 	defer stderr.Close()
 	h.cmd.Dir, h.cmd.Env, h.cmd.Stderr = s.dir, s.environ(), stderr
 	h.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if s.disk { // the thread is the test's own: a test that is killed leaves no host
+		h.cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	}
 	stdin, stdout := must.Get(h.cmd.StdinPipe())(s.t), must.Get(h.cmd.StdoutPipe())(s.t)
 	if http {
 		s.startHTTP(h, stdout)
