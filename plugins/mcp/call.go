@@ -145,7 +145,7 @@ func (c *activeCall) progress(p *sdk.ProgressNotificationParams) {
 // answeredCode returns the code of an error that a server answered with; ok = false for any
 // other error.
 func answeredCode(err error) (code int64, ok bool) {
-	if refusal, ok := errors.AsType[*protocol.Error](err); ok {
+	if refusal, is := errors.AsType[*protocol.Error](err); is {
 		code, ok = refusal.Detail["code"].(int64)
 	}
 	return code, ok
