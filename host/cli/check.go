@@ -14,7 +14,6 @@ import (
 	"a2e/host/audit"
 	"a2e/host/config"
 	"a2e/host/sandbox"
-	"a2e/host/snapshot"
 	"a2e/host/store"
 	"a2e/host/trust"
 	"a2e/host/wall"
@@ -56,8 +55,10 @@ func (c checkCmd) Run(cmd *commands, sys *System) error {
 	if _, err := plugins.AllowedPrograms(cfg); err != nil { // what exec: strict refuses, it tells of links too
 		return fail(exitConfig, err)
 	}
-	if _, err := snapshot.Open(cfg.SnapshotStore, cfg.StateDir); err != nil { // it opens nothing yet
-		return fail(exitConfig, fmt.Errorf("%s: %w", cfg.File, err))
+	shared := plugins.NewShared(cfg, warnings(sys.warn))
+	defer shared.Close()
+	if _, err := openSnapshots(cfg, shared); err != nil { // it opens nothing yet
+		return err
 	}
 	fmt.Fprintf(sys.Out, "ok: %s\n", cmp.Or(cfg.File, "no config file; the defaults"))
 	for _, w := range wallsOf(cfg, "") {

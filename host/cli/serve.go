@@ -133,6 +133,7 @@ func newHost(cfg *config.Config, opts host.Options, speak speaker, shared *plugi
 	if opts.Plugins, err = plugins.New(cfg, deps); err != nil {
 		return nil, fail(exitConfig, err)
 	}
+	opts.Sessions = sessionStates(cfg, shared)
 	opts.Checkpoints, opts.NeedCheckpoints = shared.Checkpoints, cfg.Checkpoints.Required
 	h, err = host.New(opts)
 	return h, fail(exitConfig, err)
@@ -162,9 +163,6 @@ func hostOptions(cfg *config.Config, log zerolog.Logger) host.Options {
 		Limits: host.Limits{
 			LineBytes: cfg.Limits.MaxLineBytes, Queue: cfg.Limits.MaxQueue, QueueBytes: cfg.Limits.MaxQueueBytes,
 		},
-	}
-	if states := sessionStates(cfg); states != nil {
-		opts.Sessions = states
 	}
 	if token := cfg.AuthToken.Reveal(); token != "" {
 		opts.Tokens = append(opts.Tokens, auth.New(token, ""))

@@ -219,50 +219,73 @@ type snapshotCmd struct {
 const sessionsDir = "sessions"
 
 // sessionStates is what host.Options take as Sessions; nil = nothing is collected.
-func sessionStates(cfg *config.Config) host.SessionStates {
+func sessionStates(cfg *config.Config, shared *plugins.Shared) host.SessionStates {
 	if !snapshot.HasSessions(cfg.SnapshotMode) {
 		return nil
+	}
+	return sessions(cfg, shared)
+}
+
+func sessions(cfg *config.Config, shared *plugins.Shared) snapshot.Sessions {
+	if cfg.Postgres() != "" {
+		return snapshot.NewSharedSessions(shared.Store)
 	}
 	return snapshot.NewSessions(filepath.Join(cfg.StateDir, sessionsDir))
 }
 
+// openSnapshots opens the store of snapshots of the config.
+func openSnapshots(cfg *config.Config, shared *plugins.Shared) (snapshot.Store, error) {
+	state := shared.Store
+	if cfg.Postgres() == "" {
+		state = nil
+	}
+	kept, err := snapshot.Open(cfg.SnapshotStore, cfg.StateDir, state)
+	if err != nil {
+		return nil, fail(exitConfig, fmt.Errorf("%s: %w", cfg.File, err))
+	}
+	return kept, nil
+}
+
 // snapshots hands the store of snapshots to do.
 func (c *commands) snapshots(sys *System, do func(context.Context, *config.Config, snapshot.Store) error) error {
+	return c.snapshotsOf(sys, func(ctx context.Context, cfg *config.Config, kept snapshot.Store, _ *plugins.Shared) error {
+		return do(ctx, cfg, kept)
+	})
+}
+
+func (c *commands) snapshotsOf(sys *System, do func(context.Context, *config.Config, snapshot.Store, *plugins.Shared) error) (err error) {
 	ctx, stop := interruptible()
 	defer stop()
 	cfg, err := c.load(sys, sys.warn)
 	if err != nil {
 		return err
 	}
-	kept, err := snapshot.Open(cfg.SnapshotStore, cfg.StateDir)
+	shared := plugins.NewShared(cfg, warnings(sys.warn))
+	defer func() { err = errors.Join(err, shared.Close()) }()
+	kept, err := openSnapshots(cfg, shared)
 	if err != nil {
-		return fail(exitConfig, fmt.Errorf("%s: %w", cfg.File, err))
+		return err
 	}
-	return fail(exitFailed, errors.Join(do(ctx, cfg, kept), kept.Close()))
+	return fail(exitFailed, errors.Join(do(ctx, cfg, kept, shared), kept.Close()))
 }
 
 // savable is snapshots for what needs the state itself, and the checkpoints of the files; nil = none are made.
 func (c *commands) savable(sys *System, do func(context.Context, snapshot.State, snapshot.Store, *checkpoint.Keeper) error) error {
-	return c.snapshots(sys, func(ctx context.Context, cfg *config.Config, kept snapshot.Store) error {
-		state := snapshot.State{
-			Mode: cfg.SnapshotMode, HostID: cfg.HostID, Now: time.Now,
-			Sessions: snapshot.NewSessions(filepath.Join(cfg.StateDir, sessionsDir)),
-		}
+	return c.snapshotsOf(sys, func(ctx context.Context, cfg *config.Config, kept snapshot.Store, shared *plugins.Shared) (err error) {
+		state := snapshot.State{Mode: cfg.SnapshotMode, HostID: cfg.HostID, Now: time.Now, Sessions: sessions(cfg, shared)}
 		var files *checkpoint.Keeper
 		if cfg.Checkpoints.Enabled {
 			files = plugins.NewCheckpoints(cfg, warnings(sys.warn), false)
 			defer files.Close()
 			state.Files.Workspace = wall.Real(cfg.Workspace)
+			state.Files.Machine, _ = os.Hostname() // "" is that of any
 		}
-		if !snapshot.HasParts(cfg.SnapshotMode) {
-			return do(ctx, state, kept, files)
+		if snapshot.HasParts(cfg.SnapshotMode) {
+			if state.Store, err = shared.Store(ctx); err != nil {
+				return err
+			}
 		}
-		opened, err := plugins.OpenState(ctx, cfg)
-		if err != nil {
-			return err
-		}
-		state.Store = opened
-		return errors.Join(do(ctx, state, kept, files), opened.Close())
+		return do(ctx, state, kept, files)
 	})
 }
 
@@ -334,6 +357,9 @@ func (s snapshotRestoreCmd) Run(cmd *commands, sys *System) error {
 			return errors.New("no files go with this snapshot, or checkpoints are off in the config; the rest was restored")
 		case then.Workspace != state.Files.Workspace:
 			return fmt.Errorf("the files that go with this snapshot are those of %s, which is not the workspace of the config; the rest was restored", oneLine(then.Workspace))
+		}
+		if there := then.Machine; there != "" && there != state.Files.Machine {
+			return fmt.Errorf("the files that go with this snapshot are kept on the machine %s; the rest was restored", oneLine(there))
 		}
 		put, err := files.Restore(ctx, checkpoint.RestoreOptions{To: then.Checkpoint})
 		if err != nil {

@@ -172,9 +172,12 @@ const (
 	SynchronousFull   Synchronous = "full"
 )
 
+// SnapshotsInState is the Type of SnapshotStore that keeps snapshots where a PostgreSQL server keeps the state.
+const SnapshotsInState = "postgres"
+
 // SnapshotStore names a place for snapshots.
 type SnapshotStore struct {
-	Type   string         `yaml:"type" enum:"sqlite,file,custom" doc:"Kind of store."`
+	Type   string         `yaml:"type" enum:"sqlite,file,postgres,custom" doc:"Kind of store; postgres, the default where the state is on a PostgreSQL server, keeps snapshots with it."`
 	Config map[string]any `yaml:"config" doc:"Options of that kind: path, the file of sqlite or the folder of file, relative to state_dir."`
 }
 

@@ -48,6 +48,7 @@ type header struct {
 type Files struct {
 	Workspace  string `json:"workspace"`
 	Checkpoint uint64 `json:"checkpoint"`
+	Machine    string `json:"machine,omitzero"` // whose checkpoint it is; "" = not known
 }
 
 // sessionLine is one session.
@@ -66,7 +67,7 @@ type State struct {
 	Mode     string // of the config; what it leaves out is neither saved nor restored
 	HostID   string
 	Files    Files // noted in what Save writes
-	Sessions *Sessions
+	Sessions Sessions
 	Store    store.Store // may be nil where HasParts does not hold
 	Now      func() time.Time
 }

@@ -1,6 +1,8 @@
 package snapshot
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,13 +16,15 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host"
+	"a2e/host/config"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/stores"
 	"a2e/host/store"
 )
 
 // Sessions is what the host takes.
-var _ host.SessionStates = (*Sessions)(nil)
+var _ host.SessionStates = Sessions(nil)
 
 // notes is a part for these tests: texts.
 func notes() store.Part {
@@ -45,10 +49,25 @@ type world struct {
 func newWorld(t *testing.T, kind string) *world {
 	t.Helper()
 	dir := t.TempDir()
-	db := must.Get(store.Open(t.Context(), filepath.Join(dir, store.FileName), store.Options{Parts: []store.Part{notes()}}))(t)
-	t.Cleanup(func() { must.OK(t, db.Close()) })
-	state := State{Mode: ModeHybrid, HostID: "dev", Sessions: NewSessions(filepath.Join(dir, "sessions")), Store: db, Now: func() time.Time { return noon }}
+	db := stores.Open(t, filepath.Join(dir, store.FileName), append(Parts(), notes())...)
+	state := State{Mode: ModeHybrid, HostID: "dev", Sessions: sessionsIn(db), Store: db, Now: func() time.Time { return noon }}
 	return &world{state, openStore(t, kind, dir), t}
+}
+
+// sessionsIn are those that belong to a state.
+func sessionsIn(db store.Store) Sessions {
+	if stores.IsPostgres() {
+		return NewSharedSessions(func(context.Context) (store.Store, error) { return db, nil })
+	}
+	return NewSessions(filepath.Join(db.Dir(), "sessions"))
+}
+
+// kinds are the stores of snapshots that a state can have.
+func kinds() []string {
+	if stores.IsPostgres() {
+		return []string{config.SnapshotsInState, "file"}
+	}
+	return []string{"sqlite", "file"}
 }
 
 func (w *world) note(texts ...string) {
@@ -105,7 +124,7 @@ func (w *world) now() string {
 }
 
 func TestRestoredStateIsTheSavedOne(t *testing.T) {
-	for _, kind := range []string{"sqlite", "file"} {
+	for _, kind := range kinds() {
 		t.Run(kind, func(t *testing.T) {
 			w := newWorld(t, kind)
 			w.note("one", "two\n\"line\"")
@@ -129,6 +148,49 @@ func TestRestoredStateIsTheSavedOne(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestBetweenEngines: a snapshot of a state can be restored where another engine keeps it.
+func TestBetweenEngines(t *testing.T) {
+	here := newWorld(t, "file")
+	there := *here
+	db := must.Get(store.Open(t.Context(), filepath.Join(t.TempDir(), "elsewhere", store.FileName), store.Options{Parts: []store.Part{notes()}}))(t)
+	defer func() { must.OK(t, db.Close()) }()
+	there.Store, there.Sessions = db, NewSessions(filepath.Join(db.Dir(), "sessions"))
+	here.note("one", "nul\x00 and \U0010fffe")
+	here.keep("a", `{"working":["\u0000",2]}`)
+	saved := here.now()
+	here.save("s")
+	there.restore("s")
+	assert.Diff(t, saved, there.now())
+	there.save("again")
+	here.note("more")
+	here.restore("again")
+	assert.Diff(t, saved, here.now())
+}
+
+// TestSharedSessions: what sessions leave is bounded on a server too, and what cannot be read is told.
+func TestSharedSessions(t *testing.T) {
+	db := stores.Memory(t, Parts()...)
+	s := NewSharedSessions(func(context.Context) (store.Store, error) { return db, nil }).(*rowSessions)
+	s.maxBytes = 1000
+	must.Fails(t, s.Put("x", states(`"`+strings.Repeat("x", 1000)+`"`)), "more than the 1000")
+	odd := []string{"x", "", "a/b\x00", strings.Repeat("long", 100), "X"}
+	for i, agent := range odd {
+		must.OK(t, s.Put(agent, states(fmt.Sprint(i))))
+	}
+	assert.Equal(t, len(agents(t, s)), len(odd))
+	must.OK(t, db.Write(t.Context(), func(tx *store.Tx) error {
+		_, err := tx.Exec("UPDATE sessions_states SET at = at - ? WHERE agent <> ?", int(maxSessionAge.Seconds())+10, keyOf("x"))
+		_, more := tx.Exec("UPDATE sessions_states SET state = ? WHERE agent = ?", []byte("{"), keyOf("x"))
+		return errors.Join(err, more)
+	}))
+	must.OK(t, s.Put("new", states("1")))
+	left := agents(t, s)
+	assert.That(t, len(left) == 2 && left["new"] == "1" && strings.Contains(left["broken"], keyOf("x")), "%v", left)
+	must.OK(t, s.Put("x", nil))
+	must.OK(t, s.Put("x", nil))
+	assert.Equal(t, len(files(t, s)), 1)
 }
 
 func TestContentIsWhatIsDocumented(t *testing.T) {
@@ -159,7 +221,7 @@ func TestModes(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.saved+" "+c.restored, func(t *testing.T) {
-			w := newWorld(t, "sqlite")
+			w := newWorld(t, kinds()[0])
 			w.note("one")
 			w.keep("a", "1")
 			w.Mode = c.saved
@@ -202,7 +264,7 @@ func TestBrokenSnapshotChangesNothing(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, "sqlite")
+			w := newWorld(t, kinds()[0])
 			w.note("one")
 			w.keep("a", "1")
 			give(t, w.Sessions, session{"b", states("2")})
@@ -239,7 +301,7 @@ func states(text string) map[string]jsontext.Value {
 }
 
 // give makes a state one that Take gives.
-func give(t *testing.T, s *Sessions, all ...session) {
+func give(t *testing.T, s Sessions, all ...session) {
 	t.Helper()
 	next := s.restoration()
 	defer next.discard()
@@ -250,7 +312,7 @@ func give(t *testing.T, s *Sessions, all ...session) {
 }
 
 // agents returns what a snapshot would have, by agent.
-func agents(t *testing.T, s *Sessions) map[string]string {
+func agents(t *testing.T, s Sessions) map[string]string {
 	t.Helper()
 	got := map[string]string{}
 	broken := must.Get(s.each(func(one session) error {
@@ -263,9 +325,19 @@ func agents(t *testing.T, s *Sessions) map[string]string {
 	return got
 }
 
-func files(t *testing.T, s *Sessions) (names []string) {
+// files are the names of what is kept of sessions.
+func files(t *testing.T, s Sessions) (names []string) {
 	t.Helper()
-	entries := must.Get(os.ReadDir(s.dir))(t)
+	if rows, ok := s.(*rowSessions); ok {
+		must.OK(t, rows.store.Read(t.Context(), func(tx *store.Tx) error {
+			return tx.Each("SELECT agent || what FROM sessions_states", nil, func(scan func(...any) error) error {
+				names = append(names, "")
+				return scan(&names[len(names)-1])
+			})
+		}))
+		return names
+	}
+	entries := must.Get(os.ReadDir(s.(*fileSessions).dir))(t)
 	for _, e := range entries {
 		names = append(names, e.Name())
 	}
@@ -273,7 +345,7 @@ func files(t *testing.T, s *Sessions) (names []string) {
 }
 
 func TestPutAndTake(t *testing.T) {
-	s := NewSessions(filepath.Join(t.TempDir(), "a", "sessions"))
+	s := NewSessions(filepath.Join(t.TempDir(), "a", "sessions")).(*fileSessions)
 	got, err := s.Take("x")
 	assert.That(t, got == nil && err == nil, "without a folder: %v, %v", got, err)
 	assert.OK(t, s.Put("x", nil))
@@ -305,7 +377,8 @@ func TestPutAndTake(t *testing.T) {
 }
 
 func TestRestoredStateIsTakenOnce(t *testing.T) {
-	s := NewSessions(t.TempDir())
+	db := stores.Open(t, filepath.Join(t.TempDir(), store.FileName), Parts()...)
+	s := sessionsIn(db)
 	must.OK(t, s.Put("x", states("1")))
 	give(t, s, session{"x", states("2")}, session{"y", states("3")})
 	assert.Diff(t, map[string]string{"x": "2", "y": "3"}, agents(t, s))
@@ -313,7 +386,7 @@ func TestRestoredStateIsTakenOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for range 16 { // hosts that ask at the same time
 		all.Go(func() {
-			got, err := NewSessions(s.dir).Take("x")
+			got, err := sessionsIn(db).Take("x")
 			assert.That(t, err == nil && (got == nil || string(got["p"]) == "2"), "%v, %v", got, err)
 			if got != nil {
 				takers.Add(1)
@@ -329,7 +402,7 @@ func TestRestoredStateIsTakenOnce(t *testing.T) {
 }
 
 func TestSessionsThatCannotBeRead(t *testing.T) {
-	s := NewSessions(t.TempDir())
+	s := NewSessions(t.TempDir()).(*fileSessions)
 	for _, agent := range []string{"good", "bad", "cut"} {
 		must.OK(t, s.Put(agent, states("1")))
 	}
@@ -354,7 +427,7 @@ func TestSessionsThatCannotBeRead(t *testing.T) {
 }
 
 func TestStateThatIsTooLarge(t *testing.T) {
-	s := NewSessions(t.TempDir())
+	s := NewSessions(t.TempDir()).(*fileSessions)
 	s.maxBytes = 1000
 	must.OK(t, s.Put("x", states("1")))
 	large := states(`"` + strings.Repeat("x", s.maxBytes) + `"`)
@@ -368,7 +441,7 @@ func TestStateThatIsTooLarge(t *testing.T) {
 }
 
 func TestOldAndTooManySessionsAreRemoved(t *testing.T) {
-	s := NewSessions(t.TempDir())
+	s := NewSessions(t.TempDir()).(*fileSessions)
 	ages := map[string]time.Duration{
 		s.path("old", lastSuffix):                      maxSessionAge + time.Minute,
 		s.path("old", pendingSuffix):                   maxSessionAge + time.Minute,

@@ -34,16 +34,33 @@ const (
 	pendingSuffix = ".restore.json"
 )
 
-// Sessions keeps what sessions had in memory, one file for each agent; it is what
-// host.Options.Sessions takes. Several hosts may use a folder. What is older than
-// 30 days is removed, and the oldest where there are more than 1,000 agents.
-type Sessions struct {
+// Sessions keeps what sessions had in memory for each agent; it is what host.Options.Sessions takes.
+// Several hosts may share it. What is older than 30 days is removed, and the oldest where there are
+// more than 1,000 agents.
+type Sessions interface {
+	Put(agentID string, states map[string]jsontext.Value) error
+	Take(agentID string) (map[string]jsontext.Value, error)
+	// each calls f for each agent with what its next session begins with, if that was
+	// restored, or what its last one left. It returns what cannot be read.
+	each(f func(session) error) (broken []error, err error)
+	restoration() restoration
+}
+
+// restoration is what sessions are to begin with, written but not yet in force.
+type restoration interface {
+	add(one session) error
+	commit() error // puts it in force, in the place of all that was before
+	discard()      // removes what is not in force
+}
+
+// fileSessions has one file for each agent.
+type fileSessions struct {
 	dir      string
 	maxBytes int // of a file
 }
 
 // NewSessions keeps them in a folder, which is made when it is needed.
-func NewSessions(dir string) *Sessions { return &Sessions{dir, maxSessionBytes} }
+func NewSessions(dir string) Sessions { return &fileSessions{dir, maxSessionBytes} }
 
 // session is the state of one agent's session.
 type session struct {
@@ -51,15 +68,29 @@ type session struct {
 	States  map[string]jsontext.Value `json:"states"` // by plugin
 }
 
-// path returns a file of an agent, whose id may be no file name.
-func (s *Sessions) path(agentID, suffix string) string {
+// encode returns a session as it is kept.
+func encode(one session, maxBytes int) ([]byte, error) {
+	raw, err := json.Marshal(one, json.Deterministic(true))
+	if err == nil && len(raw) > maxBytes {
+		err = fmt.Errorf("the state has %d bytes, which is more than the %d that are kept of a session", len(raw), maxBytes)
+	}
+	return raw, err
+}
+
+// keyOf names an agent, whose id may be no file name.
+func keyOf(agentID string) string {
 	sum := sha256.Sum256([]byte(agentID))
-	return filepath.Join(s.dir, hex.EncodeToString(sum[:16])+suffix)
+	return hex.EncodeToString(sum[:16])
+}
+
+// path returns a file of an agent.
+func (s *fileSessions) path(agentID, suffix string) string {
+	return filepath.Join(s.dir, keyOf(agentID)+suffix)
 }
 
 // Put implements host.SessionStates. It does not wait for the disk: a file that a
 // power cut left broken is found out when it is read.
-func (s *Sessions) Put(agentID string, states map[string]jsontext.Value) error {
+func (s *fileSessions) Put(agentID string, states map[string]jsontext.Value) error {
 	last := s.path(agentID, lastSuffix)
 	if len(states) == 0 {
 		return unlessGone(os.Remove(last))
@@ -75,7 +106,7 @@ func (s *Sessions) Put(agentID string, states map[string]jsontext.Value) error {
 }
 
 // Take implements host.SessionStates. Of several hosts that ask, one gets it.
-func (s *Sessions) Take(agentID string) (map[string]jsontext.Value, error) {
+func (s *fileSessions) Take(agentID string) (map[string]jsontext.Value, error) {
 	pending := s.path(agentID, pendingSuffix)
 	mine := filepath.Join(s.dir, "."+filepath.Base(pending)+"."+rand.Text()+private.TempSuffix)
 	if err := os.Rename(pending, mine); err != nil {
@@ -100,13 +131,10 @@ func unlessGone(err error) error {
 }
 
 // write writes a file that is to take the place of path, and gives its name.
-func (s *Sessions) write(path string, one session) (temp string, err error) {
-	raw, err := json.Marshal(one, json.Deterministic(true))
+func (s *fileSessions) write(path string, one session) (temp string, err error) {
+	raw, err := encode(one, s.maxBytes)
 	if err != nil {
 		return "", err
-	}
-	if len(raw) > s.maxBytes {
-		return "", fmt.Errorf("the state has %d bytes, which is more than the %d that are kept of a session", len(raw), s.maxBytes)
 	}
 	file, err := newTemp(path)
 	if err != nil {
@@ -119,7 +147,7 @@ func (s *Sessions) write(path string, one session) (temp string, err error) {
 	return file.Name(), nil
 }
 
-func (s *Sessions) read(path string) (one session, err error) {
+func (s *fileSessions) read(path string) (one session, err error) {
 	file, err := private.Open(path, os.O_RDONLY)
 	if err != nil {
 		return one, err
@@ -136,9 +164,8 @@ func (s *Sessions) read(path string) (one session, err error) {
 	return one, err
 }
 
-// each calls f for each agent with what its next session begins with, if that was
-// restored, or what its last one left. It returns the files that cannot be read.
-func (s *Sessions) each(f func(session) error) (broken []error, err error) {
+// each implements Sessions.
+func (s *fileSessions) each(f func(session) error) (broken []error, err error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
 		return nil, unlessGone(err)
@@ -171,7 +198,7 @@ func (s *Sessions) each(f func(session) error) (broken []error, err error) {
 }
 
 // tidy keeps the bounds. What it fails to remove is removed another time.
-func (s *Sessions) tidy() {
+func (s *fileSessions) tidy() {
 	entries, _ := os.ReadDir(s.dir)
 	var last []fs.FileInfo
 	for _, e := range entries {
@@ -191,17 +218,17 @@ func (s *Sessions) tidy() {
 	removeTemps(s.dir)
 }
 
-// restoration is what sessions are to begin with, written but not yet in force.
-type restoration struct {
-	sessions *Sessions
+// fileRestoration is a restoration in files.
+type fileRestoration struct {
+	sessions *fileSessions
 	temps    map[string]string // by the path that each is for
 }
 
-func (s *Sessions) restoration() *restoration {
-	return &restoration{s, make(map[string]string)}
+func (s *fileSessions) restoration() restoration {
+	return &fileRestoration{s, make(map[string]string)}
 }
 
-func (r *restoration) add(one session) error {
+func (r *fileRestoration) add(one session) error {
 	path := r.sessions.path(one.AgentID, pendingSuffix)
 	if r.temps[path] != "" {
 		return fmt.Errorf("the agent %.100q appears in it twice", one.AgentID)
@@ -213,8 +240,8 @@ func (r *restoration) add(one session) error {
 	return err
 }
 
-// commit puts it in force, in the place of all that was before.
-func (r *restoration) commit() error {
+// commit implements restoration.
+func (r *fileRestoration) commit() error {
 	entries, err := os.ReadDir(r.sessions.dir)
 	errs := []error{unlessGone(err)}
 	for _, e := range entries {
@@ -230,8 +257,8 @@ func (r *restoration) commit() error {
 	return errors.Join(errs...)
 }
 
-// discard removes what is not in force.
-func (r *restoration) discard() {
+// discard implements restoration.
+func (r *fileRestoration) discard() {
 	for _, temp := range r.temps {
 		_ = os.Remove(temp)
 	}

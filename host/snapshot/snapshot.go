@@ -1,7 +1,8 @@
 // Package snapshot keeps the state of agents under a name, and puts it back.
 //
 //	snapshot.go  where snapshots are kept     content.go   what is in one: save, restore
-//	sqlite.go    in a SQLite file of its own  sessions.go  what sessions had in memory
+//	rows.go      in rows, of a SQLite file of   sessions.go  what sessions had in memory, in files
+//	             its own or of the state        shared.go    the same in rows of the state
 //	file.go      in a folder, one file each; files that are whole or not there
 package snapshot
 
@@ -18,6 +19,7 @@ import (
 
 	"a2e/host/config"
 	"a2e/host/schema"
+	"a2e/host/store"
 )
 
 // Store keeps snapshots by name. What is in one it does not look at; it keeps it
@@ -77,20 +79,27 @@ func CheckName(name string) error {
 	return nil
 }
 
-// Open returns the store that the config names; stateDir is the config's state_dir.
-// Nothing is opened or made before it is needed. The error says what does not fit
+// Open returns the store that the config names; stateDir is the config's state_dir, state opens the store of
+// the state with Parts; nil = it has none of these. Nothing is opened or made before it is needed. The error says what does not fit
 // in the config.
-func Open(cfg config.SnapshotStore, stateDir string) (Store, error) {
+func Open(cfg config.SnapshotStore, stateDir string, state store.Opener) (Store, error) {
 	switch cfg.Type {
 	case "sqlite":
 		path, err := pathOf(cfg, stateDir, "snapshots.db", "path")
-		return &sqliteStore{path: path}, err
+		file := &sqliteFile{path: path}
+		return &rowStore{file.open, file}, err
 	case "file":
 		// root is what the Python host calls it
 		path, err := pathOf(cfg, stateDir, "snapshots", "path", "root")
 		return &fileStore{dir: path}, err
 	}
-	return nil, fmt.Errorf("snapshot_store.type: this host has no store %q; it has sqlite and file", cfg.Type)
+	if cfg.Type != config.SnapshotsInState || state == nil {
+		return nil, fmt.Errorf("snapshot_store.type: this host has no store %q; it has sqlite and file, and postgres where the state is on a PostgreSQL server", cfg.Type)
+	}
+	if len(cfg.Config) > 0 {
+		return nil, errors.New("snapshot_store.config: a store of type postgres takes none: snapshots are where the state is")
+	}
+	return &rowStore{open: state}, nil
 }
 
 // pathOf reads the options of a store: where it is, under one of these keys.

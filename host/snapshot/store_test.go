@@ -20,6 +20,7 @@ import (
 	"a2e/host/config"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/stores"
 	"a2e/host/store"
 )
 
@@ -27,7 +28,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // forEachStore runs a test with each kind of store, in an empty folder.
 func forEachStore(t *testing.T, f func(t *testing.T, s Store, dir string)) {
-	for _, kind := range []string{"sqlite", "file"} {
+	for _, kind := range kinds() {
 		t.Run(kind, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "state")
 			f(t, openStore(t, kind, dir), dir)
@@ -37,7 +38,12 @@ func forEachStore(t *testing.T, f func(t *testing.T, s Store, dir string)) {
 
 func openStore(t *testing.T, kind, dir string) Store {
 	t.Helper()
-	s := must.Get(Open(config.SnapshotStore{Type: kind}, dir))(t)
+	var state store.Opener
+	if kind == config.SnapshotsInState {
+		db := stores.Open(t, filepath.Join(dir, store.FileName), Parts()...)
+		state = func(context.Context) (store.Store, error) { return db, nil }
+	}
+	s := must.Get(Open(config.SnapshotStore{Type: kind}, dir, state))(t)
 	t.Cleanup(func() { must.OK(t, s.Close()) })
 	return s
 }
@@ -77,8 +83,8 @@ func TestWhatIsSavedIsThereAfterReopening(t *testing.T) {
 		}
 		must.OK(t, s.Close())
 		kind := "file"
-		if _, ok := s.(*sqliteStore); ok {
-			kind = "sqlite"
+		if _, ok := s.(*rowStore); ok {
+			kind = kinds()[0]
 		}
 		s = openStore(t, kind, dir)
 		for name, text := range texts {
@@ -198,8 +204,8 @@ func change(t *testing.T, s Store, f func([]byte) []byte) {
 		if text, err = os.ReadFile(s.path("x")); err == nil {
 			err = os.WriteFile(s.path("x"), f(text), 0o600)
 		}
-	case *sqliteStore:
-		err = s.db.Write(t.Context(), func(tx *store.Tx) error {
+	case *rowStore:
+		err = s.open.Write(t.Context(), func(tx *store.Tx) error {
 			var text []byte
 			if _, err := tx.Get("SELECT content FROM snapshots_chunk", nil, &text); err != nil {
 				return err
@@ -213,7 +219,7 @@ func change(t *testing.T, s Store, f func([]byte) []byte) {
 
 // Who reads a snapshot while it is replaced gets an error, not a mixture.
 func TestReplacedWhileItIsRead(t *testing.T) {
-	s := openStore(t, "sqlite", t.TempDir())
+	s := openStore(t, kinds()[0], t.TempDir())
 	noise := make([]byte, 1<<20+9)
 	_, _ = rand.Read(noise)
 	must.Get(put(s, "x", string(noise), false))(t)
@@ -269,11 +275,11 @@ func TestConfigOfTheStore(t *testing.T) {
 		"unknown key":   {config.SnapshotStore{Type: "file", Config: map[string]any{"pth": "a"}}, "", `unknown key "pth"; a store of type file takes "path"`},
 		"no text":       {config.SnapshotStore{Type: "file", Config: map[string]any{"path": int64(3)}}, "", "snapshot_store.config.path must be a path"},
 		"empty":         {config.SnapshotStore{Type: "file", Config: map[string]any{"path": ""}}, "", "snapshot_store.config.path must be a path"},
-		"custom":        {config.SnapshotStore{Type: "custom"}, "", `this host has no store "custom"; it has sqlite and file`},
+		"custom":        {config.SnapshotStore{Type: "custom"}, "", `this host has no store "custom"; it has sqlite and file, and postgres where the state is on a PostgreSQL server`},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			s, err := Open(c.cfg, state)
+			s, err := Open(c.cfg, state, nil)
 			if c.err != "" {
 				assert.Fails(t, err, c.err)
 				return

@@ -54,7 +54,7 @@ func TestWallSnapshotFiles(t *testing.T) {
 			untouched(t)
 		})
 		t.Run("session/"+name, func(t *testing.T) {
-			s := NewSessions(t.TempDir())
+			s := NewSessions(t.TempDir()).(*fileSessions)
 			must.OK(t, attack(victim, s.path("agent", pendingSuffix)))
 			states, err := s.Take("agent")
 			assert.That(t, err != nil, "it gave %v", states)

@@ -25,7 +25,7 @@ type Part struct {
 	Migrations []string
 	Postgres   map[int]string
 	// Export returns the part's records, each of a kind that begins with the part's
-	// name and a dot.
+	// name and a dot. nil = the part is in no export.
 	Export func(ctx context.Context, tx *Tx, emit func(kind string, record any) error) error
 	// Import takes one record of Export in. Later records may name earlier ones.
 	Import func(ctx context.Context, tx *Tx, kind string, record jsontext.Value) error
@@ -271,6 +271,7 @@ func writeLine(w *bufio.Writer, v any) error {
 
 // named returns the parts of these names, in the store's order; all for none.
 func (all kept) named(names []string) (kept, error) {
+	all = slices.DeleteFunc(slices.Clone(all), func(p Part) bool { return p.Export == nil })
 	if len(names) == 0 {
 		return all, nil
 	}

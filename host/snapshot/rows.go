@@ -20,6 +20,10 @@ import (
 // row in memory as a whole.
 const chunkBytes = 1 << 20
 
+// Parts are what the store of a state keeps beside what plugins do, where it is on a server that several machines
+// share: snapshots, and what sessions had in memory. No export has it.
+func Parts() []store.Part { return []store.Part{part(), sessionPart()} }
+
 // part is what a store of snapshots keeps. An id is never given out twice, so that
 // who reads a snapshot notices when it is replaced.
 func part() store.Part {
@@ -40,8 +44,8 @@ CREATE TABLE snapshots_chunk (
 );`}}
 }
 
-// sqliteStore keeps snapshots in a file of their own.
-type sqliteStore struct {
+// sqliteFile is a SQLite file of the snapshots' own.
+type sqliteFile struct {
 	path string
 
 	mu sync.Mutex
@@ -49,7 +53,7 @@ type sqliteStore struct {
 }
 
 // open returns the store, which it makes if there is none.
-func (s *sqliteStore) open(ctx context.Context) (*store.SQLite, error) {
+func (s *sqliteFile) open(ctx context.Context) (store.Store, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.db == nil {
@@ -62,24 +66,46 @@ func (s *sqliteStore) open(ctx context.Context) (*store.SQLite, error) {
 	return s.db, nil
 }
 
+// missing reports whether there is no file yet.
+func (s *sqliteFile) missing() bool {
+	_, err := os.Stat(s.path)
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+func (s *sqliteFile) close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.db == nil {
+		return nil
+	}
+	return s.db.Close()
+}
+
+// rowStore keeps snapshots in the rows of a store.
+type rowStore struct {
+	open store.Opener
+	file *sqliteFile // that is opened; nil = the store is another's
+}
+
 // there returns nil when there is no file yet.
-func (s *sqliteStore) there(ctx context.Context) (*store.SQLite, error) {
-	if _, err := os.Stat(s.path); errors.Is(err, fs.ErrNotExist) {
+func (s *rowStore) there(ctx context.Context) (store.Store, error) {
+	if s.file != nil && s.file.missing() {
 		return nil, nil
 	}
 	return s.open(ctx)
 }
 
 // Save implements Store.
-func (s *sqliteStore) Save(ctx context.Context, info Info, replace bool, write func(io.Writer) (Holds, error)) (Info, error) {
+func (s *rowStore) Save(ctx context.Context, info Info, replace bool, write func(io.Writer) (Holds, error)) (Info, error) {
 	if err := CheckName(info.Name); err != nil {
 		return Info{}, err
 	}
-	db, err := s.open(ctx)
+	made, err := spool(&info, write)
 	if err != nil {
 		return Info{}, err
 	}
-	err = db.Write(ctx, func(tx *store.Tx) error {
+	defer made.Close()
+	err = s.open.Write(ctx, func(tx *store.Tx) error {
 		there, err := remove(tx, info.Name)
 		if err == nil && there && !replace {
 			err = exists(info.Name)
@@ -87,7 +113,7 @@ func (s *sqliteStore) Save(ctx context.Context, info Info, replace bool, write f
 		if err != nil {
 			return err
 		}
-		return insert(tx, &info, write)
+		return insert(tx, &info, made)
 	})
 	if err != nil {
 		return Info{}, err
@@ -95,26 +121,65 @@ func (s *sqliteStore) Save(ctx context.Context, info Info, replace bool, write f
 	return info, nil
 }
 
-// insert writes a snapshot, and fills in what is known of it then.
-func insert(tx *store.Tx, info *Info, write func(io.Writer) (Holds, error)) error {
-	id, err := tx.Insert("INSERT INTO snapshots (name, made, chunks, bytes, holds) VALUES (?, ?, 0, 0, '{}') RETURNING id", info.Name, info.Made.Unix())
+// spool writes a snapshot into a file without a name, as nobody else can write to a store while it is read
+// into its own rows, and fills in what is known of it then.
+func spool(info *Info, write func(io.Writer) (Holds, error)) (made io.ReadCloser, err error) {
+	file, err := os.CreateTemp("", "a2e-snapshot-")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	rows := &chunkWriter{tx: tx, id: id}
-	zip := gzip.NewWriter(rows)
-	if info.Holds, err = write(zip); err != nil {
-		return err
+	_ = os.Remove(file.Name()) // where an open file can be removed
+	temp := spooled{file}
+	zip := gzip.NewWriter(file)
+	if info.Holds, err = write(zip); err == nil {
+		err = zip.Close()
 	}
-	if err := errors.Join(zip.Close(), rows.insert(len(rows.buf))); err != nil {
-		return err
+	if err == nil {
+		info.Bytes, err = file.Seek(0, io.SeekCurrent)
 	}
-	info.Bytes = rows.bytes
+	if err == nil {
+		_, err = file.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return nil, errors.Join(err, temp.Close())
+	}
+	return temp, nil
+}
+
+// spooled is a file that goes when it is closed.
+type spooled struct{ *os.File }
+
+// Close implements io.Closer.
+func (s spooled) Close() error {
+	err := s.File.Close()
+	_ = os.Remove(s.Name())
+	return err
+}
+
+// insert writes a snapshot.
+func insert(tx *store.Tx, info *Info, made io.Reader) error {
 	holds, err := json.Marshal(info.Holds, json.Deterministic(true))
 	if err != nil {
 		return err
 	}
-	_, err = tx.Exec("UPDATE snapshots SET chunks = ?, bytes = ?, holds = ? WHERE id = ?", rows.number, rows.bytes, string(holds), id)
+	id, err := tx.Insert("INSERT INTO snapshots (name, made, chunks, bytes, holds) VALUES (?, ?, ?, ?, ?) RETURNING id",
+		info.Name, info.Made.Unix(), (info.Bytes+chunkBytes-1)/chunkBytes, info.Bytes, string(holds))
+	if err != nil {
+		return err
+	}
+	chunk := make([]byte, chunkBytes)
+	for number := 0; err == nil; number++ {
+		var n int
+		n, err = io.ReadFull(made, chunk)
+		if n > 0 {
+			if _, err := tx.Exec("INSERT INTO snapshots_chunk VALUES (?, ?, ?)", id, number, chunk[:n]); err != nil {
+				return err
+			}
+		}
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil
+	}
 	return err
 }
 
@@ -128,39 +193,10 @@ func remove(tx *store.Tx, name string) (there bool, err error) {
 	return there, err
 }
 
-// chunkWriter writes a stream as rows.
-type chunkWriter struct {
-	tx     *store.Tx
-	id     int64
-	number int // of the next row
-	bytes  int64
-	buf    []byte
-}
-
-// Write implements io.Writer.
-func (w *chunkWriter) Write(p []byte) (int, error) {
-	w.buf = append(w.buf, p...)
-	for len(w.buf) >= chunkBytes {
-		if err := w.insert(chunkBytes); err != nil {
-			return 0, err
-		}
-	}
-	return len(p), nil
-}
-
-// insert writes the next row, of the first n bytes that wait.
-func (w *chunkWriter) insert(n int) error {
-	_, err := w.tx.Exec("INSERT INTO snapshots_chunk VALUES (?, ?, ?)", w.id, w.number, w.buf[:n])
-	w.buf = append(w.buf[:0], w.buf[n:]...)
-	w.number++
-	w.bytes += int64(n)
-	return err
-}
-
 // chunkReader reads the rows of a snapshot as a stream, each in a view of its own.
 type chunkReader struct {
 	ctx    context.Context
-	db     *store.SQLite
+	db     store.Opener
 	id     int64
 	number int // of the next row
 	chunks int
@@ -192,7 +228,7 @@ func (r *chunkReader) Read(p []byte) (int, error) {
 }
 
 // Load implements Store.
-func (s *sqliteStore) Load(ctx context.Context, name string) (io.ReadCloser, error) {
+func (s *rowStore) Load(ctx context.Context, name string) (io.ReadCloser, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
 	}
@@ -200,7 +236,7 @@ func (s *sqliteStore) Load(ctx context.Context, name string) (io.ReadCloser, err
 	if err != nil {
 		return nil, err
 	}
-	rows := &chunkReader{ctx: ctx, db: db}
+	rows := &chunkReader{ctx: ctx, db: s.open}
 	there := false
 	if db != nil {
 		err = db.Read(ctx, func(tx *store.Tx) (err error) {
@@ -222,7 +258,7 @@ func (s *sqliteStore) Load(ctx context.Context, name string) (io.ReadCloser, err
 }
 
 // List implements Store.
-func (s *sqliteStore) List(ctx context.Context) ([]Info, error) {
+func (s *rowStore) List(ctx context.Context) ([]Info, error) {
 	all := []Info{}
 	db, err := s.there(ctx)
 	if db == nil || err != nil {
@@ -248,7 +284,7 @@ func (s *sqliteStore) List(ctx context.Context) ([]Info, error) {
 }
 
 // Delete implements Store.
-func (s *sqliteStore) Delete(ctx context.Context, name string) error {
+func (s *rowStore) Delete(ctx context.Context, name string) error {
 	if err := CheckName(name); err != nil {
 		return err
 	}
@@ -270,13 +306,11 @@ func (s *sqliteStore) Delete(ctx context.Context, name string) error {
 }
 
 // Close implements Store.
-func (s *sqliteStore) Close() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.db == nil {
+func (s *rowStore) Close() error {
+	if s.file == nil {
 		return nil
 	}
-	return s.db.Close()
+	return s.file.close()
 }
 
 // damage says that a snapshot is of no use.
