@@ -28,17 +28,19 @@ const nobody = 65534
 type Server struct {
 	Dir string // holds its socket, and its files in "data"
 	bin string
-	end func(syscall.Signal) // ends the server that runs, and waits for it
+
+	settings []string             // beside its own
+	end      func(syscall.Signal) // ends the server that runs, and waits for it
 }
 
 // Start makes a cluster and starts its server, for the test alone. Whoever may open the socket
-// may be any role. The test fails where there is no PostgreSQL.
-func Start(t testing.TB) *Server {
+// may be any role. settings are the server's, such as fsync=on. The test fails where there is no PostgreSQL.
+func Start(t testing.TB, settings ...string) *Server {
 	t.Helper()
 	bin := binaries(t)
 	dir := must.Get(os.MkdirTemp("/tmp", "pg"))(t) // others can enter it, unlike t.TempDir, and the path of a socket is short
 	t.Cleanup(func() { must.OK(t, os.RemoveAll(dir)) })
-	s := &Server{Dir: dir, bin: bin}
+	s := &Server{Dir: dir, bin: bin, settings: settings}
 	if os.Geteuid() == 0 {
 		must.OK(t, os.Chown(dir, nobody, nobody))
 	}
@@ -54,8 +56,12 @@ func Start(t testing.TB) *Server {
 // Begin starts the server again, after Crash.
 func (s *Server) Begin(t testing.TB) {
 	t.Helper()
-	s.run(t, s.command("postgres", "-D", filepath.Join(s.Dir, "data"), "-k", s.Dir, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "full_page_writes=off",
-		"-c", "max_connections=100", "-c", "shared_buffers=16MB"))
+	args := []string{"-D", filepath.Join(s.Dir, "data"), "-k", s.Dir, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "full_page_writes=off",
+		"-c", "max_connections=100", "-c", "shared_buffers=16MB"}
+	for _, setting := range s.settings {
+		args = append(args, "-c", setting)
+	}
+	s.run(t, s.command("postgres", args...))
 }
 
 // Crash ends the server as a power loss would: what was not committed is gone.
