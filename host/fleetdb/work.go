@@ -108,7 +108,11 @@ const serverPrefix = "mcp:"
 
 // Run serves until ctx ends, which ends what runs and gives it back, or the worker is drained.
 func (w *Worker) Run(ctx context.Context, h Host) error {
-	if err := w.fleet.Ping(ctx); err != nil && !unavailable(err) {
+	switch err := w.fleet.Ping(ctx); {
+	case ctx.Err() != nil:
+		w.fleet.Close()
+		return nil // it ends before it has begun
+	case err != nil && !unavailable(err):
 		return err
 	}
 	in, feed := io.Pipe()
