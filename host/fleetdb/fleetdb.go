@@ -8,6 +8,7 @@
 //	fleetdb.go  a fleet by its URL, and statements   tables.go  what the server keeps
 //	send.go     a task from its sender to its result  work.go    a worker: its loops
 //	claims.go   what a worker asks of the server      look.go    who is there and what waits
+//	wait.go     notifications, pauses
 //
 // A worker takes a task by one statement that looks whether it can do it, and that no two
 // workers take the same (FOR UPDATE SKIP LOCKED). It holds what it took for as long as its
