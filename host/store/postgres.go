@@ -30,9 +30,11 @@ const (
 	pgCrowded     = time.Minute      // for which a host does without more connections when there were none
 	pgConnect     = 5 * time.Second
 	pgGoodbye     = time.Second
-	pgRefused     = time.Second      // how long requests are refused at most before the next try to connect
-	pgWrite       = 2 * busyTimeout  // within which a group of writes ends, its wait for others included
-	pgUnsure      = 20 * time.Second // for finding out whether a commit was kept whose answer was lost
+	pgRefused     = time.Second     // how long requests are refused at most before the next try to connect
+	pgWrite       = 2 * busyTimeout // within which a statement of a write ends, its wait for others included
+	// pgStopped is how long a host that was stopped in the middle of a write, SIGSTOP say, holds up the others.
+	pgStopped = 20 * time.Second
+	pgUnsure  = 20 * time.Second // for finding out whether a commit was kept whose answer was lost
 )
 
 // DefaultSchema is the schema of the state where its address names none.
@@ -164,20 +166,23 @@ func (s *Postgres) Read(ctx context.Context, fn func(*Tx) error) error {
 // Write implements Store.
 func (s *Postgres) Write(ctx context.Context, fn func(*Tx) error) error {
 	return s.do(ctx, fn, func(jobs []*job) error {
-		ctx, cancel := context.WithTimeout(context.Background(), pgWrite)
+		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
-		return s.explain(ctx, s.commit(ctx, jobs))
+		hangs := time.AfterFunc(pgWrite, cancel)
+		defer hangs.Stop()
+		return s.explain(context.Background(), s.commit(ctx, jobs, hangs))
 	})
 }
 
 // commit writes jobs. Each commit has a number, which stands in the host's row of the table commits: when
 // the answer to a commit is lost, that says whether it was kept.
-func (s *Postgres) commit(ctx context.Context, jobs []*job) error {
+func (s *Postgres) commit(ctx context.Context, jobs []*job, hangs *time.Timer) error {
 	c, err := s.begin(ctx, s.beginWrite())
 	if err != nil {
 		return err
 	}
 	defer c.end()
+	c.hangs = hangs
 	s.number++
 	note := fmt.Sprintf("INSERT INTO commits VALUES ('%s', %d, now()) ON CONFLICT (host) DO UPDATE SET number = excluded.number, at = excluded.at; COMMIT", s.host, s.number)
 	err = writeAll(ctx, c, jobs, s.dir, note, func(err error) error { return s.explain(ctx, err) })
@@ -191,7 +196,7 @@ func (s *Postgres) commit(ctx context.Context, jobs []*job) error {
 func (s *Postgres) beginWrite() string {
 	h := fnv.New64a()
 	h.Write([]byte("a2e state " + s.schema))
-	text := fmt.Sprintf("BEGIN; SET LOCAL lock_timeout = '%ds'; SET LOCAL idle_in_transaction_session_timeout = '%[1]ds'; SELECT pg_advisory_xact_lock(%d)", int(busyTimeout.Seconds()), int64(h.Sum64()))
+	text := fmt.Sprintf("BEGIN; SET LOCAL lock_timeout = '%ds'; SET LOCAL idle_in_transaction_session_timeout = '%ds'; SELECT pg_advisory_xact_lock(%d)", int(busyTimeout.Seconds()), int(pgStopped.Seconds()), int64(h.Sum64()))
 	if s.full {
 		text += "; SET LOCAL synchronous_commit = on"
 	}
@@ -224,21 +229,32 @@ func (s *Postgres) outcome(why error) error {
 type pgConn struct {
 	*sql.Conn
 	ctx        context.Context
-	committing bool // the commit was sent
+	committing bool        // the commit was sent
+	hangs      *time.Timer // ends a write whose statement does; nil = it is none
+}
+
+// goesOn gives the next statement its time.
+func (c *pgConn) goesOn() {
+	if c.hangs != nil {
+		c.hangs.Reset(pgWrite)
+	}
 }
 
 // exec implements querier.
 func (c *pgConn) exec(ctx context.Context, query string, args []any) (sql.Result, error) {
+	c.goesOn()
 	return c.ExecContext(ctx, query, args...)
 }
 
 // query implements querier.
 func (c *pgConn) query(ctx context.Context, query string, args []any) (*sql.Rows, error) {
+	c.goesOn()
 	return c.QueryContext(ctx, query, args...)
 }
 
 // run implements session.
 func (c *pgConn) run(text string) error {
+	c.goesOn()
 	c.committing = c.committing || len(text) > 6 && text[len(text)-6:] == "COMMIT"
 	return c.Raw(func(link any) error { return link.(*pgLink).run(c.ctx, text) })
 }
