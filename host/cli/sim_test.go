@@ -33,13 +33,22 @@ func simOptions(t *testing.T, seed uint64) sim.Options {
 }
 
 // TestSimulation plays seeds of the simulator: A2E_SIM_SEED one of them, A2E_SIM_SECONDS=7200 as many as
-// that time allows from it on, and otherwise one that is always the same. With A2E_SIM_POSTGRES=1 the state is in a server.
+// that time allows from it on, and otherwise the
+// first lives of one that is always the same. With A2E_SIM_POSTGRES=1 the state is in a server.
 func TestSimulation(t *testing.T) {
 	t.Parallel()
 	first, seconds := hosttest.Soak(t, "A2E_SIM_SEED", 1), hosttest.Soak(t, "A2E_SIM_SECONDS", 1)
+	lives := 0
+	if os.Getenv("A2E_SIM_SEED")+os.Getenv("A2E_SIM_SECONDS") == "" {
+		lives = 2
+	}
 	var all sim.Figures
 	for seed, end := first, time.Now().Add(time.Duration(seconds)*time.Second); seed == first || time.Now().Before(end); seed++ {
-		t.Run(strconv.Itoa(seed), func(t *testing.T) { all.Add(sim.Run(t, simOptions(t, uint64(seed)))) })
+		t.Run(strconv.Itoa(seed), func(t *testing.T) {
+			opts := simOptions(t, uint64(seed))
+			opts.Lives = lives
+			all.Add(sim.Run(t, opts))
+		})
 	}
 	t.Log(all)
 }

@@ -187,6 +187,13 @@ func (j *judge) settleOne(dialect, id string, a *answer) {
 	}
 }
 
+// answers is how many lines were judged that end a request.
+func (j *judge) answers() int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.lines
+}
+
 // until waits for a condition, which is asked with mu held; false: it never came.
 func (j *judge) until(gone <-chan struct{}, ok func() bool) bool {
 	patience := time.NewTimer(poll.Patience)

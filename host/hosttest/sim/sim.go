@@ -37,6 +37,7 @@ type Options struct {
 	State  string                   // lines of the config that say where the state is; "" = in state_dir
 	Sever  func()                   // has the store's server drop its connections; nil = it has none
 	Line   int                      // the longest line in bytes; 0 = maxLine
+	Lives  int                      // how often hosts are started on its state; 0 = maxLives
 }
 
 // Figures are what a run did.
@@ -87,9 +88,9 @@ type Sim struct {
 }
 
 const (
-	lives   = 4       // of one seed
-	most    = 3       // hosts at once
-	maxLine = 1 << 18 // bytes
+	maxLives = 4       // of one seed
+	most     = 3       // hosts at once
+	maxLine  = 1 << 18 // bytes
 )
 
 // Run plays a seed. It fails the test at each violation, and then says where the transcript is.
@@ -97,7 +98,7 @@ func Run(t testing.TB, opts Options) Figures {
 	t.Helper()
 	s := newSim(t, opts)
 	defer s.keep()
-	for s.life = range lives {
+	for s.life = range s.Lives {
 		for range s.rng.IntN(4) {
 			s.brief()
 		}
@@ -112,7 +113,7 @@ func Run(t testing.TB, opts Options) Figures {
 // newSim makes the world of a seed.
 func newSim(t testing.TB, opts Options) *Sim {
 	t.Helper()
-	opts.Line = cmp.Or(opts.Line, maxLine)
+	opts.Line, opts.Lives = cmp.Or(opts.Line, maxLine), cmp.Or(opts.Lives, maxLives)
 	s := &Sim{Options: opts, t: t, dir: t.TempDir(), rng: rand.New(rand.NewPCG(opts.Seed, 0)), done: map[string]string{}}
 	s.prepare()
 	s.disk = s.mount()
@@ -181,7 +182,7 @@ func (s *Sim) environ() []string {
 // live plays one life of the hosts: the first has looked at what those before left.
 func (s *Sim) live() {
 	n := 1 + s.rng.IntN(most)*s.rng.IntN(2)
-	if s.life == lives-1 { // all that was kept is looked at
+	if s.life == s.Lives-1 { // all that was kept is looked at
 		n = most
 	}
 	seeds := []uint64{s.rng.Uint64(), s.rng.Uint64(), s.rng.Uint64()}
@@ -225,7 +226,7 @@ func (s *Sim) brief() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.figures.Lines += h.sent
-	s.figures.Answers += h.judge.lines
+	s.figures.Answers += h.judge.answers()
 	s.figures.Lives++
 }
 
@@ -248,7 +249,7 @@ func (s *Sim) play(h *host, rng *rand.Rand) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.figures.Lines += h.sent
-	s.figures.Answers += h.judge.lines
+	s.figures.Answers += h.judge.answers()
 }
 
 // act draws and does one thing: a line, several at once, a fault, a new session.
