@@ -337,8 +337,9 @@ func TestDepthOfATaskWithoutAChild(t *testing.T) {
 			task.Task.TaskID, task.Brief, task.Agent = "t", "go", as
 			res, err := plugin.RunTask(t.Context(), task)
 			assert.Equal(t, (err == nil), ok, "at depth %d: %v", depth, err)
-			want := fmt.Sprintf(`"depth":%d`, depth+1)
-			assert.That(t, !ok || err != nil || strings.Contains(res.Summary, want), "at depth %d: %s", depth, res.Summary)
+			if err == nil {
+				assert.Contains(t, res.Summary, fmt.Sprintf(`"depth":%d`, depth+1))
+			}
 		}
 	}
 }
