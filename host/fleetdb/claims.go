@@ -45,8 +45,11 @@ func (w *Worker) register(ctx context.Context, a *fleet.Announce, text string, o
 }
 
 // own returns the tasks that the server has as this worker's, and whether they are to be
-// cancelled.
-func (w *Worker) own(ctx context.Context) (map[int64]bool, error) {
+// cancelled. Of those that it does it takes back what it lost and nobody has taken since.
+func (w *Worker) own(ctx context.Context, does []int64) (map[int64]bool, error) {
+	if _, err := w.fleet.query(ctx, "UPDATE ~.tasks SET state = 1 WHERE number = ANY ($2) AND worker = $1 AND state = 0", w.id, does); err != nil {
+		return nil, err
+	}
 	rows, err := w.fleet.query(ctx, "SELECT number, canceled FROM ~.tasks WHERE worker = $1 AND state = 1", w.id)
 	all := make(map[int64]bool, len(rows))
 	for _, r := range rows {
@@ -106,15 +109,19 @@ func (w *Worker) finish(ctx context.Context, all []*report) error {
 // none, or too many could not.
 func (w *Worker) refuse(ctx context.Context, r *report) (bool, error) {
 	rows, err := w.fleet.query(ctx, `UPDATE ~.tasks t SET state = 0, worker = NULL, refused = refused || $1::text
-		WHERE number = $2 AND claims = $3 AND state = 1 AND cardinality(refused) < $4
+		WHERE number = $2 AND claims = $3 AND state = 1 AND cardinality(refused) < $4 AND NOT canceled
 		AND EXISTS (SELECT FROM ~.workers w WHERE w.id <> $1 AND NOT w.draining AND w.lease > now() AND ~.fits(t, w))
 		RETURNING pg_notify('~', '')`, w.id, r.number, r.claims, maxRefusals-1)
 	return len(rows) > 0, err
 }
 
-// giveBack puts tasks back into the queue that the worker holds and does not do; nil = all.
-func (w *Worker) giveBack(ctx context.Context, numbers []int64) error {
-	_, err := w.fleet.query(ctx, `UPDATE ~.tasks SET state = 0, worker = NULL WHERE worker = $1 AND state = 1 AND ($2::bigint[] IS NULL OR number = ANY ($2))
-		RETURNING pg_notify('~', '')`, w.id, numbers)
+// giveBack puts tasks back into the queue that the worker holds and does not do, or all where
+// none is named; what nobody wants any more ends.
+func (w *Worker) giveBack(ctx context.Context, numbers ...int64) error {
+	_, err := w.fleet.query(ctx, `WITH back AS (
+		UPDATE ~.tasks SET worker = NULL, state = CASE WHEN canceled THEN 2 ELSE 0 END, status = CASE WHEN canceled THEN 'error' END,
+			fate = CASE WHEN canceled THEN 'cancelled' END, ended = CASE WHEN canceled THEN now() END
+		WHERE worker = $1 AND state = 1 AND ($2 OR number = ANY ($3)) RETURNING number, sender, state)
+		SELECT CASE state WHEN 0 THEN pg_notify('~', '') ELSE pg_notify('~_' || sender, number::text) END FROM back`, w.id, len(numbers) == 0, numbers)
 	return err
 }

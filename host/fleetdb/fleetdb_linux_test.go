@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"sync"
@@ -290,4 +291,67 @@ func TestURLs(t *testing.T) {
 		assert.Fails(t, err, part, url)
 		assert.That(t, err == nil || !strings.Contains(err.Error(), "hunter2"), "the error shows the password: %v", err)
 	}
+}
+
+const tables = "a2e_fleet_main"
+
+// What a worker lost while it could not be heard, and nobody has taken since, it goes on with.
+func TestLostTaskIsTakenBack(t *testing.T) {
+	t.Parallel()
+	server := postgres.Start(t)
+	url := server.URL(postgres.Superuser) + "&lease=3s"
+	s := sends(t, url)
+	begun, end := make(chan bool, 8), make(chan bool)
+	works(t, url, "w", 2, func(d *fleet.Dispatch) *fleet.Result {
+		begun <- true
+		<-end
+		return done(d)
+	})
+	got := make(chan *fleet.Result, 1)
+	go func() { got <- does(t, s, task("long")) }()
+	<-begun
+	server.Exec(t, "BEGIN; UPDATE "+tables+".workers SET lease = now() - interval '1s'; UPDATE "+tables+".tasks SET state = 0, losses = 1; COMMIT")
+	poll.Eventually(t, "the worker has it again", func() bool { return server.Exec(t, "SELECT state FROM "+tables+".tasks") == "1" })
+	close(end)
+	assert.Equal(t, (<-got).Status, fleet.StatusDone)
+	assert.Equal(t, len(begun), 0, "begun once")
+}
+
+// A task that was taken out of the queue is answered.
+func TestTaskTakenOut(t *testing.T) {
+	t.Parallel()
+	server := postgres.Start(t)
+	s := sends(t, server.URL(postgres.Superuser))
+	got := make(chan *fleet.Result, 1)
+	go func() { got <- does(t, s, task("gone")) }()
+	poll.Eventually(t, "it is there", func() bool {
+		return server.Exec(t, "SELECT to_regclass('"+tables+".tasks') IS NOT NULL") == "t" && server.Exec(t, "WITH d AS (DELETE FROM "+tables+".tasks RETURNING 1) SELECT count(*) FROM d") == "1"
+	})
+	assert.Contains(t, (<-got).Error, "not in the queue any more")
+}
+
+// A worker that ends gives back all that the server has as its own, and what was cancelled ends;
+// rows that no sender writes take no place.
+func TestWorkerGivesBackAll(t *testing.T) {
+	t.Parallel()
+	server := postgres.Start(t)
+	url := server.URL(postgres.Superuser) + "&lease=1h"
+	put := func(id string, state int, canceled bool) {
+		server.Exec(t, fmt.Sprintf(`INSERT INTO %s.tasks (task_id, digest, sender, rank, requires, model, tier, dispatch, seconds, retries, state, canceled, worker)
+			VALUES ('%s', '', 'x', 1, '{}', '', '', '{"task":{},"brief":"b"}', 0, 2, %d, %t, (SELECT id FROM %[1]s.workers))`, tables, id, state, canceled))
+	}
+	state := func(id string) string {
+		return server.Exec(t, "SELECT concat_ws(' ', state, fate, worker, losses) FROM "+tables+".tasks WHERE task_id = '"+id+"'")
+	}
+	t.Run("worker", func(t *testing.T) {
+		works(t, url, "w", 1, done)
+		f := must.Get(fleetdb.Open(url))(t)
+		t.Cleanup(f.Close)
+		poll.Eventually(t, "the worker is there", func() bool { return len(must.Get(f.Workers(context.Background()))(t)) == 1 })
+		put("", 0, false)
+		poll.Eventually(t, "junk ends", func() bool { return strings.HasPrefix(state(""), "2") })
+		put("waits", 1, false)
+		put("off", 1, true)
+	})
+	assert.Equal(t, state("waits")+", "+state("off"), "0 0, 2 cancelled 0")
 }

@@ -393,15 +393,30 @@ func (s *Sender) ended(ctx context.Context, numbers []int64) (all []int64) {
 		return nil
 	}
 	for part := range slices.Chunk(numbers, lookAtOnce) {
-		rows, err := s.fleet.query(ctx, "SELECT number FROM ~.tasks WHERE number = ANY ($1) AND state = 2", part)
+		rows, err := s.fleet.query(ctx, "SELECT n, t.number IS NULL FROM unnest($1::bigint[]) n LEFT JOIN ~.tasks t ON t.number = n WHERE t.number IS NULL OR t.state = 2", part)
 		if err != nil {
 			break
 		}
 		for _, r := range rows {
-			all = append(all, r.number(0))
+			if !r.truth(1) {
+				all = append(all, r.number(0))
+			} else if one := s.settle(r.number(0)); one != nil {
+				gone := fleet.NewResult(one.Dispatch.Task.TaskID, fleet.StatusError)
+				gone.Error = "the task is not in the queue any more: it was taken out, or another dispatcher has it done anew"
+				one.answer <- resultOf(gone)
+			}
 		}
 	}
 	return all
+}
+
+// settle takes a task off the list of those that are waited for; nil = it is not on it.
+func (s *Sender) settle(number int64) *sending {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	one := s.pending[number]
+	delete(s.pending, number)
+	return one
 }
 
 // fetch answers tasks with their results.
@@ -413,11 +428,7 @@ func (s *Sender) fetch(ctx context.Context, numbers []int64) error {
 			return err
 		}
 		for _, r := range rows {
-			s.mu.Lock()
-			one := s.pending[r.number(0)]
-			delete(s.pending, r.number(0))
-			s.mu.Unlock()
-			if one != nil {
+			if one := s.settle(r.number(0)); one != nil {
 				one.answer <- one.read(r)
 			}
 		}

@@ -156,7 +156,7 @@ func (w *Worker) Run(ctx context.Context, h Host) error {
 
 // leave takes the worker off the list. What it cannot tell the server any more, its lease does.
 func (w *Worker) leave(ctx context.Context) {
-	err := w.giveBack(ctx, nil)
+	err := w.giveBack(ctx)
 	if err == nil {
 		_, err = w.fleet.query(ctx, "DELETE FROM ~.workers WHERE id = $1", w.id)
 	}
@@ -197,17 +197,16 @@ func (w *Worker) claimSome(ctx context.Context) (int, error) {
 	w.turn.Lock()
 	defer w.turn.Unlock()
 	w.mu.Lock()
-	free := w.places
+	free, stopping := w.places, false // one that is being stopped may be what would come again
 	for _, j := range w.held {
+		stopping = stopping || j.lost && !j.reported
 		if !j.reported {
 			free--
 		}
 	}
-	if !w.known || w.draining || w.ending {
-		free = 0
-	}
+	able := w.known && !w.draining && !w.ending && !stopping
 	w.mu.Unlock()
-	if free <= 0 {
+	if free <= 0 || !able {
 		return 0, nil
 	}
 	claims, err := w.claim(ctx, free)
@@ -228,6 +227,9 @@ func (w *Worker) hand(j *job) {
 		err = protocol.Decode(obj, []string{"task"}, &d)
 	}
 	j.dispatch = ""
+	if err == nil && j.id == "" {
+		err = errors.New("it has no task_id") // nor would its result
+	}
 	if err != nil {
 		w.answered(fleet.Blocked(j.id, "the task in the queue does not fit the protocol: "+err.Error()), nil)
 		return
@@ -299,7 +301,7 @@ func (w *Worker) reporting(ctx context.Context) {
 	pace := newPace()
 	for ctx.Err() == nil {
 		w.mu.Lock()
-		all, over := w.reports[:min(len(w.reports), claimsAtOnce)], w.ending
+		all, over := some(w.reports), w.ending
 		w.mu.Unlock()
 		if len(all) == 0 {
 			if over {
@@ -326,6 +328,17 @@ func (w *Worker) reporting(ctx context.Context) {
 	}
 }
 
+// some returns the first reports, as many as one statement brings to the server in time.
+func some(all []*report) []*report {
+	size := 0
+	for i, r := range all[:min(len(all), claimsAtOnce)] {
+		if size += len(r.text); i > 0 && size > sendBytes {
+			return all[:i]
+		}
+	}
+	return all[:min(len(all), claimsAtOnce)]
+}
+
 // deliver brings some results to the server: what is not done where this worker ends, or
 // could not be begun, goes to another one.
 func (w *Worker) deliver(ctx context.Context, all []*report) error {
@@ -338,7 +351,7 @@ func (w *Worker) deliver(ctx context.Context, all []*report) error {
 		var err error
 		switch {
 		case back:
-			gone, err = true, w.giveBack(ctx, []int64{r.number})
+			gone, err = true, w.giveBack(ctx, r.number)
 		case unfit:
 			gone, err = w.refuse(ctx, r)
 		}
@@ -389,6 +402,12 @@ func (w *Worker) heartbeat(ctx context.Context) error {
 	defer w.turn.Unlock()
 	w.mu.Lock()
 	said, offers := w.said, w.offers
+	var does []int64
+	for _, j := range w.held {
+		if !j.lost {
+			does = append(does, j.number)
+		}
+	}
 	w.mu.Unlock()
 	if said == nil {
 		return nil
@@ -401,7 +420,7 @@ func (w *Worker) heartbeat(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	own, err := w.own(ctx)
+	own, err := w.own(ctx, does)
 	if err != nil {
 		return err
 	}
@@ -434,7 +453,7 @@ func (w *Worker) heartbeat(ctx context.Context) error {
 	for number := range own {
 		unknown = append(unknown, number)
 	}
-	return w.giveBack(ctx, unknown)
+	return w.giveBack(ctx, unknown...)
 }
 
 // trouble tells of an error of the server, once until it answers again, and how long to wait

@@ -56,7 +56,7 @@ type Options struct {
 	// Announced gets each announce, with all that a task may require of who does the work: tools,
 	// toolkits, capabilities and Words. It must not wait. nil = nobody asks.
 	Announced func(a *fleet.Announce, able []string)
-	Carry     bool       // results carry the changes themselves, for an orchestrator that has not this workspace
+	Carry     bool       // results carry the changes themselves, for an orchestrator that has not this workspace, and that keeps the results itself
 	Wall      *wall.Wall // around files that Carry leaves out; nil = none
 
 	MaxQueue      int // tasks that wait; 0 = 65,536
@@ -119,7 +119,7 @@ func New(opts Options) *Front {
 	return &Front{
 		opts: opts, room: dialect.NewRoom(opts.MaxQueue, opts.MaxQueueBytes),
 		context: hex.EncodeToString(id[:]), tasks: make(map[string]*task), running: make(map[*task]bool), taken: dialect.NewBell(), pace: pace{answerGrace, connectGrace, watchEvery},
-		results: results{workspace: opts.Workspace, store: opts.Store, log: opts.Log, room: room{maxRememberedBytes, maxKeptBytes}, patience: keepTimeout},
+		results: results{workspace: opts.Workspace, store: opts.Store, log: opts.Log, room: room{maxRememberedBytes, maxKeptBytes}, patience: keepTimeout, off: opts.Carry},
 		repo:    &changes{dir: opts.Workspace, launcher: opts.Launcher, log: opts.Log, patience: filesTimeout},
 	}
 }

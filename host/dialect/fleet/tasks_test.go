@@ -284,6 +284,18 @@ func TestAgain(t *testing.T) {
 	assert.Equal(t, workers.order(), "t t t t", "it was begun")
 }
 
+// TestCarriedAgain: where a queue keeps the results, a task that was done is one of the queue, which
+// may have another by its name.
+func TestCarriedAgain(t *testing.T) {
+	workers := &pool{}
+	p := open(t, workers, front.Options{Carry: true})
+	for i := range 2 {
+		p.SendRaw(dispatch("t", "", "") + "\n")
+		check(t, resultNo(t, p, "t", i+1), "/status", "done")
+	}
+	assert.Equal(t, workers.order(), "t t")
+}
+
 // TestPartial: a task that was done in part says what remains, however its worker said it.
 func TestPartial(t *testing.T) {
 	for said, want := range map[string][2]string{
