@@ -319,7 +319,7 @@ func (c *storeCheck) section() section {
 		s.note("advice", c.Advice)
 	}
 	switch {
-	case !c.Exists:
+	case !c.Exists && len(c.Problems) == 0:
 		s.row(levelFine, "", "ok", noted(c.Path, "does not exist yet; it is made when it is needed"))
 	case c.OK:
 		s.row(levelFine, "", "ok", noted(c.Path, fmt.Sprintf("%d KiB", (c.Bytes+1023)/1024)))

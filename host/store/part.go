@@ -24,6 +24,9 @@ type Part struct {
 	// in place of the one of an index. What is there before is always what a2e made.
 	Migrations []string
 	Postgres   map[int]string
+	// Recount is what PostgreSQL runs after the records of an import, during which its setting a2e.importing
+	// is on: triggers then need not count, as a row that one transaction changes often gets slow. "" = nothing.
+	Recount string
 	// Export returns the part's records, each of a kind that begins with the part's
 	// name and a dot. nil = the part is in no export.
 	Export func(ctx context.Context, tx *Tx, emit func(kind string, record any) error) error
@@ -305,7 +308,10 @@ func (all kept) take(ctx context.Context, s Store, r io.Reader, how How) (Counts
 				}
 			}
 		}
-		return in.records(ctx, parts)
+		if !tx.onServer() {
+			return in.records(ctx, parts)
+		}
+		return in.uncounted(ctx, parts)
 	})
 	if err != nil {
 		return Counts{}, err
@@ -355,6 +361,25 @@ func (in *importer) header(all kept) (kept, error) {
 		return nil, nil
 	}
 	return all.named(head.Parts)
+}
+
+// uncounted takes the records in, then has the parts count them.
+func (in *importer) uncounted(ctx context.Context, parts kept) error {
+	if _, err := in.tx.Exec("SET LOCAL a2e.importing = on"); err != nil {
+		return err
+	}
+	if err := in.records(ctx, parts); err != nil {
+		return err
+	}
+	for _, p := range parts {
+		if p.Recount != "" {
+			if _, err := in.tx.Exec(p.Recount); err != nil {
+				return err
+			}
+		}
+	}
+	_, err := in.tx.Exec("SET LOCAL a2e.importing = off") // writes of others may follow in this transaction
+	return err
 }
 
 func (in *importer) records(ctx context.Context, parts kept) error {

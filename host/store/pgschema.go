@@ -57,11 +57,16 @@ func (s *Postgres) behind(ctx context.Context) (behind bool, err error) {
 func (s *Postgres) made(tx *Tx) (bool, error) {
 	var comment string
 	var tables int
-	there, err := tx.Get(`SELECT coalesce(obj_description(oid, 'pg_namespace'), ''), (SELECT count(*) FROM pg_class WHERE relnamespace = n.oid)
-		FROM pg_namespace n WHERE nspname = ?`, []any{s.schema}, &comment, &tables)
+	var usable bool
+	there, err := tx.Get(`SELECT coalesce(obj_description(oid, 'pg_namespace'), ''), (SELECT count(*) FROM pg_class WHERE relnamespace = n.oid), has_schema_privilege(oid, 'USAGE')
+		FROM pg_namespace n WHERE nspname = ?`, []any{s.schema}, &comment, &tables, &usable)
 	switch {
-	case err != nil || !there || comment == "" && tables == 0:
+	case err != nil || !there:
 		return false, err
+	case !usable:
+		return false, fmt.Errorf("%s: %w: the schema %s is another's", s.place, ErrRefused, s.schema)
+	case comment == "" && tables == 0:
+		return false, nil
 	case comment == pgFormat:
 		return true, nil
 	case len(comment) > 9 && comment[:9] == pgFormat[:9]:
@@ -83,7 +88,8 @@ func (s *Postgres) migrate(ctx context.Context) error {
 		return err
 	}
 	if !made {
-		if err := c.run(fmt.Sprintf(`CREATE SCHEMA IF NOT EXISTS "%s"; COMMENT ON SCHEMA "%[1]s" IS '%s'`, s.schema, pgFormat)); err != nil {
+		// Who owns the schema need not have the right to make one, for which IF NOT EXISTS would ask.
+		if err := c.run(fmt.Sprintf(`DO $$ BEGIN IF to_regnamespace('"%s"') IS NULL THEN CREATE SCHEMA "%[1]s"; END IF; END $$; COMMENT ON SCHEMA "%[1]s" IS '%s'`, s.schema, pgFormat)); err != nil {
 			return err
 		}
 	}

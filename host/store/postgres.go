@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -53,6 +54,8 @@ type Postgres struct {
 	number  int64         // of the last commit; used while writing is held
 	queuing chan struct{} // held by the one who waits for the server to have a connection
 	db      *sql.DB
+	life    context.Context // of writes; cut by Close, when the last one hangs
+	cut     context.CancelFunc
 
 	opening sync.Mutex // held while the schema is looked at
 	ready   bool       // it is as the parts need it; guarded by opening
@@ -77,16 +80,15 @@ func PostgresConfig(address string) (c *pgconn.Config, schema, place string, err
 	if err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" {
 		return nil, "", "", errors.New("is no address of PostgreSQL, such as postgres://user:password@host:5432/database?sslmode=require&schema=team")
 	}
-	query := u.Query()
 	schema = DefaultSchema
-	if query.Has("schema") {
+	if query := u.Query(); query.Has("schema") {
 		schema = query.Get("schema")
 	}
 	if !isSchemaName(schema) || len(schema) > 2 && schema[:3] == "pg_" {
 		return nil, "", "", fmt.Errorf("names the schema %.80q; it should be up to 63 of the characters a-z 0-9 _, begin with no digit and not with pg_", schema)
 	}
-	query.Del("schema")
-	u.RawQuery = query.Encode()
+	// The rest stays as it is: PostgreSQL knows no + for a space, which Values.Encode makes.
+	u.RawQuery = strings.Join(slices.DeleteFunc(strings.Split(u.RawQuery, "&"), func(pair string) bool { return strings.HasPrefix(pair, "schema=") }), "&")
 	if c, err = pgconn.ParseConfig(u.String()); err != nil {
 		return nil, "", "", errors.New("is no address of PostgreSQL that can be used, such as postgres://user:password@host:5432/database?sslmode=require&schema=team")
 	}
@@ -118,6 +120,7 @@ func OpenPostgres(address, dir string, opts Options) (*Postgres, error) {
 	_, _ = rand.Read(host[:]) // never fails
 	s := &Postgres{place: place, schema: schema, dir: dir, parts: opts.Parts, full: opts.Full, host: hex.EncodeToString(host[:]), db: sql.OpenDB(pgConnector{c, new(atomic.Int64)})}
 	s.writing, s.queuing = make(chan struct{}, 1), make(chan struct{}, 1)
+	s.life, s.cut = context.WithCancel(context.Background())
 	s.mayHave(pgConnections)
 	s.db.SetConnMaxIdleTime(pgIdle)
 	s.db.SetConnMaxLifetime(pgLifetime)
@@ -137,7 +140,7 @@ func (s *Postgres) Import(ctx context.Context, r io.Reader, how How) (Counts, er
 	return s.parts.take(ctx, s, r, how)
 }
 
-// Close implements Store.
+// Close implements Store. A write that hangs, as the server does not answer, has pgGoodbye.
 func (s *Postgres) Close() error {
 	s.mu.Lock()
 	was := s.closed
@@ -146,8 +149,11 @@ func (s *Postgres) Close() error {
 	if was {
 		return nil
 	}
+	hangs := time.AfterFunc(pgGoodbye, s.cut)
 	s.writing <- struct{}{} // the last write ends first
 	defer func() { <-s.writing }()
+	hangs.Stop()
+	s.cut()
 	return s.db.Close()
 }
 
@@ -166,7 +172,7 @@ func (s *Postgres) Read(ctx context.Context, fn func(*Tx) error) error {
 // Write implements Store.
 func (s *Postgres) Write(ctx context.Context, fn func(*Tx) error) error {
 	return s.do(ctx, fn, func(jobs []*job) error {
-		ctx, cancel := context.WithCancel(context.Background())
+		ctx, cancel := context.WithCancel(s.life)
 		defer cancel()
 		hangs := time.AfterFunc(pgWrite, cancel)
 		defer hangs.Stop()
@@ -205,7 +211,7 @@ func (s *Postgres) beginWrite() string {
 
 // outcome finds out whether the last commit was kept; nil = it was.
 func (s *Postgres) outcome(why error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), pgUnsure)
+	ctx, cancel := context.WithTimeout(s.life, pgUnsure)
 	defer cancel()
 	for {
 		var number int64

@@ -4,9 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"a2e/host/hosttest/assert"
@@ -19,7 +24,7 @@ import (
 func TestPostgres(t *testing.T) {
 	server := postgres.Start(t)
 	for name, test := range map[string]func(*testing.T, *postgres.Server){
-		"shared": testShared, "many writers": testManyWriters, "refuses": testRefuses, "crowd": testCrowd,
+		"shared": testShared, "many writers": testManyWriters, "refuses": testRefuses, "crowd": testCrowd, "hangs": testHangs,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, server) })
 	}
@@ -33,7 +38,7 @@ func testShared(t *testing.T, server *postgres.Server) {
 CREATE TABLE notes (number INTEGER PRIMARY KEY AUTOINCREMENT, text TEXT NOT NULL UNIQUE, raw BLOB, weight REAL);`,
 		"ALTER TABLE notes ADD COLUMN done INTEGER NOT NULL DEFAULT 0;"}}
 	open := func(schema string) *store.Postgres {
-		s := must.Get(store.OpenPostgres(server.URL("postgres")+"&schema="+schema, t.TempDir(), store.Options{Parts: []store.Part{part}}))(t)
+		s := must.Get(store.OpenPostgres(server.URL("postgres")+"&schema="+schema+"&options=-c%20lock_timeout%3D7s", t.TempDir(), store.Options{Parts: []store.Part{part}}))(t)
 		t.Cleanup(func() { must.OK(t, s.Close()) })
 		return s
 	}
@@ -159,6 +164,59 @@ func testRefuses(t *testing.T, server *postgres.Server) {
 	assert.Is(t, use(server.URL("postgres"), older), store.ErrNewer)
 	assert.Is(t, use("postgres://nobody@/postgres?host="+t.TempDir(), part), store.ErrUnavailable)
 	assert.Is(t, use(server.URL("nosuchrole"), part), store.ErrRefused)
+	server.Exec(t, "CREATE ROLE owner LOGIN; CREATE SCHEMA owned AUTHORIZATION owner")
+	must.OK(t, use(server.URL("owner")+"&schema=owned", part)) // without the right to make a schema
+	assert.Is(t, use(server.URL("owner"), part), store.ErrRefused)
+}
+
+// testHangs: Close ends a write whose server does not answer any more.
+func testHangs(t *testing.T, server *postgres.Server) {
+	dir := must.Get(os.MkdirTemp("/tmp", "pg"))(t) // the path of a socket is short
+	t.Cleanup(func() { must.OK(t, os.RemoveAll(dir)) })
+	way := must.Get(net.Listen("unix", filepath.Join(dir, ".s.PGSQL.5432")))(t)
+	t.Cleanup(func() { must.OK(t, way.Close()) })
+	var hangs atomic.Bool
+	go func() {
+		for {
+			client, err := way.Accept()
+			if err != nil {
+				return
+			}
+			far, err := net.Dial("unix", filepath.Join(server.Dir, ".s.PGSQL.5432"))
+			if err != nil {
+				return
+			}
+			go func() { _, _ = io.Copy(client, far) }()
+			go func() {
+				defer far.Close()
+				defer client.Close()
+				for buf := make([]byte, 4096); ; {
+					n, err := client.Read(buf)
+					if err != nil {
+						return
+					}
+					if !hangs.Load() {
+						_, _ = far.Write(buf[:n])
+					}
+				}
+			}()
+		}
+	}()
+	part := store.Part{Name: "notes", Migrations: []string{"CREATE TABLE notes (text TEXT PRIMARY KEY);"}}
+	s := must.Get(store.OpenPostgres("postgres://postgres@/postgres?schema=hangs&host="+dir, "", store.Options{Parts: []store.Part{part}}))(t)
+	began, ended := make(chan bool), make(chan error, 2)
+	go func() {
+		ended <- s.Write(context.Background(), func(tx *store.Tx) error {
+			hangs.Store(true)
+			close(began)
+			_, err := tx.Exec("INSERT INTO notes VALUES ('a')")
+			return err
+		})
+	}()
+	<-began
+	go func() { ended <- s.Close() }()
+	poll.Eventually(t, "both end", func() bool { return len(ended) == 2 })
+	assert.That(t, <-ended != nil || <-ended != nil, "a write without an answer was kept")
 }
 
 // testRestarts: while the server is away requests are refused, afterwards they are served again; what was

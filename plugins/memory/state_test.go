@@ -65,6 +65,13 @@ func TestExportAndImport(t *testing.T) {
 	got := export(to)
 	assert.That(t, got == text, "the import exports\n%s\nnot\n%s", got, text)
 	must.Get(to.Import(t.Context(), strings.NewReader(text), store.Merge))(t)
+	must.OK(t, to.Read(t.Context(), func(tx *store.Tx) error {
+		var wrong int
+		_, err := tx.Get(`SELECT count(*) FROM memory_spaces s WHERE entries <> (SELECT count(*) FROM memory_entries WHERE space = s.id) OR entries = 0
+			OR bytes <> (SELECT sum(bytes) FROM memory_entries WHERE space = s.id) OR past_bytes <> (SELECT coalesce(sum(bytes), 0) FROM memory_history WHERE space = s.id)`, nil, &wrong)
+		assert.Equal(t, wrong, 0, "spaces that count wrong")
+		return err
+	}))
 	b := newAgent(t, to, "ann", DefaultOptions(), c)
 	b.want("all", `{}`, `{"n":1} {"n":2}`)
 	b.want("search", `{"query":"deployment keys"}`, `{"n":1}`)

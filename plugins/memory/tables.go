@@ -43,7 +43,7 @@ func Part() store.Part {
 		{Kind: "memory.version", Export: exportHistory, Import: store.ImportOf(importPast)},
 	}
 	return store.Part{
-		Name: "memory", Migrations: migrations(), Postgres: postgresMigrations(), Export: records.Export, Import: records.Import,
+		Name: "memory", Migrations: migrations(), Postgres: postgresMigrations(), Recount: recount, Export: records.Export, Import: records.Import,
 		Clear: store.ClearTables("memory_spaces", "memory_entries", "memory_history", "memory_names", "memory_agents", "memory_meta", "memory_segments", "memory_centres"),
 	}
 }
