@@ -101,3 +101,12 @@ func alikeSession(t *testing.T, dir string) (answers []string) {
 	assert.Equal(t, l.exit(), 0, l.stderr.String())
 	return answers
 }
+
+// TestDoctorOfServerAway: doctor does not call a state well whose server it cannot reach.
+func TestDoctorOfServerAway(t *testing.T) {
+	t.Parallel()
+	dir := workDir(t)
+	writeConfig(t, dir, "plugins: []\nstate: postgres://nobody@/postgres?host="+t.TempDir()+"\n")
+	out := run(t, dir, nil, "doctor").want(t, 1, "")
+	assert.That(t, strings.Contains(out.stdout, "server is away") && !regexp.MustCompile(`ok +postgres:`).MatchString(out.stdout), "%s", out.stdout)
+}
