@@ -360,9 +360,10 @@ func (s *Sender) hear(payloads []string) {
 
 // lookAll fetches results as they come, those that have come meanwhile together.
 func (s *Sender) lookAll(ctx context.Context) {
+	var looked time.Time
 	for ctx.Err() == nil {
 		s.mu.Lock()
-		told, whole := s.told, s.whole
+		told, whole := s.told, s.whole || time.Since(looked) >= lookEvery // notifications may be late or lost
 		s.told, s.whole = nil, false
 		var numbers, rest []int64
 		for _, text := range told {
@@ -375,6 +376,7 @@ func (s *Sender) lookAll(ctx context.Context) {
 			}
 		}
 		if whole {
+			looked = time.Now()
 			clear(s.early) // what is pending by now is looked for here
 			rest = slices.Collect(maps.Keys(s.pending))
 		}
@@ -383,7 +385,7 @@ func (s *Sender) lookAll(ctx context.Context) {
 		if err == nil && len(rest) > 0 {
 			_ = s.fetch(ctx, s.ended(ctx, rest)) // what it does not get is looked for again
 		}
-		pause(ctx, s.news, time.Hour)
+		pause(ctx, s.news, lookEvery)
 	}
 }
 

@@ -44,7 +44,9 @@ func (f *Fleet) listen(ctx context.Context, channel string, log zerolog.Logger, 
 		}
 		conn, err := pgconn.ConnectConfig(ctx, config)
 		if err == nil {
-			err = conn.Exec(ctx, "LISTEN "+channel).Close()
+			within, cancel := context.WithTimeout(ctx, queryTimeout)
+			err = conn.Exec(within, "LISTEN "+channel).Close()
+			cancel()
 		}
 		for err == nil && ctx.Err() == nil {
 			pace.Reset()
