@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package sim drives the real binary through drawn lives: lines in all four protocols, right and
 // broken, with faults between them, on one state that outlives its hosts.
 //
