@@ -10,9 +10,11 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
@@ -165,8 +167,15 @@ func eachEpisode(tx *store.Tx, id string, do func(*savedEpisode) error) error {
 	})
 }
 
+// deleteEpisode leaves a row of no plugin for a while: journals of hosts that were killed may
+// still have the episode, and a row with more steps than theirs counts before them.
 func deleteEpisode(tx *store.Tx, plugin, id string) error {
-	_, err := tx.Exec("DELETE FROM env_episodes WHERE id = ? AND plugin = ?", id, plugin)
+	now := time.Now()
+	if _, err := tx.Exec("DELETE FROM env_episodes WHERE plugin = '' AND used_at < ?", now.Add(-2*strayAge).UnixMicro()); err != nil {
+		return err
+	}
+	_, err := tx.Exec(`INSERT INTO env_episodes (`+episodeColumns+`) VALUES (?, '', '', 0, 0, ?, ?, 1, 0, 0, '', '', '') ON CONFLICT (id) DO UPDATE SET
+		plugin = '', used_at = excluded.used_at, steps = excluded.steps, options = '', saved = '' WHERE env_episodes.plugin = ?`, id, now.UnixMicro(), int64(math.MaxInt64), plugin)
 	return err
 }
 
@@ -307,6 +316,9 @@ func export(_ context.Context, tx *store.Tx, emit func(string, any) error) error
 	err = eachEpisode(tx, "", func(s *savedEpisode) error {
 		newest := j.newest(s.ID, s)
 		delete(j.episodes, s.ID)
+		if s.Plugin == "" { // it was closed
+			return nil
+		}
 		return one(newest)
 	})
 	for _, id := range slices.Sorted(maps.Keys(j.episodes)) {
