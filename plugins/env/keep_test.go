@@ -154,7 +154,7 @@ func TestAHostThatIsKilled(t *testing.T) {
 		}
 		return s, nil
 	}}))
-	id, closed := killed.begin("counter"), killed.begin("counter")
+	id, closed, later := killed.begin("counter"), killed.begin("counter"), killed.begin("counter")
 	for range 3 {
 		killed.step(id, "inc")
 	}
@@ -172,6 +172,10 @@ func TestAHostThatIsKilled(t *testing.T) {
 	look(4, 4)
 	hosttest.Eventually(t, "the save", func() bool { return savedSteps(t, s, id) == 4 })
 	look(5, 5)
+	hostAt(t, dir, func(e host.Env) *Plugin { return pluginOf(t, Options{}, e) }, func(n *stage) {
+		n.Call(protocol.TypeEnvCloseReq, fmt.Sprintf(`{"episode_id":%q}`, later))
+	})
+	newStage(t, pluginOf(t, Options{}, host.Env{Store: open})).Refused(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, later), protocol.CodeUnknownEpisode, later) // though a journal that was left has its beginning
 	old := time.Now().Add(-time.Hour)
 	next := newStage(t, pluginOf(t, Options{}, host.Env{Store: open}))
 	hosttest.Eventually(t, "an old journal", func() bool { // a host that lives takes its own away
