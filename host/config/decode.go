@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json"
+
 	"a2e/host/redact"
 )
 
@@ -267,6 +269,9 @@ func (Secret) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, redacted) }
 
 // MarshalJSON returns "[redacted]" as a JSON string.
 func (Secret) MarshalJSON() ([]byte, error) { return []byte(`"` + redacted + `"`), nil }
+
+// UnmarshalJSON reads a JSON string.
+func (s *Secret) UnmarshalJSON(raw []byte) error { return json.Unmarshal(raw, &s.text) }
 
 // MarshalText returns "[redacted]".
 func (Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }

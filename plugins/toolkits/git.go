@@ -112,17 +112,6 @@ func (r *repo) treePath(name string, file *string) error {
 	return protocol.Violation(protocol.FieldError{Path: "/arguments/" + name, Message: "must be a path in the repository, best relative to its top folder"})
 }
 
-// tool makes a git tool of a typed function.
-func tool[A any](def protocol.ToolDefinition, detail host.ToolDetail, fn func(context.Context, *A) (*tools.Outcome, error)) tools.Tool {
-	return tools.Tool{Def: def, Detail: detail, Call: func(ctx context.Context, args protocol.Object, _ host.Emitter) (*tools.Outcome, error) {
-		in := new(A)
-		if err := args.Decode(in); err != nil {
-			return nil, err
-		}
-		return fn(ctx, in)
-	}}
-}
-
 // exists reports whether there is such a revision. The error says why git cannot tell, such
 // as a repository that is broken.
 func (r *repo) exists(ctx context.Context, rev string) (bool, error) {

@@ -26,26 +26,20 @@ type gitFile struct {
 
 // gitStatus is the data of git_status.
 type gitStatus struct {
-	Branch   string    `json:"branch"` // "" = no branch is checked out
+	Branch   string    `json:"branch" need:"The branch; empty when none is checked out."`
 	Commit   string    `json:"commit"` // "" = there is none yet
 	Upstream string    `json:"upstream"`
 	Ahead    int       `json:"ahead"`
 	Behind   int       `json:"behind"`
-	Clean    bool      `json:"clean"`
-	Files    []gitFile `json:"files"`
+	Clean    bool      `json:"clean" need:"Whether nothing is changed and nothing untracked."`
+	Files    []gitFile `json:"files" need:"{path, index, worktree}: letters as git status has them."`
 }
 
 func (r *repo) status() tools.Tool {
 	def := protocol.ToolDefinition{
 		Name: "git_status", Description: "Show the branch and the files that are changed, staged or not tracked.", Tags: []string{"read"}, Idempotent: true,
-		InputParameters: []protocol.ToolParameter{},
-		OutputParameters: []protocol.ToolParameter{
-			{Name: "branch", Type: "string", Required: true, Description: "The branch; empty when none is checked out."},
-			{Name: "clean", Type: "boolean", Required: true, Description: "Whether nothing is changed and nothing untracked."},
-			{Name: "files", Type: "array", Required: true, Description: "{path, index, worktree}: letters as git status has them."},
-		},
 	}
-	return tool(def, reads(), func(ctx context.Context, _ *struct{}) (*tools.Outcome, error) {
+	return tools.Typed[struct{}, gitStatus](def, reads(), func(ctx context.Context, _ *struct{}) (*tools.Outcome, error) {
 		out, err := r.Run(ctx, "status", "--porcelain=v2", "--branch", "-z", "--untracked-files=all", "--ignore-submodules=dirty")
 		if err != nil {
 			return nil, err
@@ -110,7 +104,7 @@ func (s *gitStatus) header(line string) {
 
 // gitText is the data of a tool that gives a text.
 type gitText struct {
-	Diff string `json:"diff"`
+	Diff string `json:"diff" need:"Empty when nothing differs."`
 }
 
 // diffFlags keep a diff to what git itself makes.
@@ -121,19 +115,13 @@ func diffFlags() []string {
 func (r *repo) diff() tools.Tool {
 	def := protocol.ToolDefinition{
 		Name: "git_diff", Description: "Show changes as a unified diff: of the working tree, of what is staged, or between revisions.", Tags: []string{"read"}, Idempotent: true,
-		InputParameters: []protocol.ToolParameter{
-			{Name: "staged", Type: "boolean", Description: "Show what is staged instead of what is not."},
-			{Name: "rev", Type: "string", Description: "Compare with this revision, or a range A..B."},
-			{Name: "path", Type: "string", Description: "Only this file or folder."},
-		},
-		OutputParameters: []protocol.ToolParameter{{Name: "diff", Type: "string", Required: true, Description: "Empty when nothing differs."}},
 	}
 	type in struct {
-		Staged bool   `json:"staged"`
-		Rev    string `json:"rev"`
-		Path   string `json:"path"`
+		Staged bool   `json:"staged" may:"Show what is staged instead of what is not."`
+		Rev    string `json:"rev" may:"Compare with this revision, or a range A..B."`
+		Path   string `json:"path" may:"Only this file or folder."`
 	}
-	return tool(def, reads(), func(ctx context.Context, a *in) (*tools.Outcome, error) {
+	return tools.Typed[in, gitText](def, reads(), func(ctx context.Context, a *in) (*tools.Outcome, error) {
 		if err := cmp.Or(revision("rev", a.Rev), r.treePath("path", &a.Path)); err != nil {
 			return nil, err
 		}
@@ -208,24 +196,16 @@ func parseCommit(record string) (c gitCommit, rest string, ok bool) {
 func (r *repo) log() tools.Tool {
 	def := protocol.ToolDefinition{
 		Name: "git_log", Description: "List commits, the newest first.", Tags: []string{"read"}, Idempotent: true,
-		InputParameters: []protocol.ToolParameter{
-			{Name: "limit", Type: "integer", Description: "At most this many commits, 1 to 1000. Default: 20."},
-			{Name: "rev", Type: "string", Description: "From this revision back, or a range A..B. Default: HEAD."},
-			{Name: "path", Type: "string", Description: "Only commits that changed this file or folder."},
-		},
-		OutputParameters: []protocol.ToolParameter{
-			{Name: "commits", Type: "array", Required: true, Description: "{hash, parents, author, email, date, subject, body}"},
-		},
 	}
 	type in struct {
-		Limit int    `json:"limit"`
-		Rev   string `json:"rev"`
-		Path  string `json:"path"`
+		Limit int    `json:"limit" may:"At most this many commits, 1 to 1000. Default: 20."`
+		Rev   string `json:"rev" may:"From this revision back, or a range A..B. Default: HEAD."`
+		Path  string `json:"path" may:"Only commits that changed this file or folder."`
 	}
 	type result struct {
-		Commits []gitCommit `json:"commits"`
+		Commits []gitCommit `json:"commits" need:"{hash, parents, author, email, date, subject, body}"`
 	}
-	return tool(def, reads(), func(ctx context.Context, a *in) (*tools.Outcome, error) {
+	return tools.Typed[in, result](def, reads(), func(ctx context.Context, a *in) (*tools.Outcome, error) {
 		if a.Limit == 0 {
 			a.Limit = 20
 		}
@@ -254,28 +234,22 @@ func (r *repo) log() tools.Tool {
 func (r *repo) show() tools.Tool {
 	def := protocol.ToolDefinition{
 		Name: "git_show", Description: "Show one commit with its changes or, with path, a file as it was in that revision.", Tags: []string{"read"}, Idempotent: true,
-		InputParameters: []protocol.ToolParameter{
-			{Name: "rev", Type: "string", Description: "The revision. Default: HEAD."},
-			{Name: "path", Type: "string", Description: "A file whose content is shown instead."},
-		},
-		OutputParameters: []protocol.ToolParameter{
-			{Name: "commit", Type: "object", Description: "{hash, parents, author, email, date, subject, body}; without path."},
-			{Name: "diff", Type: "string", Description: "The commit's changes; without path."},
-			{Name: "content", Type: "string", Description: "The file's content; with path."},
-		},
 	}
 	type in struct {
-		Rev  string `json:"rev"`
-		Path string `json:"path"`
+		Rev  string `json:"rev" may:"The revision. Default: HEAD."`
+		Path string `json:"path" may:"A file whose content is shown instead."`
 	}
 	type result struct {
-		Commit gitCommit `json:"commit"`
-		Diff   string    `json:"diff"`
+		Commit gitCommit `json:"commit" may:"{hash, parents, author, email, date, subject, body}; without path."`
+		Diff   string    `json:"diff" may:"The commit's changes; without path."`
 	}
 	type content struct {
-		Content string `json:"content"`
+		Content string `json:"content" may:"The file's content; with path."`
 	}
-	return tool(def, reads(), func(ctx context.Context, a *in) (*tools.Outcome, error) {
+	return tools.Typed[in, struct {
+		result
+		content
+	}](def, reads(), func(ctx context.Context, a *in) (*tools.Outcome, error) {
 		if a.Rev == "" {
 			a.Rev = "HEAD"
 		}
@@ -304,21 +278,17 @@ func (r *repo) show() tools.Tool {
 
 // changed is the data of git_add.
 type changed struct {
-	Staged []string `json:"staged"`
+	Staged []string `json:"staged" need:"All files that are staged now."`
 }
 
 func (r *repo) add() tools.Tool {
 	def := protocol.ToolDefinition{
 		Name: "git_add", Description: "Stage files for the next commit, deleted ones included. Submodules are left out.", Tags: []string{"write"}, Idempotent: true,
-		InputParameters: []protocol.ToolParameter{
-			{Name: "paths", Type: "array", Required: true, Description: "Files and folders, relative to the repository's top folder; \".\" is all."},
-		},
-		OutputParameters: []protocol.ToolParameter{{Name: "staged", Type: "array", Required: true, Description: "All files that are staged now."}},
 	}
 	type in struct {
-		Paths []string `json:"paths"`
+		Paths []string `json:"paths" need:"Files and folders, relative to the repository's top folder; \".\" is all."`
 	}
-	return tool(def, host.ToolDetail{Idempotent: true}, func(ctx context.Context, a *in) (*tools.Outcome, error) {
+	return tools.Typed[in, changed](def, host.ToolDetail{Idempotent: true}, func(ctx context.Context, a *in) (*tools.Outcome, error) {
 		if len(a.Paths) == 0 || len(a.Paths) > 1000 {
 			return nil, protocol.Violation(protocol.FieldError{Path: "/arguments/paths", Message: "must name 1 to 1000 files or folders; \".\" is all"})
 		}
@@ -384,26 +354,17 @@ func (r *repo) stage(ctx context.Context, paths []string) error {
 func (r *repo) commit() tools.Tool {
 	def := protocol.ToolDefinition{
 		Name: "git_commit", Description: "Commit what is staged. No hook runs.", Tags: []string{"write"},
-		InputParameters: []protocol.ToolParameter{
-			{Name: "message", Type: "string", Required: true, Description: "The message: a subject, and after an empty line more."},
-			{Name: "all", Type: "boolean", Description: "Stage all changed and deleted files that are tracked first."},
-		},
-		OutputParameters: []protocol.ToolParameter{
-			{Name: "hash", Type: "string", Required: true, Description: "The new commit."},
-			{Name: "subject", Type: "string", Required: true, Description: "The first line of its message."},
-			{Name: "files_changed", Type: "integer", Required: true, Description: "How many files differ from the commit before."},
-		},
 	}
 	type in struct {
-		Message string `json:"message"`
-		All     bool   `json:"all"`
+		Message string `json:"message" need:"The message: a subject, and after an empty line more."`
+		All     bool   `json:"all" may:"Stage all changed and deleted files that are tracked first."`
 	}
 	type result struct {
-		Hash         string `json:"hash"`
-		Subject      string `json:"subject"`
-		FilesChanged int    `json:"files_changed"`
+		Hash         string `json:"hash" need:"The new commit."`
+		Subject      string `json:"subject" need:"The first line of its message."`
+		FilesChanged int    `json:"files_changed" need:"How many files differ from the commit before."`
 	}
-	return tool(def, host.ToolDetail{}, func(ctx context.Context, a *in) (*tools.Outcome, error) {
+	return tools.Typed[in, result](def, host.ToolDetail{}, func(ctx context.Context, a *in) (*tools.Outcome, error) {
 		if strings.TrimSpace(a.Message) == "" || strings.ContainsRune(a.Message, 0) {
 			return nil, protocol.Violation(protocol.FieldError{Path: "/arguments/message", Message: "must say something, without NUL characters"})
 		}

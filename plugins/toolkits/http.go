@@ -29,20 +29,6 @@ import (
 // httpTools names the tools of the toolkit http.
 func httpTools() []string { return []string{"api_delete", "api_get", "api_post", "api_put"} }
 
-// httpConfig is HTTPOptions as the agent sends them.
-type httpConfig struct {
-	BaseURL string            `json:"base_url" jsonschema:"Where the API is, such as https://api.example.com/v1. Requests stay below it."`
-	Headers map[string]string `json:"headers,omitzero" jsonschema:"Headers of each request, such as Authorization. Their values are secret, except those of Accept, Accept-Language, Content-Type and User-Agent: no answer and no log shows them."`
-}
-
-func (c httpConfig) options() HTTPOptions {
-	o := HTTPOptions{BaseURL: c.BaseURL, Headers: make(map[string]config.Secret, len(c.Headers))}
-	for name, value := range c.Headers {
-		o.Headers[name] = config.NewSecret(value)
-	}
-	return o
-}
-
 // api is the web API of the toolkit http, or of openapi.
 type api struct {
 	kit     string
@@ -126,9 +112,21 @@ func (a *api) holds(u *url.URL) bool {
 
 // request is the arguments of a tool.
 type request struct {
-	Path  string          `json:"path"`
-	Query protocol.Object `json:"query"`
-	Body  jsontext.Value  `json:"body"`
+	target
+	Body jsontext.Value `json:"body" may:"What to send: a string goes as text, anything else as JSON."`
+}
+
+// target is the arguments of a tool that sends nothing.
+type target struct {
+	Path  string          `json:"path" need:"Below the base URL, such as users/7."`
+	Query protocol.Object `json:"query" may:"Query parameters: strings, numbers and booleans, or lists of them."`
+}
+
+// apiAnswer describes the data of a tool: a tools.WebAnswer.
+type apiAnswer struct {
+	Status      int    `json:"status" need:"HTTP status. From 400 up the call counts as failed."`
+	ContentType string `json:"content_type" need:"Content-Type as the server sent it."`
+	Content     string `json:"content" need:"The text, cut at the host's output limit."`
 }
 
 // tool makes the tool of one HTTP method.
@@ -136,22 +134,12 @@ func (a *api) tool(name, method, description string, detail host.ToolDetail) too
 	def := protocol.ToolDefinition{
 		Name: name, Tags: []string{"web", "api", strings.ToLower(method)}, Idempotent: detail.Idempotent,
 		Description: description + " at " + a.base.Host + " with HTTP " + method + ". The host adds the headers that were configured.",
-		InputParameters: []protocol.ToolParameter{
-			{Name: "path", Type: "string", Required: true, Description: "Below the base URL, such as users/7."},
-			{Name: "query", Type: "object", Description: "Query parameters: strings, numbers and booleans, or lists of them."},
-		},
-		OutputParameters: []protocol.ToolParameter{
-			{Name: "status", Type: "integer", Required: true, Description: "HTTP status. From 400 up the call counts as failed."},
-			{Name: "content_type", Type: "string", Required: true, Description: "Content-Type as the server sent it."},
-			{Name: "content", Type: "string", Required: true, Description: "The text, cut at the host's output limit."},
-		},
 	}
-	if method == http.MethodPost || method == http.MethodPut {
-		def.InputParameters = append(def.InputParameters, protocol.ToolParameter{
-			Name: "body", Type: "any", Description: "What to send: a string goes as text, anything else as JSON.",
-		})
+	t := tools.Typed[request, apiAnswer](def, detail, func(ctx context.Context, in *request) (*tools.Outcome, error) { return a.do(ctx, method, in) })
+	if method != http.MethodPost && method != http.MethodPut {
+		t.Def.InputParameters = tools.Members[target]()
 	}
-	return tool(def, detail, func(ctx context.Context, in *request) (*tools.Outcome, error) { return a.do(ctx, method, in) })
+	return t
 }
 
 // do makes one request.

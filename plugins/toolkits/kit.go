@@ -3,6 +3,7 @@ package toolkits
 import (
 	"context"
 	"errors"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"a2e/host"
+	"a2e/host/config"
 	"a2e/host/schema"
 	"a2e/plugins/tools"
 	"a2e/protocol"
@@ -36,63 +38,60 @@ type kind struct {
 	name, alias, description, category string
 	tags, tools                        []string
 	schema                             func() (*jsonschema.Schema, error)
-	make                               func(p *Plugin, config protocol.Object) (*made, error)
+	fromAgent                          func(p *Plugin, config protocol.Object) (*made, error) // config fits the schema
+	fromConfig                         func(p *Plugin) (*made, error)                         // nil = the config does not configure it
 }
 
 // kinds lists the toolkits by name.
 func kinds() []kind {
 	return []kind{
-		{
-			name: kitFilesystem, alias: "Files", category: "files", tags: []string{"files", "read", "write"},
+		kindOf(kind{
+			name: kitFilesystem, alias: "Files", category: "files", tags: []string{"files", "read", "write"}, tools: filesystemTools(),
 			description: "A second set of file tools, for another folder than the workspace as a whole.",
-			tools:       filesystemTools(), schema: schemaOf[FilesystemOptions], make: fromAgent((*Plugin).newFilesystem),
-		},
-		{
-			name: kitGit, alias: "Git", category: "development", tags: []string{"git", "version control"},
+		}, func(o *Options) *FilesystemOptions { return o.Filesystem }, (*Plugin).newFilesystem),
+		kindOf(kind{
+			name: kitGit, alias: "Git", category: "development", tags: []string{"git", "version control"}, tools: gitTools(),
 			description: "One git repository: status, diff, log, show, add, commit. Its hooks, pager, filters and credential helpers do not run.",
-			tools:       gitTools(), schema: schemaOf[GitOptions], make: fromAgent((*Plugin).newGit),
-		},
-		{
-			name: kitHTTP, alias: "HTTP API", category: "web", tags: []string{"http", "api", "web"},
+		}, func(o *Options) *GitOptions { return o.Git }, (*Plugin).newGit),
+		kindOf(kind{
+			name: kitHTTP, alias: "HTTP API", category: "web", tags: []string{"http", "api", "web"}, tools: httpTools(),
 			description: "Calls of one web API: GET, POST, PUT and DELETE below its base URL, with headers that stay secret.",
-			tools:       httpTools(), schema: schemaOf[httpConfig],
-			make: fromAgent(func(p *Plugin, c httpConfig, byConfig bool) (*made, error) { return p.newHTTP(c.options(), byConfig) }),
-		},
-		{
-			name: kitOpenAPI, alias: "OpenAPI", category: "web", tags: []string{"http", "api", "openapi", "web"},
+		}, func(o *Options) *HTTPOptions { return o.HTTP }, (*Plugin).newHTTP),
+		kindOf(kind{
+			name: kitOpenAPI, alias: "OpenAPI", category: "web", tags: []string{"http", "api", "openapi", "web"}, tools: []string{},
 			description: "A web API, from its OpenAPI description (3.0, 3.1): each operation is a tool, with headers that stay secret.",
-			tools:       []string{}, schema: schemaOf[openAPIConfig],
-			make: fromAgent(func(p *Plugin, c openAPIConfig, byConfig bool) (*made, error) {
-				return p.newOpenAPI(c.options(), byConfig)
-			}),
-		},
-		{
-			name: kitSQL, alias: "SQL", category: "database", tags: []string{"sql", "database", "sqlite", "postgresql"},
+		}, func(o *Options) *OpenAPIOptions { return o.OpenAPI }, (*Plugin).newOpenAPI),
+		kindOf(kind{
+			name: kitSQL, alias: "SQL", category: "database", tags: []string{"sql", "database", "sqlite", "postgresql"}, tools: sqlTools(),
 			description: "One SQLite or PostgreSQL database, read by queries with parameters.",
-			tools:       sqlTools(), schema: schemaOf[sqlConfig],
-			make: fromAgent(func(p *Plugin, c sqlConfig, byConfig bool) (*made, error) { return p.newSQL(c.options(), byConfig) }),
-		},
-		{
-			name: kitWeb, alias: "Web", category: "web", tags: []string{"web", "http", "markdown", "rss", "sitemap"},
+		}, func(o *Options) *SQLOptions { return o.SQL }, (*Plugin).newSQL),
+		kindOf(kind{
+			name: kitWeb, alias: "Web", category: "web", tags: []string{"web", "http", "markdown", "rss", "sitemap"}, tools: webTools(),
 			description: "Web pages as Markdown in parts, sitemaps, RSS and Atom feeds, without a browser.",
-			tools:       webTools(), schema: schemaOf[WebOptions], make: fromAgent((*Plugin).newWeb),
-		},
+		}, func(o *Options) *WebOptions { return o.Web }, (*Plugin).newWeb),
 	}
 }
 
-// fromAgent makes a toolkit from what the agent sent, which fits its schema.
-func fromAgent[T any](make func(*Plugin, T, bool) (*made, error)) func(*Plugin, protocol.Object) (*made, error) {
-	return func(p *Plugin, o protocol.Object) (*made, error) {
+// kindOf completes a toolkit with what makes it of its options, and where the config has these.
+func kindOf[T any](k kind, in func(*Options) *T, make func(p *Plugin, opts T, byConfig bool) (*made, error)) kind {
+	k.schema = func() (*jsonschema.Schema, error) {
+		return jsonschema.For[T](&jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{reflect.TypeFor[config.Secret](): {Type: "string"}}})
+	}
+	k.fromAgent = func(p *Plugin, o protocol.Object) (*made, error) {
 		var opts T
 		if err := o.Decode(&opts); err != nil {
 			return nil, err
 		}
 		return make(p, opts, false)
 	}
+	k.fromConfig = func(p *Plugin) (*made, error) {
+		if opts := in(&p.opts); opts != nil {
+			return make(p, *opts, true)
+		}
+		return nil, nil
+	}
+	return k
 }
-
-// schemaOf returns the JSON Schema of a toolkit's configuration.
-func schemaOf[T any]() (*jsonschema.Schema, error) { return jsonschema.For[T](nil) }
 
 // made is a toolkit that is configured.
 type made struct {
@@ -317,7 +316,7 @@ func (p *Plugin) configure(ctx context.Context, req *protocol.ToolkitConfigureRe
 	if err := k.fits(req.Config); err != nil {
 		return nil, err
 	}
-	m, err := k.make(p, req.Config)
+	m, err := k.fromAgent(p, req.Config)
 	if err == nil && m.load != nil {
 		m, err = m.load(ctx)
 	}

@@ -28,19 +28,6 @@ import (
 // specTimeout is how long a description may take to come.
 const specTimeout = 10 * time.Second
 
-// openAPIConfig is OpenAPIOptions as the agent sends them.
-type openAPIConfig struct {
-	Spec    string            `json:"spec" jsonschema:"The OpenAPI description (3.0 or 3.1, JSON or YAML): a file of the workspace; a URL only where the host's config names it."`
-	BaseURL string            `json:"base_url,omitzero" jsonschema:"Where the API is, such as https://api.example.com/v1; without it the first of the description's servers."`
-	Headers map[string]string `json:"headers,omitzero" jsonschema:"Headers of each request, such as Authorization; base_url has to be there then. Their values are secret, except those of Accept, Accept-Language, Content-Type and User-Agent: no answer and no log shows them."`
-	Include []string          `json:"include,omitzero" jsonschema:"Operations that become tools: names or globs of their operationId, such as list*, or of METHOD and path, such as GET /pets/**. All, unless it is given."`
-	Exclude []string          `json:"exclude,omitzero" jsonschema:"Operations that do not, named in the same way."`
-}
-
-func (c openAPIConfig) options() OpenAPIOptions {
-	return OpenAPIOptions{Spec: c.Spec, BaseURL: c.BaseURL, Headers: httpConfig{Headers: c.Headers}.options().Headers, Include: c.Include, Exclude: c.Exclude}
-}
-
 // newOpenAPI makes the toolkit openapi: that of the config without tools, which are made of the
 // description when they are first asked for.
 func (p *Plugin) newOpenAPI(o OpenAPIOptions, byConfig bool) (*made, error) {
@@ -190,11 +177,7 @@ func (a *api) operationTool(op *operation) tools.Tool {
 	}
 	def := protocol.ToolDefinition{
 		Name: op.tool, Description: op.description, InputParameters: op.parameters, Idempotent: detail.Idempotent, Tags: append([]string{"api", strings.ToLower(op.method)}, op.tags...),
-		OutputParameters: []protocol.ToolParameter{
-			{Name: "status", Type: "integer", Required: true, Description: "HTTP status. From 400 up the call counts as failed."},
-			{Name: "content_type", Type: "string", Required: true, Description: "Content-Type as the server sent it."},
-			{Name: "content", Type: "any", Required: true, Description: "JSON as it is, else the text; cut at the host's output limit."},
-		},
+		OutputParameters: tools.Members[operationAnswer](),
 	}
 	ready := sync.OnceValue(func() *schema.Schema {
 		s, err := schema.Compile(op.schema, 2*specMaxParts)
@@ -219,6 +202,13 @@ func (a *api) operationTool(op *operation) tools.Tool {
 	}
 }
 
+// operationAnswer is the data of the tool of an operation.
+type operationAnswer struct {
+	Status      int    `json:"status" need:"HTTP status. From 400 up the call counts as failed."`
+	ContentType string `json:"content_type" need:"Content-Type as the server sent it."`
+	Content     any    `json:"content" need:"JSON as it is, else the text; cut at the host's output limit."`
+}
+
 // operate makes the request of an operation.
 func (a *api) operate(ctx context.Context, op *operation, args protocol.Object) (*tools.Outcome, error) {
 	req, err := op.request(ctx, a, args)
@@ -229,11 +219,7 @@ func (a *api) operate(ctx context.Context, op *operation, args protocol.Object) 
 	if err != nil {
 		return nil, err
 	}
-	data := &struct {
-		Status      int    `json:"status"`
-		ContentType string `json:"content_type"`
-		Content     any    `json:"content"`
-	}{answer.Status, answer.ContentType, answer.Content}
+	data := &operationAnswer{answer.Status, answer.ContentType, answer.Content}
 	media, _, _ := strings.Cut(answer.ContentType, ";")
 	if content := jsontext.Value(answer.Content); isJSON(media) && content.IsValid() && content.Compact() == nil {
 		data.Content = content

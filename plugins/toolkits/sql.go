@@ -10,7 +10,6 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host"
-	"a2e/host/config"
 	"a2e/host/redact"
 	"a2e/plugins/tools"
 	"a2e/protocol"
@@ -26,11 +25,6 @@ const (
 	sqlMaxParams = 1000
 )
 
-// sqlConfig is SQLOptions as the agent sends them.
-type sqlConfig struct {
-	DSN string `json:"dsn" jsonschema:"An SQLite file of the workspace, such as data/app.db; a PostgreSQL server, such as postgres://user:password@db.example.com/shop, only where the host's config names it."`
-}
-
 // statement is one statement to run.
 type statement struct {
 	text   string
@@ -42,10 +36,10 @@ type statement struct {
 
 // result is what came of a statement, which is also the tool's data.
 type result struct {
-	Columns   []column           `json:"columns"`
-	Rows      [][]jsontext.Value `json:"rows"`
-	Truncated bool               `json:"truncated,omitzero"` // there are more rows
-	Affected  *int64             `json:"affected,omitzero"`  // rows that were changed
+	Columns   []column           `json:"columns" need:"Name and type of each column."`
+	Rows      [][]jsontext.Value `json:"rows" need:"A list of values for each row, in the order of the columns."`
+	Truncated bool               `json:"truncated,omitzero" may:"There are more rows."`
+	Affected  *int64             `json:"affected,omitzero" may:"How many rows were changed."`
 
 	room int // bytes that may still be added
 }
@@ -145,31 +139,27 @@ func (p *Plugin) openEngine(d *database, dsn string, readOnly, byConfig bool) (e
 // readOnly reports whether nothing may be changed, which is so unless the config says not.
 func (o SQLOptions) readOnly() bool { return o.ReadOnly == nil || *o.ReadOnly }
 
-func (c sqlConfig) options() SQLOptions { return SQLOptions{DSN: config.NewSecret(c.DSN)} }
-
 // sqlTools names the tools of the toolkit sql.
 func sqlTools() []string { return []string{"sql_describe", "sql_query", "sql_tables"} }
 
 func (d *database) tablesTool() tools.Tool {
 	def := protocol.ToolDefinition{
 		Name: "sql_tables", Description: "List the tables and views of the " + d.name + " database.", Idempotent: true, Tags: []string{"sql", "database", "tables"},
-		OutputParameters: sqlOutput(),
 	}
-	return tool(def, host.ToolDetail{ReadOnly: true, Idempotent: true}, func(ctx context.Context, _ *struct{}) (*tools.Outcome, error) {
+	return tools.Typed[struct{}, result](def, reads(), func(ctx context.Context, _ *struct{}) (*tools.Outcome, error) {
 		return d.answer(ctx, statement{text: d.tables(), rows: sqlMaxRows})
 	})
 }
 
 func (d *database) describeTool() tools.Tool {
 	type args struct {
-		Table string `json:"table"`
+		Table string `json:"table" need:"A name as sql_tables lists it, as SCHEMA.NAME if it has a schema."`
 	}
 	def := protocol.ToolDefinition{
 		Name: "sql_describe", Description: "List the columns of a table or view of the " + d.name + " database: type, default, whether it may be null, keys.",
-		Idempotent: true, Tags: []string{"sql", "database", "schema"}, OutputParameters: sqlOutput(),
-		InputParameters: []protocol.ToolParameter{{Name: "table", Type: "string", Required: true, Description: "A name as sql_tables lists it, as SCHEMA.NAME if it has a schema."}},
+		Idempotent: true, Tags: []string{"sql", "database", "schema"},
 	}
-	return tool(def, host.ToolDetail{ReadOnly: true, Idempotent: true}, func(ctx context.Context, in *args) (*tools.Outcome, error) {
+	return tools.Typed[args, result](def, reads(), func(ctx context.Context, in *args) (*tools.Outcome, error) {
 		out, err := d.answer(ctx, statement{text: d.describe(), params: []any{in.Table}, rows: sqlMaxRows})
 		if err == nil && !out.Failed && len(out.Data.(*result).Rows) == 0 {
 			return nil, protocol.Errorf(protocol.CodeToolError, "there is no table or view %.100q; sql_tables lists those there are", in.Table)
@@ -180,60 +170,42 @@ func (d *database) describeTool() tools.Tool {
 
 // queryArgs are the arguments of sql_query and sql_execute.
 type queryArgs struct {
-	SQL    string           `json:"sql"`
-	Params []jsontext.Value `json:"params"`
-	Limit  *int             `json:"limit"`
+	SQL    string           `json:"sql" need:"One statement. Put the values into params, and write them in the statement as "`
+	Params []jsontext.Value `json:"params" may:"The values, in order: strings, numbers, booleans or null."`
+	Limit  *int             `json:"limit" may:"How many rows to get, 1 to 10000. Default: 100."` // of a query
 }
 
 func (d *database) queryTool() tools.Tool {
-	def := protocol.ToolDefinition{
-		Name: "sql_query", Idempotent: true, Tags: []string{"sql", "database", "query", "select"}, OutputParameters: sqlOutput(),
-		Description:     "Run one SELECT (or WITH … SELECT, VALUES) on the " + d.name + " database and get its rows. It changes nothing.",
-		InputParameters: append(d.statementParameters(), protocol.ToolParameter{Name: "limit", Type: "integer", Description: "How many rows to get, 1 to 10000. Default: 100."}),
-	}
-	return tool(def, host.ToolDetail{ReadOnly: true}, func(ctx context.Context, in *queryArgs) (*tools.Outcome, error) {
-		s, err := in.statement()
-		if err != nil {
-			return nil, err
-		}
-		return d.answer(ctx, s)
-	})
+	return d.statementTool(protocol.ToolDefinition{
+		Name: "sql_query", Idempotent: true, Tags: []string{"sql", "database", "query", "select"},
+		Description: "Run one SELECT (or WITH … SELECT, VALUES) on the " + d.name + " database and get its rows. It changes nothing.",
+	}, host.ToolDetail{ReadOnly: true})
 }
 
 func (d *database) executeTool() tools.Tool {
-	def := protocol.ToolDefinition{
-		Name: "sql_execute", Tags: []string{"sql", "database", "insert", "update", "delete"}, OutputParameters: sqlOutput(),
-		Description:     "Run one statement on the " + d.name + " database that changes it, such as INSERT, UPDATE, DELETE or CREATE TABLE. It runs in its own transaction.",
-		InputParameters: d.statementParameters(),
-	}
-	return tool(def, host.ToolDetail{Destructive: true}, func(ctx context.Context, in *queryArgs) (*tools.Outcome, error) {
+	t := d.statementTool(protocol.ToolDefinition{
+		Name: "sql_execute", Tags: []string{"sql", "database", "insert", "update", "delete"},
+		Description: "Run one statement on the " + d.name + " database that changes it, such as INSERT, UPDATE, DELETE or CREATE TABLE. It runs in its own transaction.",
+	}, host.ToolDetail{Destructive: true})
+	t.Def.InputParameters = t.Def.InputParameters[:2]
+	return t
+}
+
+func (d *database) statementTool(def protocol.ToolDefinition, detail host.ToolDetail) tools.Tool {
+	t := tools.Typed[queryArgs, result](def, detail, func(ctx context.Context, in *queryArgs) (*tools.Outcome, error) {
 		s, err := in.statement()
 		if err != nil {
 			return nil, err
 		}
-		s.writes = true
+		s.writes = detail.Destructive
 		return d.answer(ctx, s)
 	})
-}
-
-func (d *database) statementParameters() []protocol.ToolParameter {
-	mark := "?"
+	mark := "?."
 	if d.name == "PostgreSQL" {
-		mark = "$1, $2"
+		mark = "$1, $2."
 	}
-	return []protocol.ToolParameter{
-		{Name: "sql", Type: "string", Required: true, Description: "One statement. Put the values into params, and write them in the statement as " + mark + "."},
-		{Name: "params", Type: "array", Description: "The values, in order: strings, numbers, booleans or null."},
-	}
-}
-
-func sqlOutput() []protocol.ToolParameter {
-	return []protocol.ToolParameter{
-		{Name: "columns", Type: "array", Required: true, Description: "Name and type of each column."},
-		{Name: "rows", Type: "array", Required: true, Description: "A list of values for each row, in the order of the columns."},
-		{Name: "truncated", Type: "boolean", Description: "There are more rows."},
-		{Name: "affected", Type: "integer", Description: "How many rows were changed."},
-	}
+	t.Def.InputParameters[0].Description += mark
+	return t
 }
 
 // statement returns what the arguments ask for.

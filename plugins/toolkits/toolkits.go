@@ -65,17 +65,17 @@ type GitOptions struct {
 
 // OpenAPIOptions configure the toolkit openapi.
 type OpenAPIOptions struct {
-	Spec    string                   `yaml:"spec" required:"true" doc:"File (relative to the workspace, or absolute) or URL of the OpenAPI description, 3.0 or 3.1, JSON or YAML. It is read when tools are first asked for."`
-	BaseURL string                   `yaml:"base_url" doc:"Where the API is; without it the first of the description's servers. Requests stay below it."`
-	Headers map[string]config.Secret `yaml:"headers" doc:"Headers of each request, such as Authorization; base_url has to be there then. No answer and no log shows their values."`
-	Include []string                 `yaml:"include" doc:"Operations that become tools: globs of their operationId (list*), or of METHOD and path (GET /pets/**). All, unless it is given."`
-	Exclude []string                 `yaml:"exclude" doc:"Operations that do not, named in the same way."`
+	Spec    string                   `yaml:"spec" json:"spec" jsonschema:"The OpenAPI description (3.0 or 3.1, JSON or YAML): a file of the workspace; a URL only where the host's config names it." required:"true" doc:"File (relative to the workspace, or absolute) or URL of the OpenAPI description, 3.0 or 3.1, JSON or YAML. It is read when tools are first asked for."`
+	BaseURL string                   `yaml:"base_url" json:"base_url,omitzero" jsonschema:"Where the API is, such as https://api.example.com/v1; without it the first of the description's servers." doc:"Where the API is; without it the first of the description's servers. Requests stay below it."`
+	Headers map[string]config.Secret `yaml:"headers" json:"headers,omitzero" jsonschema:"Headers of each request, such as Authorization; base_url has to be there then. Their values are secret, except those of Accept, Accept-Language, Content-Type and User-Agent: no answer and no log shows them." doc:"Headers of each request, such as Authorization; base_url has to be there then. No answer and no log shows their values."`
+	Include []string                 `yaml:"include" json:"include,omitzero" jsonschema:"Operations that become tools: names or globs of their operationId, such as list*, or of METHOD and path, such as GET /pets/**. All, unless it is given." doc:"Operations that become tools: globs of their operationId (list*), or of METHOD and path (GET /pets/**). All, unless it is given."`
+	Exclude []string                 `yaml:"exclude" json:"exclude,omitzero" jsonschema:"Operations that do not, named in the same way." doc:"Operations that do not, named in the same way."`
 }
 
 // SQLOptions configure the toolkit sql.
 type SQLOptions struct {
-	DSN      config.Secret `yaml:"dsn" required:"true" doc:"An SQLite file, such as data/app.db (relative to the workspace) or sqlite:/srv/app.db, or a PostgreSQL server, such as postgres://user:${PASSWORD}@db.example.com/shop. No answer and no log shows it."`
-	ReadOnly *bool         `yaml:"read_only" doc:"Leave out sql_execute, the tool that changes the database; true unless it is set."`
+	DSN      config.Secret `yaml:"dsn" json:"dsn" jsonschema:"An SQLite file of the workspace, such as data/app.db; a PostgreSQL server, such as postgres://user:password@db.example.com/shop, only where the host's config names it." required:"true" doc:"An SQLite file, such as data/app.db (relative to the workspace) or sqlite:/srv/app.db, or a PostgreSQL server, such as postgres://user:${PASSWORD}@db.example.com/shop. No answer and no log shows it."`
+	ReadOnly *bool         `yaml:"read_only" json:"-" doc:"Leave out sql_execute, the tool that changes the database; true unless it is set."`
 }
 
 // WebOptions configure the toolkit web.
@@ -124,7 +124,7 @@ func New(name string, opts Options, env host.Env) (*Plugin, error) {
 // configured makes the toolkits that the config configures.
 func (p *Plugin) configured() error {
 	for _, k := range p.kits {
-		m, err := p.fromConfig(k)
+		m, err := k.fromConfig(p)
 		if err != nil {
 			if known, ok := errors.AsType[*protocol.Error](err); ok {
 				err = errors.New(known.Message)
@@ -134,25 +134,6 @@ func (p *Plugin) configured() error {
 		k.made = m
 	}
 	return nil
-}
-
-// fromConfig makes a toolkit as the config has it; nil = it does not configure it.
-func (p *Plugin) fromConfig(k *kit) (*made, error) {
-	switch {
-	case k.name == kitFilesystem && p.opts.Filesystem != nil:
-		return p.newFilesystem(*p.opts.Filesystem, true)
-	case k.name == kitHTTP && p.opts.HTTP != nil:
-		return p.newHTTP(*p.opts.HTTP, true)
-	case k.name == kitGit && p.opts.Git != nil:
-		return p.newGit(*p.opts.Git, true)
-	case k.name == kitOpenAPI && p.opts.OpenAPI != nil:
-		return p.newOpenAPI(*p.opts.OpenAPI, true)
-	case k.name == kitSQL && p.opts.SQL != nil:
-		return p.newSQL(*p.opts.SQL, true)
-	case k.name == kitWeb && p.opts.Web != nil:
-		return p.newWeb(*p.opts.Web, true)
-	}
-	return nil, nil
 }
 
 // Start implements host.Starter.
@@ -184,7 +165,7 @@ func (p *Plugin) EndSession(_ context.Context, s *host.Session) {
 		if k.byAgent == nil || k.byAgent != s || p.ended {
 			continue
 		}
-		old, err := p.fromConfig(k)
+		old, err := k.fromConfig(p)
 		if err != nil {
 			p.env.Log.Warn().Err(err).Str("toolkit", k.name).Msg("the toolkit of the config cannot be made again")
 		}

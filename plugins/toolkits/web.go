@@ -80,42 +80,29 @@ func webHeader(accept string) http.Header {
 }
 
 // webTool makes a tool that reads a page.
-func webTool[A any](name, description, of string, more []protocol.ToolParameter, out []protocol.ToolParameter, fn func(context.Context, *A) (*tools.Outcome, error)) tools.Tool {
-	def := protocol.ToolDefinition{
-		Name: name, Description: description, Idempotent: true, Tags: []string{"web", "http", "read"},
-		InputParameters:  append([]protocol.ToolParameter{{Name: "url", Type: "string", Required: true, Description: of}}, more...),
-		OutputParameters: out,
-	}
-	return tool(def, host.ToolDetail{ReadOnly: true, Idempotent: true, OpenWorld: true}, fn)
+func webTool[A, R any](name, description string, fn func(context.Context, *A) (*tools.Outcome, error)) tools.Tool {
+	def := protocol.ToolDefinition{Name: name, Description: description, Idempotent: true, Tags: []string{"web", "http", "read"}}
+	return tools.Typed[A, R](def, host.ToolDetail{ReadOnly: true, Idempotent: true, OpenWorld: true}, fn)
 }
 
 // pageArgs are the arguments of web_fetch.
 type pageArgs struct {
-	URL   string `json:"url"`
-	Start int    `json:"start"`
+	URL   string `json:"url" need:"The page, http or https."`
+	Start int    `json:"start" may:"Where to go on, in bytes: next of the answer before."`
 }
 
 // pagePart is the data of web_fetch.
 type pagePart struct {
-	URL         string `json:"url"`
-	Status      int    `json:"status"`
-	ContentType string `json:"content_type"`
-	Content     string `json:"content"`
-	Bytes       int    `json:"bytes"`
-	Next        int    `json:"next,omitzero"`
+	URL         string `json:"url" need:"Where the page is, after redirects."`
+	Status      int    `json:"status" need:"HTTP status. From 400 up the call counts as failed."`
+	ContentType string `json:"content_type" need:"Content-Type as the server sent it."`
+	Content     string `json:"content" need:"The text from start on."`
+	Bytes       int    `json:"bytes" need:"How long the whole text is."`
+	Next        int    `json:"next,omitzero" may:"Where the rest begins, if there is one."`
 }
 
 func (s *site) fetchTool() tools.Tool {
-	return webTool("web_fetch", "Fetch a web page as Markdown, with absolute links, part by part. Other texts come as they are.", "The page, http or https.",
-		[]protocol.ToolParameter{{Name: "start", Type: "integer", Description: "Where to go on, in bytes: next of the answer before."}},
-		[]protocol.ToolParameter{
-			{Name: "url", Type: "string", Required: true, Description: "Where the page is, after redirects."},
-			{Name: "status", Type: "integer", Required: true, Description: "HTTP status. From 400 up the call counts as failed."},
-			{Name: "content_type", Type: "string", Required: true, Description: "Content-Type as the server sent it."},
-			{Name: "content", Type: "string", Required: true, Description: "The text from start on."},
-			{Name: "bytes", Type: "integer", Required: true, Description: "How long the whole text is."},
-			{Name: "next", Type: "integer", Description: "Where the rest begins, if there is one."},
-		}, s.fetch)
+	return webTool[pageArgs, pagePart]("web_fetch", "Fetch a web page as Markdown, with absolute links, part by part. Other texts come as they are.", s.fetch)
 }
 
 // fetch runs web_fetch.
@@ -284,26 +271,24 @@ type mapPage struct {
 
 // siteMap is the data of web_sitemap.
 type siteMap struct {
-	URL      string    `json:"url"`
-	Pages    []mapPage `json:"pages"`
-	Sitemaps []string  `json:"sitemaps"`
-	Next     int       `json:"next,omitzero"`
+	URL      string    `json:"url" need:"The sitemap that was read; \"\" = robots.txt lists several."`
+	Pages    []mapPage `json:"pages" need:"url and lastmod of each page, 1000 at most."`
+	Sitemaps []string  `json:"sitemaps" need:"Further sitemaps."`
+	Next     int       `json:"next,omitzero" may:"How many pages to skip for the rest, if there is one."`
+}
+
+// mapArgs are the arguments of web_sitemap.
+type mapArgs struct {
+	URL   string `json:"url" need:"A site, such as https://example.com, or a sitemap of it (XML, gzip or text)."`
+	Start int    `json:"start" may:"How many pages to skip: next of the answer before."`
 }
 
 func (s *site) sitemapTool() tools.Tool {
-	return webTool("web_sitemap", "List the pages of a web site by its sitemap, which is found by robots.txt or at /sitemap.xml. A sitemap of sitemaps lists those; call it again with each.",
-		"A site, such as https://example.com, or a sitemap of it (XML, gzip or text).",
-		[]protocol.ToolParameter{{Name: "start", Type: "integer", Description: "How many pages to skip: next of the answer before."}},
-		[]protocol.ToolParameter{
-			{Name: "url", Type: "string", Required: true, Description: "The sitemap that was read; \"\" = robots.txt lists several."},
-			{Name: "pages", Type: "array", Required: true, Description: "url and lastmod of each page, 1000 at most."},
-			{Name: "sitemaps", Type: "array", Required: true, Description: "Further sitemaps."},
-			{Name: "next", Type: "integer", Description: "How many pages to skip for the rest, if there is one."},
-		}, s.sitemap)
+	return webTool[mapArgs, siteMap]("web_sitemap", "List the pages of a web site by its sitemap, which is found by robots.txt or at /sitemap.xml. A sitemap of sitemaps lists those; call it again with each.", s.sitemap)
 }
 
 // sitemap runs web_sitemap.
-func (s *site) sitemap(ctx context.Context, in *pageArgs) (*tools.Outcome, error) {
+func (s *site) sitemap(ctx context.Context, in *mapArgs) (*tools.Outcome, error) {
 	u, err := s.parse(in.URL)
 	if err != nil {
 		return nil, err
@@ -403,8 +388,8 @@ func partly(err error, read int, out *tools.Outcome, what string) error {
 
 // feedArgs are the arguments of web_feed.
 type feedArgs struct {
-	URL   string `json:"url"`
-	Limit *int   `json:"limit"`
+	URL   string `json:"url" need:"The feed."`
+	Limit *int   `json:"limit" may:"How many entries, 1 to 100; 20 unless it is given."`
 }
 
 // feedEntry is one entry of a feed.
@@ -417,19 +402,13 @@ type feedEntry struct {
 
 // feed is the data of web_feed.
 type feed struct {
-	URL     string      `json:"url"`
-	Title   string      `json:"title"`
-	Entries []feedEntry `json:"entries"`
+	URL     string      `json:"url" need:"Where the feed is, after redirects."`
+	Title   string      `json:"title" need:"Its title."`
+	Entries []feedEntry `json:"entries" need:"title, url, published and summary of each entry, in the feed's order."`
 }
 
 func (s *site) feedTool() tools.Tool {
-	return webTool("web_feed", "Read an RSS or Atom feed: the newest entries with title, address, time and a short text as Markdown.", "The feed.",
-		[]protocol.ToolParameter{{Name: "limit", Type: "integer", Description: "How many entries, 1 to 100; 20 unless it is given."}},
-		[]protocol.ToolParameter{
-			{Name: "url", Type: "string", Required: true, Description: "Where the feed is, after redirects."},
-			{Name: "title", Type: "string", Required: true, Description: "Its title."},
-			{Name: "entries", Type: "array", Required: true, Description: "title, url, published and summary of each entry, in the feed's order."},
-		}, s.feed)
+	return webTool[feedArgs, feed]("web_feed", "Read an RSS or Atom feed: the newest entries with title, address, time and a short text as Markdown.", s.feed)
 }
 
 // feed runs web_feed.

@@ -268,7 +268,7 @@ func newCommandTool(cfg CommandTool, c *children) (Tool, error) {
 func (cfg *CommandTool) definition() (protocol.ToolDefinition, error) {
 	def := protocol.ToolDefinition{
 		Name: cfg.Name, Description: cfg.Description, Tags: cfg.Tags, DeferLoading: cfg.DeferLoading, Streaming: true, Version: "1.0.0",
-		OutputParameters: printed(),
+		OutputParameters: Members[commandResult]()[:2],
 	}
 	if len(cfg.Command) == 0 || cfg.Command[0] == "" {
 		return def, errors.New("command: it needs at least a program")

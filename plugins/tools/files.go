@@ -309,16 +309,16 @@ func checkFileSystem(dir *os.Root) error {
 }
 
 type readArgs struct {
-	Path   string `json:"path"`
-	Offset int64  `json:"offset"`
-	Limit  int64  `json:"limit"`
+	Path   string `json:"path" need:"File to read, relative to the workspace, such as src/main.go; skill://NAME/FILE is a file that comes with a skill."`
+	Offset int64  `json:"offset" may:"First line to read, counted from 1 (default 1)."`
+	Limit  int64  `json:"limit" may:"How many lines to read at most (default: as many as fit into an answer)."`
 }
 
 type readData struct {
-	Content    string `json:"content"`
-	Lines      int64  `json:"lines"`                 // in content; a last line without its end counts
-	Size       int64  `json:"size"`                  // of the whole file, in bytes
-	NextOffset int64  `json:"next_offset,omitempty"` // first line not in content; 0 = none is left
+	Content    string `json:"content" need:"The text of the lines read."`
+	Lines      int64  `json:"lines" need:"How many lines content has."` // a last line without its end counts
+	Size       int64  `json:"size" need:"Size of the whole file in bytes."`
+	NextOffset int64  `json:"next_offset,omitempty" may:"The line to go on with; missing when content reaches the end of the file."`
 }
 
 func (f *files) readFile(ctx context.Context, a *readArgs) (*Outcome, error) {

@@ -129,11 +129,11 @@ const (
 )
 
 type listArgs struct {
-	Path string `json:"path"`
+	Path string `json:"path" may:"Folder to list, relative to the workspace (default: the workspace itself); skill://NAME is the folder of a skill."`
 }
 
 type listData struct {
-	Entries []listEntry `json:"entries"`
+	Entries []listEntry `json:"entries" need:"One {name, type, size} for each entry: type is file, dir, link or other (pipe, socket, device), size is in bytes and 0 for anything but a file."`
 }
 
 type listEntry struct {
@@ -265,12 +265,12 @@ const (
 )
 
 type globArgs struct {
-	Pattern string `json:"pattern"`
-	Limit   int64  `json:"limit"`
+	Pattern string `json:"pattern" need:"Pattern for the path relative to the workspace, such as **/*_test.go."`
+	Limit   int64  `json:"limit" may:"How many paths to give at most (default 1000, at most 100000)."`
 }
 
 type globData struct {
-	Matches []string `json:"matches"`
+	Matches []string `json:"matches" need:"The paths that match, relative to the workspace."`
 }
 
 func (f *files) glob(ctx context.Context, a *globArgs) (*Outcome, error) {

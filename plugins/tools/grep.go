@@ -28,15 +28,15 @@ const (
 )
 
 type grepArgs struct {
-	Pattern    string `json:"pattern"`
-	Path       string `json:"path"`
-	IgnoreCase bool   `json:"ignore_case"`
-	Limit      int64  `json:"limit"`
+	Pattern    string `json:"pattern" need:"Regular expression to find within a line, such as func \\w+Handler. Escape ( [ { . * + ? to find them as they are."`
+	Path       string `json:"path" may:"File or folder to search, relative to the workspace (default: all of it)."`
+	IgnoreCase bool   `json:"ignore_case" may:"Take upper and lower case as the same (default false)."`
+	Limit      int64  `json:"limit" may:"How many lines to give at most (default 200, at most 10000)."`
 }
 
 type grepData struct {
-	Matches []grepMatch `json:"matches"`
-	Skipped int         `json:"skipped"` // files and folders not searched
+	Matches []grepMatch `json:"matches" need:"One {path, line, text} for each line that matches; lines count from 1."`
+	Skipped int         `json:"skipped" need:"Files and folders that were not searched: binary, hard-linked, special, or not readable."`
 }
 
 type grepMatch struct {

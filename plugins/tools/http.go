@@ -17,7 +17,6 @@ import (
 	"sync"
 	"time"
 
-	"a2e/host"
 	"a2e/host/webguard"
 	"a2e/protocol"
 )
@@ -97,19 +96,19 @@ func (w *Web) redirect(req *http.Request, via []*http.Request) error {
 
 // WebAnswer is what a web server answered, and the `data` of http_get.
 type WebAnswer struct {
-	Status      int      `json:"status"`
-	ContentType string   `json:"content_type"`
-	Content     string   `json:"content"`
+	Status      int      `json:"status" need:"HTTP status of the last answer, such as 200. From 400 up the call counts as failed."`
+	ContentType string   `json:"content_type" need:"Content-Type as the server sent it (text/html even though content is Markdown)."`
+	Content     string   `json:"content" need:"The text, cut at the host's output limit."`
 	URL         *url.URL `json:"-"` // that answered, after redirects
 }
 
 // httpArgs are the arguments of http_get.
 type httpArgs struct {
-	URL string `json:"url"`
+	URL string `json:"url" need:"Absolute http:// or https:// URL, such as https://example.com/docs?page=2. Percent-encode spaces."`
 }
 
 // get runs one fetch of http_get.
-func (w *Web) get(ctx context.Context, a *httpArgs, _ host.Emitter) (*Outcome, error) {
+func (w *Web) get(ctx context.Context, a *httpArgs) (*Outcome, error) {
 	u, err := w.Parse(a.URL)
 	if err != nil {
 		return nil, err

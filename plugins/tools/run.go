@@ -18,10 +18,10 @@ import (
 
 // runCommandArgs are the arguments of run_command.
 type runCommandArgs struct {
-	Command []string          `json:"command"`
-	Cwd     string            `json:"cwd"`
-	Env     map[string]string `json:"env"`
-	Stdin   string            `json:"stdin"`
+	Command []string          `json:"command" need:"The program and its arguments, such as [\"git\",\"status\"]."`
+	Cwd     string            `json:"cwd" may:"Folder to run in, relative to the workspace; default: the workspace."`
+	Env     map[string]string `json:"env" may:"Further environment variables, name to text."`
+	Stdin   string            `json:"stdin" may:"Text for the program's standard input; default: none."`
 }
 
 func (c *children) runCommand(ctx context.Context, a *runCommandArgs, emit host.Emitter) (*Outcome, error) {
@@ -67,9 +67,9 @@ type children struct {
 
 // commandResult is the data of a program that ran.
 type commandResult struct {
-	Stdout  string `json:"stdout"`
-	Stderr  string `json:"stderr"`
-	Spilled string `json:"spilled,omitzero"` // file with what did not fit
+	Stdout  string `json:"stdout" need:"What it printed."`
+	Stderr  string `json:"stderr" need:"What it printed as errors."`
+	Spilled string `json:"spilled,omitzero" may:"File with the output that did not fit into the answer."`
 }
 
 // openDir opens a folder of the workspace to run in. The descriptor is what the

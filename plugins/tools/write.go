@@ -17,14 +17,14 @@ import (
 )
 
 type writeArgs struct {
-	Path    string `json:"path"`
-	Content string `json:"content"`
+	Path    string `json:"path" need:"File to write, relative to the workspace, under its real path: links are not followed."`
+	Content string `json:"content" need:"The whole new text of the file."`
 }
 
 type writeData struct {
-	Path    string `json:"path"`
-	Size    int    `json:"size"` // bytes written
-	Created bool   `json:"created"`
+	Path    string `json:"path" need:"The file written, relative to the workspace."`
+	Size    int    `json:"size" need:"Bytes written."`
+	Created bool   `json:"created" need:"Whether the file is new."`
 }
 
 func (f *files) writeFile(ctx context.Context, a *writeArgs) (*Outcome, error) {
@@ -160,16 +160,16 @@ func replace(dir *os.Root, base string, old fs.FileInfo, content string, ready f
 const maxEditBytes = 64 << 20
 
 type editArgs struct {
-	Path string `json:"path"`
-	Old  string `json:"old"`
-	New  string `json:"new"`
-	All  bool   `json:"all"`
+	Path string `json:"path" need:"File to edit, relative to the workspace, under its real path: links are not followed."`
+	Old  string `json:"old" need:"The text to be replaced, exactly as it is in the file; not empty."`
+	New  string `json:"new" need:"The text to put in its place; empty to delete."`
+	All  bool   `json:"all" may:"Replace every occurrence instead of exactly one (default false)."`
 }
 
 type editData struct {
-	Path         string `json:"path"`
-	Replacements int    `json:"replacements"`
-	Size         int    `json:"size"` // of the file afterwards, in bytes
+	Path         string `json:"path" need:"The file edited, relative to the workspace."`
+	Replacements int    `json:"replacements" need:"How many occurrences were replaced."`
+	Size         int    `json:"size" need:"Size of the file afterwards, in bytes."`
 }
 
 func (f *files) editFile(ctx context.Context, a *editArgs) (*Outcome, error) {
