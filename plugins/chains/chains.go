@@ -136,7 +136,7 @@ const (
 	defaultMaxNodes        = 10_000
 	defaultMaxItems        = 100_000
 	defaultMaxDepth        = 8
-	defaultMaxStateBytes   = 128 << 20
+	defaultMaxStateBytes   = 16 << 20
 	defaultMaxResultBytes  = 4 << 20
 	defaultMaxCacheEntries = 10_000
 	defaultMaxCacheBytes   = 64 << 20
@@ -151,7 +151,7 @@ type Options struct {
 	MaxNodes        int    `yaml:"max_nodes" min:"0" doc:"Nodes of one chain, including those of the saved chains that it runs; 0 = 10000."`
 	MaxItems        int    `yaml:"max_items" min:"0" doc:"Items of one map; 0 = 100000."`
 	MaxDepth        int    `yaml:"max_depth" min:"0" max:"64" doc:"How deep saved chains may call each other; 0 = 8."`
-	MaxStateBytes   int    `yaml:"max_state_bytes" min:"0" doc:"Memory for the outputs of all nodes of a running chain; 0 = 128 MiB."`
+	MaxStateBytes   int    `yaml:"max_state_bytes" min:"0" doc:"Memory for the outputs of all nodes of a running chain; 0 = 16 MiB."`
 	MaxResultBytes  int    `yaml:"max_result_bytes" min:"0" doc:"Outputs in an answer, together; the largest are left out beyond that. 0 = 4 MiB."`
 	MaxCacheEntries int    `yaml:"max_cache_entries" min:"0" doc:"How many outputs of nodes with cache are kept in the store, for all agents; the oldest are deleted. 0 = 10000."`
 	MaxCacheBytes   int    `yaml:"max_cache_bytes" min:"0" doc:"Bytes of these outputs; one of more than an eighth of that is not kept. 0 = 64 MiB."`

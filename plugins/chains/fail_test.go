@@ -311,6 +311,16 @@ func TestMapThatFailedHoldsNothing(t *testing.T) {
 	assert.That(t, len(r.Outputs["after"]) >= 400_000, "%+v", r.Error)
 }
 
+// A group that has ended before the pool had a goroutine for it is let go of, with all that its
+// tasks hold.
+func TestPoolForgetsAGroupThatHasEnded(t *testing.T) {
+	p, tasks := &pool{}, 3
+	c := &group{pool: p, most: 2, do: func(int) {}, more: func() bool { return tasks > 0 },
+		next: func() (int, bool) { tasks--; return tasks, tasks >= 0 }}
+	c.run()
+	assert.That(t, c.asked && len(p.waiting) == 0, "asked: %v, %d wait", c.asked, len(p.waiting))
+}
+
 // A plugin that ends the goroutine of a pool ends its own call alone: who waits for the pool
 // is still helped.
 func TestGoroutineThatAPluginEndsIsReplaced(t *testing.T) {

@@ -3,6 +3,7 @@ package chains
 import (
 	"context"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -75,7 +76,7 @@ func (c *call) output(answer protocol.Object) (jsontext.Value, error) {
 	}
 	if success, _ := data.Get("success"); success.Kind() == 't' {
 		out, _ := data.Get("data")
-		return jsontext.Value(out), nil
+		return slices.Clone(jsontext.Value(out)), nil // the answer around it, and what its buffer has to spare, would stay with it
 	}
 	code := protocol.CodeToolError
 	if c.kind == KindSkill {

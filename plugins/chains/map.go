@@ -1,8 +1,10 @@
 package chains
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -121,7 +123,7 @@ func (m *mapRun) one(i int) (raw jsontext.Value, err error) {
 	}
 	m.tell(t.id, phaseStart, about)
 	if raw, err = m.recorded(m.ctx, t, it); err == nil {
-		err = m.keep(len(raw))
+		err = m.keep(len(raw) + resultBytes)
 	}
 	if err == nil {
 		about.output, about.took = raw, m.since(start)
@@ -150,10 +152,16 @@ func (m *mapRun) failed(t *node, it *item, about event, err error) error {
 	return &own
 }
 
-// held is how many bytes the results have.
+// resultBytes is what the result of an item takes beside its text: its place in the list, and
+// what an allocation is rounded up to.
+const resultBytes = 40
+
+// held is how many bytes the results take.
 func (m *mapRun) held() (n int) {
 	for _, raw := range m.results {
-		n += len(raw)
+		if raw != nil {
+			n += len(raw) + resultBytes
+		}
 	}
 	return n
 }
@@ -163,16 +171,11 @@ func (m *mapRun) release() { m.drop(m.held()) }
 
 // joined returns the results as one list.
 func (m *mapRun) joined() jsontext.Value {
-	out := make([]byte, 0, m.held()+5*len(m.results)+2)
-	out = append(out, '[')
+	parts := make([][]byte, len(m.results))
 	for i, raw := range m.results {
-		if i > 0 {
-			out = append(out, ',')
+		if parts[i] = raw; raw == nil {
+			parts[i] = []byte("null")
 		}
-		if raw == nil {
-			raw = jsontext.Value("null")
-		}
-		out = append(out, raw...)
 	}
-	return append(out, ']')
+	return slices.Concat([]byte("["), bytes.Join(parts, []byte(",")), []byte("]"))
 }

@@ -3,6 +3,7 @@ package chains
 import (
 	"context"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -190,8 +191,16 @@ func (p *pool) next() *group {
 		return nil
 	}
 	c := p.waiting[0]
-	p.waiting = p.waiting[1:]
+	p.waiting = slices.Delete(p.waiting, 0, 1)
 	return c
+}
+
+// forget takes a group off the list that has ended before anybody came: what it worked on
+// would stay in memory until its turn.
+func (p *pool) forget(c *group) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.waiting = slices.DeleteFunc(p.waiting, func(other *group) bool { return other == c })
 }
 
 // group works off tasks, with as many goroutines as there are tasks, its own bound and the
@@ -242,11 +251,16 @@ func (c *group) work() {
 		if !held { // do ended the goroutine
 			c.mu.Lock()
 		}
-		if c.active--; c.active == 0 {
+		last := c.active == 1
+		if c.active--; last {
 			c.closed = true
 			close(c.done)
 		}
+		asked := c.asked
 		c.mu.Unlock()
+		if last && asked {
+			c.pool.forget(c)
+		}
 	}()
 	for {
 		task, ok := c.next()
