@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -272,20 +273,28 @@ func TestSwapped(t *testing.T) {
 	swaps.Wait()
 }
 
-// TestDamaged has one byte of the log be another, and the index be gone: neither may lead to a wrong state.
+// TestDamaged has one byte of the log be another, a record of it be gone, and the index be gone: none may lead to a wrong state.
 func TestDamaged(t *testing.T) {
 	s := newStage(t, nil)
+	var log string
+	var good []byte
+	var ends []int
 	for _, content := range []string{"one", "two", "three"} {
 		s.write("a", content)
 		s.take(content)
+		logs, err := filepath.Glob(filepath.Join(s.opts.StateDir, "checkpoints", "*", "log"))
+		must.That(t, err == nil && len(logs) == 1, "%v %v", logs, err)
+		log = logs[0]
+		good = must.Get(os.ReadFile(log))(t)
+		ends = append(ends, len(good))
 	}
-	dirs, err := filepath.Glob(filepath.Join(s.opts.StateDir, "checkpoints", "*"))
-	must.That(t, err == nil && len(dirs) == 1, "%v %v", dirs, err)
-	log := filepath.Join(dirs[0], "log")
-	good := must.Get(os.ReadFile(log))(t)
-	for _, where := range []int{0, 18, 30, len(good) / 2} {
-		bad := append([]byte{}, good...)
-		bad[where] ^= 0x40
+	without := slices.Delete(slices.Clone(good), ends[0], ends[1])
+	for _, where := range []int{0, 18, 30, len(good) / 2, -1} {
+		bad := without
+		if where >= 0 {
+			bad = slices.Clone(good)
+			bad[where] ^= 0x40
+		}
 		must.OK(t, os.WriteFile(log, bad, 0o600))
 		_, err := s.another().List(context.Background())
 		assert.Fails(t, err, "log: it is damaged; move the folder away to begin anew")
@@ -294,7 +303,7 @@ func TestDamaged(t *testing.T) {
 	must.OK(t, os.WriteFile(log, good[:len(good)-5], 0o600)) // cut off with its host
 	all, err := s.another().List(context.Background())
 	must.That(t, err == nil && len(all) == 2, "%v %v", all, err)
-	must.OK(t, os.Remove(filepath.Join(dirs[0], "index")))
+	must.OK(t, os.Remove(filepath.Join(filepath.Dir(log), "index")))
 	_, err = s.another().Restore(context.Background(), checkpoint.RestoreOptions{To: 1})
 	assert.Fails(t, err, "index: it is damaged")
 	s.want("a", "three")

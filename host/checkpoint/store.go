@@ -151,8 +151,8 @@ func (s *store) readLog(more bool) error {
 			}
 			break
 		}
-		if err := s.apply(payload, s.seen, size); err != nil {
-			return fmt.Errorf("%s: %w", s.log.Name(), err)
+		if s.apply(payload, s.seen, size) != nil {
+			return s.damaged(logFile)
 		}
 		raw, s.seen = raw[size:], s.seen+int64(size)
 	}
@@ -196,7 +196,10 @@ func (s *store) apply(payload []byte, offset int64, size int) error {
 		return d.err
 	}
 	m.decode(d)
-	n := int(d.num())
+	n := d.num()
+	if last := s.last(); last != nil && m.ID != last.ID+1 {
+		return errDamaged // find counts on it
+	}
 	if s.metas = append(s.metas, m); m.ID <= s.base {
 		return d.err // the index has it
 	}
@@ -292,7 +295,7 @@ func (s *store) changes(m *meta) ([]change, error) {
 	d.signed()
 	d.text()
 	skip.decode(d)
-	all := make([]change, 0, skip.Changed)
+	var all []change // the number that is written there need not be true
 	for n := d.num(); n > 0 && d.err == nil; n-- {
 		pair := new([2]entry)
 		all = append(all, change{path: d.text(), old: d.entry(&pair[0]), new: d.entry(&pair[1])})
