@@ -5,6 +5,9 @@ export CGO_ENABLED = 0
 export GOFLAGS := $(shell go env GOFLAGS) -trimpath
 
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOSEC = github.com/securego/gosec/v2/cmd/gosec@v2.30.0
+GOVULNCHECK = golang.org/x/vuln/cmd/govulncheck@v1.9.0
+VULNDB ?= https://vuln.go.dev
 # a count of inputs, or a time; a time ends now and then with "context deadline
 # exceeded", which is the fuzzer's own clock and no finding
 FUZZTIME   ?= 200000x
@@ -13,7 +16,7 @@ FUZZ = protocol:FuzzScan protocol:FuzzEnvelope host:FuzzFrame host:FuzzHandshake
        host/config:FuzzConfig plugins/tools:FuzzPath plugins/tools:FuzzURL plugins/memory/embed:FuzzWords plugins/learning/quantile:FuzzUnmarshal \
        plugins/chains/jmes:FuzzDecode plugins/chains/jmes:FuzzEval
 
-.PHONY: help build dist test race golden fuzz soak bench benchmarks recall regret workflows check fmt vet walls lint tools postgresql chromium shells
+.PHONY: help build dist test race golden fuzz soak bench benchmarks recall regret workflows check fmt vet walls lint vulnerabilities tools postgresql chromium shells
 
 help: ## what there is
 	@sed -n 's/^\([a-z]*\):.*## /\1  /p' Makefile
@@ -94,8 +97,16 @@ vet: ## for this system; `make dist` vets the others
 walls: ## every attack test as root, as an ordinary user, and without namespaces
 	go run ./host/hosttest/walls
 
-lint: ## staticcheck
+# programs of tests and of the release work on the files of who builds: gosec leaves them out
+lint: ## go.mod and go.sum, staticcheck and gosec
+	go mod verify
+	go mod tidy -e -diff
 	go run $(STATICCHECK) ./...
+	go run $(GOSEC) -quiet -conf .gosec.json -exclude-dir host/hosttest -exclude-dir host/dist -exclude-dir testdata -nosec-require-rules -nosec-require-justification ./...
+
+# no part of check: it needs the network, and the answer is another one each day
+vulnerabilities: ## what the Go vulnerability database knows of all that is called; VULNDB=file:///… is a copy of it
+	go run $(GOVULNCHECK) -db $(VULNDB) ./...
 
 TOOLS = testdata/readme/node_modules testdata/peers/node_modules testdata/recipes/node_modules testdata/inspect/node_modules testdata/gym/venv testdata/peers/venv testdata/recipes/venv
 

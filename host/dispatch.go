@@ -264,7 +264,7 @@ func (h *Host) invoke(c *call) (resp any, err error) {
 // which is about to end.
 func (h *Host) brokenOff(c *call) {
 	h.logPanic(string(c.dest.typ), "the handler ended its goroutine")
-	c.finish()
+	_ = c.finish()
 	h.answerError(c, protocol.Errorf(protocol.CodeRuntimeError, "the plugin broke off %s", c.dest.typ))
 	h.workAll(h.release(c))
 }

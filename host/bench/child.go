@@ -186,7 +186,7 @@ func (c *child) kill() {
 	killGroup(c.cmd)
 	_ = c.cmd.Wait() // how it ended is told by its streams
 	closeAll([]*os.File{c.in, c.answers.file, c.logs})
-	os.Remove(c.logs.Name())
+	_ = os.Remove(c.logs.Name())
 }
 
 // explain says why a stream of the child ended.

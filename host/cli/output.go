@@ -98,7 +98,7 @@ func writeWhole(path string, write func(io.Writer) error) (err error) {
 	}
 	defer func() {
 		if err != nil {
-			os.Remove(file.Name())
+			_ = os.Remove(file.Name())
 		}
 	}()
 	err = write(file)
@@ -151,7 +151,7 @@ func (c *commands) openLog(sys *System) (log zerolog.Logger, closeLog func(), er
 	closeLog = func() {
 		closed := make(chan struct{})
 		go func() {
-			ring.Close()
+			_ = ring.Close()
 			close(closed)
 		}()
 		select {

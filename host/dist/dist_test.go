@@ -27,12 +27,14 @@ import (
 
 const ping = `{"type":"ping","id":"1"}` + "\n"
 
-// dist makes a release of this machine's system alone.
-func dist(t *testing.T) string {
+const root = "../.."
+
+// dist makes a release of this machine's system alone, of the sources in a folder.
+func dist(t *testing.T, sources string, env ...string) string {
 	t.Helper()
 	out := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), hosttest.Program(t, "a2e/host/dist"), "-out", out, "-version", "v1.2.3", "-platforms", runtime.GOOS+"/"+runtime.GOARCH)
-	cmd.Dir = "../.."
+	cmd.Dir, cmd.Env = sources, append(os.Environ(), env...)
 	text, err := cmd.CombinedOutput()
 	must.That(t, err == nil, "dist: %v: %s", err, text)
 	return out
@@ -41,11 +43,8 @@ func dist(t *testing.T) string {
 // The release holds what it says, twice the same, and its packages start the host.
 func TestDist(t *testing.T) {
 	t.Parallel()
-	out := dist(t)
-	t.Run("again", func(t *testing.T) {
-		t.Parallel()
-		assert.Equal(t, read(t, dist(t), "SHA256SUMS"), read(t, out, "SHA256SUMS"))
-	})
+	out := dist(t, root)
+	t.Run("again", func(t *testing.T) { t.Parallel(); again(t, out) })
 	t.Run("sums", func(t *testing.T) {
 		t.Parallel()
 		run(t, out, "sha256sum", "--check", "--quiet", "--strict", "SHA256SUMS")
@@ -56,6 +55,17 @@ func TestDist(t *testing.T) {
 	t.Run("npm", func(t *testing.T) { t.Parallel(); npm(t, out) })
 	t.Run("pip", func(t *testing.T) { t.Parallel(); pip(t, out) })
 	t.Run("systemd", func(t *testing.T) { t.Parallel(); systemd(t, out) })
+}
+
+// again makes the release in another folder, home, time zone and locale. What is compiled comes out of
+// the same cache: the bytes show that no path, time or order gets in where it is linked and packed.
+func again(t *testing.T, out string) {
+	dir := t.TempDir()
+	run(t, root, "sh", "-c", `git ls-files -z --cached --others --exclude-standard | tar --null --ignore-failed-read -cT - | tar -xC "$0"`, dir)
+	caches := strings.Fields(string(must.Get(exec.Command("go", "env", "GOCACHE", "GOMODCACHE").Output())(t)))
+	git := strings.TrimSpace(run(t, root, "git", "rev-parse", "--absolute-git-dir"))
+	other := dist(t, dir, "HOME="+dir, "GOCACHE="+caches[0], "GOMODCACHE="+caches[1], "GIT_DIR="+git, "TZ=Pacific/Apia", "LC_ALL=tr_TR.UTF-8")
+	assert.Equal(t, read(t, other, "SHA256SUMS"), read(t, out, "SHA256SUMS"))
 }
 
 // archive looks at each file of the archive: who it is of, when it was made, and what it is.
@@ -97,11 +107,19 @@ func statements(t *testing.T, out string) {
 		}
 	}
 	must.OK(t, json.Unmarshal([]byte(read(t, out, "a2e.cdx.json")), &bill))
-	known := map[string]bool{}
+	known, page, texts := map[string]bool{}, read(t, "README.md"), read(t, out, "container", "THIRD_PARTY_LICENSES")
 	for _, c := range bill.Components {
 		known[c.Name+" "+c.Version] = true
-		assert.That(t, c.Purl != "" && len(c.Licenses) > 0 && c.Licenses[0].License.ID != "", "%+v", c)
+		assert.That(t, c.Purl != "" && len(c.Licenses) > 0, "%+v", c)
+		ids := c.Licenses[0].License.ID
+		for _, more := range c.Licenses[1:] {
+			ids += ", " + more.License.ID
+		}
+		assert.Contains(t, page, "\n| "+c.Name+" | "+ids+" |\n", "the page lacks")
+		assert.Contains(t, texts, "\n"+c.Name+" "+c.Version+" ("+ids+")\n")
 	}
+	rows := strings.Count(page[strings.Index(page, "\n| module | licence |"):strings.Index(page, "\n## What is checked")], "\n| ") - 1
+	assert.That(t, rows-len(bill.Components) <= 1, "the page has %d modules, the bill %d; other systems have one more", rows, len(bill.Components))
 	info := must.Get(buildinfo.ReadFile(hosttest.Program(t, "a2e")))(t)
 	for _, dep := range info.Deps {
 		assert.That(t, known[dep.Path+" "+dep.Version], "%s is in the binary and not on the bill", dep.Path)

@@ -280,6 +280,11 @@ func (r *release) formula() error {
 
 // container writes the folder that an image is built from.
 func (r *release) container() error {
+	for _, f := range r.legal()[1:] {
+		if err := r.write("container/"+f.name, f.data); err != nil {
+			return err
+		}
+	}
 	for _, p := range r.programs {
 		if p.os == "linux" {
 			if err := r.write("container/"+p.arch+"/a2e", p.data); err != nil {

@@ -146,7 +146,7 @@ func (p *Plugin) launch(ctx, own context.Context, r *process, req *protocol.Proc
 		return refuse("the process was not started: %w", err)
 	}
 	l.child, err = p.command(ctx, own, policy)
-	child.Close()
+	_ = child.Close()
 	if err != nil {
 		l.discard()
 		return err
