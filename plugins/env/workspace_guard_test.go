@@ -263,6 +263,7 @@ func TestWorkspaceStaleFolders(t *testing.T) {
 		dir := filepath.Join(episodes, name)
 		putFile(t, filepath.Join(dir, "work", "ro", "x"), "")
 		must.OK(t, os.Chmod(filepath.Join(dir, "work", "ro"), 0o500))
+		t.Cleanup(func() { _ = os.Chmod(filepath.Join(dir, "work", "ro"), 0o700) }) // of those that stay
 		if name == "saved" || name == "forgotten" {
 			putFile(t, filepath.Join(dir, "saved"), "")
 			must.OK(t, os.Chtimes(filepath.Join(dir, "saved"), now.Add(-age), now.Add(-age)))

@@ -114,7 +114,7 @@ func plugin(req *request) {
 		case "die":
 			panic(told)
 		case "hang":
-			select {}
+			time.Sleep(time.Hour) // select {} would end it
 		case "mute":
 		case "huge":
 			say(strings.Repeat("x", 1<<20))
