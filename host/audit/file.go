@@ -239,6 +239,11 @@ func (f *file) resume(h *os.File, fi fs.FileInfo) error {
 	if err != nil {
 		return err
 	}
+	if last == nil && size == 0 { // the first entry has the link of the newest rotated file
+		if last, err = f.newest(); err != nil {
+			return err
+		}
+	}
 	switch {
 	case f.known && os.SameFile(fi, f.info) && size < f.size:
 		// No host makes a file shorter than its whole lines: somebody removed
@@ -248,41 +253,28 @@ func (f *file) resume(h *os.File, fi fs.FileInfo) error {
 	case size > 0:
 		// The last line is longer than any entry. Verify names it; the chain starts anew behind it.
 		f.prev = noLink()
-	default:
-		f.prev = f.inherit()
+	case !f.known: // else the chain that we know goes on, so that a removed file leaves a gap to be seen
+		f.prev = noLink()
 	}
 	f.size = size
 	if f.signer != nil {
-		if last == nil && size == 0 {
-			last = f.newest()
-		}
-		f.resumeSeal(last)
+		return f.resumeSeal(last)
 	}
 	return nil
 }
 
-// inherit returns the link for the first entry of an empty file: that of the
-// newest rotated file. Without one a chain that we know goes on, so that a
-// removed file leaves a gap to be seen.
-func (f *file) inherit() link {
-	if last := f.newest(); last != nil {
-		return linkOf(last)
-	}
-	if f.known {
-		return f.prev
-	}
-	return noLink()
-}
-
 // newest returns the last line there is in the file, or in the newest rotated one; nil =
 // there is none.
-func (f *file) newest() []byte {
+func (f *file) newest() ([]byte, error) {
 	names := []string{filepath.Base(f.path)}
 	for i := 1; i <= f.backups; i++ {
 		names = append(names, f.backup(i))
 	}
 	for _, name := range names {
 		h, err := f.dir.Open(name, os.O_RDONLY)
+		if exhausted(err) {
+			return nil, err
+		}
 		if err != nil {
 			continue
 		}
@@ -293,10 +285,10 @@ func (f *file) newest() []byte {
 		}
 		_ = h.Close()
 		if err == nil && last != nil {
-			return last
+			return last, nil
 		}
 	}
-	return nil
+	return nil, nil
 }
 
 // lastLine returns the last line of h and its size after a half line at its end

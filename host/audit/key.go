@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -268,7 +269,11 @@ func (s seal) write(path string, by *signer, now time.Time) error {
 func (f *file) adopt(by *signer) error {
 	f.seal = seal{Oldest: 1, Last: noLink().String()}
 	// With a seal a host was killed before its key had a name, or the key was taken away.
-	if _, signed := signatureIn(f.newest()); signed && fileExists(f.sealing.SealFile) {
+	last, err := f.newest()
+	if err != nil {
+		return err
+	}
+	if _, signed := signatureIn(last); signed && fileExists(f.sealing.SealFile) {
 		f.seal.Broken = "the key was missing when a host wrote again, " + f.now().UTC().Format(time.RFC3339)
 	}
 	return f.seal.write(f.sealing.SealFile, by, f.now())
@@ -276,9 +281,13 @@ func (f *file) adopt(by *signer) error {
 
 // resumeSeal finds where the numbers go on, behind a last line that somebody else, or an
 // earlier life of this host, has written. What it finds wrong goes into the seal, which
-// keeps it: else the next entry would heal the cut. The lock must be held.
-func (f *file) resumeSeal(last []byte) {
+// keeps it: else the next entry would heal the cut. The error is that it cannot be looked at now.
+// The lock must be held.
+func (f *file) resumeSeal(last []byte) error {
 	s, err := readSeal(f.sealing.SealFile, f.signer)
+	if exhausted(err) {
+		return err
+	}
 	if err != nil {
 		s = seal{Oldest: 1, Last: noLink().String(), Broken: fmt.Sprintf("%v; found when a host wrote again, %s", err, f.now().UTC().Format(time.RFC3339))}
 	}
@@ -298,6 +307,12 @@ func (f *file) resumeSeal(last []byte) {
 		}
 	}
 	f.seal = s
+	return nil
+}
+
+// exhausted reports whether the machine or the host lacks something for now, which says nothing of a file.
+func exhausted(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM)
 }
 
 // putSeal writes the seal behind what was written. An older one stays when that fails: it

@@ -70,6 +70,35 @@ func childFillsDisk(path string) error {
 	return l.Close()
 }
 
+// TestFewFiles: a host that had no descriptor left for the seal noted for good that the seal could
+// not be read, which is what an attack looks like.
+func TestFewFiles(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+	must.OK(t, start(t, "few files", path, "", 0).Wait())
+	r := must.Get(Verify(path, SealingOf(path, filepath.Dir(path), "", "")))(t)
+	assert.That(t, r.OK() && r.Entries == 10, "%s", r)
+}
+
+// childLacksFiles has ten hosts write an entry, the first with no descriptor left, each other one with one more.
+func childLacksFiles(path string) error {
+	var old unix.Rlimit
+	next, err := unix.Dup(0)
+	err = errors.Join(err, unix.Close(next), unix.Getrlimit(unix.RLIMIT_NOFILE, &old))
+	for more := range uint64(10) {
+		f := &file{path: path, maxBytes: 2000, backups: 9, note: func(string) {}, now: time.Now, sealing: SealingOf(path, filepath.Dir(path), "", "")}
+		e := sample(int(more))
+		entry := appendEntry(nil, &e)
+		err = errors.Join(err, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(next) + more, Max: old.Max}))
+		n, _ := f.write(entry, nil, time.Minute)
+		err = errors.Join(err, unix.Setrlimit(unix.RLIMIT_NOFILE, &old))
+		if n == 0 {
+			_, failed := f.write(entry, nil, time.Minute)
+			err = errors.Join(err, failed)
+		}
+	}
+	return err
+}
+
 // The test binary starts itself again in one of these roles.
 const (
 	childRole  = "AUDIT_TEST_ROLE"
@@ -87,6 +116,8 @@ func child(role string) int {
 		err = childWrites(path, name, count)
 	case "full":
 		err = childFillsDisk(path)
+	case "few files":
+		err = childLacksFiles(path)
 	default:
 		err = errors.New("unknown role " + role)
 	}

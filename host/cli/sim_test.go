@@ -26,27 +26,36 @@ func simOptions(t *testing.T, seed uint64) sim.Options {
 		opts.State = fmt.Sprintf("state: %q\n", server.URL(postgres.Superuser))
 		opts.Check = func(string) error { return nil } // the server sees to its files
 		opts.Sever = func() {
-			server.Exec(t, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'")
+			server.Exec(t, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name <> 'psql' AND backend_type = 'client backend'")
 		}
 	}
 	return opts
 }
 
 // TestSimulation plays seeds of the simulator: A2E_SIM_SEED one of them, A2E_SIM_SECONDS=7200 as many as
-// that time allows from it on, and otherwise the
-// first lives of one that is always the same. With A2E_SIM_POSTGRES=1 the state is in a server.
+// that time allows from it on, A2E_SIM_KILLS=1000 storms until so many hosts were killed, A2E_SIM_RESTS=400 a marathon of
+// so many rounds, and otherwise the first lives of one that is always the same. With A2E_SIM_POSTGRES=1 the state is in a server.
 func TestSimulation(t *testing.T) {
 	t.Parallel()
 	first, seconds := hosttest.Soak(t, "A2E_SIM_SEED", 1), hosttest.Soak(t, "A2E_SIM_SECONDS", 1)
-	lives := 0
-	if os.Getenv("A2E_SIM_SEED")+os.Getenv("A2E_SIM_SECONDS") == "" {
-		lives = 2
-	}
+	kills, rests := hosttest.Soak(t, "A2E_SIM_KILLS", 0), hosttest.Soak(t, "A2E_SIM_RESTS", 0)
 	var all sim.Figures
-	for seed, end := first, time.Now().Add(time.Duration(seconds)*time.Second); seed == first || time.Now().Before(end); seed++ {
+	for seed, end := first, time.Now().Add(time.Duration(seconds)*time.Second); seed == first || time.Now().Before(end) || all.Kills < kills; seed++ {
 		t.Run(strconv.Itoa(seed), func(t *testing.T) {
 			opts := simOptions(t, uint64(seed))
-			opts.Lives = lives
+			opts.Plain = seed%5 == 0
+			switch {
+			case kills > 0:
+				opts.Kills = min(50, kills-all.Kills)
+			case rests > 0:
+				opts.Rests = rests
+			case os.Getenv("A2E_SIM_SEED")+os.Getenv("A2E_SIM_SECONDS") == "":
+				opts.Lives = 2
+			case seed%4 == 2:
+				opts.Kills = 50
+			case seed%4 == 3:
+				opts.Rests = 30
+			}
 			all.Add(sim.Run(t, opts))
 		})
 	}

@@ -193,6 +193,18 @@ func tiers() []protocol.MemoryTier {
 	return []protocol.MemoryTier{protocol.TierWorking, protocol.TierEpisodic, protocol.TierSemantic}
 }
 
+// byRepository groups tiers by where they are: those on disk, which change together, and the working one.
+func byRepository(tiers []protocol.MemoryTier) (groups [][]protocol.MemoryTier) {
+	working := func(tier protocol.MemoryTier) bool { return tier == protocol.TierWorking }
+	if disk := slices.DeleteFunc(slices.Clone(tiers), working); len(disk) > 0 {
+		groups = append(groups, disk)
+	}
+	if slices.ContainsFunc(tiers, working) {
+		groups = append(groups, []protocol.MemoryTier{protocol.TierWorking})
+	}
+	return groups
+}
+
 // now is the time as messages carry it.
 func (p *Plugin) now() float64 { return float64(p.env.Now().UnixMicro()) / 1e6 }
 

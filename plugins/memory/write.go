@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"a2e/host"
@@ -68,8 +69,8 @@ func (p *Plugin) store(ctx context.Context, req *protocol.MemoryStoreRequest, _ 
 	if err := p.dedupe(ctx, n, b); err != nil {
 		return nil, storeTrouble(err)
 	}
-	for _, tier := range tiers() {
-		if err := p.storeTier(ctx, n, tier, b); err != nil {
+	for _, tiers := range byRepository(tiers()) {
+		if err := p.storeTiers(ctx, n, tiers, b); err != nil {
 			return nil, err
 		}
 	}
@@ -100,13 +101,12 @@ func (p *Plugin) embedBatch(ctx context.Context, b *batch) (note string) {
 	return note
 }
 
-// storeTier writes the entries of one tier in one transaction.
-func (p *Plugin) storeTier(ctx context.Context, n name, tier protocol.MemoryTier, b *batch) error {
-	places := b.of(tier, always)
-	if len(places) == 0 {
+// storeTiers writes the entries of tiers of one repository in one transaction: an error means that none is stored.
+func (p *Plugin) storeTiers(ctx context.Context, n name, tiers []protocol.MemoryTier, b *batch) error {
+	if !slices.ContainsFunc(tiers, func(tier protocol.MemoryTier) bool { return len(b.of(tier, always)) > 0 }) {
 		return nil
 	}
-	s, err := p.repositoryOf(ctx, tier, true)
+	s, err := p.repositoryOf(ctx, tiers[0], true)
 	if err != nil {
 		return err
 	}
@@ -116,27 +116,41 @@ func (p *Plugin) storeTier(ctx context.Context, n name, tier protocol.MemoryTier
 		if err := useModel(tx, p.embedder.Model()); err != nil {
 			return err
 		}
-		owner, err := p.owner(tx, tier, host.SessionFrom(ctx))
-		if err != nil {
-			return err
-		}
-		space, err := openSpace(tx, n, tier, owner)
-		if err != nil {
-			return err
-		}
-		w := writing{Plugin: p, batch: b, tx: tx, tier: tier, owner: owner, space: space, now: p.now()}
-		for _, i := range places {
-			if err := w.store(ctx, i); err != nil {
+		for _, tier := range tiers {
+			if err := p.storeTier(ctx, tx, n, tier, b); err != nil {
 				return err
 			}
 		}
 		s.stored.Add(1)
 		s.tidy.Store(false)
-		return seal(tx, space)
+		return nil
 	}))
 }
 
-// writing is one transaction of a batch.
+// storeTier writes the entries of one tier.
+func (p *Plugin) storeTier(ctx context.Context, tx *store.Tx, n name, tier protocol.MemoryTier, b *batch) error {
+	places := b.of(tier, always)
+	if len(places) == 0 {
+		return nil
+	}
+	owner, err := p.owner(tx, tier, host.SessionFrom(ctx))
+	if err != nil {
+		return err
+	}
+	space, err := openSpace(tx, n, tier, owner)
+	if err != nil {
+		return err
+	}
+	w := writing{Plugin: p, batch: b, tx: tx, tier: tier, owner: owner, space: space, now: p.now()}
+	for _, i := range places {
+		if err := w.store(ctx, i); err != nil {
+			return err
+		}
+	}
+	return seal(tx, space)
+}
+
+// writing is the entries of one tier in the transaction of a batch.
 type writing struct {
 	*Plugin
 	*batch
@@ -306,15 +320,15 @@ func (p *Plugin) forget(ctx context.Context, req *protocol.MemoryForgetRequest, 
 	if !req.All && !w.bounded() {
 		return resp, nil
 	}
-	for _, tier := range w.tiers {
-		s, err := p.repositoryOf(ctx, tier, false)
+	for _, tiers := range byRepository(w.tiers) {
+		s, err := p.repositoryOf(ctx, tiers[0], false)
 		if err != nil {
 			return nil, err
 		}
 		below := int64(0)
 		for s != nil && below >= 0 {
 			var deleted int
-			if deleted, below, err = p.forgetSome(ctx, s, w, tier, below); err != nil {
+			if deleted, below, err = p.forgetSome(ctx, s, w, tiers, below); err != nil {
 				return nil, storeTrouble(err)
 			}
 			resp.Deleted += deleted
@@ -325,14 +339,14 @@ func (p *Plugin) forget(ctx context.Context, req *protocol.MemoryForgetRequest, 
 
 // forgetSome deletes some entries below an id, and returns the one below which there may be
 // more; -1 = there are none.
-func (p *Plugin) forgetSome(ctx context.Context, s *repository, w *pick, tier protocol.MemoryTier, below int64) (deleted int, next int64, err error) {
+func (p *Plugin) forgetSome(ctx context.Context, s *repository, w *pick, tiers []protocol.MemoryTier, below int64) (deleted int, next int64, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, -1, context.Cause(ctx)
 	}
 	var found idList
 	var among []space
 	if err := s.store.Read(ctx, func(tx *store.Tx) error {
-		return p.inSpaces(tx, w, []protocol.MemoryTier{tier}, func(spaces []space) (err error) {
+		return p.inSpaces(tx, w, tiers, func(spaces []space) (err error) {
 			among = spaces
 			found, err = w.ids(tx, spaces, below, forgetBatch, false)
 			return err

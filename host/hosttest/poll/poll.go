@@ -16,7 +16,13 @@ const Patience = time.Minute
 // Eventually polls until a condition holds; what names it, if it never does.
 func Eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(Patience); !ok(); time.Sleep(2 * time.Millisecond) {
+	Within(t, Patience, what, ok)
+}
+
+// Within is Eventually with another patience.
+func Within(t testing.TB, patience time.Duration, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !ok(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("never: " + what)
 		}

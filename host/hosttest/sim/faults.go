@@ -19,6 +19,9 @@ import (
 // fault draws something that goes wrong.
 func (d *draw) fault() step {
 	n, pause := d.IntN(1000), time.Duration(1+d.IntN(60))*time.Millisecond
+	if n%25 == 0 {
+		pause *= 30
+	}
 	word := d.of("chaos\x00mcp", "chaos\x00plugin", "a2e\x00worker", "bash\x00-c", "")
 	switch d.IntN(10) {
 	case 0, 1:
@@ -66,6 +69,7 @@ func (h *host) squeeze(resource int, to uint64, pause time.Duration) {
 	if unix.Prlimit(h.cmd.Process.Pid, resource, nil, &was) != nil {
 		return // it has ended
 	}
+	h.model.strained()
 	low := was
 	low.Cur = min(to, was.Max)
 	_ = unix.Prlimit(h.cmd.Process.Pid, resource, &low, nil)
@@ -93,6 +97,11 @@ func (s *Sim) mount() bool {
 func (h *host) flood(pause time.Duration) {
 	if !h.sim.disk {
 		return
+	}
+	h.sim.full.Lock()
+	defer h.sim.full.Unlock()
+	for _, m := range h.sim.models {
+		m.strained()
 	}
 	file := fmt.Sprintf("/proc/%d/root%s/state/ballast-%s", h.cmd.Process.Pid, h.sim.dir, h.name)
 	if ballast, err := os.Create(file); err == nil {
@@ -196,26 +205,6 @@ func (s *Sim) hostile(ws string) error {
 func (h *host) files() int {
 	entries, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", h.cmd.Process.Pid)) // it may have ended
 	return len(entries)
-}
-
-// rest is what a host has when nothing is under way.
-type rest struct{ files, threads, children, kilobytes int }
-
-// measure reads what the host has.
-func (h *host) measure() (r rest) {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", h.cmd.Process.Pid)) // it may have ended
-	for line := range strings.Lines(string(text)) {
-		if name, value, ok := strings.Cut(line, ":"); ok && (name == "VmRSS" || name == "Threads") {
-			n, _ := strconv.Atoi(strings.Fields(value)[0])
-			if name == "Threads" {
-				r.threads = n
-			} else {
-				r.kilobytes = n
-			}
-		}
-	}
-	r.files, r.children = h.files(), len(descendants(h.cmd.Process.Pid))
-	return r
 }
 
 // inDir lists the processes that work in a folder.

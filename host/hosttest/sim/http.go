@@ -24,7 +24,8 @@ type session struct {
 	url    string
 	id     string
 	cancel context.CancelFunc
-	last   string // id of the last event
+	heard  chan struct{} // closed when nothing more is read
+	last   string        // id of the last event
 }
 
 var listens = regexp.MustCompile(`a2e listens on (\S+)`)
@@ -38,8 +39,8 @@ func (s *Sim) startHTTP(h *host, stdout io.Reader) {
 			h.fail("a host on HTTP writes to stdout: %.300s", out)
 		}
 	}()
-	c := &session{host: h}
-	poll.Eventually(s.t, "the address", func() bool {
+	c := &session{host: h, heard: make(chan struct{})}
+	poll.Within(s.t, patience, "the address", func() bool {
 		text, _ := os.ReadFile(h.stderr)
 		found := listens.FindSubmatch(text)
 		if found != nil {
@@ -86,11 +87,13 @@ func (c *session) send(text string) error {
 // close implements sender.
 func (c *session) close() error {
 	c.cancel()
+	<-c.heard
 	return nil
 }
 
 // listen reads the stream, and goes on where it broke off when it ends.
 func (c *session) listen(ctx context.Context) {
+	defer close(c.heard)
 	for ctx.Err() == nil {
 		select {
 		case <-c.host.ended:

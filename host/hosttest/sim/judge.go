@@ -15,7 +15,6 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host/hosttest"
-	"a2e/host/hosttest/poll"
 	"a2e/protocol"
 )
 
@@ -51,6 +50,7 @@ func (a *answer) get(name string) string {
 type judge struct {
 	fail    func(format string, args ...any)
 	reply   func(dialect, line string) // answers a question of the host
+	note    func(line []byte)          // is told of each line
 	secrets []string
 
 	mu      sync.Mutex
@@ -110,6 +110,10 @@ func pass(gate *sync.Mutex) {
 
 // take judges one line.
 func (j *judge) take(line []byte) {
+	j.note(line)
+	j.mu.Lock()
+	j.last = time.Now()
+	j.mu.Unlock()
 	for _, secret := range j.secrets {
 		if bytes.Contains(line, []byte(secret)) {
 			j.fail("a secret is shown: %.600s", line)
@@ -150,6 +154,7 @@ func (j *judge) native(a *answer) {
 		if late && a.Type != string(protocol.TypeProcReadEvent) {
 			j.fail("an event after the answer: %.600s", a.line)
 		}
+	case a.ReqID == "r" && a.Code == "invalid_message": // what was asked is answered after its session
 	default:
 		j.settleOne("a2e", a.ReqID, a)
 	}
@@ -176,7 +181,6 @@ func (j *judge) settleOne(dialect, id string, a *answer) {
 		j.kept[plain] = a
 	}
 	j.lines++
-	j.last = time.Now()
 	close(j.changed)
 	j.changed = make(chan struct{})
 	asked := j.asked[key]
@@ -198,8 +202,8 @@ func (j *judge) answers() int {
 
 // until waits for a condition, which is asked with mu held; false: it never came.
 func (j *judge) until(gone <-chan struct{}, ok func() bool) bool {
-	patience := time.NewTimer(poll.Patience)
-	defer patience.Stop()
+	late := time.NewTimer(patience)
+	defer late.Stop()
 	for {
 		j.mu.Lock()
 		met, changed := ok(), j.changed
@@ -213,12 +217,12 @@ func (j *judge) until(gone <-chan struct{}, ok func() bool) bool {
 			j.mu.Lock()
 			defer j.mu.Unlock()
 			return ok()
-		case <-patience.C:
+		case <-late.C:
 			j.mu.Lock()
 			quiet := time.Since(j.last)
 			j.mu.Unlock()
-			if quiet < poll.Patience {
-				patience.Reset(poll.Patience - quiet)
+			if quiet < patience {
+				late.Reset(patience - quiet)
 				continue
 			}
 			return false

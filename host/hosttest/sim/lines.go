@@ -21,6 +21,7 @@ type step struct {
 	speak string        // the dialect; "" = the line is broken, and answered in that of the last good one
 	key   string        // of its answer, after the dialect; "" = it gets none
 	then  func(*answer) // is told of it
+	bits  bool          // it is written byte by byte
 	what  string        // of a fault
 	do    func(*host)
 }

@@ -83,7 +83,7 @@ func Bombs(t testing.TB, opts Options, long int) (all []Bomb) {
 		all = append(all, s.drop(name, line))
 	}
 	h := s.start(s.models[0], false)
-	before := h.measure().kilobytes
+	before := h.measure().resident
 	began := time.Now()
 	h.judge.expect("a2e ", "a line without an end", nil)
 	for range long {
@@ -97,7 +97,7 @@ func Bombs(t testing.TB, opts Options, long int) (all []Bomb) {
 func (s *Sim) drop(name, line string) Bomb {
 	h := s.start(s.models[0], false)
 	h.ping()
-	before, began, b := h.measure().kilobytes, time.Now(), Bomb{Name: name}
+	before, began, b := h.measure().resident, time.Now(), Bomb{Name: name}
 	if line[0] != '{' {
 		line = `{"type":"tool/call/req","id":"ID",` + line + `}`
 	}

@@ -6,6 +6,7 @@
 //	sim.go      one seed: a folder, its config, the lives of its hosts
 //	lines.go    what is sent; changes.go: that of it whose effect is known
 //	faults.go   what goes wrong
+//	storm.go    lives of hosts that are all killed; marathon.go: a long one
 //	host.go     one host and its agent; http.go: over HTTP
 //	judge.go    what comes back: one answer for each request, in its dialect, and nothing else
 //	model.go    what must be there after the end of a host, whatever it was
@@ -40,33 +41,30 @@ type Options struct {
 	Sever  func()                   // has the store's server drop its connections; nil = it has none
 	Line   int                      // the longest line in bytes; 0 = maxLine
 	Lives  int                      // how often hosts are started on its state; 0 = maxLives
+	Plain  bool                     // hosts get no namespaces
+	Kills  int                      // play a storm until so many hosts were killed
+	Rests  int                      // play a marathon of so many rounds
 }
 
-// Figures are what a run did.
+// Figures are what a run did. Killed are those of the lives that a signal ended, at once; starved
+// is how many were out of memory before.
 type Figures struct {
-	Lines, Answers, Faults, Lives, Kills int
-	Rest                                 []rest // of the first host of each life, when nothing was under way
+	Lines, Answers, Faults, Lives, Kills, Starved int
+
+	Rest []rest // of the first host of each life, when nothing was under way
 }
 
 // Add adds the figures of another seed.
 func (f *Figures) Add(more Figures) {
-	f.Lines, f.Answers, f.Faults, f.Lives, f.Kills = f.Lines+more.Lines, f.Answers+more.Answers, f.Faults+more.Faults, f.Lives+more.Lives, f.Kills+more.Kills
+	f.Lines, f.Answers, f.Faults, f.Lives = f.Lines+more.Lines, f.Answers+more.Answers, f.Faults+more.Faults, f.Lives+more.Lives
+	f.Kills, f.Starved = f.Kills+more.Kills, f.Starved+more.Starved
 	f.Rest = append(f.Rest, more.Rest...)
 }
 
 // String returns them for a log.
 func (f Figures) String() string {
-	text := fmt.Sprintf("%d lines, %d answers, %d faults, %d lives, %d of them killed", f.Lines, f.Answers, f.Faults, f.Lives, f.Kills)
-	for _, part := range [][]rest{f.Rest[:len(f.Rest)/2], f.Rest[len(f.Rest)/2:]} {
-		var sum rest
-		for _, r := range part {
-			sum.files, sum.threads, sum.children, sum.kilobytes = sum.files+r.files, sum.threads+r.threads, sum.children+r.children, sum.kilobytes+r.kilobytes
-		}
-		if n := len(part); n > 0 {
-			text += fmt.Sprintf("; at rest %d descriptors, %d threads, %d processes, %d KiB", sum.files/n, sum.threads/n, sum.children/n, sum.kilobytes/n)
-		}
-	}
-	return text
+	return fmt.Sprintf("%d lines, %d answers, %d faults, %d lives, %d of them killed, %d starved; at rest, mean and slope per hour: %s",
+		f.Lines, f.Answers, f.Faults, f.Lives, f.Kills, f.Starved, trends(f.Rest))
 }
 
 // Sim is the world of one seed.
@@ -80,7 +78,8 @@ type Sim struct {
 	models []*model
 	life   int
 	starts int
-	disk   bool // state_dir is a small one of its own
+	disk   bool         // state_dir is a small one of its own
+	full   sync.RWMutex // held while it is full; in a storm, what was kept is looked at at other times
 
 	mu         sync.Mutex // guards the fields below
 	transcript strings.Builder
@@ -90,9 +89,10 @@ type Sim struct {
 }
 
 const (
-	maxLives = 4       // of one seed
-	most     = 3       // hosts at once
-	maxLine  = 1 << 18 // bytes
+	maxLives = 4                 // of one seed
+	most     = 3                 // hosts at once
+	maxLine  = 1 << 18           // bytes
+	patience = 5 * poll.Patience // with a host that says nothing: others may use the machine as well, before it
 )
 
 // Run plays a seed. It fails the test at each violation, and then says where the transcript is.
@@ -100,16 +100,28 @@ func Run(t testing.TB, opts Options) Figures {
 	t.Helper()
 	s := newSim(t, opts)
 	defer s.keep()
+	switch {
+	case s.Kills > 0:
+		s.storm()
+	case s.Rests > 0:
+		s.marathon()
+	default:
+		s.lives()
+	}
+	return s.figures
+}
+
+// lives plays lives of hosts that end in all the ways there are.
+func (s *Sim) lives() {
 	for s.life = range s.Lives {
 		for range s.rng.IntN(4) {
 			s.brief()
 		}
 		s.live()
-		if s.violations > 0 {
+		if s.broken() {
 			break
 		}
 	}
-	return s.figures
 }
 
 // newSim makes the world of a seed.
@@ -161,7 +173,7 @@ plugins:
     mcpServers:
 `, s.State, s.Line, s.Binary, s.Chaos, filepath.Join(s.dir, "worker-state"), s.Binary)
 	for _, way := range ways() {
-		fmt.Fprintf(&b, "      %s: {command: ./chaos, args: [mcp, %s, \"${SIM_ARG}\"], env: {LABEL: \"${SIM_LABEL}\"}, timeout: 1}\n", way, way)
+		fmt.Fprintf(&b, "      %s: {command: ./chaos, args: [mcp, %s, \"${SIM_ARG}\"], env: {LABEL: \"${SIM_LABEL}\"}, start_timeout: 2, timeout: 1}\n", way, way)
 	}
 	must.OK(s.t, os.WriteFile(filepath.Join(s.dir, "config.yaml"), []byte(b.String()), 0o600))
 }
@@ -194,22 +206,32 @@ func (s *Sim) live() {
 		s.models[i].verify(h)
 		hosts = append(hosts, h)
 	}
-	if s.plan == "" {
-		if a := hosts[0].ask("planning/plan/create", `"name":"sim"`); a != nil {
-			s.plan = a.get("plan_id")
-		}
-	}
+	s.makePlan(hosts[0])
 	var all sync.WaitGroup
 	for i, h := range hosts {
 		all.Go(func() { s.play(h, rand.New(rand.NewPCG(s.Seed, seeds[i]))) })
 	}
 	all.Wait()
-	poll.Eventually(s.t, "no process is left", func() bool { return len(inDir(s.dir)) == 0 })
+	s.after()
+}
+
+// makePlan makes the plan that tasks are added to, once.
+func (s *Sim) makePlan(h *host) {
+	if s.plan == "" {
+		if a := h.look("planning/plan/create", `"name":"sim"`); a != nil {
+			s.plan = a.get("plan_id")
+		}
+	}
+}
+
+// after looks at what hosts left that have all ended.
+func (s *Sim) after() {
+	s.t.Helper()
+	poll.Within(s.t, patience, "no process is left", func() bool { return len(inDir(s.dir)) == 0 })
 	if err := s.Check(filepath.Join(s.dir, "state")); err != nil {
 		s.fail("the state is damaged: %v", err)
 	}
 	s.noSecrets()
-	s.figures.Lives++
 }
 
 // brief starts a host, has it change the state, and kills it a moment later: the first one while
@@ -225,9 +247,17 @@ func (s *Sim) brief() {
 	}
 	time.Sleep(time.Duration(d.IntN(30_000)) * time.Microsecond)
 	s.end(h, d, 0)
+	s.tally(h)
+}
+
+// tally adds the figures of a host that has ended.
+func (s *Sim) tally(h *host) {
+	h.writing.Lock()
+	sent := h.sent
+	h.writing.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.figures.Lines += h.sent
+	s.figures.Lines += sent
 	s.figures.Answers += h.judge.answers()
 	s.figures.Lives++
 }
@@ -242,16 +272,11 @@ func (s *Sim) play(h *host, rng *rand.Rand) {
 		}
 		if round == 0 || d.IntN(2) == 0 {
 			h.settle()
-			s.mu.Lock()
-			s.figures.Rest = append(s.figures.Rest, h.measure())
-			s.mu.Unlock()
+			s.rested(h)
 		}
 	}
 	s.end(h, d, d.IntN(8))
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.figures.Lines += h.sent
-	s.figures.Answers += h.judge.answers()
+	s.tally(h)
 }
 
 // act draws and does one thing: a line, several at once, a fault, a new session.
@@ -271,7 +296,9 @@ func (s *Sim) act(h *host, d *draw) {
 	case n < 14 && d.plan != "":
 		d.claim(h)
 	default:
-		h.do(d.line())
+		line := d.line()
+		line.bits = n == 14
+		h.do(line)
 	}
 }
 
@@ -327,7 +354,7 @@ func (s *Sim) note(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	text := fmt.Sprintf(format, args...)
-	fmt.Fprintf(&s.transcript, "%s %.3000s\n", time.Now().Format("05.000000"), text)
+	fmt.Fprintf(&s.transcript, "%s %.2000s\n", time.Now().Format("05.000000"), text)
 }
 
 // fail notes a violation.
@@ -339,6 +366,13 @@ func (s *Sim) fail(format string, args ...any) {
 	if s.violations++; s.violations <= 5 {
 		s.t.Errorf("seed %d, life %d: %s", s.Seed, s.life, text)
 	}
+}
+
+// broken reports whether there was a violation.
+func (s *Sim) broken() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.violations > 0
 }
 
 // keep writes the transcript of a seed that failed, and says how to play it again.

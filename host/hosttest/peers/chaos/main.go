@@ -1,5 +1,8 @@
+//go:build linux
+
 // Command chaos is what the simulator's hosts start: `chaos mcp WAY` is an MCP server,
-// `chaos plugin` a program that speaks A2E, and both misbehave.
+// `chaos plugin` a program that speaks A2E, and both misbehave. `chaos plain PROGRAM …` becomes a
+// program that gets no namespaces.
 package main
 
 import (
@@ -9,6 +12,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"a2e/host/hosttest/plain"
 )
 
 type request struct {
@@ -28,6 +33,10 @@ type request struct {
 var told = os.Getenv("LABEL") + " " + os.Args[len(os.Args)-1]
 
 func main() {
+	if os.Args[1] == "plain" {
+		fmt.Fprintln(os.Stderr, plain.Exec(os.Args[2], os.Args[2:], os.Environ()))
+		os.Exit(1)
+	}
 	fmt.Fprintln(os.Stderr, "words on stderr", told)
 	in := bufio.NewScanner(os.Stdin)
 	in.Buffer(nil, 1<<24)
