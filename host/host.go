@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -92,7 +93,7 @@ type Host struct {
 	endings       chan ending
 	silent        chan struct{}         // closed when the peer writes no more
 	hangUp        sync.Once             // closes silent
-	broken        atomic.Pointer[error] // why the output failed
+	broken        atomic.Pointer[error] // why the output, or the input, failed
 
 	mu         sync.Mutex // guards the fields below
 	session    *Session
@@ -153,8 +154,8 @@ func New(opts Options) (*Host, error) {
 }
 
 // Serve reads requests from in and answers on out until the input ends, a
-// shutdown is asked for, or the output fails (then the error says so, and is
-// ErrOutputClosed where its reader has gone). It lets running requests finish first
+// shutdown is asked for, or one of them fails (then the error says so, and is
+// ErrOutputClosed where the reader of the answers has gone). It lets running requests finish first
 // and closes the plugins last. It is called once.
 func (h *Host) Serve(in io.Reader, out io.Writer) error {
 	h.begun = time.Now()
@@ -214,6 +215,16 @@ func (h *Host) end(e ending) {
 // sent before is still read and answered as long as the peer reads: it is given up, and
 // Serve ends, when answers wait and none was read for DrainTimeout.
 func (h *Host) InputClosed() { h.hangUp.Do(func() { close(h.silent) }) }
+
+// inputEnded ends Serve as the end of the input does. What could not be read is told of: it may
+// be that requests are lost.
+func (h *Host) inputEnded(err error) {
+	if err != io.EOF && !errors.Is(err, os.ErrClosed) && !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, io.ErrClosedPipe) {
+		err = fmt.Errorf("the input failed: %w", err)
+		h.broken.CompareAndSwap(nil, &err)
+	}
+	h.Shutdown(DrainTimeout)
+}
 
 // OutputClosed ends Serve because nobody can read the answers any more, for a
 // caller that knows before the next write fails.

@@ -23,6 +23,7 @@ type lines struct {
 	started bool // past the first line: no byte order mark here
 	drop    bool // within a line that was too long
 	eof     bool
+	err     error // of the stream, io.EOF included; set with eof
 }
 
 // lineKind says what next found.
@@ -94,7 +95,7 @@ func (l *lines) fill() {
 	n, err := l.src.Read(l.buf[l.w:])
 	l.w += n
 	if err != nil {
-		l.eof = true
+		l.eof, l.err = true, err
 	}
 }
 

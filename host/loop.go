@@ -35,7 +35,7 @@ func (h *Host) read(t *leader) {
 				t.lines.fill()
 			}
 		case lineEnd:
-			h.Shutdown(DrainTimeout)
+			h.inputEnded(t.lines.err)
 		}
 		if !mine {
 			kept = true

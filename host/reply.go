@@ -9,7 +9,9 @@ import (
 	"errors"
 	"io"
 	mathrand "math/rand/v2"
+	"slices"
 	"sync"
+	"syscall"
 
 	"github.com/google/uuid"
 )
@@ -120,11 +122,9 @@ func wireError(err error) *protocol.Error {
 	switch {
 	case errors.Is(err, store.ErrUnavailable):
 		return protocol.Errorf(protocol.CodeStoreUnavailable, "%w", err)
-	case errors.As(err, &own) && !lasts:
-		return own
-	case own != nil:
+	case errors.As(err, &own):
 		again := *own
-		again.Retryable = false
+		again.Retryable = !lasts && (own.Retryable || passing(err))
 		return &again
 	case errors.Is(err, context.DeadlineExceeded):
 		return protocol.Errorf(protocol.CodeTimeout, "the time for the request was up: %w", err)
@@ -134,6 +134,11 @@ func wireError(err error) *protocol.Error {
 	e := protocol.Errorf(protocol.CodeRuntimeError, "%w", err)
 	e.Retryable = e.Retryable && !lasts
 	return e
+}
+
+// passing reports whether the machine was short of something that others give back.
+func passing(err error) bool {
+	return slices.ContainsFunc([]error{syscall.EMFILE, syscall.ENFILE, syscall.EAGAIN, syscall.ENOMEM, syscall.ETXTBSY}, func(short error) bool { return errors.Is(err, short) })
 }
 
 func codeOf(err error) protocol.ErrorCode { return wireError(err).Code }

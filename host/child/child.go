@@ -154,7 +154,7 @@ func (p *Process) start(launcher func() (*sandbox.Launcher, error), policy sandb
 	}
 	theirs, ours, err := os.Pipe()
 	if err != nil {
-		return err
+		return &sandbox.StartError{Op: "open its streams", Path: policy.Path, Err: err}
 	}
 	defer theirs.Close()
 	p.input.open(ours)

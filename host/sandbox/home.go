@@ -87,9 +87,10 @@ func (h *homeDir) of(network Network) (home, tmp string, err error) {
 type homeDir struct {
 	fixed string // the given HOME
 
-	mu   sync.Mutex
-	made string   // guarded by mu
-	lock *os.File // guarded by mu; tells other hosts that the folder is in use
+	mu   sync.Mutex // guards the fields below
+	made string
+	lock *os.File // tells other hosts that the folder is in use
+	lost int      // how often it was found gone
 
 	clean Cleaner // of scratch folders
 	sweep Cleaner // of what other hosts left
@@ -100,9 +101,12 @@ func (h *homeDir) get() (home, tmp string, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.made == "" {
-		if err := h.makeLocked(); err != nil {
-			return "", "", fmt.Errorf("sandbox: private folder: %w", err)
-		}
+		err = h.makeLocked()
+	} else if h.goneLocked() {
+		err = h.mendLocked()
+	}
+	if err != nil {
+		return "", "", fmt.Errorf("sandbox: private folder: %w; TMPDIR should name a folder on a disk with space that the host may write to", err)
 	}
 	home = h.fixed
 	if home == "" {
@@ -121,17 +125,58 @@ func (h *homeDir) folder() string {
 // privatePrefix begins the name of each private folder.
 const privatePrefix = "a2e-home-"
 
+// losses returns how often something of the folder was found gone.
+func (h *homeDir) losses() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.lost
+}
+
 func (h *homeDir) makeLocked() error {
 	h.sweep.Do(func(ctx context.Context) { removeStale(ctx, os.TempDir()) })
 	dir, err := os.MkdirTemp("", privatePrefix)
 	if err != nil {
 		return err
 	}
-	if h.lock, err = LockDir(dir); err != nil {
-		return errors.Join(err, os.Remove(dir))
+	if err = errors.Join(os.Mkdir(filepath.Join(dir, "home"), 0o700), os.Mkdir(filepath.Join(dir, "tmp"), 0o700)); err == nil {
+		h.lock, err = LockDir(dir)
+	}
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(dir))
 	}
 	h.made = dir
-	return errors.Join(os.Mkdir(filepath.Join(dir, "home"), 0o700), os.Mkdir(filepath.Join(dir, "tmp"), 0o700))
+	return nil
+}
+
+// goneLocked reports whether something of the folder was removed: by what cleans folders of
+// temporary files, or by a program without a sandbox.
+func (h *homeDir) goneLocked() bool {
+	for _, name := range []string{".", "home", "tmp"} {
+		if info, err := os.Lstat(filepath.Join(h.made, name)); err != nil || !info.IsDir() || !OwnedByUs(info) {
+			return true
+		}
+	}
+	return false
+}
+
+// mendLocked makes what is gone anew, under the name by which others know it.
+func (h *homeDir) mendLocked() error {
+	h.lost++
+	err := os.Mkdir(h.made, 0o700)
+	if err == nil {
+		h.lock.Close()
+		h.lock, err = LockDir(h.made)
+	}
+	for _, name := range []string{"home", "tmp"} {
+		err = cmp.Or(err, os.Mkdir(filepath.Join(h.made, name), 0o700))
+		if errors.Is(err, fs.ErrExist) {
+			err = nil
+		}
+	}
+	if err == nil && h.goneLocked() {
+		err = fmt.Errorf("%s was replaced; remove what is there", h.made)
+	}
+	return err
 }
 
 // staleAfter is how old a private folder must be before it counts as left
@@ -166,7 +211,7 @@ func (h *homeDir) close() error {
 		return nil
 	}
 	err := RemoveSoon(made)
-	if errors.Is(err, context.DeadlineExceeded) {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
 	return errors.Join(err, lock.Close())

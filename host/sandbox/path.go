@@ -144,6 +144,7 @@ type WorkdirError struct {
 	Name   string
 	Reason string // the rest of the sentence that Name begins
 	Denied bool   // the name leads out of the workspace, or tries to
+	Err    error  // of the system, if Reason ends with it
 }
 
 // Error implements error.
@@ -152,8 +153,14 @@ func (e *WorkdirError) Error() string {
 	if len(name) > maxWorkdirShown {
 		name = strings.ToValidUTF8(name[:maxWorkdirShown], "") + "…"
 	}
+	if name == "" {
+		return "the workspace " + e.Reason
+	}
 	return "folder " + strconv.Quote(name) + " " + e.Reason
 }
+
+// Unwrap returns Err.
+func (e *WorkdirError) Unwrap() error { return e.Err }
 
 // OpenWorkdir opens a folder of the workspace to run a program in: dir is for
 // Policy.DirFile and the caller's to close, abs for Policy.Dir. name is relative
@@ -231,5 +238,5 @@ func workdirError(root *os.Root, name string, err error) error {
 	case errors.As(err, &inPath):
 		err = inPath.Err
 	}
-	return &WorkdirError{Name: name, Reason: "cannot be entered: " + err.Error()}
+	return &WorkdirError{Name: name, Reason: "cannot be entered: " + err.Error(), Err: err}
 }

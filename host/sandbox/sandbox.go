@@ -230,7 +230,7 @@ func (l *Launcher) settle(ctx context.Context, policy *Policy) (*Process, error)
 func (l *Launcher) launch(ctx context.Context, policy *Policy, env []string, leave func()) (*Process, error) {
 	streams, err := openStreams(policy)
 	if err != nil {
-		return nil, err
+		return nil, &StartError{Op: "open its streams", Path: policy.Path, Err: err}
 	}
 	child, err := l.start.start(ctx, policy, env, streams.child)
 	streams.closeChild()
@@ -314,7 +314,22 @@ type StartError struct {
 }
 
 // Error implements error.
-func (e *StartError) Error() string { return fmt.Sprintf("start %s: %s: %v", e.Path, e.Op, e.Err) }
+func (e *StartError) Error() string {
+	text := fmt.Sprintf("start %s: %s: %v", e.Path, e.Op, e.Err)
+	switch is := func(why error) bool { return errors.Is(e.Err, why) }; {
+	case e.Op == "exec" && is(syscall.ENOENT):
+		text += "; it, or the interpreter that its first line names, is not there"
+	case is(syscall.ENOEXEC):
+		text += "; it is for another machine, or a script without a first line such as #!/bin/sh"
+	case is(syscall.ETXTBSY):
+		text += "; something is writing it, try again"
+	case is(syscall.EMFILE):
+		text += "; try again when others have ended, or raise `ulimit -n`"
+	case is(syscall.EAGAIN):
+		text += "; try again when others have ended, or raise `ulimit -u`"
+	}
+	return text
+}
 
 // Unwrap returns the system's error.
 func (e *StartError) Unwrap() error { return e.Err }

@@ -49,7 +49,9 @@ type frame struct {
 	Console       string            // path of the command's terminal; "" = none
 	Missing       map[string]string // why a mechanism cannot be had, by its name
 
-	alone bool // its home is that of one command; the host's concern only
+	// The host's concern only.
+	alone bool // its home is that of one command
+	lost  int  // as that of homeDir: a launcher has the folders mounted that there were
 
 	// What the launcher finds out.
 	ownRoot     bool
@@ -62,7 +64,7 @@ type frame struct {
 // another.
 func (f *frame) fits(want *frame) bool {
 	sameView := len(f.Grants) == len(want.Grants) && (len(f.Grants) == 0 || &f.Grants[0] == &want.Grants[0])
-	return sameView && f.Mode == want.Mode && f.Network == want.Network && f.Processes == want.Processes && f.Console == want.Console
+	return sameView && f.lost == want.lost && f.Mode == want.Mode && f.Network == want.Network && f.Processes == want.Processes && f.Console == want.Console
 }
 
 // hold notes what holds the tree, and why it is not the strongest.

@@ -239,7 +239,7 @@ func (s *starter) frame(policy *Policy) (*frame, error) {
 	if policy.Scratch != "" {
 		home = cmp.Or(policy.HomeDir, policy.Scratch)
 	}
-	f := &frame{HostIsRoot: os.Geteuid() == 0, Mode: s.opts.Mode, Network: policy.Network, Processes: policy.Limits.Processes, Home: home, alone: policy.Scratch != ""}
+	f := &frame{HostIsRoot: os.Geteuid() == 0, Mode: s.opts.Mode, Network: policy.Network, Processes: policy.Limits.Processes, Home: home, alone: policy.Scratch != "", lost: s.home.losses()}
 	if f.Mode != Off {
 		f.Grants = s.seen(policy.Network).with(policy)
 		f.Firm = s.firm(f.Grants)

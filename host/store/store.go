@@ -18,6 +18,7 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"syscall"
 
 	"modernc.org/sqlite"
 )
@@ -114,17 +115,28 @@ func (lasting) Lasting() bool { return true }
 
 // Result codes of SQLite: the low byte of an extended one.
 const (
-	codeBusy    = 5
-	codeIO      = 10
-	codeCorrupt = 11
-	codeFull    = 13
-	codeNotADB  = 26
+	codeBusy       = 5
+	codeIO         = 10
+	codeCorrupt    = 11
+	codeFull       = 13
+	codeCannotOpen = 14
+	codeNotADB     = 26
+)
+
+// Extended codes of codeIO that a full disk has as well: SQLite says codeFull only where it
+// writes to the file or its log, and the system said just that.
+const (
+	codeWrite = codeIO | 3<<8
+	codeBegin = codeIO | 18<<8 // of the shared memory beside the log
+	codeGrow  = codeIO | 19<<8
 )
 
 // resultCode returns SQLite's primary result code of an error; 0 = not SQLite's.
-func resultCode(err error) int {
+func resultCode(err error) int { return extendedCode(err) & 0xff }
+
+func extendedCode(err error) int {
 	if e, ok := errors.AsType[*sqlite.Error](err); ok {
-		return e.Code() & 0xff
+		return e.Code()
 	}
 	return 0
 }
@@ -133,6 +145,11 @@ func resultCode(err error) int {
 func explain(path string, err error) error {
 	switch resultCode(err) {
 	case 0:
+		for _, full := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG} {
+			if errors.Is(err, full) {
+				return fmt.Errorf("%w: %w", ErrFull, err)
+			}
+		}
 		return err
 	case codeCorrupt:
 		return fmt.Errorf("%s: %w; `a2e doctor` checks it, a snapshot or an export can replace it: %w", path, ErrCorrupt, err)
@@ -140,10 +157,15 @@ func explain(path string, err error) error {
 		return fmt.Errorf("%s: %w; move it away, or set another state_dir: %w", path, ErrForeign, err)
 	case codeFull:
 		return fmt.Errorf("%s: %w: %w", path, ErrFull, err)
+	case codeCannotOpen:
+		return fmt.Errorf("%s: cannot be opened; may it be read and written, and may the host open more files (`ulimit -n`)? %w", path, err)
 	case codeBusy:
 		return fmt.Errorf("%s: another process has been writing for too long; try again: %w", path, err)
 	case codeIO:
-		return fmt.Errorf("%s: cannot be read or written: %w", path, err)
+		if code := extendedCode(err); code == codeWrite || code == codeBegin || code == codeGrow {
+			return fmt.Errorf("%s: %w, or files may not grow (`ulimit -f`), or the disk fails: %w", path, ErrFull, err)
+		}
+		return fmt.Errorf("%s: cannot be read or written; is its disk in order? %w", path, err)
 	}
 	return fmt.Errorf("%s: %w", path, err)
 }

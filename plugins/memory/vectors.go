@@ -239,7 +239,7 @@ func storeTrouble(err error) error {
 		return err
 	}
 	if errors.Is(err, store.ErrFull) {
-		return protocol.Errorf(protocol.CodeMemoryFull, "nothing of the request was stored: %s", strings.TrimSpace(err.Error()))
+		return protocol.Errorf(protocol.CodeMemoryFull, "the request was not done: %s", strings.TrimSpace(err.Error()))
 	}
 	return err
 }

@@ -108,7 +108,7 @@ func (p *Plugin) storeTiers(ctx context.Context, n name, tiers []protocol.Memory
 	}
 	s, err := p.repositoryOf(ctx, tiers[0], true)
 	if err != nil {
-		return err
+		return storeTrouble(err)
 	}
 	s.storing.Add(1)
 	defer s.storing.Add(-1)

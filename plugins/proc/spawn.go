@@ -172,7 +172,7 @@ func (l *live) openPipes(policy *sandbox.Policy, req *protocol.ProcSpawnRequest)
 	}
 	r, w, err := os.Pipe()
 	if err != nil {
-		return nil, err
+		return nil, &sandbox.StartError{Op: "open its streams", Path: policy.Path, Err: err}
 	}
 	policy.Stdin = r
 	l.input = newStdin(w, false)

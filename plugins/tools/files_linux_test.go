@@ -2,8 +2,6 @@ package tools
 
 import (
 	"os"
-	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -68,34 +66,4 @@ func TestGrepPassesOverWhatIsRefused(t *testing.T) {
 	all.Skipped = 2
 	got, _ = mustCall[grepData](t, s.workspace, "grep", args{"pattern": "SECRET|INSIDE"})
 	assert.That(t, cmp.Equal(all, got), "got %+v, want %+v", got, all)
-}
-
-const fullDisk = "A2E_TEST_FULL_DISK" // set in the process that has no room to write
-
-// A write that fails half way, as on a full disk, leaves the old file and no
-// other. A second process shows it, whose files may not grow past 1000 bytes.
-func TestWriteFileOnAFullDisk(t *testing.T) {
-	if dir := os.Getenv(fullDisk); dir != "" {
-		signal.Ignore(syscall.SIGXFSZ)
-		var usual syscall.Rlimit
-		must.OK(t, syscall.Getrlimit(syscall.RLIMIT_FSIZE, &usual))
-		must.OK(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: 1000, Max: usual.Max}))
-		defer func() { _ = syscall.Setrlimit(syscall.RLIMIT_FSIZE, &usual) }() // a report of the coverage is longer
-		w := openWorkspace(t, dir, 0)
-		mustCall[writeData](t, w, "write_file", args{"path": "small", "content": strings.Repeat("x", 1000)})
-		w.fails(t, "write_file", args{"path": "f", "content": strings.Repeat("x", 1001)}, protocol.CodeToolError, "file too large")
-		w.fails(t, "write_file", args{"path": "new", "content": strings.Repeat("x", 1001)}, protocol.CodeToolError, "file too large")
-		w.fails(t, "edit_file", args{"path": "f", "old": "old", "new": strings.Repeat("x", 1001)}, protocol.CodeToolError, "file too large")
-		return
-	}
-	w := newWorkspace(t, 0, map[string]string{"f": "old"})
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestWriteFileOnAFullDisk$")
-	cmd.Env = append(os.Environ(), fullDisk+"="+w.dir)
-	out, err := cmd.CombinedOutput()
-	must.That(t, err == nil, "%v:\n%s", err, out)
-	if len(w.get(t, "small")) != 1000 || w.get(t, "f") != "old" {
-		t.Errorf("small has %d bytes, f holds %q", len(w.get(t, "small")), w.get(t, "f"))
-	}
-	entries := must.Get(os.ReadDir(w.dir))(t)
-	assert.Equal(t, len(entries), 2, "left behind: %v", entries)
 }

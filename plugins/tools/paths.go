@@ -72,11 +72,11 @@ func (f *files) explain(name string, err error) error {
 			return protocol.Errorf(r.code, "%s %s", f.quote(name), r.text)
 		}
 	}
-	return protocol.Errorf(protocol.CodeToolError, "%s: %s", f.quote(name), reason(err))
+	return protocol.Errorf(protocol.CodeToolError, "%s: %w", f.quote(name), reason(err))
 }
 
 // reason is the operating system's word for err, without the paths around it.
-func reason(err error) string {
+func reason(err error) error {
 	var inPath *fs.PathError
 	var inLink *os.LinkError
 	switch {
@@ -85,7 +85,7 @@ func reason(err error) string {
 	case errors.As(err, &inLink):
 		return reason(inLink.Err)
 	}
-	return err.Error()
+	return err
 }
 
 // quote quotes a path below f for an error message, as the agent gives it.

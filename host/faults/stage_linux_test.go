@@ -1,0 +1,183 @@
+// Package faults_test brings every fault of the page beside it about, on the real binary.
+package faults_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"golang.org/x/sys/unix"
+
+	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
+	"a2e/protocol"
+	"a2e/protocol/client"
+)
+
+// stage is a folder with a host in it: ws is its workspace, bin is on its PATH.
+type stage struct {
+	t      *testing.T
+	row    *row
+	dir    string
+	cmd    *exec.Cmd
+	host   *client.Client
+	log    *hosttest.Log
+	memory string
+	disk   bool // state_dir is a disk of its own
+
+	mu      sync.Mutex
+	answers map[string]int // by req_id; guarded by mu
+}
+
+const common = `workspace: DIR/ws
+state_dir: DIR/state
+`
+
+func newStage(t *testing.T, r *row) *stage {
+	t.Helper()
+	s := &stage{t: t, row: r, dir: t.TempDir(), answers: map[string]int{}}
+	for _, name := range []string{"ws", "bin", "tmp"} {
+		must.OK(t, os.Mkdir(s.at(name), 0o700))
+	}
+	plugins := "audit: {}\nplugins: {tools: {allowed_commands: [sh], http_allow_private: true}, proc: {allowed_commands: [sh]}}\n"
+	if r.config != "" {
+		plugins = r.config
+	}
+	s.write("a2e.yaml", strings.ReplaceAll(common+plugins, "DIR", s.dir))
+	return s
+}
+
+func (s *stage) at(name string) string { return filepath.Join(s.dir, name) }
+
+func (s *stage) write(name, text string) {
+	s.t.Helper()
+	must.OK(s.t, os.MkdirAll(filepath.Dir(s.at(name)), 0o700), os.WriteFile(s.at(name), []byte(text), 0o700))
+}
+
+func (s *stage) move(from, to string) {
+	s.t.Helper()
+	must.OK(s.t, os.Rename(s.at(from), s.at(to)))
+}
+
+// command is one of the binary, in the folder.
+func (s *stage) command(name string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(s.t.Context(), name, args...)
+	cmd.Dir = s.dir
+	cmd.Env = append(os.Environ(), "HOME="+s.dir, "TMPDIR="+s.at("tmp"), "PATH="+s.at("bin")+":"+os.Getenv("PATH"),
+		"A2E="+hosttest.Program(s.t, "a2e"), "XDG_STATE_HOME=", "XDG_CONFIG_HOME=", "A2E_CONFIG=", "A2E_STATE=")
+	return cmd
+}
+
+// start starts a host and opens a session.
+func (s *stage) start() {
+	s.t.Helper()
+	s.cmd = s.command(hosttest.Program(s.t, "a2e"), append([]string{"serve", "--config", s.at("a2e.yaml")}, s.row.args...)...)
+	s.log = new(hosttest.Log)
+	s.cmd.Stderr = s.log
+	var err error
+	s.host, err = client.Spawn(s.t.Context(), s.cmd, client.Options{OnLine: s.count, ExitWait: time.Minute})
+	must.OK(s.t, err)
+	s.t.Cleanup(func() {
+		_ = s.cmd.Process.Kill() // it has ended, or must
+		_ = s.host.Close()
+	})
+	_, err = s.host.Handshake(s.t.Context(), "x", []protocol.Capability{protocol.CapTools, protocol.CapProc, protocol.CapMemory, protocol.CapPlanning}, "")
+	must.That(s.t, err == nil, "%v: %s", err, s.log)
+	var opened protocol.MemoryInitResponse
+	must.OK(s.t, s.host.Call(s.t.Context(), protocol.TypeMemoryInitReq, map[string]any{"namespace": "n"}, &opened))
+	s.memory = opened.MemoryID
+}
+
+// count notes what is answered, and by how many lines.
+func (s *stage) count(line []byte) {
+	var l protocol.Line
+	if l.Scan(line) == nil && l.ReqID != nil && !strings.HasSuffix(string(l.Type), "/event") {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.answers[string(l.ReqID)]++
+	}
+}
+
+// ask sends one request and returns the answer, be it an error.
+func (s *stage) ask(m meet) (code protocol.ErrorCode, retryable bool, text string) {
+	s.t.Helper()
+	body := jsontext.Value(strings.ReplaceAll(m.body, "MEMORY", s.memory))
+	var answer jsontext.Value
+	err := s.host.Call(s.t.Context(), m.typ, body, &answer)
+	var refused *protocol.Error
+	if errors.As(err, &refused) {
+		return refused.Code, refused.Retryable, refused.Message
+	}
+	must.That(s.t, err == nil, "%s %s: %v: %s", m.typ, body, err, s.log)
+	return "", false, string(answer)
+}
+
+// wants asks and fails unless it is answered so.
+func (s *stage) wants(all ...meet) {
+	s.t.Helper()
+	for _, m := range all {
+		code, retryable, text := s.ask(m)
+		assert.That(s.t, code == m.code && retryable == m.retry && strings.Contains(text, strings.ReplaceAll(m.says, "{dir}", s.dir)),
+			"%s %s gave %q, retryable %v: %s\nwant %q, %v, %q", m.typ, m.body, code, retryable, text, m.code, m.retry, m.says)
+	}
+}
+
+// files is how many files the host has open.
+func (s *stage) files() int {
+	all, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", s.cmd.Process.Pid))
+	must.OK(s.t, err)
+	return len(all)
+}
+
+// limit sets a limit of the host, and returns what takes it back.
+func (s *stage) limit(resource int, to uint64) (mend func()) {
+	var was unix.Rlimit
+	pid := s.cmd.Process.Pid
+	must.OK(s.t, unix.Prlimit(pid, resource, nil, &was))
+	must.OK(s.t, unix.Prlimit(pid, resource, &unix.Rlimit{Cur: to, Max: was.Max}, nil))
+	return func() { must.OK(s.t, unix.Prlimit(pid, resource, &was, nil)) }
+}
+
+// end ends the host by the end of its input. Nothing is left of it but its state, and each
+// request was answered once.
+func (s *stage) end() {
+	s.t.Helper()
+	err := s.host.Close()
+	assert.That(s.t, err == nil, "the host ended with %v: %s", err, s.log)
+	for id, n := range s.answers {
+		assert.Equal(s.t, n, 1, "%s was answered … times", id)
+	}
+	left := []string{}
+	for _, pattern := range []string{"tmp/*", "tmp/.*", "state/.*", "state/*.tmp", "ws/.*"} {
+		found, err := filepath.Glob(s.at(pattern))
+		must.OK(s.t, err)
+		left = append(left, found...)
+	}
+	cwds, _ := filepath.Glob("/proc/[0-9]*/cwd") // the one error is a bad pattern
+	for _, link := range cwds {
+		if at, err := os.Readlink(link); err == nil && strings.HasPrefix(at, s.dir) {
+			left = append(left, link)
+		}
+	}
+	assert.That(s.t, len(left) == 0, "left: %q", left)
+}
+
+// shell runs a line of a shell to its end.
+func (s *stage) shell(line string) (code int, stdout, stderr string) {
+	s.t.Helper()
+	cmd := s.command("sh", "-c", line)
+	cmd.Dir = s.at("ws")
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	_ = cmd.Run()
+	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
+}
