@@ -78,14 +78,6 @@ func durableSession(t *testing.T, cmd *exec.Cmd) *durableHost {
 	return h
 }
 
-// end closes the host's stdin and waits for it, which must end well.
-func (h *durableHost) end() {
-	h.t.Helper()
-	if err := h.Close(); err != nil {
-		h.t.Fatalf("the host ended with %v; stderr: %s", err, h.stderr)
-	}
-}
-
 // durableEntry is one of memory/store.
 type durableEntry struct {
 	Key     map[string]string   `json:"key"`
