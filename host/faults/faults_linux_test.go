@@ -3,6 +3,7 @@ package faults_test
 import (
 	"fmt"
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -121,10 +122,13 @@ type start struct {
 // given.
 func TestFaultsAtTheEnds(t *testing.T) {
 	t.Parallel()
+	busy := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
+	t.Cleanup(func() { busy.Close() })
 	for _, r := range starts() {
 		t.Run(r.fault, func(t *testing.T) {
 			t.Parallel()
 			s := newStage(t, &row{})
+			s.write("busy", busy.Addr().String())
 			s.write("lines", `{"type":"handshake/req","id":"h","agent_id":"x"}
 {"type":"tool/call/req","id":"e","tool_name":"echo","arguments":{"text":"x"}}
 {"type":"ping","id":"p"}
@@ -161,7 +165,7 @@ func starts() []start {
 		{refused, "$A2E snapshot save s >/dev/null; ulimit -f 0; $A2E state export -o x; code=$?; ls; exit $code", 1, 0, "no space is left for the store"},
 		{refused, "$A2E snapshot save s >/dev/null; $A2E state export -o /dev/full", 1, 0, "no space left on device"},
 		{bare, "exec 3<../lines; mkdir x; cd x; rmdir ../x; $A2E <&3", 3, 0, "getwd: no such file or directory"},
-		{"the address of `--http` cannot be listened on", "$A2E serve --http 192.0.2.1:80", 3, 0, "an address is HOST:PORT"},
+		{"the address of `--http` cannot be listened on", "$A2E serve --http $(cat ../busy)", 3, 0, "address already in use; an address is HOST:PORT"},
 	}
 }
 
