@@ -170,7 +170,8 @@ func TestTracesGoNowhere(t *testing.T) {
 		cmd.Stderr = &stderr
 		out := must.Get(cmd.Output())(t)
 		assert.Equal(t, strings.Count(string(out), "tool/call/resp"), n, "answers with %q", endpoint)
-		assert.That(t, strings.Count(stderr.String(), "\n") == min(len(says), 1) && strings.Contains(stderr.String(), says), "with %q it says %q", endpoint, stderr.String())
+		warnings := strings.Count(stderr.String(), "\n") - strings.Count(stderr.String(), "did not close cleanly") // a loaded machine's, of the last calls
+		assert.That(t, warnings == min(len(says), 1) && strings.Contains(stderr.String(), says), "with %q it says %q", endpoint, stderr.String())
 	}
 }
 

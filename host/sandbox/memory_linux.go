@@ -50,6 +50,9 @@ func (t *tree) bound() error {
 func (t *tree) watchMemory() {
 	for blind := 0; t.memory > 0 || t.crowd.limit > 0; {
 		used, err := t.used()
+		if err == nil && used > t.memory { // again: where some ended meanwhile, those seen later had more alone
+			used, err = t.used()
+		}
 		wait := idleWatch
 		if err != nil || t.memory > 0 && used > t.memory/busyShare {
 			wait = busyWatch
@@ -203,7 +206,10 @@ func (t *tree) addProportional(sum *proportional, pid string) error {
 		return err
 	}
 	fields, err := t.read(m.dir + "/smaps_rollup")
-	if err != nil && !gone(err) && !forbidden(err) {
+	if gone(err) { // it may have ended just now: what it shared is counted with the others
+		m, err = t.memoryOf(pid)
+	}
+	if err != nil && !forbidden(err) {
 		return err
 	}
 	sum.own += m.tables

@@ -248,7 +248,9 @@ func TestExecSandbox(t *testing.T) {
 			s.opts.Command = []string{"bin/start", "-c", "cd '" + s.dir + "' && exec python3 exec_env.py \"$0\""}
 			w := s.begin(1, `{}`)
 			s.act(w, fmt.Sprintf(`{"type":"read","path":%q}`, secret))
-			if got := strings.ReplaceAll(s.state(w, "value")+s.state(w, "problem"), "%!s(<nil>)", ""); got != tc.want && (name != "closed" || runtime.GOOS == "linux") {
+			got := strings.ReplaceAll(s.state(w, "value")+s.state(w, "problem"), "%!s(<nil>)", "")
+			shut := name == "closed" && got == `"PermissionError"` // it is seen where there are no namespaces
+			if got != tc.want && !shut && (name != "closed" || runtime.GOOS == "linux") {
 				t.Errorf("reads %s, want %s", got, tc.want)
 			}
 			if s.act(w, `{"type":"env","name":"A2E_TEST"}`); s.state(w, "value") != `"yes"` {

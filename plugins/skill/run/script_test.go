@@ -110,13 +110,19 @@ func TestScriptFiles(t *testing.T) {
 func TestScriptRights(t *testing.T) {
 	const script = `cd "$A2E_WORKSPACE"; (echo x > made) 2>/dev/null && echo wrote; (echo x >> "$0") 2>/dev/null && echo changed itself
 		(echo x > "$A2E_SKILL_DIR/new") 2>/dev/null && echo wrote beside itself
-		echo x > "$HOME/a" && echo x > "$TMPDIR/b" && echo x > /tmp/c && echo own; cat data.txt`
-	for _, write := range []bool{false, true} {
-		want := "\"own\\nthe data\""
-		if write {
-			want = "\"wrote\\nown\\nthe data\""
+		echo x > "$HOME/a" && echo x > "$TMPDIR/b" && echo own; (echo x > /tmp/c) 2>/dev/null && echo tmp; cat data.txt`
+	own := func(p *place, before string) string { // what it prints
+		if p.launcher.Mechanism() != sandbox.MechanismSubreaper { // else there is no /tmp of its own
+			before += `tmp\n`
 		}
+		return `"` + before + `the data"`
+	}
+	for _, write := range []bool{false, true} {
 		r, _, p, err := sh(t, script, func(j *Job) { j.Write = write })
+		want := own(p, `own\n`)
+		if write {
+			want = own(p, `wrote\nown\n`)
+		}
 		assert.That(t, err == nil && string(r.Data) == want, "write %v: %s, %v", write, r.Data, err)
 		if _, err := os.Stat(filepath.Join(p.work, "made")); (err == nil) != write {
 			t.Errorf("write %v: %v", write, err)
@@ -129,8 +135,12 @@ func TestScriptRights(t *testing.T) {
 	must.OK(t, os.WriteFile(filepath.Join(dir, "run.sh"), []byte(script), 0o755))
 	j := p.job("run.sh")
 	j.Dir, j.Write = dir, true
-	if r, _, err := p.script(t, j); err != nil || string(r.Data) != "\"wrote\\nown\\nthe data\"" {
-		t.Errorf("a skill in the workspace: %s, %v", r.Data, err)
+	r, _, err := p.script(t, j)
+	if p.launcher.Mechanism() == sandbox.MechanismSubreaper {
+		return // without namespaces no folder is shut within one that is open: the script changed itself
+	}
+	if err != nil || string(r.Data) != own(p, `wrote\nown\n`) {
+		t.Errorf("a skill in the workspace: %+v, %v", r, err)
 	}
 }
 
