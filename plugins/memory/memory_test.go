@@ -237,6 +237,19 @@ func TestBadEntriesAreRefusedAndGoodOnesStored(t *testing.T) {
 }
 
 // What belongs to one must not be seen, found, counted or forgotten by another.
+// TestOneOfTwoTiersFails: a request that was refused had stored what it has in the first tier.
+func TestOneOfTwoTiersFails(t *testing.T) {
+	st := file(t)
+	a := newAgent(t, st, "ann", DefaultOptions(), newClock())
+	must.OK(t, st.Write(t.Context(), func(tx *store.Tx) error {
+		_, err := tx.Exec("CREATE UNIQUE INDEX one_at_a_time ON memory_entries (created_at)")
+		return err
+	}))
+	m := a.Call(protocol.TypeMemoryStoreReq, a.with(`{"entries":[`+one(1, "episodic", "red kite")+","+one(2, "semantic", "red pool")+`]}`))
+	assert.Equal(t, m.Code, protocol.CodeRuntimeError, "%s", m.Line)
+	a.want("what a refused request left", `{"query":"red"}`, "")
+}
+
 func TestIsolation(t *testing.T) {
 	st, c := file(t), newClock()
 	ann, bob := newAgent(t, st, "ann", DefaultOptions(), c), newAgent(t, st, "bob", DefaultOptions(), c)
