@@ -236,7 +236,6 @@ func TestBadEntriesAreRefusedAndGoodOnesStored(t *testing.T) {
 	}
 }
 
-// What belongs to one must not be seen, found, counted or forgotten by another.
 // TestOneOfTwoTiersFails: a request that was refused had stored what it has in the first tier.
 func TestOneOfTwoTiersFails(t *testing.T) {
 	st := file(t)
@@ -250,6 +249,7 @@ func TestOneOfTwoTiersFails(t *testing.T) {
 	a.want("what a refused request left", `{"query":"red"}`, "")
 }
 
+// What belongs to one must not be seen, found, counted or forgotten by another.
 func TestIsolation(t *testing.T) {
 	st, c := file(t), newClock()
 	ann, bob := newAgent(t, st, "ann", DefaultOptions(), c), newAgent(t, st, "bob", DefaultOptions(), c)
