@@ -209,13 +209,6 @@ const (
 	lastWords = 10
 )
 
-// openDialects begins the other protocols.
-func (h *Host) openDialects() {
-	for _, d := range h.opts.Dialects {
-		d.Open(h.ctx, h.out)
-	}
-}
-
 // drainDialects lets the other protocols finish; done is closed when they have, nil where
 // there are none. cut stops those that have not, and waits while they answer.
 func (h *Host) drainDialects() (done <-chan struct{}, cut func()) {

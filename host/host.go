@@ -167,7 +167,9 @@ func (h *Host) Serve(in io.Reader, out io.Writer) error {
 	if err := h.startPlugins(); err != nil {
 		return err
 	}
-	h.openDialects()
+	for _, d := range h.opts.Dialects {
+		d.Open(h.ctx, h.out)
+	}
 	first := &leader{lines: &lines{src: in, max: h.opts.Limits.LineBytes}, line: new(protocol.Line)}
 	h.leader.Store(first)
 	done := make(chan struct{})

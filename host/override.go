@@ -84,17 +84,19 @@ type asking func(ctx context.Context, obj protocol.Object) (any, error)
 // overriding serves requests of one type with the overrides of a kind of components.
 type overriding struct {
 	kind  string
-	serve func(ctx context.Context, all map[string]*Override, obj protocol.Object, ask asking) (any, error)
+	serve serving
 }
+
+type serving func(ctx context.Context, all map[string]*Override, obj protocol.Object, ask asking) (any, error)
 
 // overridden lists the requests in which overrides show, whichever plugin serves them.
 func overridden() map[protocol.Type]overriding {
 	return map[protocol.Type]overriding{
 		protocol.TypeToolListReq:      {KindTool, showTools},
 		protocol.TypeToolCallReq:      {KindTool, limitCall},
-		protocol.TypeSkillDiscoverReq: {KindSkill, showSkills},
-		protocol.TypeMCPPromptListReq: {KindPrompt, listPrompts},
-		protocol.TypeMCPPromptGetReq:  {KindPrompt, getPrompt},
+		protocol.TypeSkillDiscoverReq: {KindSkill, showing(showSkills)},
+		protocol.TypeMCPPromptListReq: {KindPrompt, showing(listPrompts)},
+		protocol.TypeMCPPromptGetReq:  {KindPrompt, showing(getPrompt)},
 	}
 }
 
@@ -196,37 +198,36 @@ func with(obj protocol.Object, key string, val jsontext.Value) (protocol.Object,
 	return protocol.ParseObject(append(raw, '}'))
 }
 
+// showing serves a request whose answer shows components as they were set.
+func showing[T any](show func(all map[string]*Override, obj protocol.Object, resp *T)) serving {
+	return func(ctx context.Context, all map[string]*Override, obj protocol.Object, ask asking) (any, error) {
+		answer, err := ask(ctx, obj)
+		if err != nil {
+			return nil, err
+		}
+		resp, err := typed[T](answer)
+		if err != nil {
+			return nil, err
+		}
+		show(all, obj, resp)
+		return resp, nil
+	}
+}
+
 // showSkills shows the instructions of skills as they were set.
-func showSkills(ctx context.Context, all map[string]*Override, obj protocol.Object, ask asking) (any, error) {
-	answer, err := ask(ctx, obj)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := typed[protocol.SkillDiscoverResponse](answer)
-	if err != nil {
-		return nil, err
-	}
+func showSkills(all map[string]*Override, _ protocol.Object, resp *protocol.SkillDiscoverResponse) {
 	for i := range resp.Skills {
 		if def := &resp.Skills[i]; def.Instructions != nil && all[def.Name] != nil {
 			def.Instructions = new(all[def.Name].Text(TextInstructions, *def.Instructions))
 		}
 	}
-	return resp, nil
 }
 
 // PromptName is the name of a prompt of an MCP server as a component.
 func PromptName(server, prompt string) string { return server + "__" + prompt }
 
 // listPrompts shows the descriptions of prompts as they were set.
-func listPrompts(ctx context.Context, all map[string]*Override, obj protocol.Object, ask asking) (any, error) {
-	answer, err := ask(ctx, obj)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := typed[protocol.MCPPromptListResponse](answer)
-	if err != nil {
-		return nil, err
-	}
+func listPrompts(all map[string]*Override, _ protocol.Object, resp *protocol.MCPPromptListResponse) {
 	for i, row := range resp.Prompts {
 		server, _ := row["server_id"].(string)
 		name, _ := row["name"].(string)
@@ -236,19 +237,10 @@ func listPrompts(ctx context.Context, all map[string]*Override, obj protocol.Obj
 			resp.Prompts[i] = row
 		}
 	}
-	return resp, nil
 }
 
 // getPrompt gives a prompt as it was set.
-func getPrompt(ctx context.Context, all map[string]*Override, obj protocol.Object, ask asking) (any, error) {
-	answer, err := ask(ctx, obj)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := typed[protocol.MCPPromptGetResponse](answer)
-	if err != nil {
-		return nil, err
-	}
+func getPrompt(all map[string]*Override, obj protocol.Object, resp *protocol.MCPPromptGetResponse) {
 	val, _ := obj.Get("name")
 	name, _ := val.Str()
 	o := all[PromptName(resp.ServerID, name)]
@@ -258,7 +250,6 @@ func getPrompt(ctx context.Context, all map[string]*Override, obj protocol.Objec
 			resp.Messages = []map[string]any{{"role": resp.Messages[0]["role"], "content": map[string]any{"type": "text", "text": to}}}
 		}
 	}
-	return resp, nil
 }
 
 // PromptText returns the text of a prompt that is one message with nothing but a text;

@@ -15,6 +15,7 @@ import (
 	"a2e/plugins/multiagent"
 	"a2e/plugins/multiagent/worker"
 	"a2e/protocol"
+	"a2e/protocol/fleet"
 )
 
 type agentsCmd struct {
@@ -137,17 +138,50 @@ func (l *llmFlags) check() error {
 	return nil
 }
 
-// argv returns the flags as a worker takes them.
-func (l *llmFlags) argv() (argv []string) {
+// workFlags say who does tasks, and how.
+type workFlags struct {
+	llmFlags
+	Isolation string `placeholder:"HOW" help:"worktree: each task in its own git worktree; none: in the workspace; unless it says so itself. Default: fleet.isolation of the config."`
+	Network   bool   `help:"Let the command use the network."`
+	Contract  bool   `default:"true" negatable:"" help:"Start the brief of the command with how to answer; --no-contract is for a plain program."`
+}
+
+// check tells what is wrong with the flags, and with them beside a command behind --.
+func (w *workFlags) check(command []string) error {
+	switch err := w.llmFlags.check(); {
+	case err != nil:
+		return err
+	case w.LLM != "" && len(command) > 0:
+		return errors.New("--llm: a command stands behind --; give one of them")
+	case w.Network && len(command) == 0:
+		return errors.New("--network: is for a command behind --; workers of the config have network: true")
+	case !slices.Contains([]string{"", string(fleet.IsolationNone), string(fleet.IsolationWorktree)}, w.Isolation):
+		return fmt.Errorf("--isolation %.32q: should be worktree or none", w.Isolation)
+	}
+	return nil
+}
+
+// argv returns the flags as a worker takes them, with the command behind them.
+func (w *workFlags) argv(command []string) (argv []string) {
 	for _, f := range []struct{ name, value string }{
-		{"--llm", l.LLM}, {"--model", l.Model}, {"--api-key-env", l.APIKeyEnv}, {"--tools", strings.Join(l.Tools, ",")}, {"--thinking", l.Thinking},
+		{"--llm", w.LLM}, {"--model", w.Model}, {"--api-key-env", w.APIKeyEnv}, {"--tools", strings.Join(w.Tools, ",")}, {"--thinking", w.Thinking},
+		{"--isolation", w.Isolation},
 	} {
 		if f.value != "" {
 			argv = append(argv, f.name+"="+f.value)
 		}
 	}
-	if l.MaxTurns > 0 {
-		argv = append(argv, fmt.Sprint("--max-turns=", l.MaxTurns))
+	if w.MaxTurns > 0 {
+		argv = append(argv, fmt.Sprint("--max-turns=", w.MaxTurns))
+	}
+	if w.Network {
+		argv = append(argv, "--network")
+	}
+	if !w.Contract {
+		argv = append(argv, "--no-contract")
+	}
+	if len(command) > 0 {
+		argv = append(append(argv, "--"), command...)
 	}
 	return argv
 }
@@ -176,7 +210,7 @@ func (l *llmFlags) equip(cfg *config.Config, sys *System, or string) error {
 	}
 	does := map[string]any{"name": "llm", "llm": llm, "max_tasks": cfg.Fleet.MaxTasks}
 	if l.Tools != nil {
-		does["tools"] = literals(l.Tools)
+		does["tools"] = each(l.Tools, literal)
 	}
 	if l.MaxTurns > 0 {
 		does["max_turns"] = l.MaxTurns
@@ -202,14 +236,6 @@ func setWorker(cfg *config.Config, does map[string]any) error {
 
 // literal has a text of the command line be no variable of a config.
 func literal(text string) string { return strings.ReplaceAll(text, "${", "$${") }
-
-func literals(texts []string) []string {
-	all := make([]string, len(texts))
-	for i, text := range texts {
-		all[i] = literal(text)
-	}
-	return all
-}
 
 // workersOf returns the workers of the config, and the plugin that has them.
 func workersOf(cfg *config.Config) (*config.Plugin, []worker.Worker, error) {

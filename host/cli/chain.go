@@ -286,46 +286,29 @@ func (c chainGraphCmd) Run(cmd *commands, sys *System) error {
 type shape struct{ left, right, dot string }
 
 func shapeOf(kind chains.Kind) shape {
-	switch kind {
-	case chains.KindSkill:
-		return shape{"([", "])", "box, style=rounded"}
-	case chains.KindProc:
-		return shape{"[/", "/]", "parallelogram"}
-	case chains.KindBranch:
-		return shape{"{", "}", "diamond"}
-	case chains.KindMap:
-		return shape{"{{", "}}", "hexagon"}
-	case chains.KindChain:
-		return shape{"[[", "]]", "component"}
-	case chains.KindWait:
-		return shape{">", "]", "note"}
-	case chains.KindWhile:
-		return shape{`[/`, `\]`, "trapezium"}
+	s, own := map[chains.Kind]shape{
+		chains.KindSkill: {"([", "])", "box, style=rounded"}, chains.KindProc: {"[/", "/]", "parallelogram"}, chains.KindBranch: {"{", "}", "diamond"},
+		chains.KindMap: {"{{", "}}", "hexagon"}, chains.KindChain: {"[[", "]]", "component"}, chains.KindWait: {">", "]", "note"}, chains.KindWhile: {`[/`, `\]`, "trapezium"},
+	}[kind]
+	if !own {
+		return shape{"[", "]", "box"}
 	}
-	return shape{"[", "]", "box"}
+	return s
 }
 
 // edge is how a kind of edge is drawn.
 type edge struct{ mermaid, dot string }
 
 func edgeOf(kind chains.EdgeKind) edge {
-	switch kind {
-	case chains.EdgeData:
-		return edge{"-.->", "style=dotted"}
-	case chains.EdgeNext:
-		return edge{"-->", ""}
-	case chains.EdgeError:
-		return edge{"-. on error .->", `style=dashed, label="on error"`}
-	case chains.EdgeItem:
-		return edge{"==>|each item|", `style=bold, label="each item"`}
-	case chains.EdgeLoop:
-		return edge{"==>|each iteration|", `style=bold, label="each iteration"`}
-	case chains.EdgeAgain:
-		return edge{"-. again .->", `style=dashed, label="again"`}
-	case chains.EdgeBoth:
-		return edge{"-->|true, false|", `label="true, false"`}
+	e, own := map[chains.EdgeKind]edge{
+		chains.EdgeData: {"-.->", "style=dotted"}, chains.EdgeNext: {"-->", ""}, chains.EdgeError: {"-. on error .->", `style=dashed, label="on error"`},
+		chains.EdgeItem: {"==>|each item|", `style=bold, label="each item"`}, chains.EdgeLoop: {"==>|each iteration|", `style=bold, label="each iteration"`},
+		chains.EdgeAgain: {"-. again .->", `style=dashed, label="again"`}, chains.EdgeBoth: {"-->|true, false|", `label="true, false"`},
+	}[kind]
+	if !own {
+		return edge{"-->|" + string(kind) + "|", fmt.Sprintf("label=%q", string(kind))}
 	}
-	return edge{"-->|" + string(kind) + "|", fmt.Sprintf("label=%q", string(kind))}
+	return e
 }
 
 // mermaidOf is a chain as a Mermaid flowchart.

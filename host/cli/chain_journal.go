@@ -73,12 +73,9 @@ func (c chainShowCmd) Run(cmd *commands, sys *System) error {
 	if j.Message != "" {
 		fmt.Fprintf(sys.Out, "%s\n", oneLine(j.Message))
 	}
-	var t table
-	t.header("NODE", "STATE", "OUTPUT")
-	for _, s := range j.Steps {
-		t.row(s.Path, string(s.State), cmp.Or(s.Error, string(s.Output)))
-	}
-	return t.show(sys)
+	return list(sys, false, j.Steps, "", []string{"NODE", "STATE", "OUTPUT"}, func(s chains.NodeStep) []string {
+		return []string{s.Path, string(s.State), cmp.Or(s.Error, string(s.Output))}
+	})
 }
 
 type chainResumeCmd struct {

@@ -228,10 +228,7 @@ func unknown(what, name string, known []string) error { return unknownAs(what, n
 
 // unknownAs is unknown for names that are shown as something else.
 func unknownAs(what, name string, known, as []string) error {
-	shown := make([]string, len(as))
-	for i, k := range as {
-		shown[i] = cut(oneLine(k), usualColumns/2)
-	}
+	shown := each(as, func(k string) string { return cut(oneLine(k), usualColumns/2) })
 	slices.Sort(shown)
 	shown = slices.Compact(shown)
 	hint := schema.DidYouMean(name, known)

@@ -310,15 +310,10 @@ func (c *completion) configured(kind string, names map[string]string) {
 // kept calls do if there is a state: to ask for names makes none.
 func (c *completion) kept(do func()) {
 	if cfg, err := c.cmd.load(c.sys, func(string) {}); err == nil {
-		if plugins.StateKept(cfg) || dirExists(filepath.Join(cfg.StateDir, "snapshots")) {
+		if _, none := os.Stat(filepath.Join(cfg.StateDir, "snapshots")); none == nil || plugins.StateKept(cfg) {
 			do()
 		}
 	}
-}
-
-func dirExists(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.IsDir()
 }
 
 // ask asks a host that has the plugins of one capability alone, so that no program is started.

@@ -27,38 +27,28 @@ type dispatchCmd struct {
 	Command  []string `arg:"" optional:"" help:"What each worker starts for a task, behind --. Default: the workers of the config."`
 	Workers  int      `short:"w" default:"4" placeholder:"N" help:"How many workers to start, of each one in the config, at least one. Default: ${default}."`
 	MaxTasks int      `placeholder:"N" help:"Tasks that each worker does at once. Default: max_tasks of the worker, or of fleet, in the config."`
-	llmFlags
-	Isolation string `placeholder:"HOW" help:"worktree: each task in its own git worktree; none: in the workspace; unless it says so itself. Default: fleet.isolation of the config."`
-	Network   bool   `help:"Let the command use the network."`
-	Contract  bool   `default:"true" negatable:"" help:"Start the brief of the command with how to answer; --no-contract is for a plain program."`
-	Timeout   int    `placeholder:"SECONDS" help:"Seconds that one task may take. Default: an hour."`
-	Retries   *int   `placeholder:"N" help:"How often a task is started again when its worker dies, unless the task says so itself. Default: as the workers have it."`
-	Out       string `short:"o" default:"-" placeholder:"FILE" help:"Append the results to this file, which has to be a new one without --resume; - is stdout."`
-	Resume    bool   `help:"Continue a run that ended early: tasks with a result in the file of --out are not done again."`
+	workFlags
+	Timeout int    `placeholder:"SECONDS" help:"Seconds that one task may take. Default: an hour."`
+	Retries *int   `placeholder:"N" help:"How often a task is started again when its worker dies, unless the task says so itself. Default: as the workers have it."`
+	Out     string `short:"o" default:"-" placeholder:"FILE" help:"Append the results to this file, which has to be a new one without --resume; - is stdout."`
+	Resume  bool   `help:"Continue a run that ended early: tasks with a result in the file of --out are not done again."`
 	fleetFlag
 	Quiet bool `short:"q" help:"Do not show the progress."`
 }
 
 // check tells what is wrong with the command line.
 func (d *dispatchCmd) check() error {
-	if err := d.llmFlags.check(); err != nil {
-		return err
-	}
-	switch {
+	switch err := d.workFlags.check(d.Command); {
 	case d.Fleet != "" && (d.LLM != "" || d.Model != "" || len(d.Command) > 0 || d.Network || !d.Contract || d.MaxTasks > 0):
 		return errors.New("--fleet: its workers say themselves how they work; --llm, --model, --network, --no-contract, --max-tasks and a command are for local ones")
 	case d.Workers < 1 || d.Workers > maxWorkers:
 		return fmt.Errorf("--workers %d: should be between 1 and %d", d.Workers, maxWorkers)
 	case d.MaxTasks < 0 || d.MaxTasks > maxAtOnce:
 		return fmt.Errorf("--max-tasks %d: should be between 1 and %d", d.MaxTasks, maxAtOnce)
-	case d.Network && len(d.Command) == 0:
-		return errors.New("--network: is for a command behind --; workers of the config have network: true")
-	case d.LLM != "" && len(d.Command) > 0:
-		return errors.New("--llm: a command stands behind --; give one of them")
+	case err != nil:
+		return err
 	case d.Model != "" && !d.own():
 		return errors.New("--model: is for --llm, or a command behind --; workers of the config have a model")
-	case !isolates(d.Isolation):
-		return fmt.Errorf("--isolation %.32q: should be worktree or none", d.Isolation)
 	case d.Retries != nil && (*d.Retries < 0 || *d.Retries > maxRetries):
 		return fmt.Errorf("--retries %d: should be between 0 and %d", *d.Retries, maxRetries)
 	case d.Timeout < 0 || d.Timeout > maxTaskTime:

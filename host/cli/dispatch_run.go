@@ -166,19 +166,7 @@ func (d *dispatchRun) argv(self string, w *worker.Worker, only string) []string 
 	if only != "" {
 		argv = append(argv, "--only="+only)
 	}
-	if argv = append(argv, d.llmFlags.argv()...); d.Isolation != "" {
-		argv = append(argv, "--isolation="+d.Isolation)
-	}
-	if d.Network {
-		argv = append(argv, "--network")
-	}
-	if !d.Contract {
-		argv = append(argv, "--no-contract")
-	}
-	if len(d.Command) > 0 {
-		argv = append(append(argv, "--"), d.Command...)
-	}
-	return argv
+	return append(argv, d.workFlags.argv(d.Command)...)
 }
 
 // plainName reports whether a variable of this process can be passed on.
@@ -195,10 +183,7 @@ func plainName(name string) bool {
 
 // watch makes the board.
 func (d *dispatchRun) watch(workers []worker.Worker) {
-	names := make([]string, len(workers))
-	for i, w := range workers {
-		names[i] = w.Name
-	}
+	names := each(workers, func(w worker.Worker) string { return w.Name })
 	b := newBoard(nil, time.Now, d.sys.columnsOf(d.sys.Err))
 	if d.live {
 		b.w = d.sys.Err

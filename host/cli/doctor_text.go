@@ -26,10 +26,7 @@ type row struct {
 }
 
 func (s *section) row(l level, fix string, cells ...string) {
-	for i, c := range cells {
-		cells[i] = oneLine(c)
-	}
-	s.rows = append(s.rows, row{l, cells, oneLine(fix)})
+	s.rows = append(s.rows, row{l, each(cells, oneLine), oneLine(fix)})
 }
 
 func (s *section) note(cells ...string) { s.row(levelNote, "", cells...) }

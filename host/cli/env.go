@@ -99,19 +99,12 @@ func (l envListCmd) Run(cmd *commands, sys *System) error {
 	if err != nil {
 		return err
 	}
-	if l.JSON {
-		return printJSON(sys.Out, rows)
-	}
-	var t table
-	t.header("NAME", "ENVIRONMENT", "EPISODES", "ACTIONS")
-	for _, r := range rows {
-		episodes, actions := "are kept", strings.Join(r.Actions, " ")
-		if !r.Kept {
-			episodes, actions = "end with the command", "a2e env play "+r.Name+" shows them"
+	if err := list(sys, l.JSON, rows, "", []string{"NAME", "ENVIRONMENT", "EPISODES", "ACTIONS"}, func(r envRow) []string {
+		if r.Kept {
+			return []string{r.Name, r.Env, "are kept", strings.Join(r.Actions, " ")}
 		}
-		t.row(r.Name, r.Env, episodes, actions)
-	}
-	if err := t.show(sys); err != nil {
+		return []string{r.Name, r.Env, "end with the command", "a2e env play " + r.Name + " shows them"}
+	}); err != nil || l.JSON {
 		return err
 	}
 	say(sys.Err, "a config can have more: counter, gridworld, workspace (tasks) and exec (a program); see a2e help env")

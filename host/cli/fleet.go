@@ -71,15 +71,10 @@ func (f *fleetFlag) with(sys *System, do func(ctx context.Context, at *fleetdb.F
 	ctx, cancel := context.WithTimeout(ctx, fleetTime)
 	defer cancel()
 	if err := do(ctx, at.Existing()); err != nil {
-		return cmp.Or[error](asExit(err), fail(exitTransport, err))
-	}
-	return nil
-}
-
-// asExit returns an error that has its exit code already, else nil.
-func asExit(err error) error {
-	if exit, ok := errors.AsType[exitError](err); ok {
-		return exit
+		if exit, ok := errors.AsType[exitError](err); ok { // it has its exit code already
+			return exit
+		}
+		return fail(exitTransport, err)
 	}
 	return nil
 }
@@ -225,7 +220,7 @@ func (cmd *commands) serveFleet(sys *System, w *workerCmd) (err error) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	defer handleSignals(drain{stop}, sys.Exit)()
+	defer handleSignals(stop, sys.Exit)()
 	say(sys.Err, "a2e works for the fleet %s; Ctrl-C ends it, a2e fleet drain lets it finish first", at.Name())
 	return fail(exitTransport, worker.Run(ctx, h))
 }

@@ -317,11 +317,7 @@ func (w *starter) program(id string, o mcp.ServerOptions, b *strings.Builder) {
 	}
 	fmt.Fprintf(b, "    command: %s\n", config.Scalar(words[0]))
 	if len(words) > 1 {
-		all := make([]string, len(words)-1)
-		for i, word := range words[1:] {
-			all[i] = config.Scalar(word)
-		}
-		fmt.Fprintf(b, "    args: [%s]\n", strings.Join(all, ", "))
+		fmt.Fprintf(b, "    args: [%s]\n", strings.Join(each(words[1:], config.Scalar), ", "))
 	}
 }
 
@@ -331,11 +327,7 @@ func (w *starter) flow(id, key string, value any) string {
 	case string:
 		return config.Scalar(w.known(value))
 	case []any:
-		all := make([]string, len(value))
-		for i, v := range value {
-			all[i] = w.flow(id, key, v)
-		}
-		return "[" + strings.Join(all, ", ") + "]"
+		return "[" + strings.Join(each(value, func(v any) string { return w.flow(id, key, v) }), ", ") + "]"
 	}
 	return fmt.Sprint(value)
 }

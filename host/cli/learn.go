@@ -49,14 +49,7 @@ func (l learnStatsCmd) Run(cmd *commands, sys *System) error {
 	case err != nil:
 		return err
 	case l.JSON:
-		records := []map[string]any{}
-		for _, c := range all {
-			records = append(records, c.Record())
-		}
-		return printJSON(sys.Out, records)
-	case len(all) == 0:
-		say(sys.Err, "no call was recorded yet, and no feedback")
-		return nil
+		return printJSON(sys.Out, each(all, (*learning.Component).Record))
 	}
 	return printStats(sys, all)
 }
@@ -67,18 +60,12 @@ func noComponent(ctx context.Context, cfg *config.Config, s store.Store, name st
 	if err != nil {
 		return err
 	}
-	var names []string
-	for _, c := range all {
-		names = append(names, c.Name)
-	}
-	return fail(exitFailed, unknown("record of a component", name, names))
+	return fail(exitFailed, unknown("record of a component", name, each(all, func(c *learning.Component) string { return c.Name })))
 }
 
 func printStats(sys *System, all []*learning.Component) error {
-	var t table
-	t.header("KIND", "CALLS", "OK", "AVG", "P95", "REWARD", "SCORE", "WEIGHT", "LAST", "COMPONENT")
-	now := time.Now()
-	for _, c := range all {
+	columns, now := []string{"KIND", "CALLS", "OK", "AVG", "P95", "REWARD", "SCORE", "WEIGHT", "LAST", "COMPONENT"}, time.Now()
+	return list(sys, false, all, "no call was recorded yet, and no feedback", columns, func(c *learning.Component) []string {
 		success, average, p95, last, reward, score := "-", "-", "-", "-", "-", "-"
 		if c.Calls > 0 {
 			success = fmt.Sprintf("%.0f%%", 100*float64(c.Successes)/float64(c.Calls))
@@ -91,9 +78,8 @@ func printStats(sys *System, all []*learning.Component) error {
 		if c.Feedbacks > 0 {
 			score = fmt.Sprintf("%+.2f (%d)", c.Score, c.Feedbacks)
 		}
-		t.row(c.Kind, strconv.FormatInt(c.Calls, 10), success, average, p95, reward, score, strconv.FormatFloat(c.Weight, 'f', 2, 64), last, c.Name)
-	}
-	return t.show(sys)
+		return []string{c.Kind, strconv.FormatInt(c.Calls, 10), success, average, p95, reward, score, strconv.FormatFloat(c.Weight, 'f', 2, 64), last, c.Name}
+	})
 }
 
 // shortDuration returns three digits of a duration.

@@ -100,20 +100,14 @@ func listServers(ctx context.Context, c *client.Client) ([]jsontext.Value, []mcp
 }
 
 func printServers(sys *System, servers []mcpServer) error {
-	if len(servers) == 0 {
-		say(sys.Err, "the config names no MCP server; mcpServers: in it does")
-		return nil
-	}
-	var t table
-	t.header("SERVER", "STATE", "TRANSPORT", "TOOLS", "RESOURCES", "PROMPTS", "WITHHELD", "WHAT")
-	for _, s := range servers {
+	columns := []string{"SERVER", "STATE", "TRANSPORT", "TOOLS", "RESOURCES", "PROMPTS", "WITHHELD", "WHAT"}
+	return list(sys, false, servers, "the config names no MCP server; mcpServers: in it does", columns, func(s mcpServer) []string {
 		what := strings.TrimSpace(s.ServerName + " " + s.Version)
 		if s.Status != "ready" {
 			what = cmp.Or(s.LastError, s.Progress, what)
 		}
-		t.row(s.ServerID, s.State, s.Transport, strconv.Itoa(s.Tools), strconv.Itoa(s.Resources), strconv.Itoa(s.Prompts), strconv.Itoa(len(s.Withheld)), what)
-	}
-	return t.show(sys)
+		return []string{s.ServerID, s.State, s.Transport, strconv.Itoa(s.Tools), strconv.Itoa(s.Resources), strconv.Itoa(s.Prompts), strconv.Itoa(len(s.Withheld)), what}
+	})
 }
 
 type mcpToolsCmd struct {
@@ -291,13 +285,10 @@ func checkServers(file string, raw []byte, sys *System) error {
 		return fail(exitConfig, fmt.Errorf("%s: %w", file, err))
 	}
 	fmt.Fprintf(sys.Out, "ok: %s; its mcpServers can be copied into the config as they are\n", file)
-	var t table
-	t.header("SERVER", "TRANSPORT", "WHAT")
-	for _, id := range slices.Sorted(maps.Keys(servers)) {
+	return list(sys, false, slices.Sorted(maps.Keys(servers)), "", []string{"SERVER", "TRANSPORT", "WHAT"}, func(id string) []string {
 		transport, what := servers[id].Summary()
-		t.row(id, transport, what)
-	}
-	return t.show(sys)
+		return []string{id, transport, what}
+	})
 }
 
 type mcpServeCmd struct{ recordFlag }
@@ -383,11 +374,7 @@ func (s *mcpServer) starts() bool {
 
 // described names servers, each with its state and last words.
 func described(servers []mcpServer) string {
-	words := make([]string, len(servers))
-	for i, s := range servers {
-		words[i] = s.ServerID + " (" + s.why() + ")"
-	}
-	return strings.Join(words, ", ")
+	return strings.Join(each(servers, func(s mcpServer) string { return s.ServerID + " (" + s.why() + ")" }), ", ")
 }
 
 // why returns the state of a server, and its last words.

@@ -97,11 +97,7 @@ func checkEnum(value *kong.Value) error {
 	if value.Enum == "" || slices.Contains(value.EnumSlice(), text) || !value.Set && !value.HasDefault {
 		return nil
 	}
-	var allowed []string
-	for _, one := range value.EnumSlice() {
-		allowed = append(allowed, strconv.Quote(one))
-	}
-	return fmt.Errorf("%s must be one of %s but got %q", value.ShortSummary(), strings.Join(allowed, ","), text)
+	return fmt.Errorf("%s must be one of %s but got %q", value.ShortSummary(), strings.Join(each(value.EnumSlice(), strconv.Quote), ","), text)
 }
 
 func checkFlags(flags []*kong.Flag) error {

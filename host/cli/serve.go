@@ -24,6 +24,7 @@ import (
 	"a2e/host/dialect/jsonrpc"
 	"a2e/host/dialect/mcp"
 	"a2e/host/record"
+	"a2e/host/snapshot"
 	"a2e/host/trace"
 	"a2e/plugins"
 	wire "a2e/protocol/fleet"
@@ -109,7 +110,7 @@ func serveWith(cfg *config.Config, opts host.Options, speak speaker, sys *System
 	if err != nil {
 		return err
 	}
-	defer handleSignals(h, sys.Exit)()
+	defer handleSignals(h.Interrupt, sys.Exit)()
 	if file, ok := out.(*os.File); ok {
 		if from, ok := in.(*os.File); ok {
 			go watchPeer(from, file, h.InputClosed, h.OutputClosed) // until the process ends
@@ -133,7 +134,9 @@ func newHost(cfg *config.Config, opts host.Options, speak speaker, shared *plugi
 	if opts.Plugins, err = plugins.New(cfg, deps); err != nil {
 		return nil, fail(exitConfig, err)
 	}
-	opts.Sessions = sessionStates(cfg, shared)
+	if snapshot.HasSessions(cfg.SnapshotMode) {
+		opts.Sessions = sessions(cfg, shared)
+	}
 	opts.Checkpoints, opts.NeedCheckpoints = shared.Checkpoints, cfg.Checkpoints.Required
 	h, err = host.New(opts)
 	return h, fail(exitConfig, err)
@@ -144,7 +147,10 @@ func auditTo(opts *host.Options, cfg *config.Config) (closeIt func() error, err 
 	if !cfg.Audit.Enabled {
 		return func() error { return nil }, nil
 	}
-	trail, err := openAudit(cfg, opts.Log)
+	trail, err := audit.Open(audit.Options{
+		Path: cfg.Audit.Path, MaxBytes: cfg.Audit.Rotate.MaxBytes, Backups: cfg.Audit.Rotate.BackupCount,
+		Sealing: sealing(cfg), Logger: func(line string) { opts.Log.Warn().Msg(line) },
+	})
 	if err != nil {
 		return nil, fail(exitConfig, err)
 	}
@@ -179,13 +185,6 @@ func hostOptions(cfg *config.Config, log zerolog.Logger) host.Options {
 	return opts
 }
 
-func openAudit(cfg *config.Config, log zerolog.Logger) (*audit.Log, error) {
-	return audit.Open(audit.Options{
-		Path: cfg.Audit.Path, MaxBytes: cfg.Audit.Rotate.MaxBytes, Backups: cfg.Audit.Rotate.BackupCount,
-		Sealing: sealing(cfg), Logger: func(line string) { log.Warn().Msg(line) },
-	})
-}
-
 // sealing is what vouches for the config's audit log.
 func sealing(cfg *config.Config) audit.Sealing {
 	return audit.SealingOf(cfg.Audit.Path, cfg.UserDir, cfg.Audit.Key.Reveal(), cfg.Audit.KeyFile)
@@ -193,7 +192,7 @@ func sealing(cfg *config.Config) audit.Sealing {
 
 // handleSignals ends the host on the first of endSignals, and the
 // process at once on the second. A SIGPIPE from the log must not end it.
-func handleSignals(h interface{ Interrupt() }, exit func(int)) (restore func()) {
+func handleSignals(interrupt func(), exit func(int)) (restore func()) {
 	sigs := make(chan os.Signal, 2)
 	signal.Notify(sigs, endSignals()...)
 	pipes := make(chan os.Signal, 1)
@@ -209,7 +208,7 @@ func handleSignals(h interface{ Interrupt() }, exit func(int)) (restore func()) 
 			if second {
 				exit(exitSignal) // the children die with the process
 			}
-			h.Interrupt()
+			interrupt()
 		}
 	}()
 	return func() {

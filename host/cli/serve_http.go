@@ -150,14 +150,6 @@ func newSessions(cfg *config.Config, opts host.Options, shared *plugins.Shared, 
 	return httpd.New(served)
 }
 
-// drain ends what is served over HTTP.
-type drain struct {
-	begin context.CancelFunc
-}
-
-// Interrupt begins the end.
-func (d drain) Interrupt() { d.begin() }
-
 const (
 	headerTimeout = 10 * time.Second // of a request's head
 	lastAnswers   = 2 * time.Second  // for streams to get what was written last
@@ -167,7 +159,7 @@ const (
 func serveSessions(sys *System, listener net.Listener, sessions *httpd.Server) error {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	defer handleSignals(drain{stop}, sys.Exit)()
+	defer handleSignals(stop, sys.Exit)()
 	server := &http.Server{Handler: sessions, ReadHeaderTimeout: headerTimeout, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()
@@ -181,13 +173,9 @@ func serveSessions(sys *System, listener net.Listener, sessions *httpd.Server) e
 	sessions.Close(hasty)
 	last, done := context.WithTimeout(context.Background(), lastAnswers)
 	defer done()
-	return fail(exitTransport, cmp.Or(err, ignoreDeadline(server.Shutdown(last)), server.Close()))
-}
-
-// ignoreDeadline passes over that some client had not read to the end.
-func ignoreDeadline(err error) error {
-	if errors.Is(err, context.DeadlineExceeded) {
-		return nil
+	ended := server.Shutdown(last)
+	if errors.Is(ended, context.DeadlineExceeded) { // some client had not read to the end
+		ended = nil
 	}
-	return err
+	return fail(exitTransport, cmp.Or(err, ended, server.Close()))
 }

@@ -78,24 +78,19 @@ func (l skillsListCmd) Run(cmd *commands, sys *System) error {
 		return err
 	case len(skills) == 0 && len(l.Tag)+len(l.Category) > 0:
 		return l.misnamed(cmd, sys)
-	case l.JSON:
-		return printJSON(sys.Out, skills)
-	case len(skills) == 0 && l.Query != "":
-		say(sys.Err, "no skill has any of these words")
-	case len(skills) == 0:
-		say(sys.Err, "there are no such skills; they lie in .a2e/skills of the workspace, in a2e/skills of the user's config folder, and in skills_path of the config")
 	}
-	var t table
-	t.header("SKILL", "KIND", "STATUS", "WHAT IT DOES")
-	for _, s := range skills {
+	none := "there are no such skills; they lie in .a2e/skills of the workspace, in a2e/skills of the user's config folder, and in skills_path of the config"
+	if l.Query != "" {
+		none = "no skill has any of these words"
+	}
+	return list(sys, l.JSON, skills, none, []string{"SKILL", "KIND", "STATUS", "WHAT IT DOES"}, func(s protocol.SkillDefinition) []string {
 		kind, _ := s.Metadata["kind"].(string)
 		about := firstSentence(s.Description)
 		if reason, ok := s.Metadata["blocked_reason"].(string); ok {
 			about = reason
 		}
-		t.row(s.Name, kind, string(s.Status), about)
-	}
-	return t.show(sys)
+		return []string{s.Name, kind, string(s.Status), about}
+	})
 }
 
 // misnamed tells of a filter that names what no skill has.
@@ -274,11 +269,7 @@ func (s skillsShowCmd) Run(cmd *commands, sys *System) error {
 // showSkill prints what a skill says of itself.
 func showSkill(w io.Writer, def *protocol.SkillDefinition) {
 	names := func(values []jsontext.Value) string {
-		words := make([]string, len(values))
-		for i, v := range values {
-			words[i], _ = protocol.Value(v).Str()
-		}
-		return strings.Join(words, ", ")
+		return strings.Join(each(values, func(v jsontext.Value) string { s, _ := protocol.Value(v).Str(); return s }), ", ")
 	}
 	kind, _ := def.Metadata["kind"].(string)
 	reason, _ := def.Metadata["blocked_reason"].(string)
@@ -328,11 +319,7 @@ func shortText(v any) string {
 	case string:
 		return v
 	case []any:
-		words := make([]string, len(v))
-		for i, w := range v {
-			words[i] = shortText(w)
-		}
-		return strings.Join(words, ", ")
+		return strings.Join(each(v, shortText), ", ")
 	}
 	raw, _ := json.Marshal(v, json.Deterministic(true)) // it came as JSON
 	return string(raw)

@@ -13,7 +13,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"a2e/host"
 	"a2e/host/checkpoint"
 	"a2e/host/config"
 	"a2e/host/snapshot"
@@ -53,11 +52,7 @@ func (e stateExportCmd) Run(cmd *commands, sys *System) error {
 }
 
 func partNames() []string {
-	var names []string
-	for _, p := range plugins.StateParts() {
-		names = append(names, p.Name)
-	}
-	return names
+	return each(plugins.StateParts(), func(p store.Part) string { return p.Name })
 }
 
 type stateImportCmd struct {
@@ -91,11 +86,8 @@ func (i stateImportCmd) Run(cmd *commands, sys *System) error {
 	case i.JSON:
 		return printJSON(sys.Out, counts)
 	}
-	var words []string
-	for _, kind := range slices.Sorted(maps.Keys(counts)) {
-		words = append(words, fmt.Sprintf("%s %d", kind, counts[kind]))
-	}
-	if words == nil {
+	words := each(slices.Sorted(maps.Keys(counts)), func(kind string) string { return fmt.Sprintf("%s %d", kind, counts[kind]) })
+	if len(words) == 0 {
 		words = []string{"no record"}
 	}
 	say(sys.Err, "imported: %s", strings.Join(words, ", "))
@@ -218,14 +210,7 @@ type snapshotCmd struct {
 // sessionsDir is where the host collects the state of sessions, within state_dir.
 const sessionsDir = "sessions"
 
-// sessionStates is what host.Options take as Sessions; nil = nothing is collected.
-func sessionStates(cfg *config.Config, shared *plugins.Shared) host.SessionStates {
-	if !snapshot.HasSessions(cfg.SnapshotMode) {
-		return nil
-	}
-	return sessions(cfg, shared)
-}
-
+// sessions is where they are collected.
 func sessions(cfg *config.Config, shared *plugins.Shared) snapshot.Sessions {
 	if cfg.Postgres() != "" {
 		return snapshot.NewSharedSessions(shared.Store)

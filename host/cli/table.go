@@ -28,12 +28,12 @@ type table struct {
 }
 
 // list prints what a command lists: as JSON, or as a table with a row for each. none is what
-// the person at stderr is told where there are none.
+// the person at stderr is told where there are none; "" = nothing.
 func list[T any](sys *System, asJSON bool, all []T, none string, columns []string, row func(T) []string) error {
 	if asJSON {
 		return printJSON(sys.Out, all)
 	}
-	if len(all) == 0 {
+	if len(all) == 0 && none != "" {
 		say(sys.Err, "%s", none)
 	}
 	var t table
@@ -44,6 +44,15 @@ func list[T any](sys *System, asJSON bool, all []T, none string, columns []strin
 	return t.show(sys)
 }
 
+// each returns what a function makes of each of them.
+func each[T, U any](all []T, of func(T) U) []U {
+	out := make([]U, len(all))
+	for i, one := range all {
+		out[i] = of(one)
+	}
+	return out
+}
+
 // header adds the names of the columns, which are shown where there is a row.
 func (t *table) header(names ...string) {
 	t.head = true
@@ -52,10 +61,7 @@ func (t *table) header(names ...string) {
 
 // row adds one; all have as many cells as the first.
 func (t *table) row(cells ...string) {
-	for i, c := range cells {
-		cells[i] = oneLine(c)
-	}
-	t.rows = append(t.rows, cells)
+	t.rows = append(t.rows, each(cells, oneLine))
 }
 
 // show prints the rows as stdout takes them.

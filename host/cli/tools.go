@@ -59,18 +59,13 @@ func (l toolsListCmd) Run(cmd *commands, sys *System) error {
 	if err != nil {
 		return err
 	}
-	if l.JSON {
-		return cmp.Or(printJSON(sys.Out, resp.Tools), wait.lacking())
+	none := "there is no such tool"
+	if len(wait.missing) > 0 {
+		none = ""
 	}
-	if len(resp.Tools) == 0 && len(wait.missing) == 0 {
-		say(sys.Err, "there is no such tool")
-	}
-	var rows table
-	rows.header("TOOL", "ARGUMENTS", "WHAT IT DOES")
-	for _, t := range resp.Tools {
-		rows.row(t.Name, signature(t.InputParameters), firstSentence(t.Description))
-	}
-	return cmp.Or(rows.show(sys), wait.lacking())
+	return cmp.Or(list(sys, l.JSON, resp.Tools, none, []string{"TOOL", "ARGUMENTS", "WHAT IT DOES"}, func(t protocol.ToolDefinition) []string {
+		return []string{t.Name, signature(t.InputParameters), firstSentence(t.Description)}
+	}), wait.lacking())
 }
 
 // misnamed reports whether there is no tool because a filter names what there is not.
@@ -99,14 +94,12 @@ func firstSentence(text string) string {
 
 // signature returns a tool's parameters on one line, optional ones with a question mark.
 func signature(params []protocol.ToolParameter) string {
-	words := make([]string, len(params))
-	for i, p := range params {
-		words[i] = p.Name
-		if !p.Required {
-			words[i] += "?"
+	return strings.Join(each(params, func(p protocol.ToolParameter) string {
+		if p.Required {
+			return p.Name
 		}
-	}
-	return strings.Join(words, " ")
+		return p.Name + "?"
+	}), " ")
 }
 
 // callSeconds is what a call may take where nothing is said.
@@ -198,8 +191,9 @@ func (c *commands) askWith(sys *System, agentID string, wanted []protocol.Capabi
 	conn := client.Attach(fromHost, toHost, client.Options{})
 	hello, err := conn.Handshake(ctx, agentID, wanted, "")
 	var refused *client.RefusedError
+	given := func(a protocol.CapabilityRow) bool { return a.Capability == wanted[0] }
 	switch {
-	case errors.As(err, &refused) && refused.Reason == protocol.ReasonNoCaps, err == nil && !accepted(hello, wanted[0]):
+	case errors.As(err, &refused) && refused.Reason == protocol.ReasonNoCaps, err == nil && !slices.ContainsFunc(hello.AcceptedCaps, given):
 		err = fail(exitConfig, fmt.Errorf("no plugin of the config provides %s", wanted[0]))
 	case err == nil:
 		err = do(ctx, conn)
@@ -209,11 +203,6 @@ func (c *commands) askWith(sys *System, agentID string, wanted []protocol.Capabi
 		return serveErr
 	}
 	return err
-}
-
-// accepted reports whether a host has a capability.
-func accepted(hello *protocol.HandshakeResponse, capability protocol.Capability) bool {
-	return slices.ContainsFunc(hello.AcceptedCaps, func(a protocol.CapabilityRow) bool { return a.Capability == capability })
 }
 
 func printJSON(w io.Writer, v any) error {
@@ -304,15 +293,16 @@ func (e toolsExportCmd) Run(cmd *commands, sys *System) error {
 	return cmp.Or(printJSON(sys.Out, out.Tools), wait.lacking())
 }
 
+func toolNames(all []protocol.ToolDefinition) []string {
+	return each(all, func(t protocol.ToolDefinition) string { return t.Name })
+}
+
 // chosen returns the tools that are named, in that order, or all.
 func (e toolsExportCmd) chosen(all []protocol.ToolDefinition) ([]protocol.ToolDefinition, error) {
 	if len(e.Names) == 0 {
 		return all, nil
 	}
-	var known []string
-	for _, t := range all {
-		known = append(known, t.Name)
-	}
+	known := toolNames(all)
 	var some []protocol.ToolDefinition
 	for _, name := range e.Names {
 		i := slices.Index(known, name)
@@ -328,11 +318,7 @@ func (e toolsExportCmd) chosen(all []protocol.ToolDefinition) ([]protocol.ToolDe
 
 // export makes the definitions, and says what of the tools they cannot say.
 func (e toolsExportCmd) export(sys *System, tools []protocol.ToolDefinition) exported {
-	var all []string
-	for _, t := range tools {
-		all = append(all, t.Name)
-	}
-	names, out := schema.NewNames(all), exported{[]any{}, map[string]string{}}
+	names, out := schema.NewNames(toolNames(tools)), exported{[]any{}, map[string]string{}}
 	changed := 0
 	for i := range tools {
 		t := &tools[i]

@@ -10,6 +10,7 @@ import (
 	"a2e/host/config"
 	"a2e/host/dialect/fleet"
 	"a2e/plugins"
+	"a2e/plugins/multiagent/worker"
 	wire "a2e/protocol/fleet"
 )
 
@@ -17,10 +18,7 @@ type workerCmd struct {
 	AgentID  string `name:"agent-id" placeholder:"NAME" help:"Name of the worker. Default: fleet.agent_id of the config, else host_id."`
 	MaxTasks int    `placeholder:"N" help:"Tasks that it does at once. Default: fleet.max_tasks of the config, which is 1 if it says nothing."`
 	Only     string `complete:"worker" placeholder:"NAME" help:"Only the worker of the config with this name."`
-	llmFlags
-	Isolation string `placeholder:"HOW" help:"worktree: each task in its own git worktree; none: in the workspace. Default: fleet.isolation of the config."`
-	Network   bool   `help:"Let the command use the network."`
-	Contract  bool   `default:"true" negatable:"" help:"Start the brief of the command with how to answer; --no-contract is for a plain program."`
+	workFlags
 	fleetFlag
 	recordFlag
 	Command []string `arg:"" optional:"" passthrough:"partial" help:"What is started for each task, behind --. Default: the workers of the config."`
@@ -34,18 +32,12 @@ func (w *workerCmd) Run(cmd *commands, sys *System) error {
 	if w.MaxTasks < 0 || w.MaxTasks > maxAtOnce {
 		return fail(exitUsage, fmt.Errorf("--max-tasks %d: should be between 1 and %d", w.MaxTasks, maxAtOnce))
 	}
-	err := w.check()
+	err := w.check(w.Command)
 	switch {
 	case w.Only != "" && (w.LLM != "" || len(w.Command) > 0):
 		err = errors.New("--only: is for the workers of the config, and here is another one")
-	case w.LLM != "" && len(w.Command) > 0:
-		err = errors.New("--llm: a command stands behind --; give one of them")
-	case w.Network && len(w.Command) == 0:
-		err = errors.New("--network: is for a command behind --; a worker of the config has network: true")
 	case w.Fleet != "" && w.Record != "":
 		err = errors.New("--record: is for tasks that come on stdin; those of a fleet are in its database")
-	case !isolates(w.Isolation):
-		err = fmt.Errorf("--isolation %.32q: should be worktree or none", w.Isolation)
 	}
 	if err != nil {
 		return fail(exitUsage, err)
@@ -54,17 +46,10 @@ func (w *workerCmd) Run(cmd *commands, sys *System) error {
 		return cmd.serveFleet(sys, w)
 	}
 	const hint = `a2e worker takes tasks of the fleet protocol, one on each line; Ctrl-D ends it, a2e worker --help tells more.`
-	return cmd.serveStdio(sys, w.recordFlag, hint, speakFleet, func(cfg *config.Config) error { return w.adapt(cfg, sys) })
-}
-
-// isolates reports whether --isolation can be that.
-func isolates(how string) bool {
-	return how == "" || wire.Isolation(how) == wire.IsolationNone || wire.Isolation(how) == wire.IsolationWorktree
-}
-
-// speakFleet has a host speak the fleet protocol and nothing else.
-func speakFleet(cfg *config.Config, opts *host.Options, deps *plugins.Deps) {
-	opts.Dialects, opts.Only = []host.Dialect{fleet.New(fleetOptions(cfg, opts, deps.Shared))}, true
+	speak := func(cfg *config.Config, opts *host.Options, deps *plugins.Deps) {
+		opts.Dialects, opts.Only = []host.Dialect{fleet.New(fleetOptions(cfg, opts, deps.Shared))}, true
+	}
+	return cmd.serveStdio(sys, w.recordFlag, hint, speak, func(cfg *config.Config) error { return w.adapt(cfg, sys) })
 }
 
 // adapt has the command line count for more than the config.
@@ -77,7 +62,7 @@ func (w *workerCmd) adapt(cfg *config.Config, sys *System) error {
 	switch {
 	case len(w.Command) > 0:
 		return setWorker(cfg, map[string]any{
-			"name": "command", "command": literals(w.Command), "max_tasks": cfg.Fleet.MaxTasks, "network": w.Network, "contract": w.Contract,
+			"name": "command", "command": each(w.Command, literal), "max_tasks": cfg.Fleet.MaxTasks, "network": w.Network, "contract": w.Contract,
 		})
 	case w.Only != "":
 		return onlyWorker(cfg, w.Only)
@@ -91,10 +76,7 @@ func onlyWorker(cfg *config.Config, name string) error {
 	if err != nil {
 		return err
 	}
-	var names []string
-	for _, w := range workers {
-		names = append(names, w.Name)
-	}
+	names := each(workers, func(w worker.Worker) string { return w.Name })
 	if !slices.Contains(names, name) {
 		return unknown("worker", name, names)
 	}

@@ -24,12 +24,7 @@ import (
 // check settles the paths of c and checks what the struct tags cannot. root is
 // nil when there is no file.
 func (d *decoder) check(c *Config, root *node, src Source) {
-	place := func(keys ...string) *node {
-		if n := root.at(keys...); n != nil {
-			return n
-		}
-		return &node{}
-	}
+	place := root.place
 	if c.HostID == "" || len(c.HostID) > 256 || strings.ContainsFunc(c.HostID, unicode.IsControl) {
 		d.fail(place("host_id"), "host_id must be a name of 1 to 256 bytes in one line")
 	}

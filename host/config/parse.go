@@ -62,6 +62,14 @@ func (n *node) at(keys ...string) *node {
 	return n
 }
 
+// place is at, or a node that is nowhere.
+func (n *node) place(keys ...string) *node {
+	if found := n.at(keys...); found != nil {
+		return found
+	}
+	return &node{}
+}
+
 // parse reads one document. A file without any gives an empty mapping. The
 // node is nil when nothing of the file can be used.
 func parse(file string, data []byte) (*node, []Problem) {

@@ -414,12 +414,7 @@ func (d *decoder) wallOff(c *Config, root *node, src Source) {
 
 // ownFolders lists where the host keeps its files.
 func ownFolders(c *Config, root *node, src Source) []own {
-	at := func(keys ...string) *node {
-		if n := root.at(keys...); n != nil {
-			return n
-		}
-		return &node{}
-	}
+	at := root.place
 	chosen := root.at("state_dir") != nil || src.Getenv(EnvStateDir) != ""
 	all := []own{{dir: c.StateDir, what: "state_dir", at: at("state_dir"), chosen: chosen}}
 	if c.Audit.Enabled && filepath.Dir(c.Audit.Path) != c.StateDir {

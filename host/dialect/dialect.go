@@ -8,7 +8,6 @@ package dialect
 import (
 	"context"
 	"errors"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -215,12 +214,4 @@ func Await(over <-chan struct{}, patience time.Duration) {
 func IsMissing(err error) bool {
 	var e *protocol.Error
 	return errors.As(err, &e) && e.Code == protocol.CodeCapabilityMissing
-}
-
-// Clip cuts a text to at most so many bytes, and marks the cut.
-func Clip(text string, most int) string {
-	if len(text) <= most {
-		return text
-	}
-	return strings.ToValidUTF8(text[:most], "") + "…"
 }

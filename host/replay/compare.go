@@ -3,6 +3,7 @@ package replay
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -73,17 +74,9 @@ func (c *comparer) compare(path, key string, was, is jsontext.Value) {
 	switch was.Kind() {
 	case '{':
 		a, b := members(was), members(is)
-		var names []string
-		for name := range a {
-			names = append(names, name)
-		}
-		for name := range b {
-			if _, both := a[name]; !both {
-				names = append(names, name)
-			}
-		}
+		names := slices.AppendSeq(slices.Collect(maps.Keys(a)), maps.Keys(b))
 		slices.Sort(names)
-		for _, name := range names {
+		for _, name := range slices.Compact(names) {
 			c.compare(strings.TrimPrefix(path+"."+name, "."), name, a[name], b[name])
 		}
 	case '[':
@@ -92,7 +85,7 @@ func (c *comparer) compare(path, key string, was, is jsontext.Value) {
 			c.compare(path+"["+strconv.Itoa(n)+"]", "", at(a, n), at(b, n))
 		}
 	case '"':
-		if !c.sameText(key, text(was), text(is)) {
+		if now := c.ids.inText(text(was)); now != text(is) && settled(now) != settled(text(is)) {
 			c.found = append(c.found, Difference{path, was, is})
 		}
 	default:
@@ -134,15 +127,6 @@ func volatile(key string) bool {
 		}
 	}
 	return strings.Contains(key, "duration") || strings.Contains(key, "elapsed") || strings.Contains(key, "latency")
-}
-
-// sameText reports whether two texts are the same up to ids, times, durations, and the folders
-// of this machine.
-func (c *comparer) sameText(key, was, is string) bool {
-	if c.ids.same(was, is) {
-		return true
-	}
-	return settled(c.ids.inText(was)) == settled(is)
 }
 
 // settled returns a text without what changes by nature.
@@ -244,9 +228,6 @@ func (i *ids) add(was, is string) {
 		i.now[was] = is
 	}
 }
-
-// same reports whether a text is what the other one was, up to ids.
-func (i *ids) same(was, is string) bool { return i.inText(was) == is }
 
 // inText returns a text as it must be now.
 func (i *ids) inText(was string) string {

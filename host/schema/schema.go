@@ -173,7 +173,7 @@ func nameHint(name string, known []string) string {
 	if len(known) == 0 {
 		return "there are none"
 	}
-	return clip("there are: "+strings.Join(known, ", "), maxMessage)
+	return Clip("there are: "+strings.Join(known, ", "), maxMessage)
 }
 
 // itemMisfits looks at the items of a list. Their schema is made ready once: a list may have
@@ -237,16 +237,16 @@ func reason(err error) string {
 	if types := wrongType.FindStringSubmatch(text); types != nil {
 		text = fmt.Sprintf("should be of type %s, is of type %s", types[2], types[1])
 	}
-	return clip(text, maxMessage)
+	return Clip(text, maxMessage)
 }
 
 // Below returns the JSON Pointer of a member of what path names.
 func Below(path, name string) string {
-	return string(jsontext.Pointer(path).AppendToken(clip(name, maxName)))
+	return string(jsontext.Pointer(path).AppendToken(Clip(name, maxName)))
 }
 
-// clip shortens text to about n bytes.
-func clip(s string, n int) string {
+// Clip cuts a text to at most n bytes, and marks the cut.
+func Clip(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}

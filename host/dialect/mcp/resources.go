@@ -14,6 +14,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/dialect"
+	"a2e/host/schema"
 	"a2e/protocol"
 )
 
@@ -235,7 +236,7 @@ func memoryName(key protocol.Object) string {
 			name = text
 		}
 	}
-	return dialect.Clip(name, maxMemoryName)
+	return schema.Clip(name, maxMemoryName)
 }
 
 func memoryMIME(e *protocol.MemoryEntry) string {
