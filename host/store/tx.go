@@ -3,10 +3,13 @@ package store
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"math"
 	"strconv"
+
+	"github.com/go-json-experiment/json"
 )
 
 // querier is a connection within a transaction.
@@ -77,6 +80,49 @@ func (t *Tx) Each(query string, args []any, row func(scan func(dest ...any) erro
 		}
 	}
 	return rows.Err()
+}
+
+// Rows reads each row of a query into an R, by what columns lists of it.
+func Rows[R any](t *Tx, query string, args []any, columns func(*R) []any) (all []*R, err error) {
+	err = t.Each(query, args, func(scan func(...any) error) error {
+		r := new(R)
+		all = append(all, r)
+		return scan(columns(r)...)
+	})
+	return all, err
+}
+
+// Column reads the one column that a query selects.
+func Column[V any](t *Tx, query string, args ...any) (all []V, err error) {
+	err = t.Each(query, args, func(scan func(...any) error) error {
+		var v V
+		err := scan(&v)
+		all = append(all, v)
+		return err
+	})
+	return all, err
+}
+
+// JSON has a column hold a value as JSON: v is the value to write, or a pointer to read into.
+func JSON(v any) any { return jsonColumn{v} }
+
+type jsonColumn struct{ v any }
+
+// Value implements driver.Valuer.
+func (c jsonColumn) Value() (driver.Value, error) {
+	raw, err := json.Marshal(c.v)
+	return string(raw), err
+}
+
+// Scan implements sql.Scanner.
+func (c jsonColumn) Scan(src any) error {
+	var raw sql.RawBytes
+	if text, ok := src.(string); ok {
+		raw = []byte(text)
+	} else {
+		raw, _ = src.([]byte)
+	}
+	return json.Unmarshal(raw, c.v)
 }
 
 // Micros is a time in microseconds since 1970, as tables have it; in JSON it is seconds.

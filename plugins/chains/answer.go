@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -80,7 +79,7 @@ func (r *run) noted() map[string]any {
 
 // told is a failure as answers list it; by = "" where no node handled it.
 func (f *failure) told(by string) protocol.ChainFailure {
-	one := protocol.ChainFailure{NodeID: f.id, Code: f.err.Code, Message: shortened(f.err.Message), HandledBy: by}
+	one := protocol.ChainFailure{NodeID: f.id, Code: f.err.Code, Message: protocol.Clip(f.err.Message, maxErrorText), HandledBy: by}
 	if f.item >= 0 {
 		one.Item = &f.item
 	}
@@ -150,7 +149,7 @@ func (a *answer) collect(r *run, most int) {
 // errorOf tells of a failure, and of all others.
 func (r *run) errorOf(f *failure, end string) map[string]any {
 	e := map[string]any{
-		"code": protocol.CodeChainNodeError, "message": "node " + strconv.Quote(f.id) + ": " + shortened(f.err.Message) + end,
+		"code": protocol.CodeChainNodeError, "message": "node " + strconv.Quote(f.id) + ": " + protocol.Clip(f.err.Message, maxErrorText) + end,
 		"node_id": f.id, "cause": f.err.Code, "retryable": f.err.Retryable,
 	}
 	if len(f.err.Detail) > 0 {
@@ -290,17 +289,9 @@ func (r *run) tell(id string, phase protocol.ChainPhase, e event) {
 	host.Emit(r.root, protocol.TypeChainEvent, func(seq int) any {
 		e.id, e.phase, e.seq = r.prefix+id, phase, seq
 		e.output = bounded(e.output, r.plugin.env.MaxOutputBytes)
-		e.err = shortened(e.err)
+		e.err = protocol.Clip(e.err, maxErrorText)
 		return &e
 	})
-}
-
-// shortened cuts the text of an error.
-func shortened(text string) string {
-	if len(text) <= maxErrorText {
-		return text
-	}
-	return strings.ToValidUTF8(text[:maxErrorText], "") + "…"
 }
 
 // bounded returns an output, or in place of a longer one how long that is.

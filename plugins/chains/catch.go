@@ -114,5 +114,5 @@ func (r *run) caughtError(n *node) any {
 		return nil
 	}
 	err := r.outcomes[first].err
-	return map[string]any{"code": string(err.Code), "message": shortened(err.Message), "node_id": r.nodes[first].id}
+	return map[string]any{"code": string(err.Code), "message": protocol.Clip(err.Message, maxErrorText), "node_id": r.nodes[first].id}
 }

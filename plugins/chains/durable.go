@@ -46,18 +46,18 @@ type head struct {
 
 const selectHeads = "SELECT number, id, owner, leased_until > unixepoch(), state, definition, input, request, cancelled, created_at, updated_at, message FROM chains_journals"
 
-func scanHead(scan func(...any) error) (*head, error) {
-	var h head
-	return &h, scan(&h.number, &h.id, &h.owner, &h.leased, &h.state, &h.definition, &h.input, &h.request, &h.cancelled, &h.createdAt, &h.updatedAt, &h.message)
+func (h *head) columns() []any {
+	return []any{&h.number, &h.id, &h.owner, &h.leased, &h.state, &h.definition, &h.input, &h.request, &h.cancelled, &h.createdAt, &h.updatedAt, &h.message}
 }
 
 // findHead returns nil when there is none.
-func findHead(tx *store.Tx, workspace, id string) (found *head, err error) {
-	err = tx.Each(selectHeads+" WHERE workspace = ? AND id = ?", []any{workspace, id}, func(scan func(...any) error) error {
-		found, err = scanHead(scan)
-		return err
-	})
-	return found, err
+func findHead(tx *store.Tx, workspace, id string) (*head, error) {
+	h := new(head)
+	there, err := tx.Get(selectHeads+" WHERE workspace = ? AND id = ?", []any{workspace, id}, h.columns()...)
+	if !there || err != nil {
+		return nil, err
+	}
+	return h, nil
 }
 
 // keptRequest is what a journal keeps of a request.
@@ -428,7 +428,7 @@ func (j *journal) finish(ctx context.Context, a *answer, failed error) {
 	}
 	_ = j.plugin.kept.Write(ctx, func(tx *store.Tx) error { // what fails is logged; the journal is that of a killed host then
 		_, err := tx.Exec("UPDATE chains_journals SET state = ?, owner = '', cancelled = 0, message = ?, updated_at = ?, bytes = LENGTH(request) + ? WHERE number = ? AND owner = ?",
-			state, shortened(message), j.plugin.env.Now().UnixMicro(), j.bytes, j.number, j.plugin.hosts.name())
+			state, protocol.Clip(message, maxErrorText), j.plugin.env.Now().UnixMicro(), j.bytes, j.number, j.plugin.hosts.name())
 		return err
 	})
 }

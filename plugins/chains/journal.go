@@ -276,7 +276,7 @@ func (r *run) recordFailure(n *node, it *item, err *protocol.Error, final bool) 
 	if j == nil {
 		return
 	}
-	s := &step{Path: r.key(n, it), What: stepFailed, Code: err.Code, Message: shortened(err.Message)}
+	s := &step{Path: r.key(n, it), What: stepFailed, Code: err.Code, Message: protocol.Clip(err.Message, maxErrorText)}
 	if !final {
 		e := j.known[s.Path]
 		resolved := e != nil && e.end == stepFailed
@@ -295,7 +295,7 @@ const attemptMark = "~"
 // the next attempt is not run twice.
 func (r *run) recordAttempt(n *node, it *item, err *protocol.Error) {
 	if r.journal != nil && n.chain != nil {
-		_ = r.journal.end(&step{Path: r.key(n, it) + attemptMark, What: stepFailed, Code: err.Code, Message: shortened(err.Message)}) // the next node tells
+		_ = r.journal.end(&step{Path: r.key(n, it) + attemptMark, What: stepFailed, Code: err.Code, Message: protocol.Clip(err.Message, maxErrorText)}) // the next node tells
 	}
 }
 

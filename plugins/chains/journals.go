@@ -84,11 +84,9 @@ func journalRecords() store.Kinds {
 		Export: func(tx *store.Tx, emit func(any) error) error {
 			return tx.Each("SELECT number, workspace, id, state, definition, input, request, created_at, updated_at, message FROM chains_journals ORDER BY number", nil, func(scan func(...any) error) error {
 				var r journalRecord
-				var request []byte
-				if err := scan(&r.number, &r.Workspace, &r.ID, &r.State, &r.Definition, &r.Input, &request, (*int64)(&r.CreatedAt), (*int64)(&r.UpdatedAt), &r.Message); err != nil {
+				if err := scan(&r.number, &r.Workspace, &r.ID, &r.State, &r.Definition, &r.Input, (*[]byte)(&r.Request), &r.CreatedAt, &r.UpdatedAt, &r.Message); err != nil {
 					return err
 				}
-				r.Request = request
 				return emitJournal(tx, &r, emit)
 			})
 		},
@@ -182,15 +180,14 @@ func Journals(ctx context.Context, s store.Store, workspace, id string, steps bo
 
 func journals(tx *store.Tx, workspace, id string, steps bool) ([]Journal, error) {
 	all := []Journal{}
-	err := tx.Each(selectHeads+" WHERE workspace = ? AND (? = '' OR id = ?) ORDER BY updated_at DESC, number DESC", []any{workspace, id, id}, func(scan func(...any) error) error {
-		h, err := scanHead(scan)
-		if err != nil {
-			return err
+	heads, err := store.Rows(tx, selectHeads+" WHERE workspace = ? AND (? = '' OR id = ?) ORDER BY updated_at DESC, number DESC", []any{workspace, id, id}, (*head).columns)
+	for _, h := range heads {
+		if err == nil {
+			var one Journal
+			one, err = describe(tx, h, steps)
+			all = append(all, one)
 		}
-		one, err := describe(tx, h, steps)
-		all = append(all, one)
-		return err
-	})
+	}
 	if err == nil && id != "" && len(all) == 0 {
 		err = fmt.Errorf("there is no journal of a chain %q in this workspace; `a2e chain list` shows those there are", id)
 	}

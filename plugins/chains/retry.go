@@ -143,7 +143,7 @@ func (r *run) tried(ctx context.Context, n *node, it *item) (jsontext.Value, err
 func after(err *protocol.Error, attempts int, why string) error {
 	own := *err
 	if attempts > 1 {
-		own.Message = fmt.Sprintf("%s (after %d attempts)", shortened(own.Message), attempts)
+		own.Message = fmt.Sprintf("%s (after %d attempts)", protocol.Clip(own.Message, maxErrorText), attempts)
 	}
 	own.Message += why
 	return &own

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"a2e/host"
+	"a2e/host/child"
 	"a2e/host/sandbox"
 	"a2e/protocol"
 )
@@ -106,32 +107,23 @@ func (w *workspaceWorld) copyTo(ctx context.Context, to string, inside bool) err
 
 // runCheck runs a check that looks at the agent's folder and starts nothing of it.
 func (w *workspaceWorld) runCheck(ctx, own context.Context, program string) (verdict, error) {
-	var stdout, stderr ending
+	stdout, stderr := &child.Tail{Size: maxCheckOutput}, &child.Tail{Size: maxCheckOutput}
 	state, err := w.startCheck(own, sandbox.Policy{
-		Path: program, Dir: w.folder.work(), Stdout: &stdout, Stderr: &stderr,
+		Path: program, Dir: w.folder.work(), Stdout: stdout, Stderr: stderr,
 		HostEnv: map[string]string{"A2E_WORKSPACE": w.folder.work()},
 	}, w.folder.work())
-	v, err := w.verdict(ctx, own, state, err, stdout.end(maxShownOutput)+stderr.end(maxShownOutput))
+	v, err := w.verdict(ctx, own, state, err, lastOf(stdout, maxShownOutput)+lastOf(stderr, maxShownOutput))
 	if err == nil && v.exitCode != nil {
-		v.score, v.reason = w.task.reward(state, stdout.end(maxCheckOutput))
+		v.score, v.reason = w.task.reward(state, lastOf(stdout, maxCheckOutput))
 	}
 	return v, err
 }
 
-// ending keeps the last bytes of a stream.
-type ending struct{ kept []byte }
-
-// Write implements io.Writer for one goroutine.
-func (e *ending) Write(p []byte) (int, error) {
-	e.kept = append(e.kept, p...)
-	if over := len(e.kept) - maxCheckOutput; over > 0 {
-		e.kept = append(e.kept[:0], e.kept[over:]...)
-	}
-	return len(p), nil
+// lastOf returns at most the last n bytes of a stream.
+func lastOf(stream *child.Tail, n int) string {
+	end, _ := stream.Last(n)
+	return string(end)
 }
-
-// end returns at most the last n bytes.
-func (e *ending) end(n int) string { return string(e.kept[max(0, len(e.kept)-n):]) }
 
 // startCheck runs the task's command in a sandbox that may change one folder, with a home
 // and /tmp that no program of the agent has seen. It reads the task folder and changes

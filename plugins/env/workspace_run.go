@@ -15,6 +15,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"a2e/host"
+	"a2e/host/child"
 	"a2e/host/sandbox"
 )
 
@@ -207,13 +208,13 @@ func (w *workspaceWorld) runJudge(ctx, own context.Context, program string) (ver
 		j.nonce = rand.Text()
 		_, err = fmt.Fprintf(answer, "{\"nonce\":%q}\n", j.nonce) // a pipe takes as much before anybody reads
 	}
-	var stderr ending
+	stderr := &child.Tail{Size: maxCheckOutput}
 	state := sandbox.State{}
 	if err == nil {
-		state, err = w.startJudge(own, program, j, stdin, &stderr)
+		state, err = w.startJudge(own, program, j, stdin, stderr)
 	}
 	err = errors.Join(err, j.failed, j.runs.close())
-	v, err := w.verdict(ctx, own, state, err, stderr.end(maxShownOutput))
+	v, err := w.verdict(ctx, own, state, err, lastOf(stderr, maxShownOutput))
 	if err != nil || v.exitCode == nil {
 		return v, err
 	}
@@ -230,7 +231,7 @@ func (w *workspaceWorld) runJudge(ctx, own context.Context, program string) (ver
 	return v, nil
 }
 
-func (w *workspaceWorld) startJudge(ctx context.Context, program string, j *judge, stdin *os.File, stderr *ending) (sandbox.State, error) {
+func (w *workspaceWorld) startJudge(ctx context.Context, program string, j *judge, stdin *os.File, stderr *child.Tail) (sandbox.State, error) {
 	return w.startCheck(ctx, sandbox.Policy{
 		Path: program, Dir: w.task.dir, Stdin: stdin, Stdout: j, Stderr: stderr,
 		HostEnv: map[string]string{envTask: w.task.dir, "A2E_WORKSPACE": w.folder.judged()},

@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-json-experiment/json"
-
 	"a2e/host"
 	"a2e/host/store"
 	"a2e/plugins/learning/quantile"
@@ -364,11 +362,7 @@ func writeRecent(tx *store.Tx, calls []correlated) error {
 		last := &runs[len(runs)-1]
 		last.Correlations = append(last.Correlations, c.correlation)
 	}
-	raw, err := json.Marshal(runs)
-	if err != nil {
-		return err
-	}
-	if _, err := tx.Exec("INSERT INTO learning_calls (count, calls) VALUES (?, ?)", len(calls), string(raw)); err != nil {
+	if _, err := tx.Exec("INSERT INTO learning_calls (count, calls) VALUES (?, ?)", len(calls), store.JSON(runs)); err != nil {
 		return err
 	}
 	sum, err := addTotal(tx, totalCalls, total{rows: int64(len(calls))})
@@ -396,12 +390,8 @@ func findCalls(tx *store.Tx, wanted map[string]bool) (map[string]component, erro
 		return found, nil
 	}
 	err := tx.Each("SELECT calls FROM learning_calls ORDER BY number", nil, func(scan func(...any) error) error {
-		var raw []byte
-		if err := scan(&raw); err != nil {
-			return err
-		}
 		var runs []run
-		if err := json.Unmarshal(raw, &runs); err != nil {
+		if err := scan(store.JSON(&runs)); err != nil {
 			return err
 		}
 		for _, r := range runs {

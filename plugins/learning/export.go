@@ -69,50 +69,31 @@ func Part() store.Part {
 	}
 }
 
-// micros is a time of the store, in microseconds since 1970. Exports carry it in seconds.
-type micros int64
-
-// MarshalJSON implements json.Marshaler.
-func (m micros) MarshalJSON() ([]byte, error) { return json.Marshal(inSeconds(int64(m))) }
-
-// UnmarshalJSON implements json.Unmarshaler. It refuses what is no time of this era.
-func (m *micros) UnmarshalJSON(raw []byte) error {
-	var seconds float64
-	if err := json.Unmarshal(raw, &seconds); err != nil {
-		return err
-	}
-	if !(seconds >= 0 && seconds < maxSeconds) {
-		return fmt.Errorf("%g should be seconds since 1970", seconds)
-	}
-	*m = micros(math.Round(seconds * 1e6))
-	return nil
-}
-
 // inSeconds returns a time of the store as messages and exports carry it.
-func inSeconds(micros int64) float64 { return float64(micros) / 1e6 }
+func inSeconds(micros int64) float64 { return store.Micros(micros).Seconds() }
 
 // componentRecord is a component in an export, with what was counted of its calls. What
 // its feedback adds up to follows from the feedback.
 type componentRecord struct {
-	Kind       string  `json:"kind"`
-	Component  string  `json:"component"`
-	Calls      int64   `json:"calls"`
-	Successes  int64   `json:"successes"`
-	DurationNS int64   `json:"duration_ns"` // of all calls
-	LastCalled micros  `json:"last_called"`
-	Rewards    int64   `json:"rewards"`
-	RewardMean float64 `json:"reward_mean"`
-	RewardM2   float64 `json:"reward_m2"`
-	Durations  []byte  `json:"durations"` // a sketch
+	Kind       string       `json:"kind"`
+	Component  string       `json:"component"`
+	Calls      int64        `json:"calls"`
+	Successes  int64        `json:"successes"`
+	DurationNS int64        `json:"duration_ns"` // of all calls
+	LastCalled store.Micros `json:"last_called"`
+	Rewards    int64        `json:"rewards"`
+	RewardMean float64      `json:"reward_mean"`
+	RewardM2   float64      `json:"reward_m2"`
+	Durations  []byte       `json:"durations"` // a sketch
 
 	// These are not in exports of older builds.
-	RewardMin     float64 `json:"reward_min"`
-	RewardMax     float64 `json:"reward_max"`
-	AgedCalls     float64 `json:"aged_calls"` // sums as of aged_at, each call weighted by its age
-	AgedSuccesses float64 `json:"aged_successes"`
-	AgedRewards   float64 `json:"aged_rewards"`
-	AgedRewardSum float64 `json:"aged_reward_sum"`
-	AgedAt        micros  `json:"aged_at"`
+	RewardMin     float64      `json:"reward_min"`
+	RewardMax     float64      `json:"reward_max"`
+	AgedCalls     float64      `json:"aged_calls"` // sums as of aged_at, each call weighted by its age
+	AgedSuccesses float64      `json:"aged_successes"`
+	AgedRewards   float64      `json:"aged_rewards"`
+	AgedRewardSum float64      `json:"aged_reward_sum"`
+	AgedAt        store.Micros `json:"aged_at"`
 }
 
 // complete puts in what older builds did not export, as the migration does.
@@ -244,12 +225,12 @@ func importExperience(x *protocol.Experience, tx *store.Tx) error {
 
 // weightRecord is a weight, or a change of one, in an export.
 type weightRecord struct {
-	Kind      string   `json:"kind"`
-	Component string   `json:"component"`
-	At        micros   `json:"at"`
-	Weight    float64  `json:"weight"`
-	Score     *float64 `json:"score,omitzero"`
-	Strategy  string   `json:"strategy"`
+	Kind      string       `json:"kind"`
+	Component string       `json:"component"`
+	At        store.Micros `json:"at"`
+	Weight    float64      `json:"weight"`
+	Score     *float64     `json:"score,omitzero"`
+	Strategy  string       `json:"strategy"`
 }
 
 func (r *weightRecord) columns() []any {
@@ -269,7 +250,7 @@ type settingRecord struct {
 	Component string         `json:"component"`
 	Name      string         `json:"name"`
 	Value     jsontext.Value `json:"value"`
-	UpdatedAt micros         `json:"updated_at"`
+	UpdatedAt store.Micros   `json:"updated_at"`
 }
 
 func (r *settingRecord) take(tx *store.Tx) error {
@@ -330,8 +311,8 @@ func (r *refinement) check() error {
 			return fmt.Errorf("edit %d: %w", i+1, err)
 		}
 	}
-	for i := range r.Trials {
-		if err := r.Trials[i].check(); err != nil {
+	for _, t := range r.Trials {
+		if err := t.check(); err != nil {
 			return err
 		}
 	}

@@ -123,7 +123,7 @@ func (pr *proposal) change(tx *store.Tx, edits []*examined, at int64) (*refineme
 	if err != nil {
 		return nil, err
 	}
-	r := &refinement{ID: newID()[:idDigits], ProposalID: pr.ProposalID, AppliedAt: micros(at), Proposal: text}
+	r := &refinement{ID: newID()[:idDigits], ProposalID: pr.ProposalID, AppliedAt: store.Micros(at), Proposal: text}
 	for _, x := range edits {
 		after, err := x.after(at)
 		if err != nil {
@@ -136,11 +136,11 @@ func (pr *proposal) change(tx *store.Tx, edits []*examined, at int64) (*refineme
 		if err != nil {
 			return nil, err
 		}
-		r.Edits = append(r.Edits, appliedEdit{x.target, x.before, after, version})
+		r.Edits = append(r.Edits, &appliedEdit{x.target, x.before, after, version})
 		if t, err := newTrial(tx, x.Kind, x.Component); err != nil {
 			return nil, err
-		} else if !slices.ContainsFunc(r.Trials, func(o trial) bool { return o.Kind == t.Kind && o.Component == t.Component }) {
-			r.Trials = append(r.Trials, *t)
+		} else if !slices.ContainsFunc(r.Trials, func(o *trial) bool { return o.Kind == t.Kind && o.Component == t.Component }) {
+			r.Trials = append(r.Trials, t)
 		}
 	}
 	return r, r.insert(tx)
@@ -208,7 +208,7 @@ func (r *refinement) stale(tx *store.Tx) (string, error) {
 		if bytes.Equal(canonical(row), canonical(e.After)) {
 			continue
 		}
-		why := fmt.Sprintf("the %s is %s by now, not %s", e.target, short(value), short(valueIn(e.target, e.After)))
+		why := fmt.Sprintf("the %s is %s by now, not %s", e.target, protocol.Clip(value, maxShown), protocol.Clip(valueIn(e.target, e.After), maxShown))
 		later, err := laterRefinement(tx, e.target, r.number)
 		if err != nil {
 			return "", err
@@ -291,8 +291,8 @@ func (r *refinement) entry(tx *store.Tx, room *int) (map[string]any, error) {
 		intact = intact && edit["in_force"] == true
 		edits = append(edits, edit)
 	}
-	for i := range r.Trials {
-		measured = append(measured, r.Trials[i].entry())
+	for _, t := range r.Trials {
+		measured = append(measured, t.entry())
 	}
 	entry := map[string]any{
 		"refinement_id": r.ID, "proposal_id": r.ProposalID, "component": pr.Component, "kind": pr.Kind, "scope": pr.Scope,
@@ -317,7 +317,7 @@ func (e *appliedEdit) entry(room *int) map[string]any {
 	before, after := e.textIn(e.Before), e.textIn(e.After)
 	for key, v := range map[string]*textValue{"from": before, "to": after} {
 		if v != nil {
-			entry[key] = short(v.Text)
+			entry[key] = protocol.Clip(v.Text, maxShown)
 		}
 	}
 	if entry["diff"] = ""; *room > 0 {

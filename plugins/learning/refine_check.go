@@ -89,9 +89,9 @@ func (x *examined) look(tx *store.Tx, v view) error {
 		return nil
 	}
 	if x.From != nil && !x.is(x.From) {
-		x.refuse("the %s is %s, not %s as `from` says; it was changed since, so plan again", x.target, short(x.now), short(x.From))
+		x.refuse("the %s is %s, not %s as `from` says; it was changed since, so plan again", x.target, protocol.Clip(x.now, maxShown), protocol.Clip(x.From, maxShown))
 	} else if x.is(x.To) {
-		x.refuse("the %s is %s already", x.target, short(x.now))
+		x.refuse("the %s is %s already", x.target, protocol.Clip(x.now, maxShown))
 	}
 	return nil
 }
@@ -208,13 +208,8 @@ func (x *examined) is(raw jsontext.Value) bool {
 	return bytes.Equal(canonical(raw), canonical(x.now))
 }
 
-// short returns the beginning of a value.
-func short[T ~string | ~[]byte](value T) string {
-	if len(value) <= 200 {
-		return string(value)
-	}
-	return strings.ToValidUTF8(string(value[:200]), "") + "…"
-}
+// maxShown is how much of a value a reason shows, in bytes.
+const maxShown = 200
 
 // canonical returns a value in the one spelling that equal values share.
 func canonical(raw jsontext.Value) jsontext.Value {

@@ -149,7 +149,7 @@ func TestRefinementsAreBounded(t *testing.T) {
 	must.OK(t, r.store.Write(t.Context(), func(tx *store.Tx) error {
 		for i := range maxRefinements - 2 {
 			edit := appliedEdit{target{targetWeight, "tool", "t", nameWeight}, jsontext.Value("null"), jsontext.Value("null"), 1}
-			past := &refinement{ID: fmt.Sprint(i), Proposal: jsontext.Value("{}"), Edits: []appliedEdit{edit}}
+			past := &refinement{ID: fmt.Sprint(i), Proposal: jsontext.Value("{}"), Edits: []*appliedEdit{&edit}}
 			if err := past.insert(tx); err != nil {
 				return err
 			}

@@ -68,11 +68,11 @@ type refinement struct {
 	number       int64
 	ID           string         `json:"refinement_id"`
 	ProposalID   string         `json:"proposal_id"` // "" = the agent gave none
-	AppliedAt    micros         `json:"applied_at"`
-	RolledBackAt *micros        `json:"rolled_back_at"` // nil = in force
+	AppliedAt    store.Micros   `json:"applied_at"`
+	RolledBackAt *store.Micros  `json:"rolled_back_at"` // nil = in force
 	Proposal     jsontext.Value `json:"proposal"`
-	Edits        []appliedEdit  `json:"edits"`
-	Trials       []trial        `json:"trials,omitzero"` // nil = of an older build
+	Edits        []*appliedEdit `json:"edits"`
+	Trials       []*trial       `json:"trials,omitzero"` // nil = of an older build
 }
 
 // appliedEdit is one row of learning_edits.
@@ -127,23 +127,16 @@ const selectRefinements = "SELECT number, id, proposal_id, applied_at, rolled_ba
 
 // readRefinements returns what a query finds, edits included.
 func readRefinements(tx *store.Tx, query string, args ...any) ([]*refinement, error) {
-	var all []*refinement
-	err := tx.Each(query, args, func(scan func(...any) error) error {
-		r := &refinement{Edits: []appliedEdit{}}
-		all = append(all, r)
-		return scan(&r.number, &r.ID, &r.ProposalID, &r.AppliedAt, &r.RolledBackAt, (*[]byte)(&r.Proposal))
+	all, err := store.Rows(tx, query, args, func(r *refinement) []any {
+		return []any{&r.number, &r.ID, &r.ProposalID, &r.AppliedAt, &r.RolledBackAt, (*[]byte)(&r.Proposal)}
 	})
 	for _, r := range all {
-		if err != nil {
-			break
+		if err == nil {
+			r.Edits, err = store.Rows(tx, "SELECT target, kind, component, name, before, after, version FROM learning_edits WHERE refinement = ? ORDER BY place", []any{r.number},
+				func(e *appliedEdit) []any {
+					return []any{&e.Target, &e.Kind, &e.Component, &e.Name, (*[]byte)(&e.Before), (*[]byte)(&e.After), &e.Version}
+				})
 		}
-		err = tx.Each("SELECT target, kind, component, name, before, after, version FROM learning_edits WHERE refinement = ? ORDER BY place", []any{r.number},
-			func(scan func(...any) error) error {
-				var e appliedEdit
-				err := scan(&e.Target, &e.Kind, &e.Component, &e.Name, (*[]byte)(&e.Before), (*[]byte)(&e.After), &e.Version)
-				r.Edits = append(r.Edits, e)
-				return err
-			})
 		if err == nil {
 			r.Trials, err = readTrials(tx, " WHERE t.refinement = ? ORDER BY t.kind, t.component", r.number)
 		}

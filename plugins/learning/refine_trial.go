@@ -3,11 +3,8 @@ package learning
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-
-	"github.com/go-json-experiment/json"
 
 	"a2e/host/store"
 )
@@ -109,37 +106,25 @@ func newTrial(tx *store.Tx, kind, name string) (*trial, error) {
 }
 
 func (t *trial) insert(tx *store.Tx) error {
-	texts := make([]string, 3)
-	for i, f := range []figures{t.Before, t.Since, t.Start} {
-		raw, err := json.Marshal(f)
-		if err != nil {
-			return err
-		}
-		texts[i] = string(raw)
-	}
 	_, err := tx.Exec("INSERT INTO learning_trials (refinement, kind, component, verdict, note, calls, successes, before, since, start) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-		t.refinement, t.Kind, t.Component, t.Verdict, t.Note, t.Since.Calls, t.Since.Successes, texts[0], texts[1], texts[2])
+		t.refinement, t.Kind, t.Component, t.Verdict, t.Note, t.Since.Calls, t.Since.Successes, store.JSON(t.Before), store.JSON(t.Since), store.JSON(t.Start))
 	return err
 }
 
 // readTrials returns what a condition finds. What feedback says since follows, for those that are
 // open, from the sums of the component.
-func readTrials(tx *store.Tx, where string, args ...any) ([]trial, error) {
-	all := []trial{}
+func readTrials(tx *store.Tx, where string, args ...any) ([]*trial, error) {
+	all := []*trial{} // an export has them, although there are none
 	err := tx.Each(`SELECT t.refinement, t.kind, t.component, t.verdict, t.note, t.before, t.since, t.start,
 		t.calls, t.successes, coalesce(c.feedbacks, 0), coalesce(c.score_sum, 0), coalesce(c.score_weight, 0)
 		FROM learning_trials t LEFT JOIN learning_components c ON c.kind = t.kind AND c.name = t.component`+where, args, func(scan func(...any) error) error {
 		var t trial
-		var before, since, start []byte
 		var sum figures
-		err := scan(append([]any{&t.refinement, &t.Kind, &t.Component, &t.Verdict, &t.Note, &before, &since, &start}, sum.columns()...)...)
-		if err == nil {
-			err = errors.Join(json.Unmarshal(before, &t.Before), json.Unmarshal(since, &t.Since), json.Unmarshal(start, &t.Start))
-		}
+		err := scan(append([]any{&t.refinement, &t.Kind, &t.Component, &t.Verdict, &t.Note, store.JSON(&t.Before), store.JSON(&t.Since), store.JSON(&t.Start)}, sum.columns()...)...)
 		if sum.minus(&t.Start); t.Verdict == verdictOpen {
 			t.Since = sum
 		}
-		all = append(all, t)
+		all = append(all, &t)
 		return err
 	})
 	return all, err
@@ -167,12 +152,12 @@ const due = " WHERE t.verdict = '' AND t.calls >= ? ORDER BY t.refinement DESC"
 // trialsEnd reports whether there is a verdict in an open trial.
 func trialsEnd(tx *store.Tx) (bool, error) {
 	all, err := readTrials(tx, due, minTrial)
-	return slices.ContainsFunc(all, func(t trial) bool { return t.verdict() != verdictOpen }), err
+	return slices.ContainsFunc(all, func(t *trial) bool { return t.verdict() != verdictOpen }), err
 }
 
 // endTrials ends the trials that have a verdict, and says in the log what does worse.
 func (p *Plugin) endTrials(ctx context.Context) error {
-	var bad []trial
+	var bad []*trial
 	err := p.env.Store.Write(ctx, func(tx *store.Tx) (err error) {
 		bad, err = judge(tx, p.nowMicros())
 		return err
@@ -201,11 +186,10 @@ func (t *trial) verdict() string {
 // judge ends the trials that can be ended, and returns those whose components did worse. Of
 // the refinements of one component that are in force the last one is judged first, and those
 // before it not in the same pass: it may be what they look bad by.
-func judge(tx *store.Tx, at int64) (bad []trial, err error) {
+func judge(tx *store.Tx, at int64) (bad []*trial, err error) {
 	all, err := readTrials(tx, due, minTrial)
 	seen := make(map[component]bool)
-	for i := range all {
-		t := &all[i]
+	for _, t := range all {
 		of := component{t.Kind, t.Component}
 		verdict := t.verdict()
 		if err != nil || verdict == verdictOpen || seen[of] {
@@ -219,7 +203,7 @@ func judge(tx *store.Tx, at int64) (bad []trial, err error) {
 			err = t.end(tx, verdict)
 		}
 		if seen[of] {
-			bad = append(bad, *t)
+			bad = append(bad, t)
 		}
 	}
 	return bad, err
@@ -246,20 +230,15 @@ func (t *trial) undo(tx *store.Tx, at int64) (verdict string, err error) {
 // end closes a trial with the figures that it has.
 func (t *trial) end(tx *store.Tx, verdict string) error {
 	t.Verdict = verdict
-	since, err := json.Marshal(t.Since)
-	if err != nil {
-		return err
-	}
-	_, err = tx.Exec("UPDATE learning_trials SET verdict = ?, since = ?, note = ? WHERE refinement = ? AND kind = ? AND component = ?",
-		verdict, string(since), t.Note, t.refinement, t.Kind, t.Component)
+	_, err := tx.Exec("UPDATE learning_trials SET verdict = ?, since = ?, note = ? WHERE refinement = ? AND kind = ? AND component = ?",
+		verdict, store.JSON(t.Since), t.Note, t.refinement, t.Kind, t.Component)
 	return err
 }
 
 // endTrials closes the trials of a refinement that is rolled back. What its components did
 // under it counts no more for the refinements before it.
 func (r *refinement) endTrials(tx *store.Tx) error {
-	for i := range r.Trials {
-		t := &r.Trials[i]
+	for _, t := range r.Trials {
 		if t.Verdict != verdictOpen {
 			continue
 		}
@@ -267,9 +246,9 @@ func (r *refinement) endTrials(tx *store.Tx) error {
 			return err
 		}
 		earlier, err := readTrials(tx, " WHERE t.kind = ? AND t.component = ? AND t.verdict = '' AND t.refinement < ?", t.Kind, t.Component, r.number)
-		for j := range earlier {
+		for _, e := range earlier {
 			if err == nil {
-				err = earlier[j].forget(tx, &t.Since)
+				err = e.forget(tx, &t.Since)
 			}
 		}
 		if err != nil {
@@ -282,13 +261,9 @@ func (r *refinement) endTrials(tx *store.Tx) error {
 // forget leaves out of an open trial what was done in a stretch of its time.
 func (t *trial) forget(tx *store.Tx, f *figures) error {
 	start := figures{0, 0, t.Start.Feedbacks + f.Feedbacks, t.Start.ScoreSum + f.ScoreSum, t.Start.ScoreWeight + f.ScoreWeight}
-	raw, err := json.Marshal(start)
-	if err != nil {
-		return err
-	}
-	_, err = tx.Exec(`UPDATE learning_trials SET calls = CASE WHEN calls > ?1 THEN calls - ?1 ELSE 0 END, successes = CASE WHEN successes > ?2 THEN successes - ?2 ELSE 0 END, start = ?3
+	_, err := tx.Exec(`UPDATE learning_trials SET calls = CASE WHEN calls > ?1 THEN calls - ?1 ELSE 0 END, successes = CASE WHEN successes > ?2 THEN successes - ?2 ELSE 0 END, start = ?3
 		WHERE refinement = ?4 AND kind = ?5 AND component = ?6`,
-		f.Calls, f.Successes, string(raw), t.refinement, t.Kind, t.Component)
+		f.Calls, f.Successes, store.JSON(start), t.refinement, t.Kind, t.Component)
 	return err
 }
 

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/go-json-experiment/json"
-
 	"a2e/host"
 	"a2e/host/store"
 	"a2e/plugins/learning/quantile"
@@ -193,22 +191,14 @@ type StoredFeedback struct {
 // the store; its error ends the iteration and is given back.
 func EachFeedback(ctx context.Context, s store.Store, do func(*StoredFeedback) error) error {
 	return each(ctx, s, selectFeedback, do, func(f *StoredFeedback, scan func(...any) error) error {
-		var raw []byte
-		if err := scan(&f.Kind, &f.Component, &raw); err != nil {
-			return err
-		}
-		return json.Unmarshal(raw, &f.Feedback)
+		return scan(&f.Kind, &f.Component, store.JSON(&f.Feedback))
 	})
 }
 
 // EachExperience calls do for each experience that is kept, as EachFeedback does.
 func EachExperience(ctx context.Context, s store.Store, do func(*protocol.Experience) error) error {
 	return each(ctx, s, selectExperiences, do, func(x *protocol.Experience, scan func(...any) error) error {
-		var raw []byte
-		if err := scan(&raw); err != nil {
-			return err
-		}
-		return json.Unmarshal(raw, x)
+		return scan(store.JSON(x))
 	})
 }
 

@@ -204,9 +204,9 @@ func outcome(res *sdk.CallToolResult, emit host.Emitter) (*tools.Outcome, error)
 		data = append(append(data, `,"structuredContent":`...), raw...)
 	}
 	text := strings.Join(texts, "\n")
-	out := &tools.Outcome{Data: jsontext.Value(append(data, '}')), Summary: clip(strings.Join(strings.Fields(clip(text, 2*maxSummary)), " "), maxSummary)}
+	out := &tools.Outcome{Data: jsontext.Value(append(data, '}')), Summary: protocol.Clip(strings.Join(strings.Fields(protocol.Clip(text, 2*maxSummary)), " "), maxSummary)}
 	if res.IsError {
-		out.Failed, out.Failure = true, clip(strings.TrimSpace(text), maxFailure)
+		out.Failed, out.Failure = true, protocol.Clip(strings.TrimSpace(text), maxFailure)
 		if out.Failure == "" {
 			out.Failure = "the tool reports that it failed, and not why"
 		}
@@ -279,14 +279,6 @@ func closedSchema(tool any) any {
 	obj = maps.Clone(obj)
 	obj["additionalProperties"] = false
 	return obj
-}
-
-// clip shortens text to about n bytes.
-func clip(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	return strings.ToValidUTF8(s[:n], "") + "…"
 }
 
 // The bounds of what a server may ask.

@@ -185,7 +185,7 @@ func (p *Plugin) promptServer(ctx context.Context, name, id string) (*server, er
 			known = append(known, e.key)
 		}
 	}
-	return nil, host.NotOwner(protocol.Errorf(protocol.CodeMCPPromptNotFound, "no MCP server has a prompt %q", clip(name, maxQuoted)).With("known", known))
+	return nil, host.NotOwner(protocol.Errorf(protocol.CodeMCPPromptNotFound, "no MCP server has a prompt %q", protocol.Clip(name, maxQuoted)).With("known", known))
 }
 
 // get answers mcp/prompt/get/req.
@@ -198,7 +198,7 @@ func (p *Plugin) get(ctx context.Context, req *protocol.MCPPromptGetRequest, _ h
 	for key, v := range req.Arguments.All() {
 		text, ok := scalarText(v)
 		if !ok {
-			wrong.add("/arguments/"+clip(string(key), maxQuoted), "is %s; prompts take texts", kindName(v))
+			wrong.add("/arguments/"+protocol.Clip(string(key), maxQuoted), "is %s; prompts take texts", kindName(v))
 		}
 		args[string(key)] = text
 	}

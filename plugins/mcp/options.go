@@ -253,7 +253,7 @@ func (p *Plugin) try(ctx context.Context, id string) (string, error) {
 		if state.LastError != "" {
 			err = errors.New(state.LastError)
 		} else if ctx.Err() != nil && state.Progress != "" {
-			err = fmt.Errorf("%w; it last said: %s", err, clip(state.Progress, maxSummary))
+			err = fmt.Errorf("%w; it last said: %s", err, protocol.Clip(state.Progress, maxSummary))
 		}
 		return "", err
 	}

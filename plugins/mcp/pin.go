@@ -5,11 +5,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host/store"
@@ -61,7 +59,7 @@ func (b *boundTool) with(denied string) *boundTool {
 }
 
 // verdict holds a tool against the pins of the server; nil = it is as approved.
-func (s *server) verdict(b *boundTool, pins map[string]pinRow, failed error) *Withheld {
+func (s *server) verdict(b *boundTool, pins map[string]*pin, failed error) *Withheld {
 	w := &Withheld{Tool: b.name, Pinned: true, New: b.definition}
 	row, there := pins[b.name]
 	switch {
@@ -69,8 +67,8 @@ func (s *server) verdict(b *boundTool, pins map[string]pinRow, failed error) *Wi
 		w.Reason = whyNoStore
 	case !there:
 		w.Reason = fmt.Sprintf(whyNew, s.accepts())
-	case row.hash != b.hash:
-		w.Reason, w.Old = fmt.Sprintf(whyChanged, s.accepts()), row.definition
+	case row.Hash != b.hash:
+		w.Reason, w.Old = fmt.Sprintf(whyChanged, s.accepts()), row.Definition
 	default:
 		return nil
 	}
@@ -80,7 +78,7 @@ func (s *server) verdict(b *boundTool, pins map[string]pinRow, failed error) *Wi
 // pins returns what a server's tools are held against, after its first tools went in. The
 // store keeps those of the config; what an agent registers is pinned while it is there: an
 // agent could fill the store with ever new ids, and the owner could not approve them.
-func (s *server) pins(ctx context.Context, bound []*boundTool) (map[string]pinRow, error) {
+func (s *server) pins(ctx context.Context, bound []*boundTool) (map[string]*pin, error) {
 	if s.origin == byAgent {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -89,7 +87,7 @@ func (s *server) pins(ctx context.Context, bound []*boundTool) (map[string]pinRo
 		}
 		return s.firstPins, nil
 	}
-	var rows map[string]pinRow
+	var rows map[string]*pin
 	read := func(tx *store.Tx) (err error) {
 		rows, err = readPins(tx, s.opts.ID)
 		return err
@@ -112,10 +110,10 @@ func (s *server) pins(ctx context.Context, bound []*boundTool) (map[string]pinRo
 }
 
 // pinsOf makes the pins of tools as they are now.
-func (s *server) pinsOf(bound []*boundTool) map[string]pinRow {
-	rows := make(map[string]pinRow, len(bound))
+func (s *server) pinsOf(bound []*boundTool) map[string]*pin {
+	rows := make(map[string]*pin, len(bound))
 	for _, b := range bound {
-		rows[b.name] = pinRow{server: s.opts.ID, tool: b.name, hash: b.hash, definition: b.definition, at: s.p.env.Now().UnixMicro()}
+		rows[b.name] = &pin{s.opts.ID, b.name, b.hash, store.Micros(s.p.env.Now().UnixMicro()), b.definition}
 	}
 	return rows
 }
@@ -138,11 +136,13 @@ func (s *server) repin(ctx context.Context) {
 	}
 }
 
-// pinRow is one row of mcp_pins.
-type pinRow struct {
-	server, tool, hash string
-	definition         jsontext.Value
-	at                 int64 // microseconds since 1970
+// pin is one row of mcp_pins, and a record of an export.
+type pin struct {
+	Server     string         `json:"server"`
+	Tool       string         `json:"tool"`
+	Hash       string         `json:"hash"`
+	ApprovedAt store.Micros   `json:"approved_at"`
+	Definition jsontext.Value `json:"definition"`
 }
 
 // ServerIDs names the servers of the config, also before Start.
@@ -192,7 +192,7 @@ func (p *Plugin) Approve(ctx context.Context, id string, accepted []Withheld) er
 				return fmt.Errorf("the tool %q %s: no approval changes that", w.Tool, w.Reason)
 			}
 			sum := sha256.Sum256(w.New)
-			row := pinRow{server: id, tool: w.Tool, hash: hex.EncodeToString(sum[:]), definition: w.New, at: p.env.Now().UnixMicro()}
+			row := pin{id, w.Tool, hex.EncodeToString(sum[:]), store.Micros(p.env.Now().UnixMicro()), w.New}
 			if err := row.put(tx); err != nil {
 				return err
 			}
@@ -201,12 +201,10 @@ func (p *Plugin) Approve(ctx context.Context, id string, accepted []Withheld) er
 	})
 }
 
-// kindPin is the kind of the records in an export.
-const kindPin = "mcp.pin"
-
 // Part is what the plugin keeps in a store: the tools of each server as they were
 // approved.
 func Part() store.Part {
+	records := store.Kinds{store.RecordsOf("mcp.pin", selectPins+" ORDER BY server, tool", (*pin).columns, (*pin).take)}
 	return store.Part{
 		Name: "mcp",
 		Migrations: []string{`
@@ -218,87 +216,48 @@ CREATE TABLE mcp_pins (
 	definition  TEXT NOT NULL, -- canonical JSON
 	PRIMARY KEY (server, tool)
 ) WITHOUT ROWID;`},
-		Export: exportPins, Import: importPin,
-		Clear: func(_ context.Context, tx *store.Tx) error {
-			_, err := tx.Exec("DELETE FROM mcp_pins")
-			return err
-		},
+		Export: records.Export, Import: records.Import, Clear: store.ClearTables("mcp_pins"),
 	}
 }
 
-// pinRecord is a pin in an export.
-type pinRecord struct {
-	Server     string         `json:"server"`
-	Tool       string         `json:"tool"`
-	Hash       string         `json:"hash"`
-	ApprovedAt float64        `json:"approved_at"` // seconds since 1970
-	Definition jsontext.Value `json:"definition"`
-}
-
-// selectPins begins each query for pins, which scanPin reads.
+// selectPins begins each query for pins.
 const selectPins = "SELECT server, tool, hash, approved_at, definition FROM mcp_pins"
 
-func scanPin(scan func(...any) error) (row pinRow, err error) {
-	var definition string
-	err = scan(&row.server, &row.tool, &row.hash, &row.at, &definition)
-	row.definition = jsontext.Value(definition)
-	return row, err
+func (r *pin) columns() []any {
+	return []any{&r.Server, &r.Tool, &r.Hash, &r.ApprovedAt, (*[]byte)(&r.Definition)}
 }
 
 // readPins returns the pins of a server by tool.
-func readPins(tx *store.Tx, server string) (map[string]pinRow, error) {
-	rows := make(map[string]pinRow)
-	err := tx.Each(selectPins+" WHERE server = ?", []any{server}, func(scan func(...any) error) error {
-		row, err := scanPin(scan)
-		rows[row.tool] = row
-		return err
-	})
+func readPins(tx *store.Tx, server string) (map[string]*pin, error) {
+	found, err := store.Rows(tx, selectPins+" WHERE server = ?", []any{server}, (*pin).columns)
+	rows := make(map[string]*pin, len(found))
+	for _, row := range found {
+		rows[row.Tool] = row
+	}
 	return rows, err
 }
 
 // put writes the pin in place of one that is there.
-func (r *pinRow) put(tx *store.Tx) error {
+func (r *pin) put(tx *store.Tx) error {
 	_, err := tx.Exec(`INSERT INTO mcp_pins (server, tool, hash, approved_at, definition) VALUES (?, ?, ?, ?, ?)
 		ON CONFLICT (server, tool) DO UPDATE SET hash = excluded.hash, approved_at = excluded.approved_at, definition = excluded.definition`,
-		r.server, r.tool, r.hash, r.at, string(r.definition))
+		r.Server, r.Tool, r.Hash, r.ApprovedAt, string(r.Definition))
 	return err
 }
 
-func exportPins(_ context.Context, tx *store.Tx, emit func(string, any) error) error {
-	return tx.Each(selectPins+" ORDER BY server, tool", nil, func(scan func(...any) error) error {
-		row, err := scanPin(scan)
-		if err != nil {
-			return err
-		}
-		return emit(kindPin, pinRecord{row.server, row.tool, row.hash, float64(row.at) / 1e6, row.definition})
-	})
-}
-
-// importPin takes a record that this build could have written, and no other.
-func importPin(_ context.Context, tx *store.Tx, kind string, raw jsontext.Value) error {
-	if kind != kindPin {
-		return fmt.Errorf("there is no such record; there is %s", kindPin)
-	}
-	var r pinRecord
-	if err := json.Unmarshal(raw, &r, json.RejectUnknownMembers(true)); err != nil {
-		return err
-	}
+// take puts a record into the store that this build could have written, and no other.
+func (r *pin) take(tx *store.Tx) error {
 	if err := link.ValidateID(r.Server); err != nil {
 		return err
 	}
-	definition := r.Definition.Clone()
-	if err := definition.Canonicalize(); err != nil {
+	if err := r.Definition.Canonicalize(); err != nil {
 		return fmt.Errorf("the definition is no JSON: %w", err)
 	}
-	const year10000 = 253402300800
-	switch sum := sha256.Sum256(definition); {
-	case r.Tool == "" || len(r.Tool) > maxToolName || len(definition) > maxDefinition:
+	switch sum := sha256.Sum256(r.Definition); {
+	case r.Tool == "" || len(r.Tool) > maxToolName || len(r.Definition) > maxDefinition:
 		return fmt.Errorf("the tool has no name, or one of more than %d bytes, or a definition of more than %d", maxToolName, maxDefinition)
 	case r.Hash != hex.EncodeToString(sum[:]):
 		return fmt.Errorf("the hash of the tool %.64q is not that of its definition", r.Tool)
-	case !(r.ApprovedAt >= 0 && r.ApprovedAt < year10000):
-		return fmt.Errorf("approved_at is %g; should be seconds since 1970", r.ApprovedAt)
 	}
-	row := pinRow{server: r.Server, tool: r.Tool, hash: r.Hash, definition: definition, at: int64(math.Round(r.ApprovedAt * 1e6))}
-	return row.put(tx)
+	return r.put(tx)
 }

@@ -73,7 +73,7 @@ func TestPinsOfRegisteredServers(t *testing.T) {
 	pins, _ := open(t.Context())
 	var out strings.Builder
 	err := pins.Export(t.Context(), &out)
-	assert.That(t, err == nil && !strings.Contains(out.String(), kindPin), "the store keeps pins: %v %.300s", err, out.String())
+	assert.That(t, err == nil && !strings.Contains(out.String(), "mcp.pin"), "the store keeps pins: %v %.300s", err, out.String())
 }
 
 // Where the store cannot be read nothing is taken for approved.

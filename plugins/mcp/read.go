@@ -55,7 +55,7 @@ func (r *optionReader) object(obj protocol.Object) {
 					names = append(names, o.name)
 				}
 			}
-			r.wrong.add("/"+clip(name, maxQuoted), "unknown option of a server: %s", config.Suggest(name, names))
+			r.wrong.add("/"+protocol.Clip(name, maxQuoted), "unknown option of a server: %s", config.Suggest(name, names))
 		}
 	}
 	if len(r.command) > 0 {
@@ -133,7 +133,7 @@ func (r *optionReader) value(path string, v protocol.Value, dst any) {
 		*dst = make(map[string]config.Secret, obj.Len())
 		for key, item := range obj.All() {
 			var text string
-			r.value(path+"/"+clip(string(key), maxQuoted), item, &text)
+			r.value(path+"/"+protocol.Clip(string(key), maxQuoted), item, &text)
 			(*dst)[string(key)] = config.NewSecret(text)
 		}
 	case **bool:
@@ -301,7 +301,7 @@ func readServers(raw []byte) ([]ServerOptions, error) {
 			return nil, err
 		}
 		for key, v := range obj.All() {
-			take(string(key), clip(string(key), maxQuoted), v)
+			take(string(key), protocol.Clip(string(key), maxQuoted), v)
 		}
 	case '[':
 		items, err := listItems(raw)

@@ -147,7 +147,7 @@ func (p *Plugin) serverOf(ctx context.Context, uri, id string) (*server, error) 
 	if id != "" {
 		s, err := p.find(id)
 		if err == nil && !s.readable(uri) {
-			err = protocol.Errorf(protocol.CodeMCPResourceNotFound, "the config does not let %q of the MCP server %q be read", clip(uri, maxProblem), id)
+			err = protocol.Errorf(protocol.CodeMCPResourceNotFound, "the config does not let %q of the MCP server %q be read", protocol.Clip(uri, maxProblem), id)
 		}
 		if err != nil {
 			return nil, err
@@ -161,7 +161,7 @@ func (p *Plugin) serverOf(ctx context.Context, uri, id string) (*server, error) 
 		return s, nil
 	}
 	return nil, host.NotOwner(protocol.Errorf(protocol.CodeMCPResourceNotFound,
-		"no MCP server lists %q or has a template for it; mcp/resource/list/req tells what there is, and server_id asks one server all the same", clip(uri, maxProblem)))
+		"no MCP server lists %q or has a template for it; mcp/resource/list/req tells what there is, and server_id asks one server all the same", protocol.Clip(uri, maxProblem)))
 }
 
 // whoOffers returns the first server that lists a URI, else the first that has a template for

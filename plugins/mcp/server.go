@@ -74,7 +74,7 @@ type server struct {
 	tools     []*boundTool
 	withheld  []Withheld
 	tasks     map[string]string // what its tools say of tasks, by name: optional or required
-	firstPins map[string]pinRow // its tools as they were first, if an agent registered it; see pins
+	firstPins map[string]*pin   // its tools as they were first, if an agent registered it; see pins
 	told      map[string]string // what the log has of withheld: reasons by tool
 	resources []*sdk.Resource
 	templates []*boundTemplate
@@ -317,7 +317,7 @@ func (s *server) row() map[string]any {
 		"transport":  string(cmp.Or(st.Transport, s.opts.transport())),
 		"latency_ms": millis(st.Latency), "last_ping_ms": millis(st.Latency), "error": st.LastError, "last_error": st.LastError,
 		"since": seconds(st.Since), "connected_at": 0.0, "restarts": st.Restarts, "junk": st.Junk,
-		"mcp_version": st.ProtocolVersion, "protocol_version": st.ProtocolVersion, "instructions": clip(st.Instructions, maxInstructions),
+		"mcp_version": st.ProtocolVersion, "protocol_version": st.ProtocolVersion, "instructions": protocol.Clip(st.Instructions, maxInstructions),
 		"server_name": "", "server_version": "", "server_info": map[string]any{}, "pinned": s.p.opts.Pin, "pushes_dropped": s.push.droppedEver(),
 		"listed": s.link == nil || s.listed.isSet(),
 	}
@@ -328,10 +328,10 @@ func (s *server) row() map[string]any {
 		row["retry_at"] = seconds(st.RetryAt)
 	}
 	if st.Progress != "" {
-		row["progress"] = clip(st.Progress, maxSummary)
+		row["progress"] = protocol.Clip(st.Progress, maxSummary)
 	}
 	if info := st.Server; info != nil {
-		name, title, version := clip(info.Name, maxSummary), clip(info.Title, maxSummary), clip(info.Version, maxSummary)
+		name, title, version := protocol.Clip(info.Name, maxSummary), protocol.Clip(info.Title, maxSummary), protocol.Clip(info.Version, maxSummary)
 		row["server_name"], row["server_version"] = name, version
 		row["server_info"] = map[string]any{"name": name, "title": title, "version": version}
 	}

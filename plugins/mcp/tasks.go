@@ -37,7 +37,7 @@ func (p *Plugin) ForwardMCP(ctx context.Context, method string, params jsontext.
 
 // badParams is the error of params that do not decode.
 func badParams(err error) error {
-	return protocol.Violation(protocol.FieldError{Path: "/params", Message: "cannot be read: " + clip(err.Error(), maxProblem)})
+	return protocol.Violation(protocol.FieldError{Path: "/params", Message: "cannot be read: " + protocol.Clip(err.Error(), maxProblem)})
 }
 
 // complete has the server of a prompt or of a resource template complete an argument of it.
@@ -275,7 +275,7 @@ func (p *Plugin) task(ctx context.Context, method string, raw jsontext.Value) (j
 		}
 		return s.named(res)
 	}
-	return nil, host.NotOwner(protocol.Errorf(protocol.CodeSchemaViolation, "no MCP server has the task %q", clip(params.ID, maxQuoted)))
+	return nil, host.NotOwner(protocol.Errorf(protocol.CodeSchemaViolation, "no MCP server has the task %q", protocol.Clip(params.ID, maxQuoted)))
 }
 
 // taskList lists the tasks of all servers that have any.

@@ -66,7 +66,7 @@ func (s *server) takeTools(ctx context.Context, found []*sdk.Tool) (news bool) {
 			size += len(b.definition)
 		}
 		if why != "" {
-			unfit = append(unfit, Withheld{Tool: clip(t.Name, maxQuoted), Reason: why})
+			unfit = append(unfit, Withheld{Tool: protocol.Clip(t.Name, maxQuoted), Reason: why})
 			continue
 		}
 		seen[t.Name] = true
@@ -104,7 +104,7 @@ func (s *server) logWithheldLocked() {
 func (s *server) bind(t *sdk.Tool) (b *boundTool, why string) {
 	full := s.opts.ID + separator + t.Name
 	if t.Name == "" || len(full) > maxToolName || strings.Trim(full, idChars) != "" {
-		return nil, fmt.Sprintf("has a name that would not do as %q: 1 to %d letters, digits, - and _ are possible", clip(full, maxQuoted), maxToolName)
+		return nil, fmt.Sprintf("has a name that would not do as %q: 1 to %d letters, digits, - and _ are possible", protocol.Clip(full, maxQuoted), maxToolName)
 	}
 	definition, err := canonical(t)
 	if err != nil {
@@ -207,7 +207,7 @@ func (s *server) warnOfNames(found []*boundTool) {
 				if hint != "" {
 					hint = "; " + hint
 				}
-				s.p.env.Log.Warn().Str("mcp_server", s.opts.ID).Msgf("%s: %q matches no tool of the MCP server%s", list.option, clip(glob, maxQuoted), hint)
+				s.p.env.Log.Warn().Str("mcp_server", s.opts.ID).Msgf("%s: %q matches no tool of the MCP server%s", list.option, protocol.Clip(glob, maxQuoted), hint)
 			}
 		}
 	}

@@ -1,9 +1,6 @@
 package memory
 
 import (
-	"errors"
-
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host/store"
@@ -53,32 +50,22 @@ func keep(tx *store.Tx, space int64, key string, r *row, versions int) error {
 
 // putPast puts a version that is no longer the current one into the history of its key.
 func putPast(tx *store.Tx, space int64, key string, r *row) error {
-	tags, err := json.Marshal(r.Tags)
-	if err != nil {
-		return err
-	}
 	if _, err := tx.Exec("DELETE FROM memory_history WHERE "+ofKey+" AND version = ?", space, key, key, r.version); err != nil { // of an import
 		return err
 	}
-	_, err = tx.Exec(`INSERT INTO memory_history (space, key, version, tags, source, weight, ttl, created_at, updated_at, bytes, content)
+	_, err := tx.Exec(`INSERT INTO memory_history (space, key, version, tags, source, weight, ttl, created_at, updated_at, bytes, content)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-		space, key, r.version, string(tags), r.Source, r.Weight, r.TTL, r.created, r.updated, r.size(), string(r.Content))
+		space, key, r.version, store.JSON(r.Tags), r.Source, r.Weight, r.TTL, r.created, r.updated, r.size(), string(r.Content))
 	return err
 }
 
 // past returns the former versions of an entry, the newest first.
-func past(tx *store.Tx, space int64, key string, of *row) (all []*row, err error) {
-	err = tx.Each(`SELECT version, tags, source, weight, ttl, created_at, updated_at, content FROM memory_history
-		WHERE `+ofKey+` AND version < ? ORDER BY version DESC`, []any{space, key, key, of.version}, func(scan func(...any) error) error {
-		r := &row{entry: entry{Key: of.Key, Tier: of.Tier}}
-		var tags []byte
-		if err := scan(&r.version, &tags, &r.Source, &r.Weight, &r.TTL, &r.created, &r.updated, (*[]byte)(&r.Content)); err != nil {
-			return err
-		}
-		all = append(all, r)
-		return json.Unmarshal(tags, &r.Tags)
+func past(tx *store.Tx, space int64, key string, of *row) ([]*row, error) {
+	return store.Rows(tx, `SELECT version, tags, source, weight, ttl, created_at, updated_at, content FROM memory_history
+		WHERE `+ofKey+` AND version < ? ORDER BY version DESC`, []any{space, key, key, of.version}, func(r *row) []any {
+		r.Key, r.Tier = of.Key, of.Tier
+		return []any{&r.version, store.JSON(&r.Tags), &r.Source, &r.Weight, &r.TTL, &r.created, &r.updated, (*[]byte)(&r.Content)}
 	})
-	return all, err
 }
 
 // remove deletes the entries that a condition names, with their history.
@@ -102,21 +89,13 @@ type versionRecord struct {
 	Version   int     `json:"version"`
 }
 
-func exportHistory(tx *store.Tx, emit func(any) error) error {
-	return tx.Each(`SELECT n.namespace, n.scope, s.tier, s.owner, e.sent, h.content, h.tags, h.source, h.weight, h.ttl, h.created_at, h.updated_at, h.version
-		FROM memory_history h JOIN memory_entries e ON e.space = h.space AND e.key = h.key JOIN memory_spaces s ON s.id = h.space JOIN memory_names n USING (memory_id)
-		ORDER BY h.id`, nil, func(scan func(...any) error) error {
-		var r versionRecord
-		var scope, tags []byte
-		if err := scan(&r.Namespace, &scope, &r.Tier, &r.Owner, (*[]byte)(&r.Key), (*[]byte)(&r.Content), &tags, &r.Source, &r.Weight, &r.TTL,
-			&r.CreatedAt, &r.UpdatedAt, &r.Version); err != nil {
-			return err
-		}
-		if err := errors.Join(json.Unmarshal(scope, &r.Scope), json.Unmarshal(tags, &r.Tags)); err != nil {
-			return err
-		}
-		return emit(r)
-	})
+const selectHistory = `SELECT n.namespace, n.scope, s.tier, s.owner, e.sent, h.content, h.tags, h.source, h.weight, h.ttl, h.created_at, h.updated_at, h.version
+	FROM memory_history h JOIN memory_entries e ON e.space = h.space AND e.key = h.key JOIN memory_spaces s ON s.id = h.space JOIN memory_names n USING (memory_id)
+	ORDER BY h.id`
+
+func (r *versionRecord) columns() []any {
+	return []any{&r.Namespace, store.JSON(&r.Scope), &r.Tier, &r.Owner, (*[]byte)(&r.Key), (*[]byte)(&r.Content), store.JSON(&r.Tags), &r.Source, &r.Weight, &r.TTL,
+		&r.CreatedAt, &r.UpdatedAt, &r.Version}
 }
 
 // importPast takes a version in where its entry is there, as a later one.

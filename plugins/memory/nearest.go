@@ -265,7 +265,7 @@ func (s *scan) bury(space int64, known *spaceIndex, estimates, best []near, all 
 		}); err != nil {
 			return nil, err
 		}
-		there, err := idsOf(s.tx, "SELECT id FROM memory_entries WHERE space = ?", space)
+		there, err := store.Column[int64](s.tx, "SELECT id FROM memory_entries WHERE space = ?", space)
 		if err != nil {
 			return nil, err
 		}
@@ -408,7 +408,7 @@ func (x *index) followSegmentsLocked(tx *store.Tx, space int64, known, fresh *sp
 // followLoose reads the vectors that came since the last time, and reports whether any did
 // or went.
 func (s *spaceIndex) followLoose(tx *store.Tx, space int64, size int) (changed bool, err error) {
-	ids, err := idsOf(tx, "SELECT entry FROM memory_loose WHERE space = ? ORDER BY entry DESC LIMIT ?", space, maxLoose)
+	ids, err := store.Column[int64](tx, "SELECT entry FROM memory_loose WHERE space = ? ORDER BY entry DESC LIMIT ?", space, maxLoose)
 	if err != nil {
 		return false, err
 	}

@@ -115,7 +115,7 @@ func (c *cone) recall(t *testing.T, a *agent, st store.Store, among []int, allow
 		vector := must.Get(a.plugin.embedder.Embed(t.Context(), []string{fmt.Sprint(query)}))(t)[0]
 		want := c.exact(query, among)
 		must.OK(t, st.Read(t.Context(), func(tx *store.Tx) error {
-			spaces, err := idsOf(tx, "SELECT id FROM memory_spaces")
+			spaces, err := store.Column[int64](tx, "SELECT id FROM memory_spaces")
 			if err != nil {
 				return err
 			}
@@ -187,7 +187,7 @@ func (c *cone) recallOfFew(t *testing.T, a *agent, st store.Store, there []int) 
 	}
 	allowed := make(map[int64]bool)
 	must.OK(t, st.Read(t.Context(), func(tx *store.Tx) error {
-		ids, err := idsOf(tx, "SELECT id FROM memory_entries WHERE CAST(content AS INTEGER) % 9 = 0")
+		ids, err := store.Column[int64](tx, "SELECT id FROM memory_entries WHERE CAST(content AS INTEGER) % 9 = 0")
 		for _, id := range ids {
 			allowed[id] = true
 		}

@@ -220,7 +220,7 @@ func (w *pick) where(s space) (id, query string, args []any) {
 // indexed returns what is picked in a space without a filter, which SQL finds.
 func (w *pick) indexed(tx *store.Tx, s space, below int64, n int, count bool) (found idList, err error) {
 	id, where, args := w.where(s)
-	found.ids, err = idsOf(tx, "SELECT "+id+where+" AND "+id+" < ? ORDER BY "+id+" DESC LIMIT ?", slices.Concat(args, []any{below, n})...)
+	found.ids, err = store.Column[int64](tx, "SELECT "+id+where+" AND "+id+" < ? ORDER BY "+id+" DESC LIMIT ?", slices.Concat(args, []any{below, n})...)
 	if err != nil {
 		return found, err
 	}

@@ -20,7 +20,7 @@ func seal(tx *store.Tx, space int64) error {
 	if err := unseal(tx, space); err != nil {
 		return err
 	}
-	ids, err := idsOf(tx, "SELECT entry FROM memory_loose WHERE space = ? ORDER BY entry LIMIT ?", space, segmentSize*maxSealed)
+	ids, err := store.Column[int64](tx, "SELECT entry FROM memory_loose WHERE space = ? ORDER BY entry LIMIT ?", space, segmentSize*maxSealed)
 	if err != nil || len(ids) < segmentSize {
 		return err
 	}
@@ -88,16 +88,14 @@ func centreOf(tx *store.Tx, vectors []embed.Vector) (id int64, centre []float32,
 	for i := range sample {
 		sample[i] = 1 + rand.Int64N(now)
 	}
-	err = tx.Each("SELECT vector FROM memory_vectors WHERE seq IN (SELECT CAST(value AS INTEGER) FROM json_each(?)) ORDER BY seq", []any{listOf(sample)}, func(scan func(...any) error) error {
-		var raw []byte
-		err := scan(&raw)
+	found, err := store.Column[[]byte](tx, "SELECT vector FROM memory_vectors WHERE seq IN (SELECT CAST(value AS INTEGER) FROM json_each(?)) ORDER BY seq", listOf(sample))
+	if err != nil {
+		return 0, nil, err
+	}
+	for _, raw := range found {
 		if v := embed.VectorOf(raw, size); v != nil {
 			vectors = append(vectors[:len(vectors):len(vectors)], v)
 		}
-		return err
-	})
-	if err != nil {
-		return 0, nil, err
 	}
 	centre = embed.Centre(vectors)
 	background := embed.BackgroundOf(vectors)

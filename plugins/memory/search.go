@@ -52,8 +52,9 @@ func (s *repository) candidates(tx *store.Tx, w *want, words *words, spaces, ids
 	err = tx.Each("SELECT "+columns+", v.vector"+fromEntries+"LEFT JOIN memory_vectors v ON v.entry = e.id WHERE e.id IN (SELECT CAST(value AS INTEGER) FROM json_each(?)) ORDER BY e.id",
 		[]any{listOf(slices.Compact(ids))}, func(scan func(...any) error) error {
 			var vector []byte
-			r, err := readRow(func(dest ...any) error { return scan(append(dest, &vector)...) })
-			if err == nil && (r.expires == 0 || r.expires > w.now) {
+			r := new(row)
+			err := scan(append(r.columns(), &vector)...)
+			if err == nil && !r.expired(w.now) {
 				cosine := w.vector.Cosine(embed.VectorOf(vector, len(w.vector)))
 				hits = append(hits, hit{row: r, words: words.in(r.text()), similarity: background.Similarity(cosine)})
 			}

@@ -248,13 +248,11 @@ func entriesOf(tx *store.Tx, now float64, tier protocol.MemoryTier, owner string
 	}
 	err = tx.Each("SELECT n.memory_id, n.namespace, n.scope, v.vector, "+columns+fromEntries+"JOIN memory_names n USING (memory_id) LEFT JOIN memory_vectors v ON v.entry = e.id WHERE s.tier = ? AND s.owner = ? ORDER BY e.id",
 		[]any{string(tier), owner}, func(scan func(...any) error) error {
-			var o owned
+			o := owned{row: new(row)}
 			var vector []byte
-			o.row, err = readRow(func(dest ...any) error {
-				return scan(append([]any{&o.name.id, &o.name.namespace, &o.name.scope, &vector}, dest...)...)
-			})
+			err := scan(append([]any{&o.name.id, &o.name.namespace, &o.name.scope, &vector}, o.row.columns()...)...)
 			o.vector = embed.VectorOf(vector, model.Size)
-			if err == nil && (o.row.expires == 0 || o.row.expires > now) {
+			if err == nil && !o.row.expired(now) {
 				all = append(all, o)
 			}
 			return err

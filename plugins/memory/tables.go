@@ -3,7 +3,7 @@ package memory
 import (
 	"cmp"
 	"context"
-	"errors"
+	"slices"
 	"sync/atomic"
 
 	"github.com/go-json-experiment/json"
@@ -40,7 +40,7 @@ func Part() store.Part {
 		store.RecordsOf("memory.agent", "SELECT agent, uses FROM memory_agents ORDER BY agent", func(a *agentRecord) []any { return []any{&a.Agent, &a.Uses} },
 			func(a *agentRecord, tx *store.Tx) error { return setUses(tx, a.Agent, a.Uses) }),
 		{Kind: "memory.entry", Export: exportEntries, Import: importEntry},
-		{Kind: "memory.version", Export: exportHistory, Import: store.ImportOf(importPast)},
+		store.RecordsOf("memory.version", selectHistory, (*versionRecord).columns, importPast),
 	}
 	return store.Part{
 		Name: "memory", Migrations: migrations(), Postgres: postgresMigrations(), Recount: recount, Export: records.Export, Import: records.Import,
@@ -96,16 +96,12 @@ func exportEntries(tx *store.Tx, emit func(any) error) error {
 		FROM memory_entries e JOIN memory_spaces s ON s.id = e.space JOIN memory_names n USING (memory_id) LEFT JOIN memory_vectors v ON v.entry = e.id
 		ORDER BY e.id`, nil, func(scan func(...any) error) error {
 		var r entryRecord
-		var scope, tags []byte
-		if err := scan(&r.Namespace, &scope, &r.Tier, &r.Owner, (*[]byte)(&r.Key), (*[]byte)(&r.Content), &tags, &r.Source, &r.Weight, &r.TTL,
+		if err := scan(&r.Namespace, store.JSON(&r.Scope), &r.Tier, &r.Owner, (*[]byte)(&r.Key), (*[]byte)(&r.Content), store.JSON(&r.Tags), &r.Source, &r.Weight, &r.TTL,
 			&r.CreatedAt, &r.UpdatedAt, &r.ExpiresAt, &r.Version, &r.Vector); err != nil {
 			return err
 		}
 		if r.ExpiresAt == r.expiry(r.UpdatedAt) {
 			r.ExpiresAt = 0
-		}
-		if err := errors.Join(json.Unmarshal(scope, &r.Scope), json.Unmarshal(tags, &r.Tags)); err != nil {
-			return err
 		}
 		return emit(r)
 	})
@@ -244,10 +240,6 @@ func put(tx *store.Tx, space int64, e *entry, at times, vector embed.Vector, was
 			return err
 		}
 	}
-	tags, err := json.Marshal(e.Tags)
-	if err != nil {
-		return err
-	}
 	var expires any
 	if at.expires == 0 {
 		at.expires = e.expiry(at.updated)
@@ -257,7 +249,7 @@ func put(tx *store.Tx, space int64, e *entry, at times, vector embed.Vector, was
 	}
 	id, err := tx.Insert(`INSERT INTO memory_entries (space, key, sent, tags, source, weight, ttl, created_at, updated_at, expires_at, version, bytes, content)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id`,
-		space, e.canonical, string(e.Key), string(tags), e.Source, e.Weight, e.TTL, at.created, at.updated, expires, at.version, e.size(), string(e.Content))
+		space, e.canonical, string(e.Key), store.JSON(e.Tags), e.Source, e.Weight, e.TTL, at.created, at.updated, expires, at.version, e.size(), string(e.Content))
 	if err != nil {
 		return err
 	}
@@ -274,43 +266,23 @@ type row struct {
 	times // expires 0 = never
 }
 
-// columns is what readRow reads.
+// columns is what row.columns reads.
 const columns = "e.id, e.space, e.sent, e.content, s.tier, e.tags, e.source, e.weight, e.ttl, e.created_at, e.updated_at, coalesce(e.expires_at, 0), e.version"
 
 // fromEntries joins what has the columns.
 const fromEntries = " FROM memory_entries e JOIN memory_spaces s ON s.id = e.space "
 
-func readRow(scan func(...any) error) (*row, error) {
-	r := new(row)
-	var tags []byte
-	if err := scan(&r.id, &r.space, (*[]byte)(&r.Key), (*[]byte)(&r.Content), &r.Tier, &tags, &r.Source, &r.Weight, &r.TTL, &r.created, &r.updated, &r.expires, &r.version); err != nil {
-		return nil, err
-	}
-	return r, json.Unmarshal(tags, &r.Tags)
+func (r *row) columns() []any {
+	return []any{&r.id, &r.space, (*[]byte)(&r.Key), (*[]byte)(&r.Content), &r.Tier, store.JSON(&r.Tags), &r.Source, &r.Weight, &r.TTL, &r.created, &r.updated, &r.expires, &r.version}
 }
+
+// expired reports whether the entry is gone at a time.
+func (r *row) expired(now float64) bool { return r.expires != 0 && r.expires <= now }
 
 // rows reads what a query gives, without what has expired.
 func rows(tx *store.Tx, now float64, query string, args ...any) ([]*row, error) {
-	var found []*row
-	err := tx.Each("SELECT "+columns+fromEntries+query, args, func(scan func(...any) error) error {
-		r, err := readRow(scan)
-		if err == nil && (r.expires == 0 || r.expires > now) {
-			found = append(found, r)
-		}
-		return err
-	})
-	return found, err
-}
-
-// idsOf returns the one column that a query selects.
-func idsOf(tx *store.Tx, query string, args ...any) (ids []int64, err error) {
-	err = tx.Each(query, args, func(scan func(...any) error) error {
-		var id int64
-		err := scan(&id)
-		ids = append(ids, id)
-		return err
-	})
-	return ids, err
+	found, err := store.Rows(tx, "SELECT "+columns+fromEntries+query, args, (*row).columns)
+	return slices.DeleteFunc(found, func(r *row) bool { return r.expired(now) }), err
 }
 
 // listOf returns values as JSON, for json_each in a query.

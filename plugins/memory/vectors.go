@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -139,15 +138,10 @@ func (p *Plugin) backfill(ctx context.Context) {
 // embedWaiting embeds up to limit entries that wait and gives their number.
 func embedWaiting(ctx context.Context, st store.Store, by embed.Embedder, limit int) (int, error) {
 	var found []*row
-	var spaces []int64
-	err := st.Read(ctx, func(tx *store.Tx) error {
-		return tx.Each("SELECT e.space, "+columns+" FROM memory_waiting w JOIN memory_entries e ON e.id = w.entry JOIN memory_spaces s ON s.id = e.space ORDER BY w.entry LIMIT ?", []any{limit},
-			func(scan func(...any) error) error {
-				var space int64
-				r, err := readRow(func(dest ...any) error { return scan(append([]any{&space}, dest...)...) })
-				found, spaces = append(found, r), append(spaces, space)
-				return err
-			})
+	err := st.Read(ctx, func(tx *store.Tx) (err error) {
+		found, err = store.Rows(tx, "SELECT "+columns+" FROM memory_waiting w JOIN memory_entries e ON e.id = w.entry JOIN memory_spaces s ON s.id = e.space ORDER BY w.entry LIMIT ?",
+			[]any{limit}, (*row).columns)
+		return err
 	})
 	if err != nil || len(found) == 0 {
 		return 0, err
@@ -172,13 +166,15 @@ func embedWaiting(ctx context.Context, st store.Store, by embed.Embedder, limit 
 			if gone == 0 || len(vectors[i]) == 0 { // removed meanwhile, or nothing to embed
 				continue
 			}
-			if err := putVector(tx, r.id, spaces[i], vectors[i]); err != nil {
+			if err := putVector(tx, r.id, r.space, vectors[i]); err != nil {
 				return err
 			}
 		}
-		for i, space := range spaces {
-			if slices.Index(spaces, space) == i {
-				if err := seal(tx, space); err != nil {
+		sealed := make(map[int64]bool)
+		for _, r := range found {
+			if !sealed[r.space] {
+				sealed[r.space] = true
+				if err := seal(tx, r.space); err != nil {
 					return err
 				}
 			}

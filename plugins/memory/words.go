@@ -84,23 +84,22 @@ func (s *repository) catchUp(ctx context.Context) error {
 			return err
 		}
 		var found []*row
-		var spaces []int64
 		bytes := 0
-		err := tx.Each("SELECT e.space, "+columns+fromEntries+"WHERE e.id <= ? ORDER BY e.id DESC LIMIT ?", []any{upto, maxCaughtUp}, func(scan func(...any) error) error {
-			var space int64
-			r, err := readRow(func(dest ...any) error { return scan(append([]any{&space}, dest...)...) })
+		err := tx.Each("SELECT "+columns+fromEntries+"WHERE e.id <= ? ORDER BY e.id DESC LIMIT ?", []any{upto, maxCaughtUp}, func(scan func(...any) error) error {
+			r := new(row)
+			err := scan(r.columns()...)
 			if err == nil && bytes < caughtUpBytes {
-				found, spaces = append(found, r), append(spaces, space)
+				found = append(found, r)
 				bytes += r.size()
 			}
 			return err
 		})
-		for i, r := range found {
+		for _, r := range found {
 			if err == nil {
 				err = inForms.Remove(tx, r.id) // those of a version with fewer
 			}
 			if err == nil {
-				err = indexWords(tx, r.id, spaces[i], r.text(), false)
+				err = indexWords(tx, r.id, r.space, r.text(), false)
 			}
 		}
 		if err != nil {

@@ -88,17 +88,13 @@ func (c *change) mayClaim(tx *store.Tx, pl *plan, t *task) error {
 
 // remove deletes a task. Others that wait for it do no more, if force allows that.
 func (c *change) remove(tx *store.Tx, pl *plan, t *task) error {
-	var waiting []*task
-	var ids []string
-	err := tx.Each(selectTasks+" WHERE plan_id = ? AND deps LIKE '%' || ? || '%'"+inOrder, []any{pl.ID, t.ID}, func(scan func(...any) error) error {
-		w, err := scanTask(scan)
-		if err == nil {
-			waiting, ids = append(waiting, w), append(ids, w.ID)
-		}
-		return err
-	})
+	waiting, err := store.Rows(tx, selectTasks+" WHERE plan_id = ? AND deps LIKE '%' || ? || '%'"+inOrder, []any{pl.ID, t.ID}, (*task).columns)
 	if err != nil {
 		return err
+	}
+	var ids []string
+	for _, w := range waiting {
+		ids = append(ids, w.ID)
 	}
 	if len(waiting) > 0 && !c.Force {
 		return decline("others wait for the task %s: %s; \"force\": true deletes it, and they wait for it no more", t.ID, shown(ids))

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/go-json-experiment/json"
-
 	"a2e/host/store"
 )
 
@@ -35,22 +33,12 @@ func (p *problems) deps(tx *store.Tx, pl *plan, deps []string) error {
 	if len(deps) == 0 {
 		return nil
 	}
-	wanted, err := listText(deps)
+	there, err := store.Column[string](tx, selectDeps, store.JSON(deps), pl.ID)
 	if err != nil {
 		return err
 	}
-	there := make(map[string]bool, len(deps))
-	if err := tx.Each(selectDeps, []any{wanted, pl.ID},
-		func(scan func(...any) error) error {
-			var id string
-			err := scan(&id)
-			there[id] = true
-			return err
-		}); err != nil {
-		return err
-	}
 	for i, id := range deps {
-		if !there[id] {
+		if !slices.Contains(there, id) {
 			p.add(fmt.Sprintf("/deps/%d", i), "is %.64q, which is no task of the plan %s; planning/task/list names its tasks", id, pl.ID)
 		}
 	}
@@ -121,21 +109,10 @@ const selectWaits = `WITH RECURSIVE before (id) AS (
 
 // waits returns what the tasks of a list wait for, and those in turn, and so on.
 func waits(tx *store.Tx, list []string) (map[string][]string, error) {
-	start, err := listText(list)
-	if err != nil {
-		return nil, err
+	found, err := store.Rows(tx, selectWaits, []any{store.JSON(list)}, func(t *task) []any { return []any{&t.ID, store.JSON(&t.Deps)} })
+	graph := make(map[string][]string, len(found))
+	for _, t := range found {
+		graph[t.ID] = t.Deps
 	}
-	graph := make(map[string][]string)
-	err = tx.Each(selectWaits, []any{start},
-		func(scan func(...any) error) error {
-			var id, text string
-			if err := scan(&id, &text); err != nil {
-				return err
-			}
-			var deps []string
-			err := json.Unmarshal([]byte(text), &deps)
-			graph[id] = deps
-			return err
-		})
 	return graph, err
 }

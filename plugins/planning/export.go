@@ -24,11 +24,7 @@ func (p *Plugin) export(ctx context.Context, req *protocol.PlanBoardRequest, res
 		if err != nil || pl == nil {
 			return err
 		}
-		var tasks []*task
-		err = eachTask(tx, &filter{PlanID: pl.ID}, func(t *task) error {
-			tasks = append(tasks, t)
-			return nil
-		})
+		tasks, err := findTasks(tx, &filter{PlanID: pl.ID})
 		resp.Text = write(pl, tasks)
 		return err
 	})

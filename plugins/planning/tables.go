@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host/store"
@@ -106,12 +105,8 @@ func (pl *plan) entry(status string) string {
 }
 
 func (pl *plan) insert(tx *store.Tx) error {
-	columns, err := listText(pl.Columns)
-	if err != nil {
-		return err
-	}
-	_, err = tx.Exec("INSERT INTO planning_plans (id, created_at, size, name, columns, done_column, description) VALUES (?, ?, ?, ?, ?, ?, ?)",
-		pl.ID, int64(pl.CreatedAt), pl.size(), pl.Name, columns, pl.DoneColumn, pl.Description)
+	_, err := tx.Exec("INSERT INTO planning_plans (id, created_at, size, name, columns, done_column, description) VALUES (?, ?, ?, ?, ?, ?, ?)",
+		pl.ID, pl.CreatedAt, pl.size(), pl.Name, store.JSON(pl.Columns), pl.DoneColumn, pl.Description)
 	return err
 }
 
@@ -124,17 +119,9 @@ func findPlans(tx *store.Tx, id string) ([]*plan, error) {
 	if id != "" {
 		query, args = selectPlans+" WHERE id = ?", []any{id}
 	}
-	var all []*plan
-	err := tx.Each(query, args, func(scan func(...any) error) error {
-		var pl plan
-		var columns string
-		if err := scan(&pl.ID, &pl.Name, &pl.Description, &columns, &pl.DoneColumn, (*int64)(&pl.CreatedAt), &pl.tasks, &pl.tasksSize, &pl.done); err != nil {
-			return err
-		}
-		all = append(all, &pl)
-		return json.Unmarshal([]byte(columns), &pl.Columns)
+	return store.Rows(tx, query, args, func(pl *plan) []any {
+		return []any{&pl.ID, &pl.Name, &pl.Description, store.JSON(&pl.Columns), &pl.DoneColumn, &pl.CreatedAt, &pl.tasks, &pl.tasksSize, &pl.done}
 	})
-	return all, err
 }
 
 // findPlan returns nil when there is none.
@@ -200,17 +187,9 @@ func (t *task) put(tx *store.Tx, pl *plan, old *task) error {
 	if err := pl.room(tasks, size); err != nil {
 		return err
 	}
-	deps, err := listText(t.Deps)
-	if err != nil {
-		return err
-	}
-	comments, err := listText(t.Comments)
-	if err != nil {
-		return err
-	}
 	if _, err := tx.Exec(putTask,
-		t.ID, t.PlanID, int64(t.CreatedAt), t.Place, int64(t.UpdatedAt), t.Status, count(pl.isDone(t)), t.Assignee, t.Title, deps, t.Description, string(t.Metadata),
-		int(t.Priority), t.Due.stored(), int64(t.Estimate), t.ClaimedBy, int64(t.ClaimedUntil), comments, t.Version); err != nil {
+		t.ID, t.PlanID, t.CreatedAt, t.Place, t.UpdatedAt, t.Status, count(pl.isDone(t)), t.Assignee, t.Title, store.JSON(t.Deps), t.Description, string(t.Metadata),
+		int(t.Priority), t.Due.stored(), int64(t.Estimate), t.ClaimedBy, t.ClaimedUntil, store.JSON(t.Comments), t.Version); err != nil {
 		return err
 	}
 	return pl.add(tx, tasks, size, done)
@@ -241,7 +220,7 @@ func count(is bool) int {
 	return 0
 }
 
-// selectTasks begins each query for tasks, which scanTask reads; inOrder ends it.
+// selectTasks begins each query for tasks, which task.columns reads; inOrder ends it.
 const (
 	selectTasks = "SELECT id, plan_id, title, status, assignee, description, deps, metadata, priority, due, estimate, comments, claimed_by, claimed_until, version, place, created_at, updated_at FROM planning_tasks t"
 	inOrder     = " ORDER BY created_at, place, number"
@@ -251,19 +230,9 @@ const (
 	byUrgency = " ORDER BY priority, due, created_at, place, number"
 )
 
-func scanTask(scan func(...any) error) (*task, error) {
-	var t task
-	var deps, metadata, comments string
-	var byDay int64
-	if err := scan(&t.ID, &t.PlanID, &t.Title, &t.Status, &t.Assignee, &t.Description, &deps, &metadata, (*int)(&t.Priority), &byDay, (*int64)(&t.Estimate),
-		&comments, &t.ClaimedBy, (*int64)(&t.ClaimedUntil), &t.Version, &t.Place, (*int64)(&t.CreatedAt), (*int64)(&t.UpdatedAt)); err != nil {
-		return nil, err
-	}
-	t.Metadata, t.Due = jsontext.Value(metadata), dueOf(byDay)
-	if err := json.Unmarshal([]byte(comments), &t.Comments); err != nil {
-		return nil, err
-	}
-	return &t, json.Unmarshal([]byte(deps), &t.Deps)
+func (t *task) columns() []any {
+	return []any{&t.ID, &t.PlanID, &t.Title, &t.Status, &t.Assignee, &t.Description, store.JSON(&t.Deps), (*[]byte)(&t.Metadata), (*int)(&t.Priority), &t.Due, (*int64)(&t.Estimate),
+		store.JSON(&t.Comments), &t.ClaimedBy, &t.ClaimedUntil, &t.Version, &t.Place, &t.CreatedAt, &t.UpdatedAt}
 }
 
 // filter says which tasks a query is about; what is empty does not matter.
@@ -287,7 +256,7 @@ func eachTask(tx *store.Tx, f *filter, do func(*task) error) error {
 	}
 	order := inOrder
 	if f.Ready {
-		conditions, args, order = append(conditions, isReady), append(args, int64(f.Now)), byUrgency
+		conditions, args, order = append(conditions, isReady), append(args, f.Now), byUrgency
 	}
 	query := selectTasks
 	if conditions != nil {
@@ -297,30 +266,33 @@ func eachTask(tx *store.Tx, f *filter, do func(*task) error) error {
 		query, args = query+" LIMIT ?", append(args, f.Limit)
 	}
 	return tx.Each(query, args, func(scan func(...any) error) error {
-		t, err := scanTask(scan)
-		if err != nil {
+		t := new(task)
+		if err := scan(t.columns()...); err != nil {
 			return err
 		}
 		return do(t)
 	})
 }
 
+// findTasks returns them.
+func findTasks(tx *store.Tx, f *filter) (all []*task, err error) {
+	err = eachTask(tx, f, func(t *task) error {
+		all = append(all, t)
+		return nil
+	})
+	return all, err
+}
+
 // findTask returns nil when there is none.
-func findTask(tx *store.Tx, id string) (found *task, err error) {
+func findTask(tx *store.Tx, id string) (*task, error) {
 	if id == "" {
 		return nil, nil
 	}
-	err = eachTask(tx, &filter{TaskID: id}, func(t *task) error {
-		found = t
-		return nil
-	})
-	return found, err
-}
-
-// listText is a list as a column holds it.
-func listText[E any](list []E) (string, error) {
-	raw, err := json.Marshal(list)
-	return string(raw), err
+	found, err := findTasks(tx, &filter{TaskID: id})
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	return found[0], nil
 }
 
 // idDigits is the length of an id.

@@ -121,17 +121,7 @@ func undone(tx *store.Tx, ids []string) (string, error) {
 	if len(ids) == 0 {
 		return "", nil
 	}
-	list, err := listText(ids)
-	if err != nil {
-		return "", err
-	}
-	var open []string
-	err = tx.Each("SELECT t.id FROM json_each(?) d CROSS JOIN planning_tasks t WHERE t.id = d.value AND t.done = 0", []any{list}, func(scan func(...any) error) error {
-		var id string
-		err := scan(&id)
-		open = append(open, id)
-		return err
-	})
+	open, err := store.Column[string](tx, "SELECT t.id FROM json_each(?) d CROSS JOIN planning_tasks t WHERE t.id = d.value AND t.done = 0", store.JSON(ids))
 	return shown(open), err
 }
 
@@ -235,11 +225,10 @@ func (t *task) clearable() map[string]func() {
 // find returns the task of the request: the one that it names, or the first that is ready.
 func (c *change) find(tx *store.Tx, pl *plan, resp *protocol.TaskUpdateResponse) (found *task, err error) {
 	if c.TaskID == "" && c.Action == protocol.TaskClaim {
-		err := eachTask(tx, &filter{PlanID: pl.ID, Ready: true, Now: c.now, For: c.me, Limit: 1}, func(t *task) error {
-			found = t
-			return nil
-		})
-		if err == nil && found == nil {
+		ready, err := findTasks(tx, &filter{PlanID: pl.ID, Ready: true, Now: c.now, For: c.me, Limit: 1})
+		if len(ready) > 0 {
+			found = ready[0]
+		} else if err == nil {
 			left := pl.tasks - pl.done
 			resp.Remaining = &left
 			err = decline("no task of the plan %s is ready for %.100s: %d are not done; they are claimed, wait for others or have another assignee", pl.ID, c.me, left)

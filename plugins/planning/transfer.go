@@ -56,11 +56,7 @@ func exportPlans(tx *store.Tx, emit func(any) error) error {
 // exportTasks exports each task after those that it waits for: an import may look at every
 // record as it comes.
 func exportTasks(tx *store.Tx, emit func(any) error) error {
-	var tasks []*task
-	err := eachTask(tx, &filter{}, func(t *task) error {
-		tasks = append(tasks, t)
-		return nil
-	})
+	tasks, err := findTasks(tx, &filter{})
 	for _, t := range depsFirst(tasks) {
 		if err == nil {
 			err = emit(t)

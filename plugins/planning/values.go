@@ -39,11 +39,16 @@ type due store.Micros
 // never is what stands in the store for no time, behind all others.
 const never = math.MaxInt64
 
-func dueOf(stored int64) due {
-	if stored == never {
-		return 0
+// Scan implements sql.Scanner.
+func (d *due) Scan(src any) error {
+	at, ok := src.(int64)
+	if *d = due(at); at == never {
+		*d = 0
 	}
-	return due(stored)
+	if !ok {
+		return fmt.Errorf("a time of type %T", src)
+	}
+	return nil
 }
 
 func (d due) stored() int64 {

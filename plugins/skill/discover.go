@@ -107,7 +107,7 @@ func (s *skill) definition(blocked string) protocol.SkillDefinition {
 // brief leaves of a definition what is needed to choose a skill.
 func brief(def protocol.SkillDefinition) protocol.SkillDefinition {
 	return protocol.SkillDefinition{
-		Name: def.Name, Version: cutText(def.Version, briefBytes), Description: cutText(def.Description, briefBytes), Status: def.Status, Source: def.Source,
+		Name: def.Name, Version: protocol.Head(def.Version, briefBytes), Description: protocol.Head(def.Description, briefBytes), Status: def.Status, Source: def.Source,
 		Tools: []jsontext.Value{}, Toolkits: []jsontext.Value{}, Arguments: []string{}, Tags: []string{},
 		Metadata: protocol.NullableMap[any]{"brief": true},
 	}

@@ -84,21 +84,10 @@ func paragraph(body string) string {
 			}
 		}
 		if len(lines) > 0 {
-			return cutText(strings.Join(lines, " "), maxDescription)
+			return protocol.Head(strings.Join(lines, " "), maxDescription)
 		}
 	}
 	return ""
-}
-
-// cutText returns at most the first size bytes of a text, not ending inside a character.
-func cutText(text string, size int) string {
-	if len(text) <= size {
-		return text
-	}
-	for size > 0 && !utf8.RuneStart(text[size]) {
-		size--
-	}
-	return text[:size]
 }
 
 // What front matter may be like.

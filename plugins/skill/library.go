@@ -18,6 +18,7 @@ import (
 
 	"a2e/host/schema"
 	"a2e/host/yamltree"
+	"a2e/protocol"
 )
 
 const (
@@ -477,9 +478,5 @@ func quote(text string) string {
 	if len(text) <= most {
 		return strconv.Quote(text)
 	}
-	cut := most
-	for cut > 0 && !utf8.RuneStart(text[cut]) {
-		cut--
-	}
-	return strconv.Quote(text[:cut]) + "…"
+	return strconv.Quote(protocol.Head(text, most)) + "…"
 }

@@ -125,23 +125,12 @@ func (s *site) fetch(ctx context.Context, in *pageArgs) (*tools.Outcome, error) 
 		return nil, protocol.Violation(protocol.FieldError{Path: "/arguments/start", Message: fmt.Sprintf("is no place in the text, which has %d bytes; it is next of the answer before", len(text))})
 	}
 	part := &pagePart{URL: answer.URL.String(), Status: answer.Status, ContentType: answer.ContentType, Bytes: len(text)}
-	part.Content = cut(text[in.Start:], webPart)
+	part.Content = protocol.Head(text[in.Start:], webPart)
 	if end := in.Start + len(part.Content); end < len(text) {
 		part.Next = end
 	}
 	out.Data = part
 	return out, nil
-}
-
-// cut returns the first n bytes of a text at most, and no half of a character.
-func cut(text string, n int) string {
-	if len(text) <= n {
-		return text
-	}
-	for n > 0 && !utf8.RuneStart(text[n]) {
-		n--
-	}
-	return text[:n]
 }
 
 // xmlEntry is an address of a sitemap, or an entry of a feed: RSS of any version, or Atom.
@@ -436,15 +425,15 @@ func (s *site) feed(ctx context.Context, in *feedArgs) (*tools.Outcome, error) {
 			return false
 		}
 		f.Entries = append(f.Entries, feedEntry{
-			Title: cut(first(e.Title), webMaxText), URL: e.link(at), Published: published(first(e.Dates, e.Published, e.Updated, e.Date)),
-			Summary: cut(tools.Markdown(cut(first(e.Texts, e.Summary, e.Encoded, e.Content), 16*webMaxText), at), webMaxText),
+			Title: protocol.Head(first(e.Title), webMaxText), URL: e.link(at), Published: published(first(e.Dates, e.Published, e.Updated, e.Date)),
+			Summary: protocol.Head(tools.Markdown(protocol.Head(first(e.Texts, e.Summary, e.Encoded, e.Content), 16*webMaxText), at), webMaxText),
 		})
 		return true
 	})
 	if err == nil && f.Title == "" && len(f.Entries) == 0 {
 		err = errors.New("it has neither a title nor entries")
 	}
-	f.Title = cut(f.Title, webMaxText)
+	f.Title = protocol.Head(f.Title, webMaxText)
 	err = partly(err, len(f.Entries), out, "feed")
 	out.Truncated = out.Truncated || truncated && len(f.Entries) < limit
 	return out, err
@@ -457,5 +446,5 @@ func published(text string) string {
 			return at.Format(time.RFC3339)
 		}
 	}
-	return cut(text, 100)
+	return protocol.Head(text, 100)
 }

@@ -92,7 +92,7 @@ func (r *registry) unknown(name string) error {
 	if hint != "" {
 		hint = "; " + hint
 	}
-	return host.NotOwner(protocol.Errorf(protocol.CodeUnknownTool, "unknown tool %q%s", shortened(name), hint).
+	return host.NotOwner(protocol.Errorf(protocol.CodeUnknownTool, "unknown tool %q%s", protocol.Clip(name, maxQuoted), hint).
 		With("known", r.names))
 }
 

@@ -325,5 +325,5 @@ func excerpt(line []byte, match int) []byte {
 	for start > 0 && start < len(line) && !utf8.RuneStart(line[start]) {
 		start++
 	}
-	return runePrefix(line[start:], maxLineText)
+	return protocol.Head(line[start:], maxLineText)
 }

@@ -237,7 +237,7 @@ func (w *Web) text(resp *http.Response, out *Outcome) (string, error) {
 		return "", err
 	}
 	if out.Truncated = len(body) > limit; out.Truncated {
-		body = runePrefix(body, limit)
+		body = protocol.Head(body, limit)
 	}
 	if form == formUnknown {
 		header = http.DetectContentType(body)
@@ -254,7 +254,7 @@ func (w *Web) text(resp *http.Response, out *Outcome) (string, error) {
 		text = Markdown(text, resp.Request.URL)
 	}
 	if len(text) > w.maxOutput {
-		text, out.Truncated = runePrefix(text, w.maxOutput), true
+		text, out.Truncated = protocol.Head(text, w.maxOutput), true
 	}
 	return text, nil
 }
@@ -278,5 +278,5 @@ func clip(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}
-	return runePrefix(s, n) + "…"
+	return protocol.Head(s, n) + "…"
 }

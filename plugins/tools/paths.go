@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"unicode/utf8"
 
 	"a2e/host"
 	"a2e/host/wall"
@@ -99,7 +98,7 @@ func (f *files) quote(name string) string {
 // quotePath quotes a path for an error message, cut to a bearable length.
 func quotePath(name string) string {
 	if len(name) > maxShownBytes {
-		name = runePrefix(name, maxShownBytes) + "…"
+		name = protocol.Head(name, maxShownBytes) + "…"
 	}
 	return strconv.Quote(name)
 }
@@ -134,26 +133,12 @@ func textFits(text []byte, room int) (fitting, size int) {
 	for i, c := range text {
 		next := size + 1 + escapeSize(c)
 		if next > room {
-			whole := runePrefix(text, i)
+			whole := protocol.Head(text, i)
 			return len(whole), size - (i - len(whole))
 		}
 		size = next
 	}
 	return len(text), size
-}
-
-// runePrefix returns at most the first size bytes of text, not ending inside a
-// character.
-func runePrefix[T string | []byte](text T, size int) T {
-	if len(text) <= size {
-		return text
-	}
-	for back := 0; back < utf8.UTFMax && back <= size; back++ {
-		if utf8.RuneStart(text[size-back]) {
-			return text[:size-back]
-		}
-	}
-	return text[:size]
 }
 
 // uri is a path such as skill://NAME/FILE, of files that another plugin has. Nothing in

@@ -8,7 +8,6 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"unicode/utf8"
 
 	"a2e/host"
 	"a2e/host/redact"
@@ -152,21 +151,11 @@ func waitError(ctx context.Context, err error, result commandResult) error {
 	default:
 		return protocol.Errorf(protocol.CodeSandboxCrash, "the program was lost: %w", err)
 	}
-	return stopped.With("stdout", tail(result.Stdout)).With("stderr", tail(result.Stderr))
+	return stopped.With("stdout", protocol.Tail(result.Stdout, maxTold)).With("stderr", protocol.Tail(result.Stderr, maxTold))
 }
 
-// tail returns the last few kilobytes of a text.
-func tail(s string) string {
-	const keep = 8 << 10
-	if len(s) <= keep {
-		return s
-	}
-	s = s[len(s)-keep:]
-	for len(s) > 0 && !utf8.RuneStart(s[0]) {
-		s = s[1:]
-	}
-	return s
-}
+// maxTold is how much of each stream the error of a program that was stopped has, in bytes.
+const maxTold = 8 << 10
 
 // capture takes what the streams of one program do not keep in memory, so that
 // no amount of output grows the host.
@@ -239,7 +228,7 @@ func (s *stream) Write(p []byte) (int, error) {
 			s.send(s.line[:end])
 			s.line = s.line[end+1:]
 		case len(s.line) > maxEventLine:
-			piece := runePrefix(s.line, maxEventLine)
+			piece := protocol.Head(s.line, maxEventLine)
 			s.send(piece)
 			s.line = s.line[len(piece):]
 		default:

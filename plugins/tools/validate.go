@@ -14,14 +14,6 @@ import (
 // maxQuoted bounds a name in a message: what a peer sends as one may be megabytes long.
 const maxQuoted = 64
 
-// shortened is a name as a message quotes it.
-func shortened(name string) string {
-	if len(name) <= maxQuoted {
-		return name
-	}
-	return strings.ToValidUTF8(name[:maxQuoted], "") + "…"
-}
-
 // maxProblems bounds what one answer lists.
 const maxProblems = 20
 

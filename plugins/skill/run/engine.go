@@ -1,6 +1,7 @@
 package run
 
 import (
+	"a2e/protocol"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -115,7 +116,7 @@ func ending(err error, memory *guestMemory, fault outcomeKind) outcome {
 
 // onOneLine returns the text of an error, which a stack may follow.
 func onOneLine(text string) string {
-	return head(strings.ToValidUTF8(strings.Join(strings.Fields(text), " "), "\uFFFD"), maxTrapText)
+	return protocol.Head(strings.ToValidUTF8(strings.Join(strings.Fields(text), " "), "\uFFFD"), maxTrapText)
 }
 
 // compile returns the module ready to run. A cache that cannot be used is none.

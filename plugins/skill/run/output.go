@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -131,7 +130,7 @@ func (o *output) object(obj protocol.Object) {
 		o.result, o.tooLong = append(o.result[:0], result...), false
 		text, _ := obj.Get("summary")
 		summary, _ := text.Str()
-		o.summary = head(summary, maxSummary)
+		o.summary = protocol.Head(summary, maxSummary)
 	default:
 		o.last = append(o.last[:0], obj.Raw()...)
 	}
@@ -190,7 +189,7 @@ func (o *output) tellsLocked() bool {
 // log passes a line on.
 func (o *output) log(told bool, line []byte, stream string) {
 	if told {
-		o.emit.Log("info", head(plain(line), maxLogLine), stream)
+		o.emit.Log("info", protocol.Head(plain(line), maxLogLine), stream)
 	}
 }
 
@@ -198,7 +197,7 @@ func (o *output) log(told bool, line []byte, stream string) {
 func (o *output) words(size int) string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return tail(o.stderr.String(), size)
+	return protocol.Tail(o.stderr.String(), size)
 }
 
 // finish returns the result of what came to its end: how, and with which status.
@@ -251,29 +250,6 @@ func plain(line []byte) string {
 	return strings.ToValidUTF8(strings.TrimSuffix(string(line), "\r"), "\uFFFD")
 }
 
-// head returns at most the first size bytes of a text, not ending inside a character.
-func head(text string, size int) string {
-	if len(text) <= size {
-		return text
-	}
-	for size > 0 && !utf8.RuneStart(text[size]) {
-		size--
-	}
-	return text[:size]
-}
-
-// tail returns at most the last size bytes of a text, not beginning inside a character.
-func tail(text string, size int) string {
-	if len(text) <= size {
-		return text
-	}
-	text = text[len(text)-size:]
-	for len(text) > 0 && !utf8.RuneStart(text[0]) {
-		text = text[1:]
-	}
-	return text
-}
-
 // Quoted returns a text as a JSON string of at most max bytes, and whether that is all.
 func Quoted(text string, max int) (value []byte, all bool) {
 	size := len(`""`)
@@ -287,7 +263,7 @@ func Quoted(text string, max int) (value []byte, all bool) {
 			size++
 		}
 		if size > max {
-			return protocol.AppendString(nil, head(text, i)), false
+			return protocol.AppendString(nil, protocol.Head(text, i)), false
 		}
 	}
 	return protocol.AppendString(nil, text), true

@@ -264,7 +264,7 @@ func stopError(ctx context.Context, err error, out *output) error {
 		refused = protocol.Errorf(protocol.CodeOutOfMemory, "it was stopped: it and what it started were more processes than they may be")
 	default:
 		why, _, _ := strings.Cut(err.Error(), "\n\n") // behind that a launcher's stack may follow
-		refused = protocol.Errorf(protocol.CodeSandboxCrash, "it was lost: %s", head(strings.Join(strings.Fields(why), " "), maxLost))
+		refused = protocol.Errorf(protocol.CodeSandboxCrash, "it was lost: %s", protocol.Head(strings.Join(strings.Fields(why), " "), maxLost))
 	}
 	if words := out.words(keptStderr); words != "" {
 		refused = refused.With("stderr", words)
