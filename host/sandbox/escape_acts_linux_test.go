@@ -296,7 +296,7 @@ try:
         if pid == 0:
             signal.pause()
         pids.append(pid)
-    meanwhile(2) # where the tree is watched, it may have more for a moment
+    meanwhile(30) # where the tree is watched, it may have more for a moment
     ok()
 finally:
     for pid in pids:
@@ -309,7 +309,7 @@ stop = threading.Event()
 try:
     for i in range(600):
         threading.Thread(target=stop.wait).start()
-    meanwhile(2)
+    meanwhile(30)
     ok()
 finally:
     stop.set()`},
