@@ -5,6 +5,7 @@ package redact
 import (
 	"bytes"
 	"cmp"
+	"fmt"
 	"io"
 	"net/url"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"unicode"
+	"unicode/utf16"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -191,15 +193,33 @@ func formsOf(values map[string]struct{}) *forms {
 	return f
 }
 
-// quotedForms returns a text as it stands between the quotes of a JSON string, by the
-// encoders that escape HTML as well.
+// quotedForms returns a text as it stands between the quotes of a JSON string, also by the
+// encoders that escape HTML, slashes, and what is not ASCII.
 func quotedForms(text string) []string {
 	quoted, err := jsontext.AppendQuote(nil, text)
 	if err != nil {
 		return nil
 	}
 	plain := string(quoted[1 : len(quoted)-1])
-	return []string{plain, strings.NewReplacer("<", `\u003c`, ">", `\u003e`, "&", `\u0026`).Replace(plain)}
+	slashed := strings.ReplaceAll(plain, "/", `\/`)
+	return []string{plain, slashed, ascii(plain), ascii(slashed), strings.NewReplacer("<", `\u003c`, ">", `\u003e`, "&", `\u0026`).Replace(plain)}
+}
+
+// ascii escapes what is not ASCII in what stands between the quotes of a JSON string.
+func ascii(text string) string {
+	var out []byte
+	for _, r := range text {
+		switch {
+		case r <= '~':
+			out = append(out, byte(r))
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			out = fmt.Appendf(out, `\u%04x\u%04x`, high, low)
+		default:
+			out = fmt.Appendf(out, `\u%04x`, r)
+		}
+	}
+	return string(out)
 }
 
 // Text returns a text without the secrets.
@@ -219,11 +239,32 @@ func (s *Set) Bytes(text []byte) []byte {
 // are none in it. Valid JSON, without spaces between its parts, stays valid.
 func (s *Set) Line(line []byte) []byte {
 	for ; s != nil; s = s.base {
-		if f := s.forms.Load(); f != nil && slices.ContainsFunc(f.line, func(form []byte) bool { return bytes.Contains(line, form) }) {
-			line = replaceTexts(line, f.line)
+		if f := s.forms.Load(); f != nil && f.mayBeIn(line) {
+			line = replaceTexts(line, f.text)
 		}
 	}
 	return line
+}
+
+// mayBeIn reports whether a line of JSON may hold a secret. With escapes that only some encoders
+// write there are more ways to spell one than can be looked for.
+func (f *forms) mayBeIn(line []byte) bool {
+	return bytes.Contains(line, []byte(`\u`)) || bytes.Contains(line, []byte(`\/`)) ||
+		slices.ContainsFunc(f.line, func(form []byte) bool { return bytes.Contains(line, form) })
+}
+
+// replaceQuoted replaces within a text of JSON; quoted has its quotes.
+func replaceQuoted(quoted []byte, forms [][]byte) []byte {
+	text, err := jsontext.AppendUnquote(nil, quoted)
+	if err != nil {
+		return replace(quoted, forms)
+	}
+	shown := replace(text, forms)
+	if bytes.Equal(shown, text) {
+		return quoted
+	}
+	shown, _ = jsontext.AppendQuote(nil, bytes.ToValidUTF8(shown, []byte("\uFFFD"))) // half a character may be left
+	return shown
 }
 
 // replaceTexts replaces within the texts of a line of JSON only, since a number may have the
@@ -233,8 +274,8 @@ func replaceTexts(line []byte, forms [][]byte) []byte {
 	out := make([]byte, 0, len(line)+len(Text))
 	depth, key := 0, ""
 	for {
-		begin := bytes.IndexByte(line, '"') + 1
-		if begin == 0 {
+		begin := bytes.IndexByte(line, '"')
+		if begin < 0 {
 			return append(out, line...)
 		}
 		for _, c := range line[:begin] {
@@ -245,21 +286,15 @@ func replaceTexts(line []byte, forms [][]byte) []byte {
 				depth--
 			}
 		}
-		end := begin
-		for end < len(line) && line[end] != '"' {
-			if line[end] == '\\' {
-				end++
-			}
-			end++
-		}
-		end = min(end+1, len(line))
+		inner, rest, _ := nextText(line)
+		end := len(line) - len(rest)
 		text := line[begin:end]
 		isKey := end < len(line) && line[end] == ':'
 		if depth != 1 || !isKey && !slices.Contains(address(), key) {
-			text = replace(text, forms)
+			text = replaceQuoted(text, forms)
 		}
 		if key = ""; depth == 1 && isKey {
-			key = string(bytes.TrimSuffix(line[begin:end], []byte{'"'}))
+			key = string(inner)
 		}
 		out = append(append(out, line[:begin]...), text...)
 		line = line[end:]
