@@ -1,8 +1,13 @@
 package plugins_test
 
 import (
+	"bufio"
 	"bytes"
+	"context"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -16,13 +21,21 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host"
+	"a2e/host/audit"
+	"a2e/host/auth"
 	"a2e/host/config"
 	"a2e/host/dialect/fleet"
 	"a2e/host/dialect/jsonrpc"
 	"a2e/host/dialect/mcp"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/must"
+	"a2e/host/httpd"
+	"a2e/host/record"
+	"a2e/host/store"
+	"a2e/host/trust"
 	"a2e/plugins"
+	"a2e/plugins/chains"
+	mcpservers "a2e/plugins/mcp"
 	"a2e/protocol"
 )
 
@@ -34,7 +47,7 @@ plugins:
   toolkits: {locked: true}
   mcp: {register: off}
   skill: {user_skills: false}
-  env: true
+  env: {env: gridworld}
   memory: true
   planning: true
   learning: true
@@ -69,76 +82,77 @@ func (g *ground) options(t testing.TB) host.Options {
 }
 
 // envelope are the members of a request that are not its own.
-var envelope = []string{"a2e", "version", "type", "id", "req_id", "ts"}
+func envelope() []string { return []string{"a2e", "version", "type", "id", "req_id", "ts"} }
 
-// placeholder stands in a request for a member of the answer to the one before.
-var placeholder = regexp.MustCompile(`<<(/[a-z_/0-9]*)>>`)
+// placeholder stands in a request for a member of the answer to an earlier one.
+var placeholder = regexp.MustCompile(`<<([0-9])(/[a-z_/0-9]*)>>`)
 
 // fieldsOf returns the own fields of a message.
 func fieldsOf(text string) (fields string, ok bool) {
 	var members map[string]jsontext.Value
-	if json.Unmarshal([]byte(text), &members) != nil {
+	if json.Unmarshal([]byte(text), &members) != nil || members == nil {
 		return "", false
 	}
-	for _, key := range envelope {
+	for _, key := range envelope() {
 		delete(members, key)
 	}
 	raw, err := json.Marshal(members, json.Deterministic(true))
 	return string(raw), err == nil
 }
 
-// FuzzRequests sends a request of any type and another one to a host with every plugin, whose
-// fields may name what the first was answered: each is answered once, by its response or an error.
-func FuzzRequests(f *testing.F) {
-	g := newGround(f)
-	var types []protocol.Type
-	at := map[protocol.Type]uint8{}
-	for _, info := range protocol.Types() {
-		if info.Direction == protocol.AgentRequest && info.Type != protocol.TypeCancel && info.Type != protocol.TypeShutdown {
-			at[info.Type] = uint8(len(types))
-			types = append(types, info.Type)
-		}
+// stories are requests that follow each other, as play takes them.
+func stories() []string {
+	return []string{
+		"env/reset/req {\"env_name\":\"env\",\"seed\":3}\nenv/step/req {\"episode_id\":\"<<0/obs/episode_id>>\",\"action\":{\"type\":\"up\"}}\nenv/batch_step/req {\"episode_ids\":[\"<<0/obs/episode_id>>\"],\"actions\":[{\"type\":\"left\"}]}\nenv/exp/list/req {\"episode_id\":\"<<0/obs/episode_id>>\",\"limit\":5}",
+		"memory/init/req {\"namespace\":\"n/m\",\"scope\":{\"user\":\"u\"}}\nmemory/store/req {\"memory_id\":\"<<0/memory_id>>\",\"entries\":[{\"key\":{\"user\":{\"age\":3}},\"content\":\"one two\",\"tags\":[\"a\"]}]}\nmemory/retrieve/req {\"memory_id\":\"<<0/memory_id>>\",\"query\":\"two AND (\",\"filter\":{\"user.age\":{\"gt\":2.50}},\"limit\":3}\nmemory/forget/req {\"memory_id\":\"<<0/memory_id>>\",\"keys\":[{\"user\":{\"age\":4}}]}",
+		"planning/plan/create {\"name\":\"p\",\"columns\":[\"a\",\"b\"]}\nplanning/task/add {\"plan_id\":\"<<0/plan_id>>\",\"title\":\"t\",\"due\":\"2030-01-01\",\"priority\":\"high\",\"estimate\":\"1h30m\"}\nplanning/task/update {\"plan_id\":\"<<0/plan_id>>\",\"task_id\":\"<<1/task_id>>\",\"status\":\"b\",\"comment\":\"c\"}\nplanning/plan/board {\"plan_id\":\"<<0/plan_id>>\"}",
+		"chain/req {\"chain_id\":\"c\",\"nodes\":[{\"id\":\"a\",\"kind\":\"tool\",\"name\":\"echo\",\"input_map\":{\"text\":\"input.text\"}},{\"id\":\"b\",\"kind\":\"tool\",\"name\":\"echo\",\"input_map\":{\"text\":\"join(',', keys(@))\"}}],\"initial_input\":{\"text\":\"hello\"},\"journal\":true}\nchain/req {\"chain_id\":\"c\",\"resume\":true,\"nodes\":[]}",
+		"learn/feedback/req {\"feedbacks\":[{\"source\":\"human\",\"score\":0.5,\"confidence\":1,\"polarity\":\"positive\",\"correlation_id\":\"c\"}]}\nlearn/experience/req {\"experiences\":[{\"state\":{\"a\":1},\"action\":{\"type\":\"inc\"},\"reward\":0.5,\"next_state\":{},\"done\":true}]}\nlearn/stats/req {\"component\":\"c\"}\nlearn/adapt/req {\"component\":\"c\"}",
+		"tool/call/req {\"tool_name\":\"write_file\",\"arguments\":{\"path\":\"a.txt\",\"content\":\"one\\ntwo\\n\"},\"correlation_id\":\"c\"}\ntool/call/req {\"tool_name\":\"grep\",\"arguments\":{\"pattern\":\"t.o\",\"path\":\".\"}}\ntool/call/req {\"tool_name\":\"edit_file\",\"arguments\":{\"path\":\"a.txt\",\"old\":\"one\",\"new\":\"three\"}}\ntool/call/req {\"tool_name\":\"glob\",\"arguments\":{\"pattern\":\"**/{a,b}*\"}}",
 	}
-	for line := range bytes.Lines(hosttest.ReadTestdata(f, "wire/samples.ndjson")) {
-		m := hosttest.Message{Line: line}
-		typ := protocol.Canonical(protocol.Type(m.Get("/type")))
-		if fields, ok := fieldsOf(string(line)); ok && slices.Contains(types, typ) {
-			f.Add(at[typ], fields, at[typ], fields)
-		}
-	}
-	for _, s := range []struct {
-		first  protocol.Type
-		with   string
-		second protocol.Type
-		fields string
-	}{
-		{"env/reset/req", `{"env_name":"gridworld","seed":3}`, "env/step/req", `{"episode_id":"<</obs/episode_id>>","action":{"type":"up"}}`},
-		{"env/reset/req", `{"env_name":"maze","options":{"width":5}}`, "env/batch_step/req", `{"episode_ids":["<</obs/episode_id>>"],"actions":[{"type":"right"}]}`},
-		{"memory/store/req", `{"memory_id":"semantic","entries":[{"key":{"user":{"age":3}},"value":"one two","tags":["a"]}]}`, "memory/retrieve/req", `{"memory_id":"semantic","query":"two","filter":{"user.age":{"gt":2}},"limit":3}`},
-		{"plan/create/req", `{"title":"p"}`, "task/add/req", `{"plan_id":"<</plan/plan_id>>","tasks":[{"title":"t","due":"2030-01-01","priority":"high","estimate":"1h30m"}]}`},
-		{"chain/run/req", `{"nodes":[{"id":"a","tool":"echo","arguments":{"text":{"$ref":"input.x"}}},{"id":"b","when":"a.text == 'y'","tool":"echo","arguments":{"text":"{{a.text}}"}}],"edges":[{"from":"a","to":"b"}],"initial_input":{"x":"y"}}`, "chain/plan/req", `{"nodes":[]}`},
-		{"learn/feedback/req", `{"feedbacks":[{"source":"user","score":0.5,"confidence":1,"kind":"explicit","correlation_id":"c"}]}`, "learn/stats/req", `{"component":"c"}`},
-		{"tool/call/req", `{"tool_name":"write_file","arguments":{"path":"a.txt","content":"one\ntwo\n"}}`, "tool/call/req", `{"tool_name":"grep","arguments":{"pattern":"t.o","path":"."}}`},
-		{"tool/call/req", `{"tool_name":"edit_file","arguments":{"path":"a.txt","old":"one","new":"three"}}`, "tool/call/req", `{"tool_name":"glob","arguments":{"pattern":"**/{a,b}*"}}`},
-	} {
-		f.Add(at[s.first], s.with, at[s.second], s.fields)
-	}
-	f.Fuzz(func(t *testing.T, first uint8, with string, second uint8, fields string) {
-		with, one := fieldsOf(with)
-		if !one {
+}
+
+// play sends the requests in a text, one a line: its type, a space, its fields, which may name what
+// an earlier one was answered.
+func play(t testing.TB, p *hosttest.Pair, story string) {
+	const most = 5
+	var got []hosttest.Message
+	for line := range strings.Lines(story) {
+		typ, fields, _ := strings.Cut(strings.TrimSpace(line), " ")
+		info, known := protocol.Lookup(protocol.Type(typ))
+		fields = placeholder.ReplaceAllStringFunc(fields, func(ref string) string {
+			if i := int(ref[2] - '0'); i < len(got) {
+				quoted, _ := json.Marshal(got[i].Get(ref[3 : len(ref)-2]))
+				return string(quoted[1 : len(quoted)-1])
+			}
+			return "none"
+		})
+		fields, ok := fieldsOf(fields)
+		if !ok || !known || info.Direction != protocol.AgentRequest || info.Type == protocol.TypeCancel || info.Type == protocol.TypeShutdown || len(got) == most {
 			return
 		}
+		got = append(got, answered(t, p, info, fields))
+	}
+}
+
+// FuzzRequests sends requests of any types to a host with every plugin: each is answered once, by
+// its response or an error.
+func FuzzRequests(f *testing.F) {
+	g := newGround(f)
+	for line := range bytes.Lines(hosttest.ReadTestdata(f, "wire/samples.ndjson")) {
+		m := hosttest.Message{Line: line}
+		if fields, ok := fieldsOf(string(line)); ok {
+			f.Add(m.Get("/type") + " " + fields)
+		}
+	}
+	for _, story := range stories() {
+		f.Add(story)
+	}
+	f.Fuzz(func(t *testing.T, story string) {
 		p := hosttest.Start(t, g.options(t))
 		defer p.Close()
 		p.Handshake()
-		got := answered(t, p, types[int(first)%len(types)], with)
-		fields = placeholder.ReplaceAllStringFunc(fields, func(ref string) string {
-			quoted, _ := json.Marshal(got.Get(ref[2 : len(ref)-2]))
-			return string(quoted[1 : len(quoted)-1])
-		})
-		if fields, ok := fieldsOf(fields); ok {
-			answered(t, p, types[int(second)%len(types)], fields)
-		}
+		play(t, p, story)
 		p.Call(protocol.TypePing, "")
 		for _, m := range p.Messages() {
 			must.That(t, !bytes.Contains(m.Line, []byte(canary)), "the secret is shown: %s", m.Line)
@@ -147,13 +161,12 @@ func FuzzRequests(f *testing.F) {
 }
 
 // answered returns the answer to a request, which is cancelled if it takes long.
-func answered(t *testing.T, p *hosttest.Pair, typ protocol.Type, fields string) hosttest.Message {
-	id := p.Go(typ, fields)
+func answered(t testing.TB, p *hosttest.Pair, info *protocol.Info, fields string) hosttest.Message {
+	id := p.Go(info.Type, fields)
 	late := time.AfterFunc(time.Second, func() { p.Send(fmt.Sprintf(`{"type":"cancel","id":"c-%s","req_id":%q}`, id, id)) })
 	defer late.Stop()
 	m := p.Answer(id)
-	info, _ := protocol.Lookup(typ)
-	must.That(t, m.Type == info.Response || m.Type == protocol.TypeError && m.Code != protocol.CodeRuntimeError, "%s %s was answered by %s", typ, fields, m.Line)
+	must.That(t, m.Type == info.Response || m.Type == protocol.TypeError && m.Code != protocol.CodeRuntimeError, "%s %s was answered by %s", info.Type, fields, m.Line)
 	return m
 }
 
@@ -193,6 +206,44 @@ func FuzzDialects(f *testing.F) {
 	})
 }
 
+// export returns what is kept in a store, line by line.
+func export(t testing.TB, s store.Store) string {
+	var out strings.Builder
+	must.OK(t, s.Export(t.Context(), &out))
+	return out.String()
+}
+
+// FuzzImport: an export that is taken in comes out as it is the next time, and nothing of it keeps
+// a host from answering. One that is refused leaves nothing.
+func FuzzImport(f *testing.F) {
+	g := newGround(f)
+	p := hosttest.Start(f, g.options(f))
+	p.Handshake()
+	for _, story := range stories() {
+		play(f, p, story)
+	}
+	p.Close()
+	whole := export(f, must.Get(g.shared.Store(f.Context()))(f))
+	f.Add([]byte(whole))
+	head, rest, _ := strings.Cut(whole, "\n")
+	for line := range strings.Lines(rest) {
+		f.Add([]byte(head + "\n" + line))
+	}
+	f.Add([]byte(`{"a2e_state":1}`))
+	before := export(f, must.Get(store.OpenMemory(f.Context(), plugins.StateParts()...))(f))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		s := must.Get(store.OpenMemory(t.Context(), plugins.StateParts()...))(t)
+		defer s.Close()
+		if _, err := s.Import(t.Context(), bytes.NewReader(text), store.Merge); err != nil {
+			must.Equal(t, export(t, s), before, "what was refused with %v has left something", err)
+			return
+		}
+		once := export(t, s)
+		must.Get(s.Import(t.Context(), strings.NewReader(once), store.Replace))(t)
+		must.Equal(t, export(t, s), once, "taken in once more")
+	})
+}
+
 // spoken is what tells whose a line is, in all protocols.
 type spoken struct {
 	Type   string         `json:"type"`
@@ -217,7 +268,7 @@ func judge(t *testing.T, in, out []byte) {
 		switch {
 		case bytes.HasPrefix(line, []byte(`{"a2e"`)):
 			hosttest.CheckLine(t, line)
-			if info, _ := protocol.Lookup(protocol.Type(m.Type)); info.Direction == protocol.HostResponse || m.Type == "error" {
+			if info, ok := protocol.Lookup(protocol.Type(m.Type)); ok && (info.Direction == protocol.HostResponse || m.Type == "error") {
 				got["a2e "+string(m.ReqID)]++
 			}
 		case m.RPC != "":
@@ -245,4 +296,124 @@ func judge(t *testing.T, in, out []byte) {
 		must.That(t, n <= sent[key] || key == `a2e ""` || key == "rpc null" || strings.HasPrefix(key, "fleet "), "%d answers to %s, which was sent %d times: %s", n, key, sent[key], out)
 	}
 	must.That(t, got[`a2e "the last"`] == 1 || bytes.Contains(in, []byte("shutdown")) || bytes.Contains(in, []byte(`\u`)), "the last request has no answer: %s", out)
+}
+
+// readers read what lies in files, by what it is. The error tells what is wrong; what is returned
+// is the same the next time.
+func readers() []func(t testing.TB, file string, text []byte) (any, error) {
+	return []func(t testing.TB, file string, text []byte) (any, error){
+		func(_ testing.TB, file string, text []byte) (any, error) {
+			n := 0
+			h, damage, err := record.Read(file, func(*record.Entry) { n++ })
+			if lines := bytes.Count(text, []byte("\n")); n+damage.Broken > lines {
+				return nil, fmt.Errorf("canary: %d entries of %d lines", n+damage.Broken, lines)
+			}
+			return []any{h, damage, n}, err
+		},
+		func(_ testing.TB, file string, _ []byte) (any, error) {
+			report, err := audit.Verify(file, audit.Sealing{})
+			return report.String(), err
+		},
+		func(t testing.TB, file string, text []byte) (any, error) {
+			list := trust.List{Dir: filepath.Dir(file)}
+			must.OK(t, os.Rename(file, filepath.Join(list.Dir, "trusted.json")))
+			must.That(t, list.Check("/not/named", text) != nil, "a file that nobody named is trusted")
+			return list.Entries()
+		},
+		func(_ testing.TB, file string, text []byte) (any, error) { return chains.ParseFile(file, text) },
+		func(_ testing.TB, _ string, text []byte) (any, error) { return mcpservers.ParseServers(text) },
+		func(_ testing.TB, _ string, text []byte) (any, error) {
+			c, schema, place, err := store.PostgresConfig(string(text))
+			if err == nil && len(c.Password) > 8 && !strings.Contains(c.Host+c.Database, c.Password) && strings.Contains(place, c.Password) {
+				err = fmt.Errorf("canary: the password is shown in %s", place)
+			}
+			return []string{schema, place}, err
+		},
+		func(t testing.TB, file string, text []byte) (any, error) {
+			names, err := config.ServerNames(file, text)
+			if err != nil || slices.Contains(names, "new") {
+				return names, err
+			}
+			edited, err := config.AddServer(file, text, "new", config.ServerEntry{Command: []string{"npx", "a b"}})
+			if err != nil {
+				return names, nil // it says what to write by hand
+			}
+			more := must.Get(config.ServerNames(file, edited))(t)
+			must.That(t, len(more) == len(names)+1 && slices.Contains(more, "new"), "%q has the servers %q, then %q", text, names, more)
+			back := must.Get(config.RemoveServer(file, edited, "new"))(t)
+			must.Equal(t, strings.Join(must.Get(config.ServerNames(file, back))(t), ","), strings.Join(names, ","), "the servers after that")
+			return names, nil
+		},
+	}
+}
+
+// FuzzFiles: a file that is read back is understood the same way twice, or it is told what is wrong.
+func FuzzFiles(f *testing.F) {
+	for i, text := range []string{
+		`{"a2e_record":1,"version":"x","started":1,"workspace":"/w"}` + "\n" + `{"n":1,"ts":1.5,"dir":"in","msg":{"type":"ping","id":"a"}}` + "\n" + `{"n":2,"dir":"out","text":"x","cut":true}` + "\n",
+		`{"type":"ping","prev":"` + strings.Repeat("0", 64) + "\"}\n",
+		`[{"path":"/a/a2e.yaml","sha256":"` + strings.Repeat("a", 64) + `"}]`,
+		"chain_id: c\nnodes:\n  - {id: a, kind: tool, name: echo, input_map: {text: input.text}}\n",
+		`{"mcpServers":{"a":{"command":"npx","args":["-y","x"],"env":{"K":"${env:V}"}},"b":{"url":"https://x.example/mcp","headers":{"Authorization":"Bearer ${input:t}"}}}}`,
+		"postgres://me:p%40ss-word@db.example:5432/app?sslmode=require&schema=team",
+		"mcpServers:\n  a: {command: b} # c\nhost_id: x\n",
+	} {
+		f.Add(uint8(i), []byte(text))
+	}
+	all := readers()
+	f.Fuzz(func(t *testing.T, kind uint8, text []byte) {
+		read := func() (string, error) {
+			file := filepath.Join(t.TempDir(), "file")
+			must.OK(t, os.WriteFile(file, text, 0o600))
+			got, err := all[int(kind)%len(all)](t, file, text)
+			if err != nil {
+				must.That(t, err.Error() != "" && !strings.HasPrefix(err.Error(), "canary"), "%v", err)
+				return "", err
+			}
+			shown, err := json.Marshal(got, json.Deterministic(true))
+			must.OK(t, err)
+			return strings.ReplaceAll(string(shown), filepath.Dir(file), ""), nil
+		}
+		once, err := read()
+		again, wrong := read()
+		must.That(t, once == again && (err == nil) == (wrong == nil), "read as %s, %v, then as %s, %v", once, err, again, wrong)
+	})
+}
+
+// FuzzHTTP: whatever a request over HTTP is, it is answered by JSON, and nobody without the token
+// gets a session.
+func FuzzHTTP(f *testing.F) {
+	const token = "tok-1234"
+	for _, head := range []string{
+		"POST /session HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer " + token + "\r\n\r\n", "POST /session HTTP/1.1\r\nHost: localhost:1\r\nAuthorization: Bearer tok\r\n\r\n",
+		"POST /send HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: bearer  " + token + "\r\nX-Session-Id: x\r\nContent-Length: 2\r\n\r\n{}", "GET /stream HTTP/1.1\r\nHost: evil.example\r\nOrigin: https://app.example\r\n\r\n",
+		"OPTIONS /mcp HTTP/1.1\r\nHost: [::1]:80\r\nOrigin: https://app.example\r\nAccess-Control-Request-Method: POST\r\n\r\n", "GET /health HTTP/1.0\r\n\r\n",
+		"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer " + token + "\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\nMCP-Protocol-Version: 2025-11-25\r\nContent-Length: 40\r\n\r\n" + `{"jsonrpc":"2.0","id":1,"method":"ping"}`,
+	} {
+		f.Add([]byte(head))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(raw)))
+		if err != nil {
+			return
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		s := httpd.New(httpd.Options{Loopback: true, Origins: []string{"https://app.example"}, Tokens: auth.Tokens{auth.New(token, "")}, MaxLine: 1 << 16, Log: zerolog.Nop(),
+			Serve: func(_ context.Context, _ httpd.Protocol, in io.Reader, _ io.Writer) error {
+				_, err := io.Copy(io.Discard, in)
+				return err
+			}})
+		defer s.Close(ctx)
+		got := httptest.NewRecorder()
+		s.ServeHTTP(got, r.WithContext(ctx))
+		res := got.Result()
+		must.That(t, res.Header.Get("X-Content-Type-Options") == "nosniff", "headers %v", res.Header)
+		if res.Header.Get("Content-Type") == "application/json" {
+			must.That(t, jsontext.Value(got.Body.Bytes()).IsValid(), "the answer %s", got.Body)
+		}
+		if !strings.HasSuffix(r.Header.Get("Authorization"), token) {
+			must.That(t, s.Sessions() == 0 && (r.URL.Path == "/health" || got.Code >= 300 || got.Code == http.StatusNoContent), "%d without the token", got.Code)
+		}
+	})
 }
