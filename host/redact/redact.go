@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 	"unicode"
 	"unicode/utf16"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -211,7 +212,7 @@ func ascii(text string) string {
 	for _, r := range text {
 		switch {
 		case r <= '~':
-			out = append(out, byte(r))
+			out = utf8.AppendRune(out, r)
 		case r > 0xffff:
 			high, low := utf16.EncodeRune(r)
 			out = fmt.Appendf(out, `\u%04x\u%04x`, high, low)
