@@ -110,7 +110,11 @@ func TestFleetIsolatedProgram(t *testing.T) {
 	h.send(`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"half"},"brief":"echo half > half.txt; sleep 1000"}`)
 	hosttest.Eventually(t, "the file of the task", func() bool {
 		files, _ := filepath.Glob(filepath.Join(dir, "state/worktrees/*/half-*/tree/half.txt"))
-		return len(files) == 1
+		if len(files) == 0 {
+			return false
+		}
+		text, _ := os.ReadFile(files[0]) // which is there before it is written
+		return string(text) == "half\n"
 	})
 	must.OK(t, h.cmd.Process.Kill())
 	h.exit()

@@ -91,6 +91,18 @@ func TestSetContract(t *testing.T) {
 	})
 }
 
+// A list waits for what is on its way, and a call for the tool that it names, if it names one.
+func TestAwait(t *testing.T) {
+	var waits []string
+	set := NewSet(SetOptions{Name: "kits", Await: func(_ context.Context, tool string) error { waits = append(waits, tool); return nil }})
+	for _, name := range []string{"", "srv__a"} {
+		_, err := set.call(t.Context(), &protocol.ToolCallRequest{ToolName: name}, silent{})
+		assert.That(t, err != nil && strings.Contains(err.Error(), fmt.Sprintf("unknown tool %q", name)), "%q: %v", name, err)
+	}
+	must.Get(set.list(t.Context(), &protocol.ToolListRequest{}, silent{}))(t)
+	assert.Equal(t, fmt.Sprintf("%q", waits), `["srv__a" ""]`, "what was waited for")
+}
+
 // The new content is there for the next request, and a wrong one changes nothing.
 func TestReplace(t *testing.T) {
 	set := NewSet(SetOptions{Name: "kits"})

@@ -123,7 +123,7 @@ func plugin(req *request) {
 		case "die":
 			panic(told)
 		case "hang":
-			time.Sleep(time.Hour) // select {} would end it
+			time.Sleep(20 * time.Second) // not for ever: a call of an MCP client waits ten minutes for it, longer than the simulator does
 		case "mute":
 		case "huge":
 			say(strings.Repeat("x", 1<<20))
