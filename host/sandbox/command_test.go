@@ -142,12 +142,28 @@ func testLauncherDies(t *testing.T, l *Launcher) {
 	poll.Eventually(t, "nothing is left", func() bool { return len(sleepers(t, seconds)) == 0 })
 
 	// A command under the same user can stop its launcher.
-	policy, _, _ = shell(t, `sleep "$1"`, mark.new())
+	seconds = mark.new()
+	policy, _, _ = shell(t, treeScript, seconds)
 	p = begin(t, l, policy)
-	must.OK(t, syscall.Kill(launcherOf(p), syscall.SIGSTOP))
+	poll.Eventually(t, "the tree runs", func() bool { return len(sleepers(t, seconds)) == treeSize })
+	ended := make(chan struct{})
+	var stopping sync.WaitGroup
+	stopping.Go(func() {
+		for launcher := p.child.(*launched).proc; ; {
+			select {
+			case <-ended:
+				return
+			default:
+				_ = launcher.Signal(syscall.SIGSTOP) // fails once it is gone
+			}
+		}
+	})
 	p.Kill()
 	_, err = p.Wait()
+	close(ended)
+	stopping.Wait()
 	assert.That(t, errors.Is(err, ErrKilled), "stopped launcher: %v", err)
+	poll.Eventually(t, "nothing is left of a stopped launcher's tree", func() bool { return len(sleepers(t, seconds)) == 0 })
 }
 
 // testInherits shows that a child gets nothing it was not given.

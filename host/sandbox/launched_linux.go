@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stuckDelay is how long a subreaper gets to end its tree before it is killed
-// itself; a command under the same user could have stopped it.
+// stuckDelay is how long a subreaper gets to end its tree before the host does, and ends it
+// as well: the machine may be busy, and a command under the same user could have stopped it.
 const stuckDelay = 5 * time.Second
 
 // launched is the host's view of one launcher.
@@ -201,7 +201,10 @@ func (c *launched) kill() {
 	}
 	c.closeControlLocked()
 	_ = c.proc.Signal(syscall.SIGCONT)
-	c.stuck = time.AfterFunc(stuckDelay, func() { _ = c.proc.Kill() })
+	c.stuck = time.AfterFunc(stuckDelay, func() {
+		endDescendants(c.proc) // without it nothing would tell who they are
+		_ = c.proc.Kill()
+	})
 }
 
 // signal implements child.

@@ -161,25 +161,36 @@ func (t *tree) collect() (pid int, status unix.WaitStatus) {
 }
 
 // signalDescendants sends a signal to all processes below root but those of one
-// group, through a pidfd that is checked to be the process that was seen, never
-// a reused number.
+// group.
 func signalDescendants(root int, sig syscall.Signal, but int) {
 	table, _ := readTable() // what was read counts; the next round sees the rest
 	for pid, p := range table {
-		if !descends(table, pid, uint64(root)) || but != 0 && p.group == uint64(but) {
-			continue
+		if descends(table, pid, uint64(root)) && (but == 0 || p.group != uint64(but)) {
+			p.signal(pid, sig)
 		}
-		fd, err := unix.PidfdOpen(int(pid), 0)
-		if err != nil {
-			if now, readErr := readProc(pid); err == unix.ENOSYS && readErr == nil && now.start == p.start {
-				_ = unix.Kill(int(pid), sig)
+	}
+}
+
+// endDescendants kills all processes below root, a child of this process. Who was sent
+// SIGKILL forks no more, so that all are ended when two rounds find nobody else. It gives up
+// where the table cannot be read.
+func endDescendants(root *os.Process) {
+	struck := map[uint64]proc{}
+	for quiet, failed, pause := 0, 0, huntPause; quiet < 2 && failed < 100; pause = min(2*pause, maxHuntPause) {
+		table, err := readTable()
+		if root.Signal(syscall.Signal(0)) != nil {
+			return // reaped, so that its number may be another's
+		}
+		if quiet++; err != nil {
+			quiet, failed = 0, failed+1
+		}
+		for pid, p := range table {
+			if struck[pid].start != p.start && descends(table, pid, uint64(root.Pid)) {
+				p.signal(pid, unix.SIGKILL)
+				struck[pid], quiet = p, 0
 			}
-			continue
 		}
-		if now, err := readProc(pid); err == nil && now.start == p.start {
-			_ = unix.PidfdSendSignal(fd, sig, nil, 0)
-		}
-		_ = unix.Close(fd)
+		time.Sleep(pause)
 	}
 }
 
@@ -245,6 +256,22 @@ func (c *crowd) machineTasks() int64 {
 
 // proc is one line of the process table.
 type proc struct{ parent, start, group uint64 }
+
+// signal reaches a process through a pidfd that is checked to be the process that was
+// seen, never a reused number.
+func (p proc) signal(pid uint64, sig syscall.Signal) {
+	fd, err := unix.PidfdOpen(int(pid), 0)
+	if err != nil {
+		if now, readErr := readProc(pid); err == unix.ENOSYS && readErr == nil && now.start == p.start {
+			_ = unix.Kill(int(pid), sig)
+		}
+		return
+	}
+	defer unix.Close(fd)
+	if now, err := readProc(pid); err == nil && now.start == p.start {
+		_ = unix.PidfdSendSignal(fd, sig, nil, 0)
+	}
+}
 
 // descendants lists the processes below root.
 func descendants(root uint64) (pids []uint64, err error) {
