@@ -24,8 +24,8 @@ import (
 	"a2e/protocol"
 )
 
-// probeTimeout bounds the start of one child that does nothing.
-const probeTimeout = 10 * time.Second
+// probeTimeout bounds the start of one child that does nothing, on a machine that is busy.
+const probeTimeout = 30 * time.Second
 
 type doctorCmd struct {
 	Live    bool    `help:"Try things out too: start and connect MCP servers, plugins and environments, ask models, databases and web APIs."`
