@@ -119,8 +119,8 @@ func (l *Launcher) watchDisk() {
 func (l *Launcher) measure() []place {
 	left := l.disk.limit
 	var all []place
-	var kept []string
 	l.mu.Lock()
+	kept := slices.Clone(l.full)
 	for proc := range l.running {
 		if proc.kept != "" && !slices.Contains(kept, proc.kept) {
 			kept = append(kept, proc.kept)
@@ -168,6 +168,9 @@ func (l *Launcher) stopFilling(p place) {
 	if p.keep {
 		return
 	}
+	l.mu.Lock()
+	l.full = slices.DeleteFunc(l.full, func(path string) bool { return path == p.path })
+	l.mu.Unlock()
 	gone := filepath.Join(filepath.Dir(p.path), gonePrefix+rand.Text())
 	if os.Rename(p.path, gone) != nil {
 		return // it was removed by itself
@@ -185,6 +188,9 @@ func (l *Launcher) endAllOf(p place) (ended []*Process) {
 		if p.keep || proc.kept == p.path || slices.Contains(proc.places, p.path) {
 			proc.fail(ErrDisk)
 			ended = append(ended, proc)
+			if proc.kept == p.path && !slices.Contains(l.full, p.path) {
+				l.full = append(l.full, p.path) // which is looked at also when nothing runs in it any more
+			}
 		}
 	}
 	return ended

@@ -120,6 +120,7 @@ type Launcher struct {
 	closed   bool                  // guarded by mu
 	watching bool                  // the disk; guarded by mu
 	running  map[*Process]struct{} // guarded by mu
+	full     []string              // homes that stay and are to be emptied; guarded by mu
 	pending  sync.WaitGroup        // Command calls and processes under way; Add under mu
 }
 

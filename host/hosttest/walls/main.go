@@ -131,8 +131,14 @@ func build(ctx context.Context, dir string) (suites []suite, err error) {
 // count is what came of some tests.
 type count struct{ attempts, failed, skipped int }
 
-// run runs all suites one way. What a failed one says is printed.
+// run runs all suites one way. What a failed one says is printed. Programs that the tests of
+// the first way build are there for the others, whose user may have no Go.
 func (w *way) run(ctx context.Context, dir string, suites []suite) (sum count, err error) {
+	out, err := exec.CommandContext(ctx, "go", "env", "GOCACHE", "GOMODCACHE").Output() // in the home of the one who runs this
+	if err != nil {
+		return sum, fmt.Errorf("go env: %w", err)
+	}
+	caches := strings.Split(string(out), "\n")
 	for _, s := range suites {
 		home, err := os.MkdirTemp(dir, "")
 		if err != nil {
@@ -141,7 +147,7 @@ func (w *way) run(ctx context.Context, dir string, suites []suite) (sum count, e
 		argv := append(slices.Clone(w.argv), s.binary, "-test.v", "-test.run", attacks, "-test.timeout", testTime)
 		cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 		cmd.Dir = s.dir
-		cmd.Env = append(os.Environ(), "HOME="+home, "TMPDIR="+home, hosttest.Built+"="+dir)
+		cmd.Env = append(os.Environ(), "HOME="+home, "TMPDIR="+home, hosttest.Built+"="+dir, "GOCACHE="+caches[0], "GOMODCACHE="+caches[1])
 		if w.user >= 0 {
 			if err := os.Chown(home, w.user, w.user); err != nil {
 				return sum, err
