@@ -326,7 +326,7 @@ try:
             b = bytearray(os.urandom(1 << 20) * 100)
             signal.pause()
         pids.append(pid)
-    meanwhile(3)
+    meanwhile(30)
     ok()
 finally:
     for pid in pids:
@@ -338,7 +338,7 @@ import mmap
 m = mmap.mmap(-1, 500 << 20)
 for i in range(500):
     m[i << 20:(i << 20) + (1 << 20)] = b"x" * (1 << 20)
-meanwhile(3)
+meanwhile(30)
 ok()`},
 		{name: "memory bomb by a file in memory", limits: Limits{FileBytes: 16 << 20}, act: `
 f = os.memfd_create("x")

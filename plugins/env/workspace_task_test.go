@@ -356,7 +356,7 @@ func TestWallRewardsOfFolders(t *testing.T) {
 		"hidden by a link":  {commands: []string{"mkdir -p secret; ln -s secret/expected.txt note.txt"}},
 		"hard link":         {commands: []string{"ln " + judged + "/expected.txt note.txt"}},
 		"pipe":              {commands: []string{"rm -f note.txt; mkfifo note.txt main.fifo"}},
-		"later":             {commands: []string{"(sleep 0.3; cd " + "\"$PWD\"" + " && echo 5 42 2 > note.txt) > /dev/null 2>&1 &", "setsid sh -c 'while :; do echo 5 42 2 > ../judged/note.txt; done' > /dev/null 2>&1 &"}},
+		"later":             {commands: []string{"(until [ -e go ]; do :; done; echo 5 42 2 > note.txt) > /dev/null 2>&1 &", "setsid sh -c 'while :; do echo 5 42 2 > ../judged/note.txt; done' > /dev/null 2>&1 &", "touch go; sleep 0.3"}},
 		"main.py a link":    {commands: []string{"rm main.py; ln -s " + judged + "/check main.py"}},
 		"deep":              {commands: []string{"i=0; while [ $i -lt 200 ]; do mkdir d && cd d; i=$((i+1)); done; echo 5 42 2 > note.txt"}},
 	} {
