@@ -201,13 +201,11 @@ func (cmd *commands) serveFleet(sys *System, w *workerCmd) (err error) {
 	}
 	opts := hostOptions(cfg, log)
 	opts.Tokens = nil // whoever may use the database may give tasks
-	shared := plugins.NewShared(cfg, log)
-	defer func() { err = errors.Join(err, shared.Close()) }()
-	closeAudit, err := auditTo(&opts, cfg)
+	shared, closeShared, err := equip(&opts, cfg, sys)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, closeAudit()) }()
+	defer func() { err = errors.Join(err, closeShared()) }()
 	worker := at.NewWorker(max(cfg.Fleet.MaxTasks, 1), log)
 	speak := func(cfg *config.Config, opts *host.Options, deps *plugins.Deps) {
 		own := fleetOptions(cfg, opts, deps.Shared)

@@ -97,15 +97,11 @@ const unreadNote = "stdout is closed, or the null device: nobody reads the answe
 
 // serveWith runs a host with the config's plugins on two streams.
 func serveWith(cfg *config.Config, opts host.Options, speak speaker, sys *System, in io.Reader, out io.Writer) (err error) {
-	shared := plugins.NewShared(cfg, opts.Log)
-	defer func() { err = errors.Join(err, shared.Close()) }()
-	closeAudit, err := auditTo(&opts, cfg)
+	shared, closeShared, err := equip(&opts, cfg, sys)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, closeAudit()) }()
-	opts.Tracer = newTracer(sys, cfg, opts.Log)
-	defer opts.Tracer.Close()
+	defer func() { err = errors.Join(err, closeShared()) }()
 	h, err := newHost(cfg, opts, speak, shared)
 	if err != nil {
 		return err
@@ -120,11 +116,6 @@ func serveWith(cfg *config.Config, opts host.Options, speak speaker, sys *System
 		return fail(exitTransport, err)
 	}
 	return nil
-}
-
-// newTracer makes what sends traces, if the environment asks for that.
-func newTracer(sys *System, cfg *config.Config, log zerolog.Logger) *trace.Tracer {
-	return trace.New(trace.Options{Getenv: sys.getenv, Version: version(), Secrets: cfg.Secrets, Warn: func(line string) { log.Warn().Msg(line) }})
 }
 
 // newHost makes a host with the config's plugins.
@@ -142,20 +133,27 @@ func newHost(cfg *config.Config, opts host.Options, speak speaker, shared *plugi
 	return h, fail(exitConfig, err)
 }
 
-// auditTo has hosts write the audit trail of the config, if it has one.
-func auditTo(opts *host.Options, cfg *config.Config) (closeIt func() error, err error) {
-	if !cfg.Audit.Enabled {
-		return func() error { return nil }, nil
+// equip has the hosts of a command write the audit trail of the config, if it has one, and
+// send traces, if the environment asks for that. shared is what their plugins have in common.
+func equip(opts *host.Options, cfg *config.Config, sys *System) (shared *plugins.Shared, closeAll func() error, err error) {
+	warn := func(line string) { opts.Log.Warn().Msg(line) }
+	closeAudit := func() error { return nil }
+	if cfg.Audit.Enabled {
+		trail, err := audit.Open(audit.Options{
+			Path: cfg.Audit.Path, MaxBytes: cfg.Audit.Rotate.MaxBytes, Backups: cfg.Audit.Rotate.BackupCount, Sealing: sealing(cfg), Logger: warn,
+		})
+		if err != nil {
+			return nil, nil, fail(exitConfig, err)
+		}
+		opts.Audit = trail
+		closeAudit = func() error { return fail(exitFailed, trail.Close()) } // says how many entries were lost
 	}
-	trail, err := audit.Open(audit.Options{
-		Path: cfg.Audit.Path, MaxBytes: cfg.Audit.Rotate.MaxBytes, Backups: cfg.Audit.Rotate.BackupCount,
-		Sealing: sealing(cfg), Logger: func(line string) { opts.Log.Warn().Msg(line) },
-	})
-	if err != nil {
-		return nil, fail(exitConfig, err)
-	}
-	opts.Audit = trail
-	return func() error { return fail(exitFailed, trail.Close()) }, nil // says how many entries were lost
+	tracer := trace.New(trace.Options{Getenv: sys.getenv, Version: version(), Secrets: cfg.Secrets, Warn: warn})
+	opts.Tracer, shared = tracer, plugins.NewShared(cfg, opts.Log)
+	return shared, func() error {
+		tracer.Close()
+		return errors.Join(closeAudit(), shared.Close())
+	}, nil
 }
 
 // hostOptions translates the config.

@@ -37,20 +37,16 @@ func (cmd *commands) serveHTTP(sys *System, address string) (err error) {
 	}
 	defer listener.Close()
 	opts := hostOptions(cfg, log)
-	shared := plugins.NewShared(cfg, log)
-	defer func() { err = errors.Join(err, shared.Close()) }()
+	shared, closeShared, err := equip(&opts, cfg, sys)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeShared()) }()
 	made, err := plugins.New(cfg, plugins.Deps{Log: log, Shared: shared}) // what is wrong about them is said now, not by each session
 	if err != nil {
 		return fail(exitConfig, err)
 	}
 	closePlugins(made)
-	closeAudit, err := auditTo(&opts, cfg)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, closeAudit()) }()
-	opts.Tracer = newTracer(sys, cfg, log)
-	defer opts.Tracer.Close()
 	sessions := newSessions(cfg, opts, shared, httpd.Loopback(listener.Addr().String()))
 	say(sys.Err, "a2e listens on %s://%s", scheme, listener.Addr())
 	return serveSessions(sys, listener, sessions)

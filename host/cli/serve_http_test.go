@@ -55,7 +55,7 @@ func serveWeb(t testing.TB, config string, args ...string) *web {
 	cmd := command(t, dir, "./a2e", append([]string{"serve", "--http", "127.0.0.1:0"}, args...)...)
 	stderr := must.Get(cmd.StderrPipe())(t)
 	must.OK(t, cmd.Start())
-	w := &web{t: t, live: &live{t: t, cmd: cmd}, client: http.DefaultClient, headers: http.Header{}}
+	w := &web{t: t, live: &live{t: t, cmd: cmd, passed: map[string]map[string]any{}}, client: http.DefaultClient, headers: http.Header{}}
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()

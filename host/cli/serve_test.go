@@ -34,6 +34,7 @@ type live struct {
 	stdout *bufio.Reader
 	pipe   io.Closer // stdout itself
 	stderr bytes.Buffer
+	passed map[string]map[string]any // answers that were read and not asked for yet
 }
 
 // start runs the binary in dir. Whatever happens, it ends with the test.
@@ -45,7 +46,7 @@ func start(t testing.TB, dir string, args ...string) *live {
 // startCommand is start for a command that is prepared.
 func startCommand(t testing.TB, cmd *exec.Cmd) *live {
 	t.Helper()
-	l := &live{t: t, cmd: cmd}
+	l := &live{t: t, cmd: cmd, passed: map[string]map[string]any{}}
 	l.cmd.Stderr = &l.stderr
 	var err error
 	if l.stdin, err = l.cmd.StdinPipe(); err != nil {
@@ -83,12 +84,20 @@ func (l *live) next() map[string]any {
 	return m
 }
 
-// answer reads up to the answer of a request, past its events.
+// answer reads up to the answer of a request, past its events. Answers to others on the way are kept.
 func (l *live) answer(id string) map[string]any {
 	l.t.Helper()
+	if m := l.passed[id]; m != nil {
+		delete(l.passed, id)
+		return m
+	}
 	for {
-		if m := l.next(); m["req_id"] == id && m["type"] != "invoke/event" {
+		switch m := l.next(); {
+		case m["type"] == "invoke/event":
+		case m["req_id"] == id:
 			return m
+		case !strings.HasSuffix(m["type"].(string), "/event"):
+			l.passed[fmt.Sprint(m["req_id"])] = m
 		}
 	}
 }

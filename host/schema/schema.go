@@ -173,7 +173,7 @@ func nameHint(name string, known []string) string {
 	if len(known) == 0 {
 		return "there are none"
 	}
-	return Clip("there are: "+strings.Join(known, ", "), maxMessage)
+	return protocol.Clip("there are: "+strings.Join(known, ", "), maxMessage)
 }
 
 // itemMisfits looks at the items of a list. Their schema is made ready once: a list may have
@@ -237,20 +237,12 @@ func reason(err error) string {
 	if types := wrongType.FindStringSubmatch(text); types != nil {
 		text = fmt.Sprintf("should be of type %s, is of type %s", types[2], types[1])
 	}
-	return Clip(text, maxMessage)
+	return protocol.Clip(text, maxMessage)
 }
 
 // Below returns the JSON Pointer of a member of what path names.
 func Below(path, name string) string {
-	return string(jsontext.Pointer(path).AppendToken(Clip(name, maxName)))
-}
-
-// Clip cuts a text to at most n bytes, and marks the cut.
-func Clip(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	return strings.ToValidUTF8(s[:n], "") + "…"
+	return string(jsontext.Pointer(path).AppendToken(protocol.Clip(name, maxName)))
 }
 
 // LongestName is the length of the longest name of a tool that models' APIs take.

@@ -164,7 +164,7 @@ func (s *stdin) close() {
 
 // killWait bounds how long the answer to a SIGKILL waits for the end that it
 // brings about.
-const killWait = 2 * time.Second
+const killWait = 10 * time.Second
 
 // kill sends a signal to a whole process tree.
 func (p *Plugin) kill(ctx context.Context, req *protocol.ProcKillRequest, _ host.Emitter) (*protocol.ProcKillResponse, error) {

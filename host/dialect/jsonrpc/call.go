@@ -17,7 +17,6 @@ import (
 
 	"a2e/host"
 	"a2e/host/audit"
-	"a2e/host/schema"
 	"a2e/host/trace"
 	"a2e/protocol"
 	"a2e/protocol/jsonrpc"
@@ -266,4 +265,4 @@ func onSession[P interface{ of() string }](run func(*Front, context.Context, *ca
 }
 
 // quoted shows a name of the client in an error.
-func quoted(name string) string { return string(protocol.AppendString(nil, schema.Clip(name, 64))) }
+func quoted(name string) string { return string(protocol.AppendString(nil, protocol.Clip(name, 64))) }

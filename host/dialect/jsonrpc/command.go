@@ -18,7 +18,6 @@ import (
 	"a2e/host"
 	"a2e/host/agent"
 	"a2e/host/dialect"
-	"a2e/host/schema"
 	"a2e/protocol"
 	"a2e/protocol/jsonrpc"
 )
@@ -186,7 +185,7 @@ func (f *Front) runTool(ctx context.Context, c *call, name string, args protocol
 	if err != nil {
 		e := jsonrpc.From(err)
 		if e.Data["code"] == protocol.CodeUnknownTool {
-			return handled(map[string]any{"error": "unknown command: " + schema.Clip(name, maxClient) + "; " + e.Message}), nil
+			return handled(map[string]any{"error": "unknown command: " + protocol.Clip(name, maxClient) + "; " + e.Message}), nil
 		}
 		if e.Code == jsonrpc.CodeInvalidParams {
 			e.With("field", "raw_command") // not what it was called among the tool's arguments

@@ -27,16 +27,16 @@ func handshake(f *Front, ctx context.Context, c *call, req *struct {
 	Strict  bool   `json:"strict"`
 	Token   string `json:"auth_token"`
 }) (any, error) {
-	agent, admitted := f.opts.Tokens.AdmitClient(req.Token, cmp.Or(schema.Clip(req.Client, maxClient), nameless))
+	agent, admitted := f.opts.Tokens.AdmitClient(req.Token, cmp.Or(protocol.Clip(req.Client, maxClient), nameless))
 	if !f.guard.Checked(ctx, admitted) {
 		f.logger().Warn().Msg("rpc.handshake refused: the token is missing or wrong")
 		return nil, jsonrpc.Errorf(jsonrpc.CodeUnauthorized, "unauthorized: rpc.handshake needs the host's token as auth_token")
 	}
 	if req.Strict && req.Version != "" && req.Version != jsonrpc.Protocol {
-		e := jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "unsupported protocol_version: %s", schema.Clip(string(req.Version), maxClient))
+		e := jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "unsupported protocol_version: %s", protocol.Clip(string(req.Version), maxClient))
 		return nil, e.With("reason", "unsupported_protocol_version").With("supported", jsonrpc.Protocol)
 	}
-	if !f.enrol(agent, schema.Clip(req.Client, maxClient)) {
+	if !f.enrol(agent, protocol.Clip(req.Client, maxClient)) {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeUnauthorized, "unauthorized: this pipe is another agent's, by its first token; an agent needs a host of its own")
 	}
 	works := []string{}

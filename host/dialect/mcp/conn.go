@@ -20,7 +20,6 @@ import (
 
 	"a2e/host"
 	"a2e/host/dialect"
-	"a2e/host/schema"
 	"a2e/host/trace"
 	"a2e/protocol"
 )
@@ -313,7 +312,7 @@ func (s *server) initialize(r *request) error {
 
 // begin begins the session of a client that may have one.
 func (s *server) begin(h hello) error {
-	agent, ok := s.opts.Tokens.AdmitClient(h.Meta.Token, cmp.Or(schema.Clip(h.Client.Name, maxAgentID), "mcp"))
+	agent, ok := s.opts.Tokens.AdmitClient(h.Meta.Token, cmp.Or(protocol.Clip(h.Client.Name, maxAgentID), "mcp"))
 	if !s.guard.Checked(s.closing, ok) {
 		s.opts.Log.Warn().Msg("MCP initialize refused: the token is missing or wrong")
 		return protocol.Errorf(protocol.CodeUnauthorized, `unauthorized: initialize, or the first request without it, needs the host's token as params._meta["a2e/auth_token"]`)

@@ -15,7 +15,6 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"a2e/host/schema"
 	"a2e/host/trace"
 	"a2e/protocol"
 )
@@ -199,7 +198,7 @@ func toRPC(err error) *rpcError {
 	return rpcErrorf(codeInternal, "%s", shortened(err.Error()))
 }
 
-func shortened(text string) string { return schema.Clip(text, maxErrorText) }
+func shortened(text string) string { return protocol.Clip(text, maxErrorText) }
 
 // fromA2E returns an error of the host its JSON-RPC code; its own stands in data.
 func fromA2E(e *protocol.Error) *rpcError {

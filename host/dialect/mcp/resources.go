@@ -14,7 +14,6 @@ import (
 
 	"a2e/host"
 	"a2e/host/dialect"
-	"a2e/host/schema"
 	"a2e/protocol"
 )
 
@@ -236,7 +235,7 @@ func memoryName(key protocol.Object) string {
 			name = text
 		}
 	}
-	return schema.Clip(name, maxMemoryName)
+	return protocol.Clip(name, maxMemoryName)
 }
 
 func memoryMIME(e *protocol.MemoryEntry) string {
