@@ -57,9 +57,12 @@ golden: ## the golden sessions; `make golden UPDATE=1` writes them anew
 	go test ./host ./host/cli -run 'TestGolden' $(if $(UPDATE),-update)
 
 fuzz: ## each fuzz target for FUZZTIME
-	@for f in $(FUZZ); do \
+	@built=$$(mktemp -d) && trap 'rm -rf "$$built"' EXIT && for f in $(FUZZ); do \
+	  dir=$${f%%:*}; test=$$built/$$(echo $$dir | tr / -); \
+	  test -e "$$test" || go test -vet=off -c -fuzz . -o "$$test" ./$$dir || exit 1; \
 	  n=$(FUZZTIME); case "$$n $(FUZZHOST) " in *x\ *"$$f "*) n=$$(($${n%x} / 10))x;; esac; \
-	  echo "fuzz $$f $$n"; go test ./$${f%%:*} -run '^$$' -fuzz "^$${f##*:}\$$" -fuzztime $$n -fuzzminimizetime 1x || exit 1; \
+	  echo "fuzz $$f $$n"; (cd $$dir && "$$test" -test.run '^$$' -test.fuzz "^$${f##*:}\$$" -test.fuzztime $$n -test.fuzzminimizetime 1x \
+	    -test.fuzzcachedir "$$(go env GOCACHE)/fuzz/a2e/$$dir") || exit 1; \
 	done
 
 SECONDS ?= 7200

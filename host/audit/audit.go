@@ -16,6 +16,7 @@
 package audit
 
 import (
+	"a2e/host/private"
 	"bytes"
 	"errors"
 	"fmt"
@@ -204,9 +205,6 @@ const (
 	complainEvery = time.Minute
 )
 
-// errClosing ends the wait for a lock when the Log is being closed.
-var errClosing = errors.New("closing")
-
 // run is the writing goroutine: wait for an entry, let a batch gather, write it.
 func (l *Log) run() {
 	defer close(l.done)
@@ -267,7 +265,7 @@ func (l *Log) writeAll(w *worker, quit <-chan struct{}, patience time.Duration) 
 		l.mu.Unlock()
 		if err != nil {
 			w.why = err
-			if !errors.Is(err, errClosing) {
+			if !errors.Is(err, private.ErrGivenUp) {
 				l.complain(w, err)
 			}
 			return false

@@ -95,6 +95,7 @@ func TestUntrustedFileStopsNothing(t *testing.T) {
 		"huge":               {func(t *testing.T, file string) { must.OK(t, os.WriteFile(file, make([]byte, 2<<20), 0o600)) }, "larger than"},
 		"folder":             {func(t *testing.T, file string) { must.OK(t, os.Mkdir(file, 0o700)) }, "not a regular file"},
 		"device":             {func(t *testing.T, file string) { must.OK(t, os.Symlink("/dev/zero", file)) }, "not a regular file"},
+		"link to nothing":    {func(t *testing.T, file string) { must.OK(t, os.Symlink("nothing", file)) }, "it is a link to nothing"},
 		"link to itself":     {func(t *testing.T, file string) { must.OK(t, os.Symlink(file, file)) }, "cannot be read"},
 		"control characters": {func(t *testing.T, file string) { must.OK(t, os.WriteFile(file, []byte("\"a\\e[2J\": 1\n"), 0o600)) }, "left out: …"},
 		"pattern that is none": {func(t *testing.T, file string) {

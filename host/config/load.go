@@ -237,7 +237,10 @@ func inFolder(src Source) *file {
 	f := &file{name: filepath.Join(src.Dir, FolderFile)}
 	var err error
 	if f.data, err = ReadRegular(f.name); errors.Is(err, fs.ErrNotExist) {
-		return &file{}
+		if _, link := os.Lstat(f.name); link != nil {
+			return &file{}
+		}
+		err = errors.New("it is a link to nothing")
 	}
 	if err == nil {
 		f.path, err = FolderPath(src.Dir)

@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 )
 
 const (
@@ -193,6 +194,53 @@ func (d *Dir) Rename(from, to string) error { return d.root.Rename(from, to) }
 
 // Remove takes a name away.
 func (d *Dir) Remove(name string) error { return d.root.Remove(name) }
+
+// How often Lock tries, less often each time.
+const (
+	lockPollMin = time.Millisecond
+	lockPollMax = 20 * time.Millisecond
+)
+
+// ErrGivenUp is the end of a wait that its caller did not want any more.
+var ErrGivenUp = errors.New("given up")
+
+// Lock takes the lock of a file of the folder, which is made where there is none, and waits for it
+// up to patience, or until quit is closed. Closing the file gives it back.
+func (d *Dir) Lock(name string, quit <-chan struct{}, patience time.Duration) (*os.File, error) {
+	deadline := time.Now().Add(patience)
+	for poll := lockPollMin; ; poll = min(2*poll, lockPollMax) {
+		h, err := d.Open(name, os.O_RDWR|os.O_CREATE)
+		if err != nil {
+			return nil, err
+		}
+		ok, err := TryLock(h)
+		if ok && d.holds(name, h) {
+			return h, nil
+		}
+		_ = h.Close()
+		if err != nil {
+			return nil, fmt.Errorf("lock %s: %w", h.Name(), err)
+		}
+		if time.Now().After(deadline) {
+			return nil, fmt.Errorf("%s is held by another process", h.Name())
+		}
+		select {
+		case <-quit:
+			return nil, ErrGivenUp
+		case <-time.After(poll):
+		}
+	}
+}
+
+// holds reports whether a file has its name still: a lock that was removed meanwhile guards nothing.
+func (d *Dir) holds(name string, h *os.File) bool {
+	a, err := h.Stat()
+	if err != nil {
+		return false
+	}
+	b, err := d.root.Lstat(name)
+	return err == nil && os.SameFile(a, b)
+}
 
 // placeByLink is PlaceNew where a rename cannot be told to leave what is there.
 func (d *Dir) placeByLink(from, to string) error {

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -108,8 +109,27 @@ func (l List) Entries() ([]Entry, error) {
 	return entries, nil
 }
 
-// change writes the list that do makes of the one there is.
+// lockWait bounds the wait for another process that changes the list.
+const lockWait = 10 * time.Second
+
+// change writes the list that do makes of the one there is, which nobody else changes meanwhile.
 func (l List) change(do func([]Entry) ([]Entry, error)) error {
+	if _, err := l.Entries(); err != nil { // before a folder is made
+		return err
+	}
+	dir, err := private.MakeDir(l.Dir)
+	if err == nil {
+		err = errors.Join(l.changeIn(dir, do), dir.Close())
+	}
+	return err
+}
+
+func (l List) changeIn(dir *private.Dir, do func([]Entry) ([]Entry, error)) error {
+	lock, err := dir.Lock(fileName+".lock", nil, lockWait)
+	if err != nil {
+		return fmt.Errorf("the list of trusted files cannot be written: %w", err)
+	}
+	defer lock.Close()
 	entries, err := l.Entries()
 	if err != nil {
 		return err
@@ -120,18 +140,10 @@ func (l List) change(do func([]Entry) ([]Entry, error)) error {
 	slices.SortFunc(entries, func(a, b Entry) int { return strings.Compare(a.Path, b.Path) })
 	text, err := json.Marshal(entries, jsontext.WithIndent("  "))
 	if err == nil {
-		err = l.replace(append(text, '\n'))
+		err = dir.Replace(fileName, append(text, '\n'))
 	}
 	if err != nil {
 		return fmt.Errorf("the list of trusted files cannot be written: %w", err)
 	}
 	return nil
-}
-
-func (l List) replace(text []byte) error {
-	dir, err := private.MakeDir(l.Dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Replace(fileName, text), dir.Close())
 }

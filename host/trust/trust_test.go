@@ -1,9 +1,11 @@
 package trust_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"a2e/host/hosttest/assert"
@@ -91,14 +93,26 @@ func TestWallTrustListOfAnother(t *testing.T) {
 	}
 }
 
-// Modes do not depend on the umask, and nothing else is left in the folder.
+// What several change at once is all kept.
+func TestListIsChangedAtOnce(t *testing.T) {
+	list := trust.List{Dir: filepath.Join(t.TempDir(), "a2e")}
+	var all sync.WaitGroup
+	for i := range 20 {
+		all.Go(func() { assert.OK(t, list.Add(fmt.Sprintf("/w%d/a2e.yaml", i), nil)) })
+	}
+	all.Wait()
+	entries := must.Get(list.Entries())(t)
+	assert.Equal(t, len(entries), 20, "files that are trusted")
+}
+
+// Modes do not depend on the umask, and nothing but the list and its lock is left in the folder.
 func TestListIsTheUsersOnly(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a2e")
 	for range 2 {
 		must.OK(t, trust.List{Dir: dir}.Add("/w/a2e.yaml", nil))
 	}
 	found, err := os.ReadDir(dir)
-	must.That(t, err == nil && len(found) == 1, "%v, %v", found, err)
+	must.That(t, err == nil && len(found) == 2, "%v, %v", found, err)
 	for path, want := range map[string]os.FileMode{dir: 0o700, filepath.Join(dir, "trusted.json"): 0o600} {
 		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != want {
 			t.Errorf("%s: %v, %v", path, info.Mode(), err)
