@@ -34,8 +34,9 @@ func TestHostKilled(t *testing.T) {
 
 	// The weaker ones are the fallback: fewer rounds do for them every day.
 	const strongest, others = 4, 2
-	for i, lv := range levels(BestEffort) {
-		if i > 0 && lv.mechanism == levels(BestEffort)[0].mechanism {
+	all := usable(t)
+	for i, lv := range all {
+		if i > 0 && lv.mechanism == all[0].mechanism {
 			continue // the same without its rights: nothing else holds the tree
 		}
 		t.Run(string(lv.mechanism), func(t *testing.T) {

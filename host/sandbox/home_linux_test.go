@@ -27,7 +27,7 @@ func TestWallHomeRights(t *testing.T) {
 		"a name of its own": {Home: HomeOwn},
 		"network, shared":   {Network: NetworkHost, Home: HomeShared},
 	} {
-		for _, lv := range weakerLevels(t) {
+		for _, lv := range usable(t) {
 			t.Run(name+" on "+string(lv.mechanism), func(t *testing.T) {
 				t.Parallel()
 				l, workspace, _ := walled(t, Options{})
@@ -127,7 +127,7 @@ func TestHomeOfAPolicy(t *testing.T) {
 // and for nobody else, also where it lies in the workspace, as far as there are mounts to hide
 // it; its temporary files are gone.
 func TestWallKeptHome(t *testing.T) {
-	for i, lv := range weakerLevels(t) {
+	for i, lv := range usable(t) {
 		t.Run(string(lv.mechanism), func(t *testing.T) {
 			base := realTemp(t)
 			state := filepath.Join(base, "work", "state")
@@ -272,7 +272,7 @@ func TestReadOnly(t *testing.T) {
 		`chmod 700 empty`, `touch -d 2001-01-01 old`, `cp old empty/copy`, `exec python3 -c 'import os; os.truncate("old", 0)'`, `mount -o remount,rw . && echo x > new`,
 		`exec python3 -c 'import os; os.open(".", os.O_TMPFILE | os.O_RDWR)'`,
 	}
-	for i, lv := range levels(BestEffort) {
+	for i, lv := range usable(t) {
 		if lv.mechanism == MechanismSubreaper || i > 0 && lv.mechanism != MechanismPIDNamespace {
 			continue // without a mount namespace Landlock alone holds: TestReadOnlyWeakly
 		}
@@ -357,7 +357,11 @@ func TestScratch(t *testing.T) {
 	more := t.TempDir()
 	scratch := must.Get(l.MakeScratch())(t)
 	p := Policy{Dir: workspace, Scratch: scratch, Write: []string{more}, ReadOnly: []string{workspace}}
-	script := `echo 1 > "$HOME/a" && echo 2 > "$TMPDIR/b" && echo 3 > /tmp/c && echo 4 > ` + more + `/d && cd /tmp && ls a b c`
+	tmp := "/tmp"
+	if plainContainer() {
+		tmp = "$TMPDIR"
+	}
+	script := `echo 1 > "$HOME/a" && echo 2 > "$TMPDIR/b" && echo 3 > ` + tmp + `/c && echo 4 > ` + more + `/d && cd ` + tmp + ` && ls a b c`
 	out, state := tryPolicy(t, l, p, script)
 	assert.That(t, state.Code == 0 && out == "a\nb\nc\n", "in its own: %v, %q", state, out)
 	for _, dir := range []string{home, shared} {

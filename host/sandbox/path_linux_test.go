@@ -6,10 +6,13 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/go-json-experiment/json"
@@ -240,7 +243,7 @@ func TestWallSetID(t *testing.T) {
 			})
 		}
 	}
-	for _, lv := range weakerLevels(t) {
+	for _, lv := range usable(t) {
 		t.Run("level "+string(lv.mechanism), func(t *testing.T) {
 			l, workspace, _ := walled(t, Options{})
 			l.start.levels = []level{lv}
@@ -255,13 +258,22 @@ os.open("new", os.O_CREAT, 0o4755)`, NetworkNone)
 	}
 }
 
-// weakerLevels are those that this machine has.
-func weakerLevels(t *testing.T) []level {
+// plainContainer reports whether this machine refuses namespaces, as a plain container does.
+var plainContainer = sync.OnceValue(func() bool {
+	cmd := exec.Command("/bin/true")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER}
+	return cmd.Run() != nil
+})
+
+// usable are the levels that this machine has: all, where it has namespaces.
+func usable(t *testing.T) []level {
 	t.Helper()
 	l, workspace, _ := walled(t, Options{})
 	try(t, l, workspace, "true")
 	all := levels(BestEffort)
-	return all[slices.IndexFunc(all, func(lv level) bool { return lv.mechanism == l.Mechanism() }):]
+	found := all[slices.IndexFunc(all, func(lv level) bool { return lv.mechanism == l.Mechanism() }):]
+	must.That(t, plainContainer() || len(found) == len(all), "with namespaces, %d of %d levels are used", len(found), len(all))
+	return found
 }
 
 // tryBit runs an act, and looks for a file with the bit that was not there before.

@@ -118,18 +118,19 @@ func (l List) change(do func([]Entry) ([]Entry, error)) error {
 		return err
 	}
 	dir, err := private.MakeDir(l.Dir)
-	if err == nil {
-		err = errors.Join(l.changeIn(dir, do), dir.Close())
-	}
-	return err
-}
-
-func (l List) changeIn(dir *private.Dir, do func([]Entry) ([]Entry, error)) error {
-	lock, err := dir.Lock(fileName+".lock", nil, lockWait)
 	if err != nil {
 		return fmt.Errorf("the list of trusted files cannot be written: %w", err)
 	}
-	defer lock.Close()
+	return errors.Join(l.changeIn(dir, do), dir.Close())
+}
+
+func (l List) changeIn(dir *private.Dir, do func([]Entry) ([]Entry, error)) error {
+	const name = fileName + ".lock"
+	lock, err := dir.Lock(name, nil, lockWait)
+	if err != nil {
+		return fmt.Errorf("the list of trusted files cannot be written: %w", err)
+	}
+	defer func() { _, _ = dir.Remove(name), lock.Close() }() // who waits for it makes another one
 	entries, err := l.Entries()
 	if err != nil {
 		return err
