@@ -55,6 +55,9 @@ type SlowCloser interface {
 	CloseTimeout() time.Duration
 }
 
+// SaveTime is the CloseTimeout of plugins that put into the store what they have in memory.
+const SaveTime = 5 * time.Second
+
 // SessionKeeper is a plugin that has something in memory for each session, which
 // outlives it in a snapshot. The host calls it where Options have Sessions. Both
 // should be done when ctx ends.

@@ -194,6 +194,9 @@ func (p *Plugin) EndSession(ctx context.Context, _ *host.Session) {
 	p.keep.save(ctx, true)
 }
 
+// CloseTimeout implements host.SlowCloser: what is not saved is lost.
+func (p *Plugin) CloseTimeout() time.Duration { return host.SaveTime }
+
 // Close implements host.Plugin. Episodes that can be saved are; the others end.
 func (p *Plugin) Close(ctx context.Context) error {
 	p.mu.Lock()

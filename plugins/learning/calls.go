@@ -217,6 +217,9 @@ func (p *Plugin) Start(_ context.Context, s *host.Services) error {
 	return nil
 }
 
+// CloseTimeout implements host.SlowCloser: what was not flushed is lost.
+func (p *Plugin) CloseTimeout() time.Duration { return host.SaveTime }
+
 // Close implements host.Plugin. What was counted is in the store when it returns nil.
 func (p *Plugin) Close(ctx context.Context) error {
 	p.stop() // the last flush goes on ctx
