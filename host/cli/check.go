@@ -309,6 +309,10 @@ func (t trustCmd) Run(cmd *commands, sys *System) error {
 		return fail(exitFailed, err)
 	}
 	say(sys.Err, "trusted until it changes: %s", oneLine(path))
+	src.Dir = dir
+	if _, _, err := config.Load(src); err != nil { // which the next command would refuse
+		say(sys.Err, "the config is wrong, though: %v", err)
+	}
 	return nil
 }
 
