@@ -51,7 +51,7 @@ WIDE = -p $$(($(CORES) + 1)) -parallel $$(($(CORES) * 2))
 race: tools ## the tests as CI runs them
 	@test -n '$(RACE)' || echo 'no C compiler here: the tests run without the race detector'
 	@built=$$(mktemp -d) && trap 'rm -rf "$$built"' EXIT && \
-	A2E_TEST_BUILT=$$built GORACE=atexit_sleep_ms=0 CGO_ENABLED=$(if $(RACE),1,0) go test -vet=off $(WIDE) $(RACE) $(NORACE) ./...
+	A2E_TEST_BUILT=$$built GORACE=atexit_sleep_ms=0 CGO_ENABLED=$(if $(RACE),1,0) go test -vet=off -ldflags=-w $(WIDE) $(RACE) $(NORACE) ./...
 
 golden: ## the golden sessions; `make golden UPDATE=1` writes them anew
 	go test ./host ./host/cli -run 'TestGolden' $(if $(UPDATE),-update)
@@ -59,7 +59,7 @@ golden: ## the golden sessions; `make golden UPDATE=1` writes them anew
 fuzz: ## each fuzz target for FUZZTIME
 	@built=$$(mktemp -d) && trap 'rm -rf "$$built"' EXIT && for f in $(FUZZ); do \
 	  dir=$${f%%:*}; test=$$built/$$(echo $$dir | tr / -); \
-	  test -e "$$test" || go test -vet=off -c -fuzz . -o "$$test" ./$$dir || exit 1; \
+	  test -e "$$test" || go test -vet=off -ldflags=-w -c -fuzz . -o "$$test" ./$$dir || exit 1; \
 	  n=$(FUZZTIME); case "$$n $(FUZZHOST) " in *x\ *"$$f "*) n=$$(($${n%x} / 10))x;; esac; \
 	  echo "fuzz $$f $$n"; (cd $$dir && "$$test" -test.run '^$$' -test.fuzz "^$${f##*:}\$$" -test.fuzztime $$n -test.fuzzminimizetime 1x \
 	    -test.fuzzcachedir "$$(go env GOCACHE)/fuzz/a2e/$$dir") || exit 1; \
