@@ -17,7 +17,7 @@ FUZZ = protocol:FuzzScan protocol:FuzzEnvelope host:FuzzFrame host:FuzzHandshake
        plugins/memory/embed:FuzzWords plugins/learning/quantile:FuzzUnmarshal plugins/chains/jmes:FuzzDecode plugins/chains/jmes:FuzzEval plugins/multiagent/worker:FuzzOutput \
        plugins:FuzzFiles $(FUZZHOST)
 # of these, the ones whose every input is a host, or a store, of its own: they get a tenth of the inputs
-FUZZHOST = plugins:FuzzRequests plugins:FuzzDialects plugins:FuzzImport plugins:FuzzHTTP
+FUZZHOST = plugins/mcp:FuzzServer plugins:FuzzRequests plugins:FuzzDialects plugins:FuzzImport plugins:FuzzHTTP
 
 .PHONY: help build dist test race golden fuzz soak bench benchmarks recall regret workflows check fmt vet walls lint vulnerabilities tools postgresql chromium shells
 
