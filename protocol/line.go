@@ -173,7 +173,8 @@ func (v Value) Str() (text string, ok bool) {
 // Int returns an integer; ok reports whether the value is one that fits. 30.0 and
 // 3e1 are integers too, as JSON Schema has it.
 func (v Value) Int() (n int, ok bool) {
-	if v == nil { // as in most requests: Atoi would allocate an error
+	const longest = 1 << 10           // bytes; to read one of megabytes takes tens of milliseconds
+	if v == nil || len(v) > longest { // none, as in most requests: Atoi would allocate an error
 		return 0, false
 	}
 	n, err := strconv.Atoi(string(v))

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	front "a2e/host/dialect/jsonrpc"
+	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 )
@@ -123,7 +124,7 @@ func TestCancelRequest(t *testing.T) {
 		}
 		p.send(cancel(id))
 	}
-	check(t, p.call("limits.get", ""), "/result/requests/used", "1")
+	hosttest.Eventually(t, "the last notification is done with", func() bool { return get(t, p.call("limits.get", ""), "/result/requests/used") == "1" })
 	assert.Equal(t, p.count(`"data":{"reason":"cancelled"`), 12, "… answers say cancelled")
 }
 
