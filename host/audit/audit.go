@@ -183,8 +183,7 @@ func (l *Log) Close() error {
 	if !started {
 		return nil
 	}
-	// A write that hangs in the kernel cannot be interrupted, hence the second bound.
-	hung := time.NewTimer(2 * closePatience)
+	hung := time.NewTimer(hungPatience) // the kernel's writing cannot be interrupted
 	defer hung.Stop()
 	select {
 	case <-l.done:
@@ -202,6 +201,7 @@ const (
 	lastRetry     = time.Second
 	lockPatience  = 2 * time.Second
 	closePatience = 500 * time.Millisecond
+	hungPatience  = 5 * time.Second // also of a machine that has no time for the host
 	complainEvery = time.Minute
 )
 

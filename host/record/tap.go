@@ -24,6 +24,7 @@ const (
 	lastRetry     = time.Second
 	batchDelay    = 2 * time.Millisecond
 	closePatience = 500 * time.Millisecond
+	hungPatience  = 5 * time.Second // also of a machine that has no time for the host
 )
 
 // Options of a Recorder. Path must be set.
@@ -405,7 +406,7 @@ func (r *Recorder) end() {
 	}
 }
 
-// Close writes what waits and ends the record. A disk that does not take it gets a second.
+// Close writes what waits and ends the record. A disk that fails gets half a second, one that does not answer five.
 func (r *Recorder) Close() {
 	r.mu.Lock()
 	was := r.closed
@@ -420,7 +421,7 @@ func (r *Recorder) Close() {
 		if err := r.file.Close(); err != nil {
 			r.warn("%v", err)
 		}
-	case <-time.After(2 * closePatience):
+	case <-time.After(hungPatience):
 		r.warn("the disk does not answer; its last entries are lost")
 	}
 }

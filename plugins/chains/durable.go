@@ -426,9 +426,12 @@ func (j *journal) finish(ctx context.Context, a *answer, failed error) {
 	if err != nil {
 		state = stateStopped
 	}
-	_ = j.plugin.kept.Write(ctx, func(tx *store.Tx) error { // what fails is logged; the journal is that of a killed host then
+	err = j.plugin.kept.Write(ctx, func(tx *store.Tx) error { // what fails is logged; the journal is that of a killed host then
 		_, err := tx.Exec("UPDATE chains_journals SET state = ?, owner = '', cancelled = 0, message = ?, updated_at = ?, bytes = LENGTH(request) + ? WHERE number = ? AND owner = ?",
 			state, protocol.Clip(message, maxErrorText), j.plugin.env.Now().UnixMicro(), j.bytes, j.number, j.plugin.hosts.name())
 		return err
 	})
+	if err != nil {
+		j.plugin.hosts.leave()
+	}
 }

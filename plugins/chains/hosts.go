@@ -32,6 +32,7 @@ type hosts struct {
 	mu      sync.Mutex // guards the fields below
 	own     string     // "" until it is needed
 	lock    *os.File   // nil where the store is in memory
+	left    bool       // a journal that says that this host runs it
 	running map[int64]bool
 
 	lease int // see usualLease; never changed
@@ -146,14 +147,26 @@ func (o *hosts) mark(number int64, running bool) {
 	}
 }
 
-// end gives the lock back, and takes the file away.
+// leave notes that a journal could not be told that this host runs it no more.
+func (o *hosts) leave() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.left = true
+}
+
+// end gives the lock back, and takes the file away, unless it is to tell that this host is dead:
+// without it a journal would be that of another machine, for as long as its lease.
 func (o *hosts) end() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.lock == nil {
 		return nil
 	}
-	err := errors.Join(os.Remove(o.lock.Name()), o.lock.Close())
+	var err error
+	if !o.left {
+		err = os.Remove(o.lock.Name())
+	}
+	err = errors.Join(err, o.lock.Close())
 	o.lock = nil
 	return err
 }

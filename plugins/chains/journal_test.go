@@ -302,6 +302,27 @@ func TestLostJournal(t *testing.T) {
 	assert.That(t, resp.Success && actor(dir).counts()["e"] == 1, "%+v", resp)
 }
 
+// TestEndThatIsNotKept: a chain whose end the store did not take is that of a dead host, also when
+// its host has ended well.
+func TestEndThatIsNotKept(t *testing.T) {
+	dir := t.TempDir()
+	must.OK(t, os.WriteFile(filepath.Join(dir, "open"), nil, 0o600))
+	s := stores.Open(t, statePath(dir), Part())
+	do := func(query string) {
+		must.OK(t, s.Write(t.Context(), func(tx *store.Tx) error { _, err := tx.Exec(query); return err }))
+	}
+	do("CREATE TRIGGER full BEFORE UPDATE OF state ON chains_journals BEGIN SELECT RAISE(FAIL, 'the disk is full'); END")
+	first, _ := startJournalHost(t, dir, "")
+	act := &protocol.ChainRequest{ChainID: "act", Journal: true, Timeout: 60, Nodes: []protocol.Object{must.Get(protocol.ParseObject([]byte(`{"node_id":"e","kind":"tool","name":"act","input":{"id":"e"}}`)))(t)}}
+	var resp protocol.ChainResponse
+	must.OK(t, first.Call(t.Context(), protocol.TypeChainReq, act, &resp))
+	must.OK(t, first.Close())
+	do("DROP TRIGGER full")
+	second, _ := startJournalHost(t, dir, "")
+	must.OK(t, second.Call(t.Context(), protocol.TypeChainReq, &protocol.ChainRequest{ChainID: "act", Resume: true, Timeout: 60}, &resp))
+	assert.That(t, resp.Success && actor(dir).counts()["e"] == 1, "%+v, %v", resp, actor(dir).counts())
+}
+
 // Who looks whether a host lives keeps nobody else from looking: a dead one would seem to live.
 func TestLookingAtADeadHost(t *testing.T) {
 	dir, dead := t.TempDir(), &head{owner: "dead", leased: true}

@@ -115,20 +115,27 @@ func (c *session) listen(ctx context.Context) {
 	}
 }
 
-// events reads events to the end of a connection, which the agent ends itself now and then.
+// events reads events to the end of a connection, which the agent ends itself now and then. Only an
+// empty line makes an event: the host's death may cut one off anywhere.
 func (c *session) events(r io.Reader) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, 64<<20)
-	id := ""
+	var id string
+	var data []byte
 	for n := 0; lines.Scan() && n < 100; {
 		pass(&c.host.gate)
-		if rest, ok := bytes.CutPrefix(lines.Bytes(), []byte("id: ")); ok {
+		field, rest, _ := bytes.Cut(lines.Bytes(), []byte(": "))
+		switch string(field) {
+		case "id":
 			id = string(rest)
-		}
-		if rest, ok := bytes.CutPrefix(lines.Bytes(), []byte("data: ")); ok {
-			c.host.judge.take(bytes.Clone(rest))
-			c.last = id
-			n++
+		case "data":
+			data = bytes.Clone(rest)
+		case "":
+			if data != nil {
+				c.host.judge.take(data)
+				c.last, data = id, nil
+				n++
+			}
 		}
 	}
 }
