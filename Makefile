@@ -56,13 +56,17 @@ race: tools ## the tests as CI runs them
 golden: ## the golden sessions; `make golden UPDATE=1` writes them anew
 	go test ./host ./host/cli -run 'TestGolden' $(if $(UPDATE),-update)
 
+# what the fuzzer finds interesting is kept here; without, each run begins with the seeds
+CORPUS ?= $$(go env GOCACHE)/fuzz/a2e
 fuzz: ## each fuzz target for FUZZTIME
-	@built=$$(mktemp -d) && trap 'rm -rf "$$built"' EXIT && for f in $(FUZZ); do \
-	  dir=$${f%%:*}; test=$$built/$$(echo $$dir | tr / -); \
-	  test -e "$$test" || go test -vet=off -ldflags=-w -c -fuzz . -o "$$test" ./$$dir || exit 1; \
-	  n=$(FUZZTIME); case "$$n $(FUZZHOST) " in *x\ *"$$f "*) n=$$(($${n%x} / 10))x;; esac; \
-	  echo "fuzz $$f $$n"; (cd $$dir && "$$test" -test.run '^$$' -test.fuzz "^$${f##*:}\$$" -test.fuzztime $$n -test.fuzzminimizetime 1x \
-	    -test.fuzzcachedir "$$(go env GOCACHE)/fuzz/a2e/$$dir") || exit 1; \
+	@$(MAKE) --no-print-directory -j $(CORES) -O $(addprefix fuzz/,$(sort $(foreach f,$(FUZZ),$(firstword $(subst :, ,$(f))))))
+
+fuzz/%:
+	@built=$$(mktemp -d) && trap 'rm -rf "$$built"' EXIT && \
+	go test -vet=off -ldflags=-w -c -fuzz . -o "$$built/test" ./$* && for f in $(patsubst $*:%,%,$(filter $*:%,$(FUZZ))); do \
+	  n=$(FUZZTIME); case "$$n $(FUZZHOST) " in *x\ *"$*:$$f "*) n=$$(($${n%x} / 10))x;; esac; \
+	  echo "fuzz $* $$f $$n"; (cd $* && "$$built/test" -test.run '^$$' -test.fuzz "^$$f\$$" -test.fuzztime $$n -test.fuzzminimizetime 1x \
+	    -test.fuzzcachedir "$(or $(CORPUS),$$built/corpus)/$*") || exit 1; \
 	done
 
 SECONDS ?= 7200
@@ -137,6 +141,6 @@ testdata/%/venv/.made: testdata/%/requirements.txt
 
 check: ## fmt, vet, lint, race and a taste of each fuzz target, with the time of each
 	@for step in fmt vet lint race fuzz; do \
-	  echo "== $$step"; began=$$(date +%s); $(MAKE) --no-print-directory $$step $(if $(filter command line,$(origin FUZZTIME)),,FUZZTIME=1000x) || exit 1; \
+	  echo "== $$step"; began=$$(date +%s); $(MAKE) --no-print-directory $$step $(if $(filter command line,$(origin FUZZTIME)),,FUZZTIME=1000x CORPUS=) || exit 1; \
 	  echo "== $$step took $$(($$(date +%s) - began)) s"; \
 	done

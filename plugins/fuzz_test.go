@@ -18,6 +18,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	jsonv1 "github.com/go-json-experiment/json/v1"
 	"github.com/rs/zerolog"
 
 	"a2e/host"
@@ -355,6 +356,7 @@ func FuzzFiles(f *testing.F) {
 		`[{"path":"/a/a2e.yaml","sha256":"` + strings.Repeat("a", 64) + `"}]`,
 		"chain_id: c\nnodes:\n  - {id: a, kind: tool, name: echo, input_map: {text: input.text}}\n",
 		`{"mcpServers":{"a":{"command":"npx","args":["-y","x"],"env":{"K":"${env:V}"}},"b":{"url":"https://x.example/mcp","headers":{"Authorization":"Bearer ${input:t}"}}}}`,
+		`{"mcpServers":{"a":{"command":"npx","args":["-y","x"],"timeout":5000},"b":{"url":"https://x.example/mcp","headers":{"X":"${env:V}"}}}}`,
 		"postgres://me:p%40ss-word@db.example:5432/app?sslmode=require&schema=team",
 		"mcpServers:\n  a: {command: b} # c\nhost_id: x\n",
 	} {
@@ -370,7 +372,7 @@ func FuzzFiles(f *testing.F) {
 				must.That(t, err.Error() != "" && !strings.HasPrefix(err.Error(), "canary"), "%v", err)
 				return "", err
 			}
-			shown, err := json.Marshal(got, json.Deterministic(true))
+			shown, err := json.Marshal(got, json.Deterministic(true), jsonv1.FormatDurationAsNano(true))
 			must.OK(t, err)
 			return strings.ReplaceAll(string(shown), filepath.Dir(file), ""), nil
 		}

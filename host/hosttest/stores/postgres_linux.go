@@ -2,6 +2,7 @@ package stores
 
 import (
 	"bytes"
+	"flag"
 	"os"
 	"os/exec"
 	"testing"
@@ -25,6 +26,9 @@ func OnPostgres(t *testing.T, pattern string) {
 	}
 	if testing.Short() {
 		args = append(args, "-test.short")
+	}
+	if flag.Lookup("rapid.checks") != nil {
+		args = append(args, "-rapid.checks=30") // where the engines differ is seen early
 	}
 	tests := exec.CommandContext(t.Context(), must.Get(os.Executable())(t), args...)
 	tests.Env = append(os.Environ(), variable+"="+server.URL(postgres.Superuser))
