@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -129,6 +130,9 @@ func newSim(t testing.TB, opts Options) *Sim {
 	t.Helper()
 	opts.Line, opts.Lives = cmp.Or(opts.Line, maxLine), cmp.Or(opts.Lives, maxLives)
 	s := &Sim{Options: opts, t: t, dir: t.TempDir(), rng: rand.New(rand.NewPCG(opts.Seed, 0)), done: map[string]string{}}
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP) // so that no host has it ignored where nohup runs the tests
+	t.Cleanup(func() { signal.Stop(hup) })
 	s.prepare()
 	s.disk = s.mount()
 	for i := range most {
