@@ -78,19 +78,21 @@ func (s *scan) run(names map[string][]string) error {
 }
 
 // secondNames looks at the other names of files that got a further one, as nothing tells of that.
+// Such a name may be a folder by now, with more such files in it.
 func (s *scan) secondNames() {
-	if s.all || len(s.linked) == 0 {
-		return
-	}
-	for dir, f := range s.store.tree {
-		var names []string
-		for i := range f.entries {
-			if e := &f.entries[i]; e.kind == aFile && s.linked[e.ino] && s.seen[dir].get(e.name).isNot(e.ino) {
-				names = append(names, e.name)
+	for known := 0; !s.all && known < len(s.linked); {
+		known = len(s.linked)
+		for dir, f := range s.store.tree {
+			var names []string
+			for i := range f.entries {
+				if e := &f.entries[i]; e.kind == aFile && s.linked[e.ino] && s.seen[dir].get(e.name).isNot(e.ino) {
+					names = append(names, e.name)
+				}
 			}
-		}
-		if names != nil {
-			s.visit(dir, names, f.rules, f.ignored)
+			if names != nil {
+				s.visit(dir, names, f.rules, f.ignored)
+				s.work.Wait()
+			}
 		}
 	}
 }
