@@ -146,49 +146,56 @@ func (k *Keeper) Exists() bool {
 // Take makes a checkpoint of the workspace as it is now. Where nothing has changed since the last one
 // that one is it. before says what comes next; "" leaves what was said. It returns when ctx ends, while
 // the work goes on for whoever comes next.
-func (k *Keeper) Take(ctx context.Context, before string) (taken Info, err error) {
-	err = k.use(ctx, func(p *place) error {
+func (k *Keeper) Take(ctx context.Context, before string) (Info, error) {
+	return use(ctx, k, func(p *place) (Info, error) {
 		k.giveUp(p)
-		taken, err = k.take(p, Info{Before: before})
-		return err
+		return k.take(p, Info{Before: before})
 	})
-	return taken, err
 }
 
 // List returns the checkpoints, the oldest first.
-func (k *Keeper) List(ctx context.Context) (all []Info, err error) {
+func (k *Keeper) List(ctx context.Context) ([]Info, error) {
 	if !k.Exists() {
 		return nil, nil
 	}
-	err = k.use(ctx, func(*place) error {
+	return use(ctx, k, func(*place) (all []Info, err error) {
 		for i := range k.store.metas {
 			all = append(all, k.store.metas[i].Info)
 		}
-		return nil
+		return all, nil
 	})
-	return all, err
 }
 
-// use does some work with the store, alone among all that use it.
-func (k *Keeper) use(ctx context.Context, do func(*place) error) error {
+// use does some work with the store, alone among all that use it. What the work gives is handed over once
+// it is done: it goes on where ctx ends before.
+func use[T any](ctx context.Context, k *Keeper, do func(*place) (T, error)) (none T, err error) {
 	if err := cmp.Or(context.Cause(ctx), context.Cause(k.ctx)); err != nil {
-		return err
+		return none, err
 	}
-	done := make(chan error, 1)
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
 	k.asks.Add(1)
 	k.uses.Go(func() {
 		defer k.asks.Add(-1)
-		due, err := k.alone(do)
-		done <- err
+		var r result
+		due, err := k.alone(func(p *place) (err error) {
+			r.value, err = do(p)
+			return err
+		})
+		r.err = err
+		done <- r
 		if due && err == nil { // nobody waits for that
 			_, _ = k.alone(func(*place) error { return k.tidy() })
 		}
 	})
 	select {
-	case err := <-done:
-		return err
+	case r := <-done:
+		return r.value, r.err
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return none, context.Cause(ctx)
 	}
 }
 

@@ -45,36 +45,35 @@ type DiffOptions struct {
 
 // Diff says what differs between two states, by path. From 0 is the state that one step of an
 // undo would put back.
-func (k *Keeper) Diff(ctx context.Context, o DiffOptions) (all []Change, err error) {
+func (k *Keeper) Diff(ctx context.Context, o DiffOptions) ([]Change, error) {
 	if !k.Exists() {
 		return nil, ErrNone
 	}
-	err = k.use(ctx, func(p *place) error {
+	return use(ctx, k, func(p *place) (all []Change, err error) {
 		if o.To == 0 {
 			now, err := k.take(p, Info{})
 			if err != nil {
-				return err
+				return nil, err
 			}
 			o.To = now.ID
 		}
 		if o.From == 0 {
 			if o.From, err = k.back(o.To, 1); err != nil {
-				return err
+				return nil, err
 			}
 		}
 		changes, err := k.between(o.From, o.To)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if err := k.know(o.Paths); err != nil {
-			return err
+			return nil, err
 		}
 		for _, c := range within(changes, o.Paths) {
 			all = append(all, k.describe(c, o.Patch))
 		}
-		return nil
+		return all, nil
 	})
-	return all, err
 }
 
 // between returns what leads from the state of one checkpoint to that of another, by path.

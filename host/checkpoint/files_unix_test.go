@@ -14,6 +14,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"a2e/host/checkpoint"
 	"a2e/host/hosttest/assert"
@@ -155,6 +156,42 @@ func TestBusy(t *testing.T) {
 	for i, c := range all {
 		assert.Equal(t, c.ID, all[0].ID+uint64(i), "ids of all keepers are in a row")
 	}
+}
+
+// TestFolderForALink puts a folder in the place of a file that got another name: it is read once, as each of its
+// names may be looked at.
+func TestFolderForALink(t *testing.T) {
+	s := newStage(t, func(o *checkpoint.Options) { o.MaxFiles = 9 })
+	s.write("x", "one")
+	first, want := s.take(""), pictureOf(t, s.dir)
+	x := filepath.Join(s.dir, "x")
+	must.OK(t, os.Link(x, filepath.Join(s.dir, "y")), os.Link(x, filepath.Join(s.dir, "z")), os.Remove(x))
+	for i := range 6 {
+		s.write(fmt.Sprint("x/", i), "new")
+	}
+	assert.Equal(t, s.take("").Files, 9)
+	s.restore(checkpoint.RestoreOptions{To: first.ID})
+	want.want(t, s.dir, "before the folder")
+}
+
+// TestGivenUp has contexts end at any moment of the work: who gave up gets that alone, and the next one a checkpoint.
+func TestGivenUp(t *testing.T) {
+	s := newStage(t, nil)
+	s.write("a", "")
+	s.take("")
+	for i := range 60 {
+		s.write("a", fmt.Sprint(i))
+		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(i%20)*500*time.Microsecond)
+		made, err := s.Take(ctx, "")
+		assert.That(t, err == nil && made.ID > 0 || errors.Is(err, context.DeadlineExceeded) && made == checkpoint.Info{}, "%+v, %v", made, err)
+		_, _ = s.Diff(ctx, checkpoint.DiffOptions{From: 1}) // mostly given up as well
+		cancel()
+	}
+	s.write("a", "last")
+	last := s.take("")
+	s.write("a", "more")
+	s.restore(checkpoint.RestoreOptions{To: last.ID})
+	s.want("a", "last")
 }
 
 // TestNothingThere asks for what there is not, and damages what there is.

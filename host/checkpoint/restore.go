@@ -43,15 +43,11 @@ type pendingRestore struct {
 // Restore puts the workspace back to the state of a checkpoint. The state before becomes a checkpoint
 // first. A restore that was killed is taken up: by Steps, whatever their number, or by To, which may
 // be another one then.
-func (k *Keeper) Restore(ctx context.Context, o RestoreOptions) (done Restored, err error) {
+func (k *Keeper) Restore(ctx context.Context, o RestoreOptions) (Restored, error) {
 	if !k.Exists() {
-		return done, ErrNone
+		return Restored{}, ErrNone
 	}
-	err = k.use(ctx, func(p *place) error {
-		done, err = k.restore(p, o)
-		return err
-	})
-	return done, err
+	return use(ctx, k, func(p *place) (Restored, error) { return k.restore(p, o) })
 }
 
 func (k *Keeper) restore(p *place, o RestoreOptions) (done Restored, err error) {

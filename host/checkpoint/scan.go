@@ -73,7 +73,9 @@ func (s *scan) run(names map[string][]string) error {
 		}
 	}
 	s.work.Wait()
-	s.secondNames()
+	s.secondNames() // which may read a name again
+	slices.SortFunc(s.unread, func(a, b content) int { return strings.Compare(a.path, b.path) })
+	s.unread = slices.CompactFunc(s.unread, func(a, b content) bool { return a.path == b.path })
 	return s.problem
 }
 
@@ -108,6 +110,9 @@ func (s *scan) visit(dir string, names []string, above *rules, ignored bool) {
 	if f == nil { // it has gone, which the folder that it was in tells
 		s.mu.Unlock()
 		return
+	}
+	if was := s.seen[dir]; was != nil {
+		s.names -= len(was.entries)
 	}
 	s.seen[dir] = f
 	if s.names += len(f.entries); s.names > s.o.MaxFiles {
@@ -273,7 +278,12 @@ func (s *scan) content(name string) {
 	dir, base := split(name)
 	s.mu.Lock()
 	f := s.seen[dir]
-	own := *f.get(base)
+	e := f.get(base)
+	if e == nil { // it went before its folder was read again
+		s.mu.Unlock()
+		return
+	}
+	own := *e
 	s.mu.Unlock()
 	ok, err := s.place.keep(name, &own, &s.store.blobs, s.o.MaxBytes)
 	s.mu.Lock()
