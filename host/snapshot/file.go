@@ -106,7 +106,7 @@ func parseExtra(extra []byte) (h Holds) {
 // zipped is an open file and what it unzips to.
 type zipped struct {
 	*gzip.Reader
-	file *os.File
+	file io.Closer
 }
 
 // Close implements io.Closer.
@@ -117,6 +117,10 @@ func openZip(path string) (zipped, error) {
 	if err != nil {
 		return zipped{}, err
 	}
+	return unzip(file)
+}
+
+func unzip(file io.ReadCloser) (zipped, error) {
 	zip, err := gzip.NewReader(bufio.NewReader(file))
 	if err != nil {
 		return zipped{}, errors.Join(damage(err), file.Close())

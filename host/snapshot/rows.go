@@ -100,11 +100,22 @@ func (s *rowStore) Save(ctx context.Context, info Info, replace bool, write func
 	if err := CheckName(info.Name); err != nil {
 		return Info{}, err
 	}
-	made, err := spool(&info, write)
+	made, err := spool(func(file io.Writer) (err error) {
+		zip := gzip.NewWriter(file)
+		if info.Holds, err = write(zip); err == nil {
+			err = zip.Close()
+		}
+		return err
+	})
 	if err != nil {
 		return Info{}, err
 	}
 	defer made.Close()
+	about, err := made.Stat()
+	if err != nil {
+		return Info{}, err
+	}
+	info.Bytes = about.Size()
 	err = s.open.Write(ctx, func(tx *store.Tx) error {
 		there, err := remove(tx, info.Name)
 		if err == nil && there && !replace {
@@ -121,29 +132,22 @@ func (s *rowStore) Save(ctx context.Context, info Info, replace bool, write func
 	return info, nil
 }
 
-// spool writes a snapshot into a file without a name, as nobody else can write to a store while it is read
-// into its own rows, and fills in what is known of it then.
-func spool(info *Info, write func(io.Writer) (Holds, error)) (made io.ReadCloser, err error) {
+// spool writes what is made into a file without a name, which is read then: nobody can write to a store
+// while it is read into its own rows, nor the other way round.
+func spool(write func(io.Writer) error) (made spooled, err error) {
 	file, err := os.CreateTemp("", "a2e-snapshot-")
 	if err != nil {
-		return nil, err
+		return made, err
 	}
 	_ = os.Remove(file.Name()) // where an open file can be removed
-	temp := spooled{file}
-	zip := gzip.NewWriter(file)
-	if info.Holds, err = write(zip); err == nil {
-		err = zip.Close()
-	}
-	if err == nil {
-		info.Bytes, err = file.Seek(0, io.SeekCurrent)
-	}
-	if err == nil {
+	made = spooled{file}
+	if err = write(file); err == nil {
 		_, err = file.Seek(0, io.SeekStart)
 	}
 	if err != nil {
-		return nil, errors.Join(err, temp.Close())
+		return made, errors.Join(err, made.Close())
 	}
-	return temp, nil
+	return made, nil
 }
 
 // spooled is a file that goes when it is closed.
@@ -193,41 +197,8 @@ func remove(tx *store.Tx, name string) (there bool, err error) {
 	return there, err
 }
 
-// chunkReader reads the rows of a snapshot as a stream, each in a view of its own.
-type chunkReader struct {
-	ctx    context.Context
-	db     store.Opener
-	id     int64
-	number int // of the next row
-	chunks int
-	rest   []byte // of the last one
-}
-
-// Read implements io.Reader.
-func (r *chunkReader) Read(p []byte) (int, error) {
-	if len(r.rest) == 0 {
-		if r.number == r.chunks {
-			return 0, io.EOF
-		}
-		var there bool
-		err := r.db.Read(r.ctx, func(tx *store.Tx) (err error) {
-			there, err = tx.Get("SELECT content FROM snapshots_chunk WHERE snapshot = ? AND number = ?", []any{r.id, r.number}, &r.rest)
-			return err
-		})
-		if err == nil && !there {
-			err = errors.New("a part of the snapshot is missing; perhaps it was replaced or deleted just now")
-		}
-		if err != nil {
-			return 0, err
-		}
-		r.number++
-	}
-	n := copy(p, r.rest)
-	r.rest = r.rest[n:]
-	return n, nil
-}
-
-// Load implements Store.
+// Load implements Store. The rows are read at once, in one view: who takes the snapshot in writes to the
+// store meanwhile, and that may be this one.
 func (s *rowStore) Load(ctx context.Context, name string) (io.ReadCloser, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
@@ -236,25 +207,38 @@ func (s *rowStore) Load(ctx context.Context, name string) (io.ReadCloser, error)
 	if err != nil {
 		return nil, err
 	}
-	rows := &chunkReader{ctx: ctx, db: s.open}
 	there := false
-	if db != nil {
-		err = db.Read(ctx, func(tx *store.Tx) (err error) {
-			there, err = tx.Get("SELECT id, chunks FROM snapshots WHERE name = ?", []any{name}, &rows.id, &rows.chunks)
+	temp, err := spool(func(w io.Writer) error {
+		if db == nil {
+			return nil
+		}
+		return db.Read(ctx, func(tx *store.Tx) (err error) {
+			var id, chunks int64
+			if there, err = tx.Get("SELECT id, chunks FROM snapshots WHERE name = ?", []any{name}, &id, &chunks); !there {
+				return err
+			}
+			err = tx.Each("SELECT content FROM snapshots_chunk WHERE snapshot = ? ORDER BY number", []any{id}, func(scan func(...any) error) error {
+				var content []byte
+				if err := scan(&content); err != nil {
+					return err
+				}
+				chunks--
+				_, err := w.Write(content)
+				return err
+			})
+			if err == nil && chunks != 0 {
+				err = errors.New("a part of the snapshot is missing")
+			}
 			return err
 		})
-	}
+	})
 	if err != nil {
 		return nil, err
 	}
 	if !there {
-		return nil, unknown(ctx, s, name)
+		return nil, errors.Join(unknown(ctx, s, name), temp.Close())
 	}
-	zip, err := gzip.NewReader(rows)
-	if err != nil {
-		return nil, damage(err)
-	}
-	return zip, nil
+	return unzip(temp)
 }
 
 // List implements Store.
