@@ -262,6 +262,26 @@ func TestPending(t *testing.T) {
 	assert.That(t, !ok && p.Len() == 0, "taken after the end")
 }
 
+// Each request that was taken in is in what the end takes out, also one that comes at that moment.
+func TestPendingEndsWhileAdded(t *testing.T) {
+	for range 300 {
+		var p child.Pending[int, int]
+		var added int
+		var adds sync.WaitGroup
+		began := make(chan struct{})
+		adds.Go(func() {
+			close(began)
+			for ok := true; ok; added++ {
+				_, ok = p.Add(added, added)
+			}
+		})
+		<-began
+		ended := p.End()
+		adds.Wait()
+		must.Equal(t, len(ended), added-1) // the last one was refused
+	}
+}
+
 func TestBackoff(t *testing.T) {
 	now, why := time.Unix(1000, 0), errors.New("why")
 	const s = time.Second

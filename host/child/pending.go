@@ -95,6 +95,10 @@ func (p *Pending[ID, Req]) Idle() bool { return p.Len() == 0 }
 func (p *Pending[ID, Req]) Requests() []Req {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	return p.requestsLocked()
+}
+
+func (p *Pending[ID, Req]) requestsLocked() []Req {
 	all := make([]Req, 0, len(p.open))
 	for _, n := range p.open {
 		all = append(all, n.req)
@@ -104,9 +108,9 @@ func (p *Pending[ID, Req]) Requests() []Req {
 
 // End takes out all requests, and takes none any more: the process has ended.
 func (p *Pending[ID, Req]) End() []Req {
-	all := p.Requests()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	all := p.requestsLocked()
 	p.open, p.ended = nil, true
 	return all
 }
