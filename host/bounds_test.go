@@ -2,6 +2,7 @@ package host_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -226,6 +227,39 @@ func TestDrainGivesUpOnAPeerThatStopsReading(t *testing.T) {
 		took := time.Since(begun)
 		assert.That(t, took <= 1500*time.Millisecond, "took %v", took)
 		close(out.open)
+	})
+}
+
+// lingers takes as long to close as it may.
+type lingers struct{ *lab }
+
+func (lingers) CloseTimeout() time.Duration { return time.Minute }
+
+func (lingers) Close(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
+
+// TestInterruptLateInADrain: a signal that gives requests no less time than they have left still makes haste.
+func TestInterruptLateInADrain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab()
+		h := must.Get(host.New(host.Options{Plugins: []host.Plugin{lingers{l}}}))(t)
+		out := &valve{open: make(chan struct{})}
+		close(out.open)
+		in, agent := io.Pipe()
+		ended := make(chan error, 1)
+		go func() { ended <- h.Serve(in, out) }()
+		_, _ = io.WriteString(agent, hosttest.Request(protocol.TypeHandshakeReq, "hs", `{"agent_caps":["tools"]}`)+"\n"+hosttest.Request(protocol.TypeToolCallReq, "1", tool("block", `{}`))+"\n")
+		<-l.begun
+		_, _ = io.WriteString(agent, hosttest.Request(protocol.TypeShutdown, "2", `{"timeout":1}`)+"\n")
+		time.Sleep(300 * time.Millisecond) // of the bubble's clock
+		begun := time.Now()
+		h.Interrupt()
+		<-ended
+		took := time.Since(begun)
+		assert.That(t, took <= 1500*time.Millisecond, "took %v", took)
+		agent.Close()
 	})
 }
 

@@ -68,8 +68,9 @@ func (h *Host) drain(e ending) (stall time.Duration) {
 			h.cutOff()
 			return e.stall
 		case sooner := <-h.endings:
+			e.stall = min(e.stall, sooner.stall)
 			if left := e.timeout - time.Since(begun); sooner.timeout < left {
-				e, begun = sooner, time.Now()
+				e.timeout, begun = sooner.timeout, time.Now()
 				clock.Reset(e.timeout)
 			}
 		}
