@@ -193,6 +193,7 @@ func (s *Postgres) commit(ctx context.Context, jobs []*job, hangs *time.Timer) e
 	note := fmt.Sprintf("INSERT INTO commits VALUES ('%s', %d, now()) ON CONFLICT (host) DO UPDATE SET number = excluded.number, at = excluded.at; COMMIT", s.host, s.number)
 	err = writeAll(ctx, c, jobs, s.dir, note, func(err error) error { return s.explain(ctx, err) })
 	if _, cut := errors.AsType[lost](err); cut && c.committing {
+		c.end() // which may be the only one that the host may have
 		return s.outcome(err)
 	}
 	return err
