@@ -13,6 +13,7 @@ import (
 
 	"a2e/host/audit"
 	"a2e/host/config"
+	"a2e/host/redact"
 	"a2e/host/sandbox"
 	"a2e/host/store"
 	"a2e/host/trust"
@@ -425,9 +426,10 @@ func effectOf(path string) string {
 	return all[len(all)-1].title
 }
 
-// shownValue hides what is a secret wherever it stands; a variable is none.
+// shownValue hides what is a secret, or has the name of one; a variable is none.
 func shownValue(s config.Setting) string {
-	secret := s.Path == "state" || strings.HasSuffix(s.Path, "auth_token") || strings.HasSuffix(s.Path, "api_key") || strings.Contains(s.Path, ".headers.")
+	name := s.Path[strings.LastIndexByte(s.Path, '.')+1:]
+	secret := s.Path == "state" || strings.Contains(s.Path, ".headers.") || redact.SpeaksOfSecret(name)
 	if secret && !strings.Contains(s.Value, "${") {
 		return "(not shown)"
 	}

@@ -163,8 +163,9 @@ it takes environment variables
 `
 	assert.Equal(t, shown.stdout, want, "it shows")
 	written := "a2e.yaml"
-	writeFile(t, p.dir, written, "plugins: {env: {max_experiences: 5}, words: {type: exec, command: [sh, x]}, env.x: {type: exec, command: [sh, y]}, '': {type: exec, command: [sh, z]}}\nmcpServers: {s: {command: srv}}\n")
+	writeFile(t, p.dir, written, "plugins: {env: {max_experiences: 5}, words: {type: exec, command: [sh, x]}, env.x: {type: exec, command: [sh, y]}, '': {type: exec, command: [sh, z]}}\nmcpServers: {s: {command: srv, env: {API_KEY: sesame, LEVEL: high}}}\nhttp: {token: sesame}\naudit: {key: sesame}\nauth: [{agent_id: a, token: sesame}]\n")
 	shown = p.run(t, []string{"trust", "--dry-run"}, nil).want(t, 0, "")
+	assert.That(t, strings.Contains(shown.stdout, "LEVEL: high") && !strings.Contains(shown.stdout+shown.stderr, "sesame"), "it shows %s", shown.stdout)
 	starts, sets, _ := strings.Cut(shown.stdout, "it also sets")
 	for _, program := range []string{"plugins.words.command: [sh, x]", "plugins.env.x.command: [sh, y]", ".command: [sh, z]", "mcpServers.s.command: srv"} {
 		assert.Contains(t, starts, program, "no … among the programs of:\n%s", shown.stdout)
