@@ -248,6 +248,7 @@ func TestTokensLetIn(t *testing.T) {
 		"rpc, another":                {func(s *stage) { s.rpc(`"client_name":"vscode"` + token(shared)) }, "vscode"},
 		"rpc, another without name":   {func(s *stage) { s.rpc(token(shared)[1:]) }, "rpc"},
 		"rpc, bob and then alice":     {func(s *stage) { s.rpc(token(ofBob)[1:]); s.rpc(token(ofAlice)[1:]) }, "bob"},
+		"rpc, a name that MCP has":    {func(s *stage) { s.rpc(`"client_name":"io.modelcontextprotocol/protocolVersion"` + token(shared)) }, "io.modelcontextprotocol/protocolVersion"},
 		"mcp":                         {func(s *stage) { s.mcp("claude", `"a2e/auth_token":"`+ofAlice+`"`) }, "alice"},
 		"mcp, another":                {func(s *stage) { s.mcp("claude", `"a2e/auth_token":"`+shared+`"`) }, "claude"},
 		"fleet":                       {func(s *stage) { s.fleet(token(ofAlice)) }, "alice"},

@@ -235,7 +235,18 @@ func speakAll(cfg *config.Config, opts *host.Options, deps *plugins.Deps) {
 // speakMCP has a host speak MCP and nothing else. Whoever starts the program is the client:
 // it needs no token.
 func speakMCP(cfg *config.Config, opts *host.Options, deps *plugins.Deps) {
+	speakOnlyMCP(mcpOptions(cfg, opts), opts, deps)
+}
+
+// speakWebMCP is speakMCP with a client over HTTP, where the go-sdk's transport knows no tasks. It needs a
+// token as on a pipe, unless it had to bring that of http.token.
+func speakWebMCP(cfg *config.Config, opts *host.Options, deps *plugins.Deps) {
 	own := mcpOptions(cfg, opts)
+	own.Tokens, own.Vouched, own.NoTasks = opts.Tokens, cfg.HTTP.Token.Reveal() != "", true
+	speakOnlyMCP(own, opts, deps)
+}
+
+func speakOnlyMCP(own mcp.Options, opts *host.Options, deps *plugins.Deps) {
 	var can atomic.Pointer[jsontext.Value]
 	greeted := make(chan struct{})
 	own.Greeted = func(said jsontext.Value) {

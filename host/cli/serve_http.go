@@ -124,7 +124,7 @@ func newSessions(cfg *config.Config, opts host.Options, shared *plugins.Shared, 
 		Serve: func(ctx context.Context, speaks httpd.Protocol, in io.Reader, out io.Writer) error {
 			speak := speakAll
 			if speaks == httpd.MCP {
-				speak = speakMCP
+				speak = speakWebMCP
 			}
 			h, err := newHost(cfg, opts, speak, shared)
 			if err != nil {

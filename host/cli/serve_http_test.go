@@ -418,11 +418,81 @@ func TestMCPOverHTTP(t *testing.T) {
 	}
 }
 
+// mcp sends a message of MCP and returns what comes until its stream ends.
+func (w *web) mcp(body string) (status int, answer string) {
+	w.t.Helper()
+	return w.do("POST", "/mcp", body, "Content-Type", "application/json", "Accept", "application/json, text/event-stream")
+}
+
+const mcpHello = `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":%q,"version":"1"},"_meta":{"a2e/auth_token":%q}}}`
+
+// TestWallMCPOverHTTPAgents: an MCP client over HTTP is no agent that has a token, and nobody where tokens are asked
+// for and it has none.
+func TestWallMCPOverHTTPAgents(t *testing.T) {
+	const agents = "auth: [{agent_id: alice, token: alice-3f6c0a}]\n"
+	for _, c := range []struct {
+		config, bearer, name, token string
+		in                          bool
+	}{
+		{agents, "", "alice", "", false},
+		{agents, "", "carol", "", false},
+		{agents, "", "alice", "wrong", false},
+		{agents, "", "claude", "alice-3f6c0a", true},
+		{agents + "http: {token: correct-horse}\n", "correct-horse", "alice", "", false},
+		{agents + "http: {token: correct-horse}\n", "correct-horse", "alice", "wrong", false},
+		{agents + "http: {token: correct-horse}\n", "correct-horse", "claude", "alice-3f6c0a", true},
+		{agents + "http: {token: correct-horse}\n", "correct-horse", "carol", "", true},
+		{"auth_token: sesame-1\n", "", "carol", "", false},
+		{"auth_token: sesame-1\n", "", "carol", "sesame-1", true},
+		{"", "", "carol", "", true},
+	} {
+		w := serveWeb(t, c.config)
+		if c.bearer != "" {
+			w.headers.Set("Authorization", "Bearer "+c.bearer)
+		}
+		_, text := w.mcp(fmt.Sprintf(mcpHello, c.name, c.token))
+		assert.That(t, strings.Contains(text, "serverInfo") == c.in && strings.Contains(text, "unauthorized") != c.in, "%+v: %s", c, text)
+	}
+}
+
+// TestMCPOverHTTPEachRequestEnds: also one that the client takes back, and one whose id cannot be kept.
+func TestMCPOverHTTPEachRequestEnds(t *testing.T) {
+	w := serveWeb(t, "")
+	first := must.Get(http.NewRequestWithContext(t.Context(), "POST", w.url+"/mcp", strings.NewReader(fmt.Sprintf(mcpHello, "tester", ""))))(t)
+	first.Header = http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}}
+	resp := must.Get(w.client.Do(first))(t)
+	must.Get(io.Copy(io.Discard, resp.Body))(t)
+	resp.Body.Close()
+	w.headers.Set("Mcp-Session-Id", resp.Header.Get("Mcp-Session-Id"))
+	w.mcp(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	for _, id := range []string{"7", `"seven"`} {
+		ended := make(chan string, 1)
+		go func() {
+			_, text := w.mcp(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":"tools/call","params":{"name":"run_command","arguments":{"command":["sleep","4242.7"]}}}`, id))
+			ended <- text
+		}()
+		hosttest.Eventually(t, "the program runs", func() bool { return hosttest.Running(t, "4242.7") > 0 })
+		for range 2 {
+			status, text := w.mcp(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%s}}`, id))
+			assert.That(t, status == 202, "%d %s", status, text)
+		}
+		text := <-ended
+		assert.That(t, strings.Contains(text, "cancelled") && strings.Count(text, "data:") <= 2, "%s ends with %q", id, text)
+		hosttest.Eventually(t, "the program has ended", func() bool { return hosttest.Running(t, "4242.7") == 0 })
+	}
+	for id, want := range map[string]int{"9007199254740992": 200, "9007199254740993": 400, "1.5": 400, "-9007199254740993": 400, "1e2": 400, `"1.5"`: 200} {
+		status, text := w.mcp(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":"ping"}`, id))
+		assert.That(t, status == want && (want == 400) == strings.Contains(text, "2^53") && (want == 400 || strings.Contains(text, `"id":`+id)), "id %s: %d %s", id, status, text)
+	}
+}
+
 // TestMCPOverHTTPBothWays: progress and questions of a server behind the host reach the client that
 // called, and what that takes back is stopped.
 func TestMCPOverHTTPBothWays(t *testing.T) {
 	peers := must.Get(filepath.Abs(filepath.Join(root, "testdata/peers/node_modules")))(t)
 	w := serveWeb(t, fmt.Sprintf("mcpServers: {all: {command: node, args: [%q], read: [%q]}}\n", filepath.Join(peers, "@modelcontextprotocol/server-everything/dist/index.js"), peers))
+	_, hello := w.mcp(fmt.Sprintf(mcpHello, "tester", ""))
+	assert.That(t, strings.Contains(hello, "subscribe") && !strings.Contains(hello, `"tasks"`), "it offers what no request gets through: %s", hello)
 	var heard atomic.Int64
 	session := must.Get(sdk.NewClient(&sdk.Implementation{Name: "tester", Version: "1"}, &sdk.ClientOptions{
 		ProgressNotificationHandler: func(context.Context, *sdk.ProgressNotificationClientRequest) { heard.Add(1) },

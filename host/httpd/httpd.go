@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/rs/zerolog"
 
 	"a2e/host/auth"
@@ -61,7 +60,6 @@ func (o *Options) setDefaults() {
 type Server struct {
 	opts   Options
 	routes http.Handler
-	kept   mcp.EventStore  // of MCP's streams
 	goes   sync.WaitGroup  // one for each session
 	hasty  context.Context // of all hosts
 	cut    context.CancelFunc
@@ -76,9 +74,6 @@ func New(opts Options) *Server {
 	opts.setDefaults()
 	s := &Server{opts: opts, sessions: make(map[string]*session)}
 	s.hasty, s.cut = context.WithCancel(context.Background())
-	kept := mcp.NewMemoryEventStore(nil)
-	kept.SetMaxBytes(opts.Kept)
-	s.kept = kept
 	routes := http.NewServeMux()
 	routes.HandleFunc("POST /session", s.open)
 	routes.HandleFunc("DELETE /session", s.of(func(w http.ResponseWriter, _ *http.Request, c *session) {

@@ -195,6 +195,49 @@ func TestFailedInitialize(t *testing.T) {
 	s.Close(t.Context())
 }
 
+// TestKeptEvents: a client that knows no event listens on, also where the first ones are not kept any more.
+func TestKeptEvents(t *testing.T) {
+	t.Parallel()
+	talks := func(_ context.Context, _ httpd.Protocol, in io.Reader, out io.Writer) error {
+		for lines := bufio.NewScanner(in); lines.Scan(); {
+			text := `{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"x","version":"1"}}}` + "\n"
+			text += strings.Repeat(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"a word"}}`+"\n", 50)
+			if _, err := io.WriteString(out, text); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	s := httpd.New(httpd.Options{Serve: talks, Loopback: true, Kept: 1000})
+	web := httptest.NewServer(s)
+	defer web.Close()
+	ask := func(method, id, body string) *http.Response {
+		r := must.Get(http.NewRequestWithContext(t.Context(), method, web.URL+"/mcp", strings.NewReader(body)))(t)
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Accept", "application/json, text/event-stream")
+		r.Header.Set("Mcp-Session-Id", id)
+		return must.Get(http.DefaultClient.Do(r))(t)
+	}
+	begun := ask("POST", "", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`)
+	must.Get(io.Copy(io.Discard, begun.Body))(t)
+	begun.Body.Close()
+	id := begun.Header.Get("Mcp-Session-Id")
+	for range 3 {
+		var listens *http.Response
+		hosttest.Eventually(t, "the end of the stream before", func() bool {
+			listens = ask("GET", id, "")
+			return listens.StatusCode != http.StatusConflict
+		})
+		must.Equal(t, listens.StatusCode, 200)
+		ask("POST", id, `{"jsonrpc":"2.0","method":"notifications/initialized"}`).Body.Close()
+		first := must.Get(bufio.NewReader(listens.Body).ReadString('\n'))(t)
+		assert.Equal(t, first, ": ok\n")
+		listens.Body.Close()
+	}
+	web.CloseClientConnections()
+	s.Close(t.Context())
+}
+
 // TestPanics: a host that panics ends its own session and no other, whichever protocol it speaks.
 func TestPanics(t *testing.T) {
 	t.Parallel()

@@ -6,10 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"mime"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
@@ -28,9 +33,22 @@ func (s *Server) mcp(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, fmt.Errorf("%s must be a version of MCP, such as 2025-11-25", mcpVersion))
 		return
 	}
+	var body []byte
+	if r.Method == http.MethodPost {
+		var err error
+		if body, err = io.ReadAll(r.Body); err != nil {
+			refuseBody(w, err)
+			return
+		}
+		if !exactIDs(body) {
+			refuse(w, http.StatusBadRequest, errors.New("an id must be a string, or a whole number of at most 2^53"))
+			return
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+	}
 	id := r.Header.Get(mcpSession)
 	if id == "" && r.Method == http.MethodPost {
-		s.beginMCP(w, r)
+		s.beginMCP(w, r, body)
 		return
 	}
 	if id == "" {
@@ -55,12 +73,7 @@ func (s *Server) mcp(w http.ResponseWriter, r *http.Request) {
 }
 
 // beginMCP begins a session with its first request.
-func (s *Server) beginMCP(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		refuseBody(w, err)
-		return
-	}
+func (s *Server) beginMCP(w http.ResponseWriter, r *http.Request, body []byte) {
 	first, _ := jsonrpc.DecodeMessage(body)
 	if req, ok := first.(*jsonrpc.Request); !ok || req.Method != "initialize" {
 		refuse(w, http.StatusBadRequest, fmt.Errorf("a session begins with the request initialize; all others need the header %s of its answer", mcpSession))
@@ -76,7 +89,6 @@ func (s *Server) beginMCP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer c.listen()()
-	r.Body = io.NopCloser(bytes.NewReader(body))
 	c.streamable.ServeHTTP(w, r)
 	if !c.greeted.Load() { // no client will use it
 		c.end()
@@ -85,7 +97,9 @@ func (s *Server) beginMCP(w http.ResponseWriter, r *http.Request) {
 
 // connectMCP has the go-sdk's transport stand between HTTP and the host of a session.
 func (c *session) connectMCP() {
-	c.streamable = &mcp.StreamableServerTransport{SessionID: c.id, EventStore: c.server.kept}
+	kept := mcp.NewMemoryEventStore(nil)
+	kept.SetMaxBytes(c.server.opts.Kept)
+	c.streamable = &mcp.StreamableServerTransport{SessionID: c.id, EventStore: keptEvents{kept}}
 	conn, err := c.streamable.Connect(c.hasty)
 	if err != nil { // it is connected once only
 		panic(err)
@@ -108,7 +122,52 @@ func (c *session) hear(conn mcp.Connection) error {
 				return nil
 			}
 		}
+		c.endCancelled(conn, msg)
 	}
+}
+
+// endCancelled ends the stream of a request that the client takes back: the host answers it no more.
+func (c *session) endCancelled(conn mcp.Connection, msg jsonrpc.Message) {
+	var params struct {
+		ID any `json:"requestId"`
+	}
+	said, ok := msg.(*jsonrpc.Request)
+	if !ok || said.Method != "notifications/cancelled" || json.Unmarshal(said.Params, &params) != nil {
+		return
+	}
+	if id, err := jsonrpc.MakeID(params.ID); err == nil && id.IsValid() {
+		_ = conn.Write(c.hasty, &jsonrpc.Response{ID: id, Error: &jsonrpc.Error{Code: -32800, Message: "the request was cancelled"}}) // it may have an answer
+	}
+}
+
+// keptEvents has a client that knows no event listen on where those before are not kept any more.
+type keptEvents struct{ *mcp.MemoryEventStore }
+
+// After implements mcp.EventStore.
+func (k keptEvents) After(ctx context.Context, session, stream string, index int) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		for data, err := range k.MemoryEventStore.After(ctx, session, stream, index) {
+			if index < 0 && errors.Is(err, mcp.ErrEventsPurged) || !yield(data, err) {
+				return
+			}
+		}
+	}
+}
+
+// exactIDs reports whether the ids of messages are kept as they are: the go-sdk makes numbers of 64 bits of
+// them by way of floating point.
+func exactIDs(body []byte) bool {
+	type message struct {
+		ID jsontext.Value `json:"id"`
+	}
+	all := make([]message, 1)
+	if err := json.Unmarshal(body, &all[0]); err != nil {
+		_ = json.Unmarshal(body, &all) // a batch, or nothing that the go-sdk takes
+	}
+	return !slices.ContainsFunc(all, func(m message) bool {
+		n, err := strconv.ParseInt(string(m.ID), 10, 64)
+		return m.ID.Kind() == '0' && (err != nil || n > 1<<53 || n < -1<<53)
+	})
 }
 
 // say has the client get what the host writes.

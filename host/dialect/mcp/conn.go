@@ -87,7 +87,7 @@ func (c *conn) Write(_ context.Context, msg rpcMessage) error {
 	case r == nil:
 	case m.Error != nil:
 		c.server.answer(r, nil, toRPC(m.Error))
-	case r.method == methodInitialize && c.server.hasServers():
+	case r.method == methodInitialize && c.server.hasTasks():
 		c.server.answer(r, withTasks(m.Result), nil)
 	default:
 		c.server.answer(r, m.Result, nil)
@@ -312,7 +312,11 @@ func (s *server) initialize(r *request) error {
 
 // begin begins the session of a client that may have one.
 func (s *server) begin(h hello) error {
-	agent, ok := s.opts.Tokens.AdmitClient(h.Meta.Token, cmp.Or(protocol.Clip(h.Client.Name, maxAgentID), "mcp"))
+	program := cmp.Or(protocol.Clip(h.Client.Name, maxAgentID), "mcp")
+	agent, ok := s.opts.Tokens.AdmitClient(h.Meta.Token, program)
+	if s.opts.Vouched && h.Meta.Token == "" {
+		agent, ok = program, !s.opts.Tokens.Name(program)
+	}
 	if !s.guard.Checked(s.closing, ok) {
 		s.opts.Log.Warn().Msg("MCP initialize refused: the token is missing or wrong")
 		return protocol.Errorf(protocol.CodeUnauthorized, `unauthorized: initialize, or the first request without it, needs the host's token as params._meta["a2e/auth_token"]`)
@@ -342,7 +346,7 @@ func (s *server) open(h hello, agent string) error {
 	srv := mcp.NewServer(&mcp.Implementation{Name: "a2e", Title: "A2E host", Version: s.opts.Version}, s.serverOptions())
 	srv.AddReceivingMiddleware(s.receive)
 	var err error
-	if s.hasServers() && h.Version < modernVersion {
+	if s.hasTasks() && h.Version < modernVersion {
 		for _, method := range []string{methodGetTask, methodTaskResult, methodTasks, methodCancelTask} { // which the go-sdk does not know
 			if err = mcp.AddReceivingCustomMethod(srv, method, unreached); err != nil {
 				ss.end()

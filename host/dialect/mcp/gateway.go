@@ -292,6 +292,9 @@ func (s *server) hasServers() bool {
 	return len(host.ServicesOf(s.ctx).Gateways()) > 0
 }
 
+// hasTasks reports whether a client may have tools run as tasks, which those of MCP servers do.
+func (s *server) hasTasks() bool { return s.hasServers() && !s.opts.NoTasks }
+
 // updated tells the client of a change of a resource that it listens to, or of a part of it.
 func (s *server) updated(push *protocol.MCPServerPush) {
 	val, _ := push.Params.Get("uri")

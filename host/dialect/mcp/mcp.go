@@ -43,6 +43,8 @@ import (
 type Options struct {
 	Version      string      // of this program, for serverInfo; "unknown"
 	Tokens       auth.Tokens // of which initialize must bring one as params._meta["a2e/auth_token"]; none = open
+	Vouched      bool        // who brings no token was let in by somebody else: he is no agent that a token names
+	NoTasks      bool        // what carries the messages has none of MCP's tasks
 	Workspace    string      // absolute folder of the file resources' URIs; "" = they begin with file:///
 	Instructions string      // for the client's model; a text on the tools and the workspace
 	Log          zerolog.Logger
@@ -135,7 +137,11 @@ func (s *server) Mine(line *protocol.Line) bool {
 	}
 	val, _ := line.Object().Get("method")
 	name, _ := val.Str()
-	if name == methodInitialize || name == methodDiscover || bytes.Contains(line.Raw(), []byte(metaVersion)) {
+	modern := func() bool { // which others may quote, too
+		params, _ := line.Object().Get("params")
+		return bytes.Contains(line.Raw(), []byte(metaVersion)) && readMeta(jsontext.Value(params)) != nil
+	}
+	if name == methodInitialize || name == methodDiscover || modern() {
 		s.seen.Store(true)
 		return true
 	}

@@ -110,7 +110,7 @@ func (s *server) tools(ctx context.Context) ([]*tool, error) {
 	all := make([]*tool, len(resp.Tools))
 	for i := range resp.Tools {
 		all[i] = &tool{Tool: Definition(&resp.Tools[i])}
-		if d, _ := services.Tool(all[i].Name); d.Task {
+		if d, _ := services.Tool(all[i].Name); d.Task && !s.opts.NoTasks {
 			all[i].Execution = &execution{"optional"} // the host waits for it where the client does not
 		}
 	}
