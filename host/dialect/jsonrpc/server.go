@@ -198,6 +198,8 @@ func (f *Front) snapshot(ctx context.Context) (map[string]any, error) {
 
 // changed tells that the state is another now, and why. session is that of the reason; "" = none.
 func (f *Front) changed(ctx context.Context, reason, session string) {
+	ctx, cancel := context.WithTimeout(ctx, f.opts.StoreWait) // a shutdown is told, too
+	defer cancel()
 	state, err := f.snapshot(ctx)
 	if err != nil {
 		f.logger().Warn().Err(err).Msg("a change of the state is not told")

@@ -74,6 +74,24 @@ func TestSlowStore(t *testing.T) {
 	p.idle(id, 0)
 }
 
+// TestShutdownWithoutStore: a store that hangs holds up neither a shutdown nor what comes after it.
+func TestShutdownWithoutStore(t *testing.T) {
+	var hangs atomic.Bool
+	whole := state(t, t.TempDir())
+	p := open(t, front.Options{StoreWait: 50 * time.Millisecond, Store: func(ctx context.Context) (store.Store, error) {
+		if hangs.Load() {
+			<-ctx.Done()
+			return nil, context.Cause(ctx)
+		}
+		return whole(ctx)
+	}}, newKit())
+	p.session("")
+	hangs.Store(true)
+	p.send(request("1", "system.shutdown", `{"timeout":0}`))
+	check(t, p.answer("1"), "/result/accepted", "true")
+	p.wait()
+}
+
 // TestWaitOvertaken: while a request waits for the store, those that need nothing of it are
 // answered, and those that come behind it in order wait.
 func TestWaitOvertaken(t *testing.T) {

@@ -154,7 +154,7 @@ func (j *judge) native(a *answer) {
 		if late && a.Type != string(protocol.TypeProcReadEvent) {
 			j.fail("an event after the answer: %.600s", a.line)
 		}
-	case a.ReqID == "r" && a.Code == "invalid_message": // what was asked is answered after its session
+	case a.ReqID == "r" && a.Type == "error": // what was asked is answered after its session, or between two
 	default:
 		j.settleOne("a2e", a.ReqID, a)
 	}
