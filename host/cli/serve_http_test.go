@@ -33,6 +33,7 @@ import (
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/poll"
 )
 
 // web is `a2e serve --http` and a client of it.
@@ -56,8 +57,12 @@ func serveWeb(t testing.TB, config string, args ...string) *web {
 	stderr := must.Get(cmd.StderrPipe())(t)
 	must.OK(t, cmd.Start())
 	w := &web{t: t, live: &live{t: t, cmd: cmd, passed: map[string]map[string]any{}}, client: http.DefaultClient, headers: http.Header{}}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
+	t.Cleanup(func() { // in order: the next host would have to remove what a killed one leaves
+		if cmd.Process.Signal(syscall.SIGTERM) != nil {
+			_ = cmd.Process.Kill()
+		}
+		late := time.AfterFunc(poll.Patience, func() { _ = cmd.Process.Kill() })
+		defer late.Stop()
 		_ = cmd.Wait()
 	})
 	lines := bufio.NewReader(stderr)
