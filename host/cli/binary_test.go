@@ -6,6 +6,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"a2e/host/config"
@@ -37,6 +38,8 @@ func workDir(t testing.TB) string {
 	t.Helper()
 	path, dir := hosttest.Program(t, "a2e"), t.TempDir()
 	if err := os.Link(path, filepath.Join(dir, "a2e")); err != nil {
+		syscall.ForkLock.RLock() // a child forked now would hold the file open for writing: it could not be run
+		defer syscall.ForkLock.RUnlock()
 		must.OK(t, os.WriteFile(filepath.Join(dir, "a2e"), must.Get(os.ReadFile(path))(t), 0o755))
 	}
 	return dir

@@ -260,6 +260,7 @@ func (p *place) run(t *testing.T, args, lines []string) outcome {
 	var stdout, stderr bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(p.fill(strings.Join(lines, "\n"))), &stdout, &stderr
 	err := cmd.Run()
+	must.That(t, err == nil || exitCode(err) != 0, "%v", err)
 	return outcome{exitCode(err), stdout.String(), stderr.String()}
 }
 
