@@ -419,13 +419,17 @@ func (j *journal) finish(ctx context.Context, a *answer, failed error) {
 	if a != nil && a.err != nil {
 		message, _ = a.err["message"].(string)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), journalPatience)
-	defer cancel()
-	err := j.flush(ctx)
-	j.writes.Wait() // one that the timer began may stand in the store only while the journal is ours
+	ctx = context.WithoutCancel(ctx)
+	_ = j.flush(ctx) // j.err has it
+	j.writes.Wait()  // one that the timer began may stand in the store only while the journal is ours
+	j.mu.Lock()
+	err := j.err
+	j.mu.Unlock()
 	if err != nil {
 		state = stateStopped
 	}
+	ctx, cancel := context.WithTimeout(ctx, journalPatience) // of this write: those before may have waited for other hosts
+	defer cancel()
 	err = j.plugin.kept.Write(ctx, func(tx *store.Tx) error { // what fails is logged; the journal is that of a killed host then
 		_, err := tx.Exec("UPDATE chains_journals SET state = ?, owner = '', cancelled = 0, message = ?, updated_at = ?, bytes = LENGTH(request) + ? WHERE number = ? AND owner = ?",
 			state, protocol.Clip(message, maxErrorText), j.plugin.env.Now().UnixMicro(), j.bytes, j.number, j.plugin.hosts.name())

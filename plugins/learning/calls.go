@@ -80,10 +80,15 @@ func (p *Plugin) RecordCall(c host.CallRecord) {
 	}
 	r.mu.Unlock()
 	if first {
-		select {
-		case r.wake <- struct{}{}:
-		default: // it is awake
-		}
+		r.flushSoon()
+	}
+}
+
+// flushSoon wakes who flushes.
+func (r *recorder) flushSoon() {
+	select {
+	case r.wake <- struct{}{}:
+	default: // it is awake
 	}
 }
 
@@ -245,7 +250,9 @@ func (p *Plugin) flushNowAndThen() {
 		if err != nil && !failing && p.ctx.Err() == nil {
 			p.env.Log.Error().Err(err).Str("plugin", p.name).Msg("what was counted of calls stays in memory: the store failed")
 		}
-		failing = err != nil
+		if failing = err != nil; failing {
+			p.recorder.flushSoon() // no call does, while some are counted
+		}
 	}
 }
 

@@ -216,6 +216,29 @@ func TestStoreThatFails(t *testing.T) {
 	}
 }
 
+// What was counted while the store failed is in it soon after it works again, though nobody calls or asks.
+func TestFlushIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, newFile(t))
+	var works atomic.Bool
+	var refused, opened atomic.Int64
+	p := must.Get(New("learn", DefaultOptions(), host.Env{Store: func(context.Context) (store.Store, error) {
+		if works.Load() {
+			opened.Add(1)
+			return s, nil
+		}
+		refused.Add(1)
+		return nil, errors.New("no such disk")
+	}}))(t)
+	pair := hosttest.New(t, host.Options{Plugins: []host.Plugin{p, worker{}}})
+	pair.Handshake()
+	refused.Store(0)
+	(&stage{Pair: pair, t: t, store: s, plugin: p}).work(work{Kind: host.KindTool, Component: "x", Millis: 5})
+	hosttest.Eventually(t, "the first try", func() bool { return refused.Load() > 0 })
+	works.Store(true)
+	hosttest.Eventually(t, "the next one", func() bool { return opened.Load() > 0 })
+}
+
 func TestMain(m *testing.M) {
 	sandbox.MaybeRunLauncher() // children start through this test binary
 	goleak.VerifyTestMain(m)

@@ -187,7 +187,14 @@ func (p *Plugin) remove(s *server) {
 	}
 	p.mu.Unlock()
 	p.publish()
-	s.forget(func(string, *host.Stream) bool { return true })
+	var feeds []*host.Stream
+	s.forget(func(_ string, f *host.Stream) bool {
+		feeds = append(feeds, f)
+		return true
+	})
+	for _, f := range feeds {
+		f.Close()
+	}
 	ctx, cancel := context.WithTimeout(p.life, closeWait)
 	defer cancel()
 	if err := s.close(ctx); err != nil {

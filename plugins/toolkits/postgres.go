@@ -58,8 +58,13 @@ func (p *pgServer) take(ctx context.Context) (*pgconn.PgConn, error) {
 	conn := p.idle
 	p.idle = nil
 	p.mu.Unlock()
-	if conn != nil && conn.Ping(ctx) == nil {
-		return conn, nil
+	if conn != nil {
+		if conn.Ping(ctx) == nil {
+			return conn, nil
+		}
+		closing, cancel := context.WithTimeout(context.Background(), pgClosing)
+		defer cancel()
+		_ = conn.Close(closing) // where the request was cancelled it lives on
 	}
 	return pgconn.ConnectConfig(ctx, p.config)
 }
