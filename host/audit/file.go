@@ -153,7 +153,10 @@ func (f *file) open() (*os.File, error) {
 	}
 	fi, err := h.Stat()
 	if err == nil && (!f.known || fi.Size() != f.size || !os.SameFile(fi, f.info)) {
-		err = f.resume(h, fi)
+		prev, size := f.prev, f.size
+		if err = f.resume(h, fi); err != nil { // nothing of it counts, or what is known would not fit together
+			f.prev, f.size = prev, size
+		}
 	}
 	if err != nil {
 		_ = h.Close()

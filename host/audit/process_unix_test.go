@@ -76,24 +76,31 @@ func TestFewFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	must.OK(t, start(t, "few files", path, "", 0).Wait())
 	r := must.Get(Verify(path, SealingOf(path, filepath.Dir(path), "", "")))(t)
-	assert.That(t, r.OK() && r.Entries == 10, "%s", r)
+	assert.That(t, r.OK() && r.Entries == 21, "%s", r)
 }
 
-// childLacksFiles has ten hosts write an entry, the first with no descriptor left, each other one with one more.
+// childLacksFiles has ten hosts write an entry, the first with no descriptor left, each other one with one more. After each
+// of them another one, which has written before, does the same.
 func childLacksFiles(path string) error {
 	var old unix.Rlimit
 	next, err := unix.Dup(0)
 	err = errors.Join(err, unix.Close(next), unix.Getrlimit(unix.RLIMIT_NOFILE, &old))
+	host := func() *file {
+		return &file{path: path, maxBytes: 2000, backups: 9, note: func(string) {}, now: time.Now, sealing: SealingOf(path, filepath.Dir(path), "", "")}
+	}
+	e := sample(1)
+	entry, lasting := appendEntry(nil, &e), host()
+	_, failed := lasting.write(entry, nil, time.Minute)
+	err = errors.Join(err, failed)
 	for more := range uint64(10) {
-		f := &file{path: path, maxBytes: 2000, backups: 9, note: func(string) {}, now: time.Now, sealing: SealingOf(path, filepath.Dir(path), "", "")}
-		e := sample(int(more))
-		entry := appendEntry(nil, &e)
-		err = errors.Join(err, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(next) + more, Max: old.Max}))
-		n, _ := f.write(entry, nil, time.Minute)
-		err = errors.Join(err, unix.Setrlimit(unix.RLIMIT_NOFILE, &old))
-		if n == 0 {
-			_, failed := f.write(entry, nil, time.Minute)
-			err = errors.Join(err, failed)
+		for _, f := range []*file{host(), lasting} {
+			err = errors.Join(err, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(next) + more, Max: old.Max}))
+			n, _ := f.write(entry, nil, time.Minute)
+			err = errors.Join(err, unix.Setrlimit(unix.RLIMIT_NOFILE, &old))
+			if n == 0 {
+				_, failed := f.write(entry, nil, time.Minute)
+				err = errors.Join(err, failed)
+			}
 		}
 	}
 	return err
