@@ -169,9 +169,9 @@ func (e *LostError) Error() string {
 // Unwrap returns what kept the entries from being written.
 func (e *LostError) Unwrap() error { return e.Err }
 
-// Close writes what is waiting and stops the goroutine. It returns a failing disk
-// or a file held by another process half a second, then returns a *LostError that
-// says how many entries were lost at least. Closing twice is fine.
+// Close writes what is waiting and stops the goroutine. It gives a failing disk
+// or a file held by another process half a second, and a disk that does not answer
+// five, then returns a *LostError that says how many entries were lost at least. Closing twice is fine.
 func (l *Log) Close() error {
 	l.mu.Lock()
 	started := l.started

@@ -1,7 +1,7 @@
 // Package checkpoint keeps what the files of a workspace were before something changed them, so that
 // it can be undone.
 //
-//	checkpoint.go  Keeper: take, list          scan.go    what changed since the last one; .gitignore
+//	checkpoint.go  Keeper: take, list          scan.go    what changed since the last one; ignore.go: .gitignore
 //	store.go       the files: log and index    place.go   the open workspace: read one file; the bounds
 //	blobs.go       contents and states as bytes        list_*.go  what is in one folder
 //	tree.go        states in memory            watch_*.go which names changed, as the kernel tells

@@ -211,6 +211,7 @@ func TestKeptEvents(t *testing.T) {
 	s := httpd.New(httpd.Options{Serve: talks, Loopback: true, Kept: 1000})
 	web := httptest.NewServer(s)
 	defer web.Close()
+	defer web.CloseClientConnections() // streams that are open would hold it up
 	ask := func(method, id, body string) *http.Response {
 		r := must.Get(http.NewRequestWithContext(t.Context(), method, web.URL+"/mcp", strings.NewReader(body)))(t)
 		r.Header.Set("Content-Type", "application/json")
@@ -234,7 +235,6 @@ func TestKeptEvents(t *testing.T) {
 		assert.Equal(t, first, ": ok\n")
 		listens.Body.Close()
 	}
-	web.CloseClientConnections()
 	s.Close(t.Context())
 }
 

@@ -129,13 +129,15 @@ func (c *session) hear(conn mcp.Connection) error {
 // endCancelled ends the stream of a request that the client takes back: the host answers it no more.
 func (c *session) endCancelled(conn mcp.Connection, msg jsonrpc.Message) {
 	var params struct {
-		ID any `json:"requestId"`
+		ID jsontext.Value `json:"requestId"`
 	}
 	said, ok := msg.(*jsonrpc.Request)
-	if !ok || said.Method != "notifications/cancelled" || json.Unmarshal(said.Params, &params) != nil {
+	if !ok || said.Method != "notifications/cancelled" || json.Unmarshal(said.Params, &params) != nil || !exactID(params.ID) {
 		return
 	}
-	if id, err := jsonrpc.MakeID(params.ID); err == nil && id.IsValid() {
+	var value any
+	_ = json.Unmarshal(params.ID, &value) // of no text there is no ID
+	if id, err := jsonrpc.MakeID(value); err == nil && id.IsValid() {
 		_ = conn.Write(c.hasty, &jsonrpc.Response{ID: id, Error: &jsonrpc.Error{Code: -32800, Message: "the request was cancelled"}}) // it may have an answer
 	}
 }
@@ -164,10 +166,12 @@ func exactIDs(body []byte) bool {
 	if err := json.Unmarshal(body, &all[0]); err != nil {
 		_ = json.Unmarshal(body, &all) // a batch, or nothing that the go-sdk takes
 	}
-	return !slices.ContainsFunc(all, func(m message) bool {
-		n, err := strconv.ParseInt(string(m.ID), 10, 64)
-		return m.ID.Kind() == '0' && (err != nil || n > 1<<53 || n < -1<<53)
-	})
+	return !slices.ContainsFunc(all, func(m message) bool { return !exactID(m.ID) })
+}
+
+func exactID(id jsontext.Value) bool {
+	n, err := strconv.ParseInt(string(id), 10, 64)
+	return id.Kind() != '0' || err == nil && n <= 1<<53 && n >= -1<<53
 }
 
 // say has the client get what the host writes.
