@@ -211,10 +211,8 @@ func (m *move) replace(ctx context.Context) (obs observation, err error) {
 	p.mu.Unlock()
 	defer p.leavePlace()
 	m.record = nil
-	if p.takeOut(old) {
-		if err := p.endForGood(ctx, old); err != nil {
-			p.Log.Warn().Err(err).Str("plugin", p.name).Str("episode", old.id).Msg("the episode did not close cleanly")
-		}
+	if err := p.endForGood(ctx, old); err != nil && ctx.Err() != nil {
+		return obs, err
 	}
 	next := chance(old.seed)
 	return p.begin(ctx, int64(next.next()%maxSeed), old.options)

@@ -88,6 +88,10 @@ func (e *episode) end(ctx context.Context, leave bool) error {
 		return context.Cause(ctx)
 	}
 	defer e.mu.Unlock()
+	return e.endLocked(ctx, leave)
+}
+
+func (e *episode) endLocked(ctx context.Context, leave bool) error {
 	if e.closed {
 		return nil
 	}
@@ -225,11 +229,8 @@ func (p *Plugin) close(ctx context.Context, req *protocol.EnvCloseRequest, _ hos
 		return nil, err
 	}
 	p.detach(ctx)
-	if !p.takeOut(e) {
-		return nil, unknownEpisode(e.id)
-	}
 	if err := p.endForGood(ctx, e); err != nil {
-		p.Log.Warn().Err(err).Str("plugin", p.name).Str("episode", e.id).Msg("the episode did not close cleanly")
+		return nil, err
 	}
 	return &protocol.EnvCloseResponse{Closed: true}, nil
 }
@@ -247,12 +248,27 @@ func (p *Plugin) takeOut(e *episode) bool {
 	return true
 }
 
-// endForGood ends an episode that was taken out, for later hosts too.
+// endForGood ends an episode, for later hosts too. While a step of it runs it waits, and then
+// leaves it as it is when ctx ends.
 func (p *Plugin) endForGood(ctx context.Context, e *episode) error {
-	err := e.end(ctx, false)
+	if !e.lock(ctx) {
+		return context.Cause(ctx)
+	}
+	defer e.mu.Unlock()
+	if !p.takeOut(e) {
+		return unknownEpisode(e.id)
+	}
+	p.endForGoodLocked(ctx, e)
+	return nil
+}
+
+// endForGoodLocked ends an episode that was taken out.
+func (p *Plugin) endForGoodLocked(ctx context.Context, e *episode) {
+	if err := e.endLocked(ctx, false); err != nil {
+		p.Log.Warn().Err(err).Str("plugin", p.name).Str("episode", e.id).Msg("the episode did not close cleanly")
+	}
 	if e.kept.Load() {
 		p.keep.forget(e.id)
 		p.keep.note(ctx, nil, nil, e.id)
 	}
-	return err
 }

@@ -43,6 +43,9 @@ type experience struct {
 	raw jsontext.Value
 }
 
+// size is how many bytes it takes in memory.
+func (x *experience) size() int { return experienceSize + len(x.raw) }
+
 // MarshalJSON implements json.Marshaler.
 func (x experience) MarshalJSON() ([]byte, error) { return x.raw, nil }
 
@@ -103,6 +106,7 @@ type recent struct {
 	first uint64 // number of the oldest one
 	saved uint64 // those below are in the store, or never will be
 	bytes int
+	waits int   // bytes of those that the store is yet to get
 	at    int64 // of the last one
 }
 
@@ -114,8 +118,9 @@ func (r *recent) init(env string, most int, kept bool) {
 	}
 }
 
-// add takes in the steps that were taken, and gives them to the moves.
-func (r *recent) add(moves []move) {
+// add takes in the steps that were taken, and gives them to the moves. It reports whether
+// so many wait for the store that they should be saved before others come.
+func (r *recent) add(moves []move) (full bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var buf []byte // of all of them: one for each would cost as much as the step
@@ -135,21 +140,32 @@ func (r *recent) add(moves []move) {
 		buf = m.appendExperience(buf, r.env, r.at)
 		m.made = experience{key{m.seen.episode, m.seen.step, r.at}, buf[start:len(buf):len(buf)]}
 		r.all = append(r.all, m.made)
-		if r.bytes += experienceSize + len(m.made.raw); !r.kept {
+		r.bytes += m.made.size()
+		if r.kept {
+			r.waits += m.made.size()
+		} else {
 			r.saved = r.first + uint64(len(r.all))
 		}
 		for r.bytes > recentBytes && len(r.all) > 1 {
 			r.dropLocked()
 		}
 	}
+	return r.waits > recentBytes/2
 }
 
 func (r *recent) dropLocked() {
-	r.bytes -= experienceSize + len(r.all[0].raw)
+	r.saveLocked(r.first + 1)
+	r.bytes -= r.all[0].size()
 	r.all[0] = experience{}
 	r.all = r.all[1:]
 	r.first++
-	r.saved = max(r.saved, r.first)
+}
+
+// saveLocked notes that the store gets none of those below next any more.
+func (r *recent) saveLocked(next uint64) {
+	for ; r.saved < next; r.saved++ {
+		r.waits -= r.all[r.saved-r.first].size()
+	}
 }
 
 // unsaved returns up to n experiences that the store does not have, and the number after the
@@ -166,7 +182,7 @@ func (r *recent) unsaved(n int) (some []experience, next uint64) {
 func (r *recent) save(next uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.saved = max(r.saved, next)
+	r.saveLocked(next)
 }
 
 // last returns up to limit experiences of an episode ("" = all), the newest first. whole

@@ -143,10 +143,6 @@ func (p *Plugin) reapNow() time.Duration {
 			next = min(next, left)
 			continue
 		}
-		if !e.mu.TryLock() { // a step runs: it is not idle
-			continue
-		}
-		e.mu.Unlock()
 		late = append(late, e)
 	}
 	p.mu.Unlock()
@@ -156,14 +152,19 @@ func (p *Plugin) reapNow() time.Duration {
 	return next
 }
 
+// endIdle ends an episode, unless somebody has come back to it.
 func (p *Plugin) endIdle(e *episode) {
-	p.remember(p.reaped, e.id)
-	if !p.takeOut(e) {
+	if !e.mu.TryLock() { // a step runs
 		return
 	}
-	ctx, stop := context.WithTimeout(p.life, closeIdle)
-	defer stop()
-	if err := p.endForGood(ctx, e); err != nil {
-		p.Log.Warn().Err(err).Str("plugin", p.name).Str("episode", e.id).Msg("the idle episode did not close cleanly")
+	defer e.mu.Unlock()
+	if p.Now().Sub(time.UnixMicro(e.used.Load())) < p.opts.idle() {
+		return
+	}
+	p.remember(p.reaped, e.id)
+	if p.takeOut(e) {
+		ctx, stop := context.WithTimeout(p.life, closeIdle)
+		defer stop()
+		p.endForGoodLocked(ctx, e)
 	}
 }

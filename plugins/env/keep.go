@@ -31,10 +31,10 @@ type keeper struct {
 	again    atomic.Bool // journals of others are about to be looked at again
 
 	asked   atomic.Bool   // a save is about to begin
-	turn    chan struct{} // held by the one who saves, who alone uses the fields below
+	failing atomic.Bool   // the last save failed
 	pause   atomic.Int64  // nanoseconds until the next save
+	turn    chan struct{} // held by the one who saves, who alone uses the fields below
 	fresh   int           // experiences written since the oldest were last looked at
-	failing bool          // the last save failed
 	packer  *gzip.Writer
 
 	mu   sync.Mutex
@@ -79,10 +79,10 @@ func (k *keeper) save(ctx context.Context, all bool) {
 		return
 	}
 	err := k.saveLocked(ctx, all)
-	if err != nil && (!k.failing || all) {
+	if before := k.failing.Swap(err != nil); err != nil && (!before || all) {
 		k.plugin.Log.Error().Err(err).Str("plugin", k.plugin.name).Msg("episodes and experiences cannot be saved")
 	}
-	if k.failing = err != nil; k.failing && !all {
+	if err != nil && !all {
 		k.poke() // again, later
 	}
 }

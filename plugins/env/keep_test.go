@@ -429,3 +429,23 @@ func TestSavesAreFew(t *testing.T) {
 		st.Close()
 	})
 }
+
+// What would take more memory than experiences may is saved before the next steps, not dropped.
+func TestNoExperienceIsDropped(t *testing.T) {
+	s := stores.Memory(t, Part())
+	defer s.Close()
+	synctest.Test(t, func(t *testing.T) { // where no second goes by, and so nothing is saved meanwhile
+		r := newRoom(t, Options{}, host.Env{Store: func(context.Context) (store.Store, error) { return s, nil }})
+		st := &stage{hosttest.Start(t, host.Options{Plugins: []host.Plugin{r.plugin}}), t}
+		st.Handshake(protocol.CapEnv)
+		first := st.begin("room")
+		st.step(first, "say")
+		id := st.reset(`{"env_name":"room","options":{"a":"` + strings.Repeat("x", maxState-5000) + `"}}`).EpisodeID
+		for range recentBytes/2/(maxState-5000) + 10 {
+			st.step(id, "say")
+		}
+		exp := st.experiences(fmt.Sprintf(`{"episode_id":%q}`, first))
+		assert.That(t, len(exp) == 1, "%d experiences of an episode of one step", len(exp))
+		st.Close()
+	})
+}

@@ -125,8 +125,12 @@ func (e *episode) failLocked(why string) {
 // environment. A refusal is the agent's call, not the environment's.
 func (p *Plugin) note(ctx context.Context, moves []move) {
 	if slices.ContainsFunc(moves, func(m move) bool { return m.taken }) {
-		p.recent.add(moves)
+		full := p.recent.add(moves)
 		p.keep.note(ctx, moves, nil, "")
+		if full && !p.keep.failing.Load() { // else they are dropped in the end
+			host.HandOff(ctx)
+			p.keep.save(p.life, false)
+		}
 	}
 	for i := range moves {
 		m := &moves[i]
