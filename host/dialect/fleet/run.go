@@ -38,7 +38,7 @@ type task struct {
 var (
 	errDeadline  = errors.New("deadline")
 	errCancelled = errors.New("cancelled")
-	errEnding    = errors.New("the worker is ending; send the task to another one")
+	errEnding    = errors.New("the worker is ending (tasks have 10 s after the end of its input); send the task to another one")
 )
 
 const (
