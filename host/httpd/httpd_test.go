@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -195,13 +196,21 @@ func TestFailedInitialize(t *testing.T) {
 	s.Close(t.Context())
 }
 
-// TestKeptEvents: a client that knows no event listens on, also where the first ones are not kept any more.
+// TestKeptEvents: a client that knows no event listens on, also where the first ones are not kept any more; then it
+// gets what comes after the last event it knows, once.
 func TestKeptEvents(t *testing.T) {
 	t.Parallel()
+	told := 0
 	talks := func(_ context.Context, _ httpd.Protocol, in io.Reader, out io.Writer) error {
 		for lines := bufio.NewScanner(in); lines.Scan(); {
-			text := `{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"x","version":"1"}}}` + "\n"
-			text += strings.Repeat(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"a word"}}`+"\n", 50)
+			text, more := `{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"x","version":"1"}}}`+"\n", 50
+			if !strings.Contains(lines.Text(), "initialize\"") {
+				text, more = "", 3
+			}
+			for range more {
+				told++
+				text += fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"%04d"}}`+"\n", told)
+			}
 			if _, err := io.WriteString(out, text); err != nil {
 				return err
 			}
@@ -212,28 +221,45 @@ func TestKeptEvents(t *testing.T) {
 	web := httptest.NewServer(s)
 	defer web.Close()
 	defer web.CloseClientConnections() // streams that are open would hold it up
-	ask := func(method, id, body string) *http.Response {
+	var id, last string
+	ask := func(method, body string) *http.Response {
 		r := must.Get(http.NewRequestWithContext(t.Context(), method, web.URL+"/mcp", strings.NewReader(body)))(t)
 		r.Header.Set("Content-Type", "application/json")
 		r.Header.Set("Accept", "application/json, text/event-stream")
 		r.Header.Set("Mcp-Session-Id", id)
+		if method == "GET" && last != "" {
+			r.Header.Set("Last-Event-Id", last)
+		}
 		return must.Get(http.DefaultClient.Do(r))(t)
 	}
-	begun := ask("POST", "", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`)
+	begun := ask("POST", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`)
 	must.Get(io.Copy(io.Discard, begun.Body))(t)
 	begun.Body.Close()
-	id := begun.Header.Get("Mcp-Session-Id")
-	for range 3 {
+	id = begun.Header.Get("Mcp-Session-Id")
+	for knows := 50; knows <= 56; knows += 3 {
 		var listens *http.Response
 		hosttest.Eventually(t, "the end of the stream before", func() bool {
-			listens = ask("GET", id, "")
+			listens = ask("GET", "")
 			return listens.StatusCode != http.StatusConflict
 		})
 		must.Equal(t, listens.StatusCode, 200)
-		ask("POST", id, `{"jsonrpc":"2.0","method":"notifications/initialized"}`).Body.Close()
-		first := must.Get(bufio.NewReader(listens.Body).ReadString('\n'))(t)
-		assert.Equal(t, first, ": ok\n")
+		var heard []string
+		for lines := bufio.NewScanner(listens.Body); lines.Scan(); {
+			if text, ok := strings.CutPrefix(lines.Text(), "id: "); ok {
+				last = text
+			}
+			if _, text, ok := strings.Cut(lines.Text(), `"data":"`); ok {
+				heard = append(heard, text[:4])
+				if heard[len(heard)-1] == fmt.Sprintf("%04d", knows) {
+					break
+				}
+			}
+		}
 		listens.Body.Close()
+		if knows > 50 {
+			assert.Equal(t, strings.Join(heard, " "), fmt.Sprintf("%04d %04d %04d", knows-2, knows-1, knows))
+		}
+		ask("POST", `{"jsonrpc":"2.0","method":"notifications/initialized"}`).Body.Close()
 	}
 	s.Close(t.Context())
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"mime"
 	"net/http"
 	"slices"
@@ -97,9 +96,7 @@ func (s *Server) beginMCP(w http.ResponseWriter, r *http.Request, body []byte) {
 
 // connectMCP has the go-sdk's transport stand between HTTP and the host of a session.
 func (c *session) connectMCP() {
-	kept := mcp.NewMemoryEventStore(nil)
-	kept.SetMaxBytes(c.server.opts.Kept)
-	c.streamable = &mcp.StreamableServerTransport{SessionID: c.id, EventStore: keptEvents{kept}}
+	c.streamable = &mcp.StreamableServerTransport{SessionID: c.id, EventStore: &keptEvents{most: c.server.opts.Kept}}
 	conn, err := c.streamable.Connect(c.hasty)
 	if err != nil { // it is connected once only
 		panic(err)
@@ -139,20 +136,6 @@ func (c *session) endCancelled(conn mcp.Connection, msg jsonrpc.Message) {
 	_ = json.Unmarshal(params.ID, &value) // of no text there is no ID
 	if id, err := jsonrpc.MakeID(value); err == nil && id.IsValid() {
 		_ = conn.Write(c.hasty, &jsonrpc.Response{ID: id, Error: &jsonrpc.Error{Code: -32800, Message: "the request was cancelled"}}) // it may have an answer
-	}
-}
-
-// keptEvents has a client that knows no event listen on where those before are not kept any more.
-type keptEvents struct{ *mcp.MemoryEventStore }
-
-// After implements mcp.EventStore.
-func (k keptEvents) After(ctx context.Context, session, stream string, index int) iter.Seq2[[]byte, error] {
-	return func(yield func([]byte, error) bool) {
-		for data, err := range k.MemoryEventStore.After(ctx, session, stream, index) {
-			if index < 0 && errors.Is(err, mcp.ErrEventsPurged) || !yield(data, err) {
-				return
-			}
-		}
 	}
 }
 

@@ -26,15 +26,15 @@ type execChild struct {
 	last  atomic.Uint64 // the last id that was given
 	line  protocol.Line // of the goroutine that reads stdout
 
-	mu     sync.Mutex            // guards the field below
+	mu     sync.Mutex            // guards the field below, and gone of those that wait
 	worlds map[string]*execWorld // by the program's own episode ids
 }
 
 // waiter is a request that was sent.
 type waiter struct {
-	world *execWorld  // whose state the answer tells; nil = of none
-	reply chan reply  // takes one
-	gone  atomic.Bool // nobody waits for the episode that it begins
+	world *execWorld // whose state the answer tells; nil = of none
+	reply chan reply // takes one
+	gone  bool       // nobody waits for the episode that it begins
 }
 
 // reply is one answer of the program.
@@ -92,9 +92,16 @@ func (c *execChild) call(ctx context.Context, t protocol.Type, body any, world *
 	case <-ctx.Done():
 		err = execStopped(ctx)
 	}
-	c.abandon(id, t)
+	if c.abandon(id, t) {
+		return reply{}, err
+	}
 	select {
 	case r := <-w.reply: // it came at the last moment
+		return r.check(t)
+	case <-c.Done():
+	}
+	select {
+	case r := <-w.reply:
 		return r.check(t)
 	default:
 		return reply{}, err
@@ -123,16 +130,19 @@ func (c *execChild) send(t protocol.Type, body any, w *waiter) (id uint64, err e
 	return id, nil
 }
 
-// abandon returns an answer up. An episode that begins all the same is closed.
-func (c *execChild) abandon(id uint64, t protocol.Type) {
-	w, ok := c.calls.Get(id)
-	switch {
-	case !ok:
-	case t == protocol.TypeEnvResetReq:
-		w.gone.Store(true)
-	default:
-		c.calls.Drop(id)
+// abandon gives an answer up; false means that it is being read, or that the program has
+// ended. An episode that begins all the same is closed.
+func (c *execChild) abandon(id uint64, t protocol.Type) bool {
+	if t != protocol.TypeEnvResetReq {
+		return c.calls.Drop(id)
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	w, ok := c.calls.Get(id)
+	if ok {
+		w.gone = true
+	}
+	return ok
 }
 
 // late is the error of a request that was not answered in time.
@@ -188,7 +198,7 @@ func (c *execChild) begun(w *waiter, raw protocol.Value) error {
 		return malformed("obs.episode_id should be a text that names the new episode")
 	}
 	c.mu.Lock()
-	taken, gone := c.worlds[id] != nil, w.gone.Load()
+	taken, gone := c.worlds[id] != nil, w.gone
 	if !taken && !gone {
 		w.world.id, c.worlds[id] = id, w.world
 	}
