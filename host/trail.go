@@ -71,8 +71,11 @@ func Trace(ctx context.Context, method, name string, parent func() string) *trac
 
 func spanName(method, name string) string { return strings.TrimSpace(method + " " + name) }
 
-// endSpan ends the span of a request.
+// endSpan ends the span of a request, if there is one.
 func endSpan(span *trace.Span, e audit.Entry) {
+	if span == nil { // nor are its attributes made
+		return
+	}
 	span.End(e.ErrorCode, trace.Attr{Key: "rpc.method", Value: e.Type}, trace.Attr{Key: "a2e.name", Value: e.Name}, trace.Attr{Key: "a2e.capability", Value: e.Capability},
 		trace.Attr{Key: "a2e.request_id", Value: e.ReqID}, trace.Attr{Key: "session.id", Value: e.SessionID},
 		trace.Attr{Key: "a2e.input_bytes", Value: e.InputBytes}, trace.Attr{Key: "a2e.output_bytes", Value: e.OutputBytes})

@@ -61,7 +61,7 @@ func serveLines(b *testing.B, line string) {
 	cfg := config.Default(config.Source{Available: plugins.Types(), Getenv: func(string) string { return "" }})
 	cfg.Workspace = b.TempDir()
 	made := must.Get(plugins.New(cfg, plugins.Deps{}))(b)
-	h := must.Get(host.New(host.Options{Plugins: made}))(b)
+	h := must.Get(host.New(host.Options{Plugins: made, Log: zerolog.Nop()}))(b)
 	in := &repeated{head: `{"type":"handshake/req","id":"h","agent_caps":["tools","env"]}` + "\n", block: []byte(block.String()), left: b.N/batch + 1}
 	b.ReportAllocs()
 	b.ResetTimer()
