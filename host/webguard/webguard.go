@@ -99,6 +99,9 @@ func (g *Guard) Parse(raw string) (*url.URL, *protocol.Error) {
 		}
 		return nil, BadURL("%w", err)
 	}
+	if len(u.String()) > maxURLBytes { // three bytes for one that has to be encoded
+		return nil, BadURL("it is longer than %d bytes with what has to be percent-encoded", maxURLBytes)
+	}
 	return u, g.CheckURL(u)
 }
 

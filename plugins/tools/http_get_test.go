@@ -199,7 +199,7 @@ func innerURLs() (open, refused, malformed []string) {
 		"http://127.0.0.1\x00.example.com:PORT/", "http://127.0.0.1:PORT/\x00", "http://127.0.0.1\x7f:PORT/", "http://127.0.0.1\u0085:PORT/", "http:///127.0.0.1:PORT/",
 		"http://:PORT/", "http:127.0.0.1:PORT/", "127.0.0.1:PORT/", "//127.0.0.1:PORT/", "", "file:///etc/passwd", "file://127.0.0.1/etc/passwd",
 		"gopher://127.0.0.1:PORT/_GET%20/", "ftp://127.0.0.1:PORT/", "data:text/plain,x", "unix:///var/run/docker.sock", "javascript:alert(1)", "http://127.0.0.1:0/",
-		"http://127.0.0.1:65616/", "http://127.0.0.1:+PORT/", "http://127.0.0.1:80a/", "http://127.0.0.1:80:PORT/", "http://127.0.0.1:PORT/"+strings.Repeat("a", 8192))
+		"http://127.0.0.1:65616/", "http://127.0.0.1:+PORT/", "http://127.0.0.1:80a/", "http://127.0.0.1:80:PORT/", "http://127.0.0.1:PORT/"+strings.Repeat("a", 8192), "http://127.0.0.1:PORT/"+strings.Repeat("`", 4096))
 	return open, refused, malformed
 }
 
