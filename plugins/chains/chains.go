@@ -69,7 +69,9 @@ func New(name string, opts Options, env host.Env) (*Plugin, error) {
 	opts.setDefaults()
 	env = env.WithDefaults()
 	env.Workspace = wall.Place(env.Workspace)
-	return &Plugin{name: name, opts: opts, env: env, compiler: jmes.NewCompiler(), memory: newMemory(opts.MaxStateBytes), kept: env.Kept(name), hosts: hosts{lease: usualLease}}, nil
+	open, end := context.WithCancel(context.Background())
+	return &Plugin{name: name, opts: opts, env: env, compiler: jmes.NewCompiler(), memory: newMemory(opts.MaxStateBytes), kept: env.Kept(name),
+		hosts: hosts{lease: usualLease, again: journalPatience, open: open, close: end}}, nil
 }
 
 // Start implements host.Starter.

@@ -210,6 +210,7 @@ func (p *Plugin) claim(ctx context.Context, req *protocol.ChainRequest, pl *plan
 			}
 		}
 		now := p.env.Now().UnixMicro()
+		j.claimed = now
 		if h != nil {
 			j.number, claimed = h.number, true
 			p.hosts.mark(j.number, true)
@@ -423,19 +424,19 @@ func (j *journal) finish(ctx context.Context, a *answer, failed error) {
 	_ = j.flush(ctx) // j.err has it
 	j.writes.Wait()  // one that the timer began may stand in the store only while the journal is ours
 	j.mu.Lock()
-	err := j.err
-	j.mu.Unlock()
-	if err != nil {
+	if j.err != nil {
 		state = stateStopped
+	}
+	j.mu.Unlock()
+	now := j.plugin.env.Now().UnixMicro()
+	end := func(tx *store.Tx) error { // of this run alone: another may have taken the chain up
+		_, err := tx.Exec("UPDATE chains_journals SET state = ?, owner = '', cancelled = 0, message = ?, updated_at = ?, bytes = LENGTH(request) + ? WHERE number = ? AND owner = ? AND updated_at = ?",
+			state, protocol.Clip(message, maxErrorText), now, j.bytes, j.number, j.plugin.hosts.name(), j.claimed)
+		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, journalPatience) // of this write: those before may have waited for other hosts
 	defer cancel()
-	err = j.plugin.kept.Write(ctx, func(tx *store.Tx) error { // what fails is logged; the journal is that of a killed host then
-		_, err := tx.Exec("UPDATE chains_journals SET state = ?, owner = '', cancelled = 0, message = ?, updated_at = ?, bytes = LENGTH(request) + ? WHERE number = ? AND owner = ?",
-			state, protocol.Clip(message, maxErrorText), j.plugin.env.Now().UnixMicro(), j.bytes, j.number, j.plugin.hosts.name())
-		return err
-	})
-	if err != nil {
-		j.plugin.hosts.leave()
+	if err := j.plugin.kept.Write(ctx, end); err != nil { // it is logged
+		j.plugin.hosts.later(func(ctx context.Context) error { return j.plugin.kept.Opener.Write(ctx, end) })
 	}
 }

@@ -1,6 +1,7 @@
 package chains
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -32,10 +33,14 @@ type hosts struct {
 	mu      sync.Mutex // guards the fields below
 	own     string     // "" until it is needed
 	lock    *os.File   // nil where the store is in memory
-	left    bool       // a journal that says that this host runs it
+	left    int        // journals that say that this host runs them still
 	running map[int64]bool
 
-	lease int // see usualLease; never changed
+	late  sync.WaitGroup  // writes of ends that the store did not take at once
+	open  context.Context // until the plugin closes
+	close context.CancelFunc
+	lease int           // see usualLease; never changed
+	again time.Duration // between those writes; never changed
 }
 
 // name returns this plugin's own name; "" = it has none yet.
@@ -147,23 +152,42 @@ func (o *hosts) mark(number int64, running bool) {
 	}
 }
 
-// leave notes that a journal could not be told that this host runs it no more.
-func (o *hosts) leave() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.left = true
+// later writes the end of a journal until the store takes it, or the plugin closes: so long it says that this
+// host runs it.
+func (o *hosts) later(write func(context.Context) error) {
+	left := func(n int) {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.left += n
+	}
+	left(1)
+	o.late.Go(func() {
+		for {
+			select {
+			case <-time.After(o.again):
+			case <-o.open.Done():
+				return
+			}
+			if write(o.open) == nil {
+				left(-1)
+				return
+			}
+		}
+	})
 }
 
 // end gives the lock back, and takes the file away, unless it is to tell that this host is dead:
 // without it a journal would be that of another machine, for as long as its lease.
 func (o *hosts) end() error {
+	o.close()
+	o.late.Wait()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.lock == nil {
 		return nil
 	}
 	var err error
-	if !o.left {
+	if o.left == 0 {
 		err = os.Remove(o.lock.Name())
 	}
 	err = errors.Join(err, o.lock.Close())

@@ -104,6 +104,8 @@ type journal struct {
 	known  map[string]*entry
 	taken  atomic.Int64 // nodes whose outputs came from it
 
+	claimed int64 // when this run took it, in microseconds since 1970
+
 	writes sync.WaitGroup // under way
 
 	mu    sync.Mutex // guards the fields below

@@ -46,6 +46,7 @@ func journalHost(dir, machine string) {
 	fatal(err)
 	p, err := New("chains", Options{}, host.Env{Workspace: dir, Log: zerolog.Nop(), Store: func(context.Context) (store.Store, error) { return s, nil }})
 	fatal(err)
+	p.hosts.again = 10 * time.Millisecond
 	if machine != "" {
 		p.hosts.lease = 1
 	}
@@ -303,7 +304,7 @@ func TestLostJournal(t *testing.T) {
 }
 
 // TestEndThatIsNotKept: a chain whose end the store did not take is that of a dead host, also when
-// its host has ended well.
+// its host has ended well. As soon as the store takes it, it is no chain that runs, while its host lives.
 func TestEndThatIsNotKept(t *testing.T) {
 	dir := t.TempDir()
 	must.OK(t, os.WriteFile(filepath.Join(dir, "open"), nil, 0o600))
@@ -311,7 +312,8 @@ func TestEndThatIsNotKept(t *testing.T) {
 	do := func(query string) {
 		must.OK(t, s.Write(t.Context(), func(tx *store.Tx) error { _, err := tx.Exec(query); return err }))
 	}
-	do("CREATE TRIGGER full BEFORE UPDATE OF state ON chains_journals BEGIN SELECT RAISE(FAIL, 'the disk is full'); END")
+	const full = "CREATE TRIGGER full BEFORE UPDATE OF state ON chains_journals BEGIN SELECT RAISE(FAIL, 'the disk is full'); END"
+	do(full)
 	first, _ := startJournalHost(t, dir, "")
 	act := &protocol.ChainRequest{ChainID: "act", Journal: true, Timeout: 60, Nodes: []protocol.Object{must.Get(protocol.ParseObject([]byte(`{"node_id":"e","kind":"tool","name":"act","input":{"id":"e"}}`)))(t)}}
 	var resp protocol.ChainResponse
@@ -321,6 +323,13 @@ func TestEndThatIsNotKept(t *testing.T) {
 	second, _ := startJournalHost(t, dir, "")
 	must.OK(t, second.Call(t.Context(), protocol.TypeChainReq, &protocol.ChainRequest{ChainID: "act", Resume: true, Timeout: 60}, &resp))
 	assert.That(t, resp.Success && actor(dir).counts()["e"] == 1, "%+v, %v", resp, actor(dir).counts())
+	do(full)
+	act.ChainID = "late"
+	must.OK(t, second.Call(t.Context(), protocol.TypeChainReq, act, &resp))
+	state := func() string { return must.Get(Journals(t.Context(), s, dir, "late", false))(t)[0].State }
+	assert.Equal(t, state(), stateRunning)
+	do("DROP TRIGGER full")
+	hosttest.Eventually(t, "the end is written", func() bool { return state() == stateDone })
 }
 
 // Who looks whether a host lives keeps nobody else from looking: a dead one would seem to live.
