@@ -309,3 +309,36 @@ func TestSlowReaders(t *testing.T) {
 		must.OK(t, server.Close())
 	})
 }
+
+// TestUnknownMethod: what MCP's client asks for in vain is answered as JSON-RPC has it.
+func TestUnknownMethod(t *testing.T) {
+	t.Parallel()
+	greets := func(_ context.Context, _ httpd.Protocol, in io.Reader, out io.Writer) error {
+		lines := bufio.NewScanner(in)
+		if lines.Scan() {
+			if _, err := io.WriteString(out, `{"jsonrpc":"2.0","id":1,"result":{}}`+"\n"); err != nil {
+				return err
+			}
+		}
+		for lines.Scan() {
+		}
+		return lines.Err()
+	}
+	s := httpd.New(httpd.Options{Serve: greets, Loopback: true})
+	post := func(session, body string) *httptest.ResponseRecorder {
+		r := httptest.NewRequestWithContext(t.Context(), "POST", "http://127.0.0.1/mcp", strings.NewReader(body))
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Accept", "application/json, text/event-stream")
+		r.Header.Set("Mcp-Session-Id", session)
+		got := httptest.NewRecorder()
+		s.ServeHTTP(got, r)
+		return got
+	}
+	id := post("", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}`).Header().Get("Mcp-Session-Id")
+	for method, code := range map[string]int{"no/such": -32601, "notifications/initialized": -32601, "a tools": -32601, "tools/call": -32602} {
+		got := post(id, `{"jsonrpc":"2.0","id":"x","method":"`+method+`"}`)
+		assert.That(t, got.Code == http.StatusOK && strings.Contains(got.Body.String(), fmt.Sprintf(`"code":%d`, code)) && strings.Contains(got.Body.String(), `"id":"x"`), "%s: %d %s", method, got.Code, got.Body)
+	}
+	assert.Equal(t, post("no session", `{"jsonrpc":"2.0","id":1,"method":"no/such"}`).Code, http.StatusNotFound)
+	s.Close(t.Context())
+}

@@ -39,8 +39,13 @@ func (s *Server) mcp(w http.ResponseWriter, r *http.Request) {
 			refuseBody(w, err)
 			return
 		}
-		if !exactIDs(body) {
+		all := messages(body)
+		if slices.ContainsFunc(all, func(m message) bool { return !exactID(m.ID) }) {
 			refuse(w, http.StatusBadRequest, errors.New("an id must be a string, or a whole number of at most 2^53"))
+			return
+		}
+		if code, text := all[0].wrong(); len(all) == 1 && code != 0 && s.find(r.Header.Get(mcpSession), MCP) != nil {
+			answer(w, http.StatusOK, map[string]any{"jsonrpc": "2.0", "id": all[0].ID, "error": map[string]any{"code": code, "message": text}})
 			return
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
@@ -139,19 +144,45 @@ func (c *session) endCancelled(conn mcp.Connection, msg jsonrpc.Message) {
 	}
 }
 
-// exactIDs reports whether the ids of messages are kept as they are: the go-sdk makes numbers of 64 bits of
-// them by way of floating point.
-func exactIDs(body []byte) bool {
-	type message struct {
-		ID jsontext.Value `json:"id"`
-	}
+type message struct {
+	ID     jsontext.Value `json:"id"`
+	Method jsontext.Value `json:"method"`
+	Params jsontext.Value `json:"params"`
+}
+
+// messages reads a body, of at least one.
+func messages(body []byte) []message {
 	all := make([]message, 1)
 	if err := json.Unmarshal(body, &all[0]); err != nil {
 		_ = json.Unmarshal(body, &all) // a batch, or nothing that the go-sdk takes
 	}
-	return !slices.ContainsFunc(all, func(m message) bool { return !exactID(m.ID) })
+	return append(all, make([]message, max(0, 1-len(all)))...)
 }
 
+// The methods that the go-sdk takes, with params and without.
+const (
+	methodsWith    = "initialize tools/call prompts/get resources/read resources/subscribe resources/unsubscribe completion/complete logging/setLevel subscriptions/listen"
+	methodsWithout = "ping tools/list prompts/list resources/list resources/templates/list server/discover"
+)
+
+// wrong returns what is wrong with a request that the go-sdk would refuse in plain text; 0 = nothing.
+func (m message) wrong() (code int, text string) {
+	name, err := jsontext.AppendUnquote(nil, m.Method)
+	switch {
+	case err != nil || m.ID == nil || m.ID.Kind() == 'n':
+		return 0, ""
+	case slices.Contains(strings.Fields(methodsWith), string(name)):
+		if m.Params == nil {
+			return jsonrpc.CodeInvalidParams, string(name) + " needs params"
+		}
+	case !slices.Contains(strings.Fields(methodsWithout), string(name)):
+		return jsonrpc.CodeMethodNotFound, fmt.Sprintf("unknown method %.64q", name)
+	}
+	return 0, ""
+}
+
+// exactID reports whether an id is kept as it is: the go-sdk makes numbers of 64 bits of
+// them by way of floating point.
 func exactID(id jsontext.Value) bool {
 	n, err := strconv.ParseInt(string(id), 10, 64)
 	return id.Kind() != '0' || err == nil && n <= 1<<53 && n >= -1<<53
