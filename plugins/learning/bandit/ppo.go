@@ -47,16 +47,13 @@ func (o PPO) Weights(arms []Arm) []float64 {
 			known += math.Exp(old[i])
 		}
 	}
-	// The clip acts on advantages above 0 and those below at different borders.
-	adv := advantages{gain: make([]float64, len(arms)), loss: make([]float64, len(arms))}
+	advantages := make([]float64, len(arms)) // times the arm's share of the batch
 	for i, a := range arms {
-		if a.pulls() == 0 {
-			continue
+		if a.pulls() > 0 {
+			advantages[i] = (a.mean() - base/known) * math.Exp(old[i]) / known
 		}
-		v := (a.mean() - base/known) * math.Exp(old[i]) / known
-		adv.gain[i], adv.loss[i] = max(v, 0), min(v, 0)
 	}
-	w := o.climb(old, adv)
+	w := o.climb(old, advantages)
 	for i, l := range w {
 		w[i] = math.Exp(l)
 	}
@@ -101,15 +98,12 @@ func normalised(logits []float64) []float64 {
 	return logs
 }
 
-// advantages are those of a batch, summed up for each arm, times its share of the batch.
-type advantages struct{ gain, loss []float64 }
-
 // climb makes the epochs' steps from the policy old, given by logarithms, and returns
 // the new one.
-func (o PPO) climb(old []float64, adv advantages) []float64 {
-	now, value := old, o.objective(old, old, adv)
+func (o PPO) climb(old, advantages []float64) []float64 {
+	now, value := old, o.objective(old, old, advantages)
 	for range o.Epochs {
-		next, higher := o.step(old, now, o.gradient(old, now, adv), adv, value)
+		next, higher := o.step(old, now, o.gradient(old, now, advantages), advantages, value)
 		if next == nil {
 			break
 		}
@@ -120,7 +114,7 @@ func (o PPO) climb(old []float64, adv advantages) []float64 {
 
 // step goes along the gradient by a full step, or a half of it, a quarter… that stays in
 // the clip and does not lower the objective. It returns nil when nothing of use is left.
-func (o PPO) step(old, now, gradient []float64, adv advantages, value float64) ([]float64, float64) {
+func (o PPO) step(old, now, gradient []float64, advantages []float64, value float64) ([]float64, float64) {
 	logits := make([]float64, len(now))
 	full := o.Rate * float64(len(now))
 	for rate := full; rate > full/1e6; rate /= 2 {
@@ -131,7 +125,7 @@ func (o PPO) step(old, now, gradient []float64, adv advantages, value float64) (
 		if !o.inside(old, next) {
 			continue
 		}
-		if higher := o.objective(old, next, adv); higher >= value {
+		if higher := o.objective(old, next, advantages); higher >= value {
 			return next, higher
 		}
 	}
@@ -148,28 +142,21 @@ func (o PPO) inside(old, now []float64) bool {
 	return true
 }
 
-// objective is what the epochs raise; old and now are logarithms of probabilities.
-func (o PPO) objective(old, now []float64, adv advantages) float64 {
+// objective is what the epochs raise, within the clip; old and now are logarithms of probabilities.
+func (o PPO) objective(old, now, advantages []float64) float64 {
 	sum := o.Entropy * entropy(now)
-	for i := range now {
-		r := math.Exp(now[i] - old[i])
-		sum += adv.gain[i]*min(r, 1+o.Clip) + adv.loss[i]*max(r, 1-o.Clip)
+	for i, a := range advantages {
+		sum += a * math.Exp(now[i]-old[i])
 	}
 	return sum
 }
 
-// gradient is that of the objective by the logits. What the clip cuts off has none.
-func (o PPO) gradient(old, now []float64, adv advantages) []float64 {
+// gradient is that of the objective by the logits.
+func (o PPO) gradient(old, now, advantages []float64) []float64 {
 	g := make([]float64, len(now))
 	sum := 0.0
-	for i := range now {
-		r := math.Exp(now[i] - old[i])
-		if r < 1+o.Clip {
-			g[i] += adv.gain[i] * r
-		}
-		if r > 1-o.Clip {
-			g[i] += adv.loss[i] * r
-		}
+	for i, a := range advantages {
+		g[i] = a * math.Exp(now[i]-old[i])
 		sum += g[i]
 	}
 	h := entropy(now)

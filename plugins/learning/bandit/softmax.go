@@ -39,21 +39,44 @@ const quantiles = 128
 // of the shares over the quantiles of M is the probability.
 func (s Softmax) Weights(arms []Arm) []float64 {
 	w := make([]float64, len(arms))
-	if len(arms) == 0 {
-		return w
-	}
-	h := highest{make([]float64, len(arms)), make([]float64, len(arms)), make([]float64, len(arms)), 0}
-	for i, a := range arms {
-		h.mean[i], h.temperature[i] = s.of(a)
-	}
+	shares := make([]float64, len(arms))
 	for q := range quantiles {
-		y := -math.Log((float64(q) + 0.5) / quantiles)
-		h.seek(math.Log(y))
+		x := s.highest(arms, -math.Log((float64(q)+0.5)/quantiles))
+		sum := 0.0
+		for i, a := range arms {
+			mean, temperature := s.of(a)
+			shares[i] = math.Exp((mean-x)/temperature) / temperature
+			sum += shares[i]
+		}
 		for i := range w {
-			w[i] += h.terms[i] / h.temperature[i] / h.slope
+			w[i] += shares[i] / sum
 		}
 	}
 	return balance(w)
+}
+
+// highest returns the x at which the sum over all arms of exp(-(x-mean)/temperature), which is the
+// logarithm of the highest draw's distribution, negated, has a value. The sum falls with x.
+func (s Softmax) highest(arms []Arm, value float64) float64 {
+	low, high := math.Inf(-1), math.Inf(-1)
+	for _, a := range arms { // at low one arm alone has the value, at high each less than its part of it
+		mean, temperature := s.of(a)
+		low = max(low, mean-temperature*math.Log(value))
+		high = max(high, mean-temperature*math.Log(value/float64(len(arms))))
+	}
+	for range 50 {
+		x, sum := (low+high)/2, 0.0
+		for _, a := range arms {
+			mean, temperature := s.of(a)
+			sum += math.Exp((mean - x) / temperature)
+		}
+		if sum > value {
+			low = x
+		} else {
+			high = x
+		}
+	}
+	return high
 }
 
 // Choose implements [Strategy]: the arm with the highest draw.
@@ -71,46 +94,4 @@ func (s Softmax) of(a Arm) (mean, temperature float64) {
 		mean, n = 1, 1
 	}
 	return mean, max(s.Scale, 1e-6) / math.Sqrt(n)
-}
-
-// highest is the distribution of the highest draw: its logarithm at x is, negated, the
-// sum over all arms of exp(-(x-mean)/temperature).
-type highest struct {
-	mean, temperature []float64
-	terms             []float64 // of that sum, over the largest
-	slope             float64   // sum of terms / temperature
-}
-
-// seek sets terms to those at the x where the logarithm of the sum is y. That function
-// of x is convex and falls, so Newton's steps from the left never pass the x.
-func (h *highest) seek(y float64) {
-	x := math.Inf(-1)
-	for i := range h.mean {
-		x = max(x, h.mean[i]-h.temperature[i]*y)
-	}
-	for range 50 {
-		log, slope := h.at(x)
-		if log-y < 1e-6 {
-			return
-		}
-		x += (log - y) / slope
-	}
-	h.at(x)
-}
-
-// at sets terms to those at x and returns the logarithm of the sum and how fast it falls.
-func (h *highest) at(x float64) (log, slope float64) {
-	largest := math.Inf(-1)
-	for i := range h.mean {
-		h.terms[i] = (h.mean[i] - x) / h.temperature[i]
-		largest = max(largest, h.terms[i])
-	}
-	sum := 0.0
-	h.slope = 0
-	for i, e := range h.terms {
-		h.terms[i] = math.Exp(e - largest)
-		sum += h.terms[i]
-		h.slope += h.terms[i] / h.temperature[i]
-	}
-	return largest + math.Log(sum), h.slope / sum
 }

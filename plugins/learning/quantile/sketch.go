@@ -13,53 +13,43 @@ import (
 const (
 	// accuracy is the relative error of an estimate.
 	accuracy = 0.01
-	// maxBuckets bounds the memory of a sketch. They span a factor of e^(2048·0.02), 6e17:
-	// from a nanosecond to 19 years.
-	maxBuckets = 2048
-	// chunk is by how many buckets a sketch grows at least.
-	chunk = 32
-	// logGamma is ln((1+accuracy)/(1-accuracy)), the width of a bucket in logarithms:
-	// twice the area tangent of accuracy, by its series (the next term is below 1e-31).
-	logGamma = 2 * (accuracy + accuracy*a2/3 + accuracy*a2*a2/5 + accuracy*a2*a2*a2/7 +
-		accuracy*a2*a2*a2*a2/9 + accuracy*a2*a2*a2*a2*a2/11 + accuracy*a2*a2*a2*a2*a2*a2/13)
-	a2 = accuracy * accuracy
+	// logGamma is ln((1+accuracy)/(1-accuracy)), the width of a bucket in logarithms.
+	logGamma = 0.02000066670666952
+	// lowest and buckets are those of durations in seconds: from a nanosecond to 292 years, the
+	// longest that there is.
+	lowest  = -1040
+	buckets = 2200
 )
 
-// Sketch counts values in buckets whose width is in proportion to their place, so that
-// any quantile comes out with a relative error of 1 %. Two sketches merge without loss.
+// Sketch counts durations, in seconds, in buckets whose width is in proportion to their place, so
+// that any quantile comes out with a relative error of 1 %. Two sketches merge without loss.
 // It is DDSketch of Masson, Rim, Lee, "DDSketch: A fast and fully-mergeable quantile
-// sketch with relative-error guarantees", PVLDB 12 (2019), algorithms 1 to 4.
-//
-// It has 2048 buckets at most. When values spread over more than that (a factor of
-// 6e17), the lowest buckets become one and only low quantiles lose accuracy.
+// sketch with relative-error guarantees", PVLDB 12 (2019), with a fixed range.
 //
 // The zero value is an empty sketch. A Sketch must not be copied after its first use,
 // nor used by several goroutines at once.
 type Sketch struct {
-	counts   []uint64 // of the buckets low, low+1…; those outside [low, low+len) are empty
-	low      int
-	zeros    uint64 // values that are 0 or below
-	total    uint64 // all values
+	counts   []uint64 // of the buckets from lowest on; nil = all are empty
+	zeros    uint64   // values that are 0 or below
+	total    uint64   // all values
 	min, max float64
 }
 
-// Add counts a value: of a duration, in whatever unit quantiles are wanted in. What is
-// below 0 counts as 0, infinity as the largest number, and no number not at all.
+// Add counts a value. What is below 0 counts as 0, what is outside of the range in its first or
+// last bucket, and no number not at all.
 func (s *Sketch) Add(v float64) {
-	if !(v > 0) {
-		if !math.IsNaN(v) {
-			s.span(0, 0)
-			s.zeros++
-			s.total++
-		}
+	if math.IsNaN(v) {
 		return
 	}
-	if v > math.MaxFloat64 {
-		v = math.MaxFloat64
-	}
+	v = min(max(v, 0), math.MaxFloat64)
 	s.span(v, v)
 	s.total++
-	s.addTo(bucket(v), 1)
+	if v == 0 {
+		s.zeros++
+		return
+	}
+	s.room()
+	s.counts[bucket(v)]++
 }
 
 // Count is the number of values.
@@ -85,7 +75,7 @@ func (s *Sketch) Quantile(q float64) float64 {
 	for i, n := range s.counts {
 		if seen += n; rank < seen {
 			// the least and the largest value are known: no estimate is outside
-			return min(max(value(s.low+i), s.min), s.max)
+			return min(max(value(i), s.min), s.max)
 		}
 	}
 	return s.max
@@ -99,11 +89,11 @@ func (s *Sketch) Merge(other *Sketch) {
 	s.span(other.min, other.max)
 	s.total += other.total
 	s.zeros += other.zeros
-	// the highest first: then the buckets that would be dropped are known at once
-	for i := len(other.counts) - 1; i >= 0; i-- {
-		if n := other.counts[i]; n > 0 {
-			s.addTo(other.low+i, n)
-		}
+	if other.counts != nil {
+		s.room()
+	}
+	for i, n := range other.counts {
+		s.counts[i] += n
 	}
 }
 
@@ -117,63 +107,26 @@ func (s *Sketch) span(low, high float64) {
 	}
 }
 
-// bucket is where v > 0 is counted: bucket i holds (gamma^(i-1), gamma^i].
+// room makes the buckets where there are none.
+func (s *Sketch) room() {
+	if s.counts == nil {
+		s.counts = make([]uint64, buckets)
+	}
+}
+
+// bucket is where v > 0 is counted: place i holds (gamma^(lowest+i-1), gamma^(lowest+i)].
 func bucket(v float64) int {
 	x := math.Log(v) * (1 / logGamma)
 	i := int(x)
 	if float64(i) < x { // rounded up; math.Ceil costs as much as all the rest
 		i++
 	}
-	return i
+	return min(max(i-lowest, 0), buckets-1)
 }
 
-// value is the estimate for the values of a bucket: at most accuracy from both its ends.
-func value(bucket int) float64 { return math.Exp(float64(bucket)*logGamma) * (1 - accuracy) }
-
-// addTo counts n values in a bucket.
-func (s *Sketch) addTo(bucket int, n uint64) {
-	i := bucket - s.low
-	if i < 0 || i >= len(s.counts) {
-		i = s.grow(bucket)
-	}
-	s.counts[i] += n
-}
-
-// grow returns the place of a bucket outside counts, making room for it. It keeps the
-// highest maxBuckets there are; those below are counted in the lowest of them.
-func (s *Sketch) grow(bucket int) int {
-	if len(s.counts) == 0 {
-		s.low, s.counts = bucket, make([]uint64, chunk)
-		return 0
-	}
-	high := max(bucket, s.highest())
-	least := high - maxBuckets + 1
-	bucket = max(bucket, least)
-	if i := bucket - s.low; i >= 0 && i < len(s.counts) {
-		return i
-	}
-	low := max(min(bucket, s.low), least)
-	size := min((high-low)/chunk*chunk+chunk, maxBuckets)
-	if bucket < s.low {
-		low = high - size + 1 // what is left of the chunk is room below
-	}
-	counts := make([]uint64, size)
-	for i, n := range s.counts {
-		if n > 0 {
-			counts[max(s.low+i-low, 0)] += n
-		}
-	}
-	s.low, s.counts = low, counts
-	return bucket - low
-}
-
-// highest is the highest bucket that is not empty; there is one.
-func (s *Sketch) highest() int {
-	i := len(s.counts) - 1
-	for i > 0 && s.counts[i] == 0 {
-		i--
-	}
-	return s.low + i
+// value is the estimate for the values at a place: at most accuracy from both its ends.
+func value(place int) float64 {
+	return math.Exp(float64(lowest+place)*logGamma) * (1 - accuracy)
 }
 
 // version is the first byte of an encoded sketch. It stands for the layout and for the
@@ -198,18 +151,18 @@ func (s *Sketch) MarshalBinary() ([]byte, error) {
 	b = binary.AppendUvarint(b, s.zeros)
 	b = binary.LittleEndian.AppendUint64(b, math.Float64bits(s.min))
 	b = binary.LittleEndian.AppendUint64(b, math.Float64bits(s.max))
-	last, first := 0, true
+	last := -1
 	for i, n := range s.counts {
-		if n == 0 {
+		switch {
+		case n == 0:
 			continue
-		}
-		if gap := s.low + i - last; first {
-			b = binary.AppendVarint(b, int64(gap))
-		} else {
-			b = binary.AppendUvarint(b, uint64(gap))
+		case last < 0:
+			b = binary.AppendVarint(b, int64(lowest+i))
+		default:
+			b = binary.AppendUvarint(b, uint64(i-last))
 		}
 		b = binary.AppendUvarint(b, n)
-		last, first = s.low+i, false
+		last = i
 	}
 	return b, nil
 }
@@ -239,41 +192,32 @@ func (s *Sketch) read(r *bytes.Reader) bool {
 	if r.Len() == 0 {
 		return true
 	}
-	low, err := binary.ReadVarint(r)
-	if err != nil {
-		return false
-	}
-	s.low = int(min(max(low, -1<<20), 1<<20))
-	for at := 0; ; {
-		n, err := binary.ReadUvarint(r)
-		if err != nil || n == 0 || n > maxTotal-s.total {
+	first, err := binary.ReadVarint(r)
+	at := first - lowest
+	for s.room(); err == nil && 0 <= at && at < buckets; {
+		n, failed := binary.ReadUvarint(r)
+		if failed != nil || n == 0 || n > maxTotal-s.total {
 			return false
 		}
-		for len(s.counts) <= at {
-			s.counts = append(s.counts, make([]uint64, chunk)...)
-		}
-		s.counts[at] = n
+		s.counts[at] += n
 		s.total += n
 		if r.Len() == 0 {
-			return true
+			return bucket(s.max) == int(at) && (s.zeros > 0 || bucket(s.min) == int(first)-lowest)
 		}
-		gap, err := binary.ReadUvarint(r)
-		if err != nil || gap == 0 || gap >= uint64(maxBuckets-at) {
+		var gap uint64
+		gap, err = binary.ReadUvarint(r)
+		if gap == 0 || gap > buckets {
 			return false
 		}
-		at += int(gap)
+		at += int64(gap)
 	}
+	return false
 }
 
 // sound reports whether what was decoded can be a sketch: values where min and max say.
 func (s *Sketch) sound() bool {
-	switch {
-	case s.total == 0:
+	if s.total == 0 {
 		return s.min == 0 && s.max == 0
-	case !(s.min >= 0 && s.min <= s.max && s.max <= math.MaxFloat64),
-		(s.zeros > 0) != (s.min == 0), (len(s.counts) > 0) != (s.max > 0):
-		return false
 	}
-	// the lowest bucket may hold what was below
-	return len(s.counts) == 0 || bucket(s.max) == s.highest() && (s.zeros > 0 || bucket(s.min) <= s.low)
+	return s.min >= 0 && s.min <= s.max && s.max <= math.MaxFloat64 && (s.zeros > 0) == (s.min == 0) && (s.counts != nil) == (s.max > 0)
 }

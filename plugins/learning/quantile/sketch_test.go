@@ -45,11 +45,11 @@ func close1(got, want float64) bool {
 	return math.Abs(got-want) <= (accuracy+1e-9)*want
 }
 
-// durations draws values that one sketch holds without loss: within a factor of 1e15,
-// of zero and below some, in clusters and spread out.
+// durations draws values within the range of a sketch, of zero and below some, in clusters
+// and spread out.
 func durations() *rapid.Generator[[]float64] {
 	return rapid.Custom(func(t *rapid.T) []float64 {
-		unit := rapid.Float64Range(1e-200, 1e200).Draw(t, "unit")
+		unit := rapid.Float64Range(1e-9, 1e-6).Draw(t, "unit")
 		value := rapid.OneOf(
 			rapid.Float64Range(1, 1e15),
 			rapid.Map(rapid.Float64Range(0, 15), func(x float64) float64 { return math.Pow(10, x) }),
@@ -77,7 +77,7 @@ func TestQuantileError(t *testing.T) {
 	})
 }
 
-// anything draws values without bounds, so that buckets collapse.
+// anything draws values without bounds.
 func anything() *rapid.Generator[[]float64] {
 	return rapid.SliceOf(rapid.OneOf(
 		rapid.Float64(),
@@ -95,29 +95,10 @@ func TestMergeIsAddingAll(t *testing.T) {
 		merged.Merge(other)
 		must.That(t, bytes.Equal(code(t, merged), code(t, all)), "merged %+v, all added %+v", merged, all)
 		must.That(t, bytes.Equal(code(t, other), before), "merging changed the other one")
-		must.That(t, len(all.counts) <= maxBuckets && len(merged.counts) <= maxBuckets, "%d and %d buckets", len(all.counts), len(merged.counts))
 		var again Sketch
 		must.OK(t, again.UnmarshalBinary(before))
 		must.That(t, bytes.Equal(code(t, &again), before), "decoded %+v, was %+v", again, other)
 	})
-}
-
-// TestCollapse: when values spread too far, the high quantiles stay right.
-func TestCollapse(t *testing.T) {
-	var s Sketch
-	for i := range 1000 {
-		s.Add(math.Pow(10, float64(i)/25)) // up to 1e40
-	}
-	for _, q := range []float64{0.6, 0.9, 0.95, 0.99} {
-		want := math.Pow(10, math.Floor(q*999)/25)
-		got := s.Quantile(q)
-		assert.That(t, close1(got, want), "quantile %v: got %v, want %v", q, got, want)
-	}
-	assert.Equal(t, len(s.counts), maxBuckets, "… buckets")
-	assert.Equal(t, s.Quantile(0), 1, "least value: got …, want 1")
-	low := s.Quantile(0.1)
-	assert.That(t, !(low > s.Quantile(0.6)), "quantile 0.1 is %v, above quantile 0.6", low)
-	assert.Equal(t, testing.AllocsPerRun(100, func() { s.Add(2) }), 0, "a value below all buckets costs … allocations")
 }
 
 func TestZeroValue(t *testing.T) {
@@ -134,10 +115,15 @@ func TestZeroValue(t *testing.T) {
 	if s.Count() != 2 || s.Quantile(0) != 0 || s.Quantile(1) != 7 || s.Quantile(math.NaN()) != 0 {
 		t.Errorf("count %d, from %v to %v", s.Count(), s.Quantile(0), s.Quantile(1))
 	}
+	s.Add(1e-300)
+	s.Add(1e300)
+	if s.Count() != 4 || s.Quantile(0) != 0 || !close1(s.Quantile(0.99), 7) || s.Quantile(1) != 1e300 {
+		t.Errorf("beyond the range: count %d, from %v to %v", s.Count(), s.Quantile(0), s.Quantile(1))
+	}
 	other.Merge(&s)
 	s.Merge(&s)
-	if other.Count() != 2 || s.Count() != 4 {
-		t.Errorf("counts after merging: %d and %d, want 2 and 4", other.Count(), s.Count())
+	if other.Count() != 4 || s.Count() != 8 {
+		t.Errorf("counts after merging: %d and %d, want 4 and 8", other.Count(), s.Count())
 	}
 }
 
@@ -155,7 +141,6 @@ func FuzzUnmarshal(f *testing.F) {
 			must.That(t, bytes.Equal(code(t, s), before), "a failed decoding changed the sketch")
 			return
 		}
-		must.That(t, len(s.counts) <= maxBuckets, "%d buckets", len(s.counts))
 		again := new(Sketch)
 		err := again.UnmarshalBinary(code(t, s))
 		must.That(t, err == nil, "%+v: %v", s, err)
