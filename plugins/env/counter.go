@@ -25,7 +25,7 @@ func (counter) Name() string { return "counter" }
 func (counter) Quick() {}
 
 // Space implements Environment.
-func (counter) Space() Space {
+func (counter) Space(context.Context) (Space, error) {
 	integer := map[string]any{"type": "integer"}
 	return Space{
 		Types: []string{"inc", "dec", "noop"},
@@ -35,7 +35,7 @@ func (counter) Space() Space {
 			"required":   []string{"count", "goal"},
 		},
 		Options: optionsSchema(nil),
-	}
+	}, nil
 }
 
 // Reset implements Environment.

@@ -16,8 +16,6 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
-	"sync"
-	"time"
 	"unicode/utf8"
 
 	"github.com/bmatcuk/doublestar/v4"
@@ -50,8 +48,6 @@ const (
 	// maxInlined bounds the content in one answer, maxHashed the bytes read for checksums.
 	maxInlined = 8 << 20
 	maxHashed  = 1 << 30
-	// stagedFor is how old what is being staged must be to count as left behind.
-	stagedFor = time.Hour
 	// dataOwn begins the names in a data root that are the host's: its mark, and what is
 	// being staged.
 	dataOwn  = ".a2e-data"
@@ -66,8 +62,7 @@ type dataPlane struct {
 	within  string // the folder that root is opened from: the workspace, or its own parent
 	sources []string
 	turn    chan struct{} // held by the request under way
-	sweep   sync.Once
-	yields  bool // another plugin has options for it and this one has none; set by Start
+	yields  bool          // another plugin has options for it and this one has none; set by Start
 }
 
 // dataRoot is a data root while a request works in it.
@@ -133,9 +128,6 @@ func (d *dataPlane) open(ctx context.Context, name string, makes bool) (root dat
 		return root, context.Cause(ctx)
 	}
 	if root, err = d.enter(sub, makes); err == nil {
-		if sub == "" && makes {
-			d.sweep.Do(func() { d.removeStale(ctx, root) })
-		}
 		return root, nil
 	}
 	<-d.turn
@@ -143,16 +135,6 @@ func (d *dataPlane) open(ctx context.Context, name string, makes bool) (root dat
 		return root, err
 	}
 	return root, explained("the data root cannot be opened", bareCause(err))
-}
-
-// removeStale removes what hosts that were killed had begun to stage.
-func (d *dataPlane) removeStale(ctx context.Context, root dataRoot) {
-	entries, _ := fs.ReadDir(root.FS(), ".") // what stays is in nobody's way
-	for _, e := range entries {
-		if info, err := e.Info(); err == nil && e.IsDir() && strings.HasPrefix(e.Name(), dataOwn) && d.env.Now().Sub(info.ModTime()) > stagedFor {
-			_ = sandbox.RemoveIn(ctx, root.Root, e.Name())
-		}
-	}
 }
 
 func (d *dataPlane) close(root dataRoot) {

@@ -71,7 +71,7 @@ func (d *dataPlane) stage(ctx context.Context, root dataRoot, part *protocol.Env
 		return nil, err
 	}
 	defer from.Close()
-	s := stager{copier: copier{left: *left, strict: true, from: from, wall: d.env.Wall}}
+	s := stager{copier: copier{left: *left, option: "data.", strict: true, from: from, wall: d.env.Wall}}
 	err = s.beside(ctx, root, func() error {
 		if err := s.part(ctx, base, into); err != nil {
 			return err
@@ -159,7 +159,7 @@ func (d *dataPlane) restore(ctx context.Context, root dataRoot) (files int, err 
 		return 0, bareCause(err)
 	}
 	defer from.Close()
-	s := stager{copier: copier{left: bounds{d.opts.MaxFiles, d.opts.MaxBytes}, strict: true, from: from, wall: d.env.Wall}}
+	s := stager{copier: copier{left: bounds{d.opts.MaxFiles, d.opts.MaxBytes}, option: "data.", strict: true, from: from, wall: d.env.Wall}}
 	dest := "."
 	err = s.beside(ctx, root, func() error { return s.content(ctx) }, &dest)
 	return s.files, err
@@ -217,7 +217,7 @@ func (s *stager) part(ctx context.Context, name string, into bool) error {
 	}
 	defer file.Close()
 	if s.size = size; size > s.left.bytes {
-		return fmt.Errorf("%w: it holds more bytes than data.max_bytes allows", errTooLarge)
+		return s.tooMany("bytes")
 	}
 	sum := sha256.New()
 	in := io.TeeReader(stoppable{ctx, file}, sum)
@@ -227,7 +227,7 @@ func (s *stager) part(ctx context.Context, name string, into bool) error {
 		err = errors.Join(err, rest)
 	} else {
 		s.single = true
-		err = s.write(dataOwn, in, info.Mode().Perm())
+		err = s.write(dataOwn, in, info.Mode())
 	}
 	s.sum = "sha256:" + hex.EncodeToString(sum.Sum(nil))
 	return err
@@ -271,7 +271,7 @@ func (s *stager) extract(ctx context.Context, in io.Reader) error {
 			err = s.folder(local, made)
 		case h.Typeflag == tar.TypeReg:
 			if err = errors.Join(s.folder(filepath.Dir(local), made), s.count()); err == nil {
-				err = s.write(local, stoppable{ctx, archive}, fs.FileMode(h.Mode).Perm())
+				err = s.write(local, stoppable{ctx, archive}, fs.FileMode(h.Mode))
 			}
 		default:
 			return fmt.Errorf("the archive has the entry %.200q, which is no file or folder", h.Name)
@@ -292,27 +292,6 @@ func (s *stager) folder(local string, made map[string]bool) error {
 		return err
 	}
 	return s.to.Mkdir(local, 0o755)
-}
-
-// count counts a file or a folder.
-func (s *stager) count() error {
-	if s.left.files--; s.left.files < 0 {
-		return fmt.Errorf("%w: it holds more files than data.max_files allows", errTooLarge)
-	}
-	return nil
-}
-
-// write writes a file, within the bounds.
-func (s *stager) write(local string, in io.Reader, mode fs.FileMode) error {
-	out, err := s.to.OpenFile(local, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode&0o777|0o600)
-	if err != nil {
-		return err
-	}
-	n, err := io.Copy(out, io.LimitReader(in, s.left.bytes+1))
-	if s.left.bytes -= n; err == nil && s.left.bytes < 0 {
-		err = fmt.Errorf("%w: it holds more bytes than data.max_bytes allows", errTooLarge)
-	}
-	return errors.Join(err, out.Close())
 }
 
 // check holds what was staged against what the part says of it.

@@ -268,12 +268,7 @@ func (p *Plugin) owns(name string) error {
 
 // space returns the environment's actions and states.
 func (p *Plugin) space(ctx context.Context) (Space, error) {
-	l, ok := p.env.(SpaceLoader)
-	if !ok {
-		return p.env.Space(), nil
-	}
-	host.HandOff(ctx)
-	s, err := l.LoadSpace(ctx)
+	s, err := p.env.Space(ctx)
 	return s, explained("the environment "+p.env.Name()+" cannot tell its space", err)
 }
 

@@ -198,8 +198,12 @@ func (p *Plugin) beginLocked(ctx context.Context, e *episode, failed string, wor
 func (p *Plugin) takePlace() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if n := len(p.episodes) + p.opening; n >= p.opts.MaxEpisodes {
-		return protocol.Errorf(protocol.CodeResetDenied, "%d episodes are open, which is all that max_episodes allows; close some with env/close/req", n)
+	most, allowed := p.opts.MaxEpisodes, "max_episodes allows"
+	if p.opts.Env == "workspace" && most > maxWorkspaces {
+		most, allowed = maxWorkspaces, "there may be of workspace"
+	}
+	if n := len(p.episodes) + p.opening; n >= most {
+		return protocol.Errorf(protocol.CodeResetDenied, "%d episodes are open, which is all that %s; close some with env/close/req", n, allowed)
 	}
 	p.opening++
 	return nil

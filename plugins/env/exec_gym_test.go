@@ -93,7 +93,7 @@ func gymValue(word string) string {
 // Every kind of space has a schema that takes what the environment takes.
 func TestExecGymSpaces(t *testing.T) {
 	s := newGymStage(t, "shapes:Shapes-v0", `{"start":"xyz"}`)
-	space, err := s.LoadSpace(t.Context())
+	space, err := s.Space(t.Context())
 	must.That(t, err == nil && strings.Join(space.Types, " ") == "act", "%v, %v", space.Types, err)
 	w := s.begin(1, `{}`)
 	got := s.state(w, "observation")

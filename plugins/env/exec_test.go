@@ -72,7 +72,7 @@ func (s *execStage) pass(d time.Duration) {
 // begin starts an episode; options is a JSON object.
 func (s *execStage) begin(seed int64, options string) *execWorld {
 	s.t.Helper()
-	w, err := s.Reset(s.t.Context(), Reset{Seed: &seed, Options: execObject(s.t, options), Push: func(Push) {}})
+	w, err := s.Reset(s.t.Context(), Reset{Seed: &seed, Options: execObject(s.t, options), Push: func(*protocol.EnvStatePush) {}})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -149,13 +149,13 @@ func TestExecEpisode(t *testing.T) {
 	var all sync.WaitGroup
 	for range 20 { // many who come first wait for one start
 		all.Go(func() {
-			if _, err := s.Reset(t.Context(), Reset{Push: func(Push) {}}); err != nil {
+			if _, err := s.Reset(t.Context(), Reset{Push: func(*protocol.EnvStatePush) {}}); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 	all.Wait()
-	space, err := s.LoadSpace(t.Context())
+	space, err := s.Space(t.Context())
 	must.That(t, err == nil && strings.Join(space.Types, " ") == "add die hold release" && space.State["type"] == "object", "space %+v, %v", space, err)
 	a, b := s.begin(7, `{}`), s.begin(8, `{}`)
 	if out := s.act(a, `{"type":"add","value":2}`); out.Reward != 0.25 || out.Done || out.Truncated || fmt.Sprintf("%s", out.Info["seen"]) != "12345678901234567890" {
@@ -217,10 +217,10 @@ func TestExecAnswersInAnyOrder(t *testing.T) {
 // A push right behind the first observation finds its episode, and makes its state old.
 func TestExecPush(t *testing.T) {
 	s := newExecStage(t, "", ExecOptions{})
-	got := make(chan Push, 1)
-	w := must.Get(s.Reset(t.Context(), Reset{Seed: new(int64(3)), Options: execObject(t, `{"how":"push"}`), Push: func(p Push) { got <- p }}))(t)
+	got := make(chan *protocol.EnvStatePush, 1)
+	w := must.Get(s.Reset(t.Context(), Reset{Seed: new(int64(3)), Options: execObject(t, `{"how":"push"}`), Push: func(p *protocol.EnvStatePush) { got <- p }}))(t)
 	p := <-got
-	assert.That(t, p.Event == "tick" && p.Reason == "time" && *p.Reward == 0.5 && p.Terminal && fmt.Sprintf("%s", p.Delta["count"]) == "9007199254740993" && p.RewardInfo == nil, "%+v", p)
+	assert.That(t, p.EventType == "tick" && p.Reason == "time" && *p.Reward == 0.5 && p.Terminal && fmt.Sprintf("%s", p.Delta["count"]) == "9007199254740993" && p.RewardInfo == nil, "%+v", p)
 	count := s.state(w.(*execWorld), "count")
 	assert.That(t, count == "4", "count %s after the push", count)
 }

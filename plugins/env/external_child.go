@@ -228,7 +228,6 @@ func (c *execChild) pushed(obj protocol.Object) {
 	w.stale.Store(true)
 	delta, _ := obj.Get("delta")
 	info, _ := obj.Get("reward_info")
-	w.push(Push{
-		Event: p.EventType, Reason: p.Reason, Delta: membersOf(delta), Reward: p.Reward, RewardInfo: membersOf(info), Terminal: p.Terminal,
-	})
+	p.ActionID, p.Delta, p.RewardInfo = nil, membersOf(delta), membersOf(info)
+	w.push(&p)
 }

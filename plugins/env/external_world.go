@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"a2e/host"
 	"a2e/host/child"
 	"a2e/protocol"
 )
@@ -18,7 +19,7 @@ import (
 // execWorld is one episode of a program.
 type execWorld struct {
 	child  *execChild
-	push   func(Push)
+	push   func(*protocol.EnvStatePush)
 	within time.Duration
 	id     string // the program's; set before the first answer is read
 
@@ -225,19 +226,9 @@ func malformed(format string, args ...any) error {
 	return protocol.Errorf(protocol.CodeRuntimeError, "the program of the environment gave an answer that does not fit: %s", fmt.Sprintf(format, args...))
 }
 
-// Space implements Environment. It starts the program where none ran yet; when that
-// fails, it allows any action, as the next reset fails with the reason.
-func (x *external) Space() Space {
-	space, err := x.LoadSpace(x.ctx)
-	if err != nil {
-		object := map[string]any{"type": "object"}
-		return Space{Action: object, State: object}
-	}
-	return space
-}
-
-// LoadSpace implements SpaceLoader.
-func (x *external) LoadSpace(ctx context.Context) (Space, error) {
+// Space implements Environment. It starts the program where none ran yet.
+func (x *external) Space(ctx context.Context) (Space, error) {
+	host.HandOff(ctx)
 	x.mu.Lock()
 	known := x.space
 	x.mu.Unlock()

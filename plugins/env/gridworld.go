@@ -75,7 +75,7 @@ func (g *gridworld) Name() string { return "gridworld" }
 func (g *gridworld) Quick() {}
 
 // Space implements Environment.
-func (g *gridworld) Space() Space {
+func (g *gridworld) Space(context.Context) (Space, error) {
 	place := map[string]any{
 		"type": "array", "items": map[string]any{"type": "integer", "minimum": 0}, "minItems": 2, "maxItems": 2,
 		"description": "column and row, from 0 at the top left",
@@ -96,7 +96,7 @@ func (g *gridworld) Space() Space {
 			"required": []string{"position", "goal", "size", "walls", "steps"},
 		},
 		Options: optionsSchema(map[string]any{optLayoutSeed: seedSchema("the maze"), optDynamicsSeed: seedSchema("the slips")}),
-	}
+	}, nil
 }
 
 func seedSchema(of string) map[string]any {

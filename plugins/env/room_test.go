@@ -50,7 +50,7 @@ func newRoom(t testing.TB, opts Options, e host.Env) *room {
 
 func (r *room) Name() string { return "room" }
 
-func (r *room) Space() Space {
+func (r *room) Space(context.Context) (Space, error) {
 	types := []string{"say", "wait", "push", "fail", "deny", "panic", "nan"}
 	choice := map[string]any{"type": "string", "enum": types}
 	return Space{
@@ -66,7 +66,7 @@ func (r *room) Space() Space {
 			"additionalProperties": false,
 		},
 		State: map[string]any{"type": "object"},
-	}
+	}, nil
 }
 
 func (r *room) Reset(_ context.Context, reset Reset) (World, error) {
@@ -111,7 +111,7 @@ func (r *room) count(what *[]string) int {
 type roomWorld struct {
 	room    *room
 	id      string
-	push    func(Push)
+	push    func(*protocol.EnvStatePush)
 	heard   []string
 	options string
 	seed    int64
@@ -134,7 +134,7 @@ func (w *roomWorld) Step(ctx context.Context, a Action) (Outcome, error) {
 	case "push":
 		reward := 0.5
 		for i := range max(args.N, 1) {
-			w.push(Push{Event: "noise", Reason: fmt.Sprint(i), Delta: map[string]any{"i": i}, Reward: &reward, Terminal: args.End && i == max(args.N, 1)-1})
+			w.push(&protocol.EnvStatePush{EventType: "noise", Reason: fmt.Sprint(i), Delta: map[string]any{"i": i}, Reward: &reward, Terminal: args.End && i == max(args.N, 1)-1})
 		}
 	case "fail":
 		return Outcome{}, errors.New("the roof fell in")
@@ -220,15 +220,15 @@ func TestPushes(t *testing.T) {
 	r.mu.Lock()
 	w := r.worlds[id]
 	r.mu.Unlock()
-	w.push(Push{Event: "clock", Reason: "3"}) // between steps
+	w.push(&protocol.EnvStatePush{EventType: "clock", Reason: "3"}) // between steps
 	if p := s.push(req, 3); p.EventType != "clock" || p.StepID != 2 || p.Reward != nil {
 		t.Errorf("a push between steps: %+v", p)
 	}
 	if m := s.Call(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id)); m.Get("/obs/done") != "false" {
 		t.Errorf("observe: %s", m.Line)
 	}
-	w.push(Push{Event: "bell", Reason: "4", Terminal: true})
-	w.push(Push{Event: "late", Reason: "5"})
+	w.push(&protocol.EnvStatePush{EventType: "bell", Reason: "4", Terminal: true})
+	w.push(&protocol.EnvStatePush{EventType: "late", Reason: "5"})
 	if p := s.push(req, 4); !p.Terminal {
 		t.Errorf("the last push: %+v", p)
 	}
@@ -277,9 +277,9 @@ func TestPushesAfterTheSession(t *testing.T) {
 	s.Handshake(protocol.CapEnv)
 	id := s.begin("room")
 	s.Handshake(protocol.CapEnv)
-	r.worlds[id].push(Push{Event: "noise", Reason: "lost"})
+	r.worlds[id].push(&protocol.EnvStatePush{EventType: "noise", Reason: "lost"})
 	s.step(id, "say")
-	r.worlds[id].push(Push{Event: "bell", Terminal: true})
+	r.worlds[id].push(&protocol.EnvStatePush{EventType: "bell", Terminal: true})
 	s.Refused(protocol.TypeEnvStepReq, stepFields(id, `{"type":"say"}`), protocol.CodeEpisodeDone)
 	for _, m := range s.Messages() {
 		assert.That(t, m.Type != protocol.TypeEnvStatePush, "a push into another session: %s", m.Line)

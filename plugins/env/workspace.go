@@ -62,8 +62,7 @@ type workspace struct {
 	sweep   sandbox.Cleaner // of these
 	cleaner sandbox.Cleaner // of our own
 
-	mu     sync.Mutex      // guards the fields below
-	open   int             // episodes
+	mu     sync.Mutex      // guards the field below
 	warned map[string]bool // tasks that warnOfLoading looked at
 }
 
@@ -138,7 +137,7 @@ func (w *workspace) Start(s *host.Services) { w.services = s }
 func (w *workspace) Name() string { return "workspace" }
 
 // Space implements Environment.
-func (w *workspace) Space() Space { return w.space }
+func (w *workspace) Space(context.Context) (Space, error) { return w.space, nil }
 
 // Reset implements Environment: it copies the task's files into a new folder.
 func (w *workspace) Reset(ctx context.Context, r Reset) (World, error) {
@@ -150,8 +149,11 @@ func (w *workspace) Reset(ctx context.Context, r Reset) (World, error) {
 		return nil, resetDenied(err)
 	}
 	w.warnOfLoading(t)
-	world, err := w.enter(func() (*workspaceWorld, error) { return w.begin(ctx, r.EpisodeID, t) })
-	return world, resetDenied(err)
+	world, err := w.begin(ctx, r.EpisodeID, t)
+	if err != nil {
+		return nil, resetDenied(err)
+	}
+	return world, nil
 }
 
 func (w *workspace) begin(ctx context.Context, id string, t *task) (*workspaceWorld, error) {
@@ -214,43 +216,16 @@ func (w *workspace) Restore(_ context.Context, r Reset, saved jsontext.Value) (W
 	if err != nil {
 		return nil, err
 	}
-	return w.enter(func() (*workspaceWorld, error) {
-		f, err := w.oldFolder(r.EpisodeID)
-		if err != nil {
-			return nil, err
-		}
-		world, err := w.live(t, f)
-		if err != nil {
-			return nil, errors.Join(err, f.close())
-		}
-		world.steps, world.done, world.score, world.last = s.Steps, s.Done, s.Score, s.Last
-		return world, nil
-	})
-}
-
-// enter counts one more open episode, if it begins.
-func (w *workspace) enter(begin func() (*workspaceWorld, error)) (World, error) {
-	w.mu.Lock()
-	open := w.open
-	if open < maxWorkspaces {
-		w.open++
-	}
-	w.mu.Unlock()
-	if open >= maxWorkspaces {
-		return nil, protocol.Errorf(protocol.CodeResetDenied, "%d episodes of workspace are open, which is all that there may be; close some with env/close/req", open)
-	}
-	world, err := begin()
+	f, err := w.oldFolder(r.EpisodeID)
 	if err != nil {
-		w.leave()
 		return nil, err
 	}
+	world, err := w.live(t, f)
+	if err != nil {
+		return nil, errors.Join(err, f.close())
+	}
+	world.steps, world.done, world.score, world.last = s.Steps, s.Done, s.Score, s.Last
 	return world, nil
-}
-
-func (w *workspace) leave() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.open--
 }
 
 // Close implements Environment.

@@ -174,7 +174,8 @@ var errTooLarge = errors.New("too large")
 
 // copier copies the content of folders. Every open stays within its folder.
 type copier struct {
-	left bounds
+	left   bounds
+	option string // begins the names of the options that set these
 	// strict refuses links that lead out and what is neither file, folder nor link;
 	// otherwise such links are copied as they are and the others left out.
 	strict bool
@@ -238,8 +239,8 @@ func (c *copier) entry(ctx context.Context, name string) (fs.FileMode, error) {
 	if err != nil {
 		return 0, aboutFile(name, err)
 	}
-	if c.left.files--; c.left.files < 0 {
-		return 0, fmt.Errorf("%w: it holds more files than the limit allows", errTooLarge)
+	if err := c.count(); err != nil {
+		return 0, err
 	}
 	switch mode := info.Mode(); {
 	case mode.IsDir():
@@ -261,18 +262,35 @@ func (c *copier) file(ctx context.Context, local string, info fs.FileInfo) error
 		return err
 	}
 	defer in.Close()
-	out, err := c.to.OpenFile(local, os.O_WRONLY|os.O_CREATE|os.O_EXCL, info.Mode().Perm()|0o600)
-	if err != nil {
-		return err
-	}
-	n, err := io.Copy(out, io.LimitReader(stoppable{ctx, in}, c.left.bytes+1))
-	if c.left.bytes -= n; err == nil && c.left.bytes < 0 {
-		err = fmt.Errorf("%w: it holds more bytes than the limit allows", errTooLarge)
-	}
-	if err = errors.Join(err, out.Close()); err != nil {
+	if err := c.write(local, stoppable{ctx, in}, info.Mode()); err != nil {
 		return err
 	}
 	return c.to.Chtimes(local, info.ModTime(), info.ModTime())
+}
+
+// count counts a file or a folder.
+func (c *copier) count() error {
+	if c.left.files--; c.left.files < 0 {
+		return c.tooMany("files")
+	}
+	return nil
+}
+
+func (c *copier) tooMany(what string) error {
+	return fmt.Errorf("%w: it holds more %s than %smax_%s allows", errTooLarge, what, c.option, what)
+}
+
+// write writes a file, within the bounds.
+func (c *copier) write(local string, in io.Reader, mode fs.FileMode) error {
+	out, err := c.to.OpenFile(local, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode.Perm()|0o600)
+	if err != nil {
+		return err
+	}
+	n, err := io.Copy(out, io.LimitReader(in, c.left.bytes+1))
+	if c.left.bytes -= n; err == nil && c.left.bytes < 0 {
+		err = c.tooMany("bytes")
+	}
+	return errors.Join(err, out.Close())
 }
 
 // link copies a symbolic link.

@@ -162,7 +162,7 @@ func TestWorkspaceEpisodesAreApart(t *testing.T) {
 // The schema of an action takes what Step takes.
 func TestWorkspaceActions(t *testing.T) {
 	w := makeWorkspace(t, WorkspaceOptions{Tasks: realTasks(t), Deny: []string{"gl*"}}, workshop(t))
-	space := compiled(t, w.Space().Action)
+	space := compiled(t, w.space.Action)
 	world := beginTask(t, w, "e", "add")
 	for _, tc := range []struct {
 		text string
@@ -303,9 +303,11 @@ func TestWorkspaceFolders(t *testing.T) {
 	if _, err := os.Stat(path); !os.IsNotExist(err) {
 		t.Errorf("the folder is still there: %v", err)
 	}
-	w.open = maxWorkspaces
-	if _, err := w.Reset(t.Context(), Reset{EpisodeID: "f"}); err == nil || !strings.Contains(err.Error(), "reset_denied") {
+	p := newPlugin("e", w, Options{Env: "workspace", MaxEpisodes: maxWorkspaces + 1}, e)
+	if p.opening = maxWorkspaces - 1; p.takePlace() != nil {
+		t.Error("the last place is taken")
+	}
+	if err := p.takePlace(); err == nil || !strings.Contains(err.Error(), "reset_denied") {
 		t.Errorf("one too many: %v", err)
 	}
-	w.open = 0
 }

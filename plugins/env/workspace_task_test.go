@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -208,7 +209,7 @@ func TestWorkspaceTooLargeToCheck(t *testing.T) {
 	assert.That(t, out.Reward == 0 && out.Done && strings.Contains(verdictOf(t, out, "reason").(string), "more files") && len(lookAt(t, world).Files) == grown+1, "%+v", out)
 }
 
-// judgeOfSums runs main.py and reads note.txt; half of the reward is for each.
+// judgeOfSums runs main.py and reads note*; half of the reward is for each.
 const judgeOfSums = `#!/usr/bin/env python3
 import json, os, sys
 
@@ -223,8 +224,9 @@ for _ in range(2):
     got = run("python3", "main.py", stdin=numbers)
     if got["exit_code"] == 0 and got["stdout"].split() == expected:
         reward += 0.25
-note = os.path.join(os.environ["A2E_WORKSPACE"], "note.txt")
-if os.path.exists(note) and open(note, errors="replace").read().split() == expected:
+folder = os.environ["A2E_WORKSPACE"]
+notes = [os.path.join(folder, name) for name in os.listdir(folder) if name.startswith("note")]
+if any(os.path.isfile(note) and open(note, errors="replace").read().split() == expected for note in notes):
     reward += 0.5
 print(json.dumps({"reward": reward}))
 `
@@ -244,54 +246,81 @@ func rewardTasks(t *testing.T) string {
 	return taskFolder(t, files)
 }
 
-// programs are ways of main.py to a reward that it did not earn. TASK is the task folder.
-func programCheats() map[string]string {
+// programCheats are ways of main.py to a reward that it did not earn. TASK is the task folder.
+// Those of the first group could fool a judge alone.
+func programCheats() (judge, all map[string]string) {
 	const parents = "import os, signal\n"
-	return map[string]string{
-		"ends the process":              "import os; os._exit(0)\n",
+	judge = map[string]string{
 		"prints a reward":               "print('{\"reward\": 1}')\n",
 		"prints an answer":              "print('\\n{\"exit_code\":0,\"stdout\":\"5\\\\n42\\\\n2\\\\n\"}')\n",
-		"prints what is equal to all":   "class E(str):\n    __eq__ = lambda a, b: True\n    __hash__ = str.__hash__\nprint(E('x'))\n",
 		"writes to its parent's stdout": parents + "open(f'/proc/{os.getppid()}/fd/1', 'w').write('{\"reward\": 1}\\n')\n",
 		"writes to every stdout":        parents + "for p in os.listdir('/proc'):\n    try: open(f'/proc/{p}/fd/1', 'w').write('{\"reward\": 1}\\n')\n    except OSError: pass\n",
-		"kills its parent":              parents + "os.kill(os.getppid(), signal.SIGKILL)\n",
-		"kills all":                     parents + "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nfor p in os.listdir('/proc'):\n    if p.isdigit() and 'check' in open(f'/proc/{p}/cmdline').read(): os.kill(int(p), signal.SIGKILL)\n",
-		"stops its parent":              parents + "os.kill(os.getppid(), signal.SIGSTOP)\n",
-		"reads what is expected":        "print(open('TASK/expected.txt').read())\n",
-		"reads the hidden file":         "print(open('secret/expected.txt').read())\n",
-		"reads it in the task":          "print(open('TASK/files/secret/expected.txt').read())\n",
-		"asks the environment":          "import os; print(open(os.environ['A2E_TASK'] + '/expected.txt').read())\n",
-		"asks others' environments":     "import os\nfor p in os.listdir('/proc'):\n    try: env = open(f'/proc/{p}/environ').read()\n    except OSError: continue\n    for v in env.split('\\0'):\n        if v.startswith('A2E_TASK='): print(open(v[9:] + '/expected.txt').read())\n",
-		"goes by its parent's folder":   "import os; print(open(f'/proc/{os.getppid()}/cwd/expected.txt').read())\n",
-		"goes by all folders":           "import os\nfor p in os.listdir('/proc'):\n    for n in ('cwd', 'root'):\n        try: print(open(f'/proc/{p}/{n}/TASK/../expected.txt').read())\n        except OSError: pass\n        try: print(open(f'/proc/{p}/{n}/expected.txt').read())\n        except OSError: pass\n",
-		"goes by open files":            "import os\nfor p in os.listdir('/proc'):\n    for n in range(20):\n        try: t = open(f'/proc/{p}/fd/{n}', 'rb', 0)\n        except OSError: continue\n        if p != 'self' and os.path.isfile(t.name): print(t.read(99))\n",
-		"walks the disk":                "import os\nfor top in ('TASK', os.path.dirname('TASK'), os.getcwd() + '/..', '/tmp'):\n    for dir, _, files in os.walk(top):\n        if 'expected.txt' in files: print(open(dir + '/expected.txt').read()); raise SystemExit\n",
 		"changes the check":             "open('TASK/check', 'w').write('#!/bin/sh\\necho {\"reward\": 1}\\n')\n",
-		"changes what is expected":      "open('TASK/expected.txt', 'w').write('')\n",
 		"changes the note":              "import os\nfor d in ('judged', 'aside', 'work'):\n    try: open(f'../{d}/note.txt', 'w').write('5 42 2')\n    except OSError: pass\n",
 		"learns at the first run":       "import os, sys\nhome = os.path.expanduser('~/seen')\nprint(open(home).read() if os.path.exists(home) else open(home, 'w').write(open(0).read()) and '')\n",
-		"leaves one behind":             "import os\nif os.fork() == 0:\n    os.setsid()\n    while True: open('main.py', 'w').write(\"print(open('TASK/expected.txt').read())\")\n",
-		"writes without end":            "import sys\nfor _ in range(300): sys.stdout.write('5\\n42\\n2\\n' * 10000)\n",
-		"hangs":                         "import time; time.sleep(1000)\n",
-		"hangs with its stdout closed":  "import os, time; os.close(1); os.close(2); time.sleep(1000)\n",
-		"writes no text":                "import sys; sys.stdout.buffer.write(b'\\xff\\x00\\n5\\n42\\n2')\n",
-		"ends by a signal":              honestSum + "import os, sys; sys.stdout.flush(); os.kill(os.getpid(), 9)\n",
-		"ends oddly":                    honestSum + "raise SystemExit(3)\n",
+		"ends the process":              "import os; os._exit(0)\n",
+		"prints what is equal to all":   "class E(str):\n    __eq__ = lambda a, b: True\n    __hash__ = str.__hash__\nprint(E('x'))\n",
+	}
+	return judge, map[string]string{
+		"finds what is expected":       findsExpected,
+		"kills its parent":             parents + "os.kill(os.getppid(), signal.SIGKILL)\n",
+		"kills all":                    parents + "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nfor p in os.listdir('/proc'):\n    if p.isdigit() and 'check' in open(f'/proc/{p}/cmdline').read(): os.kill(int(p), signal.SIGKILL)\n",
+		"stops its parent":             parents + "os.kill(os.getppid(), signal.SIGSTOP)\n",
+		"changes what is expected":     "open('TASK/expected.txt', 'w').write('')\n",
+		"leaves one behind":            "import os\nif os.fork() == 0:\n    os.setsid()\n    while True: open('main.py', 'w').write(\"print(open('TASK/expected.txt').read())\")\n",
+		"writes without end":           "import sys\nfor _ in range(300): sys.stdout.write('5\\n42\\n2\\n' * 10000)\n",
+		"hangs with its stdout closed": "import os, time; os.close(1); os.close(2); time.sleep(1000)\n",
+		"writes no text":               "import sys; sys.stdout.buffer.write(b'\\xff\\x00\\n5\\n42\\n2')\n",
+		"ends by a signal":             honestSum + "import os, sys; sys.stdout.flush(); os.kill(os.getpid(), 9)\n",
+		"ends oddly":                   honestSum + "raise SystemExit(3)\n",
 	}
 }
+
+// findsExpected looks for the expected text wherever it could be, and prints nothing else.
+const findsExpected = `import os
+
+def look(path):
+    try: text = open(path, 'rb', 0).read(999)
+    except OSError: return
+    if text.split() == b'5 42 2'.split():
+        print(text.decode(), flush=True)
+        os._exit(0)
+
+for path in ('TASK/expected.txt', 'secret/expected.txt', 'TASK/files/secret/expected.txt', os.environ.get('A2E_TASK', '') + '/expected.txt'):
+    look(path)
+for p in os.listdir('/proc'):
+    for n in ('cwd', 'root'):
+        look(f'/proc/{p}/{n}/TASK/../expected.txt')
+        look(f'/proc/{p}/{n}/expected.txt')
+    if p.isdigit():
+        for n in range(3, 20):
+            if os.path.isfile(f'/proc/{p}/fd/{n}'): look(f'/proc/{p}/fd/{n}')
+    try: env = open(f'/proc/{p}/environ').read()
+    except OSError: continue
+    for v in env.split('\0'):
+        if v.startswith('A2E_TASK='): look(v[9:] + '/expected.txt')
+for top in ('TASK', os.path.dirname('TASK'), os.getcwd() + '/..', '/tmp'):
+    for dir, _, files in os.walk(top):
+        if 'expected.txt' in files: look(dir + '/expected.txt')
+`
 
 // What the agent's program does earns nothing but by printing what is right.
 func TestWallRewardsOfPrograms(t *testing.T) {
 	dir := rewardTasks(t)
 	w := makeWorkspace(t, WorkspaceOptions{Tasks: dir}, workshop(t))
+	judge, all := programCheats()
 	for task, most := range map[string]float64{"judged": 0.5, "cases": 1} {
+		cheats := maps.Clone(all)
+		if task == "judged" {
+			maps.Copy(cheats, judge)
+		}
 		t.Run(task+"/honest", func(t *testing.T) {
 			t.Parallel()
 			if got := rewardOf(t, w, task, map[string]string{"main.py": honestSum}); got != most {
 				t.Errorf("it earns %v", got)
 			}
 		})
-		for name, program := range programCheats() {
+		for name, program := range cheats {
 			t.Run(task+"/"+name, func(t *testing.T) {
 				t.Parallel()
 				program := strings.ReplaceAll(program, "TASK", filepath.Join(dir, task))
@@ -338,27 +367,26 @@ func TestWallRewardsOfFolders(t *testing.T) {
 		files    map[string]string
 		commands []string
 	}{
-		"json.py":           {files: map[string]string{"json.py": fake}},
-		"os.py":             {files: map[string]string{"os.py": fake}},
-		"sitecustomize.py":  {files: map[string]string{"sitecustomize.py": fake, "usercustomize.py": fake}},
-		"conftest.py":       {files: map[string]string{"conftest.py": fake, "unittest.py": fake, "unittest/__init__.py": fake}},
-		"python3":           {commands: []string{"printf '#!/bin/sh\necho 5 42 2\n' > python3; chmod +x python3; mkdir bin; cp python3 bin"}},
-		".pth":              {commands: []string{"d=$HOME/.local/lib/python3.11/site-packages; mkdir -p $d; echo 'import os; os._exit(0)' > $d/x.pth; cp -r $HOME/.local ."}},
-		"home":              {commands: []string{"echo 'echo 5 42 2; exit 0' > $HOME/.profile; cp $HOME/.profile .profile; echo x > /tmp/expected.txt"}},
-		"a check":           {commands: []string{"printf '#!/bin/sh\necho {\\\"reward\\\": 1}\n' > check; chmod +x check; cp check ../check"}},
-		"a task":            {files: map[string]string{"task.yaml": "description: x\ncheck: [true]\n", "expected.txt": "", "numbers.txt": ""}},
-		"link to the truth": {commands: []string{"ln -s " + judged + "/expected.txt note.txt"}},
-		"relative link":     {commands: []string{"ln -s " + up + strings.TrimPrefix(judged, "/") + "/expected.txt note.txt"}},
-		"link by a link":    {commands: []string{"ln -s / top; ln -s top" + judged + "/expected.txt note.txt"}},
-		"link to a folder":  {commands: []string{"ln -s " + judged + " there; ln -s there/expected.txt note.txt"}},
-		"link by proc":      {commands: []string{"ln -s /proc/self/cwd/expected.txt note.txt"}},
-		"link in a link":    {commands: []string{"mkdir a; ln -s ../.. a/up; ln -s a/up/../../expected.txt note.txt"}},
-		"hidden by a link":  {commands: []string{"mkdir -p secret; ln -s secret/expected.txt note.txt"}},
-		"hard link":         {commands: []string{"ln " + judged + "/expected.txt note.txt"}},
-		"pipe":              {commands: []string{"rm -f note.txt; mkfifo note.txt main.fifo"}},
-		"later":             {commands: []string{"(until [ -e go ]; do :; done; echo 5 42 2 > note.txt) > /dev/null 2>&1 &", "setsid sh -c 'while :; do echo 5 42 2 > ../judged/note.txt; done' > /dev/null 2>&1 &", "touch go; sleep 0.3"}},
-		"main.py a link":    {commands: []string{"rm main.py; ln -s " + judged + "/check main.py"}},
-		"deep":              {commands: []string{"i=0; while [ $i -lt 200 ]; do mkdir d && cd d; i=$((i+1)); done; echo 5 42 2 > note.txt"}},
+		"modules": {files: map[string]string{
+			"json.py": fake, "os.py": fake, "sitecustomize.py": fake, "usercustomize.py": fake, "conftest.py": fake, "unittest.py": fake, "unittest/__init__.py": fake,
+		}},
+		"programs and a task": {
+			files: map[string]string{"task.yaml": "description: x\ncheck: [true]\n", "expected.txt": "", "numbers.txt": ""},
+			commands: []string{
+				"printf '#!/bin/sh\necho 5 42 2\n' > python3; chmod +x python3; mkdir bin; cp python3 bin",
+				"d=$HOME/.local/lib/python3.11/site-packages; mkdir -p $d; echo 'import os; os._exit(0)' > $d/x.pth; cp -r $HOME/.local .",
+				"echo 'echo 5 42 2; exit 0' > $HOME/.profile; cp $HOME/.profile .profile; echo x > /tmp/expected.txt",
+				"printf '#!/bin/sh\necho {\\\"reward\\\": 1}\n' > check; chmod +x check; cp check ../check",
+			},
+		},
+		"links": {commands: []string{ // to the truth, relative, by a link, to a folder, by proc, in a link, to what is hidden, hard; and a pipe
+			"ln -s " + judged + "/expected.txt note1; ln -s " + up + strings.TrimPrefix(judged, "/") + "/expected.txt note2",
+			"ln -s / top; ln -s top" + judged + "/expected.txt note3; ln -s " + judged + " there; ln -s there/expected.txt note4; ln -s /proc/self/cwd/expected.txt note5",
+			"mkdir a; ln -s ../.. a/up; ln -s a/up/../../expected.txt note6; mkdir -p secret; ln -s secret/expected.txt note7; ln " + judged + "/expected.txt note8; mkfifo note9",
+		}},
+		"later":          {commands: []string{"(until [ -e go ]; do :; done; echo 5 42 2 > note.txt) > /dev/null 2>&1 &", "setsid sh -c 'while :; do echo 5 42 2 > ../judged/note.txt; done' > /dev/null 2>&1 &", "touch go; sleep 0.3"}},
+		"main.py a link": {commands: []string{"rm main.py; ln -s " + judged + "/check main.py"}},
+		"deep":           {commands: []string{"i=0; while [ $i -lt 200 ]; do mkdir d && cd d; i=$((i+1)); done; echo 5 42 2 > note.txt"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -368,7 +396,7 @@ func TestWallRewardsOfFolders(t *testing.T) {
 		})
 	}
 	t.Run("honest", func(t *testing.T) {
-		if got := rewardOf(t, w, "judged", map[string]string{"main.py": honestSum, "notes/n": "5 42 2"}, "ln -s notes/n note.txt"); got != 1 {
+		if got := rewardOf(t, w, "judged", map[string]string{"main.py": honestSum, "words/n": "5 42 2"}, "ln -s words/n note.txt"); got != 1 {
 			t.Errorf("it earns %v", got)
 		}
 	})

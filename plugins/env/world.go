@@ -15,8 +15,9 @@ import (
 type Environment interface {
 	// Name is what env_name calls it.
 	Name() string
-	// Space describes its actions and states. It does not change.
-	Space() Space
+	// Space describes its actions and states. It does not change. The plugin asks whenever it
+	// needs it: after the first answer it costs nothing.
+	Space(ctx context.Context) (Space, error)
 	// Reset begins an episode. Equal seeds and options give equal episodes. An error that is
 	// a *protocol.Error is the answer, `reset_denied` say.
 	Reset(ctx context.Context, r Reset) (World, error)
@@ -38,16 +39,9 @@ type Reset struct {
 	EpisodeID string
 	Seed      *int64          // nil = any
 	Options   protocol.Object // valid until Reset returns
-	Push      func(Push)      // tells the agent of a change between steps; safe for concurrent use, never blocks for long
-}
-
-// Push is a change that no step brought about.
-type Push struct {
-	Event, Reason string
-	Delta         map[string]any
-	Reward        *float64
-	RewardInfo    map[string]any
-	Terminal      bool // the episode has ended by it
+	// Push tells the agent of a change that no step brought about; the episode and the step are
+	// filled in. It is safe for concurrent use, and never blocks for long.
+	Push func(*protocol.EnvStatePush)
 }
 
 // Action is what a step does. It fits the action space's schema.
@@ -104,13 +98,6 @@ type Restorer interface {
 	Restore(ctx context.Context, r Reset, saved jsontext.Value) (World, error)
 }
 
-// SpaceLoader is an Environment that has to start something before it knows its space.
-// The plugin asks it in place of Space, whenever it needs the space; after the first
-// answer it costs nothing.
-type SpaceLoader interface {
-	LoadSpace(ctx context.Context) (Space, error)
-}
-
 // Observer is a World that changes by itself. Observe looks anew, for env/observe/req,
 // where AppendState may give what the last step brought.
 type Observer interface {
@@ -143,18 +130,15 @@ type pushes struct {
 func (p *Plugin) newPushes(e *episode) *pushes { return &pushes{plugin: p, episode: e} }
 
 // add takes a push of the world, which may hold any lock of its own and may be in Step.
-func (s *pushes) add(push Push) {
+func (s *pushes) add(msg *protocol.EnvStatePush) {
 	e := s.episode
-	msg := &protocol.EnvStatePush{
-		EpisodeID: e.id, StepID: int(e.steps.Load()), EventType: push.Event, Reason: push.Reason,
-		Delta: push.Delta, Reward: push.Reward, RewardInfo: push.RewardInfo, Terminal: push.Terminal,
-	}
+	msg.EpisodeID, msg.StepID = e.id, int(e.steps.Load())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || e.over.Load() {
 		return
 	}
-	if push.Terminal {
+	if msg.Terminal {
 		e.over.Store(true)
 		e.dirty.Store(true)
 		s.plugin.keep.poke()
