@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"a2e/host"
 	"a2e/host/audit"
 	"a2e/host/config"
 	"a2e/host/redact"
@@ -48,17 +49,9 @@ func (c checkCmd) Run(cmd *commands, sys *System) error {
 	if err != nil {
 		return err
 	}
-	made, err := plugins.New(cfg, plugins.Deps{Log: warnings(sys.warn)})
-	if err != nil {
-		return fail(exitConfig, err)
-	}
+	made, err := tryConfig(cfg, sys.warn)
 	defer closePlugins(made)
-	if _, err := plugins.AllowedPrograms(cfg); err != nil { // what exec: strict refuses, it tells of links too
-		return fail(exitConfig, err)
-	}
-	shared := plugins.NewShared(cfg, warnings(sys.warn))
-	defer shared.Close()
-	if _, err := openSnapshots(cfg, shared); err != nil { // it opens nothing yet
+	if err != nil {
 		return err
 	}
 	fmt.Fprintf(sys.Out, "ok: %s\n", cmp.Or(cfg.File, "no config file; the defaults"))
@@ -73,6 +66,21 @@ func (c checkCmd) Run(cmd *commands, sys *System) error {
 		fmt.Fprintf(sys.Out, "%s\n", off)
 	}
 	return nil
+}
+
+// tryConfig makes what serve would make of a config, to be closed.
+func tryConfig(cfg *config.Config, warn func(string)) ([]host.Plugin, error) {
+	made, err := plugins.New(cfg, plugins.Deps{Log: warnings(warn)})
+	if err != nil {
+		return nil, fail(exitConfig, err)
+	}
+	if _, err := plugins.AllowedPrograms(cfg); err != nil { // what exec: strict refuses, it tells of links too
+		return made, fail(exitConfig, err)
+	}
+	shared := plugins.NewShared(cfg, warnings(warn))
+	defer shared.Close()
+	_, err = openSnapshots(cfg, shared) // it opens nothing yet
+	return made, err
 }
 
 func (c checkCmd) checkAudit(cmd *commands, sys *System) error {
@@ -311,7 +319,13 @@ func (t trustCmd) Run(cmd *commands, sys *System) error {
 	}
 	say(sys.Err, "trusted until it changes: %s", oneLine(path))
 	src.Dir = dir
-	if _, _, err := config.Load(src); err != nil { // which the next command would refuse
+	cfg, _, err := config.Load(src)
+	if err == nil {
+		var made []host.Plugin
+		made, err = tryConfig(cfg, func(string) {})
+		closePlugins(made)
+	}
+	if err != nil { // which the next command would refuse
 		say(sys.Err, "the config is wrong, though: %v", err)
 	}
 	return nil

@@ -147,6 +147,8 @@ func TestTrustCommand(t *testing.T) {
 	p.run(t, []string{"trust"}, nil).want(t, 3, "a2e.yaml:2:1: not valid YAML")
 	writeFile(t, p.dir, "a2e.yaml", "sandbxo: off\n")
 	p.run(t, []string{"trust"}, nil).want(t, 0, `the config is wrong, though: a2e.yaml:1:1: unknown key "sandbxo"`)
+	writeFile(t, p.dir, "a2e.yaml", "plugins: {tools: {commands: [{name: x}]}}\n")
+	p.run(t, []string{"trust"}, nil).want(t, 0, "the config is wrong, though: ")
 	p.run(t, []string{"trust", "--remove"}, nil).want(t, 0, "no longer trusted")
 	writeFile(t, p.dir, "a2e.yaml", "sandbox: off\nauth_token: word\nmax_parallel: 3\nplugins: [{name: tools, type: tools, metadata: {commands: [{name: x, command: [\"a\\e[2Jb\", \"${LEAK}\"]}], \"odd\\nkey\": 1}}]\n")
 	shown := p.run(t, []string{"trust", "--dry-run"}, nil).want(t, 0, "")

@@ -296,7 +296,8 @@ func (all kept) named(names []string) (kept, error) {
 func (all kept) take(ctx context.Context, s Store, r io.Reader, how How) (Counts, error) {
 	counts := Counts{}
 	err := s.Write(ctx, func(tx *Tx) error {
-		in := importer{tx: tx, counts: counts, lines: bufio.NewReader(r)}
+		from := &io.LimitedReader{R: r}
+		in := importer{tx: tx, counts: counts, from: from, lines: bufio.NewReader(from)}
 		parts, err := in.header(all)
 		if err != nil {
 			return err
@@ -323,15 +324,29 @@ func (all kept) take(ctx context.Context, s Store, r io.Reader, how How) (Counts
 type importer struct {
 	tx     *Tx
 	counts Counts
+	from   *io.LimitedReader // bounds the line at hand, but for what lines holds already
 	lines  *bufio.Reader
 	number int // of the line read last
 }
 
+// The most bytes of a line of an export. A record may be the journal of a chain.
+const (
+	maxHeader = 1 << 20
+	maxRecord = 1 << 30
+)
+
 // next reads a line into v; false means that there is none.
 func (in *importer) next(v any) (bool, error) {
 	for {
+		most := int64(maxRecord)
+		if in.number++; in.number == 1 {
+			most = maxHeader
+		}
+		in.from.N = most
 		text, err := in.lines.ReadBytes('\n')
-		in.number++
+		if errors.Is(err, io.EOF) && in.from.N <= 0 {
+			return false, fmt.Errorf("line %d is not of an export: it is longer than %d bytes", in.number, most)
+		}
 		if err != nil && !errors.Is(err, io.EOF) {
 			return false, err
 		}

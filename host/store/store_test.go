@@ -232,6 +232,10 @@ func TestExportAndImport(t *testing.T) {
 		counts, err := to.Import(t.Context(), strings.NewReader(broken), store.Replace)
 		assert.That(t, err != nil && len(counts) == 0, "%s: gave %v, %v", name, counts, err)
 	}
+	endless := must.Get(os.Open("/dev/zero"))(t)
+	defer endless.Close()
+	_, err := to.Import(t.Context(), endless, store.Replace)
+	must.Fails(t, err, "line 1 is not of an export: it is longer than 1048576 bytes")
 	got := texts(t, to)
 	must.Equal(t, len(got), 5, "a failed import changed the store: %q", got)
 	counts, err := to.Import(t.Context(), strings.NewReader(exported), store.Merge)
