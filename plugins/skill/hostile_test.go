@@ -86,13 +86,13 @@ func hostileSchemas() map[string]hostileFront {
 	}
 	doubling += "  properties: {x: {$ref: \"#/$defs/d30\"}}\n"
 	return map[string]hostileFront{
-		"schema in a circle":     {schema("  type: object\n  $ref: '#'"), "there is no \"#\"", 6},
-		"schema round a corner":  {schema("  type: object\n  $defs: {a: {items: {$ref: '#/$defs/a'}}}\n  properties: {x: {$ref: '#/$defs/a'}}"), "refers to itself", 6},
-		"schema from a file":     {schema("  type: object\n  properties: {x: {$ref: 'file:///etc/passwd'}}"), "there is no \"file:///etc/passwd\"", 6},
-		"schema from elsewhere":  {schema("  type: object\n  properties: {x: {$ref: 'http://127.0.0.1/x'}}"), "there is no \"http", 6},
-		"schema that doubles":    {schema(doubling), "has more than 500 parts", 9},
+		"schema in a circle":     {schema("  type: object\n  $ref: '#'"), "refers to itself", 4},
+		"schema round a corner":  {schema("  type: object\n  $defs: {a: {items: {$ref: '#/$defs/a'}}}\n  properties: {x: {$ref: '#/$defs/a'}}"), "refers to itself", 4},
+		"schema from a file":     {schema("  type: object\n  properties: {x: {$ref: 'file:///etc/passwd'}}"), "\"file:///etc/passwd\" leads out of the schema", 4},
+		"schema from elsewhere":  {schema("  type: object\n  properties: {x: {$ref: 'http://127.0.0.1/x'}}"), "leads out of the schema", 4},
+		"schema that doubles":    {schema(doubling), "has too many parts, with what references stand for", 4},
 		"schema of choices":      {schema("  x: {anyOf: [" + strings.Repeat("{},", 33) + "]}"), "at most 32", 5},
-		"schema with anchors":    {schema("  x: {$dynamicRef: '#a'}"), "$dynamicRef is not understood", 5},
+		"schema with anchors":    {schema("  x: {$dynamicRef: '#a'}"), "$dynamicRef is not understood", 4},
 		"schema with a pattern":  {schema("  x: {type: string, pattern: '('}"), "is no JSON Schema that can be used", 4},
 		"schema of a wrong type": {schema("  x: {type: frob}"), `the type "frob" is not known`, 5},
 		"schema of a list":       {schema("  type: array\n  properties: {}"), "should be an object", 5},

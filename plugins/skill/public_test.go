@@ -331,6 +331,14 @@ func TestLineWithoutWordsIsSplitOnce(t *testing.T) {
 	assert.Equal(t, s.text("line", `{"args":"`+strings.Repeat(" ", 512<<10)+`"}`), " end")
 }
 
+// What references stand for counts as if it stood there: names, defaults, and what a line of words goes to.
+func TestReferencesStandForInputs(t *testing.T) {
+	front := "name: r\ndescription: d\ninputs:\n  $defs:\n    all: {type: object, properties: {n: {$ref: '#/$defs/n'}, text: {type: str}}}\n    n: {type: int, default: 3}\n  $ref: '#/$defs/all'"
+	s := newStage(t, map[string]string{"r/SKILL.md": md(front, "{n} {text}")}, nil)
+	assert.Equal(t, s.text("r", `{"args":"a b"}`), "3 a b")
+	assert.Contains(t, s.refused("r", `{"n":"x"}`, protocol.CodeSchemaViolation), "/arguments/n")
+}
+
 // References put what they stand for in their place: a few kilobytes of front matter must not
 // become megabytes in memory, and in each answer.
 func TestReferencesDoNotMultiply(t *testing.T) {

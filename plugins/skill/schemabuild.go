@@ -1,7 +1,10 @@
 package skill
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -19,14 +22,10 @@ import (
 //	[{name: topic, type: string, required: true}, depth]       a list
 //	{type: object, properties: {…}, required: […]}             a JSON Schema
 //
-// What references stand for is put in their place, so that a schema can neither go round
-// in a circle nor grow beyond its bounds when it is used.
+// References are left to schema.Compile.
 type schemaBuilder struct {
 	*notes
 	key    string
-	defs   map[string]*yamltree.Node // $defs and definitions
-	open   []string                  // references being resolved
-	count  int
 	failed bool
 }
 
@@ -41,19 +40,14 @@ func (b *schemaBuilder) root(v *yamltree.Node) *yamltree.Node {
 	case v.Kind == yamltree.List:
 		return b.closed(v, b.listed(v))
 	case v.Kind == yamltree.Mapping && isSchema(v):
-		b.defs = map[string]*yamltree.Node{}
-		for _, key := range []string{"$defs", "definitions"} {
-			if defs := v.At(key); defs != nil && defs.Kind == yamltree.Mapping {
-				for _, m := range defs.Members {
-					b.defs["#/"+key+"/"+m.Key] = m.Value
-				}
-			}
-		}
 		made, _ := b.schema(v)
-		if t := made.At("type"); t == nil {
-			made.Set("type", textNode("object"))
-		} else if t.Text != "object" {
+		switch t := made.At("type"); {
+		case t != nil && t.Text != "object":
 			b.refuse(t.Line, "should be an object: the arguments and results of a skill have names")
+		case made.At("$ref") != nil: // what it stands for says so, and is held against that
+			made.Members = slices.DeleteFunc(made.Members, func(m yamltree.Member) bool { return m.Key == "type" })
+		case t == nil:
+			made.Set("type", textNode("object"))
 		}
 		return made
 	case v.Kind == yamltree.Mapping:
@@ -158,12 +152,6 @@ func (b *schemaBuilder) properties(object, byName, required *yamltree.Node) {
 // whether that says so of itself.
 func (b *schemaBuilder) schema(v *yamltree.Node) (made *yamltree.Node, required bool) {
 	empty := &yamltree.Node{Kind: yamltree.Mapping, Line: v.Line}
-	if b.count++; b.count > maxSchemaNodes {
-		if !b.failed {
-			b.refuse(v.Line, "has more than %d parts, with what references stand for", maxSchemaNodes)
-		}
-		return empty, false
-	}
 	switch {
 	case v.Kind == yamltree.Scalar && v.Tag == "!!bool": // a schema that fits everything or nothing
 		return v, false
@@ -175,9 +163,6 @@ func (b *schemaBuilder) schema(v *yamltree.Node) (made *yamltree.Node, required 
 	case v.Kind == yamltree.List:
 		b.refuse(v.Line, "should be a type, or a mapping such as {type: string}, not a list")
 		return empty, false
-	}
-	if ref := v.At("$ref"); ref != nil {
-		return b.reference(v, ref), false
 	}
 	return b.members(v, empty)
 }
@@ -197,10 +182,7 @@ func (b *schemaBuilder) members(v, made *yamltree.Node) (_ *yamltree.Node, requi
 				made.Set(m.Key, value)
 			}
 			continue
-		case "optional", "$schema", "$id", "id", "$defs", "definitions", "$comment":
-			continue
-		case "$anchor", "$dynamicRef", "$dynamicAnchor", "$recursiveRef", "$recursiveAnchor":
-			b.refuse(m.Line, "%s is not understood; write what it stands for", m.Key)
+		case "optional", "$schema", "$id", "id", "$comment":
 			continue
 		case "type":
 			made.Set(m.Key, b.typeNames(value))
@@ -216,7 +198,7 @@ func (b *schemaBuilder) members(v, made *yamltree.Node) (_ *yamltree.Node, requi
 			fallthrough
 		case "allOf", "anyOf", "oneOf", "prefixItems":
 			value = b.choices(m.Key, value)
-		case "patternProperties", "dependentSchemas", "dependencies":
+		case "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions":
 			value = b.named(value)
 		}
 		made.Set(m.Key, value)
@@ -256,37 +238,6 @@ func (b *schemaBuilder) named(v *yamltree.Node) *yamltree.Node {
 		made.Members = append(made.Members, yamltree.Member{Key: m.Key, Line: m.Line, Value: value})
 	}
 	return made
-}
-
-// reference returns what a $ref stands for, with what stands beside it.
-func (b *schemaBuilder) reference(v, ref *yamltree.Node) *yamltree.Node {
-	target := b.defs[ref.Text]
-	switch {
-	case target == nil:
-		b.refuse(ref.Line, "$ref: there is no %s in the schema; references go to #/$defs/NAME", quote(ref.Text))
-		return v
-	case slices.Contains(b.open, ref.Text):
-		b.refuse(ref.Line, "$ref: %s refers to itself; write out as many levels as there may be", quote(ref.Text))
-		return v
-	}
-	b.open = append(b.open, ref.Text)
-	made, _ := b.schema(target)
-	b.open = b.open[:len(b.open)-1]
-	beside := &yamltree.Node{Kind: yamltree.Mapping, Line: v.Line}
-	for _, m := range v.Members {
-		if m.Key != "$ref" {
-			beside.Members = append(beside.Members, m)
-		}
-	}
-	if len(beside.Members) == 0 || made.Kind != yamltree.Mapping {
-		return made
-	}
-	rest, _ := b.members(beside, &yamltree.Node{Kind: yamltree.Mapping, Line: v.Line})
-	merged := &yamltree.Node{Kind: yamltree.Mapping, Line: v.Line, Members: slices.Clone(made.Members)}
-	for _, m := range rest.Members {
-		merged.Set(m.Key, m.Value)
-	}
-	return merged
 }
 
 // typeNames reads the type of a schema: one, or a list.
@@ -343,6 +294,9 @@ func (r *reader) schema(key string, v *yamltree.Node) *objectSchema {
 		return nil
 	}
 	s, err := compileSchema(made)
+	if err == nil && s.Type != "object" {
+		err = errors.New("should be an object: the arguments and results of a skill have names")
+	}
 	if err != nil {
 		r.fail(r.keys[key].Line, "%s: %.300s", key, err)
 		return nil
@@ -388,33 +342,35 @@ func typed(name string) *yamltree.Node {
 // compileSchema makes a schema that values can be held against.
 func compileSchema(n *yamltree.Node) (*objectSchema, error) {
 	raw, err := n.JSON()
+	if err != nil {
+		return nil, err
+	}
+	compiled, err := schema.Compile(raw, maxSchemaNodes+1) // and the object itself
+	if err == nil && bytes.Contains(raw, []byte(`"$ref"`)) {
+		raw, err = compiled.MarshalJSON()
+	}
 	switch {
 	case err != nil:
 		return nil, err
 	case len(raw) > maxSchemaBytes:
 		return nil, fmt.Errorf("has %d bytes as JSON, with what references stand for; at most %d are taken", len(raw), maxSchemaBytes)
 	}
-	compiled, err := schema.Compile(raw, maxSchemaNodes+1) // and the object itself
-	if err != nil {
-		return nil, err
-	}
 	if err := compiled.CheckDefaults(); err != nil {
 		return nil, fmt.Errorf("is no JSON Schema that can be used: %w", err)
 	}
 	s := &objectSchema{Schema: compiled, raw: raw, texts: map[string]bool{}, defaults: map[string]jsontext.Value{}}
-	properties := n.At("properties")
-	if properties == nil {
-		return s, nil
-	}
-	for _, m := range properties.Members {
-		s.names = append(s.names, m.Key)
-		if t := m.Value.At("type"); t != nil && t.Text == "string" {
-			s.texts[m.Key] = true
+	if properties := n.At("properties"); properties != nil {
+		for _, m := range properties.Members {
+			s.names = append(s.names, m.Key)
 		}
-		if d := m.Value.At("default"); d != nil {
-			if s.defaults[m.Key], err = d.JSON(); err != nil {
-				return nil, err
-			}
+	}
+	for _, name := range slices.Sorted(maps.Keys(compiled.Properties)) {
+		if !slices.Contains(s.names, name) { // a reference stands for it
+			s.names = append(s.names, name)
+		}
+		s.texts[name] = compiled.Properties[name].Type == "string"
+		if d := compiled.Properties[name].Default; d != nil {
+			s.defaults[name] = jsontext.Value(d)
 		}
 	}
 	return s, nil
