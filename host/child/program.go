@@ -17,6 +17,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/sandbox"
+	"a2e/host/wall"
 )
 
 // Program is a program as a config names it.
@@ -68,7 +69,7 @@ func (p *Program) Policy() (sandbox.Policy, error) {
 	}
 	if filepath.IsAbs(p.Cwd) {
 		policy.Dir = filepath.Clean(p.Cwd)
-		if !slices.ContainsFunc(append(policy.Write, p.Workspace), func(dir string) bool { return Within(dir, policy.Dir) }) {
+		if !slices.ContainsFunc(append(policy.Write, p.Workspace), func(dir string) bool { return wall.Within(dir, policy.Dir) }) {
 			policy.Read = append(policy.Read, policy.Dir)
 		}
 		return policy, nil
@@ -101,7 +102,7 @@ func (p *Program) find() (path string, read []string, err error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return "", nil, fmt.Errorf("program %q does not exist", p.Command[0])
 	}
-	if Within(p.Workspace, path) {
+	if wall.Within(p.Workspace, path) {
 		return path, nil, nil // the workspace is there as a whole; what the agent puts there opens no more
 	}
 	home := filepath.Dir(filepath.Dir(path))
@@ -229,7 +230,7 @@ func (p *Program) Unseen() string {
 		seen = append(seen, Absolute(p.Workspace, name))
 	}
 	for _, arg := range p.Command[1:] {
-		if !filepath.IsAbs(arg) || slices.ContainsFunc(seen, func(dir string) bool { return Within(dir, arg) }) {
+		if !filepath.IsAbs(arg) || slices.ContainsFunc(seen, func(dir string) bool { return wall.Within(dir, arg) }) {
 			continue
 		}
 		if _, err := os.Stat(arg); err == nil {
@@ -245,12 +246,6 @@ func Absolute(workspace, name string) string {
 		return filepath.Clean(name)
 	}
 	return filepath.Join(workspace, name)
-}
-
-// Within reports whether a path is dir or lies below it, by its text.
-func Within(dir, path string) bool {
-	rel, err := filepath.Rel(dir, path)
-	return err == nil && filepath.IsLocal(rel)
 }
 
 // Backoff says when a program that ended may be started again. The owner guards it.

@@ -19,10 +19,10 @@ import (
 	"time"
 
 	"a2e/host"
-	"a2e/host/child"
 	"a2e/host/config"
 	"a2e/host/sandbox"
 	"a2e/host/schema"
+	"a2e/host/wall"
 	"a2e/plugins"
 	"a2e/protocol"
 )
@@ -76,7 +76,7 @@ func quoted(word string) string {
 // installs returns how a program comes to where children find it; "" = nobody knows.
 func installs(name, workspace string) string {
 	if elsewhere, err := exec.LookPath(name); err == nil && filepath.IsAbs(elsewhere) {
-		if child.Within(workspace, elsewhere) {
+		if wall.Within(workspace, elsewhere) {
 			return "sudo cp " + quoted(elsewhere) + " /usr/local/bin/"
 		}
 		return "sudo ln -s " + quoted(elsewhere) + " /usr/local/bin/"

@@ -13,6 +13,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host"
+	"a2e/host/wall"
 	"a2e/protocol"
 )
 
@@ -304,14 +305,5 @@ func (p *Plugin) foreign(s *skill) bool {
 	case p.env.Workspace == "" || s.root.source == sourceUser:
 		return false
 	}
-	workspace, err := filepath.Abs(p.env.Workspace)
-	if err == nil {
-		workspace, err = filepath.EvalSymlinks(workspace)
-	}
-	dir, gone := filepath.EvalSymlinks(s.dir)
-	if err != nil || gone != nil {
-		return true
-	}
-	rel, err := filepath.Rel(workspace, dir)
-	return err == nil && filepath.IsLocal(rel)
+	return wall.Within(wall.Place(p.env.Workspace), wall.Place(s.dir))
 }

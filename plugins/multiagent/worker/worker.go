@@ -30,6 +30,7 @@ import (
 	"a2e/host/child"
 	"a2e/host/config"
 	"a2e/host/sandbox"
+	"a2e/host/wall"
 	"a2e/protocol/fleet"
 
 	"github.com/bmatcuk/doublestar/v4"
@@ -214,7 +215,7 @@ func (r *runner) policy(vars map[string]string, agent *fleet.Agent, workspace st
 		program.Write = append(slices.Clone(r.Write), p.stateDir)
 	}
 	if workspace != "" {
-		if inside := child.Absolute(p.workspace, r.Cwd); child.Within(p.workspace, inside) {
+		if inside := child.Absolute(p.workspace, r.Cwd); wall.Within(p.workspace, inside) {
 			rel, _ := filepath.Rel(p.workspace, inside) // it has one
 			program.Cwd = filepath.Join(workspace, rel)
 		}

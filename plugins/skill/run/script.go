@@ -17,6 +17,7 @@ import (
 	"a2e/host"
 	"a2e/host/child"
 	"a2e/host/sandbox"
+	"a2e/host/wall"
 	"a2e/protocol"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -195,19 +196,7 @@ func (j *Job) policy(scratch string) sandbox.Policy {
 // itself it must not be: whoever may change the workspace could put a link in its place
 // after it was looked at, and what that leads to would be granted.
 func (j *Job) inWorkspace() bool {
-	if j.Workspace == "" {
-		return false
-	}
-	for _, link := range []func(string) (string, error){func(p string) (string, error) { return p, nil }, filepath.EvalSymlinks} {
-		work, err := link(j.Workspace)
-		if err != nil {
-			continue
-		}
-		if rel, err := filepath.Rel(work, j.Dir); err == nil && filepath.IsLocal(rel) {
-			return true
-		}
-	}
-	return false
+	return j.Workspace != "" && (wall.Within(j.Workspace, j.Dir) || wall.Within(wall.Real(j.Workspace), j.Dir))
 }
 
 // launch runs a program to its end, and returns what it printed; emit and event may be nil. The
