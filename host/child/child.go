@@ -3,8 +3,7 @@
 //
 //	child.go    one process: its start, its streams, its end
 //	program.go  what to start: the program of a config as a sandbox.Policy; when it may be again
-//	lines.go    lines to its stdin, and of its stdout and stderr
-//	pending.go  requests not answered yet
+//	lines.go    lines to its stdin, and of its stdout and stderr; requests not answered yet
 //
 // The way of a line:
 //

@@ -97,11 +97,7 @@ func (r *Repo) Run(ctx context.Context, args ...string) (Output, error) {
 	if err != nil {
 		return Output{}, err
 	}
-	out, err := r.git(ctx, off, args...)
-	if err != nil {
-		return Output{}, err
-	}
-	return Output{Text: out.stdout.String(), Cut: out.stdout.cut}, nil
+	return r.text(ctx, r.Room, off, args...)
 }
 
 // Diff returns what changes between two commits, as git apply takes it. The error says that it
@@ -111,7 +107,7 @@ func (r *Repo) Diff(ctx context.Context, room int, from, to string) (string, err
 	if err != nil {
 		return "", err
 	}
-	out, err := r.gitWithin(ctx, room, off, "diff", "--binary", "--no-renames", "--no-ext-diff", "--no-textconv", from, to, "--")
+	out, err := r.git(ctx, room, off, "diff", "--binary", "--no-renames", "--no-ext-diff", "--no-textconv", from, to, "--")
 	switch {
 	case err != nil:
 		return "", err
@@ -126,7 +122,12 @@ func (r *Repo) Diff(ctx context.Context, room int, from, to string) (string, err
 // List runs a git command that reads no content of files, such as ls-files, and keeps up
 // to room bytes of its output.
 func (r *Repo) List(ctx context.Context, room int, args ...string) (Output, error) {
-	out, err := r.gitWithin(ctx, room, nil, args...)
+	return r.text(ctx, room, nil, args...)
+}
+
+// text runs one command for what it prints.
+func (r *Repo) text(ctx context.Context, room int, off []setting, args ...string) (Output, error) {
+	out, err := r.git(ctx, room, off, args...)
 	if err != nil {
 		return Output{}, err
 	}
@@ -137,7 +138,7 @@ func (r *Repo) List(ctx context.Context, room int, args ...string) (Output, erro
 // content of files: filters (clean, smudge, process), textconv, external diff commands
 // and trailers.
 func (r *Repo) drivers(ctx context.Context) ([]setting, error) {
-	out, err := r.git(ctx, nil, "config", "--includes", "--name-only", "-z", "--list")
+	out, err := r.git(ctx, r.Room, nil, "config", "--includes", "--name-only", "-z", "--list")
 	if err != nil {
 		return nil, err
 	}
@@ -172,13 +173,8 @@ func (r *Repo) drivers(ctx context.Context) ([]setting, error) {
 	return off, nil
 }
 
-// git runs one command with further settings.
-func (r *Repo) git(ctx context.Context, off []setting, args ...string) (*output, error) {
-	return r.gitWithin(ctx, r.Room, off, args...)
-}
-
-// gitWithin is git with another bound of the output that is kept.
-func (r *Repo) gitWithin(ctx context.Context, room int, off []setting, args ...string) (*output, error) {
+// git runs one command with further settings, and keeps up to room bytes of its output.
+func (r *Repo) git(ctx context.Context, room int, off []setting, args ...string) (*output, error) {
 	argv := []string{"git", "--no-pager", "--git-dir=.git", "--work-tree=."}
 	vars := r.variables()
 	for i, s := range slices.Concat(settings(), off) { // not by -c, which a name with "=" in it would mislead

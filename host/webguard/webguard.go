@@ -159,12 +159,12 @@ func canonicalHost(u *url.URL) (string, *protocol.Error) {
 	host = strings.ToLower(host)
 	name := strings.TrimSuffix(host, ".")
 	if !isDNSName(name) {
-		return "", BadURL("its host %q is no domain name", clip(host, 80))
+		return "", BadURL("its host %q is no domain name", protocol.Clip(host, 80))
 	}
 	if endsInNumber(name) {
 		addr, err := netip.ParseAddr(host)
 		if err != nil || !isASCII(u.Host) {
-			return "", BadURL("its host %q is no IPv4 address; that is four decimal numbers, such as 192.0.2.1", clip(host, 80))
+			return "", BadURL("its host %q is no IPv4 address; that is four decimal numbers, such as 192.0.2.1", protocol.Clip(host, 80))
 		}
 		return addr.String(), nil
 	}
@@ -355,16 +355,5 @@ func BadURL(format string, args ...any) *protocol.Error {
 
 func (g *Guard) refused(host, why string) *protocol.Error {
 	return protocol.Errorf(protocol.CodeToolDenied,
-		"%q is not opened: %s. Only public addresses are open, unless the config allows private ones (%s)", clip(host, 80), why, g.opts.Setting)
-}
-
-// clip shortens text that goes into a message.
-func clip(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n] + "…"
+		"%q is not opened: %s. Only public addresses are open, unless the config allows private ones (%s)", protocol.Clip(host, 80), why, g.opts.Setting)
 }

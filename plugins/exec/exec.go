@@ -4,9 +4,8 @@
 //
 //	exec.go      the plugin, its options  messages.go  the message types, what a child serves, its sessions
 //	health.go    keeps a child running    peer.go      one process: requests and answers
-//	forward.go   one request              names.go     whose is a tool?
-//	lists.go     its tools and lists      stream.go    messages after an answer
-//	event.go     what else it says
+//	forward.go   one request              names.go     whose is a tool? its tools and lists
+//	event.go     what else it says        stream.go    messages after an answer
 //
 // The way of a request and its answer:
 //

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"io"
 	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -124,22 +123,4 @@ func BenchmarkSpawn(b *testing.B) {
 		b.StartTimer()
 	}
 	report(b, "spawn", times)
-}
-
-// BenchmarkStalledReader is the memory that an agent costs which stops reading while 256 MB
-// are printed.
-func BenchmarkStalledReader(b *testing.B) {
-	for b.Loop() {
-		w := newWire(b)
-		var before, after runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&before)
-		w.send(protocol.TypeProcSpawnReq, "flood", fields(b, "cmd", []string{"bash", "-c", "yes | head -c 268435456; sleep 600"}))
-		w.until(`"proc/spawn/resp"`)
-		time.Sleep(2 * time.Second)
-		runtime.GC()
-		runtime.ReadMemStats(&after)
-		b.ReportMetric(float64(int64(after.HeapAlloc)-int64(before.HeapAlloc))/1e6, "heap-MB")
-		b.ReportMetric(float64(after.Sys-before.Sys)/1e6, "sys-MB")
-	}
 }

@@ -65,7 +65,7 @@ func (s *stream) putLocked(n int) {
 		end := len(data)
 		if end > s.max {
 			if end = bytes.LastIndexByte(data[:s.max], '\n') + 1; end == 0 {
-				end = runeEnd(data, s.max)
+				end = len(protocol.Head(data, s.max))
 			}
 		}
 		s.to.put(s.name, data[:end])
@@ -80,17 +80,6 @@ func (s *stream) end() {
 	defer s.mu.Unlock()
 	s.late.Stop()
 	s.putLocked(len(s.begun))
-}
-
-// runeEnd returns where to cut text, n bytes on or a little before, so that no
-// character is cut. Bytes that are no UTF-8 are cut anywhere.
-func runeEnd(text []byte, n int) int {
-	for end := n; end > 0 && n-end < utf8.UTFMax; end-- {
-		if utf8.RuneStart(text[end]) {
-			return end
-		}
-	}
-	return n
 }
 
 // wholeRunes returns how much of text comes before a character that is cut off at

@@ -216,7 +216,7 @@ func shorten(cmd []string) []string {
 	var short []string
 	for _, word := range cmd {
 		if len(word) > left {
-			return append(short, word[:runeEnd([]byte(word[:left+1]), left)]+"…")
+			return append(short, protocol.Head(word, left)+"…")
 		}
 		short = append(short, strings.Clone(word))
 		left -= len(word) + 1
@@ -291,7 +291,7 @@ func stopError(err error, result *host.ProcResult) error {
 	switch {
 	case errors.Is(err, errTimedOut):
 		return protocol.Errorf(protocol.CodeTimeout, "the program was stopped: its time was up").
-			With("stdout", tail(result.Stdout)).With("stderr", tail(result.Stderr))
+			With("stdout", protocol.Tail(result.Stdout, shownOutput)).With("stderr", protocol.Tail(result.Stderr, shownOutput))
 	case errors.Is(err, sandbox.ErrMemory), errors.Is(err, sandbox.ErrProcesses):
 		return protocol.Errorf(protocol.CodeOutOfMemory, "the program was stopped: %w", err)
 	case errors.Is(err, sandbox.ErrDisk):
@@ -302,13 +302,6 @@ func stopError(err error, result *host.ProcResult) error {
 		return errClosed
 	}
 	return err // the request's, or errClosed
-}
-
-func tail(text string) string {
-	if len(text) > shownOutput {
-		return strings.ToValidUTF8(text[len(text)-shownOutput:], "")
-	}
-	return text
 }
 
 // kept is the output of one program, both streams together.
@@ -377,12 +370,7 @@ func newTerminal(size protocol.ProcTerminal) (t *terminal, slave *os.File, err e
 		return nil, nil, err
 	}
 	t = &terminal{master: master, copied: make(chan struct{})}
-	if size.Cols == 0 {
-		size.Cols = defaultCols
-	}
-	if size.Rows == 0 {
-		size.Rows = defaultRows
-	}
+	size.Cols, size.Rows = cmp.Or(size.Cols, defaultCols), cmp.Or(size.Rows, defaultRows)
 	if err := t.resize(size); err != nil {
 		return nil, nil, errors.Join(err, master.Close(), slave.Close())
 	}

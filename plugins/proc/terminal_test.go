@@ -161,7 +161,7 @@ func TestTerminalOutput(t *testing.T) {
 	}
 	want.WriteString("last")
 	if got.String() != want.String() {
-		t.Errorf("%d bytes came, of %d; they end in %q", got.Len(), want.Len(), tail(got.String()))
+		t.Errorf("%d bytes came, of %d; they end in %q", got.Len(), want.Len(), protocol.Tail(got.String(), shownOutput))
 	}
 	assert.That(t, slices.ContainsFunc(all, func(e event) bool { return e.Data.Base64 != nil }), "no base64")
 	r := s.spawn([]string{"cat"}, "metadata", terminalOf(0, 0), "stdin_mode", "null").tryWrite("data", "x")
