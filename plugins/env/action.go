@@ -2,7 +2,6 @@ package env
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -101,36 +100,32 @@ func (a *actions) read(ctx context.Context, obj protocol.Object, place int) (Act
 	if err != nil {
 		return Action{}, err
 	}
-	action, err := s.parse(obj)
-	if err == nil && s.schema == nil {
-		return action, nil
+	action, err := s.parse(obj, place)
+	if err != nil || s.schema == nil {
+		return action, err
 	}
-	path := "/action" // it is made for errors and schemas alone
-	if place >= 0 {
-		path = "/actions/" + strconv.Itoa(place)
-	}
-	if wrong, ok := errors.AsType[*misfit](err); ok {
-		return action, wrong.in(s, path)
-	}
-	return action, s.validate(obj, path)
+	return action, s.validate(obj, actionPath(place))
 }
 
-// misfit is what is wrong with the type or the payload of an action.
-type misfit struct {
-	key     string // "" = there is no type
-	val     protocol.Value
-	problem string // "" = an unknown type
+// actionPath is where an action stands in its request. It is made for errors and schemas alone.
+func actionPath(place int) string {
+	if place < 0 {
+		return "/action"
+	}
+	return "/actions/" + strconv.Itoa(place)
 }
 
-// Error implements error.
-func (m *misfit) Error() string { return m.problem }
+// misfit is what is wrong with a member of an action.
+func misfit(place int, key, problem string) error {
+	return protocol.Violation(protocol.FieldError{Path: actionPath(place) + "/" + key, Message: problem})
+}
 
 // parse reads the two spellings of an action: {"type":…, …} and
-// {"action_type":…,"payload":{…}}. An error is a *misfit.
-func (s *actionSpace) parse(obj protocol.Object) (Action, error) {
+// {"action_type":…,"payload":{…}}.
+func (s *actionSpace) parse(obj protocol.Object, place int) (Action, error) {
 	a := Action{Whole: obj}
 	if len(s.types) == 0 {
-		return s.payload(a, obj)
+		return s.payload(a, obj, place)
 	}
 	typed, plain := false, true
 	for key, val := range obj.All() {
@@ -138,28 +133,28 @@ func (s *actionSpace) parse(obj protocol.Object) (Action, error) {
 			plain = false
 			continue
 		}
-		name, err := s.typeOf(string(key), val)
+		name, err := s.typeOf(string(key), val, place)
 		if err != nil {
 			return a, err
 		}
 		if typed && name != a.Type {
-			return a, &misfit{key: string(key), val: val, problem: "names another action than the other spelling; send one of them"}
+			return a, misfit(place, string(key), "names another action than the other spelling; send one of them")
 		}
 		a.Type, typed = name, true
 	}
 	switch {
 	case !typed:
-		return a, &misfit{}
+		return a, s.unknown(nil, place)
 	case plain:
 		return a, nil
 	}
-	return s.payload(a, obj)
+	return s.payload(a, obj, place)
 }
 
 // typeOf finds a type among those there are.
-func (s *actionSpace) typeOf(key string, val protocol.Value) (string, error) {
+func (s *actionSpace) typeOf(key string, val protocol.Value, place int) (string, error) {
 	if val.Kind() != '"' {
-		return "", &misfit{key: key, val: val, problem: "should be a string"}
+		return "", misfit(place, key, "should be a string")
 	}
 	inner := val[1 : len(val)-1]
 	for _, t := range s.types {
@@ -170,17 +165,17 @@ func (s *actionSpace) typeOf(key string, val protocol.Value) (string, error) {
 	if name, _ := val.Str(); slices.Contains(s.types, name) { // it has escapes
 		return name, nil
 	}
-	return "", &misfit{key: key, val: val}
+	return "", s.unknown(val, place)
 }
 
 // payload finds what an action says beyond its type.
-func (s *actionSpace) payload(a Action, obj protocol.Object) (_ Action, err error) {
+func (s *actionSpace) payload(a Action, obj protocol.Object, place int) (_ Action, err error) {
 	if val, ok := obj.Get("payload"); ok {
 		if s.schema != nil && val.Kind() != '{' {
 			return a, nil // the schema says what it should be
 		}
 		if a.Payload, err = protocol.ParseObject(val); err != nil {
-			return a, &misfit{key: "payload", val: val, problem: "should be an object"}
+			return a, misfit(place, "payload", "should be an object")
 		}
 		return a, nil
 	}
@@ -197,29 +192,26 @@ func (s *actionSpace) payload(a Action, obj protocol.Object) (_ Action, err erro
 		}
 	}
 	if a.Payload, err = protocol.ParseObject(append(rest, '}')); err != nil { // its members were valid JSON
-		return a, &misfit{key: "payload", problem: err.Error()}
+		return a, misfit(place, "payload", err.Error())
 	}
 	return a, nil
 }
 
-// in is the refusal of an action that path names.
-func (m *misfit) in(s *actionSpace, path string) error {
-	if m.problem != "" {
-		return protocol.Violation(protocol.FieldError{Path: path + "/" + m.key, Message: m.problem})
-	}
+// unknown is the refusal of an action whose type is none of those there are; nil = it has none.
+func (s *actionSpace) unknown(val protocol.Value, place int) error {
 	list := strings.Join(s.types[:min(len(s.types), maxProblems)], ", ")
 	if len(s.types) > maxProblems {
 		list += ", …"
 	}
 	var err *protocol.Error
-	if m.key == "" {
+	if val == nil {
 		err = protocol.Errorf(protocol.CodeUnknownAction, "the action has no \"type\"; send {\"type\":%q} for one of: %s", s.types[0], list)
 	} else {
-		name, _ := m.val.Str()
+		name, _ := val.Str()
 		hint := strings.TrimLeft(schema.DidYouMean(name, s.types)+" there are: ", " ")
-		err = protocol.Errorf(protocol.CodeUnknownAction, "unknown action %.64s; %s%s", m.val, hint, list)
+		err = protocol.Errorf(protocol.CodeUnknownAction, "unknown action %.64s; %s%s", val, hint, list)
 	}
-	return err.With("known", s.types).With("path", path)
+	return err.With("known", s.types).With("path", actionPath(place))
 }
 
 // validate holds an action against the whole schema. Most spaces have few actions, which

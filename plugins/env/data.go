@@ -82,10 +82,10 @@ func newDataPlane(opts DataOptions, e host.Env) (*dataPlane, error) {
 		d.root = filepath.Join(workspace, d.root)
 	}
 	d.root = filepath.Clean(d.root)
-	if !holdsPath(workspace, d.root) {
+	if !wall.Within(workspace, d.root) {
 		d.within = filepath.Dir(d.root)
 	}
-	if holdsPath(d.root, workspace) {
+	if wall.Within(d.root, workspace) {
 		return nil, fmt.Errorf("data.root: %q holds the workspace, which env/data/reset would empty; name a folder of its own", opts.Root)
 	}
 	if opts.Sources != nil {

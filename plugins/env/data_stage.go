@@ -134,7 +134,7 @@ func (d *dataPlane) source(src string) (dir *os.Root, base string, err error) {
 }
 
 func (d *dataPlane) sourceIn(source, rel string) (dir *os.Root, base string, err error) {
-	if holdsPath(wall.Real(filepath.Join(source, rel)), wall.Real(d.root)) {
+	if wall.Within(wall.Real(filepath.Join(source, rel)), wall.Real(d.root)) {
 		return nil, "", errors.New("src holds the data root")
 	}
 	outer, err := os.OpenRoot(source)

@@ -215,27 +215,15 @@ func (p *Plugin) Close(ctx context.Context) error {
 	}
 	clear(p.episodes)
 	p.mu.Unlock()
-	var errs []error
-	if p.quick {
-		for _, e := range all {
-			errs = append(errs, e.end(ctx, true))
-		}
-	} else {
-		errs = endAll(ctx, all)
-	}
-	p.tending.Wait()
-	return errors.Join(append(errs, p.env.Close(ctx))...)
-}
-
-// endAll ends episodes side by side, as each may take its time.
-func endAll(ctx context.Context, all []*episode) []error {
-	errs := make([]error, len(all))
+	errs := make([]error, len(all)+1)
 	var ends sync.WaitGroup
-	for i, e := range all {
+	for i, e := range all { // side by side, as each may take its time
 		ends.Go(func() { errs[i] = e.end(ctx, true) })
 	}
 	ends.Wait()
-	return errs
+	p.tending.Wait()
+	errs[len(all)] = p.env.Close(ctx)
+	return errors.Join(errs...)
 }
 
 // tend runs f on a goroutine of its own, unless the plugin is closed.

@@ -90,9 +90,16 @@ func gymValue(word string) string {
 	return fmt.Sprintf(`{"pick":3,"push":[[0.5,0],[-2,1e9]],"same":[0.5,-1],"many":[1,4],"bits":[0,1,1],"pair":[1,[0,255]],"word":%q}`, word)
 }
 
-// Every kind of space has a schema that takes what the environment takes.
-func TestExecGymSpaces(t *testing.T) {
+// An environment with every kind of space, a picture and troubles.
+func TestExecGymShapes(t *testing.T) {
 	s := newGymStage(t, "shapes:Shapes-v0", `{"start":"xyz"}`)
+	gymSpaces(t, s)
+	gymRenders(t, s, "screenshot")
+	gymTroubles(t, s)
+}
+
+// Every kind of space has a schema that takes what the environment takes.
+func gymSpaces(t *testing.T, s *execStage) {
 	space, err := s.Space(t.Context())
 	must.That(t, err == nil && strings.Join(space.Types, " ") == "act", "%v, %v", space.Types, err)
 	w := s.begin(1, `{}`)
@@ -144,8 +151,7 @@ func compiled(t *testing.T, of map[string]any) *schema.Schema {
 }
 
 // What an environment does wrong is an answer, and the program goes on.
-func TestExecGymTroubles(t *testing.T) {
-	s := newGymStage(t, "shapes:Shapes-v0")
+func gymTroubles(t *testing.T, s *execStage) {
 	w := s.begin(1, `{}`)
 	if e := s.refused(w, `{"type":"act","value":`+gymValue("fail")+`}`, protocol.CodeRuntimeError); !strings.Contains(e.Message, "the motor is broken") {
 		t.Error(e)
@@ -164,47 +170,39 @@ func TestExecGymTroubles(t *testing.T) {
 	if again := s.begin(1, `{}`); again.id == w.id { // the same object of Gymnasium, another episode
 		t.Errorf("two episodes are %s", w.id)
 	}
-	s = newGymStage(t, "CartPole-v1", `{"max_episode_steps":3}`)
-	w = s.begin(1, `{}`)
-	for i := range 3 {
-		out := s.act(w, `{"action_type":"act","payload":{"value":1.0}}`)
-		assert.That(t, !out.Done && out.Truncated == (i == 2), "step %d: %+v", i+1, out)
-	}
-	s.refused(w, `{"type":"act","value":1}`, protocol.CodeEpisodeDone)
-	missing := newGymStage(t, "NoSuchThing-v0")
-	_, err = missing.Reset(t.Context(), Reset{})
-	if e := execCode(t, err, ""); !strings.Contains(e.Message, "NoSuchThing") {
-		t.Error(e)
+}
+
+// gymRenders holds what an environment draws against the mode of its usual drawing.
+func gymRenders(t *testing.T, s *execStage, usual string) {
+	w := s.begin(1, `{}`)
+	for mode, want := range map[string]string{w.Modes()[0]: usual, "text": "text"} {
+		raw, err := w.Render(t.Context(), mode)
+		must.OK(t, err)
+		var pic struct{ Mode, Mime, Data, Text string }
+		if err := json.Unmarshal(raw, &pic, json.MatchCaseInsensitiveNames(true)); err != nil || pic.Mode != want {
+			t.Errorf("mode %s: %s, %v", mode, raw, err)
+		}
+		if pic.Mode == "text" {
+			assert.That(t, pic.Text != "", "mode %s: no text", mode)
+			continue
+		}
+		data, err := base64.StdEncoding.DecodeString(pic.Data)
+		must.That(t, err == nil && pic.Mime == "image/png", "%s, %v", pic.Mime, err)
+		img := must.Get(png.Decode(bytes.NewReader(data)))(t)
+		r, g, b, _ := img.At(2, 1).RGBA() // the pixels count up: 3 bytes each, 4 in a row
+		size := img.Bounds().Size()
+		assert.That(t, size.X == 4 && size.Y == 3 && r>>8 == 18 && g>>8 == 19 && b>>8 == 20, "picture of %v with %d %d %d at 2,1", size, r>>8, g>>8, b>>8)
 	}
 }
 
-func TestExecGymRenders(t *testing.T) {
-	for id, want := range map[string][2]string{
-		"shapes:Shapes-v0":  {"screenshot", "text"},
-		"shapes:Letters-v0": {"text", "text"},
-	} {
-		s := newGymStage(t, id)
-		w := s.begin(1, `{}`)
-		for i, mode := range w.Modes() {
-			raw, err := w.Render(t.Context(), mode)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var pic struct{ Mode, Mime, Data, Text string }
-			if err := json.Unmarshal(raw, &pic, json.MatchCaseInsensitiveNames(true)); err != nil || pic.Mode != want[i] {
-				t.Errorf("%s in mode %s: %s, %v", id, mode, raw, err)
-			}
-			if pic.Mode == "text" {
-				assert.That(t, pic.Text != "", "%s in mode %s: no text", id, mode)
-				continue
-			}
-			data, err := base64.StdEncoding.DecodeString(pic.Data)
-			must.That(t, err == nil && pic.Mime == "image/png", "%s, %v", pic.Mime, err)
-			img := must.Get(png.Decode(bytes.NewReader(data)))(t)
-			r, g, b, _ := img.At(2, 1).RGBA() // the pixels count up: 3 bytes each, 4 in a row
-			size := img.Bounds().Size()
-			assert.That(t, size.X == 4 && size.Y == 3 && r>>8 == 18 && g>>8 == 19 && b>>8 == 20, "picture of %v with %d %d %d at 2,1", size, r>>8, g>>8, b>>8)
-		}
+func TestExecGymWithoutPictures(t *testing.T) {
+	gymRenders(t, newGymStage(t, "shapes:Letters-v0"), "text")
+}
+
+func TestExecGymNoSuchThing(t *testing.T) {
+	_, err := newGymStage(t, "NoSuchThing-v0").Reset(t.Context(), Reset{})
+	if e := execCode(t, err, ""); !strings.Contains(e.Message, "NoSuchThing") {
+		t.Error(e)
 	}
 }
 
@@ -259,7 +257,7 @@ func gymSettle(text string) string {
 // The same over the wire: a plugin with many episodes, steps in a batch, and what the
 // agent hears when the program dies.
 func TestExecOverTheWire(t *testing.T) {
-	stage := newGymStage(t, "CartPole-v1")
+	stage := newGymStage(t, "CartPole-v1", `{"max_episode_steps":3}`)
 	stage.opts.EnvName = "CartPole-v1"
 	plugin := must.Get(New("gym", Options{Env: "exec", Exec: stage.opts}, host.Env{Workspace: stage.dir, Launcher: stage.env.Launcher}))(t)
 	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{plugin}})
@@ -288,6 +286,16 @@ func TestExecOverTheWire(t *testing.T) {
 			t.Errorf("%s: %s", action, m.Line)
 		}
 	}
+	for i := range 3 { // the first was taken in the batch
+		var step protocol.EnvStepResponse
+		m := p.Call(protocol.TypeEnvStepReq, fmt.Sprintf(`{"episode_id":%s,"action":{"action_type":"act","payload":{"value":1.0}}}`, ids[1]))
+		if i == 2 {
+			assert.That(t, m.Code == protocol.CodeEpisodeDone, "a step after the last: %s", m.Line)
+			break
+		}
+		m.Decode(t, &step)
+		assert.That(t, !step.Obs.Done && step.Obs.Truncated == (i == 1), "step %d: %+v", i+2, step.Obs)
+	}
 	external := plugin.env.(*external)
 	external.child.Kill(errors.New("the test ends it"))
 	<-external.child.Done()
@@ -295,8 +303,5 @@ func TestExecOverTheWire(t *testing.T) {
 	m := p.Call(protocol.TypeEnvStepReq, fmt.Sprintf(`{"episode_id":%s,"action":%s}`, ids[0], actions[0]))
 	if m.Decode(t, &e); e.Code != protocol.CodeRuntimeError || !e.Retryable || !strings.Contains(e.Message, "the test ends it") {
 		t.Errorf("the step after its end: %s", m.Line)
-	}
-	if m := p.Call(protocol.TypeEnvResetReq, `{"env_name":"gym"}`); m.Type != protocol.TypeEnvResetResp {
-		t.Errorf("a new start: %s", m.Line)
 	}
 }

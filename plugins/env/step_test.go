@@ -366,7 +366,7 @@ func TestWhatAWorldGets(t *testing.T) {
 	} {
 		s := &actionSpace{types: tc.types}
 		obj := must.Get(protocol.ParseObject([]byte(tc.action)))(t)
-		a, wrong := s.parse(obj)
+		a, wrong := s.parse(obj, -1)
 		if wrong != nil || a.Type != tc.kind || string(a.Payload.Raw()) != tc.payload || string(a.Whole.Raw()) != tc.action {
 			t.Errorf("%s: %q %s %s %+v", tc.action, a.Type, a.Payload.Raw(), a.Whole.Raw(), wrong)
 		}

@@ -14,6 +14,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/sandbox"
+	"a2e/host/wall"
 	"a2e/protocol"
 )
 
@@ -105,7 +106,7 @@ func warnOfOpenTasks(log zerolog.Logger, tasks, workspace string) {
 	if workspace == "" {
 		return
 	}
-	if abs, err := filepath.Abs(workspace); err == nil && holdsPath(abs, tasks) {
+	if abs, err := filepath.Abs(workspace); err == nil && wall.Within(abs, tasks) {
 		log.Warn().Str("tasks", tasks).Msg("the tasks of env workspace lie within the workspace: tools outside of an episode can read and change their checks")
 	}
 }

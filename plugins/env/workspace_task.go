@@ -275,9 +275,3 @@ func readBounded(path string, limit int64) ([]byte, error) {
 	}
 	return text, err
 }
-
-// holdsPath reports whether path is dir or lies below it.
-func holdsPath(dir, path string) bool {
-	rel, err := filepath.Rel(dir, path)
-	return err == nil && filepath.IsLocal(rel)
-}

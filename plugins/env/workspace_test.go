@@ -132,7 +132,7 @@ func asAction(t testing.TB, text string) Action {
 			kind, _ = val.Str()
 		}
 	}
-	a, _ := (&actionSpace{types: []string{kind}, schema: new(schema.Schema)}).parse(obj)
+	a, _ := (&actionSpace{types: []string{kind}, schema: new(schema.Schema)}).parse(obj, -1)
 	return a
 }
 

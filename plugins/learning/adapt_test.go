@@ -152,7 +152,7 @@ func TestPPOStepsOncePerBatch(t *testing.T) {
 // The config's strategy and its parameters stand where the request does not say.
 func TestStrategyOfTheConfig(t *testing.T) {
 	opts := DefaultOptions()
-	opts.Strategy, opts.EpsilonGreedy.Epsilon, opts.PPO.Clip, opts.PPO.Entropy, opts.Softmax.Scale = "epsilon_greedy", 0.5, 0.01, new(0.0), 1e-3
+	opts.Strategy, opts.EpsilonGreedy.Constant, opts.PPO.Clip, opts.PPO.Entropy, opts.Softmax.Scale = "epsilon_greedy", 0.5, 0.01, 0, 1e-3
 	s := newStage(t, newFile(t), opts)
 	s.calls("good", 99, 1)
 	s.calls("bad", 1, 99)

@@ -306,7 +306,7 @@ func TestChoose(t *testing.T) {
 // Calls at once are of different tools, and feedback counts at the next choice.
 func TestChooseAtOnce(t *testing.T) {
 	opts := DefaultOptions()
-	opts.Strategy, opts.EpsilonGreedy.Epsilon = "epsilon_greedy", 1e-9
+	opts.Strategy, opts.EpsilonGreedy.Constant = "epsilon_greedy", 1e-9
 	names := []string{"wait1", "wait2", "wait3"}
 	h, m := play(t, newFile(t), opts, names...)
 	var ids []string

@@ -100,49 +100,24 @@ func newID() string {
 
 // Options are the plugin's options in the config.
 type Options struct {
-	Strategy       string        `yaml:"strategy" enum:"ppo,ucb1,epsilon_greedy,softmax,thompson,custom" doc:"How one of several tools that serve the same purpose is chosen, and how learn/adapt finds weights where the request does not say: ppo (the default), ucb1, epsilon_greedy, softmax, thompson or custom."`
-	TrustAgentEnv  bool          `yaml:"trust_agent_env" doc:"Keep the source env of feedback from agents. Without it only the host itself speaks for environments, and such feedback counts as the agent's own (self)."`
-	FeedbackShare  float64       `yaml:"feedback_share" min:"0" max:"1" doc:"How much of a component's reward its feedback makes, once there is plenty; the rest is what came of its calls and experiences."`
-	MaxFeedback    int           `yaml:"max_feedback" min:"1" doc:"How many feedbacks are kept; the oldest are deleted, and no longer count."`
-	MaxExperiences int           `yaml:"max_experiences" min:"1" doc:"How many experiences are kept; the oldest are deleted."`
-	HalfLife       time.Duration `yaml:"half_life" doc:"Seconds, or such as 720h, after which calls, feedback and experiences count half as much; 0 = they count in full for ever."`
-	RefineTexts    bool          `yaml:"refine_texts" doc:"Whether refinements may change the descriptions of tools, the instructions of skills and prompts. What one agent changes holds for all agents on the store; with false no such change has an effect."`
-	CustomCommand  []string      `yaml:"custom_command" doc:"The program of the strategy custom and its arguments. It gets {\"components\":[records]} on stdin and prints {component: weight}."`
-	CustomTimeout  float64       `yaml:"custom_timeout" min:"0" max:"3600" doc:"Seconds that custom_command may take; 0 = 30."`
-	EpsilonGreedy  EpsilonGreedy `yaml:"epsilon_greedy" doc:"Parameters of epsilon_greedy."`
-	Softmax        Softmax       `yaml:"softmax" doc:"Parameters of softmax."`
-	PPO            PPO           `yaml:"ppo" doc:"Parameters of ppo."`
-	Thompson       Thompson      `yaml:"thompson" doc:"Parameters of thompson."`
-}
-
-// EpsilonGreedy are the parameters of that strategy, see bandit.EpsilonGreedy.
-type EpsilonGreedy struct {
-	C       float64 `yaml:"c" min:"0" doc:"How much is explored while epsilon decays; 0 = 0.15."`
-	D       float64 `yaml:"d" min:"0" max:"1" doc:"The smallest difference of rewards worth telling apart; 0 = 0.3."`
-	Epsilon float64 `yaml:"epsilon" min:"0" max:"1" doc:"An epsilon that does not decay; 0 = one that does."`
-}
-
-// Softmax are the parameters of that strategy, see bandit.Softmax.
-type Softmax struct {
-	Scale float64 `yaml:"scale" min:"0" doc:"Temperature of a component with one call; 0 = 0.5."`
-}
-
-// PPO are the parameters of that strategy, see bandit.PPO.
-type PPO struct {
-	Clip    float64  `yaml:"clip" min:"0" max:"0.99" doc:"How far a weight may move in one update, as a share of it; 0 = 0.2."`
-	Rate    float64  `yaml:"rate" min:"0" doc:"Length of a gradient step; 0 = 0.1."`
-	Epochs  int      `yaml:"epochs" min:"0" max:"1000" doc:"Gradient steps in one update; 0 = 8."`
-	Entropy *float64 `yaml:"entropy" min:"0" doc:"Share of the entropy in what is raised, which keeps some choice open; 0.01 by default."`
-}
-
-// Thompson are the parameters of that strategy, see bandit.Thompson.
-type Thompson struct {
-	Posterior string `yaml:"posterior" enum:"auto,beta,gaussian" doc:"The distribution assumed for rewards: beta where rewards are 0 or 1, gaussian where they are graded; auto (the default) looks at which there are."`
+	Strategy       string               `yaml:"strategy" enum:"ppo,ucb1,epsilon_greedy,softmax,thompson,custom" doc:"How one of several tools that serve the same purpose is chosen, and how learn/adapt finds weights where the request does not say: ppo (the default), ucb1, epsilon_greedy, softmax, thompson or custom."`
+	TrustAgentEnv  bool                 `yaml:"trust_agent_env" doc:"Keep the source env of feedback from agents. Without it only the host itself speaks for environments, and such feedback counts as the agent's own (self)."`
+	FeedbackShare  float64              `yaml:"feedback_share" min:"0" max:"1" doc:"How much of a component's reward its feedback makes, once there is plenty; the rest is what came of its calls and experiences."`
+	MaxFeedback    int                  `yaml:"max_feedback" min:"1" doc:"How many feedbacks are kept; the oldest are deleted, and no longer count."`
+	MaxExperiences int                  `yaml:"max_experiences" min:"1" doc:"How many experiences are kept; the oldest are deleted."`
+	HalfLife       time.Duration        `yaml:"half_life" doc:"Seconds, or such as 720h, after which calls, feedback and experiences count half as much; 0 = they count in full for ever."`
+	RefineTexts    bool                 `yaml:"refine_texts" doc:"Whether refinements may change the descriptions of tools, the instructions of skills and prompts. What one agent changes holds for all agents on the store; with false no such change has an effect."`
+	CustomCommand  []string             `yaml:"custom_command" doc:"The program of the strategy custom and its arguments. It gets {\"components\":[records]} on stdin and prints {component: weight}."`
+	CustomTimeout  float64              `yaml:"custom_timeout" min:"0" max:"3600" doc:"Seconds that custom_command may take; 0 = 30."`
+	EpsilonGreedy  bandit.EpsilonGreedy `yaml:"epsilon_greedy" doc:"Parameters of epsilon_greedy."`
+	Softmax        bandit.Softmax       `yaml:"softmax" doc:"Parameters of softmax."`
+	PPO            bandit.PPO           `yaml:"ppo" doc:"Parameters of ppo."`
+	Thompson       bandit.Thompson      `yaml:"thompson" doc:"Parameters of thompson."`
 }
 
 // DefaultOptions returns the options of a plugin without any.
 func DefaultOptions() Options {
-	return Options{FeedbackShare: 0.5, RefineTexts: true, MaxFeedback: 100_000, MaxExperiences: 100_000}
+	return Options{FeedbackShare: 0.5, RefineTexts: true, MaxFeedback: 100_000, MaxExperiences: 100_000, PPO: bandit.PPO{Entropy: bandit.DefaultPPO().Entropy}}
 }
 
 // check says which option does not fit.
@@ -180,24 +155,19 @@ func (o *Options) bandit(name protocol.AdaptStrategy) bandit.Strategy {
 	case protocol.StrategyUCB1:
 		return bandit.UCB1{}
 	case protocol.StrategyEpsilonGreedy:
-		s := bandit.DefaultEpsilonGreedy()
-		s.C, s.D, s.Constant = cmp.Or(o.EpsilonGreedy.C, s.C), cmp.Or(o.EpsilonGreedy.D, s.D), o.EpsilonGreedy.Epsilon
+		s, usual := o.EpsilonGreedy, bandit.DefaultEpsilonGreedy()
+		s.C, s.D = cmp.Or(s.C, usual.C), cmp.Or(s.D, usual.D)
 		return s
 	case protocol.StrategySoftmax:
-		s := bandit.DefaultSoftmax()
-		s.Scale = cmp.Or(o.Softmax.Scale, s.Scale)
-		return s
+		return bandit.Softmax{Scale: cmp.Or(o.Softmax.Scale, bandit.DefaultSoftmax().Scale)}
 	case protocol.StrategyPPO:
-		s := bandit.DefaultPPO()
-		s.Clip, s.Rate, s.Epochs = cmp.Or(o.PPO.Clip, s.Clip), cmp.Or(o.PPO.Rate, s.Rate), cmp.Or(o.PPO.Epochs, s.Epochs)
-		if o.PPO.Entropy != nil {
-			s.Entropy = *o.PPO.Entropy
-		}
+		s, usual := o.PPO, bandit.DefaultPPO()
+		s.Clip, s.Rate, s.Epochs = cmp.Or(s.Clip, usual.Clip), cmp.Or(s.Rate, usual.Rate), cmp.Or(s.Epochs, usual.Epochs)
 		return s
 	case protocol.StrategyCustom:
 		return bandit.Given{}
 	case protocol.StrategyThompson:
-		return bandit.Thompson{Posterior: bandit.Posterior(o.Thompson.Posterior)}
+		return o.Thompson
 	}
 	return nil
 }

@@ -157,7 +157,5 @@ func (a *answer) add(size int) error {
 	if *a += answer(size + rowSize); *a <= maxAnswer {
 		return nil
 	}
-	var wrong problems
-	wrong.add("/plan_id", "does not name a plan, and all plans have more than the %d bytes that an answer may hold; ask for one plan at a time, planning/plan/list names them", maxAnswer)
-	return wrong.err()
+	return refusal("/plan_id", "does not name a plan, and all plans have more than the %d bytes that an answer may hold; ask for one plan at a time, planning/plan/list names them", maxAnswer)
 }

@@ -189,12 +189,11 @@ func indices(arms []Arm) []float64 {
 // between the best mean and the next, and C is large enough (above 5 in the proof; far
 // less does in practice, also in the paper's experiments).
 type EpsilonGreedy struct {
-	C float64 // how much is explored, > 0
-	D float64 // the smallest difference of means worth telling apart, in (0, 1]
-	// Constant is an epsilon in (0, 1] that does not decay, instead of C and D (Sutton,
-	// Barto, "Reinforcement Learning", 2nd edition, 2.2). Exploring never ends then, and
-	// regret grows as t.
-	Constant float64
+	C float64 `yaml:"c" min:"0" doc:"How much is explored while epsilon decays; 0 = 0.15."`
+	D float64 `yaml:"d" min:"0" max:"1" doc:"The smallest difference of rewards worth telling apart; 0 = 0.3."`
+	// Constant is used instead of C and D (Sutton, Barto, "Reinforcement Learning", 2nd
+	// edition, 2.2). Exploring never ends then, and regret grows as t.
+	Constant float64 `yaml:"epsilon" min:"0" max:"1" doc:"An epsilon that does not decay; 0 = one that does."`
 }
 
 // DefaultEpsilonGreedy tells apart means 0.3 from each other; it explores only, for

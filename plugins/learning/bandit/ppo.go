@@ -21,10 +21,13 @@ import (
 // [1-Clip, 1+Clip], and does not lower the objective. In the clip the first part is the
 // expected reward that the batch estimates, so with a true estimate it never falls.
 type PPO struct {
-	Clip    float64 // how far r may be from 1, in (0, 1)
-	Rate    float64 // a gradient step is Rate × number of arms long, so that an even policy moves as fast whatever their number; > 0
-	Epochs  int     // steps for one batch
-	Entropy float64 // share of the entropy in the objective, >= 0: keeps the policy from settling too soon
+	// Clip is how far r may be from 1.
+	Clip float64 `yaml:"clip" min:"0" max:"0.99" doc:"How far a weight may move in one update, as a share of it; 0 = 0.2."`
+	// Rate times the number of arms is the length of a gradient step, so that an even policy moves
+	// as fast whatever their number.
+	Rate    float64 `yaml:"rate" min:"0" doc:"Length of a gradient step; 0 = 0.1."`
+	Epochs  int     `yaml:"epochs" min:"0" max:"1000" doc:"Gradient steps in one update; 0 = 8."`
+	Entropy float64 `yaml:"entropy" min:"0" doc:"Share of the entropy in what is raised, which keeps some choice open."`
 }
 
 // DefaultPPO has the clip and the entropy bonus of the paper, 0.2 and 0.01.

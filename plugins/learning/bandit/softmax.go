@@ -24,7 +24,7 @@ import (
 // An arm without pulls counts as pulled once with reward 1, so it is soon tried (the
 // optimistic initial values of Sutton, Barto, 2.6).
 type Softmax struct {
-	Scale float64 // C of the paper, > 0: the temperature of an arm with one pull
+	Scale float64 `yaml:"scale" min:"0" doc:"Temperature of a component with one call; 0 = 0.5."` // C of the paper
 }
 
 // DefaultSoftmax has a scale of 1/2, the standard deviation that rewards in [0, 1] have at most.

@@ -21,7 +21,7 @@ import (
 //
 // for n pulls.
 type Thompson struct {
-	Posterior Posterior // PosteriorAuto where it is empty
+	Posterior Posterior `yaml:"posterior" enum:"auto,beta,gaussian" doc:"The distribution assumed for rewards: beta where rewards are 0 or 1, gaussian where they are graded; auto (the default) looks at which there are."`
 }
 
 // Posterior is a kind of distribution of what is believed of an arm's mean reward.
