@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"golang.org/x/sync/semaphore"
 
 	"a2e/protocol"
 )
@@ -57,42 +58,12 @@ func (m *memory) evaluate(ctx context.Context, f func() error) error {
 // calls lets the calls of one request wait until others have ended, so that what they were
 // given has room. None of them waits for another one.
 type calls struct {
-	next chan struct{} // has room for who computes what it will be given, and waits for room
-
-	mu   sync.Mutex    // guards the fields below
-	used int           // bytes
-	left chan struct{} // closed when a call has ended; nil = nobody waits
+	next chan struct{}       // has room for who computes what it will be given, and waits for room
+	room *semaphore.Weighted // callRoom bytes
 }
 
-// enter waits until there is room.
-func (c *calls) enter(ctx context.Context, n int) error {
-	for {
-		c.mu.Lock()
-		if c.used == 0 || c.used+n <= callRoom {
-			c.used += n
-			c.mu.Unlock()
-			return nil
-		}
-		if c.left == nil {
-			c.left = make(chan struct{})
-		}
-		left := c.left
-		c.mu.Unlock()
-		select {
-		case <-left:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-}
-
-func (c *calls) leave(n int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.used -= n; c.left != nil {
-		close(c.left)
-		c.left = nil
-	}
+func newCalls() calls {
+	return calls{next: make(chan struct{}, 1), room: semaphore.NewWeighted(callRoom)}
 }
 
 // given computes what a node is called with. It is the node's until leave, which must be
@@ -114,17 +85,17 @@ func (r *run) given(ctx context.Context, n *node, it *item) (args []byte, leave 
 	if n.kind == KindChain || n.kind == KindWhile { // its nodes make calls themselves
 		return args, func() { r.drop(len(args)) }, r.keep(len(args))
 	}
-	cost := callCopies * len(args)
-	if err := r.calls.enter(ctx, len(args)); err != nil {
-		return nil, nil, err
+	cost, room := callCopies*len(args), int64(min(len(args), callRoom))
+	if r.calls.room.Acquire(ctx, room) != nil {
+		return nil, nil, context.Cause(ctx)
 	}
 	if err := r.plugin.memory.take(cost); err != nil {
-		r.calls.leave(len(args))
+		r.calls.room.Release(room)
 		return nil, nil, err
 	}
 	return args, func() {
 		r.plugin.memory.give(cost)
-		r.calls.leave(len(args))
+		r.calls.room.Release(room)
 	}, nil
 }
 

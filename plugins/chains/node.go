@@ -57,39 +57,48 @@ type spec struct {
 	maxIterations                         int               // of a while
 	message, byself                       string            // of an approval
 	idempotent                            bool
-	given                                 []string // fields that not every kind has
+	given                                 []field // that not every kind has
 }
 
-// owners lists the kinds that a field belongs to; nil = to all of them.
-func owners(field string) []Kind {
-	switch field {
-	case "true_node", "false_node":
-		return []Kind{KindBranch}
-	case "items_path", "map_node", "max_parallel":
-		return []Kind{KindMap}
-	case "seconds", "until":
-		return []Kind{KindWait}
-	case "nodes", "max_iterations":
-		return []Kind{KindWhile}
-	case "message", "default":
-		return []Kind{KindApprove}
-	case "idempotent":
-		return []Kind{KindTool, KindSkill, KindProc}
-	case "retry":
-		return []Kind{KindTool, KindSkill, KindProc, KindMap, KindChain, KindWhile}
-	case "cache":
-		return []Kind{KindTool, KindSkill, KindProc, KindChain, KindWhile}
-	}
-	return nil
+// field is one field of a node, and where its value goes.
+type field struct {
+	name, also string // also is its name in older clients; "" = none
+	kinds      []Kind // that have it; nil = all of them
+	dst        any
+	want       string // what its value should be
 }
 
-// nodeFields lists the fields of nodes, for who misspelt one.
-func nodeFields() []string {
-	return []string{
-		"node_id", "kind", "name", "input", "input_map", "condition", "next_node", "deps", "on_error", "catch", "retry", "timeout", "cache", "true_node", "false_node",
-		"items_path", "map_node", "max_parallel", "nodes", "max_iterations", "seconds", "until", "idempotent", "message", "default", "description", "id", "type", "next", "depends_on",
+// fields lists those of a node.
+func (s *spec) fields() []field {
+	const text, wantNodes = "a string", "an array of nodes: the chain that the loop repeats"
+	return []field{
+		{"node_id", "id", nil, &s.id, text}, {"kind", "type", nil, &s.kind, text}, {"name", "", nil, &s.name, text},
+		{"input", "", nil, &s.input, "an object"}, {"input_map", "", nil, &s.inputMap, "an object of expressions"},
+		{"condition", "", nil, &s.condition, text}, {"next_node", "next", nil, &s.nextNode, text},
+		{"deps", "depends_on", nil, &s.deps, "an array of the ids of nodes"},
+		{"on_error", "", nil, &s.onError, text}, {"catch", "", nil, &s.catch, ""}, {"retry", "", retryKinds, &s.retry, ""},
+		{"timeout", "", nil, &s.timeout, wantSeconds}, {"cache", "", cacheKinds, &s.cache, ""},
+		{"true_node", "", branchKinds, &s.trueNode, text}, {"false_node", "", branchKinds, &s.falseNode, text},
+		{"items_path", "", mapKinds, &s.itemsPath, text}, {"map_node", "", mapKinds, &s.mapNode, text},
+		{"max_parallel", "", mapKinds, &s.maxParallel, "an integer, 0 or more"},
+		{"nodes", "", whileKinds, &s.nodes, wantNodes}, {"max_iterations", "", whileKinds, &s.maxIterations, "an integer, 1 or more"},
+		{"seconds", "", waitKinds, &s.seconds, ""}, {"until", "", waitKinds, &s.until, ""},
+		{"idempotent", "", callKinds, &s.idempotent, "true or false: whether the node may run twice"},
+		{"message", "", approveKinds, &s.message, text}, {"default", "", approveKinds, &s.byself, text},
 	}
 }
+
+// The kinds that some fields belong to. They do not change.
+var (
+	branchKinds  = []Kind{KindBranch}
+	mapKinds     = []Kind{KindMap}
+	waitKinds    = []Kind{KindWait}
+	whileKinds   = []Kind{KindWhile}
+	approveKinds = []Kind{KindApprove}
+	callKinds    = []Kind{KindTool, KindSkill, KindProc}
+	retryKinds   = []Kind{KindTool, KindSkill, KindProc, KindMap, KindChain, KindWhile}
+	cacheKinds   = []Kind{KindTool, KindSkill, KindProc, KindChain, KindWhile}
+)
 
 // maxProblems is how many problems of a chain an answer lists.
 const maxProblems = 20
@@ -123,25 +132,57 @@ func (p *problems) err() error {
 // not there. A field that no node has is refused, as it might have changed what the node does.
 func readSpec(at int, obj protocol.Object, bad *problems) *spec {
 	s := &spec{}
+	fields := s.fields()
 	for key, val := range obj.All() {
-		if val.Kind() == 'n' {
-			continue
-		}
-		name := string(key)
-		if !empty(val) && owners(name) != nil {
-			s.given = append(s.given, strings.Clone(name)) // name itself takes no memory
-		}
-		if dst := s.text(name); dst != nil {
-			text, ok := val.Str()
-			if !ok {
-				bad.at(at, name, "should be a string")
+		i := slices.IndexFunc(fields, func(f field) bool { return f.name == string(key) || f.also != "" && f.also == string(key) })
+		switch {
+		case val.Kind() == 'n':
+		case i < 0:
+			unknown(at, string(key), fields, bad)
+		default:
+			if f := fields[i]; f.kinds != nil && !empty(val) {
+				s.given = append(s.given, f)
 			}
-			*dst = text
-			continue
+			if !read(at, fields[i].dst, val, bad) {
+				bad.at(at, string(key), "should be %s", fields[i].want)
+			}
 		}
-		s.other(at, name, val, bad)
 	}
 	return s
+}
+
+// read reads the value of a field; false = it is not what it should be.
+func read(at int, dst any, val protocol.Value, bad *problems) (ok bool) {
+	ok = true
+	switch dst := dst.(type) {
+	case *string:
+		*dst, ok = val.Str()
+	case *Kind:
+		*(*string)(dst), ok = val.Str()
+	case *protocol.Object:
+		*dst, ok = objectOf(val)
+	case *[]protocol.Object:
+		ok = json.Unmarshal(val, dst) == nil
+	case *[]string:
+		*dst, ok = val.Strings()
+	case *time.Duration:
+		*dst, ok = secondsOf(val)
+	case *int:
+		*dst, ok = val.Int()
+		ok = ok && *dst >= 0
+	case *bool:
+		*dst = val.Kind() == 't'
+		ok = *dst || val.Kind() == 'f'
+	case *protocol.Value:
+		*dst = val
+	case **retry:
+		*dst = readRetry(at, val, bad)
+	case **catch:
+		*dst = readCatch(at, val, bad)
+	case **cacheSpec:
+		*dst = readCache(at, val, bad)
+	}
+	return ok
 }
 
 // empty reports whether a value is one that clients send for a field that they do not use.
@@ -154,11 +195,17 @@ func empty(val protocol.Value) bool {
 }
 
 // unknown refuses a field that no node has, but for a remark: description, and what begins with x-.
-func unknown(at int, name string, bad *problems) {
+func unknown(at int, name string, fields []field, bad *problems) {
 	if name == "description" || strings.HasPrefix(name, "x-") {
 		return
 	}
-	hint := schema.Suggest(name, "fields of a node", nodeFields())
+	var names, others []string
+	for _, f := range fields {
+		if names = append(names, f.name); f.also != "" {
+			others = append(others, f.also)
+		}
+	}
+	hint := schema.Suggest(name, "fields of a node", slices.Concat(names, []string{"description"}, others))
 	switch name {
 	case "max_attempts", "backoff", "on":
 		hint = "it belongs into retry, as in \"retry\": {\"max_attempts\": 3}"
@@ -168,94 +215,9 @@ func unknown(at int, name string, bad *problems) {
 	bad.at(at, escapedKey(name[:min(len(name), maxID)]), "is not known; %s", hint)
 }
 
-// text returns where a field that is a string goes, nil = it is none.
-func (s *spec) text(name string) *string {
-	switch name {
-	case "node_id", "id":
-		return &s.id
-	case "kind", "type":
-		return (*string)(&s.kind)
-	case "name":
-		return &s.name
-	case "condition":
-		return &s.condition
-	case "true_node":
-		return &s.trueNode
-	case "false_node":
-		return &s.falseNode
-	case "items_path":
-		return &s.itemsPath
-	case "map_node":
-		return &s.mapNode
-	case "next_node", "next":
-		return &s.nextNode
-	case "on_error":
-		return &s.onError
-	case "message":
-		return &s.message
-	case "default":
-		return &s.byself
-	}
-	return nil
-}
-
-// other reads the fields that are no strings.
-func (s *spec) other(at int, name string, val protocol.Value, bad *problems) {
-	ok, want := true, ""
-	switch name {
-	case "input":
-		s.input, ok = objectOf(val)
-		want = "an object"
-	case "input_map":
-		s.inputMap, ok = objectOf(val)
-		want = "an object of expressions"
-	case "deps", "depends_on":
-		s.deps, ok = val.Strings()
-		want = "an array of the ids of nodes"
-	case "timeout":
-		s.timeout, ok = secondsOf(val)
-		want = "a number of seconds, 0 or more"
-	case "max_parallel":
-		s.maxParallel, ok = val.Int()
-		ok = ok && s.maxParallel >= 0
-		want = "an integer, 0 or more"
-	case "max_iterations":
-		s.maxIterations, ok = val.Int()
-		ok = ok && s.maxIterations >= 0
-		want = "an integer, 1 or more"
-	case "nodes":
-		s.nodes, ok = objectsOf(val)
-		want = "an array of nodes: the chain that the loop repeats"
-	case "idempotent":
-		s.idempotent = val.Kind() == 't'
-		ok = s.idempotent || val.Kind() == 'f'
-		want = "true or false: whether the node may run twice"
-	case "seconds":
-		s.seconds = val
-	case "until":
-		s.until = val
-	case "retry":
-		s.retry = readRetry(at, val, bad)
-	case "catch":
-		s.catch = readCatch(at, val, bad)
-	case "cache":
-		s.cache = readCache(at, val, bad)
-	default:
-		unknown(at, strings.Clone(name), bad)
-	}
-	if !ok {
-		bad.at(at, name, "should be %s", want)
-	}
-}
-
 func objectOf(val protocol.Value) (protocol.Object, bool) {
 	obj, err := protocol.ParseObject(val)
 	return obj, err == nil
-}
-
-// objectsOf reads an array of objects.
-func objectsOf(val protocol.Value) (list []protocol.Object, ok bool) {
-	return list, json.Unmarshal(val, &list) == nil
 }
 
 // secondsOf reads a time; more than a year is a year.
@@ -325,9 +287,9 @@ func (s *spec) passesNothing(at int, bad *problems) {
 
 // foreign says which fields belong to another kind.
 func (s *spec) foreign(at int, bad *problems) {
-	for _, field := range s.given {
-		if kinds := owners(field); !slices.Contains(kinds, s.kind) {
-			bad.at(at, field, "only a node of kind %s has it", alternatives(kinds))
+	for _, f := range s.given {
+		if !slices.Contains(f.kinds, s.kind) {
+			bad.at(at, f.name, "only a node of kind %s has it", alternatives(f.kinds))
 		}
 	}
 }

@@ -33,7 +33,7 @@ type tree struct {
 func newTree(ctx context.Context, p *Plugin, req *protocol.ChainRequest) *tree {
 	return &tree{
 		plugin: p, root: ctx, pool: &pool{free: p.opts.MaxParallel - 1},
-		correlation: cmp.Or(req.CorrelationID, req.ChainID), calls: calls{next: make(chan struct{}, 1)},
+		correlation: cmp.Or(req.CorrelationID, req.ChainID), calls: newCalls(),
 	}
 }
 

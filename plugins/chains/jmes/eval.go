@@ -323,10 +323,7 @@ func (m *machine) sortedKeys(object map[string]any) ([]string, error) {
 	for key := range object {
 		size += len(key)
 	}
-	if err := m.order(len(object), size); err != nil {
-		return nil, err
-	}
-	if err := m.spend(len(object)); err != nil {
+	if err := m.spend(ordering(len(object), size) + len(object)); err != nil {
 		return nil, err
 	}
 	return slices.Sorted(maps.Keys(object)), nil

@@ -1,6 +1,7 @@
 package jmes
 
 import (
+	"cmp"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -16,6 +17,7 @@ type function struct {
 	args []functions.ArgSpec
 	lib  functions.JpFunction                      // the library's, or
 	own  func(m *machine, args []any) (any, error) // ours
+	cost func(args []any) (bytes, steps int)       // of the library's; nil = as of any other
 }
 
 // table returns the functions by name.
@@ -26,6 +28,9 @@ func table() map[string]*function {
 	}
 	for name, own := range ownFunctions() {
 		all[name].own = own
+	}
+	for name, cost := range costs() {
+		all[name].cost = cost
 	}
 	return all
 }
@@ -75,15 +80,18 @@ func (m *machine) call(fn *function, kids []step, cur any) (any, error) {
 		if args[i], err = fn.argument(i, v); err != nil {
 			return nil, err
 		}
-		if err := m.pay(v, fn.own == nil); err != nil {
+		if err := m.pay(v, fn.own == nil && fn.cost == nil); err != nil {
 			return nil, err
 		}
 	}
 	if fn.own != nil {
 		return fn.own(m, args)
 	}
-	if err := m.work(fn.name, args); err != nil {
-		return nil, err
+	if fn.cost != nil {
+		bytes, steps := fn.cost(args)
+		if err := cmp.Or(m.build(bytes), m.spend(steps)); err != nil {
+			return nil, err
+		}
 	}
 	v, err := fn.lib(args)
 	if err != nil {
@@ -112,27 +120,8 @@ func (m *machine) pay(v any, builds bool) error {
 	return m.spend(steps)
 }
 
-// work counts what functions of the library do beyond a look at each argument: texts are
-// compared over and over, and each character is looked for among those to trim.
-func (m *machine) work(name string, args []any) error {
-	switch name {
-	case "sort", "max", "min":
-		list, size := args[0].([]any), 0
-		for _, el := range list {
-			text, _ := el.(string)
-			size += len(text)
-		}
-		return m.order(len(list), size)
-	case "trim", "trim_left", "trim_right":
-		if len(args) > 1 {
-			return m.spend(len(args[0].(string)) / 64 * len(args[1].(string)))
-		}
-	}
-	return nil
-}
-
-// order counts what it takes to order texts of so many bytes together.
-func (m *machine) order(count, size int) error { return m.spend(size / 64 * bits.Len(uint(count))) }
+// ordering is how many steps it takes to order texts of so many bytes together.
+func ordering(count, size int) int { return size / 64 * bits.Len(uint(count)) }
 
 // argument checks one argument and gives it as the function takes it: as float64 where
 // it takes numbers.

@@ -11,21 +11,17 @@ import (
 	"github.com/jmespath-community/go-jmespath/pkg/functions"
 )
 
-// ownFunctions are those that the library does without a bound, in random order, or not
-// for a Number.
+// ownFunctions are those that the library does in random order, not for a Number, or with a cost
+// that only shows while it runs.
 func ownFunctions() map[string]func(*machine, []any) (any, error) {
 	return map[string]func(*machine, []any) (any, error){
 		"contains": contains, "type": typeOf, "to_string": toString, "to_number": toNumber,
-		"keys":       members(0, func(key string, _ any) any { return key }),
-		"values":     members(0, func(_ string, v any) any { return v }),
-		"items":      members(3*cellBytes, func(key string, v any) any { return []any{key, v} }),
-		"from_items": fromItems, "group_by": groupBy,
-		"sort_by": sortBy,
-		"max_by":  func(m *machine, args []any) (any, error) { return extremeBy(m, args, 1) },
-		"min_by":  func(m *machine, args []any) (any, error) { return extremeBy(m, args, -1) },
-		"join":    join, "replace": replace, "split": split,
-		"pad_left":  func(m *machine, args []any) (any, error) { return pad(m, args, true) },
-		"pad_right": func(m *machine, args []any) (any, error) { return pad(m, args, false) },
+		"keys":     members(0, func(key string, _ any) any { return key }),
+		"values":   members(0, func(_ string, v any) any { return v }),
+		"items":    members(3*cellBytes, func(key string, v any) any { return []any{key, v} }),
+		"group_by": groupBy, "sort_by": sortBy,
+		"max_by": func(m *machine, args []any) (any, error) { return extremeBy(m, args, 1) },
+		"min_by": func(m *machine, args []any) (any, error) { return extremeBy(m, args, -1) },
 	}
 }
 
@@ -94,29 +90,6 @@ func members(bytes int, pick func(key string, v any) any) func(*machine, []any) 
 	}
 }
 
-func fromItems(m *machine, args []any) (any, error) {
-	list := args[0].([]any)
-	if err := m.build(len(list) * entryBytes); err != nil {
-		return nil, err
-	}
-	object := make(map[string]any, len(list))
-	for i, el := range list {
-		pair := el.([]any)
-		if len(pair) != 2 {
-			return nil, fmt.Errorf("from_items(): element %d is no pair of a key and a value", i)
-		}
-		key, ok := pair[0].(string)
-		if !ok {
-			return nil, fmt.Errorf("from_items(): the key of element %d is %s; it should be a string", i, TypeName(pair[0]))
-		}
-		object[key] = pair[1]
-		if err := m.spend(len(key) / 64); err != nil {
-			return nil, err
-		}
-	}
-	return object, nil
-}
-
 // groupBy returns null for an empty list, as the library does.
 func groupBy(m *machine, args []any) (any, error) {
 	list, by := args[0].([]any), args[1].(functions.ExpRef)
@@ -180,10 +153,7 @@ func keyedBy(m *machine, name string, args []any) ([]keyed, error) {
 		all[i].text, all[i].n = text, n
 		size += len(text)
 	}
-	if err := m.order(len(all), size); err != nil {
-		return nil, err
-	}
-	return all, m.spend(len(all) * 4)
+	return all, m.spend(ordering(len(all), size) + len(all)*4)
 }
 
 func (k keyed) compare(other keyed) int {
@@ -220,90 +190,66 @@ func extremeBy(m *machine, args []any, sign int) (any, error) {
 	return best.el, nil
 }
 
-func join(m *machine, args []any) (any, error) {
-	glue, list := args[0].(string), args[1].([]any)
-	size := len(glue) * max(0, len(list)-1)
+// costs says of functions of the library how many bytes they build and how many steps they take,
+// beyond a look at each argument. Of the others it is taken that they build their arguments again.
+func costs() map[string]func(args []any) (bytes, steps int) {
+	ordered := func(args []any) (bytes, steps int) {
+		list := args[0].([]any)
+		return len(list) * cellBytes, ordering(len(list), textBytes(list))
+	}
+	trimmed := func(args []any) (bytes, steps int) { // each character is looked for among those to trim
+		if text := args[0].(string); len(args) > 1 {
+			return len(text), len(text) / 64 * len(args[1].(string))
+		}
+		return 0, 0
+	}
+	padded := func(args []any) (bytes, steps int) {
+		width := atMost(args, 1, 1<<40)
+		return max(width, len(args[0].(string))), width / 16
+	}
+	return map[string]func(args []any) (bytes, steps int){
+		"sort": ordered, "max": ordered, "min": ordered, "trim": trimmed, "trim_left": trimmed, "trim_right": trimmed,
+		"pad_left": padded, "pad_right": padded,
+		"join": func(args []any) (bytes, steps int) {
+			list := args[1].([]any)
+			bytes = len(args[0].(string))*len(list) + textBytes(list)
+			return bytes, bytes / 16
+		},
+		"replace": func(args []any) (bytes, steps int) {
+			text := args[0].(string)
+			bytes = len(text) + atMost(args, 3, strings.Count(text, args[1].(string)))*len(args[2].(string))
+			return bytes, bytes / 16
+		},
+		"split": func(args []any) (bytes, steps int) {
+			parts := atMost(args, 2, strings.Count(args[0].(string), args[1].(string))) + 1
+			return parts * 3 * cellBytes, parts
+		},
+		"from_items": func(args []any) (bytes, steps int) {
+			for _, el := range args[0].([]any) {
+				if pair := el.([]any); len(pair) > 0 {
+					key, _ := pair[0].(string)
+					steps += len(key) / 64
+				}
+				bytes += entryBytes
+			}
+			return bytes, steps
+		},
+	}
+}
+
+// textBytes is how long the texts in a list are together.
+func textBytes(list []any) (n int) {
 	for _, el := range list {
-		size += len(el.(string))
+		text, _ := el.(string)
+		n += len(text)
 	}
-	if err := m.build(size); err != nil {
-		return nil, err
-	}
-	texts := make([]string, len(list))
-	for i, el := range list {
-		texts[i] = el.(string)
-	}
-	return strings.Join(texts, glue), m.spend(size / 16)
+	return n
 }
 
-func replace(m *machine, args []any) (any, error) {
-	text, old, by := args[0].(string), args[1].(string), args[2].(string)
-	times := strings.Count(text, old)
-	if len(args) > 3 {
-		n, ok := whole(args[3])
-		if !ok {
-			return nil, errors.New("replace(): the count should be an integer, 0 or more")
-		}
-		times = min(times, n)
+// atMost returns the number that argument i is, or most where that is less or there is no argument i.
+func atMost(args []any, i, most int) int {
+	if i >= len(args) {
+		return most
 	}
-	if err := m.build(len(text) + times*len(by)); err != nil {
-		return nil, err
-	}
-	return strings.Replace(text, old, by, times), m.spend((len(text) + times*len(by)) / 16)
-}
-
-func split(m *machine, args []any) (any, error) {
-	text, by := args[0].(string), args[1].(string)
-	if text == "" {
-		return []any{}, nil
-	}
-	parts := strings.Count(text, by) + 1
-	if len(args) > 2 {
-		n, ok := whole(args[2])
-		if !ok {
-			return nil, errors.New("split(): the count should be an integer, 0 or more")
-		}
-		parts = min(parts, n+1)
-	}
-	if err := m.build(parts * 3 * cellBytes); err != nil {
-		return nil, err
-	}
-	list := []any{}
-	for _, part := range strings.SplitN(text, by, parts) {
-		list = append(list, part)
-	}
-	return list, m.spend(parts)
-}
-
-// pad counts bytes, as the library does.
-func pad(m *machine, args []any, left bool) (any, error) {
-	text := args[0].(string)
-	width, ok := whole(args[1])
-	if !ok {
-		return nil, errors.New("pad: the width should be an integer, 0 or more")
-	}
-	fill := " "
-	if len(args) > 2 {
-		if fill = args[2].(string); len(fill) != 1 {
-			return nil, errors.New("pad: the text to pad with should be one character")
-		}
-	}
-	missing := max(0, width-len(text))
-	if err := m.build(len(text) + missing); err != nil {
-		return nil, err
-	}
-	padding := strings.Repeat(fill, missing)
-	if left {
-		return padding + text, m.spend(missing / 16)
-	}
-	return text + padding, m.spend(missing / 16)
-}
-
-// whole returns an integer of 0 or more, that fits with room.
-func whole(v any) (int, bool) {
-	n := v.(float64)
-	if n < 0 || n != float64(int64(n)) || n > 1<<40 {
-		return 0, false
-	}
-	return int(n), true
+	return int(max(0, min(args[i].(float64), float64(most))))
 }
