@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -24,10 +23,19 @@ type answer struct {
 	final   jsontext.Value
 	took    time.Duration
 	ran     int
-	err     map[string]any // nil = null
-	extra   map[string]any // fields that only some answers have
-	code    protocol.ErrorCode
-	broke   bool // a node ended the chain
+	noted
+	err   map[string]any // nil = null
+	code  protocol.ErrorCode
+	broke bool // a node ended the chain
+}
+
+// noted is what only some answers tell: which outputs were not made anew, and which failures were handled.
+type noted struct {
+	Cached       []string                `json:"cached,omitzero"`
+	CachedTotal  int                     `json:"cached_total,omitzero"`
+	FromJournal  int64                   `json:"from_journal,omitzero"`
+	Handled      []protocol.ChainFailure `json:"handled,omitzero"`
+	HandledTotal int                     `json:"handled_total,omitzero"`
 }
 
 // ErrorCode is what the audit log notes: the answer is no error, but tells of one.
@@ -47,34 +55,24 @@ func (a *answer) AppendJSON(dst []byte) ([]byte, error) {
 	dst = appendValue(append(dst, `},"final_output":`...), a.final)
 	dst = strconv.AppendInt(append(dst, `,"duration_ms":`...), a.took.Milliseconds(), 10)
 	dst = strconv.AppendInt(append(dst, `,"nodes_run":`...), int64(a.ran), 10)
-	for _, key := range slices.Sorted(maps.Keys(a.extra)) {
-		var err error
-		if dst, err = protocol.AppendJSON(append(protocol.AppendString(append(dst, ','), key), ':'), a.extra[key]); err != nil {
-			return nil, err
-		}
+	rest, err := protocol.AppendJSON(nil, struct {
+		noted
+		Error protocol.NullableMap[any] `json:"error"`
+	}{a.noted, a.err})
+	if err != nil {
+		return nil, err
 	}
-	dst = append(dst, `,"error":`...)
-	if a.err == nil {
-		return append(dst, "null}"...), nil
-	}
-	dst, err := protocol.AppendJSON(dst, a.err)
-	return append(dst, '}'), err
+	rest[0] = ','
+	return append(dst, rest...), nil
 }
 
 // noted tells which failures were handled, and which outputs cached, if any.
-func (r *run) noted() map[string]any {
-	extra := map[string]any{}
-	if r.caught > 0 {
-		list := []protocol.ChainFailure{}
-		for _, h := range r.handled {
-			list = append(list, h.told(h.by))
-		}
-		extra["handled"], extra["handled_total"] = list, r.caught
+func (r *run) noted() noted {
+	n := noted{Cached: r.tree.cached, CachedTotal: r.hits, HandledTotal: r.caught}
+	for _, h := range r.handled {
+		n.Handled = append(n.Handled, h.told(h.by))
 	}
-	if r.hits > 0 {
-		extra["cached"], extra["cached_total"] = r.tree.cached, r.hits
-	}
-	return extra
+	return n
 }
 
 // told is a failure as answers list it; by = "" where no node handled it.
@@ -89,14 +87,14 @@ func (f *failure) told(by string) protocol.ChainFailure {
 // answer returns the answer to the request, whose nodes have all ended. The error is for a
 // request that was cancelled, or ends with the host.
 func (r *run) answer(ctx context.Context, req *protocol.ChainRequest, took time.Duration) (*answer, error) {
-	a := &answer{chainID: req.ChainID, success: r.success(), took: took, extra: r.noted()}
+	a := &answer{chainID: req.ChainID, success: r.success(), took: took, noted: r.noted()}
 	cause := r.ended(ctx)
 	if cause != nil && !late(cause) {
 		return nil, cause
 	}
 	most := r.plugin.opts.MaxResultBytes
 	a.collect(r, most)
-	switch f := r.fatal(); {
+	switch f := r.broke; {
 	case cause != nil:
 		a.code, a.err = protocol.CodeTimeout, r.timedOut(took)
 	case f != nil:

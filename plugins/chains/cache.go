@@ -183,17 +183,14 @@ func (p *Plugin) evict(tx *store.Tx, last int64) error {
 	if _, err := tx.Get("SELECT COUNT(*), COALESCE(SUM(size), 0) FROM chains_cache", nil, &count, &bytes); err != nil {
 		return err
 	}
-	var oldest int64
 	for count > p.opts.MaxCacheEntries || bytes > p.opts.MaxCacheBytes {
+		var oldest int64
 		var size int
-		there, err := tx.Get("SELECT number, size FROM chains_cache WHERE number > ? ORDER BY number LIMIT 1", []any{oldest}, &oldest, &size)
-		if err != nil || !there || oldest == last {
+		there, err := tx.Get("DELETE FROM chains_cache WHERE number = (SELECT MIN(number) FROM chains_cache WHERE number < ?) RETURNING number, size", []any{last}, &oldest, &size)
+		if err != nil || !there {
 			return err
 		}
 		count, bytes = count-1, bytes-size
-		if _, err := tx.Exec("DELETE FROM chains_cache WHERE number = ?", oldest); err != nil {
-			return err
-		}
 	}
 	return nil
 }

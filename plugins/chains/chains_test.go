@@ -342,8 +342,6 @@ func (s *shed) tool(ctx context.Context, req *protocol.ToolCallRequest, _ host.E
 		return nil, protocol.Errorf(protocol.CodeOverloaded, "busy").With("limit", 1)
 	case "panic":
 		panic("oh")
-	case "exit":
-		runtime.Goexit()
 	case "again":
 		var answer protocol.Object
 		list := []map[string]string{{"node_id": "a", "kind": "tool", "name": "again"}}

@@ -128,8 +128,8 @@ func (p *Plugin) journalled(ctx context.Context, req *protocol.ChainRequest) (*a
 		a, err = p.run(ctx, req, plan, j)
 	}
 	j.finish(ctx, a, err)
-	if a != nil && j.taken.Load() > 0 {
-		a.extra["from_journal"] = j.taken.Load()
+	if a != nil {
+		a.FromJournal = j.taken.Load()
 	}
 	return a, err
 }

@@ -199,7 +199,7 @@ func (r *run) nested(ctx context.Context, n *node, path string, args []byte) (js
 	if n.chain.name != "" {
 		r.record(r.root, n.chain.name, sub.success(), r.since(sub.start))
 	}
-	if f := sub.fatal(); f != nil {
+	if f := sub.broke; f != nil {
 		return nil, inner(n.chain.name, f)
 	}
 	for _, f := range sub.failures {

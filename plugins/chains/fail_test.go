@@ -139,18 +139,6 @@ func TestTimeoutOfCalls(t *testing.T) {
 	assert.Equal(t, res.text(t), `{"a":1000,"b":77}`, "the calls had")
 }
 
-// A handler that ends its goroutine takes neither the host nor the chain with it.
-func TestGoexit(t *testing.T) {
-	s := newStage(t, Options{}, t.TempDir())
-	begun := time.Now()
-	m := s.Call(protocol.TypeChainReq, nodes(`"node_id":"a","kind":"tool","name":"exit"`, `"node_id":"b",`+toolEcho))
-	if m.Type != protocol.TypeError && m.Get("/success") != "false" {
-		t.Errorf("answered by %s after %s", m.Line, time.Since(begun))
-	}
-	res := s.run(nodes(`"node_id":"a",` + toolEcho))
-	assert.That(t, res.Success, "afterwards: %+v", res)
-}
-
 func TestLimits(t *testing.T) {
 	s := newStage(t, Options{MaxItems: 10, MaxStateBytes: 100_000, MaxResultBytes: 3000}, t.TempDir())
 	large := func(id, n, more string) string {
@@ -319,30 +307,4 @@ func TestPoolForgetsAGroupThatHasEnded(t *testing.T) {
 		next: func() (int, bool) { tasks--; return tasks, tasks >= 0 }}
 	c.run()
 	assert.That(t, c.asked && len(p.waiting) == 0, "asked: %v, %d wait", c.asked, len(p.waiting))
-}
-
-// A plugin that ends the goroutine of a pool ends its own call alone: who waits for the pool
-// is still helped.
-func TestGoroutineThatAPluginEndsIsReplaced(t *testing.T) {
-	p := &pool{}
-	once := func(do func()) *group {
-		begun := false
-		c := &group{pool: p, most: 2, active: 1, done: make(chan struct{}), do: func(int) { do() }, more: func() bool { return false }}
-		c.next = func() (int, bool) {
-			defer func() { begun = true }()
-			return 0, !begun
-		}
-		return c
-	}
-	helped := make(chan struct{})
-	ended, waits := once(runtime.Goexit), once(func() { close(helped) })
-	p.ask(waits)
-	p.all.Go(func() { p.serve(ended) })
-	p.all.Wait()
-	select {
-	case <-helped:
-	default:
-		t.Error("who waited was forgotten")
-	}
-	assert.That(t, p.free == 1 && len(p.waiting) == 0, "%d free, %d wait", p.free, len(p.waiting))
 }

@@ -64,8 +64,6 @@ func (r *run) mapItems(ctx context.Context, n *node, outer *item) (jsontext.Valu
 		return nil, context.Cause(ctx)
 	case m.broke != nil:
 		return nil, m.broke
-	case m.ended < len(list):
-		return nil, protocol.Errorf(protocol.CodeRuntimeError, "the plugin broke off the call of an item")
 	}
 	if err := m.plugin.memory.take(m.held()); err != nil { // for a moment they are there twice
 		return nil, err

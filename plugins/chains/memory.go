@@ -137,20 +137,9 @@ func (p *pool) ask(c *group) {
 
 // serve is one goroutine: it helps groups until none waits.
 func (p *pool) serve(c *group) {
-	helped := false
-	defer func() {
-		if helped {
-			return
-		}
-		if next := p.next(); next != nil { // a plugin ended the goroutine; another one goes on in its place
-			p.all.Go(func() { p.serve(next) })
-		}
-	}()
-	for c != nil {
+	for ; c != nil; c = p.next() {
 		c.help()
-		c = p.next()
 	}
-	helped = true
 }
 
 // next returns the group that has waited longest; nil = the goroutine is free.
@@ -217,35 +206,27 @@ func (c *group) help() {
 
 func (c *group) work() {
 	c.mu.Lock()
-	held := true
-	defer func() {
-		if !held { // do ended the goroutine
-			c.mu.Lock()
-		}
-		last := c.active == 1
-		if c.active--; last {
-			c.closed = true
-			close(c.done)
-		}
-		asked := c.asked
-		c.mu.Unlock()
-		if last && asked {
-			c.pool.forget(c)
-		}
-	}()
 	for {
 		task, ok := c.next()
 		if !ok {
-			return
+			break
 		}
 		if !c.asked && c.active < c.most && c.more() {
 			c.asked = true
 			c.pool.ask(c)
 		}
 		c.mu.Unlock()
-		held = false
 		c.do(task)
 		c.mu.Lock()
-		held = true
+	}
+	last := c.active == 1
+	if c.active--; last {
+		c.closed = true
+		close(c.done)
+	}
+	asked := c.asked
+	c.mu.Unlock()
+	if last && asked {
+		c.pool.forget(c)
 	}
 }

@@ -94,7 +94,7 @@ type run struct {
 	ready    []int
 	head     int // of ready
 	stopped  bool
-	broke    *failure // what stopped it
+	broke    *failure // what stopped it; nil = it came to its end
 
 	mu       sync.Mutex // guards the fields below
 	failures []failure
@@ -218,20 +218,6 @@ func (r *run) node(i int) {
 	}
 	r.settleLocked(i)
 	r.group.mu.Unlock()
-}
-
-// fatal returns the failure that ended the chain; nil = it came to its end. Nobody works any
-// more, and the context did not end.
-func (r *run) fatal() *failure {
-	if r.broke != nil {
-		return r.broke
-	}
-	for i := range r.outcomes {
-		if r.outcomes[i].state == running { // the plugin ended the goroutine
-			return &failure{r.nodes[i].id, -1, protocol.Errorf(protocol.CodeRuntimeError, "the plugin broke off the call")}
-		}
-	}
-	return nil
 }
 
 // ended returns why the context ended, if nodes were cut off by that.

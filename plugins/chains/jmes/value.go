@@ -132,7 +132,7 @@ func (d *decoder) number(text string) any {
 		near = math.Copysign(math.MaxFloat64, near)
 	} else if len(text) < 24 {
 		var buf [32]byte
-		if string(appendFloat(buf[:0], near)) == text {
+		if string(jsontext.AppendFloat(buf[:0], near, 64)) == text {
 			return near
 		}
 	}
@@ -175,7 +175,7 @@ func (e *encoder) value(v any, deep int) error {
 		if math.IsNaN(v) || math.IsInf(v, 0) {
 			return errors.New("is a number that JSON does not have")
 		}
-		e.dst = appendFloat(e.dst, v)
+		e.dst = jsontext.AppendFloat(e.dst, v, 64)
 	case Number:
 		e.dst = append(e.dst, v.text...)
 	case string:
@@ -224,23 +224,4 @@ func (e *encoder) object(object map[string]any, deep int) error {
 	}
 	e.dst = append(e.dst, '}')
 	return nil
-}
-
-// appendFloat appends a number as JSON, as ECMAScript writes it.
-func appendFloat(dst []byte, f float64) []byte {
-	if n := int64(f); float64(n) == f && n > -1e15 && n < 1e15 && (n != 0 || !math.Signbit(f)) {
-		return strconv.AppendInt(dst, n, 10)
-	}
-	format := byte('f')
-	if abs := math.Abs(f); abs != 0 && (abs < 1e-6 || abs >= 1e21) {
-		format = 'e'
-	}
-	from := len(dst)
-	dst = strconv.AppendFloat(dst, f, format, -1, 64)
-	// e-09 is e-9 there
-	if n := len(dst); format == 'e' && n-from >= 4 && dst[n-4] == 'e' && dst[n-2] == '0' {
-		dst[n-2] = dst[n-1]
-		dst = dst[:n-1]
-	}
-	return dst
 }
