@@ -64,23 +64,11 @@ func (o *Options) AllowList() (names *[]string, exec *string) { return &o.Allowe
 // ServerOptions is one server of the config. Its texts that may be secret are never
 // shown.
 type ServerOptions struct {
-	ID        string
-	at        string         // the option that holds it, as host.Need has it; "" = it is of no config
-	Name      string         // for a person; "" = ID
-	Transport link.Transport // "" = by Command or URL
+	link.Config // with Network false, and without what the origin of the server decides
 
-	Command string
-	Args    []string
-	Env     map[string]config.Secret
-	Cwd     string   // relative to the workspace; "" = the workspace
-	Network *bool    // nil = true, or false for a server that the agent registered
-	Read    []string // further absolute paths that it may read
-
-	URL     string
-	Headers map[string]config.Secret
-
-	Timeout      time.Duration // of one request without progress; 0 = 60 s
-	StartTimeout time.Duration // until it is connected; 0 = 30 s, and 120 s where it is installed first
+	at      string // the option that holds it, as host.Need has it; "" = it is of no config
+	Name    string // for a person; "" = ID
+	Network *bool  // nil = true, or false for a server that the agent registered
 
 	Disabled  bool
 	Allow     []string // globs of the tools that may be called; empty = all
@@ -92,9 +80,9 @@ type ServerOptions struct {
 
 // tellSecrets adds what no answer may show.
 func (o *ServerOptions) tellSecrets(secrets *redact.Set) {
-	for _, values := range []map[string]config.Secret{o.Env, o.Headers} {
+	for _, values := range []map[string]string{o.Env, o.Headers} {
 		for name, v := range values {
-			secrets.Add(name, v.Reveal())
+			secrets.Add(name, v)
 		}
 	}
 	secrets.AddURL(o.URL)
@@ -154,8 +142,7 @@ func (o *ServerOptions) check() (wrong problems) {
 			}
 		}
 	}
-	cfg := o.link()
-	if err := cfg.Validate(); err != nil {
+	if err := o.Validate(); err != nil {
 		if inner := errors.Unwrap(err); inner != nil {
 			err = inner // which server it is has been said
 		}

@@ -12,6 +12,7 @@ import (
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/store"
+	"a2e/plugins/mcp/link"
 	"a2e/protocol"
 )
 
@@ -90,7 +91,7 @@ func TestPinsWithoutTheirStore(t *testing.T) {
 func TestPinsSeeEachPart(t *testing.T) {
 	base := fakeTool()
 	hash := func(b *boundTool) string { return b.hash }
-	s := &server{p: &Plugin{}, opts: ServerOptions{ID: "srv"}}
+	s := &server{p: &Plugin{}, opts: ServerOptions{Config: link.Config{ID: "srv"}}}
 	bind := func(change func()) string {
 		change()
 		b, why := s.bind(base)

@@ -19,7 +19,7 @@ import (
 
 // readServer reads one entry; id is the key that it stands under, "" in a list.
 func readServer(id string, v protocol.Value) (ServerOptions, problems) {
-	r := optionReader{o: ServerOptions{ID: id}}
+	r := optionReader{o: ServerOptions{Config: link.Config{ID: id}}}
 	obj, err := protocol.ParseObject(v)
 	if err != nil {
 		r.wrong.add("/", "should be a mapping such as {command: …, args: […]}")
@@ -81,9 +81,9 @@ func (r *optionReader) options() []option {
 	o := &r.o
 	return []option{
 		{"server_id", "id", &o.ID}, {"name", "", &o.Name}, {"type", "transport", &o.Transport},
-		{"command", "cmd", &r.command}, {"args", "", &o.Args}, {"env", "", &o.Env}, {"cwd", "", &o.Cwd},
+		{"command", "cmd", &r.command}, {"args", "", &o.Args}, {"env", "", &o.Env}, {"cwd", "", &o.Dir},
 		{"network", "", &o.Network}, {"read", "", &o.Read}, {"url", "", &o.URL}, {"headers", "", &o.Headers},
-		{"timeout", "", &o.Timeout}, {"start_timeout", "", &o.StartTimeout}, {"disabled", "", &r.disabled},
+		{"timeout", "", &o.CallTimeout}, {"start_timeout", "", &o.ConnectTimeout}, {"disabled", "", &r.disabled},
 		{"allow", "tool_allow_list", &o.Allow}, {"deny", "", &o.Deny}, {"resource_allow_list", "", &o.Resources},
 		{"sampling", "", &o.Sampling}, {"roots", "", &o.Roots}, {"elicitation", "", &o.Elicitation},
 		{"enabled", "enabled", &r.enabled},
@@ -124,17 +124,17 @@ func (r *optionReader) value(path string, v protocol.Value, dst any) {
 		for i, item := range items {
 			r.value(fmt.Sprintf("%s/%d", path, i), item, &(*dst)[i])
 		}
-	case *map[string]config.Secret:
+	case *map[string]string:
 		obj, err := protocol.ParseObject(v)
 		if err != nil {
 			r.wrong.add(path, "must be a mapping of names to strings, not %s", kindName(v))
 			return
 		}
-		*dst = make(map[string]config.Secret, obj.Len())
+		*dst = make(map[string]string, obj.Len())
 		for key, item := range obj.All() {
 			var text string
 			r.value(path+"/"+protocol.Clip(string(key), maxQuoted), item, &text)
-			(*dst)[string(key)] = config.NewSecret(text)
+			(*dst)[string(key)] = text
 		}
 	case **bool:
 		on := v.Kind() == 't'

@@ -118,15 +118,15 @@ func (p *Plugin) permit(o *ServerOptions) error {
 		return errors.New("a server that an agent registers does not get the network" + hint)
 	case len(o.Read) > 0:
 		return errors.New("a server that an agent registers reads no further paths" + hint)
-	case o.Cwd != "" && !filepath.IsLocal(o.Cwd):
-		inside, ok := sandbox.Relative(p.env.Workspace, o.Cwd)
-		if !ok || !filepath.IsAbs(o.Cwd) {
+	case o.Dir != "" && !filepath.IsLocal(o.Dir):
+		inside, ok := sandbox.Relative(p.env.Workspace, o.Dir)
+		if !ok || !filepath.IsAbs(o.Dir) {
 			return errors.New("cwd should be a folder within the workspace" + hint)
 		}
-		o.Cwd = inside
+		o.Dir = inside
 	}
 	for name, value := range o.Env {
-		if err := sandbox.CheckEnv(name, value.Reveal()); err != nil {
+		if err := sandbox.CheckEnv(name, value); err != nil {
 			return err
 		}
 	}
@@ -134,7 +134,7 @@ func (p *Plugin) permit(o *ServerOptions) error {
 	if err != nil {
 		return err
 	}
-	path, err := list.Resolve(o.Cwd, append([]string{o.Command}, o.Args...)...)
+	path, err := list.Resolve(o.Dir, append([]string{o.Command}, o.Args...)...)
 	if err != nil {
 		return err
 	}

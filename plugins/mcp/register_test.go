@@ -230,12 +230,12 @@ func TestParseServers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			all := must.Get(ParseServers([]byte(text)))(t)
 			o := all["x"]
-			assert.That(t, len(all) == 1 && o.Command == "npx" && slices.Equal(o.Args, []string{"-y", "@x/y"}) && o.Env["A"].Reveal() == "${B}" && o.Env["PORT"].Reveal() == "8080", "read: %+v", all)
+			assert.That(t, len(all) == 1 && o.Command == "npx" && slices.Equal(o.Args, []string{"-y", "@x/y"}) && o.Env["A"] == "${B}" && o.Env["PORT"] == "8080", "read: %+v", all)
 		})
 	}
 	all := must.Get(ParseServers([]byte(`{"mcpServers":{"w":{"type":"streamable-http","url":"https://example.org/mcp","headers":{"Authorization":"Bearer hunter2"},"timeout":1.5,"disabled":true,"sampling":false}}}`)))(t)
 	w := all["w"]
-	if w.Transport != link.HTTP || w.Headers["Authorization"].Reveal() != "Bearer hunter2" || w.Timeout != 1500*time.Millisecond || !w.Disabled || allowed(w.Sampling) || !allowed(w.Roots) {
+	if w.Transport != link.HTTP || w.Headers["Authorization"] != "Bearer hunter2" || w.CallTimeout != 1500*time.Millisecond || !w.Disabled || allowed(w.Sampling) || !allowed(w.Roots) {
 		t.Errorf("read: %+v", w)
 	}
 	shown := fmt.Sprintf("%v %+v %#v", w, w, w)
@@ -283,7 +283,7 @@ func TestOptions(t *testing.T) {
 	opts, err := decode("servers:\n  - {server_id: a, transport: stdio, cmd: [python, -m, tools]}\nmcpServers:\n  b: {url: http://example.org, headers: {K: \"${SECRET}\"}}\npin: true\n")
 	must.OK(t, err)
 	all, err := opts.servers()
-	assert.That(t, err == nil && len(all) == 2 && all[0].ID == "a" && all[0].Command == "python" && all[1].Headers["K"].Reveal() == "value of SECRET" && opts.Pin, "servers %+v, %v", all, err)
+	assert.That(t, err == nil && len(all) == 2 && all[0].ID == "a" && all[0].Command == "python" && all[1].Headers["K"] == "value of SECRET" && opts.Pin, "servers %+v, %v", all, err)
 	for _, c := range []struct{ text, want string }{
 		{"servers: {a: {command: x}}\nmcpServers: {a: {command: y}}", `"a" appears twice`},
 		{"servers: {a: {}}", `a.command`},

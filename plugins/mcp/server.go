@@ -20,7 +20,6 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"a2e/host"
-	"a2e/host/config"
 	"a2e/host/sandbox"
 	"a2e/host/webguard"
 	"a2e/plugins/mcp/link"
@@ -141,9 +140,10 @@ func (p *Plugin) openLocked(o ServerOptions, by origin) *server {
 
 // config is what the connection needs to know.
 func (p *Plugin) config(o *ServerOptions, by origin) link.Config {
-	cfg := o.link()
-	if o.Network == nil {
-		cfg.Network = by == byConfig
+	cfg := o.Config
+	cfg.Network = by == byConfig
+	if o.Network != nil {
+		cfg.Network = *o.Network
 	}
 	cfg.Foreign = by == byAgent
 	if by == byConfig || p.opts.Register == RegisterAny {
@@ -153,22 +153,6 @@ func (p *Plugin) config(o *ServerOptions, by origin) link.Config {
 		cfg.Guard = webguard.New(webguard.Options{AllowPrivate: p.opts.HTTPAllowPrivate})
 	}
 	return cfg
-}
-
-// link is the part of the options that makes the connection.
-func (o *ServerOptions) link() link.Config {
-	return link.Config{
-		ID: o.ID, Command: o.Command, Args: o.Args, Env: reveal(o.Env), Dir: o.Cwd, URL: o.URL, Headers: reveal(o.Headers), Transport: o.Transport,
-		Network: o.Network != nil && *o.Network, Read: o.Read, CallTimeout: o.Timeout, ConnectTimeout: o.StartTimeout,
-	}
-}
-
-func reveal(secrets map[string]config.Secret) map[string]string {
-	out := make(map[string]string, len(secrets))
-	for name, value := range secrets {
-		out[name] = value.Reveal()
-	}
-	return out
 }
 
 // compareServers orders servers: those of the config first, then by id.
@@ -314,7 +298,7 @@ func (s *server) row() map[string]any {
 	}
 	row := map[string]any{
 		"server_id": s.opts.ID, "name": cmp.Or(s.opts.Name, s.opts.ID), "origin": string(s.origin), "status": status, "state": state,
-		"transport":  string(cmp.Or(st.Transport, s.opts.transport())),
+		"transport":  string(cmp.Or(st.Transport, s.opts.Kind())),
 		"latency_ms": millis(st.Latency), "last_ping_ms": millis(st.Latency), "error": st.LastError, "last_error": st.LastError,
 		"since": seconds(st.Since), "connected_at": 0.0, "restarts": st.Restarts, "junk": st.Junk,
 		"mcp_version": st.ProtocolVersion, "protocol_version": st.ProtocolVersion, "instructions": protocol.Clip(st.Instructions, maxInstructions),
@@ -375,11 +359,6 @@ func states(enabled bool, st link.State) (state, status string) {
 	return string(st.Status), status
 }
 
-// transport is what the options say, or what their command or URL stands for.
-func (o *ServerOptions) transport() link.Transport {
-	return (&link.Config{Transport: o.Transport, URL: o.URL}).Kind()
-}
-
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // seconds returns a time as messages carry it; 0 = never.
@@ -406,7 +385,7 @@ func (o ServerOptions) Summary() (transport, what string) {
 	if o.Disabled {
 		what += ", disabled"
 	}
-	return string(o.transport()), what
+	return string(o.Kind()), what
 }
 
 // homeName names the home of a server. No two share one that differ in who named them, in

@@ -16,6 +16,7 @@ import (
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
+	"a2e/plugins/mcp/link"
 	"a2e/protocol"
 )
 
@@ -284,7 +285,7 @@ func TestPages(t *testing.T) {
 		for _, id := range ids {
 			known := newLatch()
 			known.set()
-			p.servers[id] = &server{opts: ServerOptions{ID: id}, origin: byConfig, allKnown: known}
+			p.servers[id] = &server{opts: ServerOptions{Config: link.Config{ID: id}}, origin: byConfig, allKnown: known}
 		}
 		return p
 	}

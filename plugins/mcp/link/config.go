@@ -69,6 +69,9 @@ type Config struct {
 	PingEvery      time.Duration // 0 = 30 s
 }
 
+// Format implements fmt.Formatter: it shows the id alone.
+func (c Config) Format(f fmt.State, _ rune) { fmt.Fprintf(f, "MCP server %q", c.ID) }
+
 // Kind is Transport, or what stands for it.
 func (c *Config) Kind() Transport {
 	switch {
