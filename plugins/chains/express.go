@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"a2e/plugins/chains/jmes"
 	"a2e/protocol"
 )
@@ -151,12 +153,7 @@ func pointer(field, key string) string {
 }
 
 // escapedKey is a key as JSON Pointers have it.
-func escapedKey(key string) string {
-	if !strings.ContainsAny(key, "~/") {
-		return key
-	}
-	return strings.NewReplacer("~", "~0", "/", "~1").Replace(key)
-}
+func escapedKey(key string) string { return string(jsontext.Pointer("").AppendToken(key)[1:]) }
 
 // forgiving writes as JMESPath what clients write by the Python SDK's pages: OR between
 // expressions, and ids such as read-file without double quotes.

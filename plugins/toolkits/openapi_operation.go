@@ -72,7 +72,7 @@ func (s *spec) server(at *url.URL) (*url.URL, error) {
 		first, _ := list[0].(map[string]any)
 		text, _ = first["url"].(string)
 		variables, _ := first["variables"].(map[string]any)
-		text = expanded(text, variables)
+		text = expanded(text[:min(len(text), specMaxServer+1)], variables)
 	}
 	u, err := url.Parse(text)
 	if err != nil || strings.Contains(text, "{") || len(text) > specMaxServer {
@@ -87,28 +87,22 @@ func (s *spec) server(at *url.URL) (*url.URL, error) {
 	return u, nil
 }
 
-// specMaxServer bounds the URL of a server.
-const specMaxServer = 8 << 10
+// The bounds of the URL of a server, and of a variable in it.
+const (
+	specMaxServer   = 8 << 10
+	specMaxVariable = 1 << 10
+)
 
 // expanded puts the defaults of variables into the URL of a server, as they are: what looks like a variable
-// in one is none. It ends where that is too long.
+// in one is none.
 func expanded(text string, variables map[string]any) string {
-	var out strings.Builder
-	for out.Len() <= specMaxServer {
-		before, rest, open := strings.Cut(text, "{")
-		name, after, _ := strings.Cut(rest, "}")
-		variable, _ := variables[name].(map[string]any)
-		value, there := variable["default"].(string)
-		if out.WriteString(before); !open {
-			break
+	return regexp.MustCompile(`\{[^{}]*\}`).ReplaceAllStringFunc(text, func(hole string) string {
+		variable, _ := variables[strings.Trim(hole, "{}")].(map[string]any)
+		if value, there := variable["default"].(string); there && len(value) <= specMaxVariable {
+			return value
 		}
-		if !there {
-			value = "{" + name + "}"
-		}
-		out.WriteString(value)
-		text = after
-	}
-	return out.String()
+		return hole
+	})
 }
 
 // operations returns those that include and exclude leave, by path and method. The error tells

@@ -178,19 +178,13 @@ func staysInTables(ctx context.Context, conn *pgconn.PgConn) error {
 // pgFetch reads what the cursor gives, in pieces, so that little more comes than is wanted.
 func pgFetch(ctx context.Context, conn *pgconn.PgConn, s statement) (*result, error) {
 	const piece = 50
-	res := &result{Columns: []column{}, Rows: [][]jsontext.Value{}, room: s.bytes}
+	res := newResult(s)
 	for {
 		want := min(piece, s.rows+1-len(res.Rows))
 		rows := conn.ExecParams(ctx, "FETCH "+strconv.Itoa(want)+" FROM a2e", nil, nil, nil, nil)
 		fields, read := slices.Clone(rows.FieldDescriptions()), 0 // the connection uses them again
 		for ; rows.NextRow(); read++ {
-			switch {
-			case res.Truncated: // what comes still
-			case len(res.Rows) == s.rows:
-				res.Truncated = true
-			default:
-				res.add(pgRow(fields, rows.Values()))
-			}
+			res.add(pgRow(fields, rows.Values()))
 		}
 		if _, err := rows.Close(); err != nil {
 			return nil, pgError(err)
@@ -230,12 +224,10 @@ func pgExec(ctx context.Context, conn *pgconn.PgConn, s statement) (*result, err
 		return nil, err
 	}
 	rows := conn.ExecParams(ctx, s.text, args, nil, nil, nil)
-	res := &result{Columns: []column{}, Rows: [][]jsontext.Value{}, room: s.bytes}
+	res := newResult(s)
 	fields := slices.Clone(rows.FieldDescriptions())
 	for rows.NextRow() {
-		if res.Truncated = res.Truncated || len(res.Rows) == s.rows; !res.Truncated {
-			res.add(pgRow(fields, rows.Values()))
-		}
+		res.add(pgRow(fields, rows.Values()))
 	}
 	tag, err := rows.Close()
 	if err == nil {

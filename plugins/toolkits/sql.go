@@ -41,7 +41,12 @@ type result struct {
 	Truncated bool               `json:"truncated,omitzero" may:"There are more rows."`
 	Affected  *int64             `json:"affected,omitzero" may:"How many rows were changed."`
 
-	room int // bytes that may still be added
+	rows, room int // rows and bytes that may still be added
+}
+
+// newResult makes one that takes what a statement asks for.
+func newResult(s statement) *result {
+	return &result{Columns: []column{}, Rows: [][]jsontext.Value{}, rows: s.rows, room: s.bytes}
 }
 
 // column is one column of a result.
@@ -50,17 +55,15 @@ type column struct {
 	Type string `json:"type,omitzero"` // as it was declared, or as the server calls it; "" = not known
 }
 
-// add takes a row; false = there is no room for it.
-func (r *result) add(row []jsontext.Value) bool {
+// add takes a row, if there is room for it and for those before it.
+func (r *result) add(row []jsontext.Value) {
 	for _, v := range row {
 		r.room -= len(v) + 1
 	}
-	if r.room < 0 {
-		r.Truncated = true
-		return false
+	r.rows--
+	if r.Truncated = r.Truncated || r.room < 0 || r.rows < 0; !r.Truncated {
+		r.Rows = append(r.Rows, row)
 	}
-	r.Rows = append(r.Rows, row)
-	return true
 }
 
 // engine is a database, opened when it is first used. An error of what was asked for is a

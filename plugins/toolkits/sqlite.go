@@ -298,7 +298,9 @@ func sqliteExec(ctx context.Context, c *sql.Conn, st statement, args []any) (*re
 	if err != nil {
 		return nil, err
 	}
-	return &result{Columns: []column{}, Rows: [][]jsontext.Value{}, Affected: &n}, nil
+	res := newResult(st)
+	res.Affected = &n
+	return res, nil
 }
 
 func sqliteQuery(ctx context.Context, c *sql.Conn, st statement, args []any) (*result, error) {
@@ -311,15 +313,12 @@ func sqliteQuery(ctx context.Context, c *sql.Conn, st statement, args []any) (*r
 	if err != nil {
 		return nil, sqliteError(err)
 	}
-	res := &result{Columns: []column{}, Rows: [][]jsontext.Value{}, room: st.bytes}
+	res := newResult(st)
 	for _, t := range types {
 		res.Columns = append(res.Columns, column{Name: strings.ToValidUTF8(t.Name(), "\uFFFD"), Type: strings.ToValidUTF8(t.DatabaseTypeName(), "\uFFFD")})
 	}
 	into := make([]any, len(types))
-	for rows.Next() {
-		if res.Truncated = len(res.Rows) == st.rows; res.Truncated {
-			break
-		}
+	for !res.Truncated && rows.Next() {
 		row, room := make([]jsontext.Value, len(types)), res.room
 		for i := range row {
 			into[i] = &sqliteCell{to: &row[i], typ: res.Columns[i].Type, room: &room}
@@ -327,9 +326,8 @@ func sqliteQuery(ctx context.Context, c *sql.Conn, st statement, args []any) (*r
 		if err := rows.Scan(into...); err != nil {
 			return nil, sqliteError(err)
 		}
-		if room < 0 || !res.add(row) {
-			res.Truncated = true
-			break
+		if res.Truncated = room < 0; !res.Truncated {
+			res.add(row)
 		}
 	}
 	if err := rows.Err(); err != nil {

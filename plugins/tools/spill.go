@@ -131,7 +131,9 @@ func cutValue(v []byte, limit, depth int) []byte {
 	case len(v) <= limit:
 		return v
 	case v[0] == '"':
-		return append(slices.Clip(v[:stringCut(v, limit-1)]), '"')
+		text, _ := protocol.Value(v).Str()
+		fitting, _ := textFits([]byte(text[:min(len(text), max(limit, 0))]), limit-len(`""`))
+		return protocol.AppendString(nil, text[:fitting])
 	case v[0] == '[' && depth > 0:
 		return cutArray(v, limit, depth-1)
 	case v[0] == '{' && depth > 0:
@@ -167,33 +169,6 @@ func cutArray(v []byte, limit, depth int) []byte {
 		end = dec.InputOffset()
 	}
 	return append(slices.Clip(v[:end]), ']')
-}
-
-// stringCut returns the largest place up to limit at which a quoted string can be
-// cut: not within a character, an escape or a pair of surrogates.
-func stringCut(v []byte, limit int) int {
-	at := 1
-	for next := at; next <= limit && next < len(v); {
-		at = next
-		switch c := v[at]; {
-		case c == '\\' && v[at+1] == 'u':
-			next += len(`\u0000`)
-			if hi := v[at+2] | 0x20; hi == 'd' && bytes.IndexByte([]byte("89abAB"), v[at+3]) >= 0 {
-				next += len(`\u0000`)
-			}
-		case c == '\\':
-			next += 2
-		case c < 0x80:
-			next++
-		case c < 0xe0:
-			next += 2
-		case c < 0xf0:
-			next += 3
-		default:
-			next += 4
-		}
-	}
-	return at
 }
 
 // The bounds of what spilled output may take on disk.

@@ -3,6 +3,7 @@ package tools
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -222,11 +223,7 @@ func (c *checker) members(p *param, v protocol.Value, up *place) {
 
 // known reports whether there is such a type.
 func (t valueType) known() bool {
-	switch t {
-	case typeString, typeInteger, typeNumber, typeBoolean, typeObject, typeArray, typeAny:
-		return true
-	}
-	return false
+	return slices.Contains([]valueType{typeString, typeInteger, typeNumber, typeBoolean, typeObject, typeArray, typeAny}, t)
 }
 
 // holds reports whether a value of that JSON kind may have this type.
@@ -262,77 +259,38 @@ func kindName(kind byte) string {
 	return "an array"
 }
 
-// inEnum compares a string by what it says, any other value by how it is
-// written.
+// inEnum compares a string by what it says, any other value by how it is written.
 func inEnum(enum []string, v protocol.Value) bool {
-	if v.Kind() != '"' {
-		for _, e := range enum {
-			if string(v) == e {
-				return true
-			}
-		}
-		return false
-	}
-	for _, e := range enum {
-		if string(v[1:len(v)-1]) == e && !strings.Contains(e, `\`) {
-			return true
-		}
-	}
-	s, ok := v.Str()
-	return ok && slices.Contains(enum, s)
+	text, ok := v.Str()
+	return ok && slices.Contains(enum, text) || v.Kind() != '"' && slices.Contains(enum, string(v))
 }
 
 func quotedList(values []string) string {
-	var b strings.Builder
-	for i, v := range values {
-		if i == maxProblems {
-			return b.String() + ", …"
-		}
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		b.WriteString(strconv.Quote(v))
+	var all []string
+	for _, v := range values[:min(len(values), maxProblems)] {
+		all = append(all, strconv.Quote(v))
 	}
-	return b.String()
+	if len(values) > maxProblems {
+		all = append(all, "…")
+	}
+	return strings.Join(all, ", ")
 }
-
-// maxWholeDigits bounds the integers taken from a number with a fraction or an
-// exponent: "1e999999999" must not become a gigabyte of zeros.
-const maxWholeDigits = 18
 
 // plainInteger reports whether a number is written as digits alone.
 func plainInteger(number []byte) bool { return !bytes.ContainsAny(number, ".eE") }
 
-// wholeNumber returns the digits of a JSON number that is written with a fraction
-// or an exponent and is an integer all the same, exactly: 3.0, 1e2, 1.50e1.
+// maxWhole bounds the integers taken from a number with a fraction or an exponent: a float64 holds
+// them all.
+const maxWhole = 1 << 53
+
+// wholeNumber returns the digits of a JSON number that is written with a fraction or an exponent
+// and is an integer all the same: 3.0, 1e2, 1.50e1.
 func wholeNumber(number []byte) ([]byte, bool) {
-	mantissa, exponent := number, 0
-	if i := bytes.IndexAny(number, "eE"); i >= 0 {
-		n, err := strconv.Atoi(string(number[i+1:]))
-		if err != nil {
-			return nil, false
-		}
-		mantissa, exponent = number[:i], n
-	}
-	negative := mantissa[0] == '-'
-	whole, fraction, _ := bytes.Cut(bytes.TrimPrefix(mantissa, []byte("-")), []byte("."))
-	fraction = bytes.TrimRight(fraction, "0")
-	digits := bytes.TrimLeft(append(bytes.Clone(whole), fraction...), "0")
-	exponent -= len(fraction)
-	for exponent < 0 && len(digits) > 0 && digits[len(digits)-1] == '0' {
-		digits, exponent = digits[:len(digits)-1], exponent+1
-	}
-	switch {
-	case len(digits) == 0:
-		return []byte("0"), true
-	case exponent < 0 || exponent > maxWholeDigits || len(digits)+exponent > maxWholeDigits:
+	n, err := strconv.ParseFloat(string(number), 64)
+	if err != nil || n != math.Trunc(n) || math.Abs(n) > maxWhole {
 		return nil, false
 	}
-	digits = append(digits, bytes.Repeat([]byte("0"), exponent)...)
-	if negative {
-		digits = append([]byte("-"), digits...)
-	}
-	return digits, true
+	return strconv.AppendInt(nil, int64(n), 10), true
 }
 
 // respellObject appends o, checked before, with each integer written as digits

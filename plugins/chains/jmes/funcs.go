@@ -139,32 +139,27 @@ func (f *function) argument(i int, v any) (any, error) {
 	return nil, fmt.Errorf("gives %s() %s as argument %d; it takes %s", f.name, TypeName(v), i+1, strings.Join(names, " or "))
 }
 
-func converted(t functions.JpType, v any) (any, bool) {
+func converted(t functions.JpType, v any) (fits any, ok bool) {
 	switch t {
 	case functions.JpAny:
 		_, ref := v.(functions.ExpRef)
 		return v, !ref
 	case functions.JpNumber:
-		n, ok := toFloat(v)
-		return n, ok
+		return toFloat(v)
 	case functions.JpString:
-		_, ok := v.(string)
-		return v, ok
+		_, ok = v.(string)
 	case functions.JpArray:
-		_, ok := v.([]any)
-		return v, ok
+		_, ok = v.([]any)
 	case functions.JpObject:
-		_, ok := v.(map[string]any)
-		return v, ok
+		_, ok = v.(map[string]any)
 	case functions.JpExpref:
-		_, ok := v.(functions.ExpRef)
-		return v, ok
+		_, ok = v.(functions.ExpRef)
+	default:
+		if list, isList := v.([]any); isList {
+			return convertedList(t, list)
+		}
 	}
-	list, ok := v.([]any)
-	if !ok {
-		return nil, false
-	}
-	return convertedList(t, list)
+	return v, ok
 }
 
 // convertedList checks the elements of a list.

@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -346,10 +347,10 @@ func (e *events) Close() (err error) {
 
 // event is one of them.
 type event struct {
-	name, id, retry string
-	data            []byte
-	filled          bool // it has data, maybe empty
-	size            int
+	name string
+	head []byte // its lines without the data
+	data []byte // with a line break behind each line
+	size int
 }
 
 // next returns the text of the next event that may pass, maybe nothing. An event without its
@@ -377,21 +378,20 @@ func (ev *event) field(line []byte) {
 	name, value, _ := bytes.Cut(line, []byte(":"))
 	value = bytes.TrimPrefix(value, []byte(" "))
 	switch string(name) {
+	case "data":
+		ev.data = append(append(ev.data, value...), '\n')
+		return
 	case "event":
 		ev.name = string(value)
-	case "id":
-		ev.id = string(value)
 	case "retry":
-		ev.retry = string(value)
-		if ms, err := strconv.ParseUint(ev.retry, 10, 32); err == nil { // the SDK comes back as soon as it is told, again and again
-			ev.retry = strconv.FormatUint(max(ms, minRetry), 10)
+		if ms, err := strconv.ParseUint(string(value), 10, 32); err == nil { // the SDK comes back as soon as it is told, again and again
+			value = strconv.AppendUint(nil, max(ms, minRetry), 10)
 		}
-	case "data":
-		if ev.filled {
-			ev.data = append(ev.data, '\n')
-		}
-		ev.data, ev.filled = append(ev.data, value...), true
+	case "id":
+	default:
+		return
 	}
+	ev.head = fmt.Appendf(ev.head, "%s: %s\n", name, value)
 }
 
 // pass returns the text of an event, as far as it may pass.
@@ -438,19 +438,12 @@ func (e *events) rest(ev *event) []byte {
 
 // text spells an event.
 func (ev *event) text(data []byte) []byte {
-	var b strings.Builder
-	for _, f := range [][2]string{{"event", ev.name}, {"id", ev.id}, {"retry", ev.retry}} {
-		if f[1] != "" {
-			b.WriteString(f[0] + ": " + f[1] + "\n")
-		}
-	}
+	text := slices.Clone(ev.head)
 	for line := range bytes.Lines(data) {
-		b.WriteString("data: ")
-		b.Write(bytes.TrimRight(line, "\n"))
-		b.WriteByte('\n')
+		text = fmt.Appendf(text, "data: %s\n", bytes.TrimRight(line, "\n"))
 	}
-	if b.Len() > 0 {
-		b.WriteByte('\n')
+	if len(text) > 0 {
+		text = append(text, '\n')
 	}
-	return []byte(b.String())
+	return text
 }
