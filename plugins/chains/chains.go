@@ -25,15 +25,13 @@
 //	chains.go   the plugin, its options         run.go      a run: what is ready, what is skipped
 //	node.go     a node as it was sent           execute.go  one node, from its start to its end
 //	express.go  its expressions, what they see  leaf.go     calls of tools, skills and programs
-//	edges.go    what waits for what             map.go      a node for each item of a list
-//	plan.go     a chain ready to run            loop.go     a chain again and again
-//	graph.go    a chain drawn                   retry.go    another attempt, and pauses
+//	edges.go    what waits for what             map.go      a node for each item of a list, or again and again
+//	plan.go     a chain ready to run, or drawn  retry.go    another attempt, or another node for a failure
 //	saved.go    chains in files                 wait.go     a node that waits
-//	memory.go   what all hold, and who works    catch.go    failures that nodes handle
+//	memory.go   what all hold, and who works    approve.go  what is asked: approvals, nodes of which nobody knows
 //	answer.go   chain/resp and chain/event      cache.go    outputs kept in the store
 //	durable.go  a chain with a journal          journal.go  what nodes did
-//	hosts.go    which hosts live                resolve.go  nodes of which nobody knows
-//	approve.go  a node that asks                journals.go what people see and do of journals
+//	hosts.go    which hosts live                journals.go what people see and do of journals
 package chains
 
 import (
