@@ -59,34 +59,44 @@ func (e *expander) schema(v any) any {
 
 // value expands the schemas that the value of a keyword is made of.
 func (e *expander) value(key string, v any) any {
+	if obj, ok := v.(map[string]any); ok && key == "patternProperties" {
+		for name := range obj {
+			e.pattern(name)
+		}
+	}
+	out, _ := Parts(key, v, e.schema)
+	return out
+}
+
+// Parts returns the value of a keyword of JSON Schema with make applied to each schema that it is
+// made of; holds = it is made of schemas.
+func Parts(key string, v any, make func(schema any) any) (out any, holds bool) {
 	switch key {
 	case "properties", "patternProperties", "dependentSchemas", "dependencies":
-		obj, _ := v.(map[string]any)
-		out := make(map[string]any, len(obj))
-		for name, val := range obj {
-			if key == "patternProperties" {
-				e.pattern(name)
-			}
-			if out[name] = val; key != "dependencies" || !isList(val) {
-				out[name] = e.schema(val)
+		obj, ok := v.(map[string]any)
+		if !ok {
+			return v, false
+		}
+		obj = maps.Clone(obj)
+		for _, name := range slices.Sorted(maps.Keys(obj)) {
+			if key != "dependencies" || !isList(obj[name]) {
+				obj[name] = make(obj[name])
 			}
 		}
-		if obj != nil {
-			return out
-		}
+		return obj, true
 	case "items", "additionalItems", "additionalProperties", "unevaluatedItems", "unevaluatedProperties",
 		"contains", "propertyNames", "not", "if", "then", "else", "contentSchema", "allOf", "anyOf", "oneOf", "prefixItems":
 		list, ok := v.([]any)
 		if !ok {
-			return e.schema(v)
+			return make(v), true
 		}
-		out := make([]any, len(list))
-		for i, item := range list {
-			out[i] = e.schema(item)
+		list = slices.Clone(list)
+		for i := range list {
+			list[i] = make(list[i])
 		}
-		return out
+		return list, true
 	}
-	return v
+	return v, false
 }
 
 func isList(v any) bool { _, ok := v.([]any); return ok }

@@ -120,6 +120,21 @@ const (
 	maxLinePath  = 256     // bytes of the path of such a value
 )
 
+// Line returns the line of what a JSON Pointer names, or of the nearest around it that is among lines,
+// as ToJSON gives them; 0 = there is none.
+func Line(lines map[string]int, pointer string) int {
+	for {
+		if n, ok := lines[pointer]; ok {
+			return n
+		}
+		i := strings.LastIndexByte(pointer, '/')
+		if i < 0 {
+			return 0
+		}
+		pointer = pointer[:i]
+	}
+}
+
 // ToJSON makes JSON of a text with one YAML document, and tells the lines of its values by
 // their JSON Pointers, of those near the top. The error names the line.
 func ToJSON(text []byte) (raw jsontext.Value, lines map[string]int, err error) {

@@ -278,25 +278,11 @@ func (f *File) Explain(err error) error {
 	}
 	var texts []string
 	for _, one := range all {
-		if line := f.line(one.Path); line > 0 {
+		if line := yamltree.Line(f.lines, one.Path); line > 0 {
 			texts = append(texts, fmt.Sprintf("%s:%d: %s: %s", f.Path, line, one.Path, one.Message))
 		} else {
 			texts = append(texts, fmt.Sprintf("%s: %s: %s", f.Path, one.Path, one.Message))
 		}
 	}
 	return errors.New(strings.Join(texts, "\n"))
-}
-
-// line returns the line of a value, or of what should hold it.
-func (f *File) line(path string) int {
-	for {
-		if n, ok := f.lines[path]; ok {
-			return n
-		}
-		i := strings.LastIndexByte(path, '/')
-		if i < 0 {
-			return 0
-		}
-		path = path[:i]
-	}
 }

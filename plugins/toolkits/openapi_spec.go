@@ -16,6 +16,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	hostschema "a2e/host/schema"
 	"a2e/host/yamltree"
 )
 
@@ -105,16 +106,7 @@ func (s *spec) line(pointer string) int {
 	if s.lines == nil {
 		return s.jsonLine(pointer)
 	}
-	for {
-		if line, ok := s.lines[pointer]; ok {
-			return line
-		}
-		i := strings.LastIndexByte(pointer, '/')
-		if i < 0 {
-			return 1
-		}
-		pointer = pointer[:i]
-	}
+	return max(1, yamltree.Line(s.lines, pointer))
 }
 
 func (s *spec) jsonLine(pointer string) int {
@@ -243,27 +235,14 @@ func (m *schemaMaker) reference(ref string, beside map[string]any) any {
 // examples, is left out.
 func (m *schemaMaker) keyword(out map[string]any, key string, v any) {
 	switch key {
-	case "properties", "patternProperties", "dependentSchemas":
-		members, _ := v.(map[string]any)
-		made := make(map[string]any, len(members))
-		for _, name := range slices.Sorted(maps.Keys(members)) {
-			made[name] = m.make(members[name])
-		}
-		out[key] = made
-	case "items", "additionalProperties", "contains", "propertyNames", "not", "if", "then", "else":
-		out[key] = m.make(v)
-	case "allOf", "anyOf", "oneOf", "prefixItems":
-		list, _ := v.([]any)
-		made := make([]any, len(list))
-		for i, item := range list {
-			made[i] = m.make(item)
-		}
-		if len(made) > 0 {
-			out[key] = made
-		}
 	case "type", "enum", "const", "default", "title", "description", "format", "pattern", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
 		"minLength", "maxLength", "minItems", "maxItems", "uniqueItems", "minContains", "maxContains", "minProperties", "maxProperties", "required", "dependentRequired":
 		out[key] = v
+	default:
+		made, holds := hostschema.Parts(key, v, m.make)
+		if list, ok := made.([]any); holds && (!ok || len(list) > 0) {
+			out[key] = made
+		}
 	}
 }
 

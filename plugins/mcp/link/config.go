@@ -1,6 +1,7 @@
 package link
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -92,14 +93,9 @@ func (c Config) withDefaults() Config {
 	if c.Installs() {
 		connect = DefaultInstallTimeout
 	}
-	for _, t := range []struct {
-		have *time.Duration
-		want time.Duration
-	}{{&c.ConnectTimeout, connect}, {&c.CallTimeout, DefaultCallTimeout}, {&c.PingEvery, DefaultPingEvery}} {
-		if *t.have <= 0 {
-			*t.have = t.want
-		}
-	}
+	c.ConnectTimeout = cmp.Or(max(c.ConnectTimeout, 0), connect)
+	c.CallTimeout = cmp.Or(max(c.CallTimeout, 0), DefaultCallTimeout)
+	c.PingEvery = cmp.Or(max(c.PingEvery, 0), DefaultPingEvery)
 	return c
 }
 
