@@ -37,7 +37,7 @@ import (
 // Options are the parameters of `a2e bench`. The zero value of a field means
 // its default.
 type Options struct {
-	Vs        []string      `sep:"none" placeholder:"CMD" help:"Another host to alternate with, as one quoted command line. May be given several times; each gets a column of ratios."`
+	Vs        []string      `sep:"none" placeholder:"CMD" help:"Another host to alternate with, as one command line, whose words have blanks between them. May be given several times; each gets a column of ratios."`
 	Dialect   string        `enum:"auto,a2e,mcp,line" default:"auto" help:"What the host speaks: a2e, mcp (JSON-RPC with a tool named echo), line (each line comes back as it is), or auto to find out."`
 	VsDialect []string      `placeholder:"DIALECT" help:"The same for each --vs, in order."`
 	Cases     []string      `placeholder:"GLOB" help:"Only the cases whose name matches, such as 'echo-100B-*' or 'start'. --list names them."`
@@ -150,15 +150,11 @@ func (r *runner) findTargets(ctx context.Context) error {
 		return err
 	}
 	for i, line := range r.opts.Vs {
-		words, err := split(line)
-		if err != nil {
-			return fmt.Errorf("bench: --vs %q: %w", line, err)
-		}
 		dialect := "auto"
 		if i < len(r.opts.VsDialect) {
 			dialect = r.opts.VsDialect[i]
 		}
-		if err := r.addTarget(ctx, words, dialect); err != nil {
+		if err := r.addTarget(ctx, strings.Fields(line), dialect); err != nil {
 			return err
 		}
 	}
@@ -228,44 +224,6 @@ func newTarget(command []string, opts Options, home string) (*target, error) {
 		}
 	}
 	return t, nil
-}
-
-// split cuts a command line into words at blanks. Single and double quotes keep
-// blanks together; there is no escape character, so that Windows paths pass.
-func split(line string) ([]string, error) {
-	var words []string
-	var word strings.Builder
-	var quote rune
-	open := false // a word has begun, perhaps an empty one in quotes
-	for _, c := range line {
-		switch {
-		case quote != 0 && c == quote:
-			quote = 0
-		case quote != 0:
-			word.WriteRune(c)
-		case c == '"' || c == '\'':
-			quote, open = c, true
-		case c == ' ' || c == '\t' || c == '\n':
-			if open {
-				words = append(words, word.String())
-				word.Reset()
-			}
-			open = false
-		default:
-			word.WriteRune(c)
-			open = true
-		}
-	}
-	if quote != 0 {
-		return nil, errors.New("a quote is not closed")
-	}
-	if open {
-		words = append(words, word.String())
-	}
-	if len(words) == 0 {
-		return nil, errors.New("an empty command line")
-	}
-	return words, nil
 }
 
 // report is the outcome of a run; its JSON form is what --json prints.

@@ -241,12 +241,18 @@ func (c chainRunCmd) watch(sys *System, graph *chains.Graph) (event func(*chainE
 	case c.Quiet:
 		return func(*chainEvent) {}, func() {}
 	case !sys.showsLive():
-		return func(e *chainEvent) { tellChain(sys.Err, e) }, func() {}
+		return func(e *chainEvent) { fmt.Fprint(sys.Err, e.line()) }, func() {}
 	}
 	b := newBoard(sys.Err, time.Now, sys.columnsOf(sys.Err))
 	live := newLiveChain(b, graph, sys.rows()-3)
+	b.shared = true
 	b.start()
-	return func(e *chainEvent) { b.change(func() { live.event(e) }) }, b.close
+	return func(e *chainEvent) {
+		b.change(func() { live.event(e) })
+		if line := e.line(); line != "" {
+			_ = b.write(func() error { _, err := io.WriteString(sys.Err, line); return err }) // a terminal that is gone shows nothing
+		}
+	}, b.close
 }
 
 type chainGraphCmd struct {

@@ -30,6 +30,7 @@ const (
 	styleDim  = "2"
 	styleBad  = "31"
 	styleGood = "32"
+	styleBusy = "36"
 	styleHead = "1"
 )
 
@@ -166,7 +167,7 @@ func (s *chatScreen) types() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.column && !s.typing {
-		s.writeLocked("\n")
+		s.putLocked("\n")
 	}
 	s.typing = true
 }
@@ -178,7 +179,7 @@ func (s *chatScreen) typed() {
 	s.typing = false
 	text := s.held.String()
 	s.held.Reset()
-	s.writeLocked(text)
+	s.putLocked(text)
 }
 
 // lines gives what is typed, message by message, until the end of the input.
@@ -309,7 +310,7 @@ func (s *chatScreen) styledLocked(style, text string) {
 		if strings.HasSuffix(text, "\n") {
 			text, ended = text[:len(text)-1], "\n"
 		}
-		text = "\x1b[" + style + "m" + text + "\x1b[0m" + ended
+		text = painted(style, text) + ended
 	}
 	s.putLocked(text)
 }
@@ -331,13 +332,6 @@ func (s *chatScreen) putLocked(text string) {
 		text = begun + text
 	}
 	_, _ = s.term.Write([]byte(text)) // a terminal that is gone shows nothing
-}
-
-func (s *chatScreen) writeLocked(text string) {
-	if text != "" {
-		_, _ = s.term.Write([]byte(text))
-		s.column = !strings.HasSuffix(text, "\n")
-	}
 }
 
 // seen makes text of several lines safe for a terminal, as oneLine does for one.

@@ -111,10 +111,10 @@ type paint struct{ colors bool }
 // level colors a word.
 func (p paint) level(l level, word string) string {
 	color := map[level]string{levelFine: "32", levelWarning: "33", levelError: "31"}[l]
-	if !p.colors || color == "" {
+	if !p.colors {
 		return word
 	}
-	return "\x1b[" + color + "m" + word + "\x1b[0m"
+	return painted(color, word)
 }
 
 // counted says how many there are, in color if there are any.
