@@ -325,7 +325,7 @@ func (c *storeCheck) section() section {
 		s.note("server", c.Server)
 	}
 	if c.Exists && c.OK && !c.Checksums && c.Server == "" {
-		s.note("note", "its pages have no checksums; they get them when a host opens it alone, or by export and import")
+		s.note("note", "its pages have no checksums; export and import gives them some")
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Parts)) {
 		s.note("part", fmt.Sprintf("%s, version %d", name, c.Parts[name]))

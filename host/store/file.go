@@ -21,20 +21,20 @@ import (
 
 // inspect refuses a file that is not ours, or that others have a hand in, before anything could
 // change it. It reads by way of SQLite, as closing a descriptor of the file would give up
-// the locks that other stores of this process hold on it. old tells of a file without checksums.
-func inspect(ctx context.Context, dir *private.Dir, name string) (old bool, err error) {
+// the locks that other stores of this process hold on it.
+func inspect(ctx context.Context, dir *private.Dir, name string) error {
 	path := filepath.Join(dir.Path(), name)
 	if err := checkBeside(dir, name); err != nil {
-		return false, err
+		return err
 	}
 	info, err := dir.Check(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return false, nil
+		return nil
 	case err != nil:
-		return false, fmt.Errorf("%w: %w", ErrForeign, err)
+		return fmt.Errorf("%w: %w", ErrForeign, err)
 	case info.Size() == 0:
-		return false, fmt.Errorf("%s: %w: it is empty, which no host leaves; put a copy of it back, or remove it to begin anew", path, ErrCorrupt)
+		return fmt.Errorf("%s: %w: it is empty, which no host leaves; put a copy of it back, or remove it to begin anew", path, ErrCorrupt)
 	}
 	h, err := headerNow(ctx, path)
 	// This look may come between what another host does to the file at its end.
@@ -46,15 +46,15 @@ func inspect(ctx context.Context, dir *private.Dir, name string) (old bool, err 
 	}
 	switch {
 	case err != nil:
-		return false, err
+		return err
 	case h == fileHeader{} && info.Size() > 1: // SQLite takes one byte for nothing
-		return false, nil // without a table: an older host was killed while it made the file
+		return nil // without a table: an older host was killed while it made the file
 	case h.application != applicationID:
-		return false, fmt.Errorf("%s: %w but some other SQLite file; move it away, or set another state_dir", path, ErrForeign)
+		return fmt.Errorf("%s: %w but some other SQLite file; move it away, or set another state_dir", path, ErrForeign)
 	case h.format > formatVersion:
-		return false, fmt.Errorf("%s: %w: it has format %d, this a2e knows %d; use the newer one, or another state_dir", path, ErrNewer, h.format, formatVersion)
+		return fmt.Errorf("%s: %w: it has format %d, this a2e knows %d; use the newer one, or another state_dir", path, ErrNewer, h.format, formatVersion)
 	}
-	return h.format == formatUnchecked, nil
+	return nil
 }
 
 // checkBeside looks at the names that SQLite has beside the file.
@@ -88,8 +88,7 @@ func Usable(ctx context.Context, path string) error {
 	}
 	openHere.RLock()
 	defer openHere.RUnlock()
-	_, err = inspect(ctx, dir, filepath.Base(path))
-	err = explain(path, err)
+	err = explain(path, inspect(ctx, dir, filepath.Base(path)))
 	var lasts interface{ Lasting() bool }
 	if errors.As(err, &lasts) && lasts.Lasting() {
 		return err

@@ -111,12 +111,8 @@ func prepare(ctx context.Context, path string) (os.FileInfo, error) {
 	}
 	defer dir.Close()
 	name := filepath.Base(path)
-	old, err := inspect(ctx, dir, name)
-	if err != nil {
+	if err := inspect(ctx, dir, name); err != nil {
 		return nil, err
-	}
-	if old {
-		_ = addChecksums(dir, name) // without, it is of use too; doctor tells
 	}
 	if err := create(dir, name); err != nil {
 		return nil, fmt.Errorf("state_dir: %w", err)

@@ -5,7 +5,7 @@
 //	write.go     one writer, many waiting: group commit
 //	part.go      who keeps what, how old stores are brought up, export and import as NDJSON
 //	sqlite.go    one SQLite file: open, read, close   file.go  whose file it is, and whether it stays
-//	pages.go     its checksums of pages, also for old files
+//	pages.go     its checksums of pages
 //	postgres.go  one schema of a PostgreSQL server: connections, commits, what its errors mean
 //	pgschema.go  its tables    pgdriver.go  its connections for database/sql    translate.go  its SQL
 package store
@@ -178,8 +178,7 @@ type Report struct {
 	Bytes    int64          `json:"bytes"`  // of the file and its log, or of the tables
 	Parts    map[string]int `json:"parts"`  // the version of each
 	Problems []string       `json:"problems"`
-	// Checksums reports whether damage of pages is found; files of older hosts have none
-	// until one opens them alone.
+	// Checksums reports whether damage of pages is found; files of older hosts have none.
 	Checksums bool `json:"checksums"`
 }
 
