@@ -23,13 +23,9 @@ type sum [sha256.Size]byte
 
 // blobs keeps contents, each once, in a file of its own that is called by its sum. A file is whole or not there.
 type blobs struct {
-	dir     string
-	bytes   atomic.Int64 // that they have together
-	noClone atomic.Bool  // the file system shares no blocks
+	dir   string
+	bytes atomic.Int64 // that they have together
 }
-
-// smallest is the size from which files are cloned rather than read and written.
-const smallest = 64 << 10
 
 func (b *blobs) path(s sum) string {
 	name := hex.EncodeToString(s[:])
@@ -42,33 +38,10 @@ func (b *blobs) add(f *os.File, e *entry, most int64) (held, error) {
 	if b.bytes.Load()+e.size > most {
 		return heldNoRoom, nil
 	}
-	if e.size < smallest {
-		content, err := io.ReadAll(io.LimitReader(f, smallest+1))
-		if err != nil {
-			return heldClosed, nil
-		}
-		e.size, e.sum = int64(len(content)), sha256.Sum256(content)
-		if info, err := os.Lstat(b.path(e.sum)); err == nil && info.Size() == e.size {
-			return heldWhole, nil
-		}
-		return heldWhole, b.write(e, func(to *os.File) error {
-			_, err := to.Write(content)
-			return err
-		})
-	}
 	unread := false
 	err := b.write(e, func(to *os.File) error {
-		from := io.Reader(f)
-		cloned := !b.noClone.Load() && clone(to, f) == nil
-		if b.noClone.Store(!cloned); cloned {
-			from = to
-		}
 		hash := sha256.New()
-		into := io.Writer(hash)
-		if !cloned {
-			into = io.MultiWriter(to, hash)
-		}
-		n, err := io.Copy(into, io.LimitReader(from, most-b.bytes.Load()))
+		n, err := io.Copy(io.MultiWriter(to, hash), io.LimitReader(f, most-b.bytes.Load()))
 		unread = err != nil && isRead(err)
 		e.size = n
 		hash.Sum(e.sum[:0])
@@ -120,11 +93,7 @@ func (b *blobs) copyTo(to *os.File, e *entry) error {
 	}
 	defer from.Close()
 	hash := sha256.New()
-	if clone(to, from) == nil {
-		_, err = io.Copy(hash, from)
-	} else {
-		_, err = io.Copy(io.MultiWriter(to, hash), from)
-	}
+	_, err = io.Copy(io.MultiWriter(to, hash), from)
 	if err == nil && sum(hash.Sum(nil)) != e.sum {
 		err = fmt.Errorf("the copy that was kept %w", errDamaged)
 	}

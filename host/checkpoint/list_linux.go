@@ -130,6 +130,3 @@ func opened(f *os.File) (e entry, err error) {
 	e.fill(&st)
 	return e, nil
 }
-
-// clone makes to a copy of from that shares its blocks, where the file system can do that.
-func clone(to, from *os.File) error { return unix.IoctlFileClone(int(to.Fd()), int(from.Fd())) }
