@@ -258,7 +258,6 @@ func BeginSession(ctx context.Context, agentID string, ask Asker) (inSession con
 	for _, name := range capabilities() {
 		sess.Caps[name] = h.loaded(name)
 	}
-	h.opts.Checkpoints.Prepare()
 	inSession, cancel := context.WithCancel(context.WithValue(ctx, sessionKey{}, sess))
 	return inSession, sess, func() {
 		cancel()
