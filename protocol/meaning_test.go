@@ -121,13 +121,13 @@ func duplicates() (all []reading) {
 		}
 	}
 	many := ""
-	for i := range 40 {
+	for i := range 400 {
 		many += fmt.Sprintf(`"k%d":%d,`, i, i)
 	}
 	for name, args := range map[string]string{
 		"nested": `{"x":{"a":1,"a":2}}`, "in array": `{"x":[1,{"a":1,"\u0061":2}]}`, "of arguments": `{"a":1,"a":1}`,
 		"deep": `{"x":[[[{"y":{"z":[{"a":1,"b":2,"a":3}]}}]]]}`, "empty key": `{"":1,"":2}`, "apart": `{"a":1,"b":{"a":1},"a":2}`,
-		"many, first": `{` + many + `"k0":1}`, "many, last": `{` + many + `"k39":1}`, "many, escaped": `{` + many + `"\u006b3":1}`,
+		"many, first": `{` + many + `"k0":1}`, "many, last": `{` + many + `"k399":1}`, "many, escaped": `{` + many + `"\u006b3":1}`,
 		"escaped slash": `{"a/b":1,"a\/b":2}`, "surrogates": `{"😀":1,"\ud83d\ude00":2}`, "NUL": `{"\u0000":1,"\u0000":2}`,
 	} {
 		all = append(all, reading{name: "duplicate/" + name, code: protocol.CodeInvalidMessage, line: call("", `{"a":1}`, args)})

@@ -1,9 +1,12 @@
 package protocol
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
+	"hash/maphash"
 	"math/bits"
+	"slices"
 	"unicode/utf8"
 )
 
@@ -129,7 +132,7 @@ func (s *scanner) nested(record bool, scan func(bool) error) error {
 }
 
 func (s *scanner) object(record bool) error {
-	base, seen := len(s.keys), map[string]struct{}(nil)
+	base, seen := len(s.keys), (*keySet)(nil)
 	defer func() { s.keys = s.keys[:base] }()
 	s.space()
 	if s.take('}') {
@@ -171,6 +174,9 @@ func (s *scanner) memberValue(record bool, key name) error {
 		return s.value(false)
 	}
 	at, start := len(s.members), s.i
+	if at == cap(s.members) { // append would copy a table of millions more often
+		s.members = slices.Grow(s.members, max(16, at))
+	}
 	s.members = append(s.members, member{key: key})
 	if err := s.value(s.depth == 1); err != nil {
 		return err
@@ -182,7 +188,7 @@ func (s *scanner) memberValue(record bool, key name) error {
 
 // unique adds key to the keys of the innermost object, or says that it is there
 // already. seen is the set of a large object.
-func (s *scanner) unique(base int, seen map[string]struct{}, key name) (map[string]struct{}, error) {
+func (s *scanner) unique(base int, seen *keySet, key name) (*keySet, error) {
 	known := s.keys[base:]
 	if seen == nil && len(known) < maxLinearKeys {
 		for _, k := range known {
@@ -194,16 +200,57 @@ func (s *scanner) unique(base int, seen map[string]struct{}, key name) (map[stri
 		return nil, nil
 	}
 	if seen == nil {
-		seen = make(map[string]struct{}, 2*len(known))
+		seen = &keySet{seed: maphash.MakeSeed()}
 		for _, k := range known {
-			seen[string(k.text(s.b))] = struct{}{}
+			seen.add(s, k)
 		}
 	}
-	before := len(seen)
-	if seen[string(key.text(s.b))] = struct{}{}; len(seen) == before {
+	if !seen.add(s, key) {
 		return seen, s.duplicate(key)
 	}
 	return seen, nil
+}
+
+// keySet is the keys of a large object. It holds no more than their places: one line may have millions.
+type keySet struct {
+	seed  maphash.Seed
+	slots []uint32 // where a key begins, by its hash; 0 = free; a power of two
+	count int
+}
+
+// add reports whether the key is new.
+func (k *keySet) add(s *scanner, key name) bool {
+	if k.count++; 2*k.count > len(k.slots) {
+		old := k.slots
+		k.slots = make([]uint32, max(256, 2*len(old)))
+		for _, from := range old {
+			if from > 0 {
+				k.put(s, s.keyAt(from))
+			}
+		}
+	}
+	return k.put(s, key)
+}
+
+func (k *keySet) put(s *scanner, key name) bool {
+	text := key.text(s.b)
+	for i := maphash.Bytes(k.seed, text); ; i++ {
+		slot := &k.slots[i&uint64(len(k.slots)-1)]
+		if *slot == 0 {
+			*slot = key.from
+			return true
+		}
+		if bytes.Equal(s.keyAt(*slot).text(s.b), text) {
+			return false
+		}
+	}
+}
+
+// keyAt returns the key that begins there.
+func (s *scanner) keyAt(from uint32) name {
+	again := scanner{b: s.b, i: int(from) - 1}
+	n, _ := again.str() // it was scanned before
+	return n
 }
 
 func (s *scanner) same(a, b name) bool {
