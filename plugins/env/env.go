@@ -218,7 +218,7 @@ func (p *Plugin) Close(ctx context.Context) error {
 	errs := make([]error, len(all)+1)
 	var ends sync.WaitGroup
 	for i, e := range all { // side by side, as each may take its time
-		ends.Go(func() { errs[i] = e.end(ctx, true) })
+		ends.Go(func() { errs[i] = e.end(ctx) })
 	}
 	ends.Wait()
 	p.tending.Wait()
@@ -265,9 +265,13 @@ func (p *Plugin) micros() int64 { return p.Now().UnixMicro() }
 
 // explained says what failed, unless the error is an answer already.
 func explained(what string, err error) error {
+	return explainedAs(protocol.CodeRuntimeError, what, err)
+}
+
+func explainedAs(code protocol.ErrorCode, what string, err error) error {
 	var refusal *protocol.Error
 	if err == nil || errors.As(err, &refusal) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	return protocol.Errorf(protocol.CodeRuntimeError, "%s: %w", what, err)
+	return protocol.Errorf(code, "%s: %w", what, err)
 }

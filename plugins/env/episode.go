@@ -81,14 +81,14 @@ func (e *episode) openLocked() error {
 	return nil
 }
 
-// end closes the episode, which is in no map any more. leave says that another host may go
-// on with it, if it was saved.
-func (e *episode) end(ctx context.Context, leave bool) error {
+// end closes the episode, which is in no map any more. Another host may go on with it, if it
+// was saved.
+func (e *episode) end(ctx context.Context) error {
 	if !e.lock(ctx) {
 		return context.Cause(ctx)
 	}
 	defer e.mu.Unlock()
-	return e.endLocked(ctx, leave)
+	return e.endLocked(ctx, true)
 }
 
 func (e *episode) endLocked(ctx context.Context, leave bool) error {

@@ -199,18 +199,16 @@ func eachJournal(dir, owner string, do func(d *private.Dir, name string, age tim
 	}
 	defer d.Close()
 	names, err := d.Names()
-	ages := make(map[string]time.Duration, len(names))
-	names = slices.DeleteFunc(names, func(name string) bool {
-		info, err := d.Lstat(name)
-		if err == nil {
-			ages[name] = time.Since(info.ModTime())
-		}
-		return err != nil || !strings.HasSuffix(name, journalSuffix) || owner != "" && strings.HasPrefix(name, owner+".")
-	})
-	slices.SortFunc(names, func(a, b string) int { return int(ages[b] - ages[a]) })
+	var files []os.FileInfo
 	for _, name := range names {
+		if info, err := d.Lstat(name); err == nil && strings.HasSuffix(name, journalSuffix) && (owner == "" || !strings.HasPrefix(name, owner+".")) {
+			files = append(files, info)
+		}
+	}
+	slices.SortStableFunc(files, func(a, b os.FileInfo) int { return a.ModTime().Compare(b.ModTime()) })
+	for _, file := range files {
 		if err == nil {
-			err = do(d, name, ages[name])
+			err = do(d, file.Name(), time.Since(file.ModTime()))
 		}
 	}
 	return err

@@ -21,12 +21,10 @@ import (
 // WorkspaceOptions are the options of the environment `workspace`: tasks to be solved
 // with tools, each in a fresh folder.
 //
-//	workspace.go         the environment          workspace_world.go   one episode
-//	workspace_task.go    what a task is           workspace_action.go  actions and their schema
-//	workspace_folder.go  the episodes' folders    workspace_copy.go    copies of folders
-//	workspace_check.go   the check command        workspace_state.go   what the agent sees
-//	workspace_judge.go   checks that ask for runs workspace_run.go     runs of the agent's programs
-//	workspace_cases.go   runs that a task lists
+//	workspace.go         the environment             workspace_world.go   one episode, what the agent sees
+//	workspace_task.go    what a task is              workspace_action.go  actions and their schema
+//	workspace_folder.go  the episodes' folders,      workspace_check.go   checks, and runs that a task lists
+//	                     copies of folders           workspace_run.go     runs of the agent's programs, judges
 type WorkspaceOptions struct {
 	Tasks           string   `yaml:"tasks" doc:"The folder of task folders, relative to the current folder. Each holds task.yaml, files/ and check."`
 	Task            string   `yaml:"task" doc:"The task of an episode that asks for none, by its folder or id; default: the first."`
@@ -238,9 +236,5 @@ func (w *workspace) Close(context.Context) error {
 
 // resetDenied makes an error the answer to a reset. It shows no path of the machine.
 func resetDenied(err error) error {
-	var known *protocol.Error
-	if err == nil || errors.As(err, &known) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return err
-	}
-	return protocol.Errorf(protocol.CodeResetDenied, "the episode cannot begin: %w", err)
+	return explainedAs(protocol.CodeResetDenied, "the episode cannot begin", err)
 }

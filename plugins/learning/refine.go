@@ -55,15 +55,9 @@ func (p *Plugin) refineRoutes() []host.Route {
 
 // refineApply answers learn/refinement/apply/req. All edits are made or none.
 func (p *Plugin) refineApply(ctx context.Context, req *protocol.RefinementApplyRequest, _ host.Emitter) (*protocol.RefinementApplyResponse, error) {
-	pr, err := parseProposal(req.Proposal)
+	pr, err := p.received(ctx, req.Proposal)
 	if err != nil {
 		return nil, err
-	}
-	if err := p.readTexts(ctx, pr); err != nil {
-		return nil, err
-	}
-	if err := p.flush(ctx); err != nil {
-		return nil, p.kept.Noted(ctx, err)
 	}
 	var resp *protocol.RefinementApplyResponse
 	err = p.kept.Write(ctx, func(tx *store.Tx) (err error) {
@@ -77,6 +71,18 @@ func (p *Plugin) refineApply(ctx context.Context, req *protocol.RefinementApplyR
 		p.forgetWeights()
 	}
 	return resp, nil
+}
+
+// received reads a proposal and the texts that it is about, once all calls are counted.
+func (p *Plugin) received(ctx context.Context, obj protocol.Object) (*proposal, error) {
+	pr, err := parseProposal(obj)
+	if err == nil {
+		err = p.readTexts(ctx, pr)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return pr, p.kept.Noted(ctx, p.flush(ctx))
 }
 
 // apply makes the edits, or says which are refused.

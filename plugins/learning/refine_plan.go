@@ -87,11 +87,17 @@ func (pl *planner) plan(tx *store.Tx, name string) error {
 	return err
 }
 
+// asTarget returns an edit of the component with what it is now.
+func (c *Component) asTarget(tx *store.Tx, of, name string) (*examined, error) {
+	x := &examined{edit: &edit{target: target{of, c.Kind, c.Name, name}}, record: c}
+	return x, x.readNow(tx)
+}
+
 // planWeight moves the weight towards what the component is worth, the further the more
 // is known: applied again and again on the same records it comes to rest.
 func (pl *planner) planWeight(tx *store.Tx, c *Component, v verdict) error {
-	x := &examined{edit: &edit{target: target{targetWeight, c.Kind, c.Name, nameWeight}}, record: c}
-	if err := x.readNow(tx); err != nil {
+	x, err := c.asTarget(tx, targetWeight, nameWeight)
+	if err != nil {
 		return err
 	}
 	goal := 2 * v.worth // neutral is 1, the worth of what nobody knows 0.5
@@ -114,8 +120,8 @@ func (pl *planner) planWeight(tx *store.Tx, c *Component, v verdict) error {
 // planDeferred takes a tool that hardly ever works out of the usual list, and puts one
 // back that a refinement had taken out and that is good by now.
 func (pl *planner) planDeferred(tx *store.Tx, c *Component, v verdict) error {
-	x := &examined{edit: &edit{target: target{targetSetting, c.Kind, c.Name, settingDeferred}}, record: c}
-	if err := x.readNow(tx); err != nil {
+	x, err := c.asTarget(tx, targetSetting, settingDeferred)
+	if err != nil {
 		return err
 	}
 	_, high := wilson(c.Successes, c.Calls, z95)
@@ -133,8 +139,8 @@ func (pl *planner) planDeferred(tx *store.Tx, c *Component, v verdict) error {
 
 // planTimeout gives a tool that fails more time where it uses up what a refinement has set.
 func (pl *planner) planTimeout(tx *store.Tx, c *Component, v verdict) error {
-	x := &examined{edit: &edit{target: target{targetSetting, c.Kind, c.Name, settingTimeout}}, record: c}
-	if err := x.readNow(tx); err != nil {
+	x, err := c.asTarget(tx, targetSetting, settingTimeout)
+	if err != nil {
 		return err
 	}
 	limit, err := number(x.now)

@@ -52,15 +52,9 @@ func (r *reviewer) refuse(least risk, format string, args ...any) {
 
 // refineReview answers learn/refinement/review/req: it changes nothing.
 func (p *Plugin) refineReview(ctx context.Context, req *protocol.RefinementReviewRequest, _ host.Emitter) (*protocol.RefinementReviewResponse, error) {
-	pr, err := parseProposal(req.Proposal)
+	pr, err := p.received(ctx, req.Proposal)
 	if err != nil {
 		return nil, err
-	}
-	if err := p.readTexts(ctx, pr); err != nil {
-		return nil, err
-	}
-	if err := p.flush(ctx); err != nil {
-		return nil, p.kept.Noted(ctx, err)
 	}
 	var r *reviewer
 	v := p.view()
