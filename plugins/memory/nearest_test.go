@@ -1,12 +1,14 @@
 package memory
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -86,20 +88,22 @@ func (c *cone) options() Options {
 
 // exact returns the ten of some numbers whose vectors are nearest to that of the query.
 func (c *cone) exact(query int, among []int) map[int64]bool {
-	q := c.vector(fmt.Sprint(query))
-	cosines := make(map[int]float64, len(among))
-	for _, n := range among {
-		var dot, vv, qq float64
-		for i, f := range c.vector(fmt.Sprint(n)) {
-			dot, vv, qq = dot+float64(f)*float64(q[i]), vv+float64(f)*float64(f), qq+float64(q[i])*float64(q[i])
-		}
-		cosines[n] = dot / math.Sqrt(vv*qq)
+	type near struct {
+		n      int
+		cosine float64
 	}
-	sorted := slices.Clone(among)
-	slices.SortFunc(sorted, func(a, b int) int { return -int(math.Copysign(1, cosines[a]-cosines[b])) })
+	q, all := c.vector(fmt.Sprint(query)), make([]near, len(among))
+	for at, n := range among {
+		var dot, length float64
+		for i, f := range c.vector(strconv.Itoa(n)) {
+			dot, length = dot+float64(f)*float64(q[i]), length+float64(f)*float64(f)
+		}
+		all[at] = near{n, dot / math.Sqrt(length)} // the query's length changes no order
+	}
+	slices.SortFunc(all, func(a, b near) int { return cmp.Compare(b.cosine, a.cosine) })
 	best := make(map[int64]bool)
-	for _, n := range sorted[:10] {
-		best[int64(n)] = true
+	for _, near := range all[:10] {
+		best[int64(near.n)] = true
 	}
 	return best
 }
