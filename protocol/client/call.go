@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"a2e/protocol"
@@ -155,5 +156,161 @@ func (p *Pending) result(resp any) error {
 		return nil
 	default:
 		return p.answer.Decode(resp)
+	}
+}
+
+// Handler takes what the host sends by itself. What it returns is the answer to a
+// request of the host (`mcp/sample/req`, `mcp/root/list/req`) and ignored for
+// everything else. ctx ends with the connection; a Handler must end soon after,
+// since Close waits for it, and must not call Close.
+type Handler func(ctx context.Context, m Message) (any, error)
+
+// route is the handler of one type.
+type route struct {
+	fn    Handler
+	queue []Message // pushes not yet taken; guarded by Client.mu
+	busy  bool      // a goroutine takes them; guarded by Client.mu
+}
+
+// Handle has fn take the messages of a type, such as `env/state/push`,
+// `proc/read/event` or `mcp/sample/req`; register before the handshake. Pushes and
+// events are taken one at a time, in order, all those of the type, even with a
+// call that has OnEvent. Requests run side by side.
+func (c *Client) Handle(t protocol.Type, fn Handler) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.routes[protocol.Canonical(t)] = &route{fn: fn}
+}
+
+// pushLocked queues a message for its handler, and starts taking if nobody does.
+func (c *Client) pushLocked(r *route, m Message) {
+	r.queue = append(r.queue, m)
+	if !r.busy {
+		r.busy = c.startLocked(func() { c.take(r) })
+	}
+}
+
+// take runs a handler until its queue is empty.
+func (c *Client) take(r *route) {
+	for {
+		c.mu.Lock()
+		queue := r.queue
+		r.queue = nil
+		if len(queue) == 0 {
+			r.busy = false
+			c.mu.Unlock()
+			return
+		}
+		c.mu.Unlock()
+		for _, m := range queue {
+			_, _ = r.fn(c.ctx, m) // nobody waits for an answer
+		}
+	}
+}
+
+// answer runs the handler of a host's request and sends what it returns. The host
+// always gets an answer: an error, or no handler, becomes the field `error`.
+func (c *Client) answer(response protocol.Type, r *route, m Message) {
+	var body any
+	err := error(protocol.Errorf(protocol.CodeInvalidMessage, "this agent has no handler for %s", m.Type))
+	if r != nil {
+		body, err = r.fn(c.ctx, m)
+	}
+	if err != nil {
+		var asked protocol.MCPRootListRequest // the fields that all requests of the host have
+		_ = m.Decode(&asked)                  // what is missing stays empty
+		body = map[string]any{"server_id": asked.ServerID, "mcp_request_id": asked.MCPRequestID, "error": err.Error()}
+	}
+	_, _ = c.send(response, body, protocol.AppendString(nil, m.ID), nil) // fails only when the connection ends
+}
+
+// Message is one message from the host.
+type Message struct {
+	Type  protocol.Type // "" on a line that has none, such as JSON-RPC
+	ID    string
+	ReqID string // the id of the request that it belongs to; "" = none
+	Seq   int    // of an event: 0,1,2… within its request
+	Raw   []byte // the whole line; the Message owns it
+
+	object protocol.Object
+}
+
+// Decode reads the message into dst, a pointer to the struct of its type or to
+// any other struct with json tags. Absent fields get the schema's defaults.
+func (m Message) Decode(dst any) error {
+	if err := protocol.Decode(m.object, nil, dst); err != nil {
+		return fmt.Errorf("client: %s from the host: %w", m.Type, err)
+	}
+	return nil
+}
+
+// Field returns the raw JSON of one field.
+func (m Message) Field(name string) (protocol.Value, bool) { return m.object.Get(name) }
+
+// parse reads a line as a message that keeps it.
+func parse(raw []byte) (Message, error) {
+	var line protocol.Line
+	if err := line.Scan(raw); err != nil {
+		return Message{}, fmt.Errorf("it wrote a line that is no message (%.80q): %w", raw, err)
+	}
+	m := Message{Type: protocol.Type(line.Type), Raw: raw, object: line.Object()}
+	m.ID, _ = line.ID.Str()
+	m.ReqID, _ = line.ReqID.Str()
+	if seq, ok := m.object.Get("seq"); ok {
+		m.Seq, _ = strconv.Atoi(string(seq)) // what is no integer counts as 0
+	}
+	return m, nil
+}
+
+// RefusedError is a handshake that was answered with ok:false.
+type RefusedError struct {
+	Reason protocol.HandshakeReason
+}
+
+// Error implements error.
+func (e *RefusedError) Error() string {
+	return "client: the host refused the handshake: " + string(e.Reason)
+}
+
+// Handshake opens a session; token is "" for an open host. When the host refuses,
+// the error is a *RefusedError and the answer is there too.
+func (c *Client) Handshake(ctx context.Context, agentID string, caps []protocol.Capability, token string) (*protocol.HandshakeResponse, error) {
+	req := protocol.HandshakeRequest{AgentID: agentID, AgentCaps: caps, AuthToken: token}
+	resp := new(protocol.HandshakeResponse)
+	if err := c.Call(ctx, protocol.TypeHandshakeReq, req, resp); err != nil {
+		return nil, err
+	}
+	if !resp.OK {
+		return resp, &RefusedError{Reason: resp.Reason}
+	}
+	return resp, nil
+}
+
+// Ping asks whether the host lives and gives how long it has.
+func (c *Client) Ping(ctx context.Context) (uptime time.Duration, err error) {
+	var pong protocol.Pong
+	err = c.Call(ctx, protocol.TypePing, nil, &pong)
+	return time.Duration(pong.UptimeSeconds * float64(time.Second)), err
+}
+
+// Cancel asks the host to stop a request, by the id of its Pending. The request is
+// then answered by the error `cancelled`, unless it had ended.
+func (c *Client) Cancel(id string) error {
+	_, err := c.Send(protocol.TypeCancel, protocol.Cancel{ReqID: id})
+	return err
+}
+
+// Shutdown tells the host to stop and waits until it has closed its output, or
+// ctx ends. timeout, in whole seconds, is what running requests get to finish.
+// Close is still due.
+func (c *Client) Shutdown(ctx context.Context, timeout time.Duration) error {
+	if _, err := c.Send(protocol.TypeShutdown, protocol.Shutdown{Timeout: int(timeout / time.Second)}); err != nil {
+		return err
+	}
+	select {
+	case <-c.ended:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }

@@ -3,10 +3,17 @@ package fleet
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
+	"a2e/host"
+	"a2e/host/dialect"
+	"a2e/host/pattern"
+	"a2e/protocol"
 	"a2e/protocol/fleet"
 )
 
@@ -66,9 +73,9 @@ func (f *Front) describe(ctx context.Context, last *fleet.Announce) (a *fleet.An
 	a = &fleet.Announce{
 		Type: fleet.TypeAnnounce, ProtocolVersion: fleet.Version, Worker: f.opts.Worker, Session: fleet.Session{ContextID: f.context},
 	}
-	x, err := f.executors(ctx)
+	x := f.executors(ctx)
 	a.Capabilities.Tools, a.MCPHealth = append([]string{}, x.tools...), x.health
-	if err != nil && last != nil {
+	if x.err != nil && last != nil {
 		a.Capabilities.Tools, a.MCPHealth = last.Capabilities.Tools, last.MCPHealth
 	} else {
 		f.able = slices.Concat(x.tools, slices.Collect(maps.Keys(x.able)))
@@ -102,3 +109,288 @@ func (f *Front) watch(starting bool) {
 		starting = f.announce(f.ctx, nil)
 	}
 }
+
+// connectGrace is how long after the start of the host a task that came before the first
+// announce waits for the first connection to an MCP server that it needs. Later tasks wait for
+// none: a server that is being connected is announced as one that does not answer.
+const connectGrace = 2 * time.Second
+
+// executors is what those have who do the work.
+type executors struct {
+	able       map[string]protocol.Capability // tools, toolkits and capabilities, and what they belong to
+	tools      []string                       // as an announce names them, sorted
+	health     map[string]fleet.Health        // of the MCP servers
+	connecting []string                       // of these servers, for the first time: nobody knows yet how they are
+	unknown    bool                           // some say themselves what they have, and have not yet
+	err        error                          // why it is not known what there is
+}
+
+// has reports whether a task's requirement is met, as far as may says that its agent may use
+// what meets it.
+func (x *executors) has(name string, may func(string) bool) bool {
+	return fleet.Serves(func(name string) bool { return x.able[name] != "" && may(name) }, name)
+}
+
+// starting reports whether a tool is, by its name, one of a server that is being connected.
+func (x *executors) starting(tool string) bool {
+	return slices.ContainsFunc(x.connecting, func(id string) bool { return strings.HasPrefix(tool, id+"__") })
+}
+
+// executors asks the workers what they have, and the host, whose own it is of a worker that
+// works in it or says nothing. Nothing is waited for that is on its way.
+func (f *Front) executors(ctx context.Context) *executors {
+	x := &executors{able: make(map[string]protocol.Capability), health: make(map[string]fleet.Health)}
+	workers := f.workers()
+	ctx = host.WithKnown(ctx)
+	var own map[string]fleet.Health
+	if own, x.err = f.servers(ctx, x); x.err == nil && slices.ContainsFunc(workers, func(w host.WorkerInfo) bool { return w.HostTools }) {
+		x.err = f.abilities(ctx, x, func(tool string) bool {
+			return slices.ContainsFunc(workers, func(w host.WorkerInfo) bool { return w.HostTools && allows(&w, tool) })
+		})
+	}
+	for _, w := range workers {
+		for id, h := range own {
+			if w.HostTools && (allows(&w, id+"__*") || slices.ContainsFunc(w.Only, func(name string) bool { return strings.HasPrefix(name, id+"__") })) {
+				x.health[id] = h
+			}
+		}
+		x.unknown = x.unknown || w.Unknown
+		for _, name := range w.Tools {
+			if h, server := own[name]; server { // the config names both
+				x.health[name] = h
+			} else if x.tools = append(x.tools, name); x.able[name] == "" {
+				x.able[name] = protocol.CapTools
+			}
+		}
+		for _, id := range w.MCPServers {
+			if h := cmp.Or(w.MCPHealth[id], fleet.HealthOK); x.health[id] == "" || h == fleet.HealthOK {
+				x.health[id] = h
+			}
+		}
+	}
+	x.connecting = slices.DeleteFunc(x.connecting, func(id string) bool { return x.health[id] == "" })
+	for _, word := range fleet.Words() {
+		if x.has(word, func(string) bool { return true }) {
+			x.tools = append(x.tools, word)
+		}
+	}
+	slices.Sort(x.tools)
+	x.tools = slices.Compact(x.tools)
+	return x
+}
+
+// allows reports whether a worker may use a tool of the host.
+func allows(w *host.WorkerInfo, tool string) bool {
+	return w.Only == nil || pattern.Listed(w.Only, tool)
+}
+
+// workers lists the workers of the host.
+func (f *Front) workers() []host.WorkerInfo {
+	if pool := host.ServicesOf(f.ctx).Workers(); pool != nil {
+		return pool.Workers()
+	}
+	return nil
+}
+
+// unmet says what this worker lacks for a task; "" = nothing, or nothing that is known:
+// pending tells that a server which it needs is connecting.
+func (f *Front) unmet(ctx context.Context, t *task) (why string, pending bool) {
+	if len(f.workers()) == 0 {
+		return host.NoWorker().Message, false
+	}
+	if len(t.Requirements.RequiredMCP)+len(t.Requirements.RequiredCapabilities) == 0 {
+		return "", false
+	}
+	return f.executors(ctx).unmet(t)
+}
+
+// unmet is what they lack for a task.
+func (x *executors) unmet(t *task) (why string, pending bool) {
+	if x.err != nil {
+		return "what the task requires cannot be looked up: " + reason(x.err), false
+	}
+	early := time.Now().Before(t.patience)
+	lacking, starting := x.lackingServers(t, early)
+	for _, name := range t.Requirements.RequiredCapabilities {
+		may := func(name string) bool { return t.Agent.Grants(name) || t.Agent.Grants(string(x.able[name])) }
+		switch {
+		case x.has(name, may), x.unknown:
+		case x.has(name, func(string) bool { return true }):
+			lacking = append(lacking, fmt.Sprintf("the agent %.64q may not use %.64q", t.Agent.AgentID, name))
+		case early && x.starting(name):
+			starting = true
+		default:
+			lacking = append(lacking, fmt.Sprintf("there is no tool, toolkit or capability %.64q", name))
+		}
+	}
+	return strings.Join(lacking, "; "), starting && lacking == nil
+}
+
+// lackingServers names the MCP servers that a task requires and that are not there, or do
+// not work. Of an early task those count that are being connected.
+func (x *executors) lackingServers(t *task, early bool) (lacking []string, starting bool) {
+	required := t.Requirements.RequiredMCP
+	if a := t.Agent; a != nil && a.ToolScope == protocol.ToolsIsolated && len(required) > 0 {
+		return []string{fmt.Sprintf("the tool_scope of the agent %.64q is isolated: it has no MCP server", a.AgentID)}, false
+	}
+	for _, id := range required {
+		switch h := x.health[id]; {
+		case h == fleet.HealthOK, h == "" && (x.unknown || x.able[id] != ""):
+		case h == "":
+			lacking = append(lacking, fmt.Sprintf("the MCP server %.64q is not registered", id))
+		case early && slices.Contains(x.connecting, id):
+			starting = true
+		default:
+			lacking = append(lacking, fmt.Sprintf("the MCP server %.64q is not healthy (%s)", id, h))
+		}
+	}
+	return lacking, starting
+}
+
+// servers asks for the state of each MCP server of the host. The error is that of ctx.
+func (f *Front) servers(ctx context.Context, x *executors) (map[string]fleet.Health, error) {
+	health := make(map[string]fleet.Health)
+	var resp protocol.MCPServerListResponse
+	err := f.ask(ctx, protocol.TypeMCPServerListReq, &protocol.MCPServerListRequest{}, &resp)
+	for _, server := range resp.Servers {
+		id, _ := server["server_id"].(string)
+		switch {
+		case server["state"] == "disabled":
+		case server["status"] == "ready" && server["listed"] != false: // else its tools are on their way
+			health[id] = fleet.HealthOK
+		case server["status"] == "ready", server["status"] == "connecting":
+			health[id] = fleet.HealthTimeout
+			if server["state"] != "reconnecting" {
+				x.connecting = append(x.connecting, id)
+			}
+		default:
+			health[id] = fleet.HealthError
+		}
+	}
+	return health, err
+}
+
+// awaitServers keeps a task until the MCP servers that it requires are connected, or are
+// known not to be.
+func (f *Front) awaitServers(t *task) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.pending = append(f.pending, t)
+	if len(f.pending) == 1 {
+		f.goes.Go(f.watchPending)
+	}
+}
+
+// watchPending looks again and again at the tasks that wait for servers, until there are none.
+// It looks at all of them by one state of the servers, so that they start in order.
+func (f *Front) watchPending() {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		f.mu.Lock()
+		seen := slices.Clone(f.pending)
+		f.mu.Unlock()
+		ctx, cancel := context.WithTimeout(f.ctx, checkTimeout)
+		x := f.executors(ctx)
+		cancel()
+		var left, ready []*task
+		for _, t := range seen {
+			switch pending, why := f.stillPending(t, x); {
+			case why != nil:
+				f.decline(t, unstarted(t, why))
+			case pending:
+				left = append(left, t)
+			default:
+				ready = append(ready, t)
+			}
+		}
+		f.admit(ready...)
+		f.mu.Lock()
+		f.pending = append(left, f.pending[len(seen):]...)
+		over := len(f.pending) == 0
+		f.mu.Unlock()
+		if over {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-f.ctx.Done():
+		}
+	}
+}
+
+// stillPending reports whether a task goes on waiting for servers, or why it shall not be done.
+func (f *Front) stillPending(t *task, x *executors) (pending bool, refused error) {
+	select {
+	case why := <-t.late:
+		return false, why
+	default:
+	}
+	if cause := context.Cause(f.ctx); cause != nil {
+		return false, cause
+	}
+	why, pending := x.unmet(t)
+	if why != "" {
+		return false, errors.New(why)
+	}
+	return pending, nil
+}
+
+// abilities adds the host's own tools that are allowed; where all are, also the toolkits that are
+// configured and the capabilities.
+func (f *Front) abilities(ctx context.Context, x *executors, allowed func(tool string) bool) error {
+	var tools protocol.ToolListResponse
+	if err := f.ask(ctx, protocol.TypeToolListReq, &protocol.ToolListRequest{IncludeDeferred: true}, &tools); err != nil {
+		return err
+	}
+	for _, def := range tools.Tools {
+		if allowed(def.Name) {
+			x.able[def.Name] = protocol.CapTools
+			x.tools = append(x.tools, def.Name)
+		}
+	}
+	if !allowed("*") {
+		return nil
+	}
+	var kits protocol.ToolkitListResponse
+	if err := f.ask(ctx, protocol.TypeToolkitListReq, &protocol.ToolkitListRequest{}, &kits); err != nil {
+		return err
+	}
+	for _, kit := range kits.Toolkits {
+		if kit.Configured {
+			x.able[kit.Name] = protocol.CapToolkits
+		}
+	}
+	for _, p := range host.ServicesOf(f.ctx).Plugins() { // what they serve now: one may have learned it late
+		info := p.Info()
+		for _, name := range append([]protocol.Capability{info.Capability}, info.Also...) {
+			x.able[string(name)] = name
+		}
+	}
+	delete(x.able, "") // of a plugin that does not know yet
+	return nil
+}
+
+// extensions names what can be done with a task under way.
+func (f *Front) extensions() []string {
+	names := []string{fleet.ExtensionCancel}
+	if slices.ContainsFunc(f.workers(), takesTexts) {
+		names = append(names, fleet.ExtensionSteer)
+	}
+	return names
+}
+
+// takesTexts reports whether a worker takes texts while it works.
+func takesTexts(w host.WorkerInfo) bool { return slices.Contains(w.Extensions, fleet.ExtensionSteer) }
+
+// ask makes a request of the plugins. What no plugin answers stays empty; the error is one
+// that says nothing about what there is.
+func (f *Front) ask(ctx context.Context, t protocol.Type, req, resp any) error {
+	if err := host.ServicesOf(f.ctx).Call(f.in(ctx), t, req, resp, nil); !dialect.IsMissing(err) {
+		return err
+	}
+	return nil
+}
+
+// in returns the session's context with the end of ctx.
+func (f *Front) in(ctx context.Context) context.Context { return dialect.Merge(f.session().Ctx, ctx) }

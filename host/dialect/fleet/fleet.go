@@ -6,10 +6,10 @@
 //	                                └─ queue by priority ─ place ─ worker pool ─ files from git ─ keep ─► TASK_RESULT
 //	TASK_STEER, TASK_CANCEL ─ intake ─► the task, wherever it is
 //
-//	fleet.go   the dialect                          announce.go  SESSION_ANNOUNCE
-//	intake.go  what came, and whether it can be done  results.go   results that are kept
-//	needs.go   what a task needs                    changes.go   what git says of the workspace
+//	fleet.go   the dialect                          announce.go  SESSION_ANNOUNCE, and what a task needs
+//	intake.go  what came, and whether it can be done  results.go   results that are kept, what they carry
 //	run.go     a task from its place to its result  isolation.go  a worktree for a task
+//	changes.go  what git says of the workspace
 package fleet
 
 import (
