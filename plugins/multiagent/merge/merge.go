@@ -33,14 +33,14 @@ const (
 	maxBytes  = 16 << 20 // of all inputs together
 )
 
-// Input is what one child agent came to.
+// Input is what one child agent came to. As JSON it is what a command gets of it.
 type Input struct {
-	ID      string
-	Name    string
-	Status  string         // a protocol.SubagentStatus or a fleet.Status, in any case of letters
-	Summary string         // its result as text
-	Result  jsontext.Value // a JSON object, such as a TASK_RESULT; nil = none
-	Error   string         // why it failed; "" = it did not
+	ID      string         `json:"subagent_id"`
+	Name    string         `json:"name"`
+	Status  string         `json:"status"`         // a protocol.SubagentStatus or a fleet.Status, in any case of letters
+	Summary string         `json:"summary"`        // its result as text
+	Result  jsontext.Value `json:"result"`         // a JSON object, such as a TASK_RESULT; nil = none, null in JSON
+	Error   string         `json:"error,omitzero"` // why it failed; "" = it did not
 }
 
 // Options is what the strategies work with.
@@ -258,25 +258,14 @@ const (
 	shown     = 200     // bytes of it in an error
 )
 
-// customInput is what the command gets of an agent.
-type customInput struct {
-	ID      string         `json:"subagent_id"`
-	Name    string         `json:"name"`
-	Status  string         `json:"status"`
-	Summary string         `json:"summary"`
-	Result  jsontext.Value `json:"result"` // null = none
-	Error   string         `json:"error,omitzero"`
-}
-
 // custom merges by a command: {"inputs":[…]} on its stdin, one JSON object on its stdout.
 // The result is that object, with the strategy where it has none.
 func custom(ctx context.Context, inputs []Input, opts Options) (map[string]any, error) {
 	if len(opts.Command) == 0 || opts.Run == nil {
 		return nil, wrong("/strategy", "is custom, but the config names no command that merges; use %s or %s", HierarchicalSummary, Voting)
 	}
-	rows := make([]customInput, len(inputs))
+	rows := slices.Clone(inputs)
 	for i, in := range inputs {
-		rows[i] = customInput(in)
 		if _, err := protocol.ParseObject(in.Result); err != nil {
 			rows[i].Result = jsontext.Value("null")
 		}
