@@ -95,7 +95,7 @@ type Front struct {
 	incoming  []*call            // that did not begin, in order
 	open      map[*call]struct{} // those in room
 	byID      map[string][]*call // of those that have an id, by their key
-	limiters  map[lane]*limiter  // those with requests
+	limiters  [lanes]limiter
 	draining  bool
 	cut       bool   // nothing begins any more
 	admitted  bool   // the token was right
@@ -115,7 +115,7 @@ func New(opts Options) *Front {
 	f := &Front{
 		opts: opts, methods: methods(), wake: dialect.NewBell(),
 		room: dialect.NewRoom(opts.MaxQueue, opts.MaxQueueBytes), history: history{opts.Store, opts.MaxKept},
-		open: make(map[*call]struct{}), byID: make(map[string][]*call), limiters: make(map[lane]*limiter), sessions: make(map[string]*session),
+		open: make(map[*call]struct{}), byID: make(map[string][]*call), sessions: make(map[string]*session),
 	}
 	f.admitted = len(opts.Tokens) == 0
 	return f

@@ -21,6 +21,7 @@ const (
 	free                // the same, but it needs nothing, and overtakes one that takes long
 	asking              // it asks plugins; at most maxAsking at once
 	running             // it runs a tool; at most Options.MaxParallel at once
+	lanes
 )
 
 const maxAsking = 8 // lists that are made at once
@@ -154,11 +155,7 @@ func (f *Front) beginSlow(m method, c *call) {
 		return
 	}
 	c.session = id
-	t := f.limiters[m.at]
-	if t == nil {
-		t = new(limiter)
-		f.limiters[m.at] = t
-	}
+	t := &f.limiters[m.at]
 	if t.active == f.width(m.at) {
 		c.waits = true
 		t.waiting = append(t.waiting, c)
@@ -183,14 +180,12 @@ func (f *Front) beginLocked(at lane, c *call) {
 func (f *Front) arrive(at lane) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	t := f.limiters[at]
+	t := &f.limiters[at]
 	if c := f.shiftLocked(&t.waiting, false); c != nil {
 		f.beginLocked(at, c)
 		return
 	}
-	if t.active--; t.active == 0 {
-		delete(f.limiters, at)
-	}
+	t.active--
 }
 
 // cancel serves $/cancelRequest. Requests that did not begin are answered, those that run

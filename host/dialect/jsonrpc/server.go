@@ -244,10 +244,7 @@ func limitsGet(f *Front, ctx context.Context, _ *call) (any, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	requests, bytes := f.room.Use()
-	turns, parallel := 0, 0
-	if t := f.limiters[running]; t != nil {
-		parallel = t.active
-	}
+	turns, parallel := 0, f.limiters[running].active
 	for _, s := range f.sessions {
 		if s.turn != nil {
 			turns++
