@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/rs/zerolog"
 
+	"a2e/host/child"
 	"a2e/host/dialect"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
@@ -117,7 +119,7 @@ func (w *Worker) Run(ctx context.Context, h Host) error {
 	w.feed = feed
 	served := make(chan error, 1)
 	go func() {
-		err := h.Serve(in, &lineWriter{take: w.heard})
+		err := h.Serve(in, &child.Splitter{Max: math.MaxInt, Line: w.heard})
 		_ = in.Close() // nobody writes into it any more
 		served <- err
 	}()
