@@ -2,9 +2,8 @@
 //
 //	multiagent.go  the plugin and its routes   session.go  the children of a session
 //	spawn.go       start a child               task.go     give it a task, from its start to its end
-//	result.go      what became of it: await, cancel, terminate
-//	message.go     texts from one to another   events.go   SUBAGENT_EVENT
-//	merge.go       put results together
+//	result.go      what became of it: await, cancel, terminate, merge
+//	message.go     texts from one to another, and the events of each
 //
 // A child agent is a name for what a session has done by workers: it has an id, a config,
 // a mailbox and at most one task at a time, which a worker of the pool does.
@@ -101,10 +100,7 @@ func New(name string, opts Options, env Env) (*Plugin, error) {
 	if opts.MaxSubagents == 0 {
 		opts.MaxSubagents = defaultMaxSubagents
 	}
-	pool, err := worker.NewPool(worker.Options{Workers: opts.Workers}, worker.Env{
-		Launcher: env.Launcher, Workspace: env.Workspace, StateDir: env.StateDir, Agent: env.Agent, Now: env.Now, Log: env.Log, Secrets: env.Secrets,
-		ToolBox: env.ToolBox,
-	})
+	pool, err := worker.NewPool(worker.Options{Workers: opts.Workers}, env)
 	if err != nil {
 		return nil, fmt.Errorf("plugin %q: %w", name, err)
 	}

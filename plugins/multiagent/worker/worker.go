@@ -8,10 +8,9 @@
 //	pool.go     the pool: a task from its begin to its result
 //	task.go     how a task begins and ends, and begins again
 //	route.go    who may do it, and who is best place.go    who waits for a place
-//	oneshot.go  a process for each task        fleet.go    a task at a long-lived child
-//	llm.go      a model with the host's tools   talk.go     the conversation of a task
+//	oneshot.go  a process for each task        fleet.go    a task at a long-lived child, or in a fleet's queue
+//	llm.go      a model with the host's tools   brief.go    what it is told, and whom it works for
 //	peer.go     that child                     result.go   what a worker says
-//	contract.go how it shall answer            agent.go   whom it works for
 package worker
 
 import (
@@ -95,18 +94,18 @@ func (w *Worker) Validate() error {
 		return fmt.Errorf("worker %q: mode is %.32q; it should be oneshot, fleet, llm or queue", w.Name, w.Mode)
 	case len(w.Command) > 0 && !w.LLM.IsZero():
 		return fmt.Errorf("worker %q has a command and an llm; it should have one of them", w.Name)
-	case w.queued():
-		return w.validateQueue()
-	case len(w.Command) == 0 && w.LLM.IsZero():
+	case len(w.Command) == 0 && w.LLM.IsZero() && !w.queued():
 		return fmt.Errorf("worker %q has neither a command nor an llm; name the program that does the tasks, such as command: [my-agent, --print], or a model, such as llm: {url: \"http://127.0.0.1:11434/v1\", model: qwen3}", w.Name)
 	case w.ContextWindow < 0:
 		return fmt.Errorf("worker %q: context_window should be 0 or more tokens", w.Name)
-	case w.MaxTasks < 0 || w.MaxTasks > maxPlaces:
-		return fmt.Errorf("worker %q: max_tasks should be between 1 and %d", w.Name, maxPlaces)
+	case w.MaxTasks < 0 || w.MaxTasks > w.mostTasks():
+		return fmt.Errorf("worker %q: max_tasks should be between 1 and %d", w.Name, w.mostTasks())
 	case w.Retries != nil && (*w.Retries < 0 || *w.Retries > MaxRetries):
 		return fmt.Errorf("worker %q: retries should be between 0 and %d", w.Name, MaxRetries)
 	case w.Timeout < 0:
 		return fmt.Errorf("worker %q: timeout should be 0 or more seconds", w.Name)
+	case w.queued():
+		return w.validateQueue()
 	case w.Contract != nil && w.Mode == ModeFleet:
 		return fmt.Errorf("worker %q: contract is for workers that read their brief as a text; one of mode fleet gets it as fields", w.Name)
 	case w.AuthToken.Reveal() != "" && w.Mode != ModeFleet:

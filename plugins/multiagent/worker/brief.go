@@ -1,0 +1,218 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"a2e/host"
+	"a2e/host/config"
+	"a2e/protocol"
+	"a2e/protocol/fleet"
+)
+
+// asked is a text behind how to answer it.
+func (r *runner) asked(ctx context.Context, t *task, text string) string {
+	if r.Contract != nil && !*r.Contract {
+		return text
+	}
+	return t.contract(r.due(ctx, t)) + text
+}
+
+// contract is what the brief of a task begins with for whoever reads it as text, a model in
+// the end: how to answer, and by when. due is a time, "" = any. The object is written so that
+// it is no JSON: a worker that repeats its brief gives no result by that. A turn of a
+// conversation has no contract, as a person reads the answer.
+func (t *task) contract(due string) string {
+	if t.Talk != nil {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString(`[How to answer. What you are to do follows under "Task".]
+End your answer with one JSON object, and nothing after it:
+{"status": STATUS, "summary": ANSWER, "next_steps": [TEXT, ...], "artifacts": {"files_changed": [PATH, ...]}}
+- STATUS is "done", or "partial" with "remaining": what is left to do, or "blocked" with "blocked_reason": why you could not begin, or "error" with "error": what went wrong.
+`)
+	switch t.Task.ReplySchema {
+	case fleet.ReplyJSON:
+		b.WriteString("- ANSWER is a JSON value, not prose.\n")
+	case fleet.ReplyStructured:
+		b.WriteString("- ANSWER is a short text; what belongs into the other fields stands there.\n")
+	default:
+		b.WriteString("- ANSWER is a plain text.\n")
+	}
+	if budget := t.budget(); budget > 0 {
+		fmt.Fprintf(&b, "- You may spend %d tokens, on all that you read and write.\n", budget)
+	}
+	if due != "" {
+		fmt.Fprintf(&b, "- Answer before %s, with \"partial\" if need be.\n", due)
+	}
+	b.WriteString("\n[Task]\n")
+	return b.String()
+}
+
+// due returns when the worker must have ended a task, as an RFC 3339 time: at the deadline, or
+// when its own timeout is over; "" = any time.
+func (r *runner) due(ctx context.Context, t *task) string {
+	if end, ok := ctx.Deadline(); ok {
+		at := r.pool.env.Now().Add(time.Until(end)).Add(time.Millisecond) // as the text has no more digits
+		if t.deadline.IsZero() || at.Before(t.deadline) {
+			return at.UTC().Format("2006-01-02T15:04:05.000Z07:00")
+		}
+	}
+	return t.Deadline
+}
+
+// maxEarlier bounds the earlier conversation in a brief, in bytes. What is oldest is left out.
+const maxEarlier = 32 << 10
+
+// brief is what a program is told: the task's brief, behind the conversation that it goes on
+// with and before the names of its images.
+func (t *task) brief(workspace string) string {
+	talk := t.Talk
+	if talk == nil {
+		return t.Brief
+	}
+	var b strings.Builder
+	from, size := len(talk.Earlier), 0
+	for ; from > 0; from-- {
+		if size += min(len(talk.Earlier[from-1].Text), maxEarlier/4); size > maxEarlier {
+			break
+		}
+	}
+	if from < len(talk.Earlier) {
+		b.WriteString("The conversation so far, the oldest message first")
+		if from > 0 {
+			fmt.Fprintf(&b, " (%d earlier ones are left out)", from)
+		}
+		b.WriteString(":\n\n")
+		for _, e := range talk.Earlier[from:] {
+			if most := maxEarlier / 4; len(e.Text) > most { // one must not push out all others
+				e.Text = strings.ToValidUTF8(e.Text[:most], "") + "… (cut)"
+			}
+			fmt.Fprintf(&b, "[%s]\n%s\n\n", e.Role, e.Text)
+		}
+		b.WriteString("[user, now]\n")
+	}
+	b.WriteString(t.Brief)
+	if len(talk.Images) > 0 {
+		b.WriteString("\n\n" + imageList(workspace, talk.Images))
+	}
+	return b.String()
+}
+
+// imageList names images for a program, which can see those that are files.
+func imageList(workspace string, images []host.Image) string {
+	var b strings.Builder
+	root, err := os.OpenRoot(workspace)
+	if err == nil {
+		defer root.Close()
+	}
+	b.WriteString("Images, as files in the workspace:\n")
+	for _, i := range images {
+		lacks := ", which is no file here"
+		if err == nil {
+			if info, err := root.Stat(i.Name); err == nil && info.Mode().IsRegular() {
+				lacks = ""
+			}
+		}
+		fmt.Fprintf(&b, "- %s (%s, %d bytes%s)\n", i.Name, i.MIME, len(i.Data), lacks)
+	}
+	return b.String()
+}
+
+// Confine returns the agent that a task is done as: child, with no more than own, its parent,
+// may use. Nil is an agent of which nothing is known: a nil own has everything, and what is
+// done for a nil child is done as own. It is deeper than own in any case, so that max_depth
+// ends it. Neither is changed.
+func Confine(child, own *fleet.Agent) *fleet.Agent {
+	if own == nil {
+		return child
+	}
+	if child == nil {
+		child = own
+	}
+	c := *child
+	c.Depth = max(c.Depth, own.Depth+1)
+	switch {
+	case own.ToolScope == protocol.ToolsShared:
+	case own.ToolScope != protocol.ToolsRestricted:
+		c.ToolScope, c.Capabilities = protocol.ToolsIsolated, []string{}
+	case c.ToolScope == protocol.ToolsShared:
+		c.ToolScope, c.Capabilities = protocol.ToolsRestricted, slices.Clone(own.Capabilities)
+	default:
+		c.Capabilities = common(c.Capabilities, own.Capabilities)
+	}
+	if own.MaxSteps > 0 && (c.MaxSteps == 0 || c.MaxSteps > own.MaxSteps) {
+		c.MaxSteps = own.MaxSteps
+	}
+	return &c
+}
+
+// common returns what two lists both grant. The capability tools grants every tool by its name.
+func common(a, b []string) []string {
+	both := []string{}
+	for _, lists := range [][2][]string{{a, b}, {b, a}} {
+		for _, name := range lists[0] {
+			granted := slices.Contains(lists[1], name) || slices.Contains(lists[1], string(protocol.CapTools)) && !isCapability(name)
+			if granted && !slices.Contains(both, name) {
+				both = append(both, name)
+			}
+		}
+	}
+	return both
+}
+
+// isCapability reports whether a name is that of a capability, and so of no single tool.
+func isCapability(name string) bool {
+	return name == string(protocol.CapTest) || slices.ContainsFunc(protocol.Types(), func(t protocol.Info) bool { return string(t.Capability) == name })
+}
+
+// agentOf returns the agent that a task is done as where a says it. It is none of those
+// above the agent that the host serves: their memory is not its own.
+func (p *Pool) agentOf(a *fleet.Agent) (*fleet.Agent, error) {
+	own := p.env.Agent
+	switch {
+	case a == nil:
+	case a.AgentID == "":
+		return nil, wrong("/agent/agent_id", "is missing; it names the child agent")
+	case a.ToolScope != protocol.ToolsShared && a.ToolScope != protocol.ToolsRestricted && a.ToolScope != protocol.ToolsIsolated:
+		return nil, wrong("/agent/tool_scope", "is %.32q; should be shared, restricted or isolated", a.ToolScope)
+	case a.Depth < 0:
+		return nil, wrong("/agent/depth", "is below 0; the agent of the first host has 0")
+	case a.MaxSteps < 0:
+		return nil, wrong("/agent/max_steps", "is below 0; 0 is any number")
+	case own != nil && a.AgentID != own.AgentID && (a.AgentID == own.ParentAgentID || a.AgentID == own.RootAgentID):
+		return nil, wrong("/agent/agent_id", "is that of an agent above this one; it should be that of a child")
+	}
+	return Confine(a, own), nil
+}
+
+// environment returns the variables of a process that works for an agent, or for nobody in
+// particular (nil): those of the config, then vars. Neither can say another agent.
+func (r *runner) environment(vars map[string]string, agent *fleet.Agent) (map[string]string, error) {
+	all := maps.Clone(r.Env)
+	if all == nil {
+		all = make(map[string]string, len(vars)+2)
+	}
+	maps.Copy(all, vars)
+	delete(all, fleet.EnvAgent)
+	if agent != nil {
+		text, err := protocol.AppendJSON(nil, agent)
+		if err != nil {
+			return nil, fmt.Errorf("agent of the task: %w", err)
+		}
+		all[fleet.EnvAgent] = string(text)
+	}
+	if r.ShareState {
+		all[config.EnvStateDir] = r.pool.stateDir
+		if url := r.pool.env.StateURL; url != "" {
+			all[config.EnvState] = url
+		}
+	}
+	return all, nil
+}
