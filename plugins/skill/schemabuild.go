@@ -185,10 +185,10 @@ func (b *schemaBuilder) members(v, made *yamltree.Node) (_ *yamltree.Node, requi
 		case "optional", "$schema", "$id", "id", "$comment":
 			continue
 		case "type":
-			made.Set(m.Key, b.typeNames(value))
+			made.Set(m.Key, b.typeName(value))
 			continue
 		case "properties":
-			b.properties(made, value, listNode(v.At("required")))
+			b.properties(made, value, v.At("required"))
 			continue
 		case "items", "additionalProperties", "unevaluatedProperties", "unevaluatedItems", "additionalItems", "contains", "propertyNames", "not", "if", "then", "else":
 			if m.Key != "items" || value.Kind != yamltree.List {
@@ -204,13 +204,6 @@ func (b *schemaBuilder) members(v, made *yamltree.Node) (_ *yamltree.Node, requi
 		made.Set(m.Key, value)
 	}
 	return made, required
-}
-
-func listNode(n *yamltree.Node) *yamltree.Node {
-	if n != nil && n.Kind == yamltree.List {
-		return n
-	}
-	return nil
 }
 
 // choices makes the schemas of a list.
@@ -240,8 +233,8 @@ func (b *schemaBuilder) named(v *yamltree.Node) *yamltree.Node {
 	return made
 }
 
-// typeNames reads the type of a schema: one, or a list.
-func (b *schemaBuilder) typeNames(v *yamltree.Node) *yamltree.Node {
+// typeName reads the name of a type, also as other languages call it, or a list of some.
+func (b *schemaBuilder) typeName(v *yamltree.Node) *yamltree.Node {
 	if v.Kind == yamltree.List {
 		made := &yamltree.Node{Kind: yamltree.List, Line: v.Line}
 		for _, item := range v.Items {
@@ -249,11 +242,6 @@ func (b *schemaBuilder) typeNames(v *yamltree.Node) *yamltree.Node {
 		}
 		return made
 	}
-	return b.typeName(v)
-}
-
-// typeName reads the name of a type, also as other languages call it.
-func (b *schemaBuilder) typeName(v *yamltree.Node) *yamltree.Node {
 	names := map[string]string{
 		"string": "string", "integer": "integer", "number": "number", "boolean": "boolean", "array": "array", "object": "object", "null": "null",
 		"str": "string", "text": "string", "file": "string", "path": "string", "url": "string", "date": "string", "enum": "string",

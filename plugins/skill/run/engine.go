@@ -139,10 +139,9 @@ func (o *moduleRun) compile(ctx context.Context, code []byte) (wazero.Runtime, w
 
 // world returns what the module has of the outside.
 func (o *moduleRun) world() (wazero.ModuleConfig, error) {
-	folders := wazero.NewFSConfig().(sysfs.FSConfig)
+	folders := wazero.NewFSConfig()
 	budget := &budget{bytes: maxWritten, files: maxCreated}
 	env := []string{"A2E_SKILL_DIR=/skill", "HOME=/tmp", "TMPDIR=/tmp", "LANG=C.UTF-8"}
-	var all wazero.FSConfig
 	pwd := "/skill"
 	for _, f := range []struct {
 		guest, dir string
@@ -159,12 +158,9 @@ func (o *moduleRun) world() (wazero.ModuleConfig, error) {
 		if err != nil {
 			return nil, err
 		}
-		if all != nil {
-			folders = all.(sysfs.FSConfig)
-		}
-		all = folders.WithSysFSMount(&folder{root: root, write: f.write, budget: budget}, f.guest)
+		folders = folders.(sysfs.FSConfig).WithSysFSMount(&folder{root: root, write: f.write, budget: budget}, f.guest)
 	}
-	config := wazero.NewModuleConfig().WithName("").WithArgs(o.Name).WithFSConfig(all).
+	config := wazero.NewModuleConfig().WithName("").WithArgs(o.Name).WithFSConfig(folders).
 		WithStdin(os.Stdin).WithStdout(os.Stdout).WithStderr(os.Stderr).
 		WithSysWalltime().WithSysNanotime().WithSysNanosleep().WithRandSource(rand.Reader)
 	for _, pair := range append(env, "PWD="+pwd) {
