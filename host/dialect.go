@@ -258,6 +258,7 @@ func BeginSession(ctx context.Context, agentID string, ask Asker) (inSession con
 	for _, name := range capabilities() {
 		sess.Caps[name] = h.loaded(name)
 	}
+	h.opts.Checkpoints.Prepare()
 	inSession, cancel := context.WithCancel(context.WithValue(ctx, sessionKey{}, sess))
 	return inSession, sess, func() {
 		cancel()

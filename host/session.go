@@ -104,6 +104,7 @@ func handshake(h *Host, c *call) (any, error) {
 		return nil, errShutdown
 	}
 	h.session, h.failures = sess, 0
+	h.opts.Checkpoints.Prepare()
 	h.openPushesLocked(c)
 	c.sess.Store(sess)
 	return resp, nil

@@ -4,7 +4,7 @@
 //	checkpoint.go  Keeper: take, list          scan.go    what changed since the last one; ignore.go: .gitignore
 //	store.go       the files: log and index    place.go   the open workspace: read one file; the bounds
 //	blobs.go       contents and states as bytes        list_*.go  what is in one folder
-//	tree.go        states in memory            watch_linux.go  which names changed, as the kernel tells
+//	tree.go        states in memory            watch_*.go which names changed, as the kernel tells
 //	diff.go        from one state to another   restore.go put back
 //
 // A checkpoint is the state of the whole workspace at one moment. The first one copies all that is
@@ -25,6 +25,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -78,11 +79,13 @@ var (
 // Keeper keeps the checkpoints of one workspace. It opens nothing before the first use, and is safe
 // for concurrent use; other keepers, also of other processes, may work on the same workspace.
 type Keeper struct {
-	o    Options
-	dir  string
-	ctx  context.Context // ends with Close
-	stop context.CancelFunc
-	uses sync.WaitGroup
+	o        Options
+	dir      string
+	ctx      context.Context // ends with Close
+	stop     context.CancelFunc
+	uses     sync.WaitGroup
+	asks     atomic.Int32 // of callers that wait
+	prepared atomic.Bool
 
 	mu       sync.Mutex // held by the one that works; guards the fields below
 	store    *store     // nil before the first use
@@ -174,7 +177,9 @@ func use[T any](ctx context.Context, k *Keeper, do func(*place) (T, error)) (non
 		err   error
 	}
 	done := make(chan result, 1)
+	k.asks.Add(1)
 	k.uses.Go(func() {
+		defer k.asks.Add(-1)
 		var r result
 		due, err := k.alone(func(p *place) (err error) {
 			r.value, err = do(p)
@@ -281,12 +286,30 @@ func (k *Keeper) take(p *place, i Info) (Info, error) {
 // indexEvery is how many changes there are in the log, at least, before the index is written anew.
 const indexEvery = 2000
 
-// scan looks at what may have changed in the workspace and keeps the contents that are new.
-func (k *Keeper) scan(p *place) (*scan, error) {
+// Prepare looks at the whole workspace in the background, so that the next checkpoint need only look
+// at what changed since, where the kernel tells. It makes none, and nothing for a workspace without any.
+func (k *Keeper) Prepare() {
+	if k == nil || !k.o.Watch || k.prepared.Swap(true) || !k.Exists() {
+		return
+	}
+	k.uses.Go(func() {
+		_, _ = k.alone(func(p *place) error { // the next checkpoint says what is wrong
+			s, err := k.look(p, true)
+			if err == nil && k.watch != nil && k.store.last() != nil {
+				k.stale = !s.adopt()
+			}
+			return err
+		})
+	})
+}
+
+// look reads what may have changed since the last checkpoint. With calm it leaves processors to others
+// as long as nobody waits for it.
+func (k *Keeper) look(p *place, calm bool) (*scan, error) {
 	if k.o.Watch && !k.watching {
 		k.watching, k.watch, k.stale = true, newWatcher(k.o.Workspace), true
 	}
-	s := &scan{Keeper: k, place: p}
+	s := &scan{Keeper: k, place: p, calm: calm}
 	if err := s.run(k.pending()); err != nil {
 		return nil, err
 	}
@@ -294,6 +317,15 @@ func (k *Keeper) scan(p *place) (*scan, error) {
 		k.watch.close()
 		k.watch = nil
 		k.o.Log.Info().Err(s.unwatched).Str("workspace", k.o.Workspace).Msg("checkpoints: not all folders can be watched, so all are read for each checkpoint")
+	}
+	return s, nil
+}
+
+// scan looks at the workspace and keeps the contents that are new.
+func (k *Keeper) scan(p *place) (*scan, error) {
+	s, err := k.look(p, false)
+	if err != nil {
+		return nil, err
 	}
 	var need int64
 	for _, c := range s.unread {

@@ -122,7 +122,7 @@ func (s *stage) restore(o checkpoint.RestoreOptions) checkpoint.Restored {
 }
 
 // TestRandomRounds changes a workspace at random in every way that there is, and goes back to a state
-// at random, by turns with keepers that watch, that do not, and that begin anew.
+// at random, by turns with keepers that watch, that do not, and that begin anew, at once or while they look around.
 func TestRandomRounds(t *testing.T) {
 	rounds := poll.Soak(t, "A2E_SOAK_CHECKPOINT_ROUNDS", 12)
 	for seed := range 2 {
@@ -140,6 +140,8 @@ func TestRandomRounds(t *testing.T) {
 					if s.Keeper = keepers[chaos.r.IntN(3)]; chaos.r.IntN(6) == 0 {
 						s.opts.Watch = chaos.r.IntN(4) > 0
 						s.Keeper = s.another()
+						s.Prepare()
+						chaos.step(chaos.r.IntN(20)) // meanwhile
 					}
 					was := pictureOf(t, s.dir)
 					id := s.take(fmt.Sprint("round ", round)).ID

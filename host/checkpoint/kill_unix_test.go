@@ -145,7 +145,8 @@ func (c *chaos) changeAll(round, files int) {
 }
 
 // BenchmarkOneChangedFile makes checkpoints of a tree of 50,000 files of which one changed: with the
-// keeper of a host that lives on, with one that begins anew each time, and the first of all.
+// keeper of a host that lives on, with one that begins anew each time, at once or
+// once it has looked around, and the first of all.
 func BenchmarkOneChangedFile(b *testing.B) {
 	s := newStage(b, nil)
 	for d := range 2500 {
@@ -166,16 +167,24 @@ func BenchmarkOneChangedFile(b *testing.B) {
 			s.take("warm")
 		}
 	})
-	b.Run("cold", func(b *testing.B) {
-		for n := 0; b.Loop(); n++ {
-			b.StopTimer()
-			change(n)
-			k := checkpoint.Open(s.opts)
-			b.StartTimer()
-			_, err := k.Take(b.Context(), "cold")
-			b.StopTimer()
-			must.OK(b, err, k.Close())
-			b.StartTimer()
-		}
-	})
+	for _, prepared := range []bool{false, true} {
+		b.Run(map[bool]string{false: "cold", true: "prepared"}[prepared], func(b *testing.B) {
+			for n := 0; b.Loop(); n++ {
+				b.StopTimer()
+				change(2 * n)
+				k := checkpoint.Open(s.opts)
+				if prepared {
+					k.Prepare()
+					_, err := k.List(b.Context()) // which waits for it
+					must.OK(b, err)
+					change(2*n + 1)
+				}
+				b.StartTimer()
+				_, err := k.Take(b.Context(), "cold")
+				b.StopTimer()
+				must.OK(b, err, k.Close())
+				b.StartTimer()
+			}
+		})
+	}
 }

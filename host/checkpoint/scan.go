@@ -24,6 +24,7 @@ type scan struct {
 	*Keeper
 	place *place
 	all   bool // all folders are read, not only those with changed names
+	calm  bool // nobody waits for it yet
 
 	places chan struct{} // for folders that are read side by side
 	work   sync.WaitGroup
@@ -118,6 +119,10 @@ func (s *scan) visit(dir string, names []string, above *rules, ignored bool) {
 	s.mu.Unlock()
 	for _, sub := range subs {
 		below := func() { s.visit(sub.path, nil, f.rules, sub.ignored) }
+		if s.calm && s.asks.Load() == 0 {
+			below()
+			continue
+		}
 		select {
 		case s.places <- struct{}{}:
 			s.work.Go(func() {
@@ -353,6 +358,41 @@ func (s *scan) commit(gone []string) {
 	}
 	slices.Sort(s.again)
 	s.again = slices.Compact(s.again)
+}
+
+// adopt has the next scan look again at the names that are others than at the last checkpoint, and at no
+// more than what changes from now on. It reports false where that would not do: other names may be left
+// out than before. The state of the last checkpoint stays as it is.
+func (s *scan) adopt() bool {
+	var again []string
+	for dir, f := range s.seen {
+		old := s.store.tree[dir]
+		if old == nil {
+			continue // its own folder names it
+		}
+		for i := range f.entries {
+			now := &f.entries[i]
+			if was := old.get(now.name); was == nil || !was.looks(now) || now.untold() || now.kind == aFile && now.held == heldNot {
+				again = append(again, join(dir, now.name))
+			}
+		}
+		for i := range old.entries {
+			if f.get(old.entries[i].name) == nil {
+				again = append(again, join(dir, old.entries[i].name))
+			}
+		}
+	}
+	if slices.ContainsFunc(again, func(name string) bool { _, base := split(name); return base == ignoreFile }) {
+		return false
+	}
+	for dir, f := range s.seen {
+		if old := s.store.tree[dir]; old != nil {
+			old.rules, old.ignored, old.closed = f.rules, f.ignored, f.closed
+		}
+	}
+	slices.Sort(again)
+	s.again = slices.Compact(again)
+	return true
 }
 
 // pending returns the names to look at: those that changed, and those whose change nobody would tell.
