@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // Pair is a name with a text.
@@ -21,35 +23,56 @@ type ServerEntry struct {
 	Headers []Pair
 }
 
+// parts lists the keys of the entry, with the value of each on one line, or its pairs.
+func (e *ServerEntry) parts(scalar func(string) string, do func(key, value string, pairs []Pair)) {
+	if len(e.Command) > 0 {
+		do("command", scalar(e.Command[0]), nil)
+	}
+	if len(e.Command) > 1 {
+		all := make([]string, len(e.Command)-1)
+		for i, word := range e.Command[1:] {
+			all[i] = scalar(word)
+		}
+		do("args", "["+strings.Join(all, ", ")+"]", nil)
+	}
+	if len(e.Env) > 0 {
+		do("env", "", e.Env)
+	}
+	if e.URL != "" {
+		do("url", scalar(e.URL), nil)
+	}
+	if len(e.Headers) > 0 {
+		do("headers", "", e.Headers)
+	}
+}
+
 // block writes the entry as lines of YAML below its id, indented by that many spaces.
 func (e *ServerEntry) block(indent int) string {
 	var b strings.Builder
 	before := strings.Repeat(" ", indent)
-	line := func(key, value string) { b.WriteString(strings.TrimRight(before+key+": "+value, " ") + "\n") }
-	pairs := func(key string, all []Pair) {
-		if len(all) > 0 {
-			line(key, "")
+	e.parts(Scalar, func(key, value string, pairs []Pair) {
+		b.WriteString(strings.TrimRight(before+key+": "+value, " ") + "\n")
+		for _, p := range pairs {
+			b.WriteString(before + "  " + Scalar(p.Name) + ": " + Scalar(p.Value) + "\n")
 		}
-		for _, p := range all {
-			line("  "+Scalar(p.Name), Scalar(p.Value))
-		}
-	}
-	if len(e.Command) > 0 {
-		line("command", Scalar(e.Command[0]))
-	}
-	if len(e.Command) > 1 {
-		words := make([]string, len(e.Command)-1)
-		for i, word := range e.Command[1:] {
-			words[i] = Scalar(word)
-		}
-		line("args", "["+strings.Join(words, ", ")+"]")
-	}
-	pairs("env", e.Env)
-	if e.URL != "" {
-		line("url", Scalar(e.URL))
-	}
-	pairs("headers", e.Headers)
+	})
 	return b.String()
+}
+
+// flow writes the entry on one line, with its id.
+func (e *ServerEntry) flow(id string, scalar func(string) string) string {
+	var all []string
+	e.parts(scalar, func(key, value string, pairs []Pair) {
+		if pairs != nil {
+			inner := make([]string, len(pairs))
+			for i, p := range pairs {
+				inner[i] = scalar(p.Name) + ": " + scalar(p.Value)
+			}
+			value = "{" + strings.Join(inner, ", ") + "}"
+		}
+		all = append(all, scalar(key)+": "+value)
+	})
+	return scalar(id) + ": {" + strings.Join(all, ", ") + "}"
 }
 
 // Scalar writes a text so that YAML reads that text, in any place.
@@ -64,7 +87,7 @@ func Scalar(text string) string {
 	return quote(text)
 }
 
-// quote writes a text in quotes, as YAML reads it.
+// quote writes a text so that YAML and JSON read it.
 func quote(text string) string {
 	var b strings.Builder
 	b.WriteByte('"')
@@ -81,13 +104,14 @@ func quote(text string) string {
 	return b.String() + `"`
 }
 
-// editor changes a text of YAML by its places. What is written in braces, as in JSON, is left to people.
+// editor changes a text of YAML by its places.
 type editor struct {
 	file string
 	text []byte
 	root *node
 	at   []int // where each line begins
 
+	scalar  func(string) string // writes a text in braces
 	newline string
 }
 
@@ -99,7 +123,10 @@ func newEditor(file string, text []byte) (*editor, error) {
 	if root.kind != mapping {
 		return nil, fmt.Errorf("%s: it should be a mapping of settings", file)
 	}
-	e := &editor{file: file, text: text, root: root, at: []int{0}, newline: "\n"}
+	e := &editor{file: file, text: text, root: root, at: []int{0}, scalar: Scalar, newline: "\n"}
+	if jsontext.Value(text).IsValid() {
+		e.scalar = quote // others may read it as JSON
+	}
 	if i := bytes.IndexByte(text, '\n'); i > 0 && text[i-1] == '\r' {
 		e.newline = "\r\n"
 	}
@@ -121,13 +148,10 @@ func (e *editor) offset(line, column int) int {
 	return at
 }
 
-// inBraces reports whether what holds the servers is written in braces, or the servers are and there are any.
-func (e *editor) inBraces(holder *node, key string) bool {
-	isFlow := func(n *node) bool {
-		at := e.offset(n.line, n.column)
-		return at < len(e.text) && (e.text[at] == '{' || e.text[at] == '[')
-	}
-	return holder != nil && (isFlow(holder) || len(holder.at(key).members) > 0 && isFlow(holder.at(key)))
+// isFlow reports whether a value is written in braces.
+func (e *editor) isFlow(n *node) bool {
+	at := e.offset(n.line, n.column)
+	return at < len(e.text) && (e.text[at] == '{' || e.text[at] == '[')
 }
 
 // servers returns where the MCP servers stand: what holds them, and under which key; nil = nowhere.
@@ -199,9 +223,6 @@ func AddServer(file string, text []byte, id string, entry ServerEntry) ([]byte, 
 	if err != nil {
 		return nil, err
 	}
-	if e.inBraces(holder, key) {
-		return nil, e.unsafe(key, id+":\n"+entry.block(2))
-	}
 	edited := e.withServer(holder, key, id, entry)
 	want := e.root
 	if holder == nil {
@@ -228,7 +249,17 @@ func (e *editor) withServer(holder *node, key, id string, entry ServerEntry) []b
 		return e.splice(end, len(e.text), before+"mcpServers:\n  "+name+":\n"+entry.block(4))
 	}
 	all := holder.at(key)
-	if len(all.members) > 0 {
+	switch at := e.offset(all.line, all.column); {
+	case all.kind == mapping && len(all.members) > 0 && e.isFlow(all):
+		first, between := all.members[0], ", "
+		if first.line > all.line {
+			at, between = e.offset(first.line, first.column)-1, ",\n"+strings.Repeat(" ", first.column-1)
+			if line := e.text[e.at[first.line-1] : at+1]; len(bytes.TrimLeft(line, " \t")) == 0 {
+				between = ",\n" + string(line)
+			}
+		}
+		return e.splice(at+1, at+1, entry.flow(id, e.scalar)+between)
+	case all.kind == mapping && len(all.members) > 0:
 		indent := all.members[0].column - 1
 		end := e.endOf(holder, key, indent)
 		before := ""
@@ -238,6 +269,10 @@ func (e *editor) withServer(holder *node, key, id string, entry ServerEntry) []b
 		return e.splice(end, end, before+strings.Repeat(" ", indent)+name+":\n"+entry.block(indent+2))
 	}
 	m := holder.members[slices.IndexFunc(holder.members, func(m member) bool { return m.key == key })]
+	if e.isFlow(holder) {
+		at := e.offset(all.line, all.column)
+		return e.splice(at, e.afterEmpty(at), "{"+entry.flow(id, e.scalar)+"}")
+	}
 	at := e.offset(m.line, m.column)
 	at += bytes.IndexByte(e.text[at:], ':') + 1
 	indent := m.column + 1
@@ -340,11 +375,7 @@ func RemoveServer(file string, text []byte, id string) ([]byte, error) {
 	if i < 0 {
 		return nil, fmt.Errorf("%s:%d: the servers are a list here, which is not edited by this command; take %s out of it yourself", file, all.line, id)
 	}
-	if e.inBraces(holder, key) {
-		return nil, e.unsafe(key, "")
-	}
-	edited := e.withoutServer(holder, key, i)
-	return edited, e.verify(edited, e.root, holder, key, func(servers *node) {
+	return e.withoutServer(holder, key, i), e.verify(e.withoutServer(holder, key, i), e.root, holder, key, func(servers *node) {
 		servers.members = slices.Delete(slices.Clone(servers.members), i, i+1)
 	}, "")
 }
@@ -353,7 +384,19 @@ func RemoveServer(file string, text []byte, id string) ([]byte, error) {
 func (e *editor) withoutServer(holder *node, key string, i int) []byte {
 	all := holder.at(key)
 	m := all.members[i]
-	from := e.at[m.line-1]
+	from := e.offset(m.line, m.column)
+	switch {
+	case e.isFlow(all) && i+1 < len(all.members) && (all.members[i+1].line == m.line || len(bytes.TrimSpace(e.text[e.at[m.line-1]:from])) > 0):
+		next := all.members[i+1]
+		return e.splice(from, e.offset(next.line, next.column), "")
+	case e.isFlow(all) && i+1 == len(all.members):
+		end := e.closing(e.offset(all.line, all.column))
+		for from > 0 && strings.ContainsRune(" \t\r\n,", rune(e.text[from-1])) {
+			from--
+		}
+		return e.splice(from, end, "")
+	}
+	from = e.at[m.line-1]
 	end := 0
 	if i+1 < len(all.members) {
 		end = e.at[all.members[i+1].line-1]
@@ -376,6 +419,28 @@ func (e *editor) withoutServer(holder *node, key string, i int) []byte {
 	return slices.Concat(e.text[:at], []byte(" {}"), e.text[min(at, from):from], e.text[end:])
 }
 
+// closing returns where the brace stands that closes the one at a place.
+func (e *editor) closing(at int) int {
+	depth := 0
+	for i := at; i < len(e.text); i++ {
+		switch c := e.text[i]; c {
+		case '{', '[':
+			depth++
+		case '}', ']':
+			if depth--; depth == 0 {
+				return i
+			}
+		case '"', '\'':
+			for i++; i < len(e.text) && e.text[i] != c; i++ {
+				if c == '"' && e.text[i] == '\\' {
+					i++
+				}
+			}
+		}
+	}
+	return len(e.text)
+}
+
 // verify holds the edited text against what it should mean: the old one, with one thing changed
 // of the servers under a key of holder, which is a part of want. lines are what a person can write
 // where that cannot be done.
@@ -386,11 +451,6 @@ func (e *editor) verify(edited []byte, want, holder *node, key string, change fu
 	if len(problems) == 0 && sameValue(got, want.with(holder, key, &changed)) {
 		return nil
 	}
-	return e.unsafe(key, lines)
-}
-
-// unsafe is the error of a text that is left as it is; lines are what a person can write.
-func (e *editor) unsafe(key, lines string) error {
 	text := fmt.Sprintf("%s is written in a way that this command cannot change safely; edit %s in it yourself", e.file, key)
 	if lines != "" {
 		text += ", and put this there:\n" + lines

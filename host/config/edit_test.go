@@ -9,11 +9,12 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// A server gets into a config, with all else as it was, and out of it again.
+// A server gets into each form of a config, with all else as it was, and out of it again.
 func TestServersAreEditedInPlace(t *testing.T) {
 	t.Parallel()
 	entry := config.ServerEntry{Command: []string{"npx", "-y", "@s/x", "true", "${A}"}, Env: []config.Pair{{Name: "K", Value: "a: b # c"}}}
 	const block = "new:\n    command: npx\n    args: [-y, \"@s/x\", \"true\", \"${A}\"]\n    env:\n      K: \"a: b # c\"\n"
+	const flow = `new: {command: npx, args: [-y, "@s/x", "true", "${A}"], env: {K: "a: b # c"}}`
 	for name, c := range map[string]struct{ text, want, left string }{
 		"nothing":       {"", "mcpServers:\n  " + block, "mcpServers: {}\n"},
 		"a comment":     {"# mine", "# mine\nmcpServers:\n  " + block, "# mine\nmcpServers: {}\n"},
@@ -23,8 +24,13 @@ func TestServersAreEditedInPlace(t *testing.T) {
 		"the last key":  {"mcpServers:\n  a:\n    command: b # c", "mcpServers:\n  a:\n    command: b # c\n  " + block, "mcpServers:\n  a:\n    command: b # c\n"},
 		"among others":  {"mcpServers:\n  # of a\n  a: {command: b}\n  # end\n\n# of x\nhost_id: x\n", "mcpServers:\n  # of a\n  a: {command: b}\n  # end\n  " + block + "\n# of x\nhost_id: x\n", ""},
 		"deep":          {"plugins:\n  mcp:\n    pin: true\n    servers:\n      a: {command: b}\n  env: false\n", "plugins:\n  mcp:\n    pin: true\n    servers:\n      a: {command: b}\n      " + strings.ReplaceAll(block, "\n    ", "\n        ") + "  env: false\n", ""},
+		"a list":        {"plugins:\n- {name: m, type: mcp, metadata: {mcpServers: {a: {command: b}}}}\n", "plugins:\n- {name: m, type: mcp, metadata: {mcpServers: {" + flow + ", a: {command: b}}}}\n", ""},
+		"flow":          {`{"mcpServers": {"a": {"command": "b"}}, "host_id": "x"}`, `{"mcpServers": {"new": {"command": "npx", "args": ["-y", "@s/x", "true", "${A}"], "env": {"K": "a: b # c"}}, "a": {"command": "b"}}, "host_id": "x"}`, ""},
+		"flow, lines":   {"mcpServers: {\n\t# of a\n\ta: {command: b}, # a\n\t# of c\n\tc: {command: d}\n}\n", "mcpServers: {\n\t# of a\n\t" + flow + ",\n\ta: {command: b}, # a\n\t# of c\n\tc: {command: d}\n}\n", ""},
 		"a tilde":       {"mcpServers: ~\n", "mcpServers:\n  " + block, "mcpServers: {}\n"},
+		"flow, empty":   {`{mcpServers: {}, host_id: x}`, `{mcpServers: {` + flow + `}, host_id: x}`, ""},
 		"Windows lines": {"mcpServers:\r\n  a: {command: b}\r\nhost_id: x\r\n", "mcpServers:\r\n  a: {command: b}\r\n  " + strings.ReplaceAll(block, "\n", "\r\n") + "host_id: x\r\n", ""},
+		"wide letters":  {"mcpServers: {ä: {command: 世界}} # 世界\n", "mcpServers: {" + flow + ", ä: {command: 世界}} # 世界\n", ""},
 		"text blocks":   {"mcpServers:\n  a:\n    command: |\n      b\n      # no comment\nhost_id: x\n", "mcpServers:\n  a:\n    command: |\n      b\n      # no comment\n  " + block + "host_id: x\n", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -49,8 +55,6 @@ func TestServersThatAreNotEdited(t *testing.T) {
 	for text, want := range map[string]string{
 		"{host_id: x}\n": "f is written in a way that this command cannot change safely; edit mcpServers in it yourself, and put this there:\nnew:\n  command: b",
 		"mcpServers: [{server_id: a, command: b}]":  "cannot change safely",
-		`{"mcpServers": {"a": {"command": "b"}}}`:   "cannot change safely",
-		"mcpServers: {a: {command: b}}\n":           "cannot change safely",
 		"a: &s {a: {command: b}}\nmcpServers: *s\n": "cannot change safely",
 		"plugins: {mcp: false}\n":                   "f:1: the plugin mcp is switched off here; switch it on first",
 		"mcpServers: {":                             "not valid YAML",
@@ -61,8 +65,6 @@ func TestServersThatAreNotEdited(t *testing.T) {
 		assert.That(t, err != nil && strings.Contains(err.Error(), want), "%q: %v, want %q", text, err, want)
 	}
 	_, err := config.RemoveServer("f", []byte("? mcpServers\n: a:\n    command: b\n  c: {command: d}\n"), "a")
-	assert.That(t, err != nil && strings.Contains(err.Error(), "cannot change safely"), "%v", err)
-	_, err = config.RemoveServer("f", []byte("mcpServers: {a: {command: b}, c: {command: d}}\n"), "a")
 	assert.That(t, err != nil && strings.Contains(err.Error(), "cannot change safely"), "%v", err)
 	_, err = config.RemoveServer("f", []byte("mcpServers: [{server_id: a, command: b}]"), "a")
 	assert.That(t, err != nil && strings.Contains(err.Error(), "f:1: the servers are a list here"), "%v", err)
