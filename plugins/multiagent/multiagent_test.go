@@ -67,6 +67,20 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
+// TestSharedStateOnAServer: a worker that shares the state finds it where the host has it.
+func TestSharedStateOnAServer(t *testing.T) {
+	shares, apart := shell("shares", `printf %s "$A2E_STATE"`), shell("apart", `printf %s "${A2E_STATE-none}"`)
+	shares.ShareState = true
+	state := "postgres://127.0.0.1:1/a2e?schema=team"
+	s := newStageWith(t, options(shares, apart), Env{StateDir: t.TempDir(), StateURL: state}, host.Options{})
+	for name, want := range map[string]string{"shares": state, "apart": "none"} {
+		id := ask[protocol.AgentSpawnResponse](s, protocol.TypeAgentSpawnReq, fmt.Sprintf(`{"name":"n","metadata":{"worker":%q}}`, name)).SubagentID
+		ask[protocol.AgentDelegateResponse](s, protocol.TypeAgentDelegateReq, fmt.Sprintf(`{"subagent_id":%q,"task_name":"t","instruction":"i"}`, id))
+		got := ask[protocol.AgentAwaitResponse](s, protocol.TypeAgentAwaitReq, fmt.Sprintf(`{"subagent_id":%q}`, id))
+		assert.Equal(t, got.Result["summary"], any(want), "%s", name)
+	}
+}
+
 // The way of a child from its spawn to its end, in the short spelling.
 func TestShortSpelling(t *testing.T) {
 	s := newStage(t, options(shell("w", "cat")))
