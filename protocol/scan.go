@@ -14,6 +14,10 @@ import (
 // hostile line cannot exhaust the stack.
 const maxDepth = 1000
 
+// maxMembers bounds the table of one line, which takes 28 bytes for each member: that of a
+// line of 16 MiB could have millions.
+const maxMembers = 1 << 18
+
 // maxLinearKeys is the number of keys of one object up to which a new key is
 // compared with each earlier one; larger objects keep a set.
 const maxLinearKeys = 24
@@ -174,6 +178,9 @@ func (s *scanner) memberValue(record bool, key name) error {
 		return s.value(false)
 	}
 	at, start := len(s.members), s.i
+	if at == maxMembers {
+		return s.errorf("more than %d members", maxMembers)
+	}
 	if at == cap(s.members) { // append would copy a table of millions more often
 		s.members = slices.Grow(s.members, max(16, at))
 	}

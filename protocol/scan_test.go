@@ -3,8 +3,10 @@ package protocol_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -224,6 +226,22 @@ func TestDepth(t *testing.T) {
 	for _, n := range []int{1001, 1002, 100_000} {
 		_, err := protocol.ParseObject(nested(n))
 		assert.Equal(t, codeOf(err), protocol.CodeParseError, "%d deep: %v", n, err)
+	}
+}
+
+// TestMembers: so is its limit of members, which holds for the outermost object and those directly in it.
+func TestMembers(t *testing.T) {
+	object := func(n int) string {
+		var text strings.Builder
+		for i := range n {
+			fmt.Fprintf(&text, `%q:0,`, strconv.Itoa(i))
+		}
+		return "{" + strings.TrimSuffix(text.String(), ",") + "}"
+	}
+	whole := object(1 << 18)
+	for text, ok := range map[string]bool{whole: true, object(1<<18 + 1): false, `{"a":[` + whole + `]}`: true, `{"a":` + whole + `}`: false, `{"a":{"b":` + whole + `}}`: true} {
+		_, err := protocol.ParseObject([]byte(text))
+		assert.That(t, err == nil == ok && (ok || codeOf(err) == protocol.CodeParseError), "%.20s… of %d bytes: %v", text, len(text), err)
 	}
 }
 
