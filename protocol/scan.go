@@ -14,9 +14,9 @@ import (
 // hostile line cannot exhaust the stack.
 const maxDepth = 1000
 
-// maxMembers bounds the table of one line, which takes 28 bytes for each member: that of a
+// maxMembers bounds the table of one line, which pings behind it wait for: that of a
 // line of 16 MiB could have millions.
-const maxMembers = 1 << 18
+const maxMembers = 1 << 16
 
 // maxLinearKeys is the number of keys of one object up to which a new key is
 // compared with each earlier one; larger objects keep a set.
