@@ -50,7 +50,8 @@ type counted struct {
 	tallies map[component]*tally
 	last    *tally // that of lastOf: calls of one component come in a row
 	lastOf  component
-	recent  []correlated // the last maxCorrelations of them count
+	recent  []correlated // grows up to maxCorrelations, and is a ring then
+	oldest  int          // place in recent, once that is full
 }
 
 func newRecorder() *recorder {
@@ -128,15 +129,17 @@ func (c *counted) tally(of component) *tally {
 }
 
 func (c *counted) correlate(one correlated) {
-	if len(c.recent) >= 2*maxCorrelations {
-		c.recent = slices.Clone(c.correlations())
+	if len(c.recent) < maxCorrelations {
+		c.recent = append(c.recent, one)
+		return
 	}
-	c.recent = append(c.recent, one)
+	c.recent[c.oldest] = one
+	c.oldest = (c.oldest + 1) % len(c.recent)
 }
 
 // correlations returns those of the last calls, the oldest first.
 func (c *counted) correlations() []correlated {
-	return c.recent[max(len(c.recent)-maxCorrelations, 0):]
+	return slices.Concat(c.recent[c.oldest:], c.recent[:c.oldest])
 }
 
 // tally is the sums of the calls of one component.
