@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -126,16 +127,22 @@ func (j *journal) appendLocked(s *step) error {
 	if most := j.plugin.opts.MaxJournalBytes; j.bytes+len(j.buf) > most {
 		return protocol.Errorf(protocol.CodeChainNodeError, "the journal of the chain has more than %d bytes; pass less from node to node, or write it to files (max_journal_bytes in the config allows more)", most)
 	}
-	s.At = j.plugin.env.Now().UnixMicro()
-	if s.What == stepDone && s.Output == nil {
-		s.Output = jsontext.Value("null")
+	dst := protocol.AppendString(append(j.buf, `{"p":`...), s.Path)
+	dst = append(append(append(dst, `,"s":"`...), s.What...), `","t":`...)
+	dst = strconv.AppendInt(dst, j.plugin.env.Now().UnixMicro(), 10)
+	switch {
+	case s.What == stepDone && len(s.Output) > maxJournalOutput:
+		dst = strconv.AppendInt(append(dst, `,"n":`...), int64(len(s.Output)), 10)
+	case s.What == stepDone:
+		dst = appendValue(append(dst, `,"o":`...), s.Output)
+	case s.Message != "":
+		dst = protocol.AppendString(append(dst, `,"m":`...), s.Message)
 	}
-	if len(s.Output) > maxJournalOutput {
-		s.Output, s.Size = nil, len(s.Output)
+	if s.Code != "" {
+		dst = protocol.AppendString(append(dst, `,"c":`...), string(s.Code))
 	}
-	raw, err := json.Marshal(s, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) // as the output came
-	j.buf = append(j.buf, raw...)
-	return err
+	j.buf = append(dst, '}')
+	return nil
 }
 
 // begin notes that a node begins; nil = that outlives the host.

@@ -57,35 +57,56 @@ type spec struct {
 	maxIterations                         int               // of a while
 	message, byself                       string            // of an approval
 	idempotent                            bool
-	given                                 []field // that not every kind has
+	given                                 []*field // that not every kind has
 }
 
 // field is one field of a node, and where its value goes.
 type field struct {
 	name, also string // also is its name in older clients; "" = none
 	kinds      []Kind // that have it; nil = all of them
-	dst        any
+	dst        func(*spec) any
 	want       string // what its value should be
 }
 
-// fields lists those of a node.
-func (s *spec) fields() []field {
-	const text, wantNodes = "a string", "an array of nodes: the chain that the loop repeats"
-	return []field{
-		{"node_id", "id", nil, &s.id, text}, {"kind", "type", nil, &s.kind, text}, {"name", "", nil, &s.name, text},
-		{"input", "", nil, &s.input, "an object"}, {"input_map", "", nil, &s.inputMap, "an object of expressions"},
-		{"condition", "", nil, &s.condition, text}, {"next_node", "next", nil, &s.nextNode, text},
-		{"deps", "depends_on", nil, &s.deps, "an array of the ids of nodes"},
-		{"on_error", "", nil, &s.onError, text}, {"catch", "", nil, &s.catch, ""}, {"retry", "", retryKinds, &s.retry, ""},
-		{"timeout", "", nil, &s.timeout, wantSeconds}, {"cache", "", cacheKinds, &s.cache, ""},
-		{"true_node", "", branchKinds, &s.trueNode, text}, {"false_node", "", branchKinds, &s.falseNode, text},
-		{"items_path", "", mapKinds, &s.itemsPath, text}, {"map_node", "", mapKinds, &s.mapNode, text},
-		{"max_parallel", "", mapKinds, &s.maxParallel, "an integer, 0 or more"},
-		{"nodes", "", whileKinds, &s.nodes, wantNodes}, {"max_iterations", "", whileKinds, &s.maxIterations, "an integer, 1 or more"},
-		{"seconds", "", waitKinds, &s.seconds, ""}, {"until", "", waitKinds, &s.until, ""},
-		{"idempotent", "", callKinds, &s.idempotent, "true or false: whether the node may run twice"},
-		{"message", "", approveKinds, &s.message, text}, {"default", "", approveKinds, &s.byself, text},
+const wantText, wantNodes = "a string", "an array of nodes: the chain that the loop repeats"
+
+// fields lists those of a node. They do not change.
+var fields = []field{
+	{"node_id", "id", nil, func(s *spec) any { return &s.id }, wantText},
+	{"kind", "type", nil, func(s *spec) any { return &s.kind }, wantText},
+	{"name", "", nil, func(s *spec) any { return &s.name }, wantText},
+	{"input", "", nil, func(s *spec) any { return &s.input }, "an object"},
+	{"input_map", "", nil, func(s *spec) any { return &s.inputMap }, "an object of expressions"},
+	{"condition", "", nil, func(s *spec) any { return &s.condition }, wantText},
+	{"next_node", "next", nil, func(s *spec) any { return &s.nextNode }, wantText},
+	{"deps", "depends_on", nil, func(s *spec) any { return &s.deps }, "an array of the ids of nodes"},
+	{"on_error", "", nil, func(s *spec) any { return &s.onError }, wantText},
+	{"catch", "", nil, func(s *spec) any { return &s.catch }, ""},
+	{"retry", "", retryKinds, func(s *spec) any { return &s.retry }, ""},
+	{"timeout", "", nil, func(s *spec) any { return &s.timeout }, wantSeconds},
+	{"cache", "", cacheKinds, func(s *spec) any { return &s.cache }, ""},
+	{"true_node", "", branchKinds, func(s *spec) any { return &s.trueNode }, wantText},
+	{"false_node", "", branchKinds, func(s *spec) any { return &s.falseNode }, wantText},
+	{"items_path", "", mapKinds, func(s *spec) any { return &s.itemsPath }, wantText},
+	{"map_node", "", mapKinds, func(s *spec) any { return &s.mapNode }, wantText},
+	{"max_parallel", "", mapKinds, func(s *spec) any { return &s.maxParallel }, "an integer, 0 or more"},
+	{"nodes", "", whileKinds, func(s *spec) any { return &s.nodes }, wantNodes},
+	{"max_iterations", "", whileKinds, func(s *spec) any { return &s.maxIterations }, "an integer, 1 or more"},
+	{"seconds", "", waitKinds, func(s *spec) any { return &s.seconds }, ""},
+	{"until", "", waitKinds, func(s *spec) any { return &s.until }, ""},
+	{"idempotent", "", callKinds, func(s *spec) any { return &s.idempotent }, "true or false: whether the node may run twice"},
+	{"message", "", approveKinds, func(s *spec) any { return &s.message }, wantText},
+	{"default", "", approveKinds, func(s *spec) any { return &s.byself }, wantText},
+}
+
+// fieldOf returns the field of a name; nil = there is none.
+func fieldOf(name string) *field {
+	for i := range fields {
+		if f := &fields[i]; f.name == name || f.also == name && name != "" {
+			return f
+		}
 	}
+	return nil
 }
 
 // The kinds that some fields belong to. They do not change.
@@ -132,19 +153,18 @@ func (p *problems) err() error {
 // not there. A field that no node has is refused, as it might have changed what the node does.
 func readSpec(at int, obj protocol.Object, bad *problems) *spec {
 	s := &spec{}
-	fields := s.fields()
 	for key, val := range obj.All() {
-		i := slices.IndexFunc(fields, func(f field) bool { return f.name == string(key) || f.also != "" && f.also == string(key) })
+		f := fieldOf(string(key))
 		switch {
 		case val.Kind() == 'n':
-		case i < 0:
-			unknown(at, string(key), fields, bad)
+		case f == nil:
+			unknown(at, string(key), bad)
 		default:
-			if f := fields[i]; f.kinds != nil && !empty(val) {
+			if f.kinds != nil && !empty(val) {
 				s.given = append(s.given, f)
 			}
-			if !read(at, fields[i].dst, val, bad) {
-				bad.at(at, string(key), "should be %s", fields[i].want)
+			if !read(at, f.dst(s), val, bad) {
+				bad.at(at, string(key), "should be %s", f.want)
 			}
 		}
 	}
@@ -195,7 +215,7 @@ func empty(val protocol.Value) bool {
 }
 
 // unknown refuses a field that no node has, but for a remark: description, and what begins with x-.
-func unknown(at int, name string, fields []field, bad *problems) {
+func unknown(at int, name string, bad *problems) {
 	if name == "description" || strings.HasPrefix(name, "x-") {
 		return
 	}
