@@ -1,7 +1,6 @@
 package protocol
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
 	"hash/maphash"
@@ -16,7 +15,7 @@ const maxDepth = 1000
 
 // maxMembers bounds the table of one line, which pings behind it wait for: that of a
 // line of 16 MiB could have millions.
-const maxMembers = 1 << 16
+const maxMembers = 100_000
 
 // maxLinearKeys is the number of keys of one object up to which a new key is
 // compared with each earlier one; larger objects keep a set.
@@ -136,7 +135,7 @@ func (s *scanner) nested(record bool, scan func(bool) error) error {
 }
 
 func (s *scanner) object(record bool) error {
-	base, seen := len(s.keys), (*keySet)(nil)
+	base, seen := len(s.keys), keySet{}
 	defer func() { s.keys = s.keys[:base] }()
 	s.space()
 	if s.take('}') {
@@ -151,7 +150,7 @@ func (s *scanner) object(record bool) error {
 		if err != nil {
 			return err
 		}
-		if seen, err = s.unique(base, seen, key); err != nil {
+		if err := s.unique(base, &seen, key); err != nil {
 			return err
 		}
 		s.space()
@@ -164,7 +163,7 @@ func (s *scanner) object(record bool) error {
 		}
 		s.space()
 		if s.take('}') {
-			return nil
+			return s.distinct(base, &seen)
 		}
 		if !s.take(',') {
 			return s.errorf("a comma or } should be here")
@@ -193,70 +192,63 @@ func (s *scanner) memberValue(record bool, key name) error {
 	return nil
 }
 
-// unique adds key to the keys of the innermost object, or says that it is there
-// already. seen is the set of a large object.
-func (s *scanner) unique(base int, seen *keySet, key name) (*keySet, error) {
+// unique adds key to the keys of the innermost object, or says that it is there already.
+// Those of a large object go to seen, which distinct looks through at its end.
+func (s *scanner) unique(base int, seen *keySet, key name) error {
 	known := s.keys[base:]
-	if seen == nil && len(known) < maxLinearKeys {
-		for _, k := range known {
-			if s.same(k, key) {
-				return nil, s.duplicate(key)
-			}
-		}
-		s.keys = append(s.keys, key)
-		return nil, nil
+	if len(known) == maxLinearKeys {
+		seen.add(s, key)
+		return nil
 	}
-	if seen == nil {
-		seen = &keySet{seed: maphash.MakeSeed()}
-		for _, k := range known {
-			seen.add(s, k)
+	for _, k := range known {
+		if s.same(k, key) {
+			return s.duplicate(key)
 		}
 	}
-	if !seen.add(s, key) {
-		return seen, s.duplicate(key)
-	}
-	return seen, nil
+	s.keys = append(s.keys, key)
+	return nil
 }
 
-// keySet is the keys of a large object. It holds no more than their places: one line may have millions.
+// keySet is the keys of an object behind its first ones, each as a hash and the place where it
+// begins: one line may have millions, for which a table by hash would be all cache misses.
 type keySet struct {
-	seed  maphash.Seed
-	slots []uint32 // where a key begins, by its hash; 0 = free; a power of two
-	count int
+	seed maphash.Seed
+	keys []uint64
 }
 
-// add reports whether the key is new.
-func (k *keySet) add(s *scanner, key name) bool {
-	if k.count++; 2*k.count > len(k.slots) {
-		old := k.slots
-		k.slots = make([]uint32, max(256, 2*len(old)))
-		for _, from := range old {
-			if from > 0 {
-				k.put(s, s.keyAt(from))
+func (k *keySet) add(s *scanner, key name) {
+	if k.keys == nil {
+		k.seed = maphash.MakeSeed()
+	}
+	if len(k.keys) == cap(k.keys) { // append would copy millions more often
+		k.keys = slices.Grow(k.keys, max(64, len(k.keys)))
+	}
+	k.keys = append(k.keys, maphash.Bytes(k.seed, key.text(s.b))<<32|uint64(key.from))
+}
+
+// distinct returns an error if two keys of the innermost object are the same.
+func (s *scanner) distinct(base int, seen *keySet) error {
+	if len(seen.keys) == 0 {
+		return nil
+	}
+	for _, first := range s.keys[base:] {
+		seen.add(s, first)
+	}
+	slices.Sort(seen.keys)
+	for i, k := range seen.keys {
+		for j := i + 1; j < len(seen.keys) && seen.keys[j]>>32 == k>>32; j++ {
+			if key := s.keyAt(seen.keys[j]); s.same(s.keyAt(k), key) {
+				return s.duplicate(key)
 			}
 		}
 	}
-	return k.put(s, key)
+	return nil
 }
 
-func (k *keySet) put(s *scanner, key name) bool {
-	text := key.text(s.b)
-	for i := maphash.Bytes(k.seed, text); ; i++ {
-		slot := &k.slots[i&uint64(len(k.slots)-1)]
-		if *slot == 0 {
-			*slot = key.from
-			return true
-		}
-		if bytes.Equal(s.keyAt(*slot).text(s.b), text) {
-			return false
-		}
-	}
-}
-
-// keyAt returns the key that begins there.
-func (s *scanner) keyAt(from uint32) name {
-	again := scanner{b: s.b, i: int(from) - 1}
-	n, _ := again.str() // it was scanned before
+// keyAt returns a key of a set.
+func (s *scanner) keyAt(k uint64) name {
+	again := scanner{b: s.b, i: int(uint32(k)) - 1} //nolint:gosec // the place is its lower half
+	n, _ := again.str()                             // it was scanned before
 	return n
 }
 
@@ -268,7 +260,7 @@ func (s *scanner) same(a, b name) bool {
 }
 
 func (s *scanner) duplicate(key name) error {
-	s.dup = true
+	s.dup, s.i = true, int(key.to)+1
 	if s.depth == 1 {
 		s.dupKey = key
 	}
