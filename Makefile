@@ -41,8 +41,10 @@ test: tools ## the tests, quick
 
 # the race detector needs a C compiler; `vet` has looked at the code already
 RACE := $(if $(shell command -v cc),-race)
-# the C of SQLite as Go takes three times as long with it, and is not ours to watch
-NORACE = $(if $(RACE),-gcflags=modernc.org/sqlite/lib=-race=false)
+# what only computes, shares nothing and is not ours takes three times as long with it: the C of SQLite as Go, and what packs and parses
+COMPUTES = compress/flate regexp regexp/syntax modernc.org/sqlite/lib github.com/santhosh-tekuri/jsonschema/v6 \
+	github.com/go-json-experiment/json/jsontext github.com/go-json-experiment/json/internal/jsonwire
+NORACE = $(if $(RACE),$(COMPUTES:%=-gcflags=%=-race=false))
 
 # tests wait more than they work: more at once than there are processors
 CORES = $$(getconf _NPROCESSORS_ONLN)
