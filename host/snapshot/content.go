@@ -44,6 +44,8 @@ type header struct {
 	Files   Files     `json:"files,omitzero"`
 }
 
+const maxHeaderBytes = 1 << 20
+
 // Files says which checkpoint of which workspace goes with a snapshot; zero = none.
 type Files struct {
 	Workspace  string `json:"workspace"`
@@ -194,7 +196,7 @@ func open(ctx context.Context, from Store, name string) (*content, error) {
 }
 
 func (c *content) header() error {
-	text, err := c.lines.ReadBytes('\n')
+	text, err := c.line(maxHeaderBytes)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return damage(err)
 	}
@@ -207,6 +209,19 @@ func (c *content) header() error {
 	return nil
 }
 
+// line reads a line of at most that many bytes: a few of a file can stand for many more.
+func (c *content) line(most int) (text []byte, err error) {
+	for {
+		piece, err := c.lines.ReadSlice('\n')
+		if text = append(text, piece...); len(text) > most {
+			return nil, fmt.Errorf("a line is longer than %d bytes", most)
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return text, err
+		}
+	}
+}
+
 // sessions reads the lines with sessions.
 func (c *content) sessions(f func(session) error) error {
 	for {
@@ -217,7 +232,7 @@ func (c *content) sessions(f func(session) error) error {
 			}
 			return nil
 		}
-		text, err := c.lines.ReadBytes('\n')
+		text, err := c.line(maxSessionBytes + len(sessionStart+"}\n"))
 		if err != nil {
 			return damage(err)
 		}

@@ -250,6 +250,7 @@ func TestBrokenSnapshotChangesNothing(t *testing.T) {
 	cases := map[string]struct{ text, want string }{
 		"nothing":               {"", "this is no snapshot"},
 		"no snapshot":           {parts, "this is no snapshot"},
+		"endless head":          {strings.Repeat("x", 2<<20), "a line is longer than 1048576 bytes"},
 		"newer":                 {strings.Replace(head, ":1,", ":2,", 1) + one + parts, "version 2, made by a newer a2e; this one knows 1"},
 		"session cut":           {head + one[:30], "damaged"},
 		"session that is none":  {head + `{"session":3}` + "\n" + parts, "damaged"},
