@@ -30,7 +30,7 @@ type call struct {
 	sess  atomic.Pointer[Session] // nil before the handshake
 	dest  *destination
 	line  *protocol.Line
-	start time.Duration // since the host began
+	start time.Duration // since the host began; fixed once the call is armed
 	limit time.Duration // from start; 0 = none
 
 	chosen   atomic.Pointer[string] // the tool of a group that ran
@@ -116,6 +116,15 @@ func (c *call) Value(key any) any {
 		return std.Value(key) // context.WithCancel finds its parent this way
 	}
 	return c.host.ctx.Value(key)
+}
+
+// begins has the clock of a call that had to wait begin now, unless somebody armed it meanwhile.
+func (c *call) begins() {
+	c.arming.Lock()
+	defer c.arming.Unlock()
+	if c.std.Load() == nil {
+		c.start = c.host.elapsed()
+	}
 }
 
 // arm makes the ordinary context and starts the clock of the call's limit.

@@ -90,8 +90,9 @@ func (h *Host) cutOff() {
 		h.answerError(c, errShutdown)
 	}
 	for _, c := range running {
+		std := c.arm()
 		h.answerError(c, errShutdown)
-		c.arm().cancel(errShutdown)
+		std.cancel(errShutdown)
 	}
 	h.out.flush()
 }

@@ -292,6 +292,7 @@ func (h *Host) passLocked(c *call) (next []*call) {
 	s.parked[key] = waiting[1:]
 	s.calls--
 	s.bytes -= first.size()
-	first.parked, first.start = false, h.elapsed()
+	first.parked = false
+	first.begins()
 	return []*call{first}
 }
