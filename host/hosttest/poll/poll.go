@@ -22,10 +22,12 @@ func Eventually(t testing.TB, what string, ok func() bool) {
 // Within is Eventually with another patience.
 func Within(t testing.TB, patience time.Duration, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(2 * time.Millisecond) {
+	pause := 2 * time.Millisecond // and longer and longer: a look may cost as much as what it waits for
+	for end := time.Now().Add(patience); !ok(); pause = min(pause*5/4, 50*time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("never: " + what)
 		}
+		time.Sleep(pause)
 	}
 }
 

@@ -61,7 +61,7 @@ func (s *Server) makeCluster(t testing.TB) {
 		must.OK(t, copyAll(template, data))
 		return
 	}
-	initdb := s.command("initdb", "-D", data, "-U", Superuser, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions")
+	initdb := s.command("initdb", "-D", data, "-U", Superuser, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions", "--wal-segsize=1")
 	out, err := initdb.CombinedOutput()
 	must.That(t, err == nil, "initdb: %v\n%s", err, out)
 	if shared == "" {
@@ -85,7 +85,8 @@ func copyAll(from, to string) error {
 func (s *Server) Begin(t testing.TB) {
 	t.Helper()
 	args := []string{"-D", filepath.Join(s.Dir, "data"), "-k", s.Dir, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "full_page_writes=off",
-		"-c", "max_connections=100", "-c", "shared_buffers=16MB"}
+		"-c", "max_connections=100", "-c", "shared_buffers=16MB",
+		"-c", "min_wal_size=2MB", "-c", "wal_recycle=off", "-c", "wal_init_zero=off"}
 	for _, setting := range s.settings {
 		args = append(args, "-c", setting)
 	}

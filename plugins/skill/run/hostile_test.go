@@ -31,7 +31,7 @@ type hostile struct {
 	change func(*Job)         // of its job
 	limit  time.Duration      // 0 = a minute
 	code   protocol.ErrorCode // of the error; "" = it ends by itself
-	orLost bool               // or sandbox_crash: it may leave no process for what holds it
+	orLost bool               // or sandbox_crash, as it may leave no process for what holds it; or it finds none itself
 	orWell bool               // or it goes well: it only takes long
 	says   string             // in the error or Failure
 	data   string             // the result, where it does not fail
@@ -183,6 +183,9 @@ func (c *hostile) check(t *testing.T, p *place, r *Result, err error, lines []st
 	t.Helper()
 	assert.That(t, c.gone == "" || !running(t, c.gone), "something still runs")
 	switch {
+	case c.orLost && err == nil:
+		assert.That(t, r.Failed && strings.Contains(strings.ToLower(r.Failure), "fork"), "%+v, want %s, or that it cannot fork", r, c.code)
+		return
 	case c.code != "":
 		lost := c.orLost && codeOf(err) == protocol.CodeSandboxCrash
 		assert.That(t, (lost || codeOf(err) == c.code) && strings.Contains(err.Error(), c.says) && len(err.Error()) <= 2000, "%v, want %s with %q", err, c.code, c.says)
