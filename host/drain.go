@@ -90,7 +90,7 @@ func (h *Host) cutOff() {
 		h.answerError(c, errShutdown)
 	}
 	for _, c := range running {
-		std := c.arm()
+		std := c.arm() // which fixes its clock, before that is recorded
 		h.answerError(c, errShutdown)
 		std.cancel(errShutdown)
 	}

@@ -210,7 +210,8 @@ func (c *content) header() error {
 }
 
 // line reads a line of at most that many bytes: a few of a file can stand for many more.
-func (c *content) line(most int) (text []byte, err error) {
+func (c *content) line(most int) ([]byte, error) {
+	var text []byte
 	for {
 		piece, err := c.lines.ReadSlice('\n')
 		if text = append(text, piece...); len(text) > most {
