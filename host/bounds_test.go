@@ -157,8 +157,7 @@ func checkStream(t *testing.T, out []byte, n int) {
 	for line := range bytes.Lines(out) {
 		obj, err := protocol.ParseObject(line)
 		must.That(t, err == nil, "%v in %.300s", err, line)
-		id, _ := obj.Get("req_id")
-		text, _ := id.Str()
+		text := obj.Text("req_id")
 		if seq, ok := obj.Get("seq"); ok {
 			must.Equal(t, string(seq), fmt.Sprint(next[text]), "an event is out of order, want seq %d: %.300s", next[text], line)
 			next[text]++

@@ -40,6 +40,7 @@ type call struct {
 	before   []<-chan struct{}      // what it waits for in its order
 	passed   chan struct{}          // closed when those behind it may go on; nil = there are none
 	keys     *conflictKeys          // what it is about, once somebody asked; guarded by Host.mu
+	tools    *Tools                 // the same of tools
 	sequence string                 // of an immediate one, until it has passed its place there on; guarded by Host.mu
 
 	streaming bool // the flags stand together: one call is allocated for each request

@@ -46,9 +46,7 @@ func (h *Host) checkpoint(ctx context.Context, d *destination, obj protocol.Obje
 // does not say that it only reads, whatever runs a program, and what the protocol does not know.
 func (h *Host) changer(d *destination, obj protocol.Object) string {
 	word := func(key string) string {
-		val, _ := obj.Get(key)
-		text, _ := val.Str()
-		return text
+		return obj.Text(key)
 	}
 	switch d.typ {
 	case protocol.TypeToolCallReq:

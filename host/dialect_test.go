@@ -128,8 +128,7 @@ func (d *parrot) Mine(line *protocol.Line) bool {
 }
 
 func (d *parrot) Take(line *protocol.Line) {
-	val, _ := line.Object().Get("parrot")
-	word, _ := val.Str()
+	word := line.Object().Text("parrot")
 	if d.take != nil {
 		d.take(d, word)
 		return

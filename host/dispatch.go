@@ -98,7 +98,7 @@ func (h *Host) startLocked(c *call) {
 	if c.dest.rwQueue != nil {
 		c.dest.rwQueue.joinLocked(c)
 	}
-	if c.dest.space != "" {
+	if c.dest.space != "" || c.dest.usesTools {
 		h.followLocked(c)
 	}
 	if c.dest.barrier {

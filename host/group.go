@@ -232,9 +232,7 @@ func (h *Host) callOne(ctx context.Context, d *destination, obj protocol.Object,
 	begun := h.opts.Now()
 	answer, err = h.override(context.WithValue(ctx, countedKey{}, counted), d, call, emit)
 	if err != nil && !CutShort(ctx) && !counted.done.Load() && !refuses(err) {
-		val, _ := obj.Get("correlation_id")
-		correlation, _ := val.Str()
-		h.services.Record(ctx, CallRecord{Kind: KindTool, Component: names[at], Correlation: correlation, Duration: h.opts.Now().Sub(begun)})
+		h.services.Record(ctx, CallRecord{Kind: KindTool, Component: names[at], Correlation: obj.Text("correlation_id"), Duration: h.opts.Now().Sub(begun)})
 	}
 	return answer, at, err
 }

@@ -77,46 +77,78 @@ type Files struct {
 	// Path is that of a file or folder, with all below it: relative to the workspace, with
 	// slashes, in any spelling. One that leads elsewhere stands for the whole workspace.
 	Path string
-	Use  FileUse
+	Use  Use
 }
 
-// FileUse is what a request does with the files that it is about.
-type FileUse int
+// Use is what a request does with what it is about.
+type Use int
 
-// The uses. All of them wait for the changes that came before.
+// The uses. All of them but Nothing wait for the changes that came before.
 const (
-	UsesNone     FileUse = iota // the request is about no files
-	SeesFiles                   // for how long nobody knows: nothing waits for it
-	ReadsFiles                  // a change that comes later waits for it
-	ChangesFiles                // all that comes later waits for it
+	Nothing       Use = iota // it is about nothing
+	Sees                     // for how long nobody knows: nothing waits for it
+	Reads                    // a change that comes later waits for it
+	ChangesAtOnce            // all that comes later waits for it, and it for no use
+	Changes                  // all that comes later waits for it
 )
+
+// waitsFor reports whether a use waits for an earlier one of the same thing.
+func (u Use) waitsFor(earlier Use) bool {
+	return u != Nothing && earlier >= ChangesAtOnce || u == Changes && earlier == Reads
+}
 
 // conflictKeys is what a request that keeps its order is about; see Route.InOrderOf and Route.About.
 type conflictKeys struct {
 	all bool // everything
 	one string
 	set map[string]struct{} // in place of one
-	use FileUse             // of a request about files, which are those at one and below it
+	use Use                 // of a request about files, which are those at one and below it
+}
+
+// Tools says which tools a request is about.
+type Tools struct {
+	Prefix string // what their names begin with; "" = all of them
+	Use    Use
 }
 
 // followLocked notes which of the calls under way c has to wait for: those that are about
 // the same thing. They came before it, and wait for those before them in the same way.
 // Mostly nothing else runs, and then this costs nothing.
 func (h *Host) followLocked(c *call) {
-	for _, r := range h.running {
-		h.followOneLocked(c, r)
+	for r := range h.underWayLocked {
+		if r == c || !c.dest.changesTools && !r.dest.changesTools || !c.toolsLocked().waitsFor(r.toolsLocked()) {
+			continue
+		}
+		c.follow(r)
+		if c.dest.typ == protocol.TypeToolCallReq { // what a tool that is to come does with files is not known yet
+			c.keys = &conflictKeys{all: true, use: Changes}
+		}
 	}
-	for r := range h.aside {
-		if r.sequence != "" {
-			h.followOneLocked(c, r)
+	if c.dest.space == "" {
+		return
+	}
+	for r := range h.underWayLocked {
+		if r != c && r.dest.space == c.dest.space && c.aboutLocked().waitsFor(r.aboutLocked()) {
+			c.follow(r)
 		}
 	}
 }
 
-func (h *Host) followOneLocked(c, r *call) {
-	if r == c || r.dest.space != c.dest.space || !c.aboutLocked().waitsFor(r.aboutLocked()) {
-		return
+// underWayLocked gives the calls that others may have to wait for.
+func (h *Host) underWayLocked(yield func(*call) bool) {
+	for _, r := range h.running {
+		if !yield(r) {
+			return
+		}
 	}
+	for r := range h.aside {
+		if r.sequence != "" && !yield(r) {
+			return
+		}
+	}
+}
+
+func (c *call) follow(r *call) {
 	if r.passed == nil {
 		r.passed = make(chan struct{})
 	}
@@ -135,6 +167,27 @@ func (c *call) aboutLocked() *conflictKeys {
 		}
 	}
 	return c.keys
+}
+
+func (c *call) toolsLocked() *Tools {
+	if c.tools != nil {
+		return c.tools
+	}
+	c.tools = &Tools{}
+	for _, route := range c.dest.routes {
+		if route.tools != nil && c.tools.Use == Nothing {
+			*c.tools = route.tools(c.line.Object())
+		}
+	}
+	if g := c.dest.groups; g != nil && (*g.current.Load())[c.tools.Prefix] != nil { // any of the group's
+		*c.tools = Tools{Use: Sees}
+	}
+	return c.tools
+}
+
+// waitsFor reports whether a request about t waits for an earlier one about other.
+func (t *Tools) waitsFor(other *Tools) bool {
+	return t.Use.waitsFor(other.Use) && (strings.HasPrefix(t.Prefix, other.Prefix) || strings.HasPrefix(other.Prefix, t.Prefix))
 }
 
 // keysIn reads the names in a field of a request.
@@ -166,7 +219,7 @@ func (d *destination) filesIn(obj protocol.Object) *conflictKeys {
 		if !grouped {
 			f = route.about(obj)
 		}
-		if f.Use != UsesNone {
+		if f.Use != Nothing {
 			// some file systems take upper and lower case as the same
 			at := strings.ToLower(path.Clean(strings.ReplaceAll(f.Path, `\`, "/")))
 			whole := at == "." || at == ".." || at[0] == '/' || filepath.IsAbs(f.Path) || strings.HasPrefix(at, "../")
@@ -178,11 +231,8 @@ func (d *destination) filesIn(obj protocol.Object) *conflictKeys {
 
 // waitsFor reports whether a request about n waits for an earlier one about other.
 func (n *conflictKeys) waitsFor(other *conflictKeys) bool {
-	switch {
-	case other.use == ChangesFiles, other.use == ReadsFiles && n.use == ChangesFiles:
-		return n.use != UsesNone && n.sharesFiles(other)
-	case n.use != UsesNone || other.use != UsesNone:
-		return false
+	if n.use != Nothing || other.use != Nothing {
+		return n.use.waitsFor(other.use) && n.sharesFiles(other)
 	}
 	return n.meets(other)
 }
@@ -266,9 +316,7 @@ func (c *call) keyOf() string {
 	if c.dest.keyField == "" {
 		return key
 	}
-	val, _ := c.line.Object().Get(c.dest.keyField)
-	name, _ := val.Str()
-	return key + name
+	return key + c.line.Object().Text(c.dest.keyField)
 }
 
 // passLocked ends an immediate request's place in its sequence, and returns the one that follows it.

@@ -120,9 +120,7 @@ func (h *Host) override(ctx context.Context, d *destination, obj protocol.Object
 
 // toolName returns the name of the tool in a call.
 func toolName(obj protocol.Object) string {
-	val, _ := obj.Get("tool_name")
-	name, _ := val.Str()
-	return name
+	return obj.Text("tool_name")
 }
 
 // limitCall bounds a call of a tool in time.
@@ -241,9 +239,7 @@ func listPrompts(all map[string]*Override, _ protocol.Object, resp *protocol.MCP
 
 // getPrompt gives a prompt as it was set.
 func getPrompt(all map[string]*Override, obj protocol.Object, resp *protocol.MCPPromptGetResponse) {
-	val, _ := obj.Get("name")
-	name, _ := val.Str()
-	o := all[PromptName(resp.ServerID, name)]
+	o := all[PromptName(resp.ServerID, obj.Text("name"))]
 	resp.Description = o.Text(TextDescription, resp.Description)
 	if text, ok := PromptText(resp); ok {
 		if to := o.Text(TextPrompt, text); to != text {

@@ -88,8 +88,7 @@ func TestEveryTypeUnderstood(t *testing.T) {
 	tested := 0
 	for line := range bytes.Lines(hosttest.ReadTestdata(t, "wire/samples.ndjson")) {
 		obj := must.Get(protocol.ParseObject(line))(t)
-		val, _ := obj.Get("type")
-		name, _ := val.Str()
+		name := obj.Text("type")
 		schema := schemas[protocol.Type(name)]
 		if !schema.Direction.FromAgent() {
 			continue
@@ -100,8 +99,7 @@ func TestEveryTypeUnderstood(t *testing.T) {
 			m := p.Handshake("streaming")
 			must.Equal(t, m.Get("/ok"), "true", "no session: %s", m.Line)
 			p.Send(strings.TrimSpace(string(line)))
-			id, _ := obj.Get("id")
-			text, _ := id.Str()
+			text := obj.Text("id")
 			switch {
 			case name == string(protocol.TypeShutdown):
 				assert.OK(t, p.WaitEnd())

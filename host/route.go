@@ -33,6 +33,8 @@ type Route struct {
 	order     order
 	keyField  string // the field of InOrderOf; "" = none
 	about     func(protocol.Object) Files
+	tools     func(protocol.Object) Tools
+	newTools  bool // it changes which tools there are
 	serve     func(ctx context.Context, obj protocol.Object, emit Emitter) (any, error)
 	merge     func(dst, src any) (any, error) // gives dst with what src adds; nil = the type is no list
 }
@@ -153,7 +155,7 @@ func (r Route) InOrderOf(field string) Route {
 }
 
 // About returns a route whose requests take effect in the order in which they came as far as
-// they are about the same files; see FileUse. fn is asked only when another request with an
+// they are about the same files; see Use. fn is asked only when another request with an
 // About is under way. It must be quick and must not call the host.
 func (r Route) About(fn func(obj protocol.Object) Files) Route {
 	r.about = fn
@@ -162,7 +164,31 @@ func (r Route) About(fn func(obj protocol.Object) Files) Route {
 
 // SeesWorkspace is About for what may look at any file.
 func (r Route) SeesWorkspace() Route {
-	return r.About(func(protocol.Object) Files { return Files{Path: ".", Use: SeesFiles} })
+	return r.About(func(protocol.Object) Files { return Files{Path: ".", Use: Sees} })
+}
+
+// UsesTools returns a route whose requests use tools, whose names fn tells: one that changes
+// which tools there are takes effect before those that come later; see ChangesTools. It must
+// be quick and must not call the host.
+func (r Route) UsesTools(fn func(obj protocol.Object) Tools) Route {
+	r.tools = fn
+	return r
+}
+
+// CallsTool is UsesTools for a call, which names its tool in tool_name.
+func (r Route) CallsTool() Route {
+	return r.UsesTools(func(call protocol.Object) Tools { return Tools{Prefix: call.Text("tool_name"), Use: Reads} })
+}
+
+// SeesTools is UsesTools for what may use any of them.
+func (r Route) SeesTools() Route {
+	return r.UsesTools(func(protocol.Object) Tools { return Tools{Use: Sees} })
+}
+
+// ChangesTools is UsesTools for requests that bring tools or take them away.
+func (r Route) ChangesTools(fn func(obj protocol.Object) Tools) Route {
+	r.newTools = true
+	return r.UsesTools(fn)
 }
 
 // Wrap returns a route whose requests go through fn, which serves one by next, or answers
@@ -220,19 +246,21 @@ func NotOwnerBut(resp any) error {
 // destination is where a message type goes: one row of the routing table, which
 // is built once.
 type destination struct {
-	typ        protocol.Type
-	response   protocol.Type // "" = a catch-all's: it follows from the request
-	capability protocol.Capability
-	control    control      // the host's own types
-	routes     []boundRoute // of the plugins, the one to ask first at the front
-	barrier    bool         // nothing else runs beside it: the handshake
-	immediate  bool
-	fromHost   bool // only the host may send it
-	exclusive  bool // its one plugin answers alone
-	order      order
-	rwQueue    *rwQueue // that of the capability; nil = in any order
-	keyField   string   // the field of InOrderOf; "" = none
-	space      string   // requests of one space keep the order of what they are about; "" = in any order
+	typ          protocol.Type
+	response     protocol.Type // "" = a catch-all's: it follows from the request
+	capability   protocol.Capability
+	control      control      // the host's own types
+	routes       []boundRoute // of the plugins, the one to ask first at the front
+	barrier      bool         // nothing else runs beside it: the handshake
+	immediate    bool
+	fromHost     bool // only the host may send it
+	exclusive    bool // its one plugin answers alone
+	order        order
+	rwQueue      *rwQueue // that of the capability; nil = in any order
+	keyField     string   // the field of InOrderOf; "" = none
+	usesTools    bool     // some route says so
+	changesTools bool     // likewise
+	space        string   // requests of one space keep the order of what they are about; "" = in any order
 
 	timeout    time.Duration // of a request that names none; 0 = the type has no such field
 	streams    bool          // events go out unless the request says otherwise
@@ -311,6 +339,7 @@ func (r *router) add(info PluginInfo, route Route) {
 		d.response = route.Response
 	}
 	d.immediate = d.immediate || route.immediate
+	d.usesTools, d.changesTools = d.usesTools || route.tools != nil, d.changesTools || route.newTools
 	if d.order = max(d.order, route.order); d.order != anyOrder {
 		d.rwQueue = r.rwQueueOf(d.capability)
 	}

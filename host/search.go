@@ -301,10 +301,8 @@ func (h *Host) weight(kind, name string) float64 {
 // where they are asked for, and applies the query, whichever plugins the tools are of. A plugin that has searched itself says so by
 // a score; those that it found in a way of its own come last.
 func (h *Host) listTools(ctx context.Context, d *destination, obj protocol.Object, emit Emitter) (any, error) {
-	val, _ := obj.Get("query")
-	query, _ := val.Str()
-	query = strings.TrimSpace(query)
-	val, _ = obj.Get("detail")
+	query := strings.TrimSpace(obj.Text("query"))
+	val, _ := obj.Get("detail")
 	detail := string(val) == "true"
 	answer, err := h.override(ctx, d, obj, emit)
 	if err != nil || query == "" && !detail && len(h.groups.tasks) == 0 {
@@ -363,9 +361,7 @@ func (h *Host) listSkills(ctx context.Context, d *destination, obj protocol.Obje
 	if err != nil {
 		return nil, err
 	}
-	val, _ := obj.Get("query")
-	query, _ := val.Str()
-	query = strings.TrimSpace(query)
+	query := strings.TrimSpace(obj.Text("query"))
 	x := searchIndex{shelf: &h.skillDocs}
 	all := make([]ranked, len(found.Skills))
 	for i, def := range found.Skills {

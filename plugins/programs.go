@@ -200,8 +200,7 @@ func (c *scoped) Routes() []host.Route {
 
 // call lets the call of a tool pass that the agent may use, as long as it has steps left.
 func (s *scope) call(_ context.Context, obj protocol.Object, next func() (any, error)) (any, error) {
-	raw, _ := obj.Get("tool_name")
-	name, _ := raw.Str()
+	name := obj.Text("tool_name")
 	if !s.tool(name) {
 		return nil, protocol.Errorf(protocol.CodeToolDenied, "the tool %.64q is not among those of the child agent %.64q", name, s.agent.AgentID)
 	}

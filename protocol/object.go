@@ -126,6 +126,13 @@ func (o Object) Get(key string) (Value, bool) {
 	return o.members[i].val.of(o.text), true
 }
 
+// Text returns the string that is the value of a key; "" stands for none too.
+func (o Object) Text(key string) string {
+	val, _ := o.Get(key)
+	text, _ := val.Str()
+	return text
+}
+
 // Child returns the object that is the value of a key; ok reports whether there is one. It
 // costs another scan only where the table does not have its members.
 func (o Object) Child(key string) (child Object, ok bool) {

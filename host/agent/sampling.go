@@ -144,14 +144,11 @@ func sampleMessage(m Message) (protocol.Object, error) {
 
 // readSample reads what the agent's model answered.
 func readSample(resp *protocol.MCPSampleResponse, tools []Tool) (*Reply, error) {
-	val, _ := resp.Content.Get("type")
-	kind, _ := val.Str()
+	kind := resp.Content.Text("type")
 	switch kind {
 	case "tool_use":
-		val, _ := resp.Content.Get("name")
-		name, _ := val.Str()
-		val, _ = resp.Content.Get("id")
-		id, _ := val.Str()
+		name := resp.Content.Text("name")
+		id := resp.Content.Text("id")
 		input, _ := resp.Content.Get("input")
 		args, err := argumentsOf(input)
 		return &Reply{Calls: []ToolCall{{ID: id, Name: name, Arguments: args, Invalid: err}}}, nil

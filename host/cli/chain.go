@@ -176,8 +176,7 @@ func (c chainRunCmd) ask(cmd *commands, sys *System, req *protocol.ChainRequest,
 func chainMentions(req *protocol.ChainRequest) func(id string) bool {
 	text := ""
 	for nodes := req.Nodes; len(nodes) > 0; nodes = nodes[1:] {
-		raw, _ := nodes[0].Get("kind")
-		kind, _ := raw.Str()
+		kind := nodes[0].Text("kind")
 		within, _ := nodes[0].Get("nodes") // of a loop; one without has a saved chain
 		var inner []protocol.Object
 		opaque := kind == string(chains.KindChain) || kind == string(chains.KindSkill)

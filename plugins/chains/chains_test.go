@@ -357,9 +357,7 @@ func (s *shed) tool(ctx context.Context, req *protocol.ToolCallRequest, _ host.E
 			if err != nil {
 				return nil, err
 			}
-			message, _ := why.Get("message")
-			text, _ := message.Str()
-			return nil, protocol.Errorf(protocol.CodeToolError, "%s", text)
+			return nil, protocol.Errorf(protocol.CodeToolError, "%s", why.Text("message"))
 		}
 	case "block":
 		<-ctx.Done()

@@ -174,7 +174,7 @@ func (p *Plugin) Info() host.PluginInfo {
 // order, while other episodes go on beside it.
 func (p *Plugin) Routes() []host.Route {
 	return []host.Route{
-		host.Handle(protocol.TypeEnvResetReq, p.reset),
+		host.Handle(protocol.TypeEnvResetReq, p.reset).SeesWorkspace(),
 		host.Handle(protocol.TypeEnvStepReq, p.step).InOrderOf("episode_id"),
 		host.Handle(protocol.TypeEnvObserveReq, p.observe).InOrderOf("episode_id"),
 		host.Handle(protocol.TypeEnvCloseReq, p.close).InOrderOf("episode_id"),

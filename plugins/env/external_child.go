@@ -192,8 +192,7 @@ func (c *execChild) begun(w *waiter, raw protocol.Value) error {
 	if err != nil {
 		return malformed("obs: %v", err)
 	}
-	val, _ := obs.Get("episode_id")
-	id, _ := val.Str()
+	id := obs.Text("episode_id")
 	if id == "" {
 		return malformed("obs.episode_id should be a text that names the new episode")
 	}

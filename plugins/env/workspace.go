@@ -141,9 +141,7 @@ func (w *workspace) Space(context.Context) (Space, error) { return w.space, nil 
 // Reset implements Environment: it copies the task's files into a new folder.
 func (w *workspace) Reset(ctx context.Context, r Reset) (World, error) {
 	host.HandOff(ctx)
-	val, _ := r.Options.Get("task")
-	name, _ := val.Str()
-	t, err := w.find(name)
+	t, err := w.find(r.Options.Text("task"))
 	if err != nil {
 		return nil, resetDenied(err)
 	}

@@ -37,8 +37,7 @@ func (p *Plugin) handler(t protocol.Type, m message) handler {
 	return func(ctx context.Context, obj protocol.Object, emit host.Emitter) (jsontext.Value, error) {
 		q := &request{message: m, typ: t, spelled: t, want: info.Response, obj: obj, emit: emit}
 		if m.names != "" {
-			val, _ := obj.Get(m.names)
-			q.name, _ = val.Str()
+			q.name = obj.Text(m.names)
 		}
 		c, err := p.childFor(ctx, q)
 		if err != nil {
@@ -62,8 +61,7 @@ func (p *Plugin) custom(t protocol.Type) handler {
 	return func(ctx context.Context, obj protocol.Object, emit host.Emitter) (jsontext.Value, error) {
 		q := &request{message: message{feeds: true}, typ: t, obj: obj, emit: emit}
 		if t == "" {
-			val, _ := obj.Get("type")
-			name, _ := val.Str()
+			name := obj.Text("type")
 			q.typ = protocol.Type(name)
 		}
 		q.spelled, q.want = q.typ, protocol.Type(strings.TrimSuffix(string(q.typ), "/req")+"/resp")
@@ -315,8 +313,7 @@ func (p *Plugin) record(ctx context.Context, q *request, body []byte, err error,
 		return
 	}
 	rec := host.CallRecord{Kind: kind, Component: q.name, Duration: took}
-	val, _ := q.obj.Get("correlation_id")
-	rec.Correlation, _ = val.Str()
+	rec.Correlation = q.obj.Text("correlation_id")
 	if err == nil {
 		obj, _ := protocol.ParseObject(body)
 		val, _ := obj.Get("data")

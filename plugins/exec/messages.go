@@ -109,6 +109,12 @@ func known() messages {
 
 	all.routed(host.Route.Immediate, protocol.TypeProcWriteReq, protocol.TypeProcKillReq)
 	all.inOrder("proc_id", protocol.TypeProcWriteReq, protocol.TypeProcKillReq)
+	all.routed(host.Route.SeesWorkspace, protocol.TypeProcSpawnReq, protocol.TypeSkillDiscoverReq, protocol.TypeSkillCallReq, protocol.TypeChainReq, protocol.TypeEnvResetReq)
+	all.routed(host.Route.CallsTool, protocol.TypeToolCallReq)
+	all.routed(func(r host.Route) host.Route {
+		return r.ChangesTools(func(protocol.Object) host.Tools { return host.Tools{Use: host.ChangesAtOnce} })
+	}, protocol.TypeToolkitConfigureReq, protocol.TypeMCPServerRegisterReq, protocol.TypeMCPServerUnregisterReq)
+	all.routed(host.Route.SeesTools, protocol.TypeToolListReq, protocol.TypeSkillDiscoverReq, protocol.TypeSkillCallReq, protocol.TypeChainReq)
 	all.inOrder("episode_ids", protocol.TypeEnvBatchStepReq)
 	all.inOrder("episode_id", append(onEpisode, protocol.TypeEnvExpListReq)...)
 	all.routed(host.Route.Changes, protocol.TypeMemoryInitReq, protocol.TypeMemoryStoreReq, protocol.TypeMemoryForgetReq,

@@ -200,8 +200,7 @@ func follows(t protocol.Type) bool {
 func isLast(t protocol.Type, obj protocol.Object) bool {
 	switch t {
 	case protocol.TypeProcReadEvent:
-		stream, _ := obj.Get("stream_type")
-		if name, _ := stream.Str(); name == string(protocol.StreamKilled) {
+		if name := obj.Text("stream_type"); name == string(protocol.StreamKilled) {
 			return true
 		}
 		val, _ := obj.Get("data")

@@ -112,14 +112,14 @@ func (p *Plugin) Info() host.PluginInfo {
 // Routes implements host.Plugin.
 func (p *Plugin) Routes() []host.Route {
 	return append([]host.Route{
-		host.List(protocol.TypeMCPServerListReq, p.list, protocol.MergeMCPServers),
-		host.Handle(protocol.TypeMCPServerRegisterReq, p.register),
-		host.Handle(protocol.TypeMCPServerUnregisterReq, p.unregister),
-		host.List(protocol.TypeMCPResourceListReq, p.resources, MergeResources),
-		host.Handle(protocol.TypeMCPResourceReadReq, p.read),
-		host.Handle(protocol.TypeMCPResourceSubscribeReq, p.subscribe),
-		host.List(protocol.TypeMCPPromptListReq, p.prompts, MergePrompts),
-		host.Handle(protocol.TypeMCPPromptGetReq, p.get),
+		host.List(protocol.TypeMCPServerListReq, p.list, protocol.MergeMCPServers).SeesTools(),
+		host.Handle(protocol.TypeMCPServerRegisterReq, p.register).SeesWorkspace().ChangesTools(newTools),
+		host.Handle(protocol.TypeMCPServerUnregisterReq, p.unregister).ChangesTools(oldTools),
+		host.List(protocol.TypeMCPResourceListReq, p.resources, MergeResources).UsesTools(toolsOf),
+		host.Handle(protocol.TypeMCPResourceReadReq, p.read).UsesTools(toolsOf),
+		host.Handle(protocol.TypeMCPResourceSubscribeReq, p.subscribe).UsesTools(toolsOf),
+		host.List(protocol.TypeMCPPromptListReq, p.prompts, MergePrompts).UsesTools(toolsOf),
+		host.Handle(protocol.TypeMCPPromptGetReq, p.get).UsesTools(toolsOf),
 	}, p.set.Routes()...)
 }
 

@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -105,6 +106,30 @@ func readRegistration(config protocol.Object) (ServerOptions, error) {
 		r.wrong[i].Path = "/config" + r.wrong[i].Path
 	}
 	return r.o, protocol.Violation(r.wrong...)
+}
+
+// newTools says which tools a registration brings. A server that gets an id here has those
+// of a name that nobody can know.
+func newTools(register protocol.Object) host.Tools {
+	config, _ := register.Child("config")
+	id := cmp.Or(config.Text("server_id"), config.Text("id"))
+	if name := config.Text("name"); id == "" && name != "" {
+		id = asID(name)
+	}
+	return host.Tools{Prefix: id + separator, Use: host.ChangesAtOnce}
+}
+
+// oldTools says which tools the end of a server takes away.
+func oldTools(unregister protocol.Object) host.Tools {
+	return host.Tools{Prefix: unregister.Text("server_id") + separator, Use: host.ChangesAtOnce}
+}
+
+// toolsOf says whose resources or prompts a request is about, as if they were tools.
+func toolsOf(obj protocol.Object) host.Tools {
+	if id := obj.Text("server_id"); id != "" {
+		return host.Tools{Prefix: id + separator, Use: host.Reads}
+	}
+	return host.Tools{Use: host.Sees}
 }
 
 // permit refuses what an agent may not register, and puts the program's real path in

@@ -43,6 +43,25 @@ func TestRegisterAndUnregister(t *testing.T) {
 	s.Refused(protocol.TypeToolCallReq, callFields("late__echo", `{"text":"x"}`, ""), protocol.CodeUnknownTool)
 }
 
+// What comes behind a registration finds the server, without waiting for the answer.
+func TestRegisterInOrder(t *testing.T) {
+	s := newStage(t, nil, anyCommand)
+	for range 5 {
+		register := s.Go(protocol.TypeMCPServerRegisterReq, `{"config":`+quoted(child(t, "full", "name", "Late one"))+`}`)
+		call := s.Go(protocol.TypeToolCallReq, callFields("Late-one__echo", `{"text":"x"}`, ""))
+		list := s.Go(protocol.TypeMCPServerListReq, `{}`)
+		prompts := s.Go(protocol.TypeMCPPromptListReq, `{"server_id":"Late-one"}`)
+		s.Answer(register).Has(t, "/ok", "true")
+		s.Answer(call).Has(t, "/data/success", "true")
+		s.Answer(list).Has(t, "/servers/0/status", "ready")
+		assert.That(t, s.Answer(prompts).Get("/prompts/0/name") != "", "no prompts")
+		away := s.Go(protocol.TypeMCPServerUnregisterReq, `{"server_id":"Late-one"}`)
+		gone := s.Go(protocol.TypeToolCallReq, callFields("Late-one__echo", `{"text":"x"}`, ""))
+		s.Answer(away).Has(t, "/ok", "true")
+		assert.Equal(t, s.Answer(gone).Code, protocol.CodeUnknownTool, "the tool of a server that is gone")
+	}
+}
+
 // A server of the config is its owner's: an agent cannot take it away, nor its name.
 func TestServersOfTheConfigStay(t *testing.T) {
 	s := newStage(t, map[string]any{"srv": child(t, "full"), "off": child(t, "full", "disabled", true)}, anyCommand)

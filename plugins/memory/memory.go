@@ -148,9 +148,7 @@ func (p *Plugin) Routes() []host.Route {
 func (p *Plugin) knowing(fields ...string) func(context.Context, protocol.Object, func() (any, error)) (any, error) {
 	fields = append(fields, "memory_id", "keys", "tags", "tier", "all_tags", "filter", "source", "since", "until", "namespace_prefix")
 	return func(ctx context.Context, obj protocol.Object, next func() (any, error)) (any, error) {
-		id, _ := obj.Get("memory_id")
-		text, _ := id.Str()
-		if _, err := p.find(ctx, text); err != nil {
+		if _, err := p.find(ctx, obj.Text("memory_id")); err != nil {
 			return next() // which says so
 		}
 		if err := host.KnownFields(obj, fields); err != nil {
@@ -168,9 +166,7 @@ func (p *Plugin) inPlace(ctx context.Context, obj protocol.Object, next func() (
 			return nil, violation("/"+field, "belongs in each of the entries, not beside them")
 		}
 	}
-	id, _ := obj.Get("memory_id")
-	text, _ := id.Str()
-	if n, err := p.find(ctx, text); err == nil {
+	if n, err := p.find(ctx, obj.Text("memory_id")); err == nil {
 		if err := inNamespace(n, obj); err != nil {
 			return nil, err
 		}

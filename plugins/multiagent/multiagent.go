@@ -124,8 +124,8 @@ func (p *Plugin) Routes() []host.Route {
 	return []host.Route{
 		host.Handle(protocol.TypeAgentSpawnReq, p.spawnShort).Changes(),
 		host.Handle(protocol.TypeSubagentSpawnReq, p.spawnLong).Changes(),
-		host.Handle(protocol.TypeAgentDelegateReq, p.delegateShort).Changes(),
-		host.Handle(protocol.TypeSubagentDelegateReq, p.delegateLong).Changes(),
+		host.Handle(protocol.TypeAgentDelegateReq, p.delegateShort).Changes().SeesWorkspace().SeesTools(),
+		host.Handle(protocol.TypeSubagentDelegateReq, p.delegateLong).Changes().SeesWorkspace().SeesTools(),
 		host.Handle(protocol.TypeAgentAwaitReq, p.await).Reads(),
 		host.Handle(protocol.TypeSubagentAwaitReq, func(ctx context.Context, r *protocol.SubagentAwaitRequest, e host.Emitter) (*protocol.SubagentAwaitResponse, error) {
 			resp, err := p.await(ctx, (*protocol.AgentAwaitRequest)(r), e)

@@ -69,8 +69,7 @@ func (p *Plugin) knowing(fields ...string) func(context.Context, protocol.Object
 		if err == nil {
 			return next()
 		}
-		id, _ := obj.Get("plan_id")
-		if name, _ := id.Str(); name != "" {
+		if name := obj.Text("plan_id"); name != "" {
 			var pl *plan
 			if failed := p.kept.Read(ctx, func(tx *store.Tx) (err error) {
 				pl, err = findPlan(tx, name)

@@ -79,9 +79,9 @@ func (p *Plugin) gitIn(folder *os.File, o GitOptions) (*made, error) {
 		all = append(all, r.add(), r.commit())
 	}
 	for i := range all {
-		files := host.Files{Path: p.inWorkspace(o.Repo, "."), Use: host.ChangesFiles}
+		files := host.Files{Path: p.inWorkspace(o.Repo, "."), Use: host.Changes}
 		if all[i].Detail.ReadOnly {
-			files.Use = host.ReadsFiles
+			files.Use = host.Reads
 		}
 		all[i].Files = func(protocol.Object) host.Files { return files }
 	}

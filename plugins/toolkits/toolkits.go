@@ -148,8 +148,17 @@ func (p *Plugin) Info() host.PluginInfo {
 func (p *Plugin) Routes() []host.Route {
 	return append(p.set.Routes(),
 		host.List(protocol.TypeToolkitListReq, p.list, protocol.MergeToolkits).Reads(),
-		host.Handle(protocol.TypeToolkitConfigureReq, p.configure).Changes(),
+		host.Handle(protocol.TypeToolkitConfigureReq, p.configure).Changes().SeesWorkspace().ChangesTools(toolsOf),
 	)
+}
+
+// toolsOf says which tools a request brings or takes away.
+func toolsOf(configure protocol.Object) host.Tools {
+	name := configure.Text("toolkit_name")
+	if name == kitHTTP {
+		name = "api"
+	}
+	return host.Tools{Prefix: name + "_", Use: host.Changes}
 }
 
 // DescribeTool implements host.ToolDescriber.

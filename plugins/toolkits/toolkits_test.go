@@ -148,6 +148,33 @@ func TestFolders(t *testing.T) {
 	assert.That(t, err == nil, "%v", err)
 }
 
+// TestConfigureInOrder: calls that wait for no answer find what was configured before them, and
+// not what comes after; so do the files that they write.
+func TestConfigureInOrder(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "docs/a.txt", "docs\n", 0o644)
+	write(t, dir, "notes/a.txt", "notes\n", 0o644)
+	p := open(t, dir, Options{})
+	var lines []string
+	add := func(typ protocol.Type, id, fields string) { lines = append(lines, hosttest.Request(typ, id, fields)) }
+	for i := range 40 {
+		folder := []string{"docs", "notes"}[i%2]
+		add(protocol.TypeToolkitConfigureReq, fmt.Sprint("configure", i), `{"toolkit_name":"filesystem","config":{"root_dir":"`+folder+`"}}`)
+		add(protocol.TypeToolCallReq, fmt.Sprint("read", i), `{"tool_name":"filesystem_read_file","arguments":{"path":"a.txt"}}`)
+		add(protocol.TypeToolCallReq, fmt.Sprint("write", i), fmt.Sprintf(`{"tool_name":"filesystem_write_file","arguments":{"path":"b.txt","content":"%d"}}`, i))
+		add(protocol.TypeToolCallReq, fmt.Sprint("again", i), `{"tool_name":"filesystem_read_file","arguments":{"path":"b.txt"}}`)
+		add(protocol.TypeToolListReq, fmt.Sprint("list", i), `{}`)
+		add(protocol.TypeToolkitConfigureReq, fmt.Sprint("away", i), `{"toolkit_name":"filesystem","config":{}}`)
+		add(protocol.TypeToolCallReq, fmt.Sprint("gone", i), `{"tool_name":"filesystem_read_file","arguments":{"path":"a.txt"}}`)
+	}
+	p.Send(lines...)
+	for i := range 40 {
+		p.Answer(fmt.Sprint("read", i)).Has(t, "/data/data/content", []string{"docs\n", "notes\n"}[i%2])
+		p.Answer(fmt.Sprint("again", i)).Has(t, "/data/data/content", fmt.Sprint(i))
+		assert.Equal(t, p.Answer(fmt.Sprint("gone", i)).Code, protocol.CodeUnknownTool, "the tool that was taken away")
+	}
+}
+
 // TestReplaceWaits: a toolkit is closed after the calls that still use it.
 func TestReplaceWaits(t *testing.T) {
 	closed := make(chan struct{})

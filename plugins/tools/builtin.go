@@ -87,9 +87,9 @@ func typed[A, R any](def protocol.ToolDefinition, detail host.ToolDetail, fn fun
 }
 
 // fileTool makes one of the file tools.
-func fileTool[A, R any](use host.FileUse, def protocol.ToolDefinition, fn func(context.Context, *A) (*Outcome, error)) Tool {
+func fileTool[A, R any](use host.Use, def protocol.ToolDefinition, fn func(context.Context, *A) (*Outcome, error)) Tool {
 	def.Tags = append([]string{"file"}, def.Tags...)
-	t := Typed[A, R](def, host.ToolDetail{ReadOnly: use == host.ReadsFiles, Destructive: use != host.ReadsFiles}, fn)
+	t := Typed[A, R](def, host.ToolDetail{ReadOnly: use == host.Reads, Destructive: use != host.Reads}, fn)
 	t.Files = func(args protocol.Object) host.Files { return host.Files{Path: pathIn(args), Use: use} }
 	t.quick, t.short = true, !slices.Contains(def.Tags, "search") // a search walks over all that there is
 	return t
@@ -101,9 +101,7 @@ func pathIn(args protocol.Object) string {
 	val, ok := args.Get("path")
 	name, _ := val.Str()
 	if !ok {
-		val, _ = args.Get("pattern")
-		pattern, _ := val.Str()
-		name, _ = splitPattern(path.Clean(pattern))
+		name, _ = splitPattern(path.Clean(args.Text("pattern")))
 	}
 	if _, ok := splitURI(name); ok {
 		return "."
@@ -117,17 +115,17 @@ func (f *files) tools() []Tool { return append(f.oneFile(), f.manyFiles()...) }
 // oneFile returns the tools that read or change one file.
 func (f *files) oneFile() []Tool {
 	return []Tool{
-		fileTool[readArgs, readData](host.ReadsFiles, protocol.ToolDefinition{
+		fileTool[readArgs, readData](host.Reads, protocol.ToolDefinition{
 			Name: "read_file", Idempotent: true, Tags: []string{"read"},
 			Description: "Read a text file of the workspace, whole or some of its lines. The content comes exactly as it is in the file, line ends included. " +
 				"A long file is cut after a whole line: go on with offset = next_offset. Files that are not UTF-8 text are refused.",
 		}, f.readFile),
-		fileTool[writeArgs, writeData](host.ChangesFiles, protocol.ToolDefinition{
+		fileTool[writeArgs, writeData](host.Changes, protocol.ToolDefinition{
 			Name: "write_file", Idempotent: true, Tags: []string{"write"},
 			Description: "Write a text file of the workspace, replacing what it held. Missing folders are made. The file changes in one step or not at all, " +
 				"and keeps its permissions. To change a part of a file use edit_file.",
 		}, f.writeFile),
-		fileTool[editArgs, editData](host.ChangesFiles, protocol.ToolDefinition{
+		fileTool[editArgs, editData](host.Changes, protocol.ToolDefinition{
 			Name: "edit_file", Tags: []string{"write"},
 			Description: "Replace a piece of text in a file of the workspace. old must be in the file exactly once, spaces and line breaks included: " +
 				"give enough of the lines around it, or set all to replace every occurrence. In a file with CRLF line ends, line breaks in old and new count as CRLF.",
@@ -138,17 +136,17 @@ func (f *files) oneFile() []Tool {
 // manyFiles returns the tools that list and search.
 func (f *files) manyFiles() []Tool {
 	return []Tool{
-		fileTool[listArgs, listData](host.ReadsFiles, protocol.ToolDefinition{
+		fileTool[listArgs, listData](host.Reads, protocol.ToolDefinition{
 			Name: "list_dir", Idempotent: true, Tags: []string{"read"},
 			Description: "List what is in one folder of the workspace, sorted by name, hidden entries included. Links are listed, not followed. " +
 				"Use glob to find files in the folders below.",
 		}, f.listDir),
-		fileTool[globArgs, globData](host.ReadsFiles, protocol.ToolDefinition{
+		fileTool[globArgs, globData](host.Reads, protocol.ToolDefinition{
 			Name: "glob", Idempotent: true, Tags: []string{"search"},
 			Description: "Find files and folders of the workspace by a pattern of their path, sorted by path. * and ? stay within one name, ** spans folders, " +
 				"[a-z] and {one,two} work: **/*.go finds all Go files, src/*.c those right in src. Links are listed, not followed; .git is left out unless the pattern names it.",
 		}, f.glob),
-		fileTool[grepArgs, grepData](host.ReadsFiles, protocol.ToolDefinition{
+		fileTool[grepArgs, grepData](host.Reads, protocol.ToolDefinition{
 			Name: "grep", Idempotent: true, Tags: []string{"search"},
 			Description: "Search the text files of the workspace, or of one folder or file in it, for lines that match a regular expression (RE2 syntax, as in Go). " +
 				"Matches come sorted by path. Binary files and .git are left out, links are not followed, and a long line is cut to the part around the match.",
@@ -215,4 +213,4 @@ func (c *children) tool() Tool {
 
 // seesAll is the Tool.Files of a program: it finds what was written before it. What it writes
 // itself, and when, nobody knows before it ends, so nothing waits for it.
-func seesAll(protocol.Object) host.Files { return host.Files{Path: ".", Use: host.SeesFiles} }
+func seesAll(protocol.Object) host.Files { return host.Files{Path: ".", Use: host.Sees} }

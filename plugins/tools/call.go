@@ -72,7 +72,7 @@ func (t *entry) changing(args protocol.Object) string {
 		return what + " " + words[0]
 	}
 	val, _ = args.Get("path")
-	if path, ok := val.Str(); ok && t.Files != nil && t.Files(args).Use == host.ChangesFiles {
+	if path, ok := val.Str(); ok && t.Files != nil && t.Files(args).Use == host.Changes {
 		return what + " " + path
 	}
 	return what

@@ -134,16 +134,14 @@ func (s *Set) Replace(all []Tool) error {
 // be another plugin's.
 func (s *Set) Routes() []host.Route {
 	return []host.Route{
-		host.List(protocol.TypeToolListReq, s.list, protocol.MergeTools),
-		host.Handle(protocol.TypeToolCallReq, s.call).About(s.about),
+		host.List(protocol.TypeToolListReq, s.list, protocol.MergeTools).SeesTools(),
+		host.Handle(protocol.TypeToolCallReq, s.call).About(s.about).CallsTool(),
 	}
 }
 
 // about says which files a call is about, so that calls that come at once keep their order.
 func (s *Set) about(obj protocol.Object) host.Files {
-	val, _ := obj.Get("tool_name")
-	name, _ := val.Str()
-	t := s.content.Load().tools[name]
+	t := s.content.Load().tools[obj.Text("tool_name")]
 	if t == nil || t.Files == nil {
 		return host.Files{}
 	}

@@ -26,9 +26,7 @@ func New(name string, opts Options, env host.Env) (*Plugin, error) {
 	return p, p.Replace([]tools.Tool{{
 		Def: protocol.ToolDefinition{Name: "greet", Description: "Greet somebody", InputParameters: []protocol.ToolParameter{{Name: "who", Type: "string", Required: true}}},
 		Call: func(_ context.Context, args protocol.Object, _ host.Emitter) (*tools.Outcome, error) {
-			who, _ := args.Get("who")
-			name, _ := who.Str()
-			return &tools.Outcome{Data: map[string]string{"text": opts.Greeting + ", " + name}}, nil
+			return &tools.Outcome{Data: map[string]string{"text": opts.Greeting + ", " + args.Text("who")}}, nil
 		},
 	}})
 }

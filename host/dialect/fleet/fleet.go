@@ -212,9 +212,7 @@ func taskID(o protocol.Object) string {
 	if err != nil {
 		return ""
 	}
-	val, _ := inner.Get("task_id")
-	id, _ := val.Str()
-	return id
+	return inner.Text("task_id")
 }
 
 // Broken implements host.Dialect: the protocol has no other message for it than a result

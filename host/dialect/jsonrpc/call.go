@@ -57,9 +57,7 @@ func newCall(r jsonrpc.Request, size int) *call {
 // parent returns the trace that the client's request is part of; "" = it does not say.
 func (c *call) parent() string {
 	meta, _ := c.params.Child("_meta")
-	val, _ := meta.Get("traceparent")
-	text, _ := val.Str()
-	return text
+	return meta.Text("traceparent")
 }
 
 func (f *Front) serve(ctx context.Context, m method, c *call) {

@@ -72,8 +72,7 @@ func (l *imageList) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 		}
 		member := func(names ...string) string {
 			for _, name := range names {
-				v, _ := obj.Get(name)
-				if s, _ := v.Str(); strings.TrimSpace(s) != "" {
+				if s := obj.Text(name); strings.TrimSpace(s) != "" {
 					return strings.TrimSpace(s)
 				}
 			}

@@ -147,8 +147,7 @@ func (f *Front) width(at lane) int {
 // beginSlow has a request served beside those that follow it, when there is a place. From
 // now on it can be stopped.
 func (f *Front) beginSlow(m method, c *call) {
-	val, _ := c.params.Get("session_id")
-	id, _ := val.Str()
+	id := c.params.Text("session_id")
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if c.dropped || c.answered.Load() { // it was taken back, or the host ends

@@ -297,8 +297,7 @@ func (s *server) hasTasks() bool { return s.hasServers() && !s.opts.NoTasks }
 
 // updated tells the client of a change of a resource that it listens to, or of a part of it.
 func (s *server) updated(push *protocol.MCPServerPush) {
-	val, _ := push.Params.Get("uri")
-	uri, _ := val.Str()
+	uri := push.Params.Text("uri")
 	s.subs.Range(func(key, of any) bool {
 		prefix := ""
 		if of != "" {

@@ -378,9 +378,7 @@ func labTools() map[string]labTool {
 }
 
 func (l *lab) begin(args protocol.Object) {
-	id, _ := args.Get("id")
-	text, _ := id.Str()
-	l.begun <- text
+	l.begun <- args.Text("id")
 }
 
 func block(ctx context.Context, l *lab, args protocol.Object, _ host.Emitter) (*protocol.ToolResult, error) {
@@ -416,8 +414,7 @@ func progress(_ context.Context, _ *lab, _ protocol.Object, emit host.Emitter) (
 
 // ask asks the agent what its argument "type" says, and gives back the answer.
 func ask(ctx context.Context, _ *lab, args protocol.Object, _ host.Emitter) (*protocol.ToolResult, error) {
-	typ, _ := args.Get("type")
-	name, _ := typ.Str()
+	name := args.Text("type")
 	body, _ := args.Get("body")
 	var answer protocol.Object
 	if err := host.ServicesOf(ctx).Ask(ctx, protocol.Type(name), jsontext.Value(body), &answer); err != nil {
@@ -428,9 +425,7 @@ func ask(ctx context.Context, _ *lab, args protocol.Object, _ host.Emitter) (*pr
 
 // push pushes its arguments as news of an MCP server behind the host.
 func push(ctx context.Context, _ *lab, args protocol.Object, _ host.Emitter) (*protocol.ToolResult, error) {
-	method, _ := args.Get("method")
-	name, _ := method.Str()
-	err := host.ServicesOf(ctx).Push(protocol.TypeMCPServerPush, &protocol.MCPServerPush{ServerID: "srv", Method: name, Params: args})
+	err := host.ServicesOf(ctx).Push(protocol.TypeMCPServerPush, &protocol.MCPServerPush{ServerID: "srv", Method: args.Text("method"), Params: args})
 	if !errors.Is(err, host.ErrStreamClosed) { // there is no agent that speaks A2E
 		return nil, err
 	}

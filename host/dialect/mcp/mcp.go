@@ -135,8 +135,7 @@ func (s *server) Mine(line *protocol.Line) bool {
 	if s.seen.Load() {
 		return true
 	}
-	val, _ := line.Object().Get("method")
-	name, _ := val.Str()
+	name := line.Object().Text("method")
 	modern := func() bool { // which others may quote, too
 		params, _ := line.Object().Get("params")
 		return bytes.Contains(line.Raw(), []byte(metaVersion)) && readMeta(jsontext.Value(params)) != nil
@@ -158,8 +157,7 @@ func (s *server) take(obj protocol.Object, of *batch) {
 	m, bad := parse(obj)
 	from := origin{id: m.id, method: m.method, bytes: len(obj.Raw()), came: time.Now(), batch: of}
 	if params, ok := obj.Child("params"); ok && (m.method == methodCallTool || m.method == methodGetPrompt) {
-		name, _ := params.Get("name")
-		from.name, _ = name.Str()
+		from.name = params.Text("name")
 	}
 	switch {
 	case bad != nil:

@@ -113,8 +113,7 @@ func parse(obj protocol.Object) (m message, bad *rpcError) {
 		m.kind = aNotification
 		return m, nil
 	}
-	version, _ := obj.Get("jsonrpc")
-	text, _ := version.Str()
+	text := obj.Text("jsonrpc")
 	result, hasResult := obj.Get("result")
 	fail, hasError := obj.Get("error")
 	switch {

@@ -202,10 +202,8 @@ func (c *peer) receive(text []byte) {
 // settle hands a result to whoever waits for it. A second one, one that comes too late or
 // one of a task that the child was not given is dropped.
 func (c *peer) settle(obj protocol.Object) {
-	raw, _ := obj.Get("task_id")
-	id, _ := raw.Str()
 	c.spoke = true
-	if j, ok := c.jobs.Take(id); ok {
+	if j, ok := c.jobs.Take(obj.Text("task_id")); ok {
 		c.gave = true
 		j.result <- obj.Clone()
 		return

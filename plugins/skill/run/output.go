@@ -128,8 +128,7 @@ func (o *output) object(obj protocol.Object) {
 		o.tooLong = true
 	case isResult:
 		o.result, o.tooLong = append(o.result[:0], result...), false
-		text, _ := obj.Get("summary")
-		summary, _ := text.Str()
+		summary := obj.Text("summary")
 		o.summary = protocol.Head(summary, maxSummary)
 	default:
 		o.last = append(o.last[:0], obj.Raw()...)

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"path"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"a2e/host"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -55,7 +57,7 @@ func below(files map[string]int, folder string) map[string]int {
 }
 
 func (d *disk) Routes() []host.Route {
-	handle := func(t protocol.Type, use host.FileUse) host.Route {
+	handle := func(t protocol.Type, use host.Use) host.Route {
 		return host.Handle(t, func(ctx context.Context, req *fileRequest, _ host.Emitter) (*fileResponse, error) {
 			host.HandOff(ctx)
 			d.mu.Lock()
@@ -66,17 +68,15 @@ func (d *disk) Routes() []host.Route {
 			time.Sleep(time.Duration(req.Took) * time.Millisecond)
 			d.mu.Lock()
 			d.now--
-			if use == host.ChangesFiles {
+			if use == host.Changes {
 				d.files[canonical(req.Path)] = req.N
 			}
 			return &fileResponse{below(d.files, canonical(req.Path))}, nil
 		}).About(func(obj protocol.Object) host.Files {
-			val, _ := obj.Get("path")
-			name, _ := val.Str()
-			return host.Files{Path: name, Use: use}
+			return host.Files{Path: obj.Text("path"), Use: use}
 		})
 	}
-	return []host.Route{handle("test/write/req", host.ChangesFiles), handle("test/read/req", host.ReadsFiles), handle("test/see/req", host.SeesFiles), handle("test/none/req", host.UsesNone)}
+	return []host.Route{handle("test/write/req", host.Changes), handle("test/read/req", host.Reads), handle("test/see/req", host.Sees), handle("test/none/req", host.Nothing)}
 }
 
 // Requests about files take effect in the order they were sent, as far as they are about the
@@ -162,6 +162,109 @@ func TestRequestsAboutNoFiles(t *testing.T) {
 		slow := []string{p.Go("test/none/req", `{"took":5000}`), p.Go("test/write/req", `{"path":"a","took":5000}`)}
 		p.Call("test/none/req", `{}`)
 		assert.That(t, len(p.Answers(slow[0]))+len(p.Answers(slow[1])) <= 0, "it waited for one that is about something else")
+		p.Close()
+	})
+}
+
+// bench is a plugin with tools that come and go, which takes its time.
+type bench struct {
+	mu    sync.Mutex
+	tools map[string]int // by prefix, which change brought them; guarded by mu
+}
+
+type toolRequest struct {
+	Name string `json:"tool_name"`
+	N    int    `json:"n"`
+	Took int    `json:"took"` // ms
+}
+
+type toolResponse struct {
+	Tools map[string]int `json:"tools"` // at the beginning of the request
+}
+
+func (*bench) Info() host.PluginInfo {
+	return host.PluginInfo{Name: "bench", Capability: protocol.CapTest}
+}
+
+func (*bench) Close(context.Context) error { return nil }
+
+func (b *bench) Routes() []host.Route {
+	use := func(ctx context.Context, req *toolRequest, _ host.Emitter) (*toolResponse, error) {
+		host.HandOff(ctx)
+		b.mu.Lock()
+		seen := maps.Clone(b.tools)
+		b.mu.Unlock()
+		time.Sleep(time.Duration(req.Took) * time.Millisecond)
+		return &toolResponse{seen}, nil
+	}
+	change := func(t protocol.Type, use host.Use) host.Route {
+		return host.Handle(t, func(ctx context.Context, req *toolRequest, _ host.Emitter) (*toolResponse, error) {
+			host.HandOff(ctx)
+			time.Sleep(time.Duration(req.Took) * time.Millisecond)
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.tools[req.Name] = max(b.tools[req.Name], req.N)
+			return &toolResponse{}, nil
+		}).ChangesTools(func(obj protocol.Object) host.Tools { return host.Tools{Prefix: obj.Text("tool_name"), Use: use} })
+	}
+	return []host.Route{
+		change("test/change/req", host.Changes), change("test/change_at_once/req", host.ChangesAtOnce),
+		host.Handle("test/call/req", use).CallsTool(), host.Handle("test/list/req", use).SeesTools(),
+	}
+}
+
+// What uses tools sees all the changes of them that came before it. A change waits for the calls
+// before it, unless it is at once; nothing waits for a list.
+func TestToolsAreThereForWhatComesLater(t *testing.T) {
+	for seed := range uint64(20) {
+		synctest.Test(t, func(t *testing.T) {
+			random := rand.New(rand.NewPCG(seed, 5))
+			p := hosttest.Start(t, host.Options{Plugins: []host.Plugin{&bench{tools: map[string]int{}}}, MaxParallel: 1 + random.IntN(6)})
+			p.Handshake(protocol.CapTest)
+			now := map[string]int{}
+			want := map[string]map[string]int{}
+			var lines []string
+			for i := 1; i <= 80; i++ {
+				id, prefix := fmt.Sprint("r", i), []string{"a_", "b_"}[random.IntN(2)]
+				typ, name := protocol.Type("test/list/req"), ""
+				switch random.IntN(4) {
+				case 0:
+					typ, name = map[string]protocol.Type{"a_": "test/change/req", "b_": "test/change_at_once/req"}[prefix], prefix
+					now[prefix] = i
+				case 1, 2:
+					typ, name = "test/call/req", prefix+"x"
+					want[id] = map[string]int{prefix: now[prefix]}
+				default:
+					want[id] = maps.Clone(now)
+				}
+				lines = append(lines, hosttest.Request(typ, id, fmt.Sprintf(`{"tool_name":%q,"n":%d,"took":%d}`, name, i, random.IntN(4))))
+			}
+			p.Send(lines...)
+			for id, least := range want {
+				var got toolResponse
+				p.Answer(id).Decode(t, &got)
+				for prefix, n := range least {
+					exact := len(least) == 1 && prefix == "a_" && strings.Contains(lines[must.Get(strconv.Atoi(id[1:]))(t)-1], "call")
+					assert.That(t, got.Tools[prefix] == n || !exact && got.Tools[prefix] > n, "seed %d: %s saw %v, want %v", seed, id, got.Tools, least)
+				}
+			}
+			p.Close()
+		})
+	}
+}
+
+// A call of other tools, and a list, hold up no change, nor does a change hold up what uses others.
+func TestOtherToolsDoNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := hosttest.Start(t, host.Options{Plugins: []host.Plugin{&bench{tools: map[string]int{}}}, MaxParallel: 8})
+		p.Handshake(protocol.CapTest)
+		slow := []string{p.Go("test/list/req", `{"took":5000}`), p.Go("test/call/req", `{"tool_name":"b_x","took":5000}`), p.Go("test/change/req", `{"tool_name":"c_","took":5000}`)}
+		p.Call("test/change/req", `{"tool_name":"a_"}`)
+		p.Call("test/change_at_once/req", `{"tool_name":"b_"}`)
+		p.Call("test/call/req", `{"tool_name":"a_x"}`)
+		for _, id := range slow {
+			assert.That(t, len(p.Answers(id)) == 0, "something waited for %s", id)
+		}
 		p.Close()
 	})
 }
