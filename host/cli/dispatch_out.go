@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bufio"
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
@@ -13,6 +12,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/mattn/go-isatty"
 
+	"a2e/host/record"
 	"a2e/host/sandbox"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
@@ -83,17 +83,17 @@ func (r *results) take(resume bool) error {
 // read reads the results of an earlier run. A last line that was cut off is taken away, as its
 // task has no result then.
 func (r *results) read() error {
-	in := bufio.NewReaderSize(r.file, 64<<10)
+	in := record.NewLines(r.file, record.MaxEntry)
 	for whole := int64(0); ; {
-		line, err := in.ReadBytes('\n')
+		line, size, err := in.Next()
 		if r.line++; err == nil {
 			if err := r.add(line); err != nil {
 				return err
 			}
-			whole += int64(len(line))
+			whole += size + 1
 			continue
 		}
-		switch {
+		switch line, _ = in.Rest(); {
 		case !errors.Is(err, io.EOF):
 			return err
 		case len(line) == 0:
