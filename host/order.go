@@ -113,8 +113,10 @@ type Tools struct {
 
 // followLocked notes which of the calls under way c has to wait for: those that are about
 // the same thing. They came before it, and wait for those before them in the same way.
-// Mostly nothing else runs, and then this costs nothing.
 func (h *Host) followLocked(c *call) {
+	if len(h.running) == 1 && len(h.aside) == 0 {
+		return // as mostly, nothing else runs
+	}
 	for r := range h.underWayLocked {
 		if r == c || !c.dest.changesTools && !r.dest.changesTools || !c.toolsLocked().waitsFor(r.toolsLocked()) {
 			continue
