@@ -109,6 +109,9 @@ type conflictKeys struct {
 type Tools struct {
 	Prefix string // what their names begin with; "" = all of them
 	Use    Use
+	// Files says of a change that the tools may use files of the workspace, and that nobody
+	// knows which until they are there.
+	Files bool
 }
 
 // followLocked notes which of the calls under way c has to wait for: those that are about
@@ -122,7 +125,7 @@ func (h *Host) followLocked(c *call) {
 			continue
 		}
 		c.follow(r)
-		if c.dest.typ == protocol.TypeToolCallReq { // what a tool that is to come does with files is not known yet
+		if r.tools.Files && c.tools.Use == Reads {
 			c.keys = &conflictKeys{all: true, use: Changes}
 		}
 	}

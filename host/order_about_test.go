@@ -205,11 +205,19 @@ func (b *bench) Routes() []host.Route {
 			defer b.mu.Unlock()
 			b.tools[req.Name] = max(b.tools[req.Name], req.N)
 			return &toolResponse{}, nil
-		}).ChangesTools(func(obj protocol.Object) host.Tools { return host.Tools{Prefix: obj.Text("tool_name"), Use: use} })
+		}).ChangesTools(func(obj protocol.Object) host.Tools {
+			return host.Tools{Prefix: obj.Text("tool_name"), Use: use, Files: obj.Text("path") != ""}
+		})
+	}
+	about := func(obj protocol.Object) host.Files {
+		if name := obj.Text("path"); name != "" {
+			return host.Files{Path: name, Use: host.Reads}
+		}
+		return host.Files{}
 	}
 	return []host.Route{
 		change("test/change/req", host.Changes), change("test/change_at_once/req", host.ChangesAtOnce),
-		host.Handle("test/call/req", use).CallsTool(), host.Handle("test/list/req", use).SeesTools(),
+		host.Handle("test/call/req", use).CallsTool().About(about), host.Handle("test/list/req", use).SeesTools(),
 	}
 }
 
@@ -267,4 +275,22 @@ func TestOtherToolsDoNotWait(t *testing.T) {
 		}
 		p.Close()
 	})
+}
+
+// A call of a tool that is to come holds up what is about files only where that tool may use some.
+func TestFilesOfToolsToCome(t *testing.T) {
+	for _, c := range []struct {
+		path  string // of the change: its tools use files
+		waits bool
+	}{{"", false}, {".", true}} {
+		synctest.Test(t, func(t *testing.T) {
+			p := hosttest.Start(t, host.Options{Plugins: []host.Plugin{&bench{tools: map[string]int{}}}, MaxParallel: 8})
+			p.Handshake(protocol.CapTest)
+			p.Go("test/change/req", fmt.Sprintf(`{"tool_name":"a_","path":%q,"took":5000}`, c.path))
+			call := p.Go("test/call/req", `{"tool_name":"a_x"}`)
+			p.Call("test/call/req", `{"tool_name":"y","path":"file"}`)
+			assert.Equal(t, len(p.Answers(call)) == 1, c.waits, "with path %q: the call of the tool to come came first", c.path)
+			p.Close()
+		})
+	}
 }

@@ -286,8 +286,7 @@ func (c *peer) askAgent(ctx context.Context, id protocol.Value, t protocol.Type,
 	switch {
 	case c.Context().Err() != nil:
 	case err == nil:
-		answer := resp.Text("type")
-		c.tell(protocol.Type(answer), id, jsontext.Value(bodyOf(resp)))
+		c.tell(protocol.Type(resp.Text("type")), id, jsontext.Value(bodyOf(resp)))
 	default:
 		var own *protocol.Error
 		if !errors.As(err, &own) {

@@ -61,8 +61,7 @@ func (p *Plugin) custom(t protocol.Type) handler {
 	return func(ctx context.Context, obj protocol.Object, emit host.Emitter) (jsontext.Value, error) {
 		q := &request{message: message{feeds: true}, typ: t, obj: obj, emit: emit}
 		if t == "" {
-			name := obj.Text("type")
-			q.typ = protocol.Type(name)
+			q.typ = protocol.Type(obj.Text("type"))
 		}
 		q.spelled, q.want = q.typ, protocol.Type(strings.TrimSuffix(string(q.typ), "/req")+"/resp")
 		c, err := p.childFor(ctx, q)

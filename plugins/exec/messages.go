@@ -68,7 +68,7 @@ func merged[Resp any](all messages, t protocol.Type, merge func(dst, src *Resp))
 }
 
 // known says what is known of each request that an agent may send. Requests that the plugins
-// in Go keep in order keep their order here.
+// in Go keep in order keep their order here, those of child agents and toolkits among themselves apart.
 func known() messages {
 	all := make(messages)
 	for _, info := range protocol.Types() {
@@ -109,12 +109,15 @@ func known() messages {
 
 	all.routed(host.Route.Immediate, protocol.TypeProcWriteReq, protocol.TypeProcKillReq)
 	all.inOrder("proc_id", protocol.TypeProcWriteReq, protocol.TypeProcKillReq)
-	all.routed(host.Route.SeesWorkspace, protocol.TypeProcSpawnReq, protocol.TypeSkillDiscoverReq, protocol.TypeSkillCallReq, protocol.TypeChainReq, protocol.TypeEnvResetReq)
+	all.routed(host.Route.SeesWorkspace, protocol.TypeProcSpawnReq, protocol.TypeSkillDiscoverReq, protocol.TypeSkillCallReq, protocol.TypeChainReq, protocol.TypeEnvResetReq,
+		protocol.TypeToolkitConfigureReq, protocol.TypeMCPServerRegisterReq, protocol.TypeAgentDelegateReq, protocol.TypeSubagentDelegateReq)
 	all.routed(host.Route.CallsTool, protocol.TypeToolCallReq)
 	all.routed(func(r host.Route) host.Route {
 		return r.ChangesTools(func(protocol.Object) host.Tools { return host.Tools{Use: host.ChangesAtOnce} })
 	}, protocol.TypeToolkitConfigureReq, protocol.TypeMCPServerRegisterReq, protocol.TypeMCPServerUnregisterReq)
-	all.routed(host.Route.SeesTools, protocol.TypeToolListReq, protocol.TypeSkillDiscoverReq, protocol.TypeSkillCallReq, protocol.TypeChainReq)
+	all.routed(host.Route.SeesTools, protocol.TypeToolListReq, protocol.TypeSkillDiscoverReq, protocol.TypeSkillCallReq, protocol.TypeChainReq,
+		protocol.TypeAgentDelegateReq, protocol.TypeSubagentDelegateReq, protocol.TypeMCPServerListReq, protocol.TypeMCPResourceListReq, protocol.TypeMCPResourceReadReq,
+		protocol.TypeMCPResourceSubscribeReq, protocol.TypeMCPPromptListReq, protocol.TypeMCPPromptGetReq)
 	all.inOrder("episode_ids", protocol.TypeEnvBatchStepReq)
 	all.inOrder("episode_id", append(onEpisode, protocol.TypeEnvExpListReq)...)
 	all.routed(host.Route.Changes, protocol.TypeMemoryInitReq, protocol.TypeMemoryStoreReq, protocol.TypeMemoryForgetReq,

@@ -62,6 +62,16 @@ func TestRegisterInOrder(t *testing.T) {
 	}
 }
 
+// The end of a server does not wait for its calls: it ends them.
+func TestUnregisterEndsCalls(t *testing.T) {
+	s := newStage(t, nil, anyCommand)
+	s.ask(protocol.TypeMCPServerRegisterReq, `{"config":`+quoted(child(t, "full", "server_id", "late"))+`}`, nil).Has(t, "/ok", "true")
+	call := s.Go(protocol.TypeToolCallReq, callFields("late__wait", `{}`, `,"timeout":600`))
+	hosttest.Eventually(t, "the call runs", func() bool { _, err := os.Stat(filepath.Join(s.dir, "waiting")); return err == nil })
+	s.ask(protocol.TypeMCPServerUnregisterReq, `{"server_id":"late"}`, nil).Has(t, "/ok", "true")
+	assert.Equal(t, s.Answer(call).Code, protocol.CodeMCPTransportError, "the call that was under way")
+}
+
 // A server of the config is its owner's: an agent cannot take it away, nor its name.
 func TestServersOfTheConfigStay(t *testing.T) {
 	s := newStage(t, map[string]any{"srv": child(t, "full"), "off": child(t, "full", "disabled", true)}, anyCommand)

@@ -158,7 +158,7 @@ func toolsOf(configure protocol.Object) host.Tools {
 	if name == kitHTTP {
 		name = "api"
 	}
-	return host.Tools{Prefix: name + "_", Use: host.Changes}
+	return host.Tools{Prefix: name + "_", Use: host.Changes, Files: true}
 }
 
 // DescribeTool implements host.ToolDescriber.

@@ -149,7 +149,7 @@ func TestFolders(t *testing.T) {
 }
 
 // TestConfigureInOrder: calls that wait for no answer find what was configured before them, and
-// not what comes after; so do the files that they write.
+// not what comes after; and what they write.
 func TestConfigureInOrder(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "docs/a.txt", "docs\n", 0o644)
@@ -163,7 +163,6 @@ func TestConfigureInOrder(t *testing.T) {
 		add(protocol.TypeToolCallReq, fmt.Sprint("read", i), `{"tool_name":"filesystem_read_file","arguments":{"path":"a.txt"}}`)
 		add(protocol.TypeToolCallReq, fmt.Sprint("write", i), fmt.Sprintf(`{"tool_name":"filesystem_write_file","arguments":{"path":"b.txt","content":"%d"}}`, i))
 		add(protocol.TypeToolCallReq, fmt.Sprint("again", i), `{"tool_name":"filesystem_read_file","arguments":{"path":"b.txt"}}`)
-		add(protocol.TypeToolListReq, fmt.Sprint("list", i), `{}`)
 		add(protocol.TypeToolkitConfigureReq, fmt.Sprint("away", i), `{"toolkit_name":"filesystem","config":{}}`)
 		add(protocol.TypeToolCallReq, fmt.Sprint("gone", i), `{"tool_name":"filesystem_read_file","arguments":{"path":"a.txt"}}`)
 	}
