@@ -189,12 +189,12 @@ func (w *Worker) register(ctx context.Context, a *fleet.Announce, text string, o
 }
 
 // own returns the tasks that the server has as this worker's, and whether they are to be
-// cancelled. Of those that it does it takes back what it lost and nobody has taken since.
+// cancelled. Of those that it does it takes back what it lost and nobody has taken since: in one
+// statement, as what is lost between two would be neither its own nor taken back.
 func (w *Worker) own(ctx context.Context, does []int64) (map[int64]bool, error) {
-	if _, err := w.fleet.query(ctx, "UPDATE ~.tasks SET state = 1 WHERE number = ANY ($2) AND worker = $1 AND state = 0", w.id, does); err != nil {
-		return nil, err
-	}
-	rows, err := w.fleet.query(ctx, "SELECT number, canceled FROM ~.tasks WHERE worker = $1 AND state = 1", w.id)
+	rows, err := w.fleet.query(ctx, `WITH back AS (
+		UPDATE ~.tasks SET state = 1 WHERE number = ANY ($2) AND worker = $1 AND state = 0 RETURNING number, canceled)
+		SELECT * FROM back UNION ALL SELECT number, canceled FROM ~.tasks WHERE worker = $1 AND state = 1`, w.id, does)
 	all := make(map[int64]bool, len(rows))
 	for _, r := range rows {
 		all[r.number(0)] = r.truth(1)

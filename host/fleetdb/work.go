@@ -218,11 +218,22 @@ func (w *Worker) claimSome(ctx context.Context) (int, error) {
 	return len(claims), err
 }
 
-// hand gives a task to the host, which checks it as it does one from a pipe.
+// hand gives a task to the host, which checks it as it does one from a pipe. One that it has
+// already, which was lost and taken again before anybody noticed, goes on.
 func (w *Worker) hand(j *job) {
 	w.mu.Lock()
-	w.held[j.id] = j
+	has := w.held[j.id]
+	again := has != nil && has.number == j.number && !has.lost
+	switch {
+	case !again:
+		w.held[j.id] = j
+	case !has.reported: // else its result is on the way
+		has.claims = j.claims
+	}
 	w.mu.Unlock()
+	if again {
+		return
+	}
 	var d fleet.Dispatch
 	obj, err := protocol.ParseObject([]byte(j.dispatch))
 	if err == nil {
