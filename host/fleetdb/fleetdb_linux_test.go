@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/rs/zerolog"
 	"go.uber.org/goleak"
 
@@ -310,7 +311,9 @@ func TestLostTaskGoesOn(t *testing.T) {
 		return done(d)
 	})
 	got := make(chan *fleet.Result, 1)
-	go func() { got <- does(t, s, task("long")) }()
+	long := task("long")
+	long.Retries = 2 * losses
+	go func() { got <- does(t, s, long) }()
 	<-begun
 	server.Exec(t, fmt.Sprintf(`CREATE SEQUENCE %[1]s.lost;
 		CREATE FUNCTION %[1]s.lose() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -328,6 +331,34 @@ func TestLostTaskGoesOn(t *testing.T) {
 	close(end)
 	assert.Equal(t, (<-got).Status, fleet.StatusDone)
 	assert.Equal(t, len(begun), 0, "begun once")
+}
+
+// What is cancelled while the server is asked to take it is taken back, also when its sender closes.
+func TestCancelOnTheWay(t *testing.T) {
+	t.Parallel()
+	server := postgres.Start(t)
+	url := server.URL(postgres.Superuser)
+	s := sends(t, url)
+	must.OK(t, must.Get(fleetdb.Open(url))(t).Ping(t.Context()))
+	locks := must.Get(pgconn.Connect(t.Context(), url))(t)
+	defer locks.Close(context.Background())
+	must.OK(t, locks.Exec(t.Context(), "BEGIN; LOCK TABLE "+tables+".tasks IN EXCLUSIVE MODE").Close())
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	for n := range 3 {
+		all.Go(func() {
+			_, err := s.Do(ctx, task(fmt.Sprint(n)))
+			assert.Is(t, err, context.Canceled)
+		})
+	}
+	poll.Eventually(t, "the server is asked", func() bool { return server.Exec(t, "SELECT count(*) FROM pg_locks WHERE NOT granted") == "1" })
+	cancel()
+	all.Wait()
+	all.Go(s.Close)
+	must.OK(t, locks.Exec(t.Context(), "COMMIT").Close())
+	all.Wait()
+	states := "SELECT count(*) > 0 AND bool_and(fate = 'cancelled') FROM " + tables + ".tasks"
+	poll.Eventually(t, "what it took is cancelled", func() bool { return server.Exec(t, states) == "t" })
 }
 
 // A task that was taken out of the queue is answered.

@@ -24,6 +24,7 @@ const (
 	sendAtOnce  = 64               // tasks that one statement puts into the queue
 	sendBytes   = 4 << 20          // of those; one larger task goes alone
 	sendTime    = 10 * time.Second // for a server that is away to come back, before a task is refused
+	closeTime   = 3 * time.Second  // for it to take what was sent last, and what was cancelled, at the end
 	lateResult  = 2 * time.Second  // for the result of a task whose time is up, which its worker knows too
 	lookAtOnce  = 1000             // tasks whose end is looked for at once
 	fetchAtOnce = 16               // results that are in memory together
@@ -45,13 +46,16 @@ type Sender struct {
 	fleet *Fleet
 	id    string
 	log   zerolog.Logger
-	stop  context.CancelFunc
+	stop  context.CancelFunc // of what listens
+	cut   context.CancelFunc // of what sends
 	goes  sync.WaitGroup
 	bell  dialect.Bell // there is something to send
 	news  dialect.Bell // something has ended, or may have
 
 	mu      sync.Mutex // guards the fields below
 	queue   []*sending // not in the queue yet
+	back    []string   // ids of tasks in the queue that nobody waits for any more
+	closing bool
 	pending map[int64]*sending
 	told    []string       // of what has ended, by the server
 	early   map[int64]bool // numbers that were told of and are not known, or not yet
@@ -67,7 +71,8 @@ type sending struct {
 	answer       chan *answer // takes one
 
 	// Guarded by Sender.mu.
-	number int64 // in the queue; 0 = it is not there yet
+	number int64 // in the queue; 0 = it is not known to be there
+	sent   bool  // it may be there
 	gone   bool  // nobody waits for it
 }
 
@@ -80,17 +85,24 @@ type answer struct {
 // NewSender begins to send.
 func (f *Fleet) NewSender(log zerolog.Logger) *Sender {
 	ctx, stop := context.WithCancel(context.Background())
-	s := &Sender{fleet: f, id: newID(), log: log, stop: stop, bell: dialect.NewBell(), news: dialect.NewBell(), pending: make(map[int64]*sending), early: make(map[int64]bool)}
-	s.goes.Go(func() { s.sendAll(ctx) })
+	sends, cut := context.WithCancel(context.Background())
+	s := &Sender{fleet: f, id: newID(), log: log, stop: stop, cut: cut, bell: dialect.NewBell(), news: dialect.NewBell(), pending: make(map[int64]*sending), early: make(map[int64]bool)}
+	s.goes.Go(func() { s.sendAll(sends) })
 	s.goes.Go(func() { f.listen(ctx, f.schema+"_"+s.id, log, s.hear) })
 	s.goes.Go(func() { s.lookAll(ctx) })
 	return s
 }
 
-// Close ends the sender; tasks that are in the queue stay there.
+// Close ends the sender; tasks that are in the queue stay there, but for those that were cancelled.
 func (s *Sender) Close() {
 	s.stop()
+	s.mu.Lock()
+	s.closing = true
+	s.mu.Unlock()
+	s.bell.Ring()
+	defer time.AfterFunc(closeTime, s.cut).Stop()
 	s.goes.Wait()
+	s.cut()
 	s.fleet.Close()
 }
 
@@ -169,16 +181,23 @@ func (t *Task) requires() []string {
 	return all
 }
 
-// sendAll puts tasks into the queue, as many at once as there are.
+// sendAll puts tasks into the queue, as many at once as there are, and takes back those that
+// nobody waits for. When the sender closes it does the latter alone.
 func (s *Sender) sendAll(ctx context.Context) {
 	pace := newPace()
 	for ctx.Err() == nil {
-		batch := s.next()
-		if len(batch) == 0 {
+		batch, back, over := s.next()
+		if over {
+			return
+		}
+		if len(batch)+len(back) == 0 {
 			pause(ctx, s.bell, time.Hour)
 			continue
 		}
-		err := s.send(ctx, batch)
+		err := s.takeBack(ctx, back)
+		if err == nil && len(batch) > 0 {
+			err = s.send(ctx, batch)
+		}
 		switch {
 		case err == nil:
 			pace.Reset()
@@ -200,20 +219,24 @@ func (s *Sender) sendAll(ctx context.Context) {
 	}
 }
 
-// next returns what goes into the queue by one statement, in which each id stands once.
-func (s *Sender) next() (batch []*sending) {
+// next returns what goes into the queue by one statement, in which each id stands once, and what
+// is taken back before; over = nothing more ever does.
+func (s *Sender) next() (batch []*sending, back []string, over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closing {
+		return nil, s.back, len(s.back) == 0
+	}
 	size, ids := 0, make(map[string]bool)
 	for _, one := range s.queue[:min(len(s.queue), sendAtOnce)] {
 		id := one.Dispatch.Task.TaskID
 		if size += len(one.text); len(batch) > 0 && size > sendBytes || ids[id] {
 			break
 		}
-		ids[id] = true
+		ids[id], one.sent = true, true
 		batch = append(batch, one)
 	}
-	return batch
+	return batch, s.back, false
 }
 
 // drop takes tasks off the list of those that are to be sent.
@@ -294,9 +317,7 @@ func (s *Sender) taken(batch []*sending, rows []row) (ended []int64) {
 			one.answer <- resultOf(refused)
 			continue
 		}
-		if one.number = r.number(0); one.gone {
-			s.takeBack(one)
-		} else {
+		if one.number = r.number(0); !one.gone {
 			s.pending[one.number] = one
 		}
 		if r.text(2) == "2" || s.early[one.number] {
@@ -323,31 +344,33 @@ func (s *Sender) cancel(one *sending) {
 	one.gone = true
 	s.queue = slices.DeleteFunc(s.queue, func(other *sending) bool { return other == one })
 	delete(s.pending, one.number)
-	if one.number != 0 {
-		s.takeBack(one)
+	if one.sent {
+		s.back = append(s.back, one.Dispatch.Task.TaskID)
+		s.bell.Ring()
 	}
 }
 
-// takeBack takes a task back that is in the queue.
-func (s *Sender) takeBack(one *sending) {
-	number := one.number
-	s.goes.Go(func() { // also where the sender is being closed, which waits for this
-		ctx, cancel := context.WithTimeout(context.Background(), lateResult)
-		defer cancel()
-		if err := s.fleet.cancel(ctx, number, s.id); err != nil {
-			s.log.Warn().Err(err).Str("task_id", one.Dispatch.Task.TaskID).Msg("a task could not be cancelled; it goes on until its deadline")
-		}
-	})
-}
-
-// cancel ends a task that waits, and tells the worker of one that runs.
-func (f *Fleet) cancel(ctx context.Context, number int64, sender string) error {
-	_, err := f.query(ctx, `WITH off AS (
+// takeBack ends tasks of this sender that wait, and tells the workers of those that run. The error
+// is that of a server that is away.
+func (s *Sender) takeBack(ctx context.Context, ids []string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	_, err := s.fleet.query(ctx, `WITH off AS (
 		UPDATE ~.tasks SET canceled = true, status = CASE state WHEN 0 THEN 'error' END, fate = CASE state WHEN 0 THEN 'cancelled' END,
 			ended = CASE state WHEN 0 THEN now() END, state = CASE state WHEN 0 THEN 2 ELSE state END
-		WHERE number = $1 AND state <> 2 AND sender = $2 RETURNING worker)
-		SELECT pg_notify('~', worker) FROM off WHERE worker IS NOT NULL`, number, sender)
-	return err
+		WHERE task_id = ANY ($1) AND state <> 2 AND sender = $2 RETURNING worker)
+		SELECT pg_notify('~', worker) FROM off WHERE worker IS NOT NULL`, ids, s.id)
+	if err != nil {
+		s.log.Warn().Err(err).Int("tasks", len(ids)).Msg("tasks could not be cancelled yet; what is not goes on until its deadline")
+		if unavailable(err) {
+			return err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.back = s.back[len(ids):]
+	return nil
 }
 
 // hear takes what the server tells: what has ended, or nothing, when it is time to look.
