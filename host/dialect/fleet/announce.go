@@ -344,7 +344,7 @@ func (f *Front) abilities(ctx context.Context, x *executors, allowed func(tool s
 		return err
 	}
 	for _, def := range tools.Tools {
-		if allowed(def.Name) {
+		if allowed(def.Name) && !x.starting(def.Name) { // a server's tools come before its other lists
 			x.able[def.Name] = protocol.CapTools
 			x.tools = append(x.tools, def.Name)
 		}

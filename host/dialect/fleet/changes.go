@@ -218,6 +218,8 @@ func (c *changes) committed(ctx context.Context, before, after string) []string 
 	case before == "":
 		args = []string{"ls-tree", "-r", "--name-only", "-z", after}
 	}
+	ctx, cancel := context.WithTimeout(ctx, c.patience)
+	defer cancel()
 	out, err := c.repo.Run(ctx, args...)
 	if err != nil {
 		c.log.Warn().Err(err).Msg("git cannot tell what was committed")

@@ -257,6 +257,9 @@ func TestIsolationAgain(t *testing.T) {
 		left := filepath.Join(filepath.Dir(filepath.Dir(task.Workspace)), "killed-1")
 		if _, err := os.Stat(left); err != nil {
 			put(t, filepath.Join(filepath.Dir(left), "early-1"), "base", "")
+			must.OK(t, os.MkdirAll(filepath.Join(filepath.Dir(left), "stray-1"), 0o700))
+			must.OK(t, os.Chtimes(filepath.Join(filepath.Dir(left), "stray-1"), time.Time{}, time.Now().Add(-time.Hour)))
+			must.OK(t, os.MkdirAll(filepath.Join(filepath.Dir(left), "made-1"), 0o700)) // just now, by a host that is about to lock it
 			put(t, left, "base", asked(t, dir, "rev-parse", "HEAD"))
 			git(t, dir, "worktree", "add", "-q", "--detach", filepath.Join(left, "tree"))
 			put(t, filepath.Join(left, "tree"), "half.txt", "half")
@@ -273,7 +276,7 @@ func TestIsolationAgain(t *testing.T) {
 	open(t, &pool{}, opts)
 	hosttest.Eventually(t, "the end of the worktree", func() bool {
 		left, _ := filepath.Glob(filepath.Join(opts.StateDir, "worktrees", "*", "*"))
-		return len(left) == 0 && !strings.Contains(asked(t, dir, "worktree", "list"), "killed")
+		return len(left) == 1 && filepath.Base(left[0]) == "made-1" && !strings.Contains(asked(t, dir, "worktree", "list"), "killed")
 	})
 	assert.Equal(t, asked(t, dir, "show", "a2e/killed:half.txt"), "half", "the branch")
 }

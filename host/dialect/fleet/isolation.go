@@ -241,6 +241,9 @@ func (f *Front) sweep() {
 	entries, _ := os.ReadDir(f.worktrees()) // none where there is none
 	for _, e := range entries {
 		folder := filepath.Join(f.worktrees(), e.Name())
+		if _, err := os.Stat(filepath.Join(folder, "base")); err != nil && f.fresh(e) {
+			continue // its host may be about to lock it
+		}
 		lock, err := sandbox.LockDir(folder)
 		if err != nil || f.ctx.Err() != nil {
 			continue // its host lives
@@ -250,6 +253,12 @@ func (f *Front) sweep() {
 		}
 		lock.Close()
 	}
+}
+
+// fresh reports whether a folder was made within a minute.
+func (f *Front) fresh(e fs.DirEntry) bool {
+	info, err := e.Info()
+	return err != nil || f.opts.Now().Sub(info.ModTime()) < time.Minute
 }
 
 // recover saves and removes one of them.

@@ -71,8 +71,8 @@ func (r *results) get(ctx context.Context, id string) *fleet.Result {
 			_, err := tx.Get("SELECT result FROM fleet_results WHERE workspace = ? AND task_id = ?", []any{r.workspace, id}, &text)
 			return err
 		})
-		if err != nil && ctx.Err() == nil {
-			r.log.Warn().Err(err).Msg("the results of earlier tasks cannot be read")
+		if err != nil && !errors.Is(err, context.Canceled) {
+			r.log.Warn().Err(err).Str("task_id", id).Msg("the results of earlier tasks cannot be read; if this task was done, it is done again")
 		}
 		k.Result = jsontext.Value(text)
 	}

@@ -47,7 +47,7 @@ const (
 	answerGrace = 500 * time.Millisecond
 	// endGrace is the same when the host ends, which does not wait long.
 	endGrace = 100 * time.Millisecond
-	// filesTimeout is for what git is asked before a task, and once it has ended.
+	// filesTimeout is for each thing that git is asked before a task, and once it has ended.
 	filesTimeout = 5 * time.Second
 )
 
@@ -101,11 +101,11 @@ func (f *Front) work(ctx context.Context, t *task) {
 		result = <-done
 	}
 	t.stop(nil)
+	f.conclude(t, result) // before the next one starts, so that one place answers in order
 	f.mu.Lock()
 	f.active--
 	f.startLocked()
 	f.mu.Unlock()
-	f.conclude(t, result)
 }
 
 // dueAt has a task end at its deadline; false = it is past.
@@ -257,12 +257,14 @@ func (f *Front) have(ctx context.Context, t *task, folder string) *fleet.Result 
 func (f *Front) account(ctx context.Context, t *task, result *fleet.Result) {
 	f.looking.Lock()
 	defer f.looking.Unlock()
-	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), filesTimeout)
-	defer cancel()
-	after := f.repo.look(within)
-	changed := f.repo.since(within, t.before, after)
+	ctx = context.WithoutCancel(ctx)
+	after := f.repo.look(ctx)
+	changed := f.repo.since(ctx, t.before, after)
 	if result.Status != fleet.StatusBlocked && len(result.Artifacts.FilesChanged) == 0 {
 		result.Artifacts.FilesChanged = changed
+		if f.repo.open() != nil && (t.before == nil || after == nil) {
+			result.NextSteps = append(result.NextSteps, "look for changes in the worker's workspace, as git could not tell whether there are any")
+		}
 	}
 	f.mu.Lock()
 	delete(f.running, t)

@@ -5,7 +5,6 @@ package fleet_test
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"a2e/host"
 	front "a2e/host/dialect/fleet"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 )
 
@@ -33,7 +33,8 @@ func TestStuckGit(t *testing.T) {
 	f := front.New(opts)
 	f.HurryGit(200 * time.Millisecond)
 	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{&pool{}}, Dialects: []host.Dialect{f}})
-	if m := do(p, dispatch("t", "low", ""), "t"); m.Get("/status") != "done" || !strings.Contains(string(announces(p)[0].Line), `"repo_state":null`) {
-		t.Errorf("%s after %s", m.Line, announces(p)[0].Line)
-	}
+	m := do(p, dispatch("t", "low", ""), "t")
+	check(t, m, "/status", "done")
+	assert.Contains(t, m.Get("/next_steps"), "git could not tell")
+	assert.Contains(t, string(announces(p)[0].Line), `"repo_state":null`)
 }
