@@ -177,9 +177,16 @@ func TestSQLCancel(t *testing.T) {
 	newDB(t, dir, "a.db", shop)
 	p := open(t, dir, Options{})
 	configure(p, "sql", `{"dsn":"a.db"}`)
-	const endless = `{"tool_name":"sql_query","arguments":{"sql":"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n) SELECT count(*) FROM n"}}`
-	id := p.Go(protocol.TypeToolCallReq, endless)
+	const endless = `{"tool_name":"sql_query","arguments":{"sql":"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n) SELECT `
+	id := p.Go(protocol.TypeToolCallReq, endless+`count(*) FROM n"}}`)
 	p.Go(protocol.TypeCancel, `{"req_id":"`+id+`"}`)
 	assert.Equal(t, p.Answer(id).Code, protocol.CodeCancelled, "the canceled statement")
+	var ids []string
+	for range 3 { // more than there are connections; they have a row at once and look for another
+		ids = append(ids, p.Go(protocol.TypeToolCallReq, endless+`i FROM n WHERE i = 1"},"timeout":1}`))
+	}
+	for _, id := range ids {
+		assert.Equal(t, p.Answer(id).Code, protocol.CodeTimeout, "the statement whose time is up")
+	}
 	assert.Equal(t, sqlOf(t, p, "sql_query", "SELECT 1 AS n", ""), `{"columns":[{"name":"n"}],"rows":[[1]]}`, "the next one")
 }

@@ -3,9 +3,11 @@ package toolkits
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"net/url"
 	"os"
@@ -19,6 +21,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/uuid"
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
@@ -43,13 +46,17 @@ type sqliteFile struct {
 	readOnly bool
 	byConfig bool
 
-	mu sync.Mutex // guards the fields below
-	db *sql.DB    // nil until the first statement
+	mu     sync.Mutex              // guards the fields below
+	db     *sql.DB                 // nil until the first statement
+	within map[string]func() error // what sqliteWithin runs, by an id that nobody guesses
 }
+
+// sqliteWithin is a function of SQL for the host alone.
+const sqliteWithin = "a2e_within"
 
 // newSQLite makes the engine of an SQLite file. What the agent names has to be there.
 func (p *Plugin) newSQLite(path string, readOnly, byConfig bool) (engine, error) {
-	s := &sqliteFile{plugin: p, path: path, readOnly: readOnly, byConfig: byConfig}
+	s := &sqliteFile{plugin: p, path: path, readOnly: readOnly, byConfig: byConfig, within: make(map[string]func() error)}
 	if byConfig {
 		return s, nil
 	}
@@ -160,11 +167,11 @@ func (s *sqliteFile) open(ctx context.Context) (*sql.DB, error) {
 	if !strings.HasPrefix(slashed, "/") {
 		slashed = "/" + slashed // a drive letter
 	}
-	connector, err := sqlite.NewConnector((&url.URL{Scheme: "file", Path: slashed, RawQuery: query.Encode()}).String())
-	if err != nil {
+	opener := sqliteOpener{new(sqlite.Driver), (&url.URL{Scheme: "file", Path: slashed, RawQuery: query.Encode()}).String()}
+	if err := opener.driver.RegisterScalarFunction(sqliteWithin, 1, s.runWithin); err != nil {
 		return nil, err
 	}
-	db := sql.OpenDB(connector)
+	db := sql.OpenDB(opener)
 	db.SetMaxOpenConns(2)
 	err = db.PingContext(ctx)
 	if after, statErr := os.Lstat(path); err == nil && (statErr != nil || !os.SameFile(before, after)) {
@@ -176,6 +183,18 @@ func (s *sqliteFile) open(ctx context.Context) (*sql.DB, error) {
 	s.db = db
 	return db, nil
 }
+
+// sqliteOpener opens connections that have functions of their own.
+type sqliteOpener struct {
+	driver *sqlite.Driver
+	dsn    string
+}
+
+// Connect implements driver.Connector.
+func (o sqliteOpener) Connect(context.Context) (driver.Conn, error) { return o.driver.Open(o.dsn) }
+
+// Driver implements driver.Connector.
+func (o sqliteOpener) Driver() driver.Driver { return o.driver }
 
 func (s *sqliteFile) close() {
 	s.mu.Lock()
@@ -212,16 +231,17 @@ func (s *sqliteFile) run(ctx context.Context, st statement) (*result, error) {
 	if err := confine(ctx, c, st.writes); err != nil {
 		return nil, sqliteError(err)
 	}
-	args := make([]any, len(st.params))
+	args := make([]driver.NamedValue, len(st.params))
 	for i, param := range st.params {
-		if args[i], err = sqliteParam(param); err != nil {
+		args[i].Ordinal = i + 1
+		if args[i].Value, err = sqliteParam(param); err != nil {
 			return nil, err
 		}
 	}
 	if st.writes {
 		return sqliteExec(ctx, c, st, args)
 	}
-	return sqliteQuery(ctx, c, st, args)
+	return s.query(ctx, c, st, args)
 }
 
 // confine has the engine itself refuse what a statement may not do, and bounds what it may
@@ -241,8 +261,8 @@ func confine(ctx context.Context, c *sql.Conn, writes bool) error {
 			return err
 		}
 	}
-	return c.Raw(func(driver any) error {
-		registerer, ok := driver.(sqlite.AuthorizerRegisterer)
+	return c.Raw(func(raw any) error {
+		registerer, ok := raw.(sqlite.AuthorizerRegisterer)
 		if !ok {
 			return errors.New("this SQLite takes no authorizer")
 		}
@@ -289,8 +309,12 @@ func sqliteParam(param any) (any, error) {
 	return f, nil
 }
 
-func sqliteExec(ctx context.Context, c *sql.Conn, st statement, args []any) (*result, error) {
-	done, err := c.ExecContext(ctx, st.text, args...)
+func sqliteExec(ctx context.Context, c *sql.Conn, st statement, args []driver.NamedValue) (*result, error) {
+	values := make([]any, len(args))
+	for i := range args {
+		values[i] = args[i].Value
+	}
+	done, err := c.ExecContext(ctx, st.text, values...)
 	if err != nil {
 		return nil, sqliteError(err)
 	}
@@ -303,52 +327,81 @@ func sqliteExec(ctx context.Context, c *sql.Conn, st statement, args []any) (*re
 	return res, nil
 }
 
-func sqliteQuery(ctx context.Context, c *sql.Conn, st statement, args []any) (*result, error) {
-	rows, err := c.QueryContext(ctx, st.text, args...)
+// query runs within a function of an outer statement, as the driver has the context end that one
+// at any time, and a query of its own only up to the first row.
+func (s *sqliteFile) query(ctx context.Context, c *sql.Conn, st statement, args []driver.NamedValue) (*result, error) {
+	res, id := newResult(st), uuid.NewString()
+	var failed error
+	err := c.Raw(func(raw any) error {
+		conn, ok := raw.(sqlite.ExecQuerierContext)
+		if !ok {
+			return errors.New("this SQLite runs no functions")
+		}
+		s.mu.Lock()
+		s.within[id] = func() error {
+			failed = sqliteRows(conn, st, args, res)
+			return failed
+		}
+		s.mu.Unlock()
+		defer func() { _ = s.take(id) }() // where it did not come to run
+		_, err := conn.ExecContext(ctx, "SELECT "+sqliteWithin+"(?)", []driver.NamedValue{{Ordinal: 1, Value: id}})
+		return err
+	})
+	if failed != nil && ctx.Err() == nil {
+		err = failed // as it was before it passed through the function
+	}
 	if err != nil {
-		return nil, sqliteError(err)
-	}
-	defer rows.Close()
-	types, err := rows.ColumnTypes()
-	if err != nil {
-		return nil, sqliteError(err)
-	}
-	res := newResult(st)
-	for _, t := range types {
-		res.Columns = append(res.Columns, column{Name: strings.ToValidUTF8(t.Name(), "\uFFFD"), Type: strings.ToValidUTF8(t.DatabaseTypeName(), "\uFFFD")})
-	}
-	into := make([]any, len(types))
-	for !res.Truncated && rows.Next() {
-		row, room := make([]jsontext.Value, len(types)), res.room
-		for i := range row {
-			into[i] = &sqliteCell{to: &row[i], typ: res.Columns[i].Type, room: &room}
-		}
-		if err := rows.Scan(into...); err != nil {
-			return nil, sqliteError(err)
-		}
-		if res.Truncated = room < 0; !res.Truncated {
-			res.add(row)
-		}
-	}
-	if err := rows.Err(); err != nil {
 		return nil, sqliteError(err)
 	}
 	return res, nil
 }
 
-// sqliteCell takes a value of a row as JSON, while there is room for it: a row may be far larger
-// than an answer.
-type sqliteCell struct {
-	to   *jsontext.Value
-	typ  string
-	room *int
+// take returns what is to run within a statement, once; nil = there is nothing by that id.
+func (s *sqliteFile) take(id string) func() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	do := s.within[id]
+	delete(s.within, id)
+	return do
 }
 
-// Scan implements sql.Scanner.
-func (c *sqliteCell) Scan(v any) error {
-	if *c.room >= 0 {
-		*c.to = sqliteValue(v, c.typ)
-		*c.room -= len(*c.to) + 1
+// runWithin is the function sqliteWithin.
+func (s *sqliteFile) runWithin(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
+	id, _ := args[0].(string)
+	do := s.take(id)
+	if do == nil {
+		return nil, errors.New("no such function: " + sqliteWithin)
+	}
+	return nil, do()
+}
+
+// sqliteRows runs a query and adds its rows to a result.
+func sqliteRows(conn driver.QueryerContext, st statement, args []driver.NamedValue, res *result) (err error) {
+	rows, err := conn.QueryContext(context.Background(), st.text, args)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	types, _ := rows.(driver.RowsColumnTypeDatabaseTypeName)
+	for i, name := range rows.Columns() {
+		res.Columns = append(res.Columns, column{Name: strings.ToValidUTF8(name, "\uFFFD"), Type: strings.ToValidUTF8(types.ColumnTypeDatabaseTypeName(i), "\uFFFD")})
+	}
+	values := make([]driver.Value, len(res.Columns))
+	for !res.Truncated {
+		if err := rows.Next(values); err != nil {
+			if err == io.EOF {
+				return nil
+			}
+			return err
+		}
+		row, room := make([]jsontext.Value, len(values)), res.room
+		for i := 0; i < len(row) && room >= 0; i++ { // a row may be far larger than an answer
+			row[i] = sqliteValue(values[i], res.Columns[i].Type)
+			room -= len(row[i]) + 1
+		}
+		if res.Truncated = room < 0; !res.Truncated {
+			res.add(row)
+		}
 	}
 	return nil
 }
