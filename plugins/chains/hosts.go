@@ -35,6 +35,7 @@ type hosts struct {
 	lock    *os.File   // nil where the store is in memory
 	left    int        // journals that say that this host runs them still
 	running map[int64]bool
+	ended   bool // the lock goes with the last chain that runs
 
 	late  sync.WaitGroup  // writes of ends that the store did not take at once
 	open  context.Context // until the plugin closes
@@ -150,6 +151,7 @@ func (o *hosts) mark(number int64, running bool) {
 	if o.running[number] = true; !running {
 		delete(o.running, number)
 	}
+	_ = o.unlockLocked() // a file that stays tells that this host is dead
 }
 
 // later writes the end of a journal until the store takes it, or the plugin closes: so long it says that this
@@ -176,14 +178,20 @@ func (o *hosts) later(write func(context.Context) error) {
 	})
 }
 
-// end gives the lock back, and takes the file away, unless it is to tell that this host is dead:
-// without it a journal would be that of another machine, for as long as its lease.
+// end gives the lock back once no chain runs any more, at the latest when the process ends.
 func (o *hosts) end() error {
 	o.close()
 	o.late.Wait()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.lock == nil {
+	o.ended = true
+	return o.unlockLocked()
+}
+
+// unlockLocked gives the lock back where it is time, and takes the file away, unless it is to tell that
+// this host is dead: without it a journal would be that of another machine, for as long as its lease.
+func (o *hosts) unlockLocked() error {
+	if !o.ended || o.lock == nil || len(o.running) > 0 {
 		return nil
 	}
 	var err error
