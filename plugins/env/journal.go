@@ -302,15 +302,7 @@ func (k *keeper) take(tx *store.Tx, l *journalLine) error {
 		}
 	}
 	for i := range l.Episodes {
-		e, older := &l.Episodes[i], true
-		err := eachEpisode(tx, e.ID, func(row *savedEpisode) error {
-			older = row.Steps < e.Steps
-			return nil
-		})
-		if err == nil && older {
-			err = e.put(tx)
-		}
-		if err != nil {
+		if err := l.Episodes[i].put(tx, ifFurther); err != nil {
 			return err
 		}
 	}

@@ -237,7 +237,7 @@ func (k *keeper) write(ctx context.Context, rows []*savedEpisode, gone []string,
 	trims := fresh > p.opts.MaxExperiences/100
 	err = s.Write(ctx, func(tx *store.Tx) error {
 		for _, row := range rows {
-			if err := row.put(tx); err != nil {
+			if err := row.put(tx, unlessBehind); err != nil {
 				return err
 			}
 		}

@@ -319,6 +319,23 @@ func TestSavedOnceTheStoreWorksAgain(t *testing.T) {
 	assert.That(t, steps == 1, "%d steps are saved", steps)
 }
 
+// What a host saves late does not undo what another one has done since.
+func TestSavedLate(t *testing.T) {
+	s := openAt(t, t.TempDir())
+	defer s.Close()
+	p := pluginOf(t, Options{}, host.Env{Store: func(context.Context) (store.Store, error) { return s, nil }})
+	st := newStage(t, p)
+	id := st.begin("counter")
+	p.EndSession(t.Context(), nil)
+	must.OK(t, s.Write(t.Context(), func(tx *store.Tx) error {
+		_, err := tx.Exec("UPDATE env_episodes SET steps = 5 WHERE id = ?", id)
+		return err
+	}))
+	st.step(id, "inc")
+	p.EndSession(t.Context(), nil)
+	assert.Equal(t, savedSteps(t, s, id), 5)
+}
+
 // A store that fails costs no step; the agent is told where it matters.
 func TestAStoreThatFails(t *testing.T) {
 	broken := func(context.Context) (store.Store, error) { return nil, errors.New("the disk is gone") }

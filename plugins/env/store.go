@@ -130,15 +130,22 @@ func (s *savedEpisode) take(tx *store.Tx) error {
 	if len(s.World) == 0 {
 		return errors.New("saved is missing")
 	}
-	return errors.Join(checkID("episode_id", s.ID), s.put(tx))
+	return errors.Join(checkID("episode_id", s.ID), s.put(tx, ""))
 }
+
+// Conditions of put: another host may have gone on with an episode, or closed it.
+const (
+	unlessBehind = " WHERE excluded.steps >= env_episodes.steps"
+	ifFurther    = " WHERE excluded.steps > env_episodes.steps"
+)
 
 const episodeColumns = "id, plugin, env, seed, created_at, used_at, steps, done, truncated, reward, failure, options, saved"
 
-func (s *savedEpisode) put(tx *store.Tx) error {
+// put writes an episode, over one that has its id where the condition holds.
+func (s *savedEpisode) put(tx *store.Tx, condition string) error {
 	_, err := tx.Exec(`INSERT INTO env_episodes (`+episodeColumns+`) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET
 		plugin = excluded.plugin, env = excluded.env, seed = excluded.seed, created_at = excluded.created_at, used_at = excluded.used_at, steps = excluded.steps,
-		done = excluded.done, truncated = excluded.truncated, reward = excluded.reward, failure = excluded.failure, options = excluded.options, saved = excluded.saved`,
+		done = excluded.done, truncated = excluded.truncated, reward = excluded.reward, failure = excluded.failure, options = excluded.options, saved = excluded.saved`+condition,
 		s.ID, s.Plugin, s.Env, s.Seed, int64(s.Created), int64(s.Used), s.Steps, s.Done, s.Truncated,
 		s.Reward, s.Failure, string(s.Options.Raw()), string(s.World))
 	return err
