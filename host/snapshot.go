@@ -22,14 +22,9 @@ type SessionStates interface {
 	Take(agentID string) (map[string]jsontext.Value, error)
 }
 
-const (
-	// keepTimeout is how long the plugins may take to give their states: the rest
-	// of closeTimeout is for what must be done when a session ends.
-	snapshotTimeout = closeTimeout / 2
-	// restoreTimeout is how long a handshake waits for the plugins to take
-	// states in.
-	restoreTimeout = 5 * time.Second
-)
+// restoreTimeout is how long a handshake waits for the plugins to take
+// states in.
+const restoreTimeout = 5 * time.Second
 
 // snapshotSession puts aside what the plugins have in memory for a session that
 // ends.
@@ -37,8 +32,11 @@ func (h *Host) snapshotSession(ctx context.Context, sess *Session) {
 	if !h.keeps(sess) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
-	defer cancel()
+	if end, bound := ctx.Deadline(); bound { // the rest is for what must be done when a session ends
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(end)/2)
+		defer cancel()
+	}
 	var mu sync.Mutex
 	states := make(map[string]jsontext.Value) // guarded by mu: a plugin may come too late
 	all := h.eachKeeper(ctx, "save of the session in plugin ", func(name string, k SessionKeeper) error {

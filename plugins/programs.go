@@ -205,6 +205,7 @@ func (s *scope) call(_ context.Context, obj protocol.Object, next func() (any, e
 		return nil, protocol.Errorf(protocol.CodeToolDenied, "the tool %.64q is not among those of the child agent %.64q", name, s.agent.AgentID)
 	}
 	if n := s.steps.Add(1); s.agent.MaxSteps > 0 && n > int64(s.agent.MaxSteps) {
+		s.steps.Add(-1) // it was none
 		return nil, protocol.Errorf(protocol.CodeToolDenied, "the child agent %.64q has used all of its %d steps", s.agent.AgentID, s.agent.MaxSteps)
 	}
 	answer, err := next()

@@ -121,7 +121,7 @@ func writeTo(path string, write func(io.Writer) error) error {
 
 const (
 	logLines = 1000                   // kept while nobody reads; the oldest are dropped
-	logDrain = 100 * time.Millisecond // what closing waits for
+	logDrain = 500 * time.Millisecond // what closing waits for at most
 )
 
 // openLog opens the log. Writing to it never blocks: parents often pipe stderr

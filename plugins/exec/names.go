@@ -105,6 +105,10 @@ func (n *names) known(field string) []string {
 func (n *names) learn(field string, all ...string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.learnLocked(field, all)
+}
+
+func (n *names) learnLocked(field string, all []string) {
 	if n.own[field] == nil {
 		n.own[field] = make(map[string]struct{})
 	}
@@ -122,11 +126,11 @@ func (n *names) replace(field string, all []string) {
 		return
 	}
 	n.mu.Lock()
+	defer n.mu.Unlock()
 	delete(n.own, field)
 	delete(n.not, field)
 	n.listed[field] = true
-	n.mu.Unlock()
-	n.learn(field, all...)
+	n.learnLocked(field, all) // at once, or a call would find none
 }
 
 // refuse notes a name as one that the child does not know. Only what it lists is kept:

@@ -36,20 +36,23 @@ func (t *tidying) start(s *repository) {
 	}
 	t.running = true
 	t.workers.Go(func() {
-		t.run(s, indexes)
-		t.mu.Lock()
-		t.running = false
-		t.mu.Unlock()
+		for again := true; again; {
+			tidied := t.run(s, indexes)
+			t.mu.Lock()
+			again = tidied && !s.tidy.Load() && !t.closed // who stored meanwhile has begun none
+			t.running = again
+			t.mu.Unlock()
+		}
 	})
 }
 
 // run ends when the index is tidy, the store takes no writes, or with close.
-func (t *tidying) run(s *repository, indexes *store.SQLite) {
+func (t *tidying) run(s *repository, indexes *store.SQLite) (tidied bool) {
 	wait, seen := idleTime, s.stored.Load()
 	for {
 		select {
 		case <-t.done:
-			return
+			return false
 		case <-time.After(wait):
 		}
 		if now := s.stored.Load(); now != seen || s.storing.Load() > 0 {
@@ -60,7 +63,7 @@ func (t *tidying) run(s *repository, indexes *store.SQLite) {
 		s.tidy.Store(true) // what is stored from now on says otherwise
 		more, err := indexes.MergeWords(context.Background(), tidyPages, inForms, inText)
 		if err != nil || !more {
-			return
+			return err == nil
 		}
 		s.tidy.Store(false)
 		wait = time.Since(began) // as long as it works it lets others work

@@ -382,18 +382,18 @@ func newTerminal(size protocol.ProcTerminal) (t *terminal, slave *os.File, err e
 func (t *terminal) copy(to io.Writer) {
 	defer close(t.copied)
 	buf := make([]byte, blockSize)
-	late := false
+	late := 0 // reads in a row that were out of time
 	for left := lateBytes; left > 0; {
-		if late {
+		if late > 0 {
 			_ = t.master.SetReadDeadline(time.Now().Add(lateTime)) // it is open
 		}
 		n, err := t.master.Read(buf)
 		_, _ = to.Write(buf[:n]) // a backlog takes all, if slowly
 		switch {
-		case late && err == nil:
-			left -= n
-		case !late && errors.Is(err, os.ErrDeadlineExceeded):
-			late = true
+		case late > 0 && err == nil:
+			late, left = 1, left-n
+		case late < 2 && errors.Is(err, os.ErrDeadlineExceeded): // twice, as a machine may be too busy to begin one in time
+			late++
 		case err != nil:
 			return
 		}

@@ -90,7 +90,8 @@ func (r *runner) halt(ctx context.Context, t *task, c *peer, job *job) (outcome,
 	if !over && r.cancels(c, job) {
 		said, over = r.hears(c, job)
 	}
-	switch {
+	switch _, open := c.jobs.Get(job.id); {
+	case !over && !open: // its result came just now
 	case !over:
 		c.destroy(&restartError{t.Task.TaskID, err != nil})
 	case said != nil && err == nil:
