@@ -7,13 +7,41 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
 
-// outputGrace is how long the output of a child that has ended is still read: a
-// grandchild may hold it open for ever.
-const outputGrace = time.Second
+const (
+	// outputGrace is how long more output of a child that has ended is waited for: a
+	// grandchild may hold it open for ever.
+	outputGrace = time.Second
+	// outputMost is how long it is read at most: a grandchild may write to it for ever.
+	outputMost = 10 * time.Second
+)
+
+// output is what a child writes. What it wrote is read however late that is; once it
+// has ended, the end is where nothing comes for outputGrace.
+type output struct {
+	file *os.File
+	over atomic.Bool // the child has ended
+}
+
+// Read implements io.Reader.
+func (o *output) Read(p []byte) (n int, err error) {
+	for range 2 { // the first deadline may be over before there was time to read
+		if o.over.Load() {
+			_ = o.file.SetReadDeadline(time.Now().Add(outputGrace)) // where there is none, it is closed
+		}
+		if n, err = o.file.Read(p); !errors.Is(err, os.ErrDeadlineExceeded) {
+			break
+		}
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, os.ErrClosed) {
+		err = io.EOF // that is our own doing
+	}
+	return n, err
+}
 
 // Spawn starts cmd, whose Stdin and Stdout must be nil, as a host and attaches to
 // it. A nil Stderr is discarded. When ctx ends the child is killed at once; Close
@@ -45,26 +73,32 @@ func Spawn(ctx context.Context, cmd *exec.Cmd, opts Options) (*Client, error) {
 		out.Close()
 		return nil, fmt.Errorf("client: start the host: %w", err)
 	}
-	c := newClient(out, in, opts)
+	from := &output{file: out}
+	c := newClient(from, in, opts)
 	c.child, c.exited = cmd, make(chan struct{})
 	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() }) // fails only when it has ended
 	go c.read()
-	go c.supervise(out, stop)
+	go c.supervise(from, stop)
 	return c, nil
 }
 
 // supervise waits for the child and then for the reader.
-func (c *Client) supervise(out *os.File, stop func() bool) {
+func (c *Client) supervise(out *output, stop func() bool) {
 	defer close(c.exited)
 	if c.exit = c.child.Wait(); errors.Is(c.exit, exec.ErrWaitDelay) {
 		c.exit = nil // it ended well, but a grandchild holds its stderr open
 	}
 	stop()
+	out.over.Store(true)
+	most := outputMost
+	if out.file.SetReadDeadline(time.Now()) != nil { // pipes of Windows have none
+		most = outputGrace
+	}
 	select {
 	case <-c.ended:
-	case <-time.After(outputGrace):
+	case <-time.After(most):
 	}
-	out.Close()
+	out.file.Close()
 	<-c.ended
 }
 

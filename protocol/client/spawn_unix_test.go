@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -92,6 +93,22 @@ func TestLastWords(t *testing.T) {
 	pid := must.Get(strconv.Atoi(string(bytes.TrimSpace(stderr.Bytes()))))(t)
 	grandchild := must.Get(os.FindProcess(pid))(t)
 	assert.OK(t, grandchild.Kill())
+}
+
+// TestSlowReader: a client that is held up for long has all the same what the host wrote before it ended.
+func TestSlowReader(t *testing.T) {
+	t.Parallel()
+	held := make(chan struct{})
+	hold := sync.OnceFunc(func() {
+		close(held)
+		time.Sleep(2 * time.Second)
+	})
+	cmd := exec.Command("sh", "-c", ready+`read line; echo '{"type":"pong","req_id":"1","uptime_seconds":2}'`)
+	c := must.Get(client.Spawn(t.Context(), cmd, client.Options{OnLine: func([]byte) { hold() }}))(t)
+	<-held
+	uptime, err := c.Ping(t.Context())
+	assert.That(t, err == nil && uptime == 2*time.Second, "%v, %v", uptime, err)
+	assert.OK(t, c.Close())
 }
 
 func TestContextKills(t *testing.T) {
