@@ -47,7 +47,8 @@ var errExecClosed = errors.New("the host closes the environment")
 type external struct {
 	opts      ExecOptions
 	env       host.Env
-	workspace string // absolute
+	workspace string        // absolute
+	grace     time.Duration // see closeGrace; tests have more
 
 	ctx  context.Context // of the programs
 	stop context.CancelCauseFunc
@@ -85,7 +86,7 @@ func newExec(opts ExecOptions, e host.Env) (Environment, error) {
 		return nil, fmt.Errorf("exec: workspace: %w", err)
 	}
 	e.Log = e.Log.With().Str("environment", opts.EnvName).Logger()
-	x := &external{opts: opts, env: e, workspace: workspace}
+	x := &external{opts: opts, env: e, workspace: workspace, grace: closeGrace}
 	x.down = child.Backoff{First: 500 * time.Millisecond, Most: 30 * time.Second, Free: 1, Enough: 10 * time.Second}
 	x.ctx, x.stop = context.WithCancelCause(context.Background())
 	return x, nil
@@ -117,7 +118,7 @@ func (x *external) Close(ctx context.Context) error {
 	x.mu.Unlock()
 	if c != nil {
 		c.Close()
-		c.Await(ctx, closeGrace)
+		c.Await(ctx, x.grace)
 	}
 	x.stop(errExecClosed)
 	x.goes.Wait()

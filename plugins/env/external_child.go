@@ -61,7 +61,7 @@ func (x *external) launch() (*execChild, error) {
 	c := &execChild{log: x.env.Log, now: x.env.Now, worlds: make(map[string]*execWorld)}
 	c.Process = child.New(x.ctx, child.Options{
 		Name: "the program of the environment", Line: c.receive, MaxStderr: 64 << 10, Level: zerolog.DebugLevel,
-		Ended: func(*child.Ended) { c.calls.End() }, Idle: c.calls.Idle, Go: x.goes.Go, Grace: closeGrace, Log: x.env.Log, Now: x.env.Now,
+		Ended: func(*child.Ended) { c.calls.End() }, Idle: c.calls.Idle, Go: x.goes.Go, Grace: x.grace, Log: x.env.Log, Now: x.env.Now,
 	})
 	if err := c.Start(x.env.Launcher, policy); err != nil {
 		return nil, fmt.Errorf("the program of the environment was not started: %w", err)

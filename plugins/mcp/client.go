@@ -198,7 +198,7 @@ func (s *server) listRoots(ctx context.Context) (sdk.Result, error) {
 	answer := make(chan *sdk.ListRootsResult, 1)
 	go func() { answer <- s.askRoots(sess) }()
 	defer s.keepAwake(ctx)()
-	wait := time.NewTimer(rootsWait)
+	wait := time.NewTimer(s.p.rootsWait)
 	defer wait.Stop()
 	select {
 	case roots := <-answer:

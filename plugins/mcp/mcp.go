@@ -45,6 +45,7 @@ type Plugin struct {
 	commands   func() (*sandbox.AllowList, error) // what the agent may start
 	firstWait  time.Duration                      // of each server; tests have more
 	clientWait time.Duration                      // for Env.MCPClient; tests have less
+	rootsWait  time.Duration                      // for the agent's roots; tests have more
 	clientBy   time.Time                          // when that is over; set by Start
 
 	services *host.Services // set by Start
@@ -92,7 +93,7 @@ func New(name string, opts Options, env host.Env) (*Plugin, error) {
 	case opts.Pin && env.Store == nil:
 		return nil, fmt.Errorf("plugin %q: pin: tools need a store to be remembered in", name)
 	}
-	p := &Plugin{name: name, opts: opts, env: env, configured: configured, firstWait: firstWait, clientWait: clientWait, servers: make(map[string]*server, len(configured)), learned: make(chan struct{}), quiet: make(map[*host.Session]bool)}
+	p := &Plugin{name: name, opts: opts, env: env, configured: configured, firstWait: firstWait, clientWait: clientWait, rootsWait: rootsWait, servers: make(map[string]*server, len(configured)), learned: make(chan struct{}), quiet: make(map[*host.Session]bool)}
 	p.set = tools.NewSet(tools.SetOptions{
 		Name: name, MaxOutputBytes: cmp.Or(opts.MaxOutputBytes, env.MaxOutputBytes), StateDir: env.StateDir, Now: env.Now,
 		Await: p.awaitTools,

@@ -69,6 +69,7 @@ type Plugin struct {
 	workspace string // absolute
 	root      *os.Root
 	maxOutput int
+	endWait   time.Duration // see endTimeout; tests have more
 	allow     func() (*sandbox.AllowList, error)
 
 	ctx    context.Context // of all processes
@@ -95,7 +96,7 @@ func New(name string, opts Options, env host.Env) (*Plugin, error) {
 	if err != nil {
 		return nil, fmt.Errorf("plugin %q: workspace: %w", name, err)
 	}
-	p := &Plugin{name: name, opts: opts, env: env, workspace: workspace, root: root}
+	p := &Plugin{name: name, opts: opts, env: env, workspace: workspace, root: root, endWait: endTimeout}
 	p.maxOutput = cmp.Or(max(opts.MaxOutputBytes, 0), max(env.MaxOutputBytes, 0), defaultMaxOutput)
 	names := opts.AllowedCommands
 	if names == nil {
@@ -164,7 +165,7 @@ func (p *Plugin) EndSession(ctx context.Context, s *host.Session) {
 		case <-ctx.Done():
 		}
 	}
-	ctx, stop := context.WithTimeout(ctx, endTimeout) // from here on it is the agent that is waited for
+	ctx, stop := context.WithTimeout(ctx, p.endWait) // from here on it is the agent that is waited for
 	defer stop()
 	for _, r := range all {
 		select {
