@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"a2e/host"
 	"a2e/host/hosttest"
@@ -179,19 +180,20 @@ func TestDeclaredGroups(t *testing.T) {
 
 // A call of a group is stopped as one of the tool is, and that is no failure of it.
 func TestCancelOfAGroup(t *testing.T) {
-	b := newBox(named("wait", ""))
-	h := hosttest.New(t, host.Options{Plugins: []host.Plugin{b}, Groups: host.Groups{"find": {"wait"}}})
-	h.Handshake(protocol.CapTools)
-	id := h.Go(protocol.TypeToolCallReq, tool("find", `{}`))
-	<-b.begun
-	h.Go(protocol.TypeCancel, fmt.Sprintf(`{"req_id":%q}`, id))
-	if m := h.Answer(id); m.Code != protocol.CodeCancelled {
-		t.Errorf("%s", m)
-	}
-	if m := h.Call(protocol.TypeToolCallReq, `{"tool_name":"find","arguments":{},"timeout":1}`); m.Code != protocol.CodeTimeout {
-		t.Errorf("%s", m)
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	assert.That(t, len(b.records) == 1 && !b.records[0].Success, "counted %+v: should be the one that took too long", b.records)
+	synctest.Test(t, func(t *testing.T) {
+		b := newBox(named("wait", ""))
+		h := hosttest.Start(t, host.Options{Plugins: []host.Plugin{b}, Groups: host.Groups{"find": {"wait"}}})
+		h.Handshake(protocol.CapTools)
+		id := h.Go(protocol.TypeToolCallReq, tool("find", `{}`))
+		<-b.begun
+		h.Go(protocol.TypeCancel, fmt.Sprintf(`{"req_id":%q}`, id))
+		if m := h.Answer(id); m.Code != protocol.CodeCancelled {
+			t.Errorf("%s", m)
+		}
+		if m := h.Call(protocol.TypeToolCallReq, `{"tool_name":"find","arguments":{},"timeout":1}`); m.Code != protocol.CodeTimeout {
+			t.Errorf("%s", m)
+		}
+		h.Close()
+		assert.That(t, len(b.records) == 1 && !b.records[0].Success, "counted %+v: should be the one that took too long", b.records)
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -82,9 +83,14 @@ func TestOverrides(t *testing.T) {
 	seen(h, protocol.TypeMCPPromptListReq, `{}`, map[string]string{"/prompts/0/description": "new p", "/prompts/1/description": "old p"})
 	seen(h, protocol.TypeMCPPromptGetReq, `{"name":"p"}`, map[string]string{"/description": "new p", "/messages/0/role": "user", "/messages/0/content/text": "new text", "/messages/0/content/type": "text"})
 	seen(h, protocol.TypeMCPPromptGetReq, `{"name":"q"}`, map[string]string{"/description": "old p", "/messages/0/content/text": "old text"})
-	m := h.Refused(protocol.TypeToolCallReq, `{"tool_name":"slow","arguments":{}}`, protocol.CodeTimeout, `tool "slow" did not end within its own limit of 20ms`)
-	assert.Equal(t, m.Get("/detail/stdout"), "so far", "what it had printed is gone: %s", m)
-	h.Refused(protocol.TypeToolCallReq, `{"tool_name":"other","arguments":{},"timeout":1}`, protocol.CodeToolError, "it had to stop")
+	synctest.Test(t, func(t *testing.T) { // where no tool is late to say that it had to stop
+		h := hosttest.Start(t, host.Options{Plugins: []host.Plugin{foreign{answers}, set}})
+		h.Handshake()
+		m := h.Refused(protocol.TypeToolCallReq, `{"tool_name":"slow","arguments":{}}`, protocol.CodeTimeout, `tool "slow" did not end within its own limit of 20ms`)
+		assert.Equal(t, m.Get("/detail/stdout"), "so far", "what it had printed is gone: %s", m)
+		h.Refused(protocol.TypeToolCallReq, `{"tool_name":"other","arguments":{},"timeout":1}`, protocol.CodeToolError, "it had to stop")
+		h.Close()
+	})
 }
 
 // A call whose time was up counts as failed, whoever set the time; one that was stopped

@@ -114,12 +114,14 @@ func gives(state string) func(context.Context) (jsontext.Value, error) {
 func TestSessionIsKeptBeforeItEndsAndRestoredBeforeItBegins(t *testing.T) {
 	d := new(diary)
 	states := &bookcase{diary: d, pending: map[string]jsontext.Value{"k": jsontext.Value(`"old"`)}}
-	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{wrapped{&keeper{diary: d, name: "k", save: gives(`"new"`)}}}, Sessions: states})
-	for _, agent := range []string{"a", "b"} {
-		m := p.Call(protocol.TypeHandshakeReq, fmt.Sprintf(`{"agent_id":%q,"agent_caps":["memory"]}`, agent))
-		d.note("answer %s", m.Type)
-	}
-	p.Close()
+	synctest.Test(t, func(t *testing.T) {
+		p := hosttest.Start(t, host.Options{Plugins: []host.Plugin{wrapped{&keeper{diary: d, name: "k", save: gives(`"new"`)}}}, Sessions: states})
+		for _, agent := range []string{"a", "b"} {
+			m := p.Call(protocol.TypeHandshakeReq, fmt.Sprintf(`{"agent_id":%q,"agent_caps":["memory"]}`, agent))
+			d.note("answer %s", m.Type)
+		}
+		p.Close()
+	})
 	want := []string{
 		"take a", `restore a "old"`, "answer handshake/resp",
 		"save a", `put a [k="new"]`, "end a", "take b", `restore b "old"`, "answer handshake/resp",

@@ -30,6 +30,7 @@ const lastChunk = `data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop
 // TestStream: what becomes of each kind of answer, over real HTTP: what the watcher is told,
 // how the run ends, and how often the server was asked.
 func TestStream(t *testing.T) {
+	t.Parallel()
 	add := llm.Call{Name: "add", Arguments: `{"a":1}`}
 	added := "\n1 call call_1 add {\"a\":1}\n1 result call_1 add true {\"sum\":3} \n1 calls 1 1\nround 2 of 4\nanswer ok"
 	ok := llm.Text("ok").Used(3, 2)
@@ -108,7 +109,7 @@ func TestStream(t *testing.T) {
 			s.Refuse = c.refuse
 			o := EndpointOptions{URL: s.URL}
 			if name == "a stall" {
-				o.Timeout = 3 * time.Second // the second answer has as much time
+				o.Timeout = 5 * time.Second // the second answer has as much time
 			}
 			c.turns.Prompt, c.turns.Tools, c.turns.Model = "p", benchTools("add", "text"), connect(t, o)
 			if c.turns.MaxTurns == 0 {

@@ -5,6 +5,7 @@ package audit
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -135,10 +136,15 @@ func child(role string) int {
 	return 0
 }
 
-// childWrites records count entries named after this child; 0 means without end.
+// childWrites records count entries named after this child; 0 means without end. It begins once
+// nobody may write to its stdin any more.
 func childWrites(path, name string, count int) error {
 	l, err := Open(Options{Path: path, MaxBytes: 40_000, Backups: 100_000})
 	if err != nil {
+		return err
+	}
+	os.Stdout.Close()
+	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
 		return err
 	}
 	for i := 0; i != count || count == 0; i++ {
@@ -157,12 +163,17 @@ func childWrites(path, name string, count int) error {
 	return l.Close()
 }
 
-func start(t *testing.T, role, path, name string, count int) *exec.Cmd {
+// start starts a child; together are the ends of a pipe that children of the role write share, which
+// begin when all have opened the log.
+func start(t *testing.T, role, path, name string, count int, together ...*os.File) *exec.Cmd {
 	t.Helper()
 	exe := must.Get(os.Executable())(t)
 	cmd := exec.Command(exe)
 	cmd.Env = append(os.Environ(), childRole+"="+role, childPath+"="+path, childName+"="+name, childCount+"="+strconv.Itoa(count))
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+	if together != nil {
+		cmd.Stdin, cmd.Stdout = together[0], together[1]
+	}
 	must.OK(t, cmd.Start())
 	return cmd
 }
@@ -171,9 +182,12 @@ func TestSeveralProcessesShareOneFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	const children, each = 3, 600
 	var cmds []*exec.Cmd
+	in, out, err := os.Pipe()
+	must.OK(t, err)
 	for i := range children {
-		cmds = append(cmds, start(t, "write", path, fmt.Sprintf("child-%d", i), each))
+		cmds = append(cmds, start(t, "write", path, fmt.Sprintf("child-%d", i), each, in, out))
 	}
+	must.OK(t, in.Close(), out.Close())
 	for _, cmd := range cmds {
 		assert.OK(t, cmd.Wait())
 	}

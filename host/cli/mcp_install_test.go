@@ -17,9 +17,9 @@ import (
 
 // slowNpx installs for as long as there is no file `go` in the workspace, once for each home.
 const slowNpx = `#!/bin/sh
-trap 'touch interrupted; exit 1' TERM
+trap ': > interrupted; exit 1' TERM
 [ -e ~/installed ] || echo "fetching 1 of 2" >&2
-until [ -e ~/installed ] || [ -e go ]; do touch began; sleep 0.02; done
+until [ -e ~/installed ] || [ -e go ]; do : > began; sleep 0.02 & wait; done
 touch ~/installed
 echo started >> starts
 exec python3 server.py

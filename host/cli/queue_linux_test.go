@@ -60,7 +60,9 @@ func TestQueue(t *testing.T) {
 	must.That(t, len(all) == 3 && placed.Summary == "did" && len(placed.Artifacts.Files) == 1, "results: %s", out.stdout)
 	assert.Equal(t, placed.Artifacts.Files[0].Path+" "+string(placed.Artifacts.Files[0].Content), "b.txt two\n")
 	assert.Contains(t, all["apart"].Artifacts.Patch, "+two")
-	assert.Equal(t, all["unfit"].Error, "deadline", out.stdout)
+	unfit := all["unfit"]
+	late := unfit.BlockedReason != nil && strings.HasPrefix(*unfit.BlockedReason, "the deadline ") // the dispatch began after it, on a busy machine
+	assert.That(t, late || unfit.Error == "deadline", "results: %s", out.stdout)
 
 	writeConfig(t, dir, "plugins: {multi_agent: {workers: [{name: team, fleet: \""+url+"\"}]}}\n")
 	h := start(t, dir)

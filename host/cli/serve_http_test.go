@@ -390,7 +390,7 @@ func TestHTTPMetrics(t *testing.T) {
 		var page string
 		hosttest.Eventually(t, "the answers", func() bool {
 			status, page = w.do("GET", "/metrics", "", "Accept", accept)
-			return status == 200 && strings.Contains(page, "unknown_tool") && strings.Contains(page, `outcome="ok"} 1.0`+"\n"+`a2e_requests_total{type="tool/call/req",outcome="unknown_tool"}`) && strings.Contains(page, "\na2e_processes 1.0\n")
+			return status == 200 && strings.Contains(page, "unknown_tool") && strings.Contains(page, `outcome="ok"} 1.0`+"\n"+`a2e_requests_total{type="tool/call/req",outcome="unknown_tool"}`) && strings.Contains(page, "\na2e_processes 1.0\n") && strings.Contains(page, "\na2e_requests_open 1.0\n")
 		})
 		judge := exec.CommandContext(t.Context(), "../../testdata/peers/venv/bin/python", "-c", pageJudge, form)
 		judge.Stdin, judge.Stderr = strings.NewReader(page+"\n"), os.Stderr

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -124,10 +125,14 @@ func TestTraces(t *testing.T) {
 		correlated("4", "echo", `{"text":"not sampled"}`, "00-"+otherTrace+"-0123456789abcdef-00"),
 		correlated("5", "inner__echo", `{"text":"far"}`, "00-2"+someTrace[1:]+"-0123456789abcdef-01"))
 	answers := map[string]string{}
-	for range 6 {
-		m := l.next()
-		answers[fmt.Sprint(m["req_id"])] = fmt.Sprint(m)
+	for _, id := range []string{"h", "1", "2", "3", "4", "5"} {
+		answers[id] = fmt.Sprint(l.answer(id))
 	}
+	hosttest.Eventually(t, "the spans", func() bool { // those that wait at the end have half a second
+		sent := fmt.Sprint(c.spans(t))
+		return !slices.ContainsFunc([]string{"outer tool/call/req run_command", "outer tool/call/req none", "outer chain/req", "outer tool/call/req echo",
+			"outer tool/call/req inner__echo", "outer tools/call echo", "tested tools/call echo"}, func(name string) bool { return !strings.Contains(sent, "{"+name+" ") })
+	})
 	must.OK(t, l.stdin.Close())
 	assert.Equal(t, l.exit(), 0, "the exit status; stderr: %s", l.stderr.String())
 	all := c.spans(t)

@@ -329,7 +329,7 @@ func attacks() map[string]attack {
 	all := map[string]attack{
 		"MCP server":                   {config: server, lines: lines(`{"type":"mcp/resource/list/req","id":"2"}`), harm: started},
 		"MCP server, tools list":       {config: server + "  - {name: tools, type: tools}\n", args: []string{"tools", "list"}, harm: started},
-		"MCP server, mcp list":         {config: server, args: []string{"mcp", "list", "--wait", "1"}, harm: started},
+		"MCP server, mcp list":         {config: server, args: []string{"mcp", "list", "--wait", "60"}, harm: started},
 		"MCP server, mcp serve":        {config: server, args: []string{"mcp", "serve"}, lines: []string{`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"d","version":"1"}}}`, `{"jsonrpc":"2.0","method":"notifications/initialized"}`, `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`}, harm: started},
 		"MCP server under servers":     {config: strings.Replace(server, "mcpServers", "servers", 1), lines: lines(`{"type":"mcp/resource/list/req","id":"2"}`), harm: started},
 		"MCP server without walls":     {config: "sandbox: off\n" + strings.Replace(server, "touch pwned", "touch {out}/pwned", 1), lines: lines(`{"type":"mcp/resource/list/req","id":"2"}`), harm: startedOutside},

@@ -76,7 +76,8 @@ func TestFaults(t *testing.T) {
 			s.start()
 			before := 0
 			if !r.fresh {
-				s.wants(tool("write_file", `{"path":"f","content":"old"}`, "", false, ""), run("sh", "", false, "ran"))
+				s.wants(tool("write_file", `{"path":"f","content":"old"}`, "", false, ""))
+				s.runLong()
 				s.wants(keep("before", "semantic", "", false, `"stored":[{"id":"before"}]`), plan("", false, ""), find("before", "", false, "kept"))
 				before = s.files()
 			}

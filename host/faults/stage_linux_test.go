@@ -19,6 +19,7 @@ import (
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
+	"a2e/host/sandbox"
 	"a2e/protocol"
 	"a2e/protocol/client"
 )
@@ -138,6 +139,32 @@ func (s *stage) files() int {
 	return len(all)
 }
 
+// runLong runs a program until the launcher of the next one waits too: the host has files open for it.
+func (s *stage) runLong() {
+	s.t.Helper()
+	ran := make(chan error, 1)
+	go func() {
+		ran <- s.host.Call(s.t.Context(), protocol.TypeToolCallReq, jsontext.Value(`{"tool_name":"run_command","arguments":{"command":["sh","-c","until [ -e go ]; do sleep 0.01; done"]}}`), nil)
+	}()
+	hosttest.Eventually(s.t, "a second launcher", func() bool { return s.children() == 2 })
+	s.write("ws/go", "")
+	must.OK(s.t, <-ran)
+	hosttest.Eventually(s.t, "the end of the first one", func() bool { return s.children() == 1 })
+}
+
+// children is how many processes are the host's own.
+func (s *stage) children() (n int) {
+	all, _ := filepath.Glob("/proc/[0-9]*/stat") // the one error is a bad pattern
+	for _, file := range all {
+		text, _ := os.ReadFile(file) // it may be gone
+		_, after, _ := strings.Cut(string(text), ") ")
+		if fields := strings.Fields(after); len(fields) > 1 && fields[1] == fmt.Sprint(s.cmd.Process.Pid) {
+			n++
+		}
+	}
+	return n
+}
+
 // limit sets a limit of the host, and returns what takes it back.
 func (s *stage) limit(resource int, to uint64) (mend func()) {
 	var was unix.Rlimit
@@ -155,6 +182,11 @@ func (s *stage) end() {
 	assert.That(s.t, err == nil, "the host ended with %v: %s", err, s.log)
 	for id, n := range s.answers {
 		assert.Equal(s.t, n, 1, "%s was answered … times", id)
+	}
+	homes := must.Get(filepath.Glob(s.at("tmp/a2e-home-*")))(s.t)
+	for _, dir := range homes { // a busy machine has no time for it: then the next host has it
+		lock := must.Get(sandbox.LockDir(dir))(s.t)
+		must.OK(s.t, sandbox.RemoveTree(s.t.Context(), dir), lock.Close())
 	}
 	left := []string{}
 	for _, pattern := range []string{"tmp/*", "tmp/.*", "state/.*", "state/*.tmp", "ws/.*"} {

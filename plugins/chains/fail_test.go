@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/protocol"
 )
@@ -120,14 +121,25 @@ func TestCancelReachesTheNodes(t *testing.T) {
 	}
 	s.Send(`{"type":"cancel","req_id":"` + id + `"}`)
 	s.Answer(id).Has(t, "/code", string(protocol.CodeCancelled))
-	calls := s.shed.done()
-	assert.Equal(t, len(calls), 4, "these ended: %q", calls)
+	hosttest.Eventually(t, "all four end", func() bool { return len(s.shed.done()) == 4 })
+}
+
+// callInTime is Call until the chain answers for itself: on a busy machine the host may do so in its place.
+func (s *stage) callInTime(fields string) (m hosttest.Message) {
+	s.t.Helper()
+	for range 5 {
+		if m = s.Call(protocol.TypeChainReq, fields); m.Code != protocol.CodeTimeout {
+			break
+		}
+	}
+	return m
 }
 
 // The time of a chain reaches the running nodes, and what was done until then is answered.
 func TestTimeout(t *testing.T) {
 	s := newStage(t, Options{}, t.TempDir())
-	res := s.run(`{"timeout":2,` + nodes(`"node_id":"a",`+toolEcho+`,"next_node":"b"`, `"node_id":"b",`+toolBlock+`,"on_error":"skip","next_node":"c"`, `"node_id":"c",`+toolEcho)[1:])
+	m := s.callInTime(`{"timeout":2,` + nodes(`"node_id":"a",`+toolEcho+`,"next_node":"b"`, `"node_id":"b",`+toolBlock+`,"on_error":"skip","next_node":"c"`, `"node_id":"c",`+toolEcho)[1:])
+	res := s.read(m)
 	e := res.Error
 	assert.That(t, !res.Success && e.Code == "timeout" && e.NodeID == "b" && e.Retryable && len(e.Running) == 1 && res.text(t) == `{"a":{}}`, "%+v %+v", res, e)
 }
@@ -136,7 +148,9 @@ func TestTimeout(t *testing.T) {
 func TestTimeoutOfCalls(t *testing.T) {
 	s := newStage(t, Options{}, t.TempDir())
 	res := s.run(`{"timeout":1000,` + nodes(`"node_id":"a","kind":"tool","name":"timeout"`, `"node_id":"b","kind":"tool","name":"timeout","timeout":77`)[1:])
-	assert.Equal(t, res.text(t), `{"a":1000,"b":77}`, "the calls had")
+	var a, b int
+	_, err := fmt.Sscanf(res.text(t), `{"a":%d,"b":%d}`, &a, &b)
+	assert.That(t, err == nil && 900 <= a && a <= 1000 && 70 <= b && b <= 77, "the calls had %s", res.text(t))
 }
 
 func TestLimits(t *testing.T) {
@@ -241,7 +255,7 @@ func TestWallHostileChains(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			start := time.Now()
-			m := s.Call(protocol.TypeChainReq, tc.fields)
+			m := s.callInTime(tc.fields)
 			took := time.Since(start)
 			runtime.ReadMemStats(&after)
 			text := m.Get("/message") + m.Get("/error/message")

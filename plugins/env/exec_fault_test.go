@@ -215,13 +215,14 @@ func TestExecAnswersThatAreErrors(t *testing.T) {
 
 func TestExecThatDoesNotEnd(t *testing.T) {
 	s := newExecStage(t, "stubborn", ExecOptions{})
+	s.grace = hosttest.Patience // it is the end of ctx that ends it
 	w := s.begin(1, `{}`)
 	ctx, cancel := context.WithCancel(t.Context())
-	go func() {
-		s.await("ended", 1)
-		cancel()
-	}()
-	if err := s.Close(ctx); err != nil {
+	closed := make(chan error, 1)
+	go func() { closed <- s.Close(ctx) }()
+	s.await("ended", 1)
+	cancel()
+	if err := <-closed; err != nil {
 		t.Error(err)
 	}
 	if _, err := w.AppendState(t.Context(), nil); err == nil || !strings.Contains(err.Error(), errExecClosed.Error()) {

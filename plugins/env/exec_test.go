@@ -143,6 +143,7 @@ func (s *execStage) await(name string, lines int) {
 
 func TestExecEpisode(t *testing.T) {
 	s := newExecStage(t, "", ExecOptions{EnvName: "world"})
+	s.grace = hosttest.Patience
 	if s.Name() != "world" || len(s.notes("starts")) > 0 {
 		t.Fatalf("%s started before its first use: %v", s.Name(), s.notes("starts"))
 	}

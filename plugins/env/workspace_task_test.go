@@ -214,7 +214,7 @@ const judgeOfSums = `#!/usr/bin/env python3
 import json, os, sys
 
 def run(*command, stdin=""):
-    print(json.dumps({"run": command, "stdin": stdin, "timeout": 3}), flush=True)
+    print(json.dumps({"run": command, "stdin": stdin, "timeout": LIMIT}), flush=True)
     return json.loads(sys.stdin.readline())
 
 expected = open("expected.txt").read().split()
@@ -233,14 +233,14 @@ print(json.dumps({"reward": reward}))
 
 const honestSum = "for line in open(0): print(sum(map(int, line.split())))\n"
 
-// rewardTasks are one piece of work, judged in each of the ways that there are.
-func rewardTasks(t *testing.T) string {
+// rewardTasks are one piece of work, judged in each of the ways that there are. A run of main.py has limit seconds.
+func rewardTasks(t *testing.T, limit string) string {
 	numbers, expected := "2 3\n40 2\n-7 9\n", "5\n42\n2\n"
 	files := map[string]string{
-		"judged/task.yaml": "description: x\nreward: judge\nrange: [0, 1]\ntimeout: 20\nhidden: [secret/*]\n", "judged/check": judgeOfSums,
+		"judged/task.yaml": "description: x\nreward: judge\nrange: [0, 1]\ntimeout: 120\nhidden: [secret/*]\n", "judged/check": strings.Replace(judgeOfSums, "LIMIT", limit, 1),
 		"judged/expected.txt": expected, "judged/numbers.txt": numbers, "judged/files/secret/expected.txt": expected, "judged/files/main.py": "pass\n",
-		"cases/task.yaml": "description: x\ntimeout: 20\nreward: number\nhidden: [secret/*]\ncases:\n" +
-			"  - {run: [python3, main.py], stdin_file: numbers.txt, stdout_file: expected.txt, timeout: 3}\n",
+		"cases/task.yaml": "description: x\ntimeout: 120\nreward: number\nhidden: [secret/*]\ncases:\n" +
+			"  - {run: [python3, main.py], stdin_file: numbers.txt, stdout_file: expected.txt, timeout: " + limit + "}\n",
 		"cases/expected.txt": expected, "cases/numbers.txt": numbers, "cases/files/secret/expected.txt": expected, "cases/files/main.py": "pass\n",
 	}
 	return taskFolder(t, files)
@@ -306,8 +306,9 @@ for top in ('TASK', os.path.dirname('TASK'), os.getcwd() + '/..', '/tmp'):
 
 // What the agent's program does earns nothing but by printing what is right.
 func TestWallRewardsOfPrograms(t *testing.T) {
-	dir := rewardTasks(t)
+	dir := rewardTasks(t, "3") // a cheat hangs
 	w := makeWorkspace(t, WorkspaceOptions{Tasks: dir}, workshop(t))
+	patient := makeWorkspace(t, WorkspaceOptions{Tasks: rewardTasks(t, "30")}, workshop(t))
 	judge, all := programCheats()
 	for task, most := range map[string]float64{"judged": 0.5, "cases": 1} {
 		cheats := maps.Clone(all)
@@ -316,7 +317,7 @@ func TestWallRewardsOfPrograms(t *testing.T) {
 		}
 		t.Run(task+"/honest", func(t *testing.T) {
 			t.Parallel()
-			if got := rewardOf(t, w, task, map[string]string{"main.py": honestSum}); got != most {
+			if got := rewardOf(t, patient, task, map[string]string{"main.py": honestSum}); got != most {
 				t.Errorf("it earns %v", got)
 			}
 		})
@@ -358,7 +359,7 @@ func rewardOf(t *testing.T, w *workspace, task string, files map[string]string, 
 
 // What lies in the agent's folder changes neither the judge nor what it reads.
 func TestWallRewardsOfFolders(t *testing.T) {
-	dir := rewardTasks(t)
+	dir := rewardTasks(t, "30")
 	w := makeWorkspace(t, WorkspaceOptions{Tasks: dir}, workshop(t))
 	const fake = "import os, sys; os.write(1, b'{\"reward\": 1}\\n'); os._exit(0)\n"
 	judged := filepath.Join(dir, "judged")

@@ -155,6 +155,9 @@ func TestEndedSessionsDoNotJoin(t *testing.T) {
 func TestHostChecksAndSearches(t *testing.T) {
 	s := newStage(t, newField(t).plugin("x", `typed tools=say,who,hidden caps=[{"capability":"tools"},{"capability":"skill"}]`, Options{}))
 	s.Handshake(protocol.CapTools, protocol.CapSkill)
+	hosttest.Eventually(t, "the child's list", func() bool {
+		return strings.Contains(string(s.Call(protocol.TypeToolListReq, `{}`).Line), `"say"`)
+	})
 	for args, path := range map[string]string{`{"txt":"x"}`: "/arguments/txt", `{"text":5}`: "/arguments/text", `{"text":"x","n":1.5}`: "/arguments/n", `{}`: "/arguments/text"} {
 		m := s.tool("say", args)
 		assert.That(t, m.Code == protocol.CodeSchemaViolation && m.Problem() == path, "%s: %s", args, m)

@@ -266,7 +266,9 @@ func TestCustomCommandThatHangs(t *testing.T) {
 	s.Go(protocol.TypeCancel, fmt.Sprintf(`{"req_id":%q}`, id))
 	m := s.Answer(id)
 	assert.That(t, m.Code == protocol.CodeCancelled, "answered by %s", m)
+	s = customStage(t, "exec sleep 600")
 	s.plugin.opts.CustomTimeout = 0.05
+	s.calls("x", 1, 0)
 	s.Refused(protocol.TypeLearnAdaptReq, `{}`, protocol.CodeRuntimeError, "50ms")
 }
 

@@ -86,6 +86,7 @@ func newStage(t testing.TB, servers map[string]any, change func(*Options, *host.
 	}
 	plugin := must.Get(New("mcp", opts, env))(t)
 	plugin.firstWait = hosttest.Patience // a busy machine starts no server within seconds
+	plugin.rootsWait = hosttest.Patience
 	s := &stage{t: t, plugin: plugin, log: log, dir: env.Workspace}
 	s.Pair = hosttest.New(t, host.Options{Plugins: append([]host.Plugin{plugin}, more...)})
 	s.Handshake(protocol.CapMCP, protocol.CapTools)

@@ -68,9 +68,10 @@ func TestPinsOfRegisteredServers(t *testing.T) {
 		s.tool(id+"__echo", `{"text":"x"}`)
 	}
 	s.tool("one__grow", `{}`)
-	grown := func() any { return s.row("one")["withheld"] }
-	hosttest.Eventually(t, "the new tool is withheld", func() bool { return strings.Contains(quoted(grown()), "grown") })
-	s.Refused(protocol.TypeToolCallReq, callFields("one__grown", `{}`, ""), protocol.CodeToolDenied, "new since the tools of its server were registered", "unregister")
+	grown := callFields("one__grown", `{}`, "")
+	hosttest.Eventually(t, "the new tool is withheld", func() bool { return s.Call(protocol.TypeToolCallReq, grown).Code == protocol.CodeToolDenied })
+	assert.Contains(t, quoted(s.row("one")["withheld"]), "grown")
+	s.Refused(protocol.TypeToolCallReq, grown, protocol.CodeToolDenied, "new since the tools of its server were registered", "unregister")
 	pins, _ := open(t.Context())
 	var out strings.Builder
 	err := pins.Export(t.Context(), &out)

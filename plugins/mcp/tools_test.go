@@ -47,15 +47,14 @@ func TestFailureOfATool(t *testing.T) {
 
 // A server that shows that it is at work has its time again each time.
 func TestProgressExtendsTheTimeout(t *testing.T) {
-	s := newStage(t, map[string]any{"srv": child(t, "full", "timeout", 2)}, nil)
-	s.toolNames()
-	id := s.Go(protocol.TypeToolCallReq, callFields("srv__steps", `{"n":1000000,"pause_ms":20}`, ""))
-	s.Refused(protocol.TypeToolCallReq, callFields("srv__wait", `{}`, ""), protocol.CodeTimeout, "srv") // it began later
-	if early := s.Answers(id); len(early) != 0 {
-		t.Fatalf("the call that shows progress has ended: %s", early[0].Line)
-	}
-	must.OK(t, os.WriteFile(filepath.Join(s.dir, "enough"), nil, 0o600))
-	s.Answer(id).Has(t, "/data/data/content/0/text", "done")
+	inTime(t, func(timeout int) hosttest.Message {
+		s := newStage(t, map[string]any{"srv": child(t, "full", "timeout", timeout)}, nil)
+		s.toolNames()
+		id := s.Go(protocol.TypeToolCallReq, callFields("srv__steps", `{"n":1000000,"pause_ms":20}`, ""))
+		s.Refused(protocol.TypeToolCallReq, callFields("srv__wait", `{}`, ""), protocol.CodeTimeout, "srv") // it began later
+		must.OK(t, os.WriteFile(filepath.Join(s.dir, "enough"), nil, 0o600))
+		return s.Answer(id)
+	}).Has(t, "/data/data/content/0/text", "done")
 }
 
 func TestToolsThatDoNotFit(t *testing.T) {

@@ -193,6 +193,7 @@ while True: time.sleep(0.01)
 // session begins, and the new one does not know them.
 func TestSessionsEnd(t *testing.T) {
 	s := newStage(t, DefaultOptions())
+	s.plugin.endWait = patience
 	over := s.bash("exit 1")
 	over.end()
 	var procs []*proc

@@ -371,6 +371,7 @@ func TestSessionEndWaits(t *testing.T) {
 	opts := DefaultOptions()
 	opts.MaxOutputBytes = 64 << 10
 	l := newLazy(t, opts, flood)
+	l.plugin.endWait = patience
 	l.floods()
 	ended := make(chan struct{})
 	go func() {

@@ -17,6 +17,7 @@ import (
 	front "a2e/host/dialect/jsonrpc"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/poll"
 	"a2e/protocol/fleet"
 )
 
@@ -97,7 +98,8 @@ func TestTurn(t *testing.T) {
 // an interrupt and an error; what a worker said until then is kept after an interrupt.
 func TestQueue(t *testing.T) {
 	k, hold := holding()
-	p := open(t, front.Options{MaxWaiting: 3}, k)
+	opts := front.Options{MaxWaiting: 3, Store: state(t, t.TempDir())}
+	p := open(t, opts, k)
 	s := p.session(`{"title":"T"}`)
 	p.send(onSession("1", "session.send", s, `,"text":"one"`), onSession("2", "session.send", s, `,"text":"race"`)) // back to back
 	check(t, p.answer("2"), "/error/data/field", "enqueue", "/error/code", "-32602", "/error/data/code", "session_busy")
@@ -134,8 +136,13 @@ func TestQueue(t *testing.T) {
 	check(t, p.on(s, "session.queue.clear", ""), "/result/cleared_count", "0")
 	p.send(request("9", "system.shutdown", `{"timeout":0,"reason":"enough"}`))
 	p.wait()
-	check(t, p.event("session.message.appended", "the host ends", 0), "/params/payload/message/kind", "system")
 	check(t, p.event("state.changed", "enough", 0), "/params/payload/snapshot/sessions/count", "1")
+	p = open(t, opts, newKit())
+	poll.Eventually(t, "the end is noted", func() bool { // perhaps too late for the host to tell of it
+		state = p.on(s, "session.get", "")
+		return strings.Contains(state, "the host ends")
+	})
+	check(t, state, fmt.Sprintf("/result/messages/%d/kind", strings.Count(state, `"kind":`)-1), "system")
 }
 
 // TestSteers: a text for an idle session is not accepted; one that no request took is the next

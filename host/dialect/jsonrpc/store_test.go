@@ -85,7 +85,8 @@ func TestShutdownWithoutStore(t *testing.T) {
 		}
 		return whole(ctx)
 	}}, newKit())
-	p.session("")
+	for get(t, p.call("session.create", ""), "/result/session_id") == "" { // as in TestSlowStore
+	}
 	hangs.Store(true)
 	p.send(request("1", "system.shutdown", `{"timeout":0}`))
 	check(t, p.answer("1"), "/result/accepted", "true")

@@ -190,7 +190,7 @@ func TestDiesMidCall(t *testing.T) {
 // A server that does not answer is ended and started anew; its call ends by its own limit.
 func TestMute(t *testing.T) {
 	cfg := server(t, "mute")
-	cfg.PingEvery, cfg.CallTimeout = 500*time.Millisecond, 50*time.Millisecond // the call ends long before the ping
+	cfg.PingEvery, cfg.CallTimeout = 2*time.Second, 50*time.Millisecond // the call ends long before the ping
 	s := newStage(t, cfg, nil)
 	_, err := s.tool(t.Context(), "echo", echoArgs{})
 	wantError(t, err, protocol.CodeTimeout, "within 50ms")

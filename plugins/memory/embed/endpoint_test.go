@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -345,9 +346,10 @@ func TestEndpointKeepsSecrets(t *testing.T) {
 		w.WriteHeader(http.StatusBadGateway)
 		fmt.Fprintf(w, `{"error":{"message":"%s %s"}}`, r.Header.Get("Authorization"), r.URL)
 	})
-	gone := httptest.NewServer(http.NotFoundHandler())
-	gone.Close()
-	for _, server := range []string{echo.URL, gone.URL} {
+	held := must.Get(net.Dial("tcp", echo.Listener.Addr().String()))(t) // the port of its near end is taken, and nobody listens there
+	defer held.Close()
+	gone := "http://" + held.LocalAddr().String()
+	for _, server := range []string{echo.URL, gone} {
 		address := strings.Replace(server, "http://", "http://"+user+":"+password+"@", 1) + "/v1?t=" + token + "#frag"
 		var c clock
 		e := connect(t, Endpoint{URL: address, Now: c.now})
@@ -369,7 +371,7 @@ func TestEndpointKeepsSecrets(t *testing.T) {
 			}
 		}
 		assert.Contains(t, texts[0], server+"/v1/embeddings", "… does not name the endpoint")
-		if server == gone.URL && !strings.Contains(texts[0], "refused") {
+		if server == gone && !strings.Contains(texts[0], "refused") {
 			t.Errorf("%q does not say why", texts[0])
 		}
 	}

@@ -90,6 +90,7 @@ func TestRetriesEnd(t *testing.T) {
 func TestFallback(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, fake(t, "told", announceLine), model(shell("small", "echo hi"), "s1"))
+	s.pace.greet = patience
 	task := brief("t", "done")
 	task.Model = "huge"
 	if _, err := s.RunTask(context.Background(), task); err == nil || !strings.Contains(err.Error(), `no worker has the model "huge": told has the model "m" of tier "strong", small has the model "s1"; ask for what there is`) {
@@ -101,6 +102,7 @@ func TestFallback(t *testing.T) {
 	}
 	for model, want := range map[string]string{"m": `done 7 summary="did t"`, "s1": `done summary="hi" ~2`} { // that of the announce, before anything else was said of it
 		fresh := newStage(t, fake(t, "told", announceLine), shell("plain", "false"), Worker{Name: "small", Command: []string{"echo", "hi"}, Model: "s1"})
+		fresh.pace.greet = patience
 		task := brief("t", "done")
 		task.Model = model
 		assert.Equal(t, describe(fresh.do(task)), want, "%s", model)
@@ -115,7 +117,7 @@ func realWorkers(t *testing.T) (workers []Worker) {
 	must.OK(t, os.WriteFile(ssh, []byte("#!/bin/sh\n[ \"$1 $2\" = \"-T far\" ] && shift 2 && exec \"$@\"\n"), 0o700))
 	for i := range 4 {
 		workers = append(workers, Worker{
-			Name: fmt.Sprint("w", i), Mode: ModeFleet, MaxTasks: 2, Env: map[string]string{"A2E_STATE_DIR": state},
+			Name: fmt.Sprint("w", i), Mode: ModeFleet, MaxTasks: 2, Retries: new(9), Env: map[string]string{"A2E_STATE_DIR": state},
 			Command: []string{hosttest.Program(t, "a2e"), "worker", "--max-tasks", "2", "--no-contract", "--", "sh", "-c", `sleep 0.02; read -r n; echo "$n" >>did; echo "did $n"`},
 		})
 	}
