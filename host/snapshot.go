@@ -34,7 +34,7 @@ func (h *Host) snapshotSession(ctx context.Context, sess *Session) {
 	}
 	if end, bound := ctx.Deadline(); bound { // the rest is for what must be done when a session ends
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, time.Until(end)/2)
+		ctx, cancel = context.WithTimeout(ctx, max(time.Until(end), closeTimeout)/2)
 		defer cancel()
 	}
 	var mu sync.Mutex

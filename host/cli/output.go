@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -121,8 +122,21 @@ func writeTo(path string, write func(io.Writer) error) error {
 
 const (
 	logLines = 1000                   // kept while nobody reads; the oldest are dropped
-	logDrain = 500 * time.Millisecond // what closing waits for at most
+	logDrain = 100 * time.Millisecond // what closing waits for a write that is under way, and between two up to five times that
 )
+
+// logOutput tells whether a write is under way.
+type logOutput struct {
+	io.Writer
+	writing atomic.Bool
+}
+
+// Write implements io.Writer.
+func (o *logOutput) Write(p []byte) (int, error) {
+	o.writing.Store(true)
+	defer o.writing.Store(false)
+	return o.Writer.Write(p)
+}
 
 // openLog opens the log. Writing to it never blocks: parents often pipe stderr
 // and never read it, and past the pipe's 64 KiB a blocking write would freeze
@@ -140,7 +154,8 @@ func (c *commands) openLog(sys *System) (log zerolog.Logger, closeLog func(), er
 		}
 		dst = file
 	}
-	dst = sys.secrets.Whole(dst)
+	out := &logOutput{Writer: dst}
+	dst = sys.secrets.Whole(out)
 	if file == nil && isatty.IsTerminal(sys.Err.Fd()) {
 		dst = zerolog.ConsoleWriter{
 			Out: dst, NoColor: sys.getenv("NO_COLOR") != "" || sys.getenv("TERM") == "dumb", TimeFormat: time.TimeOnly,
@@ -154,9 +169,13 @@ func (c *commands) openLog(sys *System) (log zerolog.Logger, closeLog func(), er
 			_ = ring.Close()
 			close(closed)
 		}()
-		select {
-		case <-closed:
-		case <-time.After(logDrain):
+		for stuck, n := false, 0; n < 5 && !stuck; n++ { // a machine that is busy may not come to write
+			select {
+			case <-closed:
+				n = 5
+			case <-time.After(logDrain):
+				stuck = out.writing.Load()
+			}
 		}
 		if file != nil {
 			file.Close()

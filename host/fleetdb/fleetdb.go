@@ -270,9 +270,10 @@ func reason(err error) string {
 	return "the connection broke"
 }
 
-// away reports whether a server that answers with this code is one that starts, ends or is full.
+// away reports whether a server that answers with this code is one that starts, ends, is full or had
+// to break off a statement: the same one may succeed later.
 func away(code string) bool {
-	return strings.HasPrefix(code, "57P") || strings.HasPrefix(code, "53") || strings.HasPrefix(code, "08") || code == "25006" // a standby that is not promoted yet
+	return strings.HasPrefix(code, "57P") || strings.HasPrefix(code, "40") || code == "55P03" || code == "57014" || strings.HasPrefix(code, "53") || strings.HasPrefix(code, "08") || code == "25006" // a standby that is not promoted yet
 }
 
 // unavailable reports whether an error is that of a server that is away.

@@ -83,7 +83,7 @@ func works(t testing.TB, url, name string, places int, does func(*fleet.Dispatch
 func sends(t testing.TB, url string) *fleetdb.Sender {
 	t.Helper()
 	s := must.Get(fleetdb.Open(url))(t).NewSender(zerolog.Nop())
-	t.Cleanup(s.Close)
+	t.Cleanup(func() { s.Close(context.Background()) })
 	return s
 }
 
@@ -333,32 +333,49 @@ func TestLostTaskGoesOn(t *testing.T) {
 	assert.Equal(t, len(begun), 0, "begun once")
 }
 
-// What is cancelled while the server is asked to take it is taken back, also when its sender closes.
+// What is cancelled while the server is asked to take it is taken back, also when its sender closes,
+// and no other task by its id.
 func TestCancelOnTheWay(t *testing.T) {
 	t.Parallel()
 	server := postgres.Start(t)
 	url := server.URL(postgres.Superuser)
 	s := sends(t, url)
-	must.OK(t, must.Get(fleetdb.Open(url))(t).Ping(t.Context()))
 	locks := must.Get(pgconn.Connect(t.Context(), url))(t)
 	defer locks.Close(context.Background())
-	must.OK(t, locks.Exec(t.Context(), "BEGIN; LOCK TABLE "+tables+".tasks IN EXCLUSIVE MODE").Close())
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, end := context.WithCancel(t.Context())
 	var all sync.WaitGroup
-	for n := range 3 {
-		all.Go(func() {
-			_, err := s.Do(ctx, task(fmt.Sprint(n)))
-			assert.Is(t, err, context.Canceled)
+	defer all.Wait()
+	defer end()
+	waits := func(id string) {
+		all.Go(func() { _, _ = s.Do(ctx, task(id)) })
+		poll.Eventually(t, "it waits", func() bool {
+			return server.Exec(t, "SELECT to_regclass('"+tables+".tasks') IS NOT NULL") == "t" && server.Exec(t, "SELECT count(*) FROM "+tables+".tasks WHERE task_id = '"+id+"'") == "1"
 		})
 	}
-	poll.Eventually(t, "the server is asked", func() bool { return server.Exec(t, "SELECT count(*) FROM pg_locks WHERE NOT granted") == "1" })
-	cancel()
-	all.Wait()
-	all.Go(s.Close)
-	must.OK(t, locks.Exec(t.Context(), "COMMIT").Close())
-	all.Wait()
-	states := "SELECT count(*) > 0 AND bool_and(fate = 'cancelled') FROM " + tables + ".tasks"
-	poll.Eventually(t, "what it took is cancelled", func() bool { return server.Exec(t, states) == "t" })
+	waits("other")
+	for _, id := range []string{"other", "own"} {
+		must.OK(t, locks.Exec(t.Context(), "BEGIN; LOCK TABLE "+tables+".tasks IN EXCLUSIVE MODE").Close())
+		one, cancel := context.WithCancel(t.Context())
+		got := make(chan error, 1)
+		go func() {
+			second := task(id)
+			second.Dispatch.Brief = "another one"
+			_, err := s.Do(one, second)
+			got <- err
+		}()
+		poll.Eventually(t, "the server is asked", func() bool { return server.Exec(t, "SELECT count(*) FROM pg_locks WHERE NOT granted") == "1" })
+		cancel()
+		assert.Is(t, <-got, context.Canceled)
+		if id == "own" {
+			all.Go(func() { s.Close(context.Background()) })
+		}
+		must.OK(t, locks.Exec(t.Context(), "COMMIT").Close())
+		if id == "other" {
+			waits("next") // which is sent after that
+		}
+	}
+	states := "SELECT string_agg(task_id || ': ' || coalesce(fate, 'waits'), ', ' ORDER BY task_id) FROM " + tables + ".tasks"
+	poll.Eventually(t, "it is taken back", func() bool { return server.Exec(t, states) == "next: waits, other: waits, own: cancelled" })
 }
 
 // A task that was taken out of the queue is answered.

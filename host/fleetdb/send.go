@@ -54,7 +54,7 @@ type Sender struct {
 
 	mu      sync.Mutex // guards the fields below
 	queue   []*sending // not in the queue yet
-	back    []string   // ids of tasks in the queue that nobody waits for any more
+	back    []*sending // in the queue, and nobody waits for them any more
 	closing bool
 	pending map[int64]*sending
 	told    []string       // of what has ended, by the server
@@ -93,14 +93,16 @@ func (f *Fleet) NewSender(log zerolog.Logger) *Sender {
 	return s
 }
 
-// Close ends the sender; tasks that are in the queue stay there, but for those that were cancelled.
-func (s *Sender) Close() {
+// Close ends the sender; tasks that are in the queue stay there, but for those that were cancelled,
+// as far as the server takes that before ctx ends, and within some seconds.
+func (s *Sender) Close(ctx context.Context) {
 	s.stop()
 	s.mu.Lock()
 	s.closing = true
 	s.mu.Unlock()
 	s.bell.Ring()
 	defer time.AfterFunc(closeTime, s.cut).Stop()
+	defer context.AfterFunc(ctx, s.cut)()
 	s.goes.Wait()
 	s.cut()
 	s.fleet.Close()
@@ -221,7 +223,7 @@ func (s *Sender) sendAll(ctx context.Context) {
 
 // next returns what goes into the queue by one statement, in which each id stands once, and what
 // is taken back before; over = nothing more ever does.
-func (s *Sender) next() (batch []*sending, back []string, over bool) {
+func (s *Sender) next() (batch, back []*sending, over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closing {
@@ -345,31 +347,37 @@ func (s *Sender) cancel(one *sending) {
 	s.queue = slices.DeleteFunc(s.queue, func(other *sending) bool { return other == one })
 	delete(s.pending, one.number)
 	if one.sent {
-		s.back = append(s.back, one.Dispatch.Task.TaskID)
+		s.back = append(s.back, one)
 		s.bell.Ring()
 	}
 }
 
 // takeBack ends tasks of this sender that wait, and tells the workers of those that run. The error
 // is that of a server that is away.
-func (s *Sender) takeBack(ctx context.Context, ids []string) error {
-	if len(ids) == 0 {
+func (s *Sender) takeBack(ctx context.Context, all []*sending) error {
+	if len(all) == 0 {
 		return nil
 	}
-	_, err := s.fleet.query(ctx, `WITH off AS (
-		UPDATE ~.tasks SET canceled = true, status = CASE state WHEN 0 THEN 'error' END, fate = CASE state WHEN 0 THEN 'cancelled' END,
+	var ids, digests []string // another task may have the id
+	for _, one := range all {
+		ids, digests = append(ids, one.Dispatch.Task.TaskID), append(digests, one.digest)
+	}
+	_, err := s.fleet.query(ctx, `WITH mine AS (
+		SELECT number FROM ~.tasks WHERE (task_id, digest) IN (SELECT * FROM unnest($1::text[], $2::text[])) AND state <> 2 AND sender = $3 ORDER BY number FOR UPDATE),
+	off AS (
+		UPDATE ~.tasks t SET canceled = true, status = CASE state WHEN 0 THEN 'error' END, fate = CASE state WHEN 0 THEN 'cancelled' END,
 			ended = CASE state WHEN 0 THEN now() END, state = CASE state WHEN 0 THEN 2 ELSE state END
-		WHERE task_id = ANY ($1) AND state <> 2 AND sender = $2 RETURNING worker)
-		SELECT pg_notify('~', worker) FROM off WHERE worker IS NOT NULL`, ids, s.id)
+		FROM mine WHERE t.number = mine.number RETURNING worker)
+		SELECT pg_notify('~', worker) FROM off WHERE worker IS NOT NULL`, ids, digests, s.id)
 	if err != nil {
-		s.log.Warn().Err(err).Int("tasks", len(ids)).Msg("tasks could not be cancelled yet; what is not goes on until its deadline")
+		s.log.Warn().Err(err).Int("tasks", len(all)).Msg("tasks could not be cancelled; what is not goes on until its deadline")
 		if unavailable(err) {
-			return err
+			return err // it is tried again
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.back = s.back[len(ids):]
+	s.back = s.back[len(all):]
 	return nil
 }
 

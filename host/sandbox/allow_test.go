@@ -234,6 +234,8 @@ func TestOptions(t *testing.T) {
 		if info, err := os.Stat(home); err != nil || info.Mode().Perm() != 0o700 {
 			t.Errorf("home: %v, %v", info, err)
 		}
+		must.OK(t, os.MkdirAll(filepath.Join(home, "a", "b"), 0o700))
+		must.OK(t, os.Chmod(filepath.Join(home, "a"), 0o500))
 		assert.OK(t, l.Close())
 		_, err = os.Stat(home)
 		return os.IsNotExist(err)

@@ -265,7 +265,7 @@ func TestClose(t *testing.T) {
 		_, err := p.Wait()
 		assert.That(t, errors.Is(err, ErrKilled), "error %v", err)
 	}
-	takeOver(t, made)
+	takeOver(t, made) // that Close removes it is a test of its own
 	_, err := l.Command(t.Context(), Policy{Path: program(t, "true")})
 	assert.That(t, errors.Is(err, ErrClosed), "after Close: %v", err)
 }

@@ -51,7 +51,7 @@ func testCrowd(t *testing.T, server *postgres.Server) {
 		})
 	}
 	late.Wait()
-	poll.Eventually(t, "60 hosts have less than 90 connections", func() bool { // those that are being closed count as well
+	poll.Within(t, 10*time.Second, "60 hosts have less than 90 connections", func() bool { // those that are being closed count as well
 		return server.Exec(t, "SELECT count(*) < 90 FROM pg_stat_activity WHERE usename = 'crowd'") == "t"
 	})
 }

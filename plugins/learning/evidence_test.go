@@ -292,13 +292,14 @@ func TestChoose(t *testing.T) {
 				}
 			}
 			assert.That(t, won["good"] >= 150, "the last 200 calls were of %v", won)
-			h.Close()
-			h, _ = play(t, path, opts, "bad", "good", "worse")
-			clear(won)
-			for range 10 {
-				won[pull(t, h)]++
+			next := first
+			for try := 0; try < 3 && slices.Equal(next, first); try++ { // by chance it may call each once, too; one that knows nothing always does
+				h.Close()
+				h, _ = play(t, path, opts, "bad", "good", "worse")
+				next = []string{pull(t, h), pull(t, h), pull(t, h)}
+				slices.Sort(next)
 			}
-			assert.That(t, won["good"] >= 5, "another host called %v", won)
+			assert.That(t, slices.Contains(next, "good") && !slices.Equal(next, first), "another host called %v", next)
 		})
 	}
 }

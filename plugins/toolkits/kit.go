@@ -320,8 +320,9 @@ func (p *Plugin) configure(ctx context.Context, req *protocol.ToolkitConfigureRe
 	if err == nil && m.load != nil {
 		m, err = m.load(ctx)
 	}
-	if err == nil {
-		err = context.Cause(ctx) // of a session that is over nothing stays
+	if err == nil && ctx.Err() != nil { // of a session that is over nothing stays
+		m.retire()
+		err = context.Cause(ctx)
 	}
 	if err != nil {
 		return nil, err

@@ -46,17 +46,32 @@ type sqliteFile struct {
 	readOnly bool
 	byConfig bool
 
-	mu     sync.Mutex              // guards the fields below
-	db     *sql.DB                 // nil until the first statement
-	within map[string]func() error // what sqliteWithin runs, by an id that nobody guesses
+	mu sync.Mutex // guards the fields below
+	db *sql.DB    // nil until the first statement
 }
 
-// sqliteWithin is a function of SQL for the host alone.
+// sqliteWithin is a function of SQL for the host alone: what it runs ends with the statement that
+// calls it. It is in withinJobs until then, by an id that nobody guesses.
 const sqliteWithin = "a2e_within"
+
+var withinJobs sync.Map
+
+// sqliteDriver opens files with that function. There is one, as what a driver has registered is
+// never given back.
+var sqliteDriver = sync.OnceValues(func() (*sqlite.Driver, error) {
+	d := new(sqlite.Driver)
+	return d, d.RegisterScalarFunction(sqliteWithin, 1, func(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
+		do, ok := withinJobs.LoadAndDelete(args[0])
+		if !ok {
+			return nil, errors.New("no such function: " + sqliteWithin)
+		}
+		return nil, do.(func() error)()
+	})
+})
 
 // newSQLite makes the engine of an SQLite file. What the agent names has to be there.
 func (p *Plugin) newSQLite(path string, readOnly, byConfig bool) (engine, error) {
-	s := &sqliteFile{plugin: p, path: path, readOnly: readOnly, byConfig: byConfig, within: make(map[string]func() error)}
+	s := &sqliteFile{plugin: p, path: path, readOnly: readOnly, byConfig: byConfig}
 	if byConfig {
 		return s, nil
 	}
@@ -167,11 +182,11 @@ func (s *sqliteFile) open(ctx context.Context) (*sql.DB, error) {
 	if !strings.HasPrefix(slashed, "/") {
 		slashed = "/" + slashed // a drive letter
 	}
-	opener := sqliteOpener{new(sqlite.Driver), (&url.URL{Scheme: "file", Path: slashed, RawQuery: query.Encode()}).String()}
-	if err := opener.driver.RegisterScalarFunction(sqliteWithin, 1, s.runWithin); err != nil {
+	d, err := sqliteDriver()
+	if err != nil {
 		return nil, err
 	}
-	db := sql.OpenDB(opener)
+	db := sql.OpenDB(sqliteOpener{d, (&url.URL{Scheme: "file", Path: slashed, RawQuery: query.Encode()}).String()})
 	db.SetMaxOpenConns(2)
 	err = db.PingContext(ctx)
 	if after, statErr := os.Lstat(path); err == nil && (statErr != nil || !os.SameFile(before, after)) {
@@ -184,7 +199,7 @@ func (s *sqliteFile) open(ctx context.Context) (*sql.DB, error) {
 	return db, nil
 }
 
-// sqliteOpener opens connections that have functions of their own.
+// sqliteOpener opens the connections to a file.
 type sqliteOpener struct {
 	driver *sqlite.Driver
 	dsn    string
@@ -241,7 +256,7 @@ func (s *sqliteFile) run(ctx context.Context, st statement) (*result, error) {
 	if st.writes {
 		return sqliteExec(ctx, c, st, args)
 	}
-	return s.query(ctx, c, st, args)
+	return sqliteQuery(ctx, c, st, args)
 }
 
 // confine has the engine itself refuse what a statement may not do, and bounds what it may
@@ -327,9 +342,9 @@ func sqliteExec(ctx context.Context, c *sql.Conn, st statement, args []driver.Na
 	return res, nil
 }
 
-// query runs within a function of an outer statement, as the driver has the context end that one
-// at any time, and a query of its own only up to the first row.
-func (s *sqliteFile) query(ctx context.Context, c *sql.Conn, st statement, args []driver.NamedValue) (*result, error) {
+// sqliteQuery has the query run within a function of an outer statement, as the driver has the
+// context end that one at any time, and a query of its own only up to the first row.
+func sqliteQuery(ctx context.Context, c *sql.Conn, st statement, args []driver.NamedValue) (*result, error) {
 	res, id := newResult(st), uuid.NewString()
 	var failed error
 	err := c.Raw(func(raw any) error {
@@ -337,13 +352,11 @@ func (s *sqliteFile) query(ctx context.Context, c *sql.Conn, st statement, args 
 		if !ok {
 			return errors.New("this SQLite runs no functions")
 		}
-		s.mu.Lock()
-		s.within[id] = func() error {
+		withinJobs.Store(id, func() error {
 			failed = sqliteRows(conn, st, args, res)
 			return failed
-		}
-		s.mu.Unlock()
-		defer func() { _ = s.take(id) }() // where it did not come to run
+		})
+		defer withinJobs.Delete(id) // where it did not come to run
 		_, err := conn.ExecContext(ctx, "SELECT "+sqliteWithin+"(?)", []driver.NamedValue{{Ordinal: 1, Value: id}})
 		return err
 	})
@@ -354,25 +367,6 @@ func (s *sqliteFile) query(ctx context.Context, c *sql.Conn, st statement, args 
 		return nil, sqliteError(err)
 	}
 	return res, nil
-}
-
-// take returns what is to run within a statement, once; nil = there is nothing by that id.
-func (s *sqliteFile) take(id string) func() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	do := s.within[id]
-	delete(s.within, id)
-	return do
-}
-
-// runWithin is the function sqliteWithin.
-func (s *sqliteFile) runWithin(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
-	id, _ := args[0].(string)
-	do := s.take(id)
-	if do == nil {
-		return nil, errors.New("no such function: " + sqliteWithin)
-	}
-	return nil, do()
 }
 
 // sqliteRows runs a query and adds its rows to a result.

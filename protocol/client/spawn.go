@@ -16,12 +16,13 @@ const (
 	// outputGrace is how long more output of a child that has ended is waited for: a
 	// grandchild may hold it open for ever.
 	outputGrace = time.Second
-	// outputMost is how long it is read at most: a grandchild may write to it for ever.
+	// outputMost is how long it is read at most: a grandchild may write to it for ever. Where pipes
+	// have no deadlines, as on Windows, it is outputGrace.
 	outputMost = 10 * time.Second
 )
 
-// output is what a child writes. What it wrote is read however late that is; once it
-// has ended, the end is where nothing comes for outputGrace.
+// output is what a child writes. Once it has ended, the end is where nothing comes for
+// outputGrace, or after outputMost.
 type output struct {
 	file *os.File
 	over atomic.Bool // the child has ended

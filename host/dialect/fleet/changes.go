@@ -187,11 +187,11 @@ func (v *view) without(files []string, later *view) *view {
 	return w
 }
 
-// since lists the files that changed between two views, sorted.
-func (c *changes) since(ctx context.Context, before, after *view) []string {
-	files := []string{}
+// since lists the files that changed between two views, sorted; false = git could not tell all.
+func (c *changes) since(ctx context.Context, before, after *view) (files []string, known bool) {
+	files = []string{}
 	if before == nil || after == nil {
-		return files
+		return files, c.open() == nil
 	}
 	for name, print := range after.dirty {
 		if before.dirty[name] != print {
@@ -203,18 +203,20 @@ func (c *changes) since(ctx context.Context, before, after *view) []string {
 			files = append(files, name) // put back as it was
 		}
 	}
-	files = append(files, c.committed(ctx, before.head, after.head)...)
+	committed, known := c.committed(ctx, before.head, after.head)
+	files = append(files, committed...)
 	slices.Sort(files)
 	files = slices.Compact(files)
-	return files[:min(len(files), maxFiles)]
+	return files[:min(len(files), maxFiles)], known
 }
 
-// committed lists the files in which two commits differ; "" is the one before the first.
-func (c *changes) committed(ctx context.Context, before, after string) []string {
+// committed lists the files in which two commits differ; "" is the one before the first. False = git
+// could not tell.
+func (c *changes) committed(ctx context.Context, before, after string) (files []string, known bool) {
 	args := []string{"diff", "--name-only", "-z", "--no-renames", "--no-ext-diff", "--no-textconv", before, after, "--"}
 	switch {
 	case before == after || after == "":
-		return nil
+		return nil, true
 	case before == "":
 		args = []string{"ls-tree", "-r", "--name-only", "-z", after}
 	}
@@ -223,8 +225,8 @@ func (c *changes) committed(ctx context.Context, before, after string) []string 
 	out, err := c.repo.Run(ctx, args...)
 	if err != nil {
 		c.log.Warn().Err(err).Msg("git cannot tell what was committed")
-		return nil
+		return nil, false
 	}
 	names := strings.Split(out.Text, "\x00")
-	return names[:len(names)-1]
+	return names[:len(names)-1], true
 }

@@ -172,7 +172,8 @@ func (w *worktree) save(ctx context.Context) (files []string, branch string, err
 	if err != nil || head == w.base {
 		return files, "", err
 	}
-	files = append(files, w.committed(ctx, w.base, head)...)
+	committed, _ := w.committed(ctx, w.base, head) // the branch has them all
+	files = append(files, committed...)
 	for n := 1; ; n++ {
 		if branch = w.branch; n > 1 {
 			branch = fmt.Sprintf("%s-%d", w.branch, n) // the task was done before

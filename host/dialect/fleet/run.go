@@ -259,11 +259,11 @@ func (f *Front) account(ctx context.Context, t *task, result *fleet.Result) {
 	defer f.looking.Unlock()
 	ctx = context.WithoutCancel(ctx)
 	after := f.repo.look(ctx)
-	changed := f.repo.since(ctx, t.before, after)
+	changed, known := f.repo.since(ctx, t.before, after)
 	if result.Status != fleet.StatusBlocked && len(result.Artifacts.FilesChanged) == 0 {
 		result.Artifacts.FilesChanged = changed
-		if f.repo.open() != nil && (t.before == nil || after == nil) {
-			result.NextSteps = append(result.NextSteps, "look for changes in the worker's workspace, as git could not tell whether there are any")
+		if !known && (result.Status == fleet.StatusDone || result.Status == fleet.StatusPartial) {
+			result.NextSteps = append(result.NextSteps, "look for changes in the worker's workspace, as git could not tell all of them")
 		}
 	}
 	f.mu.Lock()

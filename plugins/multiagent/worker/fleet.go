@@ -91,7 +91,14 @@ func (r *runner) halt(ctx context.Context, t *task, c *peer, job *job) (outcome,
 		said, over = r.hears(c, job)
 	}
 	switch _, open := c.jobs.Get(job.id); {
-	case !over && !open: // its result came just now
+	case !over && !open: // its result came just now, or it ended
+		select {
+		case obj := <-job.result:
+			if err == nil {
+				o = t.told(ctx, obj)
+			}
+		case <-c.Done():
+		}
 	case !over:
 		c.destroy(&restartError{t.Task.TaskID, err != nil})
 	case said != nil && err == nil:
@@ -260,11 +267,11 @@ func (r *runner) sends() (*fleetdb.Sender, error) {
 }
 
 // unqueue ends the sender.
-func (r *runner) unqueue() {
+func (r *runner) unqueue(ctx context.Context) {
 	r.starts.Lock()
 	defer r.starts.Unlock()
 	if r.sender != nil {
-		r.sender.Close()
+		r.sender.Close(ctx)
 		r.sender = nil
 	}
 }

@@ -293,10 +293,12 @@ func (p *Pool) Close(ctx context.Context) error {
 	p.letGo(ctx, children)
 	p.stop(errClosed)
 	err := child.WaitFor(ctx, "workers", &p.tasks, &p.goes)
+	var unqueued sync.WaitGroup
 	for _, r := range p.runners {
 		err = errors.Join(err, r.disconnect())
-		r.unqueue()
+		unqueued.Go(func() { r.unqueue(ctx) })
 	}
+	unqueued.Wait()
 	return err
 }
 
