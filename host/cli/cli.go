@@ -52,7 +52,8 @@ type System struct {
 	Exit    func(code int) // ends the process at once
 	Pages   fs.FS          // the README.md files of the project, by their paths; nil = none
 
-	secrets *redact.Set // of the config, once it was read
+	secrets *redact.Set     // of the config, once it was read
+	over    <-chan struct{} // closed once the command has heard of a signal that ends it; nil = it hears none
 }
 
 // getenv looks a variable up in Environ; the last one of a name counts.

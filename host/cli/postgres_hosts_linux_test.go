@@ -180,6 +180,10 @@ func (c *crowd) read(h *durableHost, id string) {
 // verify holds what the last host has against what was acknowledged.
 func (c *crowd) verify() {
 	last, titles := c.hosts[len(c.hosts)-1], map[string]int{}
+	hosttest.Eventually(c.t, "the last host has found the server again", func() bool {
+		_, err := last.retrieve(map[string]any{"limit": 1})
+		return err == nil
+	})
 	entries := last.versions(slices.Collect(maps.Keys(c.entries)))
 	var plan protocol.TaskListResponse
 	must.OK(c.t, last.Call(c.t.Context(), protocol.TypeTaskListReq, &protocol.TaskListRequest{PlanID: c.plan}, &plan))

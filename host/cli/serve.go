@@ -106,7 +106,12 @@ func serveWith(cfg *config.Config, opts host.Options, speak speaker, sys *System
 	if err != nil {
 		return err
 	}
-	defer handleSignals(h.Interrupt, sys.Exit)()
+	defer handleSignals(func() {
+		if sys.over != nil {
+			<-sys.over // or the end of the host would be an error to who asked it
+		}
+		h.Interrupt()
+	}, sys.Exit)()
 	if file, ok := out.(*os.File); ok {
 		if from, ok := in.(*os.File); ok {
 			go watchPeer(from, file, h.InputClosed, h.OutputClosed) // until the process ends

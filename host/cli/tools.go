@@ -179,11 +179,13 @@ func (c *commands) askWith(sys *System, agentID string, wanted []protocol.Capabi
 	cfg.AuthToken, cfg.Auth = config.Secret{}, nil // it is any agent's
 	opts := hostOptions(cfg, zerolog.Nop())
 	opts.Uncounted = !c.record // what a person tries out is no evidence, unless it shall be
+	within := *sys
+	within.over = ctx.Done()
 	hostIn, toHost := io.Pipe()
 	fromHost, hostOut := io.Pipe()
 	served := make(chan error, 1)
 	go func() {
-		err := serveWith(cfg, opts, speakA2E, sys, hostIn, hostOut)
+		err := serveWith(cfg, opts, speakA2E, &within, hostIn, hostOut)
 		hostOut.CloseWithError(err)
 		hostIn.CloseWithError(err) // a host that did not begin reads no request
 		served <- err
@@ -197,6 +199,9 @@ func (c *commands) askWith(sys *System, agentID string, wanted []protocol.Capabi
 		err = fail(exitConfig, fmt.Errorf("no plugin of the config provides %s", wanted[0]))
 	case err == nil:
 		err = do(ctx, conn)
+	}
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
 	}
 	_ = conn.Close()
 	if serveErr := <-served; serveErr != nil {
