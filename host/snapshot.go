@@ -32,11 +32,9 @@ func (h *Host) snapshotSession(ctx context.Context, sess *Session) {
 	if !h.keeps(sess) {
 		return
 	}
-	if end, bound := ctx.Deadline(); bound { // the rest is for what must be done when a session ends
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, max(time.Until(end), closeTimeout)/2)
-		defer cancel()
-	}
+	end, _ := ctx.Deadline() // the rest until then is for what must be done when a session ends
+	ctx, cancel := context.WithTimeout(ctx, max(time.Until(end), closeTimeout)/2)
+	defer cancel()
 	var mu sync.Mutex
 	states := make(map[string]jsontext.Value) // guarded by mu: a plugin may come too late
 	all := h.eachKeeper(ctx, "save of the session in plugin ", func(name string, k SessionKeeper) error {

@@ -169,13 +169,15 @@ func (c *commands) openLog(sys *System) (log zerolog.Logger, closeLog func(), er
 			_ = ring.Close()
 			close(closed)
 		}()
-		for stuck, n := false, 0; n < 5 && !stuck; n++ { // a machine that is busy may not come to write
+		for range 5 { // a machine that is busy may not come to write
 			select {
 			case <-closed:
-				n = 5
 			case <-time.After(logDrain):
-				stuck = out.writing.Load()
+				if !out.writing.Load() {
+					continue
+				}
 			}
+			break
 		}
 		if file != nil {
 			file.Close()

@@ -81,7 +81,7 @@ func TestQueue(t *testing.T) {
 	run(t, dir, nil, "fleet", "drain", "there", "--fleet", url).want(t, 0, "")
 	assert.Equal(t, worker.exit(), 0, worker.stderr.String())
 	server.Crash()
-	away := run(t, dir, nil, "dispatch", "tasks.ndjson", "--fleet", url).want(t, 4, "cannot be reached now")
+	away := run(t, dir, nil, "dispatch", "tasks.ndjson", "--fleet", url).want(t, 4, "cannot be used now")
 	assert.That(t, !strings.Contains(shown+away.stderr+out.stderr+worker.stderr.String(), "hunter2"), "the password is shown")
 	server.Begin(t)
 }

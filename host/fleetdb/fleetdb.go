@@ -252,7 +252,7 @@ func (f *Fleet) failure(err error) error {
 	case errors.As(err, &said) && !away(said.Code):
 		return protocol.Errorf(protocol.CodeRuntimeError, "the server of the fleet %q (%s) refuses: %s (%s)", f.name, f.server(), said.Message, said.Code)
 	}
-	return protocol.Errorf(protocol.CodeStoreUnavailable, "the server of the fleet %q (%s) cannot be reached now: %s; try again later", f.name, f.server(), reason(err))
+	return protocol.Errorf(protocol.CodeStoreUnavailable, "the server of the fleet %q (%s) cannot be used now: %s; try again later", f.name, f.server(), reason(err))
 }
 
 // reason is the innermost of a chain of errors of the network: the outer ones name the user.

@@ -222,18 +222,15 @@ func (w *Worker) claimSome(ctx context.Context) (int, error) {
 // already, which was lost and taken again before anybody noticed, goes on.
 func (w *Worker) hand(j *job) {
 	w.mu.Lock()
-	has := w.held[j.id]
-	again := has != nil && has.number == j.number && !has.lost
-	switch {
-	case !again:
-		w.held[j.id] = j
-	case !has.reported: // else its result is on the way
-		has.claims = j.claims
-	}
-	w.mu.Unlock()
-	if again {
+	if has := w.held[j.id]; has != nil && has.number == j.number && !has.lost {
+		if !has.reported { // else its result is on the way
+			has.claims = j.claims
+		}
+		w.mu.Unlock()
 		return
 	}
+	w.held[j.id] = j
+	w.mu.Unlock()
 	var d fleet.Dispatch
 	obj, err := protocol.ParseObject([]byte(j.dispatch))
 	if err == nil {

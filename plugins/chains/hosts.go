@@ -163,6 +163,9 @@ func (o *hosts) later(write func(context.Context) error) {
 		o.left += n
 	}
 	left(1)
+	if o.open.Err() != nil {
+		return // nobody waits for it any more
+	}
 	o.late.Go(func() {
 		for {
 			select {

@@ -2,10 +2,13 @@ package toolkits
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -64,6 +67,32 @@ func (r *result) add(row []jsontext.Value) {
 	if r.Truncated = r.Truncated || r.room < 0 || r.rows < 0; !r.Truncated {
 		r.Rows = append(r.Rows, row)
 	}
+}
+
+func jsonText(text string) jsontext.Value {
+	if !utf8.ValidString(text) {
+		text = strings.ToValidUTF8(text, "\uFFFD")
+	}
+	return protocol.AppendString(nil, text)
+}
+
+// jsonBytes returns bytes so that nobody takes them for a text.
+func jsonBytes(b []byte) jsontext.Value {
+	return jsontext.Value(`{"base64":"` + base64.StdEncoding.EncodeToString(b) + `"}`)
+}
+
+// jsonFloat returns a number, or the text NaN, Infinity or -Infinity, which JSON has no number
+// for.
+func jsonFloat(f float64) jsontext.Value {
+	switch {
+	case math.IsNaN(f):
+		return jsonText("NaN")
+	case math.IsInf(f, 1):
+		return jsonText("Infinity")
+	case math.IsInf(f, -1):
+		return jsonText("-Infinity")
+	}
+	return jsontext.Value(fmt.Appendf(nil, "%v", f))
 }
 
 // engine is a database, opened when it is first used. An error of what was asked for is a

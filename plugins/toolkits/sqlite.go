@@ -4,11 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -18,7 +16,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
@@ -246,10 +243,9 @@ func (s *sqliteFile) run(ctx context.Context, st statement) (*result, error) {
 	if err := confine(ctx, c, st.writes); err != nil {
 		return nil, sqliteError(err)
 	}
-	args := make([]driver.NamedValue, len(st.params))
+	args := make([]any, len(st.params))
 	for i, param := range st.params {
-		args[i].Ordinal = i + 1
-		if args[i].Value, err = sqliteParam(param); err != nil {
+		if args[i], err = sqliteParam(param); err != nil {
 			return nil, err
 		}
 	}
@@ -324,12 +320,8 @@ func sqliteParam(param any) (any, error) {
 	return f, nil
 }
 
-func sqliteExec(ctx context.Context, c *sql.Conn, st statement, args []driver.NamedValue) (*result, error) {
-	values := make([]any, len(args))
-	for i := range args {
-		values[i] = args[i].Value
-	}
-	done, err := c.ExecContext(ctx, st.text, values...)
+func sqliteExec(ctx context.Context, c *sql.Conn, st statement, args []any) (*result, error) {
+	done, err := c.ExecContext(ctx, st.text, args...)
 	if err != nil {
 		return nil, sqliteError(err)
 	}
@@ -344,7 +336,7 @@ func sqliteExec(ctx context.Context, c *sql.Conn, st statement, args []driver.Na
 
 // sqliteQuery has the query run within a function of an outer statement, as the driver has the
 // context end that one at any time, and a query of its own only up to the first row.
-func sqliteQuery(ctx context.Context, c *sql.Conn, st statement, args []driver.NamedValue) (*result, error) {
+func sqliteQuery(ctx context.Context, c *sql.Conn, st statement, args []any) (*result, error) {
 	res, id := newResult(st), uuid.NewString()
 	var failed error
 	err := c.Raw(func(raw any) error {
@@ -370,8 +362,12 @@ func sqliteQuery(ctx context.Context, c *sql.Conn, st statement, args []driver.N
 }
 
 // sqliteRows runs a query and adds its rows to a result.
-func sqliteRows(conn driver.QueryerContext, st statement, args []driver.NamedValue, res *result) (err error) {
-	rows, err := conn.QueryContext(context.Background(), st.text, args)
+func sqliteRows(conn driver.QueryerContext, st statement, args []any, res *result) (err error) {
+	named := make([]driver.NamedValue, len(args))
+	for i, arg := range args {
+		named[i] = driver.NamedValue{Ordinal: i + 1, Value: arg}
+	}
+	rows, err := conn.QueryContext(context.Background(), st.text, named)
 	if err != nil {
 		return err
 	}
@@ -420,32 +416,6 @@ func sqliteValue(v any, typ string) jsontext.Value {
 		return jsonText(v)
 	}
 	return jsontext.Value("null")
-}
-
-func jsonText(text string) jsontext.Value {
-	if !utf8.ValidString(text) {
-		text = strings.ToValidUTF8(text, "\uFFFD")
-	}
-	return protocol.AppendString(nil, text)
-}
-
-// jsonBytes returns bytes so that nobody takes them for a text.
-func jsonBytes(b []byte) jsontext.Value {
-	return jsontext.Value(`{"base64":"` + base64.StdEncoding.EncodeToString(b) + `"}`)
-}
-
-// jsonFloat returns a number, or the text NaN, Infinity or -Infinity, which JSON has no number
-// for.
-func jsonFloat(f float64) jsontext.Value {
-	switch {
-	case math.IsNaN(f):
-		return jsonText("NaN")
-	case math.IsInf(f, 1):
-		return jsonText("Infinity")
-	case math.IsInf(f, -1):
-		return jsonText("-Infinity")
-	}
-	return jsontext.Value(fmt.Appendf(nil, "%v", f))
 }
 
 // sqliteError returns what SQLite says as an error of the statement.
