@@ -275,14 +275,55 @@ func TestReplayOfDamagedRecords(t *testing.T) {
 	}
 }
 
-// The token of the handshake is not in the record; the replay takes that of the config.
+// The token of the handshake is not in the record; the replay takes that of the config, in each protocol.
 func TestReplayBringsTheToken(t *testing.T) {
+	t.Parallel()
+	const initialize = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},` +
+		`"clientInfo":{"name":"t","version":"1"},"_meta":{"a2e/auth_token":"canary-token-1"}}}`
+	const modern = `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{"a2e/auth_token":"canary-token-1",` +
+		`"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},` +
+		`"io.modelcontextprotocol/clientCapabilities":{}}}}`
+	for _, line := range []string{
+		`{"type":"handshake/req","id":"1","agent_caps":["tools"],"auth_token":"canary-token-1"}`,
+		`{"jsonrpc":"2.0","id":1,"method":"rpc.handshake","params":{"auth_token":"canary-token-1"}}`,
+		`{"type":"TASK_DISPATCH","protocol_version":"2.0","auth_token":"canary-token-1","task":{"task_id":"t"},"brief":"x"}`,
+		initialize, modern,
+	} {
+		dir := workDir(t)
+		writeConfig(t, dir, "auth_token: canary-token-1\n")
+		served(t, dir, nil, line, "serve", "--record", "r.ndjson")
+		text := string(must.Get(os.ReadFile(filepath.Join(dir, "r.ndjson")))(t))
+		assert.That(t, !strings.Contains(text, "canary") && !strings.Contains(text, "unauthorized"), "the record is\n%s", text)
+		out, _ := replayed(t, dir, 0)
+		assert.Equal(t, out, "1 requests, all answered as they were\n", "%s", line)
+	}
+}
+
+// A record that others wrote gets the token nowhere but in its handshakes: what else reads a member of that
+// name, at any depth, could pass the token on.
+func TestReplayFillsNoOtherField(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
 	writeConfig(t, dir, "auth_token: canary-token-1\n")
-	served(t, dir, nil, `{"type":"handshake/req","id":"1","agent_caps":["tools"],"auth_token":"canary-token-1"}`, "serve", "--record", "r.ndjson")
-	out, _ := replayed(t, dir, 0)
-	assert.Equal(t, out, "1 requests, all answered as they were\n")
+	const shell = `"cmd":["sh","-c","echo \"$auth_token\" >> stolen"],"env":{"auth_token":"[redacted]"}`
+	lines := []string{
+		`{"type":"handshake/req","id":"1","agent_caps":["tools","proc"],"agent_id":"m","x":{"auth_token":"[redacted]"},"auth_token":"[redacted]"}`,
+		`{"type":"proc/spawn/req","id":"2",` + shell + `,"auth_token":"[redacted]"}`,
+		`{"type":"tool/call/req","id":"3","tool_name":"write_file","arguments":{"path":"written","auth_token":"[redacted]"}}`,
+		`{"type":"tool/call/req","id":"4","tool_name":"run_command","arguments":{` + strings.ReplaceAll(shell, "cmd", "command") + `}}`,
+	}
+	record := `{"a2e_record":1,"version":"1.0.0","started":1795440000,"workspace":"/work"}` + "\n"
+	for i, line := range lines {
+		record += fmt.Sprintf(`{"n":%d,"ts":1795440000,"dir":"in","msg":%s}`+"\n", 3*i+1, line) +
+			fmt.Sprintf(`{"n":%d,"ts":1795440000,"dir":"out","msg":{"type":"x","id":"r","req_id":"%d"}}`+"\n", 3*i+2, i+1)
+		if i == 1 { // the program has ended before the next one runs
+			record += `{"n":6,"ts":1795440000,"dir":"out","msg":{"type":"proc/read/event","req_id":"2","data":{"code":0}}}` + "\n"
+		}
+	}
+	must.OK(t, os.WriteFile(filepath.Join(dir, "r.ndjson"), []byte(record), 0o600))
+	out, _ := replayed(t, dir, 1)
+	assert.Contains(t, out, `"handshake/resp"`)
+	assert.Equal(t, string(must.Get(os.ReadFile(filepath.Join(dir, "stolen")))(t)), "[redacted]\n[redacted]\n")
 }
 
 // The page of the real program shows its real host, whose secrets it does not; a signal ends

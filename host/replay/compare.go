@@ -157,6 +157,7 @@ type ids struct {
 	from  string                    // the workspace then
 	to    string                    // and now
 	token string                    // in place of the one that was masked; "" = leave it
+	met   bool                      // an MCP client has introduced itself: its later requests need no token
 }
 
 // spoken matches words that may be ids.
@@ -254,12 +255,14 @@ func (i *ids) rewrite(m *message) []byte {
 	if now, ok := i.asked[string(m.ID)]; ok && m.RPC != nil && m.answersHost() {
 		line = bytes.Replace(line, append([]byte(`"id":`), m.ID...), append([]byte(`"id":`), now...), 1)
 	}
-	out, key := make([]byte, 0, len(line)+1), ""
+	secret := i.maskedToken(m, line)
+	out, at := make([]byte, 0, len(line)+1), 0
 	for {
-		begin := bytes.IndexByte(line, '"')
+		begin := bytes.IndexByte(line[at:], '"')
 		if begin < 0 {
-			return append(append(out, line...), '\n')
+			return append(append(out, line[at:]...), '\n')
 		}
+		begin += at
 		end := begin + 1
 		for end < len(line)-1 && line[end] != '"' {
 			if line[end] == '\\' {
@@ -269,20 +272,57 @@ func (i *ids) rewrite(m *message) []byte {
 		}
 		end = min(end+1, len(line))
 		quoted := line[begin:end]
-		out = append(out, line[:begin]...)
+		out = append(out, line[at:begin]...)
 		said := text(quoted)
 		switch now := i.inText(said); {
 		case end < len(line) && line[end] == ':':
-			key = said
-		case key == "auth_token" && said == redact.Text && i.token != "":
+		case end == secret:
 			quoted = quote(i.token)
-			key = ""
 		case now != said:
 			quoted = quote(now)
 		}
 		out = append(out, quoted...)
-		line = line[end:]
+		at = end
 	}
+}
+
+// maskedToken returns where the masked token of a handshake ends in its line; 0 = there is none. In
+// any other place the mask stays: the token is no business of whoever reads that.
+func (i *ids) maskedToken(m *message, line []byte) int {
+	field := i.tokenField(m)
+	if i.token == "" || field == "" {
+		return 0
+	}
+	dec := jsontext.NewDecoder(bytes.NewReader(line), jsontext.AllowDuplicateNames(true))
+	for found := 0; ; {
+		token, err := dec.ReadToken()
+		if err != nil {
+			return found
+		}
+		if dec.StackPointer() == field && token.Kind() == '"' && token.String() == redact.Text {
+			found = int(dec.InputOffset()) // of several members the last one counts
+		}
+	}
+}
+
+// tokenField returns where a message has the token of a handshake, as its protocol says; "" = nowhere.
+func (i *ids) tokenField(m *message) jsontext.Pointer {
+	const inMeta = "/params/_meta/a2e~1auth_token"
+	switch {
+	case m.RPC == nil && (m.Type == "handshake/req" || m.Type == "TASK_DISPATCH"):
+		return "/auth_token"
+	case m.RPC == nil:
+		return ""
+	case m.Method == "rpc.handshake":
+		return "/params/auth_token"
+	case m.Method == "initialize":
+		i.met = true
+		return inMeta
+	case m.Params.Meta.Version != "" && !i.met: // a version without initialize: its first request brings the token
+		i.met = true
+		return inMeta
+	}
+	return ""
 }
 
 func quote(s string) []byte {

@@ -191,6 +191,9 @@ type message struct {
 	Params struct {
 		Type string `json:"type"`
 		Name string `json:"name"`
+		Meta struct {
+			Version string `json:"io.modelcontextprotocol/protocolVersion"`
+		} `json:"_meta"`
 	} `json:"params"`
 	Data struct {
 		Text *string        `json:"text"`
