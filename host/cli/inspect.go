@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"html"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"time"
 
 	"a2e/host/inspect"
@@ -31,7 +34,9 @@ func (i inspectCmd) Run(cmd *commands, sys *System) error {
 	}
 	ctx, stop := interruptible()
 	defer stop()
-	opts := inspect.Options{Port: i.Port, Ready: func(url string) { i.ready(sys, url) }}
+	var page redirect
+	defer page.remove()
+	opts := inspect.Options{Port: i.Port, Ready: func(url string) { i.ready(sys, &page, url) }, Seen: page.remove}
 	if i.File != "" {
 		file, err := inspect.OpenFile(i.File, i.Follow)
 		if err != nil {
@@ -76,14 +81,49 @@ func (c *commands) host(sys *System, self string) *exec.Cmd {
 }
 
 // ready tells the address. A second signal, or a browser that cannot be started, is none of the page's.
-func (i inspectCmd) ready(sys *System, url string) {
+func (i inspectCmd) ready(sys *System, page *redirect, url string) {
 	fmt.Fprintf(sys.Out, "%s (Ctrl+C ends it)\n", url)
 	if !i.Open {
 		return
 	}
 	name, args := browser()
-	if err := exec.CommandContext(context.Background(), name, append(args, url)...).Start(); err != nil {
+	file, err := page.write(url)
+	if err == nil {
+		err = exec.CommandContext(context.Background(), name, append(args, file)...).Start()
+	}
+	if err != nil {
+		page.remove()
 		sys.warn("the page cannot be opened: " + err.Error())
+	}
+}
+
+// redirect is a file that sends a browser on to an address with a secret in it: every user of the
+// machine can read the arguments of a program, but this file only its owner. It is safe for concurrent use.
+type redirect struct {
+	mu  sync.Mutex
+	dir string // that holds the file; "" = there is none; guarded by mu
+}
+
+// write makes the file, in a folder of its own, and returns its path.
+func (r *redirect) write(url string) (file string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.dir, err = os.MkdirTemp("", "a2e-inspect-*"); err != nil { // mode 0700
+		return "", err
+	}
+	file = filepath.Join(r.dir, "open.html")
+	text := `<!doctype html><meta charset="utf-8"><title>a2e inspect</title><meta http-equiv="refresh" content="0; url=%[1]s">` +
+		`<a href="%[1]s">a2e inspect</a>` + "\n"
+	return file, os.WriteFile(file, fmt.Appendf(nil, text, html.EscapeString(url)), 0o600)
+}
+
+// remove removes the file and its folder.
+func (r *redirect) remove() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.dir != "" {
+		_ = os.RemoveAll(r.dir) // what cannot be removed only its owner can read
+		r.dir = ""
 	}
 }
 

@@ -363,3 +363,40 @@ func TestInspectRunsAHost(t *testing.T) {
 	t.Logf("it took %v", time.Since(begun))
 	hosttest.Eventually(t, "the host has ended", func() bool { return processes(t, dir) == 0 })
 }
+
+// --open hands the secret address to the browser in a private file, which is gone once the page was
+// seen, or with the command: the arguments of a program are for every user of the machine to read.
+func TestInspectOpensThePageInPrivate(t *testing.T) {
+	t.Parallel()
+	dir := workDir(t)
+	must.OK(t, os.WriteFile(filepath.Join(dir, "r.ndjson"), []byte(`{"a2e_record":1,"version":"1.0.0","started":1795440000,"workspace":"/work"}`+"\n"), 0o600))
+	const browser = "#!/bin/sh\necho \"$@\" > arguments.tmp\nmv arguments.tmp arguments\n"
+	must.OK(t, os.Mkdir(filepath.Join(dir, "bin"), 0o755), os.Mkdir(filepath.Join(dir, "tmp"), 0o755))
+	for _, name := range []string{"xdg-open", "open"} {
+		must.OK(t, os.WriteFile(filepath.Join(dir, "bin", name), []byte(browser), 0o755))
+	}
+	for _, seen := range []bool{true, false} {
+		cmd := command(t, dir, "./a2e", "inspect", "--open", "r.ndjson")
+		cmd.Env = append(cmd.Env, "PATH="+filepath.Join(dir, "bin")+":"+os.Getenv("PATH"), "TMPDIR="+filepath.Join(dir, "tmp"))
+		page := startCommand(t, cmd)
+		url, _, _ := strings.Cut(must.Get(page.stdout.ReadString('\n'))(t), " ")
+		_, secret, _ := strings.Cut(strings.TrimSuffix(strings.TrimPrefix(url, "http://"), "/"), "/")
+		hosttest.Eventually(t, "the browser is started", func() bool { return exists(filepath.Join(dir, "arguments")) })
+		given := string(must.Get(os.ReadFile(filepath.Join(dir, "arguments")))(t))
+		assert.That(t, len(secret) > 20 && !strings.Contains(given, secret), "the browser is given %s", given)
+		file := strings.TrimSpace(given)
+		for path, mode := range map[string]os.FileMode{file: 0o600, filepath.Dir(file): 0o700} {
+			assert.Equal(t, must.Get(os.Stat(path))(t).Mode().Perm(), mode, "who may read %s", path)
+		}
+		assert.Contains(t, string(must.Get(os.ReadFile(file))(t)), `content="0; url=`+url+`"`)
+		if seen {
+			resp := must.Get(http.Get(url))(t)
+			must.OK(t, resp.Body.Close())
+			assert.That(t, !exists(filepath.Dir(file)), "the page was seen, and %s is left", file)
+		}
+		must.OK(t, page.cmd.Process.Signal(os.Interrupt))
+		assert.Equal(t, page.exit(), 0, "inspect ends with")
+		assert.That(t, !exists(filepath.Dir(file)), "%s is left", file)
+		must.OK(t, os.Remove(filepath.Join(dir, "arguments")))
+	}
+}

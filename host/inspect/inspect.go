@@ -25,6 +25,7 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -74,6 +75,7 @@ type Options struct {
 	Port    int          // 0 = any that is free
 	MaxLine int          // longest line in bytes that the page may send
 	Ready   func(string) // gets the address
+	Seen    func()       // called once, when the page is first asked for; nil = nobody wants to know
 }
 
 // Serve serves the page until ctx ends.
@@ -99,6 +101,7 @@ type server struct {
 	ctx     context.Context
 	live    *Live         // nil = the page only looks
 	streams chan struct{} // holds a token for each that is open
+	seen    sync.Once
 }
 
 // ServeHTTP implements http.Handler.
@@ -119,6 +122,9 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case strings.HasPrefix(rest, "api/"):
 		s.api(w, r, strings.TrimPrefix(rest, "api/"))
 	default:
+		if s.opts.Seen != nil {
+			s.seen.Do(s.opts.Seen)
+		}
 		serveFile(w, r, rest)
 	}
 }
