@@ -112,8 +112,8 @@ func (r *redirect) write(url string) (file string, err error) {
 		return "", err
 	}
 	file = filepath.Join(r.dir, "open.html")
-	text := `<!doctype html><meta charset="utf-8"><title>a2e inspect</title><meta http-equiv="refresh" content="0; url=%[1]s">` +
-		`<a href="%[1]s">a2e inspect</a>` + "\n"
+	text := `<!doctype html><meta charset="utf-8"><title>a2e inspect</title>` +
+		`<meta http-equiv="refresh" content="0; url=%[1]s"><a href="%[1]s">a2e inspect</a>` + "\n"
 	return file, os.WriteFile(file, fmt.Appendf(nil, text, html.EscapeString(url)), 0o600)
 }
 

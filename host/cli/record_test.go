@@ -278,26 +278,32 @@ func TestReplayOfDamagedRecords(t *testing.T) {
 // The token of the handshake is not in the record; the replay takes that of the config, in each protocol.
 func TestReplayBringsTheToken(t *testing.T) {
 	t.Parallel()
-	const initialize = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},` +
-		`"clientInfo":{"name":"t","version":"1"},"_meta":{"a2e/auth_token":"canary-token-1"}}}`
-	const modern = `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{"a2e/auth_token":"canary-token-1",` +
-		`"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},` +
-		`"io.modelcontextprotocol/clientCapabilities":{}}}}`
+	const initialize = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18",` +
+		`"capabilities":{},"clientInfo":{"name":"t","version":"1"},"_meta":{"a2e/auth_token":"canary-token-1"}}}`
+	const modern = `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{` +
+		`"a2e/auth_token":"canary-token-1",` +
+		`"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},` +
+		`"io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"}}}}`
 	for _, line := range []string{
 		`{"type":"handshake/req","id":"1","agent_caps":["tools"],"auth_token":"canary-token-1"}`,
 		`{"jsonrpc":"2.0","id":1,"method":"rpc.handshake","params":{"auth_token":"canary-token-1"}}`,
-		`{"type":"TASK_DISPATCH","protocol_version":"2.0","auth_token":"canary-token-1","task":{"task_id":"t"},"brief":"x"}`,
+		`{"type":"TASK_DISPATCH","protocol_version":"2.0","auth_token":"canary-token-1","brief":"x",` +
+			`"task":{"task_id":"t"}}`,
 		initialize, modern,
 	} {
 		dir := workDir(t)
 		writeConfig(t, dir, "auth_token: canary-token-1\n")
 		served(t, dir, nil, line, "serve", "--record", "r.ndjson")
 		text := string(must.Get(os.ReadFile(filepath.Join(dir, "r.ndjson")))(t))
-		assert.That(t, !strings.Contains(text, "canary") && !strings.Contains(text, "unauthorized"), "the record is\n%s", text)
+		for _, part := range []string{"canary", "unauthorized"} {
+			assert.That(t, !strings.Contains(text, part), "%s is in the record\n%s", part, text)
+		}
 		out, _ := replayed(t, dir, 0)
 		assert.Equal(t, out, "1 requests, all answered as they were\n", "%s", line)
 	}
 }
+
+const recordHead = `{"a2e_record":1,"version":"1.0.0","started":1795440000,"workspace":"/work"}` + "\n"
 
 // A record that others wrote gets the token nowhere but in its handshakes: what else reads a member of that
 // name, at any depth, could pass the token on.
@@ -307,17 +313,22 @@ func TestReplayFillsNoOtherField(t *testing.T) {
 	writeConfig(t, dir, "auth_token: canary-token-1\n")
 	const shell = `"cmd":["sh","-c","echo \"$auth_token\" >> stolen"],"env":{"auth_token":"[redacted]"}`
 	lines := []string{
-		`{"type":"handshake/req","id":"1","agent_caps":["tools","proc"],"agent_id":"m","x":{"auth_token":"[redacted]"},"auth_token":"[redacted]"}`,
+		`{"type":"handshake/req","id":"1","agent_caps":["tools","proc"],"x":{"auth_token":"[redacted]"},` +
+			`"auth_token":"[redacted]"}`,
 		`{"type":"proc/spawn/req","id":"2",` + shell + `,"auth_token":"[redacted]"}`,
-		`{"type":"tool/call/req","id":"3","tool_name":"write_file","arguments":{"path":"written","auth_token":"[redacted]"}}`,
-		`{"type":"tool/call/req","id":"4","tool_name":"run_command","arguments":{` + strings.ReplaceAll(shell, "cmd", "command") + `}}`,
+		`{"type":"tool/call/req","id":"3","tool_name":"write_file","arguments":{"path":"x","auth_token":"[redacted]"}}`,
+		`{"type":"tool/call/req","id":"4","tool_name":"run_command","arguments":{` +
+			strings.ReplaceAll(shell, "cmd", "command") + `}}`,
 	}
-	record := `{"a2e_record":1,"version":"1.0.0","started":1795440000,"workspace":"/work"}` + "\n"
+	record := recordHead
+	add := func(dir, format string, args ...any) {
+		record += fmt.Sprintf(`{"ts":1795440000,"dir":"`+dir+`","msg":`+format+"}\n", args...)
+	}
 	for i, line := range lines {
-		record += fmt.Sprintf(`{"n":%d,"ts":1795440000,"dir":"in","msg":%s}`+"\n", 3*i+1, line) +
-			fmt.Sprintf(`{"n":%d,"ts":1795440000,"dir":"out","msg":{"type":"x","id":"r","req_id":"%d"}}`+"\n", 3*i+2, i+1)
+		add("in", "%s", line)
+		add("out", `{"type":"x","id":"r","req_id":"%d"}`, i+1)
 		if i == 1 { // the program has ended before the next one runs
-			record += `{"n":6,"ts":1795440000,"dir":"out","msg":{"type":"proc/read/event","req_id":"2","data":{"code":0}}}` + "\n"
+			add("out", `{"type":"proc/read/event","req_id":"2","data":{"code":0}}`)
 		}
 	}
 	must.OK(t, os.WriteFile(filepath.Join(dir, "r.ndjson"), []byte(record), 0o600))
@@ -369,7 +380,7 @@ func TestInspectRunsAHost(t *testing.T) {
 func TestInspectOpensThePageInPrivate(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
-	must.OK(t, os.WriteFile(filepath.Join(dir, "r.ndjson"), []byte(`{"a2e_record":1,"version":"1.0.0","started":1795440000,"workspace":"/work"}`+"\n"), 0o600))
+	must.OK(t, os.WriteFile(filepath.Join(dir, "r.ndjson"), []byte(recordHead), 0o600))
 	const browser = "#!/bin/sh\necho \"$@\" > arguments.tmp\nmv arguments.tmp arguments\n"
 	must.OK(t, os.Mkdir(filepath.Join(dir, "bin"), 0o755), os.Mkdir(filepath.Join(dir, "tmp"), 0o755))
 	for _, name := range []string{"xdg-open", "open"} {
@@ -377,7 +388,7 @@ func TestInspectOpensThePageInPrivate(t *testing.T) {
 	}
 	for _, seen := range []bool{true, false} {
 		cmd := command(t, dir, "./a2e", "inspect", "--open", "r.ndjson")
-		cmd.Env = append(cmd.Env, "PATH="+filepath.Join(dir, "bin")+":"+os.Getenv("PATH"), "TMPDIR="+filepath.Join(dir, "tmp"))
+		cmd.Env = append(cmd.Env, "PATH="+dir+"/bin:"+os.Getenv("PATH"), "TMPDIR="+filepath.Join(dir, "tmp"))
 		page := startCommand(t, cmd)
 		url, _, _ := strings.Cut(must.Get(page.stdout.ReadString('\n'))(t), " ")
 		_, secret, _ := strings.Cut(strings.TrimSuffix(strings.TrimPrefix(url, "http://"), "/"), "/")
