@@ -20,6 +20,9 @@ var decodeOptions = json.JoinOptions(jsontext.AllowDuplicateNames(true))
 // maps leave in one order so that equal answers are equal bytes.
 var encodeOptions = json.JoinOptions(jsontext.AllowInvalidUTF8(true), json.Deterministic(true))
 
+// Raw JSON within a value keeps its bytes, unless there is text in it that is no UTF-8.
+var exactOptions = json.JoinOptions(jsontext.PreserveRawStrings(true), json.Deterministic(true))
+
 // Defaulter is a request struct with fields whose default is not the zero value.
 type Defaulter interface{ SetDefaults() }
 
@@ -224,7 +227,10 @@ func AppendJSON(dst []byte, v any) ([]byte, error) {
 	case jsontext.Value:
 		return appendCompact(dst, v)
 	}
-	b, err := json.Marshal(v, encodeOptions)
+	b, err := json.Marshal(v, exactOptions)
+	if err != nil {
+		b, err = json.Marshal(v, encodeOptions)
+	}
 	return append(dst, b...), err
 }
 

@@ -238,9 +238,11 @@ const (
 	maxQuoted     = 64   // bytes of a name that a message quotes
 )
 
-// encode returns a value of the SDK as JSON, as the SDK itself would write it.
+// encode returns a value as JSON, one of the SDK as the SDK itself would write it. Raw JSON in it
+// keeps its bytes.
 func encode(v any) (jsontext.Value, error) {
-	return json.Marshal(v, v1.OmitEmptyWithLegacySemantics(true), json.Deterministic(true))
+	legacy := v1.OmitEmptyWithLegacySemantics(true)
+	return json.Marshal(v, legacy, json.Deterministic(true), jsontext.PreserveRawStrings(true))
 }
 
 // checker makes the check of a tool's arguments. The schema is made ready at the first

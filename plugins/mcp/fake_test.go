@@ -288,10 +288,13 @@ func rawHead(line jsontext.Value) (id, method string) {
 	return string(m.ID), m.Method
 }
 
-// fakeTool is a tool as a client gets it.
-func fakeTool() *sdk.Tool {
-	return &sdk.Tool{
-		Name: "t", Description: "d", InputSchema: map[string]any{"type": "object", "properties": map[string]any{"a": map[string]any{"type": "string"}}},
-		Annotations: &sdk.ToolAnnotations{ReadOnlyHint: true},
+// fakeTool is a tool as a server lists it.
+func fakeTool() map[string]any {
+	return map[string]any{
+		"name": "t", "description": "d",
+		"inputSchema": map[string]any{
+			"type": "object", "properties": map[string]any{"a": map[string]any{"type": "string"}},
+		},
+		"annotations": map[string]any{"readOnlyHint": true},
 	}
 }

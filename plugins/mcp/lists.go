@@ -1,12 +1,14 @@
 package mcp
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"a2e/host"
@@ -140,28 +142,45 @@ func MergePrompts(dst, src *protocol.MCPPromptListResponse) {
 	dst.NextCursor = joinCursors(dst.NextCursor, src.NextCursor)
 }
 
+// takePrompts takes in what the server lists now.
+func (s *server) takePrompts(found []jsontext.Value) {
+	good := s.take("prompts", promptShape(), found)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.prompts = good
+}
+
 func (s *server) promptEntries() []entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := make([]entry, 0, len(s.prompts))
 	for _, pr := range s.prompts {
-		args := []map[string]any{}
-		for _, a := range pr.Arguments {
-			if a != nil {
-				arg := map[string]any{"name": a.Name, "description": a.Description, "required": a.Required}
-				if a.Title != "" {
-					arg["title"] = a.Title
-				}
-				args = append(args, arg)
-			}
-		}
-		row := map[string]any{"server_id": s.opts.ID, "name": pr.Name, "description": pr.Description, "arguments": args}
-		if pr.Title != "" {
-			row["title"] = pr.Title
-		}
-		out = append(out, entry{pr.Name, row})
+		row := pr.row(s.opts.ID)
+		row["arguments"] = promptArguments(pr)
+		out = append(out, entry{pr.Text("name"), row})
 	}
 	return out
+}
+
+// promptArguments returns the arguments of a prompt as the server wrote them, each with what MCP
+// says of it where the server says nothing.
+func promptArguments(pr listed) []jsontext.Value {
+	all := []jsontext.Value{}
+	items, _ := listItems(protocol.Value(pr.raw("arguments")))
+	for _, item := range items {
+		arg, err := protocol.ParseObject(item)
+		if err != nil {
+			continue
+		}
+		raw := bytes.TrimRight(arg.Raw(), "} ")
+		for _, absent := range [][2]string{{"description", `""`}, {"required", "false"}} {
+			if _, there := arg.Get(absent[0]); !there {
+				raw = append(raw[:len(raw):len(raw)], `,"`+absent[0]+`":`+absent[1]...)
+			}
+		}
+		all = append(all, append(raw[:len(raw):len(raw)], '}'))
+	}
+	return all
 }
 
 // promptServer finds the server of a prompt: the one that is named, else the first that
@@ -245,5 +264,5 @@ func (p *Plugin) get(ctx context.Context, req *protocol.MCPPromptGetRequest, _ h
 func (s *server) hasPrompt(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.ContainsFunc(s.prompts, func(pr *sdk.Prompt) bool { return pr.Name == name })
+	return slices.ContainsFunc(s.prompts, func(pr listed) bool { return pr.Text("name") == name })
 }

@@ -11,7 +11,7 @@
 //	tools.go      what a tool is                refresh.go   its lists, kept up to date
 //	tasks.go      what MCP clients ask          lists.go     pages over all servers, prompts
 //	resources.go  resources and subscriptions   push.go      notifications, in bounded memory
-//	pin.go        tools that changed
+//	pin.go        tools that changed            entries.go   what servers list, entry by entry
 //
 // What a server says of its tools is data: nothing in it changes what the host does.
 package mcp

@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-json-experiment/json"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
 	"a2e/host"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
@@ -88,32 +91,65 @@ func TestPinsWithoutTheirStore(t *testing.T) {
 	assert.That(t, err != nil, "pins without any store are taken")
 }
 
+// bound binds a tool, from its JSON, as that of the server srv.
+func bound(t *testing.T, raw string) *boundTool {
+	t.Helper()
+	s := &server{p: &Plugin{}, opts: ServerOptions{Config: link.Config{ID: "srv"}}}
+	b, why := s.bind(must.Get(readTool([]byte(raw)))(t))
+	must.Equal(t, why, "")
+	return b
+}
+
 // What a server says of a tool changes nothing but that text.
 func TestPinsSeeEachPart(t *testing.T) {
 	base := fakeTool()
-	hash := func(b *boundTool) string { return b.hash }
-	s := &server{p: &Plugin{}, opts: ServerOptions{Config: link.Config{ID: "srv"}}}
-	bind := func(change func()) string {
-		change()
-		b, why := s.bind(base)
-		must.Equal(t, why, "")
-		return hash(b)
-	}
-	before := bind(func() {})
-	assert.Equal(t, bind(func() {}), before, "the same tool has another hash")
+	before := bound(t, quoted(base)).hash
+	assert.Equal(t, bound(t, quoted(base)).hash, before, "the same tool has another hash")
 	for name, change := range map[string]func(){
-		"description":   func() { base.Description += "." },
-		"title":         func() { base.Title = "T" },
-		"input schema":  func() { base.InputSchema.(map[string]any)["properties"].(map[string]any)["b"] = map[string]any{} },
-		"output schema": func() { base.OutputSchema = map[string]any{"type": "object"} },
-		"annotations":   func() { base.Annotations.OpenWorldHint = new(bool) },
+		"description":   func() { base["description"] = "d." },
+		"title":         func() { base["title"] = "T" },
+		"input schema":  func() { base["inputSchema"].(map[string]any)["b"] = map[string]any{} },
+		"output schema": func() { base["outputSchema"] = map[string]any{"type": "object"} },
+		"annotations":   func() { base["annotations"].(map[string]any)["openWorldHint"] = false },
 	} {
-		if after := bind(change); after == before {
+		change()
+		if after := bound(t, quoted(base)).hash; after == before {
 			t.Errorf("%s: a change is not seen", name)
 		} else {
 			before = after
 		}
 	}
+}
+
+// A pin is made of the SDK's types, whose fields were all that was decoded when the first pins
+// were made: those still hold.
+func TestPinsOfFormerVersions(t *testing.T) {
+	for name, raw := range map[string]string{
+		"all":   quoted(fakeTool()),
+		"least": `{"name":"t","inputSchema":{"type":"object"}}`,
+		"nulls": `{"name":"t","title":null,"description":null,
+			"inputSchema":null,"outputSchema":null,"annotations":null}`,
+		"no hints": `{"name":"t","annotations":{},"inputSchema":{}}`,
+		"all hints": `{"name":"t","annotations":{"title":"T","readOnlyHint":false,"destructiveHint":false,
+			"idempotentHint":true,"openWorldHint":true,"x":1},"inputSchema":{}}`,
+		"numbers": `{"name":"t","inputSchema":{"type":"object","maximum":12345678901234567890,"minimum":1.0,
+			"x":-0,"y":1E2,"z":0.1000000000000000055}}`,
+		"other members": `{"name":"t","_meta":{"a":1},"icons":[{"src":"x"}],"x":1,
+			"execution":{"taskSupport":"optional"},"inputSchema":{"$ref":"#/x"}}`,
+		"escapes": `{"name":"t","description":"\u003ca\/\ud83d\ude00",
+			"inputSchema":{"b":"\u0062","a":1," ":[true,false,null]},"outputSchema":{"type":"object"}}`,
+	} {
+		var tool sdk.Tool
+		must.OK(t, json.Unmarshal([]byte(raw), &tool))
+		was := must.Get(encode(map[string]any{
+			"name": tool.Name, "title": tool.Title, "description": tool.Description,
+			"inputSchema": tool.InputSchema, "outputSchema": tool.OutputSchema, "annotations": tool.Annotations,
+		}))(t)
+		must.OK(t, was.Canonicalize())
+		assert.Equal(t, string(bound(t, raw).definition), string(was), "%s: the definition", name)
+	}
+	const was = "6003f8391fa73c0da632b039c8b4580b5f6de3b8b2fa5b5b3c1b6c35dd0765df"
+	assert.Equal(t, bound(t, quoted(fakeTool())).hash, was, "the hash")
 }
 
 func TestPart(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"a2e/plugins/mcp/link"
@@ -182,39 +183,45 @@ func capabilities(cs *sdk.ClientSession) *sdk.ServerCapabilities {
 	return new(sdk.ServerCapabilities)
 }
 
-// collect gets all pages of a list, up to most entries; has reports whether the server has
-// such a list.
-func collect[T any](ctx context.Context, s *server, most int, has func(*sdk.ServerCapabilities) bool,
-	list func(ctx context.Context, cs *sdk.ClientSession, cursor string) ([]T, string, error)) ([]T, error) {
-	var all []T
-	cursor, size := "", 0
+// collect gets the entries of all pages of a list, up to most; they stand in the member name
+// of the results of method. has reports whether the server has such a list.
+func (s *server) collect(
+	ctx context.Context, most int, has func(*sdk.ServerCapabilities) bool, method, name string,
+) (all []jsontext.Value, err error) {
+	cursor, size := jsontext.Value(nil), 0
 	for range maxPages {
-		next := ""
+		var page []jsontext.Value
+		var next jsontext.Value
 		pageCtx, cancel := context.WithTimeout(ctx, refreshLimit)
 		err := s.link.Call(pageCtx, func(ctx context.Context, cs *sdk.ClientSession) error {
 			if !has(capabilities(cs)) {
 				return nil
 			}
-			page, more, err := list(ctx, cs, cursor)
-			for _, item := range page {
-				raw, _ := encode(item) // what does not encode is told when it is used
-				if size += len(raw); raw.Kind() != 'n' && size <= maxListBytes {
-					all = append(all, item)
-				}
+			params := map[string]any{}
+			if cursor != nil {
+				params["cursor"] = cursor
 			}
-			next = more
+			raw, err := rawCall(ctx, cs, method, params)
+			if err == nil {
+				page, next, err = readPage(raw, name)
+			}
 			return err
 		})
 		cancel()
 		if err != nil {
 			return nil, err
 		}
+		for _, item := range page {
+			if size += len(item); item.Kind() != 'n' && size <= maxListBytes {
+				all = append(all, item)
+			}
+		}
 		if len(all) > most || size > maxListBytes {
 			all = all[:min(len(all), most)]
 			s.p.env.Log.Warn().Str("mcp_server", s.opts.ID).Int("taken", len(all)).Msg("the MCP server lists more than is taken in")
 			return all, nil
 		}
-		if next == "" || next == cursor {
+		if next == nil || string(next) == string(cursor) {
 			return all, nil
 		}
 		cursor = next
@@ -222,8 +229,30 @@ func collect[T any](ctx context.Context, s *server, most int, has func(*sdk.Serv
 	return all, fmt.Errorf("the list has more than %d pages", maxPages)
 }
 
+// readPage returns the entries of a page of a list, and where the next page begins as the server
+// says it; nil = there is none. A cursor should be a text; a number goes back as it came.
+func readPage(raw jsontext.Value, name string) (page []jsontext.Value, next jsontext.Value, err error) {
+	obj, err := protocol.ParseObject(raw)
+	if err != nil {
+		return nil, nil, errors.New("the result is no JSON object")
+	}
+	list, there := obj.Get(name)
+	if items, err := listItems(list); err == nil {
+		for _, item := range items {
+			page = append(page, jsontext.Value(item))
+		}
+	} else if there && list.Kind() != 'n' {
+		return nil, nil, fmt.Errorf("%q of the result is %s; it should be a list", name, kindName(list))
+	}
+	if cursor, _ := obj.Get("nextCursor"); cursor.Kind() == '0' || cursor.Kind() == '"' && string(cursor) != `""` {
+		next = jsontext.Value(cursor)
+	}
+	return page, next, nil
+}
+
 func (s *server) fetchTools(ctx context.Context) (bool, error) {
-	found, err := collect(ctx, s, maxTools, func(c *sdk.ServerCapabilities) bool { return c.Tools != nil }, s.listTools)
+	has := func(c *sdk.ServerCapabilities) bool { return c.Tools != nil }
+	found, err := s.collect(ctx, maxTools, has, "tools/list", "tools")
 	if err != nil {
 		return false, err
 	}
@@ -231,41 +260,21 @@ func (s *server) fetchTools(ctx context.Context) (bool, error) {
 }
 
 func (s *server) fetchPrompts(ctx context.Context) (bool, error) {
-	found, err := collect(ctx, s, maxPrompts, func(c *sdk.ServerCapabilities) bool { return c.Prompts != nil },
-		func(ctx context.Context, cs *sdk.ClientSession, cursor string) (page []*sdk.Prompt, next string, err error) {
-			res, err := cs.ListPrompts(ctx, &sdk.ListPromptsParams{Cursor: cursor})
-			if err == nil {
-				page, next = res.Prompts, res.NextCursor
-			}
-			return page, next, err
-		})
+	has := func(c *sdk.ServerCapabilities) bool { return c.Prompts != nil }
+	found, err := s.collect(ctx, maxPrompts, has, "prompts/list", "prompts")
 	if err == nil {
-		s.mu.Lock()
-		s.prompts = found
-		s.mu.Unlock()
+		s.takePrompts(found)
 	}
 	return false, err
 }
 
 func (s *server) fetchResources(ctx context.Context) (bool, error) {
 	has := func(c *sdk.ServerCapabilities) bool { return c.Resources != nil }
-	found, err := collect(ctx, s, maxResources, has, func(ctx context.Context, cs *sdk.ClientSession, cursor string) (page []*sdk.Resource, next string, err error) {
-		res, err := cs.ListResources(ctx, &sdk.ListResourcesParams{Cursor: cursor})
-		if err == nil {
-			page, next = res.Resources, res.NextCursor
-		}
-		return page, next, err
-	})
+	found, err := s.collect(ctx, maxResources, has, "resources/list", "resources")
 	if err != nil {
 		return false, err
 	}
-	templates, err := collect(ctx, s, maxResources, has, func(ctx context.Context, cs *sdk.ClientSession, cursor string) (page []*sdk.ResourceTemplate, next string, err error) {
-		res, err := cs.ListResourceTemplates(ctx, &sdk.ListResourceTemplatesParams{Cursor: cursor})
-		if err == nil {
-			page, next = res.ResourceTemplates, res.NextCursor
-		}
-		return page, next, err
-	})
+	templates, err := s.collect(ctx, maxResources, has, "resources/templates/list", "resourceTemplates")
 	if err != nil && !isMethodNotFound(err) { // templates came later than resources
 		return false, err
 	}

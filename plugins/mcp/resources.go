@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/go-json-experiment/json/jsontext"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/yosida95/uritemplate/v3"
 
@@ -27,24 +28,26 @@ const codeNotFound = -32002
 
 // boundTemplate is a template of a server; match is nil for one that cannot be used.
 type boundTemplate struct {
-	*sdk.ResourceTemplate
+	listed
+	uri   string // the template
 	match *regexp.Regexp
 }
 
 // takeResources takes in what the server lists now.
-func (s *server) takeResources(found []*sdk.Resource, templates []*sdk.ResourceTemplate) {
+func (s *server) takeResources(found, templates []jsontext.Value) {
+	good := s.take("resources", resourceShape(), found)
 	bound := make([]*boundTemplate, 0, len(templates))
 	size := 0
-	for _, t := range templates {
-		b := &boundTemplate{ResourceTemplate: t}
-		if n := len(t.URITemplate); n <= maxTemplate && size+n <= maxTemplates {
+	for _, t := range s.take("templates", templateShape(), templates) {
+		b := &boundTemplate{listed: t, uri: t.Text("uriTemplate")}
+		if n := len(b.uri); n <= maxTemplate && size+n <= maxTemplates {
 			size += n
-			b.match = matcher(t.URITemplate)
+			b.match = matcher(b.uri)
 		}
 		bound = append(bound, b)
 	}
 	s.mu.Lock()
-	s.resources, s.templates = found, bound
+	s.resources, s.templates = good, bound
 	s.mu.Unlock()
 }
 
@@ -82,36 +85,31 @@ func (s *server) resourceEntries() []entry {
 	defer s.mu.Unlock()
 	out := make([]entry, 0, len(s.resources)+len(s.templates))
 	for _, r := range s.resources {
-		if !s.readable(r.URI) {
+		uri := r.Text("uri")
+		if !s.readable(uri) {
 			continue
 		}
-		row := s.describe(r.Name, r.Title, r.Description, r.MIMEType, r.Annotations)
-		row["uri"] = r.URI
-		if r.Size > 0 {
-			row["size"] = r.Size
+		row := s.describe(r)
+		row["uri"] = uri
+		if size := r.raw("size"); size != nil && string(size) != "0" {
+			row["size"] = size
 		}
-		out = append(out, entry{r.URI, row})
+		out = append(out, entry{uri, row})
 	}
 	for _, t := range s.templates {
-		row := s.describe(t.Name, t.Title, t.Description, t.MIMEType, t.Annotations)
-		row["uri"], row["uri_template"] = "", t.URITemplate
-		out = append(out, entry{"\x00" + t.URITemplate, row})
+		row := s.describe(t.listed)
+		row["uri"], row["uri_template"] = "", t.uri
+		out = append(out, entry{"\x00" + t.uri, row})
 	}
 	return out
 }
 
-// describe is what an entry of a list says beside its URI.
-func (s *server) describe(name, title, description, mime string, annotations *sdk.Annotations) map[string]any {
-	row := map[string]any{
-		"server_id": s.opts.ID, "name": name, "description": description, "mime_type": mime, "annotations": map[string]any{},
-	}
-	if title != "" {
-		row["title"] = title
-	}
-	if annotations != nil {
-		if raw, err := encode(annotations); err == nil {
-			row["annotations"] = raw
-		}
+// describe is what an entry of the list says beside its URI.
+func (s *server) describe(l listed) map[string]any {
+	row := l.row(s.opts.ID)
+	row["mime_type"], row["annotations"] = l.Text("mimeType"), map[string]any{}
+	if said := l.raw("annotations"); said != nil {
+		row["annotations"] = said
 	}
 	return row
 }
@@ -126,7 +124,7 @@ func (s *server) offers(uri string) (listed, templated bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range s.resources {
-		if r.URI == uri {
+		if r.Text("uri") == uri {
 			return true, false
 		}
 	}

@@ -75,9 +75,10 @@ type server struct {
 	tasks     map[string]string // what its tools say of tasks, by name: optional or required
 	firstPins map[string]*pin   // its tools as they were first, if an agent registered it; see pins
 	told      map[string]string // what the log has of withheld: reasons by tool
-	resources []*sdk.Resource
+	resources []listed
 	templates []*boundTemplate
-	prompts   []*sdk.Prompt
+	prompts   []listed
+	unfit     map[string][]string    // entries of the other lists that cannot be read, and why; by list
 	calls     map[string]*activeCall // by progress token
 	subs      map[string][]*host.Stream
 	stale     []string // URIs that nobody listens to any more

@@ -97,7 +97,7 @@ func (p *Plugin) refer(ctx context.Context, ref *sdk.CompleteReference) *server 
 // config lets be read.
 func (s *server) hasTemplate(uri string) bool {
 	s.mu.Lock()
-	found := slices.ContainsFunc(s.templates, func(t *boundTemplate) bool { return t.URITemplate == uri })
+	found := slices.ContainsFunc(s.templates, func(t *boundTemplate) bool { return t.uri == uri })
 	s.mu.Unlock()
 	listed, templated := s.offers(uri)
 	return (found || listed || templated) && s.readable(uri)
@@ -124,54 +124,6 @@ const taskRequired = "required"
 
 // taskStop bounds the request that ends a task whose call is over.
 const taskStop = 2 * time.Second
-
-// listTools asks for a page of the server's tools, and notes what they say of tasks, which
-// the SDK has no types for.
-func (s *server) listTools(ctx context.Context, cs *sdk.ClientSession, cursor string) (page []*sdk.Tool, next string, err error) {
-	if !link.HasRaw(cs) {
-		res, err := cs.ListTools(ctx, &sdk.ListToolsParams{Cursor: cursor})
-		if err != nil {
-			return nil, "", err
-		}
-		return res.Tools, res.NextCursor, nil
-	}
-	raw, err := rawCall(ctx, cs, "tools/list", at(cursor))
-	if err != nil {
-		return nil, "", err
-	}
-	res := new(sdk.ListToolsResult)
-	var more struct {
-		Tools []struct {
-			Name      string `json:"name"`
-			Execution struct {
-				TaskSupport string `json:"taskSupport"`
-			} `json:"execution"`
-		} `json:"tools"`
-	}
-	if err := json.Unmarshal(raw, res); err != nil {
-		return nil, "", err
-	}
-	_ = json.Unmarshal(raw, &more) // what does not fit says nothing of tasks
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if cursor == "" {
-		s.tasks = make(map[string]string)
-	}
-	for _, t := range more.Tools {
-		if support := t.Execution.TaskSupport; support == taskRequired || support == "optional" {
-			s.tasks[t.Name] = support
-		}
-	}
-	return res.Tools, res.NextCursor, nil
-}
-
-// at is the params of a page of a list.
-func at(cursor string) map[string]any {
-	if cursor == "" {
-		return map[string]any{}
-	}
-	return map[string]any{"cursor": cursor}
-}
 
 // taskSupport is what a tool says of tasks; "" = it cannot be one.
 func (s *server) taskSupport(tool string) string {
@@ -288,21 +240,13 @@ func (p *Plugin) taskList(ctx context.Context) (jsontext.Value, error) {
 		if !has {
 			continue
 		}
-		found, err := collect(ctx, s, maxTools, func(*sdk.ServerCapabilities) bool { return true },
-			func(ctx context.Context, cs *sdk.ClientSession, cursor string) ([]jsontext.Value, string, error) {
-				raw, err := rawCall(ctx, cs, "tasks/list", at(cursor))
-				if err == nil {
-					raw, err = s.named(raw)
-				}
-				var page struct {
-					Tasks []jsontext.Value `json:"tasks"`
-					Next  string           `json:"nextCursor"`
-				}
-				if err == nil {
-					err = json.Unmarshal(raw, &page)
-				}
-				return page.Tasks, page.Next, err
-			})
+		always := func(*sdk.ServerCapabilities) bool { return true }
+		found, err := s.collect(ctx, maxTools, always, "tasks/list", "tasks")
+		for i := range found {
+			if err == nil {
+				found[i], err = s.named(found[i])
+			}
+		}
 		if err != nil {
 			p.env.Log.Debug().Err(err).Str("mcp_server", s.opts.ID).Msg("the tasks of the MCP server could not be listed")
 			continue

@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"github.com/bmatcuk/doublestar/v4"
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"a2e/host"
 	"a2e/host/schema"
@@ -49,16 +49,22 @@ type Withheld struct {
 
 // takeTools takes in what the server lists now. It reports whether the host's own list has
 // changed by it.
-func (s *server) takeTools(ctx context.Context, found []*sdk.Tool) (news bool) {
+func (s *server) takeTools(ctx context.Context, found []jsontext.Value) (news bool) {
 	var bound []*boundTool
 	var unfit []Withheld
 	seen := make(map[string]bool, len(found))
+	tasks := make(map[string]string)
 	size := 0
-	for _, t := range found {
+	for i, raw := range found {
+		t, err := readTool(raw)
+		if err != nil {
+			unfit = append(unfit, Withheld{Tool: entryName(i, raw), Reason: err.Error()})
+			continue
+		}
 		b, why := s.bind(t)
 		switch {
 		case why != "":
-		case seen[t.Name]:
+		case seen[t.name]:
 			why = "has the name of another tool of the server"
 		case size+len(b.definition) > maxDefinitions:
 			why = fmt.Sprintf("is one too many: the definitions of a server's tools may have %d bytes together", maxDefinitions)
@@ -66,12 +72,18 @@ func (s *server) takeTools(ctx context.Context, found []*sdk.Tool) (news bool) {
 			size += len(b.definition)
 		}
 		if why != "" {
-			unfit = append(unfit, Withheld{Tool: protocol.Clip(t.Name, maxQuoted), Reason: why})
+			unfit = append(unfit, Withheld{Tool: protocol.Clip(t.name, maxQuoted), Reason: why})
 			continue
 		}
-		seen[t.Name] = true
+		seen[t.name] = true
+		if support := t.taskSupport(); support != "" {
+			tasks[t.name] = support
+		}
 		bound = append(bound, b)
 	}
+	s.mu.Lock()
+	s.tasks = tasks
+	s.mu.Unlock()
 	return s.offer(ctx, bound, unfit)
 }
 
@@ -101,9 +113,9 @@ func (s *server) logWithheldLocked() {
 }
 
 // bind makes a tool of the host of one of the server; why says why that cannot be.
-func (s *server) bind(t *sdk.Tool) (b *boundTool, why string) {
-	full := s.opts.ID + separator + t.Name
-	if t.Name == "" || len(full) > maxToolName || strings.Trim(full, idChars) != "" {
+func (s *server) bind(t *serverTool) (b *boundTool, why string) {
+	full := s.opts.ID + separator + t.name
+	if t.name == "" || len(full) > maxToolName || strings.Trim(full, idChars) != "" {
 		return nil, fmt.Sprintf("has a name that would not do as %q: 1 to %d letters, digits, - and _ are possible", protocol.Clip(full, maxQuoted), maxToolName)
 	}
 	definition, err := canonical(t)
@@ -114,10 +126,11 @@ func (s *server) bind(t *sdk.Tool) (b *boundTool, why string) {
 		return nil, fmt.Sprintf("has a definition of %d bytes; at most %d are possible", len(definition), maxDefinition)
 	}
 	sum := sha256.Sum256(definition)
-	name := t.Name
+	name := t.name
 	b = &boundTool{name: name, definition: definition, hash: hex.EncodeToString(sum[:])}
 	b.tool = tools.Tool{
-		Def: s.define(full, t), Kind: tools.KindMCP, Detail: s.detail(t), Denied: s.denial(t.Name), Check: checker(t.InputSchema),
+		Def: s.define(full, t), Kind: tools.KindMCP, Detail: s.detail(t), Denied: s.denial(t.name),
+		Check: checker(decoded(t.input)),
 		Call: func(ctx context.Context, args protocol.Object, emit host.Emitter) (*tools.Outcome, error) {
 			return s.call(ctx, name, args, emit)
 		},
@@ -125,10 +138,29 @@ func (s *server) bind(t *sdk.Tool) (b *boundTool, why string) {
 	return b, ""
 }
 
+// entryName names an entry of a list: by its name, else by its place.
+func entryName(i int, raw jsontext.Value) string {
+	if obj, err := protocol.ParseObject(raw); err == nil {
+		if name := cmp.Or(obj.Text("name"), obj.Text("uri"), obj.Text("title")); name != "" {
+			return protocol.Clip(name, maxQuoted)
+		}
+	}
+	return fmt.Sprintf("entry %d", i+1)
+}
+
+// decoded returns JSON as Go has it; nil = it is none that Go can hold.
+func decoded(raw jsontext.Value) (v any) {
+	if json.Unmarshal(raw, &v) != nil {
+		return nil
+	}
+	return v
+}
+
 // canonical is what a pin is made of: the same JSON for the same definition.
-func canonical(t *sdk.Tool) (jsontext.Value, error) {
+func canonical(t *serverTool) (jsontext.Value, error) {
 	raw, err := encode(map[string]any{
-		"name": t.Name, "title": t.Title, "description": t.Description, "inputSchema": t.InputSchema, "outputSchema": t.OutputSchema, "annotations": t.Annotations,
+		"name": t.name, "title": t.title, "description": t.description,
+		"inputSchema": t.input, "outputSchema": t.output, "annotations": t.annotations,
 	})
 	if err != nil {
 		return nil, err
@@ -137,29 +169,29 @@ func canonical(t *sdk.Tool) (jsontext.Value, error) {
 }
 
 // define is what tool/list says of the tool.
-func (s *server) define(full string, t *sdk.Tool) protocol.ToolDefinition {
+func (s *server) define(full string, t *serverTool) protocol.ToolDefinition {
 	def := protocol.ToolDefinition{
-		Name: full, Description: t.Description, InputParameters: schema.Parameters(t.InputSchema), Streaming: true, Version: "1.0.0",
-		Tags: []string{"mcp", s.opts.ID},
+		Name: full, Description: t.description, InputParameters: schema.Parameters(decoded(t.input)),
+		Streaming: true, Version: "1.0.0", Tags: []string{"mcp", s.opts.ID},
 		OutputParameters: []protocol.ToolParameter{
 			{Name: "content", Type: "array", Description: "What it gave back, in blocks such as {type, text}.", Required: true},
 			{Name: "structuredContent", Type: "any", Description: "The same as data, from tools that give it."},
 		},
 	}
 	if def.Description == "" {
-		def.Description = t.Title
+		def.Description = t.title
 	}
-	if t.Annotations != nil {
-		def.Idempotent = t.Annotations.IdempotentHint || t.Annotations.ReadOnlyHint
+	if t.annotations != nil {
+		def.Idempotent = t.annotations.IdempotentHint || t.annotations.ReadOnlyHint
 	}
 	return def
 }
 
 // detail is what DescribeTool says of the tool. What the server left open is taken for
 // what MCP says it is then.
-func (s *server) detail(t *sdk.Tool) host.ToolDetail {
-	d := host.ToolDetail{Title: t.Title, Destructive: true, OpenWorld: true, Task: s.taskSupport(t.Name) != ""}
-	if a := t.Annotations; a != nil {
+func (s *server) detail(t *serverTool) host.ToolDetail {
+	d := host.ToolDetail{Title: t.title, Destructive: true, OpenWorld: true, Task: t.taskSupport() != ""}
+	if a := t.annotations; a != nil {
 		if d.Title == "" {
 			d.Title = a.Title
 		}
@@ -168,26 +200,23 @@ func (s *server) detail(t *sdk.Tool) host.ToolDetail {
 		d.Destructive = !a.ReadOnlyHint && allowed(a.DestructiveHint)
 		d.OpenWorld = allowed(a.OpenWorldHint)
 	}
-	if obj, ok := t.InputSchema.(map[string]any); ok {
-		if raw, err := encode(obj); err == nil {
-			d.InputSchema = raw
-		}
+	if t.input.Kind() == '{' {
+		d.InputSchema = t.input
 	}
-	if obj, ok := t.OutputSchema.(map[string]any); ok {
-		d.OutputSchema = outputSchema(obj)
+	if t.output.Kind() == '{' {
+		d.OutputSchema = outputSchema(t.output)
 	}
 	return d
 }
 
 // outputSchema is the schema of a result's data, in which what the server describes is
 // one member; nil where its references would then lead elsewhere.
-func outputSchema(structured map[string]any) jsontext.Value {
-	raw, err := encode(structured)
-	if err != nil || strings.Contains(string(raw), `"$ref"`) || strings.Contains(string(raw), `"$dynamicRef"`) {
+func outputSchema(structured jsontext.Value) jsontext.Value {
+	if strings.Contains(string(structured), `"$ref"`) || strings.Contains(string(structured), `"$dynamicRef"`) {
 		return nil
 	}
 	head := `{"type":"object","properties":{"content":{"type":"array","items":{"type":"object"}},"structuredContent":`
-	return jsontext.Value(head + string(raw) + `},"required":["content"]}`)
+	return jsontext.Value(head + string(structured) + `},"required":["content"]}`)
 }
 
 // warnOfNames logs the names of the config that are those of no tool of the server, as far

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/go-json-experiment/json"
-	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host"
 	"a2e/host/hosttest"
@@ -342,13 +342,17 @@ func TestDearTemplates(t *testing.T) {
 	for i := range maxTemplate / 4 {
 		fmt.Fprintf(&vars, "{a%d}", i%10)
 	}
-	dear := &sdk.ResourceTemplate{URITemplate: vars.String()}
-	all := []*sdk.ResourceTemplate{{URITemplate: "item://{id}"}, {URITemplate: "{broken"}, {URITemplate: strings.Repeat("x", maxTemplate+1)}}
+	var all []jsontext.Value
+	add := func(template string) { all = append(all, jsontext.Value(`{"uriTemplate":`+quoted(template)+`}`)) }
+	add("item://{id}")
+	add("{broken")
+	add(strings.Repeat("x", maxTemplate+1))
 	for range 2 * maxTemplates / maxTemplate {
-		all = append(all, dear)
+		add(vars.String())
 	}
+	add("late://{id}")
 	s := &server{}
-	s.takeResources(nil, append(all, &sdk.ResourceTemplate{URITemplate: "late://{id}"}))
+	s.takeResources(nil, all)
 	for uri, want := range map[string]bool{
 		"item://7": true,
 		"item://" + strings.Repeat("7", maxTemplated): false,

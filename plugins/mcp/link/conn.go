@@ -7,13 +7,10 @@ import (
 	"net/http"
 	"reflect"
 	"runtime/debug"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -339,56 +336,4 @@ func (l *Link) try(ctx context.Context, session *mcp.ClientSession, f func(conte
 // panicked logs a panic.
 func (l *Link) panicked(of string, v any) {
 	l.log.Error().Str("of", of).Str("panic", l.secrets.Text(fmt.Sprint(v))).Bytes("stack", debug.Stack()).Msg("what the MCP server sent could not be taken in")
-}
-
-// rawMethod is what the SDK takes for the method of requests that it has no types for. Their
-// own stands in the params, and takes its place on the way out.
-const rawMethod = "a2e/raw"
-
-type rawParams struct {
-	mcp.ParamsBase
-	Method string         `json:"method"`
-	Params jsontext.Value `json:"params"`
-}
-
-type rawResult struct {
-	mcp.ResultBase
-	raw jsontext.Value
-}
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (r *rawResult) UnmarshalJSON(b []byte) error {
-	r.raw = slices.Clone(b)
-	return nil
-}
-
-// Raw makes a request, within a Call, whose result is as the server gave it: what the SDK has
-// no types for is lost otherwise. It is for versions of MCP that begin with initialize.
-func Raw(ctx context.Context, session *mcp.ClientSession, method string, params jsontext.Value) (jsontext.Value, error) {
-	res, err := mcp.CallCustomMethod[*rawParams, *rawResult](ctx, session, rawMethod, &rawParams{Method: method, Params: params})
-	if err != nil {
-		return nil, err
-	}
-	return res.raw, nil
-}
-
-// HasRaw reports whether a session may be used for Raw.
-func HasRaw(session *mcp.ClientSession) bool {
-	hello := session.InitializeResult()
-	return hello != nil && hello.ProtocolVersion <= legacy
-}
-
-// unwrap returns a message as it goes out.
-func unwrap(msg jsonrpc.Message) jsonrpc.Message {
-	req, ok := msg.(*jsonrpc.Request)
-	if !ok || req.Method != rawMethod {
-		return msg
-	}
-	var p rawParams
-	if json.Unmarshal(req.Params, &p) != nil {
-		return msg
-	}
-	out := *req
-	out.Method, out.Params = p.Method, []byte(p.Params)
-	return &out
 }

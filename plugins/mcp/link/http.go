@@ -95,6 +95,7 @@ func (w *web) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		sent.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 		sent.Body, sent.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+		nameRequest(sent.Header, raw)
 	}
 	if w.guard != nil { // also for where a redirect or the server itself leads
 		if bad := w.guard.CheckURL(sent.URL); bad != nil {

@@ -1,0 +1,305 @@
+package mcp
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"a2e/protocol"
+)
+
+// What servers list is read entry by entry, and each entry member by member: a member that
+// MCP requires and that does not fit takes its entry away, any other such member is left out.
+// Everything else keeps the bytes of the server.
+
+// rule returns the part of a value that fits; nil = the value does not.
+type rule func(protocol.Value) protocol.Value
+
+// shape is what MCP says of an object: the rules of its members. Members that it does not name
+// are kept as they are.
+type shape struct {
+	required string // the member that there has to be; "" = none
+	members  map[string]rule
+}
+
+// fit returns an object without the members that do not fit. The bytes of an object that fits
+// whole are the server's. The error is the end of a sentence about the object.
+func (s shape) fit(raw []byte) (protocol.Object, error) {
+	obj, err := protocol.ParseObject(raw)
+	if err != nil {
+		return obj, errors.New("is no JSON object")
+	}
+	var out []byte
+	there, same := s.required == "", true
+	for key, val := range obj.All() {
+		kept := val
+		if check := s.members[string(key)]; check != nil {
+			kept = check(val)
+		}
+		if string(key) == s.required && kept != nil {
+			there = true
+		}
+		if same = same && len(kept) == len(val); kept != nil {
+			out = append(protocol.AppendString(append(out, ','), key), ':')
+			out = append(out, kept...)
+		}
+	}
+	switch {
+	case !there:
+		return obj, fmt.Errorf("has no %q that is a text", s.required)
+	case same:
+		return obj, nil
+	case out == nil:
+		return protocol.Object{}, nil
+	}
+	out[0] = '{'
+	return protocol.ParseObject(append(out, '}'))
+}
+
+// within returns the shape as a rule.
+func (s shape) within(v protocol.Value) protocol.Value {
+	obj, err := s.fit(v)
+	if err != nil {
+		return nil
+	}
+	return obj.Raw()
+}
+
+// The rules of members.
+func isText(v protocol.Value) protocol.Value   { return ifKind(v, '"') }
+func isObject(v protocol.Value) protocol.Value { return ifKind(v, '{') }
+
+func ifKind(v protocol.Value, kind jsontext.Kind) protocol.Value {
+	if jsontext.Value(v).Kind() != kind {
+		return nil
+	}
+	return v
+}
+
+func isFlag(v protocol.Value) protocol.Value {
+	if kind := v.Kind(); kind != 't' && kind != 'f' {
+		return nil
+	}
+	return v
+}
+
+// isNumber refuses those that are none for clients, which read them as IEEE 754 has them.
+func isNumber(v protocol.Value) protocol.Value {
+	if n, err := strconv.ParseFloat(string(v), 64); v.Kind() != '0' || err != nil || math.IsInf(n, 0) {
+		return nil
+	}
+	return v
+}
+
+// isShare is a number from 0 to 1.
+func isShare(v protocol.Value) protocol.Value {
+	if n, err := strconv.ParseFloat(string(v), 64); v.Kind() != '0' || err != nil || n < 0 || n > 1 {
+		return nil
+	}
+	return v
+}
+
+func isTime(v protocol.Value) protocol.Value {
+	text, _ := v.Str()
+	if _, err := time.Parse(time.RFC3339, text); err != nil {
+		return nil
+	}
+	return v
+}
+
+func isBase64(v protocol.Value) protocol.Value {
+	text, is := v.Str()
+	if _, err := base64.StdEncoding.DecodeString(text); !is || err != nil {
+		return nil
+	}
+	return v
+}
+
+// oneOf is one of some texts.
+func oneOf(words ...string) rule {
+	return func(v protocol.Value) protocol.Value {
+		if text, is := v.Str(); !is || !slices.Contains(words, text) {
+			return nil
+		}
+		return v
+	}
+}
+
+// listOf is an array; elements that do not fit are left out.
+func listOf(each rule) rule {
+	return func(v protocol.Value) protocol.Value {
+		items, err := listItems(v)
+		if err != nil {
+			return nil
+		}
+		out, same := []byte{'['}, true
+		for _, item := range items {
+			kept := each(item)
+			if same = same && len(kept) == len(item); kept != nil {
+				if len(out) > 1 {
+					out = append(out, ',')
+				}
+				out = append(out, kept...)
+			}
+		}
+		switch {
+		case same:
+			return v
+		case len(out) == 1:
+			return nil
+		}
+		return append(out, ']')
+	}
+}
+
+// annotations are those of resources and of blocks.
+func annotations() shape {
+	return shape{members: map[string]rule{
+		"audience": listOf(oneOf("user", "assistant")), "priority": isShare, "lastModified": isTime,
+	}}
+}
+
+// hints are the annotations of tools.
+func hints() shape {
+	return shape{members: map[string]rule{
+		"title": isText, "readOnlyHint": isFlag, "destructiveHint": isFlag, "idempotentHint": isFlag,
+		"openWorldHint": isFlag,
+	}}
+}
+
+func icon() shape {
+	return shape{required: "src", members: map[string]rule{
+		"src": isText, "mimeType": isText, "sizes": listOf(isText), "theme": oneOf("light", "dark"),
+	}}
+}
+
+// described is what the entries of all lists may have, with the rules of the one list.
+func described(required string, more map[string]rule) shape {
+	s := shape{required: required, members: map[string]rule{
+		"name": isText, "title": isText, "description": isText, "icons": listOf(icon().within), "_meta": isObject,
+		required: isText,
+	}}
+	for name, check := range more {
+		s.members[name] = check
+	}
+	return s
+}
+
+func toolShape() shape {
+	return described("name", map[string]rule{"annotations": hints().within, "execution": isObject})
+}
+
+// listed is one entry of a list of a server.
+type listed struct {
+	protocol.Object
+}
+
+// raw returns a member as the server wrote it; nil = there is none.
+func (l listed) raw(name string) jsontext.Value {
+	v, _ := l.Get(name)
+	if v.Kind() == 'n' {
+		return nil
+	}
+	return jsontext.Value(v)
+}
+
+// serverTool is an entry of tools/list.
+type serverTool struct {
+	listed
+	name, title, description string
+	input, output            jsontext.Value       // schemas as the server wrote them; nil = none
+	annotations              *sdk.ToolAnnotations // nil = none
+}
+
+// readTool reads an entry of tools/list. The error is the end of a sentence about it.
+func readTool(raw []byte) (*serverTool, error) {
+	obj, err := toolShape().fit(raw)
+	if err != nil {
+		return nil, err
+	}
+	t := &serverTool{listed: listed{obj}, name: obj.Text("name"), title: obj.Text("title")}
+	t.description = obj.Text("description")
+	t.input, t.output = t.raw("inputSchema"), t.raw("outputSchema")
+	if said := t.raw("annotations"); said != nil {
+		t.annotations = new(sdk.ToolAnnotations)
+		if err := json.Unmarshal(said, t.annotations); err != nil {
+			return nil, errors.New("has annotations that cannot be read")
+		}
+	}
+	return t, nil
+}
+
+// taskSupport is what the tool says of tasks; "" = it cannot be one.
+func (t *serverTool) taskSupport() string {
+	execution, _ := t.Child("execution")
+	switch support := execution.Text("taskSupport"); support {
+	case taskRequired, "optional":
+		return support
+	}
+	return ""
+}
+
+func promptShape() shape {
+	argument := shape{required: "name", members: map[string]rule{
+		"name": isText, "title": isText, "description": isText, "required": isFlag,
+	}}
+	return described("name", map[string]rule{"arguments": listOf(argument.within)})
+}
+
+func resourceShape() shape {
+	return described("uri", map[string]rule{
+		"mimeType": isText, "size": isNumber, "annotations": annotations().within,
+	})
+}
+
+func templateShape() shape {
+	return described("uriTemplate", map[string]rule{"mimeType": isText, "annotations": annotations().within})
+}
+
+// row begins the row of an entry in a list of this host: what all entries have.
+func (l listed) row(server string) map[string]any {
+	row := map[string]any{"server_id": server, "name": l.Text("name"), "description": l.Text("description")}
+	if title := l.Text("title"); title != "" {
+		row["title"] = title
+	}
+	for _, name := range []string{"icons", "_meta"} {
+		if v := l.raw(name); v != nil {
+			row[name] = v
+		}
+	}
+	return row
+}
+
+// take reads the entries of a list; each that cannot be read is logged and counted.
+func (s *server) take(list string, shape shape, found []jsontext.Value) (good []listed) {
+	bad := []string{}
+	for i, raw := range found {
+		obj, err := shape.fit(raw)
+		if err != nil {
+			bad = append(bad, entryName(i, raw)+" "+err.Error())
+			continue
+		}
+		good = append(good, listed{obj})
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.unfit == nil {
+		s.unfit = make(map[string][]string)
+	}
+	if !slices.Equal(s.unfit[list], bad) {
+		for _, why := range bad {
+			s.p.env.Log.Warn().Str("mcp_server", s.opts.ID).Str("list", list).
+				Msg("an entry of a list of the MCP server is left out: " + why)
+		}
+	}
+	s.unfit[list] = bad
+	return good
+}
