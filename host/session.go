@@ -1,12 +1,14 @@
 package host
 
 import (
-	"a2e/protocol"
 	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"time"
+
+	"a2e/host/auth"
+	"a2e/protocol"
 )
 
 // Session is what one handshake agreed on. It does not change.
@@ -62,6 +64,11 @@ func handshake(h *Host, c *call) (any, error) {
 	}
 	if n := len(req.AgentID); n > maxAgentID {
 		return nil, protocol.Violation(protocol.FieldError{Path: "/agent_id", Message: fmt.Sprintf("has %d bytes; should have at most %d", n, maxAgentID)})
+	}
+	if h.opts.AgentID != "" && req.AgentID == h.opts.AgentID {
+		req.AgentID = "" // the host is this agent's, and has no other
+	} else if wrong := auth.WrongName(req.AgentID); wrong != "" {
+		return nil, protocol.Violation(protocol.FieldError{Path: "/agent_id", Message: wrong})
 	}
 	h.leaveSession(c)
 	h.mu.Lock()

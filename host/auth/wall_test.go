@@ -170,6 +170,16 @@ func agent(id string) string {
 	return fmt.Sprintf(`,"agent":{"agent_id":%q,"tool_scope":"shared","memory_scope":"shared","depth":1}`, id)
 }
 
+// childToken proves the child agent childID.
+const (
+	childID    = "sub_e2a23adf4bf9b7740e62cf0dff55a549"
+	childToken = "00112233445566778899aabbccddeeff"
+)
+
+func proven() string {
+	return strings.Replace(agent(childID), `"depth"`, `"agent_token":"`+childToken+`","depth"`, 1)
+}
+
 func token(text string) string { return fmt.Sprintf(`,"auth_token":%q`, text) }
 
 // With a token for each agent nobody else can be that agent: not by a name, not by another's
@@ -218,14 +228,27 @@ func TestWallAuthAnotherAgent(t *testing.T) {
 		"fleet: the token of everybody":        func(s *stage) { s.fleet(agent("alice") + token(shared)) },
 		"fleet: the token of bob":              func(s *stage) { s.fleet(agent("alice") + token(ofBob)) },
 		"fleet: the token of bob and no agent": func(s *stage) { s.fleet(token(ofBob)) },
+		"a2e: the id of a child":               func(s *stage) { s.a2e(`,"agent_id":"` + childID + `"` + token(shared)) },
+		"a2e: an agent below":                  func(s *stage) { s.a2e(`,"agent_id":"alice/child-1"` + token(shared)) },
+		"rpc: the id of a child":               func(s *stage) { s.rpc(`"client_name":"` + childID + `"` + token(shared)) },
+		"rpc: an agent below":                  func(s *stage) { s.rpc(`"client_name":"alice/child-1"` + token(shared)) },
+		"mcp: the id of a child":               func(s *stage) { s.mcp(childID, `"a2e/auth_token":"`+shared+`"`) },
+		"mcp: an agent below":                  func(s *stage) { s.mcp("alice/child-1", `"a2e/auth_token":"`+shared+`"`) },
+		"fleet: the id of a child":             func(s *stage) { s.fleet(agent(childID) + token(shared)) },
+		"fleet: the id of a child of bob's":    func(s *stage) { s.fleet(agent(childID) + token(ofBob)) },
+		"fleet: an agent below":                func(s *stage) { s.fleet(agent("alice/child-1") + token(shared)) },
+		"fleet: bob, an agent below":           func(s *stage) { s.fleet(agent("alice/child-1") + token(ofBob)) },
+		"fleet: a proof without a token":       func(s *stage) { s.fleet(proven()) },
 		"a2e as bob, fleet by name":            func(s *stage) { s.a2e(token(ofBob)); s.fleet(agent("alice")) },
 		"a2e as bob, rpc by name":              func(s *stage) { s.a2e(token(ofBob)); s.rpc(`"client_name":"alice"`) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t)
 			try(s)
-			if slices.Contains(s.spy.agents(), "alice") {
-				t.Errorf("it was alice: %q; the host said\n%s", s.spy.agents(), s.said.String())
+			if slices.ContainsFunc(s.spy.agents(), func(agent string) bool {
+				return agent == childID || agent == "alice" || strings.HasPrefix(agent, "alice/")
+			}) {
+				t.Errorf("it was alice or a child of hers: %q; the host said\n%s", s.spy.agents(), s.said.String())
 			}
 		})
 	}
@@ -253,7 +276,10 @@ func TestTokensLetIn(t *testing.T) {
 		"mcp, another":                {func(s *stage) { s.mcp("claude", `"a2e/auth_token":"`+shared+`"`) }, "claude"},
 		"fleet":                       {func(s *stage) { s.fleet(token(ofAlice)) }, "alice"},
 		"fleet, named":                {func(s *stage) { s.fleet(token(ofAlice) + agent("alice")) }, "alice"},
-		"fleet, a child agent of it":  {func(s *stage) { s.fleet(token(ofAlice) + agent("child-1")) }, "child-1"},
+		"fleet, a child agent of it":  {func(s *stage) { s.fleet(token(ofAlice) + agent("child-1")) }, "alice/child-1"},
+		"fleet, the same once more":   {func(s *stage) { s.fleet(token(ofAlice) + agent("alice/child-1")) }, "alice/child-1"},
+		"fleet, a proven child":       {func(s *stage) { s.fleet(token(ofAlice) + proven()) }, childID},
+		"fleet, proven, another":      {func(s *stage) { s.fleet(token(shared) + proven()) }, childID},
 		"fleet, another":              {func(s *stage) { s.fleet(token(shared) + agent("child-2")) }, "child-2"},
 		"fleet, nobody in particular": {func(s *stage) { s.fleet(token(shared)) }, ""},
 	} {

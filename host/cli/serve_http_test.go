@@ -48,7 +48,12 @@ type web struct {
 // serveWeb starts it with a config.
 func serveWeb(t testing.TB, config string, args ...string) *web {
 	t.Helper()
-	dir := workDir(t)
+	return serveWebIn(t, workDir(t), config, args...)
+}
+
+// serveWebIn is serveWeb in a folder.
+func serveWebIn(t testing.TB, dir, config string, args ...string) *web {
+	t.Helper()
 	if config != "" {
 		must.OK(t, os.WriteFile(filepath.Join(dir, "c.yaml"), []byte(config), 0o600))
 		args = append(args, "--config", "c.yaml")

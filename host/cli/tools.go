@@ -178,6 +178,7 @@ func (c *commands) askWith(sys *System, agentID string, wanted []protocol.Capabi
 	cfg.Audit.Enabled, cfg.SnapshotMode = false, snapshot.ModePlugin
 	cfg.AuthToken, cfg.Auth = config.Secret{}, nil // it is any agent's
 	opts := hostOptions(cfg, zerolog.Nop())
+	opts.AgentID = cmp.Or(opts.AgentID, agentID)
 	opts.Uncounted = !c.record // what a person tries out is no evidence, unless it shall be
 	within := *sys
 	within.over = ctx.Done()

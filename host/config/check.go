@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"a2e/host/auth"
 	"a2e/host/schema"
 	"a2e/host/store"
 	"a2e/protocol"
@@ -52,6 +53,8 @@ func (d *decoder) check(c *Config, root *node, src Source) {
 	var err error
 	if c.Agent, err = agentOf(src.Getenv); err != nil {
 		d.fail(place(), "%v", err)
+	} else if c.Agent != nil {
+		d.secrets.AddSecret(c.Agent.Token)
 	}
 	d.checkChildren(&c.Children, home, src.Dir, place)
 	d.checkAudit(&c.Audit, place)
@@ -148,6 +151,9 @@ func (d *decoder) checkAuth(c *Config, root *node) {
 		seen[a.Token.Hash()] = name
 		if at.at("agent_id") != nil && a.AgentID == "" || len(a.AgentID) > maxAgentID {
 			d.fail(at, "%s.agent_id must be a name of 1 to %d bytes", name, maxAgentID)
+		}
+		if wrong := auth.WrongName(a.AgentID); wrong != "" {
+			d.fail(at, "%s.agent_id %s", name, wrong)
 		}
 	}
 }

@@ -93,6 +93,7 @@ type Plugin struct {
 	disk    *repository // nil until it is needed
 	names   map[string]name
 	working map[string]*repository // by session id; made when first written to
+	sharing map[string][]string    // child agents that see the memory of their parent, by the id of its session
 }
 
 // New makes the plugin called instance. The error says which option does not fit.
@@ -104,6 +105,7 @@ func New(instance string, opts Options, env host.Env) (*Plugin, error) {
 	env = env.WithDefaults()
 	return &Plugin{
 		name: instance, opts: opts, env: env, embedder: embedder, names: make(map[string]name), working: make(map[string]*repository),
+		sharing: make(map[string][]string),
 		tidying: tidying{done: make(chan struct{})},
 	}, nil
 }

@@ -66,12 +66,22 @@ func (p *Plugin) owner(tx *store.Tx, tier protocol.MemoryTier, sess *host.Sessio
 	return memoryOf(tx, sess.AgentID)
 }
 
-// EndSession implements host.SessionEnder: the working tier dies with its session.
-func (p *Plugin) EndSession(_ context.Context, s *host.Session) {
+// EndSession implements host.SessionEnder: the working tier dies with its session, and its
+// children see the memory of their parent no more.
+func (p *Plugin) EndSession(ctx context.Context, s *host.Session) {
 	p.mu.Lock()
-	repository := p.working[s.ID]
+	repository, children := p.working[s.ID], p.sharing[s.ID]
 	delete(p.working, s.ID)
+	delete(p.sharing, s.ID)
 	p.mu.Unlock()
+	if len(children) > 0 {
+		if err := p.env.Store.Write(ctx, func(tx *store.Tx) error {
+			_, err := tx.Exec("DELETE FROM memory_agents WHERE agent IN (SELECT value FROM json_each(?))", store.JSON(children))
+			return err
+		}); err != nil {
+			p.env.Log.Warn().Err(err).Msg("child agents of a session that ended keep their right to its agent's memory")
+		}
+	}
 	if repository == nil {
 		return
 	}
@@ -161,7 +171,7 @@ func (p *Plugin) ScopeMemory(ctx context.Context, child string, scope protocol.M
 			return err
 		}
 	}
-	return storeTrouble(s.store.Write(ctx, func(tx *store.Tx) error {
+	err = s.store.Write(ctx, func(tx *store.Tx) error {
 		parent, err := memoryOf(tx, sess.AgentID)
 		if err != nil {
 			return err
@@ -175,7 +185,13 @@ func (p *Plugin) ScopeMemory(ctx context.Context, child string, scope protocol.M
 			return p.copyMemory(tx, parent, child, working)
 		}
 		return violation("/memory_scope", "there is no scope %.64q; there are shared, isolated, snapshot", scope)
-	}))
+	})
+	if err == nil && scope == protocol.MemoryShared {
+		p.mu.Lock()
+		p.sharing[sess.ID] = append(p.sharing[sess.ID], child)
+		p.mu.Unlock()
+	}
+	return storeTrouble(err)
 }
 
 // owned is an entry with the memory that it is in.

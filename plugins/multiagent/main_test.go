@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/go-json-experiment/json"
@@ -136,7 +135,7 @@ func responseOf(typ protocol.Type) protocol.Type {
 func (s *stage) spawn(name, parent, config string) string {
 	s.t.Helper()
 	resp := ask[protocol.SubagentSpawnResponse](s, protocol.TypeSubagentSpawnReq, fmt.Sprintf(`{"agent":{"name":%q,"model":"default"%s},"parent_agent_id":%q}`, name, config, parent))
-	must.That(s.t, strings.HasPrefix(resp.SubagentID, "sub_") && len(resp.SubagentID) == 12 && resp.Status == protocol.SubagentReady, "%+v", resp)
+	must.That(s.t, fleet.IsChildID(resp.SubagentID) && len(resp.SubagentID) == 36 && resp.Status == protocol.SubagentReady, "%+v", resp)
 	return resp.SubagentID
 }
 

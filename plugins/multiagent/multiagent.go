@@ -17,7 +17,6 @@ package multiagent
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"sync"
@@ -199,11 +198,4 @@ func (p *Plugin) begin() bool {
 	}
 	p.goes.Add(1)
 	return true
-}
-
-// newID returns an id for a child; the caller sees to it that it is new.
-func newID() string {
-	var b [4]byte
-	_, _ = rand.Read(b[:]) // it never fails
-	return fmt.Sprintf("sub_%x", b)
 }

@@ -88,9 +88,7 @@ func (p *Plugin) admit(c *subagent, r *protocol.SubagentSpawnRequest) error {
 	case p.alive >= maxChildren:
 		return protocol.Errorf(protocol.CodeSubagentLimit, "the host has %d child agents, which is the most there may be; terminate one first", p.alive)
 	}
-	for c.agent.AgentID == "" || p.takenLocked(c.id()) {
-		c.agent.AgentID = newID()
-	}
+	c.agent.AgentID, c.agent.Token = fleet.NewChild()
 	g.alive++
 	p.alive++
 	return nil
@@ -134,16 +132,6 @@ func deref(text *string) string {
 		return ""
 	}
 	return *text
-}
-
-// takenLocked reports whether a child of any session has an id.
-func (p *Plugin) takenLocked(id string) bool {
-	for _, g := range p.groups {
-		if g.children[id] != nil {
-			return true
-		}
-	}
-	return false
 }
 
 // letGoLocked takes back admit for a child that comes to nothing.

@@ -146,6 +146,8 @@ type Agent struct {
 	ToolScope     protocol.ToolScope   `json:"tool_scope"`
 	Capabilities  []string             `json:"capabilities"` // what ToolsRestricted grants: names of tools and capabilities
 	MaxSteps      int                  `json:"max_steps"`    // calls of tools; 0 = any number
+	// Token proves that the agent is the child with AgentID, see NewChild; "" for other agents.
+	Token string `json:"agent_token,omitzero"`
 }
 
 // Grants reports whether the agent may use a tool or a capability by its name. Memory is

@@ -160,6 +160,8 @@ func (f *Front) wrong(t *task) string {
 	_, _, err := d.DeadlineTime()
 	fault := d.Check()
 	switch {
+	case d.Agent != nil && !d.Agent.Proven():
+		return "agent.agent_id is that of a child agent, which agent.agent_token does not prove; the host that started the child has that token"
 	case !f.admits(d):
 		return "unauthorized: the dispatch needs the host's auth_token"
 	case d.ProtocolVersion != fleet.Version:
@@ -198,19 +200,18 @@ func wrongAgent(a *fleet.Agent) string {
 	return ""
 }
 
-// admits reports whether the token of a dispatch is for the agent that its task is done as, and
-// has it done as the agent that the token is for where the dispatch names none. A child agent,
-// whose id no token is for, is its parent's affair. After some wrong tokens each answer waits.
+// admits reports whether the token of a dispatch is for the agent that its task is done as, see
+// auth.AdmitFor, and notes which that is. After some wrong tokens each answer waits.
 func (f *Front) admits(d *fleet.Dispatch) bool {
 	if len(f.opts.Tokens) == 0 {
 		return true
 	}
-	claimed := ""
-	if d.Agent != nil && f.opts.Tokens.Name(d.Agent.AgentID) {
-		claimed = d.Agent.AgentID
-	}
-	agent, ok := f.opts.Tokens.Admit(d.AuthToken, claimed)
-	if ok && agent != "" && d.Agent == nil {
+	agent, ok := f.opts.Tokens.AdmitFor(d.AuthToken, d.Agent)
+	switch {
+	case !ok:
+	case d.Agent != nil:
+		d.Agent.AgentID = agent
+	case agent != "":
 		d.Agent = &fleet.Agent{AgentID: agent, ToolScope: protocol.ToolsShared, MemoryScope: protocol.MemoryShared}
 	}
 	return f.guard.Checked(f.ctx, ok)

@@ -13,6 +13,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/agent"
+	"a2e/host/auth"
 	"a2e/host/dialect"
 	"a2e/host/schema"
 	"a2e/protocol"
@@ -27,6 +28,9 @@ func handshake(f *Front, ctx context.Context, c *call, req *struct {
 	Strict  bool   `json:"strict"`
 	Token   string `json:"auth_token"`
 }) (any, error) {
+	if wrong := auth.WrongName(req.Client); wrong != "" {
+		return nil, c.wrong("client_name", wrong)
+	}
 	agent, admitted := f.opts.Tokens.AdmitClient(req.Token, cmp.Or(protocol.Clip(req.Client, maxClient), nameless))
 	if !f.guard.Checked(ctx, admitted) {
 		f.logger().Warn().Msg("rpc.handshake refused: the token is missing or wrong")

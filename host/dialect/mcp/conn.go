@@ -19,6 +19,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host"
+	tokens "a2e/host/auth"
 	"a2e/host/dialect"
 	"a2e/host/trace"
 	"a2e/protocol"
@@ -313,6 +314,9 @@ func (s *server) initialize(r *request) error {
 // begin begins the session of a client that may have one.
 func (s *server) begin(h hello) error {
 	program := cmp.Or(protocol.Clip(h.Client.Name, maxAgentID), "mcp")
+	if wrong := tokens.WrongName(program); wrong != "" {
+		return protocol.Violation(protocol.FieldError{Path: "/params/clientInfo/name", Message: wrong})
+	}
 	agent, ok := s.opts.Tokens.AdmitClient(h.Meta.Token, program)
 	if s.opts.Vouched && h.Meta.Token == "" {
 		agent, ok = program, !s.opts.Tokens.Name(program)

@@ -23,8 +23,8 @@ import (
 )
 
 // remember has an agent store a memory in a state folder and scope it for children. It gives
-// the id of the memory.
-func remember(t *testing.T, dir, entry string, scopes map[string]protocol.MemoryScope) string {
+// the id of the memory, and what ends the agent's session.
+func remember(t *testing.T, dir, entry string, scopes map[string]protocol.MemoryScope) (id string, end func()) {
 	t.Helper()
 	st := must.Get(store.Open(t.Context(), filepath.Join(dir, store.FileName), store.Options{Parts: []store.Part{memory.Part()}}))(t)
 	plugin := must.Get(memory.New("memory", memory.DefaultOptions(), host.Env{Store: func(context.Context) (store.Store, error) { return st, nil }, Log: zerolog.Nop()}))(t)
@@ -41,11 +41,11 @@ func remember(t *testing.T, dir, entry string, scopes map[string]protocol.Memory
 	m := p.Call(protocol.TypeMemoryStoreReq, fmt.Sprintf(`{"memory_id":%q,"entries":[%s]}`, made.MemoryID, entry))
 	must.Equal(t, m.Code, "", "%v", m)
 	p.Call(hosttest.TypeProbe, `{}`)
-	p.Close()
-	if err := st.Close(); err != nil || s.Err != nil {
-		t.Fatal(err, s.Err)
+	must.OK(t, s.Err)
+	return made.MemoryID, func() {
+		p.Close()
+		must.OK(t, st.Close())
 	}
-	return made.MemoryID
 }
 
 // A host that a worker starts serves the child agent that the task is for: with the memory
@@ -53,7 +53,7 @@ func remember(t *testing.T, dir, entry string, scopes map[string]protocol.Memory
 func TestSharedState(t *testing.T) {
 	t.Parallel()
 	binary, state := hosttest.Program(t, "a2e"), filepath.Join(t.TempDir(), "state")
-	id := remember(t, state, `{"key":{"n":1},"content":"the code is blue","tier":"episodic"}`,
+	id, end := remember(t, state, `{"key":{"n":1},"content":"the code is blue","tier":"episodic"}`,
 		map[string]protocol.MemoryScope{"sharing": protocol.MemoryShared, "alone": protocol.MemoryIsolated})
 	piping := Worker{Name: "shares", Command: []string{"sh", "-c", `cat | "$0"`, binary}, Read: []string{filepath.Dir(binary)}, ShareState: true}
 	apart := piping
@@ -66,7 +66,10 @@ func TestSharedState(t *testing.T) {
 	for i, test := range []struct {
 		worker, agent string
 		knows         bool
-	}{{"shares", "sharing", true}, {"shares", "alone", false}, {"apart", "sharing", false}} {
+	}{{"shares", "sharing", true}, {"shares", "alone", false}, {"apart", "sharing", false}, {"shares", "sharing", false}} {
+		if i == 3 { // with the session of the parent ends what its children see of it
+			end()
+		}
 		task := brief(fmt.Sprint(i), strings.Join([]string{
 			`{"type":"handshake/req","id":"h","agent_id":"parent","agent_caps":["memory","tools"]}`,
 			`{"type":"memory/init/req","id":"i"}`,
