@@ -91,7 +91,8 @@ func (t Tokens) AdmitClient(token, program string) (agentID string, ok bool) {
 // WrongName says why no session may choose a name for itself; "" = it may.
 func WrongName(name string) string {
 	if fleet.IsChildID(name) {
-		return "has the form of a child agent's id, which no session may take; choose a name that is not sub_ and 8 or 32 hex digits"
+		return "has the form of a child agent's id, which no session may take; choose a name that is not sub_ and " +
+			"8 or 32 hex digits"
 	}
 	return ""
 }

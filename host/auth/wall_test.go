@@ -174,7 +174,12 @@ func agent(id string) string {
 const (
 	childID    = "sub_e2a23adf4bf9b7740e62cf0dff55a549"
 	childToken = "00112233445566778899aabbccddeeff"
+	below      = "alice/child-1"
 )
+
+func named(agent string) string { return fmt.Sprintf(`,"agent_id":%q`, agent) }
+
+func client(name string) string { return fmt.Sprintf(`"client_name":%q`, name) }
 
 func proven() string {
 	return strings.Replace(agent(childID), `"depth"`, `"agent_token":"`+childToken+`","depth"`, 1)
@@ -228,16 +233,16 @@ func TestWallAuthAnotherAgent(t *testing.T) {
 		"fleet: the token of everybody":        func(s *stage) { s.fleet(agent("alice") + token(shared)) },
 		"fleet: the token of bob":              func(s *stage) { s.fleet(agent("alice") + token(ofBob)) },
 		"fleet: the token of bob and no agent": func(s *stage) { s.fleet(token(ofBob)) },
-		"a2e: the id of a child":               func(s *stage) { s.a2e(`,"agent_id":"` + childID + `"` + token(shared)) },
-		"a2e: an agent below":                  func(s *stage) { s.a2e(`,"agent_id":"alice/child-1"` + token(shared)) },
-		"rpc: the id of a child":               func(s *stage) { s.rpc(`"client_name":"` + childID + `"` + token(shared)) },
-		"rpc: an agent below":                  func(s *stage) { s.rpc(`"client_name":"alice/child-1"` + token(shared)) },
+		"a2e: the id of a child":               func(s *stage) { s.a2e(named(childID) + token(shared)) },
+		"a2e: an agent below":                  func(s *stage) { s.a2e(named(below) + token(shared)) },
+		"rpc: the id of a child":               func(s *stage) { s.rpc(client(childID) + token(shared)) },
+		"rpc: an agent below":                  func(s *stage) { s.rpc(client(below) + token(shared)) },
 		"mcp: the id of a child":               func(s *stage) { s.mcp(childID, `"a2e/auth_token":"`+shared+`"`) },
-		"mcp: an agent below":                  func(s *stage) { s.mcp("alice/child-1", `"a2e/auth_token":"`+shared+`"`) },
+		"mcp: an agent below":                  func(s *stage) { s.mcp(below, `"a2e/auth_token":"`+shared+`"`) },
 		"fleet: the id of a child":             func(s *stage) { s.fleet(agent(childID) + token(shared)) },
 		"fleet: the id of a child of bob's":    func(s *stage) { s.fleet(agent(childID) + token(ofBob)) },
-		"fleet: an agent below":                func(s *stage) { s.fleet(agent("alice/child-1") + token(shared)) },
-		"fleet: bob, an agent below":           func(s *stage) { s.fleet(agent("alice/child-1") + token(ofBob)) },
+		"fleet: an agent below":                func(s *stage) { s.fleet(agent(below) + token(shared)) },
+		"fleet: bob, an agent below":           func(s *stage) { s.fleet(agent(below) + token(ofBob)) },
 		"fleet: a proof without a token":       func(s *stage) { s.fleet(proven()) },
 		"a2e as bob, fleet by name":            func(s *stage) { s.a2e(token(ofBob)); s.fleet(agent("alice")) },
 		"a2e as bob, rpc by name":              func(s *stage) { s.a2e(token(ofBob)); s.rpc(`"client_name":"alice"`) },
@@ -276,8 +281,8 @@ func TestTokensLetIn(t *testing.T) {
 		"mcp, another":                {func(s *stage) { s.mcp("claude", `"a2e/auth_token":"`+shared+`"`) }, "claude"},
 		"fleet":                       {func(s *stage) { s.fleet(token(ofAlice)) }, "alice"},
 		"fleet, named":                {func(s *stage) { s.fleet(token(ofAlice) + agent("alice")) }, "alice"},
-		"fleet, a child agent of it":  {func(s *stage) { s.fleet(token(ofAlice) + agent("child-1")) }, "alice/child-1"},
-		"fleet, the same once more":   {func(s *stage) { s.fleet(token(ofAlice) + agent("alice/child-1")) }, "alice/child-1"},
+		"fleet, a child agent of it":  {func(s *stage) { s.fleet(token(ofAlice) + agent("child-1")) }, below},
+		"fleet, the same once more":   {func(s *stage) { s.fleet(token(ofAlice) + agent(below)) }, below},
 		"fleet, a proven child":       {func(s *stage) { s.fleet(token(ofAlice) + proven()) }, childID},
 		"fleet, proven, another":      {func(s *stage) { s.fleet(token(shared) + proven()) }, childID},
 		"fleet, another":              {func(s *stage) { s.fleet(token(shared) + agent("child-2")) }, "child-2"},

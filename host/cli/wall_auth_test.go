@@ -86,7 +86,8 @@ type childGround struct {
 
 const (
 	childSecret = "the code is 4711"
-	childTokens = "auth_token: everybody\nauth: [{token: of-alice, agent_id: alice}, {token: of-bob, agent_id: bob}]\nstate_dir: state\n"
+	childTokens = "auth_token: everybody\nauth: [{token: of-alice, agent_id: alice}, {token: of-bob, agent_id: " +
+		"bob}]\nstate_dir: state\n"
 )
 
 func (g *childGround) look(id string) []string {
@@ -97,7 +98,8 @@ func (g *childGround) look(id string) []string {
 }
 
 func (g *childGround) hello(name, token string) []string {
-	hello := fmt.Sprintf(`{"type":"handshake/req","id":"h","agent_id":%q,"agent_caps":["memory"],"auth_token":%q}`, name, token)
+	hello := fmt.Sprintf(`{"type":"handshake/req","id":"h","agent_id":%q,"agent_caps":["memory"],"auth_token":%q}`,
+		name, token)
 	return append([]string{hello}, g.look("")...)
 }
 
@@ -110,15 +112,22 @@ func (g *childGround) play(config string, lines ...string) string {
 }
 
 func (g *childGround) dispatch(id, agent string) string {
-	brief := strings.Join(append([]string{`{"type":"handshake/req","id":"h","agent_id":"x","agent_caps":["memory"]}`}, g.look("")...), "\n") + "\n"
-	return g.play("host.yaml", fmt.Sprintf(`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"t"},"brief":%q,"agent":{"agent_id":%q,"tool_scope":"shared"%s}}`, brief, id, agent))
+	brief := strings.Join(append([]string{`{"type":"handshake/req","id":"h","agent_id":"x","agent_caps":["memory"]}`},
+		g.look("")...), "\n") + "\n"
+	return g.play("host.yaml", fmt.Sprintf(`{"type":"TASK_DISPATCH","protocol_version":"2.0",`+
+		`"task":{"task_id":"t"},"brief":%q,"agent":{"agent_id":%q,"tool_scope":"shared"%s}}`, brief, id, agent))
 }
 
 // attempts are the ways in, each by its name. What they return is all that was answered.
 func (g *childGround) attempts() map[string]func(id string) string {
-	resource := []string{`{"jsonrpc":"2.0","method":"notifications/initialized"}`, `{"jsonrpc":"2.0","id":3,"method":"resources/read","params":{"uri":"memory://episodic/%7B%22n%22%3A%22x%22%7D"}}`}
+	resource := []string{`{"jsonrpc":"2.0","method":"notifications/initialized"}`,
+		`{"jsonrpc":"2.0","id":3,"method":"resources/read",` +
+			`"params":{"uri":"memory://episodic/%7B%22n%22%3A%22x%22%7D"}}`}
 	return map[string]func(id string) string{
-		"a2e, everybody's token":     func(id string) string { return g.play("host.yaml", g.hello(id, "everybody")...) },
+		"a2e, everybody's token": func(id string) string {
+			return g.play("host.yaml", g.hello(id,
+				"everybody")...)
+		},
 		"a2e, bob's token":           func(id string) string { return g.play("host.yaml", g.hello(id, "of-bob")...) },
 		"a2e, alice's token":         func(id string) string { return g.play("host.yaml", g.hello(id, "of-alice")...) },
 		"a2e, a host without tokens": func(id string) string { return g.play("open.yaml", g.hello(id, "")...) },
@@ -143,12 +152,20 @@ func (g *childGround) attempts() map[string]func(id string) string {
 			return text
 		},
 		"rpc": func(id string) string {
-			return g.play("host.yaml", fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"rpc.handshake","params":{"client_name":%q,"auth_token":"everybody"}}`, id))
+			return g.play("host.yaml", fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"rpc.handshake",`+
+				`"params":{"client_name":%q,"auth_token":"everybody"}}`, id))
 		},
-		"fleet, everybody's token": func(id string) string { return g.dispatch(id, `},"auth_token":"everybody","x":{"y":1`) },
-		"fleet, bob's token":       func(id string) string { return g.dispatch(id, `},"auth_token":"of-bob","x":{"y":1`) },
+		"fleet, everybody's token": func(id string) string {
+			return g.dispatch(id,
+				`},"auth_token":"everybody","x":{"y":1`)
+		},
+		"fleet, bob's token": func(id string) string {
+			return g.dispatch(id,
+				`},"auth_token":"of-bob","x":{"y":1`)
+		},
 		"fleet, a wrong proof": func(id string) string {
-			return g.dispatch(id, `,"agent_token":"00112233445566778899aabbccddeeff"},"auth_token":"everybody","x":{"y":1`)
+			return g.dispatch(id, `,"agent_token":"00112233445566778899aabbccddeeff"},"auth_token":"everybody",`+
+				`"x":{"y":1`)
 		},
 	}
 }
@@ -158,34 +175,44 @@ func (g *childGround) attempts() map[string]func(id string) string {
 func TestWallAuthChild(t *testing.T) {
 	t.Parallel()
 	dir, program := workDir(t), hosttest.Program(t, "a2e")
-	worker := fmt.Sprintf("plugins: {multi_agent: {workers: [{name: w, command: [sh, -c, 'cat | \"$0\"', %q], read: [%q], share_state: true, contract: false}]}}\n", program, filepath.Dir(program))
+	worker := fmt.Sprintf("plugins: {multi_agent: {workers: [{name: w, command: [sh, -c, 'cat | \"$0\"', %q], "+
+		"read: [%q], share_state: true, contract: false}]}}\n", program, filepath.Dir(program))
 	must.OK(t, os.WriteFile(filepath.Join(dir, "host.yaml"), []byte(childTokens+worker), 0o600))
 	must.OK(t, os.WriteFile(filepath.Join(dir, "open.yaml"), []byte("state_dir: state\n"), 0o600))
 	alice := start(t, dir, "serve", "--config", "host.yaml")
-	alice.send(`{"type":"handshake/req","id":"h","agent_caps":["memory","multi_agent"],"auth_token":"of-alice"}`, `{"type":"memory/init/req","id":"i"}`)
+	alice.send(`{"type":"handshake/req","id":"h","agent_caps":["memory","multi_agent"],"auth_token":"of-alice"}`,
+		`{"type":"memory/init/req","id":"i"}`)
 	g := &childGround{t: t, dir: dir, web: serveWebIn(t, dir, childTokens)}
 	g.memory = fmt.Sprint(alice.answer("i")["memory_id"])
-	alice.send(fmt.Sprintf(`{"type":"memory/store/req","id":"s","memory_id":%q,"entries":[{"key":{"n":"x"},"content":%q,"tier":"episodic"}]}`, g.memory, childSecret))
+	alice.send(fmt.Sprintf(`{"type":"memory/store/req","id":"s","memory_id":%q,"entries":[{"key":{"n":"x"},`+
+		`"content":%q,"tier":"episodic"}]}`, g.memory, childSecret))
 	alice.answer("s")
 	spawn := func(id, scope string) string {
-		alice.send(fmt.Sprintf(`{"type":"SUBAGENT_SPAWN_REQ","id":%q,"agent":{"name":%q,"model":"default","memory_scope":%q,"tool_scope":"shared"}}`, id, id, scope))
+		alice.send(fmt.Sprintf(`{"type":"SUBAGENT_SPAWN_REQ","id":%q,"agent":{"name":%q,"model":"default",`+
+			`"memory_scope":%q,"tool_scope":"shared"}}`, id, id, scope))
 		child, _ := alice.answer(id)["subagent_id"].(string)
 		return child
 	}
 	sharing, copying := spawn("sharing", "shared"), spawn("copying", "snapshot")
 	for _, child := range []string{sharing, copying} {
-		brief := strings.Join([]string{fmt.Sprintf(`{"type":"handshake/req","id":"h","agent_id":%q,"agent_caps":["memory"]}`, child), g.look("")[0]}, "\n") + "\n"
-		alice.send(fmt.Sprintf(`{"type":"multi_agent/delegate","id":"d%[1]s","subagent_id":%[1]q,"task_name":"look","instruction":%[2]q}`, child, brief), fmt.Sprintf(`{"type":"multi_agent/await","id":"a%[1]s","subagent_id":%[1]q}`, child))
-		must.That(t, strings.Contains(fmt.Sprint(alice.answer("a"+child)), childSecret), "the child %s does not see it itself", child)
+		brief := strings.Join([]string{fmt.Sprintf(`{"type":"handshake/req","id":"h","agent_id":%q,`+
+			`"agent_caps":["memory"]}`, child), g.look("")[0]}, "\n") + "\n"
+		alice.send(fmt.Sprintf(`{"type":"multi_agent/delegate","id":"d%[1]s","subagent_id":%[1]q,`+
+			`"task_name":"look","instruction":%[2]q}`, child, brief),
+			fmt.Sprintf(`{"type":"multi_agent/await","id":"a%[1]s","subagent_id":%[1]q}`, child))
+		must.That(t, strings.Contains(fmt.Sprint(alice.answer("a"+child)), childSecret),
+			"the child %s does not see it itself", child)
 	}
 	try := func(when string) {
 		for name, attempt := range g.attempts() {
 			for _, child := range []string{sharing, copying} {
 				said := attempt(child)
-				assert.That(t, !strings.Contains(said, "is 4711") && strings.Contains(said, "child agent"), "%s, %s: %s", when, name, said)
+				assert.That(t, !strings.Contains(said, "is 4711") && strings.Contains(said, "child agent"),
+					"%s, %s: %s", when, name, said)
 			}
 		}
-		out := g.play("host.yaml", append([]string{`{"type":"handshake/req","id":"h","agent_caps":["memory"],"auth_token":"of-alice"}`}, g.look("")[0])...)
+		out := g.play("host.yaml", append([]string{`{"type":"handshake/req","id":"h","agent_caps":["memory"],` +
+			`"auth_token":"of-alice"}`}, g.look("")[0])...)
 		must.That(t, strings.Contains(out, childSecret), "%s: alice finds it no more: %s", when, out)
 	}
 	try("living")

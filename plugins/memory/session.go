@@ -76,7 +76,8 @@ func (p *Plugin) EndSession(ctx context.Context, s *host.Session) {
 	p.mu.Unlock()
 	if len(children) > 0 {
 		if err := p.env.Store.Write(ctx, func(tx *store.Tx) error {
-			_, err := tx.Exec("DELETE FROM memory_agents WHERE agent IN (SELECT value FROM json_each(?))", store.JSON(children))
+			_, err := tx.Exec("DELETE FROM memory_agents WHERE agent IN (SELECT value FROM json_each(?))",
+				store.JSON(children))
 			return err
 		}); err != nil {
 			p.env.Log.Warn().Err(err).Msg("child agents of a session that ended keep their right to its agent's memory")

@@ -135,7 +135,8 @@ func responseOf(typ protocol.Type) protocol.Type {
 func (s *stage) spawn(name, parent, config string) string {
 	s.t.Helper()
 	resp := ask[protocol.SubagentSpawnResponse](s, protocol.TypeSubagentSpawnReq, fmt.Sprintf(`{"agent":{"name":%q,"model":"default"%s},"parent_agent_id":%q}`, name, config, parent))
-	must.That(s.t, fleet.IsChildID(resp.SubagentID) && len(resp.SubagentID) == 36 && resp.Status == protocol.SubagentReady, "%+v", resp)
+	must.That(s.t, fleet.IsChildID(resp.SubagentID) && len(resp.SubagentID) == 36 &&
+		resp.Status == protocol.SubagentReady, "%+v", resp)
 	return resp.SubagentID
 }
 

@@ -119,14 +119,18 @@ func TestAgentOfATask(t *testing.T) {
 	top := s.spawn("top", "", `,"tool_scope":"shared","max_steps":40`)
 	low := s.spawn("low", top, `,"capabilities":["read_file","proc","multi_agent"],"memory_scope":"isolated","max_steps":3`)
 	for id, want := range map[string]string{
-		top: `{"agent_id":"` + top + `","parent_agent_id":"agent","root_agent_id":"boss","depth":2,"memory_scope":"shared","tool_scope":"restricted","capabilities":["tools","multi_agent"],"max_steps":9`,
-		low: `{"agent_id":"` + low + `","parent_agent_id":"` + top + `","root_agent_id":"boss","depth":3,"memory_scope":"isolated","tool_scope":"restricted","capabilities":["read_file","multi_agent"],"max_steps":3`,
+		top: `{"agent_id":"` + top + `","parent_agent_id":"agent","root_agent_id":"boss","depth":2,` +
+			`"memory_scope":"shared","tool_scope":"restricted","capabilities":["tools","multi_agent"],"max_steps":9`,
+		low: `{"agent_id":"` + low + `","parent_agent_id":"` + top +
+			`","root_agent_id":"boss","depth":3,"memory_scope":"isolated","tool_scope":"restricted",` +
+			`"capabilities":["read_file","multi_agent"],"max_steps":3`,
 	} {
 		s.delegate(id, "go")
 		got, _ := s.await(id).Result["summary"].(string)
 		var told fleet.Agent
 		must.OK(t, json.Unmarshal([]byte(got), &told))
-		assert.That(t, strings.HasPrefix(got, want+`,"agent_token":"`) && told.Proven(), "got  %v\nwant %s and a token that proves it", got, want)
+		assert.That(t, strings.HasPrefix(got, want+`,"agent_token":"`) && told.Proven(),
+			"got  %v\nwant %s and a token that proves it", got, want)
 	}
 }
 

@@ -161,7 +161,8 @@ func (f *Front) wrong(t *task) string {
 	fault := d.Check()
 	switch {
 	case d.Agent != nil && !d.Agent.Proven():
-		return "agent.agent_id is that of a child agent, which agent.agent_token does not prove; the host that started the child has that token"
+		return "agent.agent_id is that of a child agent, which agent.agent_token does not prove; the host that " +
+			"started the child has that token"
 	case !f.admits(d):
 		return "unauthorized: the dispatch needs the host's auth_token"
 	case d.ProtocolVersion != fleet.Version:

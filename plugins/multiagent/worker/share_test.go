@@ -66,7 +66,8 @@ func TestSharedState(t *testing.T) {
 	for i, test := range []struct {
 		worker, agent string
 		knows         bool
-	}{{"shares", "sharing", true}, {"shares", "alone", false}, {"apart", "sharing", false}, {"shares", "sharing", false}} {
+	}{{"shares", "sharing", true}, {"shares", "alone", false}, {"apart", "sharing", false}, {"shares", "sharing",
+		false}} {
 		if i == 3 { // with the session of the parent ends what its children see of it
 			end()
 		}
