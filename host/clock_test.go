@@ -52,25 +52,38 @@ func TestClockBefore1970(t *testing.T) {
 	}
 }
 
-// Of a line with two ids nobody knows which one its sender waits for: its error has none. A
-// key that appears twice elsewhere says nothing against the id.
-func TestDuplicateID(t *testing.T) {
-	for line, want := range map[string]string{
-		`{"type":"ping","id":"a","id":"b"}`:                                                                       "",
-		`{"type":"ping","id":"a","id":"a"}`:                                                                       "",
-		`{"id":"a","type":"ping","\u0069d":"b"}`:                                                                  "",
-		`{"i\u0064":"a","id":null,"type":"ping"}`:                                                                 "",
-		`{"id":"a","type":"ping","type":"ping"}`:                                                                  "a",
-		`{"id":"a","type":"tool/call/req","arguments":{"id":1,"id":2}}`:                                           "a",
-		`{"id":"a","type":"tool/call/req","arguments":{"x":[{"id":1,"id":2}]}}`:                                   "a",
-		`{"id":"a","type":"tool/call/req","arguments":{"id":1},"arguments":{}}`:                                   "a",
-		`{"type":"tool/call/req","arguments":{"id":1,"id":2},"id":"a"}`:                                           "",
-		`{"id":"a","k1":0,"k2":0,"k3":0,"k4":0,"k5":0,"k6":0,"k7":0,"k8":0,"k9":0,` + manyKeys(100) + `"id":"b"}`: "",
+// TestIDOfFaultyLine: the error of a line with a fault has the line's id wherever that is, unless the id itself has the
+// fault. Of a line with two ids, or of two messages, nobody knows which one its sender waits for: its error has none.
+func TestIDOfFaultyLine(t *testing.T) {
+	for _, c := range []struct{ line, want string }{
+		{`{"type":"ping","id":"a","id":"b"}`, ""},
+		{`{"type":"ping","id":"a","id":"a"}`, ""},
+		{`{"id":"a","type":"ping","\u0069d":"b"}`, ""},
+		{`{"i\u0064":"a","id":null,"type":"ping"}`, ""},
+		{`{"id":"a","type":"ping","type":"ping"}`, "a"},
+		{`{"id":"a","type":"tool/call/req","arguments":{"id":1,"id":2}}`, "a"},
+		{`{"id":"a","type":"tool/call/req","arguments":{"x":[{"id":1,"id":2}]}}`, "a"},
+		{`{"id":"a","type":"tool/call/req","arguments":{"id":1},"arguments":{}}`, "a"},
+		{`{"type":"tool/call/req","arguments":{"id":1,"id":2},"id":"a"}`, "a"},
+		{`{"type":"tool/call/req","arguments":{"x":"\ud800","id":"b"},"id":"a"}`, "a"},
+		{`{"type":"tool/call/req","arguments":{"}":"]\"\\","x":"` + "\xff" + `"}, "id" : "a" }`, "a"},
+		{`{"type":"tool/call/req","arguments":{"x":"` + "\t" + `"},"\u0069d":"a"}`, "a"},
+		{`{"type":"tool/call/req","arguments":{"x":01,"y":NaN,"z":"\a"},"id":"a"}`, "a"},
+		{`{"type":"tool/call/req","arguments":` + strings.Repeat("[", 5000) + strings.Repeat("]", 5000) + `,"id":"a"}`, "a"},
+		{`{"type":"tool/call/req","tool_name":"\udfff","id":"a"}`, "a"},
+		{`{"type":"tool/call/req","\ud800":1,"id":"a"}`, "a"},
+		{`{"type":"tool/call/req","id":"a"}}`, "a"},
+		{`{"type":"tool/call/req","id":"a","arguments":{"x":`, "a"},
+		{`{"type":"ping","id":"a"}{"type":"ping","id":"b"}`, ""},
+		{`{"type":"ping","x":"\ud800","id":"\ud800"}`, ""},
+		{`{"type":"ping","x":"\ud800","id":"a`, ""},
+		{`{"type":"ping","x":"no end,"id":"a"}`, ""},
+		{`{"id":"a","k1":0,"k2":0,"k3":0,"k4":0,"k5":0,"k6":0,"k7":0,"k8":0,"k9":0,` + manyKeys(100) + `"id":"b"}`, ""},
 	} {
 		p := hosttest.New(t, host.Options{Plugins: []host.Plugin{newLab()}})
-		p.SendRaw(line + "\n")
+		p.SendRaw(c.line + "\n")
 		got := p.Recv()
-		assert.That(t, got.Type == protocol.TypeError && got.ReqID == want, "%.60s was answered %s", line, got.Line)
+		assert.That(t, got.Type == protocol.TypeError && got.ReqID == c.want, "%.60s was answered %s", c.line, got.Line)
 		p.Close()
 	}
 }

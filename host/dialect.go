@@ -26,8 +26,9 @@ type Dialect interface {
 	// bounds what it holds, and answers itself what is too much.
 	Take(line *protocol.Line)
 	// Broken answers a line that no protocol understands, when it looks like one of this
-	// dialect, or the last good line was one.
-	Broken(err *protocol.Error)
+	// dialect, or the last good line was one. The line is valid until Broken returns; its Object
+	// has what can be told of it (see protocol.Line.Scan).
+	Broken(line *protocol.Line, err *protocol.Error)
 	// Drain is called when no line comes any more, and Take has returned, once. It returns
 	// when all that was taken in is answered, or when ctx has ended, at which it stops and
 	// answers the rest; a Take that waits is then not waited for.
@@ -63,9 +64,9 @@ func (w *writer) Send(line []byte) {
 	w.flush()
 }
 
-// routeToDialect gives a line to the dialect that it belongs to. A line that broke off with err,
-// or is of no protocol, goes to that of the last good line, and before there was one to that
-// which it looks like; a batch is JSON-RPC's in any case. other is false where it is A2E's;
+// routeToDialect gives a line to the dialect that it belongs to. A line with the fault err whose members do not
+// tell that, or one of no protocol, goes to the dialect of the last good line, and before there was one to the
+// dialect which it looks like; a batch is JSON-RPC's in any case. other is false where it is A2E's;
 // mine is false when another goroutine is the leader.
 func (h *Host) routeToDialect(t *leader, err error) (mine, other bool) {
 	to := h.spoken
@@ -74,7 +75,7 @@ func (h *Host) routeToDialect(t *leader, err error) (mine, other bool) {
 		err = protocol.Errorf(protocol.CodeInvalidMessage, "%w", errNoProtocol)
 	case err == nil || h.opts.Only:
 		to, h.spoken, h.heard = d, d, true
-	case d != nil:
+	case d != nil || len(t.line.Type) > 0:
 		to = d
 	}
 	if to == nil {
@@ -85,13 +86,14 @@ func (h *Host) routeToDialect(t *leader, err error) (mine, other bool) {
 
 var errNoProtocol = errors.New("the line is an object with neither \"jsonrpc\" nor \"type\", so it is of no protocol")
 
-// dialectOf returns the dialect that a line belongs to, which broke off with err unless that
+// dialectOf returns the dialect that a line belongs to, which has the fault err unless that
 // is nil; nil = A2E, or one that cannot be told.
 func (h *Host) dialectOf(line *protocol.Line, err error) Dialect {
 	defer h.guard("a dialect")
-	readable := err == nil || line.RPC && (!h.heard || errors.Is(err, protocol.ErrArray))
+	_, isRPC := line.Object().Get("jsonrpc")
+	told := err == nil || isRPC || len(line.Type) > 0 || line.RPC && (!h.heard || errors.Is(err, protocol.ErrArray))
 	for _, d := range h.opts.Dialects {
-		if h.opts.Only || readable && d.Mine(line) {
+		if h.opts.Only || told && d.Mine(line) {
 			return d
 		}
 	}
@@ -119,7 +121,7 @@ func (h *Host) handLine(t *leader, d Dialect, err error) bool {
 			return
 		}
 		if err != nil {
-			d.Broken(wireError(err))
+			d.Broken(t.line, wireError(err))
 			return
 		}
 		d.Take(t.line)

@@ -138,7 +138,7 @@ func (d *parrot) Take(line *protocol.Line) {
 
 func (d *parrot) say(word string) { d.out.Send([]byte(`{"said":"` + word + `"}`)) }
 
-func (d *parrot) Broken(err *protocol.Error) { d.say("broken " + string(err.Code)) }
+func (d *parrot) Broken(_ *protocol.Line, err *protocol.Error) { d.say("broken " + string(err.Code)) }
 
 func (d *parrot) Drain(ctx context.Context) {
 	d.drained.Add(1)

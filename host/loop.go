@@ -78,6 +78,7 @@ func (h *Host) take(t *leader, raw []byte) bool {
 	}
 	switch {
 	case err != nil:
+		h.failAsked(t.line.ReqID, err)
 		h.answerError(c, err)
 	case c == &t.control:
 		t.out = h.run(c, t.out)

@@ -323,6 +323,8 @@ func TestAskWithoutMCP(t *testing.T) {
 		{`{"type":"mcp/sample/resp","id":"x","req_id":%q,"model":"m1"}`, "m1"},
 		{`{"type":"mcp/sample/req","id":"x","req_id":%q,"model":"m2"}`, "m2"}, // its other name
 		{`{"type":"error","id":"x","req_id":%q,"code":"mcp_sampling_refused","message":"no"}`, "mcp_sampling_refused: no"},
+		{`{"type":"mcp/sample/resp","id":"x","model":"\ud800","req_id":%q}`,
+			"parse_error: the line is not valid JSON: at byte 44: half of a surrogate pair"},
 	} {
 		asked := len(askedIDs(p))
 		got := make(chan string, 1)

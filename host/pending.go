@@ -73,6 +73,21 @@ func (h *Host) waitsFor(reqID protocol.Value) bool {
 	return h.asked[id] != nil
 }
 
+// failAsked ends the request of the host that waits for an answer which cannot be read.
+func (h *Host) failAsked(reqID protocol.Value, err error) {
+	id, _ := reqID.Str()
+	h.mu.Lock()
+	waiting := h.asked[id]
+	delete(h.asked, id)
+	h.mu.Unlock()
+	if waiting == nil {
+		return
+	}
+	msg, _ := h.message(nil, protocol.TypeError, nil, wireError(err))
+	answer, _ := protocol.ParseObject(msg) // of one that does not encode there is nothing to tell
+	waiting <- answer
+}
+
 // agentAnswer takes the agent's answer to a request of the host.
 func agentAnswer(h *Host, c *call) (any, error) {
 	if err := h.gate(c); err != nil {

@@ -36,8 +36,8 @@ type Line struct {
 
 // Scan checks raw, which must hold one JSON object, and finds its envelope. The
 // error is an *Error: `parse_error` when raw is no JSON, `invalid_message` when
-// it is no object or names a key twice. After an error ID is the id, if it was
-// read before the fault; of two ids neither is.
+// it is no object or names a key twice. After an error the envelope and Object
+// are what can be told of the message all the same; see outline.
 func (l *Line) Scan(raw []byte) error {
 	s := &l.scan
 	s.reset(raw)
@@ -46,22 +46,18 @@ func (l *Line) Scan(raw []byte) error {
 	l.Type, l.ID, l.ReqID = nil, nil, nil
 	l.CorrelationID, l.Timeout, l.Streaming = nil, nil, nil
 	l.RPC, l.badType, l.badID = false, false, false
-	if len(s.members) > 0 {
-		l.object = Object{text: raw, members: s.members}
-		l.envelope()
-	}
 	if err != nil {
+		l.object = Object{text: raw, at: span{0, uint32(len(raw))}, members: outline(raw)}
+		l.envelope()
 		l.looks()
 		if s.dup {
-			if string(s.dupKey.text(raw)) == "id" {
-				l.ID = nil
-			}
 			return Errorf(CodeInvalidMessage, "%w; each key may stand once", err)
 		}
 		return Errorf(CodeParseError, "the line is not valid JSON: %w", err)
 	}
 	switch l.object = whole(raw, s.members); raw[l.object.at.from] {
 	case '{':
+		l.envelope()
 		return nil
 	case '[':
 		l.looks()
@@ -82,9 +78,6 @@ func (l *Line) looks() {
 func (l *Line) envelope() {
 	for i := 0; i < len(l.object.members); i += l.object.members[i].step() {
 		m := &l.object.members[i]
-		if m.val.to == 0 {
-			return // the scan broke off here
-		}
 		val := Value(m.val.of(l.raw))
 		switch string(m.key.text(l.raw)) {
 		case "type":
@@ -145,7 +138,8 @@ func (l *Line) Check() error {
 // Raw returns the bytes scanned.
 func (l *Line) Raw() []byte { return l.raw }
 
-// Object returns the whole message as an object, envelope included.
+// Object returns the whole message as an object, envelope included. After an error of Scan it has those members whose
+// value can be read, and its Raw is the line.
 func (l *Line) Object() Object { return l.object }
 
 // Value is the raw JSON of one value, without white space around it. The zero

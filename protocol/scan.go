@@ -59,12 +59,11 @@ type scanner struct {
 	keys    []name   // of the objects that are open, innermost last
 	members []member // of the outermost object and of the objects directly in it
 	dup     bool     // the error is a duplicate key
-	dupKey  name     // that key, where it is one of the outermost object
 }
 
 // reset readies the scanner for another text; its tables keep their memory.
 func (s *scanner) reset(b []byte) {
-	s.b, s.i, s.depth, s.dup, s.dupKey = b, 0, 0, false, name{}
+	s.b, s.i, s.depth, s.dup = b, 0, 0, false
 	s.keys, s.members = s.keys[:0], s.members[:0]
 }
 
@@ -261,9 +260,6 @@ func (s *scanner) same(a, b name) bool {
 
 func (s *scanner) duplicate(key name) error {
 	s.dup, s.i = true, int(key.to)+1
-	if s.depth == 1 {
-		s.dupKey = key
-	}
 	return s.errorf("the key %.64q appears twice in one object", key.text(s.b))
 }
 

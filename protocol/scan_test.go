@@ -74,8 +74,51 @@ func FuzzScan(f *testing.F) {
 			sameMembers(t, line.Object(), text)
 			sameMembers(t, obj.Clone(), text)
 			sameDecoded(t, obj, text)
+			return
+		}
+		for key, val := range line.Object().All() { // what is told of a text with a fault can be read
+			got, ok := line.Object().Get(string(key))
+			must.That(t, ok && bytes.Equal(got, val), "two members %q are told: %q", key, text)
+			val.Str()
 		}
 	})
+}
+
+// TestFaultyMembers: a fault within a value takes only that value away, a fault of syntax what is behind it.
+func TestFaultyMembers(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{`{"a":1,"b":"\ud800","c":{"d":"\ud800"},"e":[1,]}`, `a=1 c={"d":"\ud800"} e=[1,] `},
+		{`{"a":1,"a":1,"b":01,"c":tru,"d":null}`, `d=null `},
+		{`{"a":1 "b":2}`, `a=1 `}, {`{"a":1,"b" 2,"c":3}`, `a=1 `}, {`{"a":1,"b`, `a=1 `},
+		{`{"a":"x`, ``}, {`{"a":12`, ``}, {`{"a":"x"`, `a="x" `}, {`{"a":1,}`, `a=1 `}, {`{"a":1}]`, `a=1 `},
+		{`{"a":1}{"b":2}`, ``}, {`[{"a":1,}]`, ``}, {` {"a" : [ "\ud800" ] , "b" : 2 } `, `a=[ "\ud800" ] b=2 `},
+		{`{"\ud800":1,"\u0061":2}`, `a=2 `}, {`{"a":{"b":[{},"}"]},"c":}`, `a={"b":[{},"}"]} `},
+		{``, ``}, {`{`, ``}, {`{"a"`, ``}, {`x`, ``},
+	} {
+		var line protocol.Line
+		err := line.Scan([]byte(c.text))
+		told := ""
+		for key, val := range line.Object().All() {
+			told += fmt.Sprintf("%s=%s ", key, val)
+		}
+		assert.That(t, err != nil && told == c.want, "of %s is told %s, should be %s (%v)", c.text, told, c.want, err)
+	}
+}
+
+// TestSplitArray: the elements of an array are told apart whatever faults they have.
+func TestSplitArray(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		want []string // nil = it is no array
+	}{
+		{`[]`, []string{}},
+		{` [ 1 , "a,]" , {"b":[1,{"c":"]"}]} ] `, []string{`1`, `"a,]"`, `{"b":[1,{"c":"]"}]}`}},
+		{`[{"a":"\ud800"},{"a":1,"a":}]`, []string{`{"a":"\ud800"}`, `{"a":1,"a":}`}},
+		{`[1,]`, nil}, {`[1`, nil}, {`[1]]`, nil}, {`[1 2]`, nil}, {`{}`, nil}, {``, nil}, {`[,]`, nil}, {`[ ] x`, nil},
+	} {
+		all, ok := protocol.SplitArray([]byte(c.text))
+		assert.That(t, ok == (c.want != nil) && (!ok || fmt.Sprintf("%s", all) == fmt.Sprint(c.want)), "%s: %s %t", c.text, all, ok)
+	}
 }
 
 // sameMembers holds an object's members against those that json/v2 reads.

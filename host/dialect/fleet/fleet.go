@@ -170,18 +170,19 @@ func (f *Front) Take(line *protocol.Line) {
 		from.span = host.Trace(f.ctx, string(t), "", func() string { text, _ := line.CorrelationID.Str(); return text })
 		it.task = &task{origin: from, size: it.size, late: make(chan error, 1)}
 		if err := protocol.Decode(line.Object(), nil, &it.task.Dispatch); err != nil {
-			f.report(from, fleet.Blocked(taskID(line.Object()), "the dispatch does not fit the protocol: "+reason(err)))
+			f.refuseTask(from, taskID(line.Object()), "the dispatch does not fit the protocol: "+reason(err))
 			return
 		}
 		it.task.ReadInline()
 	case fleet.TypeSteer, fleet.TypeCancel:
 		it.control = new(fleet.Control)
 		if err := protocol.Decode(line.Object(), nil, it.control); err != nil {
-			f.Broken(protocol.Errorf(protocol.CodeSchemaViolation, "%s does not fit the protocol: %s", t, reason(err)))
+			f.cannot(t, line.Object().Text("task_id"), "the message does not fit the protocol: "+reason(err))
 			return
 		}
 	default:
-		f.Broken(protocol.Errorf(protocol.CodeInvalidMessage, "a worker takes %s (fleet protocol %s), not messages of type %.64q", fleet.TypeDispatch, fleet.Version, t))
+		f.fail(protocol.Errorf(protocol.CodeInvalidMessage,
+			"a worker takes %s (fleet protocol %s), not messages of type %.64q", fleet.TypeDispatch, fleet.Version, t))
 		return
 	}
 	if !f.room.Take(it.size) {
@@ -208,16 +209,36 @@ func (f *Front) full() string {
 // taskID reads the id of a dispatch that does not decode, as far as there is one.
 func taskID(o protocol.Object) string {
 	raw, _ := o.Get("task")
-	inner, err := protocol.ParseObject(raw)
-	if err != nil {
-		return ""
-	}
-	return inner.Text("task_id")
+	var inner protocol.Line
+	_ = inner.Scan(raw) // the id may be told all the same
+	return inner.Object().Text("task_id")
 }
 
-// Broken implements host.Dialect: the protocol has no other message for it than a result
+// Broken implements host.Dialect: a task that cannot be read is blocked.
+func (f *Front) Broken(line *protocol.Line, err *protocol.Error) {
+	t, id := protocol.Type(line.Type), line.Object().Text("task_id")
+	switch of := taskID(line.Object()); {
+	case t == fleet.TypeDispatch && of != "":
+		f.refuseTask(origin{bytes: len(line.Raw()), came: time.Now()}, of, err.Message)
+	case (t == fleet.TypeSteer || t == fleet.TypeCancel) && id != "":
+		f.cannot(t, id, err.Message)
+	default:
+		f.fail(err)
+	}
+}
+
+// refuseTask answers a dispatch that cannot be read. Its id may be that of a task under way.
+func (f *Front) refuseTask(from origin, id, why string) {
+	r := fleet.Blocked(id, why)
+	f.mu.Lock()
+	r.Duplicate = id != "" && f.tasks[id] != nil
+	f.mu.Unlock()
+	f.report(from, r)
+}
+
+// fail says what is wrong with a message that names no task: the protocol has no other message for it than a result
 // without a task.
-func (f *Front) Broken(err *protocol.Error) {
+func (f *Front) fail(err *protocol.Error) {
 	r := fleet.NewResult("", fleet.StatusError)
 	r.Error = err.Message
 	line := f.encode(r)

@@ -246,7 +246,7 @@ func (f *Front) control(c *fleet.Control) {
 
 // cannot tells that something cannot be done with a task.
 func (f *Front) cannot(t protocol.Type, id, why string) {
-	f.Broken(protocol.Errorf(protocol.CodeInvalidMessage, "%s of the task %.64q: %s", t, id, why))
+	f.fail(protocol.Errorf(protocol.CodeInvalidMessage, "%s of the task %.64q: %s", t, id, why))
 }
 
 // steer returns a text to the worker of a task; one that has not started gets it with its

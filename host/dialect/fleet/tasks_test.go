@@ -57,6 +57,9 @@ func TestBlocked(t *testing.T) {
 		{`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID"},"brief":"x","requirements":{"required_mcp":["up","gone"]}}`, `"gone" is not registered`},
 		{`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID"},"brief":"x","requirements":{"required_mcp":["down"]}}`, "not healthy (error)"},
 		{`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID"},"brief":"x","requirements":{"required_capabilities":["lift","fly"]}}`, `capability "fly"`},
+		{`{"type":"TASK_DISPATCH","task":{"task_id":"ID","x":"\ud800"},"brief":"x"}`, "half of a surrogate pair"},
+		{`{"type":"TASK_DISPATCH","brief":"` + "\xff" + `","task":{"task_id":"ID"}}`, "no UTF-8"},
+		{`{"brief":"x","task":{"a":{"b":1,"b":2},"task_id":"ID"},"type":"TASK_DISPATCH"}`, "appears twice"},
 	} {
 		id := fmt.Sprint("b", i)
 		p.SendRaw(strings.ReplaceAll(c.line, `"ID"`, `"`+id+`"`) + "\n")

@@ -23,7 +23,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host"
-	"a2e/host/audit"
 	"a2e/host/auth"
 	"a2e/host/dialect"
 	"a2e/host/redact"
@@ -161,8 +160,8 @@ func (f *Front) Take(line *protocol.Line) {
 	f.wake.Ring()
 }
 
-// Broken implements host.Dialect.
-func (f *Front) Broken(err *protocol.Error) {
+// Broken implements host.Dialect. The id of the line is that of the answer, unless the line is an answer itself.
+func (f *Front) Broken(line *protocol.Line, err *protocol.Error) {
 	code := jsonrpc.CodeParse
 	if err.Code == protocol.CodeInvalidMessage { // JSON, but no object, such as a batch; or too long
 		code = jsonrpc.CodeInvalidRequest
@@ -177,9 +176,12 @@ func (f *Front) Broken(err *protocol.Error) {
 	case code == jsonrpc.CodeInvalidRequest && errors.Unwrap(err) == nil:
 		e.Message = "the line is valid JSON but no object; send one request per line"
 	}
-	text := jsonrpc.AppendError(nil, nil, e)
-	host.Trail(f.ctx, audit.Entry{ErrorCode: codeOf(e), OutputBytes: len(text)}, nil)
-	f.out.Send(text)
+	req, _ := jsonrpc.Parse(line.Object())
+	c := newCall(req, len(line.Raw()))
+	if c.quiet = false; req.Answer {
+		c.id = nil
+	}
+	f.answer(c, nil, e)
 }
 
 // Drain implements host.Dialect.

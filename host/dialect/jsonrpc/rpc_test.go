@@ -65,11 +65,12 @@ func TestFirstLine(t *testing.T) {
 		{a2e, `[` + ping + `]`, "batch_not_supported"},
 		{a2e, `[` + many + `]`, "batch_not_supported"},
 		{"", `[` + many + many + `]`, "invalid_request"}, // too long
-		{"", ping[:len(ping)-1], "parse_error"},
-		{"", `{"id":1,"method":"system.ping,"jsonrpc":"2.0"}`, "parse_error"},
+		{"", strings.Replace(ping[:len(ping)-1], `"id":1`, `"id":[]`, 1), "parse_error"},
+		{"", `{"method":"system.ping,"jsonrpc":"2.0","id":1}`, "parse_error"},
 		{"", `{"jsonrpc":"2.0","id":1,"id":1}`, "invalid_request"},
 		{"", `[` + ping, "parse_error"},
-		{ping, `{"type":"ping"`, "parse_error"},
+		{ping, `{"type"`, "parse_error"},
+		{ping, `{"type":"ping"`, ""},
 		{a2e, ping[1:], ""},
 		{"", `{"type":"ping","id":"jsonrpc"`, ""},
 		{"", `{"type":"ping","id":"x","of":"jsonrpc","x"`, ""},
@@ -101,6 +102,11 @@ func TestWire(t *testing.T) {
 		{`{"jsonrpc":2.0,"method":"system.ping","id":6}`, `6`, "-32600", "invalid_request"},
 		{`{"jsonrpc":"2.0","method":"session.get","params":"bar","id":7}`, `7`, "-32602", "invalid_params"},
 		{`{"jsonrpc":"2.0","id":8}`, `8`, "-32600", "invalid_request"},
+		{`{"jsonrpc":"2.0","method":"tools.list","params":{"x":"\ud800"},"id":9}`, `9`, "-32700", "parse_error"},
+		{`{"jsonrpc":"2.0","method":"m","params":{"x":"` + "\xff" + `"},"id":"ten"}`, `"ten"`, "-32700", "parse_error"},
+		{`{"jsonrpc":"2.0","method":"m","params":{"x":{"a":1,"a":1}},"id":11}`, `11`, "-32600", "invalid_request"},
+		{`{"jsonrpc":"2.0","id":12,"method":"tools.list"`, `12`, "-32700", "parse_error"},
+		{`{"jsonrpc":"2.0","id":13,"pad":"` + strings.Repeat("x", 1<<16) + `"}`, `13`, "-32600", "invalid_request"},
 	} {
 		p.send(c.line)
 		got := p.answer(c.id)

@@ -163,7 +163,7 @@ func (s *server) take(obj protocol.Object, of *batch) {
 	case bad != nil:
 		s.reply(from, nil, bad)
 	case m.kind == anAnswer:
-		s.questions.answered(m)
+		s.questions.answered(m.id, replyOf(m))
 	case m.kind == aNotification:
 		s.notified(m)
 	case m.method == methodPing && readMeta(m.params) == nil: // modern versions have none
@@ -202,8 +202,15 @@ func (s *server) notified(m message) {
 	}
 }
 
-// Broken implements host.Dialect.
-func (s *server) Broken(err *protocol.Error) {
+// Broken implements host.Dialect. The id of the line is that of the answer, unless the line is an answer itself: then
+// the question fails.
+func (s *server) Broken(line *protocol.Line, err *protocol.Error) {
+	s.broken(line, err, nil)
+}
+
+// broken answers a line, or a part of a batch, that has a fault.
+func (s *server) broken(line *protocol.Line, err *protocol.Error, of *batch) {
+	m, _ := parse(line.Object())
 	e := &rpcError{Code: codeParse, Message: err.Message}
 	if err.Code == protocol.CodeInvalidMessage { // JSON, but no object: a batch, for one
 		e.Code = codeInvalidRequest
@@ -211,7 +218,15 @@ func (s *server) Broken(err *protocol.Error) {
 	if errors.Is(err, protocol.ErrArray) {
 		e.Message = "the line is no object; a batch of messages needs the version 2025-03-26, and at least one of them"
 	}
-	s.reply(origin{came: time.Now()}, nil, e)
+	if m.kind == anAnswer && s.questions.answered(m.id, reply{err: e}) {
+		of.add(s, nil)
+		return
+	}
+	from := origin{id: m.id, method: m.method, bytes: len(line.Raw()), came: time.Now(), batch: of}
+	if m.kind == anAnswer {
+		from.id = nil
+	}
+	s.reply(from, nil, e)
 }
 
 // Drain implements host.Dialect.

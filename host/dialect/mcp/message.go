@@ -260,30 +260,38 @@ func (s *server) Batch(line []byte) bool {
 	if !s.batches.Load() {
 		return false
 	}
-	var items []jsontext.Value
-	if json.Unmarshal(line, &items) != nil || len(items) == 0 || len(items) > maxBatch {
+	items, ok := protocol.SplitArray(line)
+	if !ok || len(items) == 0 || len(items) > maxBatch {
 		return false
 	}
 	b := &batch{left: 1} // held back until all were taken in
 	for _, item := range items {
-		obj, err := protocol.ParseObject(item)
-		if err != nil {
-			b.expect()
-			s.reply(origin{came: time.Now(), batch: b}, nil, rpcErrorf(codeInvalidRequest, "a batch holds objects, each one message"))
-			continue
-		}
-		m, bad := parse(obj)
-		if bad != nil || m.kind == aRequest {
-			b.expect()
-		}
-		if bad == nil && m.kind == aRequest && m.method == methodInitialize {
-			s.reply(origin{id: m.id, method: m.method, came: time.Now(), batch: b}, nil, rpcErrorf(codeInvalidRequest, "initialize is no part of a batch"))
-			continue
-		}
-		s.take(obj, b)
+		s.takeItem(item, b)
 	}
 	b.add(s, nil)
 	return true
+}
+
+// takeItem takes in one message of a batch. One with a fault does not harm the others.
+func (s *server) takeItem(item []byte, b *batch) {
+	var line protocol.Line
+	err := line.Scan(item)
+	m, bad := parse(line.Object())
+	fault, _ := errors.AsType[*protocol.Error](err)
+	if err != nil || bad != nil || m.kind == aRequest {
+		b.expect()
+	}
+	from := origin{id: m.id, method: m.method, came: time.Now(), batch: b}
+	switch {
+	case item[0] != '{':
+		s.reply(from, nil, rpcErrorf(codeInvalidRequest, "a batch holds objects, each one message"))
+	case err != nil:
+		s.broken(&line, fault, b)
+	case bad == nil && m.kind == aRequest && m.method == methodInitialize:
+		s.reply(from, nil, rpcErrorf(codeInvalidRequest, "initialize is no part of a batch"))
+	default:
+		s.take(line.Object(), b)
+	}
 }
 
 // expect notes one more request.

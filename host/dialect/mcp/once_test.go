@@ -188,6 +188,7 @@ func TestAnswersToQuestions(t *testing.T) {
 		{`"error":5`, "an error that is none"},
 		{`"result":5`, "did not answer as it should"},
 		{`"result":null`, ""},
+		{`"result":{"roots":[{"uri":"\ud800"}]}`, "half of a surrogate pair"},
 	} {
 		id := fmt.Sprint(i)
 		p.send(callTool(id, "ask", `{"type":"mcp/root/list/req","body":{}}`))

@@ -311,15 +311,17 @@ func (all *questions) forget(q *question) {
 	delete(all.open, q.id)
 }
 
-// answered hands the client's answer to whoever waits for it, if anybody does.
-func (all *questions) answered(m message) {
-	id, _ := protocol.Value(m.id).Str()
+// answered hands the client's answer to whoever waits for it, and reports whether anybody does.
+func (all *questions) answered(id jsontext.Value, r reply) bool {
+	key, _ := protocol.Value(id).Str()
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	if q := all.open[id]; q != nil {
-		delete(all.open, id)
-		q.answer <- replyOf(m)
+	q := all.open[key]
+	if q != nil {
+		delete(all.open, key)
+		q.answer <- r
 	}
+	return q != nil
 }
 
 // end fails what was asked of a client that says nothing any more.

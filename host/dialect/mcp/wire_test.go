@@ -70,12 +70,22 @@ func TestLines(t *testing.T) {
 		{`{}`, `null`, -32600},
 		{`[` + request(`34`, "ping", "") + `]`, `null`, -32600},
 		{`5`, `null`, -32600},
-		{`{"jsonrpc":"2.0","id":35,"method":"ping"`, `null`, -32700},
+		{`{"jsonrpc":"2.0","id":35,"method":"ping"`, `35`, -32700},
+		{`{"jsonrpc":"2.0","method":"ping"`, `null`, -32700},
+		{callTool(`41`, "echo", `{"text":"\ud800"}`), `41`, -32700},
+		{`{"method":"tools/call","params":{"name":"echo","x":"\ud800"},"jsonrpc":"2.0","id":42}`, `42`, -32700},
+		{`{"method":"m","params":{"x":{"a":1,"a":2}},"jsonrpc":"2.0","id":"4\u0033"}`, `"4\u0033"`, -32600},
+		{`{"method":"tools/call","params":{"name":"` + "\xff" + `"},"jsonrpc":"2.0","id":-1.50e+2}`, `-1.50e+2`, -32700},
+		{`{"method":"tools/call","params":{"x":01},"jsonrpc":"2.0","id":44}`, `44`, -32700},
+		{`{"method":"tools/call","params":{"a":1,"a":1},"jsonrpc":"2.0","id":45,"id":45}`, `null`, -32600},
+		{`{"method":"tools/call","params":{"a":1,"a":1},"jsonrpc":"2.0","id":{"a":1}}`, `null`, -32600},
+		{`{"jsonrpc":"2.0","id":46,"result":{"a":1,"a":1}}`, `null`, -32600}, // an answer: 46 is no request
+		{request(`47`, "ping", "") + request(`48`, "ping", ""), `null`, -32700},
 		{`{"jsonrpc":"2.0","id":36,"id":37,"method":"ping"}`, `null`, -32600},
 		{"\xff", `null`, -32700},
 		{`{"type":"ping","id":"38"}`, `"38"`, -32600}, // there is no A2E here
-		{request(`39`, "ping", `{"x":"`+strings.Repeat("x", 2<<20)+`"}`), `null`, -32600},
-		{request(`40`, "ping", strings.Repeat("[", 2000)+strings.Repeat("]", 2000)), `null`, -32700},
+		{request(`39`, "ping", `{"x":"`+strings.Repeat("x", 2<<20)+`"}`), `39`, -32600},
+		{request(`40`, "ping", strings.Repeat("[", 2000)+strings.Repeat("]", 2000)), `40`, -32700},
 		{request("", "no/such", ""), "", 0},
 		{request("", "tools/call", `5`), "", 0},
 		{request("", "ping", ""), "", 0},
@@ -237,6 +247,7 @@ func TestBatch(t *testing.T) {
 	p.send(` [` + strings.Join([]string{
 		request(`1`, "ping", ""), request("", "notifications/initialized", ""), callTool(`2`, "block", `{}`), callTool(`3`, "echo", `{}`), `5`,
 		request(`4`, "no/such", ""), request(`5`, "initialize", hello), `{"jsonrpc":"2.0","id":6}`,
+		callTool(`7`, "echo", `{"text":"\ud800]"}`), `{"method":"ping","params":{"a":[1],"a":2},"jsonrpc":"2.0","id":8}`,
 	}, ",") + `]`)
 	<-l.begun
 	p.call(`"between"`, "ping", "")
@@ -248,7 +259,9 @@ func TestBatch(t *testing.T) {
 	for _, a := range answers {
 		codes[string(a.ID)] = a.code()
 	}
-	want := map[string]int{"1": 0, "3": 0, "null": -32600, "4": -32601, "5": -32600, "6": -32600}
+	want := map[string]int{
+		"1": 0, "3": 0, "null": -32600, "4": -32601, "5": -32600, "6": -32600, "7": -32700, "8": -32600,
+	}
 	assert.That(t, maps.Equal(codes, want), "%s: %v, should be %v", batch, codes, want)
 	if p.end(); len(p.answers("null")) != 1 || !strings.Contains(fmt.Sprint(p.answers("null")), "at least one of them") {
 		t.Errorf("an empty batch is one error: %s", p.said())
