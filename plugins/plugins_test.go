@@ -5,11 +5,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
-	"reflect"
-	"slices"
 	"strings"
 	"testing"
 
@@ -78,105 +75,6 @@ func BenchmarkEcho(b *testing.B) {
 			serveLines(b, `{"a2e":"1.0","type":"tool/call/req","id":"0123456789abcdef%016x","tool_name":"echo","arguments":{"text":"`+strings.Repeat("x", size)+`"}}`)
 		})
 	}
-}
-
-// What an untrusted config may set, option by option; exec is only kept when the plugin that
-// set it for all is switched off. Whoever adds one here says that no
-// value of it that its rule takes gives anybody more than they had.
-const mayTighten = `chains.max_cache_bytes chains.max_cache_entries chains.max_depth chains.max_items chains.max_nodes chains.max_parallel chains.max_result_bytes chains.max_state_bytes
-env.max_steps learning.trust_agent_env
-mcp.allowed_commands mcp.exec mcp.http_allow_private mcp.max_output_bytes mcp.pin mcp.register
-memory.max_entry_bytes multi_agent.max_depth multi_agent.max_subagents
-proc.allowed_commands proc.exec proc.max_output_bytes proc.max_procs proc.network_disabled proc.timeout
-skill.allow_llm_override skill.max_output_bytes skill.max_turns skill.memory_bytes skill.network_disabled skill.trust_workspace skill.user_skills skill.workspace_skills
-toolkits.allow_private toolkits.locked
-tools.allowed_commands tools.deny tools.exec tools.http_allow_private tools.max_output_bytes tools.network_disabled tools.read_only tools.timeout`
-
-func TestWhatMayTighten(t *testing.T) {
-	var got []string
-	for typ, tightening := range plugins.Tightening() {
-		assert.That(t, tightening.Defaults != nil, "%s has no defaults", typ)
-		for name := range tightening.Rules {
-			_, is := optionsOf(tightening.Defaults)[name]
-			assert.That(t, is, "%s has no option %s", typ, name)
-			got = append(got, typ+"."+name)
-		}
-	}
-	slices.Sort(got)
-	want := strings.Fields(mayTighten)
-	assert.That(t, slices.Equal(got, want), "rules for %q, want %q", got, want)
-}
-
-// optionsOf returns the options of a struct and their Go types.
-func optionsOf(defaults any) map[string]reflect.Type {
-	all := make(map[string]reflect.Type)
-	for f := range reflect.TypeOf(defaults).Fields() {
-		all[f.Tag.Get("yaml")] = f.Type
-	}
-	return all
-}
-
-// Every option of every type, given in an untrusted config with values of every kind: none
-// stops the host, what has no rule is left out, and what a rule takes fits the plugin.
-func TestWallTrustEveryOption(t *testing.T) {
-	values := []string{"true", "false", "0", "1", "-1", "2.5", "1000000000", "x", "any", "off", "[]", "[x]", "[sh, x]", "[sh, -c, x]", "{}", "{x: {command: sh}}", "[{name: x, command: [sh]}]",
-		"http://127.0.0.1:1", `"${LEAK}"`, `"[${LEAK:-x}]"`, "/", "~", "null"}
-	for typ, tightening := range plugins.Tightening() {
-		t.Run(typ, func(t *testing.T) {
-			for _, name := range slices.Sorted(maps.Keys(optionsOf(tightening.Defaults))) {
-				_, rule := tightening.Rules[name]
-				for i, value := range values {
-					tryOption(t, typ, name, value, rule, i%2 == 0)
-				}
-			}
-		})
-	}
-}
-
-// tryOption tries a value in a mapping of plugins, or in a list.
-func tryOption(t *testing.T, typ, name, value string, rule, mapping bool) {
-	t.Helper()
-	dir := t.TempDir()
-	text := "plugins: [{name: " + typ + ", type: " + typ + ", metadata: {" + name + ": " + value + "}}]\n"
-	path := "plugins, plugins[0].metadata."
-	if mapping {
-		text, path = "plugins: {"+typ+": {"+name+": "+value+"}}\n", "plugins."+typ+"."
-	}
-	must.OK(t, os.WriteFile(filepath.Join(dir, config.FolderFile), []byte(text), 0o600))
-	src := config.Source{Dir: dir, Available: plugins.Types(), Tighten: plugins.Tightening, Trust: func(string, []byte) error { return errors.New("no") }, Getenv: func(name string) string {
-		assert.That(t, name != "LEAK", "%s.%s: %s is looked up", typ, name, value)
-		return map[string]string{"HOME": dir}[name]
-	}}
-	cfg, warnings, err := config.Load(src)
-	must.That(t, err == nil, "%s.%s: %s: %v", typ, name, value, err)
-	made, err := plugins.New(cfg, plugins.Deps{})
-	assert.That(t, err == nil, "%s.%s: %s stops the host: %v", typ, name, value, err)
-	for _, p := range made {
-		assert.OK(t, p.Close(t.Context()))
-	}
-	assert.That(t, len(warnings) != 1 || !strings.Contains(warnings[0].Message, "it only tightens: "+path+name) || rule,
-		"%s.%s: %s counts without a rule", typ, name, value)
-	plain := config.Default(src)
-	if i := slices.IndexFunc(plain.Plugins, func(p config.Plugin) bool { return p.Type == typ }); !rule && i >= 0 {
-		at, left := 0, 1
-		if mapping {
-			at, left = i, len(plain.Plugins)
-		}
-		assert.That(t, len(cfg.Plugins) == left && sameOptions(t, typ, cfg.Plugins[at], plain.Plugins[i]),
-			"%s.%s: %s gives %+v", typ, name, value, cfg.Plugins)
-	}
-}
-
-// sameOptions compares what the plugin makes of its entries.
-func sameOptions(t *testing.T, typ string, a, b config.Plugin) bool {
-	t.Helper()
-	read := func(p config.Plugin) any {
-		v := reflect.New(reflect.TypeOf(plugins.OptionTypes()[typ]))
-		v.Elem().Set(reflect.ValueOf(plugins.OptionTypes()[typ]))
-		assert.OK(t, p.Options.Decode(v.Interface()))
-		return v.Elem().Interface()
-	}
-	return reflect.DeepEqual(read(a), read(b)) && a.Priority == b.Priority && a.Exclusive == b.Exclusive
 }
 
 // loadStrict reads a config whose proc plugin has these allowed commands, with exec: strict.

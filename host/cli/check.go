@@ -307,11 +307,11 @@ func (t trustCmd) Run(cmd *commands, sys *System) error {
 	if err != nil {
 		return fail(exitConfig, fmt.Errorf("%s: %w", filepath.Join(dir, config.FolderFile), err))
 	}
-	left, variables, err := config.Beyond(src, filepath.Join(dir, config.FolderFile), content)
+	asked, variables, err := config.Asks(filepath.Join(dir, config.FolderFile), content)
 	if err != nil {
 		return fail(exitConfig, err)
 	}
-	if err := printBeyond(sys.Out, filepath.Join(dir, config.FolderFile), left, variables); err != nil || t.DryRun {
+	if err := printAsked(sys.Out, filepath.Join(dir, config.FolderFile), asked, variables); err != nil || t.DryRun {
 		return err
 	}
 	if err := list.Add(path, content); err != nil {
@@ -379,20 +379,20 @@ func listTrusted(sys *System, list trust.List) error {
 	return t.print(sys.Out, unbounded, sys.colors(sys.Out.File)) // a path that is cut is of no use
 }
 
-// printBeyond shows what a file does beyond what it may without being trusted.
-func printBeyond(w io.Writer, name string, left []config.LeftOut, variables []string) error {
+// printAsked shows what a file sets.
+func printAsked(w io.Writer, name string, asked []config.Asked, variables []string) error {
 	does := make(map[string][]string)
-	for _, l := range left {
-		for _, set := range l.Settings {
+	for _, a := range asked {
+		for _, set := range a.Settings {
 			effect := effectOf(set.Path)
 			does[effect] = append(does[effect], "  "+oneLine(set.Path)+": "+oneLine(shownValue(set))+"\n")
 		}
 	}
 	var b strings.Builder
-	if len(left) == 0 {
-		fmt.Fprintf(&b, "%s only tightens: it counts as it is\n", oneLine(name))
+	if len(asked) == 0 {
+		fmt.Fprintf(&b, "%s sets nothing\n", oneLine(name))
 	} else {
-		fmt.Fprintf(&b, "%s does more than tighten\n", oneLine(name))
+		fmt.Fprintf(&b, "%s, once it is trusted:\n", oneLine(name))
 	}
 	for _, e := range effects() {
 		if lines := does[e.title]; lines != nil {
@@ -416,9 +416,10 @@ type effect struct {
 func effects() []effect {
 	return []effect{
 		{"it starts programs", []string{"command", "args", "env", "custom_command", "merge_command", "check"}},
-		{"it loosens the walls", []string{
+		{"it changes what is allowed", []string{
 			"sandbox", "children", "allowed_commands", "env_allow", "read_only", "network", "network_disabled", "http_allow_private", "allow_private",
-			"register", "locked", "deny", "allow", "trust_workspace", "trust_agent_env", "allow_llm_override", "share_state", "pin",
+			"auth_token", "auth", "register", "locked", "deny", "allow", "trust_workspace", "trust_agent_env",
+			"allow_llm_override", "share_state", "pin",
 		}},
 		{"it talks to", []string{"url", "base_url", "headers", "api_key", "llm", "embeddings"}},
 		{"it reads and writes", []string{

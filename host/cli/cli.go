@@ -305,7 +305,7 @@ func (c *commands) loadAloud(sys *System) (*config.Config, error) {
 // source says where the config is looked for, and what of the folder's own is trusted. The
 // list of what is trusted is read only where there is such a file.
 func (c *commands) source(sys *System) config.Source {
-	src := config.Source{Path: c.Config, Getenv: sys.getenv, Dir: ".", Available: plugins.Types(), Tighten: plugins.Tightening, Secrets: sys.secrets}
+	src := config.Source{Path: c.Config, Getenv: sys.getenv, Dir: ".", Available: plugins.Types(), Secrets: sys.secrets}
 	src.UserConfigDir, _ = os.UserConfigDir()
 	src.Trust = trusted(src).Check
 	return src

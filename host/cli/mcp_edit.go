@@ -276,7 +276,7 @@ func (f *editedFile) after(sys *System) {
 	case f.known:
 		say(sys.Err, "it was trusted, and is with this change; a2e doctor --live tries it out")
 	case f.folder != "":
-		say(sys.Err, "next: a2e trust, as it only tightens until then; a2e doctor --live tries it out")
+		say(sys.Err, "next: a2e trust, as nothing in it counts until then; a2e doctor --live tries it out")
 	default:
 		say(sys.Err, "next: a2e doctor --live tries it out")
 	}

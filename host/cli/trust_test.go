@@ -1,16 +1,23 @@
 package cli_test
 
 import (
-	"a2e/host/hosttest/assert"
-	"a2e/host/hosttest/must"
 	"bytes"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"reflect"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"github.com/go-json-experiment/json"
+
+	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
+	"a2e/plugins"
 )
 
 // harmful is a config that starts a program as soon as the tools are listed.
@@ -89,18 +96,34 @@ func TestUntrustedFileStopsNothing(t *testing.T) {
 		make func(t *testing.T, file string)
 		says string
 	}{
-		"no YAML":            {func(t *testing.T, file string) { must.OK(t, os.WriteFile(file, []byte("a: ["), 0o600)) }, "it is wrong besides: a2e.yaml:2:1: not valid YAML"},
-		"two documents":      {func(t *testing.T, file string) { must.OK(t, os.WriteFile(file, []byte("{}\n---\n{}\n"), 0o600)) }, "it is wrong besides: "},
-		"unknown keys":       {func(t *testing.T, file string) { must.OK(t, os.WriteFile(file, []byte("sandbxo: off\n"), 0o600)) }, "left out: sandbxo"},
-		"huge":               {func(t *testing.T, file string) { must.OK(t, os.WriteFile(file, make([]byte, 2<<20), 0o600)) }, "larger than"},
-		"folder":             {func(t *testing.T, file string) { must.OK(t, os.Mkdir(file, 0o700)) }, "not a regular file"},
-		"device":             {func(t *testing.T, file string) { must.OK(t, os.Symlink("/dev/zero", file)) }, "not a regular file"},
-		"link to nothing":    {func(t *testing.T, file string) { must.OK(t, os.Symlink("nothing", file)) }, "it is a link to nothing"},
-		"link to itself":     {func(t *testing.T, file string) { must.OK(t, os.Symlink(file, file)) }, "cannot be read"},
-		"control characters": {func(t *testing.T, file string) { must.OK(t, os.WriteFile(file, []byte("\"a\\e[2J\": 1\n"), 0o600)) }, "left out: …"},
+		"no YAML": {func(t *testing.T, file string) { must.OK(t, os.WriteFile(file, []byte("a: ["), 0o600)) },
+			"it is wrong besides: a2e.yaml:2:1: not valid YAML"},
+		"two documents": {func(t *testing.T, file string) {
+			must.OK(t, os.WriteFile(file, []byte("{}\n---\n{}\n"),
+				0o600))
+		}, "it is wrong besides: "},
+		"unknown keys": {func(t *testing.T, file string) {
+			must.OK(t, os.WriteFile(file,
+				[]byte("sandbxo: off\n"), 0o600))
+		}, "it asks for sandbxo"},
+		"huge": {func(t *testing.T, file string) {
+			must.OK(t, os.WriteFile(file, make([]byte, 2<<20),
+				0o600))
+		}, "larger than"},
+		"folder": {func(t *testing.T, file string) { must.OK(t, os.Mkdir(file, 0o700)) },
+			"not a regular file"},
+		"device": {func(t *testing.T, file string) { must.OK(t, os.Symlink("/dev/zero", file)) },
+			"not a regular file"},
+		"link to nothing": {func(t *testing.T, file string) { must.OK(t, os.Symlink("nothing", file)) },
+			"it is a link to nothing"},
+		"link to itself": {func(t *testing.T, file string) { must.OK(t, os.Symlink(file, file)) }, "cannot be read"},
+		"control characters": {func(t *testing.T, file string) {
+			must.OK(t, os.WriteFile(file,
+				[]byte("\"a\\e[2J\": 1\n"), 0o600))
+		}, "it asks for …"},
 		"pattern that is none": {func(t *testing.T, file string) {
 			must.OK(t, os.WriteFile(file, []byte("plugins: {tools: {deny: ['[']}}\n"), 0o600))
-		}, "left out: plugins.tools.deny"},
+		}, "it asks for plugins.tools"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -114,27 +137,82 @@ func TestUntrustedFileStopsNothing(t *testing.T) {
 	}
 }
 
-// What tightens counts without being trusted, and says so.
-func TestUntrustedFileTightens(t *testing.T) {
+// greetings are those of each protocol, the second one with a token that a folder may know.
+func greetings() []string {
+	return []string{
+		greeting, strings.Replace(greeting, `"agent_id":"a"`, `"agent_id":"a","auth_token":"mine"`, 1),
+		`{"type":"handshake/req","id":"1","agent_caps":["proc"]}`, // and no other capability
+		`{"type":"handshake/req","id":"1","agent_caps":["exec","chains"],"pad":"` + strings.Repeat("x", 2000) + `"}`,
+		`{"jsonrpc":"2.0","id":1,"method":"rpc.handshake","params":{"client_name":"c"}}`,
+		`{"jsonrpc":"2.0","id":1,"method":"rpc.handshake","params":{"client_name":"c","auth_token":"mine"}}`,
+		fmt.Sprintf(mcpHello, "c", ""), fmt.Sprintf(mcpHello, "c", "mine"),
+	}
+}
+
+// outcomes is what becomes of each greeting, in words that are the same each time.
+func (p *place) outcomes(t *testing.T) string {
+	t.Helper()
+	var all strings.Builder
+	for _, hello := range greetings() {
+		o := p.run(t, nil, []string{hello})
+		said := regexp.MustCompile(`"(id|ts|session_id)":("[0-9a-f]{32}"|[0-9.]+)`).ReplaceAllString(o.stdout, "")
+		fmt.Fprintf(&all, "%d %s\n", o.code, said)
+	}
+	return all.String()
+}
+
+// TestWallTrustHandshakes: whatever an untrusted file in the folder sets, each handshake has the outcome that it has
+// without the file, be the host open or in need of a token.
+func TestWallTrustHandshakes(t *testing.T) {
 	t.Parallel()
+	var schema struct {
+		Properties map[string]any `json:"properties"`
+	}
 	p := newPlace(t)
-	writeFile(t, p.dir, "a2e.yaml", "auth_token: word\nplugins:\n  - {name: tools, type: tools, metadata: {read_only: true, deny: [http_get], allowed_commands: [ls]}}\n")
-	o := p.run(t, []string{"tools", "list"}, nil).want(t, 0, "it only tightens: auth_token, plugins, plugins[0].metadata.allowed_commands, plugins[0].metadata.deny, plugins[0].metadata.read_only. Look")
-	assert.That(t, !strings.Contains(o.stdout, "write_file") && !strings.Contains(o.stdout, "http_get") && strings.Contains(o.stdout, "read_file"), "it lists:\n%s", o.stdout)
-	if o := p.run(t, nil, []string{greeting}); !strings.Contains(o.stdout, "auth_failed") {
-		t.Errorf("without the token: %s", o.stdout)
+	must.OK(t, json.Unmarshal([]byte(p.run(t, []string{"schema", "config"}, nil).stdout), &schema))
+	files := []string{
+		"auth_token: mine\n", "auth: [{token: mine, agent_id: a}]\n",
+		"auth: [{token: mine, agent_id: b}]\nauth_token: other\n",
+		"limits: {max_line_bytes: 1024, max_queue: 1, max_queue_bytes: 1024, max_output_bytes: 1024}\n",
+		"sandbox: required\nchildren: {processes: 1, open_files: 1, memory_bytes: 1, cpu_seconds: 1}\n",
+		"plugins: []\n", "plugins: [{name: tools, type: tools}]\n",
+		"plugins: {proc: false, mcp: false, chains: false}\n",
+		"http: {token: mine}\nfleet: {agent_id: a}\nhost_id: a\nstate: postgres://nowhere.invalid/x\n", "- a\n",
+		"a: [\n",
 	}
-	// the user's own config is what is tightened
-	put(t, p.home, block{mark: "with: .config/a2e/config.yaml", text: "plugins: {proc: {exec: strict}}\n"})
-	for _, off := range []string{"plugins: {proc: false}\n", "plugins: [{name: tools, type: tools}]\n"} {
-		writeFile(t, p.dir, "a2e.yaml", off)
-		p.run(t, []string{"tools", "call", "run_command", `command=["sh","-c","true"]`}, nil).want(t, 1, "sh")
+	for _, value := range []string{"0", "1", "x", "${LEAK}"} {
+		var text strings.Builder
+		for key := range schema.Properties {
+			if key != "plugins" {
+				fmt.Fprintf(&text, "%s: %s\n", key, value)
+			}
+		}
+		text.WriteString("plugins:\n")
+		for typ, options := range plugins.OptionTypes() {
+			fmt.Fprintf(&text, "  %s:\n    x: 1\n", typ)
+			for f := range reflect.TypeOf(options).Fields() {
+				if name := f.Tag.Get("yaml"); name != "" && name != "-" {
+					fmt.Fprintf(&text, "    %s: %s\n", name, value)
+				}
+			}
+		}
+		files = append(files, text.String())
 	}
-	put(t, p.home, block{mark: "with: .config/a2e/config.yaml", text: "plugins:\n  - {name: t, type: tools, metadata: {commands: [{name: own, command: [echo, mine]}], allowed_commands: [cat]}}\n"})
-	writeFile(t, p.dir, "a2e.yaml", "plugins: [{name: t, type: tools, metadata: {allowed_commands: [ls, cat], deny: [glob]}}]\n")
-	o = p.run(t, []string{"tools", "list"}, nil).want(t, 0, "left out: plugins[0].metadata.allowed_commands.")
-	assert.That(t, !strings.Contains(o.stdout, "glob") && strings.Contains(o.stdout, "own"), "it lists:\n%s", o.stdout)
-	p.run(t, []string{"tools", "call", "run_command", `command=["ls"]`}, nil).want(t, 1, "allowed are: cat")
+	must.That(t, len(schema.Properties) > 20, "the schema has %d properties", len(schema.Properties))
+	for _, own := range []string{"", "auth_token: sesame\n"} {
+		p := newPlace(t)
+		if own != "" {
+			put(t, p.home, block{mark: "with: .config/a2e/config.yaml", text: own})
+		}
+		want := p.outcomes(t)
+		must.That(t, strings.Contains(want, `"ok":true`) == (own == "") && strings.Contains(want,
+			"serverInfo") == (own == ""), "%s", want)
+		for _, file := range files {
+			writeFile(t, p.dir, "a2e.yaml", file)
+			got := p.outcomes(t)
+			assert.That(t, got == want, "with\n%.400s\nthe handshakes end so:\n%s\nand without:\n%s", file, got, want)
+		}
+	}
 }
 
 func TestTrustCommand(t *testing.T) {
@@ -152,14 +230,18 @@ func TestTrustCommand(t *testing.T) {
 	p.run(t, []string{"trust", "--remove"}, nil).want(t, 0, "no longer trusted")
 	writeFile(t, p.dir, "a2e.yaml", "sandbox: off\nauth_token: word\nmax_parallel: 3\nplugins: [{name: tools, type: tools, metadata: {commands: [{name: x, command: [\"a\\e[2Jb\", \"${LEAK}\"]}], \"odd\\nkey\": 1}}]\n")
 	shown := p.run(t, []string{"trust", "--dry-run"}, nil).want(t, 0, "")
-	want := `a2e.yaml does more than tighten
+	want := `a2e.yaml, once it is trusted:
 it starts programs
   plugins[0].metadata.commands[0].command: ["a\x1b[2Jb", "${LEAK}"]
-it loosens the walls
+it changes what is allowed
   sandbox: off
+  auth_token: (not shown)
 it also sets
+  max_parallel: 3
+  plugins[0].name: tools
+  plugins[0].type: tools
   plugins[0].metadata.commands[0].name: x
-  plugins[0].metadata.…: 1
+  plugins[0].metadata.odd key: (not shown)
 it takes environment variables
   LEAK
 `
@@ -182,7 +264,8 @@ it takes environment variables
 	o = p.run(t, []string{"trust", "--list"}, nil)
 	assert.That(t, strings.Contains(o.stdout, "changed  "), "it lists %s", o.stdout)
 	o = p.run(t, []string{"trust", filepath.Join(p.dir, "a2e.yaml")}, nil).want(t, 0, "trusted until")
-	assert.That(t, strings.Contains(o.stdout, "only tightens: it counts as it is"), "it shows %s", o.stdout)
+	assert.That(t, strings.Contains(o.stdout, "it changes what is allowed\n  sandbox: required"), "it shows %s",
+		o.stdout)
 	writeFile(t, p.dir, "other.yaml", "sandbox: off\n")
 	p.run(t, []string{"trust", "other.yaml"}, nil).want(t, 2, "--config or A2E_CONFIG names them")
 	p.run(t, []string{"trust", "--list", "--remove"}, nil).want(t, 2, "--list")
@@ -428,8 +511,10 @@ func TestWallTrustFolder(t *testing.T) {
 			found := a.prepare(t)
 			o := found.run(t, a.arguments(found), a.lines)
 			assert.That(t, !a.harm(found, o), "it did harm:\n%s%s", o.stdout, o.stderr)
-			if told := o.stdout + o.stderr; strings.Count(told, "not trusted (nobody has run `a2e trust` for it)") < 1 || !strings.Contains(told, "left out: ") || strings.Contains(told, leaked) {
-				t.Errorf("it should say once what was left out:\n%s", told)
+			if told := o.stdout + o.stderr; strings.Count(told,
+				"not trusted (nobody has run `a2e trust` for it)") < 1 || !strings.Contains(told, "it asks for ") ||
+				strings.Contains(told, leaked) {
+				t.Errorf("it should say once what is not used:\n%s", told)
 			}
 		})
 	}

@@ -13,7 +13,6 @@ import (
 	"syscall"
 
 	"a2e/host/redact"
-	"a2e/host/wall"
 	"a2e/protocol"
 )
 
@@ -35,8 +34,6 @@ type Source struct {
 	// Trust tells why the content of a2e.yaml in Dir is not trusted, nil = it is. path is
 	// absolute. A nil func trusts none.
 	Trust func(path string, content []byte) error
-	// Tighten describes the options of each plugin type, for a file that is not trusted.
-	Tighten func() map[string]Tightening
 }
 
 // Load finds and reads the configuration. Without any file it is Default(src)
@@ -45,9 +42,8 @@ type Source struct {
 // tell what was accepted without effect, in the order of the file.
 //
 // a2e.yaml in Dir was perhaps written by the agent, or came with the folder.
-// Unless Src.Trust knows its content, it only tightens what holds without it,
-// no variable is put in, and nothing in it is an error: one warning names what
-// was left out.
+// Unless Src.Trust knows its content, nothing in it counts, and nothing in it is an
+// error: one warning names what it asks for.
 func Load(src Source) (*Config, []Warning, error) {
 	src.Getenv = envOr(src.Getenv)
 	f, err := asked(src)
@@ -64,7 +60,8 @@ func Load(src Source) (*Config, []Warning, error) {
 	}
 	c, warnings, err := read(src, f)
 	if err == nil && folder.name != "" && !folder.trusted() {
-		warnings = append(warnings, folder.tighten(c, src)...)
+		c.Untrusted = folder.path
+		warnings = append(warnings, folder.unused()...)
 	}
 	return c, warnings, err
 }
@@ -272,56 +269,54 @@ func FolderPath(dir string) (string, error) {
 	return filepath.Join(path, FolderFile), err
 }
 
-// tighten puts what only tightens of the file into c, and tells what became of it: nothing
-// of a file that says nothing.
-func (f *file) tighten(c *Config, src Source) []Warning {
-	w := Warning{File: f.name, Message: "not trusted (" + f.err.Error() + "), so that "}
-	if c.Untrusted = f.path; c.Wall != nil && f.path != "" {
-		c.Wall.Fixed = append(c.Wall.Fixed, wall.Real(f.path)) // what it tightens is in force
-	}
-	taken, left, err := tightenBy(c, f.name, f.data, src)
-	switch {
+// unused tells that nothing in the file counts, and what it asks for; nothing of a file that
+// says nothing.
+func (f *file) unused() []Warning {
+	w := Warning{File: f.name, Message: "not trusted (" + f.err.Error() + "), so that nothing in it counts"}
+	switch asked, _, err := Asks(f.name, f.data); {
 	case err != nil:
-		w.Message += "nothing in it counts; it is wrong besides: " + firstLine(err)
+		w.Message += "; it is wrong besides: " + firstLine(err)
 	case f.data == nil:
-		w.Message += "nothing in it counts"
-	case len(left) == 0 && len(taken) == 0:
+	case len(asked) == 0:
 		return nil
-	case len(left) == 0:
-		w.Message += "it only tightens: " + some(taken)
-	case len(taken) == 0:
-		w.Message += "nothing in it counts; left out: " + some(paths(left))
 	default:
-		w.Message += "it only tightens: " + some(taken) + "; left out: " + some(paths(left))
+		var names []string
+		for _, a := range asked {
+			names = append(names, a.Path)
+		}
+		w.Message += "; it asks for " + some(names)
 	}
 	w.Message += ". Look at it, then run `a2e trust`; or name it with --config or A2E_CONFIG"
 	return []Warning{w}
 }
 
-func tightenBy(c *Config, name string, data []byte, src Source) (taken []string, left []LeftOut, err error) {
-	root, problems := parse(name, data)
+// Asks tells what the content of a config sets, and which environment variables it puts in.
+// name is for messages.
+func Asks(name string, content []byte) (asked []Asked, variables []string, err error) {
+	root, problems := parse(name, content)
 	if len(problems) > 0 { // such as a key that appears twice: then nobody knows what was meant
 		return nil, nil, problemsError(problems)
 	}
-	t := tightener{base: c}
-	if src.Tighten != nil {
-		t.types = src.Tighten()
+	if root.kind != mapping && !root.null() {
+		return []Asked{{top, root.settings(top, nil)}}, nil, nil
 	}
-	t.file(root)
-	slices.Sort(t.taken)
-	return slices.Compact(t.taken), slices.CompactFunc(t.left, func(a, b LeftOut) bool { return a.Path == b.Path }), nil
-}
-
-// Beyond tells what of the content of a config would be left out, were it not trusted, and
-// which environment variables it puts in. name is for messages.
-func Beyond(src Source, name string, content []byte) (left []LeftOut, variables []string, err error) {
-	if _, left, err = tightenBy(Default(src), name, content, src); err != nil {
-		return nil, nil, err
+	for _, m := range root.members {
+		if m.key != "plugins" && m.key != "mcpServers" || len(m.value.members)+len(m.value.items) == 0 {
+			asked = append(asked, Asked{shortKey(m.key), m.value.settings(m.key, nil)})
+			continue
+		}
+		for _, part := range m.value.members {
+			asked = append(asked, Asked{joined(m.key, shortKey(part.key)), part.value.settings(joined(m.key,
+				part.key), nil)})
+		}
+		for i, item := range m.value.items {
+			at := fmt.Sprintf("%s[%d]", m.key, i)
+			asked = append(asked, Asked{at, item.settings(at, nil)})
+		}
 	}
-	root, _ := parse(name, content)
 	root.eachVariable(func(name string) { variables = append(variables, name) })
 	slices.Sort(variables)
-	return left, slices.Compact(variables), nil
+	return asked, slices.Compact(variables), nil
 }
 
 // eachVariable returns the names of the variables in n.
@@ -336,14 +331,6 @@ func (n *node) eachVariable(do func(name string)) {
 	for _, item := range n.items {
 		item.eachVariable(do)
 	}
-}
-
-func paths(left []LeftOut) []string {
-	var all []string
-	for _, l := range left {
-		all = append(all, l.Path)
-	}
-	return all
 }
 
 // some lists names, but not too many.

@@ -411,6 +411,18 @@ func (o Options) Keep(name string, keep func(i int) bool) Options {
 	return o.set(name, &n)
 }
 
+// set returns options with another value of one.
+func (o Options) set(name string, value *node) Options {
+	n := &node{kind: mapping}
+	if o.node != nil {
+		n.line, n.column = o.node.line, o.node.column
+		n.members = slices.DeleteFunc(slices.Clone(o.node.members), func(m member) bool { return m.key == name })
+	}
+	n.members = append(n.members, member{key: name, value: value})
+	o.node = n
+	return o
+}
+
 func envOr(getenv func(string) string) func(string) string {
 	if getenv == nil {
 		return func(string) string { return "" }

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v4"
 
@@ -16,45 +16,18 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// guarded has one option of each kind.
-type guarded struct {
-	Allowed []string `yaml:"allowed"`
-	Deny    []string `yaml:"deny"`
-	Open    bool     `yaml:"open"`
-	Level   string   `yaml:"level" enum:"any,some,none"`
-	Limit   float64  `yaml:"limit" min:"0"`
-	Depth   int      `yaml:"depth"`
-	Command []string `yaml:"command"`
-}
-
-func tightenGuarded() map[string]Tightening {
-	inherited := func(base *Config) []string {
-		for _, p := range base.Plugins {
-			var o guarded
-			if p.Enabled && p.Options.Decode(&o) == nil && o.Allowed != nil {
-				return o.Allowed
-			}
-		}
-		return nil
-	}
-	rules := map[string]Rule{
-		"allowed": Within(inherited, []string{"a", "b"}), "deny": Longer(func(_ *Config, s string) bool { return s != "[" }), "open": Only(false),
-		"level": Ordered("any", "some", "none"), "limit": Lower(10), "depth": LowerOrNone(),
-	}
-	defaults := guarded{Open: true, Level: "some", Depth: 3}
-	return map[string]Tightening{"tools": {defaults, rules}, "proc": {defaults, rules}}
-}
-
 // loadUntrusted reads the files of a folder and of the user, of which "" is none.
 func loadUntrusted(t *testing.T, folder, user string) (*Config, string) {
 	t.Helper()
 	dir, home := t.TempDir(), t.TempDir()
-	write(t, filepath.Join(dir, FolderFile), folder)
+	if folder != "" {
+		write(t, filepath.Join(dir, FolderFile), folder)
+	}
 	if user != "" {
 		write(t, filepath.Join(home, "a2e", "config.yaml"), user)
 	}
 	c, warnings, err := Load(Source{
-		Dir: dir, UserConfigDir: home, Available: []string{"tools", "proc", "memory", "exec"}, Tighten: tightenGuarded,
+		Dir: dir, UserConfigDir: home, Available: []string{"tools", "proc", "memory", "exec"},
 		Getenv: func(name string) string {
 			if name == "OWN" {
 				return "own"
@@ -68,95 +41,51 @@ func loadUntrusted(t *testing.T, folder, user string) (*Config, string) {
 	return c, strings.Join(texts(warnings), "\n")
 }
 
-func optionsOf(t *testing.T, c *Config, name string) guarded {
-	t.Helper()
-	o := guarded{Open: true, Level: "some", Depth: 3}
-	for _, p := range c.Plugins {
-		if p.Name == name {
-			must.OK(t, p.Options.Decode(&o))
-			return o
-		}
-	}
-	t.Fatalf("no plugin %s", name)
-	return o
-}
-
-// What an untrusted file of the folder gives is held against what holds without it: the
-// defaults, or the user's own file.
-func TestUntrustedFileOnlyTightens(t *testing.T) {
-	const own = "auth_token: ${OWN}\nmax_parallel: 2\nsandbox: required\nchildren: {processes: 100}\n" +
-		"plugins: [{name: t, type: tools, metadata: {allowed: [b, c], deny: [x], level: none, limit: 5, depth: 1, open: false, command: [\"${OWN}\"]}}, {name: p, type: proc}]\n"
-	for _, tc := range []struct {
-		folder, user string
-		get          func(c *Config) any
-		want         any
-		left         string // part of the warning; "" = nothing is left out
-	}{
-		{"max_parallel: 3", "", func(c *Config) any { return c.MaxParallel }, 3, ""},
-		{"max_parallel: 5", "", func(c *Config) any { return c.MaxParallel }, 4, "left out: max_parallel"},
-		{"max_parallel: 3", own, func(c *Config) any { return c.MaxParallel }, 2, "left out: max_parallel"},
-		{"max_parallel: 1", own, func(c *Config) any { return c.MaxParallel }, 1, ""},
-		{"max_parallel: -3", "", func(c *Config) any { return c.MaxParallel }, 4, "left out: max_parallel"},
-		{"max_parallel: ${N:-1}", "", func(c *Config) any { return c.MaxParallel }, 4, "left out: max_parallel"},
-		{"limits: {max_queue: 10, max_line_bytes: 1}", "", func(c *Config) any { return []int{c.Limits.MaxQueue, c.Limits.MaxLineBytes} }, []int{10, 16 << 20}, "left out: limits.max_line_bytes"},
-		{"sandbox: required", "", func(c *Config) any { return c.Sandbox }, "required", ""},
-		{"sandbox: best_effort", "", func(c *Config) any { return c.Sandbox }, "", "left out: sandbox"},
-		{"sandbox: off", own, func(c *Config) any { return c.Sandbox }, "required", "left out: sandbox"},
-		{"sandbox: required", "sandbox: off", func(c *Config) any { return c.Sandbox }, "required", ""},
-		{"children: {processes: 1025, cpu_seconds: 3, file_bytes: -1, read: [/]}", "", func(c *Config) any { return c.Children }, Children{CPUSeconds: 3}, "children.processes, children.file_bytes, children.read"},
-		{"children: {processes: 99}", own, func(c *Config) any { return c.Children.Processes }, int64(99), ""},
-		{"children: {processes: 0}", own, func(c *Config) any { return c.Children.Processes }, int64(100), "left out: children.processes"},
-		{"auth_token: mine", "", func(c *Config) any { return c.AuthToken.Reveal() }, "mine", ""},
-		{"auth_token: mine", own, func(c *Config) any { return c.AuthToken.Reveal() }, "own", "left out: auth_token"},
-		{"auth_token: ${LEAK}", "", func(c *Config) any { return c.AuthToken.Reveal() }, "", "left out: auth_token"},
-		{"audit:", "", func(c *Config) any { return c.Audit.Enabled }, false, "left out: audit"},
-		{"workspace: /", "", func(c *Config) any { return c.Workspace == "/" }, false, "left out: workspace"},
-		{"plugins: []", "", func(c *Config) any { return len(c.Plugins) }, 0, ""},
-		{"plugins: [{name: proc, type: procs}]", "", func(c *Config) any { return c.Plugins[0].Name + string(rune('0'+len(c.Plugins))) }, "proc1", ""},
-		{"plugins: [{name: proc, type: proc, metadata: {enabled: no}}]", "", func(c *Config) any { return len(c.Plugins) }, 0, ""},
-		{"plugins: [{name: e, type: exec, metadata: {command: [sh]}}]", "", func(c *Config) any { return len(c.Plugins) }, 0, "left out: plugins[0]"},
-		{"plugins: [{name: tools, type: tools, metadata: {allowed: [b, z], deny: [y], level: none, limit: 3, depth: 0, open: false}}]", "",
-			func(c *Config) any { return optionsOf(t, c, "tools") }, guarded{Allowed: []string{"b"}, Deny: []string{"y"}, Level: "none", Limit: 3}, "left out: plugins[0].metadata.allowed"},
-		{"plugins: [{name: tools, type: tools, metadata: {deny: ['['], level: any, limit: 11, depth: 4, open: yes, command: [sh], other: 1}}]", "",
-			func(c *Config) any { return optionsOf(t, c, "tools") }, guarded{Open: true, Level: "some", Depth: 3}, "metadata.deny, plugins[0].metadata.level, plugins[0].metadata.limit, plugins[0].metadata.depth, plugins[0].metadata.command, plugins[0].metadata.other"},
-		{"plugins: [{name: t, type: tools, metadata: {allowed: [a, b], deny: [y], level: some, limit: 6, depth: 2, open: true}}]", own,
-			func(c *Config) any { return optionsOf(t, c, "t") }, guarded{Allowed: []string{"b"}, Deny: []string{"x", "y"}, Level: "none", Limit: 5, Depth: 1, Command: []string{"own"}}, "metadata.allowed, plugins[0].metadata.level"},
-		// what a plugin had from another one stays when that is switched off
-		{"plugins: [{name: p, type: proc}]", own, func(c *Config) any { return optionsOf(t, c, "p").Allowed }, []string{"b", "c"}, ""},
-		// a plugin that stands before others stays
-		{"plugins: [{name: p, type: proc}]", "plugins: [{name: t, type: tools, metadata: {exclusive: true}}, {name: p, type: proc}]", func(c *Config) any { return len(c.Plugins) }, 2, "left out: plugins"},
-		// a mapping: what it does not name stays as it is
-		{"plugins: {}", "", func(c *Config) any { return len(c.Plugins) }, 3, ""},
-		{"plugins: {proc: false, memory: {enabled: off}}", "", func(c *Config) any { return len(c.Plugins) }, 1, ""},
-		{"plugins: {proc: true, memory: , tools: {}}", "", func(c *Config) any { return len(c.Plugins) }, 3, ""},
-		{"plugins: {procs: no, proc: {open: true}}", "", func(c *Config) any { return len(c.Plugins) }, 2, "left out: plugins.proc"},
-		{"plugins: {proc: '${LEAK:-false}', memory: 'false', tools: [x], '${LEAK}': false}", "", func(c *Config) any { return len(c.Plugins) }, 3, "left out: plugins.proc, plugins.memory, plugins.tools, plugins.…"},
-		{"plugins: {exec: {command: [sh]}, e: {type: exec, command: [sh]}, none: true}", "", func(c *Config) any { return len(c.Plugins) }, 3, "left out: plugins.exec, plugins.e, plugins.none"},
-		{"plugins: {tools: {allowed: [b, z], deny: [y, '['], level: any, limit: 3, command: [sh], priority: 9, exclusive: true}}", "",
-			func(c *Config) any { return optionsOf(t, c, "tools") }, guarded{Allowed: []string{"b"}, Deny: []string{"y"}, Open: true, Level: "some", Limit: 3, Depth: 3},
-			"plugins.tools.allowed, plugins.tools.deny, plugins.tools.level, plugins.tools.command, plugins.tools.priority, plugins.tools.exclusive"},
-		{"plugins: {mine: {type: tools, limit: 3, open: true}}", "", func(c *Config) any { return []any{len(c.Plugins), optionsOf(t, c, "tools").Limit} }, []any{3, 3.0}, "left out: plugins.mine.type"},
-		{"plugins: {mine: {type: tools, limit: 3}, tools: {level: any}}", own, func(c *Config) any { return optionsOf(t, c, "t").Limit }, 3.0, "left out: plugins.mine.type, plugins.tools"},
-		{"plugins: {tools: {metadata: {limit: 3}, type: {x: y}}}", "", func(c *Config) any { return optionsOf(t, c, "tools").Limit }, 0.0, "left out: "},
-		{"plugins: {proc: false}", "plugins: {tools: {priority: 1}}", func(c *Config) any { return len(c.Plugins) }, 3, "left out: plugins"},
-		{"plugins: {proc: true}", "plugins: {proc: false}", func(c *Config) any { return c.Plugins[1].Enabled }, false, ""},
-		{"plugins: {tools: false}", own, func(c *Config) any { return optionsOf(t, c, "p").Allowed }, []string{"b", "c"}, ""},
-		{"plugins: {<<: {tools: {open: true, limit: 99}}, proc: &a {limit: 3}}", "", func(c *Config) any { return []any{optionsOf(t, c, "tools").Limit, optionsOf(t, c, "proc").Limit} }, []any{0.0, 3.0}, "left out: plugins.tools.limit"},
-		{"mcpServers: {a: {command: sh}}", "", func(c *Config) any { return c.MCPServers == nil && c.Plugins[0].Options.node == nil }, true, "left out: mcpServers"},
-		{"mcpServers: {}", "", func(c *Config) any { return c.MCPServers }, nil, "left out: mcpServers"},
-		{"max_parallel: 3\nmax_parallel: 1", "", func(c *Config) any { return c.MaxParallel }, 4, "nothing in it counts"},
-		{"max_paralel: 3\nsandbox: required", "", func(c *Config) any { return c.Sandbox }, "required", "left out: max_paralel"},
-		{"a: [", "", func(c *Config) any { return c.MaxParallel }, 4, "it is wrong besides: "},
-		{"<<: {sandbox: off}\nx: &x {max_parallel: 3}\n", "", func(c *Config) any { return c.Sandbox }, "", "sandbox"},
-		{"- a", "", func(c *Config) any { return c.MaxParallel }, 4, "left out: the file"},
-		{"# nothing", "", func(c *Config) any { return c.MaxParallel }, 4, ""},
+// Nothing counts of a file in the folder that nobody has trusted, and one line says what it asks for.
+func TestUntrustedFileCountsForNothing(t *testing.T) {
+	const own = "auth_token: ${OWN}\nmax_parallel: 2\nchildren: {processes: 100}\nplugins: {proc: {timeout: 5}}\n"
+	for folder, asks := range map[string]string{
+		"max_parallel: 1":                        "; it asks for max_parallel. Look",
+		"auth_token: mine":                       "; it asks for auth_token. Look",
+		"auth: [{token: mine, agent_id: alice}]": "; it asks for auth. Look",
+		"auth_token: ${LEAK}":                    "; it asks for auth_token. Look",
+		"limits: {max_queue: 10}\nsandbox: off":  "; it asks for limits, sandbox. Look",
+		"audit:":                                 "; it asks for audit. Look",
+		"plugins: []":                            "; it asks for plugins. Look",
+		"plugins: [{type: proc}, {type: tools}]": "; it asks for plugins[0], plugins[1]. Look",
+		"plugins: {proc: false, memory: {x: 1}}": "; it asks for plugins.proc, plugins.memory. Look",
+		"mcpServers: {a: {command: sh}}":         "; it asks for mcpServers.a. Look",
+		"max_paralel: 3":                         "; it asks for max_paralel. Look",
+		"'${LEAK}': 3":                           "; it asks for …. Look",
+		"<<: {sandbox: off}\nx: &x {y: 3}":       "; it asks for x, sandbox. Look",
+		"- a":                                    "; it asks for the file. Look",
+		"max_parallel: 3\nmax_parallel: 1":       "; it is wrong besides: ",
+		"a: [":                                   "; it is wrong besides: ",
+		"# nothing":                              "",
 	} {
-		c, warned := loadUntrusted(t, tc.folder, tc.user)
-		diff := cmp.Diff(tc.want, tc.get(c))
-		assert.Equal(t, diff, "", "%q over %q", tc.folder, tc.user)
-		assert.That(t, (tc.left != "" || !strings.Contains(warned, "left out")) && strings.Contains(warned, tc.left),
-			"%q over %q warns %q, want %q", tc.folder, tc.user, warned, tc.left)
-		assert.That(t, c.Untrusted != "" && (tc.user != "" || c.File == ""), "%q: file %q, untrusted %q", tc.folder, c.File, c.Untrusted)
+		for _, user := range []string{"", own} {
+			want, _ := loadUntrusted(t, "", user)
+			c, warned := loadUntrusted(t, folder, user)
+			must.Equal(t, len(c.Plugins), len(want.Plugins))
+			got, without := *c, *want
+			for _, c := range []*Config{&got, &without} { // what differs between two folders, or cannot be compared
+				c.Untrusted, c.File, c.Workspace, c.UserDir, c.Wall, c.Secrets, c.Plugins = "", "", "", "", nil, nil,
+					nil
+			}
+			assert.That(t, reflect.DeepEqual(got, without), "%q over %q: %+v, want %+v", folder, user, got, without)
+			for i, p := range c.Plugins {
+				other := want.Plugins[i]
+				p.Options.file, other.Options.file = "", ""
+				same := p.Name == other.Name && p.Enabled == other.Enabled && reflect.DeepEqual(p.Options.node,
+					other.Options.node)
+				assert.That(t, same, "%q over %q: plugin %s", folder, user, p.Name)
+			}
+			assert.That(t, strings.Contains(warned, asks) && (asks != "") == strings.Contains(warned,
+				"nothing in it counts"),
+				"%q over %q warns %q, want %q", folder, user, warned, asks)
+			assert.That(t, c.Untrusted != "" && (user != "" || c.File == ""), "%q: file %q, untrusted %q", folder,
+				c.File, c.Untrusted)
+		}
 	}
 }
 
@@ -165,7 +94,7 @@ func TestUntrustedFileExpandsNothing(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, FolderFile), "auth_token: ${LEAK}\nhost_id: ${LEAK:-x}\nmax_parallel: ${LEAK:-1}\n"+
 		"snapshot_mode: ${LEAK}\nplugins:\n  - {name: ${LEAK}, type: ${LEAK}}\n  - {name: tools, type: tools, metadata: {deny: [\"${LEAK}\"], level: \"${LEAK}\", open: ${LEAK:-no}, enabled: ${LEAK}}}\n")
-	_, warnings, err := Load(Source{Dir: dir, Available: []string{"tools"}, Tighten: tightenGuarded, Getenv: func(name string) string {
+	_, warnings, err := Load(Source{Dir: dir, Available: []string{"tools"}, Getenv: func(name string) string {
 		assert.That(t, name != "LEAK", "the variable was looked up")
 		return ""
 	}})
