@@ -190,10 +190,10 @@ func TestNamesThatMatchNothing(t *testing.T) {
 		}
 		run(t, dir, nil, "-c", "c.yaml", "check").want(t, code, says)
 	}
-	// an untrusted file stops nothing, and what it denies beyond the typing error counts
+	// an untrusted file stops nothing, and nothing in it counts
 	writeFile(t, dir, "a2e.yaml", "plugins: {tools: {deny: [http_gett, echo]}}\n")
-	out := run(t, dir, nil, "tools", "list").want(t, 0, "left out: plugins.tools.deny")
-	assert.That(t, !strings.Contains(out.stdout, "echo") && strings.Contains(out.stdout, "http_get"), "%v", out.stdout)
+	out := run(t, dir, nil, "tools", "list").want(t, 0, "it asks for plugins.tools.")
+	assert.That(t, strings.Contains(out.stdout, "echo") && strings.Contains(out.stdout, "http_get"), "%v", out.stdout)
 	out = run(t, dir, []byte(`{"type":"handshake/req","id":"1","agent_caps":["toolz"]}`+"\n"), "serve")
 	if !strings.Contains(out.stdout, `"reason":"no_caps"`) || !strings.Contains(out.stderr, "toolz") || !strings.Contains(out.stderr, `"available":["skill","tools",`) {
 		t.Errorf("%s\n%s", out.stdout, out.stderr)

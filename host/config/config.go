@@ -38,7 +38,7 @@ type Config struct {
 	// Named says that --config or A2E_CONFIG named the file.
 	Named bool `yaml:"-"`
 	// Untrusted is the absolute path of the current folder's own a2e.yaml, which nobody has
-	// trusted, so that it only tightened this; "" = there is none, or it is File.
+	// trusted, so that it is not used; "" = there is none, or it is File.
 	Untrusted string `yaml:"-"`
 	// Off are the plugin types that are off because the list of plugins does not name them.
 	Off []string `yaml:"-"`
