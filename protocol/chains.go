@@ -59,11 +59,13 @@ type ChainResponse struct {
 	NodesRun    int              `json:"nodes_run"`
 	Error       NullableMap[any] `json:"error"`
 
-	Handled      []ChainFailure `json:"handled,omitzero"`       // failures that other nodes handled, the first 100
-	HandledTotal int            `json:"handled_total,omitzero"` // all of them
-	Cached       []string       `json:"cached,omitzero"`        // nodes whose outputs an earlier run had kept, the first 100
-	CachedTotal  int            `json:"cached_total,omitzero"`
-	FromJournal  int            `json:"from_journal,omitzero"` // nodes whose outputs came from the journal, those within others too
+	Handled        []ChainFailure `json:"handled,omitzero"`       // failures that other nodes handled, the first 100
+	HandledTotal   int            `json:"handled_total,omitzero"` // all of them
+	Cached         []string       `json:"cached,omitzero"`        // nodes whose outputs were kept before, the first 100
+	CachedTotal    int            `json:"cached_total,omitzero"`
+	Truncated      []string       `json:"truncated,omitzero"` // nodes with outputs that are a part, the first 100
+	TruncatedTotal int            `json:"truncated_total,omitzero"`
+	FromJournal    int            `json:"from_journal,omitzero"` // outputs from the journal, of inner nodes too
 }
 
 // ChainFailure tells of the failure of a node.

@@ -175,7 +175,7 @@ func planningRows() []Info {
 		row[PlanCreateRequest](TypePlanCreateReq, CapPlanning, AgentRequest, TypePlanCreateResp),
 		row[PlanListRequest](TypePlanListReq, CapPlanning, AgentRequest, TypePlanListResp),
 		row[TaskAddRequest](TypeTaskAddReq, CapPlanning, AgentRequest, TypeTaskAddResp, "plan_id", "title"),
-		row[TaskUpdateRequest](TypeTaskUpdateReq, CapPlanning, AgentRequest, TypeTaskUpdateResp, "plan_id", "task_id"),
+		row[TaskUpdateRequest](TypeTaskUpdateReq, CapPlanning, AgentRequest, TypeTaskUpdateResp, "plan_id"),
 		row[TaskListRequest](TypeTaskListReq, CapPlanning, AgentRequest, TypeTaskListResp),
 		row[PlanBoardRequest](TypePlanBoardReq, CapPlanning, AgentRequest, TypePlanBoardResp),
 		row[PlanCreateResponse](TypePlanCreateResp, CapPlanning, HostResponse, ""),

@@ -45,6 +45,7 @@ var extensions = map[string]bool{
 	"memory/retrieve/req/offset": true, "memory/retrieve/req/cursor": true, "memory/retrieve/req/refresh_ttl": true,
 	"memory/retrieve/req/history": true, "memory/retrieve/req/list_namespaces": true, "memory/retrieve/req/max_depth": true,
 	"memory/forget/req/all": true, "memory/forget/req/confirm": true,
+	"chain/resp/truncated": true, "chain/resp/truncated_total": true,
 	"chain/resp/handled": true, "chain/resp/handled_total": true, "chain/resp/cached": true, "chain/resp/cached_total": true, "chain/resp/from_journal": true,
 	"chain/req/journal": true, "chain/req/resume": true, "chain/req/resolve": true,
 	"tool/list/resp/tools/0/task": true, "toolkit/list/resp/toolkits/0/problem": true, "tool/list/resp/tools/0/score": true, "tool/list/req/detail": true, "tool/list/resp/tools/0/detail": true, "tool/call/resp/group": true, "skill/discover/req/query": true,

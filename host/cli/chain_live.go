@@ -26,6 +26,7 @@ type chainEvent struct {
 		PauseMS   float64 `json:"pause_ms"`
 		Until     float64 `json:"until"`
 		Iteration int     `json:"iteration"`
+		Truncated bool    `json:"truncated"`
 	} `json:"data"`
 }
 
@@ -57,7 +58,11 @@ func (e *chainEvent) line() string {
 	}
 	switch {
 	case e.Phase == "done" && e.Data.Map == "":
-		return fmt.Sprintf("done   %s  %s\n", name, shortDuration(e.took()))
+		cut := ""
+		if e.Data.Truncated {
+			cut = "  (its result was cut)"
+		}
+		return fmt.Sprintf("done   %s  %s%s\n", name, shortDuration(e.took()), cut)
 	case e.Phase == "skip":
 		return fmt.Sprintf("skip   %s\n", name)
 	case e.Phase == "error":

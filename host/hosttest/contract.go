@@ -177,7 +177,8 @@ func (c *contract) each(t *testing.T) {
 // strict reports whether requests of a type are refused for a field that nobody knows.
 func strict(t protocol.Type) bool {
 	info, _ := protocol.Lookup(t)
-	return t == protocol.TypeMemoryRetrieveReq || t == protocol.TypeMemoryForgetReq || info.Capability == protocol.CapPlanning
+	all := []protocol.Type{protocol.TypeChainReq, protocol.TypeMemoryRetrieveReq, protocol.TypeMemoryForgetReq}
+	return slices.Contains(all, t) || info.Capability == protocol.CapPlanning
 }
 
 // grease adds fields that no version knows: they change nothing, or are refused where they might

@@ -29,10 +29,14 @@ type answer struct {
 	broke bool // a node ended the chain
 }
 
-// noted is what only some answers tell: which outputs were not made anew, and which failures were handled.
+// noted is what only some answers tell: which outputs were not made anew or are only a part, and which failures
+// were handled.
 type noted struct {
-	Cached       []string                `json:"cached,omitzero"`
-	CachedTotal  int                     `json:"cached_total,omitzero"`
+	Cached         []string `json:"cached,omitzero"`
+	CachedTotal    int      `json:"cached_total,omitzero"`
+	Truncated      []string `json:"truncated,omitzero"`
+	TruncatedTotal int      `json:"truncated_total,omitzero"`
+
 	FromJournal  int64                   `json:"from_journal,omitzero"`
 	Handled      []protocol.ChainFailure `json:"handled,omitzero"`
 	HandledTotal int                     `json:"handled_total,omitzero"`
@@ -66,9 +70,12 @@ func (a *answer) AppendJSON(dst []byte) ([]byte, error) {
 	return append(dst, rest...), nil
 }
 
-// noted tells which failures were handled, and which outputs cached, if any.
+// noted tells which failures were handled, and which outputs cached or cut, if any.
 func (r *run) noted() noted {
-	n := noted{Cached: r.tree.cached, CachedTotal: r.hits, HandledTotal: r.caught}
+	n := noted{
+		Cached: r.tree.cached.ids, CachedTotal: r.tree.cached.total, Truncated: r.cuts.ids, TruncatedTotal: r.cuts.total,
+		HandledTotal: r.caught,
+	}
 	for _, h := range r.handled {
 		n.Handled = append(n.Handled, h.told(h.by))
 	}
@@ -101,7 +108,7 @@ func (r *run) answer(ctx context.Context, req *protocol.ChainRequest, took time.
 		a.broke = true
 		a.code, a.err = protocol.CodeChainNodeError, r.errorOf(f, "")
 	default:
-		a.final = r.final(most)
+		a.final, _ = r.final(most)
 		if !a.success {
 			a.code, a.err = protocol.CodeChainNodeError, r.errorOf(&r.failures[0], "; the chain went on")
 		}
@@ -188,8 +195,8 @@ func (r *run) timedOut(took time.Duration) map[string]any {
 }
 
 // final returns the output of the node that nothing came after; of several an object by
-// id, of none null. What is longer than most is only named. Nobody works any more.
-func (r *run) final(most int) jsontext.Value {
+// id, of none null. Nobody works any more. whole = it is that, and not what stands for more than most bytes.
+func (r *run) final(most int) (out jsontext.Value, whole bool) {
 	followed := r.followed()
 	var last []int
 	size := 1
@@ -201,20 +208,21 @@ func (r *run) final(most int) jsontext.Value {
 	}
 	switch {
 	case len(last) == 0:
-		return nil
+		return nil, true
 	case len(last) == 1:
-		return bounded(r.outcomes[last[0]].raw, most)
+		raw := r.outcomes[last[0]].raw
+		return bounded(raw, most), len(raw) <= most
 	case size > most:
-		return truncated(size)
+		return truncated(size), false
 	}
 	slices.SortFunc(last, func(i, j int) int { return cmp.Compare(r.nodes[i].id, r.nodes[j].id) })
-	out := make([]byte, 0, size)
+	out = make([]byte, 0, size)
 	for _, i := range last {
 		out = protocol.AppendString(append(out, ','), r.nodes[i].id)
 		out = appendValue(append(out, ':'), r.outcomes[i].raw)
 	}
 	out[0] = '{'
-	return append(out, '}')
+	return append(out, '}'), true
 }
 
 // hasRun reports whether a node ran, well or not.
@@ -280,6 +288,7 @@ type event struct {
 	until             time.Time     // of wait
 	iteration         int           // of iteration, from 0
 	age               time.Duration // of cached
+	truncated         bool          // of done: the output is only a part
 }
 
 // tell sends an event of a node, if the agent asked for them.
@@ -311,7 +320,9 @@ func (e *event) AppendJSON(dst []byte) ([]byte, error) {
 	empty := len(dst)
 	switch e.phase {
 	case phaseDone, phaseError:
-		dst = appendMillis(append(dst, `"duration_ms":`...), e.took)
+		if dst = appendMillis(append(dst, `"duration_ms":`...), e.took); e.truncated {
+			dst = append(dst, `,"truncated":true`...)
+		}
 	case phaseRetry:
 		dst = strconv.AppendInt(append(dst, `"attempt":`...), int64(e.attempt), 10)
 		dst = strconv.AppendInt(append(dst, `,"max_attempts":`...), int64(e.attempts), 10)

@@ -82,7 +82,7 @@ func (r *run) cached(ctx context.Context, n *node, it *item) (jsontext.Value, er
 		r.hit(r.prefix + r.path(n, it))
 		return raw, nil
 	}
-	if raw, err = r.tried(ctx, n, it); err == nil {
+	if raw, err = r.tried(ctx, n, it); err == nil && !r.truncated(r.place(n, it)) {
 		p.keepOutput(ctx, key, raw, n.cache.ttl)
 	}
 	return raw, err
@@ -121,18 +121,6 @@ func (r *run) cacheKey(ctx context.Context, n *node, it *item) (key []byte, err 
 	}
 	digest.Write(own)
 	return digest.Sum(nil), nil
-}
-
-// maxCachedIDs is how many nodes an answer lists whose outputs were cached.
-const maxCachedIDs = 100
-
-// hit notes that the output of a node was cached.
-func (t *tree) hit(id string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.hits++; len(t.cached) < maxCachedIDs {
-		t.cached = append(t.cached, id)
-	}
 }
 
 // lookUp returns an output that was kept, and since when; nil = there is none.

@@ -152,6 +152,7 @@ func TestRefused(t *testing.T) {
 		{"unknown next", nodes(a + `,"next_node":"b"`), "/nodes/0/next_node", `"b", which is no node; there are: a`},
 		{"unknown dep", nodes(a + `,"deps":["b"]`), "/nodes/0/deps", "no node"},
 		{"unknown fallback", nodes(a + `,"on_error":"continue"`), "/nodes/0/on_error", "abort, skip or the id"},
+		{"unknown field of the chain", `{"initial_inputs":{"x":1},` + nodes(a)[1:], "/initial_inputs", `did you mean "initial_input"?`},
 		{"unknown entry", `{"entry_node":"b",` + nodes(a)[1:], "/entry_node", "no node"},
 		{"unknown in expression", nodes(a + `,"input_map":{"x":"b.x"}`), "/nodes/0/input_map/x", "input.b"},
 		{"item outside of a map", nodes(a + `,"input_map":{"x":"item"}`), "/nodes/0/input_map/x", "bound only"},
@@ -265,6 +266,9 @@ func (s *shed) RecordCall(r host.CallRecord) {
 
 // RunProc implements host.ProcRunner.
 func (s *shed) RunProc(_ context.Context, run host.ProcRun) (*host.ProcResult, error) {
+	if run.Cmd[0] == "yes" {
+		return &host.ProcResult{Stdout: "y\ny\n", Truncated: true}, nil
+	}
 	if run.Cmd[0] == "false" {
 		return &host.ProcResult{Stderr: "no\n", ExitCode: 1}, nil
 	}
@@ -309,6 +313,8 @@ func (s *shed) tool(ctx context.Context, req *protocol.ToolCallRequest, _ host.E
 	resp := &protocol.ToolCallResponse{Data: protocol.ToolResult{Success: true, ToolName: req.ToolName, Data: jsontext.Value(req.Arguments.Raw())}}
 	switch req.ToolName {
 	case "echo":
+	case "part":
+		resp.Data.Truncated = new(true)
 	case "maybe": // fails if its arguments say so, and takes its time
 		for range rand.IntN(20) {
 			runtime.Gosched()
@@ -381,7 +387,7 @@ func (s *shed) skill(_ context.Context, req *protocol.SkillCallRequest, _ host.E
 		why := "no model"
 		return &protocol.SkillCallResponse{Name: req.Name, Data: &protocol.SkillResult{Error: &why}}, nil
 	}
-	return &protocol.SkillCallResponse{Name: req.Name, Data: &protocol.SkillResult{Success: true, Data: jsontext.Value(`{"hex":"` + hex.EncodeToString([]byte(req.Name)) + `"}`)}}, nil
+	return &protocol.SkillCallResponse{Name: req.Name, Data: &protocol.SkillResult{Success: true, Truncated: new(req.Name == "part"), Data: jsontext.Value(`{"hex":"` + hex.EncodeToString([]byte(req.Name)) + `"}`)}}, nil
 }
 
 // stage is a host with a chains plugin and a shed.
@@ -432,6 +438,7 @@ type result struct {
 	FinalOutput jsontext.Value            `json:"final_output"`
 	NodesRun    int                       `json:"nodes_run"`
 	Cached      []string                  `json:"cached"`
+	Truncated   []string                  `json:"truncated"`
 	Handled     []struct {
 		NodeID string `json:"node_id"`
 		Code   string `json:"code"`

@@ -135,7 +135,7 @@ func (b *binder) bind(at int, n *node) {
 	if n.kind == KindApprove {
 		n.approve, n.timeout, n.shown = &approve{s.message, n.timeout, s.byself}, 0, s.message
 	}
-	n.retry, n.idempotent = s.retry, s.idempotent
+	n.retry, n.idempotent, n.acceptsTruncated = s.retry, s.idempotent, s.acceptsTruncated
 	if s.cache != nil {
 		b.bindCache(at, n)
 	}

@@ -40,7 +40,7 @@ func (r *run) execute(i int) (o outcome) {
 	if err != nil {
 		return r.fail(n, start, err)
 	}
-	r.tell(n.id, phaseDone, event{output: raw, took: r.since(start)})
+	r.tell(n.id, phaseDone, event{output: raw, took: r.since(start), truncated: r.truncated(r.place(n, nil))})
 	return o
 }
 
@@ -208,7 +208,11 @@ func (r *run) nested(ctx context.Context, n *node, path string, args []byte) (js
 	for _, h := range sub.handled {
 		r.settled(handled{failure{path + "/" + h.id, h.item, h.err}, path + "/" + h.by})
 	}
-	return sub.final(r.plugin.opts.MaxStateBytes), nil
+	out, whole := sub.final(r.plugin.opts.MaxStateBytes)
+	if !whole {
+		return nil, r.full()
+	}
+	return out, nil
 }
 
 // inner says that an error is of a node of a chain within.

@@ -81,7 +81,7 @@ func (x *expressions) condition(at int, text string, nodes map[string]int) *jmes
 	}
 	number, err := strconv.ParseFloat(right, 64)
 	switch {
-	case right == "true", right == "false", right == "null":
+	case isScalar(right): // a number keeps all its digits
 		word = "`" + word + "`"
 	case err == nil && !math.IsInf(number, 0) && !math.IsNaN(number):
 		word = "`" + strconv.FormatFloat(number, 'g', -1, 64) + "`"
@@ -90,6 +90,12 @@ func (x *expressions) condition(at int, text string, nodes map[string]int) *jmes
 		word = "'" + word + "'"
 	}
 	return x.compile(at, "condition", left+" "+operator+" "+word)
+}
+
+// isScalar reports whether a word is a number, true, false or null as JSON writes it.
+func isScalar(word string) bool {
+	raw := jsontext.Value(word)
+	return raw.IsValid() && strings.ContainsRune("0tfn", rune(raw.Kind()))
 }
 
 // comparison takes `$.path OPERATOR word` apart; the parts are empty where the text is none.

@@ -44,6 +44,7 @@ type step struct {
 	At      int64              `json:"t"` // microseconds since 1970
 	Output  jsontext.Value     `json:"o,omitzero"`
 	Size    int                `json:"n,omitzero"` // of an output that was too large to be kept
+	Cut     bool               `json:"x,omitzero"` // the output is only a part
 	Code    protocol.ErrorCode `json:"c,omitzero"`
 	Message string             `json:"m,omitzero"`
 }
@@ -55,7 +56,8 @@ type entry struct {
 	message string // of an approval
 	end     string // stepDone, stepFailed or stepError; "" = it has none
 	output  jsontext.Value
-	size    int // of an output that was not kept
+	size    int  // of an output that was not kept
+	cut     bool // output is only a part
 	err     *protocol.Error
 }
 
@@ -68,7 +70,7 @@ func (e *entry) take(s *step) {
 		}
 		e.begun, e.end, e.message = s.What, "", s.Message
 	case stepDone:
-		e.end, e.output, e.size = stepDone, s.Output, s.Size
+		e.end, e.output, e.size, e.cut = stepDone, s.Output, s.Size, s.Cut
 	case stepFailed, stepError:
 		e.end, e.err = s.What, protocol.Errorf(s.Code, "%s", s.Message)
 	}
@@ -137,6 +139,9 @@ func (j *journal) appendLocked(s *step) error {
 		dst = appendValue(append(dst, `,"o":`...), s.Output)
 	case s.Message != "":
 		dst = protocol.AppendString(append(dst, `,"m":`...), s.Message)
+	}
+	if s.Cut {
+		dst = append(dst, `,"x":true`...)
 	}
 	if s.Code != "" {
 		dst = protocol.AppendString(append(dst, `,"c":`...), string(s.Code))
@@ -246,6 +251,9 @@ func (r *run) recorded(ctx context.Context, n *node, it *item) (jsontext.Value, 
 		switch {
 		case e.end == stepDone && e.size == 0:
 			j.taken.Add(1)
+			if e.cut {
+				r.truncate(r.place(n, it))
+			}
 			return e.output, nil
 		case e.end == stepFailed:
 			return nil, e.err
@@ -266,7 +274,7 @@ func (r *run) recorded(ctx context.Context, n *node, it *item) (jsontext.Value, 
 	}
 	raw, err := r.perform(ctx, n, it)
 	if err == nil {
-		err = j.end(&step{Path: s.Path, What: stepDone, Output: raw})
+		err = j.end(&step{Path: s.Path, What: stepDone, Output: raw, Cut: r.truncated(r.place(n, it))})
 	}
 	return raw, err
 }

@@ -28,7 +28,12 @@ func TestRetry(t *testing.T) {
 	for _, tc := range []struct{ name, fields, outputs, message, events string }{
 		{"until it works", nodes(flaky("a", 2, "overloaded", `,"retry":{"max_attempts":3,"backoff":0}`)), `{"a":{"call":3}}`, "", "a start, a retry, a retry, a done"},
 		{"not often enough", nodes(flaky("a", 3, "overloaded", `,"retry":{"max_attempts":2,"backoff":0}`)), `{}`, `node "a": call 2 (after 2 attempts)`, "a start, a retry, a error"},
-		{"what cannot change", nodes(flaky("a", 1, "tool_error", `,"retry":{"max_attempts":3,"backoff":0}`)), `{}`, `node "a": call 1`, "a start, a error"},
+		{"a failure that is not retryable on the wire", nodes(flaky("a", 1, "tool_error", `,"retry":{"max_attempts":3,"backoff":0}`)), `{"a":{"call":2}}`, "", "a start, a retry, a done"},
+		{"a denial", nodes(flaky("a", 1, "tool_denied", `,"retry":{"max_attempts":3,"backoff":0}`)), `{}`, `node "a": call 1`, "a start, a error"},
+		{"a schema violation", nodes(flaky("a", 1, "schema_violation", `,"retry":{"max_attempts":3,"backoff":0}`)), `{}`, `node "a": call 1`, "a start, a error"},
+		{"a cancel", nodes(flaky("a", 1, "cancelled", `,"retry":{"max_attempts":3,"backoff":0}`)), `{}`, `node "a": call 1`, "a start, a error"},
+		{"a denial that is listed", nodes(flaky("a", 1, "tool_denied", `,"retry":{"max_attempts":3,"backoff":0,"on":["tool_denied"]}`)), `{"a":{"call":2}}`, "", "a start, a retry, a done"},
+		{"a result that was cut", nodes(`"node_id":"a","kind":"tool","name":"part","retry":{"max_attempts":3,"backoff":0}`), `{}`, `was cut`, "a start, a error"},
 		{"codes of its own", nodes(flaky("a", 1, "tool_error", `,"retry":{"max_attempts":3,"backoff":0,"on":["tool_error"]}`)), `{"a":{"call":2}}`, "", "a start, a retry, a done"},
 		{"other codes", nodes(flaky("a", 1, "overloaded", `,"retry":{"max_attempts":3,"backoff":0,"on":["timeout"]}`)), `{}`, `node "a": call 1`, "a start, a error"},
 		{"its timeout is of one attempt", nodes(`"node_id":"a",` + toolBlock + `,"timeout":0.02,"retry":{"max_attempts":2,"backoff":0}`), `{}`, `gives it more (after 2 attempts)`, "a start, a retry, a error"},

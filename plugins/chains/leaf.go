@@ -18,7 +18,8 @@ import (
 // leaf makes the call that a node is for.
 func (r *run) leaf(ctx context.Context, n *node, it *item, args []byte) (jsontext.Value, error) {
 	if n.kind == KindProc {
-		return runProc(ctx, r.plugin.services, n, args)
+		out, partial, err := runProc(ctx, r.plugin.services, n, args)
+		return r.whole(n, it, out, partial, err)
 	}
 	c := &call{kind: n.kind, name: n.name, args: args}
 	if deadline, ok := ctx.Deadline(); ok { // the node has the time of its chain, not the usual one of a call
@@ -34,8 +35,28 @@ func (r *run) leaf(ctx context.Context, n *node, it *item, args []byte) (jsontex
 	if err := r.plugin.services.Call(ctx, c.request(), c, &answer, nil); err != nil {
 		return nil, err
 	}
-	return c.output(answer)
+	out, partial, err := c.output(answer)
+	return r.whole(n, it, out, partial, err)
 }
+
+// whole passes the output of a call on. An output that was cut is a failure of the node, unless the node
+// accepts that: what follows would take a part for the whole.
+func (r *run) whole(n *node, it *item, out jsontext.Value, partial bool, err error) (jsontext.Value, error) {
+	switch {
+	case err != nil || !partial:
+		return out, err
+	case n.acceptsTruncated:
+		r.truncate(r.place(n, it))
+		return out, nil
+	}
+	return nil, protocol.Errorf(protocol.CodeChainNodeError,
+		"the result of the %s %q was cut, so the nodes behind it would work with a part of it; "+
+			"ask for less (offset and limit, a narrower search), raise max_output_bytes in the config, "+
+			`or set "accept_truncated": true on the node`, n.kind, n.name).With(detailTruncated, true)
+}
+
+// detailTruncated is the member of an error's detail that tells of a result that was cut.
+const detailTruncated = "truncated"
 
 // call is tool/call/req or skill/call/req, encoded by append.
 type call struct {
@@ -68,15 +89,17 @@ func (c *call) AppendJSON(dst []byte) ([]byte, error) {
 	return append(dst, `,"streaming":false}`...), nil
 }
 
-// output takes the data out of the answer to a call, or says why it failed.
-func (c *call) output(answer protocol.Object) (jsontext.Value, error) {
+// output takes the data out of the answer to a call, or says why it failed. partial = the data was cut.
+func (c *call) output(answer protocol.Object) (out jsontext.Value, partial bool, err error) {
 	data, ok := answer.Child("data")
 	if !ok {
-		return nil, protocol.Errorf(protocol.CodeChainNodeError, "the %s %q gave no result", c.kind, c.name)
+		return nil, false, protocol.Errorf(protocol.CodeChainNodeError, "the %s %q gave no result", c.kind, c.name)
 	}
 	if success, _ := data.Get("success"); success.Kind() == 't' {
-		out, _ := data.Get("data")
-		return slices.Clone(jsontext.Value(out)), nil // the answer around it, and what its buffer has to spare, would stay with it
+		val, _ := data.Get("data")
+		truncated, _ := data.Get("truncated")
+		// A clone, as the whole answer and the spare room of its buffer would stay in memory with a part of it.
+		return slices.Clone(jsontext.Value(val)), truncated.Kind() == 't', nil
 	}
 	code := protocol.CodeToolError
 	if c.kind == KindSkill {
@@ -93,7 +116,7 @@ func (c *call) output(answer protocol.Object) (jsontext.Value, error) {
 	if exit, ok := data.Get("exit_code"); ok && exit.Kind() == '0' {
 		failed.With("exit_code", jsontext.Value(exit))
 	}
-	return nil, failed
+	return nil, false, failed
 }
 
 func textOf(obj protocol.Object, key string) (string, bool) {
@@ -142,11 +165,13 @@ type procOutput struct {
 }
 
 // runProc runs a program to its end, under the rules of the plugin for processes. One
-// that fails is a failure of the node, as it is of the tool run_command.
-func runProc(ctx context.Context, s *host.Services, n *node, args []byte) (jsontext.Value, error) {
+// that fails is a failure of the node, as it is of the tool run_command. partial = its output was cut.
+func runProc(
+	ctx context.Context, s *host.Services, n *node, args []byte,
+) (out jsontext.Value, partial bool, err error) {
 	runner, err := s.Procs()
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	var in procInput
 	obj, err := protocol.ParseObject(args)
@@ -154,11 +179,11 @@ func runProc(ctx context.Context, s *host.Services, n *node, args []byte) (jsont
 		err = obj.Decode(&in)
 	}
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	cmd, err := in.command(n.name)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	host.HandOff(ctx)
 	limit := time.Duration(0)
@@ -167,11 +192,14 @@ func runProc(ctx context.Context, s *host.Services, n *node, args []byte) (jsont
 	}
 	res, err := runner.RunProc(ctx, host.ProcRun{Cmd: cmd, Cwd: in.Cwd, Env: in.Env, Stdin: in.Stdin, Timeout: limit})
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if res.ExitCode != 0 {
-		return nil, protocol.Errorf(protocol.CodeChainNodeError, "%q ended with exit status %d: %.500s", cmd[0], res.ExitCode, strings.TrimSpace(res.Stderr)).
+		return nil, false, protocol.Errorf(protocol.CodeChainNodeError, "%q ended with exit status %d: %.500s",
+			cmd[0], res.ExitCode, strings.TrimSpace(res.Stderr)).
 			With("exit_code", res.ExitCode)
 	}
-	return json.Marshal(procOutput{protocol.ProcCompleted, res.ExitCode, res.Stdout, res.Stderr, res.Truncated}, jsontext.AllowInvalidUTF8(true))
+	told := procOutput{protocol.ProcCompleted, res.ExitCode, res.Stdout, res.Stderr, res.Truncated}
+	out, err = json.Marshal(told, jsontext.AllowInvalidUTF8(true))
+	return out, res.Truncated, err
 }

@@ -125,7 +125,7 @@ func (m *mapRun) one(i int) (raw jsontext.Value, err error) {
 		err = m.keep(len(raw) + resultBytes)
 	}
 	if err == nil {
-		about.output, about.took = raw, m.since(start)
+		about.output, about.took, about.truncated = raw, m.since(start), m.truncated(m.place(t, it))
 		m.tell(t.id, phaseDone, about)
 	}
 	return raw, err
@@ -250,6 +250,15 @@ func (r *run) iteration(ctx context.Context, n *node, it, outer *item) (jsontext
 
 // place is where an item stands, in the maps around too.
 func (it *item) place() string { return it.around + "[" + strconv.Itoa(it.index) + "]" }
+
+// place is the path of a node in its tree, whichever attempt it is.
+func (r *run) place(n *node, it *item) string {
+	path := r.prefix + n.id
+	if it != nil && it.of != "" {
+		path += it.place()
+	}
+	return path
+}
 
 // path is what the ids of the nodes within a node begin with: its id, of an item of a map
 // with its place, of a further attempt with its number.

@@ -56,7 +56,7 @@ type spec struct {
 	nodes                                 []protocol.Object // of a while
 	maxIterations                         int               // of a while
 	message, byself                       string            // of an approval
-	idempotent                            bool
+	idempotent, acceptsTruncated          bool
 	given                                 []*field // that not every kind has
 }
 
@@ -68,7 +68,11 @@ type field struct {
 	want       string // what its value should be
 }
 
-const wantText, wantNodes = "a string", "an array of nodes: the chain that the loop repeats"
+// What the values of some fields should be.
+const (
+	wantText, wantNodes = "a string", "an array of nodes: the chain that the loop repeats"
+	wantTruncated       = "true or false: whether a result that was cut will do"
+)
 
 // fields lists those of a node. They do not change.
 var fields = []field{
@@ -95,6 +99,7 @@ var fields = []field{
 	{"seconds", "", waitKinds, func(s *spec) any { return &s.seconds }, ""},
 	{"until", "", waitKinds, func(s *spec) any { return &s.until }, ""},
 	{"idempotent", "", callKinds, func(s *spec) any { return &s.idempotent }, "true or false: whether the node may run twice"},
+	{"accept_truncated", "", callKinds, func(s *spec) any { return &s.acceptsTruncated }, wantTruncated},
 	{"message", "", approveKinds, func(s *spec) any { return &s.message }, wantText},
 	{"default", "", approveKinds, func(s *spec) any { return &s.byself }, wantText},
 }

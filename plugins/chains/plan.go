@@ -38,7 +38,9 @@ type node struct {
 	skips      bool
 	approve    *approve // of an approval
 	idempotent bool     // it may run twice
-	ways       [2]bool  // of a branch: it has a true_node, a false_node
+
+	acceptsTruncated bool    // a result that was cut is not a failure
+	ways             [2]bool // of a branch: it has a true_node, a false_node
 
 	in, out   []edge
 	leads     int  // edges in in that lead here

@@ -95,12 +95,22 @@ func hostCodes() []string {
 	}
 }
 
-// tries reports whether a node that failed so is to be tried again.
+// tries reports whether a node that failed so is to be tried again: with the codes of `on`, else with any code but
+// those that another attempt cannot change.
 func (t *retry) tries(err *protocol.Error) bool {
-	if t.on == nil {
-		return err.Retryable
+	if t.on != nil {
+		return slices.Contains(t.on, err.Code)
 	}
-	return slices.Contains(t.on, err.Code)
+	_, wasCut := err.Detail[detailTruncated] // the call did well, and would do it all again
+	return !wasCut && !slices.Contains(finalCodes(), err.Code)
+}
+
+// finalCodes lists the codes of denials, of requests that do not fit and of cancels.
+func finalCodes() []protocol.ErrorCode {
+	return []protocol.ErrorCode{
+		protocol.CodeToolDenied, codeDenied, protocol.CodeUnauthorized, protocol.CodeCapabilityMissing,
+		protocol.CodeSchemaViolation, protocol.CodeInvalidMessage, protocol.CodeCancelled,
+	}
 }
 
 // tried does what a node is for, again and again where its retry says so.

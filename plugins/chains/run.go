@@ -25,9 +25,53 @@ type tree struct {
 	calls       calls        // under way
 	journal     *journal     // nil = it has none
 
-	mu     sync.Mutex // guards the fields below
-	cached []string   // ids of nodes whose outputs were cached, not all where there are many
-	hits   int        // all of them
+	mu     sync.Mutex      // guards the fields below
+	cached listing         // nodes whose outputs were cached
+	cuts   listing         // nodes whose outputs are only a part
+	isCut  map[string]bool // the same by their paths, all of them
+}
+
+// maxListedIDs is how many nodes of one sort an answer lists.
+const maxListedIDs = 100
+
+// listing holds the first ids of nodes, and counts all.
+type listing struct {
+	ids   []string
+	total int
+}
+
+func (l *listing) add(id string) {
+	if l.total++; len(l.ids) < maxListedIDs {
+		l.ids = append(l.ids, id)
+	}
+}
+
+// hit notes that the output of a node was cached.
+func (t *tree) hit(path string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.cached.add(path)
+}
+
+// truncate notes that the output of a node is only a part.
+func (t *tree) truncate(path string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.isCut[path] {
+		return
+	}
+	if t.isCut == nil {
+		t.isCut = make(map[string]bool)
+	}
+	t.isCut[path] = true
+	t.cuts.add(path)
+}
+
+// truncated reports whether the output of a node is only a part.
+func (t *tree) truncated(path string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.isCut[path]
 }
 
 func newTree(ctx context.Context, p *Plugin, req *protocol.ChainRequest) *tree {

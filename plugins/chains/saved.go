@@ -2,6 +2,7 @@ package chains
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"a2e/host/schema"
+	"a2e/host"
 	"a2e/host/wall"
 	"a2e/host/yamltree"
 	"a2e/protocol"
@@ -209,7 +210,6 @@ func ReadFile(path string, stdin io.Reader) (*File, error) {
 }
 
 // ParseFile reads a chain from text; path is for messages. The error names the line.
-// Fields that no chain has are errors here, while a request's are ignored.
 func ParseFile(path string, text []byte) (*File, error) {
 	f := &File{Path: path, Request: &protocol.ChainRequest{}}
 	raw := bytes.TrimSpace(text)
@@ -221,7 +221,7 @@ func ParseFile(path string, text []byte) (*File, error) {
 	}
 	obj, err := protocol.ParseObject(raw)
 	if err == nil {
-		err = strictFields(obj)
+		err = host.KnownFields(obj, chainFields())
 	}
 	if err == nil {
 		err = protocol.Decode(obj, []string{"nodes"}, f.Request)
@@ -242,19 +242,21 @@ func isJSON(path string, raw []byte) bool {
 	return err == nil
 }
 
-// strictFields refuses what no chain has: most likely a slip of the pen.
-func strictFields(obj protocol.Object) error {
-	var bad []protocol.FieldError
-	known := []string{"nodes", "entry_node", "initial_input", "timeout", "description", "chain_id", "correlation_id", "session_id", "streaming", "journal", "resume", "resolve", "type"}
-	for key := range obj.All() {
-		if name := string(key); !slices.Contains(known, name) && len(bad) < maxProblems {
-			bad = append(bad, protocol.FieldError{Path: "/" + name, Message: "is not known; " + schema.Suggest(name, "fields of a chain", known)})
-		}
+// chainFields lists the fields of a chain, in a request and in a file.
+func chainFields() []string {
+	return []string{
+		"nodes", "entry_node", "initial_input", "timeout", "description", "chain_id", "correlation_id", "session_id",
+		"streaming", "journal", "resume", "resolve",
 	}
-	if bad != nil {
-		return protocol.Violation(bad...)
+}
+
+// knownOnly refuses a request with a field that no chain has: most likely a misspelt one, without which
+// the chain would do something else.
+func knownOnly(_ context.Context, obj protocol.Object, next func() (any, error)) (any, error) {
+	if err := host.KnownFields(obj, chainFields()); err != nil {
+		return nil, err
 	}
-	return nil
+	return next()
 }
 
 // size is how long the chain is as JSON, in bytes.

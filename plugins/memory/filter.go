@@ -2,7 +2,6 @@ package memory
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -302,7 +301,7 @@ func equal(value, other jsontext.Value) bool {
 // their digits, all else by its text.
 func compareValues(value, other jsontext.Value) int {
 	if value.Kind() == '0' {
-		return compareNumbers(string(value), string(other))
+		return protocol.CompareNumbers(string(value), string(other))
 	}
 	if value.Kind() == '"' {
 		a, errA := jsontext.AppendUnquote(nil, value)
@@ -316,41 +315,4 @@ func compareValues(value, other jsontext.Value) int {
 		form = value
 	}
 	return bytes.Compare(form, other)
-}
-
-// compareNumbers orders two JSON numbers exactly, whatever their size.
-func compareNumbers(a, b string) int {
-	x, y := parseDecimal(a), parseDecimal(b)
-	if x.sign != y.sign || x.sign == 0 {
-		return cmp.Compare(x.sign, y.sign)
-	}
-	return x.sign * cmp.Or(cmp.Compare(x.exponent, y.exponent), strings.Compare(x.digits, y.digits))
-}
-
-// decimal is sign * 0.digits * 10^exponent; the digits begin and end with no zero.
-type decimal struct {
-	sign     int // 0 = the number is zero
-	digits   string
-	exponent int64
-}
-
-func parseDecimal(text string) decimal {
-	d := decimal{sign: 1}
-	if rest, negative := strings.CutPrefix(text, "-"); negative {
-		text, d.sign = rest, -1
-	}
-	if i := strings.IndexAny(text, "eE"); i >= 0 {
-		// one beyond all bounds becomes the largest there is, which orders it right but for
-		// others of that kind
-		d.exponent, _ = strconv.ParseInt(text[i+1:], 10, 60)
-		text = text[:i]
-	}
-	whole, fraction, _ := strings.Cut(text, ".")
-	digits := strings.TrimLeft(whole+fraction, "0")
-	d.exponent += int64(len(whole) - (len(whole+fraction) - len(digits)))
-	d.digits = strings.TrimRight(digits, "0")
-	if d.digits == "" {
-		return decimal{}
-	}
-	return d
 }

@@ -43,7 +43,10 @@ type changed struct {
 // try changes a task, or tries to.
 func (s *stage) try(plan, task string, more ...any) (resp changed) {
 	s.t.Helper()
-	s.ask(protocol.TypeTaskUpdateReq, fields(s.t, append([]any{"plan_id", plan, "task_id", task}, more...)...), &resp)
+	if task != "" {
+		more = append(more, "task_id", task)
+	}
+	s.ask(protocol.TypeTaskUpdateReq, fields(s.t, append([]any{"plan_id", plan}, more...)...), &resp)
 	return resp
 }
 
@@ -178,7 +181,7 @@ func TestDelete(t *testing.T) {
 	assert.Equal(t, s.titles(), "[c b]", "left")
 	assert.Equal(t, fmt.Sprint(s.list("task_id", b)[0].Deps), fmt.Sprint([]string{c}), "deps of b")
 	s.declined("there is no task", plan, a, "status", "done")
-	s.declined("there is no task", plan, "", "action", "delete") // and not the plan
+	s.declined("no task is named", plan, "", "action", "delete") // and not the plan
 	s.update(plan, c, "action", "claim", "owner", "w")
 	drop := func(more ...any) (resp protocol.PlanCreateResponse) {
 		s.ask(protocol.TypePlanCreateReq, fields(t, append([]any{"delete", true}, more...)...), &resp)

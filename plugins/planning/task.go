@@ -239,6 +239,8 @@ func (c *change) find(tx *store.Tx, pl *plan, resp *protocol.TaskUpdateResponse)
 	switch {
 	case err != nil:
 		return nil, err
+	case c.TaskID == "":
+		return nil, decline("no task is named; give its task_id, which only a claim of the next task may leave out")
 	case found == nil:
 		return nil, decline("there is no task %.64q; planning/task/list names those of the plan %s", c.TaskID, pl.ID)
 	case found.PlanID != pl.ID:

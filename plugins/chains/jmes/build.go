@@ -45,6 +45,8 @@ type builder struct {
 	names map[string]bool // whether one stands without $.
 	whole bool            // the scope is used as one object
 	vars  int
+
+	literals []any // whose numbers have all their digits, see exactLiterals
 }
 
 // build makes the step of one node of the tree.
@@ -74,7 +76,8 @@ func (b *builder) node(n *parsing.ASTNode, w where) (step, error) {
 	case parsing.ASTCurrentNode, parsing.ASTIdentity:
 		return func(m *machine, cur any) (any, error) { return cur, m.spend(1) }, nil
 	case parsing.ASTLiteral:
-		return func(m *machine, _ any) (any, error) { return n.Value, m.spend(1) }, nil
+		value := b.literal(n.Value)
+		return func(m *machine, _ any) (any, error) { return value, m.spend(1) }, nil
 	case parsing.ASTIndex:
 		i := n.Value.(int)
 		return b.onValue(w, func(m *machine, cur any) (any, error) { return index(cur, i), m.spend(1) }), nil

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 
 	"github.com/jmespath-community/go-jmespath/pkg/functions"
@@ -106,14 +105,13 @@ func (m *machine) operate(n *parsing.ASTNode, kids []step, cur, left any) (any, 
 	case parsing.ASTNotExpression:
 		return !Truthy(left), nil
 	case parsing.ASTArithmeticUnaryExpression:
-		number, ok := toFloat(left)
-		switch {
-		case !ok:
+		if !isNumber(left) {
 			return nil, nil
-		case n.Value.(parsing.TokType) == parsing.TOKMinus:
-			return -number, nil
 		}
-		return number, nil
+		if n.Value.(parsing.TokType) == parsing.TOKMinus {
+			return negated(left), nil
+		}
+		return left, nil
 	case parsing.ASTOrExpression, parsing.ASTAndExpression:
 		if Truthy(left) == (n.NodeType == parsing.ASTOrExpression) {
 			return left, nil
@@ -354,32 +352,4 @@ func (m *machine) flatten(left any) (any, error) {
 		}
 	}
 	return flat, nil
-}
-
-// arithmetic computes with numbers; anything else gives null.
-func arithmetic(tok parsing.TokType, left, right any) (any, error) {
-	a, okA := toFloat(left)
-	b, okB := toFloat(right)
-	if !okA || !okB {
-		return nil, nil
-	}
-	var n float64
-	switch tok {
-	case parsing.TOKPlus:
-		n = a + b
-	case parsing.TOKMinus:
-		n = a - b
-	case parsing.TOKStar, parsing.TOKMultiply:
-		n = a * b
-	case parsing.TOKDivide:
-		n = a / b
-	case parsing.TOKModulo:
-		n = math.Mod(a, b)
-	case parsing.TOKDiv:
-		n = math.Floor(a / b)
-	}
-	if math.IsNaN(n) || math.IsInf(n, 0) {
-		return nil, errors.New("computes a number that JSON does not have; perhaps it divides by zero")
-	}
-	return n, nil
 }

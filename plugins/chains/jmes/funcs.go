@@ -123,12 +123,15 @@ func (m *machine) pay(v any, builds bool) error {
 // ordering is how many steps it takes to order texts of so many bytes together.
 func ordering(count, size int) int { return size / 64 * bits.Len(uint(count)) }
 
-// argument checks one argument and gives it as the function takes it: as float64 where
-// it takes numbers.
+// argument checks one argument and returns it as the function takes it: the library's functions
+// take a float64 where ours keep a Number.
 func (f *function) argument(i int, v any) (any, error) {
 	spec := f.spec(i)
 	for _, t := range spec.Types {
 		if fits, ok := converted(t, v); ok {
+			if f.own != nil {
+				return v, nil
+			}
 			return fits, nil
 		}
 	}
@@ -216,20 +219,19 @@ func (m *machine) compare(tok parsing.TokType, left, right any) (any, error) {
 		same, err := m.equal(left, right)
 		return same == (tok == parsing.TOKEQ), err
 	}
-	a, okA := toFloat(left)
-	b, okB := toFloat(right)
-	if !okA || !okB {
+	if !isNumber(left) || !isNumber(right) {
 		return nil, nil
 	}
-	switch tok {
+	switch order := compareNumbers(left, right); tok {
 	case parsing.TOKGT:
-		return a > b, nil
+		return order > 0, nil
 	case parsing.TOKGTE:
-		return a >= b, nil
+		return order >= 0, nil
 	case parsing.TOKLT:
-		return a < b, nil
+		return order < 0, nil
+	default:
+		return order <= 0, nil
 	}
-	return a <= b, nil
 }
 
 // equal reports whether two values are the same JSON. Each pair costs a step, as parts that
@@ -248,7 +250,7 @@ func (m *machine) equal(left, right any) (bool, error) {
 		b, ok := right.(string)
 		return ok && a == b, m.spend(len(a) / 64)
 	case float64, Number:
-		return sameNumber(left, right), nil
+		return isNumber(right) && compareNumbers(left, right) == 0, nil
 	case []any:
 		b, ok := right.([]any)
 		if !ok || len(a) != len(b) {
@@ -280,16 +282,4 @@ func (m *machine) equal(left, right any) (bool, error) {
 		return true, nil
 	}
 	return false, nil
-}
-
-// sameNumber compares two integers by their digits, everything else as float64.
-func sameNumber(left, right any) bool {
-	a, okA := left.(Number)
-	b, okB := right.(Number)
-	if okA && okB && a.integer() && b.integer() {
-		return a.text == b.text
-	}
-	x, _ := toFloat(left)
-	y, ok := toFloat(right)
-	return ok && x == y
 }

@@ -10,11 +10,11 @@
 //	jmes.go   Compiler, what an expression names     funcs.go   functions: arity, types, cost; ==
 //	build.go  the library's tree into our steps      own.go     those that are not the library's
 //	eval.go   the evaluation                         value.go   values from JSON and into it
+//	                                                 number.go  numbers with all their digits
 //
-// Values are nil, bool, float64, Number, string, []any and map[string]any. A Number is
-// one whose digits a float64 would change: it passes through with them, while
-// arithmetic, comparisons and functions see the float64. Literals in an expression are
-// float64 always.
+// Values are nil, bool, float64, Number, string, []any and map[string]any. A Number is one whose
+// digits a float64 would change. Comparisons and sorting see all digits of any number, and
+// arithmetic with integers is exact; with fractions it is that of float64.
 package jmes
 
 import (
@@ -72,7 +72,13 @@ func (c *Compiler) Compile(text string) (e *Expr, err error) {
 	if err != nil {
 		return nil, explain(text, err)
 	}
-	b := builder{funcs: c.funcs, names: map[string]bool{}}
+	marked, literals := exactLiterals(text)
+	if len(literals) > 0 {
+		if ast, err = parsing.NewParser().Parse(marked); err != nil {
+			return nil, explain(marked, err)
+		}
+	}
+	b := builder{funcs: c.funcs, names: map[string]bool{}, literals: literals}
 	root, err := b.build(&ast, where{root: true})
 	if err != nil {
 		return nil, err

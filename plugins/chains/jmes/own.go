@@ -1,9 +1,9 @@
 package jmes
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,8 +20,15 @@ func ownFunctions() map[string]func(*machine, []any) (any, error) {
 		"values":   members(0, func(_ string, v any) any { return v }),
 		"items":    members(3*cellBytes, func(key string, v any) any { return []any{key, v} }),
 		"group_by": groupBy, "sort_by": sortBy,
-		"max_by": func(m *machine, args []any) (any, error) { return extremeBy(m, args, 1) },
-		"min_by": func(m *machine, args []any) (any, error) { return extremeBy(m, args, -1) },
+		"max_by": func(m *machine, args []any) (any, error) { return extremeBy(m, "max_by", args, 1) },
+		"min_by": func(m *machine, args []any) (any, error) { return extremeBy(m, "min_by", args, -1) },
+		"sort":   sorted,
+		"max":    func(m *machine, args []any) (any, error) { return extreme(m, "max", args, 1) },
+		"min":    func(m *machine, args []any) (any, error) { return extreme(m, "min", args, -1) },
+		"sum":    sum, "avg": average,
+		"abs":   func(_ *machine, args []any) (any, error) { return absolute(args[0]), nil },
+		"ceil":  func(_ *machine, args []any) (any, error) { return rounded(args[0], math.Ceil), nil },
+		"floor": func(_ *machine, args []any) (any, error) { return rounded(args[0], math.Floor), nil },
 	}
 }
 
@@ -62,8 +69,11 @@ func toNumber(_ *machine, args []any) (any, error) {
 	case float64, Number:
 		return v, nil
 	case string:
+		if isJSONNumber(v) {
+			return parseNumber(v), nil
+		}
 		n, err := strconv.ParseFloat(v, 64)
-		if err != nil || n-n != 0 { // NaN and infinities are no JSON
+		if err != nil || n-n != 0 { // JSON has neither NaN nor infinities
 			return nil, nil
 		}
 		return n, nil
@@ -124,8 +134,8 @@ func groupBy(m *machine, args []any) (any, error) {
 // keyed is an element and what it is ordered by.
 type keyed struct {
 	el   any
-	text string
-	n    float64
+	text string // "" where the key is a number
+	n    any    // nil where the key is a text
 }
 
 // keyedBy returns the elements with their keys, all texts or all numbers.
@@ -143,43 +153,68 @@ func keyedBy(m *machine, name string, args []any) ([]keyed, error) {
 		}
 		all[i].el = el
 		text, isText := v.(string)
-		n, isNumber := toFloat(v)
-		if isNumber {
+		if isNumber(v) {
 			numbers++
+			all[i].n = v
 		}
-		if !isText && !isNumber || numbers != 0 && numbers != i+1 {
+		if !isText && !isNumber(v) || numbers != 0 && numbers != i+1 {
 			return nil, fmt.Errorf("%s(): the expression gives %s for element %d; it should give only strings or only numbers", name, TypeName(v), i)
 		}
-		all[i].text, all[i].n = text, n
+		all[i].text = text
 		size += len(text)
 	}
 	return all, m.spend(ordering(len(all), size) + len(all)*4)
 }
 
 func (k keyed) compare(other keyed) int {
-	return cmp.Or(cmp.Compare(k.n, other.n), strings.Compare(k.text, other.text))
+	if k.n != nil && other.n != nil {
+		return compareNumbers(k.n, other.n)
+	}
+	return strings.Compare(k.text, other.text)
+}
+
+// keyedSelf returns the elements of a list of texts or of numbers, each as its own key.
+func keyedSelf(m *machine, name string, args []any) ([]keyed, error) {
+	return keyedBy(m, name, []any{args[0], functions.ExpRef(func(v any) (any, error) { return v, nil })})
+}
+
+// sorted is sort(): a list of texts or of numbers in their order.
+func sorted(m *machine, args []any) (any, error) {
+	all, err := keyedSelf(m, "sort", args)
+	return inOrder(all), err
+}
+
+// extreme is max() and min(); of an empty list it is null.
+func extreme(m *machine, name string, args []any, sign int) (any, error) {
+	all, err := keyedSelf(m, name, args)
+	return mostExtreme(all, sign), err
 }
 
 func sortBy(m *machine, args []any) (any, error) {
 	all, err := keyedBy(m, "sort_by", args)
-	if err != nil {
-		return nil, err
-	}
+	return inOrder(all), err
+}
+
+// inOrder returns elements in the order of their keys; it reorders all.
+func inOrder(all []keyed) []any {
 	slices.SortStableFunc(all, keyed.compare)
 	list := make([]any, len(all))
 	for i, k := range all {
 		list[i] = k.el
 	}
-	return list, nil
+	return list
 }
 
-// extremeBy returns the first of the elements with the largest key, or the smallest with
-// sign -1.
-func extremeBy(m *machine, args []any, sign int) (any, error) {
-	name := map[int]string{1: "max_by", -1: "min_by"}[sign]
+func extremeBy(m *machine, name string, args []any, sign int) (any, error) {
 	all, err := keyedBy(m, name, args)
-	if err != nil || len(all) == 0 {
-		return nil, err
+	return mostExtreme(all, sign), err
+}
+
+// mostExtreme returns the first of the elements with the largest key, or the smallest with
+// sign -1; nil where there are none.
+func mostExtreme(all []keyed, sign int) any {
+	if len(all) == 0 {
+		return nil
 	}
 	best := all[0]
 	for _, k := range all[1:] {
@@ -187,16 +222,12 @@ func extremeBy(m *machine, args []any, sign int) (any, error) {
 			best = k
 		}
 	}
-	return best.el, nil
+	return best.el
 }
 
 // costs says of functions of the library how many bytes they build and how many steps they take,
 // beyond a look at each argument. Of the others it is taken that they build their arguments again.
 func costs() map[string]func(args []any) (bytes, steps int) {
-	ordered := func(args []any) (bytes, steps int) {
-		list := args[0].([]any)
-		return len(list) * cellBytes, ordering(len(list), textBytes(list))
-	}
 	trimmed := func(args []any) (bytes, steps int) { // each character is looked for among those to trim
 		if text := args[0].(string); len(args) > 1 {
 			return len(text), len(text) / 64 * len(args[1].(string))
@@ -208,7 +239,7 @@ func costs() map[string]func(args []any) (bytes, steps int) {
 		return max(width, len(args[0].(string))), width / 16
 	}
 	return map[string]func(args []any) (bytes, steps int){
-		"sort": ordered, "max": ordered, "min": ordered, "trim": trimmed, "trim_left": trimmed, "trim_right": trimmed,
+		"trim": trimmed, "trim_left": trimmed, "trim_right": trimmed,
 		"pad_left": padded, "pad_right": padded,
 		"join": func(args []any) (bytes, steps int) {
 			list := args[1].([]any)

@@ -15,33 +15,6 @@ import (
 	"a2e/protocol"
 )
 
-// Number is a JSON number that a float64 would write with other digits.
-type Number struct {
-	text string
-	near float64
-}
-
-// integer reports whether only digits, and perhaps a sign, make it up.
-func (n Number) integer() bool {
-	for i := range len(n.text) {
-		if c := n.text[i]; c != '-' && (c < '0' || c > '9') {
-			return false
-		}
-	}
-	return true
-}
-
-// toFloat returns a number as the functions see it.
-func toFloat(v any) (float64, bool) {
-	switch v := v.(type) {
-	case float64:
-		return v, true
-	case Number:
-		return v.near, true
-	}
-	return 0, false
-}
-
 // Decode makes a value of JSON text. cost is what the value takes in memory, in bytes, about;
 // a value of more than limit is ErrTooLarge.
 func Decode(raw []byte, limit int) (v any, cost int, err error) {
@@ -79,7 +52,11 @@ func (d *decoder) value() (any, error) {
 		d.cost += len(text)
 		return text, nil
 	case '0':
-		return d.number(tok.String()), nil
+		n := parseNumber(tok.String())
+		if exact, ok := n.(Number); ok {
+			d.cost += len(exact.text)
+		}
+		return n, nil
 	case 't', 'f':
 		return tok.Bool(), nil
 	case '{':
@@ -120,24 +97,6 @@ func (d *decoder) object() (any, error) {
 	}
 	_, err := d.dec.ReadToken()
 	return object, err
-}
-
-// number returns a float64 where that keeps the digits.
-func (d *decoder) number(text string) any {
-	if n, err := strconv.ParseInt(text, 10, 64); err == nil && len(text) < 16 && text[0] != '-' {
-		return float64(n)
-	}
-	near, err := strconv.ParseFloat(text, 64)
-	if err != nil { // beyond the range: it may still pass through
-		near = math.Copysign(math.MaxFloat64, near)
-	} else if len(text) < 24 {
-		var buf [32]byte
-		if string(jsontext.AppendFloat(buf[:0], near, 64)) == text {
-			return near
-		}
-	}
-	d.cost += len(text)
-	return Number{text, near}
 }
 
 // maxNesting is how deep a value may be that leaves as JSON; a message bears little more.
