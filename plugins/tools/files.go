@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -319,6 +321,7 @@ type readData struct {
 	Lines      int64  `json:"lines" need:"How many lines content has."` // a last line without its end counts
 	Size       int64  `json:"size" need:"Size of the whole file in bytes."`
 	NextOffset int64  `json:"next_offset,omitempty" may:"The line to go on with; missing when content reaches the end of the file."`
+	Hash       string `json:"hash,omitempty" may:"SHA-256 of the whole file, up to 64 MiB, for if_unchanged."`
 }
 
 func (f *files) readFile(ctx context.Context, a *readArgs) (*Outcome, error) {
@@ -331,7 +334,10 @@ func (f *files) readFile(ctx context.Context, a *readArgs) (*Outcome, error) {
 			return nil, err
 		}
 		defer file.Close()
-		r := &lineReader{ctx: ctx, r: bufio.NewReaderSize(file, 64<<10), line: 1, text: make([]byte, 0, min(max(info.Size(), 0), 64<<10))}
+		hash := sha256.New()
+		all := io.TeeReader(file, hash)
+		room := min(max(info.Size(), 0), 64<<10)
+		r := &lineReader{ctx: ctx, r: bufio.NewReaderSize(all, 64<<10), line: 1, text: make([]byte, 0, room)}
 		first := max(a.Offset, 1)
 		if err := r.skipTo(first); err != nil {
 			return nil, err
@@ -346,14 +352,21 @@ func (f *files) readFile(ctx context.Context, a *readArgs) (*Outcome, error) {
 			return nil, protocol.Errorf(protocol.CodeToolError,
 				"%s is not UTF-8 text (%d bytes); read_file gives text only: use a command that fits the format, such as file, xxd or base64", quotePath(a.Path), info.Size())
 		}
-		return r.outcome(first, info.Size()), nil
+		sum := ""
+		if in.prefix == "" && info.Size() <= maxEditBytes { // what a URI names is not written
+			if _, err := copyUntil(ctx, io.Discard, io.LimitReader(all, maxEditBytes)); err != nil {
+				return nil, err
+			}
+			sum = hex.EncodeToString(hash.Sum(nil))
+		}
+		return r.outcome(first, info.Size(), sum), nil
 	})
 }
 
 // outcome makes the answer of what was read from line first on.
-func (r *lineReader) outcome(first, size int64) *Outcome {
+func (r *lineReader) outcome(first, size int64, hash string) *Outcome {
 	out := &Outcome{Truncated: r.full}
-	data := readData{Content: string(r.text), Lines: r.line - first, Size: size}
+	data := readData{Content: string(r.text), Lines: r.line - first, Size: size, Hash: hash}
 	if r.partial {
 		data.Lines++
 	}

@@ -1,13 +1,18 @@
 package tools
 
 import (
+	"encoding/binary"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+	"pgregory.net/rapid"
 
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
@@ -66,4 +71,105 @@ func TestGrepPassesOverWhatIsRefused(t *testing.T) {
 	all.Skipped = 2
 	got, _ = mustCall[grepData](t, s.workspace, "grep", args{"pattern": "SECRET|INSIDE"})
 	assert.That(t, cmp.Equal(all, got), "got %+v, want %+v", got, all)
+}
+
+// aclFor encodes an ACL of the file's owner, a user, the group, another group, the mask and others,
+// each with three bits of perms.
+func aclFor(perms uint32) []byte {
+	const nobody, named = ^uint32(0), 4242
+	raw := binary.LittleEndian.AppendUint32(nil, 2)
+	for i, e := range []struct {
+		tag uint16
+		id  uint32
+	}{{0x01, nobody}, {0x02, named}, {0x04, nobody}, {0x08, named}, {0x10, nobody}, {0x20, nobody}} {
+		raw = binary.LittleEndian.AppendUint16(raw, e.tag)
+		raw = binary.LittleEndian.AppendUint16(raw, uint16(perms>>(3*i)&7))
+		raw = binary.LittleEndian.AppendUint32(raw, e.id)
+	}
+	return raw
+}
+
+const (
+	aclOfFile   = "system.posix_acl_access"
+	aclOfFolder = "system.posix_acl_default"
+	someUser    = 65534
+)
+
+// rights is what a change of a file's content leaves as it is.
+type rights struct {
+	mode, uid, gid uint32
+	acl, note      string
+}
+
+func rightsOf(t testing.TB, path string) rights {
+	var st unix.Stat_t
+	must.OK(t, unix.Lstat(path, &st))
+	buf := make([]byte, 1024)
+	attribute := func(name string) string {
+		n, err := unix.Lgetxattr(path, name, buf)
+		if err != nil {
+			return ""
+		}
+		return string(buf[:n])
+	}
+	return rights{st.Mode, st.Uid, st.Gid, attribute(aclOfFile), attribute("user.note")}
+}
+
+// asUser calls a function with another user's rights to files, where the test may.
+func asUser(uid int, call func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		_, _ = unix.SetfsgidRetGid(uid)
+		_, _ = unix.SetfsuidRetUid(uid)
+		call()
+	}()
+	<-done
+}
+
+// A change of a file's content leaves its owner, mode, ACL and attributes as they are, whoever
+// makes it and whatever ACL the folder gives new files; a refused one leaves the content too.
+func TestChangedFilesKeepTheirRights(t *testing.T) {
+	root := os.Geteuid() == 0
+	perms := rapid.Uint32Range(0, 1<<18-1)
+	rapid.Check(t, func(r *rapid.T) {
+		w := newWorkspace(t, 0, map[string]string{"f": "old text"})
+		path := filepath.Join(w.dir, "f")
+		must.OK(t, os.Chmod(w.dir, 0o777))
+		mode := rapid.Uint32Range(0, 0o777).Draw(r, "mode") | 0o600
+		must.OK(t, unix.Chmod(path, mode))
+		if rapid.Bool().Draw(r, "ACL of the file") {
+			must.OK(t, unix.Setxattr(path, aclOfFile, aclFor(perms.Draw(r, "its rights")|6), 0))
+		}
+		if rapid.Bool().Draw(r, "ACL of the folder") {
+			must.OK(t, unix.Setxattr(w.dir, aclOfFolder, aclFor(perms.Draw(r, "the folder's rights")|7), 0))
+		}
+		if rapid.Bool().Draw(r, "attribute") {
+			must.OK(t, unix.Setxattr(path, "user.note", []byte("kept"), 0))
+		}
+		user := os.Geteuid()
+		if root {
+			own := rapid.SampledFrom([]int{0, someUser, 4242}).Draw(r, "owner")
+			must.OK(t, os.Lchown(path, own, rapid.SampledFrom([]int{own, 4242}).Draw(r, "group")))
+			user = rapid.SampledFrom([]int{0, someUser}).Draw(r, "user")
+		}
+		before := rightsOf(t, path)
+		tool, a := "edit_file", args{"path": "f", "old": "old", "new": "a longer"}
+		if rapid.Bool().Draw(r, "write") {
+			tool, a = "write_file", args{"path": "f", "content": "a longer text"}
+		}
+		var failure error
+		asUser(user, func() { _, failure = w.call(t, t.Context(), tool, a) })
+		must.That(r, rightsOf(t, path) == before, "%s: %v\n%+v became\n%+v", tool, failure, before, rightsOf(t, path))
+		want := "a longer text"
+		if failure != nil {
+			want = "old text"
+		}
+		must.Equal(r, w.get(t, "f"), want)
+		must.That(r, failure == nil || user != 0 && int(before.uid) != user, "the owner is refused: %v", failure)
+		must.That(r, leftOver(t, w.dir) == nil, "left behind: %v", leftOver(t, w.dir))
+		info := must.Get(os.Lstat(path))(t)
+		must.That(r, info.Mode()&(fs.ModeSetuid|fs.ModeSetgid) == 0, "%v", info.Mode())
+	})
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/google/go-cmp/cmp"
@@ -20,6 +21,7 @@ import (
 	"a2e/host"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
+	"a2e/host/swap"
 	"a2e/protocol"
 )
 
@@ -129,6 +131,7 @@ func TestReadFile(t *testing.T) {
 		{"spaces in name", 0, 0, readData{Content: "x", Lines: 1, Size: 1}},
 	} {
 		got, out := mustCall[readData](t, w, "read_file", args{"path": c.path, "offset": c.offset, "limit": c.limit})
+		c.want.Hash = hashOf(w.get(t, c.path))
 		diff := cmp.Diff(c.want, got)
 		assert.That(t, diff == "" && !out.Truncated, "%s from %d, %d lines (truncated %v):\n%s", c.path, c.offset, c.limit, out.Truncated, diff)
 	}
@@ -215,7 +218,7 @@ func TestWriteFile(t *testing.T) {
 	} {
 		short := filepath.Clean(c.path)
 		got, _ := mustCall[writeData](t, w, "write_file", args{"path": c.path, "content": c.content})
-		want := (writeData{Path: short, Size: len(c.content), Created: c.created})
+		want := (writeData{Path: short, Size: len(c.content), Created: c.created, Hash: hashOf(c.content)})
 		assert.That(t, got == want, "%s: got %+v, want %+v", c.path, got, want)
 		assert.Equal(t, w.get(t, short), c.content, "%s holds", c.path)
 	}
@@ -257,13 +260,14 @@ func TestWriteFileCancelled(t *testing.T) {
 	dir, base, err := w.files.parent("f", false)
 	must.OK(t, err)
 	defer dir.Close()
-	old := must.Get(w.files.target(dir, base, base))(t)
+	old := must.Get(w.files.target(dir, base, base, false))(t)
+	defer old.Close()
 	ctx, cancel := context.WithCancel(t.Context())
-	if err := replace(dir, base, old, "new", ctx.Err); err != nil || w.get(t, "f") != "new" {
+	if err := swap.Replace(dir, base, old, "new", ctx.Err); err != nil || w.get(t, "f") != "new" {
 		t.Fatalf("not cancelled: %v, %q", err, w.get(t, "f"))
 	}
 	cancel()
-	assert.Is(t, replace(dir, base, old, "newer", ctx.Err), context.Canceled, "cancelled")
+	assert.Is(t, swap.Replace(dir, base, old, "newer", ctx.Err), context.Canceled, "cancelled")
 	assert.Equal(t, w.get(t, "f"), "new", "the file holds")
 	left := leftOver(t, w.dir)
 	assert.That(t, left == nil, "left behind: %v", left)
@@ -291,7 +295,7 @@ func TestEditFile(t *testing.T) {
 	} {
 		w := newWorkspace(t, 0, map[string]string{"f": c.text})
 		got, _ := mustCall[editData](t, w, "edit_file", args{"path": "f", "old": c.old, "new": c.new, "all": c.all})
-		if text := w.get(t, "f"); text != c.want || got != (editData{"f", c.n, len(c.want)}) {
+		if text := w.get(t, "f"); text != c.want || got != (editData{"f", c.n, len(c.want), hashOf(c.want)}) {
 			t.Errorf("%q: %q for %q gives %q, %+v; want %q", c.text, c.new, c.old, text, got, c.want)
 		}
 	}
@@ -338,6 +342,63 @@ func TestEditsAtTheSameTimeAreAllKept(t *testing.T) {
 	for i := range 40 {
 		assert.Contains(t, w.get(t, "f"), fmt.Sprintf("<%d>", i), "edit %d is lost", i)
 	}
+}
+
+// A change waits while another host, or another set of tools, holds the lock of the file's folder.
+func TestChangesWaitForTheLockOfTheFolder(t *testing.T) {
+	w := newWorkspace(t, 0, map[string]string{"dir/f": "text"})
+	dir := must.Get(w.files.root.OpenRoot("dir"))(t)
+	defer dir.Close()
+	unlock := must.Get(swap.Lock(t.Context(), dir))(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	for tool, a := range map[string]args{
+		"write_file": {"path": "dir/f", "content": "x"},
+		"edit_file":  {"path": "dir/f", "old": "t", "new": "x", "all": true},
+	} {
+		_, err := w.call(t, ctx, tool, a)
+		assert.Is(t, err, context.DeadlineExceeded, "%s in a locked folder", tool)
+	}
+	mustCall[writeData](t, w, "write_file", args{"path": "f", "content": "another folder"})
+	assert.Equal(t, w.get(t, "dir/f"), "text")
+	unlock()
+	mustCall[writeData](t, w, "write_file", args{"path": "dir/f", "content": "x"})
+	assert.That(t, leftOver(t, w.dir) == nil, "left behind: %v", leftOver(t, w.dir))
+}
+
+// A change that names the content that was read is refused, and nothing is lost, where the file
+// has another content by then.
+func TestIfUnchanged(t *testing.T) {
+	w := newWorkspace(t, 0, map[string]string{"f": "text\n", "big": strings.Repeat("line\n", 100_000)})
+	for _, name := range []string{"f", "big"} {
+		page, _ := mustCall[readData](t, w, "read_file", args{"path": name, "limit": 1})
+		assert.Equal(t, page.Hash, hashOf(w.get(t, name)), "the hash is that of all of %s", name)
+	}
+	read, _ := mustCall[readData](t, w, "read_file", args{"path": "f"})
+	edit, _ := mustCall[editData](t, w, "edit_file",
+		args{"path": "f", "old": "text", "new": "edited", "if_unchanged": strings.ToUpper(read.Hash)})
+	write, _ := mustCall[writeData](t, w, "write_file",
+		args{"path": "f", "content": "text\n", "if_unchanged": edit.Hash})
+	assert.Equal(t, write.Hash, read.Hash, "the same content")
+	for _, c := range []struct {
+		hash any
+		path string
+		want string
+	}{
+		{edit.Hash, "f", "has changed since it was read, and nothing was written; read it again"},
+		{read.Hash, "gone", "does not exist"},
+		{"", "f", "is no hash"},
+		{read.Hash[1:], "f", "is no hash"},
+		{"sha256:" + read.Hash, "f", "is no hash"},
+	} {
+		write := args{"path": c.path, "content": "lost", "if_unchanged": c.hash}
+		w.fails(t, "write_file", write, protocol.CodeToolError, c.want)
+		edit := args{"path": c.path, "old": "t", "new": "x", "all": true, "if_unchanged": c.hash}
+		w.fails(t, "edit_file", edit, protocol.CodeToolError, c.want)
+	}
+	assert.Equal(t, w.get(t, "f"), "text\n", "refused changes left")
+	_, err := os.Lstat(filepath.Join(w.dir, "gone"))
+	assert.Is(t, err, fs.ErrNotExist)
 }
 
 // What another process writes between the reading and the writing of an edit

@@ -2,11 +2,6 @@
 
 package tools
 
-import (
-	"io/fs"
-	"os"
-)
+import "io/fs"
 
 func deviceOf(fs.FileInfo) (uint64, bool) { return 0, false }
-
-func keepOwner(*os.File, fs.FileInfo) {}

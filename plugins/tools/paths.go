@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"a2e/host"
+	"a2e/host/swap"
 	"a2e/host/wall"
 	"a2e/protocol"
 )
@@ -63,6 +64,7 @@ func (f *files) explain(name string, err error) error {
 		{errSpecial, protocol.CodeToolDenied, "is no regular file but a pipe, a socket or a device; the file tools take regular files only"},
 		{errKernel, protocol.CodeToolDenied, "lies on a file system of the kernel (such as /proc or /sys); the file tools stay out of those"},
 		{errSwapped, protocol.CodeToolDenied, "was replaced while it was being opened; look at it again"},
+		{swap.ErrLocked, protocol.CodeToolError, "cannot be changed: " + swap.ErrLocked.Error() + "; try again"},
 		{errIsDir, protocol.CodeToolError, "is a folder; this tool takes a file, list_dir shows what is in a folder"},
 		{errNotDir, protocol.CodeToolError, "goes through something that is no folder; list_dir shows what is there"},
 		{fs.ErrNotExist, protocol.CodeToolError, "does not exist; list_dir and glob show what is there"},

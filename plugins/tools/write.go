@@ -2,7 +2,8 @@ package tools
 
 import (
 	"context"
-	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"a2e/host/swap"
 	"a2e/host/wall"
 	"a2e/protocol"
 )
@@ -19,33 +21,116 @@ import (
 type writeArgs struct {
 	Path    string `json:"path" need:"File to write, relative to the workspace, under its real path: links are not followed."`
 	Content string `json:"content" need:"The whole new text of the file."`
+
+	IfUnchanged *string `json:"if_unchanged" may:"Hash from read_file: write only if the file still has that content."`
 }
 
 type writeData struct {
 	Path    string `json:"path" need:"The file written, relative to the workspace."`
 	Size    int    `json:"size" need:"Bytes written."`
 	Created bool   `json:"created" need:"Whether the file is new."`
+	Hash    string `json:"hash" need:"SHA-256 of the file as written, for if_unchanged."`
 }
 
 func (f *files) writeFile(ctx context.Context, a *writeArgs) (*Outcome, error) {
+	if err := checkHash(a.IfUnchanged); err != nil {
+		return nil, err
+	}
 	return f.change(ctx, a.Path, true, func(dir *os.Root, base, short string) (*Outcome, error) {
-		old, err := f.target(dir, base, short)
+		old, err := f.target(dir, base, short, a.IfUnchanged != nil)
 		if err != nil {
 			return nil, err
 		}
-		if err := replace(dir, base, old, a.Content, ctx.Err); err != nil {
+		ready := ctx.Err
+		if old != nil {
+			defer old.Close()
+		}
+		if a.IfUnchanged != nil {
+			if ready, err = f.asRead(ctx, dir, base, old, a); err != nil {
+				return nil, err
+			}
+		}
+		if err := swap.Replace(dir, base, old, a.Content, ready); err != nil {
 			return nil, err
 		}
 		return &Outcome{
-			Data:    writeData{Path: short, Size: len(a.Content), Created: old == nil},
+			Data:    writeData{Path: short, Size: len(a.Content), Created: old == nil, Hash: hashOf(a.Content)},
 			Summary: fmt.Sprintf("wrote %d bytes to %s", len(a.Content), short),
 		}, nil
 	})
 }
 
-// change has a file changed by its bare name in its folder, one call of this host at a time,
+// asRead sees that a file, nil for none, has the content that the caller has read, and returns
+// what sees that it still is that file.
+func (f *files) asRead(
+	ctx context.Context, dir *os.Root, base string, old *os.File, a *writeArgs,
+) (func() error, error) {
+	if old == nil {
+		return nil, protocol.Errorf(protocol.CodeToolError,
+			"%s does not exist any more, and nothing was written; without if_unchanged it is made anew",
+			f.quote(a.Path))
+	}
+	info, err := old.Stat()
+	if err != nil {
+		return nil, err
+	}
+	hash := sha256.New()
+	if _, err := copyUntil(ctx, hash, old); err != nil {
+		return nil, err
+	}
+	if err := f.sameHash(a.Path, *a.IfUnchanged, hex.EncodeToString(hash.Sum(nil))); err != nil {
+		return nil, err
+	}
+	return func() error { return errors.Join(ctx.Err(), unchanged(dir, base, info)) }, nil
+}
+
+// checkHash refuses an if_unchanged that no content can have.
+func checkHash(hash *string) error {
+	if hash == nil {
+		return nil
+	}
+	if raw, err := hex.DecodeString(*hash); err != nil || len(raw) != sha256.Size {
+		return protocol.Errorf(protocol.CodeToolError,
+			"if_unchanged %s is no hash: give the one that read_file returned, %d hexadecimal digits, or leave it out",
+			quotePath(*hash), 2*sha256.Size)
+	}
+	return nil
+}
+
+// sameHash refuses to change a file that is another one than was read.
+func (f *files) sameHash(name, wanted, now string) error {
+	if strings.EqualFold(wanted, now) {
+		return nil
+	}
+	return protocol.Errorf(protocol.CodeToolError,
+		"%s has changed since it was read, and nothing was written; read it again", f.quote(name)).With("hash", now)
+}
+
+func hashOf(content string) string {
+	sum := sha256.Sum256([]byte(content))
+	return hex.EncodeToString(sum[:])
+}
+
+// copyUntil is io.Copy that ends with a context.
+func copyUntil(ctx context.Context, to io.Writer, from io.Reader) (n int64, err error) {
+	for {
+		if err := ctx.Err(); err != nil {
+			return n, err
+		}
+		part, err := io.CopyN(to, from, 1<<20)
+		if n += part; errors.Is(err, io.EOF) {
+			return n, nil
+		} else if err != nil {
+			return n, err
+		}
+	}
+}
+
+// change has a file changed by its bare name in its folder, one call of all hosts at a time,
 // so that no edit is lost between its reading and its writing. short is its clean path.
-func (f *files) change(ctx context.Context, name string, create bool, by func(dir *os.Root, base, short string) (*Outcome, error)) (*Outcome, error) {
+func (f *files) change(ctx context.Context, name string, create bool,
+	by func(dir *os.Root, base, short string) (*Outcome, error),
+) (*Outcome, error) {
 	short, err := f.cleanWritten(name)
 	if err != nil {
 		return nil, err
@@ -61,6 +146,11 @@ func (f *files) change(ctx context.Context, name string, create bool, by func(di
 		return nil, f.explain(name, err)
 	}
 	defer dir.Close()
+	unlock, err := swap.Lock(ctx, dir)
+	if err != nil {
+		return nil, f.explain(name, err)
+	}
+	defer unlock()
 	out, err := by(dir, base, short)
 	return out, f.explain(name, err)
 }
@@ -100,10 +190,14 @@ func (f *files) parent(name string, create bool) (dir *os.Root, base string, err
 	return dir, base, nil
 }
 
-// target looks at the file that is to be replaced: nil when there is none. It
-// has to be one that this process may write to, and none of the host's own.
-func (f *files) target(dir *os.Root, base, short string) (fs.FileInfo, error) {
-	file, info, err := f.openIn(dir, base, os.O_WRONLY, true)
+// target opens the file that is to be replaced, also for reading if asked: nil when there is none.
+// It has to be one that this process may write to, and none of the host's own.
+func (f *files) target(dir *os.Root, base, short string, read bool) (*os.File, error) {
+	flag := os.O_WRONLY
+	if read {
+		flag = os.O_RDWR
+	}
+	file, info, err := f.openIn(dir, base, flag, true)
 	if f.guard.Keeps(short, info) {
 		if err == nil {
 			file.Close()
@@ -112,48 +206,8 @@ func (f *files) target(dir *os.Root, base, short string) (fs.FileInfo, error) {
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
-	} else if err != nil {
-		return nil, err
 	}
-	return info, file.Close()
-}
-
-// replace puts a file with the given content in the place of base, whole or not
-// at all: it writes a new file beside it and renames that. old is the file to be
-// replaced, whose permissions and owner the new one gets, or nil. ready is asked
-// last: its error leaves all as it was.
-func replace(dir *os.Root, base string, old fs.FileInfo, content string, ready func() error) (err error) {
-	mode := fs.FileMode(0o666)
-	if old != nil {
-		mode = 0o600 // nobody reads it before it has the permissions of the old one
-	}
-	temp := ".a2e-" + rand.Text() + ".tmp"
-	file, err := dir.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = file.Close() // closed twice when the failure came later
-			_ = dir.Remove(temp)
-		}
-	}()
-	if _, err := io.WriteString(file, content); err != nil {
-		return err
-	}
-	if old != nil {
-		keepOwner(file, old)
-		if err := file.Chmod(old.Mode().Perm()); err != nil {
-			return err
-		}
-	}
-	if err := file.Close(); err != nil {
-		return err
-	}
-	if err := ready(); err != nil {
-		return err
-	}
-	return dir.Rename(temp, base)
+	return file, err
 }
 
 // maxEditBytes bounds the files that edit_file holds in memory, before the edit and after it.
@@ -164,12 +218,15 @@ type editArgs struct {
 	Old  string `json:"old" need:"The text to be replaced, exactly as it is in the file; not empty."`
 	New  string `json:"new" need:"The text to put in its place; empty to delete."`
 	All  bool   `json:"all" may:"Replace every occurrence instead of exactly one (default false)."`
+
+	IfUnchanged *string `json:"if_unchanged" may:"Hash from read_file: edit only if the file still has that content."`
 }
 
 type editData struct {
 	Path         string `json:"path" need:"The file edited, relative to the workspace."`
 	Replacements int    `json:"replacements" need:"How many occurrences were replaced."`
 	Size         int    `json:"size" need:"Size of the file afterwards, in bytes."`
+	Hash         string `json:"hash" need:"SHA-256 of the file afterwards, for if_unchanged."`
 }
 
 func (f *files) editFile(ctx context.Context, a *editArgs) (*Outcome, error) {
@@ -181,24 +238,29 @@ func (f *files) editFile(ctx context.Context, a *editArgs) (*Outcome, error) {
 		if err != nil {
 			return nil, err
 		}
+		defer file.Close()
 		if f.guard.Keeps(short, info) {
-			file.Close()
 			return nil, wall.ErrOwn
 		}
 		text, err := readText(file, a.Path)
 		if err != nil {
 			return nil, err
 		}
+		if a.IfUnchanged != nil {
+			if err := f.sameHash(a.Path, *a.IfUnchanged, hashOf(text)); err != nil {
+				return nil, err
+			}
+		}
 		text, n, err := edited(text, a)
 		if err != nil {
 			return nil, err
 		}
 		ready := func() error { return errors.Join(ctx.Err(), unchanged(dir, base, info)) }
-		if err := replace(dir, base, info, text, ready); err != nil {
+		if err := swap.Replace(dir, base, file, text, ready); err != nil {
 			return nil, err
 		}
 		return &Outcome{
-			Data:    editData{Path: short, Replacements: n, Size: len(text)},
+			Data:    editData{Path: short, Replacements: n, Size: len(text), Hash: hashOf(text)},
 			Summary: fmt.Sprintf("replaced %d in %s", n, short),
 		}, nil
 	})
@@ -212,12 +274,11 @@ func (a *editArgs) check() error {
 	case a.Old == a.New:
 		return protocol.Errorf(protocol.CodeToolError, "old and new are the same; there is nothing to change")
 	}
-	return nil
+	return checkHash(a.IfUnchanged)
 }
 
-// readText reads the file to be edited and closes it.
+// readText reads the file to be edited.
 func readText(file *os.File, name string) (string, error) {
-	defer file.Close()
 	var text strings.Builder
 	n, err := io.Copy(&text, io.LimitReader(file, maxEditBytes+1))
 	switch {
