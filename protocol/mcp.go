@@ -1,5 +1,7 @@
 package protocol
 
+import "github.com/go-json-experiment/json/jsontext"
+
 // The message types of capability `mcp`.
 const (
 	TypeMCPServerListReq         Type = "mcp/server/list/req"
@@ -85,6 +87,7 @@ type MCPResourceReadResponse struct {
 	Contents []map[string]any `json:"contents"`
 	ServerID string           `json:"server_id"`
 	Error    string           `json:"error"`
+	Meta     jsontext.Value   `json:"_meta,omitzero"` // of the server's result, an object; ours
 }
 
 // MCPResourceSubscribeRequest asks for pushes of a resource's changes (`mcp/resource/subscribe/req`).
@@ -124,6 +127,7 @@ type MCPPromptGetResponse struct {
 	Messages    []map[string]any `json:"messages"`
 	ServerID    string           `json:"server_id"`
 	Error       string           `json:"error"`
+	Meta        jsontext.Value   `json:"_meta,omitzero"` // of the server's result, an object; ours
 }
 
 // MCPRootListRequest asks the agent for its roots (`mcp/root/list/req`, from the host).
@@ -152,6 +156,7 @@ type MCPSampleRequest struct {
 	MaxTokens        int      `json:"max_tokens"`
 	StopSequences    []string `json:"stop_sequences"`
 	Metadata         Object   `json:"metadata"`
+	Extra            Object   `json:"extra,omitzero"` // further members of the server's params, under MCP's names; ours
 }
 
 // SetDefaults sets what the schema says for absent fields.
@@ -167,7 +172,8 @@ type MCPSampleResponse struct {
 	Content      Object `json:"content"`
 	Model        string `json:"model"`
 	StopReason   string `json:"stop_reason"`
-	Error        string `json:"error"` // why there is no content
+	Error        string `json:"error"`          // why there is no content
+	Extra        Object `json:"extra,omitzero"` // further members of the result that the server gets; ours
 }
 
 // SetDefaults sets what the schema says for absent fields.
@@ -182,14 +188,16 @@ type MCPElicitRequest struct {
 	Message         string `json:"message"`
 	RequestedSchema Object `json:"requested_schema"` // JSON Schema of the content, in mode form
 	URL             string `json:"url"`              // to be opened, in mode url
+	Extra           Object `json:"extra,omitzero"`   // further members of the server's params, under MCP's names
 }
 
 // MCPElicitResponse is the agent's answer to an MCPElicitRequest (`mcp/elicit/resp`).
 type MCPElicitResponse struct {
 	ServerID     string `json:"server_id"`
 	MCPRequestID string `json:"mcp_request_id"`
-	Action       string `json:"action"`  // accept, decline or cancel
-	Content      Object `json:"content"` // with accept: what the user filled in
+	Action       string `json:"action"`         // accept, decline or cancel
+	Content      Object `json:"content"`        // with accept: what the user filled in
+	Extra        Object `json:"extra,omitzero"` // further members of the result that the server gets
 }
 
 // MCPServerPush passes on a notification of an MCP server (`mcp/server/push`).

@@ -1,9 +1,9 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"strconv"
 	"strings"
@@ -36,22 +36,39 @@ type activeCall struct {
 // callKey finds the call in the context of what the SDK asks within it.
 type callKey struct{}
 
-// call runs a tool of the server.
+// call runs a tool of the server. A client that asked for a task gets the task, which has begun;
+// tools that must be tasks are waited for where it did not: so they are there for all.
 func (s *server) call(ctx context.Context, name string, args protocol.Object, emit host.Emitter) (*tools.Outcome, error) {
-	if host.MCPTask(ctx) != nil && s.taskSupport(name) != "" || s.taskSupport(name) == taskRequired {
-		return s.callTask(ctx, name, args, emit)
+	support := s.taskSupport(name)
+	params := map[string]any{"name": name, "arguments": jsontext.Value(args.Raw())}
+	task := host.MCPTask(ctx)
+	isTask := support == taskRequired || support != "" && task != nil
+	switch {
+	case isTask && task != nil:
+		params["task"] = task
+	case isTask:
+		params["task"] = struct{}{}
 	}
-	var res *sdk.CallToolResult
+	var out *tools.Outcome
 	c := &activeCall{ctx: ctx, emit: emit}
 	span := trace.From(ctx).Child("tools/call "+name, trace.Client)
-	err := s.within(c, func(ctx context.Context, cs *sdk.ClientSession, token string) (err error) {
-		params := &sdk.CallToolParams{Name: name, Arguments: jsontext.Value(args.Raw())}
+	err := s.within(c, func(ctx context.Context, cs *sdk.ClientSession, token string) error {
+		meta := map[string]any{"progressToken": token}
 		if parent := span.Parent(); parent != "" {
-			params.Meta = sdk.Meta{"traceparent": parent}
+			meta["traceparent"] = parent
 		}
-		params.SetProgressToken(token)
-		if res, err = cs.CallTool(ctx, params); err == nil && emit.Streaming() {
+		params["_meta"] = meta
+		raw, err := s.request(ctx, cs, "tools/call", params)
+		if err == nil && isTask {
+			if out, err = s.begun(ctx, cs, raw, task == nil, emit); err != nil || out != nil {
+				return err
+			}
+		}
+		if err == nil && emit.Streaming() {
 			link.AwaitProgress(ctx)
+		}
+		if err == nil {
+			out, err = outcome(raw, emit)
 		}
 		return err
 	})
@@ -60,10 +77,7 @@ func (s *server) call(ctx context.Context, name string, args protocol.Object, em
 		s.listChanged(kindTools)
 		return nil, withCode(err, protocol.CodeMCPToolNotFound)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return outcome(res, emit)
+	return out, err
 }
 
 // endSpan ends the span of a call of a server.
@@ -118,26 +132,49 @@ func (c *activeCall) extend() {
 }
 
 // progressed takes in a progress notification.
-func (s *server) progressed(p *sdk.ProgressNotificationParams) {
-	s.mu.Lock()
-	c := s.calls[fmt.Sprint(p.ProgressToken)]
-	s.mu.Unlock()
-	if c != nil {
-		c.progress(p)
+func (s *server) progressed(params protocol.Object) {
+	token, _ := params.Get("progressToken")
+	key, isText := token.Str()
+	if !isText {
+		key = string(token)
 	}
+	s.mu.Lock()
+	c := s.calls[key]
+	s.mu.Unlock()
+	if c == nil {
+		return
+	}
+	c.extend()
+	told, err := progressShape().fit(params.Raw())
+	if err != nil {
+		return
+	}
+	c.progress(told)
 }
 
-func (c *activeCall) progress(p *sdk.ProgressNotificationParams) {
-	c.extend()
-	pct := 0.0
-	if p.Total > 0 {
-		pct = min(max(100*p.Progress/p.Total, 0), 100)
+// progressShape is that of the params of a progress notification.
+func progressShape() shape {
+	return shape{required: []string{"progress"}, members: map[string]rule{
+		"progress": isNumber, "total": isNumber, "message": isText, "_meta": passedMeta,
+	}}
+}
+
+// progress tells of it, in per cent where the end is known.
+func (c *activeCall) progress(told protocol.Object) {
+	number := func(name string) (n float64, text string) {
+		val, _ := told.Get(name)
+		n, _ = strconv.ParseFloat(string(val), 64) // what is none is 0
+		return n, string(val)
 	}
-	message := p.Message
-	if message == "" && p.Total > 0 {
-		message = fmt.Sprintf("%g of %g", p.Progress, p.Total)
-	} else if message == "" {
-		message = fmt.Sprintf("%g", p.Progress)
+	done, doneText := number("progress")
+	total, totalText := number("total")
+	pct, message := 0.0, told.Text("message")
+	switch {
+	case total > 0:
+		pct = min(max(100*done/total, 0), 100)
+		message = cmp.Or(message, doneText+" of "+totalText)
+	default:
+		message = cmp.Or(message, doneText)
 	}
 	c.emit.Progress(pct, message)
 }
@@ -174,62 +211,6 @@ const (
 	maxSummary = 300
 	maxFailure = 4000
 )
-
-// outcome makes of a result what the answer to a tool call holds:
-//
-//	{"content":[the blocks as MCP sends them],"structuredContent":…}
-func outcome(res *sdk.CallToolResult, emit host.Emitter) (*tools.Outcome, error) {
-	data := []byte(`{"content":[`)
-	var texts []string
-	for i, block := range res.Content {
-		raw, err := encode(block)
-		if err != nil {
-			return nil, protocol.Errorf(protocol.CodeMCPProtocolError, "the server's result cannot be read: %w", err)
-		}
-		if i > 0 {
-			data = append(data, ',')
-		}
-		data = append(data, raw...)
-		if text, ok := block.(*sdk.TextContent); ok {
-			texts = append(texts, text.Text)
-		}
-		artifact(block, emit)
-	}
-	data = append(data, ']')
-	if res.StructuredContent != nil {
-		raw, err := encode(res.StructuredContent)
-		if err != nil {
-			return nil, protocol.Errorf(protocol.CodeMCPProtocolError, "the server's structured result cannot be read: %w", err)
-		}
-		data = append(append(data, `,"structuredContent":`...), raw...)
-	}
-	text := strings.Join(texts, "\n")
-	out := &tools.Outcome{Data: jsontext.Value(append(data, '}')), Summary: protocol.Clip(strings.Join(strings.Fields(protocol.Clip(text, 2*maxSummary)), " "), maxSummary)}
-	if res.IsError {
-		out.Failed, out.Failure = true, protocol.Clip(strings.TrimSpace(text), maxFailure)
-		if out.Failure == "" {
-			out.Failure = "the tool reports that it failed, and not why"
-		}
-	}
-	return out, nil
-}
-
-// artifact passes on what is a file of its own to an agent that listens.
-func artifact(block sdk.Content, emit host.Emitter) {
-	if !emit.Streaming() {
-		return
-	}
-	switch b := block.(type) {
-	case *sdk.ImageContent:
-		emit.Artifact("image", b.MIMEType, b.Data, true)
-	case *sdk.AudioContent:
-		emit.Artifact("audio", b.MIMEType, b.Data, true)
-	case *sdk.EmbeddedResource:
-		if b.Resource != nil && b.Resource.Blob != nil {
-			emit.Artifact(b.Resource.URI, b.Resource.MIMEType, b.Resource.Blob, true)
-		}
-	}
-}
 
 // The bounds of what is made of a schema.
 const (
@@ -297,7 +278,6 @@ const (
 const (
 	codeRefused  = -1     // as MCP has it for a user who says no
 	codeTooMany  = -32000 // of this host
-	methodRoots  = "roots/list"
 	loggingLevel = "info"
 )
 
@@ -390,42 +370,4 @@ func refusal(err error) error {
 		return &jsonrpc.Error{Code: codeRefused, Message: known.Message}
 	}
 	return &jsonrpc.Error{Code: codeRefused, Message: "the agent does not answer: " + err.Error()}
-}
-
-// elicit asks the user. Where nobody answers that is no.
-func (s *server) elicit(ctx context.Context, r *sdk.ElicitRequest) (*sdk.ElicitResult, error) {
-	req := &protocol.MCPElicitRequest{ServerID: s.opts.ID, MCPRequestID: s.askID(), Mode: "form", Message: r.Params.Message, URL: r.Params.URL}
-	if r.Params.Mode != "" {
-		req.Mode = r.Params.Mode
-	}
-	if r.Params.RequestedSchema != nil {
-		if _, err := schema.Compile(r.Params.RequestedSchema, maxElicitSize); err != nil { // the SDK would hold the answer against it
-			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "requestedSchema " + err.Error() + "; it should be that of a flat object"}
-		}
-		asked, err := object(r.Params.RequestedSchema)
-		if err != nil {
-			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "requestedSchema is no JSON object"}
-		}
-		req.RequestedSchema = asked
-	}
-	var resp protocol.MCPElicitResponse
-	if err := s.ask(ctx, elicitWait, protocol.TypeMCPElicitReq, req, &resp); err != nil {
-		s.p.env.Log.Debug().Err(err).Str("mcp_server", s.opts.ID).Msg("a question of the MCP server got no answer: it counts as declined")
-		return &sdk.ElicitResult{Action: "decline"}, nil
-	}
-	switch resp.Action {
-	case "accept":
-		if req.Mode != "form" {
-			return &sdk.ElicitResult{Action: "accept"}, nil
-		}
-		content := map[string]any{} // the SDK holds it against the schema, also when it is empty
-		if err := json.Unmarshal(jsontext.Value(resp.Content.Raw()), &content); err != nil {
-			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "the agent's answer cannot be read"}
-		}
-		return &sdk.ElicitResult{Action: "accept", Content: content}, nil
-	case "decline", "cancel":
-		return &sdk.ElicitResult{Action: resp.Action}, nil
-	}
-	s.p.env.Log.Warn().Str("mcp_server", s.opts.ID).Msg("the action of the agent's mcp/elicit/resp should be accept, decline or cancel; it counts as cancel")
-	return &sdk.ElicitResult{Action: "cancel"}, nil
 }

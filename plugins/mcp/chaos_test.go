@@ -127,10 +127,10 @@ func TestListsWithNulls(t *testing.T) {
 func TestMessagesWithoutParams(t *testing.T) {
 	h := newHostile(t, map[string]string{
 		"tools/list": `{"tools":[{"name":"do","inputSchema":{"type":"object"}}]}`,
-		"tools/call": `{"inputRequests":{"a":null}}`,
+		"tools/call": `["no object"]`,
 	})
 	s := h.open(t)
-	s.Refused(protocol.TypeToolCallReq, callFields("srv__do", "{}", ""), protocol.CodeMCPProtocolError, "cannot be read")
+	s.Refused(protocol.TypeToolCallReq, callFields("srv__do", "{}", ""), protocol.CodeMCPProtocolError, "no JSON object")
 	for _, params := range []string{"", `,"params":null`} {
 		for _, method := range []string{"resources/updated", "elicitation/complete", "message", "progress", "tools/list_changed", "cancelled", "unknown"} {
 			h.lines <- fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/%s"%s}`, method, params)

@@ -9,44 +9,42 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
-	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/go-json-experiment/json/jsontext"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"a2e/host"
 	"a2e/protocol"
 )
 
-// client returns the handlers of what the server sends. Those of notifications only note it.
+// offers is what a server was told that it may ask for.
+type offers struct{ roots, sampling, elicitation bool }
+
+// client returns what the server is told of this client, and the handlers of what it tells of its
+// lists. Those only note it.
 func (s *server) client() *sdk.ClientOptions {
 	opts := &sdk.ClientOptions{
 		Capabilities:               &sdk.ClientCapabilities{},
 		ToolListChangedHandler:     func(context.Context, *sdk.ToolListChangedRequest) { s.listChanged(kindTools) },
 		PromptListChangedHandler:   func(context.Context, *sdk.PromptListChangedRequest) { s.listChanged(kindPrompts) },
 		ResourceListChangedHandler: func(context.Context, *sdk.ResourceListChangedRequest) { s.listChanged(kindResources) },
-		ResourceUpdatedHandler: func(_ context.Context, r *sdk.ResourceUpdatedNotificationRequest) {
-			s.push.add(methodUpdated, r.Params.URI, r.Params)
-		},
-		LoggingMessageHandler:       func(_ context.Context, r *sdk.LoggingMessageRequest) { s.push.add(methodLog, "", r.Params) },
-		ProgressNotificationHandler: func(_ context.Context, r *sdk.ProgressNotificationClientRequest) { s.progressed(r.Params) },
-		ElicitationCompleteHandler: func(_ context.Context, r *sdk.ElicitationCompleteNotificationRequest) {
-			s.push.add("notifications/elicitation/complete", r.Params.ElicitationID, r.Params)
-		},
 	}
 	can := s.p.askable()
-	roots := allowed(s.opts.Roots) && can.RootsV2 != nil
+	may := offers{
+		roots:       allowed(s.opts.Roots) && can.RootsV2 != nil,
+		sampling:    allowed(s.opts.Sampling) && can.Sampling != nil,
+		elicitation: allowed(s.opts.Elicitation) && can.Elicitation != nil,
+	}
 	s.mu.Lock()
-	s.roots.declared = roots
+	s.may = may
 	s.mu.Unlock()
-	if roots {
+	if may.roots {
 		opts.Capabilities.RootsV2 = &sdk.RootCapabilities{ListChanged: true}
 	}
-	if allowed(s.opts.Sampling) && can.Sampling != nil {
+	if may.sampling {
 		opts.Capabilities.Sampling = &sdk.SamplingCapabilities{}
-		opts.CreateMessageWithToolsHandler = s.sample
 	}
-	if allowed(s.opts.Elicitation) && can.Elicitation != nil {
+	if may.elicitation {
 		opts.Capabilities.Elicitation = can.Elicitation
-		opts.ElicitationHandler = s.elicit
 	}
 	return opts
 }
@@ -78,21 +76,12 @@ func (p *Plugin) askable() *sdk.ClientCapabilities {
 // setup completes a client: its roots are the workspace, unless the agent names others.
 func (s *server) setup(_ string, client *sdk.Client) {
 	s.mu.Lock()
-	declared := s.roots.declared
+	declared := s.may.roots
 	s.roots.client = client
 	s.mu.Unlock()
-	if !declared {
-		return
+	if declared {
+		client.AddRoots(s.p.workspaceRoot())
 	}
-	client.AddRoots(s.p.workspaceRoot())
-	client.AddReceivingMiddleware(func(next sdk.MethodHandler) sdk.MethodHandler {
-		return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
-			if method != methodRoots {
-				return next(ctx, method, req)
-			}
-			return s.listRoots(ctx)
-		}
-	})
 }
 
 // setLogLevel asks a server that logs for its messages: some send none before.
@@ -105,97 +94,29 @@ func (s *server) setLogLevel(ctx context.Context) error {
 	})
 }
 
-// sample has the agent's model answer for the server.
-func (s *server) sample(ctx context.Context, r *sdk.CreateMessageWithToolsRequest) (*sdk.CreateMessageWithToolsResult, error) {
-	if len(r.Params.Tools) > 0 {
-		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "this client's sampling has no tools; it did not declare sampling.tools"}
-	}
-	req, err := s.sampleRequest(r.Params)
-	if err != nil {
-		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: err.Error()}
-	}
-	var resp protocol.MCPSampleResponse
-	resp.SetDefaults()
-	switch err := s.ask(ctx, sampleWait, protocol.TypeMCPSampleReq, req, &resp); {
-	case err != nil:
-		return nil, refusal(err)
-	case resp.Error != "":
-		return nil, &jsonrpc.Error{Code: codeRefused, Message: "the agent refused: " + resp.Error}
-	}
-	var result sdk.CreateMessageWithToolsResult
-	raw, err := json.Marshal(map[string]any{"role": resp.Role, "content": resp.Content, "model": resp.Model, "stopReason": resp.StopReason})
-	if err == nil {
-		err = json.Unmarshal(raw, &result)
-	}
-	if err != nil {
-		s.p.env.Log.Warn().Err(err).Str("mcp_server", s.opts.ID).Msg("the agent's mcp/sample/resp cannot be passed on")
-		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "the agent's answer is no content of MCP"}
-	}
-	return &result, nil
-}
-
-// sampleRequest is what the agent is asked.
-func (s *server) sampleRequest(p *sdk.CreateMessageWithToolsParams) (*protocol.MCPSampleRequest, error) {
-	req := new(protocol.MCPSampleRequest)
-	req.SetDefaults()
-	req.ServerID, req.MCPRequestID, req.SystemPrompt = s.opts.ID, s.askID(), p.SystemPrompt
-	req.Messages, req.StopSequences = []protocol.Object{}, p.StopSequences
-	for _, m := range p.Messages {
-		obj, err := object(m)
-		if err != nil {
-			return nil, err
-		}
-		req.Messages = append(req.Messages, obj)
-	}
-	if p.IncludeContext != "" {
-		req.IncludeContext = p.IncludeContext
-	}
-	if p.Temperature != 0 {
-		req.Temperature = p.Temperature
-	}
-	if p.MaxTokens > 0 {
-		req.MaxTokens = int(p.MaxTokens)
-	}
-	var err error
-	if p.ModelPreferences != nil {
-		req.ModelPreferences, err = object(p.ModelPreferences)
-	}
-	if err == nil && p.Metadata != nil {
-		req.Metadata, err = object(p.Metadata)
-	}
-	return req, err
-}
-
-// object returns a value of the SDK as an object of the protocol.
-func object(v any) (protocol.Object, error) {
-	raw, err := encode(v)
-	if err != nil {
-		return protocol.Object{}, err
-	}
-	return protocol.ParseObject(raw)
-}
-
 // rootState is what a server knows of the agent's roots. Servers ask for them when they
 // are connected and keep the answer; there may be no agent yet, or another one later.
 type rootState struct {
-	client   *sdk.Client   // of the connection there is
-	declared bool          // it was told that there are roots to ask for
-	last     *host.Session // which called the server last; nil = it is over
-	stale    bool          // the server has roots that are not those of an agent, or of one that is gone
-	tell     bool          // it is to be told that they have changed
+	client *sdk.Client   // of the connection there is
+	last   *host.Session // which called the server last; nil = it is over
+	stale  bool          // the server has roots that are not those of an agent, or of one that is gone
+	tell   bool          // it is to be told that they have changed
 }
 
 // listRoots tells the server the agent's roots, or the workspace where it names none in
 // time. They are the session's, so that the end of a call does not end the question; of
 // roots that come late the server hears that they have changed.
-func (s *server) listRoots(ctx context.Context) (sdk.Result, error) {
-	guess := &sdk.ListRootsResult{Roots: []*sdk.Root{s.p.workspaceRoot()}}
+func (s *server) listRoots(ctx context.Context) (jsontext.Value, error) {
+	guess, err := encode(map[string]any{"roots": []*sdk.Root{s.p.workspaceRoot()}})
+	if err != nil {
+		return nil, err
+	}
 	sess := host.SessionFrom(s.behalf(ctx))
 	if s.p.isQuiet(sess) {
 		s.noteGuess()
 		return guess, nil
 	}
-	answer := make(chan *sdk.ListRootsResult, 1)
+	answer := make(chan jsontext.Value, 1)
 	go func() { answer <- s.askRoots(sess) }()
 	defer s.keepAwake(ctx)()
 	wait := time.NewTimer(s.p.rootsWait)
@@ -221,7 +142,7 @@ func (s *server) listRoots(ctx context.Context) (sdk.Result, error) {
 }
 
 // askRoots asks the agent of a session, nil is the one there is. nil = it names no roots.
-func (s *server) askRoots(sess *host.Session) *sdk.ListRootsResult {
+func (s *server) askRoots(sess *host.Session) jsontext.Value {
 	if s.asking.Add(1) > maxAsking {
 		s.asking.Add(-1)
 		return nil
@@ -236,16 +157,7 @@ func (s *server) askRoots(sess *host.Session) *sdk.ListRootsResult {
 		}
 		return nil
 	}
-	result := &sdk.ListRootsResult{Roots: make([]*sdk.Root, 0, len(resp.Roots))}
-	for _, r := range resp.Roots {
-		root := new(sdk.Root)
-		if err := json.Unmarshal(r.Raw(), root); err != nil || root.URI == "" {
-			s.p.env.Log.Warn().Str("mcp_server", s.opts.ID).Msg("a root in the agent's mcp/root/list/resp has no uri")
-			continue
-		}
-		result.Roots = append(result.Roots, root)
-	}
-	return result
+	return s.rootsOf(&resp)
 }
 
 // isQuiet reports whether the agent of a session has not answered for its roots, so that
@@ -295,7 +207,7 @@ func (s *server) wakeStale() {
 // tellRoots tells the server that the roots have changed, where they have.
 func (s *server) tellRoots() {
 	s.mu.Lock()
-	client, tell := s.roots.client, s.roots.tell && s.roots.declared
+	client, tell := s.roots.client, s.roots.tell && s.may.roots
 	s.roots.tell = false
 	s.mu.Unlock()
 	if tell && client != nil {

@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"bytes"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -26,42 +27,53 @@ type rule func(protocol.Value) protocol.Value
 // shape is what MCP says of an object: the rules of its members. Members that it does not name
 // are kept as they are.
 type shape struct {
-	required string // the member that there has to be; "" = none
+	required []string // the members that there have to be
 	members  map[string]rule
 }
 
-// fit returns an object without the members that do not fit. The bytes of an object that fits
-// whole are the server's. The error is the end of a sentence about the object.
+// fit returns an object without the members that do not fit. The error is the end of a sentence
+// about the object.
 func (s shape) fit(raw []byte) (protocol.Object, error) {
 	obj, err := protocol.ParseObject(raw)
 	if err != nil {
 		return obj, errors.New("is no JSON object")
 	}
-	var out []byte
-	there, same := s.required == "", true
+	obj = remade(obj, func(name string, val protocol.Value) protocol.Value {
+		if check := s.members[name]; check != nil {
+			return check(val)
+		}
+		return val
+	})
+	for _, name := range s.required {
+		if _, there := obj.Get(name); !there {
+			return obj, fmt.Errorf("has no member %q that fits", name)
+		}
+	}
+	return obj, nil
+}
+
+// remade returns an object whose members are what change makes of them; nil leaves a member
+// out. Where nothing changes the bytes are the same.
+func remade(obj protocol.Object, change func(name string, val protocol.Value) protocol.Value) protocol.Object {
+	out, same := []byte{'{'}, true
 	for key, val := range obj.All() {
-		kept := val
-		if check := s.members[string(key)]; check != nil {
-			kept = check(val)
+		now := change(string(key), val)
+		if same = same && bytes.Equal(now, val); now == nil {
+			continue
 		}
-		if string(key) == s.required && kept != nil {
-			there = true
+		if len(out) > 1 {
+			out = append(out, ',')
 		}
-		if same = same && len(kept) == len(val); kept != nil {
-			out = append(protocol.AppendString(append(out, ','), key), ':')
-			out = append(out, kept...)
-		}
+		out = append(append(protocol.AppendString(out, key), ':'), now...)
 	}
-	switch {
-	case !there:
-		return obj, fmt.Errorf("has no %q that is a text", s.required)
-	case same:
-		return obj, nil
-	case out == nil:
-		return protocol.Object{}, nil
+	if same {
+		return obj
 	}
-	out[0] = '{'
-	return protocol.ParseObject(append(out, '}'))
+	other, err := protocol.ParseObject(append(out, '}'))
+	if err != nil {
+		return obj // change gives JSON
+	}
+	return other
 }
 
 // within returns the shape as a rule.
@@ -176,14 +188,14 @@ func hints() shape {
 }
 
 func icon() shape {
-	return shape{required: "src", members: map[string]rule{
+	return shape{required: []string{"src"}, members: map[string]rule{
 		"src": isText, "mimeType": isText, "sizes": listOf(isText), "theme": oneOf("light", "dark"),
 	}}
 }
 
 // described is what the entries of all lists may have, with the rules of the one list.
 func described(required string, more map[string]rule) shape {
-	s := shape{required: required, members: map[string]rule{
+	s := shape{required: []string{required}, members: map[string]rule{
 		"name": isText, "title": isText, "description": isText, "icons": listOf(icon().within), "_meta": isObject,
 		required: isText,
 	}}
@@ -248,7 +260,7 @@ func (t *serverTool) taskSupport() string {
 }
 
 func promptShape() shape {
-	argument := shape{required: "name", members: map[string]rule{
+	argument := shape{required: []string{"name"}, members: map[string]rule{
 		"name": isText, "title": isText, "description": isText, "required": isFlag,
 	}}
 	return described("name", map[string]rule{"arguments": listOf(argument.within)})

@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"slices"
@@ -231,10 +232,10 @@ func (p *Plugin) get(ctx context.Context, req *protocol.MCPPromptGetRequest, _ h
 	if err := s.usable(); err != nil {
 		return nil, err
 	}
-	var res *sdk.GetPromptResult
+	var raw jsontext.Value
 	start := p.env.Now()
 	err = s.asked(ctx, func(ctx context.Context, cs *sdk.ClientSession) (err error) {
-		res, err = cs.GetPrompt(ctx, &sdk.GetPromptParams{Name: req.Name, Arguments: args})
+		raw, err = s.request(ctx, cs, "prompts/get", map[string]any{"name": req.Name, "arguments": args})
 		return err
 	})
 	if s.hasPrompt(req.Name) {
@@ -247,16 +248,36 @@ func (p *Plugin) get(ctx context.Context, req *protocol.MCPPromptGetRequest, _ h
 	if err != nil {
 		return nil, err
 	}
-	resp := &protocol.MCPPromptGetResponse{Description: res.Description, ServerID: s.opts.ID, Messages: []map[string]any{}}
-	for _, m := range res.Messages {
-		if m == nil {
-			continue
+	return s.prompt(raw)
+}
+
+// prompt reads a result of prompts/get.
+func (s *server) prompt(raw jsontext.Value) (*protocol.MCPPromptGetResponse, error) {
+	res, err := protocol.ParseObject(raw)
+	list, _ := res.Get("messages")
+	items, bad := listItems(list)
+	if err != nil || bad != nil {
+		return nil, protocol.Errorf(protocol.CodeMCPProtocolError,
+			"the prompt of the MCP server %q cannot be read: its result has no list of messages", s.opts.ID)
+	}
+	resp := &protocol.MCPPromptGetResponse{
+		Description: res.Text("description"), ServerID: s.opts.ID, Messages: []map[string]any{},
+	}
+	if meta, _ := res.Get("_meta"); meta != nil {
+		resp.Meta = jsontext.Value(passedMeta(meta))
+	}
+	for _, item := range items {
+		message := map[string]any{}
+		said, _ := protocol.ParseObject(item) // what is none has no content
+		for key, val := range said.All() {
+			message[string(key)] = jsontext.Value(val)
 		}
-		content, err := encode(m.Content)
-		if err != nil {
-			return nil, protocol.Errorf(protocol.CodeMCPProtocolError, "the prompt of the MCP server %q cannot be read: %w", s.opts.ID, err)
+		content, _ := said.Get("content")
+		if content == nil {
+			content = item
 		}
-		resp.Messages = append(resp.Messages, map[string]any{"role": string(m.Role), "content": content})
+		message["role"], message["content"] = cmp.Or(said.Text("role"), "user"), fitBlock(jsontext.Value(content))
+		resp.Messages = append(resp.Messages, message)
 	}
 	return resp, nil
 }

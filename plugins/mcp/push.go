@@ -16,12 +16,10 @@ import (
 // The bounds of what waits to be pushed for one server: one that floods loses its own
 // messages, the oldest log messages first.
 const (
-	maxPushes     = 256
-	maxPushBytes  = 1 << 20
-	pushesInTime  = 100
-	pushTime      = 100 * time.Millisecond
-	methodLog     = "notifications/message"
-	methodUpdated = "notifications/resources/updated"
+	maxPushes    = 256
+	maxPushBytes = 1 << 20
+	pushesInTime = 100
+	pushTime     = 100 * time.Millisecond
 )
 
 // notice is one notification on its way to the agent.

@@ -1,8 +1,10 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
-	"encoding/base64"
+	"errors"
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -193,9 +195,9 @@ func (p *Plugin) read(ctx context.Context, req *protocol.MCPResourceReadRequest,
 	if err != nil {
 		return nil, err
 	}
-	var res *sdk.ReadResourceResult
+	var raw jsontext.Value
 	err = s.asked(ctx, func(ctx context.Context, cs *sdk.ClientSession) (err error) {
-		res, err = cs.ReadResource(ctx, &sdk.ReadResourceParams{URI: req.URI})
+		raw, err = s.request(ctx, cs, "resources/read", map[string]any{"uri": req.URI})
 		return err
 	})
 	if code, ok := answeredCode(err); ok && (code == codeNotFound || saysUnknown(err)) {
@@ -204,27 +206,66 @@ func (p *Plugin) read(ctx context.Context, req *protocol.MCPResourceReadRequest,
 	if err != nil {
 		return nil, err
 	}
+	return s.contents(req.URI, raw)
+}
+
+// contents reads a result of resources/read. A part that cannot be read is left out alone, unless
+// there is no other.
+func (s *server) contents(uri string, raw jsontext.Value) (*protocol.MCPResourceReadResponse, error) {
 	resp := &protocol.MCPResourceReadResponse{ServerID: s.opts.ID, Contents: []map[string]any{}}
-	for _, c := range res.Contents {
-		if c != nil {
-			resp.Contents = append(resp.Contents, contents(c))
+	res, err := protocol.ParseObject(raw)
+	list, _ := res.Get("contents")
+	items, bad := listItems(list)
+	if err == nil && bad != nil {
+		err = errors.New("its result has no list of contents")
+	}
+	if meta, _ := res.Get("_meta"); meta != nil {
+		resp.Meta = jsontext.Value(passedMeta(meta))
+	}
+	for _, item := range items {
+		row, why := part(uri, item)
+		if why != nil {
+			err = fmt.Errorf("a part of it %w", why)
+			s.p.env.Log.Warn().Err(err).Str("mcp_server", s.opts.ID).Str("uri", protocol.Clip(uri, maxProblem)).
+				Msg("a part of a resource of the MCP server is left out")
+			continue
 		}
+		resp.Contents = append(resp.Contents, row)
+	}
+	if err != nil && len(resp.Contents) == 0 {
+		return nil, protocol.Errorf(protocol.CodeMCPProtocolError,
+			"the resource of the MCP server %q cannot be read: %w", s.opts.ID, err)
 	}
 	return resp, nil
 }
 
-// contents is one part of a resource.
-func contents(c *sdk.ResourceContents) map[string]any {
-	row := map[string]any{"uri": c.URI, "mime_type": c.MIMEType, "type": "text", "text": c.Text, "blob": ""}
-	fallback := "text/plain"
-	if c.Blob != nil {
-		fallback = "application/octet-stream"
-		row["type"], row["blob"] = "blob", base64.StdEncoding.EncodeToString(c.Blob)
+// part is one part of a resource. The error is the end of a sentence about it.
+func part(uri string, raw []byte) (map[string]any, error) {
+	shape := partShape()
+	shape.required = nil // it is known whose part this is
+	obj, err := shape.fit(raw)
+	if err == nil {
+		err = hasContent(obj)
 	}
-	if c.MIMEType == "" {
-		row["mime_type"] = fallback
+	if err != nil {
+		return nil, err
 	}
-	return row
+	row := map[string]any{}
+	for key, val := range obj.All() {
+		row[string(key)] = jsontext.Value(val)
+	}
+	delete(row, "mimeType")
+	if _, said := row["uri"]; !said {
+		row["uri"] = uri
+	}
+	kind, mime := "text", "text/plain"
+	if _, blob := row["blob"]; blob {
+		kind, mime, row["text"] = "blob", "application/octet-stream", ""
+	} else {
+		row["blob"] = ""
+	}
+	row["type"], row["mime_type"] = kind, cmp.Or(obj.Text("mimeType"), mime)
+	return row, nil
 }
 
 // maxSubscriptions bounds the resources of one server that somebody listens to.

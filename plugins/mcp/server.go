@@ -83,6 +83,7 @@ type server struct {
 	subs      map[string][]*host.Stream
 	stale     []string // URIs that nobody listens to any more
 	roots     rootState
+	may       offers
 }
 
 // kind is a set of lists that a server has.
@@ -133,7 +134,7 @@ func (p *Plugin) openLocked(o ServerOptions, by origin) *server {
 			<-opened // what it is given uses the link
 			return s.client()
 		},
-		Setup: s.setup, Changed: s.linkChanged,
+		Setup: s.setup, Handle: s.handle, Changed: s.linkChanged,
 	})
 	close(opened)
 	return s

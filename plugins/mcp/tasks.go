@@ -2,6 +2,9 @@ package mcp
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -11,7 +14,6 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"a2e/host"
-	"a2e/host/trace"
 	"a2e/plugins/mcp/link"
 	"a2e/plugins/tools"
 	"a2e/protocol"
@@ -43,7 +45,11 @@ func badParams(err error) error {
 // complete has the server of a prompt or of a resource template complete an argument of it.
 func (p *Plugin) complete(ctx context.Context, raw jsontext.Value) (jsontext.Value, error) {
 	var params sdk.CompleteParams
-	if err := json.Unmarshal(raw, &params); err != nil {
+	obj, err := protocol.ParseObject(raw)
+	if err == nil {
+		err = json.Unmarshal(raw, &params)
+	}
+	if err != nil {
 		return nil, badParams(err)
 	}
 	if params.Ref == nil || params.Argument.Name == "" {
@@ -53,20 +59,75 @@ func (p *Plugin) complete(ctx context.Context, raw jsontext.Value) (jsontext.Val
 	if s == nil {
 		return nil, host.NotOwner(protocol.Errorf(protocol.CodeSchemaViolation, "no MCP server has the prompt or resource template that ref names; the lists tell what there is"))
 	}
-	params.Meta = nil // it is that of the client in front
-	var res *sdk.CompleteResult
-	err := s.asked(ctx, func(ctx context.Context, cs *sdk.ClientSession) (err error) {
+	var res jsontext.Value
+	err = s.asked(ctx, func(ctx context.Context, cs *sdk.ClientSession) (err error) {
 		if capabilities(cs).Completions == nil { // then there is nothing to suggest
-			res = &sdk.CompleteResult{Completion: sdk.CompletionResultDetails{Values: []string{}}}
+			res = jsontext.Value(`{"completion":{"values":[]}}`)
 			return nil
 		}
-		res, err = cs.Complete(ctx, &params)
+		sent := remade(obj, func(name string, val protocol.Value) protocol.Value {
+			switch name {
+			case "ref":
+				return referTo(val, params.Ref)
+			case "_meta": // it is that of the client in front
+				return nil
+			}
+			return val
+		})
+		if res, err = link.Raw(ctx, cs, "completion/complete", sent.Raw()); err == nil {
+			res, err = fitCompletion(res)
+		}
 		return err
 	})
+	return res, err
+}
+
+// referTo puts the name and URI of a reference in the place of those that it had.
+func referTo(raw protocol.Value, ref *sdk.CompleteReference) protocol.Value {
+	obj, err := protocol.ParseObject(raw)
 	if err != nil {
-		return nil, err
+		return raw
 	}
-	return encode(res)
+	return remade(obj, func(name string, val protocol.Value) protocol.Value {
+		switch name {
+		case "name":
+			return protocol.AppendString(nil, ref.Name)
+		case "uri":
+			return protocol.AppendString(nil, ref.URI)
+		}
+		return val
+	}).Raw()
+}
+
+// maxSuggestions is how many values MCP lets a completion have.
+const maxSuggestions = 100
+
+// fitCompletion returns a result of completion/complete as it is passed on.
+func fitCompletion(raw jsontext.Value) (jsontext.Value, error) {
+	count := 0
+	some := func(v protocol.Value) protocol.Value {
+		if count++; count > maxSuggestions {
+			return nil
+		}
+		return isText(v)
+	}
+	values := func(v protocol.Value) protocol.Value {
+		if list := listOf(some)(v); list != nil || v.Kind() != '[' {
+			return list
+		}
+		return protocol.Value("[]")
+	}
+	inner := shape{required: []string{"values"}, members: map[string]rule{
+		"values": values, "total": isNumber, "hasMore": isFlag,
+	}}
+	outer := shape{required: []string{"completion"}, members: map[string]rule{
+		"completion": inner.within, "_meta": passedMeta,
+	}}
+	obj, err := outer.fit(raw)
+	if err != nil {
+		return nil, fmt.Errorf("the completion %w", err)
+	}
+	return obj.Raw(), nil
 }
 
 // refer finds the server that a reference is for, and makes the name or URI in it the
@@ -139,49 +200,26 @@ type created struct {
 	} `json:"task"`
 }
 
-// callTask begins a task for a client that asked for one, and else waits for its result: so
-// tools that must be tasks are there for all.
-func (s *server) callTask(ctx context.Context, name string, args protocol.Object, emit host.Emitter) (*tools.Outcome, error) {
-	task := host.MCPTask(ctx)
-	c := &activeCall{ctx: ctx, emit: emit}
-	var out *tools.Outcome
-	span := trace.From(ctx).Child("tools/call "+name, trace.Client)
-	err := s.within(c, func(ctx context.Context, cs *sdk.ClientSession, token string) error {
-		meta := map[string]string{"progressToken": token}
-		if parent := span.Parent(); parent != "" {
-			meta["traceparent"] = parent
-		}
-		params := map[string]any{"name": name, "arguments": jsontext.Value(args.Raw()), "task": struct{}{}, "_meta": meta}
-		if task != nil {
-			params["task"] = task
-		}
-		raw, err := rawCall(ctx, cs, "tools/call", params)
-		if err != nil {
-			return err
-		}
-		var begun created
-		if err := json.Unmarshal(raw, &begun); err != nil || begun.Task.ID == "" {
-			return protocol.Errorf(protocol.CodeMCPProtocolError, "the MCP server %q began no task, which it should for this tool", s.opts.ID)
-		}
-		if task != nil {
-			raw, err = s.named(raw)
-			out = &tools.Outcome{Data: raw}
-			return err
-		}
-		raw, err = rawCall(ctx, cs, "tasks/result", map[string]any{"taskId": begun.Task.ID})
-		if err != nil {
-			s.stopTask(ctx, cs, begun.Task.ID)
-			return err
-		}
-		res := new(sdk.CallToolResult)
-		if err := res.UnmarshalJSON(raw); err != nil {
-			return err
-		}
-		out, err = outcome(res, emit)
-		return err
-	})
-	endSpan(span, s.opts.ID, err)
-	return out, err
+// begun takes the answer to a call that is a task. Where it is to be waited for, the result is that of
+// the task, else the task itself.
+func (s *server) begun(
+	ctx context.Context, cs *sdk.ClientSession, raw jsontext.Value, wait bool, emit host.Emitter,
+) (*tools.Outcome, error) {
+	var task created
+	if err := json.Unmarshal(raw, &task); err != nil || task.Task.ID == "" {
+		return nil, protocol.Errorf(protocol.CodeMCPProtocolError,
+			"the MCP server %q began no task, which it should for this tool", s.opts.ID)
+	}
+	if !wait {
+		raw, err := s.named(raw)
+		return &tools.Outcome{Data: raw}, err
+	}
+	raw, err := rawCall(ctx, cs, "tasks/result", map[string]any{"taskId": task.Task.ID})
+	if err != nil {
+		s.stopTask(ctx, cs, task.Task.ID)
+		return nil, err
+	}
+	return outcome(raw, emit)
 }
 
 // stopTask ends a task that nobody waits for any more.
@@ -194,6 +232,44 @@ func (s *server) stopTask(ctx context.Context, cs *sdk.ClientSession, id string)
 	if _, err := rawCall(ctx, cs, "tasks/cancel", map[string]any{"taskId": id}); err != nil {
 		s.p.env.Log.Debug().Err(err).Str("mcp_server", s.opts.ID).Msg("a task of the MCP server could not be ended")
 	}
+}
+
+// maxRounds is how often a server may ask before it answers one request.
+const maxRounds = 10
+
+// request makes a request of the server. In versions of MCP without requests of the server, it asks
+// in its answer, and gets the request again with what was said to that.
+func (s *server) request(
+	ctx context.Context, cs *sdk.ClientSession, method string, params map[string]any,
+) (jsontext.Value, error) {
+	for range maxRounds {
+		raw, err := rawCall(ctx, cs, method, params)
+		if err != nil {
+			return nil, err
+		}
+		var asks struct {
+			Type     string                    `json:"resultType"`
+			Requests map[string]jsontext.Value `json:"inputRequests"`
+			State    jsontext.Value            `json:"requestState"`
+		}
+		if json.Unmarshal(raw, &asks) != nil || asks.Type != "input_required" {
+			return raw, nil
+		}
+		answers := make(map[string]jsontext.Value, len(asks.Requests))
+		for _, id := range slices.Sorted(maps.Keys(asks.Requests)) {
+			if answers[id], err = s.answer(ctx, asks.Requests[id]); err != nil {
+				return nil, err
+			}
+		}
+		if params["inputResponses"] = answers; asks.State != nil {
+			params["requestState"] = asks.State
+		}
+		if len(answers) == 0 && !pause(ctx, debounce) { // it is busy
+			return nil, context.Cause(ctx)
+		}
+	}
+	return nil, protocol.Errorf(protocol.CodeMCPProtocolError,
+		"the MCP server %q has asked %d times and does not answer", s.opts.ID, maxRounds)
 }
 
 func rawCall(ctx context.Context, cs *sdk.ClientSession, method string, params any) (jsontext.Value, error) {
@@ -259,33 +335,33 @@ func (p *Plugin) taskList(ctx context.Context) (jsontext.Value, error) {
 // named puts the server's id before the ids of tasks in a result: at the top, in `task`, in
 // each of `tasks`, and where _meta says what the result belongs to.
 func (s *server) named(raw jsontext.Value) (jsontext.Value, error) {
-	var obj map[string]jsontext.Value
-	if err := json.Unmarshal(raw, &obj); err != nil {
-		return nil, err
+	obj, err := protocol.ParseObject(raw)
+	if err != nil {
+		return nil, errors.New("what the server says of a task is no JSON object")
 	}
-	for key, val := range obj {
-		var err error
-		switch key {
+	return s.namedIn(obj).Raw(), nil
+}
+
+func (s *server) namedIn(obj protocol.Object) protocol.Object {
+	return remade(obj, func(name string, val protocol.Value) protocol.Value {
+		child, _ := protocol.ParseObject(val)
+		switch name {
 		case "taskId":
-			id, _ := protocol.Value(val).Str()
-			val = protocol.AppendString(nil, s.opts.ID+separator+id)
-		case "task", "_meta", "io.modelcontextprotocol/related-task":
-			val, err = s.named(val)
-		case "tasks":
-			var list []jsontext.Value
-			if err = json.Unmarshal(val, &list); err == nil {
-				for i := range list {
-					if list[i], err = s.named(list[i]); err != nil {
-						return nil, err
-					}
-				}
-				val, err = encode(list)
+			id, _ := val.Str()
+			return protocol.AppendString(nil, s.opts.ID+separator+id)
+		case "task", "_meta", hopPrefix + "related-task":
+			if val.Kind() == '{' {
+				return s.namedIn(child).Raw()
 			}
+		case "tasks":
+			return listOf(func(v protocol.Value) protocol.Value {
+				one, err := protocol.ParseObject(v)
+				if err != nil {
+					return nil
+				}
+				return s.namedIn(one).Raw()
+			})(val)
 		}
-		if err != nil {
-			return nil, err
-		}
-		obj[key] = val
-	}
-	return encode(obj)
+		return val
+	})
 }

@@ -196,7 +196,6 @@ func (c *conn) client() *mcp.Client {
 	}
 	_ = mcp.AddSendingCustomMethod[*rawParams, *rawResult](client, rawMethod) // it is none of MCP's own
 	client.AddReceivingMiddleware(c.guard)
-	client.AddSendingMiddleware(uncached)
 	return client
 }
 
@@ -298,27 +297,19 @@ func (c *conn) guard(next mcp.MethodHandler) mcp.MethodHandler {
 				err = &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "it cannot be taken in"}
 			}
 		}()
-		switch method {
-		case methodProgress:
+		if method == methodProgress {
 			defer c.gate.take()
+		}
+		if res, ok, err := c.link.handled(ctx, method, req); ok {
+			return res, err
+		}
+		switch method {
 		case "elicitation/create", "notifications/elicitation/complete", "notifications/resources/updated":
 			if reflect.ValueOf(req.GetParams()).IsNil() {
 				return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "it has no params"}
 			}
 		}
 		return next(ctx, method, req)
-	}
-}
-
-// uncached has the SDK keep no more than one of the resources that were read: of a server
-// that speaks a newer version of MCP it keeps all, under their URIs, until the connection ends.
-func uncached(next mcp.MethodHandler) mcp.MethodHandler {
-	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
-		res, err := next(ctx, method, req)
-		if params, ok := req.GetParams().(*mcp.ReadResourceParams); ok && params != nil {
-			params.URI = ""
-		}
-		return res, err
 	}
 }
 

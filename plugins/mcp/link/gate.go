@@ -167,6 +167,7 @@ func (c *conn) admit(text []byte) ([]jsonrpc.Message, error) {
 	if req.Method == methodProgress {
 		c.gate.tell()
 	}
+	c.link.wrap(req)
 	if mark != nil {
 		return []jsonrpc.Message{msg, mark}, nil
 	}

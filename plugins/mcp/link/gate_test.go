@@ -223,7 +223,7 @@ func TestWhatIsReadIsNotKept(t *testing.T) {
 	s := newStage(t, Config{URL: at.URL, Transport: HTTP}, nil)
 	for range 3 {
 		must.OK(t, s.Call(t.Context(), func(ctx context.Context, cs *mcp.ClientSession) error {
-			_, err := cs.ReadResource(ctx, &mcp.ReadResourceParams{URI: "x://1"})
+			_, err := Raw(ctx, cs, "resources/read", jsontext.Value(`{"uri":"x://1"}`))
 			return err
 		}))
 	}

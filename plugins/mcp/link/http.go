@@ -418,6 +418,11 @@ func (e *events) pass(ev *event) ([]byte, error) {
 	if answer, ok := all[0].(*jsonrpc.Response); ok {
 		e.spent = e.resumed || e.call != nil && answer.ID.Raw() == e.call
 	}
+	if req, ok := all[0].(*jsonrpc.Request); ok && isHandled(req.Method) {
+		if data, err = jsonrpc.EncodeMessage(req); err != nil { // it may be wrapped
+			return nil, err
+		}
+	}
 	text := ev.text(data)
 	if len(all) == 1 {
 		return text, nil

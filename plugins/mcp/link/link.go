@@ -27,6 +27,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/rs/zerolog"
@@ -67,6 +68,10 @@ type Env struct {
 	// next while they run: they must not wait for an answer of the same server. KeepAlive
 	// is not used. It may wait while a process starts up: ConnectTimeout begins after it.
 	Client func(id string) *mcp.ClientOptions
+	// Handle, if not nil, answers what the server asks and takes in what it tells, in the place of
+	// handlers of Client: sampling, elicitation, roots, progress, log messages, updates. params are
+	// valid JSON as the server wrote them, nil = none; the result of a request is JSON.
+	Handle func(ctx context.Context, method string, params jsontext.Value) (jsontext.Value, error)
 	// Setup, if not nil, completes each client before it connects: its roots, its
 	// middleware.
 	Setup func(id string, client *mcp.Client)

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -75,6 +76,57 @@ func tidy(raw jsontext.Value) (jsontext.Value, error) {
 		return nil, err
 	}
 	return json.Marshal(v, json.Deterministic(true), jsontext.AllowInvalidUTF8(true))
+}
+
+// MarshalJSON implements json.Marshaler.
+func (r *rawResult) MarshalJSON() ([]byte, error) { return r.raw, nil }
+
+// rawKey is the member of _meta that has the params of what a server sends, as a text: on their
+// way to Env.Handle the SDK decodes them.
+const rawKey = "a2e/raw"
+
+// isHandled reports whether Env.Handle is for a method.
+func isHandled(method string) bool {
+	switch method {
+	case "sampling/createMessage", "elicitation/create", "roots/list", methodProgress,
+		"notifications/message", "notifications/resources/updated", "notifications/elicitation/complete":
+		return true
+	}
+	return false
+}
+
+// wrap hides the params of what a server sends from the SDK. It reports whether it did.
+func (l *Link) wrap(req *jsonrpc.Request) bool {
+	if l.env.Handle == nil || !isHandled(req.Method) {
+		return false
+	}
+	text := []byte(`""`)
+	if params, err := tidy(jsontext.Value(req.Params)); err == nil && params.Kind() != 'n' && len(params) > 0 {
+		text = protocol.AppendString(nil, params)
+	}
+	req.Params = append(append([]byte(`{"_meta":{"`+rawKey+`":`), text...), "}}"...)
+	return true
+}
+
+// handled has Env.Handle take in what was wrapped; ok = false means that it was not.
+func (l *Link) handled(ctx context.Context, method string, req mcp.Request) (_ mcp.Result, ok bool, err error) {
+	params := req.GetParams()
+	if l.env.Handle == nil || !isHandled(method) || params == nil || reflect.ValueOf(params).IsNil() {
+		return nil, false, nil
+	}
+	text, ok := params.GetMeta()[rawKey].(string)
+	if !ok {
+		return nil, false, nil
+	}
+	var raw jsontext.Value
+	if text != "" {
+		raw = jsontext.Value(text)
+	}
+	res, err := l.env.Handle(ctx, method, raw)
+	if err != nil || strings.HasPrefix(method, "notifications/") {
+		return nil, true, err
+	}
+	return &rawResult{raw: res}, true, nil
 }
 
 // unwrap returns a message as it goes out.
