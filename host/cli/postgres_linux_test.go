@@ -110,3 +110,24 @@ func TestDoctorOfServerAway(t *testing.T) {
 	out := run(t, dir, nil, "doctor").want(t, 1, "")
 	assert.That(t, strings.Contains(out.stdout, "server is away") && !regexp.MustCompile(`ok +postgres:`).MatchString(out.stdout), "%s", out.stdout)
 }
+
+// TestAddressWithoutMeaning: an address of a server with a part that would not count stops each command, and is not
+// shown.
+func TestAddressWithoutMeaning(t *testing.T) {
+	t.Parallel()
+	dir := workDir(t)
+	for address, says := range map[string]string{
+		`postgres://u:hunter-2@h/d?schema=a";x`:         "c.yaml:2:8: state has parameters that cannot be read",
+		`postgres://u:hunter-2@h/d?schema=a&schema=b`:   `state has the parameter "schema" twice`,
+		`postgres://u:hunter-2@h/d?sslmode=require#top`: "state has a #",
+	} {
+		writeFile(t, dir, "c.yaml", "plugins: []\nstate: '"+address+"'\n")
+		for _, command := range []string{"check", "serve"} {
+			o := run(t, dir, nil, "-c", "c.yaml", command).want(t, 3, says)
+			assert.That(t, !strings.Contains(o.stdout+o.stderr, "hunter-2"), "%s shows the password: %s%s", command,
+				o.stdout, o.stderr)
+		}
+	}
+	run(t, dir, nil, "-c", "/dev/null", "fleet", "ls", `postgres://u:hunter-2@h/d?fleet=a;b`).want(t, 2,
+		"cannot be read")
+}

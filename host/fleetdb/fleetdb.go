@@ -79,7 +79,10 @@ func Open(text string) (*Fleet, error) {
 		return nil, wrong
 	}
 	f := &Fleet{name: defaultName, lease: defaultLease}
-	query := u.Query()
+	query, err := store.Parameters(u, "fleet", "lease", "schema", "search_path")
+	if err != nil {
+		return nil, fmt.Errorf("the URL of a fleet %w", err)
+	}
 	if query.Has("fleet") {
 		if f.name = query.Get("fleet"); !regexp.MustCompile(`^[a-z0-9_]{1,32}$`).MatchString(f.name) {
 			return nil, errors.New("fleet in the URL of a fleet is its name: 1 to 32 small letters, digits and _")
@@ -94,8 +97,8 @@ func Open(text string) (*Fleet, error) {
 	query.Del("fleet")
 	query.Del("lease")
 	u.RawQuery = query.Encode()
-	if query.Has("schema") {
-		return nil, errors.New("the URL of a fleet has no schema: fleet names it")
+	if query.Has("schema") || query.Has("search_path") {
+		return nil, errors.New("the URL of a fleet has no schema and no search_path: fleet names it")
 	}
 	if f.config, _, _, err = store.PostgresConfig(u.String()); err != nil {
 		return nil, wrong

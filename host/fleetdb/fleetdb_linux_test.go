@@ -281,12 +281,17 @@ func TestFleetsApart(t *testing.T) {
 func TestURLs(t *testing.T) {
 	t.Parallel()
 	for url, part := range map[string]string{
-		"":                            "should be such as",
-		"mysql://u:hunter2@h/d":       "should be such as",
-		"postgres://u:hunter2@h:x/d":  "should be such as",
-		"postgres://h/d?fleet=A-B":    "small letters",
-		"postgres://h/d?lease=1":      "from 1s",
-		"postgres://h/d?schema=other": "has no schema",
+		"":                                          "should be such as",
+		"mysql://u:hunter2@h/d":                     "should be such as",
+		"postgres://u:hunter2@h:x/d":                "should be such as",
+		"postgres://h/d?fleet=A-B":                  "small letters",
+		"postgres://h/d?lease=1":                    "from 1s",
+		"postgres://h/d?schema=other":               "has no schema",
+		"postgres://u:hunter2@h/d?fleet=a;b":        "cannot be read",
+		"postgres://u:hunter2@h/d?fleet=a&fleet=b":  "twice",
+		"postgres://u:hunter2@h/d?Fleet=a":          "should it be fleet",
+		"postgres://u:hunter2@h/d?lease=5s#fleet=a": "has a #",
+		"postgres://u:hunter2@h/d?search_path=a":    "no search_path",
 	} {
 		_, err := fleetdb.Open(url)
 		assert.Fails(t, err, part, url)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+	"maps"
 	"net"
 	"net/url"
 	"slices"
@@ -73,6 +74,32 @@ func isSchemaName(text string) bool {
 	return text != "" && len(text) <= 63 && (text[0] < '0' || text[0] > '9') && strings.Trim(text, "abcdefghijklmnopqrstuvwxyz0123456789_") == ""
 }
 
+// Parameters reads the parameters of an address of PostgreSQL strictly: net/url and pgconn drop those that they
+// cannot read, with them what the user asked for. own are the names that mean something to a2e. An error shows no
+// value.
+func Parameters(u *url.URL, own ...string) (url.Values, error) {
+	all, err := url.ParseQuery(u.RawQuery)
+	if err != nil || u.ForceQuery && u.RawQuery == "" {
+		return nil, errors.New("has parameters that cannot be read; each should be name=value behind ? or &, with " +
+			"a ; " +
+			"or another sign within a value as %3B and the like")
+	}
+	if u.Fragment != "" || strings.HasSuffix(u.String(), "#") {
+		return nil, errors.New("has a #, behind which nothing is read; write %23 within a password or a value")
+	}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		switch i := slices.IndexFunc(own, func(own string) bool { return strings.EqualFold(own, name) }); {
+		case i >= 0 && own[i] != name:
+			return nil, fmt.Errorf("has the parameter %.32q; should it be %s?", name, own[i])
+		case len(all[name]) > 1:
+			return nil, fmt.Errorf("has the parameter %.32q twice; one is enough", name)
+		case name == "":
+			return nil, errors.New("has a parameter without a name; each should be name=value")
+		}
+	}
+	return all, nil
+}
+
 // PostgresConfig reads the address of a state: a connection string of PostgreSQL, with ?schema=NAME for
 // one other than DefaultSchema. place is what may be shown of it. An error shows nothing of it.
 func PostgresConfig(address string) (c *pgconn.Config, schema, place string, err error) {
@@ -80,15 +107,27 @@ func PostgresConfig(address string) (c *pgconn.Config, schema, place string, err
 	if err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" {
 		return nil, "", "", errors.New("is no address of PostgreSQL, such as postgres://user:password@host:5432/database?sslmode=require&schema=team")
 	}
+	query, err := Parameters(u, "schema", "search_path")
+	if err != nil {
+		return nil, "", "", err
+	}
+	if query.Has("search_path") {
+		return nil, "", "", errors.New("has the parameter search_path, which the state sets itself; schema=NAME " +
+			"names where it is")
+	}
 	schema = DefaultSchema
-	if query := u.Query(); query.Has("schema") {
+	if query.Has("schema") {
 		schema = query.Get("schema")
 	}
 	if !isSchemaName(schema) || len(schema) > 2 && schema[:3] == "pg_" {
 		return nil, "", "", fmt.Errorf("names the schema %.80q; it should be up to 63 of the characters a-z 0-9 _, begin with no digit and not with pg_", schema)
 	}
 	// The rest stays as it is: PostgreSQL knows no + for a space, which Values.Encode makes.
-	u.RawQuery = strings.Join(slices.DeleteFunc(strings.Split(u.RawQuery, "&"), func(pair string) bool { return strings.HasPrefix(pair, "schema=") }), "&")
+	u.RawQuery = strings.Join(slices.DeleteFunc(strings.Split(u.RawQuery, "&"), func(pair string) bool {
+		name, _, _ := strings.Cut(pair, "=")
+		name, _ = url.QueryUnescape(name) // it was read before
+		return name == "schema" || pair == ""
+	}), "&")
 	if c, err = pgconn.ParseConfig(u.String()); err != nil {
 		return nil, "", "", errors.New("is no address of PostgreSQL that can be used, such as postgres://user:password@host:5432/database?sslmode=require&schema=team")
 	}

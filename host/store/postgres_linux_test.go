@@ -143,6 +143,20 @@ func testRefuses(t *testing.T, server *postgres.Server) {
 	for address, says := range map[string]string{
 		"mysql://x": "is no address of PostgreSQL", "postgres://u:secret@h/d?schema=Team": "names the schema \"Team\"",
 		"postgres://u:secret@h:99999999/d": "can be used", "postgres://u:secret@h/d?schema=pg_x": "names the schema",
+		`postgres://u:secret@h/d?schema=a";DROP`:            "parameters that cannot be read",
+		"postgres://u:secret@h/d?schema=a;sslmode=require":  "parameters that cannot be read",
+		"postgres://u:secret@h/d?sslmode=require;&schema=a": "parameters that cannot be read",
+		"postgres://u:secret@h/d?schema=%zz":                "parameters that cannot be read",
+		"postgres://u:secret@h/d?schema=a%22":               "names the schema",
+		"postgres://u:secret@h/d?sch%65ma=B":                "names the schema",
+		"postgres://u:secret@h/d?schema=":                   "names the schema",
+		"postgres://u:secret@h/d?schema":                    "names the schema",
+		"postgres://u:secret@h/d?schema=a&schema=b":         "\"schema\" twice",
+		"postgres://u:secret@h/d?Schema=a":                  "should it be schema",
+		"postgres://u:secret@h/d?search_path=a":             "search_path",
+		"postgres://u:secret@h/d#?schema=a":                 "has a #",
+		"postgres://u:secret@h/d?schema=a#b":                "has a #",
+		"postgres://u:secret@h/d?=a":                        "without a name",
 	} {
 		_, err := store.OpenPostgres(address, "", store.Options{})
 		assert.That(t, err != nil && strings.Contains(err.Error(), says) && !strings.Contains(err.Error(), "secret"), "%s: %v", address, err)

@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +17,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 	"github.com/jackc/pgx/v5/pgproto3"
+
+	"a2e/host/store"
 )
 
 // pgClosing is how long a connection has to be made fit for the next statement, or closed.
@@ -31,6 +35,12 @@ type pgServer struct {
 
 // newPostgres makes the engine of a server. The error shows nothing of the connection string.
 func newPostgres(dsn string) (engine, error) {
+	var asked url.Values
+	if u, err := url.Parse(dsn); err == nil {
+		if asked, err = store.Parameters(u); err != nil {
+			return nil, err
+		}
+	}
 	c, err := pgconn.ParseConfig(dsn)
 	if err != nil {
 		return nil, errors.New("is no connection string of PostgreSQL, such as postgres://user:password@host:5432/database?sslmode=require")
@@ -39,12 +49,26 @@ func newPostgres(dsn string) (engine, error) {
 	if c.ConnectTimeout == 0 || c.ConnectTimeout > 10*time.Second {
 		c.ConnectTimeout = 10 * time.Second
 	}
-	for name, value := range map[string]string{
-		"application_name": "a2e", "client_encoding": "UTF8", "DateStyle": "ISO", "IntervalStyle": "iso_8601", "TimeZone": "UTC", "bytea_output": "hex",
+	own := map[string]string{
+		"client_encoding": "UTF8", "DateStyle": "ISO", "IntervalStyle": "iso_8601", "TimeZone": "UTC",
+		"bytea_output":                        "hex",
 		"statement_timeout":                   strconv.FormatInt(sqlTimeout.Milliseconds(), 10),
 		"idle_in_transaction_session_timeout": strconv.FormatInt(2*sqlTimeout.Milliseconds(), 10),
-	} {
-		c.RuntimeParams[name] = value
+	}
+	for given := range c.RuntimeParams {
+		for name := range own {
+			switch {
+			case !strings.EqualFold(given, name):
+			case asked.Has(given):
+				return nil, fmt.Errorf("has the parameter %s, which the toolkit sets itself; leave it out", given)
+			default: // of the environment
+				delete(c.RuntimeParams, given)
+			}
+		}
+	}
+	maps.Copy(c.RuntimeParams, own)
+	if c.RuntimeParams["application_name"] == "" {
+		c.RuntimeParams["application_name"] = "a2e"
 	}
 	c.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler { // a canceled statement stops on the server too
 		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: 2 * time.Second}

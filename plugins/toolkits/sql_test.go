@@ -155,6 +155,32 @@ func TestWallSQLiteFiles(t *testing.T) {
 	configure(p, "sql", `{"dsn":"text.db","read_only":false}`).Has(t, "/code", "schema_violation")
 }
 
+// TestPostgresParameters: what stands in a connection string and would not count is refused.
+func TestPostgresParameters(t *testing.T) {
+	for parameters, says := range map[string]string{
+		`?schema=a";DROP`:                  "cannot be read",
+		"?sslmode=require;connect_timeout": "cannot be read",
+		"?sslmode=%zz":                     "cannot be read",
+		"?sslmode=require&sslmode=disable": "twice",
+		"#?sslmode=require":                "has a #",
+		"?statement_timeout=5":             "statement_timeout, which the toolkit sets itself",
+		"?timezone=CET":                    "timezone, which the toolkit sets itself",
+		"?search_path=a&sslmode=disable":   "",
+		"?application_name=mine":           "",
+		"":                                 "",
+	} {
+		dsn := config.NewSecret("postgres://u:sk-secret-9@127.0.0.1:1/d" + parameters)
+		plugin, err := New("kits", Options{SQL: &SQLOptions{DSN: dsn}}, testEnv(t, t.TempDir()))
+		if says == "" {
+			must.OK(t, err)
+			must.OK(t, plugin.Close(context.Background()))
+			continue
+		}
+		assert.That(t, err != nil && strings.Contains(err.Error(), says) && !strings.Contains(err.Error(), "sk-secret"),
+			"%s: %v", parameters, err)
+	}
+}
+
 // TestSQLExecute: the config may let the agent change the database, statement by statement.
 func TestSQLExecute(t *testing.T) {
 	dir := t.TempDir()
