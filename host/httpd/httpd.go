@@ -11,9 +11,11 @@
 //	session.go  one session, its time limit, the feed
 //	stream.go   the output as numbered events, server-sent, that a client can ask for again
 //	mcp.go      MCP's streamable HTTP
+//	message.go  the messages of a POST to it, and what is wrong with them
 package httpd
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -120,6 +122,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r.Body = inTime(w, r.Body)
 	p := paced{w, http.NewResponseController(w)}
 	defer p.extend() // of what is written when this returns
+	// A redirect would lose a POST.
+	if path := strings.TrimRight(r.URL.Path, "/"); path != r.URL.Path && path != "" {
+		r = r.Clone(r.Context())
+		r.URL.Path, r.URL.RawPath = path, ""
+	}
 	s.routes.ServeHTTP(p, r)
 }
 
@@ -217,7 +224,8 @@ func (s *Server) of(f func(http.ResponseWriter, *http.Request, *session)) http.H
 func (s *Server) send(w http.ResponseWriter, r *http.Request, c *session) {
 	body, err := s.body(w, r)
 	if err != nil {
-		refuseBody(w, err)
+		status, why := bodyFault(err)
+		refuse(w, status, why)
 		return
 	}
 	switch err := c.put(r.Context(), body); {
@@ -258,17 +266,16 @@ func (t timely) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// refuseBody answers a request whose body is not what it should be.
-func refuseBody(w http.ResponseWriter, err error) {
+// bodyFault returns the status of a request whose body is not what it should be, and what to say of that.
+func bodyFault(err error) (status int, why error) {
 	var long *http.MaxBytesError
 	switch {
 	case errors.As(err, &long):
-		refuse(w, http.StatusRequestEntityTooLarge, fmt.Errorf("the message is longer than %d bytes", long.Limit))
+		return http.StatusRequestEntityTooLarge, fmt.Errorf("the message is longer than %d bytes", long.Limit)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		refuse(w, http.StatusRequestTimeout, fmt.Errorf("the body was not whole after %v", bodyTimeout))
-	default:
-		refuse(w, http.StatusBadRequest, err)
+		return http.StatusRequestTimeout, fmt.Errorf("the body was not whole after %v", bodyTimeout)
 	}
+	return http.StatusBadRequest, err
 }
 
 // body reads the one message of a request, as a line.
@@ -277,7 +284,7 @@ func (s *Server) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	line := jsontext.Value(raw)
+	line := jsontext.Value(bytes.TrimPrefix(raw, bom))
 	if err := line.Compact(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)); err != nil {
 		return nil, fmt.Errorf("the body must be one message, a JSON object: %w", err)
 	}

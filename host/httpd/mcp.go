@@ -4,14 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"iter"
 	"math"
 	"mime"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -19,6 +17,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	rpc "a2e/protocol/jsonrpc"
 )
 
 // The headers of MCP's streamable HTTP.
@@ -31,48 +31,38 @@ const (
 // session the rest.
 func (s *Server) mcp(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, int64(s.opts.MaxLine))
-	if v := r.Header.Get(mcpVersion); v != "" && !isDate(v) {
-		refuse(w, http.StatusBadRequest, fmt.Errorf("%s must be a version of MCP, such as 2025-11-25", mcpVersion))
-		return
-	}
-	var body []byte
-	if r.Method == http.MethodPost {
-		var err error
-		if body, err = io.ReadAll(r.Body); err != nil {
-			refuseBody(w, err)
-			return
-		}
-		all := messages(body)
-		if slices.ContainsFunc(all, func(m message) bool { return !exactID(m.ID) }) {
-			refuse(w, http.StatusBadRequest, errors.New("an id must be a string, or a whole number of at most 2^53"))
-			return
-		}
-		if code, text := all[0].wrong(); len(all) == 1 && code != 0 && s.find(r.Header.Get(mcpSession), MCP) != nil {
-			answer(w, http.StatusOK, map[string]any{"jsonrpc": "2.0", "id": all[0].ID, "error": map[string]any{"code": code, "message": text}})
-			return
-		}
-		r.Body = io.NopCloser(bytes.NewReader(body))
+	all, isBatch, err := messages(r)
+	var first message
+	if len(all) > 0 {
+		first = all[0]
 	}
 	id := r.Header.Get(mcpSession)
-	if id == "" && r.Method == http.MethodPost {
-		s.beginMCP(w, r, body)
-		return
-	}
-	if id == "" {
-		refuse(w, http.StatusBadRequest, fmt.Errorf("the header %s is missing; the answer to initialize has it", mcpSession))
-		return
-	}
 	c := s.find(id, MCP)
-	switch {
+	switch v := r.Header.Get(mcpVersion); {
+	case v != "" && !slices.Contains(mcp.SupportedProtocolVersions(), v):
+		fail(w, http.StatusBadRequest, first.ID,
+			rpc.Refused("", "%s is %.32q, which is no version of MCP that is served here; 2025-11-25 is", mcpVersion, v))
+	case err != nil:
+		failBody(w, first.ID, err)
+	case id == "" && r.Method == http.MethodPost:
+		s.beginMCP(w, r, first, isBatch)
+	case id == "":
+		fail(w, http.StatusBadRequest, nil,
+			rpc.Refused("", "the header %s is missing; the answer to initialize has it", mcpSession))
 	case c == nil:
-		refuse(w, http.StatusNotFound, errors.New("there is no such session, or it has ended; begin with initialize"))
+		fail(w, http.StatusNotFound, first.ID,
+			rpc.Refused("", "there is no such session, or it has ended; begin with initialize"))
 	case r.Method == http.MethodDelete:
 		c.end()
 		w.WriteHeader(http.StatusNoContent)
 	case r.Method == http.MethodGet && !accepts(r, "text/event-stream"):
-		refuse(w, http.StatusNotAcceptable, errors.New("a stream is text/event-stream; the header Accept must take that"))
+		fail(w, http.StatusNotAcceptable, nil,
+			rpc.Invalid("a stream is text/event-stream; the header Accept must take that"))
 	case r.Method == http.MethodPost && !isJSON(r):
-		refuse(w, http.StatusUnsupportedMediaType, errors.New("a message is application/json; the header Content-Type must say so"))
+		fail(w, http.StatusUnsupportedMediaType, first.ID,
+			rpc.Invalid("a message is application/json; the header Content-Type must say so"))
+	case r.Method == http.MethodPost:
+		c.post(w, r, all, isBatch)
 	default:
 		defer c.listen()()
 		c.streamable.ServeHTTP(w, r)
@@ -80,26 +70,60 @@ func (s *Server) mcp(w http.ResponseWriter, r *http.Request) {
 }
 
 // beginMCP begins a session with its first request.
-func (s *Server) beginMCP(w http.ResponseWriter, r *http.Request, body []byte) {
-	first, _ := jsonrpc.DecodeMessage(body)
-	if req, ok := first.(*jsonrpc.Request); !ok || req.Method != "initialize" {
-		refuse(w, http.StatusBadRequest, fmt.Errorf("a session begins with the request initialize; all others need the header %s of its answer", mcpSession))
+func (s *Server) beginMCP(w http.ResponseWriter, r *http.Request, m message, isBatch bool) {
+	switch {
+	case !isBatch && m.fault != nil && m.fault.Code != rpc.CodeMethodNotFound:
+		m.refuse(w)
 		return
-	}
-	if !isJSON(r) || !accepts(r, "application/json") || !accepts(r, "text/event-stream") {
-		refuse(w, http.StatusNotAcceptable, errors.New("Content-Type must be application/json, and Accept both that and text/event-stream"))
+	case isBatch || m.Method != "initialize" || m.Notification:
+		fail(w, http.StatusBadRequest, m.ID, rpc.Refused("",
+			"a session begins with the request initialize; all others need the header %s of its answer", mcpSession))
+		return
+	case !isJSON(r) || !accepts(r, "application/json") || !accepts(r, "text/event-stream"):
+		fail(w, http.StatusNotAcceptable, m.ID,
+			rpc.Invalid("Content-Type must be application/json, and Accept both that and text/event-stream"))
 		return
 	}
 	c, err := s.begin(MCP)
 	if err != nil {
-		refuse(w, http.StatusServiceUnavailable, err)
+		fail(w, http.StatusServiceUnavailable, m.ID, rpc.Refused("", "%s", err))
 		return
 	}
-	defer c.listen()()
-	c.streamable.ServeHTTP(w, r)
+	c.post(w, r, []message{m}, false)
 	if !c.greeted.Load() { // no client will use it
 		c.end()
 	}
+}
+
+// post hands the messages of a POST to the go-sdk, whose answer ends with the last of theirs. A batch has some with a
+// fault beside others: they go as pings, which hear answers with that fault.
+func (c *session) post(w http.ResponseWriter, r *http.Request, all []message, isBatch bool) {
+	if !isBatch && all[0].fault != nil {
+		all[0].refuse(w)
+		return
+	}
+	var parts [][]byte
+	for _, m := range all {
+		switch {
+		case m.fault != nil:
+			c.faults.Store(sdkID(m.ID), m.fault)
+			defer c.faults.Delete(sdkID(m.ID)) // hear may never get it
+			parts = append(parts, rpc.AppendCall(nil, m.ID, "ping", nil))
+		case !m.passedOver():
+			parts = append(parts, m.raw)
+		}
+	}
+	if len(parts) == 0 {
+		w.WriteHeader(http.StatusAccepted)
+		return
+	}
+	body := bytes.Join(parts, []byte{','})
+	if isBatch {
+		body = slices.Concat([]byte{'['}, body, []byte{']'})
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	defer c.listen()()
+	c.streamable.ServeHTTP(w, r)
 }
 
 // connectMCP has the go-sdk's transport stand between HTTP and the host of a session.
@@ -121,6 +145,9 @@ func (c *session) hear(conn mcp.Connection) error {
 		if err != nil {
 			return nil // it is over
 		}
+		if c.endFaulty(conn, msg) {
+			continue
+		}
 		line, err := jsonrpc.EncodeMessage(msg)
 		for full := err == nil; full; full = err != nil { // until there is room: what was taken in must be answered
 			if err = c.put(c.hasty, append(line, '\n')); errors.Is(err, errEnded) || c.hasty.Err() != nil {
@@ -129,6 +156,21 @@ func (c *session) hear(conn mcp.Connection) error {
 		}
 		c.endCancelled(conn, msg)
 	}
+}
+
+// endFaulty ends the stream of a request with a fault.
+func (c *session) endFaulty(conn mcp.Connection, msg jsonrpc.Message) bool {
+	said, ok := msg.(*jsonrpc.Request)
+	if !ok || !said.ID.IsValid() {
+		return false
+	}
+	v, ok := c.faults.LoadAndDelete(said.ID.Raw())
+	if ok {
+		fault := v.(*rpc.Error)
+		e := &jsonrpc.Error{Code: int64(fault.Code), Message: fault.Message}
+		_ = conn.Write(c.hasty, &jsonrpc.Response{ID: said.ID, Error: e}) // a client that is not there has gone
+	}
+	return ok
 }
 
 // endCancelled ends the stream of a request that the client takes back: the host answers it no more.
@@ -145,50 +187,6 @@ func (c *session) endCancelled(conn mcp.Connection, msg jsonrpc.Message) {
 	if id, err := jsonrpc.MakeID(value); err == nil && id.IsValid() {
 		_ = conn.Write(c.hasty, &jsonrpc.Response{ID: id, Error: &jsonrpc.Error{Code: -32800, Message: "the request was cancelled"}}) // it may have an answer
 	}
-}
-
-type message struct {
-	ID     jsontext.Value `json:"id"`
-	Method jsontext.Value `json:"method"`
-	Params jsontext.Value `json:"params"`
-}
-
-// messages reads a body, of at least one.
-func messages(body []byte) []message {
-	all := make([]message, 1)
-	if err := json.Unmarshal(body, &all[0]); err != nil {
-		_ = json.Unmarshal(body, &all) // a batch, or nothing that the go-sdk takes
-	}
-	return append(all, make([]message, max(0, 1-len(all)))...)
-}
-
-// The methods that the go-sdk takes, with params and without.
-const (
-	methodsWith    = "initialize tools/call prompts/get resources/read resources/subscribe resources/unsubscribe completion/complete logging/setLevel subscriptions/listen"
-	methodsWithout = "ping tools/list prompts/list resources/list resources/templates/list server/discover"
-)
-
-// wrong returns what is wrong with a request that the go-sdk would refuse in plain text; 0 = nothing.
-func (m message) wrong() (code int, text string) {
-	name, err := jsontext.AppendUnquote(nil, m.Method)
-	switch {
-	case err != nil || m.ID == nil || m.ID.Kind() == 'n':
-		return 0, ""
-	case slices.Contains(strings.Fields(methodsWith), string(name)):
-		if m.Params == nil {
-			return jsonrpc.CodeInvalidParams, string(name) + " needs params"
-		}
-	case !slices.Contains(strings.Fields(methodsWithout), string(name)):
-		return jsonrpc.CodeMethodNotFound, fmt.Sprintf("unknown method %.64q", name)
-	}
-	return 0, ""
-}
-
-// exactID reports whether an id is kept as it is: the go-sdk makes numbers of 64 bits of
-// them by way of floating point.
-func exactID(id jsontext.Value) bool {
-	n, err := strconv.ParseInt(string(id), 10, 64)
-	return id.Kind() != '0' || err == nil && n <= 1<<53 && n >= -1<<53
 }
 
 // say has the client get what the host writes.
@@ -230,11 +228,6 @@ func accepts(r *http.Request, kind string) bool {
 		}
 	}
 	return false
-}
-
-// isDate reports whether a text is built as versions of MCP are.
-func isDate(v string) bool {
-	return len(v) == len("2025-11-25") && strings.Trim(v, "0123456789-") == ""
 }
 
 // What an event and a stream take in memory beside the text, in bytes.

@@ -26,6 +26,7 @@ type session struct {
 
 	streamable *mcp.StreamableServerTransport // nil = the session speaks A2E
 	greeted    atomic.Bool                    // MCP's initialize had its result
+	faults     sync.Map                       // *rpc.Error of requests in batches, by the go-sdk's id; see post
 
 	hasty context.Context // of the host
 	cut   context.CancelFunc

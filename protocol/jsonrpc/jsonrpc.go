@@ -108,7 +108,7 @@ func Parse(obj protocol.Object) (r Request, bad *Error) {
 	case stamp != Version:
 		return r, Invalid(`"jsonrpc" must be "2.0"`)
 	case !named:
-		return r, Invalid(`"method" must be a string, such as "rpc.handshake"`)
+		return r, Invalid(`"method" must be a string`)
 	case hasID && r.ID == nil:
 		return r, Invalid(`"id" must be a string, a number or null; a notification has none`)
 	}

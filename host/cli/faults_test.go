@@ -1,0 +1,178 @@
+package cli_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
+)
+
+// faults are what clients put into a text that is no JSON for others.
+var faults = map[string]string{
+	"lone surrogate": `"text":"\ud800"`, "bytes that are no UTF-8": "\"text\":\"\xff\"", "duplicate key": `"text":"a","text":"b"`,
+	"control character": "\"text\":\"\x01\"", "deep": `"text":` + strings.Repeat("[", 1500) + strings.Repeat("]", 1500),
+}
+
+// dialectLines are messages of each dialect as clients write them: with the id behind the part that may have a fault.
+var dialectLines = map[string]struct {
+	args             []string
+	hello, line, has string
+}{
+	"A2E": {
+		[]string{"serve"}, `{"type":"handshake/req","id":"h","agent_id":"a","agent_caps":["tools"]}`,
+		`{"type":"tool/call/req","tool_name":"echo","arguments":{FAULT},"id":"the id"}`, `"req_id":"the id"`,
+	},
+	"JSON-RPC": {
+		[]string{"serve"}, `{"jsonrpc":"2.0","method":"system.ping","id":1}`,
+		`{"jsonrpc":"2.0","method":"session.send","params":{FAULT},"id":"the id"}`, `"id":"the id"`,
+	},
+	"MCP": {
+		[]string{"mcp", "serve"}, fmt.Sprintf(mcpHello, "tester", ""),
+		`{"method":"tools/call","params":{"name":"echo","arguments":{FAULT}},"jsonrpc":"2.0","id":12345678901234}`, `"id":12345678901234`,
+	},
+	"fleet": {
+		[]string{"serve"}, `{"type":"TASK_STEER","protocol_version":"2.0","task_id":"none","text":"x"}`,
+		`{"brief":"x","task":{FAULT,"task_id":"the id"},"protocol_version":"2.0","type":"TASK_DISPATCH"}`, `"task_id":"the id"`,
+	},
+}
+
+// TestIDOfFaults: a message with a fault is answered with its id in every dialect, and what follows it is served. The
+// byte order mark in front of the input is no fault.
+func TestIDOfFaults(t *testing.T) {
+	t.Parallel()
+	dir := workDir(t)
+	for dialect, c := range dialectLines {
+		for fault, text := range faults {
+			line := strings.Replace(c.line, "FAULT", text, 1)
+			got := run(t, dir, []byte("\ufeff"+c.hello+"\n"+line+"\n"+c.hello+"\n"), c.args...).want(t, 0, "")
+			assert.Equal(t, strings.Count(got.stdout, c.has), 1, "%s, %s: … answers have the id: %.1000s", dialect, fault, got.stdout)
+			assert.Equal(t, strings.Count(got.stdout, "\n"), 3, "%s, %s: … answers: %.1000s", dialect, fault, got.stdout)
+			assert.That(t, !strings.Contains(got.stdout, "at byte 0"), "%s: the byte order mark is a fault: %s", dialect, got.stdout)
+			for answer := range strings.Lines(got.stdout) {
+				assert.That(t, jsontext.Value(answer).IsValid(), "%s, %s: no JSON: %s", dialect, fault, answer)
+			}
+		}
+	}
+}
+
+// mcpSession begins a session of MCP over HTTP.
+func (w *web) mcpSession(version string) {
+	w.t.Helper()
+	hello := strings.Replace(fmt.Sprintf(mcpHello, "tester", ""), "2025-11-25", version, 1)
+	req := must.Get(http.NewRequestWithContext(w.t.Context(), "POST", w.url+"/mcp/", strings.NewReader("\ufeff"+hello)))(w.t)
+	req.Header = http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}}
+	resp := must.Get(w.client.Do(req))(w.t)
+	must.Get(io.Copy(io.Discard, resp.Body))(w.t) // the session begins with the answer
+	resp.Body.Close()
+	id := resp.Header.Get("Mcp-Session-Id")
+	must.That(w.t, resp.StatusCode == 200 && id != "", "initialize: %s", resp.Status)
+	w.headers.Set("Mcp-Session-Id", id)
+}
+
+// TestMCPOverHTTPFaults: what is wrong with a message is said with its id, also with a byte order mark.
+func TestMCPOverHTTPFaults(t *testing.T) {
+	w := serveWeb(t, "limits: {max_line_bytes: 4096}\n")
+	w.mcpSession("2025-11-25")
+	line := dialectLines["MCP"].line
+	for fault, text := range faults {
+		status, got := w.mcp("\ufeff" + strings.Replace(line, "FAULT", text, 1))
+		const head = `{"jsonrpc":"2.0","id":12345678901234,"error":{"code":-32`
+		assert.That(t, status == 200 && strings.HasPrefix(got, head), "%s: %d %s", fault, status, got)
+	}
+	for _, c := range []struct {
+		body, id string
+		status   int
+		code     int
+		says     string
+	}{
+		{`{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}`, `null`, 400, -32600, "appears twice"},
+		{`{"jsonrpc":"2.0","id":1,"method":"ping"}{"jsonrpc":"2.0","id":2,"method":"ping"}`, `null`, 400, -32700, "after the end"},
+		{`{"jsonrpc":"2.0","id":1,"method":"ping"`, `1`, 200, -32700, "should be here"},
+		{``, `null`, 400, -32700, "not valid JSON"},
+		{`5`, `null`, 400, -32600, "JSON object"},
+		{`[]`, `null`, 400, -32600, "at least one message"},
+		{`{"jsonrpc":"1.0","id":3,"method":"ping"}`, `3`, 200, -32600, "must be"},
+		{`{"jsonrpc":"2.0","id":4,"method":5}`, `4`, 200, -32600, "must be a string"},
+		{`{"jsonrpc":"2.0","id":null,"method":"ping"}`, `null`, 400, -32600, "must be a string or a number"},
+		{`{"jsonrpc":"2.0","id":5,"method":"no/such"}`, `5`, 200, -32601, "unknown method"},
+		{`{"jsonrpc":"2.0","id":6,"method":"tools/call","params":[1]}`, `6`, 200, -32602, "needs params"},
+		{`{"jsonrpc":"2.0","id":7,"error":5}`, `null`, 400, -32600, "an answer needs"},
+		{`{"jsonrpc":"2.0","id":8,"method":"` + strings.Repeat("x", 5000) + `"}`, `8`, 413, -32600, "4096 bytes"},
+	} {
+		status, got := w.mcp(c.body)
+		head := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":%d,`, c.id, c.code)
+		assert.That(t, status == c.status && strings.HasPrefix(got, head) && strings.Contains(got, c.says),
+			"%.80s: %d %s", c.body, status, got)
+	}
+	for _, method := range []string{"notifications/none", "notifications/cancelled"} {
+		status, got := w.mcp(`{"jsonrpc":"2.0","method":"` + method + `"}`)
+		assert.That(t, status == 202 && got == "", "%s: %d %s", method, status, got)
+	}
+	for version, want := range map[string]int{"1999-01-01": 400, "latest": 400, "2025-11-25": 200, "2025-06-18": 200, "": 200} {
+		w.headers.Set("MCP-Protocol-Version", version)
+		status, got := w.mcp(`{"jsonrpc":"2.0","id":9,"method":"ping"}`)
+		assert.That(t, status == want && strings.Contains(got, `"id":9`) && strings.Contains(got, "no version") == (want == 400),
+			"%s: %d %s", version, status, got)
+	}
+}
+
+// TestMCPOverHTTPFaultyBatch: of a batch each message has its own answer, whatever is wrong with others.
+func TestMCPOverHTTPFaultyBatch(t *testing.T) {
+	w := serveWeb(t, "")
+	w.mcpSession("2025-03-26")
+	line := dialectLines["MCP"].line
+	for range 2 { // no fault of the first batch is left for the second
+		status, got := w.mcp(`[` + strings.Replace(line, "FAULT", faults["lone surrogate"], 1) +
+			`,{"jsonrpc":"2.0","id":"2","method":"ping"},{"jsonrpc":"2.0","method":"notifications/none"},` +
+			`{"jsonrpc":"2.0","id":3,"method":"no/such"}]`)
+		codes := map[string]int{}
+		for data := range strings.Lines(got) {
+			if data, ok := strings.CutPrefix(data, "data: "); ok {
+				var answer struct {
+					ID    jsontext.Value `json:"id"`
+					Error struct {
+						Code int `json:"code"`
+					} `json:"error"`
+				}
+				must.OK(t, json.Unmarshal([]byte(data), &answer))
+				codes[string(answer.ID)] = answer.Error.Code
+			}
+		}
+		assert.That(t, status == 200 && fmt.Sprint(codes) == `map["2":0 12345678901234:-32700 3:-32601]`,
+			"%d %v: %s", status, codes, got)
+	}
+	status, got := w.mcp(`{"jsonrpc":"2.0","id":3,"method":"ping"}`)
+	assert.That(t, status == 200 && strings.Contains(got, `"result":{}`), "the id of a fault serves no more: %d %s", status, got)
+	status, got = w.mcp(`[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","id":"\ud800","method":"ping"}]`)
+	assert.That(t, status == 400 && strings.Contains(got, `"id":null`) && strings.Contains(got, "message 2 of the batch"),
+		"%d %s", status, got)
+	w.headers.Set("MCP-Protocol-Version", "2025-06-18")
+	status, got = w.mcp(`[{"jsonrpc":"2.0","id":1,"method":"ping"}]`)
+	assert.That(t, status == 400 && strings.Contains(got, "2025-03-26"), "a batch of a later version: %d %s", status, got)
+}
+
+// TestHTTPFaults: over HTTP a message of A2E with a fault is answered with its id on the stream.
+func TestHTTPFaults(t *testing.T) {
+	w := serveWeb(t, "")
+	w.session()
+	w.send("\ufeff" + webHello)
+	for _, fault := range []string{"lone surrogate", "bytes that are no UTF-8", "duplicate key"} {
+		w.send("\ufeff" + strings.NewReplacer("FAULT", faults[fault], "the id", fault).Replace(dialectLines["A2E"].line))
+	}
+	var got []string
+	w.read(-1, func(e event) bool {
+		got = append(got, fmt.Sprint(e.data["req_id"], " ", e.data["code"]))
+		return len(got) < 4
+	})
+	want := []string{"h <nil>", "lone surrogate parse_error", "bytes that are no UTF-8 parse_error", "duplicate key invalid_message"}
+	assert.Equal(t, strings.Join(got, "\n"), strings.Join(want, "\n"), "answers")
+	status, text := w.do("POST", "/send/", `{"type":"ping","id":"p"}`)
+	assert.That(t, status == 200 && text == `{"ok":true}`, "POST /send/: %d %s", status, text)
+}
