@@ -427,7 +427,7 @@ func (w *starter) hiddenParts(id, text string) string {
 		{`(://)([^/@\s:]{17,})@`, always("token")}, // in place of a name
 		{`([?&#][^=&#\s]+=)([^&#\s]+)`, func(before, part string) (string, bool) {
 			name := strings.Trim(before, "?&#=")
-			if !redact.IsSecret(name, part) {
+			if !redact.IsSecretQuery(name, part) {
 				return "", false
 			}
 			return w.variable(id, name, part), true

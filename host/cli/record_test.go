@@ -92,7 +92,8 @@ func TestRecordHoldsEachLineOfEachProtocol(t *testing.T) {
 func TestRecordHoldsNoSecret(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
-	writeConfig(t, dir, "auth_token: ${TOKEN_OF_HOST}\nmcpServers:\n  files: {command: ./nothing, env: {API_KEY: canary-mcp-31, OTHER: canary+ünlike/33}}\n")
+	writeConfig(t, dir, "auth_token: ${TOKEN_OF_HOST}\nmcpServers:\n"+
+		"  files: {command: ./nothing, env: {API_KEY: canary-mcp-31, OTHER_PASS: canary+ünlike/33}}\n")
 	lines := []string{
 		`{"type":"handshake/req","id":"1","agent_caps":["tools"],"auth_token":"canary-wrong-11"}`,
 		`{"type":"handshake/req","id":"2","agent_caps":["tools"], "auth_token" : "canary-right-12"}`,

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -102,7 +103,9 @@ func newCanaryDir(t *testing.T) (dir, state string) {
 	}))
 	t.Cleanup(echo.Close)
 	dir, state = workDir(t), filepath.Join(t.TempDir(), "state")
-	writeFile(t, dir, "c.yaml", fmt.Sprintf(canaryConfig, state, echo.URL))
+	// Else their names do not speak of secrets.
+	named := regexp.MustCompile(`\$\{(\w+)}`).ReplaceAllString(canaryConfig, "$${${1}_SECRET}")
+	writeFile(t, dir, "c.yaml", fmt.Sprintf(named, state, echo.URL))
 	ws := filepath.Join(dir, "ws") // what is the host's lies outside, so that programs start everywhere
 	must.OK(t, os.Mkdir(ws, 0o700))
 	writeFile(t, ws, "server.py", canaryMCP)
@@ -116,7 +119,7 @@ func newCanaryDir(t *testing.T) (dir, state string) {
 func TestWallSecrets(t *testing.T) {
 	dir, state := newCanaryDir(t)
 	for name := range canaries {
-		t.Setenv(name, canaries[name])
+		t.Setenv(name+"_SECRET", canaries[name])
 	}
 	call := func(tool, args string) string {
 		return `{"type":"tool/call/req","id":"ID","tool_name":"` + tool + `","arguments":` + args + `,"streaming":true}`

@@ -45,7 +45,11 @@ func (d *decoder) value(n *node, v reflect.Value, path string, rules reflect.Str
 	switch v.Type() {
 	case secretType:
 		if s, ok := d.textOf(n, path, rules); ok {
-			d.secrets.Add(lastKey(path), s)
+			if key := lastKey(path); key == "key" {
+				d.secrets.AddSecret(s)
+			} else { // it may be an address, or a header
+				d.secrets.Add(key, s)
+			}
 			v.Set(reflect.ValueOf(NewSecret(s)))
 		}
 		return

@@ -6,11 +6,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
-	"io"
 	"net/url"
-	"os"
-	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -35,7 +31,7 @@ type Set struct {
 	forms  atomic.Pointer[forms]
 }
 
-// forms are the ways in which the values may be written, the longest first.
+// forms are the ways in which the values may be written.
 type forms struct {
 	text    [][]byte // in any text: as they are, as in JSON, as in a URL, line by line
 	line    [][]byte // of those, the ones within a text of JSON
@@ -45,12 +41,14 @@ type forms struct {
 // New makes a Set that holds all of base as well, also what base gets later.
 func New(base *Set) *Set { return &Set{base: base, values: make(map[string]struct{})} }
 
-// Add takes a value that came under a name, that of a variable or a header, unless it is a
-// plain setting such as "debug" or 8080: to hide those would spoil ordinary output.
+// Add takes the value of a variable or a header by its name, as IsSecret judges it, and what is secret in a value
+// that is not secret as a whole: the password of a URL, or of a connection string.
 func (s *Set) Add(name, value string) {
 	if IsSecret(name, value) {
 		s.AddSecret(value)
+		return
 	}
+	s.addParts([]byte(value))
 }
 
 // AddSecret takes a value that is a secret for sure, such as a token. Very short ones are
@@ -68,7 +66,8 @@ func (s *Set) AddSecret(value string) {
 	s.forms.Store(formsOf(s.values))
 }
 
-// AddURL takes what a URL has in confidence: its password, and the values of its query.
+// AddURL takes what a URL has in confidence: its password, a token in place of the user's name, and what is secret
+// in its query.
 func (s *Set) AddURL(text string) {
 	u, err := url.Parse(text)
 	if err != nil {
@@ -76,15 +75,19 @@ func (s *Set) AddURL(text string) {
 	}
 	if password, ok := u.User.Password(); ok {
 		s.AddSecret(password)
+	} else if name := u.User.Username(); looksSecret(name) {
+		s.AddSecret(name)
 	}
 	for name, values := range u.Query() {
 		for _, v := range values {
-			s.Add(name, v)
+			if IsSecretQuery(name, v) {
+				s.AddSecret(v)
+			}
 		}
 	}
 }
 
-// AddEnviron takes the variables, each as NAME=value, whose names speak of a secret.
+// AddEnviron takes the variables, each as NAME=value.
 func (s *Set) AddEnviron(environ []string) {
 	for _, entry := range environ {
 		if name, value, _ := strings.Cut(entry, "="); SpeaksOfSecret(name) {
@@ -102,8 +105,8 @@ func (s *Set) AddMessage(line []byte) {
 		if !ok {
 			return
 		}
-		s.addAddresses(key)
-		if line = rest; len(rest) < 2 || rest[0] != ':' || rest[1] != '"' || !secretKey(key) {
+		s.addParts(key)
+		if line = rest; len(rest) < 2 || rest[0] != ':' || rest[1] != '"' || !SpeaksOfSecret(string(key)) {
 			continue
 		}
 		raw, _, _ := nextText(rest)
@@ -113,25 +116,21 @@ func (s *Set) AddMessage(line []byte) {
 	}
 }
 
-// addAddresses takes the passwords and keys of the URLs in a text.
-func (s *Set) addAddresses(text []byte) {
-	if !bytes.Contains(text, []byte("://")) {
+// addParts takes what is secret in a text: parts of URLs, and values that are assigned to the name of a secret, as in
+// AccountKey=…;Endpoint=… or host=db password=….
+func (s *Set) addParts(text []byte) {
+	if bytes.Contains(text, []byte("://")) {
+		quote := func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune("\"'`\\<>(){}", r) }
+		for word := range bytes.FieldsFuncSeq(text, quote) {
+			if bytes.Contains(word, []byte("://")) {
+				s.AddURL(string(word))
+			}
+		}
 		return
 	}
-	for word := range bytes.FieldsFuncSeq(text, func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune("\"'`\\<>(){}", r) }) {
-		u, err := url.Parse(string(word))
-		if err != nil || u.Host == "" {
-			continue
-		}
-		if password, ok := u.User.Password(); ok {
-			s.AddSecret(password)
-		}
-		for name, values := range u.Query() {
-			if kind := strings.ToLower(name); secretKey([]byte(name)) || kind == "key" || kind == "sig" || strings.HasSuffix(kind, "signature") {
-				for _, v := range values {
-					s.AddSecret(v)
-				}
-			}
+	for part := range bytes.FieldsFuncSeq(text, func(r rune) bool { return r == ' ' || r == ';' }) {
+		if name, value, ok := bytes.Cut(part, []byte("=")); ok && SpeaksOfSecret(string(name)) {
+			s.Add(string(name), string(value))
 		}
 	}
 }
@@ -154,30 +153,15 @@ func nextText(line []byte) (text, rest []byte, ok bool) {
 	return line[begin:end], line[min(end+1, len(line)):], true
 }
 
-// secretKey reports whether a key of a message is that of a secret.
-func secretKey(key []byte) bool {
-	name := string(key)
-	if len(name) > 3 && len(name) <= 64 && name == strings.ToUpper(name) && SpeaksOfSecret(name) {
-		return true
-	}
-	switch strings.ReplaceAll(strings.ToLower(name), "-", "_") {
-	case "auth_token", "access_token", "refresh_token", "bearer_token", "token", "password", "passwd", "passphrase",
-		"secret", "client_secret", "api_key", "apikey", "x_api_key", "authorization", "proxy_authorization", "cookie", "private_key":
-		return true
-	}
-	return false
-}
-
 func formsOf(values map[string]struct{}) *forms {
 	all := map[string]bool{} // whether it may stand within a text of JSON
 	for v := range values {
-		for _, piece := range append(strings.Split(v, "\n"), v, url.QueryEscape(v), url.PathEscape(v)) {
-			if piece = strings.TrimSpace(piece); len(piece) < minSecret {
-				continue
-			}
-			all[piece] = all[piece] || false
-			for _, q := range quotedForms(piece) {
-				all[q] = true
+		for _, piece := range piecesOf(v) {
+			for _, form := range []string{piece, url.QueryEscape(piece), url.PathEscape(piece)} {
+				all[form] = all[form] || false
+				for _, q := range quotedForms(form) {
+					all[q] = true
+				}
 			}
 		}
 	}
@@ -188,10 +172,20 @@ func formsOf(values map[string]struct{}) *forms {
 			f.line = append(f.line, []byte(form))
 		}
 	}
-	for _, list := range [][][]byte{f.text, f.line} { // one may begin with another
-		slices.SortFunc(list, func(a, b []byte) int { return cmp.Or(len(b)-len(a), bytes.Compare(a, b)) })
-	}
 	return f
+}
+
+// piecesOf returns the lines of a value that are looked for, or the value as it is where all of them are too short.
+func piecesOf(value string) (pieces []string) {
+	for line := range strings.Lines(value) {
+		if line = strings.TrimSpace(line); len(line) >= minSecret {
+			pieces = append(pieces, line)
+		}
+	}
+	if pieces == nil {
+		pieces = []string{strings.TrimSpace(value)}
+	}
+	return pieces
 }
 
 // quotedForms returns a text as it stands between the quotes of a JSON string, also by the
@@ -227,24 +221,27 @@ func ascii(text string) string {
 func (s *Set) Text(text string) string { return string(s.Bytes([]byte(text))) }
 
 // Bytes returns a text without the secrets: the same slice where there are none in it.
-func (s *Set) Bytes(text []byte) []byte {
-	for ; s != nil; s = s.base {
-		if f := s.forms.Load(); f != nil {
-			text = replace(text, f.text)
-		}
-	}
-	return text
-}
+func (s *Set) Bytes(text []byte) []byte { return replace(text, s.all()) }
 
 // Line returns a line of JSON without the secrets in its texts: the same slice where there
 // are none in it. Valid JSON, without spaces between its parts, stays valid.
 func (s *Set) Line(line []byte) []byte {
-	for ; s != nil; s = s.base {
-		if f := s.forms.Load(); f != nil && f.mayBeIn(line) {
-			line = replaceTexts(line, f.text)
+	for set := s; set != nil; set = set.base {
+		if f := set.forms.Load(); f != nil && f.mayBeIn(line) {
+			return replaceTexts(line, s.all())
 		}
 	}
 	return line
+}
+
+// all returns the forms of the set and of those below it.
+func (s *Set) all() (all []*forms) {
+	for ; s != nil; s = s.base {
+		if f := s.forms.Load(); f != nil {
+			all = append(all, f)
+		}
+	}
+	return all
 }
 
 // mayBeIn reports whether a line of JSON may hold a secret. With escapes that only some encoders
@@ -255,12 +252,12 @@ func (f *forms) mayBeIn(line []byte) bool {
 }
 
 // replaceQuoted replaces within a text of JSON; quoted has its quotes.
-func replaceQuoted(quoted []byte, forms [][]byte) []byte {
+func replaceQuoted(quoted []byte, all []*forms) []byte {
 	text, err := jsontext.AppendUnquote(nil, quoted)
 	if err != nil {
-		return replace(quoted, forms)
+		return replace(quoted, all)
 	}
-	shown := replace(text, forms)
+	shown := replace(text, all)
 	if bytes.Equal(shown, text) {
 		return quoted
 	}
@@ -271,7 +268,7 @@ func replaceQuoted(quoted []byte, forms [][]byte) []byte {
 // replaceTexts replaces within the texts of a line of JSON only, since a number may have the
 // digits of a secret, and leaves the message's own keys and its address as they are: that
 // repeats what the peer sent, and without it an answer belongs to no request.
-func replaceTexts(line []byte, forms [][]byte) []byte {
+func replaceTexts(line []byte, all []*forms) []byte {
 	out := make([]byte, 0, len(line)+len(Text))
 	depth, key := 0, ""
 	for {
@@ -292,7 +289,7 @@ func replaceTexts(line []byte, forms [][]byte) []byte {
 		text := line[begin:end]
 		isKey := end < len(line) && line[end] == ':'
 		if depth != 1 || !isKey && !slices.Contains(address(), key) {
-			text = replaceQuoted(text, forms)
+			text = replaceQuoted(text, all)
 		}
 		if key = ""; depth == 1 && isKey {
 			key = string(inner)
@@ -305,13 +302,48 @@ func replaceTexts(line []byte, forms [][]byte) []byte {
 // address lists the keys of a message that say what it is, and what it belongs to.
 func address() []string { return []string{"type", "method", "id", "req_id", "task_id"} }
 
-func replace(text []byte, forms [][]byte) []byte {
-	for _, form := range forms {
-		if bytes.Contains(text, form) {
-			text = bytes.ReplaceAll(text, form, []byte(Text))
+// replace returns a text with the mask in place of what it has of the forms. Where two of them overlap, one mask
+// stands for both: no end of the one is left beside the other.
+func replace(text []byte, all []*forms) []byte {
+	spans := spansIn(text, all)
+	if len(spans) == 0 {
+		return text
+	}
+	out, from := make([]byte, 0, len(text)), 0
+	for _, span := range spans {
+		out = append(append(out, text[from:span.begin]...), Text...)
+		from = span.end
+	}
+	return append(out, text[from:]...)
+}
+
+// span is a part of a text.
+type span struct{ begin, end int }
+
+// spansIn returns where a text has the forms, in order; those that overlap are one.
+func spansIn(text []byte, all []*forms) (spans []span) {
+	for _, f := range all {
+		for _, form := range f.text {
+			for from := 0; ; {
+				at := bytes.Index(text[from:], form)
+				if at < 0 {
+					break
+				}
+				spans = append(spans, span{from + at, from + at + len(form)})
+				from += at + 1
+			}
 		}
 	}
-	return text
+	slices.SortFunc(spans, func(a, b span) int { return cmp.Or(a.begin-b.begin, b.end-a.end) })
+	merged := spans[:0]
+	for _, next := range spans {
+		if n := len(merged); n > 0 && next.begin < merged[n-1].end {
+			merged[n-1].end = max(merged[n-1].end, next.end)
+		} else {
+			merged = append(merged, next)
+		}
+	}
+	return merged
 }
 
 // Longest is the length of the longest form of a secret, in bytes; 0 = there is none.
@@ -331,121 +363,14 @@ func (s *Set) Head(text []byte, n int) []byte {
 	if len(text) <= n {
 		return s.Bytes(text)
 	}
-	longest := s.Longest()
-	shown := s.Bytes(text[:min(len(text), n+longest)])
-	return shown[:max(0, min(len(shown)-longest, n))] // its last bytes may begin one
+	text = text[:min(len(text), n+s.Longest())]
+	all := s.all()
+	shown, _ := s.Writer(nil).upTo(text, min(n, len(text)-begun(text, all)), all)
+	return shown[:min(len(shown), n)]
 }
 
 // minSecret is how many bytes a value must have to be looked for.
 const minSecret = 4
-
-// plain matches a word of at most 16 letters, such as production, a number (also addresses, versions, sizes and durations) and a locale.
-// It is compiled when it is first needed, which most starts of the host never do.
-var plain = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^(?:[A-Za-z][A-Za-z_-]{0,15}|[-+0-9.,:]+[a-zA-Z]{0,2}|(?:C|POSIX|[a-z]{2,3}_[A-Z]{2})(?:[.@][A-Za-z0-9-]+)*)$`)
-})
-
-// IsSecret reports whether a value must be hidden. Under a name that speaks of a secret
-// every value but true and false is one; under others all but plain settings are: a word, a number, a locale,
-// and files and folders that exist.
-func IsSecret(name, value string) bool {
-	switch {
-	case slices.Contains([]string{"true", "false", "null", "none"}, strings.ToLower(value)):
-		return false
-	case SpeaksOfSecret(name):
-		return true
-	case plain().MatchString(value):
-		return false
-	}
-	paths := filepath.SplitList(value)
-	return !slices.ContainsFunc(paths, filepath.IsAbs) || slices.ContainsFunc(paths, func(p string) bool {
-		if p == "" {
-			return false
-		}
-		_, err := os.Stat(p)
-		return !filepath.IsAbs(p) || err != nil
-	})
-}
-
-// SpeaksOfSecret reports whether a name, such as API_KEY or Authorization, is that of one.
-func SpeaksOfSecret(name string) bool {
-	name = strings.ReplaceAll(strings.ReplaceAll(strings.ToUpper(name), "AUTHORIZ", "AUTH"), "AUTHOR", "")
-	return slices.ContainsFunc([]string{"KEY", "TOKEN", "SECRET", "PASS", "CREDENTIAL", "AUTH", "COOKIE"}, func(w string) bool {
-		return strings.Contains(name, w)
-	})
-}
-
-// Writer passes a stream on without the secrets, also where one comes in pieces. Close
-// passes on what was held back.
-type Writer struct {
-	set  *Set
-	dst  io.Writer
-	held []byte // may be the beginning of a secret
-}
-
-// Writer makes a Writer to dst.
-func (s *Set) Writer(dst io.Writer) *Writer { return &Writer{set: s, dst: dst} }
-
-// Write implements io.Writer. It keeps no part of p.
-func (w *Writer) Write(p []byte) (int, error) {
-	text := p
-	if len(w.held) > 0 {
-		text = append(w.held, p...)
-	}
-	text = w.set.Bytes(text)
-	keep := w.set.begun(text)
-	if _, err := w.dst.Write(text[:len(text)-keep]); err != nil {
-		return 0, err
-	}
-	w.held = append(w.held[:0:0], text[len(text)-keep:]...)
-	return len(p), nil
-}
-
-// Close passes on the rest. It does not close what it writes to.
-func (w *Writer) Close() error {
-	rest := w.held
-	w.held = nil
-	if len(rest) == 0 {
-		return nil
-	}
-	_, err := w.dst.Write(rest)
-	return err
-}
-
-// begun is the length of the longest end of a text that a secret begins with.
-func (s *Set) begun(text []byte) (n int) {
-	for ; s != nil; s = s.base {
-		f := s.forms.Load()
-		if f == nil {
-			continue
-		}
-		for _, form := range f.text {
-			for k := min(len(form)-1, len(text)); k > n; k-- {
-				if bytes.HasSuffix(text, form[:k]) {
-					n = k
-				}
-			}
-		}
-	}
-	return n
-}
-
-// Whole makes a writer to dst that hides the secrets of each Write by itself, and holds
-// nothing back: for logs, which are written line by line.
-func (s *Set) Whole(dst io.Writer) io.Writer { return whole{s, dst} }
-
-type whole struct {
-	set *Set
-	dst io.Writer
-}
-
-// Write implements io.Writer.
-func (w whole) Write(p []byte) (int, error) {
-	if _, err := w.dst.Write(w.set.Bytes(p)); err != nil {
-		return 0, err
-	}
-	return len(p), nil
-}
 
 // BeforeToken returns a text that is no whole message up to the value of a token in it, since what
 // cannot be parsed cannot be masked by its value.

@@ -3,6 +3,8 @@ package redact_test
 import (
 	"bytes"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -16,12 +18,16 @@ import (
 
 func TestValuesAreHidden(t *testing.T) {
 	s := redact.New(nil)
-	s.Add("X", "s3cret-value")
+	s.AddSecret("s3cret-value")
 	s.Add("API_KEY", "hunter")
-	s.Add("PEM", "-----BEGIN-----\nQUJDREVG\n-----END-----")
+	s.Add("SIGNING_KEY", "-----BEGIN-----\nQUJDREVG\n-----END-----")
 	s.Add("HEADER", "Bearer tok-123456")
-	s.Add("LONGER", "s3cret-value-and-more")
-	s.Add("QUOTED", `a"b\c<d>`)
+	s.AddSecret("s3cret-value-and-more")
+	s.AddSecret(`a"b\c<d>`)
+	s.AddSecret("tail-0987")
+	s.AddSecret("0987-head")
+	s.Add("DATABASE_URL", "postgres://app:pg-pass-1@db/shop?sslmode=require&token=query-tok-1")
+	s.Add("STORAGE", "Protocol=https;AccountName=shop;AccountKey=QWNjb3VudA==;EndpointSuffix=example.org")
 	s.AddURL("https://me:pa55-w0rd@example.com/?sig=abc-1234&page=2")
 	for in, want := range map[string]string{
 		"x s3cret-value y":                   "x [redacted] y",
@@ -33,6 +39,9 @@ func TestValuesAreHidden(t *testing.T) {
 		`{"a":"a\"b\\c\u003cd\u003e"}`:       `{"a":"[redacted]"}`,
 		"pa55-w0rd abc-1234":                 "[redacted] [redacted]",
 		"nothing of it: page=2, production":  "nothing of it: page=2, production",
+		"tail-0987-head":                     "[redacted]",
+		"app pg-pass-1 require query-tok-1":  "app [redacted] require [redacted]",
+		"shop QWNjb3VudA== example.org":      "shop [redacted] example.org",
 	} {
 		assert.Equal(t, s.Text(in), want, "%q became", in)
 		if in[0] == '{' {
@@ -41,21 +50,82 @@ func TestValuesAreHidden(t *testing.T) {
 	}
 }
 
-// What is no secret stays readable: to hide it would spoil every second answer.
-func TestPlainSettingsStay(t *testing.T) {
+// Names tell secrets from settings in all cases and spellings.
+func TestNames(t *testing.T) {
+	for _, name := range strings.Fields(`
+		TOKEN token auth_token authToken AuthToken AUTH-TOKEN a2e/auth_token _authToken GITHUB_TOKEN githubToken
+		githubtoken GH_TOKEN_2 id_token idToken IDToken access_token accessToken refresh-token bearer_token
+		sessionToken X-Amz-Security-Token X-CSRF-Token csrfToken tokens API_TOKENS jwt BEARER secret SECRET secrets
+		client_secret clientSecret ClientSecret CLIENTSECRET client.secret secret_id app-secret-value password
+		Password PASSWORDS db_password dbPassword PGPASSWORD userpassword passwd passphrase pass PASS SSHPASS
+		smtp_pass MYSQL_PWD pwd passcode password_hash PASSWORD1 credential credentials Credentials GIT_CREDENTIALS
+		creds auth AUTH Auth oauth basicAuth Authorization Proxy-Authorization authorisation cookie Cookie
+		Set-Cookie cookies api_key apiKey ApiKey APIKey APIKEY apikey X-API-Key x-api-key OPENAI_API_KEY stripe_key
+		accessKey AWS_SECRET_ACCESS_KEY secretKey private_key privateKey PRIVATE_KEY_PEM signing-key sshKey
+		ENCRYPTION_KEY KEY KEYS Ocp-Apim-Subscription-Key otp DB_PW
+	`) {
+		assert.That(t, redact.SpeaksOfSecret(name), "%s is the name of a secret", name)
+	}
+	for _, name := range strings.Fields(`
+		key keys Key path name value text id type author AUTHOR_NAME authors authority authored authorized keyboard
+		keyword keywords monkey turkey compass bypass passed passing passenger passive tokenizer tokenize
+		TOKENIZERS_PARALLELISM max_tokens maxTokens MAX_TOKENS prompt_tokens completionTokens total_tokens
+		input_tokens token_count tokenCount token_budget token_limit page_token nextPageToken next_token
+		continuation-token progressToken io.modelcontextprotocol/progressToken resume cancellation_token stop_tokens
+		public_key publicKey primary_key primaryKey foreign_key sort_key partition_key cache_key idempotency_key
+		group_key keyCode key_name keyPath key_id AWS_ACCESS_KEY_ID token_type tokenUrl TOKEN_URL TOKEN_FILE
+		AWS_WEB_IDENTITY_TOKEN_FILE auth_method authType AUTH_MODE auth_url SSH_AUTH_SOCK password_policy
+		passwordField secret_name SECRET_ARN_PATH cookie_name cookiePath credential_helper secretary AWS_REGION TZ
+		BASE_URL HOME_DIR USERNAME MODEL region secretsPath lang session_id mcp-session-id correlation_id cursor
+		nextCursor checkpoint digest
+	`) {
+		assert.That(t, !redact.SpeaksOfSecret(name), "%s is no name of a secret", name)
+	}
+}
+
+// What is no secret stays readable: to hide it would spoil every second answer, and what an agent writes back.
+func TestSettingsStay(t *testing.T) {
 	s := redact.New(nil)
 	dir := t.TempDir()
-	for name, value := range map[string]string{
-		"LOG_LEVEL": "debug", "NODE_ENV": "production", "PORT": "8080", "LANG": "C.UTF-8", "LC_ALL": "de_DE.UTF-8", "HOME": dir,
-		"DIRS": dir + ":" + dir, "TOKENIZERS_PARALLELISM": "false", "HOST": "127.0.0.1", "SIZE": "10MB", "AUTHOR_NAME": "somebody",
+	file := filepath.Join(dir, "credentials.json")
+	must.OK(t, os.WriteFile(file, nil, 0o600))
+	const random = "Zk7Q2mXv9Rt4Lp8Wc3Yb"
+	for _, c := range [][2]string{
+		{"LOG_LEVEL", "debug"}, {"NODE_ENV", "production"}, {"PORT", "8080"}, {"LANG", "C.UTF-8"}, {"HOME", dir},
+		{"DIRS", dir + ":" + dir}, {"TOKENIZERS_PARALLELISM", "false"}, {"HOST", "127.0.0.1"}, {"SIZE", "10MB"},
+		{"AUTHOR_NAME", "somebody"}, {"AUTH", "true"}, {"AWS_REGION", "us-east-1"}, {"TZ", "Europe/Berlin"},
+		{"MODEL", "gpt-5"}, {"MODEL", "claude-sonnet-4-20250514"}, {"OTHER", "o3-2025-04-16"},
+		{"BASE_URL", "https://api.example.com/v1"}, {"HOME_DIR", "/srv/data/not/there"},
+		{"USERNAME", "ada.lovelace"}, {"OTHER", "/no/such/path"}, {"OTHER", "https://api.example.com/v1?page=2"},
+		{"OTHER", "registry.example.com/team/image:v1.2.3"}, {"OTHER", "two words and more of them 12"},
+		{"OTHER", "a-rather-long-name-of-a-bucket-2026"}, {"OTHER", "main.go:12:3"},
+		{"OTHER", "2026-11-26T22:21:08.123456Z"}, {"OTHER", "s3cret-value"},
+		{"OTHER", `C:\Users\ada\Q2mXv9Rt4Lp8Wc3Yb7Z`}, {"OTHER", "./dist/index-Q2mXv9Rt4Lp8Wc3Yb7Z.js"},
+		{"GOOGLE_APPLICATION_CREDENTIALS", file}, {"REGION", random}, {"MODEL", random}, {"BUCKET_NAME", random},
+		{"HOME_DIR", random}, {"BASE_URL", random}, {"TIMEZONE", random},
+		{"GIT_COMMIT", "4f9a8b7c6d5e4f3a2b1c4f9a8b7c6d5e4f3a2b1c"}, {"OTHER", "MyVeryLongClassNameForTests"},
+		{"max_tokens", "4096"},
 	} {
-		s.Add(name, value)
-		assert.Equal(t, s.Text(value), value, "%s=… became", name)
+		s.Add(c[0], c[1])
+		assert.Equal(t, s.Text(c[1]), c[1], "%s=… became", c[0])
 	}
 	assert.Equal(t, s.Longest(), 0, "something is looked for")
 	var none *redact.Set
 	none.Add("API_KEY", "hunter")
 	assert.That(t, none.Text("hunter") == "hunter" && none.Longest() == 0, "a nil set hides something")
+}
+
+// What looks like a secret is one under any name that is not that of a setting.
+func TestLooks(t *testing.T) {
+	for _, value := range []string{
+		"Zk7Q2mXv9Rt4Lp8Wc3Yb", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "9f86d081884c7d659a2feaa0c55ad015",
+		"AKIAIOSFODNN7EXAMPLE", "ghp_0123456789abcdefghij", "sk-proj-abcdefghijklmnop", "xoxb-123456789012-abc",
+		"hf_abcdefghijklmnop", "AIzaSyA0123456789abcdefghijklmnopqrs", "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc",
+		"Bearer abcdef", "Basic dTpw", "-----BEGIN RSA PRIVATE KEY-----\nMIIE\n", "SG.n8Wq2Lk5Tz7Vb1Xc4Md6Fg.x",
+		"550e8400-e29b-41d4-a716-446655440000",
+	} {
+		assert.That(t, redact.IsSecret("OTHER", value), "%s looks like a secret", value)
+	}
 }
 
 // A secret that looks like a part of JSON must not break a line.
@@ -94,22 +164,40 @@ func TestHeadShowsNoPart(t *testing.T) {
 	}
 }
 
+// However a stream is cut, it is hidden as in one piece; what Flush passes on in between can only be the beginning of
+// a secret.
 func TestWriterSeesPieces(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := redact.New(nil)
-		s.AddSecret("aaab-secret")
-		s.AddSecret("aab-other")
-		text := strings.Join(rapid.SliceOf(rapid.SampledFrom([]string{"aaab-secret", "aab-other", "a", "b-", "aaab-", "x", "\n"})).Draw(t, "text"), "")
+		secrets := []string{"aaab-secret", "aab-other", "aaab-secret-and-more", "rets-aab", "abababab"}
+		base := redact.New(nil)
+		s := redact.New(base)
+		for i, secret := range secrets {
+			[]*redact.Set{s, base}[i%2].AddSecret(secret)
+		}
+		parts := rapid.SampledFrom(append([]string{"a", "b-", "ab", "aaab-", "-and", "x", "\n"}, secrets...))
+		text := strings.Join(rapid.SliceOf(parts).Draw(t, "text"), "")
+		flushes := rapid.Bool().Draw(t, "flushes")
 		var out bytes.Buffer
 		w := s.Writer(&out)
 		for rest := text; rest != ""; {
 			n := rapid.IntRange(1, len(rest)).Draw(t, "n")
 			must.Get(w.Write([]byte(rest[:n])))(t)
-			rest = rest[n:]
+			if rest = rest[n:]; flushes && rapid.Bool().Draw(t, "flush") {
+				must.OK(t, w.Flush())
+				must.That(t, !w.Holds(), "something is held back")
+			}
 		}
 		must.OK(t, w.Close())
-		want := s.Text(text)
-		must.Equal(t, out.String(), want, "%q became", text)
+		if !flushes {
+			must.Equal(t, out.String(), s.Text(text), "%q became", text)
+			return
+		}
+		for _, secret := range secrets {
+			must.That(t, !strings.Contains(out.String(), secret), "%q became %q", text, out.String())
+		}
+		if s.Text(text) == text {
+			must.Equal(t, out.String(), text, "bytes are lost")
+		}
 	})
 }
 

@@ -179,13 +179,13 @@ func (p *Plugin) Close(ctx context.Context) error {
 	return child.WaitFor(ctx, fmt.Sprintf("plugin %q: the child", p.name), &p.goes)
 }
 
-// secretsOf returns the secrets of the host with those of the child: its token, and all of
-// its environment.
+// secretsOf returns the secrets of the host with those of the child: its token, and what
+// of its environment is no ordinary setting.
 func secretsOf(opts *Options, host *redact.Set) *redact.Set {
 	s := redact.New(host)
 	s.AddSecret(opts.AuthToken.Reveal())
-	for _, value := range opts.Env {
-		s.AddSecret(value)
+	for name, value := range opts.Env {
+		s.Add(name, value)
 	}
 	return s
 }

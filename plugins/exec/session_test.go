@@ -267,9 +267,12 @@ echo "junk with $API_KEY"
 printf '%0190d%s\n' 0 "$API_KEY"
 printf '%04090d%s%08000d\n' 0 "$API_KEY" 0 >&2
 echo "I have $API_KEY, and
-$TWO_LINES" >&2
+$TWO_LINES_KEY" >&2
 exit 3`
-	p := f.plugin("x", "", Options{Capabilities: []protocol.Capability{protocol.CapTools}, Command: []string{"sh", "-c", script}, Env: map[string]string{"API_KEY": "sesame-open", "TWO_LINES": "mellon-1\nmellon-2", "N": "1"}})
+	p := f.plugin("x", "", Options{
+		Capabilities: []protocol.Capability{protocol.CapTools}, Command: []string{"sh", "-c", script},
+		Env: map[string]string{"API_KEY": "sesame-open", "TWO_LINES_KEY": "mellon-1\nmellon-2", "N": "1"},
+	})
 	s := newStage(t, p)
 	m := s.tool("any", `{}`)
 	s.refused(m, protocol.CodeRuntimeError, "I have [redacted], and\n[redacted]")

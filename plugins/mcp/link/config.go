@@ -202,8 +202,8 @@ func (c *Config) validateProgram() error {
 func (c *Config) secrets(host *redact.Set) *redact.Set {
 	s := redact.New(host)
 	for _, values := range []map[string]string{c.Env, c.Headers} {
-		for _, v := range values {
-			s.AddSecret(v)
+		for name, v := range values {
+			s.Add(name, v)
 		}
 	}
 	s.AddURL(c.URL)

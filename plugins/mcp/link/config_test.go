@@ -107,21 +107,27 @@ func mustURL(t testing.TB, raw string) *url.URL {
 
 func TestSecrets(t *testing.T) {
 	cfg := Config{
-		URL: "https://user:pass-word@x/y?token=a%20b%2Fc", Env: map[string]string{"A": "abcd", "B": "abcdef", "C": "no", "PEM": "line-one\nline-two", "Q": `qu"ote`},
-		Headers: map[string]string{"Authorization": "Bearer xyzzy"},
+		URL: "https://user:pass-word@x/y?token=a%20b%2Fc&page=last",
+		Env: map[string]string{
+			"A_KEY": "abcd", "B_SECRET": "abcdef", "C_PASS": "no", "PEM_KEY": "line-one\nline-two", "Q_TOKEN": `qu"ote`,
+			"AWS_REGION": "us-east-1", "OTHER": "s3cret-value",
+		},
+		Headers: map[string]string{"Authorization": "Bearer xyzzy", "X-Tenant": "acme-1"},
 	}
 	s := cfg.secrets(nil)
 	for text, want := range map[string]string{
-		"abcdef, abcde":              redact.Text + ", " + redact.Text + "e",
-		"no":                         "no",
-		"Bearer xyzzy":               redact.Text,
-		"token xyzzy!":               "token " + redact.Text + "!",
-		"pass-word":                  redact.Text,
-		"a b/c":                      redact.Text,
-		"get ?token=a+b%2Fc":         "get ?token=" + redact.Text,
-		"line-two":                   redact.Text,
-		`{"x":"qu\"ote"}`:            `{"x":"` + redact.Text + `"}`,
-		"nothing to see: user, Basi": "nothing to see: user, Basi",
+		"abcdef, abcde":               redact.Text + ", " + redact.Text + "e",
+		"no":                          "no",
+		"Bearer xyzzy":                redact.Text,
+		"token xyzzy!":                "token " + redact.Text + "!",
+		"pass-word":                   redact.Text,
+		"a b/c":                       redact.Text,
+		"get ?token=a+b%2Fc":          "get ?token=" + redact.Text,
+		"line-two":                    redact.Text,
+		`{"x":"qu\"ote"}`:             `{"x":"` + redact.Text + `"}`,
+		"nothing to see: user, Basi":  "nothing to see: user, Basi",
+		"us-east-1 s3cret-value last": "us-east-1 s3cret-value last",
+		"acme-1":                      "acme-1",
 	} {
 		assert.Equal(t, s.Text(text), want, "%q became", text)
 	}

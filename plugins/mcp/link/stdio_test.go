@@ -280,7 +280,7 @@ func TestFlood(t *testing.T) {
 // A flood of stderr is drained, and neither fills the log nor shows a secret.
 func TestStderr(t *testing.T) {
 	cfg := server(t, "loud")
-	cfg.Env["NOISE"] = "noise noise noise "
+	cfg.Env["NOISE_TOKEN"] = "noise noise noise "
 	s := newStage(t, cfg, func(e *Env) { e.Now = func() time.Time { return time.Unix(1_000_000, 0) } }) // the log has so much in a second
 	s.must("echo", echoArgs{})
 	text := s.log.String()
