@@ -28,6 +28,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -53,6 +54,7 @@ type Options struct {
 	Name    string            // in errors and the log, such as "the worker"
 	Line    func(line []byte) // takes a line of stdout without its end; valid until it returns
 	Long    func(head []byte) // takes the head of a line that is too long; nil = Skip is told of it
+	Over    io.Writer         // takes all of such a line, before Long is called; may be nil
 	MaxLine int               // longest line of stdout, in bytes; 0 = 16 MiB
 	Silent  func()            // nobody can write to its stdout any more, which may be before its end; may be nil
 	Idle    func() bool       // no request waits for an answer; nil = ReadSoon does nothing
@@ -120,7 +122,7 @@ func New(ctx context.Context, opts Options) *Process {
 		said: Limiter{Burst: 100, PerSecond: 100}, noise: Limiter{Burst: 5, PerSecond: 1},
 	}
 	p.ctx, p.kill = context.WithCancelCause(ctx)
-	p.stdout = Splitter{Max: cmp.Or(opts.MaxLine, defaultMaxLine), Line: opts.Line, Long: opts.Long}
+	p.stdout = Splitter{Max: cmp.Or(opts.MaxLine, defaultMaxLine), Line: opts.Line, Long: opts.Long, Over: opts.Over}
 	if opts.Long == nil {
 		p.stdout.Long = func([]byte) { p.Skip(fmt.Appendf(nil, "a line of more than %d bytes", p.stdout.Max)) }
 	}

@@ -359,7 +359,8 @@ func TestSplitter(t *testing.T) {
 	long := strings.Repeat("x", kept)
 	for _, size := range []int{1, 2, 3, 7, 1 << 20} { // of one write
 		var lines []string
-		s := child.Splitter{Max: kept + 2, Line: func(line []byte) { lines = append(lines, string(line)) }, Long: func(head []byte) { lines = append(lines, "long:"+string(head)) }}
+		var over bytes.Buffer
+		s := child.Splitter{Over: &over, Max: kept + 2, Line: func(line []byte) { lines = append(lines, string(line)) }, Long: func(head []byte) { lines = append(lines, "long:"+string(head)) }}
 		for text := "a\nbc\n" + long + "yyyyy\nd\r\n" + long + "\nlast"; text != ""; {
 			n := min(size, len(text))
 			got, err := s.Write([]byte(text[:n]))
@@ -369,6 +370,7 @@ func TestSplitter(t *testing.T) {
 		s.End()
 		want := []string{"a", "bc", "long:" + long, "d\r", long, "last"}
 		assert.Slice(t, lines, want, "in pieces of %d", size)
+		assert.Equal(t, over.String(), long+"yyyyy", "the line that is too long, in pieces of %d", size)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"sync"
 	"time"
@@ -27,6 +28,7 @@ type Splitter struct {
 	Head int               // bytes kept of a line that is too long; 0 = 4 KiB, where a message has its envelope
 	Line func(line []byte) // without its end; valid until it returns
 	Long func(head []byte) // the head of a line that was dropped
+	Over io.Writer         // takes all of such a line, before Long is called; nil = nobody does
 
 	part    []byte // of the line that has no end yet
 	dropped bool   // that line was too long
@@ -39,7 +41,10 @@ func (s *Splitter) Write(p []byte) (int, error) {
 		rest = after
 		switch {
 		case s.dropped:
+			s.over(line)
 		case len(s.part)+len(line) > s.Max:
+			s.over(s.part)
+			s.over(line)
 			head := cmp.Or(s.Head, keptHead)
 			s.part = bytes.Clone(append(s.part, line[:min(len(line), head)]...)[:min(head, len(s.part)+len(line))])
 			s.dropped = true
@@ -54,6 +59,13 @@ func (s *Splitter) Write(p []byte) (int, error) {
 		}
 	}
 	return len(p), nil
+}
+
+// over passes on a piece of a line that is too long.
+func (s *Splitter) over(piece []byte) {
+	if s.Over != nil {
+		_, _ = s.Over.Write(piece) // the line is dropped anyway
+	}
 }
 
 // End ends the line under way, if there is one.
