@@ -87,7 +87,7 @@ func (s *server) setup(_ string, client *sdk.Client) {
 // setLogLevel asks a server that logs for its messages: some send none before.
 func (s *server) setLogLevel(ctx context.Context) error {
 	return s.link.Call(ctx, func(ctx context.Context, cs *sdk.ClientSession) error {
-		if capabilities(cs).Logging == nil {
+		if s.capabilities().Logging == nil {
 			return nil
 		}
 		return cs.SetLoggingLevel(ctx, &sdk.SetLoggingLevelParams{Level: loggingLevel})

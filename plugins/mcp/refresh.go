@@ -175,10 +175,10 @@ func (s *server) greet(ctx context.Context) {
 	}
 }
 
-// capabilities are those of the server as it is connected now.
-func capabilities(cs *sdk.ClientSession) *sdk.ServerCapabilities {
-	if init := cs.InitializeResult(); init != nil && init.Capabilities != nil {
-		return init.Capabilities
+// capabilities are those of the server as it last introduced itself.
+func (s *server) capabilities() *sdk.ServerCapabilities {
+	if known := s.link.State().Capabilities; known != nil {
+		return known
 	}
 	return new(sdk.ServerCapabilities)
 }
@@ -194,7 +194,7 @@ func (s *server) collect(
 		var next jsontext.Value
 		pageCtx, cancel := context.WithTimeout(ctx, refreshLimit)
 		err := s.link.Call(pageCtx, func(ctx context.Context, cs *sdk.ClientSession) error {
-			if !has(capabilities(cs)) {
+			if !has(s.capabilities()) {
 				return nil
 			}
 			params := map[string]any{}

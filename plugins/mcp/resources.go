@@ -315,7 +315,7 @@ func (s *server) listen(uri string, feed *host.Stream) error {
 // subscribeUpstream asks the server for news of a resource.
 func (s *server) subscribeUpstream(ctx context.Context, uri string) error {
 	return s.link.Call(ctx, func(ctx context.Context, cs *sdk.ClientSession) error {
-		if r := capabilities(cs).Resources; r == nil || !r.Subscribe {
+		if r := s.capabilities().Resources; r == nil || !r.Subscribe {
 			return protocol.Errorf(protocol.CodeMCPCapabilityMissing, "the MCP server %q has no subscriptions", s.opts.ID)
 		}
 		return cs.Subscribe(ctx, &sdk.SubscribeParams{URI: uri})

@@ -61,7 +61,7 @@ func (p *Plugin) complete(ctx context.Context, raw jsontext.Value) (jsontext.Val
 	}
 	var res jsontext.Value
 	err = s.asked(ctx, func(ctx context.Context, cs *sdk.ClientSession) (err error) {
-		if capabilities(cs).Completions == nil { // then there is nothing to suggest
+		if s.capabilities().Completions == nil { // then there is nothing to suggest
 			res = jsontext.Value(`{"completion":{"values":[]}}`)
 			return nil
 		}

@@ -1,13 +1,16 @@
 package link
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -102,15 +105,24 @@ func (l *Link) explain(outer, inner context.Context, c *conn, err error) error {
 	if rejected {
 		c.ask()
 	}
-	if answer, ok := errors.AsType[*jsonrpc.Error](err); ok && !(rejected && answer.Code == codeRejected) {
+	answer, answered := errors.AsType[*jsonrpc.Error](err)
+	switch {
+	case !answered || rejected && answer.Code == codeRejected:
+	case answer.Code == codeUnfit:
+		return l.unfit(answer)
+	case answer.Code == codeLost:
+		return l.lostAnswer(answer)
+	default:
 		return l.answered(answer)
 	}
 	if inner.Err() == nil && !rejected && !isTransport(err) && !c.isOver() {
-		return protocol.Errorf(protocol.CodeMCPProtocolError, "the MCP server %q gave an answer that does not fit: %s", l.cfg.ID, l.text(err)).
-			With("server_id", l.cfg.ID)
+		return l.unfit(err)
+	}
+	if refused := new(refusal); errors.As(err, &refused) && refused.status < 500 {
+		return l.failed(protocol.CodeMCPTransportError, "the MCP server %q refused the request: %s", err)
 	}
 	if dial := new(net.OpError); errors.As(err, &dial) && dial.Op == "dial" {
-		return protocol.Errorf(protocol.CodeMCPServerUnavailable, "the MCP server %q cannot be reached: %s", l.cfg.ID, l.text(err)).With("server_id", l.cfg.ID)
+		return l.failed(protocol.CodeMCPServerUnavailable, "the MCP server %q cannot be reached: %s", err)
 	}
 	if !rejected || c.isOver() {
 		limit := time.Second
@@ -121,17 +133,115 @@ func (l *Link) explain(outer, inner context.Context, c *conn, err error) error {
 			err = why
 		}
 	}
-	return protocol.Errorf(protocol.CodeMCPTransportError, "the request to the MCP server %q was lost: %s; it may have been served", l.cfg.ID, l.text(err)).
-		With("server_id", l.cfg.ID)
+	return l.lostAnswer(err)
+}
+
+// lostAnswer is the error of a request that was sent and gets no answer.
+func (l *Link) lostAnswer(why error) error {
+	const format = "the request to the MCP server %q was lost: %s; it may have been served"
+	return l.failed(protocol.CodeMCPTransportError, format, why)
+}
+
+// unfit is the error of a request whose answer cannot be used.
+func (l *Link) unfit(why error) error {
+	return l.failed(protocol.CodeMCPProtocolError, "the MCP server %q gave an answer that does not fit: %s", why)
+}
+
+// failed is an error of a request. The format takes the id of the server, and why.
+func (l *Link) failed(code protocol.ErrorCode, format string, why error) error {
+	return protocol.Errorf(code, format, l.cfg.ID, l.text(why)).With("server_id", l.cfg.ID)
 }
 
 // text describes an error, without secrets and without what the layers below say of
 // themselves.
 func (l *Link) text(err error) string {
 	if request, ok := errors.AsType[*url.Error](err); ok {
-		return l.secrets.Text("the HTTP request failed: " + request.Err.Error())
+		return l.secrets.Text(plain("the HTTP request failed: " + request.Err.Error()))
 	}
-	return l.secrets.Text(strings.TrimPrefix(err.Error(), errBroken.Error()+": "))
+	if typed, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		return l.secrets.Text(mistyped(typed.Field, typed.Value, typed.Type.String()))
+	}
+	return l.secrets.Text(plain(strings.TrimPrefix(err.Error(), errBroken.Error()+": ")))
+}
+
+// plain returns the text of an error in the words of JSON. The decoders name types of Go: `json: cannot
+// unmarshal number into Go struct field Tool.tools.name of type string` becomes "tools.name is of the
+// type number; it should be a string".
+func plain(text string) string {
+	if before, rest, ok := strings.Cut(text, `unmarshaling "`); ok { // `unmarshaling "…" into a *mcp.PingParams: …`
+		if _, after, ok := strings.Cut(rest, `" into a `); ok {
+			_, why, _ := strings.Cut(after, ": ")
+			return before + plain(why)
+		}
+	}
+	text = strings.NewReplacer("jsontext: ", "", "json: ", "").Replace(text)
+	before, rest, ok := strings.Cut(text, "cannot unmarshal ")
+	value, rest, found := strings.Cut(rest, " into Go ")
+	if !ok || !found {
+		return text
+	}
+	field, want := "", rest
+	if i := strings.LastIndex(rest, " of type "); i >= 0 {
+		field, want = rest[:i], rest[i+len(" of type "):]
+	}
+	if field, ok = strings.CutPrefix(field, "struct field "); ok && strings.ContainsAny(field, "{[") {
+		field = field[strings.LastIndexByte(field, '.'):] // of a type that is written out
+	}
+	_, field, _ = strings.Cut(field, ".")
+	return before + mistyped(field, value, want)
+}
+
+// mistyped says that a value has another type than it should have, which is named as in Go.
+func mistyped(field, value, want string) string {
+	if head, err := strconv.Unquote(value); err == nil { // the SDK's decoder shows the value, the others name its type
+		value = map[jsontext.Kind]string{
+			'"': "string", '0': "number", 't': "boolean", 'f': "boolean", 'n': "null", '{': "object", '[': "array",
+		}[jsontext.Value(head).Kind()]
+	}
+	for {
+		first, rest, ok := strings.Cut(field, ".")
+		if !ok || first != "" && first[0] >= 'a' {
+			break
+		}
+		field = rest // first is a type; members of MCP begin with a small letter
+	}
+	value = strings.TrimPrefix(value, "JSON ")
+	return fmt.Sprintf("%s is of the type %s; it should be %s", cmp.Or(field, "it"), value, jsonType(want))
+}
+
+// jsonType returns the type of JSON that a type of Go stands for.
+func jsonType(goType string) string {
+	switch goType = strings.TrimLeft(goType, "*"); {
+	case goType == "string":
+		return "a string"
+	case goType == "bool":
+		return "true or false"
+	case strings.HasPrefix(goType, "int"), strings.HasPrefix(goType, "uint"):
+		return "an integer"
+	case strings.HasPrefix(goType, "float"):
+		return "a number"
+	case strings.HasPrefix(goType, "["):
+		return "an array"
+	}
+	return "an object"
+}
+
+// spoken returns the error of an answer to the server in such words.
+func spoken(err error) error {
+	if err == nil {
+		return nil
+	}
+	said := &jsonrpc.Error{Message: plain(err.Error())}
+	if typed, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		said.Message = mistyped(typed.Field, typed.Value, typed.Type.String())
+	}
+	if known, ok := errors.AsType[*jsonrpc.Error](err); ok {
+		said.Code = known.Code
+		if err == error(known) {
+			said.Data = known.Data
+		}
+	}
+	return said
 }
 
 // answered is the error that a server answered with.

@@ -52,12 +52,14 @@ type conn struct {
 	up        atomic.Bool // session is there; for goroutines that begin before
 	since     time.Time
 	gate      *gate
+	again     chan *mcp.InitializeResult // takes one: how the server introduced itself in a new session
 
 	calls context.Context // of the requests under way; ends first
 	cut   context.CancelCauseFunc
 	life  context.Context // of the process and of HTTP requests; ends last
 	kill  context.CancelCauseFunc
 
+	hello   atomic.Value  // the id of the request that the server answers by its introduction, an int64
 	running atomic.Int64  // Calls under way
 	doubt   chan struct{} // takes one: a ping should tell whether it is
 	done    chan struct{} // closed when the session has ended
@@ -72,6 +74,7 @@ type conn struct {
 func newConn(l *Link, transport Transport) *conn {
 	c := &conn{
 		link: l, transport: transport, doubt: make(chan struct{}, 1), done: make(chan struct{}), ended: make(chan struct{}),
+		again: make(chan *mcp.InitializeResult, 1),
 	}
 	c.calls, c.cut = context.WithCancelCause(context.Background())
 	c.life, c.kill = context.WithCancelCause(context.Background())
@@ -251,11 +254,31 @@ func (c *conn) ask() {
 	}
 }
 
+// renewed notes that the server has a new session of the same connection, which knows nothing of the
+// one before.
+func (c *conn) renewed(hello *mcp.InitializeResult) {
+	for {
+		select {
+		case c.again <- hello:
+			return
+		case <-c.again: // an older one
+		}
+	}
+}
+
 // skip counts what the server sent that is no message.
 func (c *conn) skip(what []byte, why error) {
 	c.link.junk.Add(1)
 	if hidden, ok := c.junk.Allow(c.link.env.Now()); ok {
-		c.link.log.Warn().Bytes("text", c.link.secrets.Head(what, 200)).AnErr("error", why).Int("hidden", hidden).Msg("skipped what the MCP server sent: it is no message")
+		c.link.log.Warn().Bytes("text", c.link.secrets.Head(what, 200)).Str("error", c.link.text(why)).
+			Int("hidden", hidden).Msg("skipped what the MCP server sent: it is no message")
+	}
+}
+
+// sends looks at a message on its way to the server.
+func (c *conn) sends(msg jsonrpc.Message) {
+	if req, ok := msg.(*jsonrpc.Request); ok && (req.Method == methodInitialize || req.Method == methodDiscover) {
+		c.hello.Store(req.ID.Raw())
 	}
 }
 
@@ -276,15 +299,14 @@ func (c *conn) end(why error) {
 	c.goes.Wait()
 }
 
-// refusal is an HTTP status that says that the server does not speak streamable HTTP.
+// refusal is an HTTP status that refuses a request. In a handshake it may say that the server does not
+// speak streamable HTTP.
 type refusal struct{ status int }
 
 // Error implements error.
 func (r *refusal) Error() string {
 	return fmt.Sprintf("the server answered with HTTP status %d %s", r.status, http.StatusText(r.status))
 }
-
-const methodProgress = "notifications/progress"
 
 // guard stands before the handlers of what a server sends. They and the SDK's own take it
 // for granted that there are params, which the SDK does not see to; and a panic on the

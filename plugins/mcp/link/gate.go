@@ -23,7 +23,8 @@ const (
 )
 
 // markPrefix begins the ids of marks. A mark is a ping that seems to come from the
-// server: as notifications are handled in order, its answer says that all before it were.
+// server: as notifications are handled in order, its answer says that all before it were. No id of
+// the server begins like this: a string of JSON begins with a quotation mark.
 const markPrefix = "a2e-mark-"
 
 // gate bounds what one server may send ahead of its handling.
@@ -126,7 +127,7 @@ func (g *gate) admit(id any, size int) (mark *jsonrpc.Request, err error) {
 		}
 	}
 	if id != nil {
-		if _, taken := g.asked[id]; taken || isMark(id) {
+		if _, taken := g.asked[id]; taken {
 			return nil, errID
 		}
 		g.asked[id] = size
@@ -140,38 +141,36 @@ func (g *gate) admit(id any, size int) (mark *jsonrpc.Request, err error) {
 	}
 	g.notes, g.bytes = 0, 0
 	g.given++
-	own, _ := jsonrpc.MakeID(markPrefix + strconv.FormatUint(g.given, 10)) // a text is always an id
-	return &jsonrpc.Request{ID: own, Method: "ping"}, nil
+	return &jsonrpc.Request{ID: textID(markPrefix + strconv.FormatUint(g.given, 10)), Method: "ping"}, nil
 }
 
-// admit decodes what a server sent, and waits until it may pass: the message, and the mark
-// that must follow it. The error says why it is skipped; both are nil once the connection
-// has ended.
-func (c *conn) admit(text []byte) ([]jsonrpc.Message, error) {
-	msg, err := decode(text)
-	if err != nil {
-		return nil, err
-	}
+// admit waits until a message of the server may pass. It returns the message and, where there is
+// one, the mark that must follow. It returns nothing for a message that is skipped, and after the
+// end of the connection.
+func (c *conn) admit(m message) []message {
 	c.gate.hear()
-	req, ok := msg.(*jsonrpc.Request)
+	req, ok := m.Message.(*jsonrpc.Request)
 	if !ok {
-		return []jsonrpc.Message{msg}, nil
+		return []message{m}
 	}
-	mark, err := c.gate.admit(req.ID.Raw(), len(text))
+	mark, err := c.gate.admit(req.ID.Raw(), m.size)
 	switch {
 	case errors.Is(err, errID):
-		return nil, err
+		c.skip([]byte(req.Method), err)
+		return nil
 	case err != nil:
-		return nil, nil
+		return nil
 	}
 	if req.Method == methodProgress {
 		c.gate.tell()
 	}
-	c.link.wrap(req)
-	if mark != nil {
-		return []jsonrpc.Message{msg, mark}, nil
+	if c.link.wrap(req) {
+		m.text = nil
 	}
-	return []jsonrpc.Message{msg}, nil
+	if mark != nil {
+		return []message{m, {Message: mark}}
+	}
+	return []message{m}
 }
 
 // fullLocked reports whether a request or notification has to wait.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"a2e/host/hosttest"
@@ -21,35 +22,68 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// newStream serves MCP without the SDK: a call of a tool is answered by the events that
-// around gives, with the answer between them.
-func newStream(t testing.TB, around func() (before, after []string)) string {
+// posted is a message that a client sent.
+type posted struct {
+	ID     jsontext.Value `json:"id"`
+	Method string         `json:"method"`
+	Params jsontext.Value `json:"params"`
+	text   string
+}
+
+// newPlain serves MCP over HTTP without the SDK. answer writes the answer to a request; false leaves
+// that to newPlain, which has no stream of notifications.
+func newPlain(t testing.TB, answer func(w http.ResponseWriter, r *http.Request, m posted) bool) string {
 	t.Helper()
 	at := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
-		var m struct {
-			ID     jsontext.Value `json:"id"`
-			Method string         `json:"method"`
-		}
-		switch err := json.Unmarshal(body, &m); {
+		m := posted{text: string(body)}
+		_ = json.Unmarshal(body, &m, lenient())
+		switch {
+		case answer(w, r, m):
 		case r.Method == http.MethodGet:
 			w.WriteHeader(http.StatusMethodNotAllowed)
-		case err != nil || m.ID == nil || m.Method == "":
+		case m.ID == nil || m.Method == "":
 			w.WriteHeader(http.StatusAccepted)
 		case m.Method == "initialize":
-			w.Header().Set("Content-Type", "application/json")
-			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"x","version":"1"}}}`, m.ID)
+			m.answer(w, `"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}}}`)
 		default:
-			w.Header().Set("Content-Type", "text/event-stream")
-			before, after := around()
-			answer := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"done"}]}}`, m.ID)
-			for _, line := range append(append(before, answer), after...) {
-				fmt.Fprintf(w, "data: %s\n\n", line)
-			}
+			m.answer(w, done)
 		}
 	}))
 	t.Cleanup(at.Close)
 	return at.URL
+}
+
+// done is the result of a tool.
+const done = `"result":{"content":[{"type":"text","text":"done"}]}`
+
+// answer answers by JSON.
+func (m posted) answer(w http.ResponseWriter, result string) {
+	w.Header().Set("Content-Type", "application/json")
+	fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,%s}`, m.ID, result)
+}
+
+// newStream serves MCP so that a call of a tool is answered by the events that around gives, with
+// the answer between them.
+func newStream(t testing.TB, around func() (before, after []string)) string {
+	t.Helper()
+	return newPlain(t, func(w http.ResponseWriter, _ *http.Request, m posted) bool {
+		if m.Method != "tools/call" {
+			return false
+		}
+		before, after := around()
+		streams(w, append(append(before, fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,%s}`, m.ID, done)), after...)...)
+		return true
+	})
+}
+
+// streams writes events, each at once.
+func streams(w http.ResponseWriter, events ...string) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	for _, data := range events {
+		fmt.Fprintf(w, "data: %s\n\n", strings.ReplaceAll(data, "\n", "\ndata: "))
+	}
+	_ = http.NewResponseController(w).Flush()
 }
 
 func times(n int, line string) []string {
@@ -93,7 +127,7 @@ func TestRequestsWithOneID(t *testing.T) {
 		}
 	})
 	must.Equal(t, s.must("x", nil), "done")
-	assert.Equal(t, s.State().Junk, 6*maxAsked-2, "… were left out")
+	assert.Equal(t, s.State().Junk, 6*maxAsked-3, "… were left out")
 }
 
 func TestGateBoundsTheSizeOfRequests(t *testing.T) {
@@ -123,17 +157,19 @@ func TestGateBoundsTheSizeOfRequests(t *testing.T) {
 		"%d bytes of %d requests", g.size, len(g.asked))
 }
 
-// A stream that is resumed may be that of any request; the SDK is done with it at the first
-// answer.
-func TestResumedStreamEndsWithItsAnswer(t *testing.T) {
+// The SDK is done with a stream at the answer.
+func TestStreamEndsWithItsAnswer(t *testing.T) {
 	answer, note := `data: {"jsonrpc":"2.0","id":5,"result":{}}`+"\n\n", `data: {"jsonrpc":"2.0","method":"notifications/message"}`+"\n\n"
-	for name, own := range map[string]any{"resumed": nil, "called": int64(5)} {
-		l := &Link{cfg: Config{}.withDefaults(), env: Env{Now: time.Now}}
-		e := newEvents(newConn(l, HTTP), io.NopCloser(strings.NewReader(note+answer+strings.Repeat(note, 4*windowNotes))), func() {})
-		e.call, e.resumed = own, own == nil
-		got, err := io.ReadAll(e)
-		assert.That(t, string(got) == note+answer && err == nil, "%s: %d bytes, %v", name, len(got), err)
-	}
+	e := newTestEvents(t, HTTP, strings.NewReader(note+answer+strings.Repeat(note, 4*windowNotes)))
+	e.own, _ = jsonrpc.MakeID(5.0)
+	got, err := io.ReadAll(e)
+	assert.That(t, string(got) == note+answer && err == nil, "%d bytes, %v", len(got), err)
+}
+
+// newTestEvents makes a stream of a connection that does nothing else.
+func newTestEvents(t testing.TB, transport Transport, body io.Reader) *events {
+	c := newConn(&Link{cfg: Config{}.withDefaults(), env: Env{Now: time.Now}}, transport)
+	return newEvents(t.Context(), c, io.NopCloser(body), func() {})
 }
 
 // A message of 16 MiB may not become one of gigabytes: `{},` is one thousand bytes of Go.
@@ -149,7 +185,7 @@ func TestMessagesOfTooManyParts(t *testing.T) {
 		"a text":            {result(`"` + strings.Repeat(`{[\"`, maxBranches) + `"`), true},
 		"numbers":           {result("[" + strings.Repeat("1,", maxBranches) + "1]"), true},
 	} {
-		_, err := decode(tc.text)
+		_, err := split(tc.text)
 		assert.Equal(t, (err == nil), tc.ok, "%s: %v", name, err)
 	}
 }
@@ -157,38 +193,42 @@ func TestMessagesOfTooManyParts(t *testing.T) {
 func TestEvents(t *testing.T) {
 	call, note := `{"jsonrpc":"2.0","id":1,"result":{}}`, `{"jsonrpc":"2.0","method":"notifications/message"}`
 	long := "data: " + strings.Repeat("x", maxLine/2) + "\n"
+	answered, noted := "data: "+call+"\n\n", "data: "+note+"\n\n"
+	twoLines := strings.Replace(answered, ",", ",\ndata: ", 1)
 	for name, tc := range map[string]struct {
 		transport Transport
 		in, want  string
 		junk      int64
 	}{
-		"message":         {HTTP, "event: message\nid: 7\nretry: 5\ndata: " + call + "\n\n", "event: message\nid: 7\nretry: 100\ndata: " + call + "\n\n", 0},
-		"crlf":            {HTTP, "data:" + call + "\r\n\r\ndata: " + note + "\r\n\r\n", "data: " + call + "\n\ndata: " + note + "\n\n", 0},
-		"two lines":       {HTTP, "data: {\"jsonrpc\":\"2.0\",\ndata: \"id\":1,\"result\":{}}\n\n", "data: {\"jsonrpc\":\"2.0\",\ndata: \"id\":1,\"result\":{}}\n\n", 0},
-		"priming":         {HTTP, "id: 3\ndata:\n\n", "id: 3\n\n", 0},
-		"junk keeps id":   {HTTP, "id: 3\ndata: no\n\n", "id: 3\n\n", 1},
-		"junk":            {SSE, "id: 3\ndata: no\n\ndata: " + call + "\n\n", "data: " + call + "\n\n", 1},
+		"message":         {HTTP, "event: message\nid: 7\nretry: 5\ndata: " + call + "\n\n", answered, 0},
+		"crlf":            {HTTP, "data:" + call + "\r\n\r\ndata: " + note + "\r\n\r\n", answered + noted, 0},
+		"two lines":       {HTTP, twoLines, twoLines, 0},
+		"BOM":             {HTTP, "\ufeff" + answered + "data: \ufeff" + note + "\n\n", answered + noted, 0},
+		"batch":           {HTTP, "data: [" + call + ",\ndata: 1," + note + "]\n\n", answered + noted, 1},
+		"priming":         {HTTP, "id: 3\ndata:\n\n", "", 0},
+		"junk":            {HTTP, "id: 3\ndata: no\n\n", "", 1},
+		"junk by SSE":     {SSE, "id: 3\ndata: no\n\n" + answered, answered, 1},
 		"endpoint":        {SSE, "event: endpoint\ndata: /post?x=1\n\n", "event: endpoint\ndata: /post?x=1\n\n", 0},
-		"another name":    {HTTP, "event: endpoint\nid: 2\ndata: /post?x=1\n\n", "event: endpoint\nid: 2\n\n", 0},
-		"odd lines":       {HTTP, ": hello\nnonsense\ndata: " + call + "\nfoo: bar\n\n", "data: " + call + "\n\n", 0},
-		"too long":        {HTTP, "data: " + call + "\n\n" + long + long + long + "\n", "data: " + call + "\n\n", 0},
-		"too long a line": {SSE, "data: " + strings.Repeat("x", 2*maxLine) + "\n\n", "", 0},
+		"another name":    {HTTP, "event: endpoint\nid: 2\ndata: /post?x=1\n\n", "", 0},
+		"odd lines":       {HTTP, ": hello\nnonsense\ndata: " + call + "\nfoo: bar\n\n", answered, 0},
+		"too long":        {HTTP, answered + long + long + long + "\n" + noted, answered + noted, 1},
+		"too long a line": {SSE, "data: " + strings.Repeat("x", 2*maxLine) + "\n\n" + noted, noted, 1},
 		"broken off":      {HTTP, "data: " + call + "\n", "", 0},
 	} {
-		l := &Link{cfg: Config{}.withDefaults(), env: Env{Now: time.Now}}
-		c := newConn(l, tc.transport)
+		e := newTestEvents(t, tc.transport, iotest.HalfReader(strings.NewReader(tc.in)))
 		released := 0
-		e := newEvents(c, io.NopCloser(iotest.HalfReader(strings.NewReader(tc.in))), func() { released++ })
+		e.release = func() { released++ }
 		got, err := io.ReadAll(iotest.OneByteReader(e))
-		if (err != nil) != strings.HasPrefix(name, "too long") || string(got) != tc.want || l.junk.Load() != tc.junk {
-			t.Errorf("%s: %.200q, %v, %d pieces of junk", name, got, err, l.junk.Load())
+		if junk := e.conn.link.junk.Load(); err != nil || string(got) != tc.want || junk != tc.junk {
+			t.Errorf("%s: %.200q, %v, %d pieces of junk", name, got, err, junk)
 		}
 		for range 2 {
 			err := e.Close()
 			assert.That(t, err == nil && released == 1, "%s: %v, released %d times", name, err, released)
 		}
-		c.kill(errClosed)
-		if got, err := io.ReadAll(newEvents(c, io.NopCloser(iotest.ErrReader(errors.New("cut"))), func() {})); string(got) != lastEvent || err != nil {
+		cut := newTestEvents(t, tc.transport, iotest.ErrReader(errors.New("cut")))
+		cut.conn.kill(errClosed)
+		if got, err := io.ReadAll(cut); string(got) != lastEvent || err != nil {
 			t.Errorf("%s: ends with %q, %v", name, got, err)
 		}
 	}

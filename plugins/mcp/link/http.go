@@ -1,7 +1,6 @@
 package link
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
@@ -12,8 +11,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -33,17 +30,30 @@ const (
 	maxPlain      = 64 << 10 // bytes of an answer that is no message, such as that of an error
 )
 
-// web is a server that is reached by HTTP. It is the carrier, and the RoundTripper of the
-// SDK's transport.
+// The headers of MCP.
+const (
+	sessionHeader = "Mcp-Session-Id"
+	versionHeader = "Mcp-Protocol-Version"
+	lastHeader    = "Last-Event-ID"
+)
+
+// web is a server that is reached by HTTP. It is the carrier, and the RoundTripper of the SDK's
+// transport. The SDK gives a whole connection up for one request that fails or one stream that ends;
+// so it sees neither: a request fails alone, streams are opened again here, and a session that the
+// server has lost is begun anew.
 type web struct {
 	mcp.Transport
 	conn   *conn
+	client *http.Client // what goes to the server; it follows redirects
 	base   *http.Transport
 	origin *url.URL
 	guard  *webguard.Guard // nil = it may lead anywhere
+	goes   sync.WaitGroup
 
-	mu     sync.Mutex // guards status
-	status int        // of the first answer to a POST that refused it; 0 = none has
+	mu       sync.Mutex // guards the fields below
+	status   int        // of the first answer to a POST that refused it; 0 = none has
+	sessions            // the one that lasts now
+	over     bool       // goes takes nothing more
 }
 
 func newWeb(c *conn) (carrier, error) {
@@ -52,6 +62,7 @@ func newWeb(c *conn) (carrier, error) {
 		return nil, errors.New("its url cannot be read")
 	}
 	w := &web{conn: c, origin: origin}
+	w.life, w.end = context.WithCancel(c.life)
 	dial := (&net.Dialer{Timeout: dialTimeout}).DialContext
 	if w.guard = c.link.cfg.Guard; w.guard != nil {
 		if _, bad := w.guard.Parse(c.link.cfg.URL); bad != nil {
@@ -64,7 +75,8 @@ func newWeb(c *conn) (carrier, error) {
 		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12}, TLSHandshakeTimeout: dialTimeout,
 		ForceAttemptHTTP2: true, MaxResponseHeaderBytes: maxHeader, MaxIdleConns: 16, MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute,
 	}
-	client := &http.Client{Transport: w, CheckRedirect: w.redirect}
+	w.client = &http.Client{Transport: outward{w}, CheckRedirect: w.redirect}
+	client := &http.Client{Transport: w}
 	if c.transport == SSE {
 		w.Transport = &mcp.SSEClientTransport{Endpoint: c.link.cfg.URL, HTTPClient: client, MaxEventSize: 2 * maxLine}
 	} else {
@@ -73,42 +85,20 @@ func newWeb(c *conn) (carrier, error) {
 	return w, nil
 }
 
-// RoundTrip implements http.RoundTripper.
+// RoundTrip implements http.RoundTripper: it takes a request of the SDK.
 func (w *web) RoundTrip(req *http.Request) (*http.Response, error) {
 	msg, err := carried(req)
-	if err != nil {
-		return nil, errors.Join(err, closeBody(req))
+	if err = errors.Join(err, closeBody(req)); err != nil {
+		return nil, err
 	}
 	if answer, ok := msg.(*jsonrpc.Response); ok && w.conn.gate.answer(answer.ID.Raw()) {
-		return made(req, http.StatusAccepted, "", ""), closeBody(req)
+		return made(req, http.StatusAccepted, "", ""), nil
 	}
-	if w.conn.life.Err() != nil && req.Method == http.MethodGet {
-		return made(req, http.StatusOK, "text/event-stream", lastEvent), nil
+	if req.Method == http.MethodGet && w.conn.transport == HTTP {
+		return w.listen(req), nil
 	}
 	ctx, release := w.bound(req)
-	sent := req.Clone(ctx)
-	if raw := unwrap(msg); raw != msg {
-		body, err := jsonrpc.EncodeMessage(raw)
-		if err != nil {
-			release()
-			return nil, errors.Join(err, closeBody(req))
-		}
-		sent.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
-		sent.Body, sent.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
-		nameRequest(sent.Header, raw)
-	}
-	if w.guard != nil { // also for where a redirect or the server itself leads
-		if bad := w.guard.CheckURL(sent.URL); bad != nil {
-			release()
-			return nil, errors.Join(bad, closeBody(req))
-		}
-	}
-	if w.own(req.URL) {
-		for name, value := range w.conn.link.cfg.Headers {
-			sent.Header.Set(name, value)
-		}
-	}
-	resp, err := w.base.RoundTrip(sent)
+	resp, err := w.exchange(ctx, req, msg)
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil {
 			err = cause
@@ -117,7 +107,7 @@ func (w *web) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	resp.Request = req
-	return w.take(resp, msg, release)
+	return w.take(ctx, resp, msg, release)
 }
 
 // bound returns the context of a request, which ends with the connection. Only the one
@@ -131,25 +121,62 @@ func (w *web) bound(req *http.Request) (ctx context.Context, release func()) {
 	return ctx, func() { stop(); cancel(nil) }
 }
 
+// send sends a request, and follows redirects.
+func (w *web) send(ctx context.Context, method, to string, header http.Header, body []byte) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, to, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header = header
+	resp, err := w.client.Do(req)
+	if outer, ok := errors.AsType[*url.Error](err); ok {
+		err = outer.Err // its text shows the URL
+	}
+	return resp, err
+}
+
+// outward is the RoundTripper of what goes to the server.
+type outward struct{ *web }
+
+// RoundTrip implements http.RoundTripper.
+func (o outward) RoundTrip(req *http.Request) (*http.Response, error) {
+	if o.guard != nil { // also for where a redirect or the server itself leads
+		if bad := o.guard.CheckURL(req.URL); bad != nil {
+			return nil, errors.Join(bad, closeBody(req))
+		}
+	}
+	if o.own(req.URL) {
+		req = req.Clone(req.Context())
+		for name, value := range o.conn.link.cfg.Headers {
+			req.Header.Set(name, value)
+		}
+	}
+	return o.base.RoundTrip(req)
+}
+
 // take bounds and filters what came for a request that carried msg.
-func (w *web) take(resp *http.Response, msg jsonrpc.Message, release func()) (*http.Response, error) {
+func (w *web) take(
+	ctx context.Context, resp *http.Response, msg jsonrpc.Message, release func(),
+) (*http.Response, error) {
 	call, _ := msg.(*jsonrpc.Request)
 	if call != nil && !call.IsCall() {
 		call = nil
 	}
-	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")) // without one it is ""
 	w.conn.gate.hear()
+	w.met(resp)
 	switch good := resp.StatusCode >= 200 && resp.StatusCode < 300; {
-	case good && media == "text/event-stream":
-		stream := newEvents(w.conn, resp.Body, release)
-		if stream.resumed = resp.Request.Header.Get("Last-Event-ID") != ""; call != nil {
-			stream.call = call.ID.Raw()
+	case good && isStream(resp):
+		stream := newEvents(ctx, w.conn, resp.Body, release)
+		if call != nil && w.conn.transport == HTTP {
+			stream.answering(w, resp.Request, call)
 		}
 		resp.Body = stream
 		return resp, nil
-	case good && media == "application/json" && call != nil && w.conn.transport == HTTP:
+	case good && call != nil && w.conn.transport == HTTP:
+		return w.whole(ctx, resp, call, release)
+	case resp.StatusCode >= 400 && msg != nil && w.conn.up.Load():
 		defer release()
-		return w.whole(resp)
+		return w.refused(resp, call)
 	case resp.StatusCode >= 400 && (msg != nil || w.conn.transport == SSE):
 		w.mu.Lock()
 		if w.status == 0 {
@@ -161,25 +188,84 @@ func (w *web) take(resp *http.Response, msg jsonrpc.Message, release func()) (*h
 	return resp, nil
 }
 
-// whole reads an answer that is one message. What is wrong with it is the failure of the
-// request, not that of the connection.
-func (w *web) whole(resp *http.Response) (*http.Response, error) {
+// isStream reports whether an answer is a stream of events.
+func isStream(resp *http.Response) bool {
+	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")) // without one it is ""
+	return media == "text/event-stream"
+}
+
+// whole reads an answer that is no stream. What is wrong with it is the failure of the request,
+// not that of the connection.
+func (w *web) whole(
+	ctx context.Context, resp *http.Response, call *jsonrpc.Request, release func(),
+) (*http.Response, error) {
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxLine+1))
 	_ = resp.Body.Close() // it was read
 	if err != nil {
+		release()
 		return nil, fmt.Errorf("its answer broke off: %w", err)
 	}
-	text = bytes.TrimSpace(text)
-	msg, err := decode(text)
-	if _, ok := msg.(*jsonrpc.Response); err == nil && !ok {
-		err = errors.New("a request or notification instead of an answer")
+	all := []message{{Message: unfit(call.ID, errLong)}}
+	if len(text) <= maxLine {
+		all = answerLast(w.conn.read(text, call.ID), call.ID)
+	} else {
+		w.conn.skip(text, errLong)
 	}
+	if n := len(all); n == 0 || !answers(all[n-1], call.ID) {
+		all = []message{{Message: unfit(call.ID, w.unanswered(resp, text, all))}}
+	}
+	if len(all) > 1 { // a batch, which the SDK does not read
+		stream := newEvents(ctx, w.conn, http.NoBody, release)
+		stream.own, stream.queue = call.ID, all
+		resp.Body, resp.ContentLength = stream, -1
+		resp.Header.Set("Content-Type", "text/event-stream")
+		return resp, nil
+	}
+	release()
+	return resp, replace(resp, all[0])
+}
+
+// unanswered says what came instead of the answer to a request.
+func (w *web) unanswered(resp *http.Response, text []byte, all []message) error {
+	if len(all) == 0 {
+		return fmt.Errorf("a text of the type %q that is no message", resp.Header.Get("Content-Type"))
+	}
+	if answer, ok := all[0].Message.(*jsonrpc.Response); ok && errors.Is(answer.Error, &jsonrpc.Error{Code: codeUnfit}) {
+		return answer.Error
+	}
+	err := errors.New("a request, a notification or the answer to another request instead of an answer")
+	w.conn.skip(text, err)
+	return err
+}
+
+// replace puts a message in the place of an answer's body.
+func replace(resp *http.Response, m message) error {
+	text, err := m.encoded()
 	if err != nil {
-		w.conn.skip(text, err)
-		return nil, fmt.Errorf("its answer is no message: %w", err)
+		return err
 	}
 	resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
-	return resp, nil
+	resp.Header.Set("Content-Type", "application/json")
+	return nil
+}
+
+// refused reads an answer whose status refuses the request. If it has an error of JSON-RPC, that
+// is the answer to call.
+func (w *web) refused(resp *http.Response, call *jsonrpc.Request) (*http.Response, error) {
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxPlain)) // what there is of it
+	_ = resp.Body.Close()                                      // it was read
+	refusal := &refusal{status: resp.StatusCode}
+	if call == nil {
+		return nil, refusal
+	}
+	m, err := decode(trim(text), call.ID)
+	answer, ok := m.Message.(*jsonrpc.Response)
+	if err != nil || !ok || answer.Error == nil {
+		return nil, refusal
+	}
+	answer.ID = call.ID
+	resp.Status, resp.StatusCode = "", http.StatusOK
+	return resp, replace(resp, message{Message: answer})
 }
 
 // finish implements carrier. What is under way is cut, so that the session can end.
@@ -191,7 +277,14 @@ func (w *web) finish(_ context.Context, session *mcp.ClientSession) {
 }
 
 // release implements carrier.
-func (w *web) release() { w.base.CloseIdleConnections() }
+func (w *web) release() {
+	w.mu.Lock()
+	w.over = true
+	w.end()
+	w.mu.Unlock()
+	w.goes.Wait()
+	w.base.CloseIdleConnections()
+}
 
 // why implements carrier: what the status of the handshake tells.
 func (w *web) why(err error) error {
@@ -288,168 +381,4 @@ func port(u *url.URL) string {
 		return "443"
 	}
 	return "80"
-}
-
-// lastEvent is what the SDK reads at the end of a connection: as it is no message, the
-// SDK returns the connection up at once, in place of trying to resume the stream.
-const lastEvent = "data: closed\n\n"
-
-// minRetry is the least that a server may have the SDK wait before it resumes a stream, in
-// milliseconds.
-const minRetry = 100
-
-// events filters a stream of server-sent events: what is no message is left out, and a
-// server that gets too far ahead is not read.
-type events struct {
-	conn    *conn
-	body    io.ReadCloser
-	lines   *bufio.Scanner
-	release func()
-	closed  sync.Once
-
-	call    any  // id of the request that the stream answers; nil = none, or not known
-	resumed bool // it goes on with another one, which may be that of any request
-	spent   bool // the answer was there: the SDK throws away what comes after it
-
-	ready []byte // to be read next
-	err   error  // comes behind it
-}
-
-func newEvents(c *conn, body io.ReadCloser, release func()) *events {
-	e := &events{conn: c, body: body, lines: bufio.NewScanner(body), release: release}
-	e.lines.Buffer(nil, maxLine)
-	return e
-}
-
-// Read implements io.Reader.
-func (e *events) Read(p []byte) (int, error) {
-	for len(e.ready) == 0 {
-		if e.err != nil {
-			return 0, e.err
-		}
-		e.ready, e.err = e.next()
-		if e.err != nil && e.conn.life.Err() != nil {
-			e.ready, e.err = []byte(lastEvent), io.EOF
-		}
-	}
-	n := copy(p, e.ready)
-	e.ready = e.ready[n:]
-	return n, nil
-}
-
-// Close implements io.Closer.
-func (e *events) Close() (err error) {
-	e.closed.Do(func() {
-		err = e.body.Close()
-		e.release()
-	})
-	return err
-}
-
-// event is one of them.
-type event struct {
-	name string
-	head []byte // its lines without the data
-	data []byte // with a line break behind each line
-	size int
-}
-
-// next returns the text of the next event that may pass, maybe nothing. An event without its
-// end does not count, and one that is too long is the end of the stream, as for the SDK.
-func (e *events) next() ([]byte, error) {
-	var ev event
-	for e.lines.Scan() {
-		line := e.lines.Bytes()
-		if len(line) == 0 {
-			return e.pass(&ev)
-		}
-		if ev.size += len(line); ev.size > maxLine {
-			return nil, broken("%w", errLong)
-		}
-		ev.field(line)
-	}
-	if err := e.lines.Err(); err != nil {
-		return nil, err
-	}
-	return nil, io.EOF
-}
-
-// field takes one line of an event.
-func (ev *event) field(line []byte) {
-	name, value, _ := bytes.Cut(line, []byte(":"))
-	value = bytes.TrimPrefix(value, []byte(" "))
-	switch string(name) {
-	case "data":
-		ev.data = append(append(ev.data, value...), '\n')
-		return
-	case "event":
-		ev.name = string(value)
-	case "retry":
-		if ms, err := strconv.ParseUint(string(value), 10, 32); err == nil { // the SDK comes back as soon as it is told, again and again
-			value = strconv.AppendUint(nil, max(ms, minRetry), 10)
-		}
-	case "id":
-	default:
-		return
-	}
-	ev.head = fmt.Appendf(ev.head, "%s: %s\n", name, value)
-}
-
-// pass returns the text of an event, as far as it may pass.
-func (e *events) pass(ev *event) ([]byte, error) {
-	if e.spent {
-		return nil, nil // a mark in it would never be answered
-	}
-	if e.conn.transport == SSE && ev.name == "endpoint" {
-		return ev.text(ev.data), nil
-	}
-	data := bytes.TrimSpace(ev.data)
-	if len(data) == 0 || ev.name != "" && ev.name != "message" {
-		return e.rest(ev), nil
-	}
-	all, err := e.conn.admit(data)
-	switch {
-	case err != nil:
-		e.conn.skip(data, err)
-		return e.rest(ev), nil
-	case len(all) == 0:
-		return nil, errClosed
-	}
-	if answer, ok := all[0].(*jsonrpc.Response); ok {
-		e.spent = e.resumed || e.call != nil && answer.ID.Raw() == e.call
-	}
-	if req, ok := all[0].(*jsonrpc.Request); ok && isHandled(req.Method) {
-		if data, err = jsonrpc.EncodeMessage(req); err != nil { // it may be wrapped
-			return nil, err
-		}
-	}
-	text := ev.text(data)
-	if len(all) == 1 {
-		return text, nil
-	}
-	ping, err := jsonrpc.EncodeMessage(all[1])
-	if err != nil {
-		return nil, err
-	}
-	return append(text, "data: "+string(ping)+"\n\n"...), nil
-}
-
-// rest is what counts of an event without a message: where to resume.
-func (e *events) rest(ev *event) []byte {
-	if e.conn.transport == SSE {
-		return nil // the SDK takes each event there for a message
-	}
-	return ev.text(nil)
-}
-
-// text spells an event.
-func (ev *event) text(data []byte) []byte {
-	text := slices.Clone(ev.head)
-	for line := range bytes.Lines(data) {
-		text = fmt.Appendf(text, "data: %s\n", bytes.TrimRight(line, "\n"))
-	}
-	if len(text) > 0 {
-		text = append(text, '\n')
-	}
-	return text
 }

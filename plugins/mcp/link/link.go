@@ -75,11 +75,14 @@ type Env struct {
 	// Setup, if not nil, completes each client before it connects: its roots, its
 	// middleware.
 	Setup func(id string, client *mcp.Client)
-	// Changed, if not nil, is called after each change of State.Status, never
+	// Changed, if not nil, is called after each change of State.Status, and when a server that stays
+	// Connected has a new session, which knows nothing of the one before. It is never called
 	// concurrently for one Link. What is slow belongs on another goroutine; so does Close.
 	Changed func(l *Link)
 	// Now is the clock; nil = time.Now.
 	Now func() time.Time
+
+	firstRetry time.Duration // before a lost stream of HTTP is opened again; 0 = firstRetry
 }
 
 // State is how a Link is at one moment.
@@ -104,6 +107,7 @@ type State struct {
 	Server          *mcp.Implementation
 	Instructions    string
 	ProtocolVersion string
+	Capabilities    *mcp.ServerCapabilities
 }
 
 // Link is the connection to one MCP server. It is safe for concurrent use.
@@ -338,8 +342,25 @@ func (l *Link) up(c *conn) {
 			s.Restarts++
 		}
 		s.Status, s.RetryAt, s.Latency, s.PID, s.Transport, s.Installing = Connected, time.Time{}, 0, c.carrier.pid(), c.transport, false
-		s.Server, s.Instructions, s.ProtocolVersion = hello.ServerInfo, hello.Instructions, hello.ProtocolVersion
+		s.introduced(hello)
 	})
+}
+
+// introduced notes how the server introduced itself.
+func (s *State) introduced(hello *mcp.InitializeResult) {
+	s.Server, s.Instructions = hello.ServerInfo, hello.Instructions
+	s.ProtocolVersion, s.Capabilities = hello.ProtocolVersion, hello.Capabilities
+}
+
+// renewed notes that the server has lost the session, and that there is a new one.
+func (l *Link) renewed(hello *mcp.InitializeResult) {
+	l.set(func(s *State) {
+		s.Restarts++
+		s.introduced(hello)
+	})
+	if l.env.Changed != nil {
+		l.env.Changed(l)
+	}
 }
 
 // down takes a connection away before it is ended: nobody gets it any more.
@@ -379,8 +400,16 @@ func (l *Link) watch(c *conn) error {
 	defer ticker.Stop()
 	steady := time.NewTimer(steadyAfter)
 	defer steady.Stop()
+	var due <-chan time.Time // of the news of a new session
+	var hello *mcp.InitializeResult
+	told := time.Now().Add(-steadyAfter)
 	for {
 		select {
+		case hello = <-c.again: // a server that loses each session at once would have everything asked for again
+			due = time.After(steadyAfter - time.Since(told))
+		case <-due:
+			due, told = nil, time.Now()
+			l.renewed(hello)
 		case <-c.done:
 			return c.reason()
 		case <-l.ctx.Done():

@@ -125,7 +125,7 @@ const roleVar = "LINK_TEST_ROLE"
 // messages that are none; `deaf` lives on after its
 // input has ended, with a child; `hang` reads and never answers; `mute` answers nothing
 // after the handshake; `gone` ends at once;
-// `modern` does not know initialize; `loud` floods its stderr.
+// `modern` does not know initialize; `loud` floods its stderr; `parrot` says what it is told.
 func play(role string) int {
 	switch role {
 	case "hang":
@@ -134,6 +134,8 @@ func play(role string) int {
 	case "gone":
 		fmt.Fprintf(os.Stderr, "no config in %s\nwith %s", "/etc/none", os.Getenv("TOKEN"))
 		return 4
+	case "parrot":
+		return playParrot()
 	case "sleep":
 		time.Sleep(time.Hour)
 	case "loud":

@@ -129,11 +129,10 @@ func (l *Link) handled(ctx context.Context, method string, req mcp.Request) (_ m
 	return &rawResult{raw: res}, true, nil
 }
 
-// unwrap returns a message as it goes out.
-func unwrap(msg jsonrpc.Message) jsonrpc.Message {
-	req, ok := msg.(*jsonrpc.Request)
-	if !ok || req.Method != rawMethod {
-		return msg
+// unwrap returns a request as it goes out.
+func unwrap(req *jsonrpc.Request) *jsonrpc.Request {
+	if req.Method != rawMethod {
+		return req
 	}
 	var p struct {
 		Meta   jsontext.Value `json:"_meta"`
@@ -141,7 +140,7 @@ func unwrap(msg jsonrpc.Message) jsonrpc.Message {
 		Params jsontext.Value `json:"params"`
 	}
 	if json.Unmarshal(req.Params, &p) != nil {
-		return msg
+		return req
 	}
 	out := *req
 	out.Method, out.Params = p.Method, []byte(withMeta(p.Params, p.Meta))
@@ -179,9 +178,9 @@ const (
 )
 
 // nameRequest puts the right headers in the place of those that the SDK made for rawMethod.
-func nameRequest(header http.Header, msg jsonrpc.Message) {
-	req, ok := msg.(*jsonrpc.Request)
-	if !ok || header.Get(headerMethod) == "" {
+func nameRequest(header http.Header, msg *jsonrpc.Request) {
+	req := unwrap(msg)
+	if req == msg || header.Get(headerMethod) == "" {
 		return
 	}
 	header.Set(headerMethod, req.Method)

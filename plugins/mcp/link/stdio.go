@@ -20,18 +20,12 @@ import (
 	"a2e/host/sandbox"
 )
 
-const (
-	maxLine     = 16 << 20 // bytes of one message
-	maxBranches = 1 << 18  // JSON objects and arrays in one message: one of two or three bytes becomes one of hundreds
-	maxStderr   = 2 << 10  // bytes of a line of stderr that are shown
-)
+// maxStderr is how much of a line of stderr is shown, in bytes.
+const maxStderr = 2 << 10
 
 // endWait is how long after its stdout the end of a process may come, to be what is said
 // of both.
 const endWait = 2 * time.Second
-
-// errLong is that of a message with more than maxLine bytes, which is skipped.
-var errLong = errors.New("a line of more than 16 MiB")
 
 // process is a server that is a process of this machine. It is the carrier, and the SDK's
 // connection.
@@ -43,6 +37,7 @@ type process struct {
 	in     chan jsonrpc.Message // what it sent
 	silent chan struct{}        // closed when it can send nothing more
 	closed chan struct{}        // closed when nobody reads any more
+	long   envelope             // of the line under way, if it is too long
 	quiet  sync.Once            // of silent
 	shut   sync.Once            // of closed
 }
@@ -53,7 +48,7 @@ func startProcess(c *conn) (carrier, error) {
 	l := c.link
 	l.words.Store("")
 	p.Process = child.New(c.life, child.Options{
-		Name: "the MCP server", Line: p.receive, MaxLine: maxLine, Long: func(head []byte) { c.skip(head, errLong) }, Silent: p.ended,
+		Name: "the MCP server", Line: p.receive, MaxLine: maxLine, Over: &p.long, Long: p.tooLong, Silent: p.ended,
 		Stderr: func(line []byte) { l.words.Store(string(line)) }, MaxStderr: maxStderr, Level: zerolog.InfoLevel,
 		Ended: func(*child.Ended) { p.ended() }, Go: c.goes.Go, Grace: CloseGrace, Log: l.log, Secrets: l.secrets, Now: l.env.Now,
 	})
@@ -126,18 +121,27 @@ func (p *process) SessionID() string { return "" }
 
 // receive takes a line of its stdout. It waits while the server is too far ahead.
 func (p *process) receive(line []byte) {
-	if line = bytes.TrimSpace(line); len(line) == 0 {
-		return
+	if len(bytes.TrimSpace(line)) > 0 {
+		p.pass(p.conn.read(line, jsonrpc.ID{}))
 	}
-	all, err := p.conn.admit(line)
-	if err != nil {
-		p.conn.skip(line, err)
-	}
-	for _, msg := range all {
-		select {
-		case p.in <- msg:
-		case <-p.closed:
-		case <-p.conn.life.Done():
+}
+
+// tooLong takes the end of a line that was too long. The requests that it answers fail.
+func (p *process) tooLong(start []byte) {
+	p.conn.skip(start, errLong)
+	p.pass(p.long.failed(jsonrpc.ID{}, errLong))
+	p.long = envelope{}
+}
+
+// pass hands messages to the SDK.
+func (p *process) pass(all []message) {
+	for _, m := range all {
+		for _, m := range p.conn.admit(m) {
+			select {
+			case p.in <- m.Message:
+			case <-p.closed:
+			case <-p.conn.life.Done():
+			}
 		}
 	}
 }
@@ -166,41 +170,13 @@ func (p *process) Read(context.Context) (jsonrpc.Message, error) {
 	return nil, broken("the server closed its stdout")
 }
 
-// decode reads a message.
-func decode(text []byte) (jsonrpc.Message, error) {
-	switch {
-	case len(text) > maxLine:
-		return nil, errLong
-	case len(text) == 0 || text[0] != '{':
-		return nil, errors.New("it is no JSON object")
-	case len(text) > maxBranches && countBranches(text) > maxBranches:
-		return nil, fmt.Errorf("it has more than %d JSON objects and arrays", maxBranches)
-	}
-	return jsonrpc.DecodeMessage(text)
-}
-
-// countBranches counts the objects and arrays of a JSON text.
-func countBranches(text []byte) (n int) {
-	inText := false
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case c == '"':
-			inText = !inText
-		case inText && c == '\\':
-			i++
-		case !inText && (c == '{' || c == '['):
-			n++
-		}
-	}
-	return n
-}
-
 // Write implements mcp.Connection. It returns when the line is on its way.
 func (p *process) Write(_ context.Context, msg jsonrpc.Message) error {
 	if resp, ok := msg.(*jsonrpc.Response); ok && p.conn.gate.answer(resp.ID.Raw()) {
 		return nil
 	}
-	line, err := jsonrpc.EncodeMessage(unwrap(msg))
+	p.conn.sends(msg)
+	line, err := encode(msg)
 	if err != nil {
 		return err
 	}

@@ -78,7 +78,7 @@ func TestJunk(t *testing.T) {
 		assert.Equal(t, s.must("echo", echoArgs{strconv.Itoa(i)}), strconv.Itoa(i), "echo")
 	}
 	st := s.State()
-	assert.That(t, st.Junk == 4*6+1 && st.Restarts == 0, "%d pieces of junk, %d restarts", st.Junk, st.Restarts)
+	assert.That(t, st.Junk == 4*7+1 && st.Restarts == 0, "%d pieces of junk, %d restarts", st.Junk, st.Restarts)
 	if n := strings.Count(s.log.String(), "skipped"); n != 1 { // in a second
 		t.Errorf("%d lines of log", n)
 	}
