@@ -128,6 +128,6 @@ func TestAddressWithoutMeaning(t *testing.T) {
 				o.stdout, o.stderr)
 		}
 	}
-	run(t, dir, nil, "-c", "/dev/null", "fleet", "ls", `postgres://u:hunter-2@h/d?fleet=a;b`).want(t, 2,
+	run(t, dir, nil, "-c", "/dev/null", "fleet", "ls", "--fleet", `postgres://u:hunter-2@h/d?fleet=a;b`).want(t, 2,
 		"cannot be read")
 }
