@@ -256,7 +256,8 @@ type Asker func(ctx context.Context, t protocol.Type, req, resp any) error
 // is over; it is called once, and does not wait longer than a moment.
 func BeginSession(ctx context.Context, agentID string, ask Asker) (inSession context.Context, sess *Session, end func()) {
 	h, _ := ctx.Value(hostKey{}).(*Host)
-	sess = &Session{ID: h.ids.text(), AgentID: cmp.Or(h.opts.AgentID, agentID), Caps: make(map[protocol.Capability]bool), ask: ask, aside: true}
+	sess = h.newSession(cmp.Or(h.opts.AgentID, agentID))
+	sess.ask, sess.aside = ask, true
 	for _, name := range capabilities() {
 		sess.Caps[name] = h.loaded(name)
 	}

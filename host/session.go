@@ -17,9 +17,26 @@ type Session struct {
 	AgentID string
 	Caps    map[protocol.Capability]bool // those that were asked for and are there
 
+	tokens auth.Tokens // of the host
+
 	why   map[protocol.Capability]string // what was asked for is not there
 	aside bool                           // of a dialect, not of the handshake
 	ask   Asker                          // of a dialect's session; nil = nobody answers
+}
+
+// Owner returns whose the things are that are kept for the session's agent: the agent's where a token is for it
+// alone, "" for all others together. apart reports whether things of another owner are out of reach: a nil session,
+// and one of a host without tokens for agents, reaches all.
+func (s *Session) Owner() (agentID string, apart bool) {
+	if s == nil {
+		return "", false
+	}
+	return s.tokens.Apart(s.AgentID)
+}
+
+// MayBe reports whether the session may act under a name: its own, or one that no token is for.
+func (s *Session) MayBe(name string) bool {
+	return s == nil || name == s.AgentID || !s.tokens.Name(name)
 }
 
 // capabilities lists the names that a handshake answers. Other names an agent may send
@@ -85,7 +102,7 @@ func handshake(h *Host, c *call) (any, error) {
 	}
 	if reason == "" {
 		h.awaitPlugins(c)
-		sess = &Session{ID: h.ids.text(), AgentID: cmp.Or(h.opts.AgentID, agent), Caps: make(map[protocol.Capability]bool), why: make(map[protocol.Capability]string)}
+		sess = h.newSession(cmp.Or(h.opts.AgentID, agent))
 		if rows = h.negotiate(req.AgentCaps, sess); len(sess.Caps) == 0 && namesSome(req.AgentCaps) {
 			reason = protocol.ReasonNoCaps
 		}
@@ -115,6 +132,13 @@ func handshake(h *Host, c *call) (any, error) {
 	h.openPushesLocked(c)
 	c.sess.Store(sess)
 	return resp, nil
+}
+
+func (h *Host) newSession(agentID string) *Session {
+	return &Session{
+		ID: h.ids.text(), AgentID: agentID, tokens: h.opts.Tokens,
+		Caps: make(map[protocol.Capability]bool), why: make(map[protocol.Capability]string),
+	}
 }
 
 // leaveSession ends the session that there is, before a new one begins.

@@ -88,6 +88,18 @@ func (t Tokens) AdmitClient(token, program string) (agentID string, ok bool) {
 	return agentID, ok
 }
 
+// Apart returns the agent whose an agent's own things are: the one that a token is for, "" for all others
+// together. apart is false where no token is for one agent alone, so that nobody's things are kept from others.
+func (t Tokens) Apart(agentID string) (owner string, apart bool) {
+	for i := range t {
+		apart = apart || t[i].AgentID != ""
+		if agentID != "" && t[i].AgentID == agentID {
+			owner = agentID
+		}
+	}
+	return owner, apart
+}
+
 // WrongName says why no session may choose a name for itself; "" = it may.
 func WrongName(name string) string {
 	if fleet.IsChildID(name) {

@@ -39,7 +39,11 @@ func (c chainListCmd) Run(cmd *commands, sys *System) error {
 	}
 	none := `no chain with a journal was begun yet; "journal": true with a chain_id gives a chain one`
 	return list(sys, c.JSON, found, none, []string{"CHAIN", "STATE", "HOW FAR"}, func(j chains.Journal) []string {
-		return []string{j.ID, string(j.State), fmt.Sprintf("%d of %s done%s", j.Done, plural(j.Nodes, "node"), journalNote(&j))}
+		far := fmt.Sprintf("%d of %s done%s", j.Done, plural(j.Nodes, "node"), journalNote(&j))
+		if j.Agent != "" {
+			far += ", of " + oneLine(j.Agent)
+		}
+		return []string{j.ID, string(j.State), far}
 	})
 }
 

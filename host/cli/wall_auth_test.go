@@ -222,3 +222,72 @@ func TestWallAuthChild(t *testing.T) {
 	must.Equal(t, alice.exit(), 0)
 	try("ended")
 }
+
+// TestWallAuthChainsAndPlans: with tokens for agents a chain with a journal is that of its agent alone, and what an
+// agent has claimed others change by force only, which is recorded. The local user sees all.
+func TestWallAuthChainsAndPlans(t *testing.T) {
+	t.Parallel()
+	g := &childGround{t: t, dir: workDir(t)}
+	must.OK(t, os.WriteFile(filepath.Join(g.dir, "host.yaml"), []byte(childTokens+"audit: {}\n"), 0o600))
+	must.OK(t, os.WriteFile(filepath.Join(g.dir, "open.yaml"), []byte("state_dir: state\n"), 0o600))
+	as := func(token, line string) string {
+		const hello = `{"type":"handshake/req","id":"h","agent_id":%q,"agent_caps":["chains","planning"],` +
+			`"auth_token":%q}`
+		agent := map[string]string{"everybody": "carol"}[token]
+		return g.play("host.yaml", fmt.Sprintf(hello, agent, token), line)
+	}
+	const (
+		begin = `{"type":"chain/req","id":"c","chain_id":"deploy","journal":true,"streaming":false,` +
+			`"nodes":[{"node_id":"n","kind":"tool","name":"read_file","input":{"path":"gone"}}]}`
+		resume = `{"type":"chain/req","id":"c","chain_id":"deploy","resume":true,"streaming":false}`
+	)
+	assert.Contains(t, as("of-alice", begin), `does not exist`)
+	for _, token := range []string{"of-bob", "everybody"} {
+		assert.Contains(t, as(token, resume), "there is no journal", "%s resumes", token)
+		assert.Contains(t, as(token, begin), "another agent's chain", "%s begins anew", token)
+	}
+	assert.Contains(t, as("of-alice", resume), `does not exist`)
+	hello := `{"type":"handshake/req","id":"h","agent_caps":["chains"]}`
+	assert.Contains(t, g.play("open.yaml", hello, resume), `does not exist`, "a host without tokens")
+	run(t, g.dir, nil, "-c", "host.yaml", "chain", "resume", "deploy", "-q").want(t, 1, "gone")
+	o := run(t, g.dir, nil, "-c", "host.yaml", "chain", "list").want(t, 0, "")
+	assert.Contains(t, o.stdout, ", of alice")
+
+	value := func(out, key string) string {
+		_, after, _ := strings.Cut(out, `"`+key+`":"`)
+		text, _, _ := strings.Cut(after, `"`)
+		return text
+	}
+	plan := value(as("of-alice", `{"type":"planning/plan/create","id":"p","name":"release"}`), "plan_id")
+	add := func() string {
+		return value(as("of-alice", fmt.Sprintf(`{"type":"planning/task/add","id":"p","plan_id":%q,"title":"notes"}`,
+			plan)), "task_id")
+	}
+	update := func(token, task, fields string) string {
+		return as(token, fmt.Sprintf(`{"type":"planning/task/update","id":"p","plan_id":%q,"task_id":%q,%s}`, plan,
+			task, fields))
+	}
+	for _, fields := range []string{`"status":"done"`, `"action":"release"`, `"action":"delete"`, `"action":"claim"`,
+		`"title":"mine"`} {
+		task := add()
+		assert.Contains(t, update("of-alice", task, `"action":"claim","owner":"worker-1"`), `"success":true`)
+		for _, owner := range []string{"", `,"owner":"worker-1"`} {
+			for _, token := range []string{"of-bob", "everybody"} {
+				assert.Contains(t, update(token, task, fields+owner), `"success":false`, "%s by %s%s", fields, token,
+					owner)
+			}
+		}
+		for _, token := range []string{"of-bob", "everybody"} {
+			assert.Contains(t, update(token, task, fields+`,"owner":"alice","force":true`), "the name of another agent")
+		}
+		assert.Contains(t, update("of-bob", task, fields+`,"force":true`), `"success":true`, "%s by force", fields)
+		listed := as("of-alice", fmt.Sprintf(`{"type":"planning/task/list","id":"p","task_id":%q}`, task))
+		if fields == `"action":"delete"` {
+			assert.Contains(t, listed, `"tasks":[]`)
+			trail := must.Get(os.ReadFile(filepath.Join(g.dir, "state", "audit.jsonl")))(t)
+			assert.Contains(t, string(trail), "delete of the task "+task+", which worker-1 had claimed, by bob")
+			continue
+		}
+		assert.Contains(t, listed, `{"author":"bob","text":"by force: `, "%s", fields)
+	}
+}

@@ -42,12 +42,15 @@ type head struct {
 	createdAt   int64
 	updatedAt   int64
 	id, message string
+	agent       string // whose it is, see host.Session.Owner
 }
 
-const selectHeads = "SELECT number, id, owner, leased_until > unixepoch(), state, definition, input, request, cancelled, created_at, updated_at, message FROM chains_journals"
+const selectHeads = "SELECT number, id, owner, leased_until > unixepoch(), state, definition, input, request, " +
+	"cancelled, created_at, updated_at, message, agent FROM chains_journals"
 
 func (h *head) columns() []any {
-	return []any{&h.number, &h.id, &h.owner, &h.leased, &h.state, &h.definition, &h.input, &h.request, &h.cancelled, &h.createdAt, &h.updatedAt, &h.message}
+	return []any{&h.number, &h.id, &h.owner, &h.leased, &h.state, &h.definition, &h.input, &h.request, &h.cancelled,
+		&h.createdAt, &h.updatedAt, &h.message, &h.agent}
 }
 
 // findHead returns nil when there is none.
@@ -134,6 +137,12 @@ func (p *Plugin) journalled(ctx context.Context, req *protocol.ChainRequest) (*a
 	return a, err
 }
 
+// foreign reports whether a journal is another agent's, where tokens tell agents apart.
+func (h *head) foreign(ctx context.Context) bool {
+	owner, apart := host.SessionFrom(ctx).Owner()
+	return apart && owner != h.agent
+}
+
 // fill takes the chain of a request that only names it from its journal.
 func (p *Plugin) fill(ctx context.Context, req *protocol.ChainRequest) error {
 	var h *head
@@ -145,7 +154,7 @@ func (p *Plugin) fill(ctx context.Context, req *protocol.ChainRequest) error {
 			return err
 		}
 	}
-	if h == nil {
+	if h == nil || h.foreign(ctx) {
 		return protocol.Violation(protocol.FieldError{Path: "/chain_id", Message: fmt.Sprintf("is %q, of which there is no journal in this workspace; `a2e chain list` shows those there are. A chain that is to begin needs nodes", req.ChainID)})
 	}
 	var kept keptRequest
@@ -189,6 +198,7 @@ func (p *Plugin) claim(ctx context.Context, req *protocol.ChainRequest, pl *plan
 		return nil, err
 	}
 	j, claimed := &journal{}, false
+	agent, _ := host.SessionFrom(ctx).Owner()
 	err = p.kept.Write(ctx, func(tx *store.Tx) error {
 		*j = journal{plugin: p, id: req.ChainID, known: map[string]*entry{}}
 		if err := p.hosts.begin(tx); err != nil {
@@ -199,6 +209,10 @@ func (p *Plugin) claim(ctx context.Context, req *protocol.ChainRequest, pl *plan
 			return err
 		}
 		if h != nil {
+			if h.foreign(ctx) {
+				return protocol.Violation(protocol.FieldError{Path: "/chain_id", Message: fmt.Sprintf(
+					"is %q, the name of another agent's chain; choose another chain_id", h.id)})
+			}
 			if err := p.mayTake(tx, req, h, definition, input); err != nil {
 				return err
 			}
@@ -225,8 +239,13 @@ func (p *Plugin) claim(ctx context.Context, req *protocol.ChainRequest, pl *plan
 		if err := p.prune(tx, len(request)); err != nil {
 			return err
 		}
-		j.number, err = tx.Insert("INSERT INTO chains_journals (workspace, id, owner, leased_until, state, definition, input, request, created_at, updated_at, bytes) VALUES (?, ?, ?, unixepoch() + ?, ?, ?, ?, ?, ?, ?, ?) RETURNING number",
-			p.env.Workspace, req.ChainID, p.hosts.name(), p.hosts.lease, stateRunning, definition, input, request, now, now, len(request))
+		j.number, err = tx.Insert("INSERT INTO chains_journals (workspace, id, agent, owner, leased_until, state, "+
+			"definition, "+
+			"input, request, created_at, updated_at, bytes) VALUES (?, ?, ?, ?, unixepoch() + ?, ?, ?, ?, ?, ?, "+
+			"?, ?) RETURNING number",
+			p.env.Workspace, req.ChainID, agent, p.hosts.name(), p.hosts.lease, stateRunning, definition, input,
+			request, now, now,
+			len(request))
 		if claimed = err == nil; claimed {
 			p.hosts.mark(j.number, true)
 			err = j.check(req.Resolve)

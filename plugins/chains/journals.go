@@ -56,7 +56,10 @@ CREATE TABLE chains_decisions (
 	approved INTEGER NOT NULL,
 	PRIMARY KEY (journal, path)
 ) WITHOUT ROWID;`,
-			"ALTER TABLE chains_journals ADD COLUMN leased_until INTEGER NOT NULL DEFAULT 0; -- seconds since 1970, by the clock of the store"},
+			"ALTER TABLE chains_journals ADD COLUMN leased_until INTEGER NOT NULL DEFAULT 0; -- seconds since " +
+				"1970, by the clock of the store",
+			"ALTER TABLE chains_journals ADD COLUMN agent TEXT NOT NULL DEFAULT ''; -- whose it is; '' = no " +
+				"agent's with a token"},
 		Export: journalRecords().Export, Import: journalRecords().Import,
 		Clear: store.ClearTables("chains_cache", "chains_journals", "chains_steps", "chains_decisions"),
 	}
@@ -73,6 +76,7 @@ type journalRecord struct {
 	CreatedAt  store.Micros   `json:"created_at"`
 	UpdatedAt  store.Micros   `json:"updated_at"`
 	Message    string         `json:"message"`
+	Agent      string         `json:"agent,omitzero"`
 	Steps      []string       `json:"steps"`
 
 	number int64
@@ -82,13 +86,16 @@ func journalRecords() store.Kinds {
 	return store.Kinds{{
 		Kind: "chains.journal",
 		Export: func(tx *store.Tx, emit func(any) error) error {
-			return tx.Each("SELECT number, workspace, id, state, definition, input, request, created_at, updated_at, message FROM chains_journals ORDER BY number", nil, func(scan func(...any) error) error {
-				var r journalRecord
-				if err := scan(&r.number, &r.Workspace, &r.ID, &r.State, &r.Definition, &r.Input, (*[]byte)(&r.Request), &r.CreatedAt, &r.UpdatedAt, &r.Message); err != nil {
-					return err
-				}
-				return emitJournal(tx, &r, emit)
-			})
+			return tx.Each("SELECT number, workspace, id, state, definition, input, request, created_at, "+
+				"updated_at, message, agent FROM chains_journals ORDER BY number", nil,
+				func(scan func(...any) error) error {
+					var r journalRecord
+					if err := scan(&r.number, &r.Workspace, &r.ID, &r.State, &r.Definition, &r.Input,
+						(*[]byte)(&r.Request), &r.CreatedAt, &r.UpdatedAt, &r.Message, &r.Agent); err != nil {
+						return err
+					}
+					return emitJournal(tx, &r, emit)
+				})
 		},
 		Import: store.ImportOf(takeJournal),
 	}}
@@ -125,8 +132,12 @@ func takeJournal(r *journalRecord, tx *store.Tx) error {
 			return fmt.Errorf("the journal %.64q: %w", r.ID, err)
 		}
 	}
-	number, err := tx.Insert("INSERT INTO chains_journals (workspace, id, owner, state, definition, input, request, created_at, updated_at, bytes, message) VALUES (?, ?, '', ?, ?, ?, ?, ?, ?, ?, ?) RETURNING number",
-		r.Workspace, r.ID, r.State, r.Definition, r.Input, []byte(r.Request), int64(r.CreatedAt), int64(r.UpdatedAt), bytes, r.Message)
+	number, err := tx.Insert("INSERT INTO chains_journals (workspace, id, agent, owner, state, definition, input, "+
+		"request, "+
+		"created_at, updated_at, bytes, message) VALUES (?, ?, ?, '', ?, ?, ?, ?, ?, ?, ?, ?) RETURNING number",
+		r.Workspace, r.ID, r.Agent, r.State, r.Definition, r.Input, []byte(r.Request), int64(r.CreatedAt),
+		int64(r.UpdatedAt), bytes,
+		r.Message)
 	for i, body := range r.Steps {
 		if err == nil {
 			_, err = tx.Exec("INSERT INTO chains_steps (id, body) VALUES (?, ?)", number*maxSeq+int64(i), []byte(body))
@@ -138,6 +149,7 @@ func takeJournal(r *journalRecord, tx *store.Tx) error {
 // Journal is what people see of a chain with a journal.
 type Journal struct {
 	ID        string       `json:"chain_id"`
+	Agent     string       `json:"agent,omitzero"` // whose it is, where a token is for that agent alone
 	State     string       `json:"state"`
 	Nodes     int          `json:"nodes"` // of the chain itself
 	Done      int          `json:"done"`  // nodes, within others and of each iteration too
@@ -195,7 +207,9 @@ func journals(tx *store.Tx, workspace, id string, steps bool) ([]Journal, error)
 }
 
 func describe(tx *store.Tx, h *head, steps bool) (Journal, error) {
-	one := Journal{ID: h.id, State: h.state, CreatedAt: store.Micros(h.createdAt), UpdatedAt: store.Micros(h.updatedAt), Message: h.message, Unknown: []string{}, Waiting: []Waiting{}, number: h.number}
+	one := Journal{ID: h.id, Agent: h.agent, State: h.state, CreatedAt: store.Micros(h.createdAt),
+		UpdatedAt: store.Micros(h.updatedAt), Message: h.message, Unknown: []string{}, Waiting: []Waiting{},
+		number: h.number}
 	if h.state == stateRunning {
 		runs, err := h.lives(tx.Dir())
 		if err != nil {

@@ -1,9 +1,13 @@
 package planning
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"slices"
 
+	"a2e/host"
+	"a2e/host/audit"
 	"a2e/host/store"
 	"a2e/protocol"
 )
@@ -34,13 +38,13 @@ func (t *task) holder(now store.Micros) string {
 
 // take looks whether the one who asks may change the task, and changes whose it is.
 func (c *change) take(tx *store.Tx, pl *plan, t *task) error {
-	mine := t.ClaimedBy != "" && t.ClaimedBy == c.me
+	mine := c.has(t)
 	switch c.Action {
 	case protocol.TaskClaim:
 		if err := c.mayClaim(tx, pl, t); err != nil {
 			return err
 		}
-		t.ClaimedBy, t.ClaimedUntil = c.me, c.until()
+		t.ClaimedBy, t.ClaimedUntil, t.ClaimedFor = c.me, c.until(), c.agent
 	case protocol.TaskRenew:
 		if !mine {
 			return c.notYours(t, "renew", "")
@@ -50,13 +54,50 @@ func (c *change) take(tx *store.Tx, pl *plan, t *task) error {
 		if !mine && !c.Force {
 			return c.notYours(t, "release", "; \"force\": true releases it all the same")
 		}
-		t.ClaimedBy, t.ClaimedUntil = "", 0
+		t.ClaimedBy, t.ClaimedUntil, t.ClaimedFor = "", 0, ""
 	default:
 		if !c.onlyComments() && !mine && !c.Force && (t.claimed(c.now) || c.Owner != "") {
 			return c.notYours(t, "change", "; \"force\": true changes it all the same")
 		}
 	}
 	return nil
+}
+
+// has reports whether the one who asks has the task, or had it last. Where tokens tell agents apart, the name alone
+// does not count.
+func (c *change) has(t *task) bool {
+	return t.ClaimedBy != "" && t.ClaimedBy == c.me && (!c.apart || t.ClaimedFor == c.agent)
+}
+
+// forces reports whether the change goes against the claim of somebody else, which is recorded.
+func (c *change) forces(t *task) bool {
+	return c.Force && t.claimed(c.now) && !c.has(t) && !c.onlyComments()
+}
+
+// who is the one who asks, as records name it: the agent that the token is for, before the name that it gives.
+func (c *change) who() string {
+	if c.agent != "" && c.agent != c.me {
+		return c.agent + " (" + c.me + ")"
+	}
+	return c.me
+}
+
+// forceText is what the history of a task says of a change against the claim that it had.
+func (c *change) forceText(old *task) string {
+	return fmt.Sprintf("by force: %s, though %s", cmp.Or(c.Action, "change"), old.holder(c.now))
+}
+
+// recordForce notes in the log and the audit that somebody deleted what others had claimed.
+func (p *Plugin) recordForce(ctx context.Context, what, holder, who string) {
+	who, holder = cmp.Or(who, "somebody without a name"), protocol.Clip(holder, maxOwner)
+	p.env.Log.Warn().Str("deleted", what).Str("claimed_by", holder).Str("by",
+		who).Msg("a claimed task was deleted by force")
+	e := audit.Entry{Type: "planning/forced", Success: true, Capability: string(protocol.CapPlanning),
+		Name: "delete of " + what + ", which " + holder + " had claimed, by " + who}
+	if s := host.SessionFrom(ctx); s != nil {
+		e.SessionID = s.ID
+	}
+	host.Trail(ctx, e, nil)
 }
 
 // until is the end of the lease.
@@ -102,6 +143,10 @@ func (c *change) remove(tx *store.Tx, pl *plan, t *task) error {
 	for _, w := range waiting {
 		fresh := *w
 		fresh.Deps = slices.DeleteFunc(slices.Clone(w.Deps), func(id string) bool { return id == t.ID })
+		if c.forces(w) {
+			fresh.Comments = append(slices.Clip(w.Comments), comment{Author: c.who(), Text: c.forceText(w),
+				CreatedAt: c.now})
+		}
 		fresh.Version++
 		fresh.UpdatedAt = c.now
 		if err := fresh.put(tx, pl, w); err != nil {

@@ -13,6 +13,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -127,6 +128,7 @@ func (p *Plugin) create(ctx context.Context, req *protocol.PlanCreateRequest, _ 
 // delete deletes a plan with its tasks, unless somebody works on one of them.
 func (p *Plugin) delete(ctx context.Context, req *protocol.PlanCreateRequest) (*protocol.PlanCreateResponse, error) {
 	resp := &protocol.PlanCreateResponse{PlanID: req.PlanID, Columns: []string{}}
+	var holders []string
 	err := p.kept.Write(ctx, func(tx *store.Tx) error {
 		resp.Success, resp.Error = false, ""
 		pl, err := findPlan(tx, req.PlanID)
@@ -136,12 +138,14 @@ func (p *Plugin) delete(ctx context.Context, req *protocol.PlanCreateRequest) (*
 		if pl == nil {
 			return host.NotOwnerBut(&protocol.PlanCreateResponse{PlanID: req.PlanID, Columns: []string{}, Error: unknownPlan(req.PlanID)})
 		}
-		claimed := 0
-		if _, err := tx.Get("SELECT count(*) FROM planning_tasks WHERE plan_id = ? AND claimed_until > ?", []any{pl.ID, int64(p.now())}, &claimed); err != nil {
+		holders, err = store.Column[string](tx, "SELECT claimed_by FROM planning_tasks WHERE plan_id = ? AND "+
+			"claimed_until > ?", pl.ID, p.now())
+		if err != nil {
 			return err
 		}
-		if claimed > 0 && !req.Force {
-			resp.Error = fmt.Sprintf("%d tasks of the plan %s are claimed, and somebody may work on them; \"force\": true deletes it all the same", claimed, pl.ID)
+		if len(holders) > 0 && !req.Force {
+			resp.Error = fmt.Sprintf("%d tasks of the plan %s are claimed, and somebody may work on them; "+
+				"\"force\": true deletes it all the same", len(holders), pl.ID)
 			return nil
 		}
 		resp.Success, resp.Columns = true, pl.Columns
@@ -154,6 +158,13 @@ func (p *Plugin) delete(ctx context.Context, req *protocol.PlanCreateRequest) (*
 	})
 	if err != nil {
 		return nil, err
+	}
+	if resp.Success && len(holders) > 0 {
+		who := ""
+		if s := host.SessionFrom(ctx); s != nil {
+			who = s.AgentID
+		}
+		p.recordForce(ctx, "the plan "+req.PlanID, strings.Join(holders, ", "), who)
 	}
 	return resp, nil
 }

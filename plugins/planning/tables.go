@@ -58,7 +58,9 @@ ALTER TABLE planning_tasks ADD COLUMN comments TEXT NOT NULL DEFAULT '[]';
 UPDATE planning_plans SET done_column = CASE WHEN EXISTS (SELECT 1 FROM json_each(columns) WHERE value = 'done') THEN 'done' ELSE json_extract(columns, '$[#-1]') END;
 UPDATE planning_tasks SET done = 1 WHERE status = (SELECT done_column FROM planning_plans p WHERE p.id = plan_id);
 UPDATE planning_plans SET done = (SELECT count(*) FROM planning_tasks t WHERE t.plan_id = planning_plans.id AND t.done = 1);
-CREATE INDEX planning_tasks_to_do ON planning_tasks (plan_id, priority, due, created_at, place) WHERE done = 0;`}
+CREATE INDEX planning_tasks_to_do ON planning_tasks (plan_id, priority, due, created_at, place) WHERE done = 0;`,
+		"ALTER TABLE planning_tasks ADD COLUMN claimed_for TEXT NOT NULL DEFAULT ''; -- the agent whose the claim " +
+			"is, where tokens tell agents apart"}
 }
 
 // plan is one row of planning_plans, and a record of an export.
@@ -152,6 +154,7 @@ type task struct {
 	Comments     []comment      `json:"comments"`
 	ClaimedBy    string         `json:"claimed_by"` // by whom last; it holds until ClaimedUntil
 	ClaimedUntil store.Micros   `json:"claimed_until"`
+	ClaimedFor   string         `json:"claimed_for,omitzero"` // see host.Session.Owner
 	Version      int            `json:"version"`
 	Place        int            `json:"place"` // among tasks of the same created_at
 	CreatedAt    store.Micros   `json:"created_at"`
@@ -189,18 +192,20 @@ func (t *task) put(tx *store.Tx, pl *plan, old *task) error {
 	}
 	if _, err := tx.Exec(putTask,
 		t.ID, t.PlanID, t.CreatedAt, t.Place, t.UpdatedAt, t.Status, count(pl.isDone(t)), t.Assignee, t.Title, store.JSON(t.Deps), t.Description, string(t.Metadata),
-		int(t.Priority), t.Due.stored(), int64(t.Estimate), t.ClaimedBy, t.ClaimedUntil, store.JSON(t.Comments), t.Version); err != nil {
+		int(t.Priority), t.Due.stored(), int64(t.Estimate), t.ClaimedBy, t.ClaimedUntil, t.ClaimedFor,
+		store.JSON(t.Comments), t.Version); err != nil {
 		return err
 	}
 	return pl.add(tx, tasks, size, done)
 }
 
 const putTask = `INSERT INTO planning_tasks (id, plan_id, created_at, place, updated_at, status, done, assignee, title, deps, description, metadata,
-		priority, due, estimate, claimed_by, claimed_until, comments, version)
-	VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET
+		priority, due, estimate, claimed_by, claimed_until, claimed_for, comments, version)
+	VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET
 	created_at = excluded.created_at, place = excluded.place, updated_at = excluded.updated_at, status = excluded.status, done = excluded.done,
 	assignee = excluded.assignee, title = excluded.title, deps = excluded.deps, description = excluded.description, metadata = excluded.metadata,
 	priority = excluded.priority, due = excluded.due, estimate = excluded.estimate, claimed_by = excluded.claimed_by, claimed_until = excluded.claimed_until,
+	claimed_for = excluded.claimed_for,
 	comments = excluded.comments, version = excluded.version`
 
 // add counts tasks into the plan, or out of it.
@@ -222,8 +227,10 @@ func count(is bool) int {
 
 // selectTasks begins each query for tasks, which task.columns reads; inOrder ends it.
 const (
-	selectTasks = "SELECT id, plan_id, title, status, assignee, description, deps, metadata, priority, due, estimate, comments, claimed_by, claimed_until, version, place, created_at, updated_at FROM planning_tasks t"
-	inOrder     = " ORDER BY created_at, place, number"
+	selectTasks = "SELECT id, plan_id, title, status, assignee, description, deps, metadata, priority, due, " +
+		"estimate, comments, claimed_by, claimed_until, claimed_for, version, place, created_at, updated_at FROM " +
+		"planning_tasks t"
+	inOrder = " ORDER BY created_at, place, number"
 
 	// isReady is the condition on tasks to do, and byUrgency their order.
 	isReady   = "done = 0 AND claimed_until <= ? AND (deps = '[]' OR NOT EXISTS (SELECT 1 FROM json_each(t.deps) d CROSS JOIN planning_tasks o WHERE o.id = d.value AND o.done = 0))"
@@ -232,7 +239,8 @@ const (
 
 func (t *task) columns() []any {
 	return []any{&t.ID, &t.PlanID, &t.Title, &t.Status, &t.Assignee, &t.Description, store.JSON(&t.Deps), (*[]byte)(&t.Metadata), (*int)(&t.Priority), &t.Due, (*int64)(&t.Estimate),
-		store.JSON(&t.Comments), &t.ClaimedBy, &t.ClaimedUntil, &t.Version, &t.Place, &t.CreatedAt, &t.UpdatedAt}
+		store.JSON(&t.Comments), &t.ClaimedBy, &t.ClaimedUntil, &t.ClaimedFor, &t.Version, &t.Place, &t.CreatedAt,
+		&t.UpdatedAt}
 }
 
 // filter says which tasks a query is about; what is empty does not matter.

@@ -137,6 +137,8 @@ func shown(ids []string) string {
 type change struct {
 	*protocol.TaskUpdateRequest
 	me    string // who asks
+	agent string // whose session it is, see host.Session.Owner
+	apart bool   // claims of another agent's session are not that of me
 	lease time.Duration
 	now   store.Micros
 }
@@ -144,13 +146,19 @@ type change struct {
 // update changes a task, see change.apply and change.take.
 func (p *Plugin) update(ctx context.Context, req *protocol.TaskUpdateRequest, _ host.Emitter) (*protocol.TaskUpdateResponse, error) {
 	c := &change{TaskUpdateRequest: req, me: req.Owner, lease: time.Duration(cmp.Or(req.Lease, usualLease)) * time.Second, now: p.now()}
-	if s := host.SessionFrom(ctx); s != nil {
+	s := host.SessionFrom(ctx)
+	if s != nil {
 		c.me = cmp.Or(c.me, s.AgentID)
+	}
+	c.agent, c.apart = s.Owner()
+	if !s.MayBe(c.me) {
+		return nil, refusal("/owner", "is %.100q, the name of another agent; leave it out, or name one of your "+
+			"own workers", c.me)
 	}
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	resp := &protocol.TaskUpdateResponse{}
+	resp, deleted := &protocol.TaskUpdateResponse{}, (*task)(nil)
 	err := p.kept.Write(ctx, func(tx *store.Tx) error {
 		*resp = protocol.TaskUpdateResponse{TaskID: req.TaskID}
 		pl, err := findPlan(tx, req.PlanID)
@@ -170,6 +178,10 @@ func (p *Plugin) update(ctx context.Context, req *protocol.TaskUpdateRequest, _ 
 			return answered(err, &resp.Error)
 		}
 		resp.Success, resp.TaskID = true, old.ID
+		deleted = nil
+		if t == nil && c.forces(old) {
+			deleted = old
+		}
 		if t != nil {
 			resp.Task = t.row(c.now)
 		}
@@ -177,6 +189,9 @@ func (p *Plugin) update(ctx context.Context, req *protocol.TaskUpdateRequest, _ 
 	})
 	if err != nil {
 		return nil, err
+	}
+	if deleted != nil { // it has no history any more
+		p.recordForce(ctx, "the task "+deleted.ID, deleted.ClaimedBy, c.who())
 	}
 	return resp, nil
 }
@@ -267,10 +282,13 @@ func (c *change) made(tx *store.Tx, pl *plan, old *task) (*task, error) {
 		return nil, err
 	}
 	if pl.isDone(&t) {
-		t.ClaimedBy, t.ClaimedUntil = "", 0
+		t.ClaimedBy, t.ClaimedUntil, t.ClaimedFor = "", 0, ""
 	}
 	if reflect.DeepEqual(&t, old) {
 		return old, nil // nothing was updated
+	}
+	if c.forces(old) {
+		t.Comments = append(t.Comments, comment{Author: c.who(), Text: c.forceText(old), CreatedAt: c.now})
 	}
 	t.UpdatedAt = c.now
 	t.Version++
