@@ -66,7 +66,11 @@ type ToolDetail struct {
 	Destructive  bool           // it may take away or overwrite what was there
 	Idempotent   bool           // a second call with the same arguments changes nothing more
 	OpenWorld    bool           // it reaches things outside of this machine
-	Task         bool           // WithMCPTask has it run as a task
+	Task         bool           // MCPCall may have it run as a task
+	Foreign      bool           // its data is a result of MCP, as its server wrote it
+	Annotations  jsontext.Value // of MCP, an object, as its server wrote them; nil = none but those above
+	Icons        jsontext.Value // of MCP, an array
+	Meta         jsontext.Value // _meta of MCP, an object
 }
 
 // MCPGateway is a plugin with MCP servers behind it, for those requests of an MCP client
@@ -79,19 +83,29 @@ type MCPGateway interface {
 	ForwardMCP(ctx context.Context, method string, params jsontext.Value, emit Emitter) (jsontext.Value, error)
 }
 
-// taskKey finds the task in a context.
-type taskKey struct{}
-
-// WithMCPTask has a call of a tool of an MCP server be the begin of a task, with what an MCP
-// client says of it: the result's data is the server's, {"task": {…}}.
-func WithMCPTask(ctx context.Context, task jsontext.Value) context.Context {
-	return context.WithValue(ctx, taskKey{}, task)
+// MCPCall is what an MCP client says of a call of a tool beyond its arguments, and how it is told of
+// progress. It is for the tool that the client named, and for none that this one calls.
+type MCPCall struct {
+	Tool     string                // the name
+	Task     jsontext.Value        // has the call be the begin of a task: the data is {"task": …}; nil = none
+	Meta     protocol.Object       // further members of _meta, for the server
+	Progress func(protocol.Object) // takes the params of a notification of progress, without the token
 }
 
-// MCPTask returns what WithMCPTask was given; nil = the call is none.
-func MCPTask(ctx context.Context) jsontext.Value {
-	task, _ := ctx.Value(taskKey{}).(jsontext.Value)
-	return task
+// mcpCallKey finds the MCPCall in a context.
+type mcpCallKey struct{}
+
+// WithMCPCall has the tools of MCP servers find c.
+func WithMCPCall(ctx context.Context, c *MCPCall) context.Context {
+	return context.WithValue(ctx, mcpCallKey{}, c)
+}
+
+// MCPCallOf returns what WithMCPCall was given for a tool; nil = nothing.
+func MCPCallOf(ctx context.Context, tool string) *MCPCall {
+	if c, ok := ctx.Value(mcpCallKey{}).(*MCPCall); ok && c.Tool == tool {
+		return c
+	}
+	return nil
 }
 
 // FileSource is a plugin with files of its own, which read_file and list_dir reach by

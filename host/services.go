@@ -155,7 +155,10 @@ func (s *Services) Tool(name string) (ToolDetail, bool) {
 // detailOf returns what is known of a tool as the wire has it.
 func (s *Services) detailOf(def *protocol.ToolDefinition) *protocol.ToolDetail {
 	d, known := s.Tool(def.Name)
-	out := &protocol.ToolDetail{Title: d.Title, InputSchema: d.InputSchema, OutputSchema: d.OutputSchema}
+	out := &protocol.ToolDetail{
+		Title: d.Title, InputSchema: d.InputSchema, OutputSchema: d.OutputSchema,
+		Annotations: d.Annotations, Icons: d.Icons, Meta: d.Meta,
+	}
 	if len(out.InputSchema) == 0 {
 		out.InputSchema = schema.Object(def.InputParameters, false)
 	}

@@ -55,6 +55,11 @@ type ToolDetail struct {
 	InputSchema  jsontext.Value `json:"input_schema"`           // JSON Schema of the arguments, an object
 	OutputSchema jsontext.Value `json:"output_schema,omitzero"` // JSON Schema of the result's data; absent = not known
 	Hints        *ToolHints     `json:"hints,omitzero"`         // absent = not known
+
+	// What an MCP server says beyond that, as it wrote it; absent = nothing.
+	Annotations jsontext.Value `json:"annotations,omitzero"` // an object
+	Icons       jsontext.Value `json:"icons,omitzero"`       // an array
+	Meta        jsontext.Value `json:"_meta,omitzero"`       // an object
 }
 
 // ToolHints say what a call of a tool may do, in MCP's terms.

@@ -29,6 +29,8 @@ type activeCall struct {
 	ctx  context.Context // of the agent's request
 	emit host.Emitter
 
+	exact func(protocol.Object) // takes progress as the server tells it, in place of emit; nil = emit does
+
 	mu    sync.Mutex
 	inner context.Context // of the connection's part in it, nil before; guarded by mu
 }
@@ -41,7 +43,11 @@ type callKey struct{}
 func (s *server) call(ctx context.Context, name string, args protocol.Object, emit host.Emitter) (*tools.Outcome, error) {
 	support := s.taskSupport(name)
 	params := map[string]any{"name": name, "arguments": jsontext.Value(args.Raw())}
-	task := host.MCPTask(ctx)
+	asked := host.MCPCallOf(ctx, s.offered(name))
+	var task jsontext.Value
+	if asked != nil {
+		task = asked.Task
+	}
 	isTask := support == taskRequired || support != "" && task != nil
 	switch {
 	case isTask && task != nil:
@@ -51,9 +57,18 @@ func (s *server) call(ctx context.Context, name string, args protocol.Object, em
 	}
 	var out *tools.Outcome
 	c := &activeCall{ctx: ctx, emit: emit}
+	if asked != nil {
+		c.exact = asked.Progress
+	}
 	span := trace.From(ctx).Child("tools/call "+name, trace.Client)
 	err := s.within(c, func(ctx context.Context, cs *sdk.ClientSession, token string) error {
-		meta := map[string]any{"progressToken": token}
+		meta := map[string]any{}
+		if asked != nil {
+			for key, val := range asked.Meta.All() {
+				meta[string(key)] = jsontext.Value(val)
+			}
+		}
+		meta["progressToken"] = token
 		if parent := span.Parent(); parent != "" {
 			meta["traceparent"] = parent
 		}
@@ -78,6 +93,18 @@ func (s *server) call(ctx context.Context, name string, args protocol.Object, em
 		return nil, withCode(err, protocol.CodeMCPToolNotFound)
 	}
 	return out, err
+}
+
+// offered returns the name under which the host offers a tool of the server.
+func (s *server) offered(name string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, b := range s.tools {
+		if b.name == name {
+			return b.tool.Def.Name
+		}
+	}
+	return ""
 }
 
 // endSpan ends the span of a call of a server.
@@ -161,6 +188,10 @@ func progressShape() shape {
 
 // progress tells of it, in per cent where the end is known.
 func (c *activeCall) progress(told protocol.Object) {
+	if c.exact != nil {
+		c.exact(told)
+		return
+	}
 	number := func(name string) (n float64, text string) {
 		val, _ := told.Get(name)
 		n, _ = strconv.ParseFloat(string(val), 64) // what is none is 0

@@ -200,6 +200,8 @@ func (s *server) detail(t *serverTool) host.ToolDetail {
 		d.Destructive = !a.ReadOnlyHint && allowed(a.DestructiveHint)
 		d.OpenWorld = allowed(a.OpenWorldHint)
 	}
+	d.Foreign, d.Annotations = true, t.raw("annotations")
+	d.Icons, d.Meta = bounded(t.raw("icons")), bounded(jsontext.Value(passedMeta(protocol.Value(t.raw("_meta")))))
 	if t.input.Kind() == '{' {
 		d.InputSchema = t.input
 	}
@@ -207,6 +209,14 @@ func (s *server) detail(t *serverTool) host.ToolDetail {
 		d.OutputSchema = outputSchema(t.output)
 	}
 	return d
+}
+
+// bounded returns what a tool may have besides its definition, unless that is too long.
+func bounded(raw jsontext.Value) jsontext.Value {
+	if len(raw) > maxDefinition {
+		return nil
+	}
+	return raw
 }
 
 // outputSchema is the schema of a result's data, in which what the server describes is

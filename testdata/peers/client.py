@@ -88,7 +88,7 @@ async def progress_and_cancel(session):
         told.append((progress, total))
 
     await session.call_tool("all__trigger-long-running-operation", {"duration": 0.1, "steps": 4}, progress_callback=note)
-    assert told[:3] == [(25, 100), (50, 100), (75, 100)], told
+    assert told[:3] == [(1, 4), (2, 4), (3, 4)], told
 
     async with anyio.create_task_group() as group:
         command = ["sh", "-c", "echo $$ > ready; exec sleep 60"]

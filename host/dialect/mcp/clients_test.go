@@ -239,10 +239,13 @@ func TestLogsOfServers(t *testing.T) {
 	for args, want := range map[string]string{
 		careful: `notifications/message{"level":"warning","logger":"srv","data":{"n":[9007199254740993]}}`,
 		`{"method":"notifications/message","level":"notice","logger":"db","data":"x"}`: `notifications/message{"level":"notice","logger":"srv/db","data":"x"}`,
-		`{"method":"notifications/message","level":"alert","logger":5}`:                `notifications/message{"level":"alert","logger":"srv","data":null}`,
-		`{"method":"notifications/message","level":"info","data":"x"}`:                 "",
-		`{"method":"notifications/message","data":"x"}`:                                "",
-		`{"method":"notifications/resources/updated","level":"alert","uri":"a://b"}`:   "",
+		`{"method":"notifications/message","level":"notice","data":1e400,"_meta":{"a":1.0},"x":-0}`: "" +
+			`notifications/message{"level":"notice","logger":"srv","data":1e400,"_meta":{"a":1.0},"x":-0}`,
+		`{"method":"notifications/message","level":"alert","logger":5}`: "" +
+			`notifications/message{"level":"alert","logger":"srv","data":null}`,
+		`{"method":"notifications/message","level":"info","data":"x"}`:               "",
+		`{"method":"notifications/message","data":"x"}`:                              "",
+		`{"method":"notifications/resources/updated","level":"alert","uri":"a://b"}`: "",
 	} {
 		assert.Equal(t, push(args), want, "%s: heard", args)
 	}

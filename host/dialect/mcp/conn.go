@@ -366,6 +366,7 @@ func (s *server) open(h hello, agent string) error {
 	s.isOpen.Store(true)
 	s.batches.Store(h.Version == batchVersion)
 	s.isModern.Store(h.Version >= modernVersion)
+	s.hasIcons.Store(h.Version >= iconsVersion)
 	s.watch.start(ss.ctx)
 	return nil
 }

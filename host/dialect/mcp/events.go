@@ -86,6 +86,27 @@ func (e *emitter) advance(to float64, ends bool, message string) bool {
 	return true
 }
 
+// exact tells of progress as an MCP server behind the host tells it.
+func (e *emitter) exact(told protocol.Object) {
+	of := e.of.current()
+	e.mu.Lock()
+	defer e.mu.Unlock() // held while it is sent
+	if of.token == nil {
+		return
+	}
+	if done, ok := told.Get("progress"); ok {
+		e.last, _ = strconv.ParseFloat(string(done), 64) // it is a number
+	}
+	_, e.ends = told.Get("total")
+	params := append([]byte(`{"progressToken":`), of.token...)
+	for key, val := range told.All() {
+		if string(key) != "progressToken" {
+			params = append(append(protocol.AppendString(append(params, ','), key), ':'), val...)
+		}
+	}
+	e.server.tell(of, notice(notifyProgress, append(params, '}')))
+}
+
 // Status implements host.Emitter.
 func (e *emitter) Status(message string) { e.log("info", e.logger, message) }
 
@@ -169,7 +190,17 @@ func (s *server) logged(push *protocol.MCPServerPush) {
 	if val, there := push.Params.Get("data"); there {
 		data = val
 	}
-	s.out.Send(logLine(name, logger, data))
+	line := append([]byte(`{"level":`), protocol.AppendString(nil, name)...)
+	line = append(append(line, `,"logger":`...), protocol.AppendString(nil, logger)...)
+	line = append(append(append(line, `,"data":`...), data...), '}')
+	for key, val := range push.Params.All() {
+		switch string(key) {
+		case "level", "logger", "data":
+		default:
+			line = withLast(line, string(key), val)
+		}
+	}
+	s.out.Send(notice(notifyMessage, line))
 }
 
 // Artifact implements host.Emitter. MCP has no files on the way; the result names them.

@@ -22,18 +22,32 @@ const (
 	separator    = "__"
 )
 
-// serverRow is an entry of the lists mcp/resource/list and mcp/prompt/list.
+// serverRow is an entry of the lists mcp/resource/list and mcp/prompt/list. Its JSON is the server's.
 type serverRow struct {
-	ServerID    string                `json:"server_id"`
-	Name        string                `json:"name"`
-	Title       string                `json:"title"`
-	Description string                `json:"description"`
-	URI         string                `json:"uri"`
-	Template    string                `json:"uri_template"`
-	MIMEType    string                `json:"mime_type"`
-	Size        int64                 `json:"size"`
-	Annotations jsontext.Value        `json:"annotations"`
-	Arguments   []*mcp.PromptArgument `json:"arguments"`
+	ServerID    string         `json:"server_id"`
+	Name        string         `json:"name"`
+	Title       string         `json:"title"`
+	Description string         `json:"description"`
+	URI         string         `json:"uri"`
+	Template    string         `json:"uri_template"`
+	MIMEType    string         `json:"mime_type"`
+	Size        jsontext.Value `json:"size"`
+	Annotations jsontext.Value `json:"annotations"`
+	Arguments   jsontext.Value `json:"arguments"`
+	Icons       jsontext.Value `json:"icons"`
+	Meta        jsontext.Value `json:"_meta"`
+}
+
+// described returns what the entry says of itself.
+func (s *server) described(r *serverRow) described {
+	about := described{
+		Name: r.Name, Title: r.Title, Description: r.Description, MIMEType: r.MIMEType,
+		Icons: s.icons(r.Icons), Meta: r.Meta,
+	}
+	if len(r.Annotations) > len("{}") {
+		about.Annotations = r.Annotations
+	}
+	return about
 }
 
 // rowPage is one page of them.
@@ -75,10 +89,7 @@ func (s *server) serverResources(ctx context.Context) (resources []*resource, te
 			uri = serverScheme + r.ServerID + "/" + uri
 		}
 		seen[uri] = true
-		about := described{Name: r.Name, Title: r.Title, Description: r.Description, MIMEType: r.MIMEType}
-		if len(r.Annotations) > len("{}") {
-			about.Annotations = r.Annotations
-		}
+		about := s.described(&r)
 		if r.Template != "" {
 			templates = append(templates, &template{described: about, URITemplate: uri})
 		} else {
@@ -108,16 +119,11 @@ func splitURI(uri string) (id, rest string) {
 }
 
 // readServer reads a resource of a server behind.
-func (s *server) readServer(ctx context.Context, uri string) ([]*resourceText, error) {
+func (s *server) readServer(ctx context.Context, uri string) (*readResult, error) {
 	id, at := splitURI(uri)
 	var resp struct {
-		Contents []struct {
-			URI      string `json:"uri"`
-			MIMEType string `json:"mime_type"`
-			Type     string `json:"type"`
-			Text     string `json:"text"`
-			Blob     string `json:"blob"`
-		} `json:"contents"`
+		Contents []protocol.Object `json:"contents"`
+		Meta     jsontext.Value    `json:"_meta"`
 	}
 	err := host.ServicesOf(ctx).Call(ctx, protocol.TypeMCPResourceReadReq, &protocol.MCPResourceReadRequest{URI: at, ServerID: id}, &resp, nil)
 	switch {
@@ -126,26 +132,52 @@ func (s *server) readServer(ctx context.Context, uri string) ([]*resourceText, e
 	case err != nil:
 		return nil, err
 	}
-	all := []*resourceText{}
+	res := &readResult{Contents: []jsontext.Value{}, Meta: resp.Meta}
 	for _, c := range resp.Contents {
-		part := &resourceText{URI: c.URI, MIMEType: c.MIMEType, Text: &c.Text}
-		if c.URI == at || c.URI == "" {
-			part.URI = uri
-		}
-		if c.Type == "blob" {
-			part.Text, part.Blob = nil, &c.Blob
-		}
-		all = append(all, part)
+		res.Contents = append(res.Contents, partOf(c, at, uri))
 	}
-	return all, nil
+	return res, nil
+}
+
+// partOf returns a part of a resource as MCP has it. The one that was asked for has the URI that it
+// was asked for by.
+func partOf(c protocol.Object, at, uri string) jsontext.Value {
+	if own := c.Text("uri"); own != at && own != "" {
+		uri = own
+	}
+	out := withLast([]byte("{}"), "uri", protocol.AppendString(nil, uri))
+	skip := "blob"
+	if c.Text("type") == "blob" {
+		skip = "text"
+	}
+	for key, val := range c.All() {
+		switch name := string(key); name {
+		case "uri", "type", skip:
+		case "mime_type":
+			out = withLast(out, "mimeType", val)
+		default:
+			out = withLast(out, name, val)
+		}
+	}
+	return out
+}
+
+// prompt is an entry of prompts/list.
+type prompt struct {
+	described
+	Arguments jsontext.Value `json:"arguments,omitempty"`
 }
 
 // serverPrompts returns the prompts of the servers.
-func (s *server) serverPrompts(ctx context.Context) ([]*mcp.Prompt, error) {
+func (s *server) serverPrompts(ctx context.Context) ([]*prompt, error) {
 	rows, err := s.rows(ctx, protocol.TypeMCPPromptListReq)
-	all := make([]*mcp.Prompt, len(rows))
-	for i, r := range rows {
-		all[i] = &mcp.Prompt{Name: r.ServerID + separator + r.Name, Title: r.Title, Description: r.Description, Arguments: r.Arguments}
+	all := make([]*prompt, len(rows))
+	for i := range rows {
+		all[i] = &prompt{described: s.described(&rows[i])}
+		all[i].Name = rows[i].ServerID + separator + rows[i].Name
+		if len(rows[i].Arguments) > len("[]") {
+			all[i].Arguments = rows[i].Arguments
+		}
 	}
 	return all, err
 }
@@ -155,13 +187,9 @@ func (s *server) serverPrompts(ctx context.Context) ([]*mcp.Prompt, error) {
 type promptResult struct {
 	mcp.ResultBase
 	kind
-	Description string          `json:"description,omitempty"`
-	Messages    []promptMessage `json:"messages"`
-}
-
-type promptMessage struct {
-	Role    string         `json:"role"`
-	Content jsontext.Value `json:"content"`
+	Description string           `json:"description,omitempty"`
+	Messages    []jsontext.Value `json:"messages"`
+	Meta        jsontext.Value   `json:"_meta,omitempty"`
 }
 
 // getServerPrompt returns a prompt of a server behind.
@@ -178,9 +206,9 @@ func (s *server) getServerPrompt(ctx context.Context, name string, args map[stri
 	if args == nil {
 		delete(req, "arguments")
 	}
-	res := &promptResult{Messages: []promptMessage{}}
+	res := &promptResult{Messages: []jsontext.Value{}}
 	if err := host.ServicesOf(ctx).Call(ctx, protocol.TypeMCPPromptGetReq, req, res, nil); err != nil {
-		return nil, err
+		return nil, passed(err)
 	}
 	return res, nil
 }
@@ -225,18 +253,19 @@ func (s *server) forward(ctx context.Context, r *request, _ mcp.Params) (mcp.Res
 	return nil, passed(err)
 }
 
-// passed returns the error of a server behind the code that the server gave it.
+// passed returns an error that a server behind answered with as the server gave it: with its code
+// and its data. Any other error is as it was.
 func passed(err error) error {
-	var own *protocol.Error
-	if !errors.As(err, &own) {
+	own, is := errors.AsType[*protocol.Error](err)
+	if !is || own.Detail["server_id"] == nil {
 		return err
 	}
-	if code, ok := own.Detail["code"].(int64); ok && code != 0 {
-		rpc := toRPC(err)
-		rpc.Code = code
-		return rpc
+	code, ok := own.Detail["code"].(int64)
+	if !ok || code == 0 {
+		return err
 	}
-	return err
+	data, _ := own.Detail["data"].(jsontext.Value)
+	return &rpcError{Code: code, Message: shortened(own.Message), Data: []byte(data)}
 }
 
 // subscribe answers resources/subscribe.
@@ -305,11 +334,22 @@ func (s *server) updated(push *protocol.MCPServerPush) {
 		}
 		sub := key.(string)
 		if full := prefix + uri; full == sub || strings.HasPrefix(full, strings.TrimSuffix(sub, "/")+"/") {
-			s.notify(notifyUpdated, uriParams(full), func(want mcp.NotificationSubscriptions) bool {
+			s.notify(notifyUpdated, withURI(push.Params, full), func(want mcp.NotificationSubscriptions) bool {
 				return slices.Contains(want.ResourceSubscriptions, sub)
 			})
 			return false
 		}
 		return true
 	})
+}
+
+// withURI puts a URI in the place of the one that params have.
+func withURI(params protocol.Object, uri string) jsontext.Value {
+	out := []byte(uriParams(uri))
+	for key, val := range params.All() {
+		if string(key) != "uri" {
+			out = withLast(out, string(key), val)
+		}
+	}
+	return out
 }

@@ -425,7 +425,21 @@ func ask(ctx context.Context, _ *lab, args protocol.Object, _ host.Emitter) (*pr
 
 // push pushes its arguments as news of an MCP server behind the host.
 func push(ctx context.Context, _ *lab, args protocol.Object, _ host.Emitter) (*protocol.ToolResult, error) {
-	err := host.ServicesOf(ctx).Push(protocol.TypeMCPServerPush, &protocol.MCPServerPush{ServerID: "srv", Method: args.Text("method"), Params: args})
+	params := map[string]jsontext.Value{}
+	if err := json.Unmarshal(args.Raw(), &params); err != nil {
+		return nil, err
+	}
+	delete(params, "method")
+	news := map[string]any{"server_id": "srv", "method": args.Text("method"), "params": params}
+	raw, err := json.Marshal(news)
+	if err != nil {
+		return nil, err
+	}
+	var told protocol.MCPServerPush
+	if err := json.Unmarshal(raw, &told); err != nil {
+		return nil, err
+	}
+	err = host.ServicesOf(ctx).Push(protocol.TypeMCPServerPush, &told)
 	if !errors.Is(err, host.ErrStreamClosed) { // there is no agent that speaks A2E
 		return nil, err
 	}

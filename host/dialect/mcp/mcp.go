@@ -102,6 +102,7 @@ type server struct {
 	parked    atomic.Int64 // how many those are
 	listeners sync.Map     // a set of *listener
 	batches   atomic.Bool  // in a version that has them
+	hasIcons  atomic.Bool  // in a version that has them
 	abandoned atomic.Int64 // handlers that did not stop when they should have
 	level     atomic.Int64 // of logging/setLevel; 0 = no log messages
 	subs      sync.Map     // URIs of resources that the client listens to: ids of their servers, "" = any

@@ -307,8 +307,26 @@ type callResult struct {
 	mcp.ResultBase
 	kind
 	Content    []jsontext.Value `json:"content"`
-	Structured jsontext.Value   `json:"structuredContent,omitempty"`
-	IsError    bool             `json:"isError,omitempty"`
+	Structured jsontext.Value   `json:"structuredContent,omitzero"`
+	IsError    bool             `json:"isError,omitzero"`
+	more       []namedValue     // members that MCP does not know, of a server behind
+}
+
+type namedValue struct {
+	name string
+	val  jsontext.Value
+}
+
+// MarshalJSON implements json.Marshaler.
+func (c *callResult) MarshalJSON() ([]byte, error) {
+	type plain callResult
+	raw, err := protocol.AppendJSON(nil, (*plain)(c))
+	for _, m := range c.more {
+		if err == nil {
+			raw = withLast(raw, m.name, m.val)
+		}
+	}
+	return raw, err
 }
 
 func (c *callResult) addText(text string) {
@@ -320,7 +338,7 @@ func (c *callResult) addText(text string) {
 // about it, else the client.
 func failedCall(err error) (mcp.Result, error) {
 	var own *protocol.Error
-	if !errors.As(err, &own) {
+	if err = passed(err); !errors.As(err, &own) {
 		return nil, err
 	}
 	switch own.Code {
@@ -334,10 +352,10 @@ func failedCall(err error) (mcp.Result, error) {
 }
 
 // toolResult makes MCP's result of a tool that ran. checked says that clients hold it
-// against a schema.
-func toolResult(res *protocol.ToolResult, checked bool) *callResult {
+// against a schema, foreign that it is that of an MCP server.
+func toolResult(res *protocol.ToolResult, checked, foreign bool) *callResult {
 	cut := deref(res.Truncated)
-	out := passedOn(res.Data)
+	out := passedOn(res.Data, foreign)
 	words := textOf(res.Summary)
 	switch {
 	case out == nil:
@@ -369,7 +387,7 @@ func ownResult(data jsontext.Value) *callResult {
 
 // passedOn returns the result of a tool of an MCP server as that server gave it: data of
 // the shape {"content": [blocks], "structuredContent": {…}}. Nil is any other data.
-func passedOn(data jsontext.Value) *callResult {
+func passedOn(data jsontext.Value, foreign bool) *callResult {
 	if data.Kind() != '{' {
 		return nil
 	}
@@ -381,16 +399,19 @@ func passedOn(data jsontext.Value) *callResult {
 	for key, val := range obj.All() {
 		switch string(key) {
 		case "content":
-			if out.Content = blocks(jsontext.Value(val)); out.Content == nil {
+			if out.Content = blocks(jsontext.Value(val), foreign); out.Content == nil {
 				return nil
 			}
 		case "structuredContent":
 			if val.Kind() == '{' {
 				out.Structured = jsontext.Value(val)
 			}
-		case "isError", "_meta", "spilled":
+		case "isError", "spilled":
 		default:
-			return nil
+			if !foreign && string(key) != "_meta" {
+				return nil
+			}
+			out.more = append(out.more, namedValue{string(key), jsontext.Value(val)})
 		}
 	}
 	if out.Content == nil {
@@ -399,8 +420,9 @@ func passedOn(data jsontext.Value) *callResult {
 	return out
 }
 
-// blocks returns the elements of an array of content blocks; nil = it is something else.
-func blocks(list jsontext.Value) []jsontext.Value {
+// blocks returns the elements of an array of content blocks; nil = it is something else. A block of a
+// type that clients do not know, which an MCP server gave, is a text with its JSON.
+func blocks(list jsontext.Value, foreign bool) []jsontext.Value {
 	if list.Kind() != '[' {
 		return nil
 	}
@@ -408,11 +430,14 @@ func blocks(list jsontext.Value) []jsontext.Value {
 	if json.Unmarshal(list, &all) != nil {
 		return nil
 	}
-	for _, block := range all {
+	for i, block := range all {
 		switch textOf(member(block, "type")) {
 		case "text", "image", "audio", "resource", "resource_link":
 		default:
-			return nil
+			if !foreign {
+				return nil
+			}
+			all[i] = append(protocol.AppendString([]byte(`{"type":"text","text":`), block), '}')
 		}
 	}
 	return all

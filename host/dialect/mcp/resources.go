@@ -32,12 +32,14 @@ type described struct {
 	Description string         `json:"description,omitempty"`
 	MIMEType    string         `json:"mimeType,omitempty"`
 	Annotations jsontext.Value `json:"annotations,omitempty"`
+	Icons       jsontext.Value `json:"icons,omitempty"`
+	Meta        jsontext.Value `json:"_meta,omitempty"`
 }
 
 type resource struct {
 	described
-	URI  string `json:"uri"`
-	Size int64  `json:"size,omitempty"`
+	URI  string         `json:"uri"`
+	Size jsontext.Value `json:"size,omitempty"`
 }
 
 type template struct {
@@ -120,7 +122,7 @@ func (s *server) listTemplates(ctx context.Context, r *request, _ mcp.Params) (m
 // readResource answers resources/read.
 func (s *server) readResource(ctx context.Context, r *request, params mcp.Params) (mcp.Result, error) {
 	uri := params.(*mcp.ReadResourceParams).URI
-	contents, err := s.contents(ctx, uri)
+	res, err := s.contents(ctx, uri)
 	if err != nil {
 		failed := resourceError(uri, err)
 		if failed.Code == codeResourceNotFound && r.meta != nil { // modern versions have no code of its own for it
@@ -128,7 +130,7 @@ func (s *server) readResource(ctx context.Context, r *request, params mcp.Params
 		}
 		return nil, failed
 	}
-	return &readResult{Contents: contents}, nil
+	return res, nil
 }
 
 // readResult is the result of resources/read. The go-sdk's own has no text where that is
@@ -136,7 +138,8 @@ func (s *server) readResource(ctx context.Context, r *request, params mcp.Params
 type readResult struct {
 	mcp.ResultBase
 	cacheable
-	Contents []*resourceText `json:"contents"`
+	Contents []jsontext.Value `json:"contents"`
+	Meta     jsontext.Value   `json:"_meta,omitempty"`
 }
 
 // resourceText has a text, or else the base64 of bytes.
@@ -147,7 +150,7 @@ type resourceText struct {
 	Blob     *string `json:"blob,omitzero"`
 }
 
-func (s *server) contents(ctx context.Context, uri string) ([]*resourceText, error) {
+func (s *server) contents(ctx context.Context, uri string) (*readResult, error) {
 	var part *resourceText
 	var err error
 	switch {
@@ -167,13 +170,17 @@ func (s *server) contents(ctx context.Context, uri string) ([]*resourceText, err
 		return nil, err
 	}
 	part.URI = uri
-	return []*resourceText{part}, nil
+	raw, err := protocol.AppendJSON(nil, part)
+	return &readResult{Contents: []jsontext.Value{raw}}, err
 }
 
 // resourceError names the URI in an error. What a file tool cannot read is not there, as
 // far as a client of resources goes: the text says why.
 func resourceError(uri string, err error) *rpcError {
-	rpc := toRPC(err)
+	if theirs, ok := passed(err).(*rpcError); ok && theirs.Data != nil {
+		return theirs
+	}
+	rpc := toRPC(passed(err))
 	if own, ok := errors.AsType[*protocol.Error](err); ok {
 		switch own.Code {
 		case protocol.CodeToolError, protocol.CodeToolDenied, protocol.CodeUnknownTool, protocol.CodeCapabilityMissing:
@@ -282,28 +289,33 @@ func (s *server) listPrompts(ctx context.Context, r *request, _ mcp.Params) (mcp
 	}
 	s.watch.prompts.saw(all)
 	res := new(listed)
-	res.Prompts, res.NextCursor, err = page(all, "prompts", r.cursor(), func(p *mcp.Prompt) string { return p.Name })
+	res.Prompts, res.NextCursor, err = page(all, "prompts", r.cursor(), func(p *prompt) string { return p.Name })
 	return res, err
 }
 
 // prompts returns the skills that may be called as prompts, and the prompts of MCP servers,
 // by name. A skill comes before a prompt of the same name.
-func (s *server) prompts(ctx context.Context) ([]*mcp.Prompt, error) {
+func (s *server) prompts(ctx context.Context) ([]*prompt, error) {
 	skills, err := s.skills(ctx)
 	if err != nil {
 		return nil, err
 	}
-	all := make([]*mcp.Prompt, len(skills))
+	all := make([]*prompt, len(skills))
 	for i := range skills {
-		all[i] = &mcp.Prompt{Name: skills[i].Name, Description: skills[i].Description, Arguments: promptArguments(&skills[i])}
+		all[i] = &prompt{described: described{Name: skills[i].Name, Description: skills[i].Description}}
+		if args := promptArguments(&skills[i]); len(args) > 0 {
+			if all[i].Arguments, err = json.Marshal(args); err != nil {
+				return nil, err
+			}
+		}
 	}
 	behind, err := s.serverPrompts(ctx)
 	if err != nil {
 		return nil, err
 	}
 	all = append(all, behind...)
-	sortBy(all, func(p *mcp.Prompt) string { return p.Name })
-	return slices.CompactFunc(all, func(a, b *mcp.Prompt) bool { return a.Name == b.Name }), nil
+	sortBy(all, func(p *prompt) string { return p.Name })
+	return slices.CompactFunc(all, func(a, b *prompt) bool { return a.Name == b.Name }), nil
 }
 
 // skills returns the skills that may be called; none where no plugin has any.
@@ -379,8 +391,8 @@ func (s *server) getPrompt(ctx context.Context, r *request, params mcp.Params) (
 	if err != nil {
 		return nil, err
 	}
-	content := append(protocol.AppendString([]byte(`{"type":"text","text":`), text), '}')
-	return &promptResult{Description: skill.Description, Messages: []promptMessage{{Role: "user", Content: content}}}, nil
+	message := protocol.AppendString([]byte(`{"role":"user","content":{"type":"text","text":`), text)
+	return &promptResult{Description: skill.Description, Messages: []jsontext.Value{append(message, "}}"...)}}, nil
 }
 
 // skillArguments makes a skill's arguments of a prompt's, which are all texts: where the

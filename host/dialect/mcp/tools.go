@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/base64"
@@ -40,7 +41,10 @@ func (s *server) listTools(ctx context.Context, r *request, _ mcp.Params) (mcp.R
 // tool is a definition with what the go-sdk's has no member for.
 type tool struct {
 	mcp.Tool
-	Execution *execution `json:"execution,omitempty"`
+	Annotations jsontext.Value `json:"annotations,omitempty"`
+	Icons       jsontext.Value `json:"icons,omitempty"`
+	Meta        jsontext.Value `json:"_meta,omitempty"`
+	Execution   *execution     `json:"execution,omitempty"`
 }
 
 type execution struct {
@@ -51,11 +55,11 @@ type execution struct {
 type listed struct {
 	mcp.ResultBase
 	cacheable
-	Tools      []*tool       `json:"tools,omitzero"`
-	Prompts    []*mcp.Prompt `json:"prompts,omitzero"`
-	Resources  []*resource   `json:"resources,omitzero"`
-	Templates  []*template   `json:"resourceTemplates,omitzero"`
-	NextCursor string        `json:"nextCursor,omitempty"`
+	Tools      []*tool     `json:"tools,omitzero"`
+	Prompts    []*prompt   `json:"prompts,omitzero"`
+	Resources  []*resource `json:"resources,omitzero"`
+	Templates  []*template `json:"resourceTemplates,omitzero"`
+	NextCursor string      `json:"nextCursor,omitempty"`
 }
 
 // cursor is that of a request for a list.
@@ -109,13 +113,55 @@ func (s *server) tools(ctx context.Context) ([]*tool, error) {
 	}
 	all := make([]*tool, len(resp.Tools))
 	for i := range resp.Tools {
-		all[i] = &tool{Tool: Definition(&resp.Tools[i])}
+		t, detail := &tool{Tool: Definition(&resp.Tools[i])}, resp.Tools[i].Detail
+		t.Annotations = allAnnotations(t.Tool.Annotations, detail.Annotations)
+		t.Icons, t.Meta = s.icons(detail.Icons), detail.Meta
+		all[i] = t
 		if d, _ := services.Tool(all[i].Name); d.Task && !s.opts.NoTasks {
 			all[i].Execution = &execution{"optional"} // the host waits for it where the client does not
 		}
 	}
 	sortBy(all, func(t *tool) string { return t.Name })
 	return all, nil
+}
+
+// allAnnotations returns the annotations of a tool as its server wrote them, with what the host knows
+// of the tool where the server says nothing.
+func allAnnotations(known *mcp.ToolAnnotations, said jsontext.Value) jsontext.Value {
+	raw, err := json.Marshal(known)
+	ours, bad := protocol.ParseObject(raw)
+	theirs, none := protocol.ParseObject(said)
+	if err != nil || bad != nil || none != nil {
+		return raw
+	}
+	out := append([]byte(nil), theirs.Raw()...)
+	for key, val := range ours.All() {
+		if _, there := theirs.Get(string(key)); !there {
+			out = withLast(out, string(key), val)
+		}
+	}
+	return out
+}
+
+// withLast adds a member behind those of a JSON object.
+func withLast(obj []byte, name string, val []byte) []byte {
+	obj = append([]byte(nil), obj[:bytes.LastIndexByte(obj, '}')]...)
+	if last := bytes.TrimRight(obj, " \t\r\n"); last[len(last)-1] != '{' {
+		obj = append(obj, ',')
+	}
+	return append(append(append(protocol.AppendString(obj, name), ':'), val...), '}')
+}
+
+// iconsVersion is the first version of MCP with icons. Clients of earlier ones have read drafts of
+// them in another shape, and refuse a whole list for that.
+const iconsVersion = "2025-11-25"
+
+// icons returns those of an entry of a list for the client; nil = none.
+func (s *server) icons(all jsontext.Value) jsontext.Value {
+	if !s.hasIcons.Load() {
+		return nil
+	}
+	return all
 }
 
 // Definition makes MCP's definition of a tool that was listed with its detail.
@@ -194,18 +240,41 @@ func (s *server) callTool(ctx context.Context, r *request, params mcp.Params) (m
 	emit := s.emitter(r, p.Name)
 	req := &protocol.ToolCallRequest{ToolName: p.Name, Arguments: args, Streaming: emit.Streaming(), Timeout: s.timeout()}
 	var resp protocol.ToolCallResponse
-	task := member(r.params, "task") // that it is to be; nil = none
-	if task != nil {
-		ctx = host.WithMCPTask(ctx, task)
+	said := &host.MCPCall{Tool: p.Name, Task: member(r.params, "task"), Meta: metaFor(r.params)}
+	if r.token != nil {
+		said.Progress = emit.exact
 	}
+	ctx = host.WithMCPCall(ctx, said)
 	if err := host.ServicesOf(ctx).Call(ctx, protocol.TypeToolCallReq, req, &resp, emit); err != nil {
 		return failedCall(err)
 	}
-	if task != nil && member(resp.Data.Data, "task") != nil {
+	if said.Task != nil && member(resp.Data.Data, "task") != nil {
 		return &rawResult{raw: resp.Data.Data}, nil
 	}
 	detail, _ := host.ServicesOf(ctx).Tool(p.Name)
-	return toolResult(&resp.Data, structuredSchema(detail.OutputSchema) != nil), nil
+	return toolResult(&resp.Data, structuredSchema(detail.OutputSchema) != nil, detail.Foreign), nil
+}
+
+// hopPrefix begins the keys of _meta that are of one connection.
+const hopPrefix = "io.modelcontextprotocol/"
+
+// metaFor returns the members of a request's _meta that are for the server behind the host: not those
+// of this connection.
+func metaFor(params jsontext.Value) protocol.Object {
+	meta, err := protocol.ParseObject(member(params, "_meta"))
+	if err != nil {
+		return protocol.Object{}
+	}
+	out := []byte("{}")
+	for key, val := range meta.All() {
+		switch name := string(key); {
+		case name == "progressToken", strings.HasPrefix(name, hopPrefix), strings.HasPrefix(name, "a2e/"):
+		default:
+			out = withLast(out, name, val)
+		}
+	}
+	meta, _ = protocol.ParseObject(out) // it is made of one
+	return meta
 }
 
 // timeout is that of one call, in seconds.
@@ -323,7 +392,11 @@ func (l *listing) folder(ctx context.Context, name string) error {
 			if l.full = len(l.found) == pageSize; l.full {
 				return nil
 			}
-			l.found = append(l.found, &resource{URI: l.server.uriOf(at), described: described{Name: at}, Size: e.Size})
+			found := &resource{URI: l.server.uriOf(at), described: described{Name: at}}
+			if e.Size > 0 {
+				found.Size = strconv.AppendInt(nil, e.Size, 10)
+			}
+			l.found = append(l.found, found)
 		}
 		l.last = at
 	}
