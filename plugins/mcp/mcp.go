@@ -95,7 +95,8 @@ func New(name string, opts Options, env host.Env) (*Plugin, error) {
 	}
 	p := &Plugin{name: name, opts: opts, env: env, configured: configured, firstWait: firstWait, clientWait: clientWait, rootsWait: rootsWait, servers: make(map[string]*server, len(configured)), learned: make(chan struct{}), quiet: make(map[*host.Session]bool)}
 	p.set = tools.NewSet(tools.SetOptions{
-		Name: name, MaxOutputBytes: cmp.Or(opts.MaxOutputBytes, env.MaxOutputBytes), StateDir: env.StateDir, Now: env.Now,
+		Name: name, MaxOutputBytes: cmp.Or(opts.MaxOutputBytes, env.MaxOutputBytes),
+		StateDir: env.StateDir, Secrets: env.Secrets, Now: env.Now,
 		Await: p.awaitTools,
 	})
 	p.commands = sync.OnceValues(p.allowList)

@@ -35,6 +35,7 @@ import (
 	"a2e/host"
 	"a2e/host/child"
 	"a2e/host/sandbox"
+	"a2e/host/spill"
 	"a2e/protocol"
 )
 
@@ -69,6 +70,7 @@ type Plugin struct {
 	workspace string // absolute
 	root      *os.Root
 	maxOutput int
+	spill     *spill.Keeper // of what RunProc does not return
 	endWait   time.Duration // see endTimeout; tests have more
 	allow     func() (*sandbox.AllowList, error)
 
@@ -97,6 +99,7 @@ func New(name string, opts Options, env host.Env) (*Plugin, error) {
 		return nil, fmt.Errorf("plugin %q: workspace: %w", name, err)
 	}
 	p := &Plugin{name: name, opts: opts, env: env, workspace: workspace, root: root, endWait: endTimeout}
+	p.spill = spill.New(env.StateDir, env.Secrets)
 	p.maxOutput = cmp.Or(max(opts.MaxOutputBytes, 0), max(env.MaxOutputBytes, 0), defaultMaxOutput)
 	names := opts.AllowedCommands
 	if names == nil {

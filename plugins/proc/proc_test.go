@@ -157,7 +157,10 @@ func TestRunProc(t *testing.T) {
 		{"stdin and env", host.ProcRun{Cmd: bash("cat; echo $A"), Stdin: "in\n", Env: map[string]string{"A": "b"}}, host.ProcResult{Stdout: "in\nb\n"}, "", ""},
 		{"no stdin", host.ProcRun{Cmd: []string{"cat"}}, host.ProcResult{}, "", ""},
 		{"as much as fits", host.ProcRun{Cmd: bash("printf '%01000d' 0")}, host.ProcResult{Stdout: strings.Repeat("0", 1000)}, "", ""},
-		{"too much", host.ProcRun{Cmd: bash("printf '%0999d€x' 0")}, host.ProcResult{Stdout: strings.Repeat("0", 999), Truncated: true}, "", ""},
+		{"too much", host.ProcRun{Cmd: bash("printf '%0999d€x' 0")}, host.ProcResult{
+			Stdout:    strings.Repeat("0", 500) + "\n[49 bytes are missing here]\n" + strings.Repeat("0", 450) + "€x",
+			Truncated: true,
+		}, "", ""},
 		{"binary", host.ProcRun{Cmd: bash(`printf 'a\xff'`)}, host.ProcResult{Stdout: "a\uFFFD"}, "", ""},
 		{"a signal", host.ProcRun{Cmd: bash("kill -9 $$")}, host.ProcResult{ExitCode: 137}, "", ""},
 		{"a folder outside", host.ProcRun{Cmd: []string{"cat"}, Cwd: ".."}, host.ProcResult{}, protocol.CodeToolDenied, "leads out"},

@@ -1,15 +1,14 @@
 package proc
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/sandbox"
+	"a2e/host/spill"
 	"a2e/host/trace"
 	"a2e/protocol"
 )
@@ -228,8 +228,9 @@ func shorten(cmd []string) []string {
 }
 
 // RunProc implements host.ProcRunner: it runs a program to its end, under the
-// rules of a spawn. The output kept of both streams together is at most the
-// plugin's max_output_bytes. The error is a *protocol.Error, or that of ctx.
+// rules of a spawn. The output of both streams together is at most the plugin's
+// max_output_bytes; of a longer one the beginning and the end, with a line that names the file
+// with all of it. The error is a *protocol.Error, or that of ctx.
 func (p *Plugin) RunProc(ctx context.Context, run host.ProcRun) (*host.ProcResult, error) {
 	policy, release, err := p.policy(run.Cmd, run.Cwd, run.Env)
 	if err != nil {
@@ -244,8 +245,8 @@ func (p *Plugin) RunProc(ctx context.Context, run host.ProcRun) (*host.ProcResul
 	own, stop := context.WithCancelCause(p.ctx)
 	defer stop(nil)
 	defer context.AfterFunc(ctx, func() { stop(context.Cause(ctx)) })()
-	out := &kept{left: p.maxOutput}
-	stdout, stderr := &keptStream{kept: out}, &keptStream{kept: out}
+	out := spill.NewCapture(ctx, p.spill, filepath.Base(policy.Path), p.maxOutput)
+	stdout, stderr := out.Stream(), out.Stream()
 	policy.Stdout, policy.Stderr = stdout, stderr
 	if run.Stdin != "" {
 		policy.Stdin = strings.NewReader(run.Stdin)
@@ -257,7 +258,8 @@ func (p *Plugin) RunProc(ctx context.Context, run host.ProcRun) (*host.ProcResul
 	free := p.limit(run.Timeout.Seconds(), stop)
 	end, err := child.Wait()
 	free()
-	result := &host.ProcResult{Stdout: stdout.text(), Stderr: stderr.text(), ExitCode: end.Code, Truncated: out.cut}
+	_, cut := out.Finish()
+	result := &host.ProcResult{Stdout: stdout.Text(), Stderr: stderr.Text(), ExitCode: end.Code, Truncated: cut}
 	if end.Signal != 0 {
 		result.ExitCode = 128 + int(end.Signal)
 	}
@@ -302,43 +304,6 @@ func stopError(err error, result *host.ProcResult) error {
 		return errClosed
 	}
 	return err // the request's, or errClosed
-}
-
-// kept is the output of one program, both streams together.
-type kept struct {
-	mu   sync.Mutex // guards the fields below, and all of the streams
-	left int        // bytes that still fit
-	cut  bool       // something did not
-}
-
-// keptStream is the Writer of one stream.
-type keptStream struct {
-	*kept
-	data bytes.Buffer
-}
-
-// Write implements io.Writer.
-func (s *keptStream) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n := min(len(p), s.left)
-	s.left -= n
-	s.data.Write(p[:n])
-	if n < len(p) {
-		s.cut = true
-	}
-	return len(p), nil
-}
-
-// text returns what was kept; bytes that are no UTF-8 become U+FFFD.
-func (s *keptStream) text() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	data := s.data.Bytes()
-	if s.cut {
-		data = data[:wholeRunes(data)]
-	}
-	return strings.ToValidUTF8(string(data), "\uFFFD")
 }
 
 // The size of a terminal whose spawn does not say.

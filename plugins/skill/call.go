@@ -18,6 +18,7 @@ import (
 	"a2e/host/agent"
 	"a2e/host/private"
 	"a2e/host/schema"
+	"a2e/host/spill"
 	"a2e/plugins/skill/run"
 	"a2e/protocol"
 )
@@ -230,6 +231,7 @@ func (c *skillCall) job() (run.Job, error) {
 		Name: c.skill.name, Dir: dir, File: c.skill.file, Args: c.args.raw, Write: c.skill.write,
 		Hidden: c.env.Wall.Hides(dir), Network: c.skill.network && !c.opts.NetworkDisabled && !c.foreign(c.skill), MaxOutputBytes: c.opts.MaxOutputBytes,
 	}
+	job.Spill = spill.New(c.env.StateDir, c.env.Secrets)
 	if c.skill.front.kind == kindWasm {
 		job.MemoryBytes = c.opts.MemoryBytes
 		if c.env.StateDir != "" {
@@ -303,9 +305,8 @@ func (c *skillCall) agent(ctx context.Context) (*run.Result, error) {
 	case end.End != agent.EndDone:
 		r.Data, r.Failed, r.Failure = nil, true, end.Failure
 	case turns.Accept == nil:
-		var all bool
-		r.Data, all = run.Quoted(end.Text, c.opts.MaxOutputBytes)
-		r.Truncated = !all || end.Cut
+		text := spill.Shorten(end.Text, c.opts.MaxOutputBytes-len(`""`), "")
+		r.Data, r.Truncated = protocol.AppendString(nil, text), text != end.Text || end.Cut
 	}
 	return r, nil
 }

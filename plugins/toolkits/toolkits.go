@@ -107,7 +107,10 @@ type kit struct {
 func New(name string, opts Options, env host.Env) (*Plugin, error) {
 	env = env.WithDefaults()
 	p := &Plugin{name: name, opts: opts, env: env}
-	p.set = tools.NewSet(tools.SetOptions{Name: name, MaxOutputBytes: env.MaxOutputBytes, StateDir: env.StateDir, Now: env.Now, Await: p.await})
+	p.set = tools.NewSet(tools.SetOptions{
+		Name: name, MaxOutputBytes: env.MaxOutputBytes,
+		StateDir: env.StateDir, Secrets: env.Secrets, Now: env.Now, Await: p.await,
+	})
 	for _, k := range kinds() {
 		p.kits = append(p.kits, &kit{kind: k})
 	}

@@ -84,7 +84,7 @@ func (s *Set) result(ctx context.Context, t *entry, args protocol.Object, emit h
 	if err != nil {
 		return nil, nil, err
 	}
-	data, err := s.data(t, out)
+	data, err := s.data(ctx, t, out)
 	return out, data, err
 }
 
@@ -130,7 +130,7 @@ func (s *Set) run(ctx context.Context, t *entry, args protocol.Object, emit host
 
 // data encodes what a tool gave back, and cuts it to the limit. An Appender
 // knows its own bounds, and is encoded straight into the answer.
-func (s *Set) data(t *entry, out *Outcome) (protocol.Appender, error) {
+func (s *Set) data(ctx context.Context, t *entry, out *Outcome) (protocol.Appender, error) {
 	if a, ok := out.Data.(protocol.Appender); ok {
 		return a, nil
 	}
@@ -138,7 +138,7 @@ func (s *Set) data(t *entry, out *Outcome) (protocol.Appender, error) {
 	if err != nil {
 		return nil, protocol.Errorf(protocol.CodeToolError, "tool %q gave a result that is no JSON: %w", t.Def.Name, err)
 	}
-	return rawData(s.spill.limited(t.Def.Name, out, raw, s.maxOutput)), nil
+	return rawData(s.limited(ctx, t.Def.Name, out, raw)), nil
 }
 
 // rawData is data that is encoded already.

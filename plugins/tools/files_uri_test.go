@@ -139,7 +139,9 @@ func TestReadingByURI(t *testing.T) {
 		{"read_file", args{"path": "skill://none/a.txt"}, `tool_error skills has no folder "none"`},
 		{"read_file", args{"path": "skill://../a.txt"}, `tool_error skills has no folder ".."`},
 		{"read_file", args{"path": "skill:///a.txt"}, `tool_error skills has no folder ""`},
-		{"read_file", args{"path": "file:///etc/passwd"}, `tool_error nothing here has files under file://; the schemes are book://, skill://; without one a path is relative to the workspace`},
+		{"read_file", args{"path": "file:///etc/passwd"},
+			"tool_error nothing here has files under file://; the schemes are book://, skill://, spill://; " +
+				"without one a path is relative to the workspace"},
 		{"read_file", args{"path": "./skill://pdf/SKILL.md"}, `tool_error "./skill://pdf/SKILL.md" does not exist`},
 		{"read_file", args{"path": "skill://pdf/a\x00"}, `tool_error the path has a NUL character in it`},
 		{"read_file", args{"path": "skill://pdf/" + strings.Repeat("a", 5000)}, `tool_error the path has 5012 bytes; at most 4096 are taken`},

@@ -4,14 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"os"
 	"strings"
-	"sync"
 
 	"a2e/host"
 	"a2e/host/redact"
 	"a2e/host/sandbox"
+	"a2e/host/spill"
 	"a2e/protocol"
 )
 
@@ -56,7 +55,7 @@ type children struct {
 	files     *files
 	workspace string // absolute
 	maxOutput int    // bytes kept of one call, both streams together
-	spill     *spiller
+	spill     *spill.Keeper
 	secrets   *redact.Set     // that no output shows, and no file with what did not fit
 	network   sandbox.Network // of a program whose tool does not ask for more
 
@@ -68,7 +67,7 @@ type children struct {
 type commandResult struct {
 	Stdout  string `json:"stdout" need:"What it printed."`
 	Stderr  string `json:"stderr" need:"What it printed as errors."`
-	Spilled string `json:"spilled,omitzero" may:"File with the output that did not fit into the answer."`
+	Spilled string `json:"spilled,omitzero" may:"File with all of the output, where it does not fit."`
 }
 
 // openDir opens a folder of the workspace to run in. The descriptor is what the
@@ -96,9 +95,9 @@ func (c *children) run(ctx context.Context, tool string, policy sandbox.Policy, 
 		return nil, err
 	}
 	defer dir.Close()
-	cap := &capture{spill: c.spill, tool: tool, emit: emit}
-	half := max(c.maxOutput/2-answerFrame, 0) // so that a flood of one does not hide the other
-	stdout, stderr := &stream{capture: cap, name: "stdout", left: half}, &stream{capture: cap, name: "stderr", left: half}
+	all := spill.NewCapture(ctx, c.spill, tool, max(c.maxOutput-answerFrame, answerFrame))
+	stdout := &stream{Stream: all.Stream(), name: "stdout", emit: emit}
+	stderr := &stream{Stream: all.Stream(), name: "stderr", emit: emit}
 	shownOut, shownErr := c.secrets.Writer(stdout), c.secrets.Writer(stderr)
 	policy.Dir, policy.DirFile, policy.Stdout, policy.Stderr = path, dir, shownOut, shownErr
 	launcher, err := c.launcher()
@@ -113,11 +112,21 @@ func (c *children) run(ctx context.Context, tool string, policy sandbox.Policy, 
 	_, _ = shownOut.Close(), shownErr.Close() // nothing of it fails
 	stdout.end()
 	stderr.end()
-	result := commandResult{wireText(stdout.kept.String()), wireText(stderr.kept.String()), cap.close()}
+	file, cut := all.Finish()
+	result := commandResult{Stdout: stdout.Text(), Stderr: stderr.Text()}
 	if err != nil {
 		return nil, waitError(ctx, err, result)
 	}
-	out := &Outcome{Data: &result, Truncated: cap.cut, ExitCode: new(state.Code)}
+	out := &Outcome{Data: &result, Truncated: cut, ExitCode: new(state.Code)}
+	if cut {
+		out.Summary = spill.Note(file)
+	}
+	if file != nil {
+		result.Spilled = file.Path()
+	}
+	if state.Signal != 0 {
+		out.ExitCode = new(128 + int(state.Signal)) // as a shell has it
+	}
 	if state.Code != 0 || state.Signal != 0 {
 		out.Failed, out.Failure = true, state.String()
 	}
@@ -157,66 +166,17 @@ func waitError(ctx context.Context, err error, result commandResult) error {
 // maxTold is how much of each stream the error of a program that was stopped has, in bytes.
 const maxTold = 8 << 10
 
-// capture takes what the streams of one program do not keep in memory, so that
-// no amount of output grows the host.
-type capture struct {
-	spill *spiller
-	tool  string
-	emit  host.Emitter
-
-	mu   sync.Mutex
-	cut  bool           // something did not fit; guarded by mu
-	file io.WriteCloser // nil until the first cut, or without a place for it; guarded by mu
-	path string         // guarded by mu
-}
-
-// overflow puts output into the file.
-func (c *capture) overflow(rest []byte) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.cut {
-		c.cut = true
-		if file, path, err := c.spill.Create(c.tool); err == nil {
-			c.file, c.path = file, path
-		}
-	}
-	if c.file == nil {
-		return
-	}
-	if _, err := c.file.Write(rest); err != nil { // a full disk loses output, not the call
-		c.file.Close()
-		c.file, c.path = nil, ""
-	}
-}
-
-// close ends the file and gives its path, "" where there is none.
-func (c *capture) close() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.file != nil && c.file.Close() != nil {
-		return ""
-	}
-	return c.path
-}
-
 // stream is one output stream of a program: kept, and sent on line by line.
 type stream struct {
-	*capture
+	*spill.Stream
 	name string
-	left int // bytes of JSON that the answer still takes
-	kept bytes.Buffer
+	emit host.Emitter
 	line []byte // of the line that has no end yet
 }
 
 // Write implements io.Writer for one goroutine.
 func (s *stream) Write(p []byte) (int, error) {
-	n, size := textFits(p, s.left)
-	s.left -= size
-	s.kept.Write(p[:n])
-	if n < len(p) {
-		s.left = 0 // what comes later must not stand before what is missing
-		s.overflow(p[n:])
-	}
+	_, _ = s.Stream.Write(p) // it takes all
 	if !s.emit.Streaming() {
 		return len(p), nil
 	}

@@ -69,7 +69,7 @@ func TestRunCommandEnds(t *testing.T) {
 	}{
 		{map[string]any{"command": []string{"sh", "-c", "echo out; echo err >&2"}}, 0, "", "out\n", "err\n"},
 		{map[string]any{"command": []string{"sh", "-c", "echo out; exit 7"}}, 7, "exit status 7", "out\n", ""},
-		{map[string]any{"command": []string{"sh", "-c", "kill -TERM $$"}}, -1, "signal: terminated", "", ""},
+		{map[string]any{"command": []string{"sh", "-c", "kill -TERM $$"}}, 143, "signal: terminated", "", ""},
 		{map[string]any{"command": []string{"cat"}, "stdin": "täxt\n\x00end"}, 0, "", "täxt\n\x00end", ""},
 		{map[string]any{"command": []string{"cat"}}, 0, "", "", ""},
 		{map[string]any{"command": []string{"sh", "-c", `basename "$PWD"; echo "$A"`}, "cwd": "sub", "env": map[string]string{"A": "b c"}}, 0, "", "sub\nb c\n", ""},

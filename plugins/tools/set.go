@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"a2e/host"
+	"a2e/host/redact"
 	"a2e/host/schema"
+	"a2e/host/spill"
 	"a2e/protocol"
 )
 
@@ -75,6 +77,7 @@ type SetOptions struct {
 	Name           string           // the plugin's, for errors
 	MaxOutputBytes int              // of one result's data; 0 = 1 MiB
 	StateDir       string           // where longer output is kept whole; "" = nowhere
+	Secrets        *redact.Set      // that what is kept there does not have; nil = there are none
 	Now            func() time.Time // nil = time.Now
 	// Await, if set, is called before the tools are listed, with "", and before a call of a
 	// tool that is not there, with its name: for a plugin whose tools are still on their
@@ -89,7 +92,7 @@ type SetOptions struct {
 type Set struct {
 	name      string
 	maxOutput int
-	spill     *spiller
+	spill     *spill.Keeper
 	now       func() time.Time
 	await     func(ctx context.Context, tool string) error // may be nil
 	content   atomic.Pointer[registry]                     // never nil
@@ -111,7 +114,8 @@ func (s *Set) Services() *host.Services { return s.services }
 
 // NewSet makes a set without tools.
 func NewSet(o SetOptions) *Set {
-	s := &Set{name: o.Name, maxOutput: cmp.Or(max(o.MaxOutputBytes, 0), defaultMaxOutput), spill: newSpiller(o.StateDir), now: o.Now, await: o.Await}
+	s := &Set{name: o.Name, maxOutput: cmp.Or(max(o.MaxOutputBytes, 0), defaultMaxOutput), now: o.Now, await: o.Await}
+	s.spill = spill.New(o.StateDir, o.Secrets)
 	if s.now == nil {
 		s.now = time.Now
 	}

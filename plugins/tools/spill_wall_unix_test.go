@@ -11,6 +11,7 @@ import (
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/private"
+	"a2e/host/spill"
 )
 
 // TestWallSpillFolder: long output goes into a folder of the host's own or nowhere.
@@ -23,8 +24,8 @@ func TestWallSpillFolder(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			state, elsewhere := t.TempDir(), t.TempDir()
 			must.OK(t, attack(elsewhere, filepath.Join(state, "spill")))
-			if w, _, err := newSpiller(state).Create("tool"); err == nil {
-				_ = w.Close()
+			if f, err := spill.New(state, nil).Create(t.Context(), "tool"); err == nil {
+				_ = f.Close()
 				t.Error("it was made")
 			} else if !errors.Is(err, private.ErrUnsafe) {
 				t.Errorf("it gave %v", err)

@@ -10,11 +10,9 @@
 //
 // Other plugins that have tools, such as mcp and toolkits, serve them by a Set too.
 //
-// Output longer than the limit is cut. The whole of it is kept in a file under
-// state_dir/spill, and `data.spilled` of the answer is its absolute path. That
-// file is outside the workspace, so no file tool reads it: the agent, which runs
-// on the same machine, opens it itself. The oldest files are removed when there
-// are more than 1000, or more than 256 MiB of them.
+// Output longer than the limit is cut in its middle. The whole of it is kept in a file of the session
+// (see package spill), which read_file and grep take by a URI such as spill:///NAME, and whose
+// absolute path is `data.spilled` of the answer, for agents that run on the same machine.
 package tools
 
 import (
@@ -35,6 +33,7 @@ import (
 	"a2e/host/checkpoint"
 	"a2e/host/config"
 	"a2e/host/sandbox"
+	"a2e/host/spill"
 	"a2e/host/webguard"
 	"a2e/protocol"
 )
@@ -87,7 +86,8 @@ func New(name string, opts Options, env host.Env) (*Plugin, error) {
 	env = env.WithDefaults()
 	p := &Plugin{name: name, env: env}
 	p.set = NewSet(SetOptions{
-		Name: name, MaxOutputBytes: cmp.Or(max(opts.MaxOutputBytes, 0), env.MaxOutputBytes), StateDir: env.StateDir, Now: env.Now,
+		Name: name, MaxOutputBytes: cmp.Or(max(opts.MaxOutputBytes, 0), env.MaxOutputBytes),
+		StateDir: env.StateDir, Secrets: env.Secrets, Now: env.Now,
 	})
 	root, err := os.OpenRoot(env.Workspace)
 	if err != nil {
@@ -143,6 +143,14 @@ func (p *Plugin) Start(ctx context.Context, s *host.Services) error { return p.s
 // Info implements host.Plugin.
 func (p *Plugin) Info() host.PluginInfo {
 	return host.PluginInfo{Name: p.name, Capability: protocol.CapTools, Children: true}
+}
+
+// Scheme implements host.FileSource: the output that was too long for an answer has spill:///NAME.
+func (p *Plugin) Scheme() string { return spill.Scheme }
+
+// OpenFiles implements host.FileSource.
+func (p *Plugin) OpenFiles(ctx context.Context, authority string) (*os.Root, error) {
+	return p.set.spill.OpenFiles(ctx, authority)
 }
 
 // Routes implements host.Plugin.

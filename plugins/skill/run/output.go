@@ -8,11 +8,13 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host"
 	"a2e/host/child"
+	"a2e/host/spill"
 	"a2e/protocol"
 )
 
@@ -22,7 +24,6 @@ const (
 	maxLines     = 500_000  // of both streams together
 	maxEvents    = 10_000   // events with a kind
 	maxKind      = 64       // bytes of a kind
-	lineSlack    = 64 << 10 // bytes of a line beside the result in it
 	maxLogLine   = 16 << 10 // bytes of a line in a log event
 	maxSummary   = 4 << 10
 	keptStderr   = 16 << 10 // bytes of the end of stderr
@@ -48,18 +49,25 @@ type output struct {
 	summary string
 	last    jsontext.Value // the last object that is neither an event nor a result
 	tooLong bool           // an object was longer than max
-	text    []byte         // lines of stdout that are no objects
-	textCut bool
 	stderr  child.Tail
+
+	all  *spill.Capture
+	text *spill.Stream // lines of stdout that are no objects
+
+	noText bool // some line of text was no UTF-8; guarded by mu
 }
 
-func newOutput(max int, emit host.Emitter, event EventFunc, stop context.CancelCauseFunc) *output {
-	return &output{max: max, emit: emit, event: event, stop: stop, logs: child.Limiter{Burst: logBurst, PerSecond: logPerSecond}, stderr: child.Tail{Size: keptStderr}}
+func newOutput(ctx context.Context, j *Job, emit host.Emitter, event EventFunc, stop context.CancelCauseFunc) *output {
+	all := spill.NewCapture(ctx, j.Spill, j.Name, j.MaxOutputBytes-len(`""`))
+	return &output{
+		all: all, text: all.Stream(), max: j.MaxOutputBytes, emit: emit, event: event, stop: stop,
+		logs: child.Limiter{Burst: logBurst, PerSecond: logPerSecond}, stderr: child.Tail{Size: keptStderr},
+	}
 }
 
 // streams returns what takes stdout and stderr.
 func (o *output) streams() (stdout, stderr counted) {
-	long := o.max + lineSlack
+	const long = maxPrinted // what is cut is cut in its middle
 	return counted{o, &child.Splitter{Max: long, Head: long, Line: func(line []byte) { o.hearStdout(line, true) }, Long: func(head []byte) { o.hearStdout(head, false) }}},
 		counted{o, &child.Splitter{Max: maxLogLine, Head: maxLogLine, Line: o.hearStderr, Long: o.hearStderr}}
 }
@@ -100,13 +108,10 @@ func (o *output) hearStdout(line []byte, whole bool) {
 			return
 		}
 	}
+	_, _ = o.text.Write(line) // it takes all
+	_, _ = o.text.Write([]byte{'\n'})
 	o.mu.Lock()
-	room := min(len(line), o.max-len(o.text))
-	o.text = append(o.text, line[:room]...)
-	o.textCut = o.textCut || room < len(line) || !whole
-	if len(o.text) < o.max {
-		o.text = append(o.text, '\n')
-	}
+	o.noText = o.noText || !utf8.Valid(line)
 	told := o.tellsLocked()
 	o.mu.Unlock()
 	o.log(told, line, "stdout")
@@ -201,6 +206,7 @@ func (o *output) words(size int) string {
 
 // finish returns the result of what came to its end: how, and with which status.
 func (o *output) finish(code int, how string) *Result {
+	defer o.all.Drop()
 	o.mu.Lock()
 	missed := o.missed
 	o.mu.Unlock()
@@ -222,19 +228,30 @@ func (o *output) finish(code int, how string) *Result {
 		return r
 	}
 	r.Summary = o.summary
-	switch text := bytes.TrimSpace(o.text); {
+	switch {
 	case o.result != nil:
 		r.Data = o.result
 	case o.last != nil:
 		r.Data = o.last
-	case len(text) == 0:
-	case !o.textCut && isObject(text):
-		r.Data = jsontext.Value(text)
 	default:
-		value, all := Quoted(strings.ToValidUTF8(strings.Trim(string(o.text), "\r\n"), "\uFFFD"), o.max)
-		r.Data, r.Truncated = value, o.textCut || !all
+		o.printedText(r)
 	}
 	return r
+}
+
+// printedText makes what was printed the result.
+func (o *output) printedText(r *Result) {
+	file, cut := o.all.Finish()
+	text := o.text.Text()
+	switch trimmed := strings.TrimSpace(text); {
+	case trimmed == "":
+	case cut:
+		r.Data, r.Truncated, r.Summary = protocol.AppendString(nil, text), true, spill.Note(file)
+	case !o.noText && isObject([]byte(trimmed)):
+		r.Data = jsontext.Value(trimmed)
+	default:
+		r.Data = protocol.AppendString(nil, strings.Trim(text, "\r\n"))
+	}
 }
 
 // isObject reports whether a text of several lines is one object.
@@ -247,23 +264,4 @@ func isObject(text []byte) bool {
 // character, and a line loses the end that other systems give it.
 func plain(line []byte) string {
 	return strings.ToValidUTF8(strings.TrimSuffix(string(line), "\r"), "\uFFFD")
-}
-
-// Quoted returns a text as a JSON string of at most max bytes, and whether that is all.
-func Quoted(text string, max int) (value []byte, all bool) {
-	size := len(`""`)
-	for i := range len(text) {
-		switch c := text[i]; {
-		case c == '"', c == '\\', c == '\n', c == '\r', c == '\t', c == '\b', c == '\f':
-			size += 2
-		case c < ' ':
-			size += len(`\u0000`)
-		default:
-			size++
-		}
-		if size > max {
-			return protocol.AppendString(nil, protocol.Head(text, i)), false
-		}
-	}
-	return protocol.AppendString(nil, text), true
 }

@@ -33,6 +33,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/sandbox"
+	"a2e/host/spill"
 	"a2e/protocol"
 )
 
@@ -54,6 +55,7 @@ type Job struct {
 	Network        bool           // a script reaches what the host reaches; a module never does
 	MaxOutputBytes int            // largest result, in bytes of JSON; 0 = 1 MiB
 	MemoryBytes    int64          // 0 = 256 MiB for a module, what the launcher allows for a script
+	Spill          *spill.Keeper  // keeps longer output; nil = nothing does
 	CacheDir       string         // absolute folder for compiled modules, kept for the next call; "" = none is kept
 
 	engine string // the program that runs a module, by MaybeRunModule; "" = this one
@@ -77,6 +79,9 @@ type EventFunc func(kind string, data jsontext.Value)
 func (j Job) withDefaults() Job {
 	if j.MaxOutputBytes <= 0 {
 		j.MaxOutputBytes = defaultOutputBytes
+	}
+	if j.Spill == nil {
+		j.Spill = spill.New("", nil)
 	}
 	if len(j.Args) == 0 {
 		j.Args = jsontext.Value("{}")

@@ -210,7 +210,7 @@ func launch(ctx context.Context, l *sandbox.Launcher, policy sandbox.Policy, j *
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	out := newOutput(j.MaxOutputBytes, emit, event, stop)
+	out := newOutput(ctx, j, emit, event, stop)
 	stdout, stderr := out.streams()
 	policy.Stdout, policy.Stderr = stdout, stderr
 	host.HandOff(ctx)
@@ -219,7 +219,7 @@ func launch(ctx context.Context, l *sandbox.Launcher, policy sandbox.Policy, j *
 		return sandbox.State{}, nil, errorf("%w", err)
 	}
 	if err != nil {
-		return sandbox.State{}, nil, stopError(ctx, err, out)
+		return sandbox.State{}, nil, stopError(ctx, err, out) // it printed nothing
 	}
 	state, err := proc.Wait()
 	stdout.cutter.End()
@@ -228,6 +228,7 @@ func launch(ctx context.Context, l *sandbox.Launcher, policy sandbox.Policy, j *
 		err = cause // it printed too much, and ended before it was stopped
 	}
 	if err != nil {
+		out.all.Drop()
 		return state, nil, stopError(ctx, err, out)
 	}
 	return state, out, nil

@@ -6,9 +6,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-json-experiment/json"
+
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/sandbox"
+	"a2e/host/spill"
 )
 
 // TestScriptContract holds what a script prints against what comes of it.
@@ -49,6 +52,33 @@ func TestScriptContract(t *testing.T) {
 			assert.Equal(t, asLines(lines), asLines(c.lines), "events:\n…\nwant")
 		})
 	}
+}
+
+// TestLongTextOfAScript: of a long text the result has both ends, and a file all of it; of a text
+// beside a result nothing is kept.
+func TestLongTextOfAScript(t *testing.T) {
+	state := t.TempDir()
+	kept := func(j *Job) { j.Spill, j.MaxOutputBytes = spill.New(state, nil), 2000 }
+	for what, result := range map[string]string{"beside a result": `echo '{"result":1}'`, "of a failure": "exit 3"} {
+		r, _, _, err := sh(t, "seq 1 5000; "+result, kept)
+		files := must.Get(filepath.Glob(filepath.Join(state, "spill", "*", "*")))(t)
+		assert.That(t, err == nil && !r.Truncated && len(files) == 0, "%s: %+v, %v, kept %v", what, r, err, files)
+	}
+	r, _, _, err := sh(t, "seq 1 5000", kept)
+	must.OK(t, err)
+	var text string
+	must.OK(t, json.Unmarshal(r.Data, &text))
+	files := must.Get(filepath.Glob(filepath.Join(state, "spill", "*", "*-test.spill")))(t)
+	must.Equal(t, len(files), 1, "files")
+	uri := "spill:///" + filepath.Base(files[0])
+	all := string(must.Get(os.ReadFile(files[0]))(t))
+	assert.That(t, strings.HasPrefix(all, "1\n2\n") && strings.HasSuffix(all, "4999\n5000\n") && len(all) == 23893,
+		"kept %d bytes", len(all))
+	summary := "the output is cut; read_file " + uri + " has all of it"
+	assert.That(t, r.Truncated && r.Summary == summary && len(r.Data) <= 2000,
+		"truncated %v, %q, %d bytes", r.Truncated, r.Summary, len(r.Data))
+	assert.That(t, strings.HasPrefix(text, "1\n2\n") && strings.HasSuffix(text, "\n4999\n5000\n") &&
+		strings.Contains(text, " bytes are missing here; all of it is in "+uri+"]\n"), "%s", text)
 }
 
 // TestScriptInterpreters shows what runs a file.
