@@ -26,14 +26,56 @@ type board struct {
 	stop    chan struct{}
 	done    sync.WaitGroup
 
-	mu    sync.Mutex // guards the fields below, and what picture reads
-	drawn int        // lines on the terminal
-	last  time.Time  // when they were drawn
+	mu     sync.Mutex // guards the fields below, and what picture reads
+	drawn  int        // lines on the terminal
+	last   time.Time  // when they were drawn
+	paused bool       // something else uses the terminal
 }
 
 // newBoard makes a board that draws nothing by itself before start.
 func newBoard(w io.Writer, now func() time.Time, columns int) *board {
 	return &board{w: w, now: now, columns: columns, begun: now(), stop: make(chan struct{})}
+}
+
+// drawing knows the board that is drawn on stderr now.
+type drawing struct {
+	mu    sync.Mutex
+	board *board // nil = none; guarded by mu
+}
+
+// show makes a board, or none, the one that is drawn.
+func (s *System) show(b *board) {
+	if s.screen == nil {
+		return
+	}
+	s.screen.mu.Lock()
+	defer s.screen.mu.Unlock()
+	s.screen.board = b
+}
+
+// aside has something else use the terminal of stderr: nothing is drawn there meanwhile.
+func (s *System) aside(do func() error) error {
+	if s.screen == nil {
+		return do()
+	}
+	s.screen.mu.Lock()
+	b := s.screen.board
+	s.screen.mu.Unlock()
+	if b != nil {
+		b.pause(true)
+		defer b.pause(false)
+	}
+	return do()
+}
+
+// pause has the board draw nothing until it ends.
+func (b *board) pause(on bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if on {
+		b.eraseLocked()
+	}
+	b.paused = on
 }
 
 // start draws as time goes on, until close.
@@ -80,16 +122,23 @@ func (b *board) write(do func() error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.shared && b.drawn > 0 {
-		_, _ = fmt.Fprintf(b.w, "\x1b[%dA\r\x1b[J", b.drawn)
-		b.drawn = 0
+		b.eraseLocked()
 		defer b.drawLocked()
 	}
 	return do()
 }
 
+// eraseLocked takes the picture off the terminal.
+func (b *board) eraseLocked() {
+	if b.drawn > 0 {
+		_, _ = fmt.Fprintf(b.w, "\x1b[%dA\r\x1b[J", b.drawn)
+		b.drawn = 0
+	}
+}
+
 // drawLocked draws the picture in place of the one before.
 func (b *board) drawLocked() {
-	if b.w == nil {
+	if b.w == nil || b.paused {
 		return
 	}
 	var text strings.Builder
@@ -131,6 +180,7 @@ func (s *System) waiting(what func() string) (done func()) {
 		return func() {}
 	}
 	b, over := newBoard(s.Err, time.Now, s.columnsOf(s.Err)), false
+	b.shared = true
 	b.picture = func() []string {
 		if over || time.Since(b.begun) < quietFor {
 			return nil
@@ -138,7 +188,9 @@ func (s *System) waiting(what func() string) (done func()) {
 		return []string{b.fit(fmt.Sprintf("%s… %s", oneLine(what()), time.Since(b.begun).Round(time.Second)), 0)}
 	}
 	b.start()
+	s.show(b)
 	return func() {
+		s.show(nil)
 		b.change(func() { over = true })
 		b.close()
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/uuid"
 	"github.com/rs/zerolog"
 
 	"a2e/host"
@@ -130,18 +131,53 @@ func (c chainRunCmd) Run(cmd *commands, sys *System) error {
 	if err := c.prepare(file.Request, sys); err != nil {
 		return fail(exitUsage, err)
 	}
+	switch {
+	case c.ID == "" && c.Resume:
+		return fail(exitUsage, errors.New("--resume needs --id, the name under which the chain began"))
+	case c.ID == "" && graph.Approvals: // by its name the chain can be approved from elsewhere
+		c.ID = chainName(c.File)
+	}
 	if c.ID != "" {
 		file.Request.ChainID, file.Request.Journal, file.Request.Resume = c.ID, true, c.Resume
-	} else if c.Resume {
-		return fail(exitUsage, errors.New("--resume needs --id, the name under which the chain began"))
 	}
 	return c.ask(cmd, sys, file.Request, graph, file.Explain)
+}
+
+// chainName makes a name for a run of the chain in a file, such as deploy-3f2a9c1e.
+func chainName(file string) string {
+	base := filepath.Base(file)
+	if base = strings.TrimSuffix(base, filepath.Ext(base)); base == "" || base == "-" || base == "." {
+		base = "chain"
+	}
+	return protocol.Clip(base, 64) + "-" + uuid.NewString()[:8]
+}
+
+// approvals has the person told how to approve what the chain of that name waits for from elsewhere.
+func (c *commands) approvals(sys *System, id string) {
+	if c.person == nil {
+		c.person = newPerson(sys)
+	}
+	c.person.told = func(req *protocol.MCPElicitRequest) string {
+		found, err := c.journals(sys, id, false)
+		if id == "" || err != nil || len(found) == 0 {
+			return ""
+		}
+		for _, w := range found[0].Waiting {
+			if w.Message == req.Message {
+				return fmt.Sprintf("%s waits for approval: %s\nelsewhere, in this folder: "+
+					"a2e chain approve %s --node %s (--deny refuses)",
+					oneLine(w.Path), oneLine(w.Message), quoted(id), quoted(w.Path))
+			}
+		}
+		return ""
+	}
 }
 
 // ask has a host in this process run a chain, shows how far it is, and prints what it gives.
 func (c chainRunCmd) ask(cmd *commands, sys *System, req *protocol.ChainRequest, graph *chains.Graph, explain func(error) error) error {
 	var resp protocol.ChainResponse
 	cmd.record = c.Record
+	cmd.approvals(sys, req.ChainID)
 	wait := serverWait{seconds: float64(c.Timeout), needs: chainMentions(req)}
 	err := cmd.askServers(sys, chainAgent, protocol.CapChains, &wait, func(ctx context.Context, conn *client.Client) error {
 		event, done := c.watch(sys, graph)
@@ -246,12 +282,13 @@ func (c chainRunCmd) watch(sys *System, graph *chains.Graph) (event func(*chainE
 	live := newLiveChain(b, graph, sys.rows()-3)
 	b.shared = true
 	b.start()
+	sys.show(b)
 	return func(e *chainEvent) {
 		b.change(func() { live.event(e) })
 		if line := e.line(); line != "" {
 			_ = b.write(func() error { _, err := io.WriteString(sys.Err, line); return err }) // a terminal that is gone shows nothing
 		}
-	}, b.close
+	}, func() { sys.show(nil); b.close() }
 }
 
 type chainGraphCmd struct {

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/mattn/go-isatty"
 
 	"a2e/host/config"
 	"a2e/host/store"
@@ -99,7 +97,8 @@ func (c chainResumeCmd) Run(cmd *commands, sys *System) error {
 	if err != nil {
 		return err
 	}
-	if isatty.IsTerminal(sys.In.Fd()) && isatty.IsTerminal(sys.Err.Fd()) && !c.Quiet {
+	cmd.person = newPerson(sys)
+	if cmd.person.there() && !c.Quiet {
 		if err := c.ask(cmd, sys, &found[0]); err != nil {
 			return err
 		}
@@ -126,11 +125,9 @@ func (c chainResumeCmd) Run(cmd *commands, sys *System) error {
 // ask has the person at the terminal decide what the chain waits for, before it goes on. An empty line
 // leaves it open.
 func (c *chainResumeCmd) ask(cmd *commands, sys *System, j *chains.Journal) error {
-	in := bufio.NewReader(sys.In)
 	line := func(format string, args ...any) string {
-		fmt.Fprintf(sys.Err, format+" ", args...)
-		text, _ := in.ReadString('\n') // the end is an empty line too
-		return strings.TrimSpace(text)
+		text, _ := cmd.person.ask(context.Background(), format, args...) // the end is an empty line too
+		return text
 	}
 	for _, node := range j.Unknown {
 		named := func(one string) bool { return strings.HasPrefix(one, node+"=") }

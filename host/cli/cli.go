@@ -53,6 +53,7 @@ type System struct {
 	Pages   fs.FS          // the README.md files of the project, by their paths; nil = none
 
 	secrets *redact.Set     // of the config, once it was read
+	screen  *drawing        // what is drawn on stderr; nil = nothing ever is
 	over    <-chan struct{} // closed once the command has heard of a signal that ends it; nil = it hears none
 }
 
@@ -109,6 +110,8 @@ type commands struct {
 
 	only   string // the only type of plugin to be made; "" = all
 	record bool   // calls count into learning, as those of agents do
+
+	person *person // who answers questions of the host; nil = the one at the command's terminal
 }
 
 // exitError carries an exit code along with an error.
@@ -145,7 +148,7 @@ func Main(args []string, sys System) (code int) {
 		}
 	}()
 	var cmd commands
-	sys.secrets = redact.New(nil)
+	sys.secrets, sys.screen = redact.New(nil), new(drawing)
 	watchLauncher(&sys)
 	if len(args) == 0 || len(args) == 1 && args[0] == "serve" {
 		// how agents spawn it: building the parser would cost them a millisecond

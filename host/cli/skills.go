@@ -369,6 +369,7 @@ func (s skillsRunCmd) Run(cmd *commands, sys *System) error {
 	if err != nil {
 		return err
 	}
+	tellCut(sys, result.Truncated, nil)
 	return failedCall(s.Name, result.Success, result.Error)
 }
 

@@ -145,7 +145,19 @@ func (t toolsCallCmd) Run(cmd *commands, sys *System) error {
 	if err := printJSON(sys.Out, out); err != nil {
 		return err
 	}
+	tellCut(sys, resp.Data.Truncated, resp.Data.Summary)
 	return failedCall(t.Name, resp.Data.Success, resp.Data.Error)
+}
+
+// tellCut says on stderr that a result which was printed is only a part.
+func tellCut(sys *System, truncated *bool, summary jsontext.Value) {
+	if truncated != nil && *truncated {
+		why, _ := protocol.Value(summary).Str()
+		if why != "" {
+			why = ": " + oneLine(why)
+		}
+		say(sys.Err, "the result was cut, and the rest is missing here%s", why)
+	}
 }
 
 // failedCall is the error of a call that did not succeed.
@@ -192,6 +204,10 @@ func (c *commands) askWith(sys *System, agentID string, wanted []protocol.Capabi
 		served <- err
 	}()
 	conn := client.Attach(fromHost, toHost, client.Options{})
+	if c.person == nil {
+		c.person = newPerson(sys)
+	}
+	c.person.answers(conn)
 	hello, err := conn.Handshake(ctx, agentID, wanted, "")
 	var refused *client.RefusedError
 	given := func(a protocol.CapabilityRow) bool { return a.Capability == wanted[0] }

@@ -281,6 +281,8 @@ func circleError(ids []string) error {
 type Graph struct {
 	Nodes []GraphNode // in the order of the request
 	Edges []GraphEdge // at most one from a node to another
+
+	Approvals bool // a node asks for an approval, one of a saved chain too
 }
 
 // GraphNode is a node of a Graph.
@@ -309,9 +311,17 @@ func (p *Plugin) Graph(ctx context.Context, req *protocol.ChainRequest) (*Graph,
 	return g, nil
 }
 
+// asks reports whether a node of a chain, or of one within it, asks for an approval.
+func (pl *plan) asks() bool {
+	return slices.ContainsFunc(pl.nodes, func(n *node) bool {
+		return n.kind == KindApprove || n.chain != nil && n.chain.asks()
+	})
+}
+
 // add draws a chain, with those of its loops. It returns where its first node stands.
 func (g *Graph) add(pl *plan, prefix string) (first int) {
 	first = len(g.Nodes)
+	g.Approvals = g.Approvals || pl.asks()
 	drawn := map[[2]int]int{} // edges by their ends
 	add := func(from, to int, kind EdgeKind) {
 		ends := [2]int{first + from, first + to}
