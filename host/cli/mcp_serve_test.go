@@ -260,3 +260,72 @@ func TestMCPAddFollowsNoLinkOfTheFolder(t *testing.T) {
 	run(t, dir, nil, "mcp", "add", "a", "--", "b").want(t, 3, "a2e.yaml is a link")
 	assert.Equal(t, textOf(t, dir, "other"), "host_id: x\n")
 }
+
+// slowMCP is an MCP server that needs longer to start than most.
+const slowMCP = `
+import json, sys, time
+time.sleep(6)
+lists = {"tools/list": {"tools": [{"name": "t", "inputSchema": {"type": "object"}}]}, "prompts/list": {"prompts": [{"name": "p"}]},
+    "resources/list": {"resources": [{"uri": "x://r", "name": "r"}]},
+    "resources/templates/list": {"resourceTemplates": [{"uriTemplate": "x://{t}", "name": "t"}]}}
+for line in sys.stdin:
+    m = json.loads(line)
+    result = lists.get(m["method"], {})
+    if m["method"] == "initialize":
+        result = {"protocolVersion": m["params"]["protocolVersion"], "serverInfo": {"name": "slow", "version": "1"},
+            "capabilities": {"tools": {}, "prompts": {}, "resources": {}}}
+    if "id" in m:
+        print(json.dumps({"jsonrpc": "2.0", "id": m["id"], "result": result}), flush=True)
+`
+
+// TestMCPServeWaitsForServers: the first lists of a client have what a server offers that is still starting; one that
+// cannot start is not waited for.
+func TestMCPServeWaitsForServers(t *testing.T) {
+	t.Parallel()
+	for method, want := range map[string]string{
+		"tools/list": "slow__t", "prompts/list": "slow__p", "resources/list": "x://r", "resources/templates/list": "x://{t}",
+	} {
+		t.Run(method, func(t *testing.T) {
+			t.Parallel()
+			dir := workDir(t)
+			writeFile(t, dir, "slow.py", slowMCP)
+			writeConfig(t, dir, "mcpServers: {slow: {command: python3, args: [slow.py]}, none: {command: ./none}}\n")
+			l := start(t, dir, "mcp", "serve")
+			must.Get(io.WriteString(l.stdin, fmt.Sprintf(mcpHello, "tester", "")+"\n"))(t)
+			must.Get(l.stdout.ReadString('\n'))(t)
+			must.Get(io.WriteString(l.stdin, `{"jsonrpc":"2.0","id":1,"method":"`+method+`"}`+"\n"))(t)
+			answer := ""
+			for !strings.Contains(answer, `"id":1,`) {
+				answer = must.Get(l.stdout.ReadString('\n'))(t)
+			}
+			assert.Contains(t, answer, want)
+		})
+	}
+}
+
+// TestMCPServeParallel: as many calls run at once as the page says, and as the config says where it does.
+func TestMCPServeParallel(t *testing.T) {
+	t.Parallel()
+	for config, want := range map[string]int{"": 16, "max_parallel: 2\n": 2} {
+		dir := workDir(t)
+		if config != "" {
+			writeConfig(t, dir, config)
+		}
+		l := start(t, dir, "mcp", "serve")
+		lines := fmt.Sprintf(mcpHello, "tester", "") + "\n"
+		for i := range want + 2 {
+			lines += fmt.Sprintf(`{"jsonrpc":"2.0","id":"%d","method":"tools/call","params":{"name":"run_command","arguments":`+
+				`{"command":["sh","-c","echo > begun.%d; until [ -e go ]; do sleep 0.05; done"]}}}`+"\n", i, i)
+		}
+		must.Get(io.WriteString(l.stdin, lines))(t)
+		begun := func() int { return len(must.Get(filepath.Glob(filepath.Join(dir, "begun.*")))(t)) }
+		hosttest.Eventually(t, "the calls begin", func() bool { return begun() >= want })
+		must.Get(io.WriteString(l.stdin, `{"jsonrpc":"2.0","id":"list","method":"tools/list"}`+"\n"))(t)
+		for line := ""; !strings.Contains(line, `"id":"list"`); {
+			line = must.Get(l.stdout.ReadString('\n'))(t)
+		}
+		assert.Equal(t, begun(), want, "%q: … calls run at once", config)
+		writeFile(t, dir, "go", "")
+		hosttest.Eventually(t, "the others begin", func() bool { return begun() == want+2 })
+	}
+}

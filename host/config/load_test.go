@@ -68,7 +68,7 @@ func TestNoFileIsDefault(t *testing.T) {
 	c, warnings, err := Load(src)
 	must.That(t, err == nil && len(warnings) == 0, "%v %v", err, warnings)
 	want := Config{
-		UserDir: filepath.Join(dir, "none", "a2e"), HostID: "a2e", Workspace: dir, StateDir: filepath.Join(state, "a2e"), MaxParallel: 4, Events: "invoke",
+		UserDir: filepath.Join(dir, "none", "a2e"), HostID: "a2e", Workspace: dir, StateDir: filepath.Join(state, "a2e"), Events: "invoke",
 		Limits:        Limits{MaxLineBytes: 16777216, MaxQueue: 65536, MaxQueueBytes: 33554432, MaxOutputBytes: 1048576},
 		Audit:         Audit{Path: filepath.Join(state, "a2e", "audit.jsonl"), Rotate: Rotate{MaxBytes: 10485760, BackupCount: 5}, SessionIDSource: "uuid"},
 		HTTP:          HTTP{MaxSessions: 1000, IdleSeconds: 600},

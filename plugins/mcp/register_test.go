@@ -333,3 +333,17 @@ func TestOptions(t *testing.T) {
 	}
 	assert.Equal(t, len(slices.Collect(maps.Keys(many))), maxServers+1, "the options were changed")
 }
+
+// TestListsWaitOnce: a server that never starts delays the first list, and none after it.
+func TestListsWaitOnce(t *testing.T) {
+	s := newStage(t, map[string]any{"dead": child(t, "hang"), "srv": child(t, "full")}, nil)
+	dead := s.plugin.servers["dead"]
+	assert.That(t, !dead.isKnown(kindTools), "nobody waits for a server that has just been started")
+	dead.patience.Reset(time.Millisecond)
+	for range 2 {
+		names := s.toolNames()
+		assert.That(t, len(names) > 0 && dead.isKnown(kindAll), "the list waits again: %v", names)
+		s.ask(protocol.TypeMCPPromptListReq, `{}`, nil)
+		s.ask(protocol.TypeMCPResourceListReq, `{}`, nil)
+	}
+}

@@ -29,9 +29,10 @@ import (
 // separator stands between the id of a server and the name of its tool.
 const separator = "__"
 
-// firstWait is how long a request waits for what a server that is just being connected
-// has to offer.
-const firstWait = 5 * time.Second
+// firstWait is how long after its start the requests that need to know what a server has to offer wait for it, once in
+// its life: the first list of a client has what installs itself in a few seconds, and that of a client which gives up
+// after 30 s, as some do, comes in time.
+const firstWait = 20 * time.Second
 
 // clientWait is how long servers that have been started wait for what an MCP client in front
 // can be asked. It counts from the start of the plugin; a client that takes longer has nothing
