@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path"
@@ -33,6 +34,9 @@ type Program struct {
 	Read      []string          // further files and folders that it may read, relative to the workspace or absolute
 	Write     []string          // further folders that it may change, likewise
 	Network   bool              // let it use the network
+
+	// Launcher is what starts it, which Look asks for what the sandbox hides; nil = nothing is.
+	Launcher func() (*sandbox.Launcher, error)
 }
 
 // CheckCommand tells what is wrong with the command of a config; wanted says what it should
@@ -64,6 +68,13 @@ func (p *Program) Policy() (sandbox.Policy, error) {
 	if !p.bare() {
 		policy.Args[0] = path // an interpreter looks for its own folder by this name
 	}
+	if dirs := p.searched(path); len(dirs) > len(p.dirs()) && p.Env["PATH"] == "" {
+		policy.HostEnv = maps.Clone(p.Env)
+		if policy.HostEnv == nil {
+			policy.HostEnv = map[string]string{}
+		}
+		policy.HostEnv["PATH"] = strings.Join(dirs, string(filepath.ListSeparator))
+	}
 	if p.Network {
 		policy.Network = sandbox.NetworkHost
 	}
@@ -90,7 +101,7 @@ func (p *Program) bare() bool { return filepath.Base(p.Command[0]) == p.Command[
 
 // find returns the path of the program, and what it needs to read beyond what the sandbox
 // finds out: an interpreter of a virtual environment is a link, and knows by the file beside
-// its folder where its libraries are.
+// its folder where its libraries are; a script of Node.js loads what is in its package.
 func (p *Program) find() (path string, read []string, err error) {
 	if p.bare() {
 		if path, err = sandbox.LookPath(p.Command[0], p.dirs(), p.Workspace); err != nil && p.Command[0] == p.Self {
@@ -109,6 +120,11 @@ func (p *Program) find() (path string, read []string, err error) {
 	if _, err := os.Stat(filepath.Join(home, "pyvenv.cfg")); err == nil {
 		read = append(read, home)
 	}
+	if real, err := filepath.EvalSymlinks(path); err == nil && !wall.Within(p.Workspace, real) {
+		if at := nodePackage(real); at != "" {
+			read = append(read, at)
+		}
+	}
 	return path, read, nil
 }
 
@@ -120,9 +136,9 @@ func (p *Program) Look() (string, error) {
 		policy.DirFile.Close()
 	}
 	if err != nil {
-		return "", err
+		return "", p.elsewhere(err)
 	}
-	if err := runnable(policy.Path, p.dirs(), p.Workspace); err != nil {
+	if err := runnable(policy.Path, p.searched(policy.Path), p.Workspace); err != nil {
 		return "", err
 	}
 	for _, name := range append(policy.Read, policy.Write...) {
@@ -135,8 +151,8 @@ func (p *Program) Look() (string, error) {
 			return "", fmt.Errorf("%s, which it runs, is not there", script)
 		}
 	}
-	if arg := p.Unseen(); arg != "" {
-		return "", &host.Lack{Err: fmt.Errorf("in its sandbox it may not see %s", arg), Fix: "read: [" + filepath.Dir(arg) + "]", Minor: true}
+	if err := p.Unseen(""); err != nil {
+		return "", err
 	}
 	return policy.Path, nil
 }
@@ -220,24 +236,6 @@ func Shebang(begin []byte) ([]string, error) {
 		return nil, errors.New("its first line names no interpreter; it should be such as #!/usr/bin/env python3")
 	}
 	return words, nil
-}
-
-// Unseen returns a file among the arguments that the sandbox may not show to the program; "" =
-// there is none.
-func (p *Program) Unseen() string {
-	seen := []string{p.Workspace, Absolute(p.Workspace, p.Cwd), "/usr", "/bin", "/lib", "/etc", "/dev", "/proc"}
-	for _, name := range append(slices.Clone(p.Read), p.Write...) {
-		seen = append(seen, Absolute(p.Workspace, name))
-	}
-	for _, arg := range p.Command[1:] {
-		if !filepath.IsAbs(arg) || slices.ContainsFunc(seen, func(dir string) bool { return wall.Within(dir, arg) }) {
-			continue
-		}
-		if _, err := os.Stat(arg); err == nil {
-			return arg
-		}
-	}
-	return ""
 }
 
 // Absolute returns the path of a name that may be relative to the workspace.

@@ -152,7 +152,7 @@ func reasonOf(err error) string {
 		return err.Error()
 	}
 	text := strings.Replace(err.Error(), missing.Error(), fmt.Sprintf("there is no program %q", missing.Name), 1)
-	if hint := schema.DidYouMean(missing.Name, programsIn(missing.Dirs)); hint != "" && packageOf(missing.Name) == nil {
+	if hint := schema.DidYouMean(missing.Name, programsIn(missing.Dirs)); hint != "" && packageOf(missing.Name) == nil && fixOf(err) == "" {
 		text += "; " + hint
 	}
 	return text
@@ -303,7 +303,9 @@ func (o doctorCmd) tryOne(ctx context.Context, c *needCheck) {
 		c.found("", context.Cause(ctx))
 	}
 	if c.Live, c.MS = true, time.Since(began).Milliseconds(); was.Level == levelWarning { // what was seen before may be why
-		c.Text, c.Fix = c.Text+"; "+was.Text, cmp.Or(c.Fix, was.Fix)
+		if c.Fix = cmp.Or(c.Fix, was.Fix); !strings.Contains(c.Text, was.Text) {
+			c.Text += "; " + was.Text
+		}
 		if c.Level == levelFine {
 			c.Level = levelWarning
 		}

@@ -114,6 +114,10 @@ func private(real string, closed []string) string {
 	return holdsOne(real, homeFiles())
 }
 
+// Private reports whether a folder holds what is private, and so should not be shown to a
+// program as a whole.
+func Private(dir string) bool { return private(realPath(dir), privateFolders()) != "" }
+
 // holdsFolder reports whether a folder is one of those, or above it.
 func holdsFolder(real string, closed []string) string {
 	for _, dir := range closed {

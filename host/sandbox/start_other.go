@@ -53,6 +53,9 @@ func (s *starter) mechanism() Mechanism {
 
 func (s *starter) close() {}
 
+// Hidden returns nothing: children see the whole machine here.
+func (l *Launcher) Hidden(*Policy, string) string { return "" }
+
 func (s *starter) start(_ context.Context, policy *Policy, env []string, stdio [3]*os.File) (child, error) {
 	if s.opts.Mode == Required {
 		return nil, &MissingError{Missing: missingRequired(lacking(surelyMissing()))}

@@ -159,7 +159,10 @@ func (v *view) with(policy *Policy) []grant {
 	}
 	if !own.covers(program, accessRead) {
 		own.add(accessRead, program)
-		if dir := filepath.Dir(realPath(program)); !own.covers(dir, accessRead) && private(dir, v.closed) == "" {
+		for _, dir := range []string{filepath.Dir(program), filepath.Dir(realPath(program))} { // a link, such as npx, lies beside others
+			if own.covers(dir, accessRead) || private(realPath(dir), v.closed) != "" {
+				continue
+			}
 			for _, p := range toolPaths(dir, v.closed) {
 				own.add(accessRead, p)
 			}

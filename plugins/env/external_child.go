@@ -48,7 +48,7 @@ type reply struct {
 func (x *external) program() *child.Program {
 	return &child.Program{
 		Command: x.opts.Command, Workspace: x.workspace, Cwd: x.opts.Cwd, Env: x.opts.Env, Read: x.opts.Read,
-		Network: x.opts.NetworkDisabled != nil && !*x.opts.NetworkDisabled,
+		Network: x.opts.NetworkDisabled != nil && !*x.opts.NetworkDisabled, Launcher: x.env.Launcher,
 	}
 }
 

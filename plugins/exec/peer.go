@@ -94,6 +94,7 @@ func (p *Plugin) launch() (*peer, error) {
 func (p *Plugin) program() *child.Program {
 	return &child.Program{
 		Command: p.opts.Command, Workspace: p.workspace, Cwd: p.opts.Cwd, Env: p.opts.Env, Read: p.opts.Read, Network: p.opts.Network,
+		Launcher: p.env.Launcher,
 	}
 }
 

@@ -197,12 +197,11 @@ func (p *Plugin) Needs() []host.Need {
 		cfg := p.config(&o, byConfig)
 		need := host.Need{Of: "MCP server " + o.ID, Option: o.at + ".command", Wait: cfg.Patience() + time.Second}
 		need.Look = func() (string, error) {
-			program := cfg.Program(p.env.Workspace)
-			path, err := program.Look()
+			found, err := cfg.Look(p.env.Workspace, p.env.Launcher)
 			if err == nil {
 				err = unset(cfg.Env, "variable")
 			}
-			return path, err
+			return found, err
 		}
 		if cfg.URL != "" {
 			_, what := o.Summary()
@@ -212,7 +211,11 @@ func (p *Plugin) Needs() []host.Need {
 			if err := start(); err != nil {
 				return "", err
 			}
-			return p.try(ctx, o.ID)
+			offer, err := p.Offer(ctx, o.ID)
+			if err != nil {
+				return "", err
+			}
+			return offer.summary(o.ID)
 		}
 		all = append(all, need)
 	}
@@ -228,27 +231,4 @@ func unset(given map[string]string, what string) error {
 		}
 	}
 	return nil
-}
-
-// try waits for a server and tells what it has.
-func (p *Plugin) try(ctx context.Context, id string) (string, error) {
-	withheld, err := p.Withheld(ctx, id)
-	p.mu.Lock()
-	s := p.servers[id]
-	p.mu.Unlock()
-	if state := s.link.State(); err != nil {
-		if state.LastError != "" {
-			err = errors.New(state.LastError)
-		} else if ctx.Err() != nil && state.Progress != "" {
-			err = fmt.Errorf("%w; it last said: %s", err, protocol.Clip(state.Progress, maxSummary))
-		}
-		return "", err
-	}
-	for _, w := range withheld {
-		if w.Pinned {
-			return "", &host.Lack{Err: fmt.Errorf("%d of its tools have changed since they were approved, and are withheld", len(withheld)), Fix: "a2e mcp approve " + id, Minor: true}
-		}
-	}
-	row := s.row()
-	return fmt.Sprintf("%v answers, with %v tools", row["server_name"], row["tools_count"]), nil
 }

@@ -65,6 +65,7 @@ type conn struct {
 	done    chan struct{} // closed when the session has ended
 	goes    sync.WaitGroup
 	junk    child.Limiter
+	odd     atomic.Pointer[string] // the begin of the first text that was no message; nil = none
 
 	ended chan struct{} // closed when fault is set
 	once  sync.Once
@@ -269,6 +270,8 @@ func (c *conn) renewed(hello *mcp.InitializeResult) {
 // skip counts what the server sent that is no message.
 func (c *conn) skip(what []byte, why error) {
 	c.link.junk.Add(1)
+	odd := string(c.link.secrets.Head(what, maxOdd))
+	c.odd.CompareAndSwap(nil, &odd)
 	if hidden, ok := c.junk.Allow(c.link.env.Now()); ok {
 		c.link.log.Warn().Bytes("text", c.link.secrets.Head(what, 200)).Str("error", c.link.text(why)).
 			Int("hidden", hidden).Msg("skipped what the MCP server sent: it is no message")

@@ -63,7 +63,7 @@ func startProcess(c *conn) (carrier, error) {
 		if p.home != nil {
 			p.home.Close()
 		}
-		return nil, fmt.Errorf("it was not started: %w", err)
+		return nil, fmt.Errorf("it was not started: %w%s", err, p.whyNot(err))
 	}
 	if l.cfg.Installs() && (p.home == nil || !p.home.Ready()) {
 		l.log.Info().Stringer("limit", l.cfg.ConnectTimeout).Msg("the MCP server is being installed")
@@ -91,26 +91,17 @@ func (l *Link) policy() (sandbox.Policy, error) {
 	if err != nil {
 		return sandbox.Policy{}, err
 	}
-	program := l.cfg.Program(l.env.Workspace)
+	program := l.cfg.Program(l.env.Workspace, l.env.Launcher)
 	program.Dirs = launcher.Path()
 	return program.Policy()
 }
 
 // Program is what a stdio server is started by.
-func (c *Config) Program(workspace string) child.Program {
+func (c *Config) Program(workspace string, launcher func() (*sandbox.Launcher, error)) child.Program {
 	return child.Program{
 		Command: append([]string{c.Command}, c.Args...), Workspace: workspace, Cwd: c.Dir, Env: c.Env, Read: c.Read, Network: c.Network,
+		Launcher: launcher,
 	}
-}
-
-// hint names a file that a server was started with and that its sandbox may not show; ""
-// = there is none.
-func (l *Link) hint() string {
-	program := l.cfg.Program(l.env.Workspace)
-	if arg := program.Unseen(); arg != "" && !l.cfg.Foreign {
-		return fmt.Sprintf("in its sandbox it may not see %s; if so, name that, or a folder above it, in its read", arg)
-	}
-	return ""
 }
 
 // Connect implements mcp.Transport.
@@ -245,11 +236,7 @@ func (p *process) why(err error) error {
 	if p.conn.life.Err() != nil {
 		return err // it was killed
 	}
-	err = broken("%w", p.End())
-	if hint := p.conn.link.hint(); hint != "" && !p.conn.up.Load() {
-		return fmt.Errorf("%w; %s", err, hint)
-	}
-	return err
+	return p.ending()
 }
 
 // pid implements carrier.
@@ -316,7 +303,12 @@ func (c *conn) expire(done <-chan struct{}, stop func(error)) {
 			size = i.filled()
 		}
 		if n >= parts && (size <= before || n >= most*parts) {
-			stop(fmt.Errorf("it did not complete the MCP handshake within %s; start_timeout in its config sets that", limit*time.Duration(n)/parts))
+			words := ""
+			if p, ok := c.carrier.(*process); ok {
+				last, _ := c.link.words.Load().(string)
+				words = p.hints(last)
+			}
+			stop(fmt.Errorf("it did not complete the MCP handshake within %s; start_timeout in its config sets that%s", limit*time.Duration(n)/parts, words))
 			return
 		}
 		before = size

@@ -181,7 +181,10 @@ func validate(workers []Worker) error {
 const selfName = "a2e"
 
 func (r *runner) program() child.Program {
-	return child.Program{Command: r.Command, Self: selfName, Workspace: r.pool.workspace, Cwd: r.Cwd, Read: r.Read, Write: r.Write, Network: r.Network}
+	return child.Program{
+		Command: r.Command, Self: selfName, Workspace: r.pool.workspace, Cwd: r.Cwd, Read: r.Read, Write: r.Write, Network: r.Network,
+		Launcher: r.pool.env.Launcher,
+	}
 }
 
 // Needs lists what the workers need: their programs and the endpoints of their models.

@@ -1,0 +1,216 @@
+package child
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"a2e/host"
+	"a2e/host/sandbox"
+	"a2e/host/wall"
+)
+
+// maxUnseen bounds the folders that one program is told to need.
+const maxUnseen = 8
+
+// Unseen looks for what the sandbox hides of what the program needs: its own file, what runs that
+// file, the files among its arguments, and those that a text names, such as the end of its stderr.
+// The error is a *host.Lack that says which folder is hidden, and its fix is the line that shows
+// the program all of it; nil = nothing is hidden.
+func (p *Program) Unseen(said string) error {
+	policy, err := p.Policy()
+	if policy.DirFile != nil {
+		policy.DirFile.Close()
+	}
+	if err != nil || p.Launcher == nil {
+		return nil // the one that starts it tells what is wrong
+	}
+	launcher, err := p.Launcher()
+	if err != nil {
+		return nil // likewise
+	}
+	needed := slices.Concat(p.runs(policy.Path), p.arguments(), pathsIn(said))
+	var lack *host.Lack
+	read := slices.Clone(p.Read)
+	for range maxUnseen {
+		what, at := firstHidden(launcher, &policy, needed)
+		if what == "" {
+			break
+		}
+		folder := whole(at)
+		if slices.Contains(policy.Read, folder) {
+			folder = at
+		}
+		if lack == nil {
+			lack = &host.Lack{Err: hiddenError(what, at, folder), Minor: true}
+		}
+		read, policy.Read = append(read, folder), append(policy.Read, folder)
+	}
+	if lack == nil {
+		return nil
+	}
+	lack.Fix = "read: [" + strings.Join(each(read, scalar), ", ") + "]"
+	return lack
+}
+
+// hiddenError says where a file lies that the sandbox hides.
+func hiddenError(what, at, folder string) error {
+	text := "in its sandbox it may not see " + what
+	if at != what {
+		text += ", which leads to " + at
+	}
+	if folder == at {
+		return fmt.Errorf("%s", text)
+	}
+	return fmt.Errorf("%s: the sandbox hides %s", text, folder)
+}
+
+// firstHidden returns the first path that the sandbox hides, and where it leaves what a program
+// sees.
+func firstHidden(launcher *sandbox.Launcher, policy *sandbox.Policy, needed []string) (what, at string) {
+	for _, what = range needed {
+		if at = launcher.Hidden(policy, what); at != "" {
+			return what, at
+		}
+	}
+	return "", ""
+}
+
+// arguments returns the arguments as paths; most are the path of nothing.
+func (p *Program) arguments() (all []string) {
+	for _, arg := range p.Command[1:] {
+		if name, value, ok := strings.Cut(arg, "="); ok && strings.HasPrefix(name, "-") {
+			arg = value
+		}
+		if arg != "" {
+			all = append(all, Absolute(Absolute(p.Workspace, p.Cwd), arg))
+		}
+	}
+	return all
+}
+
+// pathsIn finds absolute paths in a text.
+func pathsIn(text string) (all []string) {
+	for _, path := range regexp.MustCompile(`(?:^|[\s'"`+"`"+`(=:])(/[^\s'"`+"`"+`():,;]+)`).FindAllStringSubmatch(text, maxUnseen) {
+		all = append(all, path[1])
+	}
+	return all
+}
+
+// runs lists what must be there for a file to run: the file, and what its first line or, in a
+// virtual environment of Python, the file beside its folder names.
+func (p *Program) runs(path string) []string {
+	all := []string{path}
+	begin := make([]byte, MaxShebang)
+	f, err := os.Open(path)
+	if err != nil {
+		return all
+	}
+	defer f.Close()
+	n, _ := io.ReadFull(f, begin)
+	if words, err := Shebang(begin[:n]); err == nil && words != nil {
+		if filepath.IsAbs(words[0]) {
+			return append(all, p.runs(words[0])...)
+		}
+		if at, err := sandbox.LookPath(words[0], p.searched(path), p.Workspace); err == nil {
+			all = append(all, at)
+		}
+		return all
+	}
+	text, err := os.ReadFile(filepath.Join(filepath.Dir(filepath.Dir(path)), "pyvenv.cfg"))
+	if err == nil {
+		if home := regexp.MustCompile(`(?m)^home\s*=\s*(/.*\S)\s*$`).FindSubmatch(text); home != nil {
+			all = append(all, string(home[1]))
+		}
+	}
+	return all
+}
+
+// searched are the folders in which the program at a path finds others: those of the sandbox, and
+// its own folder, as an interpreter often lies beside what it runs.
+func (p *Program) searched(path string) []string {
+	dirs := slices.Clone(p.dirs())
+	if dir := filepath.Dir(path); !p.bare() && !wall.Within(p.Workspace, dir) && !slices.Contains(dirs, dir) {
+		dirs = append(dirs, dir)
+	}
+	return dirs
+}
+
+// whole returns the folder that a program must read to use a file: the package of a script, the
+// folder above bin of an interpreter, or the folder that the file lies in. A folder that holds
+// private things is not named, but the file alone.
+func whole(path string) string {
+	if info, err := os.Stat(path); err != nil || info.IsDir() && filepath.Base(path) != "bin" {
+		return path
+	}
+	dir := filepath.Dir(path)
+	if filepath.Base(path) == "bin" {
+		dir = path
+	}
+	switch at := nodePackage(path); {
+	case at != "":
+		dir = at
+	case filepath.Base(dir) == "bin" && !sandbox.Private(filepath.Dir(dir)):
+		dir = filepath.Dir(dir)
+	default:
+		for there(dir, "__init__.py") { // a part of a Python package
+			dir = filepath.Dir(dir)
+		}
+		for _, up := range []string{dir, filepath.Dir(dir)} {
+			if there(up, "pyproject.toml") {
+				dir = up
+				break
+			}
+		}
+	}
+	if sandbox.Private(dir) {
+		return path
+	}
+	return dir
+}
+
+// nodePackage returns the folder with all that a script of a Node.js package loads: the outermost
+// node_modules that it lies in, else the folder with its package.json, or the one above that has
+// the packages of a workspace; "" = the file is in no package.
+func nodePackage(path string) (found string) {
+	for dir := filepath.Dir(path); dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+		switch {
+		case sandbox.Private(dir):
+			return found
+		case filepath.Base(dir) == "node_modules":
+			found = dir
+		case filepath.Base(found) == "node_modules":
+		case found == "" && there(dir, "package.json"), found != "" && (there(dir, "node_modules") || there(dir, "pnpm-workspace.yaml")):
+			found = dir
+		}
+	}
+	return found
+}
+
+// there reports whether a folder has something of that name.
+func there(dir, name string) bool {
+	_, err := os.Stat(filepath.Join(dir, name))
+	return err == nil
+}
+
+// scalar writes a path as YAML and JSON read it in a list.
+func scalar(path string) string {
+	if regexp.MustCompile(`^[A-Za-z/._][A-Za-z0-9/._@+-]*$`).MatchString(path) {
+		return path
+	}
+	return strconv.Quote(path)
+}
+
+// each maps a function over a list.
+func each(all []string, do func(string) string) []string {
+	out := make([]string, len(all))
+	for i, one := range all {
+		out[i] = do(one)
+	}
+	return out
+}

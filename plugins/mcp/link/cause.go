@@ -1,0 +1,131 @@
+package link
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+
+	"a2e/host"
+	"a2e/host/child"
+	"a2e/host/config"
+	"a2e/host/sandbox"
+	"a2e/protocol"
+)
+
+const (
+	maxCause = 400 // bytes of the line that says why a server did not start
+	maxWhole = 100 // bytes of a stderr that is shown as a whole
+)
+
+// ending says how a process ended, and the line of its output that tells why, as far as one does.
+func (p *process) ending() error {
+	e := *p.End()
+	e.Words = ""
+	return broken("%w%s", &e, p.hints(p.End().Words))
+}
+
+// whyNot says more of a server that could not be started: where its program is, or what its sandbox
+// hides. An agent is not told which files there are.
+func (p *process) whyNot(err error) string {
+	l := p.conn.link
+	if l.cfg.Foreign {
+		return ""
+	}
+	if errors.As(err, new(*sandbox.NotFoundError)) {
+		if _, why := child.Elsewhere(l.cfg.Command); why != "" {
+			return "; " + why
+		}
+		return ""
+	}
+	program := l.cfg.Program(l.env.Workspace, l.env.Launcher)
+	if hidden := program.Unseen(""); hidden != nil {
+		return "; " + hidden.Error()
+	}
+	return ""
+}
+
+// Look tells which program a stdio server is started by, or what is wrong with it, and starts nothing.
+// The error may be a *host.Lack.
+func (c *Config) Look(workspace string, launcher func() (*sandbox.Launcher, error)) (string, error) {
+	program := c.Program(workspace, launcher)
+	found, err := program.Look()
+	if errors.As(err, new(*sandbox.NotFoundError)) {
+		if at, _ := child.Elsewhere(c.Command); at != "" {
+			return "", &host.Lack{Err: err, Fix: "command: " + config.Scalar(at)} // its arguments stand beside it
+		}
+	}
+	if err != nil || strings.ContainsAny(c.Command, `/\\`) {
+		return found, err
+	}
+	if _, missing := sandbox.LookPath(c.Command, sandbox.SafePath("", workspace), workspace); missing != nil {
+		if path, err := exec.LookPath(c.Command); err == nil {
+			found += fmt.Sprintf("; a graphical client may start this host without %s in PATH, and then it needs: command: %s", filepath.Dir(path), config.Scalar(path))
+		}
+	}
+	return found, nil
+}
+
+// hints says what the output of a server tells about why it does not work, and what its sandbox
+// hides. words is the end of its stderr.
+func (p *process) hints(words string) (text string) {
+	l := p.conn.link
+	if line := cause(words); line != "" {
+		text += "; its stderr says: " + line
+	}
+	if p.conn.up.Load() {
+		return text
+	}
+	if line := p.odd.Load(); line != nil {
+		text += fmt.Sprintf("; its stdout has a line that is not an MCP message: %q", *line)
+	}
+	program := l.cfg.Program(l.env.Workspace, l.env.Launcher)
+	if err := program.Unseen(words); err != nil && !l.cfg.Foreign {
+		text += fmt.Sprintf("; %v", err)
+	}
+	return text
+}
+
+// cause picks the line of a stderr that says why a program ended: of tracebacks of Python the last
+// exception, of Node.js the first error above the stack, of npm the first line that is more than
+// a code; else a short text as a whole, or the last line that speaks of a failure, or the last one.
+func cause(words string) string {
+	var last, failed, named string
+	python := false
+	for line := range strings.Lines(words) {
+		switch line = strings.Trim(line, " \t\r\n|"); {
+		case line == "" || noise().MatchString(line):
+			continue
+		case strings.HasPrefix(line, "Traceback (most recent call last)"):
+			python = true
+		case namedError().MatchString(line) && (named == "" || python):
+			named = line
+		case failure().MatchString(line):
+			failed = line
+		}
+		last = line
+	}
+	if named == "" && len(words) <= maxWhole {
+		return strings.Join(strings.Fields(words), " ")
+	}
+	return protocol.Clip(cmp.Or(named, failed, last), maxCause)
+}
+
+// namedError begins a line that names an error, as interpreters and installers print it.
+var namedError = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^([A-Za-z_][\w.]*)?(Error|Exception|Interrupt|SystemExit)( \[\w+\])?(:|$)|^npm (error|ERR!) |^╰─▶ `)
+})
+
+// failure is in a line that speaks of one.
+var failure = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?i)error|fail|required|missing|not found|no module|no such|not set|cannot|can't|could not|unable|denied|refused|invalid|must`)
+})
+
+// noise is a line of an interpreter or installer that says nothing of the cause.
+var noise = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^npm notice|^npm (error|ERR!)( (code|syscall|errno|path|dest|A complete log)\b.*)?$|^Node\.js v|^at |^node:internal|^throw |^Require stack:|^- /|^(code|requireStack): |^[\^{}\[\],~]+$`)
+})

@@ -1,0 +1,86 @@
+package mcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"a2e/host"
+	"a2e/protocol"
+)
+
+// Offer is what a server has, by name.
+type Offer struct {
+	Server    string // what it calls itself
+	Version   string
+	Tools     []string // without the server's id
+	Resources []string // and templates
+	Prompts   []string
+	Withheld  []Withheld // tools that the host does not offer
+}
+
+// Offer connects to a server of the config and tells what it has. It waits until ctx ends for a
+// first connection and the lists. The error may be a *host.Lack.
+func (p *Plugin) Offer(ctx context.Context, id string) (*Offer, error) {
+	withheld, err := p.Withheld(ctx, id)
+	s, unknown := p.find(id)
+	if unknown != nil {
+		return nil, unknown
+	}
+	if err != nil {
+		return nil, s.failed(ctx, err)
+	}
+	select {
+	case <-s.listed.c:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("it did not list all that it has: %w", context.Cause(ctx))
+	}
+	row := s.row()
+	offer := &Offer{Server: row["server_name"].(string), Version: row["server_version"].(string), Withheld: withheld}
+	for _, name := range row["tools"].([]string) {
+		offer.Tools = append(offer.Tools, strings.TrimPrefix(name, id+separator))
+	}
+	offer.Resources, offer.Prompts = names(s.resourceEntries()), names(s.promptEntries())
+	return offer, nil
+}
+
+// names returns what the rows of a list are called.
+func names(rows []entry) []string {
+	all := make([]string, len(rows))
+	for i, r := range rows {
+		all[i], _ = r.row["name"].(string)
+	}
+	return all
+}
+
+// failed is the error of a server that did not start. Where its sandbox hides what it needs, that is
+// a *host.Lack with the line of the config that shows it.
+func (s *server) failed(ctx context.Context, err error) error {
+	if s.link == nil {
+		return err
+	}
+	state, lack := s.link.State(), (*host.Lack)(nil)
+	if state.LastError == "" {
+		if ctx.Err() != nil && state.Progress != "" {
+			return fmt.Errorf("%w; it last said: %s", err, protocol.Clip(state.Progress, maxSummary))
+		}
+		return err
+	}
+	cfg := s.link.Config()
+	program := cfg.Program(s.p.env.Workspace, s.p.env.Launcher)
+	if err = errors.New(state.LastError); cfg.URL == "" && errors.As(program.Unseen(state.LastError), &lack) {
+		return &host.Lack{Err: err, Fix: lack.Fix}
+	}
+	return err
+}
+
+// summary is the offer in a line. A tool that waits for an approval is a lack.
+func (o *Offer) summary(id string) (string, error) {
+	if slices.ContainsFunc(o.Withheld, func(w Withheld) bool { return w.Pinned }) {
+		err := fmt.Errorf("%d of its tools have changed since they were approved, and are withheld", len(o.Withheld))
+		return "", &host.Lack{Err: err, Fix: "a2e mcp approve " + id, Minor: true}
+	}
+	return fmt.Sprintf("%s answers, with %d tools", o.Server, len(o.Tools)), nil
+}
