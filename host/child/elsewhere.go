@@ -25,7 +25,8 @@ func Elsewhere(name string) (path, why string) {
 	for _, dir := range usualDirs() {
 		path := filepath.Join(dir, name)
 		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0 {
-			return path, fmt.Sprintf("it is at %s, but PATH is %s: a graphical client often starts this host with less than a terminal does", path, os.Getenv("PATH"))
+			return path, fmt.Sprintf("it is at %s, but PATH is %s: a graphical client often starts this host with less "+
+				"than a terminal does", path, os.Getenv("PATH"))
 		}
 	}
 	return "", ""
@@ -40,10 +41,11 @@ func usualDirs() (dirs []string) {
 	}
 	for _, pattern := range []string{
 		"~/.local/bin", "~/bin", "~/.nvm/versions/node/*/bin", "~/.fnm/node-versions/*/installation/bin",
-		"~/.local/share/fnm/node-versions/*/installation/bin", "~/.volta/tools/image/node/*/bin", "~/.asdf/installs/*/*/bin",
-		"~/.local/share/mise/installs/*/*/bin", "~/.pyenv/versions/*/bin", "~/.rbenv/versions/*/bin", "~/.cargo/bin", "~/go/bin",
-		"~/.bun/bin", "~/.deno/bin", "~/.npm-global/bin", "~/miniconda3/bin", "~/anaconda3/bin",
-		"/usr/local/bin", "/opt/homebrew/bin", "/home/linuxbrew/.linuxbrew/bin", "/opt/local/bin", "/snap/bin", "/usr/local/go/bin",
+		"~/.local/share/fnm/node-versions/*/installation/bin", "~/.volta/tools/image/node/*/bin",
+		"~/.asdf/installs/*/*/bin", "~/.local/share/mise/installs/*/*/bin", "~/.pyenv/versions/*/bin",
+		"~/.rbenv/versions/*/bin", "~/.cargo/bin", "~/go/bin", "~/.bun/bin", "~/.deno/bin", "~/.npm-global/bin",
+		"~/miniconda3/bin", "~/anaconda3/bin", "/usr/local/bin", "/opt/homebrew/bin",
+		"/home/linuxbrew/.linuxbrew/bin", "/opt/local/bin", "/snap/bin", "/usr/local/go/bin",
 	} {
 		if rest, ok := strings.CutPrefix(pattern, "~"); ok {
 			pattern = home + rest
@@ -78,6 +80,6 @@ func (p *Program) elsewhere(err error) error {
 	if at == "" {
 		return err
 	}
-	words := append([]string{at}, p.Command[1:]...)
-	return &host.Lack{Err: fmt.Errorf("%w; %s", err, why), Fix: "command: [" + strings.Join(each(words, scalar), ", ") + "]"}
+	words := each(append([]string{at}, p.Command[1:]...), scalar)
+	return &host.Lack{Err: fmt.Errorf("%w; %s", err, why), Fix: "command: [" + strings.Join(words, ", ") + "]"}
 }

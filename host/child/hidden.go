@@ -96,7 +96,8 @@ func (p *Program) arguments() (all []string) {
 
 // pathsIn finds absolute paths in a text.
 func pathsIn(text string) (all []string) {
-	for _, path := range regexp.MustCompile(`(?:^|[\s'"`+"`"+`(=:])(/[^\s'"`+"`"+`():,;]+)`).FindAllStringSubmatch(text, maxUnseen) {
+	form := regexp.MustCompile(`(?:^|[\s'"\x60(=:])(/[^\s'"\x60():,;]+)`)
+	for _, path := range form.FindAllStringSubmatch(text, maxUnseen) {
 		all = append(all, path[1])
 	}
 	return all
@@ -185,7 +186,9 @@ func nodePackage(path string) (found string) {
 		case filepath.Base(dir) == "node_modules":
 			found = dir
 		case filepath.Base(found) == "node_modules":
-		case found == "" && there(dir, "package.json"), found != "" && (there(dir, "node_modules") || there(dir, "pnpm-workspace.yaml")):
+		case found == "" && there(dir, "package.json"):
+			found = dir
+		case found != "" && (there(dir, "node_modules") || there(dir, "pnpm-workspace.yaml")):
 			found = dir
 		}
 	}

@@ -26,21 +26,62 @@ func TestUnseen(t *testing.T) {
 		hides   string // the folder that the error names; "" = nothing is hidden
 		fix     string
 	}{
-		"all there":             {files: "WS/a", command: "/usr/bin/env WS/a -x rel /none/b"},
-		"a script":              {files: "srv/a.py", command: "/bin/sh OUT/srv/a.py", hides: "OUT/srv", fix: "OUT/srv"},
-		"granted":               {files: "srv/a.py", command: "/bin/sh OUT/srv/a.py", read: []string{"OUT/srv"}},
-		"a further folder":      {files: "a/x,b/y", command: "/bin/sh OUT/a/x OUT/b/y", read: []string{"OUT/a"}, hides: "OUT/b", fix: "OUT/a, OUT/b"},
-		"two folders":           {files: "a/x,b/y", command: "/bin/sh OUT/a/x --data=OUT/b", hides: "OUT/a", fix: "OUT/a, OUT/b"},
-		"a Python package":      {files: "p/pyproject.toml,p/srv/__init__.py,p/srv/a.py", command: "/bin/sh OUT/p/srv/a.py", hides: "OUT/p", fix: "OUT/p"},
-		"a Node.js package":     {files: "n/package.json,n/dist/a.js", command: "/bin/sh OUT/n/dist/a.js", hides: "OUT/n", fix: "OUT/n"},
-		"a Node.js workspace":   {files: "m/node_modules/x,m/packages/n/package.json,m/packages/n/a.js", command: "/bin/sh OUT/m/packages/n/a.js", hides: "OUT/m", fix: "OUT/m"},
-		"in node_modules":       {files: "n/node_modules/p/package.json,n/node_modules/p/a.js", command: "/bin/sh OUT/n/node_modules/p/a.js", hides: "OUT/n/node_modules", fix: "OUT/n/node_modules"},
-		"a linked bin":          {files: "n/node_modules/p/package.json,n/node_modules/p/a.js,n/node_modules/.bin/p -> ../p/a.js", command: "OUT/n/node_modules/.bin/p"},
-		"a linked bin within":   {files: "n/package.json,n/a.js = #!/bin/sh,WS/node_modules/.bin/p -> ../p/a.js,WS/node_modules/p -> OUT/n", command: "WS/node_modules/.bin/p", hides: "OUT/n", fix: "OUT/n"},
-		"a Python of elsewhere": {files: "py/3.1/bin/python,py/3 -> 3.1,WS/venv/bin/python -> OUT/py/3/bin/python", command: "WS/venv/bin/python -m x", hides: "OUT/py/3", fix: "OUT/py/3"},
+		"all there": {files: "WS/a", command: "/usr/bin/env WS/a -x rel /none/b"},
+		"a script":  {files: "srv/a.py", command: "/bin/sh OUT/srv/a.py", hides: "OUT/srv", fix: "OUT/srv"},
+		"granted":   {files: "srv/a.py", command: "/bin/sh OUT/srv/a.py", read: []string{"OUT/srv"}},
+		"a further folder": {
+			files:   "a/x,b/y",
+			command: "/bin/sh OUT/a/x OUT/b/y",
+			read:    []string{"OUT/a"},
+			hides:   "OUT/b", fix: "OUT/a, OUT/b",
+		},
+		"two folders": {
+			files:   "a/x,b/y",
+			command: "/bin/sh OUT/a/x --data=OUT/b",
+			hides:   "OUT/a", fix: "OUT/a, OUT/b",
+		},
+		"a Python package": {
+			files:   "p/pyproject.toml,p/srv/__init__.py,p/srv/a.py",
+			command: "/bin/sh OUT/p/srv/a.py",
+			hides:   "OUT/p", fix: "OUT/p",
+		},
+		"a Node.js package": {
+			files:   "n/package.json,n/dist/a.js",
+			command: "/bin/sh OUT/n/dist/a.js",
+			hides:   "OUT/n", fix: "OUT/n",
+		},
+		"a Node.js workspace": {
+			files:   "m/node_modules/x,m/packages/n/package.json,m/packages/n/a.js",
+			command: "/bin/sh OUT/m/packages/n/a.js",
+			hides:   "OUT/m", fix: "OUT/m",
+		},
+		"in node_modules": {
+			files:   "n/node_modules/p/package.json,n/node_modules/p/a.js",
+			command: "/bin/sh OUT/n/node_modules/p/a.js",
+			hides:   "OUT/n/node_modules", fix: "OUT/n/node_modules",
+		},
+		"a linked bin": {
+			files:   "n/node_modules/p/package.json,n/node_modules/p/a.js,n/node_modules/.bin/p -> ../p/a.js",
+			command: "OUT/n/node_modules/.bin/p",
+		},
+		"a linked bin within": {
+			files:   "n/package.json,n/a.js = #!/bin/sh,WS/node_modules/.bin/p -> ../p/a.js,WS/node_modules/p -> OUT/n",
+			command: "WS/node_modules/.bin/p",
+			hides:   "OUT/n", fix: "OUT/n",
+		},
+		"a Python of elsewhere": {
+			files:   "py/3.1/bin/python,py/3 -> 3.1,WS/venv/bin/python -> OUT/py/3/bin/python",
+			command: "WS/venv/bin/python -m x",
+			hides:   "OUT/py/3", fix: "OUT/py/3",
+		},
 		"what a script runs": {files: "py/bin/python,v/bin/python -> OUT/py/bin/python,WS/tool = #!OUT/v/bin/python",
 			command: "WS/tool", hides: "OUT/v", fix: "OUT/v, OUT/py"},
-		"what it says": {files: "d/a", command: "/bin/true", said: "FileNotFoundError: 'OUT/d/a', gone", hides: "OUT/d", fix: "OUT/d"},
+		"what it says": {
+			files:   "d/a",
+			command: "/bin/true",
+			said:    "FileNotFoundError: 'OUT/d/a', gone",
+			hides:   "OUT/d", fix: "OUT/d",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out, work := t.TempDir(), t.TempDir()
@@ -50,7 +91,10 @@ func TestUnseen(t *testing.T) {
 			}
 			launcher := must.Get(sandbox.New(sandbox.Options{Workspace: work}))(t)
 			defer launcher.Close()
-			program := child.Program{Command: strings.Fields(fill(c.command)), Workspace: work, Launcher: func() (*sandbox.Launcher, error) { return launcher, nil }}
+			program := child.Program{
+				Command: strings.Fields(fill(c.command)), Workspace: work,
+				Launcher: func() (*sandbox.Launcher, error) { return launcher, nil },
+			}
 			for _, r := range c.read {
 				program.Read = append(program.Read, fill(r))
 			}

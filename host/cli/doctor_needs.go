@@ -152,7 +152,8 @@ func reasonOf(err error) string {
 		return err.Error()
 	}
 	text := strings.Replace(err.Error(), missing.Error(), fmt.Sprintf("there is no program %q", missing.Name), 1)
-	if hint := schema.DidYouMean(missing.Name, programsIn(missing.Dirs)); hint != "" && packageOf(missing.Name) == nil && fixOf(err) == "" {
+	hint := schema.DidYouMean(missing.Name, programsIn(missing.Dirs))
+	if hint != "" && packageOf(missing.Name) == nil && fixOf(err) == "" {
 		text += "; " + hint
 	}
 	return text

@@ -34,7 +34,7 @@ type reportNeed struct {
 func doctorReport(t *testing.T, dir string, code int, args ...string) (r report) {
 	t.Helper()
 	out := run(t, dir, nil, append([]string{"doctor", "--json"}, args...)...).want(t, code, "")
-	must.OK(t, json.Unmarshal([]byte(out.stdout), &r, json.MatchCaseInsensitiveNames(true)))
+	r = readReport(t, []byte(out.stdout))
 	count := map[string]int{"fine": 0, "warning": 0, "error": 0}
 	for _, c := range r.Checks {
 		if c.Level != "note" {
@@ -45,6 +45,12 @@ func doctorReport(t *testing.T, dir string, code int, args ...string) (r report)
 		assert.Equal(t, r.Summary[level], n, level)
 	}
 	assert.That(t, r.OK == (count["error"] == 0), "ok %t with %v", r.OK, count)
+	return r
+}
+
+func readReport(t *testing.T, text []byte) (r report) {
+	t.Helper()
+	must.OK(t, json.Unmarshal(text, &r, json.MatchCaseInsensitiveNames(true)))
 	return r
 }
 

@@ -25,11 +25,14 @@ type mcpAddCmd struct {
 	Env     []string `sep:"none" placeholder:"NAME[=VALUE]" help:"A variable that the server gets; may be given several times. NAME alone is the host's own variable of that name, so that its value does not get into the file."`
 	URL     string   `name:"url" placeholder:"URL" help:"Where a server runs already, in place of a command."`
 	Header  []string `sep:"none" placeholder:"'NAME: VALUE'" help:"With --url: a header of each request; may be given several times."`
+	Read    []string `sep:"none" placeholder:"PATH" help:"A further path that the command may read in its sandbox."`
+	Try     bool     `default:"true" negatable:"" help:"Try the server. On unless --no-try."`
+	Timeout float64  `placeholder:"SECONDS" help:"Seconds to try it. Default: as long as its start may take."`
 	User    bool     `help:"Change the user's own config, which holds where no other is."`
 	Command []string `arg:"" optional:"" passthrough:"partial" help:"What starts the server, behind --."`
 }
 
-// Run adds the server to the config.
+// Run adds the server to the config, and tries it out.
 func (a *mcpAddCmd) Run(cmd *commands, sys *System) error {
 	if len(a.Command) > 0 && a.Command[0] == "--" { // kong leaves it in
 		a.Command = a.Command[1:]
@@ -53,6 +56,7 @@ func (a *mcpAddCmd) Run(cmd *commands, sys *System) error {
 	if err != nil {
 		return fail(exitConfig, err)
 	}
+	f.known = f.known || f.text == nil && f.folder != "" // all in it was typed here
 	if err := f.write(text); err != nil {
 		return err
 	}
@@ -63,7 +67,10 @@ func (a *mcpAddCmd) Run(cmd *commands, sys *System) error {
 		}
 	}
 	f.after(sys)
-	return nil
+	if !a.Try {
+		return nil
+	}
+	return a.try(cmd, sys, &entry)
 }
 
 // entry is what the flags and the command say, which the plugin would take.
@@ -82,8 +89,10 @@ func (a *mcpAddCmd) entry() (e config.ServerEntry, err error) {
 		return e, errors.New("--header is for --url; a command takes what it needs from --env")
 	case a.URL != "" && len(a.Env) > 0:
 		return e, errors.New("--env is for a command; a server at a URL takes what it needs from --header")
+	case a.URL != "" && len(a.Read) > 0:
+		return e, errors.New("--read is for a command, which runs in a sandbox; a server at a URL does not")
 	}
-	e = config.ServerEntry{Command: a.Command, URL: a.URL}
+	e = config.ServerEntry{Command: a.Command, URL: a.URL, Read: a.Read}
 	for _, text := range a.Env {
 		name, value, given := strings.Cut(text, "=")
 		if !given {
@@ -105,7 +114,7 @@ func (a *mcpAddCmd) entry() (e config.ServerEntry, err error) {
 func checkEntry(id string, e config.ServerEntry) error {
 	one := map[string]any{}
 	if len(e.Command) > 0 {
-		one["command"], one["args"] = e.Command[0], e.Command[1:]
+		one["command"], one["args"], one["read"] = e.Command[0], e.Command[1:], append([]string{}, e.Read...)
 	} else {
 		one["url"] = e.URL
 	}
@@ -174,7 +183,9 @@ func (r *mcpRemoveCmd) Run(cmd *commands, sys *System) error {
 		return err
 	}
 	say(sys.Err, "removed: %s from %s", r.Name, oneLine(f.path))
-	f.after(sys)
+	if !f.known {
+		f.after(sys)
+	}
 	return nil
 }
 
@@ -270,14 +281,14 @@ func (f *editedFile) write(text []byte) error {
 	return fail(exitFailed, err)
 }
 
-// after says what is to be done next.
+// after says whether the change counts, and what is to be done where it does not.
 func (f *editedFile) after(sys *System) {
 	switch {
+	case f.known && f.text == nil:
+		say(sys.Err, "the file is new, and trusted as it is; next: a2e trust --list shows all that are")
 	case f.known:
-		say(sys.Err, "it was trusted, and is with this change; a2e doctor --live tries it out")
+		say(sys.Err, "it was trusted, and is with this change")
 	case f.folder != "":
 		say(sys.Err, "next: a2e trust, as nothing in it counts until then; a2e doctor --live tries it out")
-	default:
-		say(sys.Err, "next: a2e doctor --live tries it out")
 	}
 }

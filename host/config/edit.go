@@ -19,8 +19,14 @@ type Pair struct{ Name, Value string }
 type ServerEntry struct {
 	Command []string
 	Env     []Pair
+	Read    []string // further paths that it may read
 	URL     string
 	Headers []Pair
+}
+
+// Options returns the entry, under its id, as options of the plugin for MCP servers.
+func (e *ServerEntry) Options(id string, getenv func(string) string) (Options, error) {
+	return ParseOptions("", []byte("mcpServers:\n  "+id+":\n"+e.block(4)), getenv)
 }
 
 // parts lists the keys of the entry, with the value of each on one line, or its pairs.
@@ -28,12 +34,18 @@ func (e *ServerEntry) parts(scalar func(string) string, do func(key, value strin
 	if len(e.Command) > 0 {
 		do("command", scalar(e.Command[0]), nil)
 	}
-	if len(e.Command) > 1 {
-		all := make([]string, len(e.Command)-1)
-		for i, word := range e.Command[1:] {
+	listed := func(words []string) string {
+		all := make([]string, len(words))
+		for i, word := range words {
 			all[i] = scalar(word)
 		}
-		do("args", "["+strings.Join(all, ", ")+"]", nil)
+		return "[" + strings.Join(all, ", ") + "]"
+	}
+	if len(e.Command) > 1 {
+		do("args", listed(e.Command[1:]), nil)
+	}
+	if len(e.Read) > 0 {
+		do("read", listed(e.Read), nil)
 	}
 	if len(e.Env) > 0 {
 		do("env", "", e.Env)

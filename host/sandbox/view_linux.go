@@ -159,7 +159,8 @@ func (v *view) with(policy *Policy) []grant {
 	}
 	if !own.covers(program, accessRead) {
 		own.add(accessRead, program)
-		for _, dir := range []string{filepath.Dir(program), filepath.Dir(realPath(program))} { // a link, such as npx, lies beside others
+		// a link, such as npx, lies beside what it needs
+		for _, dir := range []string{filepath.Dir(program), filepath.Dir(realPath(program))} {
 			if own.covers(dir, accessRead) || private(realPath(dir), v.closed) != "" {
 				continue
 			}

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 
 	"a2e/host"
+	"a2e/plugins/mcp/link"
 	"a2e/protocol"
 )
 
@@ -55,8 +58,8 @@ func names(rows []entry) []string {
 	return all
 }
 
-// failed is the error of a server that did not start. Where its sandbox hides what it needs, that is
-// a *host.Lack with the line of the config that shows it.
+// failed is the error of a server that did not start. Where its sandbox hides what it needs, or keeps
+// a variable from it, that is a *host.Lack with the line of the config that gives it.
 func (s *server) failed(ctx context.Context, err error) error {
 	if s.link == nil {
 		return err
@@ -68,10 +71,26 @@ func (s *server) failed(ctx context.Context, err error) error {
 		}
 		return err
 	}
-	cfg := s.link.Config()
-	program := cfg.Program(s.p.env.Workspace, s.p.env.Launcher)
-	if err = errors.New(state.LastError); cfg.URL == "" && errors.As(program.Unseen(state.LastError), &lack) {
+	err = errors.New(state.LastError)
+	if errors.As(s.link.Unseen(state.LastError), &lack) {
 		return &host.Lack{Err: err, Fix: lack.Fix}
+	}
+	return s.lacksVariable(state.LastError, err)
+}
+
+// lacksVariable says of a variable that an error names, and that this host has, that a server gets
+// only those of its env.
+func (s *server) lacksVariable(text string, err error) error {
+	env := s.opts.Env
+	for _, name := range regexp.MustCompile(`\b[A-Z][A-Z0-9]*(_[A-Z0-9]+)+\b`).FindAllString(text, -1) {
+		if _, given := env[name]; given || os.Getenv(name) == "" || s.opts.Kind() != link.Stdio {
+			continue
+		}
+		err = fmt.Errorf("%w; this host has %s, but a server gets only the variables that its env names", err, name)
+		if len(env) > 0 { // what the others are taken from is not known here
+			return err
+		}
+		return &host.Lack{Err: err, Fix: fmt.Sprintf(`env: {%s: "${%[1]s}"}`, name)}
 	}
 	return err
 }

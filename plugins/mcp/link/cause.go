@@ -20,6 +20,7 @@ import (
 const (
 	maxCause = 400 // bytes of the line that says why a server did not start
 	maxWhole = 100 // bytes of a stderr that is shown as a whole
+	maxOdd   = 120 // bytes of a line of stdout that an error shows
 )
 
 // ending says how a process ended, and the line of its output that tells why, as far as one does.
@@ -33,20 +34,29 @@ func (p *process) ending() error {
 // hides. An agent is not told which files there are.
 func (p *process) whyNot(err error) string {
 	l := p.conn.link
-	if l.cfg.Foreign {
-		return ""
-	}
-	if errors.As(err, new(*sandbox.NotFoundError)) {
+	if !l.cfg.Foreign && errors.As(err, new(*sandbox.NotFoundError)) {
 		if _, why := child.Elsewhere(l.cfg.Command); why != "" {
 			return "; " + why
 		}
 		return ""
 	}
-	program := l.cfg.Program(l.env.Workspace, l.env.Launcher)
-	if hidden := program.Unseen(""); hidden != nil {
+	if hidden := l.Unseen(""); hidden != nil {
 		return "; " + hidden.Error()
 	}
 	return ""
+}
+
+// Unseen tells what the sandbox hides of what a server of the config needs, or of what a text names
+// that is not its own home: a *host.Lack; nil = nothing.
+func (l *Link) Unseen(said string) error {
+	if l.cfg.Foreign || l.cfg.Kind() != Stdio {
+		return nil
+	}
+	if l.env.Homes != "" {
+		said = strings.ReplaceAll(said, l.env.Homes, "")
+	}
+	program := l.cfg.Program(l.env.Workspace, l.env.Launcher)
+	return program.Unseen(said)
 }
 
 // Look tells which program a stdio server is started by, or what is wrong with it, and starts nothing.
@@ -64,7 +74,8 @@ func (c *Config) Look(workspace string, launcher func() (*sandbox.Launcher, erro
 	}
 	if _, missing := sandbox.LookPath(c.Command, sandbox.SafePath("", workspace), workspace); missing != nil {
 		if path, err := exec.LookPath(c.Command); err == nil {
-			found += fmt.Sprintf("; a graphical client may start this host without %s in PATH, and then it needs: command: %s", filepath.Dir(path), config.Scalar(path))
+			found += fmt.Sprintf("; a graphical client whose PATH lacks %s needs: command: %s",
+				filepath.Dir(path), config.Scalar(path))
 		}
 	}
 	return found, nil
@@ -80,12 +91,11 @@ func (p *process) hints(words string) (text string) {
 	if p.conn.up.Load() {
 		return text
 	}
-	if line := p.odd.Load(); line != nil {
+	if line := p.conn.odd.Load(); line != nil {
 		text += fmt.Sprintf("; its stdout has a line that is not an MCP message: %q", *line)
 	}
-	program := l.cfg.Program(l.env.Workspace, l.env.Launcher)
-	if err := program.Unseen(words); err != nil && !l.cfg.Foreign {
-		text += fmt.Sprintf("; %v", err)
+	if hidden := l.Unseen(text); hidden != nil {
+		text += fmt.Sprintf("; %v", hidden)
 	}
 	return text
 }
@@ -117,15 +127,18 @@ func cause(words string) string {
 
 // namedError begins a line that names an error, as interpreters and installers print it.
 var namedError = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^([A-Za-z_][\w.]*)?(Error|Exception|Interrupt|SystemExit)( \[\w+\])?(:|$)|^npm (error|ERR!) |^╰─▶ `)
+	return regexp.MustCompile(`^([A-Za-z_][\w.]*)?(Error|Exception|Interrupt|SystemExit)( \[\w+\])?(:|$)` +
+		`|^npm (error|ERR!) |^╰─▶ `)
 })
 
 // failure is in a line that speaks of one.
 var failure = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`(?i)error|fail|required|missing|not found|no module|no such|not set|cannot|can't|could not|unable|denied|refused|invalid|must`)
+	return regexp.MustCompile(`(?i)error|fail|required|missing|not found|no module|no such|not set|cannot|can't` +
+		`|could not|unable|denied|refused|invalid|must`)
 })
 
 // noise is a line of an interpreter or installer that says nothing of the cause.
 var noise = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^npm notice|^npm (error|ERR!)( (code|syscall|errno|path|dest|A complete log)\b.*)?$|^Node\.js v|^at |^node:internal|^throw |^Require stack:|^- /|^(code|requireStack): |^[\^{}\[\],~]+$`)
+	return regexp.MustCompile(`^npm notice|^npm (error|ERR!)( (code|syscall|errno|path|dest|A complete log)\b.*)?$` +
+		`|^Node\.js v|^at |^node:internal|^throw |^Require stack:|^- /|^(code|requireStack): |^[\^{}\[\],~]+$`)
 })

@@ -308,7 +308,8 @@ func (c *conn) expire(done <-chan struct{}, stop func(error)) {
 				last, _ := c.link.words.Load().(string)
 				words = p.hints(last)
 			}
-			stop(fmt.Errorf("it did not complete the MCP handshake within %s; start_timeout in its config sets that%s", limit*time.Duration(n)/parts, words))
+			stop(fmt.Errorf("it did not complete the MCP handshake within %s; start_timeout in its config sets that%s",
+				limit*time.Duration(n)/parts, words))
 			return
 		}
 		before = size

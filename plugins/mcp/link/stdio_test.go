@@ -114,25 +114,41 @@ func TestHint(t *testing.T) {
 	must.OK(t, os.WriteFile(script, []byte("exit 7"), 0o600))
 	s := newStage(t, Config{Command: "sh", Args: []string{script}}, nil)
 	_, err := s.Session(t.Context())
-	wantError(t, err, protocol.CodeMCPServerUnavailable, "exit status", "may not see "+script, "the sandbox hides "+filepath.Dir(script))
+	wantError(t, err, protocol.CodeMCPServerUnavailable, "exit status", "may not see "+script,
+		"the sandbox hides "+filepath.Dir(script))
 }
 
 // Of all that a program says when it ends, the error has the line that names the cause.
 func TestCause(t *testing.T) {
 	for name, c := range map[string]struct{ words, want string }{
 		"nothing": {"", ""},
-		"Python":  {"starting\nTraceback (most recent call last):\n  File \"a.py\", line 1\n    import mcp\nModuleNotFoundError: No module named 'mcp'\n", "ModuleNotFoundError: No module named 'mcp'"},
-		"two tracebacks": {"Traceback (most recent call last):\n  a\nKeyError: 'X'\n\nDuring handling of the above exception, another exception occurred:\n\n" +
-			"Traceback (most recent call last):\n  b\npkg.errors.ConfigError: X is not set\n", "pkg.errors.ConfigError: X is not set"},
+		"Python": {
+			"starting\nTraceback (most recent call last):\n  File \"a.py\", line 1\n    import mcp\n" +
+				"ModuleNotFoundError: No module named 'mcp'\n",
+			"ModuleNotFoundError: No module named 'mcp'",
+		},
+		"two tracebacks": {"Traceback (most recent call last):\n  a\nKeyError: 'X'\n\n" +
+			"During handling of the above exception, another exception occurred:\n\n" +
+			"Traceback (most recent call last):\n  b\npkg.errors.ConfigError: X is not set\n",
+			"pkg.errors.ConfigError: X is not set"},
 		"python -m": {"/usr/bin/python3: No module named x\n", "/usr/bin/python3: No module named x"},
-		"Node.js": {"node:internal/modules/cjs/loader:1148\n  throw err;\n  ^\n\nError: Cannot find module '/x/y.js'\n    at Module._resolveFilename (node:internal:1)\n" +
-			"  code: 'MODULE_NOT_FOUND',\n  requireStack: []\n}\n\nNode.js v20.20.2\n", "Error: Cannot find module '/x/y.js'"},
-		"npm": {"npm error code E404\nnpm error 404 Not Found - GET https://r.example.org/x\nnpm error 404\nnpm error 404 tarball, folder, http url, or git url.\n" +
-			"npm notice\nnpm error A complete log of this run can be found in: /x.log\n", "npm error 404 Not Found - GET https://r.example.org/x"},
-		"npm, no network": {"npm error code ENOTFOUND\nnpm error syscall getaddrinfo\nnpm error errno ENOTFOUND\nnpm error network request to https://r.example.org/x failed\n", "npm error network request to https://r.example.org/x failed"},
-		"a key":           {"Error: API_KEY is required\nUsage: x [options]\n  --help\n", "Error: API_KEY is required"},
-		"a failure":       {"loading\nconfig.json could not be read\n" + strings.Repeat("bye\n", 30), "config.json could not be read"},
-		"only words":      {"one\ntwo\n", "one two"},
+		"Node.js": {"node:internal/modules/cjs/loader:1148\n  throw err;\n  ^\n\n" +
+			"Error: Cannot find module '/x/y.js'\n    at Module._resolveFilename (node:internal:1)\n" +
+			"  code: 'MODULE_NOT_FOUND',\n  requireStack: []\n}\n\nNode.js v20.20.2\n",
+			"Error: Cannot find module '/x/y.js'"},
+		"npm": {"npm error code E404\nnpm error 404 Not Found - GET https://r.example.org/x\nnpm error 404\n" +
+			"npm error 404 tarball, folder, http url, or git url.\nnpm notice\nnpm error A complete log: /x.log\n",
+			"npm error 404 Not Found - GET https://r.example.org/x"},
+		"npm, no network": {
+			"npm error code ENOTFOUND\nnpm error syscall getaddrinfo\nnpm error errno ENOTFOUND\n" +
+				"npm error network request to https://r.example.org/x failed\n",
+			"npm error network request to https://r.example.org/x failed",
+		},
+		"a key": {"Error: API_KEY is required\nUsage: x [options]\n  --help\n", "Error: API_KEY is required"},
+		"a failure": {
+			"loading\nconfig.json could not be read\n" + strings.Repeat("bye\n", 30), "config.json could not be read",
+		},
+		"only words": {"one\ntwo\n", "one two"},
 	} {
 		assert.Equal(t, cause(c.words), c.want, name)
 	}

@@ -182,8 +182,8 @@ const selfName = "a2e"
 
 func (r *runner) program() child.Program {
 	return child.Program{
-		Command: r.Command, Self: selfName, Workspace: r.pool.workspace, Cwd: r.Cwd, Read: r.Read, Write: r.Write, Network: r.Network,
-		Launcher: r.pool.env.Launcher,
+		Command: r.Command, Self: selfName, Workspace: r.pool.workspace, Cwd: r.Cwd,
+		Read: r.Read, Write: r.Write, Network: r.Network, Launcher: r.pool.env.Launcher,
 	}
 }
 

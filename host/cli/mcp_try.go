@@ -1,0 +1,109 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"a2e/host"
+	"a2e/host/config"
+	"a2e/plugins/mcp"
+	"a2e/protocol"
+)
+
+// try starts or reaches the server that was added, as this folder's hosts will, and tells what it
+// offers, or in one line why it does not work and what fixes that. Either way it stays in the
+// config: a server may need what is not there yet.
+func (a *mcpAddCmd) try(cmd *commands, sys *System, entry *config.ServerEntry) error {
+	ctx, stop := interruptible()
+	defer stop()
+	if a.Timeout > 0 {
+		limit := time.Duration(a.Timeout * float64(time.Second))
+		timed, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it did not answer within %s", limit))
+		defer cancel()
+		ctx = timed
+	}
+	var offer *mcp.Offer
+	cfg, err := cmd.load(sys, func(string) {}) // the sandbox, the workspace; the file may not be trusted yet
+	if err == nil {
+		offer, err = a.offer(ctx, cfg, sys, entry)
+	}
+	switch {
+	case errors.Is(context.Cause(ctx), errInterrupted):
+		return context.Cause(ctx)
+	case err != nil:
+		why := reasonOf(err)
+		if wrong := (*config.Error)(nil); errors.As(err, &wrong) { // a variable that is not set: its place is clear
+			if why = wrong.Problems[0].Message; strings.Contains(why, ": ") {
+				_, why, _ = strings.Cut(why, ": ")
+			}
+			why += "; until then no command reads this config"
+		}
+		say(sys.Err, "warning: %s does not work yet: %s", a.Name, sys.secrets.Text(oneLine(why)))
+		if fix := fixOf(err); fix != "" {
+			say(sys.Err, "  fix: %s", sys.secrets.Text(oneLine(fix)))
+		}
+		return nil
+	}
+	printOffer(sys.Out, a.Name, offer)
+	return nil
+}
+
+// offer returns what the server has. The error may be a *host.Lack.
+func (a *mcpAddCmd) offer(
+	ctx context.Context, cfg *config.Config, sys *System, entry *config.ServerEntry,
+) (offer *mcp.Offer, err error) {
+	options, err := entry.Options(a.Name, sys.getenv)
+	if err != nil {
+		return nil, err
+	}
+	only := *cfg
+	const typ = string(protocol.CapMCP)
+	only.Plugins = []config.Plugin{{Name: typ, Type: typ, Enabled: true, Options: options}}
+	err = withServer(&only, a.Name, func(p *mcp.Plugin) error {
+		var seen error // what may be why it fails
+		for _, need := range p.Needs() {
+			_, seen = need.Look()
+		}
+		if lack := (*host.Lack)(nil); seen != nil && !(errors.As(seen, &lack) && lack.Minor) {
+			return seen
+		}
+		if err := p.Start(ctx, nil); err != nil {
+			return err
+		}
+		defer sys.waitingFor("trying " + a.Name)()
+		if offer, err = p.Offer(ctx, a.Name); err != nil && seen != nil {
+			return &host.Lack{Err: err, Fix: cmp.Or(fixOf(err), fixOf(seen))}
+		}
+		return err
+	})
+	return offer, err
+}
+
+// maxNames bounds how many names of one kind are told.
+const maxNames = 12
+
+// printOffer tells a person what a server has.
+func printOffer(w io.Writer, name string, o *mcp.Offer) {
+	fmt.Fprintf(w, "%s works: %s\n", name, oneLine(strings.TrimSpace(o.Server+" "+o.Version)))
+	for _, part := range []struct {
+		noun  string
+		names []string
+	}{{"tool", o.Tools}, {"resource", o.Resources}, {"prompt", o.Prompts}} {
+		text := plural(len(part.names), part.noun)
+		if len(part.names) > 0 {
+			text += ": " + strings.Join(each(part.names[:min(len(part.names), maxNames)], oneLine), ", ")
+		}
+		if more := len(part.names) - maxNames; more > 0 {
+			text += fmt.Sprintf(" and %d more", more)
+		}
+		fmt.Fprintf(w, "  %s\n", text)
+	}
+	for _, held := range o.Withheld {
+		fmt.Fprintf(w, "  withheld: %s %s\n", cmp.Or(oneLine(held.Tool), `""`), oneLine(held.Reason))
+	}
+}
