@@ -361,14 +361,14 @@ func TestSplitter(t *testing.T) {
 		var lines []string
 		var over bytes.Buffer
 		s := child.Splitter{Over: &over, Max: kept + 2, Line: func(line []byte) { lines = append(lines, string(line)) }, Long: func(head []byte) { lines = append(lines, "long:"+string(head)) }}
-		for text := "a\nbc\n" + long + "yyyyy\nd\r\n" + long + "\nlast"; text != ""; {
+		for text := "\ufeffa\n\ufeffbc\n" + long + "yyyyy\nd\r\n" + long + "\nlast"; text != ""; {
 			n := min(size, len(text))
 			got, err := s.Write([]byte(text[:n]))
 			must.That(t, got == n && err == nil, "%v %v", got, err)
 			text = text[n:]
 		}
 		s.End()
-		want := []string{"a", "bc", "long:" + long, "d\r", long, "last"}
+		want := []string{"a", "\ufeffbc", "long:" + long, "d\r", long, "last"}
 		assert.Slice(t, lines, want, "in pieces of %d", size)
 		assert.Equal(t, over.String(), long+"yyyyy", "the line that is too long, in pieces of %d", size)
 	}

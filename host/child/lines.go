@@ -22,7 +22,7 @@ const (
 )
 
 // Splitter cuts a stream into lines. Of one that is longer than Max bytes only the head is
-// kept. It is for one goroutine.
+// kept. A byte order mark before the first one is left out. It is for one goroutine.
 type Splitter struct {
 	Max  int
 	Head int               // bytes kept of a line that is too long; 0 = 4 KiB, where a message has its envelope
@@ -30,6 +30,7 @@ type Splitter struct {
 	Long func(head []byte) // the head of a line that was dropped
 	Over io.Writer         // takes all of such a line, before Long is called; nil = nobody does
 
+	begun   bool   // the first line was passed on
 	part    []byte // of the line that has no end yet
 	dropped bool   // that line was too long
 }
@@ -51,7 +52,7 @@ func (s *Splitter) Write(p []byte) (int, error) {
 		case !whole || len(s.part) > 0:
 			s.part = append(s.part, line...)
 		default:
-			s.Line(line)
+			s.pass(line)
 			continue
 		}
 		if whole {
@@ -59,6 +60,14 @@ func (s *Splitter) Write(p []byte) (int, error) {
 		}
 	}
 	return len(p), nil
+}
+
+// pass passes on a line.
+func (s *Splitter) pass(line []byte) {
+	if !s.begun {
+		line, s.begun = bytes.TrimPrefix(line, []byte("\ufeff")), true
+	}
+	s.Line(line)
 }
 
 // over passes on a piece of a line that is too long.
@@ -74,7 +83,7 @@ func (s *Splitter) End() {
 	case s.dropped:
 		s.Long(s.part)
 	case len(s.part) > 0:
-		s.Line(s.part)
+		s.pass(s.part)
 	}
 	if s.dropped, s.part = false, s.part[:0]; cap(s.part) > keptBuffer {
 		s.part = nil

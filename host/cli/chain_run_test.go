@@ -35,9 +35,9 @@ func TestChainRun(t *testing.T) {
 	dir := chainDir(t, map[string]string{
 		"greet.yaml":       greetChain,
 		"fails.yaml":       "nodes:\n- {node_id: a, kind: tool, name: read_file, input: {path: nothing}}\n",
-		"outer.json":       `{"nodes":[{"node_id":"c","kind":"chain","name":"saved","input":{"name":"eve"}}]}`,
-		"chains/saved.yml": greetChain,
-		"input.json":       `{"name":"bob"}`,
+		"outer.json":       "\ufeff" + `{"nodes":[{"node_id":"c","kind":"chain","name":"saved","input":{"name":"eve"}}]}`,
+		"chains/saved.yml": "\ufeff" + greetChain,
+		"input.json":       "\ufeff" + `{"name":"bob"}`,
 	})
 	for _, tc := range []struct {
 		args           []string
@@ -48,7 +48,7 @@ func TestChainRun(t *testing.T) {
 		{[]string{"greet.yaml", "name=ada"}, "", 0, "{\n  \"text\": \"hello ada\"\n}\n", "done   join  "},
 		{[]string{"greet.yaml", "--input", `{"name":"ada","greeting":"hi"}`, "-q"}, "", 0, "{\n  \"text\": \"hi ada\"\n}\n", ""},
 		{[]string{"greet.yaml", "--input", "@input.json"}, "", 0, "{\n  \"text\": \"hello bob\"\n}\n", "done   end  "},
-		{[]string{"greet.yaml", "--input", "-"}, `{"name":"eve"}`, 0, "{\n  \"text\": \"hello eve\"\n}\n", ""},
+		{[]string{"greet.yaml", "--input", "-"}, "\ufeff" + `{"name":"eve"}`, 0, "{\n  \"text\": \"hello eve\"\n}\n", ""},
 		{[]string{"-", "name=ada"}, greetChain, 0, "{\n  \"text\": \"hello ada\"\n}\n", ""},
 		{[]string{"outer.json"}, "", 0, "{\n  \"text\": \"hello eve\"\n}\n", "done   c/join  "},
 		{[]string{"greet.yaml"}, "", 1, "null\n", "a2e: the chain failed: node \"join\": the expression of input_map/text"},

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -362,11 +363,11 @@ func skillParameters(skills []protocol.SkillDefinition, name string) (params []p
 }
 
 func readArgs(word string, stdin io.Reader) ([]byte, error) {
+	text, err := []byte(word), error(nil)
 	if word == "-" {
-		return io.ReadAll(stdin)
+		text, err = io.ReadAll(stdin)
+	} else if file, ok := strings.CutPrefix(word, "@"); ok {
+		text, err = os.ReadFile(file)
 	}
-	if file, ok := strings.CutPrefix(word, "@"); ok {
-		return os.ReadFile(file)
-	}
-	return []byte(word), nil
+	return bytes.TrimPrefix(text, []byte("\ufeff")), err
 }

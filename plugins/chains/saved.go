@@ -212,7 +212,7 @@ func ReadFile(path string, stdin io.Reader) (*File, error) {
 // ParseFile reads a chain from text; path is for messages. The error names the line.
 func ParseFile(path string, text []byte) (*File, error) {
 	f := &File{Path: path, Request: &protocol.ChainRequest{}}
-	raw := bytes.TrimSpace(text)
+	raw := bytes.TrimSpace(bytes.TrimPrefix(text, []byte("\ufeff")))
 	if !isJSON(path, raw) {
 		var err error
 		if raw, f.lines, err = yamltree.ToJSON(text); err != nil {

@@ -52,6 +52,7 @@ type spec struct {
 
 // readSpec reads a description. The error names file and line.
 func readSpec(name string, text []byte) (*spec, error) {
+	text = bytes.TrimPrefix(text, []byte("\ufeff"))
 	s := &spec{name: name, raw: text, parts: specMaxAllParts}
 	raw := text
 	if !bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) {

@@ -125,7 +125,8 @@ func TestOpenAPI30(t *testing.T) {
 	header := "X-Flag"
 	server := newEcho(t, &header)
 	dir := t.TempDir()
-	write(t, dir, "a.json", `{"openapi":"3.0.3","info":{},"servers":[{"url":"`+server.URL+`/v1"}],"paths":{"/n":{"get":{"operationId":"n","parameters":[
+	const begin = "\ufeff" + `{"openapi":"3.0.3","info":{"title":"\ud83d\ude00"},` // which is no YAML
+	write(t, dir, "a.json", begin+`"servers":[{"url":"`+server.URL+`/v1"}],"paths":{"/n":{"get":{"operationId":"n","parameters":[
 		{"name":"n","in":"query","schema":{"type":"integer","nullable":true,"minimum":0,"exclusiveMinimum":true}},
 		{"name":"X-Flag","in":"header","schema":{"type":"array","items":{"type":"string"}}}]}}}}`, 0o644)
 	p := open(t, dir, Options{AllowPrivate: true})

@@ -45,6 +45,7 @@ type said struct {
 // status is none of the protocol's counts only as the very last thing, for programs print
 // objects of their own. It takes linear time, whatever the text is.
 func resultIn(text []byte) (found protocol.Object, ok bool) {
+	text = bytes.TrimPrefix(text, []byte("\ufeff"))
 	for at := 0; at < len(text); {
 		begin := len(text) - len(bytes.TrimLeft(text[at:], " \t"))
 		if begin == len(text) || text[begin] != '{' {

@@ -119,6 +119,7 @@ func TestResultIn(t *testing.T) {
 	const pretty = "{\n  \"status\": \"done\",\n  \"artifacts\": {\n    \"files_changed\": []\n  }\n}"
 	for name, test := range map[string]struct{ text, want string }{
 		"a line":                  {`{"status":"done"}`, `{"status":"done"}`},
+		"a byte order mark":       {"\ufeff" + `{"status":"done"}`, `{"status":"done"}`},
 		"pretty":                  {"so:\r\n" + pretty + "\r\nbye", pretty},
 		"fenced":                  {"so:\n```json\n" + pretty + "\n```\nI hope this helps.", pretty},
 		"the last one":            {pretty + "\n{\"status\":\"partial\"}\nand\n{\"x\":1}", `{"status":"partial"}`},
