@@ -86,4 +86,5 @@ type ModelResult struct {
 	OK     bool
 	Result jsontext.Value // what the tool gave; null = nothing
 	Error  string         // why it is not OK
+	Cut    string         // that Result is only a part, and how to get the rest; "" = it is whole
 }

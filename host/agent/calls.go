@@ -181,6 +181,12 @@ func (l *loop) call(ctx context.Context, c ToolCall) (host.ModelResult, error) {
 	if len(result.Result) == 0 {
 		result.Result = jsontext.Value("null")
 	}
+	if data.Truncated != nil && *data.Truncated {
+		result.Cut = "the result was cut"
+		if why, _ := protocol.Value(data.Summary).Str(); why != "" {
+			result.Cut += ": " + head(why, maxShown)
+		}
+	}
 	if !result.OK {
 		result.Error = "it failed"
 		if data.Error != nil {
@@ -213,6 +219,9 @@ func ResultText(r host.ModelResult) string {
 	}
 	if short := head(text, maxToolResult); len(short) < len(text) {
 		text = fmt.Sprintf("%s\n(cut: %d more bytes)", short, len(text)-len(short))
+	}
+	if r.Cut != "" {
+		text += "\n(" + r.Cut + ")"
 	}
 	return text
 }

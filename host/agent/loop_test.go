@@ -63,6 +63,8 @@ func (b *bench) tool(ctx context.Context, req *protocol.ToolCallRequest, _ host.
 		resp.Data.Data = jsontext.Value(`{"sum":3}`)
 	case "text":
 		resp.Data.Data = jsontext.Value(`"plain"`)
+	case "part":
+		resp.Data.Data, resp.Data.Truncated, resp.Data.Summary = jsontext.Value(`"begin"`), new(true), jsontext.Value(`"go on with offset 9"`)
 	case "big":
 		resp.Data.Data = protocol.AppendString(nil, strings.Repeat("x", 64<<10))
 	case "fails":
@@ -208,6 +210,16 @@ func TestLoop(t *testing.T) {
 	}, got)
 	assert.That(t, diff == "" && last.System == "be good", "%v", diff)
 	assert.Equal(t, string(last.Tools[0].Schema), `{"type":"object","properties":{"a":{"type":"integer"}},"required":["a"]}`)
+}
+
+// Guards against a model that takes the part of a result for the whole.
+func TestLoopTellsOfCutResults(t *testing.T) {
+	model := &canned{replies: []Reply{{Text: "read", Calls: []ToolCall{{ID: "c", Name: "part"}, {ID: "d", Name: "text"}}}, {Text: "done"}}}
+	_, _, _, err := looped(t, Turns{Prompt: "p", Tools: benchTools("part", "text"), Model: model})
+	must.OK(t, err)
+	got := model.seen[1].Messages
+	assert.Equal(t, got[len(got)-2].Text, "begin\n(the result was cut: go on with offset 9)")
+	assert.Equal(t, got[len(got)-1].Text, "plain")
 }
 
 // TestLoopEnds: a model that goes on and on, that fails, and a caller that goes away.

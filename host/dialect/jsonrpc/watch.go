@@ -217,11 +217,12 @@ type executed struct {
 	Input  jsontext.Value `json:"input"`
 	Result jsontext.Value `json:"result"`
 	Error  string         `json:"error,omitzero"`
+	Cut    bool           `json:"truncated,omitzero"` // result is only a part
 	ID     string         `json:"callId"`
 }
 
 func executedOf(c host.ModelCall, r host.ModelResult) executed {
-	return executed{c.Name, r.OK, orEmpty(c.Arguments), orNull(r.Result), r.Error, c.ID}
+	return executed{c.Name, r.OK, orEmpty(c.Arguments), orNull(r.Result), r.Error, r.Cut != "", c.ID}
 }
 
 func orEmpty(v jsontext.Value) jsontext.Value {
