@@ -359,3 +359,44 @@ func TestStateInside(t *testing.T) {
 	assert.Equal(t, changes(done), "changed a")
 	s.want("a", "one")
 }
+
+// TestRepositories: what a folder of version control holds is not kept, and an undo says so where one has gone;
+// the file .git of a submodule or work tree is back like any other.
+func TestRepositories(t *testing.T) {
+	for _, watch := range []bool{false, true} {
+		s := newStage(t, func(o *checkpoint.Options) { o.Watch = watch })
+		for _, dir := range []string{"nested", "hg", "plain", "sub"} {
+			s.write(dir+"/code", "one")
+		}
+		for _, name := range []string{".git/HEAD", "nested/.git/HEAD", "hg/.hg/store"} {
+			s.write(name, "one")
+		}
+		s.write("sub/.git", "gitdir: ../.git/modules/sub\n")
+		s.take("")
+		s.write(".git/HEAD", "two") // whatever happens in it is no change
+		s.write("nested/.git/index", "new")
+		same := s.take("")
+		assert.Equal(t, same.ID, uint64(1), "a change in a repository")
+		for _, dir := range []string{"nested", "hg", "sub", "plain"} {
+			must.OK(t, os.RemoveAll(filepath.Join(s.dir, dir)))
+		}
+		done := must.Get(s.Restore(t.Context(), checkpoint.RestoreOptions{Steps: 1}))(t)
+		var problems []string
+		for _, p := range done.Problems {
+			assert.Contains(t, p.Why, "not put back, as the checkpoints do not keep repositories")
+			problems = append(problems, p.Path)
+		}
+		assert.Equal(t, strings.Join(problems, " "), "hg/.hg nested/.git")
+		for name, want := range map[string]string{
+			".git/HEAD": "two", "nested/code": "one", "hg/code": "one", "plain/code": "one", "sub/code": "one",
+			"sub/.git": "gitdir: ../.git/modules/sub\n",
+		} {
+			s.want(name, want)
+		}
+		must.OK(t, os.RemoveAll(filepath.Join(s.dir, "sub")))
+		s.write("sub/.git/HEAD", "a repository") // where there was a file: it stays
+		done = must.Get(s.Restore(t.Context(), checkpoint.RestoreOptions{To: 1, Paths: []string{"sub"}}))(t)
+		assert.That(t, len(done.Problems) == 1 && done.Problems[0].Path == "sub/.git", "%v", done.Problems)
+		s.want("sub/.git/HEAD", "a repository")
+	}
+}

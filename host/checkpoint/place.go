@@ -7,6 +7,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"a2e/host/swap"
 )
 
 // place is an open workspace. What is done through it stays in it, whatever links there are.
@@ -115,6 +117,9 @@ func (p *place) keep(name string, e *entry, to *blobs, most int64) (ok bool, err
 			return true, nil
 		}
 		now.name = e.name
+		if swap.HasACL(f) {
+			now.perm |= hasACL
+		}
 		*e = now
 		read := time.Now()
 		e.held, err = to.add(f, e, most)

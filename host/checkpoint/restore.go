@@ -10,10 +10,13 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/host/swap"
 )
 
 // Restored is what came of putting files back.
@@ -192,7 +195,10 @@ func (r *restore) wanted(all []change, target uint64) []change {
 	return slices.DeleteFunc(all, func(c change) bool {
 		now := r.store.tree.get(c.path)
 		switch {
-		case r.hidden(c.path):
+		case r.hidden(c):
+			if _, base := split(c.path); c.new != nil && isRepository(base) {
+				r.problems[c.path] = "it was there and is not put back, as the checkpoints do not keep repositories"
+			}
 			return true
 		case now != nil && now.kind == aFile && now.held != heldWhole && (c.new == nil || c.new.held == heldWhole):
 			if c.new == nil && !r.store.find(target).ignored && ignored(c.path, false) {
@@ -211,7 +217,11 @@ func (r *restore) wanted(all []change, target uint64) []change {
 }
 
 // hidden reports whether a path is left alone, which it may not always have been.
-func (r *restore) hidden(name string) bool {
+func (r *restore) hidden(c change) bool {
+	name := c.path
+	if (c.old == nil || r.isGitLink(name, c.old)) && (c.new == nil || r.isGitLink(name, c.new)) {
+		name, _ = split(name)
+	}
 	for ; name != ""; name, _ = split(name) {
 		if r.leftAlone(name) {
 			return true
@@ -350,10 +360,15 @@ func (r *restore) unlock(at *os.Root, base, dir string) error {
 
 // gone removes a path; a folder only where nothing is left in it that is not kept.
 func (r *restore) gone(dir *os.Root, base, name string) error {
+	unlock, err := swap.Lock(r.ctx, dir) // another host may edit the file
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	if err := r.unchanged(name); err != nil {
 		return err
 	}
-	err := dir.Remove(base)
+	err = dir.Remove(base)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		if f, wrong := dir.Open(base); wrong == nil {
 			defer f.Close()
@@ -410,7 +425,7 @@ func (r *restore) file(dir *os.Root, base string, c change, first map[uint64]str
 		}
 	case c.new.nlink > 1 && r.link(dir, c, first):
 	case o != nil && o.kind == aFile && o.held == heldWhole && o.sum == c.new.sum && o.nlink == 1 && c.new.nlink == 1:
-		return r.dress(dir, base, c.new)
+		return r.dress(dir, base, c)
 	default:
 		if err := r.copy(dir, base, c); err != nil {
 			return err
@@ -419,6 +434,11 @@ func (r *restore) file(dir *os.Root, base string, c change, first map[uint64]str
 			first[c.new.ino] = c.path
 		}
 	}
+	unlock, err := swap.Lock(r.ctx, dir) // another host may edit the file
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	if err := r.unchanged(c.path); err != nil {
 		return err
 	}
@@ -459,19 +479,50 @@ func (r *restore) copy(dir *os.Root, base string, c change) error {
 		return err
 	}
 	err = r.store.blobs.copyTo(f, c.new)
-	if info, wrong := dir.Lstat(base); c.old != nil && wrong == nil {
-		giveTo(f, info) // as far as this user may
+	if err == nil {
+		err = r.keepRights(dir, base, f, c)
 	}
 	if err := errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	return r.dress(dir, staging, c.new)
+	return r.dress(dir, staging, c)
 }
 
-// dress sets mode and time of a file.
-func (r *restore) dress(dir *os.Root, name string, e *entry) error {
-	at := time.Unix(0, e.mtime)
-	return errors.Join(dir.Chmod(name, fileMode(e.perm)), dir.Chtimes(name, at, at))
+// keepRights gives the new file the owner, the ACL and the attributes of the one that it replaces.
+func (r *restore) keepRights(dir *os.Root, base string, f *os.File, c change) error {
+	if c.old == nil || c.old.kind != aFile {
+		return swap.Bare(f)
+	}
+	old, err := dir.OpenFile(base, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	defer old.Close()
+	if err := swap.Keep(f, old); err != nil {
+		return fmt.Errorf("it stays, as a new file cannot have its owner and rights: %w", cause(err))
+	}
+	return nil
+}
+
+// dress sets mode and time of a file. Others must not get more rights than they had: the group of a file
+// that has lost its ACL gets none.
+func (r *restore) dress(dir *os.Root, name string, c change) error {
+	perm, at := c.new.perm, time.Unix(0, c.new.mtime)
+	if perm&hasACL != 0 && !acl(dir, name) {
+		perm &^= 0o070
+		r.problems[c.path] = "its ACL was not kept; it is back without one, and without rights for its group"
+	}
+	return errors.Join(dir.Chmod(name, fileMode(perm)), dir.Chtimes(name, at, at))
+}
+
+// acl reports whether a file has an ACL.
+func acl(dir *os.Root, name string) bool {
+	f, err := dir.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return swap.HasACL(f)
 }
 
 // other returns another name of the file that a path was a name of, which has its content already.

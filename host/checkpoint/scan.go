@@ -45,16 +45,27 @@ type content struct {
 	size int64
 }
 
-// Names that are never kept: those of version control, and what a restore works with.
+// staging is the name that a restore works with.
 const staging = ".a2e-restore"
 
-// leftAlone reports whether a name is never kept nor put back, as far as the folder that it is in is not.
+// leftAlone reports whether a name is never kept nor put back, as far as the folder that it is in is not:
+// the host's own, and what version control has in its folders.
 func (k *Keeper) leftAlone(name string) bool {
-	switch _, base := split(name); base {
-	case ".git", ".jj", ".hg", ".svn", staging:
-		return true
-	}
-	return slices.Contains(k.o.Hidden, name)
+	_, base := split(name)
+	return base == staging || isRepository(base) || slices.Contains(k.o.Hidden, name)
+}
+
+// isRepository reports whether a folder of this name is one of version control. Nothing in it is kept, but
+// that it is there, so that a restore says where it is missing. A file .git, which leads to the repository
+// of a submodule or work tree, is kept like any other.
+func isRepository(base string) bool {
+	return slices.Contains([]string{".git", ".jj", ".hg", ".svn"}, base)
+}
+
+// isGitLink reports whether a name that would be left alone is a file .git.
+func (k *Keeper) isGitLink(name string, e *entry) bool {
+	_, base := split(name)
+	return base == ".git" && e.kind == aFile && !slices.Contains(k.o.Hidden, name)
 }
 
 // run reads what may have changed. names are the changed ones by folder; nil = all.
@@ -201,8 +212,10 @@ func isGone(err error) bool {
 // where that has to be read.
 func (s *scan) take(f *folder, old, now *entry) (sub *folder, ok bool) {
 	name := join(f.path, now.name)
-	if s.leftAlone(name) {
-		return nil, false
+	if s.leftAlone(name) && !s.isGitLink(name, now) {
+		there := now.kind == aDir && isRepository(now.name) && !slices.Contains(s.o.Hidden, name)
+		*now = entry{name: now.name, kind: aDir, held: heldNot} // whatever becomes of it
+		return nil, there
 	}
 	isDir := now.kind == aDir
 	ignored := false
@@ -224,7 +237,7 @@ func (s *scan) take(f *folder, old, now *entry) (sub *folder, ok bool) {
 	switch {
 	case isDir:
 	case old != nil && old.looks(now) && (old.held != heldTooBig || now.size > s.o.MaxFileBytes):
-		now.held, now.sum, now.name = old.held, old.sum, old.name
+		now.held, now.sum, now.name, now.perm = old.held, old.sum, old.name, old.perm
 	case now.size > s.o.MaxFileBytes:
 		now.held = heldTooBig
 	default:

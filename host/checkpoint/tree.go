@@ -37,8 +37,8 @@ type entry struct {
 	name  string
 	kind  kind
 	held  held
-	racy  bool // it changed so shortly before it was read that a further change may not show
-	perm  uint32
+	racy  bool   // it changed so shortly before it was read that a further change may not show
+	perm  uint32 // as stat has it, and hasACL
 	nlink uint32
 	size  int64
 	mtime int64 // in nanoseconds since 1970, as ctime
@@ -48,9 +48,13 @@ type entry struct {
 	link  string // where a link leads
 }
 
+// hasACL is set in the perm of a file with an ACL, once its content was read. What it says is not kept: the
+// rights of the group in perm are those of its mask then.
+const hasACL = 1 << 16
+
 // looks reports whether a name looks as it did when it was read, so that it need not be read again.
 func (e *entry) looks(now *entry) bool {
-	return e.kind == now.kind && e.perm == now.perm && e.nlink == now.nlink && e.size == now.size &&
+	return e.kind == now.kind && e.perm&^hasACL == now.perm && e.nlink == now.nlink && e.size == now.size &&
 		e.mtime == now.mtime && e.ctime == now.ctime && e.ino == now.ino && !e.racy && (e.held == heldWhole || e.held == heldTooBig || e.kind != aFile)
 }
 

@@ -52,6 +52,20 @@ func keepAttributes(file, old *os.File) error {
 	return nil
 }
 
+// HasACL reports whether a file has an ACL, beyond the rights of its mode.
+func HasACL(file *os.File) bool {
+	acl, err := attribute(file, accessACL)
+	return err == nil && acl != nil
+}
+
+// Bare takes away the ACL that a new file has of its folder.
+func Bare(file *os.File) error {
+	if !HasACL(file) {
+		return nil
+	}
+	return unix.Fremovexattr(int(file.Fd()), accessACL)
+}
+
 // attributes returns the names of a file's extended attributes.
 func attributes(file *os.File) ([]string, error) {
 	list, err := sized(func(to []byte) (int, error) { return unix.Flistxattr(int(file.Fd()), to) })
