@@ -167,6 +167,7 @@ func TestEnvironmentIsScrubbed(t *testing.T) {
 	}
 	got := environment(t, env, nil)
 	want := maps.Clone(safe)
+	maps.Copy(want, withoutTerminal()) // TERM too: the host's is not the child's
 	want["PATH"], want["HOME"] = "/usr/bin:/bin", "/some/home"
 	assert.Contains(t, got["TMPDIR"], privatePrefix, "TMPDIR … is not the launcher's own")
 	delete(got, "TMPDIR")
@@ -178,12 +179,47 @@ func TestEnvironmentIsScrubbed(t *testing.T) {
 	dir := t.TempDir()
 	got = environment(t, nil, func(p *Policy) {
 		p.Dir = dir
-		p.Env = map[string]string{"FOO": "a b=c\n", "LANG": "fr", "BOTH": "request"}
-		p.HostEnv = map[string]string{"A2E_TASK_ID": "7", "BOTH": "host"}
+		p.Env = map[string]string{"FOO": "a b=c\n", "LANG": "fr", "BOTH": "request", "TERM": "xterm"}
+		p.HostEnv = map[string]string{"A2E_TASK_ID": "7", "BOTH": "host", "EDITOR": "ed"}
 	})
-	for name, value := range map[string]string{"FOO": "a b=c", "LANG": "fr", "PWD": dir, "A2E_TASK_ID": "7", "BOTH": "host"} {
+	for name, value := range map[string]string{
+		"FOO": "a b=c", "LANG": "fr", "PWD": dir, "A2E_TASK_ID": "7", "BOTH": "host",
+		"TERM": "xterm", "EDITOR": "ed", "PAGER": "cat",
+	} {
 		assert.Equal(t, got[name], value, "%s", name)
 	}
+}
+
+// TestEditorsFailAtOnce: where a program has no terminal, whatever starts an editor fails with words
+// that say what to do; without an editor, or with one that the command names, the same works.
+func TestEditorsFailAtOnce(t *testing.T) {
+	l := newLauncher(t, Options{Workspace: t.TempDir()})
+	run := func(script string) (State, string) {
+		var out strings.Builder
+		script = "mkdir $TMPDIR/repo; cd $TMPDIR/repo; " + script + "; end=$?; rm -r $TMPDIR/repo; exit $end"
+		args := []string{"sh", "-c", script}
+		state, err := begin(t, l, Policy{Path: program(t, "sh"), Args: args, Stdout: &out, Stderr: &out}).Wait()
+		must.OK(t, err)
+		return state, out.String()
+	}
+	const commit = `git init -q . && git config user.name a && git config user.email a@example.org && git commit `
+	for name, script := range map[string]string{
+		"by a shell": `sh -c "$EDITOR file"`,
+		"by words":   `$VISUAL file`,
+		"git commit": commit + `--allow-empty`,
+		"git rebase": commit + `-q --allow-empty -m kept && git rebase -i --root`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			state, out := run(script)
+			assert.That(t, state.Code != 0, "%+v: %s", state, out)
+			if name != "by words" {
+				assert.Contains(t, out, "there is no terminal to edit in: give the text as an argument")
+			}
+		})
+	}
+	state, out := run(commit + `-q --allow-empty -m kept &&
+		GIT_EDITOR=true git commit -q --allow-empty --amend && git log --format=%s`)
+	assert.That(t, state.Code == 0 && out == "kept\n", "%+v: %s", state, out)
 }
 
 func TestWallRefusedVariables(t *testing.T) {

@@ -30,8 +30,8 @@ func (e *EnvError) Error() string {
 	return fmt.Sprintf("environment variable %q is refused: %s", e.Name, e.Reason)
 }
 
-// baseEnv is what every child gets: PATH of fixed folders, HOME, and of the
-// host's own environment only what safeNames lists. Nothing else passes, so
+// baseEnv is what every child gets: PATH of fixed folders, HOME, without a terminal what
+// withoutTerminal lists, and of the host's own environment only what safeNames lists. Nothing else passes, so
 // that a token in the host's environment stays there.
 type baseEnv struct {
 	vars map[string]string // without HOME
@@ -85,6 +85,9 @@ func (b baseEnv) build(policy *Policy) ([]string, error) {
 		home, tmp = cmp.Or(policy.HomeDir, policy.Scratch), policy.Scratch
 	}
 	all := maps.Clone(b.vars)
+	if !policy.Terminal {
+		maps.Copy(all, withoutTerminal())
+	}
 	if policy.Network != NetworkNone {
 		b.addNetwork(all, policy.Home == HomeOwn || policy.HomeDir != "")
 	}
@@ -102,6 +105,21 @@ func (b baseEnv) build(policy *Policy) ([]string, error) {
 		env = append(env, name+"="+all[name])
 	}
 	return env, nil
+}
+
+// noEditor fails at once wherever a program would have a person edit something, by a shell, by words
+// or by itself: without a terminal it would wait until its time is up.
+const noEditor = `sh -c 'echo "there is no terminal to edit in: give the text as an argument, ` +
+	`such as git commit -m TEXT, or name an editor in the command, ` +
+	`such as GIT_EDITOR=true git rebase --continue in a shell" >&2; exit 1'`
+
+// withoutTerminal are variables of children that have no terminal: nothing waits there for a
+// person to edit, to turn a page or to type a password.
+func withoutTerminal() map[string]string {
+	return map[string]string{
+		"TERM": "dumb", "EDITOR": noEditor, "VISUAL": noEditor, "GIT_EDITOR": noEditor, "GIT_SEQUENCE_EDITOR": noEditor,
+		"PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0",
+	}
 }
 
 // isSafeName tells which variables of the host's environment a child sees. A host that
