@@ -73,6 +73,29 @@ func TestSQLite(t *testing.T) {
 	}
 }
 
+// Guards against statements on a file that is deleted: a restore or a rename puts another one in its place.
+func TestSQLiteReplaced(t *testing.T) {
+	dir := t.TempDir()
+	one := []string{"CREATE TABLE t (n)", "INSERT INTO t VALUES (1)"}
+	path := newDB(t, dir, "a.db", one...)
+	no := false
+	p := open(t, dir, Options{SQL: &SQLOptions{DSN: config.NewSecret(path), ReadOnly: &no}})
+	sum := func() string { return sqlOf(t, p, "sql_query", "SELECT sum(n) AS s FROM t", "") }
+	want := func(n string) string { return `{"columns":[{"name":"s"}],"rows":[[` + n + `]]}` }
+	assert.Equal(t, sum(), want("1"), "the first file")
+	must.OK(t, os.Rename(newDB(t, dir, "b.db", "CREATE TABLE t (n)", "INSERT INTO t VALUES (20)"), path))
+	assert.Equal(t, sum(), want("20"), "the file that took its place")
+	must.OK(t, os.Remove(path))
+	assert.Contains(t, sum(), "is not there", "no file")
+	newDB(t, dir, "a.db", one...)
+	assert.Contains(t, sqlOf(t, p, "sql_execute", "UPDATE t SET n = n + 6", ""), `"affected":1`, "a write")
+	db := must.Get(sql.Open("sqlite", path))(t)
+	defer db.Close()
+	var n int
+	must.OK(t, db.QueryRow("SELECT n FROM t").Scan(&n))
+	assert.Equal(t, n, 7, "the file on disk")
+}
+
 // TestWallSQLite: nothing but the tables of the file can be read, nothing can be changed, and
 // no statement can have the host run out of memory.
 func TestWallSQLite(t *testing.T) {

@@ -43,8 +43,9 @@ type sqliteFile struct {
 	readOnly bool
 	byConfig bool
 
-	mu sync.Mutex // guards the fields below
-	db *sql.DB    // nil until the first statement
+	mu     sync.Mutex  // guards the fields below
+	db     *sql.DB     // nil until the first statement
+	opened os.FileInfo // the file of db
 }
 
 // sqliteWithin is a function of SQL for the host alone: what it runs ends with the statement that
@@ -158,17 +159,18 @@ func fileReason(err error) string {
 	return reason(err)
 }
 
-// open opens the file if that was not done. SQLite opens by path: what has that name is looked
-// at before and after.
+// open opens the file, again where another file has its name now: a restore or a rename replaced it. SQLite
+// opens by path: what has that name is looked at before and after.
 func (s *sqliteFile) open(ctx context.Context) (*sql.DB, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.db != nil {
-		return s.db, nil
-	}
 	path, before, err := s.locate()
-	if err != nil {
-		return nil, err
+	if s.db != nil && (err != nil || !os.SameFile(s.opened, before)) {
+		_ = s.db.Close() // it holds nothing that would be lost
+		s.db = nil
+	}
+	if err != nil || s.db != nil {
+		return s.db, err
 	}
 	query := url.Values{"mode": {"ro"}, "_pragma": {"busy_timeout(5000)", "query_only(1)", "trusted_schema(OFF)", "cell_size_check(ON)", "mmap_size(0)"}}
 	if !s.readOnly {
@@ -192,8 +194,25 @@ func (s *sqliteFile) open(ctx context.Context) (*sql.DB, error) {
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	s.db = db
+	s.db, s.opened = db, before
 	return db, nil
+}
+
+// conn returns a connection to the file that has the path now.
+func (s *sqliteFile) conn(ctx context.Context) (*sql.Conn, error) {
+	for {
+		db, err := s.open(ctx)
+		if err != nil {
+			return nil, err
+		}
+		c, err := db.Conn(ctx)
+		s.mu.Lock()
+		replaced := s.db != db // another statement has found another file and closed this one
+		s.mu.Unlock()
+		if err == nil || !replaced || ctx.Err() != nil {
+			return c, err
+		}
+	}
 }
 
 // sqliteOpener opens the connections to a file.
@@ -231,11 +250,7 @@ func (s *sqliteFile) run(ctx context.Context, st statement) (*result, error) {
 	if !singleStatement(st.text) {
 		return nil, &sqlError{text: "more than one statement: send them one by one"}
 	}
-	db, err := s.open(ctx)
-	if err != nil {
-		return nil, sqliteError(err)
-	}
-	c, err := db.Conn(ctx)
+	c, err := s.conn(ctx)
 	if err != nil {
 		return nil, sqliteError(err)
 	}
