@@ -98,6 +98,10 @@ func (k *Keeper) folder(ctx context.Context) (*private.Dir, error) {
 // writer takes any amount: past a quarter of the total it keeps no more, and says at the end of
 // the file how much is missing. It must be closed.
 func (k *Keeper) Create(ctx context.Context, what string) (*File, error) {
+	return k.create(ctx, what, suffix)
+}
+
+func (k *Keeper) create(ctx context.Context, what, extension string) (*File, error) {
 	folder, err := k.folder(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("spill folder: %w", err)
@@ -107,7 +111,7 @@ func (k *Keeper) Create(ctx context.Context, what string) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("spill name: %w", err)
 	}
-	name := id.String() + "-" + word(what) + suffix
+	name := id.String() + "-" + word(what) + extension
 	path := filepath.Join(folder.Path(), name)
 	k.hold(path)
 	f, err := folder.Open(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL)
@@ -122,7 +126,16 @@ func (k *Keeper) Create(ctx context.Context, what string) (*File, error) {
 
 // Keep writes a whole content to a new file.
 func (k *Keeper) Keep(ctx context.Context, what string, content []byte) (*File, error) {
-	f, err := k.Create(ctx, what)
+	return k.keep(ctx, what, suffix, content)
+}
+
+// KeepAs is Keep for content of a form of its own, such as a picture, whose files have an extension without a dot.
+func (k *Keeper) KeepAs(ctx context.Context, what, extension string, content []byte) (*File, error) {
+	return k.keep(ctx, what, "."+word(extension), content)
+}
+
+func (k *Keeper) keep(ctx context.Context, what, extension string, content []byte) (*File, error) {
+	f, err := k.create(ctx, what, extension)
 	if err != nil {
 		return nil, err
 	}
@@ -230,7 +243,7 @@ func list(dir string) (files []kept, folders []string) {
 }
 
 func isName(name string) bool {
-	if len(name) <= uuidLength || name[uuidLength] != '-' || !strings.HasSuffix(name, suffix) {
+	if len(name) <= uuidLength || name[uuidLength] != '-' || filepath.Ext(name) == "" {
 		return false
 	}
 	id, err := uuid.Parse(name[:uuidLength])

@@ -45,7 +45,16 @@ func (s *Set) limited(ctx context.Context, tool string, out *Outcome, data []byt
 			return ""
 		}
 		return file.URI()
+	}, file: func(extension string, content []byte) (uri, path string) {
+		file, err := s.spill.KeepAs(ctx, tool, extension, content)
+		if err != nil {
+			return "", ""
+		}
+		return file.URI(), file.Path()
 	}}
+	if blocks, rest, ok := contentOf(data); ok {
+		return c.result(blocks, rest, path, s.maxOutput)
+	}
 	return c.data(data, path, s.maxOutput)
 }
 
@@ -53,6 +62,9 @@ func (s *Set) limited(ctx context.Context, tool string, out *Outcome, data []byt
 type cutter struct {
 	keep  func(text string) (uri string) // keeps a text whole; nil = nothing does
 	texts int                            // that were kept
+
+	file  func(extension string, content []byte) (uri, path string) // keeps what is no text; "" = it could not
+	files int                                                       // that it was asked for
 }
 
 // The texts that are shortened in the middle, and those that are kept for it.

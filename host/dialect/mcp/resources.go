@@ -3,10 +3,13 @@ package mcp
 import (
 	"cmp"
 	"context"
+	"encoding/base64"
 	"errors"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -14,6 +17,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/dialect"
+	"a2e/host/spill"
 	"a2e/protocol"
 )
 
@@ -163,6 +167,8 @@ func (s *server) contents(ctx context.Context, uri string) (*readResult, error) 
 		part, err = s.readMemory(ctx, uri)
 	case strings.HasPrefix(uri, serverScheme) || !s.isOwn(ctx, uri):
 		return s.readServer(ctx, uri)
+	case strings.HasPrefix(uri, spill.Scheme+"://"):
+		part, err = s.readSpilled(ctx, uri)
 	default:
 		part, err = s.readFile(ctx, uri)
 	}
@@ -172,6 +178,42 @@ func (s *server) contents(ctx context.Context, uri string) (*readResult, error) 
 	part.URI = uri
 	raw, err := protocol.AppendJSON(nil, part)
 	return &readResult{Contents: []jsontext.Value{raw}}, err
+}
+
+// readSpilled reads output that was too long for an answer, which may be no text.
+func (s *server) readSpilled(ctx context.Context, uri string) (*resourceText, error) {
+	missing := rpcErrorf(codeResourceNotFound, "there is no such spilled output in this session, or none any more")
+	rest := strings.TrimPrefix(uri, spill.Scheme+"://")
+	authority, name, _ := strings.Cut(rest, "/")
+	files := host.ServicesOf(ctx).Files()
+	at := slices.IndexFunc(files, func(f host.FileSource) bool { return f.Scheme() == spill.Scheme })
+	if at < 0 {
+		return nil, missing
+	}
+	root, err := files[at].OpenFiles(ctx, authority)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	info, err := root.Lstat(name)
+	switch {
+	case err != nil || !info.Mode().IsRegular():
+		return nil, missing
+	case info.Size() > maxFileRead:
+		return nil, protocol.Errorf(protocol.CodeToolError,
+			"the output has %d bytes, too many for a resource; read_file gives a text in parts", info.Size())
+	}
+	content, err := root.ReadFile(name)
+	if err != nil {
+		return nil, missing
+	}
+	part := &resourceText{MIMEType: http.DetectContentType(content)}
+	if utf8.Valid(content) {
+		part.Text, part.MIMEType = new(string(content)), mimeOf(name)
+		return part, nil
+	}
+	part.Blob = new(base64.StdEncoding.EncodeToString(content))
+	return part, nil
 }
 
 // resourceError names the URI in an error. What a file tool cannot read is not there, as
