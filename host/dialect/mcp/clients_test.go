@@ -72,8 +72,7 @@ func program(t *testing.T, dir, name string, args ...string) *exec.Cmd {
 // they look for. The scripts say what that is.
 func TestReferenceClients(t *testing.T) {
 	binary := hosttest.Program(t, "a2e")
-	everything := fmt.Sprintf("{all: {command: node, args: [%q], read: [%q]}}",
-		peer(t, "node_modules", "@modelcontextprotocol", "server-everything", "dist", "index.js"), peer(t, "node_modules"))
+	everything := everythingServer(t)
 	greet := map[string]string{"greet": "arguments: [who]\n---\nSay hello to $who, in one line.\n"}
 	for _, c := range []struct{ name, program, script, last string }{
 		{"TypeScript", "node", "client.mjs", "asked"}, {"Python", peer(t, "venv", "bin", "python3"), "client.py", "pinned"},
@@ -92,6 +91,13 @@ func TestReferenceClients(t *testing.T) {
 		})
 	}
 	t.Run("conformance", func(t *testing.T) { conformance(t, binary) })
+}
+
+// everythingServer is the entry of server-everything, as "all", in a config.
+func everythingServer(t *testing.T) string {
+	t.Helper()
+	index := peer(t, "node_modules", "@modelcontextprotocol", "server-everything", "dist", "index.js")
+	return fmt.Sprintf("{all: {command: node, args: [%q], read: [%q]}}", index, peer(t, "node_modules"))
 }
 
 // mirrored: a server behind the host has the tools that ask the client for what the client
