@@ -170,6 +170,9 @@ func (p *pgServer) run(ctx context.Context, s statement) (*result, error) {
 	if err := staysInTables(ctx, conn); err != nil {
 		return nil, err
 	}
+	if err := boundTemp(ctx, conn); err != nil {
+		return nil, err
+	}
 	if s.writes {
 		return pgExec(ctx, conn, s)
 	}
@@ -195,6 +198,23 @@ func staysInTables(ctx context.Context, conn *pgconn.PgConn) error {
 		return pgError(res.Err)
 	case len(res.Rows) != 1 || string(res.Rows[0][0]) != "f":
 		return &sqlError{text: "the role of the connection string is a superuser, or may use files and programs of the server, which nothing here keeps it from; use a role that may use the tables and no more, such as CREATE ROLE reader LOGIN PASSWORD '…' IN ROLE pg_read_all_data"}
+	}
+	return nil
+}
+
+// boundTemp bounds the temporary files of the transaction's process, where the server lets the role do so: from
+// version 15 on, and after GRANT SET ON PARAMETER temp_file_limit. Otherwise what the server has set holds.
+func boundTemp(ctx context.Context, conn *pgconn.PgConn) error {
+	major, _, _ := strings.Cut(conn.ParameterStatus("server_version"), ".")
+	if n, err := strconv.Atoi(major); err != nil || n < 15 {
+		return nil
+	}
+	const set = `SELECT pg_catalog.set_config(name, $1, true) FROM pg_catalog.pg_settings
+		WHERE name = 'temp_file_limit' AND (setting::bigint < 0 OR setting::bigint > $1::bigint)
+		AND pg_catalog.has_parameter_privilege(name, 'SET')`
+	kilobytes := []byte(strconv.Itoa(sqlMaxTemp >> 10))
+	if res := conn.ExecParams(ctx, set, [][]byte{kilobytes}, []uint32{pgText}, nil, nil).Read(); res.Err != nil {
+		return pgError(res.Err)
 	}
 	return nil
 }
@@ -309,9 +329,9 @@ func pgParams(params []any) ([][]byte, error) {
 
 // The types whose texts have a form of their own in JSON.
 const (
-	pgBool, pgBytea, pgInt8, pgInt2, pgInt4, pgOID = 16, 17, 20, 21, 23, 26
-	pgJSON, pgFloat4, pgFloat8                     = 114, 700, 701
-	pgTimestamp, pgTimestamptz, pgJSONB            = 1114, 1184, 3802
+	pgBool, pgBytea, pgInt8, pgInt2, pgInt4, pgText, pgOID = 16, 17, 20, 21, 23, 25, 26
+	pgJSON, pgFloat4, pgFloat8                             = 114, 700, 701
+	pgTimestamp, pgTimestamptz, pgJSONB                    = 1114, 1184, 3802
 )
 
 func pgRow(fields []pgconn.FieldDescription, values [][]byte) []jsontext.Value {
@@ -378,6 +398,9 @@ func pgError(err error) error {
 		text += " (sql_query takes one SELECT, VALUES or WITH … SELECT)"
 	case "25006":
 		text += " (the transaction is read-only)"
+	case "53400": // temp_file_limit
+		text += " (sorts, groups and joins write temporary files; take fewer rows or columns, or an order that an " +
+			"index has)"
 	}
 	return &sqlError{text: text, code: e.Code}
 }

@@ -26,6 +26,7 @@ const (
 	sqlMaxValue  = 16 << 20 // bytes of one value, or one row
 	sqlMaxText   = 32 << 10 // bytes of a statement
 	sqlMaxParams = 1000
+	sqlMaxTemp   = 128 << 20 // bytes of temporary files: of all statements on SQLite files, of each on a server
 )
 
 // statement is one statement to run.

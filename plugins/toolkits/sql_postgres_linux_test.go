@@ -35,6 +35,17 @@ func TestPostgres(t *testing.T) {
 	p := db(t, SQLOptions{DSN: config.NewSecret(dsn)})
 	t.Run("values", func(t *testing.T) { postgresValues(t, p) })
 	t.Run("walls", func(t *testing.T) { postgresWalls(t, p, server) })
+	t.Run("temporary files", func(t *testing.T) {
+		const sorted = "SELECT i, repeat(i::text, 200) AS t FROM generate_series(1, 2000000) i ORDER BY t"
+		server.Exec(t, "ALTER ROLE reader SET temp_file_limit = '1MB'")
+		limited := db(t, SQLOptions{DSN: config.NewSecret(dsn)})
+		assert.Contains(t, sqlOf(t, limited, "sql_query", sorted, ""), "sorts, groups and joins write temporary files")
+		server.Exec(t, "ALTER ROLE reader RESET temp_file_limit; GRANT SET ON PARAMETER temp_file_limit TO writer")
+		const limit = "SELECT current_setting('temp_file_limit') AS bytes"
+		able := db(t, SQLOptions{DSN: config.NewSecret(server.URL("writer"))})
+		assert.Contains(t, sqlOf(t, able, "sql_query", limit, ""), `[["128MB"]]`, "a role that may set the limit")
+		assert.Contains(t, sqlOf(t, p, "sql_query", limit, ""), `[["-1"]]`, "a role that may not")
+	})
 	t.Run("cancel", func(t *testing.T) { postgresCancel(t, p, server) })
 	t.Run("writes", func(t *testing.T) {
 		no := false

@@ -204,6 +204,38 @@ func TestPostgresParameters(t *testing.T) {
 	}
 }
 
+// TestWallSQLTemporaryFiles: a statement that would fill the disk with temporary files fails, says why, and leaves
+// room for the next one.
+func TestWallSQLTemporaryFiles(t *testing.T) {
+	dir, no := t.TempDir(), false
+	p := open(t, dir, Options{SQL: &SQLOptions{DSN: config.NewSecret(newDB(t, dir, "a.db", shop)), ReadOnly: &no}})
+	must.Get(tempVFS())(t)
+	temps.most = 10 << 20
+	defer func() { temps.most = sqlMaxTemp }()
+	const rows = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n LIMIT 2000000), r AS (SELECT i, " +
+		"randomblob(500) AS b FROM n) "
+	for what, text := range map[string]string{
+		"a sort":     rows + "SELECT * FROM r ORDER BY b",
+		"a grouping": rows + "SELECT count(*) FROM (SELECT DISTINCT b FROM r)",
+		"a union":    rows + "SELECT b FROM r UNION SELECT b FROM r",
+		"sorts of parts": rows + ", s AS MATERIALIZED (SELECT * FROM r ORDER BY b LIMIT -1 OFFSET 1) " +
+			"SELECT count(*) FROM s a JOIN s b ON a.b = b.b",
+	} {
+		got := sqlOf(t, p, "sql_query", text, "")
+		assert.That(t, strings.HasPrefix(got, "tool_error: ") && strings.Contains(got,
+			"may write 128 MiB of temporary files"), "%s: %s", what, got)
+		assert.Equal(t, temps.bytes.Load(), 0, "%s: bytes that still count", what)
+	}
+	got := sqlOf(t, p, "sql_execute", rows+"INSERT INTO orders SELECT i + 10, NULL FROM r ORDER BY b", "")
+	assert.Contains(t, got, "temporary files", "an insert of what is sorted")
+	got = sqlOf(t, p, "sql_query", strings.Replace(rows, "2000000", "9000", 1)+"SELECT i FROM r ORDER BY b",
+		`,"limit":1`)
+	assert.Contains(t, got, `"truncated":true`, "a sort that fits")
+	assert.Equal(t, sqlOf(t, p, "sql_query", "SELECT count(*) AS n FROM orders", ""),
+		`{"columns":[{"name":"n"}],"rows":[[0]]}`)
+	assert.Equal(t, temps.bytes.Load(), 0, "bytes that still count")
+}
+
 // TestSQLExecute: the config may let the agent change the database, statement by statement.
 func TestSQLExecute(t *testing.T) {
 	dir := t.TempDir()

@@ -185,6 +185,11 @@ func (s *sqliteFile) open(ctx context.Context) (*sql.DB, error) {
 	if err != nil {
 		return nil, err
 	}
+	vfs, err := tempVFS()
+	if err != nil {
+		return nil, err
+	}
+	query.Set("vfs", vfs)
 	db := sql.OpenDB(sqliteOpener{d, (&url.URL{Scheme: "file", Path: slashed, RawQuery: query.Encode()}).String()})
 	db.SetMaxOpenConns(2)
 	err = db.PingContext(ctx)
@@ -448,6 +453,11 @@ func sqliteError(err error) error {
 		return &sqlError{text: fmt.Sprintf("%s: a value may have %d bytes, a statement %d; take a part of it, such as substr(x, 1, 1000)", e.Error(), sqliteMaxValue, sqlMaxText)}
 	}
 	text := e.Error()
+	if e.Code()&0xff == sqlite3.SQLITE_FULL {
+		text += fmt.Sprintf(": sorts, groups and joins may write %d MiB of temporary files; take fewer rows or "+
+			"columns, "+
+			"or an order that an index has", sqlMaxTemp>>20)
+	}
 	if strings.Contains(text, "too many columns in result set") {
 		text += fmt.Sprintf(": name %d at most", sqliteMaxColumns)
 	}
