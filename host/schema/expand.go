@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -15,11 +16,12 @@ import (
 // expander puts what references stand for in their place. It follows those that lie within the
 // schema, and counts: a schema that doubles with each step would never end.
 type expander struct {
-	root  any
-	open  []string // references being followed
-	left  int      // schemas
-	steps int      // of all patterns, each of which may be tried for each byte of a text
-	err   error
+	root    any
+	dialect dialect
+	open    []string // references being followed
+	left    int      // schemas
+	steps   int      // of all patterns, each of which may be tried for each byte of a text
+	err     error
 }
 
 func (e *expander) fail(format string, args ...any) {
@@ -43,6 +45,21 @@ func (e *expander) schema(v any) any {
 		case "$defs", "definitions", "$anchor", "$comment", "$ref":
 		case "$id", "$dynamicRef", "$dynamicAnchor", "$recursiveRef", "$recursiveAnchor":
 			e.fail("%s is not understood; write what it stands for", key)
+		case "$schema":
+			if text, _ := val.(string); dialectOf(text) != e.dialect {
+				e.fail("$schema: %.80q is another dialect than that of the whole schema", text)
+			}
+		case "type":
+			e.types(val)
+			out[key] = val
+		case "multipleOf":
+			if number, ok := val.(float64); !ok || number*1024 == math.Trunc(number*1024) {
+				out[key] = val // of 0.01, floats know no multiples
+			}
+		case "exclusiveMinimum", "exclusiveMaximum", "minimum", "maximum":
+			e.bound(out, obj, key)
+		case "items", "additionalItems":
+			e.items(out, obj, key)
 		case "pattern":
 			text, _ := val.(string)
 			e.pattern(text)
@@ -55,6 +72,43 @@ func (e *expander) schema(v any) any {
 		return e.reference(ref, out)
 	}
 	return out
+}
+
+// types refuses a type that JSON Schema does not have: no value would ever be of it.
+func (e *expander) types(v any) {
+	named, isList := v.([]any)
+	if !isList {
+		named = []any{v}
+	}
+	for _, one := range named {
+		if name, ok := one.(string); ok && name != "null" && !isType(name) {
+			e.fail("type: %.80q is no type; the types are string, integer, number, boolean, object, array, null", name)
+		}
+	}
+}
+
+// bound takes over a bound. In draft-04 a flag beside it says that it is exclusive.
+func (e *expander) bound(out, obj map[string]any, key string) {
+	if exclusive, ok := strings.CutPrefix(key, "exclusiveM"); ok && e.dialect == draft4 {
+		if number, ok := obj["m"+exclusive]; ok && obj[key] == true {
+			out[key] = number
+			delete(out, "m"+exclusive)
+		}
+		return
+	}
+	if e.dialect != draft4 || obj["exclusiveM"+key[1:]] != true {
+		out[key] = obj[key]
+	}
+}
+
+// items expands items: [...] and what comes behind them. 2019-09 is the last dialect that has
+// them, and the library reads it as 2020-12.
+func (e *expander) items(out, obj map[string]any, key string) {
+	name, was := key, obj[key]
+	if isList(obj["items"]) && e.dialect == draft2019 {
+		name = map[string]string{"items": "prefixItems", "additionalItems": "items"}[key]
+	}
+	out[name] = e.value(key, was)
 }
 
 // value expands the schemas that the value of a keyword is made of.
@@ -124,6 +178,9 @@ func (e *expander) reference(ref string, beside map[string]any) any {
 	e.open = append(e.open, ref)
 	made := e.schema(target)
 	e.open = e.open[:len(e.open)-1]
+	if e.dialect.tuples() { // there a reference is all that counts
+		maps.DeleteFunc(beside, func(key string, _ any) bool { return !slices.Contains(notes, key) })
+	}
 	obj, isObject := made.(map[string]any)
 	if len(beside) == 0 || !isObject {
 		return made

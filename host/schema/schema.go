@@ -1,9 +1,10 @@
 // Package schema is JSON Schema in one place:
 //
 //	schema.go     Compile one, Check values against it; the names of tools that models' APIs take
-//	expand.go     references, and the bounds
+//	expand.go     references, dialects, and the bounds
 //	parameters.go from and to the parameters of a tool; the name that was meant
 //	fit.go        what models' APIs take of a schema
+//	normalise.go  what MCP's clients take of one, with keywords.go, applicators.go and regexp.go
 //
 // A schema often comes from a peer. It is made ready only if checking by it has an end: what its
 // references stand for is put in their place and counted, and so are the steps of its patterns.
@@ -41,8 +42,9 @@ type Schema struct {
 	steps              int // of all its patterns
 }
 
-// Compile makes a JSON Schema ready, given as JSON or as a decoded value. The error says why it
-// cannot be used: it is none, it refers to itself or to something outside of it, or it comes to
+// Compile makes a JSON Schema ready, given as JSON or as a decoded value, of the dialects draft-04 to
+// 2020-12. The error says why no value can be held against it: it is no schema, names another
+// dialect or a type that there is not, refers to itself or to something outside of it, or comes to
 // more than maxNodes schemas with what references stand for.
 func Compile(schema any, maxNodes int) (s *Schema, err error) {
 	defer func() {
@@ -59,11 +61,16 @@ func Compile(schema any, maxNodes int) (s *Schema, err error) {
 		return nil, fmt.Errorf("is no JSON: %w", err)
 	}
 	if root, ok := e.root.(map[string]any); ok {
-		delete(root, "$id") // deeper ones would change what references mean
+		if err := e.head(root); err != nil {
+			return nil, err
+		}
 	}
 	flat := e.schema(e.root)
 	if e.err != nil {
 		return nil, e.err
+	}
+	if root, ok := flat.(map[string]any); ok && e.dialect.tuples() {
+		root["$schema"] = name7 // of which the others are a part, as they are written here
 	}
 	if raw, err = json.Marshal(flat); err != nil {
 		return nil, err
@@ -76,6 +83,17 @@ func Compile(schema any, maxNodes int) (s *Schema, err error) {
 		return nil, fmt.Errorf("is no JSON Schema that can be used: %w", err)
 	}
 	return s, nil
+}
+
+// head reads what the root says of the whole schema, and takes out its name: deeper ones would
+// change what references mean.
+func (e *expander) head(root map[string]any) error {
+	name, _ := root["$schema"].(string)
+	if e.dialect = dialectOf(name); e.dialect == unknown {
+		return fmt.Errorf("names the dialect %.80q in $schema, which is not known; %s is", name, name2020)
+	}
+	delete(root, idWord(e.dialect))
+	return nil
 }
 
 // CheckDefaults says which default does not fit the schema that it stands in.
@@ -179,16 +197,20 @@ func nameHint(name string, known []string) string {
 // itemMisfits looks at the items of a list. Their schema is made ready once: a list may have
 // very many that fit.
 func itemMisfits(s *jsonschema.Schema, items []any, path string) (all []protocol.FieldError) {
+	first := min(len(s.PrefixItems), len(items))
+	for i, item := range items[:first] {
+		all = append(all, misfits(s.PrefixItems[i], item, path+"/"+strconv.Itoa(i))...)
+	}
 	if s.Items == nil {
-		return nil
+		return all
 	}
 	ready, err := s.Items.CloneSchemas().Resolve(nil)
-	for i, item := range items {
+	for i, item := range items[first:] {
 		if err != nil || len(all) >= maxMisfits {
 			break
 		}
 		if ready.Validate(item) != nil {
-			all = append(all, misfits(s.Items, item, path+"/"+strconv.Itoa(i))...)
+			all = append(all, misfits(s.Items, item, path+"/"+strconv.Itoa(first+i))...)
 		}
 	}
 	return all

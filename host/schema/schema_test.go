@@ -40,6 +40,10 @@ func TestCompileRefuses(t *testing.T) {
 		"an endless pattern":       {`{"properties":{"a":{"pattern":"` + endless + `"}}}`, "cannot be used"},
 		"an endless name":          {`{"patternProperties":{"` + endless + `":true}}`, "cannot be used"},
 		"many patterns in a row":   {`{"allOf":[` + strings.Repeat(`{"pattern":"(.?){900}"},`, 99) + `{}]}`, "steps"},
+		"no type":                  {`{"items":{"type":["string","any"]}}`, `type: "any" is no type; the types are string`},
+		"an unknown dialect":       {`{"$schema":"https://example.org/own"}`, "dialect"},
+		"a dialect of long ago":    {`{"$schema":"http://json-schema.org/draft-03/schema#"}`, "dialect"},
+		"a dialect within another": {`{"items":{"$schema":"http://json-schema.org/draft-04/schema#"}}`, "another dialect"},
 		"a list where one belongs": {`{"properties":["a"]}`, "is no JSON Schema"},
 	} {
 		_, err := schema.Compile(jsontext.Value(c.schema), 500)
@@ -74,6 +78,16 @@ func TestCheck(t *testing.T) {
 		"a list of many":        {`{"items":{"type":"string"}}`, "[" + strings.Repeat("1,", 99) + "1]", slices.Repeat([]string{"should be"}, 20)},
 		"an identified one":     {`{"$id":"https://example.org/s","$schema":"https://json-schema.org/draft/2020-12/schema","required":["a"]}`, `{}`, []string{"/v/a"}},
 		"an older one":          {`{"$schema":"http://json-schema.org/draft-07/schema#","items":[{"type":"string"}]}`, `[1]`, []string{"/v: should be of type string"}},
+		"no fragment":           {`{"$schema":"http://json-schema.org/draft-07/schema","items":[{"type":"string"}]}`, `[1]`, []string{"/v: should be of type string"}},
+		"draft-06":              {`{"$schema":"http://json-schema.org/draft-06/schema#","exclusiveMinimum":3}`, `3`, []string{"/v: exclusiveMinimum"}},
+		"draft-04, exclusive":   {`{"$schema":"http://json-schema.org/draft-04/schema#","id":"x:y","minimum":3,"exclusiveMinimum":true}`, `3`, []string{"/v: exclusiveMinimum"}},
+		"draft-04, inclusive":   {`{"$schema":"http://json-schema.org/draft-04/schema","maximum":3,"exclusiveMaximum":false}`, `4`, []string{"/v: maximum"}},
+		"draft-04, reference":   {`{"$schema":"http://json-schema.org/draft-04/schema","definitions":{"n":{"type":"number"}},"items":{"$ref":"#/definitions/n","minimum":7}}`, `[1]`, nil},
+		"2019-09":               {`{"$schema":"https://json-schema.org/draft/2019-09/schema","items":[{"type":"string"}],"additionalItems":{"type":"number"}}`, `[1,"y"]`, []string{"/v/0: should be of type string", "/v/1: should be of type number"}},
+		"2020-12, a fragment":   {`{"$schema":"https://json-schema.org/draft/2020-12/schema#","required":["a"]}`, `{}`, []string{"/v/a"}},
+		"OpenAPI 3.1":           {`{"$schema":"https://spec.openapis.org/oas/3.1/dialect/base","required":["a"],"xml":{}}`, `{}`, []string{"/v/a"}},
+		"multiples of a float":  {`{"items":{"multipleOf":0.01}}`, `[19.99]`, nil},
+		"multiples":             {`{"items":{"multipleOf":0.5}}`, `[19.25]`, []string{"/v/0: multipleOf"}},
 		"nothing fits":          {`false`, `1`, []string{"/v: not"}},
 	} {
 		s, err := schema.Compile(jsontext.Value(c.schema), 500)

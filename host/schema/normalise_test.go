@@ -1,0 +1,148 @@
+package schema_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
+	"a2e/host/schema"
+)
+
+// oddSchema is one of those in testdata/peers/schemas.json: the schemas of a tool, and what the
+// host offers of them. What is not given is as the server gave it.
+type oddSchema struct {
+	Name     string         `json:"name"`
+	Input    jsontext.Value `json:"input"`
+	Offered  jsontext.Value `json:"offered"`
+	Withheld string         `json:"withheld"`
+	Output   jsontext.Value `json:"output"`
+	Shaped   jsontext.Value `json:"shaped"` // null = there is no output schema
+	Result   jsontext.Value `json:"result"`
+}
+
+func oddSchemas(t testing.TB) (all []oddSchema) {
+	t.Helper()
+	must.OK(t, json.Unmarshal(must.Get(os.ReadFile("../../testdata/peers/schemas.json"))(t), &all))
+	must.That(t, len(all) >= 40, "there are %d odd schemas", len(all))
+	return all
+}
+
+func TestNormalise(t *testing.T) {
+	for _, c := range oddSchemas(t) {
+		check := func(what string, raw, want jsontext.Value, made func(jsontext.Value) (jsontext.Value, []string, error)) {
+			out, dropped, err := made(raw)
+			if want == nil {
+				want = raw
+			}
+			assert.That(t, err == nil && string(out) == string(want), "%s: %s %s\nis    %s %v\nwant  %s", c.Name, what, raw, out, err, want)
+			if again, _, err := made(out); err != nil || string(again) != string(out) {
+				t.Errorf("%s: %s changes twice: %s to %s %v", c.Name, what, out, again, err)
+			}
+			unchanged := string(raw) == string(out)
+			assert.That(t, !unchanged || len(dropped) == 0, "%s: %s: dropped %v", c.Name, what, dropped)
+		}
+		if _, _, err := schema.NormaliseInput(c.Input); c.Withheld != "" {
+			assert.That(t, err != nil && strings.Contains(err.Error(), c.Withheld), "%s: %v, want %s", c.Name, err, c.Withheld)
+			continue
+		}
+		if c.Input != nil || c.Offered != nil {
+			check("input", c.Input, c.Offered, schema.NormaliseInput)
+		}
+		if c.Output == nil {
+			continue
+		}
+		if out, _, err := schema.NormaliseOutput(c.Output); string(c.Shaped) == "null" {
+			assert.That(t, err != nil, "%s: output %s became %s", c.Name, c.Output, out)
+			continue
+		}
+		check("output", c.Output, c.Shaped, schema.NormaliseOutput)
+	}
+}
+
+// TestNormaliseBounds: what clients cannot read is cut off where all is allowed then, or refused.
+func TestNormaliseBounds(t *testing.T) {
+	nested := func(n int, open, shut string) string {
+		return strings.Repeat(open, n) + `{"type":"string"}` + strings.Repeat(shut, n)
+	}
+	object := func(a string) jsontext.Value { return jsontext.Value(`{"type":"object","properties":{"a":` + a + `}}`) }
+	for name, c := range map[string]struct {
+		in     jsontext.Value
+		input  string // a part of what becomes of arguments
+		output bool   // whether it is possible for results
+	}{
+		"some levels": {object(nested(30, `{"items":`, `}`)), `"string"`, true},
+		"many levels": {object(nested(900, `{"items":`, `}`)), `{"items":{}}`, false},
+		"a deep note": {object(`{"x-note":` + strings.Repeat("[", 200) + strings.Repeat("]", 200) + `}`), `{"a":{}}`, true},
+		"a deep enum": {object(`{"enum":[` + strings.Repeat("[", 200) + strings.Repeat("]", 200) + `]}`), `{"a":{}}`, false},
+		"a long number": {object(`{"default":[` + strings.Repeat("9", 5000) + `],"maximum":` + strings.Repeat("9", 5000) + `}`),
+			`{"a":{}}`, true},
+		"many references": {jsontext.Value(chained(200)), `"d199":{},"d200":{}`, false},
+		"many groups":     {jsontext.Value(`{"type":"object","properties":{"a":{"pattern":"` + strings.Repeat("(", 99) + strings.Repeat(")", 99) + `"}}}`), `{"a":{}}`, false},
+	} {
+		out, _, err := schema.NormaliseInput(c.in)
+		assert.That(t, err == nil && strings.Contains(string(out), c.input), "%s: %.300s %v", name, out, err)
+		_, _, err = schema.NormaliseOutput(c.in)
+		assert.Equal(t, err == nil, c.output, "%s as that of results", name)
+	}
+	for name, c := range map[string]struct{ in, why string }{
+		"twice a key": {`{"type":"object","type":"object"}`, "a key is there twice"},
+		"no UTF-8":    {`{"type":"object","title":"` + "\xff" + `"}`, "no UTF-8"},
+		"half a pair": {`{"type":"object","title":"\ud800"}`, "no UTF-8"},
+		"very long":   {`{"type":"object","title":"` + strings.Repeat("x", 2<<20) + `"}`, "at most"},
+	} {
+		_, _, err := schema.NormaliseInput(jsontext.Value(c.in))
+		assert.That(t, err != nil && strings.Contains(err.Error(), c.why), "%s: %v, want %q", name, err, c.why)
+	}
+}
+
+// chained is a schema with references of which each leads to a schema within the one that the
+// reference before it stands in, where the last one leads nowhere.
+func chained(n int) string {
+	text := `{"type":"object","$defs":{"d0":{"not":{"$ref":"#/none"}}`
+	for i := range n {
+		text += fmt.Sprintf(`,"d%d":{"not":{"allOf":[{"$ref":"#/$defs/d%d/not"}]}}`, i+1, i)
+	}
+	return text + `}}`
+}
+
+// FuzzNormalise: what comes of any text is a fixed point, and no schema of an object allows less.
+func FuzzNormalise(f *testing.F) {
+	for _, c := range oddSchemas(f) {
+		f.Add([]byte(c.Input), []byte(`{"a":"x","n":1,"s":[null,{}]}`))
+		f.Add([]byte(c.Output), []byte(c.Result))
+	}
+	f.Fuzz(func(t *testing.T, raw, value []byte) {
+		for name, made := range map[string]func(jsontext.Value) (jsontext.Value, []string, error){
+			"input": schema.NormaliseInput, "output": schema.NormaliseOutput,
+		} {
+			out, _, err := made(raw)
+			if err != nil {
+				continue
+			}
+			var shape struct {
+				Type       string                    `json:"type"`
+				Properties map[string]map[string]any `json:"properties"`
+				Required   []string                  `json:"required"`
+			}
+			if err := json.Unmarshal(out, &shape); err != nil || shape.Type != "object" || shape.Properties == nil && name == "input" {
+				t.Fatalf("%s %s became %s: %v", name, raw, out, err)
+			}
+			if again, _, err := made(out); err != nil || string(again) != string(out) {
+				t.Fatalf("%s %s became %s, then %s %v", name, raw, out, again, err)
+			}
+			was, err := schema.Compile(jsontext.Value(raw), 1000)
+			if err != nil || !jsontext.Value(value).IsValid() || jsontext.Value(value).Kind() != '{' {
+				continue
+			}
+			if is, err := schema.Compile(out, 1000); err == nil && was.Check(value, "") == nil && is.Check(value, "") != nil {
+				t.Fatalf("%s %s allows %s, and %s does not: %v", name, raw, value, out, is.Check(value, ""))
+			}
+		}
+	})
+}
