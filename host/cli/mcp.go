@@ -45,19 +45,25 @@ type mcpListCmd struct {
 
 // mcpServer is what the table shows of a server.
 type mcpServer struct {
-	ServerID   string           `json:"server_id"`
-	Status     string           `json:"status"`
-	State      string           `json:"state"`
-	Transport  string           `json:"transport"`
-	Tools      int              `json:"tools_count"`
-	Resources  int              `json:"resources_count"`
-	Prompts    int              `json:"prompts_count"`
-	LastError  string           `json:"last_error"`
-	ServerName string           `json:"server_name"`
-	Version    string           `json:"server_version"`
-	Withheld   []map[string]any `json:"withheld"`
-	Listed     bool             `json:"listed"` // what it has is known, or cannot be
-	Progress   string           `json:"progress"`
+	ServerID   string         `json:"server_id"`
+	Status     string         `json:"status"`
+	State      string         `json:"state"`
+	Transport  string         `json:"transport"`
+	Tools      int            `json:"tools_count"`
+	Resources  int            `json:"resources_count"`
+	Prompts    int            `json:"prompts_count"`
+	LastError  string         `json:"last_error"`
+	ServerName string         `json:"server_name"`
+	Version    string         `json:"server_version"`
+	Withheld   []withheldTool `json:"withheld"`
+	Listed     bool           `json:"listed"` // what it has is known, or cannot be
+	Progress   string         `json:"progress"`
+}
+
+// withheldTool is a tool that the host does not offer.
+type withheldTool struct {
+	Name   string `json:"name"`
+	Reason string `json:"reason"`
 }
 
 // Run asks a host in this process, until all servers are connected or the time is up.
@@ -101,13 +107,24 @@ func listServers(ctx context.Context, c *client.Client) ([]jsontext.Value, []mcp
 
 func printServers(sys *System, servers []mcpServer) error {
 	columns := []string{"SERVER", "STATE", "TRANSPORT", "TOOLS", "RESOURCES", "PROMPTS", "WITHHELD", "WHAT"}
-	return list(sys, false, servers, "the config names no MCP server; mcpServers: in it does", columns, func(s mcpServer) []string {
+	err := list(sys, false, servers, "the config names no MCP server; mcpServers: in it does", columns, func(s mcpServer) []string {
 		what := strings.TrimSpace(s.ServerName + " " + s.Version)
 		if s.Status != "ready" {
 			what = cmp.Or(s.LastError, s.Progress, what)
 		}
 		return []string{s.ServerID, s.State, s.Transport, strconv.Itoa(s.Tools), strconv.Itoa(s.Resources), strconv.Itoa(s.Prompts), strconv.Itoa(len(s.Withheld)), what}
 	})
+	if err != nil {
+		return err
+	}
+	var tools table
+	tools.header("SERVER", "WITHHELD TOOL", "REASON")
+	for _, s := range servers {
+		for _, w := range s.Withheld {
+			tools.row(s.ServerID, w.Name, "it "+w.Reason)
+		}
+	}
+	return tools.show(sys)
 }
 
 type mcpToolsCmd struct {

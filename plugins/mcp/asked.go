@@ -219,7 +219,8 @@ func (s *server) elicit(ctx context.Context, params protocol.Object) (jsontext.V
 	return encode(result)
 }
 
-// formOf makes the schema of an answer ready; nil = there is none.
+// formOf makes the schema of an answer ready; nil = there is none, or one of an unknown dialect, by
+// which nobody here can judge.
 func formOf(params protocol.Object) (*schema.Schema, error) {
 	wanted, there := params.Get("requestedSchema")
 	if !there || wanted.Kind() == 'n' {
@@ -228,7 +229,11 @@ func formOf(params protocol.Object) (*schema.Schema, error) {
 	if wanted.Kind() != '{' {
 		return nil, invalid("requestedSchema is no JSON object")
 	}
-	form, err := schema.Compile(jsontext.Value(wanted), maxElicitSize)
+	fit, _, err := schema.NormaliseInput(jsontext.Value(wanted))
+	var form *schema.Schema
+	if err == nil && schema.Known(jsontext.Value(wanted)) {
+		form, err = schema.Compile(fit, maxElicitSize)
+	}
 	if err != nil {
 		return nil, invalid("requestedSchema " + err.Error() + "; it should be that of a flat object")
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"maps"
 	"strconv"
 	"strings"
 	"sync"
@@ -257,12 +256,13 @@ func encode(v any) (jsontext.Value, error) {
 	return json.Marshal(v, legacy, json.Deterministic(true), jsontext.PreserveRawStrings(true))
 }
 
-// checker makes the check of a tool's arguments. The schema is made ready at the first
-// call; with one that makes no sense here, or would cost too much, the server decides.
-func checker(tool any) func(protocol.Object) error {
+// checker makes the check of a tool's arguments by the schema that was given, as it is offered.
+// The schema is made ready at the first
+// call; with one that cannot be judged here, or would cost too much, the server decides.
+func checker(given, input jsontext.Value) func(protocol.Object) error {
 	ready := sync.OnceValue(func() *schema.Schema {
-		s, err := schema.Compile(closedSchema(tool), maxSchemaSize)
-		if err != nil {
+		s, err := schema.Compile(input, maxSchemaSize)
+		if err != nil || !schema.Known(given) {
 			return nil
 		}
 		return s
@@ -277,22 +277,6 @@ func checker(tool any) func(protocol.Object) error {
 		}
 		return nil
 	}
-}
-
-// closedSchema has a tool that declares all it takes take nothing else.
-func closedSchema(tool any) any {
-	obj, _ := tool.(map[string]any)
-	if _, declared := obj["properties"].(map[string]any); !declared {
-		return tool
-	}
-	for _, key := range []string{"additionalProperties", "patternProperties", "unevaluatedProperties", "allOf", "anyOf", "oneOf", "if", "$ref", "$dynamicRef", "dependentSchemas"} {
-		if _, open := obj[key]; open {
-			return tool
-		}
-	}
-	obj = maps.Clone(obj)
-	obj["additionalProperties"] = false
-	return obj
 }
 
 // The bounds of what a server may ask.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"regexp"
-	"slices"
 	"strings"
 
 	"a2e/host"
@@ -97,9 +96,17 @@ func (s *server) lacksVariable(text string, err error) error {
 
 // summary is the offer in a line. A tool that waits for an approval is a lack.
 func (o *Offer) summary(id string) (string, error) {
-	if slices.ContainsFunc(o.Withheld, func(w Withheld) bool { return w.Pinned }) {
-		err := fmt.Errorf("%d of its tools have changed since they were approved, and are withheld", len(o.Withheld))
+	changed, others := 0, ""
+	for _, w := range o.Withheld {
+		if w.Pinned {
+			changed++
+			continue
+		}
+		others += fmt.Sprintf("; the tool %s is withheld: it %s", w.Tool, w.Reason)
+	}
+	if changed > 0 {
+		err := fmt.Errorf("%d of its tools have changed since they were approved, and are withheld%s", changed, others)
 		return "", &host.Lack{Err: err, Fix: "a2e mcp approve " + id, Minor: true}
 	}
-	return fmt.Sprintf("%s answers, with %d tools", o.Server, len(o.Tools)), nil
+	return fmt.Sprintf("%s answers, with %d tools%s", o.Server, len(o.Tools), others), nil
 }

@@ -56,9 +56,8 @@ func TestPins(t *testing.T) {
 	hosttest.Eventually(t, "the approval counts", func() bool { return slices.Contains(s.toolNames(), "srv__echo") })
 	s.tool("srv__echo", `{"text":"x"}`)
 	assert.That(t, !slices.Contains(s.toolNames(), "srv__extra"), "a tool that was not approved is there")
-	bad := slices.IndexFunc(withheld, func(w Withheld) bool { return w.Tool == "bad name" })
-	err := s.plugin.Approve(t.Context(), "srv", withheld[bad:bad+1])
-	assert.That(t, err != nil && strings.Contains(err.Error(), "no approval changes that"), "approval of a tool without a proper name: %v", err)
+	err := s.plugin.Approve(t.Context(), "srv", []Withheld{{Tool: "odd", Reason: "has an inputSchema that is a list"}})
+	assert.That(t, err != nil && strings.Contains(err.Error(), "no approval changes that"), "approval of a tool that cannot be offered: %v", err)
 }
 
 // What an agent registers is pinned as long as it is there, and leaves nothing in the store:
@@ -95,7 +94,7 @@ func TestPinsWithoutTheirStore(t *testing.T) {
 func bound(t *testing.T, raw string) *boundTool {
 	t.Helper()
 	s := &server{p: &Plugin{}, opts: ServerOptions{Config: link.Config{ID: "srv"}}}
-	b, why := s.bind(must.Get(readTool([]byte(raw)))(t))
+	b, why := s.bind(must.Get(readTool([]byte(raw)))(t), "x")
 	must.Equal(t, why, "")
 	return b
 }

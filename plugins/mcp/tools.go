@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/bmatcuk/doublestar/v4"
 	"github.com/go-json-experiment/json"
@@ -50,18 +49,24 @@ type Withheld struct {
 // takeTools takes in what the server lists now. It reports whether the host's own list has
 // changed by it.
 func (s *server) takeTools(ctx context.Context, found []jsontext.Value) (news bool) {
+	var read []*serverTool
+	var names []string
 	var bound []*boundTool
 	var unfit []Withheld
-	seen := make(map[string]bool, len(found))
-	tasks := make(map[string]string)
-	size := 0
 	for i, raw := range found {
 		t, err := readTool(raw)
 		if err != nil {
 			unfit = append(unfit, Withheld{Tool: entryName(i, raw), Reason: err.Error()})
 			continue
 		}
-		b, why := s.bind(t)
+		read, names = append(read, t), append(names, t.name)
+	}
+	alias := aliases(names, maxToolName-len(s.opts.ID+separator))
+	seen := make(map[string]bool, len(found))
+	tasks := make(map[string]string)
+	size := 0
+	for _, t := range read {
+		b, why := s.bind(t, alias[t.name])
 		switch {
 		case why != "":
 		case seen[t.name]:
@@ -112,12 +117,17 @@ func (s *server) logWithheldLocked() {
 	s.told = told
 }
 
-// bind makes a tool of the host of one of the server; why says why that cannot be.
-func (s *server) bind(t *serverTool) (b *boundTool, why string) {
-	full := s.opts.ID + separator + t.name
-	if t.name == "" || len(full) > maxToolName || strings.Trim(full, idChars) != "" {
-		return nil, fmt.Sprintf("has a name that would not do as %q: 1 to %d letters, digits, - and _ are possible", protocol.Clip(full, maxQuoted), maxToolName)
+// bind makes a tool of the host of one of the server, with a name behind the server's id; why says
+// why that cannot be.
+func (s *server) bind(t *serverTool, alias string) (b *boundTool, why string) {
+	if alias == "" {
+		return nil, fmt.Sprintf("has no name that fits behind %q: a tool's name has at most %d bytes", s.opts.ID+separator, maxToolName)
 	}
+	input, left, err := schema.NormaliseInput(t.input)
+	if err != nil {
+		return nil, "has an inputSchema that " + err.Error()
+	}
+	s.logLeftOut(t.name, "inputSchema", left)
 	definition, err := canonical(t)
 	if err != nil {
 		return nil, "has a definition that is no JSON"
@@ -126,11 +136,11 @@ func (s *server) bind(t *serverTool) (b *boundTool, why string) {
 		return nil, fmt.Sprintf("has a definition of %d bytes; at most %d are possible", len(definition), maxDefinition)
 	}
 	sum := sha256.Sum256(definition)
-	name := t.name
+	name, full := t.name, s.opts.ID+separator+alias
 	b = &boundTool{name: name, definition: definition, hash: hex.EncodeToString(sum[:])}
 	b.tool = tools.Tool{
-		Def: s.define(full, t), Kind: tools.KindMCP, Detail: s.detail(t), Denied: s.denial(t.name),
-		Check: checker(decoded(t.input)),
+		Def: s.define(full, t, input), Kind: tools.KindMCP, Detail: s.detail(t, input), Denied: s.denial(t.name),
+		Check: checker(t.input, input),
 		Call: func(ctx context.Context, args protocol.Object, emit host.Emitter) (*tools.Outcome, error) {
 			return s.call(ctx, name, args, emit)
 		},
@@ -169,9 +179,9 @@ func canonical(t *serverTool) (jsontext.Value, error) {
 }
 
 // define is what tool/list says of the tool.
-func (s *server) define(full string, t *serverTool) protocol.ToolDefinition {
+func (s *server) define(full string, t *serverTool, input jsontext.Value) protocol.ToolDefinition {
 	def := protocol.ToolDefinition{
-		Name: full, Description: t.description, InputParameters: schema.Parameters(decoded(t.input)),
+		Name: full, Description: t.description, InputParameters: schema.Parameters(decoded(input)),
 		Streaming: true, Version: "1.0.0", Tags: []string{"mcp", s.opts.ID},
 		OutputParameters: []protocol.ToolParameter{
 			{Name: "content", Type: "array", Description: "What it gave back, in blocks such as {type, text}.", Required: true},
@@ -189,8 +199,8 @@ func (s *server) define(full string, t *serverTool) protocol.ToolDefinition {
 
 // detail is what DescribeTool says of the tool. What the server left open is taken for
 // what MCP says it is then.
-func (s *server) detail(t *serverTool) host.ToolDetail {
-	d := host.ToolDetail{Title: t.title, Destructive: true, OpenWorld: true, Task: t.taskSupport() != ""}
+func (s *server) detail(t *serverTool, input jsontext.Value) host.ToolDetail {
+	d := host.ToolDetail{InputSchema: input, Title: t.title, Destructive: true, OpenWorld: true, Task: t.taskSupport() != ""}
 	if a := t.annotations; a != nil {
 		if d.Title == "" {
 			d.Title = a.Title
@@ -202,11 +212,15 @@ func (s *server) detail(t *serverTool) host.ToolDetail {
 	}
 	d.Foreign, d.Annotations = true, t.raw("annotations")
 	d.Icons, d.Meta = bounded(t.raw("icons")), bounded(jsontext.Value(passedMeta(protocol.Value(t.raw("_meta")))))
-	if t.input.Kind() == '{' {
-		d.InputSchema = t.input
-	}
-	if t.output.Kind() == '{' {
-		d.OutputSchema = outputSchema(t.output)
+	if t.output != nil {
+		output, left, err := schema.NormaliseOutput(t.output)
+		if err != nil {
+			s.p.env.Log.Debug().Str("mcp_server", s.opts.ID).Str("tool", t.name).
+				Msg("the outputSchema of a tool of the MCP server is left out: it " + err.Error())
+			return d
+		}
+		s.logLeftOut(t.name, "outputSchema", left)
+		d.OutputSchema = outputSchema(output)
 	}
 	return d
 }
@@ -219,14 +233,19 @@ func bounded(raw jsontext.Value) jsontext.Value {
 	return raw
 }
 
-// outputSchema is the schema of a result's data, in which what the server describes is
-// one member; nil where its references would then lead elsewhere.
-func outputSchema(structured jsontext.Value) jsontext.Value {
-	if strings.Contains(string(structured), `"$ref"`) || strings.Contains(string(structured), `"$dynamicRef"`) {
-		return nil
+// logLeftOut logs what the host does not offer of a schema.
+func (s *server) logLeftOut(tool, which string, left []string) {
+	if len(left) > 0 {
+		s.p.env.Log.Debug().Str("mcp_server", s.opts.ID).Str("tool", tool).Strs("parts", left).
+			Msg("parts of the " + which + " of a tool of the MCP server are left out: clients cannot use them")
 	}
+}
+
+// outputSchema is the schema of a result's data, in which what the server describes is one member.
+func outputSchema(structured jsontext.Value) jsontext.Value {
 	head := `{"type":"object","properties":{"content":{"type":"array","items":{"type":"object"}},"structuredContent":`
-	return jsontext.Value(head + string(structured) + `},"required":["content"]}`)
+	within := schema.Moved(structured, "", "/properties/structuredContent")
+	return jsontext.Value(head + string(within) + `},"required":["content"]}`)
 }
 
 // warnOfNames logs the names of the config that are those of no tool of the server, as far

@@ -9,13 +9,13 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
+	"a2e/host/schema"
 	"a2e/plugins/mcp/link"
 	"a2e/protocol"
 )
@@ -25,7 +25,6 @@ func TestArgumentsAreChecked(t *testing.T) {
 	for name, c := range map[string]struct{ args, path string }{
 		"missing":    {`{}`, "/arguments/text"},
 		"wrong type": {`{"text":3}`, "/arguments/text"},
-		"unknown":    {`{"text":"a","txet":"b"}`, "/arguments/txet"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := s.Refused(protocol.TypeToolCallReq, callFields("srv__echo", c.args, ""), protocol.CodeSchemaViolation)
@@ -34,7 +33,10 @@ func TestArgumentsAreChecked(t *testing.T) {
 			}
 		})
 	}
-	assert.Equal(t, s.tool("srv__wide", `{"anything":[1]}`), `{"anything":[1]}`, "wide")
+	for _, args := range []string{`{"anything":[1]}`, `{"text":"a","undeclared":1.0}`} {
+		assert.Equal(t, s.tool("srv__wide", args), args, "wide")
+	}
+	assert.Equal(t, s.tool("srv__echo", `{"text":"a","undeclared":1}`), `{"text":"a","undeclared":1}`, "what the schema does not declare")
 }
 
 func TestFailureOfATool(t *testing.T) {
@@ -68,7 +70,8 @@ func TestToolsThatDoNotFit(t *testing.T) {
 	s.Refused(protocol.TypeToolCallReq, callFields("srv__crash", `{}`, ""), protocol.CodeToolDenied, "denied in the config")
 	s.Refused(protocol.TypeToolCallReq, callFields("srv__wide", `{}`, ""), protocol.CodeToolDenied, "not among the tools")
 	withheld := func(id string) string { return quoted(s.row(id)["withheld"]) }
-	assert.Contains(t, withheld("srv"), "bad name", "withheld")
+	assert.That(t, slices.Contains(names, "srv__bad_name") && !strings.Contains(withheld("srv"), "bad name"), "no alias: %v %s", names, withheld("srv"))
+	assert.Equal(t, s.tool("srv__bad_name", `{}`), "{}", "the tool with an alias")
 	got := withheld("raw")
 	assert.That(t, strings.Contains(got, "another tool of the server") && strings.Contains(got, "262144"), "withheld: %s", got)
 	if got := s.tool("raw__loop", `{"a":1}`); got != "called" { // a schema without an end is the server's to check
@@ -77,7 +80,35 @@ func TestToolsThatDoNotFit(t *testing.T) {
 	for _, want := range []string{`deny: \"ehco\" matches no tool of the MCP server; did you mean \"echo\"?`, `deny: \"no_such_*\" matches no tool of the MCP server"`} {
 		assert.Contains(t, s.log.String(), want, "the log does not say …:\n%s", s.log)
 	}
-	assert.Contains(t, s.log.String(), "bad name", "the log says nothing of what is withheld")
+	assert.Contains(t, s.log.String(), "another tool of the server", "the log says nothing of what is withheld")
+}
+
+// Aliases follow from the set of names, not from their order.
+func TestAliases(t *testing.T) {
+	long := strings.Repeat("n", 70)
+	for name, c := range map[string]struct{ names, want []string }{
+		"fitting":          {[]string{"a", "b-c_1"}, []string{"a", "b-c_1"}},
+		"a dot":            {[]string{"a.b", "c"}, []string{"a_b", "c"}},
+		"other characters": {[]string{"ä/x y"}, []string{"__x_y"}},
+		"a name is there":  {[]string{"a.b", "a_b"}, []string{"a_b_2e7336dc", "a_b"}},
+		"two of one":       {[]string{"a.b", "a/b"}, []string{"a_b_2e7336dc", "a_b_c14cddc0"}},
+		"taken with hash":  {[]string{"a.b", "a_b", "a_b_2e7336dc"}, []string{"a_b_2e7336dc8", "a_b", "a_b_2e7336dc"}},
+		"longest":          {[]string{long[:60]}, []string{long[:60]}},
+		"too long":         {[]string{long}, []string{long[:51] + "_85069ddf"}},
+		"twice":            {[]string{"a.b", "a.b"}, []string{"a_b", "a_b"}},
+		"none":             {[]string{""}, []string{""}},
+	} {
+		for range 2 {
+			got := aliases(c.names, 60)
+			for i, own := range c.names {
+				assert.Equal(t, got[own], c.want[i], "%s: %q of %q", name, own, c.names)
+			}
+			slices.Reverse(c.names)
+			slices.Reverse(c.want)
+		}
+	}
+	got := aliases([]string{"a.b", "c"}, 0)
+	assert.That(t, len(got) == 0, "aliases without room: %v", got)
 }
 
 // Two servers may give one name; then it is the first one's, and the other tool is withheld.
@@ -140,12 +171,6 @@ func TestContract(t *testing.T) {
 	})
 }
 
-func parsed(t *testing.T, text string) (v any) {
-	t.Helper()
-	must.OK(t, json.Unmarshal([]byte(text), &v))
-	return v
-}
-
 // A schema is held against arguments where that has an end; what it cannot say here is the
 // server's to decide.
 func TestChecker(t *testing.T) {
@@ -153,7 +178,22 @@ func TestChecker(t *testing.T) {
 		"fits":                      {`{"type":"object","properties":{"a":{"type":"string"}}}`, `{"a":"x"}`, ""},
 		"wrong type below":          {`{"type":"object","properties":{"a":{"type":"object","properties":{"b":{"type":"string"}}}}}`, `{"a":{"b":1}}`, "/arguments/a/b"},
 		"a pattern":                 {`{"type":"object","properties":{"a":{"type":"string","pattern":"^[a-z]+$"}}}`, `{"a":"1"}`, "/arguments/a"},
-		"unknown":                   {`{"type":"object","properties":{}}`, `{"a":"1"}`, "/arguments/a"},
+		"undeclared":                {`{"type":"object","properties":{}}`, `{"a":"1"}`, ""},
+		"others forbidden":          {`{"type":"object","properties":{},"additionalProperties":false}`, `{"a":"1"}`, "/arguments/a"},
+		"no schema":                 {``, `{"a":"1"}`, ""},
+		"a type that is none":       {`{"type":"object","properties":{"a":{"type":"any"},"b":{"type":"date"}}}`, `{"a":1,"b":"x"}`, ""},
+		"beside such a type":        {`{"type":"object","properties":{"a":{"type":"any"},"b":{"type":"string"}}}`, `{"a":1,"b":1}`, "/arguments/b"},
+		"a wrong keyword":           {`{"type":"object","properties":{"a":{"minLength":"3"}},"required":null}`, `{"a":"x"}`, ""},
+		"a foreign pattern":         {`{"type":"object","properties":{"a":{"pattern":"(?i)x"}}}`, `{"a":"y"}`, ""},
+		"draft-04":                  {dialect("http://json-schema.org/draft-04/schema"), `{"a":"1"}`, "/arguments/a"},
+		"draft-04 that fits":        {dialect("http://json-schema.org/draft-04/schema#"), `{"a":1}`, ""},
+		"draft-06":                  {dialect("http://json-schema.org/draft-06/schema#"), `{"a":"1"}`, "/arguments/a"},
+		"draft-07":                  {dialect("http://json-schema.org/draft-07/schema"), `{"a":"1"}`, "/arguments/a"},
+		"2019-09":                   {dialect("https://json-schema.org/draft/2019-09/schema"), `{"a":"1"}`, "/arguments/a"},
+		"2019-09 that fits":         {dialect("https://json-schema.org/draft/2019-09/schema#"), `{"a":1}`, ""},
+		"OpenAPI 3.1":               {dialect("https://spec.openapis.org/oas/3.1/dialect/base"), `{"a":1}`, ""},
+		"an unknown dialect":        {dialect("https://example.org/own"), `{"a":"1"}`, ""},
+		"draft-03":                  {dialect("http://json-schema.org/draft-03/schema#"), `{"a":"1"}`, ""},
 		"others allowed":            {`{"type":"object","properties":{},"additionalProperties":true}`, `{"a":"1"}`, ""},
 		"nothing declared":          {`{"type":"object"}`, `{"a":"1"}`, ""},
 		"refers to itself":          {`{"type":"object","properties":{"a":{"$ref":"#/properties/a"}}}`, `{"a":1}`, ""},
@@ -162,7 +202,9 @@ func TestChecker(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			args, err := protocol.ParseObject([]byte(c.args))
 			must.OK(t, err)
-			err = checker(parsed(t, c.schema))(args)
+			input, _, err := schema.NormaliseInput(jsontext.Value(c.schema))
+			must.OK(t, err)
+			err = checker(jsontext.Value(c.schema), input)(args)
 			path := ""
 			if wrong, ok := err.(*protocol.Error); ok {
 				path = wrong.Detail["errors"].([]protocol.FieldError)[0].Path
@@ -170,6 +212,11 @@ func TestChecker(t *testing.T) {
 			assert.Equal(t, path, c.path, "%s against %.200s: %v, want it blamed on", c.args, c.schema, err)
 		})
 	}
+}
+
+// dialect is a schema that names a dialect.
+func dialect(name string) string {
+	return `{"$schema":"` + name + `","type":"object","properties":{"a":{"type":"integer"}}}`
 }
 
 func TestResources(t *testing.T) {

@@ -242,9 +242,11 @@ func (a *asker) elicit(ctx context.Context, raw []byte) (*protocol.MCPElicitResp
 	if params.Mode == "url" {
 		params.ElicitationID = q.MCPRequestID
 	} else if q.RequestedSchema.Len() > 0 {
-		wanted := jsontext.Value(q.RequestedSchema.Raw())
-		var err error
-		if form, err = schema.Compile(wanted, maxElicitSize); err != nil {
+		wanted, _, err := schema.NormaliseInput(q.RequestedSchema.Raw())
+		if err == nil {
+			form, err = schema.Compile(wanted, maxElicitSize)
+		}
+		if err != nil {
 			return nil, protocol.Violation(protocol.FieldError{Path: "/requested_schema", Message: err.Error()})
 		}
 		params.RequestedSchema = wanted

@@ -172,8 +172,8 @@ func Definition(def *protocol.ToolDefinition) mcp.Tool {
 			Title: t.Title, ReadOnlyHint: h.ReadOnly, IdempotentHint: h.Idempotent, DestructiveHint: &h.Destructive, OpenWorldHint: &h.OpenWorld,
 		}
 	}
-	input := objectSchema(def.Detail.InputSchema)
-	if input == nil {
+	input, _, err := schema.NormaliseInput(def.Detail.InputSchema)
+	if err != nil || len(def.Detail.InputSchema) == 0 {
 		input = schema.Object(def.InputParameters, false)
 	}
 	t.InputSchema = input
@@ -186,38 +186,22 @@ func Definition(def *protocol.ToolDefinition) mcp.Tool {
 	return t
 }
 
-// objectSchema returns a JSON Schema as MCP wants it, one of an object that says so, or nil:
-// one of another shape would make clients refuse the whole list.
-func objectSchema(schema jsontext.Value) jsontext.Value {
-	if len(schema) == 0 {
+// structuredSchema returns the schema of structuredContent, of that of a tool's data: where
+// the data is a result of MCP, that of its member. Nil is one that clients could not use.
+func structuredSchema(data jsontext.Value) jsontext.Value {
+	if len(data) == 0 {
 		return nil
 	}
-	obj, err := protocol.ParseObject(schema)
+	if props := member(data, "properties"); props != nil && member(props, "content") != nil {
+		if own := member(props, "structuredContent"); own != nil {
+			data = schema.Moved(own, "/properties/structuredContent", "")
+		}
+	}
+	out, _, err := schema.NormaliseOutput(data)
 	if err != nil {
 		return nil
 	}
-	kind, ok := obj.Get("type")
-	switch text, _ := kind.Str(); {
-	case !ok && obj.Len() == 0:
-		return jsontext.Value(`{"type":"object"}`)
-	case !ok:
-		return append(jsontext.Value(`{"type":"object",`), obj.Raw()[1:]...)
-	case text != "object":
-		return nil
-	}
-	return schema
-}
-
-// structuredSchema returns the schema of structuredContent, of that of a tool's data: where
-// the data is a result of MCP, that of its member.
-func structuredSchema(data jsontext.Value) jsontext.Value {
-	schema := objectSchema(data)
-	if props := member(schema, "properties"); props != nil && member(props, "content") != nil {
-		if own := member(props, "structuredContent"); own != nil {
-			return objectSchema(own)
-		}
-	}
-	return schema
+	return out
 }
 
 // resultSchema makes the JSON Schema of a tool's data. A result that is cut lacks members,
