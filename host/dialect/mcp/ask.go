@@ -243,7 +243,7 @@ func (a *asker) elicit(ctx context.Context, raw []byte) (*protocol.MCPElicitResp
 		params.ElicitationID = q.MCPRequestID
 	} else if q.RequestedSchema.Len() > 0 {
 		wanted, _, err := schema.NormaliseInput(q.RequestedSchema.Raw())
-		if err == nil {
+		if err == nil && schema.Known(q.RequestedSchema.Raw()) {
 			form, err = schema.Compile(wanted, maxElicitSize)
 		}
 		if err != nil {

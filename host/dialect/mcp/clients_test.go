@@ -278,6 +278,12 @@ func TestAsking(t *testing.T) {
 		`"modelPreferences":{"hints":[{"name":"h"}]},"metadata":{"m":1}}`
 	form := `{"server_id":"s","mode":"form","message":"who?","requested_schema":{"type":"object","properties":{"name":{"type":"string"}},"required":["name"]}}`
 	asked := `{"mode":"form","message":"who?","requestedSchema":{"type":"object","properties":{"name":{"type":"string"}},"required":["name"]}}`
+	ofDialect := func(text, name string) string {
+		return strings.Replace(text, `{"type":"object"`, `{"$schema":"`+name+`","type":"object"`, 1)
+	}
+	older := ofDialect(form, "http://json-schema.org/draft-04/schema")
+	asOlder := ofDialect(asked, "http://json-schema.org/draft-07/schema#")
+	unknown := ofDialect(form, "https://example.org/own")
 	for _, c := range []struct {
 		typ            protocol.Type
 		body           string
@@ -294,6 +300,18 @@ func TestAsking(t *testing.T) {
 		{protocol.TypeMCPRootListReq, `{"server_id":"s"}`, "roots/list", `{}`, `"result":{"roots":[{"uri":"file:///x","name":"x"}]}`, `"roots":[{"uri":"file:///x","name":"x"}]`},
 		{protocol.TypeMCPRootListReq, `{}`, "roots/list", `{}`, `"result":{}`, `"roots":[]`},
 		{protocol.TypeMCPElicitReq, form, "elicitation/create", asked, `"result":{"action":"accept","content":{"name":"me"}}`, `"action":"accept","content":{"name":"me"}`},
+		{
+			protocol.TypeMCPElicitReq, older, "elicitation/create", asOlder,
+			`"result":{"action":"accept","content":{"name":"me"}}`, `"action":"accept","content":{"name":"me"}`,
+		},
+		{
+			protocol.TypeMCPElicitReq, older, "elicitation/create", asOlder,
+			`"result":{"action":"accept","content":{"name":5}}`, "does not match",
+		},
+		{
+			protocol.TypeMCPElicitReq, unknown, "elicitation/create", asked,
+			`"result":{"action":"accept","content":{"name":5}}`, `"content":{"name":5}`,
+		},
 		{protocol.TypeMCPElicitReq, form, "elicitation/create", asked, `"result":{"action":"decline"}`, `"action":"decline","content":{}`},
 		{protocol.TypeMCPElicitReq, form, "elicitation/create", asked, `"result":{"action":"accept","content":{"name":5}}`, "does not match"},
 	} {
