@@ -107,7 +107,8 @@ func listServers(ctx context.Context, c *client.Client) ([]jsontext.Value, []mcp
 
 func printServers(sys *System, servers []mcpServer) error {
 	columns := []string{"SERVER", "STATE", "TRANSPORT", "TOOLS", "RESOURCES", "PROMPTS", "WITHHELD", "WHAT"}
-	err := list(sys, false, servers, "the config names no MCP server; mcpServers: in it does", columns, func(s mcpServer) []string {
+	const none = "the config names no MCP server; mcpServers: in it does"
+	err := list(sys, false, servers, none, columns, func(s mcpServer) []string {
 		what := strings.TrimSpace(s.ServerName + " " + s.Version)
 		if s.Status != "ready" {
 			what = cmp.Or(s.LastError, s.Progress, what)

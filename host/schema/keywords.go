@@ -92,21 +92,23 @@ const (
 )
 
 var forms = map[string]form{
-	"const": formAny, "default": formAny, "enum": formEnum, "type": formType, "pattern": formPattern, "items": formItems,
-	"examples": formPlainList, "required": formNames, "dependentRequired": formNameLists, "dependencies": formDependencies,
-	"title": formText, "description": formText, "format": formText, "contentEncoding": formText, "contentMediaType": formText,
-	"$comment": formText, "uniqueItems": formFlag, "readOnly": formFlag, "writeOnly": formFlag, "deprecated": formFlag,
-	"nullable": formFlag, "minimum": formNumber, "maximum": formNumber, "exclusiveMinimum": formNumber,
+	"const": formAny, "default": formAny, "enum": formEnum, "type": formType, "pattern": formPattern,
+	"items": formItems, "examples": formPlainList, "required": formNames, "dependentRequired": formNameLists,
+	"dependencies": formDependencies, "title": formText, "description": formText, "format": formText,
+	"contentEncoding": formText, "contentMediaType": formText, "$comment": formText, "uniqueItems": formFlag,
+	"readOnly": formFlag, "writeOnly": formFlag, "deprecated": formFlag, "nullable": formFlag,
+	"minimum": formNumber, "maximum": formNumber, "exclusiveMinimum": formNumber,
 	"exclusiveMaximum": formNumber, "multipleOf": formNumber, "minLength": formCount, "maxLength": formCount,
 	"minItems": formCount, "maxItems": formCount, "minProperties": formCount, "maxProperties": formCount,
-	"minContains": formCount, "maxContains": formCount, "additionalItems": formSchema, "additionalProperties": formSchema,
-	"unevaluatedItems": formSchema, "unevaluatedProperties": formSchema, "contains": formSchema, "propertyNames": formSchema,
-	"not": formSchema, "if": formSchema, "then": formSchema, "else": formSchema, "contentSchema": formSchema,
-	"allOf": formSchemas, "anyOf": formSchemas, "oneOf": formSchemas, "prefixItems": formSchemas,
-	"properties": formSchemaMap, "patternProperties": formPatternMap, "dependentSchemas": formSchemaMap,
-	"$defs": formSchemaMap, "definitions": formSchemaMap, "$ref": formReference, "$dynamicRef": formReference,
-	"$schema": formOwn, "$id": formOwn, "id": formOwn, "$anchor": formOwn, "$dynamicAnchor": formOwn,
-	"$recursiveRef": formOwn, "$recursiveAnchor": formOwn, "$vocabulary": formOwn, "$async": formOwn,
+	"minContains": formCount, "maxContains": formCount, "additionalItems": formSchema,
+	"additionalProperties": formSchema, "unevaluatedItems": formSchema, "unevaluatedProperties": formSchema,
+	"contains": formSchema, "propertyNames": formSchema, "not": formSchema, "if": formSchema,
+	"then": formSchema, "else": formSchema, "contentSchema": formSchema, "allOf": formSchemas,
+	"anyOf": formSchemas, "oneOf": formSchemas, "prefixItems": formSchemas, "properties": formSchemaMap,
+	"patternProperties": formPatternMap, "dependentSchemas": formSchemaMap, "$defs": formSchemaMap,
+	"definitions": formSchemaMap, "$ref": formReference, "$dynamicRef": formReference, "$schema": formOwn,
+	"$id": formOwn, "id": formOwn, "$anchor": formOwn, "$dynamicAnchor": formOwn, "$recursiveRef": formOwn,
+	"$recursiveAnchor": formOwn, "$vocabulary": formOwn, "$async": formOwn,
 }
 
 // notes are keywords that allow and forbid nothing.
@@ -237,7 +239,8 @@ func (s *subschema) enum(key string, val jsontext.Value) {
 // typeNames are the types of JSON Schema, and those that others call by another name.
 var typeNames = map[string]string{
 	"string": "string", "str": "string", "text": "string", "number": "number", "float": "number", "double": "number",
-	"decimal": "number", "integer": "integer", "int": "integer", "int32": "integer", "int64": "integer", "long": "integer",
+	"decimal": "number", "integer": "integer", "int": "integer", "int32": "integer", "int64": "integer",
+	"long":    "integer",
 	"boolean": "boolean", "bool": "boolean", "object": "object", "dict": "object", "map": "object", "array": "array",
 	"list": "array", "tuple": "array", "null": "null", "none": "null",
 }
@@ -418,7 +421,8 @@ func (s *subschema) reference(key string, val jsontext.Value, text string, isTex
 		s.skip(key, vague)
 		return
 	}
-	if within, ok := strings.CutPrefix(text, s.base); ok && s.base != "" && strings.HasPrefix(within, "#") && !s.resources {
+	within, ok := strings.CutPrefix(text, s.base)
+	if ok && s.base != "" && !s.resources && strings.HasPrefix(within, "#") {
 		text = within
 		s.changed = true
 		val = protocol.AppendString(nil, text)

@@ -82,8 +82,8 @@ func Known(schema jsontext.Value) bool {
 // Moved returns a schema that NormaliseOutput gave, whose references lead from one place of a
 // document, as a JSON Pointer, to another: the schema is put there.
 func Moved(schema jsontext.Value, from, to string) jsontext.Value {
-	n := normaliser{output: true, levels: maxNesting, left: maxParts, seen: map[string]string{}, steps: map[string][]string{}}
-	n.from, n.to = "#"+from, "#"+to
+	n := normaliser{output: true, levels: maxNesting, left: maxParts, from: "#" + from, to: "#" + to}
+	n.seen, n.steps = map[string]string{}, map[string][]string{}
 	if err := n.head(schema); err != nil {
 		return schema
 	}
@@ -135,7 +135,8 @@ func (n *normaliser) normalise(raw jsontext.Value) (jsontext.Value, error) {
 		worst, reopen, resources, tuple := n.worst, n.reopen, n.resources, n.tuple
 		out, l := n.schema("", raw, 0)
 		if n.wrongRoot != nil {
-			return nil, fmt.Errorf("has the type %s; it should have \"object\"", protocol.Clip(string(n.wrongRoot), maxName))
+			wrong := protocol.Clip(string(n.wrongRoot), maxName)
+			return nil, fmt.Errorf("has the type %s; it should have \"object\"", wrong)
 		}
 		n.worst = max(worst, l)
 		if resources != n.resources || tuple != n.tuple {

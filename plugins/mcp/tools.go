@@ -121,7 +121,8 @@ func (s *server) logWithheldLocked() {
 // why that cannot be.
 func (s *server) bind(t *serverTool, alias string) (b *boundTool, why string) {
 	if alias == "" {
-		return nil, fmt.Sprintf("has no name that fits behind %q: a tool's name has at most %d bytes", s.opts.ID+separator, maxToolName)
+		const why = "has no name that fits behind %q: a tool's name has at most %d bytes"
+		return nil, fmt.Sprintf(why, s.opts.ID+separator, maxToolName)
 	}
 	input, left, err := schema.NormaliseInput(t.input)
 	if err != nil {
@@ -200,7 +201,8 @@ func (s *server) define(full string, t *serverTool, input jsontext.Value) protoc
 // detail is what DescribeTool says of the tool. What the server left open is taken for
 // what MCP says it is then.
 func (s *server) detail(t *serverTool, input jsontext.Value) host.ToolDetail {
-	d := host.ToolDetail{InputSchema: input, Title: t.title, Destructive: true, OpenWorld: true, Task: t.taskSupport() != ""}
+	d := host.ToolDetail{Title: t.title, InputSchema: input, Destructive: true, OpenWorld: true}
+	d.Task = t.taskSupport() != ""
 	if a := t.annotations; a != nil {
 		if d.Title == "" {
 			d.Title = a.Title

@@ -48,7 +48,8 @@ func oddTools(t *testing.T) (all []oddTool) {
 		"plain.name": "plain_name", "a.b": "a_b_2e7336dc", "a/b": "a_b_c14cddc0", "a_b": "", "ünï cödé": "_n__c_d_",
 		long: long[:114] + "_" + "1be63cc0",
 	} {
-		all = append(all, oddTool{Name: name, alias: alias, Offered: jsontext.Value(`{"type":"object","properties":{}}`)})
+		offered := jsontext.Value(`{"type":"object","properties":{}}`)
+		all = append(all, oddTool{Name: name, alias: alias, Offered: offered})
 	}
 	for i, of := range []string{"input", "output"} {
 		one := oddTool{Name: "deep_" + of, Result: jsontext.Value(`{}`)}
@@ -108,7 +109,8 @@ func (o *oddServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer := "{}"
 	switch req.Method {
 	case "initialize":
-		answer = fmt.Sprintf(`{"protocolVersion":%q,"capabilities":{"tools":{}},"serverInfo":{"name":"odd","version":"1"}}`, req.Params.Version)
+		const hello = `{"protocolVersion":%q,"capabilities":{"tools":{}},"serverInfo":{"name":"odd","version":"1"}}`
+		answer = fmt.Sprintf(hello, req.Params.Version)
 	case "tools/list":
 		answer = `{"tools":[` + o.definitions() + `]}`
 	case "tools/call":
@@ -179,7 +181,9 @@ func TestOddSchemas(t *testing.T) {
 			cmd.Stderr = errs
 			out, err := cmd.Output()
 			listed := strings.Fields(string(out))
-			assert.That(t, err == nil && slices.Equal(slices.Sorted(slices.Values(listed)), names), "%v %s\n%d of %d were called", err, tail(errs.String()), len(listed), len(names))
+			assert.That(t, err == nil, "%v %s", err, tail(errs.String()))
+			slices.Sort(listed)
+			assert.That(t, slices.Equal(listed, names), "%d of %d were called", len(listed), len(names))
 			got := odd.seen()
 			for name, args := range want {
 				assert.Equal(t, got[name], args, "the arguments of %s", name)
@@ -205,7 +209,8 @@ func startWeb(t *testing.T, dir, binary string) string {
 	for lines.Scan() {
 		if _, rest, ok := strings.Cut(lines.Text(), "listens on http://"); ok {
 			go func() { _, _ = io.Copy(io.Discard, errs) }()
-			return "http://" + strings.FieldsFunc(rest, func(r rune) bool { return r != ':' && r != '.' && (r < '0' || r > '9') })[0] + "/mcp"
+			address := rest[:len(rest)-len(strings.TrimLeft(rest, "0123456789.:"))]
+			return "http://" + address + "/mcp"
 		}
 	}
 	t.Fatal("the host tells no address")
@@ -262,7 +267,8 @@ func offeredBytes(t *testing.T, cmd *exec.Cmd, odd *oddServer) {
 		if tool.Input != nil {
 			assert.Equal(t, string(listed[tool.host()]), orElse(tool.Offered, tool.Input), "%s", tool.Name)
 		}
-		assert.Equal(t, string(listed[tool.host()+" output"]), orElse(tool.Shaped, tool.Output), "%s: the output", tool.Name)
+		output := string(listed[tool.host()+" output"])
+		assert.Equal(t, output, orElse(tool.Shaped, tool.Output), "%s: the output", tool.Name)
 	}
 	const args = `{"id":1765432109876543210,"f":1.0,"e":1E2}`
 	ask("tools/call", `{"name":"odd__empty","arguments":`+args+`}`)
@@ -292,7 +298,8 @@ func toldOfWithheld(t *testing.T, dir, binary string, tools []oddTool) {
 		}
 		assert.Contains(t, got[tool.Name], tool.Withheld, tool.Name)
 		for what, text := range map[string]string{"mcp list": list, "doctor --live": string(live)} {
-			assert.That(t, strings.Contains(text, tool.Name) && strings.Contains(text, got[tool.Name]), "%s does not tell of %s: %s", what, tool.Name, text)
+			told := strings.Contains(text, tool.Name) && strings.Contains(text, got[tool.Name])
+			assert.That(t, told, "%s does not tell of %s: %s", what, tool.Name, text)
 		}
 	}
 }
