@@ -100,12 +100,14 @@ func TestDialects(t *testing.T) {
 		return `{"$schema":"http` + name + `",` + schema[1:]
 	}
 	const draft4, missing = "://json-schema.org/draft-04/schema", "/v/a: is missing"
+	const draft7, draft2019 = "://json-schema.org/draft-07/schema", "s://json-schema.org/draft/2019-09/schema"
+	const draft2020, openAPI = "s://json-schema.org/draft/2020-12/schema#", "s://spec.openapis.org/oas/3.1/dialect/base"
 	tuple := `{"items":[{"type":"string"}],"additionalItems":{"type":"number"}}`
 	defined := `{"definitions":{"n":{"type":"number"}},"items":{"$ref":"#/definitions/n","minimum":7}}`
 	for name, c := range map[string]struct {
 		schema, value, want string // "PATH: part of the message"; "" = it fits
 	}{
-		"draft-07, no fragment": {draft("://json-schema.org/draft-07/schema", tuple), `[1]`, "/v: should be of type string"},
+		"draft-07, no fragment": {draft(draft7, tuple), `[1]`, "/v: should be of type string"},
 		"draft-06": {
 			draft("://json-schema.org/draft-06/schema#", `{"exclusiveMinimum":3}`), `3`, "/v: exclusiveMinimum",
 		},
@@ -114,9 +116,9 @@ func TestDialects(t *testing.T) {
 		},
 		"draft-04, inclusive":  {draft(draft4+"#", `{"maximum":3,"exclusiveMaximum":false}`), `4`, "/v: maximum"},
 		"draft-04, reference":  {draft(draft4, defined), `[1]`, ""},
-		"2019-09":              {draft("s://json-schema.org/draft/2019-09/schema", tuple), `["x","y"]`, "/v/1: should be"},
-		"2020-12, a fragment":  {draft("s://json-schema.org/draft/2020-12/schema#", `{"required":["a"]}`), `{}`, missing},
-		"OpenAPI 3.1":          {draft("s://spec.openapis.org/oas/3.1/dialect/base", `{"required":["a"]}`), `{}`, missing},
+		"2019-09":              {draft(draft2019, tuple), `["x","y"]`, "/v/1: should be"},
+		"2020-12, a fragment":  {draft(draft2020, `{"required":["a"]}`), `{}`, missing},
+		"OpenAPI 3.1":          {draft(openAPI, `{"required":["a"]}`), `{}`, missing},
 		"multiples of a float": {`{"items":{"multipleOf":0.01}}`, `[19.99]`, ""},
 		"multiples":            {`{"items":{"multipleOf":0.5}}`, `[19.25]`, "/v/0: multipleOf"},
 	} {
