@@ -85,6 +85,27 @@ func newWeb(c *conn) (carrier, error) {
 	return w, nil
 }
 
+// Connect implements mcp.Transport.
+func (w *web) Connect(ctx context.Context) (mcp.Connection, error) {
+	c, err := w.Transport.Connect(ctx)
+	if err != nil || w.conn.transport != SSE {
+		return c, err
+	}
+	return patient{c}, nil
+}
+
+// patient is a connection of the older transport that outlives a message the server refuses.
+type patient struct{ mcp.Connection }
+
+// Write implements mcp.Connection.
+func (p patient) Write(ctx context.Context, msg jsonrpc.Message) error {
+	err := p.Connection.Write(ctx, msg)
+	if errors.As(err, new(*refusal)) {
+		return fmt.Errorf("%w: %w", &jsonrpc.Error{Code: codeRejected, Message: "refused"}, err)
+	}
+	return err
+}
+
 // RoundTrip implements http.RoundTripper: it takes a request of the SDK.
 func (w *web) RoundTrip(req *http.Request) (*http.Response, error) {
 	msg, err := carried(req)
@@ -255,7 +276,7 @@ func (w *web) refused(resp *http.Response, call *jsonrpc.Request) (*http.Respons
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxPlain)) // what there is of it
 	_ = resp.Body.Close()                                      // it was read
 	refusal := &refusal{status: resp.StatusCode}
-	if call == nil {
+	if call == nil || w.conn.transport == SSE {
 		return nil, refusal
 	}
 	m, err := decode(trim(text), call.ID)

@@ -1,16 +1,19 @@
 // Package link keeps the connection to one MCP server: it makes it, watches it, makes it
 // anew, and says at once when there is none.
 //
-//	link.go    the link: connects, waits, again        config.go  one server's config
-//	conn.go    one connection, from dial to end, and   call.go    one request, and its errors
-//	           what the go-sdk lacks                   gate.go    how much a server may send ahead
-//	stdio.go   a process as the carrier                http.go    HTTP as the carrier, events of its answers
+//	link.go      the link: connects, waits, again       config.go    one server's config
+//	conn.go      one connection, from dial to end       call.go      one request, and its errors
+//	raw.go       requests and results as JSON           gate.go      how much a server may send ahead
+//	message.go   what a server sends, decoded           envelope.go  ids in what cannot be decoded
+//	hello.go     how a server introduces itself
+//	stdio.go     a process as the carrier               http.go      HTTP as the carrier
+//	session.go   sessions of HTTP that are lost         events.go    streams of HTTP that end (sse.go: events)
 //
 // The way of a message, with what stands guard on it:
 //
-//	stdout ─ lines (junk, length) ─┐
-//	                               ├─ gate (how many at once) ── go-sdk session ── Call
-//	HTTP ─ events (junk, length) ──┘
+//	stdout ─ lines (length) ────┐
+//	                            ├─ read (junk, batches, ids) ─ gate (how many at once) ─ go-sdk session ─ Call
+//	HTTP ─ answers or events ───┘
 //
 // One goroutine per link owns all changes:
 //
@@ -21,6 +24,7 @@ package link
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -438,7 +442,8 @@ func (l *Link) ping(c *conn) error {
 	took := time.Since(start)
 	var answer *jsonrpc.Error
 	switch {
-	case err == nil, errors.As(err, &answer) && !isRejected(err):
+	case err == nil, errors.As(err, &answer) && !isRejected(err) && answer.Code != codeLost,
+		errors.As(err, new(*json.UnmarshalTypeError)): // any answer is a sign of life
 		l.mu.Lock()
 		l.state.Latency = took
 		l.mu.Unlock()

@@ -170,6 +170,23 @@ func TestAnswersWithoutID(t *testing.T) {
 	}
 }
 
+// Any answer to a ping is a sign of life.
+func TestOddPing(t *testing.T) {
+	for _, answer := range []string{
+		`"result":"pong"`, `"result":[]`, `"result":null`, `"error":{"code":-32601,"message":"no"}`, `"error":1`,
+	} {
+		url := newPlain(t, func(w http.ResponseWriter, _ *http.Request, m posted) bool {
+			if m.Method == "ping" {
+				m.answer(w, answer)
+			}
+			return m.Method == "ping"
+		})
+		s := newStage(t, Config{URL: url, Transport: HTTP}, nil)
+		s.ping()
+		assert.Equal(t, s.State().Restarts, 0, "restarts for %s", answer)
+	}
+}
+
 // A server that introduces itself in an odd way is connected to all the same.
 func TestOddIntroductions(t *testing.T) {
 	for members, want := range map[string]string{

@@ -86,10 +86,13 @@ func TestSessionLost(t *testing.T) {
 			st := s.State()
 			assert.That(t, st.Restarts == 1 && st.Status == Connected && st.Server.Name == "test", "%+v", st)
 			must.OK(t, s.Close(t.Context()))
-			last := at.requests()[len(at.requests())-1]
-			id := last.Header.Get("Mcp-Session-Id")
-			ended := last.Method == http.MethodDelete && id != "" && id != session.ID()
-			assert.That(t, ended, "%s of %q", last.Method, id)
+			var ended []string
+			for _, r := range at.requests() {
+				if r.Method == http.MethodDelete {
+					ended = append(ended, r.Header.Get("Mcp-Session-Id"))
+				}
+			}
+			assert.That(t, len(ended) == 1 && ended[0] != "" && ended[0] != session.ID(), "ended were %q", ended)
 		})
 	}
 }
@@ -201,6 +204,32 @@ func TestRefusedRequest(t *testing.T) {
 			assert.Fails(t, session.NotifyProgress(t.Context(), note), "403")
 			release()
 			assert.OK(t, <-long)
+			assert.Equal(t, s.State().Restarts, 0)
+		})
+	}
+}
+
+// So it is by the older transport, where the answer comes on another stream.
+func TestRefusedBySSE(t *testing.T) {
+	for name, body := range map[string]string{
+		"plain": "no", "JSON-RPC": `{"jsonrpc":"2.0","id":null,"error":{"code":-32050,"message":"no"}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			at := newSite(t, SSE)
+			at.through(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+				text, _ := io.ReadAll(r.Body)
+				r.Body = io.NopCloser(bytes.NewReader(text))
+				if bytes.Contains(text, []byte("odd")) {
+					w.WriteHeader(http.StatusRequestEntityTooLarge)
+					_, _ = io.WriteString(w, body)
+					return
+				}
+				next.ServeHTTP(w, r)
+			})
+			s := newStage(t, Config{URL: at.URL, Transport: SSE, CallTimeout: hosttest.Patience}, nil)
+			_, err := s.tool(t.Context(), "echo", echoArgs{"odd"})
+			wantError(t, err, protocol.CodeMCPTransportError, "refused the request", "HTTP status 413")
+			s.must("echo", echoArgs{"x"})
 			assert.Equal(t, s.State().Restarts, 0)
 		})
 	}
@@ -375,4 +404,32 @@ func TestAnswerIsResumed(t *testing.T) {
 			assert.Equal(t, s.State().Restarts, 0)
 		})
 	}
+}
+
+// A server of the newest MCP sends notifications as the answer to a request. Where that stream ends, it
+// is asked for again.
+func TestNotificationsAreAskedForAgain(t *testing.T) {
+	const found = `"result":{"resultType":"complete","supportedVersions":["2026-07-28"],` +
+		`"capabilities":{"tools":{"listChanged":true}}}`
+	var listens atomic.Int64
+	url := newPlain(t, func(w http.ResponseWriter, r *http.Request, m posted) bool {
+		switch m.Method {
+		case "initialize":
+			m.answer(w, `"error":{"code":-32601,"message":"unknown method"}`)
+		case "server/discover":
+			m.answer(w, found)
+		case "subscriptions/listen":
+			streams(w, listChanged)
+			if listens.Add(1) == 3 {
+				<-r.Context().Done()
+			}
+		default:
+			return false
+		}
+		return true
+	})
+	s, heard := listener(t, url)
+	_ = must.Get(s.Session(t.Context()))(t)
+	hosttest.Eventually(t, "all notifications", func() bool { return heard.Load() == 3 })
+	assert.Equal(t, s.State().Restarts, 0)
 }
