@@ -96,6 +96,12 @@ workflows: testdata/workflows/venv/.made ## chains beside LangGraph and plain Py
 	go build -trimpath -ldflags '-s -w' -o "$$dir/a2e" . && \
 	testdata/workflows/venv/bin/python3 testdata/workflows/compare.py "$$dir/a2e" plugins/chains/README.md
 
+.PHONY: servers
+servers: testdata/peers/venv/.made ## what twelve MCP servers list directly and behind the gateway; needs the network and minutes
+	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && \
+	go build -trimpath -ldflags '-s -w' -o "$$dir/a2e" . && \
+	python3 testdata/servers/compare.py "$$dir/a2e" $(SERVERS)
+
 regret: tools ## what it costs to learn which tool is the best, beside numpy; writes the table in plugins/learning/README.md
 	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && \
 	go build -trimpath -ldflags '-s -w' -o "$$dir/a2e" . && \
