@@ -291,3 +291,36 @@ func TestWallAuthChainsAndPlans(t *testing.T) {
 		assert.Contains(t, listed, `{"author":"bob","text":"by force: `, "%s", fields)
 	}
 }
+
+// TestWallAuthHistory: with tokens for agents nobody sees by JSON-RPC what was said in the sessions of another agent.
+func TestWallAuthHistory(t *testing.T) {
+	t.Parallel()
+	g := &childGround{t: t, dir: workDir(t)}
+	const worker = "plugins: {multi_agent: {workers: [{name: w, command: [sh, -c, 'cat; echo; echo the code is " +
+		"4711'], contract: false}]}}\n"
+	must.OK(t, os.WriteFile(filepath.Join(g.dir, "host.yaml"), []byte(childTokens+worker), 0o600))
+	must.OK(t, os.WriteFile(filepath.Join(g.dir, "open.yaml"), []byte("state_dir: state\n"+worker), 0o600))
+	as := func(config, token, method, params string) string {
+		const hello = `{"jsonrpc":"2.0","id":1,"method":"rpc.handshake","params":{"client_name":"c","auth_token":%q}}`
+		line := fmt.Sprintf(`{"jsonrpc":"2.0","id":2,"method":%q,"params":{%s}}`, method, params)
+		return g.play(config, fmt.Sprintf(hello, token), line)
+	}
+	_, after, _ := strings.Cut(as("host.yaml", "of-alice", "session.create", `"title":"hers"`), `"session_id":"`)
+	id, _, _ := strings.Cut(after, `"`)
+	of := fmt.Sprintf(`"session_id":%q`, id)
+	as("host.yaml", "of-alice", "session.send", of+`,"text":"say it"`)
+	reads := map[string]string{"history.get": `"last":true`, "history.list": "", "session.get": of}
+	for method, params := range reads {
+		for _, token := range []string{"of-bob", "everybody"} {
+			said := as("host.yaml", token, method, params)
+			assert.That(t, !strings.Contains(said, "4711") && !strings.Contains(said, "hers"), "%s with %s: %s",
+				method, token, said)
+		}
+		assert.Contains(t, as("host.yaml", "of-alice", method, params), "hers", "%s by alice", method)
+		assert.Contains(t, as("open.yaml", "", method, params), "hers", "%s on a host without tokens", method)
+	}
+	for _, method := range []string{"session.send", "session.queue.list", "history.clear_session"} {
+		assert.Contains(t, as("host.yaml", "of-bob", method, of+`,"text":"x"`), `"error"`, "%s by bob", method)
+	}
+	assert.Contains(t, as("host.yaml", "of-alice", "history.get", `"last":true`), "is 4711")
+}

@@ -113,7 +113,8 @@ func New(opts Options) *Front {
 	opts.setDefaults()
 	f := &Front{
 		opts: opts, methods: methods(), wake: dialect.NewBell(),
-		room: dialect.NewRoom(opts.MaxQueue, opts.MaxQueueBytes), history: history{opts.Store, opts.MaxKept},
+		room: dialect.NewRoom(opts.MaxQueue, opts.MaxQueueBytes), history: history{store: opts.Store,
+			maxKept: opts.MaxKept},
 		open: make(map[*call]struct{}), byID: make(map[string][]*call), sessions: make(map[string]*session),
 	}
 	f.admitted = len(opts.Tokens) == 0

@@ -63,13 +63,14 @@ const nameless = "rpc"
 func (f *Front) enrol(agent, client string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.opts.Tokens.Name(agent) {
-		agent = ""
-	}
+	agent, apart := f.opts.Tokens.Apart(agent)
 	if f.admitted && agent != f.agent {
 		return false
 	}
 	f.admitted, f.agent, f.client = true, agent, client
+	if apart {
+		f.history.only.Store(&agent)
+	}
 	return true
 }
 

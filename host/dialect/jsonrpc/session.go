@@ -176,7 +176,8 @@ func sessionCreate(f *Front, ctx context.Context, c *call, req *struct {
 	Model text `json:"model"` // the worker of this session alone
 }) (any, error) {
 	now := f.seconds()
-	e := entry{ID: uuid.NewString(), Title: titleOf(string(req.Title)), Created: now, Updated: now}
+	e := entry{ID: uuid.NewString(), Title: titleOf(string(req.Title)), Created: now, Updated: now,
+		Agent: f.history.owner()}
 	if req.Model != "" {
 		w, ok := f.option("", string(req.Model))
 		if !ok {

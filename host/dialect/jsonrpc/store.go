@@ -3,7 +3,9 @@ package jsonrpc
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"strings"
+	"sync/atomic"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -21,6 +23,7 @@ type entry struct {
 	Rollout string  `json:"rollout_id,omitzero"` // of what is said in it now; "" = nothing yet
 	Created float64 `json:"created_at"`          // seconds since 1970
 	Updated float64 `json:"updated_at"`
+	Agent   string  `json:"agent,omitzero"` // whose it is, see auth.Tokens.Apart
 }
 
 // rollout is what was said in a session, up to a history.clear_session. It outlives that.
@@ -33,6 +36,7 @@ type rollout struct {
 	Created  float64 `json:"created_at"` // seconds since 1970
 	Updated  float64 `json:"updated_at"`
 	Messages int     `json:"message_count"`
+	Agent    string  `json:"agent,omitzero"` // whose it is, see auth.Tokens.Apart
 }
 
 // message is a message of a session. As JSON it is one of a history.
@@ -55,20 +59,38 @@ const (
 type history struct {
 	store   store.Opener
 	maxKept int
+	only    atomic.Pointer[string] // the agent whose sessions there are, as tokens tell agents apart; nil = all
+}
+
+// owner is whose a new session is.
+func (h *history) owner() string {
+	if only := h.only.Load(); only != nil {
+		return *only
+	}
+	return ""
+}
+
+// mine is the condition on rows that are the client's to see, behind others.
+func (h *history) mine(args ...any) (condition string, all []any) {
+	if only := h.only.Load(); only != nil {
+		return fmt.Sprintf(" AND agent = ?%d", len(args)+1), append(args, *only)
+	}
+	return "", args
 }
 
 const (
-	entryColumns   = "id, title, model, rollout, created, updated"
-	rolloutColumns = "id, title, provider, model, thinking, created, updated, (SELECT count(*) FROM rpc_messages WHERE rollout = rpc_rollouts.id AND said <> 0)"
-	saved          = " FROM rpc_rollouts WHERE EXISTS (SELECT 1 FROM rpc_messages WHERE rollout = rpc_rollouts.id AND said <> 0)"
+	entryColumns   = "id, title, model, rollout, created, updated, agent"
+	rolloutColumns = "id, title, provider, model, thinking, created, updated, (SELECT count(*) FROM rpc_messages " +
+		"WHERE rollout = rpc_rollouts.id AND said <> 0), agent"
+	saved = " FROM rpc_rollouts WHERE EXISTS (SELECT 1 FROM rpc_messages WHERE rollout = rpc_rollouts.id AND said <> 0)"
 )
 
 func (e *entry) columns() []any {
-	return []any{&e.ID, &e.Title, &e.Model, &e.Rollout, &e.Created, &e.Updated}
+	return []any{&e.ID, &e.Title, &e.Model, &e.Rollout, &e.Created, &e.Updated, &e.Agent}
 }
 
 func (r *rollout) columns() []any {
-	return []any{&r.ID, &r.Title, &r.Provider, &r.Model, &r.Thinking, &r.Created, &r.Updated, &r.Messages}
+	return []any{&r.ID, &r.Title, &r.Provider, &r.Model, &r.Thinking, &r.Created, &r.Updated, &r.Messages, &r.Agent}
 }
 
 // rows returns what read makes of each row of a query.
@@ -85,10 +107,13 @@ func rows[T any](tx *store.Tx, query string, args []any, columns func(*T) []any)
 
 func (h *history) list(ctx context.Context, limit, cursor int) (all []rollout, total int, err error) {
 	err = h.store.Read(ctx, func(tx *store.Tx) error {
-		if _, err := tx.Get("SELECT count(*)"+saved, nil, &total); err != nil {
+		mine, args := h.mine()
+		if _, err := tx.Get("SELECT count(*)"+saved+mine, args, &total); err != nil {
 			return err
 		}
-		all, err = rows(tx, "SELECT "+rolloutColumns+saved+" ORDER BY updated DESC, id LIMIT ? OFFSET ?", []any{limit, cursor}, (*rollout).columns)
+		mine, args = h.mine(limit, cursor)
+		all, err = rows(tx, "SELECT "+rolloutColumns+saved+mine+" ORDER BY updated DESC, id LIMIT ?1 OFFSET ?2", args,
+			(*rollout).columns)
 		return err
 	})
 	return all, total, err
@@ -98,8 +123,10 @@ func (h *history) list(ctx context.Context, limit, cursor int) (all []rollout, t
 // latest of all.
 func (h *history) match(ctx context.Context, prefix string) (found []rollout, err error) {
 	err = h.store.Read(ctx, func(tx *store.Tx) error {
-		found, err = rows(tx, "SELECT "+rolloutColumns+saved+" AND substr(id, 1, length(?1)) = ?1 ORDER BY length(id) = length(?1) DESC, updated DESC LIMIT 2",
-			[]any{strings.ToLower(prefix)}, (*rollout).columns)
+		mine, args := h.mine(strings.ToLower(prefix))
+		found, err = rows(tx, "SELECT "+rolloutColumns+saved+" AND substr(id, 1, length(?1)) = ?1"+mine+
+			" ORDER BY length(id) = length(?1) DESC, updated DESC LIMIT 2",
+			args, (*rollout).columns)
 		return err
 	})
 	return found, err
@@ -107,7 +134,8 @@ func (h *history) match(ctx context.Context, prefix string) (found []rollout, er
 
 func (h *history) find(ctx context.Context, id string) (e entry, found bool, err error) {
 	err = h.store.Read(ctx, func(tx *store.Tx) error {
-		found, err = tx.Get("SELECT "+entryColumns+" FROM rpc_sessions WHERE id = ?", []any{id}, e.columns()...)
+		mine, args := h.mine(id)
+		found, err = tx.Get("SELECT "+entryColumns+" FROM rpc_sessions WHERE id = ?1"+mine, args, e.columns()...)
 		return err
 	})
 	return e, found, err
@@ -128,10 +156,10 @@ func (h *history) put(ctx context.Context, e entry) error {
 
 // putEntry keeps a session, and has the oldest go where there are too many.
 func (h *history) putEntry(tx *store.Tx, e entry) error {
-	_, err := tx.Exec(`INSERT INTO rpc_sessions (`+entryColumns+`) VALUES (?, ?, ?, ?, ?, ?)
+	_, err := tx.Exec(`INSERT INTO rpc_sessions (`+entryColumns+`) VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET title = excluded.title, model = excluded.model, rollout = excluded.rollout,
 	updated = CASE WHEN excluded.updated > rpc_sessions.updated THEN excluded.updated ELSE rpc_sessions.updated END`,
-		e.ID, e.Title, e.Model, e.Rollout, e.Created, e.Updated)
+		e.ID, e.Title, e.Model, e.Rollout, e.Created, e.Updated, e.Agent)
 	if err == nil && h != nil {
 		_, err = tx.Exec("DELETE FROM rpc_sessions WHERE id IN (SELECT id FROM rpc_sessions WHERE id <> ? ORDER BY updated DESC LIMIT 1000000000 OFFSET ?)", e.ID, max(h.maxKept-1, 0))
 	}
@@ -139,9 +167,10 @@ ON CONFLICT (id) DO UPDATE SET title = excluded.title, model = excluded.model, r
 }
 
 func putRollout(tx *store.Tx, r rollout) error {
-	_, err := tx.Exec(`INSERT INTO rpc_rollouts (id, title, provider, model, thinking, created, updated) VALUES (?, ?, ?, ?, ?, ?, ?)
+	_, err := tx.Exec(`INSERT INTO rpc_rollouts (id, title, provider, model, thinking, created, updated, agent) `+
+		`VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET title = excluded.title, provider = excluded.provider, model = excluded.model, thinking = excluded.thinking, updated = excluded.updated`,
-		r.ID, r.Title, r.Provider, r.Model, r.Thinking, r.Created, r.Updated)
+		r.ID, r.Title, r.Provider, r.Model, r.Thinking, r.Created, r.Updated, r.Agent)
 	return err
 }
 
@@ -155,7 +184,9 @@ func (h *history) add(ctx context.Context, e entry, rollout, turn string, m *mes
 	err = dialect.Write(ctx, h.store, func(tx *store.Tx) error {
 		err := h.putEntry(tx, e)
 		if err == nil {
-			_, err = tx.Exec("INSERT INTO rpc_rollouts (id, title, provider, model, thinking, created, updated) VALUES (?1, '', '', '', '', ?2, ?2) ON CONFLICT DO NOTHING", rollout, e.Updated)
+			_, err = tx.Exec("INSERT INTO rpc_rollouts (id, title, provider, model, thinking, created, updated, "+
+				"agent) "+
+				"VALUES (?1, '', '', '', '', ?2, ?2, ?3) ON CONFLICT DO NOTHING", rollout, e.Updated, e.Agent)
 		}
 		if err == nil {
 			at, err = tx.Insert("INSERT INTO rpc_messages (rollout, turn, said, message) VALUES (?, ?, 0, ?) RETURNING number", rollout, turn, string(text))
@@ -327,5 +358,8 @@ ALTER TABLE rpc_messages RENAME COLUMN session TO rollout;
 ALTER TABLE rpc_messages ADD COLUMN turn TEXT NOT NULL DEFAULT '';
 ALTER TABLE rpc_messages ADD COLUMN said INTEGER NOT NULL DEFAULT 1; -- 1 = part of the history
 DELETE FROM rpc_messages WHERE json_extract(message, '$.role') = 'tool';
-UPDATE rpc_messages SET message = json_object('role', json_extract(message, '$.role'), 'text', json_extract(message, '$.text'));`}
+UPDATE rpc_messages SET message = json_object('role', json_extract(message, '$.role'), 'text', json_extract(message,
+	'$.text'));`, `
+ALTER TABLE rpc_sessions ADD COLUMN agent TEXT NOT NULL DEFAULT '';
+ALTER TABLE rpc_rollouts ADD COLUMN agent TEXT NOT NULL DEFAULT '';`}
 }

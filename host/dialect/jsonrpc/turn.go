@@ -321,6 +321,7 @@ func (f *Front) finish(t *turn) {
 	r := rollout{
 		ID: t.entry.Rollout, Title: cmp.Or(t.entry.Title, titleOf(hint), "untitled chat"), Created: now, Updated: now,
 		Provider: cmp.Or(t.provider, chosen.Worker), Model: cmp.Or(t.model, chosen.Model), Thinking: chosen.Thinking,
+		Agent: t.entry.Agent,
 	}
 	f.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(f.ctx), f.opts.StoreWait)
