@@ -6,7 +6,9 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -158,4 +160,37 @@ func TestElicitationSchemasWithoutEnd(t *testing.T) {
 		h.lines <- fmt.Sprintf(`{"jsonrpc":"2.0","id":%q,"method":"elicitation/create","params":{"message":"?","requestedSchema":%s}}`, id, schema)
 		assert.Contains(t, h.answer(t, id), "flat object", "%s", schema)
 	}
+}
+
+// A server that was started anew knows no session. A call goes on in a new one, and what the server
+// has is asked for again.
+func TestServerStartedAnew(t *testing.T) {
+	newServer := func(tool string) *hostile {
+		return newHostile(t, map[string]string{
+			"tools/list": `{"tools":[{"name":"do"},{"name":"` + tool + `"}]}`,
+			"tools/call": `{"content":[{"type":"text","text":"` + tool + `"}]}`,
+		})
+	}
+	servers := []*hostile{newServer("old"), newServer("new")}
+	var started atomic.Int64
+	at := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		now := started.Load()
+		session := "session-" + strconv.FormatInt(now, 10)
+		switch r.Header.Get("Mcp-Session-Id") {
+		case "":
+			w.Header().Set("Mcp-Session-Id", session)
+		case session:
+		default:
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		servers[now].ServeHTTP(w, r)
+	}))
+	t.Cleanup(at.Close)
+	s := newStage(t, map[string]any{"srv": map[string]any{"url": at.URL, "type": "http"}}, nil)
+	assert.Slice(t, s.toolNames(), []string{"srv__do", "srv__old"})
+	started.Store(1)
+	assert.Equal(t, s.tool("srv__do", "{}"), "new")
+	hosttest.Eventually(t, "the new tools", func() bool { return slices.Contains(s.toolNames(), "srv__new") })
+	assert.Equal(t, s.row("srv")["restarts"], any(1.0))
 }

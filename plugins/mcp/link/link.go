@@ -98,8 +98,8 @@ type State struct {
 	RetryAt   time.Time     // when it is tried again; zero where that is not known
 	Latency   time.Duration // of the last ping; 0 = none was answered yet
 	PID       int           // of a stdio server that runs; 0 = none
-	Restarts  int           // connections made after the first one
-	Junk      int64         // lines and events that were no messages, over all connections
+	Restarts  int           // connections and sessions made after the first one
+	Junk      int64         // texts that were no messages, over all connections
 	Transport Transport     // the one in use
 
 	// Installing tells that the program which is being started installs the server first, and
