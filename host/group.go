@@ -152,6 +152,11 @@ func (g *groups) of(defs []protocol.ToolDefinition) Groups {
 // denied, as all names are to some, may be a group whose tools were not listed yet.
 func (h *Host) callTool(ctx context.Context, d *destination, obj protocol.Object, emit Emitter) (any, error) {
 	var refusal error
+	if toolName(obj) == "" {
+		return nil, protocol.Violation(protocol.FieldError{
+			Path: "/tool_name", Message: "is required: the name of a tool or of a group",
+		})
+	}
 	if known := *h.groups.current.Load(); len(known) == 0 || known[toolName(obj)] == nil {
 		answer, err := h.override(ctx, d, obj, emit)
 		if err == nil || codeOf(err) != protocol.CodeUnknownTool && codeOf(err) != protocol.CodeToolDenied {

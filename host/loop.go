@@ -1,6 +1,7 @@
 package host
 
 import (
+	"a2e/host/schema"
 	"a2e/host/trace"
 	"a2e/protocol"
 )
@@ -121,7 +122,7 @@ func (h *Host) route(line *protocol.Line) (*destination, error) {
 	case !h.hasSession():
 		return nil, h.noSession()
 	case dest == nil:
-		return nil, protocol.Errorf(protocol.CodeInvalidMessage, "unknown type %.64q; `a2e schema protocol` lists the types", line.Type)
+		return nil, unknownType(string(line.Type))
 	}
 	return nil, protocol.Errorf(protocol.CodeInvalidMessage, "%s goes from the host to the agent, not the other way", dest.typ)
 }
@@ -134,4 +135,20 @@ func (d *destination) answers() bool {
 		return true
 	}
 	return false
+}
+
+// unknownType is the answer to a type that is none, with those that may be meant.
+func unknownType(name string) error {
+	var known []string
+	for _, info := range protocol.Types() {
+		if info.Direction == protocol.AgentRequest {
+			known = append(known, string(info.Type))
+		}
+	}
+	hint := schema.DidYouMean(name, known)
+	if hint != "" {
+		hint += " "
+	}
+	return protocol.Errorf(protocol.CodeInvalidMessage,
+		"unknown type %.64q; %s`a2e schema protocol` lists the types", name, hint)
 }

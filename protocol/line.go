@@ -109,6 +109,8 @@ func (l *Line) ident(val Value) Value {
 		return val
 	case 'n':
 		return nil
+	case '0': // some clients count; the answer carries the digits as a text
+		return append(append(Value{'"'}, val...), '"')
 	}
 	l.badID = true
 	return nil
@@ -119,7 +121,7 @@ func (l *Line) ident(val Value) Value {
 func (l *Line) Check() error {
 	switch {
 	case l.badType || l.badID:
-		return Errorf(CodeInvalidMessage, "\"type\", \"id\" and \"req_id\" must be strings")
+		return Errorf(CodeInvalidMessage, `"type" must be a string, "id" and "req_id" a string or a number`)
 	case len(l.Type) == 0:
 		return Errorf(CodeInvalidMessage, "the message has no \"type\"; send one of the protocol's types, such as \"handshake/req\"")
 	}

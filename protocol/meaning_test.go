@@ -155,10 +155,8 @@ func strangeKeys() (all []reading) {
 			switch key {
 			case "type":
 				c.code = protocol.CodeInvalidMessage
-			case "arguments":
+			case "arguments", "tool_name":
 				c.code = protocol.CodeSchemaViolation
-			case "tool_name":
-				c.means = meaning("", `{"a":1}`, 30, false)
 			default:
 				c.means = usual
 			}
@@ -256,15 +254,16 @@ func shapes() (all []reading) {
 		all = append(all, reading{name: "shape/" + name, line: line, code: protocol.CodeParseError})
 	}
 	for name, line := range map[string]string{
-		"array": "[" + whole + "]", "string": `"{}"`, "null": "null", "empty": "{}", "id of 7": call("", `"ID"`, "7"), "id list": call("", `"ID"`, `["ID"]`),
+		"array": "[" + whole + "]", "string": `"{}"`, "null": "null", "empty": "{}", "id list": call("", `"ID"`, `["ID"]`),
 		"type of 7": call("", `"tool/call/req"`, "7"), "type null": call("", `"tool/call/req"`, "null"), "type upper": call("", "tool/call/req", "TOOL/CALL/REQ"),
-		"type spaced": call("", "tool/call/req", "tool/call/req "), "type NUL": call("", "tool/call/req", `tool/call/req\u0000`), "req_id of 7": call(`,"req_id":7`),
+		"type spaced": call("", "tool/call/req", "tool/call/req "), "type NUL": call("", "tool/call/req", `tool/call/req\u0000`),
 	} {
 		all = append(all, reading{name: "shape/" + name, line: line, code: protocol.CodeInvalidMessage})
 	}
 	for name, line := range map[string]string{
 		"spaces": " \t" + strings.NewReplacer(":", " : ", ",", "\t,\r ").Replace(whole) + " \r", "deep": call(`,"x":` + strings.Repeat("[", 999) + strings.Repeat("]", 999)),
 		"escaped type": call("", "tool/call/req", `\u0074ool\/call\u002freq`), "escaped keys": call("", `"tool_name"`, `"\u0074ool\u005fname"`, `"type"`, `"typ\u0065"`),
+		"id of 7": call("", `"ID"`, "7"), "req_id of 7": call(`,"req_id":7`),
 		"order": `{"arguments":{"a":1},"id":"ID","tool_name":"t","type":"tool/call/req"}`,
 	} {
 		means := usual
