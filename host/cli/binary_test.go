@@ -26,6 +26,12 @@ func TestMain(m *testing.M) {
 		noisy()
 		return
 	}
+	if file := os.Getenv(echoRole); file != "" {
+		if err := playEcho(file, os.Stdin, os.Stdout); err != nil {
+			panic(err)
+		}
+		return
+	}
 	_ = os.Setenv("LC_ALL", "C.UTF-8") // pages and tests show what programs say in English
 	if signal.Ignored(os.Interrupt) {  // a shell that runs the tests beside itself has them ignore it, and so would each host
 		signal.Notify(make(chan os.Signal, 1), os.Interrupt)

@@ -292,11 +292,11 @@ func (l listed) row(server string) map[string]any {
 
 // take reads the entries of a list; each that cannot be read is logged and counted.
 func (s *server) take(list string, shape shape, found []jsontext.Value) (good []listed) {
-	bad := []string{}
+	var bad []Withheld
 	for i, raw := range found {
 		obj, err := shape.fit(raw)
 		if err != nil {
-			bad = append(bad, entryName(i, raw)+" "+err.Error())
+			bad = append(bad, Withheld{Tool: entryName(i, raw), Reason: err.Error()})
 			continue
 		}
 		good = append(good, listed{obj})
@@ -304,12 +304,13 @@ func (s *server) take(list string, shape shape, found []jsontext.Value) (good []
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.unfit == nil {
-		s.unfit = make(map[string][]string)
+		s.unfit = make(map[string][]Withheld)
 	}
-	if !slices.Equal(s.unfit[list], bad) {
-		for _, why := range bad {
-			s.p.env.Log.Warn().Str("mcp_server", s.opts.ID).Str("list", list).
-				Msg("an entry of a list of the MCP server is left out: " + why)
+	same := func(a, b Withheld) bool { return a.Tool == b.Tool && a.Reason == b.Reason }
+	if !slices.EqualFunc(s.unfit[list], bad, same) {
+		for _, w := range bad {
+			s.p.env.Log.Warn().Str("mcp_server", s.opts.ID).Str("list", list).Str("entry", w.Tool).
+				Msg("an entry of a list of the MCP server is withheld: it " + w.Reason)
 		}
 	}
 	s.unfit[list] = bad

@@ -1,7 +1,6 @@
 package mcp
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/base64"
@@ -173,7 +172,8 @@ func promptArguments(pr listed) []jsontext.Value {
 		if err != nil {
 			continue
 		}
-		raw := bytes.TrimRight(arg.Raw(), "} ")
+		raw := arg.Raw()
+		raw = raw[:len(raw)-1]
 		for _, absent := range [][2]string{{"description", `""`}, {"required", "false"}} {
 			if _, there := arg.Get(absent[0]); !there {
 				raw = append(raw[:len(raw):len(raw)], `,"`+absent[0]+`":`+absent[1]...)

@@ -79,7 +79,7 @@ type server struct {
 	resources []listed
 	templates []*boundTemplate
 	prompts   []listed
-	unfit     map[string][]string    // entries of the other lists that cannot be read, and why; by list
+	unfit     map[string][]Withheld  // entries of the other lists that cannot be read, by list
 	calls     map[string]*activeCall // by progress token
 	subs      map[string][]*host.Stream
 	stale     []string // URIs that nobody listens to any more
@@ -339,6 +339,11 @@ func (s *server) contentsRow(row map[string]any) {
 	}
 	for _, w := range s.withheld {
 		withheld = append(withheld, map[string]any{"name": w.Tool, "reason": w.Reason})
+	}
+	for _, list := range slices.Sorted(maps.Keys(s.unfit)) {
+		for _, w := range s.unfit[list] {
+			withheld = append(withheld, map[string]any{"name": w.Tool, "reason": w.Reason, "list": list})
+		}
 	}
 	row["tools"], row["withheld"] = names, withheld
 	row["tools_count"], row["resources_count"], row["templates_count"], row["prompts_count"] = len(names), len(s.resources), len(s.templates), len(s.prompts)

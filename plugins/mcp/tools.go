@@ -159,10 +159,10 @@ func entryName(i int, raw jsontext.Value) string {
 	return fmt.Sprintf("entry %d", i+1)
 }
 
-// decoded returns JSON as Go has it; nil = it is none that Go can hold.
+// decoded returns a JSON Schema as Go has it. One that Go cannot hold takes everything.
 func decoded(raw jsontext.Value) (v any) {
-	if json.Unmarshal(raw, &v) != nil {
-		return nil
+	if json.Unmarshal(raw, &v) != nil || v == nil {
+		return true
 	}
 	return v
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -109,24 +110,47 @@ func refused(ctx context.Context, code protocol.ErrorCode, err error) error {
 	return protocol.Errorf(code, "the MCP client did not answer as it should: %s", shortened(err.Error()))
 }
 
-// sampling is the params of sampling/createMessage.
-type sampling struct {
-	Messages         []protocol.Object `json:"messages"`
-	SystemPrompt     string            `json:"systemPrompt,omitempty"`
-	MaxTokens        int               `json:"maxTokens"`
-	Temperature      float64           `json:"temperature"`
-	StopSequences    []string          `json:"stopSequences,omitempty"`
-	IncludeContext   string            `json:"includeContext,omitempty"`
-	ModelPreferences jsontext.Value    `json:"modelPreferences,omitempty"`
-	Metadata         jsontext.Value    `json:"metadata,omitempty"`
+// names are the members of a question or an answer: as this host calls them, and as MCP does.
+type names map[string]string
+
+func samplingNames() names {
+	return names{
+		"messages": "messages", "system_prompt": "systemPrompt", "max_tokens": "maxTokens", "temperature": "temperature",
+		"stop_sequences": "stopSequences", "include_context": "includeContext", "model_preferences": "modelPreferences",
+		"metadata": "metadata",
+	}
 }
 
-// sampled is what the client's model said.
-type sampled struct {
-	Role       string         `json:"role"`
-	Content    jsontext.Value `json:"content"` // a block, or an array of them
-	Model      string         `json:"model"`
-	StopReason string         `json:"stopReason"`
+// params makes params of MCP of a question: its members as they are written, and those of its extra.
+// Members that say nothing are left out, but those of must.
+func (n names) params(q protocol.Object, must ...string) jsontext.Value {
+	out := []byte("{}")
+	for key, val := range q.All() {
+		empty := len(val) == 2 && val.Kind() != '0' || val.Kind() == 'n' // "", [] or {}
+		if name := n[string(key)]; name != "" && (!empty || slices.Contains(must, name)) {
+			out = withLast(out, name, val)
+		}
+	}
+	extra, _ := q.Child("extra")
+	for key, val := range extra.All() {
+		out = withLast(out, string(key), val)
+	}
+	return out
+}
+
+// without returns the members of an answer but some.
+func without(obj protocol.Object, some ...string) protocol.Object {
+	out := []byte("{}")
+	for key, val := range obj.All() {
+		if !slices.Contains(some, string(key)) {
+			out = withLast(out, string(key), val)
+		}
+	}
+	if len(out) == len("{}") {
+		return protocol.Object{}
+	}
+	rest, _ := protocol.ParseObject(out) // it is made of one
+	return rest
 }
 
 // has returns what the client offers: a modern one says so with each request, and is asked
@@ -148,47 +172,52 @@ func (a *asker) sample(ctx context.Context, raw []byte) (*protocol.MCPSampleResp
 	if a.has(ctx).Sampling.Kind() != '{' {
 		return nil, lacks("sampling")
 	}
-	var q protocol.MCPSampleRequest
-	if err := read(raw, &q); err != nil {
+	q, err := protocol.ParseObject(raw)
+	if err != nil {
 		return nil, err
 	}
-	params := &sampling{
-		Messages: q.Messages, SystemPrompt: q.SystemPrompt, MaxTokens: q.MaxTokens, Temperature: q.Temperature,
-		StopSequences: q.StopSequences, IncludeContext: q.IncludeContext,
-	}
-	if q.ModelPreferences.Len() > 0 {
-		params.ModelPreferences = q.ModelPreferences.Raw()
-	}
-	if q.Metadata.Len() > 0 {
-		params.Metadata = q.Metadata.Raw()
-	}
-	var said sampled
-	if err := a.question(ctx, "sampling/createMessage", params, &said, protocol.CodeMCPSamplingRefused); err != nil {
+	if err := read(raw, new(protocol.MCPSampleRequest)); err != nil { // it has the types
 		return nil, err
+	}
+	params := samplingNames().params(q, "messages")
+	for _, absent := range [][2]string{{"maxTokens", "1024"}, {"temperature", "1"}, {"includeContext", `"none"`}} {
+		if member(params, absent[0]) == nil {
+			params = withLast(params, absent[0], []byte(absent[1]))
+		}
+	}
+	said, err := a.question(ctx, "sampling/createMessage", params, protocol.CodeMCPSamplingRefused)
+	if err != nil {
+		return nil, err
+	}
+	if role, there := said.Get("role"); there && role.Kind() != '"' {
+		return nil, refused(ctx, protocol.CodeMCPSamplingRefused, errors.New("the role should be a text"))
 	}
 	out := &protocol.MCPSampleResponse{
-		ServerID: q.ServerID, MCPRequestID: q.MCPRequestID, Role: said.Role, Model: said.Model, StopReason: said.StopReason,
+		ServerID: q.Text("server_id"), MCPRequestID: q.Text("mcp_request_id"),
+		Role: said.Text("role"), Model: said.Text("model"), StopReason: said.Text("stopReason"),
 	}
-	var err error
-	out.Content, err = firstBlock(said.Content)
+	content, _ := said.Get("content")
+	out.Extra = without(said, "role", "model", "stopReason", "content", "resultType")
+	if all := blocks(jsontext.Value(content), true); len(all) > 1 { // the fields have room for one
+		out.Extra = without(said, "role", "model", "stopReason", "resultType")
+	}
+	out.Content, err = firstBlock(jsontext.Value(content))
 	return out, err
 }
 
-// question asks the client and decodes its result. The error has the code given where the
-// client refuses.
-func (a *asker) question(ctx context.Context, method string, params, result any, code protocol.ErrorCode) error {
-	raw, err := protocol.AppendJSON(nil, params)
-	if err != nil {
-		return err
-	}
-	answer, err := a.server.question(ctx, method, raw)
+// question asks the client and returns its result. The error has the code given where the client
+// refuses.
+func (a *asker) question(
+	ctx context.Context, method string, params jsontext.Value, code protocol.ErrorCode,
+) (result protocol.Object, err error) {
+	answer, err := a.server.question(ctx, method, params)
 	if err == nil {
-		err = json.Unmarshal(answer, result)
+		result, err = protocol.ParseObject(answer)
 	}
 	if err != nil {
-		return refused(ctx, code, err)
+		return result, refused(ctx, code, err)
 	}
-	return nil
+	return result, nil
 }
 
 // firstBlock returns the first block of a content: A2E has room for one.
@@ -214,11 +243,15 @@ func (a *asker) roots(ctx context.Context, raw []byte) (*protocol.MCPRootListRes
 	if err := read(raw, &q); err != nil {
 		return nil, err
 	}
+	said, err := a.question(ctx, "roots/list", jsontext.Value("{}"), protocol.CodeMCPProtocolError)
+	if err != nil {
+		return nil, err
+	}
 	var list struct {
 		Roots []protocol.Object `json:"roots"`
 	}
-	if err := a.question(ctx, "roots/list", struct{}{}, &list, protocol.CodeMCPProtocolError); err != nil {
-		return nil, err
+	if err := json.Unmarshal(said.Raw(), &list); err != nil {
+		return nil, refused(ctx, protocol.CodeMCPProtocolError, errors.New("roots should be a list of objects"))
 	}
 	return &protocol.MCPRootListResponse{ServerID: q.ServerID, MCPRequestID: q.MCPRequestID, Roots: list.Roots}, nil
 }
@@ -227,58 +260,54 @@ func (a *asker) roots(ctx context.Context, raw []byte) (*protocol.MCPRootListRes
 const maxElicitSize = 1000
 
 func (a *asker) elicit(ctx context.Context, raw []byte) (*protocol.MCPElicitResponse, error) {
-	var q protocol.MCPElicitRequest
-	if err := read(raw, &q); err != nil {
+	q, err := protocol.ParseObject(raw)
+	if err != nil {
 		return nil, err
 	}
-	params := &mcp.ElicitParams{Mode: cmp.Or(q.Mode, "form"), Message: q.Message, URL: q.URL}
+	mode := cmp.Or(q.Text("mode"), "form")
 	switch can := a.has(ctx).forms(); {
 	case can == nil:
 		return nil, lacks("elicitation")
-	case params.Mode == "url" && can.URL == nil, params.Mode != "url" && can.Form == nil:
-		return nil, lacks("elicitation by " + params.Mode)
+	case mode == "url" && can.URL == nil, mode != "url" && can.Form == nil:
+		return nil, lacks("elicitation by " + mode)
 	}
+	asked := names{"message": "message"}
+	wanted, _ := q.Child("requested_schema")
 	var form *schema.Schema
-	if params.Mode == "url" {
-		params.ElicitationID = q.MCPRequestID
-	} else if q.RequestedSchema.Len() > 0 {
-		wanted, _, err := schema.NormaliseInput(q.RequestedSchema.Raw())
-		if err == nil && schema.Known(q.RequestedSchema.Raw()) {
-			form, err = schema.Compile(wanted, maxElicitSize)
+	var normal jsontext.Value
+	if mode == "url" {
+		asked["url"] = "url"
+	} else if wanted.Len() > 0 {
+		if normal, _, err = schema.NormaliseInput(wanted.Raw()); err == nil && schema.Known(wanted.Raw()) {
+			form, err = schema.Compile(normal, maxElicitSize)
 		}
 		if err != nil {
 			return nil, protocol.Violation(protocol.FieldError{Path: "/requested_schema", Message: err.Error()})
 		}
-		params.RequestedSchema = wanted
 	}
-	var res mcp.ElicitResult
-	if err := a.question(ctx, "elicitation/create", params, &res, protocol.CodeMCPProtocolError); err != nil {
+	params := withMember(asked.params(q, "message"), `"mode":`+string(protocol.AppendString(nil, mode)))
+	if normal != nil {
+		params = withLast(params, "requestedSchema", normal)
+	}
+	if mode == "url" && member(params, "elicitationId") == nil { // the host's own question
+		params = withLast(params, "elicitationId", protocol.AppendString(nil, q.Text("mcp_request_id")))
+	}
+	said, err := a.question(ctx, "elicitation/create", params, protocol.CodeMCPProtocolError)
+	if err != nil {
 		return nil, err
 	}
-	out := &protocol.MCPElicitResponse{ServerID: q.ServerID, MCPRequestID: q.MCPRequestID, Action: res.Action}
-	if res.Content == nil {
-		return out, nil
+	out := &protocol.MCPElicitResponse{
+		ServerID: q.Text("server_id"), MCPRequestID: q.Text("mcp_request_id"), Action: said.Text("action"),
+		Extra: without(said, "action", "content", "resultType"),
 	}
-	if form != nil && res.Action == "accept" {
-		if err := fill(form, &res.Content); err != nil {
-			return nil, refused(ctx, protocol.CodeMCPProtocolError, err)
+	content, has := said.Child("content")
+	if has && form != nil && out.Action == "accept" {
+		if wrong := form.Check(content.Raw(), "content"); wrong != nil {
+			why := errors.New("the content does not match the requested schema: " + protocol.Violation(wrong...).Message)
+			return nil, refused(ctx, protocol.CodeMCPProtocolError, why)
 		}
+		content = schema.WithDefaults(wanted, content)
 	}
-	filled, err := json.Marshal(res.Content)
-	if err == nil {
-		out.Content, err = protocol.ParseObject(filled)
-	}
-	return out, err
-}
-
-// fill holds what the user entered against the schema of the form, and adds its defaults.
-func fill(form *schema.Schema, content *map[string]any) error {
-	resolved, err := form.Resolve(nil)
-	if err != nil {
-		return err
-	}
-	if err := resolved.Validate(*content); err != nil {
-		return errors.New("the content does not match the requested schema: " + err.Error())
-	}
-	return resolved.ApplyDefaults(content)
+	out.Content = content
+	return out, nil
 }

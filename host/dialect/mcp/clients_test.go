@@ -274,8 +274,9 @@ func TestAsking(t *testing.T) {
 	block := `{"type":"text","text":"hi","x-own":[9007199254740993]}`
 	sample := `{"server_id":"s","mcp_request_id":"7","messages":[{"role":"user","content":` + block + `}],"system_prompt":"be brief","max_tokens":5,"temperature":0.5,` +
 		`"stop_sequences":["."],"model_preferences":{"hints":[{"name":"h"}]},"metadata":{"m":1}}`
-	sampled := `{"messages":[{"role":"user","content":` + block + `}],"systemPrompt":"be brief","maxTokens":5,"temperature":0.5,"stopSequences":["."],"includeContext":"none",` +
-		`"modelPreferences":{"hints":[{"name":"h"}]},"metadata":{"m":1}}`
+	sampled := `{"messages":[{"role":"user","content":` + block + `}],"systemPrompt":"be brief","maxTokens":5,` +
+		`"temperature":0.5,"stopSequences":["."],"modelPreferences":{"hints":[{"name":"h"}]},"metadata":{"m":1},` +
+		`"includeContext":"none"}`
 	form := `{"server_id":"s","mode":"form","message":"who?","requested_schema":{"type":"object","properties":{"name":{"type":"string"}},"required":["name"]}}`
 	asked := `{"mode":"form","message":"who?","requestedSchema":{"type":"object","properties":{"name":{"type":"string"}},"required":["name"]}}`
 	ofDialect := func(text, name string) string {

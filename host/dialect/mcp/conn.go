@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 
@@ -100,8 +101,32 @@ func (c *conn) Write(_ context.Context, msg rpcMessage) error {
 func (s *server) hand(r *request) {
 	id, _ := jsonrpc.MakeID(r.key) // a text is always fine
 	s.conn.feed(&jsonrpc.Request{
-		ID: id, Method: r.method, Params: []byte(r.params), Extra: &mcp.RequestExtra{TokenInfo: &auth.TokenInfo{Extra: map[string]any{"request": r}}},
+		ID: id, Method: r.method, Params: withoutOwnMeta(r.params),
+		Extra: &mcp.RequestExtra{TokenInfo: &auth.TokenInfo{Extra: map[string]any{"request": r}}},
 	})
+}
+
+// withoutOwnMeta returns the params of a request without the members of _meta that are no business of
+// the go-sdk, which would decode them.
+func withoutOwnMeta(params jsontext.Value) []byte {
+	obj, err := protocol.ParseObject(params)
+	meta, has := obj.Child("_meta")
+	if err != nil || !has {
+		return params
+	}
+	out := []byte("{}")
+	for key, val := range obj.All() {
+		if string(key) != "_meta" {
+			out = withLast(out, string(key), val)
+		}
+	}
+	kept := []byte("{}")
+	for key, val := range meta.All() {
+		if name := string(key); name == "progressToken" && val.Kind() == '"' || strings.HasPrefix(name, hopPrefix) {
+			kept = withLast(kept, name, val)
+		}
+	}
+	return withLast(out, "_meta", kept)
 }
 
 // requestOf finds the request that a handler of the go-sdk serves.
