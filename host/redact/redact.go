@@ -369,6 +369,10 @@ func (s *Set) Head(text []byte, n int) []byte {
 	return shown[:min(len(shown), n)]
 }
 
+// TrimBegun returns a text that was cut off without the part of its end that may begin a secret: where the rest of
+// that is missing, it would not be known as one.
+func (s *Set) TrimBegun(text []byte) []byte { return text[:len(text)-begun(text, s.all())] }
+
 // minSecret is how many bytes a value must have to be looked for.
 const minSecret = 4
 

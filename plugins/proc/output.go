@@ -9,11 +9,12 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"a2e/host/redact"
 	"a2e/protocol"
 )
 
 // stream is the Writer of one stream of a process: it puts the output into the backlog as
-// it came, in whole lines where their ends come in time.
+// it came, without the secrets and in whole lines where their ends come in time.
 type stream struct {
 	to   *backlog
 	name protocol.ProcStream
@@ -21,14 +22,18 @@ type stream struct {
 	wait time.Duration // of silence, until a line goes on without its end; 0 = none
 
 	mu    sync.Mutex // guards the fields below
-	begun []byte     // what is held back; at most max bytes between writes
+	shown *redact.Writer
+	begun []byte // what is held back for its line; at most max bytes between writes
 	late  *time.Timer
+	rest  *time.Timer // passes on what may begin a secret
 }
 
-func newStream(to *backlog, name protocol.ProcStream, wait time.Duration) *stream {
+func newStream(to *backlog, name protocol.ProcStream, wait time.Duration, secrets *redact.Set) *stream {
 	s := &stream{to: to, name: name, max: min(maxLine, max(to.limit, utf8.UTFMax)), wait: wait}
-	s.late = time.AfterFunc(wait, s.silence)
+	s.shown = secrets.Writer((*lines)(s))
+	s.late, s.rest = time.AfterFunc(wait, s.silence), time.AfterFunc(secretWait, s.reveal)
 	s.late.Stop()
+	s.rest.Stop()
 	return s
 }
 
@@ -36,6 +41,26 @@ func newStream(to *backlog, name protocol.ProcStream, wait time.Duration) *strea
 func (s *stream) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	_, _ = s.shown.Write(p) // to lines, which have no error
+	if s.rest.Stop(); s.shown.Holds() {
+		s.rest.Reset(secretWait)
+	}
+	return len(p), nil
+}
+
+// reveal passes on what may have begun a secret and was not gone on with for a while.
+func (s *stream) reveal() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_ = s.shown.Flush() // to lines, which have no error
+}
+
+// lines takes the output of a stream, whose lock is held, without the secrets.
+type lines stream
+
+// Write implements io.Writer.
+func (l *lines) Write(p []byte) (int, error) {
+	s := (*stream)(l)
 	for rest := p; len(rest) > 0; {
 		n := min(len(rest), s.max)
 		s.begun = append(s.begun, rest[:n]...)
@@ -78,7 +103,9 @@ func (s *stream) putLocked(n int) {
 func (s *stream) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	_ = s.shown.Close() // to lines, which have no error
 	s.late.Stop()
+	s.rest.Stop()
 	s.putLocked(len(s.begun))
 }
 
@@ -210,6 +237,8 @@ const (
 	fullWait = 50 * time.Millisecond
 	// lineWait is how long the begin of a line waits for its end.
 	lineWait = 50 * time.Millisecond
+	// secretWait is how long what may be the begin of a secret waits for the rest of it.
+	secretWait = 2 * time.Second
 )
 
 // block is output of one stream.

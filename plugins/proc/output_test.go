@@ -20,6 +20,7 @@ import (
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
+	"a2e/host/redact"
 	"a2e/protocol"
 )
 
@@ -88,7 +89,7 @@ func TestStream(t *testing.T) {
 		{"a character without an end", 0, []string{"a\xe2\x82"}, []string{`stdout base64 "a\xe2\x82"`}},
 	} {
 		b := newBacklog(1 << 20)
-		l := newStream(b, protocol.StreamStdout, tc.wait)
+		l := newStream(b, protocol.StreamStdout, tc.wait, nil)
 		for _, w := range tc.writes {
 			n, err := l.Write([]byte(w))
 			assert.That(t, n == len(w) && err == nil, "%v %v", n, err)
@@ -98,12 +99,60 @@ func TestStream(t *testing.T) {
 	}
 }
 
+// A secret that comes in pieces is hidden however it is cut, in text and among bytes that are no text, also where a
+// silence lies between its pieces; no other byte is lost, and what only began like a secret goes out in the end.
+func TestStreamHidesSecrets(t *testing.T) {
+	secrets := redact.New(nil)
+	secrets.AddSecret("s3cr3t-token")
+	secrets.AddSecret("3t-token-of-two")
+	rapid.Check(t, func(r *rapid.T) {
+		parts := rapid.SampledFrom(strings.Split("s3cr3t-token,-of-two,3t-token-of-two,s3cr,s,3,\n,x,\xff,é", ","))
+		text := strings.Join(rapid.SliceOf(parts).Draw(r, "text"), "")
+		wait := rapid.SampledFrom([]time.Duration{0, lineWait}).Draw(r, "wait")
+		pause := rapid.SampledFrom([]time.Duration{0, lineWait + 1, secretWait - 1, secretWait + 1}).Draw(r, "pause")
+		var got string
+		synctest.Test(t, func(*testing.T) {
+			b := newBacklog(1 << 20)
+			l := newStream(b, protocol.StreamStdout, wait, secrets)
+			for rest := text; rest != ""; {
+				n := rapid.IntRange(1, len(rest)).Draw(r, "n")
+				_, _ = l.Write([]byte(rest[:n]))
+				rest = rest[n:]
+				time.Sleep(pause)
+			}
+			if pause > secretWait {
+				l.mu.Lock()
+				must.That(r, !l.shown.Holds(), "something is held back after a silence")
+				l.mu.Unlock()
+			}
+			l.end()
+			for b.end(); ; {
+				next, _, ok := b.take()
+				if !ok {
+					break
+				}
+				got += string(next.data)
+			}
+		})
+		switch whole := secrets.Text(text); {
+		case pause < secretWait:
+			must.Equal(r, got, whole, "%q became", text)
+		case whole == text:
+			must.Equal(r, got, text, "bytes are lost")
+		default:
+			for _, secret := range []string{"s3cr3t-token", "3t-token-of-two"} {
+				must.That(r, !strings.Contains(got, secret), "%q became %q", text, got)
+			}
+		}
+	})
+}
+
 // A line that is not ended goes out after a silence, and its rest later; a character is
 // never cut.
 func TestStreamSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBacklog(1 << 20)
-		l := newStream(b, protocol.StreamStdout, lineWait)
+		l := newStream(b, protocol.StreamStdout, lineWait, nil)
 		s := &sent{t: t}
 		done := make(chan error)
 		go func() { done <- (&sender{send: s.take, procID: "p1"}).run(b) }()
@@ -126,7 +175,7 @@ func TestStreamSilence(t *testing.T) {
 func TestStreamKeepsEveryByte(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		b := newBacklog(1 << 30)
-		l := newStream(b, protocol.StreamStdout, rapid.SampledFrom([]time.Duration{0, time.Hour}).Draw(r, "wait"))
+		l := newStream(b, protocol.StreamStdout, rapid.SampledFrom([]time.Duration{0, time.Hour}).Draw(r, "wait"), nil)
 		l.max = rapid.IntRange(4, 40).Draw(r, "max")
 		tokens := rapid.SliceOf(rapid.SampledFrom([]string{"\n", "a", "é", "€", "😀", "\xff", "abcdefgh", "\r\n"}))
 		var all, got []byte
@@ -150,7 +199,7 @@ func TestStreamKeepsEveryByte(t *testing.T) {
 func TestBacklogWaitsForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBacklog(8)
-		l := newStream(b, protocol.StreamStdout, lineWait)
+		l := newStream(b, protocol.StreamStdout, lineWait, nil)
 		_, _ = l.Write([]byte("1234567\n"))
 		go func() {
 			time.Sleep(fullWait / 2)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"a2e/host"
+	"a2e/host/redact"
 	"a2e/host/sandbox"
 	"a2e/protocol"
 )
@@ -51,6 +52,8 @@ type live struct {
 	ends   []func()  // flush what the writers of output still hold
 	input  *stdin    // nil with stdin_mode null
 	tty    *terminal // nil without a pty
+
+	secrets *redact.Set // which the output does not show
 }
 
 // ended reports whether the process is over.

@@ -136,7 +136,7 @@ func (p *Plugin) limit(seconds float64, stop context.CancelCauseFunc) (free func
 // launch opens the streams and starts the child. ctx is the request's, own the
 // process's.
 func (p *Plugin) launch(ctx, own context.Context, r *process, req *protocol.ProcSpawnRequest, policy sandbox.Policy) error {
-	l := &live{output: newBacklog(p.maxOutput)}
+	l := &live{output: newBacklog(p.maxOutput), secrets: p.env.Secrets}
 	open := l.openPipes
 	if req.Metadata.PTY {
 		open = l.openTerminal
@@ -152,7 +152,7 @@ func (p *Plugin) launch(ctx, own context.Context, r *process, req *protocol.Proc
 		return err
 	}
 	if l.tty != nil {
-		out := newStream(l.output, protocol.StreamStdout, 0) // a prompt has no newline
+		out := newStream(l.output, protocol.StreamStdout, 0, l.secrets) // a prompt has no newline
 		l.ends = append(l.ends, out.end)
 		p.goes.Go(func() { l.tty.copy(out) })
 	}
@@ -164,7 +164,8 @@ func (p *Plugin) launch(ctx, own context.Context, r *process, req *protocol.Proc
 // openPipes returns the child pipes. The file returned is the child's, to be
 // closed here once it has it.
 func (l *live) openPipes(policy *sandbox.Policy, req *protocol.ProcSpawnRequest) (io.Closer, error) {
-	stdout, stderr := newStream(l.output, protocol.StreamStdout, lineWait), newStream(l.output, protocol.StreamStderr, lineWait)
+	stdout := newStream(l.output, protocol.StreamStdout, lineWait, l.secrets)
+	stderr := newStream(l.output, protocol.StreamStderr, lineWait, l.secrets)
 	policy.Stdout, policy.Stderr = stdout, stderr
 	l.ends = []func(){stdout.end, stderr.end}
 	if req.StdinMode == stdinNull {
