@@ -1,8 +1,6 @@
 package cli_test
 
 import (
-	"a2e/host/hosttest/assert"
-	"a2e/host/hosttest/must"
 	"bytes"
 	"fmt"
 	"net/http"
@@ -12,6 +10,11 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/go-json-experiment/json"
+
+	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 )
 
 // canaries are the secrets of the config below, by the place that they stand in. Each is
@@ -144,7 +147,8 @@ func TestWallSecrets(t *testing.T) {
 		{"server far away", `{"type":"mcp/tool/call/req","id":"ID","server_id":"far","tool_name":"x","arguments":{}}`, false},
 		{"tool of a plugin", call("tell_me", `{}`), true},
 		{"error of a plugin", call("tell_error", `{}`), true},
-		{"chain of them", `{"type":"chains/run/req","id":"ID","nodes":[{"id":"a","kind":"tool","name":"tell_me","input_map":{}},{"id":"b","kind":"tool","name":"say","input_map":{"a_cnry_3_param":"a.output"}}],"streaming":true}`, false},
+		{"chain of them", `{"type":"chain/req","id":"ID","nodes":[{"node_id":"a","kind":"tool","name":"tell_me",` +
+			`"input_map":{}}],"initial_input":{},"streaming":true}`, true},
 		{"embedding server", `{"type":"memory/store/req","id":"ID","entries":[{"key":{"a":1},"content":"hello","tier":"semantic"}]}`, false},
 		{"search by it", `{"type":"memory/retrieve/req","id":"ID","query":"hello"}`, false},
 		{"program as an environment", `{"type":"env/reset/req","id":"ID","env_name":"maze"}`, true},
@@ -218,4 +222,90 @@ func (l *live) answerTo(id, request string) (answer string, seen []byte) {
 			return text, seen
 		}
 	}
+}
+
+// settings are the environment of a server in which a file has nothing to hide, and secrets one in which it has.
+var (
+	settings = map[string]string{
+		"AWS_REGION": "us-east-1", "TZ": "Europe/Berlin", "MODEL": "gpt-5-mini-2026", "MAX_TOKENS": "40960",
+		"BASE_URL": "https://api.example.com/v1", "TOKEN_URL": "https://id.example.com/token",
+		"HOME_DIR": "/srv/not/there-7", "USERNAME": "ada.lovelace.1815", "PLAIN": "s3cret-like",
+		"REGION": "Zk7Q2mXv9Rt4Lp8Wc3Yb", "ACCOUNT_NAME": "9f86d081884c7d659a2feaa0c55ad015",
+	}
+	secrets = map[string]string{
+		"GITHUB_TOKEN": "hush-1-token", "clientSecret": "hush-2-secret", "DB_PASSWORD": "hush", "pass": "hush-8",
+		"AUTH": "hush-5-auth", "MY_CREDENTIAL": "hush-6-credential", "OTHER": "hushQ2mXv9Rt4Lp8Wc3Yb7Z",
+		"STRIPE_KEY": "hush-4-key",
+	}
+)
+
+// An agent reads ordinary settings as they are, and cannot destroy a secret by writing back what it has read.
+func TestFilesWithSettingsAndSecrets(t *testing.T) {
+	t.Parallel()
+	dir := workDir(t)
+	config, plain, env := "mcpServers:\n  files:\n    command: ./nothing\n    env:\n", "", ""
+	for name, value := range settings {
+		config += fmt.Sprintf("      %s: %q\n", name, value)
+		plain += name + "=" + value + "\n"
+	}
+	for name, value := range secrets {
+		config += fmt.Sprintf("      %s: %q\n", name, value)
+		env += name + "=" + value + "\n"
+	}
+	writeConfig(t, dir, config)
+	writeFile(t, dir, "plain.env", plain)
+	writeFile(t, dir, "mixed.env", plain+env)
+	writeFile(t, dir, "mask.txt", "the mask is [redacted]\n")
+	h := start(t, dir, "serve")
+	h.send(`{"type":"handshake/req","id":"h","agent_caps":["tools","chains"]}`)
+	n := 0
+	tool := func(name string, args map[string]any) map[string]any {
+		n++
+		id := fmt.Sprint("t", n)
+		h.send(call(id, name, string(must.Get(json.Marshal(args))(t))))
+		return h.answer(id)
+	}
+	content := func(file string) string {
+		data, _ := tool("read_file", map[string]any{"path": file})["data"].(map[string]any)
+		inner, _ := data["data"].(map[string]any)
+		return fmt.Sprint(inner["content"])
+	}
+	assert.Equal(t, content("plain.env"), plain, "a file of settings")
+	read := content("mixed.env")
+	assert.That(t, strings.HasPrefix(read, plain) && !strings.Contains(read, "hush"), "a file with secrets: %s", read)
+	assert.Equal(t, strings.Count(read, "[redacted]"), len(secrets), "masks")
+
+	inFile := func(name string) string { return string(must.Get(os.ReadFile(filepath.Join(dir, name)))(t)) }
+	before := inFile("mixed.env")
+	for _, refused := range [][]string{
+		{"write_file", "would destroy", "content", strings.Replace(read, "us-east-1", "eu-west-1", 1)},
+		{"edit_file", "so it cannot match", "old", "GITHUB_TOKEN=[redacted]", "new", "X=1"},
+		{"edit_file", "new has [redacted]", "old", "us-east-1", "new", "us-east-1\nY=[redacted]"},
+	} {
+		args := map[string]any{"path": "mixed.env"}
+		for i := 2; i < len(refused); i += 2 {
+			args[refused[i]] = refused[i+1]
+		}
+		answer := tool(refused[0], args)
+		assert.That(t, answer["code"] == "tool_denied", "%s: %v", refused[1], answer)
+		assert.Contains(t, fmt.Sprint(answer["message"]), refused[1])
+		assert.Contains(t, fmt.Sprint(answer["message"]), "nothing was written")
+		assert.Equal(t, inFile("mixed.env"), before, "the file is changed")
+	}
+	// In a chain it is the same, as in every other way to a tool.
+	h.send(`{"type":"chain/req","id":"c","streaming":false,"nodes":[{"node_id":"a","kind":"tool","name":"write_file",` +
+		`"input_map":{"path":"input.p","content":"input.c"}}],"initial_input":{"p":"mixed.env","c":"A=[redacted]"}}`)
+	assert.Contains(t, fmt.Sprint(h.answer("c")), "would destroy")
+	assert.Equal(t, inFile("mixed.env"), before, "the file is changed")
+
+	for _, done := range [][2]string{
+		{"plain.env", plain + "A=[redacted]\n"}, {"new.txt", "[redacted]"}, {"mask.txt", "the mask was [redacted]\n"},
+		{"mixed.env", "nothing of it\n"},
+	} {
+		answer := tool("write_file", map[string]any{"path": done[0], "content": done[1]})
+		assert.That(t, answer["type"] == "tool/call/resp", "%s: %v", done[0], answer)
+		assert.Equal(t, inFile(done[0]), done[1])
+	}
+	answer := tool("edit_file", map[string]any{"path": "mask.txt", "old": "[redacted]", "new": "\"[redacted]\""})
+	assert.That(t, answer["type"] == "tool/call/resp", "an edit of a text with the mask: %v", answer)
 }

@@ -5,7 +5,9 @@ package redact
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"slices"
 	"strings"
@@ -215,6 +217,28 @@ func ascii(text string) string {
 		}
 	}
 	return string(out)
+}
+
+// In reports whether a text has one of the secrets.
+func (s *Set) In(text io.Reader) (bool, error) {
+	all, longest := s.all(), s.Longest()
+	if longest == 0 {
+		return false, nil
+	}
+	buf, kept := make([]byte, 64<<10+longest), 0
+	for {
+		n, err := text.Read(buf[kept:])
+		kept += n
+		if len(spansIn(buf[:kept], all)) > 0 {
+			return true, nil
+		}
+		if errors.Is(err, io.EOF) {
+			return false, nil
+		} else if err != nil {
+			return false, err
+		}
+		kept = copy(buf, buf[max(0, kept-longest):kept]) // it may begin one
+	}
 }
 
 // Text returns a text without the secrets.

@@ -20,6 +20,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/private"
+	"a2e/host/redact"
 	"a2e/host/sandbox"
 	"a2e/host/wall"
 	"a2e/protocol"
@@ -53,6 +54,7 @@ type files struct {
 	guard   *wall.Guard   // what of it lies in root
 
 	services func() *host.Services // once the plugin is started
+	secrets  *redact.Set           // that no answer shows
 }
 
 const (
@@ -347,6 +349,9 @@ func (f *files) readFile(ctx context.Context, a *readArgs) (*Outcome, error) {
 		}
 		if err := r.read(cmp.Or(a.Limit, math.MaxInt64), in.room); err != nil {
 			return nil, err
+		}
+		if r.cutLine {
+			r.text = in.secrets.TrimBegun(r.text)
 		}
 		if !utf8.Valid(r.text) {
 			return nil, protocol.Errorf(protocol.CodeToolError,

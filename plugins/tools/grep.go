@@ -206,7 +206,7 @@ func (s *grepRun) hit(name string, number int, line []byte, at int) error {
 		return nil // a further piece of a very long line
 	}
 	s.lastName, s.lastLine = name, number
-	m := grepMatch{Path: wireText(s.f.prefix + name), Line: number, Text: wireText(string(excerpt(line, at)))}
+	m := grepMatch{Path: wireText(s.f.prefix + name), Line: number, Text: wireText(string(s.excerpt(line, at)))}
 	if !s.page.takes(jsonSize(m.Path) + jsonSize(m.Text) + entryOverhead) {
 		return errEnough
 	}
@@ -316,11 +316,13 @@ func literalIn(re *syntax.Regexp) string {
 }
 
 // excerpt returns a line, or the part of a long one that starts a little before
-// the match.
-func excerpt(line []byte, match int) []byte {
+// the match. What is cut off may not be a part of a secret.
+func (s *grepRun) excerpt(line []byte, match int) []byte {
 	if len(line) <= maxLineText {
 		return line
 	}
+	match = len(s.f.secrets.Bytes(line[:match]))
+	line = s.f.secrets.Bytes(line)
 	start := max(0, min(match-leadText, len(line)-maxLineText))
 	for start > 0 && start < len(line) && !utf8.RuneStart(line[start]) {
 		start++

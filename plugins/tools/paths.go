@@ -178,6 +178,7 @@ func (f *files) reading(ctx context.Context, name string, call func(in *files, n
 	}
 	defer root.Close()
 	in := newFiles(root, f.room+answerFrame, f.wall, f.services)
+	in.secrets = f.secrets
 	in.prefix = name[:len(name)-len(u.rest)]
 	in.place = strconv.Quote(strings.TrimSuffix(in.prefix, "/"))
 	if in.prefix[len(in.prefix)-1] != '/' {

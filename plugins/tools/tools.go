@@ -175,6 +175,7 @@ func (p *Plugin) make(opts Options) ([]Tool, error) {
 		return nil, fmt.Errorf("workspace: %w", err)
 	}
 	files := newFiles(p.root, p.set.maxOutput, p.env.Wall, p.set.Services)
+	files.secrets = p.env.Secrets
 	c := &children{files: files, workspace: workspace, maxOutput: p.set.maxOutput, spill: p.set.spill, launcher: p.env.Launcher, secrets: p.env.Secrets}
 	if !opts.NetworkDisabled {
 		c.network = sandbox.NetworkHost

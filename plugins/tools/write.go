@@ -45,6 +45,9 @@ func (f *files) writeFile(ctx context.Context, a *writeArgs) (*Outcome, error) {
 		if old != nil {
 			defer old.Close()
 		}
+		if err := f.checkMask(dir, base, a.Path, a.Content); err != nil {
+			return nil, err
+		}
 		if a.IfUnchanged != nil {
 			if ready, err = f.asRead(ctx, dir, base, old, a); err != nil {
 				return nil, err
@@ -250,6 +253,9 @@ func (f *files) editFile(ctx context.Context, a *editArgs) (*Outcome, error) {
 			if err := f.sameHash(a.Path, *a.IfUnchanged, hashOf(text)); err != nil {
 				return nil, err
 			}
+		}
+		if err := a.checkMask(text, f.secrets); err != nil {
+			return nil, err
 		}
 		text, n, err := edited(text, a)
 		if err != nil {

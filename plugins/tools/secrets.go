@@ -1,0 +1,52 @@
+package tools
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"strings"
+
+	"a2e/host/redact"
+	"a2e/protocol"
+)
+
+// A file is shown with a mask in the place of each secret. What an agent writes back has the mask, too, and would
+// destroy the secret: such a write is refused.
+
+// checkMask refuses to write content with the mask in the place of a file that has a secret in it.
+func (f *files) checkMask(dir *os.Root, base, name, content string) error {
+	if !strings.Contains(content, redact.Text) {
+		return nil
+	}
+	file, _, err := f.openIn(dir, base, os.O_RDONLY, true)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return nil // nobody was shown what it holds
+	} else if err != nil {
+		return err
+	}
+	defer file.Close()
+	if has, err := f.secrets.In(file); !has {
+		return err
+	}
+	return protocol.Errorf(protocol.CodeToolDenied, "the content has %s where %s has a secret that is not shown, and "+
+		"writing it would destroy that; nothing was written: change the other parts with edit_file",
+		redact.Text, quotePath(name))
+}
+
+// checkMask refuses an edit that takes the mask for text of a file with a secret, or puts it there.
+func (a *editArgs) checkMask(text string, secrets *redact.Set) error {
+	inOld, inNew := strings.Count(a.Old, redact.Text), strings.Count(a.New, redact.Text)
+	if inOld == 0 && inNew == 0 || secrets.Text(text) == text {
+		return nil
+	}
+	switch {
+	case inOld > 0 && !strings.Contains(text, a.Old):
+		return protocol.Errorf(protocol.CodeToolDenied, "old has %s, which stands for a secret in %s that "+
+			"is not shown, so it cannot match; nothing was written: leave that part out of old and new",
+			redact.Text, quotePath(a.Path))
+	case inNew > inOld:
+		return protocol.Errorf(protocol.CodeToolDenied, "new has %s, which stands for a secret in %s that "+
+			"is not shown; nothing was written: leave that part out of old and new", redact.Text, quotePath(a.Path))
+	}
+	return nil
+}
