@@ -103,7 +103,15 @@ func TestRecordHoldsNoSecret(t *testing.T) {
 		call("6", "echo", `{"text":"canary-arg-41 canary-arg-42"}`),
 		`{"jsonrpc":"2.0","id":7,"method":"rpc.handshake","params":{"auth_token":"canary-rpc-13"}}`,
 		`{"type":"TASK_DISPATCH","protocol_version":"2.0","auth_token":"canary-fleet-14","task":{"task_id":"t"},"brief":"x"}`,
+		call("9", "echo", `{"clientSecret":"canary-51","ID_TOKEN":"canary-52","pass":"canary-53",`+
+			`"auth":{"type":"bearer","x":"canary-54"},"secrets":["canary-55",{"main":"canary-56"}],`+
+			`"env":{"FOO":"canaryQ2mXv9Rt4Lp8Wc3Yb7Z","DB_PWD":"canary-57"},"headers":{"Cookie":"canary-58"},`+
+			`"environment":["MY_KEY=canary-59",{"name":"apiKey","value":"canary-60"}],"u":"https://a:canary-64@h/",`+
+			`"args":["--token","canary-61","--api-key=canary-62","-H","Authorization: Bearer canary-63"]}`),
+		call("10", "echo", `{"text":"bearer `+
+			`canary-51 canary-52 canary-53 canary-54 canary-56 canary-61 canary-63 canary-64"}`),
 		`{"type":"handshake/req","id":"8","auth_token":"canary-half-15`,
+		`{"type":"x","id":"9","clientSecret" : "canary-half-16`,
 		`canary-env-21 is no message, nor is canary-right-12`,
 	}
 	env := []string{"TOKEN_OF_HOST=canary-right-12", "SOME_SECRET=canary-env-21"}
@@ -115,6 +123,7 @@ func TestRecordHoldsNoSecret(t *testing.T) {
 	all := entriesOf(t, filepath.Join(dir, "r.ndjson"))
 	assert.Equal(t, len(side(all, record.In)), len(lines), "lines")
 	assert.Contains(t, text, `{"text":"[redacted] [redacted] [redacted] [redacted]"}`)
+	assert.Contains(t, text, `{"text":"bearer`+strings.Repeat(" [redacted]", 8)+`"}`)
 }
 
 // A record never takes the place of another file; one of before is kept.

@@ -61,6 +61,9 @@ func (s *Set) AddSecret(value string) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if _, known := s.values[value]; known {
+		return
+	}
 	s.values[value] = struct{}{}
 	if _, token, ok := strings.Cut(value, " "); ok && len(token) >= minSecret && !strings.Contains(token, " ") {
 		s.values[token] = struct{}{} // Bearer TOKEN
@@ -94,26 +97,6 @@ func (s *Set) AddEnviron(environ []string) {
 	for _, entry := range environ {
 		if name, value, _ := strings.Cut(entry, "="); SpeaksOfSecret(name) {
 			s.Add(name, value)
-		}
-	}
-}
-
-// AddMessage takes what a message in compact JSON has in confidence: texts whose key is that of
-// a secret, such as auth_token, or is written like a variable that holds one, such as GITHUB_TOKEN,
-// and what addresses in texts have of the kind.
-func (s *Set) AddMessage(line []byte) {
-	for {
-		key, rest, ok := nextText(line)
-		if !ok {
-			return
-		}
-		s.addParts(key)
-		if line = rest; len(rest) < 2 || rest[0] != ':' || rest[1] != '"' || !SpeaksOfSecret(string(key)) {
-			continue
-		}
-		raw, _, _ := nextText(rest)
-		if value, err := jsontext.AppendUnquote(nil, append(append([]byte{'"'}, raw...), '"')); err == nil {
-			s.Add(string(key), string(value))
 		}
 	}
 }
@@ -399,13 +382,3 @@ func (s *Set) TrimBegun(text []byte) []byte { return text[:len(text)-begun(text,
 
 // minSecret is how many bytes a value must have to be looked for.
 const minSecret = 4
-
-// BeforeToken returns a text that is no whole message up to the value of a token in it, since what
-// cannot be parsed cannot be masked by its value.
-func BeforeToken(text []byte) []byte {
-	const key = "auth_token"
-	if at := bytes.Index(text, []byte(key)); at >= 0 {
-		return append(bytes.Clone(text[:at+len(key)]), " "+Text...)
-	}
-	return text
-}
