@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"bytes"
+	"encoding/base64"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -308,4 +309,57 @@ func TestFilesWithSettingsAndSecrets(t *testing.T) {
 	}
 	answer := tool("edit_file", map[string]any{"path": "mask.txt", "old": "[redacted]", "new": "\"[redacted]\""})
 	assert.That(t, answer["type"] == "tool/call/resp", "an edit of a text with the mask: %v", answer)
+}
+
+// A secret that a program prints in pieces, with pauses between them, is in no event: on a pipe, on a terminal, as
+// an error, or among bytes that are no text. All the rest arrives.
+func TestSecretsInPieces(t *testing.T) {
+	t.Parallel()
+	dir := workDir(t)
+	const secret = "hush-hush-in-pieces"
+	writeConfig(t, dir, "auth_token: "+secret+"\n")
+	writeFile(t, dir, "say.py", `
+import os, random, sys, time
+seed, fd, more = int(sys.argv[1]), int(sys.argv[2]), bytes.fromhex(sys.argv[3])
+random.seed(seed)
+text = b"begin " + b"hush-hush-in-" + b"pieces" + b" and " + more + b"hush-hush-in-pieces" * 2 + b" hush"
+while text:
+    n = random.randint(1, len(text)) if seed else 9
+    os.write(fd, text[:n])
+    text = text[n:]
+    time.sleep(random.choice([0, 0, 0.07]))
+`)
+	h := start(t, dir, "serve")
+	h.send(`{"type":"handshake/req","id":"h","agent_caps":["proc","tools"],"auth_token":"` + secret + `"}`)
+	h.answer("h")
+	const runs = 8
+	for i := range runs {
+		h.send(fmt.Sprintf(`{"type":"proc/spawn/req","id":"p%d","cmd":["python3","say.py","%[1]d","%d","%s"],`+
+			`"metadata":{"pty":%v}}`, i, 1+i%2, []string{"", "ff"}[i/2%2], i%3 == 0))
+	}
+	said, ended := map[any]string{}, 0
+	for ended < runs {
+		m := h.next()
+		data, _ := m["data"].(map[string]any)
+		switch {
+		case m["type"] == "proc/spawn/resp":
+			must.That(t, m["ok"] == true, "not started: %v", m)
+		case m["type"] != "proc/read/event":
+		case data["code"] != nil:
+			ended++
+		case data["base64"] != nil:
+			said[m["req_id"]] += string(must.Get(base64.StdEncoding.DecodeString(data["base64"].(string)))(t))
+		default:
+			said[m["req_id"]] += data["text"].(string)
+		}
+	}
+	for i := range runs {
+		more := []string{"", "\xff"}[i/2%2]
+		assert.Equal(t, said[fmt.Sprint("p", i)], "begin [redacted] and "+more+"[redacted][redacted] hush", "run %d", i)
+	}
+	h.send(`{"type":"tool/call/req","id":"t","tool_name":"run_command","streaming":true,` +
+		`"arguments":{"command":["python3","say.py","1","1","0a"]}}`)
+	line, seen := h.answerTo("t", "")
+	assert.Contains(t, line, `begin [redacted] and \n[redacted][redacted] hush`)
+	assert.That(t, !strings.Contains(string(seen), "pieces"), "a secret is in %s", seen)
 }
