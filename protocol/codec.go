@@ -61,8 +61,8 @@ func Decode(obj Object, required []string, dst any) error {
 	return obj.Decode(dst)
 }
 
-// violation turns an error of json/v2 into a `schema_violation`.
-func violation(prefix string, err error) error {
+// Misfit turns an error of json/v2 about a value at the pointer prefix into a `schema_violation`, in words of JSON.
+func Misfit(prefix string, err error) error {
 	if err == nil {
 		return nil
 	}

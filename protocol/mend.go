@@ -120,7 +120,7 @@ func memberType(t reflect.Type, key string) (of reflect.Type, optional bool) {
 func appendMendedList(dst []byte, val Value, t reflect.Type, path string) ([]byte, error) {
 	var entries []jsontext.Value
 	if err := json.Unmarshal(val, &entries); err != nil {
-		return dst, violation(path, err)
+		return dst, Misfit(path, err)
 	}
 	dst = append(dst, '[')
 	for i, entry := range entries {

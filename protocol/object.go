@@ -185,7 +185,7 @@ func (o Object) withoutNulls() Object {
 // Members that dst does not have are ignored. The error is a `schema_violation`
 // that names the member of the wrong type.
 func (o Object) Decode(dst any) error {
-	return violation("", json.Unmarshal(o.Raw(), dst, decodeOptions))
+	return Misfit("", json.Unmarshal(o.Raw(), dst, decodeOptions))
 }
 
 // MarshalJSONTo writes the object as it came.

@@ -3,7 +3,9 @@ package cli_test
 import (
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -175,4 +177,93 @@ func TestHTTPFaults(t *testing.T) {
 	assert.Equal(t, strings.Join(got, "\n"), strings.Join(want, "\n"), "answers")
 	status, text := w.do("POST", "/send/", `{"type":"ping","id":"p"}`)
 	assert.That(t, status == 200 && text == `{"ok":true}`, "POST /send/: %d %s", status, text)
+}
+
+// goWords are of Go and of its libraries, not of any protocol here.
+var goWords = regexp.MustCompile(
+	`\bGo (struct|value|string|type|map|slice|int|float|bool)|struct field|unmarshal|jsontext|` + `interface \{|\bmap\[|\bu?int64\b|\bfloat64\b|\bjson: |\bmcp\.[A-Z]|\bprotocol\.[A-Z]|%!`)
+
+// wrongParams are requests with each member of the params of each method set to values of wrong types.
+func wrongParams(methods, members string, usual map[string]any) (lines []string) {
+	for _, method := range strings.Fields(methods) {
+		for _, value := range []any{5, "x", []any{1}, true, map[string]any{"name": 5, "type": []any{}, "uri": 1}, nil} {
+			params := []any{value}
+			for _, member := range strings.Fields(members) {
+				with := maps.Clone(usual)
+				with[member] = value
+				params = append(params, with)
+			}
+			for _, p := range params {
+				raw, _ := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": len(lines), "method": method, "params": p})
+				lines = append(lines, string(raw))
+			}
+		}
+	}
+	return lines
+}
+
+// wrongFields are requests of A2E likewise.
+func wrongFields(t *testing.T, dir string) (lines []string) {
+	t.Helper()
+	var types []struct {
+		Type   string         `json:"type"`
+		Schema jsontext.Value `json:"schema"`
+	}
+	raw := run(t, dir, nil, "schema", "protocol").want(t, 0, "").stdout
+	must.OK(t, json.Unmarshal([]byte(raw), &types))
+	for _, row := range types {
+		var schema struct {
+			Properties map[string]jsontext.Value `json:"properties"`
+		}
+		must.OK(t, json.Unmarshal(row.Schema, &schema))
+		for name := range schema.Properties {
+			for _, value := range []string{`5`, `"x"`, `[1]`, `true`, `{"a":1}`} {
+				if row.Type != "shutdown" && name != "type" {
+					lines = append(lines, fmt.Sprintf(`{"type":%q,%q:%s}`, row.Type, name, value))
+				}
+			}
+		}
+	}
+	return lines
+}
+
+// TestErrorsNameNoGoTypes: what is wrong with a request is said in words of its protocol.
+func TestErrorsNameNoGoTypes(t *testing.T) {
+	t.Parallel()
+	dir := workDir(t)
+	a2e := append([]string{`{"type":"handshake/req","id":"h","agent_id":"a","agent_caps":[]}`}, wrongFields(t, dir)...)
+	must.That(t, len(a2e) > 1000, "%d requests of A2E", len(a2e))
+	mcp := append([]string{fmt.Sprintf(mcpHello, "tester", "")}, wrongParams(
+		"tools/call prompts/get resources/read resources/subscribe resources/unsubscribe completion/complete logging/setLevel "+
+			"tools/list prompts/list resources/list resources/templates/list tasks/get tasks/result "+
+			"tasks/list tasks/cancel ping initialize",
+		"name arguments uri level ref argument context cursor _meta taskId task requestState inputResponses",
+		map[string]any{"name": "echo", "uri": "x://x", "level": "info", "taskId": "x", "arguments": map[string]any{}})...)
+	rpc := wrongParams("rpc.handshake session.create session.get session.send session.steer command.execute history.list "+
+		"history.get model.list model.select debug.set auth.set.openrouter_key models.routing.providers",
+		"session_id text images raw_command model_id client_name protocol_version strict auth_token super_debug "+
+			"api_key limit",
+		map[string]any{"session_id": "x", "text": "x", "raw_command": "/help"})
+	for name, c := range map[string]struct {
+		args  []string
+		lines []string
+	}{"A2E": {[]string{"serve"}, a2e}, "MCP": {[]string{"mcp", "serve"}, mcp}, "JSON-RPC": {[]string{"serve"}, rpc}} {
+		got := run(t, dir, []byte(strings.Join(c.lines, "\n")+"\n"), c.args...).want(t, 0, "").stdout
+		answers := strings.Count(got, "\n")
+		assert.That(t, answers >= len(c.lines)/2, "%s: %d requests have %d answers", name, len(c.lines), answers)
+		for answer := range strings.Lines(got) {
+			if !strings.Contains(answer, `"tools":[`) { // descriptions speak of Go files
+				assert.That(t, !goWords.MatchString(answer), "%s: %q: %.600s", name, goWords.FindString(answer), answer)
+			}
+		}
+	}
+	for _, c := range [][2]string{
+		{`"tools/call","params":{"name":5}`, `"name\" should be a string`},
+		{`"tools/call","params":{"name":"echo","_meta":[]}`, `"_meta\" should be an object`},
+		{`"tools/call","params":{"name":"echo","requestState":5}`, `"requestState\" should be a string`},
+		{`"tasks/get","params":{"taskId":5}`, "/params/taskId: is a JSON number; should be string"},
+	} {
+		lines := fmt.Sprintf(mcpHello, "tester", "") + "\n" + `{"jsonrpc":"2.0","id":1,"method":` + c[0] + "}\n"
+		run(t, dir, []byte(lines), "mcp", "serve").want(t, 0, "").has(t, c[1])
+	}
 }

@@ -37,11 +37,6 @@ func (p *Plugin) ForwardMCP(ctx context.Context, method string, params jsontext.
 	return nil, host.NotOwner(protocol.Errorf(protocol.CodeMCPCapabilityMissing, "%s is not forwarded to MCP servers", method))
 }
 
-// badParams is the error of params that do not decode.
-func badParams(err error) error {
-	return protocol.Violation(protocol.FieldError{Path: "/params", Message: "cannot be read: " + protocol.Clip(err.Error(), maxProblem)})
-}
-
 // complete has the server of a prompt or of a resource template complete an argument of it.
 func (p *Plugin) complete(ctx context.Context, raw jsontext.Value) (jsontext.Value, error) {
 	var params sdk.CompleteParams
@@ -50,7 +45,7 @@ func (p *Plugin) complete(ctx context.Context, raw jsontext.Value) (jsontext.Val
 		err = json.Unmarshal(raw, &params)
 	}
 	if err != nil {
-		return nil, badParams(err)
+		return nil, protocol.Misfit("/params", err)
 	}
 	if params.Ref == nil || params.Argument.Name == "" {
 		return nil, protocol.Violation(protocol.FieldError{Path: "/params", Message: "need a ref, and an argument with a name"})
@@ -168,7 +163,7 @@ func (s *server) hasTemplate(uri string) bool {
 func (p *Plugin) unsubscribe(ctx context.Context, raw jsontext.Value) (jsontext.Value, error) {
 	var params sdk.UnsubscribeParams
 	if err := json.Unmarshal(raw, &params); err != nil {
-		return nil, badParams(err)
+		return nil, protocol.Misfit("/params", err)
 	}
 	sess := host.SessionFrom(ctx)
 	for _, s := range p.all() {
@@ -286,7 +281,7 @@ func (p *Plugin) task(ctx context.Context, method string, raw jsontext.Value) (j
 		ID string `json:"taskId"`
 	}
 	if err := json.Unmarshal(raw, &params); err != nil {
-		return nil, badParams(err)
+		return nil, protocol.Misfit("/params", err)
 	}
 	for _, s := range p.all() {
 		id, ok := strings.CutPrefix(params.ID, s.opts.ID+separator)

@@ -88,7 +88,7 @@ func (c *conn) Write(_ context.Context, msg rpcMessage) error {
 	switch {
 	case r == nil:
 	case m.Error != nil:
-		c.server.answer(r, nil, toRPC(m.Error))
+		c.server.answer(r, nil, misfit(r.method, toRPC(m.Error)))
 	case r.method == methodInitialize && c.server.hasTasks():
 		c.server.answer(r, withTasks(m.Result), nil)
 	default:
