@@ -68,7 +68,7 @@ func of(t *testing.T, all []reportNeed, of string) reportNeed {
 
 // needsConfig names much that is not there. %URL% is that of a server.
 const needsConfig = `mcpServers:
-  good: {command: python3, args: [mcp.py, it], env: {LABEL: hush-hush-81174-hush}}
+  good: {command: python3, args: [mcp.py, it], env: {LABEL: hush-hush-81174-hush, LABEL_TOKEN: hush-hush-81174-hush}}
   gone: {command: no-such-program-a2e}
   script: {command: python3, args: [gone.py]}
   outside: {command: python3, args: ["%OUT%"]}
@@ -82,7 +82,7 @@ plugins:
     - {name: far, llm: {url: "https://api.example.org/v1", model: m}}
     - {name: still, command: [./still.sh]}
     - {name: strange, command: [./strange.sh]}
-  ext: {type: exec, command: [python3, plugin.py, it], env: {LABEL: hush-hush-81174-hush}}
+  ext: {type: exec, command: [python3, plugin.py, it], env: {LABEL: hush-hush-81174-hush, LABEL_TOKEN: hush-hush-81174-hush}}
   env: {env: exec, exec: {command: [python3, gone.py]}}
   toolkits:
     sql: {dsn: data.db}

@@ -11,7 +11,8 @@ sandbox, by `a2e mcp serve`; keys are dummies. A tool is the same if all of it i
 - `properties: {}`, which the gateway adds to the schema of an object without properties;
 - members that are null, which stand for nothing;
 - `execution` that forbids tasks, and hints of `annotations` at MCP's defaults, which the gateway leaves out or
-  writes, and the title, which it writes into the annotations for older clients.
+  writes; of a tool that only reads, MCP gives the hints about changes no meaning;
+- the title, which the gateway writes into the annotations as well, for older clients.
 
 It needs the network, npx, and uvx in PATH or in testdata/peers/venv, and some minutes. It prints a table
 for a page, and ends with 1 if a server that starts lists other tools behind the gateway.
@@ -54,7 +55,8 @@ SERVERS = {
     "notion": npx("@notionhq/notion-mcp-server@2.5.2", OPENAPI_MCP_HEADERS=NOTION),
     "firecrawl": npx("firecrawl-mcp@3.26.0", FIRECRAWL_API_KEY="fc-dummy"),
     "kubernetes": npx("mcp-server-kubernetes@4.1.7"),
-    "sqlite": uvx("mcp-server-sqlite@2025.4.25", "--db-path", "data.db"),
+    # the newest MCP SDK, which it does not pin, is too new for it
+    "sqlite": ([UVX, "--with", "mcp==1.30.0", "mcp-server-sqlite@2025.4.25", "--db-path", "data.db"], {}),
 }
 
 
@@ -173,6 +175,8 @@ def tools_of(listed, prefix=""):
     found = {}
     for tool in map(normal, listed):
         tool["annotations"] = {**HINTS, **tool.get("annotations", {})}
+        if tool["annotations"]["readOnlyHint"]:
+            tool["annotations"].update(destructiveHint=False, idempotentHint=True)
         tool["title"] = tool.get("title") or tool["annotations"].get("title", "")
         tool["annotations"].pop("title", None)
         if tool.get("execution", {}).get("taskSupport") == "forbidden":
