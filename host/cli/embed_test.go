@@ -156,7 +156,7 @@ plugins: {tools: {commands: [{name: greet, description: Says hello., command: [e
 	must.That(t, len(mapped.Tools) == 4 && len(mapped.Names) == 4 && notes == "", "%s%s", out, notes)
 	for i, want := range []string{"greet", "odd__" + strings.Repeat("x", 81), "odd__" + strings.Repeat("x", 80), "write_file"} {
 		f := mapped.Tools[i].Function
-		assert.That(t, mapped.Names[f.Name] == want && len(f.Name) <= 64 && f.Strict == (i == 0 || i == 3), "%d: %+v of %s", i, f, want)
+		assert.That(t, mapped.Names[f.Name] == want && len(f.Name) <= 64 && f.Strict == (i == 0), "%d: %+v of %s", i, f, want)
 	}
 	for want, args := range map[string][]string{
 		`did you mean "write_file"`: {"mcp", "writefile"}, "must be one of": {"json"}, "--strict is for --format openai": {"mcp", "--strict"},
