@@ -14,6 +14,7 @@ import (
 	"a2e/host"
 	"a2e/host/config"
 	"a2e/host/sandbox"
+	"a2e/host/wall"
 	"a2e/plugins/skill"
 	"a2e/plugins/tools"
 	"a2e/protocol"
@@ -210,25 +211,26 @@ func Mode(cfg *config.Config) sandbox.Mode {
 // launcher, so that a file which one of them leaves in /tmp is there for the
 // others that may do no more (see sandbox.Home).
 type children struct {
-	launcher func() (*sandbox.Launcher, error) // makes it at the first call
-	metadata func() map[string]any             // of each such plugin, for the handshake
+	make     func(is os.FileInfo) (*sandbox.Launcher, error)
+	metadata func() map[string]any // of each such plugin, for the handshake
+	folder   *wall.Folder          // the workspace; nil = there is none, which lets no plugin begin
 
 	mu   sync.Mutex
-	made *sandbox.Launcher // nil until it is needed; guarded by mu
+	is   os.FileInfo         // the folder that the last one is for; guarded by mu, as all below
+	last *sandbox.Launcher   // nil until it is needed
+	err  error               // why there is none
+	all  []*sandbox.Launcher // a further one for each time that the workspace was made again
 }
 
 func newChildren(cfg *config.Config, mode sandbox.Mode, disk *sandbox.Disk, log zerolog.Logger) *children {
 	c := &children{}
-	is, _ := os.Stat(cfg.Workspace) // one that is not there lets no plugin begin
-	c.launcher = sync.OnceValues(func() (*sandbox.Launcher, error) {
-		made, err := newLauncher(cfg, is, mode, disk, func(missing []sandbox.Finding) {
-			log.Warn().Strs("missing", reasons(missing)).Msg("the sandbox of child processes is incomplete; `a2e doctor` tells what that means")
+	c.folder, _ = wall.OpenFolder(cfg.Workspace)
+	c.make = func(is os.FileInfo) (*sandbox.Launcher, error) {
+		return newLauncher(cfg, is, mode, disk, func(missing []sandbox.Finding) {
+			log.Warn().Strs("missing", reasons(missing)).
+				Msg("the sandbox of child processes is incomplete; `a2e doctor` tells what that means")
 		})
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.made = made
-		return made, err
-	})
+	}
 	c.metadata = sync.OnceValue(func() map[string]any {
 		meta := map[string]any{"sandbox": string(mode)}
 		if missing := reasons(sandbox.Quick(mode)); len(missing) > 0 {
@@ -248,20 +250,42 @@ func reasons(missing []sandbox.Finding) []string {
 	return lines
 }
 
-func (c *children) running() int {
+// launcher returns what starts children, which is made at the first call, and anew once the
+// workspace was removed and made again.
+func (c *children) launcher() (*sandbox.Launcher, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.made == nil {
-		return 0
+	var is os.FileInfo
+	if c.folder != nil {
+		is, _ = c.folder.Root().Stat(".")
 	}
-	return c.made.Running()
+	if (c.last != nil || c.err != nil) && (is == nil || c.is == nil || os.SameFile(is, c.is)) {
+		return c.last, c.err
+	}
+	c.is = is
+	if c.last, c.err = c.make(is); c.last != nil {
+		c.all = append(c.all, c.last)
+	}
+	return c.last, c.err
 }
 
-func (c *children) close() error {
+func (c *children) running() (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.made == nil {
-		return nil
+	for _, l := range c.all {
+		n += l.Running()
 	}
-	return c.made.Close()
+	return n
+}
+
+func (c *children) close() (err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, l := range c.all {
+		err = errors.Join(err, l.Close())
+	}
+	if c.folder != nil {
+		err = errors.Join(err, c.folder.Close())
+	}
+	return err
 }

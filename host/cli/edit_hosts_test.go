@@ -128,3 +128,24 @@ func (e *editors) note(name, mark string, err error) error {
 	}
 	return err
 }
+
+// TestWorkspaceMadeAgain: a host goes on in a workspace that was deleted and made again.
+func TestWorkspaceMadeAgain(t *testing.T) {
+	t.Parallel()
+	work := filepath.Join(t.TempDir(), "work")
+	must.OK(t, os.Mkdir(work, 0o777))
+	dir := workDir(t)
+	writeConfig(t, dir, fmt.Sprintf("workspace: %q\n%s", work, durableConfig))
+	h := durableStart(t, dir)
+	must.Get(h.call("write_file", map[string]any{"path": "first", "content": "text"}, nil))(t)
+	must.OK(t, os.RemoveAll(work))
+	_, err := h.call("list_dir", map[string]any{}, nil)
+	assert.That(t, err != nil, "a list of a workspace that has gone")
+	must.OK(t, os.Mkdir(work, 0o777))
+	must.Get(h.call("write_file", map[string]any{"path": "dir/second", "content": "text"}, nil))(t)
+	must.Get(h.call("edit_file", map[string]any{"path": "dir/second", "old": "text", "new": "edited"}, nil))(t)
+	assert.Equal(t, string(must.Get(os.ReadFile(filepath.Join(work, "dir", "second")))(t)), "edited")
+	var out spilledOutput
+	must.Get(h.call("run_command", map[string]any{"command": []string{"cat", "dir/second"}}, &out))(t)
+	assert.Equal(t, out.Stdout, "edited", "a command reads")
+}

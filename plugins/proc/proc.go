@@ -36,6 +36,7 @@ import (
 	"a2e/host/child"
 	"a2e/host/sandbox"
 	"a2e/host/spill"
+	"a2e/host/wall"
 	"a2e/protocol"
 )
 
@@ -68,7 +69,7 @@ type Plugin struct {
 	opts      Options
 	env       host.Env
 	workspace string // absolute
-	root      *os.Root
+	folder    *wall.Folder
 	maxOutput int
 	spill     *spill.Keeper // of what RunProc does not return
 	endWait   time.Duration // see endTimeout; tests have more
@@ -94,11 +95,11 @@ func New(name string, opts Options, env host.Env) (*Plugin, error) {
 	if err != nil {
 		return nil, fmt.Errorf("plugin %q: workspace: %w", name, err)
 	}
-	root, err := os.OpenRoot(workspace)
+	folder, err := wall.OpenFolder(workspace)
 	if err != nil {
 		return nil, fmt.Errorf("plugin %q: workspace: %w", name, err)
 	}
-	p := &Plugin{name: name, opts: opts, env: env, workspace: workspace, root: root, endWait: endTimeout}
+	p := &Plugin{name: name, opts: opts, env: env, workspace: workspace, folder: folder, endWait: endTimeout}
 	p.spill = spill.New(env.StateDir, env.Secrets)
 	p.maxOutput = cmp.Or(max(opts.MaxOutputBytes, 0), max(env.MaxOutputBytes, 0), defaultMaxOutput)
 	names := opts.AllowedCommands
@@ -190,7 +191,7 @@ func (p *Plugin) Close(ctx context.Context) error {
 			r.drop()
 		}
 	}
-	return errors.Join(err, p.root.Close())
+	return errors.Join(err, p.folder.Close())
 }
 
 // refusal is an error that a spawn answers with ok false, in these words.
@@ -222,7 +223,7 @@ func (p *Plugin) policy(cmd []string, cwd string, env map[string]string) (policy
 	if err := p.checkEnv(env); err != nil {
 		return policy, nil, refusal{err}
 	}
-	dir, abs, err := sandbox.OpenWorkdir(p.root, p.workspace, cwd)
+	dir, abs, err := sandbox.OpenWorkdir(p.folder.Root(), p.workspace, cwd)
 	if err != nil {
 		return policy, nil, refuse("cwd: %w", err)
 	}

@@ -43,6 +43,7 @@ import (
 // another plugin.
 type files struct {
 	root    *os.Root
+	folder  *wall.Folder  // that root is of; nil = root stays what it is
 	place   string        // what root is, as messages call it
 	prefix  string        // of the paths in it as the agent gives them: "" = the workspace, else "skill://NAME/"
 	room    int           // bytes of JSON that the text of one answer may take
@@ -108,7 +109,7 @@ func (f *files) clean(name string) (string, error) {
 	if !filepath.IsLocal(filepath.FromSlash(short)) {
 		return "", f.explain(name, errOutside)
 	}
-	return short, nil
+	return f.spelled(short), nil
 }
 
 // inside returns an absolute path within the folder as clean does.

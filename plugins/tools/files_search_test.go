@@ -115,7 +115,6 @@ func TestGrep(t *testing.T) {
 		{args{"pattern": "func", "path": ".git"}, []grepMatch{hit(".git/x", 1, "func")}, 0},
 		{args{"pattern": "func", "path": "bin"}, []grepMatch{}, 1},
 		{args{"pattern": "nothing", "path": "a"}, []grepMatch{}, 0},
-		{args{"pattern": "a\nFUNC", "path": "a"}, []grepMatch{}, 0},
 	} {
 		got, out := mustCall[grepData](t, w, "grep", c.a)
 		diff := cmp.Diff(grepData{c.want, c.skipped}, got)
@@ -337,4 +336,40 @@ func TestWallEditSizes(t *testing.T) {
 	}
 	got, _ := mustCall[editData](t, w, "edit_file", args{"path": "a", "old": "a", "new": strings.Repeat("n", 64), "all": true})
 	assert.Equal(t, got.Size, maxEditBytes, "an edit up to the bound gives … bytes")
+}
+
+// What people take for the same text or name is found, and what cannot be found is said.
+func TestSearchesAsPeopleMeanThem(t *testing.T) {
+	const composed, apart = "caf\u00e9", "cafe\u0301"
+	const resume = apart + "/r\u00e9sum\u00e9.txt"
+	w := newWorkspace(t, 0, map[string]string{
+		"bom": "\ufefffirst line\nfirst again\n", resume: "text", "app/[id]/page": "x", "app/i/page": "x",
+	})
+	found, _ := mustCall[grepData](t, w, "grep", args{"path": "bom", "pattern": "^first"})
+	assert.That(t, len(found.Matches) == 2 && found.Matches[0].Text == "first line", "%+v", found)
+	for _, pattern := range []string{"line\nfirst", `line\nfirst`, `(line|x)\r?\n`, "(?i)line\n"} {
+		w.fails(t, "grep", args{"pattern": pattern}, protocol.CodeToolError, "one line at a time")
+	}
+	for _, pattern := range []string{`[^x]first`, `\s`, `[\s\S]*`, `\\n`} {
+		mustCall[grepData](t, w, "grep", args{"pattern": pattern})
+	}
+	for pattern, want := range map[string]string{
+		composed + "/*": resume, "*/re\u0301sum*": resume, apart: apart, "**/*\u00e9.txt": resume,
+		"app/[id]/*": "app/i/page", `app/\[id\]/*`: "app/[id]/page",
+	} {
+		got, out := mustCall[globData](t, w, "glob", args{"pattern": pattern})
+		assert.That(t, len(got.Matches) == 1 && got.Matches[0] == want && out.Summary == "",
+			"%q: %q, %q", pattern, got.Matches, out.Summary)
+	}
+	for _, pattern := range []string{"app/[xyz]/*", "none/[id]/*"} {
+		got, out := mustCall[globData](t, w, "glob", args{"pattern": pattern})
+		assert.Equal(t, len(got.Matches), 0, "%q", pattern)
+		assert.Contains(t, out.Summary, `\[ finds one in a name`, "%q", pattern)
+	}
+	path := composed + "/re\u0301sume\u0301.txt"
+	mustCall[editData](t, w, "edit_file", args{"path": path, "old": "text", "new": "changed"})
+	read, _ := mustCall[readData](t, w, "read_file", args{"path": path})
+	assert.Equal(t, read.Content, "changed")
+	write, _ := mustCall[writeData](t, w, "write_file", args{"path": composed + "/\u00fc/new", "content": "x"})
+	assert.Equal(t, write.Path, apart+"/\u00fc/new", "a new file in a folder that is there")
 }

@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"github.com/bmatcuk/doublestar/v4"
+	"golang.org/x/text/unicode/norm"
 
 	"a2e/host/pattern"
 	"a2e/protocol"
@@ -286,7 +287,7 @@ func (f *files) glob(ctx context.Context, a *globArgs) (*Outcome, error) {
 		dir, base, real, err := in.openDir(cmp.Or(base, "."))
 		switch {
 		case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
-			return &Outcome{Data: globData{Matches: []string{}}}, nil // nothing is in a folder that is not there
+			return noMatches(rest), nil // nothing is in a folder that is not there
 		case err != nil:
 			return nil, err
 		}
@@ -298,13 +299,14 @@ func (f *files) glob(ctx context.Context, a *globArgs) (*Outcome, error) {
 // globIn matches the pattern rest against what is in dir, whose path is base.
 func (f *files) globIn(ctx context.Context, w *treeWalk, dir *os.Root, base, rest string, page page) (*Outcome, error) {
 	data := globData{Matches: []string{}}
+	rest = norm.NFC.String(rest) // as names are compared
 	glob, ok := pattern.NewGlob(rest)
 	if !ok {
 		return nil, protocol.Errorf(protocol.CodeToolError, "pattern %s has too many alternatives in braces; search for fewer at a time", f.quote(rest))
 	}
 	w.git, w.descend = slices.Contains(strings.Split(rest, "/"), gitDir), mayHold(ctx, rest)
 	w.visit = func(_ *os.Root, rel string, _ fs.DirEntry) error {
-		if matches, err := glob.Match(ctx, rel); err != nil || !matches {
+		if matches, err := glob.Match(ctx, norm.NFC.String(rel)); err != nil || !matches {
 			return err
 		}
 		found := wireText(f.prefix + path.Join(base, rel))
@@ -318,10 +320,22 @@ func (f *files) globIn(ctx context.Context, w *treeWalk, dir *os.Root, base, res
 		return nil, err
 	}
 	out := &Outcome{Data: data, Truncated: page.full || w.cut}
-	if out.Truncated {
+	switch {
+	case len(data.Matches) == 0 && !out.Truncated:
+		return noMatches(rest), nil
+	case out.Truncated:
 		out.Summary = fmt.Sprintf("the first %d matches; narrow the pattern to see others", len(data.Matches))
 	}
 	return out, nil
+}
+
+// noMatches is the answer to a pattern that matches nothing.
+func noMatches(pattern string) *Outcome {
+	out := &Outcome{Data: globData{Matches: []string{}}}
+	if strings.Contains(strings.ReplaceAll(pattern, `\[`, ""), "[") {
+		out.Summary = `nothing matches; [ begins a set of characters, and \[ finds one in a name, as in app/\[id\]/*`
+	}
+	return out
 }
 
 // cleanPattern checks a glob pattern and takes out what does not count: doubled
@@ -380,7 +394,7 @@ func mayHold(ctx context.Context, rest string) func(rel string) bool {
 		globs[i] = glob
 	}
 	return func(rel string) bool {
-		names := strings.Split(rel, "/")
+		names := strings.Split(norm.NFC.String(rel), "/")
 		for i, name := range names {
 			if strings.Contains(steps[i], anyDepth) {
 				return true

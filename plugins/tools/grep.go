@@ -12,6 +12,7 @@ import (
 	"path"
 	"regexp"
 	"regexp/syntax"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -90,6 +91,10 @@ func (f *files) newGrep(a *grepArgs) (*grepRun, error) {
 	case len(a.Pattern) > maxRegexpBytes:
 		return nil, protocol.Errorf(protocol.CodeToolError, "the pattern has %d bytes; at most %d are taken", len(a.Pattern), maxRegexpBytes)
 	}
+	if breaksLines(a.Pattern) {
+		return nil, protocol.Errorf(protocol.CodeToolError,
+			"the pattern has a line break, and grep looks at one line at a time; give a pattern for a part of one line")
+	}
 	expr := a.Pattern
 	if a.IgnoreCase {
 		expr = "(?i)" + expr
@@ -103,6 +108,16 @@ func (f *files) newGrep(a *grepArgs) (*grepRun, error) {
 	}
 	return &grepRun{f: f, re: re, steps: steps, needle: []byte(needleOf(expr)), page: page,
 		data: grepData{Matches: []grepMatch{}}, buf: make([]byte, searchBytes)}, nil
+}
+
+// breaksLines reports whether an expression asks for a line break.
+func breaksLines(expr string) bool {
+	re, err := syntax.Parse(expr, syntax.Perl)
+	return err == nil && hasBreak(re)
+}
+
+func hasBreak(re *syntax.Regexp) bool {
+	return re.Op == syntax.OpLiteral && slices.Contains(re.Rune, '\n') || slices.ContainsFunc(re.Sub, hasBreak)
 }
 
 // searchPath searches the file or folder that the agent named.
@@ -240,6 +255,7 @@ func (s *grepRun) file(ctx context.Context, file *os.File, name string) error {
 			return nil
 		}
 		if first {
+			text = bytes.TrimPrefix(text, []byte("\uFEFF")) // ^ is behind it
 			s.searched++
 		}
 		whole := bytes.LastIndexByte(text, '\n') + 1

@@ -6,10 +6,14 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
 
 	"a2e/host"
 	"a2e/host/swap"
@@ -74,6 +78,54 @@ func (f *files) explain(name string, err error) error {
 		}
 	}
 	return protocol.Errorf(protocol.CodeToolError, "%s: %w", f.quote(name), reason(err))
+}
+
+// now returns the files of the folder that there is now: it may have been made again.
+func (f *files) now() *files {
+	if f.folder == nil {
+		return f
+	}
+	root := f.folder.Root()
+	if root == f.root {
+		return f
+	}
+	in := newFiles(root, f.room+answerFrame, f.wall, f.services)
+	in.folder, in.editing, in.secrets = f.folder, f.editing, f.secrets
+	return in
+}
+
+// spelled returns a path as the names on it are on the disk, where those have another Unicode form
+// (NFC, NFD) of the same text.
+func (f *files) spelled(short string) string {
+	if !strings.ContainsFunc(short, func(r rune) bool { return r >= utf8.RuneSelf }) {
+		return short
+	}
+	if _, err := f.root.Lstat(short); !errors.Is(err, fs.ErrNotExist) {
+		return short
+	}
+	done := "."
+	for step := range strings.SplitSeq(short, "/") {
+		if _, err := f.root.Lstat(path.Join(done, step)); errors.Is(err, fs.ErrNotExist) {
+			step = f.sameName(done, step)
+		}
+		done = path.Join(done, step)
+	}
+	return done
+}
+
+// sameName returns the name in a folder that has the same text, or the name itself.
+func (f *files) sameName(dir, name string) string {
+	file, err := f.root.OpenFile(dir, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return name
+	}
+	defer file.Close()
+	names, _ := file.Readdirnames(maxWalkEntries) // of a part there are some
+	same := func(n string) bool { return norm.NFC.String(n) == norm.NFC.String(name) }
+	if i := slices.IndexFunc(names, same); i >= 0 {
+		return names[i]
+	}
+	return name
 }
 
 // reason is the operating system's word for err, without the paths around it.
@@ -169,8 +221,9 @@ func noScheme(r rune) bool {
 func (f *files) reading(ctx context.Context, name string, call func(in *files, name string) (*Outcome, error)) (*Outcome, error) {
 	u, ok := splitURI(name)
 	if !ok {
-		out, err := call(f, name)
-		return out, f.explain(name, err)
+		in := f.now()
+		out, err := call(in, name)
+		return out, in.explain(name, err)
 	}
 	root, err := u.open(ctx, f.services())
 	if err != nil {

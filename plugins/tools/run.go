@@ -73,7 +73,7 @@ type commandResult struct {
 // openDir opens a folder of the workspace to run in. The descriptor is what the
 // child enters, so a folder swapped for a link in between is never entered.
 func (c *children) openDir(name string) (dir *os.File, path string, err error) {
-	dir, path, err = sandbox.OpenWorkdir(c.files.root, c.workspace, name)
+	dir, path, err = sandbox.OpenWorkdir(c.files.now().root, c.workspace, name)
 	if err != nil {
 		code := protocol.CodeToolError
 		if refused, ok := errors.AsType[*sandbox.WorkdirError](err); ok && refused.Denied {

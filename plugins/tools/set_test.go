@@ -17,6 +17,7 @@ import (
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
+	"a2e/host/wall"
 	"a2e/protocol"
 )
 
@@ -344,8 +345,8 @@ func TestSearchBreaksTiesByWeight(t *testing.T) {
 	}
 	shelf := func(name string, all ...Tool) *Plugin {
 		p := withTools(t, Options{}, all...)
-		root := must.Get(os.OpenRoot(t.TempDir()))(t)
-		p.name, p.root = name, root // the host closes it
+		folder := must.Get(wall.OpenFolder(t.TempDir()))(t)
+		p.name, p.folder = name, folder // the host closes it
 		return p
 	}
 	for name, plugins := range map[string][]host.Plugin{

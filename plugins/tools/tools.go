@@ -34,6 +34,7 @@ import (
 	"a2e/host/config"
 	"a2e/host/sandbox"
 	"a2e/host/spill"
+	"a2e/host/wall"
 	"a2e/host/webguard"
 	"a2e/protocol"
 )
@@ -75,7 +76,7 @@ func (o *Options) DeniedTools() (key string, patterns []string) { return "deny",
 type Plugin struct {
 	name     string
 	env      host.Env
-	root     *os.Root
+	folder   *wall.Folder
 	set      *Set
 	launcher atomic.Pointer[sandbox.Launcher] // the plugin's own; nil until the first program, or with Env.Launcher
 	web      *Web
@@ -89,11 +90,11 @@ func New(name string, opts Options, env host.Env) (*Plugin, error) {
 		Name: name, MaxOutputBytes: cmp.Or(max(opts.MaxOutputBytes, 0), env.MaxOutputBytes),
 		StateDir: env.StateDir, Secrets: env.Secrets, Now: env.Now,
 	})
-	root, err := os.OpenRoot(env.Workspace)
+	folder, err := wall.OpenFolder(env.Workspace)
 	if err != nil {
 		return nil, fmt.Errorf("plugin %q: workspace: %w", name, err)
 	}
-	p.root = root
+	p.folder = folder
 	all, err := p.make(opts)
 	if err != nil {
 		err = fmt.Errorf("plugin %q: %w", name, err)
@@ -165,7 +166,7 @@ func (p *Plugin) Close(context.Context) error {
 	if p.web != nil {
 		p.web.Close()
 	}
-	return errors.Join(err, p.root.Close())
+	return errors.Join(err, p.folder.Close())
 }
 
 // make makes the tools that the options ask for.
@@ -174,7 +175,8 @@ func (p *Plugin) make(opts Options) ([]Tool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("workspace: %w", err)
 	}
-	files := newFiles(p.root, p.set.maxOutput, p.env.Wall, p.set.Services)
+	files := newFiles(p.folder.Root(), p.set.maxOutput, p.env.Wall, p.set.Services)
+	files.folder = p.folder
 	files.secrets = p.env.Secrets
 	c := &children{files: files, workspace: workspace, maxOutput: p.set.maxOutput, spill: p.set.spill, launcher: p.env.Launcher, secrets: p.env.Secrets}
 	if !opts.NetworkDisabled {

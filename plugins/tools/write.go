@@ -134,6 +134,7 @@ func copyUntil(ctx context.Context, to io.Writer, from io.Reader) (n int64, err 
 func (f *files) change(ctx context.Context, name string, create bool,
 	by func(dir *os.Root, base, short string) (*Outcome, error),
 ) (*Outcome, error) {
+	f = f.now()
 	short, err := f.cleanWritten(name)
 	if err != nil {
 		return nil, err
