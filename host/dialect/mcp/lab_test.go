@@ -431,7 +431,7 @@ func push(ctx context.Context, _ *lab, args protocol.Object, _ host.Emitter) (*p
 	}
 	delete(params, "method")
 	news := map[string]any{"server_id": "srv", "method": args.Text("method"), "params": params}
-	raw, err := json.Marshal(news)
+	raw, err := json.Marshal(news, json.Deterministic(true))
 	if err != nil {
 		return nil, err
 	}
