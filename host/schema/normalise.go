@@ -101,7 +101,6 @@ type normaliser struct {
 
 	dialect dialect
 	base    string // the $id of the root
-	refs    bool   // the schema has references
 	left    int    // schemas
 
 	known     map[string]string // where the pass before had schemas, by pointers and anchors; nil = there was none
