@@ -96,6 +96,11 @@ func TestCallsAreCounted(t *testing.T) {
 		s.work(work{Kind: host.KindEnv, Component: "one", Reward: &reward})
 	}
 	got := s.stats("one")
+	for i := range 11 { // a rank that was rounded down had the p95 below the mean
+		s.work(work{Kind: host.KindTool, Component: "outlier", Millis: []float64{1, 1000}[i/10]})
+	}
+	o := s.one("outlier")
+	assert.That(t, math.Abs(o.P95-1000) <= 10 && o.P95 > o.Avg, "p95 %g with the mean %g", o.P95, o.Avg)
 	must.That(t, len(got) == 2 && got[0].Kind == host.KindEnv && got[1].Kind == host.KindTool, "the records are %+v", got)
 	if r := got[0]; r.Calls != 4 || r.Rewards != 3 || !near(r.Mean, 7.0/3) || !near(r.Variance, 7.0/3) {
 		t.Errorf("of the environment: %+v", r)

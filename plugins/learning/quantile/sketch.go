@@ -55,8 +55,8 @@ func (s *Sketch) Add(v float64) {
 // Count is the number of values.
 func (s *Sketch) Count() uint64 { return s.total }
 
-// Quantile estimates the value that a share q of the values, in [0, 1], does not exceed:
-// of n values in order, the one at place floor(q (n-1)), counted from 0. The estimate is
+// Quantile estimates the least value that a share q of the values, in [0, 1], does not exceed:
+// of n values in order, the one with the rank ceil(q n), counted from 1. The estimate is
 // at most 1 % off (see [Sketch]); q = 0 and q = 1 are exact. It is 0 for an empty sketch.
 func (s *Sketch) Quantile(q float64) float64 {
 	switch {
@@ -67,13 +67,13 @@ func (s *Sketch) Quantile(q float64) float64 {
 	case q >= 1:
 		return s.max
 	}
-	rank := uint64(q * float64(s.total-1))
+	rank := uint64(math.Ceil(q * float64(s.total)))
 	seen := s.zeros
-	if rank < seen {
+	if rank <= seen {
 		return 0
 	}
 	for i, n := range s.counts {
-		if seen += n; rank < seen {
+		if seen += n; rank <= seen {
 			// the least and the largest value are known: no estimate is outside
 			return min(max(value(i), s.min), s.max)
 		}
