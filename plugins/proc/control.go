@@ -166,7 +166,11 @@ func (s *stdin) close() {
 // brings about.
 const killWait = 10 * time.Second
 
-// kill sends a signal to a whole process tree.
+// signalWait bounds how long the answer to any other signal waits for the end:
+// most processes end at once, and one that handles the signal may run on.
+const signalWait = 300 * time.Millisecond
+
+// kill sends a signal to a whole process tree and answers with the state after it.
 func (p *Plugin) kill(ctx context.Context, req *protocol.ProcKillRequest, _ host.Emitter) (*protocol.ProcKillResponse, error) {
 	r, err := p.procs.find(host.SessionFrom(ctx), req.ProcID)
 	if err != nil {
@@ -177,9 +181,11 @@ func (p *Plugin) kill(ctx context.Context, req *protocol.ProcKillRequest, _ host
 		return nil, err
 	}
 	sent := r.signal(sig)
+	limit := p.mildWait
 	if sig == syscall.SIGKILL || !sent {
-		r.awaitEnd(ctx)
+		limit = killWait
 	}
+	r.awaitEnd(ctx, limit)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return &protocol.ProcKillResponse{OK: sent, State: r.state}, nil
@@ -208,16 +214,16 @@ func (r *process) signal(sig syscall.Signal) (sent bool) {
 	return false
 }
 
-// awaitEnd waits a moment for the end of a process that was killed, or could not
-// be signalled because it is just ending.
-func (r *process) awaitEnd(ctx context.Context) {
+// awaitEnd waits for at most limit for the end of a process that was signalled, or
+// could not be signalled because it is just ending.
+func (r *process) awaitEnd(ctx context.Context, limit time.Duration) {
 	select {
 	case <-r.done:
 		return
 	default:
 	}
 	host.HandOff(ctx)
-	clock := time.NewTimer(killWait)
+	clock := time.NewTimer(limit)
 	defer clock.Stop()
 	select {
 	case <-r.done:

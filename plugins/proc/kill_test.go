@@ -35,8 +35,10 @@ func TestKillSignals(t *testing.T) {
 		r := taker.kill(strings.ToLower(short))
 		assert.That(t, r.OK && r.State == protocol.ProcRunning, "%s: %+v", short, r)
 		taker.says("got " + short + "\n")
+		s.plugin.mildWait = patience
 		r = plain.kill(name)
-		assert.That(t, r.OK, "%s: %+v", name, r)
+		s.plugin.mildWait = signalWait
+		assert.That(t, r.OK && r.State == protocol.ProcKilled, "%s, whose answer waits for the end: %+v", name, r)
 		assert.Slice(t, texts(plain.end()), []string{"stdout up", "killed"}, "%s", name)
 		st := s.status(plain.id)
 		assert.That(t, st.Status == protocol.ProcKilled && strings.Contains(st.Error, name), "%s: %+v", name, st)
@@ -52,6 +54,7 @@ func TestKillSignals(t *testing.T) {
 // What ends by itself after a signal says how it ended.
 func TestKillThatIsCaught(t *testing.T) {
 	s := newStage(t, DefaultOptions())
+	s.plugin.mildWait = patience
 	for _, tc := range []struct {
 		exit  string
 		last  string
@@ -63,7 +66,8 @@ func TestKillThatIsCaught(t *testing.T) {
 	} {
 		p := s.bash("trap '" + tc.exit + "' TERM; echo up; while :; do sleep 0.01; done")
 		p.says("up\n")
-		p.kill("TERM")
+		r := p.kill("TERM")
+		assert.That(t, r.OK && r.State == tc.state, "%s: the answer is %+v", tc.exit, r)
 		got := texts(p.end())
 		assert.Equal(t, got[len(got)-1], tc.last, "%s: %q", tc.exit, got)
 		st := s.status(p.id)

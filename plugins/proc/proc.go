@@ -73,6 +73,7 @@ type Plugin struct {
 	maxOutput int
 	spill     *spill.Keeper // of what RunProc does not return
 	endWait   time.Duration // see endTimeout; tests have more
+	mildWait  time.Duration // see signalWait; tests have more
 	allow     func() (*sandbox.AllowList, error)
 
 	ctx    context.Context // of all processes
@@ -99,7 +100,10 @@ func New(name string, opts Options, env host.Env) (*Plugin, error) {
 	if err != nil {
 		return nil, fmt.Errorf("plugin %q: workspace: %w", name, err)
 	}
-	p := &Plugin{name: name, opts: opts, env: env, workspace: workspace, folder: folder, endWait: endTimeout}
+	p := &Plugin{
+		name: name, opts: opts, env: env, workspace: workspace, folder: folder,
+		endWait: endTimeout, mildWait: signalWait,
+	}
 	p.spill = spill.New(env.StateDir, env.Secrets)
 	p.maxOutput = cmp.Or(max(opts.MaxOutputBytes, 0), max(env.MaxOutputBytes, 0), defaultMaxOutput)
 	names := opts.AllowedCommands
