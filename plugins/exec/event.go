@@ -203,10 +203,8 @@ func (c *peer) event(r *pending, t protocol.Type, obj protocol.Object) {
 	}
 	switch t {
 	case protocol.TypeInvokeEvent, protocol.TypeToolEvent, protocol.TypeSkillEvent:
-		if c.emit(r.emit, obj) {
-			return
-		}
-		t = protocol.TypeInvokeEvent
+		c.emit(r.emit, obj)
+		return
 	}
 	host.Emit(r.ctx, t, func(seq int) any {
 		body := bodyOf(obj, "seq")
@@ -218,21 +216,22 @@ func (c *peer) event(r *pending, t protocol.Type, obj protocol.Object) {
 	})
 }
 
-// emit passes on an event of a kind that every protocol on the pipe knows; false means
-// that it is of another kind.
-func (c *peer) emit(to host.Emitter, obj protocol.Object) bool {
+// emit passes on an event of a tool or skill. One of a kind that the protocol does not
+// have goes out as a log event, which every protocol of the host can show.
+func (c *peer) emit(to host.Emitter, obj protocol.Object) {
 	kind, named := obj.Get("kind")
 	data, _ := obj.Get("data")
 	name, isText := kind.Str()
 	if named && !isText {
 		c.skip(obj.Raw())
-		return true
+		return
 	}
-	known, err := child.Emit(to, cmp.Or(protocol.EventKind(name), protocol.EventStatus), data)
-	if err != nil {
+	switch known, err := child.Emit(to, cmp.Or(protocol.EventKind(name), protocol.EventStatus), data); {
+	case err != nil:
 		c.skip(obj.Raw())
+	case !known:
+		to.Log("info", strings.TrimSuffix(name+": "+string(data), ": "), "")
 	}
-	return known
 }
 
 // maxAsking is how many requests of one child the agent may owe an answer to.
