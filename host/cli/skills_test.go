@@ -108,6 +108,10 @@ func TestSkillsCheck(t *testing.T) {
 	var lines []map[string]any
 	err := json.Unmarshal([]byte(out.stdout), &lines)
 	assert.That(t, err == nil && len(lines) == 1 && lines[0]["line"] == 4.0 && lines[0]["level"] == "error" && lines[0]["skill"] == "bad1", "%v in %s", err, out.stdout)
+	for _, how := range [][]string{{"skills", "check", "--json"}, {"skills", "validate", "--json"}} {
+		out = run(t, dir, nil, append(how, filepath.Join(".a2e", "skills", "bad2"))...).want(t, 1, "")
+		assert.Contains(t, out.stdout, `"skill": "bad2"`, "front matter that cannot be read keeps its folder's name")
+	}
 	run(t, dir, nil, "skills", "check", filepath.Join(".a2e", "skills", "greet")).want(t, 0, "1 good, 0 broken")
 	run(t, dir, nil, "skills", "check", "nowhere").want(t, 2, "nowhere")
 	run(t, dir, nil, "skills", "check", "a2e.yaml").want(t, 2, "this is no folder")

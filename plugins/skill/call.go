@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -75,8 +74,8 @@ func (p *Plugin) find(name string) (*skill, error) {
 		text += "; " + hint
 	}
 	for _, f := range repository.all {
-		if f.name == name && len(f.problems) > 0 {
-			text = "skill " + quote(name) + " is broken: line " + strconv.Itoa(f.problems[0].Line) + " of its SKILL.md: " + f.problems[0].Text
+		if (f.name == name || f.folder == name) && len(f.problems) > 0 {
+			text = "skill " + quote(name) + " is broken: " + f.problems[0].in("its SKILL.md")
 			break
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -104,6 +105,14 @@ const (
 type Note struct {
 	Line int // from 1; 0 = the file as a whole
 	Text string
+}
+
+// in says where in a file a note is, and the note.
+func (n Note) in(file string) string {
+	if n.Line > 0 {
+		file = "line " + strconv.Itoa(n.Line) + " of " + file
+	}
+	return file + ": " + n.Text
 }
 
 // notes gathers what there is to say of one SKILL.md.
@@ -316,7 +325,7 @@ func (r *reader) name(folder string) string {
 	}
 	if err := checkName(name); err != nil {
 		r.fail(m.Line, "name: %s %v; write lower-case letters, digits and hyphens", quote(name), err)
-		return name
+		return folder
 	}
 	if given && !public(name) {
 		r.hint(m.Line, "name: %s does not follow the public format: at most 64 lower-case letters, digits and single hyphens", quote(name))

@@ -176,6 +176,10 @@ func TestWallHostileFrontMatter(t *testing.T) {
 		e := seen[name]
 		assert.That(t, slices.ContainsFunc(e.Problems, func(n Note) bool { return n.Line == tc.line && strings.Contains(n.Text, tc.want) }),
 			"%s: should be told of line %d: %s\nit is told %v", name, tc.line, tc.want, e.Problems)
+		folder := strings.ReplaceAll(name, " ", "-")
+		assert.That(t, slices.Contains([]string{"x", "a", folder}, e.Name), "%s: it is called %q", name, e.Name)
+		public := must.Get(Validate(filepath.Join(top, "skills", folder)))(t)
+		assert.That(t, public.Name != "", "%s: the public format has no name for it: %+v", name, public)
 		for _, n := range e.Problems {
 			assert.That(t, !strings.Contains(n.Text, top) && len(n.Text) <= 1000, "%s: it is told %s", name, n.Text)
 		}
@@ -191,10 +195,16 @@ func TestWallHostileSkillsAreAnswered(t *testing.T) {
 		files[strings.ReplaceAll(name, " ", "-")+"/SKILL.md"] = md(tc.front, "")
 	}
 	s := newStage(t, files, nil)
-	for _, name := range append(slices.Sorted(maps.Keys(hostileFronts())), "x", "../../etc", "..", "") {
-		s.refused(strings.ReplaceAll(name, " ", "-"), `{}`, protocol.CodeUnknownSkill)
+	for _, name := range slices.Sorted(maps.Keys(hostileFronts())) {
+		folder := strings.ReplaceAll(name, " ", "-")
+		said := s.refused(folder, `{}`, protocol.CodeUnknownSkill)
+		assert.Contains(t, said, fmt.Sprintf("skill %q is broken: ", folder), "called by its folder")
+		assert.That(t, !strings.Contains(said, "line 0"), "%s", said)
 	}
-	assert.Contains(t, s.refused("x", `{}`, protocol.CodeUnknownSkill), `skill "x" is broken: line`, "a broken skill is called")
+	for _, name := range []string{"x", "../../etc", "..", ""} {
+		s.refused(name, `{}`, protocol.CodeUnknownSkill)
+	}
+	assert.Contains(t, s.refused("x", `{}`, protocol.CodeUnknownSkill), `skill "x" is broken: `, "a broken skill is called")
 	assert.Equal(t, names(s.discover()), "good", "there")
 	s.well("good", `{}`)
 }

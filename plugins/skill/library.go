@@ -211,7 +211,8 @@ func (l *library) tellLocked(s *repository) {
 			l.log.Warn().Msg("more skills are broken; `a2e skills check` lists them")
 			return
 		}
-		l.log.Warn().Str("file", f.show).Int("line", f.problems[0].Line).Msg("broken skill: " + f.problems[0].Text)
+		first := f.problems[0]
+		l.log.Warn().Str("skill", f.name).Str("file", f.show).Int("line", first.Line).Msg("broken skill: " + first.Text)
 	}
 }
 
@@ -219,7 +220,7 @@ func (l *library) tellLocked(s *repository) {
 type Entry struct {
 	File       string // its path, as the folders were named
 	Folder     bool   // File is a folder of skills
-	Name       string // of the skill; "" = it cannot be told
+	Name       string // of the skill, or of its folder where it is broken; "" = of a folder of skills
 	Kind       string // instructions, run, wasm or agent; "" for a broken one
 	Problems   []Note // why it cannot be used
 	Hints      []Note // what of it has no effect, or not the one it may be meant to have

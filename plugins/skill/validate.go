@@ -52,6 +52,7 @@ func Validate(path string) (Entry, error) {
 	if err != nil {
 		return e, err
 	}
+	e.Name = filepath.Base(abs)
 	var n notes
 	text, err := publicText(path, &e)
 	if err != nil {

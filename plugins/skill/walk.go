@@ -47,9 +47,10 @@ type skill struct {
 // found is a SKILL.md that a walk came by, good or broken.
 type found struct {
 	notes
-	show  string // its path for messages
-	name  string
-	skill *skill // nil = it is broken
+	show   string // its path for messages
+	folder string // the name of its folder
+	name   string // the folder's, where the front matter has none that can be used
+	skill  *skill // nil = it is broken
 }
 
 // watched is a path whose change means that the root has to be walked again.
@@ -180,7 +181,8 @@ func (w *walk) document(rel, doc string) {
 	}
 	path := filepath.Join(rel, doc)
 	w.watch(path)
-	f := &found{show: filepath.Join(w.root.show, path)}
+	f := &found{show: filepath.Join(w.root.show, path), folder: w.folderOf(rel)}
+	f.name = f.folder
 	w.found = append(w.found, f)
 	defer func() {
 		if v := recover(); v != nil { // a library that cannot stand the file must not hide the others
@@ -196,17 +198,24 @@ func (w *walk) document(rel, doc string) {
 	w.parse(f, text, rel, doc)
 }
 
+// folderOf returns the name of a skill's folder.
+func (w *walk) folderOf(rel string) string {
+	if rel == "." {
+		return filepath.Base(w.root.dir())
+	}
+	return filepath.Base(rel)
+}
+
 // parse makes the skill of the text of its SKILL.md.
 func (w *walk) parse(f *found, text []byte, rel, doc string) {
-	folder := filepath.Base(rel)
-	if rel == "." {
-		folder = filepath.Base(w.root.dir())
-	}
 	d := split(text, &f.notes)
 	if d.front == nil {
 		return
 	}
-	s := &skill{front: readFront(d, folder, &f.notes), body: d.body, root: w.root, rel: rel, dir: filepath.Join(w.root.dir(), rel), doc: doc, size: len(text) - len(d.body)}
+	s := &skill{
+		front: readFront(d, f.folder, &f.notes), body: d.body, root: w.root, rel: rel,
+		dir: filepath.Join(w.root.dir(), rel), doc: doc, size: len(text) - len(d.body),
+	}
 	f.name = s.name
 	for _, schema := range []*objectSchema{s.inputs, s.outputs} {
 		if schema != nil && !schema.loose {
