@@ -4,97 +4,80 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"math"
-	"slices"
 	"strings"
 	"unicode"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"golang.org/x/text/cases"
+	"golang.org/x/text/unicode/norm"
 
 	"a2e/host"
 	"a2e/host/store"
 	"a2e/plugins/memory/embed"
 )
 
-const (
-	maxDedupe    = 1_000 // entries of one request that are compared with all others
-	minDuplicate = 0.9   // likeness from which on two contents say the same
-)
+const maxDedupe = 1_000 // entries of one request that are compared with all others
 
-// likeness compares contents: how many of their words and parts of words are the same. It does not depend on the model of the vectors.
-type likeness struct {
-	key    string // canonical
-	text   string
-	exact  []string           // numbers, words with digits, true, false and null
-	pairs  map[[2]string]bool // of words that follow each other
-	grams  embed.GramSet
-	vector embed.Vector
+// said is what an entry says, and the key of the entry.
+type said struct {
+	key       string // canonical
+	statement string
 }
 
-func likenessOf(e *entry) likeness {
+// outside are the characters that set off a word and say nothing themselves. A question mark says
+// something, and so do signs such as + and -.
+const outside = "\"'`´“”„‟‘’‚‛«»‹›()[]{}.,;:!…·–—،؛。、，；：！「」『』（）।"
+
+// opening are those of them that may stand before a word: the dot of .env belongs to it.
+const opening = "\"'`´“”„‟‘’‚‛«»‹›([{¡¿「『（"
+
+// statementOf returns what a content says. Two contents with the same statement differ at most
+// in letter case, in spaces and punctuation between words, in the order of an object's members
+// and in the English article "the". Nothing else is left out or reduced to a stem: endings tell
+// who does what to whom (Russian), articles do the same (German), vowel signs tell words apart
+// (Hindi), and negations and tenses change the meaning in all languages.
+func statementOf(content jsontext.Value) (string, error) {
+	ordered := content.Clone()
+	if err := ordered.Format(jsontext.ReorderRawObjects(true)); err != nil {
+		return "", err
+	}
+	fold := cases.Fold()
 	var b strings.Builder
-	appendText(&b, e.Content)
-	l := likeness{key: e.canonical, text: b.String(), pairs: make(map[[2]string]bool)}
-	last := ""
-	for word := range embed.Words(l.text) {
-		l.pairs[[2]string{last, word}] = true
-		last = word
-	}
-	dec := jsontext.NewDecoder(bytes.NewReader(e.Content))
+	dec := jsontext.NewDecoder(bytes.NewReader(ordered))
 	for token, err := dec.ReadToken(); err == nil; token, err = dec.ReadToken() {
-		switch token.Kind() {
-		case '"':
-			for word := range embed.Words(token.String()) {
-				if strings.ContainsFunc(word, unicode.IsDigit) {
-					l.exact = append(l.exact, word)
-				}
+		if token.Kind() != '"' {
+			b.WriteString(token.String() + "\x00")
+			continue
+		}
+		b.WriteByte('"')
+		for _, word := range strings.FieldsFunc(fold.String(norm.NFC.String(token.String())), unicode.IsSpace) {
+			word = strings.TrimLeft(strings.TrimRight(word, outside), opening)
+			if word != "" && word != "the" {
+				b.WriteString(word + " ")
 			}
-		case '0', 't', 'f', 'n':
-			l.exact = append(l.exact, token.String())
 		}
+		b.WriteByte(0)
 	}
-	l.grams = embed.Grams(l.text)
-	if vectors, err := embed.Hashed().Embed(context.Background(), []string{l.text}); err == nil {
-		l.vector = vectors[0]
-	}
-	return l
+	return b.String(), nil
 }
 
-// to returns the likeness to another content, from 0 to 1. Contents with other numbers, or most
-// of their words in another order, are not alike, however long they are.
-func (l *likeness) to(o *likeness) float64 {
-	switch {
-	case !slices.Equal(l.exact, o.exact):
-		return 0
-	case l.text == o.text:
-		return 1
-	}
-	same := 0
-	for pair := range l.pairs {
-		if o.pairs[pair] {
-			same++
-		}
-	}
-	if 2*same < max(len(l.pairs), len(o.pairs)) { // the same words in another order may say the opposite
-		return 0
-	}
-	return min(l.grams.In(o.text), o.grams.In(l.text), l.vector.Cosine(o.vector))
+func saidBy(e *entry) (said, error) {
+	statement, err := statementOf(e.Content)
+	return said{e.canonical, statement}, err
 }
 
-// nearest returns the most alike of others with another key.
-func (l *likeness) nearest(others []likeness) (of *likeness, alike float64) {
+// in returns the one of others that says the same under another key; nil if none does.
+func (s *said) in(others []said) *said {
 	for i := range others {
-		if o := &others[i]; o.key != l.key {
-			if a := l.to(o); a > alike {
-				of, alike = o, a
-			}
+		if o := &others[i]; o.key != s.key && o.statement == s.statement {
+			return o
 		}
 	}
-	return of, alike
+	return nil
 }
 
-// similar returns the entries of a tier that a search for a content brings up.
-func (p *Plugin) similar(ctx context.Context, s *repository, n name, e *entry, vector embed.Vector) (all []likeness, err error) {
+// similar returns what the entries of a tier say that a search for a content finds.
+func (p *Plugin) similar(ctx context.Context, s *repository, n name, e *entry, vector embed.Vector) (all []said, err error) {
 	var text strings.Builder
 	appendText(&text, e.Content)
 	w := &want{pick: &pick{now: p.now()}, cursor: new(cursor), limit: minCandidates}
@@ -113,15 +96,19 @@ func (p *Plugin) similar(ctx context.Context, s *repository, n name, e *entry, v
 			if h.canonical, err = canonical(h.Key); err != nil {
 				return err
 			}
-			all = append(all, likenessOf(&h.entry))
+			other, err := saidBy(&h.entry)
+			if err != nil {
+				return err
+			}
+			all = append(all, other)
 		}
 		return err
 	})
 	return all, err
 }
 
-// dedupe refuses entries that say nearly the same as another one of their tier, stored or of the
-// same request.
+// dedupe refuses entries that say the same as another one of their tier, stored or of the same
+// request.
 func (p *Plugin) dedupe(ctx context.Context, n name, b *batch) error {
 	for _, tier := range tiers() {
 		places := b.of(tier, func(in *incoming) bool { return in.Dedupe })
@@ -135,17 +122,20 @@ func (p *Plugin) dedupe(ctx context.Context, n name, b *batch) error {
 		if err != nil {
 			return err
 		}
-		var fresh []likeness
+		var fresh []said
 		for _, i := range places {
 			e := &b.entries[i].entry
-			its := likenessOf(e)
+			its, err := saidBy(e)
+			if err != nil {
+				return err
+			}
 			others, err := p.similar(ctx, s, n, e, b.vectors[i])
 			if err != nil {
 				return err
 			}
-			if of, alike := its.nearest(append(others, fresh...)); alike >= minDuplicate {
-				b.duplicates = append(b.duplicates, map[string]any{"entry": i, "key": e.Key, "of": jsontext.Value(of.key), "score": math.Round(alike*1e4) / 1e4})
-				b.refuse(i, fmt.Errorf("duplicate: the entry %s says nearly the same (%.2f); change that one, or store this one without dedupe", of.key, alike))
+			if of := its.in(append(others, fresh...)); of != nil {
+				b.duplicates = append(b.duplicates, map[string]any{"entry": i, "key": e.Key, "of": jsontext.Value(of.key)})
+				b.refuse(i, fmt.Errorf("duplicate: the entry %s says the same; change that one, or store this one without dedupe", of.key))
 				continue
 			}
 			fresh = append(fresh, its)

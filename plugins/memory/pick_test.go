@@ -193,6 +193,8 @@ func TestDedupe(t *testing.T) {
 		`{"fact":"Editors in all of dark prefers his user the mode","since":2021}`:      false,
 		`{"fact":"The user prefers dark mode","since":2021}`:                            false,
 		`{"fact":"The user prefers dark mode in all of his editors","since":"never"}`:   false,
+		`{"since":2021,"fact":"the user prefers dark mode, in all of his editors"}`:     true,
+		`{"since":"The user prefers dark mode in all of his editors","fact":2021}`:      false,
 		`{}`: false,
 	} {
 		for _, tier := range []string{"episodic", "semantic"} {
@@ -201,6 +203,31 @@ func TestDedupe(t *testing.T) {
 			assert.That(t, (len(resp.Errors) == 1) == want && (!want || strings.Contains(fmt.Sprint(resp.Detail["duplicates"]), "of:map[n:1]")), "%s in the %s tier: %+v", content, tier, resp)
 			a.forget(`{"keys":[{"n":2}]}`)
 		}
+	}
+	for _, c := range []struct {
+		first, same string
+		others      []string
+	}{
+		{"The deployment is allowed since version 1.5.", "deployment IS allowed, since version 1.5", []string{
+			"the deployment is not allowed since version 1.5", "the deployment isn't allowed since version 1.5", "the deployment is allowed since version 15", "is the deployment allowed since version 1.5?"}},
+		{"Alice reports to Bob before the release on 2026-11-26", "alice reports to bob before release on 2026-11-26.", []string{
+			"Bob reports to Alice before the release on 2026-11-26", "Alice reports to Bob after the release on 2026-11-26", "Alice reported to Bob before the release on 2026-11-26",
+			"Alice reports to Rob before the release on 2026-11-26", "Alice reports to Bob before the release on 2026-11-27"}},
+		{"the limit of the queue is -5", "The limit of the queue is -5!", []string{"the limit of the queue is 5", "the limits of the queue is -5", "the limit of the queue is 10²", "the limit of the queue is 102"}},
+		{"Das Deployment ist am Freitag erlaubt", "das deployment ist am freitag erlaubt.", []string{"Das Deployment ist am Freitag nicht erlaubt", "Das Deployment ist am Freitag kein erlaubt", "Das Deployment war am Freitag erlaubt"}},
+		{"Der Hund beißt den Mann in der Straße", "der hund beisst den mann in der STRASSE", []string{"Den Hund beißt der Mann in der Straße", "Der Mann beißt den Hund in der Straße"}},
+		{"Die Aufgabe ist schon gefordert", "die Aufgabe ist schon gefordert!", []string{"Die Aufgabe ist schön gefordert", "Die Aufgabe ist schon gefördert"}},
+		{"Маша любит Ваню с 2019 года", "маша любит ваню с 2019 года.", []string{"Машу любит Ваня с 2019 года", "Маша не любит Ваню с 2019 года", "Ваня любит Машу с 2019 года", "Маша любит Ваню с 2020 года", "Маша любила Ваню с 2019 года"}},
+		{"النشر مسموح به قبل الساعة 5", "النشر مسموح به، قبل الساعة 5.", []string{"النشر غير مسموح به قبل الساعة 5", "النشر مسموح به بعد الساعة 5", "النشر مسموح به قبل الساعة 6"}},
+		{"部署在周五是允许的", "部署在周五是允许的。", []string{"部署在周五是不允许的", "部署在周六是允许的"}},
+		{"वह कल काम करेगा", "वह कल काम करेगा।", []string{"वह काल काम करेगा", "वह कल काम नहीं करेगा"}},
+	} {
+		for i, text := range append([]string{c.first, c.same}, c.others...) {
+			resp := a.store(fmt.Sprintf(`{"key":{"n":%d},"content":%q,"dedupe":true}`, 10+i, text))
+			assert.That(t, (len(resp.Errors) == 1) == (i == 1), "%q beside %q: %+v", text, c.first, resp)
+			a.forget(fmt.Sprintf(`{"keys":[{"n":%d}]}`, max(11, 10+i)))
+		}
+		a.forget(`{"keys":[{"n":10}]}`)
 	}
 	same := `"content":"one request says the same thing twice","dedupe":true}`
 	if resp := a.store(`{"key":{"n":3},`+same, `{"key":{"n":4},`+same, `{"key":{"n":3},`+same); len(resp.Stored) != 2 || len(resp.Errors) != 1 {
