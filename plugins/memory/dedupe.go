@@ -26,7 +26,8 @@ type said struct {
 
 // outside are the characters that set off a word and say nothing themselves. A question mark says
 // something, and so do signs such as + and -.
-const outside = "\"'`´“”„‟‘’‚‛«»‹›()[]{}.,;:!…·–—،؛。、，；：！「」『』（）।"
+const outside = "\"'`´“”„‟‘’‚‛«»‹›()[]{}" +
+	".,;:!…·–—،؛。、，；：！「」『』（）।"
 
 // opening are those of them that may stand before a word: the dot of .env belongs to it.
 const opening = "\"'`´“”„‟‘’‚‛«»‹›([{¡¿「『（"
@@ -77,7 +78,9 @@ func (s *said) in(others []said) *said {
 }
 
 // similar returns what the entries of a tier say that a search for a content finds.
-func (p *Plugin) similar(ctx context.Context, s *repository, n name, e *entry, vector embed.Vector) (all []said, err error) {
+func (p *Plugin) similar(ctx context.Context, s *repository, n name, e *entry, vector embed.Vector) (
+	all []said, err error,
+) {
 	var text strings.Builder
 	appendText(&text, e.Content)
 	w := &want{pick: &pick{now: p.now()}, cursor: new(cursor), limit: minCandidates}
@@ -134,8 +137,10 @@ func (p *Plugin) dedupe(ctx context.Context, n name, b *batch) error {
 				return err
 			}
 			if of := its.in(append(others, fresh...)); of != nil {
-				b.duplicates = append(b.duplicates, map[string]any{"entry": i, "key": e.Key, "of": jsontext.Value(of.key)})
-				b.refuse(i, fmt.Errorf("duplicate: the entry %s says the same; change that one, or store this one without dedupe", of.key))
+				duplicate := map[string]any{"entry": i, "key": e.Key, "of": jsontext.Value(of.key)}
+				b.duplicates = append(b.duplicates, duplicate)
+				const told = "duplicate: the entry %s says the same; change that one, or store this one without dedupe"
+				b.refuse(i, fmt.Errorf(told, of.key))
 				continue
 			}
 			fresh = append(fresh, its)

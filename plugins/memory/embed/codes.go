@@ -216,3 +216,11 @@ func dot(a, b []float32) (sum float32) {
 }
 
 func abs(f float32) float32 { return max(f, -f) }
+
+// mix is the finaliser of splitmix64: every bit of the answer depends on all of x.
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}

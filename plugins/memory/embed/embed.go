@@ -2,8 +2,7 @@
 // be found by the angle between them.
 //
 // NewEndpoint asks an OpenAI-compatible server for the vectors of a model that knows
-// meanings; None makes none; Hashed and Grams are lexical, for texts that are compared with
-// each other. The package also splits texts into search words (Words), tells
+// meanings; None makes none. The package also splits texts into search words (Words), tells
 // what a word is found by in other forms or misspelt (Keys), and measures how much of a
 // query a text contains (Query).
 package embed

@@ -341,3 +341,70 @@ func edits(a, b []rune) int {
 	}
 	return min(limit, rows[len(a)%3][len(b)])
 }
+
+// The importance of a word. There are no counts to learn it from: function words
+// are known, and long words are rarer than short ones.
+const (
+	trifle int32 = 1
+	usual  int32 = 8
+)
+
+// importance weighs a word.
+func importance(word []rune) int32 {
+	if isFunctionWord(word) {
+		return trifle
+	}
+	switch n := len(word); {
+	case n == 1:
+		return 3
+	case n <= 3:
+		return 7
+	case n <= 5:
+		return usual
+	}
+	return 9
+}
+
+// isFunctionWord reports whether a word is one of the commonest of English, or
+// what is left of one at an apostrophe: they say little about what a text is about.
+func isFunctionWord(word []rune) bool {
+	var buf [8]byte
+	if len(word) > len(buf) {
+		return false
+	}
+	for i, r := range word {
+		if r >= utf8.RuneSelf {
+			return false
+		}
+		buf[i] = byte(r)
+	}
+	switch string(buf[:len(word)]) {
+	case "a", "an", "the", "and", "or", "but", "if", "then", "than", "so", "as", "of", "at", "by", "for",
+		"with", "about", "into", "to", "from", "in", "on", "off", "out", "is", "am", "are", "was", "were",
+		"be", "been", "being", "has", "have", "had", "do", "does", "did", "can", "could", "will", "would",
+		"shall", "should", "may", "might", "must", "i", "me", "my", "we", "us", "our", "you", "your", "he",
+		"him", "his", "she", "her", "it", "its", "they", "them", "their", "this", "that", "these", "those",
+		"there", "here", "what", "which", "who", "whom", "whose", "when", "where", "why", "how", "not", "no",
+		"nor", "s", "t", "d", "m", "re", "ll", "ve", "don", "doesn", "isn", "didn", "also", "just", "too",
+		"very", "der", "die", "das", "und", "ist", "ein", "eine", "einen", "dem", "den", "des", "zu", "mit",
+		"auf", "im", "wie", "fur", "von", "nicht", "sich", "wird", "werden", "wir":
+		return true
+	}
+	return false
+}
+
+// maxLook is how much of a text is compared, in bytes.
+const maxLook = 16 << 10
+
+// cut returns the first limit bytes of text at most, ending between two runes.
+func cut(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	for i := limit; i > limit-utf8.UTFMax; i-- {
+		if utf8.RuneStart(text[i]) {
+			return text[:i]
+		}
+	}
+	return text[:limit] // no UTF-8 here
+}
