@@ -64,7 +64,7 @@ func TestSQLite(t *testing.T) {
 		p.Refused(protocol.TypeToolCallReq, `{"tool_name":"sql_describe","arguments":{"table":"nope"}}`, protocol.CodeToolError, "sql_tables")
 		assert.Equal(t, sqlOf(t, p, "sql_query", "SELECT * FROM customers WHERE id > ? ORDER BY id", `,"params":[0]`),
 			`{"columns":[{"name":"id","type":"INTEGER"},{"name":"name","type":"TEXT"},{"name":"born","type":"DATE"},{"name":"at","type":"TIMESTAMP"},{"name":"part","type":"BLOB"},{"name":"rate","type":"REAL"}],`+
-				`"rows":[[1,"Ann","2001-02-03","2024-01-02T03:04:05Z",{"base64":"AP8="},1.5],[9007199254740993,"Bob",null,null,null,"Infinity"]]}`, "rows")
+				`"rows":[[1,"Ann","2001-02-03","2024-01-02 03:04:05",{"base64":"AP8="},1.5],[9007199254740993,"Bob",null,null,null,"Infinity"]]}`, "rows")
 		assert.Equal(t, sqlOf(t, p, "sql_query", "SELECT text FROM words WHERE words MATCH ?; -- done", `,"params":["honey"]`),
 			`{"columns":[{"name":"text"}],"rows":[["milk and honey"]]}`, "full text")
 		m = call(t, p, "sql_query", `{"sql":"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n) SELECT i FROM n","limit":3}`)
@@ -250,6 +250,59 @@ func TestSQLExecute(t *testing.T) {
 	got := sqlOf(t, p, "sql_query", "DELETE FROM orders", "")
 	assert.That(t, strings.HasPrefix(got, "tool_error: "), "sql_query deletes: %s", got)
 	assert.Equal(t, sqlOf(t, p, "sql_query", "SELECT count(*) AS n FROM orders", ""), `{"columns":[{"name":"n"}],"rows":[[2]]}`, "what is there")
+}
+
+// TestSQLiteAnswers: texts come as they are stored, and each kind of statement has its rows and its number of
+// changed ones.
+func TestSQLiteAnswers(t *testing.T) {
+	dir, no := t.TempDir(), false
+	path := newDB(t, dir, "a.db", `CREATE TABLE d (id INTEGER PRIMARY KEY, day DATE, at DATETIME, ts TIMESTAMP, ok BOOLEAN);
+INSERT INTO d VALUES (1, '2024-01-02', '2024-01-02 03:04', '2024-01-02T03:04:05.120+02:00', 1), (2, 'soon', 20240102, '10:30', 0)`)
+	p := open(t, dir, Options{SQL: &SQLOptions{DSN: config.NewSecret(path), ReadOnly: &no}})
+	const first = `[1,"2024-01-02","2024-01-02 03:04","2024-01-02T03:04:05.120+02:00",1]`
+	const both = `"rows":[` + first + `,[2,"soon",20240102,"10:30",0]]`
+	for _, text := range []string{
+		"SELECT * FROM d", "WITH x AS (SELECT * FROM d) SELECT * FROM x", "SELECT * FROM d UNION ALL SELECT * FROM d WHERE 0",
+		"SELECT * FROM (SELECT * FROM d ORDER BY id) ORDER BY id;",
+	} {
+		assert.Contains(t, sqlOf(t, p, "sql_query", text, ""), both, text)
+	}
+	assert.Contains(t, sqlOf(t, p, "sql_query", "SELECT day, day, max(ts) FROM d", ""), `"rows":[["2024-01-02","2024-01-02","2024-01-02T03:04:05.120+02:00"]]`)
+	assert.Contains(t, sqlOf(t, p, "sql_query", "VALUES ('2024-01-02 03:04')", ""), `"rows":[["2024-01-02 03:04"]]`)
+	for _, c := range []struct{ text, params, want string }{
+		{"INSERT INTO d (day, at) VALUES (?, ?2), ('2024-02-03', NULL) RETURNING id, day, at", `["2024-02-02","2024-02-02 01:02"]`,
+			`{"affected":2,"columns":[{"name":"id","type":"INTEGER"},{"name":"day","type":"DATE"},{"name":"at","type":"DATETIME"}],` +
+				`"rows":[[3,"2024-02-02","2024-02-02 01:02"],[4,"2024-02-03",null]]}`},
+		{"CREATE TABLE log (what TEXT)", `[]`, `{"affected":0,"columns":[],"rows":[]}`},
+		{"CREATE TRIGGER t AFTER UPDATE ON d BEGIN INSERT INTO log VALUES ('a;b'); INSERT INTO log VALUES (CASE WHEN 1 THEN ';' END); END", `[]`, `{"affected":0,"columns":[],"rows":[]}`},
+		{"create /* ; */ temp trigger tt after delete on d begin select 1; end ; -- done", `[]`, `{"affected":0,"columns":[],"rows":[]}`},
+		{"CREATE TRIGGER t2 AFTER INSERT ON log BEGIN SELECT 1; END; DELETE FROM d", `[]`, "more than one statement"},
+		{"CREATE TABLE trigger (x); DELETE FROM d; END", `[]`, "more than one statement"},
+		{"UPDATE d SET ok = 1 WHERE id > ?", `[2]`, `{"affected":2,"columns":[],"rows":[]}`},
+		{"ALTER TABLE log RENAME TO logs", `[]`, `{"affected":0,"columns":[],"rows":[]}`},
+		{"CREATE INDEX i ON d (day)", `[]`, `{"affected":0,"columns":[],"rows":[]}`},
+		{"CREATE TABLE c AS SELECT * FROM d", `[]`, `{"affected":0,"columns":[],"rows":[]}`},
+		{"UPDATE d SET ok = 1 WHERE id > 100", `[]`, `{"affected":0,"columns":[],"rows":[]}`},
+		{"INSERT INTO d (id) VALUES (1) ON CONFLICT DO NOTHING RETURNING id", `[]`, `{"affected":0,"columns":[{"name":"id","type":"INTEGER"}],"rows":[]}`},
+		{"REPLACE INTO d (id) VALUES (4)", `[]`, `{"affected":1,"columns":[],"rows":[]}`},
+		{"SELECT count(*) AS n FROM logs", `[]`, `{"affected":0,"columns":[{"name":"n"}],"rows":[[4]]}`},
+		{"DROP TABLE c", `[]`, `{"affected":0,"columns":[],"rows":[]}`},
+		{"DELETE FROM d WHERE id > 2 RETURNING id", `[]`, `{"affected":2,"columns":[{"name":"id","type":"INTEGER"}],"rows":[[3],[4]]}`},
+		{"DELETE FROM logs", `[]`, `{"affected":4,"columns":[],"rows":[]}`},
+		{"UPDATE d SET ok = ? WHERE id = ?", `[1]`, "the statement has parameters for 2, params has 1"},
+		{"UPDATE d SET ok = ? WHERE id = ?", `[1,2,3]`, "the statement has parameters for 2, params has 3"},
+		{"UPDATE d SET ok = ?3 WHERE id = ?1", `[1]`, "the statement has parameters for 3, params has 1"},
+		{"UPDATE d SET day = 'a?' /* ? */ -- ?", `[1]`, "the statement has parameters for 0, params has 1"},
+		{"UPDATE d SET ok = :ok", `[1]`, "the parameter :ok has a name: write ? or ?1"},
+	} {
+		got := sqlOf(t, p, "sql_execute", c.text, `,"params":`+c.params)
+		assert.That(t, got == c.want || !strings.HasPrefix(c.want, "{") && strings.Contains(got, c.want), "%s\n%s\nwant %s", c.text, got, c.want)
+	}
+	db := must.Get(sql.Open("sqlite", path))(t)
+	defer db.Close()
+	var n int
+	must.OK(t, db.QueryRow("SELECT count(*) FROM d").Scan(&n))
+	assert.Equal(t, n, 2, "rows that another connection sees after DELETE … RETURNING")
 }
 
 // TestSQLCancel: a statement ends with its request, and the next one runs.

@@ -15,7 +15,6 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
@@ -252,9 +251,6 @@ func (s *sqliteFile) describe() string {
 
 // run implements engine.
 func (s *sqliteFile) run(ctx context.Context, st statement) (*result, error) {
-	if !singleStatement(st.text) {
-		return nil, &sqlError{text: "more than one statement: send them one by one"}
-	}
 	c, err := s.conn(ctx)
 	if err != nil {
 		return nil, sqliteError(err)
@@ -262,6 +258,9 @@ func (s *sqliteFile) run(ctx context.Context, st statement) (*result, error) {
 	defer c.Close()
 	if err := confine(ctx, c, st.writes); err != nil {
 		return nil, sqliteError(err)
+	}
+	if err := readSQLite(st.text).fits(len(st.params)); err != nil {
+		return nil, err
 	}
 	args := make([]any, len(st.params))
 	for i, param := range st.params {
@@ -340,17 +339,44 @@ func sqliteParam(param any) (any, error) {
 	return f, nil
 }
 
+// sqliteExec runs a statement that may change the file. One with columns, such as those of RETURNING, has rows.
 func sqliteExec(ctx context.Context, c *sql.Conn, st statement, args []any) (*result, error) {
-	done, err := c.ExecContext(ctx, st.text, args...)
+	var columns []sqlite.ColumnInfo
+	err := c.Raw(func(raw any) (err error) {
+		conn, ok := raw.(interface {
+			ColumnInfo(query string) ([]sqlite.ColumnInfo, error)
+		})
+		if !ok {
+			return errors.New("this SQLite does not tell the columns of a statement")
+		}
+		columns, err = conn.ColumnInfo(st.text)
+		return err
+	})
 	if err != nil {
 		return nil, sqliteError(err)
 	}
-	n, err := done.RowsAffected()
-	if err != nil {
-		return nil, err
+	var before, after, changes int64
+	const counts = "SELECT total_changes(), changes()"
+	if err := c.QueryRowContext(ctx, counts).Scan(&before, &changes); err != nil {
+		return nil, sqliteError(err)
 	}
 	res := newResult(st)
-	res.Affected = &n
+	if len(columns) > 0 {
+		res, err = sqliteQuery(ctx, c, st, args)
+	} else {
+		_, err = c.ExecContext(ctx, st.text, args...)
+	}
+	if err != nil {
+		return nil, sqliteError(err)
+	}
+	// What was changed is changed: the end of ctx makes no error of it.
+	if err := c.QueryRowContext(context.WithoutCancel(ctx), counts).Scan(&after, &changes); err != nil {
+		return nil, sqliteError(err)
+	}
+	if before == after { // changes() is still that of an earlier statement
+		changes = 0
+	}
+	res.Affected = &changes
 	return res, nil
 }
 
@@ -396,6 +422,9 @@ func sqliteRows(conn driver.QueryerContext, st statement, args []any, res *resul
 	for i, name := range rows.Columns() {
 		res.Columns = append(res.Columns, column{Name: strings.ToValidUTF8(name, "\uFFFD"), Type: strings.ToValidUTF8(types.ColumnTypeDatabaseTypeName(i), "\uFFFD")})
 	}
+	if err := asStored(rows); err != nil {
+		return err
+	}
 	values := make([]driver.Value, len(res.Columns))
 	for !res.Truncated {
 		if err := rows.Next(values); err != nil {
@@ -406,7 +435,7 @@ func sqliteRows(conn driver.QueryerContext, st statement, args []any, res *resul
 		}
 		row, room := make([]jsontext.Value, len(values)), res.room
 		for i := 0; i < len(row) && room >= 0; i++ { // a row may be far larger than an answer
-			row[i] = sqliteValue(values[i], res.Columns[i].Type)
+			row[i] = sqliteValue(values[i])
 			room -= len(row[i]) + 1
 		}
 		if res.Truncated = room < 0; !res.Truncated {
@@ -416,8 +445,8 @@ func sqliteRows(conn driver.QueryerContext, st statement, args []any, res *resul
 	return nil
 }
 
-// sqliteValue returns a value as JSON: bytes as {"base64": …}, times as RFC 3339.
-func sqliteValue(v any, typ string) jsontext.Value {
+// sqliteValue returns a value as JSON: bytes as {"base64": …}.
+func sqliteValue(v any) jsontext.Value {
 	switch v := v.(type) {
 	case int64:
 		return jsontext.Value(fmt.Appendf(nil, "%d", v))
@@ -427,11 +456,6 @@ func sqliteValue(v any, typ string) jsontext.Value {
 		return jsontext.Value(fmt.Appendf(nil, "%t", v))
 	case []byte:
 		return jsonBytes(v)
-	case time.Time:
-		if strings.EqualFold(typ, "DATE") && v.Equal(v.Truncate(24*time.Hour)) {
-			return jsonText(v.Format(time.DateOnly))
-		}
-		return jsonText(v.Format(time.RFC3339Nano))
 	case string:
 		return jsonText(v)
 	}
@@ -462,40 +486,4 @@ func sqliteError(err error) error {
 		text += fmt.Sprintf(": name %d at most", sqliteMaxColumns)
 	}
 	return &sqlError{text: text}
-}
-
-// singleStatement reports whether behind the first semicolon there are only spaces, comments
-// and semicolons, by the rules of SQLite for quotes.
-func singleStatement(text string) bool {
-	ended := false
-	for len(text) > 0 {
-		n, blank := 1, false
-		switch c := text[0]; {
-		case c == ';':
-			ended, blank = true, true
-		case strings.IndexByte(" \t\n\f\r", c) >= 0:
-			blank = true
-		case strings.HasPrefix(text, "--"):
-			n, blank = upTo(text, 2, "\n"), true
-		case strings.HasPrefix(text, "/*"):
-			n, blank = upTo(text, 2, "*/"), true
-		case c == '\'' || c == '"' || c == '`': // a doubled quote is two texts, one behind the other
-			n = upTo(text, 1, string(c))
-		case c == '[':
-			n = upTo(text, 1, "]")
-		}
-		if ended && !blank {
-			return false
-		}
-		text = text[n:]
-	}
-	return true
-}
-
-// upTo returns the length of the text up to and with end, which is looked for from a place on.
-func upTo(text string, from int, end string) int {
-	if i := strings.Index(text[from:], end); i >= 0 {
-		return from + i + len(end)
-	}
-	return len(text)
 }
