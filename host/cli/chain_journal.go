@@ -35,7 +35,7 @@ func (c chainListCmd) Run(cmd *commands, sys *System) error {
 	if err != nil {
 		return err
 	}
-	none := `no chain with a journal was begun yet; "journal": true with a chain_id gives a chain one`
+	none := "no chain with a journal in this folder; a2e chain run FILE --id NAME keeps one"
 	return list(sys, c.JSON, found, none, []string{"CHAIN", "STATE", "HOW FAR"}, func(j chains.Journal) []string {
 		far := fmt.Sprintf("%d of %s done%s", j.Done, plural(j.Nodes, "node"), journalNote(&j))
 		if j.Agent != "" {

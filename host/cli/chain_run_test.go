@@ -56,7 +56,7 @@ func TestChainRun(t *testing.T) {
 		{[]string{"-", "--input", "-"}, "", 2, "", "stdin cannot be both"},
 		{[]string{"greet.yaml", "name=ada", "--input", "{}"}, "", 2, "", "not both"},
 		{[]string{"greet.yaml", "--input", "[]"}, "", 2, "", "a JSON object should be here"},
-		{[]string{"nothing.yaml"}, "", 1, "", "nothing.yaml"},
+		{[]string{"nothing.yaml"}, "", 2, "", "nothing.yaml"},
 		{[]string{"-"}, "nodes:\n- {node_id: a, kind: tool, name: echo, next_node: b}\n", 1, "", "stdin:2: /nodes/0/next_node: is \"b\", which is no node"},
 		{[]string{"-"}, "nodes:\n- {node_id: a, kind: tool, name: echo, next_node: a}\n", 1, "", "circle: a → a"},
 	} {

@@ -176,10 +176,10 @@ func Main(args []string, sys System) (code int) {
 	case err != nil && sys.Out.failed() != nil:
 		return finish(err, &sys)
 	case err != nil:
-		fmt.Fprintf(sys.Err, "a2e: %v; see a2e --help\n", err)
+		fmt.Fprintf(sys.Err, "a2e: %v; see %s --help\n", err, commandOf(parsed))
 		return exitUsage
 	}
-	return finish(run(parsed, &cmd, &sys), &sys)
+	return finish(inWords(run(parsed, &cmd, &sys), parsed.Selected()), &sys)
 }
 
 // newParser makes the parser of the commands.
@@ -267,7 +267,7 @@ func finish(err error, sys *System) int {
 	if exit, ok := errors.AsType[exitError](err); ok {
 		code = exit.code
 	}
-	if errors.Is(err, errInterrupted) { // whatever else it says of itself
+	if errors.Is(err, errInterrupted) || errors.Is(err, context.Canceled) { // only a signal cancels a command
 		code, err = exitSignal, errInterrupted
 	}
 	if failed := sys.Out.failed(); failed != nil { // most commands leave it to this

@@ -205,7 +205,7 @@ func (s envStepCmd) Run(cmd *commands, sys *System) error {
 		for i, action := range actions {
 			var resp protocol.EnvStepResponse
 			if err := c.Call(ctx, protocol.TypeEnvStepReq, &protocol.EnvStepRequest{EpisodeID: s.Episode, Action: action}, &resp); err != nil {
-				return fmt.Errorf("%s: %w", oneLine(string(action.Raw())), err)
+				return fmt.Errorf("%s: %w", oneLine(actionWord(action)), err)
 			}
 			if s.JSON && i < len(actions)-1 {
 				continue
@@ -267,6 +267,17 @@ func readActions(sys *System, words []string) (actions []protocol.Object, err er
 	return actions, nil
 }
 
+// actionWord returns an action as a person writes it: a type without arguments as a word, else JSON.
+func actionWord(action protocol.Object) string {
+	var simple struct {
+		Type string `json:"type"`
+	}
+	if action.Len() == 1 && action.Decode(&simple) == nil && simple.Type != "" {
+		return simple.Type
+	}
+	return string(action.Raw())
+}
+
 // showEpisode shows what is seen of an episode: a line that begins with its id, and a picture,
 // or the state where there is none.
 func showEpisode(ctx context.Context, c *client.Client, sys *System, obs *protocol.EnvObservation, asJSON bool) error {
@@ -326,7 +337,8 @@ func (p envPlayCmd) Run(cmd *commands, sys *System) error {
 		}
 		defer g.close()
 		if g.person {
-			say(sys.Err, "actions: %s\n/reset begins another episode, /plan shows what looks good, Ctrl-D ends", cmp.Or(strings.Join(types, " "), `JSON objects, see env/space/req`))
+			say(sys.Err, "actions: %s\n/reset begins another episode, /plan shows what looks good, Ctrl-D ends",
+				cmp.Or(strings.Join(types, " "), "JSON objects, see a2e help env"))
 		}
 		return g.run()
 	})
@@ -389,7 +401,7 @@ func (g *envGame) run() error {
 			if !g.person || g.ctx.Err() != nil {
 				return err
 			}
-			say(g.sys.Err, "%v", err)
+			say(g.sys.Err, "%v", inWords(err, nil))
 		}
 	}
 }

@@ -238,9 +238,9 @@ func (e *trainingExport) sample(f *learning.StoredFeedback, line func(any) error
 
 // notes says what there was nothing to make a line of.
 func (e *trainingExport) notes(format string) (notes []string) {
-	what := "reward samples: they come from learn/experience/req, steps of environments and learn/feedback/req with a rated_turn"
+	what := "reward samples: they come from what agents record, steps of environments and feedback with a rated turn"
 	if format == "dpo" {
-		what = `preference pairs: they come from learn/feedback/req with polarity "corrective" and a rated_turn`
+		what = "preference pairs: they come from corrective feedback with a rated turn"
 	}
 	if e.lines == 0 {
 		notes = append(notes, "there are no "+what)

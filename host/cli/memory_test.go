@@ -169,7 +169,7 @@ func TestMemoryUsage(t *testing.T) {
 		{[]string{"forget", "--filter", `{"a":{"gtt":1}}`}, 1, `did you mean "gt"`},
 		{[]string{"list", "--filter", `[1]`}, 2, "--filter [1]: it is a JSON object such as"},
 		{[]string{"list", "--since", "yesterday"}, 2, "--since yesterday"},
-		{[]string{"list", "--cursor", "cx"}, 1, "/cursor"},
+		{[]string{"list", "--cursor", "cx"}, 1, "--cursor"},
 		{[]string{"history", "x"}, 2, "not valid JSON"},
 		{[]string{"forget", "--key", `[1]`}, 2, "--key [1]"},
 		{[]string{"forget", "--key", `{"a":`}, 2, "not valid JSON"},

@@ -25,21 +25,21 @@ import (
 // nothing else (hooks, environment variables, validators, flags that belong together).
 
 // parse reads the command line into the commands of the parser. --help and --version end here,
-// as kong.Exit does.
+// as kong.Exit does. With an error the context tells how far the line was read, unless it is nil.
 func parse(parser *kong.Kong, args []string) (*kong.Context, error) {
 	ctx, err := kong.Trace(parser, args)
 	if err != nil {
 		return nil, err
 	}
 	if ctx.Error != nil {
-		return nil, ctx.Error
+		return ctx, ctx.Error
 	}
 	for _, at := range ctx.Path {
 		switch {
 		case at.Flag == nil:
 		case at.Flag == parser.Model.HelpFlag:
 			if err := ctx.PrintUsage(false); err != nil {
-				return nil, err
+				return ctx, err
 			}
 			parser.Exit(exitOK)
 		case at.Flag.Name == "version":
@@ -48,10 +48,10 @@ func parse(parser *kong.Kong, args []string) (*kong.Context, error) {
 		}
 	}
 	if err := ctx.Reset(); err != nil {
-		return nil, err
+		return ctx, err
 	}
 	if _, err := ctx.Apply(); err != nil {
-		return nil, err
+		return ctx, err
 	}
 	return ctx, validate(ctx)
 }

@@ -55,7 +55,7 @@ func TestPlanByHand(t *testing.T) {
 	refused(1, "should be one of urgent, high, normal, low", "task", "add", plan, "t", "--priority", "p1")
 	refused(2, "1 or more", "task", "claim", plan, "--lease=0")
 	do("task", "claim", plan, ship)
-	refused(1, "1 tasks of the plan "+plan+" are claimed", "delete", plan)
+	refused(1, "1 task of the plan "+plan+" is claimed", "delete", plan)
 	do("delete", plan, "--force")
 	assert.Equal(t, strings.Count(do("list"), "\n"), 1, "lines of what is left: a header, and a plan")
 }

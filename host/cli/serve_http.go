@@ -33,7 +33,7 @@ func (cmd *commands) serveHTTP(sys *System, address string) (err error) {
 	}
 	listener, scheme, err := listen(cfg.HTTP, address)
 	if err != nil {
-		return fail(exitConfig, err)
+		return fail(listenCode(err), err)
 	}
 	defer listener.Close()
 	opts := hostOptions(cfg, log)
@@ -59,7 +59,11 @@ func listen(cfg config.HTTP, address string) (listener net.Listener, scheme stri
 	}
 	listener, err = net.Listen("tcp", address)
 	if err != nil {
-		return nil, "", fmt.Errorf("--http %s: %w; an address is HOST:PORT, such as 127.0.0.1:8765", address, err)
+		err = fmt.Errorf("--http %s: %w", address, err)
+		if listenCode(err) == exitUsage {
+			err = fmt.Errorf("%w; an address is HOST:PORT, such as 127.0.0.1:8765", err)
+		}
+		return nil, "", err
 	}
 	if at := listener.Addr().String(); cfg.Token.Reveal() == "" && !httpd.Loopback(at) {
 		listener.Close()

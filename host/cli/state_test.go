@@ -159,7 +159,7 @@ func TestStateImportThatFailsChangesNothing(t *testing.T) {
 		assert.That(t, strings.Contains(out.stderr, "nothing was imported") && out.stdout == "", "%s: %+v", name, out)
 	}
 	assert.Equal(t, exported(t, dir), before, "now there is:\n…\nwant")
-	run(t, dir, nil, "state", "import", "nowhere.ndjson").want(t, 1, "nowhere.ndjson")
+	run(t, dir, nil, "state", "import", "nowhere.ndjson").want(t, 2, "nowhere.ndjson")
 	run(t, dir, nil, "state", "import").want(t, 2, "")
 }
 

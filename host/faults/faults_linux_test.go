@@ -166,7 +166,7 @@ func starts() []start {
 		{refused, "$A2E snapshot save s >/dev/null; ulimit -f 0; $A2E state export -o x; code=$?; ls; exit $code", 1, 0, "no space is left for the store"},
 		{refused, "$A2E snapshot save s >/dev/null; $A2E state export -o /dev/full", 1, 0, "no space left on device"},
 		{bare, "exec 3<../lines; mkdir x; cd x; rmdir ../x; $A2E <&3", 3, 0, "getwd: no such file or directory"},
-		{"the address of `--http` cannot be listened on", "$A2E serve --http $(cat ../busy)", 3, 0, "address already in use; an address is HOST:PORT"},
+		{"the address of `--http` cannot be listened on", "$A2E serve --http $(cat ../busy)", 4, 0, "address already in use"},
 	}
 }
 

@@ -52,12 +52,12 @@ func (c *change) take(tx *store.Tx, pl *plan, t *task) error {
 		t.ClaimedUntil = c.until()
 	case protocol.TaskRelease:
 		if !mine && !c.Force {
-			return c.notYours(t, "release", "; \"force\": true releases it all the same")
+			return c.notYours(t, "release", "; \"force\": true releases it anyway")
 		}
 		t.ClaimedBy, t.ClaimedUntil, t.ClaimedFor = "", 0, ""
 	default:
 		if !c.onlyComments() && !mine && !c.Force && (t.claimed(c.now) || c.Owner != "") {
-			return c.notYours(t, "change", "; \"force\": true changes it all the same")
+			return c.notYours(t, "change", "; \"force\": true changes it anyway")
 		}
 	}
 	return nil
@@ -123,7 +123,7 @@ func (c *change) mayClaim(tx *store.Tx, pl *plan, t *task) error {
 	if open, err := undone(tx, t.Deps); err != nil || open == "" {
 		return err
 	} else {
-		return decline("the task %s waits for others: %s; \"force\": true claims it all the same", t.ID, open)
+		return decline("the task %s waits for others: %s; \"force\": true claims it anyway", t.ID, open)
 	}
 }
 

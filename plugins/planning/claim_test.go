@@ -189,7 +189,7 @@ func TestDelete(t *testing.T) {
 	}
 	assert.Contains(t, drop().Error, `there is no plan ""`)
 	assert.Contains(t, drop("plan_id", absent).Error, "there is no plan")
-	assert.Contains(t, drop("plan_id", plan).Error, "1 tasks of the plan "+plan+" are claimed")
+	assert.Contains(t, drop("plan_id", plan).Error, "1 task of the plan "+plan+" is claimed")
 	consistent(t, s.store)
 	gone := drop("plan_id", plan, "force", true)
 	assert.That(t, gone.Success && gone.PlanID == plan && s.boards("") == "[]" && s.titles() == "[]", "%+v", gone)

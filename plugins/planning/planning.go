@@ -144,8 +144,11 @@ func (p *Plugin) delete(ctx context.Context, req *protocol.PlanCreateRequest) (*
 			return err
 		}
 		if len(holders) > 0 && !req.Force {
-			resp.Error = fmt.Sprintf("%d tasks of the plan %s are claimed, and somebody may work on them; "+
-				"\"force\": true deletes it all the same", len(holders), pl.ID)
+			claimed := "1 task of the plan %[2]s is claimed, and somebody may work on it"
+			if len(holders) != 1 {
+				claimed = "%d tasks of the plan %s are claimed, and somebody may work on them"
+			}
+			resp.Error = fmt.Sprintf(claimed, len(holders), pl.ID) + "; \"force\": true deletes the plan anyway"
 			return nil
 		}
 		resp.Success, resp.Columns = true, pl.Columns

@@ -112,7 +112,8 @@ func (pl *plan) mayBeDone(tx *store.Tx, t *task, force bool) error {
 	if open, err := undone(tx, t.Deps); err != nil || open == "" {
 		return err
 	} else {
-		return decline("the task cannot be done before those that it waits for: %s; \"force\": true does it all the same", open)
+		return decline("the task cannot be done before those that it waits for: %s; "+
+			"\"force\": true does it anyway", open)
 	}
 }
 

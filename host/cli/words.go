@@ -1,0 +1,160 @@
+package cli
+
+import (
+	"errors"
+	"io/fs"
+	"net"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"a2e/protocol"
+)
+
+// wirePhrases maps what plugins tell an agent, which names message types and fields, to what a
+// command tells a person, which names commands and flags. Earlier ones win.
+var wirePhrases = strings.NewReplacer(
+	"planning/task/list names", "a2e plan show lists",
+	"planning/plan/list names", "a2e plan list shows",
+	"planning/plan/create", "a2e plan add",
+	"who has it goes on with the action renew", "its owner extends the claim with a2e plan task renew",
+	"send the change with if_version ", "repeat the change with --if-version ",
+	`"force": true`, "--force",
+	"env/reset/req begins one and gives its episode_id", "a2e env reset NAME starts one and prints its id",
+	"begin another with env/reset/req", "start another with a2e env reset NAME",
+	"env/close/req", "a2e env close",
+	"learn/stats/req", "a2e learn stats",
+	"learn/refinement/history/req", "a2e learn history",
+	"memory/forget/req", "a2e memory forget",
+	"memory/init/req gives that of another namespace", "--namespace names another",
+	"is none of this host: send next_cursor of an answer to the same request as it is, or none to begin anew",
+	"is not one that this command printed; leave it out to start from the first entry",
+	`with a chain_id and "journal": true a person can, by "a2e chain approve"`,
+	"with --id NAME a person can, with a2e chain approve",
+)
+
+var (
+	// wireResolve is how an agent decides about nodes that were under way.
+	wireResolve = regexp.MustCompile(`say so with "resume": true, "resolve": \{"([^"]*)": .*`)
+	// wireMember is a member of a chain, which a person writes into a YAML file.
+	wireMember = regexp.MustCompile(`"([a-z_]+)": (true|false)`)
+	// wireField is a field of the request that is wrong, as a JSON pointer.
+	wireField = regexp.MustCompile(`(^|[\s(])/([a-z_]+)(?:/\d+\b|/([^\s:;,)]+))?`)
+)
+
+// fieldFlags are the flags whose fields have another name on the wire.
+var fieldFlags = map[string]string{
+	"deps": "after", "plan_id": "plan", "task_id": "task", "chain_id": "id", "episode_id": "episode",
+}
+
+// wordedError is an error in the words of the command line.
+type wordedError struct {
+	text string
+	err  error
+}
+
+func (e wordedError) Error() string { return e.text }
+func (e wordedError) Unwrap() error { return e.err }
+
+// inWords returns a command's error as a person should read it: without the wire's code, types and
+// fields. node is the command; nil = none. A file that was named and is missing is a usage error.
+func inWords(err error, node *kong.Node) error {
+	if err == nil {
+		return nil
+	}
+	text := err.Error()
+	if wire, ok := errors.AsType[*protocol.Error](err); ok {
+		plain := wire.Message
+		if wire.Code == protocol.CodeSchemaViolation {
+			plain = wireField.ReplaceAllStringFunc(plain, func(field string) string { return flagOf(node, field) })
+		}
+		plain = wireResolve.ReplaceAllString(wirePhrases.Replace(plain),
+			"decide with a2e chain resume --resolve $1=WHAT, where WHAT is "+
+				"run (once more), done, fail or its output as JSON")
+		text = strings.Replace(text, wire.Error(), wireMember.ReplaceAllString(plain, "$1: $2"), 1)
+	} else {
+		text = wireMember.ReplaceAllString(wirePhrases.Replace(text), "$1: $2")
+	}
+	if path, ok := errors.AsType[*fs.PathError](err); ok { // once, and without the system call
+		text = strings.Replace(text, path.Error(), path.Path+": "+path.Err.Error(), 1)
+		text = strings.Replace(text, path.Path+": "+path.Path+": ", path.Path+": ", 1)
+	}
+	coded, ok := errors.AsType[exitError](err)
+	err = wordedError{text, err}
+	if (!ok || coded.code == exitFailed) && missingFile(err, node) {
+		return fail(exitUsage, err)
+	}
+	return err
+}
+
+// flagOf returns how the command line calls a field of a request, a JSON pointer behind a separator;
+// a field that the command does not have stays.
+func flagOf(node *kong.Node, field string) string {
+	parts := wireField.FindStringSubmatch(field)
+	name := strings.ReplaceAll(parts[2], "_", "-")
+	if other := fieldFlags[parts[2]]; other != "" {
+		name = other
+	}
+	if node == nil {
+		return field
+	}
+	inner := ""
+	if parts[3] != "" {
+		inner = " " + parts[3]
+	}
+	for _, name := range []string{name, strings.TrimSuffix(name, "s")} {
+		if slices.ContainsFunc(node.Flags, func(f *kong.Flag) bool { return f.Name == name }) {
+			return parts[1] + "--" + name + inner
+		}
+		if slices.ContainsFunc(node.Positional, func(p *kong.Positional) bool { return p.Name == name }) {
+			return parts[1] + "<" + name + ">" + inner
+		}
+	}
+	return field
+}
+
+// missingFile reports whether an error is that of a file that the command line names and that is
+// not there.
+func missingFile(err error, node *kong.Node) bool {
+	path, ok := errors.AsType[*fs.PathError](err)
+	if !ok || !errors.Is(err, fs.ErrNotExist) || node == nil {
+		return false
+	}
+	names := func(v *kong.Value) bool {
+		value, ok := v.Target.Interface().(string)
+		return ok && v.Set && strings.TrimPrefix(value, "@") == path.Path
+	}
+	return slices.ContainsFunc(node.Positional, names) ||
+		slices.ContainsFunc(node.Flags, func(f *kong.Flag) bool { return names(f.Value) })
+}
+
+// listenCode returns the exit code of an address that cannot be listened on: one that is taken or
+// forbidden is a failure of the transport, a malformed one a usage error.
+func listenCode(err error) int {
+	var refused *net.OpError
+	var address *net.AddrError
+	var name *net.DNSError
+	switch {
+	case errors.As(err, &address), errors.As(err, &name):
+		return exitUsage
+	case errors.As(err, &refused):
+		return exitTransport
+	}
+	return exitConfig
+}
+
+// commandOf returns the words of the deepest command that a command line has reached.
+func commandOf(ctx *kong.Context) string {
+	words := "a2e"
+	if ctx == nil {
+		return words
+	}
+	for _, at := range ctx.Path {
+		if at.Command != nil {
+			words += " " + at.Command.Name
+		}
+	}
+	return words
+}
