@@ -116,6 +116,13 @@ func (s *scanner) value(record bool) error {
 	case 'n':
 		return s.word("null")
 	default:
+		if c == 'N' || c == 'I' || c == '-' { // Python's json and others write them
+			for _, word := range []string{"NaN", "Infinity", "-Infinity"} {
+				if rest := s.b[s.i:]; len(rest) >= len(word) && string(rest[:len(word)]) == word {
+					return s.errorf("JSON has no %s; a number must be finite", word)
+				}
+			}
+		}
 		if c == '-' || c-'0' < 10 {
 			return s.number()
 		}

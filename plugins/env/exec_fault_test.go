@@ -205,6 +205,12 @@ func TestExecAnswersThatAreErrors(t *testing.T) {
 		assert.That(t, e.Retryable == tc.retryable && strings.Contains(e.Message, tc.says), "%s: %+v", name, e)
 	}
 	s.act(w, `{"type":"raw","message":{"obs":{"state":{},"reward":null,"metadata":null}}}`)
+	for said, word := range map[string]string{"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"} {
+		e := s.refused(w, `{"type":"nan","reward":"`+said+`"}`, protocol.CodeRuntimeError)
+		assert.Contains(t, e.Message, "JSON has no "+word+"; a number must be finite", "%s", said)
+		assert.That(t, w.stale.Load(), "after %s the state is taken for known", word)
+		s.act(w, `{"type":"add","value":1}`)
+	}
 	for options, says := range map[string]string{`{"how":"same"}`: "open", `{"how":"nameless"}`: "obs.episode_id"} {
 		_, err := s.Reset(t.Context(), Reset{Options: execObject(t, options)})
 		if e := execCode(t, err, protocol.CodeRuntimeError); !strings.Contains(e.Message, says) {

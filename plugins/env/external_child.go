@@ -32,9 +32,10 @@ type execChild struct {
 
 // waiter is a request that was sent.
 type waiter struct {
-	world *execWorld // whose state the answer tells; nil = of none
-	reply chan reply // takes one
-	gone  bool       // nobody waits for the episode that it begins
+	want  protocol.Type // type of the answer
+	world *execWorld    // whose state the answer tells; nil = of none
+	reply chan reply    // takes one
+	gone  bool          // nobody waits for the episode that it begins
 }
 
 // reply is one answer of the program.
@@ -73,7 +74,7 @@ func (x *external) launch() (*execChild, error) {
 // answer tells, or nil. The error is a *protocol.Error, the cause of ctx, or an
 // *execEnd.
 func (c *execChild) call(ctx context.Context, t protocol.Type, body any, world *execWorld, within time.Duration) (reply, error) {
-	w := &waiter{world: world, reply: make(chan reply, 1)}
+	w := &waiter{want: answerTo(t), world: world, reply: make(chan reply, 1)}
 	id, err := c.send(t, body, w)
 	if err != nil {
 		return reply{}, err
@@ -160,7 +161,11 @@ func (c *execChild) receive(text []byte) {
 		return
 	}
 	text = bytes.Clone(text) // states keep what stands in it
-	if err := c.line.Scan(text); err != nil || len(c.line.Type) == 0 {
+	fault := c.line.Scan(text)
+	reqID, _ := c.line.ReqID.Str()
+	id, _ := strconv.ParseUint(reqID, 10, 64) // none is 0
+	_, waits := c.calls.Get(id)
+	if len(c.line.Type) == 0 || fault != nil && !waits {
 		c.Skip(text)
 		return
 	}
@@ -169,11 +174,17 @@ func (c *execChild) receive(text []byte) {
 		c.pushed(c.line.Object())
 		return
 	}
-	reqID, _ := c.line.ReqID.Str()
-	id, _ := strconv.ParseUint(reqID, 10, 64) // none is 0
 	w, _ := c.calls.Take(id)
 	if w == nil {
 		c.log.Debug().Bytes("line", text[:min(len(text), 200)]).Msg("the program of the environment sent an answer that nobody waits for")
+		return
+	}
+	if fault != nil { // a NaN, say: nobody need wait for an answer that has come
+		if own, ok := errors.AsType[*protocol.Error](fault); ok {
+			fault = errors.New(own.Message) // its code is that of a line of the agent
+		}
+		r.typ, r.err = w.want, malformed("%v", fault)
+		w.reply <- r
 		return
 	}
 	r.obs, _ = c.line.Object().Get("obs")

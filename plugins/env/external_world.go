@@ -99,8 +99,8 @@ func (w *execWorld) Close(ctx context.Context) error {
 func (w *execWorld) look(ctx context.Context, t protocol.Type, body any, out *Outcome) error {
 	r, err := w.child.call(ctx, t, body, w, w.within)
 	if err != nil {
-		if r.line == nil {
-			w.stale.Store(true) // no answer: nobody knows what came of it
+		if r.typ != protocol.TypeError {
+			w.stale.Store(true) // no answer that can be read: nobody knows what came of it
 		}
 		return err
 	}
@@ -179,13 +179,16 @@ func boolean(val protocol.Value) (yes, ok bool) {
 // check returns an answer to a request of type t, or the error that it is.
 func (r reply) check(t protocol.Type) (reply, error) {
 	switch r.typ {
-	case t[:len(t)-len("req")] + "resp":
+	case answerTo(t):
 		return r, r.err
 	case protocol.TypeError:
 		return r, r.failure()
 	}
 	return r, malformed("%s was answered by %.64q", t, r.typ)
 }
+
+// answerTo returns the type of the answer to a request of type t.
+func answerTo(t protocol.Type) protocol.Type { return t[:len(t)-len("req")] + "resp" }
 
 // failure returns the error that the program answered with.
 func (r reply) failure() error {

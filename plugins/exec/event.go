@@ -60,9 +60,13 @@ func (c *peer) receive(text []byte) {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return
 	}
-	if c.line.Scan(text) == nil && c.line.Check() == nil {
+	fault := c.line.Scan(text)
+	if fault == nil && c.line.Check() == nil {
 		c.take()
 		c.spoke = true
+		return
+	}
+	if fault != nil && c.faulty(fault) {
 		return
 	}
 	if shown, ok := bytes.CutPrefix(text, printed); ok && !c.spoke && c.line.Scan(shown) == nil && c.line.Check() == nil {
@@ -70,6 +74,23 @@ func (c *peer) receive(text []byte) {
 		return
 	}
 	c.skip(text)
+}
+
+// faulty fails the request that a line with a fault answers, such as one with a NaN: it
+// need not wait for an answer that has come. It returns false for any other line.
+func (c *peer) faulty(fault error) bool {
+	id, _ := number(c.line.ReqID)
+	r, waits := c.calls.Get(id)
+	t := protocol.Canonical(protocol.Type(c.line.Type))
+	if !waits || t != r.want && t != protocol.TypeError {
+		return false
+	}
+	if own, ok := errors.AsType[*protocol.Error](fault); ok {
+		fault = errors.New(own.Message) // its code is that of a line of the agent
+	}
+	c.answer(r, c.line.Object(), protocol.Errorf(
+		protocol.CodeRuntimeError, "plugin %q: the child's %s does not fit: %w", c.plugin.name, t, fault))
+	return true
 }
 
 // printed stands before each message that the public Python SDK's executor sends: it

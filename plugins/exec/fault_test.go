@@ -35,6 +35,8 @@ func TestMisbehaviour(t *testing.T) {
 	}{
 		{"twice", 0, "", ""},
 		{"stray", 0, "", ""},
+		{"nan", 0, protocol.CodeRuntimeError, "tool/call/resp does not fit: the line is not valid JSON: "},
+		{"nan", 0, protocol.CodeRuntimeError, "JSON has no NaN; a number must be finite"},
 		{"shout", 100_000, "", ""},
 		{"flood", 5_000, "", ""},
 		{"huge", 200_000, protocol.CodeRuntimeError, "longer than 65536 bytes"},

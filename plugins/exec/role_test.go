@@ -300,6 +300,8 @@ func (a *actor) misbehave(m *got, n int) int {
 		a.result(m, `{"n":1}`)
 		a.result(m, `{"n":2}`)
 		a.say(m, "error", `"code":"tool_error","message":"and again"`)
+	case "nan":
+		a.result(m, `{"n":NaN}`)
 	case "stray":
 		a.result(&got{ID: "123456"}, `{}`)
 		a.result(&got{ID: "no number"}, `{}`)

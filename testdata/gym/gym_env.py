@@ -95,6 +95,8 @@ def step(request):
         text = f'/action/value: should fit {model.action_space}; send {{"type":"act","value":VALUE}}'
         raise Refused("schema_violation", text) from problem
     seen, reward, done, truncated, info = env.step(value)
+    if not np.isfinite(reward):
+        raise ValueError(f"the step gave the reward {reward}; should be a finite number")
     return saw(last["episode_id"], env, last["step_num"] + 1, seen, float(reward), bool(done), bool(truncated), info)
 
 def observe(request):

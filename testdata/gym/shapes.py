@@ -32,7 +32,8 @@ class Shapes(gymnasium.Env):
             raise RuntimeError("the motor is broken")
         if action["word"] == "nan":
             action = action | {"push": np.array([[0, np.nan], [np.inf, 1]])}
-        return action, np.float32(0.5), action["word"] == "done", action["word"] == "cut", {}
+        reward = np.float32(np.nan if action["word"] == "void" else 0.5)
+        return action, reward, action["word"] == "done", action["word"] == "cut", {}
 
     def render(self):
         return np.arange(36, dtype=np.uint8).reshape(3, 4, 3)

@@ -75,6 +75,8 @@ def step(m):
             sys.stdout.flush()
     if kind == "raw":
         return say(**{"req_id": m["id"], "type": "env/step/resp", **action["message"]})
+    if kind == "nan":  # as Python's json writes it
+        return say(**answer, obs=obs(id, reward=float(action["reward"])))
     if kind == "env":
         return say(**answer, obs={"state": {"value": os.environ.get(action["name"]), "cwd": os.getcwd(), "argv": sys.argv[0]}})
     if kind == "read":
