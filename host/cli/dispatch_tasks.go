@@ -181,6 +181,9 @@ func (r *taskReader) task(line int, text []byte, pointer string) {
 	_, typed := obj.Get("type")
 	_, nested := obj.Get("task")
 	if err = t.read(obj, typed || nested); err == nil {
+		err = t.ReadInline() // before the defaults, which would win
+	}
+	if err == nil {
 		err = t.check(typed || nested)
 	}
 	if err == nil && t.Worker != "" && !slices.Contains(r.known, t.Worker) {
@@ -307,8 +310,9 @@ func (t *dispatchTask) whole(obj protocol.Object) error {
 	switch {
 	case w.Type != "" && w.Type != fleet.TypeDispatch:
 		return protocol.Violation(protocol.FieldError{Path: "/type", Message: fmt.Sprintf("is %.64q; should be %s", w.Type, fleet.TypeDispatch)})
-	case w.ProtocolVersion != "" && w.ProtocolVersion != fleet.Version:
-		return protocol.Violation(protocol.FieldError{Path: "/protocol_version", Message: fmt.Sprintf("is %.32q; should be %q", w.ProtocolVersion, fleet.Version)})
+	case w.ProtocolVersion != "" && !fleet.Speaks(w.ProtocolVersion):
+		_, message, _ := strings.Cut(fleet.WrongVersion(w.ProtocolVersion), " ")
+		return protocol.Violation(protocol.FieldError{Path: "/protocol_version", Message: message})
 	}
 	t.Dispatch = w.Dispatch
 	t.take(&w.taskRoute)

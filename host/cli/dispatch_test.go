@@ -35,6 +35,7 @@ func TestDispatchFile(t *testing.T) {
 		{"t.json", "\n[\n{\n\"brief\":\"a\"\n}\n]", "line-3 3 normal prose a"},
 		{"t.yaml", "# tasks\n- brief: |\n    a\n  priority: urgent\n- {brief: b, deadline: 2026-11-21T15:04:05Z, required_capabilities: [x]}\n", "line-2 2 urgent prose a; line-5 5 normal prose b"},
 		{"t.yml", `{"brief":"a"}`, `t.yml: should be a list of tasks (- brief: …), or have one as a JSON object on each line`},
+		{"t.ndjson", `{"brief":"TASK DISPATCH (inline)\npriority: high\ntask_id: i\n\nBrief: a"}`, "i 1 high prose a"},
 		{"t", "- brief: a\n", "line-1 1 normal prose a"},
 	} {
 		tasks, problems, err := readTasks(wrote(t, c.name, c.text), nil, "run", []string{"coder"})
@@ -79,7 +80,8 @@ nonsense
 {"brief":"x","worker":"codr","requirements":{"mcp":[]}}
 {"brief":"x","worker":"codr"}
 {"brief":"x","retries":"2"}
-{"brief":"x","fallback":1}`, `1: brief: is empty
+{"brief":"x","fallback":1}
+{"brief":"TASK DISPATCH (inline)\npriority: asap\n\nx"}`, `1: brief: is empty
 1: priority: is "asap"; should be low, normal, high or urgent
 3: not valid JSON
 4: breif: is not known; there are: brief, deadline,
@@ -89,7 +91,7 @@ nonsense
 8: required_mcp: is a JSON string; should be array
 9: token_budget: is -1
 9: deadline: "tomorrow" is no RFC 3339 time
-11: protocol_version: is "1.0"; should be "2.0"
+11: protocol_version: is "1.0"; should be 2.x
 12: task/reply_schema: is "xml"; should be prose, structured or json
 13: brief: is required
 14: task_id: has 257 bytes
@@ -103,7 +105,8 @@ nonsense
 19: requirements/mcp: is not known; there are: required_mcp, required_capabilities
 20: worker: there is no worker of the config "codr"; did you mean "coder"? there are: coder
 21: retries: is a JSON string; should be
-22: fallback: is a JSON number; should be boolean`},
+22: fallback: is a JSON number; should be boolean
+23: the inline dispatch cannot be understood: priority is "asap"; should be low, normal, high or urgent`},
 		{"t.ndjson", `{"brief":"x","task_id":"line-2"}` + "\n" + `{"brief":"x"}`, `2: task_id "line-2" is that of line 1 already`},
 		{"t.json", "[{\"brief\":\"a\"},\n\n {\"task_id\":7}, 5,\n {\"brief\":\"c\",}]", "3: brief: is required\n3: a JSON object should be here\n4: not valid JSON"},
 		{"t.json", "[{\"brief\":\"a\"}\n] x", " something stands behind the list"},

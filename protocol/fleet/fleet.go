@@ -5,7 +5,6 @@ package fleet
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -16,6 +15,18 @@ import (
 
 // Version is the protocol version that every message carries as protocol_version.
 const Version = "2.0"
+
+// Speaks reports whether messages of a protocol version are understood: all of major version 2,
+// whose minor versions only add to it.
+func Speaks(version string) bool {
+	major, _, _ := strings.Cut(version, ".")
+	return major == "2"
+}
+
+// WrongVersion says why a protocol version is refused.
+func WrongVersion(version string) string {
+	return fmt.Sprintf("protocol_version is %.32q; should be 2.x, such as %q", version, Version)
+}
 
 // The message types.
 const (
@@ -305,72 +316,6 @@ func (d *Dispatch) DeadlineTime() (at time.Time, ok bool, err error) {
 		return time.Time{}, false, protocol.Errorf(protocol.CodeSchemaViolation, "deadline %.64q is no RFC 3339 time, such as 2026-11-21T15:04:05Z", d.Deadline)
 	}
 	return at, true, nil
-}
-
-// InlineHeading is the first line of a brief that carries fields of its dispatch as text.
-const InlineHeading = "TASK DISPATCH (inline)"
-
-// ReadInline takes the hints out of a brief that begins with InlineHeading: the lines
-// `key: value` up to the first empty one. A field of the message itself wins. What is no hint
-// stays in the brief.
-func (d *Dispatch) ReadInline() {
-	first, rest, _ := strings.Cut(strings.TrimSpace(d.Brief), "\n")
-	if !strings.EqualFold(strings.Trim(first, " \t\r#*:-"), InlineHeading) {
-		return
-	}
-	lines := strings.Split(rest, "\n")
-	end := slices.IndexFunc(lines, func(line string) bool { return strings.TrimSpace(line) == "" })
-	if end < 0 {
-		end = len(lines)
-	}
-	hints := slices.DeleteFunc(slices.Clone(lines[:end]), func(line string) bool {
-		key, value, ok := strings.Cut(strings.Trim(line, " \t\r-*"), ":")
-		return ok && d.hint(strings.NewReplacer(" ", "_", "-", "_", "*", "").Replace(strings.ToLower(key)), strings.Trim(value, " \t*`\""))
-	})
-	d.Brief = strings.TrimSpace(strings.Join(append(hints, lines[end:]...), "\n"))
-}
-
-// hint takes one hint; false = it is none.
-func (d *Dispatch) hint(key, value string) bool {
-	t, need := &d.Task, &d.Requirements
-	word := strings.ToLower(value)
-	switch key {
-	case "task_id":
-		return keep(&t.TaskID, value, value != "")
-	case "priority":
-		return keep(&t.Priority, Priority(word), slices.Contains([]Priority{PriorityLow, PriorityNormal, PriorityHigh, PriorityUrgent}, Priority(word)))
-	case "reply_schema":
-		return keep(&t.ReplySchema, ReplySchema(word), slices.Contains([]ReplySchema{ReplyProse, ReplyStructured, ReplyJSON}, ReplySchema(word)))
-	case "token_budget":
-		n, err := strconv.Atoi(strings.NewReplacer(",", "", "_", "", " tokens", "").Replace(word))
-		return keep(&t.TokenBudget, n, err == nil && n >= 0)
-	case "deadline":
-		_, _, err := (&Dispatch{Deadline: value}).DeadlineTime()
-		return keep(&d.Deadline, value, err == nil && value != "")
-	case "required_mcp":
-		return keepList(&need.RequiredMCP, value)
-	case "required_capabilities":
-		return keepList(&need.RequiredCapabilities, value)
-	}
-	return false
-}
-
-// keep sets a field that is not set, to a value that fits.
-func keep[T comparable](field *T, value T, fits bool) bool {
-	var none T
-	if fits && *field == none {
-		*field = value
-	}
-	return fits
-}
-
-// keepList sets a list that is empty, of names with commas between them.
-func keepList(field *[]string, value string) bool {
-	names := strings.FieldsFunc(value, func(r rune) bool { return strings.ContainsRune(", []\"'`", r) })
-	if len(*field) == 0 && !slices.Equal(names, []string{"none"}) {
-		*field = names
-	}
-	return true
 }
 
 // Words are the protocol's own names of capabilities.

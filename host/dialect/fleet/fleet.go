@@ -173,7 +173,7 @@ func (f *Front) Take(line *protocol.Line) {
 			f.refuseTask(from, taskID(line.Object()), "the dispatch does not fit the protocol: "+reason(err))
 			return
 		}
-		it.task.ReadInline()
+		it.task.unread = it.task.ReadInline()
 	case fleet.TypeSteer, fleet.TypeCancel:
 		it.control = new(fleet.Control)
 		if err := protocol.Decode(line.Object(), nil, it.control); err != nil {

@@ -165,8 +165,10 @@ func (f *Front) wrong(t *task) string {
 			"started the child has that token"
 	case !f.admits(d):
 		return "unauthorized: the dispatch needs the host's auth_token"
-	case d.ProtocolVersion != fleet.Version:
-		return wrongVersion(d.ProtocolVersion)
+	case !fleet.Speaks(d.ProtocolVersion):
+		return fleet.WrongVersion(d.ProtocolVersion)
+	case t.unread != nil:
+		return t.unread.Error()
 	case d.Task.TaskID == "" || len(d.Task.TaskID) > maxTaskID:
 		return fmt.Sprintf("task.task_id must have 1 to %d bytes", maxTaskID)
 	case fault != nil:
@@ -178,10 +180,6 @@ func (f *Front) wrong(t *task) string {
 	}
 	d.AuthToken = "" // it is of no use to a worker
 	return wrongAgent(d.Agent)
-}
-
-func wrongVersion(v string) string {
-	return fmt.Sprintf("protocol_version %.32q is not spoken here; it must be %q", v, fleet.Version)
 }
 
 // wrongAgent says what is wrong with the agent that a task is done as; "" = nothing.
@@ -228,8 +226,8 @@ func (f *Front) control(c *fleet.Control) {
 	t := f.tasks[c.TaskID]
 	f.mu.Unlock()
 	switch {
-	case c.ProtocolVersion != fleet.Version:
-		why = wrongVersion(c.ProtocolVersion)
+	case !fleet.Speaks(c.ProtocolVersion):
+		why = fleet.WrongVersion(c.ProtocolVersion)
 	case t == nil:
 		why = "no such task is under way here"
 	case c.Type == fleet.TypeCancel:

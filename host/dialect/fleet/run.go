@@ -19,8 +19,9 @@ import (
 type task struct {
 	fleet.Dispatch
 	origin
-	kept bool       // the result is that of an earlier dispatch
-	late chan error // why it is to be answered without its worker; takes one
+	unread error      // why the fields in its brief cannot be understood
+	kept   bool       // the result is that of an earlier dispatch
+	late   chan error // why it is to be answered without its worker; takes one
 
 	patience time.Time // until when it waits for MCP servers to connect; zero = not at all
 

@@ -322,6 +322,10 @@ func TestInline(t *testing.T) {
 	check(t, do(p, strings.Replace(dispatch("t", "", ""), `"work"`, brief, 1), "t"), "/status", "blocked", "/blocked_reason~", `"gone" is not registered`)
 	brief = `"TASK DISPATCH (inline)\nrequired_mcp: up\ncolour: red\n\nwork"`
 	check(t, do(p, strings.Replace(dispatch("u", "", ""), `"work"`, brief, 1), "u"), "/status", "done", "/summary", "did colour: red\n\nwork")
+	brief = `"Please:\n\nTASK DISPATCH (inline)\ntask_id: v\npriority: asap\n\nBrief: work"`
+	unnamed := strings.Replace(dispatch("", "", ""), `"work"`, brief, 1)
+	check(t, do(p, unnamed, "v"), "/status", "blocked", "/blocked_reason~", `priority is "asap"; should be low, normal, high or urgent`)
+	check(t, do(p, strings.NewReplacer("task_id: v", "task_id: w", "asap", "high", `"2.0"`, `"2.7"`).Replace(unnamed), "w"), "/status", "done", "/summary", "did Please:\n\nwork")
 }
 
 // TestScope: what a task requires, its agent must be allowed to use.
