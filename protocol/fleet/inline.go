@@ -134,7 +134,8 @@ func commonIndent(lines []string) string {
 // message. notInline are fields that only the message itself has.
 var (
 	inlineKeys = []string{
-		"protocol_version", "task_id", "priority", "reply_schema", "token_budget", "deadline", "required_mcp", "required_capabilities",
+		"protocol_version", "task_id", "priority", "reply_schema", "token_budget", "deadline",
+		"required_mcp", "required_capabilities",
 	}
 	inlineSections = []string{"task", "requirements"}
 	notInline      = []string{"isolation", "writes", "auth_token", "agent"}
@@ -259,14 +260,16 @@ func keep[T comparable](field *T, value T) {
 // as the items of a YAML list on the lines that follow.
 func (p *inline) list(key, value string, field *[]string) {
 	value = uncommented(value)
-	for strings.HasPrefix(value, "[") && !strings.Contains(value, "]") && len(p.rest) > 0 && isText(p.rest[0]) && !isField(p.rest[0]) {
+	open := func() bool { return strings.HasPrefix(value, "[") && !strings.Contains(value, "]") }
+	for open() && len(p.rest) > 0 && isText(p.rest[0]) && !isField(p.rest[0]) {
 		value += " " + uncommented(p.rest[0])
 		p.rest = p.rest[1:]
 	}
 	for items := value == ""; items && len(p.rest) > 0 && isItem(p.rest[0]); p.rest = p.rest[1:] {
 		value += "," + uncommented(strings.TrimLeft(p.rest[0], " \t-*"))
 	}
-	if strings.HasPrefix(value, "[") != strings.HasSuffix(value, "]") || strings.ContainsAny(value, "{}") || strings.Contains(value+" ", ": ") {
+	halved := strings.HasPrefix(value, "[") != strings.HasSuffix(value, "]")
+	if halved || strings.ContainsAny(value, "{}") || strings.Contains(value+" ", ": ") {
 		p.fail("%s is %.64q; should be names with commas between them, or a list of names", key, value)
 		return
 	}
@@ -282,8 +285,8 @@ func (p *inline) list(key, value string, field *[]string) {
 // isItem reports whether a line is an item of a list, and not another field with a bullet.
 func isItem(line string) bool {
 	text := strings.TrimLeft(line, " \t")
-	key, _, ok := split(line)
-	return (strings.HasPrefix(text, "- ") || strings.HasPrefix(text, "* ")) && !(ok && slices.Contains(inlineKeys, key)) && !labelled(line)
+	marked := strings.HasPrefix(text, "- ") || strings.HasPrefix(text, "* ")
+	return marked && !isField(line) && !labelled(line)
 }
 
 // uncommented returns a value without a YAML comment behind it.

@@ -45,8 +45,8 @@ func TestBlocked(t *testing.T) {
 	p.SendRaw(`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"n\u0000l"},"brief":"x"}` + "\n")
 	check(t, result(p, "n\x00l"), "/status", "blocked", "/blocked_reason~", "NUL")
 	for i, c := range []struct{ line, why string }{
-		{`{"type":"TASK_DISPATCH","protocol_version":"1.0","task":{"task_id":"ID"},"brief":"x"}`, `must be "2.0"`},
-		{`{"type":"TASK_DISPATCH","task":{"task_id":"ID"},"brief":"x"}`, `must be "2.0"`},
+		{`{"type":"TASK_DISPATCH","protocol_version":"1.0","task":{"task_id":"ID"},"brief":"x"}`, `should be 2.x, such as "2.0"`},
+		{`{"type":"TASK_DISPATCH","task":{"task_id":"ID"},"brief":"x"}`, `should be 2.x, such as "2.0"`},
 		{`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID","priority":"asap"},"brief":"x"}`, "should be low"},
 		{`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID","reply_schema":"xml"},"brief":"x"}`, "should be prose"},
 		{`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID","token_budget":-1},"brief":"x"}`, "should be 0 for none"},

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -34,7 +35,8 @@ func (t *task) contract(due string) string {
 	var b strings.Builder
 	b.WriteString(`[How to answer. What you are to do follows under "Task".]
 End your answer with one JSON object, and nothing after it:
-{"status": STATUS, "summary": ANSWER, "next_steps": [TEXT, ...], "artifacts": {"files_changed": [PATH, ...]}}
+{"status": STATUS, "summary": ANSWER, "next_steps": [TEXT, ...], ` +
+		`"artifacts": {"files_changed": [PATH, ...], "pr": URL}, "tokens_spent": NUMBER}
 - STATUS is "done", or "partial" with "remaining": what is left to do, or "blocked" with "blocked_reason": why you could not begin, or "error" with "error": what went wrong.
 `)
 	switch t.Task.ReplySchema {
@@ -45,6 +47,9 @@ End your answer with one JSON object, and nothing after it:
 	default:
 		b.WriteString("- ANSWER is a plain text.\n")
 	}
+	b.WriteString("- URL is that of the pull request that you opened, null if there is none. " +
+		"NUMBER is what you spent; leave it out if you do not know.\n")
+	b.WriteString("- " + verification(t.Task.Priority) + "\n")
 	if budget := t.budget(); budget > 0 {
 		fmt.Fprintf(&b, "- You may spend %d tokens, on all that you read and write.\n", budget)
 	}
@@ -53,6 +58,19 @@ End your answer with one JSON object, and nothing after it:
 	}
 	b.WriteString("\n[Task]\n")
 	return b.String()
+}
+
+// verification says how deep a task of a priority is to be verified.
+func verification(p fleet.Priority) string {
+	p = cmp.Or(p, fleet.PriorityNormal)
+	how := map[fleet.Priority]string{
+		fleet.PriorityLow:    "look once over the result; run no further checks.",
+		fleet.PriorityNormal: "run the checks and tests that concern what you changed.",
+		fleet.PriorityHigh:   "run all checks and tests there are, and read each change again, before you say \"done\".",
+		fleet.PriorityUrgent: "do nothing beside the task; run the checks and tests that concern what you changed, " +
+			"and read each change again, before you say \"done\".",
+	}[p]
+	return fmt.Sprintf("The priority is %s: %s", p, how)
 }
 
 // due returns when the worker must have ended a task, as an RFC 3339 time: at the deadline, or

@@ -46,11 +46,31 @@ func TestContract(t *testing.T) {
 	assert.That(t, got == `{"text":"done"}` || got == "done", "%v", got)
 }
 
+// The contract says how deep to verify, differently for each priority, and asks for the pull request and the tokens.
+func TestContractOfAPriority(t *testing.T) {
+	t.Parallel()
+	wordy := shell("wordy", "cat")
+	wordy.Contract = nil
+	s := newStage(t, wordy)
+	seen := map[string]bool{}
+	for _, p := range []fleet.Priority{fleet.PriorityLow, fleet.PriorityNormal, fleet.PriorityHigh, fleet.PriorityUrgent} {
+		task := brief("t", "done")
+		task.Task.Priority = p
+		got := s.do(task).Summary
+		_, how, ok := strings.Cut(got, "- The priority is "+string(p)+": ")
+		how, _, _ = strings.Cut(how, "\n")
+		assert.That(t, ok && how != "" && !seen[how], "%s: %s", p, got)
+		seen[how] = true
+		assert.Contains(t, got, `"pr": URL}, "tokens_spent": NUMBER}`)
+	}
+	assert.Contains(t, s.do(brief("t", "done")).Summary, "The priority is normal: ")
+}
+
 // The page shows the contract word by word.
 func TestContractStandsInThePage(t *testing.T) {
 	t.Parallel()
 	task := &task{WorkerTask: brief("t", "")}
-	task.Task.ReplySchema, task.Task.TokenBudget = fleet.ReplyProse, 5000
+	task.Task.ReplySchema, task.Task.TokenBudget, task.Task.Priority = fleet.ReplyProse, 5000, fleet.PriorityHigh
 	page := must.Get(os.ReadFile("../README.md"))(t)
 	assert.Contains(t, string(page), task.contract("2026-11-23T15:04:05Z"), "README.md should have this as a block")
 }

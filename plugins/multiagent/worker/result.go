@@ -29,11 +29,11 @@ type said struct {
 	NextSteps       []string       `json:"next_steps"`
 	BlockedReason   string         `json:"blocked_reason"`
 	Artifacts       struct {
-		PR           *string      `json:"pr"`
-		FilesChanged []string     `json:"files_changed"`
-		Branch       string       `json:"branch"`
-		Patch        string       `json:"patch"`
-		Files        []fleet.File `json:"files"`
+		PR           jsontext.Value `json:"pr"`
+		FilesChanged []string       `json:"files_changed"`
+		Branch       string         `json:"branch"`
+		Patch        string         `json:"patch"`
+		Files        []fleet.File   `json:"files"`
 	} `json:"artifacts"`
 	Summary   jsontext.Value `json:"summary"`
 	Error     string         `json:"error"`
@@ -140,7 +140,10 @@ func (t *task) read(obj protocol.Object, chars int) *fleet.Result {
 		t.estimate(res, chars+utf8.RuneCountInString(res.Summary))
 	}
 	res.NextSteps = append(res.NextSteps, s.NextSteps...)
-	res.Artifacts.PR, res.Artifacts.Branch = s.Artifacts.PR, s.Artifacts.Branch
+	if pr := textOf(s.Artifacts.PR); pr != "" { // a model may give the number alone
+		res.Artifacts.PR = &pr
+	}
+	res.Artifacts.Branch = s.Artifacts.Branch
 	res.Artifacts.FilesChanged = append(res.Artifacts.FilesChanged, s.Artifacts.FilesChanged...)
 	res.Artifacts.Patch, res.Artifacts.Files = s.Artifacts.Patch, s.Artifacts.Files
 	res.Error = s.Error
