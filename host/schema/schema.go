@@ -32,6 +32,7 @@ const (
 	maxMisfits = 20    // that one check lists
 	maxName    = 128   // bytes of a name in a path
 	maxMessage = 300   // bytes
+	maxChoices = 2000  // bytes of a message about choices
 	maxMatch   = 100e6 // steps of all patterns times bytes of what is checked: seconds that nothing can stop
 )
 
@@ -146,15 +147,40 @@ func misfits(s *jsonschema.Schema, value any, path string) (all []protocol.Field
 	for _, part := range s.AllOf {
 		all = append(all, misfits(part, value, path)...)
 	}
-	all = append(all, nearestMisfits(s.AnyOf, value, path)...)
-	all = append(all, nearestMisfits(s.OneOf, value, path)...)
-	if s.If != nil && s.Then != nil && holds(s.If, value) == nil {
-		all = append(all, misfits(s.Then, value, path)...)
+	all = append(all, nearestMisfits("anyOf", s.AnyOf, value, path)...)
+	all = append(all, nearestMisfits("oneOf", s.OneOf, value, path)...)
+	if s.If != nil {
+		then := s.Else
+		if holds(s.If, value) == nil {
+			then = s.Then
+		}
+		if then != nil {
+			all = append(all, misfits(then, value, path)...)
+		}
+	}
+	if s.Enum != nil && holds(&jsonschema.Schema{Enum: s.Enum}, value) != nil {
+		all = append(all, one(path, "should be one of "+listed(s.Enum))...)
+	}
+	if s.Const != nil && holds(&jsonschema.Schema{Const: s.Const}, value) != nil {
+		all = append(all, one(path, "should be "+listed([]any{*s.Const}))...)
 	}
 	if len(all) == 0 {
 		return one(path, reason(err))
 	}
 	return all
+}
+
+// listed returns values as JSON, with commas between them.
+func listed(values []any) string {
+	texts := make([]string, len(values))
+	for i, value := range values {
+		raw, err := json.Marshal(value, json.Deterministic(true))
+		if err != nil {
+			raw = []byte("?")
+		}
+		texts[i] = string(raw)
+	}
+	return protocol.Clip(strings.Join(texts, ", "), maxMessage)
 }
 
 // memberMisfits looks at the members of an object.
@@ -216,15 +242,21 @@ func itemMisfits(s *jsonschema.Schema, items []any, path string) (all []protocol
 	return all
 }
 
-// nearestMisfits looks at choices of which none fits: the one meant is that with the least to
-// say against it, and none whose fixed values, such as a type, are others.
-func nearestMisfits(choices []*jsonschema.Schema, value any, path string) (least []protocol.FieldError) {
+// nearestMisfits looks at choices of which none fits. The one meant is that with the least to say against it,
+// and none whose fixed values, such as a type, are others: what is wrong by it comes first, then what is wrong by
+// each of the choices. Of oneOf more than one may fit, and these are named.
+func nearestMisfits(
+	keyword string, choices []*jsonschema.Schema, value any, path string,
+) (least []protocol.FieldError) {
 	weight := math.MaxInt
-	for _, choice := range choices {
+	var against, fitting []string
+	for i, choice := range choices {
 		found := misfits(choice, value, path)
 		if len(found) == 0 {
-			return nil
+			fitting = append(fitting, choiceName(i, choice))
+			continue
 		}
+		against = append(against, choiceName(i, choice)+": "+firstOf(found, path))
 		n := len(found)
 		members, _ := value.(map[string]any)
 		for name, part := range choice.Properties {
@@ -236,7 +268,29 @@ func nearestMisfits(choices []*jsonschema.Schema, value any, path string) (least
 			least, weight = found, n
 		}
 	}
-	return least
+	switch {
+	case len(fitting) > 1 && keyword == "oneOf":
+		return one(path, protocol.Clip("fits more than one choice of oneOf: "+strings.Join(fitting, ", "), maxMessage))
+	case len(fitting) > 0:
+		return nil
+	case len(against) < 2:
+		return least
+	}
+	told := fmt.Sprintf("fits none of the %d choices of %s: %s", len(choices), keyword, strings.Join(against, "; "))
+	return append(slices.Clone(least[:min(len(least), maxMisfits-1)]), one(path, protocol.Clip(told, maxChoices))...)
+}
+
+// choiceName names a choice by its place, from 1, and its title.
+func choiceName(i int, choice *jsonschema.Schema) string {
+	if choice.Title == "" {
+		return strconv.Itoa(i + 1)
+	}
+	return fmt.Sprintf("%d (%s)", i+1, protocol.Clip(choice.Title, maxName))
+}
+
+// firstOf says the first of misfits, with its place below path.
+func firstOf(found []protocol.FieldError, path string) string {
+	return strings.TrimSpace(strings.TrimPrefix(found[0].Path, path) + " " + protocol.Clip(found[0].Message, maxName))
 }
 
 // holds says why a value does not fit a part of a schema.

@@ -73,33 +73,54 @@ func (p *Plugin) loadOpenAPI(ctx context.Context, o OpenAPIOptions, byConfig boo
 	if err != nil {
 		return nil, p.specError(err, byConfig)
 	}
-	private := byConfig
-	if o.BaseURL == "" {
-		server, err := s.server(at)
-		if err != nil {
-			return nil, p.specError(err, byConfig)
+	s.at, s.baseURL = at, o.BaseURL
+	apis := make(map[string]*api)
+	closes := func() {
+		for _, a := range apis {
+			a.web.Close()
 		}
-		o.BaseURL, private = server.String(), byConfig && at != nil && server.Host == at.Host
 	}
-	a, err := p.newAPI(kitOpenAPI, o.HTTPOptions(), byConfig, private)
-	if err != nil {
-		return nil, err
+	if o.BaseURL != "" { // without it there are no headers
+		a, err := p.newAPI(kitOpenAPI, o.HTTPOptions(), byConfig, byConfig)
+		if err != nil {
+			return nil, err
+		}
+		apis[o.BaseURL], s.headers = a, a.headers
 	}
-	s.headers = a.headers
 	ops, err := s.operations(o.Include, o.Exclude)
 	if err != nil {
+		closes()
 		return nil, p.specError(err, byConfig)
 	}
-	var all []tools.Tool
-	for _, op := range ops {
-		all = append(all, a.operationTool(op))
+	all := p.operationTools(s, ops, apis, byConfig)
+	if len(all) == 0 {
+		closes()
+		return nil, p.specError(errors.Join(s.problems...), byConfig)
 	}
-	m := newMade(kitOpenAPI, all, a.web.Close)
-	if len(s.left) > 0 {
-		m.note = fmt.Sprintf("%d operations are no tools, since their body is of a type that cannot be sent: %.300s", len(s.left), strings.Join(s.left[:min(len(s.left), specMaxProblems)], ", "))
+	m := newMade(kitOpenAPI, all, closes)
+	if m.note = s.note(); m.note != "" {
 		p.env.Log.Warn().Str("toolkit", kitOpenAPI).Msg(m.note)
 	}
 	return m, nil
+}
+
+// operationTools makes the tools of operations, and an api for each of the servers. Only a server of the host
+// that the config names may be on a private address.
+func (p *Plugin) operationTools(s *spec, ops []*operation, apis map[string]*api, byConfig bool) (all []tools.Tool) {
+	for _, op := range ops {
+		a := apis[op.server]
+		if a == nil {
+			u, err := url.Parse(op.server)
+			private := byConfig && err == nil && s.at != nil && u.Host == s.at.Host
+			if a, err = p.newAPI(kitOpenAPI, HTTPOptions{BaseURL: op.server}, byConfig, private); err != nil {
+				s.leaveOut(s.wrong(op.pointer, "the server %.200q: %s", op.server, err))
+				continue
+			}
+			apis[op.server] = a
+		}
+		all = append(all, a.operationTool(op))
+	}
+	return all
 }
 
 // specError is an error of what a description says.

@@ -31,6 +31,7 @@ type operation struct {
 	id           string // operationId; "" = it has none
 	pointer      string // JSON Pointer of it
 	tool         string // name of its tool
+	server       string // URL of the API that it is of
 	title        string
 	description  string
 	tags         []string
@@ -64,9 +65,21 @@ func methods() []string {
 	return []string{http.MethodGet, http.MethodPut, http.MethodPost, http.MethodDelete, http.MethodOptions, http.MethodHead, http.MethodPatch}
 }
 
-// server returns the first server, as it is seen from where the description came from.
-func (s *spec) server(at *url.URL) (*url.URL, error) {
+// server returns the URL of the API that an operation is of: the first one of the servers that stand nearest to
+// it, as they are seen from where the description came from, or base_url in place of all of them.
+func (s *spec) server(op *operation, own, ofPath any) (string, error) {
+	at := "/servers"
 	list, _ := s.root["servers"].([]any)
+	switch mine, _ := own.([]any); {
+	case s.baseURL != "":
+		return s.baseURL, nil
+	case len(mine) > 0:
+		list, at = mine, op.pointer+at
+	default:
+		if of, _ := ofPath.([]any); len(of) > 0 {
+			list, at = of, op.pointer[:strings.LastIndexByte(op.pointer, '/')]+at
+		}
+	}
 	text := "/"
 	if len(list) > 0 {
 		first, _ := list[0].(map[string]any)
@@ -76,15 +89,15 @@ func (s *spec) server(at *url.URL) (*url.URL, error) {
 	}
 	u, err := url.Parse(text)
 	if err != nil || strings.Contains(text, "{") || len(text) > specMaxServer {
-		return nil, s.wrong("/servers/0", "the URL %.200q cannot be used; set base_url", text)
+		return "", s.wrong(at+"/0", "the URL %.200q cannot be used; set base_url", text)
 	}
-	if at != nil {
-		u = at.ResolveReference(u)
+	if s.at != nil {
+		u = s.at.ResolveReference(u)
 	}
 	if u.Host == "" {
-		return nil, s.wrong("/servers", "say no host; set base_url")
+		return "", s.wrong(at, "say no host; set base_url")
 	}
-	return u, nil
+	return u.String(), nil
 }
 
 // The bounds of the URL of a server, and of a variable in it.
@@ -109,7 +122,6 @@ func expanded(text string, variables map[string]any) string {
 // what is wrong with them.
 func (s *spec) operations(include, exclude []string) ([]*operation, error) {
 	var found []*operation
-	var problems []error
 	paths, _ := s.root["paths"].(map[string]any)
 	for _, path := range slices.Sorted(maps.Keys(paths)) {
 		pointer := string(jsontext.Pointer("/paths").AppendToken(path))
@@ -118,9 +130,7 @@ func (s *spec) operations(include, exclude []string) ([]*operation, error) {
 		}
 		item, pointer, err := s.follow(paths[path], pointer)
 		if err != nil {
-			if problems = append(problems, err); len(problems) >= specMaxProblems { // each is looked for in the whole text
-				return nil, errors.Join(problems...)
-			}
+			s.leaveOut(err)
 			continue
 		}
 		for _, method := range methods() {
@@ -136,35 +146,39 @@ func (s *spec) operations(include, exclude []string) ([]*operation, error) {
 	if len(found) > specMaxFound {
 		return nil, s.wrong("/paths", "has %d operations; at most %d are read", len(found), specMaxFound)
 	}
+	if len(found) == 0 && s.bad > 0 {
+		return nil, errors.Join(s.problems...)
+	}
 	found, err := s.chosen(found, include, exclude)
-	if problems = append(problems, err); errors.Join(problems...) != nil {
-		return nil, errors.Join(problems...)
+	if err != nil {
+		return nil, errors.Join(append(s.problems, err)...)
 	}
 	s.nameTools(found)
 	return s.complete(found)
 }
 
-// complete makes operations ready. One whose body cannot be sent is left out, and s.left has it.
+// complete makes operations ready. One that cannot be is left out: one whose body cannot be sent is in s.left,
+// one with something wrong in s.problems.
 func (s *spec) complete(found []*operation) (ready []*operation, err error) {
-	var problems []error
 	paths, _ := s.root["paths"].(map[string]any)
 	for _, op := range found {
 		item, _, _ := s.follow(paths[op.path], op.pointer)
 		switch sendable, err := s.completeOne(op, item); {
 		case err != nil:
-			if problems = append(problems, err); len(problems) >= specMaxProblems {
-				return nil, errors.Join(problems...)
-			}
+			s.leaveOut(fmt.Errorf("%s (%.100s)", err, op.label()))
 		case sendable:
 			ready = append(ready, op)
 		default:
 			s.left = append(s.left, op.label())
 		}
 	}
-	if len(problems) == 0 && len(ready) == 0 {
-		problems = append(problems, s.wrong("/paths", "has no operation whose body could be sent"))
+	switch {
+	case len(ready) > 0:
+		return ready, nil
+	case s.bad > 0:
+		return nil, errors.Join(s.problems...)
 	}
-	return ready, errors.Join(problems...)
+	return nil, s.wrong("/paths", "has no operation whose body could be sent")
 }
 
 // matches reports whether a pattern names an operation.
@@ -256,6 +270,9 @@ func (s *spec) completeOne(op *operation, item map[string]any) (bool, error) {
 	}
 	body, err := s.addBody(op, obj["requestBody"], pointer+"/requestBody")
 	if err != nil || body == nil {
+		return false, err
+	}
+	if op.server, err = s.server(op, obj["servers"], item["servers"]); err != nil {
 		return false, err
 	}
 	return true, s.addSchema(op, body)
@@ -377,6 +394,10 @@ func (s *spec) addBody(op *operation, v any, pointer string) (any, error) {
 
 // addSchema makes the schema of the arguments: the parameters by their names, and body.
 func (s *spec) addSchema(op *operation, body any) error {
+	if s.full {
+		const told = "the schemas of those before it have %d bytes, the most that are taken: exclude some"
+		return s.wrong(op.pointer, told, specMaxSchemas)
+	}
 	m := &schemaMaker{spec: s, at: op.pointer, left: specMaxParts}
 	properties, required := map[string]any{}, []any{}
 	add := func(name string, v any, text string, needed bool) {
@@ -414,8 +435,12 @@ func (s *spec) addSchema(op *operation, body any) error {
 	op.parameters = hostschema.Parameters(whole)
 	raw, err := json.Marshal(whole, json.Deterministic(true))
 	op.schema = raw
-	if s.bytes += len(raw); err == nil && (len(raw) > specMaxSchema || s.bytes > specMaxSchemas) {
-		err = s.wrong(op.pointer, "the schema of its arguments has %d bytes, with those before it %d; at most %d and %d are taken: exclude it", len(raw), s.bytes, specMaxSchema, specMaxSchemas)
+	s.full = len(raw) <= specMaxSchema && s.bytes+len(raw) > specMaxSchemas
+	if err == nil && (len(raw) > specMaxSchema || s.full) {
+		const told = "the schema of its arguments has %d bytes, with those before it %d; " +
+			"at most %d and %d are taken: exclude it"
+		return s.wrong(op.pointer, told, len(raw), s.bytes+len(raw), specMaxSchema, specMaxSchemas)
 	}
+	s.bytes += len(raw)
 	return err
 }

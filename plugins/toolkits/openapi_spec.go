@@ -46,8 +46,15 @@ type spec struct {
 	parts int      // schemas that may still be made
 	bytes int      // of schemas that were made
 	left  []string // operations whose body cannot be sent
+	full  bool     // no more schemas are made
+
+	wrongs   int     // errors that were made
+	bad      int     // operations and paths with an error
+	problems []error // of the first of them
 
 	headers http.Header // that are configured
+	at      *url.URL    // where the description came from; nil = a file
+	baseURL string      // that is configured, in place of all servers
 }
 
 // readSpec reads a description. The error names file and line.
@@ -85,7 +92,8 @@ func (s *spec) check() error {
 	paths, _ := s.root["paths"].(map[string]any)
 	switch {
 	case s.root["swagger"] != nil:
-		return s.wrong("/swagger", "is Swagger 2.0; convert it to OpenAPI 3 first")
+		return s.wrong("/swagger", "is Swagger 2.0, which is not read; convert it to OpenAPI 3, such as with "+
+			"`npx swagger2openapi` or at https://converter.swagger.io")
 	case version == "":
 		return s.wrong("", "has no key openapi with a version, such as 3.1.0")
 	case !strings.HasPrefix(version, "3.0.") && !strings.HasPrefix(version, "3.1."):
@@ -97,9 +105,37 @@ func (s *spec) check() error {
 	return nil
 }
 
-// wrong is an error of what a JSON Pointer names.
+// wrong is an error of what a JSON Pointer names. Only the first ones have their line, which is looked for in
+// the whole text.
 func (s *spec) wrong(pointer, format string, args ...any) error {
-	return fmt.Errorf("%s:%d: %s: %s", s.name, s.line(pointer), cmp.Or(pointer, "/"), fmt.Sprintf(format, args...))
+	place := s.name
+	if s.wrongs++; s.wrongs <= specMaxProblems {
+		place = fmt.Sprintf("%s:%d", s.name, s.line(pointer))
+	}
+	return fmt.Errorf("%s: %s: %s", place, cmp.Or(pointer, "/"), fmt.Sprintf(format, args...))
+}
+
+// leaveOut notes that an operation, or all of a path, is no tool, and why.
+func (s *spec) leaveOut(err error) {
+	if s.bad++; s.bad <= specMaxProblems {
+		s.problems = append(s.problems, err)
+	}
+}
+
+// note says which operations are no tools; "" = all are.
+func (s *spec) note() string {
+	var all []string
+	if len(s.left) > 0 {
+		named := strings.Join(s.left[:min(len(s.left), specMaxProblems)], ", ")
+		const told = "%d operations are no tools, since their body is of a type that cannot be sent: %.300s"
+		all = append(all, fmt.Sprintf(told, len(s.left), named))
+	}
+	if s.bad > 0 {
+		named := strings.ReplaceAll(errors.Join(s.problems...).Error(), "\n", "; ")
+		const told = "%d operations or paths are no tools, since something in them is wrong: %.2000s"
+		all = append(all, fmt.Sprintf(told, s.bad, named))
+	}
+	return strings.Join(all, "; ")
 }
 
 // line returns the line of what a JSON Pointer names, or of the nearest around it that is known.

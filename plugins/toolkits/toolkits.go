@@ -301,7 +301,7 @@ func (p *Plugin) lookOpenAPI(ctx context.Context, o OpenAPIOptions) (string, err
 		return "", err
 	}
 	m.close()
-	return fmt.Sprintf("its description has %d operations", len(m.tools)), nil
+	return strings.TrimSuffix(fmt.Sprintf("its description has %d operations; %s", len(m.tools), m.note), "; "), nil
 }
 
 func (p *Plugin) tryOpenAPI(ctx context.Context, o OpenAPIOptions) (string, error) {
