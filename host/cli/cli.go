@@ -75,38 +75,41 @@ type commands struct {
 
 	ShowVersion bool `name:"version" help:"Print the version."`
 
-	Serve    serveCmd    `cmd:"" default:"1" help:"Serve an agent on stdin and stdout (the default)."`
-	Init     initCmd     `cmd:"" help:"Write a config for this folder, by what is there."`
-	Check    checkCmd    `cmd:"" help:"Check the config, an audit file, or the MCP servers in another client's config."`
-	Doctor   doctorCmd   `cmd:"" help:"Tell what works on this machine of what the config asks for, and what fixes the rest."`
-	Trust    trustCmd    `cmd:"" help:"Show what this folder's a2e.yaml does, and trust it as it is now."`
-	Tools    toolsCmd    `cmd:"" help:"List, call or export the tools."`
-	Skills   skillsCmd   `cmd:"" help:"List, check, show or run skills."`
-	Chain    chainCmd    `cmd:"" help:"Run, draw or check a chain."`
-	Worker   workerCmd   `cmd:"" help:"Take tasks of the fleet protocol, on stdin or from a fleet, and have them done."`
-	Dispatch dispatchCmd `cmd:"" help:"Have the tasks in a file done, by local workers or a fleet."`
-	Fleet    fleetCmd    `cmd:"" help:"Show who works for a fleet and what waits, or let workers end."`
-	Chat     chatCmd     `cmd:"" help:"Talk to a worker of the config, or to a model."`
-	MCP      mcpCmd      `cmd:"" name:"mcp" help:"Show the MCP servers, call their tools, approve what they changed, or serve this host as one."`
-	Inspect  inspectCmd  `cmd:"" help:"Show what goes over a host's pipe in a page of the browser: of a host or of a record."`
-	Replay   replayCmd   `cmd:"" help:"Play a record against a host, and tell where it answers otherwise."`
-	Memory   memoryCmd   `cmd:"" help:"Search, list, add or forget what agents remember."`
-	Env      envCmd      `cmd:"" help:"Try environments by hand: begin episodes and take actions."`
-	Agents   agentsCmd   `cmd:"" help:"List the workers that child agents are made of."`
-	Plan     planCmd     `cmd:"" help:"Show, make and work on plans."`
-	Learn    learnCmd    `cmd:"" help:"Show what is known of tools and environments, export it, or plot it."`
-	State    stateCmd    `cmd:"" help:"Export or import what the plugins keep."`
-	Snapshot snapshotCmd `cmd:"" help:"Save the state under a name, and restore it."`
-	Schema   schemaCmd   `cmd:"" help:"Print the JSON Schemas of the protocol or of the config."`
-	Bench    benchCmd    `cmd:"" help:"Measure a host on stdio, this one or another."`
-	Help     helpCmd     `cmd:"" help:"Print a page of the documentation, or list the pages."`
-	Version  versionCmd  `cmd:"" help:"Print the version."`
+	Init   initCmd   `cmd:"" group:"setup" help:"Write a config for this folder."`
+	Trust  trustCmd  `cmd:"" group:"setup" help:"Show what this folder's a2e.yaml does, and trust it."`
+	Doctor doctorCmd `cmd:"" group:"setup" help:"Check what the config needs on this machine, and how to fix it."`
+	Check  checkCmd  `cmd:"" group:"setup" help:"Check the config, an audit file or another client's MCP servers."`
 
-	Man        manCmd        `cmd:"" help:"Print the manual page, for man -l."`
-	Completion completionCmd `cmd:"" help:"Print the script that completes command lines in a shell."`
+	Serve    serveCmd    `cmd:"" default:"1" group:"serve" help:"Serve an agent on stdin and stdout (the default)."`
+	MCP      mcpCmd      `cmd:"" name:"mcp" group:"serve" help:"List, add and approve MCP servers, or serve as one."`
+	Worker   workerCmd   `cmd:"" group:"serve" help:"Run tasks of the fleet protocol, from stdin or a fleet."`
+	Dispatch dispatchCmd `cmd:"" group:"serve" help:"Run the tasks in a file with local workers or a fleet."`
+	Fleet    fleetCmd    `cmd:"" group:"serve" help:"Show the workers and tasks of a fleet, or drain workers."`
 
-	Checkpoints checkpointsCmd `cmd:"" help:"Show what agents did to the files of the workspace, and restore files."`
-	Undo        undoCmd        `cmd:"" help:"Restore the workspace to what it was before the last changes."`
+	Tools  toolsCmd  `cmd:"" group:"try" help:"List, call or export the tools."`
+	Skills skillsCmd `cmd:"" group:"try" help:"List, check, show or run skills."`
+	Chain  chainCmd  `cmd:"" group:"try" help:"Run, check, draw, list, resume and approve chains."`
+	Env    envCmd    `cmd:"" group:"try" help:"Start episodes of environments and take actions."`
+	Agents agentsCmd `cmd:"" group:"try" help:"List the workers that child agents are made of."`
+	Chat   chatCmd   `cmd:"" group:"try" help:"Talk to a worker of the config, or to a model."`
+
+	Memory      memoryCmd      `cmd:"" group:"state" help:"Search, list, add or forget what agents remember."`
+	Plan        planCmd        `cmd:"" group:"state" help:"Show, make and work on plans."`
+	Learn       learnCmd       `cmd:"" group:"state" help:"Show or export statistics of tools and environments."`
+	Checkpoints checkpointsCmd `cmd:"" group:"state" help:"List and compare checkpoints, and restore files."`
+	Undo        undoCmd        `cmd:"" group:"state" help:"Undo the last changes to the workspace."`
+	State       stateCmd       `cmd:"" group:"state" help:"Export or import what the plugins keep."`
+	Snapshot    snapshotCmd    `cmd:"" group:"state" help:"Save the state under a name, and restore it."`
+
+	Inspect inspectCmd `cmd:"" group:"debug" help:"Show the messages of a host or a record in the browser."`
+	Replay  replayCmd  `cmd:"" group:"debug" help:"Send a record to a host again and report what differs."`
+	Bench   benchCmd   `cmd:"" group:"debug" help:"Measure a host on stdio, this one or another."`
+
+	Schema     schemaCmd     `cmd:"" group:"other" help:"Print the JSON Schemas of the protocol or of the config."`
+	Help       helpCmd       `cmd:"" group:"other" help:"Print a page of the documentation, or list the pages."`
+	Man        manCmd        `cmd:"" group:"other" help:"Print the manual page, for man -l."`
+	Completion completionCmd `cmd:"" group:"other" help:"Print the completion script of a shell."`
+	Version    versionCmd    `cmd:"" group:"other" help:"Print the version."`
 
 	only   string // the only type of plugin to be made; "" = all
 	record bool   // calls count into learning, as those of agents do
@@ -184,13 +187,26 @@ func Main(args []string, sys System) (code int) {
 
 // newParser makes the parser of the commands.
 func newParser(cmd *commands, sys *System) (*kong.Kong, error) {
-	return kong.New(cmd,
+	parser, err := kong.New(cmd,
 		kong.Name("a2e"),
 		kong.Description("The agent-to-environment host: NDJSON requests on stdin, answers on stdout.\n\nExample:\n  printf '%s\\n' '{\"type\":\"ping\",\"id\":\"1\"}' | a2e"),
 		kong.Writers(sys.Out, sys.Err),
 		kong.Exit(func(code int) { panic(stop{code}) }),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, FlagsLast: true}),
+		kong.Groups{
+			"setup": "Set up a folder:", "serve": "Serve agents:", "try": "Try what agents use:",
+			"state": "Manage state:", "debug": "Debug:", "other": "Other:",
+		},
 	)
+	if err != nil {
+		return nil, err
+	}
+	for _, group := range parser.Model.Children { // the commands in a group have no groups of their own
+		for _, command := range group.Children {
+			command.Group = &kong.Group{Key: "commands", Title: "Commands:"}
+		}
+	}
+	return parser, nil
 }
 
 // checkNumbers refuses numbers that cannot be meant: all flags with one are counts and times,

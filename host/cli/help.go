@@ -49,8 +49,7 @@ func (h helpCmd) Run(sys *System) error {
 	case found == nil:
 		return fail(exitUsage, unknownAs("page", h.Topic, slices.Compact(slices.Sorted(slices.Values(short))), known))
 	}
-	_, err = io.WriteString(sys.Out, strings.Join(found, "\n"))
-	return err
+	return sys.showPage(strings.Join(found, "\n"))
 }
 
 // helpPages reads the pages. One is called as its folder; where several folders have the same

@@ -61,7 +61,7 @@ func TestCompletionProposes(t *testing.T) {
 	}{
 		{"tool|", ""}, {"sn|", "snapshot"}, {"tools|", "tools"}, {"env |", "list play reset step close"}, {"tools call write_|", "write_file"}, {"--log-level=d|", "--log-level=debug"},
 		{"-c|", ""}, {"--conf|", "--config"}, {"-c |", ":file"}, {"--config=x|", ":file"}, {"memory add --tier |", "semantic episodic"}, {"memory list --tier=e|", "--tier=episodic"},
-		{"tools call write_file |", "path= content="}, {"tools call write_file path=x |", "content="}, {"tools call edit_file all=|", "all=true all=false"}, {"tools call read_file path=s|", ":file"},
+		{"tools call write_file |", "path= content= if_unchanged="}, {"tools call write_file path=x |", "content= if_unchanged="}, {"tools call edit_file all=|", "all=true all=false"}, {"tools call read_file path=s|", ":file"},
 		{"skills show g|", "greet"}, {"skills run greet |", "name="}, {"env reset |", "maze"}, {"mcp tools |", "files"}, {"worker --only |", "coder"}, {"plan show |", "the release"},
 		{"snapshot restore |", "before"}, {"help mem|", "memory"}, {"state export --part mem|", "memory"}, {"schema |", "protocol config"}, {"completion |", "bash zsh fish"}, {"skills check |", ":dir"},
 		{"chain run |", ":file"}, {"no such command|", ""}, {"tools call nothing |", ""}, {"-c none.yaml plan show |", ""}, {"check -- |", ":file"}, {"tools call --args |", ""}, {"__comp|", ""},
@@ -154,4 +154,37 @@ func atShell(t *testing.T, dir string, begin []string) *typist {
 	p.terminal = must.Get(pty.StartWithSize(cmd, &pty.Winsize{Rows: 24, Cols: 200}))(t)
 	go p.follow()
 	return p
+}
+
+// The help of the program is one screen of groups; that of a group lists its commands first.
+func TestHelpIsGrouped(t *testing.T) {
+	t.Parallel()
+	dir := workDir(t)
+	whole := run(t, dir, nil, "--help").want(t, 0, "").stdout
+	for _, has := range []string{"\nSet up a folder:\n  init ", "\nServe agents:\n  serve ", "\nManage state:\n  memory ", "\n  chain  "} {
+		assert.Contains(t, whole, has, "a2e --help")
+	}
+	lines := strings.Count(whole, "\n")
+	assert.That(t, lines <= 64 && !strings.Contains(whole, "chain run"), "a2e --help has %d lines:\n%s", lines, whole)
+	group := run(t, dir, nil, "chain", "--help").want(t, 0, "").stdout
+	commands, flags := strings.Index(group, "\nCommands:\n  chain run "), strings.Index(group, "\nFlags:\n")
+	assert.That(t, 0 < commands && commands < flags, "a2e chain --help:\n%s", group)
+}
+
+// A page is shown in the pager on a terminal, without the marks of Markdown; without a pager it is
+// written there.
+func TestHelpPageOnATerminal(t *testing.T) {
+	t.Parallel()
+	dir := workDir(t)
+	for pager, begins := range map[string]string{
+		"sed s/^/:/": ":\x1b[1mThe command line\x1b[0m\n", "no-such-pager 2>/dev/null": "\x1b[1mThe command line\x1b[0m\n",
+	} {
+		shown, code := onTerminal(t, dir, 80, []string{"PAGER=" + pager}, "help", "cli")
+		assert.That(t, code == 0 && strings.HasPrefix(shown, begins), "%s: exit status %d: %.300q", pager, code, shown)
+		for _, mark := range []string{"```", "<!--", "](", "\n# ", "\n:# "} {
+			assert.That(t, !strings.Contains(shown, mark), "%s: the page has %q", pager, mark)
+		}
+	}
+	plain, _ := onTerminal(t, dir, 80, []string{"PAGER=cat", "NO_COLOR=1"}, "help", "cli")
+	assert.That(t, strings.HasPrefix(plain, "The command line\n") && !strings.Contains(plain, "\x1b"), "%.300q", plain)
 }
