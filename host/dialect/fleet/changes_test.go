@@ -333,6 +333,41 @@ func TestIsolationHostile(t *testing.T) {
 	}
 }
 
+// TestIsolationUnlinked: a task that replaces .git of its worktree is an error. Its worktree is
+// removed, and neither the repository nor a repository that took its place gets its changes.
+func TestIsolationUnlinked(t *testing.T) {
+	for name, replace := range map[string]func(t *testing.T, dir, tree string){
+		"a repository": func(t *testing.T, _, tree string) { git(t, tree, "init", "-q") },
+		"a link to the main one": func(t *testing.T, dir, tree string) {
+			put(t, tree, ".git", "gitdir: "+filepath.Join(dir, ".git"))
+		},
+		"a symbolic link": func(t *testing.T, dir, tree string) {
+			must.OK(t, os.Symlink(filepath.Join(dir, ".git"), filepath.Join(tree, ".git")))
+		},
+		"nothing": func(*testing.T, string, string) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := newRepo(t)
+			opts := isolated(t, dir)
+			refs, status := asked(t, dir, "for-each-ref"), asked(t, dir, "status", "--porcelain")
+			p := open(t, &pool{act: func(task host.WorkerTask) (*fleet.Result, error) {
+				put(t, task.Workspace, "b.txt", "b")
+				must.OK(t, os.Remove(filepath.Join(task.Workspace, ".git")))
+				replace(t, dir, task.Workspace)
+				return did(task), nil
+			}}, opts)
+			r := do(p, dispatch("t", "low", ""), "t")
+			check(t, r, "/status", "error", "/error~", "replaced or removed .git of its worktree", "/summary", "did work", "/artifacts/files_changed", "[]", "/artifacts/branch", "")
+			left := must.Get(filepath.Glob(filepath.Join(opts.StateDir, "worktrees", "*", "*")))(t)
+			trees := asked(t, dir, "worktree", "list")
+			assert.That(t, len(left) == 0 && !strings.Contains(trees, "\n"), "left are %v, and git knows\n%s", left, trees)
+			assert.Equal(t, asked(t, dir, "for-each-ref"), refs, "the branches")
+			assert.Equal(t, asked(t, dir, "status", "--porcelain"), status, "the workspace")
+			asked(t, dir, "fsck")
+		})
+	}
+}
+
 // TestIsolationImpossible: without a repository, or a commit in it, nothing is begun.
 func TestIsolationImpossible(t *testing.T) {
 	empty := t.TempDir()

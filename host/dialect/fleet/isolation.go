@@ -50,6 +50,10 @@ func (f *Front) runIsolated(ctx context.Context, t *task) *fleet.Result {
 	result := f.have(ctx, t, w.dir)
 	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), isolateTimeout)
 	defer cancel()
+	if !w.linked() { // git would work on whatever repository took its place
+		w.remove(context.WithoutCancel(ctx))
+		return w.replaced(result)
+	}
 	result.Artifacts.FilesChanged, result.Artifacts.Branch, err = w.save(within)
 	if err != nil {
 		f.opts.Log.Error().Err(err).Str("task_id", t.Task.TaskID).Str("folder", w.dir).Msg("the changes of a task cannot be put on a branch; they stay in its worktree")
@@ -59,6 +63,45 @@ func (f *Front) runIsolated(ctx context.Context, t *task) *fleet.Result {
 	f.carryPatch(within, w, result)
 	w.remove(context.WithoutCancel(ctx))
 	return result
+}
+
+// replaced makes the result of a task that took away the link of its worktree to the repository.
+func (w *worktree) replaced(result *fleet.Result) *fleet.Result {
+	r := fleet.NewResult(result.TaskID, fleet.StatusError)
+	r.TokensSpent, r.TokensEstimated, r.Summary = result.TokensSpent, result.TokensEstimated, result.Summary
+	r.Error = "the task replaced or removed .git of its worktree, which links it to the repository; " +
+		"the worktree was removed, and nothing of it is kept"
+	return r
+}
+
+// linked reports whether .git is still the file that names the entry of this worktree in the workspace's repository.
+func (w *worktree) linked() bool {
+	link := filepath.Join(w.dir, ".git")
+	info, err := os.Lstat(link)
+	if err != nil || !info.Mode().IsRegular() || info.Size() > maxLink {
+		return false
+	}
+	text, err := os.ReadFile(link)
+	entry, named := strings.CutPrefix(strings.TrimSpace(string(text)), "gitdir: ")
+	if err != nil || !named {
+		return false
+	}
+	back, err := os.ReadFile(filepath.Join(entry, "gitdir"))
+	return err == nil && sameFile(filepath.Dir(entry), filepath.Join(w.main.Dir, ".git", "worktrees")) &&
+		sameFile(strings.TrimSpace(string(back)), link)
+}
+
+// maxLink is how long the file .git of a worktree may be, in bytes.
+const maxLink = 64 << 10
+
+// sameFile reports whether two names lead to one file.
+func sameFile(a, b string) bool {
+	x, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	y, err := os.Stat(b)
+	return err == nil && os.SameFile(x, y)
 }
 
 // worktrees is the folder of the worktrees of the workspace.
@@ -272,7 +315,7 @@ func (f *Front) recover(folder string, lock *os.File) error {
 	}
 	base, _ := os.ReadFile(filepath.Join(folder, "base")) // without it there is no tree either
 	w.base = string(base)
-	if !w.there() { // its host did not get so far
+	if !w.there() || !w.linked() { // its host did not get so far, or its task replaced .git
 		w.remove(ctx)
 		return nil
 	}
