@@ -238,7 +238,7 @@ func (p *Process) hear(line []byte) {
 	line = p.opts.Secrets.Bytes(line)
 	p.words.Add(line)
 	if hidden, ok := p.said.Allow(p.opts.Now()); ok {
-		p.opts.Log.WithLevel(p.opts.Level).Bytes("stderr", line).Int("hidden", hidden).Msg(p.opts.Name + " says")
+		p.opts.Log.WithLevel(p.opts.Level).Bytes("stderr", p.opts.Secrets.Own(line)).Int("hidden", hidden).Msg(p.opts.Name + " says")
 	}
 	if p.opts.Stderr != nil {
 		p.opts.Stderr(line)
@@ -258,7 +258,7 @@ func (p *Process) Skipped() int { return int(p.skipped.Load()) }
 // It is for Line and Long.
 func (p *Process) Complain(level zerolog.Level, line []byte, what string) {
 	if hidden, ok := p.noise.Allow(p.opts.Now()); ok {
-		p.opts.Log.WithLevel(level).Bytes("line", p.opts.Secrets.Head(line, maxShown)).Int("hidden", hidden).Msg(what)
+		p.opts.Log.WithLevel(level).Bytes("line", p.opts.Secrets.OwnHead(line, maxShown)).Int("hidden", hidden).Msg(what)
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"a2e/host/redact"
 	"a2e/host/trace"
 	"a2e/host/webguard"
 	"a2e/protocol"
@@ -366,10 +367,8 @@ func hider(target *url.URL, key string, headers map[string]string) func(string) 
 			secrets = append(secrets, token)
 		}
 	}
-	for _, values := range target.Query() {
-		for _, v := range values {
-			secrets = append(secrets, v, url.QueryEscape(v))
-		}
+	for _, v := range redact.Query(target.RawQuery) {
+		secrets = append(secrets, v, url.QueryEscape(v))
 	}
 	if user := target.User; user != nil {
 		password, _ := user.Password()

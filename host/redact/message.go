@@ -3,7 +3,13 @@ package redact
 import (
 	"bytes"
 	"cmp"
+	"errors"
+	"io"
+	"regexp"
+	"slices"
 	"strings"
+	"sync"
+	"unicode"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -25,11 +31,32 @@ func (s *Set) addValue(dec *jsontext.Decoder, name string, variables bool) error
 	case '[':
 		return s.addList(dec, name, variables)
 	}
-	token, err := dec.ReadToken()
-	if err == nil && token.Kind() == '"' {
-		s.addText(name, token.String(), variables)
+	texts, err := readTexts(dec)
+	for _, text := range texts {
+		s.addText(name, text, variables)
 	}
 	return err
+}
+
+// readTexts reads a value that is no object and no list. It returns a text decoded, and also as it is written where
+// that differs, since the line may stand in another text; of a text that is broken off, what there is of it.
+func readTexts(dec *jsontext.Decoder) (texts []string, err error) {
+	raw, err := dec.ReadValue()
+	if err != nil {
+		begun := bytes.TrimLeft(dec.UnreadBuffer(), " \t\r\n:,")
+		if half, ok := bytes.CutPrefix(begun, []byte(`"`)); ok && errors.Is(err, io.ErrUnexpectedEOF) {
+			texts = append(texts, string(half))
+		}
+		return texts, err
+	}
+	if raw.Kind() == '"' {
+		text, _ := jsontext.AppendUnquote(nil, raw) // the decoder has found it valid
+		texts = append(texts, string(text))
+		if written := raw[1 : len(raw)-1]; !bytes.Equal(written, text) {
+			texts = append(texts, string(written))
+		}
+	}
+	return texts, nil
 }
 
 func (s *Set) addText(name, text string, variable bool) {
@@ -51,12 +78,11 @@ func (s *Set) addObject(dec *jsontext.Decoder, name string, variables bool) erro
 		}
 		key := token.String()
 		s.addParts([]byte(key))
-		inner := strings.ToLower(key)
-		holds := inner == "env" || inner == "environ" || inner == "environment" || inner == "headers"
+		inner := variables || holdsVariables(key)
 		if kindOf(key) == kindOther && SpeaksOfSecret(name) {
 			key = name // as in credentials: {main: …}
 		}
-		if err := s.addValue(dec, key, variables || holds); err != nil {
+		if err := s.addValue(dec, key, inner); err != nil {
 			return err
 		}
 	}
@@ -80,13 +106,14 @@ func (s *Set) addList(dec *jsontext.Decoder, name string, variables bool) error 
 			_ = json.Unmarshal(raw, &pair, json.MatchCaseInsensitiveNames(true)) // else it is no pair
 			s.Add(cmp.Or(pair.Name, pair.Key), pair.Value)
 		case kind == '"':
-			token, err := dec.ReadToken()
+			texts, err := readTexts(dec)
+			for _, text := range texts {
+				s.addItem(name, before, text)
+			}
 			if err != nil {
 				return err
 			}
-			text := token.String()
-			s.addItem(name, before, text)
-			before = text
+			before = texts[0]
 		default:
 			if err := s.addValue(dec, name, variables); err != nil {
 				return err
@@ -106,6 +133,114 @@ func (s *Set) addItem(name, before, text string) {
 	if strings.HasPrefix(before, "-") && !strings.ContainsAny(before, "= ") && SpeaksOfSecret(before) {
 		s.Add(before, text)
 	}
+}
+
+// addParts takes what is secret in a text: parts of URLs, values that are assigned to the name of a secret, as in
+// AccountKey=…;Endpoint=… or host=db password=…, arguments behind such flags as --token, and what has to be hidden of
+// the JSON that stands in it.
+func (s *Set) addParts(text []byte) {
+	if bytes.Contains(text, []byte("://")) {
+		quote := func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune("\"'`\\<>(){}", r) }
+		for word := range bytes.FieldsFuncSeq(text, quote) {
+			if bytes.Contains(word, []byte("://")) {
+				s.AddURL(string(word))
+			}
+		}
+	}
+	if bytes.IndexByte(text, '=') > 0 {
+		for _, m := range assigned().FindAllSubmatch(text, -1) {
+			if name := string(m[1]); !strings.Contains(name, "://") && SpeaksOfSecret(name) {
+				s.Add(name, unquoted(m[2]))
+			}
+		}
+	}
+	if bytes.Contains(text, []byte("-")) {
+		for _, m := range flagged().FindAllSubmatch(text, -1) {
+			if SpeaksOfSecret(string(m[1])) {
+				s.Add(string(m[1]), unquoted(m[2]))
+			}
+		}
+	}
+	for _, m := range member().FindAllSubmatch(text, -1) { // also of no whole object
+		if SpeaksOfSecret(string(m[1])) {
+			s.Add(string(m[1]), string(m[2]))
+		}
+	}
+	s.addNested(text)
+}
+
+// unquoted returns a value without the quotes that a shell takes off.
+func unquoted(value []byte) string { return strings.Trim(string(value), `"'`) }
+
+// anyValue is how patterns spell a value that may stand in quotes.
+const anyValue = `("(?:\\.|[^"\\])*"|'[^']*'|[^\s;]*)`
+
+// assigned matches name=value, flagged --flag value, and member "name": "value", also where the end of that is missing.
+var (
+	assigned = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`([^\s;="']+)=` + anyValue) })
+	member   = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`"([^\s"\\]+)"\s*:\s*"((?:\\.|[^"\\])*)`)
+	})
+	flagged = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?:^|\s)(--?[A-Za-z][-\w.]*)[ \t]+` + anyValue) })
+)
+
+// holdsVariables reports whether what has a name has variables or headers as its members.
+func holdsVariables(name string) bool {
+	return slices.Contains([]string{"env", "environ", "environment", "headers"}, strings.ToLower(name))
+}
+
+// addNested takes what the objects and lists in a text have in confidence, as far as each can be parsed.
+func (s *Set) addNested(text []byte) {
+	for {
+		at := bytes.IndexAny(text, "{[")
+		if at < 0 {
+			return
+		}
+		name := ""
+		if before, ok := bytes.CutSuffix(text[:at], []byte("=")); ok { // as in env={…}
+			name = string(before[bytes.LastIndexAny(before, " \t\n")+1:])
+		}
+		text = text[at:]
+		inner := bytes.TrimLeft(text[1:], " \t\r\n")
+		if len(inner) == 0 || !bytes.ContainsAny(inner[:1], "\"{[") {
+			text = text[1:]
+			continue
+		}
+		dec := jsontext.NewDecoder(bytes.NewReader(text), jsontext.AllowDuplicateNames(true))
+		_ = s.addValue(dec, name, holdsVariables(name)) // what comes before a fault is taken
+		text = text[max(1, dec.InputOffset()):]
+	}
+}
+
+// Own returns a text without the secrets of the Set, and without those that the text itself names, as AddMessage finds
+// them. The Set does not get them.
+func (s *Set) Own(text []byte) []byte {
+	own, ok := s.ownOf(text)
+	if !ok {
+		return []byte(Text)
+	}
+	return own.Bytes(text)
+}
+
+// OwnHead returns about the first n bytes of a text as Own does. It is for logs.
+func (s *Set) OwnHead(text []byte, n int) []byte {
+	own, ok := s.ownOf(text[:min(len(text), maxLooked)])
+	if !ok {
+		return []byte(Text)
+	}
+	return own.Head(text, n)
+}
+
+const (
+	maxLooked = 64 << 10 // bytes of a text that are looked at for its head
+	maxOwn    = 512      // secrets that are looked for one by one in a text that names them
+)
+
+// ownOf returns the Set with what a text has in confidence; false = it has too much of that to be shown in parts.
+func (s *Set) ownOf(text []byte) (*Set, bool) {
+	own := New(s)
+	own.addParts(text)
+	return own, len(own.values) <= maxOwn
 }
 
 // BeforeToken returns a text that is no whole message up to the value of the first secret in it, since what cannot be

@@ -8,12 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"net/url"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
 
@@ -31,6 +31,7 @@ type Set struct {
 	mu     sync.Mutex
 	values map[string]struct{} // guarded by mu
 	forms  atomic.Pointer[forms]
+	stale  atomic.Bool // forms lacks some of values
 }
 
 // forms are the ways in which the values may be written.
@@ -68,25 +69,64 @@ func (s *Set) AddSecret(value string) {
 	if _, token, ok := strings.Cut(value, " "); ok && len(token) >= minSecret && !strings.Contains(token, " ") {
 		s.values[token] = struct{}{} // Bearer TOKEN
 	}
-	s.forms.Store(formsOf(s.values))
+	s.stale.Store(true)
+}
+
+// known returns the forms of the values, made when they are looked for; nil = there is none.
+func (s *Set) known() *forms {
+	if s.stale.Load() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.stale.Swap(false) {
+			s.forms.Store(formsOf(s.values))
+		}
+	}
+	return s.forms.Load()
 }
 
 // AddURL takes what a URL has in confidence: its password, a token in place of the user's name, and what is secret
-// in its query.
+// in its query. Of a URL that cannot be parsed it takes the password as it is written.
 func (s *Set) AddURL(text string) {
 	u, err := url.Parse(text)
 	if err != nil {
-		return
+		_, rest, _ := strings.Cut(text, "://")
+		rest, query, _ := strings.Cut(rest, "?")
+		if at := strings.LastIndexByte(rest, '@'); at > 0 {
+			_, password, _ := strings.Cut(rest[:at], ":")
+			s.AddSecret(password)
+		}
+		u = &url.URL{RawQuery: query}
 	}
 	if password, ok := u.User.Password(); ok {
 		s.AddSecret(password)
 	} else if name := u.User.Username(); looksSecret(name) {
 		s.AddSecret(name)
 	}
-	for name, values := range u.Query() {
-		for _, v := range values {
-			if IsSecretQuery(name, v) {
-				s.AddSecret(v)
+	for name, value := range Query(u.RawQuery) {
+		if IsSecretQuery(name, value) {
+			s.AddSecret(value)
+		}
+	}
+}
+
+// Query yields the parameters of a URL's query, as they are written and, where that differs, unescaped. Unlike
+// url.ParseQuery it leaves none out: the parts of one with a semicolon are yielded as well.
+func Query(raw string) iter.Seq2[string, string] {
+	return func(yield func(name, value string) bool) {
+		for param := range strings.SplitSeq(raw, "&") {
+			parts := []string{param}
+			if strings.Contains(param, ";") {
+				parts = append(parts, strings.Split(param, ";")...)
+			}
+			for _, part := range parts {
+				name, value, _ := strings.Cut(part, "=")
+				if plain, err := url.QueryUnescape(name); err == nil {
+					name = plain
+				}
+				plain, err := url.QueryUnescape(value)
+				if !yield(name, value) || err == nil && plain != value && !yield(name, plain) {
+					return
+				}
 			}
 		}
 	}
@@ -97,25 +137,6 @@ func (s *Set) AddEnviron(environ []string) {
 	for _, entry := range environ {
 		if name, value, _ := strings.Cut(entry, "="); SpeaksOfSecret(name) {
 			s.Add(name, value)
-		}
-	}
-}
-
-// addParts takes what is secret in a text: parts of URLs, and values that are assigned to the name of a secret, as in
-// AccountKey=…;Endpoint=… or host=db password=….
-func (s *Set) addParts(text []byte) {
-	if bytes.Contains(text, []byte("://")) {
-		quote := func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune("\"'`\\<>(){}", r) }
-		for word := range bytes.FieldsFuncSeq(text, quote) {
-			if bytes.Contains(word, []byte("://")) {
-				s.AddURL(string(word))
-			}
-		}
-		return
-	}
-	for part := range bytes.FieldsFuncSeq(text, func(r rune) bool { return r == ' ' || r == ';' }) {
-		if name, value, ok := bytes.Cut(part, []byte("=")); ok && SpeaksOfSecret(string(name)) {
-			s.Add(string(name), string(value))
 		}
 	}
 }
@@ -234,7 +255,7 @@ func (s *Set) Bytes(text []byte) []byte { return replace(text, s.all()) }
 // are none in it. Valid JSON, without spaces between its parts, stays valid.
 func (s *Set) Line(line []byte) []byte {
 	for set := s; set != nil; set = set.base {
-		if f := set.forms.Load(); f != nil && f.mayBeIn(line) {
+		if f := set.known(); f != nil && f.mayBeIn(line) {
 			return replaceTexts(line, s.all())
 		}
 	}
@@ -244,7 +265,7 @@ func (s *Set) Line(line []byte) []byte {
 // all returns the forms of the set and of those below it.
 func (s *Set) all() (all []*forms) {
 	for ; s != nil; s = s.base {
-		if f := s.forms.Load(); f != nil {
+		if f := s.known(); f != nil {
 			all = append(all, f)
 		}
 	}
@@ -356,7 +377,7 @@ func spansIn(text []byte, all []*forms) (spans []span) {
 // Longest is the length of the longest form of a secret, in bytes; 0 = there is none.
 func (s *Set) Longest() (n int) {
 	for ; s != nil; s = s.base {
-		if f := s.forms.Load(); f != nil {
+		if f := s.known(); f != nil {
 			n = max(n, f.longest)
 		}
 	}

@@ -14,17 +14,19 @@ import (
 
 	"a2e/host"
 	"a2e/host/child"
+	"a2e/host/redact"
 	"a2e/protocol"
 )
 
 // execChild is one process of the program.
 type execChild struct {
 	*child.Process
-	log   zerolog.Logger
-	now   func() time.Time
-	calls child.Pending[uint64, *waiter]
-	last  atomic.Uint64 // the last id that was given
-	line  protocol.Line // of the goroutine that reads stdout
+	log     zerolog.Logger
+	secrets *redact.Set // that no log shows
+	now     func() time.Time
+	calls   child.Pending[uint64, *waiter]
+	last    atomic.Uint64 // the last id that was given
+	line    protocol.Line // of the goroutine that reads stdout
 
 	mu     sync.Mutex            // guards the field below, and gone of those that wait
 	worlds map[string]*execWorld // by the program's own episode ids
@@ -59,10 +61,11 @@ func (x *external) launch() (*execChild, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &execChild{log: x.env.Log, now: x.env.Now, worlds: make(map[string]*execWorld)}
+	c := &execChild{log: x.env.Log, secrets: x.env.Secrets, now: x.env.Now, worlds: make(map[string]*execWorld)}
 	c.Process = child.New(x.ctx, child.Options{
 		Name: "the program of the environment", Line: c.receive, MaxStderr: 64 << 10, Level: zerolog.DebugLevel,
 		Ended: func(*child.Ended) { c.calls.End() }, Idle: c.calls.Idle, Go: x.goes.Go, Grace: x.grace, Log: x.env.Log, Now: x.env.Now,
+		Secrets: x.env.Secrets,
 	})
 	if err := c.Start(x.env.Launcher, policy); err != nil {
 		return nil, fmt.Errorf("the program of the environment was not started: %w", err)
@@ -176,7 +179,7 @@ func (c *execChild) receive(text []byte) {
 	}
 	w, _ := c.calls.Take(id)
 	if w == nil {
-		c.log.Debug().Bytes("line", text[:min(len(text), 200)]).Msg("the program of the environment sent an answer that nobody waits for")
+		c.log.Debug().Bytes("line", c.secrets.OwnHead(text, 200)).Msg("the program of the environment sent an answer that nobody waits for")
 		return
 	}
 	if fault != nil { // a NaN, say: nobody need wait for an answer that has come

@@ -39,7 +39,7 @@ type Options struct {
 	Store     store.Opener // keeps sessions over the end of the host
 	Workspace string       // absolute folder that images are in; "" = there are no images
 	StateDir  string       // of the keys of endpoints; "" = none are kept
-	Secrets   *redact.Set  // gets those; nil = nothing is hidden
+	Secrets   *redact.Set  // gets those, and the history has none of them; nil = no others are known
 	Wall      *wall.Wall   // around the host's own files; nil = none lie in the workspace
 	Log       zerolog.Logger
 	Now       func() time.Time // time.Now
@@ -114,7 +114,7 @@ func New(opts Options) *Front {
 	f := &Front{
 		opts: opts, methods: methods(), wake: dialect.NewBell(),
 		room: dialect.NewRoom(opts.MaxQueue, opts.MaxQueueBytes), history: history{store: opts.Store,
-			maxKept: opts.MaxKept},
+			maxKept: opts.MaxKept, secrets: opts.Secrets},
 		open: make(map[*call]struct{}), byID: make(map[string][]*call), sessions: make(map[string]*session),
 	}
 	f.admitted = len(opts.Tokens) == 0

@@ -389,7 +389,7 @@ func (f *Front) note(s *session, t *turn, m message) {
 	f.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(f.ctx), f.opts.StoreWait)
 	defer cancel()
-	number, err := f.history.add(ctx, e, t.entry.Rollout, t.id, &m)
+	number, err := f.history.add(ctx, e, t.entry.Rollout, t.id, m)
 	told := map[string]any{"session_id": s.ID}
 	if err != nil {
 		f.logger().Warn().Err(err).Str("session_id", s.ID).Msg("a message is not kept in the history")

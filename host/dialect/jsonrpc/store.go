@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host/dialect"
+	"a2e/host/redact"
 	"a2e/host/store"
 	"a2e/protocol"
 )
@@ -59,6 +60,7 @@ const (
 type history struct {
 	store   store.Opener
 	maxKept int
+	secrets *redact.Set            // what is kept has none of them, nor those that it names itself
 	only    atomic.Pointer[string] // the agent whose sessions there are, as tokens tell agents apart; nil = all
 }
 
@@ -154,8 +156,14 @@ func (h *history) put(ctx context.Context, e entry) error {
 	return dialect.Write(ctx, h.store, func(tx *store.Tx) error { return h.putEntry(tx, e) })
 }
 
+// kept is a text as it may be kept.
+func (h *history) kept(text string) string { return string(h.secrets.Own([]byte(text))) }
+
 // putEntry keeps a session, and has the oldest go where there are too many.
 func (h *history) putEntry(tx *store.Tx, e entry) error {
+	if h != nil {
+		e.Title = h.kept(e.Title)
+	}
 	_, err := tx.Exec(`INSERT INTO rpc_sessions (`+entryColumns+`) VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET title = excluded.title, model = excluded.model, rollout = excluded.rollout,
 	updated = CASE WHEN excluded.updated > rpc_sessions.updated THEN excluded.updated ELSE rpc_sessions.updated END`,
@@ -175,8 +183,9 @@ ON CONFLICT (id) DO UPDATE SET title = excluded.title, provider = excluded.provi
 }
 
 // add keeps a message of a turn in a rollout, and returns its number. e is its session.
-func (h *history) add(ctx context.Context, e entry, rollout, turn string, m *message) (number int64, err error) {
-	text, err := protocol.AppendJSON(nil, m)
+func (h *history) add(ctx context.Context, e entry, rollout, turn string, m message) (number int64, err error) {
+	m.Text = h.kept(m.Text)
+	text, err := protocol.AppendJSON(nil, &m)
 	if err != nil {
 		return 0, err
 	}

@@ -192,13 +192,14 @@ func TestRestart(t *testing.T) {
 	opts, elsewhere := front.Options{Store: state(t, t.TempDir())}, state(t, t.TempDir())
 	p := open(t, opts, newKit())
 	s := p.session(`{"title":" My\n title "}`)
-	p.on(s, "session.send", `,"text":"remember"`)
+	p.on(s, "session.send", `,"text":"/tool {\"env\":{\"API_TOKEN\":\"canary-1\"}} --token canary-2 password=canary-3"`)
 	p.idle(s, 0)
 	before := p.on(s, "session.get", "")
 	p.close()
 	var out bytes.Buffer
 	source, _ := opts.Store(t.Context())
 	must.OK(t, source.Export(t.Context(), &out))
+	assert.That(t, !strings.Contains(out.String(), "canary"), "a secret is kept: %s", out.String())
 	target, _ := elsewhere(t.Context())
 	for range 2 {
 		must.Get(target.Import(t.Context(), bytes.NewReader(out.Bytes()), store.Merge))(t)

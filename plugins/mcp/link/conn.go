@@ -270,10 +270,12 @@ func (c *conn) renewed(hello *mcp.InitializeResult) {
 // skip counts what the server sent that is no message.
 func (c *conn) skip(what []byte, why error) {
 	c.link.junk.Add(1)
-	odd := string(c.link.secrets.Head(what, maxOdd))
-	c.odd.CompareAndSwap(nil, &odd)
+	if c.odd.Load() == nil {
+		odd := string(c.link.secrets.OwnHead(what, maxOdd))
+		c.odd.CompareAndSwap(nil, &odd)
+	}
 	if hidden, ok := c.junk.Allow(c.link.env.Now()); ok {
-		c.link.log.Warn().Bytes("text", c.link.secrets.Head(what, 200)).Str("error", c.link.text(why)).
+		c.link.log.Warn().Bytes("text", c.link.secrets.OwnHead(what, 200)).Str("error", c.link.text(why)).
 			Int("hidden", hidden).Msg("skipped what the MCP server sent: it is no message")
 	}
 }
