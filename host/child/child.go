@@ -238,7 +238,8 @@ func (p *Process) hear(line []byte) {
 	line = p.opts.Secrets.Bytes(line)
 	p.words.Add(line)
 	if hidden, ok := p.said.Allow(p.opts.Now()); ok {
-		p.opts.Log.WithLevel(p.opts.Level).Bytes("stderr", p.opts.Secrets.Own(line)).Int("hidden", hidden).Msg(p.opts.Name + " says")
+		p.opts.Log.WithLevel(p.opts.Level).Bytes("stderr", p.opts.Secrets.Own(line)).
+			Int("hidden", hidden).Msg(p.opts.Name + " says")
 	}
 	if p.opts.Stderr != nil {
 		p.opts.Stderr(line)

@@ -136,8 +136,8 @@ func (s *Set) addItem(name, before, text string) {
 }
 
 // addParts takes what is secret in a text: parts of URLs, values that are assigned to the name of a secret, as in
-// AccountKey=…;Endpoint=… or host=db password=…, arguments behind such flags as --token, and what has to be hidden of
-// the JSON that stands in it.
+// AccountKey=…;Endpoint=… or host=db password=…, arguments behind such flags as --token, and the secrets of the
+// JSON that stands in it.
 func (s *Set) addParts(text []byte) {
 	if bytes.Contains(text, []byte("://")) {
 		quote := func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune("\"'`\\<>(){}", r) }
@@ -181,7 +181,9 @@ var (
 	member   = sync.OnceValue(func() *regexp.Regexp {
 		return regexp.MustCompile(`"([^\s"\\]+)"\s*:\s*"((?:\\.|[^"\\])*)`)
 	})
-	flagged = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?:^|\s)(--?[A-Za-z][-\w.]*)[ \t]+` + anyValue) })
+	flagged = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`(?:^|\s)(--?[A-Za-z][-\w.]*)[ \t]+` + anyValue)
+	})
 )
 
 // holdsVariables reports whether what has a name has variables or headers as its members.

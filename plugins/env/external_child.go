@@ -179,7 +179,8 @@ func (c *execChild) receive(text []byte) {
 	}
 	w, _ := c.calls.Take(id)
 	if w == nil {
-		c.log.Debug().Bytes("line", c.secrets.OwnHead(text, 200)).Msg("the program of the environment sent an answer that nobody waits for")
+		c.log.Debug().Bytes("line", c.secrets.OwnHead(text, 200)).
+			Msg("the program of the environment sent an answer that nobody waits for")
 		return
 	}
 	if fault != nil { // a NaN, say: nobody need wait for an answer that has come

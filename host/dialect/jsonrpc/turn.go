@@ -319,7 +319,9 @@ func (f *Front) finish(t *turn) {
 	f.mu.Lock()
 	now := f.seconds()
 	r := rollout{
-		ID: t.entry.Rollout, Title: cmp.Or(f.history.kept(t.entry.Title), titleOf(f.history.kept(hint)), "untitled chat"), Created: now, Updated: now,
+		ID:      t.entry.Rollout,
+		Title:   cmp.Or(f.history.kept(t.entry.Title), titleOf(f.history.kept(hint)), "untitled chat"),
+		Created: now, Updated: now,
 		Provider: cmp.Or(t.provider, chosen.Worker), Model: cmp.Or(t.model, chosen.Model), Thinking: chosen.Thinking,
 		Agent: t.entry.Agent,
 	}
