@@ -21,6 +21,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -87,14 +88,14 @@ type Keeper struct {
 	asks     atomic.Int32 // of callers that wait
 	prepared atomic.Bool
 
-	mu       sync.Mutex // held by the one that works; guards the fields below
-	store    *store     // nil before the first use
-	watch    *watcher   // nil = all folders are read each time
-	watching bool       // it was tried
-	stale    bool       // what the watcher told was lost
-	again    []string   // paths to look at in any case
-	unsaved  int        // changes since the index was written
-	told     int        // files that were said not to be kept
+	mu      sync.Mutex  // held by the one that works; guards the fields below
+	store   *store      // nil before the first use
+	watch   *watcher    // nil = all folders are read each time
+	top     fs.FileInfo // the folder that watch was made for; nil = none yet
+	stale   bool        // what the watcher told was lost
+	again   []string    // paths to look at in any case
+	unsaved int         // changes since the index was written
+	told    int         // files that were said not to be kept
 }
 
 // Open makes the keeper of a workspace.
@@ -306,8 +307,8 @@ func (k *Keeper) Prepare() {
 // look reads what may have changed since the last checkpoint. With calm it leaves processors to others
 // as long as nobody waits for it.
 func (k *Keeper) look(p *place, calm bool) (*scan, error) {
-	if k.o.Watch && !k.watching {
-		k.watching, k.watch, k.stale = true, newWatcher(k.o.Workspace), true
+	if err := k.watchTop(p); err != nil {
+		return nil, err
 	}
 	s := &scan{Keeper: k, place: p, calm: calm}
 	if err := s.run(k.pending()); err != nil {
@@ -319,6 +320,23 @@ func (k *Keeper) look(p *place, calm bool) (*scan, error) {
 		k.o.Log.Info().Err(s.unwatched).Str("workspace", k.o.Workspace).Msg("checkpoints: not all folders can be watched, so all are read for each checkpoint")
 	}
 	return s, nil
+}
+
+// watchTop makes the watcher of the workspace, and a new one after the workspace was deleted and made
+// again: as long as anything holds the old folder open, the kernel does not tell that it has gone.
+func (k *Keeper) watchTop(p *place) error {
+	if !k.o.Watch {
+		return nil
+	}
+	top, err := p.top.Stat()
+	if err != nil || k.top != nil && os.SameFile(k.top, top) {
+		return err
+	}
+	if k.watch != nil {
+		k.watch.close()
+	}
+	k.top, k.watch, k.stale = top, newWatcher(k.o.Workspace), true
+	return nil
 }
 
 // scan looks at the workspace and keeps the contents that are new.

@@ -225,6 +225,36 @@ func TestNothingThere(t *testing.T) {
 	assert.Fails(t, err, "too late")
 }
 
+// TestWorkspaceMadeAgain: what changes in a workspace that was deleted and made again is noticed, also
+// while something holds the old folders open, and the old files can be put back.
+func TestWorkspaceMadeAgain(t *testing.T) {
+	s := newStage(t, func(o *checkpoint.Options) { o.Workspace += "/work" })
+	top := s.dir
+	s.dir = filepath.Join(top, "work")
+	s.write("dir/a", "one")
+	s.take("")
+	s.write("dir/a", "two")
+	old := s.take("") // from here on only what the kernel tells is looked at
+	was := pictureOf(t, s.dir)
+	for _, name := range []string{"", "dir"} {
+		held := must.Get(os.Open(filepath.Join(s.dir, name)))(t)
+		defer held.Close()
+	}
+	must.OK(t, os.RemoveAll(s.dir), os.Mkdir(s.dir, 0o755))
+	for i, content := range []string{"", "three", "four", "five"} {
+		if content != "" {
+			s.write("dir/a", content)
+			s.write("new", content)
+		}
+		assert.Equal(t, s.take("").ID, old.ID+1+uint64(i), "checkpoint of %q", content)
+	}
+	s.restore(checkpoint.RestoreOptions{Steps: 1})
+	text := must.Get(os.ReadFile(filepath.Join(s.dir, "dir", "a")))(t)
+	assert.Equal(t, string(text), "four", "undone")
+	s.restore(checkpoint.RestoreOptions{To: old.ID})
+	was.want(t, s.dir, "after a restore of what the old folder held")
+}
+
 // TestPathsInNoUTF8: a file whose name is no UTF-8 is put back by its name, and by what is shown of it.
 func TestPathsInNoUTF8(t *testing.T) {
 	const raw, shown = "d\xff/a\xfe", "d\uFFFD/a\uFFFD"

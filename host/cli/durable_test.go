@@ -68,7 +68,7 @@ func durableSession(t *testing.T, cmd *exec.Cmd) *durableHost {
 		h.kill()
 		_ = h.Client.Close() // killed
 	})
-	caps := []protocol.Capability{protocol.CapMemory, protocol.CapPlanning, protocol.CapTools, protocol.CapEnv}
+	caps := []protocol.Capability{protocol.CapMemory, protocol.CapPlanning, protocol.CapTools, protocol.CapEnv, protocol.CapProc}
 	if _, err := h.Handshake(t.Context(), "durable", caps, ""); err != nil {
 		t.Fatalf("handshake: %v; stderr: %s", err, h.stderr)
 	}

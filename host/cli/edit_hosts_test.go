@@ -7,12 +7,14 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/go-json-experiment/json"
 
+	"a2e/host/checkpoint"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
@@ -135,7 +137,8 @@ func TestWorkspaceMadeAgain(t *testing.T) {
 	work := filepath.Join(t.TempDir(), "work")
 	must.OK(t, os.Mkdir(work, 0o777))
 	dir := workDir(t)
-	writeConfig(t, dir, fmt.Sprintf("workspace: %q\n%s", work, durableConfig))
+	writeConfig(t, dir, fmt.Sprintf("workspace: %q\ncheckpoints: {restore: true}\n%s"+
+		"  - {name: proc, type: proc, metadata: {allowed_commands: [cat]}}\n", work, durableConfig))
 	h := durableStart(t, dir)
 	must.Get(h.call("write_file", map[string]any{"path": "first", "content": "text"}, nil))(t)
 	must.OK(t, os.RemoveAll(work))
@@ -148,4 +151,15 @@ func TestWorkspaceMadeAgain(t *testing.T) {
 	var out spilledOutput
 	must.Get(h.call("run_command", map[string]any{"command": []string{"cat", "dir/second"}}, &out))(t)
 	assert.Equal(t, out.Stdout, "edited", "a command reads")
+	var started protocol.ProcSpawnResponse
+	must.OK(t, h.Call(t.Context(), protocol.TypeProcSpawnReq, map[string]any{"cmd": []string{"cat"}, "cwd": "dir"}, &started))
+	must.OK(t, h.Call(t.Context(), protocol.TypeProcKillReq, map[string]any{"proc_id": started.ProcID}, nil))
+	var list struct {
+		Checkpoints []checkpoint.Info `json:"checkpoints"`
+	}
+	must.Get(h.call("checkpoint_list", map[string]any{}, &list))(t)
+	at := slices.IndexFunc(list.Checkpoints, func(i checkpoint.Info) bool { return strings.Contains(i.Before, "edit_file") })
+	must.That(t, at >= 0, "no checkpoint before edit_file: %+v", list.Checkpoints)
+	must.Get(h.call("checkpoint_restore", map[string]any{"id": list.Checkpoints[at].ID}, nil))(t)
+	assert.Equal(t, string(must.Get(os.ReadFile(filepath.Join(work, "dir", "second")))(t)), "text", "restored")
 }

@@ -17,6 +17,7 @@ import (
 	"a2e/host/config"
 	"a2e/host/private"
 	"a2e/host/redact"
+	"a2e/host/swap"
 	"a2e/plugins/mcp"
 )
 
@@ -191,10 +192,10 @@ func (r *mcpRemoveCmd) Run(cmd *commands, sys *System) error {
 
 // editedFile is a config that a command changes.
 type editedFile struct {
-	name   string // for messages
-	path   string // absolute
-	text   []byte // nil = there is none yet
-	mode   fs.FileMode
+	name   string             // for messages
+	path   string             // absolute
+	text   []byte             // nil = there is none yet
+	mode   fs.FileMode        // of a new one
 	folder string             // the path by which it is trusted, if it is a folder's own; "" = it is not
 	trust  func([]byte) error // trusts a content
 	known  bool               // its content was trusted
@@ -248,7 +249,6 @@ func (f *editedFile) read() ([]byte, error) {
 	case !info.Mode().IsRegular():
 		return nil, fmt.Errorf("%s: not a regular file", f.name)
 	}
-	f.mode = info.Mode().Perm()
 	text, err := os.ReadFile(f.path)
 	return append([]byte{}, text...), err
 }
@@ -267,7 +267,18 @@ func (f *editedFile) write(text []byte) error {
 	case err == nil && (!bytes.Equal(now, f.text) || (now == nil) != (f.text == nil)):
 		err = fmt.Errorf("%s has changed meanwhile; try again", f.name)
 	case err == nil:
-		err = writeWhole(f.path, func(w io.Writer) error {
+		err = f.replace(text)
+	}
+	if err == nil && f.known {
+		err = f.trust(text)
+	}
+	return fail(exitFailed, err)
+}
+
+// replace writes the file: a new one with its mode, one that is there with its owner and its rights.
+func (f *editedFile) replace(text []byte) error {
+	if f.text == nil {
+		return writeWhole(f.path, func(w io.Writer) error {
 			_, err := w.Write(text)
 			if file, ok := w.(*os.File); ok && err == nil {
 				err = file.Chmod(f.mode)
@@ -275,10 +286,22 @@ func (f *editedFile) write(text []byte) error {
 			return err
 		})
 	}
-	if err == nil && f.known {
-		err = f.trust(text)
+	path, err := filepath.EvalSymlinks(f.path)
+	if err != nil {
+		return err
 	}
-	return fail(exitFailed, err)
+	dir, err := os.OpenRoot(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	base := filepath.Base(path)
+	old, err := dir.OpenFile(base, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer old.Close()
+	return swap.Replace(dir, base, old, string(text), func() error { return nil })
 }
 
 // after says whether the change counts, and what is to be done where it does not.

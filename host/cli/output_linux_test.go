@@ -3,15 +3,19 @@
 package cli_test
 
 import (
-	"a2e/host/hosttest/assert"
-	"a2e/host/hosttest/must"
 	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 )
 
 // sh runs a line of a shell in dir and gives its exit status and stderr.
@@ -109,4 +113,28 @@ func TestTheEndOfStdinIsSeenBehindUnreadAnswers(t *testing.T) {
 		t.Errorf("exit status %d: %s", code, l.stderr.String())
 	}
 	t.Logf("it took %v", time.Since(begun))
+}
+
+// A config that mcp add changes keeps its owner, mode and attributes.
+func TestMCPAddKeepsRights(t *testing.T) {
+	t.Parallel()
+	dir := workDir(t)
+	path := filepath.Join(dir, "own.yaml")
+	writeFile(t, dir, "own.yaml", "mcpServers: {}\n")
+	must.OK(t, os.Chmod(path, 0o640), unix.Setxattr(path, "user.note", []byte("kept"), 0))
+	uid := os.Getuid()
+	if uid == 0 {
+		uid = 4242
+		must.OK(t, os.Chown(path, uid, uid))
+	}
+	must.OK(t, os.Symlink("own.yaml", filepath.Join(dir, "link.yaml")))
+	for _, name := range []string{"own.yaml", "link.yaml"} {
+		run(t, dir, nil, "mcp", "add", "--no-try", "-c", name, name[:3], "--", "npx").want(t, 0, "added")
+		info := must.Get(os.Lstat(path))(t)
+		note := make([]byte, 16)
+		n := must.Get(unix.Getxattr(path, "user.note", note))(t)
+		assert.Equal(t, fmt.Sprint(info.Mode(), info.Sys().(*syscall.Stat_t).Uid, string(note[:n])),
+			fmt.Sprint(os.FileMode(0o640), uid, "kept"), "after mcp add -c %s", name)
+		assert.Contains(t, textOf(t, path), name[:3]+":")
+	}
 }
