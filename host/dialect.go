@@ -257,7 +257,7 @@ type Asker func(ctx context.Context, t protocol.Type, req, resp any) error
 func BeginSession(ctx context.Context, agentID string, ask Asker) (inSession context.Context, sess *Session, end func()) {
 	h, _ := ctx.Value(hostKey{}).(*Host)
 	sess = h.newSession(cmp.Or(h.opts.AgentID, agentID))
-	sess.ask, sess.aside = ask, true
+	sess.ask, sess.aside, sess.Pushes = ask, true, true
 	for _, name := range capabilities() {
 		sess.Caps[name] = h.loaded(name)
 	}

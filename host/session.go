@@ -17,6 +17,9 @@ type Session struct {
 	AgentID string
 	Caps    map[protocol.Capability]bool // those that were asked for and are there
 
+	// Pushes says that the agent takes `env/state/push`: it asked for it, or its dialect has no agent_caps.
+	Pushes bool
+
 	tokens auth.Tokens // of the host
 
 	why   map[protocol.Capability]string // what was asked for is not there
@@ -96,6 +99,7 @@ func handshake(h *Host, c *call) (any, error) {
 	}
 	var sess *Session
 	rows := []protocol.CapabilityRow{}
+	var meta map[string]any
 	agent := req.AgentID
 	if reason == "" {
 		agent, reason = h.authenticate(&req)
@@ -103,20 +107,23 @@ func handshake(h *Host, c *call) (any, error) {
 	if reason == "" {
 		h.awaitPlugins(c)
 		sess = h.newSession(cmp.Or(h.opts.AgentID, agent))
-		if rows = h.negotiate(req.AgentCaps, sess); len(sess.Caps) == 0 && namesSome(req.AgentCaps) {
+		if rows, meta = h.negotiate(req.AgentCaps, sess); len(sess.Caps) == 0 && namesSome(req.AgentCaps) {
 			reason = protocol.ReasonNoCaps
+			meta[protocol.MetaAvailableCaps] = h.available()
 		}
 	}
 	if reason != "" {
 		refused := h.opts.Log.Warn().Str("reason", string(reason))
-		if reason == protocol.ReasonNoCaps { // the answer has room for the reason alone
+		if reason == protocol.ReasonNoCaps {
 			asked := fmt.Sprintf("%.32q", req.AgentCaps[:min(len(req.AgentCaps), maxLoggedCaps)])
 			refused = refused.Str("asked", asked).Strs("available", h.available())
 		}
 		refused.Msg("handshake refused")
-		return &protocol.HandshakeResponse{MaxParallel: h.opts.MaxParallel, Reason: reason}, nil
+		return &protocol.HandshakeResponse{MaxParallel: h.opts.MaxParallel, Reason: reason, Metadata: meta}, nil
 	}
-	resp := &protocol.HandshakeResponse{SessionID: sess.ID, AcceptedCaps: rows, MaxParallel: h.opts.MaxParallel, OK: true}
+	resp := &protocol.HandshakeResponse{
+		SessionID: sess.ID, AcceptedCaps: rows, MaxParallel: h.opts.MaxParallel, OK: true, Metadata: meta,
+	}
 	if _, err := h.message(nil, c.dest.response, c.reqID(), resp); err != nil { // metadata of a plugin that do not encode
 		h.opts.Log.Error().Err(err).Msg("handshake refused")
 		return &protocol.HandshakeResponse{MaxParallel: h.opts.MaxParallel, Reason: protocol.ReasonServerError}, nil
@@ -178,35 +185,60 @@ func (h *Host) authenticate(req *protocol.HandshakeRequest) (agentID string, rea
 	return "", protocol.ReasonAuthFailed
 }
 
-// namesSome reports whether a handshake asks for anything, beyond the flags of an older
-// protocol, which mean nothing here.
-func namesSome(wanted []protocol.Capability) bool {
-	return slices.ContainsFunc(wanted, func(name protocol.Capability) bool { return name != "streaming" && name != "artifacts" })
+// isFlag reports whether a name in agent_caps is no capability but a flag: those of an older
+// protocol mean nothing here.
+func isFlag(name protocol.Capability) bool {
+	return name == "streaming" || name == "artifacts" || name == protocol.FlagEnvPush
 }
 
+// namesSome reports whether a handshake asks for any capability.
+func namesSome(wanted []protocol.Capability) bool {
+	return slices.ContainsFunc(wanted, func(name protocol.Capability) bool { return !isFlag(name) })
+}
+
+// maxUnknownCaps and maxUnknownCap bound how many unknown names the answer to a handshake lists,
+// and how many bytes of one.
+const (
+	maxUnknownCaps = 100
+	maxUnknownCap  = 64
+)
+
 // negotiate answers each capability that the agent named, once, and notes in the session
-// which of them are there. An agent that names none gets all that are there.
-func (h *Host) negotiate(wanted []protocol.Capability, sess *Session) []protocol.CapabilityRow {
-	rows := []protocol.CapabilityRow{}
+// which of them are there. An agent that names none gets all that are there. meta lists the
+// names that are none.
+func (h *Host) negotiate(
+	wanted []protocol.Capability, sess *Session,
+) (rows []protocol.CapabilityRow, meta map[string]any) {
+	sess.Pushes = slices.Contains(wanted, protocol.FlagEnvPush)
+	rows, meta = []protocol.CapabilityRow{}, map[string]any{}
 	if !namesSome(wanted) {
 		wanted = slices.DeleteFunc(capabilities(), func(name protocol.Capability) bool { return !h.loaded(name) })
 	}
 	var seen []protocol.Capability
+	var unknown []string
 	for _, name := range wanted {
 		name = cmp.Or(protocol.CapabilityAliases()[string(name)], name)
-		if slices.Contains(seen, name) || !slices.Contains(capabilities(), name) {
+		if isFlag(name) || slices.Contains(seen, name) {
+			continue
+		}
+		if !slices.Contains(capabilities(), name) {
+			text := protocol.Head(string(name), maxUnknownCap)
+			if !slices.Contains(unknown, text) && len(unknown) < maxUnknownCaps {
+				unknown = append(unknown, text)
+				meta[protocol.MetaUnknownCaps] = unknown
+			}
 			continue
 		}
 		seen = append(seen, name)
-		meta, why := h.describe(name)
-		if meta != nil {
+		about, why := h.describe(name)
+		if about != nil {
 			sess.Caps[name] = true
 		} else {
-			meta, sess.why[name] = map[string]any{"reason": why}, why
+			about, sess.why[name] = map[string]any{"reason": why}, why
 		}
-		rows = append(rows, protocol.CapabilityRow{Capability: name, Enabled: sess.Caps[name], Metadata: meta})
+		rows = append(rows, protocol.CapabilityRow{Capability: name, Enabled: sess.Caps[name], Metadata: about})
 	}
-	return rows
+	return rows, meta
 }
 
 // describe returns the handshake's metadata of a capability: that of the plugin asked first,

@@ -59,6 +59,10 @@ func CapabilityAliases() map[string]Capability {
 	}
 }
 
+// FlagEnvPush in agent_caps asks for `env/state/push`, which no other agent gets. It is no
+// capability and never listed.
+const FlagEnvPush Capability = "env_push"
+
 // Info is one row of the message table.
 type Info struct {
 	Type       Type
@@ -179,7 +183,15 @@ type HandshakeResponse struct {
 	MaxParallel  int             `json:"max_parallel"` // requests that run at once
 	OK           bool            `json:"ok"`
 	Reason       HandshakeReason `json:"reason"`
+	Metadata     map[string]any  `json:"metadata,omitempty"` // see the keys below; absent where all was understood
 }
+
+// The keys of a handshake answer's metadata, each with a list of names. Rows have no place for
+// them: peers decode the name of a row as a closed enumeration.
+const (
+	MetaUnknownCaps   = "unknown_caps"   // names in agent_caps that are no capability
+	MetaAvailableCaps = "available_caps" // the capabilities that there are, where none was accepted
+)
 
 // SetDefaults sets what the schema says for absent fields.
 func (r *HandshakeResponse) SetDefaults() { r.MaxParallel, r.OK = 4, true }

@@ -50,7 +50,8 @@ var extensions = map[string]bool{
 	"chain/req/journal": true, "chain/req/resume": true, "chain/req/resolve": true,
 	"tool/list/resp/tools/0/task": true, "toolkit/list/resp/toolkits/0/problem": true, "tool/list/resp/tools/0/score": true, "tool/list/req/detail": true, "tool/list/resp/tools/0/detail": true, "tool/call/resp/group": true, "skill/discover/req/query": true,
 	"mcp/resource/read/resp/_meta": true, "mcp/prompt/get/resp/_meta": true,
-	"mcp/sample/req/extra": true, "mcp/sample/resp/extra": true,
+	"handshake/resp/metadata": true,
+	"mcp/sample/req/extra":    true, "mcp/sample/resp/extra": true,
 	"learn/stats/req/history": true, "learn/stats/resp/history": true,
 }
 

@@ -198,6 +198,13 @@ func TestNamesThatMatchNothing(t *testing.T) {
 	if !strings.Contains(out.stdout, `"reason":"no_caps"`) || !strings.Contains(out.stderr, "toolz") || !strings.Contains(out.stderr, `"available":["skill","tools",`) {
 		t.Errorf("%s\n%s", out.stdout, out.stderr)
 	}
+	for _, want := range []string{`"unknown_caps":["toolz"]`, `"available_caps":["skill","tools",`} {
+		assert.Contains(t, out.stdout, want, "the answer itself")
+	}
+	out = run(t, dir, []byte(`{"type":"handshake/req","id":"1","agent_caps":["toolz","tools","env_push"]}`+"\n"), "serve")
+	assert.Contains(t, out.stdout, `"metadata":{"unknown_caps":["toolz"]}`, "beside one that is there")
+	out = run(t, dir, []byte(`{"type":"handshake/req","id":"1","agent_caps":["tools","streaming"]}`+"\n"), "serve")
+	assert.That(t, !strings.Contains(out.stdout, "unknown_caps"), "all were understood: %s", out.stdout)
 }
 
 // A wrong option of a plugin once had every command but check and serve wait for ever for

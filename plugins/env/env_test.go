@@ -30,7 +30,7 @@ type stage struct {
 func newStage(t testing.TB, plugins ...host.Plugin) *stage {
 	t.Helper()
 	s := &stage{hosttest.New(t, host.Options{Plugins: plugins, MaxParallel: 16}), t}
-	s.Handshake(protocol.CapEnv)
+	s.Handshake(protocol.CapEnv, protocol.FlagEnvPush)
 	return s
 }
 

@@ -151,7 +151,9 @@ func (p *Plugin) begin(ctx context.Context, seed int64, options protocol.Object)
 	e := &episode{id: uuid.NewString(), options: options, created: p.micros(), seed: seed}
 	if e.pushes = p.newPushes(e); !p.quick {
 		host.HandOff(ctx)
-		e.pushes.feed = host.OpenStream(ctx)
+		if sess := host.SessionFrom(ctx); sess == nil || sess.Pushes {
+			e.pushes.feed = host.OpenStream(ctx)
+		}
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -274,14 +274,32 @@ func TestAFloodOfPushes(t *testing.T) {
 func TestPushesAfterTheSession(t *testing.T) {
 	r := newRoom(t, Options{}, host.Env{})
 	s := &stage{hosttest.New(t, host.Options{Plugins: []host.Plugin{r.plugin}}), t}
-	s.Handshake(protocol.CapEnv)
+	s.Handshake(protocol.CapEnv, protocol.FlagEnvPush)
 	id := s.begin("room")
-	s.Handshake(protocol.CapEnv)
+	s.Handshake(protocol.CapEnv, protocol.FlagEnvPush)
 	r.worlds[id].push(&protocol.EnvStatePush{EventType: "noise", Reason: "lost"})
 	s.step(id, "say")
 	r.worlds[id].push(&protocol.EnvStatePush{EventType: "bell", Terminal: true})
 	s.Refused(protocol.TypeEnvStepReq, stepFields(id, `{"type":"say"}`), protocol.CodeEpisodeDone)
 	for _, m := range s.Messages() {
 		assert.That(t, m.Type != protocol.TypeEnvStatePush, "a push into another session: %s", m.Line)
+	}
+}
+
+// An agent that did not ask for pushes gets none; the end that one brings counts all the same.
+func TestPushesThatNobodyAskedFor(t *testing.T) {
+	r := newRoom(t, Options{}, host.Env{})
+	s := &stage{hosttest.New(t, host.Options{Plugins: []host.Plugin{r.plugin}}), t}
+	m := s.Handshake(protocol.FlagEnvPush, "env_pull", protocol.CapEnv)
+	assert.Equal(t, m.Get("/metadata/unknown_caps"), `["env_pull"]`, "the flag is known: %s", m.Line)
+	s.Handshake(protocol.CapEnv)
+	id := s.begin("room")
+	r.worlds[id].push(&protocol.EnvStatePush{EventType: "noise", Reason: "unasked"})
+	s.step(id, "say")
+	r.worlds[id].push(&protocol.EnvStatePush{EventType: "bell", Terminal: true})
+	s.Refused(protocol.TypeEnvStepReq, stepFields(id, `{"type":"say"}`), protocol.CodeEpisodeDone)
+	s.Close()
+	for _, m := range s.Messages() {
+		assert.That(t, m.Type != protocol.TypeEnvStatePush, "an unasked push: %s", m.Line)
 	}
 }

@@ -113,6 +113,10 @@ func (c *peer) take() {
 	if nameless && kind == answer {
 		r = c.only(t)
 	}
+	if t == protocol.TypeEnvStatePush && !c.session.pushes() {
+		c.junk = 0
+		return
+	}
 	gone := r != nil && r.gone.Load()
 	if r != nil && kind != question {
 		c.junk = 0

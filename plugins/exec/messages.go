@@ -235,6 +235,13 @@ func (s *session) has(name protocol.Capability) bool {
 	return slices.ContainsFunc(s.users, func(u *host.Session) bool { return name == "" || u.Caps[name] })
 }
 
+// pushes reports whether one of the sessions takes `env/state/push`.
+func (s *session) pushes() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.users, func(u *host.Session) bool { return u.Pushes })
+}
+
 // join makes the child's session one of the agent's session, before its first request.
 func (c *peer) join(ctx context.Context, sess *host.Session) error {
 	s := &c.session
@@ -321,6 +328,9 @@ func (c *peer) greet(ctx context.Context, agent string) error {
 	wanted := p.opts.Capabilities
 	if len(wanted) == 0 {
 		wanted = capabilities()
+	}
+	if slices.Contains(wanted, protocol.CapEnv) { // who gets the pushes is decided here
+		wanted = append(slices.Clone(wanted), protocol.FlagEnvPush)
 	}
 	body, err := protocol.AppendJSON(nil, &protocol.HandshakeRequest{AgentID: agent, AgentCaps: wanted, AuthToken: p.opts.AuthToken.Reveal()})
 	if err != nil {

@@ -132,7 +132,10 @@ func (s *streams) run(of *stream) {
 		m := of.queue[0]
 		of.queue = of.queue[1:]
 		s.mu.Unlock()
-		err := of.send(m.typ, m.body)
+		var err error
+		if m.typ != protocol.TypeEnvStatePush || of.sess == nil || of.sess.Pushes {
+			err = of.send(m.typ, m.body)
+		}
 		s.mu.Lock()
 		s.waiting -= len(m.body)
 		s.room.Broadcast()
