@@ -77,8 +77,9 @@ func (s *Set) known() *forms {
 	if s.stale.Load() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.stale.Swap(false) {
+		if s.stale.Load() {
 			s.forms.Store(formsOf(s.values))
+			s.stale.Store(false) // behind the forms: others read them without the lock
 		}
 	}
 	return s.forms.Load()
