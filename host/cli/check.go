@@ -444,7 +444,7 @@ func effectOf(path string) string {
 // shownValue hides what is a secret, or has the name of one; a variable is none.
 func shownValue(s config.Setting) string {
 	name := s.Path[strings.LastIndexByte(s.Path, '.')+1:]
-	secret := s.Path == "state" || strings.Contains(s.Path, ".headers.") || redact.SpeaksOfSecret(name)
+	secret := s.Path == "state" || strings.Contains(s.Path, ".headers.") || name == "key" || redact.SpeaksOfSecret(name)
 	if secret && !strings.Contains(s.Value, "${") {
 		return "(not shown)"
 	}

@@ -140,9 +140,15 @@ func TestHistoryAndLogsHoldNoSecret(t *testing.T) {
 		params := fmt.Appendf(nil, `{"session_id":%q,"text":`, made.Result.ID)
 		host.send(`{"jsonrpc":"2.0","id":"s","method":"session.send","params":` +
 			string(protocol.AppendString(params, text)) + "}}")
-		said := answer(`"assistant"`)
+		said, completed := "", false
+		for said == "" || !completed { // in either order
+			line := answer("")
+			if strings.Contains(line, `"assistant"`) {
+				said += line
+			}
+			completed = completed || strings.Contains(line, "session.completed")
+		}
 		assert.That(t, inClear.MatchString(said), "the client reads %s", said)
-		answer("session.completed")
 	}
 	host.send(`{"jsonrpc":"2.0","id":"g","method":"history.get","params":{"last":true}}`)
 	history := answer(`"id":"g"`)

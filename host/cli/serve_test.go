@@ -327,7 +327,7 @@ func TestExitCodes(t *testing.T) {
 		{"tools list --json files", 0, `"name": `},
 		{"tools call echo text=hi", 0, `"text": "hi"`},
 		{"tools call run_command command=[\"sh\",\"-c\",\"exit\\u00203\"]", 1, "exit status 3"},
-		{"tools call nope", 1, "unknown_tool"},
+		{"tools call nope", 1, `unknown tool "nope"`},
 		{"tools call echo text", 2, "key=value"},
 		{"skills list", 0, ""},
 		{"skills check DIR/skills", 0, "1 good, 0 broken"},

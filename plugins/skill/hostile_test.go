@@ -433,7 +433,7 @@ func TestWallHostileArguments(t *testing.T) {
 		{"topic-analysis", `{"topic":"x","q/~":1}`, "/arguments/q~1~0", "there are: depth, style, topic"},
 		{"topic-analysis", `{"topic":"x","depth":2.5}`, "/arguments/depth", "integer"},
 		{"topic-analysis", `{"topic":"x","depth":6}`, "/arguments/depth", "greater"},
-		{"topic-analysis", `{"topic":"x","style":"loud"}`, "/arguments/style", "enum"},
+		{"topic-analysis", `{"topic":"x","style":"loud"}`, "/arguments/style", "should be one of"},
 		{"topic-analysis", `{"topic":null}`, "/arguments/topic", "null"},
 		{"topic-analysis", `{"topic":"a","args":"b","style":"plain"}`, "/arguments/args", "is not known"},
 		{"book-room", `{"room":"a1","from":1}`, "/arguments/room", "pattern"},

@@ -112,7 +112,7 @@ func TestSteer(t *testing.T) {
 	workers.awaitStart(t, "runs")
 	check(t, do(p, dispatch("waits", "low", "")+"\n"+steer("waits", "and rest")+"\n"+steer("runs", "left")+"\n"+steer("runs", "right"), ""), "/error~", `TASK_STEER of the task "runs": its worker does not take the text`)
 	p.SendRaw(steer("runs", "") + "\n" + `{"type":"TASK_STEER","protocol_version":"2.0","task_id":7}` + "\n" + `{"type":"TASK_STEER","task_id":"runs","text":"x"}` + "\n")
-	for _, want := range []string{"text is empty", "task_id", `must be "2.0"`} {
+	for _, want := range []string{"text is empty", "task_id", "2.x"} {
 		p.Wait(want, func(m hosttest.Message) bool {
 			return m.Get("/task_id") == "" && strings.Contains(m.Get("/error"), want)
 		})

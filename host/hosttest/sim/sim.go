@@ -166,18 +166,18 @@ children: {read: [%q, %q]}
 plugins:
   tools:
     allowed_commands: [bash, sh, cat]
-    commands: [{name: told, command: [sh, -c, 'echo "$1"; echo "$1" >&2; exit 3', sh, "${SIM_ARG}"]}]
-  words: {type: exec, command: [./chaos, plugin, "${SIM_ARG}"], env: {LABEL: "${SIM_LABEL}"}, capabilities: [tools]}
+    commands: [{name: told, command: [sh, -c, 'echo "$1"; echo "$1" >&2; exit 3', sh, "${SIM_ARG_TOKEN}"]}]
+  words: {type: exec, command: [./chaos, plugin, "${SIM_ARG_TOKEN}"], env: {LABEL_TOKEN: "${SIM_LABEL_TOKEN}"}, capabilities: [tools]}
   maze: {type: env, env: gridworld, max_steps: 0}
   multi_agent:
     workers:
-      - {name: shell, command: [sh, -s], contract: false, timeout: 5, env: {LABEL: "${SIM_LABEL}"}}
+      - {name: shell, command: [sh, -s], contract: false, timeout: 5, env: {LABEL_TOKEN: "${SIM_LABEL_TOKEN}"}}
       - {name: host, mode: fleet, timeout: 5, max_tasks: 2, env: {A2E_STATE_DIR: %q}, command: [%q, worker, --agent-id, w, --no-contract, --, sh, -s]}
   mcp:
     mcpServers:
 `, s.State, s.Line, s.Binary, s.Chaos, filepath.Join(s.dir, "worker-state"), s.Binary)
 	for _, way := range ways() {
-		fmt.Fprintf(&b, "      %s: {command: ./chaos, args: [mcp, %s, \"${SIM_ARG}\"], env: {LABEL: \"${SIM_LABEL}\"}, start_timeout: 2, timeout: 1}\n", way, way)
+		fmt.Fprintf(&b, "      %s: {command: ./chaos, args: [mcp, %s, \"${SIM_ARG_TOKEN}\"], env: {LABEL_TOKEN: \"${SIM_LABEL_TOKEN}\"}, start_timeout: 2, timeout: 1}\n", way, way)
 	}
 	must.OK(s.t, os.WriteFile(filepath.Join(s.dir, "config.yaml"), []byte(b.String()), 0o600))
 }
@@ -193,7 +193,7 @@ func (s *Sim) secrets() []string {
 func (s *Sim) environ() []string {
 	return []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + s.dir, "TMPDIR=" + filepath.Join(s.dir, "tmp"), "GOTRACEBACK=all",
-		"SIM_TOKEN=" + s.secret("token"), "SIM_ARG=" + s.secret("arg"), "SIM_LABEL=" + s.secret("label"), "SIM_API_KEY=" + s.secret("env"),
+		"SIM_TOKEN=" + s.secret("token"), "SIM_ARG_TOKEN=" + s.secret("arg"), "SIM_LABEL_TOKEN=" + s.secret("label"), "SIM_API_KEY=" + s.secret("env"),
 	}
 }
 

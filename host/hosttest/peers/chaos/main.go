@@ -30,7 +30,7 @@ type request struct {
 }
 
 // told is the secret of the config, which it tells everybody.
-var told = os.Getenv("LABEL") + " " + os.Args[len(os.Args)-1]
+var told = os.Getenv("LABEL_TOKEN") + " " + os.Args[len(os.Args)-1]
 
 func main() {
 	if os.Args[1] == "plain" {
