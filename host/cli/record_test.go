@@ -157,10 +157,6 @@ func TestHistoryAndLogsHoldNoSecret(t *testing.T) {
 	} {
 		assert.Contains(t, history, kept)
 	}
-	hosttest.Eventually(t, "what the server wrote is logged", func() bool {
-		log := host.stderr.String()
-		return strings.Contains(log, "it is no message") && strings.Contains(log, "DB_PASS=")
-	})
 	must.OK(t, host.stdin.Close())
 	_, _ = io.Copy(io.Discard, host.stdout)
 	assert.Equal(t, host.exit(), 0, "the host ends with")
