@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -108,6 +109,63 @@ var (
 	}
 	inClear = regexp.MustCompile(`canary|nary-`)
 )
+
+// TestHistoryAndLogsHoldNoSecret: texts that name their own secrets get to the worker and the client as they are, and
+// into the history and the logs without them.
+func TestHistoryAndLogsHoldNoSecret(t *testing.T) {
+	t.Parallel()
+	dir := workDir(t)
+	writeFile(t, dir, "junk", strings.Join(confidential, "\n")+"\n")
+	writeConfig(t, dir, "state_dir: state\nmcpServers:\n"+
+		"  junk: {command: sh, args: [-c, 'cat junk; cat junk >&2; cat >/dev/null']}\n"+
+		"plugins: {multi_agent: {workers: [{name: w, command: [cat], contract: false}]}}\n")
+	host := start(t, dir, "serve", "--log-level", "debug")
+	answer := func(until string) string {
+		for {
+			line, err := host.stdout.ReadString('\n')
+			must.That(t, err == nil, "no %s: %v", until, err)
+			if strings.Contains(line, until) {
+				return line
+			}
+		}
+	}
+	host.send(`{"jsonrpc":"2.0","id":"c","method":"session.create","params":{"title":"token=canary-91"}}`)
+	var made struct {
+		Result struct {
+			ID string `json:"session_id"`
+		} `json:"result"`
+	}
+	must.OK(t, json.Unmarshal([]byte(answer(`"id":"c"`)), &made))
+	for _, text := range confidential {
+		params := fmt.Appendf(nil, `{"session_id":%q,"text":`, made.Result.ID)
+		host.send(`{"jsonrpc":"2.0","id":"s","method":"session.send","params":` +
+			string(protocol.AppendString(params, text)) + "}}")
+		said := answer(`"assistant"`)
+		assert.That(t, inClear.MatchString(said), "the client reads %s", said)
+		answer(`"pending":false`) // until then the session is busy, and refuses the next text
+	}
+	host.send(`{"jsonrpc":"2.0","id":"g","method":"history.get","params":{"last":true}}`)
+	history := answer(`"id":"g"`)
+	for _, kept := range []string{
+		`/tool {\"env\":{\"API_TOKEN\":\"[redacted]\"},`, `of {1} and {\"apiKey\":\"[redacted]\"}`, `"title":"token=[redacted]"`,
+	} {
+		assert.Contains(t, history, kept)
+	}
+	must.OK(t, host.stdin.Close())
+	_, _ = io.Copy(io.Discard, host.stdout)
+	assert.Equal(t, host.exit(), 0, "the host ends with")
+	for line := range strings.Lines(history + host.stderr.String()) {
+		assert.That(t, !inClear.MatchString(line), "a secret is in %s", line)
+	}
+	must.OK(t, filepath.WalkDir(filepath.Join(dir, "state"), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		kept := must.Get(os.ReadFile(path))(t)
+		assert.That(t, !inClear.Match(kept), "a secret is in %s: %q", path, inClear.FindAll(kept, -1))
+		return nil
+	}))
+}
 
 // No secret stands in a record, wherever it came from and however it is written.
 func TestRecordHoldsNoSecret(t *testing.T) {
