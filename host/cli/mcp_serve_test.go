@@ -158,7 +158,7 @@ func TestMCPAddAndRemove(t *testing.T) {
 	assert.Equal(t, textOf(t, dir, "a2e.yaml"), "# mine\nhost_id: x # me\nmcpServers: {}\n")
 
 	writeFile(t, dir, "a2e.yaml", "host_id: y\n") // not as it was trusted
-	out = run(t, dir, nil, "mcp", "add", "files", "--", "npx").want(t, 0, "next: a2e trust")
+	out = run(t, dir, nil, "mcp", "add", "--no-try", "files", "--", "npx").want(t, 0, "next: a2e trust")
 	assert.Contains(t, run(t, dir, nil, "trust", "--list").want(t, 0, "").stdout, "changed")
 }
 
