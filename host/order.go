@@ -214,8 +214,19 @@ func keysIn(obj protocol.Object, field string) *conflictKeys {
 	return n
 }
 
-// filesIn asks the plugins which files a request is about.
+// filesIn returns what a request is about, by the files that the plugins name.
 func (d *destination) filesIn(obj protocol.Object) *conflictKeys {
+	f := d.about(obj)
+	if f.Use == Nothing {
+		return &conflictKeys{set: map[string]struct{}{}} // nothing
+	}
+	at, within := f.within()
+	// some file systems take upper and lower case as the same
+	return &conflictKeys{all: !within, one: strings.ToLower(at), use: f.Use}
+}
+
+// about asks the plugins which files a request is about.
+func (d *destination) about(obj protocol.Object) (f Files) {
 	for _, route := range d.routes {
 		if route.about == nil {
 			continue
@@ -225,13 +236,16 @@ func (d *destination) filesIn(obj protocol.Object) *conflictKeys {
 			f = route.about(obj)
 		}
 		if f.Use != Nothing {
-			// some file systems take upper and lower case as the same
-			at := strings.ToLower(path.Clean(strings.ReplaceAll(f.Path, `\`, "/")))
-			whole := at == "." || at == ".." || at[0] == '/' || filepath.IsAbs(f.Path) || strings.HasPrefix(at, "../")
-			return &conflictKeys{all: whole, one: at, use: f.Use}
+			return f
 		}
 	}
-	return &conflictKeys{set: map[string]struct{}{}} // nothing
+	return f
+}
+
+// within returns the clean path, with slashes, and whether it names a part of the workspace.
+func (f Files) within() (at string, ok bool) {
+	at = path.Clean(strings.ReplaceAll(f.Path, `\`, "/"))
+	return at, at != "." && at != ".." && at[0] != '/' && !filepath.IsAbs(f.Path) && !strings.HasPrefix(at, "../")
 }
 
 // waitsFor reports whether a request about n waits for an earlier one about other.

@@ -152,6 +152,24 @@ func (s *Services) Tool(name string) (ToolDetail, bool) {
 	return ToolDetail{}, false
 }
 
+// Changes returns the file that a call of a tool changes, relative to the workspace, with slashes. It is "" where
+// the call changes none, where nobody knows which, and where the file is outside of the workspace.
+func (s *Services) Changes(tool string, args protocol.Object) string {
+	if s == nil {
+		return ""
+	}
+	call, err := protocol.ParseObject(append(append(append(protocol.AppendString([]byte(`{"tool_name":`), tool),
+		`,"arguments":`...), args.Raw()...), '}'))
+	if err != nil {
+		return ""
+	}
+	f := s.host.router.table[string(protocol.TypeToolCallReq)].about(call)
+	if at, within := f.within(); within && f.Use >= ChangesAtOnce {
+		return at
+	}
+	return ""
+}
+
 // detailOf returns what is known of a tool as the wire has it.
 func (s *Services) detailOf(def *protocol.ToolDefinition) *protocol.ToolDetail {
 	d, known := s.Tool(def.Name)

@@ -170,6 +170,64 @@ func TestDispatchToAModel(t *testing.T) {
 	}
 }
 
+// The files that a model wrote are in the result. Without git these are all that its tools wrote; with git also
+// what its commands wrote, and none that is as it was.
+func TestDispatchTellsWhatAModelWrote(t *testing.T) {
+	t.Parallel()
+	edit := func(name, old, new string) llm.Call {
+		return llm.Call{Name: "edit_file", Arguments: fmt.Sprintf(`{"path":%q,"old":%q,"new":%q}`, name, old, new)}
+	}
+	write := func(name string) llm.Call {
+		return llm.Call{Name: "write_file", Arguments: fmt.Sprintf(`{"path":%q,"content":"new"}`, name)}
+	}
+	for _, c := range []struct{ name, last, with, without string }{
+		{"it tells none", "done", "a.txt sub/made.txt sub/new.txt", "a.txt put-back.txt sub/new.txt"},
+		{"it tells one of them", `{"status":"done","artifacts":{"files_changed":["./a.txt"]}}`,
+			"a.txt sub/made.txt sub/new.txt", "a.txt put-back.txt sub/new.txt"},
+	} {
+		for _, repo := range []bool{true, false} {
+			t.Run(fmt.Sprint(c.name, ", git ", repo), func(t *testing.T) {
+				t.Parallel()
+				dir, want := workDir(t), c.without
+				for _, name := range []string{"a.txt", "put-back.txt"} {
+					must.OK(t, os.WriteFile(filepath.Join(dir, name), []byte("old"), 0o600))
+				}
+				if repo {
+					want = c.with
+					wallGit(t, dir, "init", "-q")
+					wallGit(t, dir, "add", "a.txt", "put-back.txt")
+					wallGit(t, dir, "commit", "-q", "-m", "x")
+				}
+				model := llm.New(t, llm.Calls(write("sub//new.txt"), write("sub/../sub/new.txt"), edit("a.txt", "old", "new"),
+					edit("a.txt", "nowhere", "x"), edit("none.txt", "a", "b"), edit("put-back.txt", "old", "new"),
+					edit("put-back.txt", "new", "old"),
+					llm.Call{Name: "run_command", Arguments: `{"command":["cp","a.txt","sub/made.txt"]}`},
+					llm.Call{Name: "read_file", Arguments: `{"path":"a2e"}`}), llm.Text(c.last))
+				results, stderr := dispatched(t, dir, `{"brief":"x"}`, 0, "-", "-w", "1", "--llm", model.URL, "--model", "m")
+				assert.That(t, len(results) == 1, "%d results, stderr %s", len(results), stderr)
+				assert.Equal(t, strings.Join(results[0].Artifacts.FilesChanged, " "), want, "stderr %s", stderr)
+			})
+		}
+	}
+}
+
+// A toolkit's files count by where they are in the workspace; outside of it they do not.
+func TestDispatchTellsWhatAToolkitWrote(t *testing.T) {
+	t.Parallel()
+	for root, want := range map[string]string{"kit": "kit/new.txt", "../" + t.Name(): ""} {
+		dir := filepath.Join(workDir(t), "ws")
+		must.OK(t, os.Mkdir(dir, 0o700), os.Mkdir(filepath.Join(dir, root), 0o700), os.Rename(filepath.Join(dir, "../a2e"), filepath.Join(dir, "a2e")))
+		writeConfig(t, dir, "plugins:\n  tools:\n  toolkits:\n    filesystem: {root_dir: "+root+"}\n")
+		model := llm.New(t, llm.Calls(llm.Call{Name: "filesystem_write_file", Arguments: `{"path":"new.txt","content":"x"}`}),
+			llm.Text("done"))
+		results, stderr := dispatched(t, dir, `{"brief":"x"}`, 0, "-", "-w", "1", "-c", "a2e.yaml", "--llm", model.URL, "--model", "m")
+		assert.That(t, len(results) == 1, "%d results, stderr %s", len(results), stderr)
+		assert.Equal(t, strings.Join(results[0].Artifacts.FilesChanged, " "), want, "stderr %s", stderr)
+		_, err := os.Stat(filepath.Join(dir, root, "new.txt"))
+		must.OK(t, err)
+	}
+}
+
 // A task that the file does not name is done each time, one with an id of its own once.
 func TestDispatchAgain(t *testing.T) {
 	t.Parallel()

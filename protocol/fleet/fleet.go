@@ -232,6 +232,8 @@ type Result struct {
 type Artifacts struct {
 	PR           *string  `json:"pr"`
 	FilesChanged []string `json:"files_changed"` // relative to the workspace
+	// Written is the part of FilesChanged that calls of tools wrote. It is not sent.
+	Written []string `json:"-"`
 	// Branch is where the changes are committed, in the workspace's repository; "" = they are
 	// in the workspace itself. An extension.
 	Branch string `json:"branch,omitzero"`

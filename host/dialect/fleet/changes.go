@@ -204,10 +204,30 @@ func (c *changes) since(ctx context.Context, before, after *view) (files []strin
 		}
 	}
 	committed, known := c.committed(ctx, before.head, after.head)
-	files = append(files, committed...)
-	slices.Sort(files)
-	files = slices.Compact(files)
-	return files[:min(len(files), maxFiles)], known
+	return joined(files, committed), known
+}
+
+// really leaves out of the files that a task wrote those that are as they were when it began, where git can tell.
+func (c *changes) really(ctx context.Context, written []string, began, after *view) []string {
+	if len(written) == 0 || began == nil || after == nil {
+		return written
+	}
+	changed, known := c.since(ctx, began, after)
+	if !known || len(changed) == maxFiles {
+		return written
+	}
+	return slices.DeleteFunc(slices.Clone(written), func(name string) bool {
+		_, found := slices.BinarySearch(changed, name)
+		return !found
+	})
+}
+
+// joined returns the files of two lists, sorted, each once.
+func joined(a, b []string) []string {
+	all := append(append([]string{}, a...), b...)
+	slices.Sort(all)
+	all = slices.Compact(all)
+	return all[:min(len(all), maxFiles)]
 }
 
 // committed lists the files in which two commits differ; "" is the one before the first. False = git

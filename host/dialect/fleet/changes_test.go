@@ -46,12 +46,17 @@ func TestFilesChanged(t *testing.T) {
 			git(t, dir, "checkout", "-q", "dirty.txt")
 		case "says so":
 			r.Artifacts.FilesChanged = []string{"mine"}
+		case "its tools say so":
+			put(t, dir, "c.txt", "3")
+			put(t, dir, "d.txt", "4")
+			r.Artifacts.FilesChanged = []string{"c.txt", "same.txt"}
+			r.Artifacts.Written = []string{"c.txt", "same.txt"}
 		}
 		return r, nil
 	}}
 	p := open(t, workers, inRepo(t, dir))
 	for _, c := range []struct{ brief, files string }{
-		{"nothing", `[]`}, {"edited", `["a.txt","sub/new ü.txt"]`}, {"committed", `["b.txt"]`}, {"says so", `["mine"]`}, {"put back", `["dirty.txt"]`}, {"moved", `[]`}, {"after that", `[]`},
+		{"nothing", `[]`}, {"edited", `["a.txt","sub/new ü.txt"]`}, {"committed", `["b.txt"]`}, {"says so", `["mine"]`}, {"its tools say so", `["c.txt","d.txt"]`}, {"put back", `["dirty.txt"]`}, {"moved", `[]`}, {"after that", `[]`},
 	} {
 		check(t, do(p, strings.Replace(dispatch(c.brief, "low", ""), `"brief":"work"`, `"brief":"`+c.brief+`"`, 1), c.brief), "/artifacts/files_changed", c.files)
 	}
@@ -110,27 +115,32 @@ func TestRequireClean(t *testing.T) {
 }
 
 // TestBesides: of two tasks in the same workspace each has what was found at its end, and no
-// file is counted twice.
+// file is counted twice but one that the tools of the longer one wrote.
 func TestBesides(t *testing.T) {
 	dir := newRepo(t)
 	opts := inRepo(t, dir)
 	opts.MaxTasks = 2
-	begun, other := make(chan struct{}), make(chan struct{})
+	ready, begun, other := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	p := open(t, &pool{act: func(task host.WorkerTask) (*fleet.Result, error) {
 		if task.Task.TaskID == "long" {
+			<-ready
+			put(t, dir, "tool.txt", "1")
 			close(begun)
 			<-other
 			put(t, dir, "long.txt", "1")
-		} else {
-			<-begun
-			put(t, dir, "short.txt", "1")
+			r := did(task)
+			r.Artifacts.FilesChanged, r.Artifacts.Written = []string{"tool.txt"}, []string{"tool.txt"}
+			return r, nil
 		}
+		close(ready)
+		<-begun
+		put(t, dir, "short.txt", "1")
 		return did(task), nil
 	}}, opts)
 	p.SendRaw(dispatch("long", "", "") + "\n" + dispatch("short", "", "") + "\n")
-	check(t, result(p, "short"), "/artifacts/files_changed", `["short.txt"]`)
+	check(t, result(p, "short"), "/artifacts/files_changed", `["short.txt","tool.txt"]`)
 	close(other)
-	check(t, result(p, "long"), "/artifacts/files_changed", `["long.txt"]`)
+	check(t, result(p, "long"), "/artifacts/files_changed", `["long.txt","tool.txt"]`)
 }
 
 // TestFirstCommit: in a repository without a commit the first one counts as a change of all

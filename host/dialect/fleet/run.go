@@ -28,7 +28,8 @@ type task struct {
 	// Guarded by Front.mu.
 	size     int // bytes that it counts for
 	answered bool
-	before   *view                   // what git said of the workspace when it began, or another one ended
+	began    *view                   // what git said of the workspace when it began
+	before   *view                   // the same, or when another one ended
 	due      *time.Timer             // its deadline; of a task that is to stop, the end of patience
 	stop     context.CancelCauseFunc // set when it starts, as are those below
 	steer    chan host.Steering
@@ -224,7 +225,7 @@ func (f *Front) run(ctx context.Context, t *task) (result *fleet.Result) {
 		return f.runIsolated(ctx, t)
 	}
 	f.mu.Lock()
-	t.before = before
+	t.began, t.before = before, before
 	f.running[t] = true
 	f.mu.Unlock()
 	result = f.have(ctx, t, "")
@@ -254,15 +255,16 @@ func (f *Front) have(ctx context.Context, t *task, folder string) *fleet.Result 
 }
 
 // account tells what a task has changed in the workspace from what others have: what it says,
-// else what is found at its end, is its own and not counted for those that go on.
+// else what its calls wrote and what is found at its end, is its own and not counted for those that go on.
 func (f *Front) account(ctx context.Context, t *task, result *fleet.Result) {
 	f.looking.Lock()
 	defer f.looking.Unlock()
 	ctx = context.WithoutCancel(ctx)
 	after := f.repo.look(ctx)
 	changed, known := f.repo.since(ctx, t.before, after)
-	if result.Status != fleet.StatusBlocked && len(result.Artifacts.FilesChanged) == 0 {
-		result.Artifacts.FilesChanged = changed
+	files, said := &result.Artifacts.FilesChanged, len(result.Artifacts.FilesChanged) > len(result.Artifacts.Written)
+	if result.Status != fleet.StatusBlocked && !said {
+		*files = joined(changed, f.repo.really(ctx, *files, t.began, after))
 		if !known && (result.Status == fleet.StatusDone || result.Status == fleet.StatusPartial) {
 			result.NextSteps = append(result.NextSteps, "look for changes in the worker's workspace, as git could not tell all of them")
 		}

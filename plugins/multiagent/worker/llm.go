@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -41,7 +42,10 @@ func (r *runner) think(ctx context.Context, t *task) (outcome, error) {
 	steer, end := hold(t.Steer)
 	defer end()
 	turns.Steer = steer
-	lines := &spoken{Watcher: host.Unwatched{}, say: func(line []byte) { t.out.say("stdout", r.secrets.Bytes(line)) }}
+	lines := &spoken{
+		Watcher: host.Unwatched{}, say: func(line []byte) { t.out.say("stdout", r.secrets.Bytes(line)) },
+		changes: r.pool.services.Changes,
+	}
 	turns.Watch = lines
 	if talk := t.Talk; talk != nil {
 		turns.Earlier, turns.Images, turns.Name, turns.Thinking = talk.Earlier, talk.Images, talk.Model, talk.Thinking
@@ -64,7 +68,11 @@ func (r *runner) think(ctx context.Context, t *task) (outcome, error) {
 		var end *agent.Result
 		end, err = agent.Loop(ctx, turns)
 		lines.flush()
-		return r.thought(ctx, t, end, err)
+		o, err := r.thought(ctx, t, end, err)
+		if o.res != nil {
+			lines.tell(&o.res.Artifacts)
+		}
+		return o, err
 	}
 	if ctx.Err() != nil {
 		return t.stopped(context.Cause(ctx))
@@ -260,12 +268,17 @@ func tail(text string) string {
 }
 
 // spoken hands what a model answers on by lines, for those who listen to lines, and all of it
-// to a watcher.
+// to a watcher. It notes the files that the model's calls change.
 type spoken struct {
 	host.Watcher
-	say  func(line []byte)
-	line []byte // its begin
+	say     func(line []byte)
+	line    []byte                                         // its begin
+	changes func(tool string, args protocol.Object) string // see host.Services.Changes
+	written []string                                       // sorted
 }
+
+// maxWritten is how many files are noted.
+const maxWritten = 1000
 
 // Round implements host.Watcher.
 func (s *spoken) Round(round, of int) {
@@ -303,6 +316,32 @@ func (s *spoken) Restart() {
 func (s *spoken) ToolStarted(round int, c host.ModelCall) {
 	s.flush()
 	s.Watcher.ToolStarted(round, c)
+}
+
+// ToolEnded implements host.Watcher.
+func (s *spoken) ToolEnded(round int, c host.ModelCall, r host.ModelResult) {
+	s.Watcher.ToolEnded(round, c, r)
+	args, err := protocol.ParseObject(c.Arguments)
+	if err != nil || !r.OK {
+		return
+	}
+	name := s.changes(c.Name, args)
+	if at, noted := slices.BinarySearch(s.written, name); name != "" && !noted && len(s.written) < maxWritten {
+		s.written = slices.Insert(s.written, at, name)
+	}
+}
+
+// tell adds the files that the calls changed to those that the model names itself.
+func (s *spoken) tell(a *fleet.Artifacts) {
+	if a.Written = s.written; len(a.Written) == 0 {
+		return
+	}
+	for i, name := range a.FilesChanged {
+		a.FilesChanged[i] = path.Clean(name)
+	}
+	a.FilesChanged = append(a.FilesChanged, a.Written...)
+	slices.Sort(a.FilesChanged)
+	a.FilesChanged = slices.Compact(a.FilesChanged)
 }
 
 // flush says a line that has no end.

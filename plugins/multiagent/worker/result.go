@@ -244,7 +244,7 @@ func (r *runner) clean(res *fleet.Result) {
 			texts = append(texts, text)
 		}
 	}
-	r.hideIn(texts, res.NextSteps, res.Artifacts.FilesChanged)
+	r.hideIn(texts, res.NextSteps, res.Artifacts.FilesChanged, res.Artifacts.Written)
 	res.Remaining = r.secrets.Line(res.Remaining)
 }
 
