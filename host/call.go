@@ -33,19 +33,20 @@ type call struct {
 	start time.Duration // since the host began; fixed once the call is armed
 	limit time.Duration // from start; 0 = none
 
-	chosen   atomic.Pointer[string] // the tool of a group that ran
-	span     *trace.Span            // nil = nothing is traced
-	reader   atomic.Pointer[leader] // whose goroutine it runs on; nil for a worker's
-	slot     int                    // index in Host.running, -1 elsewhere; guarded by Host.mu
-	before   []<-chan struct{}      // what it waits for in its order
-	passed   chan struct{}          // closed when those behind it may go on; nil = there are none
-	keys     *conflictKeys          // what it is about, once somebody asked; guarded by Host.mu
-	tools    *Tools                 // the same of tools
-	sequence string                 // of an immediate one, until it has passed its place there on; guarded by Host.mu
+	chosen atomic.Pointer[string] // the tool of a group that ran
+	span   *trace.Span            // nil = nothing is traced
+	reader atomic.Pointer[leader] // whose goroutine it runs on; nil for a worker's
+	slot   bool                   // it has one of max_parallel; guarded by Host.mu, as all up to released
+
+	older, newer *call   // in a callList
+	behind       []*call // those that wait for it, each as often as it has a claim that does
+	ahead        int     // for how many it waits
+	claims       []claim // what it uses, once somebody asked
+	claimed      bool    // somebody did
+	stage        stage
+	released     bool // it released its slot itself
 
 	streaming bool // the flags stand together: one call is allocated for each request
-	left      bool // it released its slot itself; guarded by Host.mu
-	parked    bool // it waits for its place in the sequence; guarded by Host.mu
 	answered  bool // guarded by out
 	ended     bool // the handler has returned; guarded by arming
 
@@ -66,7 +67,7 @@ type stdContext struct {
 
 // reset makes c the call of the line that t has just scanned.
 func (c *call) reset(h *Host, t *leader) {
-	c.host, c.line, c.start, c.slot = h, t.line, h.elapsed(), -1
+	c.host, c.line, c.start = h, t.line, h.elapsed()
 	c.sess.Store(nil)
 	c.chosen.Store(nil)
 	c.dest, c.answered = nil, false
@@ -242,27 +243,45 @@ func ReleaseSlot(ctx context.Context) {
 	h := c.host
 	h.mu.Lock()
 	var next []*call
-	switch {
-	case c.dest.immediate:
+	if c.stage == runs || c.stage == passed && !c.released {
 		next = h.passLocked(c)
-	case c.slot >= 0:
-		h.freeLocked(c)
-		c.left = true
-		h.aside[c] = struct{}{}
+		c.released = true
+		h.freeSlotLocked(c)
 		if h.handshakes > 0 {
 			h.stopReleasedLocked()
 		}
-		next = h.startQueuedLocked()
+		next = append(next, h.startQueuedLocked()...)
 	}
 	h.mu.Unlock()
 	h.workAll(next)
 }
 
+// ReleaseOrder releases the place among the requests that keep an order, and keeps the slot:
+// for a handler whose work keeps the order by itself from here on.
+func ReleaseOrder(ctx context.Context) {
+	c := callFrom(ctx)
+	if c == nil || nestedFrom(ctx) != nil {
+		return
+	}
+	c.host.mu.Lock()
+	next := c.host.passLocked(c)
+	c.host.mu.Unlock()
+	c.host.workAll(next)
+}
+
+// passLocked has those that wait for a call that runs go on.
+func (h *Host) passLocked(c *call) (next []*call) {
+	if c.stage == runs {
+		next = h.order.pass(c, false)
+	}
+	return next
+}
+
 // stopReleasedLocked ends the requests that released their slot when another handshake comes, which
 // waits for their answers: nobody knows how long they wait, and their session is over.
 func (h *Host) stopReleasedLocked() {
-	for c := range h.aside {
-		if c.left {
+	for c := h.order.passed.last; c != nil; c = c.older {
+		if c.released {
 			c.stop(errSessionOver)
 		}
 	}

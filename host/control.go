@@ -1,6 +1,7 @@
 package host
 
 import (
+	"slices"
 	"strconv"
 	"time"
 
@@ -62,23 +63,14 @@ func cancel(h *Host, c *call) (any, error) {
 		return id == req.ReqID && !c.dest.barrier
 	}
 	h.mu.Lock()
-	queued := h.queue.remove(matches)
-	var running []*call
-	for _, r := range h.running {
-		if matches(r) {
-			running = append(running, r)
-		}
-	}
-	for r := range h.aside {
-		if matches(r) {
-			running = append(running, r)
-		}
-	}
+	waiting, next := h.stopWaitingLocked(matches)
+	running := slices.DeleteFunc(h.runningLocked(), func(r *call) bool { return !matches(r) })
 	h.mu.Unlock()
+	h.workAll(next)
 	for _, r := range running {
 		r.stop(errCancelled)
 	}
-	for _, q := range queued {
+	for _, q := range waiting {
 		h.answerError(q, errCancelled)
 	}
 	return nil, nil

@@ -20,32 +20,28 @@ func (h *Host) dispatch(t *leader, c *call) bool {
 	return !h.out.due() || h.flush(t)
 }
 
-// admit gives the call a slot, or queues it when there is none: started tells
-// which. The error is the answer to a call that gets neither.
-func (h *Host) admit(c *call, t *leader) (started bool, err error) {
+// admit begins the call, or queues it when there is no slot: ready says that it may run at once.
+// The error is the answer to a call that can do neither.
+func (h *Host) admit(c *call, t *leader) (ready bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.over { // nothing that begins now would be waited for
 		return false, errShutdown
-	}
-	if c.dest.immediate {
-		return h.admitAheadLocked(c, t)
 	}
 	if h.handshakes == 0 { // otherwise that decides, and work asks again
 		if err := h.gateLocked(c); err != nil {
 			return false, err
 		}
 	}
-	if h.abandoned >= maxAbandoned {
+	ahead := c.dest.ahead && h.handshakes == 0
+	switch {
+	case !ahead && h.abandoned >= maxAbandoned:
 		return false, protocol.Errorf(protocol.CodeOverloaded, "%d requests did not stop when their time was up; restart the host", h.abandoned)
-	}
-	if h.queue.empty() && h.canStartLocked(c) {
-		h.startLocked(c)
-		return true, nil
-	}
-	if !h.queue.fits(c) {
+	case ahead || h.queue.empty() && h.slots < h.opts.MaxParallel:
+		return h.beginLocked(c, t)
+	case !h.queue.fits(c):
 		return false, protocol.Errorf(protocol.CodeOverloaded,
-			"%d requests run and %d wait, which is all that max_parallel and limits.max_queue allow; send it again later", len(h.running), h.queue.len())
+			"%d requests run and %d wait, which is all that max_parallel and limits.max_queue allow; send it again later", h.slots, h.queue.len())
 	}
 	if err := c.keepLine(t); err != nil {
 		return false, err
@@ -58,11 +54,39 @@ func (h *Host) admit(c *call, t *leader) (started bool, err error) {
 	return false, nil
 }
 
+// beginLocked gives a call its slot and its place in the order. t is the leader whose line it
+// is; nil = the line is its own.
+func (h *Host) beginLocked(c *call, t *leader) (ready bool, err error) {
+	ahead := h.order.aheadOf(c)
+	if len(ahead) > 0 && t != nil {
+		if c.dest.ahead && (h.order.parked >= h.opts.Limits.Queue || h.order.bytes+c.size() > h.opts.Limits.QueueBytes) {
+			return false, protocol.Errorf(protocol.CodeOverloaded,
+				"%d requests wait for an earlier %s or its like, which is all that limits.max_queue allows; send it again later", h.order.parked, c.dest.typ)
+		}
+		if err := c.keepLine(t); err != nil {
+			return false, err
+		}
+	}
+	if c.slot = !c.dest.ahead; c.slot {
+		h.slots++
+	}
+	if c.dest.barrier {
+		h.handshakes = max(h.handshakes, 1)
+		h.stopReleasedLocked()
+	}
+	return h.order.begin(c, ahead), nil
+}
+
 // Load returns how many requests have no answer yet, and how many of those wait to begin.
 func (h *Host) Load() (open, waiting int) {
 	h.mu.Lock()
 	waiting = h.queue.len()
-	open = len(h.running) + len(h.aside) + waiting
+	open = waiting
+	for c := range h.order.underWay {
+		if c.stage != stopped {
+			open++
+		}
+	}
 	h.mu.Unlock()
 	for _, d := range h.opts.Dialects {
 		if l, ok := d.(interface{ Load() (open, waiting int) }); ok {
@@ -83,104 +107,81 @@ func (c *call) keepLine(t *leader) error {
 	return nil
 }
 
-// canStartLocked reports whether there is a slot. A handshake waits until nothing
-// of the old session runs, and everything after it waits for it.
-func (h *Host) canStartLocked(c *call) bool {
-	if c.dest.barrier {
-		return len(h.running) == 0 && len(h.aside) == 0
-	}
-	return !h.barrier && len(h.running) < h.opts.MaxParallel
-}
-
-func (h *Host) startLocked(c *call) {
-	c.slot = len(h.running)
-	h.running = append(h.running, c)
-	if c.dest.rwQueue != nil {
-		c.dest.rwQueue.joinLocked(c)
-	}
-	if c.dest.space != "" || c.dest.usesTools {
-		h.followLocked(c)
-	}
-	if c.dest.barrier {
-		h.barrier = true
-		if h.handshakes == 0 {
-			h.handshakes = 1
-		}
-	}
-}
-
-// release frees the slot of a call that has ended, and returns the calls
-// that start in its stead.
+// release ends a call, and returns the calls that run in its stead.
 func (h *Host) release(c *call) (next []*call) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if c.dest.immediate || c.left {
-		delete(h.aside, c)
-		return append(h.passLocked(c), h.startQueuedLocked()...)
-	}
-	if c.slot < 0 {
-		h.abandoned-- // its slot was given away when it did not stop
+	if c.stage == ended {
+		h.abandoned-- // what it had was given away when it did not stop
 		return nil
 	}
-	h.freeLocked(c)
-	return h.startQueuedLocked()
+	return h.endLocked(c)
 }
 
-func (h *Host) freeLocked(c *call) {
-	last := len(h.running) - 1
-	moved := h.running[last]
-	moved.slot, h.running[c.slot] = c.slot, moved
-	h.running[last] = nil
-	h.running = h.running[:last]
-	c.slot = -1
-	if c.passed != nil {
-		close(c.passed)
-	}
+// endLocked takes from a call what it has, and returns the calls that run in its stead.
+func (h *Host) endLocked(c *call) (next []*call) {
+	h.freeSlotLocked(c)
 	if c.dest.barrier {
-		h.barrier = false
 		h.handshakes--
+	}
+	next = h.order.pass(c, true)
+	return append(next, h.startQueuedLocked()...)
+}
+
+func (h *Host) freeSlotLocked(c *call) {
+	if c.slot {
+		c.slot = false
+		h.slots--
 	}
 }
 
 func (h *Host) startQueuedLocked() (next []*call) {
-	for !h.queue.empty() && h.canStartLocked(h.queue.head()) {
+	for !h.queue.empty() && h.slots < h.opts.MaxParallel {
 		c := h.queue.pop()
-		c.start = h.elapsed() // its time limit is not for waiting
-		h.startLocked(c)
-		next = append(next, c)
+		c.begins() // its time limit is not for waiting
+		if ready, _ := h.beginLocked(c, nil); ready {
+			next = append(next, c)
+		}
 	}
-	if h.draining && len(h.running) == 0 && len(h.aside) == 0 && h.queue.empty() {
+	if h.draining && h.order.empty() && h.queue.empty() {
 		h.draining, h.over = false, true
 		close(h.idle)
 	}
 	return next
 }
 
-// abandon gives the slot of a call that did not stop in time to the next one.
+// runningLocked lists the calls that run.
+func (h *Host) runningLocked() (all []*call) {
+	for c := range h.order.underWay {
+		if c.stage == runs || c.stage == passed {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// stopWaitingLocked takes the calls that match out of those that wait, and returns them.
+func (h *Host) stopWaitingLocked(match func(*call) bool) (taken, next []*call) {
+	taken = h.queue.remove(match)
+	for c := range h.order.underWay {
+		if c.stage == parked && match(c) {
+			h.order.unpark(c, stopped)
+			h.freeSlotLocked(c)
+			taken = append(taken, c)
+		}
+	}
+	return taken, h.startQueuedLocked()
+}
+
+// abandon gives what a call has that did not stop in time to the next one.
 func (h *Host) abandon(c *call) {
 	h.mu.Lock()
-	_, aside := h.aside[c]
-	if c.dest.immediate {
-		var next []*call
-		if aside && !c.parked { // those behind it must not wait
-			next = h.passLocked(c)
-		}
-		h.mu.Unlock()
-		h.workAll(next)
-		return
-	}
-	switch {
-	case c.slot >= 0:
-		h.freeLocked(c)
-	case aside && c.left: // a handshake would wait for it
-		delete(h.aside, c)
-		c.left = false
-	default:
+	if c.stage != runs && c.stage != passed {
 		h.mu.Unlock()
 		return
 	}
 	h.abandoned++
-	next := h.startQueuedLocked()
+	next := h.endLocked(c)
 	h.mu.Unlock()
 	h.workAll(next)
 }
@@ -252,7 +253,9 @@ func (h *Host) invoke(c *call) (resp any, err error) {
 		if c.limit > 0 && c.reader.Load() == nil {
 			c.arm() // no watcher looks after a worker
 		}
-		if err = c.awaitOrder(); err == nil { // nothing runs that was stopped before it could begin
+		if std := c.std.Load(); std != nil && std.Err() != nil { // it was stopped before it could begin
+			err = context.Cause(std)
+		} else {
 			resp, err = h.serve(c, c.dest, c.line.Object(), c)
 		}
 	}

@@ -15,7 +15,7 @@
 //	route.go      the routing table, Route and what a plugin declares with it
 //	session.go    handshake, the gate that a request passes once, the end of a session
 //	dispatch.go   admit, start, run, release: slots of max_parallel
-//	order.go      which requests wait for which: capability, key, file, tool
+//	order.go      which requests wait for which, by the keys of protocol/order.go
 //	checkpoints.go  which requests may change the workspace, whose state is kept before
 //	override.go   what components were set to: descriptions, texts, time limits
 //	group.go      calls of one of several tools that serve the same purpose; search.go: the

@@ -1,10 +1,6 @@
 package host
 
-import (
-	"maps"
-	"slices"
-	"time"
-)
+import "time"
 
 const (
 	// stallCheck is how often the end of the output is looked after.
@@ -82,11 +78,11 @@ func (h *Host) drain(e ending) (stall time.Duration) {
 func (h *Host) cutOff() {
 	h.mu.Lock()
 	h.over = true
-	queued := h.queue.remove(func(*call) bool { return true })
-	running := slices.AppendSeq(slices.Clone(h.running), maps.Keys(h.aside))
+	waiting, _ := h.stopWaitingLocked(func(*call) bool { return true }) // nothing is queued now
+	running := h.runningLocked()
 	h.mu.Unlock()
 	h.out.unbound() // a peer that does not read must not hold up the end
-	for _, c := range queued {
+	for _, c := range waiting {
 		h.answerError(c, errShutdown)
 	}
 	for _, c := range running {

@@ -302,20 +302,12 @@ func (c chosen) AppendJSON(dst []byte) ([]byte, error) {
 	return append(dst, obj.Raw()...), err
 }
 
-// filesOf says which files a call of a group may be about: any, if one of its tools is about
-// some.
-func (g *groups) filesOf(obj protocol.Object, about func(protocol.Object) Files) (f Files, ok bool) {
+// named returns the tools of the group that a call names, as they are known now.
+func (g *groups) named(obj protocol.Object) []string {
 	if g == nil {
-		return f, false
+		return nil
 	}
-	names := (*g.current.Load())[toolName(obj)]
-	for _, tool := range names {
-		call, err := protocol.ParseObject(append(protocol.AppendString([]byte(`{"tool_name":`), tool), `,"arguments":{}}`...))
-		if err == nil {
-			f.Path, f.Use = ".", max(f.Use, about(call).Use)
-		}
-	}
-	return f, len(names) > 0
+	return (*g.current.Load())[toolName(obj)]
 }
 
 // serve asks the plugins that a request is for. What no plugin can see to alone is done

@@ -100,12 +100,10 @@ type Host struct {
 	leaving    chan struct{} // closed when the plugins have ended the session; nil = they are not told yet
 	over       bool          // no request and no session begins any more
 	failures   int           // failed handshakes in a row
-	running    []*call
-	aside      map[*call]struct{} // immediate requests under way, and those that released their slot
+	slots      int           // of max_parallel that are taken
+	order      order
 	queue      queue
-	sequences  sequences // of immediate requests
-	handshakes int       // handshakes running or queued
-	barrier    bool
+	handshakes int           // handshakes running or queued
 	abandoned  int           // handlers that did not stop when their time was up
 	idle       chan struct{} // closed when draining and nothing is left
 	draining   bool
@@ -137,10 +135,8 @@ func New(opts Options) (*Host, error) {
 		endings:     make(chan ending, 4),
 		silent:      make(chan struct{}),
 		idle:        make(chan struct{}),
-		aside:       make(map[*call]struct{}),
 		asked:       make(map[string]chan protocol.Object),
 		streams:     make(map[*Stream]struct{}),
-		sequences:   sequences{parked: make(map[string][]*call)},
 	}
 	h.services = newServices(h)
 	h.chooser, h.short = first[Chooser](h.services), first[ShortCaller](h.services)

@@ -274,7 +274,7 @@ func (p *procs) Routes() []host.Route {
 				runtime.Goexit()
 			}
 			return &protocol.ProcKillResponse{OK: true}, nil
-		}).Immediate().InOrderOf("proc_id"),
+		}),
 	}
 }
 

@@ -31,11 +31,11 @@ func (p patient) Routes() []host.Route {
 			case <-ctx.Done():
 				return nil, context.Cause(ctx)
 			}
-		}).Reads(),
+		}).InOrder(protocol.Claim{Key: "value/", Access: protocol.Shared}),
 		host.Handle(protocol.TypePlanCreateReq, func(context.Context, *protocol.PlanCreateRequest, host.Emitter) (*protocol.PlanCreateResponse, error) {
 			p.begin <- struct{}{}
 			return &protocol.PlanCreateResponse{Success: true}, nil
-		}).Changes(),
+		}).InOrder(protocol.Claim{Key: "value/", Access: protocol.Exclusive}),
 		host.Handle(protocol.TypePlanBoardReq, func(ctx context.Context, _ *protocol.PlanBoardRequest, _ host.Emitter) (*protocol.PlanBoardResponse, error) {
 			return &protocol.PlanBoardResponse{}, host.ServicesOf(ctx).Call(ctx, protocol.TypePlanListReq, struct{}{}, nil, nil)
 		}),

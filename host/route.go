@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -29,14 +31,11 @@ type Route struct {
 	// foreign type the same with "/req" turned into "/resp".
 	Response protocol.Type
 
-	immediate bool
-	order     order
-	keyField  string // the field of InOrderOf; "" = none
-	about     func(protocol.Object) Files
-	tools     func(protocol.Object) Tools
-	newTools  bool // it changes which tools there are
-	serve     func(ctx context.Context, obj protocol.Object, emit Emitter) (any, error)
-	merge     func(dst, src any) (any, error) // gives dst with what src adds; nil = the type is no list
+	ahead  bool
+	order  []protocol.Claim                       // nil = those of the protocol's table
+	claims func(protocol.Object) []protocol.Claim // in their place; nil = the request does not matter
+	serve  func(ctx context.Context, obj protocol.Object, emit Emitter) (any, error)
+	merge  func(dst, src any) (any, error) // gives dst with what src adds; nil = the type is no list
 }
 
 // Handle makes the route of one request type. The request is decoded into a Req
@@ -121,74 +120,38 @@ func typed[Resp any](answer any) (*Resp, error) {
 	return own, decodeAnswer(answer, own)
 }
 
-// Immediate returns a route that never waits behind other requests and takes none
-// of the session's parallel places. Its handler must be quick: the capability's
-// immediate requests take effect in the order in which they came, one after the
-// other, or those that name the same thing, where InOrderOf says what that is.
-func (r Route) Immediate() Route {
-	r.immediate = true
+// Ahead returns a route of a type that the protocol does not have, whose requests take none of
+// the session's parallel places and wait for their claims alone. Its handler must be quick.
+func (r Route) Ahead() Route {
+	r.ahead = true
 	return r
 }
 
-// Changes returns a route whose requests change what others of the capability read.
-// Those of its routes that say so by Changes or Reads take effect in the order in
-// which the requests came: a change runs alone among them.
-func (r Route) Changes() Route {
-	r.order = changes
+// InOrder returns a route of a type that the protocol does not have, with what its requests
+// claim.
+func (r Route) InOrder(claims ...protocol.Claim) Route {
+	r.order = claims
 	return r
 }
 
-// Reads returns a route whose requests see all that changes before them did, and run
-// side by side with other reads. See Changes.
-func (r Route) Reads() Route {
-	r.order = reads
+// Claims returns a route whose requests claim what fn says, in place of what the protocol's
+// table says of the type. fn is asked only when another request is under way. It must be quick
+// and must not call the host.
+func (r Route) Claims(fn func(obj protocol.Object) []protocol.Claim) Route {
+	r.claims = fn
 	return r
 }
 
-// InOrderOf returns a route whose requests take effect in the order in which they came, as
-// far as they name the same thing: field is the request's member, a string or a list of
-// strings, that does. One without it, or with an empty one, means all things. Requests of
-// the capability's other routes that say so are in that order too.
-func (r Route) InOrderOf(field string) Route {
-	r.keyField = field
-	return r
-}
-
-// About returns a route whose requests take effect in the order in which they came as far as
-// they are about the same files; see Use. fn is asked only when another request with an
-// About is under way. It must be quick and must not call the host.
-func (r Route) About(fn func(obj protocol.Object) Files) Route {
-	r.about = fn
-	return r
-}
-
-// SeesWorkspace is About for what may look at any file.
-func (r Route) SeesWorkspace() Route {
-	return r.About(func(protocol.Object) Files { return Files{Path: ".", Use: Sees} })
-}
-
-// UsesTools returns a route whose requests use tools, whose names fn tells: one that changes
-// which tools there are takes effect before those that come later; see ChangesTools. It must
-// be quick and must not call the host.
-func (r Route) UsesTools(fn func(obj protocol.Object) Tools) Route {
-	r.tools = fn
-	return r
-}
-
-// CallsTool is UsesTools for a call, which names its tool in tool_name.
-func (r Route) CallsTool() Route {
-	return r.UsesTools(func(call protocol.Object) Tools { return Tools{Prefix: call.Text("tool_name"), Use: Reads} })
-}
-
-// SeesTools is UsesTools for what may use any of them.
-func (r Route) SeesTools() Route {
-	return r.UsesTools(func(protocol.Object) Tools { return Tools{Use: Sees} })
-}
-
-// ChangesTools is UsesTools for requests that bring tools or take them away.
-func (r Route) ChangesTools(fn func(obj protocol.Object) Tools) Route {
-	r.newTools = true
-	return r.UsesTools(fn)
+// FileClaim is the claim of a file or folder of the workspace, with all below it: path is
+// relative to the workspace, with slashes, in any spelling. One that leads elsewhere stands for
+// the whole workspace.
+func FileClaim(name string, access protocol.Access) protocol.Claim {
+	// some file systems take upper and lower case as the same
+	at := strings.ToLower(path.Clean(strings.ReplaceAll(name, `\`, "/")))
+	if at == "." || at == ".." || at[0] == '/' || filepath.IsAbs(name) || strings.HasPrefix(at, "../") {
+		return protocol.Claim{Key: protocol.KeyWorkspace, Access: access}
+	}
+	return protocol.Claim{Key: protocol.KeyWorkspace + at + "/", Access: access}
 }
 
 // Wrap returns a route whose requests go through fn, which serves one by next, or answers
@@ -246,21 +209,16 @@ func NotOwnerBut(resp any) error {
 // destination is where a message type goes: one row of the routing table, which
 // is built once.
 type destination struct {
-	typ          protocol.Type
-	response     protocol.Type // "" = a catch-all's: it follows from the request
-	capability   protocol.Capability
-	control      control      // the host's own types
-	routes       []boundRoute // of the plugins, the one to ask first at the front
-	barrier      bool         // nothing else runs beside it: the handshake
-	immediate    bool
-	fromHost     bool // only the host may send it
-	exclusive    bool // its one plugin answers alone
-	order        order
-	rwQueue      *rwQueue // that of the capability; nil = in any order
-	keyField     string   // the field of InOrderOf; "" = none
-	usesTools    bool     // some route says so
-	changesTools bool     // likewise
-	space        string   // requests of one space keep the order of what they are about; "" = in any order
+	typ        protocol.Type
+	response   protocol.Type // "" = a catch-all's: it follows from the request
+	capability protocol.Capability
+	control    control          // the host's own types
+	routes     []boundRoute     // of the plugins, the one to ask first at the front
+	barrier    bool             // nothing else runs beside it: the handshake
+	ahead      bool             // see protocol.Info
+	order      []protocol.Claim // what its requests claim
+	fromHost   bool             // only the host may send it
+	exclusive  bool             // its one plugin answers alone
 
 	timeout    time.Duration // of a request that names none; 0 = the type has no such field
 	streams    bool          // events go out unless the request says otherwise
@@ -275,21 +233,20 @@ type boundRoute struct {
 
 // router finds the destination of a message type.
 type router struct {
-	table    map[string]*destination
-	any      *destination // the catch-all's, or nil
-	answer   *destination // of the agent's answers of any type to requests of the host
-	rwQueues map[protocol.Capability]*rwQueue
+	table  map[string]*destination
+	any    *destination // the catch-all's, or nil
+	answer *destination // of the agent's answers of any type to requests of the host
 }
 
 // newRouter builds the table from the protocol's types and the plugins' routes.
 // The plugins come in the order in which they are asked.
 func newRouter(plugins []Plugin, controls map[protocol.Type]control) *router {
 	types := protocol.Types()
-	r := &router{table: make(map[string]*destination, 2*len(types)), rwQueues: make(map[protocol.Capability]*rwQueue)}
+	r := &router{table: make(map[string]*destination, 2*len(types))}
 	for _, info := range types {
 		r.table[string(info.Type)] = &destination{
 			typ: info.Type, response: info.Response, capability: info.Capability,
-			fromHost: !info.Direction.FromAgent(),
+			fromHost: !info.Direction.FromAgent(), order: info.Order, ahead: info.Ahead,
 		}
 	}
 	for t, timeout := range map[protocol.Type]time.Duration{
@@ -338,30 +295,12 @@ func (r *router) add(info PluginInfo, route Route) {
 	if route.Response != "" {
 		d.response = route.Response
 	}
-	d.immediate = d.immediate || route.immediate
-	d.usesTools, d.changesTools = d.usesTools || route.tools != nil, d.changesTools || route.newTools
-	if d.order = max(d.order, route.order); d.order != anyOrder {
-		d.rwQueue = r.rwQueueOf(d.capability)
-	}
-	switch {
-	case route.keyField != "":
-		d.keyField, d.space = route.keyField, string(d.capability)
-	case d.space == "" && route.about != nil:
-		d.space = filesSpace
-	case d.space == "" && route.immediate:
-		d.space = string(d.capability)
-	}
+	d.ahead = d.ahead || route.ahead
+	d.order = append(d.order, route.order...)
 	if info.Exclusive {
 		d.exclusive, d.routes = true, nil
 	}
 	d.routes = append(d.routes, boundRoute{route, info.Name})
-}
-
-func (r *router) rwQueueOf(name protocol.Capability) *rwQueue {
-	if r.rwQueues[name] == nil {
-		r.rwQueues[name] = &rwQueue{}
-	}
-	return r.rwQueues[name]
 }
 
 // foreignResponse returns the answer's type of a request that the protocol does

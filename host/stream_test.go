@@ -243,51 +243,33 @@ func TestFeedIsReleased(t *testing.T) {
 	}
 }
 
-// aside is a source whose spawns run beside a handshake.
-type aside struct{ *source }
-
-func (a aside) Routes() []host.Route {
-	routes := a.source.Routes()
-	for i := range routes {
-		routes[i] = routes[i].Immediate()
-	}
-	return routes
-}
-
-// TestFeedOfASessionThatIsOver: a request may outlive its session; no stream of it
-// does, whenever it was opened.
+// TestFeedOfASessionThatIsOver: a request that does not stop may outlive its session; no stream
+// of it does, whenever it was opened.
 func TestFeedOfASessionThatIsOver(t *testing.T) {
-	ending, release := make(chan struct{}), make(chan struct{})
-	running, open := make(chan struct{}), make(chan struct{})
+	running, open, over := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	var streams []*host.Stream
 	s := &source{}
-	s.end = func(context.Context, *host.Session) {
-		if s.noted() == "end a" {
-			close(ending)
-			<-release
-		}
-	}
 	s.spawn = func(ctx context.Context, stream *host.Stream) error {
 		host.HandOff(ctx)
 		close(running)
 		<-open
 		streams = append(streams, stream, host.OpenStream(ctx))
+		close(over)
 		return nil
 	}
-	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{aside{s}}})
+	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{s}})
 	hello := func(id string) {
 		p.Send(hosttest.Request(protocol.TypeHandshakeReq, id, fmt.Sprintf(`{"agent_id":%q,"agent_caps":["proc"]}`, id)))
+		p.Answer(id)
 	}
 	hello("a")
-	p.Answer("a")
-	hello("b")
-	<-ending
 	id := p.Go(protocol.TypeProcSpawnReq, `{}`)
 	<-running
-	close(release)
-	p.Answer("b")
+	p.Go(protocol.TypeCancel, fmt.Sprintf(`{"req_id":%q}`, id))
+	wantCode(t, p.Answer(id), protocol.CodeCancelled)
+	hello("b")
 	close(open)
-	wantCode(t, p.Answer(id), "")
+	<-over
 	for i, stream := range streams {
 		assert.Is(t, send(stream, i, 10), host.ErrStreamClosed, "stream %d: Send", i)
 		assert.Equal(t, stream.Session().AgentID, "a", "stream %d is of the session of", i)

@@ -71,6 +71,8 @@ type Info struct {
 	Response   Type       // for a request: the type of its answer; "" where there is none
 	Required   []string   // fields that must be present, beyond `type`
 	New        func() any // a pointer to the zero value of the Go struct of this type
+	Order      []Claim    // of a request: what it uses, in the order of the requests; see Claim
+	Ahead      bool       // it is quick and waits for no slot of max_parallel, only for its claims
 }
 
 // TypeInvokeEvent is the event that tools and skills stream.

@@ -248,7 +248,7 @@ func indexOf(rows []Info) map[string]*Info {
 	} {
 		byType[string(alias)] = byType[string(Canonical(alias))]
 	}
-	return byType
+	return inOrder(byType)
 }
 
 // row makes one row; T is the struct of its type, and response is "" for what

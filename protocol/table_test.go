@@ -60,6 +60,41 @@ func TestAnswersOfRequests(t *testing.T) {
 	}
 }
 
+// Requests that take no slot overtake those that wait for one, so they share their keys with none
+// of these but such as follow.
+func TestOrderOfRequestsAhead(t *testing.T) {
+	for _, ahead := range protocol.Types() {
+		for _, other := range protocol.Types() {
+			if !ahead.Ahead || other.Ahead || other.Type == protocol.TypeHandshakeReq {
+				continue
+			}
+			for _, claim := range ahead.Order {
+				for _, held := range other.Order {
+					overlap := strings.HasPrefix(claim.Key, held.Key) || strings.HasPrefix(held.Key, claim.Key)
+					assert.That(t, !overlap || held.Access == protocol.Follows, "%s and %s share %s", ahead.Type, other.Type, claim.Key)
+				}
+			}
+		}
+	}
+}
+
+// A claim with a field names one thing for each name in it, and all there are without.
+func TestClaimOf(t *testing.T) {
+	claim := protocol.Claim{Key: "env/", Field: "id", Access: protocol.Exclusive}
+	for body, want := range map[string]string{
+		`{"id":"a"}`: "[env/a/]", `{"id":["\u0061","b"]}`: "[env/a/ env/b/]", `{}`: "[env/]", `{"id":""}`: "[env/]", `{"id":[]}`: "[env/]", `{"id":7}`: "[env/]",
+	} {
+		obj, err := protocol.ParseObject([]byte(body))
+		must.OK(t, err)
+		var keys []string
+		for _, c := range claim.Of(obj) {
+			assert.That(t, c.Access == protocol.Exclusive && c.Field == "", "%s: %v", body, c)
+			keys = append(keys, c.Key)
+		}
+		assert.Equal(t, fmt.Sprint(keys), want, "%s", body)
+	}
+}
+
 func TestLookup(t *testing.T) {
 	for _, row := range protocol.Types() {
 		info, ok := protocol.Lookup(row.Type)

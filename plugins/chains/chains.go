@@ -85,7 +85,7 @@ func (p *Plugin) Info() host.PluginInfo {
 
 // Routes implements host.Plugin.
 func (p *Plugin) Routes() []host.Route {
-	return []host.Route{host.Handle(protocol.TypeChainReq, p.chain).SeesWorkspace().SeesTools().Wrap(knownOnly)}
+	return []host.Route{host.Handle(protocol.TypeChainReq, p.chain).Wrap(knownOnly)}
 }
 
 // Close implements host.Plugin: whoever runs a chain waits for it.

@@ -174,18 +174,18 @@ func (p *Plugin) Info() host.PluginInfo {
 // order, while other episodes go on beside it.
 func (p *Plugin) Routes() []host.Route {
 	return []host.Route{
-		host.Handle(protocol.TypeEnvResetReq, p.reset).SeesWorkspace(),
-		host.Handle(protocol.TypeEnvStepReq, p.step).InOrderOf("episode_id"),
-		host.Handle(protocol.TypeEnvObserveReq, p.observe).InOrderOf("episode_id"),
-		host.Handle(protocol.TypeEnvCloseReq, p.close).InOrderOf("episode_id"),
+		host.Handle(protocol.TypeEnvResetReq, p.reset),
+		host.Handle(protocol.TypeEnvStepReq, p.step),
+		host.Handle(protocol.TypeEnvObserveReq, p.observe),
+		host.Handle(protocol.TypeEnvCloseReq, p.close),
 		host.Handle(protocol.TypeEnvSpaceReq, p.describe),
-		host.Handle(protocol.TypeEnvRenderReq, p.render).InOrderOf("episode_id"),
-		host.Handle(protocol.TypeEnvPlanReq, p.plan).InOrderOf("episode_id"),
-		host.Handle(protocol.TypeEnvBatchStepReq, p.batchStep).InOrderOf("episode_ids"),
-		host.List(protocol.TypeEnvExpListReq, p.experiences, mergeExperiences).InOrderOf("episode_id"),
-		host.Handle(protocol.TypeEnvDataResetReq, p.data.reset).InOrderOf("episode_id"), // they name none: after all that came before
-		host.Handle(protocol.TypeEnvDataAddReq, p.data.add).InOrderOf("episode_id"),
-		host.Handle(protocol.TypeEnvDataGetReq, p.data.get).InOrderOf("episode_id"),
+		host.Handle(protocol.TypeEnvRenderReq, p.render),
+		host.Handle(protocol.TypeEnvPlanReq, p.plan),
+		host.Handle(protocol.TypeEnvBatchStepReq, p.batchStep),
+		host.List(protocol.TypeEnvExpListReq, p.experiences, mergeExperiences),
+		host.Handle(protocol.TypeEnvDataResetReq, p.data.reset), // they name none: after all that came before
+		host.Handle(protocol.TypeEnvDataAddReq, p.data.add),
+		host.Handle(protocol.TypeEnvDataGetReq, p.data.get),
 	}
 }
 

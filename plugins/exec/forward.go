@@ -234,8 +234,8 @@ func (p *Plugin) forward(ctx context.Context, c *peer, q *request) (body []byte,
 	if err := c.send(r, q.spelled, q.obj); err != nil {
 		return nil, err
 	}
-	if q.quick {
-		host.ReleaseSlot(ctx) // the child keeps the order from here on
+	if q.own {
+		host.ReleaseOrder(ctx)
 	}
 	return c.await(limited, r)
 }

@@ -24,7 +24,8 @@ type message struct {
 	names string                      // the field that says what it is about; "" = it has none
 	list  bool                        // answers of several plugins are put together
 	feeds bool                        // messages with its id may follow the answer
-	quick bool                        // it waits for no place
+	quick bool                        // it waits for no place of the child
+	own   bool                        // the child keeps the order of such requests itself
 	valid func(protocol.Object) error // does an answer fit? nil = it is not looked at
 }
 
@@ -45,19 +46,6 @@ func (all messages) named(field string, types ...protocol.Type) {
 	all.set(func(m *message) { m.names = field }, types...)
 }
 
-// routed changes the routes of some types.
-func (all messages) routed(change func(host.Route) host.Route, types ...protocol.Type) {
-	all.set(func(m *message) {
-		route := m.route
-		m.route = func(t protocol.Type, h handler) host.Route { return change(route(t, h)) }
-	}, types...)
-}
-
-// inOrder has requests about the same thing keep their order.
-func (all messages) inOrder(field string, types ...protocol.Type) {
-	all.routed(func(r host.Route) host.Route { return r.InOrderOf(field) }, types...)
-}
-
 // merged makes a type one whose answers are put together.
 func merged[Resp any](all messages, t protocol.Type, merge func(dst, src *Resp)) {
 	all.set(func(m *message) {
@@ -67,13 +55,12 @@ func merged[Resp any](all messages, t protocol.Type, merge func(dst, src *Resp))
 	}, t)
 }
 
-// known says what is known of each request that an agent may send. Requests that the plugins
-// in Go keep in order keep their order here, those of child agents and toolkits among themselves apart.
+// known says what is known of each request that an agent may send.
 func known() messages {
 	all := make(messages)
 	for _, info := range protocol.Types() {
 		if info.Capability != protocol.CapCore && info.Direction == protocol.AgentRequest {
-			all[info.Type] = message{route: host.Raw}
+			all[info.Type] = message{route: host.Raw, quick: info.Ahead, own: info.Ahead || info.Capability == protocol.CapMultiAgent}
 		}
 	}
 	merged(all, protocol.TypeToolListReq, protocol.MergeTools)
@@ -105,26 +92,7 @@ func known() messages {
 		protocol.TypeSubagentAwaitReq, protocol.TypeSubagentCancelReq, protocol.TypeSubagentTerminateReq, protocol.TypeSubagentDelegateReq)
 	all.set(func(m *message) { m.feeds = true }, protocol.TypeEnvResetReq, protocol.TypeProcSpawnReq, protocol.TypeMCPServerRegisterReq, protocol.TypeMCPResourceSubscribeReq,
 		protocol.TypeAgentDelegateReq, protocol.TypeSubagentDelegateReq, protocol.TypeAgentSpawnReq, protocol.TypeSubagentSpawnReq)
-	all.set(func(m *message) { m.quick = true }, protocol.TypeProcWriteReq, protocol.TypeProcKillReq)
 
-	all.routed(host.Route.Immediate, protocol.TypeProcWriteReq, protocol.TypeProcKillReq)
-	all.inOrder("proc_id", protocol.TypeProcWriteReq, protocol.TypeProcKillReq)
-	all.routed(host.Route.SeesWorkspace, protocol.TypeProcSpawnReq, protocol.TypeSkillDiscoverReq, protocol.TypeSkillCallReq, protocol.TypeChainReq, protocol.TypeEnvResetReq,
-		protocol.TypeToolkitConfigureReq, protocol.TypeMCPServerRegisterReq, protocol.TypeAgentDelegateReq, protocol.TypeSubagentDelegateReq)
-	all.routed(host.Route.CallsTool, protocol.TypeToolCallReq)
-	all.routed(func(r host.Route) host.Route {
-		return r.ChangesTools(func(protocol.Object) host.Tools { return host.Tools{Use: host.ChangesAtOnce} })
-	}, protocol.TypeToolkitConfigureReq, protocol.TypeMCPServerRegisterReq, protocol.TypeMCPServerUnregisterReq)
-	all.routed(host.Route.SeesTools, protocol.TypeToolListReq, protocol.TypeSkillDiscoverReq, protocol.TypeSkillCallReq, protocol.TypeChainReq,
-		protocol.TypeAgentDelegateReq, protocol.TypeSubagentDelegateReq, protocol.TypeMCPServerListReq, protocol.TypeMCPResourceListReq, protocol.TypeMCPResourceReadReq,
-		protocol.TypeMCPResourceSubscribeReq, protocol.TypeMCPPromptListReq, protocol.TypeMCPPromptGetReq)
-	all.inOrder("episode_ids", protocol.TypeEnvBatchStepReq)
-	all.inOrder("episode_id", append(onEpisode, protocol.TypeEnvExpListReq)...)
-	all.routed(host.Route.Changes, protocol.TypeMemoryInitReq, protocol.TypeMemoryStoreReq, protocol.TypeMemoryForgetReq,
-		protocol.TypePlanCreateReq, protocol.TypeTaskAddReq, protocol.TypeTaskUpdateReq,
-		protocol.TypeLearnFeedbackReq, protocol.TypeLearnExperienceReq, protocol.TypeLearnAdaptReq, protocol.TypeRefinementApplyReq, protocol.TypeRefinementRollbackReq)
-	all.routed(host.Route.Reads, protocol.TypeLearnStatsReq, protocol.TypeRefinementHistoryReq, protocol.TypePlanListReq, protocol.TypePlanBoardReq, protocol.TypeTaskListReq,
-		protocol.TypeMemoryRetrieveReq, protocol.TypeRefinementPlanReq, protocol.TypeRefinementReviewReq)
 	return all
 }
 

@@ -81,10 +81,10 @@ func (p *Plugin) Info() host.PluginInfo {
 // Routes implements host.Plugin.
 func (p *Plugin) Routes() []host.Route {
 	return append([]host.Route{
-		host.Handle(protocol.TypeLearnFeedbackReq, p.feedback).Changes(),
-		host.Handle(protocol.TypeLearnExperienceReq, p.experience).Changes(),
-		host.Handle(protocol.TypeLearnAdaptReq, p.adapt).Changes(),
-		host.List(protocol.TypeLearnStatsReq, p.stats, protocol.MergeLearnStats).Reads(),
+		host.Handle(protocol.TypeLearnFeedbackReq, p.feedback),
+		host.Handle(protocol.TypeLearnExperienceReq, p.experience),
+		host.Handle(protocol.TypeLearnAdaptReq, p.adapt),
+		host.List(protocol.TypeLearnStatsReq, p.stats, protocol.MergeLearnStats),
 	}, p.refineRoutes()...)
 }
 

@@ -45,11 +45,11 @@ const (
 // refineRoutes are the routes of the refinements.
 func (p *Plugin) refineRoutes() []host.Route {
 	return []host.Route{
-		host.Handle(protocol.TypeRefinementPlanReq, p.refinePlan).Reads(),
-		host.Handle(protocol.TypeRefinementReviewReq, p.refineReview).Reads(),
-		host.Handle(protocol.TypeRefinementApplyReq, p.refineApply).Changes(),
-		host.Handle(protocol.TypeRefinementRollbackReq, p.refineRollback).Changes(),
-		host.List(protocol.TypeRefinementHistoryReq, p.refineHistory, protocol.MergeRefinements).Reads(),
+		host.Handle(protocol.TypeRefinementPlanReq, p.refinePlan),
+		host.Handle(protocol.TypeRefinementReviewReq, p.refineReview),
+		host.Handle(protocol.TypeRefinementApplyReq, p.refineApply),
+		host.Handle(protocol.TypeRefinementRollbackReq, p.refineRollback),
+		host.List(protocol.TypeRefinementHistoryReq, p.refineHistory, protocol.MergeRefinements),
 	}
 }
 

@@ -114,14 +114,14 @@ func (p *Plugin) Info() host.PluginInfo {
 // Routes implements host.Plugin.
 func (p *Plugin) Routes() []host.Route {
 	return append([]host.Route{
-		host.List(protocol.TypeMCPServerListReq, p.list, protocol.MergeMCPServers).SeesTools(),
-		host.Handle(protocol.TypeMCPServerRegisterReq, p.register).SeesWorkspace().ChangesTools(newTools),
-		host.Handle(protocol.TypeMCPServerUnregisterReq, p.unregister).ChangesTools(oldTools),
-		host.List(protocol.TypeMCPResourceListReq, p.resources, MergeResources).UsesTools(toolsOf),
-		host.Handle(protocol.TypeMCPResourceReadReq, p.read).UsesTools(toolsOf),
-		host.Handle(protocol.TypeMCPResourceSubscribeReq, p.subscribe).UsesTools(toolsOf),
-		host.List(protocol.TypeMCPPromptListReq, p.prompts, MergePrompts).UsesTools(toolsOf),
-		host.Handle(protocol.TypeMCPPromptGetReq, p.get).UsesTools(toolsOf),
+		host.List(protocol.TypeMCPServerListReq, p.list, protocol.MergeMCPServers),
+		host.Handle(protocol.TypeMCPServerRegisterReq, p.register).Claims(claimsOfRegister),
+		host.Handle(protocol.TypeMCPServerUnregisterReq, p.unregister).Claims(claimsOfUnregister),
+		host.List(protocol.TypeMCPResourceListReq, p.resources, MergeResources).Claims(claimsOfServer),
+		host.Handle(protocol.TypeMCPResourceReadReq, p.read).Claims(claimsOfServer),
+		host.Handle(protocol.TypeMCPResourceSubscribeReq, p.subscribe).Claims(claimsOfServer),
+		host.List(protocol.TypeMCPPromptListReq, p.prompts, MergePrompts).Claims(claimsOfServer),
+		host.Handle(protocol.TypeMCPPromptGetReq, p.get).Claims(claimsOfServer),
 	}, p.set.Routes()...)
 }
 

@@ -108,28 +108,33 @@ func readRegistration(config protocol.Object) (ServerOptions, error) {
 	return r.o, protocol.Violation(r.wrong...)
 }
 
-// newTools says which tools a registration brings. A server that gets an id here has those
+// claimsOfRegister are those of a registration, which brings tools. A server that gets an id here has those
 // of a name that nobody can know.
-func newTools(register protocol.Object) host.Tools {
+func claimsOfRegister(register protocol.Object) []protocol.Claim {
 	config, _ := register.Child("config")
 	id := cmp.Or(config.Text("server_id"), config.Text("id"))
 	if name := config.Text("name"); id == "" && name != "" {
 		id = asID(name)
 	}
-	return host.Tools{Prefix: id + separator, Use: host.ChangesAtOnce}
+	return []protocol.Claim{toolsOf(id, protocol.Exclusive), {Key: protocol.KeyWorkspace, Access: protocol.Follows}}
 }
 
-// oldTools says which tools the end of a server takes away.
-func oldTools(unregister protocol.Object) host.Tools {
-	return host.Tools{Prefix: unregister.Text("server_id") + separator, Use: host.ChangesAtOnce}
+// claimsOfUnregister are those of a request that takes the tools of a server away.
+func claimsOfUnregister(unregister protocol.Object) []protocol.Claim {
+	return []protocol.Claim{toolsOf(unregister.Text("server_id"), protocol.Exclusive)}
 }
 
-// toolsOf says whose resources or prompts a request is about, as if they were tools.
-func toolsOf(obj protocol.Object) host.Tools {
-	if id := obj.Text("server_id"); id != "" {
-		return host.Tools{Prefix: id + separator, Use: host.Reads}
+// claimsOfServer are those of a request about the resources or prompts of a server; "" = of all.
+func claimsOfServer(obj protocol.Object) []protocol.Claim {
+	return []protocol.Claim{toolsOf(obj.Text("server_id"), protocol.Follows)}
+}
+
+// toolsOf claims the tools of a server.
+func toolsOf(id string, access protocol.Access) protocol.Claim {
+	if id == "" {
+		return protocol.Claim{Key: protocol.KeyTools, Access: access}
 	}
-	return host.Tools{Use: host.Sees}
+	return protocol.Claim{Key: protocol.KeyTools + id + separator, Access: access}
 }
 
 // permit refuses what an agent may not register, and puts the program's real path in

@@ -137,11 +137,11 @@ func (p *Plugin) Info() host.PluginInfo {
 // Routes implements host.Plugin.
 func (p *Plugin) Routes() []host.Route {
 	return []host.Route{
-		host.Handle(protocol.TypeMemoryInitReq, p.init).Changes(),
-		host.Handle(protocol.TypeMemoryStoreReq, p.store).Changes().Wrap(p.inPlace),
-		host.Handle(protocol.TypeMemoryRetrieveReq, p.retrieve).Reads().Wrap(p.knowing(
+		host.Handle(protocol.TypeMemoryInitReq, p.init),
+		host.Handle(protocol.TypeMemoryStoreReq, p.store).Wrap(p.inPlace),
+		host.Handle(protocol.TypeMemoryRetrieveReq, p.retrieve).Wrap(p.knowing(
 			"query", "limit", "min_score", "offset", "cursor", "refresh_ttl", "history", "list_namespaces", "max_depth")),
-		host.Handle(protocol.TypeMemoryForgetReq, p.forget).Changes().Wrap(p.knowing("all", "confirm")),
+		host.Handle(protocol.TypeMemoryForgetReq, p.forget).Wrap(p.knowing("all", "confirm")),
 	}
 }
 

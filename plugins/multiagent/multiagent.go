@@ -121,24 +121,24 @@ func (p *Plugin) Info() host.PluginInfo {
 // leaves its place.
 func (p *Plugin) Routes() []host.Route {
 	return []host.Route{
-		host.Handle(protocol.TypeAgentSpawnReq, p.spawnShort).Changes(),
-		host.Handle(protocol.TypeSubagentSpawnReq, p.spawnLong).Changes(),
-		host.Handle(protocol.TypeAgentDelegateReq, p.delegateShort).Changes().SeesWorkspace().SeesTools(),
-		host.Handle(protocol.TypeSubagentDelegateReq, p.delegateLong).Changes().SeesWorkspace().SeesTools(),
-		host.Handle(protocol.TypeAgentAwaitReq, p.await).Reads(),
+		host.Handle(protocol.TypeAgentSpawnReq, p.spawnShort),
+		host.Handle(protocol.TypeSubagentSpawnReq, p.spawnLong),
+		host.Handle(protocol.TypeAgentDelegateReq, p.delegateShort),
+		host.Handle(protocol.TypeSubagentDelegateReq, p.delegateLong),
+		host.Handle(protocol.TypeAgentAwaitReq, p.await),
 		host.Handle(protocol.TypeSubagentAwaitReq, func(ctx context.Context, r *protocol.SubagentAwaitRequest, e host.Emitter) (*protocol.SubagentAwaitResponse, error) {
 			resp, err := p.await(ctx, (*protocol.AgentAwaitRequest)(r), e)
 			return (*protocol.SubagentAwaitResponse)(resp), err
-		}).Reads(),
-		host.List(protocol.TypeAgentListReq, p.listShort, protocol.MergeAgents).Reads(),
-		host.List(protocol.TypeSubagentListReq, p.listLong, protocol.MergeSubagents).Reads(),
-		host.Handle(protocol.TypeSubagentMessageReq, p.message).Changes(),
-		host.Handle(protocol.TypeSubagentMergeReq, p.merge).Reads(),
-		host.Handle(protocol.TypeSubagentCancelReq, p.cancel).Immediate().InOrderOf("subagent_id"),
-		host.Handle(protocol.TypeAgentTerminateReq, p.terminate).Immediate().InOrderOf("subagent_id"),
+		}),
+		host.List(protocol.TypeAgentListReq, p.listShort, protocol.MergeAgents),
+		host.List(protocol.TypeSubagentListReq, p.listLong, protocol.MergeSubagents),
+		host.Handle(protocol.TypeSubagentMessageReq, p.message),
+		host.Handle(protocol.TypeSubagentMergeReq, p.merge),
+		host.Handle(protocol.TypeSubagentCancelReq, p.cancel),
+		host.Handle(protocol.TypeAgentTerminateReq, p.terminate),
 		host.Handle(protocol.TypeSubagentTerminateReq, func(ctx context.Context, r *protocol.SubagentTerminateRequest, e host.Emitter) (*protocol.AgentTerminateResponse, error) {
 			return p.terminate(ctx, (*protocol.AgentTerminateRequest)(r), e)
-		}).Immediate().InOrderOf("subagent_id"),
+		}),
 	}
 }
 

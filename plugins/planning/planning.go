@@ -51,14 +51,14 @@ func (p *Plugin) Info() host.PluginInfo {
 // Routes implements host.Plugin.
 func (p *Plugin) Routes() []host.Route {
 	return []host.Route{
-		host.Handle(protocol.TypePlanCreateReq, p.create).Changes().Wrap(p.knowing("name", "columns", "description", "done_column", "delete", "plan_id", "force")),
-		host.List(protocol.TypePlanListReq, p.plans, protocol.MergePlans).Reads(),
-		host.List(protocol.TypePlanBoardReq, p.board, protocol.MergeBoards).Reads().Wrap(p.knowing("plan_id", "format")),
-		host.Handle(protocol.TypeTaskAddReq, p.add).Changes().Wrap(p.knowing("plan_id", "title", "status", "description", "assignee", "deps", "metadata",
+		host.Handle(protocol.TypePlanCreateReq, p.create).Wrap(p.knowing("name", "columns", "description", "done_column", "delete", "plan_id", "force")),
+		host.List(protocol.TypePlanListReq, p.plans, protocol.MergePlans),
+		host.List(protocol.TypePlanBoardReq, p.board, protocol.MergeBoards).Wrap(p.knowing("plan_id", "format")),
+		host.Handle(protocol.TypeTaskAddReq, p.add).Wrap(p.knowing("plan_id", "title", "status", "description", "assignee", "deps", "metadata",
 			"priority", "due", "estimate", "force")),
-		host.Handle(protocol.TypeTaskUpdateReq, p.update).Changes().Wrap(p.knowing("plan_id", "task_id", "status", "assignee", "deps", "title", "description",
+		host.Handle(protocol.TypeTaskUpdateReq, p.update).Wrap(p.knowing("plan_id", "task_id", "status", "assignee", "deps", "title", "description",
 			"metadata", "priority", "due", "estimate", "comment", "clear", "action", "owner", "lease", "if_version", "force")),
-		host.List(protocol.TypeTaskListReq, p.tasks, protocol.MergeTasks).Reads().Wrap(p.knowing("plan_id", "status", "task_id", "assignee", "ready", "limit")),
+		host.List(protocol.TypeTaskListReq, p.tasks, protocol.MergeTasks).Wrap(p.knowing("plan_id", "status", "task_id", "assignee", "ready", "limit")),
 	}
 }
 

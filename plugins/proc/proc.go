@@ -149,10 +149,10 @@ func (p *Plugin) Info() host.PluginInfo {
 // Routes implements host.Plugin.
 func (p *Plugin) Routes() []host.Route {
 	return []host.Route{
-		host.Handle(protocol.TypeProcSpawnReq, p.spawn).SeesWorkspace(),
-		host.Handle(protocol.TypeProcWriteReq, p.write).Immediate().InOrderOf("proc_id"),
-		host.Handle(protocol.TypeProcKillReq, p.kill).Immediate().InOrderOf("proc_id"),
-		host.List(protocol.TypeProcStatusReq, p.status, protocol.MergeProcStatus).InOrderOf("proc_id"),
+		host.Handle(protocol.TypeProcSpawnReq, p.spawn),
+		host.Handle(protocol.TypeProcWriteReq, p.write),
+		host.Handle(protocol.TypeProcKillReq, p.kill),
+		host.List(protocol.TypeProcStatusReq, p.status, protocol.MergeProcStatus),
 	}
 }
 

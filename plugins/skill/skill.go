@@ -169,8 +169,8 @@ func (p *Plugin) Info() host.PluginInfo {
 // Routes implements host.Plugin.
 func (p *Plugin) Routes() []host.Route {
 	return []host.Route{
-		host.List(protocol.TypeSkillDiscoverReq, p.discover, protocol.MergeSkills).SeesWorkspace().SeesTools(),
-		host.Handle(protocol.TypeSkillCallReq, p.call).SeesWorkspace().SeesTools(),
+		host.List(protocol.TypeSkillDiscoverReq, p.discover, protocol.MergeSkills),
+		host.Handle(protocol.TypeSkillCallReq, p.call),
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"a2e/host"
 	"a2e/host/sandbox"
 	"a2e/host/wall"
 	"a2e/plugins/tools"
@@ -37,6 +36,15 @@ func (p *Plugin) inWorkspace(root, name string) string {
 	return path.Join(filepath.ToSlash(root), path.Join("/", filepath.ToSlash(name)))
 }
 
+// oneFile is the Tool.Files of a tool that reads or changes one file, or folder.
+func (p *Plugin) oneFile(t *tools.Tool, name string) func(protocol.Object) []tools.File {
+	use := tools.File{Path: p.inWorkspace(name, "."), Access: protocol.Exclusive}
+	if t.Detail.ReadOnly {
+		use.Access = protocol.Shared
+	}
+	return func(protocol.Object) []tools.File { return []tools.File{use} }
+}
+
 // newFilesystem makes the toolkit filesystem: the built-in file tools over another root.
 func (p *Plugin) newFilesystem(o FilesystemOptions, byConfig bool) (*made, error) {
 	root, err := p.openFolder("root_dir", o.RootDir, byConfig)
@@ -49,9 +57,11 @@ func (p *Plugin) newFilesystem(o FilesystemOptions, byConfig bool) (*made, error
 	}
 	for i := range all {
 		in := all[i].Files
-		all[i].Files = func(args protocol.Object) host.Files {
+		all[i].Files = func(args protocol.Object) []tools.File {
 			files := in(args)
-			files.Path = p.inWorkspace(o.RootDir, files.Path)
+			for i := range files {
+				files[i].Path = p.inWorkspace(o.RootDir, files[i].Path)
+			}
 			return files
 		}
 		def := &all[i].Def

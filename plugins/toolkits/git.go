@@ -79,11 +79,7 @@ func (p *Plugin) gitIn(folder *os.File, o GitOptions) (*made, error) {
 		all = append(all, r.add(), r.commit())
 	}
 	for i := range all {
-		files := host.Files{Path: p.inWorkspace(o.Repo, "."), Use: host.Changes}
-		if all[i].Detail.ReadOnly {
-			files.Use = host.Reads
-		}
-		all[i].Files = func(protocol.Object) host.Files { return files }
+		all[i].Files = p.oneFile(&all[i], o.Repo)
 	}
 	return newMade(kitGit, all, func() {
 		if err := errors.Join(launcher.Close(), folder.Close()); err != nil {

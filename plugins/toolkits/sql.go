@@ -131,11 +131,7 @@ func (p *Plugin) newSQL(o SQLOptions, byConfig bool) (*made, error) {
 	}
 	if file, ok := d.engine.(*sqliteFile); ok { // what changes it at the same time keeps its place in the order
 		for i := range all {
-			use := host.Files{Path: p.inWorkspace(file.path, "."), Use: host.Reads}
-			if !all[i].Detail.ReadOnly {
-				use.Use = host.Changes
-			}
-			all[i].Files = func(protocol.Object) host.Files { return use }
+			all[i].Files = p.oneFile(&all[i], file.path)
 		}
 	}
 	return newMade(kitSQL, all, d.close), nil

@@ -109,7 +109,7 @@ func New(name string, opts Options, env host.Env) (*Plugin, error) {
 	p := &Plugin{name: name, opts: opts, env: env}
 	p.set = tools.NewSet(tools.SetOptions{
 		Name: name, MaxOutputBytes: env.MaxOutputBytes,
-		StateDir: env.StateDir, Secrets: env.Secrets, Now: env.Now, Await: p.await,
+		StateDir: env.StateDir, Secrets: env.Secrets, Now: env.Now, Await: p.await, Held: true, Unknown: filesToCome,
 	})
 	for _, k := range kinds() {
 		p.kits = append(p.kits, &kit{kind: k})
@@ -150,18 +150,36 @@ func (p *Plugin) Info() host.PluginInfo {
 // Routes implements host.Plugin.
 func (p *Plugin) Routes() []host.Route {
 	return append(p.set.Routes(),
-		host.List(protocol.TypeToolkitListReq, p.list, protocol.MergeToolkits).Reads(),
-		host.Handle(protocol.TypeToolkitConfigureReq, p.configure).Changes().SeesWorkspace().ChangesTools(toolsOf),
+		host.List(protocol.TypeToolkitListReq, p.list, protocol.MergeToolkits),
+		host.Handle(protocol.TypeToolkitConfigureReq, p.configure).Claims(p.claims),
 	)
 }
 
-// toolsOf says which tools a request brings or takes away.
-func toolsOf(configure protocol.Object) host.Tools {
-	name := configure.Text("toolkit_name")
-	if name == kitHTTP {
-		name = "api"
+// claims are those of a request that brings the tools of a toolkit, in place of its earlier ones.
+func (p *Plugin) claims(configure protocol.Object) []protocol.Claim {
+	return []protocol.Claim{
+		{Key: protocol.KeyTools + toolPrefix(configure.Text("toolkit_name")), Access: protocol.Exclusive},
+		{Key: protocol.KeyWorkspace, Access: protocol.Follows}, {Key: "toolkits/", Access: protocol.Exclusive},
 	}
-	return host.Tools{Prefix: name + "_", Use: host.Changes, Files: true}
+}
+
+// toolPrefix is what the names of a toolkit's tools begin with.
+func toolPrefix(kit string) string {
+	if kit == kitHTTP {
+		return "api_"
+	}
+	return kit + "_"
+}
+
+// filesToCome says which files a call uses whose tool an earlier request may still bring:
+// nobody knows more than of which toolkit it is.
+func filesToCome(tool string) []tools.File {
+	for _, kit := range []string{kitFilesystem, kitGit, kitSQL} {
+		if strings.HasPrefix(tool, toolPrefix(kit)) {
+			return []tools.File{{Path: ".", Access: protocol.Exclusive}}
+		}
+	}
+	return nil
 }
 
 // DescribeTool implements host.ToolDescriber.

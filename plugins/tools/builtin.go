@@ -87,10 +87,10 @@ func typed[A, R any](def protocol.ToolDefinition, detail host.ToolDetail, fn fun
 }
 
 // fileTool makes one of the file tools.
-func fileTool[A, R any](use host.Use, def protocol.ToolDefinition, fn func(context.Context, *A) (*Outcome, error)) Tool {
+func fileTool[A, R any](use protocol.Access, def protocol.ToolDefinition, fn func(context.Context, *A) (*Outcome, error)) Tool {
 	def.Tags = append([]string{"file"}, def.Tags...)
-	t := Typed[A, R](def, host.ToolDetail{ReadOnly: use == host.Reads, Destructive: use != host.Reads}, fn)
-	t.Files = func(args protocol.Object) host.Files { return host.Files{Path: pathIn(args), Use: use} }
+	t := Typed[A, R](def, host.ToolDetail{ReadOnly: use == protocol.Shared, Destructive: use != protocol.Shared}, fn)
+	t.Files = func(args protocol.Object) []File { return []File{{pathIn(args), use}} }
 	t.quick, t.short = true, !slices.Contains(def.Tags, "search") // a search walks over all that there is
 	return t
 }
@@ -115,17 +115,17 @@ func (f *files) tools() []Tool { return append(f.oneFile(), f.manyFiles()...) }
 // oneFile returns the tools that read or change one file.
 func (f *files) oneFile() []Tool {
 	return []Tool{
-		fileTool[readArgs, readData](host.Reads, protocol.ToolDefinition{
+		fileTool[readArgs, readData](protocol.Shared, protocol.ToolDefinition{
 			Name: "read_file", Idempotent: true, Tags: []string{"read"},
 			Description: "Read a text file of the workspace, whole or some of its lines. The content comes exactly as it is in the file, line ends included. " +
 				"A long file is cut after a whole line: go on with offset = next_offset. Files that are not UTF-8 text are refused.",
 		}, f.readFile),
-		fileTool[writeArgs, writeData](host.Changes, protocol.ToolDefinition{
+		fileTool[writeArgs, writeData](protocol.Exclusive, protocol.ToolDefinition{
 			Name: "write_file", Idempotent: true, Tags: []string{"write"},
 			Description: "Write a text file of the workspace, replacing what it held. Missing folders are made. The file changes in one step or not at all, " +
 				"and keeps its permissions. To change a part of a file use edit_file.",
 		}, f.writeFile),
-		fileTool[editArgs, editData](host.Changes, protocol.ToolDefinition{
+		fileTool[editArgs, editData](protocol.Exclusive, protocol.ToolDefinition{
 			Name: "edit_file", Tags: []string{"write"},
 			Description: "Replace a piece of text in a file of the workspace. old must be in the file exactly once, spaces and line breaks included: " +
 				"give enough of the lines around it, or set all to replace every occurrence. In a file with CRLF line ends, line breaks in old and new count as CRLF.",
@@ -136,17 +136,17 @@ func (f *files) oneFile() []Tool {
 // manyFiles returns the tools that list and search.
 func (f *files) manyFiles() []Tool {
 	return []Tool{
-		fileTool[listArgs, listData](host.Reads, protocol.ToolDefinition{
+		fileTool[listArgs, listData](protocol.Shared, protocol.ToolDefinition{
 			Name: "list_dir", Idempotent: true, Tags: []string{"read"},
 			Description: "List what is in one folder of the workspace, sorted by name, hidden entries included. Links are listed, not followed. " +
 				"Use glob to find files in the folders below.",
 		}, f.listDir),
-		fileTool[globArgs, globData](host.Reads, protocol.ToolDefinition{
+		fileTool[globArgs, globData](protocol.Shared, protocol.ToolDefinition{
 			Name: "glob", Idempotent: true, Tags: []string{"search"},
 			Description: "Find files and folders of the workspace by a pattern of their path, sorted by path. * and ? stay within one name, ** spans folders, " +
 				"[a-z] and {one,two} work: **/*.go finds all Go files, src/*.c those right in src. Links are listed, not followed; .git is left out unless the pattern names it.",
 		}, f.glob),
-		fileTool[grepArgs, grepData](host.Reads, protocol.ToolDefinition{
+		fileTool[grepArgs, grepData](protocol.Shared, protocol.ToolDefinition{
 			Name: "grep", Idempotent: true, Tags: []string{"search"},
 			Description: "Search the text files of the workspace, or of one folder or file in it, for lines that match a regular expression (RE2 syntax, as in Go). " +
 				"Matches come sorted by path. Binary files and .git are left out, links are not followed, and a long line is cut to the part around the match.",
@@ -213,4 +213,4 @@ func (c *children) tool() Tool {
 
 // seesAll is the Tool.Files of a program: it finds what was written before it. What it writes
 // itself, and when, nobody knows before it ends, so nothing waits for it.
-func seesAll(protocol.Object) host.Files { return host.Files{Path: ".", Use: host.Sees} }
+func seesAll(protocol.Object) []File { return []File{{".", protocol.Follows}} }

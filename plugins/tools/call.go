@@ -72,7 +72,7 @@ func (t *entry) changing(args protocol.Object) string {
 		return what + " " + words[0]
 	}
 	val, _ = args.Get("path")
-	if path, ok := val.Str(); ok && t.Files != nil && t.Files(args).Use == host.Changes {
+	if path, ok := val.Str(); ok && t.Files != nil && t.Files(args)[0].Access == protocol.Exclusive {
 		return what + " " + path
 	}
 	return what

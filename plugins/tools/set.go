@@ -40,9 +40,9 @@ type Tool struct {
 	// Denied says why the tool may not be called, as the end of a sentence about it ("is
 	// withheld: …"), and then it is not listed; "" = it may be.
 	Denied string
-	// Files says which files of the workspace a call is about; nil = none that matter to
+	// Files says which files of the workspace a call uses, and how; nil = none that matter to
 	// others. The arguments were not checked.
-	Files func(args protocol.Object) host.Files
+	Files func(args protocol.Object) []File
 	// Check reports whether arguments fit; the error is a *protocol.Error. nil holds them
 	// against Def.InputParameters, which only then have to make sense.
 	Check func(args protocol.Object) error
@@ -72,6 +72,12 @@ type Outcome struct {
 // defaultMaxOutput is the limit on a result's data where none is set.
 const defaultMaxOutput = 1 << 20
 
+// File is a file or folder of the workspace that a call uses; see host.FileClaim.
+type File struct {
+	Path   string
+	Access protocol.Access
+}
+
 // SetOptions say what the tools of a Set have in common.
 type SetOptions struct {
 	Name           string           // the plugin's, for errors
@@ -84,6 +90,10 @@ type SetOptions struct {
 	// way. Its error answers the call if the tool is not there after that either; nil = the
 	// tool is unknown.
 	Await func(ctx context.Context, tool string) error
+	// Held has requests that bring tools, or take them away, wait for earlier calls of them.
+	Held bool
+	// Unknown says which files a call of a tool uses that is not there yet; nil = none.
+	Unknown func(tool string) []File
 }
 
 // Set answers tool/list/req and tool/call/req for the tools in it: search, settings,
@@ -95,8 +105,10 @@ type Set struct {
 	spill     *spill.Keeper
 	now       func() time.Time
 	await     func(ctx context.Context, tool string) error // may be nil
-	content   atomic.Pointer[registry]                     // never nil
-	services  *host.Services                               // set by Start
+	held      bool
+	unknown   func(tool string) []File // may be nil
+	content   atomic.Pointer[registry] // never nil
+	services  *host.Services           // set by Start
 }
 
 // Start takes what the set asks of the host; its plugin calls it when it is started, or embeds
@@ -114,7 +126,7 @@ func (s *Set) Services() *host.Services { return s.services }
 
 // NewSet makes a set without tools.
 func NewSet(o SetOptions) *Set {
-	s := &Set{name: o.Name, maxOutput: cmp.Or(max(o.MaxOutputBytes, 0), defaultMaxOutput), now: o.Now, await: o.Await}
+	s := &Set{name: o.Name, maxOutput: cmp.Or(max(o.MaxOutputBytes, 0), defaultMaxOutput), now: o.Now, await: o.Await, held: o.Held, unknown: o.Unknown}
 	s.spill = spill.New(o.StateDir, o.Secrets)
 	if s.now == nil {
 		s.now = time.Now
@@ -138,19 +150,31 @@ func (s *Set) Replace(all []Tool) error {
 // be another plugin's.
 func (s *Set) Routes() []host.Route {
 	return []host.Route{
-		host.List(protocol.TypeToolListReq, s.list, protocol.MergeTools).SeesTools(),
-		host.Handle(protocol.TypeToolCallReq, s.call).About(s.about).CallsTool(),
+		host.List(protocol.TypeToolListReq, s.list, protocol.MergeTools),
+		host.Handle(protocol.TypeToolCallReq, s.call).Claims(s.claims),
 	}
 }
 
-// about says which files a call is about, so that calls that come at once keep their order.
-func (s *Set) about(obj protocol.Object) host.Files {
-	t := s.content.Load().tools[obj.Text("tool_name")]
-	if t == nil || t.Files == nil {
-		return host.Files{}
+// claims returns what a call claims: its tool, and the files that it uses.
+func (s *Set) claims(call protocol.Object) []protocol.Claim {
+	name := call.Text("tool_name")
+	tool := protocol.Claim{Key: protocol.KeyTools + name + "/", Access: protocol.Follows}
+	if s.held {
+		tool.Access = protocol.Shared
 	}
-	args, _ := obj.Child("arguments")
-	return t.Files(args)
+	claims := []protocol.Claim{tool}
+	var files []File
+	switch t := s.content.Load().tools[name]; {
+	case t == nil && s.unknown != nil:
+		files = s.unknown(name)
+	case t != nil && t.Files != nil:
+		args, _ := call.Child("arguments")
+		files = t.Files(args)
+	}
+	for _, f := range files {
+		claims = append(claims, host.FileClaim(f.Path, f.Access))
+	}
+	return claims
 }
 
 // current returns the content for a request that names a tool, or "" for a list, after

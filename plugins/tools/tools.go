@@ -240,7 +240,7 @@ func (c *checkpoints) tools(restore bool) []Tool {
 			Name: "checkpoint_restore", Tags: []string{"checkpoint", "undo"},
 			Description: "Put the workspace, or some of it, back to what it was at a checkpoint. The state before becomes a checkpoint first (from in the answer), so that this can be undone too.",
 		}, host.ToolDetail{Destructive: true, Idempotent: true}, c.restore))
-		all[len(all)-1].Files = func(protocol.Object) host.Files { return host.Files{Path: ".", Use: host.Changes} }
+		all[len(all)-1].Files = func(protocol.Object) []File { return []File{{".", protocol.Exclusive}} }
 	}
 	return all
 }

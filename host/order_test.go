@@ -18,6 +18,177 @@ import (
 	"a2e/protocol"
 )
 
+// ledger is a plugin whose requests say what they claim, and that notes when each ran.
+type ledger struct {
+	began time.Time
+	mu    sync.Mutex
+	runs  map[int]span // by the request's number; guarded by mu
+}
+
+// span is when a request ran.
+type span struct{ from, to time.Duration }
+
+type ledgerRequest struct {
+	N      int            `json:"n"`
+	Took   int            `json:"took"` // ms
+	Claims map[string]int `json:"claims"`
+	Names  []string       `json:"names"`
+}
+
+func (*ledger) Info() host.PluginInfo {
+	return host.PluginInfo{Name: "ledger", Capability: protocol.CapTest}
+}
+
+func (*ledger) Close(context.Context) error { return nil }
+
+func (l *ledger) run(ctx context.Context, req *ledgerRequest, _ host.Emitter) (*struct{}, error) {
+	host.HandOff(ctx)
+	from := time.Since(l.began)
+	time.Sleep(time.Duration(req.Took) * time.Millisecond)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.runs[req.N] = span{from, time.Since(l.began)}
+	return &struct{}{}, nil
+}
+
+func (l *ledger) Routes() []host.Route {
+	claims := func(obj protocol.Object) (all []protocol.Claim) {
+		said, _ := obj.Child("claims")
+		for key, access := range said.All() {
+			n, _ := access.Int()
+			all = append(all, protocol.Claim{Key: string(key), Access: protocol.Access(n)})
+		}
+		return all
+	}
+	names := protocol.Claim{Key: "k/", Field: "names", Access: protocol.Exclusive}
+	return []host.Route{
+		host.Handle("test/claims/req", l.run).Claims(claims),
+		host.Handle("test/ahead/req", l.run).Claims(claims).Ahead(),
+		host.Handle("test/names/req", l.run).InOrder(names),
+	}
+}
+
+// asked is one request of the model: what it claims, and what became of it.
+type asked struct {
+	claims    map[string]protocol.Access
+	took      time.Duration
+	cancelled bool
+}
+
+func (a *asked) waitsFor(earlier *asked) bool {
+	for key, access := range a.claims {
+		for other, held := range earlier.claims {
+			overlap := strings.HasPrefix(key, other) || strings.HasPrefix(other, key)
+			if overlap && (held == protocol.Exclusive || access == protocol.Exclusive && held == protocol.Shared) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// draw makes a request of the model, and its line.
+func draw(random *rand.Rand, n int) (a *asked, line string) {
+	keys := []string{"k/", "k/a/", "k/a/b/", "k/ab/", "k/c/", "m/", "m/x"}
+	a = &asked{claims: map[string]protocol.Access{}, took: time.Duration(random.IntN(4)) * time.Millisecond}
+	typ := []protocol.Type{"test/claims/req", "test/claims/req", "test/ahead/req", "test/names/req"}[random.IntN(4)]
+	var fields []string
+	switch {
+	case typ == "test/names/req" && random.IntN(4) == 0: // no name: all there are
+		a.claims["k/"] = protocol.Exclusive
+	case typ == "test/names/req":
+		a.claims["k/c/"], a.claims["k/a/"] = protocol.Exclusive, protocol.Exclusive
+		fields = append(fields, `"names":["\u0063","a"]`)
+	default:
+		for range random.IntN(3) {
+			if typ == "test/ahead/req" {
+				a.claims[[]string{"q/", "q/a/", "q/b/"}[random.IntN(3)]] = protocol.Exclusive
+			} else {
+				a.claims[keys[random.IntN(len(keys))]] = protocol.Access(1 + random.IntN(3))
+			}
+		}
+		if typ != "test/ahead/req" && random.IntN(4) == 0 {
+			a.claims["q/a/"] = protocol.Follows
+		}
+		var said []string
+		for key, access := range a.claims {
+			said = append(said, fmt.Sprintf("%q:%d", key, access))
+		}
+		fields = append(fields, `"claims":{`+strings.Join(said, ",")+`}`)
+	}
+	fields = append(fields, fmt.Sprintf(`"n":%d,"took":%d`, n, a.took.Milliseconds()))
+	return a, hosttest.Request(typ, fmt.Sprint("r", n), "{"+strings.Join(fields, ",")+"}")
+}
+
+// Requests whose keys overlap take effect in the order in which they were sent. Where there
+// is a slot for each, one begins at the moment at which the last of those that it waits for
+// ends, and one that was cancelled while it waited never does.
+func TestOrder(t *testing.T) {
+	for seed := range uint64(60) {
+		synctest.Test(t, func(t *testing.T) {
+			random := rand.New(rand.NewPCG(seed, 1))
+			l := &ledger{began: time.Now(), runs: map[int]span{}}
+			slots := []int{1, 2, 5, 1000}[random.IntN(4)]
+			p := hosttest.Start(t, host.Options{Plugins: []host.Plugin{l}, MaxParallel: slots})
+			p.Handshake(protocol.CapTest)
+			var all []*asked
+			var lines []string
+			for n := range 80 {
+				a, line := draw(random, n)
+				all, lines = append(all, a), append(lines, line)
+				if random.IntN(10) == 0 {
+					lines = append(lines, fmt.Sprintf(`{"type":"cancel","id":"c%d","req_id":"r%d"}`, n, n))
+					a.cancelled = true
+				}
+			}
+			p.Send(lines...)
+			for n, a := range all {
+				got := p.Answer(fmt.Sprint("r", n))
+				assert.That(t, got.Code == "" || a.cancelled && got.Code == protocol.CodeCancelled, "seed %d: %d was answered %s", seed, n, got.Line)
+			}
+			p.Close()
+			checkOrder(t, all, l.runs, slots >= len(all))
+		})
+	}
+}
+
+// checkOrder holds when requests ran against the rule. prompt says that each had a slot, so
+// that it ran, or passed its place on, as soon as it could.
+func checkOrder(t *testing.T, all []*asked, runs map[int]span, prompt bool) {
+	t.Helper()
+	first := runs[0].from
+	for _, r := range runs {
+		first = min(first, r.from)
+	}
+	over := make([]time.Duration, len(all))
+	for n, a := range all {
+		due, ran := first, first
+		for m, earlier := range all[:n] {
+			if a.waitsFor(earlier) {
+				due = max(due, over[m])
+			}
+		}
+		over[n] = due
+		if r, did := runs[n]; did {
+			ran, over[n] = r.from, r.to
+			assert.That(t, ran >= due && (!prompt || ran == due), "%d %v ran from %v, should be %v", n, a.claims, ran, due)
+		} else if !prompt {
+			over[n] = first
+		}
+	}
+}
+
+// A path of the workspace is one key, however it is spelled; one that leads elsewhere is the
+// whole workspace.
+func TestFileClaim(t *testing.T) {
+	for _, name := range []string{"a/b", "./a/b", "a//b/", "A/B", "c/../a/b", `a\b`} {
+		assert.Equal(t, host.FileClaim(name, protocol.Shared), protocol.Claim{Key: "workspace/a/b/", Access: protocol.Shared}, "%q", name)
+	}
+	for _, name := range []string{"", ".", "..", "../x", "/etc/passwd", `..\x`, `a\..\..`} {
+		assert.Equal(t, host.FileClaim(name, protocol.Exclusive).Key, "workspace/", "%q", name)
+	}
+}
+
 // pipes is a plugin whose immediate requests take their time before they have their effect,
 // so that the host reads on on another goroutine meanwhile.
 type pipes struct {
@@ -77,67 +248,14 @@ func (p *pipes) push(ctx context.Context, req *pushRequest, _ host.Emitter) (*pu
 	return &pushResponse{}, nil
 }
 
-func (p *pipes) look(_ context.Context, req *pushRequest, _ host.Emitter) (*pushResponse, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return &pushResponse{slices.Clone(p.runs[req.Pipe])}, nil
-}
-
 func (p *pipes) Routes() []host.Route {
 	return []host.Route{
-		host.Handle("test/push/req", p.push).Immediate().InOrderOf("pipe"),
-		host.Handle("test/end/req", p.push).Immediate().InOrderOf("pipe"),
-		host.Handle("test/look/req", p.look).InOrderOf("pipe"),
+		host.Handle("test/push/req", p.push).Ahead().InOrder(protocol.Claim{Key: "pipe/", Field: "pipe", Access: protocol.Exclusive}),
 	}
 }
 
 func push(pipe string, n int, more string) string {
 	return fmt.Sprintf(`{"pipe":%q,"n":%d%s}`, pipe, n, more)
-}
-
-// Immediate requests about one thing have their effect in the order they were sent, also
-// those of different types and when the watcher has taken the turn away from a slow one; an
-// ordinary request about the thing sees all of them.
-func TestImmediateRequestsKeepTheirOrder(t *testing.T) {
-	for seed := range uint64(20) {
-		synctest.Test(t, func(t *testing.T) {
-			random := rand.New(rand.NewPCG(seed, 3))
-			all := newPipes()
-			p := hosttest.Start(t, host.Options{Plugins: []host.Plugin{all}, MaxParallel: 1 + random.IntN(4)})
-			p.Handshake(protocol.CapTest)
-			want := map[string][]int{}
-			seen := map[string][]int{}
-			var lines []string
-			for i := range 100 {
-				pipe := []string{"a", "b", "c"}[random.IntN(3)]
-				typ, id := protocol.Type("test/push/req"), fmt.Sprint("r", i)
-				switch random.IntN(8) {
-				case 0:
-					typ = "test/end/req"
-				case 1:
-					typ = "test/look/req"
-				}
-				if typ == "test/look/req" {
-					seen[id] = slices.Clone(want[pipe])
-				} else {
-					want[pipe] = append(want[pipe], i)
-				}
-				lines = append(lines, hosttest.Request(typ, id, push(pipe, i, fmt.Sprintf(`,"took":%d`, random.IntN(3)*random.IntN(3000)))))
-			}
-			p.Send(lines...)
-			for i := range lines {
-				id := fmt.Sprint("r", i)
-				var got pushResponse
-				p.Answer(id).Decode(t, &got)
-				before, looked := seen[id]
-				assert.That(t, !looked || len(got.Runs) >= len(before) && slices.Equal(got.Runs[:len(before)], before), "seed %d: %s saw %v, want at least %v", seed, id, got.Runs, before)
-			}
-			p.Close()
-			for pipe, runs := range want {
-				assert.Slice(t, all.had(pipe), runs, "seed %d: pipe %s had", seed, pipe)
-			}
-		})
-	}
 }
 
 // One that is stuck holds up those about the same thing and no others: not pings, not the
@@ -245,58 +363,13 @@ func (r *register) Routes() []host.Route {
 		time.Sleep(time.Duration(req.Took) * time.Millisecond)
 		return &getResponse{r.value}, nil
 	}
-	return []host.Route{host.Handle("test/set/req", set).Changes(), host.Handle("test/get/req", get).Reads()}
-}
-
-func (*register) Close(context.Context) error { return nil }
-
-// Requests that change and read one thing take effect in the order they were sent, however
-// long each takes and whether they had to queue.
-func TestChangesAndReadsKeepTheirOrder(t *testing.T) {
-	for seed := range uint64(20) {
-		synctest.Test(t, func(t *testing.T) {
-			random := rand.New(rand.NewPCG(seed, 1))
-			p := hosttest.Start(t, host.Options{Plugins: []host.Plugin{&register{}}, MaxParallel: 1 + random.IntN(6)})
-			p.Handshake(protocol.CapTest)
-			value, want := 0, map[string]int{}
-			var lines []string
-			for i := range 60 {
-				id, typ := fmt.Sprint("r", i), protocol.Type("test/get/req")
-				if random.IntN(3) == 0 {
-					value, typ = i, "test/set/req"
-				}
-				want[id] = value
-				lines = append(lines, hosttest.Request(typ, id, fmt.Sprintf(`{"to":%d,"took":%d}`, i, random.IntN(4))))
-			}
-			p.Send(lines...)
-			for id, value := range want {
-				var got getResponse
-				p.Answer(id).Decode(t, &got)
-				assert.Equal(t, got.Value, value, "seed %d: %s was answered", seed, id)
-			}
-			p.Close()
-		})
+	return []host.Route{
+		host.Handle("test/set/req", set).InOrder(protocol.Claim{Key: "value/", Access: protocol.Exclusive}),
+		host.Handle("test/get/req", get).InOrder(protocol.Claim{Key: "value/", Access: protocol.Shared}),
 	}
 }
 
-// Reads run side by side: four that take a second each take one second.
-func TestReadsRunSideBySide(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := hosttest.Start(t, host.Options{Plugins: []host.Plugin{&register{}}, MaxParallel: 4})
-		p.Handshake(protocol.CapTest)
-		began := time.Now()
-		var ids []string
-		for range 4 {
-			ids = append(ids, p.Go("test/get/req", `{"took":1000}`))
-		}
-		for _, id := range ids {
-			p.Answer(id)
-		}
-		took := time.Since(began)
-		assert.That(t, took <= 1500*time.Millisecond, "they took %v", took)
-		p.Close()
-	})
-}
+func (*register) Close(context.Context) error { return nil }
 
 // One that waits for its turn can be cancelled, and those behind it go on.
 func TestCancelOfOneThatWaitsForItsTurn(t *testing.T) {
@@ -321,7 +394,7 @@ func TestTheLaneGoesOnPastOneThatDoesNotStop(t *testing.T) {
 		host.HandOff(ctx)
 		<-let
 		return &getResponse{}, nil
-	}).Changes()
+	}).InOrder(protocol.Claim{Key: "value/", Access: protocol.Exclusive})
 	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{&register{}, routes{"stubborn", protocol.CapTest, []host.Route{stubborn}}}, MaxParallel: 4})
 	defer close(let)
 	p.Handshake(protocol.CapTest)

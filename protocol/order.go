@@ -1,0 +1,138 @@
+package protocol
+
+// Access is how a request uses what a Claim names.
+type Access int
+
+// The accesses. An exclusive request waits for every earlier one of its key but those that
+// follow; a shared one, and one that follows, waits for earlier exclusive ones. Nobody waits
+// for a request that follows: nobody knows how long it takes.
+const (
+	Shared Access = iota + 1
+	Exclusive
+	Follows
+)
+
+// WaitsFor reports whether a request with this access waits for an earlier one of the same
+// key.
+func (a Access) WaitsFor(earlier Access) bool {
+	return earlier == Exclusive || a == Exclusive && earlier == Shared
+}
+
+// Claim names one thing that a request uses. Requests whose keys overlap, as one begins with
+// the other, take effect in the order in which they came.
+type Claim struct {
+	// Key is the thing, such as "memory/". One that ends in a slash has all below it.
+	Key string
+	// Field is the member of the request whose string, or list of strings, follows Key, with
+	// a slash at its end. "" = none; a request without it claims all that Key has.
+	Field  string
+	Access Access
+}
+
+// The keys that more than one capability claims.
+const (
+	KeyWorkspace = "workspace/" // the files of the workspace; the path follows
+	KeyTools     = "tools/"     // which tools there are; the tool's name follows
+)
+
+// Of returns the claims that this one is for a request: one for each name in its field.
+func (c Claim) Of(obj Object) []Claim {
+	if c.Field == "" {
+		return []Claim{c}
+	}
+	val, _ := obj.Get(c.Field)
+	names, _ := val.Strings()
+	if one, _ := val.Str(); one != "" {
+		names = []string{one}
+	}
+	if len(names) == 0 {
+		return []Claim{{Key: c.Key, Access: c.Access}}
+	}
+	claims := make([]Claim, len(names))
+	for i, name := range names {
+		claims[i] = Claim{Key: c.Key + name + "/", Access: c.Access}
+	}
+	return claims
+}
+
+// ordered is a row of the table of order: what requests of some types claim.
+type ordered struct {
+	types  []Type
+	claims []Claim
+	ahead  bool // see Info.Ahead
+}
+
+// claims makes a row.
+func claims(of ...Claim) ordered { return ordered{claims: of} }
+
+// by adds types to a row.
+func (o ordered) by(types ...Type) ordered {
+	o.types = types
+	return o
+}
+
+// aheadBy adds types whose requests take no slot.
+func (o ordered) aheadBy(types ...Type) ordered {
+	o.ahead = true
+	return o.by(types...)
+}
+
+func on(key string, access Access) Claim { return Claim{Key: key, Access: access} }
+
+func named(key, field string, access Access) Claim {
+	return Claim{Key: key, Field: field, Access: access}
+}
+
+// orderRows is the table of order. A type in no row waits for the handshake alone.
+func orderRows() []ordered {
+	sees, calls := on(KeyWorkspace, Follows), on(KeyTools, Follows) // as programs run for minutes
+	return []ordered{
+		claims(on("", Exclusive)).by(TypeHandshakeReq), // every key begins with ""
+
+		claims(named(KeyTools, "tool_name", Follows)).by(TypeToolCallReq), // and what the tool itself says
+		claims(calls).by(TypeToolListReq, TypeMCPServerListReq, TypeMCPResourceListReq, TypeMCPResourceReadReq,
+			TypeMCPResourceSubscribeReq, TypeMCPPromptListReq, TypeMCPPromptGetReq),
+		claims(sees, calls).by(TypeSkillDiscoverReq, TypeSkillCallReq, TypeChainReq),
+		claims(sees).by(TypeProcSpawnReq, TypeEnvResetReq),
+
+		claims(sees, on(KeyTools, Exclusive)).by(TypeMCPServerRegisterReq),
+		claims(on(KeyTools, Exclusive)).by(TypeMCPServerUnregisterReq),
+		claims(sees, on(KeyTools, Exclusive), on("toolkits/", Exclusive)).by(TypeToolkitConfigureReq),
+		claims(on("toolkits/", Shared)).by(TypeToolkitListReq),
+
+		claims(named("env/", "episode_id", Exclusive)).by(TypeEnvStepReq, TypeEnvObserveReq, TypeEnvCloseReq,
+			TypeEnvRenderReq, TypeEnvPlanReq, TypeEnvExpListReq),
+		claims(named("env/", "episode_ids", Exclusive)).by(TypeEnvBatchStepReq),
+		claims(on("env/", Exclusive)).by(TypeEnvDataResetReq, TypeEnvDataAddReq, TypeEnvDataGetReq),
+
+		claims(named("proc/", "proc_id", Exclusive)).aheadBy(TypeProcWriteReq, TypeProcKillReq),
+		claims(named("proc/", "proc_id", Follows)).by(TypeProcStatusReq),
+
+		claims(on("memory/", Exclusive)).by(TypeMemoryInitReq, TypeMemoryStoreReq, TypeMemoryForgetReq),
+		claims(on("memory/", Shared)).by(TypeMemoryRetrieveReq),
+		claims(on("planning/", Exclusive)).by(TypePlanCreateReq, TypeTaskAddReq, TypeTaskUpdateReq),
+		claims(on("planning/", Shared)).by(TypePlanListReq, TypeTaskListReq, TypePlanBoardReq),
+		claims(on("learning/", Exclusive)).by(TypeLearnFeedbackReq, TypeLearnExperienceReq, TypeLearnAdaptReq,
+			TypeRefinementApplyReq, TypeRefinementRollbackReq),
+		claims(on("learning/", Shared)).by(TypeLearnStatsReq, TypeRefinementPlanReq, TypeRefinementReviewReq,
+			TypeRefinementHistoryReq),
+
+		claims(on("agents/", Exclusive)).by(TypeAgentSpawnReq, TypeSubagentSpawnReq, TypeSubagentMessageReq),
+		claims(on("agents/", Exclusive), sees, calls).by(TypeAgentDelegateReq, TypeSubagentDelegateReq),
+		claims(on("agents/", Shared)).by(TypeAgentAwaitReq, TypeSubagentAwaitReq, TypeAgentListReq,
+			TypeSubagentListReq, TypeSubagentMergeReq),
+		// a key of their own: a task under way does not hold up its end
+		claims(named("agent/", "subagent_id", Exclusive)).aheadBy(TypeSubagentCancelReq, TypeSubagentTerminateReq,
+			TypeAgentTerminateReq),
+	}
+}
+
+// inOrder adds the table of order to the rows of the message types.
+func inOrder(byType map[string]*Info) map[string]*Info {
+	for _, row := range orderRows() {
+		for _, t := range row.types {
+			byType[string(t)].Order, byType[string(t)].Ahead = row.claims, row.ahead
+		}
+	}
+	return byType
+}
