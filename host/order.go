@@ -173,7 +173,11 @@ func (c *call) claimsLocked() []claim {
 		c.claimed = true
 		for _, from := range c.dest.claimsOf(c.line.Object()) {
 			for _, one := range from.Of(c.line.Object()) {
-				c.claims = append(c.claims, claim{one.Key, one.Access})
+				key := one.Key
+				if strings.HasPrefix(key, protocol.KeyWorkspace) { // some file systems take A and a as the same
+					key = strings.ToLower(key)
+				}
+				c.claims = append(c.claims, claim{key, one.Access})
 			}
 		}
 	}

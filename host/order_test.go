@@ -181,7 +181,7 @@ func checkOrder(t *testing.T, all []*asked, runs map[int]span, prompt bool) {
 // A path of the workspace is one key, however it is spelled; one that leads elsewhere is the
 // whole workspace.
 func TestFileClaim(t *testing.T) {
-	for _, name := range []string{"a/b", "./a/b", "a//b/", "A/B", "c/../a/b", `a\b`} {
+	for _, name := range []string{"a/b", "./a/b", "a//b/", "c/../a/b", `a\b`} {
 		assert.Equal(t, host.FileClaim(name, protocol.Shared), protocol.Claim{Key: "workspace/a/b/", Access: protocol.Shared}, "%q", name)
 	}
 	for _, name := range []string{"", ".", "..", "../x", "/etc/passwd", `..\x`, `a\..\..`} {

@@ -146,8 +146,7 @@ func (r Route) Claims(fn func(obj protocol.Object) []protocol.Claim) Route {
 // relative to the workspace, with slashes, in any spelling. One that leads elsewhere stands for
 // the whole workspace.
 func FileClaim(name string, access protocol.Access) protocol.Claim {
-	// some file systems take upper and lower case as the same
-	at := strings.ToLower(path.Clean(strings.ReplaceAll(name, `\`, "/")))
+	at := path.Clean(strings.ReplaceAll(name, `\`, "/"))
 	if at == "." || at == ".." || at[0] == '/' || filepath.IsAbs(name) || strings.HasPrefix(at, "../") {
 		return protocol.Claim{Key: protocol.KeyWorkspace, Access: access}
 	}

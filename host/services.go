@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"strings"
 
 	"a2e/host/schema"
 	"a2e/protocol"
@@ -163,9 +164,10 @@ func (s *Services) Changes(tool string, args protocol.Object) string {
 	if err != nil {
 		return ""
 	}
-	f := s.host.router.table[string(protocol.TypeToolCallReq)].about(call)
-	if at, within := f.within(); within && f.Use >= ChangesAtOnce {
-		return at
+	for _, c := range s.host.router.table[string(protocol.TypeToolCallReq)].claimsOfRoutes(call) {
+		if at, file := strings.CutPrefix(c.Key, protocol.KeyWorkspace); file && c.Access == protocol.Exclusive {
+			return strings.TrimSuffix(at, "/")
+		}
 	}
 	return ""
 }
