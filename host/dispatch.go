@@ -36,7 +36,8 @@ func (h *Host) admit(c *call, t *leader) (ready bool, err error) {
 	ahead := c.dest.ahead && h.handshakes == 0
 	switch {
 	case !ahead && h.abandoned >= maxAbandoned:
-		return false, protocol.Errorf(protocol.CodeOverloaded, "%d requests did not stop when their time was up; restart the host", h.abandoned)
+		return false, protocol.Errorf(protocol.CodeOverloaded,
+			"%d requests did not stop when their time was up; restart the host", h.abandoned)
 	case ahead || h.queue.empty() && h.slots < h.opts.MaxParallel:
 		return h.beginLocked(c, t)
 	case !h.queue.fits(c):
@@ -59,7 +60,8 @@ func (h *Host) admit(c *call, t *leader) (ready bool, err error) {
 func (h *Host) beginLocked(c *call, t *leader) (ready bool, err error) {
 	ahead := h.order.aheadOf(c)
 	if len(ahead) > 0 && t != nil {
-		if c.dest.ahead && (h.order.parked >= h.opts.Limits.Queue || h.order.bytes+c.size() > h.opts.Limits.QueueBytes) {
+		if c.dest.ahead && (h.order.parked >= h.opts.Limits.Queue ||
+			h.order.bytes+c.size() > h.opts.Limits.QueueBytes) {
 			return false, protocol.Errorf(protocol.CodeOverloaded,
 				"%d requests wait for an earlier %s or its like, which is all that limits.max_queue allows; send it again later", h.order.parked, c.dest.typ)
 		}
@@ -242,7 +244,8 @@ func (h *Host) invoke(c *call) (resp any, err error) {
 		switch v := recover(); {
 		case v != nil:
 			h.logPanic(string(c.dest.typ), v)
-			err = protocol.Errorf(protocol.CodeRuntimeError, "the plugin panicked while it handled %s; the host goes on and its log has the details", c.dest.typ)
+			err = protocol.Errorf(protocol.CodeRuntimeError,
+				"the plugin panicked while it handled %s; the host goes on and its log has the details", c.dest.typ)
 		case !returned:
 			h.brokenOff(c)
 		}
@@ -273,7 +276,8 @@ func (h *Host) brokenOff(c *call) {
 }
 
 func (h *Host) logPanic(where string, v any) {
-	h.opts.Log.Error().Str("where", where).Str("panic", fmt.Sprint(v)).Bytes("stack", debug.Stack()).Msg("a plugin panicked")
+	h.opts.Log.Error().Str("where", where).Str("panic", fmt.Sprint(v)).Bytes("stack",
+		debug.Stack()).Msg("a plugin panicked")
 }
 
 // Go runs f on a goroutine of its own for the request that ctx belongs to: a
@@ -300,7 +304,8 @@ func panicked(ctx context.Context, v any) {
 		n.stop(protocol.Errorf(protocol.CodeRuntimeError, "the plugin panicked while it handled %s", n.typ))
 	case c != nil:
 		h.logPanic("goroutine of "+string(c.dest.typ), v)
-		h.answerError(c, protocol.Errorf(protocol.CodeRuntimeError, "the plugin panicked while it handled %s", c.dest.typ))
+		h.answerError(c, protocol.Errorf(protocol.CodeRuntimeError, "the plugin panicked while it handled %s",
+			c.dest.typ))
 		c.stop(errCancelled)
 	case h != nil:
 		h.logPanic("a goroutine of no request", v)

@@ -44,7 +44,8 @@ type claim struct {
 
 // waitsFor reports whether a request with this claim waits for an earlier one.
 func (c claim) waitsFor(earlier claim) bool {
-	return c.access.WaitsFor(earlier.access) && (strings.HasPrefix(c.key, earlier.key) || strings.HasPrefix(earlier.key, c.key))
+	return c.access.WaitsFor(earlier.access) && (strings.HasPrefix(c.key, earlier.key) ||
+		strings.HasPrefix(earlier.key, c.key))
 }
 
 // aheadOf lists the requests that c has to wait for, until the next call. The handshake, whose

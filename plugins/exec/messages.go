@@ -60,7 +60,8 @@ func known() messages {
 	all := make(messages)
 	for _, info := range protocol.Types() {
 		if info.Capability != protocol.CapCore && info.Direction == protocol.AgentRequest {
-			all[info.Type] = message{route: host.Raw, quick: info.Ahead, own: info.Ahead || info.Capability == protocol.CapMultiAgent}
+			all[info.Type] = message{route: host.Raw, quick: info.Ahead, own: info.Ahead ||
+				info.Capability == protocol.CapMultiAgent}
 		}
 	}
 	merged(all, protocol.TypeToolListReq, protocol.MergeTools)
@@ -78,7 +79,8 @@ func known() messages {
 	all.set(func(m *message) { m.list, m.route = true, env.RawExperiences }, protocol.TypeEnvExpListReq)
 	all.set(func(m *message) { m.list = true }, protocol.TypeMCPResourceListReq, protocol.TypeMCPPromptListReq)
 
-	onEpisode := []protocol.Type{protocol.TypeEnvStepReq, protocol.TypeEnvObserveReq, protocol.TypeEnvCloseReq, protocol.TypeEnvRenderReq, protocol.TypeEnvPlanReq}
+	onEpisode := []protocol.Type{protocol.TypeEnvStepReq, protocol.TypeEnvObserveReq, protocol.TypeEnvCloseReq,
+		protocol.TypeEnvRenderReq, protocol.TypeEnvPlanReq}
 	all.named(fieldTool, protocol.TypeToolCallReq)
 	all.named(fieldSkill, protocol.TypeSkillCallReq)
 	all.named(fieldEnv, protocol.TypeEnvResetReq, protocol.TypeEnvSpaceReq)
@@ -87,11 +89,15 @@ func known() messages {
 	all.named("episode_id", onEpisode...)
 	all.named("memory_id", protocol.TypeMemoryStoreReq, protocol.TypeMemoryRetrieveReq, protocol.TypeMemoryForgetReq)
 	all.named("plan_id", protocol.TypeTaskAddReq, protocol.TypeTaskUpdateReq)
-	all.named("server_id", protocol.TypeMCPServerUnregisterReq, protocol.TypeMCPResourceReadReq, protocol.TypeMCPPromptGetReq, protocol.TypeMCPResourceSubscribeReq)
+	all.named("server_id", protocol.TypeMCPServerUnregisterReq, protocol.TypeMCPResourceReadReq,
+		protocol.TypeMCPPromptGetReq, protocol.TypeMCPResourceSubscribeReq)
 	all.named("subagent_id", protocol.TypeAgentAwaitReq, protocol.TypeAgentTerminateReq, protocol.TypeAgentDelegateReq,
-		protocol.TypeSubagentAwaitReq, protocol.TypeSubagentCancelReq, protocol.TypeSubagentTerminateReq, protocol.TypeSubagentDelegateReq)
-	all.set(func(m *message) { m.feeds = true }, protocol.TypeEnvResetReq, protocol.TypeProcSpawnReq, protocol.TypeMCPServerRegisterReq, protocol.TypeMCPResourceSubscribeReq,
-		protocol.TypeAgentDelegateReq, protocol.TypeSubagentDelegateReq, protocol.TypeAgentSpawnReq, protocol.TypeSubagentSpawnReq)
+		protocol.TypeSubagentAwaitReq, protocol.TypeSubagentCancelReq, protocol.TypeSubagentTerminateReq,
+			protocol.TypeSubagentDelegateReq)
+	all.set(func(m *message) { m.feeds = true }, protocol.TypeEnvResetReq, protocol.TypeProcSpawnReq,
+		protocol.TypeMCPServerRegisterReq, protocol.TypeMCPResourceSubscribeReq,
+		protocol.TypeAgentDelegateReq, protocol.TypeSubagentDelegateReq, protocol.TypeAgentSpawnReq,
+			protocol.TypeSubagentSpawnReq)
 
 	return all
 }
@@ -300,7 +306,8 @@ func (c *peer) greet(ctx context.Context, agent string) error {
 	if slices.Contains(wanted, protocol.CapEnv) { // who gets the pushes is decided here
 		wanted = append(slices.Clone(wanted), protocol.FlagEnvPush)
 	}
-	body, err := protocol.AppendJSON(nil, &protocol.HandshakeRequest{AgentID: agent, AgentCaps: wanted, AuthToken: p.opts.AuthToken.Reveal()})
+	body, err := protocol.AppendJSON(nil, &protocol.HandshakeRequest{AgentID: agent, AgentCaps: wanted,
+		AuthToken: p.opts.AuthToken.Reveal()})
 	if err != nil {
 		return err
 	}

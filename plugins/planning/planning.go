@@ -51,14 +51,19 @@ func (p *Plugin) Info() host.PluginInfo {
 // Routes implements host.Plugin.
 func (p *Plugin) Routes() []host.Route {
 	return []host.Route{
-		host.Handle(protocol.TypePlanCreateReq, p.create).Wrap(p.knowing("name", "columns", "description", "done_column", "delete", "plan_id", "force")),
+		host.Handle(protocol.TypePlanCreateReq, p.create).Wrap(p.knowing("name", "columns", "description",
+			"done_column", "delete", "plan_id", "force")),
 		host.List(protocol.TypePlanListReq, p.plans, protocol.MergePlans),
 		host.List(protocol.TypePlanBoardReq, p.board, protocol.MergeBoards).Wrap(p.knowing("plan_id", "format")),
-		host.Handle(protocol.TypeTaskAddReq, p.add).Wrap(p.knowing("plan_id", "title", "status", "description", "assignee", "deps", "metadata",
+		host.Handle(protocol.TypeTaskAddReq, p.add).Wrap(p.knowing("plan_id", "title", "status", "description",
+			"assignee", "deps", "metadata",
 			"priority", "due", "estimate", "force")),
-		host.Handle(protocol.TypeTaskUpdateReq, p.update).Wrap(p.knowing("plan_id", "task_id", "status", "assignee", "deps", "title", "description",
-			"metadata", "priority", "due", "estimate", "comment", "clear", "action", "owner", "lease", "if_version", "force")),
-		host.List(protocol.TypeTaskListReq, p.tasks, protocol.MergeTasks).Wrap(p.knowing("plan_id", "status", "task_id", "assignee", "ready", "limit")),
+		host.Handle(protocol.TypeTaskUpdateReq, p.update).Wrap(p.knowing("plan_id", "task_id", "status", "assignee",
+			"deps", "title", "description",
+			"metadata", "priority", "due", "estimate", "comment", "clear", "action", "owner", "lease", "if_version",
+				"force")),
+		host.List(protocol.TypeTaskListReq, p.tasks, protocol.MergeTasks).Wrap(p.knowing("plan_id", "status",
+			"task_id", "assignee", "ready", "limit")),
 	}
 }
 
@@ -90,7 +95,8 @@ func (p *Plugin) Close(context.Context) error { return nil }
 func (p *Plugin) now() store.Micros { return store.Micros(p.env.Now().UnixMicro()) }
 
 // create makes a plan, or deletes one.
-func (p *Plugin) create(ctx context.Context, req *protocol.PlanCreateRequest, _ host.Emitter) (*protocol.PlanCreateResponse, error) {
+func (p *Plugin) create(ctx context.Context, req *protocol.PlanCreateRequest,
+	_ host.Emitter) (*protocol.PlanCreateResponse, error) {
 	if req.Delete {
 		return p.delete(ctx, req)
 	}
@@ -136,7 +142,8 @@ func (p *Plugin) delete(ctx context.Context, req *protocol.PlanCreateRequest) (*
 			return err
 		}
 		if pl == nil {
-			return host.NotOwnerBut(&protocol.PlanCreateResponse{PlanID: req.PlanID, Columns: []string{}, Error: unknownPlan(req.PlanID)})
+			return host.NotOwnerBut(&protocol.PlanCreateResponse{PlanID: req.PlanID, Columns: []string{},
+				Error: unknownPlan(req.PlanID)})
 		}
 		holders, err = store.Column[string](tx, "SELECT claimed_by FROM planning_tasks WHERE plan_id = ? AND "+
 			"claimed_until > ?", pl.ID, p.now())
@@ -152,7 +159,8 @@ func (p *Plugin) delete(ctx context.Context, req *protocol.PlanCreateRequest) (*
 			return nil
 		}
 		resp.Success, resp.Columns = true, pl.Columns
-		for _, q := range []string{"DELETE FROM planning_tasks WHERE plan_id = ?", "DELETE FROM planning_plans WHERE id = ?"} {
+		for _, q := range []string{"DELETE FROM planning_tasks WHERE plan_id = ?",
+			"DELETE FROM planning_plans WHERE id = ?"} {
 			if _, err := tx.Exec(q, pl.ID); err != nil {
 				return err
 			}
@@ -172,7 +180,8 @@ func (p *Plugin) delete(ctx context.Context, req *protocol.PlanCreateRequest) (*
 	return resp, nil
 }
 
-func (p *Plugin) plans(ctx context.Context, _ *protocol.PlanListRequest, _ host.Emitter) (*protocol.PlanListResponse, error) {
+func (p *Plugin) plans(ctx context.Context, _ *protocol.PlanListRequest, _ host.Emitter) (*protocol.PlanListResponse,
+	error) {
 	resp := &protocol.PlanListResponse{}
 	err := p.kept.Read(ctx, func(tx *store.Tx) error {
 		all, err := findPlans(tx, "")
@@ -187,7 +196,8 @@ func (p *Plugin) plans(ctx context.Context, _ *protocol.PlanListRequest, _ host.
 	return resp, err
 }
 
-func (p *Plugin) board(ctx context.Context, req *protocol.PlanBoardRequest, _ host.Emitter) (*protocol.PlanBoardResponse, error) {
+func (p *Plugin) board(ctx context.Context, req *protocol.PlanBoardRequest,
+	_ host.Emitter) (*protocol.PlanBoardResponse, error) {
 	resp := &protocol.PlanBoardResponse{}
 	if req.Format != "" {
 		return resp, p.export(ctx, req, resp)

@@ -126,7 +126,8 @@ func (s *Set) Services() *host.Services { return s.services }
 
 // NewSet makes a set without tools.
 func NewSet(o SetOptions) *Set {
-	s := &Set{name: o.Name, maxOutput: cmp.Or(max(o.MaxOutputBytes, 0), defaultMaxOutput), now: o.Now, await: o.Await, held: o.Held, unknown: o.Unknown}
+	s := &Set{name: o.Name, maxOutput: cmp.Or(max(o.MaxOutputBytes, 0), defaultMaxOutput), now: o.Now, await: o.Await,
+		held: o.Held, unknown: o.Unknown}
 	s.spill = spill.New(o.StateDir, o.Secrets)
 	if s.now == nil {
 		s.now = time.Now
@@ -290,7 +291,8 @@ func (r *callResponse) result() (*protocol.ToolResult, error) {
 	}
 	res := &protocol.ToolResult{
 		Success: !r.out.Failed, ToolName: r.tool, Data: slices.Clip(data), Summary: appendText(nil, r.out.Summary),
-		Truncated: new(r.out.Truncated), ExitCode: r.out.ExitCode, DurationMS: r.took.Milliseconds(), Events: []protocol.PastEvent{},
+		Truncated: new(r.out.Truncated), ExitCode: r.out.ExitCode, DurationMS: r.took.Milliseconds(),
+			Events: []protocol.PastEvent{},
 	}
 	if r.out.Failed {
 		res.Error, res.ErrorCode = new(r.out.Failure), new(protocol.CodeToolError)
@@ -299,7 +301,8 @@ func (r *callResponse) result() (*protocol.ToolResult, error) {
 }
 
 // list answers tool/list/req, by name: the host applies the query.
-func (s *Set) list(ctx context.Context, req *protocol.ToolListRequest, _ host.Emitter) (*protocol.ToolListResponse, error) {
+func (s *Set) list(ctx context.Context, req *protocol.ToolListRequest, _ host.Emitter) (*protocol.ToolListResponse,
+	error) {
 	resp := &protocol.ToolListResponse{Tools: []protocol.ToolDefinition{}}
 	content, _ := s.current(ctx, "")
 	for _, t := range content.listed {
@@ -339,7 +342,8 @@ func wanted(def *protocol.ToolDefinition, req *protocol.ToolListRequest) bool {
 // program has not looked at that itself. That it has searched is seen by scores, or by what
 // it left out of known, which are its tools: then each of them gets a score. changed reports
 // whether resp is another.
-func Narrow(resp *protocol.ToolListResponse, req *protocol.ToolListRequest, known []protocol.ToolDefinition) (changed bool) {
+func Narrow(resp *protocol.ToolListResponse, req *protocol.ToolListRequest,
+	known []protocol.ToolDefinition) (changed bool) {
 	unwanted := func(def protocol.ToolDefinition) bool { return !wanted(&def, req) }
 	n := len(resp.Tools)
 	resp.Tools = slices.DeleteFunc(resp.Tools, unwanted)
