@@ -93,11 +93,11 @@ func known() messages {
 		protocol.TypeMCPPromptGetReq, protocol.TypeMCPResourceSubscribeReq)
 	all.named("subagent_id", protocol.TypeAgentAwaitReq, protocol.TypeAgentTerminateReq, protocol.TypeAgentDelegateReq,
 		protocol.TypeSubagentAwaitReq, protocol.TypeSubagentCancelReq, protocol.TypeSubagentTerminateReq,
-			protocol.TypeSubagentDelegateReq)
+		protocol.TypeSubagentDelegateReq)
 	all.set(func(m *message) { m.feeds = true }, protocol.TypeEnvResetReq, protocol.TypeProcSpawnReq,
 		protocol.TypeMCPServerRegisterReq, protocol.TypeMCPResourceSubscribeReq,
 		protocol.TypeAgentDelegateReq, protocol.TypeSubagentDelegateReq, protocol.TypeAgentSpawnReq,
-			protocol.TypeSubagentSpawnReq)
+		protocol.TypeSubagentSpawnReq)
 
 	return all
 }

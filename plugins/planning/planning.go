@@ -61,7 +61,7 @@ func (p *Plugin) Routes() []host.Route {
 		host.Handle(protocol.TypeTaskUpdateReq, p.update).Wrap(p.knowing("plan_id", "task_id", "status", "assignee",
 			"deps", "title", "description",
 			"metadata", "priority", "due", "estimate", "comment", "clear", "action", "owner", "lease", "if_version",
-				"force")),
+			"force")),
 		host.List(protocol.TypeTaskListReq, p.tasks, protocol.MergeTasks).Wrap(p.knowing("plan_id", "status",
 			"task_id", "assignee", "ready", "limit")),
 	}

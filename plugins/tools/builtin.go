@@ -70,8 +70,10 @@ func BuiltinNames() []string {
 // what they are (see Members).
 func Typed[A, R any](def protocol.ToolDefinition, detail host.ToolDetail, fn func(context.Context, *A) (*Outcome,
 	error)) Tool {
-	return typed[A, R](def, detail, func(ctx context.Context, a *A, _ host.Emitter) (*Outcome, error) { return fn(ctx,
-		a) })
+	return typed[A, R](def, detail, func(ctx context.Context, a *A, _ host.Emitter) (*Outcome, error) {
+		return fn(ctx,
+			a)
+	})
 }
 
 // typed is Typed for a function that tells how far it is.

@@ -292,7 +292,7 @@ func (r *callResponse) result() (*protocol.ToolResult, error) {
 	res := &protocol.ToolResult{
 		Success: !r.out.Failed, ToolName: r.tool, Data: slices.Clip(data), Summary: appendText(nil, r.out.Summary),
 		Truncated: new(r.out.Truncated), ExitCode: r.out.ExitCode, DurationMS: r.took.Milliseconds(),
-			Events: []protocol.PastEvent{},
+		Events: []protocol.PastEvent{},
 	}
 	if r.out.Failed {
 		res.Error, res.ErrorCode = new(r.out.Failure), new(protocol.CodeToolError)
