@@ -42,7 +42,8 @@ func (h *Host) admit(c *call, t *leader) (ready bool, err error) {
 		return h.beginLocked(c, t)
 	case !h.queue.fits(c):
 		return false, protocol.Errorf(protocol.CodeOverloaded,
-			"%d requests run and %d wait, which is all that max_parallel and limits.max_queue allow; send it again later", h.slots, h.queue.len())
+			"%d requests run and %d wait, which is all that max_parallel and limits.max_queue allow; "+
+				"send it again later", h.slots, h.queue.len())
 	}
 	if err := c.keepLine(t); err != nil {
 		return false, err
@@ -63,7 +64,8 @@ func (h *Host) beginLocked(c *call, t *leader) (ready bool, err error) {
 		if c.dest.ahead && (h.order.parked >= h.opts.Limits.Queue ||
 			h.order.bytes+c.size() > h.opts.Limits.QueueBytes) {
 			return false, protocol.Errorf(protocol.CodeOverloaded,
-				"%d requests wait for an earlier %s or its like, which is all that limits.max_queue allows; send it again later", h.order.parked, c.dest.typ)
+				"%d requests wait for an earlier %s or its like, which is all that limits.max_queue allows; "+
+					"send it again later", h.order.parked, c.dest.typ)
 		}
 		if err := c.keepLine(t); err != nil {
 			return false, err

@@ -71,8 +71,7 @@ func BuiltinNames() []string {
 func Typed[A, R any](def protocol.ToolDefinition, detail host.ToolDetail, fn func(context.Context, *A) (*Outcome,
 	error)) Tool {
 	return typed[A, R](def, detail, func(ctx context.Context, a *A, _ host.Emitter) (*Outcome, error) {
-		return fn(ctx,
-			a)
+		return fn(ctx, a)
 	})
 }
 
