@@ -10,7 +10,6 @@ import (
 
 	"a2e/host"
 	"a2e/host/store"
-	"a2e/plugins/learning/quantile"
 )
 
 const (
@@ -148,8 +147,8 @@ type tally struct {
 	duration         time.Duration
 	lastCalled       int64 // microseconds since 1970
 	rewards          moments
-	durations        quantile.Sketch // in seconds
-	aged             aged            // the same in the store, by age
+	durations        durations
+	aged             aged // the same in the store, by age
 }
 
 // fresh are the sums of calls that do not age yet.
@@ -164,7 +163,7 @@ func (t *tally) add(c *host.CallRecord, at int64) {
 	}
 	d := max(c.Duration, 0)
 	t.duration += d
-	t.durations.Add(d.Seconds())
+	t.durations.add(d, 1)
 	t.lastCalled = max(t.lastCalled, at)
 	if c.Reward != nil && math.Abs(*c.Reward) <= maxReward { // so it is a number
 		t.rewards.merge(moments{1, *c.Reward, 0, *c.Reward, *c.Reward})
@@ -178,7 +177,7 @@ func (t *tally) merge(o *tally) {
 	t.duration += o.duration
 	t.lastCalled = max(t.lastCalled, o.lastCalled)
 	t.rewards.merge(o.rewards)
-	t.durations.Merge(&o.durations)
+	t.durations.merge(&o.durations)
 }
 
 // moments is the mean of numbers and how they spread around it, merged in the way of
@@ -326,28 +325,26 @@ func ensureComponent(tx *store.Tx, of component) (number int64, err error) {
 // readTally returns the sums of a component's row.
 func readTally(tx *store.Tx, number int64) (*tally, error) {
 	t := &tally{}
-	var sketch []byte
+	var raw []byte
 	_, err := tx.Get(`SELECT calls, successes, duration, last_called, rewards, reward_mean, reward_m2, reward_min, reward_max, durations,
 		aged_calls, aged_successes, aged_rewards, aged_reward_sum, aged_at FROM learning_components WHERE number = ?`, []any{number},
-		&t.calls, &t.successes, &t.duration, &t.lastCalled, &t.rewards.n, &t.rewards.mean, &t.rewards.m2, &t.rewards.low, &t.rewards.high, &sketch,
+		&t.calls, &t.successes, &t.duration, &t.lastCalled, &t.rewards.n, &t.rewards.mean, &t.rewards.m2,
+		&t.rewards.low, &t.rewards.high, &raw,
 		&t.aged.calls, &t.aged.successes, &t.aged.rewards, &t.aged.rewardSum, &t.aged.at)
 	if err == nil {
-		// A sketch that cannot be read counts anew: it is worth less than the calls that
+		// Durations that cannot be read count anew: they are worth less than the calls that
 		// wait to be counted.
-		_ = t.durations.UnmarshalBinary(sketch)
+		t.durations, _ = decodeDurations(raw)
 	}
 	return t, err
 }
 
 func (t *tally) write(tx *store.Tx, number int64) error {
-	var sketch []byte // none for what was never called
-	if t.durations.Count() > 0 {
-		sketch, _ = t.durations.MarshalBinary() // never fails
-	}
 	_, err := tx.Exec(`UPDATE learning_components SET calls = ?, successes = ?, duration = ?, last_called = ?, rewards = ?, reward_mean = ?, reward_m2 = ?,
 		reward_min = ?, reward_max = ?, durations = ?, aged_calls = ?, aged_successes = ?, aged_rewards = ?, aged_reward_sum = ?, aged_at = ? WHERE number = ?`,
 		t.calls, t.successes, int64(t.duration), t.lastCalled, t.rewards.n, t.rewards.mean, t.rewards.m2,
-		t.rewards.low, t.rewards.high, sketch, t.aged.calls, t.aged.successes, t.aged.rewards, t.aged.rewardSum, t.aged.at, number)
+		t.rewards.low, t.rewards.high, t.durations.encode(),
+		t.aged.calls, t.aged.successes, t.aged.rewards, t.aged.rewardSum, t.aged.at, number)
 	return err
 }
 

@@ -13,7 +13,6 @@ import (
 
 	"a2e/host"
 	"a2e/host/store"
-	"a2e/plugins/learning/quantile"
 	"a2e/protocol"
 )
 
@@ -84,7 +83,7 @@ type componentRecord struct {
 	Rewards    int64        `json:"rewards"`
 	RewardMean float64      `json:"reward_mean"`
 	RewardM2   float64      `json:"reward_m2"`
-	Durations  []byte       `json:"durations"` // a sketch
+	Durations  []byte       `json:"durations"` // see durations
 
 	// These are not in exports of older builds.
 	RewardMin     float64      `json:"reward_min"`
@@ -114,10 +113,10 @@ func (r *componentRecord) fits() bool {
 }
 
 func (r *componentRecord) take(tx *store.Tx) error {
-	var sketch quantile.Sketch
+	counted, err := decodeDurations(r.Durations)
 	switch {
-	case len(r.Durations) > 0 && sketch.UnmarshalBinary(r.Durations) != nil:
-		return fmt.Errorf("durations is no sketch of durations")
+	case err != nil:
+		return fmt.Errorf("durations is wrong: %w", err)
 	case r.Calls < 0 || r.Successes < 0 || r.Successes > r.Calls || r.Rewards < 0 || r.Rewards > r.Calls || r.DurationNS < 0:
 		return fmt.Errorf("the counts of %.100q do not fit together", r.Component)
 	case !(r.RewardM2 >= 0 && math.Abs(r.RewardMean) <= maxReward):
@@ -130,7 +129,8 @@ func (r *componentRecord) take(tx *store.Tx) error {
 	if err != nil {
 		return err
 	}
-	t := tally{r.Calls, r.Successes, time.Duration(r.DurationNS), int64(r.LastCalled), moments{r.Rewards, r.RewardMean, r.RewardM2, r.RewardMin, r.RewardMax}, sketch,
+	t := tally{r.Calls, r.Successes, time.Duration(r.DurationNS), int64(r.LastCalled),
+		moments{r.Rewards, r.RewardMean, r.RewardM2, r.RewardMin, r.RewardMax}, counted,
 		aged{r.AgedCalls, r.AgedSuccesses, r.AgedRewards, r.AgedRewardSum, int64(r.AgedAt)}}
 	return t.write(tx, number)
 }

@@ -6,10 +6,10 @@
 //	             store                               choose.go   one of several tools for a call
 //	feedback.go  learn/feedback, learn/experience    weights.go  weights for other plugins
 //	about.go     whom these are about                refine.go   proposals to change things, and refine_*
-//	evidence.go  what speaks for a component, by age
+//	evidence.go  what speaks for a component, by age  durations.go  how long calls take
 //	export.go    export and import
 //
-// Package bandit has the strategies, package quantile the sketch of durations.
+// Package bandit has the strategies.
 package learning
 
 import (

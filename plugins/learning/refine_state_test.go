@@ -312,7 +312,7 @@ func TestBrokenImports(t *testing.T) {
 		`{"kind":"learning.component","record":{"kind":"tool","component":"x","calls":1,"successes":2}}`:                           "fit together",
 		`{"kind":"learning.component","record":{"kind":"tool","component":"x","calls":-1}}`:                                        "fit together",
 		`{"kind":"learning.component","record":{"kind":"tool","component":"x","calls":1,"rewards":1,"reward_m2":-1}}`:              "fit together",
-		`{"kind":"learning.component","record":{"kind":"tool","component":"x","durations":"AAAA"}}`:                                "sketch",
+		`{"kind":"learning.component","record":{"kind":"tool","component":"x","durations":"AAAA"}}`:                                "durations",
 		`{"kind":"learning.component","record":{"kind":"tool","component":""}}`:                                                    "name",
 		`{"kind":"learning.component","record":{"kind":"tool","component":"x","last_called":-1}}`:                                  "seconds",
 		`{"kind":"learning.component","record":{"kind":"tool","component":"x","dog":1}}`:                                           "dog",

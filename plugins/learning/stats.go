@@ -7,7 +7,6 @@ import (
 
 	"a2e/host"
 	"a2e/host/store"
-	"a2e/plugins/learning/quantile"
 	"a2e/protocol"
 )
 
@@ -131,9 +130,8 @@ func (v view) scan(scan func(...any) error) (*Component, error) {
 	if c.Calls > 0 {
 		c.AvgDuration, c.LastCalled = time.Duration(duration/c.Calls), time.UnixMicro(lastCalled)
 	}
-	var durations quantile.Sketch
-	if err := durations.UnmarshalBinary(raw); err == nil {
-		c.P95Duration = time.Duration(durations.Quantile(0.95) * float64(time.Second))
+	if counted, err := decodeDurations(raw); err == nil {
+		c.P95Duration = counted.quantile(0.95)
 	}
 	c.Rewards, c.RewardMean, c.RewardVariance = rewards.n, rewards.mean, rewards.variance()
 	c.Score, c.ScoreWeight = meanScore(float64(c.scoreSum), float64(scoreWeight)), float64(scoreWeight)/1e9
@@ -324,7 +322,7 @@ CREATE TABLE learning_components (
 	feedbacks     INTEGER NOT NULL DEFAULT 0, -- rows of learning_feedback
 	score_sum     INTEGER NOT NULL DEFAULT 0, -- their scores, each times its confidence, in billionths
 	score_weight  INTEGER NOT NULL DEFAULT 0, -- their confidences, in billionths
-	durations     BLOB, -- a sketch of the durations; NULL = of no call
+	durations     BLOB, -- counted by length, see durations; NULL = of no call
 	ppo_calls     INTEGER NOT NULL DEFAULT 0, -- what ppo has learned from: it looks at each call once
 	ppo_successes INTEGER NOT NULL DEFAULT 0,
 	ppo_score     INTEGER NOT NULL DEFAULT 0, -- score_sum then
