@@ -32,19 +32,30 @@ func OpenFolder(path string) (*Folder, error) {
 func (f *Folder) Root() *os.Root {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	now, err := os.Stat(f.path)
-	if err != nil {
-		return f.root // which says what is wrong
-	}
-	was, err := f.root.Stat(".")
-	if err == nil && os.SameFile(was, now) || Place(f.path) != f.real || !removed(f.root) {
-		return f.root
+	if !f.remadeLocked() {
+		return f.root // which says what is wrong, if anything is
 	}
 	if next, err := os.OpenRoot(f.path); err == nil {
 		_ = f.root.Close() // what still uses it works in a folder that has gone
 		f.root = next
 	}
 	return f.root
+}
+
+// Remade reports whether the folder was removed and made again since it was opened.
+func (f *Folder) Remade() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.remadeLocked()
+}
+
+func (f *Folder) remadeLocked() bool {
+	now, err := os.Stat(f.path)
+	if err != nil {
+		return false
+	}
+	was, err := f.root.Stat(".")
+	return (err != nil || !os.SameFile(was, now)) && Place(f.path) == f.real && removed(f.root)
 }
 
 // removed reports whether an open folder is in no other one any more.

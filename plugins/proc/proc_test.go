@@ -2,6 +2,8 @@ package proc
 
 import (
 	"context"
+	"errors"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -11,6 +13,7 @@ import (
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
+	"a2e/host/spill"
 	"a2e/protocol"
 )
 
@@ -181,6 +184,19 @@ func TestRunProc(t *testing.T) {
 			assert.That(t, err == nil && *got == tc.want, "%+v, %v, want %+v", got, err, tc.want)
 		})
 	}
+}
+
+// The error of a run whose time was up names the file with all that it printed.
+func TestRunProcStoppedIsSpilled(t *testing.T) {
+	opts := DefaultOptions()
+	p := newPlugin(t, "procs", t.TempDir(), opts)
+	defer p.Close(t.Context())
+	p.maxOutput, p.spill = 1000, spill.New(t.TempDir(), nil)
+	_, err := p.RunProc(t.Context(), host.ProcRun{Cmd: []string{"bash", "-c", "printf '%050000d' 0; sleep 1000"}, Timeout: 2 * time.Second})
+	e, ok := errors.AsType[*protocol.Error](err)
+	must.That(t, ok && e.Code == protocol.CodeTimeout, "%v", err)
+	file, _ := e.Detail["spilled"].(string)
+	assert.Equal(t, string(must.Get(os.ReadFile(file))(t)), strings.Repeat("0", 50000), "the file")
 }
 
 // A run ends with its request, and takes a place among the plugin's processes.

@@ -259,13 +259,13 @@ func (p *Plugin) RunProc(ctx context.Context, run host.ProcRun) (*host.ProcResul
 	free := p.limit(run.Timeout.Seconds(), stop)
 	end, err := child.Wait()
 	free()
-	_, cut := out.Finish()
+	file, cut := out.Finish()
 	result := &host.ProcResult{Stdout: stdout.Text(), Stderr: stderr.Text(), ExitCode: end.Code, Truncated: cut}
 	if end.Signal != 0 {
 		result.ExitCode = 128 + int(end.Signal)
 	}
 	if err != nil {
-		return nil, stopError(err, result)
+		return nil, stopError(err, result, file)
 	}
 	return result, nil
 }
@@ -289,12 +289,17 @@ func runError(err error) error {
 // the error, in bytes.
 const shownOutput = 8 << 10
 
-// stopError says why a program did not end by itself, and what it had printed.
-func stopError(err error, result *host.ProcResult) error {
+// stopError says why a program did not end by itself, and what it had printed; file, which may be nil, has
+// all of that.
+func stopError(err error, result *host.ProcResult, file *spill.File) error {
 	switch {
 	case errors.Is(err, errTimedOut):
-		return protocol.Errorf(protocol.CodeTimeout, "the program was stopped: its time was up").
+		late := protocol.Errorf(protocol.CodeTimeout, "the program was stopped: its time was up").
 			With("stdout", protocol.Tail(result.Stdout, shownOutput)).With("stderr", protocol.Tail(result.Stderr, shownOutput))
+		if file != nil {
+			late = late.With("spilled", file.Path())
+		}
+		return late
 	case errors.Is(err, sandbox.ErrMemory), errors.Is(err, sandbox.ErrProcesses):
 		return protocol.Errorf(protocol.CodeOutOfMemory, "the program was stopped: %w", err)
 	case errors.Is(err, sandbox.ErrDisk):

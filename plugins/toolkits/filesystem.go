@@ -68,7 +68,10 @@ func (p *Plugin) newFilesystem(o FilesystemOptions, byConfig bool) (*made, error
 		def.Name = "filesystem_" + def.Name
 		def.Description = strings.ReplaceAll(def.Description, "the workspace", "the toolkit's folder")
 	}
-	return newMade(kitFilesystem, all, func() { root.Close() }), nil
+	m := newMade(kitFilesystem, all, func() { root.Close() })
+	return p.follow(kitFilesystem, root.Name(), m, func() (*made, error) {
+		return p.newFilesystem(o, p.trusted(o.RootDir, byConfig))
+	})
 }
 
 // openFolder opens the folder of a toolkit; field is the setting that names it. What the

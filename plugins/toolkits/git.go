@@ -50,7 +50,7 @@ func (p *Plugin) newGit(o GitOptions, byConfig bool) (*made, error) {
 	if err != nil {
 		return nil, errors.Join(err, folder.Close())
 	}
-	return m, nil
+	return p.follow(kitGit, root.Name(), m, func() (*made, error) { return p.newGit(o, p.trusted(o.Repo, byConfig)) })
 }
 
 // gitIn makes the toolkit of an open folder, which it closes at its end.

@@ -16,6 +16,7 @@ import (
 	"a2e/host"
 	"a2e/host/config"
 	"a2e/host/schema"
+	"a2e/host/wall"
 	"a2e/plugins/tools"
 	"a2e/protocol"
 )
@@ -99,6 +100,8 @@ type made struct {
 	note  string // what it lacks; "" = nothing
 	close func() // after the last call; nil = nothing to do
 
+	renew func(context.Context) error // before each call, see follow; nil = nothing to do
+
 	load    func(context.Context) (*made, error) // makes what takes its place, with the tools; nil = they are here
 	loading chan struct{}                        // held by the one who loads
 	tried   time.Time                            // when it failed; guarded by loading, problem too by the plugin's mu
@@ -118,6 +121,11 @@ func newMade(kit string, all []tools.Tool, close func()) *made {
 		t.Def.Tags = append(slices.Clone(t.Def.Tags), kit)
 		call := t.Call
 		t.Call = func(ctx context.Context, args protocol.Object, emit host.Emitter) (*tools.Outcome, error) {
+			if m.renew != nil {
+				if err := m.renew(ctx); err != nil {
+					return nil, err
+				}
+			}
 			if !m.enter() {
 				return m.heir(kit, t.Def.Name)(ctx, args, emit)
 			}
@@ -126,6 +134,49 @@ func newMade(kit string, all []tools.Tool, close func()) *made {
 		}
 	}
 	return m
+}
+
+// follow has the toolkit name, which works in a folder, made again once that was removed and made again:
+// what m has open is the old one.
+func (p *Plugin) follow(name, folder string, m *made, again func() (*made, error)) (*made, error) {
+	at, err := wall.OpenFolder(asDir(folder))
+	if err != nil {
+		m.retire()
+		return nil, err
+	}
+	closes := m.close
+	m.close = func() {
+		closes()
+		_ = at.Close() // it was only looked at
+	}
+	m.renew = func(ctx context.Context) error {
+		if !at.Remade() {
+			return nil
+		}
+		host.HandOff(ctx)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		i := slices.IndexFunc(p.kits, func(k *kit) bool { return k.name == name && k.made == m })
+		if i < 0 || p.ended { // another call has done it, or the toolkit is configured anew
+			return nil
+		}
+		next, err := again()
+		if err != nil {
+			return protocol.Errorf(protocol.CodeToolError,
+				"the folder of the toolkit %q was deleted and made again, and does not fit any more: %w", name, err)
+		}
+		p.kits[i].replace(next, p.kits[i].byAgent)
+		p.refreshLocked()
+		return nil
+	}
+	return m, nil
+}
+
+// trusted reports whether a folder that was made again may be whatever it is: the config names it, and it
+// lies where no agent has a say. Elsewhere there may be a link in its place by now.
+func (p *Plugin) trusted(folder string, byConfig bool) bool {
+	_, _, reached := p.within(folder)
+	return byConfig && !reached
 }
 
 // loadAfter is how long a toolkit that could not be loaded stays so.

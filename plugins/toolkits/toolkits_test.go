@@ -336,3 +336,50 @@ func TestWallHTTPPaths(t *testing.T) {
 		mu.Unlock()
 	}
 }
+
+// The toolkits work in a folder that was deleted and made again, whoever has configured them. A link in
+// its place that leads out of the workspace is refused, and what is no repository named.
+func TestFolderMadeAgain(t *testing.T) {
+	for who, config := range map[string]bool{"agent": false, "config": true} {
+		t.Run(who, func(t *testing.T) {
+			dir, outside := t.TempDir(), t.TempDir()
+			docs := filepath.Join(dir, "docs")
+			anew := func() {
+				t.Helper()
+				must.OK(t, os.RemoveAll(docs))
+				write(t, dir, "docs/a.txt", "one\n", 0o644)
+				must.OK(t, exec.Command("git", "init", "-q", docs).Run())
+			}
+			anew()
+			write(t, outside, "a.txt", "loot\n", 0o644)
+			opts := Options{}
+			if config {
+				opts = Options{Filesystem: &FilesystemOptions{RootDir: "docs"}, Git: &GitOptions{Repo: "docs"}}
+			}
+			p := open(t, dir, opts)
+			ask := func(tool, args string) hosttest.Message {
+				return p.Call(protocol.TypeToolCallReq, `{"tool_name":"`+tool+`","arguments":`+args+`}`)
+			}
+			if !config {
+				configure(p, "filesystem", `{"root_dir":"docs"}`).Has(t, "/status", "ok")
+				configure(p, "git", `{"repo":"docs"}`).Has(t, "/status", "ok")
+			}
+			for range 2 {
+				ask("git_status", `{}`).Has(t, "/data/success", "true")
+				ask("filesystem_read_file", `{"path":"a.txt"}`).Has(t, "/data/data/content", "one\n")
+				anew()
+				ask("filesystem_write_file", `{"path":"b.txt","content":"two"}`).Has(t, "/data/success", "true")
+				assert.Equal(t, string(must.Get(os.ReadFile(filepath.Join(docs, "b.txt")))(t)), "two")
+				ask("git_status", `{}`).Has(t, "/data/data/files/1/path", "b.txt")
+			}
+			must.OK(t, os.RemoveAll(docs))
+			must.OK(t, os.Symlink(outside, docs))
+			m := ask("filesystem_read_file", `{"path":"a.txt"}`)
+			assert.That(t, m.Code == protocol.CodeToolError && !strings.Contains(m.String(), "loot"), "a link out: %s", m)
+			must.OK(t, os.Remove(docs))
+			must.OK(t, os.Mkdir(docs, 0o755))
+			m = ask("git_status", `{}`)
+			assert.That(t, m.Code == protocol.CodeToolError && strings.Contains(m.Get("/message"), "has no .git"), "no repository: %s", m)
+		})
+	}
+}

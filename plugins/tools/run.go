@@ -114,15 +114,15 @@ func (c *children) run(ctx context.Context, tool string, policy sandbox.Policy, 
 	stderr.end()
 	file, cut := all.Finish()
 	result := commandResult{Stdout: stdout.Text(), Stderr: stderr.Text()}
+	if file != nil {
+		result.Spilled = file.Path()
+	}
 	if err != nil {
 		return nil, waitError(ctx, err, result)
 	}
 	out := &Outcome{Data: &result, Truncated: cut, ExitCode: new(state.Code)}
 	if cut {
 		out.Summary = spill.Note(file)
-	}
-	if file != nil {
-		result.Spilled = file.Path()
 	}
 	if state.Signal != 0 {
 		out.ExitCode = new(128 + int(state.Signal)) // as a shell has it
@@ -160,7 +160,12 @@ func waitError(ctx context.Context, err error, result commandResult) error {
 	default:
 		return protocol.Errorf(protocol.CodeSandboxCrash, "the program was lost: %w", err)
 	}
-	return stopped.With("stdout", protocol.Tail(result.Stdout, maxTold)).With("stderr", protocol.Tail(result.Stderr, maxTold))
+	stopped = stopped.With("stdout", protocol.Tail(result.Stdout, maxTold)).
+		With("stderr", protocol.Tail(result.Stderr, maxTold))
+	if result.Spilled != "" {
+		stopped = stopped.With("spilled", result.Spilled)
+	}
+	return stopped
 }
 
 // maxTold is how much of each stream the error of a program that was stopped has, in bytes.

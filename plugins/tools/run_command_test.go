@@ -14,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"a2e/host"
+	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
@@ -123,6 +124,27 @@ func TestRunCommandStopped(t *testing.T) {
 			wantPrinted(t, err)
 		}
 	}
+}
+
+// The error of a program whose time was up names the file with all that it printed.
+func TestRunCommandStoppedIsSpilled(t *testing.T) {
+	p, dir := bypassStage(t, Options{MaxOutputBytes: 1000, AllowedCommands: []string{"sh"}})
+	ctx, cancel := context.WithCancelCause(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		_, err := p.set.call(ctx, shellCall(t, "head -c 50000 /dev/zero | tr '\\0' x; : > printed; sleep 1000"), host.Mute{})
+		done <- err
+	}()
+	hosttest.Eventually(t, "the output", func() bool {
+		_, err := os.Stat(filepath.Join(dir, "printed"))
+		return err == nil
+	})
+	cancel(context.DeadlineExceeded)
+	err := <-done
+	wantCode(t, err, protocol.CodeTimeout, "")
+	e, _ := errors.AsType[*protocol.Error](err)
+	file, _ := e.Detail["spilled"].(string)
+	assert.Equal(t, string(must.Get(os.ReadFile(file))(t)), strings.Repeat("x", 50000), "the file")
 }
 
 func wantPrinted(t *testing.T, err error) {
