@@ -71,6 +71,7 @@ type MemoryEntry struct {
 	UpdatedAt float64        `json:"updated_at"`
 	ExpiresAt float64        `json:"expires_at,omitzero"` // 0 = never
 	Version   int            `json:"version,omitzero"`    // 1 when it was first stored, and one more each time since
+	Folder    string         `json:"folder,omitzero"`     // of the host that stored this version; "" = it was not noted
 	Namespace *string        `json:"namespace,omitzero"`  // where the request had a namespace_prefix
 }
 
@@ -83,6 +84,7 @@ type MemorySelection struct {
 	AllTags         []string   `json:"all_tags,omitzero"`
 	Filter          Object     `json:"filter,omitzero"` // conditions on fields of the content, by path
 	Source          string     `json:"source,omitzero"`
+	Folder          string     `json:"folder,omitzero"`           // where it was last stored; "." = the workspace
 	Since           float64    `json:"since,omitzero"`            // updated_at is this or later; seconds since 1970
 	Until           float64    `json:"until,omitzero"`            // updated_at is before this
 	NamespacePrefix *string    `json:"namespace_prefix,omitzero"` // also memories of the same scope whose namespace is this or below; "" = all of the scope

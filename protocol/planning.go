@@ -40,7 +40,9 @@ type PlanCreateResponse struct {
 }
 
 // PlanListRequest asks for the plans there are (`planning/plan/list`).
-type PlanListRequest struct{}
+type PlanListRequest struct {
+	Folder string `json:"folder,omitzero"` // only those made in it; "." = the workspace; "" = all
+}
 
 // PlanListResponse answers a PlanListRequest.
 type PlanListResponse struct {

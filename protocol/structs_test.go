@@ -59,7 +59,7 @@ var extensions = map[string]bool{
 var planned = map[string]string{
 	"create": "done_column delete plan_id force", "create/resp": "error", "add": "priority due estimate force", "add/resp": "error",
 	"update":      "title description metadata priority due estimate comment clear action owner lease if_version force",
-	"update/resp": "error task remaining", "list": "task_id assignee ready limit", "board": "format", "board/resp": "text",
+	"update/resp": "error task remaining", "list": "task_id assignee ready limit folder", "board": "format", "board/resp": "text",
 }
 
 // added reports whether WIRE adds a field to the schema of a message.
@@ -69,7 +69,7 @@ func added(at, name string) bool {
 }
 
 // selects are fields that both requests about entries of a memory have beside the schema's.
-var selects = map[string]bool{"all_tags": true, "filter": true, "source": true, "since": true, "until": true, "namespace_prefix": true}
+var selects = map[string]bool{"all_tags": true, "filter": true, "source": true, "since": true, "until": true, "namespace_prefix": true, "folder": true}
 
 type checker struct {
 	t    *testing.T

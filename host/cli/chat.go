@@ -25,8 +25,8 @@ import (
 const chatClient = "a2e chat"
 
 type chatCmd struct {
-	Session  string   `arg:"" optional:"" help:"The conversation to continue, by its id or the beginning of it, as /history lists them."`
-	Continue bool     `help:"Continue the last conversation."`
+	Session  string   `arg:"" optional:"" help:"The chat to continue, by its id or its beginning; see /history."`
+	Continue bool     `help:"Continue the last conversation of this folder."`
 	Image    []string `sep:"none" placeholder:"FILE" help:"An image for the first message; may be given several times."`
 	llmFlags
 }

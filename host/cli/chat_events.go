@@ -273,7 +273,7 @@ func (t *chat) slash(ctx context.Context, name, rest, raw string) error {
 	if err != nil {
 		return err
 	}
-	t.show(output)
+	t.show(output, strings.HasSuffix(rest, "all"))
 	if name == "/help" {
 		t.screen.line("", "  /image FILE  an image for the next message; @FILE in a text does the same\n  /model NAME [LEVEL]  select a model, and how much it thinks")
 	}
@@ -311,8 +311,9 @@ func (t *chat) choose(ctx context.Context, words []string) error {
 	return unknown("model", words[0], known)
 }
 
-// show shows the output of a command: a list of things with names as rows, else JSON.
-func (t *chat) show(output jsontext.Value) {
+// show shows the output of a command: a list of things with names as rows, of chats with their folders if these
+// are wanted, else JSON.
+func (t *chat) show(output jsontext.Value, folders bool) {
 	var all map[string]jsontext.Value
 	_ = json.Unmarshal(output, &all) // what is no object has no lists
 	for _, name := range []string{"commands", "tools", "skills", "sessions"} {
@@ -321,13 +322,22 @@ func (t *chat) show(output jsontext.Value) {
 			ID          string `json:"id"`
 			Description string `json:"description"`
 			Title       string `json:"title"`
+			Folder      string `json:"folder"`
 		}
 		if json.Unmarshal(all[name], &items) != nil {
 			continue
 		}
 		var rows table
 		for _, item := range items {
-			rows.row("  "+cut(item.Name+item.ID, 32), firstSentence(item.Description)+item.Title)
+			row := []string{"  " + cut(item.Name+item.ID, 36), firstSentence(item.Description) + item.Title}
+			if folders {
+				row = append(row, item.Folder)
+			}
+			rows.row(row...)
+		}
+		if len(items) == 0 && name == "sessions" {
+			t.screen.line(styleDim, "no saved chat in this folder; /history --all lists those of others")
+			return
 		}
 		var text strings.Builder
 		_ = rows.print(&text, t.screen.columns()-1, false) // into memory

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -59,6 +60,7 @@ type memorySelect struct {
 	AllTag []string `sep:"none" placeholder:"TAG" help:"Only entries with this tag; with several, with all of them."`
 	Filter string   `placeholder:"JSON" help:"Only entries whose content fits, such as {\"user.age\":{\"gt\":30}}."`
 	Source string   `placeholder:"TEXT" help:"Only entries of this source."`
+	Folder string   `placeholder:"DIR" help:"Only entries that were last stored in this folder; . is this one."`
 	Since  string   `placeholder:"TIME" help:"Only entries stored at this time or later: 2026-01-31, 2026-01-31T12:00:00Z, or 24h for a day ago."`
 	Until  string   `placeholder:"TIME" help:"Only entries stored before this time."`
 	Below  bool     `help:"Also the namespaces below the one of --namespace: users/7 is below users."`
@@ -69,6 +71,11 @@ func (m memorySelect) selection(namespace string) (sel protocol.MemorySelection,
 	sel = protocol.MemorySelection{Tier: protocol.MemoryTier(m.Tier), Tags: m.Tag, AllTags: m.AllTag, Source: m.Source}
 	if m.Below {
 		sel.NamespacePrefix = &namespace
+	}
+	if sel.Folder = m.Folder; m.Folder != "" && m.Folder != "." { // that is the workspace
+		if sel.Folder, err = filepath.Abs(m.Folder); err != nil {
+			return sel, err
+		}
 	}
 	if m.Filter != "" {
 		if sel.Filter, err = protocol.ParseObject([]byte(m.Filter)); err != nil {
@@ -203,6 +210,7 @@ type memoryEntry struct {
 	Score     float64        `json:"score"`
 	Version   int            `json:"version"`
 	UpdatedAt float64        `json:"updated_at"` // seconds since 1970
+	Folder    string         `json:"folder"`
 }
 
 // printEntries prints a line each, which begins with the entry's SCORE or VERSION.
@@ -212,7 +220,7 @@ func printEntries(sys *System, first string, entries []jsontext.Value) error {
 		return nil
 	}
 	var t table
-	t.header(first, "TIER", "WRITTEN", "KEY", "TAGS", "CONTENT")
+	t.header(first, "TIER", "WRITTEN", "KEY", "TAGS", "FOLDER", "CONTENT")
 	now := time.Now()
 	for _, raw := range entries {
 		var e memoryEntry
@@ -223,7 +231,8 @@ func printEntries(sys *System, first string, entries []jsontext.Value) error {
 		if first == "VERSION" {
 			number = strconv.Itoa(e.Version)
 		}
-		t.row(number, e.Tier, shortTime(e.UpdatedAt, now), string(e.Key), strings.Join(e.Tags, ","), textOf(e.Content))
+		t.row(number, e.Tier, shortTime(e.UpdatedAt, now), string(e.Key), strings.Join(e.Tags, ","), e.Folder,
+			textOf(e.Content))
 	}
 	return t.show(sys)
 }
@@ -331,7 +340,7 @@ type memoryForgetCmd struct {
 // Run deletes entries and prints how many there were.
 func (f memoryForgetCmd) Run(cmd *commands, sys *System) error {
 	sel, err := f.selection(f.Namespace)
-	some := len(f.Key)+len(f.Tag)+len(f.AllTag)+sel.Filter.Len() > 0 || f.Source != "" || f.Since != "" || f.Until != ""
+	some := len(f.Key)+len(f.Tag)+len(f.AllTag)+sel.Filter.Len() > 0 || f.Source+f.Folder+f.Since+f.Until != ""
 	switch {
 	case err != nil:
 		return err
@@ -340,7 +349,8 @@ func (f memoryForgetCmd) Run(cmd *commands, sys *System) error {
 	case f.All && !f.Yes:
 		return fail(exitUsage, errors.New("this deletes each entry of the memory; if it should, say --all --yes"))
 	case !f.All && !some:
-		return fail(exitUsage, errors.New("say what to forget, with --key, --tag, --all-tag, --filter, --source, --since, --until or --all"))
+		return fail(exitUsage, errors.New("say what to forget, with --key, --tag, --all-tag, --filter, --source, "+
+			"--folder, --since, --until or --all"))
 	}
 	for _, text := range f.Key {
 		key, err := protocol.ParseObject([]byte(text))

@@ -90,9 +90,9 @@ func TestMemoryTable(t *testing.T) {
 	dir := memories(t)
 	out := run(t, dir, nil, "memory", "list", "--limit", "2").want(t, 0, "2 of 3 entries")
 	lines := strings.Split(strings.TrimSuffix(out.stdout, "\n"), "\n")
-	want := []string{`^SCORE  TIER      WRITTEN      KEY             TAGS       CONTENT$`,
-		`^\d\.\d\d   semantic  \d\d-\d\d \d\d:\d\d  \{"id":"rule"\}   ops,rules  never deploy on Fridays$`,
-		`^\d\.\d\d   episodic  \d\d-\d\d \d\d:\d\d  \{"id":"lunch"\}  food       the cook makes soup on Mondays$`}
+	want := []string{`^SCORE  TIER      WRITTEN      KEY             TAGS       FOLDER +CONTENT$`,
+		`^\d\.\d\d   semantic  \d\d-\d\d \d\d:\d\d  \{"id":"rule"\}   ops,rules  /\S+  never deploy on Fridays$`,
+		`^\d\.\d\d   episodic  \d\d-\d\d \d\d:\d\d  \{"id":"lunch"\}  food       /\S+  the cook makes soup on Mondays$`}
 	must.Equal(t, len(lines), len(want), "… lines, want …:\n%s", out.stdout)
 	for i, line := range lines {
 		assert.That(t, regexp.MustCompile(want[i]).MatchString(line), "%q does not look like %s", line, want[i])

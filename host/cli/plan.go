@@ -19,7 +19,7 @@ const noPlan = "there is no plan yet; `a2e plan add NAME` makes one"
 const maxOffered = 20
 
 type planCmd struct {
-	List   planListCmd   `cmd:"" help:"List the plans."`
+	List   planListCmd   `cmd:"" help:"List the plans of this folder, or all."`
 	Board  planBoardCmd  `cmd:"" help:"Show plans as boards: the tasks by column."`
 	Show   planShowCmd   `cmd:"" help:"Show the tasks of a plan, or those that can be begun."`
 	Add    planAddCmd    `cmd:"" help:"Make a plan and print its id."`

@@ -28,27 +28,40 @@ func (p planOf) ask(cmd *commands, sys *System, do func(context.Context, *client
 		case err != nil:
 			return err
 		case len(plans) != 1:
-			return fail(exitUsage, fmt.Errorf("%d plans have the name %q; name one by its id, which `a2e plan list` shows", len(plans), p.Plan))
+			return fail(exitUsage, fmt.Errorf("%d plans have the name %q; name one by its id, which "+
+				"`a2e plan list --all` shows", len(plans), p.Plan))
 		}
 		return do(ctx, c, plans[0].ID)
 	})
 }
 
 type planListCmd struct {
+	All  bool `help:"Also the plans of other folders."`
 	JSON bool `name:"json" help:"Print the plans as JSON."`
 }
 
 // Run prints a table of the plans.
 func (p planListCmd) Run(cmd *commands, sys *System) error {
+	folder, none := ".", "no plan was made in this folder; `a2e plan add NAME` makes one, "+
+		"`a2e plan list --all` shows all"
+	head := []string{"PLAN", "TASKS", "NAME"}
+	if p.All {
+		folder, none, head = "", noPlan, []string{"PLAN", "TASKS", "FOLDER", "NAME"}
+	}
 	var resp protocol.PlanListResponse
 	err := cmd.ask(sys, "a2e plan", protocol.CapPlanning, func(ctx context.Context, c *client.Client) error {
-		return c.Call(ctx, protocol.TypePlanListReq, &protocol.PlanListRequest{}, &resp)
+		return c.Call(ctx, protocol.TypePlanListReq, &protocol.PlanListRequest{Folder: folder}, &resp)
 	})
 	if err != nil {
 		return err
 	}
-	return list(sys, p.JSON, resp.Plans, noPlan, []string{"PLAN", "TASKS", "NAME"}, func(plan map[string]any) []string {
-		return []string{fmt.Sprint(plan["plan_id"]), fmt.Sprintf("%v of %v done", plan["done"], plan["tasks"]), fmt.Sprint(plan["name"])}
+	return list(sys, p.JSON, resp.Plans, none, head, func(plan map[string]any) []string {
+		row := []string{fmt.Sprint(plan["plan_id"]), fmt.Sprintf("%v of %v done", plan["done"], plan["tasks"])}
+		if p.All {
+			where, _ := plan["folder"].(string)
+			row = append(row, where)
+		}
+		return append(row, fmt.Sprint(plan["name"]))
 	})
 }
 

@@ -19,7 +19,7 @@ import (
 // TestOnPostgres: what the binary keeps, it keeps on a server as in a file.
 func TestOnPostgres(t *testing.T) {
 	t.Setenv(hosttest.Built, filepath.Dir(hosttest.Program(t, "a2e")))
-	stores.OnPostgres(t, "^Test(FourHosts|HostsSee|StepsOutlive|PlanByHand|PlanBoard|LearnStats|LearnFrom|LearnExportOfR|StateMoves|StateImportThat|ChainRun$|ChainJournal|DispatchIsKilled|DispatchResumes|RestoredSession|LookingLeaves|GoldenRPC|GoldenFleet|EnvByHand|MemoryAdd|MemoryForget|MemoryTells|MemoryList)")
+	stores.OnPostgres(t, "^Test(FourHosts|HostsSee|StepsOutlive|PlanByHand|PlanBoard|LearnStats|LearnFrom|LearnExportOfR|StateMoves|StateImportThat|ChainRun$|ChainJournal|DispatchIsKilled|DispatchResumes|RestoredSession|LookingLeaves|GoldenRPC|GoldenFleet|EnvByHand|MemoryAdd|MemoryForget|MemoryTells|MemoryList|[A-Za-z]+OfThisFolder)")
 }
 
 // TestEnginesAreAlike: a session gets the same answers on both engines, and its state goes from each to
@@ -95,7 +95,7 @@ func alikeSession(t *testing.T, dir string) (answers []string) {
 		for _, found := range idText.FindAllStringSubmatch(text, -1) {
 			known[found[1]] = found[2]
 		}
-		answers = append(answers, volatile.ReplaceAllString(text, "…"))
+		answers = append(answers, strings.ReplaceAll(volatile.ReplaceAllString(text, "…"), dir, "DIR"))
 	}
 	l.stdin.Close()
 	assert.Equal(t, l.exit(), 0, l.stderr.String())

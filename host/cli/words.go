@@ -17,7 +17,7 @@ import (
 // command tells a person, which names commands and flags. Earlier ones win.
 var wirePhrases = strings.NewReplacer(
 	"planning/task/list names", "a2e plan show lists",
-	"planning/plan/list names", "a2e plan list shows",
+	"planning/plan/list names", "a2e plan list --all shows",
 	"planning/plan/create", "a2e plan add",
 	"who has it goes on with the action renew", "its owner extends the claim with a2e plan task renew",
 	"send the change with if_version ", "repeat the change with --if-version ",

@@ -165,7 +165,7 @@ func TestMemoryAdd(t *testing.T) {
 	assert.Equal(t, out.stdout, "{\"topic\":\"x\"}\n")
 	run(t, dir, nil, "memory", "add", "deploy", "never at night").want(t, 0, "")
 	out = run(t, dir, nil, "memory", "history", `{"id":"deploy"}`).want(t, 0, "")
-	assert.That(t, strings.Contains(out.stdout, "ops,rule  never on Fridays\n") && strings.Contains(out.stdout, "never at night\n"), "%s", out.stdout)
+	assert.That(t, strings.Contains(out.stdout, "ops,rule  "+dir+"  never on Fridays\n") && strings.Contains(out.stdout, "never at night\n"), "%s", out.stdout)
 	out = run(t, dir, nil, "memory", "list", "--agent", "w1", "--namespace", "n", "--json").want(t, 0, "")
 	assert.Contains(t, out.stdout, `"two\nlines"`)
 	key := run(t, dir, nil, "memory", "add", "no key of mine").want(t, 0, "").stdout

@@ -51,6 +51,17 @@ func Place(path string) string {
 	return Real(path)
 }
 
+// PlaceIn is the Place of a folder that a request names, relative to the workspace; "" = it names none.
+func PlaceIn(workspace, name string) string {
+	switch {
+	case name == "":
+		return ""
+	case filepath.IsAbs(name):
+		return Place(name)
+	}
+	return Place(filepath.Join(workspace, name))
+}
+
 // Within reports whether a path is dir or lies below it, by their names.
 func Within(dir, path string) bool {
 	_, ok := below(dir, path)

@@ -53,18 +53,22 @@ func putPast(tx *store.Tx, space int64, key string, r *row) error {
 	if _, err := tx.Exec("DELETE FROM memory_history WHERE "+ofKey+" AND version = ?", space, key, key, r.version); err != nil { // of an import
 		return err
 	}
-	_, err := tx.Exec(`INSERT INTO memory_history (space, key, version, tags, source, weight, ttl, created_at, updated_at, bytes, content)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-		space, key, r.version, store.JSON(r.Tags), r.Source, r.Weight, r.TTL, r.created, r.updated, r.size(), string(r.Content))
+	_, err := tx.Exec(`INSERT INTO memory_history (space, key, version, tags, source, weight, ttl, created_at,
+			updated_at, bytes, content, folder)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		space, key, r.version, store.JSON(r.Tags), r.Source, r.Weight, r.TTL, r.created, r.updated, r.size(),
+		string(r.Content), r.folder)
 	return err
 }
 
 // past returns the former versions of an entry, the newest first.
 func past(tx *store.Tx, space int64, key string, of *row) ([]*row, error) {
-	return store.Rows(tx, `SELECT version, tags, source, weight, ttl, created_at, updated_at, content FROM memory_history
+	return store.Rows(tx, `SELECT version, tags, source, weight, ttl, created_at, updated_at, content, folder
+		FROM memory_history
 		WHERE `+ofKey+` AND version < ? ORDER BY version DESC`, []any{space, key, key, of.version}, func(r *row) []any {
 		r.Key, r.Tier = of.Key, of.Tier
-		return []any{&r.version, store.JSON(&r.Tags), &r.Source, &r.Weight, &r.TTL, &r.created, &r.updated, (*[]byte)(&r.Content)}
+		return []any{&r.version, store.JSON(&r.Tags), &r.Source, &r.Weight, &r.TTL, &r.created, &r.updated,
+			(*[]byte)(&r.Content), &r.folder}
 	})
 }
 
@@ -87,15 +91,17 @@ type versionRecord struct {
 	CreatedAt float64 `json:"created_at"`
 	UpdatedAt float64 `json:"updated_at"`
 	Version   int     `json:"version"`
+	Folder    string  `json:"folder,omitzero"`
 }
 
-const selectHistory = `SELECT n.namespace, n.scope, s.tier, s.owner, e.sent, h.content, h.tags, h.source, h.weight, h.ttl, h.created_at, h.updated_at, h.version
+const selectHistory = `SELECT n.namespace, n.scope, s.tier, s.owner, e.sent, h.content, h.tags, h.source, h.weight,
+		h.ttl, h.created_at, h.updated_at, h.version, h.folder
 	FROM memory_history h JOIN memory_entries e ON e.space = h.space AND e.key = h.key JOIN memory_spaces s ON s.id = h.space JOIN memory_names n USING (memory_id)
 	ORDER BY h.id`
 
 func (r *versionRecord) columns() []any {
 	return []any{&r.Namespace, store.JSON(&r.Scope), &r.Tier, &r.Owner, (*[]byte)(&r.Key), (*[]byte)(&r.Content), store.JSON(&r.Tags), &r.Source, &r.Weight, &r.TTL,
-		&r.CreatedAt, &r.UpdatedAt, &r.Version}
+		&r.CreatedAt, &r.UpdatedAt, &r.Version, &r.Folder}
 }
 
 // importPast takes a version in where its entry is there, as a later one.
@@ -118,5 +124,6 @@ func importPast(r *versionRecord, tx *store.Tx) error {
 	if err != nil || now == nil || r.Version >= now.version {
 		return err
 	}
-	return putPast(tx, space, r.canonical, &row{entry: r.entry, times: times{created: r.CreatedAt, updated: r.UpdatedAt, version: r.Version}})
+	return putPast(tx, space, r.canonical, &row{entry: r.entry, stored: stored{
+		created: r.CreatedAt, updated: r.UpdatedAt, version: r.Version, folder: r.Folder}})
 }

@@ -148,7 +148,8 @@ func (p *Plugin) Routes() []host.Route {
 // knowing lets a request for a memory of the plugin through if its fields are known: those named
 // and those of a selection. One that is overlooked might have narrowed what is read, or deleted.
 func (p *Plugin) knowing(fields ...string) func(context.Context, protocol.Object, func() (any, error)) (any, error) {
-	fields = append(fields, "memory_id", "keys", "tags", "tier", "all_tags", "filter", "source", "since", "until", "namespace_prefix")
+	fields = append(fields, "memory_id", "keys", "tags", "tier", "all_tags", "filter", "source", "folder",
+		"since", "until", "namespace_prefix")
 	return func(ctx context.Context, obj protocol.Object, next func() (any, error)) (any, error) {
 		if _, err := p.find(ctx, obj.Text("memory_id")); err != nil {
 			return next() // which says so

@@ -34,7 +34,10 @@ INSERT INTO memory_secret VALUES (randomblob(32));`, `
 CREATE INDEX memory_large ON memory_entries (space) WHERE bytes > 8192;
 CREATE INDEX memory_exponents ON memory_entries (space) WHERE content GLOB '*[0-9][eE][-+0-9]*';`, `
 INSERT INTO memory_unkeyed SELECT max(id) FROM memory_entries WHERE content || sent || tags GLOB '*[ؠ-ۿ]*' OR content || sent || tags LIKE '%\u06__%' HAVING count(*) > 0;
-DELETE FROM memory_unkeyed WHERE upto < (SELECT max(upto) FROM memory_unkeyed);`}
+DELETE FROM memory_unkeyed WHERE upto < (SELECT max(upto) FROM memory_unkeyed);`, `
+ALTER TABLE memory_entries ADD COLUMN folder TEXT NOT NULL DEFAULT '';
+ALTER TABLE memory_history ADD COLUMN folder TEXT NOT NULL DEFAULT '';
+CREATE INDEX memory_folders ON memory_entries (space, folder) WHERE folder <> '';`}
 }
 
 const tables = `

@@ -12,6 +12,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/store"
+	"a2e/host/wall"
 	"a2e/protocol"
 )
 
@@ -30,6 +31,7 @@ type pick struct {
 	tags      []string // any of them
 	allTags   []string
 	source    string
+	folder    string // see stored
 	since     float64
 	until     float64
 	minWeight float64
@@ -38,7 +40,9 @@ type pick struct {
 
 // picked checks what a request says of entries.
 func (p *Plugin) picked(n name, sess *host.Session, sel *protocol.MemorySelection) (*pick, error) {
-	w := &pick{name: n, sess: sess, now: p.now(), names: make(map[int64]string), prefix: sel.NamespacePrefix, tags: sel.Tags, source: sel.Source, since: sel.Since, until: sel.Until}
+	w := &pick{name: n, sess: sess, now: p.now(), names: make(map[int64]string), prefix: sel.NamespacePrefix,
+		tags: sel.Tags, source: sel.Source, since: sel.Since, until: sel.Until,
+		folder: wall.PlaceIn(p.env.Workspace, sel.Folder)}
 	switch {
 	case len(sel.Keys) > maxBatch:
 		return nil, violation("/keys", "has %d keys; send at most %d in one request", len(sel.Keys), maxBatch)
@@ -74,7 +78,8 @@ func (p *Plugin) picked(n name, sess *host.Session, sel *protocol.MemorySelectio
 // bounded reports whether there is a condition beside tier and namespace; but for these
 // everything is picked.
 func (w *pick) bounded() bool {
-	return len(w.keys)+len(w.tags)+len(w.allTags)+len(w.filter) > 0 || w.source != "" || w.since > 0 || w.until > 0 || w.minWeight > 0
+	return len(w.keys)+len(w.tags)+len(w.allTags)+len(w.filter) > 0 || w.source+w.folder != "" ||
+		w.since > 0 || w.until > 0 || w.minWeight > 0
 }
 
 // space is a tier of a memory, of one owner.
@@ -197,6 +202,9 @@ func (w *pick) where(s space) (id, query string, args []any) {
 	if w.source != "" {
 		add("e.source = ? AND e.source <> ''", w.source)
 	}
+	if w.folder != "" {
+		add("e.folder = ? AND e.folder <> ''", w.folder)
+	}
 	if w.since > 0 {
 		add("e.updated_at >= ?", w.since)
 	}
@@ -302,7 +310,9 @@ func (w *pick) fits(r *row) bool {
 		return false
 	case slices.ContainsFunc(w.allTags, func(tag string) bool { return !has(tag) }):
 		return false
-	case w.source != "" && r.Source != w.source, r.updated < w.since, w.until > 0 && r.updated >= w.until:
+	case w.source != "" && r.Source != w.source, w.folder != "" && r.folder != w.folder:
+		return false
+	case r.updated < w.since, w.until > 0 && r.updated >= w.until:
 		return false
 	}
 	return meets(r.Content, w.filter)

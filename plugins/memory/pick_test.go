@@ -356,3 +356,52 @@ func TestStoreOfTheVersionBefore(t *testing.T) {
 	resp := a.retrieve(`{"keys":[{"n":1}],"history":true}`)
 	assert.That(t, resp.Total == 2 && resp.Entries[0].Version == 2 && string(resp.Entries[0].Content) == `{"v":1,"w":2}` && resp.Entries[1].UpdatedAt == 2, "%+v", resp)
 }
+
+// TestFolders: entries and versions say in which folder they were stored, and are picked by it. Those of the version
+// before say none.
+func TestFolders(t *testing.T) {
+	path, top := filepath.Join(t.TempDir(), store.FileName), t.TempDir()
+	part := Part()
+	part.Migrations = part.Migrations[:6]
+	old := stores.Open(t, path, part)
+	must.OK(t, old.Write(t.Context(), func(tx *store.Tx) error {
+		n, err := nameOf("default", nil)
+		if err != nil {
+			return err
+		}
+		space, err := openSpace(tx, n, protocol.TierSemantic, "")
+		for _, key := range []string{"1", "2"} {
+			if err == nil {
+				_, err = tx.Exec(`INSERT INTO memory_entries (space, key, sent, tags, source, weight, ttl, created_at, updated_at, bytes, content)
+					VALUES (?1, ?2, ?2, '[]', '', 1, 0, 1, 2, 10, '"old soup"')`, space, `{"n":`+key+`}`)
+			}
+		}
+		return err
+	}))
+	must.OK(t, old.Close())
+	st, c := openFile(t, path), newClock()
+	in := func(folder string) *agent {
+		a := newAgent(t, st, "ann", DefaultOptions(), c)
+		a.plugin.env.Workspace = filepath.Join(top, folder)
+		return a
+	}
+	a, b := in("a"), in("b")
+	a.store(`{"key":{"n":2},"tier":"semantic","content":"new soup","folder":"/elsewhere"}`, one(3, "episodic", "soup"), one(4, "working", "soup"))
+	b.store(one(3, "episodic", "more soup"), one(5, "semantic", "soup"))
+	a.want("all", `{}`, `{"n":5} {"n":3} {"n":2} {"n":4} {"n":1}`)
+	a.want("of this folder", `{"folder":"."}`, `{"n":2} {"n":4}`)
+	a.want("of the other", `{"folder":"../b"}`, `{"n":5} {"n":3}`)
+	a.want("by its path", fmt.Sprintf(`{"folder":%q,"tier":"semantic"}`, filepath.Join(top, "b")), `{"n":5}`)
+	a.want("of none", `{"folder":"c"}`, ``)
+	b.want("searched", `{"query":"soup","folder":"../a","tier":"semantic"}`, `{"n":2}`)
+	b.want("filtered", `{"filter":{"v":{"exists":false}},"folder":"../a"}`, `{"n":2}`)
+	told := ""
+	for _, e := range b.retrieve(`{"keys":[{"n":3},{"n":2},{"n":1}],"history":true}`).Entries {
+		told += fmt.Sprint(" ", string(e.Key.Raw()), "=", e.Folder)
+	}
+	assert.Equal(t, strings.ReplaceAll(told, top, ""), ` {"n":3}=/b {"n":3}=/a {"n":2}=/a {"n":2}= {"n":1}=`)
+	var forgot protocol.MemoryForgetResponse
+	b.Call(protocol.TypeMemoryForgetReq, fmt.Sprintf(`{"memory_id":%q,"folder":"."}`, b.id)).Decode(t, &forgot)
+	assert.Equal(t, forgot.Deleted, 2, "entries forgotten")
+	a.want("what is left", `{}`, `{"n":2} {"n":4} {"n":1}`)
+}

@@ -98,7 +98,8 @@ func (p *Plugin) retrieve(ctx context.Context, req *protocol.MemoryRetrieveReque
 // checkRetrieve refuses numbers out of range and fields that do not go together.
 func checkRetrieve(req *protocol.MemoryRetrieveRequest) error {
 	sel := &req.MemorySelection
-	conditions := len(sel.Tags)+len(sel.AllTags)+sel.Filter.Len() > 0 || sel.Source != "" || sel.Since > 0 || sel.Until > 0 || req.Query != "" || req.MinScore > 0 || req.RefreshTTL
+	conditions := len(sel.Tags)+len(sel.AllTags)+sel.Filter.Len() > 0 || sel.Source+sel.Folder != "" ||
+		sel.Since > 0 || sel.Until > 0 || req.Query != "" || req.MinScore > 0 || req.RefreshTTL
 	switch {
 	case req.Limit < 0:
 		return violation("/limit", "is %d; it should be 0 or more", req.Limit)

@@ -233,7 +233,7 @@ func (p *Plugin) copyMemory(tx *store.Tx, parent, child string, working []owned)
 				return err
 			}
 		}
-		if err := put(tx, space, &e, o.row.times, o.vector, nil, p.opts.Versions); err != nil {
+		if err := put(tx, space, &e, o.row.stored, o.vector, nil, p.opts.Versions); err != nil {
 			return err
 		}
 		for _, r := range slices.Backward(o.past) {

@@ -69,8 +69,9 @@ type entryRecord struct {
 	CreatedAt float64 `json:"created_at"`
 	UpdatedAt float64 `json:"updated_at"`
 	ExpiresAt float64 `json:"expires_at,omitzero"` // where it is not updated_at and ttl, as a read put it off
-	Version   int     `json:"version,omitzero"`    // 0 = that of the version before had none: 1
-	Vector    []byte  `json:"vector,omitempty"`    // as Bytes of embed.Vector gives it
+	Folder    string  `json:"folder,omitzero"`
+	Version   int     `json:"version,omitzero"` // 0 = that of the version before had none: 1
+	Vector    []byte  `json:"vector,omitempty"` // as Bytes of embed.Vector gives it
 }
 
 func exportModel(tx *store.Tx, emit func(any) error) error {
@@ -92,12 +93,13 @@ func importModel(m *modelRecord, tx *store.Tx) error {
 }
 
 func exportEntries(tx *store.Tx, emit func(any) error) error {
-	return tx.Each(`SELECT n.namespace, n.scope, s.tier, s.owner, e.sent, e.content, e.tags, e.source, e.weight, e.ttl, e.created_at, e.updated_at, coalesce(e.expires_at, 0), e.version, v.vector
+	return tx.Each(`SELECT n.namespace, n.scope, s.tier, s.owner, e.sent, e.content, e.tags, e.source, e.weight, e.ttl,
+			e.created_at, e.updated_at, coalesce(e.expires_at, 0), e.version, e.folder, v.vector
 		FROM memory_entries e JOIN memory_spaces s ON s.id = e.space JOIN memory_names n USING (memory_id) LEFT JOIN memory_vectors v ON v.entry = e.id
 		ORDER BY e.id`, nil, func(scan func(...any) error) error {
 		var r entryRecord
 		if err := scan(&r.Namespace, store.JSON(&r.Scope), &r.Tier, &r.Owner, (*[]byte)(&r.Key), (*[]byte)(&r.Content), store.JSON(&r.Tags), &r.Source, &r.Weight, &r.TTL,
-			&r.CreatedAt, &r.UpdatedAt, &r.ExpiresAt, &r.Version, &r.Vector); err != nil {
+			&r.CreatedAt, &r.UpdatedAt, &r.ExpiresAt, &r.Version, &r.Folder, &r.Vector); err != nil {
 			return err
 		}
 		if r.ExpiresAt == r.expiry(r.UpdatedAt) {
@@ -137,7 +139,8 @@ func importEntry(tx *store.Tx, raw jsontext.Value) error {
 	if err != nil {
 		return err
 	}
-	at := times{created: r.CreatedAt, updated: r.UpdatedAt, expires: r.ExpiresAt, version: max(r.Version, 1)}
+	at := stored{created: r.CreatedAt, updated: r.UpdatedAt, expires: r.ExpiresAt, version: max(r.Version, 1),
+		folder: r.Folder}
 	if was != nil {
 		at.created = was.created
 	}
@@ -193,12 +196,13 @@ func newRepository(st store.Store) *repository {
 	return &repository{store: st, index: newIndex()}
 }
 
-// times is when an entry was first and last stored and when it expires, in seconds since
-// 1970, and how often it was stored.
-type times struct {
+// stored is when an entry was first and last stored and when it expires, in seconds since
+// 1970, how often it was stored, and where it was last.
+type stored struct {
 	created, updated float64
 	expires          float64 // 0 = what follows from updated and its time to live
 	version          int
+	folder           string // workspace of the host, see wall.Place; "" = it was not noted
 }
 
 // openSpace returns the space of a memory's tier, and makes it if there is none.
@@ -229,7 +233,7 @@ func held(tx *store.Tx, tier protocol.MemoryTier, owner string) (entries, bytes 
 // put stores an entry in the place of the one with its key, was, which goes into its history
 // of so many versions; nil = there is none. Without a vector it waits for one, if it has any
 // text.
-func put(tx *store.Tx, space int64, e *entry, at times, vector embed.Vector, was *row, versions int) error {
+func put(tx *store.Tx, space int64, e *entry, at stored, vector embed.Vector, was *row, versions int) error {
 	if was != nil {
 		if was.version < at.version {
 			if err := keep(tx, space, e.canonical, was, versions); err != nil {
@@ -247,9 +251,11 @@ func put(tx *store.Tx, space int64, e *entry, at times, vector embed.Vector, was
 	if at.expires > 0 {
 		expires = at.expires
 	}
-	id, err := tx.Insert(`INSERT INTO memory_entries (space, key, sent, tags, source, weight, ttl, created_at, updated_at, expires_at, version, bytes, content)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id`,
-		space, e.canonical, string(e.Key), store.JSON(e.Tags), e.Source, e.Weight, e.TTL, at.created, at.updated, expires, at.version, e.size(), string(e.Content))
+	id, err := tx.Insert(`INSERT INTO memory_entries (space, key, sent, tags, source, weight, ttl, created_at,
+			updated_at, expires_at, version, bytes, content, folder)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id`,
+		space, e.canonical, string(e.Key), store.JSON(e.Tags), e.Source, e.Weight, e.TTL, at.created,
+		at.updated, expires, at.version, e.size(), string(e.Content), at.folder)
 	if err != nil {
 		return err
 	}
@@ -263,17 +269,19 @@ func put(tx *store.Tx, space int64, e *entry, at times, vector embed.Vector, was
 type row struct {
 	id, space int64
 	entry
-	times // expires 0 = never
+	stored // expires 0 = never
 }
 
 // columns is what row.columns reads.
-const columns = "e.id, e.space, e.sent, e.content, s.tier, e.tags, e.source, e.weight, e.ttl, e.created_at, e.updated_at, coalesce(e.expires_at, 0), e.version"
+const columns = "e.id, e.space, e.sent, e.content, s.tier, e.tags, e.source, e.weight, e.ttl, " +
+	"e.created_at, e.updated_at, coalesce(e.expires_at, 0), e.version, e.folder"
 
 // fromEntries joins what has the columns.
 const fromEntries = " FROM memory_entries e JOIN memory_spaces s ON s.id = e.space "
 
 func (r *row) columns() []any {
-	return []any{&r.id, &r.space, (*[]byte)(&r.Key), (*[]byte)(&r.Content), &r.Tier, store.JSON(&r.Tags), &r.Source, &r.Weight, &r.TTL, &r.created, &r.updated, &r.expires, &r.version}
+	return []any{&r.id, &r.space, (*[]byte)(&r.Key), (*[]byte)(&r.Content), &r.Tier, store.JSON(&r.Tags), &r.Source,
+		&r.Weight, &r.TTL, &r.created, &r.updated, &r.expires, &r.version, &r.folder}
 }
 
 // expired reports whether the entry is gone at a time.
@@ -296,6 +304,6 @@ func (r *row) answer(score float64) (protocol.MemoryEntry, error) {
 	key, err := protocol.ParseObject(r.Key)
 	return protocol.MemoryEntry{
 		Key: key, Content: r.Content, Tier: r.Tier, Tags: r.Tags, Source: r.Source, Score: score, TTL: r.TTL,
-		CreatedAt: r.created, UpdatedAt: r.updated, ExpiresAt: r.expires, Version: r.version,
+		CreatedAt: r.created, UpdatedAt: r.updated, ExpiresAt: r.expires, Version: r.version, Folder: r.folder,
 	}, err
 }

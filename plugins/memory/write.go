@@ -10,6 +10,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/store"
+	"a2e/host/wall"
 	"a2e/plugins/memory/embed"
 	"a2e/protocol"
 )
@@ -141,7 +142,8 @@ func (p *Plugin) storeTier(ctx context.Context, tx *store.Tx, n name, tier proto
 	if err != nil {
 		return err
 	}
-	w := writing{Plugin: p, batch: b, tx: tx, tier: tier, owner: owner, space: space, now: p.now()}
+	w := writing{Plugin: p, batch: b, tx: tx, tier: tier, owner: owner, space: space, now: p.now(),
+		folder: wall.PlaceIn(p.env.Workspace, ".")}
 	for _, i := range places {
 		if err := w.store(ctx, i); err != nil {
 			return err
@@ -159,6 +161,7 @@ type writing struct {
 	owner  string
 	space  int64
 	now    float64
+	folder string
 	purged bool
 }
 
@@ -204,7 +207,7 @@ func (w *writing) store(ctx context.Context, i int) error {
 		w.refuse(i, fmt.Errorf("%s: the %s tier has no room: %s", protocol.CodeMemoryFull, w.tier, w.limitText(w.tier)))
 		return nil
 	}
-	at := times{created: w.now, updated: w.now, version: version + 1}
+	at := stored{created: w.now, updated: w.now, version: version + 1, folder: w.folder}
 	if was != nil {
 		at.created = was.created
 	}
@@ -310,7 +313,8 @@ func (p *Plugin) forget(ctx context.Context, req *protocol.MemoryForgetRequest, 
 	case err != nil:
 		return nil, err
 	case req.All && w.bounded():
-		return nil, violation("/all", "does not go with keys, tags, all_tags, filter, source, since or until, which say what to forget")
+		return nil, violation("/all", "does not go with keys, tags, all_tags, filter, source, folder, since or until, "+
+			"which say what to forget")
 	case req.All && !req.Confirm:
 		return nil, violation("/confirm", "should be true beside all: true: each entry of the memory would be deleted, of the tier and namespaces named")
 	case req.Confirm && !req.All:

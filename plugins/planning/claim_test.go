@@ -1,7 +1,9 @@
 package planning
 
 import (
+	"context"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -11,6 +13,7 @@ import (
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/stores"
 	"a2e/host/store"
 	"a2e/protocol"
 )
@@ -238,6 +241,52 @@ func TestOlderFile(t *testing.T) {
 	now := newStage(t, path)
 	assert.Equal(t, now.titles("ready", true), "[open]", "ready")
 	now.Call(protocol.TypePlanListReq, `{}`).Has(t, "/plans/0/done", "1", "/plans/0/done_column", "shut")
+}
+
+// Plans are listed by the folder that they were made in. Those of the version before have none.
+func TestFolders(t *testing.T) {
+	path := newFile(t)
+	old := Part()
+	old.Migrations = old.Migrations[:3]
+	s := stores.Open(t, path, old)
+	must.OK(t, s.Write(t.Context(), func(tx *store.Tx) error {
+		_, err := tx.Exec(`INSERT INTO planning_plans (id, created_at, size, name, columns, done_column, description)
+			VALUES ('00000000000a', 1, 10, 'old', '["open"]', 'open', '')`)
+		return err
+	}))
+	must.OK(t, s.Close())
+	kept, top := openStore(t, path), t.TempDir()
+	in := func(folder string) *stage {
+		env := host.Env{Store: func(context.Context) (store.Store, error) { return kept, nil }, Workspace: filepath.Join(top, folder)}
+		at := &stage{t: t, store: kept}
+		at.Pair = hosttest.New(t, host.Options{Plugins: []host.Plugin{must.Get(New("plans", Options{}, env))(t)}})
+		at.Handshake(protocol.CapPlanning)
+		return at
+	}
+	a, b := in("a"), in("b")
+	a.plan("name", "of a")
+	b.plan("name", "of b")
+	for _, c := range [][2]string{
+		{`{}`, "old  , of a a, of b b"}, {`{"folder":""}`, "old  , of a a, of b b"}, {`{"folder":"."}`, "of a a"}, {`{"folder":"../b"}`, "of b b"},
+		{fmt.Sprintf(`{"folder":%q}`, filepath.Join(top, "b")), "of b b"}, {`{"folder":"c"}`, ""},
+	} {
+		var list struct {
+			Plans []struct {
+				Name   string `json:"name"`
+				Folder string `json:"folder"`
+			} `json:"plans"`
+		}
+		a.ask(protocol.TypePlanListReq, c[0], &list)
+		var told []string
+		for _, p := range list.Plans {
+			name := " "
+			if p.Folder != "" {
+				name = filepath.Base(p.Folder)
+			}
+			told = append(told, p.Name+" "+name)
+		}
+		assert.Equal(t, strings.Join(told, ", "), c[1], "%s", c[0])
+	}
 }
 
 // text is a plan as the export has it.

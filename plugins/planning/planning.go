@@ -20,6 +20,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/store"
+	"a2e/host/wall"
 	"a2e/protocol"
 )
 
@@ -103,7 +104,8 @@ func (p *Plugin) create(ctx context.Context, req *protocol.PlanCreateRequest,
 	if req.PlanID != "" {
 		return nil, refusal("/plan_id", "goes with \"delete\": true; a new plan gets its id from the host")
 	}
-	pl := plan{Name: req.Name, Description: req.Description, Columns: req.Columns, DoneColumn: req.DoneColumn}
+	pl := plan{Name: req.Name, Description: req.Description, Columns: req.Columns, DoneColumn: req.DoneColumn,
+		Folder: wall.PlaceIn(p.env.Workspace, ".")}
 	if pl.Name == "" {
 		req.SetDefaults()
 		pl.Name = req.Name
@@ -180,16 +182,25 @@ func (p *Plugin) delete(ctx context.Context, req *protocol.PlanCreateRequest) (*
 	return resp, nil
 }
 
-func (p *Plugin) plans(ctx context.Context, _ *protocol.PlanListRequest, _ host.Emitter) (*protocol.PlanListResponse,
-	error) {
+func (p *Plugin) plans(
+	ctx context.Context, req *protocol.PlanListRequest, _ host.Emitter,
+) (*protocol.PlanListResponse, error) {
 	resp := &protocol.PlanListResponse{}
+	folder := wall.PlaceIn(p.env.Workspace, req.Folder)
 	err := p.kept.Read(ctx, func(tx *store.Tx) error {
 		all, err := findPlans(tx, "")
 		for _, pl := range all {
-			resp.Plans = append(resp.Plans, map[string]any{
+			if folder != "" && pl.Folder != folder {
+				continue
+			}
+			row := map[string]any{
 				"plan_id": pl.ID, "name": pl.Name, "columns": pl.Columns, "description": pl.Description,
 				"created_at": pl.CreatedAt.Seconds(), "tasks": pl.tasks, "done": pl.done, "done_column": pl.DoneColumn,
-			})
+			}
+			if pl.Folder != "" {
+				row["folder"] = pl.Folder
+			}
+			resp.Plans = append(resp.Plans, row)
 		}
 		return err
 	})

@@ -7,5 +7,5 @@ import (
 )
 
 func TestOnPostgres(t *testing.T) {
-	stores.OnPostgres(t, "^Test(EverythingSurvives|ExportAndImport|ImportKeepsOrder|Merge|CycleOverTwoHosts|Claim.*|Version|DoneAfterDeps|Delete|Filters|Update)$")
+	stores.OnPostgres(t, "^Test(EverythingSurvives|ExportAndImport|ImportKeepsOrder|Merge|CycleOverTwoHosts|Claim.*|Version|DoneAfterDeps|Delete|Filters|Folders|Update)$")
 }

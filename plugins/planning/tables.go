@@ -60,7 +60,9 @@ UPDATE planning_tasks SET done = 1 WHERE status = (SELECT done_column FROM plann
 UPDATE planning_plans SET done = (SELECT count(*) FROM planning_tasks t WHERE t.plan_id = planning_plans.id AND t.done = 1);
 CREATE INDEX planning_tasks_to_do ON planning_tasks (plan_id, priority, due, created_at, place) WHERE done = 0;`,
 		"ALTER TABLE planning_tasks ADD COLUMN claimed_for TEXT NOT NULL DEFAULT ''; -- the agent whose the claim " +
-			"is, where tokens tell agents apart"}
+			"is, where tokens tell agents apart",
+		"ALTER TABLE planning_plans ADD COLUMN folder TEXT NOT NULL DEFAULT ''; -- workspace of the host that made " +
+			"it; '' = it was not noted"}
 }
 
 // plan is one row of planning_plans, and a record of an export.
@@ -71,6 +73,7 @@ type plan struct {
 	Columns     []string     `json:"columns"`
 	DoneColumn  string       `json:"done_column"`
 	CreatedAt   store.Micros `json:"created_at"`
+	Folder      string       `json:"folder,omitzero"` // where it was made; see wall.Place
 
 	tasks, tasksSize, done int
 }
@@ -107,13 +110,15 @@ func (pl *plan) entry(status string) string {
 }
 
 func (pl *plan) insert(tx *store.Tx) error {
-	_, err := tx.Exec("INSERT INTO planning_plans (id, created_at, size, name, columns, done_column, description) VALUES (?, ?, ?, ?, ?, ?, ?)",
-		pl.ID, pl.CreatedAt, pl.size(), pl.Name, store.JSON(pl.Columns), pl.DoneColumn, pl.Description)
+	_, err := tx.Exec("INSERT INTO planning_plans (id, created_at, size, name, columns, done_column, description, "+
+		"folder) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+		pl.ID, pl.CreatedAt, pl.size(), pl.Name, store.JSON(pl.Columns), pl.DoneColumn, pl.Description, pl.Folder)
 	return err
 }
 
 // selectPlans begins each query for plans.
-const selectPlans = "SELECT id, name, description, columns, done_column, created_at, tasks, tasks_size, done FROM planning_plans"
+const selectPlans = "SELECT id, name, description, columns, done_column, created_at, tasks, tasks_size, done, " +
+	"folder FROM planning_plans"
 
 // findPlans returns the plan of an id, or all for "", the oldest first.
 func findPlans(tx *store.Tx, id string) ([]*plan, error) {
@@ -122,7 +127,8 @@ func findPlans(tx *store.Tx, id string) ([]*plan, error) {
 		query, args = selectPlans+" WHERE id = ?", []any{id}
 	}
 	return store.Rows(tx, query, args, func(pl *plan) []any {
-		return []any{&pl.ID, &pl.Name, &pl.Description, store.JSON(&pl.Columns), &pl.DoneColumn, &pl.CreatedAt, &pl.tasks, &pl.tasksSize, &pl.done}
+		return []any{&pl.ID, &pl.Name, &pl.Description, store.JSON(&pl.Columns), &pl.DoneColumn, &pl.CreatedAt,
+			&pl.tasks, &pl.tasksSize, &pl.done, &pl.Folder}
 	})
 }
 

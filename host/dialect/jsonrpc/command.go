@@ -45,7 +45,8 @@ func commands() []command {
 		{"/limits", "limits and their use", func(f *Front, ctx context.Context, _ *session, _ []string) (any, error) {
 			return limitsGet(f, ctx, nil)
 		}},
-		{"/history", "saved chats (/history), or go on with one (/history last, /history ID)", historyCommand},
+		{"/history", "saved chats of this folder (/history) or of all (/history --all), or go on with one (/history " +
+			"last, /history ID)", historyCommand},
 		{"/compression", "what of a long conversation the worker is told", func(f *Front, _ context.Context, _ *session, _ []string) (any, error) {
 			return map[string]any{"error": fmt.Sprintf("conversations are not compressed here; a worker is told the last %d bytes of one", f.opts.MaxContext)}, nil
 		}},
@@ -74,14 +75,18 @@ type command struct {
 }
 
 func historyCommand(f *Front, ctx context.Context, s *session, args []string) (any, error) {
-	if len(args) == 0 || args[0] == "list" || args[0] == "all" {
+	switch {
+	case len(args) == 0 || args[0] == "list":
+		return historyList(f, ctx, nil, &pageParams{Folder: "."})
+	case args[0] == "all" || args[0] == "--all":
 		return historyList(f, ctx, nil, &pageParams{})
 	}
-	id, none := args[0], "no saved chat matched id: "+quoted(args[0])
+	folder, id, none := "", args[0], "no saved chat matched id: "+quoted(args[0])
 	if strings.EqualFold(id, "last") {
-		id, none = "", "no saved chat history yet"
+		folder, id = f.history.folder, ""
+		none = "no saved chat in this folder yet; /history --all lists those of others"
 	}
-	r, err := f.rollout(ctx, id, none)
+	r, err := f.rollout(ctx, folder, id, none)
 	if err != nil {
 		return nil, err
 	}

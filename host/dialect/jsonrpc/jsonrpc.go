@@ -114,7 +114,7 @@ func New(opts Options) *Front {
 	f := &Front{
 		opts: opts, methods: methods(), wake: dialect.NewBell(),
 		room: dialect.NewRoom(opts.MaxQueue, opts.MaxQueueBytes), history: history{store: opts.Store,
-			maxKept: opts.MaxKept, secrets: opts.Secrets},
+			maxKept: opts.MaxKept, secrets: opts.Secrets, folder: wall.PlaceIn(opts.Workspace, ".")},
 		open: make(map[*call]struct{}), byID: make(map[string][]*call), sessions: make(map[string]*session),
 	}
 	f.admitted = len(opts.Tokens) == 0

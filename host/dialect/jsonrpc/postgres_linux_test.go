@@ -6,4 +6,6 @@ import (
 	"a2e/host/hosttest/stores"
 )
 
-func TestOnPostgres(t *testing.T) { stores.OnPostgres(t, "^Test(TwoHosts|Pages|Restart|Lists|Turn)$") }
+func TestOnPostgres(t *testing.T) {
+	stores.OnPostgres(t, "^Test(TwoHosts|Folders|Pages|Restart|Lists|Turn)$")
+}

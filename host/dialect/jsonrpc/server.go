@@ -238,7 +238,7 @@ type use struct {
 
 // limitsGet shows the limits and their use. No account of a vendor is known here.
 func limitsGet(f *Front, ctx context.Context, _ *call) (any, error) {
-	_, kept, err := f.history.list(ctx, 1, 0)
+	_, kept, err := f.history.list(ctx, "", 1, 0)
 	if err != nil {
 		return nil, err
 	}

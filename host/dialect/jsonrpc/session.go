@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"a2e/host/dialect"
+	"a2e/host/wall"
 	"a2e/protocol"
 	"a2e/protocol/jsonrpc"
 )
@@ -257,10 +258,14 @@ const rolloutScheme = "a2e:"
 
 // summary makes what the client is told of a rollout.
 func (r *rollout) summary() map[string]any {
-	return map[string]any{
+	told := map[string]any{
 		"id": r.ID, "title": r.Title, "provider": r.Provider, "model": r.Model, "thinkingLevel": r.Thinking,
 		"createdAt": stampSeconds(r.Created), "updatedAt": stampSeconds(r.Updated), "messageCount": r.Messages, "rolloutPath": rolloutScheme + r.ID,
 	}
+	if r.Folder != "" {
+		told["folder"] = r.Folder
+	}
+	return told
 }
 
 // usualPage is how many rollouts a page has where the client does not say.
@@ -269,6 +274,7 @@ const usualPage = 100
 type pageParams struct {
 	Limit  float64 `json:"limit"`
 	Cursor float64 `json:"cursor"`
+	Folder text    `json:"folder"` // only those that began there; relative to the workspace, "." = there; "" = all
 }
 
 func historyList(f *Front, ctx context.Context, _ *call, req *pageParams) (any, error) {
@@ -276,7 +282,7 @@ func historyList(f *Front, ctx context.Context, _ *call, req *pageParams) (any, 
 	if req.Limit != 0 {
 		limit = int(min(max(req.Limit, 1), 1<<31))
 	}
-	page, total, err := f.history.list(ctx, limit, cursor)
+	page, total, err := f.history.list(ctx, wall.PlaceIn(f.opts.Workspace, string(req.Folder)), limit, cursor)
 	if err != nil {
 		return nil, err
 	}
@@ -300,14 +306,14 @@ func historyGet(f *Front, ctx context.Context, _ *call, req *struct {
 	var err error
 	switch path := string(req.Path); {
 	case req.Last:
-		r, err = f.rollout(ctx, "", "no saved chat history yet")
+		r, err = f.rollout(ctx, "", "", "no saved chat history yet")
 	case path != "":
 		id, ok := strings.CutPrefix(path, rolloutScheme)
-		if r, err = f.rollout(ctx, id, "failed to load chat: "+quoted(path)); err == nil && (!ok || r.ID != id) {
+		if r, err = f.rollout(ctx, "", id, "failed to load chat: "+quoted(path)); err == nil && (!ok || r.ID != id) {
 			err = jsonrpc.Errorf(jsonrpc.CodeInternal, "failed to load chat: %s", quoted(path))
 		}
 	case req.ID != "":
-		r, err = f.rollout(ctx, string(req.ID), "no saved chat matched id: "+quoted(string(req.ID)))
+		r, err = f.rollout(ctx, "", string(req.ID), "no saved chat matched id: "+quoted(string(req.ID)))
 	default:
 		err = jsonrpc.Errorf(jsonrpc.CodeInternal, "history.get requires one of: id, last, rollout_path")
 	}
@@ -323,10 +329,10 @@ func historyGet(f *Front, ctx context.Context, _ *call, req *struct {
 	return told, nil
 }
 
-// rollout finds the one whose id is or begins with a text, in any case; "" = the latest. none is
-// the error where there is none, or more than one.
-func (f *Front) rollout(ctx context.Context, id, none string) (*rollout, error) {
-	found, err := f.history.match(ctx, id)
+// rollout finds the one whose id is or begins with a text, in any case; "" = the latest. It is of a folder, or of
+// any for "". none is the error where there is none, or more than one.
+func (f *Front) rollout(ctx context.Context, folder, id, none string) (*rollout, error) {
+	found, err := f.history.match(ctx, folder, id)
 	switch {
 	case err != nil:
 		return nil, err

@@ -37,7 +37,8 @@ type rollout struct {
 	Created  float64 `json:"created_at"` // seconds since 1970
 	Updated  float64 `json:"updated_at"`
 	Messages int     `json:"message_count"`
-	Agent    string  `json:"agent,omitzero"` // whose it is, see auth.Tokens.Apart
+	Agent    string  `json:"agent,omitzero"`  // whose it is, see auth.Tokens.Apart
+	Folder   string  `json:"folder,omitzero"` // where it began, see wall.Place; "" = it was not noted
 }
 
 // message is a message of a session. As JSON it is one of a history.
@@ -60,6 +61,7 @@ const (
 type history struct {
 	store   store.Opener
 	maxKept int
+	folder  string                 // where rollouts begin
 	secrets *redact.Set            // what is kept has none of them, nor those that it names itself
 	only    atomic.Pointer[string] // the agent whose sessions there are, as tokens tell agents apart; nil = all
 }
@@ -80,10 +82,20 @@ func (h *history) mine(args ...any) (condition string, all []any) {
 	return "", args
 }
 
+// in is mine, and of a folder only; "" = of all.
+func (h *history) in(folder string, args ...any) (condition string, all []any) {
+	condition, all = h.mine(args...)
+	if folder != "" {
+		all = append(all, folder)
+		condition += fmt.Sprintf(" AND folder = ?%d", len(all))
+	}
+	return condition, all
+}
+
 const (
 	entryColumns   = "id, title, model, rollout, created, updated, agent"
 	rolloutColumns = "id, title, provider, model, thinking, created, updated, (SELECT count(*) FROM rpc_messages " +
-		"WHERE rollout = rpc_rollouts.id AND said <> 0), agent"
+		"WHERE rollout = rpc_rollouts.id AND said <> 0), agent, folder"
 	saved = " FROM rpc_rollouts WHERE EXISTS (SELECT 1 FROM rpc_messages WHERE rollout = rpc_rollouts.id AND said <> 0)"
 )
 
@@ -92,7 +104,8 @@ func (e *entry) columns() []any {
 }
 
 func (r *rollout) columns() []any {
-	return []any{&r.ID, &r.Title, &r.Provider, &r.Model, &r.Thinking, &r.Created, &r.Updated, &r.Messages, &r.Agent}
+	return []any{&r.ID, &r.Title, &r.Provider, &r.Model, &r.Thinking, &r.Created, &r.Updated, &r.Messages, &r.Agent,
+		&r.Folder}
 }
 
 // rows returns what read makes of each row of a query.
@@ -107,13 +120,14 @@ func rows[T any](tx *store.Tx, query string, args []any, columns func(*T) []any)
 	return all, err
 }
 
-func (h *history) list(ctx context.Context, limit, cursor int) (all []rollout, total int, err error) {
+// list returns a page of the rollouts that began in a folder, the latest first, and how many there are; "" = in any.
+func (h *history) list(ctx context.Context, folder string, limit, cursor int) (all []rollout, total int, err error) {
 	err = h.store.Read(ctx, func(tx *store.Tx) error {
-		mine, args := h.mine()
+		mine, args := h.in(folder)
 		if _, err := tx.Get("SELECT count(*)"+saved+mine, args, &total); err != nil {
 			return err
 		}
-		mine, args = h.mine(limit, cursor)
+		mine, args = h.in(folder, limit, cursor)
 		all, err = rows(tx, "SELECT "+rolloutColumns+saved+mine+" ORDER BY updated DESC, id LIMIT ?1 OFFSET ?2", args,
 			(*rollout).columns)
 		return err
@@ -121,11 +135,11 @@ func (h *history) list(ctx context.Context, limit, cursor int) (all []rollout, t
 	return all, total, err
 }
 
-// match returns the rollouts, at most two, whose ids begin with a prefix in any case; "" = the
-// latest of all.
-func (h *history) match(ctx context.Context, prefix string) (found []rollout, err error) {
+// match returns the rollouts of a folder, or any for "", at most two, whose ids begin with a prefix in any case;
+// "" = the latest of all.
+func (h *history) match(ctx context.Context, folder, prefix string) (found []rollout, err error) {
 	err = h.store.Read(ctx, func(tx *store.Tx) error {
-		mine, args := h.mine(strings.ToLower(prefix))
+		mine, args := h.in(folder, strings.ToLower(prefix))
 		found, err = rows(tx, "SELECT "+rolloutColumns+saved+" AND substr(id, 1, length(?1)) = ?1"+mine+
 			" ORDER BY length(id) = length(?1) DESC, updated DESC LIMIT 2",
 			args, (*rollout).columns)
@@ -175,10 +189,10 @@ ON CONFLICT (id) DO UPDATE SET title = excluded.title, model = excluded.model, r
 }
 
 func putRollout(tx *store.Tx, r rollout) error {
-	_, err := tx.Exec(`INSERT INTO rpc_rollouts (id, title, provider, model, thinking, created, updated, agent) `+
-		`VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+	_, err := tx.Exec(`INSERT INTO rpc_rollouts (id, title, provider, model, thinking, created, updated, agent, `+
+		`folder) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET title = excluded.title, provider = excluded.provider, model = excluded.model, thinking = excluded.thinking, updated = excluded.updated`,
-		r.ID, r.Title, r.Provider, r.Model, r.Thinking, r.Created, r.Updated, r.Agent)
+		r.ID, r.Title, r.Provider, r.Model, r.Thinking, r.Created, r.Updated, r.Agent, r.Folder)
 	return err
 }
 
@@ -194,8 +208,9 @@ func (h *history) add(ctx context.Context, e entry, rollout, turn string, m mess
 		err := h.putEntry(tx, e)
 		if err == nil {
 			_, err = tx.Exec("INSERT INTO rpc_rollouts (id, title, provider, model, thinking, created, updated, "+
-				"agent) "+
-				"VALUES (?1, '', '', '', '', ?2, ?2, ?3) ON CONFLICT DO NOTHING", rollout, e.Updated, e.Agent)
+				"agent, folder) "+
+				"VALUES (?1, '', '', '', '', ?2, ?2, ?3, ?4) ON CONFLICT DO NOTHING",
+				rollout, e.Updated, e.Agent, h.folder)
 		}
 		if err == nil {
 			at, err = tx.Insert("INSERT INTO rpc_messages (rollout, turn, said, message) VALUES (?, ?, 0, ?) RETURNING number", rollout, turn, string(text))
@@ -370,5 +385,6 @@ DELETE FROM rpc_messages WHERE json_extract(message, '$.role') = 'tool';
 UPDATE rpc_messages SET message = json_object('role', json_extract(message, '$.role'), 'text', json_extract(message,
 	'$.text'));`, `
 ALTER TABLE rpc_sessions ADD COLUMN agent TEXT NOT NULL DEFAULT '';
-ALTER TABLE rpc_rollouts ADD COLUMN agent TEXT NOT NULL DEFAULT '';`}
+ALTER TABLE rpc_rollouts ADD COLUMN agent TEXT NOT NULL DEFAULT '';`,
+		"ALTER TABLE rpc_rollouts ADD COLUMN folder TEXT NOT NULL DEFAULT '';"}
 }

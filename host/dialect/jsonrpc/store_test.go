@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	front "a2e/host/dialect/jsonrpc"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/stores"
 	"a2e/host/store"
 )
 
@@ -213,6 +215,50 @@ func TestRestart(t *testing.T) {
 		check(t, p.call("history.get", `{"last":true}`), "/result/messages/2/text", "on", "/result/messageCount", "4")
 		p.close()
 	}
+}
+
+// TestFolders: chats are listed by the folder that they began in. Those of the version before have none.
+func TestFolders(t *testing.T) {
+	dir, top := t.TempDir(), t.TempDir()
+	part := front.Part()
+	part.Migrations = part.Migrations[:3]
+	old := stores.Open(t, dir+"/"+store.FileName, part)
+	must.OK(t, old.Write(t.Context(), func(tx *store.Tx) error {
+		_, err := tx.Exec("INSERT INTO rpc_rollouts (id, title, provider, model, thinking, created, updated) VALUES ('r0', 'old', '', '', '', 1, 2)")
+		if err == nil {
+			_, err = tx.Exec(`INSERT INTO rpc_messages (rollout, turn, said, message) VALUES ('r0', 't', 1, '{"role":"user","text":"old"}')`)
+		}
+		return err
+	}), old.Close())
+	in := func(folder string) (p *pipe, session string) {
+		must.OK(t, os.MkdirAll(filepath.Join(top, folder), 0o700))
+		p = open(t, front.Options{Store: state(t, dir), Workspace: filepath.Join(top, folder)}, newKit())
+		return p, p.session("")
+	}
+	say := func(p *pipe, s, text string, nth int) {
+		p.on(s, "session.send", `,"text":"`+text+`"`)
+		p.idle(s, nth)
+	}
+	a, sa := in("a")
+	check(t, a.on(sa, "command.execute", `,"raw_command":"/history last"`), "/error/message~", "/history --all lists those of others")
+	say(a, sa, "of a", 0)
+	b, sb := in("b")
+	say(b, sb, "of b", 0)
+	for params, want := range map[string]string{``: "old of a of b", `{"folder":null}`: "old of a of b", `{"folder":"."}`: "of a", `{"folder":"../b"}`: "of b",
+		fmt.Sprintf(`{"folder":%q,"limit":1}`, filepath.Join(top, "b")): "of b", `{"folder":"c"}`: ""} {
+		list := a.call("history.list", params)
+		for _, title := range []string{"old", "of a", "of b"} {
+			assert.Equal(t, strings.Contains(list, `"title":"`+title+`"`), strings.Contains(want, title), "%s in %s", title, list)
+		}
+		check(t, list, "/result/total", fmt.Sprint(len(strings.Fields(strings.ReplaceAll(want, "of ", "")))))
+	}
+	check(t, a.on(sa, "command.execute", `,"raw_command":"/history"`), "/result/output/total", "1", "/result/output/sessions/0/folder", filepath.Join(top, "a"))
+	check(t, a.on(sa, "command.execute", `,"raw_command":"/history --all"`), "/result/output/total", "3")
+	last := get(t, b.call("history.list", `{"folder":"../a"}`), "/result/sessions/0/id")
+	check(t, b.on(sb, "command.execute", `,"raw_command":"/history `+last+`"`), "/result/output/resumed", last)
+	say(b, sb, "on with a", 1)
+	check(t, b.call("history.list", `{"folder":"../a"}`), "/result/sessions/0/title", "on with a") // it stays where it began
+	check(t, a.call("history.get", `{"last":true}`), "/result/id", last)
 }
 
 // TestOlder: what older versions have kept is there.

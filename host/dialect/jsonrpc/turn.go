@@ -323,7 +323,7 @@ func (f *Front) finish(t *turn) {
 		Title:   cmp.Or(f.history.kept(t.entry.Title), titleOf(f.history.kept(hint)), "untitled chat"),
 		Created: now, Updated: now,
 		Provider: cmp.Or(t.provider, chosen.Worker), Model: cmp.Or(t.model, chosen.Model), Thinking: chosen.Thinking,
-		Agent: t.entry.Agent,
+		Agent: t.entry.Agent, Folder: f.history.folder,
 	}
 	f.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(f.ctx), f.opts.StoreWait)
