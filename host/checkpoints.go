@@ -22,9 +22,11 @@ func (s *Services) Checkpoint(ctx context.Context, before string) error {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case s.host.opts.NeedCheckpoints:
-		return protocol.Errorf(protocol.CodeRuntimeError, "nothing was begun, as the files could not be kept before, which checkpoints.required asks for: %w", err)
+		return protocol.Errorf(protocol.CodeRuntimeError, "the request was refused, since no checkpoint could be "+
+			"made before it (checkpoints.required): %w", err)
 	}
-	s.host.opts.Log.Warn().Err(err).Str("before", before).Msg("no checkpoint was made; what comes next cannot be undone")
+	s.host.opts.Log.Warn().Err(err).Str("before", before).Msg("no checkpoint was made; the next changes cannot be " +
+		"undone")
 	return nil
 }
 

@@ -84,7 +84,8 @@ func (h *Host) routeToDialect(t *leader, err error) (mine, other bool) {
 	return h.handLine(t, to, err), true
 }
 
-var errNoProtocol = errors.New("the line is an object with neither \"jsonrpc\" nor \"type\", so it is of no protocol")
+var errNoProtocol = errors.New("the line is an object with neither \"jsonrpc\" nor \"type\", so its protocol is " +
+	"unknown")
 
 // dialectOf returns the dialect that a line belongs to, which has the fault err unless that
 // is nil; nil = A2E, or one that cannot be told.

@@ -164,7 +164,7 @@ func TestDialectLines(t *testing.T) {
 		{`[1,2]`, []string{`{"said":"broken invalid_message"}`}},
 		{`{"type":"ping","id":"p1"}`, []string{`"pong"`, `"p1"`}},
 		{`{"type":"unknown","id":"u1"}`, []string{`"type":"error"`, `"u1"`}},
-		{`[1,2]`, []string{`"type":"error"`, `no object`}},
+		{`[1,2]`, []string{`"type":"error"`, `not an object`}},
 		{long, []string{`"type":"error"`, `max_line_bytes`}},
 		{`{"parrot":"two"}`, []string{`{"said":"two"}`}},
 	} {

@@ -37,13 +37,13 @@ func (h *Host) admit(c *call, t *leader) (ready bool, err error) {
 	switch {
 	case !ahead && h.abandoned >= maxAbandoned:
 		return false, protocol.Errorf(protocol.CodeOverloaded,
-			"%d requests did not stop when their time was up; restart the host", h.abandoned)
+			"%s did not stop after the timeout; restart the host", protocol.Count(h.abandoned, "request"))
 	case ahead || h.queue.empty() && h.slots < h.opts.MaxParallel:
 		return h.beginLocked(c, t)
 	case !h.queue.fits(c):
 		return false, protocol.Errorf(protocol.CodeOverloaded,
-			"%d requests run and %d wait, which is all that max_parallel and limits.max_queue allow; "+
-				"send it again later", h.slots, h.queue.len())
+			"%s running and %d waiting, which is all that max_parallel and limits.max_queue allow; "+
+				"send it again later", protocol.Count(h.slots, "request"), h.queue.len())
 	}
 	if err := c.keepLine(t); err != nil {
 		return false, err
@@ -64,8 +64,8 @@ func (h *Host) beginLocked(c *call, t *leader) (ready bool, err error) {
 		if c.dest.ahead && (h.order.parked >= h.opts.Limits.Queue ||
 			h.order.bytes+c.size() > h.opts.Limits.QueueBytes) {
 			return false, protocol.Errorf(protocol.CodeOverloaded,
-				"%d requests wait for an earlier %s or its like, which is all that limits.max_queue allows; "+
-					"send it again later", h.order.parked, c.dest.typ)
+				"%s waiting for an earlier %s or the like, which is all that limits.max_queue allows; "+
+					"send it again later", protocol.Count(h.order.parked, "request"), c.dest.typ)
 		}
 		if err := c.keepLine(t); err != nil {
 			return false, err

@@ -124,7 +124,8 @@ func (h *Host) toolGroups(ctx context.Context, age time.Duration) Groups {
 		delete(all, def.Name)
 		if !g.warned[def.Name] {
 			g.warned[def.Name] = true
-			h.opts.Log.Warn().Str("group", def.Name).Msg("a tool has the name of the group, so that a call of that is one of the tool; give the group, or the task that its tools declare, another name")
+			h.opts.Log.Warn().Str("group", def.Name).Msg("a tool has the name of the group, so a call of that name " +
+				"goes to the tool; give the group, or the task that its tools declare, another name")
 		}
 	}
 	g.current.Store(&all)

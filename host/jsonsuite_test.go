@@ -36,6 +36,6 @@ func TestSuiteLines(t *testing.T) {
 		seen = len(all)
 		blank := strings.Trim(string(b), " \t\r\n") == ""
 		assert.That(t, name[0] != 'n' || blank || refused != 0, "%s was not answered by an error: %q", name, b)
-		assert.That(t, name[0] != 'y' || refused != 0, "%s is no message and was not answered: %q", name, b)
+		assert.That(t, name[0] != 'y' || refused != 0, "%s is not a message and was not answered: %q", name, b)
 	}
 }

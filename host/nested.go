@@ -38,7 +38,7 @@ func (h *Host) nest(ctx context.Context, t protocol.Type, req, resp any, emit Em
 	}
 	obj, err := protocol.ParseObject(body)
 	if err != nil {
-		return protocol.Errorf(protocol.CodeRuntimeError, "the request %s is no object: %w", t, err)
+		return protocol.Errorf(protocol.CodeRuntimeError, "the request %s is not an object: %w", t, err)
 	}
 	HandOff(ctx)
 	return h.serveNested(ctx, t, obj, resp, emit)
@@ -127,7 +127,7 @@ func decodeAnswer(answer, resp any) error {
 	}
 	obj, err := protocol.ParseObject(raw)
 	if err != nil {
-		return protocol.Errorf(protocol.CodeRuntimeError, "the plugin's answer is no object: %w", err)
+		return protocol.Errorf(protocol.CodeRuntimeError, "the plugin's answer is not an object: %w", err)
 	}
 	if o, ok := resp.(*protocol.Object); ok {
 		*o = obj

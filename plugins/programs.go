@@ -206,7 +206,8 @@ func (s *scope) call(_ context.Context, obj protocol.Object, next func() (any, e
 	}
 	if n := s.steps.Add(1); s.agent.MaxSteps > 0 && n > int64(s.agent.MaxSteps) {
 		s.steps.Add(-1) // it was none
-		return nil, protocol.Errorf(protocol.CodeToolDenied, "the child agent %.64q has used all of its %d steps", s.agent.AgentID, s.agent.MaxSteps)
+		return nil, protocol.Errorf(protocol.CodeToolDenied, "the child agent %.64q has used its max_steps of %d",
+			s.agent.AgentID, s.agent.MaxSteps)
 	}
 	answer, err := next()
 	if host.IsNotOwner(err) {

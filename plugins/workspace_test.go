@@ -209,7 +209,7 @@ func TestScopeRestricted(t *testing.T) {
 		echo(p, "echo").Has(t, "/data/success", "true")
 	}
 	m := echo(p, "echo")
-	assert.That(t, m.Get("/code") == string(protocol.CodeToolDenied) && strings.Contains(m.Get("/message"), "2 steps"), "a third step: %s", m)
+	assert.That(t, m.Get("/code") == string(protocol.CodeToolDenied) && strings.Contains(m.Get("/message"), "max_steps of 2"), "a third step: %s", m)
 }
 
 // TestScopeIsolated: such a child agent has its memory and nothing else.

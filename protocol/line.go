@@ -51,7 +51,7 @@ func (l *Line) Scan(raw []byte) error {
 		l.envelope()
 		l.looks()
 		if s.dup {
-			return Errorf(CodeInvalidMessage, "%w; each key may stand once", err)
+			return Errorf(CodeInvalidMessage, "%w; each key may appear once", err)
 		}
 		return Errorf(CodeParseError, "the line is not valid JSON: %w", err)
 	}
@@ -63,11 +63,12 @@ func (l *Line) Scan(raw []byte) error {
 		l.looks()
 		return Errorf(CodeInvalidMessage, "%w; send one object with a \"type\" per line", ErrArray)
 	}
-	return Errorf(CodeInvalidMessage, "the line is valid JSON but no object; send one object with a \"type\" per line")
+	return Errorf(CodeInvalidMessage, "the line is valid JSON but not an object; send one object with a \"type\" "+
+		"per line")
 }
 
 // ErrArray is what is wrong with a line that is a JSON array, such as a JSON-RPC batch.
-var ErrArray = errors.New("the line is valid JSON but no object")
+var ErrArray = errors.New("the line is valid JSON but not an object")
 
 // looks guesses at the protocol of a line that cannot be read as an object.
 func (l *Line) looks() {

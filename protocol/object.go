@@ -43,7 +43,7 @@ func ParseObject(raw []byte) (Object, error) {
 	s := scanner{b: raw}
 	switch err := s.document(); {
 	case s.dup:
-		return Object{}, Errorf(CodeSchemaViolation, "%w; each key may stand once", err)
+		return Object{}, Errorf(CodeSchemaViolation, "%w; each key may appear once", err)
 	case err != nil:
 		return Object{}, Errorf(CodeParseError, "not valid JSON: %w", err)
 	}

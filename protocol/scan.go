@@ -303,7 +303,7 @@ func (s *scanner) word(w string) error {
 		s.i = end
 		return nil
 	}
-	return s.errorf("a word that is none of true, false and null; text needs double quotes")
+	return s.errorf("a word other than true, false and null; text needs double quotes")
 }
 
 func (s *scanner) number() error {
@@ -383,7 +383,7 @@ func (s *scanner) str() (n name, err error) {
 		default:
 			r, size := utf8.DecodeRune(s.b[s.i:])
 			if r == utf8.RuneError && size == 1 {
-				return n, s.errorf("bytes that are no UTF-8")
+				return n, s.errorf("bytes that are not UTF-8")
 			}
 			s.i += size
 		}

@@ -175,12 +175,12 @@ func sameDecoded(t *testing.T, obj protocol.Object, text []byte) {
 	var theirs plain
 	wantErr := json.Unmarshal(text, &theirs)
 	if kind := theirs.Arguments.Kind(); wantErr == nil && kind != 0 && kind != 'n' && kind != '{' {
-		wantErr = errors.New("arguments are no object")
+		wantErr = errors.New("arguments are not object")
 	}
 	if kind := theirs.Timeout.Kind(); wantErr == nil && kind != 0 && kind != 'n' {
 		var seconds float64
 		if wantErr = json.Unmarshal(theirs.Timeout, &seconds); wantErr == nil && seconds != float64(int(seconds)) {
-			wantErr = errors.New("timeout is no integer")
+			wantErr = errors.New("timeout is not an integer")
 		}
 		if seconds > 1e15 || seconds < -1e15 { // the borders of the range are tested elsewhere
 			return

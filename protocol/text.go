@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -35,4 +36,21 @@ func Clip[T ~string | ~[]byte](text T, size int) string {
 		return string(text)
 	}
 	return strings.ToValidUTF8(string(text[:size]), "") + "…"
+}
+
+// Count returns a number with its noun, such as "1 entry" and "2 entries".
+func Count[N ~int | ~int32 | ~int64 | ~uint64](n N, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	stem, y := strings.CutSuffix(noun, "y")
+	switch {
+	case y && !strings.HasSuffix(stem, "a") && !strings.HasSuffix(stem, "e") && !strings.HasSuffix(stem, "o"):
+		noun = stem + "ies"
+	case strings.HasSuffix(noun, "s"), strings.HasSuffix(noun, "ch"), strings.HasSuffix(noun, "x"):
+		noun += "es"
+	default:
+		noun += "s"
+	}
+	return strconv.FormatInt(int64(n), 10) + " " + noun
 }

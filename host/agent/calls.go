@@ -164,7 +164,8 @@ func (l *loop) call(ctx context.Context, c ToolCall) (host.ModelResult, error) {
 		return refusal("there is no tool %q here; these are: %s", head(c.Name, maxName), strings.Join(names, ", ")), nil
 	}
 	if n := l.steps.Add(1); l.Agent != nil && l.Agent.MaxSteps > 0 && n > int64(l.Agent.MaxSteps) {
-		return refusal("%s: the child agent %.64q has used all of its %d steps", protocol.CodeToolDenied, l.Agent.AgentID, l.Agent.MaxSteps), nil
+		return refusal("%s: the child agent %.64q has used its max_steps of %d", protocol.CodeToolDenied,
+			l.Agent.AgentID, l.Agent.MaxSteps), nil
 	}
 	data, err := l.made(ctx, c)
 	if ctx.Err() != nil {

@@ -20,6 +20,7 @@ import (
 	"a2e/host/openai"
 	"a2e/host/private"
 	"a2e/host/schema"
+	"a2e/protocol"
 )
 
 const (
@@ -157,7 +158,7 @@ func (l LLM) Needs(of, option, stored string) []host.Need {
 		case !slices.Contains(names, l.Model):
 			return "", &host.Lack{Err: fmt.Errorf("it does not list the model %q; %s", l.Model, schema.Suggest(l.Model, "models", names[:min(len(names), maxNamed)])), Minor: true}
 		}
-		return fmt.Sprintf("it answers, and has %s among %d models", l.Model, len(names)), nil
+		return fmt.Sprintf("it answers, and has %s among %s", l.Model, protocol.Count(len(names), "model")), nil
 	}}}
 }
 
@@ -258,7 +259,7 @@ func storedKeys(folder *private.Dir) (map[string]string, error) {
 	}
 	keys := map[string]string{}
 	if err == nil && json.Unmarshal(raw, &keys) != nil { // an error of it may show a key
-		keys, err = nil, errors.New(keysFile+" in the state_dir is damaged; mend it, or take it away")
+		keys, err = nil, errors.New(keysFile+" in the state_dir is damaged; repair or remove it")
 	}
 	return keys, err
 }

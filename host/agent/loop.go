@@ -160,7 +160,7 @@ func (l *loop) run(ctx context.Context) error {
 			return err
 		}
 	}
-	l.ended(EndTurns, "the model did not come to an end within %d turns (max_turns)", l.MaxTurns)
+	l.ended(EndTurns, "the model did not finish within %s (max_turns)", protocol.Count(l.MaxTurns, "turn"))
 	return nil
 }
 

@@ -95,11 +95,11 @@ func TestStream(t *testing.T) {
 		"at its own limit":       {script: []llm.Reply{{Text: []string{"so"}, Finish: "length"}}, says: "round 1 of 4\nanswer so", ends: "done cut", asked: 1},
 		"tool that is not there": {script: []llm.Reply{llm.Calls(llm.Call{Name: "rm"}), ok}, ends: "done", asked: 2,
 			says: "round 1 of 4\n1 call call_1 rm {}\n1 result call_1 rm false null there is no tool \"rm\" here; these are: add, text\n1 calls 1 1\nround 2 of 4\nanswer ok"},
-		"no turns left":        {script: []llm.Reply{llm.Calls(add)}, turns: Turns{MaxTurns: 1}, says: "round 1 of 1" + added[:strings.Index(added, "\nround")], ends: "max_turns: the model did not come to an end within 1 turns (max_turns)", asked: 1},
+		"no turns left":        {script: []llm.Reply{llm.Calls(add)}, turns: Turns{MaxTurns: 1}, says: "round 1 of 1" + added[:strings.Index(added, "\nround")], ends: "max_turns: the model did not finish within 1 turn (max_turns)", asked: 1},
 		"no budget left":       {script: []llm.Reply{{Text: []string{"so"}, Calls: []llm.Call{add}, Input: 90, Output: 10}}, turns: Turns{Budget: 100}, says: "round 1 of 4\nanswer so", ends: "token_budget: the token budget of 100 is used up: 100 were spent", tokens: Tokens{90, 10, false}, asked: 1},
 		"more than the budget": {script: []llm.Reply{{Text: []string{strings.Repeat("x", 100), strings.Repeat("x", 400)}, Stall: true}}, turns: Turns{Budget: 100}, says: "round 1 of 4\nanswer " + strings.Repeat("x", 100) + "\nanswer " + strings.Repeat("x", 400), ends: "token_budget: the token budget of 100 was used up while the model answered", asked: 1},
 		"steps of the agent": {script: []llm.Reply{llm.Calls(add), llm.Calls(add), ok}, turns: Turns{Agent: &fleet.Agent{AgentID: "kid", ToolScope: protocol.ToolsRestricted, Capabilities: []string{"add"}, MaxSteps: 1}}, ends: "done", asked: 3,
-			says: "round 1 of 4" + strings.TrimSuffix(added, "\nanswer ok") + "\n2 call call_1 add {\"a\":1}\n2 result call_1 add false null tool_denied: the child agent \"kid\" has used all of its 1 steps\n2 calls 1 1\nround 3 of 4\nanswer ok"},
+			says: "round 1 of 4" + strings.TrimSuffix(added, "\nanswer ok") + "\n2 call call_1 add {\"a\":1}\n2 result call_1 add false null tool_denied: the child agent \"kid\" has used its max_steps of 1\n2 calls 1 1\nround 3 of 4\nanswer ok"},
 		"scope of the agent": {script: []llm.Reply{llm.Calls(add), ok}, turns: Turns{Agent: &fleet.Agent{AgentID: "kid", ToolScope: protocol.ToolsRestricted, Capabilities: []string{"text"}}}, ends: "done", asked: 2,
 			says: "round 1 of 4\n1 call call_1 add {\"a\":1}\n1 result call_1 add false null there is no tool \"add\" here; these are: text\n1 calls 1 1\nround 2 of 4\nanswer ok"},
 	} {

@@ -16,12 +16,14 @@
 package audit
 
 import (
-	"a2e/host/private"
 	"bytes"
 	"errors"
 	"fmt"
 	"sync"
 	"time"
+
+	"a2e/host/private"
+	"a2e/protocol"
 )
 
 const (
@@ -163,7 +165,8 @@ type LostError struct {
 
 // Error implements error.
 func (e *LostError) Error() string {
-	return fmt.Sprintf("audit: %s cannot be written: at least %d entries were lost at the end: %v", e.Path, e.Entries, e.Err)
+	return fmt.Sprintf("audit: %s cannot be written: lost at least %s at the end: %v", e.Path, protocol.Count(e.Entries,
+		"entry"), e.Err)
 }
 
 // Unwrap returns what kept the entries from being written.
@@ -272,7 +275,7 @@ func (l *Log) writeAll(w *worker, quit <-chan struct{}, patience time.Duration) 
 		}
 		if w.failing {
 			w.failing = false
-			l.log(fmt.Sprintf("audit: %s is written again", l.file.path))
+			l.log(fmt.Sprintf("audit: %s can be written again", l.file.path))
 		}
 	}
 }

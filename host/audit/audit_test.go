@@ -312,7 +312,7 @@ func TestFailingDiskDelaysNothing(t *testing.T) {
 	r := verified(t, path)
 	assert.That(t, r.Entries == 200 && r.Dropped == 0 && r.Anchor == "", "%+v", r)
 	got := n.all()
-	assert.That(t, len(got) == 2 && strings.Contains(got[0], "cannot be written") && strings.Contains(got[1], "is written again"), "notes: %q", got)
+	assert.That(t, len(got) == 2 && strings.Contains(got[0], "cannot be written") && strings.Contains(got[1], "can be written again"), "notes: %q", got)
 }
 
 // Past the bound entries are dropped, counted, and the count is part of the chain.
@@ -357,7 +357,7 @@ func TestHeldLock(t *testing.T) {
 	l := open(t, Options{Path: path})
 	l.Record(sample(0))
 	l.Record(sample(1))
-	assert.Fails(t, l.Close(), "at least 2 entries were lost", "Close")
+	assert.Fails(t, l.Close(), "lost at least 2 entries", "Close")
 	unlock()
 	l = open(t, Options{Path: path})
 	l.Record(sample(2))

@@ -186,7 +186,7 @@ func (f *file) rotate() {
 	}
 	if err != nil {
 		f.noRotate = time.Now().Add(retryRotate)
-		f.note(fmt.Sprintf("audit: %s cannot be rotated and grows on: %v", f.path, err))
+		f.note(fmt.Sprintf("audit: %s cannot be rotated and keeps growing: %v", f.path, err))
 		return
 	}
 	f.noRotate = time.Time{}

@@ -184,7 +184,8 @@ func (f *file) signerOf() (*signer, error) {
 	if err == nil && made == nil && f.sealing.KeyFile != "" {
 		made, err = f.sealing.newKey(f.adopt)
 		if err != nil && f.sealing.Optional && impossible(err) {
-			f.note(fmt.Sprintf("audit: %s is written without a key, so that a cut end is not found: %v", f.path, err))
+			f.note(fmt.Sprintf("audit: %s is written without a key, so a truncated end would go unnoticed: %v", f.path,
+				err))
 			f.unsigned, err = true, nil
 		}
 	}
@@ -323,7 +324,8 @@ func (f *file) putSeal() {
 	}
 	if err := f.seal.write(f.sealing.SealFile, f.signer, f.now()); err != nil && !f.sealFailed {
 		f.sealFailed = true
-		f.note(fmt.Sprintf("audit: the seal of %s cannot be written, so that a cut of the newest entries is not found: %v", f.path, err))
+		f.note(fmt.Sprintf("audit: the seal of %s cannot be written, so a cut of the newest entries would go "+
+			"unnoticed: %v", f.path, err))
 	} else if err == nil {
 		f.sealFailed = false
 	}

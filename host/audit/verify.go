@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/go-json-experiment/json"
+
+	"a2e/protocol"
 )
 
 // Kind is what is wrong with a chain.
@@ -80,13 +82,13 @@ func (r Report) OK() bool { return r.Broken == nil }
 func (r Report) String() string {
 	var b strings.Builder
 	for _, f := range r.Files {
-		fmt.Fprintf(&b, "%s: %d entries\n", f.Path, f.Entries)
+		fmt.Fprintf(&b, "%s: %s\n", f.Path, protocol.Count(f.Entries, "entry"))
 	}
 	if r.Anchor != "" {
-		fmt.Fprintf(&b, "older entries are not there any more (rotated away); the chain is checked from prev %s on\n", r.Anchor)
+		fmt.Fprintf(&b, "older entries were rotated away; the chain is checked from prev %s on\n", r.Anchor)
 	}
 	if r.Dropped > 0 {
-		fmt.Fprintf(&b, "%d entries were dropped by the host while the disk failed\n", r.Dropped)
+		fmt.Fprintf(&b, "the host dropped %s while the disk failed\n", protocol.Count(r.Dropped, "entry"))
 	}
 	if r.Broken != nil {
 		at := r.Broken.File
@@ -95,7 +97,8 @@ func (r Report) String() string {
 		}
 		fmt.Fprintf(&b, "BROKEN at %s: %s: %s", at, r.Broken.Kind, r.Broken.Message)
 	} else {
-		fmt.Fprintf(&b, "ok: %d entries in an unbroken chain, the last has the hash %s", r.Entries, r.Last)
+		fmt.Fprintf(&b, "ok: %s in an unbroken chain, the last has the hash %s", protocol.Count(r.Entries, "entry"),
+			r.Last)
 	}
 	r.proof(&b)
 	return b.String()
@@ -181,7 +184,7 @@ func (c *checker) check(path string, line []byte, n int, form lineForm) bool {
 	case form == lineLong:
 		return fail(BreakNotJSON, "the line is longer than any entry (%d bytes)", maxLine)
 	case !ok:
-		return fail(BreakNotJSON, `the line is no JSON object that ends with "prev" and 64 hex digits`)
+		return fail(BreakNotJSON, `the line is not a JSON object that ends with "prev" and 64 hex digits`)
 	case c.at == "" && got != c.prev:
 		c.r.Anchor = got.String()
 	case got != c.prev:
@@ -244,11 +247,11 @@ func (c *checker) signature(line []byte) string {
 	case c.by == nil:
 		return ""
 	case !signed && c.number > 0:
-		return "it is not signed, as the entries before it are: it was put in, or the signature was taken off"
+		return "it is not signed, unlike the entries before it: it was inserted, or its signature was removed"
 	case !signed:
 		return ""
 	case !c.by.vouches(line, at):
-		return "the key did not sign it: the entry was changed or made up, or the key is another"
+		return "the key did not sign it: the entry was changed or forged, or another key signed it"
 	case c.number > 0 && at.number != c.number+1:
 		return fmt.Sprintf("it has the number %d behind %d", at.number, c.number)
 	}
@@ -272,17 +275,20 @@ func (c *checker) checkSeal(path, seal string) {
 	}
 	switch {
 	case errors.Is(c.sealErr, errNoSeal):
-		fail(BreakSeal, "the log has a key but no seal (%s): it was taken away, or no host has written with this key", seal)
+		fail(BreakSeal, "the log has a key but no seal (%s): it was removed, or no host has written with this key",
+			seal)
 	case c.sealErr != nil:
 		fail(BreakSeal, "%v (%s)", c.sealErr, seal)
 	case s.Broken != "":
 		fail(BreakSeal, "%s", s.Broken)
 	case c.number < s.Count:
-		fail(BreakCut, "the log ends with entry %d, the seal of %s knows %d: %d entries were cut off", c.number, s.Time, s.Count, s.Count-c.number)
+		fail(BreakCut, "the log ends with entry %d, the seal of %s has %d: %s cut off", c.number, s.Time, s.Count,
+			protocol.Count(s.Count-c.number, "entry"))
 	case s.Count > 0 && s.Count >= c.first && !c.sealed:
 		fail(BreakCut, "entry %d is not the one that was sealed", s.Count)
 	case s.Count > 0 && c.first > s.Oldest:
-		fail(BreakCut, "the log begins with entry %d, the seal of %s knows of those from %d on: a file was taken away", c.first, s.Time, s.Oldest)
+		fail(BreakCut, "the log begins with entry %d, the seal of %s has those from %d on: a file was removed", c.first,
+			s.Time, s.Oldest)
 	default:
 		c.r.Sealed = &Seal{Count: s.Count, Beyond: c.number - s.Count}
 		if s.Count > 0 {
@@ -301,7 +307,8 @@ func (c *checker) checkUnkeyed(path, seal string) {
 		Count int64 `json:"count"`
 	}
 	if _ = json.Unmarshal(raw, &s); s.Count > 0 || c.r.Signed > 0 {
-		c.r.Broken = &Break{File: path, Kind: BreakSeal, Message: fmt.Sprintf("the log has a seal (%s) but its key is missing: nothing of it can be proved", seal)}
+		c.r.Broken = &Break{File: path, Kind: BreakSeal, Message: fmt.Sprintf("the log has a seal (%s) but its key "+
+			"is missing: nothing in it can be proved", seal)}
 	}
 }
 
@@ -314,14 +321,19 @@ func (r Report) proof(b *strings.Builder) {
 	case r.Sealed != nil && r.Sealed.Count == 0:
 		b.WriteString("\nproved: nothing yet; the key has signed no entry")
 	case r.Sealed != nil:
-		fmt.Fprintf(b, "\nproved by the key: %d entries are signed, and none up to number %d is missing, changed or moved (sealed %s)", r.Signed, r.Sealed.Count, r.Sealed.Time)
-		fmt.Fprintf(b, "\nnot proved: that nothing was cut off behind the seal (%d entries are behind it); anything against who holds the key", r.Sealed.Beyond)
+		fmt.Fprintf(b, "\nproved by the key: %s signed, and none up to number %d is missing, changed or moved "+
+			"(sealed %s)", protocol.Count(r.Signed, "entry"), r.Sealed.Count, r.Sealed.Time)
+		fmt.Fprintf(b, "\nnot proved: that nothing was cut off after the seal (%s after it); anything against the "+
+			"holder of the key", protocol.Count(r.Sealed.Beyond, "entry"))
 		if r.Entries > r.Signed {
-			fmt.Fprintf(b, "; the %d entries of before the key beyond their order", r.Entries-r.Signed)
+			fmt.Fprintf(b, "; more than the order of the %s before the key", protocol.Count(r.Entries-r.Signed,
+				"entry"))
 		}
 	case r.Signed > 0:
-		b.WriteString("\nproved: the links alone, as the key was not given (--key-file)\nnot proved: who wrote the entries; that the end was not cut off and all hashes made anew")
+		b.WriteString("\nproved: the links alone, as the key was not given (--key-file)\nnot proved: who wrote the " +
+			"entries; that the end was not cut off and all hashes recomputed")
 	default:
-		b.WriteString("\nproved: the links alone, as the log has no key\nnot proved: who wrote the entries; that the end was not cut off and all hashes made anew")
+		b.WriteString("\nproved: the links alone, as the log has no key\nnot proved: who wrote the entries; that " +
+			"the end was not cut off and all hashes recomputed")
 	}
 }

@@ -236,7 +236,7 @@ func TestWallAuditOlderSeal(t *testing.T) {
 	l.put(l.sealing.SealFile, l.older[l.sealing.SealFile])
 	t.Run("beyond it nothing is proved, which the report says", func(t *testing.T) {
 		r := l.verify()
-		must.That(t, r.OK() && r.Sealed.Count == 30 && r.Sealed.Beyond == 30 && strings.Contains(r.String(), "30 entries are behind it"),
+		must.That(t, r.OK() && r.Sealed.Count == 30 && r.Sealed.Beyond == 30 && strings.Contains(r.String(), "30 entries after it"),
 			"%s", r)
 	})
 	t.Run("what is beyond it is signed all the same", func(t *testing.T) {
@@ -342,7 +342,7 @@ func TestSealedLogOfBefore(t *testing.T) {
 	must.OK(t, l.live(5, 6))
 	before, _ := os.ReadFile(sealing.SealFile)
 	must.OK(t, l.live(6, 8))
-	if r := l.verify(); !r.OK() || r.Signed != 3 || r.Entries != 8 || r.Sealed.Count != 3 || !strings.Contains(r.String(), "the 5 entries of before the key") {
+	if r := l.verify(); !r.OK() || r.Signed != 3 || r.Entries != 8 || r.Sealed.Count != 3 || !strings.Contains(r.String(), "the 5 entries before the key") {
 		t.Fatalf("%s", r)
 	}
 	l.put(sealing.SealFile, before) // as a host leaves it that was killed behind an entry

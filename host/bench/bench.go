@@ -114,7 +114,7 @@ func choose(opts Options) ([]benchCase, error) {
 		for _, pattern := range opts.Cases {
 			ok, err := path.Match(pattern, c.name)
 			if err != nil {
-				return nil, fmt.Errorf("bench: --cases %q is no valid pattern", pattern)
+				return nil, fmt.Errorf("bench: --cases %q is not a valid pattern", pattern)
 			}
 			wanted = wanted || ok
 		}

@@ -94,9 +94,9 @@ func TestRunRefuses(t *testing.T) {
 		want   string
 	}{
 		"no such case":    {func(o *Options) { o.Cases = []string{"pong"} }, "no case matches pong"},
-		"bad pattern":     {func(o *Options) { o.Cases = []string{"["} }, "no valid pattern"},
+		"bad pattern":     {func(o *Options) { o.Cases = []string{"["} }, "not a valid pattern"},
 		"no such program": {func(o *Options) { o.Command = []string{"./nothing-here"} }, "nothing-here"},
-		"no such dialect": {func(o *Options) { o.Dialect = "soap" }, `"soap" is no dialect`},
+		"no such dialect": {func(o *Options) { o.Dialect = "soap" }, `"soap" is not a dialect`},
 		"not a host":      {func(o *Options) { o.Command = []string{"git", "version"} }, "neither a2e nor MCP"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -312,7 +312,7 @@ func mcpResult(line []byte, id string) error {
 		} `json:"result"`
 	}
 	if err := json.Unmarshal(line, &m); err != nil {
-		return fmt.Errorf("the answer is no JSON-RPC response: %w", err)
+		return fmt.Errorf("the answer is not a JSON-RPC response: %w", err)
 	}
 	if m.Result == nil || m.Result.IsError || string(m.ID) != `"`+id+`"` {
 		return fmt.Errorf("request %q was answered by %s", id, clip(line))
@@ -355,7 +355,7 @@ func findDialect(ctx context.Context, t *target, name string) (*dialect, error) 
 		}
 	}
 	if name != "auto" {
-		return nil, fmt.Errorf("%q is no dialect; there are auto, a2e, mcp and line", name)
+		return nil, fmt.Errorf("%q is not a dialect; there are auto, a2e, mcp and line", name)
 	}
 	answer, err := hail(ctx, t, a2e.hello, 10*time.Second)
 	switch {

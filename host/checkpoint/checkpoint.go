@@ -267,7 +267,8 @@ func (k *Keeper) take(p *place, i Info) (Info, error) {
 	}
 	if i.LeftOut > k.told {
 		k.told = i.LeftOut
-		k.o.Log.Warn().Int("files", i.LeftOut).Str("workspace", k.o.Workspace).Msg("checkpoints: of some files the content is not kept, as they are too large or cannot be read; undo does not bring it back")
+		k.o.Log.Warn().Int("files", i.LeftOut).Str("workspace", k.o.Workspace).Msg("checkpoints: the content of " +
+			"some files is not kept, as they are too large or cannot be read; undo does not restore it")
 	}
 	if last == nil { // without the index the first record would say that there was nothing
 		if err := k.store.writeIndex(i.ID); err != nil {

@@ -116,7 +116,7 @@ func (s *stage) restore(o checkpoint.RestoreOptions) checkpoint.Restored {
 	done, err := s.Restore(context.Background(), o)
 	must.OK(s, err)
 	if len(done.Problems) > 0 {
-		s.Logf("not put back: %v", done.Problems)
+		s.Logf("not restored: %v", done.Problems)
 	}
 	return done
 }

@@ -76,7 +76,7 @@ func TestLeftAlone(t *testing.T) {
 	done := s.restore(checkpoint.RestoreOptions{Steps: 1})
 	assert.Equal(t, changes(done), "added file, removed new")
 	must.That(t, len(done.Problems) == 1, "%v", done.Problems)
-	assert.Contains(t, done.Problems[0].Why, "something in it that is not kept: pipe")
+	assert.Contains(t, done.Problems[0].Why, "it holds content that is not kept: pipe")
 	text, err := os.ReadFile(filepath.Join(s.dir, "a2e.yaml"))
 	assert.That(t, err == nil && string(text) == "two", "%q %v", text, err)
 }
@@ -218,7 +218,7 @@ func TestNothingThere(t *testing.T) {
 	logs, _ := filepath.Glob(filepath.Join(s.opts.StateDir, "checkpoints", "*", "index"))
 	must.OK(t, os.WriteFile(logs[0], []byte("nonsense"), 0o600))
 	_, err = s.another().Take(context.Background(), "")
-	assert.Fails(t, err, "move the folder away to begin anew")
+	assert.Fails(t, err, "move the folder away to start over")
 	ended, cancel := context.WithCancelCause(context.Background())
 	cancel(errors.New("too late"))
 	_, err = s.Take(ended, "")
@@ -300,7 +300,7 @@ func TestNothingLost(t *testing.T) {
 		s.want(name, content)
 	}
 	must.That(t, len(done.Problems) == 3, "%v", done.Problems)
-	assert.Contains(t, done.Problems[0].Why, "is not kept, and would be lost")
+	assert.Contains(t, done.Problems[0].Why, "is not kept and would be lost")
 	assert.Contains(t, done.Problems[1].Why, "larger than max_file_bytes")
 }
 
@@ -364,7 +364,7 @@ func TestDamaged(t *testing.T) {
 		}
 		must.OK(t, os.WriteFile(log, bad, 0o600))
 		_, err := s.another().List(context.Background())
-		assert.Fails(t, err, "log: it is damaged; move the folder away to begin anew")
+		assert.Fails(t, err, "log: it is damaged; move the folder away to start over")
 		assert.Equal(t, string(must.Get(os.ReadFile(log))(t)), string(bad), "what is damaged was changed")
 	}
 	must.OK(t, os.WriteFile(log, good[:len(good)-5], 0o600)) // cut off with its host
@@ -413,7 +413,7 @@ func TestRepositories(t *testing.T) {
 		done := must.Get(s.Restore(t.Context(), checkpoint.RestoreOptions{Steps: 1}))(t)
 		var problems []string
 		for _, p := range done.Problems {
-			assert.Contains(t, p.Why, "not put back, as the checkpoints do not keep repositories")
+			assert.Contains(t, p.Why, "checkpoints do not keep nested repositories")
 			problems = append(problems, p.Path)
 		}
 		assert.Equal(t, strings.Join(problems, " "), "hg/.hg nested/.git")

@@ -29,7 +29,7 @@ func openPlace(dir string) (*place, error) {
 	return &place{root, top}, nil
 }
 
-var errSwapped = errors.New("another folder, or a link, has taken its place")
+var errSwapped = errors.New("it was replaced by another folder or a link")
 
 // folder opens a folder without following a link on the way: not even one that leads to another place
 // in the workspace, where the host's own files may lie.
@@ -82,7 +82,7 @@ func (p *place) readSmall(name string, most int64) string {
 	return string(text)
 }
 
-var errOther = errors.New("it is no regular file any more")
+var errOther = errors.New("it is not a regular file any more")
 
 // open opens a regular file for reading, and says what it is.
 func (p *place) open(name string) (*os.File, entry, error) {

@@ -132,7 +132,8 @@ func (k *Keeper) giveUp(p *place) {
 	if pending := k.interrupted(); pending != nil {
 		k.clean(p)
 		_ = k.store.dir.Remove(pendingFile)
-		k.o.Log.Warn().Uint64("checkpoint", pending.To).Msg("checkpoints: a restore was cut off, and files were changed since; to restore that checkpoint again puts back the rest")
+		k.o.Log.Warn().Uint64("checkpoint", pending.To).Msg("checkpoints: a restore was interrupted, and files were " +
+			"changed since; restore that checkpoint again for the rest")
 	}
 }
 
@@ -197,14 +198,15 @@ func (r *restore) wanted(all []change, target uint64) []change {
 		switch {
 		case r.hidden(c):
 			if _, base := split(c.path); c.new != nil && isRepository(base) {
-				r.problems[c.path] = "it was there and is not put back, as the checkpoints do not keep repositories"
+				r.problems[c.path] = "checkpoints do not keep nested repositories"
 			}
 			return true
 		case now != nil && now.kind == aFile && now.held != heldWhole && (c.new == nil || c.new.held == heldWhole):
 			if c.new == nil && !r.store.find(target).ignored && ignored(c.path, false) {
 				return true
 			}
-			r.problems[c.path] = "it stays, as its content now " + now.held.reason() + ", so that this could not be undone"
+			r.problems[c.path] = "left as it is, since its content now " + now.held.reason() +
+				", so that this could not be undone"
 			return true
 		case c.new == nil:
 			return !r.store.find(target).ignored && ignored(c.path, c.old.kind == aDir)
@@ -373,7 +375,7 @@ func (r *restore) gone(dir *os.Root, base, name string) error {
 		if f, wrong := dir.Open(base); wrong == nil {
 			defer f.Close()
 			if left, _ := f.Readdirnames(1); len(left) > 0 {
-				return errors.New("the folder stays, as there is something in it that is not kept: " + left[0])
+				return errors.New("not removed, since it holds content that is not kept: " + left[0])
 			}
 		}
 	}
@@ -393,9 +395,9 @@ func (r *restore) unchanged(name string) error {
 	case now.kind == aDir:
 		return nil // only an empty one can go
 	case was == nil:
-		return errors.New("there is something now that is not kept, and would be lost")
+		return errors.New("what is there now is not kept and would be lost")
 	case was.kind != now.kind || was.ino != now.ino || was.size != now.size || was.mtime != now.mtime || was.link != now.link:
-		return errors.New("it was changed while files were put back, and stays")
+		return errors.New("it was changed during the restore, and left as it is")
 	}
 	return nil
 }
@@ -499,7 +501,7 @@ func (r *restore) keepRights(dir *os.Root, base string, f *os.File, c change) er
 	}
 	defer old.Close()
 	if err := swap.Keep(f, old); err != nil {
-		return fmt.Errorf("it stays, as a new file cannot have its owner and rights: %w", cause(err))
+		return fmt.Errorf("left as it is, since a new file cannot have its owner and permissions: %w", cause(err))
 	}
 	return nil
 }
@@ -510,7 +512,7 @@ func (r *restore) dress(dir *os.Root, name string, c change) error {
 	perm, at := c.new.perm, time.Unix(0, c.new.mtime)
 	if perm&hasACL != 0 && !acl(dir, name) {
 		perm &^= 0o070
-		r.problems[c.path] = "its ACL was not kept; it is back without one, and without rights for its group"
+		r.problems[c.path] = "its ACL was not kept; it was restored without one, and without permissions for its group"
 	}
 	return errors.Join(dir.Chmod(name, fileMode(perm)), dir.Chtimes(name, at, at))
 }

@@ -87,7 +87,7 @@ func (s *store) lock(ctx context.Context) (unlock func(), err error) {
 			case <-time.After(wait):
 				continue
 			case <-ctx.Done():
-				err = fmt.Errorf("another host works on the checkpoints of this workspace: %w", context.Cause(ctx))
+				err = fmt.Errorf("another host uses the checkpoints of this workspace: %w", context.Cause(ctx))
 			}
 		}
 		return nil, errors.Join(err, f.Close())
@@ -173,7 +173,7 @@ func cutOff(raw []byte) bool {
 }
 
 func (s *store) damaged(file string) error {
-	return fmt.Errorf("%s: %w; move the folder away to begin anew", filepath.Join(s.dir.Path(), file), errDamaged)
+	return fmt.Errorf("%s: %w; move the folder away to start over", filepath.Join(s.dir.Path(), file), errDamaged)
 }
 
 // The kinds of records.

@@ -249,7 +249,7 @@ func (p *Process) hear(line []byte) {
 // Skip counts and logs a line of stdout that is no message. It is for Line and Long.
 func (p *Process) Skip(line []byte) {
 	p.skipped.Add(1)
-	p.Complain(zerolog.WarnLevel, line, "skipped a line on stdout of "+p.opts.Name+": it is no message")
+	p.Complain(zerolog.WarnLevel, line, "skipped a line on stdout of "+p.opts.Name+": it is not a message")
 }
 
 // Skipped is how many lines were skipped.

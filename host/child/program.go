@@ -143,12 +143,12 @@ func (p *Program) Look() (string, error) {
 	}
 	for _, name := range append(policy.Read, policy.Write...) {
 		if _, err := os.Stat(name); err != nil {
-			return "", fmt.Errorf("it is given %s, which is not there: take it out of read or write, or make it", name)
+			return "", fmt.Errorf("read or write names %s, which does not exist: create it, or remove it there", name)
 		}
 	}
 	if script := p.script(); script != "" {
 		if _, err := os.Stat(script); err != nil {
-			return "", fmt.Errorf("%s, which it runs, is not there", script)
+			return "", fmt.Errorf("%s, which it runs, does not exist", script)
 		}
 	}
 	if err := p.Unseen(""); err != nil {
@@ -184,7 +184,7 @@ func runnable(path string, dirs []string, workspace string) error {
 	case err != nil:
 		return err
 	case !info.Mode().IsRegular():
-		return fmt.Errorf("%s is no program but something else", path)
+		return fmt.Errorf("%s is not a program", path)
 	case info.Mode().Perm()&0o111 == 0 && runtime.GOOS != "windows":
 		return &host.Lack{Err: fmt.Errorf("%s is not executable", path), Fix: "chmod +x " + path}
 	}

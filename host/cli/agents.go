@@ -68,7 +68,7 @@ func (l agentsListCmd) Run(cmd *commands, sys *System) error {
 			rows = append(rows, rowOf(sys, p.Name, &opts, i, &w))
 		}
 	}
-	none := "the config has no worker; workers of the plugin multi_agent are those, see a2e help multiagent"
+	none := "the config has no worker; see a2e help multiagent"
 	return list(sys, l.JSON, rows, none, []string{"WORKER", "MODE", "MODEL", "AT ONCE", "MAY", "PROGRAM"}, func(r agentRow) []string {
 		return []string{r.Name, r.Mode, cmp.Or(strings.TrimSpace(r.Model+" "+r.ModelTier), "-"), fmt.Sprint(r.MaxTasks), r.may(), r.Program}
 	})

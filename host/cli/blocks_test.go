@@ -67,7 +67,7 @@ var cutResults = map[string]struct{ says, file string }{
 	"link":       {"the link to the resource x://link is too long", ""},
 	"text":       {"bytes are missing here", ""},
 	"resource":   {"bytes are missing here", ""},
-	"many":       {"more blocks do not fit", `{"content":[`},
+	"many":       {"more blocks left out", `{"content":[`},
 }
 
 // wholeBlocks checks that a result has no half of anything, and returns its texts.

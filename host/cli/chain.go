@@ -88,19 +88,12 @@ func (c chainCheckCmd) Run(cmd *commands, sys *System) error {
 			say(sys.Err, "%v", err)
 			continue
 		}
-		fmt.Fprintf(sys.Out, "%s: ok, %s\n", oneLine(path), plural(len(graph.Nodes), "node"))
+		fmt.Fprintf(sys.Out, "%s: ok, %s\n", oneLine(path), protocol.Count(len(graph.Nodes), "node"))
 	}
 	if wrong > 0 {
-		return fail(exitFailed, fmt.Errorf("%d of %s wrong", wrong, plural(len(c.File), "file")))
+		return fail(exitFailed, fmt.Errorf("%d of %s wrong", wrong, protocol.Count(len(c.File), "file")))
 	}
 	return nil
-}
-
-func plural(n int, noun string) string {
-	if n != 1 {
-		noun += "s"
-	}
-	return fmt.Sprint(n, " ", noun)
 }
 
 type chainRunCmd struct {
@@ -133,7 +126,7 @@ func (c chainRunCmd) Run(cmd *commands, sys *System) error {
 	}
 	switch {
 	case c.ID == "" && c.Resume:
-		return fail(exitUsage, errors.New("--resume needs --id, the name under which the chain began"))
+		return fail(exitUsage, errors.New("--resume needs --id, the name of the chain"))
 	case c.ID == "" && graph.Approvals: // by its name the chain can be approved from elsewhere
 		c.ID = chainName(c.File)
 	}

@@ -36,8 +36,8 @@ func (c chainListCmd) Run(cmd *commands, sys *System) error {
 		return err
 	}
 	none := "no chain with a journal in this folder; a2e chain run FILE --id NAME keeps one"
-	return list(sys, c.JSON, found, none, []string{"CHAIN", "STATE", "HOW FAR"}, func(j chains.Journal) []string {
-		far := fmt.Sprintf("%d of %s done%s", j.Done, plural(j.Nodes, "node"), journalNote(&j))
+	return list(sys, c.JSON, found, none, []string{"CHAIN", "STATE", "PROGRESS"}, func(j chains.Journal) []string {
+		far := fmt.Sprintf("%d of %s done%s", j.Done, protocol.Count(j.Nodes, "node"), journalNote(&j))
 		if j.Agent != "" {
 			far += ", of " + oneLine(j.Agent)
 		}
@@ -195,7 +195,7 @@ func (c chainCancelCmd) Run(cmd *commands, sys *System) error {
 		case c.Forget:
 			say(sys.Err, "the journal of %s was removed", oneLine(c.ID))
 		case running:
-			say(sys.Err, "%s was told to end; a2e chain resume %s goes on with it", oneLine(c.ID), oneLine(c.ID))
+			say(sys.Err, "%s was told to stop; a2e chain resume %s resumes it", oneLine(c.ID), oneLine(c.ID))
 		default:
 			say(sys.Err, "no host runs %s", oneLine(c.ID))
 		}
@@ -218,7 +218,7 @@ func (c chainApproveCmd) Run(cmd *commands, sys *System) error {
 		}
 		say(sys.Err, "%s of %s is %s", oneLine(node), oneLine(c.ID), word)
 		if !running {
-			say(sys.Err, "no host runs the chain; a2e chain resume %s goes on with it", oneLine(c.ID))
+			say(sys.Err, "no host runs the chain; a2e chain resume %s resumes it", oneLine(c.ID))
 		}
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"a2e/plugins/chains"
+	"a2e/protocol"
 )
 
 // chainEvent is what a chain/event tells of a node.
@@ -35,13 +36,14 @@ func (e *chainEvent) note() string {
 	switch e.Phase {
 	case "retry":
 		pause := time.Duration(e.Data.PauseMS * float64(time.Millisecond))
-		return fmt.Sprintf("attempt %d of %d failed, again in %s: %s", e.Data.Attempt, e.Data.Attempts, shortDuration(pause), oneLine(e.Error))
+		return fmt.Sprintf("attempt %d of %d failed, again in %s: %s", e.Data.Attempt, e.Data.Attempts,
+			shortDuration(pause), oneLine(wirePhrases.Replace(e.Error)))
 	case "wait":
 		return "until " + time.UnixMicro(int64(e.Data.Until*1e6)).Format(time.DateTime)
 	case "iteration":
 		return fmt.Sprintf("iteration %d", e.Data.Iteration)
 	case "cached":
-		return "as it was kept"
+		return "cached"
 	}
 	return ""
 }
@@ -66,7 +68,7 @@ func (e *chainEvent) line() string {
 	case e.Phase == "skip":
 		return fmt.Sprintf("skip   %s\n", name)
 	case e.Phase == "error":
-		return fmt.Sprintf("error  %s  %s  %s\n", name, shortDuration(e.took()), oneLine(e.Error))
+		return fmt.Sprintf("error  %s  %s  %s\n", name, shortDuration(e.took()), oneLine(wirePhrases.Replace(e.Error)))
 	case e.note() != "":
 		return fmt.Sprintf("%-6s %s  %s\n", cmp.Or(map[string]string{"iteration": "loop"}[e.Phase], e.Phase), name, e.note())
 	}
@@ -135,11 +137,11 @@ func (l *liveChain) lines() []string {
 	for _, n := range l.runs[:min(len(l.runs), l.most)] {
 		cells := []string{oneLine(n.id), l.since(n.begun), l.whats[n.id]}
 		if n.items > 0 {
-			cells = append(cells, plural(n.items, "item"))
+			cells = append(cells, protocol.Count(n.items, "item"))
 		}
 		lines = append(lines, painted(styleBusy, "▶")+" "+l.fit(strings.TrimSpace(strings.Join(append(cells, n.note), columnGap)), 2))
 	}
-	text := fmt.Sprintf("%d of %s done", l.ended["done"], plural(len(l.whats), "node"))
+	text := fmt.Sprintf("%d of %s done", l.ended["done"], protocol.Count(len(l.whats), "node"))
 	for _, part := range []struct {
 		n    int
 		what string

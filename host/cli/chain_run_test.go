@@ -57,7 +57,7 @@ func TestChainRun(t *testing.T) {
 		{[]string{"greet.yaml", "name=ada", "--input", "{}"}, "", 2, "", "not both"},
 		{[]string{"greet.yaml", "--input", "[]"}, "", 2, "", "a JSON object should be here"},
 		{[]string{"nothing.yaml"}, "", 2, "", "nothing.yaml"},
-		{[]string{"-"}, "nodes:\n- {node_id: a, kind: tool, name: echo, next_node: b}\n", 1, "", "stdin:2: /nodes/0/next_node: is \"b\", which is no node"},
+		{[]string{"-"}, "nodes:\n- {node_id: a, kind: tool, name: echo, next_node: b}\n", 1, "", "stdin:2: /nodes/0/next_node: is \"b\", which is not a node"},
 		{[]string{"-"}, "nodes:\n- {node_id: a, kind: tool, name: echo, next_node: a}\n", 1, "", "circle: a → a"},
 	} {
 		out := run(t, dir, []byte(tc.stdin), append([]string{"chain", "run"}, tc.args...)...)
@@ -107,12 +107,12 @@ nodes:
 	run(t, dir, nil, "chain", "run", "c.yaml", "--id", "x", "-q").want(t, 1, "nobody decided")
 	out := run(t, dir, nil, "chain", "list").want(t, 0, "")
 	assert.Contains(t, out.stdout, "\nx      failed  1 of 3 nodes done, waits for approval: Go on?")
-	run(t, dir, nil, "chain", "run", "c.yaml", "--id", "x").want(t, 1, "has begun and not ended")
+	run(t, dir, nil, "chain", "run", "c.yaml", "--id", "x").want(t, 1, "has started and not ended")
 	run(t, dir, nil, "chain", "show", "y").want(t, 1, "no journal of a chain")
 	run(t, dir, nil, "chain", "resume", "x", "--resolve", "a").want(t, 2, "NODE=WHAT")
-	run(t, dir, nil, "chain", "resume", "x", "--resolve", "a=run").want(t, 1, "no node whose end is unknown")
+	run(t, dir, nil, "chain", "resume", "x", "--resolve", "a=run").want(t, 1, "not a node whose end is unknown")
 	run(t, dir, nil, "chain", "approve", "x", "--node", "a").want(t, 1, "there are: go")
-	run(t, dir, nil, "chain", "approve", "x", "--deny").want(t, 0, "resume x goes on")
+	run(t, dir, nil, "chain", "approve", "x", "--deny").want(t, 0, "resume x resumes it")
 	run(t, dir, nil, "chain", "resume", "x", "-q").want(t, 1, "it was denied (person)")
 	run(t, dir, nil, "chain", "approve", "x").want(t, 0, "is approved")
 	assert.Contains(t, run(t, dir, nil, "chain", "resume", "x", "-q").want(t, 0, "").stdout, `"text": "one"`)
@@ -135,6 +135,6 @@ func TestFoldersAreApart(t *testing.T) {
 	assert.That(t, run(t, other, nil, "-c", "c.yaml", "chain", "list").want(t, 0, "").stdout == "", "the chain of another folder is listed")
 	run(t, other, nil, "-c", "c.yaml", "undo").want(t, 1, "no checkpoints of this workspace")
 	assert.Contains(t, run(t, one, nil, "-c", "c.yaml", "chain", "list").want(t, 0, "").stdout, "\nx      done ")
-	run(t, one, nil, "-c", "c.yaml", "undo").want(t, 0, "put back")
+	run(t, one, nil, "-c", "c.yaml", "undo").want(t, 0, "restored")
 	assert.Equal(t, string(must.Get(os.ReadFile(filepath.Join(one, "f.txt")))(t)), "old")
 }

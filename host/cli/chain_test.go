@@ -152,6 +152,6 @@ func TestPlainChain(t *testing.T) {
 	} {
 		out.WriteString(m.line())
 	}
-	want := "done   a  1.23s\nskip   b\nerror  i 4  2ms  no\\x1b[2J\nretry  r  attempt 1 of 3 failed, again in 1.5s: busy\nloop   l  iteration 2\ncached k  as it was kept\n"
+	want := "done   a  1.23s\nskip   b\nerror  i 4  2ms  no\\x1b[2J\nretry  r  attempt 1 of 3 failed, again in 1.5s: busy\nloop   l  iteration 2\ncached k  cached\n"
 	assert.Equal(t, out.String(), want)
 }

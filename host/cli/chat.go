@@ -18,6 +18,7 @@ import (
 	"a2e/host/config"
 	"a2e/host/dialect/jsonrpc"
 	"a2e/plugins"
+	"a2e/protocol"
 	wire "a2e/protocol/jsonrpc"
 )
 
@@ -274,7 +275,7 @@ func (t *chat) input(ctx context.Context, text string) (end bool) {
 		return true
 	case name == "/image":
 		if err = t.attach(strings.TrimSpace(rest)); err == nil {
-			t.screen.line(styleDim, plural(len(t.images), "image")+" for the next message")
+			t.screen.line(styleDim, protocol.Count(len(t.images), "image")+" for the next message")
 		}
 	case strings.HasPrefix(name, "/"):
 		err = t.slash(ctx, name, strings.TrimSpace(rest), text)
@@ -346,7 +347,8 @@ func (t *chat) send(ctx context.Context, text string, params map[string]any) err
 // attach has an image go with the next message.
 func (t *chat) attach(file string) error {
 	if imageKind(file) == "" {
-		return fmt.Errorf("%q is no image that a model takes: its name should end in .png, .jpg, .jpeg, .webp or .gif", file)
+		return fmt.Errorf("%q is not an image that a model takes: its name should end in .png, .jpg, .jpeg, .webp "+
+			"or .gif", file)
 	}
 	path, err := imageFile(file)
 	if err == nil {
@@ -366,7 +368,7 @@ func imageFile(file string) (string, error) {
 	}
 	info, err := os.Stat(path)
 	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%q is no regular file", file)
+		err = fmt.Errorf("%q is not a regular file", file)
 	}
 	return path, err
 }

@@ -79,7 +79,7 @@ func (t *chat) event(kind wire.EventType, payload jsontext.Value) {
 	case wire.SessionStatus:
 		t.statusLocked(e.Pending)
 		if e.Label == jsonrpc.LabelRetrying && t.screen != nil {
-			t.screen.line(styleDim, "the model broke off; it is asked again")
+			t.screen.line(styleDim, "the model's answer broke off; trying again")
 		}
 	case wire.StreamChunk:
 		for _, s := range e.Chunk.Segments {
@@ -193,7 +193,7 @@ func (t *chat) endedLocked(text jsontext.Value) {
 
 func (t *chat) completedLocked(e *chatEvent) {
 	if e.Status == fleet.StatusPartial {
-		t.turn.failed = "the worker did a part of it only"
+		t.turn.failed = "the worker did only part of it"
 	}
 	if t.screen == nil {
 		return
@@ -224,7 +224,8 @@ func (t *chat) greet(ctx context.Context, c *chatCmd) {
 		} `json:"history"`
 	}
 	if t.host.call(ctx, wire.ModelList, map[string]any{}, &models) == nil && models.Model != "" {
-		t.screen.line(styleDim, fmt.Sprintf("%s; /help tells what there is, Ctrl-C interrupts, Ctrl-D ends", models.Model))
+		t.screen.line(styleDim, fmt.Sprintf("%s; /help lists the commands, Ctrl-C interrupts, Ctrl-D ends",
+			models.Model))
 	}
 	if c.Session == "" && !c.Continue || t.host.call(ctx, wire.SessionGet, t.of(nil), &state) != nil {
 		return

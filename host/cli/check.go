@@ -54,7 +54,7 @@ func (c checkCmd) Run(cmd *commands, sys *System) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(sys.Out, "ok: %s\n", cmp.Or(cfg.File, "no config file; the defaults"))
+	fmt.Fprintf(sys.Out, "ok: %s\n", cmp.Or(cfg.File, "no config file; using the defaults"))
 	for _, w := range wallsOf(cfg, "") {
 		fmt.Fprintf(sys.Out, "%s %s: %s\n", w.Name, w.Path, w.Note)
 	}
@@ -138,13 +138,17 @@ func wallsOf(cfg *config.Config, lacks string) []wallCheck {
 		c := wallCheck{OK: true, Name: name, Path: path, Note: held, firm: firm}
 		switch {
 		case plugins.Mode(cfg) == sandbox.Off:
-			c.OK, c.Note = false, "file tools keep out of it; programs do not, as sandbox is off: move it out of the workspace"
+			c.OK, c.Note = false, "file tools cannot reach it; programs can, as the sandbox is off: move it out of "+
+				"the workspace"
 		case lacks != "" && w.Loose:
-			c.OK, c.firm, c.Note = false, false, "file tools keep out of it; programs do not, as this host runs in the sandbox of another, whose walls hold"
+			c.OK, c.firm, c.Note = false, false, "file tools cannot reach it; programs can, unless the sandbox of "+
+				"the outer host forbids it"
 		case lacks != "" && firm:
-			c.Note = "programs do not start, as nothing here keeps them out of it (mount_namespace: " + lacks + "): move it out of the workspace"
+			c.Note = "programs do not start, as this machine cannot keep them out of it (mount_namespace: " + lacks +
+				"): move it out of the workspace"
 		case lacks != "":
-			c.OK, c.Note = false, "file tools do not change it; programs can, as this machine has no mount namespace ("+lacks+"): move it out of the workspace"
+			c.OK, c.Note = false, "file tools cannot change it; programs can, as this machine has no mount "+
+				"namespace ("+lacks+"): move it out of the workspace"
 		}
 		all = append(all, c)
 	}
@@ -189,7 +193,8 @@ func (d *diagnosis) checkWalls(cfg *config.Config) {
 			continue
 		}
 		v.OK = false
-		v.Text = "children do not start, as files of the host lie in the workspace and nothing here keeps them out; otherwise " + v.Text
+		v.Text = "children do not start, as files of the host lie in the workspace and this machine cannot keep " +
+			"them out; otherwise " + v.Text
 		d.Sandbox.OK = d.Sandbox.OK && d.Sandbox.Mode != v.Mode
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"a2e/host/checkpoint"
 	"a2e/plugins"
+	"a2e/protocol"
 )
 
 type checkpointsCmd struct {
@@ -28,7 +29,8 @@ func (c *commands) keeper(sys *System, do func(context.Context, *checkpoint.Keep
 	k := plugins.NewCheckpoints(cfg, warnings(sys.warn), false)
 	err = do(ctx, k)
 	if errors.Is(err, checkpoint.ErrNone) {
-		err = fmt.Errorf("%w (%s); with checkpoints: true in the config the host makes them", checkpoint.ErrNone, oneLine(cfg.Workspace))
+		err = fmt.Errorf("%w (%s); set checkpoints: true in the config to have them made", checkpoint.ErrNone,
+			oneLine(cfg.Workspace))
 	}
 	return fail(exitFailed, errors.Join(err, k.Close()))
 }
@@ -67,7 +69,8 @@ func (l checkpointsListCmd) Run(cmd *commands, sys *System) error {
 			t.row(fmt.Sprint(c.ID), c.Made.Local().Format("2006-01-02 15:04:05"), fmt.Sprint(c.Files), after, before)
 		}
 		if last := all[len(all)-1]; last.LeftOut > 0 {
-			say(sys.Err, "note: the content of %d files is not kept: they are too large, did not fit or cannot be read", last.LeftOut)
+			say(sys.Err, "note: the content of %s is not kept: too large, beyond max_bytes, or not readable",
+				protocol.Count(last.LeftOut, "file"))
 		}
 		return t.show(sys)
 	})
@@ -140,7 +143,7 @@ type undoCmd struct {
 // Run puts the workspace back to what it was before the last changes.
 func (u undoCmd) Run(cmd *commands, sys *System) error {
 	if u.Steps < 1 {
-		return fail(exitUsage, fmt.Errorf("%d states cannot be gone back; give 1 or more", u.Steps))
+		return fail(exitUsage, fmt.Errorf("cannot go back %d states; give 1 or more", u.Steps))
 	}
 	return cmd.putBack(sys, checkpoint.RestoreOptions{Steps: u.Steps, DryRun: u.DryRun}, u.JSON)
 }
@@ -148,7 +151,7 @@ func (u undoCmd) Run(cmd *commands, sys *System) error {
 // putBack restores, and says what was done and how that is undone.
 func (c *commands) putBack(sys *System, o checkpoint.RestoreOptions, asJSON bool) error {
 	return c.keeper(sys, func(ctx context.Context, k *checkpoint.Keeper) error {
-		waited := sys.waitingFor("putting files back")
+		waited := sys.waitingFor("restoring files")
 		done, err := k.Restore(ctx, o)
 		waited()
 		if err != nil {
@@ -160,7 +163,7 @@ func (c *commands) putBack(sys *System, o checkpoint.RestoreOptions, asJSON bool
 			err = printRestored(sys, done, o.DryRun)
 		}
 		if err == nil && len(done.Problems) > 0 {
-			err = fmt.Errorf("%d paths could not be put back", len(done.Problems))
+			err = fmt.Errorf("could not restore %s", protocol.Count(len(done.Problems), "path"))
 		}
 		return err
 	})
@@ -171,17 +174,18 @@ func printRestored(sys *System, done checkpoint.Restored, dryRun bool) error {
 		return err
 	}
 	for _, p := range done.Problems {
-		say(sys.Err, "not put back: %s: %s", oneLine(p.Path), oneLine(p.Why))
+		say(sys.Err, "not restored: %s: %s", oneLine(p.Path), oneLine(p.Why))
 	}
 	switch {
 	case dryRun:
-		say(sys.Err, "nothing was done; checkpoint %d would be put back", done.To)
+		say(sys.Err, "nothing was changed; checkpoint %d would be restored", done.To)
 	case len(done.Changes) == 0:
 		say(sys.Err, "nothing differs from checkpoint %d", done.To)
 	case done.Resumed:
-		say(sys.Err, "a restore of checkpoint %d was cut off; it is done now (a2e checkpoints restore %d undoes it)", done.To, done.From)
+		say(sys.Err, "an interrupted restore of checkpoint %d is now complete (a2e checkpoints restore %d undoes it)",
+			done.To, done.From)
 	default:
-		say(sys.Err, "put back checkpoint %d (a2e checkpoints restore %d undoes that)", done.To, done.From)
+		say(sys.Err, "restored checkpoint %d (a2e checkpoints restore %d undoes that)", done.To, done.From)
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/plugins/multiagent/worker"
+	"a2e/protocol"
 )
 
 // Bounds of a dispatch.
@@ -127,7 +128,7 @@ func (d *dispatchCmd) tasks(sys *System, workers []worker.Worker) ([]*dispatchTa
 	for _, p := range problems[:min(len(problems), maxMisfits)] {
 		say(sys.Err, "%s", p)
 	}
-	found := plural(len(problems), "problem")
+	found := protocol.Count(len(problems), "problem")
 	if len(problems) >= maxProblems {
 		found += " or more"
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"a2e/protocol"
 	"a2e/protocol/fleet"
 )
 
@@ -75,7 +76,7 @@ func (t *tally) String() string {
 func tokens(n int) string {
 	switch {
 	case n < 1000:
-		return plural(n, "token")
+		return protocol.Count(n, "token")
 	case n < 999_950:
 		return fmt.Sprintf("%.1fk tokens", float64(n)/1e3)
 	}
@@ -152,7 +153,7 @@ func (d *dispatchBoard) lines() []string {
 		lines = append(lines, d.line(padded(oneLine(w.name), wide), &w.tally, text))
 	}
 	if hidden := len(d.workers) - len(shown); hidden > 0 {
-		lines = append(lines, d.fit(fmt.Sprintf("… and %s more", plural(hidden, "worker")), 0))
+		lines = append(lines, d.fit(fmt.Sprintf("… and %s more", protocol.Count(hidden, "worker")), 0))
 	}
 	return append(lines, d.line(padded("all", wide), &d.all, d.progress()))
 }

@@ -68,14 +68,15 @@ func (r *results) take(resume bool) error {
 	case err != nil:
 		return err
 	case !info.Mode().IsRegular() && resume:
-		return fmt.Errorf("--resume needs results to go on from, and %s is no regular file", r.name)
+		return fmt.Errorf("--resume needs a file of results, and %s is not a regular file", r.name)
 	case !info.Mode().IsRegular():
 		return nil
 	case info.Size() > 0 && !resume:
-		return fmt.Errorf("%s is there already; --resume does what has no result in it yet, or give another file", r.name)
+		return fmt.Errorf("%s already exists; --resume does the tasks that have no result in it, or give another file",
+			r.name)
 	}
 	if r.lock, err = sandbox.LockDir(r.file.Name()); err != nil { // of a file as well
-		return fmt.Errorf("%s belongs to a dispatch that still runs: %w", r.name, err)
+		return fmt.Errorf("%s is in use by a running dispatch: %w", r.name, err)
 	}
 	return r.read()
 }
@@ -102,7 +103,7 @@ func (r *results) read() error {
 			_, err = r.file.WriteString("\n")
 			return err
 		case !begunResult(line):
-			return fmt.Errorf("%s:%d: is no TASK_RESULT, and is left as it is; give another file", r.name, r.line)
+			return fmt.Errorf("%s:%d: is not a TASK_RESULT; give another file", r.name, r.line)
 		}
 		r.cut = true
 		return r.file.Truncate(whole)
@@ -122,7 +123,7 @@ func (r *results) add(line []byte) error {
 	}
 	var k kept
 	if err := json.Unmarshal(line, &k); err != nil || k.Result == nil || k.Type != fleet.TypeResult {
-		return fmt.Errorf("%s:%d: is no TASK_RESULT; --resume goes on from a file of results alone", r.name, r.line)
+		return fmt.Errorf("%s:%d: is not a TASK_RESULT; --resume needs a file of results only", r.name, r.line)
 	}
 	if _, twice := r.had[k.TaskID]; !twice {
 		r.had[k.TaskID] = k
@@ -140,7 +141,8 @@ func (r *results) left(tasks []*dispatchTask) (todo []*dispatchTask, ended tally
 			todo = append(todo, t)
 			continue
 		case k.Brief != "" && k.Brief != briefDigest(t.Brief):
-			err = errors.Join(err, fmt.Errorf("line %d: %s has a result for another brief of %q; give the task another task_id, or take that line away", t.line, r.name, t.id))
+			err = errors.Join(err, fmt.Errorf("line %d: %s has a result for another brief of %q; give the task "+
+				"another task_id, or remove that line", t.line, r.name, t.id))
 		}
 		ended.add(k.Result)
 	}

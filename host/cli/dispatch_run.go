@@ -18,6 +18,7 @@ import (
 	"a2e/host/config"
 	"a2e/host/sandbox"
 	"a2e/plugins/multiagent/worker"
+	"a2e/protocol"
 	"a2e/protocol/fleet"
 )
 
@@ -103,7 +104,8 @@ func (d *dispatchRun) workers() ([]worker.Worker, error) {
 		return []worker.Worker{{Name: "fleet", Fleet: config.NewSecret(d.Fleet), MaxTasks: maxInPool, Timeout: time.Duration(d.Timeout) * time.Second}}, nil
 	}
 	if d.cfg.AuthToken.Reveal() == "" && len(d.cfg.Auth) > 0 {
-		return nil, fail(exitConfig, errors.New("the config has tokens for agents only, and these tasks are no agent's: set auth_token as well"))
+		return nil, fail(exitConfig, errors.New("the config has tokens of single agents only, and these tasks "+
+			"belong to none: set auth_token too"))
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -252,7 +254,7 @@ func (d *dispatchRun) tellBefore() {
 		say(d.sys.Err, "the last line of %s was cut off; its task is done again", d.out.name)
 	}
 	if n := d.before.ended(); n > 0 {
-		say(d.sys.Err, "%s has %s of an earlier run: %s", d.out.name, plural(n, "result"), d.before.String())
+		say(d.sys.Err, "%s has %s of an earlier run: %s", d.out.name, protocol.Count(n, "result"), d.before.String())
 	}
 }
 
@@ -263,14 +265,15 @@ func (d *dispatchRun) verdict(interrupted bool) error {
 		now = d.board.all
 	}
 	if !d.Quiet && !d.live && len(d.todo) > 0 {
-		say(d.sys.Err, "%s: %s, in %s", plural(len(d.todo), "task"), now.String(), d.board.since(d.board.begun))
+		say(d.sys.Err, "%s: %s, in %s", protocol.Count(len(d.todo), "task"), now.String(), d.board.since(d.board.begun))
 	}
 	total, left := len(d.todo)+d.before.ended(), len(d.todo)-now.ended()
 	switch undone := total - now.done - d.before.done; {
 	case interrupted && left > 0:
-		return fail(exitSignal, fmt.Errorf("interrupted: %d of %s got no result", left, plural(len(d.todo), "task")))
+		return fail(exitSignal, fmt.Errorf("interrupted: %d of %s got no result", left, protocol.Count(len(d.todo),
+			"task")))
 	case undone > 0:
-		return fail(exitFailed, fmt.Errorf("%d of %s not done", undone, plural(total, "task")))
+		return fail(exitFailed, fmt.Errorf("%d of %s not done", undone, protocol.Count(total, "task")))
 	}
 	return nil
 }

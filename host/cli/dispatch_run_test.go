@@ -352,9 +352,9 @@ func TestDispatchResumes(t *testing.T) {
 		"one failed":          {had: strings.Replace(done, `"done"`, `"error"`, 1), tasks: `{"brief":"x","task_id":"a"}`, args: []string{"--resume"}, code: 1, says: "1 of 1 task not done"},
 		"a cut line":          {had: done + `{"type":"TASK_RESULT","task_id":"b","sta`, tasks: `{"brief":"y","task_id":"b"}`, args: []string{"--resume"}, results: "a done before\nb done y", says: "the last line of out was cut off"},
 		"a cut end":           {had: strings.TrimSpace(done), tasks: `{"brief":"y","task_id":"b"}`, args: []string{"--resume"}, results: "a done before\nb done y"},
-		"without --resume":    {had: done, tasks: `{"brief":"y"}`, code: 2, says: "out is there already; --resume does what has no result"},
-		"something else":      {had: done + "notes", tasks: `{"brief":"y"}`, args: []string{"--resume"}, code: 2, says: "out:2: is no TASK_RESULT, and is left as it is"},
-		"something else, too": {had: "notes\n" + done, tasks: `{"brief":"y"}`, args: []string{"--resume"}, code: 2, says: "out:1: is no TASK_RESULT"},
+		"without --resume":    {had: done, tasks: `{"brief":"y"}`, code: 2, says: "out already exists; --resume does the tasks that have no result"},
+		"something else":      {had: done + "notes", tasks: `{"brief":"y"}`, args: []string{"--resume"}, code: 2, says: "out:2: is not a TASK_RESULT; give another file"},
+		"something else, too": {had: "notes\n" + done, tasks: `{"brief":"y"}`, args: []string{"--resume"}, code: 2, says: "out:1: is not a TASK_RESULT"},
 		"another task":        {had: other, tasks: "\n" + `{"brief":"y","task_id":"a"}`, args: []string{"--resume"}, code: 2, says: `line 2: out has a result for another brief of "a"`},
 	} {
 		t.Run(name, func(t *testing.T) {

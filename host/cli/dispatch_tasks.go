@@ -61,7 +61,7 @@ func readTasks(path string, stdin io.Reader, run string, workers []string) (task
 	}
 	r.read(bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")))
 	if len(r.tasks) == 0 && len(r.problems) == 0 {
-		r.problems = append(r.problems, r.name+`: holds no task; a line such as {"brief":"what to do"} is one`)
+		r.problems = append(r.problems, r.name+`: no task in it; a task is a line such as {"brief":"what to do"}`)
 	}
 	return r.tasks, r.problems, nil
 }
@@ -124,7 +124,7 @@ func (r *taskReader) list(text []byte) {
 	if _, err := dec.ReadToken(); err != nil {
 		r.misfit(0, "not valid JSON: %v", err)
 	} else if rest := bytes.TrimSpace(text[dec.InputOffset():]); len(rest) > 0 {
-		r.misfit(0, "something stands behind the list: %.32q", rest)
+		r.misfit(0, "there is text after the list: %.32q", rest)
 	}
 }
 
@@ -209,7 +209,7 @@ func (r *taskReader) identify(t *dispatchTask) {
 		t.Task.TaskID = t.id + "-" + r.run
 	}
 	if first, ok := r.ids[t.id]; ok {
-		r.misfit(t.line, "task_id %.64q is that of line %d already", t.id, first)
+		r.misfit(t.line, "task_id %.64q is already used in line %d", t.id, first)
 		return
 	}
 	r.ids[t.id] = t.line
@@ -278,7 +278,7 @@ func strangers(obj protocol.Object, at string, known []string, misplaced map[str
 		wrong := protocol.FieldError{Path: at + name, Message: "is not known; there are: " + strings.Join(known, ", ")}
 		for into, names := range misplaced {
 			if slices.Contains(names, name) {
-				wrong.Message = "belongs into " + into
+				wrong.Message = "belongs in " + into
 			}
 		}
 		bad = append(bad, wrong)
@@ -364,7 +364,7 @@ func (t *dispatchTask) check(nested bool) error {
 		bad = append(bad, *fault)
 	}
 	if _, _, err := t.DeadlineTime(); err != nil {
-		wrong("/deadline", "%.64q is no RFC 3339 time, such as 2026-11-21T15:04:05Z", t.Deadline)
+		wrong("/deadline", "%.64q is not an RFC 3339 time, such as 2026-11-21T15:04:05Z", t.Deadline)
 	}
 	if t.Retries != nil && (*t.Retries < 0 || *t.Retries > maxRetries) {
 		wrong("/retries", "is %d; should be between 0 and %d", *t.Retries, maxRetries)

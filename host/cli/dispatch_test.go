@@ -85,20 +85,20 @@ nonsense
 1: priority: is "asap"; should be low, normal, high or urgent
 3: not valid JSON
 4: breif: is not known; there are: brief, deadline,
-5: task_id "a" is that of line 2 already
+5: task_id "a" is already used in line 2
 6: type: is "TASK_RESULT"; should be TASK_DISPATCH
 7: task/task_id: is a JSON number; should be string
 8: required_mcp: is a JSON string; should be array
 9: token_budget: is -1
-9: deadline: "tomorrow" is no RFC 3339 time
+9: deadline: "tomorrow" is not an RFC 3339 time
 11: protocol_version: is "1.0"; should be 2.x
 12: task/reply_schema: is "xml"; should be prose, structured or json
 13: brief: is required
 14: task_id: has 257 bytes
 15: a JSON object should be here
 16: task: is required
-17: priority: belongs into task
-17: required_mcp: belongs into requirements
+17: priority: belongs in task
+17: required_mcp: belongs in requirements
 17: further: is not known; there are: brief, deadline, requirements, type,
 17: task/further: is not known; there are: task_id, priority,
 18: retries: is -1; should be between 0 and 100
@@ -107,13 +107,13 @@ nonsense
 21: retries: is a JSON string; should be
 22: fallback: is a JSON number; should be boolean
 23: the inline dispatch cannot be understood: priority is "asap"; should be low, normal, high or urgent`},
-		{"t.ndjson", `{"brief":"x","task_id":"line-2"}` + "\n" + `{"brief":"x"}`, `2: task_id "line-2" is that of line 1 already`},
+		{"t.ndjson", `{"brief":"x","task_id":"line-2"}` + "\n" + `{"brief":"x"}`, `2: task_id "line-2" is already used in line 1`},
 		{"t.json", "[{\"brief\":\"a\"},\n\n {\"task_id\":7}, 5,\n {\"brief\":\"c\",}]", "3: brief: is required\n3: a JSON object should be here\n4: not valid JSON"},
-		{"t.json", "[{\"brief\":\"a\"}\n] x", " something stands behind the list"},
+		{"t.json", "[{\"brief\":\"a\"}\n] x", " there is text after the list"},
 		{"t.json", "[{\"brief\":\"a\"},\n", "2: not valid JSON"},
 		{"t.yaml", "- brief: a\n- brief: b\n  priority: hi\n- 5\n", "3: priority: is \"hi\"\n4: a JSON object should be here"},
 		{"t.yaml", "- brief: [\n", " line 2: not valid YAML"},
-		{"t.ndjson", " \n", " holds no task"},
+		{"t.ndjson", " \n", " no task in it"},
 		{"t.ndjson", `{"brief":"a","\u001b[2J":1}`, `1: \x1b[2J: is not known`},
 	} {
 		path := wrote(t, c.name, c.text)

@@ -245,7 +245,7 @@ func checkFolder(name, path string) folderCheck {
 		info, err = os.Stat(dir)
 	}
 	if err == nil && !info.IsDir() {
-		err = fmt.Errorf("%s is no folder", dir)
+		err = fmt.Errorf("%s is not a folder", dir)
 	}
 	if err == nil {
 		err = host.TryWriting(dir)

@@ -150,8 +150,8 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 		{"nothing", "host_id: x\n", 0, `(?m)^  ok  /.*/a2e.yaml$`},
 		{"unknown key", "host_id: x\nsandbxo: off\n", 3, `(?m)^  wrong  a2e.yaml:2:1: unknown key "sandbxo".*"sandbox"`},
 		{"bad option", "plugins: [{name: p, type: proc, metadata: {max_porcs: 3}}]\n", 3, `(?m)^  wrong  a2e.yaml:1:44: .*"max_procs"`},
-		{"no program of proc", "plugins: [{name: p, type: proc, metadata: {allowed_commands: [a/b]}}]\n", 3, `(?m)^  wrong  a2e.yaml:1:62: .*"a/b" is no bare program name`},
-		{"no program of tools", "plugins: [{name: p, type: tools, metadata: {ALLOWED_COMMANDS: [-x]}}]\n", 3, `(?m)^  wrong  a2e.yaml:1:63: .*"-x" is no bare program name`},
+		{"no program of proc", "plugins: [{name: p, type: proc, metadata: {allowed_commands: [a/b]}}]\n", 3, `(?m)^  wrong  a2e.yaml:1:62: .*"a/b" is not a bare program name`},
+		{"no program of tools", "plugins: [{name: p, type: tools, metadata: {ALLOWED_COMMANDS: [-x]}}]\n", 3, `(?m)^  wrong  a2e.yaml:1:63: .*"-x" is not a bare program name`},
 		{"read path", "children:\n  read: [gone]\n", 3, `(?m)^  wrong  a2e.yaml:2:10: .*gone cannot be read`},
 		{"missing program", "plugins: [{name: p, type: proc, metadata: {allowed_commands: [sh, no-such-program]}}]\n", 1, `(?m)^  missing  no-such-program *$`},
 		{"unwritable state_dir", "state_dir: /proc/nowhere/state\n", 1, `(?m)^  wrong  state_dir  /proc/nowhere/state \(cannot be written: `},
@@ -353,7 +353,7 @@ func TestDoctorOfABadStore(t *testing.T) {
 		problem string
 		advice  string
 	}{
-		{"another kind of file", func([]byte) []byte { return bytes.Repeat([]byte("some text\n"), 1000) }, "no a2e store", "move the file away"},
+		{"another kind of file", func([]byte) []byte { return bytes.Repeat([]byte("some text\n"), 1000) }, "not an a2e store", "move the file away"},
 		{"newer", func(f []byte) []byte { f[userVersion+3] = 99; return withChecksum(f) }, "newer a2e", "use the newer"},
 		{"damaged inside", func(f []byte) []byte {
 			for p := 5 * pageSize; p < len(f); p += 4 * pageSize {

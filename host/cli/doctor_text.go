@@ -9,6 +9,7 @@ import (
 
 	"a2e/host/config"
 	"a2e/host/sandbox"
+	"a2e/protocol"
 )
 
 // section is a title and rows of cells under it, which are aligned; one without rows is left out.
@@ -119,7 +120,7 @@ func (p paint) level(l level, word string) string {
 
 // counted says how many there are, in color if there are any.
 func (p paint) counted(l level, n int, what string) string {
-	text := plural(n, what)
+	text := protocol.Count(n, what)
 	if n == 0 {
 		return text
 	}
@@ -182,7 +183,7 @@ func (c *configCheck) section() section {
 		s.row(levelError, fix, "wrong", p)
 	}
 	if c.OK {
-		s.row(levelFine, "", "ok", cmp.Or(c.File, "no config file; the defaults"))
+		s.row(levelFine, "", "ok", cmp.Or(c.File, "no config file; using the defaults"))
 	}
 	for _, w := range c.Warnings {
 		fix := ""

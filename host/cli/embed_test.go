@@ -126,8 +126,8 @@ plugins: {tools: {commands: [{name: greet, description: Says hello., command: [e
 	}
 	all := map[string]json.RawMessage{}
 	for format, said := range map[string][]string{
-		"openai":     {"2 names do not fit"},
-		"anthropic":  {"2 names do not fit", `odd__brackets is left out: this API takes no parameter called "filter[a]"`},
+		"openai":     {"changed 2 names"},
+		"anthropic":  {"changed 2 names", `odd__brackets is left out: this API takes no parameter called "filter[a]"`},
 		"mcp":        nil,
 		"jsonschema": nil,
 	} {

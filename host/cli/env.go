@@ -248,7 +248,7 @@ func readActions(sys *System, words []string) (actions []protocol.Object, err er
 			continue
 		}
 		if strings.Contains(first, "=") {
-			return nil, fmt.Errorf("%s stands before any action; write TYPE key=value", oneLine(first))
+			return nil, fmt.Errorf("%s comes before any action; write TYPE key=value", oneLine(first))
 		}
 		end := slices.IndexFunc(words, func(w string) bool { return !strings.Contains(w, "=") || strings.HasPrefix(w, "{") })
 		if end < 0 {
@@ -337,7 +337,7 @@ func (p envPlayCmd) Run(cmd *commands, sys *System) error {
 		}
 		defer g.close()
 		if g.person {
-			say(sys.Err, "actions: %s\n/reset begins another episode, /plan shows what looks good, Ctrl-D ends",
+			say(sys.Err, "actions: %s\n/reset starts another episode, /plan suggests actions, Ctrl-D ends",
 				cmp.Or(strings.Join(types, " "), "JSON objects, see a2e help env"))
 		}
 		return g.run()

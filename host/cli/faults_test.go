@@ -18,7 +18,7 @@ import (
 
 // faults are what clients put into a text that is no JSON for others.
 var faults = map[string]string{
-	"lone surrogate": `"text":"\ud800"`, "bytes that are no UTF-8": "\"text\":\"\xff\"", "duplicate key": `"text":"a","text":"b"`,
+	"lone surrogate": `"text":"\ud800"`, "bytes that are not UTF-8": "\"text\":\"\xff\"", "duplicate key": `"text":"a","text":"b"`,
 	"control character": "\"text\":\"\x01\"", "deep": `"text":` + strings.Repeat("[", 1500) + strings.Repeat("]", 1500),
 }
 
@@ -120,7 +120,7 @@ func TestMCPOverHTTPFaults(t *testing.T) {
 	for version, want := range map[string]int{"1999-01-01": 400, "latest": 400, "2025-11-25": 200, "2025-06-18": 200, "": 200} {
 		w.headers.Set("MCP-Protocol-Version", version)
 		status, got := w.mcp(`{"jsonrpc":"2.0","id":9,"method":"ping"}`)
-		assert.That(t, status == want && strings.Contains(got, `"id":9`) && strings.Contains(got, "no version") == (want == 400),
+		assert.That(t, status == want && strings.Contains(got, `"id":9`) && strings.Contains(got, "not served here") == (want == 400),
 			"%s: %d %s", version, status, got)
 	}
 }
@@ -165,7 +165,7 @@ func TestHTTPFaults(t *testing.T) {
 	w := serveWeb(t, "")
 	w.session()
 	w.send("\ufeff" + webHello)
-	for _, fault := range []string{"lone surrogate", "bytes that are no UTF-8", "duplicate key"} {
+	for _, fault := range []string{"lone surrogate", "bytes that are not UTF-8", "duplicate key"} {
 		w.send("\ufeff" + strings.NewReplacer("FAULT", faults[fault], "the id", fault).Replace(dialectLines["A2E"].line))
 	}
 	var got []string
@@ -173,7 +173,7 @@ func TestHTTPFaults(t *testing.T) {
 		got = append(got, fmt.Sprint(e.data["req_id"], " ", e.data["code"]))
 		return len(got) < 4
 	})
-	want := []string{"h <nil>", "lone surrogate parse_error", "bytes that are no UTF-8 parse_error", "duplicate key invalid_message"}
+	want := []string{"h <nil>", "lone surrogate parse_error", "bytes that are not UTF-8 parse_error", "duplicate key invalid_message"}
 	assert.Equal(t, strings.Join(got, "\n"), strings.Join(want, "\n"), "answers")
 	status, text := w.do("POST", "/send/", `{"type":"ping","id":"p"}`)
 	assert.That(t, status == 200 && text == `{"ok":true}`, "POST /send/: %d %s", status, text)

@@ -13,6 +13,7 @@ import (
 	"a2e/host/dialect/fleet"
 	"a2e/host/fleetdb"
 	"a2e/plugins"
+	"a2e/protocol"
 )
 
 // fleetEnv is the variable with the URL of a fleet, whose password nobody else on the machine
@@ -50,7 +51,7 @@ func (f *fleetFlag) reach(sys *System) error {
 type fleetCmd struct {
 	Ls    fleetLsCmd    `cmd:"" help:"List the workers of a fleet, and what waits."`
 	Show  fleetShowCmd  `cmd:"" help:"Show a worker or a task of a fleet as JSON."`
-	Drain fleetDrainCmd `cmd:"" help:"Have workers of a fleet end what they do, and take no more."`
+	Drain fleetDrainCmd `cmd:"" help:"Let workers of a fleet finish their tasks, and take no more."`
 }
 
 // fleetTime is how long a command waits for the server.
@@ -107,7 +108,7 @@ func (l fleetLsCmd) Run(sys *System) error {
 			return err
 		}
 		if len(workers) == 0 {
-			say(sys.Err, "no worker is there; a2e worker --fleet URL is one")
+			say(sys.Err, "no worker; start one with a2e worker --fleet URL")
 		}
 		var q table
 		q.header("PRIORITY", "WAITING", "UNFIT", "OLDEST", "RUNNING", "DONE/H", "FAILED/H")
@@ -117,7 +118,7 @@ func (l fleetLsCmd) Run(sys *System) error {
 			q.row(r.Priority, fmt.Sprint(r.Waiting), fmt.Sprint(r.Unfit), (time.Duration(r.Oldest) * time.Second).String(), fmt.Sprint(r.Running), fmt.Sprint(r.Done), fmt.Sprint(r.Failed))
 		}
 		if unfit > 0 {
-			say(sys.Err, "%s: no worker that is there has what they require", plural(unfit, "task"))
+			say(sys.Err, "%s: no worker has what they require", protocol.Count(unfit, "task"))
 		}
 		return q.show(sys)
 	})
@@ -175,7 +176,7 @@ func (d fleetDrainCmd) Run(sys *System) error {
 			}
 		}
 		if len(names) == 0 {
-			return fail(exitFailed, errors.New("no such worker is there; a2e fleet ls lists them"))
+			return fail(exitFailed, errors.New("no such worker; a2e fleet ls lists them"))
 		}
 		return nil
 	})

@@ -34,7 +34,7 @@ func (h helpCmd) Run(sys *System) error {
 		return err
 	}
 	var t table
-	t.header("PAGE", "WHAT IT SAYS")
+	t.header("PAGE", "DESCRIPTION")
 	var known, short, found []string
 	for _, p := range all {
 		known, short = append(known, p.topic), append(short, path.Base(p.topic))

@@ -32,7 +32,8 @@ func (i initCmd) Run(cmd *commands, sys *System) error {
 		return err
 	}
 	if f.text != nil && !i.Force && !i.Print {
-		return fail(exitFailed, fmt.Errorf("%s is there already; --force replaces it, --print only shows what would be written", f.name))
+		return fail(exitFailed, fmt.Errorf("%s already exists; --force replaces it, --print only shows what would "+
+			"be written", f.name))
 	}
 	dir, err := os.Getwd()
 	if err != nil {
@@ -115,7 +116,8 @@ func (w *starter) config() string {
 	}
 	inner := []string{w.commands(), w.skills(), w.git()}
 	if inner = slices.DeleteFunc(inner, func(text string) bool { return text == "" }); len(inner) == 0 {
-		return strings.Join(append(parts, "# Nothing else here asks for a setting: the defaults hold, with all plugins.\n"), "\n")
+		return strings.Join(append(parts, "# Nothing else here needs a setting: the defaults apply, with all "+
+			"plugins.\n"), "\n")
 	}
 	return strings.Join(append(parts, "plugins:\n"+strings.Join(inner, "")), "\n")
 }
@@ -174,13 +176,13 @@ func (w *starter) skills() string {
 	var b strings.Builder
 	for _, dir := range []string{".a2e/skills", ".agents/skills", ".claude/skills"} {
 		if n := w.countSkills(dir); n > 0 {
-			fmt.Fprintf(&b, "    # %s: %s, found without a setting\n", dir, plural(n, "skill"))
+			fmt.Fprintf(&b, "    # %s: %s, found without a setting\n", dir, protocol.Count(n, "skill"))
 		}
 	}
 	var named []string
 	for _, dir := range []string{"skills", "agent/skills", ".cursor/skills", ".github/skills"} {
 		if n := w.countSkills(dir); n > 0 {
-			fmt.Fprintf(&b, "    # %s: %s\n", dir, plural(n, "skill"))
+			fmt.Fprintf(&b, "    # %s: %s\n", dir, protocol.Count(n, "skill"))
 			named = append(named, dir)
 		}
 	}

@@ -51,7 +51,7 @@ func TestInit(t *testing.T) {
 	doctor := run(t, dir, nil, "doctor")
 	assert.That(t, doctor.code <= 1 && strings.Contains(doctor.stdout, "its variable GH_TOKEN is empty"), "exit status %d:\n%s", doctor.code, doctor.stdout)
 
-	run(t, dir, nil, "init").want(t, 1, "a2e.yaml is there already; --force replaces it")
+	run(t, dir, nil, "init").want(t, 1, "a2e.yaml already exists; --force replaces it")
 	writeFile(t, dir, "a2e.yaml", "host_id: old\n")
 	run(t, dir, nil, "init", "--force").want(t, 0, "written")
 	assert.Equal(t, textOf(t, dir, "a2e.yaml"), text)

@@ -15,6 +15,7 @@ import (
 
 	"a2e/host/inspect"
 	"a2e/host/replay"
+	"a2e/protocol"
 )
 
 type inspectCmd struct {
@@ -177,7 +178,8 @@ func (r replayCmd) Run(cmd *commands, sys *System) error {
 		err = printReport(sys, report)
 	}
 	if err == nil && len(report.Different) > 0 {
-		err = fail(exitFailed, fmt.Errorf("%d of %d requests are answered otherwise than they were", len(report.Different), report.Requests))
+		err = fail(exitFailed, fmt.Errorf("%d of %s answered differently than recorded", len(report.Different),
+			protocol.Count(report.Requests, "request")))
 	}
 	return err
 }
@@ -198,7 +200,7 @@ func printReport(sys *System, report *replay.Report) error {
 		say(sys.Err, "note: %s", note)
 	}
 	if len(report.Different) == 0 {
-		fmt.Fprintf(&b, "%d requests, all answered as they were\n", report.Requests)
+		fmt.Fprintf(&b, "%s, all answered as recorded\n", protocol.Count(report.Requests, "request"))
 	}
 	_, err := sys.Out.WriteString(b.String())
 	return err

@@ -254,7 +254,7 @@ func (e *trainingExport) notes(format string) (notes []string) {
 		{e.equal, "the correction changes nothing"},
 	} {
 		if n.count > 0 {
-			notes = append(notes, plural(n.count, "feedback")+" left out: "+n.why)
+			notes = append(notes, protocol.Count(n.count, "feedback")+" left out: "+n.why)
 		}
 	}
 	return notes
@@ -322,7 +322,7 @@ func (l learnHistoryCmd) Run(cmd *commands, sys *System) error {
 		say(sys.Err, "nothing was refined of %s", oneLine(l.Name))
 		return nil
 	case len(entries) == 0:
-		say(sys.Err, "nothing was refined yet; learn/refinement/apply/req does that")
+		say(sys.Err, "nothing was refined yet; agents apply refinements as they learn")
 		return nil
 	}
 	raw, err := json.Marshal(entries)
@@ -375,9 +375,9 @@ func (r *pastRefinement) print(out *strings.Builder) {
 
 // String returns the figures in words.
 func (f pastFigures) String() string {
-	text := fmt.Sprintf("%d of %d calls", f.Successes, f.Calls)
+	text := fmt.Sprintf("%d of %s", f.Successes, protocol.Count(f.Calls, "call"))
 	if f.Feedbacks > 0 {
-		text += fmt.Sprintf(" (score %+.2f of %d ratings)", f.Score, f.Feedbacks)
+		text += fmt.Sprintf(" (score %+.2f of %s)", f.Score, protocol.Count(f.Feedbacks, "rating"))
 	}
 	return text
 }

@@ -125,7 +125,7 @@ func TestLearnStats(t *testing.T) {
 	out = run(t, dir, nil, "learn", "history").want(t, 0, "")
 	for _, says := range []string{
 		`: it \x1b[2J works`, "  tool echo: routing_weight, version 1: ", " to 1.75\n", "  tool echo: description, version 1\n    --- version 0\n", "\n    -Return the text that was sent.\n    +Give text back.\n",
-		"  tool echo: measuring; 12 of 12 calls (score +1.00 of 1 ratings) before, 0 of 0 calls since\n",
+		"  tool echo: measuring; 12 of 12 calls (score +1.00 of 1 rating) before, 0 of 0 calls since\n",
 	} {
 		assert.That(t, strings.Contains(out.stdout, says), "%q is not in\n%s", says, out.stdout)
 	}

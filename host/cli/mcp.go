@@ -33,7 +33,7 @@ type mcpCmd struct {
 	Tools   mcpToolsCmd   `cmd:"" help:"List the tools of an MCP server."`
 	Call    toolsCallCmd  `cmd:"" help:"Call a tool of an MCP server and print its result."`
 	Add     mcpAddCmd     `cmd:"" help:"Add an MCP server to the config."`
-	Remove  mcpRemoveCmd  `cmd:"" help:"Take an MCP server out of the config."`
+	Remove  mcpRemoveCmd  `cmd:"" help:"Remove an MCP server from the config."`
 	Approve mcpApproveCmd `cmd:"" help:"Accept the tools of an MCP server that have changed since they were pinned."`
 	Serve   mcpServeCmd   `cmd:"" help:"Be an MCP server on stdin and stdout."`
 }
@@ -107,7 +107,7 @@ func listServers(ctx context.Context, c *client.Client) ([]jsontext.Value, []mcp
 
 func printServers(sys *System, servers []mcpServer) error {
 	columns := []string{"SERVER", "STATE", "TRANSPORT", "TOOLS", "RESOURCES", "PROMPTS", "WITHHELD", "WHAT"}
-	const none = "the config names no MCP server; mcpServers: in it does"
+	const none = "no MCP server in the config; a2e mcp add adds one"
 	err := list(sys, false, servers, none, columns, func(s mcpServer) []string {
 		what := strings.TrimSpace(s.ServerName + " " + s.Version)
 		if s.Status != "ready" {
@@ -186,7 +186,7 @@ func (a mcpApproveCmd) Run(cmd *commands, sys *System) error {
 			return fail(exitFailed, err)
 		}
 		if len(picked) == 0 {
-			say(sys.Err, "nothing of %s waits for an approval", a.Server)
+			say(sys.Err, "nothing of %s needs approval", a.Server)
 			return nil
 		}
 		for _, w := range picked {
@@ -410,7 +410,9 @@ func (w *serverWait) lacking() error {
 		return nil
 	case 1:
 		s := w.missing[0]
-		return fail(exitFailed, fmt.Errorf("the MCP server %s is not connected, and what it has is missing here: %s", s.ServerID, s.why()))
+		return fail(exitFailed, fmt.Errorf("the MCP server %s is not connected, so its tools and resources are "+
+			"missing: %s", s.ServerID, s.why()))
 	}
-	return fail(exitFailed, fmt.Errorf("%d MCP servers are not connected, and what they have is missing here: %s", len(w.missing), described(w.missing)))
+	return fail(exitFailed, fmt.Errorf("%d MCP servers are not connected, so their tools and resources are missing: %s",
+		len(w.missing), described(w.missing)))
 }

@@ -328,7 +328,7 @@ func TestMCPOddMembers(t *testing.T) {
 	assert.That(t, strings.Count(answers["tool"], `"icons":[{"src":"u"}]`) == 2, "icons: %s", answers["tool"])
 	for _, part := range []string{
 		`has no member \"data\" that fits: {\"type\":\"image\",\"data\":\"%\"}`, `has no member \"resource\"`,
-		`is no JSON object: 5`, `{\"type\":\"new\",\"x\":1}`,
+		`is not a JSON object: 5`, `{\"type\":\"new\",\"x\":1}`,
 	} {
 		assert.That(t, strings.Contains(answers["block"], part), "no text says %s: %s", part, answers["block"])
 	}
@@ -336,7 +336,7 @@ func TestMCPOddMembers(t *testing.T) {
 	out, err := command(t, g.dir, "./a2e", "--config", "gateway.yaml", "mcp", "list", "--json").CombinedOutput()
 	must.That(t, err == nil, "%v: %s", err, out)
 	for _, part := range []string{
-		"is no JSON object", `has no member \"name\" that fits`, `has no member \"uri\" that fits`,
+		"is not a JSON object", `has no member \"name\" that fits`, `has no member \"uri\" that fits`,
 		`has no member \"uriTemplate\" that fits`,
 	} {
 		assert.That(t, bytes.Contains(out, []byte(part)), "mcp list does not say %q:\n%s", part, out)

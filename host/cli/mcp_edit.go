@@ -64,7 +64,8 @@ func (a *mcpAddCmd) Run(cmd *commands, sys *System) error {
 	say(sys.Err, "added: %s to %s", a.Name, oneLine(f.path))
 	for _, p := range slices.Concat(entry.Env, entry.Headers) {
 		if !strings.Contains(p.Value, "${") && redact.IsSecret(p.Name, p.Value) {
-			say(sys.Err, "warning: the value of %s stands in that file now, for all who can read it; a variable such as ${%s} in its place keeps it out", p.Name, variableOf(a.Name, p.Name))
+			say(sys.Err, "warning: the value of %s is now in that file, for all who can read it; write a variable "+
+				"such as ${%s} instead", p.Name, variableOf(a.Name, p.Name))
 		}
 	}
 	f.after(sys)
@@ -226,7 +227,8 @@ func (c *commands) editedFile(sys *System, user bool) (*editedFile, error) {
 	}
 	if filepath.Base(f.path) == config.FolderFile {
 		if at, err := os.Lstat(f.path); err == nil && at.Mode()&fs.ModeSymlink != 0 {
-			return nil, fail(exitConfig, fmt.Errorf("%s is a link, and what it leads to may be no config at all; name the file itself with -c", f.name))
+			return nil, fail(exitConfig, fmt.Errorf("%s is a link, and its target may not be a config; name the "+
+				"file itself with -c", f.name))
 		}
 		if f.folder, err = config.FolderPath(filepath.Dir(f.path)); err != nil {
 			return nil, fail(exitConfig, err)
@@ -310,8 +312,8 @@ func (f *editedFile) after(sys *System) {
 	case f.known && f.text == nil:
 		say(sys.Err, "the file is new, and trusted as it is; next: a2e trust --list shows all that are")
 	case f.known:
-		say(sys.Err, "it was trusted, and is with this change")
+		say(sys.Err, "it was trusted, and stays trusted with this change")
 	case f.folder != "":
-		say(sys.Err, "next: a2e trust, as nothing in it counts until then; a2e doctor --live tries it out")
+		say(sys.Err, "next: a2e trust, as the file is ignored until then; a2e doctor --live tries it out")
 	}
 }

@@ -147,8 +147,8 @@ func TestMCPAddAndRemove(t *testing.T) {
 	assert.That(t, !strings.Contains(out.stderr, "trusted"), "nobody trusted it: %s", out.stderr)
 
 	writeConfig(t, dir, "# mine\nhost_id: x # me\n")
-	run(t, dir, nil, "mcp", "add", "gh", "--env", "TOKEN", "--env", "KEY=abc123secret", "--", "gh-mcp").want(t, 0, "the value of KEY stands in that file now")
-	run(t, dir, nil, "mcp", "add", "web", "--url", "https://x.example.org/mcp", "--header", "Authorization: Bearer ${T}").want(t, 0, "it was trusted, and is with this change")
+	run(t, dir, nil, "mcp", "add", "gh", "--env", "TOKEN", "--env", "KEY=abc123secret", "--", "gh-mcp").want(t, 0, "the value of KEY is now in that file")
+	run(t, dir, nil, "mcp", "add", "web", "--url", "https://x.example.org/mcp", "--header", "Authorization: Bearer ${T}").want(t, 0, "it was trusted, and stays trusted with this change")
 	assert.Equal(t, textOf(t, dir, "a2e.yaml"), "# mine\nhost_id: x # me\nmcpServers:\n  gh:\n    command: gh-mcp\n    env:\n      TOKEN: \"${TOKEN}\"\n      KEY: abc123secret\n"+
 		"  web:\n    url: \"https://x.example.org/mcp\"\n    headers:\n      Authorization: \"Bearer ${T}\"\n")
 	assert.Contains(t, run(t, dir, nil, "trust", "--list").want(t, 0, "").stdout, "trusted")

@@ -94,7 +94,7 @@ func printOffer(w io.Writer, name string, o *mcp.Offer) {
 		noun  string
 		names []string
 	}{{"tool", o.Tools}, {"resource", o.Resources}, {"prompt", o.Prompts}} {
-		text := plural(len(part.names), part.noun)
+		text := protocol.Count(len(part.names), part.noun)
 		if len(part.names) > 0 {
 			text += ": " + strings.Join(each(part.names[:min(len(part.names), maxNames)], oneLine), ", ")
 		}

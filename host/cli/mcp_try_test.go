@@ -184,7 +184,7 @@ func TestMCPAddTries(t *testing.T) {
 	add("odd -- sh odd.sh").want(t, 0, "").has(t, "  1 tool: add\n", `  withheld: "" has `)
 	for _, c := range []struct{ args, says string }{
 		{"gone -- no-such-program-a2e", `there is no program "no-such-program-a2e"`},
-		{"file -- python3 gone.py", "gone.py, which it runs, is not there"},
+		{"file -- python3 gone.py", "gone.py, which it runs, does not exist"},
 		{"noisy -- sh noisy.sh", `exit status 0; its stdout has a line that is not an MCP message: "Starting on stdio"`},
 		{"key -- sh key.sh", "exit status 1; its stderr says: Error: A2E_TEST_KEY is required\n"},
 		{"trace -- python3 trace.py", "its stderr says: ModuleNotFoundError: No module named 'no_such_module_a2e'\n"},

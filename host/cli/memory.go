@@ -159,7 +159,7 @@ func (m memoryOf) ask(cmd *commands, sys *System, req *protocol.MemoryRetrieveRe
 		return c.Call(ctx, protocol.TypeMemoryRetrieveReq, req, found)
 	})
 	for _, name := range slices.Sorted(maps.Keys(found.Detail)) {
-		say(sys.Err, "note: %s: %s", oneLine(name), oneLine(fmt.Sprint(found.Detail[name])))
+		say(sys.Err, "note: %s: %s", oneLine(name), oneLine(wirePhrases.Replace(fmt.Sprint(found.Detail[name]))))
 	}
 	return err
 }
@@ -345,9 +345,9 @@ func (f memoryForgetCmd) Run(cmd *commands, sys *System) error {
 	case err != nil:
 		return err
 	case f.All && some:
-		return fail(exitUsage, errors.New("--all forgets everything: say either it or what to forget"))
+		return fail(exitUsage, errors.New("--all forgets everything: give --all or what to forget, not both"))
 	case f.All && !f.Yes:
-		return fail(exitUsage, errors.New("this deletes each entry of the memory; if it should, say --all --yes"))
+		return fail(exitUsage, errors.New("this deletes all entries of the memory; confirm with --all --yes"))
 	case !f.All && !some:
 		return fail(exitUsage, errors.New("say what to forget, with --key, --tag, --all-tag, --filter, --source, "+
 			"--folder, --since, --until or --all"))
@@ -381,7 +381,7 @@ type memoryAddCmd struct {
 	Tier   string        `enum:"semantic,episodic" default:"semantic" placeholder:"TIER" help:"semantic, for all agents, or episodic, for the one of --agent. Default: ${default}."`
 	Tag    []string      `sep:"none" placeholder:"TAG" help:"A tag; may be given several times."`
 	Source string        `default:"a2e" placeholder:"TEXT" help:"Its source. Default: ${default}."`
-	TTL    time.Duration `name:"ttl" placeholder:"TIME" help:"How long it is kept, such as 24h. Default: for ever."`
+	TTL    time.Duration `name:"ttl" placeholder:"TIME" help:"How long it is kept, such as 24h. Default: forever."`
 }
 
 // addedEntry is an entry as memory/store/req has it.

@@ -165,7 +165,7 @@ func TestMemoryUsage(t *testing.T) {
 		{[]string{"forget"}, 2, "say what to forget"},
 		{[]string{"forget", "--tier", "semantic"}, 2, "say what to forget"},
 		{[]string{"forget", "--all"}, 2, "--all --yes"},
-		{[]string{"forget", "--all", "--yes", "--tag", "a"}, 2, "either it or what to forget"},
+		{[]string{"forget", "--all", "--yes", "--tag", "a"}, 2, "or what to forget, not both"},
 		{[]string{"forget", "--filter", `{"a":{"gtt":1}}`}, 1, `did you mean "gt"`},
 		{[]string{"list", "--filter", `[1]`}, 2, "--filter [1]: it is a JSON object such as"},
 		{[]string{"list", "--since", "yesterday"}, 2, "--since yesterday"},

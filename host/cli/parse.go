@@ -310,13 +310,13 @@ func (p parameter) misfit(w word) error {
 		list, _ := json.Marshal(parts) // texts never fail
 		return fmt.Errorf("%s takes a list, and %q is one text; write %s='%s', or %s=%s", w.key, text, w.key, list, w.key, strings.Join(parts, " "+w.key+"="))
 	case slices.Contains(p.types, "object"):
-		return fmt.Errorf(`%s takes an object, and %q is none; write %s='{"name":"value"}'`, w.key, text, w.key)
+		return fmt.Errorf(`%s takes an object, and %q is not one; write %s='{"name":"value"}'`, w.key, text, w.key)
 	case slices.Contains(p.types, "boolean"):
 		return fmt.Errorf("%s takes true or false, and %q is neither", w.key, text)
 	case slices.Contains(p.types, "integer"):
-		return fmt.Errorf("%s takes a whole number, and %q is none; write %s=5", w.key, text, w.key)
+		return fmt.Errorf("%s takes a whole number, and %q is not one; write %s=5", w.key, text, w.key)
 	}
-	return fmt.Errorf("%s takes a %s, and %q is none", w.key, strings.Join(p.types, " or "), text)
+	return fmt.Errorf("%s takes a %s, and %q is not one", w.key, strings.Join(p.types, " or "), text)
 }
 
 // wantsJSON reports whether a word is meant as JSON: what may be text is, unless it is JSON of

@@ -21,7 +21,7 @@ const maxOffered = 20
 type planCmd struct {
 	List   planListCmd   `cmd:"" help:"List the plans of this folder, or all."`
 	Board  planBoardCmd  `cmd:"" help:"Show plans as boards: the tasks by column."`
-	Show   planShowCmd   `cmd:"" help:"Show the tasks of a plan, or those that can be begun."`
+	Show   planShowCmd   `cmd:"" help:"Show the tasks of a plan, or those that are ready."`
 	Add    planAddCmd    `cmd:"" help:"Make a plan and print its id."`
 	Task   planTaskCmd   `cmd:"" help:"Add, change, claim and delete tasks."`
 	Export planExportCmd `cmd:"" help:"Write a plan as Markdown."`
@@ -190,7 +190,7 @@ func (b *planBoard) print(w io.Writer, columns int) error {
 		}
 		tasks += len(rows)
 	}
-	count := plural(tasks, "task")
+	count := protocol.Count(tasks, "task")
 	name := cut(oneLine(b.Name), max(columns-len(b.PlanID)-len(count)-2*len(columnGap), leastColumns))
 	text := []string{name + columnGap + b.PlanID + columnGap + count}
 	if about := oneLine(b.Description); about != "" {

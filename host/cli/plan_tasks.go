@@ -67,7 +67,7 @@ func (p planListCmd) Run(cmd *commands, sys *System) error {
 
 type planShowCmd struct {
 	planOf
-	Ready    bool   `help:"Only tasks that can be begun, the most urgent first."`
+	Ready    bool   `help:"Only tasks that are ready, the most urgent first."`
 	Status   string `placeholder:"COLUMN" help:"Only tasks of this column."`
 	Assignee string `placeholder:"NAME" help:"Only tasks of this one."`
 	JSON     bool   `name:"json" help:"Print the tasks as JSON."`
@@ -185,7 +185,7 @@ type planTaskCmd struct {
 	Set     planTaskSetCmd     `cmd:"" help:"Change a task."`
 	Claim   planTaskClaimCmd   `cmd:"" help:"Claim a task for a time, or the next that is ready, and print its id and title."`
 	Renew   planTaskRenewCmd   `cmd:"" help:"Claim a task for longer."`
-	Release planTaskReleaseCmd `cmd:"" help:"Give a task back."`
+	Release planTaskReleaseCmd `cmd:"" help:"Release a task that was claimed."`
 	Delete  planTaskDeleteCmd  `cmd:"" help:"Delete a task."`
 }
 
@@ -198,7 +198,7 @@ type taskFields struct {
 	Priority    string   `placeholder:"PRIORITY" help:"urgent, high, normal or low."`
 	Due         string   `placeholder:"TIME" help:"When it should be done, such as 2030-12-31 or 2030-12-31T18:00:00Z."`
 	Estimate    string   `placeholder:"TIME" help:"How long it may take, such as 1h30m."`
-	Force       bool     `help:"Done, although the tasks before it are not; or although somebody else has claimed it."`
+	Force       bool     `help:"Even if the tasks before it are not done, or somebody else has claimed it."`
 }
 
 type planTaskAddCmd struct {

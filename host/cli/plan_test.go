@@ -32,7 +32,7 @@ func TestPlanByHand(t *testing.T) {
 	}
 	assert.Equal(t, rows("list"), plan+"  0 of 2 done  release")
 	assert.Equal(t, rows("show", "release"), write+"  open  high  2030-01-01T23:59:59Z  write\\x1b it @ada\n"+ship+"  open  normal  ship")
-	refused(1, "is ready for a2e plan: 2 are not done", "task", "claim", "release")
+	refused(1, "is ready for a2e plan: 2 not done", "task", "claim", "release")
 	assert.Equal(t, do("task", "claim", "release", "--owner", "ada", "--lease", "600"), write+" write\\x1b it")
 	assert.Contains(t, do("show", "release"), "claimed by")
 	assert.Equal(t, do("show", "release", "--ready"), "")
@@ -55,7 +55,7 @@ func TestPlanByHand(t *testing.T) {
 	refused(1, "should be one of urgent, high, normal, low", "task", "add", plan, "t", "--priority", "p1")
 	refused(2, "1 or more", "task", "claim", plan, "--lease=0")
 	do("task", "claim", plan, ship)
-	refused(1, "1 task of the plan "+plan+" is claimed", "delete", plan)
+	refused(1, "the plan "+plan+" has 1 claimed task", "delete", plan)
 	do("delete", plan, "--force")
 	assert.Equal(t, strings.Count(do("list"), "\n"), 1, "lines of what is left: a header, and a plan")
 }

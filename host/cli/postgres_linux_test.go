@@ -108,7 +108,7 @@ func TestDoctorOfServerAway(t *testing.T) {
 	dir := workDir(t)
 	writeConfig(t, dir, "plugins: []\nstate: postgres://nobody@/postgres?host="+t.TempDir()+"\n")
 	out := run(t, dir, nil, "doctor").want(t, 1, "")
-	assert.That(t, strings.Contains(out.stdout, "server is away") && !regexp.MustCompile(`ok +postgres:`).MatchString(out.stdout), "%s", out.stdout)
+	assert.That(t, strings.Contains(out.stdout, "server of the state cannot be reached") && !regexp.MustCompile(`ok +postgres:`).MatchString(out.stdout), "%s", out.stdout)
 }
 
 // TestAddressWithoutMeaning: an address of a server with a part that would not count stops each command, and is not

@@ -194,7 +194,7 @@ func (p *person) fill(
 	} else {
 		fmt.Fprintf(p.sys.Err, "%s asks: %s\n", oneLine(req.ServerID), oneLine(req.Message))
 		if len(fields) > 0 {
-			fmt.Fprintln(p.sys.Err, "An empty line leaves a field out, and declines where the field is needed.")
+			fmt.Fprintln(p.sys.Err, "An empty line leaves a field out, and declines where the field is required.")
 		} else if answer, ok := p.yes(ctx, "Accept?"); !ok || !answer {
 			return map[bool]string{true: "decline", false: "cancel"}[ok], content, nil
 		}
@@ -229,7 +229,7 @@ func (p *person) value(ctx context.Context, f *field) (val jsontext.Value, ok bo
 		label += ", " + want
 	}
 	if f.required {
-		label += ", needed"
+		label += ", required"
 	}
 	if len(f.Default) > 0 {
 		label += fmt.Sprintf(" [%s]", oneLine(shown(f.Default)))

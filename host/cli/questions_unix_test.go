@@ -111,6 +111,6 @@ func TestServerAsksOnATerminal(t *testing.T) {
 	shown, code := typed(t, dir, call("trigger-sampling-request", "prompt=say hello"),
 		[2]string{"say hello", "hello there"}, [2]string{"> ", ""})
 	assert.That(t, code == 0 && strings.Contains(shown, "hello there"), "exit status %d: %q", code, shown)
-	shown, code = typed(t, dir, call("trigger-elicitation-request"), [2]string{"needed:", "Ada"}, [2]string{"y or n", "\x04"})
+	shown, code = typed(t, dir, call("trigger-elicitation-request"), [2]string{"required:", "Ada"}, [2]string{"y or n", "\x04"})
 	assert.That(t, strings.Contains(shown, "all asks: ") && strings.Contains(shown, "cancelled"), "exit status %d: %q", code, shown)
 }

@@ -187,7 +187,7 @@ func TestRecordHoldsNoSecret(t *testing.T) {
 			`canary-51 canary-52 canary-53 canary-54 canary-56 canary-61 canary-63 canary-64"}`),
 		`{"type":"handshake/req","id":"8","auth_token":"canary-half-15`,
 		`{"type":"x","id":"9","clientSecret" : "canary-half-16`,
-		`canary-env-21 is no message, nor is canary-right-12`,
+		`canary-env-21 is not a message, nor is canary-right-12`,
 	}
 	for i, text := range confidential {
 		lines = append(lines, call(fmt.Sprint("c", i), "echo", string(protocol.AppendString([]byte(`{"text":`), text))+"}"))
@@ -210,7 +210,7 @@ func TestRecordLeavesOtherFilesAlone(t *testing.T) {
 	dir := workDir(t)
 	at := func(name string) string { return filepath.Join(dir, name) }
 	must.OK(t, os.WriteFile(at("notes.txt"), []byte("mine"), 0o644), os.Symlink("elsewhere", at("link")), os.Mkdir(at("folder"), 0o755))
-	for name, says := range map[string]string{"notes.txt": "is no record", "link": "no regular file", "folder": "no regular file", "no/such": "no such file"} {
+	for name, says := range map[string]string{"notes.txt": "not a record", "link": "not a regular file", "folder": "not a regular file", "no/such": "no such file"} {
 		cmd := command(t, dir, "./a2e", "serve", "--record", name)
 		out, err := cmd.CombinedOutput()
 		assert.That(t, exitCode(err) == 3 && strings.Contains(string(out), says), "--record %s: %v\n%s", name, err, out)
@@ -234,7 +234,7 @@ func TestRecordCutsLongLines(t *testing.T) {
 	all := entriesOf(t, filepath.Join(dir, "r.ndjson"))
 	lines := side(all, record.In)
 	must.Equal(t, len(lines), 3, "lines that came")
-	assert.Equal(t, len(lines[1]), 4096, "the head of a line that is no JSON")
+	assert.Equal(t, len(lines[1]), 4096, "the head of a line that is not JSON")
 	assert.That(t, all[0].Cut && len(lines[0]) > 1000 && len(lines[0]) <= 4096 && strings.HasPrefix(long, lines[0]), "the head is %q", lines[0])
 	assert.Contains(t, lines[2], `"ping"`)
 	assert.Contains(t, string(must.Get(os.ReadFile(filepath.Join(dir, "r.ndjson")))(t)), fmt.Sprintf(`"cut":true,"size":%d}`, len(long)+1))
@@ -299,7 +299,7 @@ func TestReplayOfASession(t *testing.T) {
 	must.OK(t, host.stdin.Close())
 	host.exit()
 	out, notes := replayed(t, dir, 0)
-	assert.Equal(t, out+notes, "5 requests, all answered as they were\n")
+	assert.Equal(t, out+notes, "5 requests, all answered as recorded\n")
 	out, _ = replayed(t, dir, 0, "--json")
 	assert.That(t, jsontext.Value(out).IsValid() && strings.Contains(out, `"same": 5`), "the report:\n%s", out)
 }
@@ -314,11 +314,11 @@ func TestReplayTellsDifferences(t *testing.T) {
 	must.OK(t, os.WriteFile(file, []byte("behind"), 0o644))
 	out, notes := replayed(t, dir, 1)
 	assert.Equal(t, out, "entry 3, tool/call/req read_file (id 1)\n  data.data.content: was \"before\", is now \"behind\"\n")
-	assert.Contains(t, notes, "1 of 3 requests are answered otherwise")
+	assert.Contains(t, notes, "1 of 3 requests answered differently")
 	replayed(t, dir, 0, "--ignore", "data.data.content")
 	replayed(t, dir, 0, "--ignore", "content")
 	_, notes = replayed(t, dir, 1, "--ignore", "data.text")
-	assert.Contains(t, notes, "--ignore data.text: nothing that differs is there")
+	assert.Contains(t, notes, "--ignore data.text: nothing differs there")
 	must.OK(t, os.Remove(file))
 	out, _ = replayed(t, dir, 1)
 	assert.Contains(t, out, `  answer: was "tool/call/resp", is now "error tool_error: `)
@@ -352,11 +352,11 @@ func TestReplayOfDamagedRecords(t *testing.T) {
 	whole := must.Get(os.ReadFile(file))(t)
 	must.OK(t, os.WriteFile(file, whole[:len(whole)-20], 0o600))
 	out, notes := replayed(t, dir, 0)
-	assert.Equal(t, out, "1 requests, all answered as they were\n")
+	assert.Equal(t, out, "1 request, all answered as recorded\n")
 	for _, want := range []string{"1 lines of the record cannot be read", "1 requests have no answer in the record"} {
 		assert.Contains(t, notes, want)
 	}
-	for text, says := range map[string]string{"": "it is no record", "{}\n": "it is no record", `{"a2e_record":9,"version":"v9"}`: "has the format 9"} {
+	for text, says := range map[string]string{"": "not a record", "{}\n": "not a record", `{"a2e_record":9,"version":"v9"}`: "has the format 9"} {
 		must.OK(t, os.WriteFile(file, []byte(text), 0o600))
 		_, notes := replayed(t, dir, 1)
 		assert.Contains(t, notes, says)
@@ -387,7 +387,7 @@ func TestReplayBringsTheToken(t *testing.T) {
 			assert.That(t, !strings.Contains(text, part), "%s is in the record\n%s", part, text)
 		}
 		out, _ := replayed(t, dir, 0)
-		assert.Equal(t, out, "1 requests, all answered as they were\n", "%s", line)
+		assert.Equal(t, out, "1 request, all answered as recorded\n", "%s", line)
 	}
 }
 

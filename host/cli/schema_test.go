@@ -18,7 +18,7 @@ import (
 func TestMessagesAreDescribed(t *testing.T) {
 	schemas := map[string]*jsonschema.Resolved{}
 	for _, m := range must.Get(messageSchemas())(t) {
-		assert.That(t, strings.HasSuffix(m.Schema.Description, "."), "%s: %q is no sentence", m.Type, m.Schema.Description)
+		assert.That(t, strings.HasSuffix(m.Schema.Description, "."), "%s: %q is not a sentence", m.Type, m.Schema.Description)
 		sentences(t, string(m.Type), m.Schema)
 		schemas[string(m.Type)] = must.Get(m.Schema.Resolve(nil))(t)
 	}
@@ -38,7 +38,7 @@ func TestMessagesAreDescribed(t *testing.T) {
 func sentences(t *testing.T, path string, s *jsonschema.Schema) {
 	t.Helper()
 	for name, p := range s.Properties {
-		assert.That(t, strings.HasSuffix(p.Description, "."), "%s.%s: %q is no sentence", path, name, p.Description)
+		assert.That(t, strings.HasSuffix(p.Description, "."), "%s.%s: %q is not a sentence", path, name, p.Description)
 		sentences(t, path+"."+name, p)
 	}
 	for _, inner := range []*jsonschema.Schema{s.Items, s.AdditionalProperties} {

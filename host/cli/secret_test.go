@@ -172,7 +172,7 @@ func TestWallSecrets(t *testing.T) {
 				t.Errorf("shown: %.300s", seen[at:])
 			}
 			assert.That(t, !r.told || strings.Contains(line+string(seen), "[redacted]"),
-				"nothing was hidden, so this is no attempt: %.600s", seen)
+				"nothing was hidden, so this is not an attempt: %.600s", seen)
 		})
 	}
 	h.stdin.Close()

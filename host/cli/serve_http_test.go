@@ -258,7 +258,7 @@ func TestHTTPIdle(t *testing.T) {
 	w := serveWeb(t, "http: {idle_seconds: 1}\n")
 	w.session()
 	hosttest.Eventually(t, "the session has ended", func() bool {
-		status, _ := w.do("POST", "/send", "this is no message, so it is no use")
+		status, _ := w.do("POST", "/send", "this is not a message, so it is not a use")
 		return status == http.StatusNotFound
 	})
 }

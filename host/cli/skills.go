@@ -24,7 +24,7 @@ const skillsAgent = "a2e skills"
 
 type skillsCmd struct {
 	List     skillsListCmd     `cmd:"" help:"List the skills, or search them."`
-	Check    skillsCheckCmd    `cmd:"" help:"Look for what is wrong with skills."`
+	Check    skillsCheckCmd    `cmd:"" help:"Check skills for mistakes."`
 	Validate skillsValidateCmd `cmd:"" help:"Check skills against the public Agent Skills format."`
 	New      skillsNewCmd      `cmd:"" help:"Write the skeleton of a new skill."`
 	Show     skillsShowCmd     `cmd:"" help:"Show what a skill says of itself, and its text."`
@@ -83,14 +83,15 @@ func (l skillsListCmd) Run(cmd *commands, sys *System) error {
 	if l.Query != "" {
 		none = "no skill has any of these words"
 	}
-	return list(sys, l.JSON, skills, none, []string{"SKILL", "KIND", "STATUS", "WHAT IT DOES"}, func(s protocol.SkillDefinition) []string {
-		kind, _ := s.Metadata["kind"].(string)
-		about := firstSentence(s.Description)
-		if reason, ok := s.Metadata["blocked_reason"].(string); ok {
-			about = reason
-		}
-		return []string{s.Name, kind, string(s.Status), about}
-	})
+	return list(sys, l.JSON, skills, none, []string{"SKILL", "KIND", "STATUS", "DESCRIPTION"},
+		func(s protocol.SkillDefinition) []string {
+			kind, _ := s.Metadata["kind"].(string)
+			about := firstSentence(s.Description)
+			if reason, ok := s.Metadata["blocked_reason"].(string); ok {
+				about = reason
+			}
+			return []string{s.Name, kind, string(s.Status), about}
+		})
 }
 
 // misnamed tells of a filter that names what no skill has.

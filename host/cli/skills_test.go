@@ -44,7 +44,7 @@ func TestSkillsList(t *testing.T) {
 	t.Parallel()
 	dir := skillsDir(t)
 	out := run(t, dir, nil, "skills", "list").want(t, 0, "")
-	want := `SKILL    KIND          STATUS     WHAT IT DOES
+	want := `SKILL    KIND          STATUS     DESCRIPTION
 blocked  instructions  Blocked    there is no tool "frobnicate"
 count    run           Published  Counts
 fail     run           Published  Fails
@@ -114,7 +114,7 @@ func TestSkillsCheck(t *testing.T) {
 	}
 	run(t, dir, nil, "skills", "check", filepath.Join(".a2e", "skills", "greet")).want(t, 0, "1 good, 0 broken")
 	run(t, dir, nil, "skills", "check", "nowhere").want(t, 2, "nowhere")
-	run(t, dir, nil, "skills", "check", "a2e.yaml").want(t, 2, "this is no folder")
+	run(t, dir, nil, "skills", "check", "a2e.yaml").want(t, 2, "this is not a folder")
 }
 
 func TestSkillsRun(t *testing.T) {
@@ -163,7 +163,7 @@ func TestSkillsNewAndValidate(t *testing.T) {
 		assert.Contains(t, out.stdout, want)
 	}
 	run(t, dir, nil, "skills", "validate", "nowhere").want(t, 2, "nowhere")
-	run(t, dir, nil, "skills", "validate", "a2e.yaml").want(t, 2, "this is no folder")
+	run(t, dir, nil, "skills", "validate", "a2e.yaml").want(t, 2, "this is not a folder")
 	if runtime.GOOS != "windows" {
 		outside := t.TempDir()
 		must.OK(t, os.RemoveAll(filepath.Join(dir, ".a2e")))

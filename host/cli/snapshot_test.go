@@ -239,14 +239,14 @@ func TestUndo(t *testing.T) {
 	for _, want := range []string{"removed  gone (folder)", "removed  gone/deep.txt", "added    link (link)", "changed  keep.txt", "-one\n", "+two\n"} {
 		assert.Contains(t, diff, want)
 	}
-	run(t, dir, nil, config("undo", "--dry-run")...).want(t, 0, "nothing was done")
-	run(t, dir, nil, config("undo")...).want(t, 0, "put back checkpoint 2")
+	run(t, dir, nil, config("undo", "--dry-run")...).want(t, 0, "nothing was changed")
+	run(t, dir, nil, config("undo")...).want(t, 0, "restored checkpoint 2")
 	text := must.Get(os.ReadFile(filepath.Join(dir, "ws/gone/deep.txt")))(t)
 	assert.Equal(t, string(text), "deep\n")
 	run(t, dir, nil, config("checkpoints", "restore", "1", "gone/dep.txt")...).want(t, 1, `there is no path "gone/dep.txt" in the workspace or a checkpoint; did you mean "gone/deep.txt"?`)
 	run(t, dir, nil, config("checkpoints", "diff", "1", "--path", "/nowhere")...).want(t, 1, "it is relative to the workspace")
-	run(t, dir, nil, config("checkpoints", "restore", "1", "gone", "new", "--dry-run")...).want(t, 0, "nothing was done") // one there now, one that was
-	run(t, dir, nil, config("undo")...).want(t, 0, "put back checkpoint 1")
+	run(t, dir, nil, config("checkpoints", "restore", "1", "gone", "new", "--dry-run")...).want(t, 0, "nothing was changed") // one there now, one that was
+	run(t, dir, nil, config("undo")...).want(t, 0, "restored checkpoint 1")
 	assert.Equal(t, string(must.Get(os.ReadFile(filepath.Join(dir, "ws/keep.txt")))(t)), "one\n")
 	run(t, dir, nil, config("undo")...).want(t, 1, "there is nothing to undo")
 	run(t, dir, nil, config("undo", "0")...).want(t, 2, "give 1 or more")
@@ -254,7 +254,7 @@ func TestUndo(t *testing.T) {
 
 	run(t, dir, nil, config("snapshot", "save", "now")...).want(t, 0, "")
 	writeFile(t, dir, "ws/keep.txt", "three\n")
-	run(t, dir, nil, config("snapshot", "restore", "now", "--files")...).want(t, 0, "put back checkpoint")
+	run(t, dir, nil, config("snapshot", "restore", "now", "--files")...).want(t, 0, "restored checkpoint")
 	assert.Equal(t, string(must.Get(os.ReadFile(filepath.Join(dir, "ws/keep.txt")))(t)), "one\n")
 }
 

@@ -52,7 +52,7 @@ func TestLongOutputIsReadBySession(t *testing.T) {
 	run := func(script string) map[string]any { return map[string]any{"command": []string{"sh", "-c", script}} }
 	result := must.Get(h.call("run_command", run("echo begin >&2; seq 1 5000; echo end >&2"), &out))(t)
 	uri := "spill:///" + filepath.Base(out.Spilled)
-	summary := fmt.Sprintf("%q", "the output is cut; read_file "+uri+" has all of it")
+	summary := fmt.Sprintf("%q", "the output was cut; read_file "+uri+" has all of it")
 	assert.That(t, result.Success && *result.Truncated && string(result.Summary) == summary,
 		"truncated %v, summary %s", *result.Truncated, result.Summary)
 	assert.That(t, strings.HasPrefix(out.Stdout, "1\n2\n") && strings.HasSuffix(out.Stdout, "\n4999\n5000\n") &&

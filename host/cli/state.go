@@ -26,7 +26,7 @@ import (
 type stateCmd struct {
 	Export  stateExportCmd  `cmd:"" help:"Write what the plugins keep as NDJSON."`
 	Import  stateImportCmd  `cmd:"" help:"Import what export wrote."`
-	Reembed stateReembedCmd `cmd:"" help:"Make the vectors of the memory anew, after the embedding model has changed."`
+	Reembed stateReembedCmd `cmd:"" help:"Recompute the vectors of the memory, after the embedding model has changed."`
 	Path    statePathCmd    `cmd:"" help:"Print where the state is kept."`
 }
 
@@ -57,7 +57,7 @@ func partNames() []string {
 
 type stateImportCmd struct {
 	File    string `arg:"" help:"What export wrote; - is stdin."`
-	Replace bool   `help:"Empty the parts first that the import has. Without it, what is there stays, and the same thing in both is replaced."`
+	Replace bool   `help:"First delete all records of the imported parts. Without it only equal ones are replaced."`
 	JSON    bool   `name:"json" help:"Print the number of records of each kind as JSON."`
 }
 
@@ -150,9 +150,9 @@ func (stateReembedCmd) Run(cmd *commands, sys *System) error {
 			return err
 		}
 		if model := embedder.Model().Name; model != "" {
-			say(sys.Err, "%d entries embedded with %s", made.Load(), model)
+			say(sys.Err, "%s embedded with %s", protocol.Count(made.Load(), "entry"), model)
 		} else {
-			say(sys.Err, "the config has no embeddings: there are no vectors now, words alone count")
+			say(sys.Err, "the config has no embeddings: vectors were removed, and search is by words only")
 		}
 		return nil
 	})

@@ -150,9 +150,9 @@ func TestStateImportThatFailsChangesNothing(t *testing.T) {
 		text, says string
 		args       []string
 	}{
-		"no export": {"{\"a\":1}\n", "line 1", []string{"-"}},
-		"cut off":   {before + lines[1][:len(lines[1])/2], fmt.Sprintf("line %d", len(lines)), []string{"-", "--replace"}},
-		"newer":     {"{\"a2e_state\":99,\"parts\":[]}\n", "newer", []string{"bad.ndjson", "--replace"}},
+		"not an export": {"{\"a\":1}\n", "line 1", []string{"-"}},
+		"cut off":       {before + lines[1][:len(lines[1])/2], fmt.Sprintf("line %d", len(lines)), []string{"-", "--replace"}},
+		"newer":         {"{\"a2e_state\":99,\"parts\":[]}\n", "newer", []string{"bad.ndjson", "--replace"}},
 	} {
 		must.OK(t, os.WriteFile(filepath.Join(dir, "bad.ndjson"), []byte(c.text), 0o600))
 		out := run(t, dir, []byte(c.text), append([]string{"state", "import"}, c.args...)...).want(t, 1, c.says)
@@ -242,11 +242,11 @@ mkfifo pipe; timeout 20 cat pipe & timeout 20 ./a2e state export -o pipe; wait; 
 
 	// a file that is there stays as it is when the export fails
 	must.OK(t, os.WriteFile(filepath.Join(dir, storeFile), bytes.Repeat([]byte("no database "), 1000), 0o600))
-	run(t, dir, nil, "state", "export", "-o", "real").want(t, 1, "no a2e store")
+	run(t, dir, nil, "state", "export", "-o", "real").want(t, 1, "not an a2e store")
 	if text, err := os.ReadFile(filepath.Join(dir, "real")); err != nil || string(text) != want {
 		t.Errorf("%v, the older export is now:\n%s", err, text)
 	}
-	run(t, dir, []byte(want), "state", "import", "-").want(t, 1, "no a2e store")
+	run(t, dir, []byte(want), "state", "import", "-").want(t, 1, "not an a2e store")
 }
 
 // embeddings is an endpoint for vectors of two dimensions; it counts the texts.

@@ -63,9 +63,10 @@ func (l toolsListCmd) Run(cmd *commands, sys *System) error {
 	if len(wait.missing) > 0 {
 		none = ""
 	}
-	return cmp.Or(list(sys, l.JSON, resp.Tools, none, []string{"TOOL", "ARGUMENTS", "WHAT IT DOES"}, func(t protocol.ToolDefinition) []string {
-		return []string{t.Name, signature(t.InputParameters), firstSentence(t.Description)}
-	}), wait.lacking())
+	return cmp.Or(list(sys, l.JSON, resp.Tools, none, []string{"TOOL", "ARGUMENTS", "DESCRIPTION"},
+		func(t protocol.ToolDefinition) []string {
+			return []string{t.Name, signature(t.InputParameters), firstSentence(t.Description)}
+		}), wait.lacking())
 }
 
 // misnamed reports whether there is no tool because a filter names what there is not.
@@ -358,7 +359,8 @@ func (e toolsExportCmd) export(sys *System, tools []protocol.ToolDefinition) exp
 		out.Tools = append(out.Tools, e.definition(t, name))
 	}
 	if changed > 0 && !e.Map {
-		say(sys.Err, "a2e: %d names do not fit this API and are others there; --map says which tool each stands for", changed)
+		say(sys.Err, "a2e: changed %s that this API does not allow; --map lists the tool of each",
+			protocol.Count(changed, "name"))
 	}
 	if e.Format == "openai" && len(out.Tools) > openAITools {
 		say(sys.Err, "a2e: these are %d tools; OpenAI's API takes at most %d in one request", len(out.Tools), openAITools)

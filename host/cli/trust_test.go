@@ -97,11 +97,11 @@ func TestUntrustedFileStopsNothing(t *testing.T) {
 		says string
 	}{
 		"no YAML": {func(t *testing.T, file string) { must.OK(t, os.WriteFile(file, []byte("a: ["), 0o600)) },
-			"it is wrong besides: a2e.yaml:2:1: not valid YAML"},
+			"it also has mistakes: a2e.yaml:2:1: not valid YAML"},
 		"two documents": {func(t *testing.T, file string) {
 			must.OK(t, os.WriteFile(file, []byte("{}\n---\n{}\n"),
 				0o600))
-		}, "it is wrong besides: "},
+		}, "it also has mistakes: "},
 		"unknown keys": {func(t *testing.T, file string) {
 			must.OK(t, os.WriteFile(file,
 				[]byte("sandbxo: off\n"), 0o600))
@@ -114,8 +114,8 @@ func TestUntrustedFileStopsNothing(t *testing.T) {
 			"not a regular file"},
 		"device": {func(t *testing.T, file string) { must.OK(t, os.Symlink("/dev/zero", file)) },
 			"not a regular file"},
-		"link to nothing": {func(t *testing.T, file string) { must.OK(t, os.Symlink("nothing", file)) },
-			"it is a link to nothing"},
+		"dangling link": {func(t *testing.T, file string) { must.OK(t, os.Symlink("nothing", file)) },
+			"it is a dangling link"},
 		"link to itself": {func(t *testing.T, file string) { must.OK(t, os.Symlink(file, file)) }, "cannot be read"},
 		"control characters": {func(t *testing.T, file string) {
 			must.OK(t, os.WriteFile(file,

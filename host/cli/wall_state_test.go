@@ -98,7 +98,7 @@ func (g *wallGround) mcpResources() string {
 {"jsonrpc":"2.0","id":4,"method":"resources/read","params":{"uri":"file://` + g.state + `/secret.txt"}}
 `)
 	out := must.Get(cmd.CombinedOutput())(g.t)
-	assert.That(g.t, strings.Contains(string(out), "mine.txt"), "the files of the workspace are no resources: %s", out)
+	assert.That(g.t, strings.Contains(string(out), "mine.txt"), "the files of the workspace are not resources: %s", out)
 	return string(out)
 }
 

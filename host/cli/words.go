@@ -19,25 +19,39 @@ var wirePhrases = strings.NewReplacer(
 	"planning/task/list names", "a2e plan show lists",
 	"planning/plan/list names", "a2e plan list --all shows",
 	"planning/plan/create", "a2e plan add",
-	"who has it goes on with the action renew", "its owner extends the claim with a2e plan task renew",
+	"its owner extends the claim with the action renew", "its owner extends the claim with a2e plan task renew",
 	"send the change with if_version ", "repeat the change with --if-version ",
 	`"force": true`, "--force",
-	"env/reset/req begins one and gives its episode_id", "a2e env reset NAME starts one and prints its id",
-	"begin another with env/reset/req", "start another with a2e env reset NAME",
+	`a longer "timeout"`, "a longer --timeout",
+	"another chain_id starts another one", "another --id starts another one",
+	"start with another chain_id", "start with another --id", "choose another chain_id", "choose another --id",
+	"leave nodes out to resume with those of the journal", "a2e chain resume goes on with those of the journal",
+	"leave nodes and initial_input out to resume with those of the journal",
+	"a2e chain resume goes on with those of the journal",
+	`/chain_id: is "`, `--id: is "`, `it needs "resume": true`, "it needs --resume",
+	`"resume": true resumes it`, "a2e chain resume continues it",
+	"env/reset/req starts one and gives its episode_id", "a2e env reset NAME starts one and prints its id",
+	"start another with env/reset/req", "start another with a2e env reset NAME",
 	"env/close/req", "a2e env close",
 	"learn/stats/req", "a2e learn stats",
 	"learn/refinement/history/req", "a2e learn history",
 	"memory/forget/req", "a2e memory forget",
 	"memory/init/req gives that of another namespace", "--namespace names another",
-	"is none of this host: send next_cursor of an answer to the same request as it is, or none to begin anew",
+	"is not a cursor of this host: send next_cursor of an answer to the same request as it is, or none to start over",
 	"is not one that this command printed; leave it out to start from the first entry",
+	"belongs to another request: send next_cursor of an answer to the same request as it is, or none to start over. "+
+		"Only limit and refresh_ttl may change between pages",
+	"belongs to other flags; give those that it was printed for, or leave it out to start from the first entry",
+	"next_cursor goes on with", "--cursor goes on with",
+	"ask for the rest with next_cursor, or by keys, tags or a smaller limit",
+	"ask for the rest with --cursor, or for less with --tag or --limit",
 	`with a chain_id and "journal": true a person can, by "a2e chain approve"`,
 	"with --id NAME a person can, with a2e chain approve",
 )
 
 var (
 	// wireResolve is how an agent decides about nodes that were under way.
-	wireResolve = regexp.MustCompile(`say so with "resume": true, "resolve": \{"([^"]*)": .*`)
+	wireResolve = regexp.MustCompile(`decide with "resume": true, "resolve": \{"([^"]*)": .*`)
 	// wireMember is a member of a chain, which a person writes into a YAML file.
 	wireMember = regexp.MustCompile(`"([a-z_]+)": (true|false)`)
 	// wireField is a field of the request that is wrong, as a JSON pointer.
@@ -47,6 +61,7 @@ var (
 // fieldFlags are the flags whose fields have another name on the wire.
 var fieldFlags = map[string]string{
 	"deps": "after", "plan_id": "plan", "task_id": "task", "chain_id": "id", "episode_id": "episode",
+	"arguments": "args",
 }
 
 // wordedError is an error in the words of the command line.
@@ -59,7 +74,8 @@ func (e wordedError) Error() string { return e.text }
 func (e wordedError) Unwrap() error { return e.err }
 
 // inWords returns a command's error as a person should read it: without the wire's code, types and
-// fields. node is the command; nil = none. A file that was named and is missing is a usage error.
+// fields. node is the command; nil = none. A file that was named and is missing is a usage error, and
+// a usage error ends with the help of the command, as those of the parser do.
 func inWords(err error, node *kong.Node) error {
 	if err == nil {
 		return nil
@@ -82,11 +98,15 @@ func inWords(err error, node *kong.Node) error {
 		text = strings.Replace(text, path.Path+": "+path.Path+": ", path.Path+": ", 1)
 	}
 	coded, ok := errors.AsType[exitError](err)
-	err = wordedError{text, err}
-	if (!ok || coded.code == exitFailed) && missingFile(err, node) {
-		return fail(exitUsage, err)
+	missing := (!ok || coded.code == exitFailed) && missingFile(err, node)
+	if node != nil && (missing || coded.code == exitUsage) {
+		between := "; "
+		if strings.Contains(text, "\n") {
+			between = "\n"
+		}
+		return fail(exitUsage, wordedError{text + between + "see " + node.FullPath() + " --help", err})
 	}
-	return err
+	return wordedError{text, err}
 }
 
 // flagOf returns how the command line calls a field of a request, a JSON pointer behind a separator;

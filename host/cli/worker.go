@@ -35,7 +35,7 @@ func (w *workerCmd) Run(cmd *commands, sys *System) error {
 	err := w.check(w.Command)
 	switch {
 	case w.Only != "" && (w.LLM != "" || len(w.Command) > 0):
-		err = errors.New("--only: is for the workers of the config, and here is another one")
+		err = errors.New("--only: selects a worker of the config; leave it out beside --llm or a command")
 	case w.Fleet != "" && w.Record != "":
 		err = errors.New("--record: is for tasks that come on stdin; those of a fleet are in its database")
 	}

@@ -144,7 +144,7 @@ func TestEnvByHand(t *testing.T) {
 		args, says string
 		code       int
 	}{
-		{"env step " + episode + " inc", "unknown episode", 1}, {"env step x dcr by=1 a=2", "unknown episode", 1}, {"env step x by=1", "stands before any action", 2},
+		{"env step " + episode + " inc", "unknown episode", 1}, {"env step x dcr by=1 a=2", "unknown episode", 1}, {"env step x by=1", "comes before any action", 2},
 		{"env reset maz", `did you mean "maze"?`, 1}, {"env reset guess", "a2e env play guess", 1}, {"env reset maze --option x=1", "--option x: is not known", 1}, {"env reset count --seed x", "--seed", 2},
 	} {
 		run(t, dir, nil, strings.Fields(c.args)...).want(t, c.code, c.says)

@@ -107,7 +107,8 @@ func (d *decoder) checkGroups(groups Groups, place func(keys ...string) *node) {
 		at, names := place("groups", group), groups[group]
 		switch {
 		case !protocol.IsTaskName(group):
-			d.fail(at, "groups: %.64q is no name of a group; write 1 to %d bytes without spaces", group, protocol.MaxTaskName)
+			d.fail(at, "groups: %.64q is not a valid group name; write 1 to %d bytes without spaces", group,
+				protocol.MaxTaskName)
 		case len(names) == 0 && at.kind == list, len(names) > maxGroup: // another kind was said
 			d.fail(at, "groups.%s has %d tools; it should have between 1 and %d", group, len(names), maxGroup)
 		}
@@ -117,7 +118,7 @@ func (d *decoder) checkGroups(groups Groups, place func(keys ...string) *node) {
 			switch {
 			case name == "" && i < len(at.items) && at.items[i].text != "": // that was said
 			case !protocol.IsTaskName(name):
-				d.fail(at, "groups.%s: %.64q is no name of a tool", group, name)
+				d.fail(at, "groups.%s: %.64q is not a valid tool name", group, name)
 			case isGroup:
 				d.fail(at, "groups.%s: %.64q is the name of a group; a group has tools only, whose names are others", group, name)
 			case taken:
@@ -146,7 +147,7 @@ func (d *decoder) checkAuth(c *Config, root *node) {
 		case a.Token.Reveal() == "":
 			d.fail(at, "%s.token must not be empty", name)
 		case before != "":
-			d.fail(at, "%s.token is that of %s too; each token is for one agent", name, before)
+			d.fail(at, "%s.token is the same as that of %s; each agent needs its own", name, before)
 		}
 		seen[a.Token.Hash()] = name
 		if at.at("agent_id") != nil && a.AgentID == "" || len(a.AgentID) > maxAgentID {

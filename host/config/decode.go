@@ -188,7 +188,7 @@ func (d *decoder) dictionary(n *node, v reflect.Value, path string, rules reflec
 		return
 	}
 	if v.Type().Key().Kind() != reflect.String {
-		d.fail(n, "%s cannot be set: its Go type has keys that are no strings", path)
+		d.fail(n, "%s cannot be set: its Go type has keys that are not strings", path)
 		return
 	}
 	out := reflect.MakeMapWithSize(v.Type(), len(n.members))

@@ -237,7 +237,7 @@ func inFolder(src Source) *file {
 		if _, link := os.Lstat(f.name); link != nil {
 			return &file{}
 		}
-		err = errors.New("it is a link to nothing")
+		err = errors.New("it is a dangling link")
 	}
 	if err == nil {
 		f.path, err = FolderPath(src.Dir)
@@ -272,10 +272,10 @@ func FolderPath(dir string) (string, error) {
 // unused tells that nothing in the file counts, and what it asks for; nothing of a file that
 // says nothing.
 func (f *file) unused() []Warning {
-	w := Warning{File: f.name, Message: "not trusted (" + f.err.Error() + "), so that nothing in it counts"}
+	w := Warning{File: f.name, Message: "not trusted (" + f.err.Error() + "), so it is ignored"}
 	switch asked, _, err := Asks(f.name, f.data); {
 	case err != nil:
-		w.Message += "; it is wrong besides: " + firstLine(err)
+		w.Message += "; it also has mistakes: " + firstLine(err)
 	case f.data == nil:
 	case len(asked) == 0:
 		return nil

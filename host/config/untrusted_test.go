@@ -59,8 +59,8 @@ func TestUntrustedFileCountsForNothing(t *testing.T) {
 		"'${LEAK}': 3":                           "; it asks for …. Look",
 		"<<: {sandbox: off}\nx: &x {y: 3}":       "; it asks for x, sandbox. Look",
 		"- a":                                    "; it asks for the file. Look",
-		"max_parallel: 3\nmax_parallel: 1":       "; it is wrong besides: ",
-		"a: [":                                   "; it is wrong besides: ",
+		"max_parallel: 3\nmax_parallel: 1":       "; it also has mistakes: ",
+		"a: [":                                   "; it also has mistakes: ",
 		"# nothing":                              "",
 	} {
 		for _, user := range []string{"", own} {
@@ -81,7 +81,7 @@ func TestUntrustedFileCountsForNothing(t *testing.T) {
 				assert.That(t, same, "%q over %q: plugin %s", folder, user, p.Name)
 			}
 			assert.That(t, strings.Contains(warned, asks) && (asks != "") == strings.Contains(warned,
-				"nothing in it counts"),
+				"so it is ignored"),
 				"%q over %q warns %q, want %q", folder, user, warned, asks)
 			assert.That(t, c.Untrusted != "" && (user != "" || c.File == ""), "%q: file %q, untrusted %q", folder,
 				c.File, c.Untrusted)

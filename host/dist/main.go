@@ -175,7 +175,7 @@ func (r *release) flags() []string {
 func (r *release) build(platform string) (*program, error) {
 	goos, arch, ok := strings.Cut(platform, "/")
 	if !ok || npmOS[goos] == "" || npmArch[arch] == "" {
-		return nil, fmt.Errorf("%q is no platform: it must be of %s", platform, everywhere)
+		return nil, fmt.Errorf("%q is not a platform: it must be of %s", platform, everywhere)
 	}
 	dir, err := os.MkdirTemp("", "a2e-dist-")
 	if err != nil {

@@ -65,7 +65,7 @@ func fileRows() []row {
 				return func() { must.OK(s.t, os.Remove(s.at("state/checkpoints"))) }
 			},
 			meets: []meet{tool("write_file", `{"path":"f","content":"new"}`, "", false, "")},
-			log:   "no checkpoint was made; what comes next cannot be undone",
+			log:   "no checkpoint was made; the next changes cannot be undone",
 		}, {
 			fault: "`TMPDIR` cannot be written, or what the host has there is removed",
 			fresh: true,
@@ -200,7 +200,7 @@ func stateRows() []row {
 func movedRows() (all []row) {
 	moved := []meet{
 		keep("lost", "semantic", protocol.CodeRuntimeError, true, "{dir}/state/state.db: the file was moved, removed or replaced"),
-		find("before", protocol.CodeRuntimeError, true, "put it back"),
+		find("before", protocol.CodeRuntimeError, true, "restore it"),
 		plan(protocol.CodeRuntimeError, true, "{dir}/state/state.db"),
 	}
 	for _, replace := range []struct {

@@ -128,7 +128,7 @@ func TestTasksGoToWhoCanDoThem(t *testing.T) {
 	works(t, url, "able", 1, said("able"), "search", "file")
 	assert.Equal(t, (<-got).Summary+(<-got).Summary, "ableable")
 	tier.Dispatch.Task.TaskID, tier.Model, tier.Fallback = "other", "m-nobody", true
-	assert.Contains(t, strings.Join(does(t, s, tier).NextSteps, ""), "was asked instead")
+	assert.Contains(t, strings.Join(does(t, s, tier).NextSteps, ""), "got the task instead")
 }
 
 func TestUrgentFirst(t *testing.T) {

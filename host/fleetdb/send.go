@@ -155,7 +155,7 @@ func newSending(t Task) (*sending, error) {
 	text, err := protocol.AppendJSON(nil, &t.Dispatch)
 	switch {
 	case err != nil:
-		return nil, protocol.Errorf(protocol.CodeSchemaViolation, "the task is no JSON: %w", err)
+		return nil, protocol.Errorf(protocol.CodeSchemaViolation, "the task is not JSON: %w", err)
 	case len(text) > maxText:
 		return nil, protocol.Errorf(protocol.CodeSchemaViolation, "the task has %d bytes; the queue of a fleet takes %d: put long texts into a file", len(text), maxText)
 	case strings.ContainsRune(t.Model+t.Tier+strings.Join(t.requires(), ""), 0):
@@ -370,7 +370,8 @@ func (s *Sender) takeBack(ctx context.Context, all []*sending) error {
 		FROM mine WHERE t.number = mine.number RETURNING worker)
 		SELECT pg_notify('~', worker) FROM off WHERE worker IS NOT NULL`, ids, digests, s.id)
 	if err != nil {
-		s.log.Warn().Err(err).Int("tasks", len(all)).Msg("tasks could not be cancelled; what is not goes on until its deadline")
+		s.log.Warn().Err(err).Int("tasks", len(all)).Msg("tasks could not be cancelled; they go on until their " +
+			"deadlines")
 		if unavailable(err) {
 			return err // it is tried again
 		}
@@ -435,7 +436,8 @@ func (s *Sender) ended(ctx context.Context, numbers []int64) (all []int64) {
 				all = append(all, r.number(0))
 			} else if one := s.settle(r.number(0)); one != nil {
 				gone := fleet.NewResult(one.Dispatch.Task.TaskID, fleet.StatusError)
-				gone.Error = "the task is not in the queue any more: it was taken out, or another dispatcher has it done anew"
+				gone.Error = "the task is not in the queue any more: it was taken out, or another dispatcher sent " +
+					"it again"
 				one.answer <- resultOf(gone)
 			}
 		}
@@ -481,13 +483,14 @@ func (one *sending) read(r row) *answer {
 	}
 	obj, err := protocol.ParseObject(r[3])
 	if err != nil {
-		failed.Error = "the result in the queue is no JSON object"
+		failed.Error = "the result in the queue is not a JSON object"
 		return resultOf(failed)
 	}
 	if other := r[4] != nil && (one.Model != "" && one.Model != r.text(5) || one.Tier != "" && one.Tier != r.text(6)); other && one.Fallback {
 		var res fleet.Result
 		if obj.Decode(&res) == nil {
-			res.NextSteps = append(res.NextSteps, fmt.Sprintf("no worker with the wanted model could be had: worker %s was asked instead, which has %q of tier %q", r.text(4), r.text(5), r.text(6)))
+			res.NextSteps = append(res.NextSteps, fmt.Sprintf("no worker with the wanted model was available: "+
+				"worker %s got the task instead, which has %q of tier %q", r.text(4), r.text(5), r.text(6)))
 			return resultOf(&res)
 		}
 	}

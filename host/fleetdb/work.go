@@ -273,7 +273,7 @@ func (w *Worker) heard(text []byte) {
 	}
 	result := new(fleet.Result)
 	if err := line.Object().Decode(result); err != nil || result.TaskID == "" {
-		w.log.Warn().Str("error", result.Error).Msg("the host takes a message of the fleet for broken")
+		w.log.Warn().Str("error", result.Error).Msg("the host rejects a message of the fleet")
 		return
 	}
 	w.answered(result, bytes.TrimSpace(text))

@@ -114,7 +114,7 @@ func (r *Repo) Diff(ctx context.Context, room int, from, to string) (string, err
 	case out.stdout.cut:
 		return "", protocol.Errorf(protocol.CodeToolError, "the changes have more than %d bytes", room)
 	case !utf8.Valid(out.stdout.kept.Bytes()):
-		return "", protocol.Errorf(protocol.CodeToolError, "the changes are no text in UTF-8")
+		return "", protocol.Errorf(protocol.CodeToolError, "the changes are not UTF-8 text")
 	}
 	return out.stdout.kept.String(), nil
 }

@@ -26,7 +26,7 @@ func TestFilters(t *testing.T) {
 	}
 	for _, c := range []struct{ what, config, name, refused string }{
 		{"plain", "", "evil", ""},
-		{"no UTF-8", "", "e\xffvil", ""},
+		{"not UTF-8", "", "e\xffvil", ""},
 		{"without a name", "", "", ""},
 		{"a long config", long.String(), "evil", "too long"},
 	} {

@@ -153,7 +153,7 @@ func (c *contract) routes(t *testing.T) {
 		case ok && info.Type != r.Type:
 			t.Errorf("%s is another name of %s: route that", r.Type, info.Type)
 		case ok && info.Direction != protocol.AgentRequest:
-			t.Errorf("%s is no request of the agent", r.Type)
+			t.Errorf("%s is not a request of the agent", r.Type)
 		case r.Type != host.CatchAll && !sampled[r.Type]:
 			t.Errorf("%s has no sample", r.Type)
 		}

@@ -36,6 +36,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host/auth"
+	"a2e/protocol"
 )
 
 // Header names a client's session.
@@ -179,7 +180,8 @@ func (s *Server) begin(speaks Protocol) (*session, error) {
 		return nil, errClosed
 	}
 	if len(s.sessions) >= s.opts.MaxSessions {
-		return nil, fmt.Errorf("there are %d sessions, and no more are served at once; end one, or try again later", len(s.sessions))
+		return nil, fmt.Errorf("%s open, which is all that http.max_sessions allows; end one, or try again later",
+			protocol.Count(len(s.sessions), "session"))
 	}
 	c := newSession(s, speaks)
 	s.sessions[c.id] = c
@@ -213,7 +215,8 @@ func (s *Server) of(f func(http.ResponseWriter, *http.Request, *session)) http.H
 		}
 		c := s.find(id, A2E)
 		if c == nil {
-			refuse(w, http.StatusNotFound, errors.New("there is no such session, or it has ended; POST /session begins one"))
+			refuse(w, http.StatusNotFound, errors.New("there is no such session, or it has ended; POST /session "+
+				"starts one"))
 			return
 		}
 		f(w, r, c)

@@ -93,7 +93,7 @@ func TestTakeOver(t *testing.T) {
 		r.Header.Set("Last-Event-ID", "3")
 		gone := httptest.NewRecorder()
 		s.ServeHTTP(gone, r)
-		assert.That(t, gone.Code == http.StatusGone && strings.Contains(gone.Body.String(), "not kept any more"), "an old event: %d %s", gone.Code, gone.Body)
+		assert.That(t, gone.Code == http.StatusGone && strings.Contains(gone.Body.String(), "no longer kept"), "an old event: %d %s", gone.Code, gone.Body)
 		do(s, t.Context(), "DELETE", "/session", id, "")
 		assert.That(t, strings.HasSuffix(<-streams, "id: 51\ndata: {\"n\":2}\n\n"), "the second stream")
 		s.Close(t.Context())
@@ -196,7 +196,7 @@ func TestFailedInitialize(t *testing.T) {
 	s.Close(t.Context())
 }
 
-// TestKeptEvents: a client that knows no event listens on, also where the first ones are not kept any more; then it
+// TestKeptEvents: a client that knows no event listens on, also where the first ones are no longer kept; then it
 // gets what comes after the last event it knows, once.
 func TestKeptEvents(t *testing.T) {
 	t.Parallel()

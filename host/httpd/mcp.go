@@ -41,7 +41,7 @@ func (s *Server) mcp(w http.ResponseWriter, r *http.Request) {
 	switch v := r.Header.Get(mcpVersion); {
 	case v != "" && !slices.Contains(mcp.SupportedProtocolVersions(), v):
 		fail(w, http.StatusBadRequest, first.ID,
-			rpc.Refused("", "%s is %.32q, which is no version of MCP that is served here; 2025-11-25 is", mcpVersion, v))
+			rpc.Refused("", "%s is %.32q, a version of MCP that is not served here; 2025-11-25 is", mcpVersion, v))
 	case err != nil:
 		failBody(w, first.ID, err)
 	case id == "" && r.Method == http.MethodPost:

@@ -51,7 +51,7 @@ func messages(r *http.Request) (all []message, isBatch bool, err error) {
 	for i, item := range items {
 		m := readMessage(item)
 		if m.fault != nil && m.ID == nil {
-			why := "message %d of the batch, which has no id that can be told: %s"
+			why := "message %d of the batch, whose id cannot be read: %s"
 			return nil, true, rpc.Errorf(m.fault.Code, why, i+1, m.fault.Message)
 		}
 		all = append(all, m)

@@ -123,7 +123,7 @@ func (c *session) put(ctx context.Context, line []byte) error {
 	return c.in.put(ctx, line)
 }
 
-var errEnded = errors.New("the session has ended; POST /session begins another one")
+var errEnded = errors.New("the session has ended; POST /session starts another one")
 
 // putTimeout bounds the wait of a message for room in the input of its session.
 const putTimeout = 2 * time.Second

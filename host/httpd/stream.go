@@ -244,7 +244,7 @@ func (e *events) begin(after int) (reader, last int, err error) {
 		return 0, 0, fmt.Errorf("there is no event %d yet: the last one is %d", after, end)
 	}
 	if after+1 < e.first {
-		return 0, 0, fmt.Errorf("the events from %d to %d are not kept any more; begin a new session", after+1, e.first-1)
+		return 0, 0, fmt.Errorf("the events from %d to %d are no longer kept; start a new session", after+1, e.first-1)
 	}
 	e.reader++
 	e.changed.Broadcast()

@@ -264,7 +264,7 @@ func (s *server) send(w http.ResponseWriter, r *http.Request) {
 	case strings.Contains(text, "\n"):
 		fail(w, http.StatusBadRequest, "the body should be one line: a message without line breaks between its parts")
 	case !jsontext.Value(text).IsValid(jsontext.AllowDuplicateNames(true)):
-		fail(w, http.StatusBadRequest, "the body is no JSON")
+		fail(w, http.StatusBadRequest, "the body is not JSON")
 	default:
 		s.done(w, s.live.Send(text))
 	}
@@ -276,7 +276,7 @@ func (s *server) done(w http.ResponseWriter, err error) {
 	case err == nil:
 		w.WriteHeader(http.StatusNoContent)
 	case errors.Is(err, record.ErrEnded):
-		fail(w, http.StatusConflict, err.Error()+"; start it anew")
+		fail(w, http.StatusConflict, err.Error()+"; restart it")
 	default:
 		fail(w, http.StatusServiceUnavailable, err.Error())
 	}

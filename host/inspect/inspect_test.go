@@ -180,12 +180,12 @@ func TestFollow(t *testing.T) {
 // Files that are no records are refused, and what could make the program wait for ever.
 func TestRefusedFiles(t *testing.T) {
 	t.Parallel()
-	for text, says := range map[string]string{"": "it is no record", "x": "it is no record", `{"a":1}` + "\n": "it is no record", `{"a2e_record":2,"version":"v9"}` + "\n": "has the format 2"} {
+	for text, says := range map[string]string{"": "not a record", "x": "not a record", `{"a":1}` + "\n": "not a record", `{"a2e_record":2,"version":"v9"}` + "\n": "has the format 2"} {
 		_, err := inspect.OpenFile(recordOf(t, text), false)
 		assert.Fails(t, err, says, "%q", text)
 	}
 	_, err := inspect.OpenFile(t.TempDir(), true)
-	assert.Fails(t, err, "no regular file")
+	assert.Fails(t, err, "not a regular file")
 	_, err = inspect.OpenFile(filepath.Join(t.TempDir(), "none"), false)
 	assert.Fails(t, err, "no such file")
 }

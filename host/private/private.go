@@ -81,7 +81,7 @@ func (d *Dir) Sub(name string) (*Dir, error) {
 		}
 	}
 	if err == nil && !info.IsDir() {
-		err = d.wrong(name, refuse("is no folder", wantFile))
+		err = d.wrong(name, refuse("is not a folder", wantFile))
 	}
 	if err != nil {
 		return nil, err
@@ -299,7 +299,7 @@ func Open(path string, flag int) (*os.File, error) {
 // bare refuses names that lead out of the folder.
 func bare(name string) error {
 	if name == "" || name == "." || name == ".." || filepath.Base(name) != name {
-		return fmt.Errorf("%q is no file's name", name)
+		return fmt.Errorf("%q is not a file name", name)
 	}
 	return nil
 }
@@ -345,6 +345,6 @@ func kindOf(mode fs.FileMode) string {
 
 const (
 	wantFile   = "remove it or move it away; the host makes its own files"
-	wantRights = "take the rights of others away: chmod go-w"
+	wantRights = "remove the permissions of others: chmod go-w"
 	wantOwner  = "use a folder and files of your own"
 )

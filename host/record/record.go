@@ -70,7 +70,7 @@ type Header struct {
 }
 
 // ErrNoRecord says that a file is no record.
-var ErrNoRecord = errors.New(`it is no record: its first line should begin with {"a2e_record":1`)
+var ErrNoRecord = errors.New(`not a record: its first line should begin with {"a2e_record":1`)
 
 // ParseHeader reads the first line of a record.
 func ParseHeader(line []byte) (h Header, err error) {
@@ -297,7 +297,7 @@ func Read(path string, take func(*Entry)) (h Header, d Damage, err error) {
 func OpenFile(path string) (*os.File, error) {
 	info, err := os.Stat(path)
 	if err == nil && !info.Mode().IsRegular() {
-		err = errors.New("it is no regular file")
+		err = errors.New("it is not a regular file")
 	}
 	if err != nil {
 		return nil, err

@@ -12,6 +12,7 @@ import (
 
 	"a2e/host/child"
 	"a2e/host/redact"
+	"a2e/protocol"
 )
 
 const (
@@ -134,10 +135,10 @@ func openNew(path string) (*os.File, error) {
 	case err != nil:
 		return nil, err
 	case !info.Mode().IsRegular():
-		return nil, errors.New("there is something that is no regular file; name another file")
+		return nil, errors.New("it exists and is not a regular file; name another file")
 	default:
 		if info.Size() > 0 && !isRecord(path) {
-			return nil, errors.New("the file is there and is no record; name another one, or remove it")
+			return nil, errors.New("it exists and is not a record; name another file, or remove it")
 		}
 		if err := os.Rename(path, path+".1"); err != nil {
 			return nil, err
@@ -363,7 +364,7 @@ func (r *Recorder) tryWrite() error {
 		r.warn("%v; the host goes on, and up to %d MiB wait for it to be written, more are dropped and counted", err, maxPending>>20)
 	case err == nil && r.told:
 		r.told = false
-		r.warn("it is written again")
+		r.warn("it can be written again")
 	}
 	if cap(r.out) > keepBuffer && len(r.out) == 0 {
 		r.out = nil
@@ -385,7 +386,8 @@ func (r *Recorder) end() {
 	noPause := func(time.Duration) bool { return false }
 	rest := r.takeAll(batch{})
 	if r.told && r.tryWrite() != nil { // what cannot be written need not be made
-		r.warn("at least %d entries could not be written at the end", bytes.Count(r.out, []byte{'\n'})+bytes.Count(rest.data, []byte{'\n'}))
+		r.warn("could not write at least %s at the end", protocol.Count(bytes.Count(r.out,
+			[]byte{'\n'})+bytes.Count(rest.data, []byte{'\n'}), "entry"))
 		return
 	}
 	r.encode(rest, noPause)
@@ -402,7 +404,7 @@ func (r *Recorder) end() {
 		time.Sleep(firstRetry)
 	}
 	if left := bytes.Count(r.out, []byte{'\n'}); left > 0 {
-		r.warn("at least %d entries could not be written at the end", left)
+		r.warn("could not write at least %s at the end", protocol.Count(left, "entry"))
 	}
 }
 

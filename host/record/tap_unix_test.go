@@ -55,7 +55,7 @@ func TestSlowDisk(t *testing.T) {
 			seen += int(e.Dropped)
 			continue
 		}
-		must.That(t, e.Msg != nil, "entry %d is no message: %.200s", n, line)
+		must.That(t, e.Msg != nil, "entry %d is not a message: %.200s", n, line)
 		var m struct {
 			I int `json:"i"`
 		}

@@ -79,7 +79,7 @@ func TestNames(t *testing.T) {
 		BASE_URL HOME_DIR USERNAME MODEL region secretsPath lang session_id mcp-session-id correlation_id cursor
 		nextCursor checkpoint digest
 	`) {
-		assert.That(t, !redact.SpeaksOfSecret(name), "%s is no name of a secret", name)
+		assert.That(t, !redact.SpeaksOfSecret(name), "%s is not a name of a secret", name)
 	}
 }
 

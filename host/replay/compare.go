@@ -31,9 +31,9 @@ const maxShown = 120
 func (d Difference) String() string {
 	switch {
 	case d.Was == nil:
-		return fmt.Sprintf("%s: was not there, is now %s", d.Path, shown(d.Is))
+		return fmt.Sprintf("%s: was missing, is now %s", d.Path, shown(d.Is))
 	case d.Is == nil:
-		return fmt.Sprintf("%s: was %s, is not there now", d.Path, shown(d.Was))
+		return fmt.Sprintf("%s: was %s, is now missing", d.Path, shown(d.Was))
 	}
 	was, is := shown(d.Was), shown(d.Is)
 	if was == is { // both are long: begin where they differ

@@ -122,7 +122,7 @@ func load(file string) (*tape, error) {
 // name is how a report calls it.
 func (s *step) name() string {
 	if s.message == nil {
-		return "a line that is no JSON"
+		return "a line that is not JSON"
 	}
 	return s.message.name()
 }
@@ -279,7 +279,7 @@ func (m *message) name() string {
 	case m.Method != "":
 		name = m.Method
 	case m.Type == "":
-		name = "a line that is no message"
+		name = "a line that is not a message"
 	}
 	if of := cmp.Or(m.Tool, m.Skill, m.Task.TaskID, m.Params.Name); of != "" {
 		name += " " + of

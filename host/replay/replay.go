@@ -171,7 +171,7 @@ func (p *player) play(ctx context.Context) {
 	for i := range p.tape.steps {
 		s := &p.tape.steps[i]
 		if !p.await(ctx, s.after) {
-			p.note("the rest was given up before entry %d: %d answers in a row did not come", s.entry, maxMissed)
+			p.note("gave up before entry %d: %d answers in a row did not come", s.entry, maxMissed)
 			return
 		}
 		if err := p.send(ctx, s); err != nil {
@@ -261,7 +261,7 @@ func (p *player) compare() {
 	}
 	for _, path := range p.opts.Ignore {
 		if !c.used[path] {
-			p.report.Notes = append(p.report.Notes, fmt.Sprintf("--ignore %s: nothing that differs is there", path))
+			p.report.Notes = append(p.report.Notes, fmt.Sprintf("--ignore %s: nothing differs there", path))
 		}
 	}
 }

@@ -72,7 +72,8 @@ func NewAllowList(entries, dirs []string, workspace string, strict bool) (*Allow
 	for _, entry := range entries {
 		words := strings.Fields(entry)
 		if len(words) == 0 || !bareName(words[0]) || strings.ContainsFunc(entry, unicode.IsControl) {
-			return nil, fmt.Errorf("allowed command %q is no bare program name such as \"git\", alone or with its first arguments", entry)
+			return nil, fmt.Errorf("allowed command %q is not a bare program name such as \"git\", alone or with "+
+				"its first arguments", entry)
 		}
 		c := command{text: strings.Join(words, " "), name: words[0], args: words[1:]}
 		if slices.ContainsFunc(a.commands, same(c.text)) || slices.ContainsFunc(a.missing, same(c.text)) {

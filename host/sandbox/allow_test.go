@@ -315,8 +315,8 @@ func TestOpenWorkdir(t *testing.T) {
 		{name: "out", says: "leads out", deny: true},
 		{name: "rel", says: "leads out", deny: true},
 		{name: "missing", says: "does not exist"},
-		{name: "file", says: "no folder"},
-		{name: "file/x", says: "no folder"},
+		{name: "file", says: "not a folder"},
+		{name: "file/x", says: "not a folder"},
 		{name: "a\x00b", says: "NUL"},
 		{name: strings.Repeat("x", 5000), says: "more than 4096 bytes"},
 	} {

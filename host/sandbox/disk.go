@@ -372,7 +372,7 @@ func openOwn(parent *os.Root, name string, rights fs.FileMode) (*os.Root, error)
 		return nil, err
 	}
 	if !before.IsDir() {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: errors.New("it is no folder")}
+		return nil, &fs.PathError{Op: "open", Path: name, Err: errors.New("it is not a folder")}
 	}
 	if mode := before.Mode().Perm(); mode&rights != rights {
 		if err := parent.Chmod(name, mode|rights); err != nil {

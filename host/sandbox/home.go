@@ -256,7 +256,7 @@ type KeptHome struct {
 // done there goes, so that it begins anew; what it has downloaded stays.
 func KeepHome(dir, name string) (*KeptHome, error) {
 	if !filepath.IsLocal(name) || filepath.Base(name) != name {
-		return nil, fmt.Errorf("sandbox: %q is no name of a home", name)
+		return nil, fmt.Errorf("sandbox: %q is not a name of a home", name)
 	}
 	k := &KeptHome{dir: filepath.Join(dir, name)}
 	if err := os.MkdirAll(k.Dir(), 0o700); err != nil {

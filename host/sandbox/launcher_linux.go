@@ -337,7 +337,7 @@ func (s *frame) refuses(missing error) error {
 }
 
 // errReplaced says that a folder is not the one that was granted.
-var errReplaced = errors.New("another folder has taken its place")
+var errReplaced = errors.New("it was replaced by another folder")
 
 // privateProc mounts a fresh /proc in a mount namespace of this thread: the
 // numbers in it fit, and the host's environment is out of sight. A machine that

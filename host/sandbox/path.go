@@ -49,7 +49,7 @@ func SortPath(pathVar, workspace string) (dirs []string, left []LeftOut) {
 			reason = "lies in the workspace, where an agent can put programs"
 		case i < len(system):
 		case !ownFolder(real):
-			reason = "can be changed by others than you and root, or is no folder"
+			reason = "can be changed by others than you and root, or is not a folder"
 		case work != "" && within(real, work):
 			reason = "holds the workspace, and what lies beside it"
 		default:
@@ -238,7 +238,7 @@ func workdirError(root *os.Root, name string, err error) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return &WorkdirError{Name: name, Reason: "does not exist in the workspace"}
 	case errors.Is(err, syscall.ENOTDIR):
-		return &WorkdirError{Name: name, Reason: "is no folder"}
+		return &WorkdirError{Name: name, Reason: "is not a folder"}
 	case errors.As(err, &inPath):
 		err = inPath.Err
 	}

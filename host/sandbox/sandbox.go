@@ -428,10 +428,10 @@ func (e *MissingError) Error() string {
 	}
 	if e.Mode == BestEffort {
 		return "nothing would keep a child from the files of this machine, which lacks: " + strings.Join(texts, "; ") +
-			"; `a2e doctor` tells more, and `sandbox: off` in the config starts children all the same"
+			"; `a2e doctor` tells more, and `sandbox: off` in the config starts children anyway"
 	}
 	return "the sandbox is required, but this machine lacks: " + strings.Join(texts, "; ") +
-		"; `a2e doctor` tells more, and `sandbox: best_effort` in the config goes without"
+		"; `a2e doctor` tells more, and `sandbox: best_effort` in the config starts children without them"
 }
 
 // Unheld picks the mechanisms for want of which mode BestEffort starts no child: without a

@@ -82,7 +82,8 @@ func (e *expander) types(v any) {
 	}
 	for _, one := range named {
 		if name, ok := one.(string); ok && name != "null" && !isType(name) {
-			e.fail("type: %.80q is no type; the types are string, integer, number, boolean, object, array, null", name)
+			e.fail("type: %.80q is not a type; the types are string, integer, number, boolean, object, array, null",
+				name)
 		}
 	}
 }

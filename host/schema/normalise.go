@@ -123,7 +123,7 @@ func (n *normaliser) normalise(raw jsontext.Value) (jsontext.Value, error) {
 	case kind != '{':
 		return nil, fmt.Errorf("is %s; it should be an object", kindWords[kind])
 	case !raw.IsValid():
-		return nil, errors.New("is no valid JSON: a key is there twice, or a text is no UTF-8")
+		return nil, errors.New("is not valid JSON: a key is there twice, or a text is not UTF-8")
 	}
 	references := bytes.Contains(raw, []byte(`"$`)) || bytes.Contains(raw, []byte(`\u`))
 	for same, pass := 0, 0; pass < maxPasses; pass++ {

@@ -97,8 +97,8 @@ func TestNormaliseBounds(t *testing.T) {
 	}
 	for name, c := range map[string]struct{ in, why string }{
 		"twice a key": {`{"type":"object","type":"object"}`, "a key is there twice"},
-		"no UTF-8":    {`{"type":"object","title":"` + "\xff" + `"}`, "no UTF-8"},
-		"half a pair": {`{"type":"object","title":"\ud800"}`, "no UTF-8"},
+		"not UTF-8":   {`{"type":"object","title":"` + "\xff" + `"}`, "not UTF-8"},
+		"half a pair": {`{"type":"object","title":"\ud800"}`, "not UTF-8"},
 		"very long":   {`{"type":"object","title":"` + strings.Repeat("x", 2<<20) + `"}`, "at most"},
 	} {
 		_, _, err := schema.NormaliseInput(jsontext.Value(c.in))

@@ -55,11 +55,11 @@ func Compile(schema any, maxNodes int) (s *Schema, err error) {
 	}()
 	raw, err := json.Marshal(schema)
 	if err != nil {
-		return nil, fmt.Errorf("is no JSON: %w", err)
+		return nil, fmt.Errorf("is not JSON: %w", err)
 	}
 	e := expander{left: maxNodes}
 	if err := json.Unmarshal(raw, &e.root); err != nil {
-		return nil, fmt.Errorf("is no JSON: %w", err)
+		return nil, fmt.Errorf("is not JSON: %w", err)
 	}
 	if root, ok := e.root.(map[string]any); ok {
 		if err := e.head(root); err != nil {
@@ -78,10 +78,10 @@ func Compile(schema any, maxNodes int) (s *Schema, err error) {
 	}
 	s = &Schema{Schema: new(jsonschema.Schema), steps: e.steps}
 	if err := s.UnmarshalJSON(raw); err != nil {
-		return nil, fmt.Errorf("is no JSON Schema: %w", err)
+		return nil, fmt.Errorf("is not a JSON Schema: %w", err)
 	}
 	if s.resolved, err = s.Resolve(nil); err != nil {
-		return nil, fmt.Errorf("is no JSON Schema that can be used: %w", err)
+		return nil, fmt.Errorf("is not a JSON Schema that can be used: %w", err)
 	}
 	return s, nil
 }
@@ -114,7 +114,8 @@ func (s *Schema) MaxBytes() int {
 // Check returns what in a value, which path names, does not fit; nil = it fits.
 func (s *Schema) Check(raw []byte, path string) []protocol.FieldError {
 	if len(raw) > s.MaxBytes() {
-		return one(path, fmt.Sprintf("has %d bytes, too many to be held against the patterns of the schema; at most %d are", len(raw), s.MaxBytes()))
+		return one(path, fmt.Sprintf("has %d bytes, too many to check against the patterns of the schema; at most "+
+			"%d are allowed", len(raw), s.MaxBytes()))
 	}
 	var value any
 	if err := json.Unmarshal(raw, &value); err != nil {

@@ -35,16 +35,16 @@ func TestCompileRefuses(t *testing.T) {
 		"refers to an anchor":      {`{"items":{"$ref":"#x"},"$defs":{"x":{"$anchor":"x"}}}`, "leads out of the schema"},
 		"refers to nothing":        {`{"items":{"$ref":"#/$defs/x"}}`, "there is no"},
 		"a dynamic reference":      {`{"properties":{"a":{"$dynamicRef":"#x"}}}`, "$dynamicRef is not understood"},
-		"no schema":                {`{"type":7}`, "is no JSON Schema"},
+		"no schema":                {`{"type":7}`, "is not a JSON Schema"},
 		"no pattern":               {`{"properties":{"a":{"pattern":"(?=x)"}}}`, "error parsing regexp"},
 		"an endless pattern":       {`{"properties":{"a":{"pattern":"` + endless + `"}}}`, "cannot be used"},
 		"an endless name":          {`{"patternProperties":{"` + endless + `":true}}`, "cannot be used"},
 		"many patterns in a row":   {`{"allOf":[` + strings.Repeat(`{"pattern":"(.?){900}"},`, 99) + `{}]}`, "steps"},
-		"no type":                  {`{"items":{"type":["string","any"]}}`, `type: "any" is no type`},
+		"no type":                  {`{"items":{"type":["string","any"]}}`, `type: "any" is not a type`},
 		"an unknown dialect":       {`{"$schema":"https://example.org/own"}`, "dialect"},
 		"a dialect of long ago":    {`{"$schema":"http://json-schema.org/draft-03/schema#"}`, "dialect"},
 		"a dialect within another": {`{"not":{"$schema":"http://json-schema.org/draft-04/schema"}}`, "another dialect"},
-		"a list where one belongs": {`{"properties":["a"]}`, "is no JSON Schema"},
+		"a list where one belongs": {`{"properties":["a"]}`, "is not a JSON Schema"},
 	} {
 		_, err := schema.Compile(jsontext.Value(c.schema), 500)
 		assert.That(t, err != nil && strings.Contains(err.Error(), c.why), "%s: %v, want %q", name, err, c.why)
@@ -149,7 +149,7 @@ func TestMatchingIsBounded(t *testing.T) {
 	s := must.Get(schema.Compile(map[string]any{"pattern": "(a?){50}b"}, 10))(t)
 	long := []byte(`"` + strings.Repeat("a", s.MaxBytes()) + `"`)
 	got := s.Check(long, "/v")
-	assert.That(t, len(got) == 1 && strings.Contains(got[0].Message, "too many to be held against"), "%d bytes: %.200v", len(long), got)
+	assert.That(t, len(got) == 1 && strings.Contains(got[0].Message, "too many to check against"), "%d bytes: %.200v", len(long), got)
 }
 
 func TestDefaults(t *testing.T) {

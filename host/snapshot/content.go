@@ -201,7 +201,7 @@ func (c *content) header() error {
 		return damage(err)
 	}
 	if err := json.Unmarshal(text, &c.head); err != nil || c.head.Version < 1 {
-		return errors.New(`this is no snapshot: its first line should be {"a2e_snapshot":1,…}`)
+		return errors.New(`this is not a snapshot: its first line should be {"a2e_snapshot":1,…}`)
 	}
 	if c.head.Version > contentVersion {
 		return fmt.Errorf("this is a snapshot of version %d, made by a newer a2e; this one knows %d", c.head.Version, contentVersion)

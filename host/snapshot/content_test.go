@@ -248,15 +248,15 @@ func TestBrokenSnapshotChangesNothing(t *testing.T) {
 	const one = `{"session":{"agent_id":"a","states":{"p":2}}}` + "\n"
 	const parts = `{"a2e_state":1,"parts":["notes"]}` + "\n"
 	cases := map[string]struct{ text, want string }{
-		"nothing":               {"", "this is no snapshot"},
-		"no snapshot":           {parts, "this is no snapshot"},
+		"nothing":               {"", "this is not a snapshot"},
+		"no snapshot":           {parts, "this is not a snapshot"},
 		"endless head":          {strings.Repeat("x", 2<<20), "a line is longer than 1048576 bytes"},
 		"newer":                 {strings.Replace(head, ":1,", ":2,", 1) + one + parts, "version 2, made by a newer a2e; this one knows 1"},
 		"session cut":           {head + one[:30], "damaged"},
 		"session that is none":  {head + `{"session":3}` + "\n" + parts, "damaged"},
 		"agent twice":           {head + one + one + parts, "twice"},
 		"no state":              {head + one, "damaged"},
-		"state that is none":    {head + one + "{}\n", "this is no export"},
+		"state that is none":    {head + one + "{}\n", "this is not an export"},
 		"record that fails":     {head + one + parts + `{"kind":"notes.note","record":3}` + "\n", "line 2"},
 		"record twice":          {head + one + parts + strings.Repeat(`{"kind":"notes.note","record":"x"}`+"\n", 2), "line 3"},
 		"part that is unknown":  {head + one + `{"a2e_state":1,"parts":["other"]}` + "\n", "it has: notes"},

@@ -133,7 +133,7 @@ func (s *Stream) Text() string {
 // Note says in a line for a person that something was cut, and where all of it is; file may be nil.
 func Note(file *File) string {
 	if file == nil {
-		return "the output is cut, and could not be kept whole"
+		return "the output was cut, and the rest could not be kept"
 	}
-	return "the output is cut; read_file " + file.URI() + " has all of it"
+	return "the output was cut; read_file " + file.URI() + " has all of it"
 }

@@ -34,7 +34,7 @@ func inspect(ctx context.Context, dir *private.Dir, name string) error {
 	case err != nil:
 		return fmt.Errorf("%w: %w", ErrForeign, err)
 	case info.Size() == 0:
-		return fmt.Errorf("%s: %w: it is empty, which no host leaves; put a copy of it back, or remove it to begin anew", path, ErrCorrupt)
+		return fmt.Errorf("%s: %w: it is empty; restore a copy of it, or remove it to start over", path, ErrCorrupt)
 	}
 	h, err := headerNow(ctx, path)
 	// This look may come between what another host does to the file at its end.
@@ -66,7 +66,8 @@ func checkBeside(dir *private.Dir, name string) error {
 		}
 		// A new file would be filled with what the log has of another.
 		if err == nil && beside == "-wal" && info.Size() > 0 && !dir.Exists(name) {
-			return fmt.Errorf("%s: %w: it is not there, but its log %s is; put it back, or take the log away", filepath.Join(dir.Path(), name), ErrMoved, name+beside)
+			return fmt.Errorf("%s: %w: it is missing, but its log %s exists; restore it, or remove the log",
+				filepath.Join(dir.Path(), name), ErrMoved, name+beside)
 		}
 	}
 	return nil
@@ -171,9 +172,9 @@ func (s *SQLite) inPlace() error {
 		return nil
 	}
 	if err == nil {
-		err = errors.New("another file is in its place")
+		err = errors.New("another file replaced it")
 	}
-	return fmt.Errorf("%s: %w while this host had it open; put it back, or start the host anew: %w", s.path, ErrMoved, err)
+	return fmt.Errorf("%s: %w while this host had it open; restore it, or restart the host: %w", s.path, ErrMoved, err)
 }
 
 func sizeOf(path string) int64 {

@@ -369,7 +369,7 @@ func (in *importer) header(all kept) (kept, error) {
 	case err != nil:
 		return nil, err
 	case !there || head.Version == 0:
-		return nil, errors.New(`this is no export: its first line should be {"a2e_state":1,…}`)
+		return nil, errors.New(`this is not an export: its first line should be {"a2e_state":1,…}`)
 	case head.Version > exportVersion:
 		return nil, fmt.Errorf("this is an export of version %d, made by a newer a2e; this one knows %d", head.Version, exportVersion)
 	case len(head.Parts) == 0:

@@ -64,7 +64,7 @@ func (s *Postgres) made(tx *Tx) (bool, error) {
 	case err != nil || !there:
 		return false, err
 	case !usable:
-		return false, fmt.Errorf("%s: %w: the schema %s is another's", s.place, ErrRefused, s.schema)
+		return false, fmt.Errorf("%s: %w: the schema %s belongs to another user", s.place, ErrRefused, s.schema)
 	case comment == "" && tables == 0:
 		return false, nil
 	case comment == pgFormat:

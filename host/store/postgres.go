@@ -105,7 +105,8 @@ func Parameters(u *url.URL, own ...string) (url.Values, error) {
 func PostgresConfig(address string) (c *pgconn.Config, schema, place string, err error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" {
-		return nil, "", "", errors.New("is no address of PostgreSQL, such as postgres://user:password@host:5432/database?sslmode=require&schema=team")
+		return nil, "", "", errors.New("is not an address of PostgreSQL, such as " +
+			"postgres://user:password@host:5432/database?sslmode=require&schema=team")
 	}
 	query, err := Parameters(u, "schema", "search_path")
 	if err != nil {
@@ -129,7 +130,8 @@ func PostgresConfig(address string) (c *pgconn.Config, schema, place string, err
 		return name == "schema" || pair == ""
 	}), "&")
 	if c, err = pgconn.ParseConfig(u.String()); err != nil {
-		return nil, "", "", errors.New("is no address of PostgreSQL that can be used, such as postgres://user:password@host:5432/database?sslmode=require&schema=team")
+		return nil, "", "", errors.New("is not an address of PostgreSQL that can be used, such as " +
+			"postgres://user:password@host:5432/database?sslmode=require&schema=team")
 	}
 	if c.ConnectTimeout == 0 || c.ConnectTimeout > pgConnect {
 		c.ConnectTimeout = pgConnect
@@ -266,7 +268,7 @@ func (s *Postgres) outcome(why error) error {
 		case err == nil:
 			return why
 		case !pause(ctx, 100*time.Millisecond):
-			return fmt.Errorf("%w; whether the change was kept cannot be told", why)
+			return fmt.Errorf("%w; it is unknown whether the change was kept", why)
 		}
 	}
 }

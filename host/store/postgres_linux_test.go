@@ -141,7 +141,7 @@ func testManyWriters(t *testing.T, server *postgres.Server) {
 // testRefuses: what cannot be the state's schema is said, and left as it is.
 func testRefuses(t *testing.T, server *postgres.Server) {
 	for address, says := range map[string]string{
-		"mysql://x": "is no address of PostgreSQL", "postgres://u:secret@h/d?schema=Team": "names the schema \"Team\"",
+		"mysql://x": "is not an address of PostgreSQL", "postgres://u:secret@h/d?schema=Team": "names the schema \"Team\"",
 		"postgres://u:secret@h:99999999/d": "can be used", "postgres://u:secret@h/d?schema=pg_x": "names the schema",
 		`postgres://u:secret@h/d?schema=a";DROP`:            "parameters that cannot be read",
 		"postgres://u:secret@h/d?schema=a;sslmode=require":  "parameters that cannot be read",
@@ -260,7 +260,7 @@ func testRestarts(t *testing.T, server *postgres.Server) {
 					done <- err
 					return
 				}
-				if err != nil && strings.Contains(err.Error(), "cannot be told") {
+				if err != nil && strings.Contains(err.Error(), "it is unknown") {
 					continue // the server was away for longer than the host asks it: the write may be there
 				}
 				mu.Lock()

@@ -84,7 +84,7 @@ func (o Opener) Write(ctx context.Context, fn func(*Tx) error) error {
 // What keeps a store from being used. Errors of Open and of the Store wrap them.
 var (
 	// ErrForeign is for a file that is no a2e store. It was not touched.
-	ErrForeign error = lasting("the file is no a2e store")
+	ErrForeign error = lasting("the file is not an a2e store")
 	// ErrNewer is for a file of a newer a2e. It was not touched.
 	ErrNewer error = lasting("the file was written by a newer a2e")
 	// ErrCorrupt is for a damaged file.
@@ -97,9 +97,9 @@ var (
 	ErrMoved = errors.New("the file was moved, removed or replaced")
 	// ErrUnavailable says that the server of the state cannot be reached for now, or not be
 	// written to. Nothing of the change was kept, unless the text says that this cannot be told.
-	ErrUnavailable = errors.New("the state's server is away")
+	ErrUnavailable = errors.New("the server of the state cannot be reached")
 	// ErrRefused says that the server does not let this user in.
-	ErrRefused error = lasting("the state's server refuses this user")
+	ErrRefused error = lasting("the server of the state refuses this user")
 	// ErrClosed says that the store was closed.
 	ErrClosed = errors.New("the store is closed")
 )

@@ -103,7 +103,8 @@ func overwrite(old *os.File, content string) error {
 		err = old.Truncate(int64(len(content)))
 	}
 	if err != nil {
-		return fmt.Errorf("only a part was written, in place, as a new file cannot have its owner and rights: %w", err)
+		return fmt.Errorf("only a part was written, in place, since a new file cannot have its owner and "+
+			"permissions: %w", err)
 	}
 	return nil
 }

@@ -34,7 +34,8 @@ func New(o Options) *Tracer {
 	}
 	if names := strings.Split(cmp.Or(get("OTEL_TRACES_EXPORTER"), "otlp"), ","); !slices.Contains(names, "otlp") {
 		if !slices.Contains(names, "none") {
-			o.Warn(fmt.Sprintf("no traces: OTEL_TRACES_EXPORTER=%s is not spoken here, only otlp", get("OTEL_TRACES_EXPORTER")))
+			o.Warn(fmt.Sprintf("no traces: OTEL_TRACES_EXPORTER=%s is not supported, only otlp",
+				get("OTEL_TRACES_EXPORTER")))
 		}
 		return nil
 	}
@@ -64,7 +65,8 @@ func milliseconds(text string, otherwise time.Duration) time.Duration {
 // endpoint returns where spans are posted to.
 func endpoint(get func(string) string) (*url.URL, error) {
 	if p := cmp.Or(get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"), get("OTEL_EXPORTER_OTLP_PROTOCOL"), "http/protobuf"); p != "http/protobuf" {
-		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_PROTOCOL=%s is not spoken here, only http/protobuf, which collectors take on port 4318", p)
+		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_PROTOCOL=%s is not supported, only http/protobuf, which "+
+			"collectors take on port 4318", p)
 	}
 	name, text := tracesVar, get(tracesVar)
 	if text == "" {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+
+	"a2e/protocol"
 )
 
 const (
@@ -100,7 +102,7 @@ func (t *Tracer) run() {
 		}
 	}
 	if n := t.dropped.Load(); n > 0 {
-		t.warn(fmt.Sprintf("%d spans were dropped: there were more than could be sent", n))
+		t.warn(fmt.Sprintf("dropped %s: more came than could be sent", protocol.Count(n, "span")))
 	}
 }
 

@@ -91,7 +91,7 @@ func (l List) Entries() ([]Entry, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, nil
 	case errors.Is(err, private.ErrUnsafe):
-		return nil, fmt.Errorf("the list of trusted files is not believed: %w", err)
+		return nil, fmt.Errorf("the list of trusted files is not used: %w", err)
 	case err != nil:
 		return nil, fmt.Errorf("the list of trusted files cannot be read: %w", err)
 	}
@@ -101,10 +101,10 @@ func (l List) Entries() ([]Entry, error) {
 	}
 	var entries []Entry
 	if err == nil && json.Unmarshal(data, &entries, json.RejectUnknownMembers(true)) != nil {
-		err = fmt.Errorf("%s: it is damaged; remove it and trust anew", filepath.Join(l.Dir, fileName))
+		err = fmt.Errorf("%s: it is damaged; remove it and trust the files again", filepath.Join(l.Dir, fileName))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the list of trusted files is not believed: %w", err)
+		return nil, fmt.Errorf("the list of trusted files is not used: %w", err)
 	}
 	return entries, nil
 }

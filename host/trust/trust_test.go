@@ -121,7 +121,7 @@ func TestListIsTheUsersOnly(t *testing.T) {
 }
 
 func TestNoFolderForTheList(t *testing.T) {
-	assert.Fails(t, (trust.List{}).Add("/w/a2e.yaml", nil), "set HOME", "no folder")
+	assert.Fails(t, (trust.List{}).Add("/w/a2e.yaml", nil), "set HOME", "not a folder")
 	file := filepath.Join(t.TempDir(), "file")
 	must.OK(t, os.WriteFile(file, nil, 0o600))
 	err := (trust.List{Dir: filepath.Join(file, "a2e")}).Add("/w/a2e.yaml", nil)

@@ -344,7 +344,7 @@ func (g *Guard) OpenFile(name string, flag int) (*os.File, error) {
 		return nil, err
 	}
 	if !before.Mode().IsRegular() {
-		return nil, &fs.PathError{Op: "open", Path: base, Err: errors.New("is no regular file")}
+		return nil, &fs.PathError{Op: "open", Path: base, Err: errors.New("is not a regular file")}
 	}
 	file, err := dir.OpenFile(base, os.O_RDONLY|flag, 0)
 	if err != nil {

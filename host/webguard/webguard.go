@@ -152,19 +152,20 @@ func canonicalHost(u *url.URL) (string, *protocol.Error) {
 	if !isASCII(host) {
 		ascii, err := idna.Lookup.ToASCII(host)
 		if err != nil {
-			return "", BadURL("its host is no valid international domain name")
+			return "", BadURL("its host is not a valid international domain name")
 		}
 		host = ascii
 	}
 	host = strings.ToLower(host)
 	name := strings.TrimSuffix(host, ".")
 	if !isDNSName(name) {
-		return "", BadURL("its host %q is no domain name", protocol.Clip(host, 80))
+		return "", BadURL("its host %q is not a domain name", protocol.Clip(host, 80))
 	}
 	if endsInNumber(name) {
 		addr, err := netip.ParseAddr(host)
 		if err != nil || !isASCII(u.Host) {
-			return "", BadURL("its host %q is no IPv4 address; that is four decimal numbers, such as 192.0.2.1", protocol.Clip(host, 80))
+			return "", BadURL("its host %q is not an IPv4 address; that is four decimal numbers, such as 192.0.2.1",
+				protocol.Clip(host, 80))
 		}
 		return addr.String(), nil
 	}
@@ -300,7 +301,7 @@ func (g *Guard) Check(host string, to netip.AddrPort) error {
 // machine under its public address, which a firewall may not protect from it.
 func (g *Guard) addrProblem(ip netip.Addr) string {
 	if ip.Zone() != "" {
-		return "is of a local link"
+		return "is link-local"
 	}
 	ip = ip.Unmap()
 	if nat64().Contains(ip) {
@@ -313,7 +314,7 @@ func (g *Guard) addrProblem(ip netip.Addr) string {
 	case ip.IsPrivate():
 		return "is in a private network"
 	case ip.IsLinkLocalUnicast():
-		return "is of a local link or a metadata service"
+		return "is link-local or a metadata service"
 	case ip == azureMetadata():
 		return "is a metadata service"
 	case g.addrs.SafeAddr(ip) != nil:

@@ -146,7 +146,8 @@ func (j *journal) check(given protocol.Object) error {
 	for key, val := range given.All() {
 		path := string(key)
 		if !slices.Contains(open, path) {
-			bad = append(bad, protocol.FieldError{Path: "/resolve/" + escapedKey(path), Message: "is no node whose end is unknown; there are: " + listed(open)})
+			bad = append(bad, protocol.FieldError{Path: "/resolve/" + escapedKey(path),
+				Message: "is not a node whose end is unknown; there are: " + listed(open)})
 		} else if _, ok := decide(val); !ok {
 			bad = append(bad, protocol.FieldError{Path: "/resolve/" + escapedKey(path), Message: "should be " + resolveHelp})
 		}
@@ -175,8 +176,10 @@ func (j *journal) settle(ctx context.Context, given protocol.Object) error {
 		return context.Cause(ctx)
 	}
 	if len(left) > 0 {
-		return protocol.Errorf(protocol.CodeChainNodeError, "nobody knows whether these nodes of the chain %q did what they are for, as it stopped while they ran: %s; "+
-			`say so with "resume": true, "resolve": {%q: …}, each %s`, j.id, listed(left), left[0], resolveHelp).With("unknown", left).With("chain_id", j.id)
+		return protocol.Errorf(protocol.CodeChainNodeError, "it is unknown whether these nodes of the chain %q "+
+			"completed, as it stopped while they ran: %s; "+
+			`decide with "resume": true, "resolve": {%q: …}, each %s`, j.id, listed(left), left[0], resolveHelp).
+			With("unknown", left).With("chain_id", j.id)
 	}
 	return nil
 }
@@ -230,7 +233,8 @@ func (p *Plugin) elicit(ctx context.Context, message, schema string) (content pr
 func (j *journal) askAbout(ctx context.Context, path string) bool {
 	asking, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
-	content, accepted, err := j.plugin.elicit(asking, fmt.Sprintf("The chain %q stopped while its node %q ran, and nobody knows whether it did what it is for. Shall it run once more?", j.id, path),
+	content, accepted, err := j.plugin.elicit(asking, fmt.Sprintf("The chain %q stopped while its node %q ran, and "+
+		"it is unknown whether it completed. Run it again?", j.id, path),
 		`{"type":"object","properties":{"decision":{"type":"string","enum":["run","done","fail"],"description":"run it once more; done: it did; fail: go on as after a failure"},`+
 			`"output":{"type":"string","description":"with done: what it gave, as JSON; without it null"}},"required":["decision"]}`)
 	if err != nil || !accepted {

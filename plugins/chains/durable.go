@@ -85,7 +85,7 @@ func (p *Plugin) durable(req *protocol.ChainRequest) (bool, error) {
 		return false, protocol.Violation(protocol.FieldError{Path: path, Message: fmt.Sprintf(format, args...)})
 	}
 	if req.Resolve.Len() > 0 && !req.Resume {
-		return refuse("/resolve", "is for a chain that goes on; it needs \"resume\": true")
+		return refuse("/resolve", "is for a chain that is resumed; it needs \"resume\": true")
 	}
 	if wanted == "" {
 		if !p.opts.Journal || req.ChainID == "" || p.env.Store == nil {
@@ -155,7 +155,9 @@ func (p *Plugin) fill(ctx context.Context, req *protocol.ChainRequest) error {
 		}
 	}
 	if h == nil || h.foreign(ctx) {
-		return protocol.Violation(protocol.FieldError{Path: "/chain_id", Message: fmt.Sprintf("is %q, of which there is no journal in this workspace; `a2e chain list` shows those there are. A chain that is to begin needs nodes", req.ChainID)})
+		return protocol.Violation(protocol.FieldError{Path: "/chain_id",
+			Message: fmt.Sprintf("is %q, of which there is no journal in this workspace; `a2e chain list` shows "+
+				"those there are. A new chain needs nodes", req.ChainID)})
 	}
 	var kept keptRequest
 	if err := json.Unmarshal(h.request, &kept); err != nil {
@@ -277,15 +279,18 @@ func (p *Plugin) mayTake(tx *store.Tx, req *protocol.ChainRequest, h *head, defi
 	}
 	if !req.Resume {
 		if h.state != stateDone {
-			return refuse("/chain_id", "is %q, a chain that has begun and not ended; \"resume\": true goes on with it, another chain_id begins another one, `a2e chain cancel --forget` gives it up", h.id)
+			return refuse("/chain_id", "is %q, a chain that has started and not ended; \"resume\": true resumes it, "+
+				"another chain_id starts another one, `a2e chain cancel --forget` discards it", h.id)
 		}
 		return nil
 	}
 	switch {
 	case h.definition != definition:
-		return refuse("/nodes", "are not those that the chain %q began with, or a saved chain that it runs was changed; leave nodes out to go on with those of the journal, or begin with another chain_id", h.id)
+		return refuse("/nodes", "are not those that the chain %q started with, or a saved chain that it runs was "+
+			"changed; leave nodes out to resume with those of the journal, or start with another chain_id", h.id)
 	case h.input != input:
-		return refuse("/initial_input", "is not what the chain %q began with; leave nodes and initial_input out to go on with those of the journal, or begin with another chain_id", h.id)
+		return refuse("/initial_input", "is not what the chain %q started with; leave nodes and initial_input out "+
+			"to resume with those of the journal, or start with another chain_id", h.id)
 	}
 	return nil
 }
@@ -396,7 +401,8 @@ func (j *journal) watch(ctx context.Context, cancel context.CancelCauseFunc) {
 		case goesOn:
 			ours = at
 		case err == nil:
-			cancel(protocol.Errorf(protocol.CodeCancelled, "the chain was cancelled by its journal, or another host has taken it over; \"resume\": true goes on with it"))
+			cancel(protocol.Errorf(protocol.CodeCancelled, "the chain was cancelled by its journal, or another host "+
+				"has taken it over; \"resume\": true resumes it"))
 		case time.Since(ours) > lease:
 			cancel(protocol.Errorf(protocol.CodeRuntimeError, "the journal of the chain could not be read for %s, another host may go on with it: %w", lease, err))
 		}

@@ -86,7 +86,7 @@ func (b *binder) connect(from, to int, kind EdgeKind) {
 }
 
 func (b *binder) unknown(at int, field, id string) {
-	b.bad.at(at, field, "is %.64q, which is no node; there are: %s", id, b.ids())
+	b.bad.at(at, field, "is %.64q, which is not a node; there are: %s", id, b.ids())
 }
 
 // ids lists some of the nodes' ids.
@@ -214,7 +214,8 @@ func (b *binder) names(at int, n *node, field string, e *jmes.Expr) {
 		case !ok && name == memberError:
 			b.bad.at(at, field, "error is bound only in a node that a catch or an on_error leads to")
 		case !ok:
-			b.bad.at(at, field, "an expression names %.64q, which is no node; the initial input is under input, as in input.%.64s; there are: %s", name, name, b.ids())
+			b.bad.at(at, field, "an expression names %.64q, which is not a node; the initial input is under input, "+
+				"as in input.%.64s; there are: %s", name, name, b.ids())
 		case b.nodes[from].isItem && from != at:
 			b.bad.at(at, field, "an expression names %.64q, which runs for each item of a map; name the map, which has the list of results", name)
 		default:
@@ -247,7 +248,7 @@ func (b *binder) inherit() {
 			continue
 		}
 		if depth := n.mapDepth(); depth > maxMapDepth {
-			b.bad.at(i, "map_node", "maps stand %d deep in each other; %d is the most", depth, maxMapDepth)
+			b.bad.at(i, "map_node", "maps are nested %d deep; at most %d are allowed", depth, maxMapDepth)
 			return
 		}
 		for t := n.template; t != nil; t = t.template {

@@ -143,7 +143,8 @@ func (r *run) perform(ctx context.Context, n *node, it *item) (jsontext.Value, e
 func (r *run) once(ctx context.Context, n *node, it *item) (raw jsontext.Value, err error) {
 	if n.timeout > 0 {
 		own, cancel := context.WithTimeoutCause(ctx, n.timeout,
-			protocol.Errorf(protocol.CodeTimeout, "the node did not end within its timeout of %s; a longer \"timeout\" gives it more", n.timeout))
+			protocol.Errorf(protocol.CodeTimeout, "the node did not end within its timeout of %s; a longer timeout "+
+				"of the node gives it more", n.timeout))
 		defer cancel()
 		defer func() {
 			if err != nil && own.Err() != nil {

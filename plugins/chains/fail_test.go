@@ -228,9 +228,9 @@ func TestWallHostileChains(t *testing.T) {
 				return tool("n5", "")
 			}
 			return fmt.Sprintf(`"node_id":"n%d","kind":"map","items_path":"input.x","map_node":"n%d"`, i, i+1)
-		}), "schema_violation", "4 is the most"},
+		}), "schema_violation", "at most 4 are allowed"},
 		{"giant expression", nodes(tool("a", `,"input_map":{"x":"`+strings.Repeat("input.x || ", 100_000)+`input.x"}`)), "schema_violation", "longer than 8192 bytes"},
-		{"deep expression", nodes(tool("a", `,"input_map":{"x":"`+strings.Repeat("(", 4_000)+strings.Repeat(")", 4_000)+`"}`)), "schema_violation", "is no JMESPath"},
+		{"deep expression", nodes(tool("a", `,"input_map":{"x":"`+strings.Repeat("(", 4_000)+strings.Repeat(")", 4_000)+`"}`)), "schema_violation", "is not JMESPath"},
 		{"very many expressions", long(1_100, func(i int) string {
 			return tool(fmt.Sprint("n", i), fmt.Sprintf(`,"condition":"'%d%s'"`, i, strings.Repeat("x", 4_000)))
 		}), "schema_violation", "more than 4194304 bytes together"},

@@ -208,7 +208,7 @@ func (j *journal) flushLocked(ctx context.Context) error {
 		changed, err := tx.Exec("INSERT INTO chains_steps (id, body) SELECT ?, ? WHERE EXISTS (SELECT 1 FROM chains_journals WHERE number = ? AND owner = ?)",
 			id, body, j.number, j.plugin.hosts.name())
 		if err == nil && changed == 0 {
-			err = protocol.Errorf(protocol.CodeRuntimeError, "the journal of the chain was taken away while it ran")
+			err = protocol.Errorf(protocol.CodeRuntimeError, "the journal of the chain was removed while it ran")
 		}
 		return err
 	})

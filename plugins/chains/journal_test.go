@@ -257,10 +257,10 @@ func TestJournalHasOneHost(t *testing.T) {
 	assert.Equal(t, found[0].State, stateCancelled)
 	assert.Slice(t, found[0].Unknown, []string{"g"})
 
-	must.Fails(t, second.Call(t.Context(), protocol.TypeChainReq, gate, &resp), "has begun and not ended")
+	must.Fails(t, second.Call(t.Context(), protocol.TypeChainReq, gate, &resp), "has started and not ended")
 	must.Fails(t, second.Call(t.Context(), protocol.TypeChainReq, resume, &resp), `"resolve": {"g": …}`)
 	found = must.Get(Journals(t.Context(), s, dir, "gate", false))(t)
-	for decision, words := range map[string]string{`{"g":{"output":8},"x":"run"}`: "no node whose end is unknown", `{"x":"run"}`: "no node whose end is unknown", `{"g":"maybe"}`: `"run" (once more)`} {
+	for decision, words := range map[string]string{`{"g":{"output":8},"x":"run"}`: "not a node whose end is unknown", `{"x":"run"}`: "not a node whose end is unknown", `{"g":"maybe"}`: `"run" (once more)`} {
 		resume.Resolve = must.Get(protocol.ParseObject([]byte(decision)))(t)
 		must.Fails(t, second.Call(t.Context(), protocol.TypeChainReq, resume, &resp), words)
 	}

@@ -328,7 +328,8 @@ func (j *Journal) waits(path string) (string, error) {
 	case path == "":
 		return paths[0], nil
 	case !slices.Contains(paths, path):
-		return "", fmt.Errorf("%q is no node of the chain %q that waits for an approval; there are: %s", path, j.ID, listed(paths))
+		return "", fmt.Errorf("%q is not a node of the chain %q that waits for an approval; there are: %s", path, j.ID,
+			listed(paths))
 	}
 	return path, nil
 }

@@ -40,7 +40,8 @@ func (r *run) mapItems(ctx context.Context, n *node, outer *item) (jsontext.Valu
 	case !ok:
 		return nil, protocol.Errorf(protocol.CodeChainNodeError, "items_path gives %s; a map needs an array", jmes.TypeName(v))
 	case len(list) > most:
-		return nil, protocol.Errorf(protocol.CodeChainNodeError, "items_path gives %d items; a map takes %d (max_items in the config allows more)", len(list), most)
+		return nil, protocol.Errorf(protocol.CodeChainNodeError, "items_path gives %s; a map takes %d (max_items in "+
+			"the config allows more)", protocol.Count(len(list), "item"), most)
 	case len(list) == 0:
 		return jsontext.Value("[]"), nil
 	}
@@ -214,7 +215,8 @@ func (r *run) repeat(ctx context.Context, n *node, outer *item) (last jsontext.V
 			return last, err
 		}
 		if it.iteration == n.most {
-			return nil, protocol.Errorf(protocol.CodeChainNodeError, "its condition still holds after %d iterations, which is its max_iterations", n.most)
+			return nil, protocol.Errorf(protocol.CodeChainNodeError, "its condition still holds after %s, which is "+
+				"its max_iterations", protocol.Count(n.most, "iteration"))
 		}
 		e := outer.event()
 		e.iteration = it.iteration

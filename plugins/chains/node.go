@@ -233,9 +233,9 @@ func unknown(at int, name string, bad *problems) {
 	hint := schema.Suggest(name, "fields of a node", slices.Concat(names, []string{"description"}, others))
 	switch name {
 	case "max_attempts", "backoff", "on":
-		hint = "it belongs into retry, as in \"retry\": {\"max_attempts\": 3}"
+		hint = "it belongs in retry, as in \"retry\": {\"max_attempts\": 3}"
 	case "key", "ttl":
-		hint = "it belongs into cache, as in \"cache\": {\"ttl\": 3600}"
+		hint = "it belongs in cache, as in \"cache\": {\"ttl\": 3600}"
 	}
 	bad.at(at, escapedKey(name[:min(len(name), maxID)]), "is not known; %s", hint)
 }
@@ -306,7 +306,8 @@ func (s *spec) check(at int, bad *problems) {
 // passesNothing says that a node which calls nothing has an input for nobody.
 func (s *spec) passesNothing(at int, bad *problems) {
 	if s.input.Len() > 0 || s.inputMap.Len() > 0 {
-		bad.at(at, "input", "a %s passes nothing on; give input and input_map to the nodes that it leads to", s.kind)
+		bad.at(at, "input", "has no effect in a node of kind %s; give input and input_map to the nodes that it "+
+			"leads to", s.kind)
 	}
 }
 

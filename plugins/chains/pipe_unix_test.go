@@ -19,7 +19,7 @@ func TestPipesKeepNobodyWaiting(t *testing.T) {
 	must.OK(t, os.Mkdir(filepath.Join(work, "chains"), 0o755), syscall.Mkfifo(filepath.Join(work, "chains", "p.yaml"), 0o644), syscall.Mkfifo(filepath.Join(work, "pipe"), 0o644))
 	p := newPlugin(t, Options{}, work)
 	_, err := p.openSaved("p")
-	assert.That(t, err != nil && strings.Contains(err.Error(), "no regular file"), "%v", err)
+	assert.That(t, err != nil && strings.Contains(err.Error(), "not a regular file"), "%v", err)
 	root := must.Get(os.OpenRoot(work))(t)
 	defer root.Close()
 	all := namesIn(root, "pipe")

@@ -102,7 +102,7 @@ func (l *planner) plan(src source) (*plan, error) {
 		s := readSpec(i, obj, bad)
 		s.check(i, bad)
 		if first, twice := pl.byID[s.id]; twice && s.id != "" {
-			bad.at(i, "node_id", "is %q, which is the id of node %d already; each id may stand once", s.id, first)
+			bad.at(i, "node_id", "is %q, which is the id of node %d already; each id may appear once", s.id, first)
 		} else {
 			pl.byID[s.id] = i
 		}
@@ -112,7 +112,8 @@ func (l *planner) plan(src source) (*plan, error) {
 		pl.nodes = append(pl.nodes, &node{spec: s, id: s.id, kind: s.kind, name: s.name, timeout: s.timeout, most: cmp.Or(s.maxParallel, s.maxIterations)})
 	}
 	if _, ok := pl.byID[src.entry]; src.entry != "" && !ok {
-		bad.list = append(bad.list, protocol.FieldError{Path: strings.TrimSuffix(src.base, "nodes") + "entry_node", Message: fmt.Sprintf("is %.64q, which is no node", src.entry)})
+		bad.list = append(bad.list, protocol.FieldError{Path: strings.TrimSuffix(src.base, "nodes") + "entry_node",
+			Message: fmt.Sprintf("is %.64q, which is not a node", src.entry)})
 	}
 	if err := bad.err(); err != nil {
 		return nil, err

@@ -220,7 +220,7 @@ func (r *run) decoded(raw []byte) (v any, cost int, err error) {
 	case errors.Is(err, jmes.ErrTooLarge):
 		return nil, 0, r.full()
 	case err != nil:
-		return nil, 0, protocol.Errorf(protocol.CodeChainNodeError, "its output is no JSON: %w", err)
+		return nil, 0, protocol.Errorf(protocol.CodeChainNodeError, "its output is not JSON: %w", err)
 	}
 	if err := r.keep(cost); err != nil {
 		return nil, 0, err

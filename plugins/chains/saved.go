@@ -134,7 +134,7 @@ func readRegular(root *os.Root, guard *wall.Guard, path string) (_ []byte, err e
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, errors.New("it is no regular file")
+		return nil, errors.New("it is not a regular file")
 	}
 	return readBounded(file)
 }

@@ -140,7 +140,7 @@ func TestSavedChainsThatAreWrong(t *testing.T) {
 		{"large", "schema_violation", "larger than"},
 		{"merge", "schema_violation", "<< has no meaning"},
 		{"deep0", "schema_violation", "more than 8 deep"},
-		{"folder", "schema_violation", "no regular file"},
+		{"folder", "schema_violation", "not a regular file"},
 		{"link", "schema_violation", "cannot be read"},
 		{"inside", "schema_violation", "cannot be read"},
 		{"../outside", "schema_violation", "no saved chain may be called"},

@@ -67,12 +67,14 @@ func (a *actions) get(ctx context.Context) (*actionSpace, error) {
 	s := &actionSpace{types: space.Types, fitting: make(map[string]bool)}
 	if space.Action != nil {
 		if s.schema, err = schema.Compile(space.Action, maxParts); err != nil {
-			return nil, protocol.Errorf(protocol.CodeRuntimeError, "the action space of the environment is no JSON Schema: %w", err)
+			return nil, protocol.Errorf(protocol.CodeRuntimeError, "the action space of the environment is not a "+
+				"JSON Schema: %w", err)
 		}
 	}
 	if space.Options != nil {
 		if s.options, err = schema.Compile(space.Options, maxParts); err != nil {
-			return nil, protocol.Errorf(protocol.CodeRuntimeError, "reset_options of the environment is no JSON Schema: %w", err)
+			return nil, protocol.Errorf(protocol.CodeRuntimeError, "reset_options of the environment is not a JSON "+
+				"Schema: %w", err)
 		}
 	}
 	a.ready.Store(s)

@@ -34,7 +34,8 @@ const (
 func (p *Plugin) batchStep(ctx context.Context, req *protocol.EnvBatchStepRequest, _ host.Emitter) (*batchResponse, error) {
 	if len(req.EpisodeIDs) != len(req.Actions) {
 		return nil, protocol.Violation(protocol.FieldError{
-			Path: "/actions", Message: fmt.Sprintf("has %d entries for %d episode_ids; send one action for each", len(req.Actions), len(req.EpisodeIDs)),
+			Path: "/actions", Message: fmt.Sprintf("has %s for %s; send one action for each",
+				protocol.Count(len(req.Actions), "entry"), protocol.Count(len(req.EpisodeIDs), "episode_id")),
 		})
 	}
 	switch req.Autoreset {
@@ -263,6 +264,7 @@ func failure(moves []move) error {
 	}
 	e := *refusal
 	e.Detail = maps.Clone(e.Detail)
-	e.Message = fmt.Sprintf("step %d of the batch: %s; %d of its %d steps were taken, all but those in detail.failed", failed[0], e.Message, len(moves)-len(failed), len(moves))
+	e.Message = fmt.Sprintf("step %d of the batch: %s; took %d of %s, all but those in detail.failed", failed[0],
+		e.Message, len(moves)-len(failed), protocol.Count(len(moves), "step"))
 	return e.With("failed", failed)
 }

@@ -196,7 +196,9 @@ func (d *dataPlane) below(name string) (string, error) {
 			return rel, nil
 		}
 	}
-	return "", protocol.Violation(protocol.FieldError{Path: "/data_root", Message: fmt.Sprintf("should be %s or a folder below it, which is the folder that data.root of the config names; another one is no data root of this host", protocol.DefaultDataRoot)})
+	return "", protocol.Violation(protocol.FieldError{Path: "/data_root",
+		Message: fmt.Sprintf("should be %s or a folder below it, which is the folder that data.root of the config "+
+			"names; another one is not a data root of this host", protocol.DefaultDataRoot)})
 }
 
 // reset answers env/data/reset/req.
@@ -294,7 +296,8 @@ func dataQuery(query string) (func(context.Context, string) (bool, error), error
 	query = strings.TrimPrefix(query, "./")
 	glob, ok := pattern.NewGlob(query)
 	if !ok || !doublestar.ValidatePattern(query) {
-		return nil, protocol.Violation(protocol.FieldError{Path: "/query", Message: `is no glob; send one such as "*.csv" or "out/**", or a part of a path`})
+		return nil, protocol.Violation(protocol.FieldError{Path: "/query",
+			Message: `is not a glob; send one such as "*.csv" or "out/**", or a part of a path`})
 	}
 	return func(ctx context.Context, name string) (bool, error) {
 		fits, err := glob.Match(ctx, name)

@@ -274,7 +274,7 @@ func (s *stager) extract(ctx context.Context, in io.Reader) error {
 				err = s.write(local, stoppable{ctx, archive}, fs.FileMode(h.Mode))
 			}
 		default:
-			return fmt.Errorf("the archive has the entry %.200q, which is no file or folder", h.Name)
+			return fmt.Errorf("the archive has the entry %.200q, which is not a file or folder", h.Name)
 		}
 		if err != nil {
 			return aboutFile(name, err)
@@ -386,7 +386,7 @@ func openRegular(root *os.Root, local string) (*os.File, int64, error) {
 	}
 	info, err := file.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = errors.New("it is no file or folder")
+		err = errors.New("it is not a file or folder")
 	}
 	if err != nil {
 		return nil, 0, errors.Join(err, file.Close())

@@ -224,7 +224,7 @@ func TestMaxSteps(t *testing.T) {
 			t.Errorf("step %d: done %v, truncated %v", i+1, o.Done, o.Truncated)
 		}
 	}
-	s.Refused(protocol.TypeEnvStepReq, stepFields(id, `{"type":"inc"}`), protocol.CodeEpisodeDone, "cut short", "3 steps")
+	s.Refused(protocol.TypeEnvStepReq, stepFields(id, `{"type":"inc"}`), protocol.CodeEpisodeDone, "truncated", "3 steps")
 	m := s.Call(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id))
 	assert.That(t, m.Get("/obs/truncated") == "true" && m.Get("/obs/done") == "false", "observe: %s", m.Line)
 	exp := s.experiences(`{"limit":1}`)
@@ -243,7 +243,7 @@ func TestEpisodesAreBounded(t *testing.T) {
 	s := newStage(t, pluginOf(t, Options{MaxEpisodes: 2}, host.Env{}))
 	s.begin("counter")
 	last := s.begin("counter")
-	s.Refused(protocol.TypeEnvResetReq, `{"env_name":"counter"}`, protocol.CodeResetDenied, "2 episodes are open", "max_episodes")
+	s.Refused(protocol.TypeEnvResetReq, `{"env_name":"counter"}`, protocol.CodeResetDenied, "2 episodes open", "max_episodes")
 	s.Call(protocol.TypeEnvCloseReq, fmt.Sprintf(`{"episode_id":%q}`, last))
 	s.begin("counter")
 }

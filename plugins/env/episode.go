@@ -72,11 +72,14 @@ func (e *episode) openLocked() error {
 	case e.closed:
 		return unknownEpisode(e.id)
 	case e.failure != "":
-		return protocol.Errorf(protocol.CodeEpisodeDone, "the episode %s was ended by an error: %s; begin another with env/reset/req", e.id, e.failure)
+		return protocol.Errorf(protocol.CodeEpisodeDone, "the episode %s was ended by an error: %s; start another "+
+			"with env/reset/req", e.id, e.failure)
 	case e.truncated && !e.done:
-		return protocol.Errorf(protocol.CodeEpisodeDone, "the episode %s was cut short after %d steps (truncated); begin another with env/reset/req", e.id, e.steps.Load())
+		return protocol.Errorf(protocol.CodeEpisodeDone, "the episode %s was truncated after %s; start another with "+
+			"env/reset/req", e.id, protocol.Count(e.steps.Load(), "step"))
 	case e.done || e.over.Load():
-		return protocol.Errorf(protocol.CodeEpisodeDone, "the episode %s has ended after %d steps; begin another with env/reset/req", e.id, e.steps.Load())
+		return protocol.Errorf(protocol.CodeEpisodeDone, "the episode %s has ended after %s; start another with "+
+			"env/reset/req", e.id, protocol.Count(e.steps.Load(), "step"))
 	}
 	return nil
 }
@@ -157,7 +160,10 @@ func (p *Plugin) begin(ctx context.Context, seed int64, options protocol.Object)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	at, err := p.beginLocked(ctx, e, "the environment "+p.env.Name()+" did not begin an episode", func(r Reset) (World, error) { return p.env.Reset(ctx, r) })
+	at, err := p.beginLocked(ctx, e, "the environment "+p.env.Name()+" did not start an episode", func(r Reset) (World,
+		error) {
+		return p.env.Reset(ctx, r)
+	})
 	if err != nil {
 		return obs, err
 	}
@@ -205,7 +211,8 @@ func (p *Plugin) takePlace() error {
 		most, allowed = maxWorkspaces, "there may be of workspace"
 	}
 	if n := len(p.episodes) + p.opening; n >= most {
-		return protocol.Errorf(protocol.CodeResetDenied, "%d episodes are open, which is all that %s; close some with env/close/req", n, allowed)
+		return protocol.Errorf(protocol.CodeResetDenied, "%s open, which is all that %s; close some with env/close/req",
+			protocol.Count(n, "episode"), allowed)
 	}
 	p.opening++
 	return nil

@@ -157,7 +157,7 @@ func gymTroubles(t *testing.T, s *execStage) {
 		t.Error(e)
 	}
 	e := s.refused(w, `{"type":"act","value":`+gymValue("void")+`}`, protocol.CodeRuntimeError)
-	assert.Contains(t, e.Message, "the step gave the reward nan; should be a finite number", "a reward that is no number")
+	assert.Contains(t, e.Message, "the step gave the reward nan; should be a finite number", "a reward that is not a number")
 	s.act(w, `{"type":"act","value":`+gymValue("nan")+`}`)
 	got := s.state(w, "observation")
 	assert.That(t, strings.Contains(got, `"push":[[0.0,null],[null,1.0]]`), "no numbers: %s", got)

@@ -229,7 +229,8 @@ func (l *listing) DecodeLine(obj protocol.Object) error {
 	l.limit, l.entries = math.MaxInt, make([]experience, len(resp.Episodes))
 	for i, raw := range resp.Episodes {
 		if err := l.entries[i].UnmarshalJSON(raw); err != nil {
-			return protocol.Violation(protocol.FieldError{Path: "/episodes", Message: "has an entry that is no experience"})
+			return protocol.Violation(protocol.FieldError{Path: "/episodes",
+				Message: "has an entry that is not an experience"})
 		}
 	}
 	return nil

@@ -153,7 +153,7 @@ func (c *execChild) abandon(id uint64, t protocol.Type) bool {
 func (c *execChild) late(t protocol.Type, within time.Duration) error {
 	hint := ""
 	if n := c.Skipped(); n > 0 {
-		hint = fmt.Sprintf("; %d lines of its stdout were no messages and went to the log", n)
+		hint = fmt.Sprintf("; the log has %s of its stdout that did not hold a message", protocol.Count(n, "line"))
 	}
 	return protocol.Errorf(protocol.CodeTimeout, "the program of the environment did not answer %s within %s%s", t, within, hint)
 }

@@ -17,11 +17,13 @@ const (
 )
 
 func unknownEpisode(id string) *protocol.Error {
-	return protocol.Errorf(protocol.CodeUnknownEpisode, "unknown episode %.64q; env/reset/req begins one and gives its episode_id", id)
+	return protocol.Errorf(protocol.CodeUnknownEpisode, "unknown episode %.64q; env/reset/req starts one and gives "+
+		"its episode_id", id)
 }
 
 func (p *Plugin) idleEpisode(id string) *protocol.Error {
-	return protocol.Errorf(protocol.CodeUnknownEpisode, "the episode %.64q was closed, as it was idle for longer than idle_timeout (%s); begin another with env/reset/req",
+	return protocol.Errorf(protocol.CodeUnknownEpisode, "the episode %.64q was closed, as it was idle for longer "+
+		"than idle_timeout (%s); start another with env/reset/req",
 		id, p.opts.idle())
 }
 

@@ -116,7 +116,7 @@ func TestEndedEpisodesSurviveToo(t *testing.T) {
 	hostAt(t, dir, make, func(s *stage) {
 		m := s.Call(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, open))
 		assert.That(t, m.Get("/obs/reward") == "1" && m.Get("/obs/state/seed") == "77" && m.Get("/obs/state/options/a/0") == "1" && m.Get("/obs/done") == "false", "the open one: %s", m.Line)
-		s.Refused(protocol.TypeEnvStepReq, stepFields(cut, `{"type":"say"}`), protocol.CodeEpisodeDone, "cut short")
+		s.Refused(protocol.TypeEnvStepReq, stepFields(cut, `{"type":"say"}`), protocol.CodeEpisodeDone, "truncated")
 		s.Refused(protocol.TypeEnvStepReq, stepFields(ended, `{"type":"say"}`), protocol.CodeEpisodeDone, "has ended")
 		s.Refused(protocol.TypeEnvStepReq, stepFields(failed, `{"type":"say"}`), protocol.CodeEpisodeDone, "the roof fell in")
 		s.Refused(protocol.TypeEnvStepReq, stepFields(closed, `{"type":"say"}`), protocol.CodeUnknownEpisode)

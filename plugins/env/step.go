@@ -65,7 +65,7 @@ func (p *Plugin) take(ctx context.Context, m *move, began time.Time) time.Time {
 	out, err := e.world.Step(ctx, m.action)
 	returned = true
 	if err == nil && (math.IsNaN(out.Reward) || math.IsInf(out.Reward, 0)) {
-		err = errors.New("the environment gave a reward that is no number")
+		err = errors.New("the environment gave a reward that is not a number")
 	}
 	if err != nil {
 		m.err = e.failedLocked(err)

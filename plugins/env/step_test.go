@@ -60,12 +60,12 @@ func TestBatchTakesNoStepBeforeItIsChecked(t *testing.T) {
 		{[]string{open, "x"}, []string{inc, inc}, protocol.CodeUnknownEpisode, "x"},
 		{[]string{open, open}, []string{inc, `{"type":"jump"}`}, protocol.CodeUnknownAction, "/actions/1"},
 		{[]string{open, ended}, []string{inc, inc}, protocol.CodeEpisodeDone, "no step of the batch was taken"},
-		{[]string{open, open}, []string{inc}, protocol.CodeSchemaViolation, "1 entries for 2"},
+		{[]string{open, open}, []string{inc}, protocol.CodeSchemaViolation, "1 entry for 2"},
 	} {
 		s.Refused(protocol.TypeEnvBatchStepReq, batchFields(t, tc.ids, tc.actions), tc.code, tc.say)
 	}
 	// this one is only found on the way
-	m := s.Refused(protocol.TypeEnvBatchStepReq, batchFields(t, []string{open, open}, []string{inc, inc}), protocol.CodeEpisodeDone, "step 1 of the batch", "1 of its 2 steps were taken")
+	m := s.Refused(protocol.TypeEnvBatchStepReq, batchFields(t, []string{open, open}, []string{inc, inc}), protocol.CodeEpisodeDone, "step 1 of the batch", "took 1 of 2 steps")
 	assert.That(t, m.Get("/detail/failed/0") == "1", "failed: %s", m.Line)
 	exp := s.experiences(fmt.Sprintf(`{"episode_id":%q}`, open))
 	assert.That(t, len(exp) == 1, "%d steps were taken", len(exp))
@@ -164,7 +164,7 @@ func TestStepsThatFail(t *testing.T) {
 		ended  string // what a step after it is told; "" = it goes on
 	}{
 		{"fail", protocol.CodeRuntimeError, "the roof fell in", "the roof fell in"},
-		{"nan", protocol.CodeRuntimeError, "no number", "no number"},
+		{"nan", protocol.CodeRuntimeError, "not a number", "not a number"},
 		{"panic", protocol.CodeRuntimeError, "panicked", "panicked"},
 		{"deny", protocol.CodeUnknownAction, "not now", ""},
 	} {

@@ -363,7 +363,7 @@ func (c *chunk) take(tx *store.Tx) error {
 // checkID refuses what no host would have made as an id.
 func checkID(name, id string) error {
 	if id == "" || len(id) > 64 || !utf8.ValidString(id) {
-		return fmt.Errorf("%s: %.80q is no id; should be 1 to 64 bytes", name, id)
+		return fmt.Errorf("%s: %.80q is not an id; should be 1 to 64 bytes", name, id)
 	}
 	return nil
 }

@@ -31,7 +31,7 @@ type WorkspaceOptions struct {
 	MaxSteps        int      `yaml:"max_steps" min:"0" doc:"Actions after which an episode is checked and cut short, where its task does not say; 0 = no limit. (max_steps of the plugin cuts short without a check.)"`
 	CheckEachStep   bool     `yaml:"check_each_step" doc:"Run the check after each action that may have changed something: the reward is then how much better it got."`
 	AllowedCommands []string `yaml:"allowed_commands" doc:"The programs that run_command may start; default: those of the tools."`
-	Deny            []string `yaml:"deny" doc:"Tools, as names or globs, that are no actions."`
+	Deny            []string `yaml:"deny" doc:"Tools, as names or globs, that are not actions."`
 	Network         bool     `yaml:"network" doc:"Give the network to the programs, the check and http_get. Without it http_get is no action."`
 	MaxFiles        int      `yaml:"max_files" min:"0" doc:"Files and folders that files/ of a task may hold; 0 = 10000."`
 	MaxBytes        int64    `yaml:"max_bytes" min:"0" doc:"Bytes that files/ of a task may hold; 0 = 268435456."`

@@ -167,11 +167,11 @@ func (w *workspaceWorld) verdict(ctx, own context.Context, state sandbox.State, 
 	case errors.Is(context.Cause(own), errCheckLate):
 		v.timedOut, v.reason = true, fmt.Sprintf("the check did not end within %s", w.task.timeout())
 	case errors.Is(err, sandbox.ErrMemory):
-		v.reason = "the check used more memory than it may"
+		v.reason = "the check used more memory than allowed"
 	case errors.Is(err, sandbox.ErrDisk):
-		v.reason = "the check left more on the disk than it may"
+		v.reason = "the check left more on the disk than allowed"
 	case errors.Is(err, sandbox.ErrProcesses):
-		v.reason = "the check started more processes than it may"
+		v.reason = "the check started more processes than allowed"
 	default:
 		w.env.env.Log.Warn().Err(err).Str("task", w.task.Name).Msg("the check of a task cannot be run")
 		return v, protocol.Errorf(protocol.CodeSandboxCrash, "the check of task %q cannot be run", w.task.ID)
@@ -291,7 +291,7 @@ func (w *workspaceWorld) runCases(ctx, own context.Context) (v verdict, err erro
 		v.score = 1
 	}
 	if passed < len(w.task.Cases) {
-		v.reason = fmt.Sprintf("%d of %d cases pass", passed, len(w.task.Cases))
+		v.reason = fmt.Sprintf("passed %d of %s", passed, protocol.Count(len(w.task.Cases), "case"))
 	}
 	return v, nil
 }

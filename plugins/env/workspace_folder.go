@@ -53,7 +53,7 @@ func (f *folder) saved() string  { return filepath.Join(f.path, "saved") }
 // somebody else wrote.
 func (w *workspace) folderOf(id string) (string, error) {
 	if id == "" || len(id) > 64 || strings.Trim(id, idLetters) != "" {
-		return "", fmt.Errorf("the episode's id %.80q is no name of a folder", id)
+		return "", fmt.Errorf("the episode's id %.80q is not a name of a folder", id)
 	}
 	episodes, err := filepath.Abs(filepath.Join(w.env.StateDir, "episodes"))
 	return filepath.Join(episodes, id), err
@@ -250,7 +250,7 @@ func (c *copier) entry(ctx context.Context, name string) (fs.FileMode, error) {
 	case mode&fs.ModeSymlink != 0:
 		return mode, c.link(name)
 	case c.strict:
-		return mode, fmt.Errorf("%q is no file, folder or link; only those can be copied", name)
+		return mode, fmt.Errorf("%q is not a file, folder or link; only those can be copied", name)
 	}
 	return 0, nil
 }

@@ -240,10 +240,10 @@ func TestWorkspaceIsSavedAndRestored(t *testing.T) {
 	}
 	for name, bad := range map[string]struct{ id, saved, want string }{
 		"gone":        {"e", string(saved), "is gone"},
-		"path":        {"../e", string(saved), "no name of a folder"},
-		"empty id":    {"", string(saved), "no name of a folder"},
+		"path":        {"../e", string(saved), "not a name of a folder"},
+		"empty id":    {"", string(saved), "not a name of a folder"},
 		"not JSON":    {"e", "x", "cannot be read"},
-		"another's":   {"e", `{"count":3}`, "none of workspace"},
+		"another's":   {"e", `{"count":3}`, "does not belong to workspace"},
 		"task gone":   {"e", `{"task":"no"}`, "there is no task"},
 		"task a path": {"e", `{"task":"../tasks/add"}`, "there is no task"},
 	} {

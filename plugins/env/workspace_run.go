@@ -99,9 +99,9 @@ func (r *runner) run(ctx context.Context, o runOrder) (runResult, error) {
 	case errors.Is(err, errRunLate):
 		res.TimedOut = true
 	case errors.Is(err, sandbox.ErrMemory):
-		res.Error = "it used more memory than it may"
+		res.Error = "it used more memory than allowed"
 	case errors.Is(err, sandbox.ErrDisk):
-		res.Error = "it left more on the disk than it may"
+		res.Error = "it left more on the disk than allowed"
 	case errors.As(err, &unstarted):
 		res.Error = fmt.Sprintf("%q cannot be started: %v", o.Run[0], unstarted.Err)
 	default:
@@ -120,7 +120,7 @@ func (r *runner) program(argv []string) (string, error) {
 	if !strings.ContainsAny(name, `/\`) {
 		path, err := sandbox.LookPath(name, r.world.env.dirs(), "")
 		if err != nil {
-			return "", fmt.Errorf("%q is no program that can be run", name)
+			return "", fmt.Errorf("%q is not a program that can be run", name)
 		}
 		return path, nil
 	}
@@ -266,7 +266,7 @@ func (j *judge) hear(line []byte) {
 	case err != nil, (said.Run == nil) == (said.Reward == nil):
 		j.wrong = fmt.Errorf(`the check wrote the line %.80q, which is neither {"run":[…]} nor {"reward":…}; use stderr for other text`, line)
 	case said.Reward != nil && (math.IsNaN(*said.Reward) || math.IsInf(*said.Reward, 0)):
-		j.wrong = errors.New("the check gave a reward that is no number")
+		j.wrong = errors.New("the check gave a reward that is not a number")
 	case said.Reward != nil && said.Nonce != j.nonce:
 		j.wrong = errors.New("the check gave a reward without the nonce of this check, the first line on its stdin where the task says nonce: true")
 	case said.Reward != nil:

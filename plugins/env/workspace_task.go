@@ -178,11 +178,11 @@ func (t *task) complete() error {
 	}
 	for _, pattern := range t.Hidden {
 		if !doublestar.ValidatePattern(pattern) {
-			return fmt.Errorf(`hidden: %q is no valid pattern; write globs such as "tests/**"`, pattern)
+			return fmt.Errorf(`hidden: %q is not a valid pattern; write globs such as "tests/**"`, pattern)
 		}
 	}
 	if t.Nonce && t.Reward != rewardJudge {
-		return errors.New("nonce is for reward: judge; nothing that a check of another kind knows is kept from what it loads")
+		return errors.New("nonce is for reward: judge; a check of another kind cannot keep it from what it loads")
 	}
 	if t.MaxSteps < 0 || t.Timeout > maxCheckTime {
 		return errors.New("timeout must be at most 86400 seconds")
@@ -242,7 +242,7 @@ func (w *workspace) program(t *task) (string, error) {
 	}
 	path, err := sandbox.LookPath(name, w.dirs(), "")
 	if err != nil {
-		return "", fmt.Errorf("check of task %q: %q is no program that can be run", t.Name, t.Check[0])
+		return "", fmt.Errorf("check of task %q: %q is not a program that can be run", t.Name, t.Check[0])
 	}
 	return path, nil
 }

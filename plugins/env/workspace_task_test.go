@@ -39,7 +39,7 @@ func TestWorkspaceBrokenTasks(t *testing.T) {
 		{"cases with a judge", fine + "reward: judge\ncases: [{run: [x]}]\n", "t/task.yaml: reward: judge goes with check"},
 		{"no run", fine + "cases: [{run: []}]\n", "t/task.yaml: cases: number 1 has no program"},
 		{"a case's file", fine + "cases: [{run: [x], stdout_file: ../x}]\n", "leads out of the task folder"},
-		{"hidden", fine + "hidden: ['a[']\n", "t/task.yaml: hidden: \"a[\" is no valid pattern"},
+		{"hidden", fine + "hidden: ['a[']\n", "t/task.yaml: hidden: \"a[\" is not a valid pattern"},
 		{"timeout", fine + "timeout: 1e9\n", "t/task.yaml: timeout must be at most"},
 		{"negative timeout", fine + "timeout: -1\n", "t/task.yaml:2:10: timeout must be at least 0"},
 		{"empty check", fine + "check: []\n", "t/task.yaml: check is empty"},
@@ -57,7 +57,7 @@ func TestWorkspaceBrokenTasks(t *testing.T) {
 	})
 	w := makeWorkspace(t, WorkspaceOptions{Tasks: dir}, workshop(t))
 	for name, want := range map[string]string{
-		"b": `b/task.yaml:1:1: `, "c": "there is no check", "d": "leads out of the task folder", "e": `"no-such-program" is no program`,
+		"b": `b/task.yaml:1:1: `, "c": "there is no check", "d": "leads out of the task folder", "e": `"no-such-program" is not a program`,
 		"z": "there are: a, b, c, d, e", "../a": "there are: a, b, c, d, e", "no task": "there are: a",
 	} {
 		_, err := w.Reset(t.Context(), Reset{EpisodeID: "x", Options: jsonObject(t, `{"task":"`+name+`"}`)})
@@ -80,7 +80,7 @@ func TestWorkspaceOptions(t *testing.T) {
 		{"not there", WorkspaceOptions{Tasks: filepath.Join(good, "no")}, nil, "cannot be read"},
 		{"empty", WorkspaceOptions{Tasks: t.TempDir()}, nil, "holds no task"},
 		{"default task", WorkspaceOptions{Tasks: good, Task: "b"}, nil, `there is no task "b"; there are: a`},
-		{"deny", WorkspaceOptions{Tasks: good, Deny: []string{"a["}}, nil, "is no valid pattern"},
+		{"deny", WorkspaceOptions{Tasks: good, Deny: []string{"a["}}, nil, "is not a valid pattern"},
 		{"no state_dir", WorkspaceOptions{Tasks: good}, func(e *host.Env) { e.StateDir = "" }, "needs state_dir"},
 		{"no tools", WorkspaceOptions{Tasks: good}, func(e *host.Env) { e.ToolBox = nil }, "needs tools"},
 	} {

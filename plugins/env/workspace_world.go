@@ -176,7 +176,7 @@ func parseSaved(saved jsontext.Value) (*savedWorkspace, error) {
 		return nil, fmt.Errorf("the saved episode cannot be read: %w", err)
 	}
 	if s.Task == "" || s.Steps < 0 {
-		return nil, errors.New("the saved episode is none of workspace")
+		return nil, errors.New("the saved episode does not belong to workspace")
 	}
 	return &s, nil
 }

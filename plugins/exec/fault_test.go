@@ -43,7 +43,7 @@ func TestMisbehaviour(t *testing.T) {
 		{"huge", 60_000, "", ""},
 		{"wrong", 0, protocol.CodeRuntimeError, `answered with "env/step/resp", should be tool/call/resp`},
 		{"half", 0, protocol.CodeRuntimeError, `tool/call/resp has no "data"`},
-		{"bad-error", 0, protocol.CodeRuntimeError, "an error that is none"},
+		{"bad-error", 0, protocol.CodeRuntimeError, "a malformed error"},
 		{"unauthorized", 0, protocol.CodeRuntimeError, "handshake first"},
 	} {
 		t.Run(fmt.Sprint(tc.tool, tc.n), func(t *testing.T) {

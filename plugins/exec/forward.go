@@ -334,7 +334,7 @@ func (c *peer) refusal(obj protocol.Object) *protocol.Error {
 		Capability string                    `json:"capability_name"`
 	}
 	if err := obj.Decode(&said); err != nil || said.Code == "" {
-		return protocol.Errorf(protocol.CodeRuntimeError, "plugin %q: the child answered with an error that is none: %s",
+		return protocol.Errorf(protocol.CodeRuntimeError, "plugin %q: the child answered with a malformed error: %s",
 			c.plugin.name, c.plugin.secrets.OwnHead(obj.Raw(), 200))
 	}
 	said.Message = c.plugin.secrets.Text(said.Message)

@@ -43,7 +43,7 @@ func (p *Plugin) refuse(down child.Backoff) *protocol.Error {
 		text = "it is being started again"
 	}
 	if down.Paused() {
-		text = fmt.Sprintf("after %d failures in a row %s", down.Failures, text)
+		text = fmt.Sprintf("after %s in a row %s", protocol.Count(down.Failures, "failure"), text)
 	}
 	return protocol.Errorf(protocol.CodeRuntimeError, "plugin %q is down: %w; %s", p.name, down.Last, text).With("retry_after", wait.Seconds())
 }

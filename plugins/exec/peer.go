@@ -106,7 +106,7 @@ func (p *Plugin) Needs() []host.Need {
 			return "", err
 		}
 		c.farewell(ctx, p.times.farewell)
-		return "it shakes hands and serves " + joined(c.offer.Load().caps), nil
+		return "it completes the handshake and serves " + joined(c.offer.Load().caps), nil
 	}}}
 }
 
@@ -298,7 +298,7 @@ func (c *peer) stray(why string) {
 // wasted ends a child that writes nothing but what nobody can use.
 func (c *peer) wasted(n int) {
 	if c.junk += n + 1; c.junk > maxJunk {
-		c.Kill(fmt.Errorf("it wrote %d MiB in a row to its stdout that are no messages of use", maxJunk>>20))
+		c.Kill(fmt.Errorf("it wrote %d MiB in a row to its stdout without a useful message", maxJunk>>20))
 	}
 }
 

@@ -170,7 +170,7 @@ func (a *actor) hello(m *got) int {
 		return -1
 	}
 	if a.is("junk") {
-		a.raw("Welcome! this is no JSON\n\n[1,2]\n\"text\"\n{\"type\":5}\n{\"a\":1,\"a\":2}\n\xff\xfe\n")
+		a.raw("Welcome! this is not a JSON\n\n[1,2]\n\"text\"\n{\"type\":5}\n{\"a\":1,\"a\":2}\n\xff\xfe\n")
 	}
 	rows := a.word("caps=", `[{"capability":"tools","enabled":true,"metadata":{}}]`)
 	a.say(m, "handshake/resp", fmt.Sprintf(`"ok":true,"session_id":"s%d","max_parallel":%s,"accepted_caps":%s`, n, a.word("parallel=", "4"), rows))

@@ -343,7 +343,7 @@ func readGiven(output []byte, names map[string]bool) (given, error) {
 	}
 	for name, w := range weights {
 		if !names[name] {
-			return nil, fmt.Errorf("it gave a weight to %.100q, which is none of the components on its stdin", name)
+			return nil, fmt.Errorf("it gave a weight to %.100q, which is not one of the components on its stdin", name)
 		}
 		if err := checkWeight(w); err != nil {
 			return nil, fmt.Errorf("component %.100q: %w", name, err)

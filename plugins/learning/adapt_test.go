@@ -232,11 +232,11 @@ func TestCustomCommandThatFails(t *testing.T) {
 		"prints a list":         {`echo '[1]'`, "one JSON object"},
 		"prints two":            {`echo '{"x":1}{"x":2}'`, "one JSON object"},
 		"prints texts":          {`echo '{"x":"1"}'`, "one JSON object"},
-		"knows others":          {`echo '{"y":1}'`, `"y", which is none`},
-		"gives a negative":      {`echo '{"x":-1}'`, "-1 is no weight"},
-		"gives too much":        {`echo '{"x":1e300}'`, "1e+300 is no weight"},
+		"knows others":          {`echo '{"y":1}'`, `"y", which is not one of the components`},
+		"gives a negative":      {`echo '{"x":-1}'`, "-1 is not a weight"},
+		"gives too much":        {`echo '{"x":1e300}'`, "1e+300 is not a weight"},
 		"prints without end":    {`while :; do echo xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; done | head -c 5000000`, "more than the"},
-		"takes no input at all": {`exec <&-; echo '{"x":-2}'`, "-2 is no weight"},
+		"takes no input at all": {`exec <&-; echo '{"x":-2}'`, "-2 is not a weight"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

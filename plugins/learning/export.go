@@ -146,7 +146,7 @@ func takeComponent(tx *store.Tx, kind, name string) (int64, error) {
 // namesFit refuses what is no component.
 func namesFit(kind, name string) error {
 	if kind == "" || len(kind) > maxComponent {
-		return fmt.Errorf("the kind %.100q of %.100q is none", kind, name)
+		return fmt.Errorf("the kind %.100q of %.100q is unknown", kind, name)
 	}
 	return nameFits(name)
 }

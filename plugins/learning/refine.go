@@ -103,7 +103,8 @@ func (pr *proposal) apply(tx *store.Tx, v view) (*protocol.RefinementApplyRespon
 	}
 	if inForce != "" {
 		failed = len(edits)
-		reasons = []string{fmt.Sprintf("the proposal is in force already, as the refinement %s; roll that back first", inForce)}
+		reasons = []string{fmt.Sprintf("the proposal is in effect already, as the refinement %s; roll that back first",
+			inForce)}
 	}
 	if reasons != nil {
 		return &protocol.RefinementApplyResponse{FailedEdits: failed, Error: "nothing was changed: " + strings.Join(reasons, ". ")}, nil

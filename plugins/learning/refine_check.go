@@ -61,7 +61,7 @@ func (v view) examine(tx *store.Tx, pr *proposal) (edits []*examined, reasons []
 				return nil, nil, err
 			}
 			if at, twice := first[e.target]; twice && e.wrong == nil {
-				e.refuse("edit %d changes the %s as well; a target may stand once", at, e.target)
+				e.refuse("edit %d changes the %s as well; a target may appear once", at, e.target)
 			}
 			first[e.target] = i + 1
 		}
@@ -116,7 +116,7 @@ func (x *examined) findComponent(tx *store.Tx, v view) error {
 	case len(all) == 0:
 		x.refuse("nothing was recorded of a component %.128q; learn/stats/req lists those there are", x.Component)
 	case x.Kind == "":
-		x.refuse("there are several components %.128q; say by `kind` which one: %s", x.Component, strings.Join(kinds, ", "))
+		x.refuse("there are several components %.128q; name one by `kind`: %s", x.Component, strings.Join(kinds, ", "))
 	default:
 		x.refuse("nothing was recorded of a %.64s %.128q, but of one of the kind %s", x.Kind, x.Component, strings.Join(kinds, ", "))
 	}
@@ -177,7 +177,7 @@ func (x *examined) checkTo() error {
 	case x.Target == targetSetting:
 		return x.set(new(host.Override), x.To)
 	case x.Target == targetText && x.To.Kind() != '"':
-		return fmt.Errorf("%.64s is no text; it is a string, or null for the %s's own", x.To, x.Kind)
+		return fmt.Errorf("%.64s is not a text; it is a string, or null for the %s's own", x.To, x.Kind)
 	case x.Target == targetText: // looked at before
 		return nil
 	}
@@ -191,7 +191,7 @@ func (x *examined) checkTo() error {
 // number reads a JSON number.
 func number(raw jsontext.Value) (v float64, err error) {
 	if raw.Kind() != '0' || json.Unmarshal(raw, &v) != nil {
-		return 0, fmt.Errorf("%.64s is no weight; it is a number, 1 being neutral, or null for that", raw)
+		return 0, fmt.Errorf("%.64s is not a weight; it is a number, 1 being neutral, or null for that", raw)
 	}
 	return v, nil
 }
@@ -262,7 +262,7 @@ func (t target) set(o *host.Override, raw jsontext.Value) error {
 	if t.Target == targetText {
 		v := new(textValue)
 		if err := json.Unmarshal(raw, v, json.RejectUnknownMembers(true)); err != nil {
-			return fmt.Errorf("the value is no text with its original: %w", err)
+			return fmt.Errorf("the value is not a text with its original: %w", err)
 		}
 		if err := t.checkText(v.Text); err != nil {
 			return err
@@ -287,7 +287,8 @@ func (t target) set(o *host.Override, raw jsontext.Value) error {
 		o.Deferred = new(kind == 't')
 		return nil
 	}
-	return fmt.Errorf("%.64s is no value of the setting %s; it takes %s, or null for the %s's own", raw, t.Name, wants, t.Kind)
+	return fmt.Errorf("%.64s is not a value of the setting %s; it takes %s, or null for the %s's own", raw, t.Name,
+		wants, t.Kind)
 }
 
 // maxWeight bounds weights that are not computed here: those of proposals and imports; 1 is neutral.
@@ -296,7 +297,7 @@ const maxWeight = 1_000_000
 // checkWeight refuses what is no weight.
 func checkWeight(w float64) error {
 	if !(w >= 0 && w <= maxWeight) {
-		return fmt.Errorf("%g is no weight; it is a number from 0 to %d, 1 being neutral", w, maxWeight)
+		return fmt.Errorf("%g is not a weight; it is a number from 0 to %d, 1 being neutral", w, maxWeight)
 	}
 	return nil
 }

@@ -132,7 +132,7 @@ func (pl *planner) planDeferred(tx *store.Tx, c *Component, v verdict) error {
 		return pl.add(x, v, "leave the tool out of the usual list: "+v.why)
 	case v.direction > 0 && isDeferred:
 		x.To = jsontext.Value("null")
-		return pl.add(x, v, "put the tool back into the usual list: "+v.why)
+		return pl.add(x, v, "return the tool to the usual list: "+v.why)
 	}
 	return nil
 }
@@ -223,7 +223,8 @@ func (c *Component) judge() verdict {
 	half, score := hoeffding(c.ScoreWeight, 0.95), c.Score
 	byCalls, byScore := 0, 0
 	v := verdict{worth: 0.5, enough: c.Calls >= minCalls}
-	v.why = fmt.Sprintf("%d of %d calls succeeded (95 %% interval %.2f to %.2f), %d feedbacks with a mean of %.2f", c.Successes, c.Calls, low, high, c.Feedbacks, score)
+	v.why = fmt.Sprintf("%d of %s succeeded (95 %% interval %.2f to %.2f), %s with a mean of %.2f", c.Successes,
+		protocol.Count(c.Calls, "call"), low, high, protocol.Count(c.Feedbacks, "rating"), score)
 	var worths []float64
 	if v.enough {
 		v.confidence = 1 - (high - low)

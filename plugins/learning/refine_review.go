@@ -92,7 +92,7 @@ func (r *reviewer) review(tx *store.Tx, v view) error {
 		return err
 	}
 	if inForce != "" {
-		r.refuse(riskHigh, "the proposal is in force already, as the refinement %s", inForce)
+		r.refuse(riskHigh, "the proposal is in effect already, as the refinement %s", inForce)
 	}
 	for _, x := range edits {
 		if x.wrong != nil {

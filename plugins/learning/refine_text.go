@@ -57,7 +57,7 @@ func (t target) checkText(text string) error {
 	case len(textTargets(t.Kind, t.Name)) != 1:
 		return fmt.Errorf("a %.64s has no text %.64q that can be changed", t.Kind, t.Name)
 	case strings.TrimSpace(text) == "":
-		return errors.New("the text is empty; null takes the change of a text back")
+		return errors.New("the text is empty; null reverts the change of a text")
 	case len(text) > limit:
 		return fmt.Errorf("the text has %d bytes; at most %d are allowed", len(text), limit)
 	}
@@ -134,7 +134,8 @@ func (e *edit) readText(from *originals) error {
 			"and the description and, where it takes no arguments, the text of a prompt, which is called SERVER__PROMPT", e.Component)
 	default:
 		e.original = nil
-		e.refuse("%.128q has several texts; say by `kind` and `name` which one: %s of a %s, %s of a %s", e.Component, there[0].Name, there[0].Kind, there[1].Name, there[1].Kind)
+		e.refuse("%.128q has several texts; name one by `kind` and `name`: %s of a %s, %s of a %s", e.Component,
+			there[0].Name, there[0].Kind, there[1].Name, there[1].Kind)
 	}
 	return nil
 }

@@ -160,7 +160,7 @@ func TestRefusedTexts(t *testing.T) {
 		`"component":"weigh","to":"a\u200b\u3164b"`:                                   "U+200B",
 		`"component":"weigh","to":"a` + "\U000E0041" + `b"`:                           "U+E0041",
 		`"component":"weigh","to":" \n "`:                                             "is empty",
-		`"component":"weigh","to":["x"]`:                                              "no text; it is a string",
+		`"component":"weigh","to":["x"]`:                                              "not a text; it is a string",
 		`"component":"weigh","to":null`:                                               "already",
 		`"component":"weigh","to":"Weigh things."`:                                    "already",
 		`"component":"weigh","from":"Weigh.","to":"x"`:                                "not \"Weigh.\" as `from` says",

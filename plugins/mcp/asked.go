@@ -30,7 +30,7 @@ func (s *server) handle(ctx context.Context, method string, params jsontext.Valu
 	if params != nil {
 		var err error
 		if obj, err = protocol.ParseObject(params); err != nil {
-			return nil, invalid("params are no JSON object")
+			return nil, invalid("params are not a JSON object")
 		}
 	}
 	s.mu.Lock()
@@ -61,7 +61,7 @@ func (s *server) handle(ctx context.Context, method string, params jsontext.Valu
 func (s *server) answer(ctx context.Context, request jsontext.Value) (jsontext.Value, error) {
 	obj, err := protocol.ParseObject(request)
 	if err != nil {
-		return nil, errors.New("it asks for something that is no JSON object")
+		return nil, errors.New("it asks for something that is not a JSON object")
 	}
 	params, _ := obj.Get("params")
 	result, err := s.handle(ctx, obj.Text("method"), jsontext.Value(params))
@@ -138,7 +138,7 @@ func (s *server) sample(ctx context.Context, params protocol.Object) (jsontext.V
 		}
 	}
 	s.p.env.Log.Warn().Str("mcp_server", s.opts.ID).Msg("the agent's mcp/sample/resp cannot be passed on")
-	return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "the agent's answer is no content of MCP"}
+	return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "the agent's answer is not MCP content"}
 }
 
 // sampled makes MCP's result of what the agent's model said.
@@ -227,7 +227,7 @@ func formOf(params protocol.Object) (*schema.Schema, error) {
 		return nil, nil
 	}
 	if wanted.Kind() != '{' {
-		return nil, invalid("requestedSchema is no JSON object")
+		return nil, invalid("requestedSchema is not a JSON object")
 	}
 	fit, _, err := schema.NormaliseInput(jsontext.Value(wanted))
 	var form *schema.Schema

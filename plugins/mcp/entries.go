@@ -36,7 +36,7 @@ type shape struct {
 func (s shape) fit(raw []byte) (protocol.Object, error) {
 	obj, err := protocol.ParseObject(raw)
 	if err != nil {
-		return obj, errors.New("is no JSON object")
+		return obj, errors.New("is not a JSON object")
 	}
 	obj = remade(obj, func(name string, val protocol.Value) protocol.Value {
 		if check := s.members[name]; check != nil {

@@ -51,7 +51,8 @@ func (p *Plugin) readCursor(text, list, filter string) (c *cursor, over bool, er
 	if text == "" {
 		return nil, false, nil
 	}
-	bad := protocol.Violation(protocol.FieldError{Path: "/cursor", Message: "is none that this list gave; should be the next_cursor of the page before, with the same server_id"})
+	bad := protocol.Violation(protocol.FieldError{Path: "/cursor", Message: "is not one that this list gave; should " +
+		"be the next_cursor of the page before, with the same server_id"})
 	over = true
 	for part := range strings.SplitSeq(text, between) {
 		raw, err := base64.RawURLEncoding.DecodeString(part)

@@ -105,8 +105,8 @@ func (o *Offer) summary(id string) (string, error) {
 		others += fmt.Sprintf("; the tool %s is withheld: it %s", w.Tool, w.Reason)
 	}
 	if changed > 0 {
-		err := fmt.Errorf("%d of its tools have changed since they were approved, and are withheld%s", changed, others)
+		err := fmt.Errorf("%s changed since the approval, and withheld%s", protocol.Count(changed, "tool"), others)
 		return "", &host.Lack{Err: err, Fix: "a2e mcp approve " + id, Minor: true}
 	}
-	return fmt.Sprintf("%s answers, with %d tools%s", o.Server, len(o.Tools), others), nil
+	return fmt.Sprintf("%s answers, with %s%s", o.Server, protocol.Count(len(o.Tools), "tool"), others), nil
 }

@@ -138,7 +138,7 @@ func (o *ServerOptions) check() (wrong problems) {
 	}{{"/allow", o.Allow}, {"/deny", o.Deny}, {"/resource_allow_list", o.Resources}} {
 		for _, glob := range list.globs {
 			if !doublestar.ValidatePattern(glob) {
-				wrong.add(list.path, "%.64q is no valid pattern; write names or globs such as \"get_*\"", glob)
+				wrong.add(list.path, "%.64q is not a valid pattern; write names or globs such as \"get_*\"", glob)
 			}
 		}
 	}

@@ -18,7 +18,7 @@ import (
 const (
 	whyChanged = "has changed since it was %s it"
 	whyNew     = "is new since the tools of its server were %s it"
-	whyNoStore = "cannot be held against what was approved: the store cannot be read"
+	whyNoStore = "cannot be compared with what was approved: the store cannot be read"
 )
 
 // accepts says since when the pins of the server hold, and who puts new ones in their place.
@@ -251,7 +251,7 @@ func (r *pin) take(tx *store.Tx) error {
 		return err
 	}
 	if err := r.Definition.Canonicalize(); err != nil {
-		return fmt.Errorf("the definition is no JSON: %w", err)
+		return fmt.Errorf("the definition is not JSON: %w", err)
 	}
 	switch sum := sha256.Sum256(r.Definition); {
 	case r.Tool == "" || len(r.Tool) > maxToolName || len(r.Definition) > maxDefinition:

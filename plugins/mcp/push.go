@@ -96,7 +96,8 @@ func (p *pusher) take() (n notice, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.dropped > 0 {
-		text := fmt.Sprintf("%d notifications of the MCP server were dropped: they came faster than they were taken", p.dropped)
+		text := fmt.Sprintf("dropped %s of the MCP server: they came faster than they were read",
+			protocol.Count(p.dropped, "notification"))
 		p.dropped = 0
 		params, _ := encode(map[string]any{"level": "warning", "logger": "a2e", "data": text})
 		return notice{method: methodLog, params: params}, true

@@ -178,7 +178,7 @@ func (r *optionReader) transport(path string, v protocol.Value, dst *link.Transp
 func listItems(v []byte) ([]protocol.Value, error) {
 	var items []jsontext.Value
 	if err := json.Unmarshal(v, &items); err != nil || items == nil {
-		return nil, errors.New("it is no list")
+		return nil, errors.New("it is not a list")
 	}
 	out := make([]protocol.Value, len(items))
 	for i, item := range items {
@@ -240,7 +240,7 @@ func ParseServers(raw []byte) (map[string]ServerOptions, error) {
 func ServersPart(raw []byte) ([]byte, error) {
 	obj, err := protocol.ParseObject(bytes.TrimSpace(bytes.TrimPrefix(raw, []byte("\xef\xbb\xbf"))))
 	if known, ok := errors.AsType[*protocol.Error](err); ok {
-		return nil, fmt.Errorf("this is no JSON object: %s", known.Message)
+		return nil, fmt.Errorf("this is not a JSON object: %s", known.Message)
 	}
 	if err != nil {
 		return nil, err

@@ -259,9 +259,9 @@ func everythingSessionResources(t *testing.T, r *real) {
 	})
 	m := r.ask(protocol.TypeMCPResourceReadReq, `{"uri":"demo://resource/session/a.gz"}`, nil)
 	raw, _ := base64.StdEncoding.DecodeString(m.Get("/contents/0/blob"))
-	assert.That(t, strings.HasPrefix(string(raw), "\x1f\x8b"), "it is no gzip: %s", m.Line)
+	assert.That(t, strings.HasPrefix(string(raw), "\x1f\x8b"), "it is not a gzip: %s", m.Line)
 	m = r.result("gzip-file-as-resource", `{"name":"b.gz","data":`+quoted(data)+`,"outputType":"resource"}`)
-	assert.That(t, m.Get("/data/data/content/0/resource/blob") != "", "it is no embedded resource: %s", m.Line)
+	assert.That(t, m.Get("/data/data/content/0/resource/blob") != "", "it is not an embedded resource: %s", m.Line)
 }
 
 func everythingPrompts(t *testing.T, r *real) {

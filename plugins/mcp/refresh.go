@@ -116,7 +116,7 @@ func (s *server) refresh(ctx context.Context) (failed bool) {
 		}
 		news, err := step.fetch(ctx)
 		if err != nil {
-			s.p.env.Log.Warn().Err(err).Str("mcp_server", s.opts.ID).Msg("a list of the MCP server could not be had")
+			s.p.env.Log.Warn().Err(err).Str("mcp_server", s.opts.ID).Msg("a list of the MCP server could not be read")
 			lost |= step.what
 			continue
 		}
@@ -234,7 +234,7 @@ func (s *server) collect(
 func readPage(raw jsontext.Value, name string) (page []jsontext.Value, next jsontext.Value, err error) {
 	obj, err := protocol.ParseObject(raw)
 	if err != nil {
-		return nil, nil, errors.New("the result is no JSON object")
+		return nil, nil, errors.New("the result is not a JSON object")
 	}
 	list, there := obj.Get(name)
 	if items, err := listItems(list); err == nil {

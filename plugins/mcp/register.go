@@ -240,7 +240,9 @@ func (p *Plugin) unregister(ctx context.Context, req *protocol.MCPServerUnregist
 		return nil, err
 	}
 	if s.origin == byConfig {
-		return nil, protocol.Errorf(protocol.CodeToolDenied, "the MCP server %q is in the host's config and stays; only what was registered by mcp/server/register/req can be unregistered", req.ServerID).With("server_id", req.ServerID)
+		return nil, protocol.Errorf(protocol.CodeToolDenied, "the MCP server %q is in the host's config and cannot "+
+			"be unregistered; only what was registered by mcp/server/register/req can be "+
+			"unregistered", req.ServerID).With("server_id", req.ServerID)
 	}
 	host.HandOff(ctx)
 	p.remove(s)

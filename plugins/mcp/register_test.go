@@ -97,7 +97,7 @@ func TestRegisterRefuses(t *testing.T) {
 		"a folder outside":              {`{"server_id":"x","command":"sh","cwd":"../"}`, "workspace"},
 		"code by the environment":       {`{"server_id":"x","command":"sh","env":{"LD_PRELOAD":"x.so"}}`, "LD_PRELOAD"},
 		"this machine":                  {`{"server_id":"x","url":"` + web.URL + `"}`, "public"},
-		"what is no server":             {`{"server_id":"x","command":"cat","args":["/etc/hostname"]}`, "could not be connected"},
+		"what is not a server":          {`{"server_id":"x","command":"cat","args":["/etc/hostname"]}`, "could not be connected"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := s.ask(protocol.TypeMCPServerRegisterReq, `{"config":`+c.config+`}`, nil)
@@ -274,7 +274,7 @@ func TestParseServers(t *testing.T) {
 // What does not fit is named by server and field, and no value is shown.
 func TestParseServersErrors(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
-		"no JSON":       {`{`, "no JSON object"},
+		"no JSON":       {`{`, "not a JSON object"},
 		"no servers":    {`{"theme":"dark"}`, "no servers in it"},
 		"not a mapping": {`{"mcpServers":3}`, "mapping of ids"},
 		"wrong type":    {`{"mcpServers":{"x":{"command":"hunter2","args":7}}}`, `x.args: must be a list of strings, not a number`},

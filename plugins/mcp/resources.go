@@ -161,7 +161,8 @@ func (p *Plugin) serverOf(ctx context.Context, uri, id string) (*server, error) 
 		return s, nil
 	}
 	return nil, host.NotOwner(protocol.Errorf(protocol.CodeMCPResourceNotFound,
-		"no MCP server lists %q or has a template for it; mcp/resource/list/req tells what there is, and server_id asks one server all the same", protocol.Clip(uri, maxProblem)))
+		"no MCP server lists %q or has a template for it; mcp/resource/list/req lists them, and server_id "+
+			"asks one server anyway", protocol.Clip(uri, maxProblem)))
 }
 
 // whoOffers returns the first server that lists a URI, else the first that has a template for

@@ -50,7 +50,7 @@ func fitBlock(raw jsontext.Value) protocol.Object {
 			err = hasContent(part)
 		}
 	case err != nil:
-		err = errors.New("is no JSON object")
+		err = errors.New("is not a JSON object")
 	case kind == "":
 		err = errors.New(`has no member "type" that fits`)
 	}
@@ -99,7 +99,7 @@ func passedMeta(v protocol.Value) protocol.Value {
 func outcome(raw jsontext.Value, emit host.Emitter) (*tools.Outcome, error) {
 	res, err := protocol.ParseObject(raw)
 	if err != nil {
-		return nil, errors.New("the result of the tool is no JSON object")
+		return nil, errors.New("the result of the tool is not a JSON object")
 	}
 	data := []byte(`{"content":[`)
 	var texts []string

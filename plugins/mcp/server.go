@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"maps"
 	"net/url"
 	"path/filepath"
@@ -385,10 +384,13 @@ func (o ServerOptions) Summary() (transport, what string) {
 		what = u.Scheme + "://" + u.Host
 	}
 	if n := len(o.Args); n > 0 {
-		what += fmt.Sprintf(" and %d arguments", n)
+		what += " and " + protocol.Count(n, "argument")
 	}
-	if n := len(o.Env) + len(o.Headers); n > 0 {
-		what += fmt.Sprintf(", %d variables or headers", n)
+	if n := len(o.Env); n > 0 {
+		what += ", " + protocol.Count(n, "variable")
+	}
+	if n := len(o.Headers); n > 0 {
+		what += ", " + protocol.Count(n, "header")
 	}
 	if o.Disabled {
 		what += ", disabled"

@@ -52,7 +52,8 @@ func (p *Plugin) complete(ctx context.Context, raw jsontext.Value) (jsontext.Val
 	}
 	s := p.refer(ctx, params.Ref)
 	if s == nil {
-		return nil, host.NotOwner(protocol.Errorf(protocol.CodeSchemaViolation, "no MCP server has the prompt or resource template that ref names; the lists tell what there is"))
+		return nil, host.NotOwner(protocol.Errorf(protocol.CodeSchemaViolation,
+			"no MCP server has the prompt or resource template that ref names; the lists name them"))
 	}
 	var res jsontext.Value
 	err = s.asked(ctx, func(ctx context.Context, cs *sdk.ClientSession) (err error) {
@@ -203,7 +204,7 @@ func (s *server) begun(
 	var task created
 	if err := json.Unmarshal(raw, &task); err != nil || task.Task.ID == "" {
 		return nil, protocol.Errorf(protocol.CodeMCPProtocolError,
-			"the MCP server %q began no task, which it should for this tool", s.opts.ID)
+			"the MCP server %q did not start a task, as it should for this tool", s.opts.ID)
 	}
 	if !wait {
 		raw, err := s.named(raw)
@@ -332,7 +333,7 @@ func (p *Plugin) taskList(ctx context.Context) (jsontext.Value, error) {
 func (s *server) named(raw jsontext.Value) (jsontext.Value, error) {
 	obj, err := protocol.ParseObject(raw)
 	if err != nil {
-		return nil, errors.New("what the server says of a task is no JSON object")
+		return nil, errors.New("what the server says of a task is not a JSON object")
 	}
 	return s.namedIn(obj).Raw(), nil
 }

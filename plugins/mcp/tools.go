@@ -131,7 +131,7 @@ func (s *server) bind(t *serverTool, alias string) (b *boundTool, why string) {
 	s.logLeftOut(t.name, "inputSchema", left)
 	definition, err := canonical(t)
 	if err != nil {
-		return nil, "has a definition that is no JSON"
+		return nil, "has a definition that is not JSON"
 	}
 	if len(definition) > maxDefinition {
 		return nil, fmt.Sprintf("has a definition of %d bytes; at most %d are possible", len(definition), maxDefinition)

@@ -76,9 +76,9 @@ func (p *Plugin) readCursor(ctx context.Context, text string, of []byte) (*curso
 	if text == "" {
 		return &cursor{Of: of}, nil
 	}
-	const hint = "send next_cursor of an answer to the same request as it is, or none to begin anew"
+	const hint = "send next_cursor of an answer to the same request as it is, or none to start over"
 	if len(text) > maxCursor {
-		return nil, violation("/cursor", "is none of this host: %s", hint)
+		return nil, violation("/cursor", "is not a cursor of this host: %s", hint)
 	}
 	secret, err := p.secret(ctx)
 	if err != nil {
@@ -87,7 +87,7 @@ func (p *Plugin) readCursor(ctx context.Context, text string, of []byte) (*curso
 	c := new(cursor)
 	raw, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(text, cursorMark))
 	if err != nil || len(raw) < signature || !hmac.Equal(raw[:signature], sign(secret, raw[signature:])) || json.Unmarshal(raw[signature:], c) != nil {
-		return nil, violation("/cursor", "is none of this host: %s", hint)
+		return nil, violation("/cursor", "is not a cursor of this host: %s", hint)
 	}
 	if !hmac.Equal(c.Of, of) {
 		return nil, violation("/cursor", "belongs to another request: %s. Only limit and refresh_ttl may change between pages", hint)

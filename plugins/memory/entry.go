@@ -146,7 +146,7 @@ func (e *entry) check(maxBytes int) error {
 	case !(e.Weight >= 0 && e.Weight <= 1):
 		return fmt.Errorf("score is %v; it should be from 0 to 1", e.Weight)
 	case !(e.TTL >= 0) || math.IsInf(e.TTL, 0):
-		return fmt.Errorf("ttl is %v; it should be seconds from now on, or 0 for ever", e.TTL)
+		return fmt.Errorf("ttl is %v; it should be seconds from now on, or 0 for forever", e.TTL)
 	case size > maxBytes:
 		return fmt.Errorf("it has %d bytes; max_entry_bytes allows %d", size, maxBytes)
 	}

@@ -42,7 +42,8 @@ func parseFilter(filter protocol.Object) (all []condition, err error) {
 			return nil, violation(at, "%v", err)
 		}
 		if slices.Contains([]string{"$and", "$or", "$not", "$nor"}, path[0]) {
-			return nil, violation(at, "%.64q is no field; all conditions of a filter must hold, and there are no others", name)
+			return nil, violation(at, "%.64q is not a field; all conditions of a filter must hold, and there are no "+
+				"others", name)
 		}
 		if value.Kind() != '{' {
 			all, err = appendCondition(all, at, path, "eq", value)
@@ -109,7 +110,8 @@ func appendCondition(all []condition, at string, path []string, op string, value
 	at += "/" + pointerEscaped(op)
 	switch kind := value.Kind(); {
 	case !slices.Contains(operators(), c.op):
-		return nil, violation(at, "%.64q is no operator (a field within this one is written with a dot: user.age); %s", op, schema.Suggest(c.op, "operators", operators()))
+		return nil, violation(at, "%.64q is not an operator (a field within this one is written with a dot: "+
+			"user.age); %s", op, schema.Suggest(c.op, "operators", operators()))
 	case c.op == "exists" && kind != 't' && kind != 'f':
 		return nil, violation(at, "should be true or false")
 	case c.op == "in" && kind != '[':

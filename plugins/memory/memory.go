@@ -64,7 +64,8 @@ func (o Options) Embedder() (embed.Embedder, error) {
 	e := o.Embeddings
 	if e.URL == "" {
 		if e.Model != "" {
-			return nil, fmt.Errorf("embeddings: the model %q needs a url; without both words alone count", e.Model)
+			return nil, fmt.Errorf("embeddings: the model %q needs a url; without both, search is by words only",
+				e.Model)
 		}
 		return embed.None(), nil
 	}
@@ -122,7 +123,7 @@ func (p *Plugin) Needs() []host.Need {
 			if err != nil {
 				return "", err
 			}
-			return fmt.Sprintf("%s answers, with %d dimensions", e.Model, len(vectors[0])), nil
+			return fmt.Sprintf("%s answers, with %s", e.Model, protocol.Count(len(vectors[0]), "dimension")), nil
 		}}}
 }
 

@@ -215,7 +215,8 @@ func (p *Plugin) copyMemory(tx *store.Tx, parent, child string, working []owned)
 	}
 	all = append(all, working...)
 	if len(all) > p.opts.EpisodicLimit {
-		return protocol.Errorf(protocol.CodeMemoryFull, "the snapshot has %d entries; %s", len(all), p.limitText(protocol.TierEpisodic))
+		return protocol.Errorf(protocol.CodeMemoryFull, "the snapshot has %s; %s", protocol.Count(len(all), "entry"),
+			p.limitText(protocol.TierEpisodic))
 	}
 	for _, o := range all {
 		space, err := openSpace(tx, o.name, protocol.TierEpisodic, child)

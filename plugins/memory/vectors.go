@@ -60,7 +60,8 @@ func sameModel(there, m embed.Model) error {
 		return nil
 	}
 	return &protocol.Error{Code: protocol.CodeRuntimeError, Message: fmt.Sprintf(
-		"the stored vectors are of the embedding model %s (%d dimensions), and this host is set to %s (%d): set embeddings as they were, or run `a2e state reembed` once to make all of them anew",
+		"the stored vectors are of the embedding model %s (%d dimensions), and this host is set to %s (%d): restore "+
+			"the old embeddings setting, or run `a2e state reembed` once to recompute all vectors",
 		there.Name, there.Size, m.Name, m.Size)}
 }
 

@@ -247,7 +247,7 @@ func (p *Plugin) limit(tier protocol.MemoryTier) int {
 }
 
 func (p *Plugin) limitText(tier protocol.MemoryTier) string {
-	text := fmt.Sprintf("%s_limit is %d entries", tier, p.limit(tier))
+	text := fmt.Sprintf("%s_limit is %s", tier, protocol.Count(p.limit(tier), "entry"))
 	if tier == protocol.TierWorking {
 		text += fmt.Sprintf(" and %d MiB", maxWorkingBytes>>20)
 	}

@@ -261,7 +261,7 @@ func TestModels(t *testing.T) {
 		assert.That(t, strings.Contains(string(m.Line), strings.ReplaceAll(want, `"`, `\"`)), "%s: %s", fields, m.Line)
 	}
 	for fields, want := range map[string]string{
-		`,"model":"s1"`: "[]", `,"model":"default"`: "[]", `,"model":"x","metadata":{"fallback":true}`: "[no worker with the model \"x\" could be had: worker small was asked instead, which has the model \"s1\"]",
+		`,"model":"s1"`: "[]", `,"model":"default"`: "[]", `,"model":"x","metadata":{"fallback":true}`: "[no worker with the model \"x\" was available: worker small got the task instead, which has the model \"s1\"]",
 	} {
 		id := ask[protocol.SubagentSpawnResponse](s, protocol.TypeSubagentSpawnReq, `{"agent":{"name":"n"`+fields+`}}`).SubagentID
 		s.delegate(id, "go")

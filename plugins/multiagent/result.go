@@ -156,7 +156,8 @@ func (p *Plugin) outcome(ctx context.Context, c *subagent) (outcome, error) {
 	p.mu.Unlock()
 	leave, ok := p.enter(&g.waits, maxWaits)
 	if !ok {
-		return out, protocol.Errorf(protocol.CodeOverloaded, "%d requests wait for child agents, which is the most there may be; one await of each child is enough", maxWaits)
+		return out, protocol.Errorf(protocol.CodeOverloaded, "%d requests wait for child agents, which is the "+
+			"limit; one await of each child is enough", maxWaits)
 	}
 	defer leave()
 	host.ReleaseSlot(ctx)

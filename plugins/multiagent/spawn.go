@@ -84,9 +84,11 @@ func (p *Plugin) admit(c *subagent, r *protocol.SubagentSpawnRequest) error {
 	case c.depth > p.opts.MaxDepth:
 		return protocol.Errorf(protocol.CodeSubagentLimit, "the child would be at depth %d, and max_depth allows %d; do the task where you are, or raise max_depth in the config", c.depth, p.opts.MaxDepth)
 	case g.alive >= p.opts.MaxSubagents:
-		return protocol.Errorf(protocol.CodeSubagentLimit, "the session has %d child agents, which is all that max_subagents allows; terminate one first", g.alive)
+		return protocol.Errorf(protocol.CodeSubagentLimit, "the session has %s, which is all that max_subagents "+
+			"allows; terminate one first", protocol.Count(g.alive, "child agent"))
 	case p.alive >= maxChildren:
-		return protocol.Errorf(protocol.CodeSubagentLimit, "the host has %d child agents, which is the most there may be; terminate one first", p.alive)
+		return protocol.Errorf(protocol.CodeSubagentLimit, "the host has %s, which is the limit; terminate one first",
+			protocol.Count(p.alive, "child agent"))
 	}
 	c.agent.AgentID, c.agent.Token = fleet.NewChild()
 	g.alive++

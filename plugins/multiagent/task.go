@@ -58,7 +58,7 @@ func (p *Plugin) delegate(ctx context.Context, id, path string, def *protocol.Ta
 	}
 	if !p.begin() {
 		p.mu.Unlock()
-		return nil, protocol.Errorf(protocol.CodeRuntimeError, "the task was not begun: %w", errClosed)
+		return nil, protocol.Errorf(protocol.CodeRuntimeError, "the task was not started: %w", errClosed)
 	}
 	j := p.startLocked(ctx, c, def, &want)
 	p.mu.Unlock()

@@ -118,7 +118,8 @@ func (c *change) mayClaim(tx *store.Tx, pl *plan, t *task) error {
 	case c.Force:
 		return nil
 	case t.claimed(c.now):
-		return decline("the task %s is taken: %s; who has it goes on with the action renew", t.ID, t.holder(c.now))
+		return decline("the task %s is taken: %s; its owner extends the claim with the action renew", t.ID,
+			t.holder(c.now))
 	}
 	if open, err := undone(tx, t.Deps); err != nil || open == "" {
 		return err
@@ -138,7 +139,7 @@ func (c *change) remove(tx *store.Tx, pl *plan, t *task) error {
 		ids = append(ids, w.ID)
 	}
 	if len(waiting) > 0 && !c.Force {
-		return decline("others wait for the task %s: %s; \"force\": true deletes it, and they wait for it no more", t.ID, shown(ids))
+		return decline("others wait for the task %s: %s; \"force\": true deletes it anyway", t.ID, shown(ids))
 	}
 	for _, w := range waiting {
 		fresh := *w

@@ -137,7 +137,7 @@ func TestClaimTheNext(t *testing.T) {
 		}
 	}
 	assert.Equal(t, fmt.Sprint(order), "[high early late first waits second low]", "order")
-	none := s.declined("no task of the plan "+plan+" is ready for w: 7 are not done", plan, "", "action", "claim", "owner", "w")
+	none := s.declined("no task of the plan "+plan+" is ready for w: 7 not done", plan, "", "action", "claim", "owner", "w")
 	assert.That(t, none.Remaining != nil && *none.Remaining == 7, "%+v", none)
 	assert.Equal(t, s.try(plan, "", "action", "claim", "owner", "she").Task.Title, "hers", "for her")
 	clock.forward(100 * time.Second)
@@ -192,7 +192,7 @@ func TestDelete(t *testing.T) {
 	}
 	assert.Contains(t, drop().Error, `there is no plan ""`)
 	assert.Contains(t, drop("plan_id", absent).Error, "there is no plan")
-	assert.Contains(t, drop("plan_id", plan).Error, "1 task of the plan "+plan+" is claimed")
+	assert.Contains(t, drop("plan_id", plan).Error, "the plan "+plan+" has 1 claimed task")
 	consistent(t, s.store)
 	gone := drop("plan_id", plan, "force", true)
 	assert.That(t, gone.Success && gone.PlanID == plan && s.boards("") == "[]" && s.titles() == "[]", "%+v", gone)

@@ -39,7 +39,8 @@ func (p *problems) deps(tx *store.Tx, pl *plan, deps []string) error {
 	}
 	for i, id := range deps {
 		if !slices.Contains(there, id) {
-			p.add(fmt.Sprintf("/deps/%d", i), "is %.64q, which is no task of the plan %s; planning/task/list names its tasks", id, pl.ID)
+			p.add(fmt.Sprintf("/deps/%d", i), "is %.64q, which is not a task of the plan %s; planning/task/list "+
+				"names its tasks", id, pl.ID)
 		}
 	}
 	return nil

@@ -83,11 +83,12 @@ func (pl *plan) check() error {
 		case strings.TrimSpace(column) == "":
 			wrong.add(path, "is empty; a column needs a name, such as %q", defaultColumns()[0])
 		case first < i:
-			wrong.add(path, "is %q again, as /columns/%d; each column may stand once", column, first)
+			wrong.add(path, "is %q again, as /columns/%d; each column may appear once", column, first)
 		}
 	}
 	if pl.DoneColumn != "" && !slices.Contains(pl.Columns, pl.DoneColumn) {
-		wrong.add("/done_column", "is %.100q, which is none of the columns: %s", pl.DoneColumn, strings.Join(pl.Columns, ", "))
+		wrong.add("/done_column", "is %.100q, which is not one of the columns: %s", pl.DoneColumn,
+			strings.Join(pl.Columns, ", "))
 	}
 	return wrong.err()
 }
@@ -101,7 +102,8 @@ func (t *task) check() error {
 	wrong.length("/title", t.Title, maxName)
 	wrong.length("/assignee", t.Assignee, maxName)
 	if n := len(t.Comments); n > maxComments {
-		wrong.add("/comment", "would be the %dth of the task, which may have %d; write it into the description", n, maxComments)
+		wrong.add("/comment", "would be comment %d of the task, which may have %d; write it into the description", n,
+			maxComments)
 	}
 	wrong.length("/description", t.Description, maxDescription)
 	if n := len(t.Metadata); n > maxMetadata {
@@ -116,7 +118,8 @@ func (t *task) check() error {
 // status refuses a status that is no column of the plan.
 func (p *problems) status(pl *plan, status string) {
 	if !slices.Contains(pl.Columns, status) {
-		p.add("/status", "is %.100q, which is no column of the plan %s; its columns are: %s", status, pl.ID, strings.Join(pl.Columns, ", "))
+		p.add("/status", "is %.100q, which is not a column of the plan %s; its columns are: %s", status, pl.ID,
+			strings.Join(pl.Columns, ", "))
 	}
 }
 
@@ -129,7 +132,8 @@ func roomForPlan(tx *store.Tx, pl *plan) error {
 	}
 	var wrong problems
 	if count >= maxPlans {
-		wrong.add("/name", "would be the name of one plan too many: there are %d, which is all there may be; delete one, or go on with one; planning/plan/list names them", count)
+		wrong.add("/name", "would be one plan too many: there are %d, which is the limit; delete one, or use one; "+
+			"planning/plan/list names them", count)
 	}
 	if size+pl.size() > maxPlansSize {
 		wrong.add("/description", "is too long for the room that is left: the plans hold %d bytes of names, columns and descriptions, of %d that they may", size, maxPlansSize)
@@ -141,7 +145,8 @@ func roomForPlan(tx *store.Tx, pl *plan) error {
 func (pl *plan) room(tasks, size int) error {
 	var wrong problems
 	if tasks > 0 && pl.tasks+tasks > maxTasks {
-		wrong.add("/plan_id", "is a plan with %d tasks, which is all it may have; make another with planning/plan/create", pl.tasks)
+		wrong.add("/plan_id", "is a plan with %d tasks, which is the limit; make another with planning/plan/create",
+			pl.tasks)
 	}
 	if size > 0 && pl.tasksSize+size > maxTasksSize {
 		wrong.add("/plan_id", "is a plan whose tasks hold %d bytes of text, of %d that they may; write less, keep long texts in files, or make another plan", pl.tasksSize, maxTasksSize)

@@ -153,11 +153,8 @@ func (p *Plugin) delete(ctx context.Context, req *protocol.PlanCreateRequest) (*
 			return err
 		}
 		if len(holders) > 0 && !req.Force {
-			claimed := "1 task of the plan %[2]s is claimed, and somebody may work on it"
-			if len(holders) != 1 {
-				claimed = "%d tasks of the plan %s are claimed, and somebody may work on them"
-			}
-			resp.Error = fmt.Sprintf(claimed, len(holders), pl.ID) + "; \"force\": true deletes the plan anyway"
+			resp.Error = fmt.Sprintf("the plan %s has %s; \"force\": true deletes it anyway",
+				pl.ID, protocol.Count(len(holders), "claimed task"))
 			return nil
 		}
 		resp.Success, resp.Columns = true, pl.Columns

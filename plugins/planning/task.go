@@ -247,7 +247,11 @@ func (c *change) find(tx *store.Tx, pl *plan, resp *protocol.TaskUpdateResponse)
 		} else if err == nil {
 			left := pl.tasks - pl.done
 			resp.Remaining = &left
-			err = decline("no task of the plan %s is ready for %.100s: %d are not done; they are claimed, wait for others or have another assignee", pl.ID, c.me, left)
+			state := "all are done"
+			if left > 0 {
+				state = fmt.Sprintf("%d not done, but claimed, waiting for others or assigned to another", left)
+			}
+			err = decline("no task of the plan %s is ready for %.100s: %s", pl.ID, c.me, state)
 		}
 		return found, err
 	}
@@ -338,7 +342,7 @@ func (c *change) apply(tx *store.Tx, pl *plan, t *task) error {
 
 func (p *Plugin) tasks(ctx context.Context, req *protocol.TaskListRequest, _ host.Emitter) (*protocol.TaskListResponse, error) {
 	if req.Limit < 0 {
-		return nil, refusal("/limit", "is less than 0; 0 is no limit")
+		return nil, refusal("/limit", "is less than 0; 0 means no limit")
 	}
 	f := &filter{PlanID: req.PlanID, Status: req.Status, TaskID: req.TaskID, Assignee: req.Assignee, Ready: req.Ready, Now: p.now(), Limit: req.Limit}
 	resp := &protocol.TaskListResponse{}

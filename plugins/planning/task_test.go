@@ -256,7 +256,7 @@ func TestRefusals(t *testing.T) {
 		"long comment":         {update, []any{"comment", text(maxComment + 1)}, "/comment", []string{"at most 10000"}},
 		"clear":                {update, []any{"clear", []string{"due", "title"}}, "/clear/1", []string{"assignee"}},
 		"blank title":          {update, []any{"title", " "}, "/title", []string{"empty"}},
-		"done column":          {create, []any{"columns", []string{"a"}, "done_column", "b"}, "/done_column", []string{"none of the columns: a"}},
+		"done column":          {create, []any{"columns", []string{"a"}, "done_column", "b"}, "/done_column", []string{"not one of the columns: a"}},
 		"waits for itself":     {update, []any{"deps", []string{a}}, "/deps/0", []string{a + " → " + a}},
 		"two wait for another": {update, []any{"deps", []string{b}}, "/deps/0", []string{a + " → " + b + " → " + a}},
 		"three":                {update, []any{"deps", []string{c}}, "/deps/0", []string{a + " → " + c + " → " + b + " → " + a}},

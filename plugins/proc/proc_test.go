@@ -167,7 +167,7 @@ func TestRunProc(t *testing.T) {
 		{"binary", host.ProcRun{Cmd: bash(`printf 'a\xff'`)}, host.ProcResult{Stdout: "a\uFFFD"}, "", ""},
 		{"a signal", host.ProcRun{Cmd: bash("kill -9 $$")}, host.ProcResult{ExitCode: 137}, "", ""},
 		{"a folder outside", host.ProcRun{Cmd: []string{"cat"}, Cwd: ".."}, host.ProcResult{}, protocol.CodeToolDenied, "leads out"},
-		{"no folder", host.ProcRun{Cmd: []string{"cat"}, Cwd: "x"}, host.ProcResult{}, protocol.CodeToolError, "does not exist"},
+		{"not a folder", host.ProcRun{Cmd: []string{"cat"}, Cwd: "x"}, host.ProcResult{}, protocol.CodeToolError, "does not exist"},
 		{"not allowed", host.ProcRun{Cmd: []string{"no-such"}}, host.ProcResult{}, protocol.CodeToolDenied, "allow list"},
 		{"a variable", host.ProcRun{Cmd: []string{"cat"}, Env: map[string]string{"PATH": "x"}}, host.ProcResult{}, protocol.CodeToolDenied, "PATH"},
 		{"nothing", host.ProcRun{}, host.ProcResult{}, protocol.CodeToolError, "empty"},

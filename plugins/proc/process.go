@@ -222,7 +222,8 @@ func (p *Plugin) enter() error {
 		return errClosed
 	case g.busy >= g.limit:
 		return protocol.Errorf(protocol.CodeProcLimit,
-			"%d processes run, which is all that max_procs of the plugin %q allows; kill one or wait for its end", g.busy, g.plugin)
+			"%s running, which is all that max_procs of the plugin %q allows; kill one or wait for its "+
+				"end", protocol.Count(g.busy, "process"), g.plugin)
 	}
 	g.busy++
 	p.goes.Add(1)

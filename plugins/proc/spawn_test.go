@@ -76,10 +76,10 @@ func TestRefusedSpawns(t *testing.T) {
 		{"a folder outside", `{"cmd":["echo"],"cwd":"../x"}`, "leads out of the workspace"},
 		{"an absolute folder", `{"cmd":["echo"],"cwd":"/tmp"}`, "outside"},
 		{"a link outside", `{"cmd":["echo"],"cwd":"out"}`, "leads out of the workspace"},
-		{"no folder", `{"cmd":["echo"],"cwd":"missing"}`, "does not exist"},
+		{"not a folder", `{"cmd":["echo"],"cwd":"missing"}`, "does not exist"},
 		{"a steering variable", `{"cmd":["echo"],"env":{"LD_PRELOAD":"x"}}`, `"LD_PRELOAD" is refused`},
 		{"a variable not allowed", `{"cmd":["echo"],"env":{"OTHER":"x"}}`, "not in env_allow of the config, which has: OK, TERM"},
-		{"a variable that is no name", `{"cmd":["echo"],"env":{"a=b":"x"}}`, "ASCII letters"},
+		{"a variable that is not a name", `{"cmd":["echo"],"env":{"a=b":"x"}}`, "ASCII letters"},
 		{"another session", `{"cmd":["echo"],"session_id":"other"}`, "not that of this session"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

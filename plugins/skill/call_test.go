@@ -457,7 +457,7 @@ func TestAgentTurns(t *testing.T) {
 		})
 		before := asked
 		m := s.ask("tidy", `{}`)
-		if want := min(most, 3); m.Get("/data/success") != "false" || asked-before != want || !strings.Contains(m.Get("/data/error"), fmt.Sprintf("within %d turns", want)) {
+		if want := min(most, 3); m.Get("/data/success") != "false" || asked-before != want || !strings.Contains(m.Get("/data/error"), "within "+protocol.Count(want, "turn")) {
 			t.Errorf("at most %d: it asked %d times: %s", most, asked-before, m.Line)
 		}
 	}

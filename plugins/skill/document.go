@@ -37,7 +37,7 @@ func split(text []byte, n *notes) (d document) {
 	for at := 0; at < len(text); {
 		r, size := utf8.DecodeRune(text[at:])
 		if r == utf8.RuneError && size == 1 || r == 0 {
-			what := "bytes that are no UTF-8"
+			what := "bytes that are not UTF-8"
 			if r == 0 {
 				what = "a NUL character"
 			}
@@ -321,7 +321,7 @@ func (r *reader) name(folder string) string {
 		name = r.text("name", folder)
 	} else {
 		given = false
-		r.hint(0, "there is no name; the skill is called as its folder, %s", quote(folder))
+		r.hint(0, "there is no name; the skill gets that of its folder, %s", quote(folder))
 	}
 	if err := checkName(name); err != nil {
 		r.fail(m.Line, "name: %s %v; write lower-case letters, digits and hyphens", quote(name), err)
@@ -342,7 +342,7 @@ func (r *reader) description(body string) string {
 			r.fail(r.keys["description"].Line, "description: is missing; say what the skill does, and when to use it")
 			return ""
 		}
-		r.hint(0, "there is no description; the beginning of the text stands for it")
+		r.hint(0, "there is no description; the beginning of the text is used instead")
 	}
 	if len(text) > maxDescription {
 		r.hint(r.keys["description"].Line, "description: has %d bytes; the public format has at most %d", len(text), maxDescription)
@@ -381,7 +381,7 @@ func (r *reader) kind(f *front) {
 			}
 		}
 		if f.kind != kindInstructions {
-			r.fail(r.keys[key].Line, "%s: stands beside %s: keep one of run, wasm and agent", key, f.kind)
+			r.fail(r.keys[key].Line, "%s: cannot be combined with %s: keep one of run, wasm and agent", key, f.kind)
 			continue
 		}
 		if f.kind = key; key != kindAgent {
@@ -466,7 +466,7 @@ func (r *reader) metadata(f *front) {
 // keep takes one entry over. The names that the host itself tells something under are its own.
 func (r *reader) keep(f *front, key string, v *yamltree.Node) {
 	if slices.Contains([]string{"kind", "uri", "blocked_reason", "unknown_tools", "routing_weight", "task", "brief"}, key) {
-		r.hint(v.Line, "metadata: %s is what this host uses itself; the entry is left out", key)
+		r.hint(v.Line, "metadata: %s is reserved by this host; the entry is left out", key)
 		return
 	}
 	value, err := v.JSON()

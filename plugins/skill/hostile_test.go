@@ -52,7 +52,7 @@ func hostilePaths() map[string]hostileFront {
 		"run what is missing":    {"name: x\ndescription: d\nrun: nothing.sh", "it is not there", 4},
 		"run a link out":         {"name: x\ndescription: d\nrun: out.sh", "it leads out of the folder", 4},
 		"run through a link out": {"name: x\ndescription: d\nrun: outdir/secret", "it leads out of the folder", 4},
-		"run a folder":           {"name: x\ndescription: d\nrun: sub", "is no regular file", 4},
+		"run a folder":           {"name: x\ndescription: d\nrun: sub", "is not a regular file", 4},
 		"wasm above":             {"name: x\ndescription: d\nwasm: ../evil.wasm", "leads out of the skill's folder", 4},
 		"wasm absolute":          {"name: x\ndescription: d\nwasm: /etc/passwd", "leads out of the skill's folder", 4},
 		"wasm with network":      {"name: x\ndescription: d\nwasm: ok.sh\nnetwork: true", "a module has no network", 5},
@@ -63,10 +63,10 @@ func hostilePaths() map[string]hostileFront {
 
 func hostileNames() map[string]hostileFront {
 	return map[string]hostileFront{
-		"name above":            {"name: ../../etc\ndescription: d", "a name is no path", 2},
+		"name above":            {"name: ../../etc\ndescription: d", "a name is not a path", 2},
 		"name is dots":          {"name: ..\ndescription: d", "is the name of a folder above", 2},
-		"name with a slash":     {"name: a/b\ndescription: d", "a name is no path", 2},
-		"name with a backslash": {"name: 'a\\b'\ndescription: d", "a name is no path", 2},
+		"name with a slash":     {"name: a/b\ndescription: d", "a name is not a path", 2},
+		"name with a backslash": {"name: 'a\\b'\ndescription: d", "a name is not a path", 2},
 		"name with a line end":  {"name: \"a\\nb\"\ndescription: d", "U+000A", 2},
 		"name with an escape":   {"name: \"a\\e[2J\"\ndescription: d", "U+001B", 2},
 		"name turned around":    {"name: \"a\\u202Eb\"\ndescription: d", "U+202E", 2},
@@ -93,13 +93,13 @@ func hostileSchemas() map[string]hostileFront {
 		"schema that doubles":    {schema(doubling), "has too many parts, with what references stand for", 4},
 		"schema of choices":      {schema("  x: {anyOf: [" + strings.Repeat("{},", 33) + "]}"), "at most 32", 5},
 		"schema with anchors":    {schema("  x: {$dynamicRef: '#a'}"), "$dynamicRef is not understood", 4},
-		"schema with a pattern":  {schema("  x: {type: string, pattern: '('}"), "is no JSON Schema that can be used", 4},
+		"schema with a pattern":  {schema("  x: {type: string, pattern: '('}"), "is not a JSON Schema that can be used", 4},
 		"schema of a wrong type": {schema("  x: {type: frob}"), `the type "frob" is not known`, 5},
 		"schema of a list":       {schema("  type: array\n  properties: {}"), "should be an object", 5},
 		"schema that is a text":  {"name: x\ndescription: d\ninputs: text", "should be a mapping such as", 4},
 		"inputs twice":           {schema("  - {name: a}\n  - {name: a}"), "appears twice", 6},
 		"inputs without a name":  {schema("  - {type: string, x: y}"), "each entry needs a name", 5},
-		"a wrong default":        {schema("  x: {type: integer, default: many}"), "is no JSON Schema that can be used", 4},
+		"a wrong default":        {schema("  x: {type: integer, default: many}"), "is not a JSON Schema that can be used", 4},
 		"a number beyond all":    {schema("  x: {type: number, maximum: .inf}"), "cannot be written in JSON", 4},
 	}
 }
@@ -221,8 +221,8 @@ func TestWallHostileFiles(t *testing.T) {
 		"link within":  {func(d string) error { return os.Symlink("../good/SKILL.md", filepath.Join(d, "SKILL.md")) }, "the file is a link", 0},
 		"link to self": {func(d string) error { return os.Symlink("SKILL.md", filepath.Join(d, "SKILL.md")) }, "the file is a link", 0},
 		"link to none": {func(d string) error { return os.Symlink("gone", filepath.Join(d, "SKILL.md")) }, "the file is a link", 0},
-		"folder":       {func(d string) error { return os.Mkdir(filepath.Join(d, "SKILL.md"), 0o755) }, "no regular file", 0},
-		"pipe":         {func(d string) error { return makePipe(filepath.Join(d, "SKILL.md")) }, "no regular file", 0},
+		"folder":       {func(d string) error { return os.Mkdir(filepath.Join(d, "SKILL.md"), 0o755) }, "not a regular file", 0},
+		"pipe":         {func(d string) error { return makePipe(filepath.Join(d, "SKILL.md")) }, "not a regular file", 0},
 		"huge":         {text(good + strings.Repeat("x", maxSkillBytes)), "at most 1048576 are taken", 0},
 		"hole": {func(d string) error {
 			if err := text(good)(d); err != nil {
@@ -231,7 +231,7 @@ func TestWallHostileFiles(t *testing.T) {
 			return os.Truncate(filepath.Join(d, "SKILL.md"), 1<<40)
 		}, "at most 1048576 are taken", 0},
 		"empty":     {text(""), "description: is missing", 0},
-		"latin":     {text("---\nname: x\ndescription: caf\xe9\n---\n"), "no UTF-8", 3},
+		"latin":     {text("---\nname: x\ndescription: caf\xe9\n---\n"), "not UTF-8", 3},
 		"NUL":       {text("---\nname: x\ndescription: d\n---\n\na\x00b"), "a NUL character", 6},
 		"UTF-16":    {text("\xff\xfe-\x00-\x00-\x00"), "UTF-16", 1},
 		"no end":    {text("---\nname: x\ndescription: d\n"), "has no end", 1},
@@ -281,7 +281,7 @@ func TestWallHostileFolders(t *testing.T) {
 	repository := lib.current(true)
 	assert.Equal(t, strings.Join(repository.names, " "), "deep good", "there")
 	said := fmt.Sprint(repository.roots[lib.roots[0]])
-	for _, want := range []string{"there are 2006 links in it", "more than 4 levels deep", `"odd/Skill.md" is not looked at; call it SKILL.md`} {
+	for _, want := range []string{"it has 2006 links", "more than 4 levels deep", `"odd/Skill.md" is not looked at; call it SKILL.md`} {
 		assert.Contains(t, said, want, "should be told …; it is told")
 	}
 }

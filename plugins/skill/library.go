@@ -128,7 +128,7 @@ func (l *library) loadLocked() {
 	for i, root := range l.roots {
 		w := &walk{root: root, max: l.max}
 		if info := repeated(root, &tops); info != nil {
-			w.hint(0, "the same folder stands before; it counts once")
+			w.hint(0, "the same folder is listed before; it counts once")
 			w.watched = []watched{{".", info}}
 		} else {
 			w.run()
@@ -242,7 +242,7 @@ func CheckFolder(path string) ([]Entry, error) {
 	if info, err := os.Stat(path); err != nil {
 		return nil, err
 	} else if !info.IsDir() {
-		return nil, errors.New("this is no folder; name the folder of a skill, or one with skills in it")
+		return nil, errors.New("this is not a folder; name the folder of a skill, or one with skills in it")
 	}
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -455,7 +455,7 @@ func checkName(name string) error {
 	case strings.TrimSpace(name) != name:
 		return errors.New("begins or ends with a space")
 	case strings.ContainsAny(name, `/\`):
-		return errors.New("has a slash; a name is no path")
+		return errors.New("has a slash; a name is not a path")
 	}
 	for _, r := range name {
 		if !unicode.IsPrint(r) || r == utf8.RuneError {

@@ -344,7 +344,7 @@ func compileSchema(n *yamltree.Node) (*objectSchema, error) {
 		return nil, fmt.Errorf("has %d bytes as JSON, with what references stand for; at most %d are taken", len(raw), maxSchemaBytes)
 	}
 	if err := compiled.CheckDefaults(); err != nil {
-		return nil, fmt.Errorf("is no JSON Schema that can be used: %w", err)
+		return nil, fmt.Errorf("is not a JSON Schema that can be used: %w", err)
 	}
 	s := &objectSchema{Schema: compiled, raw: raw, texts: map[string]bool{}, defaults: map[string]jsontext.Value{}}
 	if properties := n.At("properties"); properties != nil {

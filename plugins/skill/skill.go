@@ -382,7 +382,7 @@ func (s *skill) place() (string, error) {
 		return "", s.gone(err)
 	}
 	if !os.SameFile(inside, outside) {
-		return "", s.gone(errors.New("another folder has taken its place"))
+		return "", s.gone(errors.New("it was replaced by another folder"))
 	}
 	return real, nil
 }

@@ -45,7 +45,7 @@ func Validate(path string) (Entry, error) {
 		return Entry{}, err
 	}
 	if !info.IsDir() {
-		return Entry{}, errors.New("this is no folder; name the folder of a skill")
+		return Entry{}, errors.New("this is not a folder; name the folder of a skill")
 	}
 	e := Entry{File: filepath.Join(path, "SKILL.md")}
 	abs, err := filepath.Abs(path)
@@ -75,14 +75,14 @@ func publicText(dir string, e *Entry) (string, error) {
 		case err != nil:
 			return "", err
 		case !info.Mode().IsRegular():
-			return "", errors.New("this is no regular file")
+			return "", errors.New("this is not a regular file")
 		case info.Size() > maxSkillBytes:
 			return "", fmt.Errorf("the file has %d bytes; at most %d are taken", info.Size(), maxSkillBytes)
 		}
 		e.File = file
 		text, err := os.ReadFile(file)
 		if err == nil && !utf8.Valid(text) {
-			err = errors.New("there are bytes that are no UTF-8 in the file")
+			err = errors.New("there are bytes that are not UTF-8 in the file")
 		}
 		return strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(string(text)), err
 	}
@@ -144,7 +144,7 @@ func (n *notes) publicYAML(text string) *yaml.Node {
 	case !n.plainYAML(root):
 		return nil
 	case root.Kind != yaml.MappingNode:
-		n.fail(root.Line, "the front matter is no mapping such as \"name: my-skill\"")
+		n.fail(root.Line, "the front matter is not a mapping such as \"name: my-skill\"")
 		return nil
 	}
 	if at := strings.IndexByte(text, '\t'); at >= 0 { // what stands for it is no space: then it is in quotes, in a block or in a comment, or it is seen
@@ -207,7 +207,7 @@ func (n *notes) plainYAML(v *yaml.Node) bool {
 		}
 		switch key := i%2 == 0; {
 		case key && (child.Kind != yaml.ScalarNode || seen[child.Value]):
-			n.fail(child.Line, "the key %s appears twice, or is no text", quote(child.Value))
+			n.fail(child.Line, "the key %s appears twice, or is not a text", quote(child.Value))
 			return false
 		case key && child.Tag == mergeTag && !mergeable(v.Content[i+1]):
 			n.fail(child.Line, "<< should have a mapping, or a list of some; put quotes around it if it is meant as text")

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"a2e/protocol"
 )
 
 // bounds is what one root may hold. What is beyond that is not looked at, and said to be.
@@ -86,7 +88,8 @@ func (w *walk) run() {
 	w.fs = top
 	w.folder(".", 0)
 	if w.links > 0 {
-		w.hint(0, "there are %d links in it, which are not followed; copy the folders, or name them in skills_path", w.links)
+		w.hint(0, "it has %s, and links are not followed; copy the folders, or name them in skills_path",
+			protocol.Count(w.links, "link"))
 	}
 	if w.deep {
 		w.hint(0, "there are folders more than %d levels deep in it, which are not looked at", maxLevels)
@@ -246,7 +249,7 @@ func (w *walk) file(f *found, s *skill) {
 	case err != nil:
 		f.fail(s.fileLine, "%s: %s cannot be opened: %v", s.kind, quote(s.file), reason(err))
 	case !info.Mode().IsRegular():
-		f.fail(s.fileLine, "%s: %s is no regular file", s.kind, quote(s.file))
+		f.fail(s.fileLine, "%s: %s is not a regular file", s.kind, quote(s.file))
 	}
 }
 
@@ -259,7 +262,7 @@ func (w *walk) text(path string) ([]byte, error) {
 	case before.Mode()&fs.ModeSymlink != 0:
 		return nil, errors.New("the file is a link; links are not followed, put the file itself here")
 	case !before.Mode().IsRegular():
-		return nil, errors.New("this is no regular file")
+		return nil, errors.New("this is not a regular file")
 	case before.Size() > maxSkillBytes:
 		return nil, fmt.Errorf("the file has %d bytes; at most %d are taken", before.Size(), maxSkillBytes)
 	case before.Size() > int64(w.max.bytes-w.seen.bytes):

@@ -47,7 +47,7 @@ func (r *repo) status() tools.Tool {
 		s := parseStatus(out.Text)
 		summary := "clean"
 		if !s.Clean {
-			summary = strconv.Itoa(len(s.Files)) + " changed files"
+			summary = protocol.Count(len(s.Files), "changed file")
 		}
 		return &tools.Outcome{Data: s, Summary: summary + " on " + s.Branch, Truncated: out.Cut}, nil
 	})
@@ -227,7 +227,8 @@ func (r *repo) log() tools.Tool {
 			return nil, err
 		}
 		commits, _ := parseCommits(out.Text)
-		return &tools.Outcome{Data: &result{commits}, Summary: strconv.Itoa(len(commits)) + " commits", Truncated: out.Cut}, nil
+		return &tools.Outcome{Data: &result{commits}, Summary: protocol.Count(len(commits), "commit"),
+			Truncated: out.Cut}, nil
 	})
 }
 
@@ -313,7 +314,8 @@ func (r *repo) add() tools.Tool {
 		if staged == nil {
 			staged = []string{}
 		}
-		return &tools.Outcome{Data: &changed{staged}, Summary: strconv.Itoa(len(staged)) + " files are staged", Truncated: out.Cut}, nil
+		return &tools.Outcome{Data: &changed{staged}, Summary: protocol.Count(len(staged), "file") + " staged",
+			Truncated: out.Cut}, nil
 	})
 }
 

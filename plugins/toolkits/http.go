@@ -48,7 +48,8 @@ func (p *Plugin) newHTTP(o HTTPOptions, byConfig bool) (*made, error) {
 	all := []tools.Tool{
 		a.tool("api_get", http.MethodGet, "Read something of the API", host.ToolDetail{ReadOnly: true, Idempotent: true, OpenWorld: true}),
 		a.tool("api_post", http.MethodPost, "Send something to the API", host.ToolDetail{OpenWorld: true}),
-		a.tool("api_put", http.MethodPut, "Put something in its place in the API", host.ToolDetail{Destructive: true, Idempotent: true, OpenWorld: true}),
+		a.tool("api_put", http.MethodPut, "Create or replace something in the API", host.ToolDetail{Destructive: true,
+			Idempotent: true, OpenWorld: true}),
 		a.tool("api_delete", http.MethodDelete, "Delete something of the API", host.ToolDetail{Destructive: true, Idempotent: true, OpenWorld: true}),
 	}
 	return newMade(kitHTTP, all, a.web.Close), nil
@@ -89,7 +90,7 @@ func (a *api) setHeaders(headers map[string]config.Secret) error {
 		name = textproto.CanonicalMIMEHeaderKey(name)
 		switch {
 		case !httpguts.ValidHeaderFieldName(name):
-			return headerError("has a name that is none of a header")
+			return headerError("has a name that a header cannot have")
 		case !httpguts.ValidHeaderFieldValue(value):
 			return headerError(name + " has a value that no header can have, such as a line break")
 		case slices.Contains([]string{"Host", "Content-Length", "Transfer-Encoding", "Connection", "Trailer", "Upgrade"}, name):

@@ -243,7 +243,8 @@ func (m *made) heir(kit, name string) func(context.Context, protocol.Object, hos
 		}
 	}
 	return func(context.Context, protocol.Object, host.Emitter) (*tools.Outcome, error) {
-		return nil, protocol.Errorf(protocol.CodeUnknownTool, "the toolkit %q was configured anew while the call came in, and has no tool %q any more; list the tools again", kit, name)
+		return nil, protocol.Errorf(protocol.CodeUnknownTool, "the toolkit %q was reconfigured while the call came "+
+			"in, and has no tool %q any more; list the tools again", kit, name)
 	}
 }
 

@@ -43,7 +43,7 @@ func (p *Plugin) newOpenAPI(o OpenAPIOptions, byConfig bool) (*made, error) {
 		}
 		for _, pattern := range patterns {
 			if !doublestar.ValidatePattern(pattern) {
-				return nil, p.wrongSetting(key, fmt.Sprintf("%.100q is no valid pattern", pattern), byConfig)
+				return nil, p.wrongSetting(key, fmt.Sprintf("%.100q is not a valid pattern", pattern), byConfig)
 			}
 		}
 	}
@@ -161,7 +161,8 @@ func (p *Plugin) specText(ctx context.Context, name string, byConfig bool) ([]by
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() || info.Size() > specMaxBytes || byConfig && p.isOwn(wall.Real(name), info) {
-		return nil, nil, p.wrongSetting("spec", fmt.Sprintf("is no file, one of more than %d bytes, or the host's own", specMaxBytes), byConfig)
+		return nil, nil, p.wrongSetting("spec", fmt.Sprintf("is not a file, has more than %d bytes, or belongs to "+
+			"the host", specMaxBytes), byConfig)
 	}
 	text, err := io.ReadAll(io.LimitReader(f, specMaxBytes))
 	return text, nil, err

@@ -18,6 +18,7 @@ import (
 
 	hostschema "a2e/host/schema"
 	"a2e/host/yamltree"
+	"a2e/protocol"
 )
 
 // The bounds of a description, and of what is made of it.
@@ -127,13 +128,13 @@ func (s *spec) note() string {
 	var all []string
 	if len(s.left) > 0 {
 		named := strings.Join(s.left[:min(len(s.left), specMaxProblems)], ", ")
-		const told = "%d operations are no tools, since their body is of a type that cannot be sent: %.300s"
-		all = append(all, fmt.Sprintf(told, len(s.left), named))
+		const told = "%s left out, with a body of a type that cannot be sent: %.300s"
+		all = append(all, fmt.Sprintf(told, protocol.Count(len(s.left), "operation"), named))
 	}
 	if s.bad > 0 {
 		named := strings.ReplaceAll(errors.Join(s.problems...).Error(), "\n", "; ")
-		const told = "%d operations or paths are no tools, since something in them is wrong: %.2000s"
-		all = append(all, fmt.Sprintf(told, s.bad, named))
+		const told = "%s of it left out, with mistakes: %.2000s"
+		all = append(all, fmt.Sprintf(told, protocol.Count(s.bad, "part"), named))
 	}
 	return strings.Join(all, "; ")
 }

@@ -223,7 +223,7 @@ func TestOpenAPIHostile(t *testing.T) {
 		assert.That(t, m.Code != "" && strings.Contains(m.Get("/message"), want), "%.80s: %.300s", server, m.Line)
 	}
 	write(t, dir, "a.json", fmt.Sprintf(whole, `"/a":{"get":{},"put":{"operationId":"upload","requestBody":{"required":true,"content":{"image/png":{}}}}}`, ""), 0o644)
-	configure(p, "openapi", `{"spec":"a.json"}`).Has(t, "/message", "openapi_get_a; 1 operations are no tools, since their body is of a type that cannot be sent: upload")
+	configure(p, "openapi", `{"spec":"a.json"}`).Has(t, "/message", "openapi_get_a; 1 operation left out, with a body of a type that cannot be sent: upload")
 }
 
 // TestOpenAPIServers: an operation is called at the server that stands nearest to it, unless base_url says where
@@ -240,7 +240,7 @@ func TestOpenAPIServers(t *testing.T) {
 	p := open(t, dir, Options{AllowPrivate: true})
 	m := configure(p, "openapi", `{"spec":"a.json"}`)
 	m.Has(t, "/status", "ok")
-	for _, want := range []string{"openapi_root, openapi_path", "2 operations or paths are no tools", "/paths/~1c/put/servers/0: the URL \"ftp://x/{v}\" cannot be used", "(bad)", "the server \"ftp://x\""} {
+	for _, want := range []string{"openapi_root, openapi_path", "2 parts of it left out, with mistakes", "/paths/~1c/put/servers/0: the URL \"ftp://x/{v}\" cannot be used", "(bad)", "the server \"ftp://x\""} {
 		assert.Contains(t, m.Get("/message"), want)
 	}
 	for tool, want := range map[string]string{"root": "GET /root/a", "path": "GET /path/b", "own": "PUT /v2/b", "none": "GET /root/c"} {
@@ -269,7 +269,7 @@ paths:
 	m := configure(p, "openapi", `{"spec":"a.yaml"}`)
 	m.Has(t, "/status", "ok")
 	for _, want := range []string{
-		"openapi_better, openapi_good; ", "cannot be sent: up; 4 operations or paths are no tools", "a.yaml:5: /paths/~1a: should be an object",
+		"openapi_better, openapi_good; ", "cannot be sent: up; 4 parts of it left out, with mistakes", "a.yaml:5: /paths/~1a: should be an object",
 		"a.yaml:6: /paths/~1b~1{c}/get: the path has {c}", "(lacks)", "a.yaml:7: /paths/~1d/get/parameters/0: $ref: there is no", "(ref)", "(schema)",
 	} {
 		assert.Contains(t, m.Get("/message"), want)
@@ -286,7 +286,7 @@ func TestOpenAPILate(t *testing.T) {
 	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"openapi_getPet","arguments":{"id":"x"}}`, protocol.CodeToolError, "spec names a file that is not there")
 	p.Call(protocol.TypeToolkitListReq, `{"filter_kind":"openapi"}`).Has(t, "/toolkits/0/problem", "spec names a file that is not there")
 	_, err := New("kits", Options{OpenAPI: &OpenAPIOptions{Spec: "x", BaseURL: "nonsense"}}, testEnv(t, dir))
-	assert.That(t, err != nil, "a wrong base_url is no error at the start")
+	assert.That(t, err != nil, "a wrong base_url is not an error at the start")
 }
 
 // TestWallOpenAPI: descriptions that are made to be too much, or to lead elsewhere.

@@ -43,7 +43,8 @@ func newPostgres(dsn string) (engine, error) {
 	}
 	c, err := pgconn.ParseConfig(dsn)
 	if err != nil {
-		return nil, errors.New("is no connection string of PostgreSQL, such as postgres://user:password@host:5432/database?sslmode=require")
+		return nil, errors.New("is not a connection string of PostgreSQL, such as " +
+			"postgres://user:password@host:5432/database?sslmode=require")
 	}
 	c.MaxProtocolMessageBodyLen = sqlMaxValue
 	if c.ConnectTimeout == 0 || c.ConnectTimeout > 10*time.Second {
@@ -261,7 +262,7 @@ func pgColumns(ctx context.Context, conn *pgconn.PgConn, fields []pgconn.FieldDe
 // would wait for the data of a COPY, which nobody sends.
 func pgExec(ctx context.Context, conn *pgconn.PgConn, s statement) (*result, error) {
 	if copies(s.text) {
-		return nil, &sqlError{text: "COPY is not done here: nobody sends or takes its data; INSERT and SELECT do"}
+		return nil, &sqlError{text: "COPY is not supported here; use INSERT and SELECT"}
 	}
 	args, err := pgParams(s.params)
 	if err != nil {

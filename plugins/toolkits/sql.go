@@ -308,9 +308,9 @@ func (d *database) answer(ctx context.Context, s statement) (*tools.Outcome, err
 	default:
 		return nil, protocol.Errorf(protocol.CodeToolError, "the database cannot be used: %s", d.secrets.Text(err.Error()))
 	}
-	out := &tools.Outcome{Data: res, Truncated: res.Truncated, Summary: fmt.Sprintf("%d rows", len(res.Rows))}
+	out := &tools.Outcome{Data: res, Truncated: res.Truncated, Summary: protocol.Count(len(res.Rows), "row")}
 	if res.Affected != nil {
-		out.Summary = fmt.Sprintf("%d rows changed", *res.Affected)
+		out.Summary = protocol.Count(*res.Affected, "row") + " changed"
 	}
 	return out, nil
 }

@@ -67,7 +67,7 @@ func TestPostgres(t *testing.T) {
 			p.Refused(protocol.TypeToolCallReq, `{"tool_name":"sql_tables","arguments":{}}`, protocol.CodeToolError, part)
 		}
 		_, err := New("kits", Options{SQL: &SQLOptions{DSN: config.NewSecret("postgres://u:sk-secret-9@h:port/d")}}, testEnv(t, t.TempDir()))
-		assert.That(t, err != nil && strings.Contains(err.Error(), "dsn is no connection string") && !strings.Contains(err.Error(), "sk-secret"), "%v", err)
+		assert.That(t, err != nil && strings.Contains(err.Error(), "dsn is not a connection string") && !strings.Contains(err.Error(), "sk-secret"), "%v", err)
 	})
 }
 

@@ -93,7 +93,7 @@ func (s *sqliteFile) locate() (path string, info os.FileInfo, err error) {
 		return "", nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return "", nil, errors.New("names something that is no file")
+		return "", nil, errors.New("names something that is not a file")
 	}
 	if s.plugin.isOwn(path, info) {
 		return "", nil, protocol.Errorf(protocol.CodeToolDenied, "dsn %w", wall.ErrOwn)
@@ -470,7 +470,9 @@ func sqliteError(err error) error {
 	}
 	switch e.Code() & 0xff {
 	case sqlite3.SQLITE_AUTH:
-		return &sqlError{text: "this is not done here (" + e.Error() + "): one statement on the tables of this file, without ATTACH, PRAGMA, transactions and extensions; sql_query takes a SELECT"}
+		return &sqlError{text: "this is not supported here (" + e.Error() +
+			"): one statement on the tables of this file, without ATTACH, PRAGMA, transactions and extensions; " +
+			"sql_query takes a SELECT"}
 	case sqlite3.SQLITE_READONLY:
 		return &sqlError{text: "the database is opened to be read: " + e.Error()}
 	case sqlite3.SQLITE_TOOBIG:

@@ -77,7 +77,7 @@ func (t sqliteText) fits(values int) error {
 		const told = "the parameter %.100s has a name: write ? or ?1, and its value in params"
 		return &sqlError{text: fmt.Sprintf(told, t.named)}
 	case t.params != values:
-		const told = "the number of values does not fit: the statement has parameters for %d, params has %d"
+		const told = "the number of values does not match: the statement has parameters for %d, params has %d"
 		return &sqlError{text: fmt.Sprintf(told, t.params, values)}
 	}
 	return nil

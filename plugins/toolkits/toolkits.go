@@ -319,7 +319,8 @@ func (p *Plugin) lookOpenAPI(ctx context.Context, o OpenAPIOptions) (string, err
 		return "", err
 	}
 	m.close()
-	return strings.TrimSuffix(fmt.Sprintf("its description has %d operations; %s", len(m.tools), m.note), "; "), nil
+	return strings.TrimSuffix(fmt.Sprintf("its description has %s; %s", protocol.Count(len(m.tools), "operation"),
+		m.note), "; "), nil
 }
 
 func (p *Plugin) tryOpenAPI(ctx context.Context, o OpenAPIOptions) (string, error) {

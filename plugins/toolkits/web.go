@@ -45,7 +45,8 @@ type site struct {
 func (p *Plugin) newWeb(o WebOptions, byConfig bool) (*made, error) {
 	for _, pattern := range o.Hosts {
 		if !doublestar.ValidatePattern(pattern) || strings.ContainsAny(pattern, "/:@") {
-			return nil, p.wrongSetting("hosts", fmt.Sprintf("%.100q is no host, such as example.com or *.example.com", pattern), byConfig)
+			return nil, p.wrongSetting("hosts", fmt.Sprintf("%.100q is not a host, such as example.com or "+
+				"*.example.com", pattern), byConfig)
 		}
 	}
 	s := &site{hosts: o.Hosts}
@@ -122,7 +123,9 @@ func (s *site) fetch(ctx context.Context, in *pageArgs) (*tools.Outcome, error) 
 	}
 	text := answer.Content
 	if in.Start < 0 || in.Start > len(text) || in.Start < len(text) && !utf8.RuneStart(text[in.Start]) {
-		return nil, protocol.Violation(protocol.FieldError{Path: "/arguments/start", Message: fmt.Sprintf("is no place in the text, which has %d bytes; it is next of the answer before", len(text))})
+		return nil, protocol.Violation(protocol.FieldError{Path: "/arguments/start",
+			Message: fmt.Sprintf("is not a position in the text, which has %d bytes; use next of the answer before",
+				len(text))})
 	}
 	part := &pagePart{URL: answer.URL.String(), Status: answer.Status, ContentType: answer.ContentType, Bytes: len(text)}
 	part.Content = protocol.Head(text[in.Start:], webPart)
@@ -243,7 +246,7 @@ func (s *site) read(ctx context.Context, u *url.URL) (text []byte, at *url.URL, 
 	}
 	packed, err := gzip.NewReader(bytes.NewReader(text))
 	if err != nil {
-		return nil, at, false, protocol.Errorf(protocol.CodeToolError, "what was fetched is no gzip file: %w", err)
+		return nil, at, false, protocol.Errorf(protocol.CodeToolError, "what was fetched is not a gzip file: %w", err)
 	}
 	text, err = io.ReadAll(io.LimitReader(packed, webMaxXML+1))
 	if len(text) > webMaxXML || err != nil { // the rest is missing

@@ -62,7 +62,7 @@ func (c *cutter) result(blocks [][]byte, rest []piece, spilled string, limit int
 	left -= len(members)
 	if most := max(left/noteSize, 1); len(blocks) > most {
 		more := len(blocks) - most + 1
-		last := noteText(fmt.Sprintf("%d more blocks do not fit", more), spilled, "")
+		last := noteText(protocol.Count(more, "more block")+" left out, for lack of room", spilled, "")
 		blocks = append(slices.Clip(blocks[:most-1]), last)
 	}
 	bySize := make([]int, len(blocks))

@@ -136,7 +136,8 @@ func (s *Set) data(ctx context.Context, t *entry, out *Outcome) (protocol.Append
 	}
 	raw, err := protocol.AppendJSON(nil, out.Data)
 	if err != nil {
-		return nil, protocol.Errorf(protocol.CodeToolError, "tool %q gave a result that is no JSON: %w", t.Def.Name, err)
+		return nil, protocol.Errorf(protocol.CodeToolError, "tool %q gave a result that is not JSON: %w", t.Def.Name,
+			err)
 	}
 	return rawData(s.limited(ctx, t.Def.Name, out, raw)), nil
 }
@@ -298,7 +299,7 @@ func (cfg *CommandTool) definition() (protocol.ToolDefinition, error) {
 	}
 	for _, name := range used {
 		if !slices.ContainsFunc(cfg.Parameters, func(p CommandParameter) bool { return p.Name == name }) {
-			return def, fmt.Errorf("command: {%s} is no declared parameter; declare it under parameters", name)
+			return def, fmt.Errorf("command: {%s} is not a declared parameter; declare it under parameters", name)
 		}
 	}
 	return def, nil

@@ -217,7 +217,7 @@ func TestToolsThatCouldNot(t *testing.T) {
 	_, err = called(t, p, "late", `{}`)
 	wantCode(t, err, protocol.CodeToolError, "deadline")
 	_, err = called(t, p, "odd", `{}`)
-	wantCode(t, err, protocol.CodeToolError, "no JSON")
+	wantCode(t, err, protocol.CodeToolError, "not JSON")
 }
 
 // waits is a tool that ends with its context.

@@ -131,7 +131,7 @@ func (s *stage) answer(t testing.TB, name string, a args) (text string, err erro
 	case errors.As(err, &e):
 		return e.Message + fmt.Sprint(e.Detail), err
 	case err != nil:
-		t.Fatalf("%s %v: an error that is no answer: %v", name, a, err)
+		t.Fatalf("%s %v: an error that is not an answer: %v", name, a, err)
 	}
 	raw := must.Get(json.Marshal(out.Data))(t)
 	return out.Summary + string(raw), nil
@@ -262,7 +262,7 @@ func TestRefusalsSayWhy(t *testing.T) {
 		{"in/in.txt", "", "goes through"},
 		{"file", "", "is a link"},
 		{"hard", "a hard link", "a hard link"},
-		{"fifo", "no regular file", "no regular file"},
+		{"fifo", "not a regular file", "not a regular file"},
 	} {
 		for tool, a := range map[string]args{"read_file": {"path": c.path}, "grep": {"path": c.path, "pattern": "x"}} {
 			if c.reading != "" {

@@ -31,7 +31,7 @@ func TestListDir(t *testing.T) {
 	must.OK(t, os.Mkdir(filepath.Join(w.dir, "none"), 0o777))
 	got, _ := mustCall[listData](t, w, "list_dir", args{"path": "none"})
 	assert.That(t, got.Entries != nil && len(got.Entries) == 0, "an empty folder: %#v", got.Entries)
-	w.fails(t, "list_dir", args{"path": "b"}, protocol.CodeToolError, "no folder")
+	w.fails(t, "list_dir", args{"path": "b"}, protocol.CodeToolError, "not a folder")
 	w.fails(t, "list_dir", args{"path": "no"}, protocol.CodeToolError, "does not exist")
 }
 

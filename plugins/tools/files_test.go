@@ -149,7 +149,7 @@ func TestReadFileRefuses(t *testing.T) {
 		{args{"path": "dir/ok/"}, "folder"},
 		{args{"path": "."}, "folder"},
 		{args{"path": "dir/no"}, "does not exist"},
-		{args{"path": "dir/ok/no"}, "no folder"},
+		{args{"path": "dir/ok/no"}, "not a folder"},
 		{args{"path": "image"}, "not UTF-8 text (9 bytes)"},
 		{args{"path": "dir/ok", "offset": 4}, "past the end of \"dir/ok\", whose last line is 2"},
 		{args{"path": "dir/ok", "offset": -1}, "negative"},
@@ -228,7 +228,7 @@ func TestWriteFile(t *testing.T) {
 	}
 	w.fails(t, "write_file", args{"path": "dir", "content": ""}, protocol.CodeToolError, "folder")
 	w.fails(t, "write_file", args{"path": "dir/", "content": ""}, protocol.CodeToolError, "folder")
-	w.fails(t, "write_file", args{"path": "script/x", "content": ""}, protocol.CodeToolError, "no folder")
+	w.fails(t, "write_file", args{"path": "script/x", "content": ""}, protocol.CodeToolError, "not a folder")
 	left := leftOver(t, w.dir)
 	assert.That(t, left == nil, "left behind: %v", left)
 }
@@ -387,9 +387,9 @@ func TestIfUnchanged(t *testing.T) {
 	}{
 		{edit.Hash, "f", "has changed since it was read, and nothing was written; read it again"},
 		{read.Hash, "gone", "does not exist"},
-		{"", "f", "is no hash"},
-		{read.Hash[1:], "f", "is no hash"},
-		{"sha256:" + read.Hash, "f", "is no hash"},
+		{"", "f", "is not a hash"},
+		{read.Hash[1:], "f", "is not a hash"},
+		{"sha256:" + read.Hash, "f", "is not a hash"},
 	} {
 		write := args{"path": c.path, "content": "lost", "if_unchanged": c.hash}
 		w.fails(t, "write_file", write, protocol.CodeToolError, c.want)

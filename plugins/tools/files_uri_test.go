@@ -132,7 +132,7 @@ func TestReadingByURI(t *testing.T) {
 		{"read_file", args{"path": "skill://pdf/long.txt"}, `{"content":"xxx`},
 		{"read_file", args{"path": "skill://pdf/bin"}, `tool_error "skill://pdf/bin" is not UTF-8 text`},
 		{"read_file", args{"path": "skill://pdf/scripts"}, `tool_error "skill://pdf/scripts" is a folder`},
-		{"read_file", args{"path": "skill://pdf/SKILL.md/x"}, `tool_error "skill://pdf/SKILL.md/x" goes through something that is no folder`},
+		{"read_file", args{"path": "skill://pdf/SKILL.md/x"}, `tool_error "skill://pdf/SKILL.md/x" goes through something that is not a folder`},
 		{"read_file", args{"path": "skill://pdf"}, `tool_error path "skill://pdf" names a folder`},
 		{"read_file", args{"path": "skill://pdf/../docx/a.txt"}, `tool_denied "skill://pdf/../docx/a.txt" leads out of "skill://pdf"; give a path inside it`},
 		{"read_file", args{"path": "skill://pdf//etc/passwd"}, `tool_denied path "skill://pdf//etc/passwd" is absolute; give it relative to "skill://pdf"`},

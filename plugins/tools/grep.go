@@ -56,7 +56,8 @@ func (f *files) grep(ctx context.Context, a *grepArgs) (*Outcome, error) {
 			return nil, err
 		}
 		out := &Outcome{Data: s.data, Truncated: s.page.full}
-		out.Summary = fmt.Sprintf("%d lines match; %d files searched, %d skipped", len(s.data.Matches), s.searched, s.data.Skipped)
+		out.Summary = fmt.Sprintf("%s; searched %s, skipped %d", protocol.Count(len(s.data.Matches), "match"),
+			protocol.Count(s.searched, "file"), s.data.Skipped)
 		if out.Truncated {
 			out.Summary += "; there is more: narrow the pattern or the path"
 		}
@@ -104,7 +105,8 @@ func (f *files) newGrep(a *grepArgs) (*grepRun, error) {
 		return nil, protocol.Errorf(protocol.CodeToolError, "the pattern cannot be used: %v", tooMany)
 	}
 	if err != nil {
-		return nil, protocol.Errorf(protocol.CodeToolError, "the pattern is no regular expression in RE2 syntax: %v; put a \\ before a character that is meant as it is", err)
+		return nil, protocol.Errorf(protocol.CodeToolError, "the pattern is not a regular expression in RE2 syntax: "+
+			"%v; put a \\ before a character that is meant as it is", err)
 	}
 	return &grepRun{f: f, re: re, steps: steps, needle: []byte(needleOf(expr)), page: page,
 		data: grepData{Matches: []grepMatch{}}, buf: make([]byte, searchBytes)}, nil

@@ -65,12 +65,14 @@ func (f *files) explain(name string, err error) error {
 		{errOutside, protocol.CodeToolDenied, "leads out of " + f.place + "; give a path inside it"},
 		{errIsLink, protocol.CodeToolDenied, "is a link or goes through one; files are written under their real path only"},
 		{errHardLink, protocol.CodeToolDenied, "has more than one name (a hard link), and another may lie outside of " + f.place + "; copy it to a new file and use that"},
-		{errSpecial, protocol.CodeToolDenied, "is no regular file but a pipe, a socket or a device; the file tools take regular files only"},
+		{errSpecial, protocol.CodeToolDenied, "is not a regular file but a pipe, a socket or a device; the file " +
+			"tools take regular files only"},
 		{errKernel, protocol.CodeToolDenied, "lies on a file system of the kernel (such as /proc or /sys); the file tools stay out of those"},
 		{errSwapped, protocol.CodeToolDenied, "was replaced while it was being opened; look at it again"},
 		{swap.ErrLocked, protocol.CodeToolError, "cannot be changed: " + swap.ErrLocked.Error() + "; try again"},
 		{errIsDir, protocol.CodeToolError, "is a folder; this tool takes a file, list_dir shows what is in a folder"},
-		{errNotDir, protocol.CodeToolError, "goes through something that is no folder; list_dir shows what is there"},
+		{errNotDir, protocol.CodeToolError, "goes through something that is not a folder; list_dir shows what is " +
+			"there"},
 		{fs.ErrNotExist, protocol.CodeToolError, "does not exist; list_dir and glob show what is there"},
 	} {
 		if errors.Is(err, r.is) {

@@ -363,7 +363,7 @@ func TestCommandToolDeclarations(t *testing.T) {
 		{CommandTool{Name: "a", Command: []string{"echo"}}, ""},
 		{CommandTool{Name: "a"}, "at least a program"},
 		{CommandTool{Name: "a", Command: []string{"{p}"}, Parameters: []CommandParameter{{Name: "p"}}}, "must be fixed"},
-		{CommandTool{Name: "a", Command: []string{"echo", "{p}"}}, "no declared parameter"},
+		{CommandTool{Name: "a", Command: []string{"echo", "{p}"}}, "not a declared parameter"},
 		{CommandTool{Name: "a", Command: []string{"echo"}, Parameters: []CommandParameter{{Name: "p"}}}, "stands nowhere"},
 		{CommandTool{Name: "a", Command: []string{"no-such-program-a2e"}}, "no-such-program-a2e"},
 		{CommandTool{Name: "a", Command: []string{"./evil"}}, "neither a bare program name"},

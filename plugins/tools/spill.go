@@ -29,7 +29,7 @@ func (s *Set) limited(ctx context.Context, tool string, out *Outcome, data []byt
 	}
 	out.Truncated = true
 	path := ""
-	note := fmt.Sprintf("cut: the result had %d bytes and could not be kept whole", len(data))
+	note := fmt.Sprintf("cut: the result had %d bytes, and the rest could not be kept", len(data))
 	if file, err := s.spill.Keep(ctx, tool, data); err == nil {
 		path = file.Path()
 		note = fmt.Sprintf("cut: read_file %s, which data.spilled names too, has the whole result of %d bytes",

@@ -105,7 +105,7 @@ func TestCutDataProperties(t *testing.T) {
 		whole := must.Get(protocol.AppendJSON(nil, data))(t)
 		limit := rapid.IntRange(0, len(whole)).Draw(t, "limit")
 		got := jsontext.Value(new(cutter).data(whole, "/s", limit))
-		must.That(t, got.IsValid() && got.Kind() == '{', "%s cut to %d: %s is no JSON object", whole, limit, got)
+		must.That(t, got.IsValid() && got.Kind() == '{', "%s cut to %d: %s is not a JSON object", whole, limit, got)
 		const frame = 500 // keys and empty values stay, whatever the limit
 		must.That(t, len(got) <= limit+frame+len(whole)/2, "%s cut to %d: %d bytes", whole, limit, len(got))
 	})

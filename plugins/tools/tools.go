@@ -111,7 +111,8 @@ func New(name string, opts Options, env host.Env) (*Plugin, error) {
 func (p *Plugin) fill(all []Tool, opts Options) error {
 	for _, pattern := range opts.Deny {
 		if !doublestar.ValidatePattern(pattern) {
-			return fmt.Errorf("plugin %q: deny: %q is no valid pattern; write names or globs such as \"write_*\"", p.name, pattern)
+			return fmt.Errorf("plugin %q: deny: %q is not a valid pattern; write names or globs such as \"write_*\"",
+				p.name, pattern)
 		}
 	}
 	all = slices.Clone(all)
@@ -238,7 +239,8 @@ func (c *checkpoints) tools(restore bool) []Tool {
 	if restore {
 		all = append(all, Typed[checkpointRestoreArgs, checkpointRestored](protocol.ToolDefinition{
 			Name: "checkpoint_restore", Tags: []string{"checkpoint", "undo"},
-			Description: "Put the workspace, or some of it, back to what it was at a checkpoint. The state before becomes a checkpoint first (from in the answer), so that this can be undone too.",
+			Description: "Restore the workspace, or some of it, to a checkpoint. The state before becomes a " +
+				"checkpoint first (from in the answer), so that this can be undone too.",
 		}, host.ToolDetail{Destructive: true, Idempotent: true}, c.restore))
 		all[len(all)-1].Files = func(protocol.Object) []File { return []File{{".", protocol.Exclusive}} }
 	}
@@ -298,11 +300,11 @@ type checkpointRestoreArgs struct {
 
 // checkpointRestored describes a checkpoint.Restored.
 type checkpointRestored struct {
-	To       uint64 `json:"to" need:"The checkpoint that was put back."`
+	To       uint64 `json:"to" need:"The checkpoint that was restored."`
 	From     uint64 `json:"from" need:"The checkpoint of the state before."`
 	Now      uint64 `json:"now" need:"The checkpoint of the state afterwards."`
 	Changes  []any  `json:"changes" need:"What was done, as checkpoint_diff has it."`
-	Problems []any  `json:"problems" need:"What could not be put back: path and why."`
+	Problems []any  `json:"problems" need:"What could not be restored: path and why."`
 }
 
 func (c *checkpoints) restore(ctx context.Context, a *checkpointRestoreArgs) (*Outcome, error) {
@@ -315,7 +317,7 @@ func (c *checkpoints) restore(ctx context.Context, a *checkpointRestoreArgs) (*O
 	}
 	out := &Outcome{Data: done, Failed: len(done.Problems) > 0}
 	if out.Failed {
-		out.Failure = "not all could be put back; see problems"
+		out.Failure = "not all could be restored; see problems"
 	}
 	return out, nil
 }

@@ -58,7 +58,7 @@ func (f *files) writeFile(ctx context.Context, a *writeArgs) (*Outcome, error) {
 		}
 		return &Outcome{
 			Data:    writeData{Path: short, Size: len(a.Content), Created: old == nil, Hash: hashOf(a.Content)},
-			Summary: fmt.Sprintf("wrote %d bytes to %s", len(a.Content), short),
+			Summary: fmt.Sprintf("wrote %s to %s", protocol.Count(len(a.Content), "byte"), short),
 		}, nil
 	})
 }
@@ -70,7 +70,7 @@ func (f *files) asRead(
 ) (func() error, error) {
 	if old == nil {
 		return nil, protocol.Errorf(protocol.CodeToolError,
-			"%s does not exist any more, and nothing was written; without if_unchanged it is made anew",
+			"%s does not exist any more, and nothing was written; leave if_unchanged out to create it",
 			f.quote(a.Path))
 	}
 	info, err := old.Stat()
@@ -94,7 +94,8 @@ func checkHash(hash *string) error {
 	}
 	if raw, err := hex.DecodeString(*hash); err != nil || len(raw) != sha256.Size {
 		return protocol.Errorf(protocol.CodeToolError,
-			"if_unchanged %s is no hash: give the one that read_file returned, %d hexadecimal digits, or leave it out",
+			"if_unchanged %s is not a hash: give the one that read_file returned, %d hexadecimal digits, or leave "+
+				"it out",
 			quotePath(*hash), 2*sha256.Size)
 	}
 	return nil

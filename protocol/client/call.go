@@ -251,7 +251,7 @@ func (m Message) Field(name string) (protocol.Value, bool) { return m.object.Get
 func parse(raw []byte) (Message, error) {
 	var line protocol.Line
 	if err := line.Scan(raw); err != nil {
-		return Message{}, fmt.Errorf("it wrote a line that is no message (%.80q): %w", raw, err)
+		return Message{}, fmt.Errorf("it wrote a line that is not a message (%.80q): %w", raw, err)
 	}
 	m := Message{Type: protocol.Type(line.Type), Raw: raw, object: line.Object()}
 	m.ID, _ = line.ID.Str()

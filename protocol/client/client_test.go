@@ -75,7 +75,7 @@ func TestCallAnswers(t *testing.T) {
 			assert.Fails(t, err, tt.want, "the error")
 			var answer *protocol.Error
 			assert.That(t, tt.name != "error" || errors.As(err, &answer) && answer.Detail["known"] != nil,
-				"%#v is no whole *protocol.Error", err)
+				"%#v is not a whole *protocol.Error", err)
 		})
 	}
 }
@@ -253,8 +253,8 @@ func TestHostEnds(t *testing.T) {
 	const limit = 4096
 	for _, tt := range []struct{ name, last, want string }{
 		{"end of output", "", "closed its output"},
-		{"no JSON", "panic: oops", `that is no message ("panic: oops")`},
-		{"array", "[1]", "no object"},
+		{"not JSON", "panic: oops", `that is not a message ("panic: oops")`},
+		{"array", "[1]", "not an object"},
 		{"over-long line", `{"type":"` + strings.Repeat("x", limit) + `"}`, "longer than 4096 bytes"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -315,7 +315,8 @@ func (d *Dispatch) DeadlineTime() (at time.Time, ok bool, err error) {
 	}
 	at, err = time.Parse(time.RFC3339, strings.ToUpper(d.Deadline)) // its letters may be small
 	if err != nil {
-		return time.Time{}, false, protocol.Errorf(protocol.CodeSchemaViolation, "deadline %.64q is no RFC 3339 time, such as 2026-11-21T15:04:05Z", d.Deadline)
+		return time.Time{}, false, protocol.Errorf(protocol.CodeSchemaViolation,
+			"deadline %.64q is not an RFC 3339 time, such as 2026-11-21T15:04:05Z", d.Deadline)
 	}
 	return at, true, nil
 }

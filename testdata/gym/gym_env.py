@@ -88,7 +88,7 @@ def reset(request):
 def step(request):
     (env, last), action = find(request), request["action"]
     if last["done"] or last["truncated"]:
-        raise Refused("episode_done", "the episode has ended; begin another with env/reset/req")
+        raise Refused("episode_done", "the episode has ended; start another with env/reset/req")
     try:
         value = sample(model.action_space, action.get("payload", action)["value"])
     except (KeyError, TypeError, ValueError, OverflowError) as problem:

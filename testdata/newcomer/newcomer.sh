@@ -100,6 +100,6 @@ try 'until grep -q http address; do kill -0 $page || break; sleep 0.05; done; ca
 try "python3 -c \"import urllib.request; print(urllib.request.urlopen('$(sed 's/ .*//' "$work/project/address")').read().decode())\"" '<html'
 kill "$page" && wait "$page"
 page=
-try 'a2e replay session.ndjson' 'all answered as they were'
+try 'a2e replay session.ndjson' 'all answered as recorded'
 
 printf '\n== done after %d commands and %d ms\n' $commands $((($(date +%s%N) - began) / 1000000))

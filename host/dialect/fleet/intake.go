@@ -69,7 +69,8 @@ func (f *Front) consider(t *task) {
 	if why := f.wrong(t); why != "" {
 		refused = fleet.Blocked(t.Task.TaskID, why)
 	} else if !f.enter(t) {
-		refused = fleet.Blocked(t.Task.TaskID, fmt.Sprintf("the task %.64q is under way here; its result comes once", t.Task.TaskID))
+		refused = fleet.Blocked(t.Task.TaskID, fmt.Sprintf("the task %.64q is already running here; its result "+
+			"comes once", t.Task.TaskID))
 		refused.Duplicate = true
 	}
 	if refused != nil {
@@ -190,9 +191,9 @@ func wrongAgent(a *fleet.Agent) string {
 	case a.AgentID == "":
 		return "agent.agent_id is missing"
 	case !slices.Contains([]protocol.ToolScope{protocol.ToolsShared, protocol.ToolsRestricted, protocol.ToolsIsolated}, a.ToolScope):
-		return fmt.Sprintf("agent.tool_scope %.32q is none of shared, restricted, isolated", a.ToolScope)
+		return fmt.Sprintf("agent.tool_scope %.32q is not one of shared, restricted, isolated", a.ToolScope)
 	case !slices.Contains([]protocol.MemoryScope{"", protocol.MemoryShared, protocol.MemoryIsolated, protocol.MemorySnapshot}, a.MemoryScope):
-		return fmt.Sprintf("agent.memory_scope %.32q is none of shared, isolated, snapshot", a.MemoryScope)
+		return fmt.Sprintf("agent.memory_scope %.32q is not one of shared, isolated, snapshot", a.MemoryScope)
 	case a.Depth < 0 || a.MaxSteps < 0:
 		return "agent.depth and agent.max_steps must not be negative"
 	}
@@ -229,7 +230,7 @@ func (f *Front) control(c *fleet.Control) {
 	case !fleet.Speaks(c.ProtocolVersion):
 		why = fleet.WrongVersion(c.ProtocolVersion)
 	case t == nil:
-		why = "no such task is under way here"
+		why = "no such task is running here"
 	case c.Type == fleet.TypeCancel:
 		f.end(t, errCancelled)
 	case c.Text == "":

@@ -44,7 +44,7 @@ type worktree struct {
 func (f *Front) runIsolated(ctx context.Context, t *task) *fleet.Result {
 	w, err := f.addWorktree(ctx, t.Task.TaskID)
 	if err != nil {
-		return fleet.Blocked(t.Task.TaskID, "the task can have no worktree of its own (isolation): "+reason(err))
+		return fleet.Blocked(t.Task.TaskID, "the task cannot have its own worktree (isolation): "+reason(err))
 	}
 	defer w.lock.Close()
 	result := f.have(ctx, t, w.dir)
@@ -56,8 +56,10 @@ func (f *Front) runIsolated(ctx context.Context, t *task) *fleet.Result {
 	}
 	result.Artifacts.FilesChanged, result.Artifacts.Branch, err = w.save(within)
 	if err != nil {
-		f.opts.Log.Error().Err(err).Str("task_id", t.Task.TaskID).Str("folder", w.dir).Msg("the changes of a task cannot be put on a branch; they stay in its worktree")
-		result.NextSteps = append(result.NextSteps, fmt.Sprintf("save the changes in %s, which could not be put on a branch: %s", w.dir, reason(err)))
+		f.opts.Log.Error().Err(err).Str("task_id", t.Task.TaskID).Str("folder",
+			w.dir).Msg("the changes of a task cannot be committed to a branch; they stay in its worktree")
+		result.NextSteps = append(result.NextSteps, fmt.Sprintf("save the changes in %s, which could not be "+
+			"committed to a branch: %s", w.dir, reason(err)))
 		return result
 	}
 	f.carryPatch(within, w, result)
@@ -184,7 +186,8 @@ func plainName(id string) string {
 func commitOf(ctx context.Context, repo *git.Repo) (string, error) {
 	out, err := repo.Run(ctx, "rev-parse", "--verify", "HEAD^{commit}")
 	if err != nil {
-		return "", fmt.Errorf("the repository has no commit that can be begun with: %s", reason(err)) // not wrapped: the rest alone would be told
+		return "", fmt.Errorf("the repository has no commit to start from: %s",
+			reason(err)) // not wrapped: the rest alone would be told
 	}
 	return strings.TrimSpace(out.Text), nil
 }

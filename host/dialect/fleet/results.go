@@ -198,7 +198,7 @@ func (f *Front) carry(result *fleet.Result) {
 		case errors.Is(err, errTooLarge):
 			file.Left = err.Error()
 		case err != nil:
-			file.Left = "it is no regular file that may be read"
+			file.Left = "it is not a regular file that may be read"
 		}
 		room -= len(file.Content)
 		result.Artifacts.Files = append(result.Artifacts.Files, file)

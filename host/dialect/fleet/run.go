@@ -219,7 +219,8 @@ func (f *Front) run(ctx context.Context, t *task) (result *fleet.Result) {
 	before := f.repo.look(ctx)
 	f.announce(f.ctx, before)
 	if f.opts.RequireClean && t.Writes() && f.repo.there() && (before == nil || len(before.dirty) > 0) {
-		return fleet.Blocked(t.Task.TaskID, "the task is marked as writing, and the workspace has changes that are not committed (require_clean); commit them, or put them away")
+		return fleet.Blocked(t.Task.TaskID, "the task is marked as writing, and the workspace has changes that are "+
+			"not committed (require_clean); commit or stash them")
 	}
 	if t.Task.Isolation == fleet.IsolationWorktree || t.Task.Isolation == "" && f.opts.Isolated {
 		return f.runIsolated(ctx, t)
@@ -266,7 +267,8 @@ func (f *Front) account(ctx context.Context, t *task, result *fleet.Result) {
 	if result.Status != fleet.StatusBlocked && !said {
 		*files = joined(changed, f.repo.really(ctx, *files, t.began, after))
 		if !known && (result.Status == fleet.StatusDone || result.Status == fleet.StatusPartial) {
-			result.NextSteps = append(result.NextSteps, "look for changes in the worker's workspace, as git could not tell all of them")
+			result.NextSteps = append(result.NextSteps, "look for changes in the worker's workspace, as git could "+
+				"not list them all")
 		}
 	}
 	f.mu.Lock()

@@ -35,6 +35,6 @@ func TestStuckGit(t *testing.T) {
 	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{&pool{}}, Dialects: []host.Dialect{f}})
 	m := do(p, dispatch("t", "low", ""), "t")
 	check(t, m, "/status", "done")
-	assert.Contains(t, m.Get("/next_steps"), "git could not tell")
+	assert.Contains(t, m.Get("/next_steps"), "git could not list")
 	assert.Contains(t, string(announces(p)[0].Line), `"repo_state":null`)
 }

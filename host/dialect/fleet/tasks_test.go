@@ -58,7 +58,7 @@ func TestBlocked(t *testing.T) {
 		{`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID"},"brief":"x","requirements":{"required_mcp":["down"]}}`, "not healthy (error)"},
 		{`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID"},"brief":"x","requirements":{"required_capabilities":["lift","fly"]}}`, `capability "fly"`},
 		{`{"type":"TASK_DISPATCH","task":{"task_id":"ID","x":"\ud800"},"brief":"x"}`, "half of a surrogate pair"},
-		{`{"type":"TASK_DISPATCH","brief":"` + "\xff" + `","task":{"task_id":"ID"}}`, "no UTF-8"},
+		{`{"type":"TASK_DISPATCH","brief":"` + "\xff" + `","task":{"task_id":"ID"}}`, "not UTF-8"},
 		{`{"brief":"x","task":{"a":{"b":1,"b":2},"task_id":"ID"},"type":"TASK_DISPATCH"}`, "appears twice"},
 	} {
 		id := fmt.Sprint("b", i)
@@ -101,7 +101,7 @@ func TestPriority(t *testing.T) {
 	}
 	p.SendRaw(dispatch("first", "low", "") + "\n") // a duplicate of what runs; it tells that the others are in
 	p.Wait("the refused duplicate", func(m hosttest.Message) bool {
-		return m.Get("/task_id") == "first" && strings.Contains(m.Get("/blocked_reason"), "under way")
+		return m.Get("/task_id") == "first" && strings.Contains(m.Get("/blocked_reason"), "already running")
 	})
 	close(workers.hold)
 	for _, id := range []string{"l1", "n1", "u1", "h1", "d1", "u2"} {
@@ -343,7 +343,7 @@ func TestScope(t *testing.T) {
 		{`{"required_mcp":["up"]}`, `{"agent_id":"a","tool_scope":"isolated"}`, "blocked", "isolated"},
 		{`{"required_mcp":["off"]}`, `{"agent_id":"a","tool_scope":"shared"}`, "blocked", `"off" is not registered`},
 		{`{}`, `{"tool_scope":"shared"}`, "blocked", "agent.agent_id is missing"},
-		{`{}`, `{"agent_id":"a"}`, "blocked", `agent.tool_scope "" is none of`},
+		{`{}`, `{"agent_id":"a"}`, "blocked", `agent.tool_scope "" is not one of`},
 		{`{}`, `{"agent_id":"a","tool_scope":"shared","memory_scope":"x"}`, "blocked", `agent.memory_scope "x"`},
 		{`{}`, `{"agent_id":"a","tool_scope":"shared","depth":-1}`, "blocked", "negative"},
 		{`{}`, `null`, "done", ""},

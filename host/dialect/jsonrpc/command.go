@@ -45,9 +45,10 @@ func commands() []command {
 		{"/limits", "limits and their use", func(f *Front, ctx context.Context, _ *session, _ []string) (any, error) {
 			return limitsGet(f, ctx, nil)
 		}},
-		{"/history", "saved chats of this folder (/history) or of all (/history --all), or go on with one (/history " +
+		{"/history", "saved chats of this folder (/history) or of all (/history --all), or continue one (/history " +
 			"last, /history ID)", historyCommand},
-		{"/compression", "what of a long conversation the worker is told", func(f *Front, _ context.Context, _ *session, _ []string) (any, error) {
+		{"/compression", "how much of a long conversation the worker gets", func(
+			f *Front, _ context.Context, _ *session, _ []string) (any, error) {
 			return map[string]any{"error": fmt.Sprintf("conversations are not compressed here; a worker is told the last %d bytes of one", f.opts.MaxContext)}, nil
 		}},
 		{"/skills", "the skills", func(f *Front, ctx context.Context, _ *session, _ []string) (any, error) {
@@ -56,7 +57,8 @@ func commands() []command {
 		{"/tools", "the tools; /NAME key=value runs one", func(f *Front, ctx context.Context, _ *session, _ []string) (any, error) {
 			return toolsList(f, ctx, &call{})
 		}},
-		{"/clear", "begin a new conversation; the old one stays in the history", func(f *Front, ctx context.Context, s *session, _ []string) (any, error) {
+		{"/clear", "start a new conversation; the old one stays in the history", func(
+			f *Front, ctx context.Context, s *session, _ []string) (any, error) {
 			return map[string]any{"cleared": true}, f.leave(ctx, s, "")
 		}},
 		{"/quit", "end the host", nil},

@@ -175,7 +175,7 @@ func (f *Front) Broken(line *protocol.Line, err *protocol.Error) {
 	case errors.Is(err, protocol.ErrArray):
 		e = jsonrpc.NoBatch()
 	case code == jsonrpc.CodeInvalidRequest && errors.Unwrap(err) == nil:
-		e.Message = "the line is valid JSON but no object; send one request per line"
+		e.Message = "the line is valid JSON but not an object; send one request per line"
 	}
 	req, _ := jsonrpc.Parse(line.Object())
 	c := newCall(req, len(line.Raw()))

@@ -334,7 +334,7 @@ func setExaKey(f *Front, ctx context.Context, _ *call, req *struct {
 	Key text `json:"api_key"`
 }) (any, error) {
 	if !strings.EqualFold(string(req.Key), "skip") {
-		return nil, jsonrpc.Refused("not_supported", "nothing here uses a key of Exa; the value skip is taken")
+		return nil, jsonrpc.Refused("not_supported", "this host uses no Exa key; only the value skip is accepted")
 	}
 	f.changed(ctx, "exa_key_skipped", "")
 	return map[string]any{"configured": false, "skipped": true}, nil

@@ -169,7 +169,7 @@ func TestSteers(t *testing.T) {
 		hold <- struct{}{}
 	}
 	p.idle(s, 3)
-	if told := strings.Join(p.story(s, since), "|"); !strings.Contains(told, "completed 4|status ready|message.appended system 2 messages came too late for this turn; they are sent now.|status drafting") {
+	if told := strings.Join(p.story(s, since), "|"); !strings.Contains(told, "completed 4|status ready|message.appended system 2 messages came too late for this turn and go to the next one.|status drafting") {
 		t.Error(told)
 	}
 	check(t, p.on(s, "session.get", ""), "/result/history", "[]", "/result/messages", "[]", "/result/activeSessionId", "null", "/result/queue", "[]", "/result/pending", "false")

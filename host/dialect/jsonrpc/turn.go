@@ -199,7 +199,8 @@ func (f *Front) run(s *session, t *turn) {
 	blind := t.program && slices.ContainsFunc(t.images, func(a attachment) bool { return a.data })
 	f.mu.Unlock()
 	if blind {
-		f.note(s, t, message{Role: roleSystem, Text: "images that came as data were not seen: this worker is no model of an llm endpoint and gets images as files of the workspace alone."})
+		f.note(s, t, message{Role: roleSystem, Text: "images that came as data were not seen: this worker is not a " +
+			"model of an llm endpoint and gets images as files of the workspace alone."})
 	}
 	if stopped != nil { // whoever interrupts is answered before it is told of the end
 		<-stopped
@@ -362,7 +363,9 @@ func (f *Front) end(s *session, t *turn, ran bool) (next *turn) {
 		f.note(s, t, message{Role: roleSystem, Text: tooLate(len(late))})
 	}
 	if lost > 0 {
-		f.event(jsonrpc.SessionError, map[string]any{"session_id": s.ID, "turn_id": t.id, "code": "shutdown", "message": fmt.Sprintf("the host ends; %d waiting messages were not given to the worker", lost)})
+		f.event(jsonrpc.SessionError, map[string]any{"session_id": s.ID, "turn_id": t.id, "code": "shutdown",
+			"message": fmt.Sprintf("the host ends; %s not delivered to the worker", protocol.Count(lost,
+				"waiting message"))})
 	}
 	return next
 }
@@ -454,8 +457,5 @@ func queueClear(f *Front, _ context.Context, _ *call, s *session, _ *named) (any
 
 // tooLate tells that texts for a worker come to the next one.
 func tooLate(n int) string {
-	if n == 1 {
-		return "A message came too late for this turn; it is sent now."
-	}
-	return fmt.Sprintf("%d messages came too late for this turn; they are sent now.", n)
+	return protocol.Count(n, "message") + " came too late for this turn and go to the next one."
 }

@@ -246,8 +246,8 @@ func TestFiles(t *testing.T) {
 	}
 	for uri, part := range map[string]string{
 		uris["bin"]: "not UTF-8", "file:///etc/passwd": "does not exist", base + "/../../etc/passwd": "", "file:///../../etc/passwd": "", base + "/link": "",
-		"file:///link": "", "file:///%2e%2e/x": "", "file://elsewhere/a.txt": "none of a file", "file:///b": "", base: "", "file://": "", "file:///a%00b": "", "x": "no resource",
-		"file:///a.txt?x": "none of a file", "http://x/": "no resource", "skill://none/x": "no resource",
+		"file:///link": "", "file:///%2e%2e/x": "", "file://elsewhere/a.txt": "does not name a file", "file:///b": "", base: "", "file://": "", "file:///a%00b": "", "x": "no resource",
+		"file:///a.txt?x": "does not name a file", "http://x/": "no resource", "skill://none/x": "no resource",
 	} {
 		got := read(uri)
 		assert.That(t, strings.Contains(got, part) && strings.HasPrefix(got, "calling") && !strings.Contains(got, "root:"), "%s: %.300q", uri, got)

@@ -208,7 +208,8 @@ type outcome struct {
 // does not stop harms only its own request.
 func (s *server) run(ctx context.Context, r *request, handle func(context.Context) (mcp.Result, error)) (mcp.Result, error) {
 	if n := s.abandoned.Load(); n >= maxAbandoned {
-		return nil, protocol.Errorf(protocol.CodeOverloaded, "%d requests did not stop when their time was up; restart the host", n)
+		return nil, protocol.Errorf(protocol.CodeOverloaded, "%s did not stop after the timeout; restart the host",
+			protocol.Count(n, "request"))
 	}
 	if r.meta != nil && asksBack(r.method) {
 		return s.inRounds(ctx, r, handle)

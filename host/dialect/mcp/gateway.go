@@ -128,7 +128,8 @@ func (s *server) readServer(ctx context.Context, uri string) (*readResult, error
 	err := host.ServicesOf(ctx).Call(ctx, protocol.TypeMCPResourceReadReq, &protocol.MCPResourceReadRequest{URI: at, ServerID: id}, &resp, nil)
 	switch {
 	case dialect.IsMissing(err):
-		return nil, rpcErrorf(codeResourceNotFound, "no resource has this URI; those there are begin with %s/ and %s", fileScheme, memoryScheme)
+		return nil, rpcErrorf(codeResourceNotFound, "no resource has this URI; the URIs here begin with %s/ and %s",
+			fileScheme, memoryScheme)
 	case err != nil:
 		return nil, err
 	}

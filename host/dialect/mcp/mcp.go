@@ -217,7 +217,8 @@ func (s *server) broken(line *protocol.Line, err *protocol.Error, of *batch) {
 		e.Code = codeInvalidRequest
 	}
 	if errors.Is(err, protocol.ErrArray) {
-		e.Message = "the line is no object; a batch of messages needs the version 2025-03-26, and at least one of them"
+		e.Message = "the line is not an object; a batch of messages needs the version 2025-03-26, and at least one " +
+			"of them"
 	}
 	if m.kind == anAnswer && s.questions.answered(m.id, reply{err: e}) {
 		of.add(s, nil)

@@ -288,7 +288,7 @@ func (s *server) takeItem(item []byte, b *batch) {
 	case err != nil:
 		s.broken(&line, fault, b)
 	case bad == nil && m.kind == aRequest && m.method == methodInitialize:
-		s.reply(from, nil, rpcErrorf(codeInvalidRequest, "initialize is no part of a batch"))
+		s.reply(from, nil, rpcErrorf(codeInvalidRequest, "initialize cannot be part of a batch"))
 	default:
 		s.take(line.Object(), b)
 	}

@@ -145,7 +145,8 @@ func (s *server) inRounds(ctx context.Context, r *request, handle func(context.C
 	var rd *round
 	if again.State != "" {
 		if rd = s.resume(r, again); rd == nil {
-			return nil, rpcErrorf(codeInvalidParams, "requestState is none that this server waits for; send the request again without it")
+			return nil, rpcErrorf(codeInvalidParams, "requestState does not belong to a waiting request; send the "+
+				"request again without it")
 		}
 	} else {
 		rd = s.newRound(r)

@@ -185,7 +185,7 @@ func TestAnswersToQuestions(t *testing.T) {
 	for i, c := range []struct{ answer, want string }{
 		{`"result":{"roots":[{"uri":"file:///x","name":"x"}]}`, `"uri":"file:///x"`},
 		{`"error":{"code":5,"message":"no roots"}`, "no roots"},
-		{`"error":5`, "an error that is none"},
+		{`"error":5`, "a malformed error"},
 		{`"result":5`, "did not answer as it should"},
 		{`"result":null`, ""},
 		{`"result":{"roots":[{"uri":"\ud800"}]}`, "half of a surrogate pair"},

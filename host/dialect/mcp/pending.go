@@ -95,7 +95,8 @@ func (p *pending) put(r *request) error {
 		return rpcErrorf(codeInvalidRequest, "a request with this id has no answer yet")
 	case !p.room.Take(r.size()):
 		count, _ := p.room.Use()
-		return protocol.Errorf(protocol.CodeOverloaded, "%d requests wait, which is all that the host takes; send it again later", count)
+		return protocol.Errorf(protocol.CodeOverloaded, "%s waiting, which is all that the host takes; send it "+
+			"again later", protocol.Count(count, "request"))
 	}
 	p.open.Take(0)
 	p.waiting[r.lane] = append(p.waiting[r.lane], r)
@@ -340,7 +341,7 @@ func replyOf(m message) reply {
 	if m.result != nil {
 		return reply{result: m.result.Clone()}
 	}
-	fail := &rpcError{Code: codeInternal, Message: "the client answered with an error that is none"}
+	fail := &rpcError{Code: codeInternal, Message: "the client answered with a malformed error"}
 	_ = json.Unmarshal(m.fail, &struct { // what is missing stays
 		Code    *int64  `json:"code"`
 		Message *string `json:"message"`

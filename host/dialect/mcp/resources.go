@@ -182,7 +182,7 @@ func (s *server) contents(ctx context.Context, uri string) (*readResult, error) 
 
 // readSpilled reads output that was too long for an answer, which may be no text.
 func (s *server) readSpilled(ctx context.Context, uri string) (*resourceText, error) {
-	missing := rpcErrorf(codeResourceNotFound, "there is no such spilled output in this session, or none any more")
+	missing := rpcErrorf(codeResourceNotFound, "there is no such spilled output in this session, or it is gone")
 	rest := strings.TrimPrefix(uri, spill.Scheme+"://")
 	authority, name, _ := strings.Cut(rest, "/")
 	files := host.ServicesOf(ctx).Files()
@@ -485,7 +485,7 @@ func promptText(name string, resp *protocol.SkillCallResponse) (string, error) {
 	if text := textOf(res.Summary); text != "" {
 		return text, nil
 	}
-	return "", errors.New("the skill has run and gave nothing back")
+	return "", errors.New("the skill ran and returned nothing")
 }
 
 // instructionsOf returns the instructions of a skill that the client's own model is to carry

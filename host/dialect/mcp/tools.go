@@ -95,7 +95,8 @@ func readCursor(list, cursor string) (last string, err error) {
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
 	last, ok := strings.CutPrefix(string(raw), list+":")
 	if err != nil || !ok {
-		return "", rpcErrorf(codeInvalidParams, "the cursor is none that this list gave; send nextCursor of the page before, or none for the first page")
+		return "", rpcErrorf(codeInvalidParams, "the cursor is not one that this list gave; send nextCursor of the "+
+			"page before, or none for the first page")
 	}
 	return last, nil
 }
@@ -291,7 +292,8 @@ const (
 func (s *server) pathOf(uri string) (string, error) {
 	u, err := url.Parse(uri)
 	if err != nil || u.Host != "" && u.Host != "localhost" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
-		return "", rpcErrorf(codeResourceNotFound, "the URI is none of a file of the workspace, such as file:///src/main.go")
+		return "", rpcErrorf(codeResourceNotFound, "the URI does not name a file of the workspace, such as "+
+			"file:///src/main.go")
 	}
 	name := strings.TrimPrefix(u.Path, "/")
 	if base := s.base(); base != "" {

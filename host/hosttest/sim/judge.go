@@ -121,7 +121,7 @@ func (j *judge) take(line []byte) {
 	}
 	a := &answer{line: line}
 	if err := json.Unmarshal(line, a); err != nil && (!jsontext.Value(line).IsValid() || line[0] != '{') {
-		j.fail("stdout has a line that is no message: %v in %.600s", err, line)
+		j.fail("stdout has a line that is not a message: %v in %.600s", err, line)
 		return
 	}
 	switch {

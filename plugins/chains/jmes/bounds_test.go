@@ -66,7 +66,7 @@ func FuzzEval(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		e, err := c.Compile(text)
 		if err != nil {
-			assert.That(t, utf8.ValidString(err.Error()) || !utf8.ValidString(text), "%q: the error is no text: %q", text, err)
+			assert.That(t, utf8.ValidString(err.Error()) || !utf8.ValidString(text), "%q: the error is not text: %q", text, err)
 			return
 		}
 		v := value(t, state).(map[string]any)

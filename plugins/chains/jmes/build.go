@@ -266,7 +266,7 @@ func (b *builder) call(n *parsing.ASTNode, w where) (step, error) {
 func explain(text string, err error) error {
 	var syntax parsing.SyntaxError
 	if !errors.As(err, &syntax) {
-		return fmt.Errorf("is no JMESPath: %.200s", err.Error())
+		return fmt.Errorf("is not JMESPath: %.200s", err.Error())
 	}
 	message := strings.TrimPrefix(syntax.Error(), "SyntaxError: ")
 	hint := ""
@@ -278,5 +278,6 @@ func explain(text string, err error) error {
 	case rest != "" && (rest[0] == '-' || rest[0] >= '0' && rest[0] <= '9'):
 		hint = "; write a number in backquotes, as in `5`, and a name with characters other than letters, digits and _ in double quotes"
 	}
-	return fmt.Errorf("is no JMESPath: %.200s, at character %d%s", strings.ToLower(message[:1])+message[1:], syntax.Offset+1, hint)
+	return fmt.Errorf("is not JMESPath: %.200s, at character %d%s", strings.ToLower(message[:1])+message[1:],
+		syntax.Offset+1, hint)
 }

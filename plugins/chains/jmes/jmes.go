@@ -65,7 +65,7 @@ func (c *Compiler) Compile(text string) (e *Expr, err error) {
 	}
 	defer func() {
 		if v := recover(); v != nil { // the library's parser reads beyond the end of some broken texts
-			e, err = nil, fmt.Errorf("is no JMESPath: it ends too early")
+			e, err = nil, fmt.Errorf("is not JMESPath: it ends too early")
 		}
 	}()
 	ast, err := parsing.NewParser().Parse(text)

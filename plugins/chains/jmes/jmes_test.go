@@ -183,11 +183,11 @@ func TestNames(t *testing.T) {
 func TestCompileRefuses(t *testing.T) {
 	for _, tc := range []struct{ expr, want string }{
 		{"", "empty"},
-		{"a.", "is no JMESPath"},
-		{"a[", "is no JMESPath"},
-		{"[", "is no JMESPath"},
-		{"a ||", "is no JMESPath"},
-		{"{", "is no JMESPath"},
+		{"a.", "is not JMESPath"},
+		{"a[", "is not JMESPath"},
+		{"[", "is not JMESPath"},
+		{"a ||", "is not JMESPath"},
+		{"{", "is not JMESPath"},
 		{"/etc/x", "single quotes"},
 		{"a > 5", "backquotes"},
 		{"step-1.x", "double quotes"},
@@ -200,14 +200,14 @@ func TestCompileRefuses(t *testing.T) {
 		{"a = b", "== compares"},
 		{"a[::0]", "step 0"},
 		{"let $x in a", "let"},
-		{strings.Repeat("(", 4000) + "a" + strings.Repeat(")", 4000) + strings.Repeat("!", 180) + "a", "is no JMESPath"},
+		{strings.Repeat("(", 4000) + "a" + strings.Repeat(")", 4000) + strings.Repeat("!", 180) + "a", "is not JMESPath"},
 		{strings.Repeat("!", 5000) + "a", "within each other"},
-		{strings.Repeat("[", 8000), "is no JMESPath"},
+		{strings.Repeat("[", 8000), "is not JMESPath"},
 		{strings.Repeat("a.", 4000) + "a", "within each other"},
 		{strings.Repeat("a", maxText+1), "longer than"},
-		{"foo.\xff", "is no JMESPath"},
-		{"`{`", "is no JMESPath"},
-		{"`[[", "is no JMESPath"},
+		{"foo.\xff", "is not JMESPath"},
+		{"`{`", "is not JMESPath"},
+		{"`[[", "is not JMESPath"},
 	} {
 		if _, err := NewCompiler().Compile(tc.expr); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%.40q: %v; should say %q", tc.expr, err, tc.want)

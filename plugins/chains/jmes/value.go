@@ -28,7 +28,7 @@ func Decode(raw []byte, limit int) (v any, cost int, err error) {
 	return v, d.cost, nil
 }
 
-var errBroken = errors.New("it is no JSON")
+var errBroken = errors.New("it is not JSON")
 
 // maxJSONDepth is deeper than what the wire takes; text that nobody checked ends there.
 const maxJSONDepth = 2000
@@ -147,7 +147,7 @@ func (e *encoder) value(v any, deep int) error {
 	case map[string]any:
 		return e.object(v, deep)
 	default:
-		return errors.New("is an expression (&…), which is no value")
+		return errors.New("is an expression (&…), which is not a value")
 	}
 	return nil
 }

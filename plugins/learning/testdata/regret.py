@@ -38,7 +38,7 @@ def child():
         elif m["type"] == "tool/list/req":
             send("tool/list/resp", m, tools=tools)
         elif m["type"] == "tool/call/req" and "_a" not in m["tool_name"]:
-            send("error", m, code="unknown_tool", message="that is no tool")  # the host asks before it has listed the tools
+            send("error", m, code="unknown_tool", message="that is not a tool")  # the host asks before it has listed the tools
         elif m["type"] == "tool/call/req":
             won = chance.random() < ARMS[int(m["tool_name"].split("_a")[1])]
             result = {"success": won, "tool_name": m["tool_name"], "data": None, "summary": None, "duration_ms": 0, "events": [],

@@ -161,7 +161,7 @@ func (c *Config) validateHeaders() error {
 	for _, name := range slices.Sorted(maps.Keys(c.Headers)) {
 		switch {
 		case !httpguts.ValidHeaderFieldName(name):
-			return fmt.Errorf("%.40q is no name of an HTTP header; it should be letters, digits and -", name)
+			return fmt.Errorf("%.40q is not a name of an HTTP header; it should be letters, digits and -", name)
 		case slices.Contains(ownHeaders(), strings.ToLower(name)):
 			return fmt.Errorf("the header %s cannot be set: HTTP and MCP set it themselves", name)
 		case !httpguts.ValidHeaderFieldValue(c.Headers[name]):

@@ -43,7 +43,7 @@ func TestValidate(t *testing.T) {
 		"no scheme":         {Config{ID: "a", URL: "example.org/mcp"}, "https:// or http://"},
 		"no host":           {Config{ID: "a", URL: "http:///mcp"}, "no host"},
 		"no url":            {Config{ID: "a", URL: "http://x:%zz/s3cret"}, "cannot be read"},
-		"header name":       {Config{ID: "a", URL: "http://x", Headers: map[string]string{"A b": "c"}}, "no name of an HTTP header"},
+		"header name":       {Config{ID: "a", URL: "http://x", Headers: map[string]string{"A b": "c"}}, "not a name of an HTTP header"},
 		"own header":        {Config{ID: "a", URL: "http://x", Headers: map[string]string{"Mcp-Session-Id": "c"}}, "set it themselves"},
 		"header value":      {Config{ID: "a", URL: "http://x", Headers: map[string]string{"A": "s3cret\r\nB: c"}}, "line break"},
 		"header of command": {Config{ID: "a", Command: "x", Headers: map[string]string{"A": "c"}}, "belong to a url"},

@@ -276,7 +276,7 @@ func (c *conn) skip(what []byte, why error) {
 	}
 	if hidden, ok := c.junk.Allow(c.link.env.Now()); ok {
 		c.link.log.Warn().Bytes("text", c.link.secrets.OwnHead(what, 200)).Str("error", c.link.text(why)).
-			Int("hidden", hidden).Msg("skipped what the MCP server sent: it is no message")
+			Int("hidden", hidden).Msg("skipped what the MCP server sent: it is not a message")
 	}
 }
 

@@ -249,7 +249,7 @@ func (w *web) whole(
 // unanswered says what came instead of the answer to a request.
 func (w *web) unanswered(resp *http.Response, text []byte, all []message) error {
 	if len(all) == 0 {
-		return fmt.Errorf("a text of the type %q that is no message", resp.Header.Get("Content-Type"))
+		return fmt.Errorf("a text of the type %q that is not a message", resp.Header.Get("Content-Type"))
 	}
 	if answer, ok := all[0].Message.(*jsonrpc.Response); ok && errors.Is(answer.Error, &jsonrpc.Error{Code: codeUnfit}) {
 		return answer.Error

@@ -181,7 +181,7 @@ func TestEndpointElsewhere(t *testing.T) {
 func TestHTTPBadAnswer(t *testing.T) {
 	long := `{"jsonrpc":"2.0","id":1,"result":"` + strings.Repeat("x", maxLine) + `"}`
 	for name, body := range map[string]string{
-		"is no message": "<html>", "longer than 16 MiB": long,
+		"is not a message": "<html>", "longer than 16 MiB": long,
 		"instead of an answer": `{"jsonrpc":"2.0","id":1,"method":"ping"}`,
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -157,7 +157,7 @@ type wire struct {
 // decode reads one message.
 func decode(text jsontext.Value, own jsonrpc.ID) (message, error) {
 	if len(text) == 0 || text[0] != '{' {
-		return message{}, errors.New("it is no JSON object")
+		return message{}, errors.New("it is not a JSON object")
 	}
 	var w wire
 	if err := json.Unmarshal(text, &w, lenient()); err != nil {

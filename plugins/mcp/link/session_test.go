@@ -167,8 +167,8 @@ func TestRefusedRequest(t *testing.T) {
 		"JSON-RPC":    {http.StatusBadRequest, "application/json", wrong(-32050), "error -32050: no", failed},
 		"unknown":     {http.StatusNotFound, "application/json", wrong(-32601), "error -32601", unknown},
 		"unavailable": {http.StatusServiceUnavailable, "text/plain", "later", "HTTP status 503", refused},
-		"a page":      {http.StatusOK, "text/html", "<html>log in", `"text/html" that is no message`, failed},
-		"nothing":     {http.StatusAccepted, "", "", "no message", failed},
+		"a page":      {http.StatusOK, "text/html", "<html>log in", `"text/html" that is not a message`, failed},
+		"nothing":     {http.StatusAccepted, "", "", "not a message", failed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			hold := make(chan struct{})

@@ -173,7 +173,8 @@ func (e *endpoint) known(size int) error {
 		e.size = size
 	}
 	if e.size != size {
-		return fmt.Errorf("the answer has vectors of %d dimensions, and %d are expected: is the model %q another one now?", size, e.size, e.name)
+		return fmt.Errorf("the answer has vectors of %d dimensions, and %d are expected: has the model %q changed?",
+			size, e.size, e.name)
 	}
 	return nil
 }

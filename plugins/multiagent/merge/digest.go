@@ -65,12 +65,8 @@ func (in *Input) row() map[string]any {
 
 // plainText tells what the agents say without a model: a line for each.
 func plainText(inputs []Input, count [endNone + 1]int) string {
-	noun := "agents"
-	if len(inputs) == 1 {
-		noun = "agent"
-	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d of %d %s completed", count[endCompleted], len(inputs), noun)
+	fmt.Fprintf(&b, "%d of %s completed", count[endCompleted], protocol.Count(len(inputs), "agent"))
 	if n := count[endFailed]; n > 0 {
 		fmt.Fprintf(&b, ", %d failed", n)
 	}

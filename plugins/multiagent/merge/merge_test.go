@@ -183,7 +183,7 @@ func TestVoting(t *testing.T) {
 		{"large whole numbers are not the same", []Input{done("a", "", `{"answer":9007199254740993}`), done("b", "", `{"answer":9007199254740992}`)},
 			`{"failed":[],"majority":false,"strategy":"voting","tie":true,"total":2,"votes":[{"count":1,"subagent_ids":["a"],"value":9007199254740993},` +
 				`{"count":1,"subagent_ids":["b"],"value":9007199254740992}],"winner":9007199254740993}`},
-		{"half is no majority", []Input{done("a", "x", ""), done("b", "y", ""), done("c", "x", ""), done("d", "z", "")},
+		{"half is not a majority", []Input{done("a", "x", ""), done("b", "y", ""), done("c", "x", ""), done("d", "z", "")},
 			`{"failed":[],"majority":false,"strategy":"voting","tie":false,"total":4,"votes":[{"count":2,"subagent_ids":["a","c"],"value":"x"},{"count":1,"subagent_ids":["b"],"value":"y"},` +
 				`{"count":1,"subagent_ids":["d"],"value":"z"}],"winner":"x"}`},
 	} {

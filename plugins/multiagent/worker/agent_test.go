@@ -202,14 +202,14 @@ func TestBudgetStops(t *testing.T) {
 		budget int
 		stops  bool
 	}{
-		"for ever":            {`yes`, 10, true},
-		"and ends by itself":  {print(within+32, "x"), 10, true},
-		"with a result":       {print(within+32, "x") + `echo; echo '{"status":"done","tokens_spent":1}'`, 10, true},
-		"on stderr":           {`{ ` + print(3*within, "x") + `} >&2`, 10, false},
-		"as much as it may":   {print(within, "x"), 10, false},
-		"blanks are no words": {print(3*within, " ") + print(3*within, `\n`), 10, false},
-		"without a budget":    {print(3*within, "x"), 0, false},
-		"a very large budget": {print(3*within, "x"), 1 << 62, false},
+		"for ever":             {`yes`, 10, true},
+		"and ends by itself":   {print(within+32, "x"), 10, true},
+		"with a result":        {print(within+32, "x") + `echo; echo '{"status":"done","tokens_spent":1}'`, 10, true},
+		"on stderr":            {`{ ` + print(3*within, "x") + `} >&2`, 10, false},
+		"as much as it may":    {print(within, "x"), 10, false},
+		"blanks are not words": {print(3*within, " ") + print(3*within, `\n`), 10, false},
+		"without a budget":     {print(3*within, "x"), 0, false},
+		"a very large budget":  {print(3*within, "x"), 1 << 62, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -43,7 +43,7 @@ End your answer with one JSON object, and nothing after it:
 	case fleet.ReplyJSON:
 		b.WriteString("- ANSWER is a JSON value, not prose.\n")
 	case fleet.ReplyStructured:
-		b.WriteString("- ANSWER is a short text; what belongs into the other fields stands there.\n")
+		b.WriteString("- ANSWER is a short text; what belongs in the other fields stands there.\n")
 	default:
 		b.WriteString("- ANSWER is a plain text.\n")
 	}
@@ -132,7 +132,7 @@ func imageList(workspace string, images []host.Image) string {
 	}
 	b.WriteString("Images, as files in the workspace:\n")
 	for _, i := range images {
-		lacks := ", which is no file here"
+		lacks := ", which is not a file here"
 		if err == nil {
 			if info, err := root.Stat(i.Name); err == nil && info.Mode().IsRegular() {
 				lacks = ""

@@ -91,7 +91,7 @@ func TestTalkStandsInTheBrief(t *testing.T) {
 		"long ones": {host.Talk{Earlier: []host.Said{{Role: "user", Text: "first"}, {Role: "user", Text: long}, {Role: "user", Text: long}, {Role: "user", Text: long}, {Role: "user", Text: long}}},
 			"The conversation so far, the oldest message first (1 earlier ones are left out):\n\n" + strings.Repeat("[user]\n"+long[:maxEarlier/4]+"… (cut)\n\n", 4) + "[user, now]\ndo it"},
 		"images": {host.Talk{Images: []host.Image{{Name: "a.png", MIME: "image/png", Data: []byte("x")}, {Name: "../b", MIME: "image/gif"}}},
-			"do it\n\nImages, as files in the workspace:\n- a.png (image/png, 1 bytes)\n- ../b (image/gif, 0 bytes, which is no file here)"},
+			"do it\n\nImages, as files in the workspace:\n- a.png (image/png, 1 bytes)\n- ../b (image/gif, 0 bytes, which is not a file here)"},
 	} {
 		task := brief("id", "do it")
 		task.Talk = &c.talk

@@ -172,7 +172,7 @@ type stdout struct {
 func newStdout(say func(line []byte)) *stdout {
 	s := &stdout{all: child.Tail{Size: maxResult}}
 	s.lines = child.Splitter{Max: maxLine, Line: say, Long: func(head []byte) {
-		say(fmt.Appendf(nil, "%s… (the begin of a line of more than %d bytes)", head, maxLine))
+		say(fmt.Appendf(nil, "%s… (the start of a line of more than %d bytes)", head, maxLine))
 	}}
 	return s
 }

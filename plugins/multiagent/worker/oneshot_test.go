@@ -36,7 +36,7 @@ func TestOneshotResults(t *testing.T) {
 		"tokens that it does not tell":    {script: `echo '{"status":"done","summary":"1234567"}'`, want: `done summary="1234567" ~3`},
 		"tokens that it estimates itself": {script: `echo '{"status":"done","tokens_spent":5,"tokens_estimated":true}'`, want: `done ~5`},
 		"a status that there is not":      {script: `echo '{"status":"fine","tokens_spent":1}'`, want: `error 1 error="the worker gave the status \"fine\"; it should be done, blocked, error or partial"`},
-		"a status that is no text":        {script: `echo '{"status":200,"summary":"s"}'`, want: `error error="the worker's result is not valid: schema_violation: /status: is a JSON number; should be string" summary="s" ~2`},
+		"a status that is not text":       {script: `echo '{"status":200,"summary":"s"}'`, want: `error error="the worker's result is not valid: schema_violation: /status: is a JSON number; should be string" summary="s" ~2`},
 		"a list that is none":             {script: `echo '{"status":"done","next_steps":"x"}'`, want: `error error="the worker's result is not valid: schema_violation: /next_steps: is a JSON string; should be array" ~2`},
 		"tokens below zero":               {script: `echo '{"status":"done","tokens_spent":-1}'`, want: `error error="the worker's result is not valid: tokens_spent is -1; it should be a whole number, 0 or more" ~2`},
 		"nulls are nothing":               {script: `echo '{"status":"done","tokens_spent":3,"next_steps":null,"artifacts":null,"summary":null,"remaining":null,"error":null}'`, want: `done 3`},
@@ -44,7 +44,7 @@ func TestOneshotResults(t *testing.T) {
 		"blocked without a reason":        {script: `echo '{"status":"blocked","tokens_spent":0}'`, want: `blocked 0 reason="the worker gave no reason"`},
 		"exit status":                     {script: `echo part; echo one >&2; echo two >&2; exit 3`, want: `error error="the worker ended: exit status 3; its stderr ends with: one\ntwo" summary="part" ~3`},
 		"a crash":                         {script: `echo '{"status":"done"}'; kill -SEGV $$`, want: `error error="no worker lived to end the task (tries: 3): w: the worker ended: signal: segmentation fault" summary="{\"status\":\"done\"}" ~18`},
-		"bytes that are no text":          {script: `printf 'a\377b'; printf '\377' >&2; exit 1`, want: `error error="the worker ended: exit status 1; its stderr ends with: ` + "\uFFFD" + `" summary="a` + "\uFFFD" + `b" ~2`},
+		"bytes that are not text":         {script: `printf 'a\377b'; printf '\377' >&2; exit 1`, want: `error error="the worker ended: exit status 1; its stderr ends with: ` + "\uFFFD" + `" summary="a` + "\uFFFD" + `b" ~2`},
 		"structured prose":                {script: `echo hello`, schema: fleet.ReplyStructured, want: `done summary="{\"text\":\"hello\"}" ~3`},
 		"structured by a result":          {script: `echo '{"status":"done","tokens_spent":1,"summary":"hello"}'`, schema: fleet.ReplyStructured, want: `done 1 summary="hello"`},
 		"json prose":                      {script: `echo 'say "hi"'`, schema: fleet.ReplyJSON, want: `done summary="{\"text\":\"say \\\"hi\\\"\"}" ~4`},
@@ -153,7 +153,7 @@ func TestOneshotLongLine(t *testing.T) {
 		t.Errorf("%.60q … %q", res.Summary, res.Summary[max(0, len(res.Summary)-20):])
 	}
 	got := h.all()
-	assert.That(t, len(got) == 1 && strings.HasSuffix(got[0], "x… (the begin of a line of more than 1048576 bytes)"), "%.60q", got)
+	assert.That(t, len(got) == 1 && strings.HasSuffix(got[0], "x… (the start of a line of more than 1048576 bytes)"), "%.60q", got)
 }
 
 // What a worker was told in confidence is in nothing that it writes.

@@ -83,7 +83,8 @@ func (p *Pool) assignLocked(t *task) (*runner, error) {
 		}
 	}
 	if p.waiting >= maxWaiting {
-		return nil, protocol.Errorf(protocol.CodeOverloaded, "%d tasks wait for a worker already; send this one again later", p.waiting)
+		return nil, protocol.Errorf(protocol.CodeOverloaded, "%s waiting for a worker already; send this one again "+
+			"later", protocol.Count(p.waiting, "task"))
 	}
 	p.waiting++
 	t.waits = best

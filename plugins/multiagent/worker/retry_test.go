@@ -97,7 +97,7 @@ func TestFallback(t *testing.T) {
 		t.Error(err)
 	}
 	task.Fallback = true
-	if got := describe(s.do(task)); got != `done 7 next=[no worker with the model "huge" could be had: worker told was asked instead, which has the model "m" of tier "strong"] summary="did t"` {
+	if got := describe(s.do(task)); got != `done 7 next=[no worker with the model "huge" was available: worker told got the task instead, which has the model "m" of tier "strong"] summary="did t"` {
 		t.Error(got)
 	}
 	for model, want := range map[string]string{"m": `done 7 summary="did t"`, "s1": `done summary="hi" ~2`} { // that of the announce, before anything else was said of it

@@ -226,7 +226,8 @@ func (t *task) takenBy(r *runner) {
 	r.pool.mu.Lock()
 	t.instead = ""
 	if !r.wantedLocked(t) {
-		t.instead = fmt.Sprintf("no worker with %s could be had: worker %s was asked instead, which has %s", profile(t.Model, t.Tier), r.Name, r.profileLocked())
+		t.instead = fmt.Sprintf("no worker with %s was available: worker %s got the task instead, which has %s",
+			profile(t.Model, t.Tier), r.Name, r.profileLocked())
 	}
 	r.pool.mu.Unlock()
 	t.tellStart(r.Name)

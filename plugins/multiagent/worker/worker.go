@@ -140,7 +140,7 @@ func (w *Worker) validateLLM() error {
 	}
 	for _, pattern := range w.Tools {
 		if !doublestar.ValidatePattern(pattern) {
-			return fmt.Errorf("worker %q: tools: %.64q is no name and no glob", w.Name, pattern)
+			return fmt.Errorf("worker %q: tools: %.64q is neither a name nor a glob", w.Name, pattern)
 		}
 	}
 	return nil

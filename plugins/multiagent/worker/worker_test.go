@@ -39,7 +39,7 @@ func TestValidate(t *testing.T) {
 		"max_turns should be between 1 and 1000":             func(w *Worker) { w.Command, w.LLM, w.MaxTurns = nil, model, 1001 },
 		"token_budget should be 0 or more":                   func(w *Worker) { w.Command, w.LLM, w.TokenBudget = nil, model, -1 },
 		"share_state are for a command; an llm works":        func(w *Worker) { w.Command, w.LLM, w.ShareState = nil, model, true },
-		"tools: \"[\" is no name and no glob":                func(w *Worker) { w.Command, w.LLM, w.Tools = nil, model, []string{"["} },
+		"tools: \"[\" is neither a name nor a glob":          func(w *Worker) { w.Command, w.LLM, w.Tools = nil, model, []string{"["} },
 		`worker "w": command: a word has a NUL`:              func(w *Worker) { w.Command = []string{"sh", "\x00"} },
 		`mode is "daemon"; it should be oneshot, fleet`:      func(w *Worker) { w.Mode = "daemon" },
 		"context_window should be 0 or more tokens":          func(w *Worker) { w.ContextWindow = -1 },
@@ -159,7 +159,7 @@ func TestRefusedTasks(t *testing.T) {
 		"priority": {func(t *host.WorkerTask) { t.Task.Priority = "highest" }, `schema_violation: /task/priority: is "highest"; should be low, normal, high or urgent`},
 		"schema":   {func(t *host.WorkerTask) { t.Task.ReplySchema = "xml" }, `schema_violation: /task/reply_schema: is "xml"; should be prose, structured or json`},
 		"budget":   {func(t *host.WorkerTask) { t.Task.TokenBudget = -1 }, `schema_violation: /task/token_budget: is -1; should be 0 for none, or more`},
-		"deadline": {func(t *host.WorkerTask) { t.Deadline = "soon" }, `schema_violation: deadline "soon" is no RFC 3339 time, such as 2026-11-21T15:04:05Z`},
+		"deadline": {func(t *host.WorkerTask) { t.Deadline = "soon" }, `schema_violation: deadline "soon" is not an RFC 3339 time, such as 2026-11-21T15:04:05Z`},
 	} {
 		task := brief("t", "")
 		test.change(&task)

@@ -55,7 +55,7 @@ func MaybeRunModule() {
 }
 
 // errGuestMemory ends a module that begins with more memory than it may have.
-var errGuestMemory = errors.New("the module begins with more memory than it may have")
+var errGuestMemory = errors.New("the module starts with more memory than allowed")
 
 // run runs the module.
 func (o *moduleRun) run(ctx context.Context) (end outcome) {

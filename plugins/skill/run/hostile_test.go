@@ -80,7 +80,7 @@ func hostileScripts(mark string) map[string]hostile {
 				"%v", lines)
 		}},
 		// what it takes
-		"memory":             {script: py + "x = []\nwhile True: x.append(b'x' * 1000000)", change: small, code: "out_of_memory", says: "more memory than they may"},
+		"memory":             {script: py + "x = []\nwhile True: x.append(b'x' * 1000000)", change: small, code: "out_of_memory", says: "more memory than allowed"},
 		"memory of many":     {script: `for i in 1 2 3 4 5 6 7 8; do python3 -c 'import time; x = b"x" * 30000000; time.sleep(60)' & done; wait`, change: small, code: "out_of_memory"},
 		"memory by doubling": {script: `x=xxxxxxxxxxxxxxxx; while :; do x=$x$x; done`, change: small, code: "out_of_memory"},
 		"fork bomb":          {script: `f() { f | f & }; f; ` + sleep, limit: short, orLost: true, code: "timeout", gone: mark},
@@ -131,7 +131,7 @@ func validJSON(t *testing.T, _ *place, r *Result, _ []string) {
 }
 
 func fewEvents(t *testing.T, _ *place, _ *Result, lines []string) {
-	if len(lines) < logBurst || len(lines) > 15_000 || !strings.Contains(lines[len(lines)-1], "more lines were printed") {
+	if len(lines) < logBurst || len(lines) > 15_000 || !strings.Contains(lines[len(lines)-1], "more lines that came too fast") {
 		t.Errorf("%d events, the last: %s", len(lines), lines[len(lines)-1])
 	}
 }

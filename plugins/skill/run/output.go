@@ -211,7 +211,7 @@ func (o *output) finish(code int, how string) *Result {
 	missed := o.missed
 	o.mu.Unlock()
 	if missed > 0 {
-		o.emit.Log("warn", fmt.Sprintf("%d more lines were printed, too fast to be passed on", missed), "")
+		o.emit.Log("warn", fmt.Sprintf("dropped %s that came too fast", protocol.Count(missed, "more line")), "")
 	}
 	r := &Result{ExitCode: &code}
 	if how != "" {

@@ -178,7 +178,7 @@ func checkModule(j *Job) (sum string, err error) {
 	hash := sha256.New()
 	var magic [4]byte
 	if _, err := io.ReadFull(f, magic[:]); err != nil || string(magic[:]) != "\x00asm" {
-		return "", errorf("%s is no WebAssembly module", j.File)
+		return "", errorf("%s is not a WebAssembly module", j.File)
 	}
 	n, err := io.Copy(hash, io.LimitReader(f, maxModuleBytes))
 	if err != nil {
@@ -283,7 +283,7 @@ func judge(file string, state sandbox.State, out *output) (*Result, error) {
 }
 
 func outOfModuleMemory() error {
-	return protocol.Errorf(protocol.CodeOutOfMemory, "the module wanted more memory than it may have")
+	return protocol.Errorf(protocol.CodeOutOfMemory, "the module wanted more memory than allowed")
 }
 
 // readOutcome reads what the module's process wrote last.

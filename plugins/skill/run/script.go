@@ -37,7 +37,7 @@ func openNamed(j *Job) (*os.File, error) {
 	}
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = errors.New("it is no regular file")
+		err = errors.New("it is not a regular file")
 	}
 	if err != nil {
 		f.Close()
@@ -247,11 +247,13 @@ func stopError(ctx context.Context, err error, out *output) error {
 		again.Detail = maps.Clone(refused.Detail)
 		refused = &again
 	case errors.Is(err, sandbox.ErrMemory):
-		refused = protocol.Errorf(protocol.CodeOutOfMemory, "it was stopped: it and what it started took more memory than they may")
+		refused = protocol.Errorf(protocol.CodeOutOfMemory, "it was stopped: it and what it started took more "+
+			"memory than allowed")
 	case errors.Is(err, sandbox.ErrDisk):
 		refused = protocol.Errorf(protocol.CodeToolError, "it was stopped: %w", err)
 	case errors.Is(err, sandbox.ErrProcesses):
-		refused = protocol.Errorf(protocol.CodeOutOfMemory, "it was stopped: it and what it started were more processes than they may be")
+		refused = protocol.Errorf(protocol.CodeOutOfMemory, "it was stopped: it and what it started were more "+
+			"processes than allowed")
 	default:
 		why, _, _ := strings.Cut(err.Error(), "\n\n") // behind that a launcher's stack may follow
 		refused = protocol.Errorf(protocol.CodeSandboxCrash, "it was lost: %s", protocol.Head(strings.Join(strings.Fields(why), " "), maxLost))

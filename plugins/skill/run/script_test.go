@@ -74,7 +74,7 @@ func TestLongTextOfAScript(t *testing.T) {
 	all := string(must.Get(os.ReadFile(files[0]))(t))
 	assert.That(t, strings.HasPrefix(all, "1\n2\n") && strings.HasSuffix(all, "4999\n5000\n") && len(all) == 23893,
 		"kept %d bytes", len(all))
-	summary := "the output is cut; read_file " + uri + " has all of it"
+	summary := "the output was cut; read_file " + uri + " has all of it"
 	assert.That(t, r.Truncated && r.Summary == summary && len(r.Data) <= 2000,
 		"truncated %v, %q, %d bytes", r.Truncated, r.Summary, len(r.Data))
 	assert.That(t, strings.HasPrefix(text, "1\n2\n") && strings.HasSuffix(text, "\n4999\n5000\n") &&

@@ -90,7 +90,7 @@ func TestFolder(t *testing.T) {
 		t.Error(errno)
 	}
 	if _, errno := d.OpenFile("file/", expsys.O_RDONLY, 0); errno == 0 {
-		t.Error("a file is no folder")
+		t.Error("a file is not a folder")
 	}
 	dir, errno := d.OpenFile("", expsys.O_RDONLY|expsys.O_DIRECTORY, 0)
 	must.Equal(t, errno, 0)
