@@ -30,6 +30,7 @@ type call struct {
 	sess  atomic.Pointer[Session] // nil before the handshake
 	dest  *destination
 	line  *protocol.Line
+	work  *Work         // of a dialect, in place of line; nil = it is of A2E
 	start time.Duration // since the host began; fixed once the call is armed
 	limit time.Duration // from start; 0 = none
 
@@ -74,6 +75,25 @@ func (c *call) reset(h *Host, t *leader) {
 	c.reader.Store(t)
 }
 
+// object is what the request says.
+func (c *call) object() protocol.Object {
+	if c.work != nil {
+		return c.work.Object
+	}
+	return c.line.Object()
+}
+
+// emitter takes the events of the request.
+func (c *call) emitter() Emitter {
+	switch {
+	case c.work == nil:
+		return c
+	case c.work.Events == nil:
+		return Mute{}
+	}
+	return c.work.Events
+}
+
 // reqID is the id of the request as raw JSON, never nil.
 func (c *call) reqID() protocol.Value {
 	if c.line.ID == nil {
@@ -113,6 +133,10 @@ func (c *call) Value(key any) any {
 		return c
 	case trace.Key{}:
 		return c.span
+	case mcpCallKey{}:
+		if c.work != nil && c.work.MCP != nil {
+			return c.work.MCP
+		}
 	}
 	if std := c.std.Load(); std != nil {
 		return std.Value(key) // context.WithCancel finds its parent this way
@@ -170,6 +194,8 @@ func (c *call) stopError(cause error) error {
 	switch {
 	case errors.Is(cause, context.Canceled):
 		return errShutdown
+	case errors.Is(cause, context.DeadlineExceeded) && c.work != nil:
+		return protocol.Errorf(protocol.CodeTimeout, "%s did not end within its timeout of %s", c.dest.typ, c.limit)
 	case errors.Is(cause, context.DeadlineExceeded):
 		return protocol.Errorf(protocol.CodeTimeout, "%s did not end within its timeout of %s; a longer \"timeout\" gives it more", c.dest.typ, c.limit)
 	}
@@ -281,7 +307,7 @@ func (h *Host) passLocked(c *call) (next []*call) {
 // waits for their answers: nobody knows how long they wait, and their session is over.
 func (h *Host) stopReleasedLocked() {
 	for c := h.order.passed.last; c != nil; c = c.older {
-		if c.released {
+		if c.released && c.work == nil {
 			c.stop(errSessionOver)
 		}
 	}

@@ -60,7 +60,7 @@ func cancel(h *Host, c *call) (any, error) {
 	}
 	matches := func(c *call) bool {
 		id, _ := c.reqID().Str()
-		return id == req.ReqID && !c.dest.barrier
+		return c.work == nil && id == req.ReqID && !c.dest.barrier
 	}
 	h.mu.Lock()
 	waiting, next := h.stopWaitingLocked(matches)

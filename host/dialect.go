@@ -22,9 +22,9 @@ type Dialect interface {
 	// line once. One that is no JSON object goes to Broken then, not to Take.
 	Mine(line *protocol.Line) bool
 	// Take takes in one line that is Mine, which is valid until Take returns. It must not
-	// wait: what takes long, and the wait for a place, is for a goroutine of its own. It
-	// bounds what it holds, and answers itself what is too much.
-	Take(line *protocol.Line)
+	// wait. It returns a request for the host's scheduler; nil = the dialect sees to the line
+	// itself: what takes long is for a goroutine of its own then, and it bounds what it holds.
+	Take(line *protocol.Line) *Work
 	// Broken answers a line that no protocol understands, when it looks like one of this
 	// dialect, or the last good line was one. The line is valid until Broken returns; its Object
 	// has what can be told of it (see protocol.Line.Scan).
@@ -45,8 +45,8 @@ type PushTaker interface {
 // BatchTaker is a Dialect that may take several messages as one line.
 type BatchTaker interface {
 	// Batch takes a line that is a JSON array, valid until it returns, in place of Broken. It
-	// must not wait. false = it does not take it.
-	Batch(line []byte) bool
+	// must not wait. It returns requests for the host's scheduler; false = it does not take it.
+	Batch(line []byte) ([]*Work, bool)
 }
 
 // Output is where a dialect writes.
@@ -114,20 +114,54 @@ func (h *Host) handLine(t *leader, d Dialect, err error) bool {
 		h.lineSequencer.await(number - maxAhead)
 	}
 	t.begin(h, nil)
+	var ready []*call
 	func() {
 		defer h.lineSequencer.shut()
 		defer h.guard("a dialect")
 		h.lineSequencer.await(number) // who was replaced may still be at the line before
-		if b, ok := d.(BatchTaker); ok && err != nil && bytes.HasPrefix(bytes.TrimSpace(t.line.Raw()), []byte{'['}) && b.Batch(t.line.Raw()) {
-			return
+		if b, ok := d.(BatchTaker); ok && err != nil && bytes.HasPrefix(bytes.TrimSpace(t.line.Raw()), []byte{'['}) {
+			if works, ok := b.Batch(t.line.Raw()); ok {
+				ready = h.admitWorks(t, works...)
+				return
+			}
 		}
 		if err != nil {
 			d.Broken(t.line, wireError(err))
 			return
 		}
-		d.Take(t.line)
+		if w := d.Take(t.line); w != nil {
+			ready = h.admitWorks(t, w)
+		}
 	}()
-	return t.end()
+	mine := t.end()
+	if len(ready) == 0 {
+		return mine && (!h.out.due() || h.flush(t))
+	}
+	for _, c := range ready[1:] {
+		c.reader.Store(nil)
+	}
+	h.workAll(ready[1:])
+	if mine {
+		return h.runOn(t, ready[0])
+	}
+	ready[0].reader.Store(nil) // another goroutine is the leader
+	h.work(ready[0])
+	return false
+}
+
+// admitWorks puts works of a dialect into the order, and returns those that may run now.
+func (h *Host) admitWorks(t *leader, works ...*Work) (ready []*call) {
+	for _, w := range works {
+		c := h.newWork(t, w)
+		runs, err := h.admit(c, t)
+		switch {
+		case err != nil:
+			h.answerError(c, err)
+		case runs:
+			ready = append(ready, c)
+		}
+	}
+	return ready
 }
 
 // maxAhead is how many lines are read on while a dialect is slow with one: each of them

@@ -127,13 +127,14 @@ func (d *parrot) Mine(line *protocol.Line) bool {
 	return ok
 }
 
-func (d *parrot) Take(line *protocol.Line) {
+func (d *parrot) Take(line *protocol.Line) *host.Work {
 	word := line.Object().Text("parrot")
 	if d.take != nil {
 		d.take(d, word)
-		return
+		return nil
 	}
 	d.say(word)
+	return nil
 }
 
 func (d *parrot) say(word string) { d.out.Send([]byte(`{"said":"` + word + `"}`)) }

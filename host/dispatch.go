@@ -103,11 +103,14 @@ func (h *Host) Load() (open, waiting int) {
 
 // keepLine gives a call that has to wait a copy of its line, which belongs to the reader.
 func (c *call) keepLine(t *leader) error {
+	c.reader.Store(nil)
+	if c.work != nil {
+		return nil
+	}
 	c.line = new(protocol.Line)
 	if err := c.line.Scan(bytes.Clone(t.line.Raw())); err != nil {
 		return err
 	}
-	c.reader.Store(nil)
 	return nil
 }
 
@@ -260,8 +263,10 @@ func (h *Host) invoke(c *call) (resp any, err error) {
 		}
 		if std := c.std.Load(); std != nil && std.Err() != nil { // it was stopped before it could begin
 			err = context.Cause(std)
+		} else if c.work != nil && c.work.Run != nil {
+			resp, err = c.work.Run(c)
 		} else {
-			resp, err = h.serve(c, c.dest, c.line.Object(), c)
+			resp, err = h.serve(c, c.dest, c.object(), c.emitter())
 		}
 	}
 	returned = true

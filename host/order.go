@@ -49,12 +49,14 @@ func (c claim) waitsFor(earlier claim) bool {
 }
 
 // aheadOf lists the requests that c has to wait for, until the next call. The handshake, whose
-// key is the empty one, waits for all; what comes later waits for it.
+// key is the empty one, waits for all of A2E; what comes later waits for it.
 func (o *order) aheadOf(c *call) []*call {
 	o.ahead = o.ahead[:0]
 	if c.dest.barrier {
 		for r := range o.underWay {
-			o.ahead = append(o.ahead, r)
+			if r.work == nil {
+				o.ahead = append(o.ahead, r)
+			}
 		}
 		return o.ahead
 	}
@@ -62,23 +64,23 @@ func (o *order) aheadOf(c *call) []*call {
 		return nil // as mostly, nothing else runs
 	}
 	for _, mine := range c.claimsLocked() {
-		o.aheadIn(mine)
+		o.aheadIn(c, mine)
 	}
 	if len(c.claims) == 0 {
-		o.aheadIn(claim{access: protocol.Shared})
+		o.aheadIn(c, claim{})
 	}
 	return o.ahead
 }
 
 // aheadIn adds the requests that one claim has to wait for, the latest first. An exclusive
 // one of the same key, or a wider one, has waited for all before it that matter.
-func (o *order) aheadIn(mine claim) {
+func (o *order) aheadIn(c *call, mine claim) {
 	for r := o.holding.last; r != nil; r = r.older {
-		if r.dest.barrier {
+		switch {
+		case r.dest.barrier && c.work == nil:
 			o.ahead = append(o.ahead, r)
 			return
-		}
-		if mine.key == "" {
+		case r.dest.barrier, mine.key == "":
 			continue
 		}
 		for _, theirs := range r.claimsLocked() {
@@ -86,7 +88,8 @@ func (o *order) aheadIn(mine claim) {
 				continue
 			}
 			o.ahead = append(o.ahead, r)
-			if theirs.access == protocol.Exclusive && strings.HasPrefix(mine.key, theirs.key) {
+			waited := r.work == nil || c.work != nil // for a handshake, too
+			if waited && theirs.access == protocol.Exclusive && strings.HasPrefix(mine.key, theirs.key) {
 				return
 			}
 		}
@@ -172,8 +175,8 @@ func (o *order) empty() bool { return o.holding.last == nil && o.passed.last == 
 func (c *call) claimsLocked() []claim {
 	if !c.claimed {
 		c.claimed = true
-		for _, from := range c.dest.claimsOf(c.line.Object()) {
-			for _, one := range from.Of(c.line.Object()) {
+		for _, from := range c.dest.claimsOf(c.object()) {
+			for _, one := range from.Of(c.object()) {
 				key := one.Key
 				if strings.HasPrefix(key, protocol.KeyWorkspace) { // some file systems take A and a as the same
 					key = strings.ToLower(key)
@@ -201,6 +204,9 @@ func (d *destination) claimsOf(obj protocol.Object) []protocol.Claim {
 }
 
 func (d *destination) claimsOfRoutes(obj protocol.Object) (claims []protocol.Claim) {
+	if len(d.routes) == 0 {
+		return d.order
+	}
 	byTable := false
 	for _, route := range d.routes {
 		switch {

@@ -50,4 +50,9 @@ func (q *queue) remove(match func(*call) bool) (out []*call) {
 }
 
 // size is what a queued call holds in memory, in bytes.
-func (c *call) size() int { return len(c.line.Raw()) + callOverhead }
+func (c *call) size() int {
+	if c.work != nil {
+		return len(c.work.Object.Raw()) + c.work.Size + callOverhead
+	}
+	return len(c.line.Raw()) + callOverhead
+}

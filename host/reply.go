@@ -19,6 +19,10 @@ import (
 // answer sends a call's response, unless it was answered before. out is a buffer
 // to build it in; it gives back one for the next.
 func (h *Host) answer(c *call, out []byte, resp any) []byte {
+	if c.work != nil {
+		h.answerWork(c, resp, nil)
+		return out
+	}
 	msg, err := h.message(out[:0], c.responseType(), c.reqID(), resp)
 	if err != nil {
 		h.answerError(c, protocol.Errorf(protocol.CodeRuntimeError, "the answer to %s cannot be encoded: %w", c.dest.typ, err))
@@ -45,6 +49,9 @@ func (c *call) responseType() protocol.Type {
 // answerError answers a call with an error; false means that it was answered
 // before.
 func (h *Host) answerError(c *call, err error) bool {
+	if c.work != nil {
+		return h.answerWork(c, nil, err)
+	}
 	e := *wireError(err)
 	if e.CapabilityName == "" && c.dest != nil {
 		e.CapabilityName = string(c.dest.capability)

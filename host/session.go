@@ -321,10 +321,12 @@ func (h *Host) gateOnce(c *call) error {
 }
 
 func (h *Host) gateLocked(c *call) error {
-	if c.dest.barrier {
+	switch {
+	case c.dest.barrier:
 		return nil
-	}
-	if h.session == nil || h.over {
+	case c.work != nil:
+		return c.work.mayRun(c.dest)
+	case h.session == nil || h.over:
 		return h.noSessionLocked()
 	}
 	d := c.dest

@@ -51,7 +51,7 @@ const endTimeout = closeTimeout * 3 / 4
 // PushTaker, until the plugin closes it.
 func OpenStream(ctx context.Context) *Stream {
 	c := callFrom(ctx)
-	if c == nil {
+	if c == nil || c.work != nil {
 		f := &Stream{closed: true}
 		if f.sess = SessionFrom(ctx); f.sess != nil {
 			f.aside, _ = ctx.Value(hostKey{}).(*Host)

@@ -237,6 +237,9 @@ func speakAll(cfg *config.Config, opts *host.Options, deps *plugins.Deps) {
 	opts.Dialects = append(opts.Dialects, mcp.New(agents), jsonrpc.New(rpcOptions(cfg, opts, deps.Shared)), fleet.New(fleetOptions(cfg, opts, deps.Shared)))
 }
 
+// mcpParallel is how many requests of a client of MCP run at once.
+const mcpParallel = 16
+
 // speakMCP has a host speak MCP and nothing else. Whoever starts the program is the client:
 // it needs no token.
 func speakMCP(cfg *config.Config, opts *host.Options, deps *plugins.Deps) {
@@ -268,12 +271,12 @@ func speakOnlyMCP(own mcp.Options, opts *host.Options, deps *plugins.Deps) {
 		return *can.Load()
 	}
 	opts.Dialects, opts.Only = []host.Dialect{mcp.New(own)}, true
+	opts.MaxParallel = cmp.Or(opts.MaxParallel, mcpParallel)
 }
 
 func mcpOptions(cfg *config.Config, opts *host.Options) mcp.Options {
 	return mcp.Options{
 		Version: version(), Workspace: absolute(cfg.Workspace), Log: opts.Log,
-		MaxParallel: cfg.MaxParallel, MaxQueue: cfg.Limits.MaxQueue, MaxQueueBytes: cfg.Limits.MaxQueueBytes,
 	}
 }
 

@@ -162,7 +162,7 @@ func (f *Front) Mine(line *protocol.Line) bool {
 }
 
 // Take implements host.Dialect. What it takes is looked at by intake.
-func (f *Front) Take(line *protocol.Line) {
+func (f *Front) Take(line *protocol.Line) *host.Work {
 	from := origin{bytes: len(line.Raw()), came: time.Now()}
 	it := item{size: from.bytes + itemOverhead}
 	switch t := protocol.Type(line.Type); t {
@@ -171,23 +171,23 @@ func (f *Front) Take(line *protocol.Line) {
 		it.task = &task{origin: from, size: it.size, late: make(chan error, 1)}
 		if err := protocol.Decode(line.Object(), nil, &it.task.Dispatch); err != nil {
 			f.refuseTask(from, taskID(line.Object()), "the dispatch does not fit the protocol: "+reason(err))
-			return
+			return nil
 		}
 		it.task.unread = it.task.ReadInline()
 	case fleet.TypeSteer, fleet.TypeCancel:
 		it.control = new(fleet.Control)
 		if err := protocol.Decode(line.Object(), nil, it.control); err != nil {
 			f.cannot(t, line.Object().Text("task_id"), "the message does not fit the protocol: "+reason(err))
-			return
+			return nil
 		}
 	default:
 		f.fail(protocol.Errorf(protocol.CodeInvalidMessage,
 			"a worker takes %s (fleet protocol %s), not messages of type %.64q", fleet.TypeDispatch, fleet.Version, t))
-		return
+		return nil
 	}
 	if !f.room.Take(it.size) {
 		f.refuse(it, f.full())
-		return
+		return nil
 	}
 	f.mu.Lock()
 	if it.task != nil && f.announced == nil { // whoever sent it could not know yet how the servers are
@@ -196,6 +196,7 @@ func (f *Front) Take(line *protocol.Line) {
 	f.incoming = append(f.incoming, it)
 	f.mu.Unlock()
 	f.taken.Ring()
+	return nil
 }
 
 // full says why nothing is taken in.

@@ -132,23 +132,23 @@ func (f *Front) Open(ctx context.Context, out host.Output) {
 func (f *Front) Mine(line *protocol.Line) bool { return line.RPC }
 
 // Take implements host.Dialect.
-func (f *Front) Take(line *protocol.Line) {
+func (f *Front) Take(line *protocol.Line) *host.Work {
 	req, bad := jsonrpc.Parse(line.Object())
 	switch {
 	case req.Answer: // this side asks nothing, so nobody waits for it
-		return
+		return nil
 	case bad != nil:
 		f.answer(newCall(req, len(line.Raw())), nil, bad)
-		return
+		return nil
 	}
 	c := newCall(req, len(line.Raw()))
 	if c.quiet && c.method == jsonrpc.CancelMethod {
 		f.cancel(c)
-		return
+		return nil
 	}
 	if !f.room.Take(c.size) {
 		f.answer(c, nil, protocol.Errorf(protocol.CodeOverloaded, "too many requests have no answer yet; send it again later"))
-		return
+		return nil
 	}
 	c.span = host.Trace(f.ctx, c.method, "", c.parent)
 	f.mu.Lock()
@@ -159,6 +159,7 @@ func (f *Front) Take(line *protocol.Line) {
 	f.incoming, c.waits = append(f.incoming, c), true
 	f.mu.Unlock()
 	f.wake.Ring()
+	return nil
 }
 
 // Broken implements host.Dialect. The id of the line is that of the answer, unless the line is an answer itself.

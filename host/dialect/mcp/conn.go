@@ -3,11 +3,8 @@ package mcp
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"io"
 	"log/slog"
-	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
@@ -22,7 +19,6 @@ import (
 	"a2e/host"
 	tokens "a2e/host/auth"
 	"a2e/host/dialect"
-	"a2e/host/trace"
 	"a2e/protocol"
 )
 
@@ -50,7 +46,7 @@ func (c *conn) Close() error {
 	return nil
 }
 
-// feed returns a message to the go-sdk.
+// feed hands a message to the go-sdk.
 func (c *conn) feed(msg rpcMessage) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -84,20 +80,21 @@ func (c *conn) Write(_ context.Context, msg rpcMessage) error {
 	if !ok {
 		return nil
 	}
-	r := c.server.pending.find(m.ID.Raw())
-	switch {
-	case r == nil:
-	case m.Error != nil:
-		c.server.answer(r, nil, misfit(r.method, toRPC(m.Error)))
-	case r.method == methodInitialize && c.server.hasTasks():
-		c.server.answer(r, withTasks(m.Result), nil)
-	default:
-		c.server.answer(r, m.Result, nil)
+	key, _ := m.ID.Raw().(string)
+	if r := c.server.pending.find(key); r != nil && r.sdk != nil {
+		out := encoded{result: m.Result}
+		if m.Error != nil {
+			out = encoded{e: misfit(r.method, toRPC(m.Error))}
+		}
+		select {
+		case r.sdk.encoded <- out:
+		default: // it has an answer
+		}
 	}
 	return nil
 }
 
-// hand returns a request to the go-sdk, whose handler finds it by requestOf.
+// hand hands a request to the go-sdk, whose handler finds it by requestOf.
 func (s *server) hand(r *request) {
 	id, _ := jsonrpc.MakeID(r.key) // a text is always fine
 	s.conn.feed(&jsonrpc.Request{
@@ -143,59 +140,98 @@ const (
 	grace = 250 * time.Millisecond
 	// listTimeout bounds a list.
 	listTimeout = time.Minute
-	// noTimeout is that of what lasts as long as the client.
-	noTimeout = 100 * 365 * 24 * time.Hour
-	// maxAbandoned is how many handlers that do not stop are borne before new requests are
-	// refused: each may hold a processor and what it works on.
+	// maxListeners is how many subscriptions/listen may be open.
+	maxListeners = 16
+	// maxAbandoned is how many handlers of rounds that do not stop are borne before new
+	// requests are refused: each may hold a processor and what it works on.
 	maxAbandoned = 100
 )
 
 // handler answers the requests of one method.
 type handler func(s *server, ctx context.Context, r *request, params mcp.Params) (mcp.Result, error)
 
-// method is where the requests of a method wait, and what answers them; nil = the go-sdk.
+// method is how requests of a method are scheduled, and what answers them; nil = the go-sdk.
 type method struct {
-	lane   laneName
+	uses   uses
 	answer handler
 }
+
+// uses says what a request takes of the host's scheduler.
+type uses int
+
+const (
+	aTurn uses = iota // it takes no slot: lists get their answer while calls take long
+	aSlot             // it takes a slot
+	noEnd             // it takes a slot to begin, and lasts until the client takes it back
+)
 
 // methods lists the methods of MCP that are served.
 func methods() map[string]method {
 	return map[string]method{
-		methodInitialize:   {laneLists, nil},
-		methodDiscover:     {laneLists, nil},
-		methodSetLevel:     {laneLists, nil}, // see serve
-		methodTools:        {laneLists, (*server).listTools},
-		methodPrompts:      {laneLists, (*server).listPrompts},
-		methodResources:    {laneLists, (*server).listResources},
-		methodTemplates:    {laneLists, (*server).listTemplates},
-		methodCallTool:     {laneCalls, (*server).callTool},
-		methodGetPrompt:    {laneCalls, (*server).getPrompt},
-		methodReadResource: {laneCalls, (*server).readResource},
-		methodSubscribe:    {laneCalls, (*server).subscribe},
-		methodUnsubscribe:  {laneCalls, (*server).unsubscribe},
-		methodComplete:     {laneCalls, (*server).forward},
-		methodGetTask:      {laneCalls, (*server).forward},
-		methodTaskResult:   {laneCalls, (*server).forward},
-		methodTasks:        {laneCalls, (*server).forward},
-		methodCancelTask:   {laneCalls, (*server).forward},
-		methodListen:       {laneListen, (*server).listen},
+		methodInitialize:   {aTurn, nil},
+		methodDiscover:     {aTurn, nil},
+		methodSetLevel:     {aTurn, nil},
+		methodTools:        {aTurn, (*server).listTools},
+		methodPrompts:      {aTurn, (*server).listPrompts},
+		methodResources:    {aTurn, (*server).listResources},
+		methodTemplates:    {aTurn, (*server).listTemplates},
+		methodCallTool:     {aSlot, (*server).callTool},
+		methodGetPrompt:    {aSlot, (*server).getPrompt},
+		methodReadResource: {aSlot, (*server).readResource},
+		methodSubscribe:    {aSlot, (*server).subscribe},
+		methodUnsubscribe:  {aSlot, (*server).unsubscribe},
+		methodComplete:     {aSlot, (*server).forward},
+		methodGetTask:      {aSlot, (*server).forward},
+		methodTaskResult:   {aSlot, (*server).forward},
+		methodTasks:        {aSlot, (*server).forward},
+		methodCancelTask:   {aSlot, (*server).forward},
+		methodListen:       {noEnd, (*server).listen},
 	}
 }
 
-// receive is the go-sdk's middleware: it puts the handlers in place of the go-sdk's own.
-func (s *server) receive(next mcp.MethodHandler) mcp.MethodHandler {
-	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
-		handle, r := s.methods[method].answer, requestOf(req)
-		if handle == nil || r == nil {
-			return next(ctx, method, req)
-		}
-		res, err := s.run(trace.With(ctx, r.span), r, func(ctx context.Context) (mcp.Result, error) { return handle(s, ctx, r, req.GetParams()) })
-		if c, ok := res.(interface{ complete() }); ok && err == nil && r.meta != nil {
-			c.complete()
-		}
-		return res, err
+// workOf has the host's scheduler serve a request. Whatever begins the session comes before what
+// follows it, and requests that take no slot come one after the other, by their method.
+func (s *server) workOf(r *request) *host.Work {
+	session := protocol.Claim{Key: "mcp/", Access: protocol.Shared}
+	if !s.isOpen.Load() {
+		session.Access = protocol.Exclusive
 	}
+	w := &host.Work{
+		Name: r.method, Claims: []protocol.Claim{session}, Span: r.span, Size: len(r.params),
+		Run:    func(ctx context.Context) (any, error) { return s.serve(ctx, r) },
+		Answer: func(resp any, err error) []byte { return s.served(r, resp, err) },
+	}
+	switch s.methods[r.method].uses {
+	case aTurn:
+		w.Ahead, w.Limit = true, listTimeout
+		w.Claims = append(w.Claims, protocol.Claim{Key: "mcp-turn/" + r.method + "/", Access: protocol.Exclusive})
+	case aSlot:
+		w.Limit = s.opts.CallTimeout + grace
+	}
+	return w
+}
+
+// served returns the line that answers a request.
+func (s *server) served(r *request, resp any, err error) []byte {
+	if err != nil {
+		return s.finish(r, nil, toRPC(err))
+	}
+	out := resp.(encoded)
+	return s.finish(r, out.result, out.e)
+}
+
+// sdkCall is a request in the go-sdk, which decodes its params and encodes its result; the
+// handler runs in the host's scheduler:
+//
+//	serve ─ hand ─► go-sdk: receive ─ decoded ─► handler ─ result ─► receive ─► Write ─ encoded ─► serve
+type sdkCall struct { // each channel has room for one
+	decoded chan mcp.Params
+	result  chan outcome
+	encoded chan encoded
+}
+
+func newSDKCall() *sdkCall {
+	return &sdkCall{make(chan mcp.Params, 1), make(chan outcome, 1), make(chan encoded, 1)}
 }
 
 // outcome is what came of a handler.
@@ -204,65 +240,67 @@ type outcome struct {
 	err    error
 }
 
-// run runs a handler on a goroutine of its own: one that panics, ends its goroutine or
-// does not stop harms only its own request.
-func (s *server) run(ctx context.Context, r *request, handle func(context.Context) (mcp.Result, error)) (mcp.Result, error) {
-	if n := s.abandoned.Load(); n >= maxAbandoned {
-		return nil, protocol.Errorf(protocol.CodeOverloaded, "%s did not stop after the timeout; restart the host",
-			protocol.Count(n, "request"))
-	}
-	if r.meta != nil && asksBack(r.method) {
-		return s.inRounds(ctx, r, handle)
-	}
-	limit := map[laneName]time.Duration{laneLists: listTimeout, laneCalls: s.opts.CallTimeout + grace, laneListen: noTimeout}[r.lane]
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, errLate)
-	defer cancel()
-	s.pending.attach(r, stop)
-	out := s.wait(ctx, s.start(ctx, r.method, handle))
-	if cause := context.Cause(ctx); errors.Is(cause, errCancelled) || errors.Is(cause, errShutdown) {
-		return nil, cause
-	}
-	return out.result, out.err
+// encoded is an answer as it goes out; e is nil unless it is an error.
+type encoded struct {
+	result []byte
+	e      *rpcError
 }
 
-// start runs a handler; the channel gets its outcome.
-func (s *server) start(ctx context.Context, method string, handle func(context.Context) (mcp.Result, error)) <-chan outcome {
-	done := make(chan outcome, 1)
-	go func() {
-		out := outcome{err: protocol.Errorf(protocol.CodeRuntimeError, "the plugin broke off %s", method)} // if handle ends the goroutine
-		defer func() {
-			if v := recover(); v != nil {
-				s.opts.Log.Error().Str("method", method).Str("panic", fmt.Sprint(v)).Bytes("stack", debug.Stack()).Msg("a handler panicked")
-				out = outcome{err: protocol.Errorf(protocol.CodeRuntimeError, "the host failed while it handled %s; its log has the details", method)}
-			}
-			done <- out
-		}()
-		result, err := handle(ctx)
-		out = outcome{result, err}
+// receive is the go-sdk's middleware: it has the handlers of the host's scheduler in place of the
+// go-sdk's own.
+func (s *server) receive(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		r := requestOf(req)
+		if s.methods[method].answer == nil || r == nil {
+			return next(ctx, method, req)
+		}
+		r.sdk.decoded <- req.GetParams()
+		select {
+		case out := <-r.sdk.result:
+			return out.result, out.err
+		case <-ctx.Done(): // the session is over
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// viaSDK serves a request whose params the go-sdk decodes and whose result it encodes.
+func (s *server) viaSDK(ctx context.Context, r *request) (any, error) {
+	host.HandOff(ctx)
+	defer func() { // the go-sdk waits for it, whatever the handler does
+		select {
+		case r.sdk.result <- outcome{err: errLate}:
+		default:
+		}
 	}()
-	return done
-}
-
-// wait waits for a handler, but not much longer than its context.
-func (s *server) wait(ctx context.Context, done <-chan outcome) outcome {
+	s.hand(r)
 	select {
-	case out := <-done:
-		return out
+	case params := <-r.sdk.decoded:
+		res, err := s.handle(host.InSession(ctx, s.session.host), r, params)
+		if c, ok := res.(interface{ complete() }); ok && err == nil && r.meta != nil {
+			c.complete()
+		}
+		r.sdk.result <- outcome{res, err}
+	case out := <-r.sdk.encoded:
+		return out, nil
 	case <-ctx.Done():
+		return nil, context.Cause(ctx)
 	}
 	select {
-	case out := <-done:
-		return out
-	case <-time.After(grace):
+	case out := <-r.sdk.encoded:
+		return out, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
 	}
-	s.abandoned.Add(1)
-	go func() { // ends with the handler
-		<-done
-		s.abandoned.Add(-1)
-	}()
-	return outcome{err: context.Cause(ctx)}
+}
+
+// handle runs the handler of a request.
+func (s *server) handle(ctx context.Context, r *request, params mcp.Params) (mcp.Result, error) {
+	answer := s.methods[r.method].answer
+	if r.meta != nil && asksBack(r.method) {
+		return s.inRounds(ctx, r, func(ctx context.Context) (mcp.Result, error) { return answer(s, ctx, r, params) })
+	}
+	return answer(s, ctx, r, params)
 }
 
 const (
@@ -272,9 +310,10 @@ const (
 
 // session is the client's, from initialize on.
 type session struct {
-	ctx context.Context // ends with the session
-	end func()
-	mcp *mcp.ServerSession
+	ctx  context.Context // ends with the session
+	end  func()
+	mcp  *mcp.ServerSession
+	host *host.Session
 }
 
 // close ends the session.
@@ -283,30 +322,22 @@ func (ss *session) close() {
 	ss.end()
 }
 
-// serve is the pump: it gives the go-sdk one message after the other, each request when
-// there is a place for it.
-func (s *server) serve() {
-	for r := s.pending.take(s.closing); r != nil; r = s.pending.take(s.closing) {
-		r.meta, r.token = readMeta(r.params), progressToken(r.params)
-		switch {
-		case r.meta == nil && r.method == methodInitialize:
-			if err := s.initialize(r); err != nil {
-				s.answer(r, nil, toRPC(err))
-			}
-		case r.meta == nil && (r.method == methodDiscover || r.method == methodListen):
-			s.answer(r, nil, rpcErrorf(codeMethodNotFound, "%s is of the version %s, which each request names in params._meta", r.method, modernVersion))
-		case s.session == nil && r.meta == nil:
-			s.answer(r, nil, rpcErrorf(codeInvalidRequest, "initialize first: %q comes before it", r.method))
-		case r.meta == nil && r.method == methodSetLevel:
-			s.setLevel(r)
-		default:
-			if err := s.admit(r); err != nil {
-				s.answer(r, nil, toRPC(err))
-				continue
-			}
-			s.hand(r)
-		}
+// serve serves one request.
+func (s *server) serve(ctx context.Context, r *request) (any, error) {
+	switch {
+	case r.meta == nil && r.method == methodInitialize:
+		return s.initialize(ctx, r)
+	case r.meta == nil && (r.method == methodDiscover || r.method == methodListen):
+		return nil, rpcErrorf(codeMethodNotFound, "%s is of the version %s, which each request names in params._meta", r.method, modernVersion)
+	case s.session == nil && r.meta == nil:
+		return nil, rpcErrorf(codeInvalidRequest, "initialize first: %q comes before it", r.method)
+	case r.meta == nil && r.method == methodSetLevel:
+		return s.setLevel(r)
 	}
+	if err := s.admit(ctx, r); err != nil {
+		return nil, err
+	}
+	return s.viaSDK(ctx, r)
 }
 
 // hello is what this server itself reads of the params of initialize.
@@ -321,24 +352,30 @@ type hello struct {
 	} `json:"_meta"`
 }
 
-// initialize begins the session and leaves the answer to the go-sdk. The error is the
-// answer.
-func (s *server) initialize(r *request) error {
+// initialize begins the session and leaves the answer to the go-sdk.
+func (s *server) initialize(ctx context.Context, r *request) (any, error) {
 	if s.session != nil {
 		if s.session.mcp.InitializeParams() != nil {
-			return rpcErrorf(codeInvalidRequest, "the session is initialized already; a pipe has one")
+			return nil, rpcErrorf(codeInvalidRequest, "the session is initialized already; a pipe has one")
 		}
 	} else if h, err := readHello(r.params); err != nil { // else the go-sdk refused the first one
-		return err
-	} else if err := s.begin(h); err != nil {
-		return err
+		return nil, err
+	} else if err := s.begin(ctx, h); err != nil {
+		return nil, err
 	}
-	s.hand(r)
-	return nil
+	answer, err := s.viaSDK(ctx, r)
+	if out, _ := answer.(encoded); err == nil && out.e == nil {
+		s.greeted.Store(true)
+		if s.hasTasks() {
+			return encoded{result: withTasks(out.result)}, nil
+		}
+	}
+	return answer, err
 }
 
 // begin begins the session of a client that may have one.
-func (s *server) begin(h hello) error {
+func (s *server) begin(ctx context.Context, h hello) error {
+	host.HandOff(ctx) // it may wait
 	program := cmp.Or(protocol.Clip(h.Client.Name, maxAgentID), "mcp")
 	if wrong := tokens.WrongName(program); wrong != "" {
 		return protocol.Violation(protocol.FieldError{Path: "/params/clientInfo/name", Message: wrong})
@@ -372,7 +409,7 @@ func readHello(params jsontext.Value) (h hello, err error) {
 // open begins the session of a client.
 func (s *server) open(h hello, agent string) error {
 	ss := &session{}
-	ss.ctx, _, ss.end = host.BeginSession(s.ctx, agent, (&asker{s, h.Offers}).ask)
+	ss.ctx, ss.host, ss.end = host.BeginSession(s.ctx, agent, (&asker{s, h.Offers}).ask)
 	srv := mcp.NewServer(&mcp.Implementation{Name: "a2e", Title: "A2E host", Version: s.opts.Version}, s.serverOptions())
 	srv.AddReceivingMiddleware(s.receive)
 	var err error

@@ -25,15 +25,14 @@ func levels() []string {
 func levelNumber(name string) int64 { return int64(slices.Index(levels(), name) + 1) }
 
 // setLevel answers logging/setLevel.
-func (s *server) setLevel(r *request) {
+func (s *server) setLevel(r *request) (any, error) {
 	level := textOf(member(r.params, "level"))
 	n := levelNumber(level)
 	if n == 0 {
-		s.answer(r, nil, rpcErrorf(codeInvalidParams, "unknown level %.64q; the levels are %s", level, strings.Join(levels(), ", ")))
-		return
+		return nil, rpcErrorf(codeInvalidParams, "unknown level %.64q; the levels are %s", level, strings.Join(levels(), ", "))
 	}
 	s.level.Store(n)
-	s.answer(r, noResult(), nil)
+	return encoded{result: noResult()}, nil
 }
 
 // emitter is the host.Emitter of one request. Its events become notifications.

@@ -3,18 +3,17 @@
 //
 //	Take ─ parse ─┬─ ping, junk, what is not known: answered here
 //	              ├─ answer of the client, cancel: handed on at once
-//	              └─ pending (bounded) ─ loop ─ session ─ go-sdk server ─ handlers ─ host.Call
-//	stdout ◄──────────── one answer for each request ◄── conn.Write ◄──┘
+//	              └─ host.Work ─ the host's scheduler ─┬─ quickCall: a plugin ─────────────────────┐
+//	                                                   └─ serve: go-sdk ─ handler ─ host.Call ─────┤
+//	stdout ◄──────────────── one answer for each request ◄── finish ◄─────────────────────────────┘
 //
-//	message.go  what a line means, errors,   tools.go      tools, files
-//	            results                      resources.go  memories, skills
-//	pending.go  requests not yet answered    gateway.go    MCP servers behind the host
-//	conn.go     the go-sdk's transport, what events.go     notifications
-//	            runs the handlers, initialize
+//	message.go  what a line means, errors    tools.go      tools, files
+//	pending.go  requests not yet answered    resources.go  memories, skills
+//	quick.go    calls of tools               gateway.go    MCP servers behind the host
+//	conn.go     the go-sdk and its transport events.go     notifications
 //	modern.go   versions without initialize  ask.go        what plugins ask the client
 //
-// The go-sdk negotiates, decodes and encodes; what it is given and what it gives out goes
-// through the pending requests, so that each request is answered once, with the id that it came with.
+// The go-sdk negotiates, decodes and encodes all but plain calls of tools.
 package mcp
 
 import (
@@ -52,18 +51,12 @@ type Options struct {
 	// served. A client that tries again after its first greeting was refused calls it again.
 	Greeted func(can jsontext.Value)
 
-	MaxParallel   int           // tools, prompts and reads that run at once; 16
-	MaxQueue      int           // requests that wait for a place; 65,536
-	MaxQueueBytes int           // bytes of those; 32 MiB
-	CallTimeout   time.Duration // of one call of a tool or skill, whole seconds; 10 minutes
-	Refresh       time.Duration // how often at least the lists are looked at for changes; 8 s
+	CallTimeout time.Duration // of one call of a tool or skill, whole seconds; 10 minutes
+	Refresh     time.Duration // how often at least the lists are looked at for changes; 8 s
 }
 
 func (o *Options) setDefaults() {
 	o.Version = cmp.Or(o.Version, "unknown")
-	o.MaxParallel = max(cmp.Or(o.MaxParallel, 16), 1)
-	o.MaxQueue = cmp.Or(o.MaxQueue, 65536)
-	o.MaxQueueBytes = cmp.Or(o.MaxQueueBytes, 32<<20)
 	o.CallTimeout = max(cmp.Or(o.CallTimeout, 10*time.Minute), time.Second)
 	o.Refresh = cmp.Or(o.Refresh, 8*time.Second)
 	if o.Instructions == "" {
@@ -91,19 +84,20 @@ type server struct {
 	conn      *conn
 	questions questions
 	guard     dialect.Guard
-	seen      atomic.Bool // initialize was, so every line with jsonrpc is MCP's
-	pump      sync.WaitGroup
+	seen      atomic.Bool     // initialize was, so every line with jsonrpc is MCP's
 	closing   context.Context // ends when nothing is served any more
 	close     context.CancelFunc
-	session   *session     // nil before initialize; the pump's, and Drain's after it
+	session   *session     // nil before initialize, which no other request runs beside
 	isOpen    atomic.Bool  // there is a session
+	greeted   atomic.Bool  // its initialize was answered
 	isModern  atomic.Bool  // of a client that said no initialize
 	rounds    sync.Map     // rounds that wait for the client, by their state
 	parked    atomic.Int64 // how many those are
 	listeners sync.Map     // a set of *listener
 	batches   atomic.Bool  // in a version that has them
 	hasIcons  atomic.Bool  // in a version that has them
-	abandoned atomic.Int64 // handlers that did not stop when they should have
+	abandoned atomic.Int64 // handlers of rounds that did not stop when they should have
+	listening atomic.Int64 // requests that listen
 	level     atomic.Int64 // of logging/setLevel; 0 = no log messages
 	subs      sync.Map     // URIs of resources that the client listens to: ids of their servers, "" = any
 	watch     *watch
@@ -112,7 +106,7 @@ type server struct {
 // New makes the dialect. It serves one client, on one host.
 func New(opts Options) host.Dialect {
 	opts.setDefaults()
-	s := &server{opts: opts, methods: methods(), pending: newPending(opts)}
+	s := &server{opts: opts, methods: methods(), pending: newPending()}
 	s.conn = &conn{server: s, news: dialect.NewBell()}
 	s.questions.open = make(map[string]*question)
 	s.watch = newWatch(s)
@@ -124,7 +118,6 @@ func (s *server) Open(ctx context.Context, out host.Output) {
 	s.ctx, s.out = ctx, out
 	s.closing, s.close = context.WithCancel(ctx)
 	s.conn.closed, s.conn.close = context.WithCancel(ctx)
-	s.pump.Go(s.serve)
 }
 
 // Mine implements host.Dialect: until a client says initialize, or names its version as
@@ -149,12 +142,12 @@ func (s *server) Mine(line *protocol.Line) bool {
 }
 
 // Take implements host.Dialect.
-func (s *server) Take(line *protocol.Line) {
-	s.take(line.Object(), nil)
+func (s *server) Take(line *protocol.Line) *host.Work {
+	return s.take(line.Object(), nil)
 }
 
 // take takes in one message, of a batch unless that is nil.
-func (s *server) take(obj protocol.Object, of *batch) {
+func (s *server) take(obj protocol.Object, of *batch) *host.Work {
 	m, bad := parse(obj)
 	from := origin{id: m.id, method: m.method, bytes: len(obj.Raw()), came: time.Now(), batch: of}
 	if params, ok := obj.Child("params"); ok && (m.method == methodCallTool || m.method == methodGetPrompt) {
@@ -170,23 +163,30 @@ func (s *server) take(obj protocol.Object, of *batch) {
 	case m.method == methodPing && readMeta(m.params) == nil: // modern versions have none
 		s.reply(from, noResult(), nil)
 	default:
-		s.request(m, from)
+		if w, answered := s.quickCall(m, from); w != nil || answered {
+			return w
+		}
+		return s.request(m, from)
 	}
+	return nil
 }
 
-// request has a request wait, or says why not.
-func (s *server) request(m message, from origin) {
-	method, known := s.methods[m.method]
-	if !known {
+// request makes a request one of the host's scheduler, or answers it.
+func (s *server) request(m message, from origin) *host.Work {
+	if _, known := s.methods[m.method]; !known {
 		s.reply(from, nil, rpcErrorf(codeMethodNotFound, "unknown method %.64q", m.method))
-		return
+		return nil
 	}
 	from.id = from.id.Clone()
 	from.span = host.Trace(s.ctx, m.method, from.name, func() string { return traceparent(m.params) })
-	r := &request{origin: from, key: jsonrpc.Key(m.id), params: m.params.Clone(), lane: method.lane}
-	if err := s.pending.put(r); err != nil {
+	r := &request{origin: from, key: jsonrpc.Key(m.id), params: m.params.Clone(), sdk: newSDKCall()}
+	r.meta, r.token = readMeta(r.params), progressToken(r.params)
+	r.work = s.workOf(r)
+	if err := s.pending.begin(r); err != nil {
 		s.reply(r.origin, nil, toRPC(err))
+		return nil
 	}
+	return r.work
 }
 
 // notified takes a notification in. Those that change nothing here are passed over.
@@ -198,8 +198,9 @@ func (s *server) notified(m message) {
 	if id == nil {
 		return
 	}
-	if r := s.pending.cancel(jsonrpc.Key(id)); r != nil {
-		s.answer(r, nil, toRPC(errCancelled))
+	if r := s.pending.find(jsonrpc.Key(id)); r != nil && r.method != methodInitialize { // which may not be cancelled
+		r.cancelled.Store(true)
+		r.work.Stop(host.ErrCancelled)
 	}
 }
 
@@ -234,54 +235,39 @@ func (s *server) broken(line *protocol.Line, err *protocol.Error, of *batch) {
 // Drain implements host.Dialect.
 func (s *server) Drain(ctx context.Context) {
 	s.questions.end()
-	s.pending.drain()
+	for _, r := range s.pending.all(methodListen) {
+		r.work.Stop(errGone())
+	}
+	s.pending.open.Drain()
 	select {
 	case <-s.pending.open.Empty():
 	case <-ctx.Done():
 	}
 	s.close()
-	for _, r := range s.pending.close() {
-		s.answer(r, nil, toRPC(errShutdown))
-	}
 	s.conn.close()
-	s.pump.Wait()
 	if s.session != nil {
 		s.session.close()
 		dialect.Await(dialect.Over(s.watch.goes.Wait), lastWait)
 	}
 }
 
-// answer sends the answer to a request, unless it was answered before, and gives back
-// its place. result is JSON; e is nil unless it is an error.
-func (s *server) answer(r *request, result []byte, e *rpcError) {
-	r.mu.Lock()
-	if r.answered {
-		r.mu.Unlock()
-		return
-	}
-	r.answered = true
-	if s.pending.forget(r) {
-		s.audit(r.origin, toRPC(errCancelled), 0)
-		r.batch.add(s, nil)
-	} else {
-		s.reply(r.origin, result, e)
-	}
-	r.mu.Unlock()
-	s.pending.release(r)
-}
-
 // reply sends an answer, and puts the request into the audit trail.
 func (s *server) reply(from origin, result []byte, e *rpcError) {
-	line := jsonrpc.AppendResult(nil, from.id, result)
-	if e != nil {
-		line = jsonrpc.AppendFailure(nil, from.id, jsonrpc.Code(e.Code), e.Message, e.Data)
-	}
+	line := s.line(from, result, e)
 	s.audit(from, e, len(line))
 	if from.batch != nil {
 		from.batch.add(s, line)
 		return
 	}
 	s.out.Send(line)
+}
+
+// line makes the line of an answer, without its end.
+func (s *server) line(from origin, result []byte, e *rpcError) []byte {
+	if e != nil {
+		return jsonrpc.AppendFailure(nil, from.id, jsonrpc.Code(e.Code), e.Message, e.Data)
+	}
+	return jsonrpc.AppendResult(nil, from.id, result)
 }
 
 // audit puts a request into the audit trail, with the length of its answer.

@@ -15,6 +15,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"a2e/host"
 	"a2e/host/trace"
 	"a2e/protocol"
 )
@@ -256,24 +257,26 @@ func (b *batch) add(s *server, line []byte) {
 }
 
 // Batch implements host.BatchTaker.
-func (s *server) Batch(line []byte) bool {
+func (s *server) Batch(line []byte) (works []*host.Work, ok bool) {
 	if !s.batches.Load() {
-		return false
+		return nil, false
 	}
 	items, ok := protocol.SplitArray(line)
 	if !ok || len(items) == 0 || len(items) > maxBatch {
-		return false
+		return nil, false
 	}
 	b := &batch{left: 1} // held back until all were taken in
 	for _, item := range items {
-		s.takeItem(item, b)
+		if w := s.takeItem(item, b); w != nil {
+			works = append(works, w)
+		}
 	}
 	b.add(s, nil)
-	return true
+	return works, true
 }
 
 // takeItem takes in one message of a batch. One with a fault does not harm the others.
-func (s *server) takeItem(item []byte, b *batch) {
+func (s *server) takeItem(item []byte, b *batch) *host.Work {
 	var line protocol.Line
 	err := line.Scan(item)
 	m, bad := parse(line.Object())
@@ -290,8 +293,9 @@ func (s *server) takeItem(item []byte, b *batch) {
 	case bad == nil && m.kind == aRequest && m.method == methodInitialize:
 		s.reply(from, nil, rpcErrorf(codeInvalidRequest, "initialize cannot be part of a batch"))
 	default:
-		s.take(line.Object(), b)
+		return s.take(line.Object(), b)
 	}
+	return nil
 }
 
 // expect notes one more request.
@@ -318,15 +322,32 @@ type namedValue struct {
 }
 
 // MarshalJSON implements json.Marshaler.
-func (c *callResult) MarshalJSON() ([]byte, error) {
-	type plain callResult
-	raw, err := protocol.AppendJSON(nil, (*plain)(c))
-	for _, m := range c.more {
-		if err == nil {
-			raw = withLast(raw, m.name, m.val)
-		}
+func (c *callResult) MarshalJSON() ([]byte, error) { return c.append(nil), nil }
+
+// append appends the result as JSON.
+func (c *callResult) append(dst []byte) []byte {
+	dst = append(dst, '{')
+	if c.ResultType != "" {
+		dst = append(protocol.AppendString(append(dst, `"resultType":`...), c.ResultType), ',')
 	}
-	return raw, err
+	dst = append(dst, `"content":[`...)
+	for i, block := range c.Content {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, block...)
+	}
+	dst = append(dst, ']')
+	if len(c.Structured) > 0 {
+		dst = append(append(dst, `,"structuredContent":`...), c.Structured...)
+	}
+	if c.IsError {
+		dst = append(dst, `,"isError":true`...)
+	}
+	for _, m := range c.more {
+		dst = append(append(protocol.AppendString(append(dst, ','), m.name), ':'), m.val...)
+	}
+	return append(dst, '}')
 }
 
 func (c *callResult) addText(text string) {
@@ -336,7 +357,7 @@ func (c *callResult) addText(text string) {
 
 // failedCall tells of a tool that could not run: the model where it can do something
 // about it, else the client.
-func failedCall(err error) (mcp.Result, error) {
+func failedCall(err error) (*callResult, error) {
 	var own *protocol.Error
 	if err = passed(err); !errors.As(err, &own) {
 		return nil, err

@@ -3,14 +3,18 @@ package mcp
 import (
 	"cmp"
 	"context"
+	"fmt"
+	"runtime/debug"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"a2e/host"
 	"a2e/host/dialect"
 	"a2e/protocol"
 )
@@ -46,13 +50,13 @@ func readMeta(params jsontext.Value) *modernMeta {
 }
 
 // admit begins the session with the first request of a client that says no initialize.
-func (s *server) admit(r *request) error {
+func (s *server) admit(ctx context.Context, r *request) error {
 	if s.session != nil || r.meta == nil {
 		return nil
 	}
 	h := hello{Version: r.meta.Version, Client: r.meta.Client, Offers: r.meta.Offers}
 	h.Meta.Token = r.meta.Token
-	return s.begin(h)
+	return s.begin(ctx, h)
 }
 
 // levelOf is the least level of log messages that a request is to give; 0 = none.
@@ -136,8 +140,50 @@ func asksBack(method string) bool {
 	return slices.Contains([]string{methodCallTool, methodGetPrompt, methodReadResource}, method)
 }
 
+// start runs the handler of a round on a goroutine of its own; the channel gets its outcome.
+func (s *server) start(ctx context.Context, method string, handle func(context.Context) (mcp.Result, error)) <-chan outcome {
+	done := make(chan outcome, 1)
+	go func() {
+		out := outcome{err: protocol.Errorf(protocol.CodeRuntimeError, "the plugin broke off %s", method)} // if handle ends the goroutine
+		defer func() {
+			if v := recover(); v != nil {
+				s.opts.Log.Error().Str("method", method).Str("panic", fmt.Sprint(v)).Bytes("stack", debug.Stack()).Msg("a handler panicked")
+				out = outcome{err: protocol.Errorf(protocol.CodeRuntimeError, "the host failed while it handled %s; its log has the details", method)}
+			}
+			done <- out
+		}()
+		result, err := handle(ctx)
+		out = outcome{result, err}
+	}()
+	return done
+}
+
+// wait waits for a handler, but not much longer than its context.
+func (s *server) wait(ctx context.Context, done <-chan outcome) outcome {
+	select {
+	case out := <-done:
+		return out
+	case <-ctx.Done():
+	}
+	select {
+	case out := <-done:
+		return out
+	case <-time.After(grace):
+	}
+	s.abandoned.Add(1)
+	go func() { // ends with the handler
+		<-done
+		s.abandoned.Add(-1)
+	}()
+	return outcome{err: context.Cause(ctx)}
+}
+
 // inRounds serves a request whose handler may ask the client.
 func (s *server) inRounds(ctx context.Context, r *request, handle func(context.Context) (mcp.Result, error)) (mcp.Result, error) {
+	if n := s.abandoned.Load(); n >= maxAbandoned {
+		return nil, protocol.Errorf(protocol.CodeOverloaded, "%s did not stop after the timeout; restart the host",
+			protocol.Count(n, "request"))
+	}
 	var again retry
 	if err := json.Unmarshal(r.params, &again); err != nil {
 		return nil, rpcErrorf(codeInvalidParams, "inputResponses should be an object of answers, requestState the text that came with the questions")
@@ -152,7 +198,6 @@ func (s *server) inRounds(ctx context.Context, r *request, handle func(context.C
 		rd = s.newRound(r)
 		rd.done = s.start(context.WithValue(rd.ctx, roundKey{}, rd), r.method, handle)
 	}
-	s.pending.attach(r, rd.stop)
 	for {
 		if res := s.ask(rd); res != nil {
 			return res, nil
@@ -284,6 +329,11 @@ func (s *server) listen(ctx context.Context, r *request, params mcp.Params) (mcp
 	if asked == nil {
 		return nil, rpcErrorf(codeInvalidParams, `"notifications" is required; it says what to listen to`)
 	}
+	if s.listening.Add(1) > maxListeners {
+		defer s.listening.Add(-1)
+		return nil, protocol.Errorf(protocol.CodeOverloaded, "%d subscriptions are open, which is the most there may be; end one first", maxListeners)
+	}
+	defer s.listening.Add(-1)
 	l := &listener{id: r.id, want: *asked}
 	l.want.ResourceSubscriptions = nil
 	l.want.ResourcesListChanged = asked.ResourcesListChanged && s.hasServers()
@@ -299,6 +349,7 @@ func (s *server) listen(ctx context.Context, r *request, params mcp.Params) (mcp
 	s.listeners.Store(l, l)
 	defer s.listeners.Delete(l)
 	s.tell(r, notice(notifyListening, l.stamp(append(append(jsontext.Value(`{"notifications":`), want...), '}'))))
+	host.ReleaseSlot(ctx)
 	if want := l.want; want.ToolsListChanged || want.PromptsListChanged || want.ResourcesListChanged || want.ResourceSubscriptions != nil {
 		<-ctx.Done()
 	}

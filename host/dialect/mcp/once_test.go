@@ -18,7 +18,7 @@ import (
 // TestCancel: a cancelled request ends, whether it runs or waits, and gets no answer.
 func TestCancel(t *testing.T) {
 	l := newLab()
-	p := serve(t, front.Options{MaxParallel: 1}, onlyMCP(l)).open()
+	p := serve(t, front.Options{}, atOnce(1, onlyMCP(l))).open()
 	p.send(callTool(`"runs"`, "block", `{}`), callTool(`"waits"`, "block", `{}`), callTool(`7`, "block", `{}`))
 	<-l.begun
 	p.send(request("", "notifications/cancelled", `{"requestId":"\u0077aits"}`), request("", "notifications/cancelled", `{"requestId":"7"}`))
@@ -36,7 +36,7 @@ func TestCancel(t *testing.T) {
 // cancelled, and says nothing after that.
 func TestStubborn(t *testing.T) {
 	l := newLab()
-	p := serve(t, front.Options{MaxParallel: 1}, onlyMCP(l)).open()
+	p := serve(t, front.Options{}, atOnce(1, onlyMCP(l))).open()
 	p.send(request(`1`, "logging/setLevel", `{"level":"debug"}`), request(`2`, "tools/call", `{"name":"stubborn","_meta":{"progressToken":12345678901234567890}}`))
 	<-l.begun
 	p.send(request("", "notifications/cancelled", `{"requestId":2}`))
@@ -70,7 +70,7 @@ func TestProgressToken(t *testing.T) {
 // TestListsWhileCallsRun: lists are answered while all places are taken by calls.
 func TestListsWhileCallsRun(t *testing.T) {
 	l := newLab()
-	p := serve(t, front.Options{MaxParallel: 2}, onlyMCP(l)).open()
+	p := serve(t, front.Options{}, atOnce(2, onlyMCP(l))).open()
 	for i := range 20 {
 		p.send(callTool(fmt.Sprint(i), "block", `{}`))
 	}
@@ -89,7 +89,9 @@ func TestListsWhileCallsRun(t *testing.T) {
 // TestTooMuch: what the queue has no room for is answered at once.
 func TestTooMuch(t *testing.T) {
 	l := newLab()
-	p := serve(t, front.Options{MaxParallel: 1, MaxQueue: 10, MaxQueueBytes: 100_000}, onlyMCP(l)).open()
+	p := serve(t, front.Options{}, host.Options{
+		Plugins: []host.Plugin{l}, Only: true, MaxParallel: 1, Limits: host.Limits{Queue: 10, QueueBytes: 100_000},
+	}).open()
 	p.send(callTool(`"first"`, "block", `{}`))
 	<-l.begun
 	p.send(callTool(`"large"`, "block", `{"x":"`+strings.Repeat("x", 100_000)+`"}`))
@@ -125,7 +127,7 @@ func TestTooMuch(t *testing.T) {
 func TestDrain(t *testing.T) {
 	t.Run("end of input", func(t *testing.T) {
 		l := newLab()
-		p := serve(t, front.Options{MaxParallel: 1}, onlyMCP(l)).open()
+		p := serve(t, front.Options{}, atOnce(1, onlyMCP(l))).open()
 		p.send(callTool("1", "block", `{}`), callTool("2", "echo", `{}`), callTool("3", "block", `{}`))
 		<-l.begun
 		p.in.Close()
@@ -138,7 +140,7 @@ func TestDrain(t *testing.T) {
 	})
 	t.Run("shutdown", func(t *testing.T) {
 		l := newLab()
-		p := serve(t, front.Options{MaxParallel: 2}, host.Options{Plugins: []host.Plugin{l}}).open()
+		p := serve(t, front.Options{}, host.Options{Plugins: []host.Plugin{l}, MaxParallel: 2}).open()
 		p.send(callTool("1", "block", `{}`), callTool("2", "stubborn", `{}`), callTool("3", "block", `{}`))
 		<-l.begun
 		<-l.begun
@@ -213,7 +215,8 @@ func TestOnce(t *testing.T) {
 		shared := rapid.Bool().Draw(rt, "shared")
 		opts := onlyMCP(l)
 		opts.Only = !shared
-		p := serve(t, front.Options{MaxParallel: 1 + random.IntN(4), MaxQueue: 1 + random.IntN(60)}, opts)
+		opts.MaxParallel, opts.Limits.Queue = 1+random.IntN(4), 1+random.IntN(60)
+		p := serve(t, front.Options{}, opts)
 		if random.IntN(10) > 0 {
 			p.open()
 			p.send(request(`"level"`, "logging/setLevel", `{"level":"debug"}`))

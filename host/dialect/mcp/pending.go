@@ -2,8 +2,6 @@ package mcp
 
 import (
 	"context"
-	"errors"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -11,45 +9,26 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"a2e/host"
 	"a2e/host/dialect"
 	"a2e/protocol"
 	wire "a2e/protocol/jsonrpc"
 )
 
-// laneName is where a request waits: lists get their answer while calls take long.
-type laneName int
-
-const (
-	laneLists laneName = iota
-	laneCalls
-	laneListen // what ends with the client, or when it is cancelled
-	lanes
-)
-
-const (
-	listsAtOnce     = 4
-	listenAtOnce    = 16
-	requestOverhead = 512 // bytes that a waiting request costs beyond its own
-)
-
 // request is one request of the client, until it is answered.
 type request struct {
 	origin
-	key    string         // see jsonrpc.Key; the go-sdk has it as the id
-	params jsontext.Value // as they came
-	token  jsontext.Value // of its progress notifications; nil = it wants none
-	lane   laneName
+	key    string                  // see jsonrpc.Key; the go-sdk has it as the id
+	params jsontext.Value          // as they came
+	token  jsontext.Value          // of its progress notifications; nil = it wants none
 	meta   *modernMeta             // nil = its version begins with initialize
+	work   *host.Work              // in the host's scheduler
+	sdk    *sdkCall                // nil = the go-sdk does not see it
 	next   atomic.Pointer[request] // that goes on with it; nil = none
 
-	// guarded by pending.mu
-	waits   bool // in its lane
-	running bool
-	cancel  context.CancelCauseFunc // of its handler; nil = it has none yet
-	stopped error                   // why its handler is to stop
-
-	mu       sync.Mutex // held while something of this request is sent
-	answered bool       // guarded by mu
+	cancelled atomic.Bool // the client took it back
+	mu        sync.Mutex  // held while something of this request is sent
+	answered  bool        // guarded by mu
 }
 
 // current returns the request that goes on with it, or itself.
@@ -60,188 +39,55 @@ func (r *request) current() *request {
 	return r
 }
 
-func (r *request) size() int { return len(r.id) + len(r.params) + requestOverhead }
-
-// pending keeps the requests that are not answered yet.
+// pending finds the requests that are not answered yet.
 type pending struct {
-	room *dialect.Room // of those that wait
-	open *dialect.Room // of all
-	news dialect.Bell  // there may be something for next
+	open *dialect.Room // how many there are
 
-	mu      sync.Mutex // guards the fields below
-	waiting [lanes][]*request
-	running [lanes]int
-	places  [lanes]int
-	byKey   map[string]*request
-	closed  bool
+	mu    sync.Mutex
+	byKey map[string]*request // guarded by mu
 }
 
-func newPending(o Options) *pending {
-	return &pending{
-		room: dialect.NewRoom(o.MaxQueue, o.MaxQueueBytes), open: dialect.NewRoom(0, 0), news: dialect.NewBell(),
-		places: [lanes]int{laneLists: listsAtOnce, laneCalls: o.MaxParallel, laneListen: listenAtOnce},
-		byKey:  make(map[string]*request),
-	}
+func newPending() *pending {
+	return &pending{open: dialect.NewRoom(0, 0), byKey: make(map[string]*request)}
 }
 
-// put takes a request in, to wait for its place.
-func (p *pending) put(r *request) error {
+// begin takes a request in.
+func (p *pending) begin(r *request) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch {
-	case p.closed:
-		return errShutdown
-	case p.byKey[r.key] != nil:
+	if p.byKey[r.key] != nil {
 		return rpcErrorf(codeInvalidRequest, "a request with this id has no answer yet")
-	case !p.room.Take(r.size()):
-		count, _ := p.room.Use()
-		return protocol.Errorf(protocol.CodeOverloaded, "%s waiting, which is all that the host takes; send it "+
-			"again later", protocol.Count(count, "request"))
 	}
 	p.open.Take(0)
-	p.waiting[r.lane] = append(p.waiting[r.lane], r)
-	p.byKey[r.key], r.waits = r, true
-	p.news.Ring()
+	p.byKey[r.key] = r
 	return nil
 }
 
-// take returns the next request that has a place from now on; nil when ctx has ended.
-func (p *pending) take(ctx context.Context) *request {
-	for {
-		if r := p.ready(); r != nil {
-			return r
-		}
-		select {
-		case <-p.news:
-		case <-ctx.Done():
-			return nil
-		}
-	}
-}
-
-func (p *pending) ready() *request {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for lane := range p.waiting {
-		if p.running[lane] == p.places[lane] {
-			continue
-		}
-		if r, ok := dialect.Shift(&p.waiting[lane]); ok {
-			p.room.Leave(r.size())
-			r.waits, r.running = false, true
-			p.running[lane]++
-			return r
-		}
-	}
-	return nil
-}
-
-// leaveLocked takes a request out of its lane.
-func (p *pending) leaveLocked(r *request) {
-	if !r.waits {
-		return
-	}
-	at := slices.Index(p.waiting[r.lane], r)
-	p.waiting[r.lane] = slices.Delete(p.waiting[r.lane], at, at+1)
-	p.room.Leave(r.size())
-	r.waits = false
-}
-
-// forget takes the id of a request back, whose answer is about to be sent: the client may use
-// it again then. It reports whether the client took the request back, so that it gets none.
-func (p *pending) forget(r *request) (cancelled bool) {
+// end takes the id of a request back, whose answer is about to be sent: the client may use it
+// again then.
+func (p *pending) end(r *request) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.byKey, r.key)
-	return errors.Is(r.stopped, errCancelled)
 }
 
-// release gives back the place of a request that was answered.
-func (p *pending) release(r *request) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.leaveLocked(r)
-	if r.running {
-		p.running[r.lane]--
-	}
-	p.open.Leave(0)
-	p.news.Ring()
-}
-
-// find returns the request that the go-sdk knows by an id; nil = it was answered.
-func (p *pending) find(id any) *request {
-	key, _ := id.(string)
+// find returns the request with a key, which the go-sdk has as its id; nil = it was answered.
+func (p *pending) find(key string) *request {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.byKey[key]
 }
 
-// cancel stops the request with a key, and returns it where it has no handler which would end
-// it: the caller does.
-func (p *pending) cancel(key string) (idle *request) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	r := p.byKey[key]
-	if r == nil || r.method == methodInitialize { // which may not be cancelled
-		return nil
-	}
-	p.stopLocked(r, errCancelled)
-	if !r.waits {
-		return nil
-	}
-	p.leaveLocked(r)
-	return r
-}
-
-func (p *pending) stopLocked(r *request, cause error) {
-	if r.stopped == nil {
-		r.stopped = cause
-	}
-	if r.cancel != nil {
-		r.cancel(cause)
-	}
-}
-
-// attach notes what stops the handler of a request.
-func (p *pending) attach(r *request, cancel context.CancelCauseFunc) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	r.cancel = cancel
-	if r.stopped != nil {
-		cancel(r.stopped)
-	}
-}
-
-// Load returns how many requests have no answer yet, and how many of those wait to begin.
-func (s *server) Load() (open, waiting int) {
-	open, _ = s.pending.open.Use()
-	waiting, _ = s.pending.room.Use()
-	return open, waiting
-}
-
-// drain says that the client says nothing any more. p.open is empty when all is answered.
-func (p *pending) drain() {
+// all lists the requests of a method.
+func (p *pending) all(method string) (found []*request) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, r := range p.byKey {
-		if r.lane == laneListen {
-			p.stopLocked(r, errGone())
+		if r.method == method {
+			found = append(found, r)
 		}
 	}
-	p.open.Drain()
-}
-
-// close takes nothing in any more, and stops and returns all that is left, in order.
-func (p *pending) close() (left []*request) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.closed = true
-	for _, r := range p.byKey {
-		p.stopLocked(r, errShutdown)
-		left = append(left, r)
-	}
-	slices.SortFunc(left, func(a, b *request) int { return a.came.Compare(b.came) })
-	return left
+	return found
 }
 
 // question is a request of this server to the client. What the client says passes through as

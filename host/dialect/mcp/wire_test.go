@@ -24,6 +24,12 @@ func onlyMCP(l *lab) host.Options {
 	return host.Options{Plugins: []host.Plugin{l}, Only: true, Limits: host.Limits{LineBytes: 1 << 20}}
 }
 
+// atOnce bounds how many requests of a host run at once.
+func atOnce(n int, opts host.Options) host.Options {
+	opts.MaxParallel = n
+	return opts
+}
+
 // TestLines: each line gets the answer that JSON-RPC wants, or none.
 func TestLines(t *testing.T) {
 	p := serve(t, front.Options{}, onlyMCP(newLab())).open()

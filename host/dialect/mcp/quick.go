@@ -1,0 +1,162 @@
+package mcp
+
+import (
+	"errors"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/host"
+	"a2e/protocol"
+	"a2e/protocol/jsonrpc"
+)
+
+// quickCall makes a call of a tool that the host's scheduler runs straight from the line, past the
+// go-sdk; nil = the go-sdk has to look at it. answered says that there is nothing left to do.
+//
+//	tools/call of an initialised session ─► quickCall ─► host.Work ─► plugin ─► callDone ─► line
+func (s *server) quickCall(m message, from origin) (w *host.Work, answered bool) {
+	if !s.greeted.Load() || m.method != methodCallTool || from.batch != nil {
+		return nil, false
+	}
+	args, meta, ok := plainParams(m.params)
+	if !ok || from.name == "" {
+		return nil, false
+	}
+	r := &request{origin: from, key: jsonrpc.Key(m.id)}
+	r.id = from.id.Clone()
+	if meta != nil {
+		r.params = m.params.Clone()
+		r.token = progressToken(r.params)
+	}
+	emit := s.emitter(r, from.name)
+	obj, err := s.toolCall(from.name, args, emit.Streaming())
+	if err != nil {
+		return nil, false
+	}
+	r.span = host.Trace(s.ctx, m.method, from.name, func() string { return traceparent(m.params) })
+	if err := s.pending.begin(r); err != nil {
+		s.reply(r.origin, nil, toRPC(err))
+		return nil, true
+	}
+	var said *host.MCPCall
+	if meta != nil {
+		said = &host.MCPCall{Tool: from.name, Meta: metaFor(r.params)}
+		if r.token != nil {
+			said.Progress = emit.exact
+		}
+	}
+	r.work = &host.Work{
+		Type: protocol.TypeToolCallReq, Object: obj, Session: s.session.host, Limit: s.opts.CallTimeout,
+		Events: emit, MCP: said, Span: r.span,
+		Answer: func(resp any, err error) []byte { return s.callDone(r, resp, err) },
+	}
+	return r.work, false
+}
+
+// plainParams reads the params of a call that has nothing out of the ordinary: no task, no version
+// and no member that the go-sdk might refuse. meta is nil where there is none.
+func plainParams(params jsontext.Value) (args, meta jsontext.Value, ok bool) {
+	obj, err := protocol.ParseObject(params)
+	if err != nil {
+		return nil, nil, false
+	}
+	for key, val := range obj.All() {
+		kind := val.Kind()
+		switch string(key) {
+		case "name":
+			ok = kind == '"'
+		case "arguments":
+			if kind != '{' && kind != 'n' {
+				return nil, nil, false
+			}
+			if kind == '{' {
+				args = jsontext.Value(val)
+			}
+		case "_meta":
+			if kind != '{' {
+				return nil, nil, false
+			}
+			meta = jsontext.Value(val)
+		default:
+			return nil, nil, false
+		}
+	}
+	return args, meta, ok && (meta == nil || readMeta(params) == nil)
+}
+
+// toolCall makes the request of A2E that calls a tool.
+func (s *server) toolCall(name string, args jsontext.Value, streaming bool) (protocol.Object, error) {
+	raw := protocol.AppendString(append(make([]byte, 0, len(name)+len(args)+80), `{"tool_name":`...), name)
+	raw = append(raw, `,"arguments":`...)
+	if args == nil {
+		args = jsontext.Value("{}")
+	}
+	raw = append(raw, args...)
+	if streaming {
+		raw = append(raw, `,"streaming":true`...)
+	}
+	return protocol.ParseObject(append(raw, '}'))
+}
+
+// callDone returns the line that answers a call.
+func (s *server) callDone(r *request, resp any, err error) []byte {
+	result, e := s.callResult(r.name, resp, err)
+	return s.finish(r, result, e)
+}
+
+// callResult makes the result of a call, or its error.
+func (s *server) callResult(name string, answer any, err error) ([]byte, *rpcError) {
+	var out *callResult
+	if err == nil {
+		out, err = s.toolAnswer(name, answer)
+	} else if !errors.Is(err, host.ErrCancelled) && !errors.Is(err, host.ErrShutdown) {
+		out, err = failedCall(err)
+	}
+	if err != nil {
+		return nil, toRPC(err)
+	}
+	return out.append(nil), nil
+}
+
+// toolAnswer makes MCP's result of what a tool answered.
+func (s *server) toolAnswer(name string, answer any) (*callResult, error) {
+	raw, err := protocol.AppendJSON(nil, answer)
+	if err != nil {
+		return nil, protocol.Errorf(protocol.CodeRuntimeError, "the answer cannot be encoded: %w", err)
+	}
+	obj, err := protocol.ParseObject(raw)
+	var resp protocol.ToolCallResponse
+	if err == nil {
+		err = protocol.Decode(obj, nil, &resp)
+	}
+	if err != nil {
+		return nil, protocol.Errorf(protocol.CodeRuntimeError, "the answer cannot be read: %w", err)
+	}
+	detail, _ := host.ServicesOf(s.session.ctx).Tool(name)
+	return toolResult(&resp.Data, structuredSchema(detail.OutputSchema) != nil, detail.Foreign), nil
+}
+
+// finish ends a request that the host's scheduler ran, and returns the line of its answer; nil = it was
+// cancelled, or its answer is part of a batch.
+func (s *server) finish(r *request, result []byte, e *rpcError) []byte {
+	r.mu.Lock()
+	defer s.pending.open.Leave(0)
+	defer r.mu.Unlock()
+	if r.answered {
+		return nil
+	}
+	r.answered = true
+	s.pending.end(r)
+	if r.cancelled.Load() {
+		s.audit(r.origin, toRPC(errCancelled), 0)
+		r.batch.add(s, nil)
+		return nil
+	}
+	line := s.line(r.origin, result, e)
+	s.audit(r.origin, e, len(line))
+	if r.batch != nil {
+		r.batch.add(s, line)
+		return nil
+	}
+	return append(line, '\n')
+}

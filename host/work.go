@@ -1,0 +1,101 @@
+package host
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"a2e/host/trace"
+	"a2e/protocol"
+)
+
+// Work is a request of a dialect for the host's scheduler: it keeps its place in the order, and is
+// bounded, stopped and drained like a request of A2E. Dialect.Take returns it.
+type Work struct {
+	// Either it is a request of A2E, which the plugins serve,
+	Type    protocol.Type
+	Object  protocol.Object // its members, in memory of their own
+	Session *Session        // of BeginSession
+	// or Run does it, and returns what Answer gets.
+	Run    func(ctx context.Context) (any, error)
+	Name   string           // of what Run does, for errors
+	Claims []protocol.Claim // of Run, without fields
+	Ahead  bool             // Run takes no slot; see protocol.Info
+	Size   int              // bytes that Run holds in memory while it waits
+
+	Limit  time.Duration // for its whole run; 0 = none
+	Events Emitter       // takes its events; nil = nobody does
+	MCP    *MCPCall      // what MCPCallOf returns; nil = nothing
+	Span   *trace.Span   // nil = nothing is traced
+	// Answer is called once and returns the line of the answer, with its end; nil = there is none. resp is
+	// what the plugin answered, unless err is not nil.
+	Answer func(resp any, err error) []byte
+
+	call atomic.Pointer[call]
+}
+
+// ErrCancelled and ErrShutdown say why a Work was stopped.
+var (
+	ErrCancelled error = errCancelled
+	ErrShutdown  error = errShutdown
+)
+
+// Stop stops a work, whether it runs or waits; one that is done stays as it is. cause is the error of its Answer.
+func (w *Work) Stop(cause error) {
+	c := w.call.Load()
+	if c == nil {
+		return
+	}
+	h := c.host
+	h.mu.Lock()
+	waiting, next := h.stopWaitingLocked(func(q *call) bool { return q == c })
+	running := c.stage == runs || c.stage == passed
+	h.mu.Unlock()
+	h.workAll(next)
+	for _, q := range waiting {
+		h.answerError(q, cause)
+	}
+	if running {
+		c.stop(cause)
+	}
+}
+
+// newWork makes the call of a work that the leader t took.
+func (h *Host) newWork(t *leader, w *Work) *call {
+	c := &call{work: w}
+	c.reset(h, t)
+	if c.dest = h.router.table[string(w.Type)]; w.Run != nil {
+		c.dest = &destination{typ: protocol.Type(w.Name), order: w.Claims, ahead: w.Ahead}
+	}
+	c.limit, c.span = w.Limit, w.Span
+	c.sess.Store(w.Session)
+	w.call.Store(c)
+	return c
+}
+
+// mayRun says why a work cannot be done at all.
+func (w *Work) mayRun(d *destination) error {
+	if len(d.routes) == 0 && w.Run == nil {
+		return protocol.Errorf(protocol.CodeCapabilityMissing, "no loaded plugin serves %s", d.typ)
+	}
+	return nil
+}
+
+// answerWork sends the answer of a work, unless it was answered before.
+func (h *Host) answerWork(c *call, resp any, err error) (sent bool) {
+	c.out.Lock()
+	again := c.answered
+	c.answered = true
+	c.out.Unlock()
+	if again {
+		return false
+	}
+	defer h.guard("the answer of a dialect")
+	if line := c.work.Answer(resp, err); line != nil {
+		h.out.append(line)
+	}
+	if !c.byLeader() {
+		h.out.flush()
+	}
+	return true
+}
