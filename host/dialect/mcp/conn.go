@@ -328,7 +328,8 @@ func (s *server) serve(ctx context.Context, r *request) (any, error) {
 	case r.meta == nil && r.method == methodInitialize:
 		return s.initialize(ctx, r)
 	case r.meta == nil && (r.method == methodDiscover || r.method == methodListen):
-		return nil, rpcErrorf(codeMethodNotFound, "%s is of the version %s, which each request names in params._meta", r.method, modernVersion)
+		return nil, rpcErrorf(codeMethodNotFound, "%s is of the version %s, which each request names in params._meta",
+			r.method, modernVersion)
 	case s.session == nil && r.meta == nil:
 		return nil, rpcErrorf(codeInvalidRequest, "initialize first: %q comes before it", r.method)
 	case r.meta == nil && r.method == methodSetLevel:
@@ -410,11 +411,13 @@ func readHello(params jsontext.Value) (h hello, err error) {
 func (s *server) open(h hello, agent string) error {
 	ss := &session{}
 	ss.ctx, ss.host, ss.end = host.BeginSession(s.ctx, agent, (&asker{s, h.Offers}).ask)
-	srv := mcp.NewServer(&mcp.Implementation{Name: "a2e", Title: "A2E host", Version: s.opts.Version}, s.serverOptions())
+	srv := mcp.NewServer(&mcp.Implementation{Name: "a2e", Title: "A2E host", Version: s.opts.Version},
+		s.serverOptions())
 	srv.AddReceivingMiddleware(s.receive)
 	var err error
 	if s.hasTasks() && h.Version < modernVersion {
-		for _, method := range []string{methodGetTask, methodTaskResult, methodTasks, methodCancelTask} { // which the go-sdk does not know
+		// which the go-sdk does not know
+		for _, method := range []string{methodGetTask, methodTaskResult, methodTasks, methodCancelTask} {
 			if err = mcp.AddReceivingCustomMethod(srv, method, unreached); err != nil {
 				ss.end()
 				return err

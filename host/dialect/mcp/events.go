@@ -29,7 +29,8 @@ func (s *server) setLevel(r *request) (any, error) {
 	level := textOf(member(r.params, "level"))
 	n := levelNumber(level)
 	if n == 0 {
-		return nil, rpcErrorf(codeInvalidParams, "unknown level %.64q; the levels are %s", level, strings.Join(levels(), ", "))
+		return nil, rpcErrorf(codeInvalidParams, "unknown level %.64q; the levels are %s", level,
+			strings.Join(levels(), ", "))
 	}
 	s.level.Store(n)
 	return encoded{result: noResult()}, nil

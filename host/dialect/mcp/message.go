@@ -173,8 +173,9 @@ type origin struct {
 // Why requests end early. They are made anew for each: what is sent may be added to.
 var (
 	errCancelled = protocol.Errorf(protocol.CodeCancelled, "the client cancelled the request")
-	errShutdown  = protocol.Errorf(protocol.CodeTimeout, "the host shut down before the request was done; send it again to a new host")
-	errLate      = protocol.Errorf(protocol.CodeTimeout, "the request did not end within its time")
+	errShutdown  = protocol.Errorf(protocol.CodeTimeout,
+		"the host shut down before the request was done; send it again to a new host")
+	errLate = protocol.Errorf(protocol.CodeTimeout, "the request did not end within its time")
 )
 
 // maxErrorText bounds the text of an error, in bytes: the go-sdk quotes what it cannot read.
@@ -219,10 +220,12 @@ func fromA2E(e *protocol.Error) *rpcError {
 // codeOf returns the code of JSON-RPC that goes with one of the host.
 func codeOf(code protocol.ErrorCode) int64 {
 	return cmp.Or(map[protocol.ErrorCode]int64{
-		protocol.CodeUnknownTool: codeInvalidParams, protocol.CodeUnknownSkill: codeInvalidParams, protocol.CodeSchemaViolation: codeInvalidParams,
-		protocol.CodeInvalidMessage: codeInvalidParams, protocol.CodeParseError: codeInvalidParams,
+		protocol.CodeUnknownTool: codeInvalidParams, protocol.CodeUnknownSkill: codeInvalidParams,
+		protocol.CodeSchemaViolation: codeInvalidParams,
+		protocol.CodeInvalidMessage:  codeInvalidParams, protocol.CodeParseError: codeInvalidParams,
 		protocol.CodeMemoryNotFound: codeResourceNotFound, protocol.CodeMCPResourceNotFound: codeResourceNotFound,
-		protocol.CodeCancelled: codeCancelled, protocol.CodeUnauthorized: codeUnauthorized, protocol.CodeRuntimeError: codeInternal,
+		protocol.CodeCancelled: codeCancelled, protocol.CodeUnauthorized: codeUnauthorized,
+		protocol.CodeRuntimeError: codeInternal,
 	}[code], codeServer)
 }
 

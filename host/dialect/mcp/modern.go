@@ -140,15 +140,21 @@ func asksBack(method string) bool {
 	return slices.Contains([]string{methodCallTool, methodGetPrompt, methodReadResource}, method)
 }
 
+// handling is a handler with what it serves.
+type handling func(context.Context) (mcp.Result, error)
+
 // start runs the handler of a round on a goroutine of its own; the channel gets its outcome.
-func (s *server) start(ctx context.Context, method string, handle func(context.Context) (mcp.Result, error)) <-chan outcome {
+func (s *server) start(ctx context.Context, method string, handle handling) <-chan outcome {
 	done := make(chan outcome, 1)
 	go func() {
-		out := outcome{err: protocol.Errorf(protocol.CodeRuntimeError, "the plugin broke off %s", method)} // if handle ends the goroutine
+		// it stays so if handle ends the goroutine
+		out := outcome{err: protocol.Errorf(protocol.CodeRuntimeError, "the plugin broke off %s", method)}
 		defer func() {
 			if v := recover(); v != nil {
-				s.opts.Log.Error().Str("method", method).Str("panic", fmt.Sprint(v)).Bytes("stack", debug.Stack()).Msg("a handler panicked")
-				out = outcome{err: protocol.Errorf(protocol.CodeRuntimeError, "the host failed while it handled %s; its log has the details", method)}
+				s.opts.Log.Error().Str("method", method).Str("panic", fmt.Sprint(v)).
+					Bytes("stack", debug.Stack()).Msg("a handler panicked")
+				out = outcome{err: protocol.Errorf(protocol.CodeRuntimeError,
+					"the host failed while it handled %s; its log has the details", method)}
 			}
 			done <- out
 		}()
@@ -179,14 +185,15 @@ func (s *server) wait(ctx context.Context, done <-chan outcome) outcome {
 }
 
 // inRounds serves a request whose handler may ask the client.
-func (s *server) inRounds(ctx context.Context, r *request, handle func(context.Context) (mcp.Result, error)) (mcp.Result, error) {
+func (s *server) inRounds(ctx context.Context, r *request, handle handling) (mcp.Result, error) {
 	if n := s.abandoned.Load(); n >= maxAbandoned {
 		return nil, protocol.Errorf(protocol.CodeOverloaded, "%s did not stop after the timeout; restart the host",
 			protocol.Count(n, "request"))
 	}
 	var again retry
 	if err := json.Unmarshal(r.params, &again); err != nil {
-		return nil, rpcErrorf(codeInvalidParams, "inputResponses should be an object of answers, requestState the text that came with the questions")
+		return nil, rpcErrorf(codeInvalidParams,
+			"inputResponses should be an object of answers, requestState the text that came with the questions")
 	}
 	var rd *round
 	if again.State != "" {
@@ -280,7 +287,8 @@ func (s *server) ask(rd *round) mcp.Result {
 	if len(rd.open) == 0 {
 		return nil
 	}
-	res := &inputRequired{kind: kind{"input_required"}, Requests: make(map[string]inputRequest, len(rd.open)), State: rd.state}
+	res := &inputRequired{kind: kind{"input_required"}, Requests: make(map[string]inputRequest, len(rd.open)),
+		State: rd.state}
 	for _, q := range rd.open {
 		res.Requests[q.id] = inputRequest{q.method, q.params}
 	}
@@ -331,7 +339,8 @@ func (s *server) listen(ctx context.Context, r *request, params mcp.Params) (mcp
 	}
 	if s.listening.Add(1) > maxListeners {
 		defer s.listening.Add(-1)
-		return nil, protocol.Errorf(protocol.CodeOverloaded, "%d subscriptions are open, which is the most there may be; end one first", maxListeners)
+		return nil, protocol.Errorf(protocol.CodeOverloaded,
+			"%d subscriptions are open, which is the most there may be; end one first", maxListeners)
 	}
 	defer s.listening.Add(-1)
 	l := &listener{id: r.id, want: *asked}
@@ -350,7 +359,8 @@ func (s *server) listen(ctx context.Context, r *request, params mcp.Params) (mcp
 	defer s.listeners.Delete(l)
 	s.tell(r, notice(notifyListening, l.stamp(append(append(jsontext.Value(`{"notifications":`), want...), '}'))))
 	host.ReleaseSlot(ctx)
-	if want := l.want; want.ToolsListChanged || want.PromptsListChanged || want.ResourcesListChanged || want.ResourceSubscriptions != nil {
+	if want := l.want; want.ToolsListChanged || want.PromptsListChanged || want.ResourcesListChanged ||
+		want.ResourceSubscriptions != nil {
 		<-ctx.Done()
 	}
 	for _, uri := range l.want.ResourceSubscriptions {
