@@ -33,15 +33,16 @@ func (s *Services) Checkpoint(ctx context.Context, before string) error {
 // KeepsCheckpoints reports whether Checkpoint does anything.
 func (s *Services) KeepsCheckpoints() bool { return s != nil && s.host.opts.Checkpoints != nil }
 
-// checkpoint makes one before a request that may change the workspace.
-func (h *Host) checkpoint(ctx context.Context, d *destination, obj protocol.Object) error {
-	if h.opts.Checkpoints == nil {
-		return nil
+// keepFiles makes a checkpoint before a request that may change the workspace.
+func (h *Host) keepFiles(next handler) handler {
+	return func(ctx context.Context, d *destination, obj protocol.Object, emit Emitter) (any, error) {
+		if what := h.changer(d, obj); what != "" {
+			if err := h.services.Checkpoint(ctx, what); err != nil {
+				return nil, err
+			}
+		}
+		return next(ctx, d, obj, emit)
 	}
-	if what := h.changer(d, obj); what != "" {
-		return h.services.Checkpoint(ctx, what)
-	}
-	return nil
 }
 
 // changer names a request that may change files of the workspace; "" = it does not. That is a tool that

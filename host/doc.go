@@ -17,6 +17,7 @@
 //	dispatch.go   admit, start, run, release: slots of max_parallel
 //	order.go      which requests wait for which, by the keys of protocol/order.go
 //	checkpoints.go  which requests may change the workspace, whose state is kept before
+//	middleware.go what is done around each request, in one list:
 //	override.go   what components were set to: descriptions, texts, time limits
 //	group.go      calls of one of several tools that serve the same purpose; search.go: the
 //	              order of lists, by a query and by weight

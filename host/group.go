@@ -109,7 +109,8 @@ func (h *Host) toolGroups(ctx context.Context, age time.Duration) Groups {
 		return *g.current.Load()
 	}
 	var resp protocol.ToolListResponse
-	err := h.nest(WithKnown(ctx), protocol.TypeToolListReq, &protocol.ToolListRequest{IncludeDeferred: true}, &resp, nil)
+	err := h.nest(WithKnown(ctx), protocol.TypeToolListReq, &protocol.ToolListRequest{IncludeDeferred: true}, &resp,
+		nil)
 	if err != nil && ctx.Err() != nil {
 		return *g.current.Load()
 	}
@@ -149,30 +150,44 @@ func (g *groups) of(defs []protocol.ToolDefinition) Groups {
 	return all
 }
 
-// callTool serves a call of a tool, or of a group: of any tool in it. What is neither, or is
+// groupCalls serves a call of a tool, or of a group: of any tool in it. What is neither, or is
 // denied, as all names are to some, may be a group whose tools were not listed yet.
-func (h *Host) callTool(ctx context.Context, d *destination, obj protocol.Object, emit Emitter) (any, error) {
-	var refusal error
-	if toolName(obj) == "" {
-		return nil, protocol.Violation(protocol.FieldError{
-			Path: "/tool_name", Message: "is required: the name of a tool or of a group",
-		})
-	}
-	if known := *h.groups.current.Load(); len(known) == 0 || known[toolName(obj)] == nil {
-		answer, err := h.override(ctx, d, obj, emit)
-		if err == nil || codeOf(err) != protocol.CodeUnknownTool && codeOf(err) != protocol.CodeToolDenied {
-			return answer, err
+func (h *Host) groupCalls(next handler) handler {
+	return func(ctx context.Context, d *destination, obj protocol.Object, emit Emitter) (any, error) {
+		name := toolName(obj)
+		if name == "" {
+			return nil, protocol.Violation(protocol.FieldError{
+				Path: "/tool_name", Message: "is required: the name of a tool or of a group",
+			})
 		}
-		refusal = err
+		var refusal error
+		if h.groups.named(obj) == nil {
+			answer, err := next(ctx, d, obj, emit)
+			if err == nil || codeOf(err) != protocol.CodeUnknownTool && codeOf(err) != protocol.CodeToolDenied {
+				return answer, err
+			}
+			refusal = err
+		}
+		known := h.toolGroups(ctx, groupsAge)
+		switch names := known[name]; {
+		case len(names) > 0:
+			c := groupCall{Host: h, next: next, d: d, obj: obj, emit: emit, group: name}
+			return c.serve(ctx, names)
+		case refusal == nil:
+			return next(ctx, d, obj, emit)
+		}
+		return nil, suggestGroups(refusal, name, known)
 	}
-	name, known := toolName(obj), h.toolGroups(ctx, groupsAge)
-	switch names := known[name]; {
-	case len(names) > 0:
-		return h.callGroup(ctx, d, obj, emit, name, names)
-	case refusal == nil:
-		return h.override(ctx, d, obj, emit)
-	}
-	return nil, suggestGroups(refusal, name, known)
+}
+
+// groupCall is a call of a group.
+type groupCall struct {
+	*Host
+	next  handler
+	d     *destination
+	obj   protocol.Object
+	emit  Emitter
+	group string
 }
 
 // suggestGroups adds the groups to the refusal of a name that is neither one nor a tool.
@@ -190,16 +205,16 @@ func suggestGroups(refusal error, name string, known Groups) error {
 	return own.With("groups", names[:min(len(names), maxNamed)])
 }
 
-// callGroup calls one tool of a group after the other, until one runs: one that is not
+// serve calls one tool of the group after the other, until one runs: one that is not
 // there, that is denied or whose arguments are others does not. The answer is that of the
 // tool that ran, and says of which group it is; so does the error.
-func (h *Host) callGroup(ctx context.Context, d *destination, obj protocol.Object, emit Emitter, group string, names []string) (any, error) {
+func (c *groupCall) serve(ctx context.Context, names []string) (any, error) {
 	left := slices.Clone(names)
 	var refusal *protocol.Error
 	for len(left) > 0 {
-		answer, at, err := h.callOne(ctx, d, obj, emit, left)
+		answer, at, err := c.callOne(ctx, left)
 		if err == nil {
-			return chosen{answer, group}, nil
+			return chosen{answer, c.group}, nil
 		}
 		var said *protocol.Error
 		if !errors.As(err, &said) || said == nil { // the host knows why it was stopped
@@ -207,7 +222,7 @@ func (h *Host) callGroup(ctx context.Context, d *destination, obj protocol.Objec
 		}
 		own := *said
 		own.Detail = maps.Clone(own.Detail)
-		own.With("group", group).With("tool", left[at])
+		own.With("group", c.group).With("tool", left[at])
 		if !refuses(err) {
 			return nil, &own
 		}
@@ -217,28 +232,32 @@ func (h *Host) callGroup(ctx context.Context, d *destination, obj protocol.Objec
 		left = slices.Delete(left, at, at+1)
 	}
 	if refusal.Code == protocol.CodeUnknownTool {
-		refusal.Message = fmt.Sprintf("none of the tools of the group %.64q is there: %s", group, strings.Join(names[:min(len(names), maxNamed)], ", "))
+		refusal.Message = fmt.Sprintf("none of the tools of the group %.64q is there: %s", c.group,
+			strings.Join(names[:min(len(names), maxNamed)], ", "))
 	}
 	return nil, refusal
 }
 
 // callOne chooses a tool and calls it. A failure that its plugin did not count is counted
 // here, so that a tool which never answers is not taken for one that was never tried.
-func (h *Host) callOne(ctx context.Context, d *destination, obj protocol.Object, emit Emitter, names []string) (answer any, at int, err error) {
-	at, done := h.choose(ctx, names)
+func (c *groupCall) callOne(ctx context.Context, names []string) (answer any, at int, err error) {
+	at, done := c.choose(ctx, names)
 	defer done()
-	if name, c := names[at], callFrom(ctx); c != nil && nestedFrom(ctx) == nil {
-		c.chosen.Store(&name)
+	if name, own := names[at], callFrom(ctx); own != nil && nestedFrom(ctx) == nil {
+		own.chosen.Store(&name)
 	}
-	call, err := with(obj, "tool_name", protocol.AppendString(nil, names[at]))
+	call, err := with(c.obj, "tool_name", protocol.AppendString(nil, names[at]))
 	if err != nil {
 		return nil, at, err
 	}
 	counted := &countedCall{tool: names[at]}
-	begun := h.opts.Now()
-	answer, err = h.override(context.WithValue(ctx, countedKey{}, counted), d, call, emit)
+	begun := c.opts.Now()
+	answer, err = c.next(context.WithValue(ctx, countedKey{}, counted), c.d, call, c.emit)
 	if err != nil && !CutShort(ctx) && !counted.done.Load() && !refuses(err) {
-		h.services.Record(ctx, CallRecord{Kind: KindTool, Component: names[at], Correlation: obj.Text("correlation_id"), Duration: h.opts.Now().Sub(begun)})
+		c.services.Record(ctx, CallRecord{
+			Kind: KindTool, Component: names[at], Correlation: c.obj.Text("correlation_id"),
+				Duration: c.opts.Now().Sub(begun),
+		})
 	}
 	return answer, at, err
 }
@@ -258,7 +277,8 @@ func saysMore(code protocol.ErrorCode) int {
 // refuses reports whether a tool refused a call, before it ran.
 func refuses(err error) bool {
 	switch codeOf(err) {
-	case protocol.CodeUnknownTool, protocol.CodeToolDenied, protocol.CodeSchemaViolation, protocol.CodeCapabilityMissing:
+	case protocol.CodeUnknownTool, protocol.CodeToolDenied, protocol.CodeSchemaViolation,
+		protocol.CodeCapabilityMissing:
 		return true
 	}
 	return false
@@ -309,18 +329,4 @@ func (g *groups) named(obj protocol.Object) []string {
 		return nil
 	}
 	return (*g.current.Load())[toolName(obj)]
-}
-
-// serve asks the plugins that a request is for. What no plugin can see to alone is done
-// around that.
-func (h *Host) serve(ctx context.Context, d *destination, obj protocol.Object, emit Emitter) (any, error) {
-	switch d.typ {
-	case protocol.TypeToolCallReq:
-		return h.callTool(ctx, d, obj, emit)
-	case protocol.TypeToolListReq:
-		return h.listTools(ctx, d, obj, emit)
-	case protocol.TypeSkillDiscoverReq:
-		return h.listSkills(ctx, d, obj, emit)
-	}
-	return h.override(ctx, d, obj, emit)
 }

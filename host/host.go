@@ -71,6 +71,7 @@ type Host struct {
 	chooser  Chooser     // nil = nobody learns which one of several tools is the best
 	short    ShortCaller // nil = the time of all calls may be bounded
 	groups   *groups     // of tools
+	serve    handler     // of all requests
 
 	toolDocs, skillDocs searchDocs
 	services            *Services
@@ -141,6 +142,7 @@ func New(opts Options) (*Host, error) {
 	h.services = newServices(h)
 	h.chooser, h.short = first[Chooser](h.services), first[ShortCaller](h.services)
 	h.router.table[string(protocol.TypeToolCallReq)].groups = h.groups
+	h.serve = h.around()
 	if !opts.Uncounted {
 		h.recorder = first[Recorder](h.services)
 	}

@@ -100,22 +100,23 @@ func overridden() map[protocol.Type]overriding {
 	}
 }
 
-// override asks the plugins that a request is for, and applies what components were set to.
-func (h *Host) override(ctx context.Context, d *destination, obj protocol.Object, emit Emitter) (any, error) {
-	if err := h.checkpoint(ctx, d, obj); err != nil {
-		return nil, err
+// override shows components, and bounds calls, as they were set.
+func (h *Host) override(next handler) handler {
+	how := overridden()
+	return func(ctx context.Context, d *destination, obj protocol.Object, emit Emitter) (any, error) {
+		o, shows := how[d.typ]
+		short := d.typ == protocol.TypeToolCallReq && h.short != nil && h.short.ShortTool(toolName(obj))
+		if !shows || short { // the first call of a short one does not wait for the store
+			return next(ctx, d, obj, emit)
+		}
+		all := h.services.overrider.Overrides(o.kind)
+		if len(all) == 0 || ctx.Value(originalKey{}) != nil {
+			return next(ctx, d, obj, emit)
+		}
+		return o.serve(ctx, all, obj, func(ctx context.Context, obj protocol.Object) (any, error) {
+			return next(ctx, d, obj, emit)
+		})
 	}
-	if d.overriding.serve == nil || h.services.overrider == nil {
-		return d.serve(ctx, obj, emit)
-	}
-	if d.typ == protocol.TypeToolCallReq && h.short != nil && h.short.ShortTool(toolName(obj)) {
-		return d.serve(ctx, obj, emit) // so that its first call does not wait for the store
-	}
-	all := h.services.overrider.Overrides(d.overriding.kind)
-	if len(all) == 0 || ctx.Value(originalKey{}) != nil {
-		return d.serve(ctx, obj, emit)
-	}
-	return d.overriding.serve(ctx, all, obj, func(ctx context.Context, obj protocol.Object) (any, error) { return d.serve(ctx, obj, emit) })
 }
 
 // toolName returns the name of the tool in a call.
@@ -243,7 +244,8 @@ func getPrompt(all map[string]*Override, obj protocol.Object, resp *protocol.MCP
 	resp.Description = o.Text(TextDescription, resp.Description)
 	if text, ok := PromptText(resp); ok {
 		if to := o.Text(TextPrompt, text); to != text {
-			resp.Messages = []map[string]any{{"role": resp.Messages[0]["role"], "content": map[string]any{"type": "text", "text": to}}}
+			resp.Messages = []map[string]any{{"role": resp.Messages[0]["role"],
+				"content": map[string]any{"type": "text", "text": to}}}
 		}
 	}
 }

@@ -219,10 +219,9 @@ type destination struct {
 	fromHost   bool             // only the host may send it
 	exclusive  bool             // its one plugin answers alone
 
-	timeout    time.Duration // of a request that names none; 0 = the type has no such field
-	streams    bool          // events go out unless the request says otherwise
-	overriding overriding    // zero = overrides do not show in it
-	groups     *groups       // that the request may name; nil = it names none
+	timeout time.Duration // of a request that names none; 0 = the type has no such field
+	streams bool          // events go out unless the request says otherwise
+	groups  *groups       // that the request may name; nil = it names none
 }
 
 type boundRoute struct {
@@ -253,9 +252,6 @@ func newRouter(plugins []Plugin, controls map[protocol.Type]control) *router {
 	} {
 		r.table[string(t)].timeout = timeout
 		r.table[string(t)].streams = t != protocol.TypeToolCallReq
-	}
-	for t, how := range overridden() {
-		r.table[string(t)].overriding = how
 	}
 	for t, control := range controls {
 		if r.table[string(t)] == nil {

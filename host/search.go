@@ -65,7 +65,8 @@ func (s *searchDocs) of(name, description string, tags []string) *searchDoc {
 	if s.all == nil || len(s.all) >= maxSearchDocs {
 		s.all = make(map[string]*searchDoc)
 	}
-	d := &searchDoc{name: strings.Clone(name), description: strings.Clone(description), tags: slices.Clone(tags), counts: make(map[string]float64)}
+	d := &searchDoc{name: strings.Clone(name), description: strings.Clone(description), tags: slices.Clone(tags),
+		counts: make(map[string]float64)}
 	d.count(tokens(name), nameWeight)
 	if whole := joined(name); d.counts[whole] == 0 {
 		d.counts[whole] = nameWeight // "readfile" finds read_file; no part of the length
@@ -154,8 +155,10 @@ func queryTerms(query string) []string {
 // isStopWord takes a stemmed term ("some" is "som").
 func isStopWord(term string) bool {
 	switch term {
-	case "a", "an", "and", "are", "as", "at", "be", "by", "can", "do", "for", "from", "how", "i", "in", "into", "is", "it",
-		"me", "my", "of", "on", "or", "so", "som", "that", "the", "them", "this", "to", "want", "what", "which", "with", "you":
+	case "a", "an", "and", "are", "as", "at", "be", "by", "can", "do", "for", "from", "how", "i", "in", "into", "is",
+		"it",
+		"me", "my", "of", "on", "or", "so", "som", "that", "the", "them", "this", "to", "want", "what", "which",
+			"with", "you":
 		return true
 	}
 	return false
@@ -222,7 +225,8 @@ func stem(w string) string {
 	}
 	w = singular(w)
 	for _, suffix := range [...]string{"ing", "ed"} {
-		if root, ok := strings.CutSuffix(w, suffix); ok && len(root) >= 3 && strings.ContainsAny(root, "aeiouy") && !strings.HasSuffix(root, "e") {
+		if root, ok := strings.CutSuffix(w, suffix); ok && len(root) >= 3 && strings.ContainsAny(root, "aeiouy") &&
+			!strings.HasSuffix(root, "e") {
 			w = root
 			break
 		}
@@ -273,7 +277,8 @@ func rank(all []ranked) {
 	})
 	places := make(map[string][]int)
 	for i, r := range all {
-		if same := places[r.group]; r.group != "" && r.score > 0 && (same == nil || r.score >= nearly*all[same[0]].score) {
+		if same := places[r.group]; r.group != "" && r.score > 0 && (same == nil ||
+			r.score >= nearly*all[same[0]].score) {
 			places[r.group] = append(same, i)
 		}
 	}
@@ -297,36 +302,38 @@ func (h *Host) weight(kind, name string) float64 {
 	return h.services.weigher.Weight(kind, name)
 }
 
-// listTools serves tool/list/req: says which tools are in a group of the config, adds details
-// where they are asked for, and applies the query, whichever plugins the tools are of. A plugin that has searched itself says so by
-// a score; those that it found in a way of its own come last.
-func (h *Host) listTools(ctx context.Context, d *destination, obj protocol.Object, emit Emitter) (any, error) {
-	query := strings.TrimSpace(obj.Text("query"))
-	val, _ := obj.Get("detail")
-	detail := string(val) == "true"
-	answer, err := h.override(ctx, d, obj, emit)
-	if err != nil || query == "" && !detail && len(h.groups.tasks) == 0 {
-		return answer, err
-	}
-	found, err := typed[protocol.ToolListResponse](answer)
-	if err != nil {
-		return nil, err
-	}
-	resp := &protocol.ToolListResponse{Tools: slices.Clone(found.Tools)}
-	for i := range resp.Tools {
-		if task, set := h.groups.tasks[resp.Tools[i].Name]; set {
-			resp.Tools[i].Task = task
+// searchTools says in a list of tools which are in a group of the config, adds details where they are
+// asked for, and applies the query, whichever plugins the tools are of. A plugin that has searched itself
+// says so by a score; those that it found in a way of its own come last.
+func (h *Host) searchTools(next handler) handler {
+	return func(ctx context.Context, d *destination, obj protocol.Object, emit Emitter) (any, error) {
+		query := strings.TrimSpace(obj.Text("query"))
+		val, _ := obj.Get("detail")
+		detail := string(val) == "true"
+		answer, err := next(ctx, d, obj, emit)
+		if err != nil || query == "" && !detail && len(h.groups.tasks) == 0 {
+			return answer, err
 		}
-	}
-	if query != "" {
-		h.rankTools(query, resp)
-	}
-	for i := range resp.Tools {
-		if resp.Tools[i].Detail = nil; detail {
-			resp.Tools[i].Detail = h.services.detailOf(&resp.Tools[i])
+		found, err := typed[protocol.ToolListResponse](answer)
+		if err != nil {
+			return nil, err
 		}
+		resp := &protocol.ToolListResponse{Tools: slices.Clone(found.Tools)}
+		for i := range resp.Tools {
+			if task, set := h.groups.tasks[resp.Tools[i].Name]; set {
+				resp.Tools[i].Task = task
+			}
+		}
+		if query != "" {
+			h.rankTools(query, resp)
+		}
+		for i := range resp.Tools {
+			if resp.Tools[i].Detail = nil; detail {
+				resp.Tools[i].Detail = h.services.detailOf(&resp.Tools[i])
+			}
+		}
+		return resp, nil
 	}
-	return resp, nil
 }
 
 // rankTools leaves in a list the tools that fit a query, the best first.
@@ -350,18 +357,27 @@ func (h *Host) rankTools(query string, resp *protocol.ToolListResponse) {
 	resp.Tools = tools
 }
 
-// listSkills serves skill/discover/req: the skills that fit a query, the best first, or all,
-// those with the most weight first.
-func (h *Host) listSkills(ctx context.Context, d *destination, obj protocol.Object, emit Emitter) (any, error) {
-	answer, err := h.override(ctx, d, obj, emit)
-	if err != nil {
-		return nil, err
+// searchSkills leaves in a list of skills those that fit the query, the best first, or all, those with the
+// most weight first.
+func (h *Host) searchSkills(next handler) handler {
+	return func(ctx context.Context, d *destination, obj protocol.Object, emit Emitter) (any, error) {
+		answer, err := next(ctx, d, obj, emit)
+		if err != nil {
+			return nil, err
+		}
+		found, err := typed[protocol.SkillDiscoverResponse](answer)
+		if err != nil {
+			return nil, err
+		}
+		if resp := h.rankSkills(strings.TrimSpace(obj.Text("query")), found); resp != nil {
+			return resp, nil
+		}
+		return answer, nil
 	}
-	found, err := typed[protocol.SkillDiscoverResponse](answer)
-	if err != nil {
-		return nil, err
-	}
-	query := strings.TrimSpace(obj.Text("query"))
+}
+
+// rankSkills returns the skills that fit a query, in the order of the answer; nil = all as they are.
+func (h *Host) rankSkills(query string, found *protocol.SkillDiscoverResponse) *protocol.SkillDiscoverResponse {
 	x := searchIndex{shelf: &h.skillDocs}
 	all := make([]ranked, len(found.Skills))
 	for i, def := range found.Skills {
@@ -379,11 +395,11 @@ func (h *Host) listSkills(ctx context.Context, d *destination, obj protocol.Obje
 	}
 	rank(all)
 	if query == "" && slices.IsSortedFunc(all, func(a, b ranked) int { return cmp.Compare(a.at, b.at) }) {
-		return answer, nil
+		return nil
 	}
 	resp := &protocol.SkillDiscoverResponse{Skills: make([]protocol.SkillDefinition, len(all))}
 	for i, r := range all {
 		resp.Skills[i] = found.Skills[r.at]
 	}
-	return resp, nil
+	return resp
 }
