@@ -256,7 +256,7 @@ func (c *groupCall) callOne(ctx context.Context, names []string) (answer any, at
 	if err != nil && !CutShort(ctx) && !counted.done.Load() && !refuses(err) {
 		c.services.Record(ctx, CallRecord{
 			Kind: KindTool, Component: names[at], Correlation: c.obj.Text("correlation_id"),
-				Duration: c.opts.Now().Sub(begun),
+			Duration: c.opts.Now().Sub(begun),
 		})
 	}
 	return answer, at, err

@@ -158,7 +158,7 @@ func isStopWord(term string) bool {
 	case "a", "an", "and", "are", "as", "at", "be", "by", "can", "do", "for", "from", "how", "i", "in", "into", "is",
 		"it",
 		"me", "my", "of", "on", "or", "so", "som", "that", "the", "them", "this", "to", "want", "what", "which",
-			"with", "you":
+		"with", "you":
 		return true
 	}
 	return false
