@@ -87,8 +87,10 @@ func New(name string, opts Options, env host.Env) (*Plugin, error) {
 	}
 	opts.setDefaults()
 	p := &Plugin{
-		name: name, opts: opts, env: env, workspace: workspace, known: known(), secrets: secretsOf(&opts, env.Secrets), times: usualTimes(),
-		log: env.Log.With().Str("plugin", name).Logger(), ready: make(chan struct{}), calls: make(chan struct{}, maxCalls),
+		name: name, opts: opts, env: env, workspace: workspace, known: known(),
+		secrets: secretsOf(&opts, env.Secrets), times: usualTimes(&opts),
+		log:   env.Log.With().Str("plugin", name).Logger(),
+		ready: make(chan struct{}), calls: make(chan struct{}, maxCalls),
 	}
 	p.names.init(env.Now)
 	p.ctx, p.stop = context.WithCancelCause(context.Background())

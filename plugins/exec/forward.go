@@ -43,11 +43,15 @@ func (p *Plugin) handler(t protocol.Type, m message) handler {
 		if err != nil {
 			return nil, err
 		}
+		if t == protocol.TypeToolCallReq {
+			if err := c.awaitCatalog(ctx); err != nil {
+				return nil, err
+			}
+		}
 		if err := p.owns(ctx, c, q); err != nil {
 			return nil, err
 		}
 		if t == protocol.TypeToolCallReq {
-			c.awaitCatalog(ctx)
 			if err := p.catalog.fit(q); err != nil {
 				return nil, err
 			}

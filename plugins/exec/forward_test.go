@@ -100,6 +100,39 @@ func TestSharedByPriority(t *testing.T) {
 	s.must(m, "/detail/known", `["echo","edit_file","glob","grep","http_get","list_dir","read_file","run_command","say","who","write_file"]`)
 }
 
+// A call at start goes to the child that lists the tool: others that would take any call do not get it, and a
+// child that is slow to list its tools is waited for.
+func TestCallAtStart(t *testing.T) {
+	const greedy = "lists=other me=greedy"
+	for name, tc := range map[string]struct{ first, second string }{
+		"the first lists late":  {greedy + " list-when=go", "tools=who me=owner"},
+		"the second lists late": {greedy, "tools=who me=owner list-when=go"},
+		"both list late":        {greedy + " list-when=go", "tools=who me=owner list-when=go"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newField(t)
+			s := newStage(t, ranked{f.plugin("first", tc.first, Options{}), 10}, f.plugin("second", tc.second, Options{}))
+			given := s.Go(protocol.TypeToolCallReq, `{"tool_name":"who","arguments":{}}`)
+			s.Go(protocol.TypeCancel, fmt.Sprintf(`{"req_id":%q}`, given))
+			s.refused(s.Answer(given), protocol.CodeCancelled, "")
+			id := s.Go(protocol.TypeToolCallReq, `{"tool_name":"who","arguments":{}}`)
+			f.write("go")
+			s.must(s.Answer(id), "/data/data/me", "owner")
+		})
+	}
+}
+
+// A child that never lists its tools is not waited for beyond its time. It gets the calls of tools that nobody else
+// has, and no others.
+func TestCallWithoutList(t *testing.T) {
+	f := newField(t)
+	silent := f.plugin("silent", "list-when=never me=silent", Options{}, func(p *Plugin) { p.times.listing = time.Millisecond })
+	s := newStage(t, ranked{silent, 10}, f.plugin("second", "tools=who me=owner", Options{}), builtin(t))
+	s.must(s.tool("who", `{}`), "/data/data/me", "owner")
+	s.must(s.tool("echo", `{"text":"built in"}`), "/data/data/text", "built in")
+	s.must(s.tool("say", `{"text":"x"}`), "/data/data/text", "x")
+}
+
 // A slow child of high priority holds up only what is its own.
 func TestSlowChildHoldsUpNobody(t *testing.T) {
 	f := newField(t)

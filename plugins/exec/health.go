@@ -19,11 +19,13 @@ type times struct {
 	ping       time.Duration // how often the child is asked whether it lives
 	pong       time.Duration // for its answer
 	ask        time.Duration // for the agent's answer to the child
+	listing    time.Duration // for the first list of tools, after which calls do not wait for it any more
 	farewell   time.Duration // for the end of a child that was told to end
 }
 
-func usualTimes() times {
+func usualTimes(o *Options) times {
 	return times{
+		listing:    o.StartTimeout,
 		firstDelay: 250 * time.Millisecond, maxDelay: 30 * time.Second, open: time.Minute, soon: 10 * time.Second,
 		ping: 15 * time.Second, pong: 10 * time.Second, ask: 5 * time.Minute, farewell: time.Second,
 	}
@@ -168,6 +170,7 @@ func (p *Plugin) watch(c *peer, asked *pending) {
 // learnLists asks the child for its tools and skills.
 func (p *Plugin) learnLists(c *peer) {
 	defer c.endListing()
+	defer time.AfterFunc(p.times.listing, c.endListing).Stop()
 	o := c.offer.Load()
 	for _, list := range []struct {
 		typ         protocol.Type

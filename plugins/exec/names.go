@@ -228,7 +228,7 @@ func (p *Plugin) owns(ctx context.Context, c *peer, q *request) error {
 		return host.NotOwner(said)
 	case q.names == fieldProc: // its answer to a foreign one is no error
 		return host.NotOwner(protocol.Errorf(protocol.CodeUnknownProc, "unknown process %.64q", q.name))
-	case known == unlisted && q.names == fieldTool && p.elsewhere(q.name):
+	case q.names == fieldTool && p.elsewhere(q.name):
 	case c.owes() < slowAfter || p.alone(q.typ):
 		return nil
 	case known == unknown:
@@ -246,7 +246,7 @@ func (p *Plugin) mayBeElsewhere(q *request) bool {
 	return q.name != "" && known != ours && (known == unlisted || q.names != fieldTool && q.names != fieldSkill)
 }
 
-// elsewhere reports whether another plugin has a tool.
+// elsewhere reports whether another plugin has a tool, or may have it as it has not listed its tools yet.
 func (p *Plugin) elsewhere(tool string) bool {
 	if _, ok := p.services.Tool(tool); ok {
 		return true
@@ -256,9 +256,28 @@ func (p *Plugin) elsewhere(tool string) bool {
 		if !ok || other == p {
 			return false
 		}
+		listing := other.listing() // first: names has the list before listing is false
 		known, _ := other.names.of(fieldTool, tool)
-		return known == ours
+		return known == ours || known == unknown && listing
 	})
+}
+
+// listing reports whether the child is about to list its tools.
+func (p *Plugin) listing() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.child == nil {
+		return p.offer == nil && p.starting != nil
+	}
+	if _, ok := p.child.offer.Load().serves(protocol.TypeToolCallReq); !ok {
+		return false
+	}
+	select {
+	case <-p.child.listed:
+		return false
+	default:
+		return true
+	}
 }
 
 // alone reports whether no other plugin serves the capability of a type.
@@ -360,7 +379,7 @@ func (l *lists) forget() {
 	l.said, l.mute = nil, nil
 }
 
-// catalogWait bounds how long the first calls wait for the child's list of its tools.
+// catalogWait bounds how long a call waits for the tool list of a child that nobody else could answer for.
 const catalogWait = time.Second
 
 // catalog is what the child says of its tools: by it their arguments are checked, and its
@@ -454,20 +473,25 @@ func (g *catalog) known(q *request) ([]byte, error) {
 	return g.narrow(q, body)
 }
 
-// awaitCatalog waits until the child has listed its tools, or is not going to soon.
-func (c *peer) awaitCatalog(ctx context.Context) {
+// awaitCatalog waits until the child has listed its tools, or does not within its time: until then
+// nobody knows whose a tool is. The error is that of ctx.
+func (c *peer) awaitCatalog(ctx context.Context) error {
 	select {
 	case <-c.listed:
-		return
+		return nil
 	default:
 	}
+	var late <-chan time.Time
+	if c.plugin.alone(protocol.TypeToolCallReq) {
+		late = time.After(catalogWait)
+	}
 	host.HandOff(ctx)
-	late := time.NewTimer(catalogWait)
-	defer late.Stop()
 	select {
 	case <-c.listed:
 	case <-c.Done():
+	case <-late:
 	case <-ctx.Done():
-	case <-late.C:
+		return context.Cause(ctx)
 	}
+	return nil
 }

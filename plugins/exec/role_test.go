@@ -140,6 +140,13 @@ func (a *actor) take(m *got, line []byte) (exit int) {
 	case "cancel":
 		a.cancel(m)
 	case "tool/list/req":
+		if file := a.word("list-when=", ""); file != "" {
+			go func() {
+				awaitFile(file)
+				a.list(m)
+			}()
+			return -1
+		}
 		a.list(m)
 	case "tool/call/req":
 		return a.call(m)
@@ -157,6 +164,16 @@ func (a *actor) take(m *got, line []byte) (exit int) {
 		a.say(m, "error", fmt.Sprintf(`"code":"invalid_message","message":"unknown type %s"`, m.Type))
 	}
 	return -1
+}
+
+// awaitFile waits until there is a file of this name.
+func awaitFile(name string) {
+	for {
+		if _, err := os.Stat(name); err == nil {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 func (a *actor) hello(m *got) int {
@@ -186,7 +203,7 @@ func (a *actor) list(m *got) {
 		a.say(m, "tool/list/resp", `"tools":null`)
 		return
 	}
-	names := strings.Split(a.word("tools=", "say,who"), ",")
+	names := strings.Split(a.word("lists=", a.word("tools=", "say,who")), ",")
 	for i, name := range names {
 		names[i] = fmt.Sprintf(`{"name":%q,"description":"x","x-own":12345678901234567890}`, name)
 	}
@@ -231,11 +248,8 @@ func (a *actor) call(m *got) (exit int) {
 	case "who":
 		a.result(m, fmt.Sprintf(`{"agent":%q,"hellos":%d,"me":%q}`, *a.state.Load(), a.hellos.Load(), a.word("me=", "")))
 	case "block": // the whole child
-		for args.Text != "" { // until there is a file of this name
-			if _, err := os.Stat(args.Text); err == nil {
-				break
-			}
-			time.Sleep(time.Millisecond)
+		if args.Text != "" {
+			awaitFile(args.Text)
 		}
 		a.result(m, `{}`)
 	case "hang":
