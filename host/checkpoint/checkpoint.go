@@ -5,7 +5,7 @@
 //	store.go       the files: log and index    place.go   the open workspace: read one file; the bounds
 //	blobs.go       contents and states as bytes        list_*.go  what is in one folder
 //	tree.go        states in memory            watch_*.go which names changed, as the kernel tells
-//	diff.go        from one state to another   restore.go put back
+//	diff.go        from one state to another   restore.go what to put back; apply.go puts it back
 //
 // A checkpoint is the state of the whole workspace at one moment. The first one copies all that is
 // to be kept; each further one holds what differs from the one before. The state at the last one

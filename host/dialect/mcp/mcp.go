@@ -12,6 +12,7 @@
 //	quick.go    calls of tools               gateway.go    MCP servers behind the host
 //	conn.go     the go-sdk and its transport events.go     notifications
 //	modern.go   versions without initialize  ask.go        what plugins ask the client
+//	batch.go    several messages on a line   result.go     what a tool answered, for the client
 //
 // The go-sdk negotiates, decodes and encodes all but plain calls of tools.
 package mcp
