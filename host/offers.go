@@ -73,6 +73,13 @@ type ToolDetail struct {
 	Meta         jsontext.Value // _meta of MCP, an object
 }
 
+// ToolAnswer is an answer to tool/call/req that has its parts at hand: who wants them need not
+// encode and decode it.
+type ToolAnswer interface {
+	// ToolResult returns the result, without past events, and what the tool says of itself.
+	ToolResult() (*protocol.ToolResult, *ToolDetail, error)
+}
+
 // MCPGateway is a plugin with MCP servers behind it, for those requests of an MCP client
 // that no message of A2E stands for. All finds it.
 type MCPGateway interface {

@@ -60,7 +60,7 @@ func (s *Set) call(ctx context.Context, req *protocol.ToolCallRequest, emit host
 	}
 	record.Success = !out.Failed
 	s.services.Record(ctx, record)
-	return &callResponse{tool: t.Def.Name, out: out, data: data, took: record.Duration, at: end}, nil
+	return &callResponse{tool: t, out: out, data: data, took: record.Duration, at: end}, nil
 }
 
 // changing says which call may change something: with the program that it runs, without its arguments,
@@ -151,11 +151,31 @@ func (d rawData) AppendJSON(dst []byte) ([]byte, error) { return append(dst, d..
 // callResponse is the answer to a tool call, tool/call/resp, encoded by append:
 // it is on the path of every call.
 type callResponse struct {
-	tool string
+	tool *entry
 	out  *Outcome
 	data protocol.Appender
 	took time.Duration
 	at   time.Time
+}
+
+// ToolResult implements host.ToolAnswer.
+func (r *callResponse) ToolResult() (*protocol.ToolResult, *host.ToolDetail, error) {
+	data, err := r.data.AppendJSON(nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	out := &protocol.ToolResult{
+		Success: !r.out.Failed, ToolName: r.tool.Def.Name, Data: data, Truncated: &r.out.Truncated,
+		ExitCode: r.out.ExitCode, DurationMS: r.took.Milliseconds(),
+	}
+	if r.out.Summary != "" {
+		out.Summary = protocol.AppendString(nil, r.out.Summary)
+	}
+	if r.out.Failed {
+		code := protocol.CodeToolError
+		out.Error, out.ErrorCode = &r.out.Failure, &code
+	}
+	return out, &r.tool.Detail, nil
 }
 
 // AppendJSON implements protocol.Appender.
@@ -164,7 +184,7 @@ func (r *callResponse) AppendJSON(dst []byte) ([]byte, error) {
 	dst = append(dst, `{"data":{"success":`...)
 	dst = strconv.AppendBool(dst, !out.Failed)
 	dst = append(dst, `,"tool_name":`...)
-	dst = protocol.AppendString(dst, r.tool)
+	dst = protocol.AppendString(dst, r.tool.Def.Name)
 	dst = append(dst, `,"data":`...)
 	dst, err := r.data.AppendJSON(dst)
 	if err != nil {

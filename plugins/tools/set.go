@@ -287,10 +287,10 @@ func (p *Plugin) Call(ctx context.Context, name string, args protocol.Object) (*
 func (r *callResponse) result() (*protocol.ToolResult, error) {
 	data, err := r.data.AppendJSON(nil)
 	if err != nil {
-		return nil, protocol.Errorf(protocol.CodeToolError, "tool %q gave a result that is not JSON: %w", r.tool, err)
+		return nil, protocol.Errorf(protocol.CodeToolError, "tool %q gave a result that is not JSON: %w", r.tool.Def.Name, err)
 	}
 	res := &protocol.ToolResult{
-		Success: !r.out.Failed, ToolName: r.tool, Data: slices.Clip(data), Summary: appendText(nil, r.out.Summary),
+		Success: !r.out.Failed, ToolName: r.tool.Def.Name, Data: slices.Clip(data), Summary: appendText(nil, r.out.Summary),
 		Truncated: new(r.out.Truncated), ExitCode: r.out.ExitCode, DurationMS: r.took.Milliseconds(),
 		Events: []protocol.PastEvent{},
 	}

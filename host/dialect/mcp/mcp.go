@@ -151,7 +151,8 @@ func (s *server) Take(line *protocol.Line) *host.Work {
 func (s *server) take(obj protocol.Object, of *batch) *host.Work {
 	m, bad := parse(obj)
 	from := origin{id: m.id, method: m.method, bytes: len(obj.Raw()), came: time.Now(), batch: of}
-	if params, ok := obj.Child("params"); ok && (m.method == methodCallTool || m.method == methodGetPrompt) {
+	params, ok := obj.Child("params")
+	if ok && (m.method == methodCallTool || m.method == methodGetPrompt) {
 		from.name = params.Text("name")
 	}
 	switch {
@@ -164,7 +165,7 @@ func (s *server) take(obj protocol.Object, of *batch) *host.Work {
 	case m.method == methodPing && readMeta(m.params) == nil: // modern versions have none
 		s.reply(from, noResult(), nil)
 	default:
-		if w, answered := s.quickCall(m, from); w != nil || answered {
+		if w, answered := s.quickCall(m, params, from); w != nil || answered {
 			return w
 		}
 		return s.request(m, from)

@@ -14,11 +14,11 @@ import (
 // go-sdk; nil = the go-sdk has to look at it. answered says that there is nothing left to do.
 //
 //	tools/call of an initialised session ─► quickCall ─► host.Work ─► plugin ─► callDone ─► line
-func (s *server) quickCall(m message, from origin) (w *host.Work, answered bool) {
+func (s *server) quickCall(m message, params protocol.Object, from origin) (w *host.Work, answered bool) {
 	if !s.greeted.Load() || m.method != methodCallTool || from.batch != nil {
 		return nil, false
 	}
-	args, meta, ok := plainParams(m.params)
+	args, meta, ok := plainParams(params)
 	if !ok || from.name == "" {
 		return nil, false
 	}
@@ -55,12 +55,8 @@ func (s *server) quickCall(m message, from origin) (w *host.Work, answered bool)
 
 // plainParams reads the params of a call that has nothing out of the ordinary: no task, no version
 // and no member that the go-sdk might refuse. meta is nil where there is none.
-func plainParams(params jsontext.Value) (args, meta jsontext.Value, ok bool) {
-	obj, err := protocol.ParseObject(params)
-	if err != nil {
-		return nil, nil, false
-	}
-	for key, val := range obj.All() {
+func plainParams(params protocol.Object) (args, meta jsontext.Value, ok bool) {
+	for key, val := range params.All() {
 		kind := val.Kind()
 		switch string(key) {
 		case "name":
@@ -81,7 +77,7 @@ func plainParams(params jsontext.Value) (args, meta jsontext.Value, ok bool) {
 			return nil, nil, false
 		}
 	}
-	return args, meta, ok && (meta == nil || readMeta(params) == nil)
+	return args, meta, ok && (meta == nil || readMeta(params.Raw()) == nil)
 }
 
 // toolCall makes the request of A2E that calls a tool.
@@ -120,6 +116,13 @@ func (s *server) callResult(name string, answer any, err error) ([]byte, *rpcErr
 
 // toolAnswer makes MCP's result of what a tool answered.
 func (s *server) toolAnswer(name string, answer any) (*callResult, error) {
+	if known, ok := answer.(host.ToolAnswer); ok {
+		res, detail, err := known.ToolResult()
+		if err != nil {
+			return nil, protocol.Errorf(protocol.CodeRuntimeError, "the answer cannot be encoded: %w", err)
+		}
+		return toolResult(res, detail), nil
+	}
 	raw, err := protocol.AppendJSON(nil, answer)
 	if err != nil {
 		return nil, protocol.Errorf(protocol.CodeRuntimeError, "the answer cannot be encoded: %w", err)
@@ -133,7 +136,7 @@ func (s *server) toolAnswer(name string, answer any) (*callResult, error) {
 		return nil, protocol.Errorf(protocol.CodeRuntimeError, "the answer cannot be read: %w", err)
 	}
 	detail, _ := host.ServicesOf(s.session.ctx).Tool(name)
-	return toolResult(&resp.Data, structuredSchema(detail.OutputSchema) != nil, detail.Foreign), nil
+	return toolResult(&resp.Data, &detail), nil
 }
 
 // finish ends a request that the host's scheduler ran, and returns the line of its answer; nil = it was

@@ -479,7 +479,7 @@ func promptText(name string, resp *protocol.SkillCallResponse) (string, error) {
 	if text := instructionsOf(res.Data); text != "" {
 		return text, nil
 	}
-	if texts := dataTexts(res.Data); len(texts) > 0 {
+	if texts := textsOf(res.Data); len(texts) > 0 {
 		return texts[0], nil
 	}
 	if text := textOf(res.Summary); text != "" {

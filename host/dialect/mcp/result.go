@@ -7,6 +7,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"a2e/host"
 	"a2e/protocol"
 )
 
@@ -77,15 +78,18 @@ func failedCall(err error) (*callResult, error) {
 	return nil, err
 }
 
-// toolResult makes MCP's result of a tool that ran. checked says that clients hold it
-// against a schema, foreign that it is that of an MCP server.
-func toolResult(res *protocol.ToolResult, checked, foreign bool) *callResult {
+// toolResult makes MCP's result of a tool that ran.
+func toolResult(res *protocol.ToolResult, tool *host.ToolDetail) *callResult {
 	cut := deref(res.Truncated)
-	out := passedOn(res.Data, foreign)
+	data, err := protocol.ParseObject(res.Data) // fails where it is something else
+	var out *callResult
+	if err == nil {
+		out = passedOn(data, tool.Foreign)
+	}
 	words := textOf(res.Summary)
 	switch {
 	case out == nil:
-		out = ownResult(res.Data)
+		out = ownResult(res.Data, data)
 		if !res.Success && res.Error != nil {
 			words = *res.Error
 		}
@@ -95,14 +99,15 @@ func toolResult(res *protocol.ToolResult, checked, foreign bool) *callResult {
 	if words != "" {
 		out.addText(words)
 	}
-	out.IsError = !res.Success || cut && checked // what was cut need not fit the schema any more
+	// what was cut need not fit any more the schema that clients hold it against
+	out.IsError = !res.Success || cut && structuredSchema(tool.OutputSchema) != nil
 	return out
 }
 
 // ownResult is the result of a tool that knows nothing of MCP.
-func ownResult(data jsontext.Value) *callResult {
+func ownResult(data jsontext.Value, obj protocol.Object) *callResult {
 	out := &callResult{Content: []jsontext.Value{}}
-	for _, text := range dataTexts(data) {
+	for _, text := range dataTexts(data, obj) {
 		out.addText(text)
 	}
 	if data.Kind() == '{' {
@@ -113,14 +118,7 @@ func ownResult(data jsontext.Value) *callResult {
 
 // passedOn returns the result of a tool of an MCP server as that server gave it: data of
 // the shape {"content": [blocks], "structuredContent": {…}}. Nil is any other data.
-func passedOn(data jsontext.Value, foreign bool) *callResult {
-	if data.Kind() != '{' {
-		return nil
-	}
-	obj, err := protocol.ParseObject(data)
-	if err != nil {
-		return nil
-	}
+func passedOn(obj protocol.Object, foreign bool) *callResult {
 	out := &callResult{}
 	for key, val := range obj.All() {
 		switch string(key) {
@@ -169,20 +167,24 @@ func blocks(list jsontext.Value, foreign bool) []jsontext.Value {
 	return all
 }
 
+// textsOf is dataTexts of data that was not parsed yet.
+func textsOf(data jsontext.Value) []string {
+	obj, _ := protocol.ParseObject(data) // fails where it is something else
+	return dataTexts(data, obj)
+}
+
 // dataTexts returns a result's data as texts for a model: a text as it is, a member
 // "content" that is a text without JSON's escapes and the other members behind it,
 // anything else as JSON.
-func dataTexts(data jsontext.Value) []string {
+func dataTexts(data jsontext.Value, obj protocol.Object) []string {
 	switch data.Kind() {
 	case 0, 'n':
 		return nil
 	case '"':
 		return []string{textOf(data)}
 	case '{':
-		if obj, err := protocol.ParseObject(data); err == nil {
-			if texts := contentTexts(obj); texts != nil {
-				return texts
-			}
+		if texts := contentTexts(obj); texts != nil {
+			return texts
 		}
 	}
 	return []string{string(data)}

@@ -237,7 +237,7 @@ func (s *server) callTool(ctx context.Context, r *request, params mcp.Params) (m
 		return &rawResult{raw: resp.Data.Data}, nil
 	}
 	detail, _ := host.ServicesOf(ctx).Tool(p.Name)
-	return toolResult(&resp.Data, structuredSchema(detail.OutputSchema) != nil, detail.Foreign), nil
+	return toolResult(&resp.Data, &detail), nil
 }
 
 // hopPrefix begins the keys of _meta that are of one connection.
