@@ -162,20 +162,18 @@ type callResponse struct {
 func (r *callResponse) ToolResult() (*protocol.ToolResult, *host.ToolDetail, error) {
 	data, err := r.data.AppendJSON(nil)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, protocol.Errorf(protocol.CodeToolError,
+			"tool %q gave a result that is not JSON: %w", r.tool.Def.Name, err)
 	}
-	out := &protocol.ToolResult{
-		Success: !r.out.Failed, ToolName: r.tool.Def.Name, Data: data, Truncated: &r.out.Truncated,
-		ExitCode: r.out.ExitCode, DurationMS: r.took.Milliseconds(),
-	}
-	if r.out.Summary != "" {
-		out.Summary = protocol.AppendString(nil, r.out.Summary)
+	res := &protocol.ToolResult{
+		Success: !r.out.Failed, ToolName: r.tool.Def.Name, Data: slices.Clip(data),
+		Summary: appendText(nil, r.out.Summary), Truncated: &r.out.Truncated,
+		ExitCode: r.out.ExitCode, DurationMS: r.took.Milliseconds(), Events: []protocol.PastEvent{},
 	}
 	if r.out.Failed {
-		code := protocol.CodeToolError
-		out.Error, out.ErrorCode = &r.out.Failure, &code
+		res.Error, res.ErrorCode = &r.out.Failure, new(protocol.CodeToolError)
 	}
-	return out, &r.tool.Detail, nil
+	return res, &r.tool.Detail, nil
 }
 
 // AppendJSON implements protocol.Appender.

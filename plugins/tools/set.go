@@ -280,24 +280,8 @@ func (p *Plugin) Call(ctx context.Context, name string, args protocol.Object) (*
 	if err != nil {
 		return nil, err
 	}
-	return resp.result()
-}
-
-// result returns an answer in the form in which a program reads it.
-func (r *callResponse) result() (*protocol.ToolResult, error) {
-	data, err := r.data.AppendJSON(nil)
-	if err != nil {
-		return nil, protocol.Errorf(protocol.CodeToolError, "tool %q gave a result that is not JSON: %w", r.tool.Def.Name, err)
-	}
-	res := &protocol.ToolResult{
-		Success: !r.out.Failed, ToolName: r.tool.Def.Name, Data: slices.Clip(data), Summary: appendText(nil, r.out.Summary),
-		Truncated: new(r.out.Truncated), ExitCode: r.out.ExitCode, DurationMS: r.took.Milliseconds(),
-		Events: []protocol.PastEvent{},
-	}
-	if r.out.Failed {
-		res.Error, res.ErrorCode = new(r.out.Failure), new(protocol.CodeToolError)
-	}
-	return res, nil
+	res, _, err := resp.ToolResult()
+	return res, err
 }
 
 // list answers tool/list/req, by name: the host applies the query.

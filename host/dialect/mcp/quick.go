@@ -119,7 +119,7 @@ func (s *server) toolAnswer(name string, answer any) (*callResult, error) {
 	if known, ok := answer.(host.ToolAnswer); ok {
 		res, detail, err := known.ToolResult()
 		if err != nil {
-			return nil, protocol.Errorf(protocol.CodeRuntimeError, "the answer cannot be encoded: %w", err)
+			return nil, err
 		}
 		return toolResult(res, detail), nil
 	}
