@@ -240,7 +240,7 @@ func TestFileToolsOfAnotherFolder(t *testing.T) {
 	got := strings.Join(names, " ")
 	assert.That(t, got == "edit_file glob grep list_dir read_file write_file", "the tools are %s", got)
 	resp := must.Get(r.set.call(t.Context(), &protocol.ToolCallRequest{ToolName: "read_file", Arguments: parsed(t, `{"path":"a.txt"}`)}, silent{}))(t)
-	res, err := resp.result()
+	res, _, err := resp.ToolResult()
 	assert.That(t, err == nil && strings.Contains(string(res.Data), "here"), "%+v, %v", res, err)
 }
 
