@@ -83,19 +83,37 @@ func (w *Work) mayRun(d *destination) error {
 
 // answerWork sends the answer of a work, unless it was answered before.
 func (h *Host) answerWork(c *call, resp any, err error) (sent bool) {
-	c.out.Lock()
-	again := c.answered
-	c.answered = true
-	c.out.Unlock()
-	if again {
-		return false
-	}
-	defer h.guard("the answer of a dialect")
-	if line := c.work.Answer(resp, err); line != nil {
-		h.out.append(line)
-	}
-	if !c.byLeader() {
+	if sent = h.sayOnce(c, resp, err); sent && !c.byLeader() {
 		h.out.flush()
 	}
+	return sent
+}
+
+// sayOnce puts the answer in line. Who comes second waits for that, as the end of the host does.
+func (h *Host) sayOnce(c *call, resp any, err error) bool {
+	c.out.Lock()
+	defer c.out.Unlock()
+	if c.answered {
+		return false
+	}
+	c.answered = true
+	line, ok := h.lineOf(c, resp, err)
+	if !ok {
+		line, _ = h.lineOf(c, nil, protocol.Errorf(protocol.CodeRuntimeError,
+			"the answer to %s cannot be encoded: %w", c.dest.typ, errEncodePanic))
+	}
+	if line != nil {
+		h.out.append(line)
+	}
 	return true
+}
+
+// lineOf makes the line of an answer. It fails where a plugin's types panic as they are encoded.
+func (h *Host) lineOf(c *call, resp any, err error) (line []byte, ok bool) {
+	defer func() {
+		if v := recover(); v != nil {
+			h.logPanic("encoding the answer to "+string(c.dest.typ), v)
+		}
+	}()
+	return c.work.Answer(resp, err), true
 }
