@@ -156,6 +156,11 @@ func (h *Host) groupCalls(next handler) handler {
 	return func(ctx context.Context, d *destination, obj protocol.Object, emit Emitter) (any, error) {
 		name := toolName(obj)
 		if name == "" {
+			if _, given := obj.Get("tool_name"); given { // but may not be a text
+				if err := protocol.Decode(obj, nil, new(protocol.ToolCallRequest)); err != nil {
+					return nil, err
+				}
+			}
 			return nil, protocol.Violation(protocol.FieldError{
 				Path: "/tool_name", Message: "is required: the name of a tool or of a group",
 			})

@@ -197,3 +197,19 @@ func TestCancelOfAGroup(t *testing.T) {
 		assert.That(t, len(b.records) == 1 && !b.records[0].Success, "counted %+v: should be the one that took too long", b.records)
 	})
 }
+
+// A call without the name of a tool, or with one that is no text, is told which of the two it is.
+func TestCallWithoutToolName(t *testing.T) {
+	h := hosttest.New(t, host.Options{Plugins: []host.Plugin{newBox()}})
+	h.Handshake()
+	for name, want := range map[string]string{
+		``:                   "/tool_name: is required: the name of a tool or of a group",
+		`"tool_name":"",`:    "/tool_name: is required: the name of a tool or of a group",
+		`"tool_name":7,`:     "/tool_name: is a JSON number; should be string",
+		`"tool_name":["x"],`: "/tool_name: is a JSON array; should be string",
+	} {
+		m := h.Call(protocol.TypeToolCallReq, `{`+name+`"arguments":{}}`)
+		assert.Equal(t, m.Code, protocol.CodeSchemaViolation, name)
+		assert.Equal(t, m.Get("/message"), want, name)
+	}
+}

@@ -86,7 +86,7 @@ func TestSQLiteReplaced(t *testing.T) {
 	must.OK(t, os.Rename(newDB(t, dir, "b.db", "CREATE TABLE t (n)", "INSERT INTO t VALUES (20)"), path))
 	assert.Equal(t, sum(), want("20"), "the file that took its place")
 	must.OK(t, os.Remove(path))
-	assert.Contains(t, sum(), "is not there", "no file")
+	assert.Contains(t, sum(), "dsn names a file that is not there", "no file")
 	newDB(t, dir, "a.db", one...)
 	assert.Contains(t, sqlOf(t, p, "sql_execute", "UPDATE t SET n = n + 6", ""), `"affected":1`, "a write")
 	db := must.Get(sql.Open("sqlite", path))(t)

@@ -168,8 +168,11 @@ func (s *sqliteFile) open(ctx context.Context) (*sql.DB, error) {
 		_ = s.db.Close() // it holds nothing that would be lost
 		s.db = nil
 	}
-	if err != nil || s.db != nil {
-		return s.db, err
+	if err != nil {
+		return nil, fmt.Errorf("dsn %w", err)
+	}
+	if s.db != nil {
+		return s.db, nil
 	}
 	query := url.Values{"mode": {"ro"}, "_pragma": {"busy_timeout(5000)", "query_only(1)", "trusted_schema(OFF)", "cell_size_check(ON)", "mmap_size(0)"}}
 	if !s.readOnly {
