@@ -82,6 +82,21 @@ func TestDeath(t *testing.T) {
 	assert.That(t, !strings.Contains(log, "hunter2"), "the token is in the log: %s", log)
 }
 
+// A workspace that was removed and made again is the one that the child works in.
+func TestFolderMadeAgain(t *testing.T) {
+	f := newField(t)
+	p := f.plugin("x", "tools=read", Options{})
+	s := newStage(t, p)
+	hosttest.Eventually(t, "the child's tools", func() bool { return len(p.names.known(fieldTool)) > 0 })
+	for round := range 3 {
+		text := fmt.Sprint("round ", round)
+		must.OK(t, os.WriteFile(filepath.Join(f.dir, "file"), []byte(text), 0o600))
+		s.must(s.tool("read", `{"text":"file"}`), "/data/data/text", text)
+		must.OK(t, os.RemoveAll(f.dir))
+		must.OK(t, os.Mkdir(f.dir, 0o700))
+	}
+}
+
 // While it is down its requests fail at once, and only its own.
 func TestDown(t *testing.T) {
 	f := newField(t)

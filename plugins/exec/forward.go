@@ -115,8 +115,14 @@ func (p *Plugin) childFor(ctx context.Context, q *request) (*peer, error) {
 			}
 			q.spelled = spelled
 		}
-		if c != nil {
+		if c != nil && !c.stale() {
 			return c, nil
+		}
+		if c != nil {
+			if err := p.renew(ctx, c); err != nil {
+				return nil, err
+			}
+			continue
 		}
 		mine := p.surely(q, o)
 		if starting != nil && !waited && (mine || o == nil) {

@@ -63,7 +63,7 @@ func (p *Plugin) supervise() {
 			asked := c.ping() // before all requests: else one that hangs at its first looks like one that knows no pings
 			p.set(c, nil)
 			p.watch(c, asked)
-			err, lived, good = c.End(), c.End().Lived, c.served.Load() >= servedEnough
+			err, lived, good = c.End(), c.End().Lived, c.remade.Load() || c.served.Load() >= servedEnough
 		}
 		p.mu.Lock()
 		p.down.First, p.down.Most, p.down.Pause = p.times.firstDelay, p.times.maxDelay, p.times.open

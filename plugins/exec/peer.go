@@ -13,6 +13,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/child"
+	"a2e/host/wall"
 	"a2e/protocol"
 )
 
@@ -42,6 +43,8 @@ type peer struct {
 	served atomic.Int64  // answers so far
 	asking chan struct{} // holds a place for each request of the child that the agent has not answered
 	offer  atomic.Pointer[offer]
+	folder *wall.Folder // that it works in; nil = nobody looks after it
+	remade atomic.Bool  // that was removed and made again
 
 	places  chan struct{} // of requests at once; made by the first handshake
 	session session
@@ -77,6 +80,8 @@ func (p *Plugin) launch() (*peer, error) {
 		return nil, err
 	}
 	c := &peer{plugin: p, log: p.log, listed: make(chan struct{}), asking: make(chan struct{}, maxAsking)}
+	// without it, only a restart of the host follows a folder that was made again
+	c.folder, _ = wall.OpenFolder(child.Absolute(p.workspace, policy.Dir))
 	c.endListing = sync.OnceFunc(func() { close(c.listed) })
 	c.session.init()
 	c.streams.init(p.goes.Go)
@@ -85,6 +90,7 @@ func (p *Plugin) launch() (*peer, error) {
 		Ended: c.over, Go: p.goes.Go, Grace: p.times.farewell, Log: p.log, Secrets: p.secrets, Now: p.env.Now,
 	})
 	if err := c.Start(p.env.Launcher, policy); err != nil {
+		c.closeFolder()
 		return nil, fmt.Errorf("the child was not started: %w", err)
 	}
 	return c, nil
@@ -250,9 +256,46 @@ func (c *peer) died(sent bool) error {
 func (c *peer) over(*child.Ended) {
 	all := c.calls.End()
 	c.streams.close()
+	c.closeFolder()
 	c.plugin.restarting()
 	for _, r := range all {
 		r.reply <- reply{err: c.died(true)}
+	}
+}
+
+func (c *peer) closeFolder() {
+	if c.folder != nil {
+		_ = c.folder.Close() // it was only looked at
+	}
+}
+
+// stale reports whether the child works in a folder that was removed and made again.
+func (c *peer) stale() bool { return c.folder != nil && c.folder.Remade() }
+
+// errRemade is why a stale child ends.
+var errRemade = errors.New("its folder was removed and made again; it is started in the new one")
+
+// renew has another child in the place of a stale one, and waits for its start.
+func (p *Plugin) renew(ctx context.Context, c *peer) error {
+	c.remade.Store(true)
+	c.Kill(errRemade)
+	host.HandOff(ctx)
+	select {
+	case <-c.Done():
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	p.mu.Lock()
+	starting := p.starting
+	p.mu.Unlock()
+	if starting == nil { // it has started
+		return nil
+	}
+	select {
+	case <-starting:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
 

@@ -247,6 +247,9 @@ func (a *actor) call(m *got) (exit int) {
 		a.result(m, fmt.Sprintf(`{"text":%q}`, args.Text))
 	case "who":
 		a.result(m, fmt.Sprintf(`{"agent":%q,"hellos":%d,"me":%q}`, *a.state.Load(), a.hellos.Load(), a.word("me=", "")))
+	case "read":
+		text, err := os.ReadFile(args.Text)
+		a.result(m, fmt.Sprintf(`{"text":%q,"error":%q}`, text, fmt.Sprint(err)))
 	case "block": // the whole child
 		if args.Text != "" {
 			awaitFile(args.Text)
