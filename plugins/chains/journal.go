@@ -150,7 +150,8 @@ func (j *journal) appendLocked(s *step) error {
 	return nil
 }
 
-// begin notes that a node begins; nil = that outlives the host.
+// begin notes that a node begins. The note is on disk when begin returns, but that of an idempotent
+// node soon after it: where the host dies before, the node runs again.
 func (j *journal) begin(ctx context.Context, s *step) error {
 	j.mu.Lock()
 	if err := j.appendLocked(s); err != nil {
