@@ -94,9 +94,9 @@ func (c *call) emitter() Emitter {
 	return c.work.Events
 }
 
-// reqID is the id of the request as raw JSON, never nil.
+// reqID is the id of the request as raw JSON, never nil; empty for one of a dialect.
 func (c *call) reqID() protocol.Value {
-	if c.line.ID == nil {
+	if c.work != nil || c.line.ID == nil {
 		return emptyID
 	}
 	return c.line.ID

@@ -33,7 +33,7 @@ func (h *Host) admit(c *call, t *leader) (ready bool, err error) {
 			return false, err
 		}
 	}
-	ahead := c.dest.ahead && h.handshakes == 0
+	ahead := c.dest.ahead && (h.handshakes == 0 || c.work != nil)
 	switch {
 	case !ahead && h.abandoned >= maxAbandoned:
 		return false, protocol.Errorf(protocol.CodeOverloaded,

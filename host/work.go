@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -16,7 +17,8 @@ type Work struct {
 	Type    protocol.Type
 	Object  protocol.Object // its members, in memory of their own
 	Session *Session        // of BeginSession
-	// or Run does it, and returns what Answer gets.
+	// or Run does it, and returns what Answer gets. It claims what a request of Type does, too, if it
+	// has one.
 	Run    func(ctx context.Context) (any, error)
 	Name   string           // of what Run does, for errors
 	Claims []protocol.Claim // of Run, without fields
@@ -30,6 +32,8 @@ type Work struct {
 	// Answer is called once and returns the line of the answer, with its end; nil = there is none. resp is
 	// what the plugin answered, unless err is not nil.
 	Answer func(resp any, err error) []byte
+	// Answered is called once after that, with the line in the output; nil = nothing follows it.
+	Answered func()
 
 	call atomic.Pointer[call]
 }
@@ -41,23 +45,37 @@ var (
 )
 
 // Stop stops a work, whether it runs or waits; one that is done stays as it is. cause is the error of its Answer.
-func (w *Work) Stop(cause error) {
-	c := w.call.Load()
-	if c == nil {
-		return
+func (w *Work) Stop(cause error) { StopAll(cause, w) }
+
+// StopAll stops works of one host, first those that wait, and returns how many it stopped.
+func StopAll(cause error, works ...*Work) (stopped int) {
+	var h *Host
+	all := make(map[*call]bool, len(works))
+	for _, w := range works {
+		if c := w.call.Load(); c != nil {
+			h, all[c] = c.host, true
+		}
 	}
-	h := c.host
+	if h == nil {
+		return 0
+	}
 	h.mu.Lock()
-	waiting, next := h.stopWaitingLocked(func(q *call) bool { return q == c })
-	running := c.stage == runs || c.stage == passed
+	waiting, next := h.stopWaitingLocked(func(c *call) bool { return all[c] })
+	running := slices.DeleteFunc(h.runningLocked(), func(c *call) bool { return !all[c] })
 	h.mu.Unlock()
 	h.workAll(next)
-	for _, q := range waiting {
-		h.answerError(q, cause)
+	for _, c := range waiting {
+		h.answerError(c, cause)
 	}
-	if running {
+	for _, c := range running {
 		c.stop(cause)
 	}
+	return len(waiting) + len(running)
+}
+
+// Bounds returns how many requests run at once, and what else bounds them.
+func (s *Services) Bounds() (parallel int, limits Limits) {
+	return s.host.opts.MaxParallel, s.host.opts.Limits
 }
 
 // newWork makes the call of a work that the leader t took.
@@ -65,7 +83,11 @@ func (h *Host) newWork(t *leader, w *Work) *call {
 	c := &call{work: w}
 	c.reset(h, t)
 	if c.dest = h.router.table[string(w.Type)]; w.Run != nil {
-		c.dest = &destination{typ: protocol.Type(w.Name), order: w.Claims, ahead: w.Ahead}
+		own := &destination{typ: protocol.Type(w.Name), order: w.Claims, ahead: w.Ahead}
+		if c.dest != nil {
+			own.order = append(own.order, c.dest.claimsOf(w.Object)...)
+		}
+		c.dest = own
 	}
 	c.limit, c.span = w.Limit, w.Span
 	c.sess.Store(w.Session)
@@ -83,10 +105,16 @@ func (w *Work) mayRun(d *destination) error {
 
 // answerWork sends the answer of a work, unless it was answered before.
 func (h *Host) answerWork(c *call, resp any, err error) (sent bool) {
-	if sent = h.sayOnce(c, resp, err); sent && !c.byLeader() {
+	if !h.sayOnce(c, resp, err) {
+		return false
+	}
+	if c.work.Answered != nil {
+		c.work.Answered()
+	}
+	if !c.byLeader() {
 		h.out.flush()
 	}
-	return sent
+	return true
 }
 
 // sayOnce puts the answer in line. Who comes second waits for that, as the end of the host does.

@@ -283,7 +283,6 @@ func mcpOptions(cfg *config.Config, opts *host.Options) mcp.Options {
 func rpcOptions(cfg *config.Config, opts *host.Options, shared *plugins.Shared) jsonrpc.Options {
 	return jsonrpc.Options{
 		Version: version(), Tokens: opts.Tokens, Store: shared.Store, Workspace: absolute(cfg.Workspace), Wall: cfg.Wall, Log: opts.Log, StateDir: cfg.StateDir, Secrets: cfg.Secrets,
-		MaxParallel: cfg.MaxParallel, MaxQueue: cfg.Limits.MaxQueue, MaxQueueBytes: cfg.Limits.MaxQueueBytes, MaxLine: cfg.Limits.MaxLineBytes,
 	}
 }
 

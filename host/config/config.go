@@ -59,7 +59,7 @@ type Config struct {
 	Workspace     string        `yaml:"workspace" shown:"yes" doc:"The folder the agent works in, relative to the current folder. It must exist."`
 	StateDir      string        `yaml:"state_dir" shown:"yes" doc:"Where the host keeps its files: spilled output, the audit log, stores."`
 	State         Secret        `yaml:"state" doc:"Where the state of plugins and sessions is kept: sqlite: = in a file in state_dir, the default; postgres://user:password@host/database?sslmode=require&schema=team = in a schema of a PostgreSQL server (a2e without ?schema), which hosts on many machines may share. Best as a variable: ${A2E_STATE}, which also counts without this key."`
-	MaxParallel   int           `yaml:"max_parallel" min:"1" max:"1024" doc:"Requests at once: 4, MCP and JSON-RPC 16."`
+	MaxParallel   int           `yaml:"max_parallel" min:"1" max:"1024" doc:"Requests at once: 4, or 16 for MCP alone."`
 	Events        Events        `yaml:"events" enum:"invoke,namespaced" doc:"Name of streamed events: invoke/event, or tool/event and skill/event."`
 	Limits        Limits        `yaml:"limits" doc:"Bounds of what the host holds in memory."`
 	Audit         Audit         `yaml:"audit" doc:"The audit log. It is off without this section, and on with it unless enabled is false."`

@@ -3,13 +3,10 @@ package jsonrpc
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
-	"runtime/debug"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -27,30 +24,32 @@ const callOverhead = 512
 
 // call is one request or notification.
 type call struct {
-	id       jsontext.Value
-	quiet    bool // a notification
-	method   string
-	params   protocol.Object
-	shape    byte // of the parameters, as jsonrpc.Request has it
-	size     int
-	answered atomic.Bool
-	gone     chan struct{} // closed when the answer is written
-	then     func()        // what follows the answer, unless that is an error; set by the method
-	began    time.Time     // when it came
-	span     *trace.Span
+	id      jsontext.Value
+	quiet   bool // a notification
+	method  string
+	params  protocol.Object
+	shape   byte // of the parameters, as jsonrpc.Request has it
+	session string
+	size    int
+	key     string // of Front.open, and its number among those that came; set by workOf
+	number  int
+	gone    chan struct{} // closed when the answer is written
+	then    func()        // what follows the answer, unless that is an error; set by the method
+	after   func()        // then, of an answer that is no error
+	began   time.Time     // when it came
+	span    *trace.Span
+	work    *host.Work
 
 	// The fields below are guarded by Front.mu.
-	session string                  // the one it is of
-	waits   bool                    // it stands in a list of those that did not begin
-	dropped bool                    // it shall not begin any more
-	stop    context.CancelCauseFunc // nil = it does not run, or cannot be stopped
-	tool    string                  // the id of the call of a tool that it made
+	runs bool
+	tool string // the id of the call of a tool that it made
 }
 
 func newCall(r jsonrpc.Request, size int) *call {
 	return &call{
 		id: slices.Clone(r.ID), quiet: r.Notification, method: r.Method, params: r.Params.Clone(), shape: r.Shape,
-		size: size + callOverhead, gone: make(chan struct{}), began: time.Now(),
+		session: strings.TrimSpace(r.Params.Text("session_id")), size: size + callOverhead,
+		gone: make(chan struct{}), began: time.Now(),
 	}
 }
 
@@ -60,43 +59,34 @@ func (c *call) parent() string {
 	return meta.Text("traceparent")
 }
 
-func (f *Front) serve(ctx context.Context, m method, c *call) {
-	var result any
-	ctx = trace.With(ctx, c.span)
-	err := error(jsonrpc.Errorf(jsonrpc.CodeInternal, "the method %s broke off", c.method))
-	defer func() { // also when a tool ends this goroutine
-		f.answer(c, result, err)
-		if err == nil && c.then != nil {
-			c.then()
-		}
-	}()
-	defer func() {
-		if v := recover(); v != nil {
-			f.logger().Error().Str("method", c.method).Str("panic", fmt.Sprint(v)).Bytes("stack", debug.Stack()).Msg("a JSON-RPC method panicked")
-		}
-	}()
-	if result, err = m.run(f, ctx, c); errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		err = cmp.Or(context.Cause(ctx), err)
-	}
-}
-
-// answer sends the one answer to a request.
-func (f *Front) answer(c *call, result any, err error) {
-	if c.answered.Swap(true) {
-		return
-	}
+// answer returns the line of the one answer to a request, with its end; nil = a notification has none.
+func (f *Front) answer(c *call, resp any, err error) []byte {
 	f.close(c) // before the client, who may ask for it, can know
-	line, err := f.line(c, result, err)
+	out, _ := resp.(outcome)
+	line, err := f.line(c, out.result, err)
 	if c.quiet {
 		line = nil
 	}
 	f.record(c, len(line), err)
-	if !c.quiet {
-		f.out.Send(line)
-	} else if err != nil {
+	switch {
+	case err == nil:
+		c.after = out.then
+	case c.quiet:
 		f.logger().Debug().Err(err).Str("method", c.method).Msg("a notification was refused")
 	}
+	if line == nil {
+		return nil
+	}
+	return append(line, '\n')
+}
+
+// answered does what follows the answer, which is written.
+func (f *Front) answered(c *call) {
+	defer f.work.Done()
 	close(c.gone)
+	if c.after != nil {
+		c.after()
+	}
 }
 
 // record puts a request into the audit trail. The correlation id is that of the call of a
@@ -104,13 +94,10 @@ func (f *Front) answer(c *call, result any, err error) {
 func (f *Front) record(c *call, size int, err error) {
 	e := audit.Entry{
 		Duration: time.Since(c.began), Success: err == nil, ReqID: string(c.id),
-		InputBytes: c.size - callOverhead, OutputBytes: size, Type: c.method,
+		InputBytes: c.size - callOverhead, OutputBytes: size, Type: c.method, SessionID: c.session,
 	}
 	if text, ok := protocol.Value(c.id).Str(); ok {
 		e.ReqID = text
-	}
-	if id, ok := c.params.Get("session_id"); ok {
-		e.SessionID, _ = id.Str()
 	}
 	if err != nil {
 		e.ErrorCode = codeOf(jsonrpc.From(err))
@@ -127,31 +114,15 @@ func (f *Front) record(c *call, size int, err error) {
 // codeOf returns the code of an error in words: A2E's, where it is one.
 func codeOf(e *jsonrpc.Error) string { return fmt.Sprint(cmp.Or(e.Data["code"], e.Data["reason"])) }
 
-// close has a request count no more. One that stands in a list counts until it is taken out,
-// or a client could fill that with requests that it takes back.
+// close has a request count no more.
 func (f *Front) close(c *call) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !c.waits {
-		f.closeLocked(c)
+	same := slices.DeleteFunc(f.open[c.key], func(other *call) bool { return other == c })
+	if f.open[c.key] = same; len(same) == 0 {
+		delete(f.open, c.key)
 	}
 }
-
-func (f *Front) closeLocked(c *call) {
-	if _, there := f.open[c]; !there {
-		return
-	}
-	delete(f.open, c)
-	f.room.Leave(c.size)
-	if same := slices.DeleteFunc(f.byID[c.key()], func(other *call) bool { return other == c }); len(same) > 0 {
-		f.byID[c.key()] = same
-	} else {
-		delete(f.byID, c.key())
-	}
-}
-
-// key is what $/cancelRequest finds a request by; "" = a notification.
-func (c *call) key() string { return jsonrpc.Key(c.id) }
 
 // line makes the answer, and gives the error of one whose result does not encode.
 func (f *Front) line(c *call, result any, err error) ([]byte, error) {
@@ -185,7 +156,8 @@ func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z
 // method serves one method.
 type method struct {
 	run   func(f *Front, ctx context.Context, c *call) (any, error)
-	at    lane
+	uses  uses
+	lets  bool // it decides on what the client may do, too
 	takes shape
 	works func(f *Front) bool // whether rpc.handshake lists it; nil = it does
 }

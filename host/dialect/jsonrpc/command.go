@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -150,32 +151,26 @@ func commandExecute(f *Front, ctx context.Context, c *call, s *session, req *com
 		return map[string]any{"handled": false}, nil
 	}
 	name := words[0]
-	for _, cmd := range commands() {
-		switch {
-		case cmd.Name != strings.ToLower(name):
-		case cmd.run == nil:
-			f.changed(ctx, "quit_command", "")
-			c.then = func() { host.Shutdown(f.ctx, host.DrainTimeout) }
-			return handled(map[string]any{"shutting_down": true}), nil
-		default:
-			out, err := cmd.run(f, ctx, s, words[1:])
-			return handled(out), err
-		}
+	switch cmd := builtin(name); {
+	case cmd == nil:
+	case cmd.run == nil:
+		f.changed(ctx, "quit_command", "")
+		c.then = func() { host.Shutdown(f.ctx, host.DrainTimeout) }
+		return handled(map[string]any{"shutting_down": true}), nil
+	default:
+		out, err := cmd.run(f, ctx, s, words[1:])
+		return handled(out), err
 	}
 	in := f.enter(s)
-	args, err := f.arguments(dialect.Merge(in, ctx), name[1:], strings.TrimSpace(raw[len(name):]))
+	args, err := arguments(raw[len(name):], func() map[string]string {
+		return f.types(dialect.Merge(in, ctx), name[1:])
+	})
 	if err != nil {
 		return nil, c.wrong("raw_command", err.Error())
 	}
 	f.mu.Lock()
 	c.tool = uuid.NewString()
-	s.commands++
 	f.mu.Unlock()
-	defer func() {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		s.commands--
-	}()
 	return f.runTool(dialect.Merge(in, ctx), c, name, args)
 }
 
@@ -210,30 +205,58 @@ func (f *Front) runTool(ctx context.Context, c *call, name string, args protocol
 	return handled(output), nil
 }
 
-// arguments reads the arguments of a command, JSON or key=value pairs.
-func (f *Front) arguments(ctx context.Context, tool, rest string) (protocol.Object, error) {
-	if rest == "" {
+// toolCall is the call of a tool that a command makes, as far as it can be told without asking a plugin; false = it
+// makes none.
+func (f *Front) toolCall(command string) (protocol.Object, bool) {
+	command = strings.TrimSpace(command)
+	words := strings.Fields(command)
+	if len(command) > f.opts.MaxText || !strings.HasPrefix(command, "/") || builtin(words[0]) != nil {
+		return protocol.Object{}, false
+	}
+	args, err := arguments(command[len(words[0]):], func() map[string]string { return nil })
+	if err != nil {
+		return protocol.Object{}, false
+	}
+	raw := append(protocol.AppendString([]byte(`{"tool_name":`), words[0][1:]), `,"arguments":`...)
+	call, err := protocol.ParseObject(append(append(raw, args.Raw()...), '}'))
+	return call, err == nil
+}
+
+// builtin finds a command that is no tool; nil = there is none of this name.
+func builtin(name string) *command {
+	all := commands()
+	at := slices.IndexFunc(all, func(c command) bool { return c.Name == strings.ToLower(name) })
+	if at < 0 {
+		return nil
+	}
+	return &all[at]
+}
+
+// arguments reads the arguments of a command, JSON or key=value pairs. types returns the types of the parameters,
+// as far as they are known.
+func arguments(text string, types func() map[string]string) (protocol.Object, error) {
+	if text = strings.TrimSpace(text); text == "" {
 		return protocol.Object{}, nil
 	}
-	if strings.HasPrefix(rest, "{") {
-		obj, err := protocol.ParseObject([]byte(rest))
+	if strings.HasPrefix(text, "{") {
+		obj, err := protocol.ParseObject([]byte(text))
 		if err != nil {
 			return obj, errors.New("the arguments: " + jsonrpc.From(err).Message)
 		}
 		return obj, nil
 	}
-	pairs, err := splitPairs(rest)
+	pairs, err := splitPairs(text)
 	if err != nil {
 		return protocol.Object{}, err
 	}
-	types := f.types(ctx, tool)
+	known := types()
 	raw := []byte{'{'}
 	for i, p := range pairs {
 		if i > 0 {
 			raw = append(raw, ',')
 		}
 		raw = append(protocol.AppendString(raw, p.key), ':')
-		raw = append(raw, p.json(types[p.key])...)
+		raw = append(raw, p.json(known[p.key])...)
 	}
 	obj, err := protocol.ParseObject(append(raw, '}'))
 	if err != nil {

@@ -1,14 +1,13 @@
 // Package jsonrpc is the JSON-RPC 2.0 side of the host's pipe: sessions of a user with a
 // worker, commands that run tools, and what a user interface asks of a host.
 //
-//	Take ─ parse ─ queue (bounded) ─ loop ─┬─ quick: answered in order; some overtake one that waits
-//	                                       └─ slow: a goroutine each, bounded ─► answer
+//	Take ─ parse ─ host.Work ─ the host's scheduler ─ serve ─ method ─► answer
 //	session.send ─ turn ─ worker pool ─► events, the history
 //
 //	jsonrpc.go  the dialect and its methods   turn.go     send, steer, interrupt, queue; a worker at work
 //	call.go     what methods take; one answer watch.go    what it does, as events
 //	            for each                      images.go   by path or data URL
-//	lane.go     what runs beside what         store.go    the tables of what was said
+//	work.go     what waits for what           store.go    the tables of what was said
 //	session.go  sessions, what was said       command.go  /help and the like, and /NAME key=value
 //	server.go   handshake, lists, state       models.go   the workers as models
 package jsonrpc
@@ -44,15 +43,11 @@ type Options struct {
 	Log       zerolog.Logger
 	Now       func() time.Time // time.Now
 
-	MaxSessions   int // in memory; 256
-	MaxKept       int // in the store; 10,000, the oldest go first
-	MaxParallel   int // commands that run at once; 16
-	MaxLine       int // bytes of one line, as the host takes them: only shown; 16 MiB
-	MaxQueue      int // requests without their answer; 65,536
-	MaxQueueBytes int // bytes of those; 32 MiB
-	MaxWaiting    int // messages that wait in one session; 100
-	MaxText       int // bytes of one message; 1 MiB
-	MaxContext    int // bytes of the history that a worker is told; 256 KiB
+	MaxSessions int // in memory; 256
+	MaxKept     int // in the store; 10,000, the oldest go first
+	MaxWaiting  int // messages that wait in one session; 100
+	MaxText     int // bytes of one message; 1 MiB
+	MaxContext  int // bytes of the history that a worker is told; 256 KiB
 
 	StoreWait time.Duration // how long requests wait for the store, and a turn for each message; 5 s
 }
@@ -64,10 +59,6 @@ func (o *Options) setDefaults() {
 	}
 	o.MaxSessions = cmp.Or(o.MaxSessions, 256)
 	o.MaxKept = cmp.Or(o.MaxKept, 10_000)
-	o.MaxParallel = cmp.Or(o.MaxParallel, 16)
-	o.MaxLine = cmp.Or(o.MaxLine, 16<<20)
-	o.MaxQueue = cmp.Or(o.MaxQueue, 65536)
-	o.MaxQueueBytes = cmp.Or(o.MaxQueueBytes, 32<<20)
 	o.MaxWaiting = cmp.Or(o.MaxWaiting, 100)
 	o.MaxText = cmp.Or(o.MaxText, 1<<20)
 	o.MaxContext = cmp.Or(o.MaxContext, 256<<10)
@@ -83,22 +74,17 @@ type Front struct {
 	out     host.Output
 	begun   time.Time
 	guard   dialect.Guard
-	room    *dialect.Room  // of the requests without their answer, or in a list yet
-	work    sync.WaitGroup // the loop, slow requests and turns
-	wake    dialect.Bell   // tells the loop of news
+	work    sync.WaitGroup // requests without their answer, and turns
 	ready   sync.Once      // the plugins know what they serve
 	stop    context.CancelCauseFunc
 	working context.Context // of the work; ends with stop
 
 	mu        sync.Mutex         // guards the fields below
-	incoming  []*call            // that did not begin, in order
-	open      map[*call]struct{} // those in room
-	byID      map[string][]*call // of those that have an id, by their key
-	limiters  [lanes]limiter
-	draining  bool
-	cut       bool   // nothing begins any more
-	admitted  bool   // the token was right
-	agent     string // that it is for; "" = the client's name says
+	open      map[string][]*call // without their answer, by the key of the id, see jsonrpc.Key
+	came      int                // how many requests did
+	cut       bool               // no turn begins any more
+	admitted  bool               // the token was right
+	agent     string             // that it is for; "" = the client's name says
 	client    string
 	sessions  map[string]*session
 	selected  selection
@@ -112,10 +98,9 @@ type Front struct {
 func New(opts Options) *Front {
 	opts.setDefaults()
 	f := &Front{
-		opts: opts, methods: methods(), wake: dialect.NewBell(),
-		room: dialect.NewRoom(opts.MaxQueue, opts.MaxQueueBytes), history: history{store: opts.Store,
+		opts: opts, methods: methods(), history: history{store: opts.Store,
 			maxKept: opts.MaxKept, secrets: opts.Secrets, folder: wall.PlaceIn(opts.Workspace, ".")},
-		open: make(map[*call]struct{}), byID: make(map[string][]*call), sessions: make(map[string]*session),
+		open: make(map[string][]*call), sessions: make(map[string]*session),
 	}
 	f.admitted = len(opts.Tokens) == 0
 	return f
@@ -125,7 +110,6 @@ func New(opts Options) *Front {
 func (f *Front) Open(ctx context.Context, out host.Output) {
 	f.ctx, f.out, f.begun = ctx, out, f.opts.Now()
 	f.working, f.stop = context.WithCancelCause(ctx)
-	f.work.Go(f.loop)
 }
 
 // Mine implements host.Dialect.
@@ -138,7 +122,7 @@ func (f *Front) Take(line *protocol.Line) *host.Work {
 	case req.Answer: // this side asks nothing, so nobody waits for it
 		return nil
 	case bad != nil:
-		f.answer(newCall(req, len(line.Raw())), nil, bad)
+		f.refuse(newCall(req, len(line.Raw())), bad)
 		return nil
 	}
 	c := newCall(req, len(line.Raw()))
@@ -146,20 +130,14 @@ func (f *Front) Take(line *protocol.Line) *host.Work {
 		f.cancel(c)
 		return nil
 	}
-	if !f.room.Take(c.size) {
-		f.answer(c, nil, protocol.Errorf(protocol.CodeOverloaded, "too many requests have no answer yet; send it again later"))
-		return nil
+	return f.workOf(c)
+}
+
+// refuse answers a line that is no request.
+func (f *Front) refuse(c *call, why *jsonrpc.Error) {
+	if line := f.answer(c, nil, why); line != nil {
+		f.out.Send(line[:len(line)-1])
 	}
-	c.span = host.Trace(f.ctx, c.method, "", c.parent)
-	f.mu.Lock()
-	f.open[c] = struct{}{}
-	if !c.quiet {
-		f.byID[c.key()] = append(f.byID[c.key()], c)
-	}
-	f.incoming, c.waits = append(f.incoming, c), true
-	f.mu.Unlock()
-	f.wake.Ring()
-	return nil
 }
 
 // Broken implements host.Dialect. The id of the line is that of the answer, unless the line is an answer itself.
@@ -183,21 +161,19 @@ func (f *Front) Broken(line *protocol.Line, err *protocol.Error) {
 	if c.quiet = false; req.Answer {
 		c.id = nil
 	}
-	f.answer(c, nil, e)
+	f.refuse(c, e)
 }
 
 // Drain implements host.Dialect.
 func (f *Front) Drain(ctx context.Context) {
-	f.mu.Lock()
-	f.draining = true
-	f.mu.Unlock()
-	f.room.Drain()
-	f.wake.Ring()
 	ended := dialect.Over(f.work.Wait)
 	select {
 	case <-ended:
 	case <-ctx.Done():
-		f.cutOff()
+		f.mu.Lock()
+		f.cut = true
+		f.mu.Unlock()
+		f.stop(errEnding())
 		dialect.Await(ended, lastWait)
 	}
 	f.closeSessions()
@@ -207,22 +183,6 @@ func (f *Front) Drain(ctx context.Context) {
 // lastWait is how long the end waits for work that was stopped.
 const lastWait = 800 * time.Millisecond
 
-// cutOff stops what runs and answers what has no answer.
-func (f *Front) cutOff() {
-	f.mu.Lock()
-	f.cut = true
-	left := make([]*call, 0, len(f.open))
-	for c := range f.open {
-		left = append(left, c)
-	}
-	f.mu.Unlock()
-	f.stop(errEnding())
-	f.wake.Ring()
-	for _, c := range left {
-		f.answer(c, nil, errEnding())
-	}
-}
-
 // errSlow is the answer to a request that waits for the store for too long.
 func errSlow(wait time.Duration) *protocol.Error {
 	return protocol.Errorf(protocol.CodeTimeout, "the store was not free within %s; send it again later", wait)
@@ -230,44 +190,41 @@ func errSlow(wait time.Duration) *protocol.Error {
 
 func errEnding() *protocol.Error { return protocol.Errorf(protocol.CodeTimeout, "the host ends") }
 
-// Load returns how many requests have no answer yet, and how many of those wait to begin.
-func (f *Front) Load() (open, waiting int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return len(f.open), len(f.incoming)
-}
-
 func methods() map[string]method {
 	return map[string]method{
-		jsonrpc.Handshake:          {run: taking(handshake), takes: optional},
-		jsonrpc.Ping:               {run: ping, at: free},
-		jsonrpc.Shutdown:           {run: taking(shutdown), at: free, takes: optional},
-		jsonrpc.StateGet:           {run: stateGet, at: asking},
+		jsonrpc.Handshake:          {run: taking(handshake), lets: true, takes: optional},
+		jsonrpc.Ping:               {run: ping, uses: nothing},
+		jsonrpc.Shutdown:           {run: taking(shutdown), uses: aside, takes: optional},
+		jsonrpc.StateGet:           {run: stateGet, uses: aList},
 		jsonrpc.SessionCreate:      {run: taking(sessionCreate), takes: optional},
-		jsonrpc.SessionGet:         {run: onSession(sessionGet), takes: required},
+		jsonrpc.SessionGet:         {run: onSession(sessionGet), uses: aLook, takes: required},
 		jsonrpc.SessionSend:        {run: onSession(sessionSend), takes: required},
 		jsonrpc.SessionSteer:       {run: onSession(sessionSteer, "text"), takes: required},
 		jsonrpc.SessionInterrupt:   {run: onSession(sessionInterrupt), takes: required},
-		jsonrpc.QueueList:          {run: onSession(queueList), takes: required},
+		jsonrpc.QueueList:          {run: onSession(queueList), uses: aLook, takes: required},
 		jsonrpc.QueueClear:         {run: onSession(queueClear), takes: required},
-		jsonrpc.CommandExecute:     {run: onSession(commandExecute, "raw_command"), at: running, takes: required},
-		jsonrpc.ToolsList:          {run: toolsList, at: asking},
-		jsonrpc.SkillsList:         {run: skillsList, at: asking},
-		jsonrpc.HistoryList:        {run: taking(historyList), takes: optional},
-		jsonrpc.HistoryGet:         {run: taking(historyGet), takes: optional},
+		jsonrpc.CommandExecute:     {run: onSession(commandExecute, "raw_command"), uses: aTool, takes: required},
+		jsonrpc.ToolsList:          {run: toolsList, uses: aList},
+		jsonrpc.SkillsList:         {run: skillsList, uses: aList},
+		jsonrpc.HistoryList:        {run: taking(historyList), uses: aLook, takes: optional},
+		jsonrpc.HistoryGet:         {run: taking(historyGet), uses: aLook, takes: optional},
 		jsonrpc.HistoryClear:       {run: onSession(historyClear), takes: required},
-		jsonrpc.LimitsGet:          {run: limitsGet},
-		jsonrpc.ModelList:          {run: taking(modelList), takes: optional},
+		jsonrpc.LimitsGet:          {run: limitsGet, uses: aLook},
+		jsonrpc.ModelList:          {run: taking(modelList), uses: aLook, takes: optional},
 		jsonrpc.ModelSelect:        {run: taking(modelSelect, "model_id", "provider", "thinking_level"), takes: required},
-		jsonrpc.AuthStatus:         {run: authStatus, at: free},
-		jsonrpc.DebugSet:           {run: taking(debugSet), at: free, takes: required},
-		jsonrpc.OnboardingStatus:   {run: onboardingStatus},
+		jsonrpc.AuthStatus:         {run: authStatus, uses: aside},
+		jsonrpc.DebugSet:           {run: taking(debugSet), uses: aside, takes: required},
+		jsonrpc.OnboardingStatus:   {run: onboardingStatus, uses: aLook},
 		jsonrpc.OnboardingComplete: {run: onboardingComplete},
-		jsonrpc.ConnectOpenAI:      {run: connect, at: free, works: never},
-		jsonrpc.ConnectAntigravity: {run: connect, at: free, works: never},
-		jsonrpc.SetOpenRouterKey:   {run: taking(setKey, "api_key"), takes: required, works: (*Front).takesKey},
-		jsonrpc.RoutingProviders:   {run: taking(routingProviders, "model_id"), at: asking, takes: required, works: (*Front).tellsRouting},
+		jsonrpc.ConnectOpenAI:      {run: connect, uses: aside, works: never},
+		jsonrpc.ConnectAntigravity: {run: connect, uses: aside, works: never},
 		jsonrpc.SetExaKey:          {run: taking(setExaKey, "api_key"), takes: required},
+		jsonrpc.SetOpenRouterKey: {
+			run: taking(setKey, "api_key"), lets: true, takes: required, works: (*Front).takesKey,
+		},
+		jsonrpc.RoutingProviders: {
+			run: taking(routingProviders, "model_id"), uses: aList, takes: required, works: (*Front).tellsRouting,
+		},
 	}
 }
 

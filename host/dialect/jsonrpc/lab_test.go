@@ -47,7 +47,19 @@ func open(t *testing.T, opts front.Options, plugins ...host.Plugin) *pipe {
 	if opts.Store == nil {
 		opts.Store = state(t, t.TempDir())
 	}
-	return openHost(t, host.Options{Plugins: plugins, Dialects: []host.Dialect{front.New(opts)}, Limits: host.Limits{LineBytes: 1 << 16}, Groups: host.Groups{"say": {"echo"}}})
+	return openHost(t, host.Options{
+		Plugins: plugins, Dialects: []host.Dialect{front.New(opts)}, Limits: host.Limits{LineBytes: 1 << 16},
+		Groups: host.Groups{"say": {"echo"}},
+	})
+}
+
+// bounded is open for a host that runs few requests at once, within limits.
+func bounded(t *testing.T, parallel int, limits host.Limits, plugins ...host.Plugin) *pipe {
+	t.Helper()
+	d := front.New(front.Options{Log: zerolog.Nop(), Store: state(t, t.TempDir())})
+	return openHost(t, host.Options{
+		Plugins: plugins, Dialects: []host.Dialect{d}, MaxParallel: parallel, Limits: limits,
+	})
 }
 
 func openHost(t *testing.T, opts host.Options) *pipe {

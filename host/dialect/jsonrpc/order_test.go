@@ -1,16 +1,19 @@
 package jsonrpc_test
 
 import (
+	"context"
 	"fmt"
 	"runtime"
 	"strings"
 	"testing"
 	"time"
 
+	"a2e/host"
 	front "a2e/host/dialect/jsonrpc"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
+	"a2e/protocol"
 )
 
 // onSession makes the line of a request on a session.
@@ -22,7 +25,7 @@ func onSession(id, method, session, more string) string {
 // waits for its place, and none that comes after it or is of another session.
 func TestInterruptAtOnce(t *testing.T) {
 	k := newKit()
-	p := open(t, front.Options{MaxParallel: 1}, k)
+	p := bounded(t, 1, host.Limits{}, k)
 	s, other := p.session(""), p.session("")
 	p.send(
 		onSession("1", "command.execute", s, `,"raw_command":"/block"`), onSession("2", "command.execute", s, `,"raw_command":"/block"`),
@@ -41,7 +44,7 @@ func TestInterruptAtOnce(t *testing.T) {
 // interrupt ends them all, with one answer each.
 func TestManyWait(t *testing.T) {
 	k := newKit()
-	p := open(t, front.Options{MaxParallel: 1}, k)
+	p := bounded(t, 1, host.Limits{}, k)
 	s := p.session("")
 	const n = 2000
 	lines := make([]string, n)
@@ -70,7 +73,7 @@ func TestManyWait(t *testing.T) {
 // have all of their places.
 func TestCommandsDoNotHoldUpOthers(t *testing.T) {
 	k := newKit()
-	p := open(t, front.Options{MaxParallel: 1, MaxLine: 12345}, k)
+	p := bounded(t, 1, host.Limits{LineBytes: 12345}, k)
 	s := p.session("")
 	p.send(onSession("1", "command.execute", s, `,"raw_command":"/block"`))
 	<-k.begun
@@ -106,7 +109,7 @@ func TestUseEndsWithTheAnswer(t *testing.T) {
 // so, and nothing else.
 func TestCancelRequest(t *testing.T) {
 	k := newKit()
-	p := open(t, front.Options{MaxParallel: 1}, k)
+	p := bounded(t, 1, host.Limits{}, k)
 	s := p.session("")
 	cancel := func(id string) string { return request("", "$/cancelRequest", `{"id":`+id+`}`) }
 	block := func(id string) string { return onSession(id, "command.execute", s, `,"raw_command":"/block"`) }
@@ -128,25 +131,104 @@ func TestCancelRequest(t *testing.T) {
 	assert.Equal(t, p.count(`"data":{"reason":"cancelled"`), 12, "… answers say cancelled")
 }
 
-// TestCancelFlood: requests that are taken back while they wait are bounded like all others,
-// and a batch of any size is one error.
+// TestCancelFlood: as many commands wait as the limits allow, one that is taken back makes room at once, and a
+// batch of any size is one error.
 func TestCancelFlood(t *testing.T) {
 	k := newKit()
-	p := open(t, front.Options{MaxParallel: 1, MaxQueue: 100}, k)
+	p := bounded(t, 1, host.Limits{Queue: 100}, k)
 	s := p.session("")
-	p.send(onSession(`"first"`, "command.execute", s, `,"raw_command":"/block"`))
+	block := func(id string) string { return onSession(id, "command.execute", s, `,"raw_command":"/block"`) }
+	p.send(block(`"first"`))
 	<-k.begun
 	const n = 300
 	for i := range n {
-		p.send(onSession(fmt.Sprint(i), "command.execute", s, `,"raw_command":"/block"`), "[{}]")
-		p.call("limits.get", "") // now it waits for its place
-		p.send(request("", "$/cancelRequest", fmt.Sprintf(`{"id":%d}`, i)))
+		p.send(block(fmt.Sprint(i)), "[{}]", request("", "$/cancelRequest", fmt.Sprintf(`{"id":%d}`, i)))
+		check(t, p.answer(fmt.Sprint(i)), "/error/data/reason", "cancelled")
 	}
-	p.send(request("", "$/cancelRequest", `{"id":"first"}`))
+	for i := range n {
+		p.send(block(fmt.Sprintf(`"w%d"`, i)))
+	}
+	check(t, p.answer(`"w100"`), "/error/data/reason", "overloaded", "/error/data/retryable", "true")
+	check(t, p.call("session.interrupt", `{"session_id":"`+s+`"}`), "/result/commands", "101")
 	p.answer(`"first"`)
-	hosttest.Eventually(t, "what was cancelled leaves", func() bool { return get(t, p.call("limits.get", ""), "/result/requests/used") == "1" })
-	cancelled, overloaded, batches := p.count(`"reason":"cancelled"`)-1, p.count(`"reason":"overloaded"`), p.count("batch_not_supported")
-	// The first that finds no room is not waited for: one or another is taken back before it waits, and leaves its room.
-	assert.That(t, cancelled+overloaded >= n && cancelled < 150 && batches == n,
-		"%d cancelled, %d overloaded, %d batches", cancelled, overloaded, batches)
+	check(t, p.call("limits.get", ""), "/result/requests/used", "1", "/result/requests/limit", "100")
+	assert.That(t, p.count(`"reason":"cancelled"`) == n+101 && p.count(`"reason":"overloaded"`) == n-100 &&
+		p.count("batch_not_supported") == n, "%d cancelled, %d overloaded, %d batches", p.count(`"reason":"cancelled"`),
+		p.count(`"reason":"overloaded"`), p.count("batch_not_supported"))
+}
+
+// TestInterruptThatWaits: an interrupt that waits for the store stops the commands before it, and none after it.
+func TestInterruptThatWaits(t *testing.T) {
+	dir, k := t.TempDir(), newKit()
+	p := open(t, front.Options{StoreWait: time.Hour, Store: state(t, dir)}, k)
+	s := p.session("")
+	p.send(onSession("1", "command.execute", s, `,"raw_command":"/block"`))
+	<-k.begun
+	release := occupy(t, state(t, dir))
+	defer release()
+	p.send(request("2", "session.create", ""), onSession("3", "session.interrupt", s, ""),
+		onSession("4", "command.execute", s, `,"raw_command":"/echo"`))
+	p.call("system.ping", "")
+	release()
+	check(t, p.answer("3"), "/result/commands", "1")
+	check(t, p.answer("1"), "/error/data/reason", "cancelled")
+	check(t, p.answer("4"), "/result/output/success", "true")
+}
+
+// library is a kit whose tools write and read a file that their argument names. They tell what they do, and wait.
+type library struct {
+	*kit
+	did  chan string
+	free chan struct{}
+}
+
+func (l *library) Routes() []host.Route {
+	call := func(_ context.Context, req *protocol.ToolCallRequest, _ host.Emitter) (*protocol.ToolCallResponse, error) {
+		l.did <- req.ToolName + " " + req.Arguments.Text("path")
+		if req.ToolName == "write" {
+			<-l.free
+		}
+		return &protocol.ToolCallResponse{Data: protocol.ToolResult{Success: true, ToolName: req.ToolName}}, nil
+	}
+	claims := func(call protocol.Object) []protocol.Claim {
+		access := protocol.Shared
+		if call.Text("tool_name") == "write" {
+			access = protocol.Exclusive
+		}
+		args, _ := call.Child("arguments")
+		return []protocol.Claim{host.FileClaim(args.Text("path"), access)}
+	}
+	return []host.Route{host.Handle(protocol.TypeToolCallReq, call).Claims(claims)}
+}
+
+// TestCommandsKeepOrder: a command that runs a tool waits for earlier calls that use its files, also those of other
+// protocols, and they for it. Others go ahead.
+func TestCommandsKeepOrder(t *testing.T) {
+	l := &library{newKit(), make(chan string, 10), make(chan struct{})}
+	p := open(t, front.Options{}, l)
+	s := p.session("")
+	p.send(`{"a2e":"1.0","type":"handshake/req","id":"h","agent_caps":["tools"]}`)
+	p.find("answer to the handshake", 0, func(line string) bool { return strings.Contains(line, `"req_id":"h"`) })
+	command := func(id, raw string) string {
+		return onSession(id, "command.execute", s, fmt.Sprintf(`,"raw_command":%q`, raw))
+	}
+	for i, first := range []string{
+		command(`"w"`, "/write path=a"), command(`"w"`, `/write {"path":"a"}`),
+		`{"a2e":"1.0","type":"tool/call/req","id":"w","tool_name":"write","arguments":{"path":"a"}}`,
+	} {
+		p.send(first)
+		must.Equal(t, <-l.did, "write a")
+		id := fmt.Sprint(i)
+		p.send(command(id, "/look path=a"), command(`"other"`, "/look path=b"),
+			`{"a2e":"1.0","type":"tool/call/req","id":"a2e`+id+`","tool_name":"look","arguments":{"path":"a"}}`)
+		must.Equal(t, <-l.did, "look b")
+		p.call("system.ping", "")
+		assert.That(t, len(l.did) == 0, "a read overtook the write before it")
+		l.free <- struct{}{}
+		check(t, p.answer(id), "/result/output/success", "true")
+		p.find("answer to A2E", 0, func(line string) bool { return strings.Contains(line, `"req_id":"a2e`+id+`"`) })
+		for range 2 {
+			must.Equal(t, <-l.did, "look a")
+		}
+	}
 }

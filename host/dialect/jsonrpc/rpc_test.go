@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -194,21 +195,22 @@ func TestToken(t *testing.T) {
 type tardy struct {
 	*kit
 	asked, ready chan struct{}
+	once         sync.Once
 }
 
 func (p *tardy) Ready(ctx context.Context) {
-	close(p.asked)
+	p.once.Do(func() { close(p.asked) })
 	select {
 	case <-p.ready:
 	case <-ctx.Done():
 	}
 }
 
-// TestTardyPlugins: what needs the plugins waits for them, and nothing else.
+// TestTardyPlugins: what needs the plugins waits for them, as a handshake of A2E does, and nothing else.
 func TestTardyPlugins(t *testing.T) {
-	k := &tardy{newKit(), make(chan struct{}), make(chan struct{})}
-	p := open(t, front.Options{}, k)
-	p.send(request("1", "tools.list", ""))
+	k := &tardy{kit: newKit(), asked: make(chan struct{}), ready: make(chan struct{})}
+	p := bounded(t, 1, host.Limits{}, k)
+	p.send(request("1", "tools.list", ""), `{"a2e":"1.0","type":"handshake/req","id":"h","agent_caps":["tools"]}`)
 	select {
 	case <-k.asked:
 	case <-time.After(patience):
@@ -220,6 +222,7 @@ func TestTardyPlugins(t *testing.T) {
 	if p.count(`"id":1,`)+p.count(`"id":2,`) != 0 {
 		t.Errorf("answered too early: %v", p.all())
 	}
+	assert.Equal(t, p.count("handshake/resp"), 0, "… handshakes are answered")
 	close(k.ready)
 	check(t, p.answer("1"), "/result/tools/0/name", "echo")
 	p.answer("2")

@@ -248,8 +248,9 @@ func limitsGet(f *Front, ctx context.Context, _ *call) (any, error) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	requests, bytes := f.room.Use()
-	turns, parallel := 0, f.limiters[running].active
+	parallel, limits := host.ServicesOf(f.ctx).Bounds()
+	requests, bytes, commands := f.loadLocked()
+	turns := 0
 	for _, s := range f.sessions {
 		if s.turn != nil {
 			turns++
@@ -260,12 +261,12 @@ func limitsGet(f *Front, ctx context.Context, _ *call) (any, error) {
 		"antigravity":         nil,
 		"sessions":            use{f.opts.MaxSessions, len(f.sessions)},
 		"history":             use{f.opts.MaxKept, kept},
-		"requests":            use{f.opts.MaxQueue, requests},
-		"request_bytes":       use{f.opts.MaxQueueBytes, bytes},
-		"commands":            use{f.opts.MaxParallel, parallel},
-		"waiting_bytes":       use{f.opts.MaxQueueBytes, f.heldLocked()},
+		"requests":            use{limits.Queue, requests},
+		"request_bytes":       use{limits.QueueBytes, bytes},
+		"commands":            use{parallel, commands},
+		"waiting_bytes":       use{limits.QueueBytes, f.heldLocked()},
 		"waiting_per_session": f.opts.MaxWaiting,
-		"line_bytes":          f.opts.MaxLine,
+		"line_bytes":          limits.LineBytes,
 		"text_bytes":          f.opts.MaxText,
 		"context_bytes":       f.opts.MaxContext,
 		"history_messages":    maxMessages,

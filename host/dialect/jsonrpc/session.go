@@ -17,14 +17,13 @@ import (
 // session is a session in memory. Its fields are guarded by Front.mu.
 type session struct {
 	entry
-	changes  int              // of the entry
-	pins     int              // who holds it, so that it stays in memory
-	turn     *turn            // at work, or about to be; nil = it is idle
-	last     <-chan struct{}  // closed when all was told of the turn before; nil = there was none
-	queue    []*turn          // what comes after the turn
-	label    string           // the last one told; "" = ready
-	commands int              // under way
-	in       *dialect.Session // nil = not begun
+	changes int              // of the entry
+	pins    int              // who holds it, so that it stays in memory
+	turn    *turn            // at work, or about to be; nil = it is idle
+	last    <-chan struct{}  // closed when all was told of the turn before; nil = there was none
+	queue   []*turn          // what comes after the turn
+	label   string           // the last one told; "" = ready
+	in      *dialect.Session // nil = not begun
 }
 
 // What a session is said to do.

@@ -95,6 +95,7 @@ func sessionSend(f *Front, _ context.Context, c *call, s *session, req *sendPara
 
 // admit has a turn be the session's, or wait in its queue; then it returns how many do.
 func (f *Front) admit(s *session, t *turn, enqueue bool) (waiting int, err error) {
+	_, limits := host.ServicesOf(f.ctx).Bounds()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
@@ -105,7 +106,7 @@ func (f *Front) admit(s *session, t *turn, enqueue bool) (waiting int, err error
 		return 0, nil
 	case !enqueue:
 		return 0, jsonrpc.Params("enqueue", "the session is busy; use enqueue=true to queue the prompt, or session.steer, or session.interrupt first").With("code", "session_busy")
-	case len(s.queue) >= f.opts.MaxWaiting, f.heldLocked()+len(t.text)+t.asked.size() > f.opts.MaxQueueBytes:
+	case len(s.queue) >= f.opts.MaxWaiting, f.heldLocked()+len(t.text)+t.asked.size() > limits.QueueBytes:
 		return 0, protocol.Errorf(protocol.CodeOverloaded, "too many messages wait already, %d of them in this session", len(s.queue))
 	}
 	s.queue = append(s.queue, t)
@@ -404,7 +405,7 @@ func sessionSteer(f *Front, _ context.Context, c *call, s *session, req *struct 
 }
 
 func sessionInterrupt(f *Front, _ context.Context, c *call, s *session, _ *named) (any, error) {
-	commands := f.stopCommands(s.ID)
+	commands := f.stopCommands(s.ID, c)
 	f.mu.Lock()
 	t := s.turn
 	interrupted := t != nil && !t.over && t.stopped == nil
