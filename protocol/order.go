@@ -128,11 +128,10 @@ func orderRows() []ordered {
 }
 
 // inOrder adds the table of order to the rows of the message types.
-func inOrder(byType map[string]*Info) map[string]*Info {
+func inOrder(byType map[string]*Info) {
 	for _, row := range orderRows() {
 		for _, t := range row.types {
 			byType[string(t)].Order, byType[string(t)].Ahead = row.claims, row.ahead
 		}
 	}
-	return byType
 }

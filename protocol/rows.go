@@ -1,273 +1,276 @@
 package protocol
 
-import (
-	"slices"
-)
+import "sync"
 
 // The rows of the table, capability by capability, in the order of messages.json.
 
-func coreRows() []Info {
-	return []Info{
-		row[HandshakeRequest](TypeHandshakeReq, CapCore, AgentRequest, TypeHandshakeResp),
-		row[HandshakeResponse](TypeHandshakeResp, CapCore, HostResponse, ""),
-		row[Ping](TypePing, CapCore, AgentRequest, TypePong),
-		row[Pong](TypePong, CapCore, HostResponse, ""),
-		row[Shutdown](TypeShutdown, CapCore, AgentRequest, ""),
-		row[Error](TypeError, CapCore, HostResponse, "", "code"),
-		row[Event](TypeInvokeEvent, CapCore, HostEvent, ""),
-	}
+var coreRows = []row{
+	{TypeHandshakeReq, CapCore, AgentRequest, TypeHandshakeResp, of[HandshakeRequest], nil},
+	{TypeHandshakeResp, CapCore, HostResponse, "", of[HandshakeResponse], nil},
+	{TypePing, CapCore, AgentRequest, TypePong, of[Ping], nil},
+	{TypePong, CapCore, HostResponse, "", of[Pong], nil},
+	{TypeShutdown, CapCore, AgentRequest, "", of[Shutdown], nil},
+	{TypeError, CapCore, HostResponse, "", of[Error], fields{"code"}},
+	{TypeInvokeEvent, CapCore, HostEvent, "", of[Event], nil},
 }
 
-func toolRows() []Info {
-	return []Info{
-		row[ToolListRequest](TypeToolListReq, CapTools, AgentRequest, TypeToolListResp),
-		row[ToolListResponse](TypeToolListResp, CapTools, HostResponse, ""),
-		row[ToolCallRequest](TypeToolCallReq, CapTools, AgentRequest, TypeToolCallResp, "arguments"),
-		row[Event](TypeToolEvent, CapTools, HostEvent, ""),
-		row[ToolCallResponse](TypeToolCallResp, CapTools, HostResponse, "", "data"),
-	}
+var toolRows = []row{
+	{TypeToolListReq, CapTools, AgentRequest, TypeToolListResp, of[ToolListRequest], nil},
+	{TypeToolListResp, CapTools, HostResponse, "", of[ToolListResponse], nil},
+	{TypeToolCallReq, CapTools, AgentRequest, TypeToolCallResp, of[ToolCallRequest], fields{"arguments"}},
+	{TypeToolEvent, CapTools, HostEvent, "", of[Event], nil},
+	{TypeToolCallResp, CapTools, HostResponse, "", of[ToolCallResponse], fields{"data"}},
 }
 
-func toolkitRows() []Info {
-	return []Info{
-		row[ToolkitListRequest](TypeToolkitListReq, CapToolkits, AgentRequest, TypeToolkitListResp),
-		row[ToolkitListResponse](TypeToolkitListResp, CapToolkits, HostResponse, ""),
-		row[ToolkitConfigureRequest](TypeToolkitConfigureReq, CapToolkits, AgentRequest, TypeToolkitConfigureResp),
-		row[ToolkitConfigureResponse](TypeToolkitConfigureResp, CapToolkits, HostResponse, ""),
-	}
+var toolkitRows = []row{
+	{TypeToolkitListReq, CapToolkits, AgentRequest, TypeToolkitListResp, of[ToolkitListRequest], nil},
+	{TypeToolkitListResp, CapToolkits, HostResponse, "", of[ToolkitListResponse], nil},
+	{TypeToolkitConfigureReq, CapToolkits, AgentRequest, TypeToolkitConfigureResp, of[ToolkitConfigureRequest], nil},
+	{TypeToolkitConfigureResp, CapToolkits, HostResponse, "", of[ToolkitConfigureResponse], nil},
 }
 
-func skillRows() []Info {
-	return []Info{
-		row[SkillDiscoverRequest](TypeSkillDiscoverReq, CapSkill, AgentRequest, TypeSkillDiscoverResp),
-		row[SkillDiscoverResponse](TypeSkillDiscoverResp, CapSkill, HostResponse, ""),
-		row[SkillCallRequest](TypeSkillCallReq, CapSkill, AgentRequest, TypeSkillCallResp),
-		row[SkillCallResponse](TypeSkillCallResp, CapSkill, HostResponse, "", "data"),
-		row[Event](TypeSkillEvent, CapSkill, HostEvent, ""),
-	}
+var skillRows = []row{
+	{TypeSkillDiscoverReq, CapSkill, AgentRequest, TypeSkillDiscoverResp, of[SkillDiscoverRequest], nil},
+	{TypeSkillDiscoverResp, CapSkill, HostResponse, "", of[SkillDiscoverResponse], nil},
+	{TypeSkillCallReq, CapSkill, AgentRequest, TypeSkillCallResp, of[SkillCallRequest], nil},
+	{TypeSkillCallResp, CapSkill, HostResponse, "", of[SkillCallResponse], fields{"data"}},
+	{TypeSkillEvent, CapSkill, HostEvent, "", of[Event], nil},
 }
 
-func envRows() []Info {
-	return []Info{
-		row[EnvResetRequest](TypeEnvResetReq, CapEnv, AgentRequest, TypeEnvResetResp, "env_name"),
-		row[EnvResetResponse](TypeEnvResetResp, CapEnv, HostResponse, "", "obs"),
-		row[EnvStepRequest](TypeEnvStepReq, CapEnv, AgentRequest, TypeEnvStepResp, "episode_id", "action"),
-		row[EnvStepResponse](TypeEnvStepResp, CapEnv, HostResponse, "", "obs"),
-		row[EnvObserveRequest](TypeEnvObserveReq, CapEnv, AgentRequest, TypeEnvObserveResp, "episode_id"),
-		row[EnvObserveResponse](TypeEnvObserveResp, CapEnv, HostResponse, "", "obs"),
-		row[EnvCloseRequest](TypeEnvCloseReq, CapEnv, AgentRequest, TypeEnvCloseResp, "episode_id"),
-		row[EnvCloseResponse](TypeEnvCloseResp, CapEnv, HostResponse, ""),
-		row[EnvSpaceRequest](TypeEnvSpaceReq, CapEnv, AgentRequest, TypeEnvSpaceResp, "env_name"),
-		row[EnvSpaceResponse](TypeEnvSpaceResp, CapEnv, HostResponse, "", "action_space", "state_schema"),
-		row[EnvRenderRequest](TypeEnvRenderReq, CapEnv, AgentRequest, TypeEnvRenderResp, "episode_id"),
-		row[EnvRenderResponse](TypeEnvRenderResp, CapEnv, HostResponse, "", "render"),
-		row[EnvPlanRequest](TypeEnvPlanReq, CapEnv, AgentRequest, TypeEnvPlanResp),
-		row[EnvPlanResponse](TypeEnvPlanResp, CapEnv, HostResponse, ""),
-		row[EnvBatchStepRequest](TypeEnvBatchStepReq, CapEnv, AgentRequest, TypeEnvBatchStepResp, "episode_ids", "actions"),
-		row[EnvBatchStepResponse](TypeEnvBatchStepResp, CapEnv, HostResponse, "", "results"),
-		row[EnvExpListRequest](TypeEnvExpListReq, CapEnv, AgentRequest, TypeEnvExpListResp),
-		row[EnvExpListResponse](TypeEnvExpListResp, CapEnv, HostResponse, ""),
-		row[EnvStatePush](TypeEnvStatePush, CapEnv, HostEvent, "", "episode_id", "step_id", "event_type"),
-	}
+var envRows = []row{
+	{TypeEnvResetReq, CapEnv, AgentRequest, TypeEnvResetResp, of[EnvResetRequest], fields{"env_name"}},
+	{TypeEnvResetResp, CapEnv, HostResponse, "", of[EnvResetResponse], fields{"obs"}},
+	{TypeEnvStepReq, CapEnv, AgentRequest, TypeEnvStepResp, of[EnvStepRequest], fields{"episode_id", "action"}},
+	{TypeEnvStepResp, CapEnv, HostResponse, "", of[EnvStepResponse], fields{"obs"}},
+	{TypeEnvObserveReq, CapEnv, AgentRequest, TypeEnvObserveResp, of[EnvObserveRequest], fields{"episode_id"}},
+	{TypeEnvObserveResp, CapEnv, HostResponse, "", of[EnvObserveResponse], fields{"obs"}},
+	{TypeEnvCloseReq, CapEnv, AgentRequest, TypeEnvCloseResp, of[EnvCloseRequest], fields{"episode_id"}},
+	{TypeEnvCloseResp, CapEnv, HostResponse, "", of[EnvCloseResponse], nil},
+	{TypeEnvSpaceReq, CapEnv, AgentRequest, TypeEnvSpaceResp, of[EnvSpaceRequest], fields{"env_name"}},
+	{TypeEnvSpaceResp, CapEnv, HostResponse, "", of[EnvSpaceResponse], fields{"action_space", "state_schema"}},
+	{TypeEnvRenderReq, CapEnv, AgentRequest, TypeEnvRenderResp, of[EnvRenderRequest], fields{"episode_id"}},
+	{TypeEnvRenderResp, CapEnv, HostResponse, "", of[EnvRenderResponse], fields{"render"}},
+	{TypeEnvPlanReq, CapEnv, AgentRequest, TypeEnvPlanResp, of[EnvPlanRequest], nil},
+	{TypeEnvPlanResp, CapEnv, HostResponse, "", of[EnvPlanResponse], nil},
+	{TypeEnvBatchStepReq, CapEnv, AgentRequest, TypeEnvBatchStepResp,
+		of[EnvBatchStepRequest], fields{"episode_ids", "actions"}},
+	{TypeEnvBatchStepResp, CapEnv, HostResponse, "", of[EnvBatchStepResponse], fields{"results"}},
+	{TypeEnvExpListReq, CapEnv, AgentRequest, TypeEnvExpListResp, of[EnvExpListRequest], nil},
+	{TypeEnvExpListResp, CapEnv, HostResponse, "", of[EnvExpListResponse], nil},
+	{TypeEnvStatePush, CapEnv, HostEvent, "", of[EnvStatePush], fields{"episode_id", "step_id", "event_type"}},
 }
 
-func envDataRows() []Info {
-	return []Info{
-		row[EnvDataResetRequest](TypeEnvDataResetReq, CapEnv, AgentRequest, TypeEnvDataResetResp),
-		row[EnvDataResetResponse](TypeEnvDataResetResp, CapEnv, HostResponse, ""),
-		row[EnvDataAddRequest](TypeEnvDataAddReq, CapEnv, AgentRequest, TypeEnvDataAddResp),
-		row[EnvDataAddResponse](TypeEnvDataAddResp, CapEnv, HostResponse, ""),
-		row[EnvDataGetRequest](TypeEnvDataGetReq, CapEnv, AgentRequest, TypeEnvDataGetResp),
-		row[EnvDataGetResponse](TypeEnvDataGetResp, CapEnv, HostResponse, ""),
-	}
+var envDataRows = []row{
+	{TypeEnvDataResetReq, CapEnv, AgentRequest, TypeEnvDataResetResp, of[EnvDataResetRequest], nil},
+	{TypeEnvDataResetResp, CapEnv, HostResponse, "", of[EnvDataResetResponse], nil},
+	{TypeEnvDataAddReq, CapEnv, AgentRequest, TypeEnvDataAddResp, of[EnvDataAddRequest], nil},
+	{TypeEnvDataAddResp, CapEnv, HostResponse, "", of[EnvDataAddResponse], nil},
+	{TypeEnvDataGetReq, CapEnv, AgentRequest, TypeEnvDataGetResp, of[EnvDataGetRequest], nil},
+	{TypeEnvDataGetResp, CapEnv, HostResponse, "", of[EnvDataGetResponse], nil},
 }
 
-func procRows() []Info {
-	return []Info{
-		row[ProcSpawnRequest](TypeProcSpawnReq, CapProc, AgentRequest, TypeProcSpawnResp),
-		row[ProcSpawnResponse](TypeProcSpawnResp, CapProc, HostResponse, ""),
-		row[ProcWriteRequest](TypeProcWriteReq, CapProc, AgentRequest, TypeProcWriteResp),
-		row[ProcWriteResponse](TypeProcWriteResp, CapProc, HostResponse, ""),
-		row[ProcReadEvent](TypeProcReadEvent, CapProc, HostEvent, ""),
-		row[ProcKillRequest](TypeProcKillReq, CapProc, AgentRequest, TypeProcKillResp),
-		row[ProcKillResponse](TypeProcKillResp, CapProc, HostResponse, ""),
-		row[ProcStatusRequest](TypeProcStatusReq, CapProc, AgentRequest, TypeProcStatusResp),
-		row[ProcStatusResponse](TypeProcStatusResp, CapProc, HostResponse, "", "proc_id", "status", "error"),
-	}
+var procRows = []row{
+	{TypeProcSpawnReq, CapProc, AgentRequest, TypeProcSpawnResp, of[ProcSpawnRequest], nil},
+	{TypeProcSpawnResp, CapProc, HostResponse, "", of[ProcSpawnResponse], nil},
+	{TypeProcWriteReq, CapProc, AgentRequest, TypeProcWriteResp, of[ProcWriteRequest], nil},
+	{TypeProcWriteResp, CapProc, HostResponse, "", of[ProcWriteResponse], nil},
+	{TypeProcReadEvent, CapProc, HostEvent, "", of[ProcReadEvent], nil},
+	{TypeProcKillReq, CapProc, AgentRequest, TypeProcKillResp, of[ProcKillRequest], nil},
+	{TypeProcKillResp, CapProc, HostResponse, "", of[ProcKillResponse], nil},
+	{TypeProcStatusReq, CapProc, AgentRequest, TypeProcStatusResp, of[ProcStatusRequest], nil},
+	{TypeProcStatusResp, CapProc, HostResponse, "", of[ProcStatusResponse], fields{"proc_id", "status", "error"}},
 }
 
-func memoryRows() []Info {
-	return []Info{
-		row[MemoryInitRequest](TypeMemoryInitReq, CapMemory, AgentRequest, TypeMemoryInitResp),
-		row[MemoryInitResponse](TypeMemoryInitResp, CapMemory, HostResponse, "", "memory_id", "namespace"),
-		row[MemoryStoreRequest](TypeMemoryStoreReq, CapMemory, AgentRequest, TypeMemoryStoreResp, "memory_id"),
-		row[MemoryStoreResponse](TypeMemoryStoreResp, CapMemory, HostResponse, ""),
-		row[MemoryRetrieveRequest](TypeMemoryRetrieveReq, CapMemory, AgentRequest, TypeMemoryRetrieveResp, "memory_id"),
-		row[MemoryRetrieveResponse](TypeMemoryRetrieveResp, CapMemory, HostResponse, ""),
-		row[MemoryForgetRequest](TypeMemoryForgetReq, CapMemory, AgentRequest, TypeMemoryForgetResp, "memory_id"),
-		row[MemoryForgetResponse](TypeMemoryForgetResp, CapMemory, HostResponse, ""),
-	}
+var memoryRows = []row{
+	{TypeMemoryInitReq, CapMemory, AgentRequest, TypeMemoryInitResp, of[MemoryInitRequest], nil},
+	{TypeMemoryInitResp, CapMemory, HostResponse, "", of[MemoryInitResponse], fields{"memory_id", "namespace"}},
+	{TypeMemoryStoreReq, CapMemory, AgentRequest, TypeMemoryStoreResp, of[MemoryStoreRequest], fields{"memory_id"}},
+	{TypeMemoryStoreResp, CapMemory, HostResponse, "", of[MemoryStoreResponse], nil},
+	{TypeMemoryRetrieveReq, CapMemory, AgentRequest, TypeMemoryRetrieveResp,
+		of[MemoryRetrieveRequest], fields{"memory_id"}},
+	{TypeMemoryRetrieveResp, CapMemory, HostResponse, "", of[MemoryRetrieveResponse], nil},
+	{TypeMemoryForgetReq, CapMemory, AgentRequest, TypeMemoryForgetResp,
+		of[MemoryForgetRequest], fields{"memory_id"}},
+	{TypeMemoryForgetResp, CapMemory, HostResponse, "", of[MemoryForgetResponse], nil},
 }
 
-func learnRows() []Info {
-	return []Info{
-		row[LearnFeedbackRequest](TypeLearnFeedbackReq, CapLearning, AgentRequest, TypeLearnFeedbackResp, "feedbacks"),
-		row[LearnFeedbackResponse](TypeLearnFeedbackResp, CapLearning, HostResponse, ""),
-		row[LearnExperienceRequest](TypeLearnExperienceReq, CapLearning, AgentRequest, TypeLearnExperienceResp),
-		row[LearnExperienceResponse](TypeLearnExperienceResp, CapLearning, HostResponse, ""),
-		row[LearnAdaptRequest](TypeLearnAdaptReq, CapLearning, AgentRequest, TypeLearnAdaptResp),
-		row[LearnAdaptResponse](TypeLearnAdaptResp, CapLearning, HostResponse, ""),
-		row[LearnStatsRequest](TypeLearnStatsReq, CapLearning, AgentRequest, TypeLearnStatsResp),
-		row[LearnStatsResponse](TypeLearnStatsResp, CapLearning, HostResponse, ""),
-	}
+var learnRows = []row{
+	{TypeLearnFeedbackReq, CapLearning, AgentRequest, TypeLearnFeedbackResp,
+		of[LearnFeedbackRequest], fields{"feedbacks"}},
+	{TypeLearnFeedbackResp, CapLearning, HostResponse, "", of[LearnFeedbackResponse], nil},
+	{TypeLearnExperienceReq, CapLearning, AgentRequest, TypeLearnExperienceResp, of[LearnExperienceRequest], nil},
+	{TypeLearnExperienceResp, CapLearning, HostResponse, "", of[LearnExperienceResponse], nil},
+	{TypeLearnAdaptReq, CapLearning, AgentRequest, TypeLearnAdaptResp, of[LearnAdaptRequest], nil},
+	{TypeLearnAdaptResp, CapLearning, HostResponse, "", of[LearnAdaptResponse], nil},
+	{TypeLearnStatsReq, CapLearning, AgentRequest, TypeLearnStatsResp, of[LearnStatsRequest], nil},
+	{TypeLearnStatsResp, CapLearning, HostResponse, "", of[LearnStatsResponse], nil},
 }
 
-func refinementRows() []Info {
-	return []Info{
-		row[RefinementPlanRequest](TypeRefinementPlanReq, CapLearning, AgentRequest, TypeRefinementPlanResp),
-		row[RefinementPlanResponse](TypeRefinementPlanResp, CapLearning, HostResponse, ""),
-		row[RefinementApplyRequest](TypeRefinementApplyReq, CapLearning, AgentRequest, TypeRefinementApplyResp),
-		row[RefinementApplyResponse](TypeRefinementApplyResp, CapLearning, HostResponse, ""),
-		row[RefinementRollbackRequest](TypeRefinementRollbackReq, CapLearning, AgentRequest, TypeRefinementRollbackResp),
-		row[RefinementRollbackResponse](TypeRefinementRollbackResp, CapLearning, HostResponse, ""),
-		row[RefinementReviewRequest](TypeRefinementReviewReq, CapLearning, AgentRequest, TypeRefinementReviewResp),
-		row[RefinementReviewResponse](TypeRefinementReviewResp, CapLearning, HostResponse, ""),
-		row[RefinementHistoryRequest](TypeRefinementHistoryReq, CapLearning, AgentRequest, TypeRefinementHistoryResp),
-		row[RefinementHistoryResponse](TypeRefinementHistoryResp, CapLearning, HostResponse, ""),
-	}
+var refinementRows = []row{
+	{TypeRefinementPlanReq, CapLearning, AgentRequest, TypeRefinementPlanResp, of[RefinementPlanRequest], nil},
+	{TypeRefinementPlanResp, CapLearning, HostResponse, "", of[RefinementPlanResponse], nil},
+	{TypeRefinementApplyReq, CapLearning, AgentRequest, TypeRefinementApplyResp, of[RefinementApplyRequest], nil},
+	{TypeRefinementApplyResp, CapLearning, HostResponse, "", of[RefinementApplyResponse], nil},
+	{TypeRefinementRollbackReq, CapLearning, AgentRequest, TypeRefinementRollbackResp,
+		of[RefinementRollbackRequest], nil},
+	{TypeRefinementRollbackResp, CapLearning, HostResponse, "", of[RefinementRollbackResponse], nil},
+	{TypeRefinementReviewReq, CapLearning, AgentRequest, TypeRefinementReviewResp, of[RefinementReviewRequest], nil},
+	{TypeRefinementReviewResp, CapLearning, HostResponse, "", of[RefinementReviewResponse], nil},
+	{TypeRefinementHistoryReq, CapLearning, AgentRequest, TypeRefinementHistoryResp,
+		of[RefinementHistoryRequest], nil},
+	{TypeRefinementHistoryResp, CapLearning, HostResponse, "", of[RefinementHistoryResponse], nil},
 }
 
-func chainRows() []Info {
-	return []Info{
-		row[ChainRequest](TypeChainReq, CapChains, AgentRequest, TypeChainResp),
-		row[ChainEvent](TypeChainEvent, CapChains, HostEvent, ""),
-		row[ChainResponse](TypeChainResp, CapChains, HostResponse, ""),
-	}
+var chainRows = []row{
+	{TypeChainReq, CapChains, AgentRequest, TypeChainResp, of[ChainRequest], nil},
+	{TypeChainEvent, CapChains, HostEvent, "", of[ChainEvent], nil},
+	{TypeChainResp, CapChains, HostResponse, "", of[ChainResponse], nil},
 }
 
-func mcpRows() []Info {
-	return []Info{
-		row[MCPServerListRequest](TypeMCPServerListReq, CapMCP, AgentRequest, TypeMCPServerListResp),
-		row[MCPServerListResponse](TypeMCPServerListResp, CapMCP, HostResponse, ""),
-		row[MCPServerRegisterRequest](TypeMCPServerRegisterReq, CapMCP, AgentRequest, TypeMCPServerRegisterResp),
-		row[MCPServerRegisterResponse](TypeMCPServerRegisterResp, CapMCP, HostResponse, ""),
-		row[MCPServerUnregisterRequest](TypeMCPServerUnregisterReq, CapMCP, AgentRequest, TypeMCPServerUnregisterResp),
-		row[MCPServerUnregisterResponse](TypeMCPServerUnregisterResp, CapMCP, HostResponse, ""),
-		row[MCPResourceListRequest](TypeMCPResourceListReq, CapMCP, AgentRequest, TypeMCPResourceListResp),
-		row[MCPResourceListResponse](TypeMCPResourceListResp, CapMCP, HostResponse, ""),
-		row[MCPResourceReadRequest](TypeMCPResourceReadReq, CapMCP, AgentRequest, TypeMCPResourceReadResp),
-		row[MCPResourceReadResponse](TypeMCPResourceReadResp, CapMCP, HostResponse, ""),
-		row[MCPResourceSubscribeRequest](TypeMCPResourceSubscribeReq, CapMCP, AgentRequest, TypeMCPResourceSubscribeResp),
-		row[MCPResourceSubscribeResponse](TypeMCPResourceSubscribeResp, CapMCP, HostResponse, ""),
-		row[MCPPromptListRequest](TypeMCPPromptListReq, CapMCP, AgentRequest, TypeMCPPromptListResp),
-		row[MCPPromptListResponse](TypeMCPPromptListResp, CapMCP, HostResponse, ""),
-		row[MCPPromptGetRequest](TypeMCPPromptGetReq, CapMCP, AgentRequest, TypeMCPPromptGetResp),
-		row[MCPPromptGetResponse](TypeMCPPromptGetResp, CapMCP, HostResponse, ""),
-		row[MCPRootListRequest](TypeMCPRootListReq, CapMCP, HostRequest, TypeMCPRootListResp),
-		row[MCPRootListResponse](TypeMCPRootListResp, CapMCP, AgentResponse, ""),
-		row[MCPSampleRequest](TypeMCPSampleReq, CapMCP, HostRequest, TypeMCPSampleResp),
-		row[MCPSampleResponse](TypeMCPSampleResp, CapMCP, AgentResponse, ""),
-	}
+var mcpRows = []row{
+	{TypeMCPServerListReq, CapMCP, AgentRequest, TypeMCPServerListResp, of[MCPServerListRequest], nil},
+	{TypeMCPServerListResp, CapMCP, HostResponse, "", of[MCPServerListResponse], nil},
+	{TypeMCPServerRegisterReq, CapMCP, AgentRequest, TypeMCPServerRegisterResp, of[MCPServerRegisterRequest], nil},
+	{TypeMCPServerRegisterResp, CapMCP, HostResponse, "", of[MCPServerRegisterResponse], nil},
+	{TypeMCPServerUnregisterReq, CapMCP, AgentRequest, TypeMCPServerUnregisterResp,
+		of[MCPServerUnregisterRequest], nil},
+	{TypeMCPServerUnregisterResp, CapMCP, HostResponse, "", of[MCPServerUnregisterResponse], nil},
+	{TypeMCPResourceListReq, CapMCP, AgentRequest, TypeMCPResourceListResp, of[MCPResourceListRequest], nil},
+	{TypeMCPResourceListResp, CapMCP, HostResponse, "", of[MCPResourceListResponse], nil},
+	{TypeMCPResourceReadReq, CapMCP, AgentRequest, TypeMCPResourceReadResp, of[MCPResourceReadRequest], nil},
+	{TypeMCPResourceReadResp, CapMCP, HostResponse, "", of[MCPResourceReadResponse], nil},
+	{TypeMCPResourceSubscribeReq, CapMCP, AgentRequest, TypeMCPResourceSubscribeResp,
+		of[MCPResourceSubscribeRequest], nil},
+	{TypeMCPResourceSubscribeResp, CapMCP, HostResponse, "", of[MCPResourceSubscribeResponse], nil},
+	{TypeMCPPromptListReq, CapMCP, AgentRequest, TypeMCPPromptListResp, of[MCPPromptListRequest], nil},
+	{TypeMCPPromptListResp, CapMCP, HostResponse, "", of[MCPPromptListResponse], nil},
+	{TypeMCPPromptGetReq, CapMCP, AgentRequest, TypeMCPPromptGetResp, of[MCPPromptGetRequest], nil},
+	{TypeMCPPromptGetResp, CapMCP, HostResponse, "", of[MCPPromptGetResponse], nil},
+	{TypeMCPRootListReq, CapMCP, HostRequest, TypeMCPRootListResp, of[MCPRootListRequest], nil},
+	{TypeMCPRootListResp, CapMCP, AgentResponse, "", of[MCPRootListResponse], nil},
+	{TypeMCPSampleReq, CapMCP, HostRequest, TypeMCPSampleResp, of[MCPSampleRequest], nil},
+	{TypeMCPSampleResp, CapMCP, AgentResponse, "", of[MCPSampleResponse], nil},
 }
 
-func planningRows() []Info {
-	return []Info{
-		row[PlanCreateRequest](TypePlanCreateReq, CapPlanning, AgentRequest, TypePlanCreateResp),
-		row[PlanListRequest](TypePlanListReq, CapPlanning, AgentRequest, TypePlanListResp),
-		row[TaskAddRequest](TypeTaskAddReq, CapPlanning, AgentRequest, TypeTaskAddResp, "plan_id", "title"),
-		row[TaskUpdateRequest](TypeTaskUpdateReq, CapPlanning, AgentRequest, TypeTaskUpdateResp, "plan_id"),
-		row[TaskListRequest](TypeTaskListReq, CapPlanning, AgentRequest, TypeTaskListResp),
-		row[PlanBoardRequest](TypePlanBoardReq, CapPlanning, AgentRequest, TypePlanBoardResp),
-		row[PlanCreateResponse](TypePlanCreateResp, CapPlanning, HostResponse, ""),
-		row[PlanListResponse](TypePlanListResp, CapPlanning, HostResponse, ""),
-		row[TaskAddResponse](TypeTaskAddResp, CapPlanning, HostResponse, ""),
-		row[TaskUpdateResponse](TypeTaskUpdateResp, CapPlanning, HostResponse, ""),
-		row[TaskListResponse](TypeTaskListResp, CapPlanning, HostResponse, ""),
-		row[PlanBoardResponse](TypePlanBoardResp, CapPlanning, HostResponse, ""),
-	}
+var planningRows = []row{
+	{TypePlanCreateReq, CapPlanning, AgentRequest, TypePlanCreateResp, of[PlanCreateRequest], nil},
+	{TypePlanListReq, CapPlanning, AgentRequest, TypePlanListResp, of[PlanListRequest], nil},
+	{TypeTaskAddReq, CapPlanning, AgentRequest, TypeTaskAddResp, of[TaskAddRequest], fields{"plan_id", "title"}},
+	{TypeTaskUpdateReq, CapPlanning, AgentRequest, TypeTaskUpdateResp, of[TaskUpdateRequest], fields{"plan_id"}},
+	{TypeTaskListReq, CapPlanning, AgentRequest, TypeTaskListResp, of[TaskListRequest], nil},
+	{TypePlanBoardReq, CapPlanning, AgentRequest, TypePlanBoardResp, of[PlanBoardRequest], nil},
+	{TypePlanCreateResp, CapPlanning, HostResponse, "", of[PlanCreateResponse], nil},
+	{TypePlanListResp, CapPlanning, HostResponse, "", of[PlanListResponse], nil},
+	{TypeTaskAddResp, CapPlanning, HostResponse, "", of[TaskAddResponse], nil},
+	{TypeTaskUpdateResp, CapPlanning, HostResponse, "", of[TaskUpdateResponse], nil},
+	{TypeTaskListResp, CapPlanning, HostResponse, "", of[TaskListResponse], nil},
+	{TypePlanBoardResp, CapPlanning, HostResponse, "", of[PlanBoardResponse], nil},
 }
 
-func agentRows() []Info {
-	return []Info{
-		row[AgentSpawnRequest](TypeAgentSpawnReq, CapMultiAgent, AgentRequest, TypeAgentSpawnResp, "name"),
-		row[AgentDelegateRequest](TypeAgentDelegateReq, CapMultiAgent, AgentRequest, TypeAgentDelegateResp, "subagent_id", "task_name", "instruction"),
-		row[AgentAwaitRequest](TypeAgentAwaitReq, CapMultiAgent, AgentRequest, TypeAgentAwaitResp, "subagent_id"),
-		row[AgentListRequest](TypeAgentListReq, CapMultiAgent, AgentRequest, TypeAgentListResp),
-		row[AgentTerminateRequest](TypeAgentTerminateReq, CapMultiAgent, AgentRequest, TypeAgentTerminateResp, "subagent_id"),
-		row[AgentSpawnResponse](TypeAgentSpawnResp, CapMultiAgent, HostResponse, ""),
-		row[AgentDelegateResponse](TypeAgentDelegateResp, CapMultiAgent, HostResponse, ""),
-		row[AgentAwaitResponse](TypeAgentAwaitResp, CapMultiAgent, HostResponse, ""),
-		row[AgentListResponse](TypeAgentListResp, CapMultiAgent, HostResponse, ""),
-		row[AgentTerminateResponse](TypeAgentTerminateResp, CapMultiAgent, HostResponse, ""),
-	}
+var agentRows = []row{
+	{TypeAgentSpawnReq, CapMultiAgent, AgentRequest, TypeAgentSpawnResp, of[AgentSpawnRequest], fields{"name"}},
+	{TypeAgentDelegateReq, CapMultiAgent, AgentRequest, TypeAgentDelegateResp,
+		of[AgentDelegateRequest], fields{"subagent_id", "task_name", "instruction"}},
+	{TypeAgentAwaitReq, CapMultiAgent, AgentRequest, TypeAgentAwaitResp,
+		of[AgentAwaitRequest], fields{"subagent_id"}},
+	{TypeAgentListReq, CapMultiAgent, AgentRequest, TypeAgentListResp, of[AgentListRequest], nil},
+	{TypeAgentTerminateReq, CapMultiAgent, AgentRequest, TypeAgentTerminateResp,
+		of[AgentTerminateRequest], fields{"subagent_id"}},
+	{TypeAgentSpawnResp, CapMultiAgent, HostResponse, "", of[AgentSpawnResponse], nil},
+	{TypeAgentDelegateResp, CapMultiAgent, HostResponse, "", of[AgentDelegateResponse], nil},
+	{TypeAgentAwaitResp, CapMultiAgent, HostResponse, "", of[AgentAwaitResponse], nil},
+	{TypeAgentListResp, CapMultiAgent, HostResponse, "", of[AgentListResponse], nil},
+	{TypeAgentTerminateResp, CapMultiAgent, HostResponse, "", of[AgentTerminateResponse], nil},
 }
 
-func subagentRows() []Info {
-	return []Info{
-		row[SubagentAwaitRequest](TypeSubagentAwaitReq, CapMultiAgent, AgentRequest, TypeSubagentAwaitResp, "subagent_id"),
-		row[SubagentAwaitResponse](TypeSubagentAwaitResp, CapMultiAgent, HostResponse, "", "subagent_id", "status"),
-		row[SubagentCancelRequest](TypeSubagentCancelReq, CapMultiAgent, AgentRequest, TypeAgentTerminateResp, "subagent_id"),
-		row[SubagentDelegateRequest](TypeSubagentDelegateReq, CapMultiAgent, AgentRequest, TypeSubagentDelegateResp, "subagent_id", "task"),
-		row[SubagentDelegateResponse](TypeSubagentDelegateResp, CapMultiAgent, HostResponse, "", "status"),
-		row[SubagentEvent](TypeSubagentEvent, CapMultiAgent, HostEvent, "", "subagent_id", "event"),
-		row[SubagentListRequest](TypeSubagentListReq, CapMultiAgent, AgentRequest, TypeSubagentListResp),
-		row[SubagentListResponse](TypeSubagentListResp, CapMultiAgent, HostResponse, "", "subagents"),
-		row[SubagentMergeRequest](TypeSubagentMergeReq, CapMultiAgent, AgentRequest, TypeSubagentMergeResp, "subagent_ids"),
-		row[SubagentMergeResponse](TypeSubagentMergeResp, CapMultiAgent, HostResponse, "", "merged_result"),
-		row[SubagentMessageRequest](TypeSubagentMessageReq, CapMultiAgent, AgentRequest, TypeSubagentMessageResp, "from_subagent_id", "to_subagent_id", "message"),
-		row[SubagentMessageResponse](TypeSubagentMessageResp, CapMultiAgent, HostResponse, ""),
-		row[SubagentSpawnRequest](TypeSubagentSpawnReq, CapMultiAgent, AgentRequest, TypeSubagentSpawnResp, "agent"),
-		row[SubagentSpawnResponse](TypeSubagentSpawnResp, CapMultiAgent, HostResponse, "", "subagent_id", "status"),
-		row[SubagentTerminateRequest](TypeSubagentTerminateReq, CapMultiAgent, AgentRequest, TypeAgentTerminateResp, "subagent_id"),
-	}
+var subagentRows = []row{
+	{TypeSubagentAwaitReq, CapMultiAgent, AgentRequest, TypeSubagentAwaitResp,
+		of[SubagentAwaitRequest], fields{"subagent_id"}},
+	{TypeSubagentAwaitResp, CapMultiAgent, HostResponse, "",
+		of[SubagentAwaitResponse], fields{"subagent_id", "status"}},
+	{TypeSubagentCancelReq, CapMultiAgent, AgentRequest, TypeAgentTerminateResp,
+		of[SubagentCancelRequest], fields{"subagent_id"}},
+	{TypeSubagentDelegateReq, CapMultiAgent, AgentRequest, TypeSubagentDelegateResp,
+		of[SubagentDelegateRequest], fields{"subagent_id", "task"}},
+	{TypeSubagentDelegateResp, CapMultiAgent, HostResponse, "", of[SubagentDelegateResponse], fields{"status"}},
+	{TypeSubagentEvent, CapMultiAgent, HostEvent, "", of[SubagentEvent], fields{"subagent_id", "event"}},
+	{TypeSubagentListReq, CapMultiAgent, AgentRequest, TypeSubagentListResp, of[SubagentListRequest], nil},
+	{TypeSubagentListResp, CapMultiAgent, HostResponse, "", of[SubagentListResponse], fields{"subagents"}},
+	{TypeSubagentMergeReq, CapMultiAgent, AgentRequest, TypeSubagentMergeResp,
+		of[SubagentMergeRequest], fields{"subagent_ids"}},
+	{TypeSubagentMergeResp, CapMultiAgent, HostResponse, "", of[SubagentMergeResponse], fields{"merged_result"}},
+	{TypeSubagentMessageReq, CapMultiAgent, AgentRequest, TypeSubagentMessageResp,
+		of[SubagentMessageRequest], fields{"from_subagent_id", "to_subagent_id", "message"}},
+	{TypeSubagentMessageResp, CapMultiAgent, HostResponse, "", of[SubagentMessageResponse], nil},
+	{TypeSubagentSpawnReq, CapMultiAgent, AgentRequest, TypeSubagentSpawnResp,
+		of[SubagentSpawnRequest], fields{"agent"}},
+	{TypeSubagentSpawnResp, CapMultiAgent, HostResponse, "",
+		of[SubagentSpawnResponse], fields{"subagent_id", "status"}},
+	{TypeSubagentTerminateReq, CapMultiAgent, AgentRequest, TypeAgentTerminateResp,
+		of[SubagentTerminateRequest], fields{"subagent_id"}},
 }
 
-func pushRows() []Info {
-	return []Info{
-		row[MCPServerPush](TypeMCPServerPush, CapMCP, HostEvent, ""),
-	}
+var pushRows = []row{
+	{TypeMCPServerPush, CapMCP, HostEvent, "", of[MCPServerPush], nil},
 }
 
-// table has one row per message type, in the order of messages.json. Nothing
-// changes it, nor the index, once the package is loaded.
-var table = slices.Concat(coreRows(), toolRows(), toolkitRows(), skillRows(), envRows(),
-	procRows(), memoryRows(), learnRows(), refinementRows(), chainRows(), mcpRows(),
-	planningRows(), agentRows(), subagentRows(), pushRows(), envDataRows())
+// index finds the rows by their types, and by the other names of WIRE section 6. all has them in the
+// order of messages.json. Nothing changes either once they are made.
+type index struct {
+	all    []Info
+	byType map[string]*Info
+}
 
-// index finds a row by its type, and by the other names of WIRE section 6.
-var index = indexOf(table)
-
-func indexOf(rows []Info) map[string]*Info {
-	byType := make(map[string]*Info, len(rows)+8)
-	for i := range rows {
-		byType[string(rows[i].Type)] = &rows[i]
+// table is made at the first look-up: the rows themselves are data that no start has to build.
+var table = sync.OnceValue(func() *index {
+	t := &index{all: make([]Info, 0, 144), byType: make(map[string]*Info, 160)}
+	for _, rows := range [][]row{
+		coreRows, toolRows, toolkitRows, skillRows, envRows, procRows, memoryRows, learnRows, refinementRows,
+		chainRows, mcpRows, planningRows, agentRows, subagentRows, pushRows, envDataRows,
+	} {
+		for _, r := range rows {
+			t.all = append(t.all, Info{
+				Type: r.Type, Capability: r.Capability, Direction: r.Direction, Response: r.Response,
+				Required: r.required, New: r.create,
+			})
+		}
+	}
+	for i := range t.all {
+		t.byType[string(t.all[i].Type)] = &t.all[i]
 	}
 	for _, alias := range []Type{
 		"env/spaces/req", "env/spaces/resp", "mcp/sampling/req", "mcp/sampling/resp",
 		"mcp/roots/list/req", "mcp/roots/list/resp",
 	} {
-		byType[string(alias)] = byType[string(Canonical(alias))]
+		t.byType[string(alias)] = t.byType[string(Canonical(alias))]
 	}
-	return inOrder(byType)
+	inOrder(t.byType)
+	return t
+})
+
+// row is what the table says of a message type, without its order.
+type row struct {
+	Type       Type
+	Capability Capability
+	Direction  Direction
+	Response   Type // "" for what has no answer
+	create     func() any
+	required   fields
 }
 
-// row makes one row; T is the struct of its type, and response is "" for what
-// has no answer.
-func row[T any](t Type, c Capability, d Direction, response Type, required ...string) Info {
-	return Info{
-		Type: t, Capability: c, Direction: d, Response: response, Required: required,
-		New: func() any { return new(T) },
-	}
-}
+type fields = []string
+
+// of makes the struct of a message type.
+func of[T any]() any { return new(T) }
 
 // Types lists the message types of the protocol in the order of messages.json.
-// The extension `cancel` is not among them.
-func Types() []Info { return slices.Clone(table) }
+// The extension `cancel` is not among them. The rows are shared: do not change them.
+func Types() []Info { return table().all }
 
 // Lookup finds the row of a type. Another name of WIRE section 6 finds the row of
 // the type that it stands for. The row is shared: do not change it.
 func Lookup(t Type) (*Info, bool) {
-	info, ok := index[string(t)]
+	info, ok := table().byType[string(t)]
 	return info, ok
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -91,25 +92,27 @@ const (
 	formOwn // handled by its name
 )
 
-var forms = map[string]form{
-	"const": formAny, "default": formAny, "enum": formEnum, "type": formType, "pattern": formPattern,
-	"items": formItems, "examples": formPlainList, "required": formNames, "dependentRequired": formNameLists,
-	"dependencies": formDependencies, "title": formText, "description": formText, "format": formText,
-	"contentEncoding": formText, "contentMediaType": formText, "$comment": formText, "uniqueItems": formFlag,
-	"readOnly": formFlag, "writeOnly": formFlag, "deprecated": formFlag, "nullable": formFlag,
-	"minimum": formNumber, "maximum": formNumber, "exclusiveMinimum": formNumber,
-	"exclusiveMaximum": formNumber, "multipleOf": formNumber, "minLength": formCount, "maxLength": formCount,
-	"minItems": formCount, "maxItems": formCount, "minProperties": formCount, "maxProperties": formCount,
-	"minContains": formCount, "maxContains": formCount, "additionalItems": formSchema,
-	"additionalProperties": formSchema, "unevaluatedItems": formSchema, "unevaluatedProperties": formSchema,
-	"contains": formSchema, "propertyNames": formSchema, "not": formSchema, "if": formSchema,
-	"then": formSchema, "else": formSchema, "contentSchema": formSchema, "allOf": formSchemas,
-	"anyOf": formSchemas, "oneOf": formSchemas, "prefixItems": formSchemas, "properties": formSchemaMap,
-	"patternProperties": formPatternMap, "dependentSchemas": formSchemaMap, "$defs": formSchemaMap,
-	"definitions": formSchemaMap, "$ref": formReference, "$dynamicRef": formReference, "$schema": formOwn,
-	"$id": formOwn, "id": formOwn, "$anchor": formOwn, "$dynamicAnchor": formOwn, "$recursiveRef": formOwn,
-	"$recursiveAnchor": formOwn, "$vocabulary": formOwn, "$async": formOwn,
-}
+var forms = sync.OnceValue(func() map[string]form {
+	return map[string]form{
+		"const": formAny, "default": formAny, "enum": formEnum, "type": formType, "pattern": formPattern,
+		"items": formItems, "examples": formPlainList, "required": formNames, "dependentRequired": formNameLists,
+		"dependencies": formDependencies, "title": formText, "description": formText, "format": formText,
+		"contentEncoding": formText, "contentMediaType": formText, "$comment": formText, "uniqueItems": formFlag,
+		"readOnly": formFlag, "writeOnly": formFlag, "deprecated": formFlag, "nullable": formFlag,
+		"minimum": formNumber, "maximum": formNumber, "exclusiveMinimum": formNumber,
+		"exclusiveMaximum": formNumber, "multipleOf": formNumber, "minLength": formCount, "maxLength": formCount,
+		"minItems": formCount, "maxItems": formCount, "minProperties": formCount, "maxProperties": formCount,
+		"minContains": formCount, "maxContains": formCount, "additionalItems": formSchema,
+		"additionalProperties": formSchema, "unevaluatedItems": formSchema, "unevaluatedProperties": formSchema,
+		"contains": formSchema, "propertyNames": formSchema, "not": formSchema, "if": formSchema,
+		"then": formSchema, "else": formSchema, "contentSchema": formSchema, "allOf": formSchemas,
+		"anyOf": formSchemas, "oneOf": formSchemas, "prefixItems": formSchemas, "properties": formSchemaMap,
+		"patternProperties": formPatternMap, "dependentSchemas": formSchemaMap, "$defs": formSchemaMap,
+		"definitions": formSchemaMap, "$ref": formReference, "$dynamicRef": formReference, "$schema": formOwn,
+		"$id": formOwn, "id": formOwn, "$anchor": formOwn, "$dynamicAnchor": formOwn, "$recursiveRef": formOwn,
+		"$recursiveAnchor": formOwn, "$vocabulary": formOwn, "$async": formOwn,
+	}
+})
 
 // notes are keywords that allow and forbid nothing.
 var notes = []string{
@@ -150,7 +153,7 @@ func (s *subschema) skip(key string, l loss) {
 
 // keyword takes in one keyword.
 func (s *subschema) keyword(key string, val jsontext.Value) {
-	f := forms[key]
+	f := forms()[key]
 	kind := val.Kind()
 	if kind == 'n' && f != formUnknown && f != formAny { // as serialisers write what is absent
 		s.skip(key, exact)
@@ -237,13 +240,15 @@ func (s *subschema) enum(key string, val jsontext.Value) {
 }
 
 // typeNames are the types of JSON Schema, and those that others call by another name.
-var typeNames = map[string]string{
-	"string": "string", "str": "string", "text": "string", "number": "number", "float": "number", "double": "number",
-	"decimal": "number", "integer": "integer", "int": "integer", "int32": "integer", "int64": "integer",
-	"long":    "integer",
-	"boolean": "boolean", "bool": "boolean", "object": "object", "dict": "object", "map": "object", "array": "array",
-	"list": "array", "tuple": "array", "null": "null", "none": "null",
-}
+var typeNames = sync.OnceValue(func() map[string]string {
+	return map[string]string{
+		"string": "string", "str": "string", "text": "string", "number": "number", "float": "number", "double": "number",
+		"decimal": "number", "integer": "integer", "int": "integer", "int32": "integer", "int64": "integer",
+		"long":    "integer",
+		"boolean": "boolean", "bool": "boolean", "object": "object", "dict": "object", "map": "object", "array": "array",
+		"list": "array", "tuple": "array", "null": "null", "none": "null",
+	}
+})
 
 // types takes in the type, or the list of types.
 func (s *subschema) types(key string, val jsontext.Value) {
@@ -254,7 +259,7 @@ func (s *subschema) types(key string, val jsontext.Value) {
 	var named []string
 	for _, one := range all {
 		text, ok := protocol.Value(one).Str()
-		if name := typeNames[strings.ToLower(text)]; ok && name != "" {
+		if name := typeNames()[strings.ToLower(text)]; ok && name != "" {
 			text = name
 		} else if one.Kind() == 'n' && isList {
 			text = "null"

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"a2e/host/pattern"
@@ -20,11 +21,13 @@ const (
 )
 
 // properties are those names within \p{} that each engine of ECMAScript knows.
-var properties = strings.Fields(`C Cc Cf Cn Co Cs L Ll Lm Lo Lt Lu M Mc Me Mn N Nd Nl No P Pc Pd Pe Pf Pi Po Ps
+var properties = sync.OnceValue(func() []string {
+	return strings.Fields(`C Cc Cf Cn Co Cs L Ll Lm Lo Lt Lu M Mc Me Mn N Nd Nl No P Pc Pd Pe Pf Pi Po Ps
 	S Sc Sk Sm So Z Zl Zp Zs Letter Lowercase_Letter Uppercase_Letter Mark Number Decimal_Number Punctuation Symbol
 	Separator Other Alphabetic Uppercase Lowercase White_Space ASCII Any Emoji ID_Start ID_Continue
 	Script=Latin Script=Greek Script=Cyrillic Script=Arabic Script=Hebrew Script=Han Script=Hiragana Script=Katakana
 	Script=Hangul Script=Thai Script=Devanagari`)
+})
 
 // expression is a regular expression being read as ECMAScript with the flag u reads it.
 type expression struct {
@@ -301,7 +304,7 @@ func (e *expression) escape(inClass bool) (r rune, single bool) {
 	case r == 'p' || r == 'P':
 		e.python = false
 		name, _, found := strings.Cut(rest[2:], "}")
-		if !found || !strings.HasPrefix(name, "{") || !slices.Contains(properties, name[1:]) {
+		if !found || !strings.HasPrefix(name, "{") || !slices.Contains(properties(), name[1:]) {
 			e.fail()
 			return 0, false
 		}

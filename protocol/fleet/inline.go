@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // InlineHeading is the line of a brief after which fields of its dispatch stand as text.
@@ -88,9 +89,11 @@ func isField(line string) bool {
 }
 
 // label is the key of the text behind the fields, which a YAML block marker may follow.
-var label = regexp.MustCompile(`(?i)^[ \t#*-]*brief[ \t]*\**[ \t]*:[ \t]*\**[ \t]*([|>][-+]?[ \t]*$)?`)
+var label = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?i)^[ \t#*-]*brief[ \t]*\**[ \t]*:[ \t]*\**[ \t]*([|>][-+]?[ \t]*$)?`)
+})
 
-func labelled(line string) bool { return label.MatchString(line) }
+func labelled(line string) bool { return label().MatchString(line) }
 
 // body returns the rest, without the label that it may begin with. Of a block the common indentation is dropped.
 func (p *inline) body() []string {
@@ -101,7 +104,7 @@ func (p *inline) body() []string {
 	if !labelled(p.rest[at]) {
 		return append([]string{""}, p.rest[at:]...)
 	}
-	first, body := label.ReplaceAllString(p.rest[at], ""), p.rest[at+1:]
+	first, body := label().ReplaceAllString(p.rest[at], ""), p.rest[at+1:]
 	if first == "" {
 		indent := commonIndent(body)
 		body = slices.Clone(body)
@@ -142,7 +145,7 @@ var (
 )
 
 // fieldName is the form of a field's name; prose before a colon has another.
-var fieldName = regexp.MustCompile(`^[a-z]+(_[a-z]+)+$`)
+var fieldName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z]+(_[a-z]+)+$`) })
 
 // split returns the key of a line as the protocol spells it, and its value.
 func split(line string) (key, value string, ok bool) {
@@ -168,7 +171,7 @@ func (p *inline) field(line string) bool {
 	case !slices.Contains(inlineKeys, key):
 		if near := nearest(key); near != "" {
 			p.fail("%.64q is not known; did you mean %s?", key, near)
-		} else if fieldName.MatchString(key) {
+		} else if fieldName().MatchString(key) {
 			p.fail("%.64q is not known; there are %s", key, strings.Join(inlineKeys, ", "))
 		} else {
 			return false
