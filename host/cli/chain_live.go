@@ -37,7 +37,7 @@ func (e *chainEvent) note() string {
 	case "retry":
 		pause := time.Duration(e.Data.PauseMS * float64(time.Millisecond))
 		return fmt.Sprintf("attempt %d of %d failed, again in %s: %s", e.Data.Attempt, e.Data.Attempts,
-			shortDuration(pause), oneLine(wirePhrases.Replace(e.Error)))
+			shortDuration(pause), oneLine(wirePhrases().Replace(e.Error)))
 	case "wait":
 		return "until " + time.UnixMicro(int64(e.Data.Until*1e6)).Format(time.DateTime)
 	case "iteration":
@@ -68,7 +68,7 @@ func (e *chainEvent) line() string {
 	case e.Phase == "skip":
 		return fmt.Sprintf("skip   %s\n", name)
 	case e.Phase == "error":
-		return fmt.Sprintf("error  %s  %s  %s\n", name, shortDuration(e.took()), oneLine(wirePhrases.Replace(e.Error)))
+		return fmt.Sprintf("error  %s  %s  %s\n", name, shortDuration(e.took()), oneLine(wirePhrases().Replace(e.Error)))
 	case e.note() != "":
 		return fmt.Sprintf("%-6s %s  %s\n", cmp.Or(map[string]string{"iteration": "loop"}[e.Phase], e.Phase), name, e.note())
 	}

@@ -158,6 +158,9 @@ func Main(args []string, sys System) (code int) {
 		cmd.LogLevel = "warn"
 		return finish(cmd.Serve.Run(&cmd, &sys), &sys)
 	}
+	if len(args) == 1 && args[0] == "version" {
+		return finish(cmd.Version.Run(&sys), &sys) // nor does this need it
+	}
 	parser, err := newParser(&cmd, &sys)
 	if err != nil {
 		fmt.Fprintln(sys.Err, "a2e:", err)

@@ -4,23 +4,22 @@ import (
 	"cmp"
 	"io"
 	"os/exec"
-	"regexp"
 	"strings"
 
 	"github.com/mattn/go-isatty"
 )
 
 var (
-	pageComment = regexp.MustCompile(`(?m)^<!--.*?-->\n?`)
-	pageLink    = regexp.MustCompile(`\[([^\]]+)\]\([^)]+\)`)
-	pageCode    = regexp.MustCompile("`([^`]+)`")
-	pageStrong  = regexp.MustCompile(`\*\*([^*]+)\*\*`)
+	pageComment = lazily(`(?m)^<!--.*?-->\n?`)
+	pageLink    = lazily(`\[([^\]]+)\]\([^)]+\)`)
+	pageCode    = lazily("`([^`]+)`")
+	pageStrong  = lazily(`\*\*([^*]+)\*\*`)
 )
 
 // showPage prints a page of the documentation: as it is but without comments for a program, with
 // styles and in a pager for a person at a terminal.
 func (s *System) showPage(text string) error {
-	text = pageComment.ReplaceAllString(text, "")
+	text = pageComment().ReplaceAllString(text, "")
 	if !isatty.IsTerminal(s.Out.Fd()) {
 		_, err := io.WriteString(s.Out, text)
 		return err
@@ -64,11 +63,11 @@ func renderPage(text string, colors bool) string {
 		case strings.HasPrefix(line, "#"):
 			line = style("1", strings.TrimLeft(line, "# "))
 		default:
-			line = pageLink.ReplaceAllString(line, "$1")
-			line = pageStrong.ReplaceAllStringFunc(line, func(word string) string {
+			line = pageLink().ReplaceAllString(line, "$1")
+			line = pageStrong().ReplaceAllStringFunc(line, func(word string) string {
 				return style("1", strings.Trim(word, "*"))
 			})
-			line = pageCode.ReplaceAllStringFunc(line, func(word string) string {
+			line = pageCode().ReplaceAllStringFunc(line, func(word string) string {
 				return style("36", strings.Trim(word, "`"))
 			})
 		}

@@ -159,7 +159,7 @@ func (m memoryOf) ask(cmd *commands, sys *System, req *protocol.MemoryRetrieveRe
 		return c.Call(ctx, protocol.TypeMemoryRetrieveReq, req, found)
 	})
 	for _, name := range slices.Sorted(maps.Keys(found.Detail)) {
-		say(sys.Err, "note: %s: %s", oneLine(name), oneLine(wirePhrases.Replace(fmt.Sprint(found.Detail[name]))))
+		say(sys.Err, "note: %s: %s", oneLine(name), oneLine(wirePhrases().Replace(fmt.Sprint(found.Detail[name]))))
 	}
 	return err
 }

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/alecthomas/kong"
 
@@ -15,53 +16,62 @@ import (
 
 // wirePhrases maps what plugins tell an agent, which names message types and fields, to what a
 // command tells a person, which names commands and flags. Earlier ones win.
-var wirePhrases = strings.NewReplacer(
-	"planning/task/list names", "a2e plan show lists",
-	"planning/plan/list names", "a2e plan list --all shows",
-	"planning/plan/create", "a2e plan add",
-	"its owner extends the claim with the action renew", "its owner extends the claim with a2e plan task renew",
-	"send the change with if_version ", "repeat the change with --if-version ",
-	`"force": true`, "--force",
-	`a longer "timeout"`, "a longer --timeout",
-	"another chain_id starts another one", "another --id starts another one",
-	"start with another chain_id", "start with another --id", "choose another chain_id", "choose another --id",
-	"leave nodes out to resume with those of the journal", "a2e chain resume goes on with those of the journal",
-	"leave nodes and initial_input out to resume with those of the journal",
-	"a2e chain resume goes on with those of the journal",
-	`/chain_id: is "`, `--id: is "`, `it needs "resume": true`, "it needs --resume",
-	`"resume": true resumes it`, "a2e chain resume continues it",
-	"env/reset/req starts one and gives its episode_id", "a2e env reset NAME starts one and prints its id",
-	"start another with env/reset/req", "start another with a2e env reset NAME",
-	"env/close/req", "a2e env close",
-	"learn/stats/req", "a2e learn stats",
-	"learn/refinement/history/req", "a2e learn history",
-	"memory/forget/req", "a2e memory forget",
-	"memory/init/req gives that of another namespace", "--namespace names another",
-	"is not a cursor of this host: send next_cursor of an answer to the same request as it is, or none to start over",
-	"is not one that this command printed; leave it out to start from the first entry",
-	"belongs to another request: send next_cursor of an answer to the same request as it is, or none to start over. "+
-		"Only limit and refresh_ttl may change between pages",
-	"belongs to other flags; give those that it was printed for, or leave it out to start from the first entry",
-	"next_cursor goes on with", "--cursor goes on with",
-	"ask for the rest with next_cursor, or by keys, tags or a smaller limit",
-	"ask for the rest with --cursor, or for less with --tag or --limit",
-	`with a chain_id and "journal": true a person can, by "a2e chain approve"`,
-	"with --id NAME a person can, with a2e chain approve",
-)
+var wirePhrases = sync.OnceValue(func() *strings.Replacer {
+	return strings.NewReplacer(
+		"planning/task/list names", "a2e plan show lists",
+		"planning/plan/list names", "a2e plan list --all shows",
+		"planning/plan/create", "a2e plan add",
+		"its owner extends the claim with the action renew", "its owner extends the claim with a2e plan task renew",
+		"send the change with if_version ", "repeat the change with --if-version ",
+		`"force": true`, "--force",
+		`a longer "timeout"`, "a longer --timeout",
+		"another chain_id starts another one", "another --id starts another one",
+		"start with another chain_id", "start with another --id", "choose another chain_id", "choose another --id",
+		"leave nodes out to resume with those of the journal", "a2e chain resume goes on with those of the journal",
+		"leave nodes and initial_input out to resume with those of the journal",
+		"a2e chain resume goes on with those of the journal",
+		`/chain_id: is "`, `--id: is "`, `it needs "resume": true`, "it needs --resume",
+		`"resume": true resumes it`, "a2e chain resume continues it",
+		"env/reset/req starts one and gives its episode_id", "a2e env reset NAME starts one and prints its id",
+		"start another with env/reset/req", "start another with a2e env reset NAME",
+		"env/close/req", "a2e env close",
+		"learn/stats/req", "a2e learn stats",
+		"learn/refinement/history/req", "a2e learn history",
+		"memory/forget/req", "a2e memory forget",
+		"memory/init/req gives that of another namespace", "--namespace names another",
+		"is not a cursor of this host: send next_cursor of an answer to the same request as it is, or none to start over",
+		"is not one that this command printed; leave it out to start from the first entry",
+		"belongs to another request: send next_cursor of an answer to the same request as it is, or none to start over. "+
+			"Only limit and refresh_ttl may change between pages",
+		"belongs to other flags; give those that it was printed for, or leave it out to start from the first entry",
+		"next_cursor goes on with", "--cursor goes on with",
+		"ask for the rest with next_cursor, or by keys, tags or a smaller limit",
+		"ask for the rest with --cursor, or for less with --tag or --limit",
+		`with a chain_id and "journal": true a person can, by "a2e chain approve"`,
+		"with --id NAME a person can, with a2e chain approve",
+	)
+})
 
 var (
 	// wireResolve is how an agent decides about nodes that were under way.
-	wireResolve = regexp.MustCompile(`decide with "resume": true, "resolve": \{"([^"]*)": .*`)
+	wireResolve = lazily(`decide with "resume": true, "resolve": \{"([^"]*)": .*`)
 	// wireMember is a member of a chain, which a person writes into a YAML file.
-	wireMember = regexp.MustCompile(`"([a-z_]+)": (true|false)`)
+	wireMember = lazily(`"([a-z_]+)": (true|false)`)
 	// wireField is a field of the request that is wrong, as a JSON pointer.
-	wireField = regexp.MustCompile(`(^|[\s(])/([a-z_]+)(?:/\d+\b|/([^\s:;,)]+))?`)
+	wireField = lazily(`(^|[\s(])/([a-z_]+)(?:/\d+\b|/([^\s:;,)]+))?`)
 )
 
+// lazily returns an expression that is compiled at its first use: few commands need it.
+func lazily(expr string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expr) })
+}
+
 // fieldFlags are the flags whose fields have another name on the wire.
-var fieldFlags = map[string]string{
-	"deps": "after", "plan_id": "plan", "task_id": "task", "chain_id": "id", "episode_id": "episode",
-	"arguments": "args",
+func fieldFlags() map[string]string {
+	return map[string]string{
+		"deps": "after", "plan_id": "plan", "task_id": "task", "chain_id": "id", "episode_id": "episode",
+		"arguments": "args",
+	}
 }
 
 // wordedError is an error in the words of the command line.
@@ -84,14 +94,14 @@ func inWords(err error, node *kong.Node) error {
 	if wire, ok := errors.AsType[*protocol.Error](err); ok {
 		plain := wire.Message
 		if wire.Code == protocol.CodeSchemaViolation {
-			plain = wireField.ReplaceAllStringFunc(plain, func(field string) string { return flagOf(node, field) })
+			plain = wireField().ReplaceAllStringFunc(plain, func(field string) string { return flagOf(node, field) })
 		}
-		plain = wireResolve.ReplaceAllString(wirePhrases.Replace(plain),
+		plain = wireResolve().ReplaceAllString(wirePhrases().Replace(plain),
 			"decide with a2e chain resume --resolve $1=WHAT, where WHAT is "+
 				"run (once more), done, fail or its output as JSON")
-		text = strings.Replace(text, wire.Error(), wireMember.ReplaceAllString(plain, "$1: $2"), 1)
+		text = strings.Replace(text, wire.Error(), wireMember().ReplaceAllString(plain, "$1: $2"), 1)
 	} else {
-		text = wireMember.ReplaceAllString(wirePhrases.Replace(text), "$1: $2")
+		text = wireMember().ReplaceAllString(wirePhrases().Replace(text), "$1: $2")
 	}
 	if path, ok := errors.AsType[*fs.PathError](err); ok { // once, and without the system call
 		text = strings.Replace(text, path.Error(), path.Path+": "+path.Err.Error(), 1)
@@ -112,9 +122,9 @@ func inWords(err error, node *kong.Node) error {
 // flagOf returns how the command line calls a field of a request, a JSON pointer behind a separator;
 // a field that the command does not have stays.
 func flagOf(node *kong.Node, field string) string {
-	parts := wireField.FindStringSubmatch(field)
+	parts := wireField().FindStringSubmatch(field)
 	name := strings.ReplaceAll(parts[2], "_", "-")
-	if other := fieldFlags[parts[2]]; other != "" {
+	if other := fieldFlags()[parts[2]]; other != "" {
 		name = other
 	}
 	if node == nil {
