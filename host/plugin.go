@@ -34,6 +34,12 @@ type PluginInfo struct {
 	Broken     string                // why it can serve nothing until somebody mends that; "" = it can
 }
 
+// Describer is a plugin that adds to its Info what only a handshake tells, and what takes time to
+// find out: Metadata and Broken.
+type Describer interface {
+	Describe(info PluginInfo) PluginInfo
+}
+
 // Starter is a plugin that has work to do before the first request, or needs something of
 // its host. Start must not wait for slow things: it runs before the handshake is answered.
 type Starter interface {

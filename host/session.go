@@ -252,6 +252,9 @@ func (h *Host) describe(name protocol.Capability) (meta map[string]any, why stri
 		if !info.serves(name) {
 			continue
 		}
+		if d, ok := As[Describer](p); ok {
+			info = d.Describe(info)
+		}
 		if info.Broken != "" {
 			why = info.Broken
 			continue

@@ -43,12 +43,12 @@ var types = sync.OnceValue(func() []pluginType {
 		register("skill", skill.DefaultOptions(), skill.New).untrusted(),
 		register("toolkits", toolkits.Options{}, toolkits.New),
 		register("proc", proc.DefaultOptions(), proc.New),
-		register("env", env.Options{}, env.New).keeps(env.Part()),
-		register("memory", memory.DefaultOptions(), memory.New).keeps(memory.Part()),
-		register("planning", planning.Options{}, planning.New).keeps(planning.Part()),
-		register("learning", learning.DefaultOptions(), learning.New).keeps(learning.Part()),
-		register("chains", chains.DefaultOptions(), chains.New).keeps(chains.Part()),
-		register("mcp", mcp.DefaultOptions(), mcp.New).keeps(mcp.Part()),
+		register("env", env.Options{}, env.New).keeps(env.Part),
+		register("memory", memory.DefaultOptions(), memory.New).keeps(memory.Part),
+		register("planning", planning.Options{}, planning.New).keeps(planning.Part),
+		register("learning", learning.DefaultOptions(), learning.New).keeps(learning.Part),
+		register("chains", chains.DefaultOptions(), chains.New).keeps(chains.Part),
+		register("mcp", mcp.DefaultOptions(), mcp.New).keeps(mcp.Part),
 		register("multi_agent", multiagent.DefaultOptions(), multiagent.New),
 		register("exec", exec.DefaultOptions(), exec.New),
 	}
@@ -58,7 +58,9 @@ var types = sync.OnceValue(func() []pluginType {
 func StateParts() []store.Part {
 	parts := []store.Part{fleet.Part(), jsonrpc.Part()}
 	for _, t := range types() {
-		parts = append(parts, t.parts...)
+		if t.part != nil {
+			parts = append(parts, t.part())
+		}
 	}
 	return parts
 }
@@ -66,9 +68,9 @@ func StateParts() []store.Part {
 // pluginType is one type of plugin.
 type pluginType struct {
 	name    string
-	options any          // the zero value of its option struct, for the config's schema
-	parts   []store.Part // that its plugins keep in the store
-	strict  bool         // its children run code that came with a text: nothing of the sandbox may be missing unless the config says so
+	options any               // the zero value of its option struct, for the config's schema
+	part    func() store.Part // what its plugins keep in the store; nil = nothing
+	strict  bool              // its children run code that came with a text: nothing of the sandbox may be missing unless the config says so
 	make    func(p config.Plugin, b *build, env host.Env) (host.Plugin, error)
 	read    func(p config.Plugin) (any, error) // the options, as a pointer to their struct
 }
@@ -101,8 +103,8 @@ func register[Options any, P host.Plugin](name string, defaults Options, New fun
 }
 
 // keeps returns a type whose plugins keep something in the store.
-func (t pluginType) keeps(part store.Part) pluginType {
-	t.parts = append(t.parts, part)
+func (t pluginType) keeps(part func() store.Part) pluginType {
+	t.part = part
 	return t
 }
 
@@ -247,6 +249,9 @@ func toolNames(cfg *config.Config) []string {
 
 // checkGroups refuses groups that have the name of a tool: a call of it would mean either.
 func checkGroups(cfg *config.Config) error {
+	if len(cfg.Groups) == 0 {
+		return nil // most configs have none, and the names of the tools take time to list
+	}
 	names := toolNames(cfg)
 	for _, group := range slices.Sorted(maps.Keys(cfg.Groups)) {
 		if slices.Contains(names, group) {

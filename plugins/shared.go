@@ -115,6 +115,11 @@ type member struct {
 func (m *member) Info() host.PluginInfo {
 	info := m.Plugin.Info()
 	info.Priority, info.Exclusive = m.entry.Priority, m.entry.Exclusive
+	return info
+}
+
+// Describe implements host.Describer: how children are confined, and whether the store is there.
+func (m *member) Describe(info host.PluginInfo) host.PluginInfo {
 	if info.Children {
 		meta := maps.Clone(m.children.metadata())
 		maps.Copy(meta, info.Metadata)

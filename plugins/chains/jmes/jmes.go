@@ -21,6 +21,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/jmespath-community/go-jmespath/pkg/parsing"
 )
@@ -51,10 +52,10 @@ type Expr struct {
 }
 
 // Compiler compiles expressions. It is safe for concurrent use.
-type Compiler struct{ funcs map[string]*function }
+type Compiler struct{ funcs func() map[string]*function }
 
 // NewCompiler makes one; it is worth keeping.
-func NewCompiler() *Compiler { return &Compiler{table()} }
+func NewCompiler() *Compiler { return &Compiler{sync.OnceValue(table)} }
 
 // Compile parses an expression and checks what can be checked without data: its size,
 // its functions and how many arguments they get, its variables. The error continues the
@@ -78,7 +79,7 @@ func (c *Compiler) Compile(text string) (e *Expr, err error) {
 			return nil, explain(marked, err)
 		}
 	}
-	b := builder{funcs: c.funcs, names: map[string]bool{}, literals: literals}
+	b := builder{funcs: c.funcs(), names: map[string]bool{}, literals: literals}
 	root, err := b.build(&ast, where{root: true})
 	if err != nil {
 		return nil, err
