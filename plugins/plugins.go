@@ -70,9 +70,11 @@ type pluginType struct {
 	name    string
 	options any               // the zero value of its option struct, for the config's schema
 	part    func() store.Part // what its plugins keep in the store; nil = nothing
-	strict  bool              // its children run code that came with a text: nothing of the sandbox may be missing unless the config says so
-	make    func(p config.Plugin, b *build, env host.Env) (host.Plugin, error)
-	read    func(p config.Plugin) (any, error) // the options, as a pointer to their struct
+	// strict says that its children run code that came with a text: nothing of the sandbox may be
+	// missing unless the config says so.
+	strict bool
+	make   func(p config.Plugin, b *build, env host.Env) (host.Plugin, error)
+	read   func(p config.Plugin) (any, error) // the options, as a pointer to their struct
 }
 
 // register makes the type of plugin called name. defaults are the options of a config that

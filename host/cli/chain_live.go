@@ -68,7 +68,8 @@ func (e *chainEvent) line() string {
 	case e.Phase == "skip":
 		return fmt.Sprintf("skip   %s\n", name)
 	case e.Phase == "error":
-		return fmt.Sprintf("error  %s  %s  %s\n", name, shortDuration(e.took()), oneLine(wirePhrases().Replace(e.Error)))
+		text := oneLine(wirePhrases().Replace(e.Error))
+		return fmt.Sprintf("error  %s  %s  %s\n", name, shortDuration(e.took()), text)
 	case e.note() != "":
 		return fmt.Sprintf("%-6s %s  %s\n", cmp.Or(map[string]string{"iteration": "loop"}[e.Phase], e.Phase), name, e.note())
 	}

@@ -39,10 +39,11 @@ var wirePhrases = sync.OnceValue(func() *strings.Replacer {
 		"learn/refinement/history/req", "a2e learn history",
 		"memory/forget/req", "a2e memory forget",
 		"memory/init/req gives that of another namespace", "--namespace names another",
-		"is not a cursor of this host: send next_cursor of an answer to the same request as it is, or none to start over",
+		"is not a cursor of this host: send next_cursor of an answer to the same request as it is, "+
+			"or none to start over",
 		"is not one that this command printed; leave it out to start from the first entry",
-		"belongs to another request: send next_cursor of an answer to the same request as it is, or none to start over. "+
-			"Only limit and refresh_ttl may change between pages",
+		"belongs to another request: send next_cursor of an answer to the same request as it is, "+
+			"or none to start over. Only limit and refresh_ttl may change between pages",
 		"belongs to other flags; give those that it was printed for, or leave it out to start from the first entry",
 		"next_cursor goes on with", "--cursor goes on with",
 		"ask for the rest with next_cursor, or by keys, tags or a smaller limit",

@@ -242,10 +242,12 @@ func (s *subschema) enum(key string, val jsontext.Value) {
 // typeNames are the types of JSON Schema, and those that others call by another name.
 var typeNames = sync.OnceValue(func() map[string]string {
 	return map[string]string{
-		"string": "string", "str": "string", "text": "string", "number": "number", "float": "number", "double": "number",
+		"string": "string", "str": "string", "text": "string",
+		"number": "number", "float": "number", "double": "number",
 		"decimal": "number", "integer": "integer", "int": "integer", "int32": "integer", "int64": "integer",
 		"long":    "integer",
-		"boolean": "boolean", "bool": "boolean", "object": "object", "dict": "object", "map": "object", "array": "array",
+		"boolean": "boolean", "bool": "boolean",
+		"object": "object", "dict": "object", "map": "object", "array": "array",
 		"list": "array", "tuple": "array", "null": "null", "none": "null",
 	}
 })
