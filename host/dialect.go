@@ -60,7 +60,6 @@ type Output interface {
 func (w *writer) Send(line []byte) {
 	msg := make([]byte, 0, len(line)+1)
 	w.append(append(append(msg, line...), '\n'))
-	w.sent.Add(1)
 	w.flush()
 }
 
@@ -220,64 +219,6 @@ func (e *lineSequencer) close() (quiet <-chan struct{}) {
 		close(e.quiet)
 	}
 	return e.quiet
-}
-
-// awaitQuiet waits for the lines that are being taken in, and when ctx has ended a moment
-// longer: all but a Take that waits, which it must not, are done then.
-func awaitQuiet(ctx context.Context, quiet <-chan struct{}) {
-	select {
-	case <-quiet:
-		return
-	case <-ctx.Done():
-	}
-	clock := time.NewTimer(silence / 2)
-	defer clock.Stop()
-	select {
-	case <-quiet:
-	case <-clock.C:
-	}
-}
-
-const (
-	// silence is how long the end waits for dialects that were cut off and send nothing: one
-	// that is stuck, for a busy machine may hold the others up too.
-	silence = time.Second
-	// lastWords is for how many times that they may go on sending.
-	lastWords = 10
-)
-
-// drainDialects lets the other protocols finish; done is closed when they have, nil where
-// there are none. cut stops those that have not, and waits while they answer.
-func (h *Host) drainDialects() (done <-chan struct{}, cut func()) {
-	if len(h.opts.Dialects) == 0 {
-		return nil, func() {}
-	}
-	ctx, stop := context.WithCancel(h.ctx)
-	quiet, ended := h.lineSequencer.close(), make(chan struct{})
-	h.goes.Go(func() {
-		defer close(ended)
-		awaitQuiet(ctx, quiet)
-		var all sync.WaitGroup
-		for _, d := range h.opts.Dialects {
-			all.Go(func() {
-				defer h.guard("the end of a dialect")
-				d.Drain(ctx)
-			})
-		}
-		all.Wait()
-	})
-	return ended, func() {
-		stop()
-		sent := int64(-1)
-		for n := 0; n < lastWords && sent != h.out.sent.Load(); n++ {
-			sent = h.out.sent.Load()
-			select {
-			case <-ended:
-				return
-			case <-time.After(silence):
-			}
-		}
-	}
 }
 
 // Asker sends a request of a plugin to the agent of a session and decodes its answer into

@@ -28,7 +28,7 @@
 //	event.go      events before the answer; stream.go: messages after it
 //	writer.go     the output: one flusher, bounded
 //	control.go    the types that the host answers itself; pending.go: what it asks the agent
-//	drain.go      the end: let finish, cut off, write out
+//	drain.go      the end: two deadlines; let finish, cut off, close, write out
 //
 // Around it: host.go (Options, New, Serve), plugin.go, env.go and needs.go (the contract of plugins),
 // services.go and offers.go (what plugins have of the host and of each other), dialect.go (the

@@ -1,77 +1,170 @@
 package host
 
-import "time"
-
-const (
-	// stallCheck is how often the end of the output is looked after.
-	stallCheck = 20 * time.Millisecond
-	// minStall is the least time that a peer gets to read on at the end.
-	minStall = 300 * time.Millisecond
+import (
+	"context"
+	"sync"
+	"time"
 )
 
-// ending is a wish to end the host.
-type ending struct {
-	timeout time.Duration // that running requests get
-	stall   time.Duration // without a byte read, after which the rest of the output is given up
+// The end of a host is two deadlines in one tree of contexts. Each wish to end brings them nearer, and all that waits
+// at the end waits on one of them:
+//
+//	endBy: everything is over ──── a signal: 1.4 s
+//	  ├─ drainBy: running requests are cut off ──── end of the input: 10 s; shutdown: its timeout; a signal: 0.8 s;
+//	  │                                             output closed, or not read for as long: now
+//	  └─ ctx: of all calls, until they have ended or are cut off
+//
+//	a wish ─► drain (drainBy) ─► plugins end the session and close ─► the rest of the output ─► goroutines (endBy)
+
+const (
+	// DrainTimeout is how long running requests may go on after the end of input.
+	DrainTimeout = 10 * time.Second
+	// signalDrain is how long they may go on after a signal, which wants the host to end in 1.5 seconds,
+	signalDrain = 800 * time.Millisecond
+	// signalClose is how long all else may then take; the process needs the rest for its stores. It is also
+	// the least time without a byte read after which the output is given up.
+	signalClose = 600 * time.Millisecond
+)
+
+// deadline is a context that ends at a time which only comes nearer. There is none at first.
+type deadline struct {
+	context.Context
+	cancel context.CancelFunc
+
+	mu sync.Mutex
+	at time.Time // guarded by mu
 }
 
-// awaitEnding waits for the wish to end. The end of the input is one, but what comes before
-// it may wait behind answers that nobody reads: a peer that has gone and reads nothing gets
-// no more time than it would have then.
-func (h *Host) awaitEnding() ending {
+func newDeadline(parent context.Context) *deadline {
+	ctx, cancel := context.WithCancel(parent)
+	return &deadline{Context: ctx, cancel: cancel}
+}
+
+// within has the context end after d, unless it ends sooner.
+func (l *deadline) within(d time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at := time.Now().Add(d)
+	if !l.at.IsZero() && !at.Before(l.at) {
+		return
+	}
+	l.at = at
+	timer := time.AfterFunc(d, l.cancel)
+	context.AfterFunc(l, func() { timer.Stop() })
+}
+
+// Deadline implements context.Context.
+func (l *deadline) Deadline() (at time.Time, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.at, !l.at.IsZero()
+}
+
+// share returns a context for one part of the end: it ends after most, and leaves half of the time of ctx to
+// the other parts.
+func share(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
+	if at, ok := ctx.Deadline(); ok {
+		most = min(most, time.Until(at)/2)
+	}
+	return context.WithTimeout(ctx, most)
+}
+
+// awaitWish waits for the first wish to end, and from then on, or once the peer writes no more, has
+// it watched whether the peer reads.
+func (h *Host) awaitWish(done <-chan struct{}) {
 	select {
-	case e := <-h.endings:
-		return e
+	case <-h.wished:
 	case <-h.silent:
 	}
-	tick := time.NewTicker(stallCheck)
+	h.goes.Go(func() { h.watchReader(done) })
+	<-h.wished
+}
+
+// watchReader gives the output up when the peer has read nothing for as long as running requests
+// may go on, or when everything must be over. It ends with done.
+func (h *Host) watchReader(done <-chan struct{}) {
+	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for last := h.look(); ; {
+	begun, read := time.Now(), time.Now()
+	for last := -1; ; {
 		select {
-		case e := <-h.endings:
-			return e
 		case <-tick.C:
+		case <-h.endBy.Done():
+			h.loseOutput()
+			return
+		case <-done:
+			return
 		}
-		if now := h.look(); now.written < 0 || now.written != last.written {
-			last = now
-		} else if time.Since(last.since) > DrainTimeout {
-			h.stopping.Store(true)
-			return ending{}
+		now, patience := time.Now(), DrainTimeout
+		if at, ok := h.drainBy.Deadline(); ok {
+			patience = max(at.Sub(begun), signalClose)
+		} else {
+			begun = now
+		}
+		if written, pending := h.out.progress(); pending == 0 || written != last {
+			last, read = written, now
+		} else if now.Sub(read) > patience {
+			h.loseOutput()
+			h.Shutdown(0)
+			return
 		}
 	}
 }
 
-// drain lets the requests that run or wait finish, for at most
-// e.timeout, and answers those that are cut off. It gives the stall in force.
-func (h *Host) drain(e ending) (stall time.Duration) {
-	begun := time.Now()
+// loseOutput drops what nobody reads.
+func (h *Host) loseOutput() {
+	if _, lost := h.out.progress(); lost > 0 {
+		h.opts.Log.Warn().Int("bytes", lost).Msg("the agent stopped reading; these bytes of answers were lost")
+	}
+	h.out.close()
+}
+
+// drain lets the requests that run or wait finish until drainBy, and then answers the rest.
+func (h *Host) drain() {
 	h.mu.Lock()
 	h.draining = true
 	h.startQueuedLocked() // nothing to start: this sees whether all is done
 	h.mu.Unlock()
-	clock := time.NewTimer(e.timeout)
-	defer clock.Stop()
-	idle := h.idle
-	spoken, cutDialects := h.drainDialects()
-	defer cutDialects()
-	for idle != nil || spoken != nil {
+	spoken := h.drainDialects()
+	for _, done := range []<-chan struct{}{h.idle, spoken} {
 		select {
-		case <-idle:
-			idle = nil
-		case <-spoken:
-			spoken = nil
-		case <-clock.C:
+		case <-done:
+		case <-h.drainBy.Done():
 			h.cutOff()
-			return e.stall
-		case sooner := <-h.endings:
-			e.stall = min(e.stall, sooner.stall)
-			if left := e.timeout - time.Since(begun); sooner.timeout < left {
-				e.timeout, begun = sooner.timeout, time.Now()
-				clock.Reset(e.timeout)
+			ctx, cancel := share(h.endBy, SaveTime)
+			defer cancel()
+			select {
+			case <-spoken: // they answer what they had
+			case <-ctx.Done():
 			}
+			return
 		}
 	}
-	return e.stall
+}
+
+// drainDialects lets the other protocols finish, which drainBy tells to answer the rest. done is closed when they have.
+func (h *Host) drainDialects() (done <-chan struct{}) {
+	quiet, ended := h.lineSequencer.close(), make(chan struct{})
+	h.goes.Go(func() {
+		defer close(ended)
+		select {
+		case <-quiet:
+		case <-h.drainBy.Done():
+			select {
+			case <-quiet:
+			case <-time.After(grace): // a Take waits, which it must not
+			}
+		}
+		var all sync.WaitGroup
+		for _, d := range h.opts.Dialects {
+			all.Go(func() {
+				defer h.guard("the end of a dialect")
+				d.Drain(h.drainBy)
+			})
+		}
+		all.Wait()
+	})
+	return ended
 }
 
 // cutOff answers what has not ended and stops it.
@@ -93,69 +186,44 @@ func (h *Host) cutOff() {
 	h.out.flush()
 }
 
-// reading is how far a peer that ought to read had come, and when.
-type reading struct {
-	written int // bytes; -1 = nothing is left to read
-	since   time.Time
+// closePlugins ends the session, and then all that the plugins started. Where many hosts of a process end at
+// once, each waits for its turn while it has time.
+func (h *Host) closePlugins() {
+	select {
+	case h.opts.Closing <- struct{}{}:
+		defer func() { <-h.opts.Closing }()
+	case <-h.drainBy.Done():
+	}
+	h.mu.Lock()
+	h.over = true
+	h.mu.Unlock()
+	ctx, cancel := share(h.endBy, closeTimeout)
+	defer cancel()
+	h.endSession(ctx)
+	limit := closeTimeout
+	for _, p := range h.opts.Plugins {
+		limit = max(limit, timeToClose(p))
+	}
+	ctx, cancel = share(h.endBy, limit)
+	defer cancel()
+	h.eachPlugin(ctx, "close of plugin ", func(p Plugin) error {
+		own, cancel := context.WithTimeout(ctx, timeToClose(p))
+		defer cancel()
+		return p.Close(own)
+	})
+	h.closeStreams()
 }
 
-// look sees how far the peer is now.
-func (h *Host) look() reading {
-	written, pending := h.out.progress()
-	if pending == 0 {
-		written = -1
+func timeToClose(p Plugin) time.Duration {
+	if s, ok := As[SlowCloser](p); ok {
+		return s.CloseTimeout()
 	}
-	return reading{written, time.Now()}
-}
-
-// lookAgain is the look at the end of a drain, before which the peer had come as far as
-// before says: when it has read nothing since, that time counts, but for the last moment.
-func (h *Host) lookAgain(before reading, stall time.Duration) reading {
-	now := h.look()
-	if now.written != before.written {
-		return now
-	}
-	if latest := now.since.Add(minStall - max(stall, minStall)); before.since.Before(latest) {
-		before.since = latest
-	}
-	return before
-}
-
-// finishOutput writes the rest of the output, as long as the peer reads: it
-// gives up when nothing was read for stall, the time since last included. After
-// it nothing is written.
-func (h *Host) finishOutput(stall time.Duration, last reading) {
-	done := make(chan struct{})
-	go func() { // ends with the output
-		defer close(done)
-		h.out.waitWritten()
-	}()
-	defer h.out.close()
-	tick := time.NewTicker(stallCheck)
-	defer tick.Stop()
-	for {
-		if now := h.look(); now.written < 0 || now.written != last.written {
-			last = now
-		} else if time.Since(last.since) > max(stall, minStall) {
-			_, lost := h.out.progress()
-			h.opts.Log.Warn().Int("bytes", lost).Msg("the agent stopped reading; these bytes of answers were lost")
-			return
-		}
-		select {
-		case <-tick.C:
-		case sooner := <-h.endings:
-			stall = min(stall, sooner.stall)
-		case <-done:
-			return
-		}
-	}
+	return closeTimeout
 }
 
 // waitGoroutines waits for the host's goroutines, but not for a handler that
 // does not stop, nor for a read that nobody ends.
 func (h *Host) waitGoroutines() {
-	stop := make(chan struct{})
-	clock := time.AfterFunc(grace, func() { close(stop) })
-	defer clock.Stop()
-	waitOrDone(&h.goes, stop)
+	h.endBy.within(grace)
+	waitOrDone(&h.goes, h.endBy.Done())
 }

@@ -60,9 +60,6 @@ type Tap interface {
 	Writer(out io.Writer) io.Writer
 }
 
-// DrainTimeout is how long running requests may go on after the end of input.
-const DrainTimeout = 10 * time.Second
-
 // Host is one host on one pair of streams. Make one with New, run it with Serve.
 type Host struct {
 	opts     Options
@@ -78,20 +75,22 @@ type Host struct {
 	ids                 *idSource
 	begun               time.Time
 
-	ctx    context.Context // of all calls; it names the host
-	cancel context.CancelFunc
-	out    *writer
-	leader atomic.Pointer[leader]
-	goes   sync.WaitGroup
+	endBy   *deadline       // everything is over then; see drain.go
+	drainBy *deadline       // running requests are cut off then
+	ctx     context.Context // of all calls; it names the host
+	cancel  context.CancelFunc
+	out     *writer
+	leader  atomic.Pointer[leader]
+	goes    sync.WaitGroup
 
 	watcherAsleep atomic.Bool
 	wakeWatcher   chan struct{}
 
-	spoken        Dialect       // of the last good line, nil = A2E; belongs to the leader
-	heard         bool          // there was a good line; likewise
-	lineSequencer lineSequencer // of the dialects
-	stopping      atomic.Bool   // no further line is read
-	endings       chan ending
+	spoken        Dialect               // of the last good line, nil = A2E; belongs to the leader
+	heard         bool                  // there was a good line; likewise
+	lineSequencer lineSequencer         // of the dialects
+	stopping      atomic.Bool           // no further line is read
+	wished        chan struct{}         // closed when the host is to end
 	silent        chan struct{}         // closed when the peer writes no more
 	hangUp        sync.Once             // closes silent
 	broken        atomic.Pointer[error] // why the output, or the input, failed
@@ -125,6 +124,9 @@ func New(opts Options) (*Host, error) {
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
+	if opts.Closing == nil {
+		opts.Closing = make(chan struct{}, 1)
+	}
 	opts.Plugins = slices.Clone(opts.Plugins)
 	slices.SortStableFunc(opts.Plugins, func(a, b Plugin) int { return cmp.Compare(b.Info().Priority, a.Info().Priority) })
 	h := &Host{
@@ -133,7 +135,7 @@ func New(opts Options) (*Host, error) {
 		groups:      newGroups(opts.Groups),
 		ids:         newIDSource(opts.IDs),
 		wakeWatcher: make(chan struct{}, 1),
-		endings:     make(chan ending, 4),
+		wished:      make(chan struct{}),
 		silent:      make(chan struct{}),
 		idle:        make(chan struct{}),
 		asked:       make(map[string]chan protocol.Object),
@@ -146,7 +148,9 @@ func New(opts Options) (*Host, error) {
 	if !opts.Uncounted {
 		h.recorder = first[Recorder](h.services)
 	}
-	h.ctx, h.cancel = context.WithCancel(context.WithValue(context.Background(), hostKey{}, h))
+	h.endBy = newDeadline(context.WithValue(context.Background(), hostKey{}, h))
+	h.drainBy = newDeadline(h.endBy)
+	h.ctx, h.cancel = context.WithCancel(h.endBy)
 	h.queue.max, h.queue.maxBytes = opts.Limits.Queue, opts.Limits.QueueBytes
 	return h, nil
 }
@@ -161,7 +165,7 @@ func (h *Host) Serve(in io.Reader, out io.Writer) error {
 		in, out = h.opts.Tap.Reader(in), h.opts.Tap.Writer(out)
 	}
 	h.out = newWriter(out, h.opts.Limits.OutputBuffer, h.opts.Secrets, h.outputFailed)
-	defer h.cancel()
+	defer h.endBy.cancel()
 	if err := h.startPlugins(); err != nil {
 		return err
 	}
@@ -175,14 +179,13 @@ func (h *Host) Serve(in io.Reader, out io.Writer) error {
 	h.goes.Go(func() { h.watch(done) })
 	h.goes.Go(func() { h.read(first) })
 
-	e := h.awaitEnding()
-	last := h.look()
-	stall := h.drain(e)
+	h.awaitWish(done)
+	h.drain()
 	h.cancel()
 	h.out.unbound() // a peer that does not read must not hold up the end
-	last = h.lookAgain(last, stall)
-	stall = h.closePlugins(stall)
-	h.finishOutput(stall, last)
+	h.closePlugins()
+	h.out.waitWritten()
+	h.out.close()
 	close(done)
 	h.waitGoroutines()
 	if why := h.broken.Load(); why != nil {
@@ -197,17 +200,17 @@ func (h *Host) elapsed() time.Duration { return time.Since(h.begun) }
 
 // Shutdown ends Serve: no further line is read, and running requests get at most
 // timeout to finish. A later call can only shorten that.
-func (h *Host) Shutdown(timeout time.Duration) { h.end(ending{timeout, timeout}) }
+func (h *Host) Shutdown(timeout time.Duration) {
+	h.drainBy.within(timeout)
+	if !h.stopping.Swap(true) {
+		close(h.wished)
+	}
+}
 
 // Interrupt ends Serve within 1.5 seconds, as the parent's SIGTERM wants it.
-func (h *Host) Interrupt() { h.end(ending{800 * time.Millisecond, minStall}) }
-
-func (h *Host) end(e ending) {
-	h.stopping.Store(true)
-	select {
-	case h.endings <- e:
-	default: // there are wishes enough
-	}
+func (h *Host) Interrupt() {
+	h.endBy.within(signalDrain + signalClose)
+	h.Shutdown(signalDrain)
 }
 
 // InputClosed says that whoever writes the input has gone, for a caller that knows
@@ -233,14 +236,15 @@ func (h *Host) OutputClosed() { h.outputFailed(ErrOutputClosed) }
 func (h *Host) outputFailed(err error) {
 	h.opts.Log.Info().Err(err).Msg("the output is closed; the host ends")
 	h.broken.CompareAndSwap(nil, &err)
-	h.end(ending{})
+	h.Shutdown(0)
 }
 
 func (h *Host) startPlugins() error {
 	for _, p := range h.opts.Plugins {
 		if s, ok := As[Starter](p); ok {
 			if err := start(h.ctx, s, h.services); err != nil {
-				h.closePlugins(0)
+				h.Interrupt()
+				h.closePlugins()
 				return errors.Join(errors.New("plugin "+p.Info().Name+" did not start"), err)
 			}
 		}
@@ -256,85 +260,6 @@ func start(ctx context.Context, s Starter, services *Services) (err error) {
 		}
 	}()
 	return s.Start(ctx, services)
-}
-
-// closePlugins ends the session, and then all that the plugins started. A stream
-// that waits for a peer that does not read is closed when the time of the session
-// is up. It gives the stall in force: one that is short means haste, also for what a
-// SlowCloser ends.
-func (h *Host) closePlugins(stall time.Duration) time.Duration {
-	defer h.awaitTurn()()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(h.ctx), closeTimeout)
-	defer cancel()
-	h.mu.Lock()
-	h.over = true
-	h.mu.Unlock()
-	end, stop := context.WithTimeout(ctx, endTimeout)
-	defer stop()
-	h.endSession(end)
-	slow, cut := context.WithCancel(context.WithoutCancel(h.ctx))
-	defer cut()
-	closed := make(chan struct{})
-	go func() { // ends with slow at the latest
-		defer close(closed)
-		h.eachPlugin(slow, "close of plugin ", func(p Plugin) error {
-			s, ok := As[SlowCloser](p)
-			if !ok {
-				return p.Close(ctx)
-			}
-			own, cancel := context.WithTimeout(slow, s.CloseTimeout())
-			defer cancel()
-			return p.Close(own)
-		})
-	}()
-	limit := closeTimeout
-	for _, p := range h.opts.Plugins {
-		if s, ok := As[SlowCloser](p); ok {
-			limit = max(limit, s.CloseTimeout())
-		}
-	}
-	stall = h.hurry(stall, limit, closed, cut)
-	h.closeStreams()
-	return stall
-}
-
-// awaitTurn waits for room to close the plugins, for a moment: where a thousand hosts did it at
-// once, none would be done in its time.
-func (h *Host) awaitTurn() (leave func()) {
-	if h.opts.Closing == nil {
-		return func() {}
-	}
-	clock := time.NewTimer(endTimeout)
-	defer clock.Stop()
-	select {
-	case h.opts.Closing <- struct{}{}:
-		return func() { <-h.opts.Closing }
-	case <-clock.C:
-		return func() {}
-	}
-}
-
-// hurry waits for the end of something, which is cut off after limit. From the moment that
-// the host ends in haste it has closeTimeout left.
-func (h *Host) hurry(stall, limit time.Duration, done <-chan struct{}, cut func()) time.Duration {
-	clock := time.NewTimer(limit)
-	defer clock.Stop()
-	for hasty := false; ; {
-		if !hasty && stall <= minStall {
-			hasty = true
-			clock.Reset(closeTimeout)
-		}
-		select {
-		case <-done:
-			return stall
-		case <-clock.C:
-			cut()
-			<-done
-			return stall
-		case sooner := <-h.endings:
-			stall = min(stall, sooner.stall)
-		}
-	}
 }
 
 // eachPlugin calls f for all plugins side by side, and waits for them until ctx

@@ -148,3 +148,47 @@ func TestTheEndTakesNoLongerThanItsTimeout(t *testing.T) {
 		resume()
 	})
 }
+
+// A signal ends the host in its time also while the peer reads on, slowly: what it was not given is lost.
+func TestASignalEndsASlowRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := bubble(t, host.Options{Plugins: []host.Plugin{newLab()}})
+		resume := b.out.shut()
+		b.fill()
+		b.in.Close()
+		b.out.mu.Lock()
+		b.out.slow = 300 * time.Millisecond
+		b.out.mu.Unlock()
+		resume()
+		time.Sleep(time.Second)
+		b.Interrupt()
+		took := b.end(t)
+		assert.That(t, took <= 1500*time.Millisecond, "it took %v", took)
+		time.Sleep(time.Second) // the last write
+		written := len(b.out.text())
+		time.Sleep(10 * time.Second)
+		assert.Equal(t, len(b.out.text()), written, "the host wrote on after its end: … bytes")
+	})
+}
+
+// Plugins have their time to close, which a signal cuts.
+func TestASignalCutsTheTimeToClose(t *testing.T) {
+	for _, signal := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			b := bubble(t, host.Options{Plugins: []host.Plugin{lingers{newLab()}}})
+			begun := time.Now()
+			b.in.Close()
+			time.Sleep(10 * time.Second)
+			if signal {
+				b.Interrupt()
+			}
+			b.end(t)
+			least, most := time.Minute, time.Minute+time.Second
+			if signal {
+				least, most = 10*time.Second, 11500*time.Millisecond
+			}
+			took := time.Since(begun)
+			assert.That(t, took >= least && took <= most, "it took %v", took)
+		})
+	}
+}

@@ -26,7 +26,7 @@ const (
 	// maxAbandoned is how many handlers that do not stop are borne before new
 	// requests are refused: each may hold a processor and what it works on.
 	maxAbandoned = 100
-	// closeTimeout is how long the plugins may take to close.
+	// closeTimeout is how long the plugins may take to end the session of a host that ends, and then to close.
 	closeTimeout = 400 * time.Millisecond
 	// leaveTimeout is how long they may take to end a session where the host goes on.
 	leaveTimeout = 5 * time.Second

@@ -56,7 +56,7 @@ type SessionEnder interface {
 }
 
 // SlowCloser is a plugin whose Close may take longer than that of others, since
-// what it ends has a right to some time. It has that unless the host ends in haste.
+// what it ends has a right to some time. It has that unless a signal cuts it.
 type SlowCloser interface {
 	CloseTimeout() time.Duration
 }

@@ -32,8 +32,7 @@ func (h *Host) snapshotSession(ctx context.Context, sess *Session) {
 	if !h.keeps(sess) {
 		return
 	}
-	end, _ := ctx.Deadline() // the rest until then is for what must be done when a session ends
-	ctx, cancel := context.WithTimeout(ctx, max(time.Until(end), closeTimeout)/2)
+	ctx, cancel := share(ctx, leaveTimeout) // the rest is for what must be done when a session ends
 	defer cancel()
 	var mu sync.Mutex
 	states := make(map[string]jsontext.Value) // guarded by mu: a plugin may come too late

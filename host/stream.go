@@ -40,10 +40,6 @@ type Stream struct {
 // mark is one message of a stream in the output.
 type mark struct{ end, size int }
 
-// endTimeout is how long the plugins may take to end the session at the end of
-// the host: Close needs some of closeTimeout as well.
-const endTimeout = closeTimeout * 3 / 4
-
 // OpenStream makes the stream of the request that ctx belongs to, while its handler
 // runs. It must be closed, and closes by itself with the session. It is closed
 // from the start when that is over, when the request was answered already, and

@@ -7,7 +7,6 @@ import (
 	"math"
 	"os"
 	"sync"
-	"sync/atomic"
 
 	"a2e/host/redact"
 )
@@ -45,7 +44,6 @@ type writer struct {
 	secrets *redact.Set   // that no line shows; nil = there are none
 	failed  func(error)   // called once, when a write fails
 	handed  chan struct{} // makes serve the flusher
-	sent    atomic.Int64  // lines of dialects
 
 	mu       sync.Mutex // guards the fields below
 	limit    int        // bytes pending from which on append waits
@@ -176,7 +174,9 @@ func (w *writer) writePendingLocked() {
 	w.chunks = nil
 	w.mu.Unlock()
 	for _, c := range batch {
-		w.write(c)
+		if !w.write(c) {
+			break
+		}
 	}
 	w.mu.Lock()
 	if w.chunks == nil {
@@ -185,13 +185,13 @@ func (w *writer) writePendingLocked() {
 	}
 }
 
-// write writes one chunk and makes room for as many bytes.
-func (w *writer) write(c []byte) {
+// write writes one chunk and makes room for as many bytes; false = the output has ended.
+func (w *writer) write(c []byte) bool {
 	n, err := w.dst.Write(c)
 	w.mu.Lock()
 	if w.err != nil {
 		w.mu.Unlock()
-		return
+		return false
 	}
 	w.size -= len(c)
 	w.written += n
@@ -206,6 +206,7 @@ func (w *writer) write(c []byte) {
 	if err != nil {
 		w.failed(err)
 	}
+	return err == nil
 }
 
 // waitRoom waits until the output has room again, or has failed.
