@@ -169,9 +169,7 @@ type origin struct {
 // Why requests end early. They are made anew for each: what is sent may be added to.
 var (
 	errCancelled = protocol.Errorf(protocol.CodeCancelled, "the client cancelled the request")
-	errShutdown  = protocol.Errorf(protocol.CodeTimeout,
-		"the host shut down before the request was done; send it again to a new host")
-	errLate = protocol.Errorf(protocol.CodeTimeout, "the request did not end within its time")
+	errLate      = protocol.Errorf(protocol.CodeTimeout, "the request did not end within its time")
 )
 
 // maxErrorText bounds the text of an error, in bytes: the go-sdk quotes what it cannot read.
