@@ -74,8 +74,8 @@ func (h *Host) beginLocked(c *call, t *leader) (ready bool, err error) {
 	if c.slot = !c.dest.ahead; c.slot {
 		h.slots++
 	}
-	if c.dest.barrier {
-		h.handshakes = max(h.handshakes, 1)
+	if c.dest.barrier && t != nil { // one that was queued is counted already
+		h.handshakes++
 		h.stopReleasedLocked()
 	}
 	return h.order.begin(c, ahead), nil

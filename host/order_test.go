@@ -404,3 +404,45 @@ func TestTheLaneGoesOnPastOneThatDoesNotStop(t *testing.T) {
 	got := p.Answer(next)
 	assert.That(t, got.Code == "" && strings.Contains(string(got.Line), `"value":0`), "the next one was answered %s", got.Line)
 }
+
+// opening is a plugin of two capabilities that keeps each handshake waiting for a moment.
+type opening struct{ gate chan struct{} }
+
+func (o *opening) Info() host.PluginInfo {
+	return host.PluginInfo{Name: "opening", Capability: protocol.CapTools, Also: []protocol.Capability{protocol.CapProc}}
+}
+
+func (o *opening) Close(context.Context) error { return nil }
+
+func (o *opening) Ready(ctx context.Context) {
+	select {
+	case <-o.gate:
+	case <-ctx.Done():
+	}
+}
+
+func (o *opening) Routes() []host.Route {
+	return []host.Route{host.Handle(protocol.TypeToolCallReq, func(ctx context.Context, _ *protocol.ToolCallRequest, _ host.Emitter) (*protocol.ToolCallResponse, error) {
+		return &protocol.ToolCallResponse{Data: protocol.ToolResult{Summary: protocol.AppendString(nil, host.SessionFrom(ctx).AgentID)}}, nil
+	})}
+}
+
+// A request is of the session of the last handshake before it, however many were sent at once.
+func TestHandshakesInARow(t *testing.T) {
+	o := &opening{make(chan struct{}, 3)}
+	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{o}, MaxParallel: 8})
+	hello := func(id, agent, caps string) string {
+		return hosttest.Request(protocol.TypeHandshakeReq, id, fmt.Sprintf(`{"agent_id":%q,"agent_caps":[%q]}`, agent, caps))
+	}
+	call := func(id string) string { return hosttest.Request(protocol.TypeToolCallReq, id, tool("x", `{}`)) }
+	p.Send(hello("h1", "first", "tools"), call("c1"), hello("h2", "second", "proc"), call("c2"))
+	o.gate <- struct{}{}
+	p.Answer("c1").Has(t, "/data/summary", "first")
+	p.Send(call("late"), hello("h3", "third", "tools"), call("c3")) // the second handshake has no answer yet
+	for range 2 {
+		o.gate <- struct{}{}
+	}
+	wantCode(t, p.Answer("c2"), protocol.CodeCapabilityMissing)
+	wantCode(t, p.Answer("late"), protocol.CodeCapabilityMissing)
+	p.Answer("c3").Has(t, "/data/summary", "third")
+}
