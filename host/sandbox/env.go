@@ -107,11 +107,12 @@ func (b baseEnv) build(policy *Policy) ([]string, error) {
 	return env, nil
 }
 
-// noEditor fails at once wherever a program would have a person edit something, by a shell, by words
-// or by itself: without a terminal it would wait until its time is up.
-const noEditor = `sh -c 'echo "there is no terminal to edit in: give the text as an argument, ` +
-	`such as git commit -m TEXT, or name an editor in the command, ` +
-	`such as GIT_EDITOR=true git rebase --continue in a shell" >&2; exit 1'`
+// noEditor fails at once wherever a program would have a person edit something: without a terminal it
+// would wait until its time is up. The shell prints the name of the script that it cannot find, so the
+// name is the message. It has no quotes, blanks or special characters, as some programs pass the value
+// to a shell and others split it at blanks.
+const noEditor = "sh there-is-no-terminal-to-edit-in:give-the-text-as-an-argument,such-as-git-commit--m-TEXT," +
+	"or-name-an-editor-in-the-command,such-as-GIT_EDITOR=true"
 
 // withoutTerminal are variables of children that have no terminal: nothing waits there for a
 // person to edit, to turn a page or to type a password.
