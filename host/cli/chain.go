@@ -121,6 +121,9 @@ func (c chainRunCmd) Run(cmd *commands, sys *System) error {
 	if err != nil {
 		return err
 	}
+	if graph.Approvals && !file.HasTimeout {
+		file.Request.Timeout = untilDecided
+	}
 	if err := c.prepare(file.Request, sys); err != nil {
 		return fail(exitUsage, err)
 	}
@@ -165,6 +168,10 @@ func (c *commands) approvals(sys *System, id string) {
 		return ""
 	}
 }
+
+// untilDecided is the time limit, in seconds, of a chain that asks for an approval and was given none:
+// the longest that a request may have, as a person may take long.
+const untilDecided = 7 * 24 * 3600
 
 // ask has a host in this process run a chain, shows how far it is, and prints what it gives.
 func (c chainRunCmd) ask(cmd *commands, sys *System, req *protocol.ChainRequest, graph *chains.Graph, explain func(error) error) error {

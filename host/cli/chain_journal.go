@@ -49,7 +49,14 @@ func (c chainListCmd) Run(cmd *commands, sys *System) error {
 func journalNote(j *chains.Journal) string {
 	switch {
 	case len(j.Waiting) > 0:
-		return fmt.Sprintf(", waits for approval: %s", oneLine(j.Waiting[0].Message))
+		word := "waits for approval"
+		switch {
+		case j.Waiting[0].Denied:
+			word = "denied"
+		case j.State == "cancelled" || j.State == "timeout":
+			word = "not approved"
+		}
+		return fmt.Sprintf(", %s: %s", word, oneLine(j.Waiting[0].Message))
 	case len(j.Unknown) > 0:
 		return fmt.Sprintf(", unknown: %s", oneLine(strings.Join(j.Unknown, " ")))
 	}

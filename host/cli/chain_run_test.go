@@ -114,6 +114,7 @@ nodes:
 	run(t, dir, nil, "chain", "approve", "x", "--node", "a").want(t, 1, "there are: go")
 	run(t, dir, nil, "chain", "approve", "x", "--deny").want(t, 0, "resume x resumes it")
 	run(t, dir, nil, "chain", "resume", "x", "-q").want(t, 1, "it was denied (person)")
+	assert.Contains(t, run(t, dir, nil, "chain", "list").want(t, 0, "").stdout, " done, denied: Go on?\n")
 	run(t, dir, nil, "chain", "approve", "x").want(t, 0, "is approved")
 	assert.Contains(t, run(t, dir, nil, "chain", "resume", "x", "-q").want(t, 0, "").stdout, `"text": "one"`)
 	run(t, dir, nil, "chain", "cancel", "x").want(t, 0, "no host runs x")

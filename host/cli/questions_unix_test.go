@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/creack/pty"
+	"github.com/go-json-experiment/json"
 
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
@@ -91,12 +92,26 @@ func TestChainApprovalFromElsewhere(t *testing.T) {
 		said = line.FindStringSubmatch(string(must.Get(os.ReadFile(log.Name()))(t)))
 		return said != nil
 	})
+	var kept []struct {
+		Timeout int `json:"timeout"`
+	}
+	must.OK(t, json.Unmarshal([]byte(run(t, dir, nil, "chain", "list", "--json").want(t, 0, "").stdout), &kept))
+	assert.That(t, len(kept) == 1 && kept[0].Timeout == 7*24*3600, "the time for a person to decide: %+v", kept)
 	r := run(t, dir, nil, strings.Fields(said[1])...)
 	assert.That(t, r.code == 0, "approve: %+v", r)
 	err := cmd.Wait()
 	text := string(must.Get(os.ReadFile(log.Name()))(t))
 	assert.That(t, err == nil && stdout.String() == "{\n  \"text\": \"published\"\n}\n", "%v, %q, %q", err, stdout.String(), text)
 	assert.Equal(t, strings.Count(text, "waits for approval: Publish?"), 1, text)
+}
+
+// A limit that the person gave holds while the chain waits, and the list does not call it waiting then.
+func TestChainApprovalWithinALimit(t *testing.T) {
+	t.Parallel()
+	dir := chainDir(t, map[string]string{"deploy.yaml": approveChain})
+	run(t, dir, nil, "chain", "run", "deploy.yaml", "-q", "--timeout", "1", "--id", "x").want(t, 1, "within its timeout")
+	assert.Contains(t, run(t, dir, nil, "chain", "list").want(t, 0, "").stdout, "\nx      timeout  0 of 2 nodes done, not approved: Publish?\n")
+	assert.Contains(t, run(t, dir, nil, "chain", "show", "x").want(t, 0, "").stdout, "not approved")
 }
 
 // What an MCP server asks the user, or a model, the person at the terminal answers.

@@ -81,6 +81,9 @@ func (e *entry) unknown() bool {
 	return e.begun == stepStart && (e.end == "" || e.end == stepDone && e.size > 0)
 }
 
+// denied reports whether an approval was denied.
+func (e *entry) denied() bool { return e.end != "" && e.err != nil && e.err.Code == codeDenied }
+
 // readSteps reads what journals hold.
 func readSteps(body []byte, do func(*step)) error {
 	dec := jsontext.NewDecoder(bytes.NewReader(body), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))

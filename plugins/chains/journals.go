@@ -165,10 +165,11 @@ type Journal struct {
 	number  int64
 }
 
-// Waiting is a node that waits for an approval.
+// Waiting is a node whose approval can be given: it waits for one, or a resumed chain asks for it again.
 type Waiting struct {
 	Path    string `json:"path"`
 	Message string `json:"message"`
+	Denied  bool   `json:"denied,omitzero"`
 }
 
 // NodeStep is how a node stands.
@@ -234,7 +235,7 @@ func describe(tx *store.Tx, h *head, steps bool) (Journal, error) {
 		case e.end == stepDone:
 			one.Done++
 		case e.begun == stepAsk && (e.end == "" || e.end == stepError): // one that was denied can be approved after all
-			one.Waiting = append(one.Waiting, Waiting{path, e.message})
+			one.Waiting = append(one.Waiting, Waiting{path, e.message, e.denied()})
 		}
 		if steps {
 			one.Steps = append(one.Steps, e.told(path, one.State))
@@ -258,6 +259,8 @@ func (e *entry) told(path, state string) NodeStep {
 		s.Output = e.output
 	case e.end != "":
 		s.Error = e.err.Message
+	case e.begun == stepAsk && (state == stateCancelled || state == stateTimeout):
+		s.State = "not approved"
 	case e.begun == stepAsk:
 		s.State = "waits for approval"
 	case state == stateRunning:

@@ -63,7 +63,7 @@ func (l *planner) load(name, at string) (*plan, error) {
 		return nil, err
 	}
 	pl.preset = file.Request.InitialInput
-	if file.hasTimeout {
+	if file.HasTimeout {
 		pl.timeout = time.Duration(file.Request.Timeout) * time.Second
 	}
 	l.saved[name] = pl
@@ -181,11 +181,11 @@ func namesIn(root *os.Root, folder string) []string {
 
 // File is a chain in a file: the fields of a chain/req as YAML or JSON.
 type File struct {
-	Path    string
-	Request *protocol.ChainRequest
+	Path       string
+	Request    *protocol.ChainRequest
+	HasTimeout bool // the file names one
 
-	hasTimeout bool
-	lines      map[string]int // of values, by JSON Pointer; nil for JSON
+	lines map[string]int // of values, by JSON Pointer; nil for JSON
 }
 
 // ReadFile reads a chain from a file of any folder, or of stdin for "-".
@@ -229,7 +229,7 @@ func ParseFile(path string, text []byte) (*File, error) {
 	if err != nil {
 		return nil, f.Explain(err)
 	}
-	_, f.hasTimeout = obj.Get("timeout")
+	_, f.HasTimeout = obj.Get("timeout")
 	return f, nil
 }
 
