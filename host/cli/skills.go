@@ -121,6 +121,14 @@ type checkLine struct {
 	Text  string `json:"text"`
 }
 
+// place returns FILE:LINE.
+func (l *checkLine) place() string {
+	if l.Line == 0 {
+		return oneLine(l.File)
+	}
+	return fmt.Sprintf("%s:%d", oneLine(l.File), l.Line)
+}
+
 // Run checks the skills.
 func (s skillsCheckCmd) Run(cmd *commands, sys *System) error {
 	entries, err := s.entries(cmd, sys)
@@ -231,14 +239,11 @@ func (c *commands) blockedSkills(sys *System) (lines []checkLine, err error) {
 // printCheck prints FILE:LINE: TEXT for each.
 func printCheck(w io.Writer, lines []checkLine) {
 	for _, l := range lines {
-		place, level := oneLine(l.File), ""
-		if l.Line > 0 {
-			place += fmt.Sprint(":", l.Line)
-		}
+		level := ""
 		if l.Level != "error" {
 			level = l.Level + ": "
 		}
-		fmt.Fprintf(w, "%s: %s%s\n", place, level, oneLine(l.Text))
+		fmt.Fprintf(w, "%s: %s%s\n", l.place(), level, oneLine(l.Text))
 	}
 }
 
@@ -264,7 +269,25 @@ func (s skillsShowCmd) Run(cmd *commands, sys *System) error {
 		}
 		names = append(names, def.Name)
 	}
+	if err := brokenSkill(cmd, sys, s.Name); err != nil {
+		return err
+	}
 	return fail(exitFailed, unknown("skill", s.Name, names))
+}
+
+// brokenSkill is the error for the skill in a folder of that name, nil where there is none that is broken.
+func brokenSkill(cmd *commands, sys *System, name string) error {
+	entries, err := skillsCheckCmd{}.entries(cmd, sys)
+	if err != nil {
+		return err
+	}
+	lines, _, _ := checkLines(entries)
+	for _, l := range lines {
+		if l.Skill == name && l.Level == "error" {
+			return fail(exitFailed, fmt.Errorf("the skill %q is broken: %s: %s", name, l.place(), oneLine(l.Text)))
+		}
+	}
+	return nil
 }
 
 // showSkill prints what a skill says of itself.

@@ -76,6 +76,9 @@ func TestSkillsShow(t *testing.T) {
 	}
 	run(t, dir, nil, "skills", "show", "greet", "--json").want(t, 0, "")
 	run(t, dir, nil, "skills", "show", "great").want(t, 1, "there is no skill \"great\"; did you mean \"greet\"? there are: blocked, count, fail, greet")
+	putSkills(t, dir, map[string]string{"broken/SKILL.md": "---\nname: another\nrun: gone.sh\n---\n"})
+	run(t, dir, nil, "skills", "show", "broken").want(t, 1, `the skill "broken" is broken: `)
+	assert.Contains(t, run(t, dir, nil, "skills", "check", "--json").want(t, 1, "").stdout, `"skill": "broken"`)
 }
 
 func TestSkillsCheck(t *testing.T) {

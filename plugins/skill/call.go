@@ -26,6 +26,9 @@ import (
 //
 //	find the skill ─ may it be called? ─ arguments fit? ─ run it, bounded in time ─ result fits? ─ count the call ─ answer
 func (p *Plugin) call(ctx context.Context, req *protocol.SkillCallRequest, emit host.Emitter) (*protocol.SkillCallResponse, error) {
+	if req.Name == "" {
+		return nil, protocol.Violation(protocol.FieldError{Path: "/name", Message: "is required: the name of a skill"})
+	}
 	host.HandOff(ctx) // folders may lie on a slow disk
 	s, err := p.find(req.Name)
 	if err != nil {

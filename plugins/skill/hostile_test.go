@@ -201,9 +201,10 @@ func TestWallHostileSkillsAreAnswered(t *testing.T) {
 		assert.Contains(t, said, fmt.Sprintf("skill %q is broken: ", folder), "called by its folder")
 		assert.That(t, !strings.Contains(said, "line 0"), "%s", said)
 	}
-	for _, name := range []string{"x", "../../etc", "..", ""} {
+	for _, name := range []string{"x", "../../etc", ".."} {
 		s.refused(name, `{}`, protocol.CodeUnknownSkill)
 	}
+	assert.Contains(t, s.refused("", `{}`, protocol.CodeSchemaViolation), "/name: is required")
 	assert.Contains(t, s.refused("x", `{}`, protocol.CodeUnknownSkill), `skill "x" is broken: `, "a broken skill is called")
 	assert.Equal(t, names(s.discover()), "good", "there")
 	s.well("good", `{}`)

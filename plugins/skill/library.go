@@ -212,7 +212,7 @@ func (l *library) tellLocked(s *repository) {
 			return
 		}
 		first := f.problems[0]
-		l.log.Warn().Str("skill", f.name).Str("file", f.show).Int("line", first.Line).Msg("broken skill: " + first.Text)
+		l.log.Warn().Str("skill", f.folder).Str("file", f.show).Int("line", first.Line).Msg("broken skill: " + first.Text)
 	}
 }
 
@@ -263,6 +263,9 @@ func check(roots []*root) []Entry {
 		e := Entry{File: f.show, Name: f.name, Problems: f.problems, Hints: f.hints, ShadowedBy: s.shadow[f]}
 		if f.skill != nil {
 			e.Kind = f.skill.front.kind
+		}
+		if len(f.problems) > 0 {
+			e.Name = f.folder
 		}
 		all = append(all, e)
 	}
