@@ -185,7 +185,7 @@ func (c *peer) unfit(t protocol.Type, obj protocol.Object, misfit error) error {
 		return nil
 	}
 	if err := c.lacks(t, obj, info.Required); err != nil || t != protocol.TypeToolCallResp {
-		return err
+		return cmp.Or(err, c.unfitReward(t, obj))
 	}
 	data, _ := obj.Get("data")
 	result, err := protocol.ParseObject(data)
@@ -193,6 +193,27 @@ func (c *peer) unfit(t protocol.Type, obj protocol.Object, misfit error) error {
 		return protocol.Errorf(protocol.CodeRuntimeError, "plugin %q: the data of the child's %s: %w", c.plugin.name, t, err)
 	}
 	return c.lacks("data of "+t, result, []string{"success", "tool_name", "duration_ms"})
+}
+
+// unfitReward tells that the reward of a step is not a finite number, from which an agent cannot learn.
+func (c *peer) unfitReward(t protocol.Type, step protocol.Object) error {
+	if t != protocol.TypeEnvStepResp {
+		return nil
+	}
+	raw, _ := step.Get("obs")
+	obs, err := protocol.ParseObject(raw)
+	if err != nil {
+		return protocol.Errorf(protocol.CodeRuntimeError, "plugin %q: the obs of the child's %s: %w", c.plugin.name, t, err)
+	}
+	reward, given := obs.Get("reward")
+	if !given || reward.Kind() == 'n' {
+		return nil
+	}
+	if _, err := strconv.ParseFloat(string(reward), 64); err != nil {
+		return protocol.Errorf(protocol.CodeRuntimeError,
+			"plugin %q: the reward of the child's %s is %.64s; should be a finite number", c.plugin.name, t, reward)
+	}
+	return nil
 }
 
 // lacks tells which field is missing.

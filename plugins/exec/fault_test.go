@@ -63,6 +63,22 @@ func TestMisbehaviour(t *testing.T) {
 	assert.That(t, lines <= 1000, "%d lines in the log", lines)
 }
 
+// Guards against a reward from which an agent cannot learn: it may be one past all floats, or no number at all.
+func TestRewardIsAFiniteNumber(t *testing.T) {
+	for reward, says := range map[string]string{
+		"NaN": "JSON has no NaN", "1e999": "is 1e999; should be a finite number",
+		`"NaN"`: `is "NaN"; should be a finite number`, "-2.5": "",
+	} {
+		s := newStage(t, newField(t).plugin("x", `caps=[{"capability":"env"}] reward=`+reward, Options{}))
+		m := s.Call(protocol.TypeEnvStepReq, `{"episode_id":"e","action":{}}`)
+		if says != "" {
+			s.refused(m, protocol.CodeRuntimeError, says)
+			continue
+		}
+		s.must(m, "/obs/reward", reward)
+	}
+}
+
 // A child that dies takes its own requests with it, each answered once, and comes back.
 func TestDeath(t *testing.T) {
 	f := newField(t)

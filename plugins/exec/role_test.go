@@ -157,6 +157,10 @@ func (a *actor) take(m *got, line []byte) (exit int) {
 	case "env/reset/req":
 		a.say(m, "error", `"code":"unknown_env","message":"no such environment"`)
 	case "env/step/req":
+		if reward := a.word("reward=", ""); reward != "" {
+			a.say(m, "env/step/resp", `"obs":{"episode_id":"e","step_num":1,"state":{},"reward":`+reward+`}`)
+			return -1
+		}
 		a.say(m, "error", `"code":"unknown_episode","message":"no such episode"`)
 	case "weather/ask/req", "weather/watch/req", "weather/poll/req", "memory/store/req", "proc/spawn/req":
 		go a.custom(m)
