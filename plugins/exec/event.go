@@ -203,7 +203,8 @@ func (c *peer) unfitReward(t protocol.Type, step protocol.Object) error {
 	raw, _ := step.Get("obs")
 	obs, err := protocol.ParseObject(raw)
 	if err != nil {
-		return protocol.Errorf(protocol.CodeRuntimeError, "plugin %q: the obs of the child's %s: %w", c.plugin.name, t, err)
+		return protocol.Errorf(protocol.CodeRuntimeError,
+			"plugin %q: the obs of the child's %s: %w", c.plugin.name, t, err)
 	}
 	reward, given := obs.Get("reward")
 	if !given || reward.Kind() == 'n' {

@@ -212,7 +212,8 @@ func (l *library) tellLocked(s *repository) {
 			return
 		}
 		first := f.problems[0]
-		l.log.Warn().Str("skill", f.folder).Str("file", f.show).Int("line", first.Line).Msg("broken skill: " + first.Text)
+		l.log.Warn().Str("skill", f.folder).Str("file", f.show).Int("line", first.Line).
+			Msg("broken skill: " + first.Text)
 	}
 }
 
