@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -30,8 +31,10 @@ type conn struct {
 	closed context.Context
 	close  context.CancelFunc
 
-	mu  sync.Mutex
-	fed []rpcMessage // not read yet; guarded by mu
+	mu    sync.Mutex          // guards the fields below
+	fed   []rpcMessage        // not read yet
+	calls map[string]*request // in the go-sdk, by the id that they have there
+	last  int                 // number of the last such id
 }
 
 // Connect implements mcp.Transport.
@@ -80,8 +83,8 @@ func (c *conn) Write(_ context.Context, msg rpcMessage) error {
 	if !ok {
 		return nil
 	}
-	key, _ := m.ID.Raw().(string)
-	if r := c.server.pending.find(key); r != nil && r.sdk != nil {
+	id, _ := m.ID.Raw().(string)
+	if r := c.take(id); r != nil {
 		out := encoded{result: m.Result}
 		if m.Error != nil {
 			out = encoded{e: misfit(r.method, toRPC(m.Error))}
@@ -94,13 +97,29 @@ func (c *conn) Write(_ context.Context, msg rpcMessage) error {
 	return nil
 }
 
-// hand hands a request to the go-sdk, whose handler finds it by requestOf.
-func (s *server) hand(r *request) {
-	id, _ := jsonrpc.MakeID(r.key) // a text is always fine
+// take returns the request that has an id in the go-sdk, and forgets it; nil = it was given up.
+func (c *conn) take(id string) *request {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := c.calls[id]
+	delete(c.calls, id)
+	return r
+}
+
+// hand hands a request to the go-sdk, whose handler finds it by requestOf, under an id of its own: the
+// client may use its id again while the go-sdk still works on a request that was cancelled.
+func (s *server) hand(r *request) (name string) {
+	s.conn.mu.Lock()
+	s.conn.last++
+	name = strconv.Itoa(s.conn.last)
+	s.conn.calls[name] = r
+	s.conn.mu.Unlock()
+	id, _ := jsonrpc.MakeID(name) // a text is always fine
 	s.conn.feed(&jsonrpc.Request{
 		ID: id, Method: r.method, Params: withoutOwnMeta(r.params),
 		Extra: &mcp.RequestExtra{TokenInfo: &auth.TokenInfo{Extra: map[string]any{"request": r}}},
 	})
+	return name
 }
 
 // withoutOwnMeta returns the params of a request without the members of _meta that are no business of
@@ -197,9 +216,14 @@ func (s *server) workOf(r *request) *host.Work {
 		session.Access = protocol.Exclusive
 	}
 	w := &host.Work{
-		Name: r.method, Claims: []protocol.Claim{session}, Span: r.span, Size: len(r.params),
+		Name: r.method, Claims: append(sees(r.method), session), Span: r.span, Size: len(r.params),
 		Run:    func(ctx context.Context) (any, error) { return s.serve(ctx, r) },
 		Answer: func(resp any, err error) []byte { return s.served(r, resp, err) },
+	}
+	if r.method == methodCallTool { // it claims what the tool does
+		if obj, err := s.toolCall(r.name, callArguments(r.params), false); err == nil {
+			w.Type, w.Object = protocol.TypeToolCallReq, obj
+		}
 	}
 	switch s.methods[r.method].uses {
 	case aTurn:
@@ -209,6 +233,27 @@ func (s *server) workOf(r *request) *host.Work {
 		w.Limit = s.opts.CallTimeout + grace
 	}
 	return w
+}
+
+// sees returns the claims of requests that use what came before them and hold up nothing.
+func sees(method string) []protocol.Claim {
+	tools := protocol.Claim{Key: protocol.KeyTools, Access: protocol.Follows}
+	files := protocol.Claim{Key: protocol.KeyWorkspace, Access: protocol.Follows}
+	switch method {
+	case methodTools, methodPrompts, methodResources, methodTemplates: // which do not wait for what runs long
+		return []protocol.Claim{tools}
+	case methodGetPrompt, methodReadResource, methodSubscribe, methodComplete:
+		return []protocol.Claim{tools, files}
+	}
+	return nil
+}
+
+// callArguments returns the arguments of a call; nil = they are no object.
+func callArguments(params jsontext.Value) jsontext.Value {
+	if args := member(params, "arguments"); args.Kind() == '{' {
+		return args
+	}
+	return nil
 }
 
 // served returns the line that answers a request.
@@ -273,7 +318,8 @@ func (s *server) viaSDK(ctx context.Context, r *request) (any, error) {
 		default:
 		}
 	}()
-	s.hand(r)
+	name := s.hand(r)
+	defer s.conn.take(name)
 	select {
 	case params := <-r.sdk.decoded:
 		res, err := s.handle(host.InSession(ctx, s.session.host), r, params)

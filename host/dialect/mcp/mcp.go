@@ -108,7 +108,7 @@ type server struct {
 func New(opts Options) host.Dialect {
 	opts.setDefaults()
 	s := &server{opts: opts, methods: methods(), pending: newPending()}
-	s.conn = &conn{server: s, news: dialect.NewBell()}
+	s.conn = &conn{server: s, news: dialect.NewBell(), calls: make(map[string]*request)}
 	s.questions.open = make(map[string]*question)
 	s.watch = newWatch(s)
 	return s

@@ -1,6 +1,7 @@
 package mcp_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"a2e/host"
 	front "a2e/host/dialect/mcp"
 	"a2e/host/hosttest/assert"
+	"a2e/protocol"
 )
 
 // TestCancel: a cancelled request ends, whether it runs or waits, and gets no answer.
@@ -299,4 +301,89 @@ func checkOnce(t *rapid.T, p *pipe, ids []string, cancelled map[string]bool, nul
 	delete(answered, `"open"`)
 	delete(answered, `"level"`)
 	assert.That(t, len(answered) == 0, "answers to nothing: %v", answered)
+}
+
+// shelf is a plugin whose tools "write" and "read" claim a file. "write" waits for gate, "stubborn" for let.
+type shelf struct {
+	begun     chan string
+	gate, let chan struct{}
+}
+
+func newShelf() *shelf {
+	return &shelf{begun: make(chan string, 9), gate: make(chan struct{}), let: make(chan struct{})}
+}
+
+func (*shelf) Info() host.PluginInfo {
+	return host.PluginInfo{Name: "shelf", Capability: protocol.CapTools}
+}
+
+func (*shelf) Close(context.Context) error { return nil }
+
+func (s *shelf) call(
+	ctx context.Context, r *protocol.ToolCallRequest, _ host.Emitter,
+) (*protocol.ToolCallResponse, error) {
+	host.HandOff(ctx)
+	s.begun <- r.ToolName
+	switch r.ToolName {
+	case "write":
+		<-s.gate
+	case "stubborn":
+		<-s.let
+	}
+	return &protocol.ToolCallResponse{
+		Data: protocol.ToolResult{Success: true, Summary: protocol.AppendString(nil, r.ToolName)},
+	}, nil
+}
+
+func (s *shelf) Routes() []host.Route {
+	return []host.Route{host.Handle(protocol.TypeToolCallReq, s.call).Claims(func(call protocol.Object) []protocol.Claim {
+		if name := call.Text("tool_name"); name != "write" && name != "read" {
+			return nil
+		}
+		return []protocol.Claim{host.FileClaim("file", protocol.Exclusive)}
+	})}
+}
+
+// odd makes a call that the go-sdk has to look at, for a member that MCP does not have.
+func odd(id, name string) string {
+	return request(id, "tools/call", fmt.Sprintf(`{"name":%q,"arguments":{},"odd":1}`, name))
+}
+
+// TestCallsKeepOrder: calls that claim one thing take effect in the order in which they came, whether
+// they go straight to the plugin or by way of the go-sdk.
+func TestCallsKeepOrder(t *testing.T) {
+	s := newShelf()
+	p := serve(t, front.Options{}, host.Options{Plugins: []host.Plugin{s}, Only: true, MaxParallel: 8}).open()
+	p.send(callTool("1", "write", `{}`))
+	assert.Equal(t, <-s.begun, "write", "the first that began")
+	p.send(odd("2", "read"), callTool("3", "read", `{}`), odd("4", "free"), callTool("5", "free", `{}`))
+	assert.Equal(t, <-s.begun+<-s.begun, "freefree", "what began beside it")
+	p.answer("4")
+	p.answer("5")
+	close(s.gate)
+	for _, id := range []string{"1", "2", "3"} {
+		check(t, p.answer(id), 0)
+	}
+}
+
+// TestIDUsedAgain: the id of a cancelled request may be used again, though its handler still runs.
+func TestIDUsedAgain(t *testing.T) {
+	s := newShelf()
+	p := serve(t, front.Options{}, host.Options{Plugins: []host.Plugin{s}, Only: true, MaxParallel: 8}).open()
+	p.send(odd("7", "stubborn"))
+	<-s.begun
+	p.send(request("", "notifications/cancelled", `{"requestId":7}`))
+	refused := 0
+	p.until("the second call", func() bool { // refused until the first is given up
+		p.send(odd("7", "write"))
+		p.until("a sign of it", func() bool { return len(s.begun) > 0 || len(p.answers("7")) > refused })
+		refused = len(p.answers("7"))
+		return len(s.begun) > 0
+	})
+	close(s.let)
+	p.call("8", "tools/call", `{"name":"free","odd":1}`) // the go-sdk has had the late result before it
+	assert.Equal(t, len(p.answers("7")), refused, "… answers before the second call was done")
+	close(s.gate)
+	p.until("its answer", func() bool { return len(p.answers("7")) > refused })
+	check(t, p.answers("7")[refused], 0, "write")
 }

@@ -71,7 +71,7 @@ func (p *pending) end(r *request) {
 	delete(p.byKey, r.key)
 }
 
-// find returns the request with a key, which the go-sdk has as its id; nil = it was answered.
+// find returns the request with a key; nil = it was answered.
 func (p *pending) find(key string) *request {
 	p.mu.Lock()
 	defer p.mu.Unlock()
