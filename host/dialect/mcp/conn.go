@@ -208,11 +208,11 @@ func methods() map[string]method {
 	}
 }
 
-// workOf has the host's scheduler serve a request. Whatever begins the session comes before what
-// follows it, and requests that take no slot come one after the other, by their method.
+// workOf has the host's scheduler serve a request. initialize comes before what follows it, and requests
+// that take no slot come one after the other, by their method.
 func (s *server) workOf(r *request) *host.Work {
 	session := protocol.Claim{Key: "mcp/", Access: protocol.Shared}
-	if !s.isOpen.Load() {
+	if r.method == methodInitialize {
 		session.Access = protocol.Exclusive
 	}
 	w := &host.Work{
@@ -376,7 +376,7 @@ func (s *server) serve(ctx context.Context, r *request) (any, error) {
 	case r.meta == nil && (r.method == methodDiscover || r.method == methodListen):
 		return nil, rpcErrorf(codeMethodNotFound, "%s is of the version %s, which each request names in params._meta",
 			r.method, modernVersion)
-	case s.session == nil && r.meta == nil:
+	case !s.isOpen.Load() && r.meta == nil:
 		return nil, rpcErrorf(codeInvalidRequest, "initialize first: %q comes before it", r.method)
 	case r.meta == nil && r.method == methodSetLevel:
 		return s.setLevel(r)

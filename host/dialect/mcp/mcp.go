@@ -88,7 +88,8 @@ type server struct {
 	seen      atomic.Bool     // initialize was, so every line with jsonrpc is MCP's
 	closing   context.Context // ends when nothing is served any more
 	close     context.CancelFunc
-	session   *session     // nil before initialize, which no other request runs beside
+	session   *session     // nil before initialize, which no other request runs beside; see opening
+	opening   sync.Mutex   // held while a request of a version without initialize begins the session
 	isOpen    atomic.Bool  // there is a session
 	greeted   atomic.Bool  // its initialize was answered
 	isModern  atomic.Bool  // of a client that said no initialize

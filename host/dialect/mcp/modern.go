@@ -51,7 +51,13 @@ func readMeta(params jsontext.Value) *modernMeta {
 
 // admit begins the session with the first request of a client that says no initialize.
 func (s *server) admit(ctx context.Context, r *request) error {
-	if s.session != nil || r.meta == nil {
+	if r.meta == nil {
+		return nil
+	}
+	host.HandOff(ctx) // to begin may take a while
+	s.opening.Lock()
+	defer s.opening.Unlock()
+	if s.session != nil {
 		return nil
 	}
 	h := hello{Version: r.meta.Version, Client: r.meta.Client, Offers: r.meta.Offers}
