@@ -13,22 +13,54 @@ import (
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 	"a2e/testdata/greet"
+	"a2e/testdata/notes"
 )
+
+// added makes the plugins of a config whose types the build does not know, by the lines of register that
+// put them there.
+func added(t *testing.T, text string, kinds ...pluginType) *hosttest.Pair {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "a2e.yaml")
+	must.OK(t, os.WriteFile(file, []byte(text), 0o600))
+	src := config.Source{Path: file}
+	for _, kind := range kinds {
+		src.Available = append(src.Available, kind.name)
+	}
+	cfg, _, err := config.Load(src)
+	must.OK(t, err)
+	var made []host.Plugin
+	for i, kind := range kinds {
+		plugin := must.Get(kind.make(cfg.Plugins[i], &build{Config: cfg}, host.Env{}))(t)
+		t.Cleanup(func() { assert.OK(t, plugin.Close(context.Background())) })
+		made = append(made, plugin)
+	}
+	return hosttest.New(t, host.Options{Plugins: made})
+}
+
+func greetLine() pluginType {
+	return register("greet", greet.Options{Greeting: "Hello"}, greet.New)
+}
 
 // TestNewTypeIsOneLine: a plugin that the build does not know needs the line of register to
 // have its options read, its tools served, checked and searched.
 func TestNewTypeIsOneLine(t *testing.T) {
-	kind := register("greet", greet.Options{Greeting: "Hello"}, greet.New)
-	file := filepath.Join(t.TempDir(), "a2e.yaml")
-	must.OK(t, os.WriteFile(file, []byte("plugins: {greet: {greeting: Good evening}}"), 0o600))
-	cfg, _, err := config.Load(config.Source{Path: file, Available: []string{"greet"}})
-	must.OK(t, err)
-	plugin := must.Get(kind.make(cfg.Plugins[0], &build{Config: cfg}, host.Env{}))(t)
-	defer plugin.Close(context.Background())
-	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{plugin}})
+	p := added(t, "plugins: {greet: {greeting: Good evening}}", greetLine())
 	p.Handshake(protocol.CapTools)
 	got := p.Call(protocol.TypeToolCallReq, `{"tool_name":"greet","arguments":{"who":"Ada"}}`).Get("/data/data/text")
 	assert.Equal(t, got, "Good evening, Ada", "it")
 	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"greet","arguments":{"whom":"Ada"}}`, protocol.CodeSchemaViolation) // an unknown argument
-	assert.Equal(t, p.Call(protocol.TypeToolListReq, `{"query":"greet somebody"}`).Get("/tools/0/name"), "greet", "the search finds")
+	list := p.Call(protocol.TypeToolListReq, `{"query":"greet somebody"}`)
+	assert.Equal(t, list.Get("/tools/0/name"), "greet", "the search finds")
+	assert.Equal(t, list.Get("/tools/0/input_parameters/0/description"), "Name of the person to greet.", "the tag says of the argument")
+}
+
+// TestNewCapabilityIsOneLine: the same of a plugin with messages of its own, which keep the order that their rows say.
+func TestNewCapabilityIsOneLine(t *testing.T) {
+	p := added(t, "plugins: {greet: {}, notes: {}}", greetLine(), register("notes", notes.Options{}, notes.New))
+	p.Handshake(protocol.CapTools)
+	p.Refused("note/add/req", `{}`, protocol.CodeSchemaViolation)
+	for range 100 {
+		p.Go("note/add/req", `{"text":"milk"}`)
+	}
+	p.Call("note/list/req", `{}`).Has(t, "/notes/99", "milk", "/notes/100", "")
 }

@@ -381,7 +381,7 @@ func TestREADMEConfigs(t *testing.T) {
 // The plugins that pages show are those that the tests know.
 func TestREADMEPluginIsTested(t *testing.T) {
 	t.Parallel()
-	for shown, file := range map[string]string{"word_tools.py": "testdata/exec/word_tools.py", "greet/greet.go": "testdata/greet/greet.go"} {
+	for shown, file := range map[string]string{"word_tools.py": "testdata/exec/word_tools.py", "greet/greet.go": "testdata/greet/greet.go", "notes/notes.go": "testdata/notes/notes.go"} {
 		tested := must.Get(os.ReadFile(filepath.Join(root, file)))(t)
 		marked(t, "with: "+shown, 1, func(t *testing.T, b block) {
 			assert.Equal(t, b.text, string(tested), "the page shows another plugin than %s", file)
