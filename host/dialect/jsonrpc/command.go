@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -26,66 +25,71 @@ import (
 // commandTimeout is what a tool gets at most, in seconds; an interrupt ends it sooner.
 const commandTimeout = 600
 
-// commands are those that are no tools, by their names, with what /help says of them.
-func commands() []command {
-	return []command{
-		{"/auth", "what the host and its workers may use", func(f *Front, _ context.Context, _ *session, _ []string) (any, error) {
-			return map[string]any{"auth_status": f.auth(), "hint": "use auth.set.* to set keys"}, nil
-		}},
-		{"/onboarding", "whether the user was shown around", func(f *Front, ctx context.Context, _ *session, _ []string) (any, error) {
-			return onboardingStatus(f, ctx, nil)
-		}},
-		{"/forgeteverything", "forget the selected model, the stored key and the onboarding, and clear this session", forgetEverything},
-		{"/model", "the selected model, and those there are; model.select selects one", func(f *Front, ctx context.Context, _ *session, _ []string) (any, error) {
-			all := f.models(ctx, "")
-			return map[string]any{
-				"selected_model": all["selected_model"], "selected_provider": all["selected_provider"], "selected_thinking": all["selected_thinking"],
-				"selected_openrouter_provider": all["selected_openrouter_provider"], "available": all,
-			}, nil
-		}},
-		{"/limits", "limits and their use", func(f *Front, ctx context.Context, _ *session, _ []string) (any, error) {
-			return limitsGet(f, ctx, nil)
-		}},
-		{"/history", "saved chats of this folder (/history) or of all (/history --all), or continue one (/history " +
-			"last, /history ID)", historyCommand},
-		{"/compression", "how much of a long conversation the worker gets", func(
-			f *Front, _ context.Context, _ *session, _ []string) (any, error) {
-			return map[string]any{"error": fmt.Sprintf("conversations are not compressed here; a worker is told the last %d bytes of one", f.opts.MaxContext)}, nil
-		}},
-		{"/skills", "the skills", func(f *Front, ctx context.Context, _ *session, _ []string) (any, error) {
-			return skillsList(f, ctx, &call{})
-		}},
-		{"/tools", "the tools; /NAME key=value runs one", func(f *Front, ctx context.Context, _ *session, _ []string) (any, error) {
-			return toolsList(f, ctx, &call{})
-		}},
-		{"/clear", "start a new conversation; the old one stays in the history", func(
-			f *Front, ctx context.Context, s *session, _ []string) (any, error) {
-			return map[string]any{"cleared": true}, f.leave(ctx, s, "")
-		}},
-		{"/quit", "end the host", nil},
-		{"/exit", "end the host", nil},
-		{"/help", "the commands", func(*Front, context.Context, *session, []string) (any, error) {
-			return map[string]any{"commands": commands()}, nil
-		}},
-	}
-}
-
 // command is one that is no tool.
 type command struct {
-	Name string                                                                      `json:"name"`
-	Help string                                                                      `json:"description"`
-	run  func(f *Front, ctx context.Context, s *session, args []string) (any, error) // nil = it ends the host
+	Name string  `json:"name"`
+	Help string  `json:"description"`
+	run  handler // call.args are what follows the name
 }
 
-func historyCommand(f *Front, ctx context.Context, s *session, args []string) (any, error) {
-	switch {
-	case len(args) == 0 || args[0] == "list":
-		return historyList(f, ctx, nil, &pageParams{Folder: "."})
-	case args[0] == "all" || args[0] == "--all":
-		return historyList(f, ctx, nil, &pageParams{})
+// commands are those that are no tools.
+func commands() []command {
+	return []command{
+		{"/auth", "what the host and its workers may use", authCommand},
+		{"/onboarding", "whether the user was shown around", onboardingStatus},
+		{"/forgeteverything", "forget the selected model, the stored key and the onboarding, and clear this session",
+			forgetEverything},
+		{"/model", "the selected model, and those there are; model.select selects one", modelCommand},
+		{"/limits", "limits and their use", limitsGet},
+		{"/history", "saved chats of this folder (/history) or of all (/history --all), or continue one (/history " +
+			"last, /history ID)", historyCommand},
+		{"/compression", "how much of a long conversation the worker gets", compressionCommand},
+		{"/skills", "the skills", skillsList},
+		{"/tools", "the tools; /NAME key=value runs one", toolsList},
+		{"/clear", "start a new conversation; the old one stays in the history", clearCommand},
+		{"/quit", "end the host", quitCommand},
+		{"/exit", "end the host", quitCommand},
+		{"/help", "the commands", helpCommand},
 	}
-	folder, id, none := "", args[0], "no saved chat matched id: "+quoted(args[0])
-	if strings.EqualFold(id, "last") {
+}
+
+func authCommand(f *Front, _ context.Context, _ *call) (any, error) {
+	return map[string]any{"auth_status": f.auth(), "hint": "use auth.set.* to set keys"}, nil
+}
+
+func modelCommand(f *Front, ctx context.Context, _ *call) (any, error) {
+	sel := f.chosen(ctx)
+	return sel.tell(map[string]any{"available": sel.tell(listed(f.workers()))}), nil
+}
+
+func compressionCommand(f *Front, _ context.Context, _ *call) (any, error) {
+	return map[string]any{"error": fmt.Sprintf("conversations are not compressed here; a worker is told the last %d "+
+		"bytes of one", f.opts.MaxContext)}, nil
+}
+
+func clearCommand(f *Front, ctx context.Context, c *call) (any, error) {
+	return map[string]any{"cleared": true}, f.leave(ctx, c.on, "")
+}
+
+func quitCommand(f *Front, ctx context.Context, c *call) (any, error) {
+	f.changed(ctx, "quit_command", "")
+	c.then = func() { host.Shutdown(f.ctx, host.DrainTimeout) }
+	return map[string]any{"shutting_down": true}, nil
+}
+
+func helpCommand(*Front, context.Context, *call) (any, error) {
+	return map[string]any{"commands": commands()}, nil
+}
+
+func historyCommand(f *Front, ctx context.Context, c *call) (any, error) {
+	id := strings.Join(c.args[:min(1, len(c.args))], "")
+	folder, none := "", "no saved chat matched id: "+quoted(id)
+	switch {
+	case id == "" || id == "list":
+		return historyList(f, ctx, nil, &pageParams{Folder: "."})
+	case id == "all" || id == "--all":
+		return historyList(f, ctx, nil, &pageParams{})
+	case strings.EqualFold(id, "last"):
 		folder, id = f.history.folder, ""
 		none = "no saved chat in this folder yet; /history --all lists those of others"
 	}
@@ -94,29 +98,32 @@ func historyCommand(f *Front, ctx context.Context, s *session, args []string) (a
 		return nil, err
 	}
 	f.mu.Lock()
-	busy := s.turn != nil
+	busy := c.on.turn != nil
 	f.mu.Unlock()
 	if busy {
 		return nil, jsonrpc.Refused("session_busy", "the session is busy; session.interrupt first")
 	}
-	if err := f.leave(ctx, s, r.ID); err != nil {
-		return nil, err
+	err = f.leave(ctx, c.on, r.ID)
+	if _, there := f.option(r.Provider, r.Provider); err == nil && there {
+		err = f.choose(ctx, selection{Worker: r.Provider, Thinking: r.Thinking})
 	}
-	if _, there := f.option(r.Provider, r.Provider); there {
-		if err := f.choose(ctx, selection{Worker: r.Provider, Thinking: r.Thinking}); err != nil {
-			return nil, err
-		}
+	if err != nil {
+		return nil, err
 	}
 	f.changed(ctx, "session_resumed", "")
 	return map[string]any{"resumed": r.ID}, nil
 }
 
 // forgetEverything forgets what the client has set. What was said stays in the history.
-func forgetEverything(f *Front, ctx context.Context, s *session, _ []string) (any, error) {
+func forgetEverything(f *Front, ctx context.Context, c *call) (any, error) {
 	f.mu.Lock()
-	s.queue = nil
+	c.on.queue = nil
 	f.mu.Unlock()
-	err := cmp.Or(f.forgetKeys(), f.choose(ctx, selection{}), f.history.set(ctx, settingOnboarded, ""), f.leave(ctx, s, ""))
+	var err error
+	for _, w := range f.keyed() {
+		err = cmp.Or(err, agent.StoreKey(f.opts.StateDir, w.KeyFor, ""))
+	}
+	err = cmp.Or(err, f.choose(ctx, selection{}), f.history.set(ctx, settingOnboarded, ""), f.leave(ctx, c.on, ""))
 	if err != nil {
 		return nil, err
 	}
@@ -124,25 +131,8 @@ func forgetEverything(f *Front, ctx context.Context, s *session, _ []string) (an
 	return map[string]any{"cleared": true}, nil
 }
 
-// forgetKeys takes the keys away that were stored for endpoints of the workers.
-func (f *Front) forgetKeys() error {
-	for _, w := range f.workers() {
-		if w.KeyFor != "" && f.opts.StateDir != "" {
-			if err := agent.StoreKey(f.opts.StateDir, w.KeyFor, ""); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-type commandParams struct {
-	named
-	Raw string `json:"raw_command"`
-}
-
-func commandExecute(f *Front, ctx context.Context, c *call, s *session, req *commandParams) (any, error) {
-	raw := strings.TrimSpace(req.Raw)
+func commandExecute(f *Front, ctx context.Context, c *call) (any, error) {
+	raw := strings.TrimSpace(c.params.Text("raw_command"))
 	words := strings.Fields(raw)
 	switch {
 	case len(raw) > f.opts.MaxText:
@@ -151,27 +141,20 @@ func commandExecute(f *Front, ctx context.Context, c *call, s *session, req *com
 		return map[string]any{"handled": false}, nil
 	}
 	name := words[0]
-	switch cmd := builtin(name); {
-	case cmd == nil:
-	case cmd.run == nil:
-		f.changed(ctx, "quit_command", "")
-		c.then = func() { host.Shutdown(f.ctx, host.DrainTimeout) }
-		return handled(map[string]any{"shutting_down": true}), nil
-	default:
-		out, err := cmd.run(f, ctx, s, words[1:])
+	if run := builtin(name); run != nil {
+		c.params, c.args = protocol.Object{}, words[1:]
+		out, err := run(f, ctx, c)
 		return handled(out), err
 	}
-	in := f.enter(s)
-	args, err := arguments(raw[len(name):], func() map[string]string {
-		return f.types(dialect.Merge(in, ctx), name[1:])
-	})
+	ctx = dialect.Merge(f.enter(c.on), ctx)
+	args, err := arguments(raw[len(name):], func() map[string]string { return f.types(ctx, name[1:]) })
 	if err != nil {
 		return nil, c.wrong("raw_command", err.Error())
 	}
 	f.mu.Lock()
 	c.tool = uuid.NewString()
 	f.mu.Unlock()
-	return f.runTool(dialect.Merge(in, ctx), c, name, args)
+	return f.runTool(ctx, c, name, args)
 }
 
 // handled is the answer to a command.
@@ -196,8 +179,10 @@ func (f *Front) runTool(ctx context.Context, c *call, name string, args protocol
 	}
 	r := resp.Data
 	output := map[string]any{
-		"tool_name": cmp.Or(r.ToolName, name[1:]), "tool_call_id": c.tool, "success": r.Success, "data": orNull(r.Data), "summary": orNull(r.Summary),
-		"truncated": r.Truncated != nil && *r.Truncated, "exit_code": r.ExitCode, "error": r.Error, "error_code": r.ErrorCode, "duration_ms": time.Since(begun).Milliseconds(),
+		"tool_name": cmp.Or(r.ToolName, name[1:]), "tool_call_id": c.tool, "success": r.Success,
+		"data": or(r.Data, "null"), "summary": or(r.Summary, "null"), "truncated": value(r.Truncated),
+		"exit_code": r.ExitCode, "error": r.Error, "error_code": r.ErrorCode,
+		"duration_ms": time.Since(begun).Milliseconds(),
 	}
 	if resp.Group != "" {
 		output["group"] = resp.Group
@@ -223,46 +208,33 @@ func (f *Front) toolCall(command string) (protocol.Object, bool) {
 }
 
 // builtin finds a command that is no tool; nil = there is none of this name.
-func builtin(name string) *command {
-	all := commands()
-	at := slices.IndexFunc(all, func(c command) bool { return c.Name == strings.ToLower(name) })
-	if at < 0 {
-		return nil
+func builtin(name string) handler {
+	for _, c := range commands() {
+		if c.Name == strings.ToLower(name) {
+			return c.run
+		}
 	}
-	return &all[at]
+	return nil
 }
 
 // arguments reads the arguments of a command, JSON or key=value pairs. types returns the types of the parameters,
-// as far as they are known.
-func arguments(text string, types func() map[string]string) (protocol.Object, error) {
-	if text = strings.TrimSpace(text); text == "" {
-		return protocol.Object{}, nil
-	}
-	if strings.HasPrefix(text, "{") {
-		obj, err := protocol.ParseObject([]byte(text))
-		if err != nil {
-			return obj, errors.New("the arguments: " + jsonrpc.From(err).Message)
+// as far as they are known. A value, or a part of one, may stand in quotes; within double quotes a backslash escapes
+// as in JSON, and a line break is one.
+func arguments(text string, types func() map[string]string) (obj protocol.Object, err error) {
+	text = strings.TrimSpace(text)
+	raw, what := []byte(text), "the arguments: "
+	if text != "" && text[0] != '{' {
+		what = ""
+		if raw, err = pairs(text, types); err != nil {
+			return obj, err
 		}
-		return obj, nil
 	}
-	pairs, err := splitPairs(text)
-	if err != nil {
-		return protocol.Object{}, err
-	}
-	known := types()
-	raw := []byte{'{'}
-	for i, p := range pairs {
-		if i > 0 {
-			raw = append(raw, ',')
+	if len(raw) > 0 {
+		if obj, err = protocol.ParseObject(raw); err != nil {
+			err = errors.New(what + jsonrpc.From(err).Message)
 		}
-		raw = append(protocol.AppendString(raw, p.key), ':')
-		raw = append(raw, p.json(known[p.key])...)
 	}
-	obj, err := protocol.ParseObject(append(raw, '}'))
-	if err != nil {
-		return obj, errors.New(jsonrpc.From(err).Message)
-	}
-	return obj, nil
+	return obj, err
 }
 
 // types returns the types of a tool's parameters, as far as they are known.
@@ -288,6 +260,30 @@ type pair struct {
 	quoted     bool
 }
 
+// pairs makes an object of key=value pairs.
+func pairs(rest string, types func() map[string]string) (raw []byte, err error) {
+	known := types()
+	raw = []byte{'{'}
+	for rest != "" {
+		key, text, ok := strings.Cut(rest, "=")
+		wrong := func(r rune) bool { return unicode.IsSpace(r) || r == '"' || r == '\'' }
+		if !ok || key == "" || strings.ContainsFunc(key, wrong) {
+			return nil, errors.New("the arguments should be a JSON object, or key=value pairs with quotes around " +
+				"values that have spaces")
+		}
+		p := pair{key: key}
+		if text, err = p.read(text); err != nil {
+			return nil, err
+		}
+		if rest = strings.TrimSpace(text); len(raw) > 1 {
+			raw = append(raw, ',')
+		}
+		raw = append(protocol.AppendString(raw, key), ':')
+		raw = append(raw, p.json(known[key])...)
+	}
+	return append(raw, '}'), nil
+}
+
 // json returns the value as JSON. Where the parameter's type is not known, a bare value that
 // is JSON is taken as that.
 func (p *pair) json(typ string) []byte {
@@ -296,23 +292,6 @@ func (p *pair) json(typ string) []byte {
 		return protocol.AppendString(nil, p.value)
 	}
 	return text
-}
-
-// splitPairs reads key=value pairs. A value, or a part of one, may stand in quotes; within
-// double quotes a backslash escapes as in JSON, and a line break is one.
-func splitPairs(rest string) (pairs []pair, err error) {
-	for rest = strings.TrimSpace(rest); rest != ""; rest = strings.TrimSpace(rest) {
-		key, text, ok := strings.Cut(rest, "=")
-		if !ok || key == "" || strings.ContainsFunc(key, func(r rune) bool { return unicode.IsSpace(r) || r == '"' || r == '\'' }) {
-			return nil, errors.New("the arguments should be a JSON object, or key=value pairs with quotes around values that have spaces")
-		}
-		p := pair{key: key}
-		if rest, err = p.read(text); err != nil {
-			return nil, err
-		}
-		pairs = append(pairs, p)
-	}
-	return pairs, nil
 }
 
 // valuePart matches what a value is put together of: 'text', "text" or one without quotes.

@@ -5,11 +5,11 @@
 //	session.send ─ turn ─ worker pool ─► events, the history
 //
 //	jsonrpc.go  the dialect and its methods   turn.go     send, steer, interrupt, queue; a worker at work
-//	call.go     what methods take; one answer watch.go    what it does, as events
-//	            for each                      images.go   by path or data URL
-//	work.go     what waits for what           store.go    the tables of what was said
-//	session.go  sessions, what was said       command.go  /help and the like, and /NAME key=value
-//	server.go   handshake, lists, state       models.go   the workers as models
+//	call.go     what methods take, what waits watch.go    what it does, as events
+//	            for what, one answer for each images.go   by path or data URL
+//	session.go  sessions, what was said       store.go    the tables of what was said
+//	server.go   handshake, lists, state       command.go  /help and the like, and /NAME key=value
+//	models.go   the workers as models
 package jsonrpc
 
 import (
@@ -17,6 +17,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -78,32 +79,33 @@ type Front struct {
 	ready   sync.Once      // the plugins know what they serve
 	stop    context.CancelCauseFunc
 	working context.Context // of the work; ends with stop
+	debug   atomic.Bool
+	lost    atomic.Int64 // the number of the last message that the store did not take, below 0
 
-	mu        sync.Mutex         // guards the fields below
-	open      map[string][]*call // without their answer, by the key of the id, see jsonrpc.Key
-	came      int                // how many requests did
-	cut       bool               // no turn begins any more
-	admitted  bool               // the token was right
-	agent     string             // that it is for; "" = the client's name says
-	client    string
-	sessions  map[string]*session
-	selected  selection
-	knows     bool  // selected was read from the store
-	lost      int64 // the number of the last message that the store did not take, below 0
-	debug     bool
-	inSession *dialect.Session // for what belongs to no session; nil = not begun
+	mu       sync.Mutex     // guards the fields below
+	open     map[*call]bool // without their answer
+	came     int            // how many requests did
+	cut      bool           // no turn begins any more
+	admitted bool           // the token was right
+	agent    string         // that it is for; "" = the client's name says
+	client   string
+	sessions map[string]*session
+	none     session // stands for none, in requests of plugins
+	selected selection
+	knows    bool // selected was read from the store
 }
 
 // New makes the dialect.
 func New(opts Options) *Front {
 	opts.setDefaults()
-	f := &Front{
-		opts: opts, methods: methods(), history: history{store: opts.Store,
-			maxKept: opts.MaxKept, secrets: opts.Secrets, folder: wall.PlaceIn(opts.Workspace, ".")},
-		open: make(map[string][]*call), sessions: make(map[string]*session),
+	return &Front{
+		opts: opts, methods: methods(), admitted: len(opts.Tokens) == 0,
+		history: history{
+			store: opts.Store, wait: opts.StoreWait, maxKept: opts.MaxKept, secrets: opts.Secrets,
+			folder: wall.PlaceIn(opts.Workspace, "."),
+		},
+		open: make(map[*call]bool), sessions: make(map[string]*session),
 	}
-	f.admitted = len(opts.Tokens) == 0
-	return f
 }
 
 // Open implements host.Dialect.
@@ -183,52 +185,47 @@ func (f *Front) Drain(ctx context.Context) {
 // lastWait is how long the end waits for work that was stopped.
 const lastWait = 800 * time.Millisecond
 
-// errSlow is the answer to a request that waits for the store for too long.
-func errSlow(wait time.Duration) *protocol.Error {
-	return protocol.Errorf(protocol.CodeTimeout, "the store was not free within %s; send it again later", wait)
-}
-
 func errEnding() *protocol.Error { return protocol.Errorf(protocol.CodeTimeout, "the host ends") }
 
 func methods() map[string]method {
 	return map[string]method{
-		jsonrpc.Handshake:          {run: taking(handshake), lets: true, takes: optional},
-		jsonrpc.Ping:               {run: ping, uses: nothing},
-		jsonrpc.Shutdown:           {run: taking(shutdown), uses: aside, takes: optional},
-		jsonrpc.StateGet:           {run: stateGet, uses: aList},
-		jsonrpc.SessionCreate:      {run: taking(sessionCreate), takes: optional},
-		jsonrpc.SessionGet:         {run: onSession(sessionGet), uses: aLook, takes: required},
-		jsonrpc.SessionSend:        {run: onSession(sessionSend), takes: required},
-		jsonrpc.SessionSteer:       {run: onSession(sessionSteer, "text"), takes: required},
-		jsonrpc.SessionInterrupt:   {run: onSession(sessionInterrupt), takes: required},
-		jsonrpc.QueueList:          {run: onSession(queueList), uses: aLook, takes: required},
-		jsonrpc.QueueClear:         {run: onSession(queueClear), takes: required},
-		jsonrpc.CommandExecute:     {run: onSession(commandExecute, "raw_command"), uses: aTool, takes: required},
-		jsonrpc.ToolsList:          {run: toolsList, uses: aList},
-		jsonrpc.SkillsList:         {run: skillsList, uses: aList},
-		jsonrpc.HistoryList:        {run: taking(historyList), uses: aLook, takes: optional},
-		jsonrpc.HistoryGet:         {run: taking(historyGet), uses: aLook, takes: optional},
-		jsonrpc.HistoryClear:       {run: onSession(historyClear), takes: required},
-		jsonrpc.LimitsGet:          {run: limitsGet, uses: aLook},
-		jsonrpc.ModelList:          {run: taking(modelList), uses: aLook, takes: optional},
-		jsonrpc.ModelSelect:        {run: taking(modelSelect, "model_id", "provider", "thinking_level"), takes: required},
+		jsonrpc.Handshake:        {run: taking(handshake), lets: true, takes: optional},
+		jsonrpc.Ping:             {run: ping, uses: nothing},
+		jsonrpc.Shutdown:         {run: taking(shutdown), uses: aside, takes: optional},
+		jsonrpc.StateGet:         {run: stateGet, uses: aList},
+		jsonrpc.SessionCreate:    {run: taking(sessionCreate), takes: optional},
+		jsonrpc.SessionGet:       {run: sessionGet, uses: aLook, takes: ofSession},
+		jsonrpc.SessionSend:      {run: taking(sessionSend), takes: ofSession},
+		jsonrpc.SessionSteer:     {run: taking(sessionSteer), takes: ofSession, texts: "text"},
+		jsonrpc.SessionInterrupt: {run: sessionInterrupt, takes: ofSession},
+		jsonrpc.QueueList:        {run: queueList, uses: aLook, takes: ofSession},
+		jsonrpc.QueueClear:       {run: queueClear, takes: ofSession},
+		jsonrpc.CommandExecute:   {run: commandExecute, uses: aTool, takes: ofSession, texts: "raw_command"},
+		jsonrpc.ToolsList:        {run: toolsList, uses: aList},
+		jsonrpc.SkillsList:       {run: skillsList, uses: aList},
+		jsonrpc.HistoryList:      {run: taking(historyList), uses: aLook, takes: optional},
+		jsonrpc.HistoryGet:       {run: taking(historyGet), uses: aLook, takes: optional},
+		jsonrpc.HistoryClear:     {run: historyClear, takes: ofSession},
+		jsonrpc.LimitsGet:        {run: limitsGet, uses: aLook},
+		jsonrpc.ModelList:        {run: taking(modelList), uses: aLook, takes: optional},
+		jsonrpc.ModelSelect: {
+			run: taking(modelSelect), takes: required, texts: "model_id provider thinking_level",
+		},
 		jsonrpc.AuthStatus:         {run: authStatus, uses: aside},
 		jsonrpc.DebugSet:           {run: taking(debugSet), uses: aside, takes: required},
 		jsonrpc.OnboardingStatus:   {run: onboardingStatus, uses: aLook},
 		jsonrpc.OnboardingComplete: {run: onboardingComplete},
-		jsonrpc.ConnectOpenAI:      {run: connect, uses: aside, works: never},
-		jsonrpc.ConnectAntigravity: {run: connect, uses: aside, works: never},
-		jsonrpc.SetExaKey:          {run: taking(setExaKey, "api_key"), takes: required},
+		jsonrpc.ConnectOpenAI:      {run: connect, uses: aside, works: nobody},
+		jsonrpc.ConnectAntigravity: {run: connect, uses: aside, works: nobody},
+		jsonrpc.SetExaKey:          {run: taking(setExaKey), takes: required, texts: "api_key"},
 		jsonrpc.SetOpenRouterKey: {
-			run: taking(setKey, "api_key"), lets: true, takes: required, works: (*Front).takesKey,
+			run: taking(setKey), lets: true, takes: required, texts: "api_key", works: (*Front).keyed,
 		},
 		jsonrpc.RoutingProviders: {
-			run: taking(routingProviders, "model_id"), uses: aList, takes: required, works: (*Front).tellsRouting,
+			run: taking(routingProviders), uses: aList, takes: required, texts: "model_id", works: (*Front).routed,
 		},
 	}
 }
 
-// never is for methods that only say that they are not supported.
-func never(*Front) bool { return false }
-
-func (f *Front) logger() *zerolog.Logger { return &f.opts.Log }
+// nobody is for methods that only say that they are not supported.
+func nobody(*Front) []host.WorkerInfo { return nil }

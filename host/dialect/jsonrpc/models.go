@@ -39,19 +39,18 @@ func (f *Front) workers() []host.WorkerInfo {
 	return nil
 }
 
-// option finds a worker by a model or its own name; provider is its name, "" = any.
-func (f *Front) option(provider, model string) (host.WorkerInfo, bool) {
-	workers := f.workers()
-	for _, same := range []func(w host.WorkerInfo) bool{
-		func(w host.WorkerInfo) bool { return w.Name == model }, func(w host.WorkerInfo) bool { return modelID(w) == model },
-	} {
-		for _, w := range workers {
-			if (provider == "" || provider == w.Name) && same(w) {
-				return w, true
-			}
+// option finds a worker by its own name, else by a model; provider is its name, "" = any.
+func (f *Front) option(provider, model string) (found host.WorkerInfo, ok bool) {
+	for _, w := range f.workers() {
+		switch {
+		case provider != "" && provider != w.Name:
+		case w.Name == model:
+			return w, true
+		case !ok && modelID(w) == model:
+			found, ok = w, true
 		}
 	}
-	return host.WorkerInfo{}, false
+	return found, ok
 }
 
 // selection is the model that the client has selected. It is kept over the end of the host.
@@ -71,9 +70,7 @@ func (f *Front) chosen(ctx context.Context) selection {
 	sel, known := f.selected, f.knows
 	f.mu.Unlock()
 	if !known {
-		within, cancel := context.WithTimeout(ctx, f.opts.StoreWait)
-		kept, err := f.history.setting(within, settingModel)
-		cancel()
+		kept, err := f.history.setting(ctx, settingModel)
 		if kept != "" {
 			_ = json.Unmarshal([]byte(kept), &sel) // what another version wrote is no selection
 		}
@@ -104,6 +101,13 @@ func (sel selection) provider() any {
 	return sel.Worker
 }
 
+// tell adds the selection to a result.
+func (sel selection) tell(told map[string]any) map[string]any {
+	told["selected_model"], told["selected_thinking"] = sel.Model, sel.Thinking
+	told["selected_provider"], told["selected_openrouter_provider"] = sel.provider(), anyRouting
+	return told
+}
+
 // modelOption is a worker as a model to choose.
 func modelOption(w host.WorkerInfo) map[string]any {
 	label := modelID(w)
@@ -118,8 +122,10 @@ func modelOption(w host.WorkerInfo) map[string]any {
 		what = "a worker of the fleet protocol"
 	}
 	told := map[string]any{
-		"id": modelID(w), "provider": w.Name, "label": label, "description": strings.TrimSpace(what + " " + w.ModelTier), "displayProvider": w.Name,
-		"supportedThinkingLevels": levels(w), "defaultThinkingLevel": usualLevel(w), "healthy": w.Healthy, "reason": w.Reason,
+		"id": modelID(w), "provider": w.Name, "displayProvider": w.Name, "label": label,
+		"description":             strings.TrimSpace(what + " " + w.ModelTier),
+		"supportedThinkingLevels": levels(w), "defaultThinkingLevel": usualLevel(w),
+		"healthy": w.Healthy, "reason": w.Reason,
 	}
 	if w.ContextWindow > 0 {
 		told["contextWindowTokens"] = w.ContextWindow
@@ -130,25 +136,46 @@ func modelOption(w host.WorkerInfo) map[string]any {
 func modelList(f *Front, ctx context.Context, c *call, req *struct {
 	Provider text `json:"provider"`
 }) (any, error) {
-	told := f.models(ctx, string(req.Provider))
-	if req.Provider != "" && len(told["providers"].([]string)) == 0 {
-		return nil, c.wrong("provider", "must be one of the workers that model.list lists")
-	}
-	return told, nil
-}
-
-func (f *Front) models(ctx context.Context, provider string) map[string]any {
-	providers, models := []string{}, []map[string]any{}
-	for _, w := range f.workers() {
-		if provider == "" || provider == w.Name {
-			providers, models = append(providers, w.Name), append(models, modelOption(w))
+	workers := f.workers()
+	if req.Provider != "" {
+		if workers = those(workers, called(string(req.Provider))); len(workers) == 0 {
+			return nil, c.noProvider()
 		}
 	}
-	sel := f.chosen(ctx)
-	return map[string]any{
-		"providers": providers, "models": models,
-		"selected_model": sel.Model, "selected_provider": sel.provider(), "selected_thinking": sel.Thinking, "selected_openrouter_provider": anyRouting,
+	return f.chosen(ctx).tell(listed(workers)), nil
+}
+
+// those returns the workers that match.
+func those(workers []host.WorkerInfo, match func(host.WorkerInfo) bool) (some []host.WorkerInfo) {
+	for _, w := range workers {
+		if match(w) {
+			some = append(some, w)
+		}
 	}
+	return some
+}
+
+// prefer returns the workers that match, or all of them where none does.
+func prefer(workers []host.WorkerInfo, match func(host.WorkerInfo) bool) []host.WorkerInfo {
+	if some := those(workers, match); len(some) > 0 {
+		return some
+	}
+	return workers
+}
+
+func called(name string) func(host.WorkerInfo) bool {
+	return func(w host.WorkerInfo) bool { return w.Name == name }
+}
+
+// noProvider is the error of a provider that there is not.
+func (c *call) noProvider() error {
+	return c.wrong("provider", "must be one of the workers that model.list lists")
+}
+
+// listed is the workers as model.list shows them.
+func listed(workers []host.WorkerInfo) map[string]any {
+	names := each(workers, func(w host.WorkerInfo) string { return w.Name })
+	return map[string]any{"providers": names, "models": each(workers, modelOption)}
 }
 
 // anyRouting is what clients take for no choice among the providers behind an endpoint.
@@ -163,28 +190,28 @@ func modelSelect(f *Front, ctx context.Context, c *call, req *struct {
 	Compress bool `json:"compress_immediately"`
 }) (any, error) {
 	w, ok := f.option(string(req.Provider), string(req.Model))
-	if !ok {
-		if !slices.ContainsFunc(f.workers(), func(w host.WorkerInfo) bool { return w.Name == string(req.Provider) }) {
-			return nil, c.wrong("provider", "must be one of the workers that model.list lists")
-		}
-		return nil, jsonrpc.Errorf(jsonrpc.CodeInternal, "unknown model for provider %s: %s", quoted(string(req.Provider)), quoted(string(req.Model)))
+	switch {
+	case !ok && len(those(f.workers(), called(string(req.Provider)))) == 0:
+		return nil, c.noProvider()
+	case !ok:
+		return nil, jsonrpc.Errorf(jsonrpc.CodeInternal, "unknown model for provider %s: %s", quoted(req.Provider),
+			quoted(req.Model))
+	case req.Compress && req.Session == "":
+		return nil, jsonrpc.Errorf(jsonrpc.CodeInternal, "session_id is required when compress_immediately is true")
 	}
 	told := map[string]any{}
 	if req.Compress {
-		if req.Session == "" {
-			return nil, jsonrpc.Errorf(jsonrpc.CodeInternal, "session_id is required when compress_immediately is true")
-		}
 		s, err := f.get(ctx, string(req.Session))
 		if err != nil {
 			return nil, err
 		}
 		f.unpin(s)
 		told["compression"] = map[string]any{ // a worker is told the end of a conversation, whatever its length
-			"requested": true, "applied": false, "reason": "none", "estimated_tokens_before": 0, "estimated_tokens_after": 0,
-			"model_context_window": w.ContextWindow, "auto_limit": 0,
+			"requested": true, "applied": false, "reason": "none", "estimated_tokens_before": 0,
+			"estimated_tokens_after": 0, "model_context_window": w.ContextWindow, "auto_limit": 0,
 		}
 	}
-	sel := selection{Worker: w.Name, Thinking: strings.ToUpper(string(req.Thinking))}
+	sel := selection{Worker: w.Name, Model: modelID(w), Thinking: strings.ToUpper(string(req.Thinking))}
 	if !slices.Contains(levels(w), sel.Thinking) {
 		sel.Thinking = usualLevel(w)
 	}
@@ -192,8 +219,7 @@ func modelSelect(f *Front, ctx context.Context, c *call, req *struct {
 		return nil, err
 	}
 	f.changed(ctx, "model_selected", "")
-	told["selected_model"], told["selected_provider"], told["selected_thinking"], told["selected_openrouter_provider"] = modelID(w), w.Name, sel.Thinking, anyRouting
-	return told, nil
+	return sel.tell(told), nil
 }
 
 // choose keeps a selection.
@@ -210,44 +236,37 @@ func (f *Front) choose(ctx context.Context, sel selection) error {
 	return err
 }
 
-// keyed finds the workers of the endpoint that a key is for: that of the selected worker, else
-// that of the first one, of those without a key of their own.
-func (f *Front) keyed(ctx context.Context) (origin string, workers []host.WorkerInfo) {
-	sel := f.chosen(ctx)
-	for _, w := range f.workers() {
-		if w.KeyFor != "" && (origin == "" || w.Name == sel.Worker) {
-			origin = w.KeyFor
-		}
-	}
-	return origin, slices.DeleteFunc(f.workers(), func(w host.WorkerInfo) bool { return origin == "" || w.KeyFor != origin })
+// keyed lists the workers whose endpoints take a stored key.
+func (f *Front) keyed() []host.WorkerInfo {
+	return those(f.workers(), func(w host.WorkerInfo) bool { return w.KeyFor != "" && f.opts.StateDir != "" })
 }
 
-// takesKey reports whether a worker is there whose endpoint takes a stored key.
-func (f *Front) takesKey() bool {
-	return f.opts.StateDir != "" && slices.ContainsFunc(f.workers(), func(w host.WorkerInfo) bool { return w.KeyFor != "" })
-}
-
+// setKey stores a key for the endpoint of the selected worker, else that of the first one, of those without a key of
+// their own.
 func setKey(f *Front, ctx context.Context, c *call, req *struct {
 	Key text `json:"api_key"`
 }) (any, error) {
 	if strings.ContainsFunc(string(req.Key), func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return nil, c.wrong("api_key", "must be a key of printable ASCII characters, without spaces")
 	}
-	origin, workers := f.keyed(ctx)
-	if !f.takesKey() {
-		return nil, jsonrpc.Refused("not_supported", "no worker here takes a stored key: one with an llm endpoint and no api_key of its own would")
+	keyed := f.keyed()
+	if len(keyed) == 0 {
+		return nil, jsonrpc.Refused("not_supported",
+			"no worker here takes a stored key: one with an llm endpoint and no api_key of its own would")
 	}
+	origin := prefer(keyed, called(f.chosen(ctx).Worker))[0].KeyFor
 	f.opts.Secrets.AddSecret(string(req.Key))
 	if err := agent.StoreKey(f.opts.StateDir, origin, string(req.Key)); err != nil {
 		return nil, err
 	}
 	f.changed(ctx, "openrouter_key_updated", "")
+	workers := those(keyed, func(w host.WorkerInfo) bool { return w.KeyFor == origin })
 	return map[string]any{"configured": true, "model_count": len(workers), "source": "config"}, nil
 }
 
-// tellsRouting reports whether a worker is there whose endpoint may tell who serves a model.
-func (f *Front) tellsRouting() bool {
-	return slices.ContainsFunc(f.workers(), func(w host.WorkerInfo) bool { return w.ServedBy != nil })
+// routed lists the workers whose endpoints may tell who serves a model.
+func (f *Front) routed() []host.WorkerInfo {
+	return those(f.workers(), func(w host.WorkerInfo) bool { return w.ServedBy != nil })
 }
 
 // routingProviders asks the endpoint of the worker with the model, else that of the selected one, else the
@@ -255,29 +274,19 @@ func (f *Front) tellsRouting() bool {
 func routingProviders(f *Front, ctx context.Context, _ *call, req *struct {
 	Model text `json:"model_id"`
 }) (any, error) {
-	asked := slices.DeleteFunc(f.workers(), func(w host.WorkerInfo) bool { return w.ServedBy == nil })
-	if len(asked) == 0 {
-		return nil, jsonrpc.Refused("not_supported", "no worker here has an llm endpoint to ask who serves a model; model.list shows the workers")
+	workers := prefer(f.routed(), func(w host.WorkerInfo) bool { return w.Model == string(req.Model) })
+	if len(workers) == 0 {
+		return nil, jsonrpc.Refused("not_supported",
+			"no worker here has an llm endpoint to ask who serves a model; model.list shows the workers")
 	}
-	selected := f.chosen(ctx).Worker
-	w := slices.MaxFunc(asked, func(a, b host.WorkerInfo) int {
-		rank := func(w host.WorkerInfo) (n int) {
-			if w.Model == string(req.Model) {
-				n += 2
-			}
-			if w.Name == selected {
-				n++
-			}
-			return n
-		}
-		return rank(a) - rank(b)
-	})
+	w := prefer(workers, called(f.chosen(ctx).Worker))[0]
 	providers, none, err := w.ServedBy(ctx, string(req.Model))
 	switch {
 	case err != nil:
 		return nil, err
 	case none:
-		return nil, jsonrpc.Refused("not_supported", "the endpoint of the worker %s does not tell who serves %s behind it; routers such as OpenRouter do", quoted(w.Name), quoted(string(req.Model)))
+		return nil, jsonrpc.Refused("not_supported", "the endpoint of the worker %s does not tell who serves %s "+
+			"behind it; routers such as OpenRouter do", quoted(w.Name), quoted(req.Model))
 	}
-	return map[string]any{"model_id": req.Model, "providers": append([]string{}, providers...)}, nil
+	return map[string]any{"model_id": req.Model, "providers": providers}, nil
 }

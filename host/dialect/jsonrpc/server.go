@@ -33,7 +33,7 @@ func handshake(f *Front, ctx context.Context, c *call, req *struct {
 	}
 	agent, admitted := f.opts.Tokens.AdmitClient(req.Token, cmp.Or(protocol.Clip(req.Client, maxClient), nameless))
 	if !f.guard.Checked(ctx, admitted) {
-		f.logger().Warn().Msg("rpc.handshake refused: the token is missing or wrong")
+		f.opts.Log.Warn().Msg("rpc.handshake refused: the token is missing or wrong")
 		return nil, jsonrpc.Errorf(jsonrpc.CodeUnauthorized, "unauthorized: rpc.handshake needs the host's token as auth_token")
 	}
 	if req.Strict && req.Version != "" && req.Version != jsonrpc.Protocol {
@@ -45,7 +45,7 @@ func handshake(f *Front, ctx context.Context, c *call, req *struct {
 	}
 	works := []string{}
 	for _, name := range slices.Sorted(maps.Keys(f.methods)) {
-		if m := f.methods[name]; m.works == nil || m.works(f) {
+		if m := f.methods[name]; m.works == nil || len(m.works(f)) > 0 {
 			works = append(works, name)
 		}
 	}
@@ -110,19 +110,18 @@ func connect(*Front, context.Context, *call) (any, error) {
 
 func toolsList(f *Front, ctx context.Context, c *call) (any, error) {
 	var resp protocol.ToolListResponse
-	err := host.ServicesOf(f.ctx).Call(dialect.Merge(f.enter(nil), ctx), protocol.TypeToolListReq, c.params, &resp, nil)
+	ctx = dialect.Merge(f.enter(&f.none), ctx)
+	err := host.ServicesOf(f.ctx).Call(ctx, protocol.TypeToolListReq, c.params, &resp, nil)
 	if err != nil && !dialect.IsMissing(err) {
 		return nil, err
 	}
-	list := make([]map[string]any, 0, len(resp.Tools))
-	for _, t := range resp.Tools {
-		detail, _ := host.ServicesOf(f.ctx).Tool(t.Name)
-		if len(detail.InputSchema) == 0 {
-			detail.InputSchema = schema.Object(t.InputParameters, true)
+	return map[string]any{"tools": each(resp.Tools, func(t protocol.ToolDefinition) map[string]any {
+		input := schema.Object(t.InputParameters, true)
+		if detail, _ := host.ServicesOf(f.ctx).Tool(t.Name); len(detail.InputSchema) > 0 {
+			input = detail.InputSchema
 		}
-		list = append(list, map[string]any{"name": t.Name, "description": t.Description, "input_schema": detail.InputSchema})
-	}
-	return map[string]any{"tools": list}, nil
+		return map[string]any{"name": t.Name, "description": t.Description, "input_schema": input}
+	})}, nil
 }
 
 func skillsList(f *Front, ctx context.Context, c *call) (any, error) {
@@ -131,23 +130,26 @@ func skillsList(f *Front, ctx context.Context, c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	list := make([]map[string]any, 0, len(skills))
-	for _, s := range skills {
-		list = append(list, map[string]any{"name": s.Name, "description": s.Description, "description_preview": titleOf(s.Description), "source_path": pathOf(s)})
-	}
+	list := each(skills, func(s protocol.SkillDefinition) map[string]any {
+		return map[string]any{
+			"name": s.Name, "description": s.Description, "description_preview": titleOf(s.Description),
+			"source_path": value(s.FilePath),
+		}
+	})
 	return map[string]any{"directories": folders, "errors": []string{}, "skills": list}, nil
 }
 
 // skills lists the skills, and the folders that they lie in. filters are those of the request.
 func (f *Front) skills(ctx context.Context, filters any) (list []protocol.SkillDefinition, folders []string, err error) {
 	var resp protocol.SkillDiscoverResponse
-	err = host.ServicesOf(f.ctx).Call(dialect.Merge(f.inside(nil), ctx), protocol.TypeSkillDiscoverReq, filters, &resp, nil)
+	ctx = dialect.Merge(f.inside(&f.none), ctx)
+	err = host.ServicesOf(f.ctx).Call(ctx, protocol.TypeSkillDiscoverReq, filters, &resp, nil)
 	if err != nil && !dialect.IsMissing(err) {
 		return nil, nil, err
 	}
 	folders = []string{}
 	for _, s := range resp.Skills {
-		if at := pathOf(s); at != "" {
+		if at := value(s.FilePath); at != "" {
 			folders = append(folders, filepath.Dir(filepath.Dir(at)))
 		}
 	}
@@ -155,12 +157,21 @@ func (f *Front) skills(ctx context.Context, filters any) (list []protocol.SkillD
 	return resp.Skills, slices.Compact(folders), nil
 }
 
-// pathOf returns the file of a skill; "" = it has none.
-func pathOf(s protocol.SkillDefinition) string {
-	if s.FilePath == nil {
-		return ""
+// value is what p points to; nil stands for the zero value.
+func value[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
 	}
-	return *s.FilePath
+	return v
+}
+
+// each returns what fn makes of each element.
+func each[T, R any](list []T, fn func(T) R) []R {
+	all := make([]R, 0, len(list))
+	for _, v := range list {
+		all = append(all, fn(v))
+	}
+	return all
 }
 
 func stateGet(f *Front, ctx context.Context, _ *call) (any, error) {
@@ -170,7 +181,7 @@ func stateGet(f *Front, ctx context.Context, _ *call) (any, error) {
 		return nil, err
 	}
 	state["server"] = map[string]any{"name": "a2e", "version": f.opts.Version, "protocol_version": jsonrpc.Protocol, "uptime_seconds": f.uptime()}
-	state["workspace"], state["capabilities"], state["super_debug"] = f.opts.Workspace, f.capabilities(), f.debugging()
+	state["workspace"], state["capabilities"], state["super_debug"] = f.opts.Workspace, f.capabilities(), f.debug.Load()
 	return state, nil
 }
 
@@ -207,7 +218,7 @@ func (f *Front) changed(ctx context.Context, reason, session string) {
 	defer cancel()
 	state, err := f.snapshot(ctx)
 	if err != nil {
-		f.logger().Warn().Err(err).Msg("a change of the state is not told")
+		f.opts.Log.Warn().Err(err).Msg("a change of the state is not told")
 		return
 	}
 	told := map[string]any{"reason": reason, "snapshot": state}
@@ -238,19 +249,22 @@ type use struct {
 
 // limitsGet shows the limits and their use. No account of a vendor is known here.
 func limitsGet(f *Front, ctx context.Context, _ *call) (any, error) {
-	_, kept, err := f.history.list(ctx, "", 1, 0)
+	kept, err := f.history.count(ctx, "")
 	if err != nil {
 		return nil, err
 	}
-	workers := []map[string]any{}
-	for _, w := range f.workers() {
-		workers = append(workers, map[string]any{"name": w.Name, "limit": w.MaxTasks, "used": w.Active, "waiting": w.Waiting})
-	}
+	workers := each(f.workers(), func(w host.WorkerInfo) map[string]any {
+		return map[string]any{"name": w.Name, "limit": w.MaxTasks, "used": w.Active, "waiting": w.Waiting}
+	})
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	parallel, limits := host.ServicesOf(f.ctx).Bounds()
-	requests, bytes, commands := f.loadLocked()
-	turns := 0
+	bytes, commands, turns := 0, 0, 0
+	for c := range f.open {
+		if bytes += c.size; c.runs && c.method == jsonrpc.CommandExecute {
+			commands++
+		}
+	}
 	for _, s := range f.sessions {
 		if s.turn != nil {
 			turns++
@@ -261,7 +275,7 @@ func limitsGet(f *Front, ctx context.Context, _ *call) (any, error) {
 		"antigravity":         nil,
 		"sessions":            use{f.opts.MaxSessions, len(f.sessions)},
 		"history":             use{f.opts.MaxKept, kept},
-		"requests":            use{limits.Queue, requests},
+		"requests":            use{limits.Queue, len(f.open)},
 		"request_bytes":       use{limits.QueueBytes, bytes},
 		"commands":            use{parallel, commands},
 		"waiting_bytes":       use{limits.QueueBytes, f.heldLocked()},
@@ -285,16 +299,8 @@ func debugSet(f *Front, _ context.Context, c *call, req *struct {
 	if req.Super == nil {
 		return nil, c.wrong("super_debug", "must be a boolean")
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.debug = *req.Super
-	return map[string]any{"super_debug": f.debug}, nil
-}
-
-func (f *Front) debugging() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.debug
+	f.debug.Store(*req.Super)
+	return map[string]any{"super_debug": *req.Super}, nil
 }
 
 // settingOnboarded is the setting that says when the user was shown around.
@@ -341,9 +347,10 @@ func setExaKey(f *Front, ctx context.Context, _ *call, req *struct {
 	return map[string]any{"configured": false, "skipped": true}, nil
 }
 
-func orNull(v jsontext.Value) jsontext.Value {
+// or returns a value, or another one where there is none.
+func or(v jsontext.Value, none string) jsontext.Value {
 	if len(v) == 0 {
-		return jsontext.Value("null")
+		return jsontext.Value(none)
 	}
 	return v
 }

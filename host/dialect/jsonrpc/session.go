@@ -3,6 +3,8 @@ package jsonrpc
 import (
 	"cmp"
 	"context"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,13 +19,12 @@ import (
 // session is a session in memory. Its fields are guarded by Front.mu.
 type session struct {
 	entry
-	changes int              // of the entry
-	pins    int              // who holds it, so that it stays in memory
-	turn    *turn            // at work, or about to be; nil = it is idle
-	last    <-chan struct{}  // closed when all was told of the turn before; nil = there was none
-	queue   []*turn          // what comes after the turn
-	label   string           // the last one told; "" = ready
-	in      *dialect.Session // nil = not begun
+	pins  int              // who holds it, so that it stays in memory
+	turn  *turn            // at work, or about to be; nil = it is idle
+	last  <-chan struct{}  // closed when all was told of the turn before; nil = there was none
+	queue []*turn          // what comes after the turn
+	label string           // the last one told; "" = ready
+	in    *dialect.Session // nil = not begun
 }
 
 // What a session is said to do.
@@ -54,17 +55,17 @@ func stampSeconds(s float64) string { return stamp(time.UnixMicro(int64(s * 1e6)
 func (f *Front) get(ctx context.Context, id string) (*session, error) {
 	f.mu.Lock()
 	s := f.sessions[id]
-	changes := 0
+	var was entry
 	if s != nil {
 		s.pins++
-		changes = s.changes
+		was = s.entry
 	}
 	f.mu.Unlock()
 	e, found, err := f.history.find(ctx, id)
 	switch {
 	case s != nil: // also where the store does not tell
 		f.mu.Lock()
-		if found && s.turn == nil && s.changes == changes {
+		if found && s.turn == nil && s.entry == was {
 			s.entry = e
 		}
 		f.mu.Unlock()
@@ -72,7 +73,8 @@ func (f *Front) get(ctx context.Context, id string) (*session, error) {
 	case err != nil:
 		return nil, err
 	case !found:
-		return nil, jsonrpc.Params("session_id", "unknown session "+quoted(id)+"; session.create makes one, history.list lists what was said in earlier ones").With("code", "unknown_session")
+		return nil, jsonrpc.Params("session_id", "unknown session "+quoted(id)+"; session.create makes one, history."+
+			"list lists what was said in earlier ones").With("code", "unknown_session")
 	}
 	return f.keep(e)
 }
@@ -118,28 +120,14 @@ func (f *Front) unpin(s *session) {
 	s.pins--
 }
 
-// change changes the entry of a session, here and in the store.
-func (f *Front) change(ctx context.Context, s *session, how func(*entry)) error {
-	f.mu.Lock()
-	how(&s.entry)
-	s.Updated = max(s.Updated, f.seconds())
-	s.changes++
-	e := s.entry
-	f.mu.Unlock()
-	return f.history.put(ctx, e)
-}
-
 // closeSessions ends the sessions of the host's plugins.
 func (f *Front) closeSessions() {
 	f.mu.Lock()
 	var open []*dialect.Session
-	for _, s := range f.sessions {
+	for _, s := range append(slices.Collect(maps.Values(f.sessions)), &f.none) {
 		if s.in != nil {
 			open = append(open, s.in)
 		}
-	}
-	if f.inSession != nil {
-		open = append(open, f.inSession)
 	}
 	f.mu.Unlock()
 	for _, in := range open {
@@ -147,25 +135,20 @@ func (f *Front) closeSessions() {
 	}
 }
 
-// enter returns the context of a session for requests of the host's plugins; nil = what
-// belongs to no session. It waits for plugins that do not know yet what they serve.
+// enter returns the context of a session for requests of the host's plugins. It waits for plugins that do not know
+// yet what they serve; inside does not.
 func (f *Front) enter(s *session) context.Context {
 	f.awaitPlugins()
 	return f.inside(s)
 }
 
-// inside is enter for what does not wait.
 func (f *Front) inside(s *session) context.Context {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	at := &f.inSession
-	if s != nil {
-		at = &s.in
+	if s.in == nil {
+		s.in = dialect.BeginSession(f.working, cmp.Or(f.agent, f.client, nameless))
 	}
-	if *at == nil {
-		*at = dialect.BeginSession(f.working, cmp.Or(f.agent, f.client, nameless))
-	}
-	return (*at).Ctx
+	return s.in.Ctx
 }
 
 // awaitPlugins waits for plugins that do not know yet what they serve, once.
@@ -201,9 +184,7 @@ func sessionCreate(f *Front, ctx context.Context, c *call, req *struct {
 	return map[string]any{"session_id": s.ID, "state": state}, nil
 }
 
-func sessionGet(f *Front, ctx context.Context, _ *call, s *session, _ *named) (any, error) {
-	return f.stateOf(ctx, s)
-}
+func sessionGet(f *Front, ctx context.Context, c *call) (any, error) { return f.stateOf(ctx, c.on) }
 
 // stateOf makes the SessionState of a session.
 func (f *Front) stateOf(ctx context.Context, s *session) (any, error) {
@@ -214,12 +195,7 @@ func (f *Front) stateOf(ctx context.Context, s *session) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	shown, said := make([]map[string]any, len(kept)), []message{}
-	for i, m := range kept {
-		if shown[i] = m.shown(m.number); m.said {
-			said = append(said, m)
-		}
-	}
+	said := slices.DeleteFunc(slices.Clone(kept), func(m *message) bool { return !m.said })
 	provider, err := f.history.provider(ctx, rollout)
 	if err != nil {
 		return nil, err
@@ -227,9 +203,10 @@ func (f *Front) stateOf(ctx context.Context, s *session) (any, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	state := map[string]any{
-		"id": s.ID, "createdAt": stampSeconds(s.Created), "updatedAt": stampSeconds(s.Updated), "pending": s.turn != nil, "statusLabel": cmp.Or(s.label, labelReady),
-		"messages": shown, "history": said, "queue": s.queuedLocked(), "pendingSteerCount": 0, "conversationProvider": nil, "activeSessionId": nil,
-		"title": s.Title, "worker": s.Model,
+		"id": s.ID, "createdAt": stampSeconds(s.Created), "updatedAt": stampSeconds(s.Updated),
+		"pending": s.turn != nil, "statusLabel": cmp.Or(s.label, labelReady), "messages": each(kept, (*message).shown),
+		"history": said, "queue": s.queuedLocked(), "pendingSteerCount": 0, "conversationProvider": nil,
+		"activeSessionId": nil, "title": s.Title, "worker": s.Model,
 	}
 	if s.turn != nil {
 		state["pendingSteerCount"] = len(s.turn.steers)
@@ -259,7 +236,8 @@ const rolloutScheme = "a2e:"
 func (r *rollout) summary() map[string]any {
 	told := map[string]any{
 		"id": r.ID, "title": r.Title, "provider": r.Provider, "model": r.Model, "thinkingLevel": r.Thinking,
-		"createdAt": stampSeconds(r.Created), "updatedAt": stampSeconds(r.Updated), "messageCount": r.Messages, "rolloutPath": rolloutScheme + r.ID,
+		"createdAt": stampSeconds(r.Created), "updatedAt": stampSeconds(r.Updated), "messageCount": r.Messages,
+		"rolloutPath": rolloutScheme + r.ID,
 	}
 	if r.Folder != "" {
 		told["folder"] = r.Folder
@@ -281,15 +259,19 @@ func historyList(f *Front, ctx context.Context, _ *call, req *pageParams) (any, 
 	if req.Limit != 0 {
 		limit = int(min(max(req.Limit, 1), 1<<31))
 	}
-	page, total, err := f.history.list(ctx, wall.PlaceIn(f.opts.Workspace, string(req.Folder)), limit, cursor)
+	folder := wall.PlaceIn(f.opts.Workspace, string(req.Folder))
+	total, err := f.history.count(ctx, folder)
 	if err != nil {
 		return nil, err
 	}
-	list := make([]map[string]any, 0, len(page))
-	for _, r := range page {
-		list = append(list, r.summary())
+	page, err := f.history.list(ctx, folder, limit, cursor)
+	if err != nil {
+		return nil, err
 	}
-	told := map[string]any{"total": total, "cursor": cursor, "limit": limit, "sessions": list, "next_cursor": nil}
+	told := map[string]any{
+		"total": total, "cursor": cursor, "limit": limit, "next_cursor": nil,
+		"sessions": each(page, (*rollout).summary),
+	}
 	if next := cursor + len(page); len(page) > 0 && next < total {
 		told["next_cursor"] = next
 	}
@@ -301,31 +283,25 @@ func historyGet(f *Front, ctx context.Context, _ *call, req *struct {
 	Path text `json:"rollout_path"`
 	ID   text `json:"id"`
 }) (any, error) {
-	var r *rollout
-	var err error
-	switch path := string(req.Path); {
+	id, none := string(req.ID), "no saved chat matched id: "+quoted(req.ID)
+	switch {
 	case req.Last:
-		r, err = f.rollout(ctx, "", "", "no saved chat history yet")
-	case path != "":
-		id, ok := strings.CutPrefix(path, rolloutScheme)
-		if r, err = f.rollout(ctx, "", id, "failed to load chat: "+quoted(path)); err == nil && (!ok || r.ID != id) {
-			err = jsonrpc.Errorf(jsonrpc.CodeInternal, "failed to load chat: %s", quoted(path))
-		}
-	case req.ID != "":
-		r, err = f.rollout(ctx, "", string(req.ID), "no saved chat matched id: "+quoted(string(req.ID)))
-	default:
-		err = jsonrpc.Errorf(jsonrpc.CodeInternal, "history.get requires one of: id, last, rollout_path")
+		id, none = "", "no saved chat history yet"
+	case req.Path != "":
+		id, none = strings.TrimPrefix(string(req.Path), rolloutScheme), "failed to load chat: "+quoted(req.Path)
+	case id == "":
+		return nil, jsonrpc.Errorf(jsonrpc.CodeInternal, "history.get requires one of: id, last, rollout_path")
 	}
-	if err != nil {
-		return nil, err
+	r, err := f.rollout(ctx, "", id, none)
+	if err == nil && !req.Last && req.Path != "" && rolloutScheme+r.ID != string(req.Path) {
+		err = jsonrpc.Errorf(jsonrpc.CodeInternal, "%s", none)
 	}
-	said, err := f.history.messages(ctx, r.ID, true)
 	if err != nil {
 		return nil, err
 	}
 	told := r.summary()
-	told["messages"] = said
-	return told, nil
+	told["messages"], err = f.history.messages(ctx, r.ID, true)
+	return told, err
 }
 
 // rollout finds the one whose id is or begins with a text, in any case; "" = the latest. It is of a folder, or of
@@ -338,30 +314,34 @@ func (f *Front) rollout(ctx context.Context, folder, id, none string) (*rollout,
 	case len(found) == 0, len(found) > 1 && id != "" && !strings.EqualFold(found[0].ID, id):
 		return nil, jsonrpc.Errorf(jsonrpc.CodeInternal, "%s", none)
 	}
-	return &found[0], nil
+	return found[0], nil
 }
 
-func historyClear(f *Front, ctx context.Context, _ *call, s *session, _ *named) (any, error) {
+func historyClear(f *Front, ctx context.Context, c *call) (any, error) {
 	f.mu.Lock()
-	s.queue = nil
-	if s.turn != nil {
-		for _, st := range s.turn.steers {
+	c.on.queue = nil
+	if t := c.on.turn; t != nil {
+		for _, st := range t.steers {
 			st.dropped = true
 		}
 	}
 	f.mu.Unlock()
-	return map[string]any{"session_id": s.ID, "cleared": true}, f.leave(ctx, s, "")
+	return map[string]any{"session_id": c.session, "cleared": true}, f.leave(ctx, c.on, "")
 }
 
 // leave has a session go on with another rollout; "" = with a new one. What was said so far
 // stays in the history.
 func (f *Front) leave(ctx context.Context, s *session, id string) error {
-	return f.change(ctx, s, func(e *entry) { e.Rollout = id })
+	f.mu.Lock()
+	s.Rollout, s.Updated = id, max(s.Updated, f.seconds())
+	e := s.entry
+	f.mu.Unlock()
+	return f.history.put(ctx, e)
 }
 
 // shown is the message as sessions have it.
-func (m *message) shown(id int64) map[string]any {
-	told := map[string]any{"id": id, "kind": m.Role, "text": m.Text}
+func (m *message) shown() map[string]any {
+	told := map[string]any{"id": m.number, "kind": m.Role, "text": m.Text}
 	if len(m.Images) > 0 {
 		told["images"] = m.Images
 	}
@@ -379,27 +359,21 @@ const (
 )
 
 // note keeps a message of a turn and tells of it, also that it is not kept.
-func (f *Front) note(s *session, t *turn, m message) {
+func (f *Front) note(t *turn, m message) {
 	if len(m.Text) > f.opts.MaxText {
-		m.Text, m.Truncated = strings.ToValidUTF8(m.Text[:f.opts.MaxText], ""), true
+		m.Text, m.Truncated = protocol.Head(m.Text, f.opts.MaxText), true
 	}
 	f.mu.Lock()
+	s := t.session
 	s.Updated = max(s.Updated, f.seconds())
-	e := t.entry
-	if e.Updated = s.Updated; s.Rollout != e.Rollout { // it was cleared meanwhile
-		e = s.entry
-	}
-	f.lost--
-	lost := f.lost
+	e := s.entry
 	f.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(f.ctx), f.opts.StoreWait)
-	defer cancel()
-	number, err := f.history.add(ctx, e, t.entry.Rollout, t.id, m)
-	told := map[string]any{"session_id": s.ID}
-	if err != nil {
-		f.logger().Warn().Err(err).Str("session_id", s.ID).Msg("a message is not kept in the history")
-		number, told["kept"] = lost, false
+	var err error
+	told := map[string]any{"session_id": e.ID}
+	if m.number, err = f.history.add(context.WithoutCancel(f.ctx), e, t.rollout, t.ID, m); err != nil {
+		f.opts.Log.Warn().Err(err).Str("session_id", e.ID).Msg("a message is not kept in the history")
+		m.number, told["kept"] = f.lost.Add(-1), false
 	}
-	told["message"] = m.shown(number)
+	told["message"] = m.shown()
 	f.event(jsonrpc.MessageAppended, told)
 }

@@ -3,9 +3,9 @@ package jsonrpc
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -60,6 +60,7 @@ const (
 // history keeps sessions, what was said in them, and settings in the store.
 type history struct {
 	store   store.Opener
+	wait    time.Duration // for the store, each time
 	maxKept int
 	folder  string                 // where rollouts begin
 	secrets *redact.Set            // what is kept has none of them, nor those that it names itself
@@ -74,153 +75,171 @@ func (h *history) owner() string {
 	return ""
 }
 
-// mine is the condition on rows that are the client's to see, behind others.
-func (h *history) mine(args ...any) (condition string, all []any) {
-	if only := h.only.Load(); only != nil {
-		return fmt.Sprintf(" AND agent = ?%d", len(args)+1), append(args, *only)
-	}
-	return "", args
-}
-
-// in is mine, and of a folder only; "" = of all.
-func (h *history) in(folder string, args ...any) (condition string, all []any) {
-	condition, all = h.mine(args...)
-	if folder != "" {
-		all = append(all, folder)
-		condition += fmt.Sprintf(" AND folder = ?%d", len(all))
-	}
-	return condition, all
-}
-
+// Queries of what the client may see have its agent as ?1, null = all agents.
 const (
+	mine = " AND (agent = ?1 OR ?1 IS NULL)"
+
 	entryColumns   = "id, title, model, rollout, created, updated, agent"
-	rolloutColumns = "id, title, provider, model, thinking, created, updated, (SELECT count(*) FROM rpc_messages " +
-		"WHERE rollout = rpc_rollouts.id AND said <> 0), agent, folder"
-	saved = " FROM rpc_rollouts WHERE EXISTS (SELECT 1 FROM rpc_messages WHERE rollout = rpc_rollouts.id AND said <> 0)"
+	rolloutColumns = "id, title, provider, model, thinking, created, updated, agent, folder"
+	saidRows       = " FROM rpc_messages WHERE rollout = rpc_rollouts.id AND said <> 0)"
+	rolloutRows    = "SELECT " + rolloutColumns + ", (SELECT count(*)" + saidRows
+	// saved is the rollouts that began in the folder ?2, "" = in any.
+	saved = " FROM rpc_rollouts WHERE EXISTS (SELECT 1" + saidRows + mine + " AND (folder = ?2 OR ?2 = '')"
 )
 
 func (e *entry) columns() []any {
 	return []any{&e.ID, &e.Title, &e.Model, &e.Rollout, &e.Created, &e.Updated, &e.Agent}
 }
 
+// columns are those of rolloutRows: rolloutColumns and the number of messages.
 func (r *rollout) columns() []any {
-	return []any{&r.ID, &r.Title, &r.Provider, &r.Model, &r.Thinking, &r.Created, &r.Updated, &r.Messages, &r.Agent,
-		&r.Folder}
+	return []any{&r.ID, &r.Title, &r.Provider, &r.Model, &r.Thinking, &r.Created, &r.Updated, &r.Agent, &r.Folder,
+		&r.Messages}
 }
 
-// rows returns what read makes of each row of a query.
-func rows[T any](tx *store.Tx, query string, args []any, columns func(*T) []any) ([]T, error) {
-	all := []T{}
-	err := tx.Each(query, args, func(scan func(...any) error) error {
-		var v T
-		err := scan(columns(&v)...)
-		all = append(all, v)
-		return err
-	})
-	return all, err
+// errSlow is the answer to a request that waits for the store for too long.
+func errSlow(wait time.Duration) *protocol.Error {
+	return protocol.Errorf(protocol.CodeTimeout, "the store was not free within %s; send it again later", wait)
 }
 
-// list returns a page of the rollouts that began in a folder, the latest first, and how many there are; "" = in any.
-func (h *history) list(ctx context.Context, folder string, limit, cursor int) (all []rollout, total int, err error) {
-	err = h.store.Read(ctx, func(tx *store.Tx) error {
-		mine, args := h.in(folder)
-		if _, err := tx.Get("SELECT count(*)"+saved+mine, args, &total); err != nil {
-			return err
-		}
-		mine, args = h.in(folder, limit, cursor)
-		all, err = rows(tx, "SELECT "+rolloutColumns+saved+mine+" ORDER BY updated DESC, id LIMIT ?1 OFFSET ?2", args,
-			(*rollout).columns)
-		return err
-	})
-	return all, total, err
+// read has fn read from the store, and write has it write. They do not wait for longer than history.wait.
+func (h *history) read(ctx context.Context, fn func(*store.Tx) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, h.wait, errSlow(h.wait))
+	defer cancel()
+	err := h.store.Read(ctx, fn)
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
 }
 
-// match returns the rollouts of a folder, or any for "", at most two, whose ids begin with a prefix in any case;
-// "" = the latest of all.
-func (h *history) match(ctx context.Context, folder, prefix string) (found []rollout, err error) {
-	err = h.store.Read(ctx, func(tx *store.Tx) error {
-		mine, args := h.in(folder, strings.ToLower(prefix))
-		found, err = rows(tx, "SELECT "+rolloutColumns+saved+" AND substr(id, 1, length(?1)) = ?1"+mine+
-			" ORDER BY length(id) = length(?1) DESC, updated DESC LIMIT 2",
-			args, (*rollout).columns)
+func (h *history) write(ctx context.Context, fn func(*store.Tx) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, h.wait, errSlow(h.wait))
+	defer cancel()
+	return dialect.Write(ctx, h.store, fn)
+}
+
+// one reads the first row of a query; false = there is none.
+func (h *history) one(ctx context.Context, query string, args []any, dest ...any) (found bool, err error) {
+	err = h.read(ctx, func(tx *store.Tx) error {
+		found, err = tx.Get(query, args, dest...)
 		return err
 	})
 	return found, err
 }
 
-func (h *history) find(ctx context.Context, id string) (e entry, found bool, err error) {
-	err = h.store.Read(ctx, func(tx *store.Tx) error {
-		mine, args := h.mine(id)
-		found, err = tx.Get("SELECT "+entryColumns+" FROM rpc_sessions WHERE id = ?1"+mine, args, e.columns()...)
+// all reads each row of a query.
+func all[R any](ctx context.Context, h *history, query string, args []any, columns func(*R) []any) ([]*R, error) {
+	var rows []*R
+	err := h.read(ctx, func(tx *store.Tx) (err error) {
+		rows, err = store.Rows(tx, query, args, columns)
 		return err
 	})
+	return rows, err
+}
+
+// count returns how many rollouts began in a folder; "" = in any.
+func (h *history) count(ctx context.Context, folder string) (total int, err error) {
+	_, err = h.one(ctx, "SELECT count(*)"+saved, []any{h.only.Load(), folder}, &total)
+	return total, err
+}
+
+// list returns a page of the rollouts that began in a folder, the latest first; "" = in any.
+func (h *history) list(ctx context.Context, folder string, limit, cursor int) ([]*rollout, error) {
+	return all(ctx, h, rolloutRows+saved+" ORDER BY updated DESC, id LIMIT ?3 OFFSET ?4",
+		[]any{h.only.Load(), folder, limit, cursor}, (*rollout).columns)
+}
+
+// match returns the rollouts of a folder, or any for "", at most two, whose ids begin with a prefix in any case;
+// "" = the latest of all.
+func (h *history) match(ctx context.Context, folder, prefix string) ([]*rollout, error) {
+	return all(ctx, h, rolloutRows+saved+" AND substr(id, 1, length(?3)) = ?3"+
+		" ORDER BY length(id) = length(?3) DESC, updated DESC LIMIT 2",
+		[]any{h.only.Load(), folder, strings.ToLower(prefix)}, (*rollout).columns)
+}
+
+func (h *history) find(ctx context.Context, id string) (e entry, found bool, err error) {
+	found, err = h.one(ctx, "SELECT "+entryColumns+" FROM rpc_sessions WHERE id = ?2"+mine,
+		[]any{h.only.Load(), id}, e.columns()...)
 	return e, found, err
 }
 
 // provider returns who answered in a rollout.
 func (h *history) provider(ctx context.Context, id string) (provider string, err error) {
-	err = h.store.Read(ctx, func(tx *store.Tx) error {
-		_, err := tx.Get("SELECT provider FROM rpc_rollouts WHERE id = ?", []any{id}, &provider)
-		return err
-	})
+	_, err = h.one(ctx, "SELECT provider FROM rpc_rollouts WHERE id = ?", []any{id}, &provider)
 	return provider, err
 }
 
-func (h *history) put(ctx context.Context, e entry) error {
-	return dialect.Write(ctx, h.store, func(tx *store.Tx) error { return h.putEntry(tx, e) })
+// messages returns what is in a rollout, the oldest first; said = without what is no part of the history.
+func (h *history) messages(ctx context.Context, rollout string, said bool) ([]*message, error) {
+	return all(ctx, h, "SELECT number, said, message FROM rpc_messages WHERE rollout = ? AND said >= ? ORDER BY number",
+		[]any{rollout, said}, func(m *message) []any { return []any{&m.number, &m.said, store.JSON(m)} })
 }
 
 // kept is a text as it may be kept.
 func (h *history) kept(text string) string { return string(h.secrets.Own([]byte(text))) }
 
-// putEntry keeps a session, and has the oldest go where there are too many.
-func (h *history) putEntry(tx *store.Tx, e entry) error {
-	if h != nil {
-		e.Title = h.kept(e.Title)
-	}
-	_, err := tx.Exec(`INSERT INTO rpc_sessions (`+entryColumns+`) VALUES (?, ?, ?, ?, ?, ?, ?)
+func exec(tx *store.Tx, query string, args ...any) error {
+	_, err := tx.Exec(query, args...)
+	return err
+}
+
+func putEntry(tx *store.Tx, e entry) error {
+	return exec(tx, `INSERT INTO rpc_sessions (`+entryColumns+`) VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET title = excluded.title, model = excluded.model, rollout = excluded.rollout,
 	updated = CASE WHEN excluded.updated > rpc_sessions.updated THEN excluded.updated ELSE rpc_sessions.updated END`,
-		e.ID, e.Title, e.Model, e.Rollout, e.Created, e.Updated, e.Agent)
-	if err == nil && h != nil {
-		_, err = tx.Exec("DELETE FROM rpc_sessions WHERE id IN (SELECT id FROM rpc_sessions WHERE id <> ? ORDER BY updated DESC LIMIT 1000000000 OFFSET ?)", e.ID, max(h.maxKept-1, 0))
-	}
-	return err
+		e.columns()...)
 }
 
-func putRollout(tx *store.Tx, r rollout) error {
-	_, err := tx.Exec(`INSERT INTO rpc_rollouts (id, title, provider, model, thinking, created, updated, agent, `+
-		`folder) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (id) DO UPDATE SET title = excluded.title, provider = excluded.provider, model = excluded.model, thinking = excluded.thinking, updated = excluded.updated`,
-		r.ID, r.Title, r.Provider, r.Model, r.Thinking, r.Created, r.Updated, r.Agent, r.Folder)
-	return err
+// putRollout keeps a rollout. known says what is done where it is there.
+func putRollout(tx *store.Tx, r rollout, known string) error {
+	columns := r.columns()
+	return exec(tx, "INSERT INTO rpc_rollouts ("+rolloutColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) "+
+		"ON CONFLICT (id) DO "+known, columns[:len(columns)-1]...)
 }
 
-// add keeps a message of a turn in a rollout, and returns its number. e is its session.
-func (h *history) add(ctx context.Context, e entry, rollout, turn string, m message) (number int64, err error) {
+const (
+	leaveRollout  = "NOTHING"
+	updateRollout = `UPDATE SET title = excluded.title, provider = excluded.provider, model = excluded.model,
+	thinking = excluded.thinking, updated = excluded.updated`
+)
+
+// prune deletes the rows of sessions or rollouts that are too many, but not those of one of them.
+func (h *history) prune(tx *store.Tx, rows, table, but string) error {
+	return exec(tx, "DELETE FROM "+rows+" IN (SELECT id FROM "+table+
+		" WHERE id <> ? ORDER BY updated DESC LIMIT 1000000000 OFFSET ?)", but, max(h.maxKept-1, 0))
+}
+
+// keep keeps a session.
+func (h *history) keep(tx *store.Tx, e entry) error {
+	e.Title = h.kept(e.Title)
+	return cmp.Or(putEntry(tx, e), h.prune(tx, "rpc_sessions WHERE id", "rpc_sessions", e.ID))
+}
+
+func (h *history) put(ctx context.Context, e entry) error {
+	return h.write(ctx, func(tx *store.Tx) error { return h.keep(tx, e) })
+}
+
+// add keeps a message of a turn in a rollout, and returns its number. e is its session. The oldest messages of the
+// rollout go when there are too many, or too much.
+func (h *history) add(ctx context.Context, e entry, id, turn string, m message) (number int64, err error) {
 	m.Text = h.kept(m.Text)
 	text, err := protocol.AppendJSON(nil, &m)
 	if err != nil {
 		return 0, err
 	}
-	var at int64 // no result itself: the transaction may go on when Write has returned
-	err = dialect.Write(ctx, h.store, func(tx *store.Tx) error {
-		err := h.putEntry(tx, e)
+	first := rollout{ID: id, Created: e.Updated, Updated: e.Updated, Agent: e.Agent, Folder: h.folder}
+	var at int64 // no result itself: the transaction may go on when write has returned
+	err = h.write(ctx, func(tx *store.Tx) error {
+		err := cmp.Or(h.keep(tx, e), putRollout(tx, first, leaveRollout))
 		if err == nil {
-			_, err = tx.Exec("INSERT INTO rpc_rollouts (id, title, provider, model, thinking, created, updated, "+
-				"agent, folder) "+
-				"VALUES (?1, '', '', '', '', ?2, ?2, ?3, ?4) ON CONFLICT DO NOTHING",
-				rollout, e.Updated, e.Agent, h.folder)
+			at, err = tx.Insert("INSERT INTO rpc_messages (rollout, turn, said, message) VALUES (?, ?, 0, ?) "+
+				"RETURNING number", id, turn, string(text))
 		}
-		if err == nil {
-			at, err = tx.Insert("INSERT INTO rpc_messages (rollout, turn, said, message) VALUES (?, ?, 0, ?) RETURNING number", rollout, turn, string(text))
-		}
-		if err == nil { // the oldest go when there are too many, or too much
-			_, err = tx.Exec(`DELETE FROM rpc_messages WHERE rollout = ?1 AND number IN (
+		return cmp.Or(err, exec(tx, `DELETE FROM rpc_messages WHERE rollout = ?1 AND number IN (
 SELECT number FROM (SELECT number, row_number() OVER newest AS place, sum(octet_length(message)) OVER newest AS bytes
-FROM rpc_messages WHERE rollout = ?1 WINDOW newest AS (ORDER BY number DESC)) sized WHERE place > 1 AND (place > ?2 OR bytes > ?3))`, rollout, maxMessages, maxHistory)
-		}
-		return err
+FROM rpc_messages WHERE rollout = ?1 WINDOW newest AS (ORDER BY number DESC)) sized
+WHERE place > 1 AND (place > ?2 OR bytes > ?3))`, id, maxMessages, maxHistory))
 	})
 	if err != nil {
 		return 0, err
@@ -230,58 +249,35 @@ FROM rpc_messages WHERE rollout = ?1 WINDOW newest AS (ORDER BY number DESC)) si
 
 // finish has what was said in a turn be part of the history.
 func (h *history) finish(ctx context.Context, turn string, r rollout) error {
-	return dialect.Write(ctx, h.store, func(tx *store.Tx) error {
-		err := putRollout(tx, r)
-		if err == nil { // a message begins with its role
-			_, err = tx.Exec(`UPDATE rpc_messages SET said = CASE WHEN message LIKE '{"role":"system",%' THEN 0 ELSE 1 END WHERE rollout = ? AND turn = ?`, r.ID, turn)
-		}
-		for _, table := range []string{"rpc_messages WHERE rollout", "rpc_rollouts WHERE id"} {
-			if err == nil {
-				_, err = tx.Exec("DELETE FROM "+table+" IN (SELECT id FROM rpc_rollouts WHERE id <> ? ORDER BY updated DESC LIMIT 1000000000 OFFSET ?)", r.ID, max(h.maxKept-1, 0))
-			}
-		}
-		return err
+	return h.write(ctx, func(tx *store.Tx) error {
+		return cmp.Or(putRollout(tx, r, updateRollout), // a message begins with its role
+			exec(tx, `UPDATE rpc_messages SET said = CASE WHEN message LIKE '{"role":"system",%' THEN 0 ELSE 1 END
+WHERE rollout = ? AND turn = ?`, r.ID, turn),
+			h.prune(tx, "rpc_messages WHERE rollout", "rpc_rollouts", r.ID),
+			h.prune(tx, "rpc_rollouts WHERE id", "rpc_rollouts", r.ID))
 	})
-}
-
-// messages returns what is in a rollout, the oldest first; said = without what is no part of
-// the history.
-func (h *history) messages(ctx context.Context, rollout string, said bool) (all []message, err error) {
-	type row struct {
-		message
-		json string
-	}
-	err = h.store.Read(ctx, func(tx *store.Tx) error {
-		read, err := rows(tx, "SELECT number, said, message FROM rpc_messages WHERE rollout = ? AND said >= ? ORDER BY number", []any{rollout, said}, func(r *row) []any {
-			return []any{&r.number, &r.said, &r.json}
-		})
-		all = make([]message, len(read))
-		for i := range read {
-			if err == nil {
-				err = json.Unmarshal([]byte(read[i].json), &read[i].message)
-			}
-			all[i] = read[i].message
-		}
-		return err
-	})
-	return all, err
 }
 
 func (h *history) setting(ctx context.Context, name string) (value string, err error) {
-	err = h.store.Read(ctx, func(tx *store.Tx) error {
-		_, err := tx.Get("SELECT value FROM rpc_settings WHERE name = ?", []any{name}, &value)
-		return err
-	})
+	_, err = h.one(ctx, "SELECT value FROM rpc_settings WHERE name = ?", []any{name}, &value)
 	return value, err
 }
 
-func (h *history) set(ctx context.Context, name, value string) error {
-	return dialect.Write(ctx, h.store, func(tx *store.Tx) error { return setSetting(tx, name, value) })
+// setting is one in the store.
+type setting struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
 }
 
-func setSetting(tx *store.Tx, name, value string) error {
-	_, err := tx.Exec("INSERT INTO rpc_settings (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value", name, value)
-	return err
+func (s *setting) columns() []any { return []any{&s.Name, &s.Value} }
+
+func (s *setting) put(tx *store.Tx) error {
+	return exec(tx, "INSERT INTO rpc_settings (name, value) VALUES (?, ?) "+
+		"ON CONFLICT (name) DO UPDATE SET value = excluded.value", s.Name, s.Value)
+}
+
+func (h *history) set(ctx context.Context, name, value string) error {
+	return h.write(ctx, (&setting{name, value}).put)
 }
 
 // keptSession is an entry in an export. Older ones had their messages themselves.
@@ -289,6 +285,22 @@ type keptSession struct {
 	entry
 	Titled   bool `json:"titled,omitzero"`
 	Messages int  `json:"message_count,omitzero"`
+}
+
+func (s *keptSession) put(tx *store.Tx) error {
+	if s.Messages > 0 {
+		s.Rollout = s.ID
+		old := rollout{ID: s.ID, Title: s.Title, Provider: s.Model, Created: s.Created, Updated: s.Updated}
+		if err := old.put(tx); err != nil {
+			return err
+		}
+	}
+	return putEntry(tx, s.entry)
+}
+
+// put takes the place of what is kept of a rollout.
+func (r *rollout) put(tx *store.Tx) error {
+	return cmp.Or(exec(tx, "DELETE FROM rpc_messages WHERE rollout = ?", r.ID), putRollout(tx, *r, updateRollout))
 }
 
 type keptMessage struct {
@@ -299,47 +311,34 @@ type keptMessage struct {
 	Session string         `json:"session_id,omitzero"` // of an older export
 }
 
-type keptSetting struct {
-	Name  string `json:"name"`
-	Value string `json:"value"`
+func (m *keptMessage) columns() []any {
+	return []any{&m.Rollout, &m.Turn, &m.Said, (*[]byte)(&m.Message)}
+}
+
+func (m *keptMessage) put(tx *store.Tx) error {
+	if err := json.Unmarshal(m.Message, new(message)); err != nil {
+		return err
+	}
+	return exec(tx, "INSERT INTO rpc_messages (rollout, turn, said, message) VALUES (?, ?, ?, ?)",
+		cmp.Or(m.Rollout, m.Session), m.Turn, m.Said || m.Session != "", string(m.Message))
 }
 
 // Part is what the package keeps in a store.
 func Part() store.Part {
-	forget := func(tx *store.Tx, rollout string) error {
-		_, err := tx.Exec("DELETE FROM rpc_messages WHERE rollout = ?", rollout)
-		return err
-	}
 	records := store.Kinds{
-		store.RecordsOf("rpc.session", "SELECT "+entryColumns+" FROM rpc_sessions ORDER BY id", func(s *keptSession) []any { return s.columns() }, func(s *keptSession, tx *store.Tx) error {
-			if s.Messages > 0 {
-				s.Rollout = s.ID
-				old := rollout{ID: s.ID, Title: s.Title, Provider: s.Model, Created: s.Created, Updated: s.Updated}
-				if err := cmp.Or(forget(tx, s.ID), putRollout(tx, old)); err != nil {
-					return err
-				}
-			}
-			return (*history)(nil).putEntry(tx, s.entry)
-		}),
-		store.RecordsOf("rpc.rollout", "SELECT "+rolloutColumns+" FROM rpc_rollouts ORDER BY id", (*rollout).columns, func(r *rollout, tx *store.Tx) error {
-			return cmp.Or(forget(tx, r.ID), putRollout(tx, *r))
-		}),
-		store.RecordsOf("rpc.message", "SELECT rollout, turn, said, message FROM rpc_messages ORDER BY number", func(m *keptMessage) []any {
-			return []any{&m.Rollout, &m.Turn, &m.Said, (*[]byte)(&m.Message)}
-		}, func(m *keptMessage, tx *store.Tx) error {
-			if err := json.Unmarshal(m.Message, new(message)); err != nil {
-				return err
-			}
-			_, err := tx.Exec("INSERT INTO rpc_messages (rollout, turn, said, message) VALUES (?, ?, ?, ?)", cmp.Or(m.Rollout, m.Session), m.Turn, m.Said || m.Session != "", string(m.Message))
-			return err
-		}),
-		store.RecordsOf("rpc.setting", "SELECT name, value FROM rpc_settings ORDER BY name", func(s *keptSetting) []any {
-			return []any{&s.Name, &s.Value}
-		}, func(s *keptSetting, tx *store.Tx) error { return setSetting(tx, s.Name, s.Value) }),
+		store.RecordsOf("rpc.session", "SELECT "+entryColumns+" FROM rpc_sessions ORDER BY id",
+			func(s *keptSession) []any { return s.columns() }, (*keptSession).put),
+		store.RecordsOf("rpc.rollout", rolloutRows+" FROM rpc_rollouts ORDER BY id",
+			(*rollout).columns, (*rollout).put),
+		store.RecordsOf("rpc.message", "SELECT rollout, turn, said, message FROM rpc_messages ORDER BY number",
+			(*keptMessage).columns, (*keptMessage).put),
+		store.RecordsOf("rpc.setting", "SELECT name, value FROM rpc_settings ORDER BY name",
+			(*setting).columns, (*setting).put),
 	}
 	return store.Part{
 		Name: "rpc", Migrations: migrations(), Postgres: map[int]string{1: store.WithoutRows(migrations()[1])},
-		Export: records.Export, Import: records.Import, Clear: store.ClearTables("rpc_messages", "rpc_rollouts", "rpc_sessions", "rpc_settings"),
+		Export: records.Export, Import: records.Import,
+		Clear: store.ClearTables("rpc_messages", "rpc_rollouts", "rpc_sessions", "rpc_settings"),
 	}
 }
 

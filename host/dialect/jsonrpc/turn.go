@@ -18,22 +18,29 @@ import (
 	"a2e/protocol/jsonrpc"
 )
 
+// queued is a message that waits, as the client sees it.
+type queued struct {
+	ID       string    `json:"id"`
+	Text     string    `json:"text"`
+	Images   imageList `json:"images"`
+	Enqueued string    `json:"enqueuedAt"`
+}
+
 // turn is a message of the client and what a worker does with it, now or later.
 type turn struct {
-	id     string
-	text   string
-	asked  imageList
-	at     string          // when it came
-	ready  <-chan struct{} // closed when the sender was answered
-	images []attachment    // set by prepare
+	queued
+	session *session
+	ready   <-chan struct{} // closed when the sender was answered
+	images  []attachment    // set by prepare
 
+	ctx   context.Context // of the work; set by takeUpLocked, as stop is
 	stop  context.CancelCauseFunc
 	steer chan host.Steering
 	after <-chan struct{} // closed when all was told of the turn before; nil = there was none
 	told  chan struct{}   // closed when all was told of this one
 
 	// The fields below are guarded by Front.mu.
-	entry    entry  // of the session when the turn began: what is said later may belong to another rollout
+	rollout  string // of the session when the turn began: what is said later may belong to another one
 	provider string // the worker that took it up
 	model    string
 	program  bool            // that is no model, and sees the images that are files alone
@@ -53,169 +60,162 @@ func errInterrupted() *protocol.Error {
 	return protocol.Errorf(protocol.CodeCancelled, "interrupted by session.interrupt")
 }
 
-func (f *Front) newTurn(c *call, s string, images imageList) *turn {
+func (f *Front) newTurn(s *session, ready <-chan struct{}, text string, images imageList) *turn {
 	return &turn{
-		id: uuid.NewString(), text: s, asked: images, at: stamp(f.opts.Now()), ready: c.gone, told: make(chan struct{}),
-		steer: make(chan host.Steering, f.opts.MaxWaiting),
+		queued:  queued{uuid.NewString(), text, images, stamp(f.opts.Now())},
+		session: s, ready: ready, told: make(chan struct{}), steer: make(chan host.Steering, f.opts.MaxWaiting),
 	}
 }
 
-type sendParams struct {
-	named
+func sessionSend(f *Front, _ context.Context, c *call, req *struct {
 	Text    text      `json:"text"`
 	Images  imageList `json:"images"`
 	Enqueue bool      `json:"enqueue"`
-}
-
-func sessionSend(f *Front, _ context.Context, c *call, s *session, req *sendParams) (any, error) {
+}) (any, error) {
 	switch {
 	case req.Text == "" && len(req.Images) == 0:
 		return nil, jsonrpc.Errorf(jsonrpc.CodeInternal, "session.send requires non-empty text or at least one image")
 	case len(req.Text) > f.opts.MaxText:
-		return nil, c.wrong("text", fmt.Sprintf("has %d bytes; at most %d are taken", len(req.Text), f.opts.MaxText))
+		return nil, c.tooLong(len(req.Text), f.opts.MaxText)
 	}
-	t := f.newTurn(c, string(req.Text), req.Images)
-	told := map[string]any{"session_id": s.ID, "turn_id": t.id, "accepted": true, "queued": false}
-	waiting, err := f.admit(s, t, req.Enqueue)
+	t := f.newTurn(c.on, c.gone, string(req.Text), req.Images)
+	waiting, err := f.admit(t, req.Enqueue)
 	switch {
 	case err != nil:
 		return nil, err
 	case waiting > 0:
-		told["queued"] = true
-		f.tell(s, fmt.Sprintf("queued (%d)", waiting), "")
-		return told, nil
+		f.tell(c.on, fmt.Sprintf("queued (%d)", waiting), "")
+	case f.prepare(t):
+		f.work.Go(func() { f.drive(t, true) })
+	default:
+		if next := f.end(t, false); next != nil { // it came meanwhile
+			f.work.Go(func() { f.drive(next, f.prepare(next)) })
+		}
 	}
-	if f.prepare(s, t) {
-		f.work.Go(func() { f.drive(s, t, true) })
-	} else if next := f.end(s, t, false); next != nil { // it came meanwhile
-		f.work.Go(func() { f.drive(s, next, f.prepare(s, next)) })
-	}
-	return told, nil
+	return map[string]any{"session_id": c.session, "turn_id": t.ID, "accepted": true, "queued": waiting > 0}, nil
 }
 
 // admit has a turn be the session's, or wait in its queue; then it returns how many do.
-func (f *Front) admit(s *session, t *turn, enqueue bool) (waiting int, err error) {
+func (f *Front) admit(t *turn, enqueue bool) (waiting int, err error) {
 	_, limits := host.ServicesOf(f.ctx).Bounds()
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	s := t.session
 	switch {
 	case f.cut:
 		return 0, errEnding()
 	case s.turn == nil:
-		f.takeUpLocked(s, t)
+		f.takeUpLocked(t)
 		return 0, nil
 	case !enqueue:
-		return 0, jsonrpc.Params("enqueue", "the session is busy; use enqueue=true to queue the prompt, or session.steer, or session.interrupt first").With("code", "session_busy")
-	case len(s.queue) >= f.opts.MaxWaiting, f.heldLocked()+len(t.text)+t.asked.size() > limits.QueueBytes:
-		return 0, protocol.Errorf(protocol.CodeOverloaded, "too many messages wait already, %d of them in this session", len(s.queue))
+		return 0, jsonrpc.Params("enqueue", "the session is busy; use enqueue=true to queue the prompt, or session."+
+			"steer, or session.interrupt first").With("code", "session_busy")
+	case len(s.queue) >= f.opts.MaxWaiting, f.heldLocked()+t.size() > limits.QueueBytes:
+		return 0, protocol.Errorf(protocol.CodeOverloaded, "too many messages wait already, %d of them in this session",
+			len(s.queue))
 	}
 	s.queue = append(s.queue, t)
 	return len(s.queue), nil
 }
 
 // takeUpLocked makes a turn the one of its session.
-func (f *Front) takeUpLocked(s *session, t *turn) {
+func (f *Front) takeUpLocked(t *turn) {
+	s := t.session
+	t.ctx, t.stop = context.WithCancelCause(f.working)
 	t.after, s.turn, s.last = s.last, t, t.told
-	if s.Rollout == "" {
-		s.Rollout = uuid.NewString()
-		s.changes++
-	}
-	t.entry = s.entry
+	s.Rollout = cmp.Or(s.Rollout, uuid.NewString())
+	t.rollout = s.Rollout
 }
 
 // heldLocked counts the bytes of the messages that wait.
 func (f *Front) heldLocked() (bytes int) {
 	for _, s := range f.sessions {
 		for _, t := range s.queue {
-			bytes += len(t.text) + t.asked.size() + callOverhead
+			bytes += t.size() + callOverhead
 		}
 	}
 	return bytes
 }
 
 // prepare makes a turn ready to begin. What keeps it from that is told; false = it does.
-func (f *Front) prepare(s *session, t *turn) bool {
+func (f *Front) prepare(t *turn) bool {
 	var err error
-	if t.images, err = f.load(t.asked); err == nil {
+	if t.images, err = f.load(t.Images); err == nil {
 		_, err = f.pool()
 	}
-	t.asked = nil
+	t.Images = nil
 	if err != nil {
-		f.fail(s, t, err)
+		f.fail(t, err)
 	}
 	return err == nil
 }
 
+// about tells something of a turn.
+func (f *Front) about(t *turn, typ jsonrpc.EventType, told map[string]any) {
+	told["session_id"], told["turn_id"] = t.session.ID, t.ID
+	f.event(typ, told)
+}
+
 // fail tells that a turn failed.
-func (f *Front) fail(s *session, t *turn, err error) {
+func (f *Front) fail(t *turn, err error) {
 	e := jsonrpc.From(err)
-	f.note(s, t, message{Role: roleSystem, Text: "inference error: " + e.Message})
-	f.event(jsonrpc.SessionError, map[string]any{"session_id": s.ID, "turn_id": t.id, "message": e.Message, "code": codeOf(e)})
+	f.note(t, message{Role: roleSystem, Text: "inference error: " + e.Message})
+	f.about(t, jsonrpc.SessionError, map[string]any{"message": e.Message, "code": codeOf(e)})
 }
 
 // drive runs the turn of a session, and those that wait behind it.
-func (f *Front) drive(s *session, t *turn, prepared bool) {
+func (f *Front) drive(t *turn, prepared bool) {
 	if t.after != nil {
 		<-t.after
 	}
 	for {
 		<-t.ready
 		if prepared {
-			f.run(s, t)
+			f.run(t)
 		}
-		if t = f.end(s, t, prepared); t == nil {
+		if t = f.end(t, prepared); t == nil {
 			return
 		}
 		<-t.ready
-		prepared = f.prepare(s, t)
+		prepared = f.prepare(t)
 	}
 }
 
 // run is a turn from its first status to the event that tells of its end.
-func (f *Front) run(s *session, t *turn) {
-	ctx, stop := context.WithCancelCause(f.working)
-	defer stop(nil)
-	f.mu.Lock()
-	t.stop = stop
-	stopped := t.stopped
-	f.mu.Unlock()
-	if stopped != nil { // before it began
-		<-stopped
-		stop(errInterrupted())
-	}
-	chosen := f.chosen(ctx)
-	label := labelThinking
+func (f *Front) run(t *turn) {
+	chosen, label := f.chosen(t.ctx), labelThinking
 	if chosen.Thinking == thinkingOff {
 		label = labelDrafting
 	}
-	f.tell(s, label, t.id)
-	earlier := f.earlier(ctx, t)
-	text := withPlaces(t.text, len(t.images))
-	f.note(s, t, message{Role: roleUser, Text: text, Images: t.images})
-	w := &watcher{front: f, session: s, turn: t, label: label}
-	result, err := f.do(ctx, s, t, w, chosen, &host.Talk{Earlier: earlier, Images: pictures(t.images), Thinking: strings.ToLower(chosen.asked), Watch: w}, text)
-	w.settle()
+	f.tell(t.session, label, t.ID)
+	w := &watcher{front: f, turn: t, label: label}
+	talk := &host.Talk{
+		Earlier: f.earlier(t), Images: pictures(t.images), Thinking: strings.ToLower(chosen.asked), Watch: w,
+	}
+	text := withPlaces(t.Text, len(t.images))
+	f.note(t, message{Role: roleUser, Text: text, Images: t.images})
+	result, err := f.do(t, w, chosen.Worker, talk, text)
+	w.close() // nothing is streamed after the end
 	f.mu.Lock()
-	t.over, stopped = true, t.stopped
+	t.over = true
+	stopped := t.stopped
 	blind := t.program && slices.ContainsFunc(t.images, func(a attachment) bool { return a.data })
 	f.mu.Unlock()
 	if blind {
-		f.note(s, t, message{Role: roleSystem, Text: "images that came as data were not seen: this worker is not a " +
+		f.note(t, message{Role: roleSystem, Text: "images that came as data were not seen: this worker is not a " +
 			"model of an llm endpoint and gets images as files of the workspace alone."})
 	}
 	if stopped != nil { // whoever interrupts is answered before it is told of the end
 		<-stopped
 	}
-	f.tellEnd(ctx, s, t, w, result, err)
+	f.tellEnd(t, w, result, err)
 }
 
 // earlier is what the worker is told of what was said before: its end.
-func (f *Front) earlier(ctx context.Context, t *turn) []host.Said {
-	within, cancel := context.WithTimeout(ctx, f.opts.StoreWait)
-	defer cancel()
-	said, err := f.history.messages(within, t.entry.Rollout, true)
-	if err != nil && ctx.Err() == nil {
-		f.logger().Warn().Err(err).Msg("the history cannot be read; the worker does not see it")
+func (f *Front) earlier(t *turn) []host.Said {
+	said, err := f.history.messages(t.ctx, t.rollout, true)
+	if err != nil && t.ctx.Err() == nil {
+		f.opts.Log.Warn().Err(err).Msg("the history cannot be read; the worker does not see it")
 	}
 	bytes, from := 0, len(said)
 	for ; from > 0 && len(said)-from < maxEarlier; from-- {
@@ -223,37 +223,37 @@ func (f *Front) earlier(ctx context.Context, t *turn) []host.Said {
 			break
 		}
 	}
-	all := make([]host.Said, 0, len(said)-from)
-	for _, m := range said[from:] {
-		all = append(all, host.Said{Role: m.Role, Text: m.Text, Images: pictures(m.Images)})
-	}
-	return all
+	return each(said[from:], func(m *message) host.Said {
+		return host.Said{Role: m.Role, Text: m.Text, Images: pictures(m.Images)}
+	})
 }
 
 // maxEarlier is how many earlier messages a worker is told at most.
 const maxEarlier = 200
 
 // do has a worker work.
-func (f *Front) do(ctx context.Context, s *session, t *turn, w *watcher, chosen selection, talk *host.Talk, brief string) (result *fleet.Result, err error) {
+func (f *Front) do(t *turn, w *watcher, chosen string, talk *host.Talk, brief string) (r *fleet.Result, err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = protocol.Errorf(protocol.CodeRuntimeError, "the worker's plugin panicked")
-			f.logger().Error().Str("panic", fmt.Sprint(v)).Msg("a worker's plugin panicked")
+			f.opts.Log.Error().Str("panic", fmt.Sprint(v)).Msg("a worker's plugin panicked")
 		}
 	}()
 	pool, err := f.pool()
 	if err != nil {
 		return nil, err
 	}
-	task := host.WorkerTask{Worker: cmp.Or(t.entry.Model, chosen.Worker), Steer: t.steer, Talk: talk, Output: w.output, Started: func(name string) { f.started(t, w, pool, name) }}
+	task := host.WorkerTask{
+		Worker: cmp.Or(t.session.Model, chosen), Steer: t.steer, Talk: talk, Output: w.output,
+		Started: func(name string) { f.started(t, w, pool, name) },
+	}
 	task.Type, task.ProtocolVersion, task.Brief = fleet.TypeDispatch, fleet.Version, brief
-	task.Task = fleet.Task{TaskID: t.id, Priority: fleet.PriorityNormal, ReplySchema: fleet.ReplyProse}
-	defer w.close() // nothing is streamed after the end
-	result, err = pool.RunTask(dialect.Merge(f.enter(s), ctx), task)
-	if result == nil && err == nil {
+	task.Task = fleet.Task{TaskID: t.ID, Priority: fleet.PriorityNormal, ReplySchema: fleet.ReplyProse}
+	r, err = pool.RunTask(dialect.Merge(f.enter(t.session), t.ctx), task)
+	if r == nil && err == nil {
 		err = protocol.Errorf(protocol.CodeRuntimeError, "the worker's plugin gave no result")
 	}
-	return result, err
+	return r, err
 }
 
 // started notes who works on a turn, also after another one that failed.
@@ -269,51 +269,51 @@ func (f *Front) started(t *turn, watch *watcher, pool host.WorkerPool, name stri
 }
 
 // tellEnd tells how a turn ended, and keeps it unless it failed.
-func (f *Front) tellEnd(ctx context.Context, s *session, t *turn, w *watcher, r *fleet.Result, err error) {
-	cause := context.Cause(ctx)
-	told := map[string]any{"session_id": s.ID, "turn_id": t.id}
+func (f *Front) tellEnd(t *turn, w *watcher, r *fleet.Result, err error) {
+	cause := context.Cause(t.ctx)
+	said, model := w.said()
 	switch {
 	case cause != nil && (err != nil || r.Status != fleet.StatusDone):
-		notice := "response interrupted by user."
-		if f.working.Err() != nil {
-			notice = "response interrupted: " + jsonrpc.From(cause).Message + "."
-		}
-		partial, _ := w.said()
-		if partial = strings.TrimSpace(partial); partial != "" {
-			f.note(s, t, message{Role: roleAssistant, Text: partial})
-			notice += " partial output kept."
-		}
-		f.note(s, t, message{Role: roleSystem, Text: notice})
-		f.finish(t)
-		told["partial_output"] = partial != ""
-		f.event(jsonrpc.SessionInterrupted, told)
+		f.tellInterrupted(t, cause, strings.TrimSpace(said))
 	case err != nil:
-		f.fail(s, t, err)
+		f.fail(t, err)
 	case r.Status == fleet.StatusBlocked:
-		why := "the worker is blocked"
-		if r.BlockedReason != nil {
-			why = *r.BlockedReason
-		}
-		f.fail(s, t, jsonrpc.Refused("blocked", "%s", why))
+		f.fail(t, jsonrpc.Refused("blocked", "%s", cmp.Or(value(r.BlockedReason), "the worker is blocked")))
 	case r.Status == fleet.StatusError:
-		f.fail(s, t, jsonrpc.Refused("worker_error", "%s", cmp.Or(r.Error, r.Summary, "the worker failed")))
+		f.fail(t, jsonrpc.Refused("worker_error", "%s", cmp.Or(r.Error, r.Summary, "the worker failed")))
 	default:
 		answer := r.Summary
-		if said, model := w.said(); model {
+		if model {
 			answer = cmp.Or(said, answer)
 		}
-		f.note(s, t, message{Role: roleAssistant, Text: answer})
+		f.note(t, message{Role: roleAssistant, Text: answer})
 		f.finish(t)
-		told["answer_length"] = len(utf16.Encode([]rune(answer)))
-		told["status"], told["next_steps"], told["artifacts"], told["remaining"] = r.Status, r.NextSteps, r.Artifacts, orNull(r.Remaining)
-		told["tokens_spent"], told["tokens_estimated"] = r.TokensSpent, r.TokensEstimated
-		f.event(jsonrpc.SessionCompleted, told)
+		f.about(t, jsonrpc.SessionCompleted, map[string]any{
+			"answer_length": len(utf16.Encode([]rune(answer))), "status": r.Status, "next_steps": r.NextSteps,
+			"artifacts": r.Artifacts, "remaining": or(r.Remaining, "null"), "tokens_spent": r.TokensSpent,
+			"tokens_estimated": r.TokensEstimated,
+		})
 	}
+}
+
+// tellInterrupted tells of a turn that was stopped, and keeps what was said in it.
+func (f *Front) tellInterrupted(t *turn, cause error, partial string) {
+	notice := "response interrupted by user."
+	if f.working.Err() != nil {
+		notice = "response interrupted: " + jsonrpc.From(cause).Message + "."
+	}
+	if partial != "" {
+		f.note(t, message{Role: roleAssistant, Text: partial})
+		notice += " partial output kept."
+	}
+	f.note(t, message{Role: roleSystem, Text: notice})
+	f.finish(t)
+	f.about(t, jsonrpc.SessionInterrupted, map[string]any{"partial_output": partial != ""})
 }
 
 // finish has what was said in a turn be part of the history.
 func (f *Front) finish(t *turn) {
-	hint := t.text
+	hint := t.Text
 	if hint == "" && len(t.images) > 0 {
 		hint = "image: " + path.Base(t.images[0].Path)
 	}
@@ -321,52 +321,52 @@ func (f *Front) finish(t *turn) {
 	f.mu.Lock()
 	now := f.seconds()
 	r := rollout{
-		ID:      t.entry.Rollout,
-		Title:   cmp.Or(f.history.kept(t.entry.Title), titleOf(f.history.kept(hint)), "untitled chat"),
+		ID:      t.rollout,
+		Title:   cmp.Or(f.history.kept(t.session.Title), titleOf(f.history.kept(hint)), "untitled chat"),
 		Created: now, Updated: now,
 		Provider: cmp.Or(t.provider, chosen.Worker), Model: cmp.Or(t.model, chosen.Model), Thinking: chosen.Thinking,
-		Agent: t.entry.Agent, Folder: f.history.folder,
+		Agent: t.session.Agent, Folder: f.history.folder,
 	}
 	f.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(f.ctx), f.opts.StoreWait)
-	defer cancel()
-	if err := f.history.finish(ctx, t.id, r); err != nil {
-		f.logger().Warn().Err(err).Str("turn_id", t.id).Msg("a turn is not kept in the history")
+	if err := f.history.finish(context.WithoutCancel(f.ctx), t.ID, r); err != nil {
+		f.opts.Log.Warn().Err(err).Str("turn_id", t.ID).Msg("a turn is not kept in the history")
 	}
 }
 
 // end makes a session idle, or takes up its next turn. Texts for the worker that it did not
 // take any more come before those that wait.
-func (f *Front) end(s *session, t *turn, ran bool) (next *turn) {
+func (f *Front) end(t *turn, ran bool) (next *turn) {
 	defer close(t.told)
+	t.stop(nil)
+	s := t.session
 	f.mu.Lock()
-	late := make([]*turn, 0, len(t.steers))
+	var late []*turn
 	for _, st := range t.steers {
-		if st.dropped {
-			continue
+		if !st.dropped {
+			late = append(late, f.newTurn(s, t.told, st.text, nil))
 		}
-		late = append(late, f.newTurn(&call{gone: t.told}, st.text, nil))
 	}
 	s.queue = slices.Concat(late, s.queue)
 	lost := 0
 	if f.cut {
 		lost, s.queue = len(s.queue), nil
 	}
-	if s.turn, t.steers = nil, nil; len(s.queue) > 0 {
-		next, _ = dialect.Shift(&s.queue)
-		f.takeUpLocked(s, next)
+	s.turn, t.steers = nil, nil
+	if first, some := dialect.Shift(&s.queue); some {
+		next = first
+		f.takeUpLocked(next)
 	}
 	f.mu.Unlock()
 	if ran {
 		f.tell(s, labelReady, "")
 	}
 	if len(late) > 0 {
-		f.note(s, t, message{Role: roleSystem, Text: tooLate(len(late))})
+		f.note(t, message{Role: roleSystem, Text: protocol.Count(len(late), "message") +
+			" came too late for this turn and go to the next one."})
 	}
 	if lost > 0 {
-		f.event(jsonrpc.SessionError, map[string]any{"session_id": s.ID, "turn_id": t.id, "code": "shutdown",
-			"message": fmt.Sprintf("the host ends; %s not delivered to the worker", protocol.Count(lost,
-				"waiting message"))})
+		why := fmt.Sprintf("the host ends; %s not delivered to the worker", protocol.Count(lost, "waiting message"))
+		f.about(t, jsonrpc.SessionError, map[string]any{"code": "shutdown", "message": why})
 	}
 	return next
 }
@@ -380,83 +380,71 @@ func (f *Front) pool() (host.WorkerPool, error) {
 	return pool, nil
 }
 
-func sessionSteer(f *Front, _ context.Context, c *call, s *session, req *struct {
-	named
+func sessionSteer(f *Front, _ context.Context, c *call, req *struct {
 	Text text `json:"text"`
 }) (any, error) {
 	if len(req.Text) > f.opts.MaxText {
-		return nil, c.wrong("text", fmt.Sprintf("has %d bytes; at most %d are taken", len(req.Text), f.opts.MaxText))
+		return nil, c.tooLong(len(req.Text), f.opts.MaxText)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	told := map[string]any{"session_id": s.ID, "accepted": false}
-	if s.turn == nil || s.turn.stopped != nil {
+	t := c.on.turn
+	told := map[string]any{"session_id": c.session, "accepted": false}
+	if t == nil || t.stopped != nil {
 		return told, nil
 	}
 	st := &steer{text: string(req.Text), taken: make(chan bool, 1)}
 	select {
-	case s.turn.steer <- host.Steering{Text: st.text, Taken: st.taken}:
+	case t.steer <- host.Steering{Text: st.text, Taken: st.taken}:
 	default:
-		return nil, protocol.Errorf(protocol.CodeOverloaded, "too many messages wait already, %d of them for the worker", len(s.turn.steers))
+		return nil, protocol.Errorf(protocol.CodeOverloaded,
+			"too many messages wait already, %d of them for the worker", len(t.steers))
 	}
-	s.turn.steers = append(s.turn.steers, st)
+	t.steers = append(t.steers, st)
 	told["accepted"] = true
 	return told, nil
 }
 
-func sessionInterrupt(f *Front, _ context.Context, c *call, s *session, _ *named) (any, error) {
-	commands := f.stopCommands(s.ID, c)
+// tooLong is the error of a text.
+func (c *call) tooLong(size, most int) error {
+	return c.wrong("text", fmt.Sprintf("has %d bytes; at most %d are taken", size, most))
+}
+
+func sessionInterrupt(f *Front, _ context.Context, c *call) (any, error) {
+	commands := f.stopOpen(errInterrupted(), func(other *call) bool {
+		return other.method == jsonrpc.CommandExecute && other.session == c.session && other.number < c.number
+	})
 	f.mu.Lock()
-	t := s.turn
+	t := c.on.turn
 	interrupted := t != nil && !t.over && t.stopped == nil
 	if interrupted {
 		t.stopped = c.gone
+		c.then = func() { t.stop(errInterrupted()) }
 	}
 	f.mu.Unlock()
 	if interrupted {
-		f.tell(s, labelInterrupting, "")
-		c.then = func() {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			if t.stop != nil { // else it has not begun, and looks itself
-				t.stop(errInterrupted())
-			}
-		}
+		f.tell(c.on, labelInterrupting, "")
 	}
-	return map[string]any{"session_id": s.ID, "interrupted": interrupted, "commands": commands}, nil
+	return map[string]any{"session_id": c.session, "interrupted": interrupted, "commands": commands}, nil
 }
 
-// queued is a message that waits, as the client sees it.
-type queued struct {
-	ID       string       `json:"id"`
-	Text     string       `json:"text"`
-	Images   []imageParam `json:"images"`
-	Enqueued string       `json:"enqueuedAt"`
-}
+// size is what a message that waits costs in memory.
+func (q *queued) size() int { return len(q.Text) + q.Images.size() }
 
 func (s *session) queuedLocked() []queued {
-	list := make([]queued, 0, len(s.queue))
-	for _, t := range s.queue {
-		list = append(list, queued{t.id, t.text, t.asked, t.at})
-	}
-	return list
+	return each(s.queue, func(t *turn) queued { return t.queued })
 }
 
-func queueList(f *Front, _ context.Context, _ *call, s *session, _ *named) (any, error) {
+func queueList(f *Front, _ context.Context, c *call) (any, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return map[string]any{"session_id": s.ID, "queue": s.queuedLocked()}, nil
+	return map[string]any{"session_id": c.session, "queue": c.on.queuedLocked()}, nil
 }
 
-func queueClear(f *Front, _ context.Context, _ *call, s *session, _ *named) (any, error) {
+func queueClear(f *Front, _ context.Context, c *call) (any, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	cleared := len(s.queue)
-	s.queue = nil
-	return map[string]any{"session_id": s.ID, "cleared_count": cleared}, nil
-}
-
-// tooLate tells that texts for a worker come to the next one.
-func tooLate(n int) string {
-	return protocol.Count(n, "message") + " came too late for this turn and go to the next one."
+	cleared := len(c.on.queue)
+	c.on.queue = nil
+	return map[string]any{"session_id": c.session, "cleared_count": cleared}, nil
 }

@@ -13,9 +13,8 @@ import (
 
 // watcher tells the client what a worker does. It implements host.Watcher.
 type watcher struct {
-	front   *Front
-	session *session
-	turn    *turn
+	front *Front
+	turn  *turn
 
 	mu      sync.Mutex // guards the fields below; events are sent with it held, so that they are in order
 	closed  bool
@@ -36,11 +35,8 @@ func (w *watcher) do(what func()) {
 	}
 }
 
-func (w *watcher) close() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.closed = true
-}
+// close is told at the worker's end.
+func (w *watcher) close() { w.do(func() { w.closed = true }) }
 
 // said is what the worker has said so far, and whether it is a model.
 func (w *watcher) said() (text string, model bool) {
@@ -60,17 +56,11 @@ func (w *watcher) begin() {
 	})
 }
 
-// settle tells of the texts that the worker has taken.
-func (w *watcher) settle() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.settleLocked()
-}
-
+// settleLocked tells of the texts that the worker has taken.
 func (w *watcher) settleLocked() {
 	taken := w.front.takenOf(w.turn)
 	for _, st := range taken {
-		w.front.note(w.session, w.turn, message{Role: roleUser, Text: st.text})
+		w.front.note(w.turn, message{Role: roleUser, Text: st.text})
 	}
 	if len(taken) > 0 {
 		w.tell(labelSteered)
@@ -101,26 +91,15 @@ func (f *Front) takenOf(t *turn) (taken []*steer) {
 func (w *watcher) tell(label string) {
 	if w.label != label {
 		w.label = label
-		w.front.tell(w.session, label, "")
+		w.front.tell(w.turn.session, label, "")
 	}
-}
-
-// event sends an event of the turn.
-func (w *watcher) event(t jsonrpc.EventType, member string, value any) {
-	w.front.event(t, map[string]any{"session_id": w.session.ID, "turn_id": w.turn.id, member: value})
 }
 
 // debug tells a stage of the turn to a client that asked for such.
 func (w *watcher) debug(stage string, data any) {
-	if w.front.debugging() {
-		w.front.event(jsonrpc.SessionDebug, map[string]any{"session_id": w.session.ID, "turn_id": w.turn.id, "stage": stage, "data": data})
+	if w.front.debug.Load() {
+		w.front.about(w.turn, jsonrpc.SessionDebug, map[string]any{"stage": stage, "data": data})
 	}
-}
-
-// segment is a piece of a model's message.
-type segment struct {
-	Kind host.PieceKind `json:"kind"`
-	Text string         `json:"text"`
 }
 
 // Round implements host.Watcher.
@@ -156,7 +135,8 @@ func (w *watcher) output(stream, line string) {
 }
 
 func (w *watcher) piece(kind host.PieceKind, text string) {
-	chunk := map[string]any{"thoughts": []string{}, "answerText": "", "segments": []segment{{kind, text}}}
+	segment := map[string]any{"kind": kind, "text": text}
+	chunk := map[string]any{"thoughts": []string{}, "answerText": "", "segments": []any{segment}}
 	if kind == host.PieceThought {
 		chunk["thoughts"] = []string{text}
 		w.thought += text
@@ -170,7 +150,7 @@ func (w *watcher) piece(kind host.PieceKind, text string) {
 		}
 		w.tell(labelDrafting)
 	}
-	w.event(jsonrpc.StreamChunk, "chunk", chunk)
+	w.front.about(w.turn, jsonrpc.StreamChunk, map[string]any{"chunk": chunk})
 }
 
 // maxThought is how much of the end of a thought is looked at for its title, in bytes.
@@ -222,26 +202,20 @@ type executed struct {
 }
 
 func executedOf(c host.ModelCall, r host.ModelResult) executed {
-	return executed{c.Name, r.OK, orEmpty(c.Arguments), orNull(r.Result), r.Error, r.Cut != "", c.ID}
-}
-
-func orEmpty(v jsontext.Value) jsontext.Value {
-	if len(v) == 0 {
-		return jsontext.Value("{}")
-	}
-	return v
+	return executed{c.Name, r.OK, or(c.Arguments, "{}"), or(r.Result, "null"), r.Error, r.Cut != "", c.ID}
 }
 
 func (w *watcher) tool(t jsonrpc.EventType, stage string, data map[string]any) {
 	w.do(func() {
-		w.event(t, "data", data)
+		w.front.about(w.turn, t, map[string]any{"data": data})
 		w.debug(stage, data)
 	})
 }
 
 // ToolStarted implements host.Watcher.
 func (w *watcher) ToolStarted(round int, c host.ModelCall) {
-	w.tool(jsonrpc.ToolCallStarted, "tool_call_started", map[string]any{"toolRound": round, "call": toolCall{c.Name, orEmpty(c.Arguments), c.WireName, c.ID}})
+	call := toolCall{c.Name, or(c.Arguments, "{}"), c.WireName, c.ID}
+	w.tool(jsonrpc.ToolCallStarted, "tool_call_started", map[string]any{"toolRound": round, "call": call})
 }
 
 // ToolEnded implements host.Watcher.
