@@ -266,7 +266,7 @@ func (h *Host) invoke(c *call) (resp any, err error) {
 		} else if c.work != nil && c.work.Run != nil {
 			resp, err = c.work.Run(c)
 		} else {
-			resp, err = h.serve(c, c.dest, c.object(), c.emitter())
+			resp, err = h.serve(c, Request{c.dest.typ, c.object(), c.emitter(), c.dest})
 		}
 	}
 	returned = true

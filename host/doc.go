@@ -16,11 +16,8 @@
 //	session.go    handshake, the gate that a request passes once, the end of a session
 //	dispatch.go   admit, start, run, release: slots of max_parallel
 //	order.go      which requests wait for which, by the keys of protocol/order.go
-//	checkpoints.go  which requests may change the workspace, whose state is kept before
-//	middleware.go what is done around each request, in one list:
-//	override.go   what components were set to: descriptions, texts, time limits
-//	group.go      calls of one of several tools that serve the same purpose; search.go: the
-//	              order of lists, by a query and by weight
+//	middleware.go what is done around each request, in one list; package middleware has the parts of it
+//	group.go      calls of one of several tools that serve the same purpose
 //	queue.go      requests without a slot
 //	call.go       one request: its context, its time limit, how it is stopped
 //	nested.go     requests that plugins make of each other
@@ -31,6 +28,6 @@
 //	drain.go      the end: two deadlines; let finish, cut off, close, write out
 //
 // Around it: host.go (Options, New, Serve), plugin.go, env.go and needs.go (the contract of plugins),
-// services.go and offers.go (what plugins have of the host and of each other), dialect.go (the
-// contract of other protocols), snapshot.go (state of sessions that outlives them), limits.go.
+// services.go, offers.go and override.go (what plugins have of the host and of each other), dialect.go
+// (the contract of other protocols), snapshot.go (state of sessions that outlives them), limits.go.
 package host

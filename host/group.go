@@ -27,8 +27,8 @@ const (
 // the group. A component is in one group at most.
 type Groups map[string][]string
 
-// Chooser is a plugin that chooses among components that serve the same purpose. Find finds
-// it.
+// Chooser is a plugin that chooses among components that serve the same purpose.
+// Services.Chooser finds it.
 type Chooser interface {
 	// Choose returns the index of the component to call now, of at least one. done is to be
 	// called once, when that call has ended.
@@ -152,9 +152,9 @@ func (g *groups) of(defs []protocol.ToolDefinition) Groups {
 
 // groupCalls serves a call of a tool, or of a group: of any tool in it. What is neither, or is
 // denied, as all names are to some, may be a group whose tools were not listed yet.
-func (h *Host) groupCalls(next handler) handler {
-	return func(ctx context.Context, d *destination, obj protocol.Object, emit Emitter) (any, error) {
-		name := toolName(obj)
+func (h *Host) groupCalls(_ *Services, next Handler) Handler {
+	return func(ctx context.Context, r Request) (any, error) {
+		obj, name := r.Object, r.Object.Text("tool_name")
 		if name == "" {
 			if _, given := obj.Get("tool_name"); given { // but may not be a text
 				if err := protocol.Decode(obj, nil, new(protocol.ToolCallRequest)); err != nil {
@@ -167,7 +167,7 @@ func (h *Host) groupCalls(next handler) handler {
 		}
 		var refusal error
 		if h.groups.named(obj) == nil {
-			answer, err := next(ctx, d, obj, emit)
+			answer, err := next(ctx, r)
 			if err == nil || codeOf(err) != protocol.CodeUnknownTool && codeOf(err) != protocol.CodeToolDenied {
 				return answer, err
 			}
@@ -176,10 +176,10 @@ func (h *Host) groupCalls(next handler) handler {
 		known := h.toolGroups(ctx, groupsAge)
 		switch names := known[name]; {
 		case len(names) > 0:
-			c := groupCall{Host: h, next: next, d: d, obj: obj, emit: emit, group: name}
+			c := groupCall{Host: h, next: next, request: r, group: name}
 			return c.serve(ctx, names)
 		case refusal == nil:
-			return next(ctx, d, obj, emit)
+			return next(ctx, r)
 		}
 		return nil, suggestGroups(refusal, name, known)
 	}
@@ -188,11 +188,9 @@ func (h *Host) groupCalls(next handler) handler {
 // groupCall is a call of a group.
 type groupCall struct {
 	*Host
-	next  handler
-	d     *destination
-	obj   protocol.Object
-	emit  Emitter
-	group string
+	next    Handler
+	request Request
+	group   string
 }
 
 // suggestGroups adds the groups to the refusal of a name that is neither one nor a tool.
@@ -251,16 +249,18 @@ func (c *groupCall) callOne(ctx context.Context, names []string) (answer any, at
 	if name, own := names[at], callFrom(ctx); own != nil && nestedFrom(ctx) == nil {
 		own.chosen.Store(&name)
 	}
-	call, err := with(c.obj, "tool_name", protocol.AppendString(nil, names[at]))
+	call, err := c.request.Object.With("tool_name", protocol.AppendString(nil, names[at]))
 	if err != nil {
 		return nil, at, err
 	}
 	counted := &countedCall{tool: names[at]}
 	begun := c.opts.Now()
-	answer, err = c.next(context.WithValue(ctx, countedKey{}, counted), c.d, call, c.emit)
+	own := c.request
+	own.Object = call
+	answer, err = c.next(context.WithValue(ctx, countedKey{}, counted), own)
 	if err != nil && !CutShort(ctx) && !counted.done.Load() && !refuses(err) {
 		c.services.Record(ctx, CallRecord{
-			Kind: KindTool, Component: names[at], Correlation: c.obj.Text("correlation_id"),
+			Kind: KindTool, Component: names[at], Correlation: c.request.Object.Text("correlation_id"),
 			Duration: c.opts.Now().Sub(begun),
 		})
 	}
@@ -323,7 +323,7 @@ func (c chosen) AppendJSON(dst []byte) ([]byte, error) {
 	}
 	obj, err := protocol.ParseObject(raw)
 	if err == nil {
-		obj, err = with(obj, "group", protocol.AppendString(nil, c.group))
+		obj, err = obj.With("group", protocol.AppendString(nil, c.group))
 	}
 	return append(dst, obj.Raw()...), err
 }
@@ -333,5 +333,5 @@ func (g *groups) named(obj protocol.Object) []string {
 	if g == nil {
 		return nil
 	}
-	return (*g.current.Load())[toolName(obj)]
+	return (*g.current.Load())[obj.Text("tool_name")]
 }

@@ -23,7 +23,6 @@ type box struct {
 
 	mu      sync.Mutex // guards the fields below
 	records []host.CallRecord
-	weights map[string]float64
 }
 
 func newBox(defs ...protocol.ToolDefinition) *box {
@@ -53,15 +52,6 @@ func (b *box) RecordCall(r host.CallRecord) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.records = append(b.records, r)
-}
-
-func (b *box) Weight(_, name string) float64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if w, ok := b.weights[name]; ok {
-		return w
-	}
-	return 1
 }
 
 func (b *box) call(ctx context.Context, req *protocol.ToolCallRequest, _ host.Emitter) (*labAnswer, error) {

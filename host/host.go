@@ -42,6 +42,7 @@ type Options struct {
 	Uncounted    bool             // no Recorder is told of calls
 	Tap          Tap              // takes what goes over the streams; nil = nobody does
 	Groups       Groups           // of tools
+	Middleware   []Middleware     // around all requests, the outermost first
 	Tracer       *trace.Tracer    // gets a span of each request; nil = nobody does
 	Closing      chan struct{}    // has room for the hosts of a process that close their plugins at once; nil = all may
 
@@ -64,16 +65,14 @@ type Tap interface {
 type Host struct {
 	opts     Options
 	router   *router
-	recorder Recorder    // nil = nobody counts calls
-	chooser  Chooser     // nil = nobody learns which one of several tools is the best
-	short    ShortCaller // nil = the time of all calls may be bounded
-	groups   *groups     // of tools
-	serve    handler     // of all requests
+	recorder Recorder // nil = nobody counts calls
+	chooser  Chooser  // nil = nobody learns which one of several tools is the best
+	groups   *groups  // of tools
+	serve    Handler  // of all requests
 
-	toolDocs, skillDocs searchDocs
-	services            *Services
-	ids                 *idSource
-	begun               time.Time
+	services *Services
+	ids      *idSource
+	begun    time.Time
 
 	endBy   *deadline       // everything is over then; see drain.go
 	drainBy *deadline       // running requests are cut off then
@@ -142,7 +141,7 @@ func New(opts Options) (*Host, error) {
 		streams:     make(map[*Stream]struct{}),
 	}
 	h.services = newServices(h)
-	h.chooser, h.short = first[Chooser](h.services), first[ShortCaller](h.services)
+	h.chooser = first[Chooser](h.services)
 	h.router.table[string(protocol.TypeToolCallReq)].groups = h.groups
 	h.serve = h.around()
 	if !opts.Uncounted {

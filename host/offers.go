@@ -10,7 +10,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// ProcRunner is a plugin that runs programs, for other plugins. Find finds it.
+// ProcRunner is a plugin that runs programs, for other plugins. Services.Procs finds it.
 type ProcRunner interface {
 	// RunProc runs one program to its end, under the plugin's allow list and
 	// sandbox. A program that ran and failed is no error; a *protocol.Error says
@@ -19,7 +19,7 @@ type ProcRunner interface {
 }
 
 // MemoryScoper is a plugin that keeps memories of agents, for the one that starts
-// child agents. Find finds it.
+// child agents. Services.Memory finds it.
 type MemoryScoper interface {
 	// ScopeMemory sets what the agent with the id child sees of the memory of the
 	// agent whose request ctx is of: the same one, one of its own, or one of its own
@@ -44,14 +44,14 @@ type ProcResult struct {
 }
 
 // ToolDescriber is a plugin that knows more of its tools than tool/list says, and makes a checkpoint
-// before one runs that may change something (see Services.Checkpoint). All finds it.
+// before one runs that may change something (see Services.Checkpoint). Services.Tool finds it.
 type ToolDescriber interface {
 	// DescribeTool tells of the tool with a name, if it is the plugin's and may be called.
 	DescribeTool(name string) (ToolDetail, bool)
 }
 
 // ShortCaller is a plugin with tools that do little and wait for nothing, so that the time of
-// their calls is not bounded. Find finds it.
+// their calls is not bounded. Services.ShortTool finds it.
 type ShortCaller interface {
 	// ShortTool reports whether a tool is one of those. It must be quick: calls ask.
 	ShortTool(name string) bool
@@ -81,7 +81,7 @@ type ToolAnswer interface {
 }
 
 // MCPGateway is a plugin with MCP servers behind it, for those requests of an MCP client
-// that no message of A2E stands for. All finds it.
+// that no message of A2E stands for. Services.Gateways finds it.
 type MCPGateway interface {
 	// ForwardMCP makes a request of the server that its params name, and gives the result
 	// as the server gave it. The names of prompts and the ids of tasks begin with SERVER__, as
@@ -116,7 +116,7 @@ func MCPCallOf(ctx context.Context, tool string) *MCPCall {
 }
 
 // FileSource is a plugin with files of its own, which read_file and list_dir reach by
-// a URI such as skill://NAME/FILE. All finds it.
+// a URI such as skill://NAME/FILE. Services.Files finds it.
 type FileSource interface {
 	// Scheme is that of the plugin's URIs, without "://".
 	Scheme() string
@@ -126,7 +126,7 @@ type FileSource interface {
 	OpenFiles(ctx context.Context, authority string) (*os.Root, error)
 }
 
-// WorkerPool is a plugin that has tasks done by child agents. Find finds it.
+// WorkerPool is a plugin that has tasks done by child agents. Services.Workers finds it.
 type WorkerPool interface {
 	// Workers lists the configured workers in the config's order; the first is the default.
 	Workers() []WorkerInfo

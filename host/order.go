@@ -194,7 +194,7 @@ func (d *destination) claimsOf(obj protocol.Object) []protocol.Claim {
 	if tools := d.groups.named(obj); len(tools) > 0 {
 		claims := []protocol.Claim{{Key: protocol.KeyTools, Access: protocol.Follows}}
 		for _, tool := range tools {
-			if call, err := with(obj, "tool_name", protocol.AppendString(nil, tool)); err == nil {
+			if call, err := obj.With("tool_name", protocol.AppendString(nil, tool)); err == nil {
 				claims = append(claims, d.claimsOfRoutes(call)...)
 			}
 		}

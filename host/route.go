@@ -98,11 +98,11 @@ func RawList[Resp any](t protocol.Type, fn func(context.Context, protocol.Object
 // message type answer in a form of their own.
 func merger[Resp any](merge func(dst, src *Resp)) func(dst, src any) (any, error) {
 	return func(dst, src any) (any, error) {
-		to, err := typed[Resp](dst)
+		to, err := AnswerOf[Resp](dst)
 		if err != nil {
 			return nil, err
 		}
-		from, err := typed[Resp](src)
+		from, err := AnswerOf[Resp](src)
 		if err != nil {
 			return nil, err
 		}
@@ -111,8 +111,8 @@ func merger[Resp any](merge func(dst, src *Resp)) func(dst, src any) (any, error
 	}
 }
 
-// typed returns an answer as a Resp.
-func typed[Resp any](answer any) (*Resp, error) {
+// AnswerOf returns the answer of a Handler as a Resp.
+func AnswerOf[Resp any](answer any) (*Resp, error) {
 	if own, ok := answer.(*Resp); ok {
 		return own, nil
 	}

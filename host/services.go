@@ -4,7 +4,6 @@ import (
 	"context"
 	"strings"
 
-	"a2e/host/schema"
 	"a2e/protocol"
 )
 
@@ -16,14 +15,15 @@ import (
 // made by InSession.
 type Services struct {
 	host      *Host
-	weigher   Weigher   // nil = there is none
-	overrider Overrider // nil = nobody keeps any overrides
+	weigher   Weigher     // nil = there is none
+	overrider Overrider   // nil = nobody keeps any overrides
+	short     ShortCaller // nil = the time of all calls may be bounded
 }
 
 // newServices looks up once what is asked for each tool of a list.
 func newServices(h *Host) *Services {
 	s := &Services{host: h}
-	s.weigher, s.overrider = first[Weigher](s), first[Overrider](s)
+	s.weigher, s.overrider, s.short = first[Weigher](s), first[Overrider](s), first[ShortCaller](s)
 	return s
 }
 
@@ -80,7 +80,7 @@ func (s *Services) Record(ctx context.Context, r CallRecord) {
 		return
 	}
 	if _, plain := ctx.(*call); !plain { // a request's own context has none of these
-		if ctx.Value(originalKey{}) != nil { // who only looks uses nothing
+		if WantsOriginals(ctx) { // who only looks uses nothing
 			return
 		}
 		if c, ok := ctx.Value(countedKey{}).(*countedCall); ok && r.Kind == KindTool && r.Component == c.tool {
@@ -112,11 +112,23 @@ func (s *Services) Chooser() Chooser {
 // Override returns what takes the place of what a component says of itself; nil = nothing.
 // It is quick. Lists, and the time limits of tools, need no asking: the host sees to them.
 func (s *Services) Override(kind, component string) *Override {
-	if s == nil || s.overrider == nil {
+	if !s.KeepsOverrides() {
 		return nil
 	}
 	return s.overrider.Overrides(kind)[component]
 }
+
+// KeepsOverrides reports whether there is a plugin that keeps overrides.
+func (s *Services) KeepsOverrides() bool { return s != nil && s.overrider != nil }
+
+// Overrides returns all those of the components of a kind, by name, where some are kept.
+func (s *Services) Overrides(kind string) map[string]*Override { return s.overrider.Overrides(kind) }
+
+// ShortTool reports whether a tool is one of a ShortCaller.
+func (s *Services) ShortTool(name string) bool { return s.short != nil && s.short.ShortTool(name) }
+
+// Tasks returns the tasks that the config declares for tools, by their names.
+func (s *Services) Tasks() map[string]string { return s.host.groups.tasks }
 
 // Instructions returns those of a skill, as they are by themselves; false = no plugin has such
 // a skill whose instructions an Override can take the place of.
@@ -172,21 +184,31 @@ func (s *Services) Changes(tool string, args protocol.Object) string {
 	return ""
 }
 
-// detailOf returns what is known of a tool as the wire has it.
-func (s *Services) detailOf(def *protocol.ToolDefinition) *protocol.ToolDetail {
-	d, known := s.Tool(def.Name)
-	out := &protocol.ToolDetail{
-		Title: d.Title, InputSchema: d.InputSchema, OutputSchema: d.OutputSchema,
-		Annotations: d.Annotations, Icons: d.Icons, Meta: d.Meta,
+// Checkpoint keeps the state of the workspace before something changes it: what plugins do without a
+// request that says so, or for tools of their own (see ToolDescriber). before says what comes next. Where
+// no checkpoints are kept it does nothing; one that fails stops what comes next only where the config says so.
+func (s *Services) Checkpoint(ctx context.Context, before string) error {
+	if !s.KeepsCheckpoints() {
+		return nil
 	}
-	if len(out.InputSchema) == 0 {
-		out.InputSchema = schema.Object(def.InputParameters, false)
+	HandOff(ctx)
+	_, err := s.host.opts.Checkpoints.Take(ctx, before)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case s.host.opts.NeedCheckpoints:
+		return protocol.Errorf(protocol.CodeRuntimeError, "the request was refused, since no checkpoint could be "+
+			"made before it (checkpoints.required): %w", err)
 	}
-	if known {
-		out.Hints = &protocol.ToolHints{ReadOnly: d.ReadOnly, Destructive: d.Destructive, Idempotent: d.Idempotent, OpenWorld: d.OpenWorld}
-	}
-	return out
+	s.host.opts.Log.Warn().Err(err).Str("before", before).Msg("no checkpoint was made; the next changes cannot be " +
+		"undone")
+	return nil
 }
+
+// KeepsCheckpoints reports whether Checkpoint does anything.
+func (s *Services) KeepsCheckpoints() bool { return s != nil && s.host.opts.Checkpoints != nil }
 
 // Files returns the plugins with files of their own.
 func (s *Services) Files() []FileSource { return each[FileSource](s) }

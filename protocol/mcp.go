@@ -1,6 +1,9 @@
 package protocol
 
-import "github.com/go-json-experiment/json/jsontext"
+import (
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
 
 // The message types of capability `mcp`.
 const (
@@ -128,6 +131,23 @@ type MCPPromptGetResponse struct {
 	ServerID    string           `json:"server_id"`
 	Error       string           `json:"error"`
 	Meta        jsontext.Value   `json:"_meta,omitzero"` // of the server's result, an object; ours
+}
+
+// SingleText returns the text of a prompt that is one message with nothing but a text;
+// false = it is another one.
+func (r *MCPPromptGetResponse) SingleText() (text string, ok bool) {
+	if len(r.Messages) != 1 {
+		return "", false
+	}
+	var content struct {
+		Type string  `json:"type"`
+		Text *string `json:"text"`
+	}
+	raw, err := json.Marshal(r.Messages[0]["content"])
+	if err != nil || json.Unmarshal(raw, &content) != nil || content.Type != "text" || content.Text == nil {
+		return "", false
+	}
+	return *content.Text, true
 }
 
 // MCPRootListRequest asks the agent for its roots (`mcp/root/list/req`, from the host).

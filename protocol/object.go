@@ -133,6 +133,19 @@ func (o Object) Text(key string) string {
 	return text
 }
 
+// With returns an object in memory of its own with a member set.
+func (o Object) With(key string, val jsontext.Value) (Object, error) {
+	raw := append(make([]byte, 0, len(o.Raw())+len(key)+len(val)+8), '{')
+	for name, v := range o.All() {
+		if string(name) != key {
+			raw = append(append(AppendString(raw, name), ':'), v...)
+			raw = append(raw, ',')
+		}
+	}
+	raw = append(append(AppendString(raw, key), ':'), val...)
+	return ParseObject(append(raw, '}'))
+}
+
 // Child returns the object that is the value of a key; ok reports whether there is one. It
 // costs another scan only where the table does not have its members.
 func (o Object) Child(key string) (child Object, ok bool) {

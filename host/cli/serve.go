@@ -23,6 +23,7 @@ import (
 	"a2e/host/dialect/fleet"
 	"a2e/host/dialect/jsonrpc"
 	"a2e/host/dialect/mcp"
+	"a2e/host/middleware"
 	"a2e/host/record"
 	"a2e/host/snapshot"
 	"a2e/host/trace"
@@ -169,6 +170,7 @@ func hostOptions(cfg *config.Config, log zerolog.Logger) host.Options {
 		Log:         log,
 		Secrets:     cfg.Secrets,
 		Groups:      host.Groups(cfg.Groups),
+		Middleware:  middleware.All(),
 		Limits: host.Limits{
 			LineBytes: cfg.Limits.MaxLineBytes, Queue: cfg.Limits.MaxQueue, QueueBytes: cfg.Limits.MaxQueueBytes,
 		},

@@ -14,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"a2e/host"
+	"a2e/host/middleware"
 	"a2e/protocol"
 )
 
@@ -62,6 +63,7 @@ func Start(t testing.TB, opts host.Options) *Pair {
 
 func start(t testing.TB, opts host.Options) *Pair {
 	t.Helper()
+	opts.Middleware = middleware.All()
 	h, err := host.New(opts)
 	if err != nil {
 		t.Fatal(err)

@@ -183,7 +183,7 @@ func (o *originals) text(t target) (text string, ok bool, err error) {
 	if err := o.ask(protocol.TypeMCPPromptGetReq, map[string]any{"name": row["name"], "server_id": row["server_id"]}, &resp); err != nil {
 		return "", false, err
 	}
-	text, ok = host.PromptText(&resp)
+	text, ok = resp.SingleText()
 	return text, ok, nil
 }
 

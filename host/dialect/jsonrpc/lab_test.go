@@ -18,6 +18,7 @@ import (
 	front "a2e/host/dialect/jsonrpc"
 	"a2e/host/hosttest/must"
 	"a2e/host/hosttest/stores"
+	"a2e/host/middleware"
 	"a2e/host/store"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
@@ -64,6 +65,7 @@ func bounded(t *testing.T, parallel int, limits host.Limits, plugins ...host.Plu
 
 func openHost(t *testing.T, opts host.Options) *pipe {
 	t.Helper()
+	opts.Middleware = middleware.All()
 	h := must.Get(host.New(opts))(t)
 	in, w := io.Pipe()
 	p := &pipe{t: t, in: w, done: make(chan struct{}), news: make(chan struct{})}

@@ -21,6 +21,7 @@ import (
 	front "a2e/host/dialect/mcp"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
+	"a2e/host/middleware"
 	"a2e/protocol"
 )
 
@@ -48,6 +49,7 @@ func serve(t testing.TB, mcp front.Options, opts host.Options) *pipe {
 func serveTo(t testing.TB, mcp front.Options, opts host.Options, to io.Writer) *pipe {
 	t.Helper()
 	opts.Dialects = append(opts.Dialects, front.New(mcp))
+	opts.Middleware = middleware.All()
 	h := must.Get(host.New(opts))(t)
 	in, w := io.Pipe()
 	p := &pipe{t: t, in: w, done: make(chan struct{}), copy: to}

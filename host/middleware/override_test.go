@@ -1,4 +1,4 @@
-package host_test
+package middleware_test
 
 import (
 	"context"

@@ -1,7 +1,9 @@
-package host_test
+package middleware_test
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -61,11 +63,35 @@ var catalogue = []struct {
 	{"日程表", "查看今天的会议安排。", nil},
 }
 
+// shelf is a plugin that lists tools, and knows their weights.
+type shelf struct {
+	defs    []protocol.ToolDefinition
+	weights map[string]float64
+}
+
+func (s *shelf) Info() host.PluginInfo {
+	return host.PluginInfo{Name: "shelf", Capability: protocol.CapTools}
+}
+
+func (s *shelf) Routes() []host.Route {
+	return []host.Route{host.List(protocol.TypeToolListReq, func(context.Context, *protocol.ToolListRequest, host.Emitter) (*protocol.ToolListResponse, error) {
+		return &protocol.ToolListResponse{Tools: slices.Clone(s.defs)}, nil
+	}, protocol.MergeTools)}
+}
+
+func (s *shelf) Close(context.Context) error { return nil }
+
+// Weight implements host.Weigher.
+func (s *shelf) Weight(_, name string) float64 {
+	if w, ok := s.weights[name]; ok {
+		return w
+	}
+	return 1
+}
+
 // searched is a host with some tools, whose weights are set.
 func searched(t *testing.T, weights map[string]float64, defs ...protocol.ToolDefinition) func(query string) []string {
-	b := newBox(defs...)
-	b.weights = weights
-	h := hosttest.New(t, host.Options{Plugins: []host.Plugin{b}})
+	h := hosttest.New(t, host.Options{Plugins: []host.Plugin{&shelf{defs, weights}}})
 	h.Handshake(protocol.CapTools)
 	return func(query string) []string {
 		t.Helper()

@@ -1,15 +1,12 @@
-package host
+package middleware
 
 import (
 	"cmp"
-	"context"
 	"math"
 	"slices"
 	"strings"
 	"sync"
 	"unicode"
-
-	"a2e/protocol"
 )
 
 // The parameters of the ranking function. k1 and b are the usual ones; the
@@ -292,114 +289,4 @@ func rank(all []ranked) {
 			all[i] = group[k]
 		}
 	}
-}
-
-// weight returns the routing weight of a component; 1 = neutral.
-func (h *Host) weight(kind, name string) float64 {
-	if h.services.weigher == nil {
-		return 1
-	}
-	return h.services.weigher.Weight(kind, name)
-}
-
-// searchTools says in a list of tools which are in a group of the config, adds details where they are
-// asked for, and applies the query, whichever plugins the tools are of. A plugin that has searched itself
-// says so by a score; those that it found in a way of its own come last.
-func (h *Host) searchTools(next handler) handler {
-	return func(ctx context.Context, d *destination, obj protocol.Object, emit Emitter) (any, error) {
-		query := strings.TrimSpace(obj.Text("query"))
-		val, _ := obj.Get("detail")
-		detail := string(val) == "true"
-		answer, err := next(ctx, d, obj, emit)
-		if err != nil || query == "" && !detail && len(h.groups.tasks) == 0 {
-			return answer, err
-		}
-		found, err := typed[protocol.ToolListResponse](answer)
-		if err != nil {
-			return nil, err
-		}
-		resp := &protocol.ToolListResponse{Tools: slices.Clone(found.Tools)}
-		for i := range resp.Tools {
-			if task, set := h.groups.tasks[resp.Tools[i].Name]; set {
-				resp.Tools[i].Task = task
-			}
-		}
-		if query != "" {
-			h.rankTools(query, resp)
-		}
-		for i := range resp.Tools {
-			if resp.Tools[i].Detail = nil; detail {
-				resp.Tools[i].Detail = h.services.detailOf(&resp.Tools[i])
-			}
-		}
-		return resp, nil
-	}
-}
-
-// rankTools leaves in a list the tools that fit a query, the best first.
-func (h *Host) rankTools(query string, resp *protocol.ToolListResponse) {
-	x := searchIndex{shelf: &h.toolDocs}
-	for _, def := range resp.Tools {
-		x.add(def.Name, def.Description, def.Tags)
-	}
-	var all []ranked
-	for i, score := range x.scores(query) {
-		if def := &resp.Tools[i]; score > 0 || def.Score > 0 {
-			all = append(all, ranked{def.Task, score, h.weight(KindTool, def.Name), i})
-		}
-	}
-	rank(all)
-	tools := make([]protocol.ToolDefinition, len(all))
-	for i, r := range all {
-		tools[i] = resp.Tools[r.at]
-		tools[i].Score = 0
-	}
-	resp.Tools = tools
-}
-
-// searchSkills leaves in a list of skills those that fit the query, the best first, or all, those with the
-// most weight first.
-func (h *Host) searchSkills(next handler) handler {
-	return func(ctx context.Context, d *destination, obj protocol.Object, emit Emitter) (any, error) {
-		answer, err := next(ctx, d, obj, emit)
-		if err != nil {
-			return nil, err
-		}
-		found, err := typed[protocol.SkillDiscoverResponse](answer)
-		if err != nil {
-			return nil, err
-		}
-		if resp := h.rankSkills(strings.TrimSpace(obj.Text("query")), found); resp != nil {
-			return resp, nil
-		}
-		return answer, nil
-	}
-}
-
-// rankSkills returns the skills that fit a query, in the order of the answer; nil = all as they are.
-func (h *Host) rankSkills(query string, found *protocol.SkillDiscoverResponse) *protocol.SkillDiscoverResponse {
-	x := searchIndex{shelf: &h.skillDocs}
-	all := make([]ranked, len(found.Skills))
-	for i, def := range found.Skills {
-		task, _ := def.Metadata["task"].(string)
-		all[i] = ranked{task, 0, h.weight(KindSkill, def.Name), i}
-		if query != "" {
-			x.add(def.Name, def.Description+"\n"+def.WhenToUse+"\n"+strings.Join(def.Triggers, "\n"), def.Tags)
-		}
-	}
-	if query != "" {
-		for i, score := range x.scores(query) {
-			all[i].score = score
-		}
-		all = slices.DeleteFunc(all, func(r ranked) bool { return r.score == 0 })
-	}
-	rank(all)
-	if query == "" && slices.IsSortedFunc(all, func(a, b ranked) int { return cmp.Compare(a.at, b.at) }) {
-		return nil
-	}
-	resp := &protocol.SkillDiscoverResponse{Skills: make([]protocol.SkillDefinition, len(all))}
-	for i, r := range all {
-		resp.Skills[i] = found.Skills[r.at]
-	}
-	return resp
 }

@@ -1,0 +1,161 @@
+package middleware
+
+import (
+	"context"
+	"errors"
+	"maps"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/host"
+	"a2e/protocol"
+)
+
+// overriding serves requests of one type with the overrides of a kind of components.
+type overriding struct {
+	kind  string
+	serve serving
+}
+
+type serving func(ctx context.Context, all map[string]*host.Override, r host.Request, next host.Handler) (any, error)
+
+// overridden lists the requests in which overrides show, whichever plugin serves them.
+func overridden() map[protocol.Type]overriding {
+	return map[protocol.Type]overriding{
+		protocol.TypeToolListReq:      {host.KindTool, showTools},
+		protocol.TypeToolCallReq:      {host.KindTool, limitCall},
+		protocol.TypeSkillDiscoverReq: {host.KindSkill, showing(showSkills)},
+		protocol.TypeMCPPromptListReq: {host.KindPrompt, showing(listPrompts)},
+		protocol.TypeMCPPromptGetReq:  {host.KindPrompt, showing(getPrompt)},
+	}
+}
+
+// override shows components, and bounds calls, as they were set.
+func override(s *host.Services, next host.Handler) host.Handler {
+	if !s.KeepsOverrides() {
+		return next
+	}
+	how := overridden()
+	return func(ctx context.Context, r host.Request) (any, error) {
+		o, shows := how[r.Type]
+		short := r.Type == protocol.TypeToolCallReq && s.ShortTool(r.Object.Text("tool_name"))
+		if !shows || short || host.WantsOriginals(ctx) { // the first call of a short one does not wait for the store
+			return next(ctx, r)
+		}
+		all := s.Overrides(o.kind)
+		if len(all) == 0 {
+			return next(ctx, r)
+		}
+		return o.serve(ctx, all, r, next)
+	}
+}
+
+// limitCall bounds a call of a tool in time.
+func limitCall(ctx context.Context, all map[string]*host.Override, r host.Request, next host.Handler) (any, error) {
+	name := r.Object.Text("tool_name")
+	o := all[name]
+	if o == nil || o.Timeout == 0 {
+		return next(ctx, r)
+	}
+	late := protocol.Errorf(protocol.CodeTimeout, "tool %q did not end within its own limit of %s", name, o.Timeout)
+	own, cancel := context.WithTimeoutCause(host.WithLimit(ctx, name), o.Timeout, late)
+	defer cancel()
+	answer, err := next(own, r)
+	if err == nil || ctx.Err() != nil || own.Err() == nil { // where the request itself was stopped, the host knows why
+		return answer, err
+	}
+	var known *protocol.Error
+	if errors.As(err, &known) {
+		late.Detail = known.Detail // what it had printed, for example
+	}
+	return nil, late
+}
+
+// showTools shows tools as they were set. One that is deferred by itself, and set not to be,
+// is listed too.
+func showTools(ctx context.Context, all map[string]*host.Override, r host.Request, next host.Handler) (any, error) {
+	var req protocol.ToolListRequest
+	if err := protocol.Decode(r.Object, nil, &req); err != nil {
+		return nil, err
+	}
+	wide := false
+	for _, o := range all {
+		wide = wide || !req.IncludeDeferred && o.Deferred != nil && !*o.Deferred
+	}
+	if wide {
+		var err error
+		if r.Object, err = r.Object.With("include_deferred", jsontext.Value("true")); err != nil {
+			return nil, err
+		}
+	}
+	answer, err := next(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	found, err := host.AnswerOf[protocol.ToolListResponse](answer)
+	if err != nil {
+		return nil, err
+	}
+	resp := &protocol.ToolListResponse{Tools: []protocol.ToolDefinition{}}
+	for _, def := range found.Tools {
+		o := all[def.Name]
+		if def.Description = o.Text(host.TextDescription, def.Description); o != nil && o.Deferred != nil {
+			def.DeferLoading = *o.Deferred
+		}
+		if def.DeferLoading && !req.IncludeDeferred && (wide || o != nil) {
+			continue
+		}
+		resp.Tools = append(resp.Tools, def)
+	}
+	return resp, nil
+}
+
+// showing serves a request whose answer shows components as they were set.
+func showing[T any](show func(all map[string]*host.Override, obj protocol.Object, resp *T)) serving {
+	return func(ctx context.Context, all map[string]*host.Override, r host.Request, next host.Handler) (any, error) {
+		answer, err := next(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		resp, err := host.AnswerOf[T](answer)
+		if err != nil {
+			return nil, err
+		}
+		show(all, r.Object, resp)
+		return resp, nil
+	}
+}
+
+// showSkills shows the instructions of skills as they were set.
+func showSkills(all map[string]*host.Override, _ protocol.Object, resp *protocol.SkillDiscoverResponse) {
+	for i := range resp.Skills {
+		if def := &resp.Skills[i]; def.Instructions != nil && all[def.Name] != nil {
+			def.Instructions = new(all[def.Name].Text(host.TextInstructions, *def.Instructions))
+		}
+	}
+}
+
+// listPrompts shows the descriptions of prompts as they were set.
+func listPrompts(all map[string]*host.Override, _ protocol.Object, resp *protocol.MCPPromptListResponse) {
+	for i, row := range resp.Prompts {
+		server, _ := row["server_id"].(string)
+		name, _ := row["name"].(string)
+		if text, ok := row["description"].(string); ok && all[host.PromptName(server, name)] != nil {
+			row = maps.Clone(row)
+			row["description"] = all[host.PromptName(server, name)].Text(host.TextDescription, text)
+			resp.Prompts[i] = row
+		}
+	}
+}
+
+// getPrompt gives a prompt as it was set.
+func getPrompt(all map[string]*host.Override, obj protocol.Object, resp *protocol.MCPPromptGetResponse) {
+	o := all[host.PromptName(resp.ServerID, obj.Text("name"))]
+	resp.Description = o.Text(host.TextDescription, resp.Description)
+	if text, ok := resp.SingleText(); ok {
+		if to := o.Text(host.TextPrompt, text); to != text {
+			resp.Messages = []map[string]any{{"role": resp.Messages[0]["role"],
+				"content": map[string]any{"type": "text", "text": to}}}
+		}
+	}
+}
