@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -37,7 +38,7 @@ type call struct {
 	chosen atomic.Pointer[string] // the tool of a group that ran
 	span   *trace.Span            // nil = nothing is traced
 	reader atomic.Pointer[leader] // whose goroutine it runs on; nil for a worker's
-	slot   bool                   // it has one of max_parallel; guarded by Host.mu, as all up to released
+	place  *Places                // of which it has one; nil = none. Guarded by Host.mu, as all up to released
 
 	older, newer *call   // in a callList
 	behind       []*call // those that wait for it, each as often as it has a claim that does
@@ -183,7 +184,11 @@ func (c *call) stop(cause error) {
 		return
 	}
 	std.cancel(cause)
-	time.AfterFunc(grace, func() {
+	patience := grace
+	if c.work != nil {
+		patience = cmp.Or(c.work.Grace, grace)
+	}
+	time.AfterFunc(patience, func() {
 		c.host.answerError(c, c.stopError(cause))
 		c.host.abandon(c)
 	})

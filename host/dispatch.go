@@ -33,27 +33,38 @@ func (h *Host) admit(c *call, t *leader) (ready bool, err error) {
 			return false, err
 		}
 	}
-	ahead := c.dest.ahead && (h.handshakes == 0 || c.work != nil)
+	p := h.placesLocked(c)
 	switch {
-	case !ahead && h.abandoned >= maxAbandoned:
+	case p == h.places[0] && h.abandoned >= maxAbandoned:
 		return false, protocol.Errorf(protocol.CodeOverloaded,
 			"%s did not stop after the timeout; restart the host", protocol.Count(h.abandoned, "request"))
-	case ahead || h.queue.empty() && h.slots < h.opts.MaxParallel:
+	case p == nil || p.queue.empty() && p.taken < p.max:
 		return h.beginLocked(c, t)
-	case !h.queue.fits(c):
+	case !p.queue.fits(c):
 		return false, protocol.Errorf(protocol.CodeOverloaded,
 			"%s running and %d waiting, which is all that max_parallel and limits.max_queue allow; "+
-				"send it again later", protocol.Count(h.slots, "request"), h.queue.len())
+				"send it again later", protocol.Count(p.taken, "request"), p.queue.len())
 	}
 	if err := c.keepLine(t); err != nil {
 		return false, err
 	}
-	h.queue.push(c)
+	p.queue.push(c)
 	if c.dest.barrier {
 		h.handshakes++
 		h.stopReleasedLocked()
 	}
 	return false, nil
+}
+
+// placesLocked returns those of which a request takes one; nil = it takes none, nor waits for one behind a handshake.
+func (h *Host) placesLocked(c *call) *Places {
+	switch {
+	case c.work != nil && c.work.Places != nil:
+		return c.work.Places
+	case c.dest.ahead && (h.handshakes == 0 || c.work != nil):
+		return nil
+	}
+	return h.places[0]
 }
 
 // beginLocked gives a call its slot and its place in the order. t is the leader whose line it
@@ -71,8 +82,9 @@ func (h *Host) beginLocked(c *call, t *leader) (ready bool, err error) {
 			return false, err
 		}
 	}
-	if c.slot = !c.dest.ahead; c.slot {
-		h.slots++
+	if !c.dest.ahead {
+		c.place = h.placesLocked(c)
+		c.place.taken++
 	}
 	if c.dest.barrier && t != nil { // one that was queued is counted already
 		h.handshakes++
@@ -84,18 +96,12 @@ func (h *Host) beginLocked(c *call, t *leader) (ready bool, err error) {
 // Load returns how many requests have no answer yet, and how many of those wait to begin.
 func (h *Host) Load() (open, waiting int) {
 	h.mu.Lock()
-	waiting = h.queue.len()
+	defer h.mu.Unlock()
+	waiting = h.waitingLocked()
 	open = waiting
 	for c := range h.order.underWay {
 		if c.stage != stopped {
 			open++
-		}
-	}
-	h.mu.Unlock()
-	for _, d := range h.opts.Dialects {
-		if l, ok := d.(interface{ Load() (open, waiting int) }); ok {
-			more, wait := l.Load()
-			open, waiting = open+more, waiting+wait
 		}
 	}
 	return open, waiting
@@ -136,25 +142,35 @@ func (h *Host) endLocked(c *call) (next []*call) {
 }
 
 func (h *Host) freeSlotLocked(c *call) {
-	if c.slot {
-		c.slot = false
-		h.slots--
+	if c.place != nil {
+		c.place.taken--
+		c.place = nil
 	}
 }
 
 func (h *Host) startQueuedLocked() (next []*call) {
-	for !h.queue.empty() && h.slots < h.opts.MaxParallel {
-		c := h.queue.pop()
-		c.begins() // its time limit is not for waiting
-		if ready, _ := h.beginLocked(c, nil); ready {
-			next = append(next, c)
+	for _, p := range h.places {
+		for !p.queue.empty() && p.taken < p.max {
+			c := p.queue.pop()
+			c.begins() // its time limit is not for waiting
+			if ready, _ := h.beginLocked(c, nil); ready {
+				next = append(next, c)
+			}
 		}
 	}
-	if h.draining && h.order.empty() && h.queue.empty() {
+	if h.draining && h.order.empty() && h.waitingLocked() == 0 {
 		h.draining, h.over = false, true
 		close(h.idle)
 	}
 	return next
+}
+
+// waitingLocked returns how many requests wait in queues.
+func (h *Host) waitingLocked() (waiting int) {
+	for _, p := range h.places {
+		waiting += p.queue.len()
+	}
+	return waiting
 }
 
 // runningLocked lists the calls that run.
@@ -169,7 +185,9 @@ func (h *Host) runningLocked() (all []*call) {
 
 // stopWaitingLocked takes the calls that match out of those that wait, and returns them.
 func (h *Host) stopWaitingLocked(match func(*call) bool) (taken, next []*call) {
-	taken = h.queue.remove(match)
+	for _, p := range h.places {
+		taken = append(taken, p.queue.remove(match)...)
+	}
 	for c := range h.order.underWay {
 		if c.stage == parked && match(c) {
 			h.order.unpark(c, stopped)
@@ -180,10 +198,11 @@ func (h *Host) stopWaitingLocked(match func(*call) bool) (taken, next []*call) {
 	return taken, h.startQueuedLocked()
 }
 
-// abandon gives what a call has that did not stop in time to the next one.
+// abandon gives what a call has that did not stop in time to the next one. A work keeps its place of a dialect, which
+// bounds what runs.
 func (h *Host) abandon(c *call) {
 	h.mu.Lock()
-	if c.stage != runs && c.stage != passed {
+	if c.stage != runs && c.stage != passed || c.work != nil && c.work.Places != nil {
 		h.mu.Unlock()
 		return
 	}
@@ -233,9 +252,12 @@ func (h *Host) run(c *call, out []byte) []byte {
 	if cause := c.finish(); cause != nil {
 		err = c.stoppedBy(cause, err)
 	}
+	again, _ := resp.(*Work)
 	switch {
 	case err != nil:
 		h.answerError(c, err)
+	case again != nil:
+		h.admitAgain(c, again)
 	case resp != nil:
 		return h.answer(c, out, resp)
 	}
@@ -261,7 +283,9 @@ func (h *Host) invoke(c *call) (resp any, err error) {
 		if c.limit > 0 && c.reader.Load() == nil {
 			c.arm() // no watcher looks after a worker
 		}
-		if std := c.std.Load(); std != nil && std.Err() != nil { // it was stopped before it could begin
+		std := c.std.Load()
+		// One that was stopped before it could begin is not served, unless it has a place of a dialect.
+		if std != nil && std.Err() != nil && (c.work == nil || c.work.Places == nil) {
 			err = context.Cause(std)
 		} else if c.work != nil && c.work.Run != nil {
 			resp, err = c.work.Run(c)

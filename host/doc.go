@@ -18,7 +18,8 @@
 //	order.go      which requests wait for which, by the keys of protocol/order.go
 //	middleware.go what is done around each request, in one list; package middleware has the parts of it
 //	group.go      calls of one of several tools that serve the same purpose
-//	queue.go      requests without a slot
+//	queue.go      requests without a slot; Places: how many run at once
+//	work.go       requests of dialects, which wait and run like those of A2E
 //	call.go       one request: its context, its time limit, how it is stopped
 //	nested.go     requests that plugins make of each other
 //	reply.go      one answer for each call; errors as the wire has them

@@ -26,6 +26,9 @@ const (
 	signalClose = 600 * time.Millisecond
 )
 
+// endGrace is how long a work that keeps a place of its dialect may take to return when it is cut off.
+const endGrace = 100 * time.Millisecond
+
 // deadline is a context that ends at a time which only comes nearer. There is none at first.
 type deadline struct {
 	context.Context
@@ -179,8 +182,13 @@ func (h *Host) cutOff() {
 		h.answerError(c, errShutdown)
 	}
 	for _, c := range running {
-		std := c.arm() // which fixes its clock, before that is recorded
-		h.answerError(c, errShutdown)
+		// The call's clock is fixed before it is recorded.
+		std := c.arm()
+		if c.work != nil && c.work.Places != nil {
+			time.AfterFunc(endGrace, func() { h.answerError(c, errShutdown) })
+		} else {
+			h.answerError(c, errShutdown)
+		}
 		std.cancel(errShutdown)
 	}
 	h.out.flush()

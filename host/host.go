@@ -99,9 +99,8 @@ type Host struct {
 	leaving    chan struct{} // closed when the plugins have ended the session; nil = they are not told yet
 	over       bool          // no request and no session begins any more
 	failures   int           // failed handshakes in a row
-	slots      int           // of max_parallel that are taken
+	places     []*Places     // of max_parallel, and those of dialects
 	order      order
-	queue      queue
 	handshakes int           // handshakes running or queued
 	abandoned  int           // handlers that did not stop when their time was up
 	idle       chan struct{} // closed when draining and nothing is left
@@ -150,7 +149,7 @@ func New(opts Options) (*Host, error) {
 	h.endBy = newDeadline(context.WithValue(context.Background(), hostKey{}, h))
 	h.drainBy = newDeadline(h.endBy)
 	h.ctx, h.cancel = context.WithCancel(h.endBy)
-	h.queue.max, h.queue.maxBytes = opts.Limits.Queue, opts.Limits.QueueBytes
+	h.addPlacesLocked(opts.MaxParallel)
 	return h, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -136,7 +137,7 @@ func TestLongLineInConstantMemory(t *testing.T) {
 	assert.That(t, used <= 8*limit, "allocated %d bytes in all", used)
 }
 
-// TestQueue holds the queue against a plain list.
+// TestQueue holds the queue against a plain list, in which higher ranks are first and equal ones in order.
 func TestQueue(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		q := &queue{max: 200, maxBytes: 150 * callOverhead}
@@ -146,16 +147,23 @@ func TestQueue(t *testing.T) {
 			switch rapid.IntRange(0, 9).Draw(t, "do") {
 			case 0, 1, 2, 3, 4:
 				c := &call{line: lineOf(t, rapid.IntRange(0, 3).Draw(t, "pad")*200)}
+				if rank := rapid.IntRange(-4, 3).Draw(t, "rank"); rank > 0 {
+					c.work = &Work{Priority: rank, Size: rank * 100}
+				}
 				if fits := q.fits(c); fits != (len(want) < 200 && bytes+c.size() <= q.maxBytes) {
 					t.Fatalf("fits says %t with %d calls of %d bytes", fits, len(want), bytes)
 				} else if fits {
 					q.push(c)
-					want = append(want, c)
+					at := len(want)
+					for at > 0 && want[at-1].rank() < c.rank() {
+						at--
+					}
+					want = slices.Insert(want, at, c)
 					bytes += c.size()
 				}
 			case 5, 6, 7, 8:
 				if len(want) > 0 {
-					must.That(t, q.head() == want[0] && q.pop() == want[0], "not in order")
+					must.That(t, q.pop() == want[0], "not in order")
 					bytes -= want[0].size()
 					want = want[1:]
 				}

@@ -66,7 +66,7 @@ func (o *order) aheadOf(c *call) []*call {
 	for _, mine := range c.claimsLocked() {
 		o.aheadIn(c, mine)
 	}
-	if len(c.claims) == 0 {
+	if len(c.claims) == 0 && c.work == nil { // it waits for a handshake
 		o.aheadIn(c, claim{})
 	}
 	return o.ahead

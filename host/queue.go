@@ -1,6 +1,43 @@
 package host
 
-// queue holds the requests that wait for a slot, in order, within bounds.
+import (
+	"cmp"
+	"context"
+	"slices"
+)
+
+// Places bounds how many requests run at once; further ones wait in its queue. A host has those of max_parallel, and
+// those that its dialects make.
+type Places struct {
+	host  *Host
+	max   int
+	taken int // guarded by Host.mu, as queue is
+	queue queue
+}
+
+// NewPlaces returns n places for works of the host that ctx belongs to, beside those of max_parallel. Limits bounds
+// the works that wait for them.
+func NewPlaces(ctx context.Context, n int) *Places {
+	h, _ := ctx.Value(hostKey{}).(*Host)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.addPlacesLocked(n)
+}
+
+func (h *Host) addPlacesLocked(n int) *Places {
+	p := &Places{host: h, max: n, queue: queue{max: h.opts.Limits.Queue, maxBytes: h.opts.Limits.QueueBytes}}
+	h.places = append(h.places, p)
+	return p
+}
+
+// Taken returns how many works have one.
+func (p *Places) Taken() int {
+	p.host.mu.Lock()
+	defer p.host.mu.Unlock()
+	return p.taken
+}
+
+// queue holds the requests that wait for a slot within bounds: higher ranks first, equal ones in order.
 type queue struct {
 	max, maxBytes int
 	calls         []*call
@@ -10,7 +47,6 @@ type queue struct {
 
 func (q *queue) len() int    { return len(q.calls) - q.first }
 func (q *queue) empty() bool { return q.len() == 0 }
-func (q *queue) head() *call { return q.calls[q.first] }
 
 func (q *queue) fits(c *call) bool {
 	return q.len() < q.max && q.bytes+c.size() <= q.maxBytes
@@ -18,7 +54,14 @@ func (q *queue) fits(c *call) bool {
 
 func (q *queue) push(c *call) {
 	q.bytes += c.size()
-	q.calls = append(q.calls, c)
+	if q.empty() || q.calls[len(q.calls)-1].rank() >= c.rank() {
+		q.calls = append(q.calls, c)
+		return
+	}
+	at, _ := slices.BinarySearchFunc(q.calls[q.first:], c.rank(), func(other *call, rank int) int {
+		return cmp.Or(rank-other.rank(), -1) // behind those of its rank
+	})
+	q.calls = slices.Insert(q.calls, q.first+at, c)
 }
 
 func (q *queue) pop() *call {
@@ -47,6 +90,14 @@ func (q *queue) remove(match func(*call) bool) (out []*call) {
 	clear(q.calls[len(kept):])
 	q.calls = kept
 	return out
+}
+
+// rank is higher for what begins first.
+func (c *call) rank() int {
+	if c.work != nil {
+		return c.work.Priority
+	}
+	return 0
 }
 
 // size is what a queued call holds in memory, in bytes.

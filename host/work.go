@@ -18,14 +18,20 @@ type Work struct {
 	Object  protocol.Object // its members, in memory of their own
 	Session *Session        // of BeginSession
 	// or Run does it, and returns what Answer gets. It claims what a request of Type does, too, if it
-	// has one.
+	// has one. A Run that returns its own Work has changed it: that waits and runs once more as it says then,
+	// ahead of what waits for the end of this Run.
 	Run    func(ctx context.Context) (any, error)
 	Name   string           // of what Run does, for errors
 	Claims []protocol.Claim // of Run, without fields
 	Ahead  bool             // Run takes no slot; see protocol.Info
 	Size   int              // bytes that Run holds in memory while it waits
+	// Places are those of which Run takes one, in place of max_parallel; nil = those. Run keeps it until it
+	// returns, and is called also when it was stopped just before. The higher Priority gets one first.
+	Places   *Places
+	Priority int
 
 	Limit  time.Duration // for its whole run; 0 = none
+	Grace  time.Duration // for Run to return when it is stopped, before Answer gets why; 0 = 250 ms
 	Events Emitter       // takes its events; nil = nobody does
 	MCP    *MCPCall      // what MCPCallOf returns; nil = nothing
 	Span   *trace.Span   // nil = nothing is traced
@@ -35,7 +41,8 @@ type Work struct {
 	// Answered is called once after that, with the line in the output; nil = nothing follows it.
 	Answered func()
 
-	call atomic.Pointer[call]
+	call    atomic.Pointer[call]
+	stopped atomic.Pointer[error] // why StopAll stopped it; nil = it did not
 }
 
 // ErrCancelled and ErrShutdown say why a Work was stopped.
@@ -52,6 +59,7 @@ func StopAll(cause error, works ...*Work) (stopped int) {
 	var h *Host
 	all := make(map[*call]bool, len(works))
 	for _, w := range works {
+		w.stopped.CompareAndSwap(nil, &cause) // for admitAgain
 		if c := w.call.Load(); c != nil {
 			h, all[c] = c.host, true
 		}
@@ -78,10 +86,10 @@ func (s *Services) Bounds() (parallel int, limits Limits) {
 	return s.host.opts.MaxParallel, s.host.opts.Limits
 }
 
-// newWork makes the call of a work that the leader t took.
+// newWork makes the call of a work that the leader t took; nil = nobody reads meanwhile.
 func (h *Host) newWork(t *leader, w *Work) *call {
-	c := &call{work: w}
-	c.reset(h, t)
+	c := &call{work: w, host: h, start: h.elapsed()}
+	c.reader.Store(t)
 	if c.dest = h.router.table[string(w.Type)]; w.Run != nil {
 		own := &destination{typ: protocol.Type(w.Name), order: w.Claims, ahead: w.Ahead}
 		if c.dest != nil {
@@ -93,6 +101,21 @@ func (h *Host) newWork(t *leader, w *Work) *call {
 	c.sess.Store(w.Session)
 	w.call.Store(c)
 	return c
+}
+
+// admitAgain puts a work into the order that goes on after its run c.
+func (h *Host) admitAgain(c *call, w *Work) {
+	c.out.Lock()
+	over := c.answered
+	c.answered = true // the further run is
+	c.out.Unlock()
+	if over {
+		return
+	}
+	h.workAll(h.admitWorks(nil, w))
+	if cause := w.stopped.Load(); cause != nil { // after c had ended, but before the further run was known
+		StopAll(*cause, w)
+	}
 }
 
 // mayRun says why a work cannot be done at all.

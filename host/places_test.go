@@ -1,0 +1,223 @@
+package host_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"a2e/host"
+	"a2e/host/hosttest/assert"
+	"a2e/protocol"
+)
+
+// desk is a dialect with places. A line {"parrot":"NAME RANK"} is a work that is looked at in order, and then waits
+// for a place; its one answer says how it ended. A line {"parrot":"stop NAME"} stops one.
+type desk struct {
+	parrot
+	n      int             // places
+	hold   chan struct{}   // each run takes one token
+	deaf   map[string]bool // works that do not end with their context
+	places *host.Places
+	open   sync.WaitGroup
+
+	mu    sync.Mutex // guards the fields below
+	works map[string]*host.Work
+	begun []string
+}
+
+func newDesk(n int) *desk {
+	return &desk{n: n, hold: make(chan struct{}), deaf: make(map[string]bool), works: make(map[string]*host.Work)}
+}
+
+var errStopped = errors.New("stopped")
+
+func (d *desk) Open(ctx context.Context, out host.Output) {
+	d.parrot.Open(ctx, out)
+	d.places = host.NewPlaces(ctx, d.n)
+}
+
+func (d *desk) Take(line *protocol.Line) *host.Work {
+	d.open.Add(1)
+	word := line.Object().Text("parrot")
+	name, rank, _ := strings.Cut(word, " ")
+	w := &host.Work{
+		Name: "line", Claims: []protocol.Claim{{Key: "desk/lines/", Access: protocol.Exclusive}}, Ahead: true, Answered: d.open.Done,
+		Answer: func(resp any, err error) []byte {
+			return fmt.Appendf(nil, "{\"said\":\"%s: %v %v\"}\n", name, resp, err)
+		},
+	}
+	if name == "stop" {
+		w.Run = func(context.Context) (any, error) {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			if of := d.works[rank]; of != nil {
+				of.Stop(errStopped)
+			}
+			return "stopped " + rank, nil
+		}
+		return w
+	}
+	w.Run = func(context.Context) (any, error) {
+		w.Claims, w.Ahead, w.Places = nil, false, d.places
+		_, _ = fmt.Sscan(rank, &w.Priority)
+		w.Run = func(ctx context.Context) (any, error) { return d.run(ctx, name), nil }
+		return w, nil
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.works[name] = w
+	return w
+}
+
+func (d *desk) run(ctx context.Context, name string) string {
+	d.mu.Lock()
+	d.begun = append(d.begun, name)
+	d.mu.Unlock()
+	ended := ctx.Done()
+	if d.deaf[name] {
+		ended = nil
+	}
+	select {
+	case <-d.hold:
+		return "done"
+	case <-ended:
+		return "cut off"
+	}
+}
+
+func (d *desk) Drain(ctx context.Context) {
+	d.open.Wait()
+	d.parrot.Drain(ctx)
+}
+
+// has reports whether works began in this order.
+func (d *desk) has(order string) func() bool {
+	return func() bool {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return strings.Join(d.begun, " ") == order
+	}
+}
+
+func newDeskPipe(t *testing.T, d *desk, limits host.Limits) *rawPipe {
+	return newRawPipe(t, host.Options{Dialects: []host.Dialect{d}, Only: true, Limits: limits})
+}
+
+// answers lists the answers so far, in order of the names.
+func (p *rawPipe) answers() string {
+	all := p.said()
+	slices.Sort(all)
+	return strings.NewReplacer(`{"said":"`, "", ` <nil>"}`, "", `"}`, "").Replace(strings.Join(all, ", "))
+}
+
+func parrots(words ...string) (lines []string) {
+	for _, word := range words {
+		lines = append(lines, fmt.Sprintf(`{"parrot":%q}`, word))
+	}
+	return lines
+}
+
+// TestPlaces: as many works run at once as there are places; the others begin by rank, equal ones in order. One
+// that waits can be stopped, and is answered at once.
+func TestPlaces(t *testing.T) {
+	d := newDesk(2)
+	p := newDeskPipe(t, d, host.Limits{})
+	p.send(parrots("a 0")...)
+	p.until("one runs", d.has("a"))
+	p.send(parrots("b 0", "low 0", "top 2", "mid 1", "never 2", "top2 2", "stop never")...)
+	p.wait("stop: stopped never")
+	p.wait("never: <nil> stopped")
+	p.until("two run", d.has("a b"))
+	assert.Equal(t, d.places.Taken(), 2, "places taken")
+	open, waiting := p.host.Load()
+	assert.That(t, open == 6 && waiting == 4, "%d open, %d waiting", open, waiting)
+	order := "a b"
+	for _, next := range []string{"top", "top2", "mid", "low"} {
+		d.hold <- struct{}{}
+		order += " " + next
+		p.until(order, d.has(order))
+	}
+	d.hold <- struct{}{}
+	d.hold <- struct{}{}
+	p.end()
+	assert.Equal(t, p.answers(), "a: done, b: done, low: done, mid: done, never: <nil> stopped, "+
+		"stop: stopped never, top2: done, top: done")
+}
+
+// TestPlaceOfOneThatDoesNotStop: its answer does not wait for it, its place does. What it says then is no answer.
+func TestPlaceOfOneThatDoesNotStop(t *testing.T) {
+	d := newDesk(1)
+	d.deaf["deaf"] = true
+	p := newDeskPipe(t, d, host.Limits{})
+	p.send(parrots("deaf 0", "next 0", "stop deaf")...)
+	p.wait("deaf: <nil> stopped")
+	p.send(parrots("last 0", "stop last")...)
+	p.wait("last: <nil> stopped")
+	p.until("it began alone", d.has("deaf"))
+	d.hold <- struct{}{}
+	p.until("the next began", d.has("deaf next"))
+	d.hold <- struct{}{}
+	p.end()
+	assert.Equal(t, p.answers(), "deaf: <nil> stopped, last: <nil> stopped, next: done, "+
+		"stop: stopped deaf, stop: stopped last")
+}
+
+// TestPlacesAreBounded: a work that finds the queue for a place full is answered as overloaded.
+func TestPlacesAreBounded(t *testing.T) {
+	d := newDesk(1)
+	p := newDeskPipe(t, d, host.Limits{Queue: 1})
+	for _, name := range []string{"runs", "waits", "refused"} {
+		p.send(parrots(name+" 0", "stop none"+name)...)
+		p.wait("none" + name)
+	}
+	p.wait("refused: <nil> overloaded")
+	close(d.hold)
+	p.end()
+}
+
+// TestPlacesAtTheEnd: works that run may say what they did when they are cut off; those that wait are not begun.
+func TestPlacesAtTheEnd(t *testing.T) {
+	d := newDesk(1)
+	p := newDeskPipe(t, d, host.Limits{})
+	p.send(parrots("runs 0", "waits 0", "waits2 3")...)
+	p.until("one waits for the other", func() bool { _, waiting := p.host.Load(); return waiting == 2 })
+	p.host.Shutdown(0)
+	p.ended()
+	assert.That(t, d.has("runs")(), "more began")
+	assert.Equal(t, p.answers(), fmt.Sprintf("runs: cut off, waits2: <nil> %[1]v, waits: <nil> %[1]v", host.ErrShutdown))
+}
+
+// TestStopBetweenTwoRuns: a work that is stopped while it goes from one run to the next is stopped all the same,
+// and answered once.
+func TestStopBetweenTwoRuns(t *testing.T) {
+	d := newDesk(1)
+	p := newDeskPipe(t, d, host.Limits{})
+	p.send(parrots("holds 0")...)
+	p.until("the place is taken", d.has("holds"))
+	const works = 300
+	var stops sync.WaitGroup
+	for i := range works {
+		name := fmt.Sprint("w", i)
+		p.send(parrots(name + " 0")...)
+		stops.Go(func() {
+			for stopped := false; !stopped; {
+				d.mu.Lock()
+				w := d.works[name]
+				d.mu.Unlock()
+				if stopped = w != nil; stopped {
+					w.Stop(errStopped)
+				}
+			}
+		})
+	}
+	stops.Wait()
+	p.until("all are answered", func() bool { return strings.Count(p.answers(), "stopped") == works })
+	d.hold <- struct{}{}
+	p.end()
+	assert.That(t, d.has("holds")(), "one began")
+	assert.Equal(t, len(p.said()), works+1, "answers")
+}
