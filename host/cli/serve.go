@@ -296,7 +296,7 @@ func fleetOptions(cfg *config.Config, opts *host.Options, shared *plugins.Shared
 		AtStartup: cfg.Fleet.Announce == config.AnnounceStartup, MaxTasks: cfg.Fleet.MaxTasks, Tokens: opts.Tokens,
 		Isolated: cfg.Fleet.Isolation == wire.IsolationWorktree, RequireClean: cfg.Fleet.RequireClean,
 		Workspace: absolute(cfg.Workspace), StateDir: absolute(cfg.StateDir), Launcher: shared.Launcher, Store: shared.Store,
-		MaxQueue: cfg.Limits.MaxQueue, MaxQueueBytes: cfg.Limits.MaxQueueBytes, Log: opts.Log,
+		Log: opts.Log,
 	}
 }
 

@@ -3,7 +3,6 @@ package fleet
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -34,7 +33,7 @@ func (f *Front) announce(ctx context.Context, seen *view) (starting bool) {
 	f.telling.Lock()
 	defer f.telling.Unlock()
 	f.mu.Lock()
-	last, active := f.announced, f.active
+	last := f.announced
 	f.mu.Unlock()
 	next, starting := f.describe(ctx, last)
 	if f.ctx.Err() != nil {
@@ -47,7 +46,7 @@ func (f *Front) announce(ctx context.Context, seen *view) (starting bool) {
 	if last != nil && sameState(last, next) {
 		return starting
 	}
-	next.Session.ActiveTasks, next.Session.SessionFresh = active, last == nil
+	next.Session.ActiveTasks, next.Session.SessionFresh = f.places.Taken(), last == nil
 	f.mu.Lock()
 	f.announced = next
 	f.mu.Unlock()
@@ -100,8 +99,6 @@ func (f *Front) watch(starting bool) {
 			clock.Reset(min(f.pace.watch, watchStart))
 		}
 		select {
-		case <-f.room.Empty():
-			return
 		case <-f.ctx.Done():
 			return
 		case <-clock.C:
@@ -270,70 +267,28 @@ func (f *Front) servers(ctx context.Context, x *executors) (map[string]fleet.Hea
 	return health, err
 }
 
-// awaitServers keeps a task until the MCP servers that it requires are connected, or are
-// known not to be.
-func (f *Front) awaitServers(t *task) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.pending = append(f.pending, t)
-	if len(f.pending) == 1 {
-		f.goes.Go(f.watchPending)
-	}
-}
-
-// watchPending looks again and again at the tasks that wait for servers, until there are none.
-// It looks at all of them by one state of the servers, so that they start in order.
-func (f *Front) watchPending() {
+// awaitServers waits until the MCP servers that a task requires are connected, or are known not to be. Tasks that came
+// before the first announce do so one after the other, so that they start in order.
+func (f *Front) awaitServers(ctx context.Context, t *task) any {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		f.mu.Lock()
-		seen := slices.Clone(f.pending)
-		f.mu.Unlock()
-		ctx, cancel := context.WithTimeout(f.ctx, checkTimeout)
-		x := f.executors(ctx)
+		within, cancel := context.WithTimeout(ctx, checkTimeout)
+		why, pending := f.executors(within).unmet(t)
 		cancel()
-		var left, ready []*task
-		for _, t := range seen {
-			switch pending, why := f.stillPending(t, x); {
-			case why != nil:
-				f.decline(t, unstarted(t, why))
-			case pending:
-				left = append(left, t)
-			default:
-				ready = append(ready, t)
-			}
-		}
-		f.admit(ready...)
-		f.mu.Lock()
-		f.pending = append(left, f.pending[len(seen):]...)
-		over := len(f.pending) == 0
-		f.mu.Unlock()
-		if over {
-			return
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case why != "":
+			return f.decline(fleet.Blocked(t.Task.TaskID, why))
+		case !pending:
+			return f.ready(t)
 		}
 		select {
 		case <-tick.C:
-		case <-f.ctx.Done():
+		case <-ctx.Done():
 		}
 	}
-}
-
-// stillPending reports whether a task goes on waiting for servers, or why it shall not be done.
-func (f *Front) stillPending(t *task, x *executors) (pending bool, refused error) {
-	select {
-	case why := <-t.late:
-		return false, why
-	default:
-	}
-	if cause := context.Cause(f.ctx); cause != nil {
-		return false, cause
-	}
-	why, pending := x.unmet(t)
-	if why != "" {
-		return false, errors.New(why)
-	}
-	return pending, nil
 }
 
 // abilities adds the host's own tools that are allowed; where all are, also the toolkits that are

@@ -1,10 +1,11 @@
 // Package fleet is the worker's side of the fleet protocol 2.0 on the host's pipe: it takes
 // tasks, checks what they need, has them done by the configured workers, and gives exactly
-// one result for each.
+// one result for each. A task is one host.Work, which the host's scheduler runs up to three times:
 //
-//	TASK_DISPATCH ─ intake ─ check ─┬─ unmet: TASK_RESULT blocked, at once
-//	                                └─ queue by priority ─ place ─ worker pool ─ files from git ─ keep ─► TASK_RESULT
-//	TASK_STEER, TASK_CANCEL ─ intake ─► the task, wherever it is
+//	TASK_DISPATCH ─ line by line: check ─┬─ unmet: TASK_RESULT blocked, at once
+//	                                     ├─ a server is connecting: wait, one task after the other
+//	                                     └─ place, by priority: worker pool ─ files from git ─ keep ─► TASK_RESULT
+//	TASK_STEER, TASK_CANCEL ─ line by line ─► the task, wherever it is
 //
 //	fleet.go   the dialect                          announce.go  SESSION_ANNOUNCE, and what a task needs
 //	intake.go  what came, and whether it can be done  results.go   results that are kept, what they carry
@@ -13,7 +14,6 @@
 package fleet
 
 import (
-	"cmp"
 	"context"
 	"encoding/hex"
 	"sync"
@@ -59,20 +59,18 @@ type Options struct {
 	Carry     bool       // results carry the changes themselves, for an orchestrator that has not this workspace, and that keeps the results itself
 	Wall      *wall.Wall // around files that Carry leaves out; nil = none
 
-	MaxQueue      int // tasks that wait; 0 = 65,536
-	MaxQueueBytes int // bytes of those; 0 = 32 MiB
-	Log           zerolog.Logger
-	Now           func() time.Time // nil = time.Now
+	Log zerolog.Logger
+	Now func() time.Time // nil = time.Now
 }
 
 // Front speaks the fleet protocol on the pipe. It implements host.Dialect.
 type Front struct {
 	opts    Options
 	ctx     context.Context // of the host; ends also when what is left is cut off. Set by Open
-	stop    context.CancelCauseFunc
+	stop    context.CancelFunc
 	out     host.Output
+	places  *host.Places // of tasks at work
 	guard   dialect.Guard
-	room    *dialect.Room                   // of what is not done, and of the announce at the start
 	begin   sync.Once                       // begins the session
 	begun   atomic.Pointer[dialect.Session] // that all tasks share; nil = not yet
 	watched sync.Once                       // begins watch
@@ -80,23 +78,21 @@ type Front struct {
 	results results
 	repo    *changes
 	pace    pace
-	taken   dialect.Bell // tells intake of work
+	open    sync.WaitGroup // what was taken and is not answered
+	runs    sync.WaitGroup // workers at work; Add under mu for a task that is not answered
 	goes    sync.WaitGroup
 
 	opened  time.Time
-	trees   sync.Mutex // held while git makes or removes a worktree
-	telling sync.Mutex // held while an announce is made and sent: the last one sent is the last one kept
-	able    []string   // what a task may require, by the last announce; guarded by telling
-	looking sync.Mutex // held while what a task changed is told from what others did
+	greeted chan struct{} // closed when the announce at the start, if there is one, is made
+	trees   sync.Mutex    // held while git makes or removes a worktree
+	telling sync.Mutex    // held while an announce is made and sent: the last one sent is the last one kept
+	able    []string      // what a task may require, by the last announce; guarded by telling
+	looking sync.Mutex    // held while what a task changed is told from what others did
 
 	mu        sync.Mutex // guards the fields below, and those of tasks that say so
-	incoming  []item     // not looked at yet, in order
 	tasks     map[string]*task
-	pending   []*task // that wait for MCP servers, in order
-	waiting   []*task // for a place, those that start first first
-	active    int
+	texts     int             // bytes of texts for tasks that wait
 	running   map[*task]bool  // those that are done in the workspace itself
-	cut       bool            // nothing starts any more
 	announced *fleet.Announce // the last one; nil = none yet
 }
 
@@ -110,15 +106,13 @@ type pace struct {
 // New makes the dialect.
 func New(opts Options) *Front {
 	opts.MaxTasks = max(opts.MaxTasks, 1)
-	opts.MaxQueue = cmp.Or(max(opts.MaxQueue, 0), 65536)
-	opts.MaxQueueBytes = cmp.Or(max(opts.MaxQueueBytes, 0), 32<<20)
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
 	id := uuid.New()
 	return &Front{
-		opts: opts, room: dialect.NewRoom(opts.MaxQueue, opts.MaxQueueBytes),
-		context: hex.EncodeToString(id[:]), tasks: make(map[string]*task), running: make(map[*task]bool), taken: dialect.NewBell(), pace: pace{answerGrace, connectGrace, watchEvery},
+		opts: opts, greeted: make(chan struct{}), pace: pace{answerGrace, connectGrace, watchEvery},
+		context: hex.EncodeToString(id[:]), tasks: make(map[string]*task), running: make(map[*task]bool),
 		results: results{workspace: opts.Workspace, store: opts.Store, log: opts.Log, room: room{maxRememberedBytes, maxKeptBytes}, patience: keepTimeout, off: opts.Carry},
 		repo:    &changes{dir: opts.Workspace, launcher: opts.Launcher, log: opts.Log, patience: filesTimeout},
 	}
@@ -135,20 +129,16 @@ func (f *Front) session() *dialect.Session {
 
 // Open implements host.Dialect.
 func (f *Front) Open(ctx context.Context, out host.Output) {
-	f.ctx, f.stop = context.WithCancelCause(ctx)
-	f.out, f.opened = out, time.Now()
-	if f.opts.AtStartup {
-		f.room.Take(0) // it is made also where the input ends at once
-	}
+	f.ctx, f.stop = context.WithCancel(ctx)
+	f.out, f.opened, f.places = out, time.Now(), host.NewPlaces(ctx, f.opts.MaxTasks)
 	f.goes.Go(func() {
 		if f.opts.AtStartup {
-			f.announce(f.ctx, nil) // before any result
-			f.room.Leave(0)
+			f.announce(f.ctx, nil) // also where the input ends at once
 		}
+		close(f.greeted)
 		if f.opts.StateDir != "" && f.repo.there() {
-			f.goes.Go(f.sweep)
+			f.sweep()
 		}
-		f.intake()
 	})
 }
 
@@ -161,50 +151,31 @@ func (f *Front) Mine(line *protocol.Line) bool {
 	return false
 }
 
-// Take implements host.Dialect. What it takes is looked at by intake.
+// Take implements host.Dialect.
 func (f *Front) Take(line *protocol.Line) *host.Work {
 	from := origin{bytes: len(line.Raw()), came: time.Now()}
-	it := item{size: from.bytes + itemOverhead}
 	switch t := protocol.Type(line.Type); t {
 	case fleet.TypeDispatch:
 		from.span = host.Trace(f.ctx, string(t), "", func() string { text, _ := line.CorrelationID.Str(); return text })
-		it.task = &task{origin: from, size: it.size, late: make(chan error, 1)}
-		if err := protocol.Decode(line.Object(), nil, &it.task.Dispatch); err != nil {
+		it := &task{origin: from}
+		if err := protocol.Decode(line.Object(), nil, &it.Dispatch); err != nil {
 			f.refuseTask(from, taskID(line.Object()), "the dispatch does not fit the protocol: "+reason(err))
 			return nil
 		}
-		it.task.unread = it.task.ReadInline()
+		it.unread = it.ReadInline()
+		return f.workOf(it)
 	case fleet.TypeSteer, fleet.TypeCancel:
-		it.control = new(fleet.Control)
-		if err := protocol.Decode(line.Object(), nil, it.control); err != nil {
+		c := new(fleet.Control)
+		if err := protocol.Decode(line.Object(), nil, c); err != nil {
 			f.cannot(t, line.Object().Text("task_id"), "the message does not fit the protocol: "+reason(err))
 			return nil
 		}
+		return f.controlOf(c, from.bytes)
 	default:
 		f.fail(protocol.Errorf(protocol.CodeInvalidMessage,
 			"a worker takes %s (fleet protocol %s), not messages of type %.64q", fleet.TypeDispatch, fleet.Version, t))
-		return nil
 	}
-	if !f.room.Take(it.size) {
-		f.refuse(it, f.full())
-		return nil
-	}
-	f.mu.Lock()
-	if it.task != nil && f.announced == nil { // whoever sent it could not know yet how the servers are
-		it.task.patience = f.opened.Add(f.pace.connect)
-	}
-	f.incoming = append(f.incoming, it)
-	f.mu.Unlock()
-	f.taken.Ring()
 	return nil
-}
-
-// full says why nothing is taken in.
-func (f *Front) full() string {
-	if f.room.Draining() {
-		return errEnding.Error()
-	}
-	return "overloaded: too many tasks wait here; send it again later"
 }
 
 // taskID reads the id of a dispatch that does not decode, as far as there is one.
@@ -234,21 +205,23 @@ func (f *Front) refuseTask(from origin, id, why string) {
 	f.mu.Lock()
 	r.Duplicate = id != "" && f.tasks[id] != nil
 	f.mu.Unlock()
-	f.report(from, r)
+	f.send(f.report(from, r))
 }
 
-// fail says what is wrong with a message that names no task: the protocol has no other message for it than a result
-// without a task.
-func (f *Front) fail(err *protocol.Error) {
+// fail says what is wrong with a message that names no task.
+func (f *Front) fail(err *protocol.Error) { f.send(f.failure(err)) }
+
+// failure returns the line for that: the protocol has no other message for it than a result without a task.
+func (f *Front) failure(err *protocol.Error) []byte {
 	r := fleet.NewResult("", fleet.StatusError)
 	r.Error = err.Message
 	line := f.encode(r)
 	host.Trail(f.ctx, audit.Entry{ErrorCode: string(err.Code), OutputBytes: len(line)}, nil)
-	f.send(line)
+	return line
 }
 
-// report sends the result of a dispatch, and puts that into the audit trail.
-func (f *Front) report(from origin, r *fleet.Result) {
+// report returns the line of the result of a dispatch, and puts that into the audit trail.
+func (f *Front) report(from origin, r *fleet.Result) []byte {
 	line := f.encode(r)
 	e := audit.Entry{
 		Type: string(fleet.TypeDispatch), ReqID: r.TaskID, Success: r.Status == fleet.StatusDone || r.Status == fleet.StatusPartial,
@@ -258,7 +231,7 @@ func (f *Front) report(from origin, r *fleet.Result) {
 		e.ErrorCode = string(r.Status)
 	}
 	host.Trail(f.ctx, e, from.span)
-	f.send(line)
+	return line
 }
 
 // encode makes the line of a message; nil = it does not encode, which is logged.
@@ -271,30 +244,26 @@ func (f *Front) encode(message any) []byte {
 	return line
 }
 
-// Load returns how many tasks have no result yet, and how many of those wait to begin.
-func (f *Front) Load() (open, waiting int) {
-	open, _ = f.room.Use()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return open, len(f.incoming) + len(f.waiting)
-}
-
 func (f *Front) send(line []byte) {
 	if line != nil {
 		f.out.Send(line)
 	}
 }
 
-// Drain implements host.Dialect.
+// Drain implements host.Dialect. The host ends what is left when ctx ends.
 func (f *Front) Drain(ctx context.Context) {
-	f.room.Drain()
+	over := dialect.Over(func() {
+		<-f.greeted
+		f.open.Wait()
+		f.runs.Wait()
+	})
 	select {
-	case <-f.room.Empty():
+	case <-over:
 	case <-ctx.Done():
-		f.cutOff()
-		<-f.room.Empty()
+		f.stop()
+		<-over
 	}
-	f.stop(errEnding)
+	f.stop()
 	f.goes.Wait()
 	if begun := f.begun.Load(); begun != nil {
 		begun.End()

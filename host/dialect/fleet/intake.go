@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"a2e/host"
-	"a2e/host/dialect"
 	"a2e/host/trace"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
@@ -22,87 +21,122 @@ type origin struct {
 	span  *trace.Span
 }
 
-// item is what came and was not looked at yet: a task, or a message for one.
-type item struct {
-	task    *task
-	control *fleet.Control
-	size    int // bytes that it counts for
+// What the lines of the pipe claim, one after the other in order, and tasks that wait for servers.
+var (
+	claimLine    = []protocol.Claim{{Key: "fleet/lines/", Access: protocol.Exclusive}}
+	claimServers = []protocol.Claim{{Key: "fleet/servers/", Access: protocol.Exclusive}}
+)
+
+// lineOverhead is what a message costs in memory beyond its line.
+const lineOverhead = 2048
+
+// workOf makes a task one of the host's scheduler, which checks it first.
+func (f *Front) workOf(t *task) *host.Work {
+	f.mu.Lock()
+	if f.announced == nil { // whoever sent it could not know yet how the servers are
+		t.patience = f.opened.Add(f.pace.connect)
+	}
+	f.mu.Unlock()
+	t.work = &host.Work{
+		Name: string(fleet.TypeDispatch), Claims: claimLine, Ahead: true, Size: t.bytes + lineOverhead,
+		Span: t.span, Grace: f.pace.late,
+		Run:      func(ctx context.Context) (any, error) { return f.consider(ctx, t), context.Cause(ctx) },
+		Answer:   func(resp any, err error) []byte { return f.answer(t, resp, err) },
+		Answered: f.open.Done,
+	}
+	f.open.Add(1)
+	return t.work
 }
 
-// itemOverhead is what an item costs in memory beyond its line.
-const itemOverhead = 2048
-
-// intake looks at what came, one after the other in order.
-func (f *Front) intake() {
-	for {
-		f.mu.Lock()
-		it, _ := dialect.Shift(&f.incoming)
-		f.mu.Unlock()
-		switch {
-		case it.task != nil:
-			f.consider(it.task)
-		case it.control != nil:
-			f.control(it.control)
-			f.room.Leave(it.size)
-		default:
-			select {
-			case <-f.taken:
-			case <-f.room.Empty():
-				return
+// controlOf makes a message about a task one of the host's scheduler. Only what cannot be done is answered.
+func (f *Front) controlOf(c *fleet.Control, size int) *host.Work {
+	f.open.Add(1)
+	return &host.Work{
+		Name: string(c.Type), Claims: claimLine, Ahead: true, Size: size + lineOverhead,
+		Run: func(ctx context.Context) (any, error) { return f.control(ctx, c), nil },
+		Answer: func(resp any, err error) []byte {
+			why, _ := resp.(string)
+			if err != nil {
+				why = reason(refusal(err))
 			}
-		}
+			if why == "" {
+				return nil
+			}
+			return ended(f.failure(impossible(c.Type, c.TaskID, why)))
+		},
+		Answered: f.open.Done,
 	}
 }
 
-// refuse answers what was not taken in.
-func (f *Front) refuse(it item, why string) {
-	if it.task != nil {
-		f.report(it.task.origin, fleet.Blocked(it.task.Task.TaskID, why))
-		return
+// refusal is what an error of the host says to the peer.
+func refusal(err error) error {
+	var e *protocol.Error
+	switch {
+	case errors.Is(err, host.ErrShutdown), errors.Is(err, context.Canceled):
+		return errEnding
+	case errors.As(err, &e) && e.Code == protocol.CodeOverloaded:
+		return errFull
 	}
-	f.cannot(it.control.Type, it.control.TaskID, why)
+	return err
 }
 
-// consider answers a task at once, or lets it wait for a place.
-func (f *Front) consider(t *task) {
-	var refused *fleet.Result
+// ended returns a line with its end.
+func ended(line []byte) []byte {
+	if line == nil {
+		return nil
+	}
+	return append(line, '\n')
+}
+
+// consider checks a task. It returns its result where it is not to be done, and its work otherwise.
+func (f *Front) consider(ctx context.Context, t *task) any {
+	select {
+	case <-f.greeted:
+	case <-ctx.Done():
+		return nil
+	}
 	if why := f.wrong(t); why != "" {
-		refused = fleet.Blocked(t.Task.TaskID, why)
-	} else if !f.enter(t) {
-		refused = fleet.Blocked(t.Task.TaskID, fmt.Sprintf("the task %.64q is already running here; its result "+
+		return fleet.Blocked(t.Task.TaskID, why)
+	}
+	if !f.enter(t) {
+		r := fleet.Blocked(t.Task.TaskID, fmt.Sprintf("the task %.64q is already running here; its result "+
 			"comes once", t.Task.TaskID))
-		refused.Duplicate = true
+		r.Duplicate = true
+		return r
 	}
-	if refused != nil {
-		f.report(t.origin, refused)
-		f.room.Leave(t.size)
-		return
-	}
-	ctx, cancel := context.WithTimeout(f.ctx, checkTimeout)
+	within, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	if kept := f.results.get(ctx, t.Task.TaskID); kept != nil {
+	if kept := f.results.get(within, t.Task.TaskID); kept != nil {
 		t.kept = true
-		f.decline(t, kept)
-		return
+		return f.decline(kept)
 	}
 	at, dated, _ := t.DeadlineTime()
 	if dated && !f.dueAt(t, at) {
-		f.decline(t, fleet.Blocked(t.Task.TaskID, "the deadline "+t.Deadline+" is past"))
-		return
+		return f.decline(fleet.Blocked(t.Task.TaskID, "the deadline "+t.Deadline+" is past"))
 	}
 	if len(t.Requirements.RequiredMCP)+len(t.Requirements.RequiredCapabilities) > 0 {
 		f.session() // waits for plugins that are not ready, for which the time below is too short
 	}
-	ctx, cancel = context.WithTimeout(f.ctx, checkTimeout)
+	within, cancel = context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	switch why, pending := f.unmet(ctx, t); {
+	why, pending := f.unmet(within, t)
+	switch {
 	case why != "":
-		f.decline(t, fleet.Blocked(t.Task.TaskID, why))
+		return f.decline(fleet.Blocked(t.Task.TaskID, why))
 	case pending:
-		f.awaitServers(t)
-	default:
-		f.admit(t)
+		t.work.Claims = claimServers
+		t.work.Run = func(ctx context.Context) (any, error) { return f.awaitServers(ctx, t), context.Cause(ctx) }
+		return t.work
 	}
+	return f.ready(t)
+}
+
+// ready has a task wait for a place.
+func (f *Front) ready(t *task) *host.Work {
+	w := t.work
+	w.Claims, w.Ahead, w.Places, w.Priority = nil, false, f.places, t.Task.Priority.Rank()
+	w.Run = func(ctx context.Context) (any, error) { return f.run(ctx, t), nil }
+	return w
 }
 
 // enter notes a task as one that is under way; false = another one is by that name.
@@ -116,22 +150,16 @@ func (f *Front) enter(t *task) bool {
 	return true
 }
 
-// decline answers a task that is not to be done. Who has sent one, and no more than that it
+// decline returns the result of a task that is not to be done. Who has sent one, and no more than that it
 // cannot be done, learns before the first such answer what this worker is.
-func (f *Front) decline(t *task, result *fleet.Result) {
+func (f *Front) decline(result *fleet.Result) *fleet.Result {
 	f.mu.Lock()
 	known := f.announced != nil
 	f.mu.Unlock()
 	if !known {
 		f.announce(f.ctx, nil)
 	}
-	f.conclude(t, result)
-}
-
-// conclude ends a task that was not started.
-func (f *Front) conclude(t *task, result *fleet.Result) {
-	f.answer(t, result)
-	f.room.Leave(t.size)
+	return result
 }
 
 // reason is what an error says to a peer, which gets no code with it.
@@ -220,68 +248,67 @@ func (f *Front) admits(d *fleet.Dispatch) bool {
 // maxTexts is how many texts may wait for a worker to take them, of one task.
 const maxTexts = 16
 
-// control does what a message about a task says. Only what cannot be done is answered.
-func (f *Front) control(c *fleet.Control) {
-	why := ""
+// control does what a message about a task says, or says why it cannot.
+func (f *Front) control(ctx context.Context, c *fleet.Control) (refused string) {
 	f.mu.Lock()
 	t := f.tasks[c.TaskID]
 	f.mu.Unlock()
 	switch {
 	case !fleet.Speaks(c.ProtocolVersion):
-		why = fleet.WrongVersion(c.ProtocolVersion)
+		return fleet.WrongVersion(c.ProtocolVersion)
 	case t == nil:
-		why = "no such task is running here"
+		return "no such task is running here"
 	case c.Type == fleet.TypeCancel:
-		f.end(t, errCancelled)
+		t.work.Stop(errCancelled)
 	case c.Text == "":
-		why = "text is empty"
+		return "text is empty"
 	default:
-		why = f.steer(t, c.Text)
+		return f.steer(ctx, t, c.Text)
 	}
-	if why != "" {
-		f.cannot(c.Type, c.TaskID, why)
-	}
+	return ""
+}
+
+// impossible is the error of a message about a task that cannot be done.
+func impossible(t protocol.Type, id, why string) *protocol.Error {
+	return protocol.Errorf(protocol.CodeInvalidMessage, "%s of the task %.64q: %s", t, id, why)
 }
 
 // cannot tells that something cannot be done with a task.
-func (f *Front) cannot(t protocol.Type, id, why string) {
-	f.fail(protocol.Errorf(protocol.CodeInvalidMessage, "%s of the task %.64q: %s", t, id, why))
-}
+func (f *Front) cannot(t protocol.Type, id, why string) { f.fail(impossible(t, id, why)) }
 
-// steer returns a text to the worker of a task; one that has not started gets it with its
-// brief. It says why it cannot.
-func (f *Front) steer(t *task, text string) (refused string) {
-	s := make(chan bool, 1)
+// steer gives a text to the worker of a task; one that has not started gets it with its
+// brief. It says why it cannot, or why the worker does not take it.
+func (f *Front) steer(ctx context.Context, t *task, text string) (refused string) {
+	taken := make(chan bool, 1)
+	_, limits := host.ServicesOf(f.ctx).Bounds()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
 	case t.answered:
 		return "it has ended"
-	case t.steer == nil && !f.room.Grow(len(text)):
+	case t.steer == nil && f.texts+len(text) > limits.QueueBytes:
 		return "overloaded: too much waits here"
 	case t.steer == nil:
 		t.Brief += "\n\n" + text
-		t.size += len(text)
+		t.texts += len(text)
+		f.texts += len(text)
 		return ""
 	}
 	select {
-	case t.steer <- host.Steering{Text: text, Taken: s}:
-		f.goes.Go(func() { f.followText(t, s) })
-		return ""
+	case t.steer <- host.Steering{Text: text, Taken: taken}:
 	default:
 		return fmt.Sprintf("%d texts wait for its worker already", maxTexts)
 	}
-}
-
-// followText tells when the worker of a task does not take a text.
-func (f *Front) followText(t *task, taken <-chan bool) {
+	f.mu.Unlock()
+	defer f.mu.Lock()
+	host.ReleaseOrder(ctx)
 	select {
 	case ok := <-taken:
-		if ok {
-			return
+		if !ok {
+			return "its worker does not take the text"
 		}
 	case <-t.over:
-		return
+	case <-ctx.Done():
 	}
-	f.cannot(fleet.TypeSteer, t.Task.TaskID, "its worker does not take the text")
+	return ""
 }

@@ -4,13 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"time"
 
 	"a2e/host"
-	"a2e/host/dialect"
-	"a2e/host/trace"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
 )
@@ -19,96 +16,39 @@ import (
 type task struct {
 	fleet.Dispatch
 	origin
-	unread error      // why the fields in its brief cannot be understood
-	kept   bool       // the result is that of an earlier dispatch
-	late   chan error // why it is to be answered without its worker; takes one
+	work   *host.Work
+	unread error // why the fields in its brief cannot be understood
+	kept   bool  // the result is that of an earlier dispatch
 
-	patience time.Time // until when it waits for MCP servers to connect; zero = not at all
+	patience time.Time   // until when it waits for MCP servers to connect; zero = not at all
+	due      *time.Timer // its deadline
 
 	// Guarded by Front.mu.
-	size     int // bytes that it counts for
 	answered bool
-	began    *view                   // what git said of the workspace when it began
-	before   *view                   // the same, or when another one ended
-	due      *time.Timer             // its deadline; of a task that is to stop, the end of patience
-	stop     context.CancelCauseFunc // set when it starts, as are those below
-	steer    chan host.Steering
-	over     <-chan struct{} // closed when it is to stop or has ended
+	texts    int                // bytes of texts in its brief, until it starts
+	began    *view              // what git said of the workspace when it began
+	before   *view              // the same, or when another one ended
+	steer    chan host.Steering // set when it starts, as over is
+	over     <-chan struct{}    // closed when it is to stop or has ended
 }
 
-// Why a task is stopped; these are causes of its context.
+// Why a task is stopped or refused; the first three are causes of its context.
 var (
 	errDeadline  = errors.New("deadline")
 	errCancelled = errors.New("cancelled")
 	errEnding    = errors.New("the worker is ending (tasks have 10 s after the end of its input); send the task to another one")
+	errFull      = errors.New("overloaded: too many tasks wait here; send it again later")
 )
 
 const (
 	// answerGrace is how long the worker of a task that is to stop may take to give its
 	// result. Then the task is answered without it.
 	answerGrace = 500 * time.Millisecond
-	// endGrace is the same when the host ends, which does not wait long.
+	// endGrace is how long the store may take to keep a result when the host ends.
 	endGrace = 100 * time.Millisecond
 	// filesTimeout is for each thing that git is asked before a task, and once it has ended.
 	filesTimeout = 5 * time.Second
 )
-
-// admit starts tasks, or lets them wait for a place until their deadlines. Of those that come
-// together the highest priority starts first.
-func (f *Front) admit(tasks ...*task) {
-	refused := make(map[*task]error)
-	f.mu.Lock()
-	for _, t := range tasks {
-		select {
-		case refused[t] = <-t.late:
-			continue
-		default:
-		}
-		if f.cut {
-			refused[t] = errEnding
-			continue
-		}
-		at, _ := slices.BinarySearchFunc(f.waiting, t.Task.Priority.Rank(), func(other *task, rank int) int { return cmp.Or(rank-other.Task.Priority.Rank(), -1) })
-		f.waiting = slices.Insert(f.waiting, at, t) // behind those of its rank
-	}
-	f.startLocked()
-	f.mu.Unlock()
-	for t, why := range refused {
-		f.conclude(t, unstarted(t, why))
-	}
-}
-
-// startLocked returns the free places to the tasks that come first.
-func (f *Front) startLocked() {
-	for f.active < f.opts.MaxTasks && len(f.waiting) > 0 {
-		t, _ := dialect.Shift(&f.waiting)
-		f.active++
-		ctx, stop := context.WithCancelCause(f.ctx)
-		t.stop, t.steer, t.over = stop, make(chan host.Steering, maxTexts), ctx.Done()
-		f.goes.Go(func() { f.work(ctx, t) })
-	}
-}
-
-// work has a task done in its place and answers it, before its worker has ended where
-// that takes too long.
-func (f *Front) work(ctx context.Context, t *task) {
-	done := make(chan *fleet.Result, 1)
-	f.goes.Go(func() { done <- f.run(ctx, t) })
-	var result *fleet.Result
-	select {
-	case result = <-done:
-	case why := <-t.late:
-		t.stop(why)
-		f.answer(t, stopped(t, why))
-		result = <-done
-	}
-	t.stop(nil)
-	f.conclude(t, result) // before the next one starts, so that one place answers in order
-	f.mu.Lock()
-	f.active--
-	f.startLocked()
-	f.mu.Unlock()
-}
 
 // dueAt has a task end at its deadline; false = it is past.
 func (f *Front) dueAt(t *task, at time.Time) bool {
@@ -118,85 +58,46 @@ func (f *Front) dueAt(t *task, at time.Time) bool {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	t.due = time.AfterFunc(left, func() { f.end(t, errDeadline) })
+	t.due = time.AfterFunc(left, func() { t.work.Stop(errDeadline) })
 	return true
 }
 
-// end stops a task, whether it is checked, waits or runs. The workers know of a deadline
-// and may have a better result for it.
-func (f *Front) end(t *task, why error) {
+// start notes that a task has its place; false = it is answered already. The context is for its workers. They know
+// of the deadline and may have a better result for it: they are stopped when the task is answered without them.
+func (f *Front) start(ctx context.Context, t *task) (within context.Context, end func(), ok bool) {
+	within, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	f.mu.Lock()
-	at := slices.Index(f.waiting, t)
-	waits := at >= 0
-	switch {
-	case waits:
-		f.waiting = slices.Delete(f.waiting, at, at+1)
-	case t.answered:
-	case t.stop == nil:
-		t.hurry(why)
-	case isOver(t.over): // it is stopped already
-	default:
-		if why != errDeadline {
-			t.stop(why)
+	defer f.mu.Unlock()
+	if t.answered {
+		stop(nil)
+		return nil, nil, false
+	}
+	f.runs.Add(1)
+	f.texts -= t.texts
+	t.texts, t.steer, t.over = 0, make(chan host.Steering, maxTexts), within.Done()
+	stopped := func() {
+		cause := refusal(context.Cause(ctx))
+		if errors.Is(cause, errDeadline) {
+			time.AfterFunc(f.pace.late, func() { stop(cause) })
+			return
 		}
-		t.hurryAfter(f.pace.late, why)
+		stop(cause)
 	}
-	f.mu.Unlock()
-	if waits {
-		f.conclude(t, unstarted(t, why))
-	}
-}
-
-func isOver(over <-chan struct{}) bool {
-	select {
-	case <-over:
-		return true
-	default:
-		return false
-	}
-}
-
-// cutOff ends all that has not ended.
-func (f *Front) cutOff() {
-	f.mu.Lock()
-	left, waiting := f.incoming, f.waiting
-	f.incoming, f.waiting, f.cut = nil, nil, true
-	for _, t := range f.tasks {
-		if t.stop != nil {
-			t.hurryAfter(endGrace, errEnding)
-		}
-	}
-	f.mu.Unlock()
-	f.stop(errEnding)
-	for _, it := range left {
-		f.refuse(it, errEnding.Error())
-		f.room.Leave(it.size)
-	}
-	for _, t := range waiting {
-		f.conclude(t, unstarted(t, errEnding))
-	}
-}
-
-// hurry has the task answered without its worker.
-func (t *task) hurry(why error) {
-	select {
-	case t.late <- why:
-	default: // it is on its way
-	}
-}
-
-// hurryAfter is hurry, unless the task is answered before. Front.mu is held.
-func (t *task) hurryAfter(patience time.Duration, why error) {
-	if t.due != nil {
-		t.due.Stop()
-	}
-	t.due = time.AfterFunc(patience, func() { t.hurry(why) })
+	heard := context.AfterFunc(ctx, stopped)
+	return within, func() {
+		heard()
+		stop(nil)
+		f.mu.Lock()
+		delete(f.running, t)
+		f.mu.Unlock()
+		f.runs.Done()
+	}, true
 }
 
 // stopped is the result of a task that was stopped.
 func stopped(t *task, why error) *fleet.Result {
 	r := fleet.NewResult(t.Task.TaskID, fleet.StatusError)
-	r.Error = why.Error()
+	r.Error = reason(why)
 	return r
 }
 
@@ -205,17 +106,16 @@ func unstarted(t *task, why error) *fleet.Result {
 	if errors.Is(why, errDeadline) {
 		return stopped(t, why)
 	}
-	return fleet.Blocked(t.Task.TaskID, why.Error())
+	return fleet.Blocked(t.Task.TaskID, reason(why))
 }
 
 // run has the task done and completes its result.
-func (f *Front) run(ctx context.Context, t *task) (result *fleet.Result) {
-	defer func() {
-		if v := recover(); v != nil {
-			f.opts.Log.Error().Str("task_id", t.Task.TaskID).Msgf("the workers' plugin panicked: %v", v)
-			result = stopped(t, errors.New("the plugin of the workers panicked; the host's log tells more"))
-		}
-	}()
+func (f *Front) run(ctx context.Context, t *task) *fleet.Result {
+	ctx, end, ok := f.start(ctx, t)
+	if !ok {
+		return stopped(t, errEnding) // nobody gets it
+	}
+	defer end()
 	before := f.repo.look(ctx)
 	f.announce(f.ctx, before)
 	if f.opts.RequireClean && t.Writes() && f.repo.there() && (before == nil || len(before.dirty) > 0) {
@@ -229,7 +129,7 @@ func (f *Front) run(ctx context.Context, t *task) (result *fleet.Result) {
 	t.began, t.before = before, before
 	f.running[t] = true
 	f.mu.Unlock()
-	result = f.have(ctx, t, "")
+	result := f.have(ctx, t, "")
 	f.account(ctx, t, result)
 	f.carry(result)
 	return result
@@ -242,7 +142,7 @@ func (f *Front) have(ctx context.Context, t *task, folder string) *fleet.Result 
 	if pool == nil {
 		return fleet.Blocked(t.Task.TaskID, host.NoWorker().Message)
 	}
-	result, err := pool.RunTask(trace.With(f.in(ctx), t.span), host.WorkerTask{Dispatch: t.Dispatch, Workspace: folder, Steer: t.steer})
+	result, err := pool.RunTask(f.in(ctx), host.WorkerTask{Dispatch: t.Dispatch, Workspace: folder, Steer: t.steer})
 	result = outcome(ctx, t, result, err)
 	if result.Status == fleet.StatusPartial {
 		if len(result.Remaining) == 0 {
@@ -272,7 +172,6 @@ func (f *Front) account(ctx context.Context, t *task, result *fleet.Result) {
 		}
 	}
 	f.mu.Lock()
-	delete(f.running, t)
 	if after != nil {
 		for other := range f.running {
 			other.before = other.before.without(result.Artifacts.FilesChanged, after)
@@ -305,26 +204,32 @@ func outcome(ctx context.Context, t *task, result *fleet.Result, err error) *fle
 	return result
 }
 
-// answer returns the one result of a task.
-func (f *Front) answer(t *task, result *fleet.Result) {
+// answer returns the line of the one result of a task. Only what was done is kept: any other may be tried again.
+func (f *Front) answer(t *task, resp any, err error) []byte {
 	f.mu.Lock()
-	answered := t.answered
+	began := t.steer != nil
 	t.answered = true
+	f.texts -= t.texts
+	t.texts = 0
 	if t.due != nil {
 		t.due.Stop()
 	}
 	f.mu.Unlock()
-	if answered {
-		return
+	result, _ := resp.(*fleet.Result)
+	switch {
+	case err != nil && began:
+		result = stopped(t, refusal(err))
+	case err != nil:
+		result = unstarted(t, refusal(err))
 	}
 	result.TaskID = t.Task.TaskID
-	if result.Status == fleet.StatusDone && !t.kept { // any other may be tried again
+	if result.Status == fleet.StatusDone && !t.kept {
 		f.results.keep(f.ctx, result)
 	}
 	f.mu.Lock()
-	if f.tasks[t.Task.TaskID] == t {
+	if f.tasks[t.Task.TaskID] == t { // before the answer: who has it may send the task again at once
 		delete(f.tasks, t.Task.TaskID)
 	}
 	f.mu.Unlock()
-	f.report(t.origin, result) // after that: who has the result may send the task again at once
+	return ended(f.report(t.origin, result))
 }
