@@ -4,7 +4,10 @@
 package wall
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -12,6 +15,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 // ErrOwn says that a path is the host's own.
@@ -358,4 +362,36 @@ func (g *Guard) OpenFile(name string, flag int) (*os.File, error) {
 		return nil, errors.Join(err, file.Close())
 	}
 	return file, nil
+}
+
+// ErrIrregular says that a file is a folder, a pipe or the like.
+var ErrIrregular = errors.New("it is not a regular file")
+
+// TooLargeError says how many bytes a file may have that has more.
+type TooLargeError int
+
+// Error implements error.
+func (e TooLargeError) Error() string { return fmt.Sprintf("it is larger than %d bytes", int(e)) }
+
+// ReadFile reads a regular file of an open folder that is not hidden and has at most a number of bytes, else the
+// error is a TooLargeError. A pipe does not make it wait, also one that takes the place of a file just now.
+func (w *Wall) ReadFile(root *os.Root, name string, most int) (content []byte, err error) {
+	var file *os.File
+	if guard := w.In(root); guard.Holds() {
+		file, err = guard.OpenFile(filepath.ToSlash(name), syscall.O_NONBLOCK)
+	} else {
+		file, err = root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, cmp.Or(err, ErrIrregular)
+	}
+	content, err = io.ReadAll(io.LimitReader(file, int64(most)+1))
+	if err == nil && len(content) > most {
+		return nil, TooLargeError(most)
+	}
+	return content, err
 }

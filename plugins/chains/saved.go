@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"a2e/host"
-	"a2e/host/wall"
 	"a2e/host/yamltree"
 	"a2e/protocol"
 )
@@ -82,7 +81,7 @@ func (p *Plugin) openSaved(name string) (*File, error) {
 	defer root.Close()
 	for _, ext := range fileTypes() {
 		path := filepath.Join(p.opts.ChainsPath, name+ext)
-		text, err := readRegular(root, p.env.Wall.In(root), path)
+		text, err := p.env.Wall.ReadFile(root, path, maxFileBytes)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -114,29 +113,6 @@ func validName(name string) bool {
 	return !strings.ContainsFunc(name, func(r rune) bool {
 		return !(r == '-' || r == '_' || r == '.' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z')
 	})
-}
-
-// readRegular reads a file that is one, and not too large. A pipe does not make it wait,
-// also one that takes the place of a file just now.
-func readRegular(root *os.Root, guard *wall.Guard, path string) (_ []byte, err error) {
-	var file *os.File
-	if guard.Holds() {
-		file, err = guard.OpenFile(filepath.ToSlash(path), syscall.O_NONBLOCK)
-	} else {
-		file, err = root.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	info, err := file.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, errors.New("it is not a regular file")
-	}
-	return readBounded(file)
 }
 
 // readBounded reads a chain's text.

@@ -5,21 +5,18 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net/url"
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
-	"slices"
 	"strings"
-	"sync"
-	"syscall"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host"
+	"a2e/host/wall"
 	"a2e/protocol"
 	"a2e/protocol/jsonrpc"
 )
@@ -60,30 +57,20 @@ func (l *imageList) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	if dec.PeekKind() != '[' {
 		return dec.SkipValue()
 	}
-	_, err := dec.ReadToken()
-	for err == nil && dec.PeekKind() != ']' {
-		var val jsontext.Value
-		if val, err = dec.ReadValue(); err != nil {
-			break
-		}
-		obj, bad := protocol.ParseObject(val)
-		if bad != nil {
-			continue
-		}
-		member := func(names ...string) string {
+	var list []jsontext.Value
+	err := json.UnmarshalDecode(dec, &list)
+	for _, val := range list {
+		obj, _ := protocol.ParseObject(val) // an empty one where it is none
+		member := func(names ...string) (text string) {
 			for _, name := range names {
-				if s := obj.Text(name); strings.TrimSpace(s) != "" {
-					return strings.TrimSpace(s)
-				}
+				text = cmp.Or(text, strings.TrimSpace(obj.Text(name)))
 			}
-			return ""
+			return text
 		}
-		if p := (imageParam{member("path"), member("mime_type", "mimeType"), member("data_url", "dataUrl")}); p.Path != "" || p.URL != "" {
+		p := imageParam{member("path"), member("mime_type", "mimeType"), member("data_url", "dataUrl")}
+		if p.Path != "" || p.URL != "" {
 			*l = append(*l, p)
 		}
-	}
-	if err == nil {
-		_, err = dec.ReadToken()
 	}
 	return err
 }
@@ -97,103 +84,80 @@ func (l imageList) size() (bytes int) {
 }
 
 // load reads the images of a message.
-func (f *Front) load(list imageList) ([]attachment, error) {
+func (f *Front) load(list imageList) (all []attachment, err error) {
 	if len(list) > maxImages {
 		return nil, jsonrpc.Refused("invalid_image", "the message has %d images; at most %d are taken", len(list), maxImages)
 	}
-	var all []attachment
 	size := 0
 	for i, p := range list {
-		load := f.fromPath
+		read := f.fromPath
 		if p.URL != "" {
-			load = fromURL
+			read = fromURL
 		}
-		image, err := load(p)
+		name, mime, data, err := read(p)
+		if size += len(data); err == nil && size > maxAllImages {
+			err = fmt.Errorf("the images of the message have more than %d bytes together; send them in several "+
+				"messages", maxAllImages)
+		}
 		if err != nil {
 			return nil, jsonrpc.Refused("invalid_image", "image %d: %s", i+1, err)
 		}
-		if size += image.Size; size > maxAllImages {
-			return nil, jsonrpc.Refused("invalid_image", "image %d: the images of the message have more than %d bytes together; send them in several messages", i+1, maxAllImages)
-		}
-		all = append(all, image)
+		url := "data:" + mime + ";base64," + base64.StdEncoding.EncodeToString(data)
+		all = append(all, attachment{name, mime, url, len(data), p.URL != ""})
 	}
 	return all, nil
 }
 
-// dataURL matches a data URL with its type and its data.
-var dataURL = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`(?is)^data:([^;,]+);base64,(.+)$`)
-})
+var errTooLarge = fmt.Errorf("image too large: %w", wall.TooLargeError(maxImageBytes))
 
-func fromURL(p imageParam) (attachment, error) {
-	parts := dataURL().FindStringSubmatch(p.URL)
-	if parts == nil {
-		return attachment{}, errors.New("its data_url should be data:<mime>;base64,<payload>")
+// fromURL reads an image that came as data.
+func fromURL(p imageParam) (name, mime string, data []byte, err error) {
+	head, payload, _ := strings.Cut(p.URL, ",")
+	mime, ok := strings.CutPrefix(strings.ToLower(head), "data:")
+	mime, isBase64 := strings.CutSuffix(mime, ";base64")
+	if !ok || !isBase64 || mime == "" || strings.Contains(mime, ";") || payload == "" {
+		return "", "", nil, errors.New("its data_url should be data:<mime>;base64,<payload>")
 	}
-	mime := strings.ToLower(cmp.Or(p.MIME, parts[1]))
-	name := "image" + endingOf(mime)
-	if name == "image" {
-		return attachment{}, fmt.Errorf("images of the type %.40q are not taken; those of PNG, JPEG, WebP and GIF are", mime)
+	mime = strings.ToLower(cmp.Or(p.MIME, mime))
+	kind := strings.TrimPrefix(mime, "image/")
+	if ImageTypes()["."+kind] != mime {
+		return "", "", nil, fmt.Errorf("images of the type %.40q are not taken; those of PNG, JPEG, WebP and GIF are",
+			mime)
 	}
-	raw, err := base64.StdEncoding.DecodeString(parts[2])
+	data, err = base64.StdEncoding.DecodeString(payload)
 	switch {
 	case err != nil:
-		return attachment{}, errors.New("its data_url is not valid base64")
-	case len(raw) > maxImageBytes:
-		return attachment{}, errTooLarge(int64(len(raw)))
+		err = errors.New("its data_url is not valid base64")
+	case len(data) > maxImageBytes:
+		err = errTooLarge
 	}
-	return attachment{cmp.Or(p.Path, name), mime, "data:" + mime + ";base64," + parts[2], len(raw), true}, nil
-}
-
-// endingOf returns the ending of the names of files of a type; "" = it is none of images.
-func endingOf(mime string) string {
-	var endings []string
-	for ending, m := range ImageTypes() {
-		if m == mime {
-			endings = append(endings, ending)
-		}
-	}
-	if len(endings) == 0 {
-		return ""
-	}
-	return slices.Min(endings)
-}
-
-func errTooLarge(size int64) error {
-	return fmt.Errorf("image too large (%d bytes); at most %d are taken", size, maxImageBytes)
+	return cmp.Or(p.Path, "image."+kind), mime, data, err
 }
 
 // fromPath reads an image of the workspace: what the file tools may not read is not sent to a
 // model either.
-func (f *Front) fromPath(p imageParam) (attachment, error) {
-	name, err := f.place(p.Path)
-	if err != nil {
-		return attachment{}, err
+func (f *Front) fromPath(p imageParam) (name, mime string, data []byte, err error) {
+	if name, err = f.place(p.Path); err != nil {
+		return "", "", nil, err
 	}
-	mime := ImageTypes()[strings.ToLower(path.Ext(name))]
-	if mime == "" {
-		return attachment{}, fmt.Errorf("unsupported image type of %s; png, jpg, jpeg, webp and gif are supported", quoted(name))
+	if mime = ImageTypes()[strings.ToLower(path.Ext(name))]; mime == "" {
+		return "", "", nil, fmt.Errorf("unsupported image type of %s; png, jpg, jpeg, webp and gif are supported",
+			quoted(name))
 	}
-	file, err := f.openImage(name)
-	switch {
+	root, err := os.OpenRoot(f.opts.Workspace)
+	if err == nil {
+		defer root.Close()
+		data, err = f.opts.Wall.ReadFile(root, name, maxImageBytes)
+	}
+	switch large := wall.TooLargeError(0); {
 	case errors.Is(err, fs.ErrNotExist):
-		return attachment{}, fmt.Errorf("file not found: %s", quoted(name))
+		err = fmt.Errorf("file not found: %s", quoted(name))
+	case errors.As(err, &large):
+		err = errTooLarge
 	case err != nil:
-		return attachment{}, fmt.Errorf("%s cannot be read as a file of the workspace", quoted(name))
+		err = fmt.Errorf("%s cannot be read as a file of the workspace", quoted(name))
 	}
-	defer file.Close()
-	info, err := file.Stat()
-	if err != nil || !info.Mode().IsRegular() {
-		return attachment{}, fmt.Errorf("not a file: %s", quoted(name))
-	}
-	raw, err := io.ReadAll(io.LimitReader(file, maxImageBytes+1))
-	switch {
-	case err != nil:
-		return attachment{}, fmt.Errorf("unable to read %s", quoted(name))
-	case len(raw) > maxImageBytes:
-		return attachment{}, errTooLarge(info.Size())
-	}
-	return attachment{name, mime, "data:" + mime + ";base64," + base64.StdEncoding.EncodeToString(raw), len(raw), false}, nil
+	return name, mime, data, err
 }
 
 // place returns the path of an image within the workspace, with slashes. It may come in quotes,
@@ -228,20 +192,6 @@ func (f *Front) place(name string) (string, error) {
 		return "", fmt.Errorf("%s is not in the workspace, whose files are the only ones that are read here", quoted(given))
 	}
 	return filepath.ToSlash(filepath.Clean(name)), nil
-}
-
-// openImage opens a file of the workspace for reading, and none of the host's own. A pipe must not
-// wait.
-func (f *Front) openImage(name string) (*os.File, error) {
-	root, err := os.OpenRoot(f.opts.Workspace)
-	if err != nil {
-		return nil, err
-	}
-	defer root.Close()
-	if guard := f.opts.Wall.In(root); guard.Holds() {
-		return guard.OpenFile(name, syscall.O_NONBLOCK)
-	}
-	return root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 }
 
 // withPlaces adds the places of images to a text that does not name them.

@@ -44,11 +44,10 @@ type Options struct {
 	Log       zerolog.Logger
 	Now       func() time.Time // time.Now
 
-	MaxSessions int // in memory; 256
-	MaxKept     int // in the store; 10,000, the oldest go first
-	MaxWaiting  int // messages that wait in one session; 100
-	MaxText     int // bytes of one message; 1 MiB
-	MaxContext  int // bytes of the history that a worker is told; 256 KiB
+	MaxKept    int // in the store; 10,000, the oldest go first
+	MaxWaiting int // messages that wait in one session; 100
+	MaxText    int // bytes of one message; 1 MiB
+	MaxContext int // bytes of the history that a worker is told; 256 KiB
 
 	StoreWait time.Duration // how long requests wait for the store, and a turn for each message; 5 s
 }
@@ -58,7 +57,6 @@ func (o *Options) setDefaults() {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	o.MaxSessions = cmp.Or(o.MaxSessions, 256)
 	o.MaxKept = cmp.Or(o.MaxKept, 10_000)
 	o.MaxWaiting = cmp.Or(o.MaxWaiting, 100)
 	o.MaxText = cmp.Or(o.MaxText, 1<<20)

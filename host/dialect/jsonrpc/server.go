@@ -273,7 +273,7 @@ func limitsGet(f *Front, ctx context.Context, _ *call) (any, error) {
 	return map[string]any{
 		"openai":              nil,
 		"antigravity":         nil,
-		"sessions":            use{f.opts.MaxSessions, len(f.sessions)},
+		"sessions":            use{maxSessions, len(f.sessions)},
 		"history":             use{f.opts.MaxKept, kept},
 		"requests":            use{limits.Queue, len(f.open)},
 		"request_bytes":       use{limits.QueueBytes, bytes},

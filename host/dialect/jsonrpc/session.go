@@ -53,47 +53,33 @@ func stampSeconds(s float64) string { return stamp(time.UnixMicro(int64(s * 1e6)
 // get returns the session of a request, from the history where it is not in memory, and as
 // another host may have left it. It stays in memory until unpin.
 func (f *Front) get(ctx context.Context, id string) (*session, error) {
-	f.mu.Lock()
-	s := f.sessions[id]
-	var was entry
-	if s != nil {
-		s.pins++
-		was = s.entry
-	}
-	f.mu.Unlock()
 	e, found, err := f.history.find(ctx, id)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := f.sessions[id]
 	switch {
 	case s != nil: // also where the store does not tell
-		f.mu.Lock()
-		if found && s.turn == nil && s.entry == was {
+		if found && s.turn == nil && e.Updated >= s.Updated {
 			s.entry = e
 		}
-		f.mu.Unlock()
-		return s, nil
 	case err != nil:
 		return nil, err
 	case !found:
 		return nil, jsonrpc.Params("session_id", "unknown session "+quoted(id)+"; session.create makes one, history."+
 			"list lists what was said in earlier ones").With("code", "unknown_session")
+	case len(f.sessions) >= maxSessions && !f.forgetLocked():
+		return nil, protocol.Errorf(protocol.CodeOverloaded,
+			"all of the %d sessions that there may be at once are busy", maxSessions)
+	default:
+		s = &session{entry: e}
+		f.sessions[id] = s
 	}
-	return f.keep(e)
-}
-
-// keep takes a session into memory, pinned.
-func (f *Front) keep(e entry) (*session, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if s := f.sessions[e.ID]; s != nil {
-		s.pins++
-		return s, nil
-	}
-	if len(f.sessions) >= f.opts.MaxSessions && !f.forgetLocked() {
-		return nil, protocol.Errorf(protocol.CodeOverloaded, "all of the %d sessions that there may be at once are busy", f.opts.MaxSessions)
-	}
-	s := &session{entry: e, pins: 1}
-	f.sessions[e.ID] = s
+	s.pins++
 	return s, nil
 }
+
+// maxSessions is how many sessions are in memory at most.
+const maxSessions = 256
 
 // forgetLocked takes the idle session out of memory that was not used for the longest
 // time; false = all are busy.
@@ -171,7 +157,7 @@ func sessionCreate(f *Front, ctx context.Context, c *call, req *struct {
 	if err := f.history.put(ctx, e); err != nil {
 		return nil, err
 	}
-	s, err := f.keep(e)
+	s, err := f.get(ctx, e.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -196,10 +182,6 @@ func (f *Front) stateOf(ctx context.Context, s *session) (any, error) {
 		return nil, err
 	}
 	said := slices.DeleteFunc(slices.Clone(kept), func(m *message) bool { return !m.said })
-	provider, err := f.history.provider(ctx, rollout)
-	if err != nil {
-		return nil, err
-	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	state := map[string]any{
@@ -212,7 +194,7 @@ func (f *Front) stateOf(ctx context.Context, s *session) (any, error) {
 		state["pendingSteerCount"] = len(s.turn.steers)
 	}
 	if len(said) > 0 {
-		state["conversationProvider"], state["activeSessionId"] = provider, rollout
+		state["conversationProvider"], state["activeSessionId"] = said[0].provider, rollout
 	}
 	return state, nil
 }
@@ -333,10 +315,17 @@ func historyClear(f *Front, ctx context.Context, c *call) (any, error) {
 // stays in the history.
 func (f *Front) leave(ctx context.Context, s *session, id string) error {
 	f.mu.Lock()
+	was := s.Rollout
 	s.Rollout, s.Updated = id, max(s.Updated, f.seconds())
 	e := s.entry
 	f.mu.Unlock()
-	return f.history.put(ctx, e)
+	err := f.history.put(ctx, e)
+	if err != nil {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		s.Rollout = was
+	}
+	return err
 }
 
 // shown is the message as sessions have it.

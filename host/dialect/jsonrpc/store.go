@@ -48,8 +48,9 @@ type message struct {
 	Images    []attachment `json:"images,omitzero"`
 	Truncated bool         `json:"truncated,omitzero"` // the text was longer
 
-	number int64 // in the store
-	said   bool  // it is part of the history: its turn has ended, and did not fail
+	number   int64  // in the store
+	said     bool   // it is part of the history: its turn has ended, and did not fail
+	provider string // of its rollout
 }
 
 const (
@@ -164,16 +165,11 @@ func (h *history) find(ctx context.Context, id string) (e entry, found bool, err
 	return e, found, err
 }
 
-// provider returns who answered in a rollout.
-func (h *history) provider(ctx context.Context, id string) (provider string, err error) {
-	_, err = h.one(ctx, "SELECT provider FROM rpc_rollouts WHERE id = ?", []any{id}, &provider)
-	return provider, err
-}
-
 // messages returns what is in a rollout, the oldest first; said = without what is no part of the history.
 func (h *history) messages(ctx context.Context, rollout string, said bool) ([]*message, error) {
-	return all(ctx, h, "SELECT number, said, message FROM rpc_messages WHERE rollout = ? AND said >= ? ORDER BY number",
-		[]any{rollout, said}, func(m *message) []any { return []any{&m.number, &m.said, store.JSON(m)} })
+	return all(ctx, h, "SELECT number, said, message, coalesce((SELECT provider FROM rpc_rollouts WHERE id = rollout),"+
+		" '') FROM rpc_messages WHERE rollout = ? AND said >= ? ORDER BY number", []any{rollout, said},
+		func(m *message) []any { return []any{&m.number, &m.said, store.JSON(m), &m.provider} })
 }
 
 // kept is a text as it may be kept.

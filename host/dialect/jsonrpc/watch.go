@@ -2,6 +2,7 @@ package jsonrpc
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 
@@ -58,33 +59,22 @@ func (w *watcher) begin() {
 
 // settleLocked tells of the texts that the worker has taken.
 func (w *watcher) settleLocked() {
-	taken := w.front.takenOf(w.turn)
-	for _, st := range taken {
-		w.front.note(w.turn, message{Role: roleUser, Text: st.text})
+	var taken []string
+	w.front.mu.Lock()
+	w.turn.steers = slices.DeleteFunc(w.turn.steers, func(st *steer) bool {
+		took := len(st.taken) > 0 && <-st.taken
+		if took {
+			taken = append(taken, st.text)
+		}
+		return took
+	})
+	w.front.mu.Unlock()
+	for _, text := range taken {
+		w.front.note(w.turn, message{Role: roleUser, Text: text})
 	}
 	if len(taken) > 0 {
 		w.tell(labelSteered)
 	}
-}
-
-// takenOf takes the texts off a turn that its worker has taken.
-func (f *Front) takenOf(t *turn) (taken []*steer) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	left := t.steers[:0]
-	for _, st := range t.steers {
-		select {
-		case ok := <-st.taken:
-			if ok {
-				taken = append(taken, st)
-				continue
-			}
-		default:
-		}
-		left = append(left, st)
-	}
-	t.steers = left
-	return taken
 }
 
 // tell tells a status that is new.
