@@ -95,7 +95,7 @@ type call struct {
 	params  protocol.Object
 	shape   byte     // of the parameters, as jsonrpc.Request has it
 	session string   // session_id
-	on      *session // that; it stays in memory meanwhile
+	on      *session // that
 	args    []string // of a command that is no tool
 	size    int
 	number  int           // among those that came; set by workOf
@@ -177,7 +177,6 @@ func (f *Front) serve(ctx context.Context, c *call) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		defer f.unpin(s)
 		c.on = s
 	}
 	return m.run(f, ctx, c)

@@ -284,8 +284,7 @@ func pairs(rest string, types func() map[string]string) (raw []byte, err error) 
 	return append(raw, '}'), nil
 }
 
-// json returns the value as JSON. Where the parameter's type is not known, a bare value that
-// is JSON is taken as that.
+// json returns the value as JSON. Where the parameter's type is not known, a bare value that is JSON is taken as that.
 func (p *pair) json(typ string) []byte {
 	text := jsontext.Value(strings.TrimSpace(p.value))
 	if p.quoted && typ == "" || typ == "string" || !text.IsValid() {

@@ -134,8 +134,7 @@ func fromURL(p imageParam) (name, mime string, data []byte, err error) {
 	return cmp.Or(p.Path, "image."+kind), mime, data, err
 }
 
-// fromPath reads an image of the workspace: what the file tools may not read is not sent to a
-// model either.
+// fromPath reads an image of the workspace: what the file tools may not read is not sent to a model either.
 func (f *Front) fromPath(p imageParam) (name, mime string, data []byte, err error) {
 	if name, err = f.place(p.Path); err != nil {
 		return "", "", nil, err

@@ -88,9 +88,8 @@ type Front struct {
 	agent    string         // that it is for; "" = the client's name says
 	client   string
 	sessions map[string]*session
-	none     session // stands for none, in requests of plugins
-	selected selection
-	knows    bool // selected was read from the store
+	none     session    // stands for none, in requests of plugins
+	selected *selection // nil = it was not read from the store yet
 }
 
 // New makes the dialect.

@@ -67,19 +67,19 @@ const settingModel = "model.selected"
 // chosen returns the selection, with that of the first worker where there is none.
 func (f *Front) chosen(ctx context.Context) selection {
 	f.mu.Lock()
-	sel, known := f.selected, f.knows
+	kept := f.selected
 	f.mu.Unlock()
-	if !known {
-		kept, err := f.history.setting(ctx, settingModel)
-		if kept != "" {
-			_ = json.Unmarshal([]byte(kept), &sel) // what another version wrote is no selection
-		}
+	if kept == nil {
+		kept = new(selection)
+		text, err := f.history.setting(ctx, settingModel)
+		_ = json.Unmarshal([]byte(text), kept) // what another version wrote is no selection
 		f.mu.Lock()
-		if f.knows = f.knows || err == nil; f.selected.Worker == "" {
-			f.selected = sel
+		if err == nil {
+			f.selected = cmp.Or(f.selected, kept)
 		}
 		f.mu.Unlock()
 	}
+	sel := *kept
 	w, there := f.option(sel.Worker, sel.Worker)
 	if there {
 		sel.asked = sel.Thinking
@@ -114,16 +114,10 @@ func modelOption(w host.WorkerInfo) map[string]any {
 	if label != w.Name {
 		label = w.Name + ": " + label
 	}
-	what := "a program"
-	switch w.Mode {
-	case "llm":
-		what = "a model"
-	case "fleet":
-		what = "a worker of the fleet protocol"
-	}
+	what := map[string]string{"llm": "a model", "fleet": "a worker of the fleet protocol"}[w.Mode]
 	told := map[string]any{
 		"id": modelID(w), "provider": w.Name, "displayProvider": w.Name, "label": label,
-		"description":             strings.TrimSpace(what + " " + w.ModelTier),
+		"description":             strings.TrimSpace(cmp.Or(what, "a program") + " " + w.ModelTier),
 		"supportedThinkingLevels": levels(w), "defaultThinkingLevel": usualLevel(w),
 		"healthy": w.Healthy, "reason": w.Reason,
 	}
@@ -201,11 +195,9 @@ func modelSelect(f *Front, ctx context.Context, c *call, req *struct {
 	}
 	told := map[string]any{}
 	if req.Compress {
-		s, err := f.get(ctx, string(req.Session))
-		if err != nil {
+		if _, err := f.get(ctx, string(req.Session)); err != nil {
 			return nil, err
 		}
-		f.unpin(s)
 		told["compression"] = map[string]any{ // a worker is told the end of a conversation, whatever its length
 			"requested": true, "applied": false, "reason": "none", "estimated_tokens_before": 0,
 			"estimated_tokens_after": 0, "model_context_window": w.ContextWindow, "auto_limit": 0,
@@ -230,7 +222,7 @@ func (f *Front) choose(ctx context.Context, sel selection) error {
 	}
 	if err == nil {
 		f.mu.Lock()
-		f.selected, f.knows = sel, true
+		f.selected = &sel
 		f.mu.Unlock()
 	}
 	return err

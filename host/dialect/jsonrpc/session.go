@@ -19,7 +19,6 @@ import (
 // session is a session in memory. Its fields are guarded by Front.mu.
 type session struct {
 	entry
-	pins  int              // who holds it, so that it stays in memory
 	turn  *turn            // at work, or about to be; nil = it is idle
 	last  <-chan struct{}  // closed when all was told of the turn before; nil = there was none
 	queue []*turn          // what comes after the turn
@@ -51,7 +50,7 @@ func (f *Front) seconds() float64 { return float64(f.opts.Now().UnixMicro()) / 1
 func stampSeconds(s float64) string { return stamp(time.UnixMicro(int64(s * 1e6))) }
 
 // get returns the session of a request, from the history where it is not in memory, and as
-// another host may have left it. It stays in memory until unpin.
+// another host may have left it.
 func (f *Front) get(ctx context.Context, id string) (*session, error) {
 	e, found, err := f.history.find(ctx, id)
 	f.mu.Lock()
@@ -74,19 +73,21 @@ func (f *Front) get(ctx context.Context, id string) (*session, error) {
 		s = &session{entry: e}
 		f.sessions[id] = s
 	}
-	s.pins++
 	return s, nil
 }
 
 // maxSessions is how many sessions are in memory at most.
 const maxSessions = 256
 
-// forgetLocked takes the idle session out of memory that was not used for the longest
-// time; false = all are busy.
+// forgetLocked takes the idle session out of memory that was not used for the longest time; false = all are busy.
 func (f *Front) forgetLocked() bool {
+	used := make(map[string]bool)
+	for c := range f.open {
+		used[c.session] = true
+	}
 	var oldest *session
-	for _, s := range f.sessions {
-		if s.pins == 0 && s.turn == nil && (oldest == nil || s.Updated < oldest.Updated) {
+	for id, s := range f.sessions {
+		if !used[id] && s.turn == nil && (oldest == nil || s.Updated < oldest.Updated) {
 			oldest = s
 		}
 	}
@@ -98,12 +99,6 @@ func (f *Front) forgetLocked() bool {
 		f.work.Go(oldest.in.End)
 	}
 	return true
-}
-
-func (f *Front) unpin(s *session) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	s.pins--
 }
 
 // closeSessions ends the sessions of the host's plugins.
@@ -161,7 +156,6 @@ func sessionCreate(f *Front, ctx context.Context, c *call, req *struct {
 	if err != nil {
 		return nil, err
 	}
-	defer f.unpin(s)
 	state, err := f.stateOf(ctx, s)
 	if err != nil {
 		return nil, err
@@ -311,8 +305,7 @@ func historyClear(f *Front, ctx context.Context, c *call) (any, error) {
 	return map[string]any{"session_id": c.session, "cleared": true}, f.leave(ctx, c.on, "")
 }
 
-// leave has a session go on with another rollout; "" = with a new one. What was said so far
-// stays in the history.
+// leave has a session go on with another rollout; "" = with a new one. What was said so far stays in the history.
 func (f *Front) leave(ctx context.Context, s *session, id string) error {
 	f.mu.Lock()
 	was := s.Rollout

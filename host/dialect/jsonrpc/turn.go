@@ -29,9 +29,10 @@ type queued struct {
 // turn is a message of the client and what a worker does with it, now or later.
 type turn struct {
 	queued
-	session *session
-	ready   <-chan struct{} // closed when the sender was answered
-	images  []attachment    // set by prepare
+	session  *session
+	ready    <-chan struct{} // closed when the sender was answered
+	images   []attachment    // set by prepare, as prepared is
+	prepared bool            // nothing keeps it from beginning
 
 	ctx   context.Context // of the work; set by takeUpLocked, as stop is
 	stop  context.CancelCauseFunc
@@ -76,21 +77,21 @@ func sessionSend(f *Front, _ context.Context, c *call, req *struct {
 	case req.Text == "" && len(req.Images) == 0:
 		return nil, jsonrpc.Errorf(jsonrpc.CodeInternal, "session.send requires non-empty text or at least one image")
 	case len(req.Text) > f.opts.MaxText:
-		return nil, c.tooLong(len(req.Text), f.opts.MaxText)
+		return nil, f.tooLong(c, req.Text)
 	}
 	t := f.newTurn(c.on, c.gone, string(req.Text), req.Images)
 	waiting, err := f.admit(t, req.Enqueue)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case waiting > 0:
+	}
+	if waiting > 0 {
 		f.tell(c.on, fmt.Sprintf("queued (%d)", waiting), "")
-	case f.prepare(t):
-		f.work.Go(func() { f.drive(t, true) })
-	default:
-		if next := f.end(t, false); next != nil { // it came meanwhile
-			f.work.Go(func() { f.drive(next, f.prepare(next)) })
+	} else {
+		first := t
+		if !f.prepare(t) {
+			first = f.end(t) // one that came meanwhile
 		}
+		f.work.Go(func() { f.drive(first) })
 	}
 	return map[string]any{"session_id": c.session, "turn_id": t.ID, "accepted": true, "queued": waiting > 0}, nil
 }
@@ -143,11 +144,11 @@ func (f *Front) prepare(t *turn) bool {
 	if t.images, err = f.load(t.Images); err == nil {
 		_, err = f.pool()
 	}
-	t.Images = nil
+	t.Images, t.prepared = nil, err == nil
 	if err != nil {
 		f.fail(t, err)
 	}
-	return err == nil
+	return t.prepared
 }
 
 // about tells something of a turn.
@@ -163,21 +164,16 @@ func (f *Front) fail(t *turn, err error) {
 	f.about(t, jsonrpc.SessionError, map[string]any{"message": e.Message, "code": codeOf(e)})
 }
 
-// drive runs the turn of a session, and those that wait behind it.
-func (f *Front) drive(t *turn, prepared bool) {
-	if t.after != nil {
+// drive runs the turn of a session, and those that wait behind it; nil = there is none.
+func (f *Front) drive(t *turn) {
+	if t != nil && t.after != nil {
 		<-t.after
 	}
-	for {
+	for ; t != nil; t = f.end(t) {
 		<-t.ready
-		if prepared {
+		if t.prepared || f.prepare(t) {
 			f.run(t)
 		}
-		if t = f.end(t, prepared); t == nil {
-			return
-		}
-		<-t.ready
-		prepared = f.prepare(t)
 	}
 }
 
@@ -245,7 +241,7 @@ func (f *Front) do(t *turn, w *watcher, chosen string, talk *host.Talk, brief st
 	}
 	task := host.WorkerTask{
 		Worker: cmp.Or(t.session.Model, chosen), Steer: t.steer, Talk: talk, Output: w.output,
-		Started: func(name string) { f.started(t, w, pool, name) },
+		Started: func(name string) { f.started(t, w, name) },
 	}
 	task.Type, task.ProtocolVersion, task.Brief = fleet.TypeDispatch, fleet.Version, brief
 	task.Task = fleet.Task{TaskID: t.ID, Priority: fleet.PriorityNormal, ReplySchema: fleet.ReplyProse}
@@ -257,14 +253,12 @@ func (f *Front) do(t *turn, w *watcher, chosen string, talk *host.Talk, brief st
 }
 
 // started notes who works on a turn, also after another one that failed.
-func (f *Front) started(t *turn, watch *watcher, pool host.WorkerPool, name string) {
-	for _, w := range pool.Workers() {
-		if w.Name == name {
-			f.mu.Lock()
-			t.provider, t.model, t.program = w.Name, modelID(w), w.Mode != "llm"
-			f.mu.Unlock()
-			watch.begin()
-		}
+func (f *Front) started(t *turn, watch *watcher, name string) {
+	for _, w := range those(f.workers(), called(name)) {
+		f.mu.Lock()
+		t.provider, t.model, t.program = w.Name, modelID(w), w.Mode != "llm"
+		f.mu.Unlock()
+		watch.begin()
 	}
 }
 
@@ -335,7 +329,7 @@ func (f *Front) finish(t *turn) {
 
 // end makes a session idle, or takes up its next turn. Texts for the worker that it did not
 // take any more come before those that wait.
-func (f *Front) end(t *turn, ran bool) (next *turn) {
+func (f *Front) end(t *turn) (next *turn) {
 	defer close(t.told)
 	t.stop(nil)
 	s := t.session
@@ -357,7 +351,7 @@ func (f *Front) end(t *turn, ran bool) (next *turn) {
 		f.takeUpLocked(next)
 	}
 	f.mu.Unlock()
-	if ran {
+	if t.prepared {
 		f.tell(s, labelReady, "")
 	}
 	if len(late) > 0 {
@@ -384,7 +378,7 @@ func sessionSteer(f *Front, _ context.Context, c *call, req *struct {
 	Text text `json:"text"`
 }) (any, error) {
 	if len(req.Text) > f.opts.MaxText {
-		return nil, c.tooLong(len(req.Text), f.opts.MaxText)
+		return nil, f.tooLong(c, req.Text)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -405,9 +399,8 @@ func sessionSteer(f *Front, _ context.Context, c *call, req *struct {
 	return told, nil
 }
 
-// tooLong is the error of a text.
-func (c *call) tooLong(size, most int) error {
-	return c.wrong("text", fmt.Sprintf("has %d bytes; at most %d are taken", size, most))
+func (f *Front) tooLong(c *call, s text) error {
+	return c.wrong("text", fmt.Sprintf("has %d bytes; at most %d are taken", len(s), f.opts.MaxText))
 }
 
 func sessionInterrupt(f *Front, _ context.Context, c *call) (any, error) {
