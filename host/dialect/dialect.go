@@ -1,14 +1,13 @@
 // Package dialect is what the protocols beside A2E on the host's pipe have in common. Each of
 // them (jsonrpc, mcp, fleet) is a host.Dialect in a folder of its own and goes the same way:
 //
-//	line ─ token (Guard) ─ bounded room (Room) ─ session (Enter, Merge) ─ plugins ─ one answer
-//	end of the input: Room.Drain, then what is left is answered as cut off
+//	line ─ host.Work ─ host's scheduler ─ token (Guard) ─ session (BeginSession, Merge) ─ plugins ─ one answer
+//	end of the input: Drain waits for the answers of what was taken, of which the host cuts off the rest
 package dialect
 
 import (
 	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -39,83 +38,6 @@ func (g *Guard) Checked(ctx context.Context, ok bool) bool {
 	}
 	return ok
 }
-
-// Room bounds what was taken in and is not done, by number and bytes.
-type Room struct {
-	maxCount, maxBytes int
-	empty              chan struct{} // closed when draining and nothing is left
-
-	mu           sync.Mutex // guards the fields below
-	count, bytes int
-	draining     bool
-}
-
-// NewRoom returns a Room for so many requests of so many bytes; 0 = any number.
-func NewRoom(maxCount, maxBytes int) *Room {
-	return &Room{maxCount: maxCount, maxBytes: maxBytes, empty: make(chan struct{})}
-}
-
-// Take takes a request of a size in; false = there is no room for it, or Drain was called.
-func (r *Room) Take(size int) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.draining || r.maxCount > 0 && r.count >= r.maxCount || r.fullLocked(size) {
-		return false
-	}
-	r.count++
-	r.bytes += size
-	return true
-}
-
-// Grow adds bytes to what was taken in; false = there is no room for them.
-func (r *Room) Grow(size int) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.fullLocked(size) {
-		return false
-	}
-	r.bytes += size
-	return true
-}
-
-func (r *Room) fullLocked(size int) bool { return r.maxBytes > 0 && r.bytes+size > r.maxBytes }
-
-// Leave returns the room of one request back.
-func (r *Room) Leave(size int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.count--
-	r.bytes -= size
-	if r.draining && r.count == 0 {
-		close(r.empty)
-	}
-}
-
-// Use returns what was taken in and is not done.
-func (r *Room) Use() (count, bytes int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.count, r.bytes
-}
-
-// Drain is called once, when nothing is taken in any more; Empty is closed when all is done.
-func (r *Room) Drain() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.draining = true; r.count == 0 {
-		close(r.empty)
-	}
-}
-
-// Draining reports whether Drain was called.
-func (r *Room) Draining() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.draining
-}
-
-// Empty is closed after Drain, when nothing is left.
-func (r *Room) Empty() <-chan struct{} { return r.empty }
 
 // Bell wakes one goroutine that looks for work. Its channel has room for one.
 type Bell chan struct{}

@@ -10,32 +10,6 @@ import (
 	"a2e/host/hosttest/assert"
 )
 
-func TestRoom(t *testing.T) {
-	r := dialect.NewRoom(2, 100)
-	for _, c := range []struct {
-		what string
-		got  bool
-		want bool
-	}{
-		{"the first", r.Take(60), true}, {"too large a one", r.Take(50), false}, {"one that fits", r.Take(10), true}, {"one too many", r.Take(0), false},
-		{"more bytes", r.Grow(30), true}, {"too many more", r.Grow(1), false}, {"draining", r.Draining(), false},
-	} {
-		assert.Equal(t, c.got, c.want, "%s", c.what)
-	}
-	count, bytes := r.Use()
-	assert.That(t, count == 2 && bytes == 100, "%d of %d bytes are in use", count, bytes)
-	r.Drain()
-	r.Leave(90)
-	select {
-	case <-r.Empty():
-		t.Error("it is empty while one is left")
-	default:
-	}
-	r.Leave(10)
-	<-r.Empty()
-	assert.That(t, !r.Take(1) && r.Draining(), "something was taken in after the end")
-}
-
 // TestGuard: after three wrong tokens in a row each further answer waits, until a right one.
 func TestGuard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -217,8 +217,9 @@ func (s *server) workOf(r *request) *host.Work {
 	}
 	w := &host.Work{
 		Name: r.method, Claims: append(sees(r.method), session), Span: r.span, Size: len(r.params),
-		Run:    func(ctx context.Context) (any, error) { return s.serve(ctx, r) },
-		Answer: func(resp any, err error) []byte { return s.served(r, resp, err) },
+		Run:      func(ctx context.Context) (any, error) { return s.serve(ctx, r) },
+		Answer:   func(resp any, err error) []byte { return s.served(r, resp, err) },
+		Answered: s.pending.done,
 	}
 	if r.method == methodCallTool { // it claims what the tool does
 		if obj, err := s.toolCall(r.name, callArguments(r.params), false); err == nil {

@@ -241,9 +241,8 @@ func (s *server) Drain(ctx context.Context) {
 	for _, r := range s.pending.all(methodListen) {
 		r.work.Stop(errGone())
 	}
-	s.pending.open.Drain()
 	select {
-	case <-s.pending.open.Empty():
+	case <-dialect.Over(s.pending.open.Wait):
 	case <-ctx.Done():
 	}
 	s.close()

@@ -10,7 +10,6 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host"
-	"a2e/host/dialect"
 	"a2e/protocol"
 	wire "a2e/protocol/jsonrpc"
 )
@@ -41,14 +40,17 @@ func (r *request) current() *request {
 
 // pending finds the requests that are not answered yet.
 type pending struct {
-	open *dialect.Room // how many there are
+	open sync.WaitGroup // how many there are
+	done func()         // open.Done, made once
 
 	mu    sync.Mutex
 	byKey map[string]*request // guarded by mu
 }
 
 func newPending() *pending {
-	return &pending{open: dialect.NewRoom(0, 0), byKey: make(map[string]*request)}
+	p := &pending{byKey: make(map[string]*request)}
+	p.done = p.open.Done
+	return p
 }
 
 // begin takes a request in.
@@ -58,7 +60,7 @@ func (p *pending) begin(r *request) error {
 	if p.byKey[r.key] != nil {
 		return rpcErrorf(codeInvalidRequest, "a request with this id has no answer yet")
 	}
-	p.open.Take(0)
+	p.open.Add(1)
 	p.byKey[r.key] = r
 	return nil
 }

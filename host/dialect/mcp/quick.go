@@ -48,7 +48,8 @@ func (s *server) quickCall(m message, params protocol.Object, from origin) (w *h
 	r.work = &host.Work{
 		Type: protocol.TypeToolCallReq, Object: obj, Session: s.session.host, Limit: s.opts.CallTimeout,
 		Events: emit, MCP: said, Span: r.span,
-		Answer: func(resp any, err error) []byte { return s.callDone(r, resp, err) },
+		Answer:   func(resp any, err error) []byte { return s.callDone(r, resp, err) },
+		Answered: s.pending.done,
 	}
 	return r.work, false
 }
@@ -143,7 +144,6 @@ func (s *server) toolAnswer(name string, answer any) (*callResult, error) {
 // cancelled, or its answer is part of a batch.
 func (s *server) finish(r *request, result []byte, e *rpcError) []byte {
 	r.mu.Lock()
-	defer s.pending.open.Leave(0)
 	defer r.mu.Unlock()
 	if r.answered {
 		return nil
