@@ -18,8 +18,8 @@ type Dialect interface {
 	// host has ended. It must not wait.
 	Open(ctx context.Context, out Output)
 	// Mine reports whether a line belongs to the dialect; dialects are asked in the order of
-	// Options.Dialects, before A2E takes the line. It must be quick, and is asked for each
-	// line once. One that is no JSON object goes to Broken then, not to Take.
+	// Options.Dialects, unless the line has a type of A2E and no member jsonrpc. It must be quick,
+	// and is asked for each line once. One that is no JSON object goes to Broken then, not to Take.
 	Mine(line *protocol.Line) bool
 	// Take takes in one line that is Mine, which is valid until Take returns. It must not
 	// wait. It returns a request for the host's scheduler; nil = the dialect sees to the line

@@ -1,11 +1,13 @@
 package host
 
 import (
-	"a2e/protocol"
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"runtime/debug"
+
+	"a2e/protocol"
 )
 
 // dispatch runs a request here if a slot is free, and queues it otherwise.
@@ -65,6 +67,44 @@ func (h *Host) placesLocked(c *call) *Places {
 		return nil
 	}
 	return h.places[0]
+}
+
+// gate lets a request pass to the plugins if the session allows it.
+func (h *Host) gate(c *call) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.gateLocked(c)
+}
+
+// gateOnce is gate for a request that has not passed it yet: one that waited behind a
+// handshake, or that needs no slot.
+func (h *Host) gateOnce(c *call) error {
+	if c.sess.Load() != nil {
+		return nil
+	}
+	return h.gate(c)
+}
+
+func (h *Host) gateLocked(c *call) error {
+	switch {
+	case c.dest.barrier:
+		return nil
+	case c.work != nil:
+		return c.work.mayRun(c.dest)
+	case h.session == nil || h.over:
+		return h.noSessionLocked()
+	}
+	d := c.dest
+	if d.capability != protocol.CapCore && !h.session.Caps[d.capability] {
+		return protocol.Errorf(protocol.CodeCapabilityMissing,
+			"%s needs the capability %q, which this session did not get; %s", d.typ, d.capability,
+			cmp.Or(h.session.why[d.capability], "name it in agent_caps of the handshake"))
+	}
+	if len(d.routes) == 0 && d.control == nil {
+		return protocol.Errorf(protocol.CodeCapabilityMissing, "no loaded plugin serves %s", d.typ)
+	}
+	c.sess.Store(h.session)
+	return nil
 }
 
 // beginLocked gives a call its slot and its place in the order. t is the leader whose line it
@@ -290,7 +330,7 @@ func (h *Host) invoke(c *call) (resp any, err error) {
 		} else if c.work != nil && c.work.Run != nil {
 			resp, err = c.work.Run(c)
 		} else {
-			resp, err = h.serve(c, Request{c.dest.typ, c.object(), c.emitter(), c.dest})
+			resp, err = c.dest.handler(c, c.object(), c.emitter())
 		}
 	}
 	returned = true

@@ -152,9 +152,9 @@ func (g *groups) of(defs []protocol.ToolDefinition) Groups {
 
 // groupCalls serves a call of a tool, or of a group: of any tool in it. What is neither, or is
 // denied, as all names are to some, may be a group whose tools were not listed yet.
-func (h *Host) groupCalls(_ *Services, next Handler) Handler {
-	return func(ctx context.Context, r Request) (any, error) {
-		obj, name := r.Object, r.Object.Text("tool_name")
+func (h *Host) groupCalls(_ *Services, _ Target, next Handler) Handler {
+	return func(ctx context.Context, obj protocol.Object, emit Emitter) (any, error) {
+		name := obj.Text("tool_name")
 		if name == "" {
 			if _, given := obj.Get("tool_name"); given { // but may not be a text
 				if err := protocol.Decode(obj, nil, new(protocol.ToolCallRequest)); err != nil {
@@ -167,7 +167,7 @@ func (h *Host) groupCalls(_ *Services, next Handler) Handler {
 		}
 		var refusal error
 		if h.groups.named(obj) == nil {
-			answer, err := next(ctx, r)
+			answer, err := next(ctx, obj, emit)
 			if err == nil || codeOf(err) != protocol.CodeUnknownTool && codeOf(err) != protocol.CodeToolDenied {
 				return answer, err
 			}
@@ -176,10 +176,10 @@ func (h *Host) groupCalls(_ *Services, next Handler) Handler {
 		known := h.toolGroups(ctx, groupsAge)
 		switch names := known[name]; {
 		case len(names) > 0:
-			c := groupCall{Host: h, next: next, request: r, group: name}
+			c := groupCall{Host: h, next: next, obj: obj, emit: emit, group: name}
 			return c.serve(ctx, names)
 		case refusal == nil:
-			return next(ctx, r)
+			return next(ctx, obj, emit)
 		}
 		return nil, suggestGroups(refusal, name, known)
 	}
@@ -188,9 +188,10 @@ func (h *Host) groupCalls(_ *Services, next Handler) Handler {
 // groupCall is a call of a group.
 type groupCall struct {
 	*Host
-	next    Handler
-	request Request
-	group   string
+	next  Handler
+	obj   protocol.Object
+	emit  Emitter
+	group string
 }
 
 // suggestGroups adds the groups to the refusal of a name that is neither one nor a tool.
@@ -249,18 +250,16 @@ func (c *groupCall) callOne(ctx context.Context, names []string) (answer any, at
 	if name, own := names[at], callFrom(ctx); own != nil && nestedFrom(ctx) == nil {
 		own.chosen.Store(&name)
 	}
-	call, err := c.request.Object.With("tool_name", protocol.AppendString(nil, names[at]))
+	call, err := c.obj.With("tool_name", protocol.AppendString(nil, names[at]))
 	if err != nil {
 		return nil, at, err
 	}
 	counted := &countedCall{tool: names[at]}
 	begun := c.opts.Now()
-	own := c.request
-	own.Object = call
-	answer, err = c.next(context.WithValue(ctx, countedKey{}, counted), own)
+	answer, err = c.next(context.WithValue(ctx, countedKey{}, counted), call, c.emit)
 	if err != nil && !CutShort(ctx) && !counted.done.Load() && !refuses(err) {
 		c.services.Record(ctx, CallRecord{
-			Kind: KindTool, Component: names[at], Correlation: c.request.Object.Text("correlation_id"),
+			Kind: KindTool, Component: names[at], Correlation: c.obj.Text("correlation_id"),
 			Duration: c.opts.Now().Sub(begun),
 		})
 	}

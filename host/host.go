@@ -71,6 +71,7 @@ type Host struct {
 	serve    Handler  // of all requests
 
 	services *Services
+	trails   bool // requests go into the log or the audit trail
 	ids      *idSource
 	begun    time.Time
 
@@ -139,10 +140,16 @@ func New(opts Options) (*Host, error) {
 		asked:       make(map[string]chan protocol.Object),
 		streams:     make(map[*Stream]struct{}),
 	}
+	h.trails = opts.Audit != nil || opts.Log.GetLevel() <= zerolog.InfoLevel
 	h.services = newServices(h)
 	h.chooser = first[Chooser](h.services)
 	h.router.table[string(protocol.TypeToolCallReq)].groups = h.groups
-	h.serve = h.around()
+	for _, d := range h.router.table {
+		h.wrap(d)
+	}
+	if h.router.any != nil {
+		h.wrap(h.router.any)
+	}
 	if !opts.Uncounted {
 		h.recorder = first[Recorder](h.services)
 	}
@@ -191,10 +198,6 @@ func (h *Host) Serve(in io.Reader, out io.Writer) error {
 	}
 	return nil
 }
-
-// elapsed is the time since Serve began, by the monotonic clock alone: it costs
-// half of what time.Now does.
-func (h *Host) elapsed() time.Duration { return time.Since(h.begun) }
 
 // Shutdown ends Serve: no further line is read, and running requests get at most
 // timeout to finish. A later call can only shorten that.

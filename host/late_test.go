@@ -16,7 +16,7 @@ import (
 )
 
 // latch is a dialect that holds the reader at a line until the plugins are being closed: the
-// line is one that came just before the end.
+// line is one that came just before the end. It is asked for lines that may not be A2E's.
 type latch struct {
 	parrot
 	closing chan struct{}
@@ -64,7 +64,7 @@ func TestARequestThatComesTooLateIsNotUnauthorized(t *testing.T) {
 				Plugins: []host.Plugin{c, &procs{}}, Dialects: []host.Dialect{&latch{closing: closing}},
 			})
 			p.Handshake(protocol.CapTools, protocol.CapProc)
-			p.Send(late)
+			p.Send(strings.Replace(late, "{", `{"jsonrpc":null,`, 1))
 			synctest.Wait()
 			p.Host.Shutdown(0)
 			p.Answer("late").Has(t, "/code", string(protocol.CodeTimeout), "/retryable", "true")

@@ -1,8 +1,9 @@
 package host
 
 import (
+	"time"
+
 	"a2e/host/schema"
-	"a2e/host/trace"
 	"a2e/protocol"
 )
 
@@ -59,14 +60,19 @@ func (h *Host) flush(t *leader) bool {
 // means that this goroutine is not the leader any more.
 func (h *Host) take(t *leader, raw []byte) bool {
 	err := t.line.Scan(raw)
-	if len(h.opts.Dialects) > 0 {
+	dest := h.router.find(t.line.Type)
+	switch {
+	case err == nil && dest != nil && dest != h.router.any && !t.line.RPC && !h.opts.Only: // it is A2E's own
+		h.spoken, h.heard = nil, true
+	case len(h.opts.Dialects) > 0:
 		if mine, other := h.routeToDialect(t, err); other {
 			return mine
 		}
 	}
-	var dest *destination
-	if err == nil {
-		dest, err = h.route(t.line)
+	if err != nil {
+		dest = nil
+	} else {
+		dest, err = h.route(t.line, dest)
 	}
 	c := &t.control // what ends here needs no call of its own
 	if own := dest != nil && (dest.control == nil || dest.barrier); own {
@@ -85,18 +91,29 @@ func (h *Host) take(t *leader, raw []byte) bool {
 		t.out = h.run(c, t.out)
 	default:
 		if h.opts.Tracer != nil {
-			parent, _ := c.line.CorrelationID.Str()
-			c.span = h.opts.Tracer.Start(spanName(string(c.line.Type), subject(c.line.Object())), trace.Server, parent)
+			h.beginSpan(c)
 		}
 		return h.dispatch(t, c)
 	}
 	return !h.out.due() || h.flush(t)
 }
 
-// route finds where a message goes, by the names that WIRE section 6 accepts.
-func (h *Host) route(line *protocol.Line) (*destination, error) {
+// readOptions reads the fields of a request that the host itself goes by.
+func (c *call) readOptions() {
+	c.limit, c.streaming = c.dest.timeout, c.dest.streams
+	if c.limit > 0 {
+		if seconds, ok := c.line.Timeout.Int(); ok && seconds > 0 {
+			c.limit = time.Duration(min(seconds, maxTimeout)) * time.Second
+		}
+	}
+	if kind := c.line.Streaming.Kind(); kind != 0 && kind != 'n' {
+		c.streaming = kind == 't'
+	}
+}
+
+// route finds where a message goes, whose type dest is for.
+func (h *Host) route(line *protocol.Line, dest *destination) (*destination, error) {
 	err := line.Check()
-	dest := h.router.find(line.Type)
 	if err != nil {
 		if dest != nil && dest.barrier && codeOf(err) == protocol.CodeVersionMismatch {
 			return dest, nil // a handshake says so in its own answer

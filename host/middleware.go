@@ -7,47 +7,43 @@ import (
 	"a2e/protocol"
 )
 
-// Request is a request on its way to the plugins, whoever made it: the agent, a dialect or a plugin.
-type Request struct {
-	Type   protocol.Type
-	Object protocol.Object // its members
-	Events Emitter         // takes its events; never nil
-	to     *destination
-}
+// Handler serves requests of one type, whoever made them: the agent, a dialect or a plugin. AnswerOf reads
+// its answers. emit takes the events of the request; it is never nil.
+type Handler func(ctx context.Context, obj protocol.Object, emit Emitter) (any, error)
 
-// ServedBy reports whether a plugin is one of those that the request goes to.
-func (r Request) ServedBy(p Plugin) bool {
-	return slices.ContainsFunc(r.to.routes, func(route boundRoute) bool { return route.plugin == p.Info().Name })
+// Target is what requests of one type go to.
+type Target struct {
+	Type    protocol.Type
+	Plugins []Plugin // that serve it, the one to ask first at the front
 }
-
-// Handler serves requests. AnswerOf reads its answers.
-type Handler func(ctx context.Context, r Request) (any, error)
 
 // Middleware does something around requests that no plugin can see to alone: it returns a handler that
-// serves them by next. It is called once, when the host is made; no plugin has started then.
-type Middleware func(s *Services, next Handler) Handler
+// serves them by next, or next itself where it has nothing to do with what is for this target. It is called
+// for each target when the host is made; no plugin has started then.
+type Middleware func(s *Services, to Target, next Handler) Handler
 
 // Only has a middleware see the requests of one type alone.
 func (m Middleware) Only(t protocol.Type) Middleware {
-	return func(s *Services, next Handler) Handler {
-		own := m(s, next)
-		return func(ctx context.Context, r Request) (any, error) {
-			if r.Type == t {
-				return own(ctx, r)
-			}
-			return next(ctx, r)
+	return func(s *Services, to Target, next Handler) Handler {
+		if to.Type != t {
+			return next
 		}
+		return m(s, to, next)
 	}
 }
 
-// around makes the handler of all requests, once: the groups of tools, the middlewares of the options,
-// the plugins.
-func (h *Host) around() Handler {
-	next := Handler(func(ctx context.Context, r Request) (any, error) {
-		return r.to.serve(ctx, r.Object, r.Events)
-	})
-	for _, wrap := range slices.Backward(h.opts.Middleware) {
-		next = wrap(h.services, next)
+// wrap makes the handler of a destination: the groups of tools, the middlewares of the options, the plugins.
+func (h *Host) wrap(d *destination) {
+	if len(d.routes) == 0 {
+		return
 	}
-	return Middleware(h.groupCalls).Only(protocol.TypeToolCallReq)(h.services, next)
+	to := Target{Type: d.typ}
+	for _, route := range d.routes {
+		to.Plugins = append(to.Plugins, route.plugin)
+	}
+	d.handler = d.serve
+	for _, wrap := range slices.Backward(h.opts.Middleware) {
+		d.handler = wrap(h.services, to, d.handler)
+	}
+	d.handler = Middleware(h.groupCalls).Only(protocol.TypeToolCallReq)(h.services, to, d.handler)
 }

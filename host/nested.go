@@ -78,7 +78,7 @@ func (h *Host) serveNested(ctx context.Context, t protocol.Type, obj protocol.Ob
 			err = protocol.Errorf(protocol.CodeRuntimeError, "the plugin panicked while it handled %s", t)
 		}
 	}()
-	answer, err := h.serve(ctx, Request{d.typ, obj, emit, d})
+	answer, err := d.handler(ctx, obj, emit)
 	if err == nil {
 		return decodeAnswer(answer, resp) // a plugin's types may panic here too
 	}

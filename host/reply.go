@@ -102,7 +102,9 @@ func (h *Host) deliver(c *call, msg []byte, code protocol.ErrorCode) (next []byt
 			f.Close()
 		}
 	}
-	h.record(c, size, code)
+	if h.trails || c.span != nil {
+		h.record(c, size, code)
+	}
 	if !c.byLeader() {
 		h.out.flush()
 	}

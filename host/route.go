@@ -221,12 +221,13 @@ type destination struct {
 
 	timeout time.Duration // of a request that names none; 0 = the type has no such field
 	streams bool          // events go out unless the request says otherwise
+	handler Handler       // asks the plugins, with what is done around that; see Host.wrap
 	groups  *groups       // that the request may name; nil = it names none
 }
 
 type boundRoute struct {
 	Route
-	plugin string
+	plugin Plugin
 }
 
 // router finds the destination of a message type.
@@ -264,16 +265,15 @@ func newRouter(plugins []Plugin, controls map[protocol.Type]control) *router {
 	}
 	r.answer = &destination{typ: protocol.TypeMCPSampleResp, control: agentAnswer}
 	for _, p := range plugins {
-		info := p.Info()
 		for _, route := range p.Routes() {
-			r.add(info, route)
+			r.add(p, route)
 		}
 	}
 	return r
 }
 
-func (r *router) add(info PluginInfo, route Route) {
-	d := r.table[string(route.Type)]
+func (r *router) add(p Plugin, route Route) {
+	info, d := p.Info(), r.table[string(route.Type)]
 	if route.Type == CatchAll {
 		d = r.any
 	}
@@ -297,7 +297,7 @@ func (r *router) add(info PluginInfo, route Route) {
 	if info.Exclusive {
 		d.exclusive, d.routes = true, nil
 	}
-	d.routes = append(d.routes, boundRoute{route, info.Name})
+	d.routes = append(d.routes, boundRoute{route, p})
 }
 
 // foreignResponse returns the answer's type of a request that the protocol does

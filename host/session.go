@@ -307,57 +307,6 @@ func (h *Host) noSession() error {
 	return h.noSessionLocked()
 }
 
-// gate lets a request pass to the plugins if the session allows it.
-func (h *Host) gate(c *call) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.gateLocked(c)
-}
-
-// gateOnce is gate for a request that has not passed it yet: one that waited behind a
-// handshake, or that needs no slot.
-func (h *Host) gateOnce(c *call) error {
-	if c.sess.Load() != nil {
-		return nil
-	}
-	return h.gate(c)
-}
-
-func (h *Host) gateLocked(c *call) error {
-	switch {
-	case c.dest.barrier:
-		return nil
-	case c.work != nil:
-		return c.work.mayRun(c.dest)
-	case h.session == nil || h.over:
-		return h.noSessionLocked()
-	}
-	d := c.dest
-	if d.capability != protocol.CapCore && !h.session.Caps[d.capability] {
-		return protocol.Errorf(protocol.CodeCapabilityMissing,
-			"%s needs the capability %q, which this session did not get; %s", d.typ, d.capability,
-			cmp.Or(h.session.why[d.capability], "name it in agent_caps of the handshake"))
-	}
-	if len(d.routes) == 0 && d.control == nil {
-		return protocol.Errorf(protocol.CodeCapabilityMissing, "no loaded plugin serves %s", d.typ)
-	}
-	c.sess.Store(h.session)
-	return nil
-}
-
-// readOptions reads the fields of a request that the host itself goes by.
-func (c *call) readOptions() {
-	c.limit, c.streaming = c.dest.timeout, c.dest.streams
-	if c.limit > 0 {
-		if seconds, ok := c.line.Timeout.Int(); ok && seconds > 0 {
-			c.limit = time.Duration(min(seconds, maxTimeout)) * time.Second
-		}
-	}
-	if kind := c.line.Streaming.Kind(); kind != 0 && kind != 'n' {
-		c.streaming = kind == 't'
-	}
-}
-
 // endSession tells the plugins that the session is over, if there is one, and
 // closes its streams, once ctx has ended at the latest. When another goroutine does
 // so already it waits for that.

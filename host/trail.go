@@ -5,8 +5,6 @@ import (
 	"context"
 	"strings"
 
-	"github.com/rs/zerolog"
-
 	"a2e/host/audit"
 	"a2e/host/trace"
 	"a2e/protocol"
@@ -17,9 +15,6 @@ const maxLogged = 256
 
 // record leaves the traces of a request that was answered; code is "" for a success.
 func (h *Host) record(c *call, size int, code protocol.ErrorCode) {
-	if !h.leavesTrail() && c.span == nil {
-		return
-	}
 	e := audit.Entry{
 		Time: h.opts.Now(), Duration: h.elapsed() - c.start, Success: code == "", ErrorCode: string(code),
 		InputBytes: len(c.line.Raw()), OutputBytes: size, Type: string(c.line.Type), Name: subject(c.line.Object()),
@@ -53,7 +48,7 @@ func subject(obj protocol.Object) string {
 // Trail leaves the traces of a request of a dialect, in the session that e names unless the
 // config names one for all. ctx is that of Dialect.Open, span what Trace has made.
 func Trail(ctx context.Context, e audit.Entry, span *trace.Span) {
-	if h, _ := ctx.Value(hostKey{}).(*Host); h != nil && (h.leavesTrail() || span != nil) {
+	if h, _ := ctx.Value(hostKey{}).(*Host); h != nil && (h.trails || span != nil) {
 		e.Time = h.opts.Now()
 		h.trail(e, span)
 	}
@@ -71,6 +66,12 @@ func Trace(ctx context.Context, method, name string, parent func() string) *trac
 
 func spanName(method, name string) string { return strings.TrimSpace(method + " " + name) }
 
+// beginSpan begins the span of a request of A2E, which record ends.
+func (h *Host) beginSpan(c *call) {
+	parent, _ := c.line.CorrelationID.Str()
+	c.span = h.opts.Tracer.Start(spanName(string(c.line.Type), subject(c.line.Object())), trace.Server, parent)
+}
+
 // endSpan ends the span of a request, if there is one.
 func endSpan(span *trace.Span, e audit.Entry) {
 	if span == nil { // nor are its attributes made
@@ -79,10 +80,6 @@ func endSpan(span *trace.Span, e audit.Entry) {
 	span.End(e.ErrorCode, trace.Attr{Key: "rpc.method", Value: e.Type}, trace.Attr{Key: "a2e.name", Value: e.Name}, trace.Attr{Key: "a2e.capability", Value: e.Capability},
 		trace.Attr{Key: "a2e.request_id", Value: e.ReqID}, trace.Attr{Key: "session.id", Value: e.SessionID},
 		trace.Attr{Key: "a2e.input_bytes", Value: e.InputBytes}, trace.Attr{Key: "a2e.output_bytes", Value: e.OutputBytes})
-}
-
-func (h *Host) leavesTrail() bool {
-	return h.opts.Audit != nil || h.opts.Log.GetLevel() <= zerolog.InfoLevel
 }
 
 // trail puts a request into the log and the audit trail: what was asked for and what became

@@ -9,41 +9,41 @@ import (
 )
 
 // keepFiles makes a checkpoint before a request that may change the workspace.
-func keepFiles(s *host.Services, next host.Handler) host.Handler {
+func keepFiles(s *host.Services, to host.Target, next host.Handler) host.Handler {
 	if !s.KeepsCheckpoints() {
 		return next
 	}
-	return func(ctx context.Context, r host.Request) (any, error) {
-		if what := changer(s, r); what != "" {
+	return func(ctx context.Context, obj protocol.Object, emit host.Emitter) (any, error) {
+		if what := changer(s, to, obj); what != "" {
 			if err := s.Checkpoint(ctx, what); err != nil {
 				return nil, err
 			}
 		}
-		return next(ctx, r)
+		return next(ctx, obj, emit)
 	}
 }
 
 // changer names a request that may change files of the workspace; "" = it does not. That is a tool that
 // does not say that it only reads, whatever runs a program, and what the protocol does not know.
-func changer(s *host.Services, r host.Request) string {
-	switch r.Type {
+func changer(s *host.Services, to host.Target, obj protocol.Object) string {
+	switch to.Type {
 	case protocol.TypeToolCallReq:
-		return changingTool(s, r)
+		return changingTool(s, to, obj)
 	case protocol.TypeSkillCallReq:
-		return "skill " + r.Object.Text("name")
+		return "skill " + obj.Text("name")
 	case protocol.TypeChainReq:
-		return "chain " + r.Object.Text("chain_id")
+		return "chain " + obj.Text("chain_id")
 	case protocol.TypeProcSpawnReq:
-		return "process " + program(r.Object)
+		return "process " + program(obj)
 	case protocol.TypeProcWriteReq:
-		return "input of process " + r.Object.Text("proc_id")
+		return "input of process " + obj.Text("proc_id")
 	case protocol.TypeEnvResetReq, protocol.TypeEnvStepReq, protocol.TypeEnvBatchStepReq:
 		if slices.ContainsFunc(s.Plugins(), runsEnvironments) {
-			return "environment " + r.Object.Text("env_name")
+			return "environment " + obj.Text("env_name")
 		}
 	}
-	if _, known := protocol.Lookup(r.Type); !known {
-		return "request " + string(r.Type)
+	if _, known := protocol.Lookup(to.Type); !known {
+		return "request " + string(to.Type)
 	}
 	return ""
 }
@@ -55,13 +55,13 @@ func runsEnvironments(p host.Plugin) bool {
 
 // changingTool is changer for calls of tools. Those that a ToolDescriber serves are its own concern: it
 // alone knows, maybe only after it has waited for them, which there are and what they do.
-func changingTool(s *host.Services, r host.Request) string {
+func changingTool(s *host.Services, to host.Target, obj protocol.Object) string {
 	foreign := func(p host.Plugin) bool {
 		_, describes := host.As[host.ToolDescriber](p)
-		return !describes && r.ServedBy(p)
+		return !describes
 	}
-	name := r.Object.Text("tool_name")
-	if detail, known := s.Tool(name); known && detail.ReadOnly || !slices.ContainsFunc(s.Plugins(), foreign) {
+	name := obj.Text("tool_name")
+	if detail, known := s.Tool(name); known && detail.ReadOnly || !slices.ContainsFunc(to.Plugins, foreign) {
 		return ""
 	}
 	return "tool " + name

@@ -11,56 +11,61 @@ import (
 	"a2e/protocol"
 )
 
-// overriding serves requests of one type with the overrides of a kind of components.
-type overriding struct {
-	kind  string
-	serve serving
-}
+// shower serves a request by next, with overrides of a kind of components.
+type shower func(ctx context.Context, all map[string]*host.Override, obj protocol.Object, next asker) (any, error)
 
-type serving func(ctx context.Context, all map[string]*host.Override, r host.Request, next host.Handler) (any, error)
+// asker asks the plugins that a request is for.
+type asker func(ctx context.Context, obj protocol.Object) (any, error)
 
-// overridden lists the requests in which overrides show, whichever plugin serves them.
-func overridden() map[protocol.Type]overriding {
-	return map[protocol.Type]overriding{
-		protocol.TypeToolListReq:      {host.KindTool, showTools},
-		protocol.TypeToolCallReq:      {host.KindTool, limitCall},
-		protocol.TypeSkillDiscoverReq: {host.KindSkill, showing(showSkills)},
-		protocol.TypeMCPPromptListReq: {host.KindPrompt, showing(listPrompts)},
-		protocol.TypeMCPPromptGetReq:  {host.KindPrompt, showing(getPrompt)},
+// shows lists the requests in which overrides show, whichever plugin serves them.
+func shows(t protocol.Type) (kind string, show shower) {
+	switch t {
+	case protocol.TypeToolListReq:
+		return host.KindTool, showTools
+	case protocol.TypeToolCallReq:
+		return host.KindTool, limitCall
+	case protocol.TypeSkillDiscoverReq:
+		return host.KindSkill, showing(showSkills)
+	case protocol.TypeMCPPromptListReq:
+		return host.KindPrompt, showing(listPrompts)
+	case protocol.TypeMCPPromptGetReq:
+		return host.KindPrompt, showing(getPrompt)
 	}
+	return "", nil
 }
 
 // override shows components, and bounds calls, as they were set.
-func override(s *host.Services, next host.Handler) host.Handler {
-	if !s.KeepsOverrides() {
+func override(s *host.Services, to host.Target, next host.Handler) host.Handler {
+	kind, show := shows(to.Type)
+	if show == nil || !s.KeepsOverrides() {
 		return next
 	}
-	how := overridden()
-	return func(ctx context.Context, r host.Request) (any, error) {
-		o, shows := how[r.Type]
-		short := r.Type == protocol.TypeToolCallReq && s.ShortTool(r.Object.Text("tool_name"))
-		if !shows || short || host.WantsOriginals(ctx) { // the first call of a short one does not wait for the store
-			return next(ctx, r)
+	calls := to.Type == protocol.TypeToolCallReq
+	return func(ctx context.Context, obj protocol.Object, emit host.Emitter) (any, error) {
+		if calls && s.ShortTool(obj.Text("tool_name")) { // the first call of one does not wait for the store
+			return next(ctx, obj, emit)
 		}
-		all := s.Overrides(o.kind)
-		if len(all) == 0 {
-			return next(ctx, r)
+		all := s.Overrides(kind)
+		if len(all) == 0 || host.WantsOriginals(ctx) {
+			return next(ctx, obj, emit)
 		}
-		return o.serve(ctx, all, r, next)
+		return show(ctx, all, obj, func(ctx context.Context, obj protocol.Object) (any, error) {
+			return next(ctx, obj, emit)
+		})
 	}
 }
 
 // limitCall bounds a call of a tool in time.
-func limitCall(ctx context.Context, all map[string]*host.Override, r host.Request, next host.Handler) (any, error) {
-	name := r.Object.Text("tool_name")
+func limitCall(ctx context.Context, all map[string]*host.Override, obj protocol.Object, next asker) (any, error) {
+	name := obj.Text("tool_name")
 	o := all[name]
 	if o == nil || o.Timeout == 0 {
-		return next(ctx, r)
+		return next(ctx, obj)
 	}
 	late := protocol.Errorf(protocol.CodeTimeout, "tool %q did not end within its own limit of %s", name, o.Timeout)
 	own, cancel := context.WithTimeoutCause(host.WithLimit(ctx, name), o.Timeout, late)
 	defer cancel()
-	answer, err := next(own, r)
+	answer, err := next(own, obj)
 	if err == nil || ctx.Err() != nil || own.Err() == nil { // where the request itself was stopped, the host knows why
 		return answer, err
 	}
@@ -73,9 +78,9 @@ func limitCall(ctx context.Context, all map[string]*host.Override, r host.Reques
 
 // showTools shows tools as they were set. One that is deferred by itself, and set not to be,
 // is listed too.
-func showTools(ctx context.Context, all map[string]*host.Override, r host.Request, next host.Handler) (any, error) {
+func showTools(ctx context.Context, all map[string]*host.Override, obj protocol.Object, next asker) (any, error) {
 	var req protocol.ToolListRequest
-	if err := protocol.Decode(r.Object, nil, &req); err != nil {
+	if err := protocol.Decode(obj, nil, &req); err != nil {
 		return nil, err
 	}
 	wide := false
@@ -84,11 +89,11 @@ func showTools(ctx context.Context, all map[string]*host.Override, r host.Reques
 	}
 	if wide {
 		var err error
-		if r.Object, err = r.Object.With("include_deferred", jsontext.Value("true")); err != nil {
+		if obj, err = obj.With("include_deferred", jsontext.Value("true")); err != nil {
 			return nil, err
 		}
 	}
-	answer, err := next(ctx, r)
+	answer, err := next(ctx, obj)
 	if err != nil {
 		return nil, err
 	}
@@ -111,9 +116,9 @@ func showTools(ctx context.Context, all map[string]*host.Override, r host.Reques
 }
 
 // showing serves a request whose answer shows components as they were set.
-func showing[T any](show func(all map[string]*host.Override, obj protocol.Object, resp *T)) serving {
-	return func(ctx context.Context, all map[string]*host.Override, r host.Request, next host.Handler) (any, error) {
-		answer, err := next(ctx, r)
+func showing[T any](show func(all map[string]*host.Override, obj protocol.Object, resp *T)) shower {
+	return func(ctx context.Context, all map[string]*host.Override, obj protocol.Object, next asker) (any, error) {
+		answer, err := next(ctx, obj)
 		if err != nil {
 			return nil, err
 		}
@@ -121,7 +126,7 @@ func showing[T any](show func(all map[string]*host.Override, obj protocol.Object
 		if err != nil {
 			return nil, err
 		}
-		show(all, r.Object, resp)
+		show(all, obj, resp)
 		return resp, nil
 	}
 }

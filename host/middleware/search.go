@@ -28,13 +28,13 @@ func (s *searcher) weight(kind, name string) float64 {
 // searchTools says in a list of tools which are in a group of the config, adds details where they are
 // asked for, and applies the query, whichever plugins the tools are of. A plugin that has searched itself
 // says so by a score; those that it found in a way of its own come last.
-func searchTools(services *host.Services, next host.Handler) host.Handler {
+func searchTools(services *host.Services, _ host.Target, next host.Handler) host.Handler {
 	s, tasks := &searcher{Services: services}, services.Tasks()
-	return func(ctx context.Context, r host.Request) (any, error) {
-		query := strings.TrimSpace(r.Object.Text("query"))
-		val, _ := r.Object.Get("detail")
+	return func(ctx context.Context, obj protocol.Object, emit host.Emitter) (any, error) {
+		query := strings.TrimSpace(obj.Text("query"))
+		val, _ := obj.Get("detail")
 		detail := string(val) == "true"
-		answer, err := next(ctx, r)
+		answer, err := next(ctx, obj, emit)
 		if err != nil || query == "" && !detail && len(tasks) == 0 {
 			return answer, err
 		}
@@ -83,10 +83,10 @@ func (s *searcher) rankTools(query string, resp *protocol.ToolListResponse) {
 
 // searchSkills leaves in a list of skills those that fit the query, the best first, or all, those with the
 // most weight first.
-func searchSkills(services *host.Services, next host.Handler) host.Handler {
+func searchSkills(services *host.Services, _ host.Target, next host.Handler) host.Handler {
 	s := &searcher{Services: services}
-	return func(ctx context.Context, r host.Request) (any, error) {
-		answer, err := next(ctx, r)
+	return func(ctx context.Context, obj protocol.Object, emit host.Emitter) (any, error) {
+		answer, err := next(ctx, obj, emit)
 		if err != nil {
 			return nil, err
 		}
@@ -94,7 +94,7 @@ func searchSkills(services *host.Services, next host.Handler) host.Handler {
 		if err != nil {
 			return nil, err
 		}
-		if resp := s.rankSkills(strings.TrimSpace(r.Object.Text("query")), found); resp != nil {
+		if resp := s.rankSkills(strings.TrimSpace(obj.Text("query")), found); resp != nil {
 			return resp, nil
 		}
 		return answer, nil
