@@ -100,7 +100,9 @@ type call struct {
 	size    int
 	number  int           // among those that came; set by workOf
 	gone    chan struct{} // closed when the answer is written
-	then    func()        // what follows an answer that is no error; set by the method
+	reason  string        // why the state is another now, "" = it is not; set by the method, as what follows
+	created string        // the id of a new session
+	then    func()        // what follows an answer that is no error
 	served  bool          // the answer is no error
 	began   time.Time     // when it came
 	span    *trace.Span
@@ -179,7 +181,11 @@ func (f *Front) serve(ctx context.Context, c *call) (any, error) {
 		}
 		c.on = s
 	}
-	return m.run(f, ctx, c)
+	result, err := m.run(f, ctx, c)
+	if err == nil && c.reason != "" {
+		f.changed(ctx, c)
+	}
+	return result, err
 }
 
 // taking makes a handler of one with parameters.

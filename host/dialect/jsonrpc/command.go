@@ -71,8 +71,8 @@ func clearCommand(f *Front, ctx context.Context, c *call) (any, error) {
 	return map[string]any{"cleared": true}, f.leave(ctx, c.on, "")
 }
 
-func quitCommand(f *Front, ctx context.Context, c *call) (any, error) {
-	f.changed(ctx, "quit_command", "")
+func quitCommand(f *Front, _ context.Context, c *call) (any, error) {
+	c.reason = "quit_command"
 	c.then = func() { host.Shutdown(f.ctx, host.DrainTimeout) }
 	return map[string]any{"shutting_down": true}, nil
 }
@@ -107,11 +107,8 @@ func historyCommand(f *Front, ctx context.Context, c *call) (any, error) {
 	if _, there := f.option(r.Provider, r.Provider); err == nil && there {
 		err = f.choose(ctx, selection{Worker: r.Provider, Thinking: r.Thinking})
 	}
-	if err != nil {
-		return nil, err
-	}
-	f.changed(ctx, "session_resumed", "")
-	return map[string]any{"resumed": r.ID}, nil
+	c.reason = "session_resumed"
+	return map[string]any{"resumed": r.ID}, err
 }
 
 // forgetEverything forgets what the client has set. What was said stays in the history.
@@ -123,12 +120,9 @@ func forgetEverything(f *Front, ctx context.Context, c *call) (any, error) {
 	for _, w := range f.keyed() {
 		err = cmp.Or(err, agent.StoreKey(f.opts.StateDir, w.KeyFor, ""))
 	}
-	err = cmp.Or(err, f.choose(ctx, selection{}), f.history.set(ctx, settingOnboarded, ""), f.leave(ctx, c.on, ""))
-	if err != nil {
-		return nil, err
-	}
-	f.changed(ctx, "forgeteverything", "")
-	return map[string]any{"cleared": true}, nil
+	c.reason = "forgeteverything"
+	return map[string]any{"cleared": true}, cmp.Or(err, f.choose(ctx, selection{}),
+		f.history.set(ctx, settingOnboarded, ""), f.leave(ctx, c.on, ""))
 }
 
 func commandExecute(f *Front, ctx context.Context, c *call) (any, error) {
@@ -184,10 +178,7 @@ func (f *Front) runTool(ctx context.Context, c *call, name string, args protocol
 		"exit_code": r.ExitCode, "error": r.Error, "error_code": r.ErrorCode,
 		"duration_ms": time.Since(begun).Milliseconds(),
 	}
-	if resp.Group != "" {
-		output["group"] = resp.Group
-	}
-	return handled(output), nil
+	return handled(add(output, "group", resp.Group)), nil
 }
 
 // toolCall is the call of a tool that a command makes, as far as it can be told without asking a plugin; false = it

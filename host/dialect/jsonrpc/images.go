@@ -49,30 +49,25 @@ type imageParam struct {
 	URL  string `json:"data_url,omitzero"`
 }
 
-// imageList is the images of a message. What is no image at all is left out.
+// imageList is the images of a message.
 type imageList []imageParam
 
-// UnmarshalJSONFrom implements json.UnmarshalerFrom.
-func (l *imageList) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	if dec.PeekKind() != '[' {
-		return dec.SkipValue()
-	}
+// imagesOf returns the images that parameters have. What is no image at all is left out.
+func imagesOf(params protocol.Object) (images imageList) {
 	var list []jsontext.Value
-	err := json.UnmarshalDecode(dec, &list)
+	val, _ := params.Get("images")
+	_ = json.Unmarshal(val, &list) // nothing, where it is no list
 	for _, val := range list {
 		obj, _ := protocol.ParseObject(val) // an empty one where it is none
-		member := func(names ...string) (text string) {
-			for _, name := range names {
-				text = cmp.Or(text, strings.TrimSpace(obj.Text(name)))
-			}
-			return text
+		member := func(name, other string) string {
+			return cmp.Or(strings.TrimSpace(obj.Text(name)), strings.TrimSpace(obj.Text(other)))
 		}
-		p := imageParam{member("path"), member("mime_type", "mimeType"), member("data_url", "dataUrl")}
+		p := imageParam{member("path", ""), member("mime_type", "mimeType"), member("data_url", "dataUrl")}
 		if p.Path != "" || p.URL != "" {
-			*l = append(*l, p)
+			images = append(images, p)
 		}
 	}
-	return err
+	return images
 }
 
 // size is what the list costs in memory.
@@ -195,16 +190,12 @@ func (f *Front) place(name string) (string, error) {
 
 // withPlaces adds the places of images to a text that does not name them.
 func withPlaces(s string, images int) string {
-	words := []string{}
-	if s != "" {
-		words = append(words, s)
-	}
 	for i := range images {
 		if label := fmt.Sprintf("[Image %d]", i+1); !strings.Contains(strings.ToLower(s), strings.ToLower(label)) {
-			words = append(words, label)
+			s += " " + label
 		}
 	}
-	return strings.Join(words, " ")
+	return strings.TrimSpace(s)
 }
 
 // pictures are images as models get them.

@@ -117,19 +117,17 @@ func (f *Front) Mine(line *protocol.Line) bool { return line.RPC }
 // Take implements host.Dialect.
 func (f *Front) Take(line *protocol.Line) *host.Work {
 	req, bad := jsonrpc.Parse(line.Object())
+	c := newCall(req, len(line.Raw()))
 	switch {
 	case req.Answer: // this side asks nothing, so nobody waits for it
-		return nil
 	case bad != nil:
-		f.refuse(newCall(req, len(line.Raw())), bad)
-		return nil
-	}
-	c := newCall(req, len(line.Raw()))
-	if c.quiet && c.method == jsonrpc.CancelMethod {
+		f.refuse(c, bad)
+	case c.quiet && c.method == jsonrpc.CancelMethod:
 		f.cancel(c)
-		return nil
+	default:
+		return f.workOf(c)
 	}
-	return f.workOf(c)
+	return nil
 }
 
 // refuse answers a line that is no request.

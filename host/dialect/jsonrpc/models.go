@@ -121,10 +121,7 @@ func modelOption(w host.WorkerInfo) map[string]any {
 		"supportedThinkingLevels": levels(w), "defaultThinkingLevel": usualLevel(w),
 		"healthy": w.Healthy, "reason": w.Reason,
 	}
-	if w.ContextWindow > 0 {
-		told["contextWindowTokens"] = w.ContextWindow
-	}
-	return told
+	return add(told, "contextWindowTokens", w.ContextWindow)
 }
 
 func modelList(f *Front, ctx context.Context, c *call, req *struct {
@@ -207,11 +204,8 @@ func modelSelect(f *Front, ctx context.Context, c *call, req *struct {
 	if !slices.Contains(levels(w), sel.Thinking) {
 		sel.Thinking = usualLevel(w)
 	}
-	if err := f.choose(ctx, sel); err != nil {
-		return nil, err
-	}
-	f.changed(ctx, "model_selected", "")
-	return sel.tell(told), nil
+	c.reason = "model_selected"
+	return sel.tell(told), f.choose(ctx, sel)
 }
 
 // choose keeps a selection.
@@ -248,12 +242,10 @@ func setKey(f *Front, ctx context.Context, c *call, req *struct {
 	}
 	origin := prefer(keyed, called(f.chosen(ctx).Worker))[0].KeyFor
 	f.opts.Secrets.AddSecret(string(req.Key))
-	if err := agent.StoreKey(f.opts.StateDir, origin, string(req.Key)); err != nil {
-		return nil, err
-	}
-	f.changed(ctx, "openrouter_key_updated", "")
+	err := agent.StoreKey(f.opts.StateDir, origin, string(req.Key))
+	c.reason = "openrouter_key_updated"
 	workers := those(keyed, func(w host.WorkerInfo) bool { return w.KeyFor == origin })
-	return map[string]any{"configured": true, "model_count": len(workers), "source": "config"}, nil
+	return map[string]any{"configured": true, "model_count": len(workers), "source": "config"}, err
 }
 
 // routed lists the workers whose endpoints may tell who serves a model.

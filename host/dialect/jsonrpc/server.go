@@ -91,13 +91,9 @@ func shutdown(f *Front, ctx context.Context, c *call, req *struct {
 		}
 		timeout = time.Duration(*req.Timeout * float64(time.Second))
 	}
-	f.changed(ctx, cmp.Or(string(req.Reason), "shutdown"), "")
+	c.reason = cmp.Or(string(req.Reason), "shutdown")
 	c.then = func() { host.Shutdown(f.ctx, timeout) }
-	told := map[string]any{"accepted": true}
-	if req.Reason != "" {
-		told["reason"] = req.Reason
-	}
-	return told, nil
+	return add(map[string]any{"accepted": true}, "reason", req.Reason), nil
 }
 
 const maxShutdown = time.Hour
@@ -165,6 +161,14 @@ func value[T any](p *T) (v T) {
 	return v
 }
 
+// add adds a member to a result, unless its value is zero.
+func add[T comparable](told map[string]any, name string, v T) map[string]any {
+	if v != *new(T) {
+		told[name] = v
+	}
+	return told
+}
+
 // each returns what fn makes of each element.
 func each[T, R any](list []T, fn func(T) R) []R {
 	all := make([]R, 0, len(list))
@@ -212,8 +216,8 @@ func (f *Front) snapshot(ctx context.Context) (map[string]any, error) {
 	}, nil
 }
 
-// changed tells that the state is another now, and why. session is that of the reason; "" = none.
-func (f *Front) changed(ctx context.Context, reason, session string) {
+// changed tells that a request has changed the state.
+func (f *Front) changed(ctx context.Context, c *call) {
 	ctx, cancel := context.WithTimeout(ctx, f.opts.StoreWait) // a shutdown is told, too
 	defer cancel()
 	state, err := f.snapshot(ctx)
@@ -221,11 +225,8 @@ func (f *Front) changed(ctx context.Context, reason, session string) {
 		f.opts.Log.Warn().Err(err).Msg("a change of the state is not told")
 		return
 	}
-	told := map[string]any{"reason": reason, "snapshot": state}
-	if session != "" {
-		told["session_id"] = session
-	}
-	f.event(jsonrpc.StateChanged, told)
+	told := map[string]any{"reason": c.reason, "snapshot": state}
+	f.event(jsonrpc.StateChanged, add(told, "session_id", c.created))
 }
 
 // capabilities lists what the host's plugins serve.
@@ -247,7 +248,7 @@ type use struct {
 	Used  int `json:"used"`
 }
 
-// limitsGet shows the limits and their use. No account of a vendor is known here.
+// limitsGet shows the limits and their use.
 func limitsGet(f *Front, ctx context.Context, _ *call) (any, error) {
 	kept, err := f.history.count(ctx, "")
 	if err != nil {
@@ -271,25 +272,17 @@ func limitsGet(f *Front, ctx context.Context, _ *call) (any, error) {
 		}
 	}
 	return map[string]any{
-		"openai":              nil,
-		"antigravity":         nil,
-		"sessions":            use{maxSessions, len(f.sessions)},
-		"history":             use{f.opts.MaxKept, kept},
-		"requests":            use{limits.Queue, len(f.open)},
-		"request_bytes":       use{limits.QueueBytes, bytes},
-		"commands":            use{parallel, commands},
-		"waiting_bytes":       use{limits.QueueBytes, f.heldLocked()},
-		"waiting_per_session": f.opts.MaxWaiting,
-		"line_bytes":          limits.LineBytes,
-		"text_bytes":          f.opts.MaxText,
-		"context_bytes":       f.opts.MaxContext,
-		"history_messages":    maxMessages,
-		"history_bytes":       maxHistory,
-		"images_per_message":  maxImages,
-		"image_bytes":         maxImageBytes,
-		"images_bytes":        maxAllImages,
-		"turns_running":       turns,
-		"workers":             workers,
+		"openai": nil, "antigravity": nil, // no account of a vendor is known here
+		"sessions":      use{maxSessions, len(f.sessions)},
+		"history":       use{f.opts.MaxKept, kept},
+		"requests":      use{limits.Queue, len(f.open)},
+		"request_bytes": use{limits.QueueBytes, bytes},
+		"commands":      use{parallel, commands},
+		"waiting_bytes": use{limits.QueueBytes, f.heldLocked()},
+		"line_bytes":    limits.LineBytes, "text_bytes": f.opts.MaxText, "context_bytes": f.opts.MaxContext,
+		"history_messages": maxMessages, "history_bytes": maxHistory, "waiting_per_session": f.opts.MaxWaiting,
+		"images_per_message": maxImages, "image_bytes": maxImageBytes, "images_bytes": maxAllImages,
+		"turns_running": turns, "workers": workers,
 	}, nil
 }
 
@@ -312,11 +305,8 @@ func onboardingStatus(f *Front, ctx context.Context, _ *call) (any, error) {
 }
 
 func onboardingComplete(f *Front, ctx context.Context, c *call) (any, error) {
-	if err := f.history.set(ctx, settingOnboarded, stamp(f.opts.Now())); err != nil {
-		return nil, err
-	}
-	f.changed(ctx, "onboarding_complete", "")
-	return map[string]any{"completed": true}, nil
+	c.reason = "onboarding_complete"
+	return map[string]any{"completed": true}, f.history.set(ctx, settingOnboarded, stamp(f.opts.Now()))
 }
 
 func authStatus(f *Front, _ context.Context, _ *call) (any, error) { return f.auth(), nil }
@@ -337,13 +327,13 @@ func (f *Front) auth() map[string]any {
 }
 
 // setExaKey takes the key of a search that nothing here has: only that there is none can be set.
-func setExaKey(f *Front, ctx context.Context, _ *call, req *struct {
+func setExaKey(_ *Front, _ context.Context, c *call, req *struct {
 	Key text `json:"api_key"`
 }) (any, error) {
 	if !strings.EqualFold(string(req.Key), "skip") {
 		return nil, jsonrpc.Refused("not_supported", "this host uses no Exa key; only the value skip is accepted")
 	}
-	f.changed(ctx, "exa_key_skipped", "")
+	c.reason = "exa_key_skipped"
 	return map[string]any{"configured": false, "skipped": true}, nil
 }
 

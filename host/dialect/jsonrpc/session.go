@@ -157,11 +157,8 @@ func sessionCreate(f *Front, ctx context.Context, c *call, req *struct {
 		return nil, err
 	}
 	state, err := f.stateOf(ctx, s)
-	if err != nil {
-		return nil, err
-	}
-	f.changed(ctx, "session_created", s.ID)
-	return map[string]any{"session_id": s.ID, "state": state}, nil
+	c.reason, c.created = "session_created", s.ID
+	return map[string]any{"session_id": s.ID, "state": state}, err
 }
 
 func sessionGet(f *Front, ctx context.Context, c *call) (any, error) { return f.stateOf(ctx, c.on) }
@@ -199,10 +196,7 @@ func (f *Front) tell(s *session, label, turn string) {
 	s.label = label
 	told := map[string]any{"session_id": s.ID, "pending": label != labelReady, "status_label": label}
 	f.mu.Unlock()
-	if turn != "" {
-		told["turn_id"] = turn
-	}
-	f.event(jsonrpc.SessionStatus, told)
+	f.event(jsonrpc.SessionStatus, add(told, "turn_id", turn))
 }
 
 // rolloutScheme stands before the id of a rollout in its path: it is no file.
@@ -215,10 +209,7 @@ func (r *rollout) summary() map[string]any {
 		"createdAt": stampSeconds(r.Created), "updatedAt": stampSeconds(r.Updated), "messageCount": r.Messages,
 		"rolloutPath": rolloutScheme + r.ID,
 	}
-	if r.Folder != "" {
-		told["folder"] = r.Folder
-	}
-	return told
+	return add(told, "folder", r.Folder)
 }
 
 // usualPage is how many rollouts a page has where the client does not say.
@@ -327,10 +318,7 @@ func (m *message) shown() map[string]any {
 	if len(m.Images) > 0 {
 		told["images"] = m.Images
 	}
-	if m.Truncated {
-		told["truncated"] = true
-	}
-	return told
+	return add(told, "truncated", m.Truncated)
 }
 
 // The roles of messages.

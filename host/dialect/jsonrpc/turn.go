@@ -57,10 +57,6 @@ type steer struct {
 	dropped bool // it shall be no turn of its own; guarded by Front.mu
 }
 
-func errInterrupted() *protocol.Error {
-	return protocol.Errorf(protocol.CodeCancelled, "interrupted by session.interrupt")
-}
-
 func (f *Front) newTurn(s *session, ready <-chan struct{}, text string, images imageList) *turn {
 	return &turn{
 		queued:  queued{uuid.NewString(), text, images, stamp(f.opts.Now())},
@@ -69,17 +65,17 @@ func (f *Front) newTurn(s *session, ready <-chan struct{}, text string, images i
 }
 
 func sessionSend(f *Front, _ context.Context, c *call, req *struct {
-	Text    text      `json:"text"`
-	Images  imageList `json:"images"`
-	Enqueue bool      `json:"enqueue"`
+	Text    text `json:"text"`
+	Enqueue bool `json:"enqueue"`
 }) (any, error) {
+	images := imagesOf(c.params)
 	switch {
-	case req.Text == "" && len(req.Images) == 0:
+	case req.Text == "" && len(images) == 0:
 		return nil, jsonrpc.Errorf(jsonrpc.CodeInternal, "session.send requires non-empty text or at least one image")
 	case len(req.Text) > f.opts.MaxText:
 		return nil, f.tooLong(c, req.Text)
 	}
-	t := f.newTurn(c.on, c.gone, string(req.Text), req.Images)
+	t := f.newTurn(c.on, c.gone, string(req.Text), images)
 	waiting, err := f.admit(t, req.Enqueue)
 	if err != nil {
 		return nil, err
@@ -404,7 +400,8 @@ func (f *Front) tooLong(c *call, s text) error {
 }
 
 func sessionInterrupt(f *Front, _ context.Context, c *call) (any, error) {
-	commands := f.stopOpen(errInterrupted(), func(other *call) bool {
+	why := protocol.Errorf(protocol.CodeCancelled, "interrupted by session.interrupt")
+	commands := f.stopOpen(why, func(other *call) bool {
 		return other.method == jsonrpc.CommandExecute && other.session == c.session && other.number < c.number
 	})
 	f.mu.Lock()
@@ -412,7 +409,7 @@ func sessionInterrupt(f *Front, _ context.Context, c *call) (any, error) {
 	interrupted := t != nil && !t.over && t.stopped == nil
 	if interrupted {
 		t.stopped = c.gone
-		c.then = func() { t.stop(errInterrupted()) }
+		c.then = func() { t.stop(why) }
 	}
 	f.mu.Unlock()
 	if interrupted {
