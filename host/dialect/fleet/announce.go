@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -42,9 +43,11 @@ func (f *Front) announce(ctx context.Context, seen *view) (starting bool) {
 	if seen == nil {
 		seen = f.repo.lately(ctx)
 	}
-	next.Session.RepoState = seen.state()
-	if last != nil && sameState(last, next) {
-		return starting
+	if next.Session.RepoState = seen.state(); last != nil { // tasks that begin and end are no news
+		next.Session.ActiveTasks, next.Session.SessionFresh = last.Session.ActiveTasks, last.Session.SessionFresh
+		if bytes.Equal(f.encode(next), f.encode(last)) {
+			return starting
+		}
 	}
 	next.Session.ActiveTasks, next.Session.SessionFresh = f.places.Taken(), last == nil
 	f.mu.Lock()
@@ -56,14 +59,6 @@ func (f *Front) announce(ctx context.Context, seen *view) (starting bool) {
 	}
 	f.send(f.encode(next))
 	return starting
-}
-
-// sameState reports whether two announces say the same, but for the tasks under way.
-func sameState(a, b *fleet.Announce) bool {
-	x, y := a.Session.RepoState, b.Session.RepoState
-	return a.Worker == b.Worker && maps.Equal(a.MCPHealth, b.MCPHealth) && slices.Equal(a.Capabilities.Tools, b.Capabilities.Tools) &&
-		slices.Equal(a.Capabilities.Extensions, b.Capabilities.Extensions) && a.Session.ContextID == b.Session.ContextID &&
-		(x == y || x != nil && y != nil && *x == *y)
 }
 
 // describe makes the announce, but for what it says of the session's state. What cannot be

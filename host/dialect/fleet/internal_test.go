@@ -39,10 +39,10 @@ func TestResultsBounded(t *testing.T) {
 	}
 	r := &results{log: zerolog.Nop(), room: room{250 << 10, 1050 << 10}}
 	for i := range maxRemembered + 5 {
-		r.remember(fmt.Sprint(i%(maxRemembered+2)), kept{Result: []byte("1")})
+		r.remember(kept{Result: []byte("1"), task: fmt.Sprint(i % (maxRemembered + 2))})
 	}
-	assert.That(t, len(r.known) == maxRemembered && len(r.order) == maxRemembered && r.bytes == maxRemembered,
-		"%d results, %d in order, %d bytes are remembered", len(r.known), len(r.order), r.bytes)
+	assert.That(t, len(r.known) == maxRemembered && r.known[maxRemembered-1].task == "2",
+		"%d results are remembered, the last is %s", len(r.known), r.known[len(r.known)-1].task)
 }
 
 // Hurry has a Front wait less.

@@ -3,11 +3,10 @@ package fleet
 import (
 	"context"
 	"errors"
-	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -42,9 +41,7 @@ type results struct {
 	off       bool          // who sends the tasks keeps their results, by what they are
 
 	mu    sync.Mutex
-	known map[string]kept // what is not in the store, by task; guarded by mu
-	order []string        // of known, the oldest first; guarded by mu
-	bytes int             // of known; guarded by mu
+	known []kept // what is not in the store, the oldest first; guarded by mu
 }
 
 // room is how many bytes of results there is room for.
@@ -54,6 +51,7 @@ type room struct{ memory, store int }
 type kept struct {
 	Workspace string         `json:"workspace"` // the folder that the task was done in
 	Result    jsontext.Value `json:"result"`    // the TASK_RESULT
+	task      string         // of one in memory
 }
 
 // get returns the result of a task that was done before, whatever its brief was; nil = there
@@ -62,11 +60,13 @@ func (r *results) get(ctx context.Context, id string) *fleet.Result {
 	if r.off {
 		return nil
 	}
+	var text string
 	r.mu.Lock()
-	k, ok := r.known[id]
+	if at := slices.IndexFunc(r.known, func(k kept) bool { return k.task == id }); at >= 0 {
+		text = string(r.known[at].Result)
+	}
 	r.mu.Unlock()
-	if !ok && r.store != nil {
-		var text string
+	if text == "" && r.store != nil {
 		err := r.store.Read(ctx, func(tx *store.Tx) error {
 			_, err := tx.Get("SELECT result FROM fleet_results WHERE workspace = ? AND task_id = ?", []any{r.workspace, id}, &text)
 			return err
@@ -74,10 +74,9 @@ func (r *results) get(ctx context.Context, id string) *fleet.Result {
 		if err != nil && !errors.Is(err, context.Canceled) {
 			r.log.Warn().Err(err).Str("task_id", id).Msg("the results of earlier tasks cannot be read; if this task was done, it is done again")
 		}
-		k.Result = jsontext.Value(text)
 	}
 	result := new(fleet.Result)
-	if len(k.Result) == 0 || json.Unmarshal(k.Result, result) != nil || result.Status != fleet.StatusDone { // others are of earlier versions
+	if text == "" || json.Unmarshal([]byte(text), result) != nil || result.Status != fleet.StatusDone { // others are of earlier versions
 		return nil
 	}
 	return result
@@ -92,7 +91,7 @@ func (r *results) keep(ctx context.Context, result *fleet.Result) {
 	if err != nil {
 		return // then it cannot be sent either, which is logged
 	}
-	k := kept{r.workspace, text}
+	k := kept{r.workspace, text, result.TaskID}
 	if r.store != nil {
 		patience := r.patience
 		if ctx.Err() != nil { // the host ends
@@ -100,31 +99,26 @@ func (r *results) keep(ctx context.Context, result *fleet.Result) {
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 		defer cancel()
-		err := dialect.Write(ctx, r.store, func(tx *store.Tx) error { return k.write(tx, result.TaskID, r.room.store) })
+		err := dialect.Write(ctx, r.store, func(tx *store.Tx) error { return k.write(tx, k.task, r.room.store) })
 		if err == nil {
 			return
 		}
 		r.log.Warn().Err(err).Str("task_id", result.TaskID).Msg("the result of a task is not stored; sent again after a restart, the task would be done again")
 	}
-	r.remember(result.TaskID, k)
+	r.remember(k)
 }
 
 // remember keeps a result in memory, and forgets the oldest where there are too many.
-func (r *results) remember(id string, k kept) {
+func (r *results) remember(k kept) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.known == nil {
-		r.known = make(map[string]kept)
-	}
-	if old, ok := r.known[id]; ok {
-		r.bytes -= len(old.Result)
-	} else {
-		r.order = append(r.order, id)
-	}
-	r.known[id] = k
-	for r.bytes += len(k.Result); len(r.order) > maxRemembered || r.bytes > r.room.memory; r.order = r.order[1:] {
-		r.bytes -= len(r.known[r.order[0]].Result)
-		delete(r.known, r.order[0])
+	r.known = append(slices.DeleteFunc(r.known, func(old kept) bool { return old.task == k.task }), k)
+	bytes := 0
+	for at, k := range slices.Backward(r.known) {
+		if bytes += len(k.Result); bytes > r.room.memory || len(r.known)-at > maxRemembered {
+			r.known = slices.Delete(r.known, 0, at+1)
+			return
+		}
 	}
 }
 
@@ -188,44 +182,22 @@ func (f *Front) carry(result *fleet.Result) {
 		return
 	}
 	defer root.Close()
-	guard, room := f.opts.Wall.In(root), maxBytes
+	room := maxBytes
 	for _, name := range result.Artifacts.FilesChanged {
 		file := fleet.File{Path: name}
 		var err error
-		switch file.Content, err = read(root, guard, name, min(maxFile, room)); {
+		var large wall.TooLargeError
+		switch file.Content, err = f.opts.Wall.ReadFile(root, name, min(maxFile, room)); {
 		case errors.Is(err, fs.ErrNotExist):
 			file.Gone = true
-		case errors.Is(err, errTooLarge):
-			file.Left = err.Error()
+		case errors.As(err, &large):
+			file.Left = "it is too large"
 		case err != nil:
 			file.Left = "it is not a regular file that may be read"
 		}
 		room -= len(file.Content)
 		result.Artifacts.Files = append(result.Artifacts.Files, file)
 	}
-}
-
-var errTooLarge = errors.New("it is too large")
-
-// read returns what a regular file of the workspace holds. A pipe is not waited for.
-func read(root *os.Root, guard *wall.Guard, name string, most int) ([]byte, error) {
-	open := guard.OpenFile
-	if guard == nil {
-		open = func(name string, flag int) (*os.File, error) { return root.OpenFile(name, os.O_RDONLY|flag, 0) }
-	}
-	file, err := open(name, syscall.O_NONBLOCK)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, fs.ErrInvalid
-	}
-	content, err := io.ReadAll(io.LimitReader(file, int64(most)+1))
-	if err == nil && len(content) > most {
-		return nil, errTooLarge
-	}
-	return content, err
 }
 
 // carryPatch puts the changes that a branch has into the result.
