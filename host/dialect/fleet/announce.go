@@ -86,17 +86,15 @@ func (f *Front) describe(ctx context.Context, last *fleet.Announce) (a *fleet.An
 
 // watch announces again what has changed.
 func (f *Front) watch(starting bool) {
-	clock := time.NewTimer(0)
-	defer clock.Stop()
-	<-clock.C
 	for {
-		if clock.Reset(f.pace.watch); starting {
-			clock.Reset(min(f.pace.watch, watchStart))
+		pace := f.pace.watch
+		if starting {
+			pace = min(pace, watchStart)
 		}
 		select {
 		case <-f.ctx.Done():
 			return
-		case <-clock.C:
+		case <-time.After(pace):
 		}
 		starting = f.announce(f.ctx, nil)
 	}
@@ -260,30 +258,6 @@ func (f *Front) servers(ctx context.Context, x *executors) (map[string]fleet.Hea
 		}
 	}
 	return health, err
-}
-
-// awaitServers waits until the MCP servers that a task requires are connected, or are known not to be. Tasks that came
-// before the first announce do so one after the other, so that they start in order.
-func (f *Front) awaitServers(ctx context.Context, t *task) any {
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		within, cancel := context.WithTimeout(ctx, checkTimeout)
-		why, pending := f.executors(within).unmet(t)
-		cancel()
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case why != "":
-			return f.decline(fleet.Blocked(t.Task.TaskID, why))
-		case !pending:
-			return f.ready(t)
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-		}
-	}
 }
 
 // abilities adds the host's own tools that are allowed; where all are, also the toolkits that are

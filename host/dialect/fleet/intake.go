@@ -117,22 +117,39 @@ func (f *Front) consider(ctx context.Context, t *task) any {
 	if len(t.Requirements.RequiredMCP)+len(t.Requirements.RequiredCapabilities) > 0 {
 		f.session() // waits for plugins that are not ready, for which the time below is too short
 	}
-	within, cancel = context.WithTimeout(ctx, checkTimeout)
+	if decided := f.decide(ctx, t); decided != nil {
+		return decided
+	}
+	t.work.Claims = claimServers
+	t.work.Run = func(ctx context.Context) (any, error) { return f.awaitServers(ctx, t), context.Cause(ctx) }
+	return t.work
+}
+
+// awaitServers waits until the MCP servers that a task requires are connected, or are known not to be. Tasks that came
+// before the first announce do so one after the other, so that they start in order.
+func (f *Front) awaitServers(ctx context.Context, t *task) any {
+	for {
+		if decided := f.decide(ctx, t); decided != nil || ctx.Err() != nil {
+			return decided
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// decide returns the result of a task that requires what is not there, and its work, which waits for a place, where
+// all is there; nil = a server that it requires is connecting.
+func (f *Front) decide(ctx context.Context, t *task) any {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	why, pending := f.unmet(within, t)
-	switch {
+	switch why, pending := f.unmet(ctx, t); {
 	case why != "":
 		return f.decline(fleet.Blocked(t.Task.TaskID, why))
 	case pending:
-		t.work.Claims = claimServers
-		t.work.Run = func(ctx context.Context) (any, error) { return f.awaitServers(ctx, t), context.Cause(ctx) }
-		return t.work
+		return nil
 	}
-	return f.ready(t)
-}
-
-// ready has a task wait for a place.
-func (f *Front) ready(t *task) *host.Work {
 	w := t.work
 	w.Claims, w.Ahead, w.Places, w.Priority = nil, false, f.places, t.Task.Priority.Rank()
 	w.Run = func(ctx context.Context) (any, error) { return f.run(ctx, t), nil }

@@ -98,12 +98,9 @@ const maxLink = 64 << 10
 
 // sameFile reports whether two names lead to one file.
 func sameFile(a, b string) bool {
-	x, err := os.Stat(a)
-	if err != nil {
-		return false
-	}
-	y, err := os.Stat(b)
-	return err == nil && os.SameFile(x, y)
+	x, errA := os.Stat(a)
+	y, errB := os.Stat(b)
+	return errA == nil && errB == nil && os.SameFile(x, y)
 }
 
 // worktrees is the folder of the worktrees of the workspace.

@@ -76,8 +76,8 @@ func (r *results) get(ctx context.Context, id string) *fleet.Result {
 		}
 	}
 	result := new(fleet.Result)
-	if text == "" || json.Unmarshal([]byte(text), result) != nil || result.Status != fleet.StatusDone { // others are of earlier versions
-		return nil
+	if text == "" || json.Unmarshal([]byte(text), result) != nil || result.Status != fleet.StatusDone {
+		return nil // one that is not done is of an earlier version
 	}
 	return result
 }
