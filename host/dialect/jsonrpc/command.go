@@ -104,7 +104,7 @@ func historyCommand(f *Front, ctx context.Context, c *call) (any, error) {
 		return nil, jsonrpc.Refused("session_busy", "the session is busy; session.interrupt first")
 	}
 	err = f.leave(ctx, c.on, r.ID)
-	if _, there := f.option(r.Provider, r.Provider); err == nil && there {
+	if err == nil && len(those(f.workers(), called(r.Provider))) > 0 {
 		err = f.choose(ctx, selection{Worker: r.Provider, Thinking: r.Thinking})
 	}
 	c.reason = "session_resumed"

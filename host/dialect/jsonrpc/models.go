@@ -39,18 +39,45 @@ func (f *Front) workers() []host.WorkerInfo {
 	return nil
 }
 
-// option finds a worker by its own name, else by a model; provider is its name, "" = any.
-func (f *Front) option(provider, model string) (found host.WorkerInfo, ok bool) {
-	for _, w := range f.workers() {
-		switch {
-		case provider != "" && provider != w.Name:
-		case w.Name == model:
-			return w, true
-		case !ok && modelID(w) == model:
-			found, ok = w, true
+// those returns the workers that match.
+func those(workers []host.WorkerInfo, match func(host.WorkerInfo) bool) (some []host.WorkerInfo) {
+	for _, w := range workers {
+		if match(w) {
+			some = append(some, w)
 		}
 	}
-	return found, ok
+	return some
+}
+
+// prefer returns the workers that match, or all of them where none does.
+func prefer(workers []host.WorkerInfo, match func(host.WorkerInfo) bool) []host.WorkerInfo {
+	if some := those(workers, match); len(some) > 0 {
+		return some
+	}
+	return workers
+}
+
+func called[T ~string](name T) func(host.WorkerInfo) bool {
+	return func(w host.WorkerInfo) bool { return w.Name == string(name) }
+}
+
+// with returns the workers that have a model, first the one that is called so.
+func with(workers []host.WorkerInfo, model text) []host.WorkerInfo {
+	named := called(model)
+	able := func(w host.WorkerInfo) bool { return named(w) || modelID(w) == string(model) }
+	return prefer(those(workers, able), named)
+}
+
+// of returns the workers of a provider, which a request names; "" = all.
+func (f *Front) of(c *call, provider text) ([]host.WorkerInfo, error) {
+	workers := f.workers()
+	if provider != "" {
+		workers = those(workers, called(provider))
+	}
+	if provider != "" && len(workers) == 0 {
+		return nil, c.wrong("provider", "must be one of the workers that model.list lists")
+	}
+	return workers, nil
 }
 
 // selection is the model that the client has selected. It is kept over the end of the host.
@@ -79,18 +106,16 @@ func (f *Front) chosen(ctx context.Context) selection {
 		}
 		f.mu.Unlock()
 	}
-	sel := *kept
-	w, there := f.option(sel.Worker, sel.Worker)
-	if there {
-		sel.asked = sel.Thinking
-	} else {
-		if workers := f.workers(); len(workers) > 0 {
-			w = workers[0]
-		}
-		sel = selection{Thinking: usualLevel(w)}
+	sel, workers := *kept, f.workers()
+	if named := those(workers, called(sel.Worker)); len(named) > 0 {
+		sel.Model, sel.asked = modelID(named[0]), sel.Thinking
+		return sel
 	}
-	sel.Model = modelID(w)
-	return sel
+	var first host.WorkerInfo
+	if len(workers) > 0 {
+		first = workers[0]
+	}
+	return selection{Model: modelID(first), Thinking: usualLevel(first)}
 }
 
 // provider is the name of the selected worker, or null.
@@ -127,40 +152,8 @@ func modelOption(w host.WorkerInfo) map[string]any {
 func modelList(f *Front, ctx context.Context, c *call, req *struct {
 	Provider text `json:"provider"`
 }) (any, error) {
-	workers := f.workers()
-	if req.Provider != "" {
-		if workers = those(workers, called(string(req.Provider))); len(workers) == 0 {
-			return nil, c.noProvider()
-		}
-	}
-	return f.chosen(ctx).tell(listed(workers)), nil
-}
-
-// those returns the workers that match.
-func those(workers []host.WorkerInfo, match func(host.WorkerInfo) bool) (some []host.WorkerInfo) {
-	for _, w := range workers {
-		if match(w) {
-			some = append(some, w)
-		}
-	}
-	return some
-}
-
-// prefer returns the workers that match, or all of them where none does.
-func prefer(workers []host.WorkerInfo, match func(host.WorkerInfo) bool) []host.WorkerInfo {
-	if some := those(workers, match); len(some) > 0 {
-		return some
-	}
-	return workers
-}
-
-func called(name string) func(host.WorkerInfo) bool {
-	return func(w host.WorkerInfo) bool { return w.Name == name }
-}
-
-// noProvider is the error of a provider that there is not.
-func (c *call) noProvider() error {
-	return c.wrong("provider", "must be one of the workers that model.list lists")
+	workers, err := f.of(c, req.Provider)
+	return f.chosen(ctx).tell(listed(workers)), err
 }
 
 // listed is the workers as model.list shows them.
@@ -180,16 +173,18 @@ func modelSelect(f *Front, ctx context.Context, c *call, req *struct {
 	Session  text `json:"session_id"`
 	Compress bool `json:"compress_immediately"`
 }) (any, error) {
-	w, ok := f.option(string(req.Provider), string(req.Model))
+	workers, err := f.of(c, req.Provider)
+	workers = with(workers, req.Model)
 	switch {
-	case !ok && len(those(f.workers(), called(string(req.Provider)))) == 0:
-		return nil, c.noProvider()
-	case !ok:
+	case err != nil:
+		return nil, err
+	case len(workers) == 0:
 		return nil, jsonrpc.Errorf(jsonrpc.CodeInternal, "unknown model for provider %s: %s", quoted(req.Provider),
 			quoted(req.Model))
 	case req.Compress && req.Session == "":
 		return nil, jsonrpc.Errorf(jsonrpc.CodeInternal, "session_id is required when compress_immediately is true")
 	}
+	w := workers[0]
 	told := map[string]any{}
 	if req.Compress {
 		if _, err := f.get(ctx, string(req.Session)); err != nil {

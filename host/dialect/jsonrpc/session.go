@@ -143,11 +143,11 @@ func sessionCreate(f *Front, ctx context.Context, c *call, req *struct {
 	e := entry{ID: uuid.NewString(), Title: titleOf(string(req.Title)), Created: now, Updated: now,
 		Agent: f.history.owner()}
 	if req.Model != "" {
-		w, ok := f.option("", string(req.Model))
-		if !ok {
+		workers := with(f.workers(), req.Model)
+		if len(workers) == 0 {
 			return nil, c.wrong("model", "names no worker and no model of one; model.list shows them")
 		}
-		e.Model = w.Name
+		e.Model = workers[0].Name
 	}
 	if err := f.history.put(ctx, e); err != nil {
 		return nil, err

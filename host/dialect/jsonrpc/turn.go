@@ -41,13 +41,11 @@ type turn struct {
 	told  chan struct{}   // closed when all was told of this one
 
 	// The fields below are guarded by Front.mu.
-	rollout  string // of the session when the turn began: what is said later may belong to another one
-	provider string // the worker that took it up
-	model    string
-	program  bool            // that is no model, and sees the images that are files alone
-	stopped  <-chan struct{} // closed when who interrupted it was answered; nil = nobody did
-	over     bool            // the worker has ended
-	steers   []*steer        // that no worker has taken yet
+	rollout string          // of the session when the turn began: what is said later may belong to another one
+	worker  host.WorkerInfo // that took it up
+	stopped <-chan struct{} // closed when who interrupted it was answered; nil = nobody did
+	over    bool            // the worker has ended
+	steers  []*steer        // that no worker has taken yet
 }
 
 // steer is a text on its way to a worker at work.
@@ -191,7 +189,8 @@ func (f *Front) run(t *turn) {
 	f.mu.Lock()
 	t.over = true
 	stopped := t.stopped
-	blind := t.program && slices.ContainsFunc(t.images, func(a attachment) bool { return a.data })
+	program := t.worker.Name != "" && t.worker.Mode != "llm" // it sees the images that are files alone
+	blind := program && slices.ContainsFunc(t.images, func(a attachment) bool { return a.data })
 	f.mu.Unlock()
 	if blind {
 		f.note(t, message{Role: roleSystem, Text: "images that came as data were not seen: this worker is not a " +
@@ -252,7 +251,7 @@ func (f *Front) do(t *turn, w *watcher, chosen string, talk *host.Talk, brief st
 func (f *Front) started(t *turn, watch *watcher, name string) {
 	for _, w := range those(f.workers(), called(name)) {
 		f.mu.Lock()
-		t.provider, t.model, t.program = w.Name, modelID(w), w.Mode != "llm"
+		t.worker = w
 		f.mu.Unlock()
 		watch.begin()
 	}
@@ -314,8 +313,8 @@ func (f *Front) finish(t *turn) {
 		ID:      t.rollout,
 		Title:   cmp.Or(f.history.kept(t.session.Title), titleOf(f.history.kept(hint)), "untitled chat"),
 		Created: now, Updated: now,
-		Provider: cmp.Or(t.provider, chosen.Worker), Model: cmp.Or(t.model, chosen.Model), Thinking: chosen.Thinking,
-		Agent: t.session.Agent, Folder: f.history.folder,
+		Provider: cmp.Or(t.worker.Name, chosen.Worker), Model: cmp.Or(modelID(t.worker), chosen.Model),
+		Thinking: chosen.Thinking, Agent: t.session.Agent, Folder: f.history.folder,
 	}
 	f.mu.Unlock()
 	if err := f.history.finish(context.WithoutCancel(f.ctx), t.ID, r); err != nil {
