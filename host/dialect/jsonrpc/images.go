@@ -176,11 +176,9 @@ func (f *Front) place(name string) (string, error) {
 		}
 	}
 	if filepath.IsAbs(name) {
-		rel, err := filepath.Rel(f.opts.Workspace, name)
-		if err != nil {
-			rel = ".."
+		if rel, err := filepath.Rel(f.opts.Workspace, name); err == nil {
+			name = rel
 		}
-		name = rel
 	}
 	if f.opts.Workspace == "" || !filepath.IsLocal(name) {
 		return "", fmt.Errorf("%s is not in the workspace, whose files are the only ones that are read here", quoted(given))

@@ -95,14 +95,12 @@ type Front struct {
 // New makes the dialect.
 func New(opts Options) *Front {
 	opts.setDefaults()
-	return &Front{
+	f := &Front{
 		opts: opts, methods: methods(), admitted: len(opts.Tokens) == 0,
-		history: history{
-			store: opts.Store, wait: opts.StoreWait, maxKept: opts.MaxKept, secrets: opts.Secrets,
-			folder: wall.PlaceIn(opts.Workspace, "."),
-		},
 		open: make(map[*call]bool), sessions: make(map[string]*session),
 	}
+	f.history.Options, f.history.folder = &f.opts, wall.PlaceIn(opts.Workspace, ".")
+	return f
 }
 
 // Open implements host.Dialect.

@@ -11,7 +11,6 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host/dialect"
-	"a2e/host/redact"
 	"a2e/host/store"
 	"a2e/protocol"
 )
@@ -58,14 +57,12 @@ const (
 	maxHistory  = 32 << 20 // bytes of those, with their images
 )
 
-// history keeps sessions, what was said in them, and settings in the store.
+// history keeps sessions, what was said in them, and settings in the store. No access waits longer than StoreWait. What
+// is kept has no secrets, nor those that it names itself.
 type history struct {
-	store   store.Opener
-	wait    time.Duration // for the store, each time
-	maxKept int
-	folder  string                 // where rollouts begin
-	secrets *redact.Set            // what is kept has none of them, nor those that it names itself
-	only    atomic.Pointer[string] // the agent whose sessions there are, as tokens tell agents apart; nil = all
+	*Options
+	folder string                 // where rollouts begin
+	only   atomic.Pointer[string] // the agent whose sessions there are, as tokens tell agents apart; nil = all
 }
 
 // owner is whose a new session is.
@@ -103,11 +100,10 @@ func errSlow(wait time.Duration) *protocol.Error {
 	return protocol.Errorf(protocol.CodeTimeout, "the store was not free within %s; send it again later", wait)
 }
 
-// read has fn read from the store, and write has it write. They do not wait for longer than history.wait.
 func (h *history) read(ctx context.Context, fn func(*store.Tx) error) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, h.wait, errSlow(h.wait))
+	ctx, cancel := context.WithTimeoutCause(ctx, h.StoreWait, errSlow(h.StoreWait))
 	defer cancel()
-	err := h.store.Read(ctx, fn)
+	err := h.Store.Read(ctx, fn)
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -115,9 +111,9 @@ func (h *history) read(ctx context.Context, fn func(*store.Tx) error) error {
 }
 
 func (h *history) write(ctx context.Context, fn func(*store.Tx) error) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, h.wait, errSlow(h.wait))
+	ctx, cancel := context.WithTimeoutCause(ctx, h.StoreWait, errSlow(h.StoreWait))
 	defer cancel()
-	return dialect.Write(ctx, h.store, fn)
+	return dialect.Write(ctx, h.Store, fn)
 }
 
 // one reads the first row of a query; false = there is none.
@@ -173,7 +169,7 @@ func (h *history) messages(ctx context.Context, rollout string, said bool) ([]*m
 }
 
 // kept is a text as it may be kept.
-func (h *history) kept(text string) string { return string(h.secrets.Own([]byte(text))) }
+func (h *history) kept(text string) string { return string(h.Secrets.Own([]byte(text))) }
 
 func exec(tx *store.Tx, query string, args ...any) error {
 	_, err := tx.Exec(query, args...)
@@ -203,7 +199,7 @@ const (
 // prune deletes the rows of sessions or rollouts that are too many, but not those of one of them.
 func (h *history) prune(tx *store.Tx, rows, table, but string) error {
 	return exec(tx, "DELETE FROM "+rows+" IN (SELECT id FROM "+table+
-		" WHERE id <> ? ORDER BY updated DESC LIMIT 1000000000 OFFSET ?)", but, max(h.maxKept-1, 0))
+		" WHERE id <> ? ORDER BY updated DESC LIMIT 1000000000 OFFSET ?)", but, max(h.MaxKept-1, 0))
 }
 
 // keep keeps a session.
@@ -323,7 +319,7 @@ func (m *keptMessage) put(tx *store.Tx) error {
 func Part() store.Part {
 	records := store.Kinds{
 		store.RecordsOf("rpc.session", "SELECT "+entryColumns+" FROM rpc_sessions ORDER BY id",
-			func(s *keptSession) []any { return s.columns() }, (*keptSession).put),
+			(*keptSession).columns, (*keptSession).put),
 		store.RecordsOf("rpc.rollout", rolloutRows+" FROM rpc_rollouts ORDER BY id",
 			(*rollout).columns, (*rollout).put),
 		store.RecordsOf("rpc.message", "SELECT rollout, turn, said, message FROM rpc_messages ORDER BY number",

@@ -134,11 +134,11 @@ func (f *Front) heldLocked() (bytes int) {
 
 // prepare makes a turn ready to begin. What keeps it from that is told; false = it does.
 func (f *Front) prepare(t *turn) bool {
-	var err error
-	if t.images, err = f.load(t.Images); err == nil {
-		_, err = f.pool()
+	images, err := f.load(t.Images)
+	if err == nil && len(f.workers()) == 0 {
+		err = host.NoWorker()
 	}
-	t.Images, t.prepared = nil, err == nil
+	t.images, t.Images, t.prepared = images, nil, err == nil
 	if err != nil {
 		f.fail(t, err)
 	}
@@ -230,17 +230,13 @@ func (f *Front) do(t *turn, w *watcher, chosen string, talk *host.Talk, brief st
 			f.opts.Log.Error().Str("panic", fmt.Sprint(v)).Msg("a worker's plugin panicked")
 		}
 	}()
-	pool, err := f.pool()
-	if err != nil {
-		return nil, err
-	}
 	task := host.WorkerTask{
 		Worker: cmp.Or(t.session.Model, chosen), Steer: t.steer, Talk: talk, Output: w.output,
 		Started: func(name string) { f.started(t, w, name) },
 	}
 	task.Type, task.ProtocolVersion, task.Brief = fleet.TypeDispatch, fleet.Version, brief
 	task.Task = fleet.Task{TaskID: t.ID, Priority: fleet.PriorityNormal, ReplySchema: fleet.ReplyProse}
-	r, err = pool.RunTask(dialect.Merge(f.enter(t.session), t.ctx), task)
+	r, err = host.ServicesOf(f.ctx).Workers().RunTask(dialect.Merge(f.enter(t.session), t.ctx), task)
 	if r == nil && err == nil {
 		err = protocol.Errorf(protocol.CodeRuntimeError, "the worker's plugin gave no result")
 	}
@@ -358,15 +354,6 @@ func (f *Front) end(t *turn) (next *turn) {
 		f.about(t, jsonrpc.SessionError, map[string]any{"code": "shutdown", "message": why})
 	}
 	return next
-}
-
-// pool returns the plugin with the workers.
-func (f *Front) pool() (host.WorkerPool, error) {
-	pool := host.ServicesOf(f.ctx).Workers()
-	if pool == nil || len(pool.Workers()) == 0 {
-		return nil, host.NoWorker()
-	}
-	return pool, nil
 }
 
 func sessionSteer(f *Front, _ context.Context, c *call, req *struct {
