@@ -22,35 +22,26 @@ type downError struct{ reason string }
 // Error implements error.
 func (e *downError) Error() string { return e.reason }
 
-// queue is the tasks that would take a place of a worker: higher priorities first, equal
-// ones in order of arrival. A task may stand in those of several workers.
-type queue []*task
-
-func (q *queue) find(t *task) (at int, ok bool) {
-	return slices.BinarySearchFunc(*q, t, func(a, b *task) int { return cmp.Or(cmp.Compare(b.rank, a.rank), cmp.Compare(a.number, b.number)) })
-}
-
-func (q *queue) add(t *task) {
-	at, _ := q.find(t)
-	*q = slices.Insert(*q, at, t)
-}
-
-func (q *queue) remove(t *task) {
-	if at, ok := q.find(t); ok {
-		*q = slices.Delete(*q, at, at+1)
-	}
+// findLocked returns where a task stands among those without a place: higher priorities first, equal ones in order of
+// arrival.
+func (p *Pool) findLocked(t *task) (at int, ok bool) {
+	return slices.BinarySearchFunc(p.queue, t, func(a, b *task) int {
+		return cmp.Or(cmp.Compare(b.rank, a.rank), cmp.Compare(a.number, b.number))
+	})
 }
 
 // place waits for a place at a worker that may do the task; leave gives it back. The error
 // is the cause of ctx, a *nobodyError, a *downError, or overloaded.
 func (p *Pool) place(ctx context.Context, t *task) (*runner, error) {
 	p.mu.Lock()
-	r, err := p.assignLocked(t)
+	p.assignLocked(t)
 	p.mu.Unlock()
-	if r != nil || err != nil {
-		return r, err
+	select {
+	case g := <-t.granted:
+		return g.at, g.err
+	default:
+		t.tellStart("")
 	}
-	t.tellStart("")
 	steer := t.Steer
 	for {
 		select {
@@ -69,32 +60,26 @@ func (p *Pool) place(ctx context.Context, t *task) (*runner, error) {
 	}
 }
 
-// assignLocked returns the task a place at the best worker that has a free one. Where none
-// has, the task waits at all that are as good, and both results are nil.
-func (p *Pool) assignLocked(t *task) (*runner, error) {
+// assignLocked has the task wait at all workers that are the best for it, and get the first place there, which may be
+// free now.
+func (p *Pool) assignLocked(t *task) {
 	best, err := p.bestLocked(t)
 	if err != nil {
-		return nil, err
+		t.granted <- grant{err: err}
+		return
 	}
-	for _, r := range best {
-		if r.freeLocked() && len(r.queue) == 0 {
-			r.active++
-			return r, nil
-		}
-	}
-	if p.waiting >= maxWaiting {
-		return nil, protocol.Errorf(protocol.CodeOverloaded, "%s waiting for a worker already; send this one again "+
-			"later", protocol.Count(p.waiting, "task"))
-	}
-	p.waiting++
+	at, _ := p.findLocked(t)
+	p.queue = slices.Insert(p.queue, at, t)
 	t.waits = best
 	for _, r := range best {
-		r.queue.add(t)
+		r.serveLocked()
 	}
-	for _, r := range best {
-		r.serveLocked() // a rest may be over just now
+	if t.waits != nil && len(p.queue) > maxWaiting {
+		p.removeLocked(t)
+		err := protocol.Errorf(protocol.CodeOverloaded, "%s waiting for a worker already; send this one again later",
+			protocol.Count(len(p.queue), "task"))
+		t.granted <- grant{err: err}
 	}
-	return nil, nil
 }
 
 // freeLocked reports whether the worker can take a task right now.
@@ -118,16 +103,21 @@ func (r *runner) wakeLocked() {
 
 // serveLocked returns free places to the tasks that wait for them.
 func (r *runner) serveLocked() {
-	for len(r.queue) > 0 && r.freeLocked() {
-		t := r.queue[0]
+	for r.freeLocked() {
+		at := slices.IndexFunc(r.pool.queue, r.awaitedBy)
+		if at < 0 {
+			return
+		}
+		t := r.pool.queue[at]
 		r.pool.removeLocked(t)
 		r.active++
 		t.granted <- grant{at: r}
 	}
-	if len(r.queue) > 0 {
-		r.wakeLocked()
-	}
+	r.wakeLocked()
 }
+
+// awaitedBy reports whether a task waits for a place at the worker. Pool.mu is held.
+func (r *runner) awaitedBy(t *task) bool { return slices.Contains(t.waits, r) }
 
 // leave returns a place back.
 func (p *Pool) leave(r *runner) {
@@ -139,11 +129,9 @@ func (p *Pool) leave(r *runner) {
 
 // removeLocked ends the wait of a task.
 func (p *Pool) removeLocked(t *task) {
-	for _, r := range t.waits {
-		r.queue.remove(t)
-	}
+	at, _ := p.findLocked(t)
+	p.queue = slices.Delete(p.queue, at, at+1)
 	t.waits = nil
-	p.waiting--
 }
 
 // withdraw ends the wait of a task that does not want a place any more. One that it was
@@ -165,13 +153,10 @@ func (p *Pool) withdraw(t *task) {
 
 // evictLocked sends the tasks that wait for a worker elsewhere.
 func (r *runner) evictLocked() {
-	for _, t := range slices.Clone(r.queue) {
-		if t.waits == nil {
-			continue // one before it made another worker look at its queue
-		}
-		r.pool.removeLocked(t)
-		if at, err := r.pool.assignLocked(t); at != nil || err != nil {
-			t.granted <- grant{at, err}
+	for _, t := range slices.Clone(r.pool.queue) {
+		if r.awaitedBy(t) { // still: another one may have made a worker look at the queue
+			r.pool.removeLocked(t)
+			r.pool.assignLocked(t)
 		}
 	}
 }

@@ -56,7 +56,7 @@ type Pool struct {
 
 	mu      sync.Mutex // guards the fields below, and those of runners and tasks that say so
 	closed  bool
-	waiting int           // tasks without a place
+	queue   []*task       // those without a place, who comes first first; each may wait at several workers
 	news    chan struct{} // closed, and made anew, when a child announces itself
 	arrived uint64        // tasks so far
 }
@@ -83,7 +83,6 @@ type runner struct {
 
 	// Guarded by Pool.mu.
 	active int         // tasks that have a place
-	queue  queue       // tasks that would take one
 	health health      // whether it runs
 	child  *peer       // mode fleet: the one that runs; nil = none
 	wake   *time.Timer // mode fleet: looks at the queue once a rest is over; nil = none is set
@@ -131,9 +130,14 @@ func (p *Pool) Workers() []host.WorkerInfo {
 	for _, r := range p.runners {
 		info := host.WorkerInfo{
 			Name: r.Name, Mode: r.Mode, Model: r.modelLocked(), ModelTier: r.tierLocked(), ContextWindow: r.ContextWindow,
-			MaxTasks: r.MaxTasks, Active: r.active, Waiting: len(r.queue), Reason: r.health.Reason(p.env.Now()),
+			MaxTasks: r.MaxTasks, Active: r.active, Reason: r.health.Reason(p.env.Now()),
 			Tools: append([]string{}, r.Capabilities...), MCPServers: []string{},
 			HostTools: r.Mode == ModeLLM || r.Mode == ModeOneshot && r.Capabilities == nil, Only: slices.Clone(r.Tools),
+		}
+		for _, t := range p.queue {
+			if r.awaitedBy(t) {
+				info.Waiting++
+			}
 		}
 		if r.Mode == ModeLLM {
 			info.Extensions, info.Thinking = []string{fleet.ExtensionSteer, fleet.ExtensionCancel}, cmp.Or(r.LLM.Thinking, "off")

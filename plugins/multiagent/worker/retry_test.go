@@ -239,5 +239,5 @@ func TestChaos(t *testing.T) {
 	for _, info := range s.Workers() {
 		assert.That(t, info.Active == 0 && info.Waiting == 0, "%+v", info)
 	}
-	assert.Equal(t, s.waiting, 0, "… tasks wait for ever")
+	assert.Equal(t, len(s.queue), 0, "… tasks wait for ever")
 }

@@ -59,7 +59,7 @@ type task struct {
 	number  uint64     // of its arrival
 	granted chan grant // takes one
 	rank    int        // of its priority
-	waits   []*runner  // in whose queues it stands; guarded by Pool.mu
+	waits   []*runner  // at which it would take a place; guarded by Pool.mu
 }
 
 // setback is a worker that did not take the task up, or died.

@@ -185,7 +185,7 @@ func TestTooManyWait(t *testing.T) {
 	t.Parallel()
 	p := idlePool(t, Worker{Name: "w", Command: []string{"x"}})
 	p.runners[0].active = 1
-	p.waiting = maxWaiting
+	p.queue = slices.Repeat([]*task{{}}, maxWaiting)
 	var e *protocol.Error
 	_, err := p.RunTask(context.Background(), brief("t", ""))
 	assert.That(t, errors.As(err, &e) && e.Code == protocol.CodeOverloaded, "%v", err)
