@@ -299,7 +299,7 @@ func (h *Host) run(c *call, out []byte) []byte {
 	case again != nil:
 		h.admitAgain(c, again)
 	case resp != nil:
-		return h.answer(c, out, resp)
+		out, _ = h.answer(c, out, resp, nil)
 	}
 	return out
 }

@@ -16,24 +16,92 @@ import (
 	"github.com/google/uuid"
 )
 
-// answer sends a call's response, unless it was answered before. out is a buffer
-// to build it in; it gives back one for the next.
-func (h *Host) answer(c *call, out []byte, resp any) []byte {
+// answer answers a call with what its handler returned, unless it was answered before: sent says so. out is
+// a buffer to build the answer in; next is one for the next answer. Who comes second waits for the first, as
+// the end of the host does.
+func (h *Host) answer(c *call, out []byte, resp any, err error) (next []byte, sent bool) {
+	c.out.Lock()
+	if c.answered {
+		c.out.Unlock()
+		return out, false
+	}
+	c.answered = true
+	line, code := h.answerLine(c, out, resp, err)
+	size := len(line)
+	if next = out; line != nil {
+		next = h.out.append(line)
+	}
+	streams := c.streams
+	c.out.Unlock()
+	for _, f := range streams {
+		if code == "" {
+			f.begin()
+		} else {
+			f.Close()
+		}
+	}
+	switch {
+	case c.work == nil && (h.trails || c.span != nil):
+		h.record(c, size, code)
+	case c.work != nil && c.work.Answered != nil:
+		c.work.Answered()
+	}
+	if !c.byLeader() {
+		h.out.flush()
+	}
+	return next, true
+}
+
+// answerError answers a call with an error, unless it was answered before.
+func (h *Host) answerError(c *call, err error) { h.answer(c, nil, nil, err) }
+
+// answerLine builds the line of an answer; nil = there is none. code is "" for a success.
+func (h *Host) answerLine(c *call, out []byte, resp any, err error) (line []byte, code protocol.ErrorCode) {
+	if err == nil {
+		if line, err = h.successLine(c, out, resp); err == nil {
+			if o, ok := resp.(interface{ ErrorCode() protocol.ErrorCode }); ok {
+				code = o.ErrorCode()
+			}
+			return line, code
+		}
+		err = protocol.Errorf(protocol.CodeRuntimeError, "the answer to %s cannot be encoded: %w", c.dest.typ, err)
+	}
 	if c.work != nil {
-		h.answerWork(c, resp, nil)
-		return out
+		line, _ = h.workLine(c, nil, err)
+		return line, protocol.CodeRuntimeError
 	}
-	msg, err := h.message(out[:0], c.responseType(), c.reqID(), resp)
-	if err != nil {
-		h.answerError(c, protocol.Errorf(protocol.CodeRuntimeError, "the answer to %s cannot be encoded: %w", c.dest.typ, err))
-		return out
+	e := *wireError(err)
+	if e.CapabilityName == "" && c.dest != nil {
+		e.CapabilityName = string(c.dest.capability)
 	}
-	failed := protocol.ErrorCode("")
-	if o, ok := resp.(interface{ ErrorCode() protocol.ErrorCode }); ok {
-		failed = o.ErrorCode()
+	line, err = h.message(nil, protocol.TypeError, c.reqID(), &e)
+	if err != nil { // a detail that does not encode
+		e.Detail = nil
+		line, _ = h.message(nil, protocol.TypeError, c.reqID(), &e)
 	}
-	out, _ = h.deliver(c, msg, failed)
-	return out
+	return line, e.Code
+}
+
+// successLine is answerLine for what a plugin answered, whose types may not encode.
+func (h *Host) successLine(c *call, out []byte, resp any) ([]byte, error) {
+	if c.work != nil {
+		return h.workLine(c, resp, nil)
+	}
+	return h.message(out[:0], c.responseType(), c.reqID(), resp)
+}
+
+// workLine is the line of a dialect.
+func (h *Host) workLine(c *call, resp any, failure error) (line []byte, err error) {
+	defer h.guardEncoding(c.dest.typ, &err)
+	return c.work.Answer(resp, failure), nil
+}
+
+// guardEncoding turns a panic of a plugin's types into an error like any other that does not encode.
+func (h *Host) guardEncoding(t protocol.Type, err *error) {
+	if v := recover(); v != nil {
+		h.logPanic("encoding "+string(t), v)
+		*err = errEncodePanic
+	}
 }
 
 // responseType returns the type of the call's response, ready to stand in a line.
@@ -46,34 +114,9 @@ func (c *call) responseType() protocol.Type {
 	return protocol.Type(quoted[1 : len(quoted)-1])
 }
 
-// answerError answers a call with an error; false means that it was answered
-// before.
-func (h *Host) answerError(c *call, err error) bool {
-	if c.work != nil {
-		return h.answerWork(c, nil, err)
-	}
-	e := *wireError(err)
-	if e.CapabilityName == "" && c.dest != nil {
-		e.CapabilityName = string(c.dest.capability)
-	}
-	msg, err := h.message(nil, protocol.TypeError, c.reqID(), &e)
-	if err != nil { // a detail that does not encode
-		e.Detail = nil
-		msg, _ = h.message(nil, protocol.TypeError, c.reqID(), &e)
-	}
-	_, sent := h.deliver(c, msg, e.Code)
-	return sent
-}
-
-// message builds one whole line. A body that panics while it is encoded, as a
-// plugin's types may, is an error like any other that does not encode.
+// message builds one whole line.
 func (h *Host) message(dst []byte, t protocol.Type, reqID protocol.Value, body any) (msg []byte, err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			h.logPanic("encoding "+string(t), v)
-			err = errEncodePanic
-		}
-	}()
+	defer h.guardEncoding(t, &err)
 	id := h.ids.next()
 	dst = protocol.AppendHeader(dst, t, id[:], h.opts.Now(), reqID)
 	dst, err = protocol.AppendBody(dst, body)
@@ -81,35 +124,6 @@ func (h *Host) message(dst []byte, t protocol.Type, reqID protocol.Value, body a
 }
 
 var errEncodePanic = errors.New("the plugin panicked; the log has the details")
-
-// deliver puts the answer in line, once, and records the request. code is ""
-// for a success.
-func (h *Host) deliver(c *call, msg []byte, code protocol.ErrorCode) (next []byte, sent bool) {
-	size := len(msg)
-	c.out.Lock()
-	if c.answered {
-		c.out.Unlock()
-		return msg, false
-	}
-	c.answered = true
-	next = h.out.append(msg)
-	streams := c.streams
-	c.out.Unlock()
-	for _, f := range streams {
-		if code == "" {
-			f.begin()
-		} else {
-			f.Close()
-		}
-	}
-	if h.trails || c.span != nil {
-		h.record(c, size, code)
-	}
-	if !c.byLeader() {
-		h.out.flush()
-	}
-	return next, true
-}
 
 // byLeader reports whether the call runs on the goroutine that reads, which flushes
 // the output before it waits for input.
