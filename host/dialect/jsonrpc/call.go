@@ -19,7 +19,6 @@ import (
 	"a2e/protocol/jsonrpc"
 )
 
-// method serves one method.
 type method struct {
 	run   handler
 	uses  uses
@@ -61,7 +60,6 @@ const (
 	keyList     = "rpc/list/" // the method follows
 )
 
-// claims are those of the requests of a method.
 func (m *method) claims(name string) (claims []protocol.Claim) {
 	claim := func(key string, access protocol.Access) {
 		claims = append(claims, protocol.Claim{Key: key, Access: access})
@@ -82,9 +80,6 @@ func (m *method) claims(name string) (claims []protocol.Claim) {
 	}
 	return claims
 }
-
-// callOverhead is what a request costs in memory beyond its line.
-const callOverhead = 512
 
 // call is one request or notification.
 type call struct {
@@ -149,7 +144,6 @@ func (f *Front) workOf(c *call) *host.Work {
 	return c.work
 }
 
-// serve serves a request.
 func (f *Front) serve(ctx context.Context, c *call) (any, error) {
 	m, known := f.methods[c.method]
 	f.mu.Lock()
@@ -201,7 +195,6 @@ func taking[P any](run func(*Front, context.Context, *call, *P) (any, error)) ha
 	}
 }
 
-// wrong is the error of a parameter.
 func (c *call) wrong(field, why string) *jsonrpc.Error {
 	return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "invalid params for %s: %s %s", c.method, field, why).
 		With("field", field)

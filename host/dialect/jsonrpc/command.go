@@ -22,9 +22,6 @@ import (
 	"a2e/protocol/jsonrpc"
 )
 
-// commandTimeout is what a tool gets at most, in seconds; an interrupt ends it sooner.
-const commandTimeout = 600
-
 // command is one that is no tool.
 type command struct {
 	Name string  `json:"name"`
@@ -151,10 +148,8 @@ func commandExecute(f *Front, ctx context.Context, c *call) (any, error) {
 	return f.runTool(ctx, c, name, args)
 }
 
-// handled is the answer to a command.
 func handled(output any) map[string]any { return map[string]any{"handled": true, "output": output} }
 
-// runTool runs a tool.
 func (f *Front) runTool(ctx context.Context, c *call, name string, args protocol.Object) (any, error) {
 	var resp protocol.ToolCallResponse
 	begun := time.Now()

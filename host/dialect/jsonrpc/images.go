@@ -21,12 +21,6 @@ import (
 	"a2e/protocol/jsonrpc"
 )
 
-const (
-	maxImages     = 16
-	maxImageBytes = 8 << 20
-	maxAllImages  = 16 << 20 // bytes of those of one message: with them it fits into the history
-)
-
 // ImageTypes are the types of images by the endings of their files' names, in small letters.
 func ImageTypes() map[string]string {
 	return map[string]string{".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".webp": "image/webp", ".gif": "image/gif"}
@@ -49,7 +43,6 @@ type imageParam struct {
 	URL  string `json:"data_url,omitzero"`
 }
 
-// imageList is the images of a message.
 type imageList []imageParam
 
 // imagesOf returns the images that parameters have. What is no image at all is left out.
@@ -78,7 +71,6 @@ func (l imageList) size() (bytes int) {
 	return bytes
 }
 
-// load reads the images of a message.
 func (f *Front) load(list imageList) (all []attachment, err error) {
 	if len(list) > maxImages {
 		return nil, jsonrpc.Refused("invalid_image", "the message has %d images; at most %d are taken", len(list), maxImages)
@@ -105,7 +97,6 @@ func (f *Front) load(list imageList) (all []attachment, err error) {
 
 var errTooLarge = fmt.Errorf("image too large: %w", wall.TooLargeError(maxImageBytes))
 
-// fromURL reads an image that came as data.
 func fromURL(p imageParam) (name, mime string, data []byte, err error) {
 	head, payload, _ := strings.Cut(p.URL, ",")
 	mime, ok := strings.CutPrefix(strings.ToLower(head), "data:")

@@ -64,6 +64,36 @@ func (o *Options) setDefaults() {
 	o.StoreWait = cmp.Or(o.StoreWait, 5*time.Second)
 }
 
+// Limits beside those of Options.
+const (
+	maxSessions    = 256      // in memory
+	maxMessages    = 2000     // of one rollout; the oldest go first
+	maxHistory     = 32 << 20 // bytes of those, with their images
+	maxEarlier     = 200      // of those that a worker is told
+	maxImages      = 16       // of one message
+	maxImageBytes  = 8 << 20  // of one image
+	maxAllImages   = 16 << 20 // bytes of all images of one message: with them it fits into the history
+	maxTitle       = 80       // characters
+	maxThought     = 4 << 10  // bytes of the end of a thought that are looked at for its title
+	maxClient      = 200      // bytes of the client's name, or of a version in an error
+	usualPage      = 100      // rollouts, where the client does not say
+	callOverhead   = 512      // bytes that a request costs in memory beyond its line
+	commandTimeout = 600      // seconds that a tool gets at most; an interrupt ends it sooner
+
+	maxShutdown = time.Hour              // that running work may get to finish
+	lastWait    = 800 * time.Millisecond // that the end waits for work that was stopped
+)
+
+// Names.
+const (
+	nameless         = "rpc"  // the agent of a client that does not say what it is
+	anyRouting       = "any"  // what clients take for no choice among the providers behind an endpoint
+	rolloutScheme    = "a2e:" // before the id of a rollout in its path: it is no file
+	thinkingOff      = "OFF"
+	settingModel     = "model.selected"
+	settingOnboarded = "onboarding.completed_at" // says when the user was shown around
+)
+
 // Front is the dialect. It serves one client, on one host.
 type Front struct {
 	opts    Options
@@ -174,9 +204,6 @@ func (f *Front) Drain(ctx context.Context) {
 	f.closeSessions()
 	f.stop(nil)
 }
-
-// lastWait is how long the end waits for work that was stopped.
-const lastWait = 800 * time.Millisecond
 
 func errEnding() *protocol.Error { return protocol.Errorf(protocol.CodeTimeout, "the host ends") }
 

@@ -18,8 +18,6 @@ import (
 // says, else the worker's name.
 func modelID(w host.WorkerInfo) string { return cmp.Or(w.Model, w.Name) }
 
-const thinkingOff = "OFF"
-
 // levels lists how much a worker can be asked to think.
 func levels(w host.WorkerInfo) []string {
 	if w.Thinking == "" {
@@ -39,7 +37,6 @@ func (f *Front) workers() []host.WorkerInfo {
 	return nil
 }
 
-// those returns the workers that match.
 func those(workers []host.WorkerInfo, match func(host.WorkerInfo) bool) (some []host.WorkerInfo) {
 	for _, w := range workers {
 		if match(w) {
@@ -88,8 +85,6 @@ type selection struct {
 
 	asked string // Thinking, where the client asked for it; "" = as the config says
 }
-
-const settingModel = "model.selected"
 
 // chosen returns the selection, with that of the first worker where there is none.
 func (f *Front) chosen(ctx context.Context) selection {
@@ -162,9 +157,6 @@ func listed(workers []host.WorkerInfo) map[string]any {
 	return map[string]any{"providers": names, "models": each(workers, modelOption)}
 }
 
-// anyRouting is what clients take for no choice among the providers behind an endpoint.
-const anyRouting = "any"
-
 func modelSelect(f *Front, ctx context.Context, c *call, req *struct {
 	Model    text `json:"model_id"`
 	Provider text `json:"provider"`
@@ -203,7 +195,6 @@ func modelSelect(f *Front, ctx context.Context, c *call, req *struct {
 	return sel.tell(told), f.choose(ctx, sel)
 }
 
-// choose keeps a selection.
 func (f *Front) choose(ctx context.Context, sel selection) error {
 	text, err := protocol.AppendJSON(nil, sel)
 	if err == nil {

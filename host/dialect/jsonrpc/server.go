@@ -20,8 +20,6 @@ import (
 	"a2e/protocol/jsonrpc"
 )
 
-const maxClient = 200 // bytes of the client's name, or of a version in an error
-
 func handshake(f *Front, ctx context.Context, c *call, req *struct {
 	Client  string `json:"client_name"`
 	Version text   `json:"protocol_version"`
@@ -54,9 +52,6 @@ func handshake(f *Front, ctx context.Context, c *call, req *struct {
 		"capabilities": map[string]any{"events": true, "command_execute": true, "multi_session": true, "image_inputs": []string{"path", "data_url"}},
 	}, nil
 }
-
-// nameless is the agent of a client that does not say what it is.
-const nameless = "rpc"
 
 // enrol notes who is let in. Sessions stay those of the agent that they were begun for, so a
 // token for another one comes too late.
@@ -95,8 +90,6 @@ func shutdown(f *Front, ctx context.Context, c *call, req *struct {
 	c.then = func() { host.Shutdown(f.ctx, timeout) }
 	return add(map[string]any{"accepted": true}, "reason", req.Reason), nil
 }
-
-const maxShutdown = time.Hour
 
 // connect is for the logins to accounts of vendors.
 func connect(*Front, context.Context, *call) (any, error) {
@@ -248,7 +241,6 @@ type use struct {
 	Used  int `json:"used"`
 }
 
-// limitsGet shows the limits and their use.
 func limitsGet(f *Front, ctx context.Context, _ *call) (any, error) {
 	kept, err := f.history.count(ctx, "")
 	if err != nil {
@@ -295,9 +287,6 @@ func debugSet(f *Front, _ context.Context, c *call, req *struct {
 	f.debug.Store(*req.Super)
 	return map[string]any{"super_debug": *req.Super}, nil
 }
-
-// settingOnboarded is the setting that says when the user was shown around.
-const settingOnboarded = "onboarding.completed_at"
 
 func onboardingStatus(f *Front, ctx context.Context, _ *call) (any, error) {
 	at, err := f.history.setting(ctx, settingOnboarded)

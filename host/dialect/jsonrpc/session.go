@@ -36,9 +36,6 @@ const (
 	labelInterrupting = "interrupting..."
 )
 
-// maxTitle is how long a title is, in characters.
-const maxTitle = 80
-
 // titleOf makes a title of a text: in one line, cut.
 func titleOf(s string) string {
 	runes := []rune(strings.Join(strings.Fields(s), " "))
@@ -75,9 +72,6 @@ func (f *Front) get(ctx context.Context, id string) (*session, error) {
 	}
 	return s, nil
 }
-
-// maxSessions is how many sessions are in memory at most.
-const maxSessions = 256
 
 // forgetLocked takes the idle session out of memory that was not used for the longest time; false = all are busy.
 func (f *Front) forgetLocked() bool {
@@ -199,9 +193,6 @@ func (f *Front) tell(s *session, label, turn string) {
 	f.event(jsonrpc.SessionStatus, add(told, "turn_id", turn))
 }
 
-// rolloutScheme stands before the id of a rollout in its path: it is no file.
-const rolloutScheme = "a2e:"
-
 // summary makes what the client is told of a rollout.
 func (r *rollout) summary() map[string]any {
 	told := map[string]any{
@@ -211,9 +202,6 @@ func (r *rollout) summary() map[string]any {
 	}
 	return add(told, "folder", r.Folder)
 }
-
-// usualPage is how many rollouts a page has where the client does not say.
-const usualPage = 100
 
 type pageParams struct {
 	Limit  float64 `json:"limit"`

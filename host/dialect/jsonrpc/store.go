@@ -52,11 +52,6 @@ type message struct {
 	provider string // of its rollout
 }
 
-const (
-	maxMessages = 2000     // of one rollout; the oldest go first
-	maxHistory  = 32 << 20 // bytes of those, with their images
-)
-
 // history keeps sessions, what was said in them, and settings in the store. No access waits longer than StoreWait. What
 // is kept has no secrets, nor those that it names itself.
 type history struct {
@@ -202,7 +197,6 @@ func (h *history) prune(tx *store.Tx, rows, table, but string) error {
 		" WHERE id <> ? ORDER BY updated DESC LIMIT 1000000000 OFFSET ?)", but, max(h.MaxKept-1, 0))
 }
 
-// keep keeps a session.
 func (h *history) keep(tx *store.Tx, e entry) error {
 	e.Title = h.kept(e.Title)
 	return cmp.Or(putEntry(tx, e), h.prune(tx, "rpc_sessions WHERE id", "rpc_sessions", e.ID))
@@ -255,7 +249,6 @@ func (h *history) setting(ctx context.Context, name string) (value string, err e
 	return value, err
 }
 
-// setting is one in the store.
 type setting struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`

@@ -151,7 +151,6 @@ func (f *Front) about(t *turn, typ jsonrpc.EventType, told map[string]any) {
 	f.event(typ, told)
 }
 
-// fail tells that a turn failed.
 func (f *Front) fail(t *turn, err error) {
 	e := jsonrpc.From(err)
 	f.note(t, message{Role: roleSystem, Text: "inference error: " + e.Message})
@@ -219,10 +218,6 @@ func (f *Front) earlier(t *turn) []host.Said {
 	})
 }
 
-// maxEarlier is how many earlier messages a worker is told at most.
-const maxEarlier = 200
-
-// do has a worker work.
 func (f *Front) do(t *turn, w *watcher, chosen string, talk *host.Talk, brief string) (r *fleet.Result, err error) {
 	defer func() {
 		if v := recover(); v != nil {

@@ -143,9 +143,6 @@ func (w *watcher) piece(kind host.PieceKind, text string) {
 	w.front.about(w.turn, jsonrpc.StreamChunk, map[string]any{"chunk": chunk})
 }
 
-// maxThought is how much of the end of a thought is looked at for its title, in bytes.
-const maxThought = 4 << 10
-
 // thoughtTitle matches a line in bold, as models have titles of their thoughts.
 var thoughtTitle = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?m)^\s*\*\*([^*\n]+)\*\*`) })
 
