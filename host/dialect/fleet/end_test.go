@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"a2e/host"
 	front "a2e/host/dialect/fleet"
 	"a2e/host/hosttest"
@@ -120,6 +122,29 @@ func TestSteer(t *testing.T) {
 	close(over)
 	check(t, result(p, "runs"), "/summary", "did work left right")
 	check(t, result(p, "waits"), "/summary", "did work\n\nand rest")
+}
+
+// TestOverloaded: the host's limits bound the tasks that wait, and the texts for them. What is refused may be sent
+// again later.
+func TestOverloaded(t *testing.T) {
+	workers := &pool{hold: make(chan struct{})}
+	p := hosttest.New(t, host.Options{
+		Plugins: []host.Plugin{workers, newKit()}, Dialects: []host.Dialect{front.New(front.Options{Log: zerolog.Nop()})},
+		Limits: host.Limits{Queue: 1, QueueBytes: 10_000},
+	})
+	p.SendRaw(dispatch("runs", "low", "") + "\n")
+	workers.awaitStart(t, "runs")
+	p.SendRaw(dispatch("waits", "low", "") + "\n")
+	check(t, do(p, steer("waits", strings.Repeat("x", 6_000))+"\n"+steer("nobody", "x"), ""), "/error~", "no such task")
+	p.SendRaw(steer("waits", strings.Repeat("x", 6_000)) + "\n")
+	p.Wait("the text is refused", func(m hosttest.Message) bool {
+		return strings.Contains(m.Get("/error"), `TASK_STEER of the task "waits": overloaded`)
+	})
+	check(t, do(p, dispatch("refused", "urgent", ""), "refused"), "/status", "blocked", "/blocked_reason~", "overloaded: too many tasks")
+	close(workers.hold)
+	check(t, result(p, "waits"), "/status", "done")
+	p.SendRaw(dispatch("refused", "urgent", "") + "\n")
+	check(t, resultNo(t, p, "refused", 2), "/status", "done")
 }
 
 // TestWorkersRefuse: what the workers do not begin with is blocked and may be tried again; a

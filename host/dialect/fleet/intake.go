@@ -27,8 +27,8 @@ var (
 	claimServers = []protocol.Claim{{Key: "fleet/servers/", Access: protocol.Exclusive}}
 )
 
-// lineOverhead is what a message costs in memory beyond its line.
-const lineOverhead = 2048
+// lineOverhead is what a message costs in memory beyond its line, and beyond what the host counts.
+const lineOverhead = 1536
 
 // workOf makes a task one of the host's scheduler, which checks it first.
 func (f *Front) workOf(t *task) *host.Work {

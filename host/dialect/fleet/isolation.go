@@ -37,6 +37,7 @@ type worktree struct {
 	lock    *os.File
 	base    string // the commit that it began with
 	branch  string // that its changes shall get
+	entry   string // the name of its folder in .git/worktrees of the workspace; set by linked
 }
 
 // runIsolated is run in a worktree, whose changes end up on a branch. The workspace and its
@@ -88,6 +89,7 @@ func (w *worktree) linked() bool {
 	if err != nil || !named {
 		return false
 	}
+	w.entry = filepath.Base(entry)
 	back, err := os.ReadFile(filepath.Join(entry, "gitdir"))
 	return err == nil && sameFile(filepath.Dir(entry), filepath.Join(w.main.Dir, ".git", "worktrees")) &&
 		sameFile(strings.TrimSpace(string(back)), link)
@@ -232,18 +234,11 @@ func (w *worktree) save(ctx context.Context) (files []string, branch string, err
 }
 
 // unlock takes away the lock of the index that a git has left which ended with its task, or with
-// a host that was killed: nobody else works in the tree.
+// a host that was killed: nobody else works in the tree. Mostly there is none; git tells of one that stays.
 func (w *worktree) unlock() {
-	all, err := os.OpenRoot(filepath.Join(w.main.Dir, ".git", "worktrees"))
-	if err != nil {
-		return
-	}
-	defer all.Close()
-	links, _ := fs.Glob(all.FS(), "*/gitdir")
-	for _, link := range links {
-		if of, err := all.ReadFile(link); err == nil && strings.TrimSpace(string(of)) == filepath.Join(w.dir, ".git") {
-			_ = all.Remove(path.Join(path.Dir(link), "index.lock")) // mostly there is none; git tells of one that stays
-		}
+	if all, err := os.OpenRoot(filepath.Join(w.main.Dir, ".git", "worktrees")); err == nil {
+		defer all.Close()
+		_ = all.Remove(path.Join(w.entry, "index.lock"))
 	}
 }
 
