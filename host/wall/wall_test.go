@@ -3,6 +3,7 @@ package wall_test
 import (
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -157,5 +158,28 @@ func TestWallIn(t *testing.T) {
 	w := &wall.Wall{Hidden: []string{dir}, Open: []string{filepath.Join(dir, "a")}}
 	for name, hides := range map[string]bool{"own": true, "": true, "a": false, "a/b": false, "ab": true} {
 		assert.Equal(t, w.Hides(filepath.Join(dir, name)), hides, "%q is hidden", name)
+	}
+}
+
+// TestWallReadFile: regular files of the folder are read up to a size, and nothing that is hidden.
+func TestWallReadFile(t *testing.T) {
+	dir, root, _ := ground(t)
+	must.OK(t, os.Symlink("own/secret", filepath.Join(dir, "in")), os.Symlink("/", filepath.Join(dir, "out")))
+	w := &wall.Wall{Hidden: []string{filepath.Join(dir, "own")}}
+	for _, w := range []*wall.Wall{w, nil} {
+		text, err := w.ReadFile(root, "f", 4)
+		assert.That(t, err == nil && string(text) == "open", "%q, %v", text, err)
+		_, err = w.ReadFile(root, "f", 3)
+		assert.That(t, errors.Is(err, wall.TooLargeError(3)), "a large file: %v", err)
+		_, err = w.ReadFile(root, "gone", 4)
+		assert.That(t, errors.Is(err, fs.ErrNotExist), "no file: %v", err)
+		for _, name := range []string{"a", "out/etc/passwd"} {
+			_, err = w.ReadFile(root, name, 1<<20)
+			assert.That(t, err != nil, "%s is read", name)
+		}
+	}
+	for _, name := range []string{"own/secret", "in"} {
+		_, err := w.ReadFile(root, name, 1<<20)
+		assert.That(t, errors.Is(err, wall.ErrOwn), "%s: %v", name, err)
 	}
 }

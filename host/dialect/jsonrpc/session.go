@@ -16,7 +16,7 @@ import (
 	"a2e/protocol/jsonrpc"
 )
 
-// session is a session in memory. Its fields are guarded by Front.mu.
+// session is a session in memory. Its fields are guarded by Front.mu, but for the id, which stays.
 type session struct {
 	entry
 	turn  *turn            // at work, or about to be; nil = it is idle
@@ -56,7 +56,7 @@ func (f *Front) get(ctx context.Context, id string) (*session, error) {
 	switch {
 	case s != nil: // also where the store does not tell
 		if found && s.turn == nil && e.Updated >= s.Updated {
-			s.entry = e
+			s.Title, s.Model, s.Rollout, s.Updated = e.Title, e.Model, e.Rollout, e.Updated
 		}
 	case err != nil:
 		return nil, err
@@ -135,7 +135,7 @@ func sessionCreate(f *Front, ctx context.Context, c *call, req *struct {
 }) (any, error) {
 	now := f.seconds()
 	e := entry{ID: uuid.NewString(), Title: titleOf(string(req.Title)), Created: now, Updated: now,
-		Agent: f.history.owner()}
+		Agent: value(f.history.only.Load())}
 	if req.Model != "" {
 		workers := with(f.workers(), req.Model)
 		if len(workers) == 0 {

@@ -60,14 +60,6 @@ type history struct {
 	only   atomic.Pointer[string] // the agent whose sessions there are, as tokens tell agents apart; nil = all
 }
 
-// owner is whose a new session is.
-func (h *history) owner() string {
-	if only := h.only.Load(); only != nil {
-		return *only
-	}
-	return ""
-}
-
 // Queries of what the client may see have its agent as ?1, null = all agents.
 const (
 	mine = " AND (agent = ?1 OR ?1 IS NULL)"
