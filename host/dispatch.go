@@ -61,8 +61,8 @@ func (h *Host) admit(c *call, t *leader) (ready bool, err error) {
 // placesLocked returns those of which a request takes one; nil = it takes none, nor waits for one behind a handshake.
 func (h *Host) placesLocked(c *call) *Places {
 	switch {
-	case c.work != nil && c.work.Places != nil:
-		return c.work.Places
+	case c.dest.places != nil:
+		return c.dest.places
 	case c.dest.ahead && (h.handshakes == 0 || c.work != nil):
 		return nil
 	}
@@ -242,7 +242,7 @@ func (h *Host) stopWaitingLocked(match func(*call) bool) (taken, next []*call) {
 // bounds what runs.
 func (h *Host) abandon(c *call) {
 	h.mu.Lock()
-	if c.stage != runs && c.stage != passed || c.work != nil && c.work.Places != nil {
+	if c.stage != runs && c.stage != passed || c.dest.places != nil {
 		h.mu.Unlock()
 		return
 	}
@@ -325,7 +325,7 @@ func (h *Host) invoke(c *call) (resp any, err error) {
 		}
 		std := c.std.Load()
 		// One that was stopped before it could begin is not served, unless it has a place of a dialect.
-		if std != nil && std.Err() != nil && (c.work == nil || c.work.Places == nil) {
+		if std != nil && std.Err() != nil && c.dest.places == nil {
 			err = context.Cause(std)
 		} else if c.work != nil && c.work.Run != nil {
 			resp, err = c.work.Run(c)

@@ -184,7 +184,7 @@ func (h *Host) cutOff() {
 	for _, c := range running {
 		// The call's clock is fixed before it is recorded.
 		std := c.arm()
-		if c.work != nil && c.work.Places != nil {
+		if c.dest.places != nil {
 			time.AfterFunc(endGrace, func() { h.answerError(c, errShutdown) })
 		} else {
 			h.answerError(c, errShutdown)

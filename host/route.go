@@ -215,6 +215,7 @@ type destination struct {
 	routes     []boundRoute     // of the plugins, the one to ask first at the front
 	barrier    bool             // nothing else runs beside it: the handshake
 	ahead      bool             // see protocol.Info
+	places     *Places          // of a dialect, of which its work takes one; nil = those of max_parallel
 	order      []protocol.Claim // what its requests claim
 	fromHost   bool             // only the host may send it
 	exclusive  bool             // its one plugin answers alone

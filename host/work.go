@@ -91,7 +91,7 @@ func (h *Host) newWork(t *leader, w *Work) *call {
 	c := &call{work: w, host: h, start: h.elapsed()}
 	c.reader.Store(t)
 	if c.dest = h.router.table[string(w.Type)]; w.Run != nil {
-		own := &destination{typ: protocol.Type(w.Name), order: w.Claims, ahead: w.Ahead}
+		own := &destination{typ: protocol.Type(w.Name), order: w.Claims, ahead: w.Ahead, places: w.Places}
 		if c.dest != nil {
 			own.order = append(own.order, c.dest.claimsOf(w.Object)...)
 		}
