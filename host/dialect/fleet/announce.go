@@ -53,7 +53,9 @@ func (f *Front) announce(ctx context.Context, seen *view) (starting bool) {
 	f.mu.Lock()
 	f.announced = next
 	f.mu.Unlock()
-	f.watched.Do(func() { f.goes.Go(func() { f.watch(starting) }) })
+	if last == nil {
+		f.goes.Go(func() { f.watch(starting) })
+	}
 	if f.opts.Announced != nil {
 		f.opts.Announced(next, f.able)
 	}

@@ -73,7 +73,6 @@ type Front struct {
 	guard   dialect.Guard
 	begin   sync.Once                       // begins the session
 	begun   atomic.Pointer[dialect.Session] // that all tasks share; nil = not yet
-	watched sync.Once                       // begins watch
 	context string                          // the context_id
 	results results
 	repo    *changes
@@ -252,17 +251,10 @@ func (f *Front) send(line []byte) {
 
 // Drain implements host.Dialect. The host ends what is left when ctx ends.
 func (f *Front) Drain(ctx context.Context) {
-	over := dialect.Over(func() {
-		<-f.greeted
-		f.open.Wait()
-		f.runs.Wait()
-	})
-	select {
-	case <-over:
-	case <-ctx.Done():
-		f.stop()
-		<-over
-	}
+	defer context.AfterFunc(ctx, f.stop)()
+	<-f.greeted
+	f.open.Wait()
+	f.runs.Wait()
 	f.stop()
 	f.goes.Wait()
 	if begun := f.begun.Load(); begun != nil {

@@ -53,7 +53,9 @@ func (f *Front) runIsolated(ctx context.Context, t *task) *fleet.Result {
 	defer cancel()
 	if !w.linked() { // git would work on whatever repository took its place
 		w.remove(context.WithoutCancel(ctx))
-		return w.replaced(result)
+		r := stopped(t, errReplaced)
+		r.TokensSpent, r.TokensEstimated, r.Summary = result.TokensSpent, result.TokensEstimated, result.Summary
+		return r
 	}
 	result.Artifacts.FilesChanged, result.Artifacts.Branch, err = w.save(within)
 	if err != nil {
@@ -68,14 +70,8 @@ func (f *Front) runIsolated(ctx context.Context, t *task) *fleet.Result {
 	return result
 }
 
-// replaced makes the result of a task that took away the link of its worktree to the repository.
-func (w *worktree) replaced(result *fleet.Result) *fleet.Result {
-	r := fleet.NewResult(result.TaskID, fleet.StatusError)
-	r.TokensSpent, r.TokensEstimated, r.Summary = result.TokensSpent, result.TokensEstimated, result.Summary
-	r.Error = "the task replaced or removed .git of its worktree, which links it to the repository; " +
-		"the worktree was removed, and nothing of it is kept"
-	return r
-}
+var errReplaced = errors.New("the task replaced or removed .git of its worktree, which links it to the repository; " +
+	"the worktree was removed, and nothing of it is kept")
 
 // linked reports whether .git is still the file that names the entry of this worktree in the workspace's repository.
 func (w *worktree) linked() bool {
