@@ -188,8 +188,8 @@ func (f *Front) toolCall(command string) (protocol.Object, bool) {
 	if err != nil {
 		return protocol.Object{}, false
 	}
-	raw := append(protocol.AppendString([]byte(`{"tool_name":`), words[0][1:]), `,"arguments":`...)
-	call, err := protocol.ParseObject(append(append(raw, args.Raw()...), '}'))
+	raw, _ := protocol.AppendJSON(nil, map[string]any{"tool_name": words[0][1:], "arguments": args})
+	call, err := protocol.ParseObject(raw)
 	return call, err == nil
 }
 
@@ -207,18 +207,18 @@ func builtin(name string) handler {
 // as far as they are known. A value, or a part of one, may stand in quotes; within double quotes a backslash escapes
 // as in JSON, and a line break is one.
 func arguments(text string, types func() map[string]string) (obj protocol.Object, err error) {
-	text = strings.TrimSpace(text)
-	raw, what := []byte(text), "the arguments: "
-	if text != "" && text[0] != '{' {
-		what = ""
+	if text = strings.TrimSpace(text); text == "" {
+		return obj, nil
+	}
+	raw, where := []byte(text), "the arguments: "
+	if text[0] != '{' {
+		where = ""
 		if raw, err = pairs(text, types); err != nil {
 			return obj, err
 		}
 	}
-	if len(raw) > 0 {
-		if obj, err = protocol.ParseObject(raw); err != nil {
-			err = errors.New(what + jsonrpc.From(err).Message)
-		}
+	if obj, err = protocol.ParseObject(raw); err != nil {
+		err = errors.New(where + jsonrpc.From(err).Message)
 	}
 	return obj, err
 }
