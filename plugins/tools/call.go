@@ -23,7 +23,7 @@ import (
 //	find the tool ─ allowed? ─ arguments fit? ─ run it, bounded in time ─ cut its output ─ count the call ─ answer
 func (s *Set) call(ctx context.Context, req *protocol.ToolCallRequest, emit host.Emitter) (*callResponse, error) {
 	if req.ToolName == "" { // no name is a list's, which waits for all tools on their way
-		return nil, s.content.Load().unknown("")
+		return nil, s.registry().unknown("")
 	}
 	content, why := s.current(ctx, req.ToolName)
 	t := content.tools[req.ToolName]

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -107,7 +108,8 @@ type Set struct {
 	await     func(ctx context.Context, tool string) error // may be nil
 	held      bool
 	unknown   func(tool string) []File // may be nil
-	content   atomic.Pointer[registry] // never nil
+	content   atomic.Pointer[registry] // never nil; see registry
+	late      func()                   // makes the content before its first use; nil = Replace does
 	services  *host.Services           // set by Start
 }
 
@@ -147,6 +149,24 @@ func (s *Set) Replace(all []Tool) error {
 	return nil
 }
 
+// Later has all make the content of the set when a request first needs it. The tools have to fit.
+// The caller sets this before the set has a first request, and calls no Replace.
+func (s *Set) Later(all func() []Tool) {
+	s.late = sync.OnceFunc(func() {
+		if err := s.Replace(all()); err != nil {
+			panic(err)
+		}
+	})
+}
+
+// registry returns the content of now.
+func (s *Set) registry() *registry {
+	if s.late != nil {
+		s.late()
+	}
+	return s.content.Load()
+}
+
 // Routes returns those of a plugin with these tools. A name that the set does not have may
 // be another plugin's.
 func (s *Set) Routes() []host.Route {
@@ -165,7 +185,7 @@ func (s *Set) claims(call protocol.Object) []protocol.Claim {
 	}
 	claims := []protocol.Claim{tool}
 	var files []File
-	switch t := s.content.Load().tools[name]; {
+	switch t := s.registry().tools[name]; {
 	case t == nil && s.unknown != nil:
 		files = s.unknown(name)
 	case t != nil && t.Files != nil:
@@ -181,10 +201,10 @@ func (s *Set) claims(call protocol.Object) []protocol.Claim {
 // current returns the content for a request that names a tool, or "" for a list, after
 // what is on its way had time to come. why is the error for a tool that did not.
 func (s *Set) current(ctx context.Context, tool string) (content *registry, why error) {
-	content = s.content.Load()
+	content = s.registry()
 	if s.await != nil && content.tools[tool] == nil {
 		why = s.await(ctx, tool)
-		content = s.content.Load()
+		content = s.registry()
 	}
 	return content, why
 }
@@ -252,7 +272,7 @@ func (t *entry) fit(args protocol.Object) (protocol.Object, error) {
 
 // Tools lists what Call takes, by name, the deferred ones too.
 func (p *Plugin) Tools() []protocol.ToolDefinition {
-	listed := p.set.content.Load().listed
+	listed := p.set.registry().listed
 	defs := make([]protocol.ToolDefinition, len(listed))
 	for i, t := range listed {
 		defs[i] = t.Def
@@ -262,13 +282,13 @@ func (p *Plugin) Tools() []protocol.ToolDefinition {
 
 // ShortTool implements host.ShortCaller.
 func (p *Plugin) ShortTool(name string) bool {
-	t := p.set.content.Load().tools[name]
+	t := p.set.registry().tools[name]
 	return t != nil && t.short && t.Timeout == 0
 }
 
 // ReadOnly reports whether a tool changes nothing, whatever its arguments are.
 func (p *Plugin) ReadOnly(name string) bool {
-	t := p.set.content.Load().tools[name]
+	t := p.set.registry().tools[name]
 	return t != nil && t.Detail.ReadOnly
 }
 
@@ -348,7 +368,7 @@ func (p *Plugin) DescribeTool(name string) (host.ToolDetail, bool) { return p.se
 
 // DescribeTool tells of a tool that may be called; false = there is none of that name.
 func (s *Set) DescribeTool(name string) (host.ToolDetail, bool) {
-	t := s.content.Load().tools[name]
+	t := s.registry().tools[name]
 	if t == nil || t.Denied != "" {
 		return host.ToolDetail{}, false
 	}

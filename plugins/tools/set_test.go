@@ -232,7 +232,7 @@ func TestFileToolsOfAnotherFolder(t *testing.T) {
 	w := newWorkspace(t, 0, map[string]string{"a.txt": "here"})
 	r := newRack(t, SetOptions{Name: "one"}, FileTools(w.files.root, 0, nil, func() *host.Services { return nil })...)
 	var names []string
-	for name, e := range r.set.content.Load().tools {
+	for name, e := range r.set.registry().tools {
 		names = append(names, name)
 		assert.That(t, !e.quick, "%s would run on the reading goroutine", name)
 	}

@@ -95,26 +95,50 @@ func New(name string, opts Options, env host.Env) (*Plugin, error) {
 		return nil, fmt.Errorf("plugin %q: workspace: %w", name, err)
 	}
 	p.folder = folder
-	all, err := p.make(opts)
-	if err != nil {
-		err = fmt.Errorf("plugin %q: %w", name, err)
-	} else {
-		err = p.fill(all, opts)
-	}
-	if err != nil {
+	if err := p.equip(opts); err != nil {
 		return nil, errors.Join(err, p.Close(context.Background()))
 	}
 	return p, nil
 }
 
+// equip gives the set its tools. Where the config declares none, they are made when a request first
+// needs them: their descriptions take longer than the rest of New.
+func (p *Plugin) equip(opts Options) error {
+	builtin, c, err := p.make(opts)
+	var all []Tool
+	if err == nil && len(opts.Commands) > 0 {
+		all, err = declared(builtin(), opts.Commands, c)
+	}
+	if err != nil {
+		return fmt.Errorf("plugin %q: %w", p.name, err)
+	}
+	if all != nil {
+		return p.fill(all, opts)
+	}
+	p.set.Later(func() []Tool { return withOptions(builtin(), opts) })
+	return p.checkDeny(opts.Deny)
+}
+
 // fill puts the tools into the set, as the options have them.
 func (p *Plugin) fill(all []Tool, opts Options) error {
-	for _, pattern := range opts.Deny {
+	if err := p.checkDeny(opts.Deny); err != nil {
+		return err
+	}
+	return p.set.Replace(withOptions(all, opts))
+}
+
+func (p *Plugin) checkDeny(patterns []string) error {
+	for _, pattern := range patterns {
 		if !doublestar.ValidatePattern(pattern) {
 			return fmt.Errorf("plugin %q: deny: %q is not a valid pattern; write names or globs such as \"write_*\"",
 				p.name, pattern)
 		}
 	}
+	return nil
+}
+
+// withOptions returns the tools as the options have them.
+func withOptions(all []Tool, opts Options) []Tool {
 	all = slices.Clone(all)
 	for i := range all {
 		t := &all[i]
@@ -123,7 +147,7 @@ func (p *Plugin) fill(all []Tool, opts Options) error {
 		}
 		t.Denied = refusal(t, opts)
 	}
-	return p.set.Replace(all)
+	return all
 }
 
 // refusal says why the options refuse a tool; "" where they do not.
@@ -170,16 +194,16 @@ func (p *Plugin) Close(context.Context) error {
 	return errors.Join(err, p.folder.Close())
 }
 
-// make makes the tools that the options ask for.
-func (p *Plugin) make(opts Options) ([]Tool, error) {
+// make returns what makes the built-in tools, and what tools that start programs have in common.
+func (p *Plugin) make(opts Options) (all func() []Tool, c *children, err error) {
 	workspace, err := filepath.Abs(p.env.Workspace)
 	if err != nil {
-		return nil, fmt.Errorf("workspace: %w", err)
+		return nil, nil, fmt.Errorf("workspace: %w", err)
 	}
 	files := newFiles(p.folder.Root(), p.set.maxOutput, p.env.Wall, p.set.Services)
 	files.folder = p.folder
 	files.secrets = p.env.Secrets
-	c := &children{files: files, workspace: workspace, maxOutput: p.set.maxOutput, spill: p.set.spill, launcher: p.env.Launcher, secrets: p.env.Secrets}
+	c = &children{files: files, workspace: workspace, maxOutput: p.set.maxOutput, spill: p.set.spill, launcher: p.env.Launcher, secrets: p.env.Secrets}
 	if !opts.NetworkDisabled {
 		c.network = sandbox.NetworkHost
 	}
@@ -204,12 +228,19 @@ func (p *Plugin) make(opts Options) ([]Tool, error) {
 		return sandbox.NewAllowList(names, c.dirs(), workspace, opts.Exec == sandbox.ExecStrict)
 	})
 	p.web = NewWeb(webguard.Options{AllowPrivate: opts.HTTPAllowPrivate}, p.set.maxOutput, nil)
-	all := builtin(files, p.web, c)
-	if p.env.Checkpoints != nil {
-		all = append(all, (&checkpoints{p.env.Checkpoints}).tools(p.env.RestoreCheckpoints)...)
-	}
+	return func() []Tool {
+		all := builtin(files, p.web, c)
+		if p.env.Checkpoints != nil {
+			all = append(all, (&checkpoints{p.env.Checkpoints}).tools(p.env.RestoreCheckpoints)...)
+		}
+		return all
+	}, c, nil
+}
+
+// declared returns all and the tools that the config declares.
+func declared(all []Tool, commands []CommandTool, c *children) ([]Tool, error) {
 	var problems []error
-	for i, cfg := range opts.Commands {
+	for i, cfg := range commands {
 		t, err := newCommandTool(cfg, c)
 		if slices.ContainsFunc(all, func(other Tool) bool { return other.Def.Name == cfg.Name }) {
 			err = errors.New("another tool has this name already")
