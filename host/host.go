@@ -182,7 +182,10 @@ func (h *Host) Serve(in io.Reader, out io.Writer) error {
 	done := make(chan struct{})
 	h.goes.Go(func() { h.out.serve(done) })
 	h.goes.Go(func() { h.watch(done) })
-	h.goes.Go(func() { h.read(first) })
+	h.goes.Go(func() {
+		growStack("")
+		h.read(first)
+	})
 
 	h.awaitWish(done)
 	h.drain()

@@ -386,10 +386,11 @@ var release string
 
 // version is that of the release, else of the tag or the commit the binary was built from.
 var version = sync.OnceValue(func() string {
+	if release != "" {
+		return release
+	}
 	info, ok := debug.ReadBuildInfo()
 	switch {
-	case release != "":
-		return release
 	case !ok || info.Main.Version == "(devel)":
 		return "dev" // built without git
 	}

@@ -138,6 +138,35 @@ func (o *logOutput) Write(p []byte) (int, error) {
 	return o.Writer.Write(p)
 }
 
+// logRing keeps lines until its goroutine writes them to dst. It is made for the first line: most
+// hosts log none, and the start is sooner without.
+type logRing struct {
+	dst  io.Writer
+	once sync.Once
+	ring *diode.Writer // nil = no line came
+}
+
+// Write implements io.Writer. It drops a line that is the first and comes after the log was closed.
+func (r *logRing) Write(p []byte) (int, error) {
+	r.once.Do(func() {
+		ring := diode.NewWriter(r.dst, logLines, 0, func(int) {})
+		r.ring = &ring
+	})
+	if r.ring == nil {
+		return len(p), nil
+	}
+	return r.ring.Write(p)
+}
+
+// Close implements io.Closer; see diode.Writer.
+func (r *logRing) Close() error { return r.ring.Close() }
+
+// used reports whether a line came; none is taken afterwards if not.
+func (r *logRing) used() bool {
+	r.once.Do(func() {})
+	return r.ring != nil
+}
+
 // openLog opens the log. Writing to it never blocks: parents often pipe stderr
 // and never read it, and past the pipe's 64 KiB a blocking write would freeze
 // the host. close waits a moment for what is still to be written.
@@ -162,8 +191,14 @@ func (c *commands) openLog(sys *System) (log zerolog.Logger, closeLog func(), er
 			FieldsOrder: []string{"type", "name", "req_id", "ms", "outcome"},
 		}
 	}
-	ring := diode.NewWriter(dst, logLines, 0, func(int) {})
+	ring := &logRing{dst: dst}
 	closeLog = func() {
+		if file != nil {
+			defer file.Close()
+		}
+		if !ring.used() {
+			return
+		}
 		closed := make(chan struct{})
 		go func() {
 			_ = ring.Close()
@@ -178,9 +213,6 @@ func (c *commands) openLog(sys *System) (log zerolog.Logger, closeLog func(), er
 				}
 			}
 			break
-		}
-		if file != nil {
-			file.Close()
 		}
 	}
 	return zerolog.New(ring).Level(level).With().Timestamp().Logger(), closeLog, nil

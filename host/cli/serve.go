@@ -74,6 +74,7 @@ func (cmd *commands) serveStdio(sys *System, rec recordFlag, hint string, speak 
 			return fail(exitConfig, err)
 		}
 	}
+	cfg.Workspace = cmp.Or(absolute(cfg.Workspace), cfg.Workspace) // or all that need it would look it up
 	if isatty.IsTerminal(sys.In.Fd()) {
 		say(sys.Err, "%s", hint)
 	}

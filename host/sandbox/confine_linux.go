@@ -340,10 +340,23 @@ func surelyMissing() map[string]string {
 	return missing
 }
 
+// sysctl returns a switch of the system; "" where it is not there or has more than a line. The
+// handshake waits for this: os.ReadFile would take twice as long, as it registers the file for polling.
+func sysctl(name string) string {
+	fd, err := unix.Open("/proc/sys/"+name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return ""
+	}
+	defer unix.Close(fd)
+	var text [64]byte
+	n, _ := unix.Read(fd, text[:])
+	return strings.TrimSpace(string(text[:max(n, 0)]))
+}
+
 // userNamespacesOff tells which switch of the system keeps user namespaces from
 // this user.
 func userNamespacesOff() error {
-	if _, err := os.Stat("/proc/self/ns/user"); errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Lstat("/proc/self/ns/user"); errors.Is(err, fs.ErrNotExist) {
 		return errors.New("the kernel has no user namespaces")
 	}
 	for _, sw := range []struct{ name, off string }{
@@ -354,8 +367,7 @@ func userNamespacesOff() error {
 		if os.Geteuid() == 0 && strings.HasPrefix(sw.name, "kernel/") {
 			continue // root may
 		}
-		text, err := os.ReadFile("/proc/sys/" + sw.name)
-		if err == nil && strings.TrimSpace(string(text)) == sw.off {
+		if sysctl(sw.name) == sw.off {
 			return fmt.Errorf("sysctl %s is %s", strings.ReplaceAll(sw.name, "/", "."), sw.off)
 		}
 	}
