@@ -203,7 +203,10 @@ func (p *Plugin) make(opts Options) (all func() []Tool, c *children, err error) 
 	files := newFiles(p.folder.Root(), p.set.maxOutput, p.env.Wall, p.set.Services)
 	files.folder = p.folder
 	files.secrets = p.env.Secrets
-	c = &children{files: files, workspace: workspace, maxOutput: p.set.maxOutput, spill: p.set.spill, launcher: p.env.Launcher, secrets: p.env.Secrets}
+	c = &children{
+		files: files, workspace: workspace, maxOutput: p.set.maxOutput, spill: p.set.spill,
+		launcher: p.env.Launcher, secrets: p.env.Secrets,
+	}
 	if !opts.NetworkDisabled {
 		c.network = sandbox.NetworkHost
 	}
