@@ -152,8 +152,7 @@ func (f *Front) serve(ctx context.Context, c *call) (any, error) {
 	f.mu.Unlock()
 	switch {
 	case !admitted && c.method != jsonrpc.Handshake && c.method != jsonrpc.Ping:
-		return nil, jsonrpc.Errorf(jsonrpc.CodeUnauthorized,
-			"unauthorized: send rpc.handshake with the host's auth_token first")
+		return nil, unauthorized("send rpc.handshake with the host's auth_token first")
 	case !known:
 		return nil, jsonrpc.NotFound(c.method)
 	case m.takes != whatever && c.shape != '{' && (m.takes != optional || c.shape != 0):
@@ -290,11 +289,9 @@ func (f *Front) line(c *call, result any, err error) ([]byte, error) {
 // record puts a request into the audit trail. The correlation id is that of the call of a tool; "" = there was none.
 func (f *Front) record(c *call, tool string, size int, err error) {
 	e := audit.Entry{
-		Duration: time.Since(c.began), Success: err == nil, ReqID: string(c.id), CorrelationID: tool,
+		Duration: time.Since(c.began), Success: err == nil, CorrelationID: tool,
+		ReqID:      strings.TrimPrefix(c.key, `"`), // the text of an id that is one
 		InputBytes: c.size - callOverhead, OutputBytes: size, Type: c.method, SessionID: c.session,
-	}
-	if text, ok := protocol.Value(c.id).Str(); ok {
-		e.ReqID = text
 	}
 	if err != nil {
 		e.ErrorCode = codeOf(jsonrpc.From(err))

@@ -159,7 +159,8 @@ func (f *Front) runTool(ctx context.Context, c *call, name string, args protocol
 	if err != nil {
 		e := jsonrpc.From(err)
 		if e.Data["code"] == protocol.CodeUnknownTool {
-			return handled(map[string]any{"error": "unknown command: " + protocol.Clip(name, maxClient) + "; " + e.Message}), nil
+			unknown := "unknown command: " + protocol.Clip(name, maxClient) + "; " + e.Message
+			return handled(map[string]any{"error": unknown}), nil
 		}
 		if e.Code == jsonrpc.CodeInvalidParams {
 			e.With("field", "raw_command") // not what it was called among the tool's arguments
@@ -226,7 +227,8 @@ func arguments(text string, types func() map[string]string) (obj protocol.Object
 // types returns the types of a tool's parameters, as far as they are known.
 func (f *Front) types(ctx context.Context, tool string) map[string]string {
 	var resp protocol.ToolListResponse
-	if err := host.ServicesOf(ctx).Call(ctx, protocol.TypeToolListReq, &protocol.ToolListRequest{IncludeDeferred: true}, &resp, nil); err != nil {
+	req := &protocol.ToolListRequest{IncludeDeferred: true}
+	if err := host.ServicesOf(ctx).Call(ctx, protocol.TypeToolListReq, req, &resp, nil); err != nil {
 		return nil
 	}
 	types := make(map[string]string)

@@ -23,7 +23,9 @@ import (
 
 // ImageTypes are the types of images by the endings of their files' names, in small letters.
 func ImageTypes() map[string]string {
-	return map[string]string{".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".webp": "image/webp", ".gif": "image/gif"}
+	return map[string]string{
+		".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".webp": "image/webp", ".gif": "image/gif",
+	}
 }
 
 // attachment is an image of a message.
@@ -73,7 +75,8 @@ func (l imageList) size() (bytes int) {
 
 func (f *Front) load(list imageList) (all []attachment, err error) {
 	if len(list) > maxImages {
-		return nil, jsonrpc.Refused("invalid_image", "the message has %d images; at most %d are taken", len(list), maxImages)
+		return nil, jsonrpc.Refused("invalid_image", "the message has %d images; at most %d are taken", len(list),
+			maxImages)
 	}
 	size := 0
 	for i, p := range list {
@@ -172,7 +175,8 @@ func (f *Front) place(name string) (string, error) {
 		}
 	}
 	if f.opts.Workspace == "" || !filepath.IsLocal(name) {
-		return "", fmt.Errorf("%s is not in the workspace, whose files are the only ones that are read here", quoted(given))
+		return "", fmt.Errorf("%s is not in the workspace, whose files are the only ones that are read here",
+			quoted(given))
 	}
 	return filepath.ToSlash(filepath.Clean(name)), nil
 }

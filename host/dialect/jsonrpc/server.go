@@ -32,14 +32,15 @@ func handshake(f *Front, ctx context.Context, c *call, req *struct {
 	agent, admitted := f.opts.Tokens.AdmitClient(req.Token, cmp.Or(protocol.Clip(req.Client, maxClient), nameless))
 	if !f.guard.Checked(ctx, admitted) {
 		f.opts.Log.Warn().Msg("rpc.handshake refused: the token is missing or wrong")
-		return nil, jsonrpc.Errorf(jsonrpc.CodeUnauthorized, "unauthorized: rpc.handshake needs the host's token as auth_token")
+		return nil, unauthorized("rpc.handshake needs the host's token as auth_token")
 	}
 	if req.Strict && req.Version != "" && req.Version != jsonrpc.Protocol {
-		e := jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "unsupported protocol_version: %s", protocol.Clip(string(req.Version), maxClient))
+		e := jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "unsupported protocol_version: %s",
+			protocol.Clip(req.Version, maxClient))
 		return nil, e.With("reason", "unsupported_protocol_version").With("supported", jsonrpc.Protocol)
 	}
 	if !f.enrol(agent, protocol.Clip(req.Client, maxClient)) {
-		return nil, jsonrpc.Errorf(jsonrpc.CodeUnauthorized, "unauthorized: this pipe is another agent's, by its first token; an agent needs a host of its own")
+		return nil, unauthorized("this pipe is another agent's, by its first token; an agent needs a host of its own")
 	}
 	works := []string{}
 	for _, name := range slices.Sorted(maps.Keys(f.methods)) {
@@ -49,8 +50,15 @@ func handshake(f *Front, ctx context.Context, c *call, req *struct {
 	}
 	return map[string]any{
 		"protocol_version": jsonrpc.Protocol, "server_name": "a2e", "methods": works,
-		"capabilities": map[string]any{"events": true, "command_execute": true, "multi_session": true, "image_inputs": []string{"path", "data_url"}},
+		"capabilities": map[string]any{
+			"events": true, "command_execute": true, "multi_session": true,
+			"image_inputs": []string{"path", "data_url"},
+		},
 	}, nil
+}
+
+func unauthorized(why string) error {
+	return jsonrpc.Errorf(jsonrpc.CodeUnauthorized, "unauthorized: %s", why)
 }
 
 // enrol notes who is let in. Sessions stay those of the agent that they were begun for, so a
@@ -93,8 +101,9 @@ func shutdown(f *Front, ctx context.Context, c *call, req *struct {
 
 // connect is for the logins to accounts of vendors.
 func connect(*Front, context.Context, *call) (any, error) {
-	return nil, jsonrpc.Refused("not_supported", "a login by a browser is not supported: models here are the workers of the host's config, with keys of their endpoints; "+
-		"set llm with url, model and api_key for a worker, or give its key by auth.set.openrouter_key")
+	return nil, jsonrpc.Refused("not_supported", "a login by a browser is not supported: models here are the workers "+
+		"of the host's config, with keys of their endpoints; set llm with url, model and api_key for a worker, or "+
+		"give its key by auth.set.openrouter_key")
 }
 
 func toolsList(f *Front, ctx context.Context, c *call) (any, error) {
@@ -129,14 +138,14 @@ func skillsList(f *Front, ctx context.Context, c *call) (any, error) {
 }
 
 // skills lists the skills, and the folders that they lie in. filters are those of the request.
-func (f *Front) skills(ctx context.Context, filters any) (list []protocol.SkillDefinition, folders []string, err error) {
+func (f *Front) skills(ctx context.Context, filters any) ([]protocol.SkillDefinition, []string, error) {
 	var resp protocol.SkillDiscoverResponse
 	ctx = dialect.Merge(f.inside(&f.none), ctx)
-	err = host.ServicesOf(f.ctx).Call(ctx, protocol.TypeSkillDiscoverReq, filters, &resp, nil)
+	err := host.ServicesOf(f.ctx).Call(ctx, protocol.TypeSkillDiscoverReq, filters, &resp, nil)
 	if err != nil && !dialect.IsMissing(err) {
 		return nil, nil, err
 	}
-	folders = []string{}
+	folders := []string{}
 	for _, s := range resp.Skills {
 		if at := value(s.FilePath); at != "" {
 			folders = append(folders, filepath.Dir(filepath.Dir(at)))
@@ -177,7 +186,9 @@ func stateGet(f *Front, ctx context.Context, _ *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	state["server"] = map[string]any{"name": "a2e", "version": f.opts.Version, "protocol_version": jsonrpc.Protocol, "uptime_seconds": f.uptime()}
+	state["server"] = map[string]any{
+		"name": "a2e", "version": f.opts.Version, "protocol_version": jsonrpc.Protocol, "uptime_seconds": f.uptime(),
+	}
 	state["workspace"], state["capabilities"], state["super_debug"] = f.opts.Workspace, f.capabilities(), f.debug.Load()
 	return state, nil
 }
@@ -197,12 +208,13 @@ func (f *Front) snapshot(ctx context.Context) (map[string]any, error) {
 	defer f.mu.Unlock()
 	return map[string]any{
 		"auth": map[string]any{
-			"enabledProviders": auth["enabled_providers"], "hasOpenAiToken": false, "hasOpenRouterKey": auth["has_openrouter_key"],
-			"hasAntigravityToken": false, "antigravityProfile": nil,
+			"enabledProviders": auth["enabled_providers"], "hasOpenRouterKey": auth["has_openrouter_key"],
+			"hasOpenAiToken": false, "hasAntigravityToken": false, "antigravityProfile": nil,
 		},
 		"onboarding": map[string]any{"completed": onboarded != ""},
 		"model": map[string]any{
-			"selectedModel": sel.Model, "selectedThinking": sel.Thinking, "selectedOpenRouterProvider": anyRouting, "selectedProvider": sel.provider(),
+			"selectedModel": sel.Model, "selectedProvider": sel.provider(), "selectedThinking": sel.Thinking,
+			"selectedOpenRouterProvider": anyRouting,
 		},
 		"sessions": map[string]any{"count": len(f.sessions), "ids": slices.Sorted(maps.Keys(f.sessions))},
 		"skills":   map[string]any{"count": len(skills), "directories": folders},
@@ -310,7 +322,8 @@ func (f *Front) auth() map[string]any {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return map[string]any{
-		"enabled_providers": providers, "has_openai_token": false, "has_openrouter_key": key, "has_antigravity_token": false, "antigravity_profile": nil,
+		"enabled_providers": providers, "has_openrouter_key": key,
+		"has_openai_token": false, "has_antigravity_token": false, "antigravity_profile": nil,
 		"required": len(f.opts.Tokens) > 0, "authenticated": f.admitted,
 	}
 }

@@ -32,7 +32,7 @@ const (
 	labelThinking     = "thinking..."
 	labelDrafting     = "drafting response..."
 	labelSteered      = "steer applied; continuing..."
-	LabelRetrying     = "retrying..." // the model, or another one, is asked again: what was said of the answer counts no more
+	LabelRetrying     = "retrying..." // a model is asked again: what was said of the answer counts no more
 	labelInterrupting = "interrupting..."
 )
 

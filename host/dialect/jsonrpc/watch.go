@@ -207,7 +207,8 @@ func (w *watcher) ToolStarted(round int, c host.ModelCall) {
 
 // ToolEnded implements host.Watcher.
 func (w *watcher) ToolEnded(round int, c host.ModelCall, r host.ModelResult) {
-	w.tool(jsonrpc.ToolCallCompleted, "tool_call_completed", map[string]any{"toolRound": round, "executed": executedOf(c, r)})
+	data := map[string]any{"toolRound": round, "executed": executedOf(c, r)}
+	w.tool(jsonrpc.ToolCallCompleted, "tool_call_completed", data)
 }
 
 // Calls implements host.Watcher.
