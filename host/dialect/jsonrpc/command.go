@@ -90,7 +90,7 @@ func historyCommand(f *Front, ctx context.Context, c *call) (any, error) {
 		folder, id = f.history.folder, ""
 		none = "no saved chat in this folder yet; /history --all lists those of others"
 	}
-	r, err := f.rollout(ctx, folder, id, none)
+	r, err := f.history.rollout(ctx, folder, id, none)
 	if err != nil {
 		return nil, err
 	}

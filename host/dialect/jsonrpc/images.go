@@ -45,10 +45,8 @@ type imageParam struct {
 	URL  string `json:"data_url,omitzero"`
 }
 
-type imageList []imageParam
-
 // imagesOf returns the images that parameters have. What is no image at all is left out.
-func imagesOf(params protocol.Object) (images imageList) {
+func imagesOf(params protocol.Object) (images []imageParam) {
 	var list []jsontext.Value
 	val, _ := params.Get("images")
 	_ = json.Unmarshal(val, &list) // nothing, where it is no list
@@ -65,15 +63,7 @@ func imagesOf(params protocol.Object) (images imageList) {
 	return images
 }
 
-// size is what the list costs in memory.
-func (l imageList) size() (bytes int) {
-	for _, p := range l {
-		bytes += len(p.Path) + len(p.MIME) + len(p.URL)
-	}
-	return bytes
-}
-
-func (f *Front) load(list imageList) (all []attachment, err error) {
+func (f *Front) load(list []imageParam) (all []attachment, err error) {
 	if len(list) > maxImages {
 		return nil, jsonrpc.Refused("invalid_image", "the message has %d images; at most %d are taken", len(list),
 			maxImages)

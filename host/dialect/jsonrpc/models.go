@@ -23,7 +23,7 @@ func levels(w host.WorkerInfo) []string {
 	if w.Thinking == "" {
 		return []string{thinkingOff}
 	}
-	return strings.Fields(strings.ToUpper(strings.Join(agent.ThinkingLevels(), " ")))
+	return each(agent.ThinkingLevels(), strings.ToUpper)
 }
 
 // usualLevel is the level of a worker where none that it knows was asked for: that of its config.

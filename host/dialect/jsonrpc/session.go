@@ -247,7 +247,7 @@ func historyGet(f *Front, ctx context.Context, _ *call, req *struct {
 	case id == "":
 		return nil, jsonrpc.Errorf(jsonrpc.CodeInternal, "history.get requires one of: id, last, rollout_path")
 	}
-	r, err := f.rollout(ctx, "", id, none)
+	r, err := f.history.rollout(ctx, "", id, none)
 	if err == nil && !req.Last && req.Path != "" && rolloutScheme+r.ID != string(req.Path) {
 		err = jsonrpc.Errorf(jsonrpc.CodeInternal, "%s", none)
 	}
@@ -257,19 +257,6 @@ func historyGet(f *Front, ctx context.Context, _ *call, req *struct {
 	told := r.summary()
 	told["messages"], err = f.history.messages(ctx, r.ID, true)
 	return told, err
-}
-
-// rollout finds the one whose id is or begins with a text, in any case; "" = the latest. It is of a folder, or of
-// any for "". none is the error where there is none, or more than one.
-func (f *Front) rollout(ctx context.Context, folder, id, none string) (*rollout, error) {
-	found, err := f.history.match(ctx, folder, id)
-	switch {
-	case err != nil:
-		return nil, err
-	case len(found) == 0, len(found) > 1 && id != "" && !strings.EqualFold(found[0].ID, id):
-		return nil, jsonrpc.Errorf(jsonrpc.CodeInternal, "%s", none)
-	}
-	return found[0], nil
 }
 
 func historyClear(f *Front, ctx context.Context, c *call) (any, error) {

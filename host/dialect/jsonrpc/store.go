@@ -13,6 +13,7 @@ import (
 	"a2e/host/dialect"
 	"a2e/host/store"
 	"a2e/protocol"
+	"a2e/protocol/jsonrpc"
 )
 
 // entry is a session in the store.
@@ -134,12 +135,19 @@ func (h *history) list(ctx context.Context, folder string, limit, cursor int) ([
 		[]any{h.only.Load(), folder, limit, cursor}, (*rollout).columns)
 }
 
-// match returns the rollouts of a folder, or any for "", at most two, whose ids begin with a prefix in any case;
-// "" = the latest of all.
-func (h *history) match(ctx context.Context, folder, prefix string) ([]*rollout, error) {
-	return all(ctx, h, rolloutRows+saved+" AND substr(id, 1, length(?3)) = ?3"+
+// rollout finds the one whose id is or begins with a text, in any case; "" = the latest. It is of a folder, or of
+// any for "". none is the error where there is none, or more than one.
+func (h *history) rollout(ctx context.Context, folder, id, none string) (*rollout, error) {
+	found, err := all(ctx, h, rolloutRows+saved+" AND substr(id, 1, length(?3)) = ?3"+
 		" ORDER BY length(id) = length(?3) DESC, updated DESC LIMIT 2",
-		[]any{h.only.Load(), folder, strings.ToLower(prefix)}, (*rollout).columns)
+		[]any{h.only.Load(), folder, strings.ToLower(id)}, (*rollout).columns)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(found) == 0, len(found) > 1 && id != "" && !strings.EqualFold(found[0].ID, id):
+		return nil, jsonrpc.Errorf(jsonrpc.CodeInternal, "%s", none)
+	}
+	return found[0], nil
 }
 
 func (h *history) find(ctx context.Context, id string) (e entry, found bool, err error) {

@@ -20,16 +20,17 @@ import (
 
 // queued is a message that waits, as the client sees it.
 type queued struct {
-	ID       string    `json:"id"`
-	Text     string    `json:"text"`
-	Images   imageList `json:"images"`
-	Enqueued string    `json:"enqueuedAt"`
+	ID       string       `json:"id"`
+	Text     string       `json:"text"`
+	Images   []imageParam `json:"images"`
+	Enqueued string       `json:"enqueuedAt"`
 }
 
 // turn is a message of the client and what a worker does with it, now or later.
 type turn struct {
 	queued
 	session  *session
+	size     int             // of the message, in memory
 	ready    <-chan struct{} // closed when the sender was answered
 	images   []attachment    // set by prepare, as prepared is
 	prepared bool            // nothing keeps it from beginning
@@ -55,10 +56,15 @@ type steer struct {
 	dropped bool // it shall be no turn of its own; guarded by Front.mu
 }
 
-func (f *Front) newTurn(s *session, ready <-chan struct{}, text string, images imageList) *turn {
+func (f *Front) newTurn(s *session, ready <-chan struct{}, text string, images []imageParam) *turn {
+	size := len(text) + callOverhead
+	for _, p := range images {
+		size += len(p.Path) + len(p.MIME) + len(p.URL)
+	}
 	return &turn{
 		queued:  queued{uuid.NewString(), text, images, stamp(f.opts.Now())},
-		session: s, ready: ready, told: make(chan struct{}), steer: make(chan host.Steering, f.opts.MaxWaiting),
+		session: s, size: size, ready: ready, told: make(chan struct{}),
+		steer: make(chan host.Steering, f.opts.MaxWaiting),
 	}
 }
 
@@ -105,7 +111,7 @@ func (f *Front) admit(t *turn, enqueue bool) (waiting int, err error) {
 	case !enqueue:
 		return 0, jsonrpc.Params("enqueue", "the session is busy; use enqueue=true to queue the prompt, or session."+
 			"steer, or session.interrupt first").With("code", "session_busy")
-	case len(s.queue) >= f.opts.MaxWaiting, f.heldLocked()+t.size() > limits.QueueBytes:
+	case len(s.queue) >= f.opts.MaxWaiting, f.heldLocked()+t.size > limits.QueueBytes:
 		return 0, protocol.Errorf(protocol.CodeOverloaded, "too many messages wait already, %d of them in this session",
 			len(s.queue))
 	}
@@ -126,7 +132,7 @@ func (f *Front) takeUpLocked(t *turn) {
 func (f *Front) heldLocked() (bytes int) {
 	for _, s := range f.sessions {
 		for _, t := range s.queue {
-			bytes += t.size() + callOverhead
+			bytes += t.size
 		}
 	}
 	return bytes
@@ -398,9 +404,6 @@ func sessionInterrupt(f *Front, _ context.Context, c *call) (any, error) {
 	}
 	return map[string]any{"session_id": c.session, "interrupted": interrupted, "commands": commands}, nil
 }
-
-// size is what a message that waits costs in memory.
-func (q *queued) size() int { return len(q.Text) + q.Images.size() }
 
 func (s *session) queuedLocked() []queued {
 	return each(s.queue, func(t *turn) queued { return t.queued })
