@@ -292,6 +292,7 @@ func (h *Host) run(c *call, out []byte) []byte {
 	if cause := c.finish(); cause != nil {
 		err = c.stoppedBy(cause, err)
 	}
+	next := h.leavePlace(c)
 	again, _ := resp.(*Work)
 	switch {
 	case err != nil:
@@ -301,7 +302,20 @@ func (h *Host) run(c *call, out []byte) []byte {
 	case resp != nil:
 		out, _ = h.answer(c, out, resp, nil)
 	}
+	h.workAll(next) // behind the answer, so that one place answers in order
 	return out
+}
+
+// leavePlace gives back the place of a work that has run, and returns the calls that get it: who reads the answer
+// finds it free.
+func (h *Host) leavePlace(c *call) (next []*call) {
+	if c.dest.places == nil {
+		return nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.freeSlotLocked(c)
+	return h.startQueuedLocked()
 }
 
 // invoke calls the handler and turns a panic into an error.

@@ -148,6 +148,26 @@ func TestPlaces(t *testing.T) {
 		"stop: stopped never, top2: done, top: done")
 }
 
+// TestPlaceIsFreeWithTheAnswer: who reads the answer of a work finds its place free, which so does not wait for the
+// peer to read.
+func TestPlaceIsFreeWithTheAnswer(t *testing.T) {
+	d := newDesk(1)
+	p := newDeskPipe(t, d, host.Limits{})
+	p.send(parrots("a 0")...)
+	p.until("it runs", d.has("a"))
+	stuck := make(chan struct{})
+	p.mu.Lock()
+	p.stuck = stuck
+	p.mu.Unlock()
+	d.hold <- struct{}{}
+	p.until("the place is free", func() bool { return d.places.Taken() == 0 })
+	p.mu.Lock()
+	p.stuck = nil
+	p.mu.Unlock()
+	close(stuck)
+	p.wait("a: done")
+}
+
 // TestPlaceOfOneThatDoesNotStop: its answer does not wait for it, its place does. What it says then is no answer.
 func TestPlaceOfOneThatDoesNotStop(t *testing.T) {
 	d := newDesk(1)
