@@ -49,7 +49,7 @@ type Options struct {
 	MaxText    int // bytes of one message; 1 MiB
 	MaxContext int // bytes of the history that a worker is told; 256 KiB
 
-	StoreWait time.Duration // how long requests wait for the store, and a turn for each message; 5 s
+	StoreWait time.Duration // how long each access to the store waits for it; 5 s
 }
 
 func (o *Options) setDefaults() {

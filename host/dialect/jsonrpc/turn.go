@@ -366,20 +366,18 @@ func sessionSteer(f *Front, _ context.Context, c *call, req *struct {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	t := c.on.turn
-	told := map[string]any{"session_id": c.session, "accepted": false}
-	if t == nil || t.stopped != nil {
-		return told, nil
+	accepted := t != nil && t.stopped == nil
+	if accepted {
+		st := &steer{text: string(req.Text), taken: make(chan bool, 1)}
+		select {
+		case t.steer <- host.Steering{Text: st.text, Taken: st.taken}:
+		default:
+			return nil, protocol.Errorf(protocol.CodeOverloaded,
+				"too many messages wait already, %d of them for the worker", len(t.steers))
+		}
+		t.steers = append(t.steers, st)
 	}
-	st := &steer{text: string(req.Text), taken: make(chan bool, 1)}
-	select {
-	case t.steer <- host.Steering{Text: st.text, Taken: st.taken}:
-	default:
-		return nil, protocol.Errorf(protocol.CodeOverloaded,
-			"too many messages wait already, %d of them for the worker", len(t.steers))
-	}
-	t.steers = append(t.steers, st)
-	told["accepted"] = true
-	return told, nil
+	return map[string]any{"session_id": c.session, "accepted": accepted}, nil
 }
 
 func (f *Front) tooLong(c *call, s text) error {
