@@ -148,8 +148,8 @@ func TestPlaces(t *testing.T) {
 		"stop: stopped never, top2: done, top: done")
 }
 
-// TestPlaceIsFreeWithTheAnswer: who reads the answer of a work finds its place free, which so does not wait for the
-// peer to read.
+// TestPlaceIsFreeWithTheAnswer: the place of a work is free before its answer is written, so that a peer that reads
+// the answer finds it free.
 func TestPlaceIsFreeWithTheAnswer(t *testing.T) {
 	d := newDesk(1)
 	p := newDeskPipe(t, d, host.Limits{})
