@@ -266,15 +266,16 @@ func newRouter(plugins []Plugin, controls map[protocol.Type]control) *router {
 	}
 	r.answer = &destination{typ: protocol.TypeMCPSampleResp, control: agentAnswer}
 	for _, p := range plugins {
+		info := p.Info()
 		for _, route := range p.Routes() {
-			r.add(p, route)
+			r.add(p, &info, route)
 		}
 	}
 	return r
 }
 
-func (r *router) add(p Plugin, route Route) {
-	info, d := p.Info(), r.table[string(route.Type)]
+func (r *router) add(p Plugin, info *PluginInfo, route Route) {
+	d := r.table[string(route.Type)]
 	if route.Type == CatchAll {
 		d = r.any
 	}

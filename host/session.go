@@ -65,8 +65,9 @@ const maxLoggedCaps = 12
 // available lists the capabilities that there are.
 func (h *Host) available() []string {
 	var names []string
+	infos := h.infos()
 	for _, name := range capabilities() {
-		if meta, _ := h.describe(name); meta != nil {
+		if meta, _ := h.describe(name, infos); meta != nil {
 			names = append(names, string(name))
 		}
 	}
@@ -216,6 +217,7 @@ func (h *Host) negotiate(
 	}
 	var seen []protocol.Capability
 	var unknown []string
+	infos := h.infos()
 	for _, name := range wanted {
 		name = cmp.Or(protocol.CapabilityAliases()[string(name)], name)
 		if isFlag(name) || slices.Contains(seen, name) {
@@ -230,7 +232,7 @@ func (h *Host) negotiate(
 			continue
 		}
 		seen = append(seen, name)
-		about, why := h.describe(name)
+		about, why := h.describe(name, infos)
 		if about != nil {
 			sess.Caps[name] = true
 		} else {
@@ -243,12 +245,12 @@ func (h *Host) negotiate(
 
 // describe returns the handshake's metadata of a capability: that of the plugin asked first,
 // and the names of all when there are several; that of an exclusive one alone, as no other is
-// asked. Nil means none that can serve it, for the reason why.
-func (h *Host) describe(name protocol.Capability) (meta map[string]any, why string) {
+// asked. Nil means none that can serve it, for the reason why. infos are those of h.infos.
+func (h *Host) describe(name protocol.Capability, infos []PluginInfo) (meta map[string]any, why string) {
 	why = "no plugin loaded"
 	var names []string
-	for _, p := range h.opts.Plugins {
-		info := p.Info()
+	for i, p := range h.opts.Plugins {
+		info := infos[i]
 		if !info.serves(name) {
 			continue
 		}
@@ -276,6 +278,15 @@ func (h *Host) describe(name protocol.Capability) (meta map[string]any, why stri
 		meta["plugins"] = names
 	}
 	return meta, why
+}
+
+// infos returns what each plugin tells of itself now.
+func (h *Host) infos() []PluginInfo {
+	infos := make([]PluginInfo, len(h.opts.Plugins))
+	for i, p := range h.opts.Plugins {
+		infos[i] = p.Info()
+	}
+	return infos
 }
 
 // loaded reports whether a plugin serves a capability, be it broken.
