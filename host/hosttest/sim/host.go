@@ -4,6 +4,7 @@ package sim
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -156,9 +157,10 @@ func (h *host) do(s step) {
 	if s.speak != "" {
 		h.spoken = s.speak
 	}
+	key := cmp.Or(s.of, h.spoken) + " " + s.key
 	h.sim.note("%s > %s", h.name, line)
 	if s.speak == "" || s.key != "" {
-		h.judge.expect(h.spoken+" "+s.key, line, s.then)
+		h.judge.expect(key, line, s.then)
 	}
 	h.sent++
 	line += "\n"
@@ -168,7 +170,7 @@ func (h *host) do(s step) {
 		}
 	}
 	if err := h.to.send(line); errors.Is(err, errRefused) && (s.speak == "" || s.key != "") { // one that has ended takes nothing
-		h.judge.release(h.spoken + " " + s.key)
+		h.judge.release(key)
 	}
 }
 

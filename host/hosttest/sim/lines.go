@@ -18,7 +18,8 @@ import (
 // step is one thing that the agent does: it sends a line, or a fault happens.
 type step struct {
 	line  string        // may hold <<id path>>: a member of the answer to an earlier request
-	speak string        // the dialect; "" = the line is broken, and answered in that of the last good one
+	speak string        // the dialect; "" = the line is broken
+	of    string        // the dialect that answers a broken line; "" = that of the last good one
 	key   string        // of its answer, after the dialect; "" = it gets none
 	then  func(*answer) // is told of it
 	bits  bool          // it is written byte by byte
@@ -276,12 +277,16 @@ func (d *draw) cancel() step {
 	return step{line: fmt.Sprintf(`{"type":"cancel","id":%q,"req_id":%q}`, d.id("c"), d.last), speak: "a2e"}
 }
 
-// broken draws a line that no protocol understands. It is answered in the dialect of the last good one.
+// broken draws a line that no protocol understands. It is answered in the dialect that its type names, if that
+// can be read, else in that of the last good one.
 func (d *draw) broken() step {
 	whole := fmt.Sprintf(`{"type":"ping","id":%q,"x":{"a":[1,2,{"b":"c"}]},"y":"z"}`, d.id("b"))
 	line := []string{
 		whole[:1+d.IntN(len(whole)-2)], "nonsense", "\x00", "{}x", `"text"`, "7", "null", `{"type":"ping","type":"ping"}`, "{\"type\":\"\xff\"}", `{"type":"ping","id":"b","x":"` + "\x01" + `"}`,
 		strings.Repeat("[", 1000+d.IntN(100_000)), `{"type":"ping","x":` + strings.Repeat(`{"a":`, 5000+d.IntN(1000)), `{"x":1e99999`, strings.Repeat("x", maxLine+1+d.IntN(maxLine)), `{"a":"` + strings.Repeat("y", maxLine) + `"}`, `[1,2]`, `{"type":"\ud800"`,
 	}[d.IntN(17)]
+	if rest, typed := strings.CutPrefix(line, `{"type":"ping"`); typed && !strings.HasPrefix(rest, `,"type"`) {
+		return step{line: line, of: "a2e"}
+	}
 	return step{line: line}
 }
