@@ -54,7 +54,10 @@ func watchPeer(in, out *os.File, silent, gone func()) {
 // subprocess.DEVNULL does, and nothing tells the two apart. A shell's >/dev/null is meant.
 func thrownAway(out *os.File) bool {
 	var null, at unix.Stat_t
-	if unix.Stat(os.DevNull, &null) != nil || unix.Fstat(int(out.Fd()), &at) != nil || at.Mode&unix.S_IFMT != unix.S_IFCHR || at.Rdev != null.Rdev {
+	if unix.Fstat(int(out.Fd()), &at) != nil || at.Mode&unix.S_IFMT != unix.S_IFCHR {
+		return false
+	}
+	if unix.Stat(os.DevNull, &null) != nil || at.Rdev != null.Rdev {
 		return false
 	}
 	flags, err := unix.FcntlInt(out.Fd(), unix.F_GETFL, 0)

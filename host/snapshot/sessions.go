@@ -108,6 +108,9 @@ func (s *fileSessions) Put(agentID string, states map[string]jsontext.Value) err
 // Take implements host.SessionStates. Of several hosts that ask, one gets it.
 func (s *fileSessions) Take(agentID string) (map[string]jsontext.Value, error) {
 	pending := s.path(agentID, pendingSuffix)
+	if _, err := os.Lstat(pending); err != nil {
+		return nil, unlessGone(err) // as for most handshakes, which wait for this
+	}
 	mine := filepath.Join(s.dir, "."+filepath.Base(pending)+"."+rand.Text()+private.TempSuffix)
 	if err := os.Rename(pending, mine); err != nil {
 		return nil, unlessGone(err)
