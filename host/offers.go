@@ -50,6 +50,13 @@ type ToolDescriber interface {
 	DescribeTool(name string) (ToolDetail, bool)
 }
 
+// ToolKeeper is a plugin that knows when its tools change. Services.ToolState asks it.
+type ToolKeeper interface {
+	// ToolState returns a value that is equal to one of before as long as tool/list, for all tools, and
+	// DescribeTool say the same. It waits for tools that are on their way, as the list does.
+	ToolState(ctx context.Context) any
+}
+
 // ShortCaller is a plugin with tools that do little and wait for nothing, so that the time of
 // their calls is not bounded. Services.ShortTool finds it.
 type ShortCaller interface {

@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"a2e/protocol"
@@ -163,6 +164,26 @@ func (s *Services) Tool(name string) (ToolDetail, bool) {
 		}
 	}
 	return ToolDetail{}, false
+}
+
+// ToolState returns what tells, by slices.Equal, whether tool/list would say the same again; nil = that is not
+// known. It waits for tools that are on their way, as the list does.
+func (s *Services) ToolState(ctx context.Context) (state []any) {
+	if s.KeepsOverrides() && len(s.Overrides(KindTool)) > 0 {
+		return nil
+	}
+	routes := s.host.router.table[string(protocol.TypeToolListReq)].routes
+	for _, p := range s.Plugins() {
+		if l, ok := As[ToolKeeper](p); ok {
+			state = append(state, l.ToolState(ctx))
+			continue
+		}
+		_, describes := As[ToolDescriber](p)
+		if describes || slices.ContainsFunc(routes, func(r boundRoute) bool { return r.plugin == p }) {
+			return nil
+		}
+	}
+	return state
 }
 
 // Changes returns the file that a call of a tool changes, relative to the workspace, with slashes. It is "" where

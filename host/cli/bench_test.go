@@ -2,11 +2,17 @@ package cli_test
 
 import (
 	"bufio"
+	"bytes"
+	"cmp"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"runtime/metrics"
 	"slices"
 	"strings"
 	"sync"
@@ -15,9 +21,13 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/rs/zerolog"
 
+	"a2e/host/cli"
+	"a2e/host/config"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/must"
+	"a2e/plugins"
 	"a2e/protocol"
 	"a2e/protocol/client"
 )
@@ -205,4 +215,96 @@ func benchEcho(b *testing.B, url string, sessions int) {
 	slices.Sort(took)
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "calls/s")
 	b.ReportMetric(float64(took[b.N/2].Microseconds()), "µs-p50")
+}
+
+// BenchmarkHTTPSession: what a session of MCP over HTTP keeps in memory once it was initialized, has listed
+// its tools and called one. The HTTP connections of a client are not part of it.
+func BenchmarkHTTPSession(b *testing.B) {
+	const sessions = 200
+	cfg, _, err := config.Load(config.Source{Dir: b.TempDir(), Available: plugins.Types()})
+	must.OK(b, err)
+	for b.Loop() {
+		server, end := cli.WebServer(cfg, zerolog.Nop())
+		webSession(b, server) // what is made once
+		heap, stacks := inUse()
+		for range sessions {
+			webSession(b, server)
+		}
+		heapAfter, stacksAfter := inUse()
+		b.ReportMetric(float64(heapAfter-heap)/sessions/1024, "KiB-heap/session")
+		b.ReportMetric(float64(stacksAfter-stacks)/sessions/1024, "KiB-stacks/session")
+		server.Close(b.Context())
+		must.OK(b, end())
+	}
+}
+
+// webSession begins a session of MCP.
+func webSession(b *testing.B, server http.Handler) {
+	b.Helper()
+	id := ""
+	for _, body := range []string{
+		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"1"}}}`,
+		`{"jsonrpc":"2.0","id":2,"method":"tools/list"}`,
+		`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"echo","arguments":{"text":"x"}}}`,
+	} {
+		req := httptest.NewRequest("POST", "http://127.0.0.1/mcp", strings.NewReader(body))
+		req.Header = http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}}
+		if id != "" {
+			req.Header.Set("Mcp-Session-Id", id)
+		}
+		answer := httptest.NewRecorder()
+		server.ServeHTTP(answer, req)
+		must.That(b, answer.Code == 200 && strings.Contains(answer.Body.String(), `"result"`), "%d %s", answer.Code, answer.Body)
+		id = cmp.Or(id, answer.Header().Get("Mcp-Session-Id"))
+	}
+}
+
+// inUse returns the bytes of the heap that were reachable at the last collection, which is now, and those of stacks.
+func inUse() (heap, stacks int64) {
+	runtime.GC()
+	runtime.GC()
+	all := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}
+	metrics.Read(all)
+	return int64(all[0].Value.Uint64()), int64(all[1].Value.Uint64())
+}
+
+// BenchmarkMCPPipe: what the program takes of the processor for a request on its pipe, with 32 on their way, and
+// what a server on the official SDK takes. The program lists all of its tools, that server one.
+func BenchmarkMCPPipe(b *testing.B) {
+	peer := hosttest.Program(b, "a2e/host/hosttest/peers/mcpecho")
+	for method, params := range map[string]string{
+		"tools/list": `{}`, "tools/call": `{"name":"echo","arguments":{"text":"x"}}`,
+	} {
+		line := fmt.Sprintf(`{"jsonrpc":"2.0","id":%%d,"method":%q,"params":%s}`+"\n", method, params)
+		b.Run(method+"/a2e", func(b *testing.B) { benchPipe(b, command(b, workDir(b), "./a2e", "mcp", "serve"), line) })
+		b.Run(method+"/sdk", func(b *testing.B) { benchPipe(b, command(b, b.TempDir(), peer), line) })
+	}
+}
+
+// benchPipe sends a line, with the place for an id, b.N times.
+func benchPipe(b *testing.B, cmd *exec.Cmd, line string) {
+	in := must.Get(cmd.StdinPipe())(b)
+	out := bufio.NewReaderSize(must.Get(cmd.StdoutPipe())(b), 1<<20)
+	must.OK(b, cmd.Start())
+	_, _ = fmt.Fprintln(in, `{"jsonrpc":"2.0","id":"i","method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"1"}}}`)
+	must.Get(out.ReadBytes('\n'))(b)
+	_, _ = fmt.Fprintln(in, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	onTheirWay := make(chan struct{}, 32)
+	go func() {
+		for i := range b.N {
+			onTheirWay <- struct{}{}
+			_, _ = fmt.Fprintf(in, line, i)
+		}
+	}()
+	b.ResetTimer()
+	for range b.N {
+		answer := must.Get(out.ReadSlice('\n'))(b)
+		must.That(b, bytes.Contains(answer[:min(len(answer), 100)], []byte(`"result"`)), "%s", answer)
+		<-onTheirWay
+	}
+	b.StopTimer()
+	in.Close()
+	must.OK(b, cmd.Wait())
+	used := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+	b.ReportMetric(float64(used.Microseconds())/float64(b.N), "µs-CPU/op")
 }

@@ -7,6 +7,8 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host/config"
+	"a2e/host/httpd"
+	"a2e/plugins"
 )
 
 // TakeStdout is takeStdout, for the test that prints where a library would.
@@ -15,6 +17,12 @@ var TakeStdout = takeStdout
 // ServeAll serves as `a2e serve` does, on streams of a test.
 func ServeAll(cfg *config.Config, log zerolog.Logger, in io.Reader, out io.Writer) error {
 	return serveWith(cfg, hostOptions(cfg, log), speakAll, &System{Exit: func(int) {}}, in, out)
+}
+
+// WebServer makes what `a2e serve --http` serves with, on loopback. end closes what its sessions share.
+func WebServer(cfg *config.Config, log zerolog.Logger) (server *httpd.Server, end func() error) {
+	shared := plugins.NewShared(cfg, log)
+	return newSessions(cfg, hostOptions(cfg, log), shared, true), shared.Close
 }
 
 // Model is the command line as kong has it.

@@ -128,6 +128,9 @@ func (p *Plugin) Routes() []host.Route {
 // DescribeTool implements host.ToolDescriber.
 func (p *Plugin) DescribeTool(name string) (host.ToolDetail, bool) { return p.set.DescribeTool(name) }
 
+// ToolState implements host.ToolKeeper.
+func (p *Plugin) ToolState(ctx context.Context) any { return p.set.ToolState(ctx) }
+
 // Start implements host.Starter: it begins to connect all servers, side by side, and
 // waits for none.
 func (p *Plugin) Start(ctx context.Context, s *host.Services) error {

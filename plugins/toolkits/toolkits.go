@@ -185,6 +185,9 @@ func filesToCome(tool string) []tools.File {
 // DescribeTool implements host.ToolDescriber.
 func (p *Plugin) DescribeTool(name string) (host.ToolDetail, bool) { return p.set.DescribeTool(name) }
 
+// ToolState implements host.ToolKeeper.
+func (p *Plugin) ToolState(ctx context.Context) any { return p.set.ToolState(ctx) }
+
 // EndSession implements host.SessionEnder: what the session's agent configured, secrets
 // included, goes with it.
 func (p *Plugin) EndSession(_ context.Context, s *host.Session) {

@@ -366,6 +366,15 @@ func Narrow(resp *protocol.ToolListResponse, req *protocol.ToolListRequest,
 // DescribeTool implements host.ToolDescriber.
 func (p *Plugin) DescribeTool(name string) (host.ToolDetail, bool) { return p.set.DescribeTool(name) }
 
+// ToolState implements host.ToolKeeper.
+func (p *Plugin) ToolState(ctx context.Context) any { return p.set.ToolState(ctx) }
+
+// ToolState returns what tells two contents of the set apart.
+func (s *Set) ToolState(ctx context.Context) any {
+	content, _ := s.current(ctx, "")
+	return content
+}
+
 // DescribeTool tells of a tool that may be called; false = there is none of that name.
 func (s *Set) DescribeTool(name string) (host.ToolDetail, bool) {
 	t := s.registry().tools[name]

@@ -313,6 +313,7 @@ func (s *server) receive(next mcp.MethodHandler) mcp.MethodHandler {
 // viaSDK serves a request whose params the go-sdk decodes and whose result it encodes.
 func (s *server) viaSDK(ctx context.Context, r *request) (any, error) {
 	host.HandOff(ctx)
+	r.sdk = newSDKCall()
 	defer func() { // the go-sdk waits for it, whatever the handler does
 		select {
 		case r.sdk.result <- outcome{err: errLate}:
@@ -381,6 +382,9 @@ func (s *server) serve(ctx context.Context, r *request) (any, error) {
 		return nil, rpcErrorf(codeInvalidRequest, "initialize first: %q comes before it", r.method)
 	case r.meta == nil && r.method == methodSetLevel:
 		return s.setLevel(r)
+	}
+	if r.meta == nil && r.method == methodTools && plainList(r.params) {
+		return s.quickTools(ctx, r.cursor())
 	}
 	if err := s.admit(ctx, r); err != nil {
 		return nil, err

@@ -219,29 +219,44 @@ type watch struct {
 	goes           sync.WaitGroup
 }
 
+// digest tells two lists apart.
+type digest = [sha256.Size]byte
+
 // seenList is a list that the client may have seen.
 type seenList struct {
-	changed string                             // the notification
-	list    func(context.Context) (any, error) // what there is now
+	changed string                                 // the notification
+	list    func(context.Context) (*digest, error) // of what there is now
 	poke    dialect.Bell
-	digest  atomic.Pointer[[sha256.Size]byte]
+	digest  atomic.Pointer[digest]
 }
 
 func newWatch(s *server) *watch {
 	w := &watch{server: s, poke: dialect.NewBell()}
-	w.tools = &seenList{changed: notifyToolsChanged, poke: w.poke, list: func(ctx context.Context) (any, error) { return s.tools(ctx) }}
-	w.prompts = &seenList{changed: notifyPromptsChanged, poke: w.poke, list: func(ctx context.Context) (any, error) { return s.prompts(ctx) }}
+	list := func(changed string, list func(context.Context) (*digest, error)) *seenList {
+		return &seenList{changed: changed, poke: w.poke, list: list}
+	}
+	w.tools = list(notifyToolsChanged, func(ctx context.Context) (*digest, error) {
+		all, err := s.tools(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return &all.digest, nil
+	})
+	w.prompts = list(notifyPromptsChanged, func(ctx context.Context) (*digest, error) {
+		all, err := s.prompts(ctx)
+		return digestOf(all), err
+	})
 	return w
 }
 
 // saw notes what the client gets to see.
-func (l *seenList) saw(all any) {
-	l.digest.Store(digestOf(all))
+func (l *seenList) saw(what *digest) {
+	l.digest.Store(what)
 	l.poke.Ring()
 }
 
 // digestOf returns the digest of a list; nil when it does not encode.
-func digestOf(all any) *[sha256.Size]byte {
+func digestOf(all any) *digest {
 	raw, err := json.Marshal(all, json.Deterministic(true))
 	if err != nil {
 		return nil
@@ -280,12 +295,8 @@ func (w *watch) look(ctx context.Context, l *seenList) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	all, err := l.list(ctx)
-	if err != nil {
-		return
-	}
-	now := digestOf(all)
-	if now != nil && *now != *seen && ctx.Err() == nil && l.digest.CompareAndSwap(seen, now) {
+	now, err := l.list(ctx)
+	if err == nil && now != nil && *now != *seen && ctx.Err() == nil && l.digest.CompareAndSwap(seen, now) {
 		w.server.notifyChanged(l.changed)
 	}
 }

@@ -3,18 +3,19 @@
 //
 //	Take ─ parse ─┬─ ping, junk, what is not known: answered here
 //	              ├─ answer of the client, cancel: handed on at once
-//	              └─ host.Work ─ the host's scheduler ─┬─ quickCall: a plugin ─────────────────────┐
+//	              └─ host.Work ─ the host's scheduler ─┬─ quickCall, quickTools: a plugin ─────────┐
 //	                                                   └─ serve: go-sdk ─ handler ─ host.Call ─────┤
 //	stdout ◄──────────────── one answer for each request ◄── finish ◄─────────────────────────────┘
 //
 //	message.go  what a line means, errors    tools.go      tools, files
 //	pending.go  requests not yet answered    resources.go  memories, skills
-//	quick.go    calls of tools               gateway.go    MCP servers behind the host
+//	quick.go    calls and lists of tools     gateway.go    MCP servers behind the host
 //	conn.go     the go-sdk and its transport events.go     notifications
 //	modern.go   versions without initialize  ask.go        what plugins ask the client
 //	batch.go    several messages on a line   result.go     what a tool answered, for the client
+//	tables.go   the list of tools
 //
-// The go-sdk negotiates, decodes and encodes all but plain calls of tools.
+// The go-sdk negotiates, decodes and encodes all but plain calls and lists of tools.
 package mcp
 
 import (
@@ -48,6 +49,7 @@ type Options struct {
 	Workspace    string      // absolute folder of the file resources' URIs; "" = they begin with file:///
 	Instructions string      // for the client's model; a text on the tools and the workspace
 	Log          zerolog.Logger
+	Tables       *Tables // shared with other servers; nil = it shares none
 	// Greeted, if not nil, is called with what the client can be asked, the JSON of MCP's capabilities, before anything of it is
 	// served. A client that tries again after its first greeting was refused calls it again.
 	Greeted func(can jsontext.Value)
@@ -103,6 +105,7 @@ type server struct {
 	level     atomic.Int64 // of logging/setLevel; 0 = no log messages
 	subs      sync.Map     // URIs of resources that the client listens to: ids of their servers, "" = any
 	watch     *watch
+	listed    atomic.Pointer[knownTools]
 }
 
 // New makes the dialect. It serves one client, on one host.
@@ -182,7 +185,7 @@ func (s *server) request(m message, from origin) *host.Work {
 	}
 	from.id = from.id.Clone()
 	from.span = host.Trace(s.ctx, m.method, from.name, func() string { return traceparent(m.params) })
-	r := &request{origin: from, key: jsonrpc.Key(m.id), params: m.params.Clone(), sdk: newSDKCall()}
+	r := &request{origin: from, key: jsonrpc.Key(m.id), params: m.params.Clone()}
 	r.meta, r.token = readMeta(r.params), progressToken(r.params)
 	r.work = s.workOf(r)
 	if err := s.pending.begin(r); err != nil {

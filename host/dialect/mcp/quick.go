@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"context"
 	"errors"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -162,4 +163,40 @@ func (s *server) finish(r *request, result []byte, e *rpcError) []byte {
 		return nil
 	}
 	return append(line, '\n')
+}
+
+// plainList reports whether the params of a list have nothing out of the ordinary.
+func plainList(params jsontext.Value) bool {
+	obj, err := protocol.ParseObject(params)
+	wanted := map[string]byte{"cursor": '"', "_meta": '{'}
+	for key, val := range obj.All() {
+		if val.Kind() != wanted[string(key)] {
+			return false
+		}
+	}
+	return err == nil || params == nil
+}
+
+// quickTools answers tools/list past the go-sdk.
+func (s *server) quickTools(ctx context.Context, cursor string) (any, error) {
+	some, next, err := s.toolPage(host.InSession(ctx, s.session.host), cursor)
+	if err != nil {
+		return nil, err
+	}
+	size := len(`{"tools":[],"nextCursor":}`) + 2*len(next)
+	for _, t := range some {
+		size += len(t.text) + 1
+	}
+	out := append(make([]byte, 0, size), `{"tools":[`...)
+	for i, t := range some {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(out, t.text...)
+	}
+	out = append(out, ']')
+	if next != "" {
+		out = protocol.AppendString(append(out, `,"nextCursor":`...), next)
+	}
+	return encoded{result: append(out, '}')}, nil
 }

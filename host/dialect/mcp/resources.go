@@ -329,7 +329,7 @@ func (s *server) listPrompts(ctx context.Context, r *request, _ mcp.Params) (mcp
 	if err != nil {
 		return nil, err
 	}
-	s.watch.prompts.saw(all)
+	s.watch.prompts.saw(digestOf(all))
 	res := new(listed)
 	res.Prompts, res.NextCursor, err = page(all, "prompts", r.cursor(), func(p *prompt) string { return p.Name })
 	return res, err

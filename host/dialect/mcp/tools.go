@@ -18,25 +18,12 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"a2e/host"
-	"a2e/host/dialect"
 	"a2e/host/schema"
 	"a2e/protocol"
 )
 
 // pageSize is how many entries one answer to a list has.
 const pageSize = 500
-
-// listTools answers tools/list.
-func (s *server) listTools(ctx context.Context, r *request, _ mcp.Params) (mcp.Result, error) {
-	all, err := s.tools(ctx)
-	if err != nil {
-		return nil, err
-	}
-	s.watch.tools.saw(all)
-	res := new(listed)
-	res.Tools, res.NextCursor, err = page(all, "tools", r.cursor(), func(t *tool) string { return t.Name })
-	return res, err
-}
 
 // tool is a definition with what the go-sdk's has no member for.
 type tool struct {
@@ -55,11 +42,11 @@ type execution struct {
 type listed struct {
 	mcp.ResultBase
 	cacheable
-	Tools      []*tool     `json:"tools,omitzero"`
-	Prompts    []*prompt   `json:"prompts,omitzero"`
-	Resources  []*resource `json:"resources,omitzero"`
-	Templates  []*template `json:"resourceTemplates,omitzero"`
-	NextCursor string      `json:"nextCursor,omitempty"`
+	Tools      []jsontext.Value `json:"tools,omitzero"`
+	Prompts    []*prompt        `json:"prompts,omitzero"`
+	Resources  []*resource      `json:"resources,omitzero"`
+	Templates  []*template      `json:"resourceTemplates,omitzero"`
+	NextCursor string           `json:"nextCursor,omitempty"`
 }
 
 // cursor is that of a request for a list.
@@ -99,31 +86,6 @@ func readCursor(list, cursor string) (last string, err error) {
 			"page before, or none for the first page")
 	}
 	return last, nil
-}
-
-// tools returns the host's tools as MCP knows them, by name.
-func (s *server) tools(ctx context.Context) ([]*tool, error) {
-	var resp protocol.ToolListResponse
-	services := host.ServicesOf(ctx)
-	err := services.Call(ctx, protocol.TypeToolListReq, &protocol.ToolListRequest{IncludeDeferred: true, Detail: true}, &resp, nil)
-	switch {
-	case dialect.IsMissing(err):
-		return nil, nil
-	case err != nil:
-		return nil, err
-	}
-	all := make([]*tool, len(resp.Tools))
-	for i := range resp.Tools {
-		t, detail := &tool{Tool: Definition(&resp.Tools[i])}, resp.Tools[i].Detail
-		t.Annotations = allAnnotations(t.Tool.Annotations, detail.Annotations)
-		t.Icons, t.Meta = s.icons(detail.Icons), detail.Meta
-		all[i] = t
-		if d, _ := services.Tool(all[i].Name); d.Task && !s.opts.NoTasks {
-			all[i].Execution = &execution{"optional"} // the host waits for it where the client does not
-		}
-	}
-	sortBy(all, func(t *tool) string { return t.Name })
-	return all, nil
 }
 
 // allAnnotations returns the annotations of a tool as its server wrote them, with what the host knows
