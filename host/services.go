@@ -173,13 +173,15 @@ func (s *Services) ToolState(ctx context.Context) (state []any) {
 		return nil
 	}
 	routes := s.host.router.table[string(protocol.TypeToolListReq)].routes
+	lists := func(p Plugin) bool {
+		return slices.ContainsFunc(routes, func(r boundRoute) bool { return r.plugin.Info().Name == p.Info().Name })
+	}
 	for _, p := range s.Plugins() {
 		if l, ok := As[ToolKeeper](p); ok {
 			state = append(state, l.ToolState(ctx))
 			continue
 		}
-		_, describes := As[ToolDescriber](p)
-		if describes || slices.ContainsFunc(routes, func(r boundRoute) bool { return r.plugin == p }) {
+		if _, describes := As[ToolDescriber](p); describes || lists(p) {
 			return nil
 		}
 	}
