@@ -59,7 +59,7 @@ type Output interface {
 // Send implements Output.
 func (w *writer) Send(line []byte) {
 	msg := make([]byte, 0, len(line)+1)
-	w.append(append(append(msg, line...), '\n'))
+	w.put(append(append(msg, line...), '\n'))
 	w.flush()
 }
 

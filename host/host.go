@@ -44,6 +44,7 @@ type Options struct {
 	Groups       Groups           // of tools
 	Middleware   []Middleware     // around all requests, the outermost first
 	Tracer       *trace.Tracer    // gets a span of each request; nil = nobody does
+	Buffers      *sync.Pool       // for the output, of the hosts of a process; nil = the host has its own
 	Closing      chan struct{}    // has room for the hosts of a process that close their plugins at once; nil = all may
 
 	Checkpoints     *checkpoint.Keeper // of the workspace, taken before what may change it; nil = none
@@ -123,6 +124,9 @@ func New(opts Options) (*Host, error) {
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
+	if opts.Buffers == nil {
+		opts.Buffers = new(sync.Pool)
+	}
 	if opts.Closing == nil {
 		opts.Closing = make(chan struct{}, 1)
 	}
@@ -169,7 +173,7 @@ func (h *Host) Serve(in io.Reader, out io.Writer) error {
 	if h.opts.Tap != nil {
 		in, out = h.opts.Tap.Reader(in), h.opts.Tap.Writer(out)
 	}
-	h.out = newWriter(out, h.opts.Limits.OutputBuffer, h.opts.Secrets, h.outputFailed)
+	h.out = newWriter(out, &h.opts, h.outputFailed)
 	defer h.endBy.cancel()
 	if err := h.startPlugins(); err != nil {
 		return err

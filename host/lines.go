@@ -6,7 +6,8 @@ import (
 )
 
 const (
-	readSize   = 64 << 10 // the least room for one read
+	firstRead  = 4 << 10  // the room for the first reads; sessions over HTTP need no more
+	readSize   = 64 << 10 // the room for one read of a stream that has filled less
 	keepBuffer = 4 << 20  // a larger buffer is given back once it is empty
 )
 
@@ -19,6 +20,7 @@ type lines struct {
 	r, w int // buf[r:w] is unread
 	seen int // buf[r:seen] has no newline
 	max  int
+	room int // for one read, at least
 
 	started bool // past the first line: no byte order mark here
 	drop    bool // within a line that was too long
@@ -93,7 +95,9 @@ func (l *lines) cut() ([]byte, lineKind) {
 func (l *lines) fill() {
 	l.makeRoom()
 	n, err := l.src.Read(l.buf[l.w:])
-	l.w += n
+	if l.w += n; l.w == len(l.buf) {
+		l.room = min(4*l.room, readSize)
+	}
 	if err != nil {
 		l.eof, l.err = true, err
 	}
@@ -102,19 +106,20 @@ func (l *lines) fill() {
 // makeRoom moves the unread bytes to the front and grows the buffer when a long
 // line fills it.
 func (l *lines) makeRoom() {
+	l.room = max(l.room, firstRead)
 	if l.r == l.w {
 		l.r, l.w, l.seen = 0, 0, 0
 		if cap(l.buf) > keepBuffer {
 			l.buf = nil
 		}
 	}
-	if len(l.buf)-l.w >= readSize/2 {
+	if len(l.buf)-l.w >= l.room/2 {
 		return
 	}
 	unread := l.w - l.r
 	dst := l.buf
-	if len(dst)-unread < readSize/2 {
-		dst = make([]byte, max(readSize, min(2*len(l.buf), l.max+readSize), unread+readSize))
+	if len(dst)-unread < l.room/2 {
+		dst = make([]byte, max(min(2*len(l.buf), l.max+l.room), unread+l.room))
 	}
 	copy(dst, l.buf[l.r:l.w])
 	l.buf, l.seen, l.r, l.w = dst, l.seen-l.r, 0, unread
@@ -124,7 +129,7 @@ func (l *lines) makeRoom() {
 // keeps its bytes for whoever still uses its last line, and must not be used.
 func (l *lines) fork() *lines {
 	next := *l
-	next.buf = append(make([]byte, 0, max(readSize, l.w-l.r)), l.buf[l.r:l.w]...)
+	next.buf = append(make([]byte, 0, max(l.room, l.w-l.r)), l.buf[l.r:l.w]...)
 	next.r, next.w, next.seen = 0, len(next.buf), l.seen-l.r
 	next.buf = next.buf[:cap(next.buf)]
 	return &next

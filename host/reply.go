@@ -28,8 +28,11 @@ func (h *Host) answer(c *call, out []byte, resp any, err error) (next []byte, se
 	c.answered = true
 	line, code := h.answerLine(c, out, resp, err)
 	size := len(line)
-	if next = out; line != nil {
+	switch next = out; {
+	case line != nil && c.work == nil:
 		next = h.out.append(line)
+	case line != nil: // the buffer is the dialect's own
+		h.out.put(line)
 	}
 	streams := c.streams
 	c.out.Unlock()

@@ -141,7 +141,9 @@ func (w *writer) appendStream(f *Stream, msg []byte) bool {
 		return false
 	}
 	size := len(msg)
-	w.giveSpareLocked(w.appendLocked(msg))
+	if !w.appendLocked(msg) {
+		w.giveBack(msg)
+	}
 	f.waiting = append(f.waiting, mark{w.written + w.size, size})
 	f.unwritten += size
 	w.flushSoonLocked()

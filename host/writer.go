@@ -15,7 +15,6 @@ const (
 	chunkSize = 64 << 10 // small messages are collected in chunks of this size
 	flushSize = 16 << 10 // pending bytes from which on a flush is worth a system call
 	keepSpare = 2 << 20  // larger chunks are not kept for reuse
-	maxSpare  = 4        // nor are more
 )
 
 // ErrOutputClosed is what Serve ends with when the reader of the answers has gone.
@@ -42,6 +41,7 @@ func outputError(err error) error {
 type writer struct {
 	dst     io.Writer
 	secrets *redact.Set   // that no line shows; nil = there are none
+	spare   *sync.Pool    // of *[]byte: chunks for reuse
 	failed  func(error)   // called once, when a write fails
 	handed  chan struct{} // makes serve the flusher
 
@@ -49,15 +49,15 @@ type writer struct {
 	limit    int        // bytes pending from which on append waits
 	room     sync.Cond
 	chunks   [][]byte // pending, in order; the last one takes small messages
-	spare    [][]byte
-	size     int  // bytes pending, those in the flusher's hands included
-	written  int  // bytes written in all; reports whether the peer still reads
-	flushing bool // somebody is writing, or serve is about to
+	size     int      // bytes pending, those in the flusher's hands included
+	written  int      // bytes written in all; reports whether the peer still reads
+	flushing bool     // somebody is writing, or serve is about to
 	err      error
 }
 
-func newWriter(dst io.Writer, limit int, secrets *redact.Set, failed func(error)) *writer {
-	w := &writer{dst: dst, limit: limit, secrets: secrets, failed: failed, handed: make(chan struct{}, 1)}
+func newWriter(dst io.Writer, o *Options, failed func(error)) *writer {
+	w := &writer{dst: dst, limit: o.Limits.OutputBuffer, secrets: o.Secrets, spare: o.Buffers, failed: failed,
+		handed: make(chan struct{}, 1)}
 	w.room.L = &w.mu
 	return w
 }
@@ -66,53 +66,51 @@ func newWriter(dst io.Writer, limit int, secrets *redact.Set, failed func(error)
 // gives back a buffer for the next message: msg itself, or another one in its
 // place when a large msg was taken over without a copy.
 func (w *writer) append(msg []byte) []byte {
+	if w.put(msg) {
+		return w.buffer()
+	}
+	return msg[:0]
+}
+
+// put is append for a message whose buffer is not used again. It reports whether it has taken that over.
+func (w *writer) put(msg []byte) (taken bool) {
 	msg = w.secrets.Line(msg)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for w.size >= w.limit && w.err == nil {
 		w.room.Wait()
 	}
-	if w.err != nil {
-		return msg[:0]
-	}
-	return w.appendLocked(msg)
+	return w.err == nil && w.appendLocked(msg)
 }
 
-func (w *writer) appendLocked(msg []byte) []byte {
+// appendLocked adds a message, and reports whether it has taken over its buffer.
+func (w *writer) appendLocked(msg []byte) (taken bool) {
 	w.size += len(msg)
 	if len(msg) > chunkSize/2 {
 		w.chunks = append(w.chunks, msg)
-		return w.takeSpareLocked()
+		return true
 	}
 	if n := len(w.chunks); n == 0 || cap(w.chunks[n-1])-len(w.chunks[n-1]) < len(msg) {
-		w.chunks = append(w.chunks, w.takeSpareLocked())
+		w.chunks = append(w.chunks, w.buffer())
 	}
 	last := len(w.chunks) - 1
 	w.chunks[last] = append(w.chunks[last], msg...)
-	return msg[:0]
+	return false
 }
 
-// buffer returns memory for one message of a stream; append takes it back.
+// buffer returns memory for a chunk or for one message of a stream.
 func (w *writer) buffer() []byte {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.takeSpareLocked()
-}
-
-// giveSpareLocked keeps a chunk for reuse.
-func (w *writer) giveSpareLocked(c []byte) {
-	if cap(c) > chunkSize/2 && cap(c) <= keepSpare && len(w.spare) < maxSpare {
-		w.spare = append(w.spare, c[:0])
-	}
-}
-
-func (w *writer) takeSpareLocked() []byte {
-	if n := len(w.spare); n > 0 {
-		c := w.spare[n-1]
-		w.spare = w.spare[:n-1]
-		return c[:0]
+	if c, ok := w.spare.Get().(*[]byte); ok {
+		return *c
 	}
 	return make([]byte, 0, chunkSize)
+}
+
+// giveBack keeps a chunk for reuse.
+func (w *writer) giveBack(c []byte) {
+	if c = c[:0]; cap(c) > chunkSize/2 && cap(c) <= keepSpare {
+		w.spare.Put(&c)
+	}
 }
 
 // due reports whether enough is pending for a flush of its own.
@@ -195,7 +193,7 @@ func (w *writer) write(c []byte) bool {
 	}
 	w.size -= len(c)
 	w.written += n
-	w.giveSpareLocked(c)
+	w.giveBack(c)
 	if err != nil {
 		err = outputError(err)
 		w.err = err

@@ -250,11 +250,13 @@ func speakMCP(cfg *config.Config, opts *host.Options, deps *plugins.Deps) {
 }
 
 // speakWebMCP is speakMCP with a client over HTTP, where the go-sdk's transport knows no tasks. It needs a
-// token as on a pipe, unless it had to bring that of http.token.
-func speakWebMCP(cfg *config.Config, opts *host.Options, deps *plugins.Deps) {
-	own := mcpOptions(cfg, opts)
-	own.Tokens, own.Vouched, own.NoTasks = opts.Tokens, cfg.HTTP.Token.Reveal() != "", true
-	speakOnlyMCP(own, opts, deps)
+// token as on a pipe, unless it had to bring that of http.token. The hosts share the tables.
+func speakWebMCP(tables *mcp.Tables) speaker {
+	return func(cfg *config.Config, opts *host.Options, deps *plugins.Deps) {
+		own := mcpOptions(cfg, opts)
+		own.Tokens, own.Vouched, own.NoTasks, own.Tables = opts.Tokens, cfg.HTTP.Token.Reveal() != "", true, tables
+		speakOnlyMCP(own, opts, deps)
+	}
 }
 
 func speakOnlyMCP(own mcp.Options, opts *host.Options, deps *plugins.Deps) {

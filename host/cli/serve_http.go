@@ -15,6 +15,7 @@ import (
 	"a2e/host"
 	"a2e/host/auth"
 	"a2e/host/config"
+	"a2e/host/dialect/mcp"
 	"a2e/host/httpd"
 	"a2e/host/metrics"
 	"a2e/plugins"
@@ -115,7 +116,8 @@ func (s *hosts) load() (open, waiting int) {
 // newSessions makes what serves sessions, each by a host with plugins of its own, which share the
 // store and what starts children.
 func newSessions(cfg *config.Config, opts host.Options, shared *plugins.Shared, loopback bool) (sessions *httpd.Server) {
-	opts.Closing = make(chan struct{}, closingAtOnce)
+	opts.Closing, opts.Buffers = make(chan struct{}, closingAtOnce), new(sync.Pool)
+	web := speakWebMCP(new(mcp.Tables))
 	live := &hosts{all: make(map[*host.Host]struct{})}
 	var page http.Handler
 	if cfg.HTTP.Metrics {
@@ -128,7 +130,7 @@ func newSessions(cfg *config.Config, opts host.Options, shared *plugins.Shared, 
 		Serve: func(ctx context.Context, speaks httpd.Protocol, in io.Reader, out io.Writer) error {
 			speak := speakAll
 			if speaks == httpd.MCP {
-				speak = speakWebMCP
+				speak = web
 			}
 			h, err := newHost(cfg, opts, speak, shared)
 			if err != nil {
