@@ -134,7 +134,7 @@ func New(opts Options) (*Host, error) {
 	slices.SortStableFunc(opts.Plugins, func(a, b Plugin) int { return cmp.Compare(b.Info().Priority, a.Info().Priority) })
 	h := &Host{
 		opts:        opts,
-		router:      newRouter(opts.Plugins, controls()),
+		router:      newRouter(opts.Plugins),
 		groups:      newGroups(opts.Groups),
 		ids:         newIDSource(opts.IDs),
 		wakeWatcher: make(chan struct{}, 1),
@@ -147,8 +147,8 @@ func New(opts Options) (*Host, error) {
 	h.trails = opts.Audit != nil || opts.Log.GetLevel() <= zerolog.InfoLevel
 	h.services = newServices(h)
 	h.chooser = first[Chooser](h.services)
-	h.router.table[string(protocol.TypeToolCallReq)].groups = h.groups
-	for _, d := range h.router.table {
+	h.router.own(protocol.TypeToolCallReq).groups = h.groups
+	for _, d := range h.router.served {
 		h.wrap(d)
 	}
 	if h.router.any != nil {

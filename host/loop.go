@@ -136,9 +136,9 @@ func (h *Host) route(line *protocol.Line, dest *destination) (*destination, erro
 	if dest != nil && dest.fromHost {
 		switch {
 		case dest.typ == protocol.TypeEnvPlanResp:
-			dest = h.router.table[string(protocol.TypeEnvPlanReq)]
+			dest = h.router.at(protocol.TypeEnvPlanReq)
 		case dest.typ == protocol.TypeMCPSampleReq && line.ReqID != nil:
-			dest = h.router.table[string(protocol.TypeMCPSampleResp)]
+			dest = h.router.at(protocol.TypeMCPSampleResp)
 		}
 	}
 	if dest == nil || dest.answers() {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -205,8 +206,7 @@ func NotOwnerBut(resp any) error {
 	return notOwner{refusal: protocol.Errorf(protocol.CodeRuntimeError, "refused"), resp: resp}
 }
 
-// destination is where a message type goes: one row of the routing table, which
-// is built once.
+// destination is where a message type goes: one row of the routing table.
 type destination struct {
 	typ        protocol.Type
 	response   protocol.Type // "" = a catch-all's: it follows from the request
@@ -226,80 +226,109 @@ type destination struct {
 	groups  *groups       // that the request may name; nil = it names none
 }
 
+// boundRoute is what a destination needs of a plugin's route.
 type boundRoute struct {
-	Route
 	plugin Plugin
+	serve  func(ctx context.Context, obj protocol.Object, emit Emitter) (any, error)
+	claims func(protocol.Object) []protocol.Claim
+	merge  func(dst, src any) (any, error)
 }
 
 // router finds the destination of a message type.
 type router struct {
-	table  map[string]*destination
-	any    *destination // the catch-all's, or nil
-	answer *destination // of the agent's answers of any type to requests of the host
+	rows   map[string]*destination // of the protocol, which all hosts share; see protocolRows
+	served map[string]*destination // by plugins, in the place of those
+	any    *destination            // the catch-all's, or nil
+	answer *destination            // of the agent's answers of any type to requests of the host
 }
 
-// newRouter builds the table from the protocol's types and the plugins' routes.
-// The plugins come in the order in which they are asked.
-func newRouter(plugins []Plugin, controls map[protocol.Type]control) *router {
+// protocolRows makes the rows of the protocol's types and of those that the host answers itself. They do not change.
+var protocolRows = sync.OnceValue(func() map[string]*destination {
 	types := protocol.Types()
-	r := &router{table: make(map[string]*destination, len(types)+len(types)/4)}
+	all := make(map[string]*destination, len(types)+1)
 	rows := make([]destination, len(types)) // at once: each of its own costs a start more
 	for i, info := range types {
 		rows[i] = destination{
 			typ: info.Type, response: info.Response, capability: info.Capability,
 			fromHost: !info.Direction.FromAgent(), order: info.Order, ahead: info.Ahead,
 		}
-		r.table[string(info.Type)] = &rows[i]
+		all[string(info.Type)] = &rows[i]
 	}
 	for t, timeout := range map[protocol.Type]time.Duration{
 		protocol.TypeToolCallReq: 30 * time.Second, protocol.TypeSkillCallReq: time.Minute, protocol.TypeChainReq: 5 * time.Minute,
 	} {
-		r.table[string(t)].timeout = timeout
-		r.table[string(t)].streams = t != protocol.TypeToolCallReq
+		all[string(t)].timeout = timeout
+		all[string(t)].streams = t != protocol.TypeToolCallReq
 	}
-	for t, control := range controls {
-		if r.table[string(t)] == nil {
-			r.table[string(t)] = &destination{typ: t}
+	for t, control := range controls() {
+		if all[string(t)] == nil {
+			all[string(t)] = &destination{typ: t}
 		}
-		r.table[string(t)].control = control
-		r.table[string(t)].barrier = t == protocol.TypeHandshakeReq
+		all[string(t)].control = control
+		all[string(t)].barrier = t == protocol.TypeHandshakeReq
 	}
+	return all
+})
+
+// newRouter builds the table from the protocol's types and the plugins' routes.
+// The plugins come in the order in which they are asked.
+func newRouter(plugins []Plugin) *router {
+	r := &router{rows: protocolRows(), served: make(map[string]*destination, 80)}
 	r.answer = &destination{typ: protocol.TypeMCPSampleResp, control: agentAnswer}
 	for _, p := range plugins {
-		info := p.Info()
 		for _, route := range p.Routes() {
-			r.add(p, &info, route)
+			r.add(p, route)
 		}
 	}
 	return r
 }
 
-func (r *router) add(p Plugin, info *PluginInfo, route Route) {
-	d := r.table[string(route.Type)]
-	if route.Type == CatchAll {
-		d = r.any
+// at returns the destination of a type by its name in the protocol; nil = nobody knows it.
+func (r *router) at(t protocol.Type) *destination {
+	if d := r.served[string(t)]; d != nil {
+		return d
 	}
+	return r.rows[string(t)]
+}
+
+// own returns the destination of a type for this host to change.
+func (r *router) own(t protocol.Type) *destination {
+	d := r.served[string(t)]
 	if d == nil {
-		d = &destination{typ: route.Type, capability: info.Capability}
-		if route.Type == CatchAll {
-			r.any = d
-		} else {
-			d.response = foreignResponse(route.Type)
-			r.table[string(route.Type)] = d
+		d = &destination{typ: t, response: foreignResponse(t)}
+		if row := r.rows[string(t)]; row != nil {
+			*d = *row
 		}
+		r.served[string(t)] = d
 	}
-	if d.control != nil || d.fromHost || d.exclusive {
+	return d
+}
+
+func (r *router) add(p Plugin, route Route) {
+	info, d := p.Info(), r.any
+	switch known := r.rows[string(route.Type)]; {
+	case known != nil && (known.control != nil || known.fromHost):
+		return
+	case route.Type != CatchAll:
+		if d = r.own(route.Type); known == nil && d.routes == nil {
+			d.capability = info.Capability
+		}
+	case d == nil:
+		d = &destination{typ: route.Type, capability: info.Capability}
+		r.any = d
+	}
+	if d.exclusive {
 		return
 	}
 	if route.Response != "" {
 		d.response = route.Response
 	}
 	d.ahead = d.ahead || route.ahead
-	d.order = append(d.order, route.order...)
+	d.order = append(slices.Clip(d.order), route.order...)
 	if info.Exclusive {
 		d.exclusive, d.routes = true, nil
 	}
-	d.routes = append(d.routes, boundRoute{route, p})
+	d.routes = append(d.routes, boundRoute{p, route.serve, route.claims, route.merge})
 }
 
 // foreignResponse returns the answer's type of a request that the protocol does
@@ -310,11 +339,14 @@ func foreignResponse(t protocol.Type) protocol.Type {
 
 // find returns the destination of a type; nil when nobody knows it.
 func (r *router) find(t []byte) *destination {
-	if d := r.table[string(t)]; d != nil {
+	if d := r.served[string(t)]; d != nil {
+		return d
+	}
+	if d := r.rows[string(t)]; d != nil {
 		return d
 	}
 	if canonical := protocol.Canonical(protocol.Type(t)); canonical != protocol.Type(t) {
-		return r.table[string(canonical)]
+		return r.at(canonical)
 	}
 	return r.any
 }

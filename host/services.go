@@ -172,7 +172,7 @@ func (s *Services) ToolState(ctx context.Context) (state []any) {
 	if s.KeepsOverrides() && len(s.Overrides(KindTool)) > 0 {
 		return nil
 	}
-	routes := s.host.router.table[string(protocol.TypeToolListReq)].routes
+	routes := s.host.router.at(protocol.TypeToolListReq).routes
 	lists := func(p Plugin) bool {
 		return slices.ContainsFunc(routes, func(r boundRoute) bool { return r.plugin.Info().Name == p.Info().Name })
 	}
@@ -199,7 +199,7 @@ func (s *Services) Changes(tool string, args protocol.Object) string {
 	if err != nil {
 		return ""
 	}
-	for _, c := range s.host.router.table[string(protocol.TypeToolCallReq)].claimsOfRoutes(call) {
+	for _, c := range s.host.router.at(protocol.TypeToolCallReq).claimsOfRoutes(call) {
 		if at, file := strings.CutPrefix(c.Key, protocol.KeyWorkspace); file && c.Access == protocol.Exclusive {
 			return strings.TrimSuffix(at, "/")
 		}

@@ -90,7 +90,7 @@ func (s *Services) Bounds() (parallel int, limits Limits) {
 func (h *Host) newWork(t *leader, w *Work) *call {
 	c := &call{work: w, host: h, start: h.elapsed()}
 	c.reader.Store(t)
-	if c.dest = h.router.table[string(w.Type)]; w.Run != nil {
+	if c.dest = h.router.at(w.Type); w.Run != nil {
 		own := &destination{typ: protocol.Type(w.Name), order: w.Claims, ahead: w.Ahead, places: w.Places}
 		if c.dest != nil {
 			own.order = append(own.order, c.dest.claimsOf(w.Object)...)
