@@ -87,7 +87,7 @@ func (h *Host) watch(done <-chan struct{}) {
 		}
 		last, lastState = t, state
 		if idle > watchIdle {
-			idle = 0
+			idle, last = 0, nil // which would keep its buffers
 			tick.Stop()
 			if !h.sleepWatcher(t, state, done) {
 				return

@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -341,4 +342,58 @@ func TestUnknownMethod(t *testing.T) {
 	}
 	assert.Equal(t, post("no session", `{"jsonrpc":"2.0","id":1,"method":"no/such"}`).Code, http.StatusNotFound)
 	s.Close(t.Context())
+}
+
+// counter is an answer that counts how often it is flushed.
+type counter struct {
+	*httptest.ResponseRecorder
+	flushes atomic.Int64
+}
+
+func (c *counter) FlushError() error {
+	c.flushes.Add(1)
+	return nil
+}
+
+// TestEventsGoOutTogether: the answer to a short request goes out with its end, the events of a long one before.
+func TestEventsGoOutTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := httpd.New(httpd.Options{Loopback: true, Serve: func(_ context.Context, _ httpd.Protocol, in io.Reader, out io.Writer) error {
+			for lines := bufio.NewScanner(in); lines.Scan(); {
+				if strings.Contains(lines.Text(), `"slow"`) {
+					time.Sleep(time.Minute)
+				}
+				var asked struct{ ID json.RawMessage }
+				must.OK(t, json.Unmarshal(lines.Bytes(), &asked))
+				_, _ = fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-03-26"}}`+"\n", asked.ID)
+			}
+			return nil
+		}})
+		id := ""
+		post := func(body string) (answer *counter, done chan struct{}) {
+			answer, done = &counter{ResponseRecorder: httptest.NewRecorder()}, make(chan struct{})
+			r := httptest.NewRequestWithContext(t.Context(), "POST", "http://127.0.0.1/mcp", strings.NewReader(body))
+			r.Header = http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}}
+			if id != "" {
+				r.Header.Set("Mcp-Session-Id", id)
+			}
+			go func() {
+				defer close(done)
+				s.ServeHTTP(answer, r)
+			}()
+			return answer, done
+		}
+		short, done := post(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-03-26","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`)
+		<-done
+		assert.That(t, short.flushes.Load() == 0 && strings.Contains(short.Body.String(), `"result"`), "%d flushes of %s",
+			short.flushes.Load(), short.Body)
+		id = short.Header().Get("Mcp-Session-Id")
+		long, done := post(`[{"jsonrpc":"2.0","id":2,"method":"tools/list"},{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"slow"}}]`)
+		time.Sleep(time.Second)
+		assert.Equal(t, long.flushes.Load(), int64(1), "flushes while it runs")
+		<-done
+		assert.That(t, long.flushes.Load() == 1 && strings.Count(long.Body.String(), `"result"`) == 2, "%d flushes of %s",
+			long.flushes.Load(), long.Body)
+		s.Close(t.Context())
+	})
 }

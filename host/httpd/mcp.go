@@ -123,18 +123,19 @@ func (c *session) post(w http.ResponseWriter, r *http.Request, all []message, is
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	defer c.listen()()
-	c.streamable.ServeHTTP(w, r)
+	late := &lateWriter{ResponseWriter: w, to: http.NewResponseController(w)}
+	defer late.end()
+	c.streamable.ServeHTTP(late, r)
 }
 
 // connectMCP has the go-sdk's transport stand between HTTP and the host of a session.
 func (c *session) connectMCP() {
 	c.streamable = &mcp.StreamableServerTransport{SessionID: c.id, EventStore: &keptEvents{most: c.server.opts.Kept}}
-	conn, err := c.streamable.Connect(c.hasty)
-	if err != nil { // it is connected once only
+	var err error
+	if c.conn, err = c.streamable.Connect(c.hasty); err != nil { // it is connected once only
 		panic(err)
 	}
-	go c.guarded(func() error { return c.hear(conn) }) // both end with the host
-	go c.guarded(func() error { return c.say(conn) })
+	go c.guarded(func() error { return c.hear(c.conn) }) // it ends with the host
 }
 
 // hear takes in what the client says.
@@ -189,26 +190,38 @@ func (c *session) endCancelled(conn mcp.Connection, msg jsonrpc.Message) {
 	}
 }
 
-// say has the client get what the host writes.
-func (c *session) say(conn mcp.Connection) error {
-	defer conn.Close()
-	reader, last, _ := c.out.begin(0)
-	for {
-		lines, end := c.out.next(reader, last, func() bool { return false })
-		for _, line := range lines {
-			if msg, err := jsonrpc.DecodeMessage(line); err == nil {
-				if resp, ok := msg.(*jsonrpc.Response); ok && resp.Error == nil {
-					c.greeted.Store(true)
-				}
-				_ = conn.Write(context.Background(), msg) // a client that is not there asks again, or has gone
+// toClient has the client of a session get what the host writes, which waits while the client is slow.
+type toClient struct{ *session }
+
+// Write implements io.Writer.
+func (c toClient) Write(p []byte) (int, error) {
+	c.guarded(func() error {
+		for rest := p; len(rest) > 0; {
+			line, after, whole := bytes.Cut(rest, []byte{'\n'})
+			if rest = after; !whole || c.part != nil {
+				c.part = append(c.part, line...)
+				line = c.part
+			}
+			if whole {
+				c.part = nil
+				c.say(line)
 			}
 		}
-		if len(lines) == 0 || c.out.delivered(end) {
-			c.gone()
-			return nil
-		}
-		last = end
+		return nil
+	})
+	return len(p), nil
+}
+
+// say sends one line.
+func (c *session) say(line []byte) {
+	msg, err := jsonrpc.DecodeMessage(line)
+	if err != nil {
+		return
 	}
+	if resp, ok := msg.(*jsonrpc.Response); ok && resp.Error == nil {
+		c.greeted.Store(true)
+	}
+	_ = c.conn.Write(context.Background(), msg) // a client that is not there asks again, or has gone
 }
 
 func isJSON(r *http.Request) bool {

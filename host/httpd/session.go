@@ -21,10 +21,12 @@ type session struct {
 	id     string
 	speaks Protocol
 	in     feed
-	out    *events
+	out    *events // nil = it speaks MCP
 	idle   *time.Timer
 
-	streamable *mcp.StreamableServerTransport // nil = the session speaks A2E
+	streamable *mcp.StreamableServerTransport // and all up to faults: nil = it speaks A2E
+	conn       mcp.Connection                 // to the client, on that
+	part       []byte                         // of a line for the client that has no end yet
 	greeted    atomic.Bool                    // MCP's initialize had its result
 	faults     sync.Map                       // *rpc.Error of requests in batches, by the go-sdk's id; see post
 
@@ -39,12 +41,14 @@ type session struct {
 func newSession(s *Server, speaks Protocol) *session {
 	var id [16]byte
 	_, _ = rand.Read(id[:]) // never fails
-	c := &session{server: s, id: hex.EncodeToString(id[:]), speaks: speaks, out: newEvents(s.opts.Kept)}
+	c := &session{server: s, id: hex.EncodeToString(id[:]), speaks: speaks}
 	c.hasty, c.cut = context.WithCancel(s.hasty)
 	c.in.room.L, c.in.max = &c.in.mu, s.opts.MaxLine
 	c.idle = time.AfterFunc(s.opts.Idle, c.expire)
 	if speaks == MCP {
 		c.connectMCP()
+	} else {
+		c.out = newEvents(s.opts.Kept)
 	}
 	return c
 }
@@ -52,9 +56,16 @@ func newSession(s *Server, speaks Protocol) *session {
 // serve runs the host. What it wrote last can be read for as long as an idle session lives.
 func (c *session) serve() {
 	defer c.cut()
-	c.guarded(func() error { return c.server.opts.Serve(c.hasty, c.speaks, &c.in, c.out) })
+	out := io.Writer(c.out)
+	if c.conn != nil {
+		out = toClient{c}
+	}
+	c.guarded(func() error { return c.server.opts.Serve(c.hasty, c.speaks, &c.in, out) })
 	c.in.close()
-	if c.out.close() {
+	if c.conn != nil {
+		_ = c.conn.Close() // it has no error
+	}
+	if c.conn != nil || c.out.close() {
 		c.gone()
 	}
 }
@@ -89,7 +100,9 @@ func (c *session) end() { c.in.close() }
 func (c *session) expire() {
 	c.server.opts.Log.Info().Str("session_id", c.id).Msg("a session over HTTP that nobody uses ends")
 	c.end()
-	c.out.giveUp()
+	if c.out != nil {
+		c.out.giveUp()
+	}
 	c.gone()
 }
 

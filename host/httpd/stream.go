@@ -38,6 +38,58 @@ func (p paced) extend() { _ = p.to.SetWriteDeadline(time.Now().Add(writeTimeout)
 // Unwrap is for http.ResponseController.
 func (p paced) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 
+// flushDelay is how long an event may wait for the next one, or for the end of the answer, to go out with it.
+const flushDelay = time.Millisecond
+
+// lateWriter is an answer whose events go out together where they come together: a short answer is one write.
+type lateWriter struct {
+	http.ResponseWriter
+	to *http.ResponseController
+
+	mu    sync.Mutex  // guards the fields below, and the answer
+	timer *time.Timer // of a flush that is due; nil = none is
+	over  bool
+}
+
+func (l *lateWriter) WriteHeader(status int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ResponseWriter.WriteHeader(status)
+}
+
+func (l *lateWriter) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ResponseWriter.Write(b)
+}
+
+// FlushError is what http.ResponseController calls.
+func (l *lateWriter) FlushError() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.timer == nil {
+		l.timer = time.AfterFunc(flushDelay, l.flush)
+	}
+	return nil
+}
+
+func (l *lateWriter) flush() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.timer = nil; !l.over {
+		_ = l.to.Flush() // the next write tells of a client that has gone
+	}
+}
+
+// end is called when the answer is whole: its end goes out by itself.
+func (l *lateWriter) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.over = true; l.timer != nil {
+		l.timer.Stop()
+	}
+}
+
 // stream sends the output of a session as server-sent events.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, c *session) {
 	if r.Method != http.MethodGet { // HEAD would take the events of the one that reads them

@@ -184,28 +184,35 @@ const (
 	noEnd             // it takes a slot to begin, and lasts until the client takes it back
 )
 
-// methods lists the methods of MCP that are served.
-func methods() map[string]method {
-	return map[string]method{
-		methodInitialize:   {aTurn, nil},
-		methodDiscover:     {aTurn, nil},
-		methodSetLevel:     {aTurn, nil},
-		methodTools:        {aTurn, (*server).listTools},
-		methodPrompts:      {aTurn, (*server).listPrompts},
-		methodResources:    {aTurn, (*server).listResources},
-		methodTemplates:    {aTurn, (*server).listTemplates},
-		methodCallTool:     {aSlot, (*server).callTool},
-		methodGetPrompt:    {aSlot, (*server).getPrompt},
-		methodReadResource: {aSlot, (*server).readResource},
-		methodSubscribe:    {aSlot, (*server).subscribe},
-		methodUnsubscribe:  {aSlot, (*server).unsubscribe},
-		methodComplete:     {aSlot, (*server).forward},
-		methodGetTask:      {aSlot, (*server).forward},
-		methodTaskResult:   {aSlot, (*server).forward},
-		methodTasks:        {aSlot, (*server).forward},
-		methodCancelTask:   {aSlot, (*server).forward},
-		methodListen:       {noEnd, (*server).listen},
+// methodOf returns how a method of MCP is served; false = it is not.
+func methodOf(name string) (m method, served bool) {
+	switch name {
+	case methodInitialize, methodDiscover, methodSetLevel:
+		return method{aTurn, nil}, true
+	case methodTools:
+		return method{aTurn, (*server).listTools}, true
+	case methodPrompts:
+		return method{aTurn, (*server).listPrompts}, true
+	case methodResources:
+		return method{aTurn, (*server).listResources}, true
+	case methodTemplates:
+		return method{aTurn, (*server).listTemplates}, true
+	case methodCallTool:
+		return method{aSlot, (*server).callTool}, true
+	case methodGetPrompt:
+		return method{aSlot, (*server).getPrompt}, true
+	case methodReadResource:
+		return method{aSlot, (*server).readResource}, true
+	case methodSubscribe:
+		return method{aSlot, (*server).subscribe}, true
+	case methodUnsubscribe:
+		return method{aSlot, (*server).unsubscribe}, true
+	case methodComplete, methodGetTask, methodTaskResult, methodTasks, methodCancelTask:
+		return method{aSlot, (*server).forward}, true
+	case methodListen:
+		return method{noEnd, (*server).listen}, true
 	}
+	return method{}, false
 }
 
 // workOf has the host's scheduler serve a request. initialize comes before what follows it, and requests
@@ -226,7 +233,7 @@ func (s *server) workOf(r *request) *host.Work {
 			w.Type, w.Object = protocol.TypeToolCallReq, obj
 		}
 	}
-	switch s.methods[r.method].uses {
+	switch r.served.uses {
 	case aTurn:
 		w.Ahead, w.Limit = true, listTimeout
 		w.Claims = append(w.Claims, protocol.Claim{Key: "mcp-turn/" + r.method + "/", Access: protocol.Exclusive})
@@ -297,7 +304,7 @@ type encoded struct {
 func (s *server) receive(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		r := requestOf(req)
-		if s.methods[method].answer == nil || r == nil {
+		if r == nil || r.served.answer == nil {
 			return next(ctx, method, req)
 		}
 		r.sdk.decoded <- req.GetParams()
@@ -344,7 +351,7 @@ func (s *server) viaSDK(ctx context.Context, r *request) (any, error) {
 
 // handle runs the handler of a request.
 func (s *server) handle(ctx context.Context, r *request, params mcp.Params) (mcp.Result, error) {
-	answer := s.methods[r.method].answer
+	answer := r.served.answer
 	if r.meta != nil && asksBack(r.method) {
 		return s.inRounds(ctx, r, func(ctx context.Context) (mcp.Result, error) { return answer(s, ctx, r, params) })
 	}

@@ -82,7 +82,6 @@ type server struct {
 	ctx  context.Context // of the host
 	out  host.Output
 
-	methods   map[string]method
 	pending   *pending
 	conn      *conn
 	questions questions
@@ -111,7 +110,7 @@ type server struct {
 // New makes the dialect. It serves one client, on one host.
 func New(opts Options) host.Dialect {
 	opts.setDefaults()
-	s := &server{opts: opts, methods: methods(), pending: newPending()}
+	s := &server{opts: opts, pending: newPending()}
 	s.conn = &conn{server: s, news: dialect.NewBell(), calls: make(map[string]*request)}
 	s.questions.open = make(map[string]*question)
 	s.watch = newWatch(s)
@@ -179,13 +178,14 @@ func (s *server) take(obj protocol.Object, of *batch) *host.Work {
 
 // request makes a request one of the host's scheduler, or answers it.
 func (s *server) request(m message, from origin) *host.Work {
-	if _, known := s.methods[m.method]; !known {
+	served, known := methodOf(m.method)
+	if !known {
 		s.reply(from, nil, rpcErrorf(codeMethodNotFound, "unknown method %.64q", m.method))
 		return nil
 	}
 	from.id = from.id.Clone()
 	from.span = host.Trace(s.ctx, m.method, from.name, func() string { return traceparent(m.params) })
-	r := &request{origin: from, key: jsonrpc.Key(m.id), params: m.params.Clone()}
+	r := &request{origin: from, served: served, key: jsonrpc.Key(m.id), params: m.params.Clone()}
 	r.meta, r.token = readMeta(r.params), progressToken(r.params)
 	r.work = s.workOf(r)
 	if err := s.pending.begin(r); err != nil {

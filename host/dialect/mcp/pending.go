@@ -17,6 +17,7 @@ import (
 // request is one request of the client, until it is answered.
 type request struct {
 	origin
+	served method
 	key    string                  // see jsonrpc.Key; the go-sdk has it as the id
 	params jsontext.Value          // as they came
 	token  jsontext.Value          // of its progress notifications; nil = it wants none
