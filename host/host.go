@@ -147,12 +147,9 @@ func New(opts Options) (*Host, error) {
 	h.trails = opts.Audit != nil || opts.Log.GetLevel() <= zerolog.InfoLevel
 	h.services = newServices(h)
 	h.chooser = first[Chooser](h.services)
-	h.router.own(protocol.TypeToolCallReq).groups = h.groups
-	for _, d := range h.router.served {
+	h.router.own(h.router.at(protocol.TypeToolCallReq)).groups = h.groups
+	for _, d := range h.router.all() {
 		h.wrap(d)
-	}
-	if h.router.any != nil {
-		h.wrap(h.router.any)
 	}
 	if !opts.Uncounted {
 		h.recorder = first[Recorder](h.services)

@@ -206,24 +206,29 @@ func NotOwnerBut(resp any) error {
 	return notOwner{refusal: protocol.Errorf(protocol.CodeRuntimeError, "refused"), resp: resp}
 }
 
-// destination is where a message type goes: one row of the routing table.
-type destination struct {
+// row is what is known of a message type whichever plugins serve it. All hosts share those of the protocol.
+type row struct {
 	typ        protocol.Type
 	response   protocol.Type // "" = a catch-all's: it follows from the request
 	capability protocol.Capability
 	control    control          // the host's own types
-	routes     []boundRoute     // of the plugins, the one to ask first at the front
 	barrier    bool             // nothing else runs beside it: the handshake
 	ahead      bool             // see protocol.Info
-	places     *Places          // of a dialect, of which its work takes one; nil = those of max_parallel
-	order      []protocol.Claim // what its requests claim
 	fromHost   bool             // only the host may send it
-	exclusive  bool             // its one plugin answers alone
+	streams    bool             // events go out unless the request says otherwise
+	order      []protocol.Claim // what its requests claim
+	timeout    time.Duration    // of a request that names none; 0 = the type has no such field
+	at         int              // its place among the rows of the protocol
+}
 
-	timeout time.Duration // of a request that names none; 0 = the type has no such field
-	streams bool          // events go out unless the request says otherwise
-	handler Handler       // asks the plugins, with what is done around that; see Host.wrap
-	groups  *groups       // that the request may name; nil = it names none
+// destination is where a message type goes.
+type destination struct {
+	*row
+	routes    []boundRoute // of the plugins, the one to ask first at the front
+	handler   Handler      // asks them, with what is done around that; see Host.wrap
+	groups    *groups      // that the request may name; nil = it names none
+	places    *Places      // of a dialect, of which its work takes one; nil = those of max_parallel
+	exclusive bool         // its one plugin answers alone
 }
 
 // boundRoute is what a destination needs of a plugin's route.
@@ -236,33 +241,39 @@ type boundRoute struct {
 
 // router finds the destination of a message type.
 type router struct {
-	rows   map[string]*destination // of the protocol, which all hosts share; see protocolRows
-	served map[string]*destination // by plugins, in the place of those
-	any    *destination            // the catch-all's, or nil
-	answer *destination            // of the agent's answers of any type to requests of the host
+	rows    map[string]*destination // of the protocol, which all hosts share; see protocolRows
+	served  []*destination          // by plugins, in place of those, by row.at; nil = it is not
+	foreign map[string]*destination // of other types, which plugins serve
+	any     *destination            // the catch-all's, or nil
+	answer  *destination            // of the agent's answers of any type to requests of the host
 }
 
 // protocolRows makes the rows of the protocol's types and of those that the host answers itself. They do not change.
 var protocolRows = sync.OnceValue(func() map[string]*destination {
-	types := protocol.Types()
-	all := make(map[string]*destination, len(types)+1)
-	rows := make([]destination, len(types)) // at once: each of its own costs a start more
-	for i, info := range types {
-		rows[i] = destination{
+	types, answered := protocol.Types(), controls()
+	most := len(types) + len(answered)
+	all, rows, made := make(map[string]*destination, most), make([]row, most), make([]destination, most)
+	add := func(one row) { // into arrays: each of its own costs a start more
+		one.at = len(all)
+		rows[one.at], made[one.at].row = one, &rows[one.at]
+		all[string(one.typ)] = &made[one.at]
+	}
+	for _, info := range types {
+		add(row{
 			typ: info.Type, response: info.Response, capability: info.Capability,
 			fromHost: !info.Direction.FromAgent(), order: info.Order, ahead: info.Ahead,
-		}
-		all[string(info.Type)] = &rows[i]
+		})
 	}
 	for t, timeout := range map[protocol.Type]time.Duration{
-		protocol.TypeToolCallReq: 30 * time.Second, protocol.TypeSkillCallReq: time.Minute, protocol.TypeChainReq: 5 * time.Minute,
+		protocol.TypeToolCallReq: 30 * time.Second, protocol.TypeSkillCallReq: time.Minute,
+		protocol.TypeChainReq: 5 * time.Minute,
 	} {
 		all[string(t)].timeout = timeout
 		all[string(t)].streams = t != protocol.TypeToolCallReq
 	}
-	for t, control := range controls() {
+	for t, control := range answered {
 		if all[string(t)] == nil {
-			all[string(t)] = &destination{typ: t}
+			add(row{typ: t})
 		}
 		all[string(t)].control = control
 		all[string(t)].barrier = t == protocol.TypeHandshakeReq
@@ -273,8 +284,9 @@ var protocolRows = sync.OnceValue(func() map[string]*destination {
 // newRouter builds the table from the protocol's types and the plugins' routes.
 // The plugins come in the order in which they are asked.
 func newRouter(plugins []Plugin) *router {
-	r := &router{rows: protocolRows(), served: make(map[string]*destination, 80)}
-	r.answer = &destination{typ: protocol.TypeMCPSampleResp, control: agentAnswer}
+	r := &router{rows: protocolRows(), foreign: make(map[string]*destination)}
+	r.served = make([]*destination, len(r.rows))
+	r.answer = &destination{row: &row{typ: protocol.TypeMCPSampleResp, control: agentAnswer}}
 	for _, p := range plugins {
 		for _, route := range p.Routes() {
 			r.add(p, route)
@@ -285,23 +297,19 @@ func newRouter(plugins []Plugin) *router {
 
 // at returns the destination of a type by its name in the protocol; nil = nobody knows it.
 func (r *router) at(t protocol.Type) *destination {
-	if d := r.served[string(t)]; d != nil {
-		return d
+	if d := r.rows[string(t)]; d != nil {
+		return cmp.Or(r.served[d.at], d)
 	}
-	return r.rows[string(t)]
+	return r.foreign[string(t)]
 }
 
-// own returns the destination of a type for this host to change.
-func (r *router) own(t protocol.Type) *destination {
-	d := r.served[string(t)]
-	if d == nil {
-		d = &destination{typ: t, response: foreignResponse(t)}
-		if row := r.rows[string(t)]; row != nil {
-			*d = *row
-		}
-		r.served[string(t)] = d
+// own returns the destination of a type of the protocol for this host to change.
+func (r *router) own(known *destination) *destination {
+	at := &r.served[known.at]
+	if *at == nil {
+		*at = &destination{row: known.row}
 	}
-	return d
+	return *at
 }
 
 func (r *router) add(p Plugin, route Route) {
@@ -309,22 +317,30 @@ func (r *router) add(p Plugin, route Route) {
 	switch known := r.rows[string(route.Type)]; {
 	case known != nil && (known.control != nil || known.fromHost):
 		return
+	case known != nil:
+		d = r.own(known)
 	case route.Type != CatchAll:
-		if d = r.own(route.Type); known == nil && d.routes == nil {
-			d.capability = info.Capability
+		d = r.foreign[string(route.Type)]
+	}
+	if d == nil {
+		d = &destination{row: &row{typ: route.Type, capability: info.Capability}}
+		if route.Type == CatchAll {
+			r.any = d
+		} else {
+			d.response = foreignResponse(route.Type)
+			r.foreign[string(route.Type)] = d
 		}
-	case d == nil:
-		d = &destination{typ: route.Type, capability: info.Capability}
-		r.any = d
 	}
 	if d.exclusive {
 		return
 	}
-	if route.Response != "" {
-		d.response = route.Response
+	if route.Response != "" || route.ahead || len(route.order) > 0 { // the row is shared
+		own := *d.row
+		own.response = cmp.Or(route.Response, own.response)
+		own.ahead = own.ahead || route.ahead
+		own.order = slices.Concat(own.order, route.order)
+		d.row = &own
 	}
-	d.ahead = d.ahead || route.ahead
-	d.order = append(slices.Clip(d.order), route.order...)
 	if info.Exclusive {
 		d.exclusive, d.routes = true, nil
 	}
@@ -339,16 +355,27 @@ func foreignResponse(t protocol.Type) protocol.Type {
 
 // find returns the destination of a type; nil when nobody knows it.
 func (r *router) find(t []byte) *destination {
-	if d := r.served[string(t)]; d != nil {
-		return d
-	}
 	if d := r.rows[string(t)]; d != nil {
+		return cmp.Or(r.served[d.at], d)
+	}
+	if d := r.foreign[string(t)]; d != nil {
 		return d
 	}
 	if canonical := protocol.Canonical(protocol.Type(t)); canonical != protocol.Type(t) {
 		return r.at(canonical)
 	}
 	return r.any
+}
+
+// all returns those that plugins serve.
+func (r *router) all() []*destination {
+	all := slices.Collect(maps.Values(r.foreign))
+	for _, d := range append(slices.Clone(r.served), r.any) {
+		if d != nil {
+			all = append(all, d)
+		}
+	}
+	return all
 }
 
 // serve asks the plugins: all of them for a list, otherwise one after the other

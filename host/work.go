@@ -91,11 +91,11 @@ func (h *Host) newWork(t *leader, w *Work) *call {
 	c := &call{work: w, host: h, start: h.elapsed()}
 	c.reader.Store(t)
 	if c.dest = h.router.at(w.Type); w.Run != nil {
-		own := &destination{typ: protocol.Type(w.Name), order: w.Claims, ahead: w.Ahead, places: w.Places}
+		own := &row{typ: protocol.Type(w.Name), order: w.Claims, ahead: w.Ahead}
 		if c.dest != nil {
 			own.order = append(own.order, c.dest.claimsOf(w.Object)...)
 		}
-		c.dest = own
+		c.dest = &destination{row: own, places: w.Places}
 	}
 	c.limit, c.span = w.Limit, w.Span
 	c.sess.Store(w.Session)

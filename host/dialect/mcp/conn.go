@@ -117,7 +117,7 @@ func (s *server) hand(r *request) (name string) {
 	id, _ := jsonrpc.MakeID(name) // a text is always fine
 	s.conn.feed(&jsonrpc.Request{
 		ID: id, Method: r.method, Params: withoutOwnMeta(r.params),
-		Extra: &mcp.RequestExtra{TokenInfo: &auth.TokenInfo{Extra: map[string]any{"request": r}}},
+		Extra: &mcp.RequestExtra{TokenInfo: &auth.TokenInfo{UserID: name}}, // not r: the go-sdk keeps some requests
 	})
 	return name
 }
@@ -145,13 +145,15 @@ func withoutOwnMeta(params jsontext.Value) []byte {
 	return withLast(out, "_meta", kept)
 }
 
-// requestOf finds the request that a handler of the go-sdk serves.
-func requestOf(req mcp.Request) *request {
-	if extra := req.GetExtra(); extra != nil && extra.TokenInfo != nil {
-		r, _ := extra.TokenInfo.Extra["request"].(*request)
-		return r
+// requestOf finds the request that a handler of the go-sdk serves; nil = it was given up.
+func (c *conn) requestOf(req mcp.Request) *request {
+	extra := req.GetExtra()
+	if extra == nil || extra.TokenInfo == nil {
+		return nil
 	}
-	return nil
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.calls[extra.TokenInfo.UserID]
 }
 
 const (
@@ -303,7 +305,7 @@ type encoded struct {
 // go-sdk's own.
 func (s *server) receive(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
-		r := requestOf(req)
+		r := s.conn.requestOf(req)
 		if r == nil || r.served.answer == nil {
 			return next(ctx, method, req)
 		}
