@@ -79,12 +79,13 @@ func (e Env) WithDefaults() Env {
 // request's own failure.
 type Kept struct {
 	store.Opener
-	log zerolog.Logger
+	log    zerolog.Logger
+	plugin string
 }
 
 // Kept returns the store of the plugin called name.
 func (e Env) Kept(name string) Kept {
-	return Kept{e.Store, e.Log.With().Str("plugin", name).Logger()}
+	return Kept{e.Store, e.Log, name}
 }
 
 // Read is store.Opener's.
@@ -101,7 +102,7 @@ func (k Kept) Write(ctx context.Context, fn func(*store.Tx) error) error {
 func (k Kept) Noted(ctx context.Context, err error) error {
 	var refusal *protocol.Error
 	if err != nil && ctx.Err() == nil && !errors.As(err, &refusal) {
-		k.log.Error().Err(err).Msg("the store failed")
+		k.log.Error().Str("plugin", k.plugin).Err(err).Msg("the store failed")
 	}
 	return err
 }

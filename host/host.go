@@ -170,7 +170,7 @@ func (h *Host) Serve(in io.Reader, out io.Writer) error {
 	if h.opts.Tap != nil {
 		in, out = h.opts.Tap.Reader(in), h.opts.Tap.Writer(out)
 	}
-	h.out = newWriter(out, &h.opts, h.outputFailed)
+	h.out = newWriter(out, &h.opts, &h.goes, h.outputFailed)
 	defer h.endBy.cancel()
 	if err := h.startPlugins(); err != nil {
 		return err
@@ -181,7 +181,6 @@ func (h *Host) Serve(in io.Reader, out io.Writer) error {
 	first := &leader{lines: &lines{src: in, max: h.opts.Limits.LineBytes}, line: new(protocol.Line)}
 	h.leader.Store(first)
 	done := make(chan struct{})
-	h.goes.Go(func() { h.out.serve(done) })
 	h.goes.Go(func() { h.watch(done) })
 	h.goes.Go(func() {
 		growStack("")

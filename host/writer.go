@@ -36,14 +36,14 @@ func outputError(err error) error {
 // so a reader that stalls stops the flusher and nobody else until limit bytes
 // are pending.
 //
-//	flush ──► what is pending now ──► more came meanwhile? ─► handed ─► serve
-//	flushSoon ───────────────────────────────────────────────────┘
+//	flush ──► what is pending now ──► more came meanwhile? ─► a goroutine for the rest
+//	flushSoon ───────────────────────────────────────────────┘
 type writer struct {
 	dst     io.Writer
-	secrets *redact.Set   // that no line shows; nil = there are none
-	spare   *sync.Pool    // of *[]byte: chunks for reuse
-	failed  func(error)   // called once, when a write fails
-	handed  chan struct{} // makes serve the flusher
+	secrets *redact.Set // that no line shows; nil = there are none
+	spare   *sync.Pool  // of *[]byte: chunks for reuse
+	failed  func(error) // called once, when a write fails
+	goes    *sync.WaitGroup
 
 	mu       sync.Mutex // guards the fields below
 	limit    int        // bytes pending from which on append waits
@@ -55,9 +55,9 @@ type writer struct {
 	err      error
 }
 
-func newWriter(dst io.Writer, o *Options, failed func(error)) *writer {
-	w := &writer{dst: dst, limit: o.Limits.OutputBuffer, secrets: o.Secrets, spare: o.Buffers, failed: failed,
-		handed: make(chan struct{}, 1)}
+func newWriter(dst io.Writer, o *Options, goes *sync.WaitGroup, failed func(error)) *writer {
+	w := &writer{dst: dst, limit: o.Limits.OutputBuffer, secrets: o.Secrets, spare: o.Buffers, goes: goes,
+		failed: failed}
 	w.room.L = &w.mu
 	return w
 }
@@ -122,7 +122,7 @@ func (w *writer) due() bool {
 
 // flush writes what is pending, unless somebody is writing already: then that
 // one writes it. It blocks as long as the peer does not read, but not for what
-// others add meanwhile: that is left to serve. So is everything once the host
+// others add meanwhile: that is left to a goroutine. So is everything once the host
 // ends, which must not wait for a peer that does not read.
 func (w *writer) flush() {
 	w.mu.Lock()
@@ -140,29 +140,20 @@ func (w *writer) flush() {
 	w.flushSoonLocked()
 }
 
-// flushSoonLocked has serve write what is pending, if nobody is writing.
+// flushSoonLocked has what is pending written, if nobody is writing.
 func (w *writer) flushSoonLocked() {
-	if !w.flushing && w.err == nil && len(w.chunks) > 0 {
-		w.flushing = true
-		w.handed <- struct{}{} // there is room: one is the flusher at a time
+	if w.flushing || w.err != nil || len(w.chunks) == 0 {
+		return
 	}
-}
-
-// serve writes what is handed to it, until done is closed.
-func (w *writer) serve(done <-chan struct{}) {
-	for {
-		select {
-		case <-w.handed:
-			w.mu.Lock()
-			for len(w.chunks) > 0 && w.err == nil {
-				w.writePendingLocked()
-			}
-			w.flushing = false
-			w.mu.Unlock()
-		case <-done:
-			return
+	w.flushing = true
+	w.goes.Go(func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for len(w.chunks) > 0 && w.err == nil {
+			w.writePendingLocked()
 		}
-	}
+		w.flushing = false
+	})
 }
 
 // writePendingLocked is the flusher's work: it writes the chunks that there are,
@@ -217,7 +208,7 @@ func (w *writer) waitRoom() {
 }
 
 // unbound lets append take everything from now on, and leaves the writing to
-// serve: nobody waits for the peer any more, but a stream for its credit.
+// a goroutine: nobody waits for the peer any more, but a stream for its credit.
 func (w *writer) unbound() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
