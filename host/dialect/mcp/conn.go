@@ -90,7 +90,7 @@ func (c *conn) Write(_ context.Context, msg rpcMessage) error {
 			out = encoded{e: misfit(r.method, toRPC(m.Error))}
 		}
 		select {
-		case r.sdk.encoded <- out:
+		case r.encoded <- out:
 		default: // it has an answer
 		}
 	}
@@ -275,20 +275,6 @@ func (s *server) served(r *request, resp any, err error) []byte {
 	return s.finish(r, out.result, out.e)
 }
 
-// sdkCall is a request in the go-sdk, which decodes its params and encodes its result; the
-// handler runs in the host's scheduler:
-//
-//	serve ─ hand ─► go-sdk: receive ─ decoded ─► handler ─ result ─► receive ─► Write ─ encoded ─► serve
-type sdkCall struct { // each channel has room for one
-	decoded chan mcp.Params
-	result  chan outcome
-	encoded chan encoded
-}
-
-func newSDKCall() *sdkCall {
-	return &sdkCall{make(chan mcp.Params, 1), make(chan outcome, 1), make(chan encoded, 1)}
-}
-
 // outcome is what came of a handler.
 type outcome struct {
 	result mcp.Result
@@ -301,53 +287,38 @@ type encoded struct {
 	e      *rpcError
 }
 
-// receive is the go-sdk's middleware: it has the handlers of the host's scheduler in place of the
-// go-sdk's own.
+// receive is the go-sdk's middleware: it has the handlers of this package in place of the go-sdk's own, in the context
+// of the host's scheduler.
+//
+//	serve ─ hand ─► go-sdk decodes ─► receive ─► handler ─► go-sdk encodes ─► Write ─ encoded ─► serve
 func (s *server) receive(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		r := s.conn.requestOf(req)
 		if r == nil || r.served.answer == nil {
 			return next(ctx, method, req)
 		}
-		r.sdk.decoded <- req.GetParams()
-		select {
-		case out := <-r.sdk.result:
-			return out.result, out.err
-		case <-ctx.Done(): // the session is over
-			return nil, context.Cause(ctx)
+		out := <-s.start(r.ctx, method, func(ctx context.Context) (mcp.Result, error) {
+			return s.handle(ctx, r, req.GetParams())
+		})
+		if c, ok := out.result.(interface{ complete() }); ok && out.err == nil && r.meta != nil {
+			c.complete()
 		}
+		return out.result, out.err
 	}
 }
 
-// viaSDK serves a request whose params the go-sdk decodes and whose result it encodes.
+// viaSDK serves a request whose params the go-sdk decodes and whose result it encodes. It returns when the handler
+// does.
 func (s *server) viaSDK(ctx context.Context, r *request) (any, error) {
 	host.HandOff(ctx)
-	r.sdk = newSDKCall()
-	defer func() { // the go-sdk waits for it, whatever the handler does
-		select {
-		case r.sdk.result <- outcome{err: errLate}:
-		default:
-		}
-	}()
+	r.ctx, r.encoded = host.InSession(ctx, s.session.host), make(chan encoded, 1)
 	name := s.hand(r)
 	defer s.conn.take(name)
 	select {
-	case params := <-r.sdk.decoded:
-		res, err := s.handle(host.InSession(ctx, s.session.host), r, params)
-		if c, ok := res.(interface{ complete() }); ok && err == nil && r.meta != nil {
-			c.complete()
-		}
-		r.sdk.result <- outcome{res, err}
-	case out := <-r.sdk.encoded:
+	case out := <-r.encoded:
 		return out, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-	select {
-	case out := <-r.sdk.encoded:
-		return out, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+	case <-s.conn.closed.Done(): // the session is over
+		return nil, cmp.Or(context.Cause(ctx), error(errLate))
 	}
 }
 

@@ -23,8 +23,10 @@ type request struct {
 	token  jsontext.Value          // of its progress notifications; nil = it wants none
 	meta   *modernMeta             // nil = its version begins with initialize
 	work   *host.Work              // in the host's scheduler
-	sdk    *sdkCall                // nil = the go-sdk does not see it
 	next   atomic.Pointer[request] // that goes on with it; nil = none
+
+	ctx     context.Context // of its handler, where the go-sdk sees it
+	encoded chan encoded    // gets the go-sdk's answer; it has room for one
 
 	cancelled atomic.Bool // the client took it back
 	mu        sync.Mutex  // held while something of this request is sent
