@@ -362,9 +362,11 @@ func (s *server) serve(ctx context.Context, r *request) (any, error) {
 		return nil, rpcErrorf(codeInvalidRequest, "initialize first: %q comes before it", r.method)
 	case r.meta == nil && r.method == methodSetLevel:
 		return s.setLevel(r)
-	}
-	if r.meta == nil && r.method == methodTools && plainList(r.params) {
+	case r.meta == nil && r.method == methodTools && plainList(r.params):
 		return s.quickTools(ctx, r.cursor())
+	case r.meta == nil && strings.HasPrefix(r.method, "tasks/") && s.hasTasks() && !s.isModern.Load():
+		host.HandOff(ctx)
+		return s.forwarded(host.InSession(ctx, s.session.host), r) // the go-sdk knows no tasks
 	}
 	if err := s.admit(ctx, r); err != nil {
 		return nil, err
@@ -446,15 +448,6 @@ func (s *server) open(h hello, agent string) error {
 		s.serverOptions())
 	srv.AddReceivingMiddleware(s.receive)
 	var err error
-	if s.hasTasks() && h.Version < modernVersion {
-		// which the go-sdk does not know
-		for _, method := range []string{methodGetTask, methodTaskResult, methodTasks, methodCancelTask} {
-			if err = mcp.AddReceivingCustomMethod(srv, method, unreached); err != nil {
-				ss.end()
-				return err
-			}
-		}
-	}
 	if ss.mcp, err = srv.Connect(ss.ctx, s.conn, nil); err != nil {
 		ss.end()
 		return err
@@ -490,11 +483,6 @@ const (
 
 // tasksVersion is the one version of MCP that has tasks.
 const tasksVersion = "2025-11-25"
-
-// unreached stands for the methods of tasks in the go-sdk: receive gives them to forward.
-func unreached(context.Context, *mcp.ServerSession, *rawParams) (*rawResult, error) {
-	return nil, rpcErrorf(codeMethodNotFound, "the request was lost")
-}
 
 // withTasks adds to the result of initialize that there are tasks.
 func withTasks(result []byte) []byte {

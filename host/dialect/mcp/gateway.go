@@ -214,18 +214,6 @@ func (s *server) getServerPrompt(ctx context.Context, name string, args map[stri
 	return res, nil
 }
 
-// rawParams are params as they came.
-type rawParams struct {
-	mcp.ParamsBase
-	raw jsontext.Value
-}
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (p *rawParams) UnmarshalJSON(b []byte) error {
-	p.raw = slices.Clone(b)
-	return nil
-}
-
 // rawResult is the result of a server behind, as it came.
 type rawResult struct {
 	mcp.ResultBase
@@ -235,23 +223,31 @@ type rawResult struct {
 // MarshalJSON implements json.Marshaler.
 func (r *rawResult) MarshalJSON() ([]byte, error) { return r.raw, nil }
 
-// forward returns a request to the gateway whose server it is for.
+// forward answers a request by the gateway whose server it is for.
 func (s *server) forward(ctx context.Context, r *request, _ mcp.Params) (mcp.Result, error) {
-	if cursor := member(r.params, "cursor"); r.method == methodTasks && !slices.Contains([]string{"", "null", `""`}, string(cursor)) {
+	out, err := s.forwarded(ctx, r)
+	return &rawResult{raw: out.result}, err
+}
+
+// forwarded is forward past the go-sdk.
+func (s *server) forwarded(ctx context.Context, r *request) (out encoded, err error) {
+	if cursor := string(member(r.params, "cursor")); r.method == methodTasks &&
+		!slices.Contains([]string{"", "null", `""`}, cursor) {
 		_, err := readCursor("tasks", "") // the list is one page, and gives none
-		return nil, err
+		return out, err
 	}
-	err := error(rpcErrorf(codeMethodNotFound, "no MCP server behind the host takes %s", r.method))
+	err = rpcErrorf(codeMethodNotFound, "no MCP server behind the host takes %s", r.method)
 	for _, g := range host.ServicesOf(ctx).Gateways() {
 		var raw jsontext.Value
 		if raw, err = g.ForwardMCP(ctx, r.method, r.params, s.emitter(r, r.method)); err == nil {
-			return &rawResult{raw: raw}, nil
+			err = raw.Compact(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+			return encoded{result: raw}, err
 		}
 		if !host.IsNotOwner(err) {
 			break
 		}
 	}
-	return nil, passed(err)
+	return out, passed(err)
 }
 
 // passed returns an error that a server behind answered with as the server gave it: with its code
