@@ -69,7 +69,6 @@ type Host struct {
 	recorder Recorder // nil = nobody counts calls
 	chooser  Chooser  // nil = nobody learns which one of several tools is the best
 	groups   *groups  // of tools
-	serve    Handler  // of all requests
 
 	services *Services
 	trails   bool // requests go into the log or the audit trail

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host/dialect"
 	"a2e/protocol"
@@ -139,16 +138,21 @@ func levelName(level string) string {
 func (e *emitter) log(level, logger, message string) {
 	of := e.of.current()
 	if least := e.server.levelOf(of); least > 0 && levelNumber(level) >= least {
-		e.server.tell(of, logLine(level, logger, protocol.AppendString(nil, message)))
+		e.server.tell(of, logLine(level, logger, protocol.AppendString(nil, message), protocol.Object{}))
 	}
 }
 
-// logLine makes a log message; data is JSON.
-func logLine(level, logger string, data []byte) []byte {
+// logLine makes a log message, with further members of its params; data is JSON.
+func logLine(level, logger string, data []byte, more protocol.Object) []byte {
 	params := protocol.AppendString([]byte(`{"level":`), level)
 	params = protocol.AppendString(append(params, `,"logger":`...), logger)
-	params = append(append(params, `,"data":`...), data...)
-	return notice(notifyMessage, append(params, '}'))
+	params = append(append(append(params, `,"data":`...), data...), '}')
+	for key, val := range more.All() {
+		if name := string(key); name != "level" && name != "logger" && name != "data" {
+			params = withLast(params, name, val)
+		}
+	}
+	return notice(notifyMessage, params)
 }
 
 // Pushed implements host.PushTaker: news of an MCP server behind the host are for the
@@ -176,31 +180,18 @@ func (s *server) Pushed(_ protocol.Type, body any) {
 
 // logged passes on a log message of an MCP server.
 func (s *server) logged(push *protocol.MCPServerPush) {
-	level, _ := push.Params.Get("level")
-	name := levelName(textOf(jsontext.Value(level)))
+	name := levelName(push.Params.Text("level"))
 	if least := s.level.Load(); least == 0 || levelNumber(name) < least {
 		return
 	}
 	logger, data := push.ServerID, []byte("null")
-	if val, there := push.Params.Get("logger"); there {
-		if text, _ := val.Str(); text != "" {
-			logger += "/" + text
-		}
+	if text := push.Params.Text("logger"); text != "" {
+		logger += "/" + text
 	}
 	if val, there := push.Params.Get("data"); there {
 		data = val
 	}
-	line := append([]byte(`{"level":`), protocol.AppendString(nil, name)...)
-	line = append(append(line, `,"logger":`...), protocol.AppendString(nil, logger)...)
-	line = append(append(append(line, `,"data":`...), data...), '}')
-	for key, val := range push.Params.All() {
-		switch string(key) {
-		case "level", "logger", "data":
-		default:
-			line = withLast(line, string(key), val)
-		}
-	}
-	s.out.Send(notice(notifyMessage, line))
+	s.out.Send(logLine(name, logger, data, push.Params))
 }
 
 // Artifact implements host.Emitter. MCP has no files on the way; the result names them.
