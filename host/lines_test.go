@@ -193,3 +193,25 @@ func lineOf(t *rapid.T, pad int) *protocol.Line {
 	must.OK(t, l.Scan([]byte(`{"pad":"`+strings.Repeat("x", pad)+`"}`)))
 	return l
 }
+
+// sizes is a stream that notes how much room each read has, and fills it.
+type sizes struct{ room []int }
+
+func (s *sizes) Read(b []byte) (int, error) {
+	s.room = append(s.room, len(b))
+	for i := range b {
+		b[i] = '\n'
+	}
+	return len(b), nil
+}
+
+// TestReadsGrow: reads begin small, and have all the room that a busy stream wants soon.
+func TestReadsGrow(t *testing.T) {
+	src := new(sizes)
+	l := &lines{src: src, max: 1 << 20}
+	for range 4 {
+		l.fill()
+		l.next()
+	}
+	assert.Equal(t, fmt.Sprint(src.room), fmt.Sprint([]int{firstRead, 4 * firstRead, readSize, readSize}), "room of the reads")
+}
