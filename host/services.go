@@ -2,7 +2,6 @@ package host
 
 import (
 	"context"
-	"slices"
 	"strings"
 
 	"a2e/protocol"
@@ -172,16 +171,15 @@ func (s *Services) ToolState(ctx context.Context) (state []any) {
 	if s.KeepsOverrides() && len(s.Overrides(KindTool)) > 0 {
 		return nil
 	}
-	routes := s.host.router.at(protocol.TypeToolListReq).routes
-	lists := func(p Plugin) bool {
-		return slices.ContainsFunc(routes, func(r boundRoute) bool { return r.plugin.Info().Name == p.Info().Name })
+	for _, r := range s.host.router.at(protocol.TypeToolListReq).routes {
+		if _, ok := As[ToolKeeper](r.plugin); !ok {
+			return nil
+		}
 	}
 	for _, p := range s.Plugins() {
 		if l, ok := As[ToolKeeper](p); ok {
 			state = append(state, l.ToolState(ctx))
-			continue
-		}
-		if _, describes := As[ToolDescriber](p); describes || lists(p) {
+		} else if _, describes := As[ToolDescriber](p); describes {
 			return nil
 		}
 	}

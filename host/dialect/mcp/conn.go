@@ -237,7 +237,9 @@ func (s *server) workOf(r *request) *host.Work {
 	}
 	switch r.served.uses {
 	case aTurn:
-		w.Ahead, w.Limit = true, listTimeout
+		if w.Ahead, w.Limit = true, listTimeout; s.isQuickList(r) && s.needsNoTurn(w) {
+			break
+		}
 		w.Claims = append(w.Claims, protocol.Claim{Key: "mcp-turn/" + r.method + "/", Access: protocol.Exclusive})
 	case aSlot:
 		w.Limit = s.opts.CallTimeout + grace
@@ -362,7 +364,7 @@ func (s *server) serve(ctx context.Context, r *request) (any, error) {
 		return nil, rpcErrorf(codeInvalidRequest, "initialize first: %q comes before it", r.method)
 	case r.meta == nil && r.method == methodSetLevel:
 		return s.setLevel(r)
-	case r.meta == nil && r.method == methodTools && plainList(r.params):
+	case s.isQuickList(r):
 		return s.quickTools(ctx, r.cursor())
 	case r.meta == nil && strings.HasPrefix(r.method, "tasks/") && s.hasTasks() && !s.isModern.Load():
 		host.HandOff(ctx)

@@ -105,6 +105,8 @@ type server struct {
 	subs      sync.Map     // URIs of resources that the client listens to: ids of their servers, "" = any
 	watch     *watch
 	listed    atomic.Pointer[knownTools]
+
+	quickLists atomic.Int64 // under way
 }
 
 // New makes the dialect. It serves one client, on one host.
@@ -272,7 +274,7 @@ func (s *server) line(from origin, result []byte, e *rpcError) []byte {
 	if e != nil {
 		return jsonrpc.AppendFailure(nil, from.id, jsonrpc.Code(e.Code), e.Message, e.Data)
 	}
-	return jsonrpc.AppendResult(nil, from.id, result)
+	return jsonrpc.AppendResult(make([]byte, 0, len(result)+len(from.id)+48), from.id, result)
 }
 
 // audit puts a request into the audit trail, with the length of its answer.

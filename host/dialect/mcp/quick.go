@@ -165,16 +165,41 @@ func (s *server) finish(r *request, result []byte, e *rpcError) []byte {
 	return append(line, '\n')
 }
 
-// plainList reports whether the params of a list have nothing out of the ordinary.
-func plainList(params jsontext.Value) bool {
-	obj, err := protocol.ParseObject(params)
-	wanted := map[string]byte{"cursor": '"', "_meta": '{'}
+// isQuickList reports whether a request lists tools and has nothing out of the ordinary in its params.
+func (s *server) isQuickList(r *request) bool {
+	if r.method != methodTools || r.meta != nil {
+		return false
+	}
+	obj, err := protocol.ParseObject(r.params)
+	plain := true
 	for key, val := range obj.All() {
-		if val.Kind() != wanted[string(key)] {
-			return false
+		switch kind := val.Kind(); string(key) {
+		case "cursor":
+			plain = plain && kind == '"'
+		case "_meta":
+			plain = plain && kind == '{'
+		default:
+			plain = false
 		}
 	}
-	return err == nil || params == nil
+	return plain && (err == nil || r.params == nil)
+}
+
+// maxQuickLists is how many lists are under way without a turn.
+const maxQuickLists = 8
+
+// needsNoTurn reports whether a list is likely to be at hand, and few others are under way: then the goroutine that
+// reads answers it, and none has to wait for the one before it.
+func (s *server) needsNoTurn(w *host.Work) bool {
+	if s.listed.Load() == nil || s.quickLists.Load() >= maxQuickLists {
+		return false
+	}
+	s.quickLists.Add(1)
+	w.Answered = func() {
+		s.quickLists.Add(-1)
+		s.pending.done()
+	}
+	return true
 }
 
 // quickTools answers tools/list past the go-sdk.

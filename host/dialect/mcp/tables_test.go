@@ -21,6 +21,7 @@ import (
 type toolBox struct {
 	*tools.Set
 	lists atomic.Int64
+	waits chan struct{} // a list waits until it is closed; nil = it does not
 }
 
 // newToolBox makes one with n tools.
@@ -53,6 +54,9 @@ func (s *toolBox) Routes() []host.Route {
 		if r.Type == protocol.TypeToolListReq {
 			routes[i] = r.Wrap(func(_ context.Context, _ protocol.Object, next func() (any, error)) (any, error) {
 				s.lists.Add(1)
+				if s.waits != nil {
+					<-s.waits
+				}
 				return next()
 			})
 		}
@@ -114,4 +118,25 @@ func TestToolPages(t *testing.T) {
 		}
 	}
 	assert.Equal(t, seen, n, "tools")
+}
+
+// TestManyLists: lists that come at once, while the plugin is slow to list and after that, are each answered once.
+func TestManyLists(t *testing.T) {
+	const n = 100
+	s, gate := newToolBox(t, 3), make(chan struct{})
+	s.waits = gate
+	p := serve(t, front.Options{}, host.Options{Plugins: []host.Plugin{s}, Only: true}).open()
+	for i := range n {
+		p.send(request(fmt.Sprint(i), "tools/list", ""))
+	}
+	close(gate)
+	for i := range n {
+		p.send(request(fmt.Sprint(n+i), "tools/list", "{}"))
+	}
+	for i := range 2 * n {
+		check(t, p.answer(fmt.Sprint(i)), 0, `"t0002"`)
+	}
+	for i := range 2 * n {
+		assert.Equal(t, len(p.answers(fmt.Sprint(i))), 1, "answers to %d", i)
+	}
 }
