@@ -13,8 +13,8 @@
 //	loop.go       read: the loop; take: what is done with one line; route: its row in the table
 //	leader.go     who reads: one goroutine at a time, replaced when a request drags on
 //	route.go      the routing table, Route and what a plugin declares with it
-//	session.go    handshake, the gate that a request passes once, the end of a session
-//	dispatch.go   admit, start, run, release: slots of max_parallel
+//	session.go    handshake, the end of a session
+//	dispatch.go   admit, the gate that a request passes once, run, release
 //	order.go      which requests wait for which, by the keys of protocol/order.go
 //	middleware.go what is done around each request, in one list; package middleware has the parts of it
 //	group.go      calls of one of several tools that serve the same purpose
