@@ -300,7 +300,7 @@ func (h *Host) run(c *call, out []byte) []byte {
 	case again != nil:
 		h.admitAgain(c, again)
 	case resp != nil:
-		out, _ = h.answer(c, out, resp, nil)
+		out = h.answer(c, out, resp, nil)
 	}
 	h.workAll(next) // behind the answer, so that one place answers in order
 	return out

@@ -79,7 +79,8 @@ func never() bool { return false }
 // elsewhere, the same lines are found.
 func TestLines(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		parts := rapid.SliceOf(rapid.SampledFrom([]string{"\n", "\r\n", "\ufeff", "a", "{}", " ", "\t", "\f", "\u00a0", "\x00", "0123456789", strings.Repeat("x", 70000)})).Draw(t, "parts")
+		parts := rapid.SliceOf(rapid.SampledFrom([]string{"\n", "\r\n", "\ufeff", "a", "{}", " ", "\t", "\f",
+			"\u00a0", "\x00", "0123456789", strings.Repeat("x", 70000)})).Draw(t, "parts")
 		data := []byte(strings.Join(parts, ""))
 		limit := rapid.SampledFrom([]int{1, 2, 10, 11, 100, 65536, 70000, 1 << 20}).Draw(t, "limit")
 		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
@@ -87,9 +88,11 @@ func TestLines(t *testing.T) {
 		if len(data) > 1000 {
 			biggest = max(biggest, 1000)
 		}
-		got := split(&chunks{data, func() int { return random.IntN(biggest + 1) }}, limit, func() bool { return random.IntN(4) == 0 })
+		got := split(&chunks{data, func() int { return random.IntN(biggest + 1) }}, limit,
+			func() bool { return random.IntN(4) == 0 })
 		want := model(data, limit)
-		must.Equal(t, strings.Join(got, "\n"), strings.Join(want, "\n"), "limit %d: %.500q\ngave %.500s\nwant %.500s", limit, data, got, want)
+		must.Equal(t, strings.Join(got, "\n"), strings.Join(want, "\n"), "limit %d: %.500q\ngave %.500s\nwant %.500s",
+			limit, data, got, want)
 	})
 }
 
@@ -99,9 +102,11 @@ func FuzzFrame(f *testing.F) {
 	f.Add([]byte("\n\ufeffa\n"), uint8(1), uint8(255))
 	f.Fuzz(func(t *testing.T, data []byte, size, limit uint8) {
 		step := 0
-		got := split(&chunks{data, func() int { step++; return 1 + int(size)*step%17 }}, int(limit), func() bool { return step%3 == 0 })
+		got := split(&chunks{data, func() int { step++; return 1 + int(size)*step%17 }}, int(limit),
+			func() bool { return step%3 == 0 })
 		want := model(data, int(limit))
-		must.Equal(t, strings.Join(got, "\n"), strings.Join(want, "\n"), "limit %d: %q\ngave %s\nwant %s", limit, data, got, want)
+		must.Equal(t, strings.Join(got, "\n"), strings.Join(want, "\n"), "limit %d: %q\ngave %s\nwant %s", limit,
+			data, got, want)
 	})
 }
 
@@ -213,5 +218,6 @@ func TestReadsGrow(t *testing.T) {
 		l.fill()
 		l.next()
 	}
-	assert.Equal(t, fmt.Sprint(src.room), fmt.Sprint([]int{firstRead, 4 * firstRead, readSize, readSize}), "room of the reads")
+	assert.Equal(t, fmt.Sprint(src.room), fmt.Sprint([]int{firstRead, 4 * firstRead, readSize, readSize}),
+		"room of the reads")
 }

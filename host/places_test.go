@@ -45,7 +45,8 @@ func (d *desk) Take(line *protocol.Line) *host.Work {
 	word := line.Object().Text("parrot")
 	name, rank, _ := strings.Cut(word, " ")
 	w := &host.Work{
-		Name: "line", Claims: []protocol.Claim{{Key: "desk/lines/", Access: protocol.Exclusive}}, Ahead: true, Answered: d.open.Done,
+		Name: "line", Claims: []protocol.Claim{{Key: "desk/lines/", Access: protocol.Exclusive}}, Ahead: true,
+		Answered: d.open.Done,
 		Answer: func(resp any, err error) []byte {
 			return fmt.Appendf(nil, "{\"said\":\"%s: %v %v\"}\n", name, resp, err)
 		},
@@ -208,7 +209,8 @@ func TestPlacesAtTheEnd(t *testing.T) {
 	p.host.Shutdown(0)
 	p.ended()
 	assert.That(t, d.has("runs")(), "more began")
-	assert.Equal(t, p.answers(), fmt.Sprintf("runs: cut off, waits2: <nil> %[1]v, waits: <nil> %[1]v", host.ErrShutdown))
+	assert.Equal(t, p.answers(), fmt.Sprintf("runs: cut off, waits2: <nil> %[1]v, waits: <nil> %[1]v",
+		host.ErrShutdown))
 }
 
 // TestStopBetweenTwoRuns: a work that is stopped while it goes from one run to the next is stopped all the same,

@@ -16,14 +16,14 @@ import (
 	"github.com/google/uuid"
 )
 
-// answer answers a call with what its handler returned, unless it was answered before: sent says so. out is
-// a buffer to build the answer in; next is one for the next answer. Who comes second waits for the first, as
-// the end of the host does.
-func (h *Host) answer(c *call, out []byte, resp any, err error) (next []byte, sent bool) {
+// answer answers a call with what its handler returned, unless it was answered before. out is a buffer to
+// build the answer in; next is one for the next answer. A second caller waits for the first one, as the end
+// of the host does.
+func (h *Host) answer(c *call, out []byte, resp any, err error) (next []byte) {
 	c.out.Lock()
 	if c.answered {
 		c.out.Unlock()
-		return out, false
+		return out
 	}
 	c.answered = true
 	line, code := h.answerLine(c, out, resp, err)
@@ -52,7 +52,7 @@ func (h *Host) answer(c *call, out []byte, resp any, err error) (next []byte, se
 	if !c.byLeader() {
 		h.out.flush()
 	}
-	return next, true
+	return next
 }
 
 // answerError answers a call with an error, unless it was answered before.

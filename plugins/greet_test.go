@@ -51,7 +51,8 @@ func TestNewTypeIsOneLine(t *testing.T) {
 	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"greet","arguments":{"whom":"Ada"}}`, protocol.CodeSchemaViolation) // an unknown argument
 	list := p.Call(protocol.TypeToolListReq, `{"query":"greet somebody"}`)
 	assert.Equal(t, list.Get("/tools/0/name"), "greet", "the search finds")
-	assert.Equal(t, list.Get("/tools/0/input_parameters/0/description"), "Name of the person to greet.", "the tag says of the argument")
+	assert.Equal(t, list.Get("/tools/0/input_parameters/0/description"), "Name of the person to greet.",
+		"the tag says of the argument")
 }
 
 // TestNewCapabilityIsOneLine: the same of a plugin with messages of its own, which keep the order that their rows say.

@@ -18,11 +18,14 @@ func TestHandshakeAnswerIsThatOfJSON(t *testing.T) {
 	text := "\x00\t\"\\/<&>\u2028 ü€𝄞"
 	for _, r := range []protocol.HandshakeResponse{
 		{},
-		{AcceptedCaps: []protocol.CapabilityRow{}, Metadata: map[string]any{}, MaxParallel: -4, Reason: protocol.ReasonNoCaps},
+		{AcceptedCaps: []protocol.CapabilityRow{}, Metadata: map[string]any{}, MaxParallel: -4,
+			Reason: protocol.ReasonNoCaps},
 		{SessionID: text, OK: true, MaxParallel: math.MaxInt32, AcceptedCaps: []protocol.CapabilityRow{
 			{Capability: protocol.CapTools, Enabled: true, Metadata: map[string]any{
-				"name": text, text: "", "b": true, "a": false, "n": -12, "none": []string(nil), "empty": []string{}, "list": []string{text, ""},
-				"nil": nil, "float": 1.5e300, "int64": int64(math.MinInt64), "uint": uint8(7), "map": map[string]any{"z": 1, "a": []any{"x", nil}},
+				"name": text, text: "", "b": true, "a": false, "n": -12, "none": []string(nil), "empty": []string{},
+				"list": []string{text, ""},
+				"nil":  nil, "float": 1.5e300, "int64": int64(math.MinInt64), "uint": uint8(7),
+				"map":   map[string]any{"z": 1, "a": []any{"x", nil}},
 				"typed": protocol.CapTools, "rows": []map[string]string{{"b": "", "a": ""}}, "pointer": new(int),
 			}},
 			{Capability: "x"},

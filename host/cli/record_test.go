@@ -210,8 +210,10 @@ func TestRecordLeavesOtherFilesAlone(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
 	at := func(name string) string { return filepath.Join(dir, name) }
-	must.OK(t, os.WriteFile(at("notes.txt"), []byte("mine"), 0o644), os.Symlink("elsewhere", at("link")), os.Mkdir(at("folder"), 0o755))
-	for name, says := range map[string]string{"notes.txt": "not a record", "link": "not a regular file", "folder": "not a regular file", "no/such": "no such file"} {
+	must.OK(t, os.WriteFile(at("notes.txt"), []byte("mine"), 0o644), os.Symlink("elsewhere", at("link")),
+		os.Mkdir(at("folder"), 0o755))
+	for name, says := range map[string]string{"notes.txt": "not a record", "link": "not a regular file",
+		"folder": "not a regular file", "no/such": "no such file"} {
 		cmd := command(t, dir, "./a2e", "serve", "--record", name)
 		out, err := cmd.CombinedOutput()
 		assert.That(t, exitCode(err) == 3 && strings.Contains(string(out), says), "--record %s: %v\n%s", name, err, out)
@@ -236,8 +238,10 @@ func TestRecordCutsLongLines(t *testing.T) {
 	lines := side(all, record.In)
 	must.Equal(t, len(lines), 3, "lines that came")
 	assert.Equal(t, len(lines[1]), 4096, "the head of a line that is not JSON")
-	first := slices.IndexFunc(all, func(e *record.Entry) bool { return e.Dir == record.In }) // its answer may come before its end
-	assert.That(t, all[first].Cut && len(lines[0]) > 1000 && len(lines[0]) <= 4096 && strings.HasPrefix(long, lines[0]), "the head is %q", lines[0])
+	// The answer to a line that is too long may come before the end of the line.
+	first := slices.IndexFunc(all, func(e *record.Entry) bool { return e.Dir == record.In })
+	whole := all[first].Cut && len(lines[0]) > 1000 && len(lines[0]) <= 4096
+	assert.That(t, whole && strings.HasPrefix(long, lines[0]), "the head is %q", lines[0])
 	assert.Contains(t, lines[2], `"ping"`)
 	assert.Contains(t, string(must.Get(os.ReadFile(filepath.Join(dir, "r.ndjson")))(t)), fmt.Sprintf(`"cut":true,"size":%d}`, len(long)+1))
 }
@@ -269,7 +273,8 @@ func replayed(t *testing.T, dir string, code int, args ...string) (stdout, stder
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()
-	assert.That(t, exitCode(err) == code, "replay %q ends with %v, should be %d\n%s%s", args, err, code, out.String(), errs.String())
+	assert.That(t, exitCode(err) == code, "replay %q ends with %v, should be %d\n%s%s", args, err, code, out.String(),
+		errs.String())
 	return out.String(), errs.String()
 }
 
@@ -315,7 +320,8 @@ func TestReplayTellsDifferences(t *testing.T) {
 	recorded(t, dir, []string{hello}, []string{call("1", "read_file", `{"path":"f.txt"}`), call("2", "echo", `{"text":"same"}`)})
 	must.OK(t, os.WriteFile(file, []byte("behind"), 0o644))
 	out, notes := replayed(t, dir, 1)
-	assert.Equal(t, out, "entry 3, tool/call/req read_file (id 1)\n  data.data.content: was \"before\", is now \"behind\"\n")
+	assert.Equal(t, out,
+		"entry 3, tool/call/req read_file (id 1)\n  data.data.content: was \"before\", is now \"behind\"\n")
 	assert.Contains(t, notes, "1 of 3 requests answered differently")
 	replayed(t, dir, 0, "--ignore", "data.data.content")
 	replayed(t, dir, 0, "--ignore", "content")
@@ -438,7 +444,8 @@ func TestInspectRunsAHost(t *testing.T) {
 	page := startCommand(t, cmd)
 	line := must.Get(page.stdout.ReadString('\n'))(t)
 	url, _, _ := strings.Cut(line, " ")
-	must.That(t, strings.HasPrefix(url, "http://127.0.0.1:") && strings.Contains(line, "Ctrl+C"), "the address is %q", line)
+	must.That(t, strings.HasPrefix(url, "http://127.0.0.1:") && strings.Contains(line, "Ctrl+C"), "the address is %q",
+		line)
 	post := func(body string) {
 		resp := must.Get(http.Post(url+"api/send", "application/json", strings.NewReader(body)))(t)
 		must.OK(t, resp.Body.Close())

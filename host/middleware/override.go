@@ -11,14 +11,14 @@ import (
 	"a2e/protocol"
 )
 
-// shower serves a request by next, with overrides of a kind of components.
-type shower func(ctx context.Context, all map[string]*host.Override, obj protocol.Object, next asker) (any, error)
+// showFunc serves a request by next, with overrides of a kind of components.
+type showFunc func(ctx context.Context, all map[string]*host.Override, obj protocol.Object, next askFunc) (any, error)
 
-// asker asks the plugins that a request is for.
-type asker func(ctx context.Context, obj protocol.Object) (any, error)
+// askFunc asks the plugins that a request is for.
+type askFunc func(ctx context.Context, obj protocol.Object) (any, error)
 
 // shows lists the requests in which overrides show, whichever plugin serves them.
-func shows(t protocol.Type) (kind string, show shower) {
+func shows(t protocol.Type) (kind string, show showFunc) {
 	switch t {
 	case protocol.TypeToolListReq:
 		return host.KindTool, showTools
@@ -56,7 +56,7 @@ func override(s *host.Services, to host.Target, next host.Handler) host.Handler 
 }
 
 // limitCall bounds a call of a tool in time.
-func limitCall(ctx context.Context, all map[string]*host.Override, obj protocol.Object, next asker) (any, error) {
+func limitCall(ctx context.Context, all map[string]*host.Override, obj protocol.Object, next askFunc) (any, error) {
 	name := obj.Text("tool_name")
 	o := all[name]
 	if o == nil || o.Timeout == 0 {
@@ -78,7 +78,7 @@ func limitCall(ctx context.Context, all map[string]*host.Override, obj protocol.
 
 // showTools shows tools as they were set. One that is deferred by itself, and set not to be,
 // is listed too.
-func showTools(ctx context.Context, all map[string]*host.Override, obj protocol.Object, next asker) (any, error) {
+func showTools(ctx context.Context, all map[string]*host.Override, obj protocol.Object, next askFunc) (any, error) {
 	var req protocol.ToolListRequest
 	if err := protocol.Decode(obj, nil, &req); err != nil {
 		return nil, err
@@ -116,8 +116,8 @@ func showTools(ctx context.Context, all map[string]*host.Override, obj protocol.
 }
 
 // showing serves a request whose answer shows components as they were set.
-func showing[T any](show func(all map[string]*host.Override, obj protocol.Object, resp *T)) shower {
-	return func(ctx context.Context, all map[string]*host.Override, obj protocol.Object, next asker) (any, error) {
+func showing[T any](show func(all map[string]*host.Override, obj protocol.Object, resp *T)) showFunc {
+	return func(ctx context.Context, all map[string]*host.Override, obj protocol.Object, next askFunc) (any, error) {
 		answer, err := next(ctx, obj)
 		if err != nil {
 			return nil, err

@@ -74,7 +74,8 @@ func (s *shelf) Info() host.PluginInfo {
 }
 
 func (s *shelf) Routes() []host.Route {
-	return []host.Route{host.List(protocol.TypeToolListReq, func(context.Context, *protocol.ToolListRequest, host.Emitter) (*protocol.ToolListResponse, error) {
+	return []host.Route{host.List(protocol.TypeToolListReq, func(context.Context, *protocol.ToolListRequest,
+		host.Emitter) (*protocol.ToolListResponse, error) {
 		return &protocol.ToolListResponse{Tools: slices.Clone(s.defs)}, nil
 	}, protocol.MergeTools)}
 }
@@ -179,8 +180,10 @@ func TestWeightsInASearch(t *testing.T) {
 	found := searched(t, map[string]float64{"b": 2, "heavy": 50, "slow": 0.5, "fast": 1.5, "odd": 9, "vague": 40},
 		def("a", "paint a wall", ""), def("b", "paint a wall", ""), def("c", "paint a wall", ""),
 		def("heavy", "paint a wall and drive a car through a tunnel to a far town", ""),
-		def("slow", "query of the web", "web"), def("fast", "query of the web, and of many other sources that there are", "web"), def("query_web", "query the web", ""),
-		def("vague", "says which pages of a long book of many chapters have a word that is on the web too, and writes them down", "web"), odd)
+		def("slow", "query of the web", "web"), def("fast",
+			"query of the web, and of many other sources that there are", "web"), def("query_web", "query the web", ""),
+		def("vague",
+			"says which pages of a long book of many chapters have a word that is on the web too, and writes them down", "web"), odd)
 	for query, want := range map[string]string{
 		"paint wall": "b a c heavy odd",
 		"query web":  "query_web fast slow vague odd",

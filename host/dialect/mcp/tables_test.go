@@ -73,7 +73,8 @@ func TestToolTables(t *testing.T) {
 		p := serve(t, front.Options{Tables: shared}, host.Options{Plugins: []host.Plugin{s}, Only: true}).open()
 		plain := p.call("1", "tools/list", "").Result
 		for i, params := range []string{`{}`, `{"_meta":{"progressToken":1}}`, `{"more":[]}`, `{"cursor":null}`, `{"cursor":""}`} {
-			assert.Equal(t, string(p.call(fmt.Sprint(i+2), "tools/list", params).Result), string(plain), "tools/list %s", params)
+			assert.Equal(t, string(p.call(fmt.Sprint(i+2), "tools/list", params).Result), string(plain),
+				"tools/list %s", params)
 		}
 		assert.Equal(t, s.lists.Load(), int64(1), "how often the plugin has listed")
 		assert.That(t, strings.Contains(string(plain), "<first>"), "not the first: %s", plain)
