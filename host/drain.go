@@ -124,6 +124,7 @@ func (h *Host) loseOutput() {
 
 // drain lets the requests that run or wait finish until drainBy, and then answers the rest.
 func (h *Host) drain() {
+	h.awaitLines()
 	h.mu.Lock()
 	h.draining = true
 	h.startQueuedLocked() // nothing to start: this sees whether all is done
@@ -145,19 +146,25 @@ func (h *Host) drain() {
 	}
 }
 
-// drainDialects lets the other protocols finish, which drainBy tells to answer the rest. done is closed when they have.
-func (h *Host) drainDialects() (done <-chan struct{}) {
-	quiet, ended := h.lineSequencer.close(), make(chan struct{})
-	h.goes.Go(func() {
-		defer close(ended)
+// awaitLines waits until the lines that were read are requests: who reads on was not to wait for a dialect that is
+// slow with one, but the end has to.
+func (h *Host) awaitLines() {
+	quiet := h.lineSequencer.close()
+	select {
+	case <-quiet:
+	case <-h.drainBy.Done():
 		select {
 		case <-quiet:
-		case <-h.drainBy.Done():
-			select {
-			case <-quiet:
-			case <-time.After(grace): // a Take waits, which it must not
-			}
+		case <-time.After(grace): // a Take waits, which it must not
 		}
+	}
+}
+
+// drainDialects lets the other protocols finish, which drainBy tells to answer the rest. done is closed when they have.
+func (h *Host) drainDialects() (done <-chan struct{}) {
+	ended := make(chan struct{})
+	h.goes.Go(func() {
+		defer close(ended)
 		var all sync.WaitGroup
 		for _, d := range h.opts.Dialects {
 			all.Go(func() {

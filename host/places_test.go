@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"a2e/host"
 	"a2e/host/hosttest/assert"
@@ -23,6 +25,7 @@ type desk struct {
 	deaf   map[string]bool // works that do not end with their context
 	places *host.Places
 	open   sync.WaitGroup
+	slow   time.Duration // how long it takes a line in
 
 	mu    sync.Mutex // guards the fields below
 	works map[string]*host.Work
@@ -41,6 +44,7 @@ func (d *desk) Open(ctx context.Context, out host.Output) {
 }
 
 func (d *desk) Take(line *protocol.Line) *host.Work {
+	time.Sleep(d.slow)
 	d.open.Add(1)
 	word := line.Object().Text("parrot")
 	name, rank, _ := strings.Cut(word, " ")
@@ -147,6 +151,19 @@ func TestPlaces(t *testing.T) {
 	p.end()
 	assert.Equal(t, p.answers(), "a: done, b: done, low: done, mid: done, never: <nil> stopped, "+
 		"stop: stopped never, top2: done, top: done")
+}
+
+// TestEndBehindASlowLine: a line whose dialect still looks at it when the input ends is a request like the others.
+func TestEndBehindASlowLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(1)
+		d.slow = time.Second
+		p := newDeskPipe(t, d, host.Limits{})
+		p.send(parrots("a 0")...)
+		close(d.hold) // every run ends at once
+		p.end()
+		assert.Equal(t, p.answers(), "a: done")
+	})
 }
 
 // TestPlaceIsFreeWithTheAnswer: the place of a work is free before its answer is written, so that a peer that reads
