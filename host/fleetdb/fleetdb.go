@@ -100,9 +100,11 @@ func Open(text string) (*Fleet, error) {
 	if query.Has("schema") || query.Has("search_path") {
 		return nil, errors.New("the URL of a fleet has no schema and no search_path: fleet names it")
 	}
-	if f.config, _, _, err = store.PostgresConfig(u.String()); err != nil {
+	server, _, _, err := store.PostgresConfig(u.String())
+	if err != nil {
 		return nil, wrong
 	}
+	f.config = &server.Config
 	f.config.MaxProtocolMessageBodyLen = maxAnswer
 	return f, nil
 }

@@ -16,9 +16,9 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 )
@@ -102,7 +102,7 @@ func Parameters(u *url.URL, own ...string) (url.Values, error) {
 
 // PostgresConfig reads the address of a state: a connection string of PostgreSQL, with ?schema=NAME for
 // one other than DefaultSchema. place is what may be shown of it. An error shows nothing of it.
-func PostgresConfig(address string) (c *pgconn.Config, schema, place string, err error) {
+func PostgresConfig(address string) (c *pgx.ConnConfig, schema, place string, err error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" {
 		return nil, "", "", errors.New("is not an address of PostgreSQL, such as " +
@@ -129,7 +129,7 @@ func PostgresConfig(address string) (c *pgconn.Config, schema, place string, err
 		name, _ = url.QueryUnescape(name) // it was read before
 		return name == "schema" || pair == ""
 	}), "&")
-	if c, err = pgconn.ParseConfig(u.String()); err != nil {
+	if c, err = pgx.ParseConfig(u.String()); err != nil {
 		return nil, "", "", errors.New("is not an address of PostgreSQL that can be used, such as " +
 			"postgres://user:password@host:5432/database?sslmode=require&schema=team")
 	}
@@ -159,7 +159,8 @@ func OpenPostgres(address, dir string, opts Options) (*Postgres, error) {
 	}
 	var host [8]byte
 	_, _ = rand.Read(host[:]) // never fails
-	s := &Postgres{place: place, schema: schema, dir: dir, parts: opts.Parts, full: opts.Full, host: hex.EncodeToString(host[:]), db: sql.OpenDB(pgConnector{c, new(atomic.Int64)})}
+	s := &Postgres{place: place, schema: schema, dir: dir, parts: opts.Parts, full: opts.Full}
+	s.host, s.db = hex.EncodeToString(host[:]), sql.OpenDB(newConnector(c))
 	s.writing, s.queuing = make(chan struct{}, 1), make(chan struct{}, 1)
 	s.life, s.cut = context.WithCancel(context.Background())
 	s.mayHave(pgConnections)

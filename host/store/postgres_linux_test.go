@@ -43,11 +43,15 @@ CREATE TABLE notes (number INTEGER PRIMARY KEY AUTOINCREMENT, text TEXT NOT NULL
 		return s
 	}
 	a, b, other := open("team"), open("team"), open("others")
-	texts := []string{"plain", "nul\x00in", "bad \xff byte", "esc \U0010fffe 00", "\U0010fffe", "é ?'\"", ""}
+	texts := []string{"plain", "nul\x00in", "bad \xff byte", "esc \U0010fffe 00", "\U0010fffe", "é ?'\"", `back\slash`, ""}
 	var ids []int64
 	for i, text := range texts {
+		raw := any([]byte(text)) // what a column of bytes takes, as a string too
+		if i%2 == 1 {
+			raw = text
+		}
 		must.OK(t, a.Write(t.Context(), func(tx *store.Tx) error {
-			id, err := tx.Insert("INSERT INTO notes (text, raw, weight, done) VALUES (?, ?, ?, ?) RETURNING number", text, []byte(text), 0.5, i%2 == 0)
+			id, err := tx.Insert("INSERT INTO notes (text, raw, weight, done) VALUES (?, ?, ?, ?) RETURNING number", text, raw, 0.5, i%2 == 0)
 			ids = append(ids, id)
 			return err
 		}))

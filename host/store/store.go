@@ -7,7 +7,7 @@
 //	sqlite.go    one SQLite file: open, read, close   file.go  whose file it is, and whether it stays
 //	pages.go     its checksums of pages
 //	postgres.go  one schema of a PostgreSQL server: connections, commits, what its errors mean
-//	pgschema.go  its tables    pgdriver.go  its connections for database/sql    translate.go  its SQL
+//	pgschema.go  its tables    pgdriver.go  pgx's connections, with what the store needs beside    translate.go  its SQL
 package store
 
 import (
