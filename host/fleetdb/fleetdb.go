@@ -5,15 +5,16 @@
 //	   ▲                    │  ▲                                        │
 //	   └──── results ───────┘  └────────── TASK_RESULT ◄────────────────┘
 //
-//	fleetdb.go  a fleet by its URL, statements, notifications
-//	tables.go   what the server keeps, what a worker asks of it, and who looks at it
-//	send.go     a task from its sender to its result  work.go  a worker: its loops
+//	fleetdb.go  a fleet by its URL, statements  notify.go  notifications
+//	tables.go   the tables (tables/*.sql), and the statements of a worker  look.go  the state of a fleet
+//	send.go     tasks of a sender  result.go  their results  work.go  a worker: its loops
 //
 // A worker takes a task by one statement that looks whether it can do it, and that no two
-// workers take the same (FOR UPDATE SKIP LOCKED). It holds what it took for as long as its
-// heartbeat goes on; of one that died the tasks go back into the queue. A task ends once: the
-// first result that comes of it is the one that counts. Notifications make all of it quick and
-// nothing depends on them: whoever waits looks again now and then.
+// workers take the same (FOR UPDATE SKIP LOCKED); with it go the results of tasks that it has
+// done. It holds what it took for as long as its heartbeat goes on; of one that died the tasks go
+// back into the queue. A task ends once: the first result that comes of it is the one that counts.
+// Notifications make all of it quick and nothing depends on them: whoever waits looks again now
+// and then.
 package fleetdb
 
 import (
@@ -29,9 +30,9 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
-	"github.com/rs/zerolog"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"a2e/host/dialect"
 	"a2e/host/store"
@@ -46,7 +47,8 @@ const (
 
 	queryTimeout = 10 * time.Second // for a server that does not answer
 
-	maxAnswer = 2 * maxText // longest message that is taken from the server, in bytes: one row
+	connections = 2           // of a process, beside the one that listens
+	maxAnswer   = 2 * maxText // longest message that is taken from the server, in bytes: one row
 )
 
 // Example is a URL of a fleet, for help and errors.
@@ -55,17 +57,18 @@ const Example = "postgres://user@host:5432/database?fleet=team"
 // Fleet is a fleet on a server. It is safe for concurrent use, and connects when it is first
 // asked for something.
 type Fleet struct {
-	config *pgconn.Config
+	config *pgxpool.Config
 	name   string
 	schema string        // that its tables are in, and its channel
 	lease  time.Duration // how long a worker may be silent before its tasks go elsewhere
 
 	existing bool // its tables must be there
 
-	mu       sync.Mutex                              // held during a statement; guards the fields below
-	conn     *pgconn.PgConn                          // nil = none
-	prepared map[string]*pgconn.StatementDescription // on conn
-	made     bool                                    // the tables are known to be there
+	mu   sync.Mutex    // held while the tables are made; guards the fields below
+	pool *pgxpool.Pool // nil = none
+	made bool          // the tables are known to be there
+
+	notices notices
 }
 
 // Open returns the fleet of a URL such as Example; password, certificates and the rest are as
@@ -89,8 +92,10 @@ func Open(text string) (*Fleet, error) {
 		}
 	}
 	if query.Has("lease") {
-		if f.lease, err = time.ParseDuration(query.Get("lease")); err != nil || f.lease < leastLease || f.lease > mostLease {
-			return nil, fmt.Errorf("lease in the URL of a fleet is how long a worker may be silent: from %s to %s, such as 10s", leastLease, mostLease)
+		f.lease, err = time.ParseDuration(query.Get("lease"))
+		if err != nil || f.lease < leastLease || f.lease > mostLease {
+			return nil, fmt.Errorf("lease in the URL of a fleet is how long a worker may be silent: "+
+				"from %s to %s, such as 10s", leastLease, mostLease)
 		}
 	}
 	f.schema = "a2e_fleet_" + f.name
@@ -101,12 +106,22 @@ func Open(text string) (*Fleet, error) {
 		return nil, errors.New("the URL of a fleet has no schema and no search_path: fleet names it")
 	}
 	server, _, _, err := store.PostgresConfig(u.String())
+	if err == nil {
+		f.config, err = pgxpool.ParseConfig(server.ConnString())
+	}
 	if err != nil {
 		return nil, wrong
 	}
-	f.config = &server.Config
-	f.config.MaxProtocolMessageBodyLen = maxAnswer
+	server.MaxProtocolMessageBodyLen = maxAnswer
+	f.config.ConnConfig, f.config.MaxConns, f.config.AfterConnect = server, connections, setUp
 	return f, nil
+}
+
+// setUp has a connection make plans for the values of each statement: one that was made while the tables were
+// empty would read them from end to end for ever. As a parameter of the connection pgbouncer would refuse it.
+func setUp(ctx context.Context, conn *pgx.Conn) error {
+	_, err := conn.Exec(ctx, "SET plan_cache_mode = force_custom_plan")
+	return err
 }
 
 // Name is the name of the fleet.
@@ -114,137 +129,96 @@ func (f *Fleet) Name() string { return f.name }
 
 // server names the server for errors: never who asks it, and by which password.
 func (f *Fleet) server() string {
-	return net.JoinHostPort(f.config.Host, strconv.Itoa(int(f.config.Port))) + "/" + f.config.Database
+	c := f.config.ConnConfig
+	return net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port))) + "/" + c.Database
 }
 
 // Ping makes the fleet, unless it is there. The error says that the server cannot be reached, or
 // refuses.
 func (f *Fleet) Ping(ctx context.Context) error {
-	_, err := f.query(ctx, "SELECT")
-	return err
+	return f.run(ctx, func(ctx context.Context, pool *pgxpool.Pool) error { return pool.Ping(ctx) })
 }
 
-// Close ends the connection; the next statement makes a new one.
+// Close ends the connections; the next statement makes new ones.
 func (f *Fleet) Close() {
+	f.notices.goes.Wait()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.dropLocked()
-}
-
-func (f *Fleet) dropLocked() {
-	if f.conn != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		_ = f.conn.Close(ctx)
-		f.conn = nil
+	if f.pool != nil {
+		f.pool.Close()
+		f.pool = nil
 	}
 }
 
-// row is what a statement returns of one row; nil is NULL.
-type row [][]byte
-
-func (r row) text(i int) string { return string(r[i]) }
-
-func (r row) number(i int) int64 {
-	n, _ := strconv.ParseInt(string(r[i]), 10, 64)
-	return n
-}
-
-func (r row) truth(i int) bool { return string(r[i]) == "t" }
-
-// query runs one statement, in which ~ stands for the schema of the fleet, and returns its rows.
-// The error is store_unavailable while the server is away; what the statement asked for may be
-// done all the same.
-func (f *Fleet) query(ctx context.Context, sql string, args ...any) ([]row, error) {
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
+// ready returns the connections, when the tables are there.
+func (f *Fleet) ready(ctx context.Context) (pool *pgxpool.Pool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := f.connectLocked(ctx); err != nil {
-		return nil, f.failure(err)
+	if f.pool == nil {
+		if f.pool, err = pgxpool.NewWithConfig(context.WithoutCancel(ctx), f.config); err != nil {
+			return nil, err
+		}
 	}
-	rows, err := f.runLocked(ctx, sql, args...)
-	if err != nil && f.conn.IsClosed() {
-		f.conn = nil
-	}
-	return rows, f.failure(err)
-}
-
-// connectLocked makes the connection and the tables, unless they are there.
-func (f *Fleet) connectLocked(ctx context.Context) (err error) {
-	if f.conn != nil && !f.conn.IsClosed() {
-		return nil
-	}
-	if f.conn, err = pgconn.ConnectConfig(ctx, f.config); err != nil {
-		return err
-	}
-	f.prepared = make(map[string]*pgconn.StatementDescription)
 	if !f.made {
-		if err = f.migrateLocked(ctx); err != nil {
-			f.dropLocked()
-			return err
+		if err = f.migrate(ctx, f.pool); err != nil {
+			return nil, err
 		}
 		f.made = true
 	}
-	return nil
+	return f.pool, nil
 }
 
-// runLocked runs a statement, which the server plans once.
-func (f *Fleet) runLocked(ctx context.Context, sql string, args ...any) ([]row, error) {
-	values := make([][]byte, len(args))
-	for i, arg := range args {
-		values[i] = encode(arg)
+// run uses the connections. The error is store_unavailable while the server is away; what a
+// statement asked for may be done all the same.
+func (f *Fleet) run(ctx context.Context, use func(ctx context.Context, pool *pgxpool.Pool) error) error {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	pool, err := f.ready(ctx)
+	if err == nil {
+		err = use(ctx, pool)
 	}
-	known := f.prepared[sql]
-	if known == nil {
-		var err error
-		if known, err = f.conn.Prepare(ctx, fmt.Sprintf("a2e%d", len(f.prepared)), strings.ReplaceAll(sql, "~", f.schema), nil); err != nil {
-			return nil, err
-		}
-		f.prepared[sql] = known
-	}
-	res := f.conn.ExecStatement(ctx, known, values, nil, nil).Read()
-	rows := make([]row, len(res.Rows))
-	for i, r := range res.Rows {
-		rows[i] = r
-	}
-	return rows, res.Err
+	return f.failure(err)
 }
 
-// encode writes a parameter as PostgreSQL reads it from text; nil is NULL.
-func encode(arg any) []byte {
-	switch v := arg.(type) {
-	case string:
-		return []byte(v)
-	case int:
-		return strconv.AppendInt(nil, int64(v), 10)
-	case int64:
-		return strconv.AppendInt(nil, v, 10)
-	case bool:
-		return strconv.AppendBool(nil, v)
-	case time.Duration: // as an interval
-		return strconv.AppendFloat(nil, v.Seconds(), 'f', 3, 64)
-	case []int64:
-		texts := make([]string, len(v))
-		for i, n := range v {
-			texts[i] = strconv.FormatInt(n, 10)
-		}
-		return []byte("{" + strings.Join(texts, ",") + "}")
-	case []string:
-		var b strings.Builder
-		b.WriteByte('{')
-		for i, text := range v {
-			if i > 0 {
-				b.WriteByte(',')
-			}
-			b.WriteByte('"')
-			_, _ = strings.NewReplacer(`\`, `\\`, `"`, `\"`).WriteString(&b, text)
-			b.WriteByte('"')
-		}
-		b.WriteByte('}')
-		return []byte(b.String())
-	}
-	return nil
+// named puts the schema of the fleet into a statement, in which ~ stands for it.
+func (f *Fleet) named(sql string) string { return strings.ReplaceAll(sql, "~", f.schema) }
+
+// do runs a statement that returns nothing.
+func (f *Fleet) do(ctx context.Context, sql string, args ...any) error {
+	return f.run(ctx, func(ctx context.Context, pool *pgxpool.Pool) error {
+		_, err := pool.Exec(ctx, f.named(sql), args...)
+		return err
+	})
+}
+
+// ask runs a statement and returns its rows as read reads them, one after the other.
+func ask[T any](ctx context.Context, f *Fleet, read pgx.RowToFunc[T], sql string, args ...any) (all []T, err error) {
+	err = f.run(ctx, func(ctx context.Context, pool *pgxpool.Pool) error {
+		rows, _ := pool.Query(ctx, f.named(sql), args...) // the rows have the error
+		all, err = pgx.CollectRows(rows, read)
+		return err
+	})
+	return all, err
+}
+
+// batch is statements that go to the server together, in one transaction.
+type batch struct {
+	pgx.Batch
+	fleet *Fleet
+}
+
+// queue adds a statement, whose rows are read into to.
+func queue[T any](b *batch, to *[]T, read pgx.RowToFunc[T], sql string, args ...any) {
+	b.Queue(b.fleet.named(sql), args...).Query(func(rows pgx.Rows) (err error) {
+		*to, err = pgx.CollectRows(rows, read)
+		return err
+	})
+}
+
+func (b *batch) send(ctx context.Context) error {
+	return b.fleet.run(ctx, func(ctx context.Context, pool *pgxpool.Pool) error {
+		return pool.SendBatch(ctx, &b.Batch).Close()
+	})
 }
 
 // failure says what a statement failed with, and nothing of how the server is asked.
@@ -255,9 +229,11 @@ func (f *Fleet) failure(err error) error {
 	case err == nil, errors.As(err, &own):
 		return err
 	case errors.As(err, &said) && !away(said.Code):
-		return protocol.Errorf(protocol.CodeRuntimeError, "the server of the fleet %q (%s) refuses: %s (%s)", f.name, f.server(), said.Message, said.Code)
+		return protocol.Errorf(protocol.CodeRuntimeError, "the server of the fleet %q (%s) refuses: %s (%s)",
+			f.name, f.server(), said.Message, said.Code)
 	}
-	return protocol.Errorf(protocol.CodeStoreUnavailable, "the server of the fleet %q (%s) cannot be used now: %s; try again later", f.name, f.server(), reason(err))
+	return protocol.Errorf(protocol.CodeStoreUnavailable,
+		"the server of the fleet %q (%s) cannot be used now: %s; try again later", f.name, f.server(), reason(err))
 }
 
 // reason is the innermost of a chain of errors of the network: the outer ones name the user.
@@ -275,10 +251,14 @@ func reason(err error) string {
 	return "the connection broke"
 }
 
-// away reports whether a server that answers with this code is one that starts, ends, is full or had
-// to break off a statement: the same one may succeed later.
+// away reports whether a server that answers with this code is one that starts, ends, is full, had
+// to break off a statement, or is a standby that is not promoted yet: the same one may succeed later.
 func away(code string) bool {
-	return strings.HasPrefix(code, "57P") || strings.HasPrefix(code, "40") || code == "55P03" || code == "57014" || strings.HasPrefix(code, "53") || strings.HasPrefix(code, "08") || code == "25006" // a standby that is not promoted yet
+	switch code[:min(len(code), 2)] {
+	case "08", "40", "53":
+		return true
+	}
+	return strings.HasPrefix(code, "57P") || code == "55P03" || code == "57014" || code == "25006"
 }
 
 // unavailable reports whether an error is that of a server that is away.
@@ -302,43 +282,5 @@ func pause(ctx context.Context, bell dialect.Bell, most time.Duration) {
 	case <-bell:
 	case <-clock.C:
 	case <-ctx.Done():
-	}
-}
-
-// listen gives what comes on a channel to take, and nothing now and then, until ctx ends. It has
-// a connection of its own.
-func (f *Fleet) listen(ctx context.Context, channel string, log zerolog.Logger, take func(payloads []string)) {
-	pace := newPace()
-	for ctx.Err() == nil {
-		var heard []string
-		config := f.config.Copy()
-		config.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) { heard = append(heard, n.Payload) }
-		config.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler { // to stop waiting is nothing to tell the server
-			return &pgconn.DeadlineContextWatcherHandler{Conn: conn.Conn()}
-		}
-		conn, err := pgconn.ConnectConfig(ctx, config)
-		if err == nil {
-			within, cancel := context.WithTimeout(ctx, queryTimeout)
-			err = conn.Exec(within, "LISTEN "+channel).Close()
-			cancel()
-		}
-		for err == nil && ctx.Err() == nil {
-			pace.Reset()
-			take(heard)
-			heard = nil
-			within, cancel := context.WithTimeout(ctx, lookEvery)
-			err = conn.WaitForNotification(within)
-			if within.Err() != nil && pgconn.Timeout(err) && !conn.IsClosed() {
-				err = nil
-			}
-			cancel()
-		}
-		if conn != nil {
-			_ = conn.Close(context.WithoutCancel(ctx))
-		}
-		if ctx.Err() == nil {
-			log.Debug().Err(f.failure(err)).Msg("no notifications of the fleet's server for now")
-			pause(ctx, nil, pace.NextBackOff())
-		}
 	}
 }

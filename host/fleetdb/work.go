@@ -42,12 +42,11 @@ type Worker struct {
 	log    zerolog.Logger
 
 	feed io.Writer     // input of the host; set by Run
-	take dialect.Bell  // there may be tasks, or places
+	take dialect.Bell  // there may be tasks, places or reports
 	beat dialect.Bell  // the server has something to say
-	tell dialect.Bell  // there are reports
 	done chan struct{} // closed when it is drained
 	end  sync.Once     // closes done
-	turn sync.Mutex    // held while tasks are taken, and while is looked which ones it has
+	asks sync.Mutex    // held while tasks are taken, and while is looked which ones it has
 
 	mu       sync.Mutex // guards the fields below
 	said     *fleet.Announce
@@ -79,7 +78,7 @@ type report struct {
 func (f *Fleet) NewWorker(places int, log zerolog.Logger) *Worker {
 	return &Worker{
 		fleet: f, id: newID(), places: max(places, 1), log: log, done: make(chan struct{}), held: make(map[string]*job),
-		take: dialect.NewBell(), beat: dialect.NewBell(), tell: dialect.NewBell(),
+		take: dialect.NewBell(), beat: dialect.NewBell(),
 	}
 }
 
@@ -90,7 +89,7 @@ func newID() string {
 
 // Announced takes what the host says of itself, and what a task may require of it.
 func (w *Worker) Announced(a *fleet.Announce, able []string) {
-	offers := slices.Clone(able)
+	offers := append([]string{}, able...) // nil would be NULL
 	for id, health := range a.MCPHealth {
 		if health == fleet.HealthOK {
 			offers = append(offers, serverPrefix+id)
@@ -124,12 +123,10 @@ func (w *Worker) Run(ctx context.Context, h Host) error {
 		served <- err
 	}()
 	loops, stop := context.WithCancel(context.Background())
-	var goes, reporting sync.WaitGroup
-	goes.Go(func() { w.claiming(loops) })
+	var goes sync.WaitGroup
+	goes.Go(func() { w.turning(loops) })
 	goes.Go(func() { w.beating(loops) })
-	goes.Go(func() { w.fleet.listen(loops, w.fleet.schema, w.log, w.notified) })
-	last, enough := context.WithCancel(context.Background())
-	reporting.Go(func() { w.reporting(last) })
+	goes.Go(func() { w.fleet.listen(loops, w.fleet.channel(""), w.log, w.notified) })
 	var err error
 	select {
 	case <-ctx.Done():
@@ -147,11 +144,10 @@ func (w *Worker) Run(ctx context.Context, h Host) error {
 	}
 	_ = feed.Close() // of a pipe
 	err = errors.Join(err, <-served)
-	time.AfterFunc(lastReports, enough)
-	w.tell.Ring()
-	reporting.Wait()
+	last, enough := context.WithTimeout(context.Background(), lastReports)
+	defer enough()
+	w.turning(last)
 	w.leave(last)
-	enough()
 	w.fleet.Close()
 	return err
 }
@@ -160,93 +156,115 @@ func (w *Worker) Run(ctx context.Context, h Host) error {
 func (w *Worker) leave(ctx context.Context) {
 	err := w.giveBack(ctx)
 	if err == nil {
-		_, err = w.fleet.query(ctx, "DELETE FROM ~.workers WHERE id = $1", w.id)
+		err = w.fleet.do(ctx, "DELETE FROM ~.workers WHERE id = $1", w.id)
 	}
 	if err != nil {
-		w.log.Warn().Err(err).Msg("the server was not told that this worker ends; its tasks go elsewhere when its lease is over")
+		w.log.Warn().Err(err).Msg("the server was not told that this worker ends; " +
+			"its tasks go elsewhere when its lease is over")
 	}
 }
 
 // notified takes what the server says: that there is a task, or something for one worker.
-func (w *Worker) notified(payloads []string) {
-	if slices.Contains(payloads, w.id) {
+func (w *Worker) notified(texts []string) {
+	if slices.Contains(texts, w.id) {
 		w.beat.Ring()
 	}
 	w.take.Ring()
 }
 
-// claiming takes tasks while there are places.
-func (w *Worker) claiming(ctx context.Context) {
+// turning brings results to the server, however long it is away, and takes tasks while there are places.
+// When the worker ends, it ends with the last result, or with ctx.
+func (w *Worker) turning(ctx context.Context) {
 	pace := newPace()
 	for ctx.Err() == nil {
-		rest := lookEvery
-		n, err := w.claimSome(ctx)
-		switch {
-		case err != nil:
-			rest = w.trouble(ctx, err, pace)
-		case n > 0:
-			pace.Reset()
+		n, err := w.turn(ctx)
+		if err != nil {
+			pause(ctx, nil, w.trouble(ctx, err, pace))
 			continue
-		default:
-			pace.Reset()
 		}
-		pause(ctx, w.take, rest)
+		pace.Reset()
+		if n > 0 {
+			continue
+		}
+		w.mu.Lock()
+		over := w.ending && len(w.reports) == 0
+		w.mu.Unlock()
+		if over {
+			return
+		}
+		pause(ctx, w.take, lookEvery)
 	}
 }
 
-// claimSome takes what there is for the free places, and returns how much that was.
-func (w *Worker) claimSome(ctx context.Context) (int, error) {
-	w.turn.Lock()
-	defer w.turn.Unlock()
+// turn brings what results there are, as many as go together, and takes what there is for the free places.
+// It returns how much that was.
+func (w *Worker) turn(ctx context.Context) (int, error) {
+	w.asks.Lock()
+	defer w.asks.Unlock()
 	w.mu.Lock()
-	free, stopping := w.places, false // one that is being stopped may be what would come again
+	reports, free := some(w.reports), w.freeLocked()
+	w.mu.Unlock()
+	ended, err := w.passOn(ctx, reports)
+	if err != nil {
+		return 0, err
+	}
+	claims, err := w.exchange(ctx, ended, free)
+	if err != nil {
+		return 0, err
+	}
+	w.delivered(reports)
+	for i := range claims {
+		w.hand(&job{claim: claims[i]})
+	}
+	return len(reports) + len(claims), nil
+}
+
+// freeLocked is how many tasks the worker can take.
+func (w *Worker) freeLocked() int {
+	free := w.places
 	for _, j := range w.held {
-		stopping = stopping || j.lost && !j.reported
+		if j.lost && !j.reported {
+			return 0 // what is being stopped may be what would come again
+		}
 		if !j.reported {
 			free--
 		}
 	}
-	able := w.known && !w.draining && !w.ending && !stopping
-	w.mu.Unlock()
-	if free <= 0 || !able {
-		return 0, nil
+	if !w.known || w.draining || w.ending {
+		return 0
 	}
-	claims, err := w.claim(ctx, free)
-	for i := range claims {
-		w.hand(&job{claim: claims[i]})
-	}
-	return len(claims), err
+	return free
 }
 
 // hand gives a task to the host, which checks it as it does one from a pipe. One that it has
 // already, which was lost and taken again before anybody noticed, goes on.
 func (w *Worker) hand(j *job) {
 	w.mu.Lock()
-	if has := w.held[j.id]; has != nil && has.number == j.number && !has.lost {
+	if has := w.held[j.ID]; has != nil && has.Number == j.Number && !has.lost {
 		if !has.reported { // else its result is on the way
-			has.claims = j.claims
+			has.Claims = j.Claims
 		}
 		w.mu.Unlock()
 		return
 	}
-	w.held[j.id] = j
+	w.held[j.ID] = j
 	w.mu.Unlock()
 	var d fleet.Dispatch
-	obj, err := protocol.ParseObject([]byte(j.dispatch))
+	obj, err := protocol.ParseObject([]byte(j.Dispatch))
 	if err == nil {
 		err = protocol.Decode(obj, []string{"task"}, &d)
 	}
-	j.dispatch = ""
-	if err == nil && j.id == "" {
+	j.Dispatch = ""
+	if err == nil && j.ID == "" {
 		err = errors.New("it has no task_id") // nor would its result
 	}
 	if err != nil {
-		w.answered(fleet.Blocked(j.id, "the task in the queue does not fit the protocol: "+err.Error()), nil)
+		w.answered(fleet.Blocked(j.ID, "the task in the queue does not fit the protocol: "+err.Error()), nil)
 		return
 	}
-	d.Type, d.ProtocolVersion, d.AuthToken, d.Task.TaskID = fleet.TypeDispatch, fleet.Version, "", j.id
-	if j.seconds > 0 {
-		due := time.Now().Add(time.Duration(j.seconds) * time.Second)
+	d.Type, d.ProtocolVersion, d.AuthToken, d.Task.TaskID = fleet.TypeDispatch, fleet.Version, "", j.ID
+	if j.Seconds > 0 {
+		due := time.Now().Add(time.Duration(j.Seconds) * time.Second)
 		if at, dated, err := d.DeadlineTime(); err == nil && (!dated || due.Before(at)) {
 			d.Deadline = due.UTC().Format(time.RFC3339Nano)
 		}
@@ -300,82 +318,58 @@ func (w *Worker) answered(result *fleet.Result, text []byte) {
 		return
 	}
 	j.reported = true
-	w.reports = append(w.reports, &report{j, result.Status, string(text), result.Status == fleet.StatusBlocked && result.TokensSpent == 0})
-	w.tell.Ring()
+	idle := result.Status == fleet.StatusBlocked && result.TokensSpent == 0
+	w.reports = append(w.reports, &report{j, result.Status, string(text), idle})
 	w.take.Ring()
-}
-
-// reporting brings results to the server, however long it is away. When the worker ends, it
-// ends with the last one, or with ctx.
-func (w *Worker) reporting(ctx context.Context) {
-	pace := newPace()
-	for ctx.Err() == nil {
-		w.mu.Lock()
-		all, over := some(w.reports), w.ending
-		w.mu.Unlock()
-		if len(all) == 0 {
-			if over {
-				return
-			}
-			pause(ctx, w.tell, time.Hour)
-			continue
-		}
-		if err := w.deliver(ctx, all); err != nil {
-			pause(ctx, nil, w.trouble(ctx, err, pace))
-			continue
-		}
-		pace.Reset()
-		w.mu.Lock()
-		w.reports = w.reports[len(all):]
-		for _, r := range all {
-			if w.held[r.id] == r.job {
-				delete(w.held, r.id)
-			}
-		}
-		w.checkDrainedLocked()
-		w.mu.Unlock()
-		w.take.Ring()
-	}
 }
 
 // some returns the first reports, as many as one statement brings to the server in time.
 func some(all []*report) []*report {
 	size := 0
-	for i, r := range all[:min(len(all), claimsAtOnce)] {
+	for i, r := range all[:min(len(all), sendAtOnce)] {
 		if size += len(r.text); i > 0 && size > sendBytes {
 			return all[:i]
 		}
 	}
-	return all[:min(len(all), claimsAtOnce)]
+	return all[:min(len(all), sendAtOnce)]
 }
 
-// deliver brings some results to the server: what is not done where this worker ends, or
-// could not be begun, goes to another one.
-func (w *Worker) deliver(ctx context.Context, all []*report) error {
-	var ended []*report
-	for _, r := range all {
+// passOn gives to other workers what is not done where this one ends, or could not be begun. It returns
+// the other results.
+func (w *Worker) passOn(ctx context.Context, reports []*report) (ended []*report, err error) {
+	for _, r := range reports {
 		w.mu.Lock()
-		unfit, back := r.idle && !r.lost, w.ending && !r.lost && r.status != fleet.StatusDone && r.status != fleet.StatusPartial
+		unfit := r.idle && !r.lost
+		back := w.ending && !r.lost && r.status != fleet.StatusDone && r.status != fleet.StatusPartial
 		w.mu.Unlock()
-		var gone bool
-		var err error
+		gone := back
 		switch {
 		case back:
-			gone, err = true, w.giveBack(ctx, r.number)
+			err = w.giveBack(ctx, r.Number)
 		case unfit:
 			gone, err = w.refuse(ctx, r)
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if !gone {
 			ended = append(ended, r)
 		}
 	}
-	if len(ended) == 0 {
-		return nil
+	return ended, nil
+}
+
+// delivered takes reports off the list of those that the server must have.
+func (w *Worker) delivered(all []*report) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.reports = w.reports[len(all):]
+	for _, r := range all {
+		if w.held[r.ID] == r.job {
+			delete(w.held, r.ID)
+		}
 	}
-	return w.finish(ctx, ended)
+	w.checkDrainedLocked()
 }
 
 // checkDrainedLocked ends the worker that shall take no more and has nothing left.
@@ -408,14 +402,14 @@ func (w *Worker) beating(ctx context.Context) {
 }
 
 func (w *Worker) heartbeat(ctx context.Context) error {
-	w.turn.Lock()
-	defer w.turn.Unlock()
+	w.asks.Lock()
+	defer w.asks.Unlock()
 	w.mu.Lock()
 	said, offers := w.said, w.offers
 	var does []int64
 	for _, j := range w.held {
 		if !j.lost {
-			does = append(does, j.number)
+			does = append(does, j.Number)
 		}
 	}
 	w.mu.Unlock()
@@ -442,8 +436,8 @@ func (w *Worker) heartbeat(ctx context.Context) error {
 	w.known, w.draining, w.away = true, draining, false
 	var stop []*fleet.Control
 	for id, j := range w.held {
-		canceled, mine := own[j.number]
-		if delete(own, j.number); (canceled || !mine) && !j.lost && !j.reported {
+		canceled, mine := own[j.Number]
+		if delete(own, j.Number); (canceled || !mine) && !j.lost && !j.reported {
 			j.lost = true
 			stop = append(stop, &fleet.Control{Type: fleet.TypeCancel, ProtocolVersion: fleet.Version, TaskID: id})
 		}

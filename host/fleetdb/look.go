@@ -1,0 +1,127 @@
+package fleetdb
+
+import (
+	"context"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/jackc/pgx/v5"
+)
+
+// The states of a worker.
+const (
+	WorkerReady    = "ready"
+	WorkerDraining = "draining" // it takes no more tasks, and ends
+	WorkerLost     = "lost"     // its lease is over
+)
+
+// WorkerState is what is known of a worker.
+type WorkerState struct {
+	ID        string         `json:"id"` // of its process
+	Name      string         `json:"name"`
+	Host      string         `json:"host"`
+	Model     string         `json:"model"`
+	ModelTier string         `json:"model_tier"`
+	MaxTasks  int            `json:"max_tasks"`
+	Active    int            `json:"active_tasks"`
+	State     string         `json:"state"`
+	Begun     string         `json:"started_at"` // RFC 3339, as all times
+	Announce  jsontext.Value `json:"announce"`   // its SESSION_ANNOUNCE
+}
+
+// Workers lists the workers, by name.
+func (f *Fleet) Workers(ctx context.Context) ([]WorkerState, error) {
+	all, err := ask(ctx, f, pgx.RowToStructByPos[WorkerState], `SELECT w.id, w.name, w.place, w.model, w.tier, w.places,
+		(SELECT count(*) FROM ~.tasks t WHERE t.worker = w.id AND t.state = 1),
+		CASE WHEN lease < now() THEN 'lost' WHEN draining THEN 'draining' ELSE 'ready' END,
+		`+stamp("begun")+`, w.announce FROM ~.workers w ORDER BY w.name, w.begun LIMIT 10000`)
+	for i := range all {
+		all[i].Announce = valid(all[i].Announce)
+	}
+	return all, err
+}
+
+// QueueState is how many tasks of a priority there are.
+type QueueState struct {
+	Priority string `json:"priority"`
+	Waiting  int    `json:"waiting"`
+	Unfit    int    `json:"unfit"` // of those, the ones that no worker here can do
+	Oldest   int    `json:"oldest_seconds"`
+	Running  int    `json:"running"`
+	Done     int    `json:"done"` // within the last hour, as the rest
+	Failed   int    `json:"failed"`
+}
+
+// Queue tells what waits, runs and has ended lately, the highest priority first.
+func (f *Fleet) Queue(ctx context.Context) ([]QueueState, error) {
+	return ask(ctx, f, pgx.RowToStructByPos[QueueState], `
+		SELECT (ARRAY['low','normal','high','urgent'])[rank + 1], count(*) FILTER (WHERE state = 0),
+			count(*) FILTER (WHERE state = 0 AND NOT EXISTS (
+				SELECT FROM ~.workers w WHERE w.lease > now() AND NOT w.draining AND ~.fits(t, w))),
+			coalesce(extract(epoch FROM now() - min(created) FILTER (WHERE state = 0)), 0)::bigint,
+			count(*) FILTER (WHERE state = 1), count(*) FILTER (WHERE state = 2 AND status = 'done'),
+			count(*) FILTER (WHERE state = 2 AND status <> 'done')
+		FROM ~.tasks t WHERE state < 2 OR ended > now() - interval '1 hour' GROUP BY rank ORDER BY rank DESC`)
+}
+
+// TaskState is what is known of a task.
+type TaskState struct {
+	TaskID   string         `json:"task_id"`
+	State    string         `json:"state"`  // waiting, running, or the status of its result
+	Worker   string         `json:"worker"` // that has it, or had it last; "" = none
+	Losses   int            `json:"lost_workers"`
+	Created  string         `json:"created_at"`
+	Taken    string         `json:"started_at"`
+	Ended    string         `json:"ended_at"`
+	Error    string         `json:"error"`    // why it ended without a worker's result
+	Dispatch jsontext.Value `json:"dispatch"` // its TASK_DISPATCH
+	Result   jsontext.Value `json:"result"`   // its TASK_RESULT; null = there is none
+}
+
+// Task returns a task by its id; nil = there is none.
+func (f *Fleet) Task(ctx context.Context, id string) (*TaskState, error) {
+	all, err := ask(ctx, f, pgx.RowToAddrOfStructByPos[TaskState], `SELECT task_id,
+			CASE state WHEN 0 THEN 'waiting' WHEN 1 THEN 'running' ELSE status END, coalesce(w.name, t.worker, ''),
+			losses, `+stamp("created")+`, `+stamp("taken")+`, `+stamp("ended")+`, coalesce(fate, ''), dispatch, result
+		FROM ~.tasks t LEFT JOIN ~.workers w ON w.id = t.worker WHERE task_id = $1`, strings.ReplaceAll(id, "\x00", ""))
+	if err != nil || len(all) == 0 {
+		return nil, err
+	}
+	t := all[0]
+	t.Dispatch, t.Result = valid(t.Dispatch), valid(t.Result)
+	return t, nil
+}
+
+// Drain has workers take no more tasks, and end when they have done those they have: the one
+// with this id, all with this name, or "" = all. It returns their names.
+func (f *Fleet) Drain(ctx context.Context, who string) ([]string, error) {
+	type worker struct{ Name, ID string }
+	all, err := ask(ctx, f, pgx.RowToStructByPos[worker], `WITH off AS (
+			UPDATE ~.workers SET draining = true WHERE lease > now() AND ($1 IN ('', id, name)) RETURNING id, name)
+		SELECT name, id FROM off ORDER BY name`, who)
+	names := make([]string, len(all))
+	for i, w := range all {
+		names[i] = w.Name
+		f.tell(notice{Text: w.ID})
+	}
+	return names, err
+}
+
+// Existing has the fleet be one that is there: to look at it makes no tables.
+func (f *Fleet) Existing() *Fleet {
+	f.existing = true
+	return f
+}
+
+// stamp is a time in a statement, as RFC 3339; "" = it is not set.
+func stamp(column string) string {
+	return "coalesce(to_char(" + column + ` AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), '')`
+}
+
+// valid returns JSON that others wrote; null where it is none.
+func valid(text jsontext.Value) jsontext.Value {
+	if text.IsValid() {
+		return text
+	}
+	return jsontext.Value("null")
+}

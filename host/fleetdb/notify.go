@@ -1,0 +1,143 @@
+package fleetdb
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
+	"github.com/rs/zerolog"
+)
+
+const (
+	collectFor = 10 * time.Millisecond // notifications go together
+	tellTime   = time.Second           // for the server to take them
+	maxPayload = 7900                  // of a notification, in bytes; PostgreSQL takes 7999
+)
+
+// notice is a notification: To names the sender whose task Text has ended; "" = all workers, of which
+// Text names one, or "" where there are tasks.
+type notice struct{ To, Text string }
+
+// notices collects notifications, which go in transactions of their own: PostgreSQL has those that
+// notify commit one after the other.
+type notices struct {
+	goes sync.WaitGroup // of who sends
+
+	mu      sync.Mutex // guards the fields below
+	waiting []notice
+	sending bool
+}
+
+// tell notifies soon: at once when nobody was told anything for a while, else with what comes until then.
+func (f *Fleet) tell(all ...notice) {
+	n := &f.notices
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.waiting = append(n.waiting, all...)
+	if !n.sending && len(all) > 0 {
+		n.sending = true
+		n.goes.Go(f.tellAll)
+	}
+}
+
+// tellAll sends notifications until there are none. Who misses one looks by itself.
+func (f *Fleet) tellAll() {
+	for {
+		f.notices.mu.Lock()
+		channels, texts := f.packLocked()
+		f.notices.waiting, f.notices.sending = nil, len(channels) > 0
+		f.notices.mu.Unlock()
+		if len(channels) == 0 {
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), tellTime)
+		_ = f.do(ctx, "SELECT pg_notify(c, t) FROM unnest($1::text[], $2::text[]) AS n (c, t)", channels, texts)
+		cancel()
+		pause(context.Background(), nil, collectFor)
+	}
+}
+
+// packLocked makes one notification of all texts for a channel, as far as they fit.
+func (f *Fleet) packLocked() (channels, texts []string) {
+	at := make(map[notice]bool)
+	last := make(map[string]int) // by channel
+	for _, n := range f.notices.waiting {
+		channel := f.channel(n.To)
+		i, some := last[channel]
+		switch {
+		case at[n]:
+		case some && len(texts[i])+len(n.Text) < maxPayload:
+			texts[i] += "," + n.Text
+		default:
+			last[channel] = len(texts)
+			channels, texts = append(channels, channel), append(texts, n.Text)
+		}
+		at[n] = true
+	}
+	return channels, texts
+}
+
+// channel is that of a sender; "" = that of the workers.
+func (f *Fleet) channel(sender string) string {
+	if sender == "" {
+		return f.schema
+	}
+	return f.schema + "_" + sender
+}
+
+// changes runs a statement that returns notices of what it changed, and sends them. It returns how
+// many there were.
+func (f *Fleet) changes(ctx context.Context, sql string, args ...any) (int, error) {
+	all, err := ask(ctx, f, pgx.RowToStructByPos[notice], sql, args...)
+	f.tell(all...)
+	return len(all), err
+}
+
+// listen gives what comes on a channel to take, and nothing when some may have been missed, until ctx
+// ends. It has a connection of its own.
+func (f *Fleet) listen(ctx context.Context, channel string, log zerolog.Logger, take func(texts []string)) {
+	pace := newPace()
+	for ctx.Err() == nil {
+		err := f.hear(ctx, channel, func(texts []string) { pace.Reset(); take(texts) })
+		if ctx.Err() == nil {
+			log.Debug().Err(f.failure(err)).Msg("no notifications of the fleet's server for now")
+			pause(ctx, nil, pace.NextBackOff())
+		}
+	}
+}
+
+// hear listens until the connection breaks.
+func (f *Fleet) hear(ctx context.Context, channel string, take func(texts []string)) error {
+	config := f.config.ConnConfig.Copy()
+	// To stop waiting is nothing to tell the server.
+	config.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
+		return &pgconn.DeadlineContextWatcherHandler{Conn: conn.Conn()}
+	}
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTime)
+		defer cancel()
+		_ = conn.Close(last)
+	}()
+	within, cancel := context.WithTimeout(ctx, queryTimeout)
+	_, err = conn.Exec(within, "LISTEN "+channel)
+	cancel()
+	if err != nil {
+		return err
+	}
+	take(nil)
+	for {
+		n, err := conn.WaitForNotification(ctx)
+		if err != nil {
+			return err
+		}
+		take(strings.Split(n.Payload, ","))
+	}
+}
