@@ -130,6 +130,9 @@ func OpenMemory(ctx context.Context, parts ...Part) (*SQLite, error) {
 }
 
 func open(ctx context.Context, path, dsn string, parts []Part) (*SQLite, error) {
+	if err := steadyPlans(); err != nil {
+		return nil, err
+	}
 	connector, err := sqlite.NewConnector(dsn)
 	if err != nil {
 		return nil, err

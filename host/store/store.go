@@ -5,7 +5,7 @@
 //	write.go     one writer, many waiting: group commit
 //	part.go      who keeps what, how old stores are brought up, export and import as NDJSON
 //	sqlite.go    one SQLite file: open, read, close   file.go  whose file it is, and whether it stays
-//	pages.go     its checksums of pages
+//	pages.go     its checksums of pages                    plans.go how it prepares statements
 //	postgres.go  one schema of a PostgreSQL server: connections, commits, what its errors mean
 //	pgschema.go  its tables    pgdriver.go  pgx's connections, with what the store needs beside    translate.go  its SQL
 package store

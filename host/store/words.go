@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"strconv"
 	"strings"
@@ -34,25 +35,51 @@ func (w *Words) Remove(tx *Tx, row int64) error {
 	return err
 }
 
-// Find returns the rows that match an expression of FTS5, of words in quotes, AND, OR and brackets: those
-// below a row, or all for 0, the largest first, most at most.
-func (w *Words) Find(tx *Tx, match string, below int64, most int) (rows []int64, err error) {
+// Find returns the rows that match each of some expressions of FTS5, of words in quotes, AND, OR and brackets: those
+// below a row, or all for 0, the largest first, most at most for each.
+func (w *Words) Find(tx *Tx, below int64, most int, matches ...string) (rows [][]int64, err error) {
+	if len(matches) == 0 {
+		return nil, nil
+	}
 	condition, list := w.Table+" MATCH ?", "group_concat(rowid)"
 	if tx.onServer() {
-		condition, list, match = w.Column+" @@ CAST(? AS tsquery)", "string_agg(CAST(rowid AS TEXT), ',')", w.tsquery(match)
+		condition, list = w.Column+" @@ CAST(? AS tsquery)", "string_agg(CAST(rowid AS TEXT), ',')"
 	}
-	args := []any{match}
 	if below > 0 {
-		condition, args = condition+" AND rowid < ?", append(args, below)
+		condition += " AND rowid < ?"
 	}
-	var found string
-	// The limit is no parameter, as SQLite would prepare the statement anew for each. One row
-	// with a list is read faster than many.
-	if _, err := tx.Get("SELECT coalesce("+list+", '') FROM (SELECT rowid FROM "+w.Table+" WHERE "+condition+
-		" ORDER BY rowid DESC LIMIT "+strconv.Itoa(most)+") AS found", args, &found); err != nil || found == "" {
+	// One row with a list is read faster than many.
+	one := "(SELECT " + list + " FROM (SELECT rowid FROM " + w.Table + " WHERE " + condition +
+		" ORDER BY rowid DESC LIMIT " + strconv.Itoa(most) + ") AS found)"
+	var args, lists []any
+	for _, match := range matches {
+		if tx.onServer() {
+			match = w.tsquery(match)
+		}
+		if args = append(args, match); below > 0 {
+			args = append(args, below)
+		}
+		lists = append(lists, new(sql.NullString))
+	}
+	if _, err := tx.Get("SELECT "+strings.Repeat(one+", ", len(matches)-1)+one, args, lists...); err != nil {
 		return nil, err
 	}
-	for one := range strings.SplitSeq(found, ",") {
+	rows = make([][]int64, len(matches))
+	for i, list := range lists {
+		if rows[i], err = rowsOf(list.(*sql.NullString).String); err != nil {
+			return nil, err
+		}
+	}
+	return rows, nil
+}
+
+// rowsOf reads numbers with commas between them.
+func rowsOf(list string) (rows []int64, err error) {
+	if list == "" {
+		return nil, nil
+	}
+	rows = make([]int64, 0, strings.Count(list, ",")+1)
+	for one := range strings.SplitSeq(list, ",") {
 		row, err := strconv.ParseInt(one, 10, 64)
 		if err != nil {
 			return nil, err

@@ -286,12 +286,12 @@ func (w *pick) narrow(tx *store.Tx, s space, below int64, where string, args []a
 	if match == "" {
 		return where, args, nil
 	}
-	ids, err := inText.Find(tx, match, below, maxNarrow+1)
-	if err != nil || len(ids) > maxNarrow {
+	ids, err := inText.Find(tx, below, maxNarrow+1, match)
+	if err != nil || len(ids[0]) > maxNarrow {
 		return where, args, err
 	}
 	where += " AND e.id IN (SELECT CAST(value AS INTEGER) FROM json_each(?) UNION ALL SELECT id FROM memory_entries WHERE space = ? AND bytes > 8192"
-	args = append(args, listOf(ids), s.id)
+	args = append(args, listOf(ids[0]), s.id)
 	if numbers {
 		where += " UNION ALL SELECT id FROM memory_entries WHERE space = ? AND glob('*[0-9][eE][-+0-9]*', content)"
 		args = append(args, s.id)

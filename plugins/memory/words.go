@@ -129,6 +129,7 @@ type words struct {
 	query   *embed.Query
 	terms   []term
 	weights []float64 // of the words, by their order in the query
+	oldest  int64     // id of an entry, once it is needed
 }
 
 // term is a word of a query in the index.
@@ -143,43 +144,18 @@ type term struct {
 // like them, and weighs each word by how rare it is (inverse document frequency).
 func lookUp(tx *store.Tx, query *embed.Query, spaces []int64) (*words, error) {
 	w := &words{tx: tx, spaces: spaces, query: query}
-	total, oldest := 0, int64(0)
+	total := 0
 	if _, err := tx.Get("SELECT coalesce(sum(entries), 0) FROM memory_spaces WHERE id IN (SELECT CAST(value AS INTEGER) FROM json_each(?))", []any{listOf(spaces)}, &total); err != nil {
 		return nil, err
 	}
-	fuzzy := 0
-	for _, word := range query.Words() {
-		t := term{QueryWord: word}
-		var err error
-		if t.exact, err = w.entries(inText, w.any(word.Text)); err != nil {
+	if err := w.findEntries(); err != nil {
+		return nil, err
+	}
+	for i := range w.terms {
+		t := &w.terms[i]
+		count, err := w.count(t)
+		if err != nil {
 			return nil, err
-		}
-		if keys, misspelt := embed.Keys(word.Text); len(keys) > 0 && len(t.exact) <= maxPostings && fuzzy < maxFuzzy {
-			fuzzy++
-			if len(t.exact) <= fewPostings {
-				keys = append(keys, misspelt...)
-			}
-			if t.near, err = w.entries(inForms, w.any(keys...)); err != nil {
-				return nil, err
-			}
-		}
-		t.common = len(t.exact) > maxPostings || len(t.exact) == 0 && len(t.near) > maxPostings
-		count := len(t.exact)
-		if count == 0 {
-			count = len(t.near)
-		}
-		if t.common {
-			if oldest == 0 {
-				if _, err := tx.Get("SELECT min((SELECT min(id) FROM memory_entries WHERE space = CAST(value AS INTEGER))) FROM json_each(?)", []any{listOf(spaces)}, &oldest); err != nil {
-					return nil, err
-				}
-			}
-			ids := t.exact
-			if len(ids) == 0 {
-				ids = t.near
-			}
-			// as many in the older ones as in those looked at
-			count = int(float64(count) * float64(ids[0]-oldest+1) / float64(ids[0]-ids[count-1]+1))
 		}
 		t.weight = t.Share * rarity(total, count)
 		switch {
@@ -188,9 +164,58 @@ func lookUp(tx *store.Tx, query *embed.Query, spaces []int64) (*words, error) {
 		case count == 0:
 			t.weight *= 0.3
 		}
-		w.terms, w.weights = append(w.terms, t), append(w.weights, t.weight)
+		w.weights = append(w.weights, t.weight)
 	}
 	return w, nil
+}
+
+// findEntries finds the entries of each word: two statements for all, as one costs far more than what it looks up.
+func (w *words) findEntries() error {
+	var exact, near []string
+	for _, word := range w.query.Words() {
+		w.terms = append(w.terms, term{QueryWord: word})
+		exact = append(exact, w.any(word.Text))
+	}
+	found, err := inText.Find(w.tx, 0, maxPostings+1, exact...)
+	if err != nil {
+		return err
+	}
+	var fuzzy []*term
+	for i := range w.terms {
+		t := &w.terms[i]
+		t.exact = found[i]
+		keys, misspelt := embed.Keys(t.Text)
+		if len(keys) == 0 || len(t.exact) > maxPostings || len(fuzzy) == maxFuzzy {
+			continue
+		}
+		if len(t.exact) <= fewPostings {
+			keys = append(keys, misspelt...)
+		}
+		fuzzy, near = append(fuzzy, t), append(near, w.any(keys...))
+	}
+	found, err = inForms.Find(w.tx, 0, maxPostings+1, near...)
+	for i, rows := range found {
+		fuzzy[i].near = rows
+	}
+	return err
+}
+
+// count returns how many entries have a word, and notes whether it is common.
+func (w *words) count(t *term) (int, error) {
+	ids := t.exact
+	if len(ids) == 0 {
+		ids = t.near
+	}
+	if t.common = len(ids) > maxPostings; !t.common {
+		return len(ids), nil
+	}
+	if w.oldest == 0 {
+		if _, err := w.tx.Get("SELECT min((SELECT min(id) FROM memory_entries WHERE space = CAST(value AS INTEGER))) FROM json_each(?)", []any{listOf(w.spaces)}, &w.oldest); err != nil {
+			return 0, err
+		}
+	}
+	// as many in the older ones as in those looked at
+	return int(float64(len(ids)) * float64(ids[0]-w.oldest+1) / float64(ids[0]-ids[len(ids)-1]+1)), nil
 }
 
 // rarity is the inverse document frequency of a word that count of total entries have.
@@ -215,15 +240,6 @@ func (w *words) any(words ...string) string {
 		}
 	}
 	return strings.Join(all, " OR ")
-}
-
-// entries returns those that match an expression, the newest first; one more than a search looks at if
-// there are so many.
-func (w *words) entries(index store.Words, match string) ([]int64, error) {
-	if match == "" {
-		return nil, nil
-	}
-	return index.Find(w.tx, match, 0, maxPostings+1)
 }
 
 // best returns the n entries that the index says have most of the query.
@@ -289,12 +305,12 @@ func (w *words) together(common []*term, n int, add func([]int64, float64)) erro
 			all = append(all, "("+w.any(t.Text)+")")
 			weight += t.weight
 		}
-		ids, err := w.entries(inText, strings.Join(all, " AND "))
+		ids, err := inText.Find(w.tx, 0, maxPostings+1, strings.Join(all, " AND "))
 		if err != nil {
 			return err
 		}
-		add(ids, weight)
-		found += len(ids)
+		add(ids[0], weight)
+		found += len(ids[0])
 		common = common[:len(common)-1]
 	}
 	return nil

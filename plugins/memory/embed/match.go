@@ -1,6 +1,7 @@
 package embed
 
 import (
+	"math/bits"
 	"slices"
 	"strings"
 	"unicode"
@@ -104,10 +105,16 @@ func stem(word string, by func(*snowballstem.Env) bool) string {
 	return env.Current()
 }
 
-// Query is what a search looks for: words, each once.
+// Query is what a search looks for: words, each once. It remembers the words of the texts that it was compared with,
+// and is for one goroutine.
 type Query struct {
 	words []QueryWord
+	known map[string][]float64 // likeness of words of texts
+	utf8  []byte               // scratch of likeness
 }
+
+// maxKnown is how many words of texts a query remembers.
+const maxKnown = 10_000
 
 // QueryWord is one word of a query.
 type QueryWord struct {
@@ -201,36 +208,7 @@ type match struct {
 
 func (m *match) take(word []rune, pair bool) bool {
 	m.at++
-	var text string
-	var ownStems [2]string
-	for i := range m.q.words {
-		w := &m.q.words[i]
-		like := 0.0
-		switch {
-		case slices.Equal(w.runes, word):
-			like = 1
-		case w.fuzzy && !pair && len(word) >= 3:
-			p := commonPrefix(w.runes, word)
-			anywhere := isArabic(w.runes[0]) && isArabic(word[0])
-			if p >= 3 || anywhere {
-				if text == "" {
-					text = string(word)
-					ownStems = stems(text)
-				}
-				root := w.stems[1] != "" && w.stems[1] == ownStems[1]
-				if w.stems[0] == ownStems[0] || root && !anywhere {
-					like = 0.95
-					break
-				} else if root {
-					like = sameRoot
-					break
-				}
-			}
-			like = alike(w.runes, word, p)
-			if like < isMatch {
-				like = max(like, alikePlain(w, word))
-			}
-		}
+	for i, like := range m.q.likeness(word, pair) {
 		if like == 0 {
 			continue
 		}
@@ -247,6 +225,64 @@ func (m *match) take(word []rune, pair bool) bool {
 		}
 	}
 	return true
+}
+
+// likeness returns how much each word of the query is like a word of a text, from 0 to 1; nil = none is at all.
+func (q *Query) likeness(word []rune, pair bool) []float64 {
+	q.utf8 = q.utf8[:0]
+	for _, r := range word {
+		q.utf8 = utf8.AppendRune(q.utf8, r)
+	}
+	if all, known := q.known[string(q.utf8)]; known {
+		return all
+	}
+	text := string(q.utf8)
+	var all []float64
+	var own [2]string // stems, made when they are needed
+	for i := range q.words {
+		like := 0.0
+		if w := &q.words[i]; slices.Equal(w.runes, word) {
+			like = 1
+		} else if w.fuzzy && !pair && len(word) >= 3 {
+			like = w.likeness(word, text, &own)
+		}
+		if all == nil && like > 0 {
+			all = make([]float64, len(q.words))
+		}
+		if like > 0 {
+			all[i] = like
+		}
+	}
+	if q.known == nil {
+		q.known = make(map[string][]float64, 512)
+	}
+	if len(q.known) < maxKnown {
+		q.known[text] = all
+	}
+	return all
+}
+
+// likeness returns how much another word is like this one; stems are those of text, its own, once they are known.
+func (w *QueryWord) likeness(word []rune, text string, own *[2]string) float64 {
+	p := commonPrefix(w.runes, word)
+	anywhere := isArabic(w.runes[0]) && isArabic(word[0])
+	if p >= 3 || anywhere {
+		if own[0] == "" {
+			*own = stems(text)
+		}
+		root := w.stems[1] != "" && w.stems[1] == own[1]
+		switch {
+		case w.stems[0] == own[0] || root && !anywhere:
+			return 0.95
+		case root:
+			return sameRoot
+		}
+	}
+	like := alike(w.runes, word, p)
+	if like < isMatch {
+		like = max(like, alikePlain(w, word))
+	}
+	return like
 }
 
 // alikePlain returns the likeness where one of the words is a participle.
@@ -284,7 +320,8 @@ func alike(a, b []rune, p int) float64 {
 	if p >= 4 && p*2 >= long {
 		like = 0.35 + 0.5*float64(p)/float64(long)
 	}
-	if long-short <= 2 {
+	mine, its := letters(a), letters(b)
+	if long-short <= 2 && bits.OnesCount64(mine&^its) <= 2 && bits.OnesCount64(its&^mine) <= 2 {
 		switch d := edits(a, b); {
 		case d == 1:
 			return max(like, 0.9-0.5/float64(short))
@@ -292,10 +329,28 @@ func alike(a, b []rune, p int) float64 {
 			return max(like, 0.9-1.2/float64(short))
 		}
 	}
-	if short >= 5 && long > short && (p == short || strings.Contains(string(longer(a, b)), string(shorter(a, b)))) {
+	if short >= 5 && long > short && (p == short || contains(longer(a, b), shorter(a, b))) {
 		like = max(like, 0.4+0.4*float64(short)/float64(long))
 	}
 	return like
+}
+
+// letters marks the letters of a word: one that another lacks takes an edit to make it of that.
+func letters(word []rune) (all uint64) {
+	for _, r := range word {
+		all |= 1 << (uint32(r) % 64)
+	}
+	return all
+}
+
+func contains(word, part []rune) bool {
+	for len(word) >= len(part) {
+		if slices.Equal(word[:len(part)], part) {
+			return true
+		}
+		word = word[1:]
+	}
+	return false
 }
 
 func longer(a, b []rune) []rune {
@@ -316,16 +371,16 @@ func shorter(a, b []rune) []rune {
 // next one to make b of a; 3 where it is more than 2.
 func edits(a, b []rune) int {
 	const limit = 3
-	var rows [3][maxWord + 1]int
+	var rows [3][maxWord + 1]uint8
 	for j := range len(b) + 1 {
-		rows[0][j] = j
+		rows[0][j] = uint8(j)
 	}
 	for i := 1; i <= len(a); i++ {
 		row, before, earlier := &rows[i%3], &rows[(i+2)%3], &rows[(i+1)%3]
-		row[0] = i
-		best := i
+		row[0] = uint8(i)
+		best := row[0]
 		for j := 1; j <= len(b); j++ {
-			cost := 1
+			cost := uint8(1)
 			if a[i-1] == b[j-1] {
 				cost = 0
 			}
@@ -339,7 +394,7 @@ func edits(a, b []rune) int {
 			return limit
 		}
 	}
-	return min(limit, rows[len(a)%3][len(b)])
+	return int(min(limit, rows[len(a)%3][len(b)]))
 }
 
 // The importance of a word. There are no counts to learn it from: function words
