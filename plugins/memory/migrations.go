@@ -37,7 +37,8 @@ INSERT INTO memory_unkeyed SELECT max(id) FROM memory_entries WHERE content || s
 DELETE FROM memory_unkeyed WHERE upto < (SELECT max(upto) FROM memory_unkeyed);`, `
 ALTER TABLE memory_entries ADD COLUMN folder TEXT NOT NULL DEFAULT '';
 ALTER TABLE memory_history ADD COLUMN folder TEXT NOT NULL DEFAULT '';
-CREATE INDEX memory_folders ON memory_entries (space, folder) WHERE folder <> '';`}
+CREATE INDEX memory_folders ON memory_entries (space, folder) WHERE folder <> '';`,
+		"-- SQLite has nothing to change here"}
 }
 
 const tables = `
@@ -134,7 +135,10 @@ CREATE TRIGGER memory_past AFTER INSERT OR DELETE ON memory_history FOR EACH ROW
 CREATE TABLE memory_secret (secret BLOB NOT NULL);
 INSERT INTO memory_secret VALUES (uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()));`, 4: `
 CREATE INDEX memory_large ON memory_entries (space) WHERE bytes > 8192;
-CREATE INDEX memory_exponents ON memory_entries (space) WHERE glob('*[0-9][eE][-+0-9]*', content);`, 5: ""}
+CREATE INDEX memory_exponents ON memory_entries (space) WHERE glob('*[0-9][eE][-+0-9]*', content);`, 5: "", 7: `
+-- each search reads all of what an index has not taken in yet, 4 MB by default
+ALTER INDEX memory_text_words SET (gin_pending_list_limit = 64);
+ALTER INDEX memory_forms_keys SET (gin_pending_list_limit = 64);`}
 }
 
 // recount counts the entries of an import, as postgresMigrations' triggers did not.
