@@ -25,5 +25,6 @@ func keepPlans(tls *libc.TLS, db, _, _ uintptr) int32 {
 	const varargs = 16 // bytes of an int and a pointer
 	args := tls.Alloc(varargs)
 	defer tls.Free(varargs)
-	return sqlite3.Xsqlite3_db_config(tls, db, sqlite3.SQLITE_DBCONFIG_ENABLE_QPSG, libc.VaList(args, int32(1), uintptr(0)))
+	on := libc.VaList(args, int32(1), uintptr(0))
+	return sqlite3.Xsqlite3_db_config(tls, db, sqlite3.SQLITE_DBCONFIG_ENABLE_QPSG, on)
 }

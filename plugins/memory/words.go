@@ -210,7 +210,9 @@ func (w *words) count(t *term) (int, error) {
 		return len(ids), nil
 	}
 	if w.oldest == 0 {
-		if _, err := w.tx.Get("SELECT min((SELECT min(id) FROM memory_entries WHERE space = CAST(value AS INTEGER))) FROM json_each(?)", []any{listOf(w.spaces)}, &w.oldest); err != nil {
+		oldest := "SELECT min((SELECT min(id) FROM memory_entries WHERE space = CAST(value AS INTEGER))) " +
+			"FROM json_each(?)"
+		if _, err := w.tx.Get(oldest, []any{listOf(w.spaces)}, &w.oldest); err != nil {
 			return 0, err
 		}
 	}
