@@ -13,7 +13,7 @@ import (
 	"a2e/host/hosttest/postgres"
 )
 
-// BenchmarkFleet measures the queue alone: workers that do nothing, each with one place, and as
+// BenchmarkFleet measures the queue alone: workers that do nothing, each with some places, and as
 // many tasks at once as b.N. tasks/s counts the time from the first task sent to the last result.
 func BenchmarkFleet(b *testing.B) {
 	server := postgres.Start(b)
@@ -21,7 +21,7 @@ func BenchmarkFleet(b *testing.B) {
 		b.Run(fmt.Sprintf("workers=%d", workers), func(b *testing.B) {
 			url := server.URL(postgres.Superuser) + fmt.Sprintf("&fleet=b%d_%d", workers, b.N)
 			for i := range workers {
-				works(b, url, fmt.Sprint(i), 1, done)
+				works(b, url, fmt.Sprint(i), workers, done)
 			}
 			s := sends(b, url)
 			_ = must.Get(s.Do(context.Background(), task("first")))(b)

@@ -13,7 +13,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/rs/zerolog"
-	"go.uber.org/goleak"
 
 	"a2e/host/fleetdb"
 	"a2e/host/hosttest/assert"
@@ -23,8 +22,6 @@ import (
 	"a2e/protocol"
 	"a2e/protocol/fleet"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // host answers each task by a function, nil as result = not at all.
 type host struct {
