@@ -135,9 +135,7 @@ func (f *Fleet) server() string {
 
 // Ping makes the fleet, unless it is there. The error says that the server cannot be reached, or
 // refuses.
-func (f *Fleet) Ping(ctx context.Context) error {
-	return f.run(ctx, func(ctx context.Context, pool *pgxpool.Pool) error { return pool.Ping(ctx) })
-}
+func (f *Fleet) Ping(ctx context.Context) error { return f.do(ctx, "SELECT") }
 
 // Close ends the connections; the next statement makes new ones.
 func (f *Fleet) Close() {
@@ -168,46 +166,14 @@ func (f *Fleet) ready(ctx context.Context) (pool *pgxpool.Pool, err error) {
 	return f.pool, nil
 }
 
-// run uses the connections. The error is store_unavailable while the server is away; what a
-// statement asked for may be done all the same.
-func (f *Fleet) run(ctx context.Context, use func(ctx context.Context, pool *pgxpool.Pool) error) error {
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
-	pool, err := f.ready(ctx)
-	if err == nil {
-		err = use(ctx, pool)
-	}
-	return f.failure(err)
-}
-
-// named puts the schema of the fleet into a statement, in which ~ stands for it.
-func (f *Fleet) named(sql string) string { return strings.ReplaceAll(sql, "~", f.schema) }
-
-// do runs a statement that returns nothing.
-func (f *Fleet) do(ctx context.Context, sql string, args ...any) error {
-	return f.run(ctx, func(ctx context.Context, pool *pgxpool.Pool) error {
-		_, err := pool.Exec(ctx, f.named(sql), args...)
-		return err
-	})
-}
-
-// ask runs a statement and returns its rows as read reads them, one after the other.
-func ask[T any](ctx context.Context, f *Fleet, read pgx.RowToFunc[T], sql string, args ...any) (all []T, err error) {
-	err = f.run(ctx, func(ctx context.Context, pool *pgxpool.Pool) error {
-		rows, _ := pool.Query(ctx, f.named(sql), args...) // the rows have the error
-		all, err = pgx.CollectRows(rows, read)
-		return err
-	})
-	return all, err
-}
-
 // batch is statements that go to the server together, in one transaction.
 type batch struct {
 	pgx.Batch
 	fleet *Fleet
 }
 
-// queue adds a statement, whose rows are read into to.
+// queue adds a statement, in which ~ stands for the schema of the fleet, and whose rows are read into to,
+// each as it comes.
 func queue[T any](b *batch, to *[]T, read pgx.RowToFunc[T], sql string, args ...any) {
 	b.Queue(b.fleet.named(sql), args...).Query(func(rows pgx.Rows) (err error) {
 		*to, err = pgx.CollectRows(rows, read)
@@ -215,40 +181,57 @@ func queue[T any](b *batch, to *[]T, read pgx.RowToFunc[T], sql string, args ...
 	})
 }
 
+// send runs the statements. The error is store_unavailable while the server is away; what they asked for
+// may be done all the same.
 func (b *batch) send(ctx context.Context) error {
-	return b.fleet.run(ctx, func(ctx context.Context, pool *pgxpool.Pool) error {
-		return pool.SendBatch(ctx, &b.Batch).Close()
-	})
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	pool, err := b.fleet.ready(ctx)
+	if err == nil {
+		err = pool.SendBatch(ctx, &b.Batch).Close()
+	}
+	return b.fleet.failure(err)
 }
 
-// failure says what a statement failed with, and nothing of how the server is asked.
+// ask runs one statement and returns its rows.
+func ask[T any](ctx context.Context, f *Fleet, read pgx.RowToFunc[T], sql string, args ...any) (all []T, err error) {
+	b := &batch{fleet: f}
+	queue(b, &all, read, sql, args...)
+	err = b.send(ctx)
+	return all, err
+}
+
+// do runs a statement whose rows do not matter.
+func (f *Fleet) do(ctx context.Context, sql string, args ...any) error {
+	_, err := ask(ctx, f, func(pgx.CollectableRow) (none struct{}, err error) { return none, nil }, sql, args...)
+	return err
+}
+
+// named puts the schema of the fleet into a statement.
+func (f *Fleet) named(sql string) string { return strings.ReplaceAll(sql, "~", f.schema) }
+
+// failure says what a statement failed with, and nothing of how the server is asked: of errors of the
+// network the innermost alone, as the outer ones name the user.
 func (f *Fleet) failure(err error) error {
 	var said *pgconn.PgError
 	var own *protocol.Error
+	var net *net.OpError
+	reason := "the connection broke"
 	switch {
 	case err == nil, errors.As(err, &own):
 		return err
 	case errors.As(err, &said) && !away(said.Code):
 		return protocol.Errorf(protocol.CodeRuntimeError, "the server of the fleet %q (%s) refuses: %s (%s)",
 			f.name, f.server(), said.Message, said.Code)
+	case said != nil:
+		reason = said.Message
+	case errors.As(err, &net):
+		reason = net.Err.Error()
+	case errors.Is(err, context.DeadlineExceeded), pgconn.Timeout(err):
+		reason = "no answer in time"
 	}
 	return protocol.Errorf(protocol.CodeStoreUnavailable,
-		"the server of the fleet %q (%s) cannot be used now: %s; try again later", f.name, f.server(), reason(err))
-}
-
-// reason is the innermost of a chain of errors of the network: the outer ones name the user.
-func reason(err error) string {
-	var said *pgconn.PgError
-	var net *net.OpError
-	switch {
-	case errors.As(err, &said):
-		return said.Message
-	case errors.As(err, &net):
-		return net.Err.Error()
-	case errors.Is(err, context.DeadlineExceeded), pgconn.Timeout(err):
-		return "no answer in time"
-	}
-	return "the connection broke"
+		"the server of the fleet %q (%s) cannot be used now: %s; try again later", f.name, f.server(), reason)
 }
 
 // away reports whether a server that answers with this code is one that starts, ends, is full, had

@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	collectFor = 10 * time.Millisecond // notifications go together
-	tellTime   = time.Second           // for the server to take them
-	maxPayload = 7900                  // of a notification, in bytes; PostgreSQL takes 7999
+	collectFor    = 10 * time.Millisecond // notifications go together
+	tellTime      = time.Second           // for the server to take them
+	noticesAtOnce = 380                   // in one notification, of up to 20 bytes each; PostgreSQL takes 8000 bytes
 )
 
 // notice is a notification: To names the sender whose task Text has ended; "" = all workers, of which
@@ -47,38 +47,24 @@ func (f *Fleet) tell(all ...notice) {
 // tellAll sends notifications until there are none. Who misses one looks by itself.
 func (f *Fleet) tellAll() {
 	for {
+		var channels, texts []string
 		f.notices.mu.Lock()
-		channels, texts := f.packLocked()
+		for _, n := range f.notices.waiting {
+			channels, texts = append(channels, f.channel(n.To)), append(texts, n.Text)
+		}
 		f.notices.waiting, f.notices.sending = nil, len(channels) > 0
 		f.notices.mu.Unlock()
 		if len(channels) == 0 {
 			return
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), tellTime)
-		_ = f.do(ctx, "SELECT pg_notify(c, t) FROM unnest($1::text[], $2::text[]) AS n (c, t)", channels, texts)
+		_ = f.do(ctx, `SELECT pg_notify(c, string_agg(t, ',')) FROM (
+			SELECT c, t, row_number() OVER (PARTITION BY c) / $3 FROM (
+				SELECT DISTINCT c, t FROM unnest($1::text[], $2::text[]) AS n (c, t)) each) AS p (c, t, part)
+			GROUP BY c, part`, channels, texts, noticesAtOnce)
 		cancel()
 		pause(context.Background(), nil, collectFor)
 	}
-}
-
-// packLocked makes one notification of all texts for a channel, as far as they fit.
-func (f *Fleet) packLocked() (channels, texts []string) {
-	at := make(map[notice]bool)
-	last := make(map[string]int) // by channel
-	for _, n := range f.notices.waiting {
-		channel := f.channel(n.To)
-		i, some := last[channel]
-		switch {
-		case at[n]:
-		case some && len(texts[i])+len(n.Text) < maxPayload:
-			texts[i] += "," + n.Text
-		default:
-			last[channel] = len(texts)
-			channels, texts = append(channels, channel), append(texts, n.Text)
-		}
-		at[n] = true
-	}
-	return channels, texts
 }
 
 // channel is that of a sender; "" = that of the workers.

@@ -26,9 +26,8 @@ const (
 	sendTime    = 10 * time.Second // for a server that is away to come back, before a task is refused
 	closeTime   = 3 * time.Second  // for it to take what was sent last, and what was cancelled, at the end
 	lateResult  = 2 * time.Second  // for the result of a task whose time is up, which its worker knows too
-	lookAtOnce  = 1000             // tasks whose end is looked for at once
-	fetchAtOnce = 256              // results that one statement gets, each as it comes
-	maxEarly    = 4096             // results that were told of before their tasks were known
+	fetchAtOnce = 256              // tasks whose end is looked for at once; each result is taken as it comes
+	maxTold     = 1 << 16          // results that were told of and not fetched yet
 )
 
 // Task is a task for a fleet.
@@ -57,8 +56,7 @@ type Sender struct {
 	back    []*sending // in the queue, and nobody waits for them any more
 	closing bool
 	pending map[int64]*sending
-	told    []string       // of what has ended, by the server
-	early   map[int64]bool // numbers that were told of and are not known, or not yet
+	told    map[int64]bool // numbers of what has ended, by the server
 	whole   bool           // any may have ended: the server was not heard for a while
 }
 
@@ -97,7 +95,7 @@ func (f *Fleet) NewSender(log zerolog.Logger) *Sender {
 	sends, cut := context.WithCancel(context.Background())
 	s := &Sender{
 		fleet: f, id: newID(), log: log, stop: stop, cut: cut, bell: dialect.NewBell(), news: dialect.NewBell(),
-		pending: make(map[int64]*sending), early: make(map[int64]bool),
+		pending: make(map[int64]*sending), told: make(map[int64]bool),
 	}
 	s.goes.Go(func() { s.sendAll(sends) })
 	s.goes.Go(func() { f.listen(ctx, f.channel(s.id), log, s.hear) })
@@ -135,21 +133,18 @@ func (s *Sender) Do(ctx context.Context, t Task) (protocol.Object, error) {
 	s.queue = append(s.queue, one)
 	s.mu.Unlock()
 	s.bell.Ring()
-	select {
-	case a := <-one.answer:
-		return a.result, a.err
-	case <-ctx.Done():
-	}
-	if context.Cause(ctx) == nil || !deadlined(ctx) {
-		s.cancel(one)
-		return protocol.Object{}, context.Cause(ctx)
-	}
-	late := time.NewTimer(lateResult)
-	defer late.Stop()
-	select {
-	case a := <-one.answer:
-		return a.result, a.err
-	case <-late.C:
+	var late <-chan time.Time
+	for ended := ctx.Done(); ; {
+		select {
+		case a := <-one.answer:
+			return a.result, a.err
+		case <-ended:
+			if deadlined(ctx) {
+				late, ended = time.After(lateResult), nil
+				continue
+			}
+		case <-late:
+		}
 		s.cancel(one)
 		return protocol.Object{}, context.Cause(ctx)
 	}
@@ -295,10 +290,14 @@ func (s *Sender) send(ctx context.Context, tasks []*sending) error {
 	if err != nil {
 		return err // a task is text
 	}
+	var ids []string
+	for _, one := range tasks {
+		ids = append(ids, one.ID)
+	}
 	var there []put
 	b := &batch{fleet: s.fleet}
-	b.Queue(s.fleet.named(`DELETE FROM ~.tasks t USING json_to_recordset($1) AS g (task_id text)
-		WHERE t.task_id = g.task_id AND state = 2 AND status <> 'done' AND sender <> $2`), text, s.id)
+	b.Queue(s.fleet.named("DELETE FROM ~.tasks WHERE task_id = ANY ($1) AND state = 2 AND status <> 'done' "+
+		"AND sender <> $2"), ids, s.id)
 	queue(b, &there, pgx.RowToStructByPos[put], `
 		INSERT INTO ~.tasks (sender, task_id, digest, rank, requires, model, tier, dispatch, deadline, seconds, retries)
 		SELECT $2, task_id, digest, rank, requires, CASE WHEN free THEN '' ELSE model END,
@@ -315,13 +314,12 @@ func (s *Sender) send(ctx context.Context, tasks []*sending) error {
 	if len(there) > 0 {
 		s.fleet.tell(notice{})
 	}
-	_ = s.fetch(ctx, s.taken(tasks, there)) // what it does not get is looked for again
+	s.taken(tasks, there)
 	return nil
 }
 
-// taken notes what the queue has taken: the others are there already, with another content. It
-// returns those that have ended already.
-func (s *Sender) taken(tasks []*sending, all []put) (ended []int64) {
+// taken notes what the queue has taken: the others are there already, with another content.
+func (s *Sender) taken(tasks []*sending, all []put) {
 	there := make(map[string]put, len(all))
 	for _, p := range all {
 		there[p.ID] = p
@@ -341,12 +339,11 @@ func (s *Sender) taken(tasks []*sending, all []put) (ended []int64) {
 		if one.number = p.Number; !one.gone {
 			s.pending[one.number] = one
 		}
-		if p.State == 2 || s.early[one.number] {
-			delete(s.early, one.number)
-			ended = append(ended, one.number)
+		if p.State == 2 {
+			s.told[p.Number] = true
 		}
 	}
-	return ended
+	s.news.Ring()
 }
 
 // cancel takes back what nobody waits for any more, wherever it is.

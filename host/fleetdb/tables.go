@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"a2e/protocol"
@@ -26,59 +27,43 @@ var tables embed.FS
 // latest is the version of the tables.
 const latest = 2
 
-// lockName is that of the advisory lock under which tables are made.
-const lockName = "a2e fleet"
+// makeVersion makes the table that has the version of the others.
+const makeVersion = `CREATE SCHEMA IF NOT EXISTS ~; CREATE TABLE IF NOT EXISTS ~.version (version integer NOT NULL);
+	INSERT INTO ~.version SELECT 0 WHERE NOT EXISTS (SELECT FROM ~.version)`
 
 // migrate makes the tables of the fleet, or brings them up to date. It refuses those of a newer a2e.
 func (f *Fleet) migrate(ctx context.Context, pool *pgxpool.Pool) error {
-	version, err := f.version(ctx, pool)
+	version := 0
+	look := f.named("SELECT version FROM ~.version")
+	err := pool.QueryRow(ctx, look).Scan(&version)
+	var said *pgconn.PgError
+	none := errors.As(err, &said) && (said.Code == "3F000" || said.Code == "42P01") // no schema, no table
 	switch {
-	case err != nil || version == latest:
-		return err
-	case version == 0 && f.existing:
+	case none && f.existing:
 		return protocol.Errorf(protocol.CodeRuntimeError, "there is no fleet %q on the server (%s): its first worker "+
 			"or task makes it", f.name, f.server())
+	case version > latest:
+		return protocol.Errorf(protocol.CodeRuntimeError, "the fleet %q (%s) has tables of version %d, and this "+
+			"a2e knows %d: use a newer a2e", f.name, f.server(), version, latest)
+	case err == nil && version == latest, err != nil && !none:
+		return err
 	}
 	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtext($1))", lockName)
-		if err == nil {
-			version, err = f.version(ctx, tx) // someone else may have made them meanwhile
+		_, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtext('a2e fleet'))")
+		if err == nil && none {
+			_, err = tx.Exec(ctx, f.named(makeVersion))
 		}
-		if err == nil && version == 0 {
-			_, err = tx.Exec(ctx, f.named("CREATE SCHEMA IF NOT EXISTS ~; CREATE TABLE IF NOT EXISTS ~.version "+
-				"(version integer NOT NULL); INSERT INTO ~.version VALUES (0)"))
+		if err == nil {
+			err = tx.QueryRow(ctx, look).Scan(&version) // someone else may have made the tables meanwhile
 		}
 		for n := version + 1; err == nil && n <= latest; n++ {
 			text, _ := tables.ReadFile(fmt.Sprintf("tables/%d.sql", n)) // it is there
-			_, err = tx.Exec(ctx, f.named(string(text)))
-		}
-		if err == nil {
-			_, err = tx.Exec(ctx, f.named("UPDATE ~.version SET version = $1"), latest)
+			if _, err = tx.Exec(ctx, f.named(string(text))); err == nil {
+				_, err = tx.Exec(ctx, f.named("UPDATE ~.version SET version = $1"), n)
+			}
 		}
 		return err
 	})
-}
-
-// version returns that of the tables; 0 = there are none. The error says that they are of a newer a2e.
-func (f *Fleet) version(ctx context.Context, on interface {
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-}) (version int, err error) {
-	// not by to_regclass, which may remember under the lock what it found before
-	const look = "SELECT count(*) > 0 FROM pg_catalog.pg_tables WHERE schemaname = $1 AND tablename = 'version'"
-	there := false
-	if err = on.QueryRow(ctx, look, f.schema).Scan(&there); err != nil || !there {
-		return 0, err
-	}
-	err = on.QueryRow(ctx, f.named("SELECT version FROM ~.version")).Scan(&version)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return 0, protocol.Errorf(protocol.CodeRuntimeError, "the fleet %q (%s) has tables without a version: "+
-			"their table \"version\" is empty", f.name, f.server())
-	case err == nil && version > latest:
-		return 0, protocol.Errorf(protocol.CodeRuntimeError, "the fleet %q (%s) has tables of version %d, and this "+
-			"a2e knows %d: use a newer a2e", f.name, f.server(), version, latest)
-	}
-	return version, err
 }
 
 const (
@@ -128,35 +113,39 @@ func (w *Worker) exchange(ctx context.Context, ended []*report, n int) (claims [
 	return claims, err
 }
 
-// register says what the worker is, and that it lives. It returns whether it shall drain.
-func (w *Worker) register(ctx context.Context, a *fleet.Announce, text string, offers []string) (bool, error) {
+// register says what the worker is, that it lives, and which tasks it does. It returns whether it shall
+// drain, and which tasks the server has as its own, with whether they are to be cancelled. Of those that it
+// does it takes back what it lost and nobody has taken since: in one statement, as what is lost between two
+// would be neither its own nor taken back.
+func (w *Worker) register(ctx context.Context, a *fleet.Announce, text string, offers []string, does []int64) (
+	draining bool, own map[int64]bool, err error) {
+	type task struct {
+		Number   int64
+		Canceled bool
+	}
+	var drains []bool
+	var tasks []task
 	place, _ := os.Hostname()
-	draining, err := ask(ctx, w.fleet, pgx.RowTo[bool], `
+	b := &batch{fleet: w.fleet}
+	queue(b, &drains, pgx.RowTo[bool], `
 		INSERT INTO ~.workers (id, name, place, announce, offers, model, tier, places, lease)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, now() + $9::interval)
 		ON CONFLICT (id) DO UPDATE SET announce = excluded.announce, offers = excluded.offers,
 			model = excluded.model, tier = excluded.tier, lease = excluded.lease
 		RETURNING draining`,
 		w.id, a.Worker.AgentID, place, text, offers, a.Worker.Model, a.Worker.ModelTier, w.places, w.fleet.lease)
-	return err == nil && draining[0], err
-}
-
-// own returns the tasks that the server has as this worker's, and whether they are to be
-// cancelled. Of those that it does it takes back what it lost and nobody has taken since: in one
-// statement, as what is lost between two would be neither its own nor taken back.
-func (w *Worker) own(ctx context.Context, does []int64) (map[int64]bool, error) {
-	all := make(map[int64]bool)
-	_, err := ask(ctx, w.fleet, func(row pgx.CollectableRow) (none struct{}, err error) {
-		var number int64
-		var canceled bool
-		err = row.Scan(&number, &canceled)
-		all[number] = canceled
-		return none, err
-	}, `WITH back AS (
+	queue(b, &tasks, pgx.RowToStructByPos[task], `WITH back AS (
 			UPDATE ~.tasks SET state = 1 WHERE number = ANY ($2) AND worker = $1 AND state = 0
 			RETURNING number, canceled)
 		SELECT * FROM back UNION ALL SELECT number, canceled FROM ~.tasks WHERE worker = $1 AND state = 1`, w.id, does)
-	return all, err
+	if err = b.send(ctx); err != nil {
+		return false, nil, err
+	}
+	own = make(map[int64]bool, len(tasks))
+	for _, t := range tasks {
+		own[t.Number] = t.Canceled
+	}
+	return drains[0], own, nil
 }
 
 // rescue puts the tasks of workers whose lease is over back into the queue, or ends those that
@@ -187,11 +176,8 @@ const noticeOf = "CASE state WHEN 0 THEN '' ELSE sender END, CASE state WHEN 0 T
 
 // prune takes out what is of no use any more.
 func (f *Fleet) prune(ctx context.Context) error {
-	err := f.do(ctx, "DELETE FROM ~.tasks WHERE state = 2 AND ended < now() - $1::interval", keepTasks)
-	if err == nil {
-		err = f.do(ctx, "DELETE FROM ~.workers WHERE lease < now() - $1::interval", keepWorkers)
-	}
-	return err
+	return f.do(ctx, `WITH old AS (DELETE FROM ~.tasks WHERE state = 2 AND ended < now() - $1::interval)
+		DELETE FROM ~.workers WHERE lease < now() - $2::interval`, keepTasks, keepWorkers)
 }
 
 // refuse gives a task that the worker could not begin with to another one; false = there is

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -112,6 +113,7 @@ func (w *Worker) Run(ctx context.Context, h Host) error {
 		w.fleet.Close()
 		return nil // it ends before it has begun
 	case err != nil && !unavailable(err):
+		w.fleet.Close()
 		return err
 	}
 	in, feed := io.Pipe()
@@ -418,13 +420,10 @@ func (w *Worker) heartbeat(ctx context.Context) error {
 	}
 	text, err := protocol.AppendJSON(nil, said)
 	if err != nil || len(text) > maxAnnounce {
-		return protocol.Errorf(protocol.CodeRuntimeError, "the announce of the worker has %d bytes; it may have %d", len(text), maxAnnounce)
+		return protocol.Errorf(protocol.CodeRuntimeError, "the announce of the worker has %d bytes; it may have %d",
+			len(text), maxAnnounce)
 	}
-	draining, err := w.register(ctx, said, string(text), offers)
-	if err != nil {
-		return err
-	}
-	own, err := w.own(ctx, does)
+	draining, own, err := w.register(ctx, said, string(text), offers, does)
 	if err != nil {
 		return err
 	}
@@ -453,11 +452,7 @@ func (w *Worker) heartbeat(ctx context.Context) error {
 	if len(own) == 0 {
 		return nil
 	}
-	unknown := make([]int64, 0, len(own)) // taken by a statement whose answer did not come
-	for number := range own {
-		unknown = append(unknown, number)
-	}
-	return w.giveBack(ctx, unknown...)
+	return w.giveBack(ctx, slices.Collect(maps.Keys(own))...) // taken by a statement whose answer did not come
 }
 
 // trouble tells of an error of the server, once until it answers again, and how long to wait
