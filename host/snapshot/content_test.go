@@ -30,7 +30,7 @@ var _ host.SessionStates = Sessions(nil)
 func notes() store.Part {
 	records := store.Kinds{store.RecordsOf("notes.note", "SELECT text FROM notes ORDER BY text", func(text *string) []any { return []any{text} },
 		func(text *string, tx *store.Tx) error {
-			_, err := tx.Exec("INSERT INTO notes VALUES (?)", *text)
+			_, err := tx.Exec("INSERT INTO notes VALUES ($1)", *text)
 			return err
 		})}
 	return store.Part{
@@ -74,7 +74,7 @@ func (w *world) note(texts ...string) {
 	w.t.Helper()
 	err := w.Store.Write(w.t.Context(), func(tx *store.Tx) error {
 		for _, text := range texts {
-			if _, err := tx.Exec("INSERT INTO notes VALUES (?)", text); err != nil {
+			if _, err := tx.Exec("INSERT INTO notes VALUES ($1)", text); err != nil {
 				return err
 			}
 		}
@@ -181,8 +181,8 @@ func TestSharedSessions(t *testing.T) {
 	}
 	assert.Equal(t, len(agents(t, s)), len(odd))
 	must.OK(t, db.Write(t.Context(), func(tx *store.Tx) error {
-		_, err := tx.Exec("UPDATE sessions_states SET at = at - ? WHERE agent <> ?", int(maxSessionAge.Seconds())+10, keyOf("x"))
-		_, more := tx.Exec("UPDATE sessions_states SET state = ? WHERE agent = ?", []byte("{"), keyOf("x"))
+		_, err := tx.Exec("UPDATE sessions_states SET at = at - $1 WHERE agent <> $2", int(maxSessionAge.Seconds())+10, keyOf("x"))
+		_, more := tx.Exec("UPDATE sessions_states SET state = $1 WHERE agent = $2", []byte("{"), keyOf("x"))
 		return errors.Join(err, more)
 	}))
 	must.OK(t, s.Put("new", states("1")))

@@ -166,7 +166,8 @@ func insert(tx *store.Tx, info *Info, made io.Reader) error {
 	if err != nil {
 		return err
 	}
-	id, err := tx.Insert("INSERT INTO snapshots (name, made, chunks, bytes, holds) VALUES (?, ?, ?, ?, ?) RETURNING id",
+	id, err := tx.Insert("INSERT INTO snapshots (name, made, chunks, bytes, holds) VALUES ($1, $2, $3, $4, $5) "+
+		"RETURNING id",
 		info.Name, info.Made.Unix(), (info.Bytes+chunkBytes-1)/chunkBytes, info.Bytes, string(holds))
 	if err != nil {
 		return err
@@ -176,7 +177,7 @@ func insert(tx *store.Tx, info *Info, made io.Reader) error {
 		var n int
 		n, err = io.ReadFull(made, chunk)
 		if n > 0 {
-			if _, err := tx.Exec("INSERT INTO snapshots_chunk VALUES (?, ?, ?)", id, number, chunk[:n]); err != nil {
+			if _, err := tx.Exec("INSERT INTO snapshots_chunk VALUES ($1, $2, $3)", id, number, chunk[:n]); err != nil {
 				return err
 			}
 		}
@@ -190,9 +191,9 @@ func insert(tx *store.Tx, info *Info, made io.Reader) error {
 // remove deletes a snapshot. It reports whether there was one.
 func remove(tx *store.Tx, name string) (there bool, err error) {
 	var id int64
-	there, err = tx.Get("DELETE FROM snapshots WHERE name = ? RETURNING id", []any{name}, &id)
+	there, err = tx.Get("DELETE FROM snapshots WHERE name = $1 RETURNING id", []any{name}, &id)
 	if there {
-		_, err = tx.Exec("DELETE FROM snapshots_chunk WHERE snapshot = ?", id)
+		_, err = tx.Exec("DELETE FROM snapshots_chunk WHERE snapshot = $1", id)
 	}
 	return there, err
 }
@@ -214,18 +215,20 @@ func (s *rowStore) Load(ctx context.Context, name string) (io.ReadCloser, error)
 		}
 		return db.Read(ctx, func(tx *store.Tx) (err error) {
 			var id, chunks int64
-			if there, err = tx.Get("SELECT id, chunks FROM snapshots WHERE name = ?", []any{name}, &id, &chunks); !there {
+			if there, err = tx.Get("SELECT id, chunks FROM snapshots WHERE name = $1", []any{name}, &id,
+				&chunks); !there {
 				return err
 			}
-			err = tx.Each("SELECT content FROM snapshots_chunk WHERE snapshot = ? ORDER BY number", []any{id}, func(scan func(...any) error) error {
-				var content []byte
-				if err := scan(&content); err != nil {
+			err = tx.Each("SELECT content FROM snapshots_chunk WHERE snapshot = $1 ORDER BY number", []any{id},
+				func(scan func(...any) error) error {
+					var content []byte
+					if err := scan(&content); err != nil {
+						return err
+					}
+					chunks--
+					_, err := w.Write(content)
 					return err
-				}
-				chunks--
-				_, err := w.Write(content)
-				return err
-			})
+				})
 			if err == nil && chunks != 0 {
 				err = errors.New("a part of the snapshot is missing")
 			}

@@ -62,17 +62,20 @@ func (s *rowSessions) Put(agentID string, states map[string]jsontext.Value) erro
 	return s.store.Write(ctx, func(tx *store.Tx) error {
 		err := putRow(tx, agentID, rowLast, raw)
 		if err == nil {
-			_, err = tx.Exec("DELETE FROM sessions_states WHERE at < unixepoch() - ?", int(maxSessionAge.Seconds()))
+			_, err = tx.Exec("DELETE FROM sessions_states WHERE at < unixepoch() - $1", int(maxSessionAge.Seconds()))
 		}
 		if err == nil {
-			_, err = tx.Exec("DELETE FROM sessions_states WHERE what = ? AND agent IN (SELECT agent FROM sessions_states WHERE what = ? ORDER BY at DESC, agent LIMIT 1000000000 OFFSET ?)", rowLast, rowLast, maxSessions)
+			_, err = tx.Exec("DELETE FROM sessions_states WHERE what = $1 AND agent IN (SELECT agent FROM "+
+				"sessions_states WHERE what = $2 ORDER BY at DESC, agent LIMIT 1000000000 OFFSET $3)", rowLast,
+				rowLast, maxSessions)
 		}
 		return err
 	})
 }
 
 func putRow(tx *store.Tx, agentID, what string, raw []byte) error {
-	_, err := tx.Exec("INSERT INTO sessions_states VALUES (?, ?, unixepoch(), ?) ON CONFLICT (agent, what) DO UPDATE SET at = excluded.at, state = excluded.state", keyOf(agentID), what, raw)
+	_, err := tx.Exec("INSERT INTO sessions_states VALUES ($1, $2, unixepoch(), $3) ON CONFLICT (agent, what) DO "+
+		"UPDATE SET at = excluded.at, state = excluded.state", keyOf(agentID), what, raw)
 	return err
 }
 
@@ -80,14 +83,16 @@ func putRow(tx *store.Tx, agentID, what string, raw []byte) error {
 func (s *rowSessions) remove(ctx context.Context, agentID, what string) (raw []byte, err error) {
 	there := false
 	err = s.store.Read(ctx, func(tx *store.Tx) (err error) {
-		there, err = tx.Get("SELECT 1 FROM sessions_states WHERE agent = ? AND what = ?", []any{keyOf(agentID), what}, new(int))
+		there, err = tx.Get("SELECT 1 FROM sessions_states WHERE agent = $1 AND what = $2", []any{keyOf(agentID),
+			what}, new(int))
 		return err
 	})
 	if err != nil || !there {
 		return nil, err
 	}
 	err = s.store.Write(ctx, func(tx *store.Tx) error {
-		_, err := tx.Get("DELETE FROM sessions_states WHERE agent = ? AND what = ? RETURNING state", []any{keyOf(agentID), what}, &raw)
+		_, err := tx.Get("DELETE FROM sessions_states WHERE agent = $1 AND what = $2 RETURNING state",
+			[]any{keyOf(agentID), what}, &raw)
 		return err
 	})
 	return raw, err
@@ -111,23 +116,25 @@ func (s *rowSessions) Take(agentID string) (map[string]jsontext.Value, error) {
 // each implements Sessions.
 func (s *rowSessions) each(f func(session) error) (broken []error, err error) {
 	err = s.store.Read(context.Background(), func(tx *store.Tx) error {
-		return tx.Each("SELECT DISTINCT agent FROM sessions_states WHERE what IN (?, ?) ORDER BY agent", []any{rowLast, rowPending}, func(scan func(...any) error) error {
-			var agent string
-			var raw []byte
-			err := scan(&agent)
-			if err == nil {
-				_, err = tx.Get("SELECT state FROM sessions_states WHERE agent = ? AND what IN (?, ?) ORDER BY what DESC LIMIT 1", []any{agent, rowLast, rowPending}, &raw)
-			}
-			if err != nil {
-				return err
-			}
-			var one session
-			if err := json.Unmarshal(raw, &one); err != nil {
-				broken = append(broken, fmt.Errorf("the session of %s: %w", agent, err))
-				return nil
-			}
-			return f(one)
-		})
+		return tx.Each("SELECT DISTINCT agent FROM sessions_states WHERE what IN ($1, $2) ORDER BY agent",
+			[]any{rowLast, rowPending}, func(scan func(...any) error) error {
+				var agent string
+				var raw []byte
+				err := scan(&agent)
+				if err == nil {
+					_, err = tx.Get("SELECT state FROM sessions_states WHERE agent = $1 AND what IN ($2, $3) ORDER BY "+
+						"what DESC LIMIT 1", []any{agent, rowLast, rowPending}, &raw)
+				}
+				if err != nil {
+					return err
+				}
+				var one session
+				if err := json.Unmarshal(raw, &one); err != nil {
+					broken = append(broken, fmt.Errorf("the session of %s: %w", agent, err))
+					return nil
+				}
+				return f(one)
+			})
 	})
 	return broken, err
 }
@@ -159,8 +166,8 @@ func (r *rowRestoration) add(one session) error {
 // commit implements restoration.
 func (r *rowRestoration) commit() error {
 	return r.store.Write(context.Background(), func(tx *store.Tx) error {
-		_, err := tx.Exec("DELETE FROM sessions_states WHERE what = ?", rowPending)
-		_, failed := tx.Exec("UPDATE sessions_states SET what = ? WHERE what = ?", rowPending, r.name)
+		_, err := tx.Exec("DELETE FROM sessions_states WHERE what = $1", rowPending)
+		_, failed := tx.Exec("UPDATE sessions_states SET what = $1 WHERE what = $2", rowPending, r.name)
 		return errors.Join(err, failed)
 	})
 }
@@ -173,7 +180,7 @@ func (r *rowRestoration) discard() {
 	ctx, cancel := patient()
 	defer cancel()
 	_ = r.store.Write(ctx, func(tx *store.Tx) error { // what stays goes with its age
-		_, err := tx.Exec("DELETE FROM sessions_states WHERE what = ?", r.name)
+		_, err := tx.Exec("DELETE FROM sessions_states WHERE what = $1", r.name)
 		return err
 	})
 }

@@ -211,7 +211,7 @@ func change(t *testing.T, s Store, f func([]byte) []byte) {
 			if _, err := tx.Get("SELECT content FROM snapshots_chunk", nil, &text); err != nil {
 				return err
 			}
-			_, err := tx.Exec("UPDATE snapshots_chunk SET content = CAST(? AS BLOB)", string(f(text)))
+			_, err := tx.Exec("UPDATE snapshots_chunk SET content = CAST($1 AS BLOB)", string(f(text)))
 			return err
 		})
 	}

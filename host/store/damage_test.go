@@ -33,11 +33,11 @@ func fullStore(t *testing.T, path string) []byte {
 	s := open(t, path)
 	must.OK(t, s.Write(t.Context(), func(tx *store.Tx) error {
 		for i := 1; i <= damageEntries+50; i++ {
-			if _, err := tx.Exec("INSERT INTO notes (id, text) VALUES (?, ?)", i, longText(i)); err != nil {
+			if _, err := tx.Exec("INSERT INTO notes (id, text) VALUES ($1, $2)", i, longText(i)); err != nil {
 				return err
 			}
 		}
-		_, err := tx.Exec("DELETE FROM notes WHERE id > ?", damageEntries)
+		_, err := tx.Exec("DELETE FROM notes WHERE id > $1", damageEntries)
 		return err
 	}))
 	must.OK(t, s.Close())
@@ -77,7 +77,7 @@ func TestFlippedBits(t *testing.T) {
 			var text string
 			var there bool
 			err := s.Read(t.Context(), func(tx *store.Tx) (err error) {
-				there, err = tx.Get("SELECT text FROM notes WHERE id = ?", []any{i}, &text)
+				there, err = tx.Get("SELECT text FROM notes WHERE id = $1", []any{i}, &text)
 				return err
 			})
 			switch {

@@ -175,7 +175,8 @@ func migrateParts(c session, tx *Tx, place string, parts []Part, text func(p Par
 				return fmt.Errorf("migration %d of %s: %w", version+1, p.Name, err)
 			}
 		}
-		if _, err := tx.Exec("INSERT INTO parts VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET version = excluded.version", p.Name, version); err != nil {
+		if _, err := tx.Exec("INSERT INTO parts VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET version = "+
+			"excluded.version", p.Name, version); err != nil {
 			return err
 		}
 	}
@@ -205,7 +206,7 @@ func partsBehind(tx *Tx, place string, parts []Part) (bool, error) {
 // versionOf returns the number of a part's migrations that the store has.
 func versionOf(tx *Tx, place string, p Part) (int, error) {
 	var version int
-	if _, err := tx.Get("SELECT version FROM parts WHERE name = ?", []any{p.Name}, &version); err != nil {
+	if _, err := tx.Get("SELECT version FROM parts WHERE name = $1", []any{p.Name}, &version); err != nil {
 		return 0, err
 	}
 	if version > len(p.Migrations) {

@@ -59,7 +59,7 @@ func (s *Postgres) made(tx *Tx) (bool, error) {
 	var tables int
 	var usable bool
 	there, err := tx.Get(`SELECT coalesce(obj_description(oid, 'pg_namespace'), ''), (SELECT count(*) FROM pg_class WHERE relnamespace = n.oid), has_schema_privilege(oid, 'USAGE')
-		FROM pg_namespace n WHERE nspname = ?`, []any{s.schema}, &comment, &tables, &usable)
+		FROM pg_namespace n WHERE nspname = $1`, []any{s.schema}, &comment, &tables, &usable)
 	switch {
 	case err != nil || !there:
 		return false, err
@@ -139,7 +139,8 @@ func CheckPostgres(ctx context.Context, address string, opts Options) (r Report,
 	if r.Exists, err = s.made(tx); err != nil || !r.Exists {
 		return r, err
 	}
-	if _, err = tx.Get("SELECT coalesce(sum(pg_total_relation_size(oid)), 0) FROM pg_class WHERE relkind = 'r' AND relnamespace = ?::text::regnamespace", []any{s.schema}, &r.Bytes); err != nil {
+	if _, err = tx.Get("SELECT coalesce(sum(pg_total_relation_size(oid)), 0) FROM pg_class WHERE relkind = 'r' AND "+
+		"relnamespace = $1::text::regnamespace", []any{s.schema}, &r.Bytes); err != nil {
 		return r, err
 	}
 	if err = c.run(`SET LOCAL search_path = "` + s.schema + `"`); err != nil {

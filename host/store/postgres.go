@@ -260,7 +260,7 @@ func (s *Postgres) outcome(why error) error {
 		var number int64
 		c, err := s.begin(ctx, s.beginWrite()) // the lock: not before the server has ended the transaction
 		if err == nil {
-			_, err = (&Tx{db: c, ctx: ctx}).Get("SELECT number FROM commits WHERE host = ?", []any{s.host}, &number)
+			_, err = (&Tx{db: c, ctx: ctx}).Get("SELECT number FROM commits WHERE host = $1", []any{s.host}, &number)
 			c.end()
 		}
 		switch {

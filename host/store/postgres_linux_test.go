@@ -51,7 +51,7 @@ CREATE TABLE notes (number INTEGER PRIMARY KEY AUTOINCREMENT, text TEXT NOT NULL
 			raw = text
 		}
 		must.OK(t, a.Write(t.Context(), func(tx *store.Tx) error {
-			id, err := tx.Insert("INSERT INTO notes (text, raw, weight, done) VALUES (?, ?, ?, ?) RETURNING number", text, raw, 0.5, i%2 == 0)
+			id, err := tx.Insert("INSERT INTO notes (text, raw, weight, done) VALUES ($1, $2, $3, $4) RETURNING number", text, raw, 0.5, i%2 == 0)
 			ids = append(ids, id)
 			return err
 		}))
@@ -60,7 +60,7 @@ CREATE TABLE notes (number INTEGER PRIMARY KEY AUTOINCREMENT, text TEXT NOT NULL
 			var raw []byte
 			var weight float64
 			var done bool
-			there, err := tx.Get("SELECT text, raw, weight, done FROM notes WHERE number = ? AND text = ?", []any{ids[i], text}, &back, &raw, &weight, &done)
+			there, err := tx.Get("SELECT text, raw, weight, done FROM notes WHERE number = $1 AND text = $2", []any{ids[i], text}, &back, &raw, &weight, &done)
 			assert.That(t, there && back == text && string(raw) == text && weight == 0.5 && done == (i%2 == 0), "%q came back as %q, %q, %v, %v", text, back, raw, weight, done)
 			return err
 		}))
@@ -68,7 +68,7 @@ CREATE TABLE notes (number INTEGER PRIMARY KEY AUTOINCREMENT, text TEXT NOT NULL
 	must.OK(t, b.Read(t.Context(), func(tx *store.Tx) error {
 		list := `["plain","nul\u0000in","esc ` + "\U0010fffe" + ` 00","no\\u0000ne"]`
 		var found []string
-		err := tx.Each("SELECT text FROM notes WHERE text IN (SELECT value FROM json_each(?)) ORDER BY number", []any{list}, func(scan func(...any) error) error {
+		err := tx.Each("SELECT text FROM notes WHERE text IN (SELECT value FROM json_each($1)) ORDER BY number", []any{list}, func(scan func(...any) error) error {
 			var text string
 			err := scan(&text)
 			found = append(found, text)
@@ -81,7 +81,7 @@ CREATE TABLE notes (number INTEGER PRIMARY KEY AUTOINCREMENT, text TEXT NOT NULL
 		return err
 	}))
 	err := a.Write(t.Context(), func(tx *store.Tx) error {
-		if _, err := tx.Exec("INSERT INTO notes (text) VALUES (?)", "gone"); err != nil {
+		if _, err := tx.Exec("INSERT INTO notes (text) VALUES ($1)", "gone"); err != nil {
 			return err
 		}
 		return errors.New("no")
@@ -118,9 +118,9 @@ func testManyWriters(t *testing.T, server *postgres.Server) {
 				fails := k%5 == 4
 				text := fmt.Sprintf("%d-%d", i, k)
 				got := stores[i%len(stores)].Write(context.Background(), func(tx *store.Tx) error {
-					_, err := tx.Exec("INSERT INTO notes VALUES (?)", text)
+					_, err := tx.Exec("INSERT INTO notes VALUES ($1)", text)
 					if fails && err == nil {
-						_, err = tx.Exec("INSERT INTO notes VALUES (?)", text) // it is there
+						_, err = tx.Exec("INSERT INTO notes VALUES ($1)", text) // it is there
 					}
 					return err
 				})
@@ -257,7 +257,7 @@ func testRestarts(t *testing.T, server *postgres.Server) {
 				}
 				text := fmt.Sprintf("%d-%d", w, n)
 				err := s.Write(context.Background(), func(tx *store.Tx) error {
-					_, err := tx.Exec("INSERT INTO notes (text) VALUES (?)", text)
+					_, err := tx.Exec("INSERT INTO notes (text) VALUES ($1)", text)
 					return err
 				})
 				if err != nil && !errors.Is(err, store.ErrUnavailable) {

@@ -35,7 +35,7 @@ func BenchmarkHosts(b *testing.B) {
 						all.Go(func() {
 							for range 10 {
 								must.OK(b, s.Write(context.Background(), func(tx *store.Tx) error {
-									_, err := tx.Exec("INSERT INTO notes (text) VALUES (?)", "some text of a note")
+									_, err := tx.Exec("INSERT INTO notes (text) VALUES ($1)", "some text of a note")
 									return err
 								}))
 							}

@@ -30,7 +30,7 @@ func notes(migrations ...string) store.Part {
 	}
 	records := store.Kinds{store.RecordsOf("notes.note", "SELECT id, text FROM notes ORDER BY id", func(n *note) []any { return []any{&n.ID, &n.Text} },
 		func(n *note, tx *store.Tx) error {
-			_, err := tx.Exec("INSERT OR REPLACE INTO notes VALUES (?, ?)", n.ID, n.Text)
+			_, err := tx.Exec("INSERT OR REPLACE INTO notes VALUES ($1, $2)", n.ID, n.Text)
 			return err
 		})}
 	return store.Part{Name: "notes", Migrations: migrations, Export: records.Export, Import: records.Import, Clear: store.ClearTables("notes")}
@@ -45,7 +45,7 @@ func open(t *testing.T, path string) *store.SQLite {
 
 func add(s store.Store, ctx context.Context, text string) error {
 	return s.Write(ctx, func(tx *store.Tx) error {
-		_, err := tx.Exec("INSERT INTO notes (text) VALUES (?)", text)
+		_, err := tx.Exec("INSERT INTO notes (text) VALUES ($1)", text)
 		return err
 	})
 }
@@ -86,7 +86,7 @@ func TestAFailedWriteLeavesTheOthers(t *testing.T) {
 	for i := range 60 {
 		all.Go(func() {
 			err := s.Write(t.Context(), func(tx *store.Tx) error {
-				if _, err := tx.Exec("INSERT INTO notes (text) VALUES (?)", fmt.Sprint(i)); err != nil {
+				if _, err := tx.Exec("INSERT INTO notes (text) VALUES ($1)", fmt.Sprint(i)); err != nil {
 					return err
 				}
 				switch i % 3 {

@@ -21,8 +21,8 @@ type querier interface {
 // Tx is a transaction, or a consistent view to read from. It is valid until the
 // function that got it returns, and belongs to one goroutine.
 //
-// Queries are SQLite's, in what PostgreSQL understands too once words are exchanged (see
-// translate): json_each gives the items of a JSON list as text, in a column called value.
+// Queries are SQLite's with $1 and so on for arguments, in what PostgreSQL understands too once words are
+// exchanged (see translate): json_each gives the items of a JSON list as text, in a column called value.
 type Tx struct {
 	db  querier
 	ctx context.Context // of reads; a write runs to its end
@@ -36,6 +36,15 @@ func (t *Tx) Dir() string { return t.dir }
 
 // After has fn run once the change is kept; a write that fails forgets it.
 func (t *Tx) After(fn func()) { t.after = append(t.after, fn) }
+
+// Args are the arguments of a query that is put together.
+type Args []any
+
+// Add adds a value and returns the parameter that stands for it, such as $3.
+func (a *Args) Add(value any) string {
+	*a = append(*a, value)
+	return "$" + strconv.Itoa(len(*a))
+}
 
 // Exec runs one statement and gives the number of rows it changed. The texts of queries are
 // few: each is prepared once and kept.

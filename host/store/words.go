@@ -25,13 +25,13 @@ func (w *Words) Put(tx *Tx, row int64, words string) error {
 		}
 		words = strings.Join(all, " ")
 	}
-	_, err := tx.Exec("INSERT INTO "+w.Table+" (rowid, "+w.Column+") VALUES (?, ?)", row, words)
+	_, err := tx.Exec("INSERT INTO "+w.Table+" (rowid, "+w.Column+") VALUES ($1, $2)", row, words)
 	return err
 }
 
 // Remove takes a row's words away.
 func (w *Words) Remove(tx *Tx, row int64) error {
-	_, err := tx.Exec("DELETE FROM "+w.Table+" WHERE rowid = ?", row)
+	_, err := tx.Exec("DELETE FROM "+w.Table+" WHERE rowid = $1", row)
 	return err
 }
 
@@ -41,27 +41,27 @@ func (w *Words) Find(tx *Tx, below int64, most int, matches ...string) (rows [][
 	if len(matches) == 0 {
 		return nil, nil
 	}
-	condition, list := w.Table+" MATCH ?", "group_concat(rowid)"
+	condition, list := w.Table+" MATCH %s", "group_concat(rowid)"
 	if tx.onServer() {
-		condition, list = w.Column+" @@ CAST(? AS tsquery)", "string_agg(CAST(rowid AS TEXT), ',')"
+		condition, list = w.Column+" @@ CAST(%s AS tsquery)", "string_agg(CAST(rowid AS TEXT), ',')"
 	}
-	if below > 0 {
-		condition += " AND rowid < ?"
-	}
-	// One row with a list is read faster than many.
-	one := "(SELECT " + list + " FROM (SELECT rowid FROM " + w.Table + " WHERE " + condition +
-		" ORDER BY rowid DESC LIMIT " + strconv.Itoa(most) + ") AS found)"
-	var args, lists []any
+	var args Args
+	var lists []any
+	var each []string
 	for _, match := range matches {
 		if tx.onServer() {
 			match = w.tsquery(match)
 		}
-		if args = append(args, match); below > 0 {
-			args = append(args, below)
+		found := fmt.Sprintf(condition, args.Add(match))
+		if below > 0 {
+			found += " AND rowid < " + args.Add(below)
 		}
+		// One row with a list is read faster than many.
+		each = append(each, "(SELECT "+list+" FROM (SELECT rowid FROM "+w.Table+" WHERE "+found+
+			" ORDER BY rowid DESC LIMIT "+strconv.Itoa(most)+") AS found)")
 		lists = append(lists, new(sql.NullString))
 	}
-	if _, err := tx.Get("SELECT "+strings.Repeat(one+", ", len(matches)-1)+one, args, lists...); err != nil {
+	if _, err := tx.Get("SELECT "+strings.Join(each, ", "), args, lists...); err != nil {
 		return nil, err
 	}
 	rows = make([][]int64, len(matches))
@@ -121,7 +121,8 @@ func (s *SQLite) MergeWords(ctx context.Context, pages int, indexes ...Words) (m
 			if _, err := tx.Get("SELECT total_changes()", nil, &before); err != nil {
 				return err
 			}
-			if _, err := tx.Exec("INSERT INTO "+w.Table+" ("+w.Table+", rank) VALUES ('merge', ?)", pages); err != nil {
+			if _, err := tx.Exec("INSERT INTO "+w.Table+" ("+w.Table+", rank) VALUES ('merge', $1)",
+				pages); err != nil {
 				return err
 			}
 			if _, err := tx.Get("SELECT total_changes()", nil, &after); err != nil {

@@ -116,7 +116,8 @@ func (r *run) written(ctx context.Context, n *node, it *item) (d decision, ok bo
 		return d, false
 	}
 	err := r.plugin.kept.Opener.Read(ctx, func(tx *store.Tx) (err error) { // not logged, as the next look is soon
-		ok, err = tx.Get("SELECT approved FROM chains_decisions WHERE journal = ? AND path = ?", []any{r.journal.number, r.key(n, it)}, &d.approved)
+		ok, err = tx.Get("SELECT approved FROM chains_decisions WHERE journal = $1 AND path = $2",
+			[]any{r.journal.number, r.key(n, it)}, &d.approved)
 		return err
 	})
 	d.by = "person"

@@ -133,7 +133,8 @@ func (p *Plugin) lookUp(ctx context.Context, key []byte) (raw jsontext.Value, ag
 	err = p.kept.Read(ctx, func(tx *store.Tx) error {
 		var output []byte
 		var at int64
-		there, err := tx.Get("SELECT output, stored_at FROM chains_cache WHERE key = ? AND expires_at > ?", []any{key, now}, &output, &at)
+		there, err := tx.Get("SELECT output, stored_at FROM chains_cache WHERE key = $1 AND expires_at > $2",
+			[]any{key, now}, &output, &at)
 		if there {
 			raw, age = output, time.Duration(max(now-at, 0))*time.Microsecond
 		}
@@ -153,10 +154,12 @@ func (p *Plugin) keepOutput(ctx context.Context, key []byte, raw jsontext.Value,
 	now := p.env.Now()
 	host.HandOff(ctx)
 	_ = p.kept.Write(ctx, func(tx *store.Tx) error {
-		if _, err := tx.Exec("DELETE FROM chains_cache WHERE expires_at <= ? OR key = ?", now.UnixMicro(), key); err != nil {
+		if _, err := tx.Exec("DELETE FROM chains_cache WHERE expires_at <= $1 OR key = $2", now.UnixMicro(),
+			key); err != nil {
 			return err
 		}
-		number, err := tx.Insert("INSERT INTO chains_cache (key, stored_at, expires_at, size, output) VALUES (?, ?, ?, ?, ?) RETURNING number",
+		number, err := tx.Insert("INSERT INTO chains_cache (key, stored_at, expires_at, size, output) VALUES ($1, "+
+			"$2, $3, $4, $5) RETURNING number",
 			key, now.UnixMicro(), now.Add(ttl).UnixMicro(), len(raw), []byte(raw))
 		if err != nil {
 			return err
@@ -174,7 +177,8 @@ func (p *Plugin) evict(tx *store.Tx, last int64) error {
 	for count > p.opts.MaxCacheEntries || bytes > p.opts.MaxCacheBytes {
 		var oldest int64
 		var size int
-		there, err := tx.Get("DELETE FROM chains_cache WHERE number = (SELECT MIN(number) FROM chains_cache WHERE number < ?) RETURNING number, size", []any{last}, &oldest, &size)
+		there, err := tx.Get("DELETE FROM chains_cache WHERE number = (SELECT MIN(number) FROM chains_cache WHERE "+
+			"number < $1) RETURNING number, size", []any{last}, &oldest, &size)
 		if err != nil || !there {
 			return err
 		}

@@ -56,7 +56,7 @@ func (h *head) columns() []any {
 // findHead returns nil when there is none.
 func findHead(tx *store.Tx, workspace, id string) (*head, error) {
 	h := new(head)
-	there, err := tx.Get(selectHeads+" WHERE workspace = ? AND id = ?", []any{workspace, id}, h.columns()...)
+	there, err := tx.Get(selectHeads+" WHERE workspace = $1 AND id = $2", []any{workspace, id}, h.columns()...)
 	if !there || err != nil {
 		return nil, err
 	}
@@ -230,7 +230,9 @@ func (p *Plugin) claim(ctx context.Context, req *protocol.ChainRequest, pl *plan
 		if h != nil {
 			j.number, claimed = h.number, true
 			p.hosts.mark(j.number, true)
-			if _, err := tx.Exec("UPDATE chains_journals SET owner = ?, leased_until = unixepoch() + ?, state = ?, cancelled = 0, updated_at = ?, message = '' WHERE number = ?", p.hosts.name(), p.hosts.lease, stateRunning, now, h.number); err != nil {
+			if _, err := tx.Exec("UPDATE chains_journals SET owner = $1, leased_until = unixepoch() + $2, state = "+
+				"$3, cancelled = 0, updated_at = $4, message = '' WHERE number = $5", p.hosts.name(), p.hosts.lease,
+				stateRunning, now, h.number); err != nil {
 				return err
 			}
 			if err := j.load(tx); err != nil {
@@ -243,8 +245,9 @@ func (p *Plugin) claim(ctx context.Context, req *protocol.ChainRequest, pl *plan
 		}
 		j.number, err = tx.Insert("INSERT INTO chains_journals (workspace, id, agent, owner, leased_until, state, "+
 			"definition, "+
-			"input, request, created_at, updated_at, bytes) VALUES (?, ?, ?, ?, unixepoch() + ?, ?, ?, ?, ?, ?, "+
-			"?, ?) RETURNING number",
+			"input, request, created_at, updated_at, bytes) VALUES ($1, $2, $3, $4, unixepoch() + $5, $6, $7, $8, "+
+			"$9, $10, "+
+			"$11, $12) RETURNING number",
 			p.env.Workspace, req.ChainID, agent, p.hosts.name(), p.hosts.lease, stateRunning, definition, input,
 			request, now, now,
 			len(request))
@@ -313,7 +316,8 @@ func (j *journal) load(tx *store.Tx) error {
 
 // eachStep goes over the writes of a journal, in order.
 func eachStep(tx *store.Tx, number int64, do func(id int64, body []byte) error) error {
-	return tx.Each("SELECT id, body FROM chains_steps WHERE id >= ? AND id < ? ORDER BY id", []any{number * maxSeq, (number + 1) * maxSeq}, func(scan func(...any) error) error {
+	return tx.Each("SELECT id, body FROM chains_steps WHERE id >= $1 AND id < $2 ORDER BY id", []any{number * maxSeq,
+		(number + 1) * maxSeq}, func(scan func(...any) error) error {
 		var id int64
 		var body []byte
 		if err := scan(&id, &body); err != nil {
@@ -325,13 +329,14 @@ func eachStep(tx *store.Tx, number int64, do func(id int64, body []byte) error) 
 
 // forget removes a journal.
 func forget(tx *store.Tx, number int64) error {
-	if _, err := tx.Exec("DELETE FROM chains_steps WHERE id >= ? AND id < ?", number*maxSeq, (number+1)*maxSeq); err != nil {
+	if _, err := tx.Exec("DELETE FROM chains_steps WHERE id >= $1 AND id < $2", number*maxSeq,
+		(number+1)*maxSeq); err != nil {
 		return err
 	}
-	if _, err := tx.Exec("DELETE FROM chains_decisions WHERE journal = ?", number); err != nil {
+	if _, err := tx.Exec("DELETE FROM chains_decisions WHERE journal = $1", number); err != nil {
 		return err
 	}
-	_, err := tx.Exec("DELETE FROM chains_journals WHERE number = ?", number)
+	_, err := tx.Exec("DELETE FROM chains_journals WHERE number = $1", number)
 	return err
 }
 
@@ -414,7 +419,8 @@ func (j *journal) goesOn(ctx context.Context, patience time.Duration) (yes bool,
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	err = j.plugin.kept.Opener.Read(ctx, func(tx *store.Tx) (err error) {
-		yes, err = tx.Get("SELECT 1 FROM chains_journals WHERE number = ? AND owner = ? AND cancelled = 0", []any{j.number, j.plugin.hosts.name()}, new(int))
+		yes, err = tx.Get("SELECT 1 FROM chains_journals WHERE number = $1 AND owner = $2 AND cancelled = 0",
+			[]any{j.number, j.plugin.hosts.name()}, new(int))
 		return err
 	})
 	return yes && err == nil, err
@@ -423,7 +429,8 @@ func (j *journal) goesOn(ctx context.Context, patience time.Duration) (yes bool,
 // renew begins the lease anew.
 func (j *journal) renew(ctx context.Context) {
 	_ = j.plugin.kept.Opener.Write(ctx, func(tx *store.Tx) error { // what fails is done again, or watch tells
-		_, err := tx.Exec("UPDATE chains_journals SET leased_until = unixepoch() + ? WHERE number = ? AND owner = ?", j.plugin.hosts.lease, j.number, j.plugin.hosts.name())
+		_, err := tx.Exec("UPDATE chains_journals SET leased_until = unixepoch() + $1 WHERE number = $2 AND owner = "+
+			"$3", j.plugin.hosts.lease, j.number, j.plugin.hosts.name())
 		return err
 	})
 }
@@ -455,7 +462,8 @@ func (j *journal) finish(ctx context.Context, a *answer, failed error) {
 	j.mu.Unlock()
 	now := j.plugin.env.Now().UnixMicro()
 	end := func(tx *store.Tx) error { // of this run alone: another may have taken the chain up
-		_, err := tx.Exec("UPDATE chains_journals SET state = ?, owner = '', cancelled = 0, message = ?, updated_at = ?, bytes = LENGTH(request) + ? WHERE number = ? AND owner = ? AND updated_at = ?",
+		_, err := tx.Exec("UPDATE chains_journals SET state = $1, owner = '', cancelled = 0, message = $2, "+
+			"updated_at = $3, bytes = LENGTH(request) + $4 WHERE number = $5 AND owner = $6 AND updated_at = $7",
 			state, protocol.Clip(message, maxErrorText), now, j.bytes, j.number, j.plugin.hosts.name(), j.claimed)
 		return err
 	}

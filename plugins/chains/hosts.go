@@ -92,7 +92,8 @@ func sweep(tx *store.Tx, d *private.Dir) error {
 		if used, err := held(d, name); err != nil || used {
 			continue
 		}
-		if _, err := tx.Exec("UPDATE chains_journals SET leased_until = 0 WHERE owner = ?", strings.TrimSuffix(name, hostsSuffix)); err != nil {
+		if _, err := tx.Exec("UPDATE chains_journals SET leased_until = 0 WHERE owner = $1", strings.TrimSuffix(name,
+			hostsSuffix)); err != nil {
 			return err
 		}
 		_ = d.Remove(name) // another host may have been faster

@@ -209,7 +209,8 @@ func (j *journal) flushLocked(ctx context.Context) error {
 	j.mu.Unlock()
 	host.HandOff(ctx)
 	err := j.plugin.kept.Write(context.WithoutCancel(ctx), func(tx *store.Tx) error {
-		changed, err := tx.Exec("INSERT INTO chains_steps (id, body) SELECT ?, ? WHERE EXISTS (SELECT 1 FROM chains_journals WHERE number = ? AND owner = ?)",
+		changed, err := tx.Exec("INSERT INTO chains_steps (id, body) SELECT $1, $2 WHERE EXISTS (SELECT 1 FROM "+
+			"chains_journals WHERE number = $3 AND owner = $4)",
 			id, body, j.number, j.plugin.hosts.name())
 		if err == nil && changed == 0 {
 			err = protocol.Errorf(protocol.CodeRuntimeError, "the journal of the chain was removed while it ran")

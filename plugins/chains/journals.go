@@ -134,13 +134,15 @@ func takeJournal(r *journalRecord, tx *store.Tx) error {
 	}
 	number, err := tx.Insert("INSERT INTO chains_journals (workspace, id, agent, owner, state, definition, input, "+
 		"request, "+
-		"created_at, updated_at, bytes, message) VALUES (?, ?, ?, '', ?, ?, ?, ?, ?, ?, ?, ?) RETURNING number",
+		"created_at, updated_at, bytes, message) VALUES ($1, $2, $3, '', $4, $5, $6, $7, $8, $9, $10, $11) RETURNING "+
+		"number",
 		r.Workspace, r.ID, r.Agent, r.State, r.Definition, r.Input, []byte(r.Request), int64(r.CreatedAt),
 		int64(r.UpdatedAt), bytes,
 		r.Message)
 	for i, body := range r.Steps {
 		if err == nil {
-			_, err = tx.Exec("INSERT INTO chains_steps (id, body) VALUES (?, ?)", number*maxSeq+int64(i), []byte(body))
+			_, err = tx.Exec("INSERT INTO chains_steps (id, body) VALUES ($1, $2)", number*maxSeq+int64(i),
+				[]byte(body))
 		}
 	}
 	return err
@@ -193,7 +195,8 @@ func Journals(ctx context.Context, s store.Store, workspace, id string, steps bo
 
 func journals(tx *store.Tx, workspace, id string, steps bool) ([]Journal, error) {
 	all := []Journal{}
-	heads, err := store.Rows(tx, selectHeads+" WHERE workspace = ? AND (? = '' OR id = ?) ORDER BY updated_at DESC, number DESC", []any{workspace, id, id}, (*head).columns)
+	heads, err := store.Rows(tx, selectHeads+" WHERE workspace = $1 AND ($2 = '' OR id = $3) ORDER BY updated_at "+
+		"DESC, number DESC", []any{workspace, id, id}, (*head).columns)
 	for _, h := range heads {
 		if err == nil {
 			var one Journal
@@ -290,9 +293,10 @@ func CancelJournal(ctx context.Context, s store.Store, workspace, id string, dro
 		case drop:
 			return forget(tx, one.number)
 		case running:
-			_, err = tx.Exec("UPDATE chains_journals SET cancelled = 1 WHERE number = ?", one.number)
+			_, err = tx.Exec("UPDATE chains_journals SET cancelled = 1 WHERE number = $1", one.number)
 		case one.State == stateInterrupted:
-			_, err = tx.Exec("UPDATE chains_journals SET state = ?, owner = '' WHERE number = ?", stateCancelled, one.number)
+			_, err = tx.Exec("UPDATE chains_journals SET state = $1, owner = '' WHERE number = $2", stateCancelled,
+				one.number)
 		}
 		return err
 	})
@@ -311,7 +315,8 @@ func Approve(ctx context.Context, s store.Store, workspace, id, path string, app
 		if node, err = found[0].waits(path); err != nil {
 			return err
 		}
-		_, err = tx.Exec("INSERT INTO chains_decisions (journal, path, approved) VALUES (?, ?, ?) ON CONFLICT (journal, path) DO UPDATE SET approved = excluded.approved", found[0].number, node, approved)
+		_, err = tx.Exec("INSERT INTO chains_decisions (journal, path, approved) VALUES ($1, $2, $3) ON CONFLICT "+
+			"(journal, path) DO UPDATE SET approved = excluded.approved", found[0].number, node, approved)
 		return err
 	})
 	return node, running, err

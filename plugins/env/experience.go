@@ -306,7 +306,8 @@ func (p *Plugin) older(ctx context.Context, episode string, l *listing) error {
 			return err
 		}
 		take(j.experiences[p.name])
-		return eachChunk(tx, "WHERE plugin = ?1 AND (?2 = '' OR replace(episodes, ?2, '') <> episodes) ORDER BY at DESC, number DESC", []any{p.name, episode}, func(c *chunk) error {
+		return eachChunk(tx, "WHERE plugin = $1 AND ($2 = '' OR replace(episodes, $2, '') <> episodes) ORDER BY at "+
+			"DESC, number DESC", []any{p.name, episode}, func(c *chunk) error {
 			if size > maxListed || l.newer(int64(c.At)) >= l.limit {
 				return errEnough
 			}

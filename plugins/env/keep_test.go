@@ -291,7 +291,7 @@ func savedSteps(t *testing.T, s store.Store, id string) int64 {
 	t.Helper()
 	steps := int64(-1)
 	must.OK(t, s.Read(t.Context(), func(tx *store.Tx) error {
-		_, err := tx.Get("SELECT steps FROM env_episodes WHERE id = ?", []any{id}, &steps)
+		_, err := tx.Get("SELECT steps FROM env_episodes WHERE id = $1", []any{id}, &steps)
 		return err
 	}))
 	return steps
@@ -328,7 +328,7 @@ func TestSavedLate(t *testing.T) {
 	id := st.begin("counter")
 	p.EndSession(t.Context(), nil)
 	must.OK(t, s.Write(t.Context(), func(tx *store.Tx) error {
-		_, err := tx.Exec("UPDATE env_episodes SET steps = 5 WHERE id = ?", id)
+		_, err := tx.Exec("UPDATE env_episodes SET steps = 5 WHERE id = $1", id)
 		return err
 	}))
 	st.step(id, "inc")

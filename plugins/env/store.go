@@ -143,7 +143,8 @@ const episodeColumns = "id, plugin, env, seed, created_at, used_at, steps, done,
 
 // put writes an episode, over one that has its id where the condition holds.
 func (s *savedEpisode) put(tx *store.Tx, condition string) error {
-	_, err := tx.Exec(`INSERT INTO env_episodes (`+episodeColumns+`) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET
+	_, err := tx.Exec(`INSERT INTO env_episodes (`+episodeColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9,
+		$10, $11, $12, $13) ON CONFLICT (id) DO UPDATE SET
 		plugin = excluded.plugin, env = excluded.env, seed = excluded.seed, created_at = excluded.created_at, used_at = excluded.used_at, steps = excluded.steps,
 		done = excluded.done, truncated = excluded.truncated, reward = excluded.reward, failure = excluded.failure, options = excluded.options, saved = excluded.saved`+condition,
 		s.ID, s.Plugin, s.Env, s.Seed, int64(s.Created), int64(s.Used), s.Steps, s.Done, s.Truncated,
@@ -155,7 +156,7 @@ func (s *savedEpisode) put(tx *store.Tx, condition string) error {
 func eachEpisode(tx *store.Tx, id string, do func(*savedEpisode) error) error {
 	query, args := "SELECT "+episodeColumns+" FROM env_episodes ORDER BY created_at, id", []any(nil)
 	if id != "" {
-		query, args = "SELECT "+episodeColumns+" FROM env_episodes WHERE id = ?", []any{id}
+		query, args = "SELECT "+episodeColumns+" FROM env_episodes WHERE id = $1", []any{id}
 	}
 	return tx.Each(query, args, func(scan func(...any) error) error {
 		var s savedEpisode
@@ -178,20 +179,24 @@ func eachEpisode(tx *store.Tx, id string, do func(*savedEpisode) error) error {
 // still have the episode, and a row with more steps than theirs counts before them.
 func deleteEpisode(tx *store.Tx, plugin, id string) error {
 	now := time.Now()
-	if _, err := tx.Exec("DELETE FROM env_episodes WHERE plugin = '' AND used_at < ?", now.Add(-2*strayAge).UnixMicro()); err != nil {
+	if _, err := tx.Exec("DELETE FROM env_episodes WHERE plugin = '' AND used_at < $1",
+		now.Add(-2*strayAge).UnixMicro()); err != nil {
 		return err
 	}
-	_, err := tx.Exec(`INSERT INTO env_episodes (`+episodeColumns+`) VALUES (?, '', '', 0, 0, ?, ?, 1, 0, 0, '', '', '') ON CONFLICT (id) DO UPDATE SET
-		plugin = '', used_at = excluded.used_at, steps = excluded.steps, options = '', saved = '' WHERE env_episodes.plugin = ?`, id, now.UnixMicro(), int64(math.MaxInt64), plugin)
+	_, err := tx.Exec(`INSERT INTO env_episodes (`+episodeColumns+`) VALUES ($1, '', '', 0, 0, $2, $3, 1, 0, 0, '',
+		'', '') ON CONFLICT (id) DO UPDATE SET
+		plugin = '', used_at = excluded.used_at, steps = excluded.steps, options = '', saved = '' WHERE
+			env_episodes.plugin = $4`, id, now.UnixMicro(), int64(math.MaxInt64), plugin)
 	return err
 }
 
 // trimEpisodes deletes those not used since a time, and the oldest beyond most.
 func trimEpisodes(tx *store.Tx, plugin string, most int, unused int64) error {
-	if _, err := tx.Exec("DELETE FROM env_episodes WHERE plugin = ? AND used_at < ?", plugin, unused); err != nil {
+	if _, err := tx.Exec("DELETE FROM env_episodes WHERE plugin = $1 AND used_at < $2", plugin, unused); err != nil {
 		return err
 	}
-	_, err := tx.Exec("DELETE FROM env_episodes WHERE id IN (SELECT id FROM env_episodes WHERE plugin = ? ORDER BY used_at DESC LIMIT 1000000000 OFFSET ?)", plugin, most)
+	_, err := tx.Exec("DELETE FROM env_episodes WHERE id IN (SELECT id FROM env_episodes WHERE plugin = $1 ORDER BY "+
+		"used_at DESC LIMIT 1000000000 OFFSET $2)", plugin, most)
 	return err
 }
 
@@ -243,7 +248,8 @@ func (c *chunk) put(tx *store.Tx, zip *gzip.Writer) error {
 		_ = zip.Close()
 		data = out.Bytes()
 	}
-	_, err := tx.Exec(`INSERT INTO env_experiences (id, plugin, at, count, size, episodes, data) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET
+	_, err := tx.Exec(`INSERT INTO env_experiences (id, plugin, at, count, size, episodes, data) VALUES ($1, $2, $3,
+		$4, $5, $6, $7) ON CONFLICT (id) DO UPDATE SET
 		plugin = excluded.plugin, at = excluded.at, count = excluded.count, size = excluded.size, episodes = excluded.episodes, data = excluded.data`,
 		c.ID, c.Plugin, int64(c.At), len(c.Experiences), ids.Len()+len(data), ids.String(), data)
 	return err
@@ -291,16 +297,18 @@ func unpack(data []byte) ([]byte, error) {
 // trimExperiences deletes the oldest rows beyond most experiences, or too many bytes.
 func trimExperiences(tx *store.Tx, plugin string, most int) error {
 	var count, size int64
-	if _, err := tx.Get("SELECT COALESCE(SUM(count), 0), COALESCE(SUM(size), 0) FROM env_experiences WHERE plugin = ?", []any{plugin}, &count, &size); err != nil {
+	if _, err := tx.Get("SELECT COALESCE(SUM(count), 0), COALESCE(SUM(size), 0) FROM env_experiences WHERE plugin = "+
+		"$1", []any{plugin}, &count, &size); err != nil {
 		return err
 	}
 	for count > int64(most) || size > maxStoredBytes {
 		var number, n, bytes int64
-		there, err := tx.Get("SELECT number, count, size FROM env_experiences WHERE plugin = ? ORDER BY at, number LIMIT 1", []any{plugin}, &number, &n, &bytes)
+		there, err := tx.Get("SELECT number, count, size FROM env_experiences WHERE plugin = $1 ORDER BY at, number "+
+			"LIMIT 1", []any{plugin}, &number, &n, &bytes)
 		if err != nil || !there {
 			return err
 		}
-		if _, err := tx.Exec("DELETE FROM env_experiences WHERE number = ?", number); err != nil {
+		if _, err := tx.Exec("DELETE FROM env_experiences WHERE number = $1", number); err != nil {
 			return err
 		}
 		count, size = count-n, size-bytes

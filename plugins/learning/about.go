@@ -49,7 +49,8 @@ func (p *Plugin) resolver(ctx context.Context, names []component) (*resolver, er
 // recorded returns the component of a name that is no model, of the kind if there is one,
 // else the one called last; 0 = there is none.
 func recorded(tx *store.Tx, of component) (number int64, called bool, err error) {
-	_, err = tx.Get("SELECT number, calls > 0 FROM learning_components WHERE name = ? AND kind <> ? ORDER BY kind = ? DESC, last_called DESC, number LIMIT 1",
+	_, err = tx.Get("SELECT number, calls > 0 FROM learning_components WHERE name = $1 AND kind <> $2 ORDER BY kind "+
+		"= $3 DESC, last_called DESC, number LIMIT 1",
 		[]any{of.name, kindModel, of.kind}, &number, &called)
 	return number, called, err
 }

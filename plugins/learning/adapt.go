@@ -148,8 +148,10 @@ func (a *adaption) keep(tx *store.Tx, c *Component, worth float64) error {
 		return err
 	}
 	if a.strategy == protocol.StrategyPPO {
-		if _, err := tx.Exec(`UPDATE learning_components SET ppo_calls = ?1, ppo_successes = ?2, ppo_rewards = ?3, ppo_reward_sum = ?4,
-			ppo_experience = CASE WHEN ppo_experience > ?5 THEN ppo_experience ELSE ?5 END, ppo_score = ?6 WHERE number = ?7`,
+		if _, err := tx.Exec(`UPDATE learning_components SET ppo_calls = $1, ppo_successes = $2, ppo_rewards = $3,
+			ppo_reward_sum = $4,
+			ppo_experience = CASE WHEN ppo_experience > $5 THEN ppo_experience ELSE $5 END, ppo_score = $6 WHERE
+				number = $7`,
 			c.Calls, c.Successes, c.Rewards, c.rewardTotal, c.lastExperience, c.scoreSum, c.number); err != nil {
 			return err
 		}

@@ -314,11 +314,13 @@ func (c *counted) write(tx *store.Tx, rate float64) error {
 
 // ensureComponent returns the number of the component's row, made if there is none.
 func ensureComponent(tx *store.Tx, of component) (number int64, err error) {
-	there, err := tx.Get("SELECT number FROM learning_components WHERE kind = ? AND name = ?", []any{of.kind, of.name}, &number)
+	there, err := tx.Get("SELECT number FROM learning_components WHERE kind = $1 AND name = $2", []any{of.kind,
+		of.name}, &number)
 	if err != nil || there {
 		return number, err
 	}
-	number, err = tx.Insert("INSERT INTO learning_components (kind, name) VALUES (?, ?) RETURNING number", of.kind, of.name)
+	number, err = tx.Insert("INSERT INTO learning_components (kind, name) VALUES ($1, $2) RETURNING number", of.kind,
+		of.name)
 	return number, err
 }
 
@@ -327,7 +329,8 @@ func readTally(tx *store.Tx, number int64) (*tally, error) {
 	t := &tally{}
 	var raw []byte
 	_, err := tx.Get(`SELECT calls, successes, duration, last_called, rewards, reward_mean, reward_m2, reward_min, reward_max, durations,
-		aged_calls, aged_successes, aged_rewards, aged_reward_sum, aged_at FROM learning_components WHERE number = ?`, []any{number},
+		aged_calls, aged_successes, aged_rewards, aged_reward_sum, aged_at FROM learning_components WHERE number =
+			$1`, []any{number},
 		&t.calls, &t.successes, &t.duration, &t.lastCalled, &t.rewards.n, &t.rewards.mean, &t.rewards.m2,
 		&t.rewards.low, &t.rewards.high, &raw,
 		&t.aged.calls, &t.aged.successes, &t.aged.rewards, &t.aged.rewardSum, &t.aged.at)
@@ -340,8 +343,10 @@ func readTally(tx *store.Tx, number int64) (*tally, error) {
 }
 
 func (t *tally) write(tx *store.Tx, number int64) error {
-	_, err := tx.Exec(`UPDATE learning_components SET calls = ?, successes = ?, duration = ?, last_called = ?, rewards = ?, reward_mean = ?, reward_m2 = ?,
-		reward_min = ?, reward_max = ?, durations = ?, aged_calls = ?, aged_successes = ?, aged_rewards = ?, aged_reward_sum = ?, aged_at = ? WHERE number = ?`,
+	_, err := tx.Exec(`UPDATE learning_components SET calls = $1, successes = $2, duration = $3, last_called = $4,
+		rewards = $5, reward_mean = $6, reward_m2 = $7,
+		reward_min = $8, reward_max = $9, durations = $10, aged_calls = $11, aged_successes = $12, aged_rewards =
+			$13, aged_reward_sum = $14, aged_at = $15 WHERE number = $16`,
 		t.calls, t.successes, int64(t.duration), t.lastCalled, t.rewards.n, t.rewards.mean, t.rewards.m2,
 		t.rewards.low, t.rewards.high, t.durations.encode(),
 		t.aged.calls, t.aged.successes, t.aged.rewards, t.aged.rewardSum, t.aged.at, number)
@@ -369,7 +374,8 @@ func writeRecent(tx *store.Tx, calls []correlated) error {
 		last := &runs[len(runs)-1]
 		last.Correlations = append(last.Correlations, c.correlation)
 	}
-	if _, err := tx.Exec("INSERT INTO learning_calls (count, calls) VALUES (?, ?)", len(calls), store.JSON(runs)); err != nil {
+	if _, err := tx.Exec("INSERT INTO learning_calls (count, calls) VALUES ($1, $2)", len(calls),
+		store.JSON(runs)); err != nil {
 		return err
 	}
 	sum, err := addTotal(tx, totalCalls, total{rows: int64(len(calls))})
@@ -379,7 +385,7 @@ func writeRecent(tx *store.Tx, calls []correlated) error {
 		if err != nil || !there || sum.rows-count < maxCorrelations {
 			return err
 		}
-		if _, err := tx.Exec("DELETE FROM learning_calls WHERE number = ?", number); err != nil {
+		if _, err := tx.Exec("DELETE FROM learning_calls WHERE number = $1", number); err != nil {
 			return err
 		}
 		if sum, err = addTotal(tx, totalCalls, total{rows: -count}); err != nil {

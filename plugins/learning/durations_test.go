@@ -98,7 +98,7 @@ func TestDurationsOfAnOlderVersion(t *testing.T) {
 	s.calls("grep", 1, 0)
 	s.one("grep")
 	must.OK(t, s.store.Write(t.Context(), func(tx *store.Tx) error {
-		_, err := tx.Exec("UPDATE learning_components SET calls = 21, durations = ? WHERE name = 'grep'", old)
+		_, err := tx.Exec("UPDATE learning_components SET calls = 21, durations = $1 WHERE name = 'grep'", old)
 		return err
 	}))
 	assert.That(t, math.Abs(s.one("grep").P95-199.5) <= 4, "p95 %v of what is stored", s.one("grep").P95)

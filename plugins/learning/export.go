@@ -60,7 +60,7 @@ func Part() store.Part {
 			}
 			// The changes of weights are counted on, or hosts would take other weights for those
 			// that they have in memory.
-			if _, err := tx.Exec("DELETE FROM learning_totals WHERE name <> ?", totalWeights); err != nil {
+			if _, err := tx.Exec("DELETE FROM learning_totals WHERE name <> $1", totalWeights); err != nil {
 				return err
 			}
 			return weightsChanged(tx)

@@ -201,7 +201,8 @@ func (r *rated) put(tx *store.Tx, find func(old rating, oldRecord []byte) (*int6
 	var old rating
 	var oldSize int64
 	var oldRecord []byte
-	there, err := tx.Get("SELECT component, score, confidence, size, record FROM learning_feedback WHERE id = ?", []any{r.FeedbackID},
+	there, err := tx.Get("SELECT component, score, confidence, size, record FROM learning_feedback WHERE id = $1",
+		[]any{r.FeedbackID},
 		&old.component, &old.score, &old.confidence, &oldSize, &oldRecord)
 	if err != nil {
 		return added, err
@@ -211,7 +212,8 @@ func (r *rated) put(tx *store.Tx, find func(old rating, oldRecord []byte) (*int6
 		return added, err
 	}
 	size := int64(len(r.record))
-	if _, err := tx.Exec(`INSERT INTO learning_feedback (id, component, score, confidence, at, size, record) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET
+	if _, err := tx.Exec(`INSERT INTO learning_feedback (id, component, score, confidence, at, size, record) VALUES
+		($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (id) DO UPDATE SET
 		component = excluded.component, score = excluded.score, confidence = excluded.confidence, at = excluded.at, size = excluded.size, record = excluded.record`,
 		r.FeedbackID, now.component, faint(r.Score), faint(r.Confidence), int64(r.TS*1e6), size, string(r.record)); err != nil {
 		return added, err
@@ -227,7 +229,8 @@ func (r rating) count(tx *store.Tx, times int64) error {
 	if r.component == nil {
 		return nil
 	}
-	_, err := tx.Exec("UPDATE learning_components SET feedbacks = feedbacks + ?, score_sum = score_sum + ?, score_weight = score_weight + ? WHERE number = ?",
+	_, err := tx.Exec("UPDATE learning_components SET feedbacks = feedbacks + $1, score_sum = score_sum + $2, "+
+		"score_weight = score_weight + $3 WHERE number = $4",
 		times, times*billionths(r.score*r.confidence), times*billionths(r.confidence), *r.component)
 	return err
 }
@@ -245,7 +248,7 @@ func (r rating) drop(tx *store.Tx) error {
 	if r.component == nil {
 		return nil
 	}
-	_, err := tx.Exec(`DELETE FROM learning_components WHERE number = ? AND calls = 0 AND feedbacks = 0
+	_, err := tx.Exec(`DELETE FROM learning_components WHERE number = $1 AND calls = 0 AND feedbacks = 0
 		AND NOT EXISTS (SELECT 1 FROM learning_told WHERE component = learning_components.number)`, *r.component)
 	return err
 }
@@ -338,16 +341,19 @@ func experienceRecord(x *protocol.Experience) ([]byte, error) {
 func (r *resolver) putExperience(tx *store.Tx, x *protocol.Experience, raw []byte) (added total, err error) {
 	size := int64(len(raw))
 	var number, oldSize int64
-	there, err := tx.Get("SELECT number, size FROM learning_experiences WHERE id = ?", []any{x.ExperienceID}, &number, &oldSize)
+	there, err := tx.Get("SELECT number, size FROM learning_experiences WHERE id = $1", []any{x.ExperienceID},
+		&number, &oldSize)
 	switch {
 	case err != nil:
 		return added, err
 	case there:
 		added = total{0, size - oldSize}
-		_, err = tx.Exec("UPDATE learning_experiences SET size = ?, record = ? WHERE number = ?", size, string(raw), number)
+		_, err = tx.Exec("UPDATE learning_experiences SET size = $1, record = $2 WHERE number = $3", size,
+			string(raw), number)
 	default:
 		added = total{1, size}
-		number, err = tx.Insert("INSERT INTO learning_experiences (id, size, record) VALUES (?, ?, ?) RETURNING number", x.ExperienceID, size, string(raw))
+		number, err = tx.Insert("INSERT INTO learning_experiences (id, size, record) VALUES ($1, $2, $3) RETURNING "+
+			"number", x.ExperienceID, size, string(raw))
 	}
 	if err != nil {
 		return added, err
@@ -371,12 +377,14 @@ func (r *resolver) tell(tx *store.Tx, x *protocol.Experience, number int64, agai
 	}
 	var old rating
 	if again {
-		if _, err := tx.Get("DELETE FROM learning_told WHERE number = ? RETURNING component", []any{number}, &old.component); err != nil {
+		if _, err := tx.Get("DELETE FROM learning_told WHERE number = $1 RETURNING component", []any{number},
+			&old.component); err != nil {
 			return err
 		}
 	}
 	if about != nil {
-		if _, err := tx.Exec("INSERT INTO learning_told (number, component, reward, at) VALUES (?, ?, ?, ?)", number, *about, faint(x.Reward), int64(x.TS*1e6)); err != nil {
+		if _, err := tx.Exec("INSERT INTO learning_told (number, component, reward, at) VALUES ($1, $2, $3, $4)",
+			number, *about, faint(x.Reward), int64(x.TS*1e6)); err != nil {
 			return err
 		}
 	}
@@ -393,12 +401,13 @@ const maxTold = 10_000
 func trimTold(tx *store.Tx) error {
 	gone := make(map[int64]bool)
 	if err := tx.Each(`DELETE FROM learning_told WHERE number < (SELECT min(number) FROM learning_experiences)
-		OR number <= (SELECT max(number) FROM learning_experiences) - ? RETURNING component`, []any{maxTold}, func(scan func(...any) error) error {
-		var number int64
-		err := scan(&number)
-		gone[number] = true
-		return err
-	}); err != nil {
+		OR number <= (SELECT max(number) FROM learning_experiences) - $1 RETURNING component`, []any{maxTold},
+		func(scan func(...any) error) error {
+			var number int64
+			err := scan(&number)
+			gone[number] = true
+			return err
+		}); err != nil {
 		return err
 	}
 	for number := range gone {

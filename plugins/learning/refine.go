@@ -241,7 +241,7 @@ func (r *refinement) rollBack(tx *store.Tx, at int64) error {
 	if err := r.endTrials(tx); err != nil {
 		return err
 	}
-	_, err := tx.Exec("UPDATE learning_refinements SET rolled_back_at = ? WHERE number = ?", at, r.number)
+	_, err := tx.Exec("UPDATE learning_refinements SET rolled_back_at = $1 WHERE number = $2", at, r.number)
 	return err
 }
 

@@ -95,11 +95,13 @@ type target struct {
 func (t target) args() []any { return []any{t.Target, t.Kind, t.Component, t.Name} }
 
 func (r *refinement) insert(tx *store.Tx) (err error) {
-	r.number, err = tx.Insert("INSERT INTO learning_refinements (id, proposal_id, applied_at, rolled_back_at, proposal) VALUES (?, ?, ?, ?, ?) RETURNING number",
+	r.number, err = tx.Insert("INSERT INTO learning_refinements (id, proposal_id, applied_at, rolled_back_at, "+
+		"proposal) VALUES ($1, $2, $3, $4, $5) RETURNING number",
 		r.ID, r.ProposalID, r.AppliedAt, r.RolledBackAt, string(r.Proposal))
 	for i, e := range r.Edits {
 		if err == nil {
-			_, err = tx.Exec("INSERT INTO learning_edits (refinement, place, target, kind, component, name, before, after, version) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+			_, err = tx.Exec("INSERT INTO learning_edits (refinement, place, target, kind, component, name, before, "+
+				"after, version) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
 				r.number, i, e.Target, e.Kind, e.Component, e.Name, string(e.Before), string(e.After), e.Version)
 		}
 	}
@@ -114,11 +116,11 @@ func (r *refinement) insert(tx *store.Tx) (err error) {
 // remove takes the refinement out of the store; what it changed stays.
 func (r *refinement) remove(tx *store.Tx) error {
 	for _, table := range []string{"learning_edits", "learning_trials"} {
-		if _, err := tx.Exec("DELETE FROM "+table+" WHERE refinement = ?", r.number); err != nil {
+		if _, err := tx.Exec("DELETE FROM "+table+" WHERE refinement = $1", r.number); err != nil {
 			return err
 		}
 	}
-	_, err := tx.Exec("DELETE FROM learning_refinements WHERE number = ?", r.number)
+	_, err := tx.Exec("DELETE FROM learning_refinements WHERE number = $1", r.number)
 	return err
 }
 
@@ -132,13 +134,14 @@ func readRefinements(tx *store.Tx, query string, args ...any) ([]*refinement, er
 	})
 	for _, r := range all {
 		if err == nil {
-			r.Edits, err = store.Rows(tx, "SELECT target, kind, component, name, before, after, version FROM learning_edits WHERE refinement = ? ORDER BY place", []any{r.number},
+			r.Edits, err = store.Rows(tx, "SELECT target, kind, component, name, before, after, version FROM "+
+				"learning_edits WHERE refinement = $1 ORDER BY place", []any{r.number},
 				func(e *appliedEdit) []any {
 					return []any{&e.Target, &e.Kind, &e.Component, &e.Name, (*[]byte)(&e.Before), (*[]byte)(&e.After), &e.Version}
 				})
 		}
 		if err == nil {
-			r.Trials, err = readTrials(tx, " WHERE t.refinement = ? ORDER BY t.kind, t.component", r.number)
+			r.Trials, err = readTrials(tx, " WHERE t.refinement = $1 ORDER BY t.kind, t.component", r.number)
 		}
 	}
 	return all, err
@@ -146,7 +149,7 @@ func readRefinements(tx *store.Tx, query string, args ...any) ([]*refinement, er
 
 // findRefinement returns nil when there is none.
 func findRefinement(tx *store.Tx, id string) (*refinement, error) {
-	all, err := readRefinements(tx, selectRefinements+" WHERE id = ?", id)
+	all, err := readRefinements(tx, selectRefinements+" WHERE id = $1", id)
 	if err != nil || len(all) == 0 {
 		return nil, err
 	}
@@ -156,28 +159,32 @@ func findRefinement(tx *store.Tx, id string) (*refinement, error) {
 // refinementsOf returns the last hundred that changed a target, the newest first.
 func refinementsOf(tx *store.Tx, t target) ([]*refinement, error) {
 	return readRefinements(tx, selectRefinements+
-		" WHERE number IN (SELECT refinement FROM learning_edits WHERE target = ? AND kind = ? AND component = ? AND name = ?) ORDER BY number DESC LIMIT 100", t.args()...)
+		" WHERE number IN (SELECT refinement FROM learning_edits WHERE target = $1 AND kind = $2 AND component = $3 "+
+		"AND name = $4) ORDER BY number DESC LIMIT 100", t.args()...)
 }
 
 // laterRefinement returns the id of the last refinement after one that changed a target and
 // is in force, or "".
 func laterRefinement(tx *store.Tx, t target, number int64) (id string, err error) {
 	_, err = tx.Get(`SELECT r.id FROM learning_edits e JOIN learning_refinements r ON r.number = e.refinement
-		WHERE e.target = ? AND e.kind = ? AND e.component = ? AND e.name = ? AND r.number > ? AND r.rolled_back_at IS NULL ORDER BY r.number DESC LIMIT 1`,
+		WHERE e.target = $1 AND e.kind = $2 AND e.component = $3 AND e.name = $4 AND r.number > $5 AND
+			r.rolled_back_at IS NULL ORDER BY r.number DESC LIMIT 1`,
 		append(t.args(), number), &id)
 	return id, err
 }
 
 // nextVersion returns the version that the next edit of a target makes.
 func nextVersion(tx *store.Tx, t target) (version int64, err error) {
-	_, err = tx.Get("SELECT coalesce(max(version), 0) + 1 FROM learning_edits WHERE target = ? AND kind = ? AND component = ? AND name = ?", t.args(), &version)
+	_, err = tx.Get("SELECT coalesce(max(version), 0) + 1 FROM learning_edits WHERE target = $1 AND kind = $2 AND "+
+		"component = $3 AND name = $4", t.args(), &version)
 	return version, err
 }
 
 // appliedProposal returns the id of the refinement by which a proposal is in force, or "".
 func appliedProposal(tx *store.Tx, proposalID string) (id string, err error) {
 	if proposalID != "" {
-		_, err = tx.Get("SELECT id FROM learning_refinements WHERE proposal_id = ? AND rolled_back_at IS NULL", []any{proposalID}, &id)
+		_, err = tx.Get("SELECT id FROM learning_refinements WHERE proposal_id = $1 AND rolled_back_at IS NULL",
+			[]any{proposalID}, &id)
 	}
 	return id, err
 }
@@ -194,7 +201,8 @@ type setting struct {
 // readSetting returns nil when the component has none of this name.
 func readSetting(tx *store.Tx, t target) (*setting, error) {
 	var s setting
-	there, err := tx.Get("SELECT value, updated_at FROM learning_settings WHERE kind = ? AND component = ? AND name = ?",
+	there, err := tx.Get("SELECT value, updated_at FROM learning_settings WHERE kind = $1 AND component = $2 AND "+
+		"name = $3",
 		[]any{t.Kind, t.Component, t.Name}, (*[]byte)(&s.Value), &s.UpdatedAt)
 	if err != nil || !there {
 		return nil, err
@@ -205,9 +213,11 @@ func readSetting(tx *store.Tx, t target) (*setting, error) {
 // writeSetting puts the row in place, nil taking it away, and lets all hosts know.
 func writeSetting(tx *store.Tx, t target, s *setting) (err error) {
 	if s == nil {
-		_, err = tx.Exec("DELETE FROM learning_settings WHERE kind = ? AND component = ? AND name = ?", t.Kind, t.Component, t.Name)
+		_, err = tx.Exec("DELETE FROM learning_settings WHERE kind = $1 AND component = $2 AND name = $3", t.Kind,
+			t.Component, t.Name)
 	} else {
-		_, err = tx.Exec(`INSERT INTO learning_settings (kind, component, name, updated_at, value) VALUES (?, ?, ?, ?, ?)
+		_, err = tx.Exec(`INSERT INTO learning_settings (kind, component, name, updated_at, value) VALUES ($1, $2,
+			$3, $4, $5)
 			ON CONFLICT (kind, component, name) DO UPDATE SET updated_at = excluded.updated_at, value = excluded.value`,
 			t.Kind, t.Component, t.Name, s.UpdatedAt, string(s.Value))
 	}

@@ -92,13 +92,15 @@ func (f *figures) worse(before *figures) string {
 // component did since the refinement before, where that is enough, else all it did.
 func newTrial(tx *store.Tx, kind, name string) (*trial, error) {
 	t := &trial{Kind: kind, Component: name}
-	_, err := tx.Get("SELECT calls, successes, feedbacks, score_sum, score_weight FROM learning_components WHERE kind = ? AND name = ?", []any{kind, name}, t.Before.columns()...)
+	_, err := tx.Get("SELECT calls, successes, feedbacks, score_sum, score_weight FROM learning_components WHERE "+
+		"kind = $1 AND name = $2", []any{kind, name}, t.Before.columns()...)
 	t.Start = t.Before
 	t.Start.Calls, t.Start.Successes = 0, 0
 	if err != nil {
 		return nil, err
 	}
-	open, err := readTrials(tx, " WHERE t.kind = ? AND t.component = ? AND t.verdict IN ('', ?) ORDER BY t.refinement DESC LIMIT 1", kind, name, verdictKept)
+	open, err := readTrials(tx, " WHERE t.kind = $1 AND t.component = $2 AND t.verdict IN ('', $3) ORDER BY "+
+		"t.refinement DESC LIMIT 1", kind, name, verdictKept)
 	if len(open) > 0 && open[0].Since.Calls >= minTrial {
 		t.Before = open[0].Since
 	}
@@ -106,7 +108,8 @@ func newTrial(tx *store.Tx, kind, name string) (*trial, error) {
 }
 
 func (t *trial) insert(tx *store.Tx) error {
-	_, err := tx.Exec("INSERT INTO learning_trials (refinement, kind, component, verdict, note, calls, successes, before, since, start) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+	_, err := tx.Exec("INSERT INTO learning_trials (refinement, kind, component, verdict, note, calls, successes, "+
+		"before, since, start) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
 		t.refinement, t.Kind, t.Component, t.Verdict, t.Note, t.Since.Calls, t.Since.Successes, store.JSON(t.Before), store.JSON(t.Since), store.JSON(t.Start))
 	return err
 }
@@ -141,13 +144,14 @@ func (f *figures) minus(o *figures) {
 
 // countTrials adds calls to the open trials of their component.
 func countTrials(tx *store.Tx, of component, t *tally) error {
-	_, err := tx.Exec("UPDATE learning_trials SET calls = calls + ?, successes = successes + ? WHERE kind = ? AND component = ? AND verdict = ''",
+	_, err := tx.Exec("UPDATE learning_trials SET calls = calls + $1, successes = successes + $2 WHERE kind = $3 AND "+
+		"component = $4 AND verdict = ''",
 		t.calls, t.successes, of.kind, of.name)
 	return err
 }
 
 // due is the condition of the trials that can be judged, the newest first.
-const due = " WHERE t.verdict = '' AND t.calls >= ? ORDER BY t.refinement DESC"
+const due = " WHERE t.verdict = '' AND t.calls >= $1 ORDER BY t.refinement DESC"
 
 // trialsEnd reports whether there is a verdict in an open trial.
 func trialsEnd(tx *store.Tx) (bool, error) {
@@ -212,7 +216,7 @@ func judge(tx *store.Tx, at int64) (bad []*trial, err error) {
 // undo rolls back the refinement of a trial, and notes why; or why that cannot be.
 func (t *trial) undo(tx *store.Tx, at int64) (verdict string, err error) {
 	t.Note = t.Since.worse(&t.Before)
-	all, err := readRefinements(tx, selectRefinements+" WHERE number = ?", t.refinement)
+	all, err := readRefinements(tx, selectRefinements+" WHERE number = $1", t.refinement)
 	if err != nil || len(all) == 0 {
 		return verdictUndone, err
 	}
@@ -230,7 +234,8 @@ func (t *trial) undo(tx *store.Tx, at int64) (verdict string, err error) {
 // end closes a trial with the figures that it has.
 func (t *trial) end(tx *store.Tx, verdict string) error {
 	t.Verdict = verdict
-	_, err := tx.Exec("UPDATE learning_trials SET verdict = ?, since = ?, note = ? WHERE refinement = ? AND kind = ? AND component = ?",
+	_, err := tx.Exec("UPDATE learning_trials SET verdict = $1, since = $2, note = $3 WHERE refinement = $4 AND kind "+
+		"= $5 AND component = $6",
 		verdict, store.JSON(t.Since), t.Note, t.refinement, t.Kind, t.Component)
 	return err
 }
@@ -245,7 +250,8 @@ func (r *refinement) endTrials(tx *store.Tx) error {
 		if err := t.end(tx, verdictUndone); err != nil {
 			return err
 		}
-		earlier, err := readTrials(tx, " WHERE t.kind = ? AND t.component = ? AND t.verdict = '' AND t.refinement < ?", t.Kind, t.Component, r.number)
+		earlier, err := readTrials(tx, " WHERE t.kind = $1 AND t.component = $2 AND t.verdict = '' AND t.refinement "+
+			"< $3", t.Kind, t.Component, r.number)
 		for _, e := range earlier {
 			if err == nil {
 				err = e.forget(tx, &t.Since)
@@ -261,8 +267,9 @@ func (r *refinement) endTrials(tx *store.Tx) error {
 // forget leaves out of an open trial what was done in a stretch of its time.
 func (t *trial) forget(tx *store.Tx, f *figures) error {
 	start := figures{0, 0, t.Start.Feedbacks + f.Feedbacks, t.Start.ScoreSum + f.ScoreSum, t.Start.ScoreWeight + f.ScoreWeight}
-	_, err := tx.Exec(`UPDATE learning_trials SET calls = CASE WHEN calls > ?1 THEN calls - ?1 ELSE 0 END, successes = CASE WHEN successes > ?2 THEN successes - ?2 ELSE 0 END, start = ?3
-		WHERE refinement = ?4 AND kind = ?5 AND component = ?6`,
+	_, err := tx.Exec(`UPDATE learning_trials SET calls = CASE WHEN calls > $1 THEN calls - $1 ELSE 0 END, successes
+		= CASE WHEN successes > $2 THEN successes - $2 ELSE 0 END, start = $3
+		WHERE refinement = $4 AND kind = $5 AND component = $6`,
 		f.Calls, f.Successes, store.JSON(start), t.refinement, t.Kind, t.Component)
 	return err
 }

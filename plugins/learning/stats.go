@@ -163,7 +163,7 @@ func overTime(tx *store.Tx, name string) ([]map[string]any, error) {
 
 func weightsOverTime(tx *store.Tx, name string) ([]map[string]any, error) {
 	const query = `SELECT * FROM (SELECT number, kind, component, at, weight, score, strategy FROM learning_weight_history
-		WHERE ?1 = '' OR component = ?1 ORDER BY number DESC LIMIT ?2) AS last ORDER BY number`
+		WHERE $1 = '' OR component = $1 ORDER BY number DESC LIMIT $2) AS last ORDER BY number`
 	points := []map[string]any{}
 	err := tx.Each(query, []any{name, maxPoints}, func(scan func(...any) error) error {
 		var number, at int64
@@ -187,7 +187,8 @@ func weightsOverTime(tx *store.Tx, name string) ([]map[string]any, error) {
 // feedback that is kept; of the points the last ones stay.
 func scoresOverTime(tx *store.Tx, name string) (points []map[string]any, err error) {
 	const query = `SELECT c.kind, c.name, c.number, f.at, f.score, f.confidence FROM learning_feedback f
-		JOIN learning_components c ON c.number = f.component WHERE (?1 = '' OR c.name = ?1) AND f.confidence > 0 ORDER BY f.at, f.number`
+		JOIN learning_components c ON c.number = f.component WHERE ($1 = '' OR c.name = $1) AND f.confidence > 0
+			ORDER BY f.at, f.number`
 	type sums struct{ score, weight float64 }
 	so := make(map[int64]sums)
 	err = tx.Each(query, []any{name}, func(scan func(...any) error) error {
@@ -393,13 +394,13 @@ func (t *total) add(more total) {
 
 // addTotal counts, and returns the sum.
 func addTotal(tx *store.Tx, name string, more total) (sum total, err error) {
-	_, err = tx.Get(`INSERT INTO learning_totals (name, rows, size) VALUES (?, ?, ?)
+	_, err = tx.Get(`INSERT INTO learning_totals (name, rows, size) VALUES ($1, $2, $3)
 		ON CONFLICT (name) DO UPDATE SET rows = learning_totals.rows + excluded.rows, size = learning_totals.size + excluded.size RETURNING rows, size`,
 		[]any{name, more.rows, more.size}, &sum.rows, &sum.size)
 	return sum, err
 }
 
 func readTotal(tx *store.Tx, name string) (sum total, err error) {
-	_, err = tx.Get("SELECT rows, size FROM learning_totals WHERE name = ?", []any{name}, &sum.rows, &sum.size)
+	_, err = tx.Get("SELECT rows, size FROM learning_totals WHERE name = $1", []any{name}, &sum.rows, &sum.size)
 	return sum, err
 }

@@ -125,7 +125,7 @@ type weightRow struct {
 // readWeight returns nil for a component that has no weight of its own.
 func readWeight(tx *store.Tx, kind, component string) (*weightRow, error) {
 	var w weightRow
-	there, err := tx.Get("SELECT weight, strategy, updated_at FROM learning_weights WHERE kind = ? AND component = ?",
+	there, err := tx.Get("SELECT weight, strategy, updated_at FROM learning_weights WHERE kind = $1 AND component = $2",
 		[]any{kind, component}, &w.Weight, &w.Strategy, &w.UpdatedAt)
 	if err != nil || !there {
 		return nil, err
@@ -137,9 +137,10 @@ func readWeight(tx *store.Tx, kind, component string) (*weightRow, error) {
 // caller adds to the history.
 func writeWeight(tx *store.Tx, kind, component string, w *weightRow) (err error) {
 	if w == nil {
-		_, err = tx.Exec("DELETE FROM learning_weights WHERE kind = ? AND component = ?", kind, component)
+		_, err = tx.Exec("DELETE FROM learning_weights WHERE kind = $1 AND component = $2", kind, component)
 	} else {
-		_, err = tx.Exec(`INSERT INTO learning_weights (kind, component, updated_at, weight, strategy) VALUES (?, ?, ?, ?, ?)
+		_, err = tx.Exec(`INSERT INTO learning_weights (kind, component, updated_at, weight, strategy) VALUES ($1,
+			$2, $3, $4, $5)
 			ON CONFLICT (kind, component) DO UPDATE SET updated_at = excluded.updated_at, weight = excluded.weight, strategy = excluded.strategy`,
 			kind, component, w.UpdatedAt, w.Weight, w.Strategy)
 	}
@@ -158,13 +159,15 @@ func weightsChanged(tx *store.Tx) error {
 // addHistory notes that a component has this weight from now on. score is what it was
 // worth; nil = nobody looked.
 func addHistory(tx *store.Tx, at int64, kind, component string, weight float64, score *float64, strategy string) error {
-	added, err := tx.Exec("INSERT INTO learning_weight_history (at, kind, component, weight, score, strategy) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+	added, err := tx.Exec("INSERT INTO learning_weight_history (at, kind, component, weight, score, strategy) VALUES "+
+		"($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING",
 		at, kind, component, weight, score, strategy)
 	if err != nil {
 		return err
 	}
 	if added == 0 { // two changes within a microsecond
-		_, err := tx.Exec("UPDATE learning_weight_history SET weight = ?, score = ?, strategy = ? WHERE kind = ? AND component = ? AND at = ?",
+		_, err := tx.Exec("UPDATE learning_weight_history SET weight = $1, score = $2, strategy = $3 WHERE kind = $4 "+
+			"AND component = $5 AND at = $6",
 			weight, score, strategy, kind, component, at)
 		return err
 	}
@@ -172,7 +175,8 @@ func addHistory(tx *store.Tx, at int64, kind, component string, weight float64, 
 	if err != nil || sum.rows <= maxHistory {
 		return err
 	}
-	gone, err := tx.Exec("DELETE FROM learning_weight_history WHERE number IN (SELECT number FROM learning_weight_history ORDER BY number LIMIT ?)", sum.rows-maxHistory)
+	gone, err := tx.Exec("DELETE FROM learning_weight_history WHERE number IN (SELECT number FROM "+
+		"learning_weight_history ORDER BY number LIMIT $1)", sum.rows-maxHistory)
 	if err == nil {
 		_, err = addTotal(tx, totalHistory, total{rows: -gone})
 	}

@@ -229,7 +229,7 @@ func (r *pin) columns() []any {
 
 // readPins returns the pins of a server by tool.
 func readPins(tx *store.Tx, server string) (map[string]*pin, error) {
-	found, err := store.Rows(tx, selectPins+" WHERE server = ?", []any{server}, (*pin).columns)
+	found, err := store.Rows(tx, selectPins+" WHERE server = $1", []any{server}, (*pin).columns)
 	rows := make(map[string]*pin, len(found))
 	for _, row := range found {
 		rows[row.Tool] = row
@@ -239,7 +239,7 @@ func readPins(tx *store.Tx, server string) (map[string]*pin, error) {
 
 // put writes the pin in place of one that is there.
 func (r *pin) put(tx *store.Tx) error {
-	_, err := tx.Exec(`INSERT INTO mcp_pins (server, tool, hash, approved_at, definition) VALUES (?, ?, ?, ?, ?)
+	_, err := tx.Exec(`INSERT INTO mcp_pins (server, tool, hash, approved_at, definition) VALUES ($1, $2, $3, $4, $5)
 		ON CONFLICT (server, tool) DO UPDATE SET hash = excluded.hash, approved_at = excluded.approved_at, definition = excluded.definition`,
 		r.Server, r.Tool, r.Hash, r.ApprovedAt, string(r.Definition))
 	return err

@@ -13,12 +13,12 @@ const (
 	maxTierHistory = 16 << 20 // bytes, of an agent's tier in all its namespaces
 )
 
-// ofKey is the condition of a space and, twice, a key. A page of an index of PostgreSQL has no room for whole keys.
-const ofKey = "space = ? AND substr(key, 1, 500) = substr(?, 1, 500) AND key = ?"
+// ofKey is the condition of a space, $1, and a key, $2. A page of an index of PostgreSQL has no room for whole keys.
+const ofKey = "space = $1 AND substr(key, 1, 500) = substr($2, 1, 500) AND key = $2"
 
 // current returns the entry of a key; nil = there is none, or it has expired.
 func current(tx *store.Tx, space int64, key string, now float64) (*row, error) {
-	found, err := rows(tx, now, "WHERE "+ofKey, space, key, key)
+	found, err := rows(tx, now, "WHERE "+ofKey, space, key)
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
@@ -34,28 +34,32 @@ func keep(tx *store.Tx, space int64, key string, r *row, versions int) error {
 	}
 	if _, err := tx.Exec(`DELETE FROM memory_history WHERE id IN (SELECT id FROM (
 			SELECT id, row_number() OVER newest AS place, sum(bytes) OVER newest AS sum FROM memory_history WHERE `+ofKey+`
-			WINDOW newest AS (ORDER BY version DESC)) AS all_of_key WHERE place > ? OR sum > ?)`, space, key, key, versions, maxKeyHistory); err != nil {
+			WINDOW newest AS (ORDER BY version DESC)) AS all_of_key WHERE place > $3 OR sum > $4)`, space, key,
+		versions, maxKeyHistory); err != nil {
 		return err
 	}
 	const ofOwner = " FROM memory_spaces o JOIN memory_spaces s ON s.tier = o.tier AND s.owner = o.owner "
 	var bytes int
-	if _, err := tx.Get("SELECT sum(s.past_bytes)"+ofOwner+"WHERE o.id = ?", []any{space}, &bytes); err != nil || bytes <= maxTierHistory {
+	if _, err := tx.Get("SELECT sum(s.past_bytes)"+ofOwner+"WHERE o.id = $1", []any{space}, &bytes); err != nil ||
+		bytes <= maxTierHistory {
 		return err
 	}
 	_, err := tx.Exec(`DELETE FROM memory_history WHERE id IN (SELECT id FROM (
-			SELECT h.id, sum(h.bytes) OVER (ORDER BY h.id DESC) AS sum`+ofOwner+`JOIN memory_history h ON h.space = s.id WHERE o.id = ?) AS all_of_owner
-		WHERE sum > ?)`, space, maxTierHistory*9/10) // more than need be: it is not done again at once
+			SELECT h.id, sum(h.bytes) OVER (ORDER BY h.id DESC) AS sum`+ofOwner+`JOIN memory_history h ON h.space =
+				s.id WHERE o.id = $1) AS all_of_owner
+		WHERE sum > $2)`, space, maxTierHistory*9/10) // more than need be: it is not done again at once
 	return err
 }
 
 // putPast puts a version that is no longer the current one into the history of its key.
 func putPast(tx *store.Tx, space int64, key string, r *row) error {
-	if _, err := tx.Exec("DELETE FROM memory_history WHERE "+ofKey+" AND version = ?", space, key, key, r.version); err != nil { // of an import
+	if _, err := tx.Exec("DELETE FROM memory_history WHERE "+ofKey+" AND version = $3", space, key,
+		r.version); err != nil { // of an import
 		return err
 	}
 	_, err := tx.Exec(`INSERT INTO memory_history (space, key, version, tags, source, weight, ttl, created_at,
 			updated_at, bytes, content, folder)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`,
 		space, key, r.version, store.JSON(r.Tags), r.Source, r.Weight, r.TTL, r.created, r.updated, r.size(),
 		string(r.Content), r.folder)
 	return err
@@ -65,7 +69,7 @@ func putPast(tx *store.Tx, space int64, key string, r *row) error {
 func past(tx *store.Tx, space int64, key string, of *row) ([]*row, error) {
 	return store.Rows(tx, `SELECT version, tags, source, weight, ttl, created_at, updated_at, content, folder
 		FROM memory_history
-		WHERE `+ofKey+` AND version < ? ORDER BY version DESC`, []any{space, key, key, of.version}, func(r *row) []any {
+		WHERE `+ofKey+` AND version < $3 ORDER BY version DESC`, []any{space, key, of.version}, func(r *row) []any {
 		r.Key, r.Tier = of.Key, of.Tier
 		return []any{&r.version, store.JSON(&r.Tags), &r.Source, &r.Weight, &r.TTL, &r.created, &r.updated,
 			(*[]byte)(&r.Content), &r.folder}

@@ -264,7 +264,8 @@ func (p *Plugin) find(ctx context.Context, id string) (name, error) {
 	}
 	n.id = id
 	err := p.env.Store.Read(ctx, func(tx *store.Tx) (err error) {
-		known, err = tx.Get("SELECT namespace, scope FROM memory_names WHERE memory_id = ?", []any{id}, &n.namespace, &n.scope)
+		known, err = tx.Get("SELECT namespace, scope FROM memory_names WHERE memory_id = $1", []any{id},
+			&n.namespace, &n.scope)
 		return err
 	})
 	if err != nil {

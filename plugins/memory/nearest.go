@@ -180,7 +180,8 @@ func (s *scan) each(known *spaceIndex, fn func(*segment, *embed.Probe)) error {
 		}
 		if g.codes == nil {
 			read := *g
-			if _, err := s.tx.Get("SELECT entries, codes FROM memory_segments WHERE id = ?", []any{g.id}, &read.entries, &read.codes); err != nil {
+			if _, err := s.tx.Get("SELECT entries, codes FROM memory_segments WHERE id = $1", []any{g.id},
+				&read.entries, &read.codes); err != nil {
 				return err
 			}
 			g = &read
@@ -204,7 +205,7 @@ func (s *scan) probe(centre int64) (*embed.Probe, error) {
 	c := x.coders[centre]
 	if c == nil {
 		var raw []byte
-		if _, err := s.tx.Get("SELECT centre FROM memory_centres WHERE id = ?", []any{centre}, &raw); err != nil {
+		if _, err := s.tx.Get("SELECT centre FROM memory_centres WHERE id = $1", []any{centre}, &raw); err != nil {
 			return nil, err
 		}
 		c = embed.NewCoder(floatsOf(raw))
@@ -234,7 +235,8 @@ func (s *scan) exact(estimates []near) ([]near, error) {
 
 // vectorsOf reads the vectors of entries, ordered by entry.
 func vectorsOf(tx *store.Tx, ids []int64, size int) (all []loose, err error) {
-	err = tx.Each("SELECT entry, vector FROM memory_vectors WHERE entry IN (SELECT CAST(value AS INTEGER) FROM json_each(?)) ORDER BY entry", []any{listOf(ids)}, func(scan func(...any) error) error {
+	err = tx.Each("SELECT entry, vector FROM memory_vectors WHERE entry IN (SELECT CAST(value AS INTEGER) FROM "+
+		"json_each($1)) ORDER BY entry", []any{listOf(ids)}, func(scan func(...any) error) error {
 		var l loose
 		var raw []byte
 		err := scan(&l.entry, &raw)
@@ -265,7 +267,7 @@ func (s *scan) bury(space int64, known *spaceIndex, estimates, best []near, all 
 		}); err != nil {
 			return nil, err
 		}
-		there, err := store.Column[int64](s.tx, "SELECT id FROM memory_entries WHERE space = ?", space)
+		there, err := store.Column[int64](s.tx, "SELECT id FROM memory_entries WHERE space = $1", space)
 		if err != nil {
 			return nil, err
 		}
@@ -310,7 +312,8 @@ func (x *index) follow(tx *store.Tx, space int64, size int) (*spaceIndex, error)
 		known = &spaceIndex{}
 	}
 	fresh := *known
-	if _, err := tx.Get("SELECT coalesce(max(id), 0), count(*) FROM memory_segments WHERE space = ?", []any{space}, &fresh.newest, &fresh.count); err != nil {
+	if _, err := tx.Get("SELECT coalesce(max(id), 0), count(*) FROM memory_segments WHERE space = $1", []any{space},
+		&fresh.newest, &fresh.count); err != nil {
 		return nil, err
 	}
 	resealed := fresh.newest != known.newest || fresh.count != known.count
@@ -369,18 +372,19 @@ func (x *index) followSegmentsLocked(tx *store.Tx, space int64, known, fresh *sp
 	}
 	fresh.segments = nil
 	more := 0
-	err := tx.Each("SELECT id, centre, size, bytes FROM memory_segments WHERE space = ? ORDER BY id", []any{space}, func(scan func(...any) error) error {
-		g, bytes := new(segment), 0
-		err := scan(&g.id, &g.centre, &g.size, &bytes)
-		if old := there[g.id]; old != nil {
-			g = old
-		} else {
-			there[g.id] = g
-			more += bytes
-		}
-		fresh.segments = append(fresh.segments, g)
-		return err
-	})
+	err := tx.Each("SELECT id, centre, size, bytes FROM memory_segments WHERE space = $1 ORDER BY id", []any{space},
+		func(scan func(...any) error) error {
+			g, bytes := new(segment), 0
+			err := scan(&g.id, &g.centre, &g.size, &bytes)
+			if old := there[g.id]; old != nil {
+				g = old
+			} else {
+				there[g.id] = g
+				more += bytes
+			}
+			fresh.segments = append(fresh.segments, g)
+			return err
+		})
 	if err != nil {
 		return err
 	}
@@ -396,7 +400,8 @@ func (x *index) followSegmentsLocked(tx *store.Tx, space int64, known, fresh *sp
 	if x.cached+more > x.limit {
 		return nil // each search reads these
 	}
-	return tx.Each("SELECT id, entries, codes FROM memory_segments WHERE space = ? AND id > ?", []any{space, known.newest}, func(scan func(...any) error) error {
+	return tx.Each("SELECT id, entries, codes FROM memory_segments WHERE space = $1 AND id > $2", []any{space,
+		known.newest}, func(scan func(...any) error) error {
 		var id int64
 		var entries, codes []byte
 		err := scan(&id, &entries, &codes)
@@ -408,7 +413,8 @@ func (x *index) followSegmentsLocked(tx *store.Tx, space int64, known, fresh *sp
 // followLoose reads the vectors that came since the last time, and reports whether any did
 // or went.
 func (s *spaceIndex) followLoose(tx *store.Tx, space int64, size int) (changed bool, err error) {
-	ids, err := store.Column[int64](tx, "SELECT entry FROM memory_loose WHERE space = ? ORDER BY entry DESC LIMIT ?", space, maxLoose)
+	ids, err := store.Column[int64](tx, "SELECT entry FROM memory_loose WHERE space = $1 ORDER BY entry DESC LIMIT "+
+		"$2", space, maxLoose)
 	if err != nil {
 		return false, err
 	}

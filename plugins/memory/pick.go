@@ -99,12 +99,13 @@ func (p *Plugin) inSpaces(tx *store.Tx, w *pick, among []protocol.MemoryTier, do
 		if err != nil {
 			return err
 		}
-		query := "SELECT s.id, n.namespace, s.entries FROM memory_spaces s JOIN memory_names n USING (memory_id) WHERE s.tier = ? AND s.owner = ? AND s.entries > 0 AND "
+		query := "SELECT s.id, n.namespace, s.entries FROM memory_spaces s JOIN memory_names n USING (memory_id) " +
+			"WHERE s.tier = $1 AND s.owner = $2 AND s.entries > 0 AND "
 		args := []any{string(tier), owner}
 		if w.prefix == nil {
-			query, args = query+"s.memory_id = ?", append(args, w.name.id)
+			query, args = query+"s.memory_id = $3", append(args, w.name.id)
 		} else {
-			query, args = query+"n.scope = ?", append(args, w.name.scope)
+			query, args = query+"n.scope = $3", append(args, w.name.scope)
 		}
 		err = tx.Each(query, args, func(scan func(...any) error) error {
 			s := space{tier: tier}
@@ -177,58 +178,68 @@ func (w *pick) ids(tx *store.Tx, spaces []space, below int64, n int, count bool)
 
 // where returns the tables and conditions of the entries picked in a space, but for the
 // filter, and the column that is their id. What has expired is among them.
-func (w *pick) where(s space) (id, query string, args []any) {
-	args = []any{s.id}
+func (w *pick) where(s space) (id, query string, args store.Args) {
+	args = store.Args{s.id}
 	conditions := ""
-	add := func(condition string, more ...any) {
-		conditions += " AND " + condition
-		args = append(args, more...)
+	add := func(condition string, values ...any) {
+		var parameters []any
+		for _, v := range values {
+			parameters = append(parameters, args.Add(v))
+		}
+		conditions += " AND " + fmt.Sprintf(condition, parameters...)
 	}
 	anyOf, allOf := w.tags, w.allTags
 	if len(anyOf) == 1 && len(allOf) == 0 {
 		anyOf, allOf = nil, anyOf
 	}
 	if len(allOf) == 1 { // one tag leads to its entries in their order
-		args = append(args, allOf[0])
+		args.Add(allOf[0])
 	} else if len(allOf) > 1 {
-		add("e.id IN (SELECT entry FROM memory_tags WHERE space = ? AND tag IN (SELECT value FROM json_each(?)) GROUP BY entry HAVING count(*) = ?)", s.id, listOf(allOf), len(allOf))
+		add("e.id IN (SELECT entry FROM memory_tags WHERE space = $1 AND tag IN (SELECT value FROM json_each(%s)) "+
+			"GROUP BY entry HAVING count(*) = %s)", listOf(allOf), len(allOf))
 	}
 	if len(anyOf) > 0 {
-		add("e.id IN (SELECT entry FROM memory_tags WHERE space = ? AND tag IN (SELECT value FROM json_each(?)))", s.id, listOf(anyOf))
+		add("e.id IN (SELECT entry FROM memory_tags WHERE space = $1 AND tag IN (SELECT value FROM json_each(%s)))",
+			listOf(anyOf))
 	}
 	if len(w.keys) > 0 {
-		add("substr(e.key, 1, 500) IN (SELECT substr(value, 1, 500) FROM json_each(?)) AND e.key IN (SELECT value FROM json_each(?))", listOf(w.keys), listOf(w.keys))
+		add("substr(e.key, 1, 500) IN (SELECT substr(value, 1, 500) FROM json_each(%[1]s)) AND e.key IN (SELECT "+
+			"value FROM json_each(%[1]s))", listOf(w.keys))
 	}
 	if w.source != "" {
-		add("e.source = ? AND e.source <> ''", w.source)
+		add("e.source = %s AND e.source <> ''", w.source)
 	}
 	if w.folder != "" {
-		add("e.folder = ? AND e.folder <> ''", w.folder)
+		add("e.folder = %s AND e.folder <> ''", w.folder)
 	}
 	if w.since > 0 {
-		add("e.updated_at >= ?", w.since)
+		add("e.updated_at >= %s", w.since)
 	}
 	if w.until > 0 {
-		add("e.updated_at < ?", w.until)
+		add("e.updated_at < %s", w.until)
 	}
 	if w.minWeight > 0 {
-		add("e.weight >= ?", w.minWeight)
+		add("e.weight >= %s", w.minWeight)
 	}
 	switch {
 	case len(w.keys) > 0 && len(allOf) != 1: // + : keys lead to their entries, the order does not
-		return "+e.id", " FROM memory_entries e WHERE e.space = ?" + conditions, args
+		return "+e.id", " FROM memory_entries e WHERE e.space = $1" + conditions, args
 	case len(allOf) != 1:
-		return "e.id", " FROM memory_entries e WHERE e.space = ?" + conditions, args
+		return "e.id", " FROM memory_entries e WHERE e.space = $1" + conditions, args
 	case conditions == "" && len(w.filter) == 0:
-		return "g.entry", " FROM memory_tags g WHERE g.space = ? AND g.tag = ?", args
+		return "g.entry", " FROM memory_tags g WHERE g.space = $1 AND g.tag = $2", args
 	}
-	return "g.entry", " FROM memory_tags g JOIN memory_entries e ON e.id = +g.entry WHERE g.space = ? AND g.tag = ?" + conditions, args
+	return "g.entry", " FROM memory_tags g JOIN memory_entries e ON e.id = +g.entry WHERE g.space = $1 AND g.tag = " +
+		"$2" + conditions, args
 }
 
 // indexed returns what is picked in a space without a filter, which SQL finds.
 func (w *pick) indexed(tx *store.Tx, s space, below int64, n int, count bool) (found idList, err error) {
 	id, where, args := w.where(s)
-	found.ids, err = store.Column[int64](tx, "SELECT "+id+where+" AND "+id+" < ? ORDER BY "+id+" DESC LIMIT ?", slices.Concat(args, []any{below, n})...)
+	all := slices.Clone(args)
+	query := "SELECT " + id + where + " AND " + id + " < " + all.Add(below) + " ORDER BY " + id + " DESC LIMIT " +
+		"" + all.Add(n)
+	found.ids, err = store.Column[int64](tx, query, all...)
 	if err != nil {
 		return found, err
 	}
@@ -251,8 +262,9 @@ func (w *pick) filtered(tx *store.Tx, s space, below int64, n, budget int, count
 	}
 	looked := 0
 	var last int64
-	query := "SELECT e.id, e.content" + where + " AND (e.expires_at IS NULL OR e.expires_at > ?) AND " + column + " < ? ORDER BY " + column + " DESC LIMIT ?"
-	err = tx.Each(query, slices.Concat(args, []any{w.now, below, budget + 1}), func(scan func(...any) error) error {
+	query := "SELECT e.id, e.content" + where + " AND (e.expires_at IS NULL OR e.expires_at > " + args.Add(w.now) +
+		") AND " + column + " < " + args.Add(below) + " ORDER BY " + column + " DESC LIMIT " + args.Add(budget+1)
+	err = tx.Each(query, args, func(scan func(...any) error) error {
 		var id int64
 		var content []byte
 		if err := scan(&id, &content); err != nil {
@@ -281,7 +293,7 @@ const maxNarrow = 5_000
 
 // narrow adds a condition that leaves out entries without the words that a filter's values consist
 // of, where few have them. What the index of words does not tell of is left in.
-func (w *pick) narrow(tx *store.Tx, s space, below int64, where string, args []any) (string, []any, error) {
+func (w *pick) narrow(tx *store.Tx, s space, below int64, where string, args store.Args) (string, store.Args, error) {
 	match, numbers := matchOf(s.id, w.filter)
 	if match == "" {
 		return where, args, nil
@@ -290,11 +302,10 @@ func (w *pick) narrow(tx *store.Tx, s space, below int64, where string, args []a
 	if err != nil || len(ids[0]) > maxNarrow {
 		return where, args, err
 	}
-	where += " AND e.id IN (SELECT CAST(value AS INTEGER) FROM json_each(?) UNION ALL SELECT id FROM memory_entries WHERE space = ? AND bytes > 8192"
-	args = append(args, listOf(ids[0]), s.id)
+	where += " AND e.id IN (SELECT CAST(value AS INTEGER) FROM json_each(" + args.Add(listOf(ids[0])) +
+		") UNION ALL SELECT id FROM memory_entries WHERE space = $1 AND bytes > 8192"
 	if numbers {
-		where += " UNION ALL SELECT id FROM memory_entries WHERE space = ? AND glob('*[0-9][eE][-+0-9]*', content)"
-		args = append(args, s.id)
+		where += " UNION ALL SELECT id FROM memory_entries WHERE space = $1 AND glob('*[0-9][eE][-+0-9]*', content)"
 	}
 	return where + ")", args, nil
 }

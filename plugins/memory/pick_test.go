@@ -346,7 +346,7 @@ func TestStoreOfTheVersionBefore(t *testing.T) {
 		space, err := openSpace(tx, n, protocol.TierSemantic, "")
 		if err == nil {
 			_, err = tx.Exec(`INSERT INTO memory_entries (space, key, sent, tags, source, weight, ttl, created_at, updated_at, bytes, content)
-				VALUES (?, '{"n":1}', '{"n":1}', '["t"]', 's', 1, 0, 1, 2, 10, '{"v":1}')`, space)
+				VALUES ($1, '{"n":1}', '{"n":1}', '["t"]', 's', 1, 0, 1, 2, 10, '{"v":1}')`, space)
 		}
 		return err
 	}))
@@ -373,7 +373,7 @@ func TestFolders(t *testing.T) {
 		for _, key := range []string{"1", "2"} {
 			if err == nil {
 				_, err = tx.Exec(`INSERT INTO memory_entries (space, key, sent, tags, source, weight, ttl, created_at, updated_at, bytes, content)
-					VALUES (?1, ?2, ?2, '[]', '', 1, 0, 1, 2, 10, '"old soup"')`, space, `{"n":`+key+`}`)
+					VALUES ($1, $2, $2, '[]', '', 1, 0, 1, 2, 10, '"old soup"')`, space, `{"n":`+key+`}`)
 			}
 		}
 		return err

@@ -168,7 +168,8 @@ func (p *Plugin) read(ctx context.Context, s *repository, w *want, do func(tx *s
 			return err
 		}
 		if sweep {
-			if expired, err = tx.Get("SELECT 1 FROM memory_entries WHERE expires_at <= ? ORDER BY expires_at LIMIT 1", []any{w.now}, new(int)); err != nil || expired {
+			if expired, err = tx.Get("SELECT 1 FROM memory_entries WHERE expires_at <= $1 ORDER BY expires_at LIMIT "+
+				"1", []any{w.now}, new(int)); err != nil || expired {
 				return err
 			}
 		}

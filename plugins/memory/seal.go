@@ -20,7 +20,8 @@ func seal(tx *store.Tx, space int64) error {
 	if err := unseal(tx, space); err != nil {
 		return err
 	}
-	ids, err := store.Column[int64](tx, "SELECT entry FROM memory_loose WHERE space = ? ORDER BY entry LIMIT ?", space, segmentSize*maxSealed)
+	ids, err := store.Column[int64](tx, "SELECT entry FROM memory_loose WHERE space = $1 ORDER BY entry LIMIT $2",
+		space, segmentSize*maxSealed)
 	if err != nil || len(ids) < segmentSize {
 		return err
 	}
@@ -46,7 +47,8 @@ func (s *repository) sealBehind(ctx context.Context) {
 
 // sealOne makes a segment of entries.
 func sealOne(tx *store.Tx, space int64, ids []int64, size int) error {
-	if _, err := tx.Exec("DELETE FROM memory_loose WHERE space = ? AND entry IN (SELECT CAST(value AS INTEGER) FROM json_each(?))", space, listOf(ids)); err != nil {
+	if _, err := tx.Exec("DELETE FROM memory_loose WHERE space = $1 AND entry IN (SELECT CAST(value AS INTEGER) FROM "+
+		"json_each($2))", space, listOf(ids)); err != nil {
 		return err
 	}
 	all, err := vectorsOf(tx, ids, size)
@@ -64,7 +66,8 @@ func sealOne(tx *store.Tx, space int64, ids []int64, size int) error {
 		return err
 	}
 	codes := embed.NewCoder(centre).Encode(vectors)
-	_, err = tx.Exec("INSERT INTO memory_segments (space, centre, size, bytes, entries, codes) VALUES (?, ?, ?, ?, ?, ?)",
+	_, err = tx.Exec("INSERT INTO memory_segments (space, centre, size, bytes, entries, codes) VALUES ($1, $2, $3, "+
+		"$4, $5, $6)",
 		space, id, len(all), len(entries)+len(codes), entries, []byte(codes))
 	return err
 }
@@ -88,7 +91,8 @@ func centreOf(tx *store.Tx, vectors []embed.Vector) (id int64, centre []float32,
 	for i := range sample {
 		sample[i] = 1 + rand.Int64N(now)
 	}
-	found, err := store.Column[[]byte](tx, "SELECT vector FROM memory_vectors WHERE seq IN (SELECT CAST(value AS INTEGER) FROM json_each(?)) ORDER BY seq", listOf(sample))
+	found, err := store.Column[[]byte](tx, "SELECT vector FROM memory_vectors WHERE seq IN (SELECT CAST(value AS "+
+		"INTEGER) FROM json_each($1)) ORDER BY seq", listOf(sample))
 	if err != nil {
 		return 0, nil, err
 	}
@@ -103,7 +107,8 @@ func centreOf(tx *store.Tx, vectors []embed.Vector) (id int64, centre []float32,
 	for _, f := range centre {
 		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(f))
 	}
-	id, err = tx.Insert("INSERT INTO memory_centres (at, centre, mean, spread) VALUES (?, ?, ?, ?) RETURNING id", now, raw, background.Mean, background.Spread)
+	id, err = tx.Insert("INSERT INTO memory_centres (at, centre, mean, spread) VALUES ($1, $2, $3, $4) RETURNING id",
+		now, raw, background.Mean, background.Spread)
 	return id, centre, err
 }
 
@@ -119,28 +124,32 @@ func floatsOf(raw []byte) []float32 {
 // than half of what is in segments is still there.
 func unseal(tx *store.Tx, space int64) error {
 	var there, sealed int
-	if _, err := tx.Get("SELECT entries, (SELECT coalesce(sum(size), 0) FROM memory_segments WHERE space = ?1) FROM memory_spaces WHERE id = ?1", []any{space}, &there, &sealed); err != nil {
+	if _, err := tx.Get("SELECT entries, (SELECT coalesce(sum(size), 0) FROM memory_segments WHERE space = $1) FROM "+
+		"memory_spaces WHERE id = $1", []any{space}, &there, &sealed); err != nil {
 		return err
 	}
 	if there == 0 {
-		_, err := tx.Exec("DELETE FROM memory_segments WHERE space = ?", space)
+		_, err := tx.Exec("DELETE FROM memory_segments WHERE space = $1", space)
 		return err
 	}
 	for n := 0; sealed > 2*there+segmentSize && n < maxSealed/8; n++ {
 		var id int64
 		var size int
 		var raw []byte
-		if _, err := tx.Get("SELECT id, size, entries FROM memory_segments WHERE space = ? ORDER BY id LIMIT 1", []any{space}, &id, &size, &raw); err != nil {
+		if _, err := tx.Get("SELECT id, size, entries FROM memory_segments WHERE space = $1 ORDER BY id LIMIT 1",
+			[]any{space}, &id, &size, &raw); err != nil {
 			return err
 		}
 		var ids []int64
 		for ; len(raw) >= 8; raw = raw[8:] {
 			ids = append(ids, int64(binary.LittleEndian.Uint64(raw)))
 		}
-		if _, err := tx.Exec("INSERT INTO memory_loose SELECT space, entry FROM memory_vectors WHERE space = ? AND entry IN (SELECT CAST(value AS INTEGER) FROM json_each(?)) ON CONFLICT DO NOTHING", space, listOf(ids)); err != nil {
+		if _, err := tx.Exec("INSERT INTO memory_loose SELECT space, entry FROM memory_vectors WHERE space = $1 AND "+
+			"entry IN (SELECT CAST(value AS INTEGER) FROM json_each($2)) ON CONFLICT DO NOTHING", space,
+			listOf(ids)); err != nil {
 			return err
 		}
-		if _, err := tx.Exec("DELETE FROM memory_segments WHERE id = ?", id); err != nil {
+		if _, err := tx.Exec("DELETE FROM memory_segments WHERE id = $1", id); err != nil {
 			return err
 		}
 		sealed -= size

@@ -76,7 +76,7 @@ func (p *Plugin) EndSession(ctx context.Context, s *host.Session) {
 	p.mu.Unlock()
 	if len(children) > 0 {
 		if err := p.env.Store.Write(ctx, func(tx *store.Tx) error {
-			_, err := tx.Exec("DELETE FROM memory_agents WHERE agent IN (SELECT value FROM json_each(?))",
+			_, err := tx.Exec("DELETE FROM memory_agents WHERE agent IN (SELECT value FROM json_each($1))",
 				store.JSON(children))
 			return err
 		}); err != nil {
@@ -141,12 +141,13 @@ func (p *Plugin) RestoreSession(ctx context.Context, s *host.Session, state json
 // child that shares.
 func memoryOf(tx *store.Tx, agent string) (string, error) {
 	uses := agent
-	_, err := tx.Get("SELECT uses FROM memory_agents WHERE agent = ?", []any{agent}, &uses)
+	_, err := tx.Get("SELECT uses FROM memory_agents WHERE agent = $1", []any{agent}, &uses)
 	return uses, err
 }
 
 func setUses(tx *store.Tx, agent, uses string) error {
-	_, err := tx.Exec("INSERT INTO memory_agents VALUES (?, ?) ON CONFLICT (agent) DO UPDATE SET uses = excluded.uses", agent, uses)
+	_, err := tx.Exec("INSERT INTO memory_agents VALUES ($1, $2) ON CONFLICT (agent) DO UPDATE SET uses = "+
+		"excluded.uses", agent, uses)
 	return err
 }
 
@@ -230,7 +231,7 @@ func (p *Plugin) copyMemory(tx *store.Tx, parent, child string, working []owned)
 			return err
 		}
 		if was != nil { // of an earlier snapshot, or of the tier before
-			if _, err := remove(tx, "id = ?", was.id); err != nil {
+			if _, err := remove(tx, "id = $1", was.id); err != nil {
 				return err
 			}
 		}
@@ -264,7 +265,9 @@ func entriesOf(tx *store.Tx, now float64, tier protocol.MemoryTier, owner string
 	if err != nil {
 		return nil, err
 	}
-	err = tx.Each("SELECT n.memory_id, n.namespace, n.scope, v.vector, "+columns+fromEntries+"JOIN memory_names n USING (memory_id) LEFT JOIN memory_vectors v ON v.entry = e.id WHERE s.tier = ? AND s.owner = ? ORDER BY e.id",
+	err = tx.Each("SELECT n.memory_id, n.namespace, n.scope, v.vector, "+columns+fromEntries+"JOIN memory_names n "+
+		"USING (memory_id) LEFT JOIN memory_vectors v ON v.entry = e.id WHERE s.tier = $1 AND s.owner = $2 ORDER BY "+
+		"e.id",
 		[]any{string(tier), owner}, func(scan func(...any) error) error {
 			o := owned{row: new(row)}
 			var vector []byte

@@ -171,12 +171,13 @@ func Owners(ctx context.Context, s store.Store) (all []Owner, err error) {
 	err = s.Read(ctx, func(tx *store.Tx) error {
 		return tx.Each(`SELECT COALESCE(a.agent, s.owner), n.namespace, SUM(s.entries) FROM memory_spaces s JOIN memory_names n USING (memory_id)
 			LEFT JOIN (SELECT agent, uses FROM memory_agents UNION SELECT DISTINCT owner, owner FROM memory_spaces) a ON a.uses = s.owner
-			WHERE s.tier = ? AND s.entries > 0 GROUP BY 1, 2 ORDER BY 1, 2`, []any{string(protocol.TierEpisodic)}, func(scan func(...any) error) error {
-			var o Owner
-			err := scan(&o.Agent, &o.Namespace, &o.Entries)
-			all = append(all, o)
-			return err
-		})
+			WHERE s.tier = $1 AND s.entries > 0 GROUP BY 1, 2 ORDER BY 1, 2`, []any{string(protocol.TierEpisodic)},
+			func(scan func(...any) error) error {
+				var o Owner
+				err := scan(&o.Agent, &o.Namespace, &o.Entries)
+				all = append(all, o)
+				return err
+			})
 	})
 	return all, err
 }
@@ -211,22 +212,26 @@ func openSpace(tx *store.Tx, n name, tier protocol.MemoryTier, owner string) (in
 	if err != nil || id != 0 {
 		return id, err
 	}
-	if _, err := tx.Exec("INSERT INTO memory_names VALUES (?, ?, ?) ON CONFLICT DO NOTHING", n.id, n.namespace, n.scope); err != nil {
+	if _, err := tx.Exec("INSERT INTO memory_names VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", n.id, n.namespace,
+		n.scope); err != nil {
 		return 0, err
 	}
-	id, err = tx.Insert("INSERT INTO memory_spaces (memory_id, tier, owner) VALUES (?, ?, ?) RETURNING id", n.id, string(tier), owner)
+	id, err = tx.Insert("INSERT INTO memory_spaces (memory_id, tier, owner) VALUES ($1, $2, $3) RETURNING id", n.id,
+		string(tier), owner)
 	return id, err
 }
 
 // spaceOf returns the space of a memory's tier; 0 = nothing was ever stored there.
 func spaceOf(tx *store.Tx, memoryID string, tier protocol.MemoryTier, owner string) (id int64, err error) {
-	_, err = tx.Get("SELECT id FROM memory_spaces WHERE memory_id = ? AND tier = ? AND owner = ?", []any{memoryID, string(tier), owner}, &id)
+	_, err = tx.Get("SELECT id FROM memory_spaces WHERE memory_id = $1 AND tier = $2 AND owner = $3", []any{memoryID,
+		string(tier), owner}, &id)
 	return id, err
 }
 
 // held returns how much there is in a tier of one owner, in all its memories.
 func held(tx *store.Tx, tier protocol.MemoryTier, owner string) (entries, bytes int, err error) {
-	_, err = tx.Get("SELECT coalesce(sum(entries), 0), coalesce(sum(bytes), 0) FROM memory_spaces WHERE tier = ? AND owner = ?", []any{string(tier), owner}, &entries, &bytes)
+	_, err = tx.Get("SELECT coalesce(sum(entries), 0), coalesce(sum(bytes), 0) FROM memory_spaces WHERE tier = $1 "+
+		"AND owner = $2", []any{string(tier), owner}, &entries, &bytes)
 	return entries, bytes, err
 }
 
@@ -240,7 +245,8 @@ func put(tx *store.Tx, space int64, e *entry, at stored, vector embed.Vector, wa
 				return err
 			}
 		}
-		if _, err := tx.Exec("DELETE FROM memory_entries WHERE id = ?", was.id); err != nil { // what belongs to it goes by triggers
+		if _, err := tx.Exec("DELETE FROM memory_entries WHERE id = $1",
+			was.id); err != nil { // what belongs to it goes by triggers
 			return err
 		}
 	}
@@ -253,7 +259,7 @@ func put(tx *store.Tx, space int64, e *entry, at stored, vector embed.Vector, wa
 	}
 	id, err := tx.Insert(`INSERT INTO memory_entries (space, key, sent, tags, source, weight, ttl, created_at,
 			updated_at, expires_at, version, bytes, content, folder)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id`,
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) RETURNING id`,
 		space, e.canonical, string(e.Key), store.JSON(e.Tags), e.Source, e.Weight, e.TTL, at.created,
 		at.updated, expires, at.version, e.size(), string(e.Content), at.folder)
 	if err != nil {

@@ -49,7 +49,8 @@ func useModel(tx *store.Tx, m embed.Model) error {
 }
 
 func setModel(tx *store.Tx, m embed.Model) error {
-	_, err := tx.Exec("INSERT INTO memory_meta VALUES ('model', ?), ('size', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value", m.Name, strconv.Itoa(m.Size))
+	_, err := tx.Exec("INSERT INTO memory_meta VALUES ('model', $1), ('size', $2) ON CONFLICT (name) DO UPDATE SET "+
+		"value = excluded.value", m.Name, strconv.Itoa(m.Size))
 	return err
 }
 
@@ -96,13 +97,15 @@ func detail(note string) map[string]any {
 // putVector stores the vector of an entry, or notes that it has none yet where others have.
 func putVector(tx *store.Tx, entry, space int64, v embed.Vector) error {
 	if len(v) == 0 {
-		_, err := tx.Exec("INSERT INTO memory_waiting SELECT CAST(? AS INTEGER) WHERE EXISTS (SELECT 1 FROM memory_meta WHERE name = 'model')", entry)
+		_, err := tx.Exec("INSERT INTO memory_waiting SELECT CAST($1 AS INTEGER) WHERE EXISTS (SELECT 1 FROM "+
+			"memory_meta WHERE name = 'model')", entry)
 		return err
 	}
-	if _, err := tx.Exec("INSERT INTO memory_vectors (entry, space, sketch, vector) VALUES (?, ?, x'', ?)", entry, space, v.Bytes()); err != nil {
+	if _, err := tx.Exec("INSERT INTO memory_vectors (entry, space, sketch, vector) VALUES ($1, $2, x'', $3)", entry,
+		space, v.Bytes()); err != nil {
 		return err
 	}
-	_, err := tx.Exec("INSERT INTO memory_loose VALUES (?, ?)", space, entry)
+	_, err := tx.Exec("INSERT INTO memory_loose VALUES ($1, $2)", space, entry)
 	return err
 }
 
@@ -140,7 +143,8 @@ func (p *Plugin) backfill(ctx context.Context) {
 func embedWaiting(ctx context.Context, st store.Store, by embed.Embedder, limit int) (int, error) {
 	var found []*row
 	err := st.Read(ctx, func(tx *store.Tx) (err error) {
-		found, err = store.Rows(tx, "SELECT "+columns+" FROM memory_waiting w JOIN memory_entries e ON e.id = w.entry JOIN memory_spaces s ON s.id = e.space ORDER BY w.entry LIMIT ?",
+		found, err = store.Rows(tx, "SELECT "+columns+" FROM memory_waiting w JOIN memory_entries e ON e.id = "+
+			"w.entry JOIN memory_spaces s ON s.id = e.space ORDER BY w.entry LIMIT $1",
 			[]any{limit}, (*row).columns)
 		return err
 	})
@@ -160,7 +164,7 @@ func embedWaiting(ctx context.Context, st store.Store, by embed.Embedder, limit 
 			return err
 		}
 		for i, r := range found {
-			gone, err := tx.Exec("DELETE FROM memory_waiting WHERE entry = ?", r.id)
+			gone, err := tx.Exec("DELETE FROM memory_waiting WHERE entry = $1", r.id)
 			if err != nil {
 				return err
 			}

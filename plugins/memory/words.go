@@ -85,7 +85,8 @@ func (s *repository) catchUp(ctx context.Context) error {
 		}
 		var found []*row
 		bytes := 0
-		err := tx.Each("SELECT "+columns+fromEntries+"WHERE e.id <= ? ORDER BY e.id DESC LIMIT ?", []any{upto, maxCaughtUp}, func(scan func(...any) error) error {
+		err := tx.Each("SELECT "+columns+fromEntries+"WHERE e.id <= $1 ORDER BY e.id DESC LIMIT $2", []any{upto,
+			maxCaughtUp}, func(scan func(...any) error) error {
 			r := new(row)
 			err := scan(r.columns()...)
 			if err == nil && bytes < caughtUpBytes {
@@ -110,10 +111,11 @@ func (s *repository) catchUp(ctx context.Context) error {
 			return err
 		}
 		rest := found[len(found)-1].id - 1
-		if _, err := tx.Exec("DELETE FROM memory_vectors WHERE entry > ? AND entry <= ? AND NOT EXISTS (SELECT 1 FROM memory_meta WHERE name = 'model')", rest, upto); err != nil {
+		if _, err := tx.Exec("DELETE FROM memory_vectors WHERE entry > $1 AND entry <= $2 AND NOT EXISTS (SELECT 1 "+
+			"FROM memory_meta WHERE name = 'model')", rest, upto); err != nil {
 			return err
 		}
-		_, err = tx.Exec("UPDATE memory_unkeyed SET upto = ?", rest)
+		_, err = tx.Exec("UPDATE memory_unkeyed SET upto = $1", rest)
 		return err
 	})
 }
@@ -145,7 +147,8 @@ type term struct {
 func lookUp(tx *store.Tx, query *embed.Query, spaces []int64) (*words, error) {
 	w := &words{tx: tx, spaces: spaces, query: query}
 	total := 0
-	if _, err := tx.Get("SELECT coalesce(sum(entries), 0) FROM memory_spaces WHERE id IN (SELECT CAST(value AS INTEGER) FROM json_each(?))", []any{listOf(spaces)}, &total); err != nil {
+	if _, err := tx.Get("SELECT coalesce(sum(entries), 0) FROM memory_spaces WHERE id IN (SELECT CAST(value AS "+
+		"INTEGER) FROM json_each($1))", []any{listOf(spaces)}, &total); err != nil {
 		return nil, err
 	}
 	if err := w.findEntries(); err != nil {
@@ -211,7 +214,7 @@ func (w *words) count(t *term) (int, error) {
 	}
 	if w.oldest == 0 {
 		oldest := "SELECT min((SELECT min(id) FROM memory_entries WHERE space = CAST(value AS INTEGER))) " +
-			"FROM json_each(?)"
+			"FROM json_each($1)"
 		if _, err := w.tx.Get(oldest, []any{listOf(w.spaces)}, &w.oldest); err != nil {
 			return 0, err
 		}

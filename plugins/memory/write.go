@@ -173,7 +173,7 @@ func (w *writing) store(ctx context.Context, i int) error {
 		return err
 	}
 	if was != nil && was.expires > 0 && was.expires <= w.now { // it is as if it were not there
-		if _, err := remove(w.tx, "id = ?", was.id); err != nil {
+		if _, err := remove(w.tx, "id = $1", was.id); err != nil {
 			return err
 		}
 		was = nil
@@ -259,7 +259,8 @@ const purgeBatch = 1_000
 
 // purge removes what has expired, up to a batch.
 func purge(tx *store.Tx, now float64) error {
-	_, err := remove(tx, "id IN (SELECT id FROM memory_entries WHERE expires_at <= ? ORDER BY expires_at LIMIT ?)", now, purgeBatch)
+	_, err := remove(tx, "id IN (SELECT id FROM memory_entries WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2)",
+		now, purgeBatch)
 	return err
 }
 
@@ -368,7 +369,8 @@ func (p *Plugin) forgetSome(ctx context.Context, s *repository, w *pick, tiers [
 		return 0, next, nil
 	}
 	err = s.store.Write(ctx, func(tx *store.Tx) (err error) { // one that was stored again meanwhile has another id
-		deleted, err = remove(tx, "id IN (SELECT CAST(value AS INTEGER) FROM json_each(?)) AND (expires_at IS NULL OR expires_at > ?)", listOf(found.ids), w.now) // what has expired is not there to be deleted
+		deleted, err = remove(tx, "id IN (SELECT CAST(value AS INTEGER) FROM json_each($1)) AND (expires_at IS NULL "+
+			"OR expires_at > $2)", listOf(found.ids), w.now) // what has expired is not there to be deleted
 		for _, s := range among {
 			err = errors.Join(err, seal(tx, s.id))
 		}

@@ -130,7 +130,8 @@ func (c *change) mayClaim(tx *store.Tx, pl *plan, t *task) error {
 
 // remove deletes a task. Others that wait for it do no more, if force allows that.
 func (c *change) remove(tx *store.Tx, pl *plan, t *task) error {
-	waiting, err := store.Rows(tx, selectTasks+" WHERE plan_id = ? AND deps LIKE '%' || ? || '%'"+inOrder, []any{pl.ID, t.ID}, (*task).columns)
+	waiting, err := store.Rows(tx, selectTasks+" WHERE plan_id = $1 AND deps LIKE '%' || $2 || '%'"+inOrder,
+		[]any{pl.ID, t.ID}, (*task).columns)
 	if err != nil {
 		return err
 	}
@@ -154,7 +155,7 @@ func (c *change) remove(tx *store.Tx, pl *plan, t *task) error {
 			return err
 		}
 	}
-	if _, err := tx.Exec("DELETE FROM planning_tasks WHERE id = ?", t.ID); err != nil {
+	if _, err := tx.Exec("DELETE FROM planning_tasks WHERE id = $1", t.ID); err != nil {
 		return err
 	}
 	return pl.add(tx, -1, -t.size(), -count(pl.isDone(t)))

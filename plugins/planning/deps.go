@@ -26,7 +26,8 @@ func once(list []string) []string {
 
 // selectDeps selects which of a list are tasks of a plan. The order of the join keeps
 // SQLite from going over all tasks of the plan instead.
-const selectDeps = "SELECT t.id FROM json_each(?) d CROSS JOIN planning_tasks t WHERE t.id = d.value AND t.plan_id = ?"
+const selectDeps = "SELECT t.id FROM json_each($1) d CROSS JOIN planning_tasks t WHERE t.id = d.value AND t.plan_id " +
+	"= $2"
 
 // deps refuses those that are no task of the plan.
 func (p *problems) deps(tx *store.Tx, pl *plan, deps []string) error {
@@ -104,7 +105,7 @@ func cycle(tx *store.Tx, id string, deps []string) ([]string, error) {
 
 // selectWaits selects the tasks of a list, those that they wait for, and so on.
 const selectWaits = `WITH RECURSIVE before (id) AS (
-		SELECT t.id FROM json_each(?) d CROSS JOIN planning_tasks t WHERE t.id = d.value
+		SELECT t.id FROM json_each($1) d CROSS JOIN planning_tasks t WHERE t.id = d.value
 		UNION SELECT d.value FROM before CROSS JOIN planning_tasks t CROSS JOIN json_each(t.deps) d WHERE t.id = before.id
 	) SELECT t.id, t.deps FROM before CROSS JOIN planning_tasks t WHERE t.id = before.id`
 

@@ -121,7 +121,7 @@ func (p *Plugin) create(ctx context.Context, req *protocol.PlanCreateRequest,
 		if err := roomForPlan(tx, &pl); err != nil {
 			return err
 		}
-		if pl.ID, err = newID(tx, "SELECT 1 FROM planning_plans WHERE id = ?"); err != nil {
+		if pl.ID, err = newID(tx, "SELECT 1 FROM planning_plans WHERE id = $1"); err != nil {
 			return err
 		}
 		pl.CreatedAt = p.now()
@@ -147,8 +147,8 @@ func (p *Plugin) delete(ctx context.Context, req *protocol.PlanCreateRequest) (*
 			return host.NotOwnerBut(&protocol.PlanCreateResponse{PlanID: req.PlanID, Columns: []string{},
 				Error: unknownPlan(req.PlanID)})
 		}
-		holders, err = store.Column[string](tx, "SELECT claimed_by FROM planning_tasks WHERE plan_id = ? AND "+
-			"claimed_until > ?", pl.ID, p.now())
+		holders, err = store.Column[string](tx, "SELECT claimed_by FROM planning_tasks WHERE plan_id = $1 AND "+
+			"claimed_until > $2", pl.ID, p.now())
 		if err != nil {
 			return err
 		}
@@ -158,8 +158,8 @@ func (p *Plugin) delete(ctx context.Context, req *protocol.PlanCreateRequest) (*
 			return nil
 		}
 		resp.Success, resp.Columns = true, pl.Columns
-		for _, q := range []string{"DELETE FROM planning_tasks WHERE plan_id = ?",
-			"DELETE FROM planning_plans WHERE id = ?"} {
+		for _, q := range []string{"DELETE FROM planning_tasks WHERE plan_id = $1",
+			"DELETE FROM planning_plans WHERE id = $1"} {
 			if _, err := tx.Exec(q, pl.ID); err != nil {
 				return err
 			}

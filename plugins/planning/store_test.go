@@ -38,7 +38,7 @@ func consistent(t testing.TB, s store.Store) {
 			assert.That(t, pl.tasks == tasks && pl.tasksSize == size && pl.done == done,
 				"the plan %s counts %d tasks of %d bytes, %d done, but has %d of %d, %d done", pl.Name, pl.tasks, pl.tasksSize, pl.done, tasks, size, done)
 			var own int
-			if _, err := tx.Get("SELECT size FROM planning_plans WHERE id = ?", []any{pl.ID}, &own); err != nil || own != pl.size() {
+			if _, err := tx.Get("SELECT size FROM planning_plans WHERE id = $1", []any{pl.ID}, &own); err != nil || own != pl.size() {
 				t.Errorf("the plan %s notes %d bytes of text, but has %d, %v", pl.Name, own, pl.size(), err)
 			}
 		}
@@ -100,7 +100,7 @@ func TestTasksOfAPlanAreBounded(t *testing.T) {
 	s := newStage(t, newFile(t))
 	plan := s.plan()
 	must.OK(t, s.store.Write(t.Context(), func(tx *store.Tx) error {
-		_, err := tx.Exec("UPDATE planning_plans SET tasks = ?", maxTasks-1)
+		_, err := tx.Exec("UPDATE planning_plans SET tasks = $1", maxTasks-1)
 		return err
 	}))
 	last := s.task(plan, "the last")
@@ -150,13 +150,13 @@ func TestPlansAreBounded(t *testing.T) {
 	s := newStage(t, newFile(t))
 	first := s.plan("description", strings.Repeat("😀", maxDescription))
 	must.OK(t, s.store.Write(t.Context(), func(tx *store.Tx) error {
-		_, err := tx.Exec("UPDATE planning_plans SET size = ?", maxPlansSize-100)
+		_, err := tx.Exec("UPDATE planning_plans SET size = $1", maxPlansSize-100)
 		return err
 	}))
 	path, message := s.refused(protocol.TypePlanCreateReq, fields(t, "description", strings.Repeat("x", 100)))
 	assert.Equal(t, path, "/description", "%s", message)
 	must.OK(t, s.store.Write(t.Context(), func(tx *store.Tx) error {
-		_, err := tx.Exec(`WITH RECURSIVE n (i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
+		_, err := tx.Exec(`WITH RECURSIVE n (i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM n WHERE i < $1)
 			INSERT INTO planning_plans (id, created_at, size, name, columns, description) SELECT printf('%012x', i), i, 0, '', '["a"]', '' FROM n`, maxPlans-1)
 		return err
 	}))
@@ -193,14 +193,15 @@ func TestQueriesUseIndexes(t *testing.T) {
 	}
 	for _, query := range []string{selectDeps, selectWaits} {
 		byID := 0
-		for _, step := range steps(t, s, strings.ReplaceAll(query, "?", "'[]'")) {
+		query = strings.NewReplacer("$1", "'[]'", "$2", "'[]'").Replace(query)
+		for _, step := range steps(t, s, query) {
 			assert.That(t, !strings.Contains(step, "SCAN t"), "it goes over all tasks: %q", step)
 			if strings.Contains(step, "SEARCH t USING") && strings.Contains(step, "(id=?)") {
 				byID++
 			}
 		}
 		if byID == 0 {
-			t.Errorf("tasks are not found by id: %q", steps(t, s, strings.ReplaceAll(query, "?", "'[]'")))
+			t.Errorf("tasks are not found by id: %q", steps(t, s, query))
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/rand"
 	"encoding/hex"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -111,7 +112,7 @@ func (pl *plan) entry(status string) string {
 
 func (pl *plan) insert(tx *store.Tx) error {
 	_, err := tx.Exec("INSERT INTO planning_plans (id, created_at, size, name, columns, done_column, description, "+
-		"folder) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+		"folder) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
 		pl.ID, pl.CreatedAt, pl.size(), pl.Name, store.JSON(pl.Columns), pl.DoneColumn, pl.Description, pl.Folder)
 	return err
 }
@@ -124,7 +125,7 @@ const selectPlans = "SELECT id, name, description, columns, done_column, created
 func findPlans(tx *store.Tx, id string) ([]*plan, error) {
 	query, args := selectPlans+" ORDER BY created_at, number", []any(nil)
 	if id != "" {
-		query, args = selectPlans+" WHERE id = ?", []any{id}
+		query, args = selectPlans+" WHERE id = $1", []any{id}
 	}
 	return store.Rows(tx, query, args, func(pl *plan) []any {
 		return []any{&pl.ID, &pl.Name, &pl.Description, store.JSON(&pl.Columns), &pl.DoneColumn, &pl.CreatedAt,
@@ -207,7 +208,8 @@ func (t *task) put(tx *store.Tx, pl *plan, old *task) error {
 
 const putTask = `INSERT INTO planning_tasks (id, plan_id, created_at, place, updated_at, status, done, assignee, title, deps, description, metadata,
 		priority, due, estimate, claimed_by, claimed_until, claimed_for, comments, version)
-	VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20) ON CONFLICT
+		(id) DO UPDATE SET
 	created_at = excluded.created_at, place = excluded.place, updated_at = excluded.updated_at, status = excluded.status, done = excluded.done,
 	assignee = excluded.assignee, title = excluded.title, deps = excluded.deps, description = excluded.description, metadata = excluded.metadata,
 	priority = excluded.priority, due = excluded.due, estimate = excluded.estimate, claimed_by = excluded.claimed_by, claimed_until = excluded.claimed_until,
@@ -219,7 +221,8 @@ func (pl *plan) add(tx *store.Tx, tasks, size, done int) error {
 	if tasks == 0 && size == 0 && done == 0 {
 		return nil
 	}
-	_, err := tx.Exec("UPDATE planning_plans SET tasks = tasks + ?, tasks_size = tasks_size + ?, done = done + ? WHERE id = ?", tasks, size, done, pl.ID)
+	_, err := tx.Exec("UPDATE planning_plans SET tasks = tasks + $1, tasks_size = tasks_size + $2, done = done + $3 "+
+		"WHERE id = $4", tasks, size, done, pl.ID)
 	return err
 }
 
@@ -239,7 +242,8 @@ const (
 	inOrder = " ORDER BY created_at, place, number"
 
 	// isReady is the condition on tasks to do, and byUrgency their order.
-	isReady   = "done = 0 AND claimed_until <= ? AND (deps = '[]' OR NOT EXISTS (SELECT 1 FROM json_each(t.deps) d CROSS JOIN planning_tasks o WHERE o.id = d.value AND o.done = 0))"
+	isReady = "done = 0 AND claimed_until <= %s AND (deps = '[]' OR NOT EXISTS (SELECT 1 FROM json_each(t.deps) d " +
+		"CROSS JOIN planning_tasks o WHERE o.id = d.value AND o.done = 0))"
 	byUrgency = " ORDER BY priority, due, created_at, place, number"
 )
 
@@ -262,22 +266,23 @@ type filter struct {
 // eachTask goes over the tasks that a filter leaves, the oldest first.
 func eachTask(tx *store.Tx, f *filter, do func(*task) error) error {
 	var conditions []string
-	var args []any
-	for _, c := range [][2]string{{"plan_id = ?", f.PlanID}, {"status = ?", f.Status}, {"id = ?", f.TaskID}, {"assignee = ?", f.Assignee}, {"assignee IN ('', ?)", f.For}} {
+	var args store.Args
+	for _, c := range [][2]string{{"plan_id = %s", f.PlanID}, {"status = %s", f.Status}, {"id = %s", f.TaskID},
+		{"assignee = %s", f.Assignee}, {"assignee IN ('', %s)", f.For}} {
 		if c[1] != "" {
-			conditions, args = append(conditions, c[0]), append(args, c[1])
+			conditions = append(conditions, fmt.Sprintf(c[0], args.Add(c[1])))
 		}
 	}
 	order := inOrder
 	if f.Ready {
-		conditions, args, order = append(conditions, isReady), append(args, f.Now), byUrgency
+		conditions, order = append(conditions, fmt.Sprintf(isReady, args.Add(f.Now))), byUrgency
 	}
 	query := selectTasks
 	if conditions != nil {
 		query += " WHERE " + strings.Join(conditions, " AND ")
 	}
 	if query += order; f.Limit > 0 {
-		query, args = query+" LIMIT ?", append(args, f.Limit)
+		query += " LIMIT " + args.Add(f.Limit)
 	}
 	return tx.Each(query, args, func(scan func(...any) error) error {
 		t := new(task)

@@ -74,7 +74,7 @@ func (p *Plugin) add(ctx context.Context, req *protocol.TaskAddRequest, _ host.E
 		if err := pl.mayBeDone(tx, &t, req.Force); err != nil {
 			return answered(err, &resp.Error)
 		}
-		if t.ID, err = newID(tx, "SELECT 1 FROM planning_tasks WHERE id = ?"); err != nil {
+		if t.ID, err = newID(tx, "SELECT 1 FROM planning_tasks WHERE id = $1"); err != nil {
 			return err
 		}
 		t.Place, t.CreatedAt = pl.tasks, p.now()
@@ -122,7 +122,8 @@ func undone(tx *store.Tx, ids []string) (string, error) {
 	if len(ids) == 0 {
 		return "", nil
 	}
-	open, err := store.Column[string](tx, "SELECT t.id FROM json_each(?) d CROSS JOIN planning_tasks t WHERE t.id = d.value AND t.done = 0", store.JSON(ids))
+	open, err := store.Column[string](tx, "SELECT t.id FROM json_each($1) d CROSS JOIN planning_tasks t WHERE t.id = "+
+		"d.value AND t.done = 0", store.JSON(ids))
 	return shown(open), err
 }
 

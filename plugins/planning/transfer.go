@@ -116,7 +116,7 @@ func (pl *plan) take(tx *store.Tx) error {
 	case there.DoneColumn != pl.DoneColumn:
 		return fmt.Errorf("the plan %s is there already with another done_column: %s", pl.ID, there.DoneColumn)
 	}
-	_, err = tx.Exec("UPDATE planning_plans SET name = ?, description = ?, created_at = ?, size = ? WHERE id = ?",
+	_, err = tx.Exec("UPDATE planning_plans SET name = $1, description = $2, created_at = $3, size = $4 WHERE id = $5",
 		pl.Name, pl.Description, int64(pl.CreatedAt), pl.size(), pl.ID)
 	return err
 }

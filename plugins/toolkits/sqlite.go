@@ -398,7 +398,7 @@ func sqliteQuery(ctx context.Context, c *sql.Conn, st statement, args []any) (*r
 			return failed
 		})
 		defer withinJobs.Delete(id) // where it did not come to run
-		_, err := conn.ExecContext(ctx, "SELECT "+sqliteWithin+"(?)", []driver.NamedValue{{Ordinal: 1, Value: id}})
+		_, err := conn.ExecContext(ctx, "SELECT "+sqliteWithin+"($1)", []driver.NamedValue{{Ordinal: 1, Value: id}})
 		return err
 	})
 	if failed != nil && ctx.Err() == nil {

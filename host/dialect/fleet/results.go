@@ -68,7 +68,8 @@ func (r *results) get(ctx context.Context, id string) *fleet.Result {
 	r.mu.Unlock()
 	if text == "" && r.store != nil {
 		err := r.store.Read(ctx, func(tx *store.Tx) error {
-			_, err := tx.Get("SELECT result FROM fleet_results WHERE workspace = ? AND task_id = ?", []any{r.workspace, id}, &text)
+			_, err := tx.Get("SELECT result FROM fleet_results WHERE workspace = $1 AND task_id = $2",
+				[]any{r.workspace, id}, &text)
 			return err
 		})
 		if err != nil && !errors.Is(err, context.Canceled) {
@@ -124,17 +125,21 @@ func (r *results) remember(k kept) {
 
 // write puts one result into the store, and takes the oldest out where there are too many.
 func (k kept) write(tx *store.Tx, id string, room int) error {
-	if _, err := tx.Exec("DELETE FROM fleet_results WHERE workspace = ? AND task_id = ?", k.Workspace, id); err != nil {
+	if _, err := tx.Exec("DELETE FROM fleet_results WHERE workspace = $1 AND task_id = $2", k.Workspace,
+		id); err != nil {
 		return err
 	}
-	if _, err := tx.Exec("INSERT INTO fleet_results (workspace, task_id, result, size) VALUES (?, ?, ?, ?)", k.Workspace, id, string(k.Result), len(k.Result)); err != nil {
+	if _, err := tx.Exec("INSERT INTO fleet_results (workspace, task_id, result, size) VALUES ($1, $2, $3, $4)",
+		k.Workspace, id, string(k.Result), len(k.Result)); err != nil {
 		return err
 	}
-	if _, err := tx.Exec("DELETE FROM fleet_results WHERE number <= (SELECT max(number) FROM fleet_results) - ?", maxKept); err != nil || len(k.Result) < largeResult {
+	if _, err := tx.Exec("DELETE FROM fleet_results WHERE number <= (SELECT max(number) FROM fleet_results) - $1",
+		maxKept); err != nil || len(k.Result) < largeResult {
 		return err
 	}
 	_, err := tx.Exec(`DELETE FROM fleet_results WHERE number <=
-		(SELECT max(number) FROM (SELECT number, sum(size) OVER (ORDER BY number DESC) AS total FROM fleet_results) summed WHERE total > ?)`, room)
+		(SELECT max(number) FROM (SELECT number, sum(size) OVER (ORDER BY number DESC) AS total FROM fleet_results)
+			summed WHERE total > $1)`, room)
 	return err
 }
 

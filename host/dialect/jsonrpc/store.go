@@ -61,16 +61,16 @@ type history struct {
 	only   atomic.Pointer[string] // the agent whose sessions there are, as tokens tell agents apart; nil = all
 }
 
-// Queries of what the client may see have its agent as ?1, null = all agents.
+// Queries of what the client may see have its agent as $1, null = all agents.
 const (
-	mine = " AND (agent = ?1 OR ?1 IS NULL)"
+	mine = " AND (agent = $1 OR $1 IS NULL)"
 
 	entryColumns   = "id, title, model, rollout, created, updated, agent"
 	rolloutColumns = "id, title, provider, model, thinking, created, updated, agent, folder"
 	saidRows       = " FROM rpc_messages WHERE rollout = rpc_rollouts.id AND said <> 0)"
 	rolloutRows    = "SELECT " + rolloutColumns + ", (SELECT count(*)" + saidRows
-	// saved is the rollouts that began in the folder ?2, "" = in any.
-	saved = " FROM rpc_rollouts WHERE EXISTS (SELECT 1" + saidRows + mine + " AND (folder = ?2 OR ?2 = '')"
+	// saved is the rollouts that began in the folder $2, "" = in any.
+	saved = " FROM rpc_rollouts WHERE EXISTS (SELECT 1" + saidRows + mine + " AND (folder = $2 OR $2 = '')"
 )
 
 func (e *entry) columns() []any {
@@ -131,15 +131,15 @@ func (h *history) count(ctx context.Context, folder string) (total int, err erro
 
 // list returns a page of the rollouts that began in a folder, the latest first; "" = in any.
 func (h *history) list(ctx context.Context, folder string, limit, cursor int) ([]*rollout, error) {
-	return all(ctx, h, rolloutRows+saved+" ORDER BY updated DESC, id LIMIT ?3 OFFSET ?4",
+	return all(ctx, h, rolloutRows+saved+" ORDER BY updated DESC, id LIMIT $3 OFFSET $4",
 		[]any{h.only.Load(), folder, limit, cursor}, (*rollout).columns)
 }
 
 // rollout finds the one whose id is or begins with a text, in any case; "" = the latest. It is of a folder, or of
 // any for "". none is the error where there is none, or more than one.
 func (h *history) rollout(ctx context.Context, folder, id, none string) (*rollout, error) {
-	found, err := all(ctx, h, rolloutRows+saved+" AND substr(id, 1, length(?3)) = ?3"+
-		" ORDER BY length(id) = length(?3) DESC, updated DESC LIMIT 2",
+	found, err := all(ctx, h, rolloutRows+saved+" AND substr(id, 1, length($3)) = $3"+
+		" ORDER BY length(id) = length($3) DESC, updated DESC LIMIT 2",
 		[]any{h.only.Load(), folder, strings.ToLower(id)}, (*rollout).columns)
 	switch {
 	case err != nil:
@@ -151,7 +151,7 @@ func (h *history) rollout(ctx context.Context, folder, id, none string) (*rollou
 }
 
 func (h *history) find(ctx context.Context, id string) (e entry, found bool, err error) {
-	found, err = h.one(ctx, "SELECT "+entryColumns+" FROM rpc_sessions WHERE id = ?2"+mine,
+	found, err = h.one(ctx, "SELECT "+entryColumns+" FROM rpc_sessions WHERE id = $2"+mine,
 		[]any{h.only.Load(), id}, e.columns()...)
 	return e, found, err
 }
@@ -159,7 +159,7 @@ func (h *history) find(ctx context.Context, id string) (e entry, found bool, err
 // messages returns what is in a rollout, the oldest first; said = without what is no part of the history.
 func (h *history) messages(ctx context.Context, rollout string, said bool) ([]*message, error) {
 	return all(ctx, h, "SELECT number, said, message, coalesce((SELECT provider FROM rpc_rollouts WHERE id = rollout),"+
-		" '') FROM rpc_messages WHERE rollout = ? AND said >= ? ORDER BY number", []any{rollout, said},
+		" '') FROM rpc_messages WHERE rollout = $1 AND said >= $2 ORDER BY number", []any{rollout, said},
 		func(m *message) []any { return []any{&m.number, &m.said, store.JSON(m), &m.provider} })
 }
 
@@ -172,7 +172,7 @@ func exec(tx *store.Tx, query string, args ...any) error {
 }
 
 func putEntry(tx *store.Tx, e entry) error {
-	return exec(tx, `INSERT INTO rpc_sessions (`+entryColumns+`) VALUES (?, ?, ?, ?, ?, ?, ?)
+	return exec(tx, `INSERT INTO rpc_sessions (`+entryColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7)
 ON CONFLICT (id) DO UPDATE SET title = excluded.title, model = excluded.model, rollout = excluded.rollout,
 	updated = CASE WHEN excluded.updated > rpc_sessions.updated THEN excluded.updated ELSE rpc_sessions.updated END`,
 		e.columns()...)
@@ -181,7 +181,7 @@ ON CONFLICT (id) DO UPDATE SET title = excluded.title, model = excluded.model, r
 // putRollout keeps a rollout. known says what is done where it is there.
 func putRollout(tx *store.Tx, r rollout, known string) error {
 	columns := r.columns()
-	return exec(tx, "INSERT INTO rpc_rollouts ("+rolloutColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) "+
+	return exec(tx, "INSERT INTO rpc_rollouts ("+rolloutColumns+") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) "+
 		"ON CONFLICT (id) DO "+known, columns[:len(columns)-1]...)
 }
 
@@ -194,7 +194,7 @@ const (
 // prune deletes the rows of sessions or rollouts that are too many, but not those of one of them.
 func (h *history) prune(tx *store.Tx, rows, table, but string) error {
 	return exec(tx, "DELETE FROM "+rows+" IN (SELECT id FROM "+table+
-		" WHERE id <> ? ORDER BY updated DESC LIMIT 1000000000 OFFSET ?)", but, max(h.MaxKept-1, 0))
+		" WHERE id <> $1 ORDER BY updated DESC LIMIT 1000000000 OFFSET $2)", but, max(h.MaxKept-1, 0))
 }
 
 func (h *history) keep(tx *store.Tx, e entry) error {
@@ -219,13 +219,13 @@ func (h *history) add(ctx context.Context, e entry, id, turn string, m message) 
 	err = h.write(ctx, func(tx *store.Tx) error {
 		err := cmp.Or(h.keep(tx, e), putRollout(tx, first, leaveRollout))
 		if err == nil {
-			at, err = tx.Insert("INSERT INTO rpc_messages (rollout, turn, said, message) VALUES (?, ?, 0, ?) "+
+			at, err = tx.Insert("INSERT INTO rpc_messages (rollout, turn, said, message) VALUES ($1, $2, 0, $3) "+
 				"RETURNING number", id, turn, string(text))
 		}
-		return cmp.Or(err, exec(tx, `DELETE FROM rpc_messages WHERE rollout = ?1 AND number IN (
+		return cmp.Or(err, exec(tx, `DELETE FROM rpc_messages WHERE rollout = $1 AND number IN (
 SELECT number FROM (SELECT number, row_number() OVER newest AS place, sum(octet_length(message)) OVER newest AS bytes
-FROM rpc_messages WHERE rollout = ?1 WINDOW newest AS (ORDER BY number DESC)) sized
-WHERE place > 1 AND (place > ?2 OR bytes > ?3))`, id, maxMessages, maxHistory))
+FROM rpc_messages WHERE rollout = $1 WINDOW newest AS (ORDER BY number DESC)) sized
+WHERE place > 1 AND (place > $2 OR bytes > $3))`, id, maxMessages, maxHistory))
 	})
 	if err != nil {
 		return 0, err
@@ -238,14 +238,14 @@ func (h *history) finish(ctx context.Context, turn string, r rollout) error {
 	return h.write(ctx, func(tx *store.Tx) error {
 		return cmp.Or(putRollout(tx, r, updateRollout), // a message begins with its role
 			exec(tx, `UPDATE rpc_messages SET said = CASE WHEN message LIKE '{"role":"system",%' THEN 0 ELSE 1 END
-WHERE rollout = ? AND turn = ?`, r.ID, turn),
+WHERE rollout = $1 AND turn = $2`, r.ID, turn),
 			h.prune(tx, "rpc_messages WHERE rollout", "rpc_rollouts", r.ID),
 			h.prune(tx, "rpc_rollouts WHERE id", "rpc_rollouts", r.ID))
 	})
 }
 
 func (h *history) setting(ctx context.Context, name string) (value string, err error) {
-	_, err = h.one(ctx, "SELECT value FROM rpc_settings WHERE name = ?", []any{name}, &value)
+	_, err = h.one(ctx, "SELECT value FROM rpc_settings WHERE name = $1", []any{name}, &value)
 	return value, err
 }
 
@@ -257,7 +257,7 @@ type setting struct {
 func (s *setting) columns() []any { return []any{&s.Name, &s.Value} }
 
 func (s *setting) put(tx *store.Tx) error {
-	return exec(tx, "INSERT INTO rpc_settings (name, value) VALUES (?, ?) "+
+	return exec(tx, "INSERT INTO rpc_settings (name, value) VALUES ($1, $2) "+
 		"ON CONFLICT (name) DO UPDATE SET value = excluded.value", s.Name, s.Value)
 }
 
@@ -285,7 +285,7 @@ func (s *keptSession) put(tx *store.Tx) error {
 
 // put takes the place of what is kept of a rollout.
 func (r *rollout) put(tx *store.Tx) error {
-	return cmp.Or(exec(tx, "DELETE FROM rpc_messages WHERE rollout = ?", r.ID), putRollout(tx, *r, updateRollout))
+	return cmp.Or(exec(tx, "DELETE FROM rpc_messages WHERE rollout = $1", r.ID), putRollout(tx, *r, updateRollout))
 }
 
 type keptMessage struct {
@@ -304,7 +304,7 @@ func (m *keptMessage) put(tx *store.Tx) error {
 	if err := json.Unmarshal(m.Message, new(message)); err != nil {
 		return err
 	}
-	return exec(tx, "INSERT INTO rpc_messages (rollout, turn, said, message) VALUES (?, ?, ?, ?)",
+	return exec(tx, "INSERT INTO rpc_messages (rollout, turn, said, message) VALUES ($1, $2, $3, $4)",
 		cmp.Or(m.Rollout, m.Session), m.Turn, m.Said || m.Session != "", string(m.Message))
 }
 

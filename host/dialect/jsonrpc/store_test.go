@@ -269,10 +269,10 @@ func TestOlder(t *testing.T) {
 	path := filepath.Join(t.TempDir(), store.FileName)
 	old := must.Get(store.Open(t.Context(), path, store.Options{Parts: []store.Part{part}}))(t)
 	err := errors.Join(old.Write(t.Context(), func(tx *store.Tx) error {
-		_, err := tx.Exec("INSERT INTO rpc_sessions VALUES (?, 'said', 0, '', 1, 2)", s)
+		_, err := tx.Exec("INSERT INTO rpc_sessions VALUES ($1, 'said', 0, '', 1, 2)", s)
 		for _, role := range []string{"user", "tool", "assistant"} {
 			if err == nil {
-				_, err = tx.Exec("INSERT INTO rpc_messages (session, message) VALUES (?, ?)", s, `{"message_id":"m","role":"`+role+`","text":"said","images":[{"path":"a.png","mime_type":"image/png","bytes":7}],"created_at":"2026-01-01T00:00:00Z"}`)
+				_, err = tx.Exec("INSERT INTO rpc_messages (session, message) VALUES ($1, $2)", s, `{"message_id":"m","role":"`+role+`","text":"said","images":[{"path":"a.png","mime_type":"image/png","bytes":7}],"created_at":"2026-01-01T00:00:00Z"}`)
 			}
 		}
 		return err

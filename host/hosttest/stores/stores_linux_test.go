@@ -11,7 +11,7 @@ import (
 	"a2e/host/store"
 )
 
-func TestOnPostgres(t *testing.T) { stores.OnPostgres(t, "^TestOpen$") }
+func TestOnPostgres(t *testing.T) { stores.OnPostgres(t, "^Test(Open|Parameters)$") }
 
 // TestOpen: a path is a store, and stays it.
 func TestOpen(t *testing.T) {
@@ -20,7 +20,7 @@ func TestOpen(t *testing.T) {
 	one, two := filepath.Join(dir, "one", store.FileName), filepath.Join(dir, "two", store.FileName)
 	add := func(s store.Store, text string) {
 		must.OK(t, s.Write(t.Context(), func(tx *store.Tx) error {
-			_, err := tx.Exec("INSERT INTO notes VALUES (?)", text)
+			_, err := tx.Exec("INSERT INTO notes VALUES ($1)", text)
 			return err
 		}))
 	}
@@ -40,5 +40,17 @@ func TestOpen(t *testing.T) {
 			assert.Equal(t, text, "a")
 			return err
 		})
+	}))
+}
+
+// TestParameters: a parameter is the argument of its number, wherever and however often it stands.
+func TestParameters(t *testing.T) {
+	s := stores.Memory(t)
+	must.OK(t, s.Read(t.Context(), func(tx *store.Tx) error {
+		var got string
+		_, err := tx.Get("SELECT CAST($3 AS TEXT) || CAST($1 AS TEXT) || CAST($2 AS TEXT) || CAST($1 AS TEXT) || '$2 ?'",
+			[]any{"a", "b", "c"}, &got)
+		assert.Equal(t, got, "caba$2 ?")
+		return err
 	}))
 }
