@@ -30,5 +30,5 @@
 //
 // Around it: host.go (Options, New, Serve), plugin.go, env.go and needs.go (the contract of plugins),
 // services.go, offers.go and override.go (what plugins have of the host and of each other), dialect.go
-// (the contract of other protocols), snapshot.go (state of sessions that outlives them), limits.go.
+// (the contract of other protocols), limits.go.
 package host

@@ -38,7 +38,6 @@ type Options struct {
 	AuditSession string           // the session id in audit entries; "" = the session's own
 	Dialects     []Dialect        // other protocols on the pipe, asked before A2E
 	Only         bool             // every line is for the first of Dialects: there is no A2E
-	Sessions     SessionStates    // keeps what sessions have in memory; nil = nobody does
 	Uncounted    bool             // no Recorder is told of calls
 	Tap          Tap              // takes what goes over the streams; nil = nobody does
 	Groups       Groups           // of tools

@@ -4,13 +4,11 @@ import (
 	"a2e/protocol"
 	"context"
 	"time"
-
-	"github.com/go-json-experiment/json/jsontext"
 )
 
 // Plugin serves the message types of one capability. A plugin may implement
-// Starter, SlowCloser, SessionEnder and SessionKeeper as well. One that wraps another says so
-// by a method Unwrap() Plugin, and need not pass these on.
+// Starter, SlowCloser and SessionEnder as well. One that wraps another says so by
+// a method Unwrap() Plugin, and need not pass these on.
 type Plugin interface {
 	// Info describes the plugin. The host reads its name and priority once, when it is
 	// built, and the rest for each handshake.
@@ -63,19 +61,6 @@ type SlowCloser interface {
 
 // SaveTime is the CloseTimeout of plugins that put into the store what they have in memory.
 const SaveTime = 5 * time.Second
-
-// SessionKeeper is a plugin that has something in memory for each session, which
-// outlives it in a snapshot. The host calls it where Options have Sessions. Both
-// should be done when ctx ends.
-type SessionKeeper interface {
-	// SaveSession returns the state of a session that ends, before EndSession; nil is
-	// nothing to keep. Requests that did not stop in time may still run.
-	SaveSession(ctx context.Context, s *Session) (jsontext.Value, error)
-	// RestoreSession takes in what SaveSession gave for an earlier session of the
-	// agent, perhaps in an older build. It is called before the handshake is
-	// answered, so before any request of the session.
-	RestoreSession(ctx context.Context, s *Session, state jsontext.Value) error
-}
 
 // hostKey finds the host in the contexts that it gives.
 type hostKey struct{}

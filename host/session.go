@@ -129,7 +129,6 @@ func handshake(h *Host, c *call) (any, error) {
 		h.opts.Log.Error().Err(err).Msg("handshake refused")
 		return &protocol.HandshakeResponse{MaxParallel: h.opts.MaxParallel, Reason: protocol.ReasonServerError}, nil
 	}
-	h.restoreSession(c, sess)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.over { // it was answered already: nobody would end the session
@@ -338,7 +337,6 @@ func (h *Host) endSession(ctx context.Context) {
 		}
 		return
 	}
-	h.snapshotSession(ctx, sess)
 	h.tellEnd(ctx, sess)
 	h.closeStreams()
 }

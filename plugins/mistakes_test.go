@@ -108,7 +108,6 @@ func TestConfigMistakes(t *testing.T) {
 		{"mcpServers:\n  a: {comand: npx}\n", "2:6: mcpServers.a.command: it has neither a command nor a url"},
 		{"mcpServers:\n  a: {command: cat, deny: ['[']}\n", `2:27: mcpServers.a.deny: "[" is not a valid pattern; write names or globs such as "get_*"`},
 		{"plugins:\n  mcp:\n    servers:\n      - {server_id: a, command: cat}\n      - {server_id: a, command: cat}\n", `3:5: plugin "mcp": the server "a" appears twice; give each its own id`},
-		{"snapshot_store: {type: s3}\n", "1:24: snapshot_store.type must be one of sqlite, file, postgres, custom"},
 		{"audit: {key: short}\n", "1:14: audit.key must have 16 characters or more"},
 		{"plugins:\n  mine: {type: exec, command: [python3], capabilities: [toolz]}\n", `2:56: plugin "mine": capabilities: there is no "toolz"`},
 		{"plugins:\n  proc: {max_procs: unlimited}\n", "2:21: plugins.proc.max_procs must be a whole number, not a string"},

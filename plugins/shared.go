@@ -17,7 +17,6 @@ import (
 	"a2e/host/checkpoint"
 	"a2e/host/config"
 	"a2e/host/sandbox"
-	"a2e/host/snapshot"
 	"a2e/host/store"
 	"a2e/host/wall"
 	"a2e/plugins/learning"
@@ -167,7 +166,6 @@ func StateKept(cfg *config.Config) bool {
 func OpenState(ctx context.Context, cfg *config.Config) (store.Store, error) {
 	opts := store.Options{Parts: StateParts(), Full: cfg.Store.Synchronous == config.SynchronousFull}
 	if address := cfg.Postgres(); address != "" {
-		opts.Parts = append(opts.Parts, snapshot.Parts()...)
 		place := sha256.Sum256([]byte(StatePlace(cfg))) // what lies here belongs to that state alone
 		return store.OpenPostgres(address, filepath.Join(cfg.StateDir, "postgres-"+hex.EncodeToString(place[:4])), opts)
 	}

@@ -77,10 +77,7 @@ func tryConfig(cfg *config.Config, warn func(string)) ([]host.Plugin, error) {
 	if _, err := plugins.AllowedPrograms(cfg); err != nil { // what exec: strict refuses, it tells of links too
 		return made, fail(exitConfig, err)
 	}
-	shared := plugins.NewShared(cfg, warnings(warn))
-	defer shared.Close()
-	_, err = openSnapshots(cfg, shared) // it opens nothing yet
-	return made, err
+	return made, nil
 }
 
 func (c checkCmd) checkAudit(cmd *commands, sys *System) error {
@@ -428,7 +425,7 @@ func effects() []effect {
 		}},
 		{"it talks to", []string{"url", "base_url", "headers", "api_key", "llm", "embeddings"}},
 		{"it reads and writes", []string{
-			"workspace", "state_dir", "audit", "snapshot_store", "skills_path", "chains_path", "folders", "filesystem", "git", "read", "write", "cwd", "tasks",
+			"workspace", "state_dir", "audit", "skills_path", "chains_path", "folders", "filesystem", "git", "read", "write", "cwd", "tasks",
 		}},
 		{"it also sets", nil},
 	}

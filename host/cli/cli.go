@@ -99,7 +99,6 @@ type commands struct {
 	Checkpoints checkpointsCmd `cmd:"" group:"state" help:"List and compare checkpoints, and restore files."`
 	Undo        undoCmd        `cmd:"" group:"state" help:"Undo the last changes to the workspace."`
 	State       stateCmd       `cmd:"" group:"state" help:"Export or import what the plugins keep."`
-	Snapshot    snapshotCmd    `cmd:"" group:"state" help:"Save the state under a name, and restore it."`
 
 	Inspect inspectCmd `cmd:"" group:"debug" help:"Show the messages of a host or a record in the browser."`
 	Replay  replayCmd  `cmd:"" group:"debug" help:"Send a record to a host again and report what differs."`

@@ -10,15 +10,12 @@ import (
 	"maps"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
 
-	"a2e/host/config"
-	"a2e/host/snapshot"
 	"a2e/plugins"
 	"a2e/plugins/mcp"
 	"a2e/plugins/multiagent"
@@ -262,16 +259,6 @@ func (c *completion) names(kind string) (names map[string]string) {
 				names[j.ID] = j.State
 			}
 		})
-	case "snapshot":
-		c.kept(func() {
-			_ = c.cmd.snapshots(c.sys, func(ctx context.Context, _ *config.Config, kept snapshot.Store) error {
-				all, err := kept.List(ctx)
-				for _, info := range all {
-					names[info.Name] = info.Made.Local().Format(time.DateTime)
-				}
-				return err
-			})
-		})
 	default:
 		c.configured(kind, names)
 	}
@@ -309,10 +296,8 @@ func (c *completion) configured(kind string, names map[string]string) {
 
 // kept calls do if there is a state: to ask for names makes none.
 func (c *completion) kept(do func()) {
-	if cfg, err := c.cmd.load(c.sys, func(string) {}); err == nil {
-		if _, none := os.Stat(filepath.Join(cfg.StateDir, "snapshots")); none == nil || plugins.StateKept(cfg) {
-			do()
-		}
+	if cfg, err := c.cmd.load(c.sys, func(string) {}); err == nil && plugins.StateKept(cfg) {
+		do()
 	}
 }
 

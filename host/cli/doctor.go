@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"a2e/host"
-	"a2e/host/child"
 	"a2e/host/config"
 	"a2e/host/sandbox"
 	"a2e/plugins"
@@ -221,14 +220,6 @@ func (d *diagnosis) checkFolders(cfg *config.Config, logFile string) {
 	}
 	if logFile != "" {
 		d.Folders = append(d.Folders, checkFolder("--log-file", filepath.Dir(logFile)))
-	}
-	for _, key := range []string{"path", "root"} {
-		if path, ok := cfg.SnapshotStore.Config[key].(string); ok {
-			if path = child.Absolute(cfg.StateDir, path); cfg.SnapshotStore.Type == "sqlite" {
-				path = filepath.Dir(path)
-			}
-			d.Folders = append(d.Folders, checkFolder("snapshot_store", path))
-		}
 	}
 }
 

@@ -226,10 +226,9 @@ func TestDoctorOfAnUntrustedConfig(t *testing.T) {
 func TestDoctorOfFolders(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
-	writeFile(t, dir, "file", "")
-	writeFile(t, dir, "c.yaml", "state_dir: state\naudit: {path: /proc/nowhere/a.jsonl}\nsnapshot_store: {type: file, config: {path: "+dir+"/file/snap}}\n")
+	writeFile(t, dir, "c.yaml", "state_dir: state\naudit: {path: /proc/nowhere/a.jsonl}\n")
 	out := run(t, dir, nil, "doctor", "-c", "c.yaml", "--log-file", filepath.Join(dir, "gone", "log")).want(t, 1, "")
-	for _, want := range []string{"  wrong  audit.path      /proc/nowhere (cannot be written: ", "  ok     --log-file      " + dir + "/gone (does not exist yet", "  wrong  snapshot_store  " + dir + "/file/snap (cannot be written: "} {
+	for _, want := range []string{"  wrong  audit.path  /proc/nowhere (cannot be written: ", "  ok     --log-file  " + dir + "/gone (does not exist yet"} {
 		assert.Contains(t, out.stdout, want)
 	}
 }

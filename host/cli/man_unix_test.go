@@ -55,15 +55,14 @@ func TestCompletionProposes(t *testing.T) {
 	writeConfig(t, dir, "state_dir: state\nplugins:\n  maze: {type: env, env: gridworld}\n  tools: {}\n  skill: {}\n  memory: {}\n  planning: {}\n  mcp: {servers: {files: {command: [no-such-program]}}}\n  multi_agent: {workers: [{name: coder, command: [cat]}]}\n")
 	run(t, dir, nil, "plan", "add", "the release").want(t, 0, "")
 	run(t, dir, nil, "plan", "add", "\x1b[31mtrap").want(t, 0, "")
-	run(t, dir, nil, "snapshot", "save", "before").want(t, 0, "")
 	for _, c := range []struct {
 		words, want string // separated by blanks
 	}{
-		{"tool|", ""}, {"sn|", "snapshot"}, {"tools|", "tools"}, {"env |", "list play reset step close"}, {"tools call write_|", "write_file"}, {"--log-level=d|", "--log-level=debug"},
+		{"tool|", ""}, {"tools|", "tools"}, {"env |", "list play reset step close"}, {"tools call write_|", "write_file"}, {"--log-level=d|", "--log-level=debug"},
 		{"-c|", ""}, {"--conf|", "--config"}, {"-c |", ":file"}, {"--config=x|", ":file"}, {"memory add --tier |", "semantic episodic"}, {"memory list --tier=e|", "--tier=episodic"},
 		{"tools call write_file |", "path= content= if_unchanged="}, {"tools call write_file path=x |", "content= if_unchanged="}, {"tools call edit_file all=|", "all=true all=false"}, {"tools call read_file path=s|", ":file"},
 		{"skills show g|", "greet"}, {"skills run greet |", "name="}, {"env reset |", "maze"}, {"mcp tools |", "files"}, {"worker --only |", "coder"}, {"plan show |", "the release"},
-		{"snapshot restore |", "before"}, {"help mem|", "memory"}, {"state export --part mem|", "memory"}, {"schema |", "protocol config"}, {"completion |", "bash zsh fish"}, {"skills check |", ":dir"},
+		{"help mem|", "memory"}, {"state export --part mem|", "memory"}, {"schema |", "protocol config"}, {"completion |", "bash zsh fish"}, {"skills check |", ":dir"},
 		{"chain run |", ":file"}, {"no such command|", ""}, {"tools call nothing |", ""}, {"-c none.yaml plan show |", ""}, {"check -- |", ":file"}, {"tools call --args |", ""}, {"__comp|", ""},
 	} {
 		words := strings.Split(strings.TrimSuffix(c.words, "|"), " ")
@@ -85,7 +84,7 @@ func TestCompletionLeavesNothing(t *testing.T) {
 	writeFile(t, dir, "a2e.yaml", "plugins:\n  evil: {type: exec, metadata: {command: [touch, ran], capabilities: [tools, skill, planning]}}\n  mcp: {servers: {e: {command: [touch, ran]}}}\n")
 	writeFile(t, dir, ".mcp.json", `{"mcpServers":{"e":{"command":"touch","args":["ran"]}}}`)
 	before := namesIn(t, dir)
-	for _, words := range []string{"tools call r", "skills show x", "plan show x", "snapshot restore x", "chain show x", "env reset c", "mcp tools e", "worker --only x"} {
+	for _, words := range []string{"tools call r", "skills show x", "plan show x", "chain show x", "env reset c", "mcp tools e", "worker --only x"} {
 		proposed(t, dir, strings.Fields(words)...)
 	}
 	assert.Slice(t, namesIn(t, dir), before)
@@ -125,7 +124,7 @@ func TestCompletionInShells(t *testing.T) {
 			p.types("source ./complete." + shell + "; echo read''y\n")
 			p.await("ready")
 			for typed, want := range map[string]string{
-				"a2e snapsh": "a2e snapshot ", "a2e tools call wr": "a2e tools call write_file ", "a2e memory list --tier=ep": "a2e memory list --tier=episodic ",
+				"a2e tools call wr": "a2e tools call write_file ", "a2e memory list --tier=ep": "a2e memory list --tier=episodic ",
 				"a2e tools call read_file off": "a2e tools call read_file offset=", "a2e -c some": "a2e -c some\\ config.yaml ",
 			} {
 				p.types(typed + "\t")

@@ -44,7 +44,6 @@ func TestOutputThatFails(t *testing.T) {
 		"./a2e doctor --json >/dev/full":               4,
 		"./a2e memory list --json >/dev/full":          4,
 		"./a2e state path >/dev/full":                  4,
-		"./a2e snapshot list --json >/dev/full":        4,
 		"./a2e schema config >/dev/full":               4,
 		"./a2e schema protocol >/dev/full":             4,
 		"./a2e version >/dev/full":                     4,

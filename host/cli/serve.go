@@ -25,7 +25,6 @@ import (
 	"a2e/host/dialect/mcp"
 	"a2e/host/middleware"
 	"a2e/host/record"
-	"a2e/host/snapshot"
 	"a2e/host/trace"
 	"a2e/plugins"
 	wire "a2e/protocol/fleet"
@@ -131,9 +130,6 @@ func newHost(cfg *config.Config, opts host.Options, speak speaker, shared *plugi
 	speak(cfg, &opts, &deps)
 	if opts.Plugins, err = plugins.New(cfg, deps); err != nil {
 		return nil, fail(exitConfig, err)
-	}
-	if snapshot.HasSessions(cfg.SnapshotMode) {
-		opts.Sessions = sessions(cfg, shared)
 	}
 	opts.Checkpoints, opts.NeedCheckpoints = shared.Checkpoints, cfg.Checkpoints.Required
 	h, err = host.New(opts)

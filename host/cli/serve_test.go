@@ -290,7 +290,7 @@ func TestExitCodes(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"good.yaml": "workspace: DIR\nstate_dir: DIR/state\n", "bad.yaml": "max_paralel: 3\n", "kept.yaml": "workspace: DIR\nsnapshot_store: {type: file, config: {pth: x}}\n",
+		"good.yaml": "workspace: DIR\nstate_dir: DIR/state\n", "bad.yaml": "max_paralel: 3\n",
 		"chain.yaml":    "nodes: [{node_id: a, kind: tool, name: echo, input: {text: deep}}]\n",
 		"export.ndjson": `{"a2e_state":1,"parts":[]}` + "\n",
 		".mcp.json":     `{"mcpServers": {"tiny": {"command": "tiny-server"}}}`,
@@ -347,10 +347,6 @@ func TestExitCodes(t *testing.T) {
 		{"plan board", 0, "no plan yet"},
 		{"learn stats", 0, "no call was recorded"},
 		{"learn export", 0, "no preference pairs"},
-		{"snapshot save one", 0, "saved one"},
-		{"snapshot list", 0, "one"},
-		{"snapshot restore one", 0, "restored one"},
-		{"snapshot delete one", 0, "deleted one"},
 		{"dispatch DIR/tasks.ndjson", 3, "no worker is configured"},
 		{"trust DIR --dry-run", 3, "a2e.yaml"},
 	} {

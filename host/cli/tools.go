@@ -17,7 +17,6 @@ import (
 	"a2e/host/config"
 	"a2e/host/dialect/mcp"
 	"a2e/host/schema"
-	"a2e/host/snapshot"
 	"a2e/plugins"
 	"a2e/protocol"
 	"a2e/protocol/client"
@@ -186,9 +185,7 @@ func (c *commands) askWith(sys *System, agentID string, wanted []protocol.Capabi
 	if err != nil {
 		return err
 	}
-	// The person at the keyboard is no agent: this session is not logged, and leaves what
-	// the agent's own sessions had as it is.
-	cfg.Audit.Enabled, cfg.SnapshotMode = false, snapshot.ModePlugin
+	cfg.Audit.Enabled = false                      // the person at the keyboard is no agent
 	cfg.AuthToken, cfg.Auth = config.Secret{}, nil // it is any agent's
 	opts := hostOptions(cfg, zerolog.Nop())
 	opts.AgentID = cmp.Or(opts.AgentID, agentID)

@@ -450,7 +450,6 @@ func attacks() map[string]attack {
 		"state elsewhere":              {config: "state_dir: \"{out}/state\"\nmax_parallel: 1\n", lines: lines(`{"type":"memory/init/req","id":"2"}`, remembr), harm: filled},
 		"state elsewhere, doctor":      {config: "state_dir: \"{out}/state\"\n", args: []string{"doctor"}, harm: func(p *place, o outcome) bool { return strings.Contains(o.stdout, p.out) }},
 		"audit elsewhere":              {config: "audit: {path: \"{out}/audit.jsonl\"}\n", lines: lines(), harm: filled},
-		"snapshots elsewhere":          {config: "snapshot_store: {type: file, config: {path: \"{out}/kept\"}}\n", args: []string{"snapshot", "save", "n"}, kept: true, harm: filled},
 		"children read outside":        {config: "children: {read: [\"{out}\"]}\n", lines: lines(reads), harm: shows("the-secret-outside")},
 		"network of run_command":       {config: plugin("tools", `network_disabled: false`), lines: lines(dials), harm: wasAsked},
 		"private addresses":            {config: plugin("tools", `http_allow_private: true`), lines: lines(call("2", "http_get", `{"url":"{url}"}`)), harm: wasAsked},

@@ -359,7 +359,6 @@ func TestWallStateRefused(t *testing.T) {
 		"the workspace itself":          {"state_dir: .\n", "state_dir is the workspace itself"},
 		"an audit right in it":          {"state_dir: ../outside\naudit: {path: WS/audit.jsonl}\n", "the folder of audit.path is the workspace itself"},
 		"an audit without a sandbox":    {"sandbox: off\nstate_dir: ../outside\naudit: {path: WS/log/audit.jsonl}\n", "the folder of audit.path lies in the workspace"},
-		"snapshots right in it":         {"state_dir: ../outside\nsnapshot_store: {type: sqlite, config: {path: WS/s.db}}\n", "the place of snapshot_store is the workspace itself"},
 		"through a link":                {"state_dir: lnk/state\n", "reached through a link in the workspace"},
 		"through a link that leads out": {"state_dir: out/state\n", "reached through a link in the workspace"},
 	} {

@@ -62,15 +62,6 @@ func (d *decoder) check(c *Config, root *node, src Source) {
 	if c.Audit.KeyFile != "" {
 		c.Audit.KeyFile = resolve(c.StateDir, untilde(home, c.Audit.KeyFile))
 	}
-	switch kind := root.at("snapshot_store", "type"); {
-	case c.Postgres() != "" && kind == nil && root.at("snapshot_store", "config") == nil:
-		c.SnapshotStore.Type = SnapshotsInState
-	case c.Postgres() == "" && c.SnapshotStore.Type == SnapshotsInState:
-		d.fail(place("snapshot_store", "type"), "snapshot_store.type: postgres keeps snapshots where the state is, which is in a file here; set state to the address of a server, or this to sqlite or file")
-	}
-	if path, ok := c.SnapshotStore.Config["path"].(string); ok && path != "" {
-		c.SnapshotStore.Config["path"] = resolve(c.StateDir, untilde(home, path))
-	}
 	d.wallOff(c, root, src)
 }
 

@@ -95,11 +95,6 @@ func read(src Source, f *file) (*Config, []Warning, error) {
 // config decodes the file's mapping into c.
 func (d *decoder) config(root *node, c *Config, src Source, g *python) {
 	g.top(root)
-	if mode := root.at("snapshot_mode"); mode != nil && !mode.null() {
-		if text, _, err := expand(mode.text, src.Getenv); err != nil || !slices.Contains(snapshotModes(), text) {
-			g.strip(root, map[string]string{"snapshot_mode": ""})
-		}
-	}
 	plugins, servers := root.at("plugins"), root.at("mcpServers")
 	root.members = slices.DeleteFunc(root.members, func(m member) bool { return m.key == "plugins" || m.key == "mcpServers" })
 	c.Audit.Enabled = root.at("audit") != nil

@@ -69,14 +69,13 @@ func TestNoFileIsDefault(t *testing.T) {
 	must.That(t, err == nil && len(warnings) == 0, "%v %v", err, warnings)
 	want := Config{
 		UserDir: filepath.Join(dir, "none", "a2e"), HostID: "a2e", Workspace: dir, StateDir: filepath.Join(state, "a2e"), Events: "invoke",
-		Limits:        Limits{MaxLineBytes: 16777216, MaxQueue: 65536, MaxQueueBytes: 33554432, MaxOutputBytes: 1048576},
-		Audit:         Audit{Path: filepath.Join(state, "a2e", "audit.jsonl"), Rotate: Rotate{MaxBytes: 10485760, BackupCount: 5}, SessionIDSource: "uuid"},
-		HTTP:          HTTP{MaxSessions: 1000, IdleSeconds: 600},
-		Checkpoints:   Checkpoints{MaxCount: 200, MaxBytes: 1 << 30, MaxFileBytes: 32 << 20, MaxFiles: 200_000},
-		Store:         Store{Synchronous: "normal"},
-		SnapshotStore: SnapshotStore{Type: "sqlite"}, SnapshotMode: "hybrid",
-		Fleet:   Fleet{Announce: "first_task", MaxTasks: 1, Isolation: "none"},
-		Plugins: []Plugin{{Name: "tools", Type: "tools", Enabled: true}, {Name: "env", Type: "env", Enabled: true}},
+		Limits:      Limits{MaxLineBytes: 16777216, MaxQueue: 65536, MaxQueueBytes: 33554432, MaxOutputBytes: 1048576},
+		Audit:       Audit{Path: filepath.Join(state, "a2e", "audit.jsonl"), Rotate: Rotate{MaxBytes: 10485760, BackupCount: 5}, SessionIDSource: "uuid"},
+		HTTP:        HTTP{MaxSessions: 1000, IdleSeconds: 600},
+		Checkpoints: Checkpoints{MaxCount: 200, MaxBytes: 1 << 30, MaxFileBytes: 32 << 20, MaxFiles: 200_000},
+		Store:       Store{Synchronous: "normal"},
+		Fleet:       Fleet{Announce: "first_task", MaxTasks: 1, Isolation: "none"},
+		Plugins:     []Plugin{{Name: "tools", Type: "tools", Enabled: true}, {Name: "env", Type: "env", Enabled: true}},
 	}
 	got, token := view(c)
 	diff := cmp.Diff(want, got, compare)
@@ -112,13 +111,12 @@ func TestFullFile(t *testing.T) {
 	must.That(t, err == nil && len(warnings) == 0, "%v %v", err, warnings)
 	want := Config{
 		File: file, HostID: "build-7", Workspace: dir, StateDir: state, MaxParallel: 8, Events: "namespaced",
-		Limits:        Limits{MaxLineBytes: 65536, MaxQueue: 128, MaxQueueBytes: 1048576, MaxOutputBytes: 16384},
-		Audit:         Audit{Enabled: true, Path: filepath.Join(state, "trail", "audit.jsonl"), Rotate: Rotate{MaxBytes: 4096, BackupCount: 2}, SessionIDSource: "host_id"},
-		HTTP:          HTTP{MaxSessions: 1000, IdleSeconds: 600},
-		Checkpoints:   Checkpoints{MaxCount: 200, MaxBytes: 1 << 30, MaxFileBytes: 32 << 20, MaxFiles: 200_000},
-		Store:         Store{Synchronous: "normal"},
-		SnapshotStore: SnapshotStore{Type: "file", Config: map[string]any{"root": "snapshots", "keep": int64(3), "sizes": []any{int64(1), 2.5, "yes", nil}}},
-		SnapshotMode:  "plugin", Sandbox: "required",
+		Limits:      Limits{MaxLineBytes: 65536, MaxQueue: 128, MaxQueueBytes: 1048576, MaxOutputBytes: 16384},
+		Audit:       Audit{Enabled: true, Path: filepath.Join(state, "trail", "audit.jsonl"), Rotate: Rotate{MaxBytes: 4096, BackupCount: 2}, SessionIDSource: "host_id"},
+		HTTP:        HTTP{MaxSessions: 1000, IdleSeconds: 600},
+		Checkpoints: Checkpoints{MaxCount: 200, MaxBytes: 1 << 30, MaxFileBytes: 32 << 20, MaxFiles: 200_000},
+		Store:       Store{Synchronous: "normal"},
+		Sandbox:     "required",
 		Children: Children{
 			Read: []string{filepath.Dir(dir), filepath.Join(dir, "state")}, MemoryBytes: 1 << 31, AddressBytes: 1 << 36, FileBytes: -1, OpenFiles: 256, Processes: 64, CPUSeconds: 600,
 		},
@@ -146,6 +144,7 @@ func TestFullFile(t *testing.T) {
 func TestPythonFilesLoadAsTheyAre(t *testing.T) {
 	const ignored = "has no meaning for this host and is ignored"
 	const left = "it is left out"
+	const noSnapshots = ": there are no snapshots; `a2e state export` and `import` save the state and restore it"
 	const kept = ignored + ": what this plugin keeps is in the store under state_dir"
 	const noModules = ignored + ": no Python module is loaded; commands declares tools that are programs"
 	classes := func(names string) string {
@@ -160,7 +159,8 @@ func TestPythonFilesLoadAsTheyAre(t *testing.T) {
 		"python_host.yaml": {[]string{"tools", "env", "proc"}, "my-tools=tools counter=env shells=proc", []string{
 			"3:1: server " + ignored,
 			"6:1: transport " + ignored,
-			"17:1: snapshot_mode " + ignored,
+			"13:1: snapshot_store " + ignored + noSnapshots,
+			"17:1: snapshot_mode " + ignored + noSnapshots,
 			"18:1: audit_log_path " + ignored,
 			"19:1: global_limits " + ignored,
 			"31:11: no such plugin in this build: memory; " + left,
@@ -186,6 +186,7 @@ func TestPythonFilesLoadAsTheyAre(t *testing.T) {
 			"3:1: server " + ignored,
 			"3:51: server.auth_token protects nothing; write auth_token at the top of the file",
 			"4:1: transport " + ignored,
+			"5:1: snapshot_store " + ignored + noSnapshots,
 			"9:5: " + classes("own.recall.SQLiteRecall, own.lessons.Lessons, own.helpers.Orchestrator, own.todo.Todo, own.servers.Servers"),
 			"10:16: db_path " + kept,
 			"14:16: store_root " + kept,
@@ -384,8 +385,6 @@ func TestPathsAndAudit(t *testing.T) {
 		{"# nothing\n", func(c *Config) any { return len(c.Plugins) }, 1},
 		{"plugins:", func(c *Config) any { return len(c.Plugins) }, 1},
 		{"plugins: []", func(c *Config) any { return len(c.Plugins) }, 0},
-		{"snapshot_mode: host", func(c *Config) any { return c.SnapshotMode }, "host"},
-		{"snapshot_mode: other", func(c *Config) any { return c.SnapshotMode }, "hybrid"},
 		{`host_id: "$${x} $y $$ ${W:-no}"`, func(c *Config) any { return c.HostID }, "${x} $y $$ ws"},
 		{"host_id: ${NONE:-}x", func(c *Config) any { return c.HostID }, "x"},
 		{"host_id: 2024-01-02", func(c *Config) any { return c.HostID }, "2024-01-02"},

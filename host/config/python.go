@@ -10,7 +10,10 @@ import (
 
 // The keys of the Python host that mean nothing here, each with what to do instead.
 func ignoredTop() map[string]string {
-	return map[string]string{"transport": "", "server": "", "audit_log_path": "", "global_limits": ""}
+	const export = "there are no snapshots; `a2e state export` and `import` save the state and restore it"
+	return map[string]string{
+		"transport": "", "server": "", "audit_log_path": "", "global_limits": "", "snapshot_store": export, "snapshot_mode": export,
+	}
 }
 
 // elsewhere is said of the places of files and databases.
@@ -52,8 +55,6 @@ func optionAliases(typ string) map[string]string {
 	}
 	return all
 }
-
-func snapshotModes() []string { return []string{"host", "plugin", "hybrid"} }
 
 // canonical returns the type that a text names, which may be an alias.
 func canonical(typ string) string {
@@ -138,7 +139,6 @@ func (g *python) top(root *node) {
 		g.warn(token.line, token.column, "server.auth_token protects nothing; write auth_token at the top of the file")
 	}
 	g.strip(root, ignoredTop())
-	g.rename(root.at("snapshot_store", "config"), "db_path", "path")
 }
 
 // rename returns a member another key where that is free.

@@ -34,7 +34,6 @@ func Schema(options map[string]any) ([]byte, error) {
 	}
 	ignore(s, ignoredTop())
 	// Other values are ignored, so the list is advice and not a rule.
-	s.Properties["snapshot_mode"].Examples = anys(snapshotModes())
 	s.Properties["audit"].Properties["enabled"].Default = []byte("true")
 	if err = pluginsSchema(s, options); err != nil {
 		return nil, err

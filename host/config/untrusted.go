@@ -108,17 +108,6 @@ func ownFolders(c *Config, root *node, src Source) []own {
 	if c.Audit.Enabled && filepath.Dir(c.Audit.Path) != c.StateDir {
 		all = append(all, own{dir: filepath.Dir(c.Audit.Path), file: true, what: "the folder of audit.path", at: at("audit", "path"), chosen: true})
 	}
-	for _, key := range []string{"path", "root"} {
-		path, ok := c.SnapshotStore.Config[key].(string)
-		if !ok || path == "" {
-			continue
-		}
-		o := own{dir: resolve(c.StateDir, path), what: "the place of snapshot_store", at: at("snapshot_store", "config", key), chosen: true}
-		if o.file = c.SnapshotStore.Type == "sqlite"; o.file {
-			o.dir = filepath.Dir(o.dir)
-		}
-		all = append(all, o)
-	}
 	if c.UserDir != "" {
 		all = append(all, own{dir: c.UserDir, what: "the user's config folder", at: &node{}})
 	}

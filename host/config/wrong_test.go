@@ -28,7 +28,7 @@ func wrongFiles() map[string]struct{ content, want string } {
 		"other case and dash":    {"Auth-Token: hunter2", `FILE:1:1: unknown key "Auth-Token" in the file: did you mean "auth_token"?`},
 		"nested misspelt key":    {"audit:\n  rotate:\n    max_byte: 5", `FILE:3:5: unknown key "max_byte" in audit.rotate: did you mean "max_bytes"?`},
 		"key like nothing":       {"fleet: {colour: red}", `FILE:1:9: unknown key "colour" in fleet: known are agent_id, model, model_tier, context_window, announce, max_tasks, isolation, require_clean`},
-		"token as a key":         {"auth token = hunter2: x", `FILE:1:1: unknown key (not shown: it does not look like a name) in the file: known are host_id, auth_token, auth, workspace, state_dir, state, max_parallel, events, limits, audit, checkpoints, store, snapshot_store, snapshot_mode, http, fleet, groups, sandbox, children, plugins, mcpServers`},
+		"token as a key":         {"auth token = hunter2: x", `FILE:1:1: unknown key (not shown: it does not look like a name) in the file: known are host_id, auth_token, auth, workspace, state_dir, state, max_parallel, events, limits, audit, checkpoints, store, http, fleet, groups, sandbox, children, plugins, mcpServers`},
 		"token run together":     {"limits: {" + strings.Repeat("k", 41) + ": 1}", `FILE:1:10: unknown key (not shown: it does not look like a name) in limits: known are max_line_bytes, max_queue, max_queue_bytes, max_output_bytes`},
 		"key twice":              {"host_id: a\nworkspace: .\nhost_id: b", `FILE:3:1: the key "host_id" appears twice, first in line 1: keep one`},
 		"nested key twice":       {"audit: {path: a, path: b}", `FILE:1:18: the key "path" appears twice, first in line 1: keep one`},
@@ -104,7 +104,7 @@ func wrongFiles() map[string]struct{ content, want string } {
 		"variable of wrong type": {"max_parallel: ${TOKEN}", `FILE:1:15: max_parallel must be a whole number, not what the variable holds`},
 		"variable out of range":  {"max_parallel: ${BIG}", `FILE:1:15: max_parallel must be between 1 and 1024`},
 		"variable for a list":    {"plugins: ${TOKEN}", `FILE:1:10: plugins must be ` + pluginForms + `, not what the variable holds`},
-		"variable not in keys":   {"${TOKEN}: 1", `FILE:1:1: unknown key (not shown: it does not look like a name) in the file: known are host_id, auth_token, auth, workspace, state_dir, state, max_parallel, events, limits, audit, checkpoints, store, snapshot_store, snapshot_mode, http, fleet, groups, sandbox, children, plugins, mcpServers`},
+		"variable not in keys":   {"${TOKEN}: 1", `FILE:1:1: unknown key (not shown: it does not look like a name) in the file: known are host_id, auth_token, auth, workspace, state_dir, state, max_parallel, events, limits, audit, checkpoints, store, http, fleet, groups, sandbox, children, plugins, mcpServers`},
 		"plugin without a name":  {"plugins:\n  - type: tools", `FILE:2:5: plugins[0] needs the key "name"`},
 		"plugin without a type":  {"plugins: [{name: a}]", `FILE:1:11: plugins[0] needs the key "type"`},
 		"plugin with empty name": {`plugins: [{name: "", type: tools}]`, `FILE:1:18: plugins[0].name must not be empty`},
@@ -128,7 +128,7 @@ func wrongFiles() map[string]struct{ content, want string } {
 		"key is a list":          {"[a, b]: c", `FILE:1:1: a key must be a string`},
 		"key is nothing":         {"~: c", `FILE:1:1: a key must be a string`},
 		"merge of a text":        {"audit:\n  <<: hunter2", `FILE:2:7: << takes a mapping, or a list of mappings`},
-		"alias in itself":        {"snapshot_store: &a {config: {x: *a}}", `FILE:1:33: an alias stands within its own anchor`},
+		"alias in itself":        {"mcpServers: &a {config: {x: *a}}", `FILE:1:29: an alias stands within its own anchor`},
 		"NUL":                    {"host_id: \x00", `FILE: not valid YAML: there are control characters in it; save it as UTF-8`},
 		"several at once": {"max_parallel: 0\nevnts: x\nhost_id: ${NOT_SET}\nplugins: [{name: a, type: nope}]\nworkspace: gone",
 			"FILE:1:15: max_parallel must be between 1 and 1024\n" +
@@ -166,7 +166,7 @@ func TestBoundedFiles(t *testing.T) {
 	}
 	cases := map[string]struct{ content, want string }{
 		"billion laughs":  {laughs, "aliases stand for more than 10000 values"},
-		"deep flow":       {"snapshot_store: " + strings.Repeat("[", 5000), "exceeded max depth of 64"},
+		"deep flow":       {"mcpServers: " + strings.Repeat("[", 5000), "exceeded max depth of 64"},
 		"deep block":      {strings.Repeat("- ", 5000) + "x", "exceeded max depth of 64"},
 		"deep by aliases": {deepAliases(), "more than 64 levels deep"},
 		"too large":       {"host_id: " + strings.Repeat("x", 1<<20), "the file is larger than 1048576 bytes"},

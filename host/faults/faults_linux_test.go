@@ -162,9 +162,9 @@ func starts() []start {
 		{untrusted, "ln -s a2e.yaml a2e.yaml; $A2E <../lines", 0, 3, "too many levels of symbolic links"},
 		{list, "echo 'plugins: {proc: {allowed_commands: [sh]}}' >a2e.yaml; mkdir -p ../.config/a2e/trusted.json; $A2E <../lines", 0, 3, "the list of trusted files is not used"},
 		{list, "echo 'plugins: {}' >a2e.yaml; ulimit -f 0; $A2E trust >/dev/null", 1, 0, "the list of trusted files cannot be written"},
-		{refused, "ulimit -f 0; $A2E snapshot save s", 1, 0, "no space is left for the store"},
-		{refused, "$A2E snapshot save s >/dev/null; ulimit -f 0; $A2E state export -o x; code=$?; ls; exit $code", 1, 0, "no space is left for the store"},
-		{refused, "$A2E snapshot save s >/dev/null; $A2E state export -o /dev/full", 1, 0, "no space left on device"},
+		{refused, "ulimit -f 0; $A2E plan add s", 1, 0, "no space is left for the store"},
+		{refused, "$A2E plan add s >/dev/null; ulimit -f 0; $A2E state export -o x; code=$?; ls; exit $code", 1, 0, "no space is left for the store"},
+		{refused, "$A2E plan add s >/dev/null; $A2E state export -o /dev/full", 1, 0, "no space left on device"},
 		{bare, "exec 3<../lines; mkdir x; cd x; rmdir ../x; $A2E <&3", 3, 0, "getwd: no such file or directory"},
 		{"the address of `--http` cannot be listened on", "$A2E serve --http $(cat ../busy)", 4, 0, "address already in use"},
 	}

@@ -152,7 +152,7 @@ func explain(path string, err error) error {
 		}
 		return err
 	case codeCorrupt:
-		return fmt.Errorf("%s: %w; `a2e doctor` checks it, a snapshot or an export can replace it: %w", path, ErrCorrupt, err)
+		return fmt.Errorf("%s: %w; `a2e doctor` checks it, an export can replace it: %w", path, ErrCorrupt, err)
 	case codeNotADB:
 		return fmt.Errorf("%s: %w; move it away, or set another state_dir: %w", path, ErrForeign, err)
 	case codeFull:

@@ -1,14 +1,10 @@
 package memory
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
-
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host"
 	"a2e/host/store"
@@ -98,42 +94,6 @@ func (p *Plugin) dropWorking() (err error) {
 		err = errors.Join(err, s.store.Close())
 		delete(p.working, id)
 	}
-	return err
-}
-
-// SaveSession implements host.SessionKeeper: it gives the working tier as a list of the
-// lines of an export.
-func (p *Plugin) SaveSession(ctx context.Context, s *host.Session) (jsontext.Value, error) {
-	working, err := p.workingRepository(ctx, s, false)
-	if err != nil || working == nil {
-		return nil, err
-	}
-	var out bytes.Buffer
-	if err := working.store.Export(ctx, &out); err != nil {
-		return nil, err
-	}
-	var lines []jsontext.Value
-	for line := range bytes.Lines(out.Bytes()) {
-		lines = append(lines, line)
-	}
-	return json.Marshal(lines)
-}
-
-// RestoreSession implements host.SessionKeeper.
-func (p *Plugin) RestoreSession(ctx context.Context, s *host.Session, state jsontext.Value) error {
-	var lines []jsontext.Value
-	if err := json.Unmarshal(state, &lines); err != nil {
-		return err
-	}
-	working, err := p.workingRepository(ctx, s, true)
-	if err != nil {
-		return err
-	}
-	var in bytes.Buffer
-	for _, line := range lines {
-		in.Write(append(bytes.TrimSpace(line), '\n'))
-	}
-	_, err = working.store.Import(ctx, &in, store.Replace)
 	return err
 }
 

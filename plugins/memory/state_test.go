@@ -15,37 +15,6 @@ import (
 	"a2e/protocol"
 )
 
-// What SaveSession gives of one session begins another.
-func TestTheWorkingTierIsKeptAndRestored(t *testing.T) {
-	c := newClock()
-	a := newAgent(t, file(t), "ann", DefaultOptions(), c)
-	sess := &host.Session{ID: "s1", AgentID: "ann"}
-	if state, err := a.plugin.SaveSession(t.Context(), sess); err != nil || state != nil {
-		t.Fatalf("a session without a working tier gave %s, %v", state, err)
-	}
-	a.store(`{"key":{"n":1},"content":{"big":12345678901234567890},"tier":"working","tags":["t"],"ttl":60}`, one(2, "working", "remember the milk"), one(3, "semantic", "not of the session"))
-	a.plugin.mu.Lock()
-	for id := range a.plugin.working {
-		sess.ID = id
-	}
-	a.plugin.mu.Unlock()
-	state, err := a.plugin.SaveSession(t.Context(), sess)
-	must.That(t, err == nil && state.IsValid(), "gave %s, %v", state, err)
-	next := &host.Session{ID: "s2", AgentID: "ann"}
-	other := pluginOn(t, file(t), DefaultOptions(), c)
-	must.OK(t, other.RestoreSession(t.Context(), next, state))
-	again, err := other.SaveSession(t.Context(), next)
-	assert.That(t, err == nil && string(again) == string(state), "the restored session gives\n%s, %v, the saved one gave\n%s", again, err, state)
-	other.EndSession(t.Context(), next)
-	assert.That(t, len(other.working) == 0, "the restored tier outlives its session")
-	if err := other.RestoreSession(t.Context(), next, []byte(`["x"]`)); err == nil {
-		t.Error("a broken state gave no error")
-	}
-	if err := other.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
-}
-
 // An export imported into an empty store answers as the first one did.
 func TestExportAndImport(t *testing.T) {
 	from, to, c := file(t), file(t), newClock()
