@@ -425,7 +425,8 @@ func effects() []effect {
 		}},
 		{"it talks to", []string{"url", "base_url", "headers", "api_key", "llm", "embeddings"}},
 		{"it reads and writes", []string{
-			"workspace", "state_dir", "audit", "skills_path", "chains_path", "folders", "filesystem", "git", "read", "write", "cwd", "tasks",
+			"workspace", "state_dir", "audit", "skills_path", "chains_path", "folders", "filesystem", "git", "read",
+			"write", "cwd", "tasks",
 		}},
 		{"it also sets", nil},
 	}

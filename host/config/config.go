@@ -53,25 +53,25 @@ type Config struct {
 	// it was started for no particular one.
 	Agent *fleet.Agent `yaml:"-"`
 
-	HostID      string       `yaml:"host_id" shown:"yes" doc:"Name of this host; the audit log shows it when session_id_source is host_id."`
-	AuthToken   Secret       `yaml:"auth_token" doc:"Token that agents must present; empty = open, unless auth has tokens. An agent with it names itself. Best as a variable: ${A2E_AUTH_TOKEN:-}."`
-	Auth        []AgentToken `yaml:"auth" doc:"Tokens that are for one agent each, so that no other one can be it and read its memory. With auth_token as well, either is taken, but not for an agent named here."`
-	Workspace   string       `yaml:"workspace" shown:"yes" doc:"The folder the agent works in, relative to the current folder. It must exist."`
-	StateDir    string       `yaml:"state_dir" shown:"yes" doc:"Where the host keeps its files: spilled output, the audit log, stores."`
-	State       Secret       `yaml:"state" doc:"Where the state of plugins and sessions is kept: sqlite: = in a file in state_dir, the default; postgres://user:password@host/database?sslmode=require&schema=team = in a schema of a PostgreSQL server (a2e without ?schema), which hosts on many machines may share. Best as a variable: ${A2E_STATE}, which also counts without this key."`
+	HostID      string       `yaml:"host_id" shown:"yes"`
+	AuthToken   Secret       `yaml:"auth_token"`
+	Auth        []AgentToken `yaml:"auth"`
+	Workspace   string       `yaml:"workspace" shown:"yes"`
+	StateDir    string       `yaml:"state_dir" shown:"yes"`
+	State       Secret       `yaml:"state"`
 	MaxParallel int          `yaml:"max_parallel" min:"1" max:"1024" doc:"Requests at once: 4, or 16 for MCP alone."`
-	Events      Events       `yaml:"events" enum:"invoke,namespaced" doc:"Name of streamed events: invoke/event, or tool/event and skill/event."`
+	Events      Events       `yaml:"events" enum:"invoke,namespaced"`
 	Limits      Limits       `yaml:"limits" doc:"Bounds of what the host holds in memory."`
-	Audit       Audit        `yaml:"audit" doc:"The audit log. It is off without this section, and on with it unless enabled is false."`
-	Checkpoints Checkpoints  `yaml:"checkpoints" switch:"enabled" doc:"Whether the files of the workspace are saved before an agent changes them, so that it can be undone (a2e undo): true, or a mapping with more settings."`
+	Audit       Audit        `yaml:"audit"`
+	Checkpoints Checkpoints  `yaml:"checkpoints" switch:"enabled"`
 	Store       Store        `yaml:"store" doc:"How the plugins' data is stored."`
-	HTTP        HTTP         `yaml:"http" doc:"How clients that cannot spawn a child are served: a2e serve --http ADDRESS."`
+	HTTP        HTTP         `yaml:"http"`
 	Fleet       Fleet        `yaml:"fleet" doc:"What this host says about itself as a worker of a fleet."`
-	Groups      Groups       `yaml:"groups" shown:"yes" doc:"Tools that serve the same purpose, by the name of the purpose: {search: [brave__search, ddg__search]}. A call of that name goes to one of these tools, chosen by what is known about each; only they compete for weights."`
-	Sandbox     string       `yaml:"sandbox" enum:"required,best_effort,off" doc:"How child processes are confined. Default: required for skills, best_effort for the rest."`
-	Children    Children     `yaml:"children" doc:"What child processes may see and use beyond that. It has no effect where sandbox is off, save for the bounds that are set."`
-	Plugins     []Plugin     `yaml:"plugins" doc:"What the host offers. Without this key every plugin of this build is on. A mapping changes that: under a type its options, or false to switch it off; under another name the options of a plugin in place of the default one, with its type among them. A list names exactly what is on; an empty list offers nothing."`
-	MCPServers  any          `yaml:"mcpServers" doc:"The MCP servers, as every MCP client writes them: an option of the plugin mcp, which takes it from here."`
+	Groups      Groups       `yaml:"groups" shown:"yes"`
+	Sandbox     string       `yaml:"sandbox" enum:"required,best_effort,off"`
+	Children    Children     `yaml:"children"`
+	Plugins     []Plugin     `yaml:"plugins"`
+	MCPServers  any          `yaml:"mcpServers"`
 }
 
 // OffNote says which plugin types a list of plugins leaves off; "" = none.
@@ -234,7 +234,9 @@ func Default(src Source) *Config {
 			MaxFileBytes: checkpoint.DefaultMaxFileBytes, MaxFiles: checkpoint.DefaultMaxFiles,
 		},
 		Store: Store{Synchronous: SynchronousNormal},
-		Audit: Audit{Path: "audit.jsonl", Rotate: Rotate{MaxBytes: 10 << 20, BackupCount: 5}, SessionIDSource: SessionIDFromUUID},
+		Audit: Audit{
+			Path: "audit.jsonl", Rotate: Rotate{MaxBytes: 10 << 20, BackupCount: 5}, SessionIDSource: SessionIDFromUUID,
+		},
 		HTTP:  HTTP{MaxSessions: 1000, IdleSeconds: 600},
 		Fleet: Fleet{Announce: AnnounceFirstTask, MaxTasks: 1, Isolation: fleet.IsolationNone},
 	}

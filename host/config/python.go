@@ -12,7 +12,8 @@ import (
 func ignoredTop() map[string]string {
 	const export = "there are no snapshots; `a2e state export` and `import` save the state and restore it"
 	return map[string]string{
-		"transport": "", "server": "", "audit_log_path": "", "global_limits": "", "snapshot_store": export, "snapshot_mode": export,
+		"transport": "", "server": "", "audit_log_path": "", "global_limits": "",
+		"snapshot_store": export, "snapshot_mode": export,
 	}
 }
 

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"reflect"
@@ -140,7 +141,7 @@ func object(v reflect.Value) (*jsonschema.Schema, error) {
 		if unitOf(f.name).want != "" && len(p.AnyOf) > 0 { // 10MB, 1m30s
 			p.AnyOf = slices.Insert(p.AnyOf, 1, &jsonschema.Schema{Type: "string", Pattern: `^[0-9.]+ *[A-Za-zµ]`})
 		}
-		p.Description = f.tag.Get("doc")
+		p.Description = cmp.Or(f.tag.Get("doc"), docs()[f.name])
 		s.Properties[f.name] = p
 		s.PropertyOrder = append(s.PropertyOrder, f.name)
 		if f.tag.Get("required") != "" {
