@@ -23,8 +23,8 @@ func docs() map[string]string {
 			"ddg__search]}. A call of that name goes to one of these tools, chosen by what is known about each; " +
 			"only they compete for weights.",
 		"sandbox": "How child processes are confined. Default: required for skills, best_effort for the rest.",
-		"children": "What child processes may see and use beyond that. It has no effect where sandbox is off, save for " +
-			"the bounds that are set.",
+		"children": "What child processes may see and use beyond that. It has no effect where sandbox is off, save " +
+			"for the bounds that are set.",
 		"plugins": "What the host offers. Without this key every plugin of this build is on. A mapping changes that: " +
 			"under a type its options, or false to switch it off; under another name the options of a plugin in " +
 			"place of the default one, with its type among them. A list names exactly what is on; an empty list " +
