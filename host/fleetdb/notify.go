@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	collectFor    = 10 * time.Millisecond // notifications go together
+	collectFor    = 10 * time.Millisecond // at most: notifications go together
 	tellTime      = time.Second           // for the server to take them
 	noticesAtOnce = 380                   // in one notification, of up to 20 bytes each; PostgreSQL takes 8000 bytes
 )
@@ -57,13 +57,14 @@ func (f *Fleet) tellAll() {
 		if len(channels) == 0 {
 			return
 		}
+		begun := time.Now()
 		ctx, cancel := context.WithTimeout(context.Background(), tellTime)
 		_ = f.do(ctx, `SELECT pg_notify(c, string_agg(t, ',')) FROM (
 			SELECT c, t, row_number() OVER (PARTITION BY c) / $3 FROM (
 				SELECT DISTINCT c, t FROM unnest($1::text[], $2::text[]) AS n (c, t)) each) AS p (c, t, part)
 			GROUP BY c, part`, channels, texts, noticesAtOnce)
 		cancel()
-		pause(context.Background(), nil, collectFor)
+		pause(context.Background(), nil, min(4*time.Since(begun), collectFor)) // the longer, the busier the server is
 	}
 }
 
