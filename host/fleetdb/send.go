@@ -248,13 +248,12 @@ func (s *Sender) next() (batch, back []*sending, over bool) {
 	size, ids := 0, make(map[string]bool)
 	for len(s.queue) > 0 && len(batch) < sendAtOnce {
 		one := s.queue[0]
-		id := one.ID
-		if size += len(one.Dispatch); len(batch) > 0 && size > sendBytes || ids[id] {
+		if size += len(one.Dispatch); len(batch) > 0 && size > sendBytes || ids[one.ID] {
 			break
 		}
-		s.queue = s.queue[1:]
+		s.queue[0], s.queue = nil, s.queue[1:] // nil, as a task may be large
 		if !one.gone {
-			ids[id], one.sent = true, true
+			ids[one.ID], one.sent = true, true
 			batch = append(batch, one)
 		}
 	}
@@ -387,6 +386,6 @@ func (s *Sender) takeBack(ctx context.Context, all []*sending) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.back = s.back[len(all):]
+	s.back = slices.Delete(s.back, 0, len(all))
 	return nil
 }

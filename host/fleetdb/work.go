@@ -365,12 +365,12 @@ func (w *Worker) passOn(ctx context.Context, reports []*report) (ended []*report
 func (w *Worker) delivered(all []*report) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.reports = w.reports[len(all):]
 	for _, r := range all {
 		if w.held[r.ID] == r.job {
 			delete(w.held, r.ID)
 		}
 	}
+	w.reports = slices.Delete(w.reports, 0, len(all))
 	w.checkDrainedLocked()
 }
 
