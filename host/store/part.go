@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"slices"
 	"strings"
 
@@ -17,13 +18,10 @@ import (
 type Part struct {
 	// Name is the plugin's type.
 	Name string
-	// Migrations is the SQL that makes the tables, and brings older ones up: each
-	// runs once, in order, in the transaction that notes it. One that was released
-	// never changes. Tables are named after the part. PostgreSQL runs them too, once words are
-	// exchanged (see translate); where that is not enough, Postgres has what it runs
-	// in place of the one of an index. What is there before is always what a2e made.
-	Migrations []string
-	Postgres   map[int]string
+	// SQL has the files that make the tables, and bring older ones up: sql/001.sqlite.sql and sql/001.postgres.sql, or
+	// sql/001.sql for both engines, and so on. Each runs once, in order, in the transaction that notes it. One that
+	// was released never changes. Tables are named after the part. What is there before is always what a2e made.
+	SQL fs.FS
 	// Recount is what PostgreSQL runs after the records of an import, during which its setting a2e.importing
 	// is on: triggers then need not count, as a row that one transaction changes often gets slow. "" = nothing.
 	Recount string
@@ -36,20 +34,26 @@ type Part struct {
 	Clear func(ctx context.Context, tx *Tx) error
 }
 
-// WithoutRows leaves out of a migration, for an empty database, what it does to rows: the statements whose first
-// word is INSERT, UPDATE or DELETE. Statements begin and end with a line.
-func WithoutRows(migration string) string {
-	var b strings.Builder
-	within := false
-	for line := range strings.Lines(migration) {
-		first, _, _ := strings.Cut(line, " ")
-		within = within || slices.Contains([]string{"INSERT", "UPDATE", "DELETE"}, first)
-		if !within {
-			b.WriteString(line)
-		}
-		within = within && !strings.HasSuffix(strings.TrimRight(line, "\n"), ";")
+// migration returns the name of a file of the part for an engine, by its number from 1 on; "" = there is none.
+func (p Part) migration(engine string, number int) string {
+	if p.SQL == nil {
+		return ""
 	}
-	return b.String()
+	for _, end := range []string{"." + engine + ".sql", ".sql"} {
+		name := fmt.Sprintf("sql/%03d%s", number, end)
+		if _, err := fs.Stat(p.SQL, name); err == nil {
+			return name
+		}
+	}
+	return ""
+}
+
+// version is how many files there are for an engine.
+func (p Part) version(engine string) (n int) {
+	for p.migration(engine, n+1) != "" {
+		n++
+	}
+	return n
 }
 
 // Records is one kind of record in the export of a part.
@@ -160,18 +164,22 @@ func migrateIn(c *conn, tx *Tx, path string, parts []Part) error {
 			return err
 		}
 	}
-	return migrateParts(c, tx, path, parts, func(p Part, i int) string { return p.Migrations[i] })
+	return migrateParts(c, tx, path, parts)
 }
 
-// migrateParts runs the migrations that the store lacks, as text gives them.
-func migrateParts(c session, tx *Tx, place string, parts []Part, text func(p Part, i int) string) error {
+// migrateParts runs the migrations that the store lacks.
+func migrateParts(c session, tx *Tx, place string, parts []Part) error {
 	for _, p := range parts {
 		version, err := versionOf(tx, place, p) // again: another host may have been faster
 		if err != nil {
 			return err
 		}
-		for ; version < len(p.Migrations); version++ {
-			if err := c.run(text(p, version)); err != nil {
+		for ; version < p.version(tx.engine()); version++ {
+			text, err := fs.ReadFile(p.SQL, p.migration(tx.engine(), version+1))
+			if err == nil {
+				err = c.run(string(text))
+			}
+			if err != nil {
 				return fmt.Errorf("migration %d of %s: %w", version+1, p.Name, err)
 			}
 		}
@@ -196,7 +204,7 @@ func behind(tx *Tx, path string, parts []Part) (bool, error) {
 func partsBehind(tx *Tx, place string, parts []Part) (bool, error) {
 	for _, p := range parts {
 		version, err := versionOf(tx, place, p)
-		if err != nil || version < len(p.Migrations) {
+		if err != nil || version < p.version(tx.engine()) {
 			return true, err
 		}
 	}
@@ -209,8 +217,9 @@ func versionOf(tx *Tx, place string, p Part) (int, error) {
 	if _, err := tx.Get("SELECT version FROM parts WHERE name = $1", []any{p.Name}, &version); err != nil {
 		return 0, err
 	}
-	if version > len(p.Migrations) {
-		return 0, fmt.Errorf("%s: %w: its %s has version %d, this a2e knows %d; use the newer one, or another store (state_dir, state)", place, ErrNewer, p.Name, version, len(p.Migrations))
+	if known := p.version(tx.engine()); version > known {
+		return 0, fmt.Errorf("%s: %w: its %s has version %d, this a2e knows %d; use the newer one, or another store "+
+			"(state_dir, state)", place, ErrNewer, p.Name, version, known)
 	}
 	return version, nil
 }

@@ -131,14 +131,14 @@ func number(b bool) int64 {
 // ExecContext implements driver.ExecerContext.
 func (l *pgLink) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
 	l.settle()
-	res, err := l.Conn.ExecContext(ctx, translate(query, false), args)
+	res, err := l.Conn.ExecContext(ctx, query, args)
 	return res, l.fails(err)
 }
 
 // QueryContext implements driver.QueryerContext.
 func (l *pgLink) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
 	l.settle()
-	rows, err := l.Conn.QueryContext(ctx, translate(query, false), args)
+	rows, err := l.Conn.QueryContext(ctx, query, args)
 	if err != nil {
 		return nil, l.fails(err)
 	}

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"embed"
 	"errors"
 	"fmt"
 )
@@ -9,16 +10,17 @@ import (
 // pgFormat is the version of what belongs to no part: it stands in the comment of the schema.
 const pgFormat = "a2e state 1"
 
-// pgBase makes what belongs to no part. json_items is SQLite's json_each for lists: what the list escapes
-// as \u0000 comes as escapeText gives it. It is no strict function, as those are not inlined. glob is SQLite's, for patterns of * and […].
-const pgBase = `
-CREATE TABLE parts (name TEXT PRIMARY KEY, version INTEGER NOT NULL);
-CREATE TABLE commits (host TEXT PRIMARY KEY, number INTEGER NOT NULL, at TIMESTAMP WITH TIME ZONE NOT NULL);
-CREATE FUNCTION json_items(list text) RETURNS TABLE(value text) LANGUAGE sql IMMUTABLE ROWS 64 AS $$
-	SELECT json_array_elements_text(CASE WHEN position('\u0000' IN list) = 0 THEN list
-		ELSE regexp_replace(list, '(?<!\\)((\\\\)*)\\u0000', '\1` + escape + `00', 'g') END::json) $$;
-CREATE FUNCTION glob(pattern text, content text) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
-	SELECT content ~ ('^' || replace(pattern, '*', '.*') || '$') $$`
+// pgSQL makes what belongs to no part, among it what queries of both engines need.
+//
+//go:embed sql/*.sql
+var pgSQL embed.FS
+
+// pgBase is what belongs to no part, which PostgreSQL needs some of. A schema of an older a2e has the first of its
+// files and does not say so.
+const pgBase = "store"
+
+// all returns the base and the parts.
+func (s *Postgres) all() []Part { return append([]Part{{Name: pgBase, SQL: pgSQL}}, s.parts...) }
 
 // prepare makes the schema what the parts need, once.
 func (s *Postgres) prepare(ctx context.Context) error {
@@ -48,7 +50,7 @@ func (s *Postgres) behind(ctx context.Context) (behind bool, err error) {
 		return true, err
 	}
 	if err = c.run(`SET LOCAL search_path = "` + s.schema + `"`); err == nil {
-		behind, err = partsBehind(tx, s.place, s.parts)
+		behind, err = partsBehind(tx, s.place, s.all())
 	}
 	return behind, errors.Join(err, c.run("ROLLBACK"))
 }
@@ -97,24 +99,21 @@ func (s *Postgres) migrate(ctx context.Context) error {
 		return err
 	}
 	if !made {
-		if err := c.run(translate(pgBase, true)); err != nil {
+		base, _ := pgSQL.ReadFile("sql/001.postgres.sql") // it is there
+		if err := c.run(string(base)); err != nil {
 			return err
 		}
 	}
-	if err := migrateParts(c, tx, s.place, s.parts, postgresMigration); err != nil {
+	if _, err := tx.Exec("INSERT INTO parts VALUES ($1, 1) ON CONFLICT DO NOTHING", pgBase); err != nil {
+		return err
+	}
+	if err := migrateParts(c, tx, s.place, s.all()); err != nil {
 		return err
 	}
 	if _, err := tx.Exec("DELETE FROM commits WHERE at < now() - interval '1 day'"); err != nil {
 		return err
 	}
 	return c.run("COMMIT")
-}
-
-func postgresMigration(p Part, i int) string {
-	if text, own := p.Postgres[i]; own {
-		return translate(text, true)
-	}
-	return translate(p.Migrations[i], true)
 }
 
 // CheckPostgres looks at the state at an address. It makes none where there is none. The error says why

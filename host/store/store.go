@@ -7,7 +7,7 @@
 //	sqlite.go    one SQLite file: open, read, close   file.go  whose file it is, and whether it stays
 //	pages.go     its checksums of pages                    plans.go how it prepares statements
 //	postgres.go  one schema of a PostgreSQL server: connections, commits, what its errors mean
-//	pgschema.go  its tables    pgdriver.go  pgx's connections, with what the store needs beside    translate.go  its SQL
+//	pgschema.go  its tables (sql/*.sql)    pgdriver.go  pgx's connections, with what the store needs beside
 package store
 
 import (
@@ -220,11 +220,12 @@ func Check(ctx context.Context, path string, opts Options) (Report, error) {
 
 // partVersions adds the version of each part.
 func partVersions(tx *Tx, to map[string]int) error {
-	return tx.Each("SELECT name, version FROM parts", nil, func(scan func(...any) error) error {
-		var name string
-		var version int
-		err := scan(&name, &version)
-		to[name] = version
-		return err
-	})
+	return tx.Each("SELECT name, version FROM parts WHERE name <> $1", []any{pgBase},
+		func(scan func(...any) error) error {
+			var name string
+			var version int
+			err := scan(&name, &version)
+			to[name] = version
+			return err
+		})
 }

@@ -21,8 +21,10 @@ type querier interface {
 // Tx is a transaction, or a consistent view to read from. It is valid until the
 // function that got it returns, and belongs to one goroutine.
 //
-// Queries are SQLite's with $1 and so on for arguments, in what PostgreSQL understands too once words are
-// exchanged (see translate): json_each gives the items of a JSON list as text, in a column called value.
+// Queries have $1 and so on for arguments, and words that both engines know. json_each gives the items of a JSON list
+// as text, in a column called value; unixepoch() is the time of the store; INTEGER is too short on PostgreSQL, where a
+// cast should say BIGINT, and REAL too rough: DOUBLE PRECISION. What SQLite alone has (INSERT OR REPLACE, max of two
+// values, LIMIT -1, sums of booleans) may not be in a query.
 type Tx struct {
 	db  querier
 	ctx context.Context // of reads; a write runs to its end

@@ -106,6 +106,14 @@ func (w *Words) tsquery(match string) string {
 	return out.String()
 }
 
+// engine is the word for the engine in names of files.
+func (t *Tx) engine() string {
+	if t.onServer() {
+		return "postgres"
+	}
+	return "sqlite"
+}
+
 // onServer reports whether the transaction is one of PostgreSQL.
 func (t *Tx) onServer() bool {
 	_, is := t.db.(*pgConn)

@@ -2,6 +2,7 @@ package chains
 
 import (
 	"context"
+	"embed"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,52 +15,14 @@ import (
 	"a2e/protocol"
 )
 
+//go:embed sql/*.sql
+var tables embed.FS
+
 // Part is what the plugins of this type keep in the store: journals, and outputs of
 // nodes, which no export has, as they can be made again.
 func Part() store.Part {
 	return store.Part{
-		Name: "chains",
-		Migrations: []string{`
-CREATE TABLE chains_cache (
-	number     INTEGER PRIMARY KEY AUTOINCREMENT, -- grows with the time of storing
-	key        BLOB NOT NULL UNIQUE, -- SHA-256
-	stored_at  INTEGER NOT NULL, -- microseconds since 1970
-	expires_at INTEGER NOT NULL,
-	size       INTEGER NOT NULL, -- bytes of the output
-	output     BLOB NOT NULL -- JSON
-);
-CREATE INDEX chains_cache_by_size ON chains_cache (number, size);
-CREATE INDEX chains_cache_by_end ON chains_cache (expires_at);`, `
-CREATE TABLE chains_journals (
-	number     INTEGER PRIMARY KEY AUTOINCREMENT,
-	workspace  TEXT NOT NULL,
-	id         TEXT NOT NULL, -- chain_id
-	owner      TEXT NOT NULL, -- the host that runs it, by the name of its lock
-	state      TEXT NOT NULL,
-	definition TEXT NOT NULL, -- digest of its nodes
-	input      TEXT NOT NULL, -- digest of its initial input
-	request    BLOB NOT NULL, -- JSON
-	cancelled  INTEGER NOT NULL DEFAULT 0, -- it is to end
-	created_at INTEGER NOT NULL,
-	updated_at INTEGER NOT NULL,
-	bytes      INTEGER NOT NULL,
-	message    TEXT NOT NULL DEFAULT '', -- why it ended
-	UNIQUE (workspace, id)
-);
-CREATE TABLE chains_steps (
-	id   INTEGER PRIMARY KEY, -- the journal's number * 2^32 + a number that grows
-	body BLOB NOT NULL -- what nodes did, one JSON object after another
-);
-CREATE TABLE chains_decisions (
-	journal  INTEGER NOT NULL,
-	path     TEXT NOT NULL,
-	approved INTEGER NOT NULL,
-	PRIMARY KEY (journal, path)
-) WITHOUT ROWID;`,
-			"ALTER TABLE chains_journals ADD COLUMN leased_until INTEGER NOT NULL DEFAULT 0; -- seconds since " +
-				"1970, by the clock of the store",
-			"ALTER TABLE chains_journals ADD COLUMN agent TEXT NOT NULL DEFAULT ''; -- whose it is; '' = no " +
-				"agent's with a token"},
+		Name: "chains", SQL: tables,
 		Export: journalRecords().Export, Import: journalRecords().Import,
 		Clear: store.ClearTables("chains_cache", "chains_journals", "chains_steps", "chains_decisions"),
 	}

@@ -6,6 +6,7 @@ import (
 	"compress/gzip"
 	"context"
 	"database/sql"
+	"embed"
 	"errors"
 	"fmt"
 	"io"
@@ -42,49 +43,22 @@ const (
 	kindExperiences = "env.experiences"
 )
 
+// Times are microseconds since 1970.
+//
+//go:embed sql/*.sql
+var tables embed.FS
+
 // Part is what the plugins of this type keep in a store.
 func Part() store.Part {
 	kinds := store.Kinds{{Kind: kindEpisode, Import: store.ImportOf((*savedEpisode).take)}, {Kind: kindExperiences, Import: store.ImportOf((*chunk).take)}}
 	clear := store.ClearTables("env_episodes", "env_experiences")
 	return store.Part{
-		Name: "env", Migrations: migrations(), Export: export, Import: kinds.Import,
+		Name: "env", SQL: tables, Export: export, Import: kinds.Import,
 		Clear: func(ctx context.Context, tx *store.Tx) error {
 			tx.After(func() { forgetJournals(tx.Dir()) })
 			return clear(ctx, tx)
 		},
 	}
-}
-
-// migrations make the tables. Times are microseconds since 1970.
-func migrations() []string {
-	return []string{`
-CREATE TABLE env_episodes (
-	id         TEXT PRIMARY KEY,
-	plugin     TEXT NOT NULL,
-	env        TEXT NOT NULL,
-	seed       INTEGER NOT NULL,
-	created_at INTEGER NOT NULL,
-	used_at    INTEGER NOT NULL,
-	steps      INTEGER NOT NULL,
-	done       INTEGER NOT NULL,
-	truncated  INTEGER NOT NULL,
-	reward     REAL, -- of the last step
-	failure    TEXT NOT NULL,
-	options    TEXT NOT NULL,
-	saved      TEXT NOT NULL -- what the world gave
-);
-CREATE INDEX env_episodes_by_use ON env_episodes (plugin, used_at);
-CREATE TABLE env_experiences (
-	number   INTEGER PRIMARY KEY,
-	id       TEXT NOT NULL UNIQUE,
-	plugin   TEXT NOT NULL,
-	at       INTEGER NOT NULL, -- of the last one in data
-	count    INTEGER NOT NULL,
-	size     INTEGER NOT NULL, -- bytes of episodes and data
-	episodes TEXT NOT NULL, -- the ids that are in data
-	data     BLOB NOT NULL -- a JSON array, as it is or as gzip
-);
-CREATE INDEX env_experiences_by_time ON env_experiences (plugin, at, count, size);`}
 }
 
 // savedEpisode is one row of env_episodes, and a record of an export and of a journal.

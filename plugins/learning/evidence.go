@@ -153,9 +153,10 @@ func chosen(column string, n int) string {
 // weight is what evidence counts of a time, with the parameters rate and at of a view. PostgreSQL
 // refuses results too close to 0; what is that old counts nothing.
 func weight(time string) string {
-	const age = "(CAST($2 AS INTEGER) - @)"
-	const text = "CASE WHEN " + age + " <= 0 THEN 1.0 WHEN CAST($1 AS REAL) * " + age + " > 40 THEN 0.0 ELSE " +
-		"exp(-CAST($1 AS REAL) * " + age + ") END"
+	const age = "(CAST($2 AS BIGINT) - @)"
+	const text = "CASE WHEN " + age + " <= 0 THEN 1.0 WHEN CAST($1 AS DOUBLE PRECISION) * " + age + " > 40 THEN 0.0 " +
+		"ELSE " +
+		"exp(-CAST($1 AS DOUBLE PRECISION) * " + age + ") END"
 	return strings.ReplaceAll(text, "@", time)
 }
 
@@ -196,7 +197,7 @@ func (v view) readScores(tx *store.Tx, all []*Component, column string, args []a
 	query := `SELECT component, sum(w * score * confidence), sum(w * confidence)
 		FROM (SELECT f.component, f.score, f.confidence, ` + weight("f.at") + ` AS w
 			FROM learning_components c JOIN learning_feedback f ON c.number = f.component AND f.at > CAST($2 AS
-				INTEGER) - 40 / CAST($1 AS REAL)` +
+				BIGINT) - 40 / CAST($1 AS DOUBLE PRECISION)` +
 		chosen(column, 3) + `) AS scored GROUP BY component`
 	return tx.Each(query, append([]any{v.rate, v.at}, args...), func(scan func(...any) error) error {
 		var number int64

@@ -172,8 +172,7 @@ func TestHalfLife(t *testing.T) {
 // comes as an export.
 func TestEvidenceOfOlderBuilds(t *testing.T) {
 	path := newFile(t)
-	older := Part()
-	older.Migrations = older.Migrations[:len(slices.Concat(coreMigrations(), refineMigrations()))]
+	older := stores.Older(t, Part(), 2)
 	s := stores.Open(t, path, older)
 	must.OK(t, s.Write(t.Context(), func(tx *store.Tx) error {
 		for _, q := range []string{

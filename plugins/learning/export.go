@@ -2,6 +2,7 @@ package learning
 
 import (
 	"context"
+	"embed"
 	"errors"
 	"fmt"
 	"math"
@@ -15,6 +16,11 @@ import (
 	"a2e/host/store"
 	"a2e/protocol"
 )
+
+// Times are microseconds since 1970; values are JSON.
+//
+//go:embed sql/*.sql
+var tables embed.FS
 
 // Part is what the plugin keeps in a store. An export has components before what is about
 // them, and not the correlations of recent calls. An import takes what this build could
@@ -53,7 +59,7 @@ func Part() store.Part {
 	clearRows := store.ClearTables("learning_edits", "learning_trials", "learning_refinements", "learning_settings",
 		"learning_calls", "learning_feedback", "learning_told", "learning_experiences", "learning_components", "learning_weights", "learning_weight_history")
 	return store.Part{
-		Name: "learning", Migrations: migrations(), Postgres: map[int]string{2: evidenceTables}, Export: records.Export, Import: records.Import,
+		Name: "learning", SQL: tables, Export: records.Export, Import: records.Import,
 		Clear: func(ctx context.Context, tx *store.Tx) error {
 			if err := clearRows(ctx, tx); err != nil {
 				return err

@@ -7,62 +7,6 @@ import (
 	"a2e/host/store"
 )
 
-// refineMigrations make the tables of the refinements. Values are JSON; times are
-// microseconds since 1970. An edit keeps what its target was before and what it made
-// of it, so that a rollback knows whether anybody has changed it since.
-func refineMigrations() []string {
-	return []string{`
-CREATE TABLE learning_settings (
-	kind       TEXT NOT NULL,
-	component  TEXT NOT NULL,
-	name       TEXT NOT NULL,
-	updated_at INTEGER NOT NULL,
-	value      TEXT NOT NULL,
-	PRIMARY KEY (kind, component, name)
-) WITHOUT ROWID;
-CREATE TABLE learning_refinements (
-	number         INTEGER PRIMARY KEY,
-	id             TEXT NOT NULL UNIQUE,
-	proposal_id    TEXT NOT NULL,
-	applied_at     INTEGER NOT NULL,
-	rolled_back_at INTEGER, -- NULL = in force
-	proposal       TEXT NOT NULL
-);
-CREATE INDEX learning_refinements_by_proposal ON learning_refinements (proposal_id);
-CREATE TABLE learning_edits (
-	refinement INTEGER NOT NULL REFERENCES learning_refinements (number),
-	place      INTEGER NOT NULL,
-	target     TEXT NOT NULL,
-	kind       TEXT NOT NULL,
-	component  TEXT NOT NULL,
-	name       TEXT NOT NULL,
-	before     TEXT NOT NULL, -- the row as it was, null where there was none
-	after      TEXT NOT NULL,
-	PRIMARY KEY (refinement, place)
-) WITHOUT ROWID;
-CREATE INDEX learning_edits_by_target ON learning_edits (target, kind, component, name);`}
-}
-
-// trialMigrations have the edits of a target counted, and refinements measured.
-func trialMigrations() []string {
-	return []string{`
-ALTER TABLE learning_edits ADD COLUMN version INTEGER NOT NULL DEFAULT 0; -- of the target, from 1; 0 = of an older build
-CREATE TABLE learning_trials (
-	refinement INTEGER NOT NULL REFERENCES learning_refinements (number),
-	kind       TEXT NOT NULL,
-	component  TEXT NOT NULL,
-	verdict    TEXT NOT NULL, -- '' = open
-	note       TEXT NOT NULL,
-	calls      INTEGER NOT NULL, -- since then
-	successes  INTEGER NOT NULL,
-	before     TEXT NOT NULL, -- JSON: what it did until then
-	since      TEXT NOT NULL, -- JSON: what it did since, once the trial is closed
-	start      TEXT NOT NULL, -- JSON: the sums of its feedback then
-	PRIMARY KEY (refinement, kind, component)
-) WITHOUT ROWID;
-CREATE INDEX learning_trials_open ON learning_trials (kind, component) WHERE verdict = '';`}
-}
-
 // refinement is one row of learning_refinements with its edits, as exports carry it.
 type refinement struct {
 	number       int64

@@ -326,8 +326,7 @@ func TestPlansOfTime(t *testing.T) {
 // A store of an older build keeps its refinements, and what is applied from then on is measured.
 func TestStoreOfAnOlderBuild(t *testing.T) {
 	path := newFile(t)
-	old := Part()
-	old.Migrations = old.Migrations[:2]
+	old := stores.Older(t, Part(), 2)
 	s := stores.Open(t, path, old)
 	must.OK(t, s.Write(t.Context(), func(tx *store.Tx) (err error) {
 		for _, row := range []string{

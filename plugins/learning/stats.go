@@ -2,7 +2,6 @@ package learning
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"a2e/host"
@@ -262,117 +261,6 @@ func EachExperience(ctx context.Context, s store.Store, do func(*protocol.Experi
 	return each(ctx, s, selectExperiences, do, func(x *protocol.Experience, scan func(...any) error) error {
 		return scan(store.JSON(x))
 	})
-}
-
-// migrations make the tables of the part. Times are microseconds since 1970.
-func migrations() []string {
-	return slices.Concat(coreMigrations(), refineMigrations(), []string{evidenceTables + evidenceOfOld}, trialMigrations())
-}
-
-// evidenceTables have evidence age, and experiences count.
-const evidenceTables = `
-ALTER TABLE learning_components ADD COLUMN reward_min REAL NOT NULL DEFAULT 0;
-ALTER TABLE learning_components ADD COLUMN reward_max REAL NOT NULL DEFAULT 0;
-ALTER TABLE learning_components ADD COLUMN aged_calls REAL NOT NULL DEFAULT 0; -- sums, each call weighted by its age at aged_at
-ALTER TABLE learning_components ADD COLUMN aged_successes REAL NOT NULL DEFAULT 0;
-ALTER TABLE learning_components ADD COLUMN aged_rewards REAL NOT NULL DEFAULT 0;
-ALTER TABLE learning_components ADD COLUMN aged_reward_sum REAL NOT NULL DEFAULT 0;
-ALTER TABLE learning_components ADD COLUMN aged_at INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE learning_components ADD COLUMN ppo_rewards INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE learning_components ADD COLUMN ppo_reward_sum REAL NOT NULL DEFAULT 0;
-ALTER TABLE learning_components ADD COLUMN ppo_experience INTEGER NOT NULL DEFAULT 0; -- number of the last one
-ALTER TABLE learning_feedback ADD COLUMN at INTEGER NOT NULL DEFAULT 0; -- ts of the record
-CREATE INDEX learning_feedback_evidence ON learning_feedback (component, at, score, confidence);
-CREATE TABLE learning_told ( -- what experiences tell: the last ones of those that name what acted
-	number    INTEGER PRIMARY KEY, -- that of the experience
-	component INTEGER NOT NULL REFERENCES learning_components (number),
-	reward    REAL NOT NULL,
-	at        INTEGER NOT NULL
-);
-CREATE INDEX learning_told_by_component ON learning_told (component, number);`
-
-// evidenceOfOld has what was counted before be as old as the last call, and its rewards lie about as
-// far apart as they spread.
-const evidenceOfOld = `
-UPDATE learning_components SET reward_min = reward_mean - 2 * sqrt(reward_m2 / max(rewards, 1)), reward_max = reward_mean + 2 * sqrt(reward_m2 / max(rewards, 1)),
-	aged_calls = calls, aged_successes = successes, aged_rewards = rewards, aged_reward_sum = rewards * reward_mean, aged_at = last_called,
-	ppo_rewards = rewards, ppo_reward_sum = rewards * reward_mean;
-UPDATE learning_feedback SET at = CAST(json_extract(record, '$.ts') * 1e6 AS INTEGER) WHERE json_valid(record);
-INSERT INTO learning_told SELECT * FROM (SELECT number, (SELECT number FROM learning_components c
-		WHERE c.name = coalesce(json_extract(record, '$.action.component_name'), json_extract(record, '$.action.tool_name')) ORDER BY c.last_called DESC, c.number LIMIT 1) AS component,
-		json_extract(record, '$.reward') AS reward, CAST(json_extract(record, '$.ts') * 1e6 AS INTEGER)
-	FROM learning_experiences WHERE number > (SELECT max(number) - 10000 FROM learning_experiences) AND json_valid(record))
-	WHERE component IS NOT NULL AND abs(reward) <= 1e100;`
-
-// coreMigrations make the tables of records, feedback, experiences and weights. A
-// component's row holds sums, to which hosts add what they counted. What is counted in
-// learning_totals keeps limits from costing a look at all rows.
-func coreMigrations() []string {
-	return []string{`
-CREATE TABLE learning_components (
-	number        INTEGER PRIMARY KEY,
-	kind          TEXT NOT NULL,
-	name          TEXT NOT NULL,
-	calls         INTEGER NOT NULL DEFAULT 0,
-	successes     INTEGER NOT NULL DEFAULT 0,
-	duration      INTEGER NOT NULL DEFAULT 0, -- nanoseconds of all calls
-	last_called   INTEGER NOT NULL DEFAULT 0,
-	rewards       INTEGER NOT NULL DEFAULT 0, -- how many calls had one
-	reward_mean   REAL NOT NULL DEFAULT 0,
-	reward_m2     REAL NOT NULL DEFAULT 0, -- sum of the squares of the distances from the mean
-	feedbacks     INTEGER NOT NULL DEFAULT 0, -- rows of learning_feedback
-	score_sum     INTEGER NOT NULL DEFAULT 0, -- their scores, each times its confidence, in billionths
-	score_weight  INTEGER NOT NULL DEFAULT 0, -- their confidences, in billionths
-	durations     BLOB, -- counted by length, see durations; NULL = of no call
-	ppo_calls     INTEGER NOT NULL DEFAULT 0, -- what ppo has learned from: it looks at each call once
-	ppo_successes INTEGER NOT NULL DEFAULT 0,
-	ppo_score     INTEGER NOT NULL DEFAULT 0, -- score_sum then
-	UNIQUE (kind, name)
-);
-CREATE INDEX learning_components_by_name ON learning_components (name, last_called);
-CREATE TABLE learning_calls (
-	number INTEGER PRIMARY KEY,
-	count  INTEGER NOT NULL,
-	calls  TEXT NOT NULL -- JSON: recent calls and their correlations, the oldest first
-);
-CREATE TABLE learning_feedback (
-	number     INTEGER PRIMARY KEY,
-	id         TEXT NOT NULL UNIQUE,
-	component  INTEGER REFERENCES learning_components (number), -- NULL = of none
-	score      REAL NOT NULL,
-	confidence REAL NOT NULL,
-	size       INTEGER NOT NULL,
-	record     TEXT NOT NULL -- as it came
-);
-CREATE TABLE learning_experiences (
-	number INTEGER PRIMARY KEY,
-	id     TEXT NOT NULL UNIQUE,
-	size   INTEGER NOT NULL,
-	record TEXT NOT NULL
-);
-CREATE TABLE learning_weights (
-	kind       TEXT NOT NULL,
-	component  TEXT NOT NULL,
-	updated_at INTEGER NOT NULL,
-	weight     REAL NOT NULL,
-	strategy   TEXT NOT NULL, -- what set it
-	PRIMARY KEY (kind, component)
-) WITHOUT ROWID;
-CREATE TABLE learning_weight_history (
-	number    INTEGER PRIMARY KEY,
-	at        INTEGER NOT NULL,
-	kind      TEXT NOT NULL,
-	component TEXT NOT NULL,
-	weight    REAL NOT NULL,
-	score     REAL, -- what the component was worth then, 0 to 1; NULL = nobody looked
-	strategy  TEXT NOT NULL,
-	UNIQUE (kind, component, at)
-);
-CREATE TABLE learning_totals (
-	name TEXT PRIMARY KEY,
-	rows INTEGER NOT NULL,
-	size INTEGER NOT NULL
-) WITHOUT ROWID;`}
 }
 
 // The rows of learning_totals.

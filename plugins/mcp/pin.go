@@ -3,6 +3,7 @@ package mcp
 import (
 	"context"
 	"crypto/sha256"
+	"embed"
 	"encoding/hex"
 	"fmt"
 	"slices"
@@ -201,21 +202,15 @@ func (p *Plugin) Approve(ctx context.Context, id string, accepted []Withheld) er
 	})
 }
 
+//go:embed sql/*.sql
+var tables embed.FS
+
 // Part is what the plugin keeps in a store: the tools of each server as they were
 // approved.
 func Part() store.Part {
 	records := store.Kinds{store.RecordsOf("mcp.pin", selectPins+" ORDER BY server, tool", (*pin).columns, (*pin).take)}
 	return store.Part{
-		Name: "mcp",
-		Migrations: []string{`
-CREATE TABLE mcp_pins (
-	server      TEXT NOT NULL,
-	tool        TEXT NOT NULL,
-	hash        TEXT NOT NULL, -- SHA-256 of the definition, in hex
-	approved_at INTEGER NOT NULL, -- microseconds since 1970
-	definition  TEXT NOT NULL, -- canonical JSON
-	PRIMARY KEY (server, tool)
-) WITHOUT ROWID;`},
+		Name: "mcp", SQL: tables,
 		Export: records.Export, Import: records.Import, Clear: store.ClearTables("mcp_pins"),
 	}
 }

@@ -191,7 +191,7 @@ func (c *cone) recallOfFew(t *testing.T, a *agent, st store.Store, there []int) 
 	}
 	allowed := make(map[int64]bool)
 	must.OK(t, st.Read(t.Context(), func(tx *store.Tx) error {
-		ids, err := store.Column[int64](tx, "SELECT id FROM memory_entries WHERE CAST(content AS INTEGER) % 9 = 0")
+		ids, err := store.Column[int64](tx, "SELECT id FROM memory_entries WHERE CAST(content AS BIGINT) % 9 = 0")
 		for _, id := range ids {
 			allowed[id] = true
 		}

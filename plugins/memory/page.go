@@ -95,7 +95,7 @@ func (p *Plugin) list(ctx context.Context, w *want) (*protocol.MemoryRetrieveRes
 
 // refsOf returns what merge and fitting go by.
 func refsOf(tx *store.Tx, ids []int64, working bool) (refs []ref, err error) {
-	err = tx.Each("SELECT id, updated_at, bytes FROM memory_entries WHERE id IN (SELECT CAST(value AS INTEGER) FROM "+
+	err = tx.Each("SELECT id, updated_at, bytes FROM memory_entries WHERE id IN (SELECT CAST(value AS BIGINT) FROM "+
 		"json_each($1)) ORDER BY id DESC", []any{listOf(ids)}, func(scan func(...any) error) error {
 		r := ref{working: working}
 		err := scan(&r.id, &r.updated, &r.bytes)
@@ -151,7 +151,7 @@ func load(tx *store.Tx, w *want, page []ref, working bool, found map[ref]*row) e
 	if len(ids) == 0 {
 		return nil
 	}
-	all, err := rows(tx, w.now, "WHERE e.id IN (SELECT CAST(value AS INTEGER) FROM json_each($1))",
+	all, err := rows(tx, w.now, "WHERE e.id IN (SELECT CAST(value AS BIGINT) FROM json_each($1))",
 		listOf(slices.Collect(maps.Keys(ids))))
 	for _, r := range all {
 		found[ids[r.id]] = r
@@ -289,7 +289,7 @@ func (p *Plugin) refresh(ctx context.Context, w *want, hits []hit) error {
 		}
 		if err := s.store.Write(ctx, func(tx *store.Tx) error {
 			_, err := tx.Exec("UPDATE memory_entries SET expires_at = $1 + ttl WHERE id IN (SELECT CAST(value AS "+
-				"INTEGER) FROM json_each($2)) AND expires_at > $3", w.now, listOf(ids), w.now)
+				"BIGINT) FROM json_each($2)) AND expires_at > $3", w.now, listOf(ids), w.now)
 			return err
 		}); err != nil {
 			return err

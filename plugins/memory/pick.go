@@ -302,7 +302,7 @@ func (w *pick) narrow(tx *store.Tx, s space, below int64, where string, args sto
 	if err != nil || len(ids[0]) > maxNarrow {
 		return where, args, err
 	}
-	where += " AND e.id IN (SELECT CAST(value AS INTEGER) FROM json_each(" + args.Add(listOf(ids[0])) +
+	where += " AND e.id IN (SELECT CAST(value AS BIGINT) FROM json_each(" + args.Add(listOf(ids[0])) +
 		") UNION ALL SELECT id FROM memory_entries WHERE space = $1 AND bytes > 8192"
 	if numbers {
 		where += " UNION ALL SELECT id FROM memory_entries WHERE space = $1 AND glob('*[0-9][eE][-+0-9]*', content)"

@@ -335,8 +335,7 @@ func TestSearchPages(t *testing.T) {
 // TestStoreOfTheVersionBefore: what was stored before there were versions has version 1.
 func TestStoreOfTheVersionBefore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), store.FileName)
-	part := Part()
-	part.Migrations = part.Migrations[:1]
+	part := stores.Older(t, Part(), 1)
 	old := stores.Open(t, path, part)
 	must.OK(t, old.Write(t.Context(), func(tx *store.Tx) error {
 		n, err := nameOf("default", nil)
@@ -361,8 +360,7 @@ func TestStoreOfTheVersionBefore(t *testing.T) {
 // before say none.
 func TestFolders(t *testing.T) {
 	path, top := filepath.Join(t.TempDir(), store.FileName), t.TempDir()
-	part := Part()
-	part.Migrations = part.Migrations[:6]
+	part := stores.Older(t, Part(), 6)
 	old := stores.Open(t, path, part)
 	must.OK(t, old.Write(t.Context(), func(tx *store.Tx) error {
 		n, err := nameOf("default", nil)

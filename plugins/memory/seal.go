@@ -47,7 +47,7 @@ func (s *repository) sealBehind(ctx context.Context) {
 
 // sealOne makes a segment of entries.
 func sealOne(tx *store.Tx, space int64, ids []int64, size int) error {
-	if _, err := tx.Exec("DELETE FROM memory_loose WHERE space = $1 AND entry IN (SELECT CAST(value AS INTEGER) FROM "+
+	if _, err := tx.Exec("DELETE FROM memory_loose WHERE space = $1 AND entry IN (SELECT CAST(value AS BIGINT) FROM "+
 		"json_each($2))", space, listOf(ids)); err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func centreOf(tx *store.Tx, vectors []embed.Vector) (id int64, centre []float32,
 		sample[i] = 1 + rand.Int64N(now)
 	}
 	found, err := store.Column[[]byte](tx, "SELECT vector FROM memory_vectors WHERE seq IN (SELECT CAST(value AS "+
-		"INTEGER) FROM json_each($1)) ORDER BY seq", listOf(sample))
+		"BIGINT) FROM json_each($1)) ORDER BY seq", listOf(sample))
 	if err != nil {
 		return 0, nil, err
 	}
@@ -145,7 +145,7 @@ func unseal(tx *store.Tx, space int64) error {
 			ids = append(ids, int64(binary.LittleEndian.Uint64(raw)))
 		}
 		if _, err := tx.Exec("INSERT INTO memory_loose SELECT space, entry FROM memory_vectors WHERE space = $1 AND "+
-			"entry IN (SELECT CAST(value AS INTEGER) FROM json_each($2)) ON CONFLICT DO NOTHING", space,
+			"entry IN (SELECT CAST(value AS BIGINT) FROM json_each($2)) ON CONFLICT DO NOTHING", space,
 			listOf(ids)); err != nil {
 			return err
 		}

@@ -50,7 +50,7 @@ func (s *repository) candidates(tx *store.Tx, w *want, words *words, spaces, ids
 	slices.Sort(ids)
 	var hits []hit
 	err = tx.Each("SELECT "+columns+", v.vector"+fromEntries+"LEFT JOIN memory_vectors v ON v.entry = e.id WHERE "+
-		"e.id IN (SELECT CAST(value AS INTEGER) FROM json_each($1)) ORDER BY e.id",
+		"e.id IN (SELECT CAST(value AS BIGINT) FROM json_each($1)) ORDER BY e.id",
 		[]any{listOf(slices.Compact(ids))}, func(scan func(...any) error) error {
 			var vector []byte
 			r := new(row)

@@ -65,7 +65,7 @@ func TestVeryManyExpiredEntries(t *testing.T) {
 	a.store(one(-1, "semantic", "it stays"), `{"key":{"n":7},"content":"it goes","tier":"semantic","ttl":1}`)
 	const columns = "space, sent, tags, source, weight, ttl, created_at, updated_at, expires_at, bytes, content"
 	if err := st.Write(t.Context(), func(tx *store.Tx) error { // storing so many takes long
-		_, err := tx.Exec("INSERT INTO memory_entries (key, "+columns+") WITH RECURSIVE more(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM more WHERE n < CAST($1 AS INTEGER))"+
+		_, err := tx.Exec("INSERT INTO memory_entries (key, "+columns+") WITH RECURSIVE more(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM more WHERE n < CAST($1 AS BIGINT))"+
 			" SELECT '{\"more\":' || n || '}', "+columns+" FROM memory_entries, more WHERE ttl = 1", purgeBatch+50)
 		return err
 	}); err != nil {

@@ -43,7 +43,7 @@ func Part() store.Part {
 		store.RecordsOf("memory.version", selectHistory, (*versionRecord).columns, importPast),
 	}
 	return store.Part{
-		Name: "memory", Migrations: migrations(), Postgres: postgresMigrations(), Recount: recount, Export: records.Export, Import: records.Import,
+		Name: "memory", SQL: tables, Recount: recount, Export: records.Export, Import: records.Import,
 		Clear: store.ClearTables("memory_spaces", "memory_entries", "memory_history", "memory_names", "memory_agents", "memory_meta", "memory_segments", "memory_centres"),
 	}
 }

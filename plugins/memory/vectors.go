@@ -97,12 +97,12 @@ func detail(note string) map[string]any {
 // putVector stores the vector of an entry, or notes that it has none yet where others have.
 func putVector(tx *store.Tx, entry, space int64, v embed.Vector) error {
 	if len(v) == 0 {
-		_, err := tx.Exec("INSERT INTO memory_waiting SELECT CAST($1 AS INTEGER) WHERE EXISTS (SELECT 1 FROM "+
+		_, err := tx.Exec("INSERT INTO memory_waiting SELECT CAST($1 AS BIGINT) WHERE EXISTS (SELECT 1 FROM "+
 			"memory_meta WHERE name = 'model')", entry)
 		return err
 	}
-	if _, err := tx.Exec("INSERT INTO memory_vectors (entry, space, sketch, vector) VALUES ($1, $2, x'', $3)", entry,
-		space, v.Bytes()); err != nil {
+	if _, err := tx.Exec("INSERT INTO memory_vectors (entry, space, sketch, vector) VALUES ($1, $2, $3, $4)", entry,
+		space, []byte{}, v.Bytes()); err != nil {
 		return err
 	}
 	_, err := tx.Exec("INSERT INTO memory_loose VALUES ($1, $2)", space, entry)

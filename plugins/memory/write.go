@@ -369,7 +369,7 @@ func (p *Plugin) forgetSome(ctx context.Context, s *repository, w *pick, tiers [
 		return 0, next, nil
 	}
 	err = s.store.Write(ctx, func(tx *store.Tx) (err error) { // one that was stored again meanwhile has another id
-		deleted, err = remove(tx, "id IN (SELECT CAST(value AS INTEGER) FROM json_each($1)) AND (expires_at IS NULL "+
+		deleted, err = remove(tx, "id IN (SELECT CAST(value AS BIGINT) FROM json_each($1)) AND (expires_at IS NULL "+
 			"OR expires_at > $2)", listOf(found.ids), w.now) // what has expired is not there to be deleted
 		for _, s := range among {
 			err = errors.Join(err, seal(tx, s.id))

@@ -222,8 +222,7 @@ func TestClaimsOfTwoHosts(t *testing.T) {
 // A file of the version before is brought up: what stood in the last column is done.
 func TestOlderFile(t *testing.T) {
 	path := newFile(t)
-	old := Part()
-	old.Migrations = old.Migrations[:1]
+	old := stores.Older(t, Part(), 1)
 	s := must.Get(store.Open(t.Context(), path, store.Options{Parts: []store.Part{old}}))(t)
 	must.OK(t, s.Write(t.Context(), func(tx *store.Tx) error {
 		for _, q := range []string{
@@ -246,8 +245,7 @@ func TestOlderFile(t *testing.T) {
 // Plans are listed by the folder that they were made in. Those of the version before have none.
 func TestFolders(t *testing.T) {
 	path := newFile(t)
-	old := Part()
-	old.Migrations = old.Migrations[:3]
+	old := stores.Older(t, Part(), 3)
 	s := stores.Open(t, path, old)
 	must.OK(t, s.Write(t.Context(), func(tx *store.Tx) error {
 		_, err := tx.Exec(`INSERT INTO planning_plans (id, created_at, size, name, columns, done_column, description)

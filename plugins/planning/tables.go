@@ -3,6 +3,7 @@ package planning
 import (
 	"cmp"
 	"crypto/rand"
+	"embed"
 	"encoding/hex"
 	"fmt"
 	"slices"
@@ -13,58 +14,11 @@ import (
 	"a2e/host/store"
 )
 
-// migrations make the tables. Lists are JSON; times are microseconds since 1970.
-// What is counted is kept with the plan, so that no limit costs a look at all tasks.
-func migrations() []string {
-	return []string{`
-CREATE TABLE planning_plans (
-	number      INTEGER PRIMARY KEY,
-	id          TEXT NOT NULL UNIQUE,
-	created_at  INTEGER NOT NULL,
-	size        INTEGER NOT NULL, -- bytes of its own text
-	tasks       INTEGER NOT NULL DEFAULT 0,
-	tasks_size  INTEGER NOT NULL DEFAULT 0, -- bytes of text of its tasks
-	name        TEXT NOT NULL,
-	columns     TEXT NOT NULL,
-	description TEXT NOT NULL
-);
-CREATE TABLE planning_tasks (
-	number      INTEGER PRIMARY KEY,
-	id          TEXT NOT NULL UNIQUE,
-	plan_id     TEXT NOT NULL REFERENCES planning_plans (id),
-	created_at  INTEGER NOT NULL,
-	place       INTEGER NOT NULL, -- among those of one microsecond: tasks that the plan had before
-	updated_at  INTEGER NOT NULL,
-	status      TEXT NOT NULL,
-	assignee    TEXT NOT NULL,
-	title       TEXT NOT NULL,
-	deps        TEXT NOT NULL,
-	description TEXT NOT NULL,
-	metadata    TEXT NOT NULL
-);
-CREATE INDEX planning_tasks_by_age ON planning_tasks (created_at, place);
-CREATE INDEX planning_tasks_by_plan ON planning_tasks (plan_id, created_at, place);
-CREATE INDEX planning_tasks_by_status ON planning_tasks (status, created_at, place);
-CREATE INDEX planning_tasks_by_plan_and_status ON planning_tasks (plan_id, status, created_at, place);`, `
-ALTER TABLE planning_plans ADD COLUMN done_column TEXT NOT NULL DEFAULT '';
-ALTER TABLE planning_plans ADD COLUMN done INTEGER NOT NULL DEFAULT 0; -- tasks in that column
-ALTER TABLE planning_tasks ADD COLUMN done INTEGER NOT NULL DEFAULT 0; -- it stands in the plan's done_column
-ALTER TABLE planning_tasks ADD COLUMN version INTEGER NOT NULL DEFAULT 1; -- changes, its beginning among them
-ALTER TABLE planning_tasks ADD COLUMN priority INTEGER NOT NULL DEFAULT 0; -- see priority
-ALTER TABLE planning_tasks ADD COLUMN due INTEGER NOT NULL DEFAULT 9223372036854775807; -- that = never
-ALTER TABLE planning_tasks ADD COLUMN estimate INTEGER NOT NULL DEFAULT 0; -- seconds, 0 = none
-ALTER TABLE planning_tasks ADD COLUMN claimed_by TEXT NOT NULL DEFAULT '';
-ALTER TABLE planning_tasks ADD COLUMN claimed_until INTEGER NOT NULL DEFAULT 0; -- 0 = nobody has claimed it
-ALTER TABLE planning_tasks ADD COLUMN comments TEXT NOT NULL DEFAULT '[]';
-UPDATE planning_plans SET done_column = CASE WHEN EXISTS (SELECT 1 FROM json_each(columns) WHERE value = 'done') THEN 'done' ELSE json_extract(columns, '$[#-1]') END;
-UPDATE planning_tasks SET done = 1 WHERE status = (SELECT done_column FROM planning_plans p WHERE p.id = plan_id);
-UPDATE planning_plans SET done = (SELECT count(*) FROM planning_tasks t WHERE t.plan_id = planning_plans.id AND t.done = 1);
-CREATE INDEX planning_tasks_to_do ON planning_tasks (plan_id, priority, due, created_at, place) WHERE done = 0;`,
-		"ALTER TABLE planning_tasks ADD COLUMN claimed_for TEXT NOT NULL DEFAULT ''; -- the agent whose the claim " +
-			"is, where tokens tell agents apart",
-		"ALTER TABLE planning_plans ADD COLUMN folder TEXT NOT NULL DEFAULT ''; -- workspace of the host that made " +
-			"it; '' = it was not noted"}
-}
+// Lists are JSON; times are microseconds since 1970. What is counted is kept with the plan, so that no limit costs a
+// look at all tasks.
+//
+//go:embed sql/*.sql
+var tables embed.FS
 
 // plan is one row of planning_plans, and a record of an export.
 type plan struct {

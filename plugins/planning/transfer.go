@@ -27,7 +27,7 @@ func Part() store.Part {
 		{Kind: kindTask, Export: exportTasks, Import: imported((*task).take)},
 	}
 	return store.Part{
-		Name: "planning", Migrations: migrations(), Postgres: map[int]string{1: store.WithoutRows(migrations()[1])},
+		Name: "planning", SQL: tables,
 		Export: kinds.Export, Import: kinds.Import, Clear: store.ClearTables("planning_tasks", "planning_plans"),
 	}
 }

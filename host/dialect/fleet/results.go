@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"embed"
 	"errors"
 	"io/fs"
 	"os"
@@ -143,6 +144,9 @@ func (k kept) write(tx *store.Tx, id string, room int) error {
 	return err
 }
 
+//go:embed sql/*.sql
+var tables embed.FS
+
 // Part is what the package keeps in a store.
 func Part() store.Part {
 	records := store.Kinds{store.RecordsOf("fleet.result", "SELECT workspace, result FROM fleet_results ORDER BY number", func(k *kept) []any {
@@ -155,16 +159,7 @@ func Part() store.Part {
 		return k.write(tx, result.TaskID, maxKeptBytes)
 	})}
 	return store.Part{
-		Name: "fleet",
-		Migrations: []string{`
-CREATE TABLE fleet_results (
-	number    INTEGER PRIMARY KEY AUTOINCREMENT,
-	workspace TEXT NOT NULL,     -- the folder that the task was done in
-	task_id   TEXT NOT NULL,
-	result    TEXT NOT NULL,     -- the TASK_RESULT
-	size      INTEGER NOT NULL,  -- of result, in bytes
-	UNIQUE (workspace, task_id)
-);`},
+		Name: "fleet", SQL: tables,
 		Export: records.Export, Import: records.Import, Clear: store.ClearTables("fleet_results"),
 	}
 }

@@ -3,6 +3,7 @@ package jsonrpc
 import (
 	"cmp"
 	"context"
+	"embed"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -308,6 +309,9 @@ func (m *keptMessage) put(tx *store.Tx) error {
 		cmp.Or(m.Rollout, m.Session), m.Turn, m.Said || m.Session != "", string(m.Message))
 }
 
+//go:embed sql/*.sql
+var tables embed.FS
+
 // Part is what the package keeps in a store.
 func Part() store.Part {
 	records := store.Kinds{
@@ -321,54 +325,8 @@ func Part() store.Part {
 			(*setting).columns, (*setting).put),
 	}
 	return store.Part{
-		Name: "rpc", Migrations: migrations(), Postgres: map[int]string{1: store.WithoutRows(migrations()[1])},
+		Name: "rpc", SQL: tables,
 		Export: records.Export, Import: records.Import,
 		Clear: store.ClearTables("rpc_messages", "rpc_rollouts", "rpc_sessions", "rpc_settings"),
 	}
-}
-
-func migrations() []string {
-	return []string{`
-CREATE TABLE rpc_sessions (
-	id      TEXT PRIMARY KEY,
-	title   TEXT NOT NULL,
-	titled  INTEGER NOT NULL, -- 1 = the client gave the title
-	model   TEXT NOT NULL,
-	created REAL NOT NULL,
-	updated REAL NOT NULL
-) WITHOUT ROWID;
-CREATE INDEX rpc_sessions_updated ON rpc_sessions (updated);
-CREATE TABLE rpc_messages (
-	number  INTEGER PRIMARY KEY AUTOINCREMENT,
-	session TEXT NOT NULL,
-	message TEXT NOT NULL
-);
-CREATE INDEX rpc_messages_session ON rpc_messages (session, number);
-CREATE TABLE rpc_settings (
-	name  TEXT PRIMARY KEY,
-	value TEXT NOT NULL
-) WITHOUT ROWID;`, `
-CREATE TABLE rpc_rollouts (
-	id       TEXT PRIMARY KEY,
-	title    TEXT NOT NULL,
-	provider TEXT NOT NULL,
-	model    TEXT NOT NULL,
-	thinking TEXT NOT NULL,
-	created  REAL NOT NULL,
-	updated  REAL NOT NULL
-) WITHOUT ROWID;
-CREATE INDEX rpc_rollouts_updated ON rpc_rollouts (updated);
-INSERT INTO rpc_rollouts SELECT id, title, model, '', '', created, updated FROM rpc_sessions;
-ALTER TABLE rpc_sessions ADD COLUMN rollout TEXT NOT NULL DEFAULT '';
-UPDATE rpc_sessions SET rollout = id, title = CASE WHEN titled THEN title ELSE '' END;
-ALTER TABLE rpc_sessions DROP COLUMN titled;
-ALTER TABLE rpc_messages RENAME COLUMN session TO rollout;
-ALTER TABLE rpc_messages ADD COLUMN turn TEXT NOT NULL DEFAULT '';
-ALTER TABLE rpc_messages ADD COLUMN said INTEGER NOT NULL DEFAULT 1; -- 1 = part of the history
-DELETE FROM rpc_messages WHERE json_extract(message, '$.role') = 'tool';
-UPDATE rpc_messages SET message = json_object('role', json_extract(message, '$.role'), 'text', json_extract(message,
-	'$.text'));`, `
-ALTER TABLE rpc_sessions ADD COLUMN agent TEXT NOT NULL DEFAULT '';
-ALTER TABLE rpc_rollouts ADD COLUMN agent TEXT NOT NULL DEFAULT '';`,
-		"ALTER TABLE rpc_rollouts ADD COLUMN folder TEXT NOT NULL DEFAULT '';"}
 }

@@ -220,8 +220,7 @@ func TestRestart(t *testing.T) {
 // TestFolders: chats are listed by the folder that they began in. Those of the version before have none.
 func TestFolders(t *testing.T) {
 	dir, top := t.TempDir(), t.TempDir()
-	part := front.Part()
-	part.Migrations = part.Migrations[:3]
+	part := stores.Older(t, front.Part(), 3)
 	old := stores.Open(t, dir+"/"+store.FileName, part)
 	must.OK(t, old.Write(t.Context(), func(tx *store.Tx) error {
 		_, err := tx.Exec("INSERT INTO rpc_rollouts (id, title, provider, model, thinking, created, updated) VALUES ('r0', 'old', '', '', '', 1, 2)")
@@ -264,8 +263,7 @@ func TestFolders(t *testing.T) {
 // TestOlder: what older versions have kept is there.
 func TestOlder(t *testing.T) {
 	const s = "00000000-0000-4000-8000-000000000001"
-	part := front.Part()
-	part.Migrations = part.Migrations[:1]
+	part := stores.Older(t, front.Part(), 1)
 	path := filepath.Join(t.TempDir(), store.FileName)
 	old := must.Get(store.Open(t.Context(), path, store.Options{Parts: []store.Part{part}}))(t)
 	err := errors.Join(old.Write(t.Context(), func(tx *store.Tx) error {

@@ -15,7 +15,7 @@ func TestOnPostgres(t *testing.T) { stores.OnPostgres(t, "^Test(Open|Parameters)
 
 // TestOpen: a path is a store, and stays it.
 func TestOpen(t *testing.T) {
-	part := store.Part{Name: "notes", Migrations: []string{"CREATE TABLE notes (text TEXT PRIMARY KEY) WITHOUT ROWID;"}}
+	part := store.Part{Name: "notes", SQL: stores.SQL("CREATE TABLE notes (text TEXT PRIMARY KEY);")}
 	dir := t.TempDir()
 	one, two := filepath.Join(dir, "one", store.FileName), filepath.Join(dir, "two", store.FileName)
 	add := func(s store.Store, text string) {

@@ -1,0 +1,1 @@
+ALTER TABLE rpc_rollouts ADD COLUMN folder TEXT COLLATE "C" NOT NULL DEFAULT '';

@@ -1,0 +1,1 @@
+ALTER TABLE chains_journals ADD COLUMN leased_until INTEGER NOT NULL DEFAULT 0; -- seconds since 1970, by the clock of the store

@@ -1,0 +1,1 @@
+ALTER TABLE chains_journals ADD COLUMN agent TEXT COLLATE "C" NOT NULL DEFAULT ''; -- whose it is; '' = no agent's with a token

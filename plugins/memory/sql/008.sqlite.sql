@@ -1,0 +1,1 @@
+-- SQLite has nothing to change here

@@ -1,0 +1,1 @@
+ALTER TABLE planning_plans ADD COLUMN folder TEXT COLLATE "C" NOT NULL DEFAULT ''; -- workspace of the host that made it; '' = it was not noted
