@@ -8,13 +8,6 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// The states of a worker.
-const (
-	WorkerReady    = "ready"
-	WorkerDraining = "draining" // it takes no more tasks, and ends
-	WorkerLost     = "lost"     // its lease is over
-)
-
 // WorkerState is what is known of a worker.
 type WorkerState struct {
 	ID        string         `json:"id"` // of its process
@@ -24,7 +17,7 @@ type WorkerState struct {
 	ModelTier string         `json:"model_tier"`
 	MaxTasks  int            `json:"max_tasks"`
 	Active    int            `json:"active_tasks"`
-	State     string         `json:"state"`
+	State     string         `json:"state"`      // ready, draining (it takes no more), or lost (its lease is over)
 	Begun     string         `json:"started_at"` // RFC 3339, as all times
 	Announce  jsontext.Value `json:"announce"`   // its SESSION_ANNOUNCE
 }

@@ -70,9 +70,8 @@ func (s *Sender) settle(number int64) *sending {
 // end is how a task ended, as the server has it.
 type end struct {
 	Number            int64
-	Gone              bool // the server has no such task
-	Fate              *string
 	Result            []byte
+	Fate              string  // where there is no result
 	Name, Model, Tier *string // of its worker
 }
 
@@ -85,7 +84,10 @@ func (s *Sender) fetch(ctx context.Context, numbers []int64) {
 				one.answer <- one.read(&e)
 			}
 			return none, err
-		}, `SELECT n, t.number IS NULL, t.fate, t.result, w.name, w.model, w.tier FROM unnest($1::bigint[]) n
+		}, `SELECT n, t.result, coalesce(t.fate, CASE WHEN t.number IS NULL THEN
+				'the task is not in the queue any more: it was taken out, or another dispatcher sent it again'
+				ELSE 'the task ended without a result' END),
+			w.name, w.model, w.tier FROM unnest($1::bigint[]) n
 			LEFT JOIN ~.tasks t ON t.number = n LEFT JOIN ~.workers w ON w.id = t.worker
 			WHERE t.number IS NULL OR t.state = 2`, part)
 		if err != nil {
@@ -97,15 +99,8 @@ func (s *Sender) fetch(ctx context.Context, numbers []int64) {
 // read makes the answer of a row: what a worker wrote there is checked as any other.
 func (one *sending) read(e *end) *answer {
 	failed := fleet.NewResult(one.ID, fleet.StatusError)
-	switch {
-	case e.Gone:
-		failed.Error = "the task is not in the queue any more: it was taken out, or another dispatcher sent it again"
-		return resultOf(failed)
-	case e.Result == nil && e.Fate != nil:
-		failed.Error = *e.Fate
-		return resultOf(failed)
-	case e.Result == nil:
-		failed.Error = "the task ended without a result"
+	if e.Result == nil {
+		failed.Error = e.Fate
 		return resultOf(failed)
 	}
 	obj, err := protocol.ParseObject(e.Result)
