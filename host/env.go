@@ -49,7 +49,6 @@ type Env struct {
 	// StoreExists reports whether there is a store to open: looking for something makes none.
 	// nil = there is.
 	StoreExists func() bool
-	SyncStore   bool // each commit waits for the disk
 
 	// Checkpoints are those of Workspace; nil = none are made.
 	Checkpoints        *checkpoint.Keeper

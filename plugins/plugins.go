@@ -204,7 +204,7 @@ func (b *build) env(t pluginType, p config.Plugin) host.Env {
 		Launcher: b.childrenOf(t).launcher,
 		Confined: func(c host.Confinement) (*sandbox.Launcher, error) { return confined(b.Config, b.disk, c) },
 		ToolBox:  func(o host.ToolBoxOptions) (host.ToolBox, error) { return NewToolBox(b.Config, b.disk, b.log, o) },
-		Store:    b.Shared.Store, StoreExists: b.state.kept, SyncStore: b.Config.Store.Synchronous == config.SynchronousFull,
+		Store:    b.Shared.Store, StoreExists: b.state.kept,
 		MCPClient: b.mcpClient, Checkpoints: b.Shared.Checkpoints, RestoreCheckpoints: b.Config.Checkpoints.Restore,
 	}
 }

@@ -8,7 +8,8 @@
 //	view.go        observe, render, plan, space         external*.go   `exec`: programs
 //	action.go      what an action may be                experience.go  steps taken, in memory; exp/list
 //	keep.go        what outlives the host               store.go       how the store has it
-//	journal.go     what was answered, beside the store   data.go    env/data; data_stage.go puts files there
+//	journal.go     what was answered          data.go        env/data; data_stage.go puts files there
+//	former.go      journals of hosts of before
 package env
 
 import (

@@ -282,7 +282,7 @@ var errEnough = errors.New("enough")
 
 // older adds experiences of the store, without those that are in the list already.
 func (p *Plugin) older(ctx context.Context, episode string, l *listing) error {
-	s, err := p.Store(ctx)
+	s, err := p.keep.opened(ctx)
 	if err != nil {
 		return err
 	}
@@ -301,7 +301,7 @@ func (p *Plugin) older(ctx context.Context, episode string, l *listing) error {
 		}
 	}
 	err = s.Read(ctx, func(tx *store.Tx) error {
-		j, err := readJournals(tx.Dir(), p.keep.journal.owner)
+		j, err := readJournals(p.keep.journal.Others(tx))
 		if err != nil {
 			return err
 		}

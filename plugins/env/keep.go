@@ -8,8 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
-
 	"a2e/host/store"
 )
 
@@ -26,9 +24,11 @@ const (
 type keeper struct {
 	plugin   *Plugin
 	restores bool // saved episodes can be taken up again
-	journal  journal
+	journal  *store.Journal
 	mute     atomic.Bool // the log has heard that the journal cannot be written
 	again    atomic.Bool // journals of others are about to be looked at again
+	former   atomic.Bool // files of hosts of before were taken in
+	formerMu sync.Mutex  // held by the one who takes them in
 
 	asked   atomic.Bool   // a save is about to begin
 	failing atomic.Bool   // the last save failed
@@ -43,7 +43,7 @@ type keeper struct {
 
 func (k *keeper) init(p *Plugin) {
 	k.plugin, k.packer, k.turn = p, newPacker(), make(chan struct{}, 1)
-	k.journal.plugin, k.journal.owner, k.journal.sync = p.name, uuid.NewString(), p.SyncStore
+	k.journal = store.NewJournal(journalTable)
 	_, k.restores = p.env.(Restorer)
 	k.fresh = p.opts.MaxExperiences // an earlier host may have had room for more
 	k.pause.Store(int64(saveEvery))
@@ -88,7 +88,7 @@ func (k *keeper) save(ctx context.Context, all bool) {
 }
 
 func (k *keeper) saveLocked(ctx context.Context, all bool) error {
-	before := k.journal.next() // what is in the files before is in memory already
+	mark := k.journal.Mark() // what is in the lines before is in memory already
 	episodes, rows, whole := k.unsaved(ctx, all)
 	k.mu.Lock()
 	gone := slices.Clone(k.gone)
@@ -99,7 +99,7 @@ func (k *keeper) saveLocked(ctx context.Context, all bool) error {
 			if !whole {
 				return nil // the journal alone has the rest
 			}
-			return k.tidyJournals(ctx, before)
+			return k.tidyJournals(ctx, mark)
 		}
 		if err := k.write(ctx, rows, gone, some); err != nil {
 			for _, e := range episodes {
@@ -115,14 +115,14 @@ func (k *keeper) saveLocked(ctx context.Context, all bool) error {
 	}
 }
 
-// tidyJournals removes what the tables have: this host's files, and those of killed ones.
-func (k *keeper) tidyJournals(ctx context.Context, before int) error {
-	if !k.plugin.durable() || before == 0 {
+// tidyJournals removes what the tables have: this host's lines, and those of killed ones.
+func (k *keeper) tidyJournals(ctx context.Context, mark int64) error {
+	if !k.plugin.durable() || mark == 0 {
 		return nil // the store is not opened for this
 	}
-	s, err := k.plugin.Store(ctx)
+	s, err := k.opened(ctx)
 	if err == nil {
-		err = k.journal.clear(s.Dir(), before)
+		err = k.journal.Trim(ctx, s, mark)
 	}
 	if err != nil {
 		return err
@@ -201,13 +201,13 @@ func (k *keeper) forget(id string) {
 
 // find returns the saved episode of an id; nil = there is none.
 func (k *keeper) find(ctx context.Context, id string) (row *savedEpisode, err error) {
-	s, err := k.plugin.Store(ctx)
+	s, err := k.opened(ctx)
 	if err != nil {
 		return nil, err
 	}
 	err = s.Read(ctx, func(tx *store.Tx) error {
 		row = nil
-		j, err := readJournals(tx.Dir(), k.journal.owner)
+		j, err := readJournals(k.journal.Others(tx))
 		if err == nil {
 			err = eachEpisode(tx, id, func(s *savedEpisode) error {
 				row = s

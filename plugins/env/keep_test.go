@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"os"
 	"path/filepath"
 	"slices"
@@ -141,7 +142,7 @@ func TestOthersEpisodesAreLeftAlone(t *testing.T) {
 }
 
 // What was answered is not lost with a host that is killed: another has it at once, by the
-// journal, and a moment later by the store.
+// journal, and a moment later by the tables.
 func TestAHostThatIsKilled(t *testing.T) {
 	dir := t.TempDir()
 	s := openAt(t, dir)
@@ -176,27 +177,47 @@ func TestAHostThatIsKilled(t *testing.T) {
 		n.Call(protocol.TypeEnvCloseReq, fmt.Sprintf(`{"episode_id":%q}`, later))
 	})
 	newStage(t, pluginOf(t, Options{}, host.Env{Store: open})).Refused(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, later), protocol.CodeUnknownEpisode, later) // though a journal that was left has its beginning
-	old := time.Now().Add(-time.Hour)
 	next := newStage(t, pluginOf(t, Options{}, host.Env{Store: open}))
-	hosttest.Eventually(t, "an old journal", func() bool { // a host that lives takes its own away
-		next.step(next.begin("counter"), "inc")
-		copied := 0
-		for _, path := range must.Get(filepath.Glob(filepath.Join(dir, journalFolder, "*"+journalSuffix)))(t) {
-			if text, err := os.ReadFile(path); err == nil {
-				must.OK(t, os.WriteFile(path+".old", text, 0o600), os.Chtimes(path+".old", old, old), os.Rename(path+".old", path+journalSuffix))
-				copied++
-			}
-		}
-		return copied > 0
-	})
-	hosttest.Eventually(t, "the end of old journals", func() bool {
-		left, _ := filepath.Glob(filepath.Join(dir, journalFolder, "*"+journalSuffix+journalSuffix))
-		return len(left) == 0
-	})
+	lines := func() (n int) {
+		must.OK(t, s.Read(t.Context(), func(tx *store.Tx) error {
+			_, err := tx.Get("SELECT count(*) FROM env_journal", nil, &n)
+			return err
+		}))
+		return n
+	}
+	must.That(t, lines() > 0, "the killed host has left no line")
+	must.OK(t, s.Write(t.Context(), func(tx *store.Tx) error {
+		_, err := tx.Exec("UPDATE env_journal SET at = at - 3600")
+		return err
+	}))
+	next.step(next.begin("counter"), "inc")
+	hosttest.Eventually(t, "the end of old journals", func() bool { return lines() == 0 })
 	var out bytes.Buffer
 	if err := s.Export(t.Context(), &out); err != nil || !strings.Contains(out.String(), id) || strings.Contains(out.String(), closed) {
 		t.Errorf("exported %s, %v", out.String(), err)
 	}
+}
+
+// What hosts of before have left in files is read by the first that asks, and the files go.
+func TestFilesOfHostsOfBefore(t *testing.T) {
+	dir := t.TempDir()
+	folder := filepath.Join(dir, "env")
+	must.OK(t, os.Mkdir(folder, 0o700))
+	body := `{"plugin":"myenv","at":1,"experiences":[{"episode_id":"e1","step":1,"ts":1}],"episodes":[` +
+		`{"episode_id":"e1","plugin":"myenv","env":"counter","seed":1,"options":{},"created_at":1,"used_at":NOW,` +
+		`"steps":1,"done":false,"truncated":false,"reward":0,"failure":"","saved":1}]}`
+	body = strings.Replace(body, "NOW", fmt.Sprint(time.Now().Unix()), 1)
+	line := fmt.Sprintf("%08x %s\n", crc32.Checksum([]byte(body), crc32.MakeTable(crc32.Castagnoli)), body)
+	must.OK(t, os.WriteFile(filepath.Join(folder, "x.0.journal"), []byte(line+"0000"), 0o600)) // the last is not whole
+	for range 2 {
+		hostAt(t, dir, func(e host.Env) *Plugin { return pluginOf(t, Options{}, e) }, func(s *stage) {
+			m := s.Call(protocol.TypeEnvObserveReq, `{"episode_id":"e1"}`)
+			assert.That(t, m.Get("/obs/step_num") == "1", "%s", m.Line)
+			assert.Equal(t, len(s.experiences(`{}`)), 1)
+		})
+	}
+	left, _ := os.ReadDir(folder)
+	assert.Equal(t, len(left), 0, "files that stay")
 }
 
 // exp/list reads memory and store, without doubles, in the order the steps were taken.

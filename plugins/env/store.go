@@ -51,13 +51,9 @@ var tables embed.FS
 // Part is what the plugins of this type keep in a store.
 func Part() store.Part {
 	kinds := store.Kinds{{Kind: kindEpisode, Import: store.ImportOf((*savedEpisode).take)}, {Kind: kindExperiences, Import: store.ImportOf((*chunk).take)}}
-	clear := store.ClearTables("env_episodes", "env_experiences")
 	return store.Part{
 		Name: "env", SQL: tables, Export: export, Import: kinds.Import,
-		Clear: func(ctx context.Context, tx *store.Tx) error {
-			tx.After(func() { forgetJournals(tx.Dir()) })
-			return clear(ctx, tx)
-		},
+		Clear: store.ClearTables("env_episodes", "env_experiences", journalTable),
 	}
 }
 
@@ -291,7 +287,7 @@ func trimExperiences(tx *store.Tx, plugin string, most int) error {
 }
 
 func export(_ context.Context, tx *store.Tx, emit func(string, any) error) error {
-	j, err := readJournals(tx.Dir(), "")
+	j, err := readJournals(store.JournalLines(tx, journalTable))
 	if err != nil {
 		return err
 	}
