@@ -174,6 +174,9 @@ func New(cfg *config.Config, deps Deps) ([]host.Plugin, error) {
 	if err := checkGroups(cfg); err != nil {
 		problems = append(problems, err)
 	}
+	if err := checkGit(cfg); err != nil {
+		problems = append(problems, err)
+	}
 	within := newScope(cfg.Agent)
 	for _, p := range cfg.Plugins {
 		t, known := typeOf(p.Type) // config.Load has warned of another

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -52,19 +53,33 @@ func newShared(cfg *config.Config, log zerolog.Logger) *Shared {
 	disk := newDisk(cfg)
 	s := &Shared{children: newChildren(cfg, Mode(cfg), disk, log), skills: newChildren(cfg, skillMode(cfg), disk, log), state: &state{cfg: cfg}, disk: disk}
 	if cfg.Checkpoints.Enabled {
-		s.Checkpoints = NewCheckpoints(cfg, log, true)
+		s.Checkpoints = s.KeeperOf(cfg, log)
 	}
 	return s
 }
 
-// NewCheckpoints makes the keeper of checkpoints of the config's workspace; watch is for one that lives long.
-func NewCheckpoints(cfg *config.Config, log zerolog.Logger, watch bool) *checkpoint.Keeper {
+// KeeperOf makes the keeper of checkpoints of the config's workspace, whose git starts as other children do.
+func (s *Shared) KeeperOf(cfg *config.Config, log zerolog.Logger) *checkpoint.Keeper {
 	c := cfg.Checkpoints
 	workspace := wall.Place(cfg.Workspace)
 	return checkpoint.Open(checkpoint.Options{
 		Workspace: workspace, StateDir: cfg.StateDir, Hidden: cfg.Wall.Inside(workspace), MaxCount: c.MaxCount, MaxBytes: c.MaxBytes,
-		MaxFileBytes: c.MaxFileBytes, MaxFiles: c.MaxFiles, IncludeIgnored: c.IncludeIgnored, Watch: watch, Log: log,
+		MaxFileBytes: c.MaxFileBytes, MaxFiles: c.MaxFiles, IncludeIgnored: c.IncludeIgnored,
+		Log: log, Launcher: s.Launcher,
 	})
+}
+
+// checkGit refuses checkpoints where git, which keeps them, is missing.
+func checkGit(cfg *config.Config) error {
+	if !cfg.Checkpoints.Enabled {
+		return nil
+	}
+	dirs := sandbox.SafePath(os.Getenv("PATH"), cfg.Workspace)
+	if _, err := sandbox.LookPath("git", dirs, cfg.Workspace); err != nil {
+		return fmt.Errorf("checkpoints: git keeps them, and there is none: %w; install git, or remove checkpoints "+
+			"from the config", err)
+	}
+	return nil
 }
 
 // Store returns the store of the config.
@@ -85,11 +100,11 @@ func (s *Shared) Close() error {
 	if s.users--; s.users > 0 {
 		return nil
 	}
-	err := errors.Join(s.children.close(), s.skills.close(), s.state.close())
+	var err error
 	if s.Checkpoints != nil {
-		err = errors.Join(err, s.Checkpoints.Close())
+		err = s.Checkpoints.Close()
 	}
-	return err
+	return errors.Join(err, s.children.close(), s.skills.close(), s.state.close())
 }
 
 // join returns a plugin as a user of what is shared, with the place among its like that the

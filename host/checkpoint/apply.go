@@ -4,49 +4,68 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
+	"path"
 	"slices"
+	"strconv"
+	"strings"
 	"syscall"
-	"time"
 
 	"a2e/host/swap"
 )
 
 // run does it in an order in which each step finds what it needs:
 //
-//	what goes, the deepest first ─ folders, the highest first ─ files and links ─ second names ─ modes of folders
+//	what goes, the deepest first ─ folders, the highest first ─ files and links ─ modes of folders
 func (r *restore) run() {
-	r.opened = make(map[string]uint32)
+	r.opened = make(map[string]fs.FileMode)
+	for i := range r.changes {
+		r.changes[i].now, _ = r.place.root.Lstat(r.changes[i].path)
+	}
 	byDepth := slices.Clone(r.changes)
 	slices.SortFunc(byDepth, func(a, b change) int { return deepestFirst(a.path, b.path) })
 	for _, c := range byDepth {
-		if c.old != nil && (c.new == nil || c.old.kind != c.new.kind && (c.old.kind == aDir || c.new.kind == aDir)) {
-			r.try(c.path, func(dir *os.Root, base string) error { return r.gone(dir, base, c.path) })
+		if c.old != nil && (c.new == nil || (c.old.mode == aFolder) != (c.new.mode == aFolder)) {
+			r.try(c.path, func(dir *os.Root, base string) error { return r.gone(dir, base, c) })
 		}
 	}
 	for _, c := range slices.Backward(byDepth) {
-		if c.new != nil && c.new.kind == aDir {
+		if c.new != nil && c.new.mode == aFolder {
 			r.try(c.path, func(dir *os.Root, base string) error { return r.folder(dir, base, c) })
 		}
 	}
-	first := make(map[uint64]string) // path of a file with several names, by its number then
+	var files []change
+	var oids []string
 	for _, c := range r.changes {
-		if c.new == nil || c.new.kind == aDir {
-			continue
+		switch {
+		case c.new == nil || c.new.mode == aFolder:
+		case c.old.file() && c.new.file() && c.old.oid == c.new.oid:
+			r.try(c.path, func(dir *os.Root, base string) error { return r.dress(dir, base, c) })
+		default:
+			files, oids = append(files, c), append(oids, c.new.oid)
 		}
+	}
+	err := r.contents(oids, func(i int, content io.Reader) error {
+		c := files[i]
 		r.try(c.path, func(dir *os.Root, base string) error {
-			err := r.file(dir, base, c, first)
+			err := r.file(dir, base, c, content)
 			_ = dir.Remove(staging)
 			return err
 		})
-	}
+		return nil
+	}, func(i int, err error) { r.problems[files[i].path] = err.Error() })
+	r.problem(".", err)
 	for _, dir := range slices.SortedFunc(maps.Keys(r.opened), deepestFirst) {
-		r.problem(dir, r.in(dir, func(at *os.Root, base string) error {
-			return at.Chmod(base, fileMode(r.opened[dir]))
-		}))
+		r.problem(dir, r.in(dir, func(at *os.Root, base string) error { return at.Chmod(base, r.opened[dir]) }))
 	}
+}
+
+// deepestFirst orders paths so that what is in a folder comes before it.
+func deepestFirst(a, b string) int {
+	return cmp.Or(cmp.Compare(strings.Count(b, "/"), strings.Count(a, "/")), strings.Compare(a, b))
 }
 
 func (r *restore) problem(path string, err error) {
@@ -102,137 +121,115 @@ func (r *restore) unlock(at *os.Root, base, dir string) error {
 	if err != nil {
 		return err
 	}
-	r.opened[dir] = uint32(info.Mode().Perm())
-	if e := r.store.tree.get(dir); e != nil {
-		r.opened[dir] = e.perm
-	}
+	r.opened[dir] = info.Mode().Perm()
 	return at.Chmod(base, info.Mode()|0o700)
 }
 
 // gone removes a path; a folder only where nothing is left in it that is not kept.
-func (r *restore) gone(dir *os.Root, base, name string) error {
+func (r *restore) gone(dir *os.Root, base string, c change) error {
 	unlock, err := swap.Lock(r.ctx, dir) // another host may edit the file
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if err := r.unchanged(name); err != nil {
-		return err
-	}
-	err = dir.Remove(base)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		if f, wrong := dir.Open(base); wrong == nil {
-			defer f.Close()
-			if left, _ := f.Readdirnames(1); len(left) > 0 {
-				return errors.New("not removed, since it holds content that is not kept: " + left[0])
-			}
+	if c.old.mode != aFolder {
+		if err := unchanged(dir, base, c); err != nil {
+			return err
 		}
 	}
-	return err
+	if c.old.mode != aFolder {
+		return dir.Remove(base)
+	}
+	return emptied(dir, base, "")
+}
+
+// emptied removes a folder with the empty ones in it.
+func emptied(dir *os.Root, base, below string) error {
+	in, err := openNoLink(dir, base)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	all, err := fs.ReadDir(in.FS(), ".")
+	for _, e := range all {
+		name := path.Join(below, e.Name())
+		if !e.IsDir() {
+			return errors.New("not removed, since it holds content that is not kept: " + name)
+		}
+		if err := emptied(in, e.Name(), name); err != nil {
+			return err
+		}
+	}
+	return cmp.Or(err, dir.Remove(base))
 }
 
 // unchanged reports what is under a name that is in no checkpoint: what could not be brought back is not
 // written over.
-func (r *restore) unchanged(name string) error {
-	dir, base := split(name)
-	found, err := r.place.list(dir, []string{base})
-	if err != nil || len(found) == 0 {
-		return err
-	}
-	was, now := r.store.tree.get(name), &found[0]
+func unchanged(dir *os.Root, base string, c change) error {
+	info, err := dir.Lstat(base)
 	switch {
-	case now.kind == aDir:
-		return nil // only an empty one can go
-	case was == nil:
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case info.IsDir(): // git keeps no empty folder
+		return emptied(dir, base, "")
+	case c.old == nil || c.old.mode == aFolder:
 		return errors.New("what is there now is not kept and would be lost")
-	case was.kind != now.kind || was.ino != now.ino || was.size != now.size ||
-		was.mtime != now.mtime || was.link != now.link:
+	case c.now == nil || !os.SameFile(info, c.now) || info.Size() != c.now.Size() ||
+		!info.ModTime().Equal(c.now.ModTime()):
 		return errors.New("it was changed during the restore, and left as it is")
 	}
 	return nil
 }
 
-// folder makes a folder; it gets its mode last.
+// folder makes a folder, which gets its mode last.
 func (r *restore) folder(dir *os.Root, base string, c change) error {
 	err := dir.Mkdir(base, 0o700)
 	if errors.Is(err, fs.ErrExist) {
-		err = nil
+		return nil
 	}
 	if err == nil {
-		r.opened[c.path] = c.new.perm
+		r.opened[c.path] = 0o755
 	}
 	return err
 }
 
 // file puts a file or link in its place: the new one is made whole beside it and takes the name then.
-func (r *restore) file(dir *os.Root, base string, c change, first map[uint64]string) error {
+func (r *restore) file(dir *os.Root, base string, c change, content io.Reader) error {
 	if err := dir.RemoveAll(staging); err != nil {
 		return err
 	}
-	o := c.old
-	switch {
-	case c.new.kind == aLink:
-		if err := dir.Symlink(c.new.link, staging); err != nil {
+	if c.new.mode == aLink {
+		to, err := io.ReadAll(io.LimitReader(content, 1<<16))
+		if err == nil {
+			err = dir.Symlink(string(to), staging)
+		}
+		if err != nil {
 			return err
 		}
-	case c.new.nlink > 1 && r.link(dir, c, first):
-	case o != nil && o.kind == aFile && o.held == heldWhole && o.sum == c.new.sum && o.nlink == 1 && c.new.nlink == 1:
-		return r.dress(dir, base, c)
-	default:
-		if err := r.copy(dir, base, c); err != nil {
-			return err
-		}
-		if c.new.nlink > 1 {
-			first[c.new.ino] = c.path
-		}
+	} else if err := r.copy(dir, base, c, content); err != nil {
+		return err
 	}
 	unlock, err := swap.Lock(r.ctx, dir) // another host may edit the file
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if err := r.unchanged(c.path); err != nil {
+	if err := unchanged(dir, base, c); err != nil {
 		return err
 	}
 	return dir.Rename(staging, base)
 }
 
-// link makes what is put in place of a path a further name of the file that it was a name of, where that
-// is there.
-func (r *restore) link(dir *os.Root, c change, first map[uint64]string) bool {
-	other := r.other(c, first)
-	if other == "" {
-		return false
-	}
-	at, _ := split(c.path)
-	if r.place.root.Link(other, join(at, staging)) != nil {
-		return false
-	}
-	made, err := dir.Lstat(staging)
-	if err == nil {
-		err = r.in(other, func(at *os.Root, base string) error { // a link on the way may have led to something else
-			info, err := at.Lstat(base)
-			if err == nil && !os.SameFile(info, made) {
-				err = errSwapped
-			}
-			return err
-		})
-	}
-	if err != nil {
-		_ = dir.Remove(staging)
-	}
-	return err == nil
-}
-
 // copy makes the file that is put in place of a path.
-func (r *restore) copy(dir *os.Root, base string, c change) error {
+func (r *restore) copy(dir *os.Root, base string, c change, content io.Reader) error {
 	f, err := dir.OpenFile(staging, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
-	err = r.store.blobs.copyTo(f, c.new)
-	if err == nil {
-		err = r.keepRights(dir, base, f, c)
+	if _, err = io.Copy(f, content); err == nil {
+		err = keepRights(dir, base, f, c)
 	}
 	if err := errors.Join(err, f.Close()); err != nil {
 		return err
@@ -241,8 +238,8 @@ func (r *restore) copy(dir *os.Root, base string, c change) error {
 }
 
 // keepRights gives the new file the owner, the ACL and the attributes of the one that it replaces.
-func (r *restore) keepRights(dir *os.Root, base string, f *os.File, c change) error {
-	if c.old == nil || c.old.kind != aFile {
+func keepRights(dir *os.Root, base string, f *os.File, c change) error {
+	if c.now == nil || !c.now.Mode().IsRegular() {
 		return swap.Bare(f)
 	}
 	old, err := dir.OpenFile(base, os.O_RDONLY|syscall.O_NONBLOCK, 0)
@@ -256,40 +253,21 @@ func (r *restore) keepRights(dir *os.Root, base string, f *os.File, c change) er
 	return nil
 }
 
-// dress sets mode and time of a file. Others must not get more rights than they had: the group of a file
-// that has lost its ACL gets none.
+// dress sets the mode of a file: that of the one which was there, where there was one. Others must not get more
+// rights than they had: the group of a file that has lost its ACL gets none.
 func (r *restore) dress(dir *os.Root, name string, c change) error {
-	perm, at := c.new.perm, time.Unix(0, c.new.mtime)
-	if perm&hasACL != 0 && !acl(dir, name) {
-		perm &^= 0o070
-		r.problems[c.path] = "its ACL was not kept; it was restored without one, and without permissions for its group"
-	}
-	return errors.Join(dir.Chmod(name, fileMode(perm)), dir.Chtimes(name, at, at))
-}
-
-// acl reports whether a file has an ACL.
-func acl(dir *os.Root, name string) bool {
-	f, err := dir.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	return swap.HasACL(f)
-}
-
-// other returns another name of the file that a path was a name of, which has its content already.
-func (r *restore) other(c change, first map[uint64]string) string {
-	if name := first[c.new.ino]; name != "" {
-		return name
-	}
-	changed := make(map[string]bool, len(r.changes))
-	for _, c := range r.changes {
-		changed[c.path] = true
-	}
-	for name, e := range r.store.tree.below("") {
-		if e.kind == aFile && e.ino == c.new.ino && e.nlink > 1 && e.sum == c.new.sum && !changed[name] {
-			return name
+	perm := usual(c.new.mode == aProgram)
+	if c.now != nil && c.now.Mode().IsRegular() {
+		if perm = c.now.Mode().Perm(); c.new.mode == aProgram && perm&0o100 == 0 {
+			perm |= perm & 0o444 >> 2
+		} else if c.new.mode == aFile {
+			perm &^= 0o111
+		}
+	} else if then, ok := r.to.Narrow[strconv.Quote(c.path)]; ok {
+		if perm &= then; then&hasACL != 0 {
+			r.problems[c.path] = "its ACL was not kept; it was restored without one, " +
+				"and without permissions for its group"
 		}
 	}
-	return ""
+	return dir.Chmod(name, perm)
 }

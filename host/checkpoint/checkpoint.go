@@ -1,27 +1,23 @@
 // Package checkpoint keeps what the files of a workspace were before something changed them, so that
-// it can be undone.
+// it can be undone. A private bare repository of git has them: one commit for each checkpoint.
 //
-//	checkpoint.go  Keeper: take, list          scan.go    what changed since the last one; ignore.go: .gitignore
-//	store.go       the files: log and index    place.go   the open workspace: read one file; the bounds
-//	blobs.go       contents and states as bytes        list_*.go  what is in one folder
-//	tree.go        states in memory            watch_*.go which names changed, as the kernel tells
-//	diff.go        from one state to another   restore.go what to put back; apply.go puts it back
+//	checkpoint.go  Keeper: take, list       repo.go    the repository: scripts of git, what its commits say
+//	look.go        what may have changed, and what of that is kept
+//	diff.go        from one state to another
+//	restore.go     what to put back         apply.go   puts it back: the only one that changes the workspace
 //
-// A checkpoint is the state of the whole workspace at one moment. The first one copies all that is
-// to be kept; each further one holds what differs from the one before. The state at the last one
-// is in memory and, as of some checkpoint, in the file index; the file log has the changes from
-// each checkpoint to the next, with the states before and after of each path, so that it leads
-// from the present state back to any that is kept, and the oldest can be cut off.
+// Git runs in the sandbox, where it reads the workspace and writes nothing but the repository:
+//
+//	diff-files, ls-files ─► names ─ bounds ─► update-index ─► write-tree ─► commit-tree ─► update-ref
+//
+// The index of git tells which files are as they were at the last checkpoint.
 package checkpoint
 
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -29,7 +25,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"crypto/sha256"
+	"encoding/hex"
+
 	"github.com/rs/zerolog"
+
+	"a2e/host/sandbox"
 )
 
 // Options say what is kept of which workspace. Bounds of 0 are those of DefaultOptions.
@@ -38,13 +39,13 @@ type Options struct {
 	StateDir       string   // checkpoints are kept below it
 	Hidden         []string // paths in the workspace, with slashes, that are left alone
 	MaxCount       int      // checkpoints; the oldest go
-	MaxBytes       int64    // of all contents together
+	MaxBytes       int64    // of the repository
 	MaxFileBytes   int64    // of one content
-	MaxFiles       int      // files and folders in the workspace
+	MaxFiles       int      // in the workspace
 	IncludeIgnored bool     // what .gitignore names is kept too
-	Watch          bool     // the kernel is asked what changed: for one that lives long
 	Log            zerolog.Logger
-	Now            func() time.Time // nil = time.Now
+	Now            func() time.Time                  // nil = time.Now
+	Launcher       func() (*sandbox.Launcher, error) // starts git
 }
 
 // The bounds where none are set.
@@ -60,13 +61,10 @@ type Info struct {
 	ID       uint64    `json:"id"`
 	Made     time.Time `json:"made"`              // in UTC
 	Before   string    `json:"before"`            // what came after it; "" = nothing known
-	Changed  int       `json:"changed"`           // paths that differ from the checkpoint before
-	Files    int       `json:"files"`             // files, folders and links in it
-	LeftOut  int       `json:"left_out"`          // of those, files whose content is not kept
+	Changed  int       `json:"changed"`           // files that differ from the checkpoint before; set by List
+	Files    int       `json:"files"`             // files and links in it
+	LeftOut  int       `json:"left_out"`          // files beside them whose content is not kept
 	Restored uint64    `json:"restored,omitzero"` // the checkpoint that was put back then; 0 = none
-
-	bytes   int64 // of all contents then
-	ignored bool  // what .gitignore names is in it
 }
 
 // Why a checkpoint cannot be used.
@@ -81,21 +79,17 @@ var (
 // for concurrent use; other keepers, also of other processes, may work on the same workspace.
 type Keeper struct {
 	o        Options
-	dir      string
+	dir      string          // the repository
 	ctx      context.Context // ends with Close
 	stop     context.CancelFunc
 	uses     sync.WaitGroup
-	asks     atomic.Int32 // of callers that wait
 	prepared atomic.Bool
 
-	mu      sync.Mutex  // held by the one that works; guards the fields below
-	store   *store      // nil before the first use
-	watch   *watcher    // nil = all folders are read each time
-	top     fs.FileInfo // the folder that watch was made for; nil = none yet
-	stale   bool        // what the watcher told was lost
-	again   []string    // paths to look at in any case
-	unsaved int         // changes since the index was written
-	told    int         // files that were said not to be kept
+	mu    sync.Mutex // held by the one that works; guards the fields below
+	lock  *os.File   // held among hosts, and by git as its stdin: a git that outlives its host holds it on
+	metas []meta     // the oldest first, as of the commit that the last one is
+	bytes int64      // of the repository, at most; 0 = not known
+	told  int        // files that were said not to be kept
 }
 
 // Open makes the keeper of a workspace.
@@ -115,42 +109,48 @@ func Open(o Options) *Keeper {
 		o.Hidden = append(slices.Clone(o.Hidden), filepath.ToSlash(rel)) // a restore would remove what it works with
 	}
 	id := sha256.Sum256([]byte(o.Workspace))
-	k := &Keeper{o: o, dir: filepath.Join(o.StateDir, "checkpoints", hex.EncodeToString(id[:10]))}
+	dir := filepath.Join(o.StateDir, "checkpoints", hex.EncodeToString(id[:10])+".git")
+	if abs, err := filepath.Abs(dir); err == nil { // else git says so
+		dir = abs
+	}
+	k := &Keeper{o: o, dir: dir}
 	k.ctx, k.stop = context.WithCancel(context.Background())
 	return k
 }
 
-// Close ends what is under way and lets the files go.
+// Close ends what is under way.
 func (k *Keeper) Close() error {
 	k.stop()
 	k.uses.Wait()
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.watch != nil {
-		k.watch.close()
-		k.watch = nil
-	}
-	if k.store == nil {
-		return nil
-	}
-	err := k.store.close()
-	k.store = nil
-	return err
+	return nil
 }
 
 // Exists reports whether there are checkpoints of the workspace.
 func (k *Keeper) Exists() bool {
-	_, err := os.Stat(filepath.Join(k.dir, logFile))
+	_, err := os.Stat(filepath.Join(k.dir, branch))
 	return err == nil
+}
+
+// Prepare makes the first checkpoint of a workspace in the background. It returns at once.
+func (k *Keeper) Prepare() {
+	if k == nil || k.prepared.Swap(true) || k.Exists() {
+		return
+	}
+	k.uses.Go(func() {
+		_ = k.alone(func() error { // the next checkpoint says what is wrong
+			_, err := k.take(Info{})
+			return err
+		})
+	})
 }
 
 // Take makes a checkpoint of the workspace as it is now. Where nothing has changed since the last one
 // that one is it. before says what comes next; "" leaves what was said. It returns when ctx ends, while
 // the work goes on for whoever comes next.
 func (k *Keeper) Take(ctx context.Context, before string) (Info, error) {
-	return use(ctx, k, func(p *place) (Info, error) {
-		k.giveUp(p)
-		return k.take(p, Info{Before: before})
+	return use(ctx, k, func() (Info, error) {
+		k.giveUp()
+		return k.take(Info{Before: before})
 	})
 }
 
@@ -159,17 +159,12 @@ func (k *Keeper) List(ctx context.Context) ([]Info, error) {
 	if !k.Exists() {
 		return nil, nil
 	}
-	return use(ctx, k, func(*place) (all []Info, err error) {
-		for i := range k.store.metas {
-			all = append(all, k.store.metas[i].Info)
-		}
-		return all, nil
-	})
+	return use(ctx, k, k.list)
 }
 
-// use does some work with the store, alone among all that use it. What the work gives is handed over once
+// use does some work with the repository, alone among all that use it. What the work gives is handed over once
 // it is done: it goes on where ctx ends before.
-func use[T any](ctx context.Context, k *Keeper, do func(*place) (T, error)) (none T, err error) {
+func use[T any](ctx context.Context, k *Keeper, do func() (T, error)) (none T, err error) {
 	if err := cmp.Or(context.Cause(ctx), context.Cause(k.ctx)); err != nil {
 		return none, err
 	}
@@ -178,18 +173,15 @@ func use[T any](ctx context.Context, k *Keeper, do func(*place) (T, error)) (non
 		err   error
 	}
 	done := make(chan result, 1)
-	k.asks.Add(1)
 	k.uses.Go(func() {
-		defer k.asks.Add(-1)
 		var r result
-		due, err := k.alone(func(p *place) (err error) {
-			r.value, err = do(p)
+		r.err = k.alone(func() (err error) {
+			r.value, err = do()
 			return err
 		})
-		r.err = err
 		done <- r
-		if due && err == nil { // nobody waits for that
-			_, _ = k.alone(func(*place) error { return k.tidy() })
+		if r.err == nil { // nobody waits for that
+			_ = k.alone(k.tidy)
 		}
 	})
 	select {
@@ -200,164 +192,78 @@ func use[T any](ctx context.Context, k *Keeper, do func(*place) (T, error)) (non
 	}
 }
 
-// alone is use without a context. due says that there are too many checkpoints.
-func (k *Keeper) alone(do func(*place) error) (due bool, err error) {
+// alone is use without a context.
+func (k *Keeper) alone(do func() error) (err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.ctx.Err() != nil {
-		return false, errClosed
-	}
 	defer func() {
 		if err != nil {
-			if k.stale = true; k.store != nil { // it is read anew: what is in memory may be ahead of it
-				_ = k.store.close()
-				k.store = nil
-			}
 			err = fmt.Errorf("checkpoints: %w", err)
 		}
 	}()
-	if k.store == nil {
-		if k.store, err = openStore(k.dir); err != nil {
-			return false, err
-		}
+	if k.ctx.Err() != nil {
+		return errClosed
 	}
-	unlock, err := k.store.lock(k.ctx)
-	if err != nil {
-		return false, err
+	if err := k.hold(); err != nil {
+		return err
 	}
-	defer unlock()
-	fresh, err := k.store.refresh()
-	if err != nil {
-		return false, err
+	defer k.lock.Close()
+	if err := k.refresh(); err != nil {
+		return err
 	}
-	k.stale = k.stale || fresh
-	p, err := openPlace(k.o.Workspace)
-	if err != nil {
-		return false, err
-	}
-	defer p.close()
-	err = do(p)
-	return len(k.store.metas) > k.o.MaxCount, err
+	return do()
 }
 
 // take makes a checkpoint that says what i says.
-func (k *Keeper) take(p *place, i Info) (Info, error) {
-	s, err := k.scan(p)
+func (k *Keeper) take(i Info) (Info, error) {
+	names, err := k.look()
 	if err != nil {
 		return i, err
 	}
-	changes, gone := s.changes()
-	s.commit(gone)
-	last := k.store.last()
-	if len(changes) == 0 && last != nil && i.Restored == 0 {
-		if i.Before == "" || i.Before == last.Before {
-			return last.Info, nil
-		}
-		renamed := last.Info
-		renamed.Before, renamed.Made = i.Before, k.o.Now().UTC()
-		return renamed, k.store.rename(renamed)
+	last := k.last()
+	now, err := k.sort(names)
+	if err != nil {
+		return i, err
 	}
-	i.ID, i.Made, i.Changed = 1, k.o.Now().UTC(), len(changes)
-	i.bytes, i.ignored = k.store.blobs.bytes.Load(), k.o.IncludeIgnored
-	i.Files, i.LeftOut = k.store.tree.count()
+	if last != nil && now.empty() && now.like(last) && i.Restored == 0 && (i.Before == "" || i.Before == last.Before) &&
+		!k.unfinished() {
+		return last.Info, nil
+	}
+	now.ID, now.Made, now.IncludesIgnored = 1, k.o.Now().UTC(), k.o.IncludeIgnored
+	now.Before, now.Restored = i.Before, i.Restored
 	if last != nil {
-		i.ID = last.ID + 1
-	} else {
-		i.Changed, changes = 0, nil // all of it is in the index
+		now.ID = last.ID + 1
 	}
-	if i.LeftOut > k.told {
-		k.told = i.LeftOut
-		k.o.Log.Warn().Int("files", i.LeftOut).Str("workspace", k.o.Workspace).Msg("checkpoints: the content of " +
+	made, err := k.keep(now)
+	if err != nil {
+		return i, err
+	}
+	if made.LeftOut > k.told {
+		k.told = made.LeftOut
+		k.o.Log.Warn().Int("files", made.LeftOut).Str("workspace", k.o.Workspace).Msg("checkpoints: the content of " +
 			"some files is not kept, as they are too large or cannot be read; undo does not restore it")
 	}
-	if last == nil { // without the index the first record would say that there was nothing
-		if err := k.store.writeIndex(i.ID); err != nil {
-			return i, err
+	return made.Info, nil
+}
+
+// list counts what changed from each checkpoint to the next.
+func (k *Keeper) list() (all []Info, err error) {
+	changed, err := k.counts()
+	for i := range k.metas {
+		m := &k.metas[i]
+		if i > 0 {
+			m.Changed = changed[m.commit] + len(leftChanges(k.metas[i-1].Left, m.Left))
 		}
+		all = append(all, m.Info)
 	}
-	if err := k.store.add(meta{Info: i}, changes); err != nil {
-		return i, err
-	}
-	if k.unsaved += len(changes); k.unsaved > max(indexEvery, i.Files/4) {
-		k.unsaved = 0
-		return i, k.store.writeIndex(i.ID)
-	}
-	return i, nil
+	return all, err
 }
 
-// indexEvery is how many changes there are in the log, at least, before the index is written anew.
-const indexEvery = 2000
-
-// Prepare looks at the whole workspace in the background, so that the next checkpoint need only look
-// at what changed since, where the kernel tells. It makes none, and nothing for a workspace without any.
-func (k *Keeper) Prepare() {
-	if k == nil || !k.o.Watch || k.prepared.Swap(true) || !k.Exists() {
-		return
-	}
-	k.uses.Go(func() {
-		_, _ = k.alone(func(p *place) error { // the next checkpoint says what is wrong
-			s, err := k.look(p, true)
-			if err == nil && k.watch != nil && k.store.last() != nil {
-				k.stale = !s.adopt()
-			}
-			return err
-		})
-	})
-}
-
-// look reads what may have changed since the last checkpoint. With calm it leaves processors to others
-// as long as nobody waits for it.
-func (k *Keeper) look(p *place, calm bool) (*scan, error) {
-	if err := k.watchTop(p); err != nil {
-		return nil, err
-	}
-	s := &scan{Keeper: k, place: p, calm: calm}
-	if err := s.run(k.pending()); err != nil {
-		return nil, err
-	}
-	if s.unwatched != nil {
-		k.watch.close()
-		k.watch = nil
-		k.o.Log.Info().Err(s.unwatched).Str("workspace", k.o.Workspace).Msg("checkpoints: not all folders can be watched, so all are read for each checkpoint")
-	}
-	return s, nil
-}
-
-// watchTop makes the watcher of the workspace, and a new one after the workspace was deleted and made
-// again: as long as anything holds the old folder open, the kernel does not tell that it has gone.
-func (k *Keeper) watchTop(p *place) error {
-	if !k.o.Watch {
+// tidy removes the oldest checkpoints where there are too many, some more than it must so that it is not
+// called each time.
+func (k *Keeper) tidy() error {
+	if len(k.metas) <= k.o.MaxCount {
 		return nil
 	}
-	top, err := p.top.Stat()
-	if err != nil || k.top != nil && os.SameFile(k.top, top) {
-		return err
-	}
-	if k.watch != nil {
-		k.watch.close()
-	}
-	k.top, k.watch, k.stale = top, newWatcher(k.o.Workspace), true
-	return nil
+	return k.trim(k.o.MaxCount - k.o.MaxCount/8)
 }
-
-// scan looks at the workspace and keeps the contents that are new.
-func (k *Keeper) scan(p *place) (*scan, error) {
-	s, err := k.look(p, false)
-	if err != nil {
-		return nil, err
-	}
-	var need int64
-	for _, c := range s.unread {
-		need += c.size
-	}
-	if k.store.blobs.bytes.Load()+need > k.o.MaxBytes && k.store.last() != nil {
-		if err := k.store.trim(k.o.MaxCount, k.o.MaxBytes, need); err != nil {
-			return nil, err
-		}
-	}
-	k.stale = false
-	return s, s.contents()
-}
-
-// tidy removes the oldest checkpoints, some more than it must so that it is not called each time.
-func (k *Keeper) tidy() error { return k.store.trim(k.o.MaxCount-k.o.MaxCount/8, k.o.MaxBytes, 0) }

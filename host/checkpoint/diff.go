@@ -1,13 +1,19 @@
 package checkpoint
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
+	"maps"
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -25,7 +31,7 @@ type Problem struct {
 // Change is what is different of one path in a later state.
 type Change struct {
 	Path string `json:"path"` // relative to the workspace, with slashes
-	// Kind is added, removed, changed (the content, or what it is), mode or time.
+	// Kind is added, removed, changed (the content, or what it is) or mode (whether it is a program).
 	Kind  string `json:"kind"`
 	What  string `json:"what"`           // file, folder or link
 	Bytes int64  `json:"bytes"`          // of the file, in the later state, or before it was removed
@@ -49,9 +55,9 @@ func (k *Keeper) Diff(ctx context.Context, o DiffOptions) ([]Change, error) {
 	if !k.Exists() {
 		return nil, ErrNone
 	}
-	return use(ctx, k, func(p *place) (all []Change, err error) {
+	return use(ctx, k, func() (all []Change, err error) {
 		if o.To == 0 {
-			now, err := k.take(p, Info{})
+			now, err := k.take(Info{})
 			if err != nil {
 				return nil, err
 			}
@@ -69,77 +75,165 @@ func (k *Keeper) Diff(ctx context.Context, o DiffOptions) ([]Change, error) {
 		if err := k.know(o.Paths); err != nil {
 			return nil, err
 		}
-		for _, c := range within(changes, o.Paths) {
-			all = append(all, k.describe(c, o.Patch))
+		changes = within(changes, o.Paths)
+		for _, c := range changes {
+			all = append(all, describe(c))
 		}
-		return all, nil
+		if o.Patch {
+			err = k.patch(changes, all)
+		}
+		return all, err
 	})
+}
+
+// The modes of git.
+const (
+	aFile    = "100644"
+	aProgram = "100755"
+	aLink    = "120000"
+	aFolder  = "040000"
+)
+
+// entry is what a state has at a path.
+type entry struct {
+	mode string
+	oid  string // of the content; "" = it is not kept
+	size int64
+	left left // why not
+}
+
+func (e *entry) file() bool { return e != nil && (e.mode == aFile || e.mode == aProgram) }
+func (e *entry) kept() bool { return e == nil || e.oid != "" }
+
+// change is what became of one path between two states.
+type change struct {
+	path     string
+	old, new *entry      // nil = the path is free
+	now      fs.FileInfo // what was there when a restore began; nil = nothing
 }
 
 // between returns what leads from the state of one checkpoint to that of another, by path.
 func (k *Keeper) between(from, to uint64) ([]change, error) {
 	for _, id := range []uint64{from, to} {
-		if k.store.find(id) == nil {
+		if k.find(id) == nil {
 			return nil, k.unknown(id)
 		}
 	}
-	first, last := min(from, to), max(from, to)
+	a, b := k.find(from), k.find(to)
+	var out bytes.Buffer
+	err := k.script(&out, `git diff-tree -r -t -z --raw --no-renames --no-abbrev "$A" "$B"`, "A", a.tree, "B", b.tree)
+	if err != nil {
+		return nil, err
+	}
 	byPath := make(map[string]change)
-	for id := first + 1; id <= last; id++ {
-		changes, err := k.store.changes(k.store.find(id))
-		if err != nil {
-			return nil, err
+	fields := strings.Split(out.String(), "\x00")
+	for ; len(fields) >= 2; fields = fields[2:] {
+		words, name := strings.Fields(strings.TrimPrefix(fields[0], ":")), fields[1]
+		if len(words) != 5 {
+			return nil, fmt.Errorf("git said %q", fields[0])
 		}
-		for _, c := range changes {
-			if before, ok := byPath[c.path]; ok {
-				c.old = before.old
+		c := byPath[name] // a file that became a folder is told of twice
+		c.path = name
+		for i, e := range []**entry{&c.old, &c.new} {
+			if mode := words[i]; mode == aFolder || mode == aFile || mode == aProgram || mode == aLink {
+				*e = &entry{mode: mode, oid: words[2+i]}
 			}
-			byPath[c.path] = c
+		}
+		if c.old == nil || c.new == nil || c.old.mode != aFolder || c.new.mode != aFolder {
+			byPath[name] = c
 		}
 	}
-	all := make([]change, 0, len(byPath))
-	for _, c := range byPath {
-		if to < from {
-			c.old, c.new = c.new, c.old
+	for _, quoted := range leftChanges(a.Left, b.Left) {
+		c := byPath[unquote(quoted)]
+		c.path = unquote(quoted)
+		if l, ok := a.Left[quoted]; ok {
+			c.old = &entry{mode: aFile, size: l.Size, left: l}
 		}
-		if !same(c.old, c.new) {
-			all = append(all, c)
+		if l, ok := b.Left[quoted]; ok {
+			c.new = &entry{mode: aFile, size: l.Size, left: l}
+		}
+		byPath[c.path] = c
+	}
+	all := slices.SortedFunc(maps.Values(byPath), func(a, b change) int { return strings.Compare(a.path, b.path) })
+	return all, k.sizes(all)
+}
+
+// leftChanges returns the files whose content is in neither state, or in one, and which are not the same in both.
+func leftChanges(a, b map[string]left) (all []string) {
+	for name, was := range a {
+		if is, ok := b[name]; !ok || is != was {
+			all = append(all, name)
 		}
 	}
-	slices.SortFunc(all, func(a, b change) int { return strings.Compare(a.path, b.path) })
-	return all, nil
+	for name := range b {
+		if _, ok := a[name]; !ok {
+			all = append(all, name)
+		}
+	}
+	return all
+}
+
+// sizes finds out how large the files are.
+func (k *Keeper) sizes(all []change) error {
+	var of []*entry
+	var oids strings.Builder
+	for _, c := range all {
+		for _, e := range []*entry{c.old, c.new} {
+			if e != nil && e.oid != "" && e.mode != aFolder {
+				of = append(of, e)
+				oids.WriteString(e.oid + "\n")
+			}
+		}
+	}
+	if len(of) == 0 {
+		return nil
+	}
+	if err := k.write(objectsFile, oids.String()); err != nil {
+		return err
+	}
+	var out bytes.Buffer
+	if err := k.script(&out, `git cat-file --batch-check='%(objectsize)' <"$GIT_DIR/objects.list"`); err != nil {
+		return err
+	}
+	for i, line := range strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n") {
+		if i < len(of) {
+			of[i].size, _ = strconv.ParseInt(line, 10, 64) // a damaged one is told of when it is read
+		}
+	}
+	return nil
 }
 
 func (k *Keeper) unknown(id uint64) error {
-	if len(k.store.metas) == 0 {
+	if len(k.metas) == 0 {
 		return ErrNone
 	}
-	return fmt.Errorf("%w as %d; there are %d to %d", ErrUnknown, id, k.store.metas[0].ID, k.store.last().ID)
+	return fmt.Errorf("%w as %d; there are %d to %d", ErrUnknown, id, k.metas[0].ID, k.last().ID)
 }
 
 // know refuses a path that is neither there now nor in any checkpoint.
 func (k *Keeper) know(paths []string) error {
+	if len(paths) == 0 {
+		return nil
+	}
+	var out bytes.Buffer
+	if err := k.script(&out, `git log -z -r --no-renames --name-only --format= "$TIP"`); err != nil {
+		return err
+	}
+	all := strings.Split(out.String(), "\x00")
+	for i := range k.metas {
+		for quoted := range k.metas[i].Left {
+			all = append(all, unquote(quoted))
+		}
+	}
+	for i, name := range all {
+		all[i] = strings.TrimPrefix(name, "\n")
+	}
+	slices.Sort(all)
+	all = slices.Compact(all)
 	for _, given := range paths {
-		var touched []string // by any change
 		p := cleaned(given)
-		if k.store.tree[p] != nil || k.store.tree.get(p) != nil || p == "." {
-			continue
-		}
-		for i := range k.store.metas {
-			changes, err := k.store.changes(&k.store.metas[i])
-			if err != nil {
-				return err
-			}
-			for _, c := range changes {
-				touched = append(touched, c.path)
-			}
-		}
-		if !slices.ContainsFunc(touched, func(t string) bool { return inside(t, p) }) {
-			for name := range k.store.tree.below("") {
-				touched = append(touched, name)
-			}
-			slices.Sort(touched)
-			hint := schema.DidYouMean(p, slices.Compact(touched))
+		if p != "." && !slices.ContainsFunc(all, func(name string) bool { return inside(name, p) }) {
+			hint := schema.DidYouMean(p, all)
 			return fmt.Errorf("%w %q in the workspace or a checkpoint; %s", ErrNoPath, given, cmp.Or(hint, "it is relative to the workspace"))
 		}
 	}
@@ -171,7 +265,7 @@ func within(all []change, paths []string) []change {
 }
 
 // describe says what a change is.
-func (k *Keeper) describe(c change, patch bool) Change {
+func describe(c change) Change {
 	d := Change{Path: shown(c.path), Kind: "changed"}
 	e := c.new
 	switch {
@@ -179,45 +273,129 @@ func (k *Keeper) describe(c change, patch bool) Change {
 		d.Kind = "added"
 	case c.new == nil:
 		d.Kind, e = "removed", c.old
-	case c.old.kind != c.new.kind || c.old.kind == aLink:
-	case c.old.kind == aDir, c.old.sum == c.new.sum && c.old.size == c.new.size && c.old.perm != c.new.perm:
+	case c.old.file() && c.new.file() && c.old.oid != "" && c.old.oid == c.new.oid:
 		d.Kind = "mode"
-	case c.old.held == heldWhole && c.new.held == heldWhole && c.old.sum == c.new.sum:
-		d.Kind = "time"
 	}
-	d.What = [...]string{aFile: "file", aDir: "folder", aLink: "link"}[e.kind]
-	if e.kind == aFile {
+	d.What = map[string]string{aFile: "file", aProgram: "file", aFolder: "folder", aLink: "link"}[e.mode]
+	if e.file() {
 		d.Bytes = e.size
 	}
-	if c.old != nil && c.old.kind == aFile && c.old.held != heldWhole {
-		d.Note = c.old.held.reason()
-	}
-	if patch {
-		d.Patch = k.patch(c)
+	if !c.old.kept() {
+		d.Note = c.old.left.Why
 	}
 	return d
 }
 
-// patch compares two states of a text file by lines; "" = it is none, or too long.
-func (k *Keeper) patch(c change) string {
-	before, ok := k.text(c.old)
-	after, fine := k.text(c.new)
-	if !ok || !fine || bytes.Equal(before, after) {
-		return ""
+// patch compares text files by lines.
+func (k *Keeper) patch(changes []change, all []Change) error {
+	texts := map[string][]byte{}
+	var oids []string
+	for _, c := range changes {
+		for _, e := range []*entry{c.old, c.new} {
+			if e != nil && e.mode != aFolder && e.oid != "" && e.size <= maxPatch {
+				oids = append(oids, e.oid)
+			}
+		}
 	}
-	name := shown(c.path)
-	return string(diff.Diff("a/"+name, before, "b/"+name, after))
+	err := k.contents(oids, func(i int, content io.Reader) error {
+		text, err := io.ReadAll(content)
+		if err == nil && utf8.Valid(text) && !bytes.ContainsRune(text, 0) {
+			texts[oids[i]] = text
+		}
+		return err
+	}, func(int, error) {})
+	for i, c := range changes {
+		before, ok := text(texts, c.old)
+		after, fine := text(texts, c.new)
+		if ok && fine && !bytes.Equal(before, after) {
+			all[i].Patch = string(diff.Diff("a/"+all[i].Path, before, "b/"+all[i].Path, after))
+		}
+	}
+	return err
 }
 
-func (k *Keeper) text(e *entry) (text []byte, ok bool) {
-	switch {
-	case e == nil || e.kind == aDir:
+func text(of map[string][]byte, e *entry) (text []byte, ok bool) {
+	if e == nil || e.mode == aFolder {
 		return nil, true
-	case e.kind == aLink:
-		return []byte(e.link + "\n"), true
-	case e.held != heldWhole || e.size > maxPatch:
-		return nil, false
 	}
-	text, err := k.store.blobs.read(e, maxPatch)
-	return text, err == nil && utf8.Valid(text) && !bytes.ContainsRune(text, 0)
+	text, ok = of[e.oid]
+	if e.mode == aLink {
+		text = append(slices.Clone(text), '\n')
+	}
+	return text, ok
+}
+
+// contents reads some contents in a row. One that cannot be read, or handed over, is failed with the reason.
+func (k *Keeper) contents(oids []string, do func(i int, content io.Reader) error, failed func(i int, err error)) error {
+	for at, rounds := 0, 0; at < len(oids); rounds++ {
+		if rounds > 100 { // all else is lost as well
+			failed(at, errors.New("too much is damaged"))
+			at++
+			continue
+		}
+		if err := k.write(objectsFile, strings.Join(oids[at:], "\n")+"\n"); err != nil {
+			return err
+		}
+		from, to := io.Pipe()
+		ended := make(chan error, 1)
+		go func() {
+			err := k.script(to, `git cat-file --batch <"$GIT_DIR/objects.list"`)
+			to.CloseWithError(cmp.Or(err, io.EOF))
+			ended <- err
+		}()
+		in, damaged := bufio.NewReader(from), error(nil)
+		for ; at < len(oids) && damaged == nil; at++ {
+			damaged = one(in, func(r io.Reader) {
+				if err := do(at, r); err != nil {
+					failed(at, err)
+				}
+			})
+			if damaged != nil {
+				failed(at, fmt.Errorf("its content is damaged: %w", damaged))
+			}
+		}
+		_ = from.Close() // git is not to wait for a reader
+		if err := <-ended; k.ctx.Err() != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// one reads one content as git cat-file --batch has it.
+func one(in *bufio.Reader, do func(io.Reader)) error {
+	line, err := in.ReadString('\n')
+	if err != nil {
+		return err
+	}
+	words := strings.Fields(line)
+	size, err := strconv.ParseInt(words[len(words)-1], 10, 64)
+	if err != nil {
+		return errors.New(strings.TrimSpace(line))
+	}
+	content := &whole{in: in, left: size}
+	do(content)
+	if _, err := io.Copy(io.Discard, content); err != nil {
+		return err
+	}
+	_, err = in.Discard(1)
+	return err
+}
+
+// whole reads so many bytes: an end before is an error.
+type whole struct {
+	in   io.Reader
+	left int64
+}
+
+// Read implements io.Reader.
+func (w *whole) Read(p []byte) (int, error) {
+	if w.left == 0 {
+		return 0, io.EOF
+	}
+	n, err := w.in.Read(p[:min(int64(len(p)), w.left)])
+	if w.left -= int64(n); err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	return n, err
 }

@@ -4,12 +4,15 @@ package checkpoint_test
 
 import (
 	"bytes"
+	"compress/zlib"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -31,31 +34,29 @@ func changes(r checkpoint.Restored) string {
 }
 
 func TestIgnored(t *testing.T) {
-	for _, watch := range []bool{false, true} {
-		s := newStage(t, func(o *checkpoint.Options) { o.Watch = watch })
-		s.write(".gitignore", "# a comment\n*.log\nbuild/\n/top\n!keep.log\n*.{x}\n")
-		s.write("sub/.gitignore", "local\n!deep.log\n")
-		for _, name := range []string{"a.log", "keep.log", "build/out", "sub/build/out", "top", "sub/top", "sub/local", "sub/deep.log", "a.x", "a.{x}", ".git/HEAD", "sub/.git"} {
-			s.write(name, "one")
-		}
-		first := s.take("")
-		for _, name := range []string{"a.log", "keep.log", "build/out", "build/new", "top", "sub/top", "sub/local", "sub/deep.log", "a.x", "a.{x}", ".git/HEAD"} {
-			s.write(name, "another")
-		}
-		s.write(".gitignore", "!a.log\n*.x\n") // what was ignored is seen now, what was kept stays so
-		done := s.restore(checkpoint.RestoreOptions{To: first.ID})
-		assert.Equal(t, changes(done), "changed .gitignore, changed a.x, changed keep.log, changed sub/deep.log, changed sub/top")
-		for name, want := range map[string]string{"a.log": "another", "build/new": "another", ".git/HEAD": "another", "keep.log": "one", "a.x": "one", "a.{x}": "another"} {
-			got, err := os.ReadFile(filepath.Join(s.dir, name))
-			must.OK(t, err)
-			assert.Equal(t, string(got), want, name)
-		}
-		s.opts.IncludeIgnored = true
-		all := s.another()
-		info, err := all.Take(context.Background(), "")
-		must.OK(t, err)
-		assert.That(t, info.Files > first.Files+5, "with what is ignored there are %d names, without %d", info.Files, first.Files)
+	s := newStage(t, nil)
+	s.write(".gitignore", "# a comment\n*.log\nbuild/\n/top\n!keep.log\n*.{x}\n")
+	s.write("sub/.gitignore", "local\n!deep.log\n")
+	for _, name := range []string{"a.log", "keep.log", "build/out", "sub/build/out", "top", "sub/top", "sub/local", "sub/deep.log", "a.x", "a.{x}", ".git/HEAD", "sub/.git"} {
+		s.write(name, "one")
 	}
+	first := s.take("")
+	for _, name := range []string{"a.log", "keep.log", "build/out", "build/new", "top", "sub/top", "sub/local", "sub/deep.log", "a.x", "a.{x}", ".git/HEAD"} {
+		s.write(name, "another")
+	}
+	s.write(".gitignore", "!a.log\n*.x\n") // what was ignored is seen now, what was kept stays so
+	done := s.restore(checkpoint.RestoreOptions{To: first.ID})
+	assert.Equal(t, changes(done), "changed .gitignore, changed a.x, changed keep.log, changed sub/deep.log, changed sub/top")
+	for name, want := range map[string]string{"a.log": "another", "build/new": "another", ".git/HEAD": "another", "keep.log": "one", "a.x": "one", "a.{x}": "another"} {
+		got, err := os.ReadFile(filepath.Join(s.dir, name))
+		must.OK(t, err)
+		assert.Equal(t, string(got), want, name)
+	}
+	s.opts.IncludeIgnored = true
+	all := s.another()
+	info, err := all.Take(context.Background(), "")
+	must.OK(t, err)
+	assert.That(t, info.Files > first.Files+4, "with what is ignored there are %d names, without %d", info.Files, first.Files)
 }
 
 // TestLeftAlone has what is no file, folder or link in the way, and what the host hides.
@@ -66,17 +67,18 @@ func TestLeftAlone(t *testing.T) {
 	s.write("own/state/db", "one")
 	s.write("file", "one")
 	first := s.take("")
-	assert.Equal(t, first.Files, 2) // own and file
+	assert.Equal(t, first.Files, 1)
 	must.OK(t, os.Remove(filepath.Join(s.dir, "file")))
 	must.OK(t, syscall.Mkfifo(filepath.Join(s.dir, "file"), 0o600)) // it takes the place of a file
-	must.OK(t, os.Mkdir(filepath.Join(s.dir, "new"), 0o700))
+	s.write("new/file", "one")
 	must.OK(t, syscall.Mkfifo(filepath.Join(s.dir, "new", "pipe"), 0o600))
 	s.write("a2e.yaml", "two")
 	s.write("own/state/db", "two")
 	done := s.restore(checkpoint.RestoreOptions{Steps: 1})
-	assert.Equal(t, changes(done), "added file, removed new")
-	must.That(t, len(done.Problems) == 1, "%v", done.Problems)
-	assert.Contains(t, done.Problems[0].Why, "it holds content that is not kept: pipe")
+	assert.Equal(t, changes(done), "added file, removed new, removed new/file")
+	must.That(t, len(done.Problems) == 2, "%v", done.Problems)
+	assert.Contains(t, done.Problems[0].Why, "what is there now is not kept and would be lost")
+	assert.Contains(t, done.Problems[1].Why, "it holds content that is not kept: pipe")
 	text, err := os.ReadFile(filepath.Join(s.dir, "a2e.yaml"))
 	assert.That(t, err == nil && string(text) == "two", "%q %v", text, err)
 }
@@ -94,7 +96,7 @@ func TestBounds(t *testing.T) {
 	must.That(t, len(done.Problems) == 1 && done.Problems[0].Path == "large", "%v", done.Problems)
 	assert.Contains(t, done.Problems[0].Why, "max_file_bytes")
 	for i := range 40 {
-		s.write(fmt.Sprint("f", i%4), strings.Repeat(fmt.Sprint(i), 45<<10))
+		s.write(fmt.Sprint("f", i%4), noise(45<<10))
 		s.take("")
 	}
 	s.take("")
@@ -113,7 +115,16 @@ func TestBounds(t *testing.T) {
 	assert.Is(t, err, checkpoint.ErrUnknown)
 	s.opts.MaxFiles = 3
 	_, err = s.another().Take(context.Background(), "")
-	assert.Fails(t, err, "more than 3 files and folders")
+	assert.Fails(t, err, "more than 3 files")
+}
+
+// noise is text that cannot be made shorter.
+func noise(size int) string {
+	var b strings.Builder
+	for b.Len() < size {
+		b.WriteString(rand.Text())
+	}
+	return b.String()
 }
 
 // TestBusy has files that change all the time, several keepers and a restore at once.
@@ -161,7 +172,7 @@ func TestBusy(t *testing.T) {
 // TestFolderForALink puts a folder in the place of a file that got another name: it is read once, as each of its
 // names may be looked at.
 func TestFolderForALink(t *testing.T) {
-	s := newStage(t, func(o *checkpoint.Options) { o.MaxFiles = 9 })
+	s := newStage(t, func(o *checkpoint.Options) { o.MaxFiles = 8 })
 	s.write("x", "one")
 	first, want := s.take(""), pictureOf(t, s.dir)
 	x := filepath.Join(s.dir, "x")
@@ -169,7 +180,7 @@ func TestFolderForALink(t *testing.T) {
 	for i := range 6 {
 		s.write(fmt.Sprint("x/", i), "new")
 	}
-	assert.Equal(t, s.take("").Files, 9)
+	assert.Equal(t, s.take("").Files, 8)
 	s.restore(checkpoint.RestoreOptions{To: first.ID})
 	want.want(t, s.dir, "before the folder")
 }
@@ -205,20 +216,17 @@ func TestNothingThere(t *testing.T) {
 	assert.Fails(t, err, "there is nothing to undo")
 	s.write("a", "two")
 	s.take("")
-	blobs, err := filepath.Glob(filepath.Join(s.opts.StateDir, "checkpoints", "*", "blobs", "*", "*"))
-	must.That(t, err == nil && len(blobs) == 2, "%v %v", blobs, err)
-	for _, b := range blobs {
-		must.OK(t, os.WriteFile(b, []byte("0ne"), 0o600))
+	objects := must.Get(filepath.Glob(filepath.Join(s.opts.StateDir, "checkpoints", "*", "objects", "??", "*")))(t)
+	for _, o := range objects {
+		if raw := must.Get(zlib.NewReader(bytes.NewReader(must.Get(os.ReadFile(o))(t))))(t); strings.HasPrefix(string(must.Get(io.ReadAll(raw))(t)), "blob") {
+			must.OK(t, os.Remove(o), os.WriteFile(o, []byte("0ne"), 0o600))
+		}
 	}
 	done := s.restore(checkpoint.RestoreOptions{Steps: 1})
 	must.That(t, len(done.Problems) == 1, "%v", done.Problems)
 	assert.Contains(t, done.Problems[0].Why, "damaged")
 	text, _ := os.ReadFile(filepath.Join(s.dir, "a"))
 	assert.Equal(t, string(text), "two", "a damaged copy changed the file")
-	logs, _ := filepath.Glob(filepath.Join(s.opts.StateDir, "checkpoints", "*", "index"))
-	must.OK(t, os.WriteFile(logs[0], []byte("nonsense"), 0o600))
-	_, err = s.another().Take(context.Background(), "")
-	assert.Fails(t, err, "move the folder away to start over")
 	ended, cancel := context.WithCancelCause(context.Background())
 	cancel(errors.New("too late"))
 	_, err = s.Take(ended, "")
@@ -340,40 +348,34 @@ func TestSwapped(t *testing.T) {
 	swaps.Wait()
 }
 
-// TestDamaged has one byte of the log be another, a record of it be gone, and the index be gone: none may lead to a wrong state.
+// TestDamaged has the name of the last commit be another, a commit be gone, and the index be damaged and gone:
+// none may lead to a wrong state.
 func TestDamaged(t *testing.T) {
 	s := newStage(t, nil)
-	var log string
-	var good []byte
-	var ends []int
 	for _, content := range []string{"one", "two", "three"} {
 		s.write("a", content)
 		s.take(content)
-		logs, err := filepath.Glob(filepath.Join(s.opts.StateDir, "checkpoints", "*", "log"))
-		must.That(t, err == nil && len(logs) == 1, "%v %v", logs, err)
-		log = logs[0]
-		good = must.Get(os.ReadFile(log))(t)
-		ends = append(ends, len(good))
 	}
-	without := slices.Delete(slices.Clone(good), ends[0], ends[1])
-	for _, where := range []int{0, 18, 30, len(good) / 2, -1} {
-		bad := without
-		if where >= 0 {
-			bad = slices.Clone(good)
-			bad[where] ^= 0x40
-		}
-		must.OK(t, os.WriteFile(log, bad, 0o600))
+	repository := must.Get(filepath.Glob(filepath.Join(s.opts.StateDir, "checkpoints", "*.git")))(t)[0]
+	branch, index := filepath.Join(repository, "refs", "heads", "checkpoints"), filepath.Join(repository, "index")
+	good := must.Get(os.ReadFile(branch))(t)
+	for _, bad := range []string{"", "nonsense", strings.Repeat("1", 40) + "\n"} {
+		must.OK(t, os.WriteFile(branch, []byte(bad), 0o600))
 		_, err := s.another().List(context.Background())
-		assert.Fails(t, err, "log: it is damaged; move the folder away to start over")
-		assert.Equal(t, string(must.Get(os.ReadFile(log))(t)), string(bad), "what is damaged was changed")
+		assert.Fails(t, err, "move the folder away to start over")
+		assert.Equal(t, string(must.Get(os.ReadFile(branch))(t)), bad, "what is damaged was changed")
 	}
-	must.OK(t, os.WriteFile(log, good[:len(good)-5], 0o600)) // cut off with its host
-	all, err := s.another().List(context.Background())
-	must.That(t, err == nil && len(all) == 2, "%v %v", all, err)
-	must.OK(t, os.Remove(filepath.Join(filepath.Dir(log), "index")))
-	_, err = s.another().Restore(context.Background(), checkpoint.RestoreOptions{To: 1})
-	assert.Fails(t, err, "index: it is damaged")
-	s.want("a", "three")
+	must.OK(t, os.WriteFile(branch, good, 0o600))
+	for _, wrong := range []func() error{
+		func() error { return os.Remove(index) },
+		func() error { return os.WriteFile(index, []byte("nonsense"), 0o600) },
+	} {
+		must.OK(t, wrong())
+		all, err := s.another().List(context.Background())
+		must.That(t, err == nil && len(all) >= 3, "%v %v", all, err)
+		must.Get(s.another().Restore(context.Background(), checkpoint.RestoreOptions{To: 1}))(t)
+		s.want("a", "one")
+	}
 }
 
 // TestStateInside has the state of the host lie in the workspace: undo must not put that back.
@@ -391,42 +393,57 @@ func TestStateInside(t *testing.T) {
 }
 
 // TestRepositories: what a folder of version control holds is not kept, and an undo says so where one has gone;
-// the file .git of a submodule or work tree is back like any other.
+// so it is with the file .git of a submodule or work tree.
 func TestRepositories(t *testing.T) {
-	for _, watch := range []bool{false, true} {
-		s := newStage(t, func(o *checkpoint.Options) { o.Watch = watch })
-		for _, dir := range []string{"nested", "hg", "plain", "sub"} {
-			s.write(dir+"/code", "one")
-		}
-		for _, name := range []string{".git/HEAD", "nested/.git/HEAD", "hg/.hg/store"} {
-			s.write(name, "one")
-		}
-		s.write("sub/.git", "gitdir: ../.git/modules/sub\n")
-		s.take("")
-		s.write(".git/HEAD", "two") // whatever happens in it is no change
-		s.write("nested/.git/index", "new")
-		same := s.take("")
-		assert.Equal(t, same.ID, uint64(1), "a change in a repository")
-		for _, dir := range []string{"nested", "hg", "sub", "plain"} {
-			must.OK(t, os.RemoveAll(filepath.Join(s.dir, dir)))
-		}
-		done := must.Get(s.Restore(t.Context(), checkpoint.RestoreOptions{Steps: 1}))(t)
-		var problems []string
-		for _, p := range done.Problems {
-			assert.Contains(t, p.Why, "checkpoints do not keep nested repositories")
-			problems = append(problems, p.Path)
-		}
-		assert.Equal(t, strings.Join(problems, " "), "hg/.hg nested/.git")
-		for name, want := range map[string]string{
-			".git/HEAD": "two", "nested/code": "one", "hg/code": "one", "plain/code": "one", "sub/code": "one",
-			"sub/.git": "gitdir: ../.git/modules/sub\n",
-		} {
-			s.want(name, want)
-		}
-		must.OK(t, os.RemoveAll(filepath.Join(s.dir, "sub")))
-		s.write("sub/.git/HEAD", "a repository") // where there was a file: it stays
-		done = must.Get(s.Restore(t.Context(), checkpoint.RestoreOptions{To: 1, Paths: []string{"sub"}}))(t)
-		assert.That(t, len(done.Problems) == 1 && done.Problems[0].Path == "sub/.git", "%v", done.Problems)
-		s.want("sub/.git/HEAD", "a repository")
+	s := newStage(t, nil)
+	for _, dir := range []string{"nested", "hg", "plain", "sub"} {
+		s.write(dir+"/code", "one")
 	}
+	for _, name := range []string{".git/HEAD", "nested/.git/HEAD", "hg/.hg/store"} {
+		s.write(name, "one")
+	}
+	s.write("sub/.git", "gitdir: ../.git/modules/sub\n")
+	s.take("")
+	s.write(".git/HEAD", "two") // whatever happens in it is no change
+	s.write("nested/.git/index", "new")
+	same := s.take("")
+	assert.Equal(t, same.ID, uint64(1), "a change in a repository")
+	for _, dir := range []string{"nested", "hg", "sub", "plain"} {
+		must.OK(t, os.RemoveAll(filepath.Join(s.dir, dir)))
+	}
+	done := must.Get(s.Restore(t.Context(), checkpoint.RestoreOptions{Steps: 1}))(t)
+	var problems []string
+	for _, p := range done.Problems {
+		assert.Contains(t, p.Why, "checkpoints do not keep nested repositories")
+		problems = append(problems, p.Path)
+	}
+	assert.Equal(t, strings.Join(problems, " "), "hg/.hg nested/.git sub/.git")
+	for name, want := range map[string]string{
+		".git/HEAD": "two", "nested/code": "one", "hg/code": "one", "plain/code": "one", "sub/code": "one",
+	} {
+		s.want(name, want)
+	}
+}
+
+// TestBytes: contents stay as they are, whatever the workspace's .gitattributes say, nothing that it names runs, and
+// git itself shows them.
+func TestBytes(t *testing.T) {
+	s := newStage(t, nil)
+	s.write(".gitattributes", "* text=auto eol=crlf ident filter=evil diff=evil\n*.u working-tree-encoding=UTF-16\n")
+	contents := map[string]string{"a": "one\r\ntwo\n", "b.u": "\xff\xfeo\x00", "c": "$Id$ \x00\n", ":(top)d": "odd\r"}
+	for name, content := range contents {
+		s.write(name, content)
+	}
+	first := s.take("tool \x1b[31m\nred")
+	for name := range contents {
+		must.OK(t, os.Remove(filepath.Join(s.dir, name)))
+	}
+	done := s.restore(checkpoint.RestoreOptions{To: first.ID})
+	assert.Equal(t, len(done.Problems), 0)
+	for name, content := range contents {
+		s.want(name, content)
+	}
+	repository := must.Get(filepath.Glob(filepath.Join(s.opts.StateDir, "checkpoints", "*.git")))(t)[0]
+	out, err := exec.Command("git", "--git-dir="+repository, "show", "checkpoints~2:a").CombinedOutput()
+	assert.Equal(t, string(out), contents["a"], fmt.Sprint("git shows ", err))
 }

@@ -1,9 +1,14 @@
 package checkpoint
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -42,25 +47,22 @@ func (k *Keeper) Restore(ctx context.Context, o RestoreOptions) (Restored, error
 	if !k.Exists() {
 		return Restored{}, ErrNone
 	}
-	return use(ctx, k, func(p *place) (Restored, error) { return k.restore(p, o) })
+	return use(ctx, k, func() (Restored, error) { return k.restore(o) })
 }
 
-func (k *Keeper) restore(p *place, o RestoreOptions) (done Restored, err error) {
+func (k *Keeper) restore(o RestoreOptions) (done Restored, err error) {
 	done.Changes, done.Problems = []Change{}, []Problem{}
 	interrupted := k.interrupted()
-	before, err := k.take(p, Info{})
+	before, err := k.take(Info{})
 	if err != nil {
 		return done, err
-	}
-	if interrupted != nil {
-		k.clean(p)
 	}
 	if err := k.know(o.Paths); err != nil {
 		return done, err
 	}
 	switch {
 	case o.To != 0:
-	case interrupted != nil && k.store.find(interrupted.To) != nil:
+	case interrupted != nil && k.find(interrupted.To) != nil:
 		o.To, o.Paths, done.Resumed = interrupted.To, interrupted.Paths, true
 	default:
 		if o.To, err = k.back(before.ID, max(o.Steps, 1)); err != nil {
@@ -71,11 +73,19 @@ func (k *Keeper) restore(p *place, o RestoreOptions) (done Restored, err error) 
 	if err != nil {
 		return done, err
 	}
-	r := &restore{Keeper: k, place: p, problems: map[string]string{}}
-	r.changes = r.wanted(within(changes, o.Paths), o.To)
+	root, err := os.OpenRoot(k.o.Workspace)
+	if err != nil {
+		return done, err
+	}
+	defer root.Close()
+	r := &restore{Keeper: k, place: place{root}, to: k.find(o.To), problems: map[string]string{}}
+	if r.changes, err = r.wanted(within(changes, o.Paths)); err != nil {
+		return done, err
+	}
+	r.nested(o.Paths)
 	done.To, done.From, done.Now = o.To, before.ID, before.ID
 	for _, c := range r.changes {
-		done.Changes = append(done.Changes, k.describe(c, false))
+		done.Changes = append(done.Changes, describe(c))
 	}
 	if o.DryRun {
 		return done, nil
@@ -97,14 +107,14 @@ func (k *Keeper) apply(r *restore, o RestoreOptions) (now uint64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := k.store.dir.Replace(pendingFile, note); err != nil {
+	if err := k.write(pendingFile, string(note)); err != nil {
 		return 0, err
 	}
-	before := k.store.last().Info
-	if before.Before = fmt.Sprint("restore of ", o.To); len(o.Paths) > 0 {
-		before.Before += " " + shown(strings.Join(o.Paths, " "))
+	before := fmt.Sprint("restore of ", o.To)
+	if len(o.Paths) > 0 {
+		before += " " + shown(strings.Join(o.Paths, " "))
 	}
-	if err := k.store.rename(before); err != nil {
+	if err := k.rename(before); err != nil {
 		return 0, err
 	}
 	r.run()
@@ -112,33 +122,25 @@ func (k *Keeper) apply(r *restore, o RestoreOptions) (now uint64, err error) {
 	if len(o.Paths) == 0 {
 		after.Restored = o.To
 	}
-	i, err := k.take(r.place, after)
+	i, err := k.take(after)
 	if err != nil {
 		return 0, err
 	}
-	return i.ID, k.store.dir.Remove(pendingFile)
+	return i.ID, os.Remove(filepath.Join(k.dir, pendingFile))
 }
 
 // giveUp leaves a restore that was killed as it is, since the work goes on from there.
-func (k *Keeper) giveUp(p *place) {
+func (k *Keeper) giveUp() {
 	if pending := k.interrupted(); pending != nil {
-		k.clean(p)
-		_ = k.store.dir.Remove(pendingFile)
+		_ = os.Remove(filepath.Join(k.dir, pendingFile))
 		k.o.Log.Warn().Uint64("checkpoint", pending.To).Msg("checkpoints: a restore was interrupted, and files were " +
 			"changed since; restore that checkpoint again for the rest")
 	}
 }
 
-// clean removes the file that a restore that was killed was about to put in its place, wherever that is.
-func (k *Keeper) clean(p *place) {
-	for dir := range k.store.tree {
-		_ = p.root.Remove(join(dir, staging))
-	}
-}
-
 // interrupted returns the restore that was killed; nil = there is none.
 func (k *Keeper) interrupted() *pendingRestore {
-	raw, err := k.store.dir.Read(pendingFile, 1<<20)
+	raw, err := os.ReadFile(filepath.Join(k.dir, pendingFile))
 	p := new(pendingRestore)
 	if err != nil || json.Unmarshal(raw, p) != nil {
 		return nil
@@ -150,14 +152,14 @@ func (k *Keeper) interrupted() *pendingRestore {
 // state is that of the checkpoint that they were put back to.
 func (k *Keeper) back(id uint64, steps int) (uint64, error) {
 	origin := func(id uint64) uint64 {
-		for m := k.store.find(id); m != nil && m.Restored != 0; m = k.store.find(id) {
+		for m := k.find(id); m != nil && m.Restored != 0; m = k.find(id) {
 			id = m.Restored
 		}
 		return id
 	}
 	at := origin(id)
 	for range steps {
-		if at = origin(at - 1); k.store.find(at) == nil {
+		if at = origin(at - 1); k.find(at) == nil {
 			return 0, fmt.Errorf("there is nothing to undo: %w that is %d back", ErrUnknown, steps)
 		}
 	}
@@ -167,95 +169,76 @@ func (k *Keeper) back(id uint64, steps int) (uint64, error) {
 // restore is the work of putting files back.
 type restore struct {
 	*Keeper
-	place    *place
-	changes  []change          // old is what is there, new what shall be
-	problems map[string]string // by path
-	opened   map[string]uint32 // folders that were made writable, with the modes that they are to have
+	place    place
+	to       *meta
+	changes  []change               // old is what is there, new what shall be
+	problems map[string]string      // by path
+	opened   map[string]fs.FileMode // folders that were made writable, with the modes that they are to have
 }
 
 // wanted leaves out what cannot be or must not be changed: a path that the target state knows nothing
 // of because it was ignored then is left alone.
-func (r *restore) wanted(all []change, target uint64) []change {
-	state, err := r.stateAt(target)
-	if err != nil {
-		return all
-	}
-	var ignored func(name string, dir bool) bool
-	ignored = func(name string, dir bool) bool {
-		above, _ := split(name)
-		return above != "" && ignored(above, true) || state(above).ignores(name, dir)
-	}
+func (r *restore) wanted(all []change) ([]change, error) {
+	ignored, err := r.ignored(all)
 	return slices.DeleteFunc(all, func(c change) bool {
-		now := r.store.tree.get(c.path)
 		switch {
-		case r.hidden(c):
-			if _, base := split(c.path); c.new != nil && isRepository(base) {
-				r.problems[c.path] = "checkpoints do not keep nested repositories"
-			}
+		case r.hides(c.path) || c.new == nil && ignored[c.path]:
 			return true
-		case now != nil && now.kind == aFile && now.held != heldWhole && (c.new == nil || c.new.held == heldWhole):
-			if c.new == nil && !r.store.find(target).ignored && ignored(c.path, false) {
-				return true
-			}
-			r.problems[c.path] = "left as it is, since its content now " + now.held.reason() +
+		case !c.old.kept() && c.new.kept():
+			r.problems[c.path] = "left as it is, since its content now " + c.old.left.Why +
 				", so that this could not be undone"
 			return true
-		case c.new == nil:
-			return !r.store.find(target).ignored && ignored(c.path, c.old.kind == aDir)
-		case c.new.kind == aFile && c.new.held != heldWhole:
-			r.problems[c.path] = "its content then " + c.new.held.reason()
+		case !c.new.kept():
+			r.problems[c.path] = "its content then " + c.new.left.Why
 			return true
 		}
 		return false
-	})
+	}), err
 }
 
-// hidden reports whether a path is left alone, which it may not always have been.
-func (r *restore) hidden(c change) bool {
-	name := c.path
-	if (c.old == nil || r.isGitLink(name, c.old)) && (c.new == nil || r.isGitLink(name, c.new)) {
-		name, _ = split(name)
-	}
-	for ; name != ""; name, _ = split(name) {
-		if r.leftAlone(name) {
-			return true
+// ignored returns which of the paths that are to go .gitignore named at the checkpoint: git says it of a folder
+// that has nothing but the files .gitignore of then.
+func (r *restore) ignored(all []change) (map[string]bool, error) {
+	var gone []string
+	for _, c := range all {
+		if name := "./" + c.path; c.new == nil { // with "./" no name is a pattern
+			if c.old.mode == aFolder {
+				name += "/" + staging
+			}
+			gone = append(gone, name)
 		}
 	}
-	return false
-}
-
-// stateAt returns the rules of .gitignore by folder, as they were at a checkpoint.
-func (r *restore) stateAt(id uint64) (of func(dir string) *rules, err error) {
-	then := make(map[string]*entry) // .gitignore files that were others than they are now
-	changes, err := r.between(r.store.last().ID, id)
-	if err != nil {
+	found := map[string]bool{}
+	if len(gone) == 0 || r.to.IncludesIgnored {
+		return found, nil
+	}
+	then := filepath.Join(r.dir, "then")
+	if err := errors.Join(os.RemoveAll(then), os.Mkdir(then, 0o700), r.write(goneFile, list(gone))); err != nil {
 		return nil, err
 	}
-	for _, c := range changes {
-		if _, base := split(c.path); base == ignoreFile {
-			then[c.path] = c.new
+	defer os.RemoveAll(then)
+	var out bytes.Buffer
+	err := r.script(&out, `export GIT_INDEX_FILE="$GIT_DIR/then.index" GIT_WORK_TREE="$GIT_DIR/then"
+		unset GIT_LITERAL_PATHSPECS
+		git read-tree "$TREE" && cd "$GIT_WORK_TREE" || exit
+		git ls-files -z -- ":(glob)**/.gitignore" >"$GIT_DIR/others" || exit
+		git checkout-index -q -z --stdin <"$GIT_DIR/others" || exit
+		git check-ignore --no-index -z --stdin <"$GIT_DIR/gone" || [ $? = 1 ]`, "TREE", r.to.tree)
+	for name := range strings.SplitSeq(out.String(), "\x00") {
+		found[strings.TrimSuffix(strings.TrimPrefix(name, "./"), "/"+staging)] = true
+	}
+	return found, err
+}
+
+const goneFile = "gone" // names that may be ignored
+
+// nested reports the repositories that were in the workspace and are gone.
+func (r *restore) nested(paths []string) {
+	for _, quoted := range r.to.Nested {
+		name := unquote(quoted)
+		was := []change{{path: name}}
+		if _, err := r.place.root.Lstat(name); errors.Is(err, fs.ErrNotExist) && len(within(was, paths)) > 0 {
+			r.problems[name] = "checkpoints do not keep nested repositories"
 		}
 	}
-	known := make(map[string]*rules)
-	of = func(dir string) *rules {
-		if r, ok := known[dir]; ok {
-			return r
-		}
-		var above *rules
-		if dir != "" {
-			up, _ := split(dir)
-			above = of(up)
-		}
-		e, changed := then[join(dir, ignoreFile)]
-		if !changed {
-			e = r.store.tree.get(join(dir, ignoreFile))
-		}
-		known[dir] = above
-		if e != nil && e.kind == aFile && e.held == heldWhole {
-			text, _ := r.store.blobs.read(e, maxIgnoreBytes)
-			known[dir] = newRules(above, dir, string(text))
-		}
-		return known[dir]
-	}
-	return of, nil
 }

@@ -26,13 +26,14 @@ func (c *commands) keeper(sys *System, do func(context.Context, *checkpoint.Keep
 	if err != nil {
 		return err
 	}
-	k := plugins.NewCheckpoints(cfg, warnings(sys.warn), false)
+	shared := plugins.NewShared(cfg, warnings(sys.warn))
+	k := shared.KeeperOf(cfg, warnings(sys.warn))
 	err = do(ctx, k)
 	if errors.Is(err, checkpoint.ErrNone) {
 		err = fmt.Errorf("%w (%s); set checkpoints: true in the config to have them made", checkpoint.ErrNone,
 			oneLine(cfg.Workspace))
 	}
-	return fail(exitFailed, errors.Join(err, k.Close()))
+	return fail(exitFailed, errors.Join(err, k.Close(), shared.Close()))
 }
 
 type checkpointsListCmd struct {
@@ -185,7 +186,8 @@ func printRestored(sys *System, done checkpoint.Restored, dryRun bool) error {
 		say(sys.Err, "an interrupted restore of checkpoint %d is now complete (a2e checkpoints restore %d undoes it)",
 			done.To, done.From)
 	default:
-		say(sys.Err, "restored checkpoint %d (a2e checkpoints restore %d undoes that)", done.To, done.From)
+		say(sys.Err, "restored checkpoint %d (a2e checkpoints restore %d undoes that); "+
+			"times, empty folders and hard links are not kept", done.To, done.From)
 	}
 	return nil
 }

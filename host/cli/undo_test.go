@@ -1,7 +1,9 @@
 package cli_test
 
 import (
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -50,6 +52,15 @@ func TestUndo(t *testing.T) {
 	run(t, dir, nil, config("undo")...).want(t, 1, "there is nothing to undo")
 	run(t, dir, nil, config("undo", "0")...).want(t, 2, "give 1 or more")
 	run(t, dir, nil, config("checkpoints", "restore", "99")...).want(t, 1, "there is no such checkpoint as 99; there are 1 to")
+}
+
+// TestCheckpointsWithoutGit: the option is refused where git is missing, or lies where agents may change it.
+func TestCheckpointsWithoutGit(t *testing.T) {
+	t.Parallel()
+	dir := workDir(t)
+	program := must.Get(filepath.EvalSymlinks(must.Get(exec.LookPath("git"))(t)))(t)
+	writeConfig(t, dir, fmt.Sprintf("checkpoints: true\nworkspace: %q\n", filepath.Dir(program)))
+	run(t, dir, nil, "tools", "list").want(t, 3, "checkpoints: git keeps them, and there is none")
 }
 
 // TestCheckpointTools has an agent look at what it did, and put it back, in one session with a process

@@ -121,9 +121,9 @@ type Audit struct {
 type Checkpoints struct {
 	Enabled        bool  `yaml:"enabled" doc:"Whether checkpoints are made."`
 	MaxCount       int   `yaml:"max_count" min:"2" max:"100000" doc:"How many are kept; the oldest are deleted."`
-	MaxBytes       int64 `yaml:"max_bytes" min:"1048576" doc:"Bytes that all contents may have together; the oldest checkpoints are deleted, and what still does not fit is not kept, with a warning."`
+	MaxBytes       int64 `yaml:"max_bytes" min:"1048576" doc:"Size of their repository, in bytes; the oldest go."`
 	MaxFileBytes   int64 `yaml:"max_file_bytes" min:"1" doc:"Largest file whose content is kept; for larger ones only the fact that they changed is known."`
-	MaxFiles       int   `yaml:"max_files" min:"1" max:"10000000" doc:"Files and folders that the workspace may have; no checkpoint is made of a larger one."`
+	MaxFiles       int   `yaml:"max_files" min:"1" max:"10000000" doc:"Files in the workspace at most."`
 	IncludeIgnored bool  `yaml:"include_ignored" doc:"Whether files that .gitignore names are kept too."`
 	Restore        bool  `yaml:"restore" doc:"Whether agents get the tool checkpoint_restore. The user always has a2e undo."`
 	Required       bool  `yaml:"required" doc:"Whether requests that may change files are refused when no checkpoint can be made. Otherwise a warning is logged."`

@@ -5,8 +5,11 @@ package git
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
+	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,6 +24,7 @@ import (
 // Repo is one repository. Its commands run in the sandbox. It is safe for concurrent use.
 type Repo struct {
 	Dir      string // absolute, the top of the working tree
+	GitDir   string // the repository, absolute, which git may change while it only reads Dir; "" = .git of Dir
 	Launcher *sandbox.Launcher
 	Folder   *os.File // Dir as an open folder, where git runs whatever has its name; nil = what has its name
 	Write    []string // further folders that git may change, absolute
@@ -175,31 +179,58 @@ func (r *Repo) drivers(ctx context.Context) ([]setting, error) {
 
 // git runs one command with further settings, and keeps up to room bytes of its output.
 func (r *Repo) git(ctx context.Context, room int, off []setting, args ...string) (*output, error) {
-	argv := []string{"git", "--no-pager", "--git-dir=.git", "--work-tree=."}
-	vars := r.variables()
+	out := &output{stdout: bounded{room: room}, stderr: bounded{room: 16 << 10}}
+	err := r.start(ctx, out, sandbox.Policy{Args: args, HostEnv: r.variables(), Stdout: &out.stdout}, off)
+	if err == nil && (out.state.Code != 0 || out.state.Signal != 0) {
+		err = protocol.Errorf(protocol.CodeToolError, "git %s: %s", args[slices.IndexFunc(args, isCommand)], said(out))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// Script runs several git commands as one child: as an alias of git, whose shell has the variables. The child
+// gets stdin as it is, and out what it prints. The error says what git said.
+func (r *Repo) Script(ctx context.Context, script string, vars map[string]string, stdin *os.File, out io.Writer) error {
+	all := r.variables()
+	maps.Copy(all, vars)
+	o := &output{stderr: bounded{room: 16 << 10}}
+	err := r.start(ctx, o, sandbox.Policy{Args: []string{"a2e"}, HostEnv: all, Stdin: stdin, Stdout: out},
+		[]setting{{"alias.a2e", "!" + script}})
+	if err == nil && (o.state.Code != 0 || o.state.Signal != 0) {
+		err = protocol.Errorf(protocol.CodeToolError, "git: %s", said(o))
+	}
+	return err
+}
+
+// start runs git as a policy says, and waits for its end.
+func (r *Repo) start(ctx context.Context, out *output, p sandbox.Policy, off []setting) error {
+	argv := []string{"git", "--no-pager", "--git-dir=" + cmp.Or(r.GitDir, ".git"), "--work-tree=."}
 	for i, s := range slices.Concat(settings(), off) { // not by -c, which a name with "=" in it would mislead
 		n := strconv.Itoa(i)
-		vars["GIT_CONFIG_KEY_"+n], vars["GIT_CONFIG_VALUE_"+n], vars["GIT_CONFIG_COUNT"] = s.key, s.value, strconv.Itoa(i+1)
+		p.HostEnv["GIT_CONFIG_KEY_"+n], p.HostEnv["GIT_CONFIG_VALUE_"+n] = s.key, s.value
+		p.HostEnv["GIT_CONFIG_COUNT"] = strconv.Itoa(i + 1)
 	}
-	out := &output{stdout: bounded{room: room}, stderr: bounded{room: 16 << 10}}
-	proc, err := r.Launcher.Command(ctx, sandbox.Policy{
-		Path: r.program, Args: append(argv, args...), Dir: r.Dir, DirFile: r.Folder, HostEnv: vars, Write: r.Write, Home: sandbox.HomeShared, Stdout: &out.stdout, Stderr: &out.stderr,
-	})
+	p.Path, p.Args, p.Dir, p.DirFile = r.program, append(argv, p.Args...), r.Dir, r.Folder
+	p.Write, p.Home, p.Stderr = r.Write, sandbox.HomeShared, &out.stderr
+	if r.GitDir != "" {
+		p.Write, p.ReadOnly = append(slices.Clone(r.Write), r.GitDir), []string{r.Dir}
+	}
+	proc, err := r.Launcher.Command(ctx, p)
 	if err != nil {
-		return nil, protocol.Errorf(protocol.CodeToolError, "git cannot be started: %w", err)
+		return protocol.Errorf(protocol.CodeToolError, "git cannot be started: %w", err)
 	}
 	out.state, err = proc.Wait()
 	switch {
 	case ctx.Err() != nil:
-		return nil, context.Cause(ctx)
+		return context.Cause(ctx)
 	case errors.Is(err, sandbox.ErrMemory), errors.Is(err, sandbox.ErrProcesses):
-		return nil, protocol.Errorf(protocol.CodeOutOfMemory, "git was stopped: %w", err)
+		return protocol.Errorf(protocol.CodeOutOfMemory, "git was stopped: %w", err)
 	case err != nil:
-		return nil, protocol.Errorf(protocol.CodeSandboxCrash, "git was lost: %w", err)
-	case out.state.Code != 0 || out.state.Signal != 0:
-		return nil, protocol.Errorf(protocol.CodeToolError, "git %s: %s", args[slices.IndexFunc(args, isCommand)], said(out))
+		return protocol.Errorf(protocol.CodeSandboxCrash, "git was lost: %w", err)
 	}
-	return out, nil
+	return nil
 }
 
 // isCommand reports whether an argument of git is its command, not an option.

@@ -311,7 +311,7 @@ type checkpointDiffArgs struct {
 }
 
 type checkpointDiff struct {
-	Changes []checkpoint.Change `json:"changes" need:"Each with path, kind (added, removed, changed, mode, time), what (file, folder, link), bytes, perhaps note and patch."`
+	Changes []checkpoint.Change `json:"changes" need:"Each with path, kind (added, removed, changed, mode), what it is and bytes."`
 }
 
 func (c *checkpoints) diff(ctx context.Context, a *checkpointDiffArgs) (*Outcome, error) {
