@@ -60,12 +60,10 @@ func fileRows() []row {
 			fault:  "a checkpoint cannot be kept",
 			config: "checkpoints: {}\n" + quiet,
 			fresh:  true,
-			bring: func(s *stage) func() {
-				s.write("state/checkpoints", "")
-				return func() { must.OK(s.t, os.Remove(s.at("state/checkpoints"))) }
-			},
-			meets: []meet{tool("write_file", `{"path":"f","content":"new"}`, "", false, "")},
-			log:   "no checkpoint was made; the next changes cannot be undone",
+			before: func(s *stage) { s.write("state/checkpoints", "") },
+			bring:  func(s *stage) func() { return func() { must.OK(s.t, os.Remove(s.at("state/checkpoints"))) } },
+			meets:  []meet{tool("write_file", `{"path":"f","content":"new"}`, "", false, "")},
+			log:    "no checkpoint was made; the next changes cannot be undone",
 		}, {
 			fault: "`TMPDIR` cannot be written, or what the host has there is removed",
 			fresh: true,
