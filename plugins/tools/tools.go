@@ -311,7 +311,7 @@ type checkpointDiffArgs struct {
 }
 
 type checkpointDiff struct {
-	Changes []checkpoint.Change `json:"changes" need:"Each with path, kind (added, removed, changed, mode), what it is and bytes."`
+	Changes []checkpoint.Change `json:"changes" need:"With path, kind (added, removed, changed, mode), what, bytes."`
 }
 
 func (c *checkpoints) diff(ctx context.Context, a *checkpointDiffArgs) (*Outcome, error) {
