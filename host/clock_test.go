@@ -40,7 +40,7 @@ func TestClockBefore1970(t *testing.T) {
 			assert.That(t, strings.Contains(string(got.Line), want) && jsontext.Value(got.Line).IsValid(), "no %s in %s", want, got.Line)
 			p.Close()
 			must.OK(t, trail.Close())
-			if report, err := audit.Verify(file, audit.Sealing{}); err != nil || !report.OK() {
+			if report, err := audit.Verify(file, audit.Key{}); err != nil || !report.OK() {
 				t.Errorf("the trail does not hold: %v %+v", err, report)
 			}
 			lines, err := os.ReadFile(file)

@@ -312,7 +312,7 @@ func readers() []func(t testing.TB, file string, text []byte) (any, error) {
 			return []any{h, damage, n}, err
 		},
 		func(_ testing.TB, file string, _ []byte) (any, error) {
-			report, err := audit.Verify(file, audit.Sealing{})
+			report, err := audit.Verify(file, audit.Key{})
 			return report.String(), err
 		},
 		func(t testing.TB, file string, text []byte) (any, error) {

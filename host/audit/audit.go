@@ -3,10 +3,9 @@
 // changed, removed or moved entry is found by [Verify].
 //
 // [Log.Record] sits on the host's hot path. It encodes into memory under a
-// mutex and returns; one goroutine owned by the Log adds the links, writes and
-// rotates:
+// mutex and returns; one goroutine owned by the Log adds the links and writes:
 //
-//	Record ─► pending (≤ 4 MiB) ─► batch, every 5 ms ─► lock FILE.lock ─► FILE ─► FILE.1 … FILE.N
+//	Record ─► pending (≤ 4 MiB) ─► batch, every 5 ms ─► lock FILE.lock ─► FILE
 //
 // A disk that fails costs entries, never requests: what does not fit in memory
 // is counted and the count becomes an entry of its own (`audit/dropped`).
@@ -27,25 +26,18 @@ import (
 )
 
 const (
-	defaultMaxBytes = 10 << 20
-	defaultBackups  = 5
-	maxPending      = 4 << 20
-	batchDelay      = 5 * time.Millisecond
+	maxPending = 4 << 20
+	batchDelay = 5 * time.Millisecond
 )
 
 // Options says where a Log writes.
 type Options struct {
-	// Path is the file of the newest entries; older ones are Path.1 (newer) to
-	// Path.N (oldest). Path.lock lies beside them. Missing folders are made
+	// Path is the file. It may be moved or removed at any time: the next entries go into a new one,
+	// whose first entry has the link of the last. Path.lock lies beside it. Missing folders are made
 	// (mode 0700) when the first entry is written.
 	Path string
-	// MaxBytes bounds the file: an entry that would make it larger goes into a
-	// new one. 0 means 10 MiB, less than 0 never rotates.
-	MaxBytes int64
-	// Backups is how many rotated files are kept. 0 means 5, less than 0 never rotates.
-	Backups int
-	// Sealing says which key signs the entries and where the seal lies.
-	Sealing Sealing
+	// Key signs the entries.
+	Key Key
 	// Logger gets one line for a person, without a newline, when the disk fails
 	// (at most once a minute), when it works again and when a half line was cut
 	// off. It must not block. nil keeps quiet.
@@ -110,13 +102,7 @@ func Open(o Options) (*Log, error) {
 	if l.now == nil {
 		l.now = time.Now
 	}
-	l.file = &file{path: o.Path, maxBytes: o.MaxBytes, backups: o.Backups, note: l.log, now: l.now, sealing: o.Sealing}
-	if o.MaxBytes == 0 {
-		l.file.maxBytes = defaultMaxBytes
-	}
-	if o.Backups == 0 {
-		l.file.backups = defaultBackups
-	}
+	l.file = &file{path: o.Path, note: l.log, key: o.Key}
 	return l, nil
 }
 

@@ -250,16 +250,14 @@ func (f chainFile) each(fn func(line []byte, n int, form lineForm) bool) error {
 }
 
 // openChain opens the files of a chain, oldest first, all of one moment: under
-// the writers' lock where there is one, and calls locked then. Open files stay the same when a host
-// rotates them during the walk.
-func openChain(path string, locked func()) (files []chainFile, err error) {
-	if fileExists(path + lockFileName) {
-		// A lock that cannot be had only means that a rotation may look like a break.
+// the writers' lock where there is one. Open files stay the same when they are moved during the walk.
+func openChain(path string) (files []chainFile, err error) {
+	if _, err := os.Lstat(path + lockFileName); err == nil {
+		// A lock that cannot be had only means that a file moved now may look like a break.
 		if unlock, err := (&file{path: path}).lock(nil, lockPatience); err == nil {
 			defer unlock()
 		}
 	}
-	locked()
 	names, err := chainNames(path)
 	if err != nil {
 		return nil, err
@@ -267,7 +265,7 @@ func openChain(path string, locked func()) (files []chainFile, err error) {
 	for _, name := range names {
 		f, err := openPart(name)
 		if errors.Is(err, fs.ErrNotExist) && name == path && len(names) > 1 {
-			continue // a host was stopped between a rotation and the next entry
+			continue // it was moved, and no entry has come since
 		}
 		if err != nil {
 			for _, f := range files {

@@ -1,7 +1,6 @@
 package audit
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -9,44 +8,36 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
+	"syscall"
 	"time"
 
 	"a2e/host/private"
 )
 
-const (
-	writeChunk  = 256 << 10
-	retryRotate = time.Minute
-)
+const writeChunk = 256 << 10
 
-// file is the chain on disk. It keeps nothing open between two batches: each
-// one locks, opens, writes and closes, so that files removed, rotated or
-// repaired by somebody else in between are simply found as they are.
+// file is the chain on disk. It keeps nothing open between two batches: each one locks, opens,
+// writes and closes, so that a file that was moved (as logrotate does), removed or repaired by
+// somebody else in between is simply found as it is.
 type file struct {
-	path     string
-	maxBytes int64
-	backups  int
-	note     func(string)
-	now      func() time.Time
-	sealing  Sealing
+	path string
+	note func(string)
+	key  Key
 
 	dir *private.Dir // the log's folder, while the lock is held
 
-	signer     *signer // nil without a key, and before the first write
-	unsigned   bool    // there can be no key here
-	seal       seal    // of what was written last
-	sealFailed bool    // the note of that was given
+	signer   *signer // nil without a key, and before the first write
+	unsigned bool    // there can be no key here
 
 	// What the file looked like after our last write. While it still looks like
-	// that, nobody else has written and prev holds.
-	known bool
-	info  fs.FileInfo
-	size  int64
-	prev  link
+	// that, nobody else has written and prev and number hold.
+	known  bool
+	info   fs.FileInfo
+	size   int64
+	prev   link
+	number int64 // of the last signed entry
 
-	out      []byte    // lines of the chunk being written
-	noRotate time.Time // a rotation failed: none is tried before this
+	out []byte // lines of the chunk being written
 }
 
 // write appends encoded entries (see appendEntry) to the chain. n counts the
@@ -57,59 +48,33 @@ func (f *file) write(src []byte, quit <-chan struct{}, patience time.Duration) (
 		return 0, err
 	}
 	defer unlock()
-	if _, err := f.signerOf(); err != nil {
+	if err := f.loadKey(); err != nil {
 		return 0, err
 	}
 	h, err := f.open()
 	if err != nil {
 		return 0, err
 	}
-	defer func() {
-		_ = h.Close() // every write was checked already
-		if n > 0 {
-			f.putSeal()
-		}
-	}()
-	for len(src) > n {
-		taken, full := f.build(src[n:])
-		if len(f.out) > 0 {
-			taken, err = f.flush(h, src[n:][:taken])
-			n += taken
-			if err != nil {
-				return n, err
-			}
-		}
-		if !full {
-			continue
-		}
-		_ = h.Close()
-		f.rotate()
-		if h, err = f.open(); err != nil {
-			return n, err
-		}
+	defer h.Close() // every write was checked already
+	for len(src) > n && err == nil {
+		taken := f.build(src[n:])
+		taken, err = f.flush(h, src[n:][:taken])
+		n += taken
 	}
-	return n, nil
+	return n, err
 }
 
-// build links entries of src into f.out: a chunk, or less when the file is full.
-func (f *file) build(src []byte) (taken int, full bool) {
+// build links entries of src into f.out: a chunk.
+func (f *file) build(src []byte) (taken int) {
 	f.out = f.out[:0]
-	prev, number := f.prev, f.seal.Count
+	prev, number := f.prev, f.number
 	for taken < len(src) && len(f.out) < writeChunk {
 		end := taken + bytes.IndexByte(src[taken:], '\n')
-		used := f.size + int64(len(f.out))
 		number++
-		out, next := appendLinked(f.out, src[taken:end], prev, f.signer, number)
-		if f.rotates() && used > 0 && f.size+int64(len(out)) > f.maxBytes {
-			return taken, true
-		}
-		f.out, prev, taken = out, next, end+1
+		f.out, prev = appendLinked(f.out, src[taken:end], prev, f.signer, number)
+		taken = end + 1
 	}
-	return taken, false
-}
-
-func (f *file) rotates() bool {
-	return f.maxBytes > 0 && f.backups > 0 && (f.noRotate.IsZero() || time.Now().After(f.noRotate))
+	return taken
 }
 
 // flush writes f.out, the lines of src. After a short write the whole lines
@@ -132,10 +97,7 @@ func (f *file) flush(h *os.File, src []byte) (taken int, err error) {
 		last := whole[:len(whole)-1]
 		f.prev = linkOf(last[bytes.LastIndexByte(last, '\n')+1:])
 		f.size += int64(len(whole))
-		if f.signer != nil {
-			f.seal.Count += int64(bytes.Count(whole, []byte{'\n'}))
-			f.seal.Last = f.prev.String()
-		}
+		f.number += int64(bytes.Count(whole, []byte{'\n'}))
 	}
 	if err != nil && h.Truncate(f.size) != nil {
 		f.known = false
@@ -153,10 +115,7 @@ func (f *file) open() (*os.File, error) {
 	}
 	fi, err := h.Stat()
 	if err == nil && (!f.known || fi.Size() != f.size || !os.SameFile(fi, f.info)) {
-		prev, size := f.prev, f.size
-		if err = f.resume(h, fi); err != nil { // nothing of it counts, or what is known would not fit together
-			f.prev, f.size = prev, size
-		}
+		err = f.resume(h, fi)
 	}
 	if err != nil {
 		_ = h.Close()
@@ -164,69 +123,6 @@ func (f *file) open() (*os.File, error) {
 	}
 	f.known, f.info = true, fi
 	return h, nil
-}
-
-func (f *file) backup(i int) string { return filepath.Base(f.path) + "." + strconv.Itoa(i) }
-
-// rotate moves the file to .1 and the others up, as far as they follow without
-// a gap: a host killed in between leaves one, and it is filled here. The lock
-// must be held and the file closed. When it fails the file grows on.
-func (f *file) rotate() {
-	last := 1
-	for last < f.backups && f.dir.Exists(f.backup(last)) {
-		last++
-	}
-	f.sealRotation(last)
-	var err error
-	for i := last; i > 1 && err == nil; i-- {
-		err = f.dir.Rename(f.backup(i-1), f.backup(i))
-	}
-	if err == nil {
-		err = f.dir.Rename(filepath.Base(f.path), f.backup(1))
-	}
-	if err != nil {
-		f.noRotate = time.Now().Add(retryRotate)
-		f.note(fmt.Sprintf("audit: %s cannot be rotated and keeps growing: %v", f.path, err))
-		return
-	}
-	f.noRotate = time.Time{}
-	// Files of a time when more of them were kept would look like a broken chain.
-	for i := f.backups + 1; f.dir.Exists(f.backup(i)); i++ {
-		if f.dir.Remove(f.backup(i)) != nil {
-			return
-		}
-	}
-}
-
-// sealRotation notes in the seal which entries are to go, before they do: a host killed in
-// between must not look like somebody who took the oldest file away.
-func (f *file) sealRotation(last int) {
-	if f.signer == nil || last < f.backups || !f.dir.Exists(f.backup(last)) {
-		return
-	}
-	next := f.backup(last - 1)
-	if last == 1 {
-		next = filepath.Base(f.path)
-	}
-	if first := f.firstNumber(next); first > f.seal.Oldest {
-		f.seal.Oldest = first
-		f.putSeal()
-	}
-}
-
-// firstNumber returns the number of the first entry of a file; 0 where it is not signed.
-func (f *file) firstNumber(name string) int64 {
-	h, err := f.dir.Open(name, os.O_RDONLY)
-	if err != nil {
-		return 0
-	}
-	defer h.Close()
-	line, err := bufio.NewReaderSize(h, maxLine+1).ReadSlice('\n')
-	if err != nil {
-		return 0
-	}
-	at, _ := signatureIn(bytes.TrimSuffix(line, []byte{'\n'}))
-	return at.number
 }
 
 const (
@@ -242,8 +138,8 @@ func (f *file) resume(h *os.File, fi fs.FileInfo) error {
 	if err != nil {
 		return err
 	}
-	if last == nil && size == 0 { // the first entry has the link of the newest rotated file
-		if last, err = f.newest(); err != nil {
+	if last == nil && size == 0 { // the first entry has the link of the last one that was moved away
+		if last, err = f.newestMoved(); err != nil {
 			return err
 		}
 	}
@@ -253,45 +149,35 @@ func (f *file) resume(h *os.File, fi fs.FileInfo) error {
 		// entries. The chain goes on from the ones we know, so that it shows.
 	case last != nil:
 		f.prev = linkOf(last)
-	case size > 0:
-		// The last line is longer than any entry. Verify names it; the chain starts anew behind it.
-		f.prev = noLink()
-	case !f.known: // else the chain that we know goes on, so that a removed file leaves a gap to be seen
+		if at, signed := signatureIn(last); signed {
+			f.number = at.number
+		}
+	case size > 0 || !f.known:
+		// The last line is longer than any entry, which Verify names, or there is none
+		// at all. Where a chain is known it goes on in the new file.
 		f.prev = noLink()
 	}
 	f.size = size
-	if f.signer != nil {
-		return f.resumeSeal(last)
-	}
 	return nil
 }
 
-// newest returns the last line there is in the file, or in the newest rotated one; nil =
-// there is none.
-func (f *file) newest() ([]byte, error) {
-	names := []string{filepath.Base(f.path)}
-	for i := 1; i <= f.backups; i++ {
-		names = append(names, f.backup(i))
+// newestMoved returns the last line of FILE.1, where logrotate moves the log; nil = there is none.
+func (f *file) newestMoved() ([]byte, error) {
+	h, err := f.dir.Open(filepath.Base(f.path)+".1", os.O_RDONLY)
+	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM) {
+		return nil, err // which says nothing of the file
 	}
-	for _, name := range names {
-		h, err := f.dir.Open(name, os.O_RDONLY)
-		if exhausted(err) {
-			return nil, err
-		}
-		if err != nil {
-			continue
-		}
-		fi, err := h.Stat()
-		var last []byte
-		if err == nil {
-			last, _, err = readTail(h, fi.Size())
-		}
-		_ = h.Close()
-		if err == nil && last != nil {
-			return last, nil
-		}
+	if err != nil {
+		return nil, nil
 	}
-	return nil, nil
+	defer h.Close()
+	fi, err := h.Stat()
+	// An older one is not the file that was written to: that was removed.
+	if err != nil || f.known && fi.ModTime().Before(f.info.ModTime()) {
+		return nil, err
+	}
+	last, _, err := readTail(h, fi.Size())
+	return last, err
 }
 
 // lastLine returns the last line of h and its size after a half line at its end

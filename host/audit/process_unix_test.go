@@ -71,12 +71,11 @@ func childFillsDisk(path string) error {
 	return l.Close()
 }
 
-// TestFewFiles: a host that had no descriptor left for the seal noted for good that the seal could
-// not be read, which is what an attack looks like.
+// TestFewFiles: a host that has no descriptor left for a while breaks no chain.
 func TestFewFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	must.OK(t, start(t, "few files", path, "", 0).Wait())
-	r := must.Get(Verify(path, SealingOf(path, filepath.Dir(path), "", "")))(t)
+	r := must.Get(Verify(path, KeyOf(path, filepath.Dir(path), "", "")))(t)
 	assert.That(t, r.OK() && r.Entries == 21, "%s", r)
 }
 
@@ -87,7 +86,7 @@ func childLacksFiles(path string) error {
 	next, err := unix.Dup(0)
 	err = errors.Join(err, unix.Close(next), unix.Getrlimit(unix.RLIMIT_NOFILE, &old))
 	host := func() *file {
-		return &file{path: path, maxBytes: 2000, backups: 9, note: func(string) {}, now: time.Now, sealing: SealingOf(path, filepath.Dir(path), "", "")}
+		return &file{path: path, note: func(string) {}, key: KeyOf(path, filepath.Dir(path), "", "")}
 	}
 	e := sample(1)
 	entry, lasting := appendEntry(nil, &e), host()
@@ -139,7 +138,7 @@ func child(role string) int {
 // childWrites records count entries named after this child; 0 means without end. It begins once
 // nobody may write to its stdin any more.
 func childWrites(path, name string, count int) error {
-	l, err := Open(Options{Path: path, MaxBytes: 40_000, Backups: 100_000})
+	l, err := Open(Options{Path: path})
 	if err != nil {
 		return err
 	}
@@ -192,7 +191,7 @@ func TestSeveralProcessesShareOneFile(t *testing.T) {
 		assert.OK(t, cmd.Wait())
 	}
 	r := verified(t, path)
-	assert.That(t, r.Entries == children*each && r.Anchor == "" && len(r.Files) >= 5,
+	assert.That(t, r.Entries == children*each && r.Anchor == "",
 		"%d entries in %d files, anchor %q", r.Entries, len(r.Files), r.Anchor)
 	seen, changes, last := map[string]int{}, 0, ""
 	for _, f := range r.Files {
@@ -208,11 +207,6 @@ func TestSeveralProcessesShareOneFile(t *testing.T) {
 	assert.That(t, changes > children, "the children wrote one after the other: this test shows nothing")
 }
 
-func dirNames(t *testing.T, path string) []string {
-	t.Helper()
-	return must.Get(chainNames(path))(t)
-}
-
 // Hosts killed while they write, again and again: every round the chain holds
 // after a repair, and grows.
 func TestKilledWhileWriting(t *testing.T) {
@@ -220,13 +214,18 @@ func TestKilledWhileWriting(t *testing.T) {
 	entries := 0
 	for round := range 8 {
 		cmds := []*exec.Cmd{start(t, "write", path, "a", 0), start(t, "write", path, "b", 0)}
-		files := len(dirNames(t, path))
-		eventually(t, "two more files are full", func() bool { return len(dirNames(t, path)) >= files+2 })
+		size := func() int64 {
+			if fi, err := os.Stat(path); err == nil {
+				return fi.Size()
+			}
+			return 0
+		}
+		eventually(t, "much more is written", func() bool { return size() >= int64(round+1)*100_000 })
 		for _, cmd := range cmds {
 			must.OK(t, cmd.Process.Kill())
 			assert.Fails(t, cmd.Wait(), "", "the child ended by itself")
 		}
-		l := open(t, Options{Path: path, MaxBytes: 40_000, Backups: 100_000})
+		l := open(t, Options{Path: path})
 		l.Record(sample(round))
 		closeLog(t, l)
 		r := verified(t, path)

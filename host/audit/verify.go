@@ -1,9 +1,7 @@
 package audit
 
 import (
-	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 
@@ -31,10 +29,6 @@ const (
 	// BreakForged: an entry is not signed with the key, or has another number than the
 	// one that follows.
 	BreakForged Kind = "forged"
-	// BreakCut: entries that the seal knows are not there.
-	BreakCut Kind = "cut"
-	// BreakSeal: the seal is missing, changed, or one of a host that found something wrong.
-	BreakSeal Kind = "seal"
 )
 
 // Break is the first place where a chain does not hold.
@@ -57,22 +51,15 @@ type Report struct {
 	Entries int          // entries whose link holds, up to Broken
 	Dropped int          // entries the host counted but could not keep (`audit/dropped`)
 	// Anchor is the `prev` of the oldest entry when that is not the first of its
-	// chain: entries before it were rotated away, or removed with their whole
+	// chain: entries before it were moved away, or removed with their whole
 	// files, which cannot be told apart. "" when the chain is there from its start.
 	Anchor string
 	// Last is the hash of the newest entry. Without a key nothing vouches for that entry and
 	// for entries removed behind it; compare Last with a copy kept elsewhere.
 	Last   string
 	Signed int    // entries that carry a MAC
-	Sealed *Seal  // what the key vouches for; nil without a key
+	Keyed  bool   // the key was there: it vouches for the signed entries
 	Broken *Break // nil when all holds
-}
-
-// Seal is what a key vouches for.
-type Seal struct {
-	Count  int64  // signed entries up to the seal, those rotated away included
-	Beyond int64  // signed entries behind it
-	Time   string // when it was sealed; "" = nothing was signed yet
 }
 
 // OK reports whether every link holds.
@@ -85,7 +72,7 @@ func (r Report) String() string {
 		fmt.Fprintf(&b, "%s: %s\n", f.Path, protocol.Count(f.Entries, "entry"))
 	}
 	if r.Anchor != "" {
-		fmt.Fprintf(&b, "older entries were rotated away; the chain is checked from prev %s on\n", r.Anchor)
+		fmt.Fprintf(&b, "older entries were moved away; the chain is checked from prev %s on\n", r.Anchor)
 	}
 	if r.Dropped > 0 {
 		fmt.Fprintf(&b, "the host dropped %s while the disk failed\n", protocol.Count(r.Dropped, "entry"))
@@ -104,24 +91,19 @@ func (r Report) String() string {
 	return b.String()
 }
 
-// Verify checks every link of the chain at path: the rotated files path.N to
-// path.1 and then path itself; with the key of sealing, every signature and the seal too.
-// It may run beside hosts that write. The error is for files that cannot be read; a broken
-// chain is in the Report.
-func Verify(path string, sealing Sealing) (Report, error) {
-	by, err := sealing.load()
+// Verify checks every link of the chain at path: the older files path.N to path.1, as logrotate
+// names them, and then path itself; with the key every signature too. It may run beside hosts that
+// write. The error is for files that cannot be read; a broken chain is in the Report.
+func Verify(path string, key Key) (Report, error) {
+	by, err := key.load()
 	if err != nil {
 		return Report{}, fmt.Errorf("audit: the key cannot be used: %w", err)
 	}
-	if by == nil && sealing.KeyFile != "" && !sealing.Optional {
-		return Report{}, fmt.Errorf("audit: there is no key at %s", sealing.KeyFile)
+	if by == nil && key.File != "" && !key.Optional {
+		return Report{}, fmt.Errorf("audit: there is no key at %s", key.File)
 	}
-	c := checker{prev: noLink(), by: by}
-	files, err := openChain(path, func() {
-		if by != nil {
-			c.seal, c.sealErr = readSeal(sealing.SealFile, by)
-		}
-	})
+	c := checker{prev: noLink(), by: by, r: Report{Keyed: by != nil}}
+	files, err := openChain(path)
 	if err != nil {
 		return Report{}, err
 	}
@@ -146,13 +128,6 @@ func Verify(path string, sealing Sealing) (Report, error) {
 	if b := c.r.Broken; b != nil && b.Kind == BreakChanged {
 		err = c.findLink(files)
 	}
-	switch {
-	case c.r.Broken != nil:
-	case by != nil:
-		c.checkSeal(path, sealing.SealFile)
-	default:
-		c.checkUnkeyed(path, sealing.SealFile)
-	}
 	return c.r, err
 }
 
@@ -163,12 +138,8 @@ type checker struct {
 	at    string // where that line is
 	wrong link   // the `prev` that broke the chain
 
-	by      *signer // nil without a key
-	seal    seal
-	sealErr error
-	first   int64 // number of the first signed entry
-	number  int64 // of the last one
-	sealed  bool  // the last one of the seal was there
+	by     *signer // nil without a key
+	number int64   // of the last signed entry
 }
 
 // check takes one more line; false stops the walk.
@@ -195,7 +166,6 @@ func (c *checker) check(path string, line []byte, n int, form lineForm) bool {
 		return fail(BreakForged, "%s", why)
 	}
 	c.prev, c.at = linkOf(line), path+":"+strconv.Itoa(n)
-	c.sealed = c.sealed || c.number > 0 && c.number == c.seal.Count && c.prev.String() == c.seal.Last
 	c.r.Entries++
 	c.r.Files[len(c.r.Files)-1].Entries++
 	c.r.Dropped += droppedIn(line)
@@ -255,61 +225,8 @@ func (c *checker) signature(line []byte) string {
 	case c.number > 0 && at.number != c.number+1:
 		return fmt.Sprintf("it has the number %d behind %d", at.number, c.number)
 	}
-	if c.number == 0 {
-		c.first = at.number
-	}
 	c.number = at.number
 	return ""
-}
-
-// checkSeal compares what is there with what the seal says was there. Its lock is not held any
-// more: entries may have come since.
-func (c *checker) checkSeal(path, seal string) {
-	s := c.seal
-	fail := func(k Kind, format string, args ...any) {
-		line := 0
-		if n := len(c.r.Files); n > 0 {
-			path, line = c.r.Files[n-1].Path, c.r.Files[n-1].Entries
-		}
-		c.r.Broken = &Break{File: path, Line: line, Kind: k, Message: fmt.Sprintf(format, args...)}
-	}
-	switch {
-	case errors.Is(c.sealErr, errNoSeal):
-		fail(BreakSeal, "the log has a key but no seal (%s): it was removed, or no host has written with this key",
-			seal)
-	case c.sealErr != nil:
-		fail(BreakSeal, "%v (%s)", c.sealErr, seal)
-	case s.Broken != "":
-		fail(BreakSeal, "%s", s.Broken)
-	case c.number < s.Count:
-		fail(BreakCut, "the log ends with entry %d, the seal of %s has %d: %s cut off", c.number, s.Time, s.Count,
-			protocol.Count(s.Count-c.number, "entry"))
-	case s.Count > 0 && s.Count >= c.first && !c.sealed:
-		fail(BreakCut, "entry %d is not the one that was sealed", s.Count)
-	case s.Count > 0 && c.first > s.Oldest:
-		fail(BreakCut, "the log begins with entry %d, the seal of %s has those from %d on: a file was removed", c.first,
-			s.Time, s.Oldest)
-	default:
-		c.r.Sealed = &Seal{Count: s.Count, Beyond: c.number - s.Count}
-		if s.Count > 0 {
-			c.r.Sealed.Time = s.Time
-		}
-	}
-}
-
-// checkUnkeyed finds a log whose key was taken away: it is sealed all the same.
-func (c *checker) checkUnkeyed(path, seal string) {
-	raw, err := os.ReadFile(seal)
-	if seal == "" || err != nil {
-		return
-	}
-	var s struct {
-		Count int64 `json:"count"`
-	}
-	if _ = json.Unmarshal(raw, &s); s.Count > 0 || c.r.Signed > 0 {
-		c.r.Broken = &Break{File: path, Kind: BreakSeal, Message: fmt.Sprintf("the log has a seal (%s) but its key "+
-			"is missing: nothing in it can be proved", seal)}
-	}
 }
 
 // proof says what the report proves and what it does not.
@@ -318,16 +235,15 @@ func (r Report) proof(b *strings.Builder) {
 		return
 	}
 	switch {
-	case r.Sealed != nil && r.Sealed.Count == 0:
+	case r.Keyed && r.Signed == 0:
 		b.WriteString("\nproved: nothing yet; the key has signed no entry")
-	case r.Sealed != nil:
-		fmt.Fprintf(b, "\nproved by the key: %s signed, and none up to number %d is missing, changed or moved "+
-			"(sealed %s)", protocol.Count(r.Signed, "entry"), r.Sealed.Count, r.Sealed.Time)
-		fmt.Fprintf(b, "\nnot proved: that nothing was cut off after the seal (%s after it); anything against the "+
-			"holder of the key", protocol.Count(r.Sealed.Beyond, "entry"))
+	case r.Keyed:
+		fmt.Fprintf(b, "\nproved by the key: %s signed, and between them none is missing, changed or moved",
+			protocol.Count(r.Signed, "entry"))
+		b.WriteString("\nnot proved: that nothing was cut off at either end; anything against the holder of the key")
 		if r.Entries > r.Signed {
-			fmt.Fprintf(b, "; more than the order of the %s before the key", protocol.Count(r.Entries-r.Signed,
-				"entry"))
+			fmt.Fprintf(b, "; more than the order of the %s before the key",
+				protocol.Count(r.Entries-r.Signed, "entry"))
 		}
 	case r.Signed > 0:
 		b.WriteString("\nproved: the links alone, as the key was not given (--key-file)\nnot proved: who wrote the " +

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -54,7 +55,7 @@ func TestVerifyFindsTampering(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "audit.jsonl")
 			s := c.tamper(chain(t, path, 10))
 			must.OK(t, os.WriteFile(path, []byte(strings.Join(s, "\n")+"\n"), 0o600))
-			r := must.Get(Verify(path, Sealing{}))(t)
+			r := must.Get(Verify(path, Key{}))(t)
 			must.That(t, !r.OK(), "not found")
 			assert.That(t, r.Broken.Line == c.line && r.Broken.Kind == c.kind && r.Broken.File == path && r.Broken.Message != "",
 				"found %+v, want line %d, %s", *r.Broken, c.line, c.kind)
@@ -66,17 +67,25 @@ func TestVerifyFindsTampering(t *testing.T) {
 func TestVerifyFindsHalfLineAndMissingFiles(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "audit.jsonl")
-	l := open(t, Options{Path: path, MaxBytes: 1500, Backups: 9})
-	for i := range 20 {
-		l.Record(sample(i))
+	for file := range 4 {
+		l := open(t, Options{Path: path})
+		for i := range 5 {
+			l.Record(sample(5*file + i))
+		}
+		closeLog(t, l)
+		if file < 3 {
+			for n := 3; n > 0; n-- {
+				_ = os.Rename(fmt.Sprint(path, ".", n), fmt.Sprint(path, ".", n+1))
+			}
+			must.OK(t, os.Rename(path, path+".1"))
+		}
 	}
-	closeLog(t, l)
 	r := verified(t, path)
 	must.That(t, len(r.Files) == 4 && r.Entries == 20, "%+v", r)
 	middle := must.Get(os.ReadFile(path + ".2"))(t)
 	broken := func(what string, kind Kind, file string, line int) {
 		t.Helper()
-		r, err := Verify(path, Sealing{})
+		r, err := Verify(path, Key{})
 		assert.That(t, err == nil && !r.OK() && r.Broken.Kind == kind && r.Broken.File == file && r.Broken.Line == line,
 			"%s: %v, %v", what, r.Broken, err)
 	}
@@ -97,7 +106,7 @@ func TestVerifyFindsHalfLineAndMissingFiles(t *testing.T) {
 
 	// Without the oldest file the rest is a good chain with an anchor.
 	must.OK(t, os.Remove(path+".3"))
-	if r := verified(t, path); r.Anchor == "" || !strings.Contains(r.String(), "rotated away") {
+	if r := verified(t, path); r.Anchor == "" || !strings.Contains(r.String(), "moved away") {
 		t.Errorf("%+v", r)
 	}
 }
@@ -105,7 +114,7 @@ func TestVerifyFindsHalfLineAndMissingFiles(t *testing.T) {
 func TestVerifyOfNothing(t *testing.T) {
 	dir := t.TempDir()
 	for _, path := range []string{filepath.Join(dir, "missing"), filepath.Join(dir, "no", "folder"), dir} {
-		_, err := Verify(path, Sealing{})
+		_, err := Verify(path, Key{})
 		assert.That(t, err != nil, "%s: no error", path)
 	}
 	empty := filepath.Join(dir, "empty")
@@ -133,11 +142,11 @@ func TestRemovalUnderARunningHostShows(t *testing.T) {
 			l := open(t, Options{Path: path})
 			l.Record(sample(0))
 			l.Record(sample(1))
-			eventually(t, "two entries on disk", func() bool { r, err := Verify(path, Sealing{}); return err == nil && r.Entries == 2 })
+			eventually(t, "two entries on disk", func() bool { r, err := Verify(path, Key{}); return err == nil && r.Entries == 2 })
 			must.OK(t, remove(path))
 			l.Record(sample(2))
 			closeLog(t, l)
-			r := must.Get(Verify(path, Sealing{}))(t)
+			r := must.Get(Verify(path, Key{}))(t)
 			assert.That(t, !r.OK() || r.Anchor != "", "nothing shows: %s", r)
 		})
 	}

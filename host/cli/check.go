@@ -25,7 +25,7 @@ import (
 
 type checkCmd struct {
 	File  string `arg:"" optional:"" help:"Read the MCP servers of this .mcp.json, or other client's config, instead."`
-	Audit string `placeholder:"FILE" help:"Verify the hash chain of this audit file and of its rotated ones instead."`
+	Audit string `placeholder:"FILE" help:"Verify the hash chain of this audit file, and of FILE.1 and so on, instead."`
 	Key   string `name:"key-file" placeholder:"FILE" help:"With --audit: the file with the key that signed the log. Default: the one that the config or the usual place has."`
 }
 
@@ -81,7 +81,7 @@ func tryConfig(cfg *config.Config, warn func(string)) ([]host.Plugin, error) {
 }
 
 func (c checkCmd) checkAudit(cmd *commands, sys *System) error {
-	report, err := audit.Verify(c.Audit, c.sealing(cmd, sys))
+	report, err := audit.Verify(c.Audit, c.key(cmd, sys))
 	if err != nil {
 		return fail(exitFailed, err)
 	}
@@ -92,9 +92,9 @@ func (c checkCmd) checkAudit(cmd *commands, sys *System) error {
 	return nil
 }
 
-// sealing finds the key of the log: the one that was named, that of the config when this is
+// key finds the key of the log: the one that was named, that of the config when this is
 // its log, or the one in its usual place. A config that cannot be read is no obstacle.
-func (c checkCmd) sealing(cmd *commands, sys *System) audit.Sealing {
+func (c checkCmd) key(cmd *commands, sys *System) audit.Key {
 	base, _ := os.UserConfigDir()
 	userDir := ""
 	if base != "" {
@@ -103,10 +103,10 @@ func (c checkCmd) sealing(cmd *commands, sys *System) audit.Sealing {
 	if c.Key == "" {
 		path, err := filepath.Abs(c.Audit)
 		if cfg, loadErr := cmd.load(sys, func(string) {}); err == nil && loadErr == nil && cfg.Audit.Path == path {
-			return sealing(cfg)
+			return auditKey(cfg)
 		}
 	}
-	return audit.SealingOf(c.Audit, userDir, "", c.Key)
+	return audit.KeyOf(c.Audit, userDir, "", c.Key)
 }
 
 // wallCheck is a place of the host's own that lies in the workspace.

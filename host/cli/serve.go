@@ -143,7 +143,7 @@ func equip(opts *host.Options, cfg *config.Config, sys *System) (shared *plugins
 	closeAudit := func() error { return nil }
 	if cfg.Audit.Enabled {
 		trail, err := audit.Open(audit.Options{
-			Path: cfg.Audit.Path, MaxBytes: cfg.Audit.Rotate.MaxBytes, Backups: cfg.Audit.Rotate.BackupCount, Sealing: sealing(cfg), Logger: warn,
+			Path: cfg.Audit.Path, Key: auditKey(cfg), Logger: warn,
 		})
 		if err != nil {
 			return nil, nil, fail(exitConfig, err)
@@ -187,9 +187,9 @@ func hostOptions(cfg *config.Config, log zerolog.Logger) host.Options {
 	return opts
 }
 
-// sealing is what vouches for the config's audit log.
-func sealing(cfg *config.Config) audit.Sealing {
-	return audit.SealingOf(cfg.Audit.Path, cfg.UserDir, cfg.Audit.Key.Reveal(), cfg.Audit.KeyFile)
+// auditKey signs the entries of the config's audit log.
+func auditKey(cfg *config.Config) audit.Key {
+	return audit.KeyOf(cfg.Audit.Path, cfg.UserDir, cfg.Audit.Key.Reveal(), cfg.Audit.KeyFile)
 }
 
 // handleSignals ends the host on the first of endSignals, and the

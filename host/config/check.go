@@ -160,12 +160,6 @@ func (d *decoder) checkAudit(a *Audit, place func(...string) *node) {
 	case key != "" && len(key) < 16:
 		d.fail(place("audit", "key"), "audit.key must have 16 characters or more")
 	}
-	switch r := &a.Rotate; {
-	case r.MaxBytes > 0 && r.MaxBytes < 1024:
-		d.fail(place("audit", "rotate", "max_bytes"), "audit.rotate.max_bytes must be 1024 or more, or 0 for never")
-	case r.MaxBytes == 0 || r.BackupCount == 0:
-		r.MaxBytes, r.BackupCount = -1, -1
-	}
 }
 
 // The least that a child starts with.

@@ -110,7 +110,6 @@ type Limits struct {
 type Audit struct {
 	Enabled         bool            `yaml:"enabled" doc:"Whether entries are written."`
 	Path            string          `yaml:"path" shown:"yes" doc:"The log file, relative to state_dir."`
-	Rotate          Rotate          `yaml:"rotate" doc:"When a new file is started."`
 	Key             Secret          `yaml:"key" doc:"The key that signs the entries, 16 characters or more, as ${VAR}; whoever has it can forge the log."`
 	KeyFile         string          `yaml:"key_file" doc:"The file with that key, relative to state_dir; made when there is none. Without key and key_file it is one in the user's config folder."`
 	SessionIDSource SessionIDSource `yaml:"session_id_source" enum:"uuid,host_id" doc:"What the entries carry as session_id: the session's own id, or host_id."`
@@ -127,13 +126,6 @@ type Checkpoints struct {
 	IncludeIgnored bool  `yaml:"include_ignored" doc:"Whether files that .gitignore names are kept too."`
 	Restore        bool  `yaml:"restore" doc:"Whether agents get the tool checkpoint_restore. The user always has a2e undo."`
 	Required       bool  `yaml:"required" doc:"Whether requests that may change files are refused when no checkpoint can be made. Otherwise a warning is logged."`
-}
-
-// Rotate bounds the audit files. A 0 in the file means never to rotate, as it
-// does for the Python host; it becomes -1 here, which audit.Options takes so.
-type Rotate struct {
-	MaxBytes    int64 `yaml:"max_bytes" min:"0" doc:"Size at which a new file is started, 1024 or more; 0 = never."`
-	BackupCount int   `yaml:"backup_count" min:"0" max:"10000" doc:"How many older files are kept; 0 = one file that is never rotated."`
 }
 
 // SessionIDSource names the session id of audit entries.
@@ -234,9 +226,7 @@ func Default(src Source) *Config {
 			MaxFileBytes: checkpoint.DefaultMaxFileBytes, MaxFiles: checkpoint.DefaultMaxFiles,
 		},
 		Store: Store{Synchronous: SynchronousNormal},
-		Audit: Audit{
-			Path: "audit.jsonl", Rotate: Rotate{MaxBytes: 10 << 20, BackupCount: 5}, SessionIDSource: SessionIDFromUUID,
-		},
+		Audit: Audit{Path: "audit.jsonl", SessionIDSource: SessionIDFromUUID},
 		HTTP:  HTTP{MaxSessions: 1000, IdleSeconds: 600},
 		Fleet: Fleet{Announce: AnnounceFirstTask, MaxTasks: 1, Isolation: fleet.IsolationNone},
 	}

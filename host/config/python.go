@@ -8,12 +8,19 @@ import (
 	"a2e/protocol"
 )
 
-// The keys of the Python host that mean nothing here, each with what to do instead.
+// The keys, mostly of the Python host, that mean nothing here, each with what to do instead.
 func ignoredTop() map[string]string {
 	const export = "there are no snapshots; `a2e state export` and `import` save the state and restore it"
 	return map[string]string{
 		"transport": "", "server": "", "audit_log_path": "", "global_limits": "",
 		"snapshot_store": export, "snapshot_mode": export,
+	}
+}
+
+// ignoredAudit returns those of the section audit; older versions of this host had them too.
+func ignoredAudit() map[string]string {
+	return map[string]string{
+		"rotate": "the log grows until another program, such as logrotate, moves it; the host then begins a new file",
 	}
 }
 
@@ -140,6 +147,7 @@ func (g *python) top(root *node) {
 		g.warn(token.line, token.column, "server.auth_token protects nothing; write auth_token at the top of the file")
 	}
 	g.strip(root, ignoredTop())
+	g.strip(root.at("audit"), ignoredAudit())
 }
 
 // rename returns a member another key where that is free.

@@ -34,6 +34,7 @@ func Schema(options map[string]any) ([]byte, error) {
 		"variable": {Type: "string", Pattern: `\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}`, Description: "A value that holds ${NAME} or ${NAME:-default}."},
 	}
 	ignore(s, ignoredTop())
+	ignore(s.Properties["audit"], ignoredAudit())
 	// Other values are ignored, so the list is advice and not a rule.
 	s.Properties["audit"].Properties["enabled"].Default = []byte("true")
 	if err = pluginsSchema(s, options); err != nil {
@@ -121,7 +122,9 @@ func metadataSchema(typ string, options any) (*jsonschema.Schema, error) {
 // ignore adds keys that are accepted without effect.
 func ignore(s *jsonschema.Schema, names map[string]string) {
 	for name := range names {
-		s.Properties[name] = &jsonschema.Schema{Deprecated: true, Description: "Of the Python host; ignored with a warning."}
+		s.Properties[name] = &jsonschema.Schema{
+			Deprecated: true, Description: "Of the Python host or an older a2e; ignored with a warning.",
+		}
 	}
 }
 

@@ -163,7 +163,7 @@ func TestSchemaAgreesWithLoad(t *testing.T) {
 	}
 	bad := []string{
 		"max_paralel: 3", "max_parallel: 0", "max_parallel: four", "max_parallel: 1.5", "events: all", "host_id: [a]", "limits: {max_queue: 0}",
-		"audit: {rotate: {size: 3}}", "plugins: [{name: a}]", "plugins: [{name: a, type: database}]", "plugins: x", "plugins: {tools: {readonly: true}}", "plugins: {tools: 3}", "plugins: {database: {}}", "plugins: {database: true}", "plugins: {a: {type: tools, readonly: true}}",
+		"audit: {size: 3}", "plugins: [{name: a}]", "plugins: [{name: a, type: database}]", "plugins: x", "plugins: {tools: {readonly: true}}", "plugins: {tools: 3}", "plugins: {database: {}}", "plugins: {database: true}", "plugins: {a: {type: tools, readonly: true}}",
 		"plugins: [{name: a, type: tools, metadata: {readonly: true}}]", "plugins: [{name: a, type: tools, metadata: {max_procs: 0}}]",
 		"plugins: [{name: a, type: env, metadata: {priority: high}}]", "plugins: [{name: a, type: env, enabled: true}]",
 	}
