@@ -36,6 +36,7 @@ import (
 
 	"a2e/host/dialect"
 	"a2e/host/store"
+	"a2e/host/store/pg"
 	"a2e/protocol"
 )
 
@@ -82,7 +83,7 @@ func Open(text string) (*Fleet, error) {
 		return nil, wrong
 	}
 	f := &Fleet{name: defaultName, lease: defaultLease}
-	query, err := store.Parameters(u, "fleet", "lease", "schema", "search_path")
+	query, err := pg.Parameters(u, "fleet", "lease", "schema", "search_path")
 	if err != nil {
 		return nil, fmt.Errorf("the URL of a fleet %w", err)
 	}

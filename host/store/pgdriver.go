@@ -23,7 +23,6 @@ type pgConnector struct {
 }
 
 func newConnector(config *pgx.ConnConfig) pgConnector {
-	config.StatementCacheCapacity = maxStatements
 	never := func(context.Context, stdlib.ShouldPingParams) bool { return false } // see beginOn
 	return pgConnector{stdlib.GetConnector(*config, stdlib.OptionShouldPing(never)), new(atomic.Int64)}
 }

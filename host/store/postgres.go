@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
-	"maps"
 	"net"
 	"net/url"
 	"slices"
@@ -19,8 +18,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
+
+	"a2e/host/store/pg"
 )
 
 const (
@@ -74,32 +73,6 @@ func isSchemaName(text string) bool {
 	return text != "" && len(text) <= 63 && (text[0] < '0' || text[0] > '9') && strings.Trim(text, "abcdefghijklmnopqrstuvwxyz0123456789_") == ""
 }
 
-// Parameters reads the parameters of an address of PostgreSQL strictly: net/url and pgconn drop those that they
-// cannot read, with them what the user asked for. own are the names that mean something to a2e. An error shows no
-// value.
-func Parameters(u *url.URL, own ...string) (url.Values, error) {
-	all, err := url.ParseQuery(u.RawQuery)
-	if err != nil || u.ForceQuery && u.RawQuery == "" {
-		return nil, errors.New("has parameters that cannot be read; each should be name=value behind ? or &, with " +
-			"a ; " +
-			"or another sign within a value as %3B and the like")
-	}
-	if u.Fragment != "" || strings.HasSuffix(u.String(), "#") {
-		return nil, errors.New("has a #, behind which nothing is read; write %23 within a password or a value")
-	}
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		switch i := slices.IndexFunc(own, func(own string) bool { return strings.EqualFold(own, name) }); {
-		case i >= 0 && own[i] != name:
-			return nil, fmt.Errorf("has the parameter %.32q; should it be %s?", name, own[i])
-		case len(all[name]) > 1:
-			return nil, fmt.Errorf("has the parameter %.32q twice; one is enough", name)
-		case name == "":
-			return nil, errors.New("has a parameter without a name; each should be name=value")
-		}
-	}
-	return all, nil
-}
-
 // PostgresConfig reads the address of a state: a connection string of PostgreSQL, with ?schema=NAME for
 // one other than DefaultSchema. place is what may be shown of it. An error shows nothing of it.
 func PostgresConfig(address string) (c *pgx.ConnConfig, schema, place string, err error) {
@@ -108,7 +81,7 @@ func PostgresConfig(address string) (c *pgx.ConnConfig, schema, place string, er
 		return nil, "", "", errors.New("is not an address of PostgreSQL, such as " +
 			"postgres://user:password@host:5432/database?sslmode=require&schema=team")
 	}
-	query, err := Parameters(u, "schema", "search_path")
+	query, err := pg.Parameters(u, "schema", "search_path")
 	if err != nil {
 		return nil, "", "", err
 	}
@@ -133,15 +106,7 @@ func PostgresConfig(address string) (c *pgx.ConnConfig, schema, place string, er
 		return nil, "", "", errors.New("is not an address of PostgreSQL that can be used, such as " +
 			"postgres://user:password@host:5432/database?sslmode=require&schema=team")
 	}
-	if c.ConnectTimeout == 0 || c.ConnectTimeout > pgConnect {
-		c.ConnectTimeout = pgConnect
-	}
-	if c.RuntimeParams["application_name"] == "" {
-		c.RuntimeParams["application_name"] = "a2e"
-	}
-	c.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler { // a canceled statement stops on the server too
-		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: time.Second}
-	}
+	pg.Configure(c, pgConnect, time.Second)
 	shown := url.URL{Scheme: "postgres", Host: net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port))), Path: "/" + c.Database, RawQuery: "schema=" + schema}
 	if len(c.Host) > 0 && c.Host[0] == '/' {
 		shown.Host, shown.RawQuery = "", "host="+c.Host+"&schema="+schema
@@ -381,7 +346,7 @@ func (s *Postgres) mayHave(n int) {
 }
 
 // noRoom reports whether the server has no connection, or none to spare.
-func noRoom(err error) bool { return errors.Is(err, errCrowded) || sqlState(err) == tooManyConnections }
+func noRoom(err error) bool { return errors.Is(err, errCrowded) || pg.Code(err) == tooManyConnections }
 
 // queue waits for a connection of those that there are, or for the first. One request at a time asks
 // the server for it.
@@ -413,17 +378,9 @@ const (
 	noPrivilege        = "42501"
 )
 
-// sqlState is the code of an error of the server; "" = it is none.
-func sqlState(err error) string {
-	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return e.Code
-	}
-	return ""
-}
-
 // explain says what a failure means.
 func (s *Postgres) explain(ctx context.Context, err error) error {
-	state := sqlState(err)
+	state := pg.Code(err)
 	class := state
 	if len(state) == 5 {
 		class = state[:2]

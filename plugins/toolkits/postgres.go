@@ -14,22 +14,27 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 	"github.com/jackc/pgx/v5/pgproto3"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
 
-	"a2e/host/store"
+	"a2e/host/store/pg"
 )
 
-// pgClosing is how long a connection has to be made fit for the next statement, or closed.
-const pgClosing = 5 * time.Second
+const (
+	pgConnections = 8                // statements that run at once on a server
+	pgIdle        = 30 * time.Second // after which a connection that nobody uses is closed
+	pgClosing     = 5 * time.Second  // for a connection to be made fit for the next statement, or closed
+)
 
 // pgServer is a database of a PostgreSQL server.
 type pgServer struct {
-	config *pgconn.Config
+	config *pgxpool.Config
 
-	mu   sync.Mutex     // guards the fields below
-	idle *pgconn.PgConn // as if it had just been opened; nil = none
+	mu   sync.Mutex    // guards the fields below
+	pool *pgxpool.Pool // of connections as if they had just been opened; nil = none was needed yet
 	over bool
 }
 
@@ -37,19 +42,21 @@ type pgServer struct {
 func newPostgres(dsn string) (engine, error) {
 	var asked url.Values
 	if u, err := url.Parse(dsn); err == nil {
-		if asked, err = store.Parameters(u); err != nil {
+		if asked, err = pg.Parameters(u); err != nil {
 			return nil, err
 		}
 	}
-	c, err := pgconn.ParseConfig(dsn)
+	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		return nil, errors.New("is not a connection string of PostgreSQL, such as " +
 			"postgres://user:password@host:5432/database?sslmode=require")
 	}
+	config.MaxConns, config.MinConns, config.MinIdleConns = pgConnections, 0, 0
+	config.MaxConnIdleTime = pgIdle
+	c := config.ConnConfig
 	c.MaxProtocolMessageBodyLen = sqlMaxValue
-	if c.ConnectTimeout == 0 || c.ConnectTimeout > 10*time.Second {
-		c.ConnectTimeout = 10 * time.Second
-	}
+	pg.Configure(c, 10*time.Second, 2*time.Second)
+	c.DefaultQueryExecMode = pgx.QueryExecModeDescribeExec // nothing is kept for the next statement
 	own := map[string]string{
 		"client_encoding": "UTF8", "DateStyle": "ISO", "IntervalStyle": "iso_8601", "TimeZone": "UTC",
 		"bytea_output":                        "hex",
@@ -68,63 +75,46 @@ func newPostgres(dsn string) (engine, error) {
 		}
 	}
 	maps.Copy(c.RuntimeParams, own)
-	if c.RuntimeParams["application_name"] == "" {
-		c.RuntimeParams["application_name"] = "a2e"
-	}
-	c.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler { // a canceled statement stops on the server too
-		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: 2 * time.Second}
-	}
-	return &pgServer{config: c}, nil
+	return &pgServer{config: config}, nil
 }
 
 // take returns a connection for one statement.
-func (p *pgServer) take(ctx context.Context) (*pgconn.PgConn, error) {
+func (p *pgServer) take(ctx context.Context) (conn *pgxpool.Conn, err error) {
 	p.mu.Lock()
-	conn := p.idle
-	p.idle = nil
-	p.mu.Unlock()
-	if conn != nil {
-		if conn.Ping(ctx) == nil {
-			return conn, nil
-		}
-		closing, cancel := context.WithTimeout(context.Background(), pgClosing)
-		defer cancel()
-		_ = conn.Close(closing) // where the request was cancelled it lives on
+	if p.over {
+		err = errors.New("the toolkit was closed")
+	} else if p.pool == nil {
+		p.pool, err = pgxpool.NewWithConfig(context.Background(), p.config)
 	}
-	return pgconn.ConnectConfig(ctx, p.config)
+	pool := p.pool
+	p.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	return pool.Acquire(ctx)
 }
 
 // giveBack ends the transaction, and keeps the connection for the next statement without
 // anything that this one left behind: settings, locks, prepared statements.
-func (p *pgServer) giveBack(conn *pgconn.PgConn) {
+func giveBack(conn *pgxpool.Conn) {
 	ctx, cancel := context.WithTimeout(context.Background(), pgClosing)
 	defer cancel()
-	var err error
 	for _, sql := range []string{"ROLLBACK", "DISCARD ALL"} {
-		if err == nil {
-			err = conn.Exec(ctx, sql).Close()
+		if _, err := conn.Exec(ctx, sql); err != nil {
+			_ = conn.Conn().Close(ctx)
+			break
 		}
 	}
-	p.mu.Lock()
-	keep := err == nil && !p.over && p.idle == nil
-	if keep {
-		p.idle = conn
-	}
-	p.mu.Unlock()
-	if !keep {
-		_ = conn.Close(ctx)
-	}
+	conn.Release()
 }
 
 func (p *pgServer) close() {
 	p.mu.Lock()
-	conn := p.idle
-	p.idle, p.over = nil, true
+	pool := p.pool
+	p.pool, p.over = nil, true
 	p.mu.Unlock()
-	if conn != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), pgClosing)
-		defer cancel()
-		_ = conn.Close(ctx)
+	if pool != nil {
+		pool.Close()
 	}
 }
 
@@ -160,12 +150,12 @@ func (p *pgServer) run(ctx context.Context, s statement) (*result, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer p.giveBack(conn)
+	defer giveBack(conn)
 	begin := "BEGIN READ ONLY"
 	if s.writes {
 		begin = "BEGIN"
 	}
-	if err := conn.Exec(ctx, begin).Close(); err != nil {
+	if _, err := conn.Exec(ctx, begin); err != nil {
 		return nil, pgError(err)
 	}
 	if err := staysInTables(ctx, conn); err != nil {
@@ -181,7 +171,13 @@ func (p *pgServer) run(ctx context.Context, s statement) (*result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := conn.ExecParams(ctx, "DECLARE a2e NO SCROLL CURSOR FOR "+s.text, args, nil, nil, nil).Close(); err != nil {
+	// Not Exec, which takes several statements where there are no parameters.
+	declared, err := conn.Query(ctx, "DECLARE a2e NO SCROLL CURSOR FOR "+s.text, args...)
+	if err == nil {
+		declared.Close()
+		err = declared.Err()
+	}
+	if err != nil {
 		return nil, pgError(err)
 	}
 	return pgFetch(ctx, conn, s)
@@ -189,15 +185,15 @@ func (p *pgServer) run(ctx context.Context, s statement) (*result, error) {
 
 // staysInTables refuses roles that reach files and programs of the server, for which no transaction
 // is a wall.
-func staysInTables(ctx context.Context, conn *pgconn.PgConn) error {
+func staysInTables(ctx context.Context, conn *pgxpool.Conn) error {
 	const asks = `SELECT r.rolsuper OR pg_catalog.pg_has_role(r.oid, 'pg_execute_server_program', 'MEMBER')
 		OR pg_catalog.pg_has_role(r.oid, 'pg_read_server_files', 'MEMBER') OR pg_catalog.pg_has_role(r.oid, 'pg_write_server_files', 'MEMBER')
 		FROM pg_catalog.pg_roles r WHERE r.rolname = session_user`
-	res := conn.ExecParams(ctx, asks, nil, nil, nil, nil).Read()
-	switch {
-	case res.Err != nil:
-		return pgError(res.Err)
-	case len(res.Rows) != 1 || string(res.Rows[0][0]) != "f":
+	beyond := true
+	switch err := conn.QueryRow(ctx, asks).Scan(&beyond); {
+	case err != nil && !errors.Is(err, pgx.ErrNoRows):
+		return pgError(err)
+	case beyond:
 		return &sqlError{text: "the role of the connection string is a superuser, or may use files and programs of the server, which nothing here keeps it from; use a role that may use the tables and no more, such as CREATE ROLE reader LOGIN PASSWORD '…' IN ROLE pg_read_all_data"}
 	}
 	return nil
@@ -205,62 +201,78 @@ func staysInTables(ctx context.Context, conn *pgconn.PgConn) error {
 
 // boundTemp bounds the temporary files of the transaction's process, where the server lets the role do so: from
 // version 15 on, and after GRANT SET ON PARAMETER temp_file_limit. Otherwise what the server has set holds.
-func boundTemp(ctx context.Context, conn *pgconn.PgConn) error {
-	major, _, _ := strings.Cut(conn.ParameterStatus("server_version"), ".")
+func boundTemp(ctx context.Context, conn *pgxpool.Conn) error {
+	major, _, _ := strings.Cut(conn.Conn().PgConn().ParameterStatus("server_version"), ".")
 	if n, err := strconv.Atoi(major); err != nil || n < 15 {
 		return nil
 	}
 	const set = `SELECT pg_catalog.set_config(name, $1, true) FROM pg_catalog.pg_settings
-		WHERE name = 'temp_file_limit' AND (setting::bigint < 0 OR setting::bigint > $1::bigint)
+		WHERE name = 'temp_file_limit' AND (setting::bigint < 0 OR setting::bigint > $2)
 		AND pg_catalog.has_parameter_privilege(name, 'SET')`
-	kilobytes := []byte(strconv.Itoa(sqlMaxTemp >> 10))
-	if res := conn.ExecParams(ctx, set, [][]byte{kilobytes}, []uint32{pgText}, nil, nil).Read(); res.Err != nil {
-		return pgError(res.Err)
+	const kilobytes = sqlMaxTemp >> 10
+	if _, err := conn.Exec(ctx, set, strconv.Itoa(kilobytes), kilobytes); err != nil {
+		return pgError(err)
 	}
 	return nil
 }
 
+// asText has values come as the server writes them.
+var asText = pgx.QueryResultFormats{pgx.TextFormatCode}
+
+// readRows adds the rows of a statement to a result, and returns its columns and how many rows it changed or had.
+func readRows(rows pgx.Rows, res *result) (fields []pgconn.FieldDescription, n int64, err error) {
+	defer rows.Close()
+	for rows.Next() {
+		res.add(pgRow(rows.FieldDescriptions(), rows.RawValues()))
+	}
+	return slices.Clone(rows.FieldDescriptions()), rows.CommandTag().RowsAffected(), rows.Err() // used again
+}
+
 // pgFetch reads what the cursor gives, in pieces, so that little more comes than is wanted.
-func pgFetch(ctx context.Context, conn *pgconn.PgConn, s statement) (*result, error) {
+func pgFetch(ctx context.Context, conn *pgxpool.Conn, s statement) (*result, error) {
 	const piece = 50
 	res := newResult(s)
 	for {
 		want := min(piece, s.rows+1-len(res.Rows))
-		rows := conn.ExecParams(ctx, "FETCH "+strconv.Itoa(want)+" FROM a2e", nil, nil, nil, nil)
-		fields, read := slices.Clone(rows.FieldDescriptions()), 0 // the connection uses them again
-		for ; rows.NextRow(); read++ {
-			res.add(pgRow(fields, rows.Values()))
-		}
-		if _, err := rows.Close(); err != nil {
+		rows, err := conn.Query(ctx, "FETCH "+strconv.Itoa(want)+" FROM a2e", asText)
+		if err != nil {
 			return nil, pgError(err)
 		}
-		if read < want || res.Truncated {
+		fields, read, err := readRows(rows, res)
+		if err != nil {
+			return nil, pgError(err)
+		}
+		if read < int64(want) || res.Truncated {
 			return res, pgColumns(ctx, conn, fields, res)
 		}
 	}
 }
 
 // pgColumns asks the server for the names of the types.
-func pgColumns(ctx context.Context, conn *pgconn.PgConn, fields []pgconn.FieldDescription, res *result) error {
+func pgColumns(ctx context.Context, conn *pgxpool.Conn, fields []pgconn.FieldDescription, res *result) error {
 	oids, mods := make([]string, len(fields)), make([]string, len(fields))
 	for i, f := range fields {
 		oids[i], mods[i] = strconv.FormatUint(uint64(f.DataTypeOID), 10), strconv.Itoa(int(f.TypeModifier))
 	}
 	const asks = "SELECT pg_catalog.format_type(t.o, t.m) FROM ROWS FROM (pg_catalog.unnest($1::oid[]), pg_catalog.unnest($2::int[])) AS t(o, m)"
-	list := func(all []string) []byte { return []byte("{" + strings.Join(all, ",") + "}") }
-	types := conn.ExecParams(ctx, asks, [][]byte{list(oids), list(mods)}, nil, nil, nil).Read()
-	if types.Err != nil {
-		return pgError(types.Err)
+	list := func(all []string) string { return "{" + strings.Join(all, ",") + "}" }
+	rows, err := conn.Query(ctx, asks, list(oids), list(mods))
+	if err != nil {
+		return pgError(err)
+	}
+	types, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return pgError(err)
 	}
 	for i, f := range fields {
-		res.Columns = append(res.Columns, column{Name: f.Name, Type: string(types.Rows[i][0])})
+		res.Columns = append(res.Columns, column{Name: f.Name, Type: types[i]})
 	}
 	return nil
 }
 
 // pgExec runs one statement that may change something, in the transaction that has begun. The server
 // would wait for the data of a COPY, which nobody sends.
-func pgExec(ctx context.Context, conn *pgconn.PgConn, s statement) (*result, error) {
+func pgExec(ctx context.Context, conn *pgxpool.Conn, s statement) (*result, error) {
 	if copies(s.text) {
 		return nil, &sqlError{text: "COPY is not supported here; use INSERT and SELECT"}
 	}
@@ -268,23 +280,21 @@ func pgExec(ctx context.Context, conn *pgconn.PgConn, s statement) (*result, err
 	if err != nil {
 		return nil, err
 	}
-	rows := conn.ExecParams(ctx, s.text, args, nil, nil, nil)
-	res := newResult(s)
-	fields := slices.Clone(rows.FieldDescriptions())
-	for rows.NextRow() {
-		res.add(pgRow(fields, rows.Values()))
+	rows, err := conn.Query(ctx, s.text, append([]any{asText}, args...)...)
+	if err != nil {
+		return nil, pgError(err)
 	}
-	tag, err := rows.Close()
+	res := newResult(s)
+	fields, n, err := readRows(rows, res)
 	if err == nil {
 		err = pgColumns(ctx, conn, fields, res)
 	}
 	if err == nil {
-		err = conn.Exec(ctx, "COMMIT").Close()
+		_, err = conn.Exec(ctx, "COMMIT")
 	}
 	if err != nil {
 		return nil, pgError(err)
 	}
-	n := tag.RowsAffected()
 	res.Affected = &n
 	return res, nil
 }
@@ -309,31 +319,23 @@ func copies(text string) bool {
 	return false
 }
 
-// pgParams returns parameters as the protocol takes them; the server finds their types.
-func pgParams(params []any) ([][]byte, error) {
-	all := make([][]byte, len(params))
+// pgParams returns parameters as texts, which the server takes for any type.
+func pgParams(params []any) ([]any, error) {
+	all := make([]any, len(params))
 	for i, param := range params {
 		switch v := param.(type) {
-		case string:
-			all[i] = []byte(v)
-		case bool:
-			all[i] = strconv.AppendBool(nil, v)
-		case jsontext.Value:
+		case string, nil:
 			all[i] = v
-		case nil:
+		case bool:
+			all[i] = strconv.FormatBool(v)
+		case jsontext.Value:
+			all[i] = string(v)
 		default:
 			return nil, fmt.Errorf("a parameter of type %T", param)
 		}
 	}
 	return all, nil
 }
-
-// The types whose texts have a form of their own in JSON.
-const (
-	pgBool, pgBytea, pgInt8, pgInt2, pgInt4, pgText, pgOID = 16, 17, 20, 21, 23, 25, 26
-	pgJSON, pgFloat4, pgFloat8                             = 114, 700, 701
-	pgTimestamp, pgTimestamptz, pgJSONB                    = 1114, 1184, 3802
-)
 
 func pgRow(fields []pgconn.FieldDescription, values [][]byte) []jsontext.Value {
 	row := make([]jsontext.Value, len(values))
@@ -350,25 +352,25 @@ func pgValue(oid uint32, text []byte) jsontext.Value {
 		return jsontext.Value("null")
 	}
 	switch oid {
-	case pgBool:
+	case pgtype.BoolOID:
 		return jsontext.Value(strconv.AppendBool(nil, string(text) == "t"))
-	case pgInt2, pgInt4, pgInt8, pgOID:
+	case pgtype.Int2OID, pgtype.Int4OID, pgtype.Int8OID, pgtype.OIDOID:
 		return jsontext.Value(string(text))
-	case pgFloat4, pgFloat8: // those that are no JSON are NaN and the infinite ones
+	case pgtype.Float4OID, pgtype.Float8OID: // those that are no JSON are NaN and the infinite ones
 		if v := jsontext.Value(string(text)); v.IsValid() {
 			return v
 		}
-	case pgBytea:
+	case pgtype.ByteaOID:
 		if b, err := hex.DecodeString(strings.TrimPrefix(string(text), `\x`)); err == nil {
 			return jsonBytes(b)
 		}
-	case pgJSON, pgJSONB:
+	case pgtype.JSONOID, pgtype.JSONBOID:
 		if v := jsontext.Value(string(text)); v.IsValid() && v.Compact() == nil {
 			return v
 		}
-	case pgTimestamp:
+	case pgtype.TimestampOID:
 		return jsonText(strings.Replace(string(text), " ", "T", 1))
-	case pgTimestamptz:
+	case pgtype.TimestamptzOID:
 		for _, layout := range []string{"2006-01-02 15:04:05.999999999Z07", "2006-01-02 15:04:05.999999999Z07:00"} {
 			if at, err := time.Parse(layout, string(text)); err == nil {
 				return jsonText(at.UTC().Format(time.RFC3339Nano))

@@ -58,6 +58,10 @@ func TestPostgres(t *testing.T) {
 			assert.That(t, strings.HasPrefix(got, "tool_error: "), "%s: %s", text, got)
 		}
 		root := db(t, SQLOptions{DSN: config.NewSecret(server.URL(postgres.Superuser)), ReadOnly: &no})
+		reads := db(t, SQLOptions{DSN: config.NewSecret(server.URL("writer"))}) // a role that may write
+		for _, text := range []string{"SELECT 1; COMMIT; DELETE FROM orders", "SELECT 1; ROLLBACK; BEGIN; DELETE FROM orders; COMMIT"} {
+			assert.Contains(t, sqlOf(t, reads, "sql_query", text, ""), "multiple commands")
+		}
 		assert.Contains(t, sqlOf(t, root, "sql_execute", "SELECT pg_read_file('/etc/passwd')", ""), "superuser")
 		assert.Equal(t, server.Exec(t, "SELECT count(*) FROM orders"), "2", "orders")
 	})
