@@ -16,6 +16,8 @@ package checkpoint
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -25,15 +27,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"crypto/sha256"
-	"encoding/hex"
-
 	"github.com/rs/zerolog"
 
 	"a2e/host/sandbox"
 )
 
-// Options say what is kept of which workspace. Bounds of 0 are those of DefaultOptions.
+// Options say what is kept of which workspace. Bounds of 0 are the defaults.
 type Options struct {
 	Workspace      string   // absolute, without links
 	StateDir       string   // checkpoints are kept below it

@@ -447,3 +447,20 @@ func TestBytes(t *testing.T) {
 	out, err := exec.Command("git", "--git-dir="+repository, "show", "checkpoints~2:a").CombinedOutput()
 	assert.Equal(t, string(out), contents["a"], fmt.Sprint("git shows ", err))
 }
+
+// TestUnreadable: a file that git may not read is left out, and the others are kept.
+func TestUnreadable(t *testing.T) {
+	s := newStage(t, nil)
+	s.write("a", "one")
+	s.write("closed", "one")
+	first := s.take("")
+	must.OK(t, os.Chmod(filepath.Join(s.dir, "closed"), 0))
+	s.write("a", "two")
+	second := s.take("")
+	assert.That(t, first.LeftOut == 0 && second.LeftOut == 1 && second.Files == 1, "%+v, %+v", first, second)
+	s.write("a", "three")
+	done := s.restore(checkpoint.RestoreOptions{To: first.ID})
+	must.That(t, len(done.Problems) == 1 && done.Problems[0].Path == "closed", "%v", done.Problems)
+	assert.Contains(t, done.Problems[0].Why, "could not be read")
+	s.want("a", "one")
+}

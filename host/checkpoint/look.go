@@ -88,9 +88,7 @@ func (s *state) fit(room int64) {
 
 // out has a name no longer be kept.
 func (s *state) out(name string) {
-	if s.fresh[name] {
-		s.Files--
-	} else {
+	if s.Files--; !s.fresh[name] {
 		s.drop = append(s.drop, name)
 	}
 }
@@ -108,7 +106,6 @@ func (s *state) closed(err error) bool {
 		return false
 	}
 	s.leave(found[1], nil, closed)
-	s.LeftOut = len(s.Left)
 	s.out(found[1])
 	s.add = slices.Delete(s.add, at, at+1)
 	return true

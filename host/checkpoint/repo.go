@@ -131,9 +131,13 @@ func (k *Keeper) ready() error {
 		k.write("config", config), k.write("info/exclude", exclude))
 }
 
-// write makes a file of the repository.
+// write makes a file of the repository, which nobody finds half written.
 func (k *Keeper) write(name, content string) error {
-	return os.WriteFile(filepath.Join(k.dir, name), []byte(content), 0o600)
+	path := filepath.Join(k.dir, name)
+	if err := os.WriteFile(path+".new", []byte(content), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
 }
 
 // names reads a list of names out of the repository.
@@ -198,6 +202,10 @@ func (k *Keeper) refresh() error {
 	text, err := os.ReadFile(filepath.Join(k.dir, branch))
 	tip := strings.TrimSpace(string(text))
 	last := k.last()
+	first, _ := os.ReadFile(filepath.Join(k.dir, "shallow"))
+	if last != nil && len(first) > 0 && k.metas[0].commit != strings.TrimSpace(string(first)) {
+		last = nil // another host has removed the oldest
+	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		k.metas = nil
@@ -239,35 +247,38 @@ const commit = `commit() {
 	c=$(git commit-tree "$1" ${2:+-p "$2"} -F "$GIT_DIR/$3") && git update-ref ` + branch + ` "$c" && echo "$3 $c $1"
 }; `
 
-// keep takes in what changed, and makes a commit of it where that makes a difference.
-func (k *Keeper) keep(now *state) (*meta, error) {
-	last := k.last()
-	if err := k.room(now); err != nil {
-		return nil, err
-	}
+// stage writes what the next commit is made of. tree is that of the last one, where a commit of the same tree is to
+// take its place; else "".
+func (k *Keeper) stage(now *state) (tree, parent string, err error) {
 	now.LeftOut = len(now.Left)
 	message, err := now.message()
 	if err != nil {
-		return nil, err
+		return "", "", err
 	}
-	rename, parent, tree := "", "", ""
-	if last != nil {
-		parent = last.parent
-		if now.like(last) && now.Restored == 0 {
-			same := *last
-			same.Before, same.Made = cmp.Or(now.Before, last.Before), now.Made
-			if rename, err = same.message(); err != nil {
-				return nil, err
-			}
-			tree = last.tree
+	rename := ""
+	if last := k.last(); last != nil && now.like(last) && now.Restored == 0 {
+		same := *last
+		same.Before, same.Made = cmp.Or(now.Before, last.Before), now.Made
+		if rename, err = same.message(); err != nil {
+			return "", "", err
 		}
+		tree, parent = last.tree, last.parent
 	}
-	if err := errors.Join(k.write(addFile, list(now.add)), k.write(dropFile, list(now.drop)),
-		k.write(messageFile, message), k.write(renameFile, rename)); err != nil {
+	return tree, parent, errors.Join(k.write(addFile, list(now.add)), k.write(dropFile, list(now.drop)),
+		k.write(messageFile, message), k.write(renameFile, rename))
+}
+
+// keep takes in what changed, and makes a commit of it where that makes a difference.
+func (k *Keeper) keep(now *state) (*meta, error) {
+	if err := k.room(now); err != nil {
 		return nil, err
 	}
 	var out bytes.Buffer
-	for {
+	for tries := 0; ; tries++ {
+		tree, parent, err := k.stage(now)
+		if err != nil {
+			return nil, err
+		}
 		big := "512m"
 		if len(now.add) > 200 { // one pack, not a file for each
 			big = "1"
@@ -279,18 +290,20 @@ func (k *Keeper) keep(now *state) (*meta, error) {
 			tree=$(git write-tree) || exit
 			if [ "$tree" != "$TREE" ]; then commit "$tree" "$TIP" message; else commit "$tree" "$PARENT" rename; fi`,
 			"BIG", big, "TREE", tree, "PARENT", parent, "GIT_COMMITTER_DATE", date(now.Made))
-		if err == nil || !now.closed(err) {
-			break
+		if err == nil {
+			return k.made(&now.meta, out.String())
 		}
-		if err := errors.Join(k.write(addFile, list(now.add))); err != nil {
+		if !now.closed(err) && !(tries < maxTries && strings.Contains(err.Error(), "Bus error")) {
+			return nil, err
+		}
+		if err := k.ready(); err != nil { // git that was killed has left its lock
 			return nil, err
 		}
 	}
-	if err != nil {
-		return nil, err
-	}
-	return k.made(&now.meta, out.String())
 }
+
+// maxTries is how often git is started again that was killed since a file became shorter while it read it.
+const maxTries = 8
 
 func date(t time.Time) string { return fmt.Sprintf("@%d +0000", t.Unix()) }
 
