@@ -315,7 +315,6 @@ func TestExitCodes(t *testing.T) {
 		{"schema config --markdown", 0, "## Options of tools"},
 		{"schema protocol", 0, `"handshake/req"`},
 		{"schema protocol --markdown", 0, "### `tool/call/req`"},
-		{"check -c DIR/kept.yaml", 3, "unknown key \"pth\""},
 		{"check -c DIR/missing.yaml", 3, "missing.yaml"},
 		{"check -c DIR/bad.yaml", 3, "max_parallel"},
 		{"serve -c DIR/bad.yaml", 3, "max_parallel"},
