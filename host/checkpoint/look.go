@@ -9,7 +9,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -93,20 +92,15 @@ func (s *state) out(name string) {
 	}
 }
 
-var unable = regexp.MustCompile(`(?s)fatal: Unable to process path (.+)$`)
-
 // closed leaves out the file that git could not read, if it is that what it says.
 func (s *state) closed(err error) bool {
-	found := unable.FindStringSubmatch(err.Error())
-	if found == nil {
-		return false
-	}
-	at := slices.Index(s.add, found[1])
+	_, name, _ := strings.Cut(err.Error(), "fatal: Unable to process path ")
+	at := slices.Index(s.add, name)
 	if at < 0 {
 		return false
 	}
-	s.leave(found[1], nil, closed)
-	s.out(found[1])
+	s.leave(name, nil, closed)
+	s.out(name)
 	s.add = slices.Delete(s.add, at, at+1)
 	return true
 }
