@@ -3,6 +3,7 @@ package env
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"os"
@@ -23,7 +24,7 @@ const (
 )
 
 // opened returns the store. The first time it brings what files of hosts of before have to the tables, and removes
-// them.
+// them; a damaged one stays, and the log names it.
 func (k *keeper) opened(ctx context.Context) (store.Store, error) {
 	s, err := k.plugin.Store(ctx)
 	if err != nil || k.former.Load() || s.Dir() == "" {
@@ -54,7 +55,12 @@ func (k *keeper) takeFormer(ctx context.Context, s store.Store) error {
 			continue
 		}
 		var lines []*journalLine
-		if lines, err = readFormer(d, name); err == nil {
+		if lines, err = readFormer(d, name); errors.Is(err, store.ErrCorrupt) {
+			k.plugin.Log.Warn().Err(err).Msg("steps that an earlier version kept in this file are left out; " +
+				"remove it when they are not needed")
+			err = nil
+			continue
+		} else if err == nil {
 			err = s.Write(ctx, func(tx *store.Tx) error {
 				for _, l := range lines {
 					if err := k.take(tx, l); err != nil {
@@ -90,7 +96,9 @@ func readFormer(d *private.Dir, name string) (lines []*journalLine, err error) {
 				store.ErrCorrupt)
 		}
 		l := new(journalLine)
-		err = json.Unmarshal(body, l)
+		if err := json.Unmarshal(body, l); err != nil {
+			return nil, fmt.Errorf("%s: %w: %w", filepath.Join(d.Path(), name), store.ErrCorrupt, err)
+		}
 		lines = append(lines, l)
 	}
 	return lines, err
