@@ -236,6 +236,21 @@ func writeOpen(path string, mode os.FileMode) error {
 	return os.Chmod(path, mode)
 }
 
+// TestFormerLog: a log that a version with a seal and rotation of its own has written is checked and continued.
+func TestFormerLog(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"audit.jsonl", "audit.jsonl.1", "audit.jsonl.2", "key"} {
+		raw := must.Get(os.ReadFile(filepath.Join("testdata/former", name)))(t)
+		must.OK(t, os.WriteFile(filepath.Join(dir, name), raw, 0o600))
+	}
+	l := &signedLog{T: t, path: filepath.Join(dir, "audit.jsonl"), key: Key{File: filepath.Join(dir, "key")}}
+	r := l.verify()
+	must.That(t, r.OK() && r.Entries == 8 && r.Signed == 8, "as it was: %s", r)
+	must.OK(t, l.live(0, 2))
+	r = l.verify()
+	must.That(t, r.OK() && r.Entries == 10 && r.Signed == 10 && len(r.Files) == 3, "continued: %s", r)
+}
+
 // TestKeyForOldLog: a log without a key goes on with one, and is good all the time.
 func TestKeyForOldLog(t *testing.T) {
 	dir := t.TempDir()
