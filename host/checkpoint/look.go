@@ -92,9 +92,17 @@ func (s *state) out(name string) {
 	}
 }
 
-// closed leaves out the file that git could not read, if it is that what it says.
+// shortRead is what git says of a file that became shorter while it was read.
+const shortRead = "fatal: failed to read "
+
+// closed leaves out the file that git could not read, if that is what it says.
 func (s *state) closed(err error) bool {
-	_, name, _ := strings.Cut(err.Error(), "fatal: Unable to process path ")
+	_, name, found := strings.Cut(err.Error(), "fatal: Unable to process path ")
+	if !found {
+		_, name, _ = strings.Cut(err.Error(), shortRead)
+		_, name, _ = strings.Cut(name, "from '")
+		name = strings.TrimSuffix(name, "'")
+	}
 	at := slices.Index(s.add, name)
 	if at < 0 {
 		return false

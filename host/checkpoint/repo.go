@@ -280,7 +280,7 @@ func (k *Keeper) keep(now *state) (*meta, error) {
 			return nil, err
 		}
 		big := "512m"
-		if len(now.add) > 200 { // one pack, not a file for each
+		if len(now.add) > 200 || tries > 0 { // one pack, not a file for each; and read once, whatever changes meanwhile
 			big = "1"
 		}
 		err = k.script(&out, commit+`
@@ -293,7 +293,7 @@ func (k *Keeper) keep(now *state) (*meta, error) {
 		if err == nil {
 			return k.made(&now.meta, out.String())
 		}
-		if !now.closed(err) && !(tries < maxTries && strings.Contains(err.Error(), "Bus error")) {
+		if !(tries < maxTries && changing(err)) && !now.closed(err) {
 			return nil, err
 		}
 		if err := k.ready(); err != nil { // git that was killed has left its lock
@@ -302,8 +302,14 @@ func (k *Keeper) keep(now *state) (*meta, error) {
 	}
 }
 
-// maxTries is how often git is started again that was killed since a file became shorter while it read it.
+// maxTries is how often git is started again where files changed while it read them.
 const maxTries = 8
+
+// changing reports whether that is what git ended with: a file became shorter, or other than it was.
+func changing(err error) bool {
+	return slices.ContainsFunc([]string{"Bus error", "unstable object source data", "short read", shortRead},
+		func(said string) bool { return strings.Contains(err.Error(), said) })
+}
 
 func date(t time.Time) string { return fmt.Sprintf("@%d +0000", t.Unix()) }
 
