@@ -29,8 +29,7 @@ func docs() map[string]string {
 			"under a type its options, or false to switch it off; under another name the options of a plugin in " +
 			"place of the default one, with its type among them. A list names exactly what is on; an empty list " +
 			"offers nothing.",
-		"mcpServers": "The MCP servers, as every MCP client writes them: an option of the plugin mcp, which takes it " +
-			"from " +
-			"here.",
+		"mcpServers": "The MCP servers, as every MCP client writes them: an option of the plugin mcp, which " +
+			"takes it from here.",
 	}
 }

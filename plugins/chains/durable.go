@@ -230,9 +230,9 @@ func (p *Plugin) claim(ctx context.Context, req *protocol.ChainRequest, pl *plan
 		if h != nil {
 			j.number, claimed = h.number, true
 			p.hosts.mark(j.number, true)
-			if _, err := tx.Exec("UPDATE chains_journals SET owner = $1, leased_until = unixepoch() + $2, state = "+
-				"$3, cancelled = 0, updated_at = $4, message = '' WHERE number = $5", p.hosts.name(), p.hosts.lease,
-				stateRunning, now, h.number); err != nil {
+			if _, err := tx.Exec("UPDATE chains_journals SET owner = $1, leased_until = unixepoch() + $2, "+
+				"state = $3, cancelled = 0, updated_at = $4, message = '' WHERE number = $5",
+				p.hosts.name(), p.hosts.lease, stateRunning, now, h.number); err != nil {
 				return err
 			}
 			if err := j.load(tx); err != nil {
@@ -244,13 +244,10 @@ func (p *Plugin) claim(ctx context.Context, req *protocol.ChainRequest, pl *plan
 			return err
 		}
 		j.number, err = tx.Insert("INSERT INTO chains_journals (workspace, id, agent, owner, leased_until, state, "+
-			"definition, "+
-			"input, request, created_at, updated_at, bytes) VALUES ($1, $2, $3, $4, unixepoch() + $5, $6, $7, $8, "+
-			"$9, $10, "+
-			"$11, $12) RETURNING number",
+			"definition, input, request, created_at, updated_at, bytes) "+
+			"VALUES ($1, $2, $3, $4, unixepoch() + $5, $6, $7, $8, $9, $10, $11, $12) RETURNING number",
 			p.env.Workspace, req.ChainID, agent, p.hosts.name(), p.hosts.lease, stateRunning, definition, input,
-			request, now, now,
-			len(request))
+			request, now, now, len(request))
 		if claimed = err == nil; claimed {
 			p.hosts.mark(j.number, true)
 			err = j.check(req.Resolve)

@@ -96,9 +96,8 @@ func takeJournal(r *journalRecord, tx *store.Tx) error {
 		}
 	}
 	number, err := tx.Insert("INSERT INTO chains_journals (workspace, id, agent, owner, state, definition, input, "+
-		"request, "+
-		"created_at, updated_at, bytes, message) VALUES ($1, $2, $3, '', $4, $5, $6, $7, $8, $9, $10, $11) RETURNING "+
-		"number",
+		"request, created_at, updated_at, bytes, message) "+
+		"VALUES ($1, $2, $3, '', $4, $5, $6, $7, $8, $9, $10, $11) RETURNING number",
 		r.Workspace, r.ID, r.Agent, r.State, r.Definition, r.Input, []byte(r.Request), int64(r.CreatedAt),
 		int64(r.UpdatedAt), bytes,
 		r.Message)

@@ -55,12 +55,14 @@ func (k *keeper) takeFormer(ctx context.Context, s store.Store) error {
 			continue
 		}
 		var lines []*journalLine
-		if lines, err = readFormer(d, name); errors.Is(err, store.ErrCorrupt) {
+		lines, err = readFormer(d, name)
+		switch {
+		case errors.Is(err, store.ErrCorrupt):
 			k.plugin.Log.Warn().Err(err).Msg("steps that an earlier version kept in this file are left out; " +
 				"remove it when they are not needed")
 			err = nil
 			continue
-		} else if err == nil {
+		case err == nil:
 			err = s.Write(ctx, func(tx *store.Tx) error {
 				for _, l := range lines {
 					if err := k.take(tx, l); err != nil {

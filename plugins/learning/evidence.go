@@ -155,8 +155,7 @@ func chosen(column string, n int) string {
 func weight(time string) string {
 	const age = "(CAST($2 AS BIGINT) - @)"
 	const text = "CASE WHEN " + age + " <= 0 THEN 1.0 WHEN CAST($1 AS DOUBLE PRECISION) * " + age + " > 40 THEN 0.0 " +
-		"ELSE " +
-		"exp(-CAST($1 AS DOUBLE PRECISION) * " + age + ") END"
+		"ELSE exp(-CAST($1 AS DOUBLE PRECISION) * " + age + ") END"
 	return strings.ReplaceAll(text, "@", time)
 }
 

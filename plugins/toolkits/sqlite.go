@@ -484,8 +484,7 @@ func sqliteError(err error) error {
 	text := e.Error()
 	if e.Code()&0xff == sqlite3.SQLITE_FULL {
 		text += fmt.Sprintf(": sorts, groups and joins may write %d MiB of temporary files; take fewer rows or "+
-			"columns, "+
-			"or an order that an index has", sqlMaxTemp>>20)
+			"columns, or an order that an index has", sqlMaxTemp>>20)
 	}
 	if strings.Contains(text, "too many columns in result set") {
 		text += fmt.Sprintf(": name %d at most", sqliteMaxColumns)
