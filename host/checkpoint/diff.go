@@ -50,12 +50,13 @@ type DiffOptions struct {
 }
 
 // Diff says what differs between two states, by path. From 0 is the state that one step of an
-// undo would put back.
+// undo would put back; where there is none yet, nothing differs.
 func (k *Keeper) Diff(ctx context.Context, o DiffOptions) ([]Change, error) {
 	if !k.Exists() {
 		return nil, ErrNone
 	}
 	return use(ctx, k, func() (all []Change, err error) {
+		all = []Change{}
 		if o.To == 0 {
 			now, err := k.take(Info{})
 			if err != nil {
@@ -65,7 +66,7 @@ func (k *Keeper) Diff(ctx context.Context, o DiffOptions) ([]Change, error) {
 		}
 		if o.From == 0 {
 			if o.From, err = k.back(o.To, 1); err != nil {
-				return nil, err
+				o.From = o.To
 			}
 		}
 		changes, err := k.between(o.From, o.To)

@@ -214,6 +214,8 @@ func TestNothingThere(t *testing.T) {
 	s.take("")
 	_, err = s.Restore(context.Background(), checkpoint.RestoreOptions{Steps: 1})
 	assert.Fails(t, err, "there is nothing to undo")
+	same := must.Get(s.Diff(context.Background(), checkpoint.DiffOptions{}))(t)
+	assert.That(t, same != nil && len(same) == 0, "differs from the only state: %v", same)
 	s.write("a", "two")
 	s.take("")
 	objects := must.Get(filepath.Glob(filepath.Join(s.opts.StateDir, "checkpoints", "*", "objects", "??", "*")))(t)
