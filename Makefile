@@ -81,7 +81,7 @@ bench: ## this host against a bare line echo and an MCP server, side by side
 	go build -trimpath -ldflags '-s -w' -o "$$dir/a2e" . && \
 	go build -o "$$dir/lineecho" ./host/hosttest/peers/lineecho && \
 	go build -o "$$dir/mcpecho" ./host/hosttest/peers/mcpecho && \
-	"$$dir/a2e" bench --short --vs "$$dir/mcpecho" --vs "$$dir/lineecho" -- "$$dir/a2e" serve
+	go run ./host/hosttest/bench --short --vs "$$dir/mcpecho" --vs "$$dir/lineecho" -- "$$dir/a2e" serve
 
 benchmarks: ## the Go benchmarks: starts of children, a memory of 100,000 entries, the fleet, chains, …
 	go test -run '^$$' -bench . ./...

@@ -78,7 +78,6 @@ func TestArguments(t *testing.T) {
 func TestWrongWords(t *testing.T) {
 	t.Parallel()
 	dir := memories(t)
-	run(t, dir, nil, "bench", "--duration=90s", "--list").want(t, 0, "")
 	for _, c := range []struct {
 		args, says string
 		code       int
@@ -108,8 +107,7 @@ func TestWrongWords(t *testing.T) {
 		{"skills run x --timeout=0", "1 or more", 2},
 		{"worker --max-tasks=0 -- cat", "1 or more", 2},
 		{"dispatch x --workers=0 -- cat", "1 or more", 2},
-		{"bench --rounds=-1 --list", "1 or more", 2},
-		{"bench --duration=0s --list", "out of range", 2},
+		{"replay x --timeout=0", "above 0", 2},
 		{"check x --audit y", "not both", 2},
 		{"check --key-file x", "--key-file is for --audit", 2},
 		{"trust x --list", "give no file", 2},

@@ -24,7 +24,6 @@ import (
 	"github.com/alecthomas/kong"
 	"github.com/rs/zerolog"
 
-	"a2e/host/bench"
 	"a2e/host/config"
 	"a2e/host/redact"
 	"a2e/host/schema"
@@ -102,7 +101,6 @@ type commands struct {
 
 	Inspect inspectCmd `cmd:"" group:"debug" help:"Show the messages of a host or a record in the browser."`
 	Replay  replayCmd  `cmd:"" group:"debug" help:"Send a record to a host again and report what differs."`
-	Bench   benchCmd   `cmd:"" group:"debug" help:"Measure a host on stdio, this one or another."`
 
 	Schema     schemaCmd     `cmd:"" group:"other" help:"Print the JSON Schemas of the protocol or of the config."`
 	Help       helpCmd       `cmd:"" group:"other" help:"Print a page of the documentation, or list the pages."`
@@ -395,14 +393,3 @@ var version = sync.OnceValue(func() string {
 	}
 	return info.Main.Version
 })
-
-type benchCmd struct {
-	bench.Options
-}
-
-// Run measures.
-func (b benchCmd) Run(sys *System) error {
-	ctx, stop := interruptible()
-	defer stop()
-	return fail(exitFailed, bench.Run(ctx, b.Options, sys.Out, sys.Err))
-}

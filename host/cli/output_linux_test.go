@@ -47,7 +47,6 @@ func TestOutputThatFails(t *testing.T) {
 		"./a2e schema config >/dev/full":               4,
 		"./a2e schema protocol >/dev/full":             4,
 		"./a2e version >/dev/full":                     4,
-		"./a2e bench --list >/dev/full":                4,
 		"./a2e --help >/dev/full":                      4,
 		"./a2e tools call --help >/dev/full":           4,
 		ping + " | ./a2e >/dev/null":                   0,

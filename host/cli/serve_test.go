@@ -310,7 +310,6 @@ func TestExitCodes(t *testing.T) {
 		{"tools call --help", 0, "Example"},
 		{"help", 0, "config  Every key"},
 		{"help tols", 2, `did you mean "tools"`},
-		{"bench --list", 0, "start"},
 		{"schema config", 0, `"max_parallel"`},
 		{"schema config --markdown", 0, "## Options of tools"},
 		{"schema protocol", 0, `"handshake/req"`},

@@ -1,4 +1,4 @@
-package bench
+package main
 
 import (
 	"bufio"
@@ -134,23 +134,27 @@ func TestListNamesTheCases(t *testing.T) {
 	assert.Diff(t, want, names)
 }
 
-func TestOptionsAreAKongCommand(t *testing.T) {
-	var cli struct {
-		Bench Options `cmd:"" help:"Measure a host."`
+func TestOptionsAreFlags(t *testing.T) {
+	parse := func(words ...string) (Options, error) {
+		var opts Options
+		_, err := must.Get(kong.New(&opts))(t).Parse(words)
+		return opts.defaults(), err
 	}
-	parser := must.Get(kong.New(&cli))(t)
 	dir := t.TempDir()
-	must.Get(parser.Parse([]string{"bench", "--vs", "peer a,b", "--vs", "other", "--in", dir, "--json", "--quick", "host", "--flag", "x"}))(t)
-	got := cli.Bench.defaults()
+	got, err := parse("--vs", "peer a,b", "--vs", "other", "--in", dir, "--json", "--quick", "host", "--flag", "x")
+	must.OK(t, err)
 	want := Options{Vs: []string{"peer a,b", "other"}, In: dir, JSON: true, Quick: true, Command: []string{"host", "--flag", "x"},
 		Dialect: "auto", Duration: 200 * time.Millisecond, Rounds: 1, Starts: 5, Pipe: 1 << 20}
 	assert.Diff(t, want, got)
-	must.Get(parser.Parse([]string{"bench", "--quick", "--", "host", "--flag"}))(t)
-	assert.Diff(t, []string{"host", "--flag"}, cli.Bench.defaults().Command)
-	var zero Options
-	cli.Bench = zero
-	must.Get(parser.Parse([]string{"bench"}))(t)
-	assert.Diff(t, zero.defaults(), cli.Bench)
+	got, err = parse("--quick", "--", "host", "--flag")
+	must.OK(t, err)
+	assert.Diff(t, []string{"host", "--flag"}, got.Command)
+	_, err = parse("--quick")
+	assert.Fails(t, err, "name the host to measure")
+	for _, flag := range []string{"--rounds=0", "--starts=-1", "--duration=0s"} {
+		_, err = parse(flag, "--list")
+		assert.Fails(t, err, "must be above 0")
+	}
 }
 
 func TestHomeIsNotTheUsers(t *testing.T) {

@@ -1,4 +1,4 @@
-// Package bench measures any host that talks over its standard streams: how
+// Command bench measures any host that talks over its standard streams: how
 // soon it answers, how long one call takes, how many calls a second it serves,
 // and what they cost it in processor time and memory.
 //
@@ -8,11 +8,13 @@
 // checked all the same: the first and the last exchange of each case in full,
 // every answer between them by its kind and length, and the number of answers.
 //
+//	go run ./host/hosttest/bench [--short] [--vs CMD]... -- CMD
+//
 //	plan ─ case ─ round ─ target:  spawn ─ greet ─ probe ─ load ─ probe ─ close
 //
 // With several targets each round visits all of them in turn, so that what
 // disturbs the machine disturbs all alike; a ratio is the median over rounds.
-package bench
+package main
 
 import (
 	"cmp"
@@ -21,6 +23,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"path"
 	"path/filepath"
 	"runtime"
@@ -30,11 +33,12 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/alecthomas/kong"
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Options are the parameters of `a2e bench`. The zero value of a field means
+// Options are the flags and arguments of the command. The zero value of a field means
 // its default.
 type Options struct {
 	Vs        []string      `sep:"none" placeholder:"CMD" help:"Another host to alternate with, as one command line, whose words have blanks between them. May be given several times; each gets a column of ratios."`
@@ -47,10 +51,10 @@ type Options struct {
 	Duration  time.Duration `default:"1s" help:"How long each case sends requests, for each host and round."`
 	Rounds    int           `default:"3" help:"How often each case is repeated; the median counts."`
 	Starts    int           `default:"15" help:"How often each host is started for the start-up time."`
-	Pipe      int           `default:"1048576" least:"-1" help:"Bytes of each pipe's buffer, where the system lets it be set; --pipe=-1 leaves the system's own."`
+	Pipe      int           `default:"1048576" help:"Bytes of each pipe's buffer; --pipe=-1 leaves the system's own."`
 	In        string        `type:"existingdir" placeholder:"DIR" help:"Run the hosts in this folder with the environment as it is. Otherwise they get an empty folder that is also their home."`
 	JSON      bool          `name:"json" help:"Print one JSON object instead of the table."`
-	Command   []string      `arg:"" optional:"" passthrough:"partial" help:"The host to measure and its arguments (default: this program itself, as serve)."`
+	Command   []string      `arg:"" optional:"" passthrough:"partial" help:"The host to measure and its arguments."`
 }
 
 // defaults fills in what the zero value means, and what Quick means, and takes
@@ -68,6 +72,30 @@ func (o Options) defaults() Options {
 		o.Duration, o.Rounds, o.Starts = min(o.Duration, 200*time.Millisecond), 1, min(o.Starts, 5)
 	}
 	return o
+}
+
+func main() {
+	var opts Options
+	kong.Parse(&opts, kong.Name("bench"), kong.ShortUsageOnError(),
+		kong.Description("Measure hosts on stdio, side by side: how soon they answer, how fast, and what that costs."))
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := Run(ctx, opts, os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+// Validate implements kong's check of the parsed flags.
+func (o Options) Validate() error {
+	if o.Duration <= 0 || o.Rounds < 1 || o.Starts < 1 {
+		return errors.New("--duration, --rounds and --starts must be above 0")
+	}
+	if len(o.Command) == 0 && !o.List {
+		return errors.New("name the host to measure, such as `-- ./a2e serve`")
+	}
+	return nil
 }
 
 // Run measures what the options name and prints the result to stdout: a table,
@@ -138,15 +166,7 @@ type runner struct {
 
 // findTargets resolves the command lines and settles what each one speaks.
 func (r *runner) findTargets(ctx context.Context) error {
-	command := r.opts.Command
-	if len(command) == 0 {
-		self, err := os.Executable()
-		if err != nil {
-			return fmt.Errorf("bench: name the host to measure: %w", err)
-		}
-		command = []string{self, "serve"}
-	}
-	if err := r.addTarget(ctx, command, r.opts.Dialect); err != nil {
+	if err := r.addTarget(ctx, r.opts.Command, r.opts.Dialect); err != nil {
 		return err
 	}
 	for i, line := range r.opts.Vs {
