@@ -368,9 +368,9 @@ func (c *conn) query(ctx context.Context, query string, args []any) (*sql.Rows, 
 	return stmt.QueryContext(ctx, args...)
 }
 
-// run runs statements that are not worth preparing.
+// run implements session. Its statements are prepared too: BEGIN and COMMIT stand in each transaction.
 func (c *conn) run(query string) error {
-	_, err := c.ExecContext(context.Background(), query)
+	_, err := c.exec(context.Background(), query, nil)
 	return err
 }
 

@@ -91,7 +91,7 @@ func (g group) end(commit func([]*job) error) {
 	}
 }
 
-// session is a connection that statements can be run on without preparing them.
+// session is a connection that can run statements without arguments, several in one text too.
 type session interface {
 	querier
 	run(sql string) error

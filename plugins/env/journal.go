@@ -40,7 +40,7 @@ func (k *keeper) note(ctx context.Context, moves []move, begun []byte, closed st
 	if !k.plugin.durable() || k.mute.Load() && k.failing.Load() {
 		return
 	}
-	host.HandOff(ctx) // others may join its commit
+	host.AwaitSoon(ctx) // others may join its commit
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), journalPatience)
 	defer cancel()
 	s, err := k.opened(ctx)
