@@ -66,18 +66,23 @@ func (s *System) getenv(name string) string {
 	return ""
 }
 
-// commands is the command line. The help of each command holds an example.
-type commands struct {
+// globals are the flags of every command.
+type globals struct {
 	Config   string `short:"c" placeholder:"FILE" help:"Config file. Default: $$A2E_CONFIG, ./a2e.yaml once it is trusted (a2e trust), a2e/config.yaml in the user's config folder, or none at all."`
 	LogLevel string `enum:"trace,debug,info,warn,error" default:"warn" help:"What is logged: trace, debug, info, warn or error."`
 	LogFile  string `placeholder:"FILE" help:"Write the log to this file instead of stderr."`
 
-	ShowVersion bool `name:"version" help:"Print the version."`
+	ShowVersion kong.VersionFlag `name:"version" help:"Print the version."`
+}
+
+// commands is the command line. The help of each command holds an example.
+type commands struct {
+	globals `group:"all"`
 
 	Init   initCmd   `cmd:"" group:"setup" help:"Write a config for this folder."`
 	Trust  trustCmd  `cmd:"" group:"setup" help:"Show what this folder's a2e.yaml does, and trust it."`
-	Doctor doctorCmd `cmd:"" group:"setup" help:"Check what the config needs on this machine, and how to fix it."`
-	Check  checkCmd  `cmd:"" group:"setup" help:"Check the config, an audit file or another client's MCP servers."`
+	Doctor doctorCmd `cmd:"" group:"setup" help:"Check what the config needs on this machine."`
+	Check  checkCmd  `cmd:"" group:"setup" help:"Check the config, an audit file or a .mcp.json."`
 
 	Serve    serveCmd    `cmd:"" default:"1" group:"serve" help:"Serve an agent on stdin and stdout (the default)."`
 	MCP      mcpCmd      `cmd:"" name:"mcp" group:"serve" help:"List, add and approve MCP servers, or serve as one."`
@@ -102,11 +107,11 @@ type commands struct {
 	Inspect inspectCmd `cmd:"" group:"debug" help:"Show the messages of a host or a record in the browser."`
 	Replay  replayCmd  `cmd:"" group:"debug" help:"Send a record to a host again and report what differs."`
 
-	Schema     schemaCmd     `cmd:"" group:"other" help:"Print the JSON Schemas of the protocol or of the config."`
-	Help       helpCmd       `cmd:"" group:"other" help:"Print a page of the documentation, or list the pages."`
-	Man        manCmd        `cmd:"" group:"other" help:"Print the manual page, for man -l."`
-	Completion completionCmd `cmd:"" group:"other" help:"Print the completion script of a shell."`
-	Version    versionCmd    `cmd:"" group:"other" help:"Print the version."`
+	Schema     schemaCmd     `cmd:"" help:"Print the JSON Schemas of the protocol or of the config."`
+	Help       helpCmd       `cmd:"" help:"Print a page of the documentation, or list the pages."`
+	Man        manCmd        `cmd:"" help:"Print the manual page, for man -l."`
+	Completion completionCmd `cmd:"" help:"Print the completion script of a shell."`
+	Version    versionCmd    `cmd:"" help:"Print the version."`
 
 	only   string // the only type of plugin to be made; "" = all
 	record bool   // calls count into learning, as those of agents do
@@ -151,14 +156,10 @@ func Main(args []string, sys System) (code int) {
 	sys.secrets, sys.screen = redact.New(nil), new(drawing)
 	watchLauncher(&sys)
 	if len(args) == 0 || len(args) == 1 && args[0] == "serve" {
-		// how agents spawn it: building the parser would cost them a millisecond
-		cmd.LogLevel = "warn"
+		cmd.LogLevel = "warn" // how agents spawn it: even the parser of one command would cost them a millisecond
 		return finish(cmd.Serve.Run(&cmd, &sys), &sys)
 	}
-	if len(args) == 1 && args[0] == "version" {
-		return finish(cmd.Version.Run(&sys), &sys) // nor does this need it
-	}
-	parser, err := newParser(&cmd, &sys)
+	parser, err := newParser(&cmd, &sys, unneeded(args[0]))
 	if err != nil {
 		fmt.Fprintln(sys.Err, "a2e:", err)
 		return exitUsage
@@ -167,41 +168,62 @@ func Main(args []string, sys System) (code int) {
 		complete(parser.Model, &cmd, &sys, args[1:])
 		return exitOK
 	}
-	about := details()
-	for _, leaf := range parser.Model.Leaves(false) {
-		leaf.Detail = about[leaf.Path()]
-	}
-	parsed, err := parse(parser, args)
+	ctx, err := parser.Parse(args)
 	if err == nil {
-		err = checkNumbers(parsed.Flags())
+		return finish(inWords(ctx.Run(&cmd, &sys), ctx.Selected()), &sys)
 	}
-	switch {
-	case err != nil && sys.Out.failed() != nil:
+	if sys.Out.failed() != nil {
 		return finish(err, &sys)
-	case err != nil:
-		fmt.Fprintf(sys.Err, "a2e: %v; see %s --help\n", err, commandOf(parsed))
-		return exitUsage
 	}
-	return finish(inWords(run(parsed, &cmd, &sys), parsed.Selected()), &sys)
+	command := parser.Model.Node // the deepest that the line has reached
+	if wrong, ok := errors.AsType[*kong.ParseError](err); ok && wrong.Context.Selected() != nil {
+		command = wrong.Context.Selected()
+	}
+	fmt.Fprintf(sys.Err, "a2e: %v; see %s --help\n", err, command.FullPath())
+	return exitUsage
+}
+
+// unneeded leaves out the other commands where a line begins with a command's name: kong takes 5 ms
+// for all, and whoever spawns `a2e serve` or `a2e mcp serve` waits for it.
+func unneeded(word string) kong.Option {
+	var others []string
+	found := false
+	for f := range reflect.TypeFor[commands]().Fields() {
+		switch _, command := f.Tag.Lookup("cmd"); {
+		case !command:
+		case strings.EqualFold(f.Name, word):
+			found = true
+		default:
+			others = append(others, f.Name)
+		}
+	}
+	if !found {
+		return kong.IgnoreFields()
+	}
+	return kong.IgnoreFields(`^commands\.(` + strings.Join(others, "|") + `)$`)
 }
 
 // newParser makes the parser of the commands.
-func newParser(cmd *commands, sys *System) (*kong.Kong, error) {
-	parser, err := kong.New(cmd,
+func newParser(cmd *commands, sys *System, options ...kong.Option) (*kong.Kong, error) {
+	parser, err := kong.New(cmd, append(options,
 		kong.Name("a2e"),
-		kong.Description("The agent-to-environment host: NDJSON requests on stdin, answers on stdout.\n\nExample:\n  printf '%s\\n' '{\"type\":\"ping\",\"id\":\"1\"}' | a2e"),
+		kong.Description("The agent-to-environment host: NDJSON requests on stdin, answers on stdout."),
 		kong.Writers(sys.Out, sys.Err),
+		kong.Vars{"version": versionLine()},
 		kong.Exit(func(code int) { panic(stop{code}) }),
+		kong.Help(printHelp),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, FlagsLast: true}),
-		kong.Groups{
-			"setup": "Set up a folder:", "serve": "Serve agents:", "try": "Try what agents use:",
-			"state": "Manage state:", "debug": "Debug:", "other": "Other:",
-		},
-	)
+		kong.ExplicitGroups([]kong.Group{
+			{Key: "setup", Title: "Set up"}, {Key: "serve", Title: "Serve"}, {Key: "try", Title: "Try"},
+			{Key: "state", Title: "State"}, {Key: "debug", Title: "Debug"},
+			{Key: "all", Title: "Flags of every command:"},
+		}),
+	)...)
 	if err != nil {
 		return nil, err
 	}
-	for _, group := range parser.Model.Children { // the commands in a group have no groups of their own
+	parser.Model.HelpFlag.Group = parser.Model.Flags[len(parser.Model.Flags)-1].Group
+	for _, group := range parser.Model.Children { // or they would show the group of their parent
 		for _, command := range group.Children {
 			command.Group = &kong.Group{Key: "commands", Title: "Commands:"}
 		}
@@ -209,10 +231,10 @@ func newParser(cmd *commands, sys *System) (*kong.Kong, error) {
 	return parser, nil
 }
 
-// checkNumbers refuses numbers that cannot be meant: all flags with one are counts and times,
+// AfterApply refuses numbers that cannot be meant: all flags with one are counts and times,
 // from 1 up where nothing else is said of them. The tag least says from where.
-func checkNumbers(flags []*kong.Flag) error {
-	for _, f := range flags {
+func (*commands) AfterApply(ctx *kong.Context) error {
+	for _, f := range ctx.Flags() {
 		n, least := 0.0, 1.0
 		switch kind := f.Target.Kind(); {
 		case !f.Set || f.Tag.Enum != "":

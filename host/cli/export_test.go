@@ -33,6 +33,3 @@ func Model() (*kong.Application, error) {
 	}
 	return parser.Model, nil
 }
-
-// Runs reports whether run would run a command.
-func Runs(command any) bool { return runner(command) != nil }

@@ -123,6 +123,42 @@ func details() map[string]string {
 	return all
 }
 
+// printHelp prints the help of a command as kong does. That of the program is one screen: a line for
+// each command, and the rest by their names.
+func printHelp(options kong.HelpOptions, ctx *kong.Context) error {
+	if command := ctx.Selected(); command != nil {
+		command.Detail = details()[command.Path()]
+		return kong.DefaultHelpPrinter(options, ctx)
+	}
+	var b strings.Builder
+	title := ""
+	line := func(group, name, about string) {
+		if group == title {
+			group = ""
+		} else {
+			title = group
+		}
+		fmt.Fprintf(&b, "%-7s%-12s%s\n", group, name, about)
+	}
+	fmt.Fprintf(&b, "Usage: a2e [command] [flags]\n\n%s\n", ctx.Model.Help)
+	b.WriteString(`Example: printf '%s\n' '{"type":"ping","id":"1"}' | a2e` + "\n\n")
+	var rest []string
+	for _, command := range ctx.Model.Children {
+		if command.Group == nil {
+			rest = append(rest, command.Name)
+		} else {
+			line(command.Group.Title, command.Name, command.Help)
+		}
+	}
+	line("Other", strings.Join(rest, ", "), "")
+	for _, flag := range ctx.Model.Flags {
+		line("Flags", fmt.Sprintf("%-21s", flag), firstSentence(flag.Help))
+	}
+	b.WriteString("\nSee a2e COMMAND --help for a command, and a2e help for the pages.\n")
+	_, err := io.WriteString(ctx.Stdout, b.String())
+	return err
+}
+
 type manCmd struct{}
 
 // Run prints the manual page: the commands as the parser has them, and what the page of the

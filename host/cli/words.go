@@ -175,17 +175,3 @@ func listenCode(err error) int {
 	}
 	return exitConfig
 }
-
-// commandOf returns the words of the deepest command that a command line has reached.
-func commandOf(ctx *kong.Context) string {
-	words := "a2e"
-	if ctx == nil {
-		return words
-	}
-	for _, at := range ctx.Path {
-		if at.Command != nil {
-			words += " " + at.Command.Name
-		}
-	}
-	return words
-}
