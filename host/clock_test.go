@@ -12,6 +12,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/audit"
+	"a2e/host/event"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
@@ -34,7 +35,7 @@ func TestClockBefore1970(t *testing.T) {
 			at := must.Get(time.Parse(time.RFC3339, text))(t)
 			file := filepath.Join(t.TempDir(), "audit.jsonl")
 			trail := must.Get(audit.Open(audit.Options{Path: file, Now: func() time.Time { return at }}))(t)
-			p := hosttest.New(t, host.Options{Plugins: []host.Plugin{newLab()}, Now: func() time.Time { return at }, Audit: trail})
+			p := hosttest.New(t, host.Options{Plugins: []host.Plugin{newLab()}, Now: func() time.Time { return at }, Events: event.New(nil).With(trail, event.Request)})
 			p.Handshake(protocol.CapTools)
 			got := p.Call(protocol.TypeToolCallReq, tool("echo", `{}`))
 			assert.That(t, strings.Contains(string(got.Line), want) && jsontext.Value(got.Line).IsValid(), "no %s in %s", want, got.Line)

@@ -25,6 +25,7 @@
 //	reply.go      one answer for each call; errors as the wire has them
 //	event.go      events before the answer; stream.go: messages after it
 //	writer.go     the output: one flusher, bounded
+//	trail.go      the event of each request that was answered, for the log, the audit and others
 //	control.go    the types that the host answers itself; pending.go: what it asks the agent
 //	drain.go      the end: two deadlines; let finish, cut off, close, write out
 //

@@ -1,9 +1,9 @@
 package host
 
 import (
-	"a2e/host/audit"
 	"a2e/host/auth"
 	"a2e/host/checkpoint"
+	"a2e/host/event"
 	"a2e/host/redact"
 	"a2e/host/trace"
 	"a2e/protocol"
@@ -24,35 +24,30 @@ import (
 // Options is everything a Host needs from outside. The zero value of a field is
 // its default.
 type Options struct {
-	Plugins      []Plugin
-	MaxParallel  int         // requests of a session that run at once; 4
-	Limits       Limits      // sizes; see Limits
-	Namespaced   bool        // events of tools and skills go as tool/event and skill/event
-	Tokens       auth.Tokens // of which a handshake must bring one; none = open
-	Audit        Auditor     // gets one entry per request; nil = none
-	Log          zerolog.Logger
-	Secrets      *redact.Set      // that no line of the output shows; nil = there are none
-	Now          func() time.Time // time.Now
-	IDs          io.Reader        // random bytes for ids; a generator seeded from the system
-	AgentID      string           // of every session, whatever an agent calls itself; "" = that
-	AuditSession string           // the session id in audit entries; "" = the session's own
-	Dialects     []Dialect        // other protocols on the pipe, asked before A2E
-	Only         bool             // every line is for the first of Dialects: there is no A2E
-	Uncounted    bool             // no Recorder is told of calls
-	Tap          Tap              // takes what goes over the streams; nil = nobody does
-	Groups       Groups           // of tools
-	Middleware   []Middleware     // around all requests, the outermost first
-	Tracer       *trace.Tracer    // gets a span of each request; nil = nobody does
-	Buffers      *sync.Pool       // for the output, of the hosts of a process; nil = the host has its own
-	Closing      chan struct{}    // has room for the hosts of a process that close their plugins at once; nil = all may
+	Plugins     []Plugin
+	MaxParallel int         // requests of a session that run at once; 4
+	Limits      Limits      // sizes; see Limits
+	Namespaced  bool        // events of tools and skills go as tool/event and skill/event
+	Tokens      auth.Tokens // of which a handshake must bring one; none = open
+	Log         zerolog.Logger
+	Events      *event.Stream    // takes what happens; nil = the log alone does
+	Secrets     *redact.Set      // that no line of the output shows; nil = there are none
+	Now         func() time.Time // time.Now
+	IDs         io.Reader        // random bytes for ids; a generator seeded from the system
+	AgentID     string           // of every session, whatever an agent calls itself; "" = that
+	Dialects    []Dialect        // other protocols on the pipe, asked before A2E
+	Only        bool             // every line is for the first of Dialects: there is no A2E
+	Uncounted   bool             // no Recorder is told of calls
+	Tap         Tap              // takes what goes over the streams; nil = nobody does
+	Groups      Groups           // of tools
+	Middleware  []Middleware     // around all requests, the outermost first
+	Tracer      *trace.Tracer    // gets a span of each request; nil = nobody does
+	Buffers     *sync.Pool       // for the output, of the hosts of a process; nil = the host has its own
+	Closing     chan struct{}    // has room for the hosts of a process that close their plugins at once; nil = all may
 
 	Checkpoints     *checkpoint.Keeper // of the workspace, taken before what may change it; nil = none
 	NeedCheckpoints bool               // nothing that may change it begins without one
 }
-
-// Auditor takes one entry for each request that was answered. Record must not
-// block and must not keep the entry's strings.
-type Auditor interface{ Record(audit.Entry) }
 
 // Tap returns streams in the place of those of Serve that note what goes over them. They must
 // not make the host wait.
@@ -70,7 +65,6 @@ type Host struct {
 	groups   *groups  // of tools
 
 	services *Services
-	trails   bool // requests go into the log or the audit trail
 	ids      *idSource
 	begun    time.Time
 
@@ -122,6 +116,9 @@ func New(opts Options) (*Host, error) {
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
+	if opts.Events == nil {
+		opts.Events = event.New(opts.Secrets).WithLog(opts.Log)
+	}
 	if opts.Buffers == nil {
 		opts.Buffers = new(sync.Pool)
 	}
@@ -142,7 +139,6 @@ func New(opts Options) (*Host, error) {
 		asked:       make(map[string]chan protocol.Object),
 		streams:     make(map[*Stream]struct{}),
 	}
-	h.trails = opts.Audit != nil || opts.Log.GetLevel() <= zerolog.InfoLevel
 	h.services = newServices(h)
 	h.chooser = first[Chooser](h.services)
 	h.router.own(h.router.at(protocol.TypeToolCallReq)).groups = h.groups

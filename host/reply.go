@@ -1,6 +1,7 @@
 package host
 
 import (
+	"a2e/host/event"
 	"a2e/host/store"
 	"a2e/protocol"
 	"context"
@@ -44,7 +45,7 @@ func (h *Host) answer(c *call, out []byte, resp any, err error) (next []byte) {
 		}
 	}
 	switch {
-	case c.work == nil && (h.trails || c.span != nil):
+	case c.work == nil && (h.opts.Events.Wants(event.Request) || c.span != nil):
 		h.record(c, size, code)
 	case c.work != nil && c.work.Answered != nil:
 		c.work.Answered()

@@ -16,7 +16,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host"
-	"a2e/host/audit"
+	"a2e/host/event"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
@@ -335,7 +335,7 @@ func (s *slowInfo) Info() host.PluginInfo {
 // atAudit calls a function for each request that was answered.
 type atAudit func()
 
-func (f atAudit) Record(audit.Entry) { f() }
+func (f atAudit) Take(event.Event) { f() }
 
 // TestNoSessionBeginsAtTheEnd: a handshake that was cut off begins no session,
 // which nobody could use and the plugins would have to end.
@@ -343,12 +343,12 @@ func TestNoSessionBeginsAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slowInfo{source: &source{}, release: make(chan struct{})}
 		var shut atomic.Bool
-		b := bubble(t, host.Options{Plugins: []host.Plugin{s}, Audit: atAudit(func() {
+		b := bubble(t, host.Options{Plugins: []host.Plugin{s}, Events: event.New(nil).With(atAudit(func() {
 			if shut.Load() { // the handshake was answered for, and goes on
 				close(s.release)
 				synctest.Wait()
 			}
-		})})
+		}), event.Request)})
 		s.slow.Store(true)
 		b.hello("b")
 		synctest.Wait()

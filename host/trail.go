@@ -1,22 +1,18 @@
 package host
 
 import (
-	"cmp"
 	"context"
 	"strings"
 
-	"a2e/host/audit"
+	"a2e/host/event"
 	"a2e/host/trace"
 	"a2e/protocol"
 )
 
-// maxLogged bounds, in bytes, each text of a client in a line of the log.
-const maxLogged = 256
-
 // record leaves the traces of a request that was answered; code is "" for a success.
 func (h *Host) record(c *call, size int, code protocol.ErrorCode) {
-	e := audit.Entry{
-		Time: h.opts.Now(), Duration: h.elapsed() - c.start, Success: code == "", ErrorCode: string(code),
+	e := event.Event{
+		Kind: event.Request, Time: h.opts.Now(), Duration: h.elapsed() - c.start, ErrorCode: string(code),
 		InputBytes: len(c.line.Raw()), OutputBytes: size, Type: string(c.line.Type), Name: subject(c.line.Object()),
 	}
 	if chosen := c.chosen.Load(); chosen != nil {
@@ -45,11 +41,11 @@ func subject(obj protocol.Object) string {
 	return ""
 }
 
-// Trail leaves the traces of a request of a dialect, in the session that e names unless the
-// config names one for all. ctx is that of Dialect.Open, span what Trace has made.
-func Trail(ctx context.Context, e audit.Entry, span *trace.Span) {
-	if h, _ := ctx.Value(hostKey{}).(*Host); h != nil && (h.trails || span != nil) {
-		e.Time = h.opts.Now()
+// Trail leaves the traces of a request of a dialect, in the session that e names. ctx is that of
+// Dialect.Open, span what Trace has made.
+func Trail(ctx context.Context, e event.Event, span *trace.Span) {
+	if h, _ := ctx.Value(hostKey{}).(*Host); h != nil && (h.opts.Events.Wants(event.Request) || span != nil) {
+		e.Kind, e.Time = event.Request, h.opts.Now()
 		h.trail(e, span)
 	}
 }
@@ -73,7 +69,7 @@ func (h *Host) beginSpan(c *call) {
 }
 
 // endSpan ends the span of a request, if there is one.
-func endSpan(span *trace.Span, e audit.Entry) {
+func endSpan(span *trace.Span, e event.Event) {
 	if span == nil { // nor are its attributes made
 		return
 	}
@@ -82,23 +78,8 @@ func endSpan(span *trace.Span, e audit.Entry) {
 		trace.Attr{Key: "a2e.input_bytes", Value: e.InputBytes}, trace.Attr{Key: "a2e.output_bytes", Value: e.OutputBytes})
 }
 
-// trail puts a request into the log and the audit trail: what was asked for and what became
-// of it, never what was in it.
-func (h *Host) trail(e audit.Entry, span *trace.Span) {
+// trail tells of a request that was answered: what was asked for and what became of it, never what was in it.
+func (h *Host) trail(e event.Event, span *trace.Span) {
 	endSpan(span, e)
-	outcome := "ok"
-	if !e.Success {
-		outcome = cmp.Or(e.ErrorCode, "failed")
-	}
-	line := h.opts.Log.Info()
-	for _, field := range [...][2]string{{"type", e.Type}, {"name", e.Name}, {"req_id", e.ReqID}} {
-		if text := field[1]; text != "" {
-			line = line.Str(field[0], text[:min(len(text), maxLogged)])
-		}
-	}
-	line.Float64("ms", float64(e.Duration.Microseconds())/1000).Str("outcome", outcome).Msg("request")
-	if h.opts.Audit != nil {
-		e.SessionID = cmp.Or(h.opts.AuditSession, e.SessionID)
-		h.opts.Audit.Record(e)
-	}
+	h.opts.Events.Take(e)
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"a2e/host/event"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 
@@ -45,10 +46,7 @@ func open(t testing.TB, o Options) *Log {
 // closeLog closes a Log that must write everything, however long this machine takes over it.
 func closeLog(t testing.TB, l *Log) {
 	t.Helper()
-	if l.Close() != nil {
-		<-l.done
-		must.OK(t, l.Close())
-	}
+	eventually(t, "all is written and the log closed", func() bool { return l.Close() == nil })
 }
 
 // verified checks the chain at path and gives the report.
@@ -59,10 +57,11 @@ func verified(t testing.TB, path string) Report {
 	return r
 }
 
-func sample(i int) Entry {
-	return Entry{
+func sample(i int) event.Event {
+	return event.Event{
+		Kind: event.Request,
 		Time: time.UnixMicro(1712345678000001 + int64(i)), SessionID: "s-1", ReqID: fmt.Sprintf("req-%d", i),
-		Success: true, Duration: 3 * time.Millisecond, InputBytes: 120, OutputBytes: 340,
+		Duration: 3 * time.Millisecond, InputBytes: 120, OutputBytes: 340,
 		Type: "tool/call/req", Capability: "tools",
 	}
 }
@@ -84,10 +83,8 @@ func lines(t testing.TB, path string) []string {
 func TestEntryIsWrittenAsDocumented(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "new", "folder", "audit.jsonl")
 	l := open(t, Options{Path: path})
-	ok := sample(0)
-	ok.ErrorCode = "ignored when it succeeded"
-	l.Record(ok)
-	l.Record(Entry{
+	l.Take(sample(0))
+	l.Take(event.Event{
 		Time: time.UnixMicro(1_500_000), SessionID: "s", ReqID: "a\"\\\n\x00é\u2028", CorrelationID: "c",
 		Duration: 1999 * time.Microsecond, ErrorCode: "tool_error", Type: "t", Capability: "k", Name: "n",
 	})
@@ -121,7 +118,7 @@ func TestAnyText(t *testing.T) {
 			s = rapid.String().Draw(t, "runes")
 		}
 		s = strings.Repeat(s, rapid.IntRange(1, 60).Draw(t, "times"))
-		line := appendEntry(nil, &Entry{ReqID: s, SessionID: s, CorrelationID: s, ErrorCode: s, Type: s, Capability: s, Name: s})
+		line := appendEntry(nil, event.Event{ReqID: s, SessionID: s, CorrelationID: s, ErrorCode: s, Type: s, Capability: s, Name: s}, 0)
 		line, _ = appendLinked(nil, line[:len(line)-1], noLink(), nil, 0)
 		if len(line) > maxLine || bytes.Count(line, []byte{'\n'}) != 1 {
 			t.Fatalf("%d bytes, %d newlines", len(line), bytes.Count(line, []byte{'\n'}))
@@ -136,7 +133,7 @@ func TestAnyText(t *testing.T) {
 	})
 }
 
-func TestRecordKeepsNoStringAndAllocatesNothing(t *testing.T) {
+func TestTakeKeepsNoStringAndAllocatesNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	l := open(t, Options{Path: path})
 	id := []byte("caller's buffer")
@@ -144,8 +141,7 @@ func TestRecordKeepsNoStringAndAllocatesNothing(t *testing.T) {
 	e.ReqID = string(id)
 	// The goroutine would add its own allocations; with the lock held, by another log, it only waits.
 	unlock := must.Get(open(t, Options{Path: path}).file.lock(nil, time.Second))(t)
-	l.pending = make([]byte, 0, 1<<20)
-	assert.Equal(t, testing.AllocsPerRun(2000, func() { l.Record(e) }), 0, "Record makes … allocations")
+	assert.Equal(t, testing.AllocsPerRun(2000, func() { l.Take(e) }), 0, "Take makes … allocations")
 	unlock()
 	closeLog(t, l)
 	r := verified(t, path)
@@ -155,9 +151,9 @@ func TestRecordKeepsNoStringAndAllocatesNothing(t *testing.T) {
 func TestCloseIsIdempotentAndEndsRecording(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	l := open(t, Options{Path: path})
-	l.Record(sample(0))
+	l.Take(sample(0))
 	closeLog(t, l)
-	l.Record(sample(1))
+	l.Take(sample(1))
 	closeLog(t, l)
 	r := verified(t, path)
 	assert.Equal(t, r.Entries, 1, "… entries, want 1")
@@ -180,9 +176,9 @@ func TestMoved(t *testing.T) {
 	write := func(l *Log, n int) {
 		t.Helper()
 		for i := range n {
-			l.Record(sample(i))
+			l.Take(sample(i))
 		}
-		eventually(t, "all is written", func() bool { l.mu.Lock(); defer l.mu.Unlock(); return len(l.pending)+l.inflight == 0 })
+		eventually(t, "all is written", func() bool { size, _ := l.Waiting(); return size == 0 })
 	}
 	lasting, other := open(t, Options{Path: path}), open(t, Options{Path: path})
 	write(other, 2)
@@ -214,7 +210,7 @@ func TestHalfLineIsRepaired(t *testing.T) {
 	path := filepath.Join(dir, "audit.jsonl")
 	l := open(t, Options{Path: path})
 	for i := range 3 {
-		l.Record(sample(i))
+		l.Take(sample(i))
 	}
 	closeLog(t, l)
 	whole := must.Get(os.ReadFile(path))(t)
@@ -223,7 +219,7 @@ func TestHalfLineIsRepaired(t *testing.T) {
 		must.OK(t, os.WriteFile(path, whole[:cut], 0o600))
 		var n notes
 		l := open(t, Options{Path: path, Logger: n.add})
-		l.Record(sample(9))
+		l.Take(sample(9))
 		closeLog(t, l)
 		want, wantNotes := 2, 1
 		switch cut {
@@ -242,14 +238,14 @@ func TestHalfLineIsRepaired(t *testing.T) {
 func TestHalfLineAlone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	l := open(t, Options{Path: path})
-	l.Record(sample(0))
+	l.Take(sample(0))
 	closeLog(t, l)
 	must.OK(t, os.Rename(path, path+".1"))
 	must.OK(t, os.WriteFile(path, []byte(`{"ts":17123`), 0o600))
 	r, err := Verify(path, Key{})
 	assert.That(t, err == nil && !r.OK() && r.Broken.Kind == BreakHalf && r.Broken.Line == 1, "%+v, %v", r, err)
 	l = open(t, Options{Path: path})
-	l.Record(sample(1))
+	l.Take(sample(1))
 	closeLog(t, l)
 	r = verified(t, path)
 	assert.That(t, r.Entries == 2 && r.Anchor == "", "%+v", r)
@@ -267,8 +263,8 @@ func TestForeignLinesStay(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "audit.jsonl")
 			must.OK(t, os.WriteFile(path, []byte(foreign), 0o600))
 			l := open(t, Options{Path: path})
-			l.Record(sample(0))
-			l.Record(sample(1))
+			l.Take(sample(0))
+			l.Take(sample(1))
 			closeLog(t, l)
 			got := lines(t, path)
 			assert.That(t, len(got) == 3 && got[0] == strings.TrimSuffix(foreign, "\n"), "%d lines", len(got))
@@ -285,10 +281,10 @@ func TestFailingDiskDelaysNothing(t *testing.T) {
 	must.OK(t, os.MkdirAll(filepath.Join(path, "in the way"), 0o700))
 	var n notes
 	l := open(t, Options{Path: path, Logger: n.add})
-	l.Record(sample(0))
+	l.Take(sample(0))
 	eventually(t, "the Logger hears of it", func() bool { return len(n.all()) > 0 })
 	for i := 1; i < 200; i++ {
-		l.Record(sample(i))
+		l.Take(sample(i))
 	}
 	must.OK(t, os.RemoveAll(path))
 	eventually(t, "the Logger hears that it works again", func() bool { return len(n.all()) > 1 })
@@ -303,24 +299,23 @@ func TestFailingDiskDelaysNothing(t *testing.T) {
 func TestMemoryIsBoundedAndDropsAreCounted(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	must.OK(t, os.Mkdir(path, 0o700))
-	l := open(t, Options{Path: path})
+	var n notes
+	l := open(t, Options{Path: path, Logger: n.add})
 	const total = 60_000
 	for i := range total / 2 {
-		l.Record(sample(i))
+		l.Take(sample(i))
 		if i == 10 {
-			eventually(t, "a batch is stuck", func() bool { l.mu.Lock(); defer l.mu.Unlock(); return l.inflight > 0 })
+			eventually(t, "a batch is stuck", func() bool { return len(n.all()) > 0 })
 		}
 	}
 	for i := range total / 2 {
-		l.Record(sample(i))
+		l.Take(sample(i))
 	}
-	l.mu.Lock()
-	held, dropped := len(l.pending)+l.inflight, l.dropped
-	l.mu.Unlock()
+	held, dropped := l.Waiting()
 	assert.That(t, held <= maxPending && held >= maxPending/2 && dropped != 0, "%d bytes wait, %d entries dropped", held, dropped)
 	must.OK(t, os.Remove(path))
-	eventually(t, "all is written", func() bool { l.mu.Lock(); defer l.mu.Unlock(); return len(l.pending)+l.inflight == 0 })
-	l.Record(sample(total))
+	eventually(t, "all is written", func() bool { size, _ := l.Waiting(); return size == 0 })
+	l.Take(sample(total))
 	closeLog(t, l)
 	r := verified(t, path)
 	markers := 0
@@ -339,12 +334,12 @@ func TestHeldLock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	unlock := must.Get((&file{path: path}).lock(nil, time.Second))(t)
 	l := open(t, Options{Path: path})
-	l.Record(sample(0))
-	l.Record(sample(1))
+	l.Take(sample(0))
+	l.Take(sample(1))
 	assert.Fails(t, l.Close(), "lost at least 2 entries", "Close")
 	unlock()
 	l = open(t, Options{Path: path})
-	l.Record(sample(2))
+	l.Take(sample(2))
 	closeLog(t, l)
 	r := verified(t, path)
 	assert.Equal(t, r.Entries, 1, "%+v", r)

@@ -18,6 +18,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/host/event"
 )
 
 const (
@@ -54,17 +56,20 @@ func linkOf(line []byte) (k link) {
 	return k
 }
 
-// appendEntry appends e without its link and closing brace, ended by a newline.
-// Escaped JSON holds no raw newline, so the newline parts entries.
-func appendEntry(dst []byte, e *Entry) []byte {
+// appendEntry appends the entry of e, or of the loss of lost ones, without its link and closing brace,
+// ended by a newline. Escaped JSON holds no raw newline, so the newline parts entries.
+func appendEntry(dst []byte, e event.Event, lost int) []byte {
+	if lost > 0 {
+		e.Type = droppedType
+	}
 	dst = appendTime(append(dst, `{"ts":`...), e.Time)
 	dst = appendText(append(dst, `,"session_id":`...), e.SessionID)
 	dst = appendText(append(dst, `,"req_id":`...), e.ReqID)
 	dst = appendText(append(dst, `,"correlation_id":`...), e.CorrelationID)
-	dst = strconv.AppendBool(append(dst, `,"success":`...), e.Success)
+	dst = strconv.AppendBool(append(dst, `,"success":`...), e.ErrorCode == "" && lost == 0)
 	dst = strconv.AppendInt(append(dst, `,"duration_ms":`...), max(0, e.Duration.Milliseconds()), 10)
 	dst = append(dst, `,"error_code":`...)
-	if e.Success || e.ErrorCode == "" {
+	if e.ErrorCode == "" {
 		dst = append(dst, `null`...)
 	} else {
 		dst = appendText(dst, e.ErrorCode)
@@ -76,14 +81,10 @@ func appendEntry(dst []byte, e *Entry) []byte {
 	if e.Name != "" {
 		dst = appendText(append(dst, `,"name":`...), e.Name)
 	}
+	if lost > 0 {
+		dst = strconv.AppendInt(append(dst, `,"dropped":`...), int64(lost), 10)
+	}
 	return append(dst, '\n')
-}
-
-// appendDropped appends the entry that stands for n entries that were not kept.
-func appendDropped(dst []byte, at time.Time, n int) []byte {
-	dst = appendEntry(dst, &Entry{Time: at, Type: droppedType})
-	dst = append(dst[:len(dst)-1], `,"dropped":`...)
-	return append(strconv.AppendInt(dst, int64(n), 10), '\n')
 }
 
 // droppedType is the `type` of an entry that counts dropped ones.
@@ -254,7 +255,7 @@ func (f chainFile) each(fn func(line []byte, n int, form lineForm) bool) error {
 func openChain(path string) (files []chainFile, err error) {
 	if _, err := os.Lstat(path + lockFileName); err == nil {
 		// A lock that cannot be had only means that a file moved now may look like a break.
-		if unlock, err := (&file{path: path}).lock(nil, lockPatience); err == nil {
+		if unlock, err := (&file{path: path}).lock(nil, 2*time.Second); err == nil {
 			defer unlock()
 		}
 	}

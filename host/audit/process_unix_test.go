@@ -48,7 +48,7 @@ func childFillsDisk(path string) error {
 		return err
 	}
 	for i := range 400 {
-		l.Record(sample(i))
+		l.Take(sample(i))
 	}
 	for deadline := time.Now().Add(time.Minute); len(n.all()) == 0; {
 		if time.Now().After(deadline) {
@@ -88,8 +88,7 @@ func childLacksFiles(path string) error {
 	host := func() *file {
 		return &file{path: path, note: func(string) {}, key: KeyOf(path, filepath.Dir(path), "", "")}
 	}
-	e := sample(1)
-	entry, lasting := appendEntry(nil, &e), host()
+	entry, lasting := appendEntry(nil, sample(1), 0), host()
 	_, failed := lasting.write(entry, nil, time.Minute)
 	err = errors.Join(err, failed)
 	for more := range uint64(10) {
@@ -149,12 +148,10 @@ func childWrites(path, name string, count int) error {
 	for i := 0; i != count || count == 0; i++ {
 		e := sample(i)
 		e.SessionID = name
-		l.Record(e)
+		l.Take(e)
 		if i%50 == 49 { // let the batches of several children mix
 			for waiting := 1; waiting > 0; {
-				l.mu.Lock()
-				waiting = len(l.pending) + l.inflight
-				l.mu.Unlock()
+				waiting, _ = l.Waiting()
 				time.Sleep(100 * time.Microsecond)
 			}
 		}
@@ -226,7 +223,7 @@ func TestKilledWhileWriting(t *testing.T) {
 			assert.Fails(t, cmd.Wait(), "", "the child ended by itself")
 		}
 		l := open(t, Options{Path: path})
-		l.Record(sample(round))
+		l.Take(sample(round))
 		closeLog(t, l)
 		r := verified(t, path)
 		must.That(t, r.Entries > entries+100 && r.Anchor == "",

@@ -17,7 +17,7 @@ func chain(t *testing.T, path string, n int) []string {
 	t.Helper()
 	l := open(t, Options{Path: path})
 	for i := range n {
-		l.Record(sample(i))
+		l.Take(sample(i))
 	}
 	closeLog(t, l)
 	r := verified(t, path)
@@ -70,7 +70,7 @@ func TestVerifyFindsHalfLineAndMissingFiles(t *testing.T) {
 	for file := range 4 {
 		l := open(t, Options{Path: path})
 		for i := range 5 {
-			l.Record(sample(5*file + i))
+			l.Take(sample(5*file + i))
 		}
 		closeLog(t, l)
 		if file < 3 {
@@ -140,11 +140,11 @@ func TestRemovalUnderARunningHostShows(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "audit.jsonl")
 			l := open(t, Options{Path: path})
-			l.Record(sample(0))
-			l.Record(sample(1))
+			l.Take(sample(0))
+			l.Take(sample(1))
 			eventually(t, "two entries on disk", func() bool { r, err := Verify(path, Key{}); return err == nil && r.Entries == 2 })
 			must.OK(t, remove(path))
-			l.Record(sample(2))
+			l.Take(sample(2))
 			closeLog(t, l)
 			r := must.Get(Verify(path, Key{}))(t)
 			assert.That(t, !r.OK() || r.Anchor != "", "nothing shows: %s", r)

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"a2e/host/event"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/private"
@@ -54,7 +55,7 @@ func (l *signedLog) live(from, to int) error {
 	l.Helper()
 	log := open(l.T, Options{Path: l.path, Key: l.key, Logger: func(string) {}})
 	for i := from; i < to; i++ {
-		log.Record(sample(i))
+		log.Take(sample(i))
 	}
 	return log.Close()
 }
@@ -204,8 +205,8 @@ func TestWallAuditUnsafeFiles(t *testing.T) {
 				_ = os.Remove(where(l))
 				must.OK(t, attack(t, victim, where(l)))
 				err := l.live(60, 61)
-				lost, ok := errors.AsType[*LostError](err)
-				assert.That(t, ok && lost.Entries == 1 && errors.Is(err, private.ErrUnsafe), "the host's log ended with %v", err)
+				lost, ok := errors.AsType[*event.LostError](err)
+				assert.That(t, ok && lost.Events == 1 && errors.Is(err, private.ErrUnsafe), "the host's log ended with %v", err)
 				if got, err := os.ReadFile(victim); err != nil || !bytes.Equal(got, content) {
 					t.Errorf("the other file is now %q, %v", got, err)
 				}

@@ -23,6 +23,7 @@ import (
 	"a2e/host/dialect/fleet"
 	"a2e/host/dialect/jsonrpc"
 	"a2e/host/dialect/mcp"
+	"a2e/host/event"
 	"a2e/host/middleware"
 	"a2e/host/record"
 	"a2e/host/trace"
@@ -142,13 +143,17 @@ func equip(opts *host.Options, cfg *config.Config, sys *System) (shared *plugins
 	warn := func(line string) { opts.Log.Warn().Msg(line) }
 	closeAudit := func() error { return nil }
 	if cfg.Audit.Enabled {
+		session := ""
+		if cfg.Audit.SessionIDSource == config.SessionIDFromHost {
+			session = cfg.HostID
+		}
 		trail, err := audit.Open(audit.Options{
-			Path: cfg.Audit.Path, Key: auditKey(cfg), Logger: warn,
+			Path: cfg.Audit.Path, Key: auditKey(cfg), Session: session, Logger: warn,
 		})
 		if err != nil {
 			return nil, nil, fail(exitConfig, err)
 		}
-		opts.Audit = trail
+		opts.Events = opts.Events.With(trail, event.Request)
 		closeAudit = func() error { return fail(exitFailed, trail.Close()) } // says how many entries were lost
 	}
 	tracer := trace.New(trace.Options{Getenv: sys.getenv, Version: version(), Secrets: cfg.Secrets, Warn: warn})
@@ -165,6 +170,7 @@ func hostOptions(cfg *config.Config, log zerolog.Logger) host.Options {
 		MaxParallel: cfg.MaxParallel,
 		Namespaced:  cfg.Events == config.EventsNamespaced,
 		Log:         log,
+		Events:      event.New(cfg.Secrets).WithLog(log),
 		Secrets:     cfg.Secrets,
 		Groups:      host.Groups(cfg.Groups),
 		Middleware:  middleware.All(),
@@ -180,9 +186,6 @@ func hostOptions(cfg *config.Config, log zerolog.Logger) host.Options {
 	}
 	if cfg.Agent != nil {
 		opts.AgentID = cfg.Agent.AgentID
-	}
-	if cfg.Audit.SessionIDSource == config.SessionIDFromHost {
-		opts.AuditSession = cfg.HostID
 	}
 	return opts
 }

@@ -16,6 +16,7 @@ import (
 	"a2e/host/auth"
 	"a2e/host/config"
 	"a2e/host/dialect/mcp"
+	"a2e/host/event"
 	"a2e/host/httpd"
 	"a2e/host/metrics"
 	"a2e/plugins"
@@ -122,9 +123,10 @@ func newSessions(cfg *config.Config, opts host.Options, shared *plugins.Shared, 
 	var page http.Handler
 	if cfg.HTTP.Metrics {
 		counts := metrics.New(metrics.Options{
-			Version: version(), Next: opts.Audit, Processes: shared.Processes, Load: live.load, Sessions: func() int { return sessions.Sessions() },
+			Version: version(), Processes: shared.Processes, Load: live.load,
+			Sessions: func() int { return sessions.Sessions() },
 		})
-		opts.Audit, page = counts, counts
+		opts.Events, page = opts.Events.With(counts, event.Request), counts
 	}
 	served := httpd.Options{
 		Serve: func(ctx context.Context, speaks httpd.Protocol, in io.Reader, out io.Writer) error {

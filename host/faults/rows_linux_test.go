@@ -42,7 +42,7 @@ func fileRows() []row {
 				must.OK(s.t, os.Chmod(s.at("state/audit.jsonl"), 0o666))
 				return func() { must.OK(s.t, os.Chmod(s.at("state/audit.jsonl"), 0o600)) }
 			},
-			log: "requests go on",
+			log: "the host goes on",
 			kept: func(s *stage) {
 				code, out, errs := s.shell("$A2E check --audit ../state/audit.jsonl")
 				assert.That(s.t, code == 0, "verify: %s%s", out, errs)
@@ -148,7 +148,7 @@ func stateRows() []row {
 			return fill(s.t, s.at("state/ballast"))
 		},
 		meets: append(full, keep("full", "episodic", protocol.CodeMemoryFull, false, "no space"), plan(protocol.CodeRuntimeError, true, "no space is left for the store")),
-		log:   "requests go on",
+		log:   "the host goes on",
 	}, {
 		fault:  "the disk was full before the host opened the state",
 		before: smallDisk,
@@ -168,7 +168,7 @@ func stateRows() []row {
 			tool("write_file", `{"path":"new","content":"`+long+`"}`, protocol.CodeToolError, false, "file too large"),
 			tool("edit_file", `{"path":"f","old":"old","new":"`+long+`"}`, protocol.CodeToolError, false, "file too large"),
 			tool("read_file", `{"path":"new"}`, protocol.CodeToolError, false, "does not exist")),
-		log: "requests go on",
+		log: "the host goes on",
 	}, {
 		fault:  "`state_dir` cannot be made, or others may write to it",
 		config: quiet,

@@ -5,27 +5,31 @@ import (
 	"slices"
 	"sync"
 
-	"a2e/host/audit"
+	"a2e/host/event"
 )
 
-// Trail is an audit trail in memory, for host.Options.
+// Trail keeps events in memory.
 type Trail struct {
-	mu      sync.Mutex
-	entries []audit.Entry // guarded by mu
+	mu     sync.Mutex
+	events []event.Event // guarded by mu
 }
 
-// Record keeps one entry.
-func (a *Trail) Record(e audit.Entry) {
+// Of returns a stream, for host.Options, of which the trail keeps some kinds.
+func (a *Trail) Of(kinds event.Kind) *event.Stream { return event.New(nil).With(a, kinds) }
+
+// Take implements event.Sink.
+func (a *Trail) Take(e event.Event) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.entries = append(a.entries, e)
+	e.Message = bytes.Clone(e.Message)
+	a.events = append(a.events, e)
 }
 
 // Entries returns those so far.
-func (a *Trail) Entries() []audit.Entry {
+func (a *Trail) Entries() []event.Event {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return slices.Clone(a.entries)
+	return slices.Clone(a.events)
 }
 
 // Log is what a plugin logs to, and its test reads. The zero value works.

@@ -6,26 +6,23 @@
 package metrics
 
 import (
-	"cmp"
 	"slices"
 	"sync"
 	"time"
 
-	"a2e/host"
-	"a2e/host/audit"
+	"a2e/host/event"
 	"a2e/protocol"
 )
 
 // Options say what is measured beside requests.
 type Options struct {
 	Version   string                     // of this program
-	Next      host.Auditor               // gets each entry as well; nil = nobody
 	Sessions  func() int                 // that there are
 	Processes func() int                 // that run
 	Load      func() (open, waiting int) // requests without an answer, and those of them that did not begin
 }
 
-// Metrics counts requests: it is a host.Auditor. It is safe for concurrent use.
+// Metrics counts requests: it is an event.Sink. It is safe for concurrent use.
 type Metrics struct {
 	opts  Options
 	begun time.Time
@@ -56,15 +53,9 @@ func New(o Options) *Metrics {
 	return &Metrics{opts: o, begun: time.Now(), types: make(map[string]*requests)}
 }
 
-// Record implements host.Auditor.
-func (m *Metrics) Record(e audit.Entry) {
-	if m.opts.Next != nil {
-		m.opts.Next.Record(e)
-	}
-	outcome := "ok"
-	if !e.Success {
-		outcome = cmp.Or(e.ErrorCode, "failed")
-	}
+// Take implements event.Sink.
+func (m *Metrics) Take(e event.Event) {
+	outcome := e.Outcome()
 	at, _ := slices.BinarySearch(bounds(), e.Duration.Seconds())
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -79,12 +70,13 @@ func (m *Metrics) Record(e audit.Entry) {
 	r.seconds += e.Duration.Seconds()
 }
 
-// ofLocked returns the counts of an entry's type. Types that nothing here has answered well are
+// ofLocked returns the counts of an event's type. Types that nothing here has answered well are
 // no label, unless the protocol has them: a client may send any.
-func (m *Metrics) ofLocked(e audit.Entry) *requests {
+func (m *Metrics) ofLocked(e event.Event) *requests {
 	name := e.Type
 	_, known := protocol.Lookup(protocol.Type(name))
-	if m.types[name] == nil && (!known && !e.Success || m.pairs >= maxPairs || len(name) > maxLabel || name == "") {
+	foreign := !known && e.ErrorCode != ""
+	if m.types[name] == nil && (foreign || m.pairs >= maxPairs || len(name) > maxLabel || name == "") {
 		name = other
 	}
 	if m.types[name] == nil {

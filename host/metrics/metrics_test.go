@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"a2e/host/audit"
+	"a2e/host/event"
 	"a2e/host/hosttest/assert"
 	"a2e/host/metrics"
 )
@@ -20,11 +20,11 @@ func TestBounded(t *testing.T) {
 	m := metrics.New(metrics.Options{Sessions: none, Processes: none, Load: func() (int, int) { return 0, 0 }})
 	const n = 5000
 	for i := range n {
-		m.Record(audit.Entry{Type: fmt.Sprintf("unknown\n%d", i), ErrorCode: "invalid_message"})
-		m.Record(audit.Entry{Type: fmt.Sprintf(`own"%d`, i), Success: true, Duration: time.Duration(i) * time.Second})
-		m.Record(audit.Entry{Type: "ping", ErrorCode: fmt.Sprint("code", i)})
+		m.Take(event.Event{Type: fmt.Sprintf("unknown\n%d", i), ErrorCode: "invalid_message"})
+		m.Take(event.Event{Type: fmt.Sprintf(`own"%d`, i), Duration: time.Duration(i) * time.Second})
+		m.Take(event.Event{Type: "ping", ErrorCode: fmt.Sprint("code", i)})
 	}
-	m.Record(audit.Entry{Type: strings.Repeat("x", 1000), Success: true})
+	m.Take(event.Event{Type: strings.Repeat("x", 1000)})
 	got := httptest.NewRecorder()
 	m.ServeHTTP(got, httptest.NewRequest("GET", "/metrics", nil))
 	total, lines := 0, 0

@@ -38,7 +38,13 @@ type Set struct {
 type forms struct {
 	text    [][]byte // in any text: as they are, as in JSON, as in a URL, line by line
 	line    [][]byte // of those, the ones within a text of JSON
+	words   []string // text once more, to be looked for in a string
 	longest int      // bytes
+}
+
+// mayBeInText reports whether a text has one of the forms.
+func (f *forms) mayBeInText(text string) bool {
+	return slices.ContainsFunc(f.words, func(form string) bool { return strings.Contains(text, form) })
 }
 
 // New makes a Set that holds all of base as well, also what base gets later.
@@ -174,7 +180,7 @@ func formsOf(values map[string]struct{}) *forms {
 	}
 	f := &forms{}
 	for form, inJSON := range all {
-		f.text, f.longest = append(f.text, []byte(form)), max(f.longest, len(form))
+		f.text, f.words, f.longest = append(f.text, []byte(form)), append(f.words, form), max(f.longest, len(form))
 		if inJSON {
 			f.line = append(f.line, []byte(form))
 		}
@@ -246,8 +252,15 @@ func (s *Set) In(text io.Reader) (bool, error) {
 	}
 }
 
-// Text returns a text without the secrets.
-func (s *Set) Text(text string) string { return string(s.Bytes([]byte(text))) }
+// Text returns a text without the secrets: the same one, at no allocation, where there are none in it.
+func (s *Set) Text(text string) string {
+	for set := s; set != nil && text != ""; set = set.base {
+		if f := set.known(); f != nil && f.mayBeInText(text) {
+			return string(s.Bytes([]byte(text)))
+		}
+	}
+	return text
+}
 
 // Bytes returns a text without the secrets: the same slice where there are none in it.
 func (s *Set) Bytes(text []byte) []byte { return replace(text, s.all()) }

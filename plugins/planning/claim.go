@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"a2e/host"
-	"a2e/host/audit"
+	"a2e/host/event"
 	"a2e/host/store"
 	"a2e/protocol"
 )
@@ -92,7 +92,7 @@ func (p *Plugin) recordForce(ctx context.Context, what, holder, who string) {
 	who, holder = cmp.Or(who, "somebody without a name"), protocol.Clip(holder, maxOwner)
 	p.env.Log.Warn().Str("deleted", what).Str("claimed_by", holder).Str("by",
 		who).Msg("a claimed task was deleted by force")
-	e := audit.Entry{Type: "planning/forced", Success: true, Capability: string(protocol.CapPlanning),
+	e := event.Event{Type: "planning/forced", Capability: string(protocol.CapPlanning),
 		Name: "delete of " + what + ", which " + holder + " had claimed, by " + who}
 	if s := host.SessionFrom(ctx); s != nil {
 		e.SessionID = s.ID

@@ -26,9 +26,9 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host"
-	"a2e/host/audit"
 	"a2e/host/auth"
 	"a2e/host/dialect"
+	"a2e/host/event"
 	"a2e/host/sandbox"
 	"a2e/host/store"
 	"a2e/host/wall"
@@ -215,18 +215,18 @@ func (f *Front) failure(err *protocol.Error) []byte {
 	r := fleet.NewResult("", fleet.StatusError)
 	r.Error = err.Message
 	line := f.encode(r)
-	host.Trail(f.ctx, audit.Entry{ErrorCode: string(err.Code), OutputBytes: len(line)}, nil)
+	host.Trail(f.ctx, event.Event{ErrorCode: string(err.Code), OutputBytes: len(line)}, nil)
 	return line
 }
 
 // report returns the line of the result of a dispatch, and puts that into the audit trail.
 func (f *Front) report(from origin, r *fleet.Result) []byte {
 	line := f.encode(r)
-	e := audit.Entry{
-		Type: string(fleet.TypeDispatch), ReqID: r.TaskID, Success: r.Status == fleet.StatusDone || r.Status == fleet.StatusPartial,
+	e := event.Event{
+		Type: string(fleet.TypeDispatch), ReqID: r.TaskID,
 		Duration: time.Since(from.came), InputBytes: from.bytes, OutputBytes: len(line),
 	}
-	if !e.Success {
+	if r.Status != fleet.StatusDone && r.Status != fleet.StatusPartial {
 		e.ErrorCode = string(r.Status)
 	}
 	host.Trail(f.ctx, e, from.span)

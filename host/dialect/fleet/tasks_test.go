@@ -14,6 +14,7 @@ import (
 
 	"a2e/host"
 	front "a2e/host/dialect/fleet"
+	"a2e/host/event"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
@@ -165,7 +166,7 @@ func TestAnnounceAtStartup(t *testing.T) {
 func TestAudit(t *testing.T) {
 	var a hosttest.Trail
 	p := hosttest.New(t, host.Options{
-		Plugins: []host.Plugin{&pool{}, newKit()}, Dialects: []host.Dialect{front.New(front.Options{Log: zerolog.Nop()})}, Audit: &a,
+		Plugins: []host.Plugin{&pool{}, newKit()}, Dialects: []host.Dialect{front.New(front.Options{Log: zerolog.Nop()})}, Events: a.Of(event.Request),
 	})
 	good := dispatch("good", "low", "")
 	p.SendRaw(good + "\n")
@@ -180,11 +181,11 @@ func TestAudit(t *testing.T) {
 	result(p, "")
 	got := map[string]string{}
 	for _, e := range a.Entries() {
-		got[e.ReqID] = fmt.Sprint(e.Type, " ", e.Success, " ", e.ErrorCode)
+		got[e.ReqID] = fmt.Sprint(e.Type, " ", e.Outcome())
 		assert.That(t, e.ReqID != "good" || e.InputBytes == len(good) && e.OutputBytes == len(done.Line),
 			"%d bytes in and %d out: %+v", len(good), len(done.Line), e)
 	}
-	want := "map[: false parse_error good:TASK_DISPATCH true  lacks:TASK_DISPATCH false blocked odd:TASK_DISPATCH false blocked old:TASK_DISPATCH false blocked]"
+	want := "map[: parse_error good:TASK_DISPATCH ok lacks:TASK_DISPATCH blocked odd:TASK_DISPATCH blocked old:TASK_DISPATCH blocked]"
 	assert.Equal(t, fmt.Sprint(got), want, "got  %v", got)
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host"
-	"a2e/host/audit"
+	"a2e/host/event"
 	"a2e/host/trace"
 	"a2e/protocol"
 	"a2e/protocol/jsonrpc"
@@ -288,8 +288,8 @@ func (f *Front) line(c *call, result any, err error) ([]byte, error) {
 
 // record puts a request into the audit trail. The correlation id is that of the call of a tool; "" = there was none.
 func (f *Front) record(c *call, tool string, size int, err error) {
-	e := audit.Entry{
-		Duration: time.Since(c.began), Success: err == nil, CorrelationID: tool,
+	e := event.Event{
+		Duration: time.Since(c.began), CorrelationID: tool,
 		ReqID:      strings.TrimPrefix(c.key, `"`), // the text of an id that is one
 		InputBytes: c.size - callOverhead, OutputBytes: size, Type: c.method, SessionID: c.session,
 	}

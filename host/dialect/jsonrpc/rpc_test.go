@@ -12,9 +12,9 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host"
-	"a2e/host/audit"
 	"a2e/host/auth"
 	front "a2e/host/dialect/jsonrpc"
+	"a2e/host/event"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
@@ -247,7 +247,7 @@ func TestShutdown(t *testing.T) {
 func TestAudit(t *testing.T) {
 	a := &hosttest.Trail{}
 	p := openHost(t, host.Options{
-		Plugins: []host.Plugin{newKit()}, Dialects: []host.Dialect{front.New(front.Options{Log: zerolog.Nop(), Store: state(t, t.TempDir())})}, Audit: a,
+		Plugins: []host.Plugin{newKit()}, Dialects: []host.Dialect{front.New(front.Options{Log: zerolog.Nop(), Store: state(t, t.TempDir())})}, Events: a.Of(event.Request),
 	})
 	s := p.session("")
 	p.send(onSession(`"run"`, "command.execute", s, `,"raw_command":"/echo"`))
@@ -263,18 +263,18 @@ func TestAudit(t *testing.T) {
 	p.answer("null")
 	p.close()
 	call, entries := get(t, done, "/result/output/tool_call_id"), a.Entries()
-	for i, want := range []audit.Entry{
-		{Type: "session.create", Success: true},
-		{Type: "command.execute", ReqID: "run", SessionID: s, CorrelationID: call, Capability: "tools", Success: true, OutputBytes: len(done)},
+	for i, want := range []event.Event{
+		{Type: "session.create"},
+		{Type: "command.execute", ReqID: "run", SessionID: s, CorrelationID: call, Capability: "tools", OutputBytes: len(done)},
 		{Type: "command.execute", ReqID: "12345678901234567890", SessionID: s, Capability: "tools", ErrorCode: "tool_denied"},
-		{Type: "command.execute", SessionID: s, Capability: "tools", Success: true},
+		{Type: "command.execute", SessionID: s, Capability: "tools"},
 		{Type: "no.method", ErrorCode: "method_not_found"},
 		{ReqID: "7", ErrorCode: "invalid_request"},
 		{ErrorCode: "parse_error"},
 	} {
 		must.That(t, i < len(entries), "%d entries; the next should be %+v", len(entries), want)
 		got := entries[i]
-		if got.Type != want.Type || got.SessionID != want.SessionID || got.Capability != want.Capability || got.Success != want.Success || got.ErrorCode != want.ErrorCode {
+		if got.Type != want.Type || got.SessionID != want.SessionID || got.Capability != want.Capability || got.ErrorCode != want.ErrorCode {
 			t.Errorf("entry %d: %+v\nshould be %+v", i, got, want)
 		}
 		if !strings.HasPrefix(got.ReqID, want.ReqID) || want.CorrelationID != "" && got.CorrelationID != call || want.OutputBytes != 0 && got.OutputBytes != want.OutputBytes {

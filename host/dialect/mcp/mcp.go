@@ -33,9 +33,9 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host"
-	"a2e/host/audit"
 	"a2e/host/auth"
 	"a2e/host/dialect"
+	"a2e/host/event"
 	"a2e/protocol"
 	"a2e/protocol/jsonrpc"
 )
@@ -279,9 +279,9 @@ func (s *server) line(from origin, result []byte, e *rpcError) []byte {
 
 // audit puts a request into the audit trail, with the length of its answer.
 func (s *server) audit(from origin, e *rpcError, length int) {
-	entry := audit.Entry{
-		Type: from.method, Name: from.name, ReqID: strings.TrimPrefix(jsonrpc.Key(from.id), `"`), Success: e == nil, Duration: time.Since(from.came),
-		InputBytes: from.bytes, OutputBytes: length,
+	entry := event.Event{
+		Type: from.method, Name: from.name, ReqID: strings.TrimPrefix(jsonrpc.Key(from.id), `"`),
+		Duration: time.Since(from.came), InputBytes: from.bytes, OutputBytes: length,
 	}
 	if e != nil {
 		entry.ErrorCode = strconv.FormatInt(e.Code, 10)

@@ -13,6 +13,7 @@ import (
 	"a2e/host"
 	"a2e/host/auth"
 	front "a2e/host/dialect/mcp"
+	"a2e/host/event"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
@@ -277,7 +278,7 @@ func TestBatch(t *testing.T) {
 // TestAudit: each request leaves an entry, and so does a line that cannot be read.
 func TestAudit(t *testing.T) {
 	var a hosttest.Trail
-	p := serve(t, front.Options{}, host.Options{Plugins: []host.Plugin{newLab()}, Only: true, Audit: &a}).open()
+	p := serve(t, front.Options{}, host.Options{Plugins: []host.Plugin{newLab()}, Only: true, Events: a.Of(event.Request)}).open()
 	call := callTool(`"call"`, "echo", `{"text":"x"}`)
 	p.send(call)
 	done := p.answer(`"call"`)
@@ -288,11 +289,11 @@ func TestAudit(t *testing.T) {
 	p.answer("null")
 	var got []string
 	for _, e := range a.Entries() {
-		got = append(got, fmt.Sprintf("%s %s %t %s", e.ReqID, e.Type, e.Success, e.ErrorCode))
+		got = append(got, fmt.Sprintf("%s %s %s", e.ReqID, e.Type, e.Outcome()))
 		assert.That(t, e.ReqID != "call" || e.InputBytes == len(call) && e.OutputBytes == len(done.text),
 			"%d bytes in and %d out: %+v", len(call), len(done.text), e)
 	}
-	want := []string{"open initialize true ", "call tools/call true ", "1 ping true ", "2 no/such false -32601", "3 tools/call false -32602", "  false -32700"}
+	want := []string{"open initialize ok", "call tools/call ok", "1 ping ok", "2 no/such -32601", "3 tools/call -32602", "  -32700"}
 	assert.Equal(t, strings.Join(got, "|"), strings.Join(want, "|"), "got  %q\nwant %q", got, want)
 }
 
