@@ -258,6 +258,13 @@ func speakWebMCP(tables *mcp.Tables) speaker {
 	}
 }
 
+// speakCall has a host speak A2E and nothing else. It needs a token unless the client had to bring that of http.token.
+func speakCall(cfg *config.Config, opts *host.Options, _ *plugins.Deps) {
+	if cfg.HTTP.Token.Reveal() != "" {
+		opts.Tokens = nil
+	}
+}
+
 func speakOnlyMCP(own mcp.Options, opts *host.Options, deps *plugins.Deps) {
 	var can atomic.Pointer[jsontext.Value]
 	greeted := make(chan struct{})

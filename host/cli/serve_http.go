@@ -131,8 +131,11 @@ func newSessions(cfg *config.Config, opts host.Options, shared *plugins.Shared, 
 	served := httpd.Options{
 		Serve: func(ctx context.Context, speaks httpd.Protocol, in io.Reader, out io.Writer) error {
 			speak := speakAll
-			if speaks == httpd.MCP {
+			switch speaks {
+			case httpd.MCP:
 				speak = web
+			case httpd.Call:
+				speak = speakCall
 			}
 			h, err := newHost(cfg, opts, speak, shared)
 			if err != nil {

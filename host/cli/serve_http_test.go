@@ -253,6 +253,61 @@ func TestHTTPToken(t *testing.T) {
 	}
 }
 
+// TestHTTPCall: one request, one response, and nothing is left of either.
+func TestHTTPCall(t *testing.T) {
+	w := serveWeb(t, "http: {metrics: true, idle_seconds: 1}\n")
+	for _, c := range []struct {
+		body string
+		want int
+		says string
+	}{
+		{`{"type":"tool/call/req","tool_name":"echo","arguments":{"text":"hi"}}`, 200, `"req_id":"","data":{"success":true`},
+		{`{"type":"ping","id":7}`, 200, `"type":"pong"`},
+		{`{"type":"tool/call/req","id":"\u0061","tool_name":"run_command","streaming":true,"arguments":{"command":["sleep","1.5"]}}`, 200, `"req_id":"\u0061","data":{"success":true`},
+		{`{"type":"tool/call/req","id":"3","tool_name":"write_file","arguments":{"path":"a","content":"kept for the next call"}}`, 200, `"created":true`},
+		{`{"type":"tool/call/req","id":"4","tool_name":"read_file","arguments":{"path":"a"}}`, 200, "kept for the next call"},
+		{`{"type":"nope","id":"x"}`, 400, `"req_id":"x","code":"invalid_message"`},
+		{`{"type":"TASK_DISPATCH","id":"x"}`, 400, `"code":"invalid_message"`},
+		{`{"type":"cancel","req_id":"1"}`, 400, "has no answer; send it in a session"},
+		{`{"type":"shutdown"}`, 400, "has no answer"},
+		{`{"jsonrpc":"2.0","id":1,"method":"initialize"}`, 400, `has no \"type\"`},
+		{`[]`, 400, "not an object"},
+		{``, 400, "must be one message"},
+	} {
+		status, text := w.do("POST", "/call", c.body)
+		assert.That(t, status == c.want && strings.Contains(text, c.says), "%s: %d %s", c.body, status, text)
+	}
+	gone, hangUp := context.WithCancel(t.Context())
+	req := must.Get(http.NewRequestWithContext(gone, "POST", w.url+"/call", strings.NewReader(
+		`{"type":"tool/call/req","tool_name":"run_command","arguments":{"command":["sleep","4242.8"]}}`)))(t)
+	go func() {
+		hosttest.Eventually(t, "the program runs", func() bool { return hosttest.Running(t, "4242.8") > 0 })
+		hangUp()
+	}()
+	_, err := w.client.Do(req)
+	assert.Is(t, err, context.Canceled)
+	hosttest.Eventually(t, "the program has ended with its call", func() bool { return hosttest.Running(t, "4242.8") == 0 })
+	hosttest.Eventually(t, "no session is left", func() bool {
+		_, page := w.do("GET", "/metrics", "")
+		return strings.Contains(page, "\na2e_sessions 0")
+	})
+}
+
+// TestHTTPCallToken: the bearer brings the token of an agent, or that of http.token in its place.
+func TestHTTPCallToken(t *testing.T) {
+	const ping, echo = `{"type":"ping"}`, `{"type":"tool/call/req","tool_name":"echo","arguments":{"text":"hi"}}`
+	w := serveWeb(t, "auth_token: agents-token\n")
+	for header, want := range map[string]int{"": 401, "Bearer wrong": 401, "Bearer agents-token": 200} {
+		status, text := w.do("POST", "/call", echo, "Authorization", header)
+		assert.That(t, status == want && !strings.Contains(text, "agents-token"), "%q: %d %s", header, status, text)
+	}
+	w = serveWeb(t, "auth_token: agents-token\nhttp: {token: correct-horse}\n")
+	for header, want := range map[string]int{"Bearer agents-token": 401, "Bearer correct-horse": 200} {
+		status, text := w.do("POST", "/call", ping, "Authorization", header)
+		assert.Equal(t, status, want, "%q: %s", header, text)
+	}
+}
+
 // TestHTTPIdle: a session that nobody uses ends.
 func TestHTTPIdle(t *testing.T) {
 	w := serveWeb(t, "http: {idle_seconds: 1}\n")

@@ -4,11 +4,13 @@
 //	POST /session ──────────────────────────────► session: a host of its own
 //	POST /send    ─ guard ─ feed (bounded) ─────► its input
 //	GET  /stream  ◄─ events, kept for a while ◄── its output
+//	POST /call    ─ guard ─ one request ────────► a session of its own, its answer ─► the same response
 //	     /mcp     ─ guard ─ streamable HTTP of the MCP SDK ─ a session that speaks MCP alone
 //	GET  /health
 //
 //	httpd.go    Options, routes, who is let in (tokens, Host, Origin), the end of all sessions
 //	session.go  one session, its time limit, the feed
+//	call.go     a request and its answer in one
 //	stream.go   the output as numbered events, server-sent, that a client can ask for again
 //	mcp.go      MCP's streamable HTTP
 //	message.go  the messages of a POST to it, and what is wrong with them
@@ -47,8 +49,9 @@ type Protocol int
 
 // The protocols.
 const (
-	A2E Protocol = iota // and whatever else is on the pipe
-	MCP                 // alone
+	A2E  Protocol = iota // and whatever else is on the pipe
+	MCP                  // alone
+	Call                 // A2E alone: a handshake and one request
 )
 
 // Options say how sessions are served. The zero value of a field is its default.
@@ -101,6 +104,7 @@ func New(opts Options) *Server {
 		c.end()
 		w.WriteHeader(http.StatusNoContent)
 	}))
+	routes.HandleFunc("POST /call", s.call)
 	routes.HandleFunc("POST /send", s.of(s.send))
 	routes.HandleFunc("GET /stream", s.of(s.stream))
 	routes.HandleFunc("/mcp", s.mcp)

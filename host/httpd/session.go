@@ -21,7 +21,9 @@ type session struct {
 	id     string
 	speaks Protocol
 	in     feed
-	out    *events // nil = it speaks MCP
+	out    *events        // of A2E
+	output *io.PipeReader // of a call
+	answer *io.PipeWriter // to output
 	idle   *time.Timer
 
 	streamable *mcp.StreamableServerTransport // and all up to faults: nil = it speaks A2E
@@ -45,9 +47,12 @@ func newSession(s *Server, speaks Protocol) *session {
 	c.hasty, c.cut = context.WithCancel(s.hasty)
 	c.in.room.L, c.in.max = &c.in.mu, s.opts.MaxLine
 	c.idle = time.AfterFunc(s.opts.Idle, c.expire)
-	if speaks == MCP {
+	switch speaks {
+	case MCP:
 		c.connectMCP()
-	} else {
+	case Call:
+		c.output, c.answer = io.Pipe()
+	default:
 		c.out = newEvents(s.opts.Kept)
 	}
 	return c
@@ -57,15 +62,21 @@ func newSession(s *Server, speaks Protocol) *session {
 func (c *session) serve() {
 	defer c.cut()
 	out := io.Writer(c.out)
-	if c.conn != nil {
+	switch c.speaks {
+	case MCP:
 		out = toClient{c}
+	case Call:
+		out = c.answer
 	}
 	c.guarded(func() error { return c.server.opts.Serve(c.hasty, c.speaks, &c.in, out) })
 	c.in.close()
-	if c.conn != nil {
+	switch c.speaks {
+	case MCP:
 		_ = c.conn.Close() // it has no error
+	case Call:
+		_ = c.answer.Close() // nor has this
 	}
-	if c.conn != nil || c.out.close() {
+	if c.out == nil || c.out.close() {
 		c.gone()
 	}
 }
