@@ -1,14 +1,16 @@
-// Package metrics counts what hosts answer, and tells of it as OpenMetrics and to Prometheus.
-//
-//	metrics.go  counts of requests and their durations
-//	text.go     the page
-//	process.go  what the process uses
+// Package metrics counts what hosts answer, for Prometheus.
 package metrics
 
 import (
+	"net/http"
 	"slices"
+	"strings"
 	"sync"
-	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
 
 	"a2e/host/event"
 	"a2e/protocol"
@@ -22,21 +24,16 @@ type Options struct {
 	Load      func() (open, waiting int) // requests without an answer, and those of them that did not begin
 }
 
-// Metrics counts requests: it is an event.Sink. It is safe for concurrent use.
+// Metrics counts requests: it is an event.Sink, and as a http.Handler the page. It is safe for
+// concurrent use.
 type Metrics struct {
-	opts  Options
-	begun time.Time
+	http.Handler
+	requests  *prometheus.CounterVec
+	durations *prometheus.HistogramVec
 
 	mu    sync.Mutex
-	types map[string]*requests // guarded by mu
-	pairs int                  // of type and outcome; guarded by mu
-}
-
-// requests are those of one type.
-type requests struct {
-	outcomes map[string]uint64
-	buckets  []uint64 // of bounds, and one for what took longer
-	seconds  float64
+	types map[string]map[string]bool // and their outcomes, which are labels; guarded by mu
+	pairs int                        // of type and outcome; guarded by mu
 }
 
 const (
@@ -45,42 +42,73 @@ const (
 	maxLabel = 100     // bytes
 )
 
-// bounds are the upper bounds of the buckets of durations, in seconds.
-func bounds() []float64 { return []float64{.0001, .001, .005, .025, .1, .5, 1, 5, 10, 60, 600} }
-
 // New returns a Metrics without a request.
 func New(o Options) *Metrics {
-	return &Metrics{opts: o, begun: time.Now(), types: make(map[string]*requests)}
+	m := &Metrics{types: make(map[string]map[string]bool)}
+	m.requests = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "a2e_requests_total", Help: "Requests that were answered.",
+	}, []string{"type", "outcome"})
+	m.durations = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "a2e_request_duration_seconds", Help: "Time from a request to its answer.",
+		Buckets: []float64{.0001, .001, .005, .025, .1, .5, 1, 5, 10, 60, 600},
+	}, []string{"type"})
+	page := prometheus.NewRegistry()
+	open := func() int { n, _ := o.Load(); return n }
+	waiting := func() int { _, n := o.Load(); return n }
+	page.MustRegister(
+		m.requests, m.durations, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		gauge("a2e_sessions", "Sessions over HTTP.", o.Sessions),
+		gauge("a2e_processes", "Child processes that run, without what they start themselves.", o.Processes),
+		gauge("a2e_requests_open", "Requests that have no answer yet.", open),
+		gauge("a2e_requests_waiting", "Those of them that wait to begin.", waiting),
+		gauge("a2e_build_info", "The version of this host.", func() int { return 1 }, "version", o.Version),
+	)
+	m.Handler = promhttp.HandlerFor(prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
+		all, err := page.Gather()
+		return slices.DeleteFunc(all, func(f *dto.MetricFamily) bool { return f.GetName() == twice }), err
+	}), promhttp.HandlerOpts{EnableOpenMetrics: true})
+	return m
+}
+
+// twice is a counter that has, as OpenMetrics names it, the name of a gauge: readers refuse the page.
+const twice = "go_memstats_alloc_bytes_total"
+
+func gauge(name, help string, value func() int, label ...string) prometheus.Collector {
+	opts := prometheus.GaugeOpts{Name: name, Help: help}
+	if len(label) == 2 {
+		opts.ConstLabels = prometheus.Labels{label[0]: label[1]}
+	}
+	return prometheus.NewGaugeFunc(opts, func() float64 { return float64(value()) })
 }
 
 // Take implements event.Sink.
 func (m *Metrics) Take(e event.Event) {
-	outcome := e.Outcome()
-	at, _ := slices.BinarySearch(bounds(), e.Duration.Seconds())
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	r := m.ofLocked(e)
-	if r.outcomes[outcome] == 0 {
-		if m.pairs++; m.pairs > maxPairs || len(outcome) > maxLabel {
-			outcome = other
-		}
-	}
-	r.outcomes[outcome]++
-	r.buckets[at]++
-	r.seconds += e.Duration.Seconds()
+	name, outcome := m.labels(e)
+	m.requests.WithLabelValues(name, outcome).Inc()
+	m.durations.WithLabelValues(name).Observe(e.Duration.Seconds())
 }
 
-// ofLocked returns the counts of an event's type. Types that nothing here has answered well are
-// no label, unless the protocol has them: a client may send any.
-func (m *Metrics) ofLocked(e event.Event) *requests {
-	name := e.Type
+// labels returns those of an event. Types that nothing here has answered well are no label,
+// unless the protocol has them: a client may send any.
+func (m *Metrics) labels(e event.Event) (name, outcome string) {
+	name, outcome = strings.ToValidUTF8(e.Type, "\uFFFD"), strings.ToValidUTF8(e.Outcome(), "\uFFFD")
 	_, known := protocol.Lookup(protocol.Type(name))
 	foreign := !known && e.ErrorCode != ""
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if m.types[name] == nil && (foreign || m.pairs >= maxPairs || len(name) > maxLabel || name == "") {
 		name = other
 	}
 	if m.types[name] == nil {
-		m.types[name] = &requests{outcomes: make(map[string]uint64), buckets: make([]uint64, len(bounds())+1)}
+		m.types[name] = make(map[string]bool)
 	}
-	return m.types[name]
+	if !m.types[name][outcome] && (m.pairs >= maxPairs || len(outcome) > maxLabel) {
+		outcome = other
+	}
+	if !m.types[name][outcome] {
+		m.types[name][outcome] = true
+		m.pairs++
+	}
+	return name, outcome
 }

@@ -25,6 +25,7 @@ func TestBounded(t *testing.T) {
 		m.Take(event.Event{Type: "ping", ErrorCode: fmt.Sprint("code", i)})
 	}
 	m.Take(event.Event{Type: strings.Repeat("x", 1000)})
+	m.Take(event.Event{Type: "no\xffUTF-8", ErrorCode: "no\xffUTF-8"})
 	got := httptest.NewRecorder()
 	m.ServeHTTP(got, httptest.NewRequest("GET", "/metrics", nil))
 	total, lines := 0, 0
@@ -35,7 +36,7 @@ func TestBounded(t *testing.T) {
 			total += int(count)
 		}
 	}
-	assert.Equal(t, total, 3*n+1, "requests")
+	assert.Equal(t, total, 3*n+2, "requests")
 	assert.That(t, lines < 1100*15, "%d lines", lines)
 	assert.That(t, !strings.Contains(got.Body.String(), "unknown"), "a type that nobody has is a label")
 }
