@@ -31,6 +31,8 @@ func TestPostgres(t *testing.T) {
 	t.Run("restarts", func(t *testing.T) { testRestarts(t, server) })
 }
 
+func TestJournalsOnPostgres(t *testing.T) { stores.OnPostgres(t, "^TestJournals$") }
+
 // testShared: hosts that share a schema see each other's writes at once, a text comes back as it
 // was, and a failed write leaves nothing.
 func testShared(t *testing.T, server *postgres.Server) {

@@ -31,7 +31,7 @@
 //	memory.go   what all hold, and who works    approve.go  what is asked: approvals, nodes of which nobody knows
 //	answer.go   chain/resp and chain/event      cache.go    outputs kept in the store
 //	durable.go  a chain with a journal          journal.go  what nodes did
-//	hosts.go    which hosts live                journals.go what people see and do of journals
+//	                                            journals.go what people see and do of journals
 package chains
 
 import (
@@ -39,8 +39,11 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"sync"
+	"time"
 
 	"a2e/host"
+	"a2e/host/store"
 	"a2e/host/wall"
 	"a2e/plugins/chains/jmes"
 	"a2e/protocol"
@@ -56,7 +59,12 @@ type Plugin struct {
 	memory   *memory
 	kept     host.Kept
 	services *host.Services // set by Start
-	hosts    hosts
+	journals *store.Journals
+
+	late  sync.WaitGroup  // writes of ends that the store did not take at once
+	life  context.Context // ends with Close
+	stop  context.CancelFunc
+	again time.Duration // between those writes; never changed
 }
 
 // New makes the plugin called name. The error says which option does not fit.
@@ -67,9 +75,10 @@ func New(name string, opts Options, env host.Env) (*Plugin, error) {
 	opts.setDefaults()
 	env = env.WithDefaults()
 	env.Workspace = wall.Place(env.Workspace)
-	open, end := context.WithCancel(context.Background())
-	return &Plugin{name: name, opts: opts, env: env, compiler: jmes.NewCompiler(), memory: newMemory(opts.MaxStateBytes), kept: env.Kept(name),
-		hosts: hosts{lease: usualLease, again: journalPatience, open: open, close: end}}, nil
+	p := &Plugin{name: name, opts: opts, env: env, compiler: jmes.NewCompiler(), memory: newMemory(opts.MaxStateBytes),
+		kept: env.Kept(name), journals: newJournals(), again: journalPatience}
+	p.life, p.stop = context.WithCancel(context.Background())
+	return p, nil
 }
 
 // Start implements host.Starter.
@@ -89,7 +98,11 @@ func (p *Plugin) Routes() []host.Route {
 }
 
 // Close implements host.Plugin: whoever runs a chain waits for it.
-func (p *Plugin) Close(context.Context) error { return p.hosts.end() }
+func (p *Plugin) Close(ctx context.Context) error {
+	p.stop()
+	p.late.Wait()
+	return p.journals.Close(ctx, p.kept.Opener)
+}
 
 // chain answers chain/req:
 //

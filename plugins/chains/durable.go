@@ -1,6 +1,7 @@
 package chains
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -29,38 +30,83 @@ const (
 	stateStopped     = "stopped" // with its host, or before its first node
 )
 
-// head is one row of chains_journals.
+// head is one row of chains_journals, and with its lines the record of an export. Whoever takes that in may go on with
+// the chain.
 type head struct {
-	number      int64
-	owner       string
-	leased      bool // it was heard of within the lease
-	state       string
-	definition  string // digest of what it does
-	input       string // digest of its initial input
-	request     []byte
-	cancelled   bool
-	createdAt   int64
-	updatedAt   int64
-	id, message string
-	agent       string // whose it is, see host.Session.Owner
+	Workspace  string         `json:"workspace"`
+	ID         string         `json:"chain_id"`
+	State      string         `json:"state"`
+	Definition string         `json:"definition"` // digest of what it does
+	Input      string         `json:"input"`      // digest of its initial input
+	Request    jsontext.Value `json:"request"`
+	CreatedAt  store.Micros   `json:"created_at"`
+	UpdatedAt  store.Micros   `json:"updated_at"`
+	Message    string         `json:"message"`
+	Agent      string         `json:"agent,omitzero"` // whose it is, see host.Session.Owner
+	Steps      []string       `json:"steps"`          // the lines; of an export alone
+
+	number int64
+	owner  string
+	leased bool // the lease of the owner has not ended
+	bytes  int  // that the journal has
 }
 
-const selectHeads = "SELECT number, id, owner, leased_until > unixepoch(), state, definition, input, request, " +
-	"cancelled, created_at, updated_at, message, agent FROM chains_journals"
+// selectHeads counts the bytes of those that run: the column has them of the others.
+const (
+	headColumns = "workspace, id, state, definition, input, request, created_at, updated_at, message, agent"
+	selectHeads = "SELECT " + headColumns + ", number, owner, leased_until > unixepoch(), CASE state WHEN 'running' " +
+		"THEN LENGTH(request) + (SELECT COALESCE(SUM(LENGTH(body)), 0) FROM chains_steps WHERE " +
+		"id >= number * 4294967296 AND id < (number + 1) * 4294967296) ELSE bytes END FROM chains_journals "
+)
 
 func (h *head) columns() []any {
-	return []any{&h.number, &h.id, &h.owner, &h.leased, &h.state, &h.definition, &h.input, &h.request, &h.cancelled,
-		&h.createdAt, &h.updatedAt, &h.message, &h.agent}
+	return []any{&h.Workspace, &h.ID, &h.State, &h.Definition, &h.Input, (*[]byte)(&h.Request), &h.CreatedAt,
+		&h.UpdatedAt, &h.Message, &h.Agent, &h.number, &h.owner, &h.leased, &h.bytes}
+}
+
+// heads returns the rows that a condition and an order select.
+func heads(tx *store.Tx, rest string, args ...any) ([]*head, error) {
+	return store.Rows(tx, selectHeads+rest, args, (*head).columns)
 }
 
 // findHead returns nil when there is none.
 func findHead(tx *store.Tx, workspace, id string) (*head, error) {
-	h := new(head)
-	there, err := tx.Get(selectHeads+" WHERE workspace = $1 AND id = $2", []any{workspace, id}, h.columns()...)
-	if !there || err != nil {
+	all, err := heads(tx, "WHERE workspace = $1 AND id = $2", workspace, id)
+	if err != nil || len(all) == 0 {
 		return nil, err
 	}
-	return h, nil
+	return all[0], nil
+}
+
+// insert adds the row, of no owner.
+func (h *head) insert(tx *store.Tx) (err error) {
+	h.number, err = tx.Insert("INSERT INTO chains_journals ("+headColumns+", owner, bytes) "+
+		"VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, '', $11) RETURNING number", h.Workspace, h.ID, h.State,
+		h.Definition, h.Input, []byte(h.Request), int64(h.CreatedAt), int64(h.UpdatedAt), h.Message, h.Agent, h.bytes)
+	return err
+}
+
+// runs reports whether somebody runs a chain that says so.
+func (h *head) runs(tx *store.Tx, js *store.Journals) (bool, error) {
+	if h.State != stateRunning {
+		return false, nil
+	}
+	return js.Lives(tx, h.number, h.owner, h.leased)
+}
+
+// usualLease is how long a host on another machine has its journals after it was last heard of.
+const usualLease = 30 * time.Second
+
+func newJournals() *store.Journals {
+	return &store.Journals{Table: "chains_journals", Lines: "chains_steps", Folder: "chains", Lease: usualLease}
+}
+
+// forget removes a journal.
+func forget(tx *store.Tx, number int64) error {
+	if _, err := tx.Exec("DELETE FROM chains_decisions WHERE journal = $1", number); err != nil {
+		return err
+	}
+	return newJournals().Remove(tx, number)
 }
 
 // keptRequest is what a journal keeps of a request.
@@ -118,7 +164,7 @@ func (p *Plugin) journalled(ctx context.Context, req *protocol.ChainRequest) (*a
 	if err != nil {
 		return nil, err
 	}
-	defer p.hosts.mark(j.number, false)
+	defer p.journals.Work(j.number, false)
 	ctx, cancel := context.WithCancelCause(ctx)
 	watched := make(chan struct{})
 	go func() {
@@ -140,7 +186,7 @@ func (p *Plugin) journalled(ctx context.Context, req *protocol.ChainRequest) (*a
 // foreign reports whether a journal is another agent's, where tokens tell agents apart.
 func (h *head) foreign(ctx context.Context) bool {
 	owner, apart := host.SessionFrom(ctx).Owner()
-	return apart && owner != h.agent
+	return apart && owner != h.Agent
 }
 
 // fill takes the chain of a request that only names it from its journal.
@@ -160,7 +206,7 @@ func (p *Plugin) fill(ctx context.Context, req *protocol.ChainRequest) error {
 				"those there are. A new chain needs nodes", req.ChainID)})
 	}
 	var kept keptRequest
-	if err := json.Unmarshal(h.request, &kept); err != nil {
+	if err := json.Unmarshal(h.Request, &kept); err != nil {
 		return err
 	}
 	req.Nodes, req.EntryNode = kept.Nodes, kept.EntryNode
@@ -194,210 +240,136 @@ func digests(req *protocol.ChainRequest, pl *plan) (definition, input string) {
 
 // claim makes a journal, or takes that up which there is. Nobody else runs it from then on.
 func (p *Plugin) claim(ctx context.Context, req *protocol.ChainRequest, pl *plan) (*journal, error) {
-	definition, input := digests(req, pl)
 	request, err := json.Marshal(keptRequest{req.Nodes, req.EntryNode, req.InitialInput, req.Timeout})
 	if err != nil {
 		return nil, err
 	}
-	j, claimed := &journal{}, false
-	agent, _ := host.SessionFrom(ctx).Owner()
+	now := store.Micros(p.env.Now().UnixMicro())
+	fresh := head{Workspace: p.env.Workspace, ID: req.ChainID, State: stateRunning, Request: request, CreatedAt: now,
+		UpdatedAt: now, bytes: len(request)}
+	fresh.Definition, fresh.Input = digests(req, pl)
+	fresh.Agent, _ = host.SessionFrom(ctx).Owner()
+	j := &journal{}
 	err = p.kept.Write(ctx, func(tx *store.Tx) error {
-		*j = journal{plugin: p, id: req.ChainID, known: map[string]*entry{}}
-		if err := p.hosts.begin(tx); err != nil {
-			return err
-		}
+		*j = journal{plugin: p, id: req.ChainID, known: map[string]*entry{}, claimed: now}
 		h, err := findHead(tx, p.env.Workspace, req.ChainID)
+		if err == nil && h != nil {
+			err = p.mayTake(ctx, tx, req, h, &fresh)
+		}
+		if err == nil && h != nil && !req.Resume {
+			h, err = nil, forget(tx, h.number)
+		}
+		switch {
+		case err != nil:
+		case h == nil:
+			h = &fresh
+			err = cmp.Or(p.prune(tx, h.bytes), h.insert(tx))
+		default:
+			_, err = tx.Exec("UPDATE chains_journals SET state = $1, cancelled = 0, updated_at = $2, message = '' "+
+				"WHERE number = $3", stateRunning, int64(now), h.number)
+		}
 		if err != nil {
 			return err
 		}
-		if h != nil {
-			if h.foreign(ctx) {
-				return protocol.Violation(protocol.FieldError{Path: "/chain_id", Message: fmt.Sprintf(
-					"is %q, the name of another agent's chain; choose another chain_id", h.id)})
-			}
-			if err := p.mayTake(tx, req, h, definition, input); err != nil {
-				return err
-			}
-			if !req.Resume {
-				if err := forget(tx, h.number); err != nil {
-					return err
-				}
-				h = nil
-			}
-		}
-		now := p.env.Now().UnixMicro()
-		j.claimed = now
-		if h != nil {
-			j.number, claimed = h.number, true
-			p.hosts.mark(j.number, true)
-			if _, err := tx.Exec("UPDATE chains_journals SET owner = $1, leased_until = unixepoch() + $2, "+
-				"state = $3, cancelled = 0, updated_at = $4, message = '' WHERE number = $5",
-				p.hosts.name(), p.hosts.lease, stateRunning, now, h.number); err != nil {
-				return err
-			}
-			if err := j.load(tx); err != nil {
-				return err
-			}
-			return j.check(req.Resolve)
-		}
-		if err := p.prune(tx, len(request)); err != nil {
-			return err
-		}
-		j.number, err = tx.Insert("INSERT INTO chains_journals (workspace, id, agent, owner, leased_until, state, "+
-			"definition, input, request, created_at, updated_at, bytes) "+
-			"VALUES ($1, $2, $3, $4, unixepoch() + $5, $6, $7, $8, $9, $10, $11, $12) RETURNING number",
-			p.env.Workspace, req.ChainID, agent, p.hosts.name(), p.hosts.lease, stateRunning, definition, input,
-			request, now, now, len(request))
-		if claimed = err == nil; claimed {
-			p.hosts.mark(j.number, true)
-			err = j.check(req.Resolve)
-		}
-		return err
+		j.number = h.number
+		p.journals.Work(j.number, true)
+		return cmp.Or(p.journals.Own(tx, j.number), j.load(tx), j.check(req.Resolve))
 	})
 	if err != nil {
-		if claimed {
-			p.hosts.mark(j.number, false)
-		}
+		p.journals.Work(j.number, false)
 		return nil, err
 	}
 	return j, nil
 }
 
 // mayTake says why a journal cannot be taken up, or begun anew; else it is this plugin's.
-func (p *Plugin) mayTake(tx *store.Tx, req *protocol.ChainRequest, h *head, definition, input string) error {
+func (p *Plugin) mayTake(ctx context.Context, tx *store.Tx, req *protocol.ChainRequest, h, fresh *head) error {
 	refuse := func(path, format string, args ...any) error {
 		return protocol.Violation(protocol.FieldError{Path: path, Message: fmt.Sprintf(format, args...)})
 	}
-	if h.state == stateRunning {
-		runs, err := p.hosts.runs(tx.Dir(), h)
-		if err != nil {
-			return err
-		}
-		if runs {
-			return refuse("/chain_id", "is %q, a chain that runs right now; wait for its end, or stop it by `a2e chain cancel`; a host on another machine that was killed counts as running for %d seconds", h.id, p.hosts.lease)
-		}
+	if h.foreign(ctx) {
+		return refuse("/chain_id", "is %q, the name of another agent's chain; choose another chain_id", h.ID)
 	}
-	if !req.Resume {
-		if h.state != stateDone {
-			return refuse("/chain_id", "is %q, a chain that has started and not ended; \"resume\": true resumes it, "+
-				"another chain_id starts another one, `a2e chain cancel --forget` discards it", h.id)
-		}
-		return nil
-	}
+	runs, err := h.runs(tx, p.journals)
 	switch {
-	case h.definition != definition:
+	case err != nil:
+		return err
+	case runs:
+		return refuse("/chain_id", "is %q, a chain that runs right now; wait for its end, or stop it by "+
+			"`a2e chain cancel`; a host on another machine that was killed counts as running for %d seconds", h.ID,
+			int(p.journals.Lease.Seconds()))
+	case !req.Resume && h.State != stateDone:
+		return refuse("/chain_id", "is %q, a chain that has started and not ended; \"resume\": true resumes it, "+
+			"another chain_id starts another one, `a2e chain cancel --forget` discards it", h.ID)
+	case req.Resume && h.Definition != fresh.Definition:
 		return refuse("/nodes", "are not those that the chain %q started with, or a saved chain that it runs was "+
-			"changed; leave nodes out to resume with those of the journal, or start with another chain_id", h.id)
-	case h.input != input:
+			"changed; leave nodes out to resume with those of the journal, or start with another chain_id", h.ID)
+	case req.Resume && h.Input != fresh.Input:
 		return refuse("/initial_input", "is not what the chain %q started with; leave nodes and initial_input out "+
-			"to resume with those of the journal, or start with another chain_id", h.id)
+			"to resume with those of the journal, or start with another chain_id", h.ID)
 	}
 	return nil
 }
 
 // load reads what the journal has.
 func (j *journal) load(tx *store.Tx) error {
-	return eachStep(tx, j.number, func(id int64, body []byte) error {
-		j.seq = id - j.number*maxSeq + 1
-		j.bytes += len(body)
-		return readSteps(body, func(s *step) {
-			e := j.known[s.Path]
-			if e == nil {
-				e = &entry{}
-				j.known[s.Path] = e
-			}
-			e.take(s)
-		})
-	})
-}
-
-// eachStep goes over the writes of a journal, in order.
-func eachStep(tx *store.Tx, number int64, do func(id int64, body []byte) error) error {
-	return tx.Each("SELECT id, body FROM chains_steps WHERE id >= $1 AND id < $2 ORDER BY id", []any{number * maxSeq,
-		(number + 1) * maxSeq}, func(scan func(...any) error) error {
-		var id int64
-		var body []byte
-		if err := scan(&id, &body); err != nil {
-			return err
+	lines, err := newJournals().Read(tx, j.number)
+	for _, l := range lines {
+		j.place, j.bytes = l.Place+1, j.bytes+len(l.Body)
+		if err == nil {
+			err = readSteps(l.Body, func(s *step) {
+				if j.known[s.Path] == nil {
+					j.known[s.Path] = &entry{}
+				}
+				j.known[s.Path].take(s)
+			})
 		}
-		return do(id, body)
-	})
-}
-
-// forget removes a journal.
-func forget(tx *store.Tx, number int64) error {
-	if _, err := tx.Exec("DELETE FROM chains_steps WHERE id >= $1 AND id < $2", number*maxSeq,
-		(number+1)*maxSeq); err != nil {
-		return err
 	}
-	if _, err := tx.Exec("DELETE FROM chains_decisions WHERE journal = $1", number); err != nil {
-		return err
-	}
-	_, err := tx.Exec("DELETE FROM chains_journals WHERE number = $1", number)
 	return err
 }
 
 // prune makes room for a further journal: those of chains that came to their end go first, the
 // oldest before the others, then those that stopped. One that runs stays.
 func (p *Plugin) prune(tx *store.Tx, more int) error {
-	type old struct {
-		head
-		bytes int
+	all, err := heads(tx, "ORDER BY state != 'done', updated_at, number")
+	count, bytes := len(all)+1, more
+	for _, h := range all {
+		bytes += h.bytes
 	}
-	var all []old
-	count, bytes := 1, more
-	if err := tx.Each(fmt.Sprintf(`SELECT number, owner, leased_until > unixepoch(), state, CASE state WHEN 'running' THEN LENGTH(request) +
-		(SELECT COALESCE(SUM(LENGTH(body)), 0) FROM chains_steps WHERE id >= number * %d AND id < (number + 1) * %d) ELSE bytes END
-		FROM chains_journals ORDER BY state != 'done', updated_at, number`, int64(maxSeq), int64(maxSeq)), nil, func(scan func(...any) error) error {
-		var o old
-		err := scan(&o.number, &o.owner, &o.leased, &o.state, &o.bytes)
-		all = append(all, o)
-		count, bytes = count+1, bytes+o.bytes
-		return err
-	}); err != nil {
-		return err
-	}
-	for _, o := range all {
-		if count <= p.opts.MaxJournals && bytes <= p.opts.MaxJournalBytes {
-			return nil
-		}
-		if o.state == stateRunning {
-			if runs, err := p.hosts.runs(tx.Dir(), &o.head); err != nil || runs {
-				continue
-			}
-		}
-		if err := forget(tx, o.number); err != nil {
+	for _, h := range all {
+		if err != nil || count <= p.opts.MaxJournals && bytes <= p.opts.MaxJournalBytes {
 			return err
 		}
-		count, bytes = count-1, bytes-o.bytes
+		if runs, err := h.runs(tx, p.journals); err != nil || runs {
+			continue
+		}
+		err = forget(tx, h.number)
+		count, bytes = count-1, bytes-h.bytes
 	}
-	if count > p.opts.MaxJournals || bytes > p.opts.MaxJournalBytes {
-		err := protocol.Errorf(protocol.CodeOverloaded, "the chains with a journal that run now are %d with %d bytes, and there is no room for another (max_journals and max_journal_bytes in the config allow more)", count-1, bytes-more)
-		err.Retryable = true
-		return err
+	if err == nil && (count > p.opts.MaxJournals || bytes > p.opts.MaxJournalBytes) {
+		full := protocol.Errorf(protocol.CodeOverloaded, "the chains with a journal that run now are %d with %d "+
+			"bytes, and there is no room for another (max_journals and max_journal_bytes in the config allow more)",
+			count-1, bytes-more)
+		full.Retryable = true
+		return full
 	}
-	return nil
+	return err
 }
 
 // watch renews the lease of the journal. It ends the chain when another process asks for that in the journal,
 // or may have taken it up: the journal is another's, or could not be read for as long as a lease.
 func (j *journal) watch(ctx context.Context, cancel context.CancelCauseFunc) {
-	lease := time.Duration(j.plugin.hosts.lease) * time.Second
-	poll, renew := time.NewTicker(journalPoll), time.NewTicker(lease/3)
-	defer poll.Stop()
-	defer renew.Stop()
+	lease := j.plugin.journals.Lease
 	var renewals sync.WaitGroup
 	defer renewals.Wait()
-	ours := time.Now()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-renew.C:
-			renewals.Go(func() { j.renew(ctx) }) // it may wait for the writes of other hosts
-			continue
-		case <-poll.C:
+	renewals.Go(func() { // it may wait for the writes of other hosts
+		for pause(ctx, lease/3) {
+			_ = j.plugin.kept.Opener.Write(ctx, func(tx *store.Tx) error {
+				return j.plugin.journals.Renew(tx, j.number)
+			})
 		}
+	})
+	for ours := time.Now(); pause(ctx, journalPoll); {
 		at := time.Now()
 		switch goesOn, err := j.goesOn(ctx, lease/3); {
 		case goesOn:
@@ -411,25 +383,26 @@ func (j *journal) watch(ctx context.Context, cancel context.CancelCauseFunc) {
 	}
 }
 
+// pause waits; false means that ctx ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
 // goesOn reports whether the journal is still this host's, and nobody has cancelled the chain.
 func (j *journal) goesOn(ctx context.Context, patience time.Duration) (yes bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	err = j.plugin.kept.Opener.Read(ctx, func(tx *store.Tx) (err error) {
 		yes, err = tx.Get("SELECT 1 FROM chains_journals WHERE number = $1 AND owner = $2 AND cancelled = 0",
-			[]any{j.number, j.plugin.hosts.name()}, new(int))
+			[]any{j.number, j.plugin.journals.Owner()}, new(int))
 		return err
 	})
 	return yes && err == nil, err
-}
-
-// renew begins the lease anew.
-func (j *journal) renew(ctx context.Context) {
-	_ = j.plugin.kept.Opener.Write(ctx, func(tx *store.Tx) error { // what fails is done again, or watch tells
-		_, err := tx.Exec("UPDATE chains_journals SET leased_until = unixepoch() + $1 WHERE number = $2 AND owner = "+
-			"$3", j.plugin.hosts.lease, j.number, j.plugin.hosts.name())
-		return err
-	})
 }
 
 // finish notes how the chain ended; it can be resumed unless it came to its end.
@@ -461,12 +434,24 @@ func (j *journal) finish(ctx context.Context, a *answer, failed error) {
 	end := func(tx *store.Tx) error { // of this run alone: another may have taken the chain up
 		_, err := tx.Exec("UPDATE chains_journals SET state = $1, owner = '', cancelled = 0, message = $2, "+
 			"updated_at = $3, bytes = LENGTH(request) + $4 WHERE number = $5 AND owner = $6 AND updated_at = $7",
-			state, protocol.Clip(message, maxErrorText), now, j.bytes, j.number, j.plugin.hosts.name(), j.claimed)
+			state, protocol.Clip(message, maxErrorText), now, j.bytes, j.number, j.plugin.journals.Owner(),
+			int64(j.claimed))
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, journalPatience) // of this write: those before may have waited for other hosts
 	defer cancel()
 	if err := j.plugin.kept.Write(ctx, end); err != nil { // it is logged
-		j.plugin.hosts.later(func(ctx context.Context) error { return j.plugin.kept.Opener.Write(ctx, end) })
+		j.plugin.endLater(end)
+	}
+}
+
+// endLater writes the end of a journal until the store takes it, or the plugin closes: so long the journal says that
+// this host runs it.
+func (p *Plugin) endLater(end func(*store.Tx) error) {
+	if p.life.Err() == nil {
+		p.late.Go(func() {
+			for pause(p.life, p.again) && p.kept.Opener.Write(p.life, end) != nil {
+			}
+		})
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -84,9 +83,13 @@ func (e *entry) unknown() bool {
 // denied reports whether an approval was denied.
 func (e *entry) denied() bool { return e.end != "" && e.err != nil && e.err.Code == codeDenied }
 
-// readSteps reads what journals hold.
+// stepJSON has outputs of tools be in a journal as they came.
+var stepJSON = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true),
+	jsontext.PreserveRawStrings(true))
+
+// readSteps reads what a line of a journal holds.
 func readSteps(body []byte, do func(*step)) error {
-	dec := jsontext.NewDecoder(bytes.NewReader(body), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	dec := jsontext.NewDecoder(bytes.NewReader(body), stepJSON)
 	for {
 		var s step
 		err := json.UnmarshalDecode(dec, &s)
@@ -109,20 +112,17 @@ type journal struct {
 	known  map[string]*entry
 	taken  atomic.Int64 // nodes whose outputs came from it
 
-	claimed int64 // when this run took it, in microseconds since 1970
+	claimed store.Micros // when this run took it
 
 	writes sync.WaitGroup // under way
 
 	mu    sync.Mutex // guards the fields below
-	seq   int64
+	place int64      // of the next line
 	bytes int
 	buf   []byte
 	timer *time.Timer // writes what waits; nil = nothing does
 	err   error       // what kept it from being written
 }
-
-// maxSeq bounds the writes of one journal: the rest of a step's id is the journal's number.
-const maxSeq = 1 << 32
 
 // appendLocked adds a step to what is to be written.
 func (j *journal) appendLocked(s *step) error {
@@ -132,25 +132,16 @@ func (j *journal) appendLocked(s *step) error {
 	if most := j.plugin.opts.MaxJournalBytes; j.bytes+len(j.buf) > most {
 		return protocol.Errorf(protocol.CodeChainNodeError, "the journal of the chain has more than %d bytes; pass less from node to node, or write it to files (max_journal_bytes in the config allows more)", most)
 	}
-	dst := protocol.AppendString(append(j.buf, `{"p":`...), s.Path)
-	dst = append(append(append(dst, `,"s":"`...), s.What...), `","t":`...)
-	dst = strconv.AppendInt(dst, j.plugin.env.Now().UnixMicro(), 10)
+	s.At = j.plugin.env.Now().UnixMicro()
 	switch {
-	case s.What == stepDone && len(s.Output) > maxJournalOutput:
-		dst = strconv.AppendInt(append(dst, `,"n":`...), int64(len(s.Output)), 10)
-	case s.What == stepDone:
-		dst = appendValue(append(dst, `,"o":`...), s.Output)
-	case s.Message != "":
-		dst = protocol.AppendString(append(dst, `,"m":`...), s.Message)
+	case len(s.Output) > maxJournalOutput:
+		s.Size, s.Output = len(s.Output), nil
+	case s.What == stepDone && s.Output == nil:
+		s.Output = jsontext.Value("null")
 	}
-	if s.Cut {
-		dst = append(dst, `,"x":true`...)
-	}
-	if s.Code != "" {
-		dst = protocol.AppendString(append(dst, `,"c":`...), string(s.Code))
-	}
-	j.buf = append(dst, '}')
-	return nil
+	raw, err := json.Marshal(s, stepJSON)
+	j.buf = append(j.buf, raw...)
+	return err
 }
 
 // begin notes that a node begins. The note is on disk when begin returns, but that of an idempotent
@@ -197,23 +188,21 @@ func (j *journal) flushLocked(ctx context.Context) error {
 		j.timer.Stop()
 		j.timer = nil
 	}
-	body, id := j.buf, j.number*maxSeq+j.seq
+	body, place := j.buf, j.place
 	if j.buf = nil; len(body) == 0 || j.err != nil {
 		defer j.mu.Unlock()
 		return j.err
 	}
-	j.seq++
+	j.place++
 	j.bytes += len(body)
 	j.writes.Add(1)
 	defer j.writes.Done()
 	j.mu.Unlock()
 	host.HandOff(ctx)
 	err := j.plugin.kept.Write(context.WithoutCancel(ctx), func(tx *store.Tx) error {
-		changed, err := tx.Exec("INSERT INTO chains_steps (id, body) SELECT $1, $2 WHERE EXISTS (SELECT 1 FROM "+
-			"chains_journals WHERE number = $3 AND owner = $4)",
-			id, body, j.number, j.plugin.hosts.name())
-		if err == nil && changed == 0 {
-			err = protocol.Errorf(protocol.CodeRuntimeError, "the journal of the chain was removed while it ran")
+		err := j.plugin.journals.Append(tx, j.number, place, body)
+		if errors.Is(err, store.ErrLost) {
+			return protocol.Errorf(protocol.CodeRuntimeError, "the chain cannot go on: %w", err)
 		}
 		return err
 	})

@@ -21,7 +21,6 @@ import (
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/hosttest/stores"
-	"a2e/host/private"
 	"a2e/host/store"
 	"a2e/protocol"
 	"a2e/protocol/client"
@@ -46,9 +45,9 @@ func journalHost(dir, machine string) {
 	fatal(err)
 	p, err := New("chains", Options{}, host.Env{Workspace: dir, Log: zerolog.Nop(), Store: func(context.Context) (store.Store, error) { return s, nil }})
 	fatal(err)
-	p.hosts.again = 10 * time.Millisecond
+	p.again = 10 * time.Millisecond
 	if machine != "" {
-		p.hosts.lease = 1
+		p.journals.Lease = time.Second
 	}
 	h, err := host.New(host.Options{Plugins: []host.Plugin{p, actor(dir)}})
 	fatal(err)
@@ -344,20 +343,6 @@ func TestEndBeforeItsChain(t *testing.T) {
 	second, _ := startJournalHost(t, dir, "")
 	must.OK(t, second.Call(t.Context(), protocol.TypeChainReq, &protocol.ChainRequest{ChainID: "deaf", Resume: true, Timeout: 60}, &resp))
 	assert.That(t, resp.Success, "%+v", resp)
-}
-
-// Who looks whether a host lives keeps nobody else from looking: a dead one would seem to live.
-func TestLookingAtADeadHost(t *testing.T) {
-	dir, dead := t.TempDir(), &head{owner: "dead", leased: true}
-	must.OK(t, os.MkdirAll(filepath.Join(dir, hostsFolder), 0o700))
-	f := must.Get(os.Create(filepath.Join(dir, hostsFolder, "dead"+hostsSuffix)))(t)
-	defer func() { assert.OK(t, f.Close()) }()
-	looks := must.Get(private.TryShare(f))(t)
-	alive := must.Get(dead.lives(dir))(t)
-	assert.That(t, looks && !alive, "it seems to live")
-	owns := must.Get(private.TryLock(f))(t)
-	alive = must.Get(dead.lives(dir))(t)
-	assert.That(t, owns && alive, "its lock is not seen")
 }
 
 // The option refuses an id that no journal can have, as an export of it could not be taken in.

@@ -1,6 +1,7 @@
 package chains
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"fmt"
@@ -28,84 +29,49 @@ func Part() store.Part {
 	}
 }
 
-// journalRecord is a journal in an export. Whoever takes it in may go on with the chain.
-type journalRecord struct {
-	Workspace  string         `json:"workspace"`
-	ID         string         `json:"chain_id"`
-	State      string         `json:"state"`
-	Definition string         `json:"definition"`
-	Input      string         `json:"input"`
-	Request    jsontext.Value `json:"request"`
-	CreatedAt  store.Micros   `json:"created_at"`
-	UpdatedAt  store.Micros   `json:"updated_at"`
-	Message    string         `json:"message"`
-	Agent      string         `json:"agent,omitzero"`
-	Steps      []string       `json:"steps"`
-
-	number int64
-}
-
 func journalRecords() store.Kinds {
-	return store.Kinds{{
-		Kind: "chains.journal",
-		Export: func(tx *store.Tx, emit func(any) error) error {
-			return tx.Each("SELECT number, workspace, id, state, definition, input, request, created_at, "+
-				"updated_at, message, agent FROM chains_journals ORDER BY number", nil,
-				func(scan func(...any) error) error {
-					var r journalRecord
-					if err := scan(&r.number, &r.Workspace, &r.ID, &r.State, &r.Definition, &r.Input,
-						(*[]byte)(&r.Request), &r.CreatedAt, &r.UpdatedAt, &r.Message, &r.Agent); err != nil {
-						return err
-					}
-					return emitJournal(tx, &r, emit)
-				})
-		},
-		Import: store.ImportOf(takeJournal),
-	}}
+	return store.Kinds{{Kind: "chains.journal", Export: exportHeads, Import: store.ImportOf((*head).take)}}
 }
 
-func emitJournal(tx *store.Tx, r *journalRecord, emit func(any) error) error {
-	r.Steps = []string{}
-	if err := eachStep(tx, r.number, func(_ int64, body []byte) error {
-		r.Steps = append(r.Steps, string(body))
-		return nil
-	}); err != nil {
-		return err
+func exportHeads(tx *store.Tx, emit func(any) error) error {
+	all, err := heads(tx, "ORDER BY number")
+	for _, h := range all {
+		lines, err := newJournals().Read(tx, h.number)
+		if err != nil {
+			return err
+		}
+		h.Steps = []string{}
+		for _, l := range lines {
+			h.Steps = append(h.Steps, string(l.Body))
+		}
+		if err := emit(h); err != nil {
+			return err
+		}
 	}
-	return emit(r)
+	return err
 }
 
-// takeJournal puts a journal of an export in the place of one with its name.
-func takeJournal(r *journalRecord, tx *store.Tx) error {
+// take puts a journal of an export in the place of one with its name.
+func (h *head) take(tx *store.Tx) error {
 	var kept keptRequest
-	if err := json.Unmarshal(r.Request, &kept); err != nil || r.ID == "" || len(r.ID) > maxID {
-		return fmt.Errorf("the journal %.64q is not that of a chain: %w", r.ID, err)
+	if err := json.Unmarshal(h.Request, &kept); err != nil || h.ID == "" || len(h.ID) > maxID {
+		return fmt.Errorf("the journal %.64q is not that of a chain: %w", h.ID, err)
 	}
-	old, err := findHead(tx, r.Workspace, r.ID)
+	old, err := findHead(tx, h.Workspace, h.ID)
 	if err == nil && old != nil {
 		err = forget(tx, old.number)
 	}
-	if err != nil {
-		return err
-	}
-	bytes := len(r.Request)
-	for _, body := range r.Steps {
-		bytes += len(body)
+	h.bytes = len(h.Request)
+	for _, body := range h.Steps {
+		h.bytes += len(body)
 		if err := readSteps([]byte(body), func(*step) {}); err != nil {
-			return fmt.Errorf("the journal %.64q: %w", r.ID, err)
+			return fmt.Errorf("the journal %.64q: %w", h.ID, err)
 		}
 	}
-	number, err := tx.Insert("INSERT INTO chains_journals (workspace, id, agent, owner, state, definition, input, "+
-		"request, created_at, updated_at, bytes, message) "+
-		"VALUES ($1, $2, $3, '', $4, $5, $6, $7, $8, $9, $10, $11) RETURNING number",
-		r.Workspace, r.ID, r.Agent, r.State, r.Definition, r.Input, []byte(r.Request), int64(r.CreatedAt),
-		int64(r.UpdatedAt), bytes,
-		r.Message)
-	for i, body := range r.Steps {
-		if err == nil {
-			_, err = tx.Exec("INSERT INTO chains_steps (id, body) VALUES ($1, $2)", number*maxSeq+int64(i),
-				[]byte(body))
-		}
+	err = cmp.Or(err, h.insert(tx))
+	// Nobody owns it, nor do these Journals own any yet.
+	for i, body := range h.Steps {
+		err = cmp.Or(err, newJournals().Append(tx, h.number, int64(i), []byte(body)))
 	}
 	return err
 }
@@ -157,9 +123,9 @@ func Journals(ctx context.Context, s store.Store, workspace, id string, steps bo
 
 func journals(tx *store.Tx, workspace, id string, steps bool) ([]Journal, error) {
 	all := []Journal{}
-	heads, err := store.Rows(tx, selectHeads+" WHERE workspace = $1 AND ($2 = '' OR id = $3) ORDER BY updated_at "+
-		"DESC, number DESC", []any{workspace, id, id}, (*head).columns)
-	for _, h := range heads {
+	found, err := heads(tx, "WHERE workspace = $1 AND ($2 = '' OR id = $2) ORDER BY updated_at DESC, number DESC",
+		workspace, id)
+	for _, h := range found {
 		if err == nil {
 			var one Journal
 			one, err = describe(tx, h, steps)
@@ -173,24 +139,20 @@ func journals(tx *store.Tx, workspace, id string, steps bool) ([]Journal, error)
 }
 
 func describe(tx *store.Tx, h *head, steps bool) (Journal, error) {
-	one := Journal{ID: h.id, Agent: h.agent, State: h.state, CreatedAt: store.Micros(h.createdAt),
-		UpdatedAt: store.Micros(h.updatedAt), Message: h.message, Unknown: []string{}, Waiting: []Waiting{},
-		number: h.number}
-	if h.state == stateRunning {
-		runs, err := h.lives(tx.Dir())
-		if err != nil {
-			return one, err
-		}
-		if !runs {
-			one.State = stateInterrupted
-		}
+	one := Journal{ID: h.ID, Agent: h.Agent, State: h.State, CreatedAt: h.CreatedAt, UpdatedAt: h.UpdatedAt,
+		Message: h.Message, Unknown: []string{}, Waiting: []Waiting{}, number: h.number}
+	if runs, err := h.runs(tx, newJournals()); err != nil {
+		return one, err
+	} else if h.State == stateRunning && !runs {
+		one.State = stateInterrupted
 	}
 	var kept keptRequest
-	if err := json.Unmarshal(h.request, &kept); err != nil {
+	if err := json.Unmarshal(h.Request, &kept); err != nil {
 		return one, err
 	}
 	one.Nodes, one.Timeout = len(kept.Nodes), kept.Timeout
-	one.Request = protocol.ChainRequest{ChainID: h.id, Nodes: kept.Nodes, EntryNode: kept.EntryNode, InitialInput: kept.InitialInput, Timeout: kept.Timeout}
+	one.Request = protocol.ChainRequest{ChainID: h.ID, Nodes: kept.Nodes, EntryNode: kept.EntryNode,
+		InitialInput: kept.InitialInput, Timeout: kept.Timeout}
 	j := &journal{number: h.number, known: map[string]*entry{}}
 	if err := j.load(tx); err != nil {
 		return one, err

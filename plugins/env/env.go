@@ -208,7 +208,7 @@ func (p *Plugin) Close(ctx context.Context) error {
 	p.closed = true
 	p.mu.Unlock()
 	p.stop()
-	p.keep.save(ctx, true)
+	saved := p.keep.close(ctx)
 	p.mu.Lock()
 	all := make([]*episode, 0, len(p.episodes))
 	for _, e := range p.episodes {
@@ -223,7 +223,7 @@ func (p *Plugin) Close(ctx context.Context) error {
 	}
 	ends.Wait()
 	p.tending.Wait()
-	errs[len(all)] = p.env.Close(ctx)
+	errs[len(all)] = errors.Join(saved, p.env.Close(ctx))
 	return errors.Join(errs...)
 }
 

@@ -300,8 +300,9 @@ func (p *Plugin) older(ctx context.Context, episode string, l *listing) error {
 			}
 		}
 	}
+	_ = p.keep.takeLeft(ctx, s) // else its lines are read below
 	err = s.Read(ctx, func(tx *store.Tx) error {
-		j, err := readJournals(p.keep.journal.Others(tx))
+		j, err := readJournals(tx, p.keep.number.Load())
 		if err != nil {
 			return err
 		}

@@ -1,7 +1,9 @@
 package env
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -13,17 +15,19 @@ import (
 
 // What is answered is in a table before, as it came: one line for each request, many requests at once in one
 // commit. The keeper brings what is in memory to the tables that are read, many steps at once, and then removes
-// the lines. Those of hosts that were killed are read by all others, and brought to the tables by one of them.
+// the lines. What hosts have left that were killed the next one that looks brings to the tables; the lines of others
+// that live are read beside these.
 
 const (
-	journalTable = "env_journal"
-	// strayAge is how long nothing was added to a journal that another host takes for one left behind. A living
-	// host takes its own away within seconds; should one be slower, the same steps are written twice, and shown
-	// once.
-	strayAge = time.Minute
+	// journalLease is how long a host on another machine that was not heard of has its lines.
+	journalLease = time.Minute
 	// journalPatience bounds how long a step waits for its line.
 	journalPatience = 5 * time.Second
 )
+
+func newJournals() *store.Journals {
+	return &store.Journals{Table: "env_journals", Lines: "env_lines", Folder: formerFolder, Lease: journalLease}
+}
 
 // journalLine is what a line holds.
 type journalLine struct {
@@ -45,12 +49,28 @@ func (k *keeper) note(ctx context.Context, moves []move, begun []byte, closed st
 	defer cancel()
 	s, err := k.opened(ctx)
 	if err == nil && s.Dir() != "" {
-		err = k.journal.Append(ctx, s, k.line(moves, begun, closed))
+		line, place := k.line(moves, begun, closed), k.places.Add(1)
+		err = s.Write(ctx, func(tx *store.Tx) error { return k.append(tx, place, line) })
+		k.lined.Store(true) // also after an error: who knows
 	}
 	if failed := err != nil; k.mute.Swap(failed) != failed && failed {
 		k.plugin.Log.Error().Err(err).Str("plugin", k.plugin.name).Msg("steps cannot be kept before they are " +
 			"answered; a kill of the host would lose the last ones")
 	}
+}
+
+// append adds a line to the journal, which begins with the first.
+func (k *keeper) append(tx *store.Tx, place int64, line []byte) error {
+	err := k.journals.Append(tx, k.number.Load(), place, line)
+	if !errors.Is(err, store.ErrLost) {
+		return err
+	}
+	number, err := tx.Insert("INSERT INTO env_journals (owner, leased_until) VALUES ('', 0) RETURNING number")
+	if err == nil {
+		err = k.journals.Own(tx, number)
+	}
+	k.number.Store(number)
+	return cmp.Or(err, k.journals.Append(tx, number, place, line))
 }
 
 // line is a journalLine as JSON.
@@ -89,8 +109,9 @@ type journals struct {
 	experiences map[string][]experience  // by plugin
 }
 
-// readJournals reads lines.
-func readJournals(lines []*store.Line, err error) (*journals, error) {
+// readJournals reads the lines of all journals but one.
+func readJournals(tx *store.Tx, but int64) (*journals, error) {
+	lines, err := newJournals().Others(tx, but)
 	j := &journals{make(map[string]*savedEpisode), make(map[string][]experience)}
 	for _, line := range lines {
 		var l journalLine
@@ -120,20 +141,33 @@ func (j *journals) newest(id string, row *savedEpisode) *savedEpisode {
 	return row
 }
 
-// takeStrays brings to the tables what hosts have left that were killed. What may be a living host's
-// is looked at again later.
-func (k *keeper) takeStrays(ctx context.Context, s store.Store) error {
-	young, err := k.journal.Adopt(ctx, s, int(strayAge.Seconds()), func(tx *store.Tx, line *store.Line) error {
-		var l journalLine
-		if err := json.Unmarshal(line.Body, &l); err != nil {
-			return err
-		}
-		return k.take(tx, &l)
+// takeLeft brings to the tables what hosts have left that live no more.
+func (k *keeper) takeLeft(ctx context.Context, s store.Store) (err error) {
+	var left []int64
+	err = s.Read(ctx, func(tx *store.Tx) (err error) {
+		left, err = k.journals.Left(tx)
+		return err
 	})
-	if young && !k.again.Swap(true) {
-		time.AfterFunc(strayAge, func() { k.again.Store(false); k.poke() })
+	for _, number := range left {
+		if err == nil {
+			err = s.Write(ctx, func(tx *store.Tx) error { return k.takeOver(tx, number) })
+		}
 	}
 	return err
+}
+
+func (k *keeper) takeOver(tx *store.Tx, number int64) error {
+	lines, err := k.journals.Read(tx, number)
+	for _, line := range lines {
+		var l journalLine
+		if err == nil {
+			err = json.Unmarshal(line.Body, &l)
+		}
+		if err == nil {
+			err = k.take(tx, &l)
+		}
+	}
+	return cmp.Or(err, k.journals.Remove(tx, number))
 }
 
 // take brings a line to the tables.

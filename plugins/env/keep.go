@@ -3,6 +3,7 @@ package env
 import (
 	"compress/gzip"
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -24,11 +25,13 @@ const (
 type keeper struct {
 	plugin   *Plugin
 	restores bool // saved episodes can be taken up again
-	journal  *store.Journal
-	mute     atomic.Bool // the log has heard that the journal cannot be written
-	again    atomic.Bool // journals of others are about to be looked at again
-	former   atomic.Bool // files of hosts of before were taken in
-	formerMu sync.Mutex  // held by the one who takes them in
+	journals *store.Journals
+	number   atomic.Int64 // of this keeper's; 0 = it has none yet
+	places   atomic.Int64 // of its last line
+	lined    atomic.Bool  // it has lines that may not be trimmed yet
+	mute     atomic.Bool  // the log has heard that it cannot be written
+	former   atomic.Bool  // files of hosts of before were taken in
+	formerMu sync.Mutex   // held by the one who takes them in
 
 	asked   atomic.Bool   // a save is about to begin
 	failing atomic.Bool   // the last save failed
@@ -43,7 +46,7 @@ type keeper struct {
 
 func (k *keeper) init(p *Plugin) {
 	k.plugin, k.packer, k.turn = p, newPacker(), make(chan struct{}, 1)
-	k.journal = store.NewJournal(journalTable)
+	k.journals = newJournals()
 	_, k.restores = p.env.(Restorer)
 	k.fresh = p.opts.MaxExperiences // an earlier host may have had room for more
 	k.pause.Store(int64(saveEvery))
@@ -88,7 +91,7 @@ func (k *keeper) save(ctx context.Context, all bool) {
 }
 
 func (k *keeper) saveLocked(ctx context.Context, all bool) error {
-	mark := k.journal.Mark() // what is in the lines before is in memory already
+	last := k.places.Load() // what is in the lines up to this is in memory already
 	episodes, rows, whole := k.unsaved(ctx, all)
 	k.mu.Lock()
 	gone := slices.Clone(k.gone)
@@ -99,7 +102,7 @@ func (k *keeper) saveLocked(ctx context.Context, all bool) error {
 			if !whole {
 				return nil // the journal alone has the rest
 			}
-			return k.tidyJournals(ctx, mark)
+			return k.tidyJournals(ctx, last)
 		}
 		if err := k.write(ctx, rows, gone, some); err != nil {
 			for _, e := range episodes {
@@ -115,19 +118,43 @@ func (k *keeper) saveLocked(ctx context.Context, all bool) error {
 	}
 }
 
-// tidyJournals removes what the tables have: this host's lines, and those of killed ones.
-func (k *keeper) tidyJournals(ctx context.Context, mark int64) error {
-	if !k.plugin.durable() || mark == 0 {
+// tidyJournals removes what the tables have: this host's lines up to one, and those of hosts that live no more.
+func (k *keeper) tidyJournals(ctx context.Context, last int64) error {
+	if !k.plugin.durable() || last == 0 {
 		return nil // the store is not opened for this
 	}
 	s, err := k.opened(ctx)
-	if err == nil {
-		err = k.journal.Trim(ctx, s, mark)
+	if err == nil && k.lined.Swap(false) {
+		number := k.number.Load()
+		err = s.Write(ctx, func(tx *store.Tx) error {
+			if err := k.journals.Renew(tx, number); err != nil {
+				return err
+			}
+			return k.journals.Trim(tx, number, last+1)
+		})
+		k.lined.CompareAndSwap(false, err != nil)
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, store.ErrLost) { // another host has taken the lines
 		return err
 	}
-	return k.takeStrays(ctx, s)
+	return k.takeLeft(ctx, s)
+}
+
+// close saves all, and has others take over what could not be.
+func (k *keeper) close(ctx context.Context) error {
+	k.save(ctx, true)
+	number := k.number.Load()
+	if number == 0 {
+		return nil
+	}
+	_ = k.plugin.Store.Write(ctx, func(tx *store.Tx) error { // else others remove it
+		lines, err := k.journals.Read(tx, number)
+		if err != nil || len(lines) > 0 {
+			return err
+		}
+		return k.journals.Remove(tx, number)
+	})
+	return k.journals.Close(ctx, k.plugin.Store)
 }
 
 // unsaved returns the episodes that have changed, as rows. whole reports whether these are
@@ -205,9 +232,10 @@ func (k *keeper) find(ctx context.Context, id string) (row *savedEpisode, err er
 	if err != nil {
 		return nil, err
 	}
+	_ = k.takeLeft(ctx, s) // else its lines are read below
 	err = s.Read(ctx, func(tx *store.Tx) error {
 		row = nil
-		j, err := readJournals(k.journal.Others(tx))
+		j, err := readJournals(tx, k.number.Load())
 		if err == nil {
 			err = eachEpisode(tx, id, func(s *savedEpisode) error {
 				row = s

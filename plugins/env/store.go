@@ -53,7 +53,7 @@ func Part() store.Part {
 	kinds := store.Kinds{{Kind: kindEpisode, Import: store.ImportOf((*savedEpisode).take)}, {Kind: kindExperiences, Import: store.ImportOf((*chunk).take)}}
 	return store.Part{
 		Name: "env", SQL: tables, Export: export, Import: kinds.Import,
-		Clear: store.ClearTables("env_episodes", "env_experiences", journalTable),
+		Clear: store.ClearTables("env_episodes", "env_experiences", "env_journals", "env_lines"),
 	}
 }
 
@@ -150,7 +150,7 @@ func eachEpisode(tx *store.Tx, id string, do func(*savedEpisode) error) error {
 func deleteEpisode(tx *store.Tx, plugin, id string) error {
 	now := time.Now()
 	if _, err := tx.Exec("DELETE FROM env_episodes WHERE plugin = '' AND used_at < $1",
-		now.Add(-2*strayAge).UnixMicro()); err != nil {
+		now.Add(-2*journalLease).UnixMicro()); err != nil {
 		return err
 	}
 	_, err := tx.Exec(`INSERT INTO env_episodes (`+episodeColumns+`) VALUES ($1, '', '', 0, 0, $2, $3, 1, 0, 0, '',
@@ -287,7 +287,7 @@ func trimExperiences(tx *store.Tx, plugin string, most int) error {
 }
 
 func export(_ context.Context, tx *store.Tx, emit func(string, any) error) error {
-	j, err := readJournals(store.JournalLines(tx, journalTable))
+	j, err := readJournals(tx, 0)
 	if err != nil {
 		return err
 	}
