@@ -80,6 +80,6 @@ func (p *Program) elsewhere(err error) error {
 	if at == "" {
 		return err
 	}
-	words := each(append([]string{at}, p.Command[1:]...), scalar)
+	words := each(append([]string{at}, p.Command[1:]...), Scalar)
 	return &host.Lack{Err: fmt.Errorf("%w; %s", err, why), Fix: "command: [" + strings.Join(words, ", ") + "]"}
 }

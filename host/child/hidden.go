@@ -54,7 +54,7 @@ func (p *Program) Unseen(said string) error {
 	if lack == nil {
 		return nil
 	}
-	lack.Fix = "read: [" + strings.Join(each(read, scalar), ", ") + "]"
+	lack.Fix = "read: [" + strings.Join(each(read, Scalar), ", ") + "]"
 	return lack
 }
 
@@ -201,8 +201,8 @@ func there(dir, name string) bool {
 	return err == nil
 }
 
-// scalar writes a path as YAML and JSON read it in a list.
-func scalar(path string) string {
+// Scalar writes a path as YAML and JSON read it in a list.
+func Scalar(path string) string {
 	if regexp.MustCompile(`^[A-Za-z/._][A-Za-z0-9/._@+-]*$`).MatchString(path) {
 		return path
 	}

@@ -28,6 +28,7 @@ import (
 	"a2e/host/redact"
 	"a2e/host/schema"
 	"a2e/plugins"
+	"a2e/plugins/mcp"
 	"a2e/protocol"
 )
 
@@ -80,7 +81,7 @@ type commands struct {
 	globals `group:"all"`
 
 	Init   initCmd   `cmd:"" group:"setup" help:"Write a config for this folder."`
-	Trust  trustCmd  `cmd:"" group:"setup" help:"Show what this folder's a2e.yaml does, and trust it."`
+	Trust  trustCmd  `cmd:"" group:"setup" help:"Show what this folder's files do, and trust them."`
 	Doctor doctorCmd `cmd:"" group:"setup" help:"Check what the config needs on this machine."`
 	Check  checkCmd  `cmd:"" group:"setup" help:"Check the config, an audit file or a .mcp.json."`
 
@@ -348,7 +349,7 @@ func (c *commands) loadAloud(sys *System) (*config.Config, error) {
 func (c *commands) source(sys *System) config.Source {
 	src := config.Source{Path: c.Config, Getenv: sys.getenv, Dir: ".", Available: plugins.Types(), Secrets: sys.secrets}
 	src.UserConfigDir, _ = os.UserConfigDir()
-	src.Trust = trusted(src).Check
+	src.Trust, src.Server = trusted(src).Check, mcp.CheckServer
 	return src
 }
 

@@ -241,6 +241,9 @@ func (c *needCheck) found(text string, err error) {
 		c.Level = levelError
 	}
 	c.Text, c.Fix = reasonOf(err), fixOf(err)
+	if file, _, _ := strings.Cut(c.Place, ":"); strings.HasSuffix(file, ".json") {
+		c.Fix = asJSON(c.Fix)
+	}
 }
 
 // masked returns c without a secret of the config: an untrusted one may put any variable anywhere.
@@ -313,10 +316,10 @@ func (o doctorCmd) tryOne(ctx context.Context, c *needCheck) {
 	}
 }
 
-// checkUntrusted looks for what the folder's own config names that nobody has trusted, as if it
-// were: nothing of it is started or reached.
+// checkUntrusted looks for what the folder's own files name that nobody has trusted, as if they
+// were: nothing of them is started or reached.
 func (d *diagnosis) checkUntrusted(cmd *commands, sys *System, cfg *config.Config) {
-	if cfg.Untrusted == "" {
+	if cfg.Untrusted == nil {
 		return
 	}
 	src := cmd.source(sys)
@@ -328,7 +331,8 @@ func (d *diagnosis) checkUntrusted(cmd *commands, sys *System, cfg *config.Confi
 		defer closePlugins(made)
 	}
 	if err != nil {
-		d.Untrusted = []needCheck{{Level: levelWarning, Of: config.FolderFile, Text: err.Error(), Fix: fixOf(err)}}
+		of := filepath.Base(cfg.Untrusted[0])
+		d.Untrusted = []needCheck{{Level: levelWarning, Of: of, Text: err.Error(), Fix: fixOf(err)}}
 		return
 	}
 	for _, c := range lookAtNeeds(asked, made) {

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"a2e/host/config"
 	"a2e/host/sandbox"
 	"a2e/protocol"
 )
@@ -35,7 +34,7 @@ func (s *section) note(cells ...string) { s.row(levelNote, "", cells...) }
 // sections is all of the report.
 func (d *diagnosis) sections() []section {
 	all := []section{d.Config.section(), d.places(), d.walls(), d.Store.section(), needsSection("what the config needs", d.Needs),
-		needsSection("what the "+config.FolderFile+" here would need, once it is trusted: nothing of it was started", d.Untrusted)}
+		needsSection("what the files here would need, once they are trusted: nothing of them was started", d.Untrusted)}
 	for _, p := range d.Programs {
 		all = append(all, p.section())
 	}
@@ -187,7 +186,7 @@ func (c *configCheck) section() section {
 	}
 	for _, w := range c.Warnings {
 		fix := ""
-		if strings.Contains(w, "run `a2e trust`") {
+		if strings.Contains(w, "`a2e trust`") {
 			fix = "a2e trust"
 		}
 		s.row(levelWarning, fix, "warning", w)

@@ -1,22 +1,15 @@
 package cli
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
-	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
-	"github.com/go-json-experiment/json"
-
 	"a2e/host/config"
-	"a2e/host/redact"
 	"a2e/host/sandbox"
-	"a2e/plugins/mcp"
 	"a2e/protocol"
 )
 
@@ -25,9 +18,10 @@ type initCmd struct {
 	Print bool `help:"Print the config, and write nothing."`
 }
 
-// Run writes a config for this folder.
+// Run writes a config for this folder. It is trusted: nothing in it comes from a file of the folder.
 func (i initCmd) Run(cmd *commands, sys *System) error {
-	f, err := cmd.editedFile(sys, false)
+	name := cmp.Or(cmd.Config, sys.getenv("A2E_CONFIG"), config.FolderFile)
+	f, err := cmd.edited(sys, name, filepath.Base(name) == config.FolderFile)
 	if err != nil {
 		return err
 	}
@@ -39,68 +33,42 @@ func (i initCmd) Run(cmd *commands, sys *System) error {
 	if err != nil {
 		return fail(exitFailed, err)
 	}
-	w := &starter{dir: dir, getenv: sys.getenv, taken: map[string]string{}, last: map[string]int{}, patterns: map[string]*regexp.Regexp{}}
+	w := &starter{dir: dir}
 	text := w.config()
 	if i.Print {
-		w.tell(sys)
 		_, err := sys.Out.WriteString(text)
 		return err
 	}
-	f.known = false // what nobody has looked at is not trusted
+	f.known = true
 	if err := f.write([]byte(text)); err != nil {
 		return err
 	}
-	w.tell(sys)
 	say(sys.Err, "written: %s", oneLine(f.path))
-	if len(w.unset) > 0 {
-		say(sys.Err, "set these variables where a2e is started: %s", strings.Join(w.unset, ", "))
+	for _, file := range []string{".cursor/mcp.json", ".vscode/mcp.json"} {
+		if w.there(file) {
+			say(sys.Err, "%s is not read; what you want of its MCP servers belongs in %s", file, config.ServersFile)
+		}
 	}
 	src := cmd.source(sys)
 	src.Path = f.path
-	if err := loads(src); err != nil {
+	cfg, warnings, err := config.Load(src)
+	for _, warning := range warnings {
+		sys.warn(warning.String())
+	}
+	if err == nil {
+		err = tryPlugins(cfg)
+	}
+	if err != nil {
 		return fail(exitConfig, fmt.Errorf("%s does not load yet: %w", f.name, err))
 	}
-	if f.folder != "" {
-		say(sys.Err, "next: look at it, then a2e trust, and a2e doctor")
+	if f.trust != nil {
+		say(sys.Err, "it is trusted as it is; next: a2e doctor")
 	}
 	return nil
 }
 
-// tell says what was taken over, and what was not.
-func (w *starter) tell(sys *System) {
-	for _, note := range w.notes {
-		say(sys.Err, "%s", oneLine(note))
-	}
-}
-
-// loads reports what is wrong with a config.
-func loads(src config.Source) error {
-	cfg, _, err := config.Load(src)
-	if err != nil {
-		return err
-	}
-	return tryPlugins(cfg)
-}
-
 // starter writes the first config of a folder by what is there.
-type starter struct {
-	dir    string
-	getenv func(string) string
-	notes  []string          // for the person
-	unset  []string          // variables that the config takes and that are not set
-	taken  map[string]string // the secret that each variable stands for
-	last   map[string]int    // the number behind the last of those that would have one name
-
-	patterns map[string]*regexp.Regexp // those used so far
-}
-
-// pattern compiles a pattern, once.
-func (w *starter) pattern(text string) *regexp.Regexp {
-	if w.patterns[text] == nil {
-		w.patterns[text] = regexp.MustCompile(text)
-	}
-	return w.patterns[text]
-}
+type starter struct{ dir string }
 
 // there reports whether the folder has something of that name.
 func (w *starter) there(name string) bool {
@@ -110,10 +78,8 @@ func (w *starter) there(name string) bool {
 
 // config returns the text.
 func (w *starter) config() string {
-	parts := []string{"# The config of a2e for this folder, which counts once it is trusted: a2e trust.\n# All settings: a2e help config.\n"}
-	if text := w.servers(); text != "" {
-		parts = append(parts, text)
-	}
+	parts := []string{"# The config of a2e for this folder. Once it is changed it counts again after a2e trust.\n" +
+		"# All settings: a2e help config.\n"}
 	inner := []string{w.commands(), w.skills(), w.git()}
 	if inner = slices.DeleteFunc(inner, func(text string) bool { return text == "" }); len(inner) == 0 {
 		return strings.Join(append(parts, "# Nothing else here needs a setting: the defaults apply, with all "+
@@ -209,260 +175,4 @@ func (w *starter) git() string {
 		return "  toolkits: true # this folder is a git repository, and there is no git on this machine. " + installs("git", w.dir) + "\n"
 	}
 	return "  toolkits:\n    git: {repo: .} # this folder is a git repository; read_only: true leaves git_add and git_commit out\n"
-}
-
-// servers takes over the MCP servers of other clients.
-func (w *starter) servers() string {
-	var b strings.Builder
-	var from []string
-	seen := map[string]string{}
-	for _, file := range []string{".mcp.json", ".cursor/mcp.json", ".vscode/mcp.json"} {
-		raw, err := config.ReadRegular(filepath.Join(w.dir, file))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		var part []byte
-		switch {
-		case err != nil:
-		case len(raw) > 1<<20:
-			err = errors.New("the file is larger than 1 MiB")
-		default:
-			part, err = mcp.ServersPart(raw)
-		}
-		if err != nil {
-			w.notes = append(w.notes, fmt.Sprintf("left out: %s: %v", file, err))
-			continue
-		}
-		all, err := protocol.ParseObject(mcp.OwnVariables(part))
-		if err != nil {
-			w.notes = append(w.notes, fmt.Sprintf("left out: %s: the servers should be an object of ids", file))
-			continue
-		}
-		from = append(from, file)
-		for key, v := range all.All() {
-			id := string(key)
-			if first, twice := seen[id]; twice {
-				w.notes = append(w.notes, fmt.Sprintf("left out: %s of %s, as %s has one of that name", id, file, first))
-				continue
-			}
-			seen[id] = file
-			text, err := w.server(id, v)
-			if err != nil {
-				w.notes = append(w.notes, fmt.Sprintf("left out: %s: %v", file, err))
-				continue
-			}
-			b.WriteString(text)
-		}
-	}
-	if b.Len() == 0 {
-		return ""
-	}
-	w.notes = append(w.notes, "MCP servers: taken over from "+strings.Join(from, ", "))
-	return "# MCP servers, taken over from " + strings.Join(from, ", ") + ". Secrets are not: the variables of the environment named here hold them.\nmcpServers:\n" + b.String()
-}
-
-// server writes an entry, without its secrets.
-func (w *starter) server(id string, v protocol.Value) (string, error) {
-	var entry map[string]any
-	if err := json.Unmarshal(v, &entry); err != nil {
-		return "", fmt.Errorf("server %q should be an object", id)
-	}
-	if command, ok := entry["command"].(string); ok && strings.Contains(command, " ") { // some clients take a line of a shell
-		if _, err := os.Stat(command); err != nil {
-			args, _ := entry["args"].([]any)
-			words := strings.Fields(command)
-			entry["command"] = words[0]
-			for i, word := range words[1:] {
-				args = slices.Insert(args, i, any(word))
-			}
-			entry["args"] = args
-		}
-	}
-	one, err := json.Marshal(map[string]any{"mcpServers": map[string]any{id: entry}})
-	if err != nil {
-		return "", err
-	}
-	parsed, err := mcp.ParseServers(one)
-	if err != nil {
-		return "", err
-	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "  %s:\n", config.Scalar(id))
-	w.program(id, parsed[id], &b)
-	for _, key := range []string{"type", "transport", "cwd", "timeout", "start_timeout", "disabled", "enabled", "allow", "tool_allow_list", "deny", "resource_allow_list", "network", "read", "sampling", "roots", "elicitation"} {
-		if value, ok := entry[key]; ok && value != nil {
-			fmt.Fprintf(&b, "    %s: %s\n", key, w.flow(id, key, value))
-		}
-	}
-	for _, key := range []string{"env", "headers"} {
-		pairs, _ := entry[key].(map[string]any) // it was parsed
-		if len(pairs) > 0 {
-			fmt.Fprintf(&b, "    %s:\n", key)
-		}
-		for _, name := range slices.Sorted(maps.Keys(pairs)) {
-			fmt.Fprintf(&b, "      %s: %s\n", config.Scalar(name), config.Scalar(w.hidden(id, name, fmt.Sprint(pairs[name]))))
-		}
-	}
-	return b.String(), nil
-}
-
-// program writes what a server is started or reached by.
-func (w *starter) program(id string, o mcp.ServerOptions, b *strings.Builder) {
-	if o.URL != "" {
-		fmt.Fprintf(b, "    url: %s\n", config.Scalar(w.hiddenParts(id, o.URL)))
-		return
-	}
-	words := append([]string{o.Command}, o.Args...)
-	before := ""
-	for i, word := range words {
-		words[i], before = w.hiddenArgument(id, before, word), word
-	}
-	fmt.Fprintf(b, "    command: %s\n", config.Scalar(words[0]))
-	if len(words) > 1 {
-		fmt.Fprintf(b, "    args: [%s]\n", strings.Join(each(words[1:], config.Scalar), ", "))
-	}
-}
-
-// flow writes a value of JSON.
-func (w *starter) flow(id, key string, value any) string {
-	switch value := value.(type) {
-	case string:
-		return config.Scalar(w.known(value))
-	case []any:
-		return "[" + strings.Join(each(value, func(v any) string { return w.flow(id, key, v) }), ", ") + "]"
-	}
-	return fmt.Sprint(value)
-}
-
-// hidden returns what stands for a value that came under a name: a variable, if it is secret.
-func (w *starter) hidden(id, name, value string) string {
-	literal := w.pattern(variableRef).ReplaceAllString(value, "$2") // what is written here in confidence, beside variables
-	kind, rest, ok := strings.Cut(literal, " ")
-	scheme := ok && slices.Contains([]string{"bearer", "basic", "token"}, strings.ToLower(kind))
-	if !scheme {
-		rest = literal
-	}
-	switch referring := literal != value; {
-	case strings.TrimSpace(rest) == "", referring && !redact.SpeaksOfSecret(name), !redact.IsSecret(name, value):
-		return w.hiddenArgument(id, "", value)
-	case scheme && !referring:
-		return kind + " " + w.variable(id, name, value)
-	}
-	return w.variable(id, name, value)
-}
-
-// variableRef matches a reference to a variable: its name and the default.
-const variableRef = `\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}`
-
-// variable returns a reference to the variable that holds a secret.
-func (w *starter) variable(id, name, secret string) string {
-	as := variableOf(id, strings.ReplaceAll(name, "_", "-"))
-	if other, used := w.taken[name]; w.pattern(`^[A-Z_][A-Z0-9_]*$`).MatchString(name) && (!used || other == secret) {
-		as = name
-	}
-	first := as
-	for n := max(2, w.last[first]); ; n++ {
-		if other, used := w.taken[as]; !used || other == secret {
-			break
-		}
-		as, w.last[first] = fmt.Sprintf("%s_%d", first, n), n
-	}
-	w.taken[as] = secret
-	return w.known("${" + as + "}")
-}
-
-// known gives references to variables that are not set a default, without which the config would
-// not load. A default that is a secret goes.
-func (w *starter) known(text string) string {
-	return w.pattern(variableRef).ReplaceAllStringFunc(text, func(ref string) string {
-		m := w.pattern(variableRef).FindStringSubmatch(ref)
-		if w.getenv(m[1]) != "" && m[2] == "" || m[2] != "" && !redact.SpeaksOfSecret(m[1]) && w.hiddenParts("", m[2]) == m[2] {
-			return ref
-		}
-		if !slices.Contains(w.unset, m[1]) {
-			w.unset = append(w.unset, m[1])
-		}
-		return "${" + m[1] + ":-}"
-	})
-}
-
-// hiddenArgument is hidden for an argument, behind another one.
-func (w *starter) hiddenArgument(id, before, word string) string {
-	header := w.pattern(`(?s)^(?:--?[\w-]+=)?([A-Za-z][\w-]*):[ \t]*(.+)$`).FindStringSubmatch(word)
-	name, value, assigned := strings.Cut(word, "=")
-	flag := strings.TrimLeft(before, "-")
-	switch {
-	case header != nil && redact.SpeaksOfSecret(header[1]):
-		return strings.TrimSuffix(word, header[2]) + w.hidden(id, header[1], header[2])
-	case assigned && redact.SpeaksOfSecret(name) && value != "" && !strings.ContainsAny(name, " ?&/"):
-		return name + "=" + w.hidden(id, strings.TrimLeft(name, "-"), value)
-	case strings.HasPrefix(before, "-") && !strings.Contains(before, "=") && redact.SpeaksOfSecret(flag) && !strings.HasPrefix(word, "-"):
-		return w.hidden(id, flag, word)
-	}
-	return w.hiddenParts(id, word)
-}
-
-// hide finds parts of a text, by the second group of a pattern, and says what stands for one;
-// ok = false: it may be seen.
-type hide struct {
-	pattern string
-	as      func(before, part string) (text string, ok bool)
-}
-
-// hiddenParts returns a text, such as a URL, a header or a line of a shell, with variables in
-// place of the secrets that stand in it.
-func (w *starter) hiddenParts(id, text string) string {
-	always := func(name string) func(_, part string) (string, bool) {
-		return func(_, part string) (string, bool) { return w.variable(id, name, part), true }
-	}
-	named := func(before, part string) (string, bool) {
-		name := w.pattern(`(?i)["'=: \t]+(bearer|basic|token)?["'=: \t]*$`).ReplaceAllString(before, "")
-		if !redact.SpeaksOfSecret(name) {
-			return "", false
-		}
-		return w.variable(id, strings.TrimLeft(name, "-"), part), true
-	}
-	const secretName = `[\w.-]*(?i:key|token|secret|pass|credential|auth|cookie)[\w.-]*`
-	all := []hide{
-		{`()(` + variableRef + `)`, func(_, part string) (string, bool) { return w.known(part), true }},
-		{`(://[^/@\s:]*:)([^/\s]+)@`, always("password")},
-		{`(://)([^/@\s:]{17,})@`, always("token")}, // in place of a name
-		{`([?&#][^=&#\s]+=)([^&#\s]+)`, func(before, part string) (string, bool) {
-			name := strings.Trim(before, "?&#=")
-			if !redact.IsSecretQuery(name, part) {
-				return "", false
-			}
-			return w.variable(id, name, part), true
-		}},
-		// NAME=VALUE, "name": "value", Name: Bearer VALUE
-		{`(` + secretName + `["']?[ \t]*[=:][ \t]*["']?(?:(?i:bearer|basic|token) +)?)([^\s"'&;,{}\[\]]+)`, named},
-		{`(--?` + secretName + `[ \t]+["']?)([^\s"'-][^\s"']*)`, named},
-		{`(\b)((?:(?:sk|pk|xox[a-z]|npm|hf|ghp|gho|github_pat|glpat)[-_]|AKIA|AIza|ya29\.|eyJ)[-\w.]{12,})`, always("token")},
-	}
-	if strings.Contains(text, "://") { // some services have their secret in the path
-		all = append(all, hide{`(/)([A-Za-z0-9_=-]{20,})`, func(_, part string) (string, bool) {
-			odd := w.pattern(`[A-Za-z0-9]{20}|^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`).MatchString(part)
-			if !odd || !strings.ContainsAny(part, "0123456789") {
-				return "", false
-			}
-			return always("token")("", part)
-		}})
-	}
-	return w.hideParts(text, all)
-}
-
-// hideParts looks for each kind of part in what those before it have left.
-func (w *starter) hideParts(text string, all []hide) string {
-	if len(all) == 0 {
-		return text
-	}
-	var b strings.Builder
-	from := 0
-	for _, m := range w.pattern(all[0].pattern).FindAllStringSubmatchIndex(text, -1) {
-		if as, ok := all[0].as(text[m[2]:m[3]], text[m[4]:m[5]]); ok {
-			b.WriteString(w.hideParts(text[from:m[4]], all[1:]) + as)
-			from = m[5]
-		}
-	}
-	return b.String() + w.hideParts(text[from:], all[1:])
 }

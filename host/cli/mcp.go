@@ -32,8 +32,8 @@ type mcpCmd struct {
 	List    mcpListCmd    `cmd:"" help:"Connect to the MCP servers of the config and report how that went."`
 	Tools   mcpToolsCmd   `cmd:"" help:"List the tools of an MCP server."`
 	Call    toolsCallCmd  `cmd:"" help:"Call a tool of an MCP server and print its result."`
-	Add     mcpAddCmd     `cmd:"" help:"Add an MCP server to the config."`
-	Remove  mcpRemoveCmd  `cmd:"" help:"Remove an MCP server from the config."`
+	Add     mcpAddCmd     `cmd:"" help:"Add an MCP server to .mcp.json."`
+	Remove  mcpRemoveCmd  `cmd:"" help:"Remove an MCP server from .mcp.json."`
 	Approve mcpApproveCmd `cmd:"" help:"Accept the tools of an MCP server that have changed since they were pinned."`
 	Serve   mcpServeCmd   `cmd:"" help:"Be an MCP server on stdin and stdout."`
 }

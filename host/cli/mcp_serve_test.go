@@ -136,30 +136,85 @@ func textOf(t *testing.T, path ...string) string {
 	return string(must.Get(os.ReadFile(filepath.Join(path...)))(t))
 }
 
-// Servers come into the folder's config and out of it. One that was trusted stays so: what this
-// command changes is what its owner typed.
+// Servers come into .mcp.json and out of it, and all else in it stays. A file that was trusted stays so: what
+// this command changes is what its owner typed.
 func TestMCPAddAndRemove(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
-	run(t, dir, nil, "mcp", "add", "files", "--", "npx", "-y", "@scope/x", ".").want(t, 0, "next: a2e trust")
-	assert.Equal(t, textOf(t, dir, "a2e.yaml"), "mcpServers:\n  files:\n    command: npx\n    args: [-y, \"@scope/x\", .]\n")
-	out := run(t, dir, nil, "mcp", "remove", "files").want(t, 0, "removed: files")
-	assert.That(t, !strings.Contains(out.stderr, "trusted"), "nobody trusted it: %s", out.stderr)
+	run(t, dir, nil, "mcp", "add", "--no-try", "files", "--read", "/srv", "--", "npx", "-y", "@scope/x", ".").want(t, 0, "trusted as it is")
+	assert.Equal(t, textOf(t, dir, ".mcp.json"), `{
+  "mcpServers": {
+    "files": {
+      "command": "npx",
+      "args": [
+        "-y",
+        "@scope/x",
+        "."
+      ],
+      "read": [
+        "/srv"
+      ]
+    }
+  }
+}
+`)
+	run(t, dir, nil, "mcp", "remove", "files").want(t, 0, "removed: files")
+	assert.Equal(t, textOf(t, dir, ".mcp.json"), "{\n  \"mcpServers\": {}\n}\n")
 
-	writeConfig(t, dir, "# mine\nhost_id: x # me\n")
-	run(t, dir, nil, "mcp", "add", "gh", "--env", "TOKEN", "--env", "KEY=abc123secret", "--", "gh-mcp").want(t, 0, "the value of KEY is now in that file")
-	run(t, dir, nil, "mcp", "add", "web", "--url", "https://x.example.org/mcp", "--header", "Authorization: Bearer ${T}").want(t, 0, "it was trusted, and stays trusted with this change")
-	assert.Equal(t, textOf(t, dir, "a2e.yaml"), "# mine\nhost_id: x # me\nmcpServers:\n  gh:\n    command: gh-mcp\n    env:\n      TOKEN: \"${TOKEN}\"\n      KEY: abc123secret\n"+
-		"  web:\n    url: \"https://x.example.org/mcp\"\n    headers:\n      Authorization: \"Bearer ${T}\"\n")
+	const others = "{\n\t\"zeta\": 1.50,\n\t\"mcpServers\": {\n\t\t\"z\": {\n\t\t\t\"command\": \"x\",\n\t\t\t\"note\": \"<é>\"\n\t\t}\n\t},\n\t\"alpha\": {}\n}\n"
+	writeFile(t, dir, ".mcp.json", others)
+	run(t, dir, nil, "mcp", "add", "--no-try", "a", "--", "npx").want(t, 0, "next: a2e trust")
+	run(t, dir, nil, "mcp", "list").want(t, 0, "not trusted (it has changed since `a2e trust`), so it is not used; it asks for mcpServers.z, mcpServers.a: `a2e trust` shows all of it and accepts it")
+	assert.Contains(t, textOf(t, dir, ".mcp.json"), "\t\t},\n\t\t\"a\": {\n\t\t\t\"command\": \"npx\"\n\t\t}\n\t},\n\t\"alpha\"")
+	run(t, dir, nil, "mcp", "remove", "a").want(t, 0, "removed: a").want(t, 0, "next: a2e trust")
+	assert.Equal(t, textOf(t, dir, ".mcp.json"), others)
+
+	writeFile(t, dir, ".mcp.json", "")
+	run(t, dir, nil, "trust").want(t, 3, "not valid JSON")
+	must.OK(t, os.Remove(filepath.Join(dir, ".mcp.json")))
+	run(t, dir, nil, "mcp", "add", "--no-try", "gh", "--env", "TOKEN", "--env", "KEY=abc123secret", "--", "gh-mcp").want(t, 0, "the value of KEY is now in that file")
+	run(t, dir, nil, "mcp", "add", "--no-try", "web", "--url", "https://x.example.org/mcp", "--header", "Authorization: Bearer ${T}").want(t, 0, "it was trusted, and stays trusted with this change")
+	text := textOf(t, dir, ".mcp.json")
+	for _, want := range []string{`"TOKEN": "${TOKEN}"`, `"type": "http"`, `"Authorization": "Bearer ${T}"`} {
+		assert.Contains(t, text, want)
+	}
 	assert.Contains(t, run(t, dir, nil, "trust", "--list").want(t, 0, "").stdout, "trusted")
 	run(t, dir, nil, "mcp", "remove", "gg").want(t, 1, `there is no MCP server "gg"; did you mean "gh"? there are: gh, web`)
-	run(t, dir, nil, "mcp", "remove", "gh").want(t, 0, "removed: gh")
-	run(t, dir, nil, "mcp", "remove", "web").want(t, 0, "removed: web")
-	assert.Equal(t, textOf(t, dir, "a2e.yaml"), "# mine\nhost_id: x # me\nmcpServers: {}\n")
+}
 
-	writeFile(t, dir, "a2e.yaml", "host_id: y\n") // not as it was trusted
-	out = run(t, dir, nil, "mcp", "add", "--no-try", "files", "--", "npx").want(t, 0, "next: a2e trust")
-	assert.Contains(t, run(t, dir, nil, "trust", "--list").want(t, 0, "").stdout, "changed")
+// What another client has in .mcp.json counts as far as it fits. Of one name that of the config wins, over that of
+// .mcp.json, over that of the user.
+func TestServersOfAllFiles(t *testing.T) {
+	t.Parallel()
+	dir := workDir(t)
+	writeFile(t, dir, "s.sh", shMCP)
+	writeFile(t, dir, "a2e.yaml", "mcpServers: {one: {command: sh, args: [s.sh, config]}}\n")
+	writeFile(t, dir, ".mcp.json", `{"inputs": 3, "mcpServers": {
+		"one": {"command": "sh", "args": ["s.sh", "file"]}, "two": {"type": "stdio", "command": "sh", "args": ["${NONE:-s.sh}"], "env": {"A_TOKEN": "hush-hush-81174"}},
+		"a2e": {"command": "/usr/bin/a2e", "args": ["mcp", "serve"]},
+		"unset": {"command": "sh", "env": {"K": "${A2E_TEST_UNSET}"}},
+		"odd": {"type": "ws", "url": "wss://x"}, "argz": {"command": "sh", "argz": []}}}`)
+	put(t, dir, block{mark: "with: .config/a2e/mcp.json", text: `{"mcpServers": {"two": {"command": "gone"}, "three": {"command": "sh", "args": ["s.sh"]}}}`})
+	out := run(t, dir, nil, "mcp", "list").want(t, 1, "a2e.yaml: not trusted").want(t, 1, ".mcp.json: not trusted")
+	assert.That(t, strings.Contains(out.stdout, "three  ") && strings.Contains(out.stderr, "it asks for mcpServers.one, mcpServers.two, mcpServers.a2e"), "%s%s", out.stdout, out.stderr)
+	out = run(t, dir, nil, "trust").want(t, 0, "trusted until it changes: ")
+	out.has(t, "a2e.yaml, once it is trusted:", ".mcp.json, once it is trusted:", "mcpServers.unset.env.K: \"${A2E_TEST_UNSET}\"", "A2E_TEST_UNSET")
+	assert.That(t, !strings.Contains(out.stdout+out.stderr, "hush"), "%s", out.stdout)
+	out = run(t, dir, nil, "mcp", "list").want(t, 0, `.mcp.json:4:3: the MCP server "unset" is left out: unset.env.K: the variable A2E_TEST_UNSET is not set`).
+		want(t, 0, `.mcp.json:5:3: the MCP server "odd" is left out: `).want(t, 0, `argz: unknown option of a server: did you mean "args"?`)
+	out.has(t, "one     connected", "two     connected", "three   connected")
+	assert.Equal(t, strings.Count(out.stdout, "connected"), 3)
+	run(t, dir, nil, "mcp", "add", "one", "--", "b").want(t, 1, `.mcp.json has an MCP server "one" already`)
+	run(t, dir, nil, "mcp", "remove", "one").want(t, 0, "removed: one")
+	run(t, dir, nil, "mcp", "remove", "one").want(t, 1, `is not in .mcp.json but in a2e.yaml:1:14; take it out there`)
+	run(t, dir, nil, "mcp", "add", "one", "--", "b").want(t, 1, `a2e.yaml:1:14: there is an MCP server "one" already, which wins`)
+	run(t, dir, nil, "mcp", "add", "--no-try", "three", "--", "b").want(t, 0, "added: three") // the user's gives way
+
+	writeFile(t, dir, "named.yaml", "host_id: x\n")
+	out = run(t, dir, nil, "-c", "named.yaml", "mcp", "list")
+	assert.That(t, strings.Contains(out.stdout, "two  ") && !strings.Contains(out.stdout, "one  "), "%s", out.stdout)
+	writeFile(t, dir, "list.yaml", "plugins: [{name: tools, type: tools}]\n")
+	run(t, dir, nil, "-c", "list.yaml", "mcp", "list").want(t, 3, "no plugin of the config provides mcp")
 }
 
 // Each mistake is told, and changes nothing.
@@ -168,9 +223,8 @@ func TestMCPAddMistakes(t *testing.T) {
 	dir := workDir(t)
 	writeFile(t, dir, "broken.yaml", "mcpServers: {")
 	writeFile(t, dir, "off.yaml", "plugins: {mcp: false}\n")
-	writeFile(t, dir, "list.yaml", "mcpServers: [{server_id: a, command: b}]\n")
-	writeConfig(t, dir, "mcpServers: {a: {command: b}}\n")
-	must.OK(t, os.Mkdir(filepath.Join(dir, "folder"), 0o755))
+	const text = `{"mcpServers": {"a": {"command": "b"}}}`
+	writeFile(t, dir, ".mcp.json", text)
 	for _, c := range []struct {
 		args string
 		code int
@@ -190,14 +244,9 @@ func TestMCPAddMistakes(t *testing.T) {
 		{"mcp add b --url https://x.org --header Host:x", 2, "the header Host cannot be set"},
 		{"mcp add b --env A-B=1 -- b", 2, "should be letters, digits and _"},
 		{"mcp add b --env A=1 --env A=2 -- b", 2, "A is given twice"},
-		{"mcp add b --user -c a2e.yaml -- b", 2, "--user: --config names a file"},
 		{"mcp add b -c broken.yaml -- b", 3, "broken.yaml:2:1: not valid YAML"},
-		{"mcp add b -c off.yaml -- b", 3, "off.yaml:1: the plugin mcp is switched off"},
-		{"mcp add b -c list.yaml -- b", 3, "put this there:\nb:\n  command: b"},
-		{"mcp add b -c folder -- b", 3, "not a regular file"},
-		{"mcp add b -c gone/x.yaml -- b", 1, "no such file"},
-		{"mcp remove a -c list.yaml", 3, "the servers are a list here"},
-		{"mcp remove a -c none.yaml", 3, "there is no config none.yaml"},
+		{"mcp add b -c off.yaml -- b", 3, "the plugin mcp is switched off"},
+		{"mcp remove b", 1, `there is no MCP server "b"`},
 	} {
 		args := strings.Fields(c.args)
 		for i := range args {
@@ -205,32 +254,39 @@ func TestMCPAddMistakes(t *testing.T) {
 		}
 		run(t, dir, nil, args...).want(t, c.code, c.says)
 	}
-	for name, want := range map[string]string{"a2e.yaml": "mcpServers: {a: {command: b}}\n", "broken.yaml": "mcpServers: {", "off.yaml": "plugins: {mcp: false}\n"} {
-		assert.Equal(t, textOf(t, dir, name), want, name)
+	assert.Equal(t, textOf(t, dir, ".mcp.json"), text)
+	for _, text := range []string{"{", "[]", `{"mcpServers": []}`, `{"mcpServers": {"a": {}, "a": {}}}`, "// a\n{}"} {
+		writeFile(t, dir, ".mcp.json", text)
+		run(t, dir, nil, "mcp", "add", "b", "--", "b").want(t, 3, ".mcp.json: it should be JSON such as")
+		assert.Equal(t, textOf(t, dir, ".mcp.json"), text)
 	}
+	must.OK(t, os.Remove(filepath.Join(dir, ".mcp.json")), os.Mkdir(filepath.Join(dir, ".mcp.json"), 0o755))
+	run(t, dir, nil, "mcp", "add", "b", "--", "b").want(t, 3, "not a regular file")
 }
 
-// A link is followed, the file keeps its rights, and the user's own file is this user's alone.
+// The user's own file is this user's alone, and the file of a workspace is written there.
 func TestMCPAddWritesWhereItShould(t *testing.T) {
 	t.Parallel()
-	if runtime.GOOS == "windows" {
-		t.Skip("there are no such rights")
-	}
 	dir := workDir(t)
-	writeFile(t, dir, "real.yaml", "host_id: x\n")
-	must.OK(t, os.Chmod(filepath.Join(dir, "real.yaml"), 0o640))
-	must.OK(t, os.Symlink("real.yaml", filepath.Join(dir, "link.yaml")))
-	run(t, dir, nil, "mcp", "add", "a", "-c", "link.yaml", "--", "b").want(t, 0, "added: a")
-	assert.Contains(t, textOf(t, dir, "real.yaml"), "host_id: x\nmcpServers:\n  a:\n")
-	assert.Equal(t, must.Get(os.Stat(filepath.Join(dir, "real.yaml")))(t).Mode().Perm(), 0o640)
-	assert.That(t, must.Get(os.Lstat(filepath.Join(dir, "link.yaml")))(t).Mode()&os.ModeSymlink != 0, "the link was replaced")
-
-	out := run(t, dir, nil, "mcp", "add", "a", "--user", "--", "b").want(t, 0, "added: a")
+	out := run(t, dir, nil, "mcp", "add", "--no-try", "a", "--user", "--", "b").want(t, 0, "added: a")
 	assert.That(t, !strings.Contains(out.stderr, "a2e trust"), "%s", out.stderr)
-	own := filepath.Join(dir, ".config", "a2e", "config.yaml")
-	assert.Equal(t, must.Get(os.Stat(own))(t).Mode().Perm(), 0o600)
-	run(t, dir, nil, "check").want(t, 0, "")
+	own := filepath.Join(dir, ".config", "a2e", "mcp.json")
+	if runtime.GOOS != "windows" {
+		assert.Equal(t, must.Get(os.Stat(own))(t).Mode().Perm(), 0o600)
+	}
+	run(t, dir, nil, "mcp", "list").want(t, 1, "a is not connected")
 	run(t, dir, nil, "mcp", "remove", "a", "--user").want(t, 0, "removed: a")
+
+	must.OK(t, os.Mkdir(filepath.Join(dir, "sub"), 0o755))
+	writeFile(t, dir, "c.yaml", "workspace: sub\n")
+	run(t, dir, nil, "-c", "c.yaml", "mcp", "add", "--no-try", "a", "--", "b").want(t, 0, "sub/.mcp.json")
+	run(t, dir, nil, "-c", "c.yaml", "mcp", "list").want(t, 1, "a is not connected")
+	writeFile(t, filepath.Join(dir, "sub"), ".mcp.json", `{"mcpServers": {"c": {"command": "b"}}}`)
+	run(t, dir, nil, "-c", "c.yaml", "mcp", "list").want(t, 0, "`a2e trust sub` shows all of it and accepts it")
+	run(t, dir, nil, "trust", "sub").want(t, 0, "sub/.mcp.json")
+	run(t, dir, nil, "-c", "c.yaml", "mcp", "list").want(t, 1, "c is not connected")
+	run(t, dir, nil, "trust", "--remove", "sub").want(t, 0, "no longer trusted")
+	run(t, dir, nil, "-c", "c.yaml", "mcp", "list").want(t, 0, "nobody has run")
 }
 
 // Of several that change a config at once each is told what became of its change.
@@ -241,91 +297,27 @@ func TestMCPAddAtOnce(t *testing.T) {
 	var added atomic.Int64
 	for i := range 6 {
 		all.Go(func() {
-			if run(t, dir, nil, "mcp", "add", fmt.Sprint("s", i), "--", "b").code == 0 {
+			if run(t, dir, nil, "mcp", "add", "--no-try", fmt.Sprint("s", i), "--", "b").code == 0 {
 				added.Add(1)
 			}
 		})
 	}
 	all.Wait()
-	assert.Equal(t, int64(strings.Count(textOf(t, dir, "a2e.yaml"), "command: b")), added.Load())
+	assert.Equal(t, int64(strings.Count(textOf(t, dir, ".mcp.json"), `"command": "b"`)), added.Load())
 }
 
-// The folder's own config that is a link may lead to any file.
-func TestMCPAddFollowsNoLinkOfTheFolder(t *testing.T) {
+// A file of the folder that is a link may lead to any file.
+func TestNoLinkOfTheFolderIsWrittenThrough(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
-	writeFile(t, dir, "other", "host_id: x\n")
-	must.OK(t, os.Symlink("other", filepath.Join(dir, "a2e.yaml")))
+	writeFile(t, dir, "other", "{}")
+	for _, name := range folderFiles {
+		must.OK(t, os.Symlink("other", filepath.Join(dir, name)))
+	}
 	run(t, dir, nil, "init", "--force").want(t, 3, "a2e.yaml is a link")
-	run(t, dir, nil, "mcp", "add", "a", "--", "b").want(t, 3, "a2e.yaml is a link")
-	assert.Equal(t, textOf(t, dir, "other"), "host_id: x\n")
+	run(t, dir, nil, "mcp", "add", "a", "--", "b").want(t, 3, ".mcp.json is a link")
+	assert.Equal(t, textOf(t, dir, "other"), "{}")
 }
 
-// slowMCP is an MCP server that needs longer to start than most.
-const slowMCP = `
-import json, sys, time
-time.sleep(6)
-lists = {"tools/list": {"tools": [{"name": "t", "inputSchema": {"type": "object"}}]}, "prompts/list": {"prompts": [{"name": "p"}]},
-    "resources/list": {"resources": [{"uri": "x://r", "name": "r"}]},
-    "resources/templates/list": {"resourceTemplates": [{"uriTemplate": "x://{t}", "name": "t"}]}}
-for line in sys.stdin:
-    m = json.loads(line)
-    result = lists.get(m["method"], {})
-    if m["method"] == "initialize":
-        result = {"protocolVersion": m["params"]["protocolVersion"], "serverInfo": {"name": "slow", "version": "1"},
-            "capabilities": {"tools": {}, "prompts": {}, "resources": {}}}
-    if "id" in m:
-        print(json.dumps({"jsonrpc": "2.0", "id": m["id"], "result": result}), flush=True)
-`
-
-// TestMCPServeWaitsForServers: the first lists of a client have what a server offers that is still starting; one that
-// cannot start is not waited for.
-func TestMCPServeWaitsForServers(t *testing.T) {
-	t.Parallel()
-	for method, want := range map[string]string{
-		"tools/list": "slow__t", "prompts/list": "slow__p", "resources/list": "x://r", "resources/templates/list": "x://{t}",
-	} {
-		t.Run(method, func(t *testing.T) {
-			t.Parallel()
-			dir := workDir(t)
-			writeFile(t, dir, "slow.py", slowMCP)
-			writeConfig(t, dir, "mcpServers: {slow: {command: python3, args: [slow.py]}, none: {command: ./none}}\n")
-			l := start(t, dir, "mcp", "serve")
-			must.Get(io.WriteString(l.stdin, fmt.Sprintf(mcpHello, "tester", "")+"\n"))(t)
-			must.Get(l.stdout.ReadString('\n'))(t)
-			must.Get(io.WriteString(l.stdin, `{"jsonrpc":"2.0","id":1,"method":"`+method+`"}`+"\n"))(t)
-			answer := ""
-			for !strings.Contains(answer, `"id":1,`) {
-				answer = must.Get(l.stdout.ReadString('\n'))(t)
-			}
-			assert.Contains(t, answer, want)
-		})
-	}
-}
-
-// TestMCPServeParallel: as many calls run at once as the page says, and as the config says where it does.
-func TestMCPServeParallel(t *testing.T) {
-	t.Parallel()
-	for config, want := range map[string]int{"": 16, "max_parallel: 2\n": 2} {
-		dir := workDir(t)
-		if config != "" {
-			writeConfig(t, dir, config)
-		}
-		l := start(t, dir, "mcp", "serve")
-		lines := fmt.Sprintf(mcpHello, "tester", "") + "\n"
-		for i := range want + 2 {
-			lines += fmt.Sprintf(`{"jsonrpc":"2.0","id":"%d","method":"tools/call","params":{"name":"run_command","arguments":`+
-				`{"command":["sh","-c","echo > begun.%d; until [ -e go ]; do sleep 0.05; done"]}}}`+"\n", i, i)
-		}
-		must.Get(io.WriteString(l.stdin, lines))(t)
-		begun := func() int { return len(must.Get(filepath.Glob(filepath.Join(dir, "begun.*")))(t)) }
-		hosttest.Eventually(t, "the calls begin", func() bool { return begun() >= want })
-		must.Get(io.WriteString(l.stdin, `{"jsonrpc":"2.0","id":"list","method":"tools/list"}`+"\n"))(t)
-		for line := ""; !strings.Contains(line, `"id":"list"`); {
-			line = must.Get(l.stdout.ReadString('\n'))(t)
-		}
-		assert.Equal(t, begun(), want, "%q: … calls run at once", config)
-		writeFile(t, dir, "go", "")
-		hosttest.Eventually(t, "the others begin", func() bool { return begun() == want+2 })
-	}
-}
+// folderFiles count once they are trusted.
+var folderFiles = []string{"a2e.yaml", ".mcp.json"}

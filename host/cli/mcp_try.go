@@ -11,6 +11,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/config"
+	"a2e/host/yamltree"
 	"a2e/plugins/mcp"
 	"a2e/protocol"
 )
@@ -18,7 +19,7 @@ import (
 // try starts or reaches the server that was added, as this folder's hosts will, and tells what it
 // offers, or in one line why it does not work and what fixes that. Either way it stays in the
 // config: a server may need what is not there yet.
-func (a *mcpAddCmd) try(cmd *commands, sys *System, entry *config.ServerEntry) error {
+func (a *mcpAddCmd) try(cfg *config.Config, sys *System, entry []byte) error {
 	ctx, stop := interruptible()
 	defer stop()
 	if a.Timeout > 0 {
@@ -27,11 +28,7 @@ func (a *mcpAddCmd) try(cmd *commands, sys *System, entry *config.ServerEntry) e
 		defer cancel()
 		ctx = timed
 	}
-	var offer *mcp.Offer
-	cfg, err := cmd.load(sys, func(string) {}) // the sandbox, the workspace; the file may not be trusted yet
-	if err == nil {
-		offer, err = a.offer(ctx, cfg, sys, entry)
-	}
+	offer, err := a.offer(ctx, cfg, sys, entry)
 	switch {
 	case errors.Is(context.Cause(ctx), errInterrupted):
 		return context.Cause(ctx)
@@ -41,11 +38,11 @@ func (a *mcpAddCmd) try(cmd *commands, sys *System, entry *config.ServerEntry) e
 			if why = wrong.Problems[0].Message; strings.Contains(why, ": ") {
 				_, why, _ = strings.Cut(why, ": ")
 			}
-			why += "; until then no command reads this config"
+			why += "; until then the server is left out"
 		}
 		say(sys.Err, "warning: %s does not work yet: %s", a.Name, sys.secrets.Text(oneLine(why)))
 		if fix := fixOf(err); fix != "" {
-			say(sys.Err, "  fix: %s", sys.secrets.Text(oneLine(fix)))
+			say(sys.Err, "  fix: %s", sys.secrets.Text(oneLine(asJSON(fix))))
 		}
 		return nil
 	}
@@ -55,9 +52,9 @@ func (a *mcpAddCmd) try(cmd *commands, sys *System, entry *config.ServerEntry) e
 
 // offer returns what the server has. The error may be a *host.Lack.
 func (a *mcpAddCmd) offer(
-	ctx context.Context, cfg *config.Config, sys *System, entry *config.ServerEntry,
+	ctx context.Context, cfg *config.Config, sys *System, entry []byte,
 ) (offer *mcp.Offer, err error) {
-	options, err := entry.Options(a.Name, sys.getenv)
+	options, err := config.ServerOptions(a.Name, entry, sys.getenv)
 	if err != nil {
 		return nil, err
 	}
@@ -82,6 +79,15 @@ func (a *mcpAddCmd) offer(
 		return err
 	})
 	return offer, err
+}
+
+// asJSON returns a fix that is a line of YAML as members of JSON, for an entry of .mcp.json.
+func asJSON(fix string) string {
+	raw, _, err := yamltree.ToJSON([]byte(fix))
+	if err != nil || raw.Kind() != '{' {
+		return fix
+	}
+	return string(raw[1 : len(raw)-1])
 }
 
 // maxNames bounds how many names of one kind are told.

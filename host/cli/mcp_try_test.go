@@ -200,8 +200,8 @@ func TestMCPAddTries(t *testing.T) {
 	out = add("later --no-try -- sh noisy.sh").want(t, 0, "added: later")
 	assert.That(t, !strings.Contains(out.stderr, "warning"), "%s", out.stderr)
 	add("unset --env A2E_TEST_UNSET -- sh good.sh").want(t, 0, "the variable A2E_TEST_UNSET is not set").
-		want(t, 0, "until then no command reads this config")
+		want(t, 0, "until then the server is left out")
 
-	writeFile(t, dir, "a2e.yaml", "host_id: y\n") // somebody else's
+	writeFile(t, dir, ".mcp.json", "{}\n") // somebody else's
 	add("good -- sh good.sh").want(t, 0, "next: a2e trust").has(t, "good works: tiny server 1.2\n")
 }

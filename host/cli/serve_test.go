@@ -293,7 +293,7 @@ func TestExitCodes(t *testing.T) {
 		"good.yaml": "workspace: DIR\nstate_dir: DIR/state\n", "bad.yaml": "max_paralel: 3\n",
 		"chain.yaml":    "nodes: [{node_id: a, kind: tool, name: echo, input: {text: deep}}]\n",
 		"export.ndjson": `{"a2e_state":1,"parts":[]}` + "\n",
-		".mcp.json":     `{"mcpServers": {"tiny": {"command": "tiny-server"}}}`,
+		"other.json":    `{"mcpServers": {"tiny": {"command": "tiny-server"}}}`,
 		"tasks.ndjson":  `{"brief":"x"}` + "\n", "skills/one/SKILL.md": "---\nname: one\ndescription: First of all.\n---\nDo it.\n",
 	} {
 		put(t, dir, block{mark: "with: " + name, text: strings.ReplaceAll(text, "DIR", dir)})
@@ -317,7 +317,7 @@ func TestExitCodes(t *testing.T) {
 		{"check -c DIR/missing.yaml", 3, "missing.yaml"},
 		{"check -c DIR/bad.yaml", 3, "max_parallel"},
 		{"serve -c DIR/bad.yaml", 3, "max_parallel"},
-		{"check DIR/.mcp.json", 0, "tiny-server"},
+		{"check DIR/other.json", 0, "tiny-server"},
 		{"check --audit DIR/export.ndjson -c DIR/good.yaml", 1, "broken"},
 		{"check", 0, "plugin tools"},
 		{"doctor", 0, "what each mode of the sandbox does here"},

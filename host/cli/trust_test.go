@@ -86,6 +86,57 @@ func TestWallTrustIsForWhatWasSeen(t *testing.T) {
 	}
 }
 
+// The same holds for .mcp.json of the workspace, whatever config is in force.
+func TestWallTrustServersFile(t *testing.T) {
+	const servers = `{"mcpServers": {"x": {"command": "sh", "args": ["-c", "touch pwned"], "env": {"K": "${LEAK}"}}}}`
+	t.Parallel()
+	for name, change := range map[string]func(t *testing.T, p *place){
+		"changed":           func(t *testing.T, p *place) { writeFile(t, p.dir, ".mcp.json", servers+" ") },
+		"key appended":      func(t *testing.T, p *place) { writeFile(t, p.dir, ".mcp.json", servers[:len(servers)-1]+`,"a":1}`) },
+		"byte order mark":   func(t *testing.T, p *place) { writeFile(t, p.dir, ".mcp.json", "\xef\xbb\xbf"+servers) },
+		"removed from list": func(t *testing.T, p *place) { p.run(t, []string{"trust", "--remove"}, nil).want(t, 0, "no longer") },
+		"other home":        func(_ *testing.T, p *place) { p.home = t.TempDir() },
+		"link to another": func(t *testing.T, p *place) {
+			writeFile(t, p.out, "other", strings.Replace(servers, "x", "y", 1))
+			must.OK(t, os.Remove(filepath.Join(p.dir, ".mcp.json")))
+			must.OK(t, os.Symlink(filepath.Join(p.out, "other"), filepath.Join(p.dir, ".mcp.json")))
+		},
+		"same content elsewhere": func(t *testing.T, p *place) { p.dir = workDir(t); writeFile(t, p.dir, ".mcp.json", servers) },
+		"of the folder above": func(t *testing.T, p *place) {
+			below := filepath.Join(p.dir, "below")
+			must.OK(t, os.Mkdir(below, 0o700), os.Link(filepath.Join(p.dir, "a2e"), filepath.Join(below, "a2e")))
+			p.dir = below
+		},
+		"added to by mcp add": func(t *testing.T, p *place) {
+			writeFile(t, p.dir, ".mcp.json", strings.Replace(servers, "pwned", "pwned; :", 1))
+			p.run(t, []string{"mcp", "add", "--no-try", "b", "--", "true"}, nil).want(t, 0, "next: a2e trust")
+		},
+		"written anew by init": func(t *testing.T, p *place) {
+			writeFile(t, p.dir, ".mcp.json", servers+"\n")
+			p.run(t, []string{"init"}, nil).want(t, 0, "it is trusted as it is")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t)
+			writeFile(t, p.dir, ".mcp.json", servers)
+			writeFile(t, p.out, "c.yaml", "host_id: x\n")
+			list := func(args ...string) outcome { return p.run(t, append(args, "mcp", "list", "--wait", "60"), nil) }
+			o := list()
+			must.That(t, !started(p, o) && strings.Contains(o.stderr, "it asks for mcpServers.x: `a2e trust`"), "%s", o.stderr)
+			p.run(t, []string{"trust"}, nil).want(t, 0, "trusted until it changes")
+			o = list()
+			must.That(t, started(p, o), "the trusted file does not count: %s", o.stderr)
+			must.OK(t, os.Remove(filepath.Join(p.dir, "pwned")))
+			change(t, p)
+			for _, args := range [][]string{nil, {"-c", filepath.Join(p.out, "c.yaml")}} {
+				o := list(args...)
+				assert.That(t, !started(p, o) && !strings.Contains(o.stdout+o.stderr, leaked), "%s: it was started:\n%s%s", args, o.stdout, o.stderr)
+			}
+		})
+	}
+}
+
 // list is where the list of what is trusted lies.
 func (p *place) list() string { return filepath.Join(p.home, ".config", "a2e", "trusted.json") }
 
@@ -218,7 +269,7 @@ func TestWallTrustHandshakes(t *testing.T) {
 func TestTrustCommand(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	p.run(t, []string{"trust"}, nil).want(t, 3, "a2e.yaml: no such file")
+	p.run(t, []string{"trust"}, nil).want(t, 3, "there is neither a2e.yaml nor .mcp.json")
 	p.run(t, []string{"trust", "--list"}, nil).want(t, 0, "no file is trusted")
 	p.run(t, []string{"trust", "--remove"}, nil).want(t, 1, "is not trusted anyway")
 	writeFile(t, p.dir, "a2e.yaml", "a: [")

@@ -129,7 +129,7 @@ func (d *decoder) checkAuth(c *Config, root *node) {
 	seen := map[[sha256.Size]byte]string{c.AuthToken.Hash(): "auth_token"}
 	for i, a := range c.Auth {
 		name := fmt.Sprintf("auth[%d]", i)
-		at := &node{}
+		at := root.place()
 		if list := root.at("auth"); list != nil && i < len(list.items) {
 			at = list.items[i]
 		}
@@ -296,25 +296,15 @@ type Problem struct {
 }
 
 // String returns FILE:LINE:COLUMN: MESSAGE.
-func (p Problem) String() string { return placed(p.File, p.Line, p.Column, p.Message) }
+func (p Problem) String() string {
+	if p.Line == 0 {
+		return p.File + ": " + p.Message
+	}
+	return fmt.Sprintf("%s:%d:%d: %s", p.File, p.Line, p.Column, p.Message)
+}
 
 // Warning is one thing that is accepted without effect.
-type Warning struct {
-	File    string
-	Line    int
-	Column  int
-	Message string
-}
-
-// String returns FILE:LINE:COLUMN: MESSAGE.
-func (w Warning) String() string { return placed(w.File, w.Line, w.Column, w.Message) }
-
-func placed(file string, line, column int, message string) string {
-	if line == 0 {
-		return file + ": " + message
-	}
-	return fmt.Sprintf("%s:%d:%d: %s", file, line, column, message)
-}
+type Warning = Problem
 
 // Error is every problem of a file, in the order of the file.
 type Error struct {

@@ -37,9 +37,11 @@ type Config struct {
 	File string `yaml:"-"`
 	// Named says that --config or A2E_CONFIG named the file.
 	Named bool `yaml:"-"`
-	// Untrusted is the absolute path of the current folder's own a2e.yaml, which nobody has
-	// trusted, so that it is not used; "" = there is none, or it is File.
-	Untrusted string `yaml:"-"`
+	// Untrusted are the absolute paths of a2e.yaml in the current folder and .mcp.json in the
+	// workspace where nobody has trusted them, so that they are not used.
+	Untrusted []string `yaml:"-"`
+	// Servers says where each MCP server of the files stands, as FILE:LINE:COLUMN, by its id.
+	Servers map[string]string `yaml:"-"`
 	// Off are the plugin types that are off because the list of plugins does not name them.
 	Off []string `yaml:"-"`
 	// Wall stands around the host's own files; nil = none are known.

@@ -22,21 +22,24 @@ var (
 
 // decoder fills Go values from nodes and gathers what is wrong.
 type decoder struct {
-	file     string
 	getenv   func(string) string
 	secrets  *redact.Set // gets the values that nothing may show
 	problems []Problem
 	types    []string // of plugins; see knownTypes
 }
 
-func (d *decoder) fail(n *node, format string, args ...any) {
-	d.failAt(n.line, n.column, format, args...)
+// placed is a node or a member.
+type placed interface{ pos() position }
+
+func (d *decoder) fail(at placed, format string, args ...any) {
+	if len(d.problems) < maxKeyProblem {
+		d.problems = append(d.problems, problemAt(at, format, args...))
+	}
 }
 
-func (d *decoder) failAt(line, column int, format string, args ...any) {
-	if len(d.problems) < maxKeyProblem {
-		d.problems = append(d.problems, Problem{File: d.file, Line: line, Column: column, Message: fmt.Sprintf(format, args...)})
-	}
+func problemAt(at placed, format string, args ...any) Problem {
+	p := at.pos()
+	return Problem{File: p.file, Line: p.line, Column: p.column, Message: fmt.Sprintf(format, args...)}
 }
 
 // value decodes n into v. path names n in messages; rules are the tags of the
@@ -58,7 +61,7 @@ func (d *decoder) value(n *node, v reflect.Value, path string, rules reflect.Str
 			d.wrong(n, path, "a mapping, such as {key: value}")
 			return
 		}
-		v.Set(reflect.ValueOf(Options{file: d.file, path: path, node: n, getenv: d.getenv, secrets: d.secrets}))
+		v.Set(reflect.ValueOf(Options{path: path, node: n, getenv: d.getenv, secrets: d.secrets}))
 		return
 	case durationType:
 		d.duration(n, v, path)
@@ -152,7 +155,7 @@ func (d *decoder) object(n *node, v reflect.Value, path string) {
 			if strings.HasPrefix(m.key, "//") {
 				hint = "a comment begins with #"
 			}
-			d.failAt(m.line, m.column, "unknown key %s in %s: %s", named(m.key), path, hint)
+			d.fail(m, "unknown key %s in %s: %s", named(m.key), path, hint)
 			continue
 		}
 		given[m.key] = true
@@ -236,7 +239,7 @@ func DecodeText(file string, text []byte, dst any) error {
 	if root == nil {
 		return problemsError(problems)
 	}
-	d := decoder{file: file, problems: problems}
+	d := decoder{problems: problems}
 	d.value(root, v.Elem(), top, "")
 	return problemsError(d.problems)
 }

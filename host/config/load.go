@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
-	"strings"
 	"syscall"
 
 	"a2e/host/redact"
@@ -31,9 +30,11 @@ type Source struct {
 	Secrets *redact.Set
 	// Available lists the plugin types of this build.
 	Available []string
-	// Trust tells why the content of a2e.yaml in Dir is not trusted, nil = it is. path is
-	// absolute. A nil func trusts none.
+	// Trust tells why the content of a file in the current folder or the workspace is not trusted,
+	// nil = it is. path is absolute. A nil func trusts none.
 	Trust func(path string, content []byte) error
+	// Server tells what is wrong with an entry of .mcp.json; nil takes all.
+	Server func(id string, entry any) error
 }
 
 // Load finds and reads the configuration. Without any file it is Default(src)
@@ -41,8 +42,8 @@ type Source struct {
 // error is an *Error with every problem when the content is wrong. Warnings
 // tell what was accepted without effect, in the order of the file.
 //
-// a2e.yaml in Dir was perhaps written by the agent, or came with the folder.
-// Unless Src.Trust knows its content, nothing in it counts, and nothing in it is an
+// a2e.yaml in Dir was perhaps written by the agent, or came with the folder, as .mcp.json in the
+// workspace. Unless src.Trust knows the content, nothing in the file counts, and nothing in it is an
 // error: one warning names what it asks for.
 func Load(src Source) (*Config, []Warning, error) {
 	src.Getenv = envOr(src.Getenv)
@@ -52,18 +53,21 @@ func Load(src Source) (*Config, []Warning, error) {
 	}
 	folder := &file{}
 	if f.name == "" {
-		if folder = inFolder(src); folder.trusted() {
+		if folder = inFolder(src, src.Dir, FolderFile); folder.trusted() {
 			f = folder
-		} else if f, err = ofUser(src); err != nil {
+		} else if f, err = ofUser(src, "config.yaml"); err != nil {
 			return nil, nil, err
 		}
 	}
 	c, warnings, err := read(src, f)
-	if err == nil && folder.name != "" && !folder.trusted() {
-		c.Untrusted = folder.path
+	if err != nil {
+		return nil, nil, err
+	}
+	if folder.name != "" && !folder.trusted() {
+		c.Untrusted = append(c.Untrusted, folder.path)
 		warnings = append(warnings, folder.unused()...)
 	}
-	return c, warnings, err
+	return c, append(warnings, c.addServers(src)...), nil
 }
 
 // read decodes the content of a file, or gives the defaults where there is none.
@@ -81,8 +85,8 @@ func read(src Source, f *file) (*Config, []Warning, error) {
 	if root == nil {
 		return nil, nil, problemsError(problems)
 	}
-	d.file, d.problems = f.name, problems
-	g := python{file: f.name, types: d.types}
+	d.problems = problems
+	g := python{types: d.types}
 	c.File, c.Named = f.path, f.named
 	d.config(root, c, src, &g)
 	d.check(c, root, src)
@@ -114,7 +118,7 @@ func (d *decoder) servers(n *node, c *Config, available []string, g *python) {
 	if i < 0 {
 		off := slices.ContainsFunc(c.Plugins, func(p Plugin) bool { return p.Type == typ })
 		if off || !slices.Contains(available, typ) {
-			g.warn(n.line, n.column, "mcpServers has no effect, as the plugin mcp is switched off")
+			g.warn(n, "mcpServers has no effect, as the plugin mcp is switched off")
 			return
 		}
 		i = len(c.Plugins) // a list that names servers need not name the plugin
@@ -126,13 +130,12 @@ func (d *decoder) servers(n *node, c *Config, available []string, g *python) {
 		c.Off = slices.DeleteFunc(c.Off, func(off string) bool { return off == typ })
 	}
 	o := &c.Plugins[i].Options
-	if o.node == nil {
-		*o = Options{file: d.file, path: "plugins." + typ, node: &node{kind: mapping, line: n.line, column: n.column}, getenv: d.getenv, secrets: d.secrets}
-	} else if o.node.at("mcpServers") != nil {
+	if o.at("mcpServers") != nil {
 		d.fail(n, "mcpServers stands here and in the options of the plugin %s: keep one", named(c.Plugins[i].Name))
 		return
 	}
-	o.node.members = append(o.node.members, member{key: "mcpServers", line: n.line, column: n.column, value: n})
+	*o = o.set("mcpServers", n)
+	o.path, o.getenv, o.secrets = "plugins."+typ, d.getenv, d.secrets
 }
 
 // file is a config that was found: its content is read once, so that what is looked at is
@@ -167,12 +170,12 @@ func asked(src Source) (*file, error) {
 	return &file{}, nil
 }
 
-// ofUser returns the user's own file.
-func ofUser(src Source) (*file, error) {
+// ofUser returns a file of the user's own.
+func ofUser(src Source, name string) (*file, error) {
 	if src.UserConfigDir == "" {
 		return &file{}, nil
 	}
-	path := filepath.Join(src.UserConfigDir, "a2e", "config.yaml")
+	path := filepath.Join(src.UserConfigDir, "a2e", name)
 	data, err := ReadRegular(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -214,129 +217,4 @@ func readFile(path string, flags int) ([]byte, error) {
 	}
 	defer func() { _ = f.Close() }()
 	return io.ReadAll(io.LimitReader(f, maxFileBytes+1))
-}
-
-// FolderFile is the config that a folder may have for itself.
-const FolderFile = "a2e.yaml"
-
-// maxNamed bounds how many keys a warning names.
-const maxNamed = 12
-
-// inFolder returns the config of the current folder, and whether it is trusted. It is known by
-// the real path of the folder that it lies in; should it be a link itself, what that leads
-// to is what is read and trusted.
-func inFolder(src Source) *file {
-	f := &file{name: filepath.Join(src.Dir, FolderFile)}
-	var err error
-	if f.data, err = ReadRegular(f.name); errors.Is(err, fs.ErrNotExist) {
-		if _, link := os.Lstat(f.name); link != nil {
-			return &file{}
-		}
-		err = errors.New("it is a dangling link")
-	}
-	if err == nil {
-		f.path, err = FolderPath(src.Dir)
-	}
-	switch {
-	case err != nil:
-		f.err = fmt.Errorf("it cannot be read: %w", cause(err))
-	case src.Trust == nil:
-		f.err = errors.New("this host keeps no list of trusted files")
-	default:
-		f.err = src.Trust(f.path, f.data)
-	}
-	return f
-}
-
-// ReadFolder returns the content of the config of a folder.
-func ReadFolder(dir string) ([]byte, error) {
-	data, err := ReadRegular(filepath.Join(dir, FolderFile))
-	return data, cause(err)
-}
-
-// FolderPath returns the path by which the config in a folder is known: absolute, without
-// links on the way to it.
-func FolderPath(dir string) (string, error) {
-	path, err := filepath.Abs(dir)
-	if err == nil {
-		path, err = filepath.EvalSymlinks(path)
-	}
-	return filepath.Join(path, FolderFile), err
-}
-
-// unused tells that nothing in the file counts, and what it asks for; nothing of a file that
-// says nothing.
-func (f *file) unused() []Warning {
-	w := Warning{File: f.name, Message: "not trusted (" + f.err.Error() + "), so it is ignored"}
-	switch asked, _, err := Asks(f.name, f.data); {
-	case err != nil:
-		w.Message += "; it also has mistakes: " + firstLine(err)
-	case f.data == nil:
-	case len(asked) == 0:
-		return nil
-	default:
-		var names []string
-		for _, a := range asked {
-			names = append(names, a.Path)
-		}
-		w.Message += "; it asks for " + some(names)
-	}
-	w.Message += ". Look at it, then run `a2e trust`; or name it with --config or A2E_CONFIG"
-	return []Warning{w}
-}
-
-// Asks tells what the content of a config sets, and which environment variables it puts in.
-// name is for messages.
-func Asks(name string, content []byte) (asked []Asked, variables []string, err error) {
-	root, problems := parse(name, content)
-	if len(problems) > 0 { // such as a key that appears twice: then nobody knows what was meant
-		return nil, nil, problemsError(problems)
-	}
-	if root.kind != mapping && !root.null() {
-		return []Asked{{top, root.settings(top, nil)}}, nil, nil
-	}
-	for _, m := range root.members {
-		if m.key != "plugins" && m.key != "mcpServers" || len(m.value.members)+len(m.value.items) == 0 {
-			asked = append(asked, Asked{shortKey(m.key), m.value.settings(m.key, nil)})
-			continue
-		}
-		for _, part := range m.value.members {
-			asked = append(asked, Asked{joined(m.key, shortKey(part.key)), part.value.settings(joined(m.key,
-				part.key), nil)})
-		}
-		for i, item := range m.value.items {
-			at := fmt.Sprintf("%s[%d]", m.key, i)
-			asked = append(asked, Asked{at, item.settings(at, nil)})
-		}
-	}
-	root.eachVariable(func(name string) { variables = append(variables, name) })
-	slices.Sort(variables)
-	return asked, slices.Compact(variables), nil
-}
-
-// eachVariable returns the names of the variables in n.
-func (n *node) eachVariable(do func(name string)) {
-	_, _, _ = expand(n.text, func(name string) string {
-		do(name)
-		return "x" // goes on with the next
-	})
-	for _, m := range n.members {
-		m.value.eachVariable(do)
-	}
-	for _, item := range n.items {
-		item.eachVariable(do)
-	}
-}
-
-// some lists names, but not too many.
-func some(names []string) string {
-	if len(names) > maxNamed {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNamed], ", "), len(names)-maxNamed)
-	}
-	return strings.Join(names, ", ")
-}
-
-func firstLine(err error) string {
-	line, _, _ := strings.Cut(err.Error(), "\n")
-	return line
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -26,25 +27,41 @@ const (
 	mapping = yamltree.Mapping
 )
 
-// node is one YAML value with its place, aliases and merges resolved.
+// position is where something stands.
+type position struct {
+	file         string // for messages
+	line, column int    // from 1; 0 = the file as a whole
+}
+
+func (p position) pos() position { return p }
+
+// String returns FILE:LINE:COLUMN.
+func (p position) String() string { return fmt.Sprintf("%s:%d:%d", p.file, p.line, p.column) }
+
+// node is one value of a file with its place, aliases and merges resolved.
 type node struct {
-	kind         kind
-	line, column int
-	text         string // scalar: as it stands in the file, variables not put in
-	tag          string // scalar: !!str, !!int, !!float, !!bool, !!null or !!timestamp
-	plain        bool   // scalar: without quotes
-	members      []member
-	items        []*node
+	position
+	kind    kind
+	text    string // scalar: as it stands in the file, variables not put in
+	tag     string // scalar: !!str, !!int, !!float, !!bool, !!null or !!timestamp
+	plain   bool   // scalar: without quotes
+	members []member
+	items   []*node
 }
 
 // member is one key of a mapping.
 type member struct {
-	key          string
-	line, column int
-	value        *node
+	position
+	key   string
+	value *node
 }
 
 func (n *node) null() bool { return n.kind == scalar && n.tag == "!!null" }
+
+// textMember is a member that is not in the file.
+func textMember(at position, key, text string) member {
+	return member{at, key, &node{position: at, tag: "!!str", text: text}}
+}
 
 // at follows keys; nil when the path ends early.
 func (n *node) at(keys ...string) *node {
@@ -62,12 +79,12 @@ func (n *node) at(keys ...string) *node {
 	return n
 }
 
-// place is at, or a node that is nowhere.
+// place is at, or a node that is nowhere in the file.
 func (n *node) place(keys ...string) *node {
-	if found := n.at(keys...); found != nil {
-		return found
+	if found := n.at(keys...); found != nil || n == nil {
+		return cmp.Or(found, &node{})
 	}
-	return &node{}
+	return &node{position: position{file: n.file}}
 }
 
 // parse reads one document. A file without any gives an empty mapping. The
@@ -82,7 +99,7 @@ func parse(file string, data []byte) (*node, []Problem) {
 	case err != nil:
 		return nil, []Problem{yamlProblem(file, data, err)}
 	case doc == nil:
-		return &node{kind: mapping, line: 1, column: 1}, nil
+		return &node{kind: mapping, position: position{file, 1, 1}}, nil
 	}
 	root, wrong := rules.Read(doc)
 	var problems []Problem
@@ -92,21 +109,21 @@ func parse(file string, data []byte) (*node, []Problem) {
 	if root == nil {
 		return nil, problems
 	}
-	n := nodeOf(root)
+	n := nodeOf(file, root)
 	if n.null() {
-		n = &node{kind: mapping, line: n.line, column: n.column}
+		n = &node{kind: mapping, position: n.position}
 	}
 	return n, problems
 }
 
 // nodeOf takes over what was read.
-func nodeOf(y *yamltree.Node) *node {
-	n := &node{kind: y.Kind, line: y.Line, column: y.Column, text: y.Text, tag: y.Tag, plain: y.Plain}
+func nodeOf(file string, y *yamltree.Node) *node {
+	n := &node{position: position{file, y.Line, y.Column}, kind: y.Kind, text: y.Text, tag: y.Tag, plain: y.Plain}
 	for _, m := range y.Members {
-		n.members = append(n.members, member{m.Key, m.Line, m.Column, nodeOf(m.Value)})
+		n.members = append(n.members, member{position{file, m.Line, m.Column}, m.Key, nodeOf(file, m.Value)})
 	}
 	for _, item := range y.Items {
-		n.items = append(n.items, nodeOf(item))
+		n.items = append(n.items, nodeOf(file, item))
 	}
 	return n
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"reflect"
@@ -63,7 +64,7 @@ func (d *decoder) plugins(n *node, available []string, g *python) (all []Plugin,
 			if n.kind == list {
 				at = n.items[i].at("type")
 			}
-			g.warn(at.line, at.column, "no such plugin in this build: %s; it is left out", p.Type)
+			g.warn(at, "no such plugin in this build: %s; it is left out", p.Type)
 		}
 	}
 	defaults := slices.DeleteFunc(defaultPlugins(available), func(p Plugin) bool { return mentioned[p.Type] })
@@ -116,7 +117,7 @@ func (d *decoder) listed(n *node, i int, g *python) (p Plugin, at *node, ok bool
 // those of a plugin with its type among them. at is where the entry stands.
 func (d *decoder) mapped(n *node, i int, g *python) (p Plugin, at *node, ok bool) {
 	m := n.members[i]
-	at, path := &node{line: m.line, column: m.column}, "plugins."+shortKey(m.key)
+	at, path := &node{position: m.position}, "plugins."+shortKey(m.key)
 	before := len(d.problems)
 	p = Plugin{Name: canonical(m.key), Type: canonical(m.key), Enabled: true}
 	switch v := m.value; {
@@ -161,10 +162,10 @@ func (d *decoder) entry(p *Plugin, m member, path string, g *python) {
 		p.Type = text
 	}
 	if p.Name == "" {
-		d.failAt(m.line, m.column, "plugins: a name must not be empty")
+		d.fail(m, "plugins: a name must not be empty")
 	}
 	if v.at("metadata") != nil {
-		d.failAt(m.line, m.column, "%s.metadata: in a mapping of plugins the options go directly under the name", path)
+		d.fail(m, "%s.metadata: in a mapping of plugins the options go directly under the name", path)
 		return
 	}
 	own := d.hosts(v, p.Type, path, g)
@@ -217,7 +218,7 @@ func (d *decoder) rename(meta *node, typ, path string) {
 			continue
 		}
 		if meta.at(name) != nil {
-			d.failAt(m.line, m.column, "%s has both %s and %s, which are the same option: keep one", path, m.key, name)
+			d.fail(m, "%s has both %s and %s, which are the same option: keep one", path, m.key, name)
 		}
 		meta.members[i].key = name
 	}
@@ -228,7 +229,7 @@ func (d *decoder) split(meta *node) *node {
 	if meta == nil || meta.kind != mapping {
 		return nil
 	}
-	own := &node{kind: mapping, line: meta.line, column: meta.column}
+	own := &node{kind: mapping, position: meta.position}
 	names := fieldsOf(reflect.TypeFor[control]())
 	meta.members = slices.DeleteFunc(meta.members, func(m member) bool {
 		_, is := names.find(m.key)
@@ -243,7 +244,6 @@ func (d *decoder) split(meta *node) *node {
 // Options is the part of a plugin's `metadata` that belongs to the plugin. The
 // zero value has no options.
 type Options struct {
-	file    string
 	path    string
 	node    *node
 	getenv  func(string) string
@@ -257,7 +257,7 @@ func ParseOptions(file string, text []byte, getenv func(string) string) (Options
 	if len(problems) > 0 {
 		return Options{}, problemsError(problems)
 	}
-	d := decoder{file: file, getenv: envOr(getenv)}
+	d := decoder{getenv: envOr(getenv)}
 	var o Options
 	d.value(root, reflect.ValueOf(&o).Elem(), "metadata", "")
 	return o, problemsError(d.problems)
@@ -280,7 +280,7 @@ func (o Options) Decode(dst any) error {
 	if o.node == nil {
 		return nil
 	}
-	d := decoder{file: o.file, getenv: o.getenv, secrets: o.secrets}
+	d := decoder{getenv: o.getenv, secrets: o.secrets}
 	d.value(o.node, v.Elem(), o.path, "")
 	return problemsError(d.problems)
 }
@@ -289,11 +289,8 @@ func (o Options) Decode(dst any) error {
 // struct's tags cannot express. key is the option's name, such as deny, workspace.deny or
 // deny[2].
 func (o Options) Errorf(key, format string, args ...any) error {
-	p := Problem{File: o.file, Message: joined(o.path, key) + ": " + fmt.Sprintf(format, args...)}
-	if n := o.find(key); n != nil {
-		p.Line, p.Column = n.line, n.column
-	}
-	return &Error{Problems: []Problem{p}}
+	at := cmp.Or(o.find(key), &node{})
+	return &Error{Problems: []Problem{problemAt(at, "%s: %s", joined(o.path, key), fmt.Sprintf(format, args...))}}
 }
 
 // At says which option an error is about: the keys that lead to it, the index of an item of a
@@ -353,7 +350,7 @@ func (o Options) place(err error, path string, n *node) (all []Problem) {
 	for key, rest, is := strings.Cut(text, ": "); is && n.at(key) != nil; key, rest, is = strings.Cut(rest, ": ") {
 		n = n.at(key) // a message begins with the option that it is about
 	}
-	p := Problem{File: o.file, Line: n.line, Column: n.column, Message: err.Error()}
+	p := problemAt(n, "%s", err.Error())
 	if path != "" {
 		if !strings.HasPrefix(path, "mcpServers") { // it may be at the top of the file
 			path = joined(o.path, path)
@@ -381,7 +378,7 @@ func (o Options) Where(key string) string {
 	if n == nil {
 		return ""
 	}
-	return fmt.Sprintf("%s:%d:%d", o.file, n.line, n.column)
+	return n.String()
 }
 
 // find returns the value of an option, or of what it would stand in; nil = there are no options.
@@ -411,11 +408,14 @@ func (o Options) Keep(name string, keep func(i int) bool) Options {
 	return o.set(name, &n)
 }
 
+// at returns the value of an option; nil = it is not set.
+func (o Options) at(name string) *node { return o.node.at(name) }
+
 // set returns options with another value of one.
 func (o Options) set(name string, value *node) Options {
 	n := &node{kind: mapping}
 	if o.node != nil {
-		n.line, n.column = o.node.line, o.node.column
+		n.position = o.node.position
 		n.members = slices.DeleteFunc(slices.Clone(o.node.members), func(m member) bool { return m.key == name })
 	}
 	n.members = append(n.members, member{key: name, value: value})

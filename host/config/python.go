@@ -75,7 +75,6 @@ func canonical(typ string) string {
 // python gathers what a file has of the Python host, and warns of each key once, where it
 // stands first.
 type python struct {
-	file     string
 	order    []*ignored
 	classes  []string // of cls
 	class    member   // the first of them
@@ -113,8 +112,8 @@ func (g *python) note(m member, instead string) {
 	g.order = append(g.order, &ignored{m, instead, 1})
 }
 
-func (g *python) warn(line, column int, format string, args ...any) {
-	g.warnings = append(g.warnings, Warning{File: g.file, Line: line, Column: column, Message: fmt.Sprintf(format, args...)})
+func (g *python) warn(at placed, format string, args ...any) {
+	g.warnings = append(g.warnings, problemAt(at, format, args...))
 }
 
 // all returns the warnings in the order of the file.
@@ -127,10 +126,11 @@ func (g *python) all() []Warning {
 		if i.instead != "" {
 			instead = ": " + i.instead
 		}
-		g.warn(i.first.line, i.first.column, "%s has no meaning for this host and is ignored%s%s", i.first.key, places, instead)
+		g.warn(i.first, "%s has no meaning for this host and is ignored%s%s", i.first.key, places, instead)
 	}
 	if g.classes != nil {
-		g.warn(g.class.line, g.class.column, "cls is ignored, as this host loads no Python class: its own plugins of the same types answer instead of %s; to keep a class, run its host as a plugin of type exec", some(g.classes))
+		g.warn(g.class, "cls is ignored, as this host loads no Python class: its own plugins of the same types answer "+
+			"instead of %s; to keep a class, run its host as a plugin of type exec", some(g.classes))
 	}
 	slices.SortStableFunc(g.warnings, func(a, b Warning) int {
 		if a.Line != b.Line {
@@ -144,7 +144,7 @@ func (g *python) all() []Warning {
 // top reads the keys of the whole file as this host has them.
 func (g *python) top(root *node) {
 	if token := root.at("server", "auth_token"); token != nil && root.at("auth_token") == nil {
-		g.warn(token.line, token.column, "server.auth_token protects nothing; write auth_token at the top of the file")
+		g.warn(token, "server.auth_token protects nothing; write auth_token at the top of the file")
 	}
 	g.strip(root, ignoredTop())
 	g.strip(root.at("audit"), ignoredAudit())
@@ -181,14 +181,14 @@ func (g *python) entry(n *node, path string) {
 	g.classes = append(g.classes, shown)
 	if config := n.at("config"); config != nil && n.at("metadata") == nil {
 		g.rename(n, "config", "metadata")
-		g.warn(config.line, config.column, "%s.config is read as metadata", path)
+		g.warn(config, "%s.config is read as metadata", path)
 	}
 	if n.at("type") != nil {
 		return
 	}
 	if typ := g.inferred(n.at("name"), cls.value); typ != "" {
-		n.members = append(n.members, member{key: "type", line: cls.line, column: cls.column, value: &node{kind: scalar, line: cls.line, column: cls.column, tag: "!!str", text: typ}})
-		g.warn(n.line, n.column, "%s has no type; by its name or cls it is taken for one of type %s", path, typ)
+		n.members = append(n.members, textMember(cls.position, "type", typ))
+		g.warn(n, "%s has no type; by its name or cls it is taken for one of type %s", path, typ)
 	}
 }
 
@@ -223,14 +223,14 @@ func (g *python) servers(n *node, path string) {
 	var kept []*node
 	for i, item := range n.items {
 		if t := item.at("transport"); t != nil && t.text == "direct" {
-			g.warn(item.line, item.column, "%s[%d] is a part of the Python host (transport: direct); it is left out", path, i)
+			g.warn(item, "%s[%d] is a part of the Python host (transport: direct); it is left out", path, i)
 			continue
 		}
 		if meta := item.at("metadata"); meta != nil && meta.kind == mapping {
 			item.members = slices.DeleteFunc(item.members, func(m member) bool { return m.key == "metadata" })
 			g.rename(meta, "base_url", "url")
 			item.members = append(item.members, meta.members...)
-			g.warn(meta.line, meta.column, "%s[%d].metadata is read as options of the server itself", path, i)
+			g.warn(meta, "%s[%d].metadata is read as options of the server itself", path, i)
 		}
 		if item.at("id") == nil {
 			g.nameServer(item)
@@ -243,6 +243,6 @@ func (g *python) servers(n *node, path string) {
 // nameServer gives a server without an id that of its name.
 func (g *python) nameServer(item *node) {
 	if name := item.at("name"); name != nil && item.at("server_id") == nil {
-		item.members = append(item.members, member{key: "server_id", line: name.line, column: name.column, value: name})
+		item.members = append(item.members, member{name.position, "server_id", name})
 	}
 }

@@ -220,11 +220,11 @@ func kindName(v protocol.Value) string {
 // mapping of ids. The error names each server and field that does not fit, never a value
 // that may be secret. Variables stay as they are, in the spelling of this host's config.
 func ParseServers(raw []byte) (map[string]ServerOptions, error) {
-	part, err := ServersPart(raw)
+	part, err := serversIn(raw)
 	if err != nil {
 		return nil, err
 	}
-	all, err := readServers(OwnVariables(part))
+	all, err := readServers(ownVariables(part))
 	if err != nil {
 		return nil, err
 	}
@@ -235,9 +235,18 @@ func ParseServers(raw []byte) (map[string]ServerOptions, error) {
 	return out, nil
 }
 
-// ServersPart finds the servers in a file that ParseServers reads: a JSON object of them by id, or
+// CheckServer tells what is wrong with one server of the config, given as a value of JSON.
+func CheckServer(id string, entry any) error {
+	raw, err := json.Marshal(map[string]any{id: entry})
+	if err == nil {
+		_, err = readServers(raw)
+	}
+	return err
+}
+
+// serversIn finds the servers in a file that ParseServers reads: a JSON object of them by id, or
 // an array.
-func ServersPart(raw []byte) ([]byte, error) {
+func serversIn(raw []byte) ([]byte, error) {
 	obj, err := protocol.ParseObject(bytes.TrimSpace(bytes.TrimPrefix(raw, []byte("\xef\xbb\xbf"))))
 	if known, ok := errors.AsType[*protocol.Error](err); ok {
 		return nil, fmt.Errorf("this is not a JSON object: %s", known.Message)
@@ -272,8 +281,8 @@ func serversPart(obj protocol.Object) ([]byte, error) {
 	return obj.Raw(), nil
 }
 
-// OwnVariables spells the variables of other clients as this host does.
-func OwnVariables(raw []byte) []byte {
+// ownVariables spells the variables of other clients as this host does.
+func ownVariables(raw []byte) []byte {
 	raw = bytes.ReplaceAll(raw, []byte("${env:"), []byte("${"))
 	raw = bytes.ReplaceAll(raw, []byte("${userHome}"), []byte("${HOME}"))
 	return bytes.ReplaceAll(raw, []byte("${workspaceFolder}"), []byte("."))

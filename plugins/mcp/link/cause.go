@@ -12,7 +12,6 @@ import (
 
 	"a2e/host"
 	"a2e/host/child"
-	"a2e/host/config"
 	"a2e/host/sandbox"
 	"a2e/protocol"
 )
@@ -66,7 +65,7 @@ func (c *Config) Look(workspace string, launcher func() (*sandbox.Launcher, erro
 	found, err := program.Look()
 	if errors.As(err, new(*sandbox.NotFoundError)) {
 		if at, _ := child.Elsewhere(c.Command); at != "" {
-			return "", &host.Lack{Err: err, Fix: "command: " + config.Scalar(at)} // its arguments stand beside it
+			return "", &host.Lack{Err: err, Fix: "command: " + child.Scalar(at)} // its arguments stand beside it
 		}
 	}
 	if err != nil || strings.ContainsAny(c.Command, `/\\`) {
@@ -75,7 +74,7 @@ func (c *Config) Look(workspace string, launcher func() (*sandbox.Launcher, erro
 	if _, missing := sandbox.LookPath(c.Command, sandbox.SafePath("", workspace), workspace); missing != nil {
 		if path, err := exec.LookPath(c.Command); err == nil {
 			found += fmt.Sprintf("; a graphical client whose PATH lacks %s needs: command: %s",
-				filepath.Dir(path), config.Scalar(path))
+				filepath.Dir(path), child.Scalar(path))
 		}
 	}
 	return found, nil

@@ -1,64 +1,13 @@
 package config
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 
 	"a2e/host/sandbox"
 	"a2e/host/wall"
 )
-
-// Asked is one key at the top of a file.
-type Asked struct {
-	Path     string    // such as limits; what does not look like a key is hidden
-	Settings []Setting // all that stands there
-}
-
-// Setting is one value of a file.
-type Setting struct {
-	Path  string // such as plugins[0].metadata.command, as it stands in the file
-	Value string // in one line, variables not put in
-}
-
-// settings adds the values in n to all: mappings and lists of them one by one, another list
-// as a whole.
-func (n *node) settings(path string, all []Setting) []Setting {
-	deep := slices.ContainsFunc(n.items, func(item *node) bool { return item.kind != scalar })
-	switch {
-	case n.kind == mapping && len(n.members) > 0:
-		for _, m := range n.members {
-			all = m.value.settings(joined(path, m.key), all)
-		}
-		return all
-	case deep:
-		for i, item := range n.items {
-			all = item.settings(fmt.Sprintf("%s[%d]", path, i), all)
-		}
-		return all
-	}
-	return append(all, Setting{path, n.shown()})
-}
-
-// shown returns a text, a list of texts or what is empty as YAML has it in brackets.
-func (n *node) shown() string {
-	var parts []string
-	switch {
-	case n.kind == mapping:
-		return "{}"
-	case n.kind == list:
-		for _, item := range n.items {
-			parts = append(parts, item.shown())
-		}
-		return "[" + strings.Join(parts, ", ") + "]"
-	case n.text == "" || strings.ContainsAny(n.text, ",[]{}\"'\n") || strings.TrimSpace(n.text) != n.text:
-		return strconv.Quote(n.text)
-	}
-	return n.text
-}
 
 // own is a folder of the host's own files, and where the file names it.
 type own struct {
@@ -93,7 +42,8 @@ func (d *decoder) wallOff(c *Config, root *node, src Source) {
 			w.Fixed = []string{wall.Real(file)}
 			w.Firm = c.Named && wall.Within(real, w.Fixed[0])
 			if c.Named && wall.Within(workspace, filepath.Dir(file)) && throughLink(workspace, file) {
-				d.fail(&node{}, "the config file is reached through a link that lies in the workspace, where agents could put another one; name the file itself")
+				d.fail(root.place(), "the config file is reached through a link that lies in the workspace, where "+
+					"agents could put another one; name the file itself")
 			}
 		}
 	}
@@ -109,7 +59,7 @@ func ownFolders(c *Config, root *node, src Source) []own {
 		all = append(all, own{dir: filepath.Dir(c.Audit.Path), file: true, what: "the folder of audit.path", at: at("audit", "path"), chosen: true})
 	}
 	if c.UserDir != "" {
-		all = append(all, own{dir: c.UserDir, what: "the user's config folder", at: &node{}})
+		all = append(all, own{dir: c.UserDir, what: "the user's config folder", at: at()})
 	}
 	return all
 }
