@@ -38,7 +38,6 @@ type Options struct {
 	Dialects    []Dialect        // other protocols on the pipe, asked before A2E
 	Only        bool             // every line is for the first of Dialects: there is no A2E
 	Uncounted   bool             // no Recorder is told of calls
-	Tap         Tap              // takes what goes over the streams; nil = nobody does
 	Groups      Groups           // of tools
 	Middleware  []Middleware     // around all requests, the outermost first
 	Tracer      *trace.Tracer    // gets a span of each request; nil = nobody does
@@ -47,13 +46,6 @@ type Options struct {
 
 	Checkpoints     *checkpoint.Keeper // of the workspace, taken before what may change it; nil = none
 	NeedCheckpoints bool               // nothing that may change it begins without one
-}
-
-// Tap returns streams in the place of those of Serve that note what goes over them. They must
-// not make the host wait.
-type Tap interface {
-	Reader(in io.Reader) io.Reader
-	Writer(out io.Writer) io.Writer
 }
 
 // Host is one host on one pair of streams. Make one with New, run it with Serve.
@@ -161,9 +153,6 @@ func New(opts Options) (*Host, error) {
 // and closes the plugins last. It is called once.
 func (h *Host) Serve(in io.Reader, out io.Writer) error {
 	h.begun = time.Now()
-	if h.opts.Tap != nil {
-		in, out = h.opts.Tap.Reader(in), h.opts.Tap.Writer(out)
-	}
 	h.out = newWriter(out, &h.opts, &h.goes, h.outputFailed)
 	defer h.endBy.cancel()
 	if err := h.startPlugins(); err != nil {

@@ -6,6 +6,7 @@ import (
 )
 
 const (
+	keptHead   = 16 << 10 // bytes kept of a line that is too long, for those who listen
 	firstRead  = 4 << 10  // the room for the first reads; sessions over HTTP need no more
 	readSize   = 64 << 10 // the room for one read of a stream that has filled less
 	keepBuffer = 4 << 20  // a larger buffer is given back once it is empty
@@ -22,8 +23,10 @@ type lines struct {
 	max  int
 	room int // for one read, at least
 
-	started bool // past the first line: no byte order mark here
-	drop    bool // within a line that was too long
+	started bool   // past the first line: no byte order mark here
+	drop    bool   // within a line that was too long
+	head    []byte // of that line
+	size    int    // bytes of that line so far
 	eof     bool
 	err     error // of the stream, io.EOF included; set with eof
 }
@@ -32,10 +35,11 @@ type lines struct {
 type lineKind int
 
 const (
-	lineNone lineKind = iota // no whole line is buffered: fill, then ask again
-	lineText                 // a line, without its newline; not blank
-	lineLong                 // the head of a line that is too long
-	lineEnd                  // the stream has ended and everything was given
+	lineNone    lineKind = iota // no whole line is buffered: fill, then ask again
+	lineText                    // a line, without its newline; not blank
+	lineLong                    // the head of a line that is too long
+	lineLongEnd                 // nothing: that line has ended; its head and size are known
+	lineEnd                     // the stream has ended and everything was given
 )
 
 // next returns the next line that is buffered already.
@@ -66,10 +70,11 @@ func (l *lines) cut() ([]byte, lineKind) {
 		l.r, l.seen = end+1, end+1
 		switch {
 		case l.drop:
-			l.drop = false
-			return l.cut()
+			l.drop, l.size = false, l.size+len(line)
+			return nil, lineLongEnd
 		case len(line) > l.max:
-			return line, lineLong
+			l.r, l.seen = end, end // its end comes next
+			return l.begunLong(line), lineLong
 		}
 		return line, lineText
 	}
@@ -77,10 +82,14 @@ func (l *lines) cut() ([]byte, lineKind) {
 	unread := l.buf[l.r:l.w:l.w]
 	switch {
 	case l.drop:
-		l.r = l.w
+		l.r, l.size = l.w, l.size+len(unread)
+		if l.eof {
+			l.drop = false
+			return nil, lineLongEnd
+		}
 	case len(unread) > l.max:
-		l.drop, l.r = true, l.w
-		return unread, lineLong
+		l.r = l.w
+		return l.begunLong(unread), lineLong
 	case l.eof && len(unread) > 0: // the last line needs no newline
 		l.r = l.w
 		return unread, lineText
@@ -89,6 +98,12 @@ func (l *lines) cut() ([]byte, lineKind) {
 		return nil, lineEnd
 	}
 	return nil, lineNone
+}
+
+// begunLong notes the begin of a line that is too long.
+func (l *lines) begunLong(line []byte) []byte {
+	l.drop, l.size, l.head = true, len(line), bytes.Clone(line[:min(len(line), keptHead)])
+	return line
 }
 
 // fill reads once more. After an error the stream has ended.

@@ -35,16 +35,23 @@ func (c *chunks) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// split returns what lines finds: each line quoted, "long" for one that is dropped.
+// split returns what lines finds: each line quoted, "long" and its size for one that is dropped.
 func split(src io.Reader, limit int, fork func() bool) (found []string) {
 	l := &lines{src: src, max: limit}
+	var head string
 	for {
 		line, kind := l.next()
 		switch kind {
 		case lineText:
 			found = append(found, fmt.Sprintf("%q", line))
 		case lineLong:
-			found = append(found, "long")
+			head = string(line[:min(len(line), keptHead)])
+		case lineLongEnd:
+			if string(l.head) != head || head == "" {
+				found = append(found, fmt.Sprintf("the head is %q, should be %q", l.head, head))
+			}
+			found = append(found, fmt.Sprint("long ", l.size))
+			head = ""
 		case lineNone:
 			l.fill()
 		case lineEnd:
@@ -60,7 +67,7 @@ func split(src io.Reader, limit int, fork func() bool) (found []string) {
 func model(data []byte, limit int) (found []string) {
 	for i, line := range bytes.Split(data, []byte("\n")) {
 		if len(line) > limit {
-			found = append(found, "long")
+			found = append(found, fmt.Sprint("long ", len(line)))
 			continue
 		}
 		if i == 0 {
@@ -137,7 +144,7 @@ func TestLongLineInConstantMemory(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	got := split(&endless{64 << 20, strings.NewReader("\nnext\n")}, limit, never)
 	runtime.ReadMemStats(&after)
-	assert.That(t, len(got) == 2 && got[0] == "long" && got[1] == `"next"`, "gave %s", got)
+	assert.That(t, len(got) == 2 && got[0] == "long 67108864" && got[1] == `"next"`, "gave %s", got)
 	used := after.TotalAlloc - before.TotalAlloc
 	assert.That(t, used <= 8*limit, "allocated %d bytes in all", used)
 }

@@ -28,9 +28,12 @@ func (h *Host) read(t *leader) {
 		mine := true
 		switch kind {
 		case lineText:
+			h.hear(line, len(line))
 			mine = h.take(t, line)
 		case lineLong:
 			mine = h.refuseLong(t, line)
+		case lineLongEnd:
+			h.hear(t.lines.head, t.lines.size)
 		case lineNone:
 			if mine = h.flush(t); mine {
 				h.out.waitRoom()

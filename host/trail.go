@@ -29,6 +29,13 @@ func (h *Host) record(c *call, size int, code protocol.ErrorCode) {
 	h.trail(e, c.span)
 }
 
+// hear tells of a line of size bytes that came, or of the head of one that is too long.
+func (h *Host) hear(line []byte, size int) {
+	if h.opts.Events.Wants(event.In) {
+		h.opts.Events.Take(event.Event{Kind: event.In, InputBytes: size, Message: line})
+	}
+}
+
 // subject returns the name of what a request is for: a tool, a skill, an environment; "" where
 // it names none.
 func subject(obj protocol.Object) string {

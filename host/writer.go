@@ -8,6 +8,7 @@ import (
 	"os"
 	"sync"
 
+	"a2e/host/event"
 	"a2e/host/redact"
 )
 
@@ -41,6 +42,7 @@ func outputError(err error) error {
 type writer struct {
 	dst     io.Writer
 	secrets *redact.Set // that no line shows; nil = there are none
+	events  *event.Stream
 	spare   *sync.Pool  // of *[]byte: chunks for reuse
 	failed  func(error) // called once, when a write fails
 	goes    *sync.WaitGroup
@@ -56,8 +58,8 @@ type writer struct {
 }
 
 func newWriter(dst io.Writer, o *Options, goes *sync.WaitGroup, failed func(error)) *writer {
-	w := &writer{dst: dst, limit: o.Limits.OutputBuffer, secrets: o.Secrets, spare: o.Buffers, goes: goes,
-		failed: failed}
+	w := &writer{dst: dst, limit: o.Limits.OutputBuffer, secrets: o.Secrets, events: o.Events,
+		spare: o.Buffers, goes: goes, failed: failed}
 	w.room.L = &w.mu
 	return w
 }
@@ -86,6 +88,9 @@ func (w *writer) put(msg []byte) (taken bool) {
 // appendLocked adds a message, and reports whether it has taken over its buffer.
 func (w *writer) appendLocked(msg []byte) (taken bool) {
 	w.size += len(msg)
+	if w.events.Wants(event.Out) { // before it is written, so that it stands before what the peer answers to it
+		w.events.Take(event.Event{Kind: event.Out, OutputBytes: len(msg), Message: msg[:len(msg)-1]})
+	}
 	if len(msg) > chunkSize/2 {
 		w.chunks = append(w.chunks, msg)
 		return true

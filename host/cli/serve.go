@@ -89,7 +89,7 @@ func (cmd *commands) serveStdio(sys *System, rec recordFlag, hint string, speak 
 			return fail(exitConfig, err)
 		}
 		defer taken.Close()
-		opts.Tap = taken
+		opts.Events = opts.Events.With(taken, event.In|event.Out)
 	}
 	return serveWith(cfg, opts, speak, sys, sys.In, out)
 }

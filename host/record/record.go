@@ -3,7 +3,7 @@
 //
 //	record.go  the format; Encoder: lines become entries without secrets; Lines: the lines of such a
 //	           file, however long or broken they are; Process: a host, line by line
-//	tap.go     Recorder: the file, written beside a host that never waits for it
+//	sink.go    Recorder: the file, written from the events of a host that never waits for it
 //
 // A record is NDJSON. Its first line is a Header, each other one an entry:
 //
@@ -345,9 +345,13 @@ func Start(cmd *exec.Cmd, maxLine int, to Heard) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &sized{Splitter: child.Splitter{Max: maxLine, Head: headBytes * 4, Line: to.Line}}
-	out.Long = func(head []byte) { to.Long(head, out.size) }
-	words := &sized{Splitter: child.Splitter{Max: maxStderr, Head: maxStderr, Line: to.Stderr, Long: to.Stderr}}
+	var size counter
+	out := &child.Splitter{Max: maxLine, Head: headBytes * 4, Line: to.Line, Over: &size}
+	out.Long = func(head []byte) {
+		to.Long(head, int64(size)+1)
+		size = 0
+	}
+	words := &child.Splitter{Max: maxStderr, Head: maxStderr, Line: to.Stderr, Long: to.Stderr}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = theirs, out, words, time.Second
 	ownGroup(cmd)
 	err = cmd.Start()
@@ -372,6 +376,15 @@ func Start(cmd *exec.Cmd, maxLine int, to Heard) (*Process, error) {
 		close(p.done)
 	}()
 	return p, nil
+}
+
+// counter counts the bytes that are written to it.
+type counter int64
+
+// Write implements io.Writer.
+func (c *counter) Write(p []byte) (int, error) {
+	*c += counter(len(p))
+	return len(p), nil
 }
 
 // Send puts a line, newline included, behind what waits for the host. The error is ErrEnded or ErrFull.

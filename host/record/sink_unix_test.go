@@ -4,9 +4,7 @@ package record_test
 
 import (
 	"bufio"
-	"bytes"
 	"fmt"
-	"io"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +13,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"golang.org/x/term"
 
+	"a2e/host/event"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/record"
@@ -31,17 +30,11 @@ func TestSlowDisk(t *testing.T) {
 	must.Get(term.MakeRaw(int(slave.Fd())))(t)
 	r := must.Get(record.Open(record.Options{Path: slave.Name(), Warn: func(string) {}}))(t)
 	const lines, size = 120, 1 << 20
-	to := r.Writer(io.Discard)
+	to := event.New(nil).With(r, event.Out)
 	for i := range lines {
-		line := fmt.Appendf(nil, `{"i":%d,"text":"%s"}`+"\n", i, strings.Repeat("x", size))
-		for part := range bytes.SplitSeq(line, []byte(",")) { // in two writes, between which a gap may lie
-			must.Get(to.Write(part))(t)
-			if part[0] == '{' {
-				must.Get(to.Write([]byte(",")))(t)
-			}
-		}
+		to.Take(event.Event{Kind: event.Out, Message: fmt.Appendf(nil, `{"i":%d,"text":"%s"}`, i, strings.Repeat("x", size))})
 	}
-	must.Get(to.Write([]byte(`{"i":-1}` + "\n")))(t)
+	to.Take(event.Event{Kind: event.Out, Message: []byte(`{"i":-1}`)})
 	out := bufio.NewReaderSize(master, 64<<10)
 	must.Get(out.ReadString('\n'))(t) // the header
 	seen, dropped := -1, int64(0)
