@@ -4,6 +4,7 @@
 //	store.go     what a store is, what can go wrong   tx.go    a transaction: queries, rows
 //	write.go     one writer, many waiting: group commit
 //	journal.go   lines that are kept before their writer goes on, and whose they are
+//	prune.go     how many rows stay
 //	part.go      who keeps what, how old stores are brought up, export and import as NDJSON
 //	sqlite.go    one SQLite file: open, read, close   file.go  whose file it is, and whether it stays
 //	pages.go     its checksums of pages                    plans.go how it prepares statements

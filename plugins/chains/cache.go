@@ -158,31 +158,12 @@ func (p *Plugin) keepOutput(ctx context.Context, key []byte, raw jsontext.Value,
 			key); err != nil {
 			return err
 		}
-		number, err := tx.Insert("INSERT INTO chains_cache (key, stored_at, expires_at, size, output) VALUES ($1, "+
-			"$2, $3, $4, $5) RETURNING number",
-			key, now.UnixMicro(), now.Add(ttl).UnixMicro(), len(raw), []byte(raw))
-		if err != nil {
+		if _, err := tx.Exec("INSERT INTO chains_cache (key, stored_at, expires_at, size, output) VALUES ($1, "+
+			"$2, $3, $4, $5)",
+			key, now.UnixMicro(), now.Add(ttl).UnixMicro(), len(raw), []byte(raw)); err != nil {
 			return err
 		}
-		return p.evict(tx, number)
+		return store.Bound{Table: "chains_cache", Key: "number", Newest: "number DESC", Most: p.opts.MaxCacheEntries,
+			Size: "size", Bytes: p.opts.MaxCacheBytes}.Prune(tx)
 	})
-}
-
-// evict lets the oldest outputs go until the others, of which last is the newest, fit.
-func (p *Plugin) evict(tx *store.Tx, last int64) error {
-	var count, bytes int
-	if _, err := tx.Get("SELECT COUNT(*), COALESCE(SUM(size), 0) FROM chains_cache", nil, &count, &bytes); err != nil {
-		return err
-	}
-	for count > p.opts.MaxCacheEntries || bytes > p.opts.MaxCacheBytes {
-		var oldest int64
-		var size int
-		there, err := tx.Get("DELETE FROM chains_cache WHERE number = (SELECT MIN(number) FROM chains_cache WHERE "+
-			"number < $1) RETURNING number, size", []any{last}, &oldest, &size)
-		if err != nil || !there {
-			return err
-		}
-		count, bytes = count-1, bytes-size
-	}
-	return nil
 }

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"os"
+	"io/fs"
 	"path/filepath"
 	"strings"
 
@@ -32,76 +32,68 @@ func (k *keeper) opened(ctx context.Context) (store.Store, error) {
 	}
 	k.formerMu.Lock()
 	defer k.formerMu.Unlock()
-	if !k.former.Load() {
-		if err = k.takeFormer(ctx, s); err == nil {
-			k.former.Store(true)
+	d, err := private.OpenDir(filepath.Join(s.Dir(), formerFolder))
+	if err == nil {
+		defer d.Close()
+		var names []string
+		names, err = d.Names()
+		for _, name := range names {
+			if err == nil && strings.HasSuffix(name, formerSuffix) {
+				err = k.takeFormer(ctx, s, d, name)
+			}
 		}
+	}
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		k.former.Store(true)
+		return s, nil
 	}
 	return s, err
 }
 
-func (k *keeper) takeFormer(ctx context.Context, s store.Store) error {
-	d, err := private.OpenDir(filepath.Join(s.Dir(), formerFolder))
-	if err != nil {
-		if os.IsNotExist(err) {
-			return nil
-		}
+func (k *keeper) takeFormer(ctx context.Context, s store.Store, d *private.Dir, name string) error {
+	raw, err := d.Read(name, maxFormerFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // another host was faster
+	} else if err != nil {
 		return err
 	}
-	defer d.Close()
-	names, err := d.Names()
-	for _, name := range names {
-		if err != nil || !strings.HasSuffix(name, formerSuffix) {
-			continue
-		}
-		var lines []*journalLine
-		lines, err = readFormer(d, name)
-		switch {
-		case errors.Is(err, store.ErrCorrupt):
-			k.plugin.Log.Warn().Err(err).Msg("steps that an earlier version kept in this file are left out; " +
-				"remove it when they are not needed")
-			err = nil
-			continue
-		case err == nil:
-			err = s.Write(ctx, func(tx *store.Tx) error {
-				for _, l := range lines {
-					if err := k.take(tx, l); err != nil {
-						return err
-					}
-				}
-				return nil
-			})
-		}
-		if err == nil {
-			if err = d.Remove(name); os.IsNotExist(err) {
-				err = nil // another host was faster
+	lines, err := readFormer(raw)
+	if err != nil {
+		k.plugin.Log.Warn().Err(err).Str("file", filepath.Join(d.Path(), name)).Msg("steps that an earlier version " +
+			"kept in this file are left out; remove it when they are not needed")
+		return nil
+	}
+	if err := s.Write(ctx, func(tx *store.Tx) error {
+		for _, l := range lines {
+			if err := k.take(tx, l); err != nil {
+				return err
 			}
 		}
+		return nil
+	}); err != nil {
+		return err
 	}
-	return err
+	if err := d.Remove(name); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
-// readFormer returns the lines of a file, up to one that is not whole.
-func readFormer(d *private.Dir, name string) (lines []*journalLine, err error) {
-	raw, err := d.Read(name, maxFormerFile)
-	if os.IsNotExist(err) {
-		return nil, nil
-	}
-	for err == nil && len(raw) > 0 {
-		text, rest, whole := bytes.Cut(raw, []byte{'\n'})
-		if raw = rest; !whole {
-			break // its host was killed, or the disk was full
-		}
-		sum, body, _ := bytes.Cut(text, []byte{' '})
-		if string(sum) != fmt.Sprintf("%08x", crc32.Checksum(body, crc32.MakeTable(crc32.Castagnoli))) {
-			return nil, fmt.Errorf("%s: %w: a line does not fit its checksum", filepath.Join(d.Path(), name),
-				store.ErrCorrupt)
-		}
+// readFormer returns the lines of a file, up to one that is not whole: its host was killed, or the disk was full.
+func readFormer(raw []byte) (lines []*journalLine, err error) {
+	for text := range bytes.Lines(raw) {
+		sum, body, _ := bytes.Cut(bytes.TrimSuffix(text, []byte{'\n'}), []byte{' '})
 		l := new(journalLine)
+		switch {
+		case text[len(text)-1] != '\n':
+			return lines, nil
+		case string(sum) != fmt.Sprintf("%08x", crc32.Checksum(body, crc32.MakeTable(crc32.Castagnoli))):
+			return nil, fmt.Errorf("%w: a line does not fit its checksum", store.ErrCorrupt)
+		}
 		if err := json.Unmarshal(body, l); err != nil {
-			return nil, fmt.Errorf("%s: %w: %w", filepath.Join(d.Path(), name), store.ErrCorrupt, err)
+			return nil, err
 		}
 		lines = append(lines, l)
 	}
-	return lines, err
+	return lines, nil
 }

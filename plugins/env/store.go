@@ -165,9 +165,8 @@ func trimEpisodes(tx *store.Tx, plugin string, most int, unused int64) error {
 	if _, err := tx.Exec("DELETE FROM env_episodes WHERE plugin = $1 AND used_at < $2", plugin, unused); err != nil {
 		return err
 	}
-	_, err := tx.Exec("DELETE FROM env_episodes WHERE id IN (SELECT id FROM env_episodes WHERE plugin = $1 ORDER BY "+
-		"used_at DESC LIMIT 1000000000 OFFSET $2)", plugin, most)
-	return err
+	bound := store.Bound{Table: "env_episodes", Key: "id", Where: "plugin = $1", Newest: "used_at DESC", Most: most}
+	return bound.Prune(tx, plugin)
 }
 
 // chunk is one row of env_experiences, and a record of an export: some that were made one
@@ -266,24 +265,11 @@ func unpack(data []byte) ([]byte, error) {
 
 // trimExperiences deletes the oldest rows beyond most experiences, or too many bytes.
 func trimExperiences(tx *store.Tx, plugin string, most int) error {
-	var count, size int64
-	if _, err := tx.Get("SELECT COALESCE(SUM(count), 0), COALESCE(SUM(size), 0) FROM env_experiences WHERE plugin = "+
-		"$1", []any{plugin}, &count, &size); err != nil {
-		return err
-	}
-	for count > int64(most) || size > maxStoredBytes {
-		var number, n, bytes int64
-		there, err := tx.Get("SELECT number, count, size FROM env_experiences WHERE plugin = $1 ORDER BY at, number "+
-			"LIMIT 1", []any{plugin}, &number, &n, &bytes)
-		if err != nil || !there {
-			return err
-		}
-		if _, err := tx.Exec("DELETE FROM env_experiences WHERE number = $1", number); err != nil {
-			return err
-		}
-		count, size = count-n, size-bytes
-	}
-	return nil
+	rows := store.Bound{Table: "env_experiences", Key: "number", Where: "plugin = $1", Newest: "at DESC, number DESC",
+		Most: most, Size: "count", Bytes: most}
+	err := rows.Prune(tx, plugin)
+	rows.Size, rows.Bytes = "size", maxStoredBytes
+	return cmp.Or(err, rows.Prune(tx, plugin))
 }
 
 func export(_ context.Context, tx *store.Tx, emit func(string, any) error) error {

@@ -138,10 +138,8 @@ func (k kept) write(tx *store.Tx, id string, room int) error {
 		maxKept); err != nil || len(k.Result) < largeResult {
 		return err
 	}
-	_, err := tx.Exec(`DELETE FROM fleet_results WHERE number <=
-		(SELECT max(number) FROM (SELECT number, sum(size) OVER (ORDER BY number DESC) AS total FROM fleet_results)
-			summed WHERE total > $1)`, room)
-	return err
+	return store.Bound{Table: "fleet_results", Key: "number", Newest: "number DESC", Most: maxKept, Size: "size",
+		Bytes: room}.Prune(tx)
 }
 
 //go:embed sql/*.sql

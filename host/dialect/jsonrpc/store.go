@@ -223,10 +223,9 @@ func (h *history) add(ctx context.Context, e entry, id, turn string, m message) 
 			at, err = tx.Insert("INSERT INTO rpc_messages (rollout, turn, said, message) VALUES ($1, $2, 0, $3) "+
 				"RETURNING number", id, turn, string(text))
 		}
-		return cmp.Or(err, exec(tx, `DELETE FROM rpc_messages WHERE rollout = $1 AND number IN (
-SELECT number FROM (SELECT number, row_number() OVER newest AS place, sum(octet_length(message)) OVER newest AS bytes
-FROM rpc_messages WHERE rollout = $1 WINDOW newest AS (ORDER BY number DESC)) sized
-WHERE place > 1 AND (place > $2 OR bytes > $3))`, id, maxMessages, maxHistory))
+		said := store.Bound{Table: "rpc_messages", Key: "number", Where: "rollout = $1", Newest: "number DESC",
+			Most: maxMessages, Size: "octet_length(message)", Bytes: maxHistory}
+		return cmp.Or(err, said.Prune(tx, id))
 	})
 	if err != nil {
 		return 0, err
