@@ -66,7 +66,11 @@ func (i inspectCmd) Run(cmd *commands, sys *System) error {
 		return fail(exitFailed, err)
 	}
 	defer live.Stop()
-	opts.Source, opts.MaxLine = live, cfg.Limits.MaxLineBytes
+	saved, err := cmd.chainPlugin(sys, func(string) {})
+	if err != nil {
+		return err
+	}
+	opts.Source, opts.MaxLine, opts.Chains = live, cfg.Limits.MaxLineBytes, saved
 	return fail(exitTransport, inspect.Serve(ctx, opts))
 }
 

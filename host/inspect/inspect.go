@@ -19,10 +19,12 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -32,6 +34,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host/record"
+	"a2e/host/yamltree"
 )
 
 // files are those of the page.
@@ -69,11 +72,19 @@ type Source interface {
 	stream(ctx context.Context, after int64, to *stream) error
 }
 
+// Chains has the saved chains of the workspace.
+type Chains interface {
+	Saved() []string // names
+	// ReadSaved returns a chain's file and its text; the error continues a sentence about the name.
+	ReadSaved(name string) (path string, text []byte, err error)
+}
+
 // Options of Serve.
 type Options struct {
 	Source  Source
 	Port    int          // 0 = any that is free
 	MaxLine int          // longest line in bytes that the page may send
+	Chains  Chains       // that the page can run; nil = none
 	Ready   func(string) // gets the address
 	Seen    func()       // called once, when the page is first asked for; nil = nobody wants to know
 }
@@ -187,38 +198,85 @@ func typeOf(name string) string {
 
 // api answers a request of the page.
 func (s *server) api(w http.ResponseWriter, r *http.Request, name string) {
-	want := http.MethodPost
-	if name == "info" || name == "stream" {
-		want = http.MethodGet
+	all := map[string]struct {
+		method string
+		live   bool // it needs a host
+		do     http.HandlerFunc
+	}{
+		"info": {"GET", false, func(w http.ResponseWriter, _ *http.Request) {
+			answer(w, http.StatusOK, s.opts.Source.Info())
+		}},
+		"stream": {"GET", false, s.stream},
+		"chains": {"GET", true, s.chains},
+		"json":   {"POST", true, s.json},
+		"send":   {"POST", true, s.send},
+		"start":  {"POST", true, func(w http.ResponseWriter, _ *http.Request) { s.done(w, s.live.Start()) }},
+		"stop": {"POST", true, func(w http.ResponseWriter, _ *http.Request) {
+			s.live.Stop()
+			s.done(w, nil)
+		}},
 	}
+	request, known := all[name]
 	switch {
 	case foreign(r):
 		fail(w, http.StatusForbidden, "only the page itself may ask this")
-		return
-	case name != "info" && name != "stream" && name != "send" && name != "start" && name != "stop":
-		fail(w, http.StatusNotFound, "there is no such request; there are: info, stream, send, start, stop")
-		return
-	case r.Method != want:
-		w.Header().Set("Allow", want)
-		fail(w, http.StatusMethodNotAllowed, "should be "+want)
-		return
-	case want == http.MethodPost && s.live == nil:
+	case !known:
+		names := strings.Join(slices.Sorted(maps.Keys(all)), ", ")
+		fail(w, http.StatusNotFound, "there is no such request; there are: "+names)
+	case r.Method != request.method:
+		w.Header().Set("Allow", request.method)
+		fail(w, http.StatusMethodNotAllowed, "should be "+request.method)
+	case request.live && s.live == nil:
 		fail(w, http.StatusConflict, "this page looks at a record; a2e inspect without a file runs a host")
+	default:
+		request.do(w, r)
+	}
+}
+
+// chains lists the saved chains, or gives the text of the one that name says.
+func (s *server) chains(w http.ResponseWriter, r *http.Request) {
+	name := r.URL.Query().Get("name")
+	switch {
+	case name == "" && s.opts.Chains == nil:
+		answer(w, http.StatusOK, map[string][]string{"chains": {}})
+	case name == "":
+		answer(w, http.StatusOK, map[string][]string{"chains": append([]string{}, s.opts.Chains.Saved()...)})
+	case s.opts.Chains == nil:
+		fail(w, http.StatusNotFound, "there are no saved chains")
+	default:
+		_, text, err := s.opts.Chains.ReadSaved(name)
+		if err != nil {
+			fail(w, http.StatusNotFound, "the name "+err.Error())
+			return
+		}
+		answer(w, http.StatusOK, map[string]string{"text": string(text)})
+	}
+}
+
+// json makes JSON of YAML, which has JSON in it: {"value": …}. What is no YAML is no error of the page: it is
+// answered by {"error": …}.
+func (s *server) json(w http.ResponseWriter, r *http.Request) {
+	text, ok := s.body(w, r)
+	if !ok {
 		return
 	}
-	switch name {
-	case "info":
-		answer(w, http.StatusOK, s.opts.Source.Info())
-	case "stream":
-		s.stream(w, r)
-	case "send":
-		s.send(w, r)
-	case "start":
-		s.done(w, s.live.Start())
-	case "stop":
-		s.live.Stop()
-		s.done(w, nil)
+	raw, _, err := yamltree.ToJSON(text)
+	if err != nil {
+		fail(w, http.StatusOK, err.Error())
+		return
 	}
+	answer(w, http.StatusOK, map[string]jsontext.Value{"value": raw})
+}
+
+// body reads what the page sent, and tells it where that cannot be.
+func (s *server) body(w http.ResponseWriter, r *http.Request) (text []byte, ok bool) {
+	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(s.opts.MaxLine)))
+	if _, long := errors.AsType[*http.MaxBytesError](err); long {
+		fail(w, http.StatusRequestEntityTooLarge, "the body is longer than "+strconv.Itoa(s.opts.MaxLine)+" bytes")
+	} else if err != nil {
+		fail(w, http.StatusBadRequest, "the body cannot be read: "+err.Error())
+	}
+	return text, err == nil
 }
 
 // stream sends entries as long as the page reads them.
@@ -252,15 +310,12 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request) {
 
 // send gives a line to the host.
 func (s *server) send(w http.ResponseWriter, r *http.Request) {
-	line, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(s.opts.MaxLine)))
-	if _, long := errors.AsType[*http.MaxBytesError](err); long {
-		fail(w, http.StatusRequestEntityTooLarge, "the line is longer than "+strconv.Itoa(s.opts.MaxLine)+" bytes")
+	line, ok := s.body(w, r)
+	if !ok {
 		return
 	}
 	text := strings.TrimRight(string(line), "\r\n")
 	switch {
-	case err != nil:
-		fail(w, http.StatusBadRequest, "the body cannot be read: "+err.Error())
 	case strings.Contains(text, "\n"):
 		fail(w, http.StatusBadRequest, "the body should be one line: a message without line breaks between its parts")
 	case !jsontext.Value(text).IsValid(jsontext.AllowDuplicateNames(true)):

@@ -3,6 +3,7 @@ package inspect_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -28,13 +29,25 @@ func serve(t *testing.T, source inspect.Source) string {
 	ready, done := make(chan string, 1), make(chan error, 1)
 	ctx, stop := context.WithCancel(context.Background())
 	go func() {
-		done <- inspect.Serve(ctx, inspect.Options{Source: source, MaxLine: 1000, Ready: func(url string) { ready <- url }})
+		done <- inspect.Serve(ctx, inspect.Options{Source: source, Chains: oneChain{}, MaxLine: 1000, Ready: func(url string) { ready <- url }})
 	}()
 	t.Cleanup(func() {
 		stop()
 		assert.OK(t, <-done)
 	})
 	return <-ready
+}
+
+// oneChain is a folder of saved chains with one in it.
+type oneChain struct{}
+
+func (oneChain) Saved() []string { return []string{"greet"} }
+
+func (oneChain) ReadSaved(name string) (path string, text []byte, err error) {
+	if name != "greet" {
+		return "", nil, errors.New("is wrong, as there is none")
+	}
+	return "chains/greet.yaml", []byte("nodes: []\n"), nil
 }
 
 // recordOf writes a record and returns its name.
@@ -276,4 +289,28 @@ func TestStalledPage(t *testing.T) {
 	first := next()
 	assert.Contains(t, first, fmt.Sprintf(`"dropped":%d}`, lines+2-200_000))
 	assert.Equal(t, read(t, next()).N, read(t, first).N+1, "the entry behind")
+}
+
+// TestChains: the saved chains, the text of one, and YAML as JSON.
+func TestChains(t *testing.T) {
+	_, url := liveOf(t, "cat")
+	for _, c := range []struct {
+		method, path, body string
+		status             int
+		says               string
+	}{
+		{"GET", "api/chains", "", 200, `{"chains":["greet"]}`},
+		{"GET", "api/chains?name=greet", "", 200, `{"text":"nodes: []\n"}`},
+		{"GET", "api/chains?name=..%2Fx", "", 404, "there is none"},
+		{"POST", "api/json", "a: [1, {b: yes}]", 200, `{"value":{"a":[1,{"b":"yes"}]}}`},
+		{"POST", "api/json", `{"a": 1}`, 200, `{"value":{"a":1}}`},
+		{"POST", "api/json", "a: [1", 200, `{"error":"line`},
+		{"POST", "api/json", "", 200, `{"error":"the file is empty"}`},
+		{"POST", "api/json", strings.Repeat("x", 1001), 413, "longer than"},
+		{"GET", "api/json", "", 405, "should be POST"},
+		{"GET", "api/what", "", 404, "chains, info, json, send, start, stop, stream"},
+	} {
+		status, text := asked(t, c.method, url+c.path, c.body)
+		assert.That(t, status == c.status && strings.Contains(text, c.says), "%s %s: %d %s", c.method, c.path, status, text)
+	}
 }

@@ -71,12 +71,27 @@ func (l *planner) load(name, at string) (*plan, error) {
 
 // openSaved reads a saved chain. The error continues a sentence about the name.
 func (p *Plugin) openSaved(name string) (*File, error) {
+	path, text, err := p.ReadSaved(name)
+	if err != nil {
+		return nil, err
+	}
+	file, err := ParseFile(path, text)
+	if err != nil {
+		return nil, fmt.Errorf("is %q: %w", name, err)
+	}
+	return file, nil
+}
+
+// ReadSaved returns the file of a saved chain, relative to the workspace, and its text. The error continues a
+// sentence about the name.
+func (p *Plugin) ReadSaved(name string) (path string, text []byte, err error) {
 	if !validName(name) {
-		return nil, fmt.Errorf("is %.64q, which no saved chain may be called; a name has letters, digits, - and _, and dots within", name)
+		return "", nil, fmt.Errorf("is %.64q, which no saved chain may be called; a name has letters, digits, - and "+
+			"_, and dots within", name)
 	}
 	root, err := os.OpenRoot(p.env.Workspace)
 	if err != nil {
-		return nil, fmt.Errorf("is %q, but the workspace cannot be read: %w", name, pathless(err))
+		return "", nil, fmt.Errorf("is %q, but the workspace cannot be read: %w", name, pathless(err))
 	}
 	defer root.Close()
 	for _, ext := range fileTypes() {
@@ -86,15 +101,22 @@ func (p *Plugin) openSaved(name string) (*File, error) {
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("is %q, but %s cannot be read: %w", name, path, pathless(err))
+			return "", nil, fmt.Errorf("is %q, but %s cannot be read: %w", name, path, pathless(err))
 		}
-		file, err := ParseFile(path, text)
-		if err != nil {
-			return nil, fmt.Errorf("is %q: %w", name, err)
-		}
-		return file, nil
+		return path, text, nil
 	}
-	return nil, fmt.Errorf("is %q, but there is no such chain in %s; there are: %s", name, p.opts.ChainsPath, listed(p.savedNames(root)))
+	return "", nil, fmt.Errorf("is %q, but there is no such chain in %s; there are: %s", name, p.opts.ChainsPath,
+		listed(p.savedNames(root)))
+}
+
+// Saved lists the names of the saved chains.
+func (p *Plugin) Saved() []string {
+	root, err := os.OpenRoot(p.env.Workspace)
+	if err != nil {
+		return nil
+	}
+	defer root.Close()
+	return p.savedNames(root)
 }
 
 // pathless returns the reason of an error without paths of this machine.

@@ -125,6 +125,31 @@ const steps = {
     await page.context().close();
   },
 
+  async 'a chain as YAML, and a saved one'() {
+    const page = await open(live + '#/chains');
+    await has(page, '#status', 'connected');
+    await page.click('summary:has-text("Run a chain")');
+    await page.getByLabel('Saved chain').selectOption('greet');
+    await until(page, () => document.querySelector('#chain-nodes').value.startsWith('# says hello'));
+    await page.fill('#chain-input', 'name: Ada');
+    await accessible(page, 'a saved chain');
+    await page.click('form button:text-is("Run")');
+    await has(page, '.pane .badge.ok', 'done in');
+    await has(page, '.pane td', 'hello');
+    await page.click('.pane a:has-text("its request")');
+    await has(page, '.detail .json', 'Ada');
+    await to(page, '#/chains');
+    await page.click('summary:has-text("Run a chain")');
+    await page.fill('#chain-nodes', 'nodes:\n- {node_id: a\n');
+    await page.click('form button:text-is("Run")');
+    await has(page, '.starter .problem', 'not valid YAML');
+    await page.fill('#chain-nodes', '- {node_id: short, kind: tool, name: echo, input: {text: list of nodes}}');
+    await page.fill('#chain-input', '');
+    await page.click('form button:text-is("Run")');
+    await has(page, '.pane td', 'short');
+    await page.context().close();
+  },
+
   async 'memory is searched, weights are drawn'() {
     const page = await open(live + '#/memory');
     await has(page, '#status', 'connected');
@@ -155,6 +180,38 @@ const steps = {
     assert.ok(inked, 'the plot is empty');
     await accessible(page, 'learning');
     await shot(page, 'learning');
+    await page.context().close();
+  },
+
+  async 'fourteen components are told apart, also on a telephone'() {
+    const page = await open(live + '#/learning');
+    await has(page, '#status', 'connected');
+    const send = (msg) => page.evaluate((m) => fetch('api/send', {method: 'POST', headers: {'Content-Type': 'application/json'}, body: JSON.stringify(m)}).then((r) => r.status), msg);
+    for (let round = 0; round < 3; round++) {
+      for (let arm = 1; arm <= 14; arm++) {
+        const score = Math.sin(arm * (round + 1)) * 0.9;
+        await send({type: 'learn/feedback/req', id: `arm-${arm}-${round}`, feedbacks: [{polarity: score < 0 ? 'negative' : 'positive', score, rated_turn: {prompt: '', response: '', model: `arm-${arm}`, version: ''}}]});
+      }
+      await send({type: 'learn/adapt/req', id: `arms-${round}`, strategy: 'ucb1'});
+    }
+    await page.click('button:text-is("Ask again")');
+    const named = (figure) => page.locator('figure.plot:visible').nth(figure).locator('.u-series:not(:first-child)');
+    await until(page, () => [...document.querySelectorAll('figure.plot:not([hidden])')].every((f) => f.querySelectorAll('.u-series:not(:first-child)').length >= 14));
+    for (const name of await named(1).all()) assert.match(await name.textContent(), /arm-\d+.*-?\d\.\d{3}|echo|grep/, 'a line has no value');
+    const looks = await named(1).locator('.u-marker').evaluateAll((all) => all.map((m) => m.style.borderColor + m.style.borderStyle + m.style.background));
+    assert.equal(new Set(looks).size, looks.length, `two lines look alike: ${looks}`);
+    await accessible(page, 'fourteen components');
+    await shot(page, 'learning-14');
+    await page.setViewportSize({width: 400, height: 800});
+    await narrow(page, 'learning, 400 px');
+    await shot(page, 'learning-14-narrow');
+    await to(page, '#/mcp');
+    await has(page, 'table', 'broken');
+    const [is, may] = await page.locator('.scroll:visible').first().evaluate((el) => [el.scrollWidth, el.clientWidth]);
+    assert.ok(is <= may, `the table of MCP servers is ${is} px wide in ${may}`);
+    await narrow(page, 'MCP, 400 px');
+    await accessible(page, 'MCP, 400 px');
+    await shot(page, 'mcp-narrow');
     await page.context().close();
   },
 

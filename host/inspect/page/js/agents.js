@@ -100,11 +100,11 @@ export function agents(app) {
       if (sign === drawn) return;
       drawn = sign;
       const all = [...children.values()].reverse().slice(0, 300);
-      say(childNote, all.length ? '' : 'There are no child agents.');
+      say(childNote, all.length ? '' : 'There are no child agents. The ones that the agent starts by subagent/spawn/req are shown here, with their tasks.');
       childTable.el.hidden = !all.length;
       rows(childTable, all, (c) => c.id, (c) => [c.name ? `${c.name} (${c.id})` : c.id, badge(own(tones, c.state, 'off'), c.state || 'unknown'), c.about, c.parent, c.task, c.said, link(c.n)]);
       const list = [...tasks.values()].reverse().slice(0, 300);
-      say(taskNote, (list.length ? '' : 'There are no fleet tasks.') + (worker ? ` The worker is ${worker}.` : ''));
+      say(taskNote, (list.length ? '' : 'There are no fleet tasks. TASK_DISPATCH starts one, TASK_RESULT ends it.') + (worker ? ` The worker is ${worker}.` : ''));
       taskTable.el.hidden = !list.length;
       rows(taskTable, list, (t) => t.id, (t) => [t.id || 'without an id', badge(own(tones, t.state, 'off'), t.state), t.priority, t.brief, {num: Number.isFinite(t.tokens) ? t.tokens.toLocaleString('en') : ''},
         {num: t.ex.ms === null ? '' : (t.ex.ms / 1000).toFixed(2) + ' s'}, t.result, link(t.n)]);

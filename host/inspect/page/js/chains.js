@@ -1,6 +1,6 @@
 // Chains: each run as a graph whose nodes light up, and as a table.
 
-import {h, own, set, say, sync, table, rows, badge, clock, cut, ms, json, count} from './dom.js';
+import {h, own, set, say, sync, table, rows, badge, clock, cut, ms, count} from './dom.js';
 import {message} from './log.js';
 import {draw} from './graph.js';
 
@@ -93,7 +93,7 @@ export function chains(app) {
 
   function drawList() {
     const list = [...all.values()].reverse();
-    say(note, list.length ? '' : 'No chain was run.');
+    say(note, list.length ? '' : 'No chain was run. A chain is a graph of calls, which the host runs for the agent by chain/req; each one is shown here as it runs.' + (app.live() ? ' "Run a chain" starts one.' : ''));
     note.hidden = list.length > 0;
     if (!chosen && list.length) choose(list[0]);
     sync(names, list, (c) => c.n, (c) => h('li', null, h('a', {href: `#/chains/${c.n}`}, h('strong', null, cut(c.id, 60) || `chain of ${clock(c.ts)}`), h('span'))), (li, c) => {
@@ -175,27 +175,47 @@ function chainPane(app, c) {
   return el;
 }
 
-const example = [{node_id: 'list', kind: 'tool', name: 'list_dir', input: {path: '.'}}, {node_id: 'say', kind: 'tool', name: 'echo', input_map: {text: 'join(\', \', list.entries[].name)'}}];
+const example = `# A graph of calls: list the folder, then say what is in it.
+nodes:
+  - {node_id: list, kind: tool, name: list_dir, input: {path: .}}
+  - {node_id: say, kind: tool, name: echo, input_map: {text: "join(', ', list.entries[].name)"}}
+`;
 
-// starter is the form that runs a chain.
+// starter is the form that runs a chain: one written here, or a saved one as it is or changed.
 function starter(app) {
-  const nodes = h('textarea.code', {rows: 6, spellcheck: 'false', id: 'chain-nodes'});
-  nodes.value = '[\n' + example.map((n) => '  ' + json(n)).join(',\n') + '\n]';
+  const text = h('textarea.code', {rows: 6, spellcheck: 'false', id: 'chain-nodes'});
+  text.value = example;
   const input = h('textarea.code', {rows: 1, spellcheck: 'false', id: 'chain-input', placeholder: '{ }'});
   const problem = h('p.problem', {role: 'status'});
-  const self = {ran: () => {}};
-  self.el = h('details.starter', {hidden: true}, h('summary', null, 'Run a chain'), h('form', {onsubmit: (ev) => {
+  const choice = h('select', {id: 'chain-saved', onchange: async () => {
+    try {
+      text.value = choice.value ? await app.session.saved(choice.value) : example;
+      say(problem, '');
+    } catch (err) {
+      say(problem, err.message);
+    }
+  }});
+  const chosen = h('p', {hidden: true}, h('label', {for: 'chain-saved'}, 'Saved chain'), choice);
+
+  const list = async () => {
+    const names = await app.session.saved().catch(() => []);
+    chosen.hidden = names.length === 0;
+    if (names.join() !== [...choice.options].slice(1).map((o) => o.value).join()) set(choice, h('option', {value: ''}, '(none: the example)'), names.map((name) => h('option', {value: name}, name)));
+  };
+
+  async function run(ev) {
     ev.preventDefault();
     let fields;
     try {
-      const given = JSON.parse(nodes.value);
-      fields = {nodes: Array.isArray(given) ? given : given.nodes, initial_input: input.value.trim() ? JSON.parse(input.value) : {}};
+      const given = await app.session.json(text.value);
+      fields = {...(Array.isArray(given) ? {nodes: given} : given), streaming: true};
+      if (input.value.trim()) fields.initial_input = await app.session.json(input.value);
     } catch (err) {
-      return say(problem, `This is not valid JSON: ${err.message}`);
+      return say(problem, err.message);
     }
     say(problem, '');
     self.el.open = false;
-    const answer = app.session.ask('chain/req', {...fields, streaming: true}, () => shown());
+    const answer = app.session.ask('chain/req', fields, () => shown());
     let at = 0;
     const shown = () => {
       if (at) return;
@@ -207,6 +227,10 @@ function starter(app) {
       self.el.open = true;
       say(problem, `${err.code}: ${err.message}`);
     });
-  }}, h('label', {for: 'chain-nodes'}, 'Nodes, as a JSON array'), nodes, h('label', {for: 'chain-input'}, 'Initial input, as a JSON object'), input, h('p.buttons', null, h('button.primary', null, 'Run')), problem));
+  }
+
+  const self = {ran: () => {}};
+  self.el = h('details.starter', {hidden: true, ontoggle: () => self.el.open && list()}, h('summary', null, 'Run a chain'), h('form', {onsubmit: run}, chosen,
+    h('label', {for: 'chain-nodes'}, 'Chain, as YAML or JSON'), text, h('label', {for: 'chain-input'}, 'Initial input, as YAML or JSON; empty is that of the chain'), input, h('p.buttons', null, h('button.primary', null, 'Run')), problem));
   return self;
 }

@@ -86,15 +86,15 @@ export function table(caption, columns, className = '') {
   const body = h('tbody');
   const el = h('div.scroll', {tabindex: 0, role: 'region', 'aria-label': caption}, h('table', {class: className || null}, h('caption.sr', null, caption),
     h('thead', null, h('tr', null, columns.map((c) => h('th', {scope: 'col', class: c.startsWith('#') ? 'num' : null}, c.replace('#', ''))))), body));
-  return {el, body};
+  return {el, body, names: columns.map((c) => c.replace('#', ''))};
 }
 
-// rows fills a table with cells; a cell is a text or an element. key(item) names a row.
+// rows fills a table with cells; a cell is a text or an element. key(item) names a row. On a narrow screen each row is a card.
 export function rows(t, items, key, cells) {
   sync(t.body, items, key, () => h('tr'), (tr, item) => {
     const now = cells(item);
     now.forEach((cell, i) => {
-      const td = tr.children[i] ?? tr.appendChild(h('td'));
+      const td = tr.children[i] ?? tr.appendChild(h('td', {'data-name': t.names[i]}));
       const text = typeof cell === 'object' && cell !== null && 'num' in cell ? cell.num : cell;
       if (text !== cell) td.className = 'num';
       if (text instanceof Node) {

@@ -16,7 +16,7 @@ export function errors(app) {
       if (sign === drawn) return;
       drawn = sign;
       const shown = all.slice(-1000).reverse();
-      say(note, all.length === 0 ? 'Nothing has gone wrong.' : all.length > shown.length ? `The last ${shown.length.toLocaleString('en')} of ${count(all.length, 'error')}, the newest first.` : '');
+      say(note, all.length === 0 ? 'Nothing has gone wrong. Requests that were answered by an error, and results that say they failed, are listed here.' : all.length > shown.length ? `The last ${shown.length.toLocaleString('en')} of ${count(all.length, 'error')}, the newest first.` : '');
       note.hidden = note.textContent === '';
       t.el.hidden = all.length === 0;
       rows(t, shown, (e) => e.n, (e) => [clock(e.ts), code(e), cut(e.bad.message, 600), about(e), link(e, `${e.type} (${e.n})`)]);

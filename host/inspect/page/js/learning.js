@@ -4,7 +4,7 @@ import {h, say, table, rows, ms, clock} from './dom.js';
 import {plot} from './plot.js';
 
 const maxPoints = 20000; // of one plot, all components together
-const maxLines = 12;     // components in the plots: the busiest
+const maxLines = 16;     // components in the plots: the busiest
 
 const kinds = [
   {id: 'weight', title: 'Routing weight (1 is neutral)', field: 'routing_weight', stepped: true},
@@ -80,7 +80,7 @@ export function learning(app) {
       const all = points(p);
       const busy = new Map();
       for (const x of all) busy.set(x.name, (busy.get(x.name) ?? 0) + 1);
-      const names = [...busy.keys()].sort((a, b) => busy.get(b) - busy.get(a) || (a < b ? -1 : 1)).slice(0, maxLines);
+      const names = [...busy.keys()].sort((a, b) => busy.get(b) - busy.get(a) || a.localeCompare(b, 'en', {numeric: true})).slice(0, maxLines);
       p.box.hidden = names.length === 0;
       if (names.length) plot(p.box, p, names, all);
     }

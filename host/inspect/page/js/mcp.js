@@ -60,7 +60,7 @@ export function mcp(app) {
       if (sign === drawn) return;
       drawn = sign;
       const list = merged();
-      say(note, list.length ? '' : app.live() ? 'The host has no MCP servers. They stand in its config under mcpServers.' : 'No MCP server was listed.');
+      say(note, list.length ? '' : app.live() ? 'The host has no MCP servers. a2e mcp add NAME -- COMMAND adds one; then start the host again.' : 'No MCP server was listed. mcp/server/list/req asks for them.');
       note.hidden = list.length > 0;
       t.el.hidden = !list.length;
       rows(t, list, (s) => s.server_id, (s) => [s.server_id, badge(tone(s), String(s.state ?? s.status ?? 'unknown')), {num: num(s.tools_count)}, {num: num(s.resources_count)}, {num: num(s.prompts_count)},

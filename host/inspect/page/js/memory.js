@@ -71,7 +71,7 @@ export function memory(app) {
       }
       if (drawn === version) return;
       drawn = version;
-      say(seenNote, seen.length ? (seen.length > 300 ? `The last 300 of ${seen.length.toLocaleString('en')}, the newest first.` : '') : 'Nothing was stored or found.');
+      say(seenNote, seen.length ? (seen.length > 300 ? `The last 300 of ${seen.length.toLocaleString('en')}, the newest first.` : '') : 'Nothing was stored or found. What agents store by memory/store/req and find by memory/retrieve/req is listed here.' + (app.ready() ? ' The search above looks at what is kept.' : ''));
       seenNote.hidden = seenNote.textContent === '';
       passed.el.hidden = !seen.length;
       rows(passed, seen.slice(-300).reverse(), (s) => s.n, (s) => [link(s), s.what, s.key, content(s.text), s.tags, s.tier]);

@@ -71,7 +71,7 @@ export function processes(app) {
 
   function draw() {
     const list = [...all.values()].reverse();
-    say(note, list.length ? '' : 'No process was started.');
+    say(note, list.length ? '' : 'No process was started. Those of proc/spawn/req are shown here with their output.' + (app.live() ? ' The line above starts one.' : ''));
     note.hidden = list.length > 0;
     if (!chosen && list.length) choose(list[0]);
     sync(names, list, (p) => p.n, (p) => h('li', null, h('a', {href: `#/processes/${p.n}`}, h('code', null, cut(p.cmd.join(' '), 80)), h('span'))), (li, p) => {

@@ -73,6 +73,25 @@ export class Session {
     if (!answer.ok) throw refused(what, await reasonOf(answer), null);
   }
 
+  // json makes a value of YAML or JSON.
+  async json(text) {
+    try {
+      return JSON.parse(text);
+    } catch { /* YAML, or wrong: the server says where */ }
+    const answer = await post('api/json', text);
+    const {value, error} = await answer.json();
+    if (error) throw refused('yaml', error, null);
+    return value;
+  }
+
+  // saved lists the names of the saved chains; with a name it is the text of that one.
+  async saved(name = '') {
+    const answer = await fetch('api/chains?name=' + encodeURIComponent(name));
+    if (!answer.ok) throw refused('chains', await reasonOf(answer), null);
+    const {chains, text} = await answer.json();
+    return name ? text : chains;
+  }
+
   // answered takes a question of the host off the list.
   answered(id) {
     this.asks = this.asks.filter((a) => a.msg.id !== id);

@@ -90,7 +90,7 @@ export function tools(app) {
     sync(names, fit, (t) => t.name, (t) => h('li', null, h('a', {href: '#/tools/' + encodeURIComponent(t.name)}, h('strong', null, t.name), h('span', null, cut(t.description, 90)))),
       (li, t) => t.name === chosen ? li.firstChild.setAttribute('aria-current', 'true') : li.firstChild.removeAttribute('aria-current'));
     const all = [...stats.values()].sort((a, b) => b.calls - a.calls);
-    say(usedNote, all.length ? '' : 'No tool was called yet.');
+    say(usedNote, all.length ? '' : 'No tool was called yet. Each call is counted here, with its failures and times.');
     used.el.hidden = !all.length;
     rows(used, all.slice(0, 300), (s) => s.name, (s) => {
       const sorted = s.took.toSorted((a, b) => a - b);
