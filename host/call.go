@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"a2e/host/trace"
 	"a2e/protocol"
 )
 
@@ -36,7 +35,7 @@ type call struct {
 	limit time.Duration // from start; 0 = none
 
 	chosen atomic.Pointer[string] // the tool of a group that ran
-	span   *trace.Span            // nil = nothing is traced
+	span   context.Context        // with the span of the request; nil = nothing is traced
 	reader atomic.Pointer[leader] // whose goroutine it runs on; nil for a worker's
 	place  *Places                // of which it has one; nil = none. Guarded by Host.mu, as all up to released
 
@@ -136,11 +135,14 @@ func (c *call) Value(key any) any {
 	switch key {
 	case callKey{}:
 		return c
-	case trace.Key{}:
-		return c.span
 	case mcpCallKey{}:
 		if c.work != nil && c.work.MCP != nil {
 			return c.work.MCP
+		}
+	}
+	if c.span != nil {
+		if v := c.span.Value(key); v != nil {
+			return v
 		}
 	}
 	if std := c.std.Load(); std != nil {

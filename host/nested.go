@@ -57,12 +57,9 @@ func (h *Host) serveNested(ctx context.Context, t protocol.Type, obj protocol.Ob
 	if n.depth > maxNesting {
 		return protocol.Errorf(protocol.CodeRuntimeError, "%s is nested %d deep; something calls itself", t, n.depth)
 	}
-	if outer := trace.From(ctx); outer != nil {
-		span := outer.Child(spanName(string(t), subject(obj)), trace.Internal)
-		ctx = trace.With(ctx, span)
-		defer func() { span.End(codeOrNone(err)) }()
-	}
-	ctx, n.stop = context.WithCancelCause(context.WithValue(ctx, nestedKey{}, n))
+	traced := trace.Child(ctx, trace.Internal, string(t), subject(obj))
+	defer func() { trace.End(traced, codeOrNone(err)) }()
+	ctx, n.stop = context.WithCancelCause(context.WithValue(traced, nestedKey{}, n))
 	defer n.stop(nil)
 	if limit := d.limitOf(obj); limit > 0 {
 		var cancel context.CancelFunc

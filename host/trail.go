@@ -2,7 +2,6 @@ package host
 
 import (
 	"context"
-	"strings"
 
 	"a2e/host/event"
 	"a2e/host/trace"
@@ -50,7 +49,7 @@ func subject(obj protocol.Object) string {
 
 // Trail leaves the traces of a request of a dialect, in the session that e names. ctx is that of
 // Dialect.Open, span what Trace has made.
-func Trail(ctx context.Context, e event.Event, span *trace.Span) {
+func Trail(ctx context.Context, e event.Event, span context.Context) {
 	if h, _ := ctx.Value(hostKey{}).(*Host); h != nil && (h.opts.Events.Wants(event.Request) || span != nil) {
 		e.Kind, e.Time = event.Request, h.opts.Now()
 		h.trail(e, span)
@@ -59,34 +58,22 @@ func Trail(ctx context.Context, e event.Event, span *trace.Span) {
 
 // Trace begins the span of a request of a dialect, which Trail ends: nil = nothing is traced. name
 // is that of the tool, or what else it is for. parent returns the request's traceparent, "" = none.
-func Trace(ctx context.Context, method, name string, parent func() string) *trace.Span {
+func Trace(ctx context.Context, method, name string, parent func() string) context.Context {
 	h, _ := ctx.Value(hostKey{}).(*Host)
 	if h == nil || h.opts.Tracer == nil {
 		return nil
 	}
-	return h.opts.Tracer.Start(spanName(method, name), trace.Server, parent())
+	return h.opts.Tracer.Start(trace.Server, method, name, parent())
 }
-
-func spanName(method, name string) string { return strings.TrimSpace(method + " " + name) }
 
 // beginSpan begins the span of a request of A2E, which record ends.
 func (h *Host) beginSpan(c *call) {
 	parent, _ := c.line.CorrelationID.Str()
-	c.span = h.opts.Tracer.Start(spanName(string(c.line.Type), subject(c.line.Object())), trace.Server, parent)
-}
-
-// endSpan ends the span of a request, if there is one.
-func endSpan(span *trace.Span, e event.Event) {
-	if span == nil { // nor are its attributes made
-		return
-	}
-	span.End(e.ErrorCode, trace.Attr{Key: "rpc.method", Value: e.Type}, trace.Attr{Key: "a2e.name", Value: e.Name}, trace.Attr{Key: "a2e.capability", Value: e.Capability},
-		trace.Attr{Key: "a2e.request_id", Value: e.ReqID}, trace.Attr{Key: "session.id", Value: e.SessionID},
-		trace.Attr{Key: "a2e.input_bytes", Value: e.InputBytes}, trace.Attr{Key: "a2e.output_bytes", Value: e.OutputBytes})
+	c.span = h.opts.Tracer.Start(trace.Server, string(c.line.Type), subject(c.line.Object()), parent)
 }
 
 // trail tells of a request that was answered: what was asked for and what became of it, never what was in it.
-func (h *Host) trail(e event.Event, span *trace.Span) {
-	endSpan(span, e)
+func (h *Host) trail(e event.Event, span context.Context) {
+	trace.EndRequest(span, e)
 	h.opts.Events.Take(e)
 }

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"a2e/host/trace"
 	"a2e/protocol"
 )
 
@@ -30,11 +29,11 @@ type Work struct {
 	Places   *Places
 	Priority int
 
-	Limit  time.Duration // for its whole run; 0 = none
-	Grace  time.Duration // for Run to return when it is stopped, before Answer gets why; 0 = 250 ms
-	Events Emitter       // takes its events; nil = nobody does
-	MCP    *MCPCall      // what MCPCallOf returns; nil = nothing
-	Span   *trace.Span   // nil = nothing is traced
+	Limit  time.Duration   // for its whole run; 0 = none
+	Grace  time.Duration   // for Run to return when it is stopped, before Answer gets why; 0 = 250 ms
+	Events Emitter         // takes its events; nil = nobody does
+	MCP    *MCPCall        // what MCPCallOf returns; nil = nothing
+	Span   context.Context // what Trace has made
 	// Answer is called once and returns the line of the answer, with its end; nil = there is none. resp is
 	// what the plugin answered, unless err is not nil.
 	Answer func(resp any, err error) []byte

@@ -156,7 +156,7 @@ func equip(opts *host.Options, cfg *config.Config, sys *System) (shared *plugins
 		opts.Events = opts.Events.With(trail, event.Request)
 		closeAudit = func() error { return fail(exitFailed, trail.Close()) } // says how many entries were lost
 	}
-	tracer := trace.New(trace.Options{Getenv: sys.getenv, Version: version(), Secrets: cfg.Secrets, Warn: warn})
+	tracer := trace.New(trace.Options{Version: version(), Secrets: cfg.Secrets, Warn: warn})
 	opts.Tracer, shared = tracer, plugins.NewShared(cfg, opts.Log)
 	return shared, func() error {
 		tracer.Close()

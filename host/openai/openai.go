@@ -139,13 +139,13 @@ func (c *Client) Get(ctx context.Context, limit int) ([]byte, error) { return c.
 
 // retry tries something until it goes well, or until another try does not help.
 func (c *Client) retry(ctx context.Context, once func() ([]byte, error)) (raw []byte, err error) {
-	span := trace.From(ctx).Child("POST "+path.Base(c.where), trace.Client)
+	traced := trace.Child(ctx, trace.Client, "POST", path.Base(c.where))
 	defer func() {
 		code := ""
 		if err != nil {
 			code = "failed"
 		}
-		span.End(code, trace.Attr{Key: "url.full", Value: c.where})
+		trace.End(traced, code, trace.Text("url.full", c.where))
 	}()
 	raw, err = backoff.Retry(ctx, once,
 		backoff.WithBackOff(c.BackOff()), backoff.WithMaxTries(c.opts.tries), backoff.WithMaxElapsedTime(0))

@@ -213,7 +213,7 @@ func (l *Launcher) settle(ctx context.Context, policy *Policy) (*Process, error)
 		return nil, err
 	}
 	env, err := l.env.build(policy)
-	if parent, own := trace.From(ctx).Parent(), policy.Env[envTrace]; parent != "" && own == "" {
+	if parent, own := trace.Parent(ctx), policy.Env[envTrace]; parent != "" && own == "" {
 		env = append(env, envTrace+"="+parent)
 	}
 	if err == nil {

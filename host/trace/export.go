@@ -2,66 +2,91 @@ package trace
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"os"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	common "go.opentelemetry.io/proto/otlp/common/v1"
+	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
 
+	"a2e/host/redact"
 	"a2e/protocol"
 )
 
 const (
-	maxQueue  = 2048 // spans that wait
-	maxBatch  = 512  // spans of one request
-	lastWait  = 500 * time.Millisecond
-	longTries = 30 * time.Second // of one batch, together
+	maxText   = 256                    // bytes of a text of a span
+	lastWait  = 500 * time.Millisecond // for what is left at the end
+	longTries = 30 * time.Second       // of one batch, together
 )
 
-// Tracer makes spans and sends them. It is safe for concurrent use.
-type Tracer struct {
-	opts           Options
-	url            *url.URL
-	headers        map[string]string
-	parent         string // of spans that have no other
-	sample         func(*Span) bool
-	resource       []Attr
-	timeout, pause time.Duration
-
-	client   *http.Client
-	queue    chan *Span
-	ctx, end context.Context // of the sending; ended by Close, first end
-	cut      context.CancelFunc
-	close    context.CancelFunc
-	ended    chan struct{}
-	dropped  atomic.Int64
-	warned   bool // of the sending goroutine
+// Options say what is traced, and for whom.
+type Options struct {
+	Version string            // of this program
+	Secrets *redact.Set       // no text of a span shows them; what the headers hold is added
+	Warn    func(line string) // of what is wrong, or gets lost; it must not block
 }
 
-// begin starts the sending.
-func (t *Tracer) begin() {
-	t.client = &http.Client{Timeout: t.timeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	if own, ok := http.DefaultTransport.(*http.Transport); ok {
-		t.client.Transport = own.Clone() // so that Close closes its connections and no others
+// New returns the Tracer that the variables of this process ask for; nil = none. Variables that
+// cannot be followed are warned of: they are set for many programs, of which this one may not be
+// the one that matters.
+func New(o Options) *Tracer {
+	at, traces := os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT"), os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+	exporter := cmp.Or(os.Getenv("OTEL_TRACES_EXPORTER"), "otlp")
+	if at+traces == "" || exporter == "none" || strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") {
+		return nil
 	}
-	t.queue, t.ended = make(chan *Span, maxQueue), make(chan struct{})
-	t.ctx, t.cut = context.WithCancel(context.Background())
-	t.end, t.close = context.WithCancel(t.ctx)
-	go t.run()
+	where, err := endpoint(at, traces)
+	if !strings.Contains(exporter, "otlp") {
+		err = fmt.Errorf("OTEL_TRACES_EXPORTER=%s is not supported, only otlp", exporter)
+	}
+	if err != nil {
+		o.Warn("no traces: " + err.Error())
+		return nil
+	}
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
+		o.Warn(o.Secrets.Text("OpenTelemetry: " + err.Error()))
+	}))
+	own := resource.WithAttributes(Text("service.name", "a2e"), Text("service.version", o.Version))
+	// what is wrong about the variables is said by the provider, which reads them as well
+	about, _ := resource.New(context.Background(), resource.WithTelemetrySDK(), own, resource.WithFromEnv())
+	c := newClient(o, where)
+	sends := counting{sdk.NewBatchSpanProcessor(otlptrace.NewUnstarted(c)), &c.waiting}
+	return &Tracer{
+		provider: sdk.NewTracerProvider(sdk.WithResource(about), sdk.WithSpanProcessor(sends)),
+		client:   c, parent: follow(context.Background(), os.Getenv("TRACEPARENT")),
+	}
 }
 
-// take has a span sent, if there is room for it.
-func (t *Tracer) take(s *Span) {
-	select {
-	case t.queue <- s:
-	default:
-		t.dropped.Add(1)
+// endpoint returns where spans are posted to.
+func endpoint(at, traces string) (*url.URL, error) {
+	speaks := cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"), os.Getenv("OTEL_EXPORTER_OTLP_PROTOCOL"))
+	if speaks != "" && speaks != "http/protobuf" {
+		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_PROTOCOL=%s is not supported, only http/protobuf, which "+
+			"collectors take on port 4318", speaks)
 	}
+	u, err := url.Parse(cmp.Or(traces, at))
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" { // the text may hold a password
+		return nil, errors.New("OTEL_EXPORTER_OTLP_ENDPOINT, or …_TRACES_ENDPOINT, must be an address such as " +
+			"http://127.0.0.1:4318")
+	}
+	if traces == "" {
+		u = u.JoinPath("v1/traces")
+	}
+	return u, nil
 }
 
 // Close sends what is left, for a moment. A nil Tracer has nothing.
@@ -69,68 +94,103 @@ func (t *Tracer) Close() {
 	if t == nil {
 		return
 	}
-	defer time.AfterFunc(lastWait, t.cut).Stop()
-	t.close()
-	<-t.ended
-	t.cut()
-	t.client.CloseIdleConnections()
+	c := t.client
+	defer time.AfterFunc(lastWait, c.cut).Stop()
+	c.hurry()
+	_ = t.provider.Shutdown(context.Background()) // which ends soon once cut was called
+	c.cut()
+	c.http.CloseIdleConnections()
+	if n := c.waiting.Load(); n > 0 {
+		c.warn(fmt.Sprintf("dropped %s: more came than could be sent", protocol.Count(n, "span")))
+	}
 }
 
-// run sends spans until Close, some at a time.
-func (t *Tracer) run() {
-	defer close(t.ended)
-	clock := time.NewTicker(t.pause)
-	defer clock.Stop()
-	var batch []*Span
-	for over := false; !over; {
-		select {
-		case s := <-t.queue:
-			if batch = append(batch, s); len(batch) < maxBatch {
-				continue
-			}
-		case <-clock.C:
-		case <-t.end.Done():
-			over = true
-			for len(t.queue) > 0 {
-				batch = append(batch, <-t.queue)
+// counting counts spans on their way to a client.
+type counting struct {
+	sdk.SpanProcessor
+	waiting *atomic.Int64
+}
+
+func (p counting) OnEnd(s sdk.ReadOnlySpan) {
+	p.waiting.Add(1)
+	p.SpanProcessor.OnEnd(s)
+}
+
+// client posts spans to a collector. It is an otlptrace.Client.
+type client struct {
+	opts    Options
+	url     *url.URL
+	headers http.Header
+	http    *http.Client
+	waiting atomic.Int64 // spans that ended and did not come here
+	warned  atomic.Bool
+
+	retries, all context.Context // of further tries, and of all sending; ended by
+	hurry, cut   context.CancelFunc
+}
+
+func newClient(o Options, where *url.URL) *client {
+	c := &client{opts: o, url: where, headers: http.Header{"Content-Type": {"application/x-protobuf"}}}
+	for _, name := range [...]string{"OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"} {
+		for pair := range strings.SplitSeq(os.Getenv(name), ",") {
+			key, value, ok := strings.Cut(pair, "=")
+			value, err := url.PathUnescape(strings.TrimSpace(value))
+			if key = strings.TrimSpace(key); ok && err == nil && key != "" {
+				c.headers.Set(key, value)
+				o.Secrets.AddSecret(value)
 			}
 		}
-		for len(batch) > 0 {
-			n := min(len(batch), maxBatch)
-			t.send(batch[:n])
-			batch = batch[n:]
-		}
 	}
-	if n := t.dropped.Load(); n > 0 {
-		t.warn(fmt.Sprintf("dropped %s: more came than could be sent", protocol.Count(n, "span")))
+	text := cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT"), os.Getenv("OTEL_EXPORTER_OTLP_TIMEOUT"))
+	timeout, err := time.ParseDuration(text + "ms")
+	if err != nil || timeout <= 0 {
+		timeout = 10 * time.Second
 	}
+	c.http = &http.Client{Timeout: timeout, Transport: &http.Transport{Proxy: http.ProxyFromEnvironment},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	c.retries, c.hurry = context.WithCancel(context.Background())
+	c.all, c.cut = context.WithCancel(context.Background())
+	return c
 }
 
-// send posts spans, and tries again what passes, until Close. What is refused in the end is lost.
-func (t *Tracer) send(spans []*Span) {
-	body := t.encode(spans)
-	_, err := backoff.Retry(t.end, func() (struct{}, error) { return struct{}{}, t.post(body) },
-		backoff.WithBackOff(backoff.NewExponentialBackOff()), backoff.WithMaxElapsedTime(longTries))
-	if err != nil {
-		t.warn(fmt.Sprintf("traces cannot be sent to %s, and are dropped until they can: %v", t.url.Host, err))
+// Start implements otlptrace.Client.
+func (c *client) Start(context.Context) error { return nil }
+
+// Stop implements otlptrace.Client.
+func (c *client) Stop(context.Context) error { return nil }
+
+// UploadTraces implements otlptrace.Client. It tries again what passes, until Close. What is
+// refused in the end is lost.
+func (c *client) UploadTraces(ctx context.Context, spans []*otlp.ResourceSpans) error {
+	c.mask(spans)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	defer context.AfterFunc(c.all, stop)()
+	var err error
+	try := func() (struct{}, error) {
+		err = c.post(ctx, &otlp.TracesData{ResourceSpans: spans})
+		return struct{}{}, err
 	}
+	_, failed := backoff.Retry(c.retries, try, backoff.WithMaxElapsedTime(longTries))
+	if failed != nil { // by err, or by the end of c.retries after that
+		c.warn(fmt.Sprintf("traces cannot be sent to %s, and are dropped until they can: %v", c.url.Host, err))
+	}
+	return nil
 }
 
-func (t *Tracer) post(body []byte) error {
-	req, err := http.NewRequestWithContext(t.ctx, http.MethodPost, t.url.String(), bytes.NewReader(body))
-	if err != nil {
+func (c *client) post(ctx context.Context, data *otlp.TracesData) error {
+	body, err := proto.Marshal(data)
+	req, bad := http.NewRequestWithContext(ctx, http.MethodPost, c.url.String(), bytes.NewReader(body))
+	if err = errors.Join(err, bad); err != nil {
 		return backoff.Permanent(err)
 	}
-	for name, value := range t.headers {
-		req.Header.Set(name, value)
-	}
-	req.Header.Set("Content-Type", "application/x-protobuf")
-	resp, err := t.client.Do(req)
+	req.Header = c.headers
+	resp, err := c.http.Do(req)
 	if err != nil {
 		if inner := (*url.Error)(nil); errors.As(err, &inner) {
 			err = inner.Err // without the address, which may have secrets in it
 		}
-		t.warn(fmt.Sprintf("traces cannot be sent to %s yet: %v", t.url.Host, err))
+		c.warn(fmt.Sprintf("traces cannot be sent to %s yet: %v", c.url.Host, err))
 		return err
 	}
 	defer resp.Body.Close()
@@ -145,9 +205,35 @@ func (t *Tracer) post(body []byte) error {
 }
 
 // warn says once that something gets lost.
-func (t *Tracer) warn(line string) {
-	if !t.warned {
-		t.warned = true
-		t.opts.Warn(t.opts.Secrets.Text(line))
+func (c *client) warn(line string) {
+	if !c.warned.Swap(true) {
+		c.opts.Warn(c.opts.Secrets.Text(line))
 	}
+}
+
+// mask makes the texts of spans fit to be sent, and counts the spans.
+func (c *client) mask(all []*otlp.ResourceSpans) {
+	for _, r := range all {
+		texts := r.GetResource().GetAttributes()
+		for _, scope := range r.ScopeSpans {
+			c.waiting.Add(-int64(len(scope.Spans)))
+			for _, s := range scope.Spans {
+				s.Name = c.text(s.Name)
+				texts = append(texts, s.Attributes...)
+			}
+		}
+		for _, a := range texts {
+			if v, ok := a.GetValue().GetValue().(*common.AnyValue_StringValue); ok {
+				v.StringValue = c.text(v.StringValue)
+			}
+		}
+	}
+}
+
+func (c *client) text(s string) string {
+	s = strings.ToValidUTF8(c.opts.Secrets.Text(s), "\uFFFD")
+	if len(s) > maxText {
+		s = strings.ToValidUTF8(s[:maxText], "")
+	}
+	return s
 }

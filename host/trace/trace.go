@@ -1,144 +1,101 @@
-// Package trace tells a collector of OpenTelemetry what requests did, and how long: OTLP over
-// HTTP, as protobuf, with W3C's trace context between processes.
+// Package trace tells a collector of OpenTelemetry what requests did, and how long, by
+// OpenTelemetry's SDK, with W3C's trace context between processes.
 //
 //	trace.go   spans, and how one belongs to another
-//	env.go     the standard variables OTEL_…
-//	export.go  the queue and what empties it
-//	otlp.go    the encoding
+//	export.go  the variables OTEL_… that the SDK does not read, and the way to the collector
 //
-// Nothing here makes a request wait or fail: what does not fit into the queue, or is not taken, is
-// dropped. A nil *Tracer makes nil spans, and those do nothing.
+// Nothing here makes a request wait or fail: what does not fit into the SDK's queue, or is not
+// taken, is dropped.
 package trace
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/binary"
-	"encoding/hex"
-	"time"
+	"slices"
+	"strings"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+
+	"a2e/host/event"
 )
 
-// Kind is what a span is of.
-type Kind byte
-
-// The kinds, by their numbers in OTLP.
+// The kinds of spans.
 const (
-	Internal Kind = 1
-	Server   Kind = 2 // a request of somebody else
-	Client   Kind = 3 // a request to somebody else
+	Internal = trace.SpanKindInternal
+	Server   = trace.SpanKindServer // a request of somebody else
+	Client   = trace.SpanKindClient // a request to somebody else
 )
 
-// Span is something that takes time: a request, or a part of one. Its methods but End may be
-// called by any goroutine; it is ended once.
-type Span struct {
-	tracer        *Tracer
-	trace         [16]byte
-	id, parent    [8]byte
-	sampled       bool
-	name          string
-	kind          Kind
-	begin, end    time.Time
-	attrs         []Attr
-	failed        bool
-	remotelyBegun bool // the parent is of another process
+// Tracer makes spans and sends them. It is safe for concurrent use.
+type Tracer struct {
+	provider *sdk.TracerProvider
+	client   *client
+	parent   context.Context // of spans that have no other
 }
 
-// Attr is a fact of a span: a text or an int.
-type Attr struct {
-	Key   string
-	Value any
-}
-
-// Start begins the span of a request. parent is who asks, as W3C's traceparent; what is none is passed
-// over, and the process that started this one counts in its place.
-func (t *Tracer) Start(name string, kind Kind, parent string) *Span {
+// Start begins the span of a request, of a method and what that is for, and returns a context
+// with it; nil = the Tracer is nil. parent is who asks, as W3C's traceparent; what is none is
+// passed over, and the process that started this one counts in its place.
+func (t *Tracer) Start(kind trace.SpanKind, method, name, parent string) context.Context {
 	if t == nil {
 		return nil
 	}
-	s := &Span{tracer: t, name: name, kind: kind, begin: time.Now()}
-	_, _ = rand.Read(s.id[:]) // never fails
-	if !s.follow(parent) && !s.follow(t.parent) {
-		_, _ = rand.Read(s.trace[:])
-	}
-	s.sampled = t.sample(s)
-	return s
+	return begin(follow(t.parent, parent), t.provider, kind, method, name)
 }
 
-// follow makes the span part of a trace; false = the text is no traceparent.
-func (s *Span) follow(parent string) bool {
-	const length = len("00-0123456789abcdef0123456789abcdef-0123456789abcdef-01")
-	if len(parent) < length || len(parent) > length && (parent[:2] == "00" || parent[length] != '-') {
-		return false
-	}
-	raw, err := hex.DecodeString(parent[:2] + parent[3:35] + parent[36:52] + parent[53:length])
-	if err != nil || raw[0] == 0xff || parent[2] != '-' || parent[35] != '-' || parent[52] != '-' {
-		return false
-	}
-	trace, id := [16]byte(raw[1:17]), [8]byte(raw[17:25])
-	if trace == [16]byte{} || id == [8]byte{} {
-		return false
-	}
-	s.trace, s.parent, s.sampled, s.remotelyBegun = trace, id, raw[25]&1 != 0, true
-	return true
+func follow(ctx context.Context, parent string) context.Context {
+	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": parent})
 }
 
-// Child begins a span within this one.
-func (s *Span) Child(name string, kind Kind) *Span {
-	if s == nil {
-		return nil
-	}
-	c := &Span{tracer: s.tracer, trace: s.trace, parent: s.id, sampled: s.sampled, name: name, kind: kind, begin: time.Now()}
-	_, _ = rand.Read(c.id[:])
-	return c
+func begin(ctx context.Context, by trace.TracerProvider, kind trace.SpanKind, method, name string) context.Context {
+	ctx, _ = by.Tracer("a2e").Start(ctx, strings.TrimSpace(method+" "+name), trace.WithSpanKind(kind))
+	return ctx
 }
 
-// End ends the span. code says what it failed with; "" = it did not. Empty attributes are left out.
-func (s *Span) End(code string, attrs ...Attr) {
-	if s == nil || !s.sampled {
-		return
-	}
-	s.end = time.Now()
-	if s.failed = code != ""; s.failed {
-		attrs = append(attrs, Attr{"error.type", code})
-	}
-	for _, a := range attrs {
-		if a.Value != "" {
-			s.attrs = append(s.attrs, a)
-		}
-	}
-	s.tracer.take(s)
-}
-
-// Parent returns the traceparent of what this span starts; "" = there is none.
-func (s *Span) Parent() string {
-	if s == nil {
-		return ""
-	}
-	flags := "-00"
-	if s.sampled {
-		flags = "-01"
-	}
-	return "00-" + hex.EncodeToString(s.trace[:]) + "-" + hex.EncodeToString(s.id[:]) + flags
-}
-
-// Key finds the span in a context.
-type Key struct{}
-
-// With returns a context of what belongs to a span.
-func With(ctx context.Context, s *Span) context.Context {
-	if s == nil {
+// Child begins a span within that of ctx, if there is one, and returns a context with it.
+func Child(ctx context.Context, kind trace.SpanKind, method, name string) context.Context {
+	outer := trace.SpanFromContext(ctx)
+	if !outer.SpanContext().IsValid() {
 		return ctx
 	}
-	return context.WithValue(ctx, Key{}, s)
+	return begin(ctx, outer.TracerProvider(), kind, method, name)
 }
 
-// From returns the span that a context belongs to; nil = none.
-func From(ctx context.Context) *Span {
-	s, _ := ctx.Value(Key{}).(*Span)
-	return s
+// End ends the span of a context, if there is one. code says what it failed with; "" = it did
+// not. Empty texts are left out.
+func End(ctx context.Context, code string, attrs ...attribute.KeyValue) {
+	span := trace.SpanFromContext(ctx)
+	if !span.IsRecording() {
+		return
+	}
+	if attrs = append(attrs, Text("error.type", code)); code != "" {
+		span.SetStatus(codes.Error, "")
+	}
+	span.SetAttributes(slices.DeleteFunc(attrs, func(a attribute.KeyValue) bool {
+		return a.Value.Type() == attribute.STRING && a.Value.AsString() == ""
+	})...)
+	span.End()
 }
 
-// below reports whether a trace is among that part of all.
-func below(trace [16]byte, part float64) bool {
-	return float64(binary.BigEndian.Uint64(trace[8:])>>1) < part*(1<<63)
+// Text returns an attribute.
+func Text(key, value string) attribute.KeyValue { return attribute.String(key, value) }
+
+// EndRequest ends the span of a request by what is told of it; ctx may be nil.
+func EndRequest(ctx context.Context, e event.Event) {
+	if ctx == nil { // nor are the attributes made
+		return
+	}
+	End(ctx, e.ErrorCode, Text("rpc.method", e.Type), Text("a2e.name", e.Name), Text("a2e.capability", e.Capability),
+		Text("a2e.request_id", e.ReqID), Text("session.id", e.SessionID),
+		attribute.Int("a2e.input_bytes", e.InputBytes), attribute.Int("a2e.output_bytes", e.OutputBytes))
+}
+
+// Parent returns the traceparent of what the span of a context starts; "" = there is none.
+func Parent(ctx context.Context) string {
+	says := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, says)
+	return says.Get("traceparent")
 }

@@ -59,7 +59,7 @@ func (s *server) call(ctx context.Context, name string, args protocol.Object, em
 	if asked != nil {
 		c.exact = asked.Progress
 	}
-	span := trace.From(ctx).Child("tools/call "+name, trace.Client)
+	traced := trace.Child(ctx, trace.Client, "tools/call", name)
 	err := s.within(c, func(ctx context.Context, cs *sdk.ClientSession, token string) error {
 		meta := map[string]any{}
 		if asked != nil {
@@ -68,7 +68,7 @@ func (s *server) call(ctx context.Context, name string, args protocol.Object, em
 			}
 		}
 		meta["progressToken"] = token
-		if parent := span.Parent(); parent != "" {
+		if parent := trace.Parent(traced); parent != "" {
 			meta["traceparent"] = parent
 		}
 		params["_meta"] = meta
@@ -86,7 +86,7 @@ func (s *server) call(ctx context.Context, name string, args protocol.Object, em
 		}
 		return err
 	})
-	endSpan(span, s.opts.ID, err)
+	endSpan(traced, s.opts.ID, err)
 	if code, ok := answeredCode(err); ok && code == jsonrpc.CodeInvalidParams && saysUnknown(err) {
 		s.listChanged(kindTools)
 		return nil, withCode(err, protocol.CodeMCPToolNotFound)
@@ -107,12 +107,12 @@ func (s *server) offered(name string) string {
 }
 
 // endSpan ends the span of a call of a server.
-func endSpan(span *trace.Span, id string, err error) {
+func endSpan(ctx context.Context, id string, err error) {
 	code := ""
 	if err != nil {
 		code = "failed"
 	}
-	span.End(code, trace.Attr{Key: "rpc.method", Value: "tools/call"}, trace.Attr{Key: "a2e.mcp_server", Value: id})
+	trace.End(ctx, code, trace.Text("rpc.method", "tools/call"), trace.Text("a2e.mcp_server", id))
 }
 
 // asked makes one request of the server on behalf of the request that ctx belongs to.

@@ -13,11 +13,11 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"go.opentelemetry.io/otel/trace"
 
 	"a2e/host"
 	"a2e/host/sandbox"
 	"a2e/host/spill"
-	"a2e/host/trace"
 	"a2e/protocol"
 )
 
@@ -99,7 +99,7 @@ func (p *Plugin) start(ctx context.Context, req *protocol.ProcSpawnRequest, env 
 		cmd: shorten(req.Cmd), started: p.env.Now(), session: p.procs.of(sess), state: protocol.ProcRunning,
 		asked: make(map[syscall.Signal]bool), done: make(chan struct{}), sent: make(chan struct{}),
 	}
-	own, stop := context.WithCancelCause(trace.With(p.ctx, trace.From(ctx)))
+	own, stop := context.WithCancelCause(trace.ContextWithSpan(p.ctx, trace.SpanFromContext(ctx)))
 	r.stop = stop
 	if err := p.launch(ctx, own, r, req, policy); err != nil {
 		stop(err)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"a2e/host"
-	"a2e/host/trace"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
 )
@@ -18,7 +17,7 @@ import (
 type origin struct {
 	bytes int
 	came  time.Time
-	span  *trace.Span
+	span  context.Context
 }
 
 // What the lines of the pipe claim, one after the other in order, and tasks that wait for servers.

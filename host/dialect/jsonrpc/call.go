@@ -14,7 +14,6 @@ import (
 
 	"a2e/host"
 	"a2e/host/event"
-	"a2e/host/trace"
 	"a2e/protocol"
 	"a2e/protocol/jsonrpc"
 )
@@ -100,7 +99,7 @@ type call struct {
 	then    func()        // what follows an answer that is no error
 	served  bool          // the answer is no error
 	began   time.Time     // when it came
-	span    *trace.Span
+	span    context.Context
 	work    *host.Work
 
 	// The fields below are guarded by Front.mu.

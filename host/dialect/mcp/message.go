@@ -12,7 +12,6 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
-	"a2e/host/trace"
 	"a2e/protocol"
 )
 
@@ -163,7 +162,7 @@ type origin struct {
 	bytes  int    // of its line
 	came   time.Time
 	batch  *batch // that it came in; nil = none
-	span   *trace.Span
+	span   context.Context
 }
 
 // Why requests end early. They are made anew for each: what is sent may be added to.
