@@ -1,6 +1,10 @@
 package host
 
-import "github.com/go-json-experiment/json/jsontext"
+import (
+	"context"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
 
 // Talk is what a task has of the conversation that it goes on with. A worker with a model
 // gets it as messages; any other one finds it in its brief, as text.
@@ -10,6 +14,10 @@ type Talk struct {
 	Thinking string  // how much the model should think: off, minimal, low, medium, high or xhigh; "" = as the config says
 	Model    string  // another model of the worker's endpoint; "" = the worker's own
 	Watch    Watcher // told what a model does; nil = nobody
+
+	// Permit is asked before a model's call of a tool that may change something. An error keeps the call from being
+	// made and is what the model is told; nil = every call is made.
+	Permit func(ctx context.Context, call ModelCall) error
 }
 
 // Said is one message of a conversation.

@@ -156,7 +156,8 @@ func (l *loop) call(ctx context.Context, c ToolCall) (host.ModelResult, error) {
 	if c.Invalid != "" {
 		return refusal("%s", c.Invalid), nil
 	}
-	if _, known := l.tool(c.Name); !known {
+	tool, known := l.tool(c.Name)
+	if !known {
 		var names []string
 		for _, t := range l.tools {
 			names = append(names, t.Name)
@@ -166,6 +167,15 @@ func (l *loop) call(ctx context.Context, c ToolCall) (host.ModelResult, error) {
 	if n := l.steps.Add(1); l.Agent != nil && l.Agent.MaxSteps > 0 && n > int64(l.Agent.MaxSteps) {
 		return refusal("%s: the child agent %.64q has used its max_steps of %d", protocol.CodeToolDenied,
 			l.Agent.AgentID, l.Agent.MaxSteps), nil
+	}
+	if l.Permit != nil && !tool.ReadOnly {
+		err := l.Permit(ctx, host.ModelCall{ID: c.ID, Name: c.Name, Arguments: jsontext.Value(c.Arguments.Raw())})
+		if ctx.Err() != nil {
+			return host.ModelResult{}, context.Cause(ctx)
+		}
+		if err != nil {
+			return refusal("%s: %v", protocol.CodeToolDenied, err), nil
+		}
 	}
 	data, err := l.made(ctx, c)
 	if ctx.Err() != nil {

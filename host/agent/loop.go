@@ -47,6 +47,8 @@ type Turns struct {
 	Steer    <-chan host.Steering    // texts that come in meanwhile; nil = none
 	Watch    host.Watcher            // told what goes on; nil = nobody
 	Accept   func(text string) error // looks at the final answer: an error is told to the model; nil = any will do
+
+	Permit func(context.Context, host.ModelCall) error // asked before a call that may change something; nil = all may be made
 }
 
 // End says how a run ended.

@@ -2,15 +2,13 @@ package cli
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/mattn/go-isatty"
 	"github.com/rs/zerolog"
 
@@ -18,7 +16,6 @@ import (
 	"a2e/host/config"
 	"a2e/host/dialect/jsonrpc"
 	"a2e/plugins"
-	"a2e/protocol"
 	wire "a2e/protocol/jsonrpc"
 )
 
@@ -29,6 +26,7 @@ type chatCmd struct {
 	Session  string   `arg:"" optional:"" help:"The chat to continue, by its id or its beginning; see /history."`
 	Continue bool     `help:"Continue the last conversation of this folder."`
 	Image    []string `sep:"none" placeholder:"FILE" help:"An image for the first message; may be given several times."`
+	Yes      bool     `short:"y" help:"Do not ask before a tool changes something."`
 	llmFlags
 }
 
@@ -73,10 +71,14 @@ func (c chatCmd) Run(cmd *commands, sys *System) (err error) {
 		fromChat.CloseWithError(io.ErrClosedPipe) // a host that did not begin reads no request
 		served <- err
 	}()
-	talk := &chat{sys: sys, over: make(chan struct{}, 1), calls: make(map[string]chatCall)}
-	talk.host = &rpcConn{to: toHost, event: talk.event, gone: make(chan struct{})}
+	talk := &chat{
+		chatCmd: &c, sys: sys, cfg: cfg, over: make(chan struct{}, 1), calls: make(map[string]*chatCall),
+		asked: make(map[string]context.CancelFunc), always: make(map[string]bool),
+	}
+	talk.host = &rpcConn{to: toHost, event: func(kind wire.EventType, payload jsontext.Value) { talk.event(ctx, kind, payload) },
+		gone: make(chan struct{})}
 	go talk.host.read(fromHost)
-	err = talk.run(ctx, &c)
+	err = talk.run(ctx)
 	_ = toHost.Close()
 	if wrong := <-served; wrong != nil {
 		return wrong // why a host that did not begin ended
@@ -96,26 +98,31 @@ func speakSessions(cfg *config.Config, opts *host.Options, deps *plugins.Deps) {
 
 // chat is a conversation with a worker by a session of the host.
 type chat struct {
+	*chatCmd
 	sys     *System
+	cfg     *config.Config
 	host    *rpcConn
 	session string
 	screen  *chatScreen // nil = one message is sent, and its answer printed
+	person  *person     // at the screen
 	images  []string    // files that go with the next message
 
 	over chan struct{} // told of the end of each turn
 
-	mu    sync.Mutex // guards the fields below
-	busy  bool       // a message is on its way, or a worker at work
-	begun bool       // of that: the worker is at work
-	runs  bool       // a command
-	turn  chatTurn
-	calls map[string]chatCall // under way
-	asked int                 // how often Ctrl-C was pressed for nothing
+	mu      sync.Mutex // guards the fields below
+	busy    bool       // a message is on its way, or a worker at work
+	begun   bool       // of that: the worker is at work
+	runs    bool       // a command
+	turn    chatTurn
+	calls   map[string]*chatCall          // under way
+	asked   map[string]context.CancelFunc // questions without an answer
+	always  map[string]bool               // calls that the person allows without further questions
+	pressed int                           // how often Ctrl-C was pressed for nothing
 }
 
 // run goes on with a conversation or begins one, and has it out.
-func (t *chat) run(ctx context.Context, c *chatCmd) error {
-	for _, file := range c.Image {
+func (t *chat) run(ctx context.Context) error {
+	for _, file := range t.Image {
 		if err := t.attach(file); err != nil {
 			return fail(exitUsage, err)
 		}
@@ -123,27 +130,33 @@ func (t *chat) run(ctx context.Context, c *chatCmd) error {
 	var made struct {
 		ID string `json:"session_id"`
 	}
-	err := t.host.call(ctx, wire.Handshake, map[string]any{"client_name": chatClient, "client_version": version(), "protocol_version": wire.Protocol, "strict": true}, nil)
+	hello := map[string]any{
+		"client_name": chatClient, "client_version": version(), "protocol_version": wire.Protocol, "strict": true,
+	}
+	if t.onTerminal(t.sys) {
+		hello["questions"] = []string{jsonrpc.QuestionTool, jsonrpc.QuestionForm}
+	}
+	err := t.host.call(ctx, wire.Handshake, hello, nil)
 	if err == nil {
 		err = t.host.call(ctx, wire.SessionCreate, map[string]any{}, &made)
 	}
 	t.mu.Lock()
 	t.session = made.ID
 	t.mu.Unlock()
-	if err == nil && (c.Session != "" || c.Continue) {
-		which := c.Session
-		if c.Continue {
-			which = "last"
-		}
+	which := t.Session
+	if t.Continue {
+		which = "last"
+	}
+	if err == nil && which != "" {
 		_, err = t.command(ctx, "/history "+which)
 	}
 	if err != nil {
 		return fail(exitFailed, err)
 	}
-	if !c.onTerminal(t.sys) {
+	if !t.onTerminal(t.sys) {
 		return t.once(ctx)
 	}
-	return t.interact(ctx, c)
+	return t.interact(ctx)
 }
 
 // once sends all of stdin as one message and prints the answer.
@@ -169,7 +182,7 @@ func (t *chat) once(ctx context.Context) error {
 	if strings.TrimSpace(string(text)) == "" && len(t.images) == 0 {
 		return fail(exitUsage, errors.New("stdin holds no message; a2e chat sends what it reads there, all of it, as one"))
 	}
-	if err := t.send(ctx, string(text), nil); err != nil {
+	if err := t.send(ctx, string(text)); err != nil {
 		return fail(exitFailed, err)
 	}
 	select {
@@ -180,33 +193,39 @@ func (t *chat) once(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	t.mu.Lock()
-	turn := t.turn
+	answer, failed := t.turn.answer, t.turn.failed
 	t.mu.Unlock()
-	if turn.answer != "" {
-		answer := turn.answer
-		if isatty.IsTerminal(t.sys.Out.Fd()) {
-			answer = seen(answer)
-		}
+	if isatty.IsTerminal(t.sys.Out.Fd()) {
+		answer = seen(answer)
+	}
+	if answer != "" {
 		fmt.Fprintln(t.sys.Out, strings.TrimSuffix(answer, "\n"))
 	}
-	if turn.failed != "" {
-		return fail(exitFailed, errors.New(turn.failed))
+	if failed != "" {
+		return fail(exitFailed, errors.New(failed))
 	}
 	return nil
 }
 
 // interact takes what is typed until the end of the input.
-func (t *chat) interact(ctx context.Context, c *chatCmd) error {
+func (t *chat) interact(ctx context.Context) error {
 	screen, err := newChatScreen(t.sys.In, t.sys.Out.File, t.sys.getenv("NO_COLOR") == "")
 	if err != nil {
 		return fail(exitTransport, err)
 	}
 	defer screen.restore()
 	screen.interrupt = func(typed bool) bool { return t.interrupted(ctx, typed) }
+	screen.words = func(before string) (string, []string) { return t.words(ctx, before) }
+	typedBefore := openChatLines(t.cfg, screen)
+	defer typedBefore.close()
+	screen.term.History = typedBefore
+	t.person = newPerson(t.sys)
+	t.person.out, t.person.prompt, t.person.lines = screen, screen.ask, screen.answers
+	t.mu.Lock()
 	t.screen = screen
-	t.greet(ctx, c)
+	t.mu.Unlock()
+	t.greet(ctx)
 	typed := make(chan string, 256)
-	screen.idle = true
 	screen.term.SetPrompt(chatPrompt)
 	go screen.lines(typed)
 	for {
@@ -226,12 +245,15 @@ func (t *chat) interact(ctx context.Context, c *chatCmd) error {
 
 // leave stops a worker at work: nobody waits for it any more.
 func (t *chat) leave(ctx context.Context) {
-	t.mu.Lock()
-	busy := t.busy
-	t.mu.Unlock()
-	if busy {
+	if t.isBusy() {
 		_ = t.host.call(ctx, wire.SessionInterrupt, t.of(nil), nil) // it may just have ended
 	}
+}
+
+func (t *chat) isBusy() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.busy
 }
 
 // of returns parameters of a method on the session.
@@ -243,144 +265,87 @@ func (t *chat) of(params map[string]any) map[string]any {
 	return params
 }
 
-// interrupted is Ctrl-C: it interrupts the worker, or takes back what is typed; twice for nothing
-// ends the chat.
+// interrupted is Ctrl-C: it interrupts the worker, answers a question with nothing, or takes back what is typed; twice
+// for nothing ends the chat.
 func (t *chat) interrupted(ctx context.Context, typed bool) (end bool) {
 	t.mu.Lock()
 	busy := t.busy || t.runs
-	if t.asked++; busy || typed {
-		t.asked = 0
+	t.mu.Unlock()
+	answered := !busy && t.screen.answered("")
+	t.mu.Lock()
+	if t.pressed++; busy || typed || answered {
+		t.pressed = 0
 	}
-	asked := t.asked
+	pressed := t.pressed
 	t.mu.Unlock()
 	switch {
 	case busy:
 		go func() { _ = t.host.call(ctx, wire.SessionInterrupt, t.of(nil), nil) }()
-	case asked == 1:
+	case pressed == 1:
 		t.screen.line(styleDim, "Ctrl-C once more, or Ctrl-D, ends the chat")
 	}
-	return asked > 1
+	return pressed > 1
 }
 
 // input does what is typed; true = the chat is over.
 func (t *chat) input(ctx context.Context, text string) (end bool) {
 	t.mu.Lock()
-	t.asked = 0
-	busy := t.busy
+	t.pressed = 0
 	t.mu.Unlock()
-	name, rest, _ := strings.Cut(strings.TrimSpace(text), " ")
 	var err error
-	switch {
+	switch name, rest, _ := strings.Cut(strings.TrimSpace(text), " "); {
 	case name == "/quit" || name == "/exit":
 		return true
-	case name == "/image":
-		if err = t.attach(strings.TrimSpace(rest)); err == nil {
-			t.screen.line(styleDim, protocol.Count(len(t.images), "image")+" for the next message")
-		}
 	case strings.HasPrefix(name, "/"):
 		err = t.slash(ctx, name, strings.TrimSpace(rest), text)
-	case busy:
-		err = t.steer(ctx, text)
 	default:
-		if err = t.send(ctx, text, nil); err == nil {
+		if err = t.send(ctx, text); err == nil {
 			return false
 		}
 	}
 	if err != nil {
 		t.screen.line(styleBad, err.Error())
 	}
-	t.mu.Lock()
-	busy = t.busy
-	t.mu.Unlock()
-	if !busy {
+	if !t.isBusy() {
 		t.screen.ready()
 	}
 	return false
 }
 
-// steer gives a text to the worker at work; one that ended meanwhile gets it as the next message.
-func (t *chat) steer(ctx context.Context, text string) error {
-	var told struct {
-		Accepted bool `json:"accepted"`
+// send sends a message with the files that it names. A worker at work gets it at once; where it takes no more, and with
+// images, it is the next message.
+func (t *chat) send(ctx context.Context, text string) error {
+	text, images, err := t.include(ctx, text)
+	if err != nil {
+		return err
 	}
-	if len(t.images) == 0 {
-		if err := t.host.call(ctx, wire.SessionSteer, t.of(map[string]any{"text": text}), &told); err != nil || told.Accepted {
-			return err
-		}
-	}
-	return t.send(ctx, text, map[string]any{"enqueue": true})
-}
-
-// send sends a message with the images that go with it.
-func (t *chat) send(ctx context.Context, text string, params map[string]any) error {
-	images := []map[string]any{}
-	for _, file := range append(t.images, mentioned(text)...) {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			return err
-		}
-		kind := imageKind(file)
-		images = append(images, map[string]any{"path": file, "mime_type": kind, "data_url": "data:" + kind + ";base64," + base64.StdEncoding.EncodeToString(data)})
-	}
-	if params = t.of(params); len(images) > 0 {
-		params["images"] = images
-	}
-	params["text"] = text
+	params := t.of(map[string]any{"text": text})
 	t.mu.Lock()
 	was := t.busy
 	if t.busy = true; !was {
 		t.begun, t.turn = false, chatTurn{}
 	}
 	t.mu.Unlock()
-	err := t.host.call(ctx, wire.SessionSend, params, nil)
-	if err != nil && !was {
+	if was {
+		var told struct {
+			Accepted bool `json:"accepted"`
+		}
+		if len(images) == 0 {
+			if err := t.host.call(ctx, wire.SessionSteer, params, &told); err != nil || told.Accepted {
+				return err
+			}
+		}
+		params["enqueue"] = true
+	}
+	if len(images) > 0 {
+		params["images"] = images
+	}
+	if err = t.host.call(ctx, wire.SessionSend, params, nil); err == nil {
+		t.images = nil
+	} else if !was {
 		t.mu.Lock()
 		t.busy = false
 		t.mu.Unlock()
 	}
-	if err == nil {
-		t.images = nil
-	}
 	return err
-}
-
-// attach has an image go with the next message.
-func (t *chat) attach(file string) error {
-	if imageKind(file) == "" {
-		return fmt.Errorf("%q is not an image that a model takes: its name should end in .png, .jpg, .jpeg, .webp "+
-			"or .gif", file)
-	}
-	path, err := imageFile(file)
-	if err == nil {
-		t.images = append(t.images, path)
-	}
-	return err
-}
-
-// imageKind returns the type of an image by the ending of its file; "" = it is none.
-func imageKind(file string) string { return jsonrpc.ImageTypes()[strings.ToLower(filepath.Ext(file))] }
-
-// imageFile returns the absolute path of a file that can be read to its end.
-func imageFile(file string) (string, error) {
-	path, err := filepath.Abs(file)
-	if err != nil {
-		return "", err
-	}
-	info, err := os.Stat(path)
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%q is not a regular file", file)
-	}
-	return path, err
-}
-
-// mentioned returns the images that a text names as @FILE.
-func mentioned(text string) (files []string) {
-	for word := range strings.FieldsSeq(text) {
-		if file, ok := strings.CutPrefix(word, "@"); ok && imageKind(file) != "" {
-			if path, err := imageFile(file); err == nil {
-				files = append(files, path)
-			}
-		}
-	}
-	return files
 }

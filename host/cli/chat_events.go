@@ -1,13 +1,12 @@
 package cli
 
 import (
-	"bufio"
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io"
+	"slices"
+	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -20,6 +19,9 @@ import (
 	wire "a2e/protocol/jsonrpc"
 )
 
+// maxAsked bounds how much of a call a question shows, in bytes.
+const maxAsked = 8 << 10
+
 // chatTurn is what is known of a turn.
 type chatTurn struct {
 	begun    time.Time
@@ -30,8 +32,10 @@ type chatTurn struct {
 
 // chatCall is a call of a tool under way.
 type chatCall struct {
-	begun time.Time
-	text  string
+	begun  time.Time
+	text   string
+	file   string // that it changes and that is shown afterwards; "" = none
+	before []byte // what that held
 }
 
 // chatEvent is what events tell, each of them a part.
@@ -44,12 +48,19 @@ type chatEvent struct {
 	} `json:"chunk"`
 	Message jsontext.Value `json:"message"` // an object, or the text of an error
 	Data    struct {
-		Call     chatTool       `json:"call"`
-		Executed jsontext.Value `json:"executed"`
+		Call     chatTool `json:"call"`
+		Executed chatTool `json:"executed"`
 	} `json:"data"`
 	Status    fleet.Status `json:"status"` // of a turn that is completed
 	Tokens    int          `json:"tokens_spent"`
 	Estimated bool         `json:"tokens_estimated"`
+
+	// Of a question.
+	Question string                    `json:"question_id"`
+	Kind     string                    `json:"kind"`
+	Call     chatTool                  `json:"call"`
+	File     string                    `json:"file"` // that the call changes
+	Form     protocol.MCPElicitRequest `json:"form"`
 }
 
 type chatSegment struct {
@@ -67,9 +78,9 @@ type chatTool struct {
 }
 
 // event takes what the host tells.
-func (t *chat) event(kind wire.EventType, payload jsontext.Value) {
-	var e chatEvent
-	err := json.Unmarshal(payload, &e)
+func (t *chat) event(ctx context.Context, kind wire.EventType, payload jsontext.Value) {
+	e := new(chatEvent)
+	err := json.Unmarshal(payload, e)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err != nil || e.Session != t.session {
@@ -90,9 +101,15 @@ func (t *chat) event(kind wire.EventType, payload jsontext.Value) {
 	case wire.ToolCallStarted:
 		t.startedLocked(&e.Data.Call)
 	case wire.ToolCallCompleted:
-		t.endedLocked(e.Data.Executed)
+		t.endedLocked(&e.Data.Executed)
+	case wire.SessionQuestion:
+		t.questionLocked(ctx, e)
+	case wire.QuestionClosed:
+		if cancel := t.asked[e.Question]; cancel != nil {
+			cancel()
+		}
 	case wire.SessionCompleted:
-		t.completedLocked(&e)
+		t.completedLocked(e)
 	case wire.SessionInterrupted:
 		t.turn.failed = "interrupted"
 	case wire.SessionError:
@@ -151,7 +168,7 @@ func (t *chat) messageLocked(text jsontext.Value) {
 	switch m.Kind {
 	case "assistant":
 		if t.turn.answer = m.Text; t.screen != nil && !strings.HasSuffix(strings.TrimSpace(t.turn.streamed.String()), strings.TrimSpace(m.Text)) {
-			t.screen.line("", m.Text)
+			t.screen.piece("message", "", m.Text)
 		}
 	case "system":
 		if t.screen != nil {
@@ -165,18 +182,68 @@ func (t *chat) startedLocked(call *chatTool) {
 		return
 	}
 	text := "· " + oneLine(call.Name) + " "
-	text += cut(oneLine(string(call.Input)), max(t.screen.columns()-textWidth(text)-len("  ✗ 10m20s "), leastColumns))
-	t.calls[call.ID] = chatCall{time.Now(), text}
+	text += cut(oneLine(call.arguments()), max(t.screen.columns()-textWidth(text)-len("  ✗ 10m20s "), leastColumns))
+	t.calls[call.ID] = &chatCall{begun: time.Now(), text: text}
 	t.screen.open("call "+call.ID, styleDim, text)
 }
 
-// endedLocked tells the outcome of a call, on its line unless others came in between.
-func (t *chat) endedLocked(text jsontext.Value) {
-	var call chatTool
-	if json.Unmarshal(text, &call) != nil || t.screen == nil {
+// arguments are those of a call as a person reads them: name=value, as they are typed behind /NAME.
+func (c *chatTool) arguments() string {
+	args, _ := protocol.ParseObject(protocol.Value(c.Input)) // an empty one where it is none
+	var all []string
+	for name, value := range args.All() {
+		all = append(all, string(name)+"="+argument(value))
+	}
+	return strings.Join(all, " ")
+}
+
+// argument is a value as a person reads it: the words of a list as in a shell, no JSON.
+func argument(value protocol.Value) string {
+	var list []jsontext.Value
+	if text, ok := value.Str(); ok {
+		return text
+	}
+	if json.Unmarshal(value, &list) != nil {
+		return plainly(jsontext.Value(value))
+	}
+	return strings.Join(each(list, func(one jsontext.Value) string {
+		text := argument(protocol.Value(one))
+		if text == "" || strings.ContainsAny(text, " \t\n\"'\\$;&|<>*?()") {
+			return strconv.Quote(text)
+		}
+		return text
+	}), " ")
+}
+
+// outcome is what a call would make of a file: one that writes it, or puts one text in the place of another.
+func (c *chatTool) outcome(before []byte) (after []byte, ok bool) {
+	var args struct {
+		Content *string `json:"content"`
+		Old     string  `json:"old"`
+		New     *string `json:"new"`
+		All     bool    `json:"all"`
+	}
+	switch err := json.Unmarshal(c.Input, &args); {
+	case err != nil:
+		return nil, false
+	case args.Content != nil:
+		return []byte(*args.Content), true
+	case args.New != nil && strings.Contains(string(before), args.Old):
+		most := 1
+		if args.All {
+			most = -1
+		}
+		return []byte(strings.Replace(string(before), args.Old, *args.New, most)), true
+	}
+	return nil, false
+}
+
+// endedLocked tells the outcome of a call, on its line unless others came in between, and how a file has changed.
+func (t *chat) endedLocked(call *chatTool) {
+	if t.screen == nil {
 		return
 	}
-	begun := t.calls[call.ID]
+	begun := cmp.Or(t.calls[call.ID], new(chatCall))
 	delete(t.calls, call.ID)
 	style, outcome := styleGood, "✓ "
 	if !call.OK {
@@ -188,6 +255,9 @@ func (t *chat) endedLocked(text jsontext.Value) {
 	}
 	if call.Error != "" {
 		t.screen.line(styleBad, "  "+cut(oneLine(call.Error), max(t.screen.columns()-3, leastColumns)))
+	}
+	if after, ok := t.content(begun.file); ok {
+		t.screen.showDiff(begun.before, after, maxDiffLines)
 	}
 }
 
@@ -211,254 +281,120 @@ func (t *chat) completedLocked(e *chatEvent) {
 	t.screen.line(styleDim, text)
 }
 
-// greet tells with whom one talks, and what was said before.
-func (t *chat) greet(ctx context.Context, c *chatCmd) {
-	var models struct {
-		Model    string `json:"selected_model"`
-		Thinking string `json:"selected_thinking"`
+// questionLocked has a question answered: by the person, unless it is about a change that is shown and can be undone, or
+// about what the person has allowed.
+func (t *chat) questionLocked(ctx context.Context, e *chatEvent) {
+	ctx, cancel := context.WithCancel(ctx)
+	t.asked[e.Question] = cancel
+	call := cmp.Or(t.calls[e.Call.ID], new(chatCall))
+	allowed := e.Kind == jsonrpc.QuestionTool && (t.Yes || t.always[e.allows()])
+	if before, ok := t.content(e.File); ok {
+		call.file, call.before = e.File, before
+		allowed = allowed || before == nil || t.cfg.Checkpoints.Enabled
 	}
+	go func() {
+		defer cancel()
+		answer := t.of(map[string]any{"question_id": e.Question, "action": "accept"})
+		switch {
+		case e.Kind == jsonrpc.QuestionForm:
+			answer["action"] = "cancel"
+			if resp, err := t.person.elicit(ctx, &e.Form); err == nil {
+				answer["action"], answer["content"] = resp.Action, resp.Content
+			}
+		case !allowed:
+			answer["action"], answer["reason"] = t.permit(ctx, e, call)
+		}
+		t.mu.Lock()
+		delete(t.asked, e.Question)
+		call.begun = time.Now()
+		t.mu.Unlock()
+		if ctx.Err() == nil {
+			_ = t.host.call(ctx, wire.SessionAnswer, answer, nil) // a host that has ended asks nothing
+		}
+	}()
+}
+
+// allows is what the answer "always" allows: a tool that changes files, or runs nothing; else this very call.
+func (e *chatEvent) allows() string {
+	args, _ := protocol.ParseObject(protocol.Value(e.Call.Input)) // an empty one where it is none
+	for name := range args.All() {
+		if e.File == "" && slices.Contains([]string{"command", "cmd", "args", "argv", "code", "script", "sql", "query", "input"}, strings.ToLower(string(name))) {
+			return e.Call.Name + " " + string(e.Call.Input)
+		}
+	}
+	return e.Call.Name
+}
+
+// permit asks the person whether a call may be made, once it was shown what the call would do.
+func (t *chat) permit(ctx context.Context, e *chatEvent, call *chatCall) (action, reason string) {
+	t.person.turn.Lock()
+	defer t.person.turn.Unlock()
+	what, always := e.Call.arguments(), "this very call"
+	if len(what) > maxAsked {
+		what = protocol.Head(what, maxAsked) + fmt.Sprintf("… and %d bytes more, which are not shown", len(what)-maxAsked)
+	}
+	if e.allows() == e.Call.Name {
+		always = "each call of " + e.Call.Name
+	}
+	if after, ok := e.Call.outcome(call.before); ok && call.file != "" {
+		t.screen.line(styleBusy, e.Call.Name+" would change "+e.File)
+		t.screen.showDiff(call.before, after, maxAskLines)
+		t.mu.Lock()
+		call.file = "" // it need not be shown again
+		t.mu.Unlock()
+	} else {
+		t.screen.line(styleBusy, strings.TrimSuffix(e.Call.Name+" may change something: "+what, ": "))
+	}
+	t.screen.line(styleDim, "always is for "+always+" in this chat; d WHY tells the model why not")
+	for {
+		line, ok := t.person.ask(ctx, "allow once [o], always [a], deny [d]?")
+		word, why, _ := strings.Cut(line, " ")
+		switch word = strings.ToLower(word); {
+		case !ok:
+			return "cancel", ""
+		case (word == "a" || word == "always") && why == "":
+			t.mu.Lock()
+			t.always[e.allows()] = true
+			t.mu.Unlock()
+			return "accept", ""
+		case (word == "o" || word == "once") && why == "":
+			return "accept", ""
+		case word == "d" || word == "deny":
+			return "decline", why
+		}
+	}
+}
+
+// greet tells with whom one talks, and what was said before.
+func (t *chat) greet(ctx context.Context) {
+	var models struct {
+		Model string `json:"selected_model"`
+	}
+	if t.host.call(ctx, wire.ModelList, map[string]any{}, &models) == nil && models.Model != "" {
+		t.screen.line(styleDim, models.Model+"; /help lists the commands, Ctrl-C interrupts, Ctrl-D ends")
+	}
+	if t.Session != "" || t.Continue {
+		t.recall(ctx)
+	}
+}
+
+// recall shows the end of what was said before.
+func (t *chat) recall(ctx context.Context) {
 	var state struct {
 		History []struct {
 			Role string `json:"role"`
 			Text string `json:"text"`
 		} `json:"history"`
 	}
-	if t.host.call(ctx, wire.ModelList, map[string]any{}, &models) == nil && models.Model != "" {
-		t.screen.line(styleDim, fmt.Sprintf("%s; /help lists the commands, Ctrl-C interrupts, Ctrl-D ends",
-			models.Model))
-	}
-	if c.Session == "" && !c.Continue || t.host.call(ctx, wire.SessionGet, t.of(nil), &state) != nil {
+	if t.host.call(ctx, wire.SessionGet, t.of(nil), &state) != nil {
 		return
 	}
-	const shown = 4 // the end of the conversation
+	const shown = 4
 	for _, m := range state.History[max(0, len(state.History)-shown):] {
 		if m.Role == "user" {
 			t.screen.line("", chatPrompt+m.Text)
 		} else {
-			t.screen.line("", m.Text)
+			t.screen.piece("message", "", m.Text+"\n")
 		}
-	}
-}
-
-// command has the host execute a slash command and returns its output.
-func (t *chat) command(ctx context.Context, raw string) (output jsontext.Value, err error) {
-	t.running(true)
-	defer t.running(false)
-	var told struct {
-		Output jsontext.Value `json:"output"`
-	}
-	if err := t.host.call(ctx, wire.CommandExecute, t.of(map[string]any{"raw_command": raw}), &told); err != nil {
-		return nil, err
-	}
-	var refused struct {
-		Error string `json:"error"`
-	}
-	if json.Unmarshal(told.Output, &refused) == nil && refused.Error != "" {
-		return nil, fmt.Errorf("%s", refused.Error)
-	}
-	return told.Output, nil
-}
-
-func (t *chat) running(runs bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.runs = runs
-}
-
-// slash does a slash command: the host's, but for the choice of a model.
-func (t *chat) slash(ctx context.Context, name, rest, raw string) error {
-	if name == "/model" && rest != "" {
-		return t.choose(ctx, strings.Fields(rest))
-	}
-	output, err := t.command(ctx, raw)
-	if err != nil {
-		return err
-	}
-	t.show(output, strings.HasSuffix(rest, "all"))
-	if name == "/help" {
-		t.screen.line("", "  /image FILE  an image for the next message; @FILE in a text does the same\n  /model NAME [LEVEL]  select a model, and how much it thinks")
-	}
-	return nil
-}
-
-// choose selects a model.
-func (t *chat) choose(ctx context.Context, words []string) error {
-	var list struct {
-		Models []struct {
-			ID       string `json:"id"`
-			Provider string `json:"provider"`
-			Thinking string `json:"defaultThinkingLevel"`
-		} `json:"models"`
-	}
-	if err := t.host.call(ctx, wire.ModelList, map[string]any{}, &list); err != nil {
-		return err
-	}
-	var known []string
-	for _, m := range list.Models {
-		known = append(known, m.ID)
-		if m.ID != words[0] && m.Provider != words[0] {
-			continue
-		}
-		level := append(words[1:], m.Thinking)[0]
-		var told struct {
-			Thinking string `json:"selected_thinking"`
-		}
-		err := t.host.call(ctx, wire.ModelSelect, map[string]any{"model_id": m.ID, "provider": m.Provider, "thinking_level": strings.ToUpper(level)}, &told)
-		if err == nil {
-			t.screen.line(styleDim, m.ID+", thinking "+strings.ToLower(told.Thinking))
-		}
-		return err
-	}
-	return unknown("model", words[0], known)
-}
-
-// show shows the output of a command: a list of things with names as rows, of chats with their folders if these
-// are wanted, else JSON.
-func (t *chat) show(output jsontext.Value, folders bool) {
-	var all map[string]jsontext.Value
-	_ = json.Unmarshal(output, &all) // what is no object has no lists
-	for _, name := range []string{"commands", "tools", "skills", "sessions"} {
-		var items []struct {
-			Name        string `json:"name"`
-			ID          string `json:"id"`
-			Description string `json:"description"`
-			Title       string `json:"title"`
-			Folder      string `json:"folder"`
-		}
-		if json.Unmarshal(all[name], &items) != nil {
-			continue
-		}
-		var rows table
-		for _, item := range items {
-			row := []string{"  " + cut(item.Name+item.ID, 36), firstSentence(item.Description) + item.Title}
-			if folders {
-				row = append(row, item.Folder)
-			}
-			rows.row(row...)
-		}
-		if len(items) == 0 && name == "sessions" {
-			t.screen.line(styleDim, "no saved chat in this folder; /history --all lists those of others")
-			return
-		}
-		var text strings.Builder
-		_ = rows.print(&text, t.screen.columns()-1, false) // into memory
-		t.screen.line("", strings.TrimSuffix(text.String(), "\n"))
-		return
-	}
-	if text, err := json.Marshal(output, jsontext.WithIndent("  ")); err == nil {
-		t.screen.line("", string(text))
-	}
-}
-
-// rpcConn is a client of the JSON-RPC sessions of a host. It is safe for concurrent use.
-type rpcConn struct {
-	to    io.WriteCloser
-	event func(wire.EventType, jsontext.Value) // called in the order of the events; it must not call the host
-
-	writing sync.Mutex // held while a line is written
-
-	gone chan struct{} // closed when the host has ended
-
-	mu      sync.Mutex // guards the fields below
-	last    int        // id of a request
-	waiting map[int]chan<- rpcAnswer
-	over    error // why no answer comes any more
-}
-
-// rpcAnswer is a line of the host: an answer, or an event.
-type rpcAnswer struct {
-	ID     *int           `json:"id"`
-	Result jsontext.Value `json:"result"`
-	Error  *struct {
-		Message string `json:"message"`
-	} `json:"error"`
-	Params struct {
-		Type    wire.EventType `json:"type"`
-		Payload jsontext.Value `json:"payload"`
-	} `json:"params"`
-}
-
-// read takes the lines of the host until there are no more.
-func (c *rpcConn) read(from *io.PipeReader) {
-	in := bufio.NewReaderSize(from, 64<<10)
-	for {
-		line, err := in.ReadBytes('\n')
-		var a rpcAnswer
-		if err == nil {
-			err = json.Unmarshal(line, &a)
-		}
-		switch {
-		case err != nil:
-			from.CloseWithError(err) // what the host writes has no reader any more
-			c.end(err)
-			return
-		case a.ID == nil:
-			c.event(a.Params.Type, a.Params.Payload)
-			continue
-		}
-		c.mu.Lock()
-		to := c.waiting[*a.ID]
-		delete(c.waiting, *a.ID)
-		c.mu.Unlock()
-		if to != nil {
-			to <- a
-		}
-	}
-}
-
-func (c *rpcConn) end(err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrClosedPipe) {
-		err = errors.New("the host has ended")
-	}
-	c.over = err
-	for _, to := range c.waiting {
-		close(to)
-	}
-	c.waiting = nil
-	close(c.gone)
-}
-
-// call makes a request and decodes its answer into result, unless that is nil.
-func (c *rpcConn) call(ctx context.Context, method string, params, result any) error {
-	answer := make(chan rpcAnswer, 1)
-	c.mu.Lock()
-	if c.over != nil {
-		defer c.mu.Unlock()
-		return c.over
-	}
-	c.last++
-	id := c.last
-	if c.waiting == nil {
-		c.waiting = make(map[int]chan<- rpcAnswer)
-	}
-	c.waiting[id] = answer
-	c.mu.Unlock()
-	line, err := protocol.AppendJSON(nil, map[string]any{"jsonrpc": wire.Version, "id": id, "method": method, "params": params})
-	if err != nil {
-		return err
-	}
-	c.writing.Lock()
-	_, err = c.to.Write(append(line, '\n'))
-	c.writing.Unlock()
-	if err != nil {
-		return fmt.Errorf("the host takes no requests: %w", err)
-	}
-	select {
-	case a, ok := <-answer:
-		switch {
-		case !ok:
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			return c.over
-		case a.Error != nil:
-			return errors.New(a.Error.Message)
-		case result != nil:
-			return json.Unmarshal(a.Result, result)
-		}
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 }

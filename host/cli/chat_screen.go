@@ -23,6 +23,7 @@ const (
 	chatPrompt = "> "
 	fullLine   = 4096 // characters, of which the line editor takes no more by itself
 	pasteBegin = "\x1b[200~"
+	mostWords  = 60 // that Tab offers
 )
 
 // The styles of text, as a terminal takes them.
@@ -32,34 +33,41 @@ const (
 	styleGood = "32"
 	styleBusy = "36"
 	styleHead = "1"
+	styleCode = "36"
+	styleLink = "4"
 )
 
 // chatScreen is a terminal on which a person types while an answer is written. Where the two meet,
 // what is typed begins a line of its own, and the answer goes on above it by whole lines.
 //
-//	keys ─ pump ─ input ─► Terminal ─► line ─► lines
+//	keys ─ pump ─ input ─► Terminal ─► line ─► lines, or the answer to a question
 //	                ready ┘    ▲
 //	answer ─ piece ────────────┘
 type chatScreen struct {
 	term      *term.Terminal
 	out       *os.File
 	color     bool
-	interrupt func(typed bool) (end bool) // Ctrl-C
+	interrupt func(typed bool) (end bool)                     // Ctrl-C
+	words     func(before string) (word string, all []string) // Tab: the word begun, and what it may become
 	restore   func()
 	input     chan []byte   // keys
 	ended     chan struct{} // closed when there are no more
 	over      chan struct{} // closed by restore
+	answers   chan string   // to questions
 
 	// Of the goroutine that reads lines.
 	rest  []byte // keys that are not read yet
 	enter bool   // the next key is Enter
+	drawn bool   // the next line is that Enter alone
 	end   bool   // there are no more keys
 
 	mu     sync.Mutex // guards the fields below; taken before the Terminal is written to
 	column bool       // the last line has not ended
 	kind   string     // of the piece before; "" = none
+	answer markdown   // of that piece
 	typing bool
-	idle   bool            // the prompt is to be seen
+	prompt string          // that is to be seen; "" = none
+	asking bool            // the next line is an answer
 	held   strings.Builder // of the answer, while somebody types
 }
 
@@ -69,7 +77,11 @@ func newChatScreen(in, out *os.File, color bool) (*chatScreen, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &chatScreen{out: out, color: color, input: make(chan []byte), ended: make(chan struct{}), over: make(chan struct{})}
+	s := &chatScreen{
+		out: out, color: color, input: make(chan []byte), ended: make(chan struct{}), over: make(chan struct{}),
+		answers: make(chan string, 1), prompt: chatPrompt,
+	}
+	s.answer.columns = s.columns
 	s.term = term.NewTerminal(struct {
 		io.Reader
 		io.Writer
@@ -120,7 +132,7 @@ func (s keysOf) Read(p []byte) (int, error) {
 	case s.end:
 		return 0, io.EOF
 	case s.enter:
-		s.enter = false
+		s.enter, s.drawn = false, true
 		return copy(p, "\r"), nil
 	case len(s.rest) == 0:
 		select {
@@ -128,13 +140,21 @@ func (s keysOf) Read(p []byte) (int, error) {
 		case <-s.ended:
 			return 0, io.EOF
 		}
-		if strings.Contains(string(s.rest), pasteBegin) {
+		s.resize()
+		if strings.Contains(string(s.rest), "\x1b") { // a paste, or an arrow, which s.key is not told
 			s.types()
 		}
 	}
 	n := copy(p, s.rest)
 	s.rest = s.rest[n:]
 	return n, nil
+}
+
+// resize tells the Terminal how large it is now.
+func (s *chatScreen) resize() {
+	if wide, high, err := term.GetSize(int(s.out.Fd())); err == nil && wide > 0 && high > 0 {
+		_ = s.term.SetSize(wide, high)
+	}
 }
 
 // key looks at a key before the Terminal does.
@@ -145,14 +165,17 @@ func (s *chatScreen) key(line string, pos int, key rune) (string, int, bool) {
 		s.typed()
 		return "", 0, true
 	case keyReady:
-		switch {
-		case !s.isIdle():
+		switch prompt, _ := s.state(); {
+		case prompt == "":
 		case line == "":
 			s.enter = true // what has a new line begin, with the prompt
 		default:
-			s.term.SetPrompt(chatPrompt)
+			s.term.SetPrompt(prompt)
 			_, _ = s.term.Write(nil) // which draws the line again
 		}
+	case '\t':
+		s.types()
+		return s.complete(line, pos)
 	default:
 		s.types()
 		if len(line) >= fullLine && key >= ' ' && !unseen(key) {
@@ -160,6 +183,32 @@ func (s *chatScreen) key(line string, pos int, key rune) (string, int, bool) {
 		}
 	}
 	return "", 0, false
+}
+
+// complete is Tab: it adds what all words that fit have in common, or lists them.
+func (s *chatScreen) complete(line string, pos int) (string, int, bool) {
+	word, all := s.words(line[:pos])
+	if len(all) == 0 {
+		return line, pos, true
+	}
+	same := all[0]
+	for _, one := range all[1:] {
+		for !strings.HasPrefix(one, same) {
+			_, size := utf8.DecodeLastRuneInString(same)
+			same = same[:len(same)-size]
+		}
+	}
+	switch {
+	case len(all) == 1 && !strings.HasSuffix(same, "/"):
+		same += " "
+	case len(all) > 1 && same == word:
+		if more := len(all) - mostWords; more > 0 {
+			all = append(all[:mostWords], "and "+strconv.Itoa(more)+" more")
+		}
+		s.line(styleDim, strings.Join(all, "  "))
+	}
+	begin := line[:pos-len(word)] + same
+	return begin + line[pos:], len(begin), true
 }
 
 // types notes that somebody begins to type.
@@ -187,9 +236,7 @@ func (s *chatScreen) lines(to chan<- string) {
 	defer close(to)
 	var parts []string
 	for {
-		if wide, high, err := term.GetSize(int(s.out.Fd())); err == nil && wide > 0 && high > 0 {
-			_ = s.term.SetSize(wide, high)
-		}
+		s.resize()
 		line, err := s.term.ReadLine()
 		pasted := errors.Is(err, term.ErrPasteIndicator)
 		if err != nil && !pasted {
@@ -199,6 +246,12 @@ func (s *chatScreen) lines(to chan<- string) {
 		s.column = false
 		s.mu.Unlock()
 		s.typed()
+		prompt, asking := s.state()
+		if s.drawn {
+			s.drawn = false
+			s.term.SetPrompt(prompt)
+			continue
+		}
 		rest, goesOn := strings.CutSuffix(line, `\`)
 		if pasted || goesOn {
 			if !pasted {
@@ -210,11 +263,13 @@ func (s *chatScreen) lines(to chan<- string) {
 		line = strings.Join(append(parts, line), "\n")
 		parts = nil
 		switch {
+		case asking:
+			s.answered(line)
 		case strings.TrimSpace(line) != "":
 			s.working()
 			to <- line
-		case s.isIdle():
-			s.term.SetPrompt(chatPrompt)
+		default:
+			s.term.SetPrompt(prompt)
 		}
 	}
 }
@@ -223,22 +278,61 @@ func (s *chatScreen) lines(to chan<- string) {
 func (s *chatScreen) working() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.idle = false
+	s.hideLocked()
+}
+
+func (s *chatScreen) hideLocked() {
+	s.prompt, s.asking = "", false
 	s.term.SetPrompt("")
 	_, _ = s.term.Write(nil) // which draws the line again
 }
 
-func (s *chatScreen) isIdle() bool {
+// ask shows a question, whose answer comes from answers; "" takes it away where nobody has answered.
+func (s *chatScreen) ask(question string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.idle
+	switch {
+	case question != "":
+		select {
+		case <-s.answers: // one that came too late
+		default:
+		}
+		s.readyLocked(question)
+		s.asking = true
+	case s.asking:
+		s.hideLocked()
+	}
+}
+
+// answered takes the answer to a question; false = there is none.
+func (s *chatScreen) answered(line string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.asking {
+		return false
+	}
+	s.hideLocked()
+	s.answers <- line
+	return true
+}
+
+// state returns the prompt that is to be seen, and whether it is a question.
+func (s *chatScreen) state() (prompt string, asking bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.prompt, s.asking
 }
 
 // ready shows the prompt.
 func (s *chatScreen) ready() {
 	s.mu.Lock()
-	s.kind, s.idle = "", true
-	s.mu.Unlock()
+	defer s.mu.Unlock()
+	s.readyLocked(chatPrompt)
+}
+
+func (s *chatScreen) readyLocked(prompt string) {
+	s.freshLocked()
+	s.kind, s.prompt, s.asking = "", prompt, false
 	go s.send([]byte{keyReady})
 }
 
@@ -263,17 +357,26 @@ func (s *chatScreen) piece(kind, style, text string) {
 			s.putLocked(kind + ": ")
 		}
 	}
-	s.kind = kind
+	if s.kind = kind; style == "" && s.color {
+		s.putLocked(s.answer.write(text))
+		return
+	}
 	s.styledLocked(style, text)
 }
 
-// line writes a line of its own.
+// line writes a line of its own, or several.
 func (s *chatScreen) line(style, text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.freshLocked()
 	s.kind = ""
 	s.styledLocked(style, seen(text)+"\n")
+}
+
+// Write implements io.Writer: what it is given are lines.
+func (s *chatScreen) Write(p []byte) (int, error) {
+	s.line("", strings.TrimSuffix(string(p), "\n"))
+	return len(p), nil
 }
 
 // open begins a line that closing ends, if nothing comes in between.
@@ -299,6 +402,7 @@ func (s *chatScreen) closing(kind, style, text string) bool {
 
 // freshLocked has what comes next begin a line.
 func (s *chatScreen) freshLocked() {
+	s.putLocked(s.answer.flush())
 	if s.column {
 		s.putLocked("\n")
 	}

@@ -118,8 +118,8 @@ func TestChatOnATerminal(t *testing.T) {
 	model.Add(llm.Calls(llm.Call{Name: "read_file", Arguments: `{"path":"none"}`}), llm.Reply{Text: []string{"Done", "\x1b[2J.\u00a0\u200d"}}.Used(1200, 34))
 	p.types("h\u00e9llo\r")
 	for _, text := range []string{
-		"\x1b[2mI \x1b[0m\x1b[2mwrite\x1b[0m", "\r\nFirst a file.\r\n", "\x1b[2m· write_file {\"path\":\"a\",\"content\":\"b\"}\x1b[0m\x1b[32m ✓ ",
-		"\x1b[2m· read_file {\"path\":\"none\"}\x1b[0m\x1b[31m ✗ ", "none", "Done\\x1b[2J.\u00a0\u200d", "k tokens, ", "\r> ",
+		"\x1b[2mI \x1b[0m\x1b[2mwrite\x1b[0m", "\r\nFirst a file.\r\n", "\x1b[2m· write_file path=a content=b\x1b[0m\x1b[32m ✓ ",
+		"\x1b[2m· read_file path=none\x1b[0m\x1b[31m ✗ ", "none", "Done\\x1b[2J.\u00a0\u200d", "k tokens, ", "\r> ",
 	} {
 		p.await(text)
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"a2e/host/checkpoint"
+	"a2e/host/config"
 	"a2e/plugins"
 	"a2e/protocol"
 )
@@ -26,9 +27,16 @@ func (c *commands) keeper(sys *System, do func(context.Context, *checkpoint.Keep
 	if err != nil {
 		return err
 	}
-	shared := plugins.NewShared(cfg, warnings(sys.warn))
-	k := shared.KeeperOf(cfg, warnings(sys.warn))
-	err = do(ctx, k)
+	return keeping(ctx, cfg, sys.warn, do)
+}
+
+// keeping hands the checkpoints of a config's workspace to do.
+func keeping(
+	ctx context.Context, cfg *config.Config, warn func(string), do func(context.Context, *checkpoint.Keeper) error,
+) error {
+	shared := plugins.NewShared(cfg, warnings(warn))
+	k := shared.KeeperOf(cfg, warnings(warn))
+	err := do(ctx, k)
 	if errors.Is(err, checkpoint.ErrNone) {
 		err = fmt.Errorf("%w (%s); set checkpoints: true in the config to have them made", checkpoint.ErrNone,
 			oneLine(cfg.Workspace))

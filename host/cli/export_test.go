@@ -33,3 +33,12 @@ func Model() (*kong.Application, error) {
 	}
 	return parser.Model, nil
 }
+
+// Markdown styles an answer that comes in pieces.
+func Markdown(columns int, pieces []string) (shown string) {
+	m := markdown{columns: func() int { return columns }}
+	for _, piece := range pieces {
+		shown += m.write(piece)
+	}
+	return shown + m.flush()
+}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,6 +26,10 @@ import (
 type person struct {
 	sys  *System
 	told func(req *protocol.MCPElicitRequest) string // how to answer from elsewhere; "" = that cannot be done
+	out  io.Writer                                   // what the person reads
+
+	// prompt shows what is asked on a screen that gives the answer to lines; "" takes it away. nil = out shows it.
+	prompt func(question string)
 
 	turn  sync.Mutex  // one question after the other; guards the fields below
 	lines chan string // what is typed; nil = nothing was read yet
@@ -33,12 +38,12 @@ type person struct {
 
 // newPerson returns the person at the command's terminal.
 func newPerson(sys *System) *person {
-	return &person{sys: sys, told: func(*protocol.MCPElicitRequest) string { return "" }}
+	return &person{sys: sys, out: sys.Err, told: func(*protocol.MCPElicitRequest) string { return "" }}
 }
 
 // there reports whether somebody reads stderr and types on stdin.
 func (p *person) there() bool {
-	return isatty.IsTerminal(p.sys.In.Fd()) && isatty.IsTerminal(p.sys.Err.Fd())
+	return p.prompt != nil || isatty.IsTerminal(p.sys.In.Fd()) && isatty.IsTerminal(p.sys.Err.Fd())
 }
 
 // answers has the person answer what the host of conn asks.
@@ -67,7 +72,7 @@ func (p *person) say(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	if !slices.Contains(p.seen, text) {
 		p.seen = append(p.seen, text)
-		_ = p.sys.aside(func() error { say(p.sys.Err, "%s", text); return nil }) // a terminal that is gone shows nothing
+		_ = p.sys.aside(func() error { say(p.out, "%s", text); return nil }) // a terminal that is gone shows nothing
 	}
 }
 
@@ -77,12 +82,17 @@ func (p *person) ask(ctx context.Context, format string, args ...any) (line stri
 		p.lines = make(chan string)
 		go p.read() // ends with the input, or with the process: a terminal's read cannot be stopped
 	}
-	fmt.Fprintf(p.sys.Err, format+" ", args...)
+	question, after := fmt.Sprintf(format+" ", args...), "\n"
+	show := func(text string) { fmt.Fprint(p.out, text) }
+	if p.prompt != nil {
+		show, after = p.prompt, ""
+	}
+	show(question)
 	select {
 	case line, ok = <-p.lines:
 		return strings.TrimSpace(line), ok
 	case <-ctx.Done():
-		fmt.Fprintln(p.sys.Err)
+		show(after)
 		return "", false
 	}
 }
@@ -124,8 +134,8 @@ func (p *person) elicit(ctx context.Context, req *protocol.MCPElicitRequest) (*p
 
 // visit asks the person to open a page.
 func (p *person) visit(ctx context.Context, req *protocol.MCPElicitRequest) (action string) {
-	fmt.Fprintf(p.sys.Err, "%s asks: %s\n", oneLine(req.ServerID), oneLine(req.Message))
-	fmt.Fprintf(p.sys.Err, "It wants you to open %s\n", oneLine(req.URL))
+	fmt.Fprintf(p.out, "%s asks: %s\n", oneLine(req.ServerID), oneLine(req.Message))
+	fmt.Fprintf(p.out, "It wants you to open %s\n", oneLine(req.URL))
 	switch answer, ok := p.yes(ctx, "Will you open it yourself?"); {
 	case !ok:
 		return "cancel"
@@ -192,9 +202,9 @@ func (p *person) fill(
 		values[fields[0].name] = jsontext.Value(strconv.FormatBool(answer))
 		fields = nil
 	} else {
-		fmt.Fprintf(p.sys.Err, "%s asks: %s\n", oneLine(req.ServerID), oneLine(req.Message))
+		fmt.Fprintf(p.out, "%s asks: %s\n", oneLine(req.ServerID), oneLine(req.Message))
 		if len(fields) > 0 {
-			fmt.Fprintln(p.sys.Err, "An empty line leaves a field out, and declines where the field is required.")
+			fmt.Fprintln(p.out, "An empty line leaves a field out, and declines where the field is required.")
 		} else if answer, ok := p.yes(ctx, "Accept?"); !ok || !answer {
 			return map[bool]string{true: "decline", false: "cancel"}[ok], content, nil
 		}
@@ -304,13 +314,13 @@ func (p *person) sample(ctx context.Context, req *protocol.MCPSampleRequest) (*p
 	}
 	var lines []string
 	_ = p.sys.aside(func() error {
-		fmt.Fprintf(p.sys.Err, "%s asks for a text of a model:\n", who)
+		fmt.Fprintf(p.out, "%s asks for a text of a model:\n", who)
 		for _, m := range req.Messages {
 			content, _ := m.Child("content")
 			text := cmp.Or(content.Text("text"), m.Text("content"))
-			fmt.Fprintf(p.sys.Err, "  %s: %s\n", oneLine(m.Text("role")), oneLine(text))
+			fmt.Fprintf(p.out, "  %s: %s\n", oneLine(m.Text("role")), oneLine(text))
 		}
-		fmt.Fprintln(p.sys.Err, "Write it; an empty line ends it, and refuses where it is the first.")
+		fmt.Fprintln(p.out, "Write it; an empty line ends it, and refuses where it is the first.")
 		for {
 			line, ok := p.ask(ctx, ">")
 			if !ok || line == "" {

@@ -35,6 +35,7 @@ const (
 	SessionSend        = "session.send"
 	SessionSteer       = "session.steer"
 	SessionInterrupt   = "session.interrupt"
+	SessionAnswer      = "session.answer"
 	QueueList          = "session.queue.list"
 	QueueClear         = "session.queue.clear"
 	CommandExecute     = "command.execute"
@@ -72,6 +73,8 @@ const (
 	SessionInterrupted EventType = "session.interrupted"
 	SessionError       EventType = "session.error"
 	SessionDebug       EventType = "session.debug"
+	SessionQuestion    EventType = "session.question"        // to be answered by SessionAnswer
+	QuestionClosed     EventType = "session.question.closed" // nobody waits for the answer any more
 	StateChanged       EventType = "state.changed"
 )
 

@@ -28,6 +28,7 @@ interface Methods {
   "session.send": [{ session_id: string; text?: string; images?: object[]; enqueue?: boolean }, { session_id: string; turn_id: string; accepted: boolean; queued: boolean }];
   "session.steer": [{ session_id: string; text: string }, { session_id: string; accepted: boolean }];
   "session.interrupt": [{ session_id: string }, { session_id: string; interrupted: boolean }];
+  "session.answer": [{ session_id: string; question_id: string; action: string; content?: object; reason?: string }, { session_id: string; accepted: boolean }];
   "session.queue.list": [{ session_id: string }, { session_id: string; queue: QueueItem[] }];
   "command.execute": [{ session_id: string; raw_command: string }, { handled: boolean; output?: any }];
   "history.list": [{ limit?: number; cursor?: number }, { total: number; cursor: number; limit: number; sessions: Summary[]; next_cursor: number | null }];
@@ -55,7 +56,7 @@ const shapes: Record<string, Shape> = {
   "rpc.handshake": { protocol_version: "string", server_name: "string", methods: "array", capabilities: { events: "boolean", command_execute: "boolean", multi_session: "boolean", image_inputs: "array" } },
   "system.ping": { ok: "boolean", time: "string" }, "system.shutdown": { accepted: "boolean" },
   "session.create": { session_id: "string", state }, "session.get": state, "session.send": { session_id: "string", turn_id: "string", accepted: "boolean", queued: "boolean" },
-  "session.steer": { session_id: "string", accepted: "boolean" }, "session.interrupt": { session_id: "string", interrupted: "boolean" }, "session.queue.list": { session_id: "string", queue: "array" },
+  "session.steer": { session_id: "string", accepted: "boolean" }, "session.interrupt": { session_id: "string", interrupted: "boolean" }, "session.answer": { session_id: "string", accepted: "boolean" }, "session.queue.list": { session_id: "string", queue: "array" },
   "command.execute": { handled: "boolean" }, "history.list": { total: "number", cursor: "number", limit: "number", sessions: "array", next_cursor: "number|null" }, "history.get": { ...summary, messages: "array" },
   "model.list": { providers: "array", models: "array", selected_model: "string", selected_thinking: "string", selected_openrouter_provider: "string", selected_provider: "string|null" },
   "model.select": { selected_model: "string", selected_provider: "string", selected_thinking: "string", selected_openrouter_provider: "string" },
@@ -187,6 +188,7 @@ async function talk(c: Client): Promise<string> {
 
   // A text that steers.
   assert.equal((await c.call("session.steer", { session_id, text: "nobody listens" })).accepted, false);
+  assert.equal((await c.call("session.answer", { session_id, question_id: "nobody asks", action: "accept" })).accepted, false);
   since = c.events.length;
   await c.call("session.send", { session_id, text: "steer me" });
   await c.until("the model speaks", (e) => e.type === "session.stream.chunk", since);

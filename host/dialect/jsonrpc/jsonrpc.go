@@ -9,7 +9,7 @@
 //	            for what, one answer for each images.go   by path or data URL
 //	session.go  sessions, what was said       store.go    the tables of what was said
 //	server.go   handshake, lists, state       command.go  /help and the like, and /NAME key=value
-//	models.go   the workers as models
+//	models.go   the workers as models         questions.go  what the client is asked
 package jsonrpc
 
 import (
@@ -120,6 +120,8 @@ type Front struct {
 	sessions map[string]*session
 	none     session    // stands for none, in requests of plugins
 	selected *selection // nil = it was not read from the store yet
+	answers  []text     // the kinds of questions that the client answers
+	asked    map[string]*question
 }
 
 // New makes the dialect.
@@ -127,7 +129,7 @@ func New(opts Options) *Front {
 	opts.setDefaults()
 	f := &Front{
 		opts: opts, methods: methods(), admitted: len(opts.Tokens) == 0,
-		open: make(map[*call]bool), sessions: make(map[string]*session),
+		open: make(map[*call]bool), sessions: make(map[string]*session), asked: make(map[string]*question),
 	}
 	f.history.Options, f.history.folder = &f.opts, wall.PlaceIn(opts.Workspace, ".")
 	return f
@@ -218,16 +220,19 @@ func methods() map[string]method {
 		jsonrpc.SessionSend:      {run: taking(sessionSend), takes: ofSession},
 		jsonrpc.SessionSteer:     {run: taking(sessionSteer), takes: ofSession, texts: "text"},
 		jsonrpc.SessionInterrupt: {run: sessionInterrupt, takes: ofSession},
-		jsonrpc.QueueList:        {run: queueList, uses: aLook, takes: ofSession},
-		jsonrpc.QueueClear:       {run: queueClear, takes: ofSession},
-		jsonrpc.CommandExecute:   {run: commandExecute, uses: aTool, takes: ofSession, texts: "raw_command"},
-		jsonrpc.ToolsList:        {run: toolsList, uses: aList},
-		jsonrpc.SkillsList:       {run: skillsList, uses: aList},
-		jsonrpc.HistoryList:      {run: taking(historyList), uses: aLook, takes: optional},
-		jsonrpc.HistoryGet:       {run: taking(historyGet), uses: aLook, takes: optional},
-		jsonrpc.HistoryClear:     {run: historyClear, takes: ofSession},
-		jsonrpc.LimitsGet:        {run: limitsGet, uses: aLook},
-		jsonrpc.ModelList:        {run: taking(modelList), uses: aLook, takes: optional},
+		jsonrpc.SessionAnswer: {
+			run: taking(sessionAnswer), uses: nothing, takes: ofSession, texts: "question_id action",
+		},
+		jsonrpc.QueueList:      {run: queueList, uses: aLook, takes: ofSession},
+		jsonrpc.QueueClear:     {run: queueClear, takes: ofSession},
+		jsonrpc.CommandExecute: {run: commandExecute, uses: aTool, takes: ofSession, texts: "raw_command"},
+		jsonrpc.ToolsList:      {run: toolsList, uses: aList},
+		jsonrpc.SkillsList:     {run: skillsList, uses: aList},
+		jsonrpc.HistoryList:    {run: taking(historyList), uses: aLook, takes: optional},
+		jsonrpc.HistoryGet:     {run: taking(historyGet), uses: aLook, takes: optional},
+		jsonrpc.HistoryClear:   {run: historyClear, takes: ofSession},
+		jsonrpc.LimitsGet:      {run: limitsGet, uses: aLook},
+		jsonrpc.ModelList:      {run: taking(modelList), uses: aLook, takes: optional},
 		jsonrpc.ModelSelect: {
 			run: taking(modelSelect), takes: required, texts: "model_id provider thinking_level",
 		},

@@ -158,7 +158,7 @@ func TestHandshake(t *testing.T) {
 	want := `"result":{"capabilities":{"command_execute":true,"events":true,"image_inputs":["path","data_url"],"multi_session":true},"methods":["auth.set.exa_key","auth.status",`
 	check(t, got, "~", want, "~", `"protocol_version":"1.0.0","server_name":"a2e"}`)
 	methods := strings.Split(strings.Trim(get(t, got, "/result/methods"), "[]"), ",")
-	assert.That(t, len(methods) == 25 && slices.IsSorted(methods), "methods: %v", methods)
+	assert.That(t, len(methods) == 26 && slices.IsSorted(methods), "methods: %v", methods)
 	for _, m := range methods { // each is served
 		if m == `"system.shutdown"` {
 			continue

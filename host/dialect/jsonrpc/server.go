@@ -25,6 +25,7 @@ func handshake(f *Front, ctx context.Context, c *call, req *struct {
 	Version text   `json:"protocol_version"`
 	Strict  bool   `json:"strict"`
 	Token   string `json:"auth_token"`
+	Answers []text `json:"questions"` // the kinds of questions that the client answers
 }) (any, error) {
 	if wrong := auth.WrongName(req.Client); wrong != "" {
 		return nil, c.wrong("client_name", wrong)
@@ -42,6 +43,9 @@ func handshake(f *Front, ctx context.Context, c *call, req *struct {
 	if !f.enrol(agent, protocol.Clip(req.Client, maxClient)) {
 		return nil, unauthorized("this pipe is another agent's, by its first token; an agent needs a host of its own")
 	}
+	f.mu.Lock()
+	f.answers = req.Answers
+	f.mu.Unlock()
 	works := []string{}
 	for _, name := range slices.Sorted(maps.Keys(f.methods)) {
 		if m := f.methods[name]; m.works == nil || len(m.works(f)) > 0 {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"a2e/host"
 	"a2e/host/dialect"
 	"a2e/host/wall"
 	"a2e/protocol"
@@ -121,7 +122,8 @@ func (f *Front) inside(s *session) context.Context {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if s.in == nil {
-		s.in = dialect.BeginSession(f.working, cmp.Or(f.agent, f.client, nameless))
+		ctx, _, end := host.BeginSession(f.working, cmp.Or(f.agent, f.client, nameless), f.asker(s.ID))
+		s.in = &dialect.Session{Ctx: ctx, End: end}
 	}
 	return s.in.Ctx
 }

@@ -186,6 +186,7 @@ func (f *Front) run(t *turn) {
 	w := &watcher{front: f, turn: t, label: label}
 	talk := &host.Talk{
 		Earlier: f.earlier(t), Images: pictures(t.images), Thinking: strings.ToLower(chosen.asked), Watch: w,
+		Permit: f.permits(t),
 	}
 	text := withPlaces(t.Text, len(t.images))
 	f.note(t, message{Role: roleUser, Text: text, Images: t.images})

@@ -49,6 +49,7 @@ func (r *runner) think(ctx context.Context, t *task) (outcome, error) {
 	turns.Watch = lines
 	if talk := t.Talk; talk != nil {
 		turns.Earlier, turns.Images, turns.Name, turns.Thinking = talk.Earlier, talk.Images, talk.Model, talk.Thinking
+		turns.Permit = talk.Permit
 		if talk.Watch != nil {
 			lines.Watcher = talk.Watch
 		}

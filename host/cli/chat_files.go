@@ -1,0 +1,227 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/rogpeppe/go-internal/diff"
+
+	"a2e/host/config"
+	"a2e/host/dialect/jsonrpc"
+	"a2e/host/private"
+	"a2e/host/redact"
+	"a2e/protocol"
+)
+
+const (
+	maxDiffFile  = 256 << 10 // bytes of a file of which changes are shown
+	maxDiffLines = 20        // of a change that is shown
+	maxAskLines  = 200       // of one that the person is asked about, or asks for
+	maxChatLines = 500       // of a folder, kept for the arrow keys
+	maxChatFile  = 1 << 20   // bytes of those
+	chatFolder   = "chat"    // of the state_dir
+)
+
+// place is a file as the person names it, in the workspace or anywhere.
+func (t *chat) place(file string) string {
+	if !filepath.IsAbs(file) {
+		file = filepath.Join(absolute(t.cfg.Workspace), file)
+	}
+	return file
+}
+
+// attach has an image go with the next message.
+func (t *chat) attach(file string) error {
+	if imageKind(file) == "" {
+		return fmt.Errorf("%q is not an image that a model takes: its name should end in .png, .jpg, .jpeg, .webp "+
+			"or .gif", file)
+	}
+	path, err := filepath.Abs(file)
+	if err != nil {
+		return err
+	}
+	info, err := os.Stat(path)
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%q is not a regular file", file)
+	}
+	if err == nil {
+		t.images = append(t.images, path)
+	}
+	return err
+}
+
+// imageKind returns the type of an image by the ending of its file; "" = it is none.
+func imageKind(file string) string { return jsonrpc.ImageTypes()[strings.ToLower(filepath.Ext(file))] }
+
+// include adds the files that a text names as @FILE: text behind it, as the file tools may read it, and images, with
+// those that go with the message anyway. What is no file of that name stays text.
+func (t *chat) include(ctx context.Context, text string) (all string, images []map[string]any, err error) {
+	files := slices.Clone(t.images)
+	all = text
+	var seen []string
+	for word := range strings.FieldsSeq(text) {
+		name, named := strings.CutPrefix(word, "@")
+		if named && !isFile(t.place(name)) {
+			name = strings.TrimRight(name, ".,;:?!)")
+		}
+		switch {
+		case !named || name == "" || !isFile(t.place(name)) || slices.Contains(seen, name):
+		case imageKind(name) != "":
+			files = append(files, t.place(name))
+		default:
+			content, err := t.read(ctx, name)
+			if err != nil {
+				return "", nil, fmt.Errorf("@%s: %w", name, err)
+			}
+			all += "\n\n" + content
+		}
+		seen = append(seen, name)
+	}
+	for _, file := range files {
+		image := map[string]any{"path": file}
+		if in, err := filepath.Rel(absolute(t.cfg.Workspace), file); err != nil || !filepath.IsLocal(in) { // which the host does not read
+			data, err := os.ReadFile(file)
+			if err != nil {
+				return "", nil, err
+			}
+			kind := imageKind(file)
+			image["mime_type"], image["data_url"] = kind, "data:"+kind+";base64,"+base64.StdEncoding.EncodeToString(data)
+		}
+		images = append(images, image)
+	}
+	return all, images, nil
+}
+
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
+}
+
+// read has the host's read_file read a file of text.
+func (t *chat) read(ctx context.Context, name string) (string, error) {
+	args, err := json.Marshal(map[string]string{"path": name})
+	if err != nil {
+		return "", err
+	}
+	output, err := t.command(ctx, "/read_file "+string(args))
+	if err != nil {
+		return "", err
+	}
+	var file struct {
+		Data struct {
+			Content string `json:"content"`
+			Lines   int    `json:"lines"`
+			Size    int    `json:"size"`
+		} `json:"data"`
+	}
+	if err := json.Unmarshal(output, &file); err != nil {
+		return "", err
+	}
+	head, fence := "The file "+name, "```"
+	if len(file.Data.Content) < file.Data.Size {
+		head += fmt.Sprintf(", the first %s of it", protocol.Count(file.Data.Lines, "line"))
+	}
+	for strings.Contains(file.Data.Content, fence) {
+		fence += "`"
+	}
+	return head + ":\n" + fence + "\n" + strings.TrimSuffix(file.Data.Content, "\n") + "\n" + fence, nil
+}
+
+// content returns a file of the workspace as it is now; false = it is none whose changes are shown.
+func (t *chat) content(file string) (text []byte, ok bool) {
+	root, err := os.OpenRoot(absolute(t.cfg.Workspace))
+	if err != nil || file == "" {
+		return nil, false
+	}
+	defer root.Close()
+	text, err = t.cfg.Wall.ReadFile(root, filepath.FromSlash(file), maxDiffFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, true
+	}
+	return text, err == nil && !bytes.ContainsRune(text, 0)
+}
+
+// showDiff shows what has changed, so many lines at most.
+func (s *chatScreen) showDiff(before, after []byte, most int) {
+	lines := strings.Split(strings.TrimSuffix(string(diff.Diff("", before, "", after)), "\n"), "\n")
+	if len(lines) > 4 { // which name the files, and the first place in them
+		s.patch(lines[4:], most)
+	}
+}
+
+// patch shows the first lines of a patch in their colors.
+func (s *chatScreen) patch(lines []string, most int) {
+	lines = slices.DeleteFunc(lines, func(line string) bool { return strings.HasPrefix(line, `\ No newline`) })
+	for _, line := range lines[:min(len(lines), most)] {
+		style := map[byte]string{'+': styleGood, '-': styleBad, '@': styleDim}[(line + " ")[0]]
+		s.line(style, "  "+line)
+	}
+	if more := len(lines) - most; more > 0 {
+		s.line(styleDim, "  … "+protocol.Count(more, "line")+" more")
+	}
+}
+
+// chatLines are the lines that were typed in a folder, for the arrow keys: in a file of the state_dir, without secrets.
+// It implements term.History.
+type chatLines struct {
+	screen  *chatScreen
+	secrets *redact.Set
+	file    *os.File // nil = they are not kept
+	lines   []string // the oldest first
+}
+
+// openChatLines reads those of before. Without a state_dir that can be written there are none.
+func openChatLines(cfg *config.Config, screen *chatScreen) *chatLines {
+	l := &chatLines{screen: screen, secrets: cfg.Secrets}
+	dir, err := private.MakeSub(cfg.StateDir, chatFolder)
+	if err != nil {
+		return l
+	}
+	defer dir.Close()
+	sum := sha256.Sum256([]byte(absolute(cfg.Workspace)))
+	name := hex.EncodeToString(sum[:8])
+	text, err := dir.Read(name, maxChatFile)
+	all := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+	l.lines = all[max(0, len(all)-maxChatLines):]
+	if len(all) > 2*maxChatLines || err != nil && !errors.Is(err, fs.ErrNotExist) {
+		_ = dir.Replace(name, []byte(strings.Join(l.lines, "\n")+"\n")) // else it stays as it is
+	}
+	if file, err := dir.Open(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY); err == nil {
+		l.file = file
+	}
+	return l
+}
+
+func (l *chatLines) close() {
+	if l.file != nil {
+		_ = l.file.Close()
+	}
+}
+
+// Add implements term.History: answers to questions are not kept.
+func (l *chatLines) Add(line string) {
+	line = l.secrets.Text(line)
+	if _, asking := l.screen.state(); asking || strings.TrimSpace(line) == "" || l.Len() > 0 && l.At(0) == line {
+		return
+	}
+	if l.lines = append(l.lines, line); l.file != nil {
+		_, _ = l.file.WriteString(line + "\n") // a full disk keeps nobody from talking
+	}
+}
+
+// Len implements term.History.
+func (l *chatLines) Len() int { return len(l.lines) }
+
+// At implements term.History: the latest line is 0.
+func (l *chatLines) At(i int) string { return l.lines[len(l.lines)-1-i] }
