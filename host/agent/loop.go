@@ -48,7 +48,8 @@ type Turns struct {
 	Watch    host.Watcher            // told what goes on; nil = nobody
 	Accept   func(text string) error // looks at the final answer: an error is told to the model; nil = any will do
 
-	Permit func(context.Context, host.ModelCall) error // asked before a call that may change something; nil = all may be made
+	// Permit is asked before a call that may change something; nil = all are made.
+	Permit func(context.Context, host.ModelCall) error
 }
 
 // End says how a run ended.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/mattn/go-isatty"
@@ -75,9 +76,9 @@ func (c chatCmd) Run(cmd *commands, sys *System) (err error) {
 		chatCmd: &c, sys: sys, cfg: cfg, over: make(chan struct{}, 1), calls: make(map[string]*chatCall),
 		asked: make(map[string]context.CancelFunc), always: make(map[string]bool),
 	}
-	talk.host = &rpcConn{to: toHost, event: func(kind wire.EventType, payload jsontext.Value) { talk.event(ctx, kind, payload) },
-		gone: make(chan struct{})}
-	go talk.host.read(fromHost)
+	talk.host = newRPC(toHost, fromHost, func(kind wire.EventType, payload jsontext.Value) {
+		talk.event(ctx, kind, payload)
+	})
 	err = talk.run(ctx)
 	_ = toHost.Close()
 	if wrong := <-served; wrong != nil {
@@ -108,11 +109,11 @@ type chat struct {
 	images  []string    // files that go with the next message
 
 	over chan struct{} // told of the end of each turn
+	runs atomic.Bool   // a command runs
 
 	mu      sync.Mutex // guards the fields below
 	busy    bool       // a message is on its way, or a worker at work
 	begun   bool       // of that: the worker is at work
-	runs    bool       // a command
 	turn    chatTurn
 	calls   map[string]*chatCall          // under way
 	asked   map[string]context.CancelFunc // questions without an answer
@@ -188,7 +189,7 @@ func (t *chat) once(ctx context.Context) error {
 	select {
 	case <-t.over:
 	case <-t.host.gone:
-		return fail(exitFailed, errors.New("the host has ended"))
+		return fail(exitFailed, errHostEnded)
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -236,7 +237,7 @@ func (t *chat) interact(ctx context.Context) error {
 				return nil
 			}
 		case <-t.host.gone:
-			return fail(exitFailed, errors.New("the host has ended"))
+			return fail(exitFailed, errHostEnded)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -268,9 +269,7 @@ func (t *chat) of(params map[string]any) map[string]any {
 // interrupted is Ctrl-C: it interrupts the worker, answers a question with nothing, or takes back what is typed; twice
 // for nothing ends the chat.
 func (t *chat) interrupted(ctx context.Context, typed bool) (end bool) {
-	t.mu.Lock()
-	busy := t.busy || t.runs
-	t.mu.Unlock()
+	busy := t.isBusy() || t.runs.Load()
 	answered := !busy && t.screen.answered("")
 	t.mu.Lock()
 	if t.pressed++; busy || typed || answered {

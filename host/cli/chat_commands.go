@@ -30,8 +30,8 @@ type chatCommand struct {
 func chatCommands() []chatCommand {
 	return []chatCommand{
 		{"/model", "[NAME [LEVEL]]", "list the models; select one by number or name", (*chat).model},
-		{"/tools", "", "list the tools; /NAME key=value runs one", (*chat).tools},
-		{"/skills", "", "list the skills", (*chat).skills},
+		{"/tools", "", "list the tools; /NAME key=value runs one", lister(wire.ToolsList)},
+		{"/skills", "", "list the skills", lister(wire.SkillsList)},
 		{"/history", "[all, last, ID]", "list conversations, or go on with one", (*chat).history},
 		{"/clear", "", "begin a new conversation; /history has this one", (*chat).clear},
 		{"/diff", "", "show the last changes to files", (*chat).diff},
@@ -48,8 +48,9 @@ func (t *chat) slash(ctx context.Context, name, rest, raw string) error {
 	if i := slices.IndexFunc(known, func(c chatCommand) bool { return c.name == name }); i >= 0 {
 		return known[i].run(t, ctx, rest)
 	}
-	if slices.Contains([]string{"/auth", "/compression", "/forgeteverything", "/limits", "/onboarding"}, strings.ToLower(name)) {
-		return errors.New("unknown command: " + name + "; /help lists those there are") // the protocol's, for programs
+	forPrograms := []string{"/auth", "/compression", "/forgeteverything", "/limits", "/onboarding"}
+	if slices.Contains(forPrograms, strings.ToLower(name)) {
+		return errors.New("unknown command: " + name + "; /help lists those there are")
 	}
 	output, err := t.command(ctx, strings.TrimSpace(raw))
 	if err != nil {
@@ -94,8 +95,8 @@ func plainly(value jsontext.Value) string {
 
 // command has the host execute a slash command and returns its output.
 func (t *chat) command(ctx context.Context, raw string) (output jsontext.Value, err error) {
-	t.running(true)
-	defer t.running(false)
+	t.runs.Store(true)
+	defer t.runs.Store(false)
 	var told struct {
 		Output jsontext.Value `json:"output"`
 	}
@@ -111,12 +112,6 @@ func (t *chat) command(ctx context.Context, raw string) (output jsontext.Value, 
 	return told.Output, nil
 }
 
-func (t *chat) running(runs bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.runs = runs
-}
-
 // rows shows a table, or says that there is nothing in it.
 func (t *chat) rows(none string, rows [][]string) {
 	shown := table{rows: each(rows, func(row []string) []string { return each(row, oneLine) })}
@@ -128,7 +123,7 @@ func (t *chat) rows(none string, rows [][]string) {
 }
 
 func (t *chat) help(context.Context, string) error {
-	t.rows("", each(chatCommands(), func(c chatCommand) []string { return []string{strings.TrimSpace(c.name + " " + c.args), c.help} }))
+	t.rows("", each(chatCommands(), func(c chatCommand) []string { return []string{c.name + " " + c.args, c.help} }))
 	t.screen.line(styleDim, "  @FILE in a message sends a file of text or an image. Tab completes, the\n"+
 		"  arrow keys bring back earlier lines, \\ at the end goes on with the next.\n"+
 		"  /diff and /undo need checkpoints: true in the config.")
@@ -143,26 +138,25 @@ type chatNamed struct {
 
 func (n chatNamed) row() []string { return []string{n.Name, firstSentence(n.Description)} }
 
-func (t *chat) tools(ctx context.Context, _ string) error {
+// list asks for tools or skills.
+func (t *chat) list(ctx context.Context, method string) ([]chatNamed, error) {
 	var all struct {
-		Tools []chatNamed `json:"tools"`
-	}
-	err := t.host.call(ctx, wire.ToolsList, nil, &all)
-	if err == nil {
-		t.rows("there are no tools", each(all.Tools, chatNamed.row))
-	}
-	return err
-}
-
-func (t *chat) skills(ctx context.Context, _ string) error {
-	var all struct {
+		Tools  []chatNamed `json:"tools"`
 		Skills []chatNamed `json:"skills"`
 	}
-	err := t.host.call(ctx, wire.SkillsList, nil, &all)
-	if err == nil {
-		t.rows("there are no skills", each(all.Skills, chatNamed.row))
+	err := t.host.call(ctx, method, nil, &all)
+	return append(all.Tools, all.Skills...), err
+}
+
+// lister shows tools or skills.
+func lister(method string) func(*chat, context.Context, string) error {
+	return func(t *chat, ctx context.Context, _ string) error {
+		all, err := t.list(ctx, method)
+		if err == nil {
+			t.rows("there are none", each(all, chatNamed.row))
+		}
+		return err
 	}
-	return err
 }
 
 // chatModel is a worker of the host.
@@ -198,7 +192,9 @@ func (t *chat) model(ctx context.Context, rest string) error {
 			continue
 		}
 		level := append(words[1:], m.Thinking)[0]
-		err := t.host.call(ctx, wire.ModelSelect, map[string]any{"model_id": m.ID, "provider": m.Provider, "thinking_level": strings.ToUpper(level)}, &list)
+		err := t.host.call(ctx, wire.ModelSelect, map[string]any{
+			"model_id": m.ID, "provider": m.Provider, "thinking_level": strings.ToUpper(level),
+		}, &list)
 		if err == nil {
 			t.screen.line(styleDim, m.ID+", thinking "+strings.ToLower(list.Thinking))
 		}
@@ -242,7 +238,8 @@ func (t *chat) history(ctx context.Context, rest string) error {
 		if rows[s.Folder] == nil {
 			folders = append(folders, s.Folder)
 		}
-		rows[s.Folder] = append(rows[s.Folder], []string{s.ID[:min(8, len(s.ID))], s.Updated.Local().Format("2006-01-02 15:04"), s.Title})
+		row := []string{s.ID[:min(8, len(s.ID))], s.Updated.Local().Format("2006-01-02 15:04"), s.Title}
+		rows[s.Folder] = append(rows[s.Folder], row)
 	}
 	for _, folder := range folders {
 		if all {
@@ -274,7 +271,7 @@ func (t *chat) image(_ context.Context, rest string) error {
 
 // diff shows what undo would take back.
 func (t *chat) diff(ctx context.Context, _ string) error {
-	return t.keeper(ctx, func(ctx context.Context, k *checkpoint.Keeper) error {
+	return keeping(ctx, t.cfg, t.warn, func(ctx context.Context, k *checkpoint.Keeper) error {
 		all, err := k.Diff(ctx, checkpoint.DiffOptions{Patch: true})
 		if err == nil && len(all) == 0 {
 			t.screen.line(styleDim, "nothing differs")
@@ -282,6 +279,8 @@ func (t *chat) diff(ctx context.Context, _ string) error {
 		return cmp.Or(err, t.changes(all))
 	})
 }
+
+func (t *chat) warn(text string) { t.screen.line(styleDim, "warning: "+text) }
 
 // changes shows changes, and their lines where they are known.
 func (t *chat) changes(all []checkpoint.Change) error {
@@ -299,7 +298,7 @@ func (t *chat) undo(ctx context.Context, rest string) error {
 	if err != nil || steps < 1 {
 		return fmt.Errorf("/undo %s: should be how many states to go back, 1 or more", rest)
 	}
-	return t.keeper(ctx, func(ctx context.Context, k *checkpoint.Keeper) error {
+	return keeping(ctx, t.cfg, t.warn, func(ctx context.Context, k *checkpoint.Keeper) error {
 		would, err := k.Restore(ctx, checkpoint.RestoreOptions{Steps: steps, DryRun: true})
 		if err != nil {
 			return err
@@ -323,25 +322,11 @@ func (t *chat) undo(ctx context.Context, rest string) error {
 			t.screen.line(styleBad, "not restored: "+p.Path+": "+p.Why)
 		}
 		if err == nil {
-			t.screen.line(styleDim, fmt.Sprintf("restored checkpoint %d (a2e checkpoints restore %d undoes that)", done.To, done.From))
+			t.screen.line(styleDim, fmt.Sprintf("restored checkpoint %d (a2e checkpoints restore %d undoes that)", done.To,
+				done.From))
 		}
 		return err
 	})
-}
-
-// keeper hands the checkpoints of the workspace to do.
-func (t *chat) keeper(ctx context.Context, do func(context.Context, *checkpoint.Keeper) error) error {
-	return keeping(ctx, t.cfg, func(text string) { t.screen.line(styleDim, "warning: "+text) }, do)
-}
-
-// commandNames lists the commands and the tools, as Tab and slash know them.
-func (t *chat) commandNames(ctx context.Context) []string {
-	var all struct {
-		Tools []chatNamed `json:"tools"`
-	}
-	_ = t.host.call(ctx, wire.ToolsList, nil, &all) // without the list there are the commands
-	names := each(chatCommands(), func(c chatCommand) string { return c.name })
-	return append(names, each(all.Tools, func(n chatNamed) string { return "/" + n.Name })...)
 }
 
 // words is Tab: what the last word of a line may become.
@@ -354,7 +339,9 @@ func (t *chat) words(ctx context.Context, before string) (word string, all []str
 	case named, strings.HasPrefix(before, "/image "):
 		return word, t.filesLike(file, strings.TrimSuffix(word, file))
 	case word == before && strings.HasPrefix(word, "/"):
-		all = t.commandNames(ctx)
+		tools, _ := t.list(ctx, wire.ToolsList) // without the list there are the commands
+		all = append(each(chatCommands(), func(c chatCommand) string { return c.name }),
+			each(tools, func(n chatNamed) string { return "/" + n.Name })...)
 	case strings.HasPrefix(before, "/model "):
 		var list struct {
 			Models []chatModel `json:"models"`
@@ -373,7 +360,7 @@ func (t *chat) filesLike(begun, mark string) (all []string) {
 	entries, _ := os.ReadDir(t.place(dir)) // of a folder that is none there are none
 	for _, e := range entries {
 		hidden := strings.HasPrefix(e.Name(), ".") && name == ""
-		if !strings.HasPrefix(e.Name(), name) || hidden || strings.ContainsFunc(e.Name(), func(r rune) bool { return r == ' ' || unseen(r) }) {
+		if hidden || !strings.HasPrefix(e.Name(), name) || strings.Contains(e.Name(), " ") || seen(e.Name()) != e.Name() {
 			continue
 		}
 		one := mark + dir + e.Name()

@@ -281,8 +281,8 @@ func (t *chat) completedLocked(e *chatEvent) {
 	t.screen.line(styleDim, text)
 }
 
-// questionLocked has a question answered: by the person, unless it is about a change that is shown and can be undone, or
-// about what the person has allowed.
+// questionLocked has a question answered: by the person, unless it is about a change that is shown and can be undone,
+// or about what the person has allowed.
 func (t *chat) questionLocked(ctx context.Context, e *chatEvent) {
 	ctx, cancel := context.WithCancel(ctx)
 	t.asked[e.Question] = cancel
@@ -316,9 +316,10 @@ func (t *chat) questionLocked(ctx context.Context, e *chatEvent) {
 
 // allows is what the answer "always" allows: a tool that changes files, or runs nothing; else this very call.
 func (e *chatEvent) allows() string {
+	runs := []string{"command", "cmd", "args", "argv", "code", "script", "sql", "query", "input"}
 	args, _ := protocol.ParseObject(protocol.Value(e.Call.Input)) // an empty one where it is none
 	for name := range args.All() {
-		if e.File == "" && slices.Contains([]string{"command", "cmd", "args", "argv", "code", "script", "sql", "query", "input"}, strings.ToLower(string(name))) {
+		if e.File == "" && slices.Contains(runs, strings.ToLower(string(name))) {
 			return e.Call.Name + " " + string(e.Call.Input)
 		}
 	}
@@ -331,7 +332,7 @@ func (t *chat) permit(ctx context.Context, e *chatEvent, call *chatCall) (action
 	defer t.person.turn.Unlock()
 	what, always := e.Call.arguments(), "this very call"
 	if len(what) > maxAsked {
-		what = protocol.Head(what, maxAsked) + fmt.Sprintf("… and %d bytes more, which are not shown", len(what)-maxAsked)
+		what = fmt.Sprintf("%s… and %d bytes more, which are not shown", protocol.Head(what, maxAsked), len(what)-maxAsked)
 	}
 	if e.allows() == e.Call.Name {
 		always = "each call of " + e.Call.Name

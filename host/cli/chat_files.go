@@ -89,14 +89,15 @@ func (t *chat) include(ctx context.Context, text string) (all string, images []m
 		seen = append(seen, name)
 	}
 	for _, file := range files {
-		image := map[string]any{"path": file}
-		if in, err := filepath.Rel(absolute(t.cfg.Workspace), file); err != nil || !filepath.IsLocal(in) { // which the host does not read
+		image, kind := map[string]any{"path": file}, imageKind(file)
+		in, err := filepath.Rel(absolute(t.cfg.Workspace), file)
+		if err != nil || !filepath.IsLocal(in) { // the host does not read it
 			data, err := os.ReadFile(file)
 			if err != nil {
 				return "", nil, err
 			}
-			kind := imageKind(file)
-			image["mime_type"], image["data_url"] = kind, "data:"+kind+";base64,"+base64.StdEncoding.EncodeToString(data)
+			image["mime_type"] = kind
+			image["data_url"] = "data:" + kind + ";base64," + base64.StdEncoding.EncodeToString(data)
 		}
 		images = append(images, image)
 	}

@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"cmp"
+	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -52,18 +54,34 @@ func (m *markdown) flush() (out string) {
 // undecided reports whether the begin of a line may still become something else than text.
 func undecided(line string) bool {
 	line = strings.TrimLeft(line, " ")
-	return strings.Trim(line, "> ") == "" || strings.Trim(line, line[:1]) == "" && strings.Contains("#-*_+`~", line[:1]) ||
-		line[0] == '|' || strings.HasPrefix(line, "```") || strings.HasPrefix(line, "~~~") || heading().MatchString(line)
+	return strings.Trim(line, "> ") == "" || lineBegun().MatchString(line)
 }
 
 // What is looked for at the begin of a line, or of what is left of it.
 var (
+	lineBegun = lazily("^(\\||```|~~~|#{1,6} |(#+|-+|\\*+|_+|\\++|`+|~+)$)")
 	heading   = lazily(`^#{1,6} +`)
 	ruleMarks = lazily(`^(-{3,}|\*{3,}|_{3,})$`)
 	rowMarks  = lazily(`^[ |:-]*-[ |:-]*$`) // between the head of a table and its rows
-	link      = lazily(`^\[([^\[\]]+)\]\(([^()\s]+)\)`)
-	linkBegun = lazily(`^\[[^\[\]]*(\](\([^()\s]*)?)?$`)
+	spanBegun = lazily("^(\\\\|~|(\\*{1,3}|_{1,2}|~~|`+)(\\S.*)?|\\[[^\\[\\]]*(\\](\\([^()\\s]*)?)?)$")
 )
+
+// spans are the marks within a line, each with the style of what they mark.
+var spans = []struct {
+	pattern func() *regexp.Regexp
+	style   string
+}{
+	{lazily("^\\\\([!-/:-@\\[-`{-~])"), ""},
+	{lazily("^`([^`]+)`"), styleCode},
+	{lazily("^``(.+?)``"), styleCode},
+	{lazily(`^\*\*\*([^\s*]|[^\s*][^*]*[^\s*])\*\*\*`), "1;3"},
+	{lazily(`^\*\*([^\s*]|[^\s*].*?\S)\*\*`), "1"},
+	{lazily(`^\*([^\s*]|[^\s*][^*]*[^\s*])\*`), "3"},
+	{lazily(`^__([^\s_]|[^\s_].*?\S)__(?:\W|$)`), "1"},
+	{lazily(`^_([^\s_]|[^\s_][^_]*[^\s_])_(?:\W|$)`), "3"},
+	{lazily(`^~~(\S|\S.*?\S)~~`), "9"},
+	{lazily(`^\[([^\[\]]+)\]\(([^()\s]+)\)`), styleLink},
+}
 
 // whole ends a line.
 func (m *markdown) whole() (out string) {
@@ -117,32 +135,61 @@ func (m *markdown) inline(last bool) string {
 		if i < 0 {
 			i = len(m.line)
 		}
-		out.WriteString(m.text(i))
+		out.WriteString(m.text(i, "", m.line[:i]))
 		if m.line == "" {
 			break
 		}
-		shown, used := m.marked(last)
-		switch {
-		case used > 0:
-			out.WriteString(shown)
-			m.last, _ = utf8.DecodeLastRuneInString(m.line[:used])
-			m.line = m.line[used:]
-		case used < 0 && !last: // its end may come
-			return out.String()
-		default:
-			out.WriteString(m.text(len(m.line) - len(strings.TrimLeft(m.line, m.line[:1]))))
+		shown, waits := m.span(last)
+		if shown == "" && waits {
+			break
 		}
+		if shown == "" { // it marks nothing
+			n := len(m.line) - len(strings.TrimLeft(m.line, m.line[:1]))
+			shown = m.text(n, "", m.line[:n])
+		}
+		out.WriteString(shown)
 	}
 	return out.String()
 }
 
-// text shows so many bytes of the line as they are.
-func (m *markdown) text(n int) string {
-	text := m.line[:n]
-	if m.line = m.line[n:]; n > 0 {
-		m.last, _ = utf8.DecodeLastRuneInString(text)
+// span shows what is marked at the begin of the line; "" = nothing is, or it waits for the end of the mark.
+func (m *markdown) span(last bool) (shown string, waits bool) {
+	before := m.last
+	for _, s := range spans {
+		at := s.pattern().FindStringSubmatchIndex(m.line)
+		if at == nil || m.line[0] == '_' && (unicode.IsLetter(before) || unicode.IsDigit(before)) { // such as snake_case
+			continue
+		}
+		if at[1] == len(m.line) && !last {
+			return "", true
+		}
+		inner, used := m.line[at[2]:at[3]], at[3]+at[2]
+		switch s.style {
+		case styleLink:
+			url := m.line[at[4]:at[5]]
+			if shown = m.text(at[1], styleLink, inner); inner != url {
+				shown += m.painted(styleDim, " ("+url+")")
+			}
+			return shown, false
+		case styleCode:
+			return m.text(used, styleCode, cmp.Or(strings.TrimSpace(inner), inner)), false
+		case "":
+			return m.text(at[3], "", inner), false
+		}
+		within := markdown{line: inner, base: strings.Trim(m.base+";"+s.style, ";"), plain: m.plain}
+		m.text(used, "", "")
+		return within.inline(true), false
 	}
-	return m.painted("", text)
+	return "", !last && spanBegun().MatchString(m.line)
+}
+
+// text takes so many bytes off the line and shows a text for them.
+func (m *markdown) text(n int, style, shown string) string {
+	if n > 0 {
+		m.last, _ = utf8.DecodeLastRuneInString(m.line[:n])
+	}
+	m.line = m.line[n:]
+	return m.painted(style, shown)
 }
 
 func (m *markdown) painted(style, text string) string {
@@ -150,81 +197,6 @@ func (m *markdown) painted(style, text string) string {
 		return text
 	}
 	return painted(strings.Trim(m.base+";"+style, ";"), text)
-}
-
-// marked shows what is marked at the begin of the line. used is how many bytes that is: 0 = nothing is marked,
-// -1 = the mark does not end in the line, of which more may come unless this is the last of it.
-func (m *markdown) marked(last bool) (shown string, used int) {
-	mark := m.line[:len(m.line)-len(strings.TrimLeft(m.line, m.line[:1]))]
-	rest := m.line[len(mark):]
-	switch mark[0] {
-	case '\\':
-		if len(m.line) == 1 {
-			return "", -1
-		}
-		if next := m.line[1]; next < utf8.RuneSelf && (unicode.IsPunct(rune(next)) || unicode.IsSymbol(rune(next))) {
-			return m.painted("", m.line[1:2]), 2
-		}
-		return "", 0
-	case '[':
-		if found := link().FindStringSubmatch(m.line); found != nil {
-			if shown = m.painted(styleLink, found[1]); found[1] != found[2] {
-				shown += m.painted(styleDim, " ("+found[2]+")")
-			}
-			return shown, len(found[0])
-		}
-		if linkBegun().MatchString(m.line) {
-			return "", -1
-		}
-		return "", 0
-	case '`':
-		end := closing(rest, mark, func(string, string) bool { return true })
-		if end < 0 || !last && end+len(mark) == len(rest) {
-			return "", -1
-		}
-		return m.painted(styleCode, strings.TrimSpace(rest[:end])), end + 2*len(mark)
-	}
-	return m.emphasis(mark, rest, last)
-}
-
-// emphasis is marked for what stars, underlines and tildes begin.
-func (m *markdown) emphasis(mark, rest string, last bool) (shown string, used int) {
-	style := map[string]string{"*": "3", "_": "3", "**": "1", "__": "1", "***": "1;3", "~~": "9"}[mark]
-	within := mark[0] == '_' && letter(m.last) // a name such as snake_case
-	switch {
-	case rest == "":
-		return "", -1
-	case style == "" || within || strings.HasPrefix(rest, " "):
-		return "", 0
-	}
-	end := closing(rest, mark, func(before, after string) bool {
-		next, _ := utf8.DecodeRuneInString(after)
-		return !strings.HasSuffix(before, " ") && (mark[0] != '_' || !letter(next))
-	})
-	if end < 0 || !last && end+len(mark) == len(rest) {
-		return "", -1
-	}
-	inner := markdown{line: rest[:end], base: strings.Trim(m.base+";"+style, ";"), plain: m.plain}
-	return inner.inline(true), end + 2*len(mark)
-}
-
-func letter(r rune) bool { return r != utf8.RuneError && (unicode.IsLetter(r) || unicode.IsDigit(r)) }
-
-// closing finds the mark in a text that fits: a run of its character that is as long. -1 = there is none.
-func closing(text, mark string, fits func(before, after string) bool) int {
-	for at := 0; ; {
-		i := strings.IndexByte(text[at:], mark[0])
-		if i < 0 {
-			return -1
-		}
-		at += i
-		after := strings.TrimLeft(text[at:], mark[:1])
-		n := len(text) - at - len(after)
-		if n == len(mark) && at > 0 && fits(text[:at], after) {
-			return at
-		}
-		at += n
-	}
 }
 
 // table shows the table that has ended.

@@ -2,10 +2,11 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
+	"strconv"
 	"sync"
 
 	"github.com/go-json-experiment/json"
@@ -19,15 +20,14 @@ import (
 type rpcConn struct {
 	to    io.WriteCloser
 	event func(wire.EventType, jsontext.Value) // called in the order of the events; it must not call the host
+	gone  chan struct{}                        // closed when the host has ended
+	over  error                                // why, once gone is closed
 
 	writing sync.Mutex // held while a line is written
-
-	gone chan struct{} // closed when the host has ended
 
 	mu      sync.Mutex // guards the fields below
 	last    int        // id of a request
 	waiting map[int]chan<- rpcAnswer
-	over    error // why no answer comes any more
 }
 
 // rpcAnswer is a line of the host: an answer, or an event.
@@ -43,6 +43,13 @@ type rpcAnswer struct {
 	} `json:"params"`
 }
 
+// newRPC makes a client of the host that reads to and writes from.
+func newRPC(to io.WriteCloser, from *io.PipeReader, event func(wire.EventType, jsontext.Value)) *rpcConn {
+	c := &rpcConn{to: to, event: event, gone: make(chan struct{}), waiting: make(map[int]chan<- rpcAnswer)}
+	go c.read(from)
+	return c
+}
+
 // read takes the lines of the host until there are no more.
 func (c *rpcConn) read(from *io.PipeReader) {
 	in := bufio.NewReaderSize(from, 64<<10)
@@ -55,7 +62,10 @@ func (c *rpcConn) read(from *io.PipeReader) {
 		switch {
 		case err != nil:
 			from.CloseWithError(err) // what the host writes has no reader any more
-			c.end(err)
+			if c.over = err; errors.Is(err, io.EOF) || errors.Is(err, io.ErrClosedPipe) {
+				c.over = errHostEnded
+			}
+			close(c.gone)
 			return
 		case a.ID == nil:
 			c.event(a.Params.Type, a.Params.Payload)
@@ -71,58 +81,35 @@ func (c *rpcConn) read(from *io.PipeReader) {
 	}
 }
 
-func (c *rpcConn) end(err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrClosedPipe) {
-		err = errors.New("the host has ended")
-	}
-	c.over = err
-	for _, to := range c.waiting {
-		close(to)
-	}
-	c.waiting = nil
-	close(c.gone)
-}
+var errHostEnded = errors.New("the host has ended")
 
 // call makes a request and decodes its answer into result, unless that is nil.
 func (c *rpcConn) call(ctx context.Context, method string, params, result any) error {
 	answer := make(chan rpcAnswer, 1)
 	c.mu.Lock()
-	if c.over != nil {
-		defer c.mu.Unlock()
-		return c.over
-	}
 	c.last++
 	id := c.last
-	if c.waiting == nil {
-		c.waiting = make(map[int]chan<- rpcAnswer)
-	}
 	c.waiting[id] = answer
 	c.mu.Unlock()
-	line, err := protocol.AppendJSON(nil, map[string]any{"jsonrpc": wire.Version, "id": id, "method": method, "params": params})
+	raw, err := protocol.AppendJSON(nil, params)
 	if err != nil {
 		return err
 	}
+	line := wire.AppendCall(nil, jsontext.Value(strconv.Itoa(id)), method, raw)
 	c.writing.Lock()
-	_, err = c.to.Write(append(line, '\n'))
+	_, err = c.to.Write(append(line, '\n')) // of a host that has ended, gone tells
 	c.writing.Unlock()
-	if err != nil {
-		return fmt.Errorf("the host takes no requests: %w", err)
-	}
 	select {
-	case a, ok := <-answer:
+	case a := <-answer:
 		switch {
-		case !ok:
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			return c.over
 		case a.Error != nil:
 			return errors.New(a.Error.Message)
 		case result != nil:
 			return json.Unmarshal(a.Result, result)
 		}
 		return nil
+	case <-c.gone:
+		return cmp.Or(c.over, err)
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}

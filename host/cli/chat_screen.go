@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"os"
@@ -61,6 +62,8 @@ type chatScreen struct {
 	drawn bool   // the next line is that Enter alone
 	end   bool   // there are no more keys
 
+	erased bool // characters were taken back, of which some may be wider than the Terminal knows
+
 	mu     sync.Mutex // guards the fields below; taken before the Terminal is written to
 	column bool       // the last line has not ended
 	kind   string     // of the piece before; "" = none
@@ -85,7 +88,7 @@ func newChatScreen(in, out *os.File, color bool) (*chatScreen, error) {
 	s.term = term.NewTerminal(struct {
 		io.Reader
 		io.Writer
-	}{keysOf{s}, out}, "")
+	}{keysOf{s}, redrawn{out}}, "")
 	s.term.AutoCompleteCallback = s.key
 	s.term.SetBracketedPasteMode(true)
 	s.restore = sync.OnceFunc(func() {
@@ -95,6 +98,17 @@ func newChatScreen(in, out *os.File, color bool) (*chatScreen, error) {
 	})
 	go s.pump(in) // until the process ends: a terminal cannot be told to stop
 	return s, nil
+}
+
+// redrawn has the line editor, which counts each character as one column, take its line away as a whole.
+type redrawn struct{ io.Writer }
+
+var lineTaken = lazily(`\x1b\[\d*D\x1b\[K`)
+
+// Write implements io.Writer.
+func (r redrawn) Write(p []byte) (int, error) {
+	_, err := r.Writer.Write(lineTaken().ReplaceAll(p, []byte("\r\x1b[K")))
+	return len(p), err
 }
 
 // pump passes keys on.
@@ -135,12 +149,16 @@ func (s keysOf) Read(p []byte) (int, error) {
 		s.enter, s.drawn = false, true
 		return copy(p, "\r"), nil
 	case len(s.rest) == 0:
+		if s.erased {
+			_, _ = s.term.Write(nil) // which draws the line again
+		}
 		select {
 		case s.rest = <-s.input:
 		case <-s.ended:
 			return 0, io.EOF
 		}
 		s.resize()
+		s.erased = bytes.ContainsAny(s.rest, "\x7f\b")
 		if strings.Contains(string(s.rest), "\x1b") { // a paste, or an arrow, which s.key is not told
 			s.types()
 		}
@@ -433,7 +451,9 @@ func (s *chatScreen) putLocked(text string) {
 			s.held.Reset()
 		}
 		s.held.WriteString(rest)
-		text = begun + text
+		if text = begun + text; text == "" {
+			return
+		}
 	}
 	_, _ = s.term.Write([]byte(text)) // a terminal that is gone shows nothing
 }
