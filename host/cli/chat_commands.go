@@ -322,8 +322,8 @@ func (t *chat) undo(ctx context.Context, rest string) error {
 			t.screen.line(styleBad, "not restored: "+p.Path+": "+p.Why)
 		}
 		if err == nil {
-			t.screen.line(styleDim, fmt.Sprintf("restored checkpoint %d (a2e checkpoints restore %d undoes that)", done.To,
-				done.From))
+			const text = "restored checkpoint %d (a2e checkpoints restore %d undoes that)"
+			t.screen.line(styleDim, fmt.Sprintf(text, done.To, done.From))
 		}
 		return err
 	})
@@ -359,8 +359,8 @@ func (t *chat) filesLike(begun, mark string) (all []string) {
 	dir, name := filepath.Split(begun)
 	entries, _ := os.ReadDir(t.place(dir)) // of a folder that is none there are none
 	for _, e := range entries {
-		hidden := strings.HasPrefix(e.Name(), ".") && name == ""
-		if hidden || !strings.HasPrefix(e.Name(), name) || strings.Contains(e.Name(), " ") || seen(e.Name()) != e.Name() {
+		hidden := strings.HasPrefix(e.Name(), ".") && name == "" || strings.Contains(e.Name(), " ")
+		if hidden || !strings.HasPrefix(e.Name(), name) || seen(e.Name()) != e.Name() {
 			continue
 		}
 		one := mark + dir + e.Name()

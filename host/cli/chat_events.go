@@ -332,7 +332,7 @@ func (t *chat) permit(ctx context.Context, e *chatEvent, call *chatCall) (action
 	defer t.person.turn.Unlock()
 	what, always := e.Call.arguments(), "this very call"
 	if len(what) > maxAsked {
-		what = fmt.Sprintf("%s… and %d bytes more, which are not shown", protocol.Head(what, maxAsked), len(what)-maxAsked)
+		what = protocol.Head(what, maxAsked) + fmt.Sprintf("… (%d bytes more are not shown)", len(what)-maxAsked)
 	}
 	if e.allows() == e.Call.Name {
 		always = "each call of " + e.Call.Name

@@ -157,7 +157,8 @@ func (m *markdown) span(last bool) (shown string, waits bool) {
 	before := m.last
 	for _, s := range spans {
 		at := s.pattern().FindStringSubmatchIndex(m.line)
-		if at == nil || m.line[0] == '_' && (unicode.IsLetter(before) || unicode.IsDigit(before)) { // such as snake_case
+		within := unicode.IsLetter(before) || unicode.IsDigit(before) // of a name such as snake_case
+		if at == nil || m.line[0] == '_' && within {
 			continue
 		}
 		if at[1] == len(m.line) && !last {
@@ -176,9 +177,9 @@ func (m *markdown) span(last bool) (shown string, waits bool) {
 		case "":
 			return m.text(at[3], "", inner), false
 		}
-		within := markdown{line: inner, base: strings.Trim(m.base+";"+s.style, ";"), plain: m.plain}
+		inside := markdown{line: inner, base: strings.Trim(m.base+";"+s.style, ";"), plain: m.plain}
 		m.text(used, "", "")
-		return within.inline(true), false
+		return inside.inline(true), false
 	}
 	return "", !last && spanBegun().MatchString(m.line)
 }
