@@ -212,13 +212,19 @@ func toolParameters(tools []protocol.ToolDefinition, name string) (params []para
 // skillParameters returns what a skill takes; nil = there is no such skill.
 func skillParameters(skills []protocol.SkillDefinition, name string) (params []parameter) {
 	for _, s := range skills {
-		properties, _ := s.InputSchema["properties"].(map[string]any)
-		for _, p := range schema.Parameters(s.InputSchema) {
-			property, _ := properties[p.Name].(map[string]any)
-			if s.Name == name {
-				params = append(params, parameter{p, schema.Types(property), schema.Types(property["items"])})
-			}
+		if s.Name == name {
+			params = append(params, parametersOf(s.InputSchema)...)
 		}
+	}
+	return params
+}
+
+// parametersOf returns the parameters of an object that a JSON Schema describes.
+func parametersOf(input map[string]any) (params []parameter) {
+	properties, _ := input["properties"].(map[string]any)
+	for _, p := range schema.Parameters(input) {
+		property, _ := properties[p.Name].(map[string]any)
+		params = append(params, parameter{p, schema.Types(property), schema.Types(property["items"])})
 	}
 	return params
 }

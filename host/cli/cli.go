@@ -105,6 +105,7 @@ type commands struct {
 	Undo        undoCmd        `cmd:"" group:"state" help:"Undo the last changes to the workspace."`
 	State       stateCmd       `cmd:"" group:"state" help:"Export or import what the plugins keep."`
 
+	Call    callCmd    `cmd:"" group:"debug" help:"Send a request of any type and print the answer."`
 	Inspect inspectCmd `cmd:"" group:"debug" help:"Show the messages of a host or a record in the browser."`
 	Replay  replayCmd  `cmd:"" group:"debug" help:"Send a record to a host again and report what differs."`
 

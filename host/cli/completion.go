@@ -234,6 +234,11 @@ func (c *completion) names(kind string) (names map[string]string) {
 		for _, name := range partNames() {
 			names[name] = ""
 		}
+	case "request":
+		for _, name := range requestTypes() {
+			info, _ := requestType(name)
+			names[name] = protocol.Describe(info.Type).Text
+		}
 	case "tool":
 		for _, t := range c.tools() {
 			names[t.Name] = t.Description

@@ -219,19 +219,14 @@ func (s envStepCmd) Run(cmd *commands, sys *System) error {
 }
 
 type envCloseCmd struct {
+	sends
 	Episode string `arg:"" help:"The episode."`
 }
 
-// Run ends the episode.
-func (e envCloseCmd) Run(cmd *commands, sys *System) error {
-	return cmd.ask(sys, envAgent, protocol.CapEnv, func(ctx context.Context, c *client.Client) error {
-		var resp protocol.EnvCloseResponse
-		if err := c.Call(ctx, protocol.TypeEnvCloseReq, &protocol.EnvCloseRequest{EpisodeID: e.Episode}, &resp); err != nil {
-			return err
-		}
-		_, err := fmt.Fprintf(sys.Out, "closed %s\n", oneLine(e.Episode))
-		return err
-	})
+// printClosed says which episode ended.
+func printClosed(x *exchange) error {
+	_, err := fmt.Fprintf(x.sys.Out, "closed %s\n", oneLine(fmt.Sprint(x.members["episode_id"])))
+	return err
 }
 
 // readActions reads actions out of words: a type with key=value behind it, or a JSON object.

@@ -33,14 +33,17 @@ type memoryCmd struct {
 
 // memoryOf says whose memory a command is about.
 type memoryOf struct {
+	sends
 	Agent     string            `default:"a2e" placeholder:"ID" help:"The agent id: episodic entries belong to one, semantic ones to all. Default: ${default}."`
 	Namespace string            `default:"default" placeholder:"NAME" help:"The namespace; entries of other namespaces are not shown. Default: ${default}."`
 	Scope     map[string]string `mapsep:"none" placeholder:"KEY=VALUE" help:"The scope with which the agent opened its memory; may be given several times."`
 }
 
-// with opens the memory as an agent does and hands its id to do.
-func (m memoryOf) with(cmd *commands, sys *System, do func(ctx context.Context, c *client.Client, id string) error) error {
-	return cmd.ask(sys, m.Agent, protocol.CapMemory, func(ctx context.Context, c *client.Client) error {
+// open has the memory opened as an agent does before the request.
+func (m memoryOf) open(x *exchange) {
+	x.agent, x.namespace = m.Agent, m.Namespace
+	x.without("agent", "namespace", "scope")
+	x.begin = func(ctx context.Context, c *client.Client) error {
 		var opened protocol.MemoryInitResponse
 		req := &protocol.MemoryInitRequest{Namespace: m.Namespace, Scope: m.Scope}
 		if err := c.Call(ctx, protocol.TypeMemoryInitReq, req, &opened); err != nil {
@@ -49,8 +52,9 @@ func (m memoryOf) with(cmd *commands, sys *System, do func(ctx context.Context, 
 		if !opened.Success {
 			return errors.New("the host opened no memory")
 		}
-		return do(ctx, c, opened.MemoryID)
-	})
+		x.members["memory_id"] = opened.MemoryID
+		return nil
+	}
 }
 
 // memorySelect says which entries of it.
@@ -58,51 +62,24 @@ type memorySelect struct {
 	Tier   string   `enum:",episodic,semantic" default:"" placeholder:"TIER" help:"Only this tier: episodic or semantic."`
 	Tag    []string `sep:"none" placeholder:"TAG" help:"Only entries with this tag; with several, with any of them."`
 	AllTag []string `sep:"none" placeholder:"TAG" help:"Only entries with this tag; with several, with all of them."`
-	Filter string   `placeholder:"JSON" help:"Only entries whose content fits, such as {\"user.age\":{\"gt\":30}}."`
+	Filter object   `placeholder:"JSON" help:"Only entries whose content fits, such as {\"user.age\":{\"gt\":30}}."`
 	Source string   `placeholder:"TEXT" help:"Only entries of this source."`
 	Folder string   `placeholder:"DIR" help:"Only entries that were last stored in this folder; . is this one."`
-	Since  string   `placeholder:"TIME" help:"Only entries stored at this time or later: 2026-01-31, 2026-01-31T12:00:00Z, or 24h for a day ago."`
-	Until  string   `placeholder:"TIME" help:"Only entries stored before this time."`
+	Since  moment   `placeholder:"TIME" help:"Only entries stored since then: 2026-01-31, 2026-01-31T12:00:00Z, or 24h ago."`
+	Until  moment   `placeholder:"TIME" help:"Only entries stored before this time."`
 	Below  bool     `help:"Also the namespaces below the one of --namespace: users/7 is below users."`
 }
 
-// selection returns it as requests have it.
-func (m memorySelect) selection(namespace string) (sel protocol.MemorySelection, err error) {
-	sel = protocol.MemorySelection{Tier: protocol.MemoryTier(m.Tier), Tags: m.Tag, AllTags: m.AllTag, Source: m.Source}
+// choose completes the members of the request that choose entries.
+func (m memorySelect) choose(x *exchange, namespace string) (err error) {
+	x.without("below")
 	if m.Below {
-		sel.NamespacePrefix = &namespace
+		x.members["namespace_prefix"] = namespace
 	}
-	if sel.Folder = m.Folder; m.Folder != "" && m.Folder != "." { // that is the workspace
-		if sel.Folder, err = filepath.Abs(m.Folder); err != nil {
-			return sel, err
-		}
+	if m.Folder != "" && m.Folder != "." { // that is the workspace
+		x.members["folder"], err = filepath.Abs(m.Folder)
 	}
-	if m.Filter != "" {
-		if sel.Filter, err = protocol.ParseObject([]byte(m.Filter)); err != nil {
-			return sel, fail(exitUsage, fmt.Errorf(`--filter %s: it is a JSON object such as {"user.age":{"gt":30}}: %w`, oneLine(m.Filter), err))
-		}
-	}
-	if sel.Since, err = timeOf("--since", m.Since); err != nil {
-		return sel, err
-	}
-	sel.Until, err = timeOf("--until", m.Until)
-	return sel, err
-}
-
-// timeOf returns the time of a flag in seconds since 1970; 0 = none was given.
-func timeOf(flag, text string) (float64, error) {
-	if text == "" {
-		return 0, nil
-	}
-	if ago, err := time.ParseDuration(text); err == nil && ago >= 0 {
-		return float64(time.Now().Add(-ago).UnixMicro()) / 1e6, nil
-	}
-	for _, layout := range []string{time.RFC3339, time.DateTime, time.DateOnly} {
-		if at, err := time.ParseInLocation(layout, text, time.Local); err == nil && at.Unix() > 0 {
-			return float64(at.UnixMicro()) / 1e6, nil
-		}
-	}
-	return 0, fail(exitUsage, fmt.Errorf("%s %s: it is a time after 1970 such as 2026-01-31, 2026-01-31T12:00:00Z, or 24h for a day ago", flag, oneLine(text)))
+	return err
 }
 
 // memoryPick says which entries are printed, and how.
@@ -114,54 +91,49 @@ type memoryPick struct {
 	JSON   bool   `name:"json" help:"Print the entries as JSON."`
 }
 
-// print asks for entries and prints them.
-func (m memoryPick) print(cmd *commands, sys *System, req *protocol.MemoryRetrieveRequest) (err error) {
-	if req.MemorySelection, err = m.selection(m.Namespace); err != nil {
+func (m memoryPick) fill(x *exchange) error {
+	m.open(x)
+	return m.choose(x, m.Namespace)
+}
+
+// printFound prints the entries that were found, and tells of those that were not asked for.
+func printFound(x *exchange) error {
+	x.remarks()
+	others, err := x.others()
+	if err != nil && x.members["tier"] != string(protocol.TierSemantic) {
 		return err
 	}
-	req.Limit, req.Cursor = m.Limit, m.Cursor
-	var found memoryAnswer
-	err = m.ask(cmd, sys, req, &found)
-	if err != nil {
-		return err
+	var more struct {
+		Entries []jsontext.Value `json:"entries"`
+		Total   int              `json:"total"`
+		Cursor  string           `json:"next_cursor"`
 	}
-	others, err := m.others(cmd, sys)
-	if err != nil && m.Tier != string(protocol.TierSemantic) {
-		return err
+	if err := x.answer.Decode(&more); err == nil && more.Cursor != "" {
+		say(x.sys.Err, "%d of %d entries; --limit gives more, --cursor %s the next ones",
+			len(more.Entries), more.Total, more.Cursor)
 	}
-	if found.NextCursor != "" {
-		say(sys.Err, "%d of %d entries; --limit gives more, --cursor %s the next ones", len(found.Entries), found.Total, found.NextCursor)
-	}
-	if m.JSON {
-		err = printJSON(sys.Out, found.Entries)
-	} else {
-		err = printEntries(sys, "SCORE", found.Entries)
-	}
+	err = printEntries(x, "SCORE", func(e memoryEntry) string { return strconv.FormatFloat(e.Score, 'f', 2, 64) })
 	if others != "" {
-		say(sys.Err, "other entries, which --agent and --namespace show: %s", others)
+		say(x.sys.Err, "other entries, which --agent and --namespace show: %s", others)
 	}
 	return err
 }
 
-// memoryAnswer is what the commands take from an answer.
-type memoryAnswer struct {
-	Entries    []jsontext.Value           `json:"entries"`
-	Total      int                        `json:"total"`
-	NextCursor string                     `json:"next_cursor"`
-	Namespaces []protocol.MemoryNamespace `json:"namespaces"`
-	Detail     map[string]any             `json:"detail"`
+// printVersions prints the versions of an entry.
+func printVersions(x *exchange) error {
+	x.remarks()
+	return printEntries(x, "VERSION", func(e memoryEntry) string { return strconv.Itoa(e.Version) })
 }
 
-// ask sends a request and tells what its answer remarks.
-func (m memoryOf) ask(cmd *commands, sys *System, req *protocol.MemoryRetrieveRequest, found *memoryAnswer) error {
-	err := m.with(cmd, sys, func(ctx context.Context, c *client.Client, id string) error {
-		req.MemoryID = id
-		return c.Call(ctx, protocol.TypeMemoryRetrieveReq, req, found)
-	})
-	for _, name := range slices.Sorted(maps.Keys(found.Detail)) {
-		say(sys.Err, "note: %s: %s", oneLine(name), oneLine(wirePhrases().Replace(fmt.Sprint(found.Detail[name]))))
+// remarks tells what the answer remarks.
+func (x *exchange) remarks() {
+	var said struct {
+		Detail map[string]any `json:"detail"`
 	}
-	return err
+	_ = x.answer.Decode(&said) // or it remarks nothing
+	for _, name := range slices.Sorted(maps.Keys(said.Detail)) {
+		say(x.sys.Err, "note: %s: %s", oneLine(name), oneLine(wirePhrases().Replace(fmt.Sprint(said.Detail[name]))))
+	}
 }
 
 // usualAgent is whose memory the commands show where nothing is said.
@@ -169,9 +141,9 @@ const usualAgent = "a2e"
 
 // others tells which agents have entries beside the one asked for, and is an error where that
 // one was named and has none.
-func (m memoryOf) others(cmd *commands, sys *System) (others string, err error) {
+func (x *exchange) others() (others string, err error) {
 	var all []memory.Owner
-	cfg, err := cmd.load(sys, func(string) {}) // ask tells the warnings
+	cfg, err := x.cmd.load(x.sys, func(string) {}) // ask tells the warnings
 	if err != nil {
 		return "", err
 	}
@@ -188,12 +160,12 @@ func (m memoryOf) others(cmd *commands, sys *System) (others string, err error) 
 	var names, words []string
 	for _, o := range all {
 		names = append(names, o.Agent)
-		if o.Agent != m.Agent || o.Namespace != m.Namespace {
+		if o.Agent != x.agent || o.Namespace != x.namespace {
 			words = append(words, fmt.Sprintf("%s (%d in %s)", oneLine(o.Agent), o.Entries, oneLine(o.Namespace)))
 		}
 	}
-	if m.Agent != usualAgent && len(names) > 0 && !slices.Contains(names, m.Agent) {
-		return "", fail(exitFailed, unknown("agent with entries of its own called", m.Agent, slices.Compact(names)))
+	if x.agent != usualAgent && len(names) > 0 && !slices.Contains(names, x.agent) {
+		return "", fail(exitFailed, unknown("agent with entries of its own called", x.agent, slices.Compact(names)))
 	}
 	if more := len(words) - maxOffered; more > 0 {
 		words = append(words[:maxOffered], fmt.Sprintf("and %d more", more))
@@ -213,28 +185,14 @@ type memoryEntry struct {
 	Folder    string         `json:"folder"`
 }
 
-// printEntries prints a line each, which begins with the entry's SCORE or VERSION.
-func printEntries(sys *System, first string, entries []jsontext.Value) error {
-	if len(entries) == 0 {
-		say(sys.Err, "no entry")
-		return nil
-	}
-	var t table
-	t.header(first, "TIER", "WRITTEN", "KEY", "TAGS", "FOLDER", "CONTENT")
+// printEntries prints a line each, which begins with what first says of the entry.
+func printEntries(x *exchange, title string, first func(memoryEntry) string) error {
 	now := time.Now()
-	for _, raw := range entries {
-		var e memoryEntry
-		if err := json.Unmarshal(raw, &e); err != nil {
-			return fmt.Errorf("an entry cannot be read: %w", err)
-		}
-		number := strconv.FormatFloat(e.Score, 'f', 2, 64)
-		if first == "VERSION" {
-			number = strconv.Itoa(e.Version)
-		}
-		t.row(number, e.Tier, shortTime(e.UpdatedAt, now), string(e.Key), strings.Join(e.Tags, ","), e.Folder,
-			textOf(e.Content))
-	}
-	return t.show(sys)
+	columns := []string{title, "TIER", "WRITTEN", "KEY", "TAGS", "FOLDER", "CONTENT"}
+	return printRows(x, "entries", "no entry", columns, func(e memoryEntry) []string {
+		tags := strings.Join(e.Tags, ",")
+		return []string{first(e), e.Tier, shortTime(e.UpdatedAt, now), string(e.Key), tags, e.Folder, textOf(e.Content)}
+	})
 }
 
 // shortTime returns seconds since 1970 as local time in few columns: as ls does, with
@@ -262,49 +220,31 @@ type memorySearchCmd struct {
 	MinScore float64 `default:"0" least:"0" placeholder:"X" help:"Only entries of at least this relevance, 0 to 1."`
 }
 
-// Run searches as the agent's memory/retrieve/req does.
-func (s memorySearchCmd) Run(cmd *commands, sys *System) error {
+func (s memorySearchCmd) fill(x *exchange) error {
 	if strings.TrimSpace(s.Query) == "" {
 		return fail(exitUsage, errors.New("there is nothing to search for; `a2e memory list` lists all entries"))
 	}
 	if !(s.MinScore >= 0 && s.MinScore <= 1) {
 		return fail(exitUsage, fmt.Errorf("--min-score %v: it is a number from 0 to 1", s.MinScore))
 	}
-	return s.print(cmd, sys, &protocol.MemoryRetrieveRequest{Query: s.Query, MinScore: s.MinScore})
+	return s.memoryPick.fill(x)
 }
 
 type memoryListCmd struct {
 	memoryPick
 }
 
-// Run lists entries.
-func (l memoryListCmd) Run(cmd *commands, sys *System) error {
-	return l.print(cmd, sys, &protocol.MemoryRetrieveRequest{})
-}
-
 type memoryHistoryCmd struct {
-	Key string `arg:"" help:"The key of the entry, a JSON object."`
+	Key object `arg:"" help:"The key of the entry, a JSON object."`
 	memoryOf
 	Tier string `enum:",episodic,semantic" default:"" placeholder:"TIER" help:"Only this tier: episodic or semantic."`
 	JSON bool   `name:"json" help:"Print the versions as JSON."`
 }
 
-// Run prints the versions of an entry.
-func (h memoryHistoryCmd) Run(cmd *commands, sys *System) error {
-	key, err := protocol.ParseObject([]byte(h.Key))
-	if err != nil {
-		return fail(exitUsage, fmt.Errorf("%s: %w", oneLine(h.Key), err))
-	}
-	var found memoryAnswer
-	req := &protocol.MemoryRetrieveRequest{History: true, Limit: 10_000}
-	req.Keys, req.Tier = []protocol.Object{key}, protocol.MemoryTier(h.Tier)
-	if err := h.ask(cmd, sys, req, &found); err != nil {
-		return err
-	}
-	if h.JSON {
-		return printJSON(sys.Out, found.Entries)
-	}
-	return printEntries(sys, "VERSION", found.Entries)
+func (h memoryHistoryCmd) fill(x *exchange) error {
+	x.members["keys"] = []object{h.Key}
+	h.open(x)
+	return nil
 }
 
 type memoryNamespacesCmd struct {
@@ -314,17 +254,23 @@ type memoryNamespacesCmd struct {
 	JSON  bool `name:"json" help:"Print them as JSON."`
 }
 
-// Run prints the namespaces of the scope, by name.
-func (n memoryNamespacesCmd) Run(cmd *commands, sys *System) error {
-	var found memoryAnswer
-	req := &protocol.MemoryRetrieveRequest{ListNamespaces: true, MaxDepth: n.Depth, Limit: n.Limit}
-	if err := n.ask(cmd, sys, req, &found); err != nil {
-		return err
+func (n memoryNamespacesCmd) fill(x *exchange) error {
+	n.open(x)
+	return nil
+}
+
+// printNamespaces prints the namespaces of the scope, by name.
+func printNamespaces(x *exchange) error {
+	x.remarks()
+	var found struct {
+		Namespaces []jsontext.Value `json:"namespaces"`
+		Total      int              `json:"total"`
 	}
-	if more := found.Total - len(found.Namespaces); more > 0 {
-		say(sys.Err, "and %d more; --limit gives more", more)
+	if err := x.answer.Decode(&found); err == nil && found.Total > len(found.Namespaces) {
+		say(x.sys.Err, "and %d more; --limit gives more", found.Total-len(found.Namespaces))
 	}
-	return list(sys, n.JSON, found.Namespaces, "no namespace", []string{"ENTRIES", "NAMESPACE"}, func(one protocol.MemoryNamespace) []string {
+	columns := []string{"ENTRIES", "NAMESPACE"}
+	return printRows(x, "namespaces", "no namespace", columns, func(one protocol.MemoryNamespace) []string {
 		return []string{strconv.Itoa(one.Entries), one.Namespace}
 	})
 }
@@ -332,18 +278,14 @@ func (n memoryNamespacesCmd) Run(cmd *commands, sys *System) error {
 type memoryForgetCmd struct {
 	memoryOf
 	memorySelect
-	Key []string `sep:"none" placeholder:"JSON" help:"The key of an entry, a JSON object; may be given several times."`
+	Key []object `sep:"none" placeholder:"JSON" help:"The key of an entry, a JSON object; may be repeated."`
 	All bool     `help:"All entries of the memory, of the tier if one is given."`
 	Yes bool     `help:"Confirm that all of them are deleted."`
 }
 
-// Run deletes entries and prints how many there were.
-func (f memoryForgetCmd) Run(cmd *commands, sys *System) error {
-	sel, err := f.selection(f.Namespace)
-	some := len(f.Key)+len(f.Tag)+len(f.AllTag)+sel.Filter.Len() > 0 || f.Source+f.Folder+f.Since+f.Until != ""
+func (f memoryForgetCmd) fill(x *exchange) error {
+	some := len(f.Key)+len(f.Tag)+len(f.AllTag)+f.Filter.Len() > 0 || f.Source+f.Folder != "" || f.Since+f.Until > 0
 	switch {
-	case err != nil:
-		return err
 	case f.All && some:
 		return fail(exitUsage, errors.New("--all forgets everything: give --all or what to forget, not both"))
 	case f.All && !f.Yes:
@@ -351,27 +293,21 @@ func (f memoryForgetCmd) Run(cmd *commands, sys *System) error {
 	case !f.All && !some:
 		return fail(exitUsage, errors.New("say what to forget, with --key, --tag, --all-tag, --filter, --source, "+
 			"--folder, --since, --until or --all"))
+	case !f.All:
+		delete(x.members, "confirm")
 	}
-	for _, text := range f.Key {
-		key, err := protocol.ParseObject([]byte(text))
-		if err != nil {
-			return fail(exitUsage, fmt.Errorf("--key %s: %w", oneLine(text), err))
-		}
-		sel.Keys = append(sel.Keys, key)
-	}
-	var forgot protocol.MemoryForgetResponse
-	err = f.with(cmd, sys, func(ctx context.Context, c *client.Client, id string) error {
-		return c.Call(ctx, protocol.TypeMemoryForgetReq, &protocol.MemoryForgetRequest{
-			MemoryID: id, MemorySelection: sel, All: f.All, Confirm: f.Yes && f.All,
-		}, &forgot)
-	})
-	if err != nil {
+	f.open(x)
+	return f.choose(x, f.Namespace)
+}
+
+// printForgotten prints how many entries were deleted.
+func printForgotten(x *exchange) error {
+	deleted, _ := x.answer.Field("deleted")
+	_, err := x.others()
+	if err != nil && string(deleted) == "0" && x.members["tier"] != string(protocol.TierSemantic) {
 		return err
 	}
-	if _, err := f.others(cmd, sys); err != nil && forgot.Deleted == 0 && f.Tier != string(protocol.TierSemantic) {
-		return err
-	}
-	_, err = fmt.Fprintf(sys.Out, "%d deleted\n", forgot.Deleted)
+	_, err = fmt.Fprintf(x.sys.Out, "%s deleted\n", deleted)
 	return err
 }
 
@@ -384,19 +320,7 @@ type memoryAddCmd struct {
 	TTL    time.Duration `name:"ttl" placeholder:"TIME" help:"How long it is kept, such as 24h. Default: forever."`
 }
 
-// addedEntry is an entry as memory/store/req has it.
-type addedEntry struct {
-	Key     jsontext.Value `json:"key"`
-	Content string         `json:"content"`
-	Tier    string         `json:"tier"`
-	Tags    []string       `json:"tags"`
-	Source  string         `json:"source"`
-	TTL     float64        `json:"ttl,omitzero"` // seconds
-}
-
-// Run stores the entry and prints its key.
-func (m memoryAddCmd) Run(cmd *commands, sys *System) error {
-	e := addedEntry{Tier: m.Tier, Tags: append([]string{}, m.Tag...), Source: m.Source, TTL: m.TTL.Seconds()}
+func (m memoryAddCmd) fill(x *exchange) error {
 	key := uuid.NewString()
 	switch len(m.Words) {
 	case 1:
@@ -405,35 +329,48 @@ func (m memoryAddCmd) Run(cmd *commands, sys *System) error {
 	default:
 		return fail(exitUsage, fmt.Errorf("memory add takes [KEY] TEXT, and these are %d words; quote the text", len(m.Words)))
 	}
-	if e.Content = m.Words[len(m.Words)-1]; e.Content == "-" {
-		text, err := io.ReadAll(sys.In)
+	content := m.Words[len(m.Words)-1]
+	if content == "-" {
+		text, err := io.ReadAll(x.sys.In)
 		if err != nil {
 			return err
 		}
-		e.Content = strings.TrimSuffix(string(text), "\n")
+		content = strings.TrimSuffix(string(text), "\n")
 	}
-	if strings.TrimSpace(e.Content) == "" {
+	if strings.TrimSpace(content) == "" {
 		return fail(exitUsage, errors.New("there is nothing to remember: the text is empty"))
 	}
-	if e.Key = jsontext.Value(key); !strings.HasPrefix(key, "{") {
-		e.Key = append(protocol.AppendString([]byte(`{"id":`), key), '}')
-	} else if _, err := protocol.ParseObject(e.Key); err != nil {
+	if !strings.HasPrefix(key, "{") {
+		key = string(append(protocol.AppendString([]byte(`{"id":`), key), '}'))
+	} else if _, err := protocol.ParseObject([]byte(key)); err != nil {
 		return fail(exitUsage, fmt.Errorf("the key %s: %w", oneLine(key), err))
 	}
-	raw, err := json.Marshal(e)
-	if err != nil { // a text that is no UTF-8
+	entry := map[string]any{
+		"key": jsontext.Value(key), "content": content, "tier": m.Tier,
+		"tags": append([]string{}, m.Tag...), "source": m.Source,
+	}
+	if m.TTL > 0 {
+		entry["ttl"] = m.TTL.Seconds()
+	}
+	if _, err := json.Marshal(entry); err != nil { // a text that is no UTF-8
 		return fail(exitUsage, fmt.Errorf("the text: %w", err))
 	}
-	entry, err := protocol.ParseObject(raw)
-	if err != nil {
+	x.members = map[string]any{"entries": []any{entry}}
+	m.open(x)
+	return nil
+}
+
+// printStored prints the key of the entry.
+func printStored(x *exchange) error {
+	var stored protocol.MemoryStoreResponse
+	switch err := x.answer.Decode(&stored); {
+	case err != nil:
 		return err
+	case len(stored.Errors) > 0:
+		return errors.New(stored.Errors[0])
+	case len(stored.Stored) == 0:
+		return errors.New("the host stored no entry")
 	}
-	var resp protocol.MemoryStoreResponse
-	err = m.with(cmd, sys, func(ctx context.Context, c *client.Client, id string) error {
-		return c.Call(ctx, protocol.TypeMemoryStoreReq, &protocol.MemoryStoreRequest{MemoryID: id, Entries: []protocol.Object{entry}}, &resp)
-	})
-	if err == nil && len(resp.Errors) > 0 {
-		err = errors.New(resp.Errors[0])
-	}
-	return printID(sys, string(escapeUnseen(e.Key)), err)
+	_, err := fmt.Fprintf(x.sys.Out, "%s\n", escapeUnseen(stored.Stored[0].Raw()))
+	return err
 }

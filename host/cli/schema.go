@@ -195,10 +195,24 @@ type messageSchema struct {
 	Schema     *jsonschema.Schema  `json:"schema"`
 }
 
-// messageSchemas makes the schema of each message type from its Go struct and
-// the envelope.
+// messageSchemas makes the schema of each message type from its Go struct and the envelope.
 func messageSchemas() ([]messageSchema, error) {
-	opts := &jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
+	var out []messageSchema
+	for _, info := range protocol.Types() {
+		schema, err := schemaOf(info)
+		if err != nil {
+			return nil, err
+		}
+		envelope(schema, info)
+		out = append(out, messageSchema{info.Type, info.Capability, info.Direction, schema})
+	}
+	return out, nil
+}
+
+// schemaOf makes the schema of a message type without the envelope.
+func schemaOf(info protocol.Info) (*jsonschema.Schema, error) {
+	t := reflect.TypeOf(info.New()).Elem()
+	schema, err := jsonschema.ForType(t, &jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
 		reflect.TypeFor[protocol.Object]():                              {Type: "object"},
 		reflect.TypeFor[jsontext.Value]():                               {},
 		reflect.TypeFor[protocol.NullableMap[protocol.ToolParameter]](): {Types: []string{"null", "object"}},
@@ -206,22 +220,15 @@ func messageSchemas() ([]messageSchema, error) {
 			{Type: "array", Items: &jsonschema.Schema{Type: "string"}}, {Type: "null"},
 		}},
 		reflect.TypeFor[[]byte](): {Type: "string", ContentEncoding: "base64"},
-	}}
-	var out []messageSchema
-	for _, info := range protocol.Types() {
-		t := reflect.TypeOf(info.New()).Elem()
-		schema, err := jsonschema.ForType(t, opts)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", info.Type, err)
-		}
+	}})
+	if err == nil {
 		relax(schema)
-		if err := describe(schema, t); err != nil {
-			return nil, fmt.Errorf("%s: %w", info.Type, err)
-		}
-		envelope(schema, info)
-		out = append(out, messageSchema{info.Type, info.Capability, info.Direction, schema})
+		err = describe(schema, t)
 	}
-	return out, nil
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", info.Type, err)
+	}
+	return schema, nil
 }
 
 // relax opens the schema for what the wire allows: unknown fields, and absent

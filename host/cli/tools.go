@@ -208,7 +208,7 @@ func (c *commands) askWith(sys *System, agentID string, wanted []protocol.Capabi
 	c.person.answers(conn)
 	hello, err := conn.Handshake(ctx, agentID, wanted, "")
 	var refused *client.RefusedError
-	given := func(a protocol.CapabilityRow) bool { return a.Capability == wanted[0] }
+	given := func(a protocol.CapabilityRow) bool { return wanted[0] == a.Capability || wanted[0] == protocol.CapCore }
 	switch {
 	case errors.As(err, &refused) && refused.Reason == protocol.ReasonNoCaps, err == nil && !slices.ContainsFunc(hello.AcceptedCaps, given):
 		err = fail(exitConfig, fmt.Errorf("no plugin of the config provides %s", wanted[0]))

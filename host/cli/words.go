@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"net"
@@ -67,14 +68,6 @@ func lazily(expr string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expr) })
 }
 
-// fieldFlags are the flags whose fields have another name on the wire.
-func fieldFlags() map[string]string {
-	return map[string]string{
-		"deps": "after", "plan_id": "plan", "task_id": "task", "chain_id": "id", "episode_id": "episode",
-		"arguments": "args",
-	}
-}
-
 // wordedError is an error in the words of the command line.
 type wordedError struct {
 	text string
@@ -92,7 +85,9 @@ func inWords(err error, node *kong.Node) error {
 		return nil
 	}
 	text := err.Error()
-	if wire, ok := errors.AsType[*protocol.Error](err); ok {
+	if node != nil && node.Path() == "call" {
+		// the words of the wire are those that it was given
+	} else if wire, ok := errors.AsType[*protocol.Error](err); ok {
 		plain := wire.Message
 		if wire.Code == protocol.CodeSchemaViolation {
 			plain = wireField().ReplaceAllStringFunc(plain, func(field string) string { return flagOf(node, field) })
@@ -120,14 +115,21 @@ func inWords(err error, node *kong.Node) error {
 	return wordedError{text, err}
 }
 
+// fieldOf returns how the wire calls what a flag or an argument gives.
+func fieldOf(name string) string {
+	other := map[string]string{
+		"after": "deps", "plan": "plan_id", "task": "task_id", "id": "chain_id", "episode": "episode_id",
+		"args": "arguments",
+		"tag":  "tags", "all-tag": "all_tags", "column": "columns", "key": "keys", "depth": "max_depth",
+		"yes": "confirm",
+	}[name]
+	return cmp.Or(other, strings.ReplaceAll(name, "-", "_"))
+}
+
 // flagOf returns how the command line calls a field of a request, a JSON pointer behind a separator;
 // a field that the command does not have stays.
 func flagOf(node *kong.Node, field string) string {
 	parts := wireField().FindStringSubmatch(field)
-	name := strings.ReplaceAll(parts[2], "_", "-")
-	if other := fieldFlags()[parts[2]]; other != "" {
-		name = other
-	}
 	if node == nil {
 		return field
 	}
@@ -135,12 +137,14 @@ func flagOf(node *kong.Node, field string) string {
 	if parts[3] != "" {
 		inner = " " + parts[3]
 	}
-	for _, name := range []string{name, strings.TrimSuffix(name, "s")} {
-		if slices.ContainsFunc(node.Flags, func(f *kong.Flag) bool { return f.Name == name }) {
-			return parts[1] + "--" + name + inner
+	for _, f := range node.Flags {
+		if fieldOf(f.Name) == parts[2] {
+			return parts[1] + "--" + f.Name + inner
 		}
-		if slices.ContainsFunc(node.Positional, func(p *kong.Positional) bool { return p.Name == name }) {
-			return parts[1] + "<" + name + ">" + inner
+	}
+	for _, p := range node.Positional {
+		if fieldOf(p.Name) == parts[2] {
+			return parts[1] + "<" + p.Name + ">" + inner
 		}
 	}
 	return field

@@ -1,0 +1,40 @@
+package cli_test
+
+import (
+	"strings"
+	"testing"
+
+	"a2e/host/hosttest/assert"
+)
+
+// a2e call sends any request: fields are read as the schema of the type wants them, the answer is printed
+// whole, and a refusal is a failure.
+func TestCall(t *testing.T) {
+	t.Parallel()
+	dir := stateDir(t)
+	for _, c := range []struct {
+		line   string
+		code   int
+		stdout string // part of it
+		stderr string
+	}{
+		{"ping", 0, `"type": "pong"`, ""},
+		{"planning/plan/create name=5 columns=a columns=b --json", 0, `"columns":["a","b"]`, ""},
+		{"planning/plan/list/req", 0, `"name": "5"`, ""},
+		{`tool/call tool_name=echo arguments={"text":"hi"}`, 0, `"text": "hi"`, ""},
+		{`tool/call --args {"tool_name":"echo","arguments":{"text":"hi"}} --json`, 0, `"data":{"text":"hi"}`, ""},
+		{"planning/task/add plan_id=x title=y", 1, `"success": false`, `there is no plan "x"; planning/plan/list names those`},
+		{"env/close episode_id=x", 1, "", `unknown_episode: unknown episode "x"; env/reset/req starts one`},
+		{"env/close", 2, "", "env/close/req needs:\n  episode_id=STRING "},
+		{"tool/call tool_name=echo arguments=x", 2, "", `arguments takes an object, and "x" is not one`},
+		{"tool/list qury=x", 2, "", `there is no field "qury"; did you mean "query"?`},
+		{"tool/lst", 2, "", `there is no request "tool/lst"; did you mean "tool/list"`},
+		{"shutdown", 2, "", `there is no request "shutdown"`},
+		{"tool/list --args [", 2, "", "--args: "},
+	} {
+		out := run(t, dir, nil, append([]string{"call"}, strings.Fields(c.line)...)...).want(t, c.code, c.stderr)
+		assert.That(t, strings.Contains(out.stdout, c.stdout) && (c.stdout == "") == (out.stdout == ""), "a2e call %s prints %s", c.line, out.stdout)
+	}
+	writeConfig(t, dir, stateConfig+"plugins: [{name: t, type: tools}]\n")
+	run(t, dir, nil, "call", "planning/plan/list").want(t, 3, "no plugin of the config provides planning")
+}
