@@ -11,7 +11,7 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 
-	"golang.org/x/text/width"
+	"github.com/clipperhouse/displaywidth"
 )
 
 const (
@@ -181,62 +181,31 @@ func painted(style, text string) string {
 
 // oneLine makes text safe for a terminal: white space of any kind becomes one
 // space, and characters that cannot be seen, which may move the cursor or turn the
-// direction of writing, become escapes such as \x1b.
+// direction of writing, become escapes such as \x1b. The joiner of emoji stays.
 func oneLine(text string) string {
 	var b strings.Builder
 	for word := range strings.FieldsSeq(text) {
 		if b.Len() > 0 {
 			b.WriteByte(' ')
 		}
+		before := rune(0)
 		for _, r := range word {
-			if unicode.IsPrint(r) {
+			if unicode.IsPrint(r) || r == '\u200d' && (before == '\ufe0f' || unicode.Is(unicode.So, before) || unicode.Is(unicode.Sk, before)) {
 				b.WriteRune(r)
 			} else {
 				b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
 			}
+			before = r
 		}
 	}
 	return b.String()
 }
 
 // cut shortens text to a width, with an ellipsis in place of the rest.
-func cut(text string, columns int) string {
-	used, keep := 0, 0 // keep: the bytes that leave room for the ellipsis
-	for i, r := range text {
-		used += runeWidth(r)
-		if used > columns {
-			return text[:keep] + "…"
-		}
-		if used < columns {
-			keep = i + utf8.RuneLen(r)
-		}
-	}
-	return text
-}
+func cut(text string, columns int) string { return displaywidth.TruncateString(text, columns, "…") }
 
 // textWidth is the number of columns that a terminal shows text in.
-func textWidth(text string) (n int) {
-	for _, r := range text {
-		n += runeWidth(r)
-	}
-	return n
-}
-
-func runeWidth(r rune) int {
-	switch {
-	case r < 0x300: // nearly always
-		return 1
-	case r == 0xFE0F: // has the sign before it drawn as a picture, which is wider
-		return 1
-	case unicode.In(r, unicode.Mn, unicode.Me):
-		return 0
-	}
-	switch width.LookupRune(r).Kind() {
-	case width.EastAsianWide, width.EastAsianFullwidth:
-		return 2
-	}
-	return 1
-}
+func textWidth(text string) int { return displaywidth.String(text) }
 
 // escapeUnseen writes the characters of a JSON text that a terminal would not show
 // but obey as \u escapes, which mean the same. Line ends stay.

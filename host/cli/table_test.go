@@ -28,6 +28,8 @@ func TestOneLineDoesNothingToATerminal(t *testing.T) {
 		"turned \u202eround\u2066":   `turned \u202eround\u2066`,
 		"hidden\u200bspace":          `hidden\u200bspace`,
 		"no utf8 \xff\xfe":           "no utf8 \ufffd\ufffd",
+		"👩🏽\u200d💻 🏳️\u200d🌈":        "👩🏽\u200d💻 🏳️\u200d🌈",
+		"no\u200djoiner":             `no\u200djoiner`,
 	} {
 		assert.Equal(t, oneLine(text), want, "%q", text)
 	}
@@ -48,6 +50,9 @@ func TestCut(t *testing.T) {
 		{"漢字だ", 4, "漢…"},
 		{"漢字だ", 5, "漢字…"},
 		{"❤️❤️", 3, "❤️…"},
+		{"👨\u200d👩\u200d👧 kin", 6, "👨\u200d👩\u200d👧 kin"},
+		{"👨\u200d👩\u200d👧 kin", 5, "👨\u200d👩\u200d👧 k…"},
+		{"🇩🇪🇫🇷", 3, "🇩🇪…"},
 		{"e\u0301e\u0301e\u0301", 3, "e\u0301e\u0301e\u0301"},
 		{"e\u0301e\u0301e\u0301", 2, "e\u0301…"},
 	} {
