@@ -76,6 +76,7 @@ func TestChatRefuses(t *testing.T) {
 		args  []string
 	}{
 		{3, "no worker is configured; give --llm URL --model MODEL, or these three lines of a config:\nplugins", "hi", nil},
+		{2, "--llm needs http:// or https://, such as http://127.0.0.1:1/v1", "hi", []string{"--llm", "127.0.0.1:1", "--model", "m"}},
 		{2, "--llm: needs --model", "hi", []string{"--llm", "http://127.0.0.1:9/v1"}},
 		{2, "--model: is for --llm", "hi", []string{"--model", "m"}},
 		{2, "are for the model of --llm", "hi", []string{"--thinking", "low"}},

@@ -389,10 +389,17 @@ func warnings(warn func(string)) zerolog.Logger {
 // say writes one line to the person at stderr.
 func say(w io.Writer, format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
 
-type versionCmd struct{}
+type versionCmd struct {
+	JSON bool `name:"json" help:"Print it as JSON."`
+}
 
 // Run prints what --version does.
-func (versionCmd) Run(sys *System) error {
+func (v versionCmd) Run(sys *System) error {
+	if v.JSON {
+		return printJSON(sys.Out, map[string]string{
+			"version": version(), "protocol": protocol.Version, "go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH,
+		})
+	}
 	_, err := fmt.Fprintln(sys.Out, versionLine())
 	return err
 }

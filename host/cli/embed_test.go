@@ -128,6 +128,7 @@ plugins: {tools: {commands: [{name: greet, description: Says hello., command: [e
 	for format, said := range map[string][]string{
 		"openai":     {"changed 2 names"},
 		"anthropic":  {"changed 2 names", `odd__brackets is left out: this API takes no parameter called "filter[a]"`},
+		"google":     {"changed 2 names"},
 		"mcp":        nil,
 		"jsonschema": nil,
 	} {

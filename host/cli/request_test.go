@@ -1,10 +1,14 @@
 package cli_test
 
 import (
+	"encoding/json"
+	"runtime"
 	"strings"
 	"testing"
 
 	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
+	"a2e/protocol"
 )
 
 // a2e call sends any request: fields are read as the schema of the type wants them, the answer is printed
@@ -37,4 +41,12 @@ func TestCall(t *testing.T) {
 	}
 	writeConfig(t, dir, stateConfig+"plugins: [{name: t, type: tools}]\n")
 	run(t, dir, nil, "call", "planning/plan/list").want(t, 3, "no plugin of the config provides planning")
+}
+
+// version --json is for programs: the module, the protocol, Go and the machine.
+func TestVersionAsJSON(t *testing.T) {
+	t.Parallel()
+	var v map[string]string
+	must.OK(t, json.Unmarshal([]byte(run(t, workDir(t), nil, "version", "--json").want(t, 0, "").stdout), &v))
+	assert.That(t, len(v) == 5 && v["version"] != "" && v["protocol"] == protocol.Version && v["os"] == runtime.GOOS && v["arch"] == runtime.GOARCH, "%v", v)
 }

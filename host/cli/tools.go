@@ -256,7 +256,7 @@ const (
 
 type toolsExportCmd struct {
 	Names   []string `arg:"" optional:"" name:"names" help:"The tools; all when none is named."`
-	Format  string   `required:"" placeholder:"FORMAT" enum:"openai,anthropic,mcp,jsonschema" help:"Whose shape the definitions have: openai, anthropic, mcp or jsonschema."`
+	Format  string   `required:"" placeholder:"FORMAT" enum:"openai,anthropic,google,mcp,jsonschema" help:"Whose shape they have: ${enum}."`
 	Strict  bool     `help:"Of openai: mark the tools whose parameters its strict mode takes as they are."`
 	Map     bool     `help:"Print an object: the definitions in tools, and in names the tool that each name there stands for."`
 	Timeout float64  `placeholder:"SECONDS" help:"Seconds to wait for MCP servers. Default: as long as their start may take."`
@@ -284,6 +284,11 @@ type (
 		Name        string         `json:"name"`
 		Description string         `json:"description"`
 		InputSchema jsontext.Value `json:"input_schema"`
+	}
+	googleFunction struct {
+		Name        string         `json:"name"`
+		Description string         `json:"description"`
+		Parameters  jsontext.Value `json:"parametersJsonSchema"`
 	}
 )
 
@@ -343,7 +348,12 @@ func (e toolsExportCmd) export(sys *System, tools []protocol.ToolDefinition) exp
 	for i := range tools {
 		t := &tools[i]
 		name := t.Name
-		if e.Format == "openai" || e.Format == "anthropic" {
+		switch e.Format {
+		case "google": // a name begins with no digit and no -
+			if name = names.There(name); !strings.ContainsAny(name[:1], "_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") {
+				name = schema.FittingName("_" + name)
+			}
+		case "openai", "anthropic":
 			name = names.There(name)
 		}
 		if bad, found := unfitKey(t.Detail.InputSchema); found && e.Format == "anthropic" {
@@ -374,8 +384,11 @@ func (e toolsExportCmd) definition(t *protocol.ToolDefinition, name string) any 
 		return titled(t)
 	}
 	input := schema.Fit(t.Detail.InputSchema)
-	if e.Format == "anthropic" {
+	switch e.Format {
+	case "anthropic":
 		return anthropicTool{name, t.Description, input}
+	case "google":
+		return googleFunction{name, t.Description, input}
 	}
 	about := []rune(t.Description)
 	if len(about) > openAIDescription {

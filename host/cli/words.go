@@ -121,7 +121,7 @@ func fieldOf(name string) string {
 		"after": "deps", "plan": "plan_id", "task": "task_id", "id": "chain_id", "episode": "episode_id",
 		"args": "arguments",
 		"tag":  "tags", "all-tag": "all_tags", "column": "columns", "key": "keys", "depth": "max_depth",
-		"yes": "confirm",
+		"yes": "confirm", "option": "options",
 	}[name]
 	return cmp.Or(other, strings.ReplaceAll(name, "-", "_"))
 }

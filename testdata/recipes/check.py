@@ -1,5 +1,5 @@
 """Holds what `a2e tools export` prints in each format against the types of the vendors: check.py < {"openai": [...], ...}"""
-import json, sys
+import json, re, sys
 from anthropic.types import ToolParam
 from jsonschema import Draft202012Validator
 from mcp.types import Tool
@@ -9,6 +9,7 @@ from pydantic import TypeAdapter
 formats = {  # the type, the members that there may be, and the schema in it
     "openai": (ChatCompletionFunctionToolParam, {"type", "function"}, lambda tool: tool["function"]["parameters"]),
     "anthropic": (ToolParam, {"name", "description", "input_schema"}, lambda tool: tool["input_schema"]),
+    "google": (dict, {"name", "description", "parametersJsonSchema"}, lambda tool: tool["parametersJsonSchema"]),
     "mcp": (Tool, {"name", "title", "description", "inputSchema", "outputSchema", "annotations"}, None),
     "jsonschema": (dict, None, None),
 }
@@ -20,8 +21,10 @@ for format, tools in exported.items():
         shape, members, schema = formats[format]
         TypeAdapter(shape).validate_python(tool)
         assert members is None or set(tool) <= members, tool
-        if format in ("openai", "anthropic"):  # the others pass on what a server says
+        if format in ("openai", "anthropic", "google"):  # the others pass on what a server says
             Draft202012Validator.check_schema(schema(tool))
     if format == "openai":
         assert all(set(tool["function"]) <= {"name", "description", "parameters", "strict"} and len(tool["function"]["description"]) <= 1024 for tool in tools)
+    if format == "google":  # its names begin with a letter or _
+        assert all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}", tool["name"]) for tool in tools)
 print("all fit")
