@@ -397,7 +397,8 @@ type versionCmd struct {
 func (v versionCmd) Run(sys *System) error {
 	if v.JSON {
 		return printJSON(sys.Out, map[string]string{
-			"version": version(), "protocol": protocol.Version, "go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH,
+			"version": version(), "protocol": protocol.Version, "go": runtime.Version(),
+			"os": runtime.GOOS, "arch": runtime.GOARCH,
 		})
 	}
 	_, err := fmt.Fprintln(sys.Out, versionLine())

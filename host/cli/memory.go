@@ -65,7 +65,7 @@ type memorySelect struct {
 	Filter object   `placeholder:"JSON" help:"Only entries whose content fits, such as {\"user.age\":{\"gt\":30}}."`
 	Source string   `placeholder:"TEXT" help:"Only entries of this source."`
 	Folder string   `placeholder:"DIR" help:"Only entries that were last stored in this folder; . is this one."`
-	Since  moment   `placeholder:"TIME" help:"Only entries stored since then: 2026-01-31, 2026-01-31T12:00:00Z, or 24h ago."`
+	Since  moment   `placeholder:"TIME" help:"Only entries stored since: 2026-01-31, 2026-01-31T12:00:00Z, or 24h."`
 	Until  moment   `placeholder:"TIME" help:"Only entries stored before this time."`
 	Below  bool     `help:"Also the namespaces below the one of --namespace: users/7 is below users."`
 }

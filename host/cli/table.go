@@ -190,7 +190,8 @@ func oneLine(text string) string {
 		}
 		before := rune(0)
 		for _, r := range word {
-			if unicode.IsPrint(r) || r == '\u200d' && (before == '\ufe0f' || unicode.Is(unicode.So, before) || unicode.Is(unicode.Sk, before)) {
+			emoji := before == '\ufe0f' || unicode.In(before, unicode.So, unicode.Sk)
+			if unicode.IsPrint(r) || r == '\u200d' && emoji {
 				b.WriteRune(r)
 			} else {
 				b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))

@@ -256,7 +256,7 @@ const (
 
 type toolsExportCmd struct {
 	Names   []string `arg:"" optional:"" name:"names" help:"The tools; all when none is named."`
-	Format  string   `required:"" placeholder:"FORMAT" enum:"openai,anthropic,google,mcp,jsonschema" help:"Whose shape they have: ${enum}."`
+	Format  string   `required:"" placeholder:"API" enum:"openai,anthropic,google,mcp,jsonschema" help:"${enum}."`
 	Strict  bool     `help:"Of openai: mark the tools whose parameters its strict mode takes as they are."`
 	Map     bool     `help:"Print an object: the definitions in tools, and in names the tool that each name there stands for."`
 	Timeout float64  `placeholder:"SECONDS" help:"Seconds to wait for MCP servers. Default: as long as their start may take."`
@@ -350,7 +350,7 @@ func (e toolsExportCmd) export(sys *System, tools []protocol.ToolDefinition) exp
 		name := t.Name
 		switch e.Format {
 		case "google": // a name begins with no digit and no -
-			if name = names.There(name); !strings.ContainsAny(name[:1], "_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") {
+			if name = names.There(name); strings.ContainsAny(name[:1], "-0123456789") {
 				name = schema.FittingName("_" + name)
 			}
 		case "openai", "anthropic":
