@@ -135,6 +135,7 @@ type ToolBoxOptions struct {
 	Hidden          string   // absolute folder that no program may see
 	Read            []string // absolute; what programs may read beside it
 	AllowedCommands []string // of run_command; nil = those of the config
+	AllowedTools    []string // names or globs; nil = all
 	Deny            []string // names or globs
 	Network         bool
 }

@@ -227,13 +227,15 @@ func (b *build) complete(p config.Plugin, opts any) error {
 			return err
 		}
 	}
-	if o, ok := opts.(interface {
-		DeniedTools() (key string, patterns []string)
-	}); ok {
-		key, patterns := o.DeniedTools()
-		return b.checkTools(p, key, patterns)
+	o, ok := opts.(interface{ ToolPatterns() map[string][]string })
+	if !ok {
+		return nil
 	}
-	return nil
+	var wrong []error
+	for key, patterns := range o.ToolPatterns() {
+		wrong = append(wrong, b.checkTools(p, key, patterns))
+	}
+	return errors.Join(wrong...)
 }
 
 // toolNames lists the tools of the plugins of type tools, those that are denied too. What

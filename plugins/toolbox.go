@@ -55,7 +55,8 @@ func limits(cfg *config.Config) sandbox.Limits {
 // config's first tools plugin. disk bounds what children leave; nil bounds nothing. Output that is too long is cut and not kept.
 func NewToolBox(cfg *config.Config, disk *sandbox.Disk, log zerolog.Logger, o host.ToolBoxOptions) (host.ToolBox, error) {
 	opts := tools.DefaultOptions()
-	opts.Deny, opts.NetworkDisabled, opts.AllowedCommands = o.Deny, !o.Network, o.AllowedCommands
+	opts.AllowedTools, opts.Deny = o.AllowedTools, o.Deny
+	opts.NetworkDisabled, opts.AllowedCommands = !o.Network, o.AllowedCommands
 	shared, err := sharedAllowance(cfg)
 	if err != nil {
 		return nil, err

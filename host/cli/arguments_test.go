@@ -168,6 +168,21 @@ func TestListOfPluginsSaysWhatIsOff(t *testing.T) {
 	}
 }
 
+// Tools that allowed_tools does not name are neither listed nor called, by a host, a command and a worker alike.
+func TestAllowedTools(t *testing.T) {
+	t.Parallel()
+	dir := workDir(t)
+	writeConfig(t, dir, "plugins: {tools: {allowed_tools: [echo, \"{list,read,glob}*\"], deny: [glob]}}\n")
+	listed := run(t, dir, nil, "tools", "list").want(t, 0, "")
+	listed.has(t, "echo", "read_file", "list_dir")
+	assert.That(t, !strings.Contains(listed.stdout, "write_file") && !strings.Contains(listed.stdout, "glob "), "%s", listed.stdout)
+	run(t, dir, nil, "tools", "call", "echo", "text=hi").want(t, 0, "").has(t, "hi")
+	run(t, dir, nil, "tools", "call", "write_file", "path=x", "content=y").want(t, 1, "is not among allowed_tools in the config")
+	calls := greeting + "\n" + call("2", "write_file", `{"path":"x","content":"y"}`) + "\n" + call("3", "list_dir", `{"path":"."}`) + "\n"
+	out := run(t, dir, []byte(calls), "serve").want(t, 0, "")
+	assert.That(t, strings.Contains(out.stdout, "is not among allowed_tools") && strings.Contains(out.stdout, `"a2e.yaml"`), "%s", out.stdout)
+}
+
 // A name that is that of no tool is an error where the tools are known before the start.
 func TestNamesThatMatchNothing(t *testing.T) {
 	t.Parallel()
@@ -175,6 +190,9 @@ func TestNamesThatMatchNothing(t *testing.T) {
 	for config, says := range map[string]string{
 		"plugins:\n  tools:\n    deny: [echo, http_gett]\n":                                             `c.yaml:3:18: plugins.tools.deny[1]: "http_gett" matches no built-in tool and none of commands: did you mean "http_get"?`,
 		"plugins: [{name: t, type: tools, metadata: {deny: [\"wrte_*\"]}}]":                             `c.yaml:1:52: plugins[0].metadata.deny[0]: "wrte_*" matches no`,
+		"plugins: {tools: {allowed_tools: [echo, shell]}}":                                              `c.yaml:1:41: plugins.tools.allowed_tools[1]: "shell" matches no`,
+		"plugins: {tools: {allowed_tools: [echo, \"read_*\"]}}":                                         "",
+		"plugins: {env: {env: workspace, workspace: {tasks: ., allowed_tools: [read_fil]}}}":            `plugins.env.workspace.allowed_tools[0]: "read_fil" matches no`,
 		"plugins: {env: {env: workspace, workspace: {tasks: ., deny: [read_fil]}}}":                     `plugins.env.workspace.deny[0]: "read_fil" matches no`,
 		"plugins: {tools: {deny: [mine, \"{read,write}_*\"], commands: [{name: mine, command: [ls]}]}}": "",
 	} {
@@ -187,7 +205,7 @@ func TestNamesThatMatchNothing(t *testing.T) {
 	}
 	// an untrusted file stops nothing, and nothing in it counts
 	writeFile(t, dir, "a2e.yaml", "plugins: {tools: {deny: [http_gett, echo]}}\n")
-	out := run(t, dir, nil, "tools", "list").want(t, 0, "it asks for plugins.tools.")
+	out := run(t, dir, nil, "tools", "list").want(t, 0, "it asks for plugins.tools: `a2e trust`")
 	assert.That(t, strings.Contains(out.stdout, "echo") && strings.Contains(out.stdout, "http_get"), "%v", out.stdout)
 	out = run(t, dir, []byte(`{"type":"handshake/req","id":"1","agent_caps":["toolz"]}`+"\n"), "serve")
 	if !strings.Contains(out.stdout, `"reason":"no_caps"`) || !strings.Contains(out.stderr, "toolz") || !strings.Contains(out.stderr, `"available":["skill","tools",`) {

@@ -86,7 +86,7 @@ func read(src Source, f *file) (*Config, []Warning, error) {
 		return nil, nil, problemsError(problems)
 	}
 	d.problems = problems
-	g := python{types: d.types}
+	g := python{d: &d}
 	c.File, c.Named = f.path, f.named
 	d.config(root, c, src, &g)
 	d.check(c, root, src)

@@ -1,7 +1,9 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -12,7 +14,7 @@ import (
 func ignoredTop() map[string]string {
 	const export = "there are no snapshots; `a2e state export` and `import` save the state and restore it"
 	return map[string]string{
-		"transport": "", "server": "", "audit_log_path": "", "global_limits": "",
+		"transport": "", "server": "", "audit_log_path": "",
 		"snapshot_store": export, "snapshot_mode": export,
 	}
 }
@@ -35,7 +37,6 @@ func ignoredOptions(typ string) map[string]string {
 	}
 	all["modules"] = all["tool_modules"]
 	own := map[string]map[string]string{
-		"tools":    {"ROOT": "tools work in workspace", "allowed_tools": "every tool stays on; deny names those that are off"},
 		"skill":    {"ROOT": "skills_path names folders", "pool_size": ""},
 		"memory":   {"ROOT": elsewhere, "db_path": elsewhere, "episodic_db_path": elsewhere, "semantic_db_path": elsewhere},
 		"planning": {"ROOT": elsewhere},
@@ -75,11 +76,12 @@ func canonical(typ string) string {
 // python gathers what a file has of the Python host, and warns of each key once, where it
 // stands first.
 type python struct {
-	order    []*ignored
-	classes  []string // of cls
-	class    member   // the first of them
-	warnings []Warning
-	types    []string // of plugins
+	order     []*ignored
+	classes   []string // of cls
+	class     member   // the first of them
+	warnings  []Warning
+	d         *decoder
+	workspace string // where tools work, as the file has it
 }
 
 // ignored is a key without effect.
@@ -141,13 +143,32 @@ func (g *python) all() []Warning {
 	return g.warnings
 }
 
-// top reads the keys of the whole file as this host has them.
+// top reads the keys of the whole file as this host has them. What restricts and is not obeyed is an error.
 func (g *python) top(root *node) {
-	if token := root.at("server", "auth_token"); token != nil && root.at("auth_token") == nil {
-		g.warn(token, "server.auth_token protects nothing; write auth_token at the top of the file")
+	if token := root.at("server", "auth_token"); token != nil && !token.null() && root.at("auth_token") == nil {
+		g.d.fail(token, "server.auth_token protects nothing here; write auth_token at the top of the file")
 	}
+	g.workspace = cmp.Or(root.place("workspace").text, ".")
+	g.limits(root)
 	g.strip(root, ignoredTop())
 	g.strip(root.at("audit"), ignoredAudit())
+}
+
+// limits takes global_limits over.
+func (g *python) limits(root *node) {
+	const key = "global_limits"
+	all := root.at(key)
+	if all == nil {
+		return
+	}
+	for _, m := range all.members {
+		if m.key != "max_workers" {
+			g.d.fail(m, "%s.%s bounds nothing here; see limits and max_parallel", key, shortKey(m.key))
+		} else if root.at("max_parallel") == nil {
+			root.members = append(root.members, member{m.position, "max_parallel", m.value})
+		}
+	}
+	root.members = slices.DeleteFunc(root.members, func(m member) bool { return m.key == key })
 }
 
 // rename returns a member another key where that is free.
@@ -199,7 +220,7 @@ func (g *python) inferred(name, cls *node) string {
 		words = append(words, name.text)
 	}
 	for _, word := range append(words, strings.Split(cls.text, ".")...) {
-		if typ := canonical(word); slices.Contains(g.types, typ) {
+		if typ := canonical(word); slices.Contains(g.d.types, typ) {
 			return typ
 		}
 	}
@@ -210,6 +231,12 @@ func (g *python) inferred(name, cls *node) string {
 func (g *python) options(meta *node, typ, path string) {
 	if meta == nil {
 		return
+	}
+	if root := meta.at("ROOT"); root != nil && typ == string(protocol.CapTools) {
+		if filepath.Clean(root.text) != filepath.Clean(g.workspace) {
+			g.d.fail(root, "%s.ROOT bounds nothing here, as tools work in the workspace; write that folder as workspace at the top of the file", path)
+		}
+		meta.members = slices.DeleteFunc(meta.members, func(m member) bool { return m.key == "ROOT" })
 	}
 	g.strip(meta, ignoredOptions(typ))
 	if servers := meta.at("servers"); typ == string(protocol.CapMCP) && servers != nil && servers.kind == list {

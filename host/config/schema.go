@@ -34,6 +34,7 @@ func Schema(options map[string]any) ([]byte, error) {
 		"variable": {Type: "string", Pattern: `\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}`, Description: "A value that holds ${NAME} or ${NAME:-default}."},
 	}
 	ignore(s, ignoredTop())
+	ignore(s, map[string]string{"global_limits": ""})
 	ignore(s.Properties["audit"], ignoredAudit())
 	// Other values are ignored, so the list is advice and not a rule.
 	s.Properties["audit"].Properties["enabled"].Default = []byte("true")
@@ -116,6 +117,9 @@ func metadataSchema(typ string, options any) (*jsonschema.Schema, error) {
 		}
 	}
 	ignore(meta, ignoredOptions(typ))
+	if typ == string(protocol.CapTools) {
+		ignore(meta, map[string]string{"ROOT": ""})
+	}
 	return meta, nil
 }
 
@@ -123,7 +127,7 @@ func metadataSchema(typ string, options any) (*jsonschema.Schema, error) {
 func ignore(s *jsonschema.Schema, names map[string]string) {
 	for name := range names {
 		s.Properties[name] = &jsonschema.Schema{
-			Deprecated: true, Description: "Of the Python host or an older a2e; ignored with a warning.",
+			Deprecated: true, Description: "Of the Python host or an older a2e; of no use here.",
 		}
 	}
 }

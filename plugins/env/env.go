@@ -59,9 +59,11 @@ func (o *Options) idle() time.Duration {
 	return time.Duration(min(o.IdleTimeout*float64(time.Second), float64(most)))
 }
 
-// DeniedTools returns the globs of workspace.deny, and the key that they stand under.
-func (o *Options) DeniedTools() (key string, patterns []string) {
-	return "workspace.deny", o.Workspace.Deny
+// ToolPatterns returns the names and globs of tools, by the key that they stand under.
+func (o *Options) ToolPatterns() map[string][]string {
+	return map[string][]string{
+		"workspace.allowed_tools": o.Workspace.AllowedTools, "workspace.deny": o.Workspace.Deny,
+	}
 }
 
 // environment makes the environment that the options ask for.

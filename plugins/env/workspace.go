@@ -31,6 +31,7 @@ type WorkspaceOptions struct {
 	MaxSteps        int      `yaml:"max_steps" min:"0" doc:"Actions after which an episode is checked and cut short, where its task does not say; 0 = no limit. (max_steps of the plugin cuts short without a check.)"`
 	CheckEachStep   bool     `yaml:"check_each_step" doc:"Run the check after each action that may have changed something: the reward is then how much better it got."`
 	AllowedCommands []string `yaml:"allowed_commands" doc:"The programs that run_command may start; default: those of the tools."`
+	AllowedTools    []string `yaml:"allowed_tools" doc:"Tools, by names or globs, that are actions. Default: all."`
 	Deny            []string `yaml:"deny" doc:"Tools, as names or globs, that are not actions."`
 	Network         bool     `yaml:"network" doc:"Give the network to the programs, the check and http_get. Without it http_get is no action."`
 	MaxFiles        int      `yaml:"max_files" min:"0" doc:"Files and folders that files/ of a task may hold; 0 = 10000."`
@@ -125,7 +126,8 @@ func (w *workspace) makeSpace() error {
 
 func (w *workspace) boxOptions(folder string) host.ToolBoxOptions {
 	return host.ToolBoxOptions{
-		Workspace: folder, Hidden: w.tasks, AllowedCommands: w.opts.AllowedCommands, Deny: w.opts.Deny, Network: w.opts.Network,
+		Workspace: folder, Hidden: w.tasks, AllowedCommands: w.opts.AllowedCommands,
+		AllowedTools: w.opts.AllowedTools, Deny: w.opts.Deny, Network: w.opts.Network,
 	}
 }
 

@@ -174,6 +174,9 @@ func TestRefusals(t *testing.T) {
 		{Options{Deny: []string{"write_*", "nothing"}}, []string{"write_it", "write_more"}},
 		{Options{Deny: []string{"*"}}, []string{"echo", "read_it", "write_it", "write_more"}},
 		{Options{Deny: []string{"{echo,read_it}"}}, []string{"echo", "read_it"}},
+		{Options{AllowedTools: []string{"write_*", "echo"}}, []string{"read_it"}},
+		{Options{AllowedTools: []string{"write_*"}, Deny: []string{"*_it"}}, []string{"echo", "read_it", "write_it"}},
+		{Options{AllowedTools: []string{}}, []string{"echo", "read_it", "write_it", "write_more"}},
 		{Options{ReadOnly: true}, []string{"echo", "write_it", "write_more"}},
 		{Options{ReadOnly: true, Deny: []string{"read_it"}}, []string{"echo", "read_it", "write_it", "write_more"}},
 	} {
@@ -270,6 +273,7 @@ func TestOptionsThatDoNotFit(t *testing.T) {
 		want string
 	}{
 		{Options{Deny: []string{"[a"}}, []Tool{ok}, `deny: "[a"`},
+		{Options{AllowedTools: []string{"[a"}}, []Tool{ok}, `allowed_tools: "[a"`},
 		{Options{}, []Tool{ok, ok}, `tool "tool": the name is taken`},
 		{Options{}, []Tool{bad}, `tool "tool": parameter "a": unknown type`},
 		{Options{}, []Tool{gives("", Outcome{})}, "needs a name"},

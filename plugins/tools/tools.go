@@ -50,6 +50,8 @@ type Options struct {
 	AllowedCommands []string `yaml:"allowed_commands" doc:"Programs that run_command may start, as bare names; by default the usual ones that this machine has. An entry may have fixed first arguments (python3 tools/run.py). The list is about the first program only: an interpreter or launcher on it, such as sh, env, xargs, python3, git, find or make, starts anything (see exec)."`
 	// Exec is sandbox.ExecStrict, or "" for what AllowedCommands say.
 	Exec string `yaml:"exec" enum:"allowed,strict" doc:"strict: no interpreter or launcher (sh, python3, env, git, find, make, …) may be among allowed_commands except with the script that it may run; set for one plugin, it holds for tools, proc and mcp."`
+	// AllowedTools lists the tools that are on, as names or globs; nil = all.
+	AllowedTools []string `yaml:"allowed_tools" doc:"The tools that are on, by names or globs. Default: all."`
 	// Deny lists tools, as names or globs, that are refused and not listed.
 	Deny []string `yaml:"deny"`
 	// ReadOnly leaves only the tools that change nothing.
@@ -69,8 +71,10 @@ func DefaultOptions() Options { return Options{NetworkDisabled: true} }
 // AllowList returns where allowed_commands and exec stand.
 func (o *Options) AllowList() (names *[]string, exec *string) { return &o.AllowedCommands, &o.Exec }
 
-// DeniedTools returns the globs of deny, and the key that they stand under.
-func (o *Options) DeniedTools() (key string, patterns []string) { return "deny", o.Deny }
+// ToolPatterns returns the names and globs of tools, by the key that they stand under.
+func (o *Options) ToolPatterns() map[string][]string {
+	return map[string][]string{"allowed_tools": o.AllowedTools, "deny": o.Deny}
+}
 
 // Plugin is one `tools` plugin.
 type Plugin struct {
@@ -116,22 +120,24 @@ func (p *Plugin) equip(opts Options) error {
 		return p.fill(all, opts)
 	}
 	p.set.Later(func() []Tool { return withOptions(builtin(), opts) })
-	return p.checkDeny(opts.Deny)
+	return p.checkPatterns(opts)
 }
 
 // fill puts the tools into the set, as the options have them.
 func (p *Plugin) fill(all []Tool, opts Options) error {
-	if err := p.checkDeny(opts.Deny); err != nil {
+	if err := p.checkPatterns(opts); err != nil {
 		return err
 	}
 	return p.set.Replace(withOptions(all, opts))
 }
 
-func (p *Plugin) checkDeny(patterns []string) error {
-	for _, pattern := range patterns {
-		if !doublestar.ValidatePattern(pattern) {
-			return fmt.Errorf("plugin %q: deny: %q is not a valid pattern; write names or globs such as \"write_*\"",
-				p.name, pattern)
+func (p *Plugin) checkPatterns(opts Options) error {
+	for key, patterns := range opts.ToolPatterns() {
+		for _, pattern := range patterns {
+			if !doublestar.ValidatePattern(pattern) {
+				return fmt.Errorf("plugin %q: %s: %q is not a valid pattern; write names or globs such as \"write_*\"",
+					p.name, key, pattern)
+			}
 		}
 	}
 	return nil
@@ -155,10 +161,12 @@ func refusal(t *Tool, opts Options) string {
 	if opts.ReadOnly && !t.Detail.ReadOnly {
 		return "changes things, and read_only is set in the config"
 	}
-	for _, pattern := range opts.Deny {
-		if doublestar.MatchUnvalidated(pattern, t.Def.Name) {
-			return "is denied in the config"
-		}
+	matches := func(pattern string) bool { return doublestar.MatchUnvalidated(pattern, t.Def.Name) }
+	switch {
+	case opts.AllowedTools != nil && !slices.ContainsFunc(opts.AllowedTools, matches):
+		return "is not among allowed_tools in the config"
+	case slices.ContainsFunc(opts.Deny, matches):
+		return "is denied in the config"
 	}
 	return ""
 }
