@@ -54,17 +54,6 @@ func (d *decoder) scalar(n *node, v reflect.Value, path string, rules reflect.St
 		if d.number(n, path, cmp.Or(unit.want, wantWhole), rules, parse) {
 			v.SetInt(i)
 		}
-	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
-		var u uint64
-		parse := func(s string) (f float64, err error) {
-			if u, err = strconv.ParseUint(s, 0, 64); err == nil && v.OverflowUint(u) {
-				err = strconv.ErrRange
-			}
-			return float64(u), err
-		}
-		if d.number(n, path, wantWhole+", 0 or more", rules, parse) {
-			v.SetUint(u)
-		}
 	case reflect.Float32, reflect.Float64:
 		var f float64
 		unit := unitOf(lastKey(path))

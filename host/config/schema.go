@@ -221,11 +221,6 @@ func typed(t reflect.Type, v reflect.Value, rules reflect.StructTag) (*jsonschem
 		s.Type = "boolean"
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
 		s.Type = "integer"
-	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
-		s.Type = "integer"
-		if s.Minimum == nil {
-			s.Minimum = new(float64)
-		}
 	case reflect.Float32, reflect.Float64:
 		s.Type = "number"
 	default:

@@ -2,9 +2,8 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
-	"fmt"
-	"io"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -145,104 +144,26 @@ func ServerOptions(id string, entry []byte, getenv func(string) string) (Options
 	return o.withServer(member{root.position, id, root}), problemsError(problems)
 }
 
-// jsonReader reads JSON with the places of its values.
-type jsonReader struct {
-	data []byte
-	dec  *jsontext.Decoder
-	at   position // of the byte counted
-	seen int
-}
-
-// parseJSON is parse for JSON.
+// parseJSON is parse for JSON, of which YAML takes all but a few escapes.
 func parseJSON(file string, data []byte) (*node, []Problem) {
-	empty := &node{position: position{file: file}}
 	if len(data) > maxFileBytes {
-		return empty, []Problem{problemAt(empty, "the file is larger than %d bytes", maxFileBytes)}
+		return parse(file, data)
 	}
-	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
-	r := jsonReader{data: data, dec: jsontext.NewDecoder(bytes.NewReader(data)), at: position{file, 1, 1}}
-	root, err := r.value(0)
-	if err == nil {
-		if _, err = r.dec.ReadToken(); err == nil {
-			err = errors.New("there is more than one value")
-		} else if err == io.EOF {
-			return root, nil
-		}
+	v := jsontext.Value(bytes.TrimRight(bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")), " \t\r\n"))
+	err := jsontext.NewDecoder(bytes.NewReader(v)).SkipValue()
+	if err == nil && bytes.Contains(v, []byte(`\u`)) {
+		v = slices.Clone(v) // the escapes go
+		err = v.Format(jsontext.WithIndent("  "))
 	}
+	if err == nil && v.IsValid() {
+		return parse(file, v)
+	}
+	at := &node{position: position{file: file, line: 1, column: 1}}
 	if wrong, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
-		r.count(int(wrong.ByteOffset))
+		before := v[:min(int(wrong.ByteOffset), len(v))]
+		at.line += bytes.Count(before, []byte("\n"))
+		at.column += len(before) - 1 - bytes.LastIndexByte(before, '\n')
 		err = wrong.Err
 	}
-	empty.position = r.at
-	return empty, []Problem{problemAt(empty, "not valid JSON: %v", err)}
-}
-
-// count moves the place on to a byte.
-func (r *jsonReader) count(to int) {
-	between := r.data[min(r.seen, to):min(to, len(r.data))]
-	if i := bytes.LastIndexByte(between, '\n'); i >= 0 {
-		r.at.line += bytes.Count(between, []byte("\n"))
-		r.at.column, between = 1, between[i+1:]
-	}
-	r.at.column += bytes.Count(between, nil) - 1 // characters
-	r.seen = to
-}
-
-// here returns where the next value begins.
-func (r *jsonReader) here() position {
-	at := int(r.dec.InputOffset())
-	for at < len(r.data) && strings.IndexByte(" \t\r\n,:", r.data[at]) >= 0 {
-		at++
-	}
-	r.count(at)
-	return r.at
-}
-
-func (r *jsonReader) value(depth int) (*node, error) {
-	opens := r.dec.PeekKind()
-	n := &node{position: r.here()}
-	token, err := r.dec.ReadToken()
-	if err != nil {
-		return nil, err
-	}
-	n.text = token.String()
-	switch opens {
-	case '{', '[':
-		n.text = ""
-	case '"':
-		n.tag = "!!str"
-		return n, nil
-	default:
-		tags := map[jsontext.Kind]string{'t': "!!bool", 'f': "!!bool", 'n': "!!null", '0': "!!int"}
-		if n.plain, n.tag = true, tags[opens]; opens == '0' && strings.ContainsAny(n.text, ".eE") {
-			n.tag = "!!float"
-		}
-		return n, nil
-	}
-	if depth == maxDepth {
-		return nil, fmt.Errorf("it is more than %d levels deep", maxDepth)
-	}
-	n.kind = list
-	for next := r.dec.PeekKind(); next != ']' && next != '}'; next = r.dec.PeekKind() {
-		m := member{position: r.here()}
-		if opens == '{' {
-			if token, err = r.dec.ReadToken(); err != nil {
-				return nil, err
-			}
-			m.key = token.String()
-		}
-		if m.value, err = r.value(depth + 1); err != nil {
-			return nil, err
-		}
-		if opens == '{' {
-			n.members = append(n.members, m)
-		} else {
-			n.items = append(n.items, m.value)
-		}
-	}
-	if opens == '{' {
-		n.kind = mapping
-	}
-	_, err = r.dec.ReadToken()
-	return n, err
+	return at, []Problem{problemAt(at, "not valid JSON: %v", cmp.Or(err, errors.New("there is more than one value")))}
 }

@@ -215,7 +215,7 @@ type testOptions struct {
 	base     `yaml:",inline"`
 	Timeout  time.Duration     `yaml:"timeout"`
 	Ratio    float64           `yaml:"ratio" min:"0" max:"1"`
-	Small    uint8             `yaml:"small"`
+	Small    int8              `yaml:"small" min:"0"`
 	Mode     string            `yaml:"mode" enum:"fast,slow"`
 	Token    Secret            `yaml:"token"`
 	Env      map[string]string `yaml:"env"`
@@ -237,7 +237,7 @@ func TestOptionsDecode(t *testing.T) {
 	got := testOptions{Mode: "slow", Ratio: 0.5, Hidden: 3, Env: map[string]string{"OLD": "1"}}
 	o := options(t, `
 timeout: 1m30s
-small: 255
+small: 127
 mode: ${MODE:-fast}
 token: ${TOKEN}
 ratio:
@@ -254,7 +254,7 @@ plain: -0x10
 `, "TOKEN", secret, "NUM", "5")
 	must.OK(t, o.Decode(&got))
 	want := testOptions{
-		base: base{Deny: []string{"a", secret}}, Timeout: 90 * time.Second, Ratio: 0.5, Small: 255, Mode: "fast",
+		base: base{Deny: []string{"a", secret}}, Timeout: 90 * time.Second, Ratio: 0.5, Small: 127, Mode: "fast",
 		Env: map[string]string{"PATH": "/bin", "7": "seven"}, Commands: []innerOptions{{"x", []string{"a", "b"}}, {"y", nil}},
 		Params: map[string]any{"type": "object", "n": uint64(18446744073709551615), "f": 1e3, "big": 1e20, "e": "", "p": "5", "d": "2024-01-02"},
 		Extra:  map[string]any{"number": int64(5), "text": "5", "more": "5x"},
@@ -281,7 +281,7 @@ func TestWrongOptions(t *testing.T) {
 		"ratio: .inf":             `o.yaml:1:8: metadata.ratio must be a finite number`,
 		"ratio: 1.01":             `o.yaml:1:8: metadata.ratio must be between 0 and 1`,
 		"small: 256":              `o.yaml:1:8: metadata.small: the number is too large`,
-		"small: -1":               `o.yaml:1:8: metadata.small must be a whole number, 0 or more, not a number`,
+		"small: -1":               `o.yaml:1:8: metadata.small must be at least 0`,
 		"mode: medium":            `o.yaml:1:7: metadata.mode must be one of fast, slow`,
 		"deny: a":                 `o.yaml:1:7: metadata.deny must be a list, such as [a, b], not a string`,
 		"deny: [a, ~]":            `o.yaml:1:11: metadata.deny[1] must be a string, not nothing`,
