@@ -260,7 +260,7 @@ func (c *commands) serversFile(sys *System, user bool) (*editedFile, *config.Con
 	}
 	if f.all, err = protocol.ParseObject(bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))); err == nil {
 		servers, there := f.all.Get(mcpServers)
-		if !there {
+		if !there || servers.Kind() == 'n' {
 			servers = []byte("{}")
 		}
 		f.servers, err = protocol.ParseObject(servers)

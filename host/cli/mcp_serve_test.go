@@ -171,6 +171,8 @@ func TestMCPAddAndRemove(t *testing.T) {
 
 	writeFile(t, dir, ".mcp.json", "")
 	run(t, dir, nil, "trust").want(t, 3, "not valid JSON")
+	writeFile(t, dir, ".mcp.json", `{"mcpServers": null}`)
+	run(t, dir, nil, "mcp", "add", "--no-try", "a", "--", "npx").want(t, 0, "added: a")
 	must.OK(t, os.Remove(filepath.Join(dir, ".mcp.json")))
 	run(t, dir, nil, "mcp", "add", "--no-try", "gh", "--env", "TOKEN", "--env", "KEY=abc123secret", "--", "gh-mcp").want(t, 0, "the value of KEY is now in that file")
 	run(t, dir, nil, "mcp", "add", "--no-try", "web", "--url", "https://x.example.org/mcp", "--header", "Authorization: Bearer ${T}").want(t, 0, "it was trusted, and stays trusted with this change")

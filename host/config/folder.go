@@ -61,9 +61,9 @@ func FolderPath(name string) (string, error) {
 func (f *file) unused() []Warning {
 	w := Warning{File: f.name, Message: "not trusted (" + f.err.Error() + "), so it is not used"}
 	switch asked, _, err := Asks(f.name, f.data); {
+	case f.data == nil:
 	case err != nil:
 		w.Message += "; it also has mistakes: " + firstLine(err)
-	case f.data == nil:
 	case len(asked) == 0:
 		return nil
 	default:
