@@ -13,7 +13,7 @@ VULNDB ?= https://vuln.go.dev
 FUZZTIME   ?= 200000x
 # package:target of each fuzz test
 FUZZ = protocol:FuzzScan protocol:FuzzEnvelope host:FuzzFrame host:FuzzHandshake \
-       host/config:FuzzConfig host/config:FuzzScalar host/schema:FuzzNormalise host/redact:FuzzRedact plugins/tools:FuzzPath plugins/tools:FuzzURL plugins/toolkits:FuzzOpenAPI plugins/skill:FuzzSkill plugins/mcp/link:FuzzRead \
+       host/config:FuzzConfig host/schema:FuzzNormalise host/redact:FuzzRedact plugins/tools:FuzzPath plugins/tools:FuzzURL plugins/toolkits:FuzzOpenAPI plugins/skill:FuzzSkill plugins/mcp/link:FuzzRead \
        plugins/memory/embed:FuzzWords plugins/learning:FuzzDurations plugins/chains/jmes:FuzzDecode plugins/chains/jmes:FuzzEval plugins/multiagent/worker:FuzzOutput \
        plugins:FuzzFiles $(FUZZHOST)
 # of these, the ones whose every input is a host, or a store, of its own: they get a tenth of the inputs

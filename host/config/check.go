@@ -25,7 +25,7 @@ import (
 // check settles the paths of c and checks what the struct tags cannot. root is
 // nil when there is no file.
 func (d *decoder) check(c *Config, root *node, src Source) {
-	place := root.place
+	place := func(keys ...string) *node { return place(root, keys...) }
 	if c.HostID == "" || len(c.HostID) > 256 || strings.ContainsFunc(c.HostID, unicode.IsControl) {
 		d.fail(place("host_id"), "host_id must be a name of 1 to 256 bytes in one line")
 	}
@@ -34,8 +34,8 @@ func (d *decoder) check(c *Config, root *node, src Source) {
 	home := homeDir(src.Getenv)
 	shown := c.Workspace
 	c.Workspace = resolve(src.Dir, untilde(home, c.Workspace))
-	if n := place("workspace"); strings.Contains(n.text, "${") {
-		shown = n.text
+	if n := place("workspace"); strings.Contains(n.Text, "${") {
+		shown = n.Text
 	}
 	if fi, err := os.Stat(c.Workspace); err != nil {
 		d.fail(place("workspace"), "workspace %s cannot be used: %v", shown, cause(err))
@@ -100,14 +100,14 @@ func (d *decoder) checkGroups(groups Groups, place func(keys ...string) *node) {
 		case !protocol.IsTaskName(group):
 			d.fail(at, "groups: %.64q is not a valid group name; write 1 to %d bytes without spaces", group,
 				protocol.MaxTaskName)
-		case len(names) == 0 && at.kind == list, len(names) > maxGroup: // another kind was said
+		case len(names) == 0 && at.Kind == list, len(names) > maxGroup: // another kind was said
 			d.fail(at, "groups.%s has %d tools; it should have between 1 and %d", group, len(names), maxGroup)
 		}
 		for i, name := range names {
 			_, isGroup := groups[name]
 			other, taken := in[name]
 			switch {
-			case name == "" && i < len(at.items) && at.items[i].text != "": // that was said
+			case name == "" && i < len(at.Items) && at.Items[i].Text != "": // that was said
 			case !protocol.IsTaskName(name):
 				d.fail(at, "groups.%s: %.64q is not a valid tool name", group, name)
 			case isGroup:
@@ -129,19 +129,19 @@ func (d *decoder) checkAuth(c *Config, root *node) {
 	seen := map[[sha256.Size]byte]string{c.AuthToken.Hash(): "auth_token"}
 	for i, a := range c.Auth {
 		name := fmt.Sprintf("auth[%d]", i)
-		at := root.place()
-		if list := root.at("auth"); list != nil && i < len(list.items) {
-			at = list.items[i]
+		at := place(root)
+		if list := root.At("auth"); list != nil && i < len(list.Items) {
+			at = list.Items[i]
 		}
 		switch before := seen[a.Token.Hash()]; {
-		case at.at("token") == nil: // that was said
+		case at.At("token") == nil: // that was said
 		case a.Token.Reveal() == "":
 			d.fail(at, "%s.token must not be empty", name)
 		case before != "":
 			d.fail(at, "%s.token is the same as that of %s; each agent needs its own", name, before)
 		}
 		seen[a.Token.Hash()] = name
-		if at.at("agent_id") != nil && a.AgentID == "" || len(a.AgentID) > maxAgentID {
+		if at.At("agent_id") != nil && a.AgentID == "" || len(a.AgentID) > maxAgentID {
 			d.fail(at, "%s.agent_id must be a name of 1 to %d bytes", name, maxAgentID)
 		}
 		if wrong := auth.WrongName(a.AgentID); wrong != "" {
@@ -173,11 +173,11 @@ const (
 func (d *decoder) checkChildren(c *Children, home, dir string, place func(...string) *node) {
 	for i, path := range c.Read {
 		n, shown := place("children", "read"), path
-		if i < len(n.items) {
-			n = n.items[i]
+		if i < len(n.Items) {
+			n = n.Items[i]
 		}
-		if strings.Contains(n.text, "${") {
-			shown = n.text
+		if strings.Contains(n.Text, "${") {
+			shown = n.Text
 		}
 		if path == "" {
 			d.fail(n, "children.read[%d] must not be empty", i)

@@ -29,7 +29,7 @@ type decoder struct {
 }
 
 // placed is a node or a member.
-type placed interface{ pos() position }
+type placed interface{ Where() position }
 
 func (d *decoder) fail(at placed, format string, args ...any) {
 	if len(d.problems) < maxKeyProblem {
@@ -38,8 +38,8 @@ func (d *decoder) fail(at placed, format string, args ...any) {
 }
 
 func problemAt(at placed, format string, args ...any) Problem {
-	p := at.pos()
-	return Problem{File: p.file, Line: p.line, Column: p.column, Message: fmt.Sprintf(format, args...)}
+	p := at.Where()
+	return Problem{File: p.File, Line: p.Line, Column: p.Column, Message: fmt.Sprintf(format, args...)}
 }
 
 // value decodes n into v. path names n in messages; rules are the tags of the
@@ -57,7 +57,7 @@ func (d *decoder) value(n *node, v reflect.Value, path string, rules reflect.Str
 		}
 		return
 	case optionsType:
-		if n.kind != mapping {
+		if n.Kind != mapping {
 			d.wrong(n, path, "a mapping, such as {key: value}")
 			return
 		}
@@ -102,17 +102,17 @@ func (d *decoder) wrong(n *node, path, right string) {
 // what describes a node without showing its content.
 func (d *decoder) what(n *node) string {
 	switch {
-	case n.kind == mapping:
+	case n.Kind == mapping:
 		return "a mapping"
-	case n.kind == list:
+	case n.Kind == list:
 		return "a list"
-	case strings.Contains(n.text, "${"):
+	case strings.Contains(n.Text, "${"):
 		return "what the variable holds"
-	case n.tag == "!!null":
+	case n.Tag == "!!null":
 		return "nothing"
-	case n.tag == "!!bool":
+	case n.Tag == "!!bool":
 		return "true or false"
-	case n.tag == "!!int", n.tag == "!!float":
+	case n.Tag == "!!int", n.Tag == "!!float":
 		return "a number"
 	}
 	return "a string"
@@ -121,12 +121,12 @@ func (d *decoder) what(n *node) string {
 // section decodes a mapping whose presence sets a boolean of it, called name, which may stand in its place.
 func (d *decoder) section(n *node, v reflect.Value, path, name string) {
 	f, _ := fieldsOf(v.Type()).find(name)
-	on, is := booleans(n.text)
+	on, is := booleans(n.Text)
 	switch {
-	case n.kind == mapping:
+	case n.Kind == mapping:
 		v.FieldByIndex(f.index).SetBool(true)
 		d.object(n, v, path)
-	case n.kind == scalar && n.plain && is:
+	case n.Kind == scalar && n.Plain && is:
 		v.FieldByIndex(f.index).SetBool(on)
 	default:
 		d.wrong(n, path, "true, false or a mapping, such as {key: value}")
@@ -135,7 +135,7 @@ func (d *decoder) section(n *node, v reflect.Value, path, name string) {
 
 // object decodes a mapping into a struct; keys without a value keep the default.
 func (d *decoder) object(n *node, v reflect.Value, path string) {
-	if n.kind != mapping {
+	if n.Kind != mapping {
 		right := "a mapping, such as {key: value}"
 		if path == top {
 			right = "a mapping, such as max_parallel: 4 (a space follows the colon)"
@@ -145,24 +145,24 @@ func (d *decoder) object(n *node, v reflect.Value, path string) {
 	}
 	fields := fieldsOf(v.Type())
 	given := map[string]bool{}
-	for _, m := range n.members {
-		f, ok := fields.find(m.key)
+	for _, m := range n.Members {
+		f, ok := fields.find(m.Key)
 		if !ok {
-			hint := Suggest(m.key, fields.names())
+			hint := Suggest(m.Key, fields.names())
 			if _, has := fields.find("metadata"); has {
 				hint += "; the options of a plugin in a list belong under metadata"
 			}
-			if strings.HasPrefix(m.key, "//") {
+			if strings.HasPrefix(m.Key, "//") {
 				hint = "a comment begins with #"
 			}
-			d.fail(m, "unknown key %s in %s: %s", named(m.key), path, hint)
+			d.fail(m, "unknown key %s in %s: %s", named(m.Key), path, hint)
 			continue
 		}
-		given[m.key] = true
-		if !m.value.null() {
-			d.value(m.value, v.FieldByIndex(f.index), joined(path, m.key), f.tag)
+		given[m.Key] = true
+		if !m.Value.Null() {
+			d.value(m.Value, v.FieldByIndex(f.index), joined(path, m.Key), f.tag)
 		} else if f.tag.Get("required") != "" {
-			d.fail(m.value, "%s must not be empty", joined(path, m.key))
+			d.fail(m.Value, "%s must not be empty", joined(path, m.Key))
 		}
 	}
 	for _, f := range fields {
@@ -186,7 +186,7 @@ func joined(path, key string) string {
 }
 
 func (d *decoder) dictionary(n *node, v reflect.Value, path string, rules reflect.StructTag) {
-	if n.kind != mapping {
+	if n.Kind != mapping {
 		d.wrong(n, path, "a mapping, such as {key: value}")
 		return
 	}
@@ -194,11 +194,11 @@ func (d *decoder) dictionary(n *node, v reflect.Value, path string, rules reflec
 		d.fail(n, "%s cannot be set: its Go type has keys that are not strings", path)
 		return
 	}
-	out := reflect.MakeMapWithSize(v.Type(), len(n.members))
-	for _, m := range n.members {
+	out := reflect.MakeMapWithSize(v.Type(), len(n.Members))
+	for _, m := range n.Members {
 		item := reflect.New(v.Type().Elem()).Elem()
-		d.value(m.value, item, joined(path, shortKey(m.key)), rules)
-		out.SetMapIndex(reflect.ValueOf(m.key).Convert(v.Type().Key()), item)
+		d.value(m.Value, item, joined(path, shortKey(m.Key)), rules)
+		out.SetMapIndex(reflect.ValueOf(m.Key).Convert(v.Type().Key()), item)
 	}
 	v.Set(out)
 }
@@ -212,7 +212,7 @@ func shortKey(key string) string {
 }
 
 func (d *decoder) slice(n *node, v reflect.Value, path string, rules reflect.StructTag) {
-	if n.kind != list {
+	if n.Kind != list {
 		example := "[a, b]"
 		if lastKey(path) == "command" {
 			example = "[program, argument]"
@@ -220,8 +220,8 @@ func (d *decoder) slice(n *node, v reflect.Value, path string, rules reflect.Str
 		d.wrong(n, path, "a list, such as "+example)
 		return
 	}
-	out := reflect.MakeSlice(v.Type(), len(n.items), len(n.items))
-	for i, item := range n.items {
+	out := reflect.MakeSlice(v.Type(), len(n.Items), len(n.Items))
+	for i, item := range n.Items {
 		d.value(item, out.Index(i), fmt.Sprintf("%s[%d]", path, i), rules)
 	}
 	v.Set(out)

@@ -92,42 +92,42 @@ func Asks(name string, content []byte) (asked []Asked, variables []string, err e
 	if len(problems) > 0 { // such as a key that appears twice: then nobody knows what was meant
 		return nil, nil, problemsError(problems)
 	}
-	if root.kind != mapping && !root.null() {
-		return []Asked{{top, root.settings(top, nil)}}, nil, nil
+	if root.Kind != mapping && !root.Null() {
+		return []Asked{{top, settings(root, top, nil)}}, nil, nil
 	}
-	for _, m := range root.members {
-		if filepath.Base(name) == ServersFile && m.key != "mcpServers" {
+	for _, m := range root.Members {
+		if filepath.Base(name) == ServersFile && m.Key != "mcpServers" {
 			continue // it counts for nothing
 		}
-		if m.key != "plugins" && m.key != "mcpServers" || len(m.value.members)+len(m.value.items) == 0 {
-			asked = append(asked, Asked{shortKey(m.key), m.value.settings(m.key, nil)})
+		if m.Key != "plugins" && m.Key != "mcpServers" || len(m.Value.Members)+len(m.Value.Items) == 0 {
+			asked = append(asked, Asked{shortKey(m.Key), settings(m.Value, m.Key, nil)})
 			continue
 		}
-		for _, part := range m.value.members {
-			asked = append(asked, Asked{joined(m.key, shortKey(part.key)), part.value.settings(joined(m.key,
-				part.key), nil)})
+		for _, part := range m.Value.Members {
+			asked = append(asked, Asked{joined(m.Key, shortKey(part.Key)), settings(part.Value, joined(m.Key,
+				part.Key), nil)})
 		}
-		for i, item := range m.value.items {
-			at := fmt.Sprintf("%s[%d]", m.key, i)
-			asked = append(asked, Asked{at, item.settings(at, nil)})
+		for i, item := range m.Value.Items {
+			at := fmt.Sprintf("%s[%d]", m.Key, i)
+			asked = append(asked, Asked{at, settings(item, at, nil)})
 		}
 	}
-	root.eachVariable(func(name string) { variables = append(variables, name) })
+	eachVariable(root, func(name string) { variables = append(variables, name) })
 	slices.Sort(variables)
 	return asked, slices.Compact(variables), nil
 }
 
 // eachVariable returns the names of the variables in n.
-func (n *node) eachVariable(do func(name string)) {
-	_, _, _ = expand(n.text, func(name string) string {
+func eachVariable(n *node, do func(name string)) {
+	_, _, _ = expand(n.Text, func(name string) string {
 		do(name)
 		return "x" // goes on with the next
 	})
-	for _, m := range n.members {
-		m.value.eachVariable(do)
+	for _, m := range n.Members {
+		eachVariable(m.Value, do)
 	}
-	for _, item := range n.items {
-		item.eachVariable(do)
+	for _, item := range n.Items {
+		eachVariable(item, do)
 	}
 }
 
@@ -158,36 +158,36 @@ type Setting struct {
 
 // settings adds the values in n to all: mappings and lists of them one by one, another list
 // as a whole.
-func (n *node) settings(path string, all []Setting) []Setting {
-	deep := slices.ContainsFunc(n.items, func(item *node) bool { return item.kind != scalar })
+func settings(n *node, path string, all []Setting) []Setting {
+	deep := slices.ContainsFunc(n.Items, func(item *node) bool { return item.Kind != scalar })
 	switch {
-	case n.kind == mapping && len(n.members) > 0:
-		for _, m := range n.members {
-			all = m.value.settings(joined(path, m.key), all)
+	case n.Kind == mapping && len(n.Members) > 0:
+		for _, m := range n.Members {
+			all = settings(m.Value, joined(path, m.Key), all)
 		}
 		return all
 	case deep:
-		for i, item := range n.items {
-			all = item.settings(fmt.Sprintf("%s[%d]", path, i), all)
+		for i, item := range n.Items {
+			all = settings(item, fmt.Sprintf("%s[%d]", path, i), all)
 		}
 		return all
 	}
-	return append(all, Setting{path, n.shown()})
+	return append(all, Setting{path, shown(n)})
 }
 
 // shown returns a text, a list of texts or what is empty as YAML has it in brackets.
-func (n *node) shown() string {
+func shown(n *node) string {
 	var parts []string
 	switch {
-	case n.kind == mapping:
+	case n.Kind == mapping:
 		return "{}"
-	case n.kind == list:
-		for _, item := range n.items {
-			parts = append(parts, item.shown())
+	case n.Kind == list:
+		for _, item := range n.Items {
+			parts = append(parts, shown(item))
 		}
 		return "[" + strings.Join(parts, ", ") + "]"
-	case n.text == "" || strings.ContainsAny(n.text, ",[]{}\"'\n") || strings.TrimSpace(n.text) != n.text:
-		return strconv.Quote(n.text)
+	case n.Text == "" || strings.ContainsAny(n.Text, ",[]{}\"'\n") || strings.TrimSpace(n.Text) != n.Text:
+		return strconv.Quote(n.Text)
 	}
-	return n.text
+	return n.Text
 }

@@ -92,7 +92,7 @@ func said(o Options) []Setting {
 	if o.node == nil {
 		return nil
 	}
-	return o.node.settings("", nil)
+	return settings(o.node, "", nil)
 }
 
 // No variable of an untrusted file is so much as looked up.

@@ -99,14 +99,16 @@ func read(src Source, f *file) (*Config, []Warning, error) {
 // config decodes the file's mapping into c.
 func (d *decoder) config(root *node, c *Config, src Source, g *python) {
 	g.top(root)
-	plugins, servers := root.at("plugins"), root.at("mcpServers")
-	root.members = slices.DeleteFunc(root.members, func(m member) bool { return m.key == "plugins" || m.key == "mcpServers" })
-	c.Audit.Enabled = root.at("audit") != nil
+	plugins, servers := root.At("plugins"), root.At("mcpServers")
+	root.Members = slices.DeleteFunc(root.Members, func(m member) bool {
+		return m.Key == "plugins" || m.Key == "mcpServers"
+	})
+	c.Audit.Enabled = root.At("audit") != nil
 	d.value(root, reflect.ValueOf(c).Elem(), top, "")
-	if plugins != nil && !plugins.null() {
+	if plugins != nil && !plugins.Null() {
 		c.Plugins, c.Off = d.plugins(plugins, src.Available, g)
 	}
-	if servers != nil && !servers.null() {
+	if servers != nil && !servers.Null() {
 		d.servers(servers, c, src.Available, g)
 	}
 }

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -27,64 +26,31 @@ const (
 	mapping = yamltree.Mapping
 )
 
-// position is where something stands.
-type position struct {
-	file         string // for messages
-	line, column int    // from 1; 0 = the file as a whole
-}
-
-func (p position) pos() position { return p }
-
-// String returns FILE:LINE:COLUMN.
-func (p position) String() string { return fmt.Sprintf("%s:%d:%d", p.file, p.line, p.column) }
-
-// node is one value of a file with its place, aliases and merges resolved.
-type node struct {
-	position
-	kind    kind
-	text    string // scalar: as it stands in the file, variables not put in
-	tag     string // scalar: !!str, !!int, !!float, !!bool, !!null or !!timestamp
-	plain   bool   // scalar: without quotes
-	members []member
-	items   []*node
-}
-
-// member is one key of a mapping.
-type member struct {
-	position
-	key   string
-	value *node
-}
-
-func (n *node) null() bool { return n.kind == scalar && n.tag == "!!null" }
+// node is one value of a file, aliases and merges resolved.
+type (
+	node     = yamltree.Node
+	member   = yamltree.Member
+	position = yamltree.Place
+)
 
 // textMember is a member that is not in the file.
 func textMember(at position, key, text string) member {
-	return member{at, key, &node{position: at, tag: "!!str", text: text}}
+	return member{Place: at, Key: key, Value: &node{Place: at, Tag: "!!str", Text: text}}
 }
 
-// at follows keys; nil when the path ends early.
-func (n *node) at(keys ...string) *node {
+// place follows keys; a node that is nowhere in the file when the path ends early.
+func place(n *node, keys ...string) *node {
+	found := n
 	for _, key := range keys {
-		var next *node
-		if n != nil {
-			for _, m := range n.members {
-				if m.key == key {
-					next = m.value
-				}
-			}
-		}
-		n = next
+		found = found.At(key)
 	}
-	return n
-}
-
-// place is at, or a node that is nowhere in the file.
-func (n *node) place(keys ...string) *node {
-	if found := n.at(keys...); found != nil || n == nil {
-		return cmp.Or(found, &node{})
+	switch {
+	case found != nil && len(keys) > 0:
+		return found
+	case n == nil:
+		return &node{}
 	}
-	return &node{position: position{file: n.file}}
+	return &node{Place: position{File: n.File}}
 }
 
 // parse reads one document. A file without any gives an empty mapping. The
@@ -93,13 +59,15 @@ func parse(file string, data []byte) (*node, []Problem) {
 	if len(data) > maxFileBytes {
 		return nil, []Problem{{File: file, Message: fmt.Sprintf("the file is larger than %d bytes", maxFileBytes)}}
 	}
-	rules := yamltree.Rules{Depth: maxDepth, Aliased: maxFromAlias, AliasedBytes: maxAliasBytes, Merge: true, Name: named}
+	rules := yamltree.Rules{
+		File: file, Depth: maxDepth, Aliased: maxFromAlias, AliasedBytes: maxAliasBytes, Merge: true, Name: named,
+	}
 	doc, err := rules.Load(data)
 	switch {
 	case err != nil:
 		return nil, []Problem{yamlProblem(file, data, err)}
 	case doc == nil:
-		return &node{kind: mapping, position: position{file, 1, 1}}, nil
+		return &node{Kind: mapping, Place: position{File: file, Line: 1, Column: 1}}, nil
 	}
 	root, wrong := rules.Read(doc)
 	var problems []Problem
@@ -109,23 +77,10 @@ func parse(file string, data []byte) (*node, []Problem) {
 	if root == nil {
 		return nil, problems
 	}
-	n := nodeOf(file, root)
-	if n.null() {
-		n = &node{kind: mapping, position: n.position}
+	if root.Null() {
+		root = &node{Kind: mapping, Place: root.Place}
 	}
-	return n, problems
-}
-
-// nodeOf takes over what was read.
-func nodeOf(file string, y *yamltree.Node) *node {
-	n := &node{position: position{file, y.Line, y.Column}, kind: y.Kind, text: y.Text, tag: y.Tag, plain: y.Plain}
-	for _, m := range y.Members {
-		n.members = append(n.members, member{position{file, m.Line, m.Column}, m.Key, nodeOf(file, m.Value)})
-	}
-	for _, item := range y.Items {
-		n.items = append(n.items, nodeOf(file, item))
-	}
-	return n
+	return root, problems
 }
 
 // yamlProblem tells of a file that is no YAML.

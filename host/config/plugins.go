@@ -37,7 +37,7 @@ const wantOptions = "a mapping of options, or true or false"
 // off are the types that a list does not name.
 func (d *decoder) plugins(n *node, available []string, g *python) (all []Plugin, off []string) {
 	read := d.listed
-	switch n.kind {
+	switch n.Kind {
 	case list:
 	case mapping:
 		read = d.mapped
@@ -45,10 +45,10 @@ func (d *decoder) plugins(n *node, available []string, g *python) (all []Plugin,
 		d.wrong(n, "plugins", "a mapping such as {proc: {max_procs: 3}, env: false}, or a list of {name: …, type: …}")
 		return nil, nil
 	}
-	all = make([]Plugin, 0, len(n.items)+len(available))
+	all = make([]Plugin, 0, len(n.Items)+len(available))
 	mentioned := map[string]bool{} // types
 	lines := map[string]int{}
-	for i := range max(len(n.items), len(n.members)) {
+	for i := range max(len(n.Items), len(n.Members)) {
 		p, at, ok := read(n, i, g)
 		if mentioned[p.Type] = true; !ok {
 			continue
@@ -57,18 +57,18 @@ func (d *decoder) plugins(n *node, available []string, g *python) (all []Plugin,
 			d.fail(at, "the plugin name %s appears twice, first in line %d: names must be unique", named(p.Name), first)
 			continue
 		}
-		lines[p.Name] = at.line
+		lines[p.Name] = at.Line
 		if slices.Contains(available, p.Type) {
 			all = append(all, p)
 		} else if p.Enabled {
-			if n.kind == list {
-				at = n.items[i].at("type")
+			if n.Kind == list {
+				at = n.Items[i].At("type")
 			}
 			g.warn(at, "no such plugin in this build: %s; it is left out", p.Type)
 		}
 	}
 	defaults := slices.DeleteFunc(defaultPlugins(available), func(p Plugin) bool { return mentioned[p.Type] })
-	if n.kind == list {
+	if n.Kind == list {
 		for _, p := range defaults {
 			off = append(off, p.Type)
 		}
@@ -88,47 +88,47 @@ type control struct {
 
 // listed decodes one entry of the list. at is where its name stands.
 func (d *decoder) listed(n *node, i int, g *python) (p Plugin, at *node, ok bool) {
-	item, path := n.items[i], fmt.Sprintf("plugins[%d]", i)
+	item, path := n.Items[i], fmt.Sprintf("plugins[%d]", i)
 	before := len(d.problems)
-	if item.kind != mapping {
+	if item.Kind != mapping {
 		d.wrong(item, path, "a mapping, such as {name: tools, type: tools}")
 		return p, nil, false
 	}
 	g.entry(item, path)
-	typ := item.at("type")
+	typ := item.At("type")
 	if typ == nil {
 		typ = item // it is said below
 	}
-	own := d.hosts(item.at("metadata"), canonical(typ.text), path+".metadata", g)
+	own := d.hosts(item.At("metadata"), canonical(typ.Text), path+".metadata", g)
 	d.value(item, reflect.ValueOf(&p).Elem(), path, "")
 	d.control(&p, own, path+".metadata")
 	if len(d.problems) > before {
 		return p, nil, false
 	}
 	if p.Name == "" {
-		d.fail(item.at("name"), "%s.name must not be empty", path)
+		d.fail(item.At("name"), "%s.name must not be empty", path)
 		return p, nil, false
 	}
 	p.Type, ok = d.typed(typ, p.Type, path+".type")
-	return p, item.at("name"), ok
+	return p, item.At("name"), ok
 }
 
 // mapped decodes one entry of the mapping: under a type its options, and under another name
 // those of a plugin with its type among them. at is where the entry stands.
 func (d *decoder) mapped(n *node, i int, g *python) (p Plugin, at *node, ok bool) {
-	m := n.members[i]
-	at, path := &node{position: m.position}, "plugins."+shortKey(m.key)
+	m := n.Members[i]
+	at, path := &node{Place: m.Place}, "plugins."+shortKey(m.Key)
 	before := len(d.problems)
-	p = Plugin{Name: canonical(m.key), Type: canonical(m.key), Enabled: true}
-	switch v := m.value; {
-	case v.kind == mapping:
+	p = Plugin{Name: canonical(m.Key), Type: canonical(m.Key), Enabled: true}
+	switch v := m.Value; {
+	case v.Kind == mapping:
 		d.entry(&p, m, path, g)
-	case v.kind == list:
+	case v.Kind == list:
 		d.wrong(v, path, wantOptions)
-	case !v.null() && !slices.Contains(d.types, p.Type) && p.Type != "": // an option that is not indented, say
+	case !v.Null() && !slices.Contains(d.types, p.Type) && p.Type != "": // an option that is not indented, say
 		d.typed(at, p.Type, path)
 		return p, at, false
-	case !v.null():
+	case !v.Null():
 		if text, ok := d.literal(v, path, wantOptions); ok {
 			if p.Enabled, ok = booleans(text); !ok {
 				d.wrong(v, path, wantOptions)
@@ -144,9 +144,9 @@ func (d *decoder) mapped(n *node, i int, g *python) (p Plugin, at *node, ok bool
 
 // entry decodes the options of an entry of the mapping.
 func (d *decoder) entry(p *Plugin, m member, path string, g *python) {
-	v := m.value
-	typ := v.at("type")
-	v.members = slices.DeleteFunc(v.members, func(m member) bool { return m.key == "type" })
+	v := m.Value
+	typ := v.At("type")
+	v.Members = slices.DeleteFunc(v.Members, func(m member) bool { return m.Key == "type" })
 	if typ != nil {
 		text, ok := d.textOf(typ, path+".type", "")
 		if ok {
@@ -164,7 +164,7 @@ func (d *decoder) entry(p *Plugin, m member, path string, g *python) {
 	if p.Name == "" {
 		d.fail(m, "plugins: a name must not be empty")
 	}
-	if v.at("metadata") != nil {
+	if v.At("metadata") != nil {
 		d.fail(m, "%s.metadata: in a mapping of plugins the options go directly under the name", path)
 		return
 	}
@@ -212,29 +212,29 @@ func (d *decoder) rename(meta *node, typ, path string) {
 		return
 	}
 	aliases := optionAliases(typ)
-	for i, m := range meta.members {
-		name, is := aliases[m.key]
+	for i, m := range meta.Members {
+		name, is := aliases[m.Key]
 		if !is {
 			continue
 		}
-		if meta.at(name) != nil {
-			d.fail(m, "%s has both %s and %s, which are the same option: keep one", path, m.key, name)
+		if meta.At(name) != nil {
+			d.fail(m, "%s has both %s and %s, which are the same option: keep one", path, m.Key, name)
 		}
-		meta.members[i].key = name
+		meta.Members[i].Key = name
 	}
 }
 
 // split takes the host's own keys out of a plugin's metadata.
 func (d *decoder) split(meta *node) *node {
-	if meta == nil || meta.kind != mapping {
+	if meta == nil || meta.Kind != mapping {
 		return nil
 	}
-	own := &node{kind: mapping, position: meta.position}
+	own := &node{Kind: mapping, Place: meta.Place}
 	names := fieldsOf(reflect.TypeFor[control]())
-	meta.members = slices.DeleteFunc(meta.members, func(m member) bool {
-		_, is := names.find(m.key)
+	meta.Members = slices.DeleteFunc(meta.Members, func(m member) bool {
+		_, is := names.find(m.Key)
 		if is {
-			own.members = append(own.members, m)
+			own.Members = append(own.Members, m)
 		}
 		return is
 	})
@@ -323,12 +323,12 @@ func (o Options) Place(err error) error {
 func (o Options) place(err error, path string, n *node) (all []Problem) {
 	if at, ok := err.(*optionError); ok {
 		for _, key := range at.keys {
-			if n.kind == list {
+			if n.Kind == list {
 				path += "[" + key + "]"
 			} else {
 				path = joined(path, shortKey(key))
 			}
-			n = n.below(key)
+			n = below(n, key)
 		}
 		return o.place(at.err, path, n)
 	}
@@ -347,8 +347,8 @@ func (o Options) place(err error, path string, n *node) (all []Problem) {
 	if _, rest, is := strings.Cut(text, `": `); is && strings.HasPrefix(text, `plugin "`) {
 		text = rest
 	}
-	for key, rest, is := strings.Cut(text, ": "); is && n.at(key) != nil; key, rest, is = strings.Cut(rest, ": ") {
-		n = n.at(key) // a message begins with the option that it is about
+	for key, rest, is := strings.Cut(text, ": "); is && n.At(key) != nil; key, rest, is = strings.Cut(rest, ": ") {
+		n = n.At(key) // a message begins with the option that it is about
 	}
 	p := problemAt(n, "%s", err.Error())
 	if path != "" {
@@ -361,11 +361,11 @@ func (o Options) place(err error, path string, n *node) (all []Problem) {
 }
 
 // below returns the value of a key or an index, or n itself where there is none.
-func (n *node) below(key string) *node {
-	if i, err := strconv.Atoi(key); err == nil && n.kind == list && i >= 0 && i < len(n.items) {
-		return n.items[i]
+func below(n *node, key string) *node {
+	if i, err := strconv.Atoi(key); err == nil && n.Kind == list && i >= 0 && i < len(n.Items) {
+		return n.Items[i]
 	}
-	if v := n.at(key); v != nil {
+	if v := n.At(key); v != nil {
 		return v
 	}
 	return n
@@ -386,7 +386,7 @@ func (o Options) find(key string) *node {
 	n := o.node
 	for _, part := range strings.FieldsFunc(key, func(r rune) bool { return r == '.' || r == '[' || r == ']' }) {
 		if n != nil {
-			n = n.below(part)
+			n = below(n, part)
 		}
 	}
 	return n
@@ -394,31 +394,31 @@ func (o Options) find(key string) *node {
 
 // Keep returns options in which a list has only some of its items, by their index.
 func (o Options) Keep(name string, keep func(i int) bool) Options {
-	given := o.node.at(name)
+	given := o.node.At(name)
 	if given == nil {
 		return o
 	}
 	n := *given
-	n.items = nil
-	for i, item := range given.items {
+	n.Items = nil
+	for i, item := range given.Items {
 		if keep(i) {
-			n.items = append(n.items, item)
+			n.Items = append(n.Items, item)
 		}
 	}
 	return o.set(name, &n)
 }
 
 // at returns the value of an option; nil = it is not set.
-func (o Options) at(name string) *node { return o.node.at(name) }
+func (o Options) at(name string) *node { return o.node.At(name) }
 
 // set returns options with another value of one.
 func (o Options) set(name string, value *node) Options {
-	n := &node{kind: mapping}
+	n := &node{Kind: mapping}
 	if o.node != nil {
-		n.position = o.node.position
-		n.members = slices.DeleteFunc(slices.Clone(o.node.members), func(m member) bool { return m.key == name })
+		n.Place = o.node.Place
+		n.Members = slices.DeleteFunc(slices.Clone(o.node.Members), func(m member) bool { return m.Key == name })
 	}
-	n.members = append(n.members, member{key: name, value: value})
+	n.Members = append(n.Members, member{Key: name, Value: value})
 	o.node = n
 	return o
 }

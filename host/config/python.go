@@ -95,8 +95,8 @@ func (g *python) strip(n *node, names map[string]string) {
 	if n == nil {
 		return
 	}
-	n.members = slices.DeleteFunc(n.members, func(m member) bool {
-		instead, is := names[m.key]
+	n.Members = slices.DeleteFunc(n.Members, func(m member) bool {
+		instead, is := names[m.Key]
 		if is {
 			g.note(m, instead)
 		}
@@ -106,7 +106,7 @@ func (g *python) strip(n *node, names map[string]string) {
 
 func (g *python) note(m member, instead string) {
 	for _, known := range g.order {
-		if known.first.key == m.key && known.instead == instead {
+		if known.first.Key == m.Key && known.instead == instead {
 			known.count++
 			return
 		}
@@ -128,7 +128,7 @@ func (g *python) all() []Warning {
 		if i.instead != "" {
 			instead = ": " + i.instead
 		}
-		g.warn(i.first, "%s has no meaning for this host and is ignored%s%s", i.first.key, places, instead)
+		g.warn(i.first, "%s has no meaning for this host and is ignored%s%s", i.first.Key, places, instead)
 	}
 	if g.classes != nil {
 		g.warn(g.class, "cls is ignored, as this host loads no Python class: its own plugins of the same types answer "+
@@ -145,40 +145,40 @@ func (g *python) all() []Warning {
 
 // top reads the keys of the whole file as this host has them. What restricts and is not obeyed is an error.
 func (g *python) top(root *node) {
-	if token := root.at("server", "auth_token"); token != nil && !token.null() && root.at("auth_token") == nil {
+	if token := root.At("server").At("auth_token"); token != nil && !token.Null() && root.At("auth_token") == nil {
 		g.d.fail(token, "server.auth_token protects nothing here; write auth_token at the top of the file")
 	}
-	g.workspace = cmp.Or(root.place("workspace").text, ".")
+	g.workspace = cmp.Or(place(root, "workspace").Text, ".")
 	g.limits(root)
 	g.strip(root, ignoredTop())
-	g.strip(root.at("audit"), ignoredAudit())
+	g.strip(root.At("audit"), ignoredAudit())
 }
 
 // limits takes global_limits over.
 func (g *python) limits(root *node) {
 	const key = "global_limits"
-	all := root.at(key)
+	all := root.At(key)
 	if all == nil {
 		return
 	}
-	for _, m := range all.members {
-		if m.key != "max_workers" {
-			g.d.fail(m, "%s.%s bounds nothing here; see limits and max_parallel", key, shortKey(m.key))
-		} else if root.at("max_parallel") == nil {
-			root.members = append(root.members, member{m.position, "max_parallel", m.value})
+	for _, m := range all.Members {
+		if m.Key != "max_workers" {
+			g.d.fail(m, "%s.%s bounds nothing here; see limits and max_parallel", key, shortKey(m.Key))
+		} else if root.At("max_parallel") == nil {
+			root.Members = append(root.Members, member{Place: m.Place, Key: "max_parallel", Value: m.Value})
 		}
 	}
-	root.members = slices.DeleteFunc(root.members, func(m member) bool { return m.key == key })
+	root.Members = slices.DeleteFunc(root.Members, func(m member) bool { return m.Key == key })
 }
 
 // rename returns a member another key where that is free.
 func (g *python) rename(n *node, from, to string) {
-	if n == nil || n.at(to) != nil {
+	if n == nil || n.At(to) != nil {
 		return
 	}
-	for i := range n.members {
-		if n.members[i].key == from {
-			n.members[i].key = to
+	for i := range n.Members {
+		if n.Members[i].Key == from {
+			n.Members[i].Key = to
 		}
 	}
 }
@@ -186,29 +186,30 @@ func (g *python) rename(n *node, from, to string) {
 // entry reads an entry of the list of plugins as this host has it. Only those with a cls
 // are for the Python host.
 func (g *python) entry(n *node, path string) {
-	i := slices.IndexFunc(n.members, func(m member) bool { return m.key == "cls" })
+	i := slices.IndexFunc(n.Members, func(m member) bool { return m.Key == "cls" })
 	if i < 0 {
 		return
 	}
-	cls := n.members[i]
-	n.members = slices.Delete(n.members, i, i+1)
+	cls := n.Members[i]
+	n.Members = slices.Delete(n.Members, i, i+1)
 	if g.classes == nil {
 		g.class = cls
 	}
-	shown := cls.value.text
-	if cls.value.kind != scalar || slices.ContainsFunc(strings.Split(shown, "."), func(part string) bool { return !isName(part) }) {
+	shown := cls.Value.Text
+	odd := func(part string) bool { return !isName(part) }
+	if cls.Value.Kind != scalar || slices.ContainsFunc(strings.Split(shown, "."), odd) {
 		shown = "a class"
 	}
 	g.classes = append(g.classes, shown)
-	if config := n.at("config"); config != nil && n.at("metadata") == nil {
+	if config := n.At("config"); config != nil && n.At("metadata") == nil {
 		g.rename(n, "config", "metadata")
 		g.warn(config, "%s.config is read as metadata", path)
 	}
-	if n.at("type") != nil {
+	if n.At("type") != nil {
 		return
 	}
-	if typ := g.inferred(n.at("name"), cls.value); typ != "" {
-		n.members = append(n.members, textMember(cls.position, "type", typ))
+	if typ := g.inferred(n.At("name"), cls.Value); typ != "" {
+		n.Members = append(n.Members, textMember(cls.Place, "type", typ))
 		g.warn(n, "%s has no type; by its name or cls it is taken for one of type %s", path, typ)
 	}
 }
@@ -217,9 +218,9 @@ func (g *python) entry(n *node, path string) {
 func (g *python) inferred(name, cls *node) string {
 	var words []string
 	if name != nil {
-		words = append(words, name.text)
+		words = append(words, name.Text)
 	}
-	for _, word := range append(words, strings.Split(cls.text, ".")...) {
+	for _, word := range append(words, strings.Split(cls.Text, ".")...) {
 		if typ := canonical(word); slices.Contains(g.d.types, typ) {
 			return typ
 		}
@@ -232,14 +233,15 @@ func (g *python) options(meta *node, typ, path string) {
 	if meta == nil {
 		return
 	}
-	if root := meta.at("ROOT"); root != nil && typ == string(protocol.CapTools) {
-		if filepath.Clean(root.text) != filepath.Clean(g.workspace) {
-			g.d.fail(root, "%s.ROOT bounds nothing here, as tools work in the workspace; write that folder as workspace at the top of the file", path)
+	if root := meta.At("ROOT"); root != nil && typ == string(protocol.CapTools) {
+		if filepath.Clean(root.Text) != filepath.Clean(g.workspace) {
+			g.d.fail(root, "%s.ROOT bounds nothing here, as tools work in the workspace; write that folder as "+
+				"workspace at the top of the file", path)
 		}
-		meta.members = slices.DeleteFunc(meta.members, func(m member) bool { return m.key == "ROOT" })
+		meta.Members = slices.DeleteFunc(meta.Members, func(m member) bool { return m.Key == "ROOT" })
 	}
 	g.strip(meta, ignoredOptions(typ))
-	if servers := meta.at("servers"); typ == string(protocol.CapMCP) && servers != nil && servers.kind == list {
+	if servers := meta.At("servers"); typ == string(protocol.CapMCP) && servers != nil && servers.Kind == list {
 		g.servers(servers, path+".servers")
 	}
 }
@@ -248,28 +250,28 @@ func (g *python) options(meta *node, typ, path string) {
 // Python host.
 func (g *python) servers(n *node, path string) {
 	var kept []*node
-	for i, item := range n.items {
-		if t := item.at("transport"); t != nil && t.text == "direct" {
+	for i, item := range n.Items {
+		if t := item.At("transport"); t != nil && t.Text == "direct" {
 			g.warn(item, "%s[%d] is a part of the Python host (transport: direct); it is left out", path, i)
 			continue
 		}
-		if meta := item.at("metadata"); meta != nil && meta.kind == mapping {
-			item.members = slices.DeleteFunc(item.members, func(m member) bool { return m.key == "metadata" })
+		if meta := item.At("metadata"); meta != nil && meta.Kind == mapping {
+			item.Members = slices.DeleteFunc(item.Members, func(m member) bool { return m.Key == "metadata" })
 			g.rename(meta, "base_url", "url")
-			item.members = append(item.members, meta.members...)
+			item.Members = append(item.Members, meta.Members...)
 			g.warn(meta, "%s[%d].metadata is read as options of the server itself", path, i)
 		}
-		if item.at("id") == nil {
+		if item.At("id") == nil {
 			g.nameServer(item)
 		}
 		kept = append(kept, item)
 	}
-	n.items = kept
+	n.Items = kept
 }
 
 // nameServer gives a server without an id that of its name.
 func (g *python) nameServer(item *node) {
-	if name := item.at("name"); name != nil && item.at("server_id") == nil {
-		item.members = append(item.members, member{name.position, "server_id", name})
+	if name := item.At("name"); name != nil && item.At("server_id") == nil {
+		item.Members = append(item.Members, member{Place: name.Place, Key: "server_id", Value: name})
 	}
 }

@@ -78,9 +78,9 @@ func (d *decoder) number(n *node, path, want string, rules reflect.StructTag, pa
 	switch {
 	case errors.Is(err, strconv.ErrRange):
 		d.fail(n, "%s: the number is too large", path)
-	case errors.Is(err, errNotFinite), err != nil && strings.HasSuffix(strings.ToLower(n.text), "inf"):
+	case errors.Is(err, errNotFinite), err != nil && strings.HasSuffix(strings.ToLower(n.Text), "inf"):
 		d.fail(n, "%s must be a finite number", path)
-	case err != nil && n.tag == "!!float":
+	case err != nil && n.Tag == "!!float":
 		d.fail(n, "%s must be %s, not a fraction", path, want)
 	case err != nil:
 		d.wrong(n, path, want)
@@ -103,12 +103,12 @@ func bound(rules reflect.StructTag, name string) (float64, bool) {
 
 // literal returns the text of a number or boolean: written without quotes, or a variable.
 func (d *decoder) literal(n *node, path, want string) (text string, ok bool) {
-	if n.kind != scalar || n.null() {
+	if n.Kind != scalar || n.Null() {
 		d.wrong(n, path, want)
 		return "", false
 	}
 	text, changed, ok := d.expanded(n, path, "")
-	if ok && !changed && !n.plain {
+	if ok && !changed && !n.Plain {
 		d.fail(n, "%s must be %s, without quotes", path, want)
 		return "", false
 	}
@@ -118,16 +118,16 @@ func (d *decoder) literal(n *node, path, want string) (text string, ok bool) {
 // textOf returns a text. A bare number or boolean is refused: it may not mean
 // what it looks like (0123, true).
 func (d *decoder) textOf(n *node, path string, rules reflect.StructTag) (string, bool) {
-	if n.kind != scalar || n.null() {
+	if n.Kind != scalar || n.Null() {
 		d.wrong(n, path, wantText)
 		return "", false
 	}
 	text, changed, ok := d.expanded(n, path, rules)
-	if name, is := strings.CutPrefix(n.text, "$"); is && n.plain && isVariable(name) {
-		d.fail(n, "%s: a variable is written ${%s}; put %s in quotes if it is meant as it stands", path, name, n.text)
+	if name, is := strings.CutPrefix(n.Text, "$"); is && n.Plain && isVariable(name) {
+		d.fail(n, "%s: a variable is written ${%s}; put %s in quotes if it is meant as it stands", path, name, n.Text)
 		return "", false
 	}
-	if ok && !changed && n.tag != "!!str" && n.tag != "!!timestamp" {
+	if ok && !changed && n.Tag != "!!str" && n.Tag != "!!timestamp" {
 		d.wrong(n, path, wantText+" in quotes")
 		return "", false
 	}
@@ -138,9 +138,9 @@ func (d *decoder) textOf(n *node, path string, rules reflect.StructTag) (string,
 // that they are for everybody to see.
 func (d *decoder) expanded(n *node, path string, rules reflect.StructTag) (text string, changed, ok bool) {
 	if d.getenv == nil { // a file without variables
-		return n.text, false, true
+		return n.Text, false, true
 	}
-	text, changed, err := expand(n.text, func(name string) string {
+	text, changed, err := expand(n.Text, func(name string) string {
 		value := d.getenv(name)
 		if rules.Get("shown") == "" {
 			d.secrets.Add(name, value)
@@ -166,8 +166,8 @@ func (d *decoder) allowed(n *node, s, path string, rules reflect.StructTag) bool
 		}
 	}
 	hint := ""
-	if isName(n.text) { // not what a variable holds
-		if hint = schema.DidYouMean(n.text, values); hint != "" {
+	if isName(n.Text) { // not what a variable holds
+		if hint = schema.DidYouMean(n.Text, values); hint != "" {
 			hint = ": " + hint
 		}
 	}
@@ -177,7 +177,7 @@ func (d *decoder) allowed(n *node, s, path string, rules reflect.StructTag) bool
 
 // duration takes a number of seconds, or a text such as 1m30s.
 func (d *decoder) duration(n *node, v reflect.Value, path string) {
-	if n.kind != scalar || n.null() {
+	if n.Kind != scalar || n.Null() {
 		d.wrong(n, path, wantDuration)
 		return
 	}
@@ -199,23 +199,23 @@ func (d *decoder) duration(n *node, v reflect.Value, path string) {
 // any returns the value that the file shows: nil, bool, int64, uint64, float64,
 // string, []any or map[string]any.
 func (d *decoder) any(n *node, path string) any {
-	switch n.kind {
+	switch n.Kind {
 	case mapping:
-		out := make(map[string]any, len(n.members))
-		for _, m := range n.members {
-			out[m.key] = d.any(m.value, joined(path, shortKey(m.key)))
+		out := make(map[string]any, len(n.Members))
+		for _, m := range n.Members {
+			out[m.Key] = d.any(m.Value, joined(path, shortKey(m.Key)))
 		}
 		return out
 	case list:
-		out := make([]any, len(n.items))
-		for i, item := range n.items {
+		out := make([]any, len(n.Items))
+		for i, item := range n.Items {
 			out[i] = d.any(item, fmt.Sprintf("%s[%d]", path, i))
 		}
 		return out
 	}
 	text, changed, _ := d.expanded(n, path, "")
-	tag := n.tag
-	if changed && n.plain {
+	tag := n.Tag
+	if changed && n.Plain {
 		tag = tagOf(text)
 	}
 	return bare(text, tag)

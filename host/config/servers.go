@@ -59,13 +59,13 @@ func (c *Config) note(servers *node) {
 	if servers == nil {
 		return
 	}
-	for _, m := range servers.members {
-		c.Servers[m.key] = m.String()
+	for _, m := range servers.Members {
+		c.Servers[m.Key] = m.String()
 	}
-	for _, item := range servers.items {
+	for _, item := range servers.Items {
 		for _, key := range []string{"server_id", "id"} {
-			if id := item.at(key); id != nil {
-				c.Servers[id.text] = item.String()
+			if id := item.At(key); id != nil {
+				c.Servers[id.Text] = item.String()
 			}
 		}
 	}
@@ -74,8 +74,8 @@ func (c *Config) note(servers *node) {
 // addFile adds the servers of one file to the options of a plugin.
 func (c *Config) addFile(src Source, f *file, o *Options) (warnings []Warning) {
 	root, problems := parseJSON(f.name, f.data)
-	all := root.place("mcpServers")
-	if len(problems) == 0 && (root.kind != mapping || all.kind != mapping && !all.null() && all.line > 0) {
+	all := place(root, "mcpServers")
+	if len(problems) == 0 && (root.Kind != mapping || all.Kind != mapping && !all.Null() && all.Line > 0) {
 		problems = []Problem{problemAt(all, "it should be {\"mcpServers\": {\"ID\": {\"command\": \"…\"}}}")}
 	}
 	if len(problems) > 0 {
@@ -83,19 +83,19 @@ func (c *Config) addFile(src Source, f *file, o *Options) (warnings []Warning) {
 		return problems[:1]
 	}
 	if o.node == nil {
-		own := &node{kind: mapping, position: root.position}
+		own := &node{Kind: mapping, Place: root.Place}
 		*o = Options{path: "plugins." + string(protocol.CapMCP), node: own, getenv: src.Getenv, secrets: c.Secrets}
 	}
-	for _, m := range all.members {
-		if _, taken := c.Servers[m.key]; taken || startsThis(m.value) {
+	for _, m := range all.Members {
+		if _, taken := c.Servers[m.Key]; taken || startsThis(m.Value) {
 			continue
 		}
 		if err := checkEntry(src, c.Secrets, m); err != nil {
 			text := strings.ReplaceAll(err.Error(), "\n", "; ")
-			warnings = append(warnings, problemAt(m, "the MCP server %s is left out: %s", named(m.key), text))
+			warnings = append(warnings, problemAt(m, "the MCP server %s is left out: %s", named(m.Key), text))
 			continue
 		}
-		c.Servers[m.key] = m.String()
+		c.Servers[m.Key] = m.String()
 		*o = o.withServer(m)
 	}
 	return warnings
@@ -103,36 +103,36 @@ func (c *Config) addFile(src Source, f *file, o *Options) (warnings []Warning) {
 
 // startsThis reports whether a server is this program, which other clients start from the same file.
 func startsThis(entry *node) bool {
-	return strings.TrimSuffix(filepath.Base(entry.place("command").text), ".exe") == "a2e"
+	return strings.TrimSuffix(filepath.Base(place(entry, "command").Text), ".exe") == "a2e"
 }
 
 // checkEntry tells what is wrong with an entry, such as a variable that is not set.
 func checkEntry(src Source, secrets *redact.Set, m member) error {
 	d := decoder{getenv: src.Getenv, secrets: secrets}
-	entry := d.any(m.value, shortKey(m.key))
+	entry := d.any(m.Value, shortKey(m.Key))
 	switch {
 	case len(d.problems) > 0:
 		return errors.New(d.problems[0].Message)
 	case src.Server == nil:
 		return nil
 	}
-	return src.Server(m.key, entry)
+	return src.Server(m.Key, entry)
 }
 
 // withServer returns options with one more server, in the form that those have which are there.
 func (o Options) withServer(m member) Options {
 	key := "mcpServers"
 	there := o.at(key)
-	if there == nil || there.null() {
-		there = &node{kind: mapping, position: m.position}
+	if there == nil || there.Null() {
+		there = &node{Kind: mapping, Place: m.Place}
 	}
 	all := *there
-	if all.kind == list {
-		item := *m.value
-		item.members = append(slices.Clone(item.members), textMember(m.position, "server_id", m.key))
-		all.items = append(slices.Clone(all.items), &item)
+	if all.Kind == list {
+		item := *m.Value
+		item.Members = append(slices.Clone(item.Members), textMember(m.Place, "server_id", m.Key))
+		all.Items = append(slices.Clone(all.Items), &item)
 	} else {
-		all.members = append(slices.Clone(all.members), m)
+		all.Members = append(slices.Clone(all.Members), m)
 	}
 	return o.set(key, &all)
 }
@@ -140,8 +140,8 @@ func (o Options) withServer(m member) Options {
 // ServerOptions returns options of the plugin for MCP servers with one server, whose entry is JSON.
 func ServerOptions(id string, entry []byte, getenv func(string) string) (Options, error) {
 	root, problems := parseJSON(ServersFile, entry)
-	o := Options{path: string(protocol.CapMCP), node: &node{kind: mapping}, getenv: envOr(getenv)}
-	return o.withServer(member{root.position, id, root}), problemsError(problems)
+	o := Options{path: string(protocol.CapMCP), node: &node{Kind: mapping}, getenv: envOr(getenv)}
+	return o.withServer(member{Place: root.Place, Key: id, Value: root}), problemsError(problems)
 }
 
 // parseJSON is parse for JSON, of which YAML takes all but a few escapes.
@@ -158,11 +158,11 @@ func parseJSON(file string, data []byte) (*node, []Problem) {
 	if err == nil && v.IsValid() {
 		return parse(file, v)
 	}
-	at := &node{position: position{file: file, line: 1, column: 1}}
+	at := &node{Place: position{File: file, Line: 1, Column: 1}}
 	if wrong, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
 		before := v[:min(int(wrong.ByteOffset), len(v))]
-		at.line += bytes.Count(before, []byte("\n"))
-		at.column += len(before) - 1 - bytes.LastIndexByte(before, '\n')
+		at.Line += bytes.Count(before, []byte("\n"))
+		at.Column += len(before) - 1 - bytes.LastIndexByte(before, '\n')
 		err = wrong.Err
 	}
 	return at, []Problem{problemAt(at, "not valid JSON: %v", cmp.Or(err, errors.New("there is more than one value")))}

@@ -42,7 +42,7 @@ func (d *decoder) wallOff(c *Config, root *node, src Source) {
 			w.Fixed = []string{wall.Real(file)}
 			w.Firm = c.Named && wall.Within(real, w.Fixed[0])
 			if c.Named && wall.Within(workspace, filepath.Dir(file)) && throughLink(workspace, file) {
-				d.fail(root.place(), "the config file is reached through a link that lies in the workspace, where "+
+				d.fail(place(root), "the config file is reached through a link that lies in the workspace, where "+
 					"agents could put another one; name the file itself")
 			}
 		}
@@ -52,8 +52,8 @@ func (d *decoder) wallOff(c *Config, root *node, src Source) {
 
 // ownFolders lists where the host keeps its files.
 func ownFolders(c *Config, root *node, src Source) []own {
-	at := root.place
-	chosen := root.at("state_dir") != nil || src.Getenv(EnvStateDir) != ""
+	at := func(keys ...string) *node { return place(root, keys...) }
+	chosen := root.At("state_dir") != nil || src.Getenv(EnvStateDir) != ""
 	all := []own{{dir: c.StateDir, what: "state_dir", at: at("state_dir"), chosen: chosen}}
 	if c.Audit.Enabled && filepath.Dir(c.Audit.Path) != c.StateDir {
 		all = append(all, own{dir: filepath.Dir(c.Audit.Path), file: true, what: "the folder of audit.path", at: at("audit", "path"), chosen: true})

@@ -36,7 +36,7 @@ func (n *Node) Set(key string, value *Node) {
 			return
 		}
 	}
-	n.Members = append(n.Members, Member{Key: key, Line: value.Line, Value: value})
+	n.Members = append(n.Members, Member{value.Place, key, value})
 }
 
 // What describes a value for a message: "a mapping", say.

@@ -29,22 +29,34 @@ const (
 	Mapping
 )
 
+// Place is where something stands.
+type Place struct {
+	File         string // as Rules has it
+	Line, Column int    // from 1; 0 = the file as a whole
+}
+
+// Where returns the place of what has it.
+func (p Place) Where() Place { return p }
+
+// String returns FILE:LINE:COLUMN.
+func (p Place) String() string { return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column) }
+
 // Node is one value.
 type Node struct {
-	Kind         Kind
-	Line, Column int
-	Text         string // of a scalar
-	Tag          string // of a scalar: !!str, !!int, !!float, !!bool, !!null or !!timestamp
-	Plain        bool   // of a scalar: without quotes
-	Members      []Member
-	Items        []*Node
+	Place
+	Kind    Kind
+	Text    string // of a scalar
+	Tag     string // of a scalar: !!str, !!int, !!float, !!bool, !!null or !!timestamp
+	Plain   bool   // of a scalar: without quotes
+	Members []Member
+	Items   []*Node
 }
 
 // Member is one key of a mapping; the place is the key's.
 type Member struct {
-	Key          string
-	Line, Column int
-	Value        *Node
+	Place
+	Key   string
+	Value *Node
 }
 
 // Problem says what is wrong with a text, and where.
@@ -55,6 +67,7 @@ type Problem struct {
 
 // Rules are how a text is read. Load needs Depth alone, Read all but Merge and LinesBefore.
 type Rules struct {
+	File         string              // of the places
 	Depth        int                 // levels
 	Aliased      int                 // values that aliases may add
 	AliasedBytes int                 // bytes of text that they may add
@@ -109,12 +122,14 @@ type parser struct {
 	stopped  bool
 }
 
-// line returns the line of a node in its file.
-func (p *parser) line(at *yaml.Node) int { return at.Line + p.rules.LinesBefore }
+// place returns the place of a node in its file.
+func (p *parser) place(at *yaml.Node) Place {
+	return Place{p.rules.File, at.Line + p.rules.LinesBefore, at.Column}
+}
 
 func (p *parser) fail(at *yaml.Node, format string, args ...any) {
 	if len(p.problems) < maxProblems {
-		p.problems = append(p.problems, Problem{p.line(at), at.Column, fmt.Sprintf(format, args...)})
+		p.problems = append(p.problems, Problem{p.place(at).Line, at.Column, fmt.Sprintf(format, args...)})
 	}
 }
 
@@ -143,7 +158,7 @@ func (p *parser) convert(y *yaml.Node, depth int) *Node {
 	case p.aliased > r.Aliased || p.bytes > r.AliasedBytes:
 		return p.stop(y, "aliases stand for more than %d values or %d bytes", r.Aliased, r.AliasedBytes)
 	}
-	n := &Node{Line: p.line(y), Column: y.Column}
+	n := &Node{Place: p.place(y)}
 	switch y.Kind {
 	case yaml.AliasNode:
 		return p.alias(y, depth)
@@ -221,9 +236,9 @@ func (p *parser) mapping(n *Node, y *yaml.Node, depth int) {
 			p.fail(at, "the key %s appears twice, first in line %d: keep one", p.rules.Name(k.Value), first)
 			continue
 		}
-		lines[k.Value] = p.line(at)
+		lines[k.Value] = p.place(at).Line
 		if value != nil {
-			n.Members = append(n.Members, Member{k.Value, p.line(at), at.Column, value})
+			n.Members = append(n.Members, Member{p.place(at), k.Value, value})
 		}
 	}
 	for _, m := range merges {

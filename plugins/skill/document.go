@@ -49,7 +49,8 @@ func split(text []byte, n *notes) (d document) {
 	first, rest, _ := strings.Cut(string(text), "\n")
 	if strings.TrimRight(first, " \t") != "---" {
 		n.hint(1, "there is no front matter; begin the file with a line ---, name: and description:, and another line ---")
-		return document{front: &yamltree.Node{Kind: yamltree.Mapping, Line: 1}, body: strings.TrimSpace(string(text))}
+		none := &yamltree.Node{Kind: yamltree.Mapping, Place: yamltree.Place{Line: 1}}
+		return document{front: none, body: strings.TrimSpace(string(text))}
 	}
 	front, body, ok := cutFront(rest)
 	switch {
@@ -160,7 +161,7 @@ func parseFront(text []byte, line int, n *notes) *yamltree.Node {
 		}
 	}
 	if doc == nil {
-		return &yamltree.Node{Kind: yamltree.Mapping, Line: line}
+		return &yamltree.Node{Kind: yamltree.Mapping, Place: yamltree.Place{Line: line}}
 	}
 	read, wrong := rules.Read(doc)
 	for _, w := range wrong {
@@ -171,7 +172,7 @@ func parseFront(text []byte, line int, n *notes) *yamltree.Node {
 	}
 	switch {
 	case read.Null():
-		return &yamltree.Node{Kind: yamltree.Mapping, Line: line}
+		return &yamltree.Node{Kind: yamltree.Mapping, Place: yamltree.Place{Line: line}}
 	case read.Kind != yamltree.Mapping:
 		n.fail(read.Line, "the front matter is %s; it should be a mapping such as \"name: my-skill\"", read.What())
 		return nil

@@ -75,13 +75,13 @@ func isSchema(v *yamltree.Node) bool {
 
 // listed makes a mapping by name of a list.
 func (b *schemaBuilder) listed(v *yamltree.Node) *yamltree.Node {
-	byName := &yamltree.Node{Kind: yamltree.Mapping, Line: v.Line}
+	byName := &yamltree.Node{Kind: yamltree.Mapping, Place: v.Place}
 	if len(v.Items) > maxSchemaNodes {
 		b.refuse(v.Line, "has more than %d entries", maxSchemaNodes)
 		return byName
 	}
 	for _, item := range v.Items {
-		name, value := item, &yamltree.Node{Kind: yamltree.Scalar, Tag: "!!null", Line: item.Line}
+		name, value := item, &yamltree.Node{Kind: yamltree.Scalar, Tag: "!!null", Place: item.Place}
 		if item.Kind == yamltree.Mapping {
 			if name = item.At("name"); name == nil && len(item.Members) == 1 { // - topic: {…}
 				m := item.Members[0]
@@ -99,14 +99,14 @@ func (b *schemaBuilder) listed(v *yamltree.Node) *yamltree.Node {
 			continue
 		}
 		if value == item {
-			value = &yamltree.Node{Kind: yamltree.Mapping, Line: item.Line}
+			value = &yamltree.Node{Kind: yamltree.Mapping, Place: item.Place}
 			for _, m := range item.Members {
 				if m.Key != "name" {
 					value.Members = append(value.Members, m)
 				}
 			}
 		}
-		byName.Members = append(byName.Members, yamltree.Member{Key: name.Text, Line: item.Line, Value: value})
+		byName.Members = append(byName.Members, yamltree.Member{Place: item.Place, Key: name.Text, Value: value})
 	}
 	return byName
 }
@@ -118,14 +118,16 @@ func (b *schemaBuilder) closed(v, byName *yamltree.Node) *yamltree.Node {
 	object.Line = v.Line
 	b.properties(object, byName, nil)
 	if b.key == "inputs" {
-		object.Set("additionalProperties", &yamltree.Node{Kind: yamltree.Scalar, Tag: "!!bool", Text: "false", Line: v.Line})
+		closed := &yamltree.Node{Kind: yamltree.Scalar, Tag: "!!bool", Text: "false", Place: v.Place}
+		object.Set("additionalProperties", closed)
 	}
 	return object
 }
 
 // properties returns an object its properties, and what of them is required.
 func (b *schemaBuilder) properties(object, byName, required *yamltree.Node) {
-	made, names := &yamltree.Node{Kind: yamltree.Mapping, Line: byName.Line}, &yamltree.Node{Kind: yamltree.List, Line: byName.Line}
+	made := &yamltree.Node{Kind: yamltree.Mapping, Place: byName.Place}
+	names := &yamltree.Node{Kind: yamltree.List, Place: byName.Place}
 	if required != nil {
 		for _, item := range required.Items {
 			names.Items = append(names.Items, textNode(item.Text))
@@ -137,7 +139,7 @@ func (b *schemaBuilder) properties(object, byName, required *yamltree.Node) {
 	}
 	for _, m := range byName.Members {
 		property, needed := b.schema(m.Value)
-		made.Members = append(made.Members, yamltree.Member{Key: m.Key, Line: m.Line, Value: property})
+		made.Members = append(made.Members, yamltree.Member{Place: m.Place, Key: m.Key, Value: property})
 		if needed && !slices.ContainsFunc(names.Items, func(n *yamltree.Node) bool { return n.Text == m.Key }) {
 			names.Items = append(names.Items, textNode(m.Key))
 		}
@@ -151,7 +153,7 @@ func (b *schemaBuilder) properties(object, byName, required *yamltree.Node) {
 // schema makes the schema of one value, written as a type or as a mapping. required tells
 // whether that says so of itself.
 func (b *schemaBuilder) schema(v *yamltree.Node) (made *yamltree.Node, required bool) {
-	empty := &yamltree.Node{Kind: yamltree.Mapping, Line: v.Line}
+	empty := &yamltree.Node{Kind: yamltree.Mapping, Place: v.Place}
 	switch {
 	case v.Kind == yamltree.Scalar && v.Tag == "!!bool": // a schema that fits everything or nothing
 		return v, false
@@ -212,7 +214,7 @@ func (b *schemaBuilder) choices(key string, v *yamltree.Node) *yamltree.Node {
 		b.refuse(v.Line, "%s should be a list of at most %d schemas", key, maxChoices)
 		return v
 	}
-	made := &yamltree.Node{Kind: yamltree.List, Line: v.Line}
+	made := &yamltree.Node{Kind: yamltree.List, Place: v.Place}
 	for _, item := range v.Items {
 		one, _ := b.schema(item)
 		made.Items = append(made.Items, one)
@@ -222,13 +224,13 @@ func (b *schemaBuilder) choices(key string, v *yamltree.Node) *yamltree.Node {
 
 // named makes the schemas of a mapping.
 func (b *schemaBuilder) named(v *yamltree.Node) *yamltree.Node {
-	made := &yamltree.Node{Kind: yamltree.Mapping, Line: v.Line}
+	made := &yamltree.Node{Kind: yamltree.Mapping, Place: v.Place}
 	for _, m := range v.Members {
 		value := m.Value
 		if value.Kind == yamltree.Mapping {
 			value, _ = b.schema(value)
 		}
-		made.Members = append(made.Members, yamltree.Member{Key: m.Key, Line: m.Line, Value: value})
+		made.Members = append(made.Members, yamltree.Member{Place: m.Place, Key: m.Key, Value: value})
 	}
 	return made
 }
@@ -236,7 +238,7 @@ func (b *schemaBuilder) named(v *yamltree.Node) *yamltree.Node {
 // typeName reads the name of a type, also as other languages call it, or a list of some.
 func (b *schemaBuilder) typeName(v *yamltree.Node) *yamltree.Node {
 	if v.Kind == yamltree.List {
-		made := &yamltree.Node{Kind: yamltree.List, Line: v.Line}
+		made := &yamltree.Node{Kind: yamltree.List, Place: v.Place}
 		for _, item := range v.Items {
 			made.Items = append(made.Items, b.typeName(item))
 		}
@@ -252,7 +254,7 @@ func (b *schemaBuilder) typeName(v *yamltree.Node) *yamltree.Node {
 		b.refuse(v.Line, "the type %s is not known; it is one of string, integer, number, boolean, array and object", quote(v.Text))
 		return v
 	}
-	return &yamltree.Node{Kind: yamltree.Scalar, Tag: "!!str", Text: name, Line: v.Line}
+	return &yamltree.Node{Kind: yamltree.Scalar, Tag: "!!str", Text: name, Place: v.Place}
 }
 
 // Bounds of a schema. They keep what one check costs, in time and in the texts of its
