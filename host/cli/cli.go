@@ -161,48 +161,68 @@ func Main(args []string, sys System) (code int) {
 		cmd.LogLevel = "warn" // how agents spawn it: even the parser of one command would cost them a millisecond
 		return finish(cmd.Serve.Run(&cmd, &sys), &sys)
 	}
-	parser, err := newParser(&cmd, &sys, unneeded(args[0]))
-	if err != nil {
-		fmt.Fprintln(sys.Err, "a2e:", err)
-		return exitUsage
-	}
 	if args[0] == completeWord {
-		complete(parser.Model, &cmd, &sys, args[1:])
+		if parser, err := newParser(&cmd, &sys); err == nil {
+			complete(parser.Model, &cmd, &sys, args[1:])
+		}
 		return exitOK
 	}
-	ctx, err := parser.Parse(args)
+	ctx, err := parse(&cmd, &sys, args)
 	if err == nil {
 		return finish(inWords(ctx.Run(&cmd, &sys), ctx.Selected()), &sys)
 	}
 	if sys.Out.failed() != nil {
 		return finish(err, &sys)
 	}
-	command := parser.Model.Node // the deepest that the line has reached
+	command := "a2e" // the deepest that the line has reached
 	if wrong, ok := errors.AsType[*kong.ParseError](err); ok && wrong.Context.Selected() != nil {
-		command = wrong.Context.Selected()
+		command = wrong.Context.Selected().FullPath()
 	}
-	fmt.Fprintf(sys.Err, "a2e: %v; see %s --help\n", err, command.FullPath())
+	fmt.Fprintf(sys.Err, "a2e: %v; see %s --help\n", err, command)
 	return exitUsage
 }
 
-// unneeded leaves out the other commands where a line begins with a command's name: kong takes 5 ms
-// for all, and whoever spawns `a2e serve` or `a2e mcp serve` waits for it.
-func unneeded(word string) kong.Option {
-	var others []string
-	found := false
+// parse reads the command line. kong takes 5 ms to make a parser of all commands, and whoever spawns
+// `a2e mcp serve` or `a2e -c FILE` waits for it: all are made only for help and for errors.
+func parse(cmd *commands, sys *System, args []string) (*kong.Context, error) {
+	if others, some := unneeded(args); some {
+		parser, err := newParser(cmd, sys, kong.IgnoreFields(others))
+		if err != nil {
+			return nil, err
+		}
+		if ctx, err := parser.Parse(args); err == nil {
+			return ctx, nil
+		}
+	}
+	parser, err := newParser(cmd, sys)
+	if err != nil {
+		return nil, err
+	}
+	return parser.Parse(args)
+}
+
+// unneeded finds the commands that a line does not name. false = all are needed.
+func unneeded(args []string) (others string, some bool) {
+	words := args[:1]
+	if strings.HasPrefix(args[0], "-") { // flags of every command, and behind them a command or none
+		words = append([]string{"serve"}, args...)
+	}
+	var names []string
 	for f := range reflect.TypeFor[commands]().Fields() {
 		switch _, command := f.Tag.Lookup("cmd"); {
 		case !command:
-		case strings.EqualFold(f.Name, word):
-			found = true
+		case slices.Contains(words, strings.ToLower(f.Name)):
+			some = true
 		default:
-			others = append(others, f.Name)
+			names = append(names, f.Name)
 		}
 	}
-	if !found {
-		return kong.IgnoreFields()
+	helps := func(word string) bool {
+		short := strings.HasPrefix(word, "-") && !strings.HasPrefix(word, "--")
+		return word == "--help" || short && strings.Contains(word, "h")
 	}
-	return kong.IgnoreFields(`^commands\.(` + strings.Join(others, "|") + `)$`)
+	some = some && !slices.ContainsFunc(words, helps)
+	return `^commands\.(` + strings.Join(names, "|") + `)$`, some
 }
 
 // newParser makes the parser of the commands.

@@ -163,6 +163,9 @@ func TestHelpIsGrouped(t *testing.T) {
 	for _, has := range []string{"\nSet up init  ", "\nServe  serve  ", "\nState  memory  ", "\n       chain  ", "\nOther  schema, help", "\nFlags  -h, --help  "} {
 		assert.Contains(t, whole, has, "a2e --help")
 	}
+	for _, args := range []string{"-h", "-c x --help", "-hc x"} {
+		assert.Equal(t, run(t, dir, nil, strings.Fields(args)...).want(t, 0, "").stdout, whole, args)
+	}
 	lines := strings.Count(whole, "\n")
 	wide := slices.MaxFunc(strings.Split(whole, "\n"), func(a, b string) int { return len(a) - len(b) })
 	assert.That(t, len(wide) <= 80, "a2e --help has a line of %d columns: %s", len(wide), wide)
