@@ -249,15 +249,15 @@ func (js *Journals) Close(ctx context.Context, s Opener) error {
 	if js.lock == nil || len(js.work) > 0 {
 		return nil
 	}
-	named := true
-	err := s.Read(ctx, func(tx *Tx) (err error) {
+	var named bool
+	unknown := s.Read(ctx, func(tx *Tx) (err error) {
 		named, err = tx.Get("SELECT 1 FROM "+js.Table+" WHERE owner = $1", []any{js.own}, new(int))
 		return err
 	})
-	if err == nil && !named {
-		err = os.Remove(js.lock.Name())
+	err := js.lock.Close()
+	if unknown == nil && !named {
+		err = errors.Join(err, os.Remove(js.lock.Name()))
 	}
-	err = errors.Join(err, js.lock.Close())
 	js.lock = nil
 	return err
 }
