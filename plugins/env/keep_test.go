@@ -198,6 +198,30 @@ func TestAHostThatIsKilled(t *testing.T) {
 	}
 }
 
+// The lines of a host of before the tables were changed are taken over as those of any other.
+func TestAHostOfBefore(t *testing.T) {
+	path := filepath.Join(t.TempDir(), store.FileName)
+	s := must.Get(stores.At(t.Context(), path, filepath.Dir(path), stores.Older(t, Part(), 2)))(t)
+	must.OK(t, s.Write(t.Context(), func(tx *store.Tx) error {
+		for step := range 3 {
+			line := fmt.Sprintf(`{"plugin":"myenv","experiences":[{"episode_id":"e1","step":%d,"ts":1}],"episodes":[`+
+				`{"episode_id":"e1","plugin":"myenv","env":"counter","seed":1,"options":{},"created_at":1,"used_at":%d,`+
+				`"steps":%[1]d,"done":false,"truncated":false,"reward":0,"failure":"","saved":%[1]d}]}`, step+1, time.Now().Unix())
+			if _, err := tx.Exec("INSERT INTO env_journal (owner, seq, at, body) VALUES ('dead', $1, unixepoch() - 3600, $2)",
+				step, []byte(line)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	must.OK(t, s.Close())
+	hostAt(t, filepath.Dir(path), func(e host.Env) *Plugin { return pluginOf(t, Options{}, e) }, func(s *stage) {
+		m := s.Call(protocol.TypeEnvObserveReq, `{"episode_id":"e1"}`)
+		assert.That(t, m.Get("/obs/step_num") == "3", "%s", m.Line)
+		assert.Equal(t, len(s.experiences(`{}`)), 3)
+	})
+}
+
 // What hosts of before have left in files is read by the first that asks, and the files go.
 func TestFilesOfHostsOfBefore(t *testing.T) {
 	dir := t.TempDir()
