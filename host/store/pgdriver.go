@@ -49,11 +49,9 @@ type lost struct{ error }
 // Unwrap returns the error.
 func (l lost) Unwrap() error { return l.error }
 
-// pgLink is a connection of pgx that keeps any text, runs a statement while rows of another still come in,
-// and tells errors of the server from those of the way to it.
+// pgLink is a connection of pgx that keeps any text, and tells errors of the server from those of the way to it.
 type pgLink struct {
 	*stdlib.Conn
-	open  *pgRows // whose rows still come in; nil = none
 	links *atomic.Int64
 }
 
@@ -90,15 +88,7 @@ func (l *pgLink) fails(err error) error {
 
 // run runs statements that are not worth preparing, in one turn.
 func (l *pgLink) run(ctx context.Context, sql string) error {
-	l.settle()
 	return l.fails(l.raw().Exec(ctx, sql).Close())
-}
-
-// settle reads the rows that still come in, as a statement runs only after the one before.
-func (l *pgLink) settle() {
-	if l.open != nil {
-		l.open.hold()
-	}
 }
 
 // CheckNamedValue implements driver.NamedValueChecker. true and false are 1 and 0, as in SQLite, where the
@@ -129,43 +119,32 @@ func number(b bool) int64 {
 
 // ExecContext implements driver.ExecerContext.
 func (l *pgLink) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	l.settle()
 	res, err := l.Conn.ExecContext(ctx, query, args)
 	return res, l.fails(err)
 }
 
 // QueryContext implements driver.QueryerContext.
 func (l *pgLink) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	l.settle()
 	rows, err := l.Conn.QueryContext(ctx, query, args)
 	if err != nil {
 		return nil, l.fails(err)
 	}
-	l.open = &pgRows{Rows: rows, link: l}
-	return l.open, nil
+	return pgRows{rows, l}, nil
 }
 
-// pgRows is what comes of a query, row by row, until another statement is to run: then the rest is
-// held in memory.
+// pgRows is what comes of a query.
 type pgRows struct {
 	driver.Rows
 	link *pgLink
-	held [][]driver.Value
-	err  error // of the end of the rows; nil = they still come in
 }
 
 // Next implements driver.Rows. Booleans are numbers, as SQLite has them.
-func (r *pgRows) Next(dest []driver.Value) error {
-	if len(r.held) > 0 {
-		copy(dest, r.held[0])
-		r.held = r.held[1:]
-		return nil
-	}
-	if r.err != nil {
-		return r.err
-	}
+func (r pgRows) Next(dest []driver.Value) error {
 	if err := r.Rows.Next(dest); err != nil {
-		return r.end(err)
+		if errors.Is(err, io.EOF) {
+			return io.EOF
+		}
+		return r.link.fails(err)
 	}
 	for i, v := range dest {
 		switch v := v.(type) {
@@ -178,40 +157,8 @@ func (r *pgRows) Next(dest []driver.Value) error {
 	return nil
 }
 
-func (r *pgRows) end(err error) error {
-	if r.link.open == r {
-		r.link.open = nil
-	}
-	if r.err = err; !errors.Is(err, io.EOF) {
-		r.err = r.link.fails(err)
-	}
-	return r.err
-}
-
-// hold reads what has not been read yet.
-func (r *pgRows) hold() {
-	var rest [][]driver.Value
-	for {
-		row := make([]driver.Value, len(r.Columns()))
-		if r.Next(row) != nil {
-			break
-		}
-		rest = append(rest, row)
-	}
-	r.held = rest
-	_ = r.Rows.Close()
-}
-
 // Close implements driver.Rows.
-func (r *pgRows) Close() error {
-	r.held = nil
-	if r.err != nil {
-		return nil
-	}
-	err := r.Rows.Close()
-	_ = r.end(io.EOF)
-	return r.link.fails(err)
-}
+func (r pgRows) Close() error { return r.link.fails(r.Rows.Close()) }
 
 // pgText is a text or bytes: the type of the parameter says which.
 type pgText string

@@ -30,8 +30,12 @@ type Tx struct {
 	ctx context.Context // of reads; a write runs to its end
 	dir string
 
-	after []func()
+	after   []func()
+	reading bool // Each is: no other statement may run
 }
+
+// errReading is for a statement that runs between the rows of another.
+var errReading = errors.New("a statement ran while the rows of another were read")
 
 // Dir is Store.Dir.
 func (t *Tx) Dir() string { return t.dir }
@@ -51,6 +55,9 @@ func (a *Args) Add(value any) string {
 // Exec runs one statement and gives the number of rows it changed. The texts of queries are
 // few: each is prepared once and kept.
 func (t *Tx) Exec(query string, args ...any) (changed int64, err error) {
+	if t.reading {
+		return 0, errReading
+	}
 	res, err := t.db.exec(t.ctx, query, args)
 	if err != nil {
 		return 0, err
@@ -66,6 +73,9 @@ func (t *Tx) Insert(query string, args ...any) (id int64, err error) {
 
 // Get reads the first row of a query into dest; false means that there is none.
 func (t *Tx) Get(query string, args []any, dest ...any) (there bool, err error) {
+	if t.reading {
+		return false, errReading
+	}
 	rows, err := t.db.query(t.ctx, query, args)
 	if err != nil {
 		return false, err
@@ -77,14 +87,18 @@ func (t *Tx) Get(query string, args []any, dest ...any) (there bool, err error) 
 	return true, rows.Scan(dest...)
 }
 
-// Each calls row for each row of a query, which reads it with scan. An error of
+// Each calls row for each row of a query, which reads it with scan. No other statement runs meanwhile. An error of
 // row ends it.
 func (t *Tx) Each(query string, args []any, row func(scan func(dest ...any) error) error) (err error) {
+	if t.reading {
+		return errReading
+	}
 	rows, err := t.db.query(t.ctx, query, args)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
+	t.reading = true
+	defer func() { t.reading = false; err = errors.Join(err, rows.Close()) }()
 	for rows.Next() {
 		if err := row(rows.Scan); err != nil {
 			return err
