@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"a2e/host/event"
 	"a2e/protocol"
 )
 
@@ -32,6 +33,25 @@ func (m Middleware) Only(t protocol.Type) Middleware {
 	}
 }
 
+// denials tells of what the plugins deny, by the sandbox, a list or a permission.
+func (h *Host) denials(to Target, next Handler) Handler {
+	if !h.opts.Events.Wants(event.Denied) {
+		return next
+	}
+	return func(ctx context.Context, obj protocol.Object, emit Emitter) (any, error) {
+		resp, err := next(ctx, obj, emit)
+		if err != nil && codeOf(err) == protocol.CodeToolDenied {
+			e := event.Event{Kind: event.Denied, Type: string(to.Type), Name: subject(obj), Text: err.Error()}
+			e.ErrorCode = string(protocol.CodeToolDenied)
+			if sess := SessionFrom(ctx); sess != nil {
+				e.SessionID = sess.ID
+			}
+			h.opts.Events.Take(e)
+		}
+		return resp, err
+	}
+}
+
 // wrap makes the handler of a destination: the groups of tools, the middlewares of the options, the plugins.
 func (h *Host) wrap(d *destination) {
 	if len(d.routes) == 0 {
@@ -41,7 +61,7 @@ func (h *Host) wrap(d *destination) {
 	for _, route := range d.routes {
 		to.Plugins = append(to.Plugins, route.plugin)
 	}
-	d.handler = d.serve
+	d.handler = h.denials(to, d.serve)
 	for _, wrap := range slices.Backward(h.opts.Middleware) {
 		d.handler = wrap(h.services, to, d.handler)
 	}

@@ -71,7 +71,7 @@ func newGround(f *testing.F) *ground {
 	must.OK(f, err)
 	cfg.StateDir = f.TempDir()
 	cfg.Secrets.AddSecret(canary)
-	g := &ground{cfg, plugins.NewShared(cfg, zerolog.Nop())}
+	g := &ground{cfg, plugins.NewShared(cfg, zerolog.Nop(), nil)}
 	f.Cleanup(func() { must.OK(f, g.shared.Close()) })
 	return g
 }

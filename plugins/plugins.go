@@ -168,7 +168,7 @@ func New(cfg *config.Config, deps Deps) ([]host.Plugin, error) {
 	var problems []error
 	shared, _ := sharedAllowance(cfg) // the plugin itself says what is wrong with its options
 	if deps.Shared == nil {
-		deps.Shared = newShared(cfg, deps.Log)
+		deps.Shared = newShared(cfg, deps.Log, nil)
 	}
 	b := &build{cfg, deps.Shared, deps.MCPClient, deps.Log, shared}
 	if err := checkGroups(cfg); err != nil {

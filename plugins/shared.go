@@ -17,6 +17,7 @@ import (
 	"a2e/host"
 	"a2e/host/checkpoint"
 	"a2e/host/config"
+	"a2e/host/event"
 	"a2e/host/sandbox"
 	"a2e/host/store"
 	"a2e/host/wall"
@@ -41,17 +42,21 @@ type Shared struct {
 	users int // guarded by mu
 }
 
-// NewShared makes what is shared on a host of the config. The caller closes it after the
-// plugins.
-func NewShared(cfg *config.Config, log zerolog.Logger) *Shared {
-	s := newShared(cfg, log)
+// NewShared makes what is shared on a host of the config. events hear of children; nil = the log alone
+// does. The caller closes it after the plugins.
+func NewShared(cfg *config.Config, log zerolog.Logger, events *event.Stream) *Shared {
+	s := newShared(cfg, log, events)
 	s.users++
 	return s
 }
 
-func newShared(cfg *config.Config, log zerolog.Logger) *Shared {
-	disk := newDisk(cfg)
-	s := &Shared{children: newChildren(cfg, Mode(cfg), disk, log), skills: newChildren(cfg, skillMode(cfg), disk, log), state: &state{cfg: cfg}, disk: disk}
+func newShared(cfg *config.Config, log zerolog.Logger, events *event.Stream) *Shared {
+	if events == nil {
+		events = event.New(cfg.Secrets).WithLog(log)
+	}
+	s := &Shared{state: &state{cfg: cfg}, disk: newDisk(cfg)}
+	s.children = newChildren(cfg, Mode(cfg), s.disk, log, events)
+	s.skills = newChildren(cfg, skillMode(cfg), s.disk, log, events)
 	if cfg.Checkpoints.Enabled {
 		s.Checkpoints = s.KeeperOf(cfg, log)
 	}

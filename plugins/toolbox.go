@@ -13,6 +13,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/config"
+	"a2e/host/event"
 	"a2e/host/sandbox"
 	"a2e/host/wall"
 	"a2e/plugins/skill"
@@ -141,12 +142,11 @@ func (b *toolBox) Close(ctx context.Context) error {
 // NewLauncher makes what starts the children of the config's plugins. It starts
 // nothing yet; the caller closes it. lacking is sandbox.Options.Lacking.
 func NewLauncher(cfg *config.Config, lacking func([]sandbox.Finding)) (*sandbox.Launcher, error) {
-	return newLauncher(cfg, nil, Mode(cfg), nil, lacking)
+	return newLauncher(cfg, sandbox.Options{Mode: Mode(cfg), Lacking: lacking})
 }
 
-// newLauncher is NewLauncher; is tells which folder the workspace must be, nil = whatever
-// has its name.
-func newLauncher(cfg *config.Config, is os.FileInfo, mode sandbox.Mode, disk *sandbox.Disk, lacking func([]sandbox.Finding)) (*sandbox.Launcher, error) {
+// newLauncher is NewLauncher with options that the config does not say.
+func newLauncher(cfg *config.Config, opts sandbox.Options) (*sandbox.Launcher, error) {
 	workspace, err := filepath.Abs(cfg.Workspace)
 	if err != nil {
 		return nil, fmt.Errorf("workspace: %w", err)
@@ -156,11 +156,9 @@ func newLauncher(cfg *config.Config, is os.FileInfo, mode sandbox.Mode, disk *sa
 			cfg.Secrets.AddSecret(secret)
 		}
 	}
-	return sandbox.New(walled(cfg, sandbox.Options{
-		Path: sandbox.SafePath(os.Getenv("PATH"), workspace), Workspace: workspace, WorkspaceInfo: is, Mode: mode, Lacking: lacking,
-		Read:   slices.Concat(cfg.Children.Read, skillFolders(cfg)),
-		Limits: limits(cfg), Disk: disk,
-	}))
+	opts.Path, opts.Workspace, opts.Limits = sandbox.SafePath(os.Getenv("PATH"), workspace), workspace, limits(cfg)
+	opts.Read = slices.Concat(cfg.Children.Read, skillFolders(cfg))
+	return sandbox.New(walled(cfg, opts))
 }
 
 // skillFolders lists the folders of skills beside the workspace, whose scripts programs may run.
@@ -223,13 +221,17 @@ type children struct {
 	all  []*sandbox.Launcher // a further one for each time that the workspace was made again
 }
 
-func newChildren(cfg *config.Config, mode sandbox.Mode, disk *sandbox.Disk, log zerolog.Logger) *children {
+func newChildren(
+	cfg *config.Config, mode sandbox.Mode, disk *sandbox.Disk, log zerolog.Logger, events *event.Stream,
+) *children {
 	c := &children{}
 	c.folder, _ = wall.OpenFolder(cfg.Workspace)
 	c.make = func(is os.FileInfo) (*sandbox.Launcher, error) {
-		return newLauncher(cfg, is, mode, disk, func(missing []sandbox.Finding) {
-			log.Warn().Strs("missing", reasons(missing)).
-				Msg("the sandbox of child processes is incomplete; `a2e doctor` tells what that means")
+		return newLauncher(cfg, sandbox.Options{
+			WorkspaceInfo: is, Mode: mode, Disk: disk, Events: events, Lacking: func(missing []sandbox.Finding) {
+				log.Warn().Strs("missing", reasons(missing)).
+					Msg("the sandbox of child processes is incomplete; `a2e doctor` tells what that means")
+			},
 		})
 	}
 	c.metadata = sync.OnceValue(func() map[string]any {

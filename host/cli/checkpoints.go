@@ -34,7 +34,7 @@ func (c *commands) keeper(sys *System, do func(context.Context, *checkpoint.Keep
 func keeping(
 	ctx context.Context, cfg *config.Config, warn func(string), do func(context.Context, *checkpoint.Keeper) error,
 ) error {
-	shared := plugins.NewShared(cfg, warnings(warn))
+	shared := plugins.NewShared(cfg, warnings(warn), nil)
 	k := shared.KeeperOf(cfg, warnings(warn))
 	err := do(ctx, k)
 	if errors.Is(err, checkpoint.ErrNone) {

@@ -157,7 +157,7 @@ func equip(opts *host.Options, cfg *config.Config, sys *System) (shared *plugins
 		closeAudit = func() error { return fail(exitFailed, trail.Close()) } // says how many entries were lost
 	}
 	tracer := trace.New(trace.Options{Version: version(), Secrets: cfg.Secrets, Warn: warn})
-	opts.Tracer, shared = tracer, plugins.NewShared(cfg, opts.Log)
+	opts.Tracer, shared = tracer, plugins.NewShared(cfg, opts.Log, opts.Events)
 	return shared, func() error {
 		tracer.Close()
 		return errors.Join(closeAudit(), shared.Close())

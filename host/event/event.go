@@ -6,6 +6,8 @@
 //	      ├─► Stream ─ mask ──┼─► record   full messages (host/record)
 //	child ┘                   └─► metrics  counts (host/metrics)
 //
+// Who starts children is host/sandbox; what is denied is seen where the host calls the plugins.
+//
 //	event.go  Event, Sink, Stream
 //	log.go    the sink that writes lines of the log
 //	spool.go  the memory and the goroutine of a sink that writes a file
@@ -29,7 +31,7 @@ const (
 	Out                         // a line goes out
 	ChildStart                  // a child process was started
 	ChildEnd                    // it has ended
-	Denied                      // the sandbox or a permission refused something
+	Denied                      // a handler refused a request, or a part of one, with tool_denied
 
 	kinds = iota // how many there are
 )
@@ -48,7 +50,8 @@ type Event struct {
 	ErrorCode     string // "" = it succeeded
 	InputBytes    int    // of a message that was cut: its length with the end of its line
 	OutputBytes   int
-	PID           int
+	PID           int    // of a child
+	Text          string // how a child ended, or why something was denied
 	Message       []byte // of In and Out: the line without its end; valid during Take
 }
 
@@ -91,7 +94,7 @@ func (s *Stream) Take(e Event) {
 		e.Time = time.Now()
 	}
 	if e.Message == nil {
-		s.mask(&e.Type, &e.Name, &e.ReqID, &e.CorrelationID, &e.SessionID, &e.ErrorCode)
+		s.mask(&e.Type, &e.Name, &e.ReqID, &e.CorrelationID, &e.SessionID, &e.ErrorCode, &e.Text)
 	}
 	for _, to := range s.sinks {
 		if to.kinds&e.Kind != 0 {

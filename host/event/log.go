@@ -5,23 +5,45 @@ import "github.com/rs/zerolog"
 // maxLogged bounds, in bytes, each text of a client in a line of the log.
 const maxLogged = 256
 
-// WithLog returns a Stream whose events get into a log as well, as far as its level shows them.
+// WithLog returns a Stream whose events get into a log as well, as far as its level shows them: requests at
+// the level info, children and what was denied at the level debug.
 func (s *Stream) WithLog(log zerolog.Logger) *Stream {
-	if log.GetLevel() > zerolog.InfoLevel {
+	switch level := log.GetLevel(); {
+	case level > zerolog.InfoLevel:
 		return s
+	case level > zerolog.DebugLevel:
+		return s.With(toLog{log}, Request)
 	}
-	return s.With(toLog{log}, Request)
+	return s.With(toLog{log}, Request|ChildStart|ChildEnd|Denied)
 }
 
 type toLog struct{ log zerolog.Logger }
 
 // Take implements Sink: what was asked for and what became of it, never what was in it.
 func (l toLog) Take(e Event) {
-	line := l.log.Info()
-	for _, field := range [...][2]string{{"type", e.Type}, {"name", e.Name}, {"req_id", e.ReqID}} {
+	line := l.log.Debug()
+	if e.Kind == Request {
+		line = l.log.Info()
+	}
+	for _, field := range [...][2]string{{"type", e.Type}, {"name", e.Name}, {"req_id", e.ReqID}, {"text", e.Text}} {
 		if text := field[1]; text != "" {
 			line = line.Str(field[0], text[:min(len(text), maxLogged)])
 		}
 	}
-	line.Float64("ms", float64(e.Duration.Microseconds())/1000).Str("outcome", e.Outcome()).Msg("request")
+	if e.PID != 0 {
+		line = line.Int("pid", e.PID)
+	}
+	if e.Kind&(Request|ChildEnd) != 0 {
+		line = line.Float64("ms", float64(e.Duration.Microseconds())/1000)
+	}
+	switch e.Kind {
+	case Request:
+		line.Str("outcome", e.Outcome()).Msg("request")
+	case ChildStart:
+		line.Msg("a child process was started")
+	case ChildEnd:
+		line.Msg("a child process has ended")
+	case Denied:
+		line.Msg("denied")
+	}
 }

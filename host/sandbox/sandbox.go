@@ -11,7 +11,9 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
+	"a2e/host/event"
 	"a2e/host/trace"
 )
 
@@ -95,6 +97,8 @@ type Options struct {
 	// Lacking, if not nil, is called once: when the first child has started on a
 	// machine that lacks some of what mode Required insists on, with all of that.
 	Lacking func([]Finding)
+	// Events hear of each child's start and end; nil = nobody does.
+	Events *event.Stream
 }
 
 // Launcher starts child processes. It is safe for concurrent use.
@@ -104,6 +108,7 @@ type Launcher struct {
 	limits Limits
 	start  starter // the platform's way to start a tree
 
+	events  *event.Stream
 	first   sync.Once // guards the call of lacking
 	lacking func([]Finding)
 
@@ -146,7 +151,7 @@ func New(opts Options) (*Launcher, error) {
 		opts.Mode = BestEffort
 	}
 	l := &Launcher{env: env, mode: opts.Mode, limits: opts.Limits, lacking: opts.Lacking, running: make(map[*Process]struct{})}
-	l.disk, l.counted, l.ending = opts.Disk, opts.Counted, make(chan struct{})
+	l.events, l.disk, l.counted, l.ending = opts.Events, opts.Disk, opts.Counted, make(chan struct{})
 	l.start.opts, l.start.path, l.start.home, l.start.net = opts, path, env.home, env.net
 	if l.env.confined = opts.Mode != Off; l.env.confined {
 		l.limits = l.limits.or(DefaultLimits())
@@ -253,10 +258,12 @@ func (l *Launcher) launch(ctx context.Context, policy *Policy, env []string, lea
 	if closed {
 		p.Kill()
 	}
+	ended := l.tell(p, policy.Path)
 	streams.run()
 	go func() {
 		defer l.pending.Done()
 		p.supervise(ctx, streams)
+		ended()
 		l.mu.Lock()
 		delete(l.running, p)
 		l.mu.Unlock()
@@ -265,6 +272,23 @@ func (l *Launcher) launch(ctx context.Context, policy *Policy, env []string, lea
 		leave()
 	}()
 	return p, nil
+}
+
+// tell tells of the start of a child, and ended of its end, once that is known.
+func (l *Launcher) tell(p *Process, path string) (ended func()) {
+	if !l.events.Wants(event.ChildStart | event.ChildEnd) {
+		return func() {}
+	}
+	begun, pid := time.Now(), p.PID()
+	l.events.Take(event.Event{Kind: event.ChildStart, Time: begun, Name: path, PID: pid})
+	return func() {
+		e := event.Event{Kind: event.ChildEnd, Name: path, PID: pid, Text: p.state.String()}
+		e.Duration = time.Since(begun)
+		if p.err != nil {
+			e.Text = p.err.Error()
+		}
+		l.events.Take(e)
+	}
 }
 
 // Running returns how many trees there are.
