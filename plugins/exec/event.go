@@ -107,13 +107,13 @@ func (c *peer) take() {
 		c.skip(c.line.Object().Raw())
 		return
 	}
-	id, named := number(c.line.ReqID)
+	id, _ := number(c.line.ReqID)
 	nameless := c.line.ReqID == nil || string(c.line.ReqID) == `""`
 	r, _ := c.calls.Get(id)
 	if nameless && kind == answer {
 		r = c.only(t)
 	}
-	if t == protocol.TypeEnvStatePush && !c.session.pushes() {
+	if t == protocol.TypeEnvStatePush && !c.session.any(func(u *host.Session) bool { return u.Pushes }) {
 		c.junk = 0
 		return
 	}
@@ -138,11 +138,11 @@ func (c *peer) take() {
 	case kind == question:
 		c.junk = 0
 		c.ask(r, t, obj)
-	case kind == event && named && c.streams.add(id, t, obj):
+	case kind == event && !nameless && c.streams.send(id, newAfter(t, obj)):
 		c.junk = 0
 	case kind == event && nameless && c.open(t):
 		c.junk = 0
-		c.streams.push(c.plugin, t, obj)
+		_ = c.plugin.services.Push(t, jsontext.Value(bodyOf(obj))) // there may be no session now
 	default:
 		c.stray("it belongs to no request that waits")
 	}
@@ -150,11 +150,7 @@ func (c *peer) take() {
 
 // tooSoon keeps a message that should follow the answer.
 func (c *peer) tooSoon(r *pending, m after) {
-	size := len(m.body)
-	for _, e := range r.early {
-		size += len(e.body)
-	}
-	if len(r.early) == maxEarly || size > maxEarlyBytes {
+	if r.size += len(m.body); len(r.early) == maxEarly || r.size > maxEarlyBytes {
 		c.stray("too much comes before the answer that it should follow")
 		return
 	}
@@ -240,7 +236,7 @@ func (c *peer) open(t protocol.Type) bool {
 			return false
 		}
 	}
-	return c.session.has(name)
+	return c.session.any(func(u *host.Session) bool { return name == "" || u.Caps[name] })
 }
 
 // event passes on what comes before the answer of a request.
@@ -254,12 +250,8 @@ func (c *peer) event(r *pending, t protocol.Type, obj protocol.Object) {
 		return
 	}
 	host.Emit(r.ctx, t, func(seq int) any {
-		body := bodyOf(obj, "seq")
-		if body = body[:len(body)-1]; len(body) > 1 {
-			body = append(body, ',')
-		}
-		body = append(strconv.AppendInt(append(body, `"seq":`...), int64(seq), 10), '}')
-		return jsontext.Value(body)
+		numbered, _ := obj.With("seq", strconv.AppendInt(nil, int64(seq), 10))
+		return jsontext.Value(bodyOf(numbered))
 	})
 }
 

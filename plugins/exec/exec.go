@@ -2,10 +2,11 @@
 // The host shakes hands with it as an agent does, learns what it serves, and passes on
 // what belongs to it.
 //
-//	exec.go      the plugin, its options  messages.go  the message types, what a child serves, its sessions
+//	exec.go      the plugin, its options  messages.go  the message types, what a child serves
 //	health.go    keeps a child running    peer.go      one process: requests and answers
-//	forward.go   one request              names.go     whose is a tool? its tools and lists
+//	forward.go   one request              lists.go     what is the child's: its tools and other things
 //	event.go     what else it says        stream.go    messages after an answer
+//	session.go   its session
 //
 // The way of a request and its answer:
 //
@@ -42,7 +43,7 @@ type Plugin struct {
 	env       host.Env
 	log       zerolog.Logger
 	workspace string // absolute
-	known     messages
+	known     map[protocol.Type]message
 	secrets   *redact.Set // what the child is given and neither a log nor an error shows
 	times     times
 
@@ -52,10 +53,8 @@ type Plugin struct {
 	goes     sync.WaitGroup // all goroutines
 	ready    chan struct{}  // closed when the first start has ended
 
-	names   names
-	catalog catalog
-	lists   lists
-	calls   chan struct{} // holds a place for each request under way
+	lists lists
+	calls chan struct{} // holds a place for each request under way
 
 	mu       sync.Mutex // guards the fields below
 	started  bool
@@ -92,7 +91,6 @@ func New(name string, opts Options, env host.Env) (*Plugin, error) {
 		log:   env.Log.With().Str("plugin", name).Logger(),
 		ready: make(chan struct{}), calls: make(chan struct{}, maxCalls),
 	}
-	p.names.init(env.Now)
 	p.ctx, p.stop = context.WithCancelCause(context.Background())
 	return p, nil
 }

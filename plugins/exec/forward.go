@@ -10,7 +10,6 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host"
-	"a2e/host/child"
 	"a2e/protocol"
 )
 
@@ -23,36 +22,33 @@ const (
 // request is a request of the agent on its way to the child.
 type request struct {
 	message
-	typ     protocol.Type
-	spelled protocol.Type // as the child names it
-	want    protocol.Type // type of the answer
-	name    string        // of the thing that it is about; "" = none
-	obj     protocol.Object
-	emit    host.Emitter
+	typ   protocol.Type
+	want  protocol.Type // type of the answer
+	about thing         // no name = nothing that has one
+	obj   protocol.Object
+	emit  host.Emitter
 }
 
 // handler returns what answers a request of the protocol.
 func (p *Plugin) handler(t protocol.Type, m message) handler {
 	info, _ := protocol.Lookup(t)
 	return func(ctx context.Context, obj protocol.Object, emit host.Emitter) (jsontext.Value, error) {
-		q := &request{message: m, typ: t, spelled: t, want: info.Response, obj: obj, emit: emit}
-		if m.names != "" {
-			q.name = obj.Text(m.names)
+		q := &request{message: m, typ: t, want: info.Response, obj: obj, emit: emit}
+		if !q.list && t != protocol.TypeMCPServerRegisterReq { // which gives a server its name
+			q.about = thingIn(obj, thingsOf[info.Capability])
 		}
 		c, err := p.childFor(ctx, q)
 		if err != nil {
 			return nil, err
 		}
-		if t == protocol.TypeToolCallReq {
-			if err := c.awaitCatalog(ctx); err != nil {
-				return nil, err
-			}
+		if t == protocol.TypeToolListReq {
+			return p.listTools(ctx, c, q)
 		}
 		if err := p.owns(ctx, c, q); err != nil {
 			return nil, err
 		}
 		if t == protocol.TypeToolCallReq {
-			if err := p.catalog.fit(q); err != nil {
+			if err := p.lists.fit(q); err != nil {
 				return nil, err
 			}
 		}
@@ -67,7 +63,7 @@ func (p *Plugin) custom(t protocol.Type) handler {
 		if t == "" {
 			q.typ = protocol.Type(obj.Text("type"))
 		}
-		q.spelled, q.want = q.typ, protocol.Type(strings.TrimSuffix(string(q.typ), "/req")+"/resp")
+		q.want = protocol.Type(strings.TrimSuffix(string(q.typ), "/req") + "/resp")
 		c, err := p.childFor(ctx, q)
 		if err != nil {
 			return nil, err
@@ -80,24 +76,6 @@ func (p *Plugin) custom(t protocol.Type) handler {
 	}
 }
 
-// allows reports whether a session got the capability of a type of the child's own; one of
-// no capability goes with any of the child's.
-func (o *offer) allows(t protocol.Type, sess *host.Session) bool {
-	if name := o.custom[t]; name != "" {
-		return sess.Caps[name]
-	}
-	return len(o.caps) == 0 || slices.ContainsFunc(o.caps, func(name protocol.Capability) bool { return sess.Caps[name] })
-}
-
-// serves reports whether the child takes a type, and how it spells it.
-func (o *offer) serves(t protocol.Type) (spelled protocol.Type, ok bool) {
-	if _, ok := o.custom[t]; ok {
-		return t, true
-	}
-	spelled, ok = o.types[t]
-	return spelled, ok
-}
-
 // childFor returns the child, if it serves such requests and runs. It waits for a start
 // under way if nobody else can have the answer.
 func (p *Plugin) childFor(ctx context.Context, q *request) (*peer, error) {
@@ -108,55 +86,35 @@ func (p *Plugin) childFor(ctx context.Context, q *request) (*peer, error) {
 		if c != nil {
 			o = c.offer.Load()
 		}
-		if o != nil {
-			spelled, ok := o.serves(q.typ)
-			if !ok {
-				return nil, host.NotOwner(p.notServed(q.typ))
-			}
-			q.spelled = spelled
-		}
-		if c != nil && !c.stale() {
-			return c, nil
+		if o != nil && !o.serves(q.typ) {
+			return nil, host.NotOwner(notServed(q.typ))
 		}
 		if c != nil {
-			if err := p.renew(ctx, c); err != nil {
+			if !c.stale() {
+				return c, nil
+			}
+			o, starting = nil, c.renew()
+		}
+		// another plugin that did it in its place would do it somewhere else
+		mine := o != nil && !q.list && (q.about.name == "" || p.lists.has(q.about))
+		if starting == nil || waited || !mine && o != nil {
+			err := p.refuse(down)
+			if mine {
 				return nil, err
 			}
-			continue
+			return nil, host.NotOwner(err)
 		}
-		mine := p.surely(q, o)
-		if starting != nil && !waited && (mine || o == nil) {
-			host.HandOff(ctx)
-			select {
-			case <-starting:
-				continue
-			case <-ctx.Done():
-				return nil, context.Cause(ctx)
-			}
+		host.HandOff(ctx)
+		select {
+		case <-starting:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
 		}
-		err := p.refuse(down)
-		if mine {
-			return nil, err
-		}
-		return nil, host.NotOwner(err)
 	}
-}
-
-// surely reports whether a request is the child's, which does not run: another plugin that
-// did it in its place would do it somewhere else.
-func (p *Plugin) surely(q *request, o *offer) bool {
-	switch {
-	case o == nil || q.list:
-		return false
-	case q.name == "":
-		return q.names == ""
-	}
-	known, _ := p.names.of(q.names, q.name)
-	return known == ours
 }
 
 // notServed is the refusal of a type that the child does not have.
-func (p *Plugin) notServed(t protocol.Type) *protocol.Error {
+func notServed(t protocol.Type) *protocol.Error {
 	if _, standard := protocol.Lookup(t); standard {
 		return protocol.Errorf(protocol.CodeCapabilityMissing, "no loaded plugin serves %s", t)
 	}
@@ -165,50 +123,25 @@ func (p *Plugin) notServed(t protocol.Type) *protocol.Error {
 
 // serve passes a request on, and learns from the answer.
 func (p *Plugin) serve(ctx context.Context, c *peer, q *request) (jsontext.Value, error) {
-	if c.owes() >= slowAfter {
-		if said := p.lists.last(q); said != nil {
-			return said, nil
-		}
-		if q.list && host.WantsKnown(ctx) {
-			return p.catalog.known(q)
-		}
-	}
-	if err := p.lists.refuse(q, p.env.Now()); err != nil {
-		return nil, host.NotOwner(err)
+	if q.list && (c.owesList(q.want) || host.WantsKnown(ctx) && c.owes() >= slowAfter) {
+		return nil, host.NotOwner(protocol.Errorf(protocol.CodeTimeout, "plugin %q: the child is busy", p.name))
 	}
 	start := p.env.Now()
 	body, err := p.forward(ctx, c, q)
-	p.lists.late(q, err, p.env.Now())
 	if err == nil && q.valid != nil {
 		err = p.fits(body, q)
 	}
-	if err == nil && q.typ == protocol.TypeToolListReq {
-		body, err = p.catalog.narrow(q, body)
-	}
-	var own *protocol.Error
-	if errors.As(err, &own) && (q.list || notOwned(own.Code)) && ctx.Err() == nil {
+	if own, ok := errors.AsType[*protocol.Error](err); ok && (q.list || notOwned(own.Code)) && ctx.Err() == nil {
 		if q.list && own.Code != protocol.CodeCapabilityMissing {
 			c.log.Warn().Err(err).Str("type", string(q.typ)).Msg("the plugin's child is left out of a list")
 		}
-		if q.name != "" {
-			p.names.refuse(q.names, q.name, own)
-		}
-		return nil, host.NotOwner(own)
-	}
-	if died := (*child.Ended)(nil); errors.As(err, &died) && p.mayBeElsewhere(q) {
 		return nil, host.NotOwner(own)
 	}
 	p.record(ctx, q, body, err, p.env.Now().Sub(start))
 	if err != nil {
 		return nil, err
 	}
-	if q.name != "" {
-		if known, _ := p.names.of(q.names, q.name); known != ours {
-			p.names.learn(q.names, q.name)
-		}
-	}
-	p.names.heard(q.typ, body)
-	p.lists.keep(q, body)
+	p.lists.answered(q, body)
 	return body, nil
 }
 
@@ -226,8 +159,9 @@ func (p *Plugin) forward(ctx context.Context, c *peer, q *request) (body []byte,
 	}
 	limited, cancel, limit := p.limited(ctx, c, q)
 	defer cancel()
-	r := &pending{want: q.want, ctx: ctx, emit: q.emit, limit: limit, reply: make(chan reply, 1)}
-	if !q.quick {
+	info, _ := protocol.Lookup(q.typ)
+	r := &pending{asks: q.typ, want: q.want, ctx: ctx, emit: q.emit, limit: limit, reply: make(chan reply, 1)}
+	if info == nil || !info.Ahead {
 		if err := c.place(limited); err != nil {
 			return nil, err
 		}
@@ -241,10 +175,10 @@ func (p *Plugin) forward(ctx context.Context, c *peer, q *request) (body []byte,
 			}
 		}()
 	}
-	if err := c.send(r, q.spelled, q.obj); err != nil {
+	if err := c.send(r, q.obj); err != nil {
 		return nil, err
 	}
-	if q.own {
+	if info != nil && (info.Ahead || info.Capability == protocol.CapMultiAgent) { // the child keeps their order itself
 		host.ReleaseOrder(ctx)
 	}
 	return c.await(limited, r)
@@ -252,24 +186,20 @@ func (p *Plugin) forward(ctx context.Context, c *peer, q *request) (body []byte,
 
 // limited bounds a request in time, unless the host does.
 func (p *Plugin) limited(ctx context.Context, c *peer, q *request) (limited context.Context, cancel context.CancelFunc, limit time.Duration) {
-	if end, ok := ctx.Deadline(); ok {
+	end, bounded := ctx.Deadline()
+	switch limit = p.opts.Timeout; {
+	case q.list:
+		limit = min(limit, listWithin)
+	case bounded:
 		return ctx, func() {}, time.Until(end)
 	}
-	limit = p.opts.Timeout
-	if q.list {
-		limit = min(limit, listWithin)
-	}
-	limited, cancel = context.WithTimeoutCause(ctx, limit, c.overdue(q.typ, limit))
+	limited, cancel = context.WithTimeoutCause(ctx, limit, protocol.Errorf(protocol.CodeTimeout,
+		"plugin %q: the child did not answer %s within %s", p.name, q.typ, limit))
 	return limited, cancel, limit
 }
 
 // place waits for one of the child's places.
 func (c *peer) place(ctx context.Context) error {
-	select {
-	case c.places <- struct{}{}:
-		return nil
-	default:
-	}
 	select {
 	case c.places <- struct{}{}:
 		return nil
@@ -280,21 +210,15 @@ func (c *peer) place(ctx context.Context) error {
 	}
 }
 
-// overdue is the error of a request that was not answered in time.
-func (c *peer) overdue(t protocol.Type, within time.Duration) error {
-	return protocol.Errorf(protocol.CodeTimeout, "plugin %q: the child did not answer %s within %s", c.plugin.name, t, within)
-}
-
 // notOwned reports whether an error of the child says that it does not have the thing that
 // the request names, or does not know such requests.
 func notOwned(code protocol.ErrorCode) bool {
-	switch code {
-	case protocol.CodeUnknownTool, protocol.CodeUnknownSkill, protocol.CodeUnknownEnv, protocol.CodeUnknownEpisode, protocol.CodeUnknownProc,
-		protocol.CodeMemoryNotFound, protocol.CodeMCPServerNotFound, protocol.CodeUnknownSubagent, protocol.CodeCapabilityMissing,
-		protocol.CodeInvalidMessage, protocol.CodeParseError:
-		return true
-	}
-	return false
+	return slices.Contains([]protocol.ErrorCode{
+		protocol.CodeUnknownTool, protocol.CodeUnknownSkill, protocol.CodeUnknownEnv, protocol.CodeUnknownEpisode,
+		protocol.CodeUnknownProc, protocol.CodeMemoryNotFound, protocol.CodeMCPServerNotFound,
+		protocol.CodeUnknownSubagent, protocol.CodeCapabilityMissing, protocol.CodeInvalidMessage,
+		protocol.CodeParseError,
+	}, code)
 }
 
 // fits checks an answer that is put together with those of other plugins.
@@ -311,22 +235,20 @@ func (p *Plugin) fits(body []byte, q *request) error {
 
 // record counts a call of a tool or skill.
 func (p *Plugin) record(ctx context.Context, q *request, body []byte, err error, took time.Duration) {
-	kind := ""
-	switch q.typ {
-	case protocol.TypeToolCallReq:
-		kind = host.KindTool
-	case protocol.TypeSkillCallReq:
-		kind = host.KindSkill
-	}
-	if kind == "" || err != nil && host.CutShort(ctx) {
+	rec := host.CallRecord{Component: q.about.name, Duration: took, Correlation: q.obj.Text("correlation_id")}
+	switch {
+	case err != nil && host.CutShort(ctx):
+		return
+	case q.typ == protocol.TypeToolCallReq:
+		rec.Kind = host.KindTool
+	case q.typ == protocol.TypeSkillCallReq:
+		rec.Kind = host.KindSkill
+	default:
 		return
 	}
-	rec := host.CallRecord{Kind: kind, Component: q.name, Duration: took}
-	rec.Correlation = q.obj.Text("correlation_id")
 	if err == nil {
 		obj, _ := protocol.ParseObject(body)
-		val, _ := obj.Get("data")
-		data, _ := protocol.ParseObject(val)
+		data, _ := obj.Child("data")
 		success, _ := data.Get("success")
 		rec.Success = success.Kind() == 't'
 	}

@@ -19,8 +19,8 @@ import (
 // What the child says goes on as it came, less its envelope.
 func TestAnswerAsItCame(t *testing.T) {
 	f := newField(t)
+	m := newStage(t, f.plugin("x", "tools=say,who", Options{})).Call(protocol.TypeToolListReq, `{}`)
 	s := newStage(t, f.plugin("x", "", Options{}))
-	m := s.Call(protocol.TypeToolListReq, `{}`)
 	tail := `,"x-more":[1.50],"tools":[{"name":"say","description":"x","x-own":12345678901234567890},{"name":"who","description":"x","x-own":12345678901234567890}]}`
 	assert.That(t, bytes.HasSuffix(m.Line, []byte(tail)), "%s\nshould end with\n%s", m, tail)
 	s.must(s.tool("say", `{"text":"hi"}`), "/data/data/text", "hi")
@@ -96,8 +96,8 @@ func TestSharedByPriority(t *testing.T) {
 	s.must(s.tool("block", `{}`), "/data/success", "true")
 	s.must(s.tool("echo", `{"text":"built in"}`), "/data/data/text", "built in")
 	m = s.tool("nothing", `{}`)
-	s.refused(m, protocol.CodeUnknownTool, `unknown tool "nothing"; there are: echo, edit_file`)
-	s.must(m, "/detail/known", `["echo","edit_file","glob","grep","http_get","list_dir","read_file","run_command","say","who","write_file"]`)
+	s.refused(m, protocol.CodeUnknownTool, `unknown tool "nothing"; there are: block, echo, edit_file`)
+	s.must(m, "/detail/known", `["`+strings.ReplaceAll(want, " ", `","`)+`"]`)
 }
 
 // A call at start goes to the child that lists the tool: others that would take any call do not get it, and a
@@ -122,15 +122,14 @@ func TestCallAtStart(t *testing.T) {
 	}
 }
 
-// A child that never lists its tools is not waited for beyond its time. It gets the calls of tools that nobody else
-// has, and no others.
+// A child that never lists its tools is not waited for beyond its time, and gets no call.
 func TestCallWithoutList(t *testing.T) {
 	f := newField(t)
 	silent := f.plugin("silent", "list-when=never me=silent", Options{}, func(p *Plugin) { p.times.listing = time.Millisecond })
 	s := newStage(t, ranked{silent, 10}, f.plugin("second", "tools=who me=owner", Options{}), builtin(t))
 	s.must(s.tool("who", `{}`), "/data/data/me", "owner")
 	s.must(s.tool("echo", `{"text":"built in"}`), "/data/data/text", "built in")
-	s.must(s.tool("say", `{"text":"x"}`), "/data/data/text", "x")
+	s.refused(s.tool("say", `{"text":"x"}`), protocol.CodeRuntimeError, `plugin "silent": the child has not listed its tools`)
 }
 
 // A slow child of high priority holds up only what is its own.
@@ -138,7 +137,7 @@ func TestSlowChildHoldsUpNobody(t *testing.T) {
 	f := newField(t)
 	p := f.plugin("slow", "tools=say,block parallel=1", Options{})
 	s := newStage(t, ranked{p, 10}, builtin(t))
-	hosttest.Eventually(t, "the child's tools", func() bool { return len(p.names.known(fieldTool)) > 0 })
+	hosttest.Eventually(t, "the child's tools", p.hasListed)
 	s.Call(protocol.TypeToolListReq, `{}`)
 	slow := s.Go(protocol.TypeToolCallReq, `{"tool_name":"block","arguments":{"text":"go"}}`)
 	hosttest.Eventually(t, "a slow child", func() bool { return p.current().owes() > slowAfter })
@@ -231,6 +230,13 @@ func (p *Plugin) current() *peer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.child
+}
+
+// hasListed reports whether the child has listed its tools.
+func (p *Plugin) hasListed() bool {
+	p.lists.mu.Lock()
+	defer p.lists.mu.Unlock()
+	return p.lists.listed
 }
 
 // owed counts the requests that the child has not answered.

@@ -1,7 +1,9 @@
 package exec
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -36,19 +38,13 @@ const servedEnough = 20
 
 // refuse is the answer to a request while there is no child.
 func (p *Plugin) refuse(down child.Backoff) *protocol.Error {
-	if down.Last == nil {
-		return protocol.Errorf(protocol.CodeRuntimeError, "plugin %q: its child has not started yet; send it again in a moment", p.name)
-	}
 	wait := down.Wait(p.env.Now())
-	text := "it is started again in " + wait.Round(time.Millisecond).String()
-	if wait == 0 {
-		text = "it is being started again"
-	}
-	if down.Paused() {
-		text = fmt.Sprintf("after %s in a row %s", protocol.Count(down.Failures, "failure"), text)
-	}
-	return protocol.Errorf(protocol.CodeRuntimeError, "plugin %q is down: %w; %s", p.name, down.Last, text).With("retry_after", wait.Seconds())
+	return protocol.Errorf(protocol.CodeRuntimeError, "plugin %q is down: %w; it is started again in %s", p.name,
+		cmp.Or(down.Last, errStarts), wait.Round(time.Millisecond)).With("retry_after", wait.Seconds())
 }
+
+// errStarts is why there is no child yet.
+var errStarts = errors.New("its child has not started yet")
 
 // supervise keeps a child running until the plugin is closed.
 //
@@ -128,8 +124,7 @@ func (p *Plugin) begin() (*peer, error) {
 		<-c.Done()
 		return nil, c.End()
 	}
-	p.names.reset()
-	p.lists.forget()
+	p.lists.reset()
 	if o := c.offer.Load(); len(p.opts.Capabilities) > 0 && len(o.caps) < len(p.opts.Capabilities) {
 		p.log.Warn().Str("configured", joined(p.opts.Capabilities)).Str("served", joined(o.caps)).Msg("the plugin's child does not serve all capabilities of the config")
 	}
@@ -167,37 +162,10 @@ func (p *Plugin) watch(c *peer, asked *pending) {
 	}
 }
 
-// learnLists asks the child for its tools and skills.
-func (p *Plugin) learnLists(c *peer) {
-	defer c.endListing()
-	defer time.AfterFunc(p.times.listing, c.endListing).Stop()
-	o := c.offer.Load()
-	for _, list := range []struct {
-		typ         protocol.Type
-		body        string
-		field, rows string
-	}{
-		{protocol.TypeToolListReq, `{"include_deferred":true}`, fieldTool, "tools"},
-		{protocol.TypeSkillDiscoverReq, `{}`, fieldSkill, "skills"},
-	} {
-		if _, ok := o.types[list.typ]; !ok {
-			continue
-		}
-		if body, err := c.own(c.Context(), list.typ, []byte(list.body), p.opts.Timeout); err == nil {
-			p.names.replace(list.field, listedNames(body, list.rows))
-			var tools protocol.ToolListResponse
-			if list.field == fieldTool && decode(body, &tools) == nil {
-				p.catalog.hear(tools.Tools, true)
-			}
-		}
-		c.endListing() // nobody waits for the skills
-	}
-}
-
 // ping asks the child whether it lives.
 func (c *peer) ping() *pending {
-	r := &pending{want: protocol.TypePong, reply: make(chan reply, 1)}
-	if err := c.send(r, protocol.TypePing, protocol.Object{}); err != nil {
+	r := &pending{asks: protocol.TypePing, want: protocol.TypePong, reply: make(chan reply, 1)}
+	if err := c.send(r, protocol.Object{}); err != nil {
 		c.log.Debug().Err(err).Msg("the plugin's child was not asked whether it lives")
 	}
 	return r

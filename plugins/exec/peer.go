@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -17,10 +18,8 @@ import (
 	"a2e/protocol"
 )
 
-const (
-	maxJunk = 64 << 20 // bytes in a row that are no messages of use, after which a child is ended
-	maxLate = 256      // requests that were given up and that it has not ended
-)
+// maxJunk is how many bytes in a row that are no messages of use end a child.
+const maxJunk = 64 << 20
 
 // peer is one process of the child, and the conversation with it.
 type peer struct {
@@ -37,6 +36,7 @@ type peer struct {
 
 	endListing func()        // closes listed
 	listed     chan struct{} // closed when it has listed its tools, or will not
+	changed    atomic.Bool   // something may have given it other tools since
 
 	heard  atomic.Int64  // when the last line came: how long it had lived
 	busy   atomic.Bool   // a line is being taken in, which an agent that does not read holds up
@@ -54,7 +54,8 @@ type peer struct {
 // pending is a request that the child has not answered.
 type pending struct {
 	id    uint64
-	want  protocol.Type   // type of the answer
+	asks  protocol.Type   // its own type
+	want  protocol.Type   // of the answer
 	ctx   context.Context // of the agent's request; nil = the plugin's own
 	emit  host.Emitter
 	feed  *host.Stream // of messages after the answer; nil = there are none
@@ -64,7 +65,8 @@ type pending struct {
 	reply chan reply    // takes one
 	gone  atomic.Bool   // nobody waits for the answer
 
-	early []after // what came for feed before the answer; of the goroutine that reads stdout
+	size  int     // bytes of early
+	early []after // what came before the answer that it should follow; of the goroutine that reads stdout
 }
 
 // reply is an answer of the child.
@@ -83,8 +85,7 @@ func (p *Plugin) launch() (*peer, error) {
 	// without it, only a restart of the host follows a folder that was made again
 	c.folder, _ = wall.OpenFolder(child.Absolute(p.workspace, policy.Dir))
 	c.endListing = sync.OnceFunc(func() { close(c.listed) })
-	c.session.init()
-	c.streams.init(p.goes.Go)
+	c.session.turn = make(chan struct{}, 1)
 	c.Process = child.New(p.ctx, child.Options{
 		Name: "the child", Line: c.receive, Long: c.tooLong, MaxLine: p.env.MaxLineBytes, Level: zerolog.InfoLevel,
 		Ended: c.over, Go: p.goes.Go, Grace: p.times.farewell, Log: p.log, Secrets: p.secrets, Now: p.env.Now,
@@ -116,11 +117,11 @@ func (p *Plugin) Needs() []host.Need {
 	}}}
 }
 
-// send returns a request to the child: t as it spells it, and the members of obj that are
-// no envelope.
-func (c *peer) send(r *pending, t protocol.Type, obj protocol.Object) error {
+// send sends a request to the child: the members of obj that are no envelope.
+func (c *peer) send(r *pending, obj protocol.Object) error {
 	r.id, r.since = c.lastID.Add(1), c.plugin.env.Now()
-	line := protocol.AppendHeader(make([]byte, 0, len(obj.Raw())+192), t, strconv.AppendUint(nil, r.id, 10), r.since, nil)
+	line := make([]byte, 0, len(obj.Raw())+192)
+	line = protocol.AppendHeader(line, r.asks, strconv.AppendUint(nil, r.id, 10), r.since, nil)
 	line = append(appendMembers(line, obj), '}', '\n')
 	alone, ok := c.calls.Add(r.id, r)
 	if !ok {
@@ -174,15 +175,6 @@ func (c *peer) abandon(r *pending) {
 		r.gone.Store(true)
 		c.tell(protocol.TypeCancel, nil, &protocol.Cancel{ReqID: strconv.FormatUint(r.id, 10)})
 	}
-	late := 0
-	for _, r := range c.calls.Requests() {
-		if r.gone.Load() {
-			late++
-		}
-	}
-	if late > maxLate {
-		c.Kill(fmt.Errorf("it has not ended %d requests that were given up", maxLate))
-	}
 }
 
 // answer hands an answer to who waits for it.
@@ -190,7 +182,8 @@ func (c *peer) answer(r *pending, obj protocol.Object, err error) {
 	var body []byte
 	if err == nil {
 		body = bodyOf(obj)
-		c.plugin.lists.heard(r.want)
+		c.plugin.lists.hear(r.asks, body)
+		c.changed.Store(c.changed.Load() || changesTools(r.asks))
 	}
 	c.served.Add(1)
 	gone := r.gone.Load()
@@ -198,10 +191,20 @@ func (c *peer) answer(r *pending, obj protocol.Object, err error) {
 		return
 	}
 	c.release(r)
-	if r.feed != nil && err == nil && !gone {
-		c.streams.open(r.id, r.feed, r.early)
+	follows := r.feed != nil && err == nil && !gone
+	if follows {
+		c.streams.open(r.id, r.feed)
 	}
 	r.reply <- reply{body, err}
+	for i := 0; follows && i < len(r.early); i++ {
+		c.streams.send(r.id, r.early[i])
+	}
+}
+
+// changesTools reports whether a child may have other tools after a request of a type.
+func changesTools(t protocol.Type) bool {
+	info, ok := protocol.Lookup(t)
+	return ok && slices.Contains(info.Order, protocol.Claim{Key: protocol.KeyTools, Access: protocol.Exclusive})
 }
 
 // own makes a request of the plugin itself, which needs no place.
@@ -213,8 +216,8 @@ func (c *peer) own(ctx context.Context, t protocol.Type, body []byte, within tim
 	info, _ := protocol.Lookup(t)
 	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("it did not answer %s within %s, which start_timeout sets", t, within))
 	defer cancel()
-	r := &pending{want: info.Response, limit: within, reply: make(chan reply, 1)}
-	if err := c.send(r, t, obj); err != nil {
+	r := &pending{asks: t, want: info.Response, limit: within, reply: make(chan reply, 1)}
+	if err := c.send(r, obj); err != nil {
 		return nil, err
 	}
 	return c.await(ctx, r)
@@ -255,7 +258,7 @@ func (c *peer) died(sent bool) error {
 // for the next one.
 func (c *peer) over(*child.Ended) {
 	all := c.calls.End()
-	c.streams.close()
+	c.streams.leave(nil)
 	c.closeFolder()
 	c.plugin.restarting()
 	for _, r := range all {
@@ -275,28 +278,14 @@ func (c *peer) stale() bool { return c.folder != nil && c.folder.Remade() }
 // errRemade is why a stale child ends.
 var errRemade = errors.New("its folder was removed and made again; it is started in the new one")
 
-// renew has another child in the place of a stale one, and waits for its start.
-func (p *Plugin) renew(ctx context.Context, c *peer) error {
+// renew ends a stale child, and returns what is closed once another one has started in its place.
+func (c *peer) renew() (starting chan struct{}) {
 	c.remade.Store(true)
+	c.plugin.restarting()
 	c.Kill(errRemade)
-	host.HandOff(ctx)
-	select {
-	case <-c.Done():
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	p.mu.Lock()
-	starting := p.starting
-	p.mu.Unlock()
-	if starting == nil { // it has started
-		return nil
-	}
-	select {
-	case <-starting:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	c.plugin.mu.Lock()
+	defer c.plugin.mu.Unlock()
+	return c.plugin.starting
 }
 
 // owes tells how long the child has owed an answer; 0 = it owes none.
@@ -308,6 +297,11 @@ func (c *peer) owes() (longest time.Duration) {
 		}
 	}
 	return longest
+}
+
+// owesList reports whether it has not given a list that it was asked for.
+func (c *peer) owesList(answer protocol.Type) bool {
+	return slices.ContainsFunc(c.calls.Requests(), func(r *pending) bool { return r.want == answer && r.gone.Load() })
 }
 
 // silent is how long the child has said nothing.
@@ -357,13 +351,10 @@ func number(id protocol.Value) (uint64, bool) {
 
 // appendMembers appends the members of a message that are no envelope, each behind a
 // comma.
-func appendMembers(dst []byte, obj protocol.Object, but ...string) []byte {
+func appendMembers(dst []byte, obj protocol.Object) []byte {
 	for key, val := range obj.All() {
 		switch string(key) {
 		case "a2e", "version", "type", "id", "ts", "req_id":
-			continue
-		}
-		if len(but) > 0 && string(key) == but[0] {
 			continue
 		}
 		dst = append(protocol.AppendString(append(dst, ','), key), ':')
@@ -373,8 +364,8 @@ func appendMembers(dst []byte, obj protocol.Object, but ...string) []byte {
 }
 
 // bodyOf returns a message without its envelope, in memory of its own.
-func bodyOf(obj protocol.Object, but ...string) []byte {
-	body := append(appendMembers(make([]byte, 0, len(obj.Raw())), obj, but...), '}')
+func bodyOf(obj protocol.Object) []byte {
+	body := append(appendMembers(make([]byte, 0, len(obj.Raw())), obj), '}')
 	if len(body) == 1 {
 		return []byte("{}")
 	}

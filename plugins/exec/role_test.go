@@ -46,6 +46,10 @@ func serveTools() int {
 	return 0
 }
 
+// everyTool is what an actor lists that is told no tools.
+const everyTool = "say,tell,who,read,block,hang,hold,release,asked,null-data,null-fields,null-event,fail,unsure,ask,elicit,custom-ask," +
+	"flood,shout,huge,twice,nan,stray,wrong,half,bad-error,bad-events,nameless,unauthorized"
+
 // actor is a child that does what the name of the tool says.
 type actor struct {
 	words  []string
@@ -56,8 +60,7 @@ type actor struct {
 	held  map[string]jsontext.Value // requests that it does not answer, by tool
 	asked map[string]chan jsontext.Value
 	asks  int
-	awake bool   // it gives its list
-	lists []*got // requests for it until then
+	lists int // requests for its list
 }
 
 func (a *actor) is(word string) bool {
@@ -140,6 +143,7 @@ func (a *actor) take(m *got, line []byte) (exit int) {
 	case "cancel":
 		a.cancel(m)
 	case "tool/list/req":
+		a.lists++
 		if file := a.word("list-when=", ""); file != "" {
 			go func() {
 				awaitFile(file)
@@ -199,15 +203,11 @@ func (a *actor) hello(m *got) int {
 }
 
 func (a *actor) list(m *got) {
-	if a.is("asleep") && !a.awake {
-		a.lists = append(a.lists, m)
-		return
-	}
 	if a.is("null-list") {
 		a.say(m, "tool/list/resp", `"tools":null`)
 		return
 	}
-	names := strings.Split(a.word("lists=", a.word("tools=", "say,who")), ",")
+	names := strings.Split(a.word("lists=", a.word("tools=", everyTool)), ",")
 	for i, name := range names {
 		names[i] = fmt.Sprintf(`{"name":%q,"description":"x","x-own":12345678901234567890}`, name)
 	}
@@ -276,12 +276,8 @@ func (a *actor) call(m *got) (exit int) {
 			a.result(&got{ID: id, ToolName: "hold"}, `{"late":true}`)
 		}
 		a.result(m, fmt.Sprintf(`{"held":%d}`, len(held)))
-	case "wake": // with what it owes
-		a.awake = true
-		for _, late := range a.lists {
-			a.list(late)
-		}
-		a.result(m, fmt.Sprintf(`{"asked":%d}`, len(a.lists)))
+	case "asked":
+		a.result(m, fmt.Sprintf(`{"times":%d}`, a.lists))
 	case "null-data":
 		a.say(m, "tool/call/resp", `"data":null,"created_at":1`)
 	case "null-fields":

@@ -342,25 +342,12 @@ func wanted(def *protocol.ToolDefinition, req *protocol.ToolListRequest) bool {
 	return true
 }
 
-// Narrow leaves in a list of another program's tools what a request asks for, as far as the
-// program has not looked at that itself. That it has searched is seen by scores, or by what
-// it left out of known, which are its tools: then each of them gets a score. changed reports
-// whether resp is another.
-func Narrow(resp *protocol.ToolListResponse, req *protocol.ToolListRequest,
-	known []protocol.ToolDefinition) (changed bool) {
-	unwanted := func(def protocol.ToolDefinition) bool { return !wanted(&def, req) }
+// Narrow leaves in the whole list of another program's tools what a request asks for; the host ranks what is
+// left by the query. changed reports whether resp is another.
+func Narrow(resp *protocol.ToolListResponse, req *protocol.ToolListRequest) (changed bool) {
 	n := len(resp.Tools)
-	resp.Tools = slices.DeleteFunc(resp.Tools, unwanted)
-	changed = len(resp.Tools) < n
-	if strings.TrimSpace(req.Query) == "" || len(resp.Tools) == len(slices.DeleteFunc(known, unwanted)) {
-		return changed
-	}
-	for i := range resp.Tools {
-		if def := &resp.Tools[i]; def.Score == 0 {
-			def.Score, changed = 1, true
-		}
-	}
-	return changed
+	resp.Tools = slices.DeleteFunc(resp.Tools, func(def protocol.ToolDefinition) bool { return !wanted(&def, req) })
+	return len(resp.Tools) < n
 }
 
 // DescribeTool implements host.ToolDescriber.
