@@ -80,7 +80,7 @@ type globals struct {
 type commands struct {
 	globals `group:"all"`
 
-	Init   initCmd   `cmd:"" group:"setup" help:"Write a config for this folder."`
+	Init   initCmd   `cmd:"" group:"setup" help:"Write a config for this folder, or a plugin."`
 	Trust  trustCmd  `cmd:"" group:"setup" help:"Show what this folder's files do, and trust them."`
 	Doctor doctorCmd `cmd:"" group:"setup" help:"Check what the config needs on this machine."`
 	Check  checkCmd  `cmd:"" group:"setup" help:"Check the config, an audit file or a .mcp.json."`

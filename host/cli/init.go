@@ -14,12 +14,17 @@ import (
 )
 
 type initCmd struct {
+	Folder initFolderCmd `cmd:"" default:"withargs" help:"Write a config for this folder (the default)."`
+	Plugin initPluginCmd `cmd:"" help:"Write a plugin with a tool, in Python or TypeScript."`
+}
+
+type initFolderCmd struct {
 	Force bool `help:"Replace the file if there is one."`
 	Print bool `help:"Print the config, and write nothing."`
 }
 
 // Run writes a config for this folder. It is trusted: nothing in it comes from a file of the folder.
-func (i initCmd) Run(cmd *commands, sys *System) error {
+func (i initFolderCmd) Run(cmd *commands, sys *System) error {
 	name := cmp.Or(cmd.Config, sys.getenv("A2E_CONFIG"), config.FolderFile)
 	f, err := cmd.edited(sys, name, filepath.Base(name) == config.FolderFile)
 	if err != nil {
