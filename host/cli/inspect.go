@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"a2e/host/inspect"
-	"a2e/host/replay"
+	"a2e/host/record"
 	"a2e/protocol"
 )
 
@@ -156,7 +156,9 @@ func (r replayCmd) Run(cmd *commands, sys *System) error {
 	if len(r.Command) > 0 && r.Command[0] == "--" { // kong leaves it in
 		r.Command = r.Command[1:]
 	}
-	opts := replay.Options{Timeout: time.Duration(r.Timeout * float64(time.Second)), Ignore: r.Ignore, Workspace: absolute(".")}
+	opts := record.PlayOptions{
+		Timeout: time.Duration(r.Timeout * float64(time.Second)), Ignore: r.Ignore, Workspace: absolute("."),
+	}
 	if len(r.Command) > 0 {
 		opts.Command = exec.Command(r.Command[0], r.Command[1:]...)
 	} else {
@@ -172,7 +174,7 @@ func (r replayCmd) Run(cmd *commands, sys *System) error {
 	}
 	ctx, stop := interruptible()
 	defer stop()
-	report, err := replay.Play(ctx, r.File, opts)
+	report, err := record.Play(ctx, r.File, opts)
 	if err != nil {
 		return fail(exitFailed, err)
 	}
@@ -189,7 +191,7 @@ func (r replayCmd) Run(cmd *commands, sys *System) error {
 }
 
 // printReport says what differs, a line for each place.
-func printReport(sys *System, report *replay.Report) error {
+func printReport(sys *System, report *record.Report) error {
 	var b strings.Builder
 	for _, r := range report.Different {
 		fmt.Fprintf(&b, "entry %d, %s\n", r.Entry, oneLine(r.Request))

@@ -2,8 +2,12 @@
 // (`a2e inspect`) and played again (`a2e replay`).
 //
 //	record.go  the format; Encoder: lines become entries without secrets; Lines: the lines of such a
-//	           file, however long or broken they are; Process: a host, line by line
+//	           file, however long or broken they are
+//	process.go Process: a host, line by line
 //	sink.go    Recorder: the file, written from the events of a host that never waits for it
+//	tape.go    what a record has: steps, and what came before each; what answers what, in each protocol
+//	replay.go  Play: the lines of the agent, each when it may be sent; the report
+//	compare.go where two answers differ; what the host made up then and now
 //
 // A record is NDJSON. Its first line is a Header, each other one an entry:
 //
@@ -29,16 +33,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"strconv"
-	"sync"
 	"time"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"a2e/host/child"
 	"a2e/host/redact"
 )
 
@@ -304,152 +305,3 @@ func OpenFile(path string) (*os.File, error) {
 	}
 	return os.Open(path)
 }
-
-const (
-	maxSend   = 32 << 20 // bytes that wait for a host that does not read
-	maxStderr = 8 << 10  // longest line of stderr
-	// A host in haste needs up to 1.5 seconds.
-	signalAfter = 50 * time.Millisecond
-	killAfter   = 1800 * time.Millisecond
-)
-
-// What Send returns.
-var (
-	ErrEnded = errors.New("the host has ended")
-	ErrFull  = errors.New("the host does not read its input: 32 MiB wait for it")
-)
-
-// Heard takes what a host says; each is called by one goroutine at a time, and may not block.
-type Heard struct {
-	Line   func(line []byte)             // of stdout, without its end
-	Long   func(head []byte, size int64) // of stdout, one that is longer than MaxLine
-	Stderr func(line []byte)             // or the head of a longer one
-	Ended  func(code int, err error)     // once all is read
-}
-
-// Process is a host as a child process. It is safe for concurrent use.
-type Process struct {
-	cmd  *exec.Cmd
-	in   *os.File
-	done chan struct{} // closed when it has ended and all is read
-
-	mu     sync.Mutex // guards the fields below
-	room   sync.Cond  // on mu; something changed
-	queue  []byte
-	closed bool
-}
-
-// Start starts a host. Lines of its stdout that are longer than maxLine bytes are cut.
-func Start(cmd *exec.Cmd, maxLine int, to Heard) (*Process, error) {
-	theirs, in, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	var size counter
-	out := &child.Splitter{Max: maxLine, Head: headBytes * 4, Line: to.Line, Over: &size}
-	out.Long = func(head []byte) {
-		to.Long(head, int64(size)+1)
-		size = 0
-	}
-	words := &child.Splitter{Max: maxStderr, Head: maxStderr, Line: to.Stderr, Long: to.Stderr}
-	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = theirs, out, words, time.Second
-	ownGroup(cmd)
-	err = cmd.Start()
-	theirs.Close()
-	if err != nil {
-		in.Close()
-		return nil, err
-	}
-	p := &Process{cmd: cmd, in: in, done: make(chan struct{})}
-	p.room.L = &p.mu
-	go p.feed()
-	go func() {
-		err := cmd.Wait()
-		out.End()
-		words.End()
-		p.Close()
-		code := cmd.ProcessState.ExitCode()
-		if _, exited := errors.AsType[*exec.ExitError](err); exited && code >= 0 || errors.Is(err, exec.ErrWaitDelay) {
-			err = nil
-		}
-		to.Ended(code, err)
-		close(p.done)
-	}()
-	return p, nil
-}
-
-// counter counts the bytes that are written to it.
-type counter int64
-
-// Write implements io.Writer.
-func (c *counter) Write(p []byte) (int, error) {
-	*c += counter(len(p))
-	return len(p), nil
-}
-
-// Send puts a line, newline included, behind what waits for the host. The error is ErrEnded or ErrFull.
-func (p *Process) Send(line []byte) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch {
-	case p.closed:
-		return ErrEnded
-	case len(p.queue) > 0 && len(p.queue)+len(line) > maxSend:
-		return ErrFull
-	}
-	p.queue = append(p.queue, line...)
-	p.room.Signal()
-	return nil
-}
-
-// feed writes what waits, then ends the input.
-func (p *Process) feed() {
-	defer p.in.Close()
-	for {
-		p.mu.Lock()
-		for len(p.queue) == 0 && !p.closed {
-			p.room.Wait()
-		}
-		lines := p.queue
-		p.queue = nil
-		p.mu.Unlock()
-		if len(lines) == 0 {
-			return
-		}
-		if _, err := p.in.Write(lines); err != nil {
-			p.Close()
-			return
-		}
-	}
-}
-
-// Close ends its input behind what waits; a host ends by that.
-func (p *Process) Close() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.closed = true
-	p.room.Signal()
-}
-
-// Done is closed when it has ended and all that it wrote is read.
-func (p *Process) Done() <-chan struct{} { return p.done }
-
-// End ends it, in less than two seconds: its input ends, then it is asked by a signal, then killed.
-func (p *Process) End() {
-	p.Close()
-	for _, step := range []struct {
-		after time.Duration
-		do    func(*exec.Cmd)
-	}{{signalAfter, terminate}, {killAfter, killGroup}} {
-		select {
-		case <-p.done:
-			return
-		case <-time.After(step.after):
-			step.do(p.cmd)
-		}
-	}
-	<-p.done
-}
-
-// PID is its process id.
-func (p *Process) PID() int { return p.cmd.Process.Pid }

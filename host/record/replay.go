@@ -1,15 +1,4 @@
-// Package replay plays a record against a host and tells where it answers otherwise.
-//
-//	replay.go   Play: the lines of the agent, each when it may be sent; the report
-//	load.go     what a record has: steps, and what came before each; what answers what, in each
-//	            of the protocols
-//	compare.go  where two answers differ; what the host made up then and now
-//
-// A line of the agent is sent once all that it may depend on is there: every answer that the
-// agent had when it was recorded, ends of processes, and requests of the host. So what ran side
-// by side does so again, and what came after an answer comes after it. The time between is not
-// kept.
-package replay
+package record
 
 import (
 	"bytes"
@@ -23,20 +12,18 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"a2e/host/record"
 	"a2e/host/redact"
 )
 
 const (
-	maxLine = 64 << 20 // bytes of a line of the host
 	// softWait is how long is waited for what may not come again.
 	softWait = 2 * time.Second
 	// maxMissed is how many answers may be missing in a row before the rest is given up.
 	maxMissed = 3
 )
 
-// Options of Play.
-type Options struct {
+// PlayOptions are the parameters of Play.
+type PlayOptions struct {
 	Command   *exec.Cmd     // the host
 	Timeout   time.Duration // for each answer
 	Ignore    []string      // paths, or names, of what does not count
@@ -62,10 +49,10 @@ type Result struct {
 
 // player plays one record.
 type player struct {
-	opts Options
+	opts PlayOptions
 	tape *tape
 	ids  *ids
-	host *record.Process
+	host *Process
 
 	mu      sync.Mutex // guards the fields below
 	heard   map[string][]*message
@@ -78,8 +65,13 @@ type player struct {
 	report Report
 }
 
-// Play plays the record in a file. The error says why it could not be played at all.
-func Play(ctx context.Context, file string, opts Options) (*Report, error) {
+// Play plays the record in a file against a host and tells where it answers otherwise. The error says why it
+// could not be played at all.
+//
+// A line of the agent is sent once all that it may depend on is there: every answer that the agent had when it
+// was recorded, ends of processes, and requests of the host. So what ran side by side does so again, and what
+// came after an answer comes after it. The time between is not kept.
+func Play(ctx context.Context, file string, opts PlayOptions) (*Report, error) {
 	t, err := load(file)
 	if err != nil {
 		return nil, err
@@ -89,8 +81,10 @@ func Play(ctx context.Context, file string, opts Options) (*Report, error) {
 		ids:    &ids{now: map[string]string{}, asked: map[string]jsontext.Value{}, own: map[string]bool{}, from: t.workspace, to: opts.Workspace, token: opts.Token},
 		report: Report{Different: []Result{}, Notes: t.notes},
 	}
-	p.host, err = record.Start(opts.Command, maxLine, record.Heard{
-		Line: p.hear, Long: func([]byte, int64) { p.note("a line of the host is longer than %d MiB and was not read", maxLine>>20) },
+	p.host, err = Start(opts.Command, MaxEntry, Heard{
+		Line: p.hear, Long: func([]byte, int64) {
+			p.note("a line of the host is longer than %d MiB and was not read", MaxEntry>>20)
+		},
 		Stderr: func([]byte) {}, Ended: p.hostEnded,
 	})
 	if err != nil {
@@ -224,7 +218,7 @@ func (p *player) send(ctx context.Context, s *step) error {
 	}
 	for end := time.Now().Add(p.opts.Timeout); ; {
 		err := p.host.Send(line)
-		if !errors.Is(err, record.ErrFull) || time.Now().After(end) || ctx.Err() != nil {
+		if !errors.Is(err, ErrFull) || time.Now().After(end) || ctx.Err() != nil {
 			return err
 		}
 		time.Sleep(5 * time.Millisecond)

@@ -1,4 +1,4 @@
-package replay
+package record
 
 import (
 	"cmp"
@@ -8,8 +8,6 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-
-	"a2e/host/record"
 )
 
 // tape is a record, ready to be played.
@@ -53,11 +51,11 @@ func load(file string) (*tape, error) {
 	t := &tape{heard: make(map[string]int), output: make(map[string]*output), notes: []string{}}
 	asked := map[string][]int{} // steps by key
 	rpc, hidden, unsent := false, 0, 0
-	header, damage, err := record.Read(file, func(e *record.Entry) {
+	header, damage, err := Read(file, func(e *Entry) {
 		switch {
-		case e.Dir == record.In && e.Cut:
+		case e.Dir == In && e.Cut:
 			unsent++
-		case e.Dir == record.In && (e.Msg != nil || e.Text != nil):
+		case e.Dir == In && (e.Msg != nil || e.Text != nil):
 			s := step{entry: e.N, after: t.last}
 			t.last = nil
 			if e.Msg != nil {
@@ -74,7 +72,7 @@ func load(file string) (*tape, error) {
 				asked[s.key] = append(asked[s.key], len(t.steps))
 			}
 			t.steps = append(t.steps, s)
-		case e.Dir == record.Out && e.Msg != nil:
+		case e.Dir == Out && e.Msg != nil:
 			m := parse(e.Msg)
 			collect(t.output, m)
 			key, due := m.said()
@@ -147,7 +145,7 @@ func collect(all map[string]*output, m *message) {
 		all[id] = o
 	}
 	switch {
-	case m.Data.Text != nil && len(o.text[m.Stream]) > maxLine: // as much as is compared
+	case m.Data.Text != nil && len(o.text[m.Stream]) > MaxEntry: // as much as is compared
 	case m.Data.Text != nil:
 		o.text[m.Stream] += *m.Data.Text
 	case m.Data.Code != nil || m.Stream == "killed":
