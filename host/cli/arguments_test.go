@@ -240,10 +240,12 @@ func TestEveryCommandTellsOfAWrongOption(t *testing.T) {
 	}
 }
 
-// Each command runs.
+// Each command runs, and one that sends a request has a row that says which.
 func TestEachCommandRuns(t *testing.T) {
 	t.Parallel()
 	for _, leaf := range must.Get(cli.Model())(t).Leaves(false) {
 		assert.That(t, leaf.Target.Addr().MethodByName("Run").IsValid(), "%s has no Run", leaf.Path())
+		_, sends := leaf.Target.Type().FieldByName("sends")
+		assert.That(t, sends == cli.Printed(leaf.Path()), "%s sends a request: %t; it has a row: %t", leaf.Path(), sends, !sends)
 	}
 }

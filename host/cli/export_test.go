@@ -42,3 +42,6 @@ func Markdown(columns int, pieces []string) (shown string) {
 	}
 	return shown + m.flush()
 }
+
+// Printed reports whether the table of requests has a row for a command, by its words.
+func Printed(path string) bool { return requests()[path].print != nil }

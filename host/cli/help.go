@@ -239,9 +239,6 @@ func (m *manual) command(leaf *kong.Node) {
 			continue
 		}
 		title, lines, shown := strings.Cut(paragraph, ":\n  ")
-		if one, example, ok := strings.Cut(paragraph, "Example: "); ok && one == "" {
-			title, lines, shown = "Example", example, true
-		}
 		m.line(".PP")
 		if !shown {
 			m.text(paragraph)
