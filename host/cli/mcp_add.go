@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -69,8 +71,8 @@ func (a *mcpAddCmd) Run(cmd *commands, sys *System) error {
 	}
 	say(sys.Err, "added: %s to %s", a.Name, oneLine(f.path))
 	for _, pairs := range []map[string]string{entry.Env, entry.Headers} {
-		for name, value := range pairs {
-			if !strings.Contains(value, "${") && redact.IsSecret(name, value) {
+		for _, name := range slices.Sorted(maps.Keys(pairs)) {
+			if value := pairs[name]; !strings.Contains(value, "${") && redact.IsSecret(name, value) {
 				say(sys.Err, "warning: the value of %s is now in that file, for all who can read it; write a variable "+
 					"such as ${%s} instead", name, variableOf(a.Name, name))
 			}
@@ -144,22 +146,14 @@ func (a *mcpAddCmd) entry() (e serverEntry, err error) {
 	return e, nil
 }
 
-// variableOf returns the name of the variable that stands for a secret of a server.
+// variableOf returns the name of a variable that may stand for a secret of a server.
 func variableOf(server, name string) string {
-	text := strings.ToUpper(name)
-	if !strings.Contains(name, "_") { // API_KEY speaks for itself, Authorization does not
-		text = strings.ToUpper(server) + "_" + text
-	}
-	text = strings.Map(func(r rune) rune {
+	return strings.Map(func(r rune) rune {
 		if r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
 			return r
 		}
 		return '_'
-	}, text)
-	if text[0] >= '0' && text[0] <= '9' {
-		text = "_" + text
-	}
-	return text
+	}, "MCP_"+strings.ToUpper(server+"_"+name))
 }
 
 type mcpRemoveCmd struct {
