@@ -20,7 +20,7 @@ func calls(model *llm.Server, name, arguments string) {
 	model.Add(llm.Calls(llm.Call{Name: name, Arguments: arguments}), llm.Text("done so"))
 }
 
-// The person decides on calls that change something which cannot be undone: once, always or not at all, and sees what
+// The person decides on calls that change something that is there: once, always or not at all, and sees what
 // has changed. A command is allowed by itself alone.
 func TestChatAsksBeforeChanges(t *testing.T) {
 	t.Parallel()
@@ -175,7 +175,7 @@ func TestChatUndo(t *testing.T) {
 	must.OK(t, os.WriteFile(filepath.Join(dir, "c.yaml"), []byte("checkpoints: true\nworkspace: .\n"), 0o600))
 	must.OK(t, os.WriteFile(filepath.Join(dir, "a.txt"), []byte("one\n"), 0o600))
 	model := llm.New(t)
-	p := newTypist(t, dir, []string{"A2E_CONFIG=c.yaml"}, "--llm", model.URL, "--model", "m")
+	p := newTypist(t, dir, []string{"A2E_CONFIG=c.yaml"}, "--llm", model.URL, "--model", "m", "-y")
 	calls(model, "write_file", `{"path":"a.txt","content":"two\n"}`)
 	p.types("x\r")
 	p.await("done so")

@@ -281,8 +281,8 @@ func (t *chat) completedLocked(e *chatEvent) {
 	t.screen.line(styleDim, text)
 }
 
-// questionLocked has a question answered: by the person, unless it is about a change that is shown and can be undone,
-// or about what the person has allowed.
+// questionLocked has a question answered: by the person, unless it is about a new file, or about what the person has
+// allowed.
 func (t *chat) questionLocked(ctx context.Context, e *chatEvent) {
 	ctx, cancel := context.WithCancel(ctx)
 	t.asked[e.Question] = cancel
@@ -290,7 +290,7 @@ func (t *chat) questionLocked(ctx context.Context, e *chatEvent) {
 	allowed := e.Kind == jsonrpc.QuestionTool && (t.Yes || t.always[e.allows()])
 	if before, ok := t.content(e.File); ok {
 		call.file, call.before = e.File, before
-		allowed = allowed || before == nil || t.cfg.Checkpoints.Enabled
+		allowed = allowed || before == nil
 	}
 	go func() {
 		defer cancel()

@@ -71,6 +71,7 @@ type chatScreen struct {
 	typing bool
 	prompt string          // that is to be seen; "" = none
 	asking bool            // the next line is an answer
+	later  bool            // the prompt is wanted once there is one
 	held   strings.Builder // of the answer, while somebody types
 }
 
@@ -292,17 +293,22 @@ func (s *chatScreen) lines(to chan<- string) {
 	}
 }
 
-// working takes the prompt away.
+// working takes the prompt away, but no question.
 func (s *chatScreen) working() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.hideLocked()
+	if s.later = false; !s.asking {
+		s.hideLocked()
+	}
 }
 
 func (s *chatScreen) hideLocked() {
 	s.prompt, s.asking = "", false
 	s.term.SetPrompt("")
 	_, _ = s.term.Write(nil) // which draws the line again
+	if s.later {
+		s.readyLocked(chatPrompt)
+	}
 }
 
 // ask shows a question, whose answer comes from answers; "" takes it away where nobody has answered.
@@ -341,16 +347,18 @@ func (s *chatScreen) state() (prompt string, asking bool) {
 	return s.prompt, s.asking
 }
 
-// ready shows the prompt.
+// ready shows the prompt, behind a question that is open.
 func (s *chatScreen) ready() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.readyLocked(chatPrompt)
+	if s.later = s.asking; !s.asking {
+		s.readyLocked(chatPrompt)
+	}
 }
 
 func (s *chatScreen) readyLocked(prompt string) {
 	s.freshLocked()
-	s.kind, s.prompt, s.asking = "", prompt, false
+	s.kind, s.prompt, s.asking, s.later = "", prompt, false, false
 	go s.send([]byte{keyReady})
 }
 
