@@ -119,17 +119,22 @@ func TestREADMEExamples(t *testing.T) {
 	assert.That(t, ran >= 10, "only %d examples ran", ran)
 }
 
-// A reader tries the examples of the first page in one folder, from its top to its end.
+// A reader tries the examples of the first page, and of the tutorial, in one folder from top to end.
 func TestREADMEInOneFolder(t *testing.T) {
 	t.Parallel()
-	blocks, whole, dir := pageOf(t, "README.md"), sandboxIsWhole(t), workDir(t)
-	for i, b := range blocks {
-		if strings.HasPrefix(b.mark, "with: ") {
-			put(t, dir, b)
-		}
-		if b.runs() {
-			b.run(t, dir, blocks[min(i+1, len(blocks)-1)], whole)
-		}
+	for _, page := range []string{"README.md", "host/cli/TUTORIAL.md"} {
+		t.Run(page, func(t *testing.T) {
+			t.Parallel()
+			blocks, whole, dir := pageOf(t, page), sandboxIsWhole(t), workDir(t)
+			for i, b := range blocks {
+				if strings.HasPrefix(b.mark, "with: ") {
+					put(t, dir, b)
+				}
+				if b.runs() {
+					b.run(t, dir, blocks[min(i+1, len(blocks)-1)], whole)
+				}
+			}
+		})
 	}
 }
 
