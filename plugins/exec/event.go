@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -173,54 +174,42 @@ func (c *peer) only(t protocol.Type) (only *pending) {
 
 // unfit tells what an answer must have and does not.
 func (c *peer) unfit(t protocol.Type, obj protocol.Object, misfit error) error {
+	fail := func(format string, args ...any) error {
+		return protocol.Errorf(protocol.CodeRuntimeError, "plugin %q: the child's %s %w", c.plugin.name, t,
+			fmt.Errorf(format, args...))
+	}
 	if misfit != nil {
-		return protocol.Errorf(protocol.CodeRuntimeError, "plugin %q: the child's %s does not fit: %w", c.plugin.name, t, misfit)
+		return fail("does not fit: %w", misfit)
 	}
-	info, ok := protocol.Lookup(t)
-	if !ok {
-		return nil
+	if info, ok := protocol.Lookup(t); ok {
+		if field := lacks(obj, info.Required); field != "" {
+			return fail("has no %q", field)
+		}
 	}
-	if err := c.lacks(t, obj, info.Required); err != nil || t != protocol.TypeToolCallResp {
-		return cmp.Or(err, c.unfitReward(t, obj))
-	}
-	data, _ := obj.Get("data")
-	result, err := protocol.ParseObject(data)
-	if err != nil {
-		return protocol.Errorf(protocol.CodeRuntimeError, "plugin %q: the data of the child's %s: %w", c.plugin.name, t, err)
-	}
-	return c.lacks("data of "+t, result, []string{"success", "tool_name", "duration_ms"})
-}
-
-// unfitReward tells that the reward of a step is not a finite number, from which an agent cannot learn.
-func (c *peer) unfitReward(t protocol.Type, step protocol.Object) error {
-	if t != protocol.TypeEnvStepResp {
-		return nil
-	}
-	raw, _ := step.Get("obs")
-	obs, err := protocol.ParseObject(raw)
-	if err != nil {
-		return protocol.Errorf(protocol.CodeRuntimeError,
-			"plugin %q: the obs of the child's %s: %w", c.plugin.name, t, err)
-	}
-	reward, given := obs.Get("reward")
-	if !given || reward.Kind() == 'n' {
-		return nil
-	}
-	if _, err := strconv.ParseFloat(string(reward), 64); err != nil {
-		return protocol.Errorf(protocol.CodeRuntimeError,
-			"plugin %q: the reward of the child's %s is %.64s; should be a finite number", c.plugin.name, t, reward)
-	}
-	return nil
-}
-
-// lacks tells which field is missing.
-func (c *peer) lacks(what protocol.Type, obj protocol.Object, fields []string) error {
-	for _, field := range fields {
-		if _, ok := obj.Get(field); !ok {
-			return protocol.Errorf(protocol.CodeRuntimeError, "plugin %q: the child's %s has no %q", c.plugin.name, what, field)
+	switch t {
+	case protocol.TypeToolCallResp:
+		data, ok := obj.Child("data")
+		if field := lacks(data, []string{"success", "tool_name", "duration_ms"}); !ok || field != "" {
+			return fail("has no %q in its data, which should be an object at /data", field)
+		}
+	case protocol.TypeEnvStepResp: // an agent cannot learn from a reward that is no finite number
+		obs, ok := obj.Child("obs")
+		reward, given := obs.Get("reward")
+		if _, err := strconv.ParseFloat(string(reward), 64); !ok || given && reward.Kind() != 'n' && err != nil {
+			return fail("has a reward that is %.64s; should be a finite number", reward)
 		}
 	}
 	return nil
+}
+
+// lacks returns the first field that an object does not have; "" = it has all.
+func lacks(obj protocol.Object, fields []string) string {
+	for _, field := range fields {
+		if _, ok := obj.Get(field); !ok {
+			return field
+		}
+	}
+	return ""
 }
 
 // open reports whether a session that uses the child has the capability of a message that

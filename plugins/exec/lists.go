@@ -263,7 +263,8 @@ func (p *Plugin) ownsTool(ctx context.Context, c *peer, q *request) error {
 	if p.lists.has(q.about) {
 		return nil
 	}
-	if c.changed.CompareAndSwap(true, false) {
+	slow := c.owes() >= slowAfter || c.owesList(protocol.TypeToolListResp)
+	if !slow && c.changed.CompareAndSwap(true, false) {
 		host.HandOff(ctx)
 		_, _ = c.own(ctx, protocol.TypeToolListReq, []byte(allTools), listWithin) // else the old list holds
 	}
