@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"strings"
 
 	"a2e/host/config"
 	plugin "a2e/plugins/exec/starter"
@@ -73,6 +74,10 @@ func (i initPluginCmd) configure(cmd *commands, sys *System, lines string) error
 		return err
 	}
 	const try = "a2e tools call word_count text='one two three'"
+	if _, line, _ := strings.Cut(lines, "\n"); bytes.Contains(f.text, []byte(line)) {
+		say(sys.Err, "%s has it; try: %s", config.FolderFile, try)
+		return nil
+	}
 	if f.text != nil {
 		say(sys.Err, "add this to %s, then a2e trust, and try: %s", config.FolderFile, try)
 		_, err := sys.Out.WriteString(lines)

@@ -6,6 +6,8 @@ import { createInterface } from "node:readline";
 
 const tools = new Map();
 const calls = new Map(); // AbortControllers, by the ids of requests
+const reminder = () => console.error("this plugin ends without serve()");
+process.on("exit", reminder);
 const write = process.stdout.write.bind(process.stdout);
 
 /** Makes a tool. Each input is required unless it says optional: true. */
@@ -15,6 +17,7 @@ export function tool(definition) {
 
 /** Serves the tools until the host ends. */
 export function serve({ maxParallel = 8 } = {}) {
+  process.off("exit", reminder);
   if (process.stdin.isTTY) {
     console.error(`${process.argv[1]} is a plugin: a2e starts it. It has the tools: ${[...tools.keys()].join(", ")}`);
     process.exit(1);

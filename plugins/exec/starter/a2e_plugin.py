@@ -20,6 +20,7 @@ to the host's log. Calls run side by side in threads, a coroutine in a loop of i
 `Call` is the call itself: call.progress(50, "half"), call.log("…"), call.cancelled.
 """
 import asyncio
+import atexit
 import inspect
 import json
 import os
@@ -33,6 +34,7 @@ import typing
 
 MAX_PARALLEL = 8  # calls at once
 _tools = {}
+_reminder = atexit.register(lambda: print("this plugin ends without serve()", file=sys.stderr))
 
 
 class Call:
@@ -112,6 +114,7 @@ def _describes(doc, name):
 
 def serve(max_parallel=MAX_PARALLEL):
     """Serves the tools until the host ends; it does not return before."""
+    atexit.unregister(_reminder)
     if sys.stdin.isatty():
         sys.exit(f"{sys.argv[0]} is a plugin: a2e starts it. It has the tools: {', '.join(_tools)}")
     sys.stdout.flush()
