@@ -18,8 +18,6 @@ const (
 	maxKeyProblem = 1000
 )
 
-type kind = yamltree.Kind
-
 const (
 	scalar  = yamltree.Scalar
 	list    = yamltree.List
