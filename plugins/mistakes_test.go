@@ -69,7 +69,7 @@ func TestConfigMistakes(t *testing.T) {
 		{"mcpServers:\n  a: {command: cat, env: [A=1]}\n", "2:26: mcpServers.a.env: must be a mapping of names to strings, not a list"},
 		{"mcpServers:\n  \"a b/c\": {command: cat}\n", `2:12: mcpServers.….server_id: the id "a b/c" of an MCP server should be 1 to 64 letters, digits, _ and -; "a-b-c" would do`},
 		{"plugins:\n  skill:\n    paths: [./skillz]\n", `3:5: unknown key "paths" in plugins.skill: known are skills_path, workspace_skills, user_skills, llm, allow_llm_override`},
-		{"plugins:\n  tools:\n    programs: [nosuchprog]\n", `3:5: unknown key "programs" in plugins.tools: known are commands, http_allow_private, allowed_commands, exec, deny`},
+		{"plugins:\n  tools:\n    programs: [nosuchprog]\n", `3:5: unknown key "programs" in plugins.tools: known are commands, http_allow_private, allowed_commands, exec, allowed_tools, deny`},
 		{"log_level: debug\n", `1:1: unknown key "log_level" in the file: known are host_id, auth_token, auth, workspace, state_dir, state, max_parallel, events`},
 		{"plugins:\n  mine: {type: exec}\n", `2:9: plugin "mine": command is missing; name the program that speaks A2E, such as [python3, tools.py]`},
 		{"plugins:\n  mine: {type: exec, command: \"python3 x.py\"}\n", "2:31: plugins.mine.command must be a list, such as [program, argument], not a string"},
