@@ -282,20 +282,6 @@ func (d *Dir) wrong(name string, err error) error {
 	return fmt.Errorf("%s: %w", filepath.Join(d.path, name), err)
 }
 
-// Open opens a file by its path as Dir.Open does; a missing folder is made when flag makes files.
-func Open(path string, flag int) (*os.File, error) {
-	open := OpenDir
-	if flag&os.O_CREATE != 0 {
-		open = MakeDir
-	}
-	d, err := open(filepath.Dir(path))
-	if err != nil {
-		return nil, err
-	}
-	file, err := d.Open(filepath.Base(path), flag)
-	return file, errors.Join(err, d.Close())
-}
-
 // bare refuses names that lead out of the folder.
 func bare(name string) error {
 	if name == "" || name == "." || name == ".." || filepath.Base(name) != name {
