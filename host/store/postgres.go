@@ -206,11 +206,13 @@ func (s *Postgres) commit(ctx context.Context, jobs []*job, hangs *time.Timer) e
 	return err
 }
 
-// beginWrite begins a transaction beside no other write of the schema. A host that hangs in one loses it.
+// beginWrite begins a transaction beside no other write of the schema. A host that hangs in one loses it. Plans are
+// made for the values at hand: one made while a table was empty reads it from end to end until it is analysed.
 func (s *Postgres) beginWrite() string {
 	h := fnv.New64a()
 	h.Write([]byte("a2e state " + s.schema))
 	text := fmt.Sprintf("BEGIN; SET LOCAL lock_timeout = '%ds'; SET LOCAL idle_in_transaction_session_timeout = '%ds'; SELECT pg_advisory_xact_lock(%d)", int(busyTimeout.Seconds()), int(pgStopped.Seconds()), int64(h.Sum64()))
+	text += "; SET LOCAL plan_cache_mode = force_custom_plan"
 	if s.full {
 		text += "; SET LOCAL synchronous_commit = on"
 	}
