@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"a2e/host/event"
 )
 
 // child is one started tree, as a platform runs it.
@@ -370,4 +372,21 @@ func (p *pump) read() {
 func (p *pump) pass(data []byte) bool {
 	_, p.err = p.w.Write(data)
 	return p.err == nil
+}
+
+// tell makes the event of a child's start; ended makes that of its end, once that is known.
+func (l *Launcher) tell(p *Process, path string) (ended func()) {
+	if !l.events.Wants(event.ChildStart | event.ChildEnd) {
+		return func() {}
+	}
+	begun, pid := time.Now(), p.PID()
+	l.events.Take(event.Event{Kind: event.ChildStart, Time: begun, Name: path, PID: pid})
+	return func() {
+		e := event.Event{Kind: event.ChildEnd, Name: path, PID: pid, Text: p.state.String()}
+		e.Duration = time.Since(begun)
+		if p.err != nil {
+			e.Text = p.err.Error()
+		}
+		l.events.Take(e)
+	}
 }

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"time"
 
 	"a2e/host/event"
 	"a2e/host/trace"
@@ -272,23 +271,6 @@ func (l *Launcher) launch(ctx context.Context, policy *Policy, env []string, lea
 		leave()
 	}()
 	return p, nil
-}
-
-// tell tells of the start of a child, and ended of its end, once that is known.
-func (l *Launcher) tell(p *Process, path string) (ended func()) {
-	if !l.events.Wants(event.ChildStart | event.ChildEnd) {
-		return func() {}
-	}
-	begun, pid := time.Now(), p.PID()
-	l.events.Take(event.Event{Kind: event.ChildStart, Time: begun, Name: path, PID: pid})
-	return func() {
-		e := event.Event{Kind: event.ChildEnd, Name: path, PID: pid, Text: p.state.String()}
-		e.Duration = time.Since(begun)
-		if p.err != nil {
-			e.Text = p.err.Error()
-		}
-		l.events.Take(e)
-	}
 }
 
 // Running returns how many trees there are.
