@@ -188,18 +188,27 @@ func oneLine(text string) string {
 		if b.Len() > 0 {
 			b.WriteByte(' ')
 		}
-		before := rune(0)
-		for _, r := range word {
-			emoji := before == '\ufe0f' || unicode.In(before, unicode.So, unicode.Sk)
-			if unicode.IsPrint(r) || r == '\u200d' && emoji {
+		runes := []rune(word)
+		for i, r := range runes {
+			if unicode.IsPrint(r) || joinsEmoji(runes, i) {
 				b.WriteRune(r)
 			} else {
 				b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
 			}
-			before = r
 		}
 	}
 	return b.String()
+}
+
+// joinsEmoji tells whether the character at i is the joiner between two parts of one emoji.
+func joinsEmoji(runes []rune, i int) bool {
+	if runes[i] != '\u200d' || i == 0 || i == len(runes)-1 {
+		return false
+	}
+	before, after := runes[i-1], runes[i+1]
+	skinTone := before >= '\U0001f3fb' && before <= '\U0001f3ff'
+	return (unicode.Is(unicode.So, before) || before == '\ufe0f' || skinTone) &&
+		unicode.In(after, unicode.So, unicode.Sm) // U+2194, an arrow of two heads, is Sm
 }
 
 // cut shortens text to a width, with an ellipsis in place of the rest.

@@ -19,17 +19,19 @@ import (
 func TestOneLineDoesNothingToATerminal(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"":                           "",
-		"plain text, äöü 漢字 😀":       "plain text, äöü 漢字 😀",
-		" two\r\n\tlines\u2028here ": "two lines here",
-		"\x1b[31mred\x1b[0m":         `\x1b[31mred\x1b[0m`,
-		"a\x00b\x07c\x7fd":           `a\x00b\ac\x7fd`,
-		"csi \u009b2J":               `csi \u009b2J`,
-		"turned \u202eround\u2066":   `turned \u202eround\u2066`,
-		"hidden\u200bspace":          `hidden\u200bspace`,
-		"no utf8 \xff\xfe":           "no utf8 \ufffd\ufffd",
-		"👩🏽\u200d💻 🏳️\u200d🌈":        "👩🏽\u200d💻 🏳️\u200d🌈",
-		"no\u200djoiner":             `no\u200djoiner`,
+		"":                              "",
+		"plain text, äöü 漢字 😀":          "plain text, äöü 漢字 😀",
+		" two\r\n\tlines\u2028here ":    "two lines here",
+		"\x1b[31mred\x1b[0m":            `\x1b[31mred\x1b[0m`,
+		"a\x00b\x07c\x7fd":              `a\x00b\ac\x7fd`,
+		"csi \u009b2J":                  `csi \u009b2J`,
+		"turned \u202eround\u2066":      `turned \u202eround\u2066`,
+		"hidden\u200bspace":             `hidden\u200bspace`,
+		"no utf8 \xff\xfe":              "no utf8 \ufffd\ufffd",
+		"👩🏽\u200d💻 🏳️\u200d🌈":           "👩🏽\u200d💻 🏳️\u200d🌈",
+		"🙂\u200d↔\ufe0f ❤\ufe0f\u200d🔥": "🙂\u200d↔\ufe0f ❤\ufe0f\u200d🔥",
+		"no\u200djoiner":                `no\u200djoiner`,
+		"^\u200d ^\u200d🌈 🌈\u200d":      `^\u200d ^\u200d🌈 🌈\u200d`,
 	} {
 		assert.Equal(t, oneLine(text), want, "%q", text)
 	}
@@ -217,8 +219,9 @@ func TestBoardsFitTheTerminal(t *testing.T) {
 			line = strings.TrimSuffix(line, "\n")
 			n := textWidth(line)
 			must.That(t, n <= wide, "a line of %d on %d columns: %q", n, wide, line)
-			for _, r := range line {
-				must.That(t, unicode.IsPrint(r), "%q in %q", r, line)
+			runes := []rune(line)
+			for i, r := range runes {
+				must.That(t, unicode.IsPrint(r) || joinsEmoji(runes, i), "%q in %q", r, line)
 			}
 		}
 	})
