@@ -14,6 +14,7 @@ import (
 
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/property"
 	"a2e/protocol"
 )
 
@@ -85,7 +86,7 @@ func never() bool { return false }
 // TestLines: whatever the reads return, and whenever the reading goes on
 // elsewhere, the same lines are found.
 func TestLines(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	property.Check(t, func(t *rapid.T) {
 		parts := rapid.SliceOf(rapid.SampledFrom([]string{"\n", "\r\n", "\ufeff", "a", "{}", " ", "\t", "\f",
 			"\u00a0", "\x00", "0123456789", strings.Repeat("x", 70000)})).Draw(t, "parts")
 		data := []byte(strings.Join(parts, ""))
@@ -151,7 +152,7 @@ func TestLongLineInConstantMemory(t *testing.T) {
 
 // TestQueue holds the queue against a plain list, in which higher ranks are first and equal ones in order.
 func TestQueue(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	property.Check(t, func(t *rapid.T) {
 		q := &queue{max: 200, maxBytes: 150 * callOverhead}
 		var want []*call
 		bytes := 0

@@ -12,6 +12,7 @@ import (
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/property"
 	"a2e/protocol"
 )
 
@@ -72,7 +73,7 @@ func (a act) line(id string, sent []string) string {
 // however the session ends, each request that was read is answered once. That no
 // answer comes twice, and events in order before it, the Pair sees to.
 func TestExactlyOnce(t *testing.T) {
-	rapid.Check(t, func(r *rapid.T) {
+	property.Check(t, func(r *rapid.T) {
 		todo := acts(r)
 		parallel := rapid.IntRange(1, 5).Draw(r, "parallel")
 		limits := host.Limits{

@@ -17,6 +17,7 @@ import (
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/property"
 	"a2e/protocol"
 )
 
@@ -305,7 +306,7 @@ func TestAppendString(t *testing.T) {
 		}
 	}
 	pieces := rapid.SliceOf(rapid.SampledFrom([]string{"a", "abcdefghi", "\n", "\r\n", "\t", "\"", "\\", "\x00", "\x7f", "é", "€", "😀", "\xff", "\xe2\x82", "\u2028", "\ufffd", "<&>"}))
-	rapid.Check(t, func(r *rapid.T) {
+	property.Check(t, func(r *rapid.T) {
 		text := strings.Join(pieces.Draw(r, "text"), "")
 		want, _ := jsontext.AppendQuote([]byte("before"), text)
 		assert.Equal(r, string(protocol.AppendString([]byte("before"), []byte(text))), string(want), "%q", text)

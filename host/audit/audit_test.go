@@ -15,6 +15,7 @@ import (
 	"a2e/host/event"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/property"
 
 	"github.com/go-json-experiment/json"
 	"pgregory.net/rapid"
@@ -112,7 +113,7 @@ func TestEntryIsWrittenAsDocumented(t *testing.T) {
 
 // Any string survives as JSON, one line, bounded.
 func TestAnyText(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	property.Check(t, func(t *rapid.T) {
 		s := string(rapid.SliceOfN(rapid.Byte(), 0, 40).Draw(t, "bytes"))
 		if rapid.Bool().Draw(t, "text") {
 			s = rapid.String().Draw(t, "runes")

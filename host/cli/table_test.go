@@ -13,6 +13,7 @@ import (
 
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/property"
 	"a2e/protocol"
 )
 
@@ -96,7 +97,7 @@ func TestTableIsAlignedAndAsWideAsAsked(t *testing.T) {
 // where there is room for them.
 func TestTablesFitTheTerminal(t *testing.T) {
 	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
+	property.Check(t, func(t *rapid.T) {
 		var tab table
 		n := rapid.IntRange(1, 10).Draw(t, "columns")
 		cells := rapid.SliceOfN(rapid.String(), n, n)
@@ -206,7 +207,7 @@ long (1)
 // it can be seen as anything but text.
 func TestBoardsFitTheTerminal(t *testing.T) {
 	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
+	property.Check(t, func(t *rapid.T) {
 		columns := rapid.SliceOfNDistinct(rapid.StringN(1, 30, -1), 1, 8, rapid.ID).Draw(t, "columns")
 		titles := make([][]string, len(columns))
 		for i := range columns {

@@ -10,6 +10,7 @@ import (
 
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/property"
 	"a2e/host/pattern"
 )
 
@@ -19,7 +20,7 @@ func TestStepsBoundPrograms(t *testing.T) {
 	piece := rapid.SampledFrom([]string{
 		"a", "abc", ".", `\w`, `\pL`, `[^a-f]`, "(a|b|cd)", "x*", "(?:y+z)?", "^", "$", `\b`, "a{3}", "(b{2,5}){3}", "c{4,}", "(?:d{0,7}|e)*", "(f)", "(?i)gh", "|", "i{0}", "(?:j{1}){1,}",
 	})
-	rapid.Check(t, func(r *rapid.T) {
+	property.Check(t, func(r *rapid.T) {
 		expr := strings.Join(rapid.SliceOfN(piece, 1, 12).Draw(r, "pieces"), "")
 		if n := rapid.IntRange(0, 9).Draw(r, "times"); n > 1 {
 			expr = "(?:" + expr + "){" + string(rune('0'+n)) + "}"

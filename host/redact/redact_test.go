@@ -13,6 +13,7 @@ import (
 
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/property"
 	"a2e/host/redact"
 )
 
@@ -130,7 +131,7 @@ func TestLooks(t *testing.T) {
 
 // A secret that looks like a part of JSON must not break a line.
 func TestLinesStayValid(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	property.Check(t, func(t *rapid.T) {
 		secret := rapid.SampledFrom([]string{"12345678", `"a":1,"b"`, `":":`, "a2e-1.0", "{}[]", `\\\\`, `xx"y`, "null:"}).Draw(t, "secret")
 		text := rapid.StringMatching(`[a-z"\\ ]{0,8}`).Draw(t, "text")
 		s := redact.New(nil)
@@ -167,7 +168,7 @@ func TestHeadShowsNoPart(t *testing.T) {
 // However a stream is cut, it is hidden as in one piece; what Flush passes on in between can only be the beginning of
 // a secret.
 func TestWriterSeesPieces(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	property.Check(t, func(t *rapid.T) {
 		secrets := []string{"aaab-secret", "aab-other", "aaab-secret-and-more", "rets-aab", "abababab"}
 		base := redact.New(nil)
 		s := redact.New(base)

@@ -19,6 +19,7 @@ import (
 	"a2e/host"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/property"
 	"a2e/host/redact"
 	"a2e/protocol"
 )
@@ -196,7 +197,7 @@ func TestOutputKeepsBothEnds(t *testing.T) {
 	k := New(t.TempDir(), nil)
 	piece := rapid.OneOf(rapid.String(), rapid.StringMatching(`([a-zé世"\\]{0,30}\n){0,8}`),
 		rapid.Map(rapid.SliceOf(rapid.Byte()), func(b []byte) string { return string(b) }))
-	rapid.Check(t, func(r *rapid.T) {
+	property.Check(t, func(r *rapid.T) {
 		room := rapid.IntRange(600, 2000).Draw(r, "room")
 		c := NewCapture(t.Context(), k, "tool", room)
 		streams := []*Stream{c.Stream(), c.Stream()}

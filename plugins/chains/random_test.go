@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/property"
 	"a2e/host/store"
 	"a2e/protocol"
 )
@@ -304,7 +305,7 @@ func (d *drawn) waits() []int {
 func TestRandomChains(t *testing.T) {
 	outer, most := t, 30
 	kept := memoryStore(t)
-	rapid.Check(t, func(t *rapid.T) {
+	property.Check(t, func(t *rapid.T) {
 		all := drawChain(t, most)
 		var list []map[string]any
 		for i, d := range all {

@@ -15,6 +15,7 @@ import (
 	"a2e/host"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/property"
 	"a2e/host/store"
 )
 
@@ -43,7 +44,7 @@ func lengths() *rapid.Generator[[]time.Duration] {
 // A quantile is the duration of the nearest rank, as far as the histogram tells durations apart; so a
 // rank that is rounded down never has the p95 below the median, nor a single call between two others.
 func TestDurationsHaveTheNearestRank(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	property.Check(t, func(t *rapid.T) {
 		values := lengths().Draw(t, "all")
 		d := durationsOf(values...)
 		slices.Sort(values)
@@ -58,7 +59,7 @@ func TestDurationsHaveTheNearestRank(t *testing.T) {
 }
 
 func TestDurationsAddUp(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	property.Check(t, func(t *rapid.T) {
 		a, b := lengths().Draw(t, "a"), lengths().Draw(t, "b")
 		sum, other := durationsOf(a...), durationsOf(b...)
 		sum.merge(other)

@@ -17,6 +17,7 @@ import (
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/property"
 	"a2e/host/hosttest/stores"
 	"a2e/host/store"
 	"a2e/plugins/tools"
@@ -31,7 +32,7 @@ var at = time.Unix(1_800_000_000, 0)
 func TestExperiencesAddUp(t *testing.T) {
 	s := stores.Memory(t, Part())
 	defer s.Close()
-	rapid.Check(t, func(rt *rapid.T) {
+	property.Check(t, func(rt *rapid.T) {
 		must.OK(rt, s.Write(t.Context(), func(tx *store.Tx) error { return Part().Clear(t.Context(), tx) }))
 		opts := DefaultOptions()
 		opts.MaxExperiences = rapid.IntRange(1, 12).Draw(rt, "limit")
@@ -97,7 +98,7 @@ func checkExperiences(rt *rapid.T, s store.Store, v view, kept map[string]protoc
 func TestCallsAgeTheSameOnAllHosts(t *testing.T) {
 	s := stores.Memory(t, Part())
 	defer s.Close()
-	rapid.Check(t, func(rt *rapid.T) {
+	property.Check(t, func(rt *rapid.T) {
 		must.OK(rt, s.Write(t.Context(), func(tx *store.Tx) error { return Part().Clear(t.Context(), tx) }))
 		opts := DefaultOptions()
 		opts.HalfLife = rapid.SampledFrom([]time.Duration{0, time.Hour}).Draw(rt, "half_life")

@@ -15,6 +15,7 @@ import (
 	"a2e/host"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/property"
 	"a2e/host/hosttest/stores"
 	"a2e/host/store"
 	"a2e/protocol"
@@ -178,7 +179,7 @@ type counts struct {
 func TestScoresAreWeightedMeans(t *testing.T) {
 	s := stores.Memory(t, Part())
 	defer s.Close()
-	rapid.Check(t, func(rt *rapid.T) {
+	property.Check(t, func(rt *rapid.T) {
 		must.OK(rt, s.Write(t.Context(), func(tx *store.Tx) error { return Part().Clear(t.Context(), tx) }))
 		limit := rapid.IntRange(1, 12).Draw(rt, "limit")
 		opts := DefaultOptions()

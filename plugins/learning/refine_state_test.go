@@ -17,6 +17,7 @@ import (
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/property"
 	"a2e/host/store"
 	"a2e/protocol"
 )
@@ -46,7 +47,7 @@ func TestRollbackRestoresTheTables(t *testing.T) {
 	all := []string{"weights", "settings", "refinements", "edits", "history"}
 	applied, refused := 0, 0
 	hosttest.Checks(t, 25)
-	rapid.Check(t, func(rt *rapid.T) {
+	property.Check(t, func(rt *rapid.T) {
 		if err := r.store.Write(t.Context(), func(tx *store.Tx) error {
 			_, err := tx.Exec("DELETE FROM learning_edits")
 			return err

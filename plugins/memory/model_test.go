@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/property"
 	"a2e/protocol"
 )
 
@@ -49,7 +50,7 @@ func TestAgainstAModel(t *testing.T) {
 	c := newClock()
 	a := newAgent(t, file(t), "ann", DefaultOptions(), c)
 	runs := 0
-	rapid.Check(t, func(r *rapid.T) {
+	property.Check(t, func(r *rapid.T) {
 		runs++
 		m := &plainModel{a: a, c: c, entries: map[string]known{}}
 		a.id = a.open(fmt.Sprintf(`{"namespace":"run/%d"}`, runs))

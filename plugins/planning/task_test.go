@@ -14,6 +14,7 @@ import (
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/property"
 	"a2e/host/store"
 	"a2e/protocol"
 )
@@ -321,7 +322,7 @@ func (g graph) circular() bool {
 func TestOnlyCyclesAreRefused(t *testing.T) {
 	s := newStage(t, newFile(t))
 	hosttest.Checks(t, 30)
-	rapid.Check(t, func(rt *rapid.T) {
+	property.Check(t, func(rt *rapid.T) {
 		n := rapid.IntRange(1, 7).Draw(rt, "tasks")
 		plan := s.plan()
 		g := make(graph, n)

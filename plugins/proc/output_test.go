@@ -20,6 +20,7 @@ import (
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/property"
 	"a2e/host/redact"
 	"a2e/protocol"
 )
@@ -105,7 +106,7 @@ func TestStreamHidesSecrets(t *testing.T) {
 	secrets := redact.New(nil)
 	secrets.AddSecret("s3cr3t-token")
 	secrets.AddSecret("3t-token-of-two")
-	rapid.Check(t, func(r *rapid.T) {
+	property.Check(t, func(r *rapid.T) {
 		parts := rapid.SampledFrom(strings.Split("s3cr3t-token,-of-two,3t-token-of-two,s3cr,s,3,\n,x,\xff,é", ","))
 		text := strings.Join(rapid.SliceOf(parts).Draw(r, "text"), "")
 		wait := rapid.SampledFrom([]time.Duration{0, lineWait}).Draw(r, "wait")
@@ -173,7 +174,7 @@ func TestStreamSilence(t *testing.T) {
 
 // Whatever is written in whatever portions comes out the same.
 func TestStreamKeepsEveryByte(t *testing.T) {
-	rapid.Check(t, func(r *rapid.T) {
+	property.Check(t, func(r *rapid.T) {
 		b := newBacklog(1 << 30)
 		l := newStream(b, protocol.StreamStdout, rapid.SampledFrom([]time.Duration{0, time.Hour}).Draw(r, "wait"), nil)
 		l.max = rapid.IntRange(4, 40).Draw(r, "max")

@@ -16,6 +16,7 @@ import (
 
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/property"
 	"a2e/protocol"
 )
 
@@ -133,7 +134,7 @@ func asUser(uid int, call func()) {
 func TestChangedFilesKeepTheirRights(t *testing.T) {
 	root := os.Geteuid() == 0
 	perms := rapid.Uint32Range(0, 1<<18-1)
-	rapid.Check(t, func(r *rapid.T) {
+	property.Check(t, func(r *rapid.T) {
 		w := newWorkspace(t, 0, map[string]string{"f": "old text"})
 		path := filepath.Join(w.dir, "f")
 		must.OK(t, os.Chmod(w.dir, 0o777))

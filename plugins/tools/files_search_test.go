@@ -17,6 +17,7 @@ import (
 
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/property"
 	"a2e/protocol"
 )
 
@@ -136,7 +137,7 @@ func TestGrepFindsEveryLine(t *testing.T) {
 	w := newWorkspace(t, 0, nil)
 	exprs := rapid.SampledFrom([]string{"ab", "a+b", "(ab|b)a", "^a", "b$", "^$", "(?i)AB", "a.b", "(ab)+", "a{2}", "[ab]b", "x?ab", "(a)b", "ba*", "é", "\uFFFD", "a*\uFFFD", `\bab`, "(?s)a.*b", "k"})
 	pieces := []string{"a", "b", "ab", "k", "é", "\u212a", " ", "\xff", "\r", "\n", "\n", "\r\n"}
-	rapid.Check(t, func(r *rapid.T) {
+	property.Check(t, func(r *rapid.T) {
 		expr, text := exprs.Draw(r, "expr"), strings.Join(rapid.SliceOfN(rapid.SampledFrom(pieces), 0, 80).Draw(r, "text"), "")
 		fold := rapid.Bool().Draw(r, "fold")
 		w.put(t, "f", text)

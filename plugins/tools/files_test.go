@@ -21,6 +21,7 @@ import (
 	"a2e/host"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/property"
 	"a2e/host/swap"
 	"a2e/protocol"
 )
@@ -167,7 +168,7 @@ func TestReadFileRefuses(t *testing.T) {
 func TestReadFilePages(t *testing.T) {
 	const most = 2 * answerFrame
 	w := newWorkspace(t, most, nil)
-	rapid.Check(t, func(r *rapid.T) {
+	property.Check(t, func(r *rapid.T) {
 		line := rapid.StringMatching(`([a-zé世\\"\t]|\x01){0,30}\r?`)
 		text := strings.Join(rapid.SliceOfN(line, 0, 60).Draw(r, "lines"), "\n")
 		w.put(t, "f", text)

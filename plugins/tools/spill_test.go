@@ -14,6 +14,7 @@ import (
 
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/property"
 	"a2e/host/spill"
 	"a2e/protocol"
 )
@@ -100,7 +101,7 @@ func TestCutDataProperties(t *testing.T) {
 	text := rapid.String().Filter(utf8.ValidString)
 	leaf := rapid.OneOf(rapid.Map(text, func(s string) any { return s }), rapid.Map(rapid.Int(), func(n int) any { return n }),
 		rapid.Map(rapid.SliceOf(text), func(l []string) any { return l }), rapid.Map(rapid.MapOf(text, text), func(m map[string]string) any { return m }))
-	rapid.Check(t, func(t *rapid.T) {
+	property.Check(t, func(t *rapid.T) {
 		data := rapid.OneOf(rapid.Map(rapid.MapOfN(text, leaf, 0, 5), func(m map[string]any) any { return m }), leaf).Draw(t, "data")
 		whole := must.Get(protocol.AppendJSON(nil, data))(t)
 		limit := rapid.IntRange(0, len(whole)).Draw(t, "limit")

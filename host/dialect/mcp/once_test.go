@@ -14,6 +14,7 @@ import (
 	"a2e/host"
 	front "a2e/host/dialect/mcp"
 	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/property"
 	"a2e/protocol"
 )
 
@@ -208,7 +209,7 @@ func TestAnswersToQuestions(t *testing.T) {
 // TestOnce: whatever a client sends, in whatever order, each request is answered once and
 // no event comes after its answer.
 func TestOnce(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
+	property.Check(t, func(rt *rapid.T) {
 		l := newLab()
 		release := sync.OnceFunc(func() { close(l.gate) })
 		defer release() // what is stubborn ends with it

@@ -8,6 +8,7 @@ import (
 
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/property"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -403,7 +404,7 @@ func expressions(t *rapid.T, deep int) string {
 // Where the library gives a value, ours is the same.
 func TestSameAsTheLibrary(t *testing.T) {
 	compared := 0
-	rapid.Check(t, func(t *rapid.T) {
+	property.Check(t, func(t *rapid.T) {
 		text := expressions(t, rapid.IntRange(0, 4).Draw(t, "deep"))
 		data := map[string]any{"a": values(3).Draw(t, "a")} // one member too
 		theirs, err := api.Compile(text)
@@ -442,7 +443,7 @@ func libraryValue(e api.JMESPath, data any) (v any, err error) {
 
 // What an expression reads is shared by all of a chain: nothing may change it.
 func TestNothingChangesItsInput(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	property.Check(t, func(t *rapid.T) {
 		text := expressions(t, rapid.IntRange(1, 4).Draw(t, "deep"))
 		v := values(3).Draw(t, "a")
 		before := must.Get(Append(nil, v, 1<<20))(t)

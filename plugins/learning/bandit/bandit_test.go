@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"a2e/host/hosttest/property"
 	. "a2e/plugins/learning/bandit"
 
 	"a2e/host/hosttest/assert"
@@ -51,7 +52,7 @@ func TestWeights(t *testing.T) {
 	for _, s := range defaults {
 		all = append(all, s)
 	}
-	rapid.Check(t, func(t *rapid.T) {
+	property.Check(t, func(t *rapid.T) {
 		arms := anyArms().Draw(t, "arms")
 		before := slices.Clone(arms)
 		for _, s := range all {
@@ -72,7 +73,7 @@ func TestWeights(t *testing.T) {
 // TestOrder: with equal evidence and no weights yet, a better mean never weighs less,
 // and the best weighs more than neutral.
 func TestOrder(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	property.Check(t, func(t *rapid.T) {
 		means := rapid.SliceOfNDistinct(rapid.IntRange(0, 20), 2, 20, rapid.ID).Draw(t, "means")
 		pulls := float64(rapid.IntRange(1, 1000).Draw(t, "pulls"))
 		slices.Sort(means)
@@ -255,7 +256,7 @@ func TestFindsTheBest(t *testing.T) {
 // TestPPO: told the true means, an update never lowers the expected reward without the
 // entropy bonus, and with any options it moves no probability by more than the clip.
 func TestPPO(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	property.Check(t, func(t *rapid.T) {
 		o := PPO{
 			Clip: rapid.Float64Range(0.01, 0.9).Draw(t, "clip"), Rate: rapid.Float64Range(0.01, 1000).Draw(t, "rate"),
 			Epochs: rapid.IntRange(1, 40).Draw(t, "epochs"), Entropy: rapid.SampledFrom([]float64{0, 0.01, 1}).Draw(t, "entropy"),

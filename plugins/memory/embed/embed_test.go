@@ -14,6 +14,7 @@ import (
 
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/property"
 )
 
 func TestCut(t *testing.T) {
@@ -167,7 +168,7 @@ func TestCodes(t *testing.T) {
 // What Quantise keeps is the direction, and what Cosine says of it.
 func TestVectorProperties(t *testing.T) {
 	size := rapid.IntRange(1, 200)
-	rapid.Check(t, func(t *rapid.T) {
+	property.Check(t, func(t *rapid.T) {
 		n := size.Draw(t, "size")
 		floats := rapid.SliceOfN(rapid.Float32Range(-1, 1), n, n)
 		x, y := floats.Draw(t, "x"), floats.Draw(t, "y")
