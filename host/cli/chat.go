@@ -210,25 +210,24 @@ func (t *chat) once(ctx context.Context) error {
 
 // interact takes what is typed until the end of the input.
 func (t *chat) interact(ctx context.Context) error {
-	screen, err := newChatScreen(t.sys.In, t.sys.Out.File, t.sys.getenv("NO_COLOR") == "")
+	past := openChatLines(t.cfg)
+	defer past.close()
+	screen, err := newChatScreen(t.sys.In, t.sys.Out.File, t.sys.getenv("NO_COLOR") == "", past)
 	if err != nil {
 		return fail(exitTransport, err)
 	}
 	defer screen.restore()
 	screen.interrupt = func(typed bool) bool { return t.interrupted(ctx, typed) }
 	screen.words = func(before string) (string, []string) { return t.words(ctx, before) }
-	typedBefore := openChatLines(t.cfg, screen)
-	defer typedBefore.close()
-	screen.term.History = typedBefore
 	t.person = newPerson(t.sys)
-	t.person.out, t.person.prompt, t.person.lines = screen, screen.ask, screen.answers
+	t.person.out, t.person.prompt = screen, screen.ask
 	t.mu.Lock()
 	t.screen = screen
 	t.mu.Unlock()
 	t.greet(ctx)
 	typed := make(chan string, 256)
-	screen.term.SetPrompt(chatPrompt)
-	go screen.lines(typed)
+	screen.prompt(true)
+	go screen.lines(t.sys.In, typed)
 	for {
 		select {
 		case line, ok := <-typed:
@@ -270,7 +269,7 @@ func (t *chat) of(params map[string]any) map[string]any {
 // for nothing ends the chat.
 func (t *chat) interrupted(ctx context.Context, typed bool) (end bool) {
 	busy := t.isBusy() || t.runs.Load()
-	answered := !busy && t.screen.answered("")
+	answered := !busy && t.screen.dismiss()
 	t.mu.Lock()
 	if t.pressed++; busy || typed || answered {
 		t.pressed = 0
@@ -306,7 +305,7 @@ func (t *chat) input(ctx context.Context, text string) (end bool) {
 		t.screen.line(styleBad, err.Error())
 	}
 	if !t.isBusy() {
-		t.screen.ready()
+		t.screen.prompt(true)
 	}
 	return false
 }

@@ -126,7 +126,7 @@ func (t *chat) statusLocked(pending bool) {
 	case pending && !t.begun:
 		t.busy, t.begun, t.turn = true, true, chatTurn{begun: time.Now()}
 		if t.screen != nil {
-			t.screen.working()
+			t.screen.prompt(false)
 		}
 	case !pending && t.begun:
 		t.idleLocked()
@@ -140,7 +140,7 @@ func (t *chat) idleLocked() {
 	default:
 	}
 	if t.screen != nil {
-		t.screen.ready()
+		t.screen.prompt(true)
 	}
 }
 

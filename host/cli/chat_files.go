@@ -173,18 +173,23 @@ func (s *chatScreen) patch(lines []string, most int) {
 	}
 }
 
-// chatLines are the lines that were typed in a folder, for the arrow keys: in a file of the state_dir, without secrets.
-// It implements term.History.
+// chatLines are the messages that were typed in a folder, for the arrow keys: in a file of the state_dir, without
+// secrets.
 type chatLines struct {
-	screen  *chatScreen
 	secrets *redact.Set
 	file    *os.File // nil = they are not kept
 	lines   []string // the oldest first
 }
 
+// In the file each message is one line.
+var (
+	toOneLine   = strings.NewReplacer("\n", "\r")
+	fromOneLine = strings.NewReplacer("\r", "\n")
+)
+
 // openChatLines reads those of before. Without a state_dir that can be written there are none.
-func openChatLines(cfg *config.Config, screen *chatScreen) *chatLines {
-	l := &chatLines{screen: screen, secrets: cfg.Secrets}
+func openChatLines(cfg *config.Config) *chatLines {
+	l := &chatLines{secrets: cfg.Secrets}
 	dir, err := private.MakeSub(cfg.StateDir, chatFolder)
 	if err != nil {
 		return l
@@ -194,13 +199,14 @@ func openChatLines(cfg *config.Config, screen *chatScreen) *chatLines {
 	name := hex.EncodeToString(sum[:8])
 	text, err := dir.Read(name, maxChatFile)
 	all := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
-	l.lines = all[max(0, len(all)-maxChatLines):]
-	if len(all) > 2*maxChatLines || err != nil && !errors.Is(err, fs.ErrNotExist) {
-		_ = dir.Replace(name, []byte(strings.Join(l.lines, "\n")+"\n")) // else it stays as it is
+	all = all[max(0, len(all)-maxChatLines):]
+	if len(text) > maxChatFile/2 || err != nil && !errors.Is(err, fs.ErrNotExist) {
+		_ = dir.Replace(name, []byte(strings.Join(all, "\n")+"\n")) // else it stays as it is
 	}
 	if file, err := dir.Open(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY); err == nil {
 		l.file = file
 	}
+	l.lines = each(all, fromOneLine.Replace)
 	return l
 }
 
@@ -210,19 +216,13 @@ func (l *chatLines) close() {
 	}
 }
 
-// Add implements term.History: answers to questions are not kept.
-func (l *chatLines) Add(line string) {
-	line = l.secrets.Text(line)
-	if _, asking := l.screen.state(); asking || strings.TrimSpace(line) == "" || l.Len() > 0 && l.At(0) == line {
+// add keeps a message, unless it is the last one once more.
+func (l *chatLines) add(text string) {
+	text = l.secrets.Text(text)
+	if len(l.lines) > 0 && l.lines[len(l.lines)-1] == text {
 		return
 	}
-	if l.lines = append(l.lines, line); l.file != nil {
-		_, _ = l.file.WriteString(line + "\n") // a full disk keeps nobody from talking
+	if l.lines = append(l.lines, text); l.file != nil {
+		_, _ = l.file.WriteString(toOneLine.Replace(text) + "\n") // a full disk keeps nobody from talking
 	}
 }
-
-// Len implements term.History.
-func (l *chatLines) Len() int { return len(l.lines) }
-
-// At implements term.History: the latest line is 0.
-func (l *chatLines) At(i int) string { return l.lines[len(l.lines)-1-i] }

@@ -1,9 +1,9 @@
 package cli
 
 import (
-	"bytes"
-	"errors"
-	"io"
+	"bufio"
+	"context"
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -14,16 +14,8 @@ import (
 	"golang.org/x/term"
 )
 
-// Keys that the screen gives to itself, which no keyboard that matters sends.
-const (
-	keyInterrupt = 0x1c // in place of Ctrl-C, which ends the line editor
-	keyReady     = 0x1d // the prompt is wanted
-)
-
 const (
 	chatPrompt = "> "
-	fullLine   = 4096 // characters, of which the line editor takes no more by itself
-	pasteBegin = "\x1b[200~"
 	mostWords  = 60 // that Tab offers
 )
 
@@ -38,177 +30,142 @@ const (
 	styleLink = "4"
 )
 
-// chatScreen is a terminal on which a person types while an answer is written. Where the two meet,
-// what is typed begins a line of its own, and the answer goes on above it by whole lines.
-//
-//	keys ─ pump ─ input ─► Terminal ─► line ─► lines, or the answer to a question
-//	                ready ┘    ▲
-//	answer ─ piece ────────────┘
+// chatScreen is a terminal on which a person types while an answer is written. Below what is written stands the line
+// that is typed, behind a prompt or a question. Where there is such a line, the answer goes on above it by whole lines.
 type chatScreen struct {
-	term      *term.Terminal
 	out       *os.File
 	color     bool
 	interrupt func(typed bool) (end bool)                     // Ctrl-C
 	words     func(before string) (word string, all []string) // Tab: the word begun, and what it may become
 	restore   func()
-	input     chan []byte   // keys
-	ended     chan struct{} // closed when there are no more
-	over      chan struct{} // closed by restore
-	answers   chan string   // to questions
 
-	// Of the goroutine that reads lines.
-	rest  []byte // keys that are not read yet
-	enter bool   // the next key is Enter
-	drawn bool   // the next line is that Enter alone
-	end   bool   // there are no more keys
+	mu     sync.Mutex    // guards the fields below
+	over   bool          // the terminal is restored
+	ready  bool          // a message is waited for
+	asked  *chatQuestion // nil = no question is open
+	typed  chatLine
+	drawn  bool     // the line is seen
+	above  []string // of that: the rows over the cursor
+	kind   string   // of the piece before; "" = none
+	answer markdown // of that piece
+	held   string   // the part of the answer that is not written yet
+	column bool     // the last line that was written has not ended
+}
 
-	erased bool // characters were taken back, of which some may be wider than the Terminal knows
-
-	mu     sync.Mutex // guards the fields below; taken before the Terminal is written to
-	column bool       // the last line has not ended
-	kind   string     // of the piece before; "" = none
-	answer markdown   // of that piece
-	typing bool
-	prompt string          // that is to be seen; "" = none
-	asking bool            // the next line is an answer
-	later  bool            // the prompt is wanted once there is one
-	held   strings.Builder // of the answer, while somebody types
+// chatQuestion is one that the person answers.
+type chatQuestion struct {
+	text   string
+	answer chan string // closed where nobody answers
 }
 
 // newChatScreen makes a screen of the terminal that in and out are, until restore.
-func newChatScreen(in, out *os.File, color bool) (*chatScreen, error) {
+func newChatScreen(in, out *os.File, color bool, past *chatLines) (*chatScreen, error) {
 	before, err := term.MakeRaw(int(in.Fd()))
 	if err != nil {
 		return nil, err
 	}
-	s := &chatScreen{
-		out: out, color: color, input: make(chan []byte), ended: make(chan struct{}), over: make(chan struct{}),
-		answers: make(chan string, 1), prompt: chatPrompt,
-	}
+	s := &chatScreen{out: out, color: color, typed: chatLine{past: past}}
 	s.answer.columns = s.columns
-	s.term = term.NewTerminal(struct {
-		io.Reader
-		io.Writer
-	}{keysOf{s}, redrawn{out}}, "")
-	s.term.AutoCompleteCallback = s.key
-	s.term.SetBracketedPasteMode(true)
-	s.restore = sync.OnceFunc(func() {
-		close(s.over)
-		s.term.SetBracketedPasteMode(false)
-		_ = term.Restore(int(in.Fd()), before) // a terminal that is gone
-	})
-	go s.pump(in) // until the process ends: a terminal cannot be told to stop
-	return s, nil
+	s.restore = func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.over = true
+		_, _ = s.out.WriteString("\x1b[?2004l") // a terminal that is gone shows nothing
+		_ = term.Restore(int(in.Fd()), before)
+	}
+	_, err = s.out.WriteString("\x1b[?2004h") // pasted text comes between keyPasteBegin and keyPasteEnd
+	return s, err
 }
 
-// redrawn has the line editor, which counts each character as one column, take its line away as a whole.
-type redrawn struct{ io.Writer }
-
-var lineTaken = lazily(`\x1b\[\d*D\x1b\[K`)
-
-// Write implements io.Writer.
-func (r redrawn) Write(p []byte) (int, error) {
-	_, err := r.Writer.Write(lineTaken().ReplaceAll(p, []byte("\r\x1b[K")))
-	return len(p), err
-}
-
-// pump passes keys on.
-func (s *chatScreen) pump(in io.Reader) {
+// lines gives what is typed, message by message, until the end of the input. It does not end with the screen: a read
+// of a terminal cannot be stopped.
+func (s *chatScreen) lines(in *os.File, to chan<- string) {
+	defer close(to)
+	keys := bufio.NewReader(in)
 	for {
-		keys := make([]byte, 4<<10)
-		n, err := in.Read(keys)
+		key, err := readKey(keys)
 		if err != nil {
-			close(s.ended)
 			return
 		}
-		for i, key := range keys[:n] {
-			if key == 3 {
-				keys[i] = keyInterrupt
-			}
+		s.mu.Lock()
+		message, end := s.keyLocked(key)
+		if keys.Buffered() == 0 && !s.typed.pasting {
+			s.refreshLocked()
 		}
-		s.send(keys[:n])
+		s.mu.Unlock()
+		if message != "" {
+			to <- message
+		}
+		if end {
+			return
+		}
 	}
 }
 
-func (s *chatScreen) send(keys []byte) {
-	select {
-	case s.input <- keys:
-	case <-s.ended:
-	case <-s.over:
-	}
-}
-
-// keysOf reads the keys of a screen.
-type keysOf struct{ *chatScreen }
-
-// Read implements io.Reader.
-func (s keysOf) Read(p []byte) (int, error) {
+// keyLocked does what a key asks for. It returns a message that has ended, or that the chat is over.
+func (s *chatScreen) keyLocked(key string) (message string, end bool) {
 	switch {
-	case s.end:
-		return 0, io.EOF
-	case s.enter:
-		s.enter, s.drawn = false, true
-		return copy(p, "\r"), nil
-	case len(s.rest) == 0:
-		if s.erased {
-			_, _ = s.term.Write(nil) // which draws the line again
-		}
-		select {
-		case s.rest = <-s.input:
-		case <-s.ended:
-			return 0, io.EOF
-		}
-		s.resize()
-		s.erased = bytes.ContainsAny(s.rest, "\x7f\b")
-		if strings.Contains(string(s.rest), "\x1b") { // a paste, or an arrow, which s.key is not told
-			s.types()
-		}
-	}
-	n := copy(p, s.rest)
-	s.rest = s.rest[n:]
-	return n, nil
-}
-
-// resize tells the Terminal how large it is now.
-func (s *chatScreen) resize() {
-	if wide, high, err := term.GetSize(int(s.out.Fd())); err == nil && wide > 0 && high > 0 {
-		_ = s.term.SetSize(wide, high)
-	}
-}
-
-// key looks at a key before the Terminal does.
-func (s *chatScreen) key(line string, pos int, key rune) (string, int, bool) {
-	switch key {
-	case keyInterrupt:
-		s.end = s.interrupt(line != "")
-		s.typed()
-		return "", 0, true
-	case keyReady:
-		switch prompt, _ := s.state(); {
-		case prompt == "":
-		case line == "":
-			s.enter = true // what has a new line begin, with the prompt
-		default:
-			s.term.SetPrompt(prompt)
-			_, _ = s.term.Write(nil) // which draws the line again
-		}
-	case '\t':
-		s.types()
-		return s.complete(line, pos)
+	case key == keyPasteBegin, key == keyPasteEnd:
+		s.typed.pasting = key == keyPasteBegin
+	case s.typed.pasting:
+		s.typed.edit(key)
+	case key == keyEnter, key == keyLineFeed:
+		return s.enterLocked(), false
+	case key == keyEnd && s.typed.text() == "":
+		return "", true
+	case key == keyInterrupt:
+		typed := s.typed.text() != ""
+		s.typed.set("")
+		s.mu.Unlock()
+		defer s.mu.Lock()
+		return "", s.interrupt(typed)
+	case key == keyTab:
+		before := s.typed.before
+		s.mu.Unlock()
+		word, all := s.words(before)
+		s.mu.Lock()
+		s.completeLocked(word, all)
+	case key == keyClear:
+		s.writeLocked(s.eraseLocked() + "\x1b[2J\x1b[H")
 	default:
-		s.types()
-		if len(line) >= fullLine && key >= ' ' && !unseen(key) {
-			return line[:pos] + string(key) + line[pos:], pos + utf8.RuneLen(key), true
-		}
+		s.typed.edit(key)
 	}
-	return "", 0, false
+	return "", false
 }
 
-// complete is Tab: it adds what all words that fit have in common, or lists them.
-func (s *chatScreen) complete(line string, pos int) (string, int, bool) {
-	word, all := s.words(line[:pos])
-	if len(all) == 0 {
-		return line, pos, true
+// enterLocked takes the line: the answer to a question, or a message, which it returns.
+func (s *chatScreen) enterLocked() (message string) {
+	text := s.typed.text()
+	if begun, goesOn := strings.CutSuffix(text, `\`); goesOn {
+		s.typed.set(begun + "\n")
+		return ""
+	}
+	s.leaveLocked()
+	switch {
+	case s.asked != nil:
+		s.asked.answer <- text
+		s.asked = nil
+	case strings.TrimSpace(text) != "":
+		s.typed.past.add(text)
+		s.typed.back, s.ready = 0, false
+		return text
+	}
+	return ""
+}
+
+// leaveLocked leaves the line that is typed as it is, and begins another one.
+func (s *chatScreen) leaveLocked() {
+	if shown := s.promptLocked() + s.typed.text(); shown != "" {
+		s.writeLocked(s.eraseLocked() + s.belowLocked() + shown + "\n")
+	}
+	s.typed.set("")
+}
+
+// completeLocked adds to a word what all words that fit have in common, or lists them.
+func (s *chatScreen) completeLocked(word string, all []string) {
+	before, begun := strings.CutSuffix(s.typed.before, word)
+	if len(all) == 0 || !begun {
+		return
 	}
 	same := all[0]
 	for _, one := range all[1:] {
@@ -224,167 +181,167 @@ func (s *chatScreen) complete(line string, pos int) (string, int, bool) {
 		if more := len(all) - mostWords; more > 0 {
 			all = append(all[:mostWords], "and "+strconv.Itoa(more)+" more")
 		}
-		s.line(styleDim, strings.Join(all, "  "))
+		s.lineLocked(styleDim, strings.Join(all, "  "))
 	}
-	begin := line[:pos-len(word)] + same
-	return begin + line[pos:], len(begin), true
+	s.typed.before = before + same
 }
 
-// types notes that somebody begins to type.
-func (s *chatScreen) types() {
+// begin locks the screen; what it returns shows what has changed since, and unlocks it.
+func (s *chatScreen) begin() (end func()) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.column && !s.typing {
-		s.putLocked("\n")
-	}
-	s.typing = true
-}
-
-// typed notes that nobody does any more.
-func (s *chatScreen) typed() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.typing = false
-	text := s.held.String()
-	s.held.Reset()
-	s.putLocked(text)
-}
-
-// lines gives what is typed, message by message, until the end of the input.
-func (s *chatScreen) lines(to chan<- string) {
-	defer close(to)
-	var parts []string
-	for {
-		s.resize()
-		line, err := s.term.ReadLine()
-		pasted := errors.Is(err, term.ErrPasteIndicator)
-		if err != nil && !pasted {
-			return
-		}
-		s.mu.Lock()
-		s.column = false
+	return func() {
+		s.refreshLocked()
 		s.mu.Unlock()
-		s.typed()
-		prompt, asking := s.state()
-		if s.drawn {
-			s.drawn = false
-			s.term.SetPrompt(prompt)
-			continue
-		}
-		rest, goesOn := strings.CutSuffix(line, `\`)
-		if pasted || goesOn {
-			if !pasted {
-				line = rest
-			}
-			parts = append(parts, line)
-			continue
-		}
-		line = strings.Join(append(parts, line), "\n")
-		parts = nil
-		switch {
-		case asking:
-			s.answered(line)
-		case strings.TrimSpace(line) != "":
-			s.working()
-			to <- line
-		default:
-			s.term.SetPrompt(prompt)
-		}
 	}
 }
 
-// working takes the prompt away, but no question.
-func (s *chatScreen) working() {
+// prompt shows that a message is waited for, or no longer.
+func (s *chatScreen) prompt(ready bool) {
+	defer s.begin()()
+	if s.ready = ready; ready {
+		s.freshLocked()
+		s.kind = ""
+	}
+}
+
+// ask has the person answer a question; what was typed before stays for later. ok = false: nobody answers.
+func (s *chatScreen) ask(ctx context.Context, question string) (line string, ok bool) {
+	asked := &chatQuestion{question, make(chan string, 1)}
+	end := s.begin()
+	s.freshLocked()
+	typed := s.typed
+	s.kind, s.asked, s.typed = "", asked, chatLine{past: new(chatLines)}
+	end()
+	select {
+	case line, ok = <-asked.answer:
+	case <-ctx.Done():
+		s.dismiss()
+	}
+	defer s.begin()()
+	s.typed = typed
+	return line, ok
+}
+
+// dismiss takes an open question away; false = there is none.
+func (s *chatScreen) dismiss() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.later = false; !s.asking {
-		s.hideLocked()
-	}
-}
-
-func (s *chatScreen) hideLocked() {
-	s.prompt, s.asking = "", false
-	s.term.SetPrompt("")
-	_, _ = s.term.Write(nil) // which draws the line again
-	if s.later {
-		s.readyLocked(chatPrompt)
-	}
-}
-
-// ask shows a question, whose answer comes from answers; "" takes it away where nobody has answered.
-func (s *chatScreen) ask(question string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case question != "":
-		select {
-		case <-s.answers: // one that came too late
-		default:
-		}
-		s.readyLocked(question)
-		s.asking = true
-	case s.asking:
-		s.hideLocked()
-	}
-}
-
-// answered takes the answer to a question; false = there is none.
-func (s *chatScreen) answered(line string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.asking {
+	if s.asked == nil {
 		return false
 	}
-	s.hideLocked()
-	s.answers <- line
+	s.leaveLocked()
+	close(s.asked.answer)
+	s.asked = nil
 	return true
 }
 
-// state returns the prompt that is to be seen, and whether it is a question.
-func (s *chatScreen) state() (prompt string, asking bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.prompt, s.asking
+// promptLocked is what stands before the line.
+func (s *chatScreen) promptLocked() string {
+	switch {
+	case s.asked != nil:
+		return s.asked.text
+	case s.ready:
+		return chatPrompt
+	}
+	return ""
 }
 
-// ready shows the prompt, behind a question that is open.
-func (s *chatScreen) ready() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.later = s.asking; !s.asking {
-		s.readyLocked(chatPrompt)
+// refreshLocked writes what can be written of the answer, and draws the line below.
+func (s *chatScreen) refreshLocked() {
+	text, line := s.held, ""
+	if s.promptLocked()+s.typed.text() != "" {
+		text = text[:strings.LastIndexByte(text, '\n')+1]
+	}
+	s.held = s.held[len(text):]
+	erase := s.eraseLocked()
+	if text != "" {
+		s.column = !strings.HasSuffix(text, "\n")
+	}
+	if s.promptLocked()+s.typed.text() != "" {
+		line = s.belowLocked() + s.drawLocked()
+	}
+	s.writeLocked(erase + text + line)
+}
+
+// belowLocked ends the line that was written last.
+func (s *chatScreen) belowLocked() string {
+	if !s.column {
+		return ""
+	}
+	s.column = false
+	return "\n"
+}
+
+// eraseLocked takes the line that is typed away.
+func (s *chatScreen) eraseLocked() (codes string) {
+	if !s.drawn {
+		return ""
+	}
+	up := 0
+	for _, row := range s.above {
+		up += 1 + max(0, textWidth(row)-1)/s.columns() // a terminal that has become narrow wraps it
+	}
+	s.drawn = false
+	return times(up, 'A') + "\r\x1b[J"
+}
+
+// drawLocked draws the rows of the line around the cursor.
+func (s *chatScreen) drawLocked() string {
+	wide, high := s.size()
+	rows, row, column := s.typed.rows(s.promptLocked(), wide)
+	from := max(0, row-high+2)
+	to := min(len(rows), from+high-1)
+	s.drawn, s.above = true, rows[from:row]
+	text := strings.Join(rows[from:to], "\n")
+	if s.typed.after != "" {
+		text += times(to-1-row, 'A') + "\r" + times(column, 'C')
+	}
+	return text
+}
+
+// times moves the cursor so many times in a direction.
+func times(n int, direction rune) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("\x1b[%d%c", n, direction)
+}
+
+// writeLocked writes to the terminal.
+func (s *chatScreen) writeLocked(text string) {
+	if text != "" && !s.over {
+		_, _ = s.out.WriteString(strings.ReplaceAll(text, "\n", "\r\n")) // a terminal that is gone shows nothing
 	}
 }
 
-func (s *chatScreen) readyLocked(prompt string) {
-	s.freshLocked()
-	s.kind, s.prompt, s.asking, s.later = "", prompt, false, false
-	go s.send([]byte{keyReady})
+// size is how many columns and rows the terminal has.
+func (s *chatScreen) size() (wide, high int) {
+	wide, high, err := term.GetSize(int(s.out.Fd()))
+	if err != nil || wide < 1 || high < 2 {
+		return usualColumns, liveRows
+	}
+	return wide, high
 }
 
-// columns is how wide the terminal is.
 func (s *chatScreen) columns() int {
-	if wide, _, err := term.GetSize(int(s.out.Fd())); err == nil && wide > 0 {
-		return wide
-	}
-	return usualColumns
+	wide, _ := s.size()
+	return wide
 }
 
 // piece writes a piece of an answer of a kind; another kind begins a line of its own.
 func (s *chatScreen) piece(kind, style, text string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.begin()()
 	if text = seen(text); kind != s.kind {
 		text = strings.TrimLeft(text, "\n")
 		if text == "" {
 			return
 		}
 		if s.freshLocked(); style != "" && !s.color {
-			s.putLocked(kind + ": ")
+			s.held += kind + ": "
 		}
 	}
 	if s.kind = kind; style == "" && s.color {
-		s.putLocked(s.answer.write(text))
+		s.held += s.answer.write(text)
 		return
 	}
 	s.styledLocked(style, text)
@@ -392,8 +349,11 @@ func (s *chatScreen) piece(kind, style, text string) {
 
 // line writes a line of its own, or several.
 func (s *chatScreen) line(style, text string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.begin()()
+	s.lineLocked(style, text)
+}
+
+func (s *chatScreen) lineLocked(style, text string) {
 	s.freshLocked()
 	s.kind = ""
 	s.styledLocked(style, seen(text)+"\n")
@@ -407,8 +367,7 @@ func (s *chatScreen) Write(p []byte) (int, error) {
 
 // open begins a line that closing ends, if nothing comes in between.
 func (s *chatScreen) open(kind, style, text string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.begin()()
 	s.freshLocked()
 	s.kind = kind
 	s.styledLocked(style, text)
@@ -416,8 +375,7 @@ func (s *chatScreen) open(kind, style, text string) {
 
 // closing ends the line of a kind; false = it is not open any more.
 func (s *chatScreen) closing(kind, style, text string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.begin()()
 	if s.kind != kind {
 		return false
 	}
@@ -428,9 +386,9 @@ func (s *chatScreen) closing(kind, style, text string) bool {
 
 // freshLocked has what comes next begin a line.
 func (s *chatScreen) freshLocked() {
-	s.putLocked(s.answer.flush())
-	if s.column {
-		s.putLocked("\n")
+	s.held += s.answer.flush()
+	if s.held != "" && !strings.HasSuffix(s.held, "\n") || s.held == "" && s.column {
+		s.held += "\n"
 	}
 }
 
@@ -442,28 +400,7 @@ func (s *chatScreen) styledLocked(style, text string) {
 		}
 		text = painted(style, text) + ended
 	}
-	s.putLocked(text)
-}
-
-// putLocked writes text, or holds what is no whole line yet while somebody types.
-func (s *chatScreen) putLocked(text string) {
-	if text == "" {
-		return
-	}
-	s.column = !strings.HasSuffix(text, "\n")
-	if s.typing {
-		end := strings.LastIndexByte(text, '\n') + 1
-		begun, rest := "", text[end:]
-		if text = text[:end]; end > 0 {
-			begun = s.held.String()
-			s.held.Reset()
-		}
-		s.held.WriteString(rest)
-		if text = begun + text; text == "" {
-			return
-		}
-	}
-	_, _ = s.term.Write([]byte(text)) // a terminal that is gone shows nothing
+	s.held += text
 }
 
 // seen makes text of several lines safe for a terminal, as oneLine does for one.

@@ -28,8 +28,8 @@ type person struct {
 	told func(req *protocol.MCPElicitRequest) string // how to answer from elsewhere; "" = that cannot be done
 	out  io.Writer                                   // what the person reads
 
-	// prompt shows what is asked on a screen that gives the answer to lines; "" takes it away. nil = out shows it.
-	prompt func(question string)
+	// prompt asks on a screen; nil = out shows the question, and stdin has the answer.
+	prompt func(ctx context.Context, question string) (line string, ok bool)
 
 	turn  sync.Mutex  // one question after the other; guards the fields below
 	lines chan string // what is typed; nil = nothing was read yet
@@ -78,21 +78,21 @@ func (p *person) say(format string, args ...any) {
 
 // ask prints a question and returns the line that is typed; ok = false at the end of the input.
 func (p *person) ask(ctx context.Context, format string, args ...any) (line string, ok bool) {
+	question := fmt.Sprintf(format+" ", args...)
+	if p.prompt != nil {
+		line, ok = p.prompt(ctx, question)
+		return strings.TrimSpace(line), ok
+	}
 	if p.lines == nil {
 		p.lines = make(chan string)
 		go p.read() // ends with the input, or with the process: a terminal's read cannot be stopped
 	}
-	question, after := fmt.Sprintf(format+" ", args...), "\n"
-	show := func(text string) { fmt.Fprint(p.out, text) }
-	if p.prompt != nil {
-		show, after = p.prompt, ""
-	}
-	show(question)
+	fmt.Fprint(p.out, question)
 	select {
 	case line, ok = <-p.lines:
 		return strings.TrimSpace(line), ok
 	case <-ctx.Done():
-		show(after)
+		fmt.Fprintln(p.out)
 		return "", false
 	}
 }
