@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,14 +21,10 @@ import (
 	wire "a2e/protocol/jsonrpc"
 )
 
-// chatClient is what the host knows `a2e chat` as.
-const chatClient = "a2e chat"
-
 type chatCmd struct {
-	Session  string   `arg:"" optional:"" help:"The chat to continue, by its id or its beginning; see /history."`
-	Continue bool     `help:"Continue the last conversation of this folder."`
-	Image    []string `sep:"none" placeholder:"FILE" help:"An image for the first message; may be given several times."`
-	Yes      bool     `short:"y" help:"Do not ask before a tool changes something."`
+	Session  string `arg:"" optional:"" help:"The chat to continue, by its id or its beginning; see /history."`
+	Continue bool   `help:"Continue the last conversation of this folder."`
+	Yes      bool   `short:"y" help:"Do not ask before a tool changes something."`
 	llmFlags
 }
 
@@ -60,7 +57,12 @@ func (c chatCmd) Run(cmd *commands, sys *System) (err error) {
 		return err
 	}
 	defer closeLog()
-	if c.onTerminal(sys) && cmd.LogFile == "" {
+	talk := &chat{
+		chatCmd: &c, sys: sys, cfg: cfg, screen: new(chatScreen), over: make(chan struct{}, 1),
+		calls: make(map[string]*chatCall), asked: make(map[string]context.CancelFunc), always: make(map[string]bool),
+	}
+	talk.live = isatty.IsTerminal(sys.In.Fd()) && isatty.IsTerminal(sys.Out.Fd()) && sys.getenv("TERM") != "dumb"
+	if talk.live && cmd.LogFile == "" {
 		log = zerolog.Nop() // its lines would run through what is written
 	}
 	fromChat, toHost := io.Pipe()
@@ -72,10 +74,6 @@ func (c chatCmd) Run(cmd *commands, sys *System) (err error) {
 		fromChat.CloseWithError(io.ErrClosedPipe) // a host that did not begin reads no request
 		served <- err
 	}()
-	talk := &chat{
-		chatCmd: &c, sys: sys, cfg: cfg, over: make(chan struct{}, 1), calls: make(map[string]*chatCall),
-		asked: make(map[string]context.CancelFunc), always: make(map[string]bool),
-	}
 	talk.host = newRPC(toHost, fromHost, func(kind wire.EventType, payload jsontext.Value) {
 		talk.event(ctx, kind, payload)
 	})
@@ -85,11 +83,6 @@ func (c chatCmd) Run(cmd *commands, sys *System) (err error) {
 		return wrong // why a host that did not begin ended
 	}
 	return err
-}
-
-// onTerminal reports whether a person types at a terminal and reads there.
-func (c *chatCmd) onTerminal(sys *System) bool {
-	return isatty.IsTerminal(sys.In.Fd()) && isatty.IsTerminal(sys.Out.Fd()) && sys.getenv("TERM") != "dumb"
 }
 
 // speakSessions has a host speak JSON-RPC and nothing else, to whoever started it.
@@ -104,14 +97,14 @@ type chat struct {
 	cfg     *config.Config
 	host    *rpcConn
 	session string
-	screen  *chatScreen // nil = one message is sent, and its answer printed
+	live    bool        // a person types at a terminal and reads there; false = one message is sent, its answer printed
+	screen  *chatScreen // shows nothing unless live
 	person  *person     // at the screen
-	images  []string    // files that go with the next message
 
 	over chan struct{} // told of the end of each turn
 	runs atomic.Bool   // a command runs
 
-	mu      sync.Mutex // guards the fields below
+	mu      sync.Mutex // guards the fields below; taken before the screen's
 	busy    bool       // a message is on its way, or a worker at work
 	begun   bool       // of that: the worker is at work
 	turn    chatTurn
@@ -121,20 +114,22 @@ type chat struct {
 	pressed int                           // how often Ctrl-C was pressed for nothing
 }
 
+// call makes a request about the session.
+func (t *chat) call(ctx context.Context, method string, params map[string]any, result any) error {
+	all := map[string]any{"session_id": t.session}
+	maps.Copy(all, params)
+	return t.host.call(ctx, method, all, result)
+}
+
 // run goes on with a conversation or begins one, and has it out.
 func (t *chat) run(ctx context.Context) error {
-	for _, file := range t.Image {
-		if err := t.attach(file); err != nil {
-			return fail(exitUsage, err)
-		}
-	}
 	var made struct {
 		ID string `json:"session_id"`
 	}
 	hello := map[string]any{
-		"client_name": chatClient, "client_version": version(), "protocol_version": wire.Protocol, "strict": true,
+		"client_name": "a2e chat", "client_version": version(), "protocol_version": wire.Protocol, "strict": true,
 	}
-	if t.onTerminal(t.sys) {
+	if t.live {
 		hello["questions"] = []string{jsonrpc.QuestionTool, jsonrpc.QuestionForm}
 	}
 	err := t.host.call(ctx, wire.Handshake, hello, nil)
@@ -151,13 +146,13 @@ func (t *chat) run(ctx context.Context) error {
 	if err == nil && which != "" {
 		_, err = t.command(ctx, "/history "+which)
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return fail(exitFailed, err)
+	case t.live:
+		return t.interact(ctx)
 	}
-	if !t.onTerminal(t.sys) {
-		return t.once(ctx)
-	}
-	return t.interact(ctx)
+	return t.once(ctx)
 }
 
 // once sends all of stdin as one message and prints the answer.
@@ -165,34 +160,38 @@ func (t *chat) once(ctx context.Context) error {
 	if isatty.IsTerminal(t.sys.In.Fd()) {
 		say(t.sys.Err, "a2e chat sends all that is typed here as one message, once Ctrl-D has ended it; --help tells more.")
 	}
-	var text []byte
-	read := make(chan error, 1)
+	read := make(chan string, 1)
+	failed := make(chan error, 1)
 	go func() { // a read that nobody ends ends with the process
-		all, err := io.ReadAll(t.sys.In)
-		text = all
-		read <- err
-	}()
-	select {
-	case err := <-read:
-		if err != nil {
-			return fail(exitFailed, err)
+		if text, err := io.ReadAll(t.sys.In); err != nil {
+			failed <- err
+		} else {
+			read <- string(text)
 		}
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	}()
+	for {
+		select {
+		case text := <-read:
+			if strings.TrimSpace(text) == "" {
+				return fail(exitUsage, errors.New("stdin holds no message; a2e chat sends what it reads there, all of it, as one"))
+			}
+			if err := t.send(ctx, text); err != nil {
+				return fail(exitFailed, err)
+			}
+		case <-t.over:
+			return t.answer()
+		case err := <-failed:
+			return fail(exitFailed, err)
+		case <-t.host.gone:
+			return fail(exitFailed, errHostEnded)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
-	if strings.TrimSpace(string(text)) == "" && len(t.images) == 0 {
-		return fail(exitUsage, errors.New("stdin holds no message; a2e chat sends what it reads there, all of it, as one"))
-	}
-	if err := t.send(ctx, string(text)); err != nil {
-		return fail(exitFailed, err)
-	}
-	select {
-	case <-t.over:
-	case <-t.host.gone:
-		return fail(exitFailed, errHostEnded)
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+}
+
+// answer prints the answer of the turn that has ended.
+func (t *chat) answer() error {
 	t.mu.Lock()
 	answer, failed := t.turn.answer, t.turn.failed
 	t.mu.Unlock()
@@ -212,41 +211,34 @@ func (t *chat) once(ctx context.Context) error {
 func (t *chat) interact(ctx context.Context) error {
 	past := openChatLines(t.cfg)
 	defer past.close()
-	screen, err := newChatScreen(t.sys.In, t.sys.Out.File, t.sys.getenv("NO_COLOR") == "", past)
+	err := t.screen.open(t.sys.In, t.sys.Out.File, t.sys.getenv("NO_COLOR") == "", past)
 	if err != nil {
 		return fail(exitTransport, err)
 	}
-	defer screen.restore()
-	screen.interrupt = func(typed bool) bool { return t.interrupted(ctx, typed) }
-	screen.words = func(before string) (string, []string) { return t.words(ctx, before) }
+	defer t.screen.close()
+	t.screen.interrupt = func(typed bool) bool { return t.interrupted(ctx, typed) }
+	t.screen.words = func(before string) (string, []string) { return t.words(ctx, before) }
 	t.person = newPerson(t.sys)
-	t.person.out, t.person.prompt = screen, screen.ask
-	t.mu.Lock()
-	t.screen = screen
-	t.mu.Unlock()
+	t.person.out, t.person.prompt = t.screen, t.screen.ask
 	t.greet(ctx)
 	typed := make(chan string, 256)
-	screen.prompt(true)
-	go screen.lines(t.sys.In, typed)
+	t.screen.prompt(true)
+	go t.screen.lines(t.sys.In, typed)
 	for {
 		select {
 		case line, ok := <-typed:
-			if !ok || t.input(ctx, line) {
-				t.leave(ctx)
-				return nil
+			if ok && !t.input(ctx, line) {
+				continue
 			}
+			if t.isBusy() { // nobody waits for the worker any more
+				_ = t.call(ctx, wire.SessionInterrupt, nil, nil) // it may just have ended
+			}
+			return nil
 		case <-t.host.gone:
 			return fail(exitFailed, errHostEnded)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-	}
-}
-
-// leave stops a worker at work: nobody waits for it any more.
-func (t *chat) leave(ctx context.Context) {
-	if t.isBusy() {
-		_ = t.host.call(ctx, wire.SessionInterrupt, t.of(nil), nil) // it may just have ended
 	}
 }
 
@@ -256,29 +248,20 @@ func (t *chat) isBusy() bool {
 	return t.busy
 }
 
-// of returns parameters of a method on the session.
-func (t *chat) of(params map[string]any) map[string]any {
-	if params == nil {
-		params = make(map[string]any)
-	}
-	params["session_id"] = t.session
-	return params
-}
-
 // interrupted is Ctrl-C: it interrupts the worker, answers a question with nothing, or takes back what is typed; twice
 // for nothing ends the chat.
 func (t *chat) interrupted(ctx context.Context, typed bool) (end bool) {
 	busy := t.isBusy() || t.runs.Load()
-	answered := !busy && t.screen.dismiss()
+	dismissed := !busy && t.screen.dismiss()
 	t.mu.Lock()
-	if t.pressed++; busy || typed || answered {
+	if t.pressed++; busy || typed || dismissed {
 		t.pressed = 0
 	}
 	pressed := t.pressed
 	t.mu.Unlock()
 	switch {
 	case busy:
-		go func() { _ = t.host.call(ctx, wire.SessionInterrupt, t.of(nil), nil) }()
+		go func() { _ = t.call(ctx, wire.SessionInterrupt, nil, nil) }()
 	case pressed == 1:
 		t.screen.line(styleDim, "Ctrl-C once more, or Ctrl-D, ends the chat")
 	}
@@ -297,9 +280,7 @@ func (t *chat) input(ctx context.Context, text string) (end bool) {
 	case strings.HasPrefix(name, "/"):
 		err = t.slash(ctx, name, strings.TrimSpace(rest), text)
 	default:
-		if err = t.send(ctx, text); err == nil {
-			return false
-		}
+		err = t.send(ctx, text)
 	}
 	if err != nil {
 		t.screen.line(styleBad, err.Error())
@@ -317,30 +298,28 @@ func (t *chat) send(ctx context.Context, text string) error {
 	if err != nil {
 		return err
 	}
-	params := t.of(map[string]any{"text": text})
 	t.mu.Lock()
 	was := t.busy
 	if t.busy = true; !was {
 		t.begun, t.turn = false, chatTurn{}
 	}
 	t.mu.Unlock()
-	if was {
+	params := map[string]any{"text": text}
+	if len(images) > 0 {
+		params["images"] = images
+	} else if was {
 		var told struct {
 			Accepted bool `json:"accepted"`
 		}
-		if len(images) == 0 {
-			if err := t.host.call(ctx, wire.SessionSteer, params, &told); err != nil || told.Accepted {
-				return err
-			}
+		if err := t.call(ctx, wire.SessionSteer, params, &told); err != nil || told.Accepted {
+			return err
 		}
+	}
+	if was {
 		params["enqueue"] = true
 	}
-	if len(images) > 0 {
-		params["images"] = images
-	}
-	if err = t.host.call(ctx, wire.SessionSend, params, nil); err == nil {
-		t.images = nil
-	} else if !was {
+	err = t.call(ctx, wire.SessionSend, params, nil)
+	if err != nil && !was {
 		t.mu.Lock()
 		t.busy = false
 		t.mu.Unlock()

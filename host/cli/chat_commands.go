@@ -17,6 +17,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"a2e/host/checkpoint"
+	"a2e/host/schema"
 	"a2e/protocol"
 	wire "a2e/protocol/jsonrpc"
 )
@@ -36,7 +37,6 @@ func chatCommands() []chatCommand {
 		{"/clear", "", "begin a new conversation; /history has this one", (*chat).clear},
 		{"/diff", "", "show the last changes to files", (*chat).diff},
 		{"/undo", "[STEPS]", "take them back, once you have seen which", (*chat).undo},
-		{"/image", "FILE", "an image for the next message", (*chat).image},
 		{"/help", "", "list the commands", (*chat).help},
 		{"/quit", "", "end the chat", nil},
 	}
@@ -44,13 +44,17 @@ func chatCommands() []chatCommand {
 
 // slash does a command, or runs the tool of that name.
 func (t *chat) slash(ctx context.Context, name, rest, raw string) error {
-	known := chatCommands()
-	if i := slices.IndexFunc(known, func(c chatCommand) bool { return c.name == name }); i >= 0 {
-		return known[i].run(t, ctx, rest)
+	commands := chatCommands()
+	if i := slices.IndexFunc(commands, func(c chatCommand) bool { return c.name == strings.ToLower(name) }); i >= 0 {
+		return commands[i].run(t, ctx, rest)
 	}
-	forPrograms := []string{"/auth", "/compression", "/forgeteverything", "/limits", "/onboarding"}
-	if slices.Contains(forPrograms, strings.ToLower(name)) {
-		return errors.New("unknown command: " + name + "; /help lists those there are")
+	known, err := t.slashNames(ctx)
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(known, name) { // the host has commands that are for programs
+		return fmt.Errorf("unknown command: %s; %s", name,
+			strings.TrimSpace(schema.DidYouMean(name, known)+" /help lists those there are"))
 	}
 	output, err := t.command(ctx, strings.TrimSpace(raw))
 	if err != nil {
@@ -70,26 +74,23 @@ func (t *chat) slash(ctx context.Context, name, rest, raw string) error {
 	return nil
 }
 
+// slashNames are the names of the commands and of the tools, behind a slash.
+func (t *chat) slashNames(ctx context.Context) ([]string, error) {
+	tools, err := t.list(ctx, wire.ToolsList)
+	return append(each(chatCommands(), func(c chatCommand) string { return c.name }),
+		each(tools, func(n chatNamed) string { return "/" + n.Name })...), err
+}
+
 // plainly writes JSON as a person reads it: a text as it is, other values as YAML.
 func plainly(value jsontext.Value) string {
 	if text, ok := protocol.Value(value).Str(); ok {
 		return text
 	}
-	var node yaml.Node
-	if yaml.Unmarshal(value, &node) != nil || node.Kind == 0 || value.Kind() == 'n' {
+	var any any
+	if yaml.Unmarshal(value, &any) != nil || any == nil {
 		return ""
 	}
-	var plain func(n *yaml.Node)
-	plain = func(n *yaml.Node) {
-		if n.Style = 0; n.Kind == yaml.ScalarNode && strings.Contains(n.Value, "\n") {
-			n.Style = yaml.LiteralStyle
-		}
-		for _, of := range n.Content {
-			plain(of)
-		}
-	}
-	plain(&node)
-	text, _ := yaml.Marshal(&node) // it was read before
+	text, _ := yaml.Marshal(any) // it was read before
 	return strings.TrimSuffix(string(text), "\n")
 }
 
@@ -100,7 +101,7 @@ func (t *chat) command(ctx context.Context, raw string) (output jsontext.Value, 
 	var told struct {
 		Output jsontext.Value `json:"output"`
 	}
-	if err := t.host.call(ctx, wire.CommandExecute, t.of(map[string]any{"raw_command": raw}), &told); err != nil {
+	if err := t.call(ctx, wire.CommandExecute, map[string]any{"raw_command": raw}, &told); err != nil {
 		return nil, err
 	}
 	var refused struct {
@@ -123,10 +124,15 @@ func (t *chat) rows(none string, rows [][]string) {
 }
 
 func (t *chat) help(context.Context, string) error {
-	t.rows("", each(chatCommands(), func(c chatCommand) []string { return []string{c.name + " " + c.args, c.help} }))
-	t.screen.line(styleDim, "  @FILE in a message sends a file of text or an image. Tab completes, the\n"+
-		"  arrow keys bring back earlier lines, \\ at the end goes on with the next.\n"+
-		"  /diff and /undo need checkpoints: true in the config.")
+	for _, c := range chatCommands() {
+		between := "\n     "
+		if t.screen.columns() >= usualColumns {
+			between = strings.Repeat(" ", 25-len(c.name+c.args))
+		}
+		t.screen.line("", "  "+c.name+" "+c.args+between+c.help)
+	}
+	t.screen.line(styleDim, "@FILE in a message sends a file of text or an image. Tab completes, the arrow keys bring back "+
+		"earlier messages, \\ at the end of a line begins another one. /diff and /undo need checkpoints: true in the config.")
 	return nil
 }
 
@@ -144,7 +150,7 @@ func (t *chat) list(ctx context.Context, method string) ([]chatNamed, error) {
 		Tools  []chatNamed `json:"tools"`
 		Skills []chatNamed `json:"skills"`
 	}
-	err := t.host.call(ctx, method, nil, &all)
+	err := t.call(ctx, method, map[string]any{"include_deferred": true}, &all)
 	return append(all.Tools, all.Skills...), err
 }
 
@@ -175,42 +181,39 @@ func (t *chat) model(ctx context.Context, rest string) error {
 		Provider string      `json:"selected_provider"`
 		Thinking string      `json:"selected_thinking"`
 	}
-	if err := t.host.call(ctx, wire.ModelList, map[string]any{}, &list); err != nil {
+	if err := t.call(ctx, wire.ModelList, nil, &list); err != nil {
 		return err
 	}
-	words := strings.Fields(rest)
-	var known []string
+	name, level, _ := strings.Cut(rest, " ")
 	var rows [][]string
 	for i, m := range list.Models {
-		known = append(known, m.ID)
-		row := []string{strconv.Itoa(i + 1), m.Label, ""}
+		number, state := strconv.Itoa(i+1), ""
 		if m.ID == list.Model && (list.Provider == "" || m.Provider == list.Provider) {
-			row[2] = "selected, thinking " + strings.ToLower(list.Thinking)
+			state = "selected, thinking " + strings.ToLower(list.Thinking)
 		}
-		rows = append(rows, row)
-		if len(words) == 0 || !slices.Contains([]string{row[0], m.ID, m.Provider}, words[0]) {
+		rows = append(rows, []string{number, m.Label, state})
+		if name == "" || !slices.Contains([]string{number, m.ID, m.Provider}, name) {
 			continue
 		}
-		level := append(words[1:], m.Thinking)[0]
-		err := t.host.call(ctx, wire.ModelSelect, map[string]any{
-			"model_id": m.ID, "provider": m.Provider, "thinking_level": strings.ToUpper(level),
+		err := t.call(ctx, wire.ModelSelect, map[string]any{
+			"model_id": m.ID, "provider": m.Provider, "thinking_level": strings.ToUpper(cmp.Or(strings.TrimSpace(level), m.Thinking)),
 		}, &list)
 		if err == nil {
 			t.screen.line(styleDim, m.ID+", thinking "+strings.ToLower(list.Thinking))
 		}
 		return err
 	}
-	if len(words) > 0 {
-		return unknown("model", words[0], known)
+	if name != "" {
+		return unknown("model", name, each(list.Models, func(m chatModel) string { return m.ID }))
 	}
 	t.rows("there is no model", rows)
 	return nil
 }
 
-// history lists conversations, those of all folders by their folders, or goes on with one.
+// history lists the conversations of this folder, or of all with their folders, or goes on with one.
 func (t *chat) history(ctx context.Context, rest string) error {
-	all := slices.Contains([]string{"all", "--all"}, rest)
-	if rest != "" && rest != "list" && !all {
+	all := rest == "all"
+	if rest != "" && !all {
 		_, err := t.command(ctx, "/history "+rest)
 		if err == nil {
 			t.recall(ctx)
@@ -229,27 +232,18 @@ func (t *chat) history(ctx context.Context, rest string) error {
 	if all {
 		params = nil
 	}
-	if err := t.host.call(ctx, wire.HistoryList, params, &list); err != nil {
+	if err := t.call(ctx, wire.HistoryList, params, &list); err != nil {
 		return err
 	}
-	var folders []string
-	rows := make(map[string][][]string)
+	var rows [][]string
 	for _, s := range list.Sessions {
-		if rows[s.Folder] == nil {
-			folders = append(folders, s.Folder)
-		}
 		row := []string{s.ID[:min(8, len(s.ID))], s.Updated.Local().Format("2006-01-02 15:04"), s.Title}
-		rows[s.Folder] = append(rows[s.Folder], row)
-	}
-	for _, folder := range folders {
 		if all {
-			t.screen.line(styleHead, cmp.Or(folder, "(folder not known)"))
+			row = slices.Insert(row, 2, cmp.Or(s.Folder, "(folder not known)"))
 		}
-		t.rows("", rows[folder])
+		rows = append(rows, row)
 	}
-	if len(folders) == 0 {
-		t.screen.line(styleDim, "no saved chat in this folder; /history all lists those of others")
-	}
+	t.rows("no saved chat in this folder; /history all lists those of others", rows)
 	return nil
 }
 
@@ -261,35 +255,33 @@ func (t *chat) clear(ctx context.Context, _ string) error {
 	return err
 }
 
-func (t *chat) image(_ context.Context, rest string) error {
-	err := t.attach(t.place(rest))
-	if err == nil {
-		t.screen.line(styleDim, protocol.Count(len(t.images), "image")+" for the next message")
-	}
-	return err
-}
-
 // diff shows what undo would take back.
 func (t *chat) diff(ctx context.Context, _ string) error {
-	return keeping(ctx, t.cfg, t.warn, func(ctx context.Context, k *checkpoint.Keeper) error {
+	return t.keeping(ctx, func(ctx context.Context, k *checkpoint.Keeper) error {
 		all, err := k.Diff(ctx, checkpoint.DiffOptions{Patch: true})
-		if err == nil && len(all) == 0 {
-			t.screen.line(styleDim, "nothing differs")
+		if err != nil {
+			return err
 		}
-		return cmp.Or(err, t.changes(all))
+		return t.changes(all)
 	})
 }
 
-func (t *chat) warn(text string) { t.screen.line(styleDim, "warning: "+text) }
+// keeping hands the checkpoints of the workspace to do.
+func (t *chat) keeping(ctx context.Context, do func(context.Context, *checkpoint.Keeper) error) error {
+	return keeping(ctx, t.cfg, func(text string) { t.screen.line(styleDim, "warning: "+text) }, do)
+}
 
 // changes shows changes, and their lines where they are known.
 func (t *chat) changes(all []checkpoint.Change) error {
 	var text strings.Builder
-	err := printChanges(&text, all)
-	if text.Len() > 0 {
-		t.screen.patch(strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n"), maxAskLines)
+	if err := printChanges(&text, all); err != nil {
+		return err
 	}
-	return err
+	if len(all) == 0 {
+		text.WriteString("nothing differs")
+	}
+	t.screen.patch(strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n"), maxAskLines)
+	return nil
 }
 
 // undo takes back the last changes to files, once the person has seen which.
@@ -298,16 +290,12 @@ func (t *chat) undo(ctx context.Context, rest string) error {
 	if err != nil || steps < 1 {
 		return fmt.Errorf("/undo %s: should be how many states to go back, 1 or more", rest)
 	}
-	return keeping(ctx, t.cfg, t.warn, func(ctx context.Context, k *checkpoint.Keeper) error {
+	return t.keeping(ctx, func(ctx context.Context, k *checkpoint.Keeper) error {
 		would, err := k.Restore(ctx, checkpoint.RestoreOptions{Steps: steps, DryRun: true})
-		if err != nil {
-			return err
+		if err == nil {
+			err = t.changes(would.Changes)
 		}
-		if len(would.Changes) == 0 {
-			t.screen.line(styleDim, "nothing differs")
-			return nil
-		}
-		if err := t.changes(would.Changes); err != nil {
+		if err != nil || len(would.Changes) == 0 {
 			return err
 		}
 		t.person.turn.Lock()
@@ -333,20 +321,17 @@ func (t *chat) undo(ctx context.Context, rest string) error {
 func (t *chat) words(ctx context.Context, before string) (word string, all []string) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	word = before[strings.LastIndexByte(before, ' ')+1:]
-	file, named := strings.CutPrefix(word, "@")
+	word = before[strings.LastIndexAny(before, " \n")+1:]
 	switch {
-	case named, strings.HasPrefix(before, "/image "):
-		return word, t.filesLike(file, strings.TrimSuffix(word, file))
+	case strings.HasPrefix(word, "@"):
+		all = t.filesLike(word[1:])
 	case word == before && strings.HasPrefix(word, "/"):
-		tools, _ := t.list(ctx, wire.ToolsList) // without the list there are the commands
-		all = append(each(chatCommands(), func(c chatCommand) string { return c.name }),
-			each(tools, func(n chatNamed) string { return "/" + n.Name })...)
+		all, _ = t.slashNames(ctx) // without the list of tools there are the commands
 	case strings.HasPrefix(before, "/model "):
 		var list struct {
 			Models []chatModel `json:"models"`
 		}
-		_ = t.host.call(ctx, wire.ModelList, map[string]any{}, &list) // nothing, where it does not answer
+		_ = t.call(ctx, wire.ModelList, nil, &list) // nothing, where it does not answer
 		all = each(list.Models, func(m chatModel) string { return m.ID })
 	}
 	all = slices.DeleteFunc(all, func(one string) bool { return !strings.HasPrefix(one, word) })
@@ -354,20 +339,19 @@ func (t *chat) words(ctx context.Context, before string) (word string, all []str
 	return word, slices.Compact(all)
 }
 
-// filesLike lists the files and folders whose names begin so, each behind a mark.
-func (t *chat) filesLike(begun, mark string) (all []string) {
+// filesLike lists the files and folders whose names begin so, each behind an @.
+func (t *chat) filesLike(begun string) (all []string) {
 	dir, name := filepath.Split(begun)
 	entries, _ := os.ReadDir(t.place(dir)) // of a folder that is none there are none
 	for _, e := range entries {
-		hidden := strings.HasPrefix(e.Name(), ".") && name == "" || strings.Contains(e.Name(), " ")
-		if hidden || !strings.HasPrefix(e.Name(), name) || seen(e.Name()) != e.Name() {
-			continue
-		}
-		one := mark + dir + e.Name()
+		one := "@" + dir + e.Name()
 		if e.IsDir() {
 			one += "/"
 		}
-		all = append(all, one)
+		hidden := name == "" && strings.HasPrefix(e.Name(), ".")
+		if !hidden && !strings.Contains(one, " ") && seen(one) == one {
+			all = append(all, one)
+		}
 	}
 	return all
 }

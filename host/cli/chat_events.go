@@ -89,7 +89,7 @@ func (t *chat) event(ctx context.Context, kind wire.EventType, payload jsontext.
 	switch kind {
 	case wire.SessionStatus:
 		t.statusLocked(e.Pending)
-		if e.Label == jsonrpc.LabelRetrying && t.screen != nil {
+		if e.Label == jsonrpc.LabelRetrying {
 			t.screen.line(styleDim, "the model's answer broke off; trying again")
 		}
 	case wire.StreamChunk:
@@ -125,9 +125,7 @@ func (t *chat) statusLocked(pending bool) {
 	switch {
 	case pending && !t.begun:
 		t.busy, t.begun, t.turn = true, true, chatTurn{begun: time.Now()}
-		if t.screen != nil {
-			t.screen.prompt(false)
-		}
+		t.screen.prompt(false)
 	case !pending && t.begun:
 		t.idleLocked()
 	}
@@ -139,9 +137,7 @@ func (t *chat) idleLocked() {
 	case t.over <- struct{}{}:
 	default:
 	}
-	if t.screen != nil {
-		t.screen.prompt(true)
-	}
+	t.screen.prompt(true)
 }
 
 func (t *chat) pieceLocked(s chatSegment) {
@@ -151,9 +147,7 @@ func (t *chat) pieceLocked(s chatSegment) {
 	} else {
 		t.turn.streamed.WriteString(s.Text)
 	}
-	if t.screen != nil {
-		t.screen.piece(string(s.Kind), style, s.Text)
-	}
+	t.screen.piece(string(s.Kind), style, s.Text)
 }
 
 // messageLocked takes a whole message. What was streamed of it is there already.
@@ -167,24 +161,20 @@ func (t *chat) messageLocked(text jsontext.Value) {
 	}
 	switch m.Kind {
 	case "assistant":
-		if t.turn.answer = m.Text; t.screen != nil && !strings.HasSuffix(strings.TrimSpace(t.turn.streamed.String()), strings.TrimSpace(m.Text)) {
+		t.turn.answer = m.Text
+		if !strings.HasSuffix(strings.TrimSpace(t.turn.streamed.String()), strings.TrimSpace(m.Text)) {
 			t.screen.piece("message", "", m.Text)
 		}
 	case "system":
-		if t.screen != nil {
-			t.screen.line(styleBad, m.Text)
-		}
+		t.screen.line(styleBad, m.Text)
 	}
 }
 
 func (t *chat) startedLocked(call *chatTool) {
-	if t.screen == nil {
-		return
-	}
 	text := "· " + oneLine(call.Name) + " "
 	text += cut(oneLine(call.arguments()), max(t.screen.columns()-textWidth(text)-len("  ✗ 10m20s "), leastColumns))
 	t.calls[call.ID] = &chatCall{begun: time.Now(), text: text}
-	t.screen.open("call "+call.ID, styleDim, text)
+	t.screen.begun("call "+call.ID, styleDim, text)
 }
 
 // arguments are those of a call as a person reads them: name=value, as they are typed behind /NAME.
@@ -240,9 +230,6 @@ func (c *chatTool) outcome(before []byte) (after []byte, ok bool) {
 
 // endedLocked tells the outcome of a call, on its line unless others came in between, and how a file has changed.
 func (t *chat) endedLocked(call *chatTool) {
-	if t.screen == nil {
-		return
-	}
 	begun := cmp.Or(t.calls[call.ID], new(chatCall))
 	delete(t.calls, call.ID)
 	style, outcome := styleGood, "✓ "
@@ -250,7 +237,7 @@ func (t *chat) endedLocked(call *chatTool) {
 		style, outcome = styleBad, "✗ "
 	}
 	outcome += shortDuration(time.Since(begun.begun).Round(time.Millisecond))
-	if !t.screen.closing("call "+call.ID, style, " "+outcome) {
+	if !t.screen.ended("call "+call.ID, style, " "+outcome) {
 		t.screen.line(style, begun.text+" "+outcome)
 	}
 	if call.Error != "" {
@@ -264,9 +251,6 @@ func (t *chat) endedLocked(call *chatTool) {
 func (t *chat) completedLocked(e *chatEvent) {
 	if e.Status == fleet.StatusPartial {
 		t.turn.failed = "the worker did only part of it"
-	}
-	if t.screen == nil {
-		return
 	}
 	if t.turn.failed != "" {
 		t.screen.line(styleBad, t.turn.failed)
@@ -294,7 +278,7 @@ func (t *chat) questionLocked(ctx context.Context, e *chatEvent) {
 	}
 	go func() {
 		defer cancel()
-		answer := t.of(map[string]any{"question_id": e.Question, "action": "accept"})
+		answer := map[string]any{"question_id": e.Question, "action": "accept"}
 		switch {
 		case e.Kind == jsonrpc.QuestionForm:
 			answer["action"] = "cancel"
@@ -309,7 +293,7 @@ func (t *chat) questionLocked(ctx context.Context, e *chatEvent) {
 		call.begun = time.Now()
 		t.mu.Unlock()
 		if ctx.Err() == nil {
-			_ = t.host.call(ctx, wire.SessionAnswer, answer, nil) // a host that has ended asks nothing
+			_ = t.call(ctx, wire.SessionAnswer, answer, nil) // a host that has ended asks nothing
 		}
 	}()
 }
@@ -346,7 +330,7 @@ func (t *chat) permit(ctx context.Context, e *chatEvent, call *chatCall) (action
 	} else {
 		t.screen.line(styleBusy, strings.TrimSuffix(e.Call.Name+" may change something: "+what, ": "))
 	}
-	t.screen.line(styleDim, "always is for "+always+" in this chat; d WHY tells the model why not")
+	t.screen.line(styleDim, "always allows "+always+" in this chat; d REASON denies it and tells the model why")
 	for {
 		line, ok := t.person.ask(ctx, "allow once [o], always [a], deny [d]?")
 		word, why, _ := strings.Cut(line, " ")
@@ -358,9 +342,9 @@ func (t *chat) permit(ctx context.Context, e *chatEvent, call *chatCall) (action
 			t.always[e.allows()] = true
 			t.mu.Unlock()
 			return "accept", ""
-		case (word == "o" || word == "once") && why == "":
+		case slices.Contains([]string{"o", "once", "y", "yes"}, word) && why == "":
 			return "accept", ""
-		case word == "d" || word == "deny":
+		case slices.Contains([]string{"d", "deny", "n", "no"}, word):
 			return "decline", why
 		}
 	}
@@ -371,7 +355,7 @@ func (t *chat) greet(ctx context.Context) {
 	var models struct {
 		Model string `json:"selected_model"`
 	}
-	if t.host.call(ctx, wire.ModelList, map[string]any{}, &models) == nil && models.Model != "" {
+	if t.call(ctx, wire.ModelList, nil, &models) == nil && models.Model != "" {
 		t.screen.line(styleDim, models.Model+"; /help lists the commands, Ctrl-C interrupts, Ctrl-D ends")
 	}
 	if t.Session != "" || t.Continue {
@@ -387,7 +371,7 @@ func (t *chat) recall(ctx context.Context) {
 			Text string `json:"text"`
 		} `json:"history"`
 	}
-	if t.host.call(ctx, wire.SessionGet, t.of(nil), &state) != nil {
+	if t.call(ctx, wire.SessionGet, nil, &state) != nil {
 		return
 	}
 	const shown = 4

@@ -41,33 +41,9 @@ func (t *chat) place(file string) string {
 	return file
 }
 
-// attach has an image go with the next message.
-func (t *chat) attach(file string) error {
-	if imageKind(file) == "" {
-		return fmt.Errorf("%q is not an image that a model takes: its name should end in .png, .jpg, .jpeg, .webp "+
-			"or .gif", file)
-	}
-	path, err := filepath.Abs(file)
-	if err != nil {
-		return err
-	}
-	info, err := os.Stat(path)
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%q is not a regular file", file)
-	}
-	if err == nil {
-		t.images = append(t.images, path)
-	}
-	return err
-}
-
-// imageKind returns the type of an image by the ending of its file; "" = it is none.
-func imageKind(file string) string { return jsonrpc.ImageTypes()[strings.ToLower(filepath.Ext(file))] }
-
-// include adds the files that a text names as @FILE: text behind it, as the file tools may read it, and images, with
-// those that go with the message anyway. What is no file of that name stays text.
+// include adds the files that a text names as @FILE: text behind it, as the file tools may read it, and images beside
+// it. What is no file of that name stays text.
 func (t *chat) include(ctx context.Context, text string) (all string, images []map[string]any, err error) {
-	files := slices.Clone(t.images)
 	all = text
 	var seen []string
 	for word := range strings.FieldsSeq(text) {
@@ -75,33 +51,36 @@ func (t *chat) include(ctx context.Context, text string) (all string, images []m
 		if named && !isFile(t.place(name)) {
 			name = strings.TrimRight(name, ".,;:?!)")
 		}
-		switch {
-		case !named || name == "" || !isFile(t.place(name)) || slices.Contains(seen, name):
-		case imageKind(name) != "":
-			files = append(files, t.place(name))
-		default:
-			content, err := t.read(ctx, name)
-			if err != nil {
-				return "", nil, fmt.Errorf("@%s: %w", name, err)
-			}
-			all += "\n\n" + content
+		if !named || !isFile(t.place(name)) || slices.Contains(seen, name) {
+			continue
 		}
 		seen = append(seen, name)
-	}
-	for _, file := range files {
-		image, kind := map[string]any{"path": file}, imageKind(file)
-		in, err := filepath.Rel(absolute(t.cfg.Workspace), file)
-		if err != nil || !filepath.IsLocal(in) { // the host does not read it
-			data, err := os.ReadFile(file)
+		if kind := jsonrpc.ImageTypes()[strings.ToLower(filepath.Ext(name))]; kind != "" {
+			image, err := t.imageOf(t.place(name), kind)
 			if err != nil {
 				return "", nil, err
 			}
-			image["mime_type"] = kind
-			image["data_url"] = "data:" + kind + ";base64," + base64.StdEncoding.EncodeToString(data)
+			images = append(images, image)
+			continue
 		}
-		images = append(images, image)
+		content, err := t.read(ctx, name)
+		if err != nil {
+			return "", nil, fmt.Errorf("@%s: %w", name, err)
+		}
+		all += "\n\n" + content
 	}
 	return all, images, nil
+}
+
+// imageOf is an image of a message: its path in the workspace, or its data where the host does not read it.
+func (t *chat) imageOf(file, kind string) (image map[string]any, err error) {
+	image = map[string]any{"path": file}
+	if in, err := filepath.Rel(absolute(t.cfg.Workspace), file); err == nil && filepath.IsLocal(in) {
+		return image, nil
+	}
+	data, err := os.ReadFile(file)
+	image["mime_type"], image["data_url"] = kind, "data:"+kind+";base64,"+base64.StdEncoding.EncodeToString(data)
+	return image, err
 }
 
 func isFile(path string) bool {
@@ -198,7 +177,7 @@ func openChatLines(cfg *config.Config) *chatLines {
 	sum := sha256.Sum256([]byte(absolute(cfg.Workspace)))
 	name := hex.EncodeToString(sum[:8])
 	text, err := dir.Read(name, maxChatFile)
-	all := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+	all := strings.FieldsFunc(string(text), func(r rune) bool { return r == '\n' })
 	all = all[max(0, len(all)-maxChatLines):]
 	if len(text) > maxChatFile/2 || err != nil && !errors.Is(err, fs.ErrNotExist) {
 		_ = dir.Replace(name, []byte(strings.Join(all, "\n")+"\n")) // else it stays as it is

@@ -2,12 +2,12 @@ package cli
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"errors"
 	"io"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -18,21 +18,16 @@ import (
 
 // rpcConn is a client of the JSON-RPC sessions of a host. It is safe for concurrent use.
 type rpcConn struct {
-	to    io.WriteCloser
-	event func(wire.EventType, jsontext.Value) // called in the order of the events; it must not call the host
-	gone  chan struct{}                        // closed when the host has ended
-	over  error                                // why, once gone is closed
-
-	writing sync.Mutex // held while a line is written
-
-	mu      sync.Mutex // guards the fields below
-	last    int        // id of a request
-	waiting map[int]chan<- rpcAnswer
+	to      *io.PipeWriter
+	event   func(wire.EventType, jsontext.Value) // called in the order of the events; it must not call the host
+	gone    chan struct{}                        // closed when the host has ended
+	last    atomic.Int64                         // id of a request
+	waiting sync.Map                             // from the id of a request to the chan rpcAnswer of its answer
 }
 
 // rpcAnswer is a line of the host: an answer, or an event.
 type rpcAnswer struct {
-	ID     *int           `json:"id"`
+	ID     *int64         `json:"id"`
 	Result jsontext.Value `json:"result"`
 	Error  *struct {
 		Message string `json:"message"`
@@ -43,73 +38,58 @@ type rpcAnswer struct {
 	} `json:"params"`
 }
 
+var errHostEnded = errors.New("the host has ended")
+
 // newRPC makes a client of the host that reads to and writes from.
-func newRPC(to io.WriteCloser, from *io.PipeReader, event func(wire.EventType, jsontext.Value)) *rpcConn {
-	c := &rpcConn{to: to, event: event, gone: make(chan struct{}), waiting: make(map[int]chan<- rpcAnswer)}
-	go c.read(from)
+func newRPC(to *io.PipeWriter, from *io.PipeReader, event func(wire.EventType, jsontext.Value)) *rpcConn {
+	c := &rpcConn{to: to, event: event, gone: make(chan struct{})}
+	go func() {
+		from.CloseWithError(c.read(from)) // what the host writes has no reader any more
+		close(c.gone)
+	}()
 	return c
 }
 
 // read takes the lines of the host until there are no more.
-func (c *rpcConn) read(from *io.PipeReader) {
-	in := bufio.NewReaderSize(from, 64<<10)
-	for {
+func (c *rpcConn) read(from io.Reader) error {
+	for in := bufio.NewReaderSize(from, 64<<10); ; {
 		line, err := in.ReadBytes('\n')
+		if err != nil {
+			return err
+		}
 		var a rpcAnswer
-		if err == nil {
-			err = json.Unmarshal(line, &a)
+		if err := json.Unmarshal(line, &a); err != nil {
+			return err
 		}
-		switch {
-		case err != nil:
-			from.CloseWithError(err) // what the host writes has no reader any more
-			if c.over = err; errors.Is(err, io.EOF) || errors.Is(err, io.ErrClosedPipe) {
-				c.over = errHostEnded
-			}
-			close(c.gone)
-			return
-		case a.ID == nil:
+		if a.ID == nil {
 			c.event(a.Params.Type, a.Params.Payload)
-			continue
-		}
-		c.mu.Lock()
-		to := c.waiting[*a.ID]
-		delete(c.waiting, *a.ID)
-		c.mu.Unlock()
-		if to != nil {
-			to <- a
+		} else if to, ok := c.waiting.LoadAndDelete(*a.ID); ok {
+			to.(chan rpcAnswer) <- a
 		}
 	}
 }
 
-var errHostEnded = errors.New("the host has ended")
-
 // call makes a request and decodes its answer into result, unless that is nil.
 func (c *rpcConn) call(ctx context.Context, method string, params, result any) error {
-	answer := make(chan rpcAnswer, 1)
-	c.mu.Lock()
-	c.last++
-	id := c.last
-	c.waiting[id] = answer
-	c.mu.Unlock()
 	raw, err := protocol.AppendJSON(nil, params)
 	if err != nil {
 		return err
 	}
-	line := wire.AppendCall(nil, jsontext.Value(strconv.Itoa(id)), method, raw)
-	c.writing.Lock()
-	_, err = c.to.Write(append(line, '\n')) // of a host that has ended, gone tells
-	c.writing.Unlock()
+	id, answer := c.last.Add(1), make(chan rpcAnswer, 1)
+	c.waiting.Store(id, answer)
+	line := wire.AppendCall(nil, jsontext.Value(strconv.FormatInt(id, 10)), method, raw)
+	_, _ = c.to.Write(append(line, '\n')) // of a host that has ended, gone tells
 	select {
 	case a := <-answer:
-		switch {
-		case a.Error != nil:
+		if a.Error != nil {
 			return errors.New(a.Error.Message)
-		case result != nil:
-			return json.Unmarshal(a.Result, result)
 		}
-		return nil
+		if result == nil {
+			return nil
+		}
+		return json.Unmarshal(a.Result, result)
 	case <-c.gone:
-		return cmp.Or(c.over, err)
+		return errHostEnded
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}

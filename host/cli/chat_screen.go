@@ -32,15 +32,15 @@ const (
 
 // chatScreen is a terminal on which a person types while an answer is written. Below what is written stands the line
 // that is typed, behind a prompt or a question. Where there is such a line, the answer goes on above it by whole lines.
+// As long as it is not open it shows nothing.
 type chatScreen struct {
-	out       *os.File
 	color     bool
 	interrupt func(typed bool) (end bool)                     // Ctrl-C
 	words     func(before string) (word string, all []string) // Tab: the word begun, and what it may become
 	restore   func()
 
 	mu     sync.Mutex    // guards the fields below
-	over   bool          // the terminal is restored
+	out    *os.File      // nil = it is not open
 	ready  bool          // a message is waited for
 	asked  *chatQuestion // nil = no question is open
 	typed  chatLine
@@ -58,23 +58,25 @@ type chatQuestion struct {
 	answer chan string // closed where nobody answers
 }
 
-// newChatScreen makes a screen of the terminal that in and out are, until restore.
-func newChatScreen(in, out *os.File, color bool, past *chatLines) (*chatScreen, error) {
+// open begins to use the terminal that in and out are, until close.
+func (s *chatScreen) open(in, out *os.File, color bool, past *chatLines) error {
 	before, err := term.MakeRaw(int(in.Fd()))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	s := &chatScreen{out: out, color: color, typed: chatLine{past: past}}
-	s.answer.columns = s.columns
-	s.restore = func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.over = true
-		_, _ = s.out.WriteString("\x1b[?2004l") // a terminal that is gone shows nothing
-		_ = term.Restore(int(in.Fd()), before)
-	}
-	_, err = s.out.WriteString("\x1b[?2004h") // pasted text comes between keyPasteBegin and keyPasteEnd
-	return s, err
+	s.out, s.color, s.typed.past, s.answer.columns = out, color, past, s.columns
+	s.restore = func() { _ = term.Restore(int(in.Fd()), before) }
+	s.writeLocked("\x1b[?2004h") // pasted text comes between keyPasteBegin and keyPasteEnd
+	return nil
+}
+
+// close gives the terminal back.
+func (s *chatScreen) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.writeLocked("\x1b[?2004l")
+	s.restore()
+	s.out = nil
 }
 
 // lines gives what is typed, message by message, until the end of the input. It does not end with the screen: a read
@@ -309,7 +311,7 @@ func times(n int, direction rune) string {
 
 // writeLocked writes to the terminal.
 func (s *chatScreen) writeLocked(text string) {
-	if text != "" && !s.over {
+	if text != "" && s.out != nil {
 		_, _ = s.out.WriteString(strings.ReplaceAll(text, "\n", "\r\n")) // a terminal that is gone shows nothing
 	}
 }
@@ -365,16 +367,16 @@ func (s *chatScreen) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// open begins a line that closing ends, if nothing comes in between.
-func (s *chatScreen) open(kind, style, text string) {
+// begun begins a line that ended ends, if nothing comes in between.
+func (s *chatScreen) begun(kind, style, text string) {
 	defer s.begin()()
 	s.freshLocked()
 	s.kind = kind
 	s.styledLocked(style, text)
 }
 
-// closing ends the line of a kind; false = it is not open any more.
-func (s *chatScreen) closing(kind, style, text string) bool {
+// ended ends the line of a kind; false = others came in between.
+func (s *chatScreen) ended(kind, style, text string) bool {
 	defer s.begin()()
 	if s.kind != kind {
 		return false

@@ -83,7 +83,6 @@ func TestChatRefuses(t *testing.T) {
 		{2, `--thinking "much": should be one of off`, "hi", []string{"--llm", "http://127.0.0.1:9/v1", "--model", "m", "--thinking", "much"}},
 		{3, "--api-key-env: there is no variable \"EMPTY\"", "hi", []string{"--llm", "http://127.0.0.1:9/v1", "--model", "m", "--api-key-env", "EMPTY"}},
 		{2, "stdin holds no message", " \n", []string{"--llm", "http://127.0.0.1:9/v1", "--model", "m"}},
-		{2, `"x.txt" is not an image`, "hi", []string{"--llm", "http://127.0.0.1:9/v1", "--model", "m", "--image", "x.txt"}},
 		{1, "no saved chat", "hi", []string{"--llm", "http://127.0.0.1:9/v1", "--model", "m", "--continue"}},
 		{2, "--max-turns 1001: should be between 1 and 1000", "hi", []string{"--llm", "http://127.0.0.1:9/v1", "--model", "m", "--max-turns", "1001"}},
 		{1, "there is none of no_such_tool", "hi", []string{"--llm", "http://127.0.0.1:9/v1", "--model", "m", "--tools", "no_such_tool"}},

@@ -161,15 +161,41 @@ func TestChatOnATerminal(t *testing.T) {
 
 	p.types("/help\r")
 	p.await("/model")
-	p.await("/image FILE")
+	p.await("/undo [STEPS]")
 	p.await("\r> ")
-	p.types("/nothing\r")
-	p.await("unknown command: /nothing")
+	p.types("/nothing\r/Hlep\r/auth\r")
+	p.await("unknown command: /nothing; /help lists")
+	p.await(`did you mean "/help"?`)
+	p.await("unknown command: /auth")
 	p.await("\r> ")
 	p.types("left alone\x03") // what is typed is taken back
 	p.types("\x03")
 	p.await("Ctrl-C once more")
 	p.types("\x03")
+	p.ends(0)
+}
+
+// Keys move in a line by characters, however wide they are. A question leaves what was typed before for later.
+func TestChatEdits(t *testing.T) {
+	t.Parallel()
+	model := llm.New(t, llm.Text("one"), llm.Text("two"))
+	p := newTypist(t, workDir(t), nil, "--llm", model.URL, "--model", "m")
+	p.types("\u4e3bx y")
+	p.await("> \u4e3bx y")
+	p.types("\x1b[D\x1b[D\x1b[D")
+	p.await("> \u4e3bx y\r\x1b[4C") // behind the prompt and a character of two columns
+	p.types("\u3042e\u0301\x7f\x1bOF!\x1b[1;5Dz\x01\x1b[3~\x05\x17end\r")
+	p.await("one")
+	p.await("\r> ")
+	p.types(strings.Repeat("a", 60)) // more than a row
+	p.await("> " + strings.Repeat("a", 58) + "\r\naa")
+	p.types("\x01\x0b\x1b[A\x1b[A\x1b[B\x1b[A\x0c\r")
+	p.await("two")
+	p.await("\r> ")
+	all := model.Requests()
+	assert.Equal(t, all[0].Last("user"), "\u3042x end")
+	assert.Equal(t, all[1].Last("user"), "\u3042x end")
+	p.types("\x04")
 	p.ends(0)
 }
 
