@@ -74,7 +74,7 @@ func (s *chatScreen) open(in, out *os.File, color bool, past *chatLines) error {
 func (s *chatScreen) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.writeLocked("\x1b[?2004l")
+	s.writeLocked(s.eraseLocked() + s.belowLocked() + "\x1b[?2004l")
 	s.restore()
 	s.out = nil
 }
