@@ -173,7 +173,7 @@ func (t *chat) once(ctx context.Context) error {
 		select {
 		case text := <-read:
 			if strings.TrimSpace(text) == "" {
-				return fail(exitUsage, errors.New("stdin holds no message; a2e chat sends what it reads there, all of it, as one"))
+				return fail(exitUsage, errors.New("stdin holds no message; a2e chat sends all of it as one"))
 			}
 			if err := t.send(ctx, text); err != nil {
 				return fail(exitFailed, err)

@@ -131,8 +131,9 @@ func (t *chat) help(context.Context, string) error {
 		}
 		t.screen.line("", "  "+c.name+" "+c.args+between+c.help)
 	}
-	t.screen.line(styleDim, "@FILE in a message sends a file of text or an image. Tab completes, the arrow keys bring back "+
-		"earlier messages, \\ at the end of a line begins another one. /diff and /undo need checkpoints: true in the config.")
+	t.screen.line(styleDim, "@FILE in a message sends a file of text or an image. Tab completes, the arrow keys\n"+
+		"bring back earlier messages, and \\ at the end of a line begins another one.\n"+
+		"/diff and /undo need checkpoints: true in the config.")
 	return nil
 }
 
@@ -195,9 +196,9 @@ func (t *chat) model(ctx context.Context, rest string) error {
 		if name == "" || !slices.Contains([]string{number, m.ID, m.Provider}, name) {
 			continue
 		}
-		err := t.call(ctx, wire.ModelSelect, map[string]any{
-			"model_id": m.ID, "provider": m.Provider, "thinking_level": strings.ToUpper(cmp.Or(strings.TrimSpace(level), m.Thinking)),
-		}, &list)
+		level = strings.ToUpper(cmp.Or(strings.TrimSpace(level), m.Thinking))
+		selected := map[string]any{"model_id": m.ID, "provider": m.Provider, "thinking_level": level}
+		err := t.call(ctx, wire.ModelSelect, selected, &list)
 		if err == nil {
 			t.screen.line(styleDim, m.ID+", thinking "+strings.ToLower(list.Thinking))
 		}
