@@ -177,13 +177,11 @@ func listTrusted(sys *System, list trust.List) error {
 }
 
 // printAsked shows what a file sets.
-func printAsked(w io.Writer, name string, asked []config.Asked, variables []string) error {
+func printAsked(w io.Writer, name string, asked []config.Setting, variables []string) error {
 	does := make(map[string][]string)
-	for _, a := range asked {
-		for _, set := range a.Settings {
-			effect := effectOf(set.Path)
-			does[effect] = append(does[effect], "  "+oneLine(set.Path)+": "+oneLine(shownValue(set))+"\n")
-		}
+	for _, set := range asked {
+		effect := effectOf(set.Path)
+		does[effect] = append(does[effect], "  "+oneLine(set.Path)+": "+oneLine(shownValue(set))+"\n")
 	}
 	var b strings.Builder
 	if len(asked) == 0 {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 
@@ -18,62 +19,72 @@ import (
 	"a2e/host/auth"
 	"a2e/host/schema"
 	"a2e/host/store"
+	"a2e/host/yamltree"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
 )
 
-// check settles the paths of c and checks what the struct tags cannot. root is
-// nil when there is no file.
-func (d *decoder) check(c *Config, root *node, src Source) {
-	place := func(keys ...string) *node { return place(root, keys...) }
+// check settles the paths of c and checks what the struct tags cannot.
+func (d *decoder) check(c *Config, src Source) {
 	if c.HostID == "" || len(c.HostID) > 256 || strings.ContainsFunc(c.HostID, unicode.IsControl) {
-		d.fail(place("host_id"), "host_id must be a name of 1 to 256 bytes in one line")
+		d.fail(d.at("host_id"), "host_id must be a name of 1 to 256 bytes in one line")
 	}
-	d.checkAuth(c, root)
-	d.checkGroups(c.Groups, place)
+	d.checkAuth(c)
+	d.checkGroups(c.Groups)
 	home := homeDir(src.Getenv)
-	shown := c.Workspace
-	c.Workspace = resolve(src.Dir, untilde(home, c.Workspace))
-	if n := place("workspace"); strings.Contains(n.Text, "${") {
-		shown = n.Text
-	}
+	in := func(dir, path string) string { return resolve(dir, untilde(home, path)) }
+	at, shown := d.at("workspace"), asWritten(d.at("workspace"), c.Workspace)
+	c.Workspace = in(src.Dir, c.Workspace)
 	if fi, err := os.Stat(c.Workspace); err != nil {
-		d.fail(place("workspace"), "workspace %s cannot be used: %v", shown, cause(err))
+		d.fail(at, "workspace %s cannot be used: %v", shown, cause(err))
 	} else if !fi.IsDir() {
-		d.fail(place("workspace"), "workspace %s must be a folder", shown)
+		d.fail(at, "workspace %s must be a folder", shown)
 	}
-	if c.StateDir == "" {
-		d.fail(place("state_dir"), "state_dir must not be empty")
-	}
-	c.StateDir = resolve(src.Dir, untilde(home, c.StateDir))
+	c.StateDir = in(src.Dir, c.StateDir)
 	if fi, err := os.Stat(c.StateDir); err == nil && !fi.IsDir() {
-		d.fail(place("state_dir"), "state_dir must be a folder; there is a file of that name")
+		d.fail(d.at("state_dir"), "state_dir must be a folder; there is a file of that name")
 	}
-	d.checkState(c, place("state"))
+	d.checkState(c)
 	var err error
 	if c.Agent, err = agentOf(src.Getenv); err != nil {
-		d.fail(place(), "%v", err)
+		d.fail(d.at(), "%v", err)
 	} else if c.Agent != nil {
 		d.secrets.AddSecret(c.Agent.Token)
 	}
-	d.checkChildren(&c.Children, home, src.Dir, place)
-	d.checkAudit(&c.Audit, place)
-	c.Audit.Path = resolve(c.StateDir, untilde(home, c.Audit.Path))
-	if c.Audit.KeyFile != "" {
-		c.Audit.KeyFile = resolve(c.StateDir, untilde(home, c.Audit.KeyFile))
+	for i, path := range c.Children.Read {
+		at := below(d.at("children", "read"), strconv.Itoa(i))
+		if c.Children.Read[i], err = filepath.Abs(in(src.Dir, path)); err == nil && path != "" {
+			_, err = os.Stat(c.Children.Read[i])
+		}
+		if err != nil {
+			d.fail(at, "children.read[%d]: %s cannot be read: %v", i, asWritten(at, path), cause(err))
+		}
 	}
-	d.wallOff(c, root, src)
+	d.checkAudit(&c.Audit)
+	c.Audit.Path = in(c.StateDir, c.Audit.Path)
+	if c.Audit.KeyFile != "" {
+		c.Audit.KeyFile = in(c.StateDir, c.Audit.KeyFile)
+	}
+	d.wallOff(c, src)
+}
+
+// asWritten returns a path as a message shows it: with its variables, not with what they hold.
+func asWritten(at *node, path string) string {
+	if strings.Contains(at.Text, "${") {
+		return at.Text
+	}
+	return path
 }
 
 // checkState finds addresses that are none.
-func (d *decoder) checkState(c *Config, at *node) {
+func (d *decoder) checkState(c *Config) {
 	address := c.Postgres()
 	if address == "" {
 		return
 	}
 	server, _, _, err := store.PostgresConfig(address)
 	if err != nil {
-		d.fail(at, "state %v; or sqlite: for a file in state_dir", err)
+		d.fail(d.at("state"), "state %v; or sqlite: for a file in state_dir", err)
 		return
 	}
 	d.secrets.AddSecret(server.Password)
@@ -92,10 +103,10 @@ func (c *Config) Postgres() string {
 const maxGroup = 256
 
 // checkGroups finds names that cannot be called, and tools that are in two groups.
-func (d *decoder) checkGroups(groups Groups, place func(keys ...string) *node) {
+func (d *decoder) checkGroups(groups Groups) {
 	in := make(map[string]string)
 	for _, group := range slices.Sorted(maps.Keys(groups)) {
-		at, names := place("groups", group), groups[group]
+		at, names := d.at("groups", group), groups[group]
 		switch {
 		case !protocol.IsTaskName(group):
 			d.fail(at, "groups: %.64q is not a valid group name; write 1 to %d bytes without spaces", group,
@@ -123,24 +134,16 @@ func (d *decoder) checkGroups(groups Groups, place func(keys ...string) *node) {
 // maxAgentID is the most bytes that a handshake takes as an agent's name.
 const maxAgentID = 1 << 10
 
-// checkAuth finds tokens that nobody can bring, or that could be for two agents. It shows
-// none.
-func (d *decoder) checkAuth(c *Config, root *node) {
+// checkAuth finds tokens that could be for two agents, and names that no agent can have. It shows no token.
+func (d *decoder) checkAuth(c *Config) {
 	seen := map[[sha256.Size]byte]string{c.AuthToken.Hash(): "auth_token"}
 	for i, a := range c.Auth {
-		name := fmt.Sprintf("auth[%d]", i)
-		at := place(root)
-		if list := root.At("auth"); list != nil && i < len(list.Items) {
-			at = list.Items[i]
-		}
-		switch before := seen[a.Token.Hash()]; {
-		case at.At("token") == nil: // that was said
-		case a.Token.Reveal() == "":
-			d.fail(at, "%s.token must not be empty", name)
-		case before != "":
+		name, at := fmt.Sprintf("auth[%d]", i), below(d.at("auth"), strconv.Itoa(i))
+		hash := a.Token.Hash()
+		if before := seen[hash]; before != "" && a.Token.Reveal() != "" {
 			d.fail(at, "%s.token is the same as that of %s; each agent needs its own", name, before)
 		}
-		seen[a.Token.Hash()] = name
+		seen[hash] = name
 		if at.At("agent_id") != nil && a.AgentID == "" || len(a.AgentID) > maxAgentID {
 			d.fail(at, "%s.agent_id must be a name of 1 to %d bytes", name, maxAgentID)
 		}
@@ -150,55 +153,12 @@ func (d *decoder) checkAuth(c *Config, root *node) {
 	}
 }
 
-func (d *decoder) checkAudit(a *Audit, place func(...string) *node) {
-	if a.Path == "" {
-		d.fail(place("audit", "path"), "audit.path must not be empty")
-	}
+func (d *decoder) checkAudit(a *Audit) {
 	switch key := a.Key.Reveal(); {
 	case key != "" && a.KeyFile != "":
-		d.fail(place("audit", "key_file"), "audit.key and audit.key_file: set one of them")
+		d.fail(d.at("audit", "key_file"), "audit.key and audit.key_file: set one of them")
 	case key != "" && len(key) < 16:
-		d.fail(place("audit", "key"), "audit.key must have 16 characters or more")
-	}
-}
-
-// The least that a child starts with.
-const (
-	leastMemoryBytes = 64 << 20
-	leastOpenFiles   = 16
-)
-
-// checkChildren makes the paths absolute, as the sandbox wants them, and finds
-// bounds that no program could start under.
-func (d *decoder) checkChildren(c *Children, home, dir string, place func(...string) *node) {
-	for i, path := range c.Read {
-		n, shown := place("children", "read"), path
-		if i < len(n.Items) {
-			n = n.Items[i]
-		}
-		if strings.Contains(n.Text, "${") {
-			shown = n.Text
-		}
-		if path == "" {
-			d.fail(n, "children.read[%d] must not be empty", i)
-			continue
-		}
-		abs, err := filepath.Abs(resolve(dir, untilde(home, path)))
-		if err == nil {
-			_, err = os.Stat(abs)
-		}
-		if err != nil {
-			d.fail(n, "children.read[%d]: %s cannot be read: %v", i, shown, cause(err))
-		}
-		c.Read[i] = abs
-	}
-	for _, b := range []struct {
-		key          string
-		value, least int64
-	}{{"memory_bytes", c.MemoryBytes, leastMemoryBytes}, {"address_bytes", c.AddressBytes, leastMemoryBytes}, {"open_files", c.OpenFiles, leastOpenFiles}} {
-		if b.value > 0 && b.value < b.least {
-			d.fail(place("children", b.key), "children.%s must be %d or more, 0 for the default, or -1 for no bound", b.key, b.least)
-		}
+		d.fail(d.at("audit", "key"), "audit.key must have 16 characters or more")
 	}
 }
 
@@ -288,20 +248,7 @@ func defaultStateDir(getenv func(string) string) string {
 }
 
 // Problem is one thing that is wrong in a file.
-type Problem struct {
-	File    string
-	Line    int // from 1; 0 = the file as a whole
-	Column  int // from 1, in characters
-	Message string
-}
-
-// String returns FILE:LINE:COLUMN: MESSAGE.
-func (p Problem) String() string {
-	if p.Line == 0 {
-		return p.File + ": " + p.Message
-	}
-	return fmt.Sprintf("%s:%d:%d: %s", p.File, p.Line, p.Column, p.Message)
-}
+type Problem = yamltree.Problem
 
 // Warning is one thing that is accepted without effect.
 type Warning = Problem
@@ -336,10 +283,14 @@ func problemsError(problems []Problem) error {
 	if len(problems) == 0 {
 		return nil
 	}
+	sortProblems(problems)
+	return &Error{Problems: slices.Compact(problems)}
+}
+
+func sortProblems(problems []Problem) {
 	slices.SortStableFunc(problems, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
-	return &Error{Problems: slices.Compact(problems)}
 }
 
 // Suggest says what would be right instead of s.

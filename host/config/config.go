@@ -14,7 +14,9 @@
 //	doc:"text"         description in the schema
 //	enum:"a,b"         the texts allowed
 //	min:"1" max:"9"    bounds of a number
+//	least:"9"          a number below is 0 or -1
 //	required:"true"    the key must be there
+//	filled:"yes"       a text that must not be empty
 //	secret:"yes"       a text that nothing may show, as what stands under that key
 //	shown:"yes"        a text that anybody may see, also where it comes from a variable
 package config
@@ -59,7 +61,7 @@ type Config struct {
 	AuthToken   Secret       `yaml:"auth_token"`
 	Auth        []AgentToken `yaml:"auth"`
 	Workspace   string       `yaml:"workspace" shown:"yes"`
-	StateDir    string       `yaml:"state_dir" shown:"yes"`
+	StateDir    string       `yaml:"state_dir" shown:"yes" filled:"yes"`
 	State       Secret       `yaml:"state"`
 	MaxParallel int          `yaml:"max_parallel" min:"1" max:"1024" doc:"Requests at once: 4, or 16 for MCP alone."`
 	Events      Events       `yaml:"events" enum:"invoke,namespaced"`
@@ -86,7 +88,7 @@ func (c *Config) OffNote() string {
 
 // AgentToken is a token for one agent.
 type AgentToken struct {
-	Token   Secret `yaml:"token" required:"true" doc:"Token that the agent must present. Best as a variable: ${A2E_TOKEN_OF_ALICE}."`
+	Token   Secret `yaml:"token" required:"true" filled:"yes"`
 	AgentID string `yaml:"agent_id" required:"true" shown:"yes" doc:"The agent that it is for: the session's agent_id, which a handshake may leave out."`
 }
 
@@ -111,7 +113,7 @@ type Limits struct {
 // on, an empty one too; without the section it is off.
 type Audit struct {
 	Enabled         bool            `yaml:"enabled" doc:"Whether entries are written."`
-	Path            string          `yaml:"path" shown:"yes" doc:"The log file, relative to state_dir."`
+	Path            string          `yaml:"path" shown:"yes" filled:"yes" doc:"The log file, relative to state_dir."`
 	Key             Secret          `yaml:"key" doc:"The key that signs the entries, 16 characters or more, as ${VAR}; whoever has it can forge the log."`
 	KeyFile         string          `yaml:"key_file" doc:"The file with that key, relative to state_dir; made when there is none. Without key and key_file it is one in the user's config folder."`
 	SessionIDSource SessionIDSource `yaml:"session_id_source" enum:"uuid,host_id" doc:"What the entries carry as session_id: the session's own id, or host_id."`
@@ -193,11 +195,11 @@ type Groups map[string][]string
 // the workspace, and what they may use: 0 is the default, -1 leaves what the
 // host has.
 type Children struct {
-	Read         []string `yaml:"read" shown:"yes" doc:"Further files and folders that they may read, relative to the current folder. They must exist."`
-	MemoryBytes  int64    `yaml:"memory_bytes" min:"-1" doc:"Memory of a child and all that it starts, together; 0 = half of the machine's, but at least 4 GiB; -1 = no bound."`
-	AddressBytes int64    `yaml:"address_bytes" min:"-1" doc:"Address space of each process. Some programs reserve far more than they use. 0 or -1 = no bound."`
+	Read         []string `yaml:"read" shown:"yes" filled:"yes"`
+	MemoryBytes  int64    `yaml:"memory_bytes" min:"-1" least:"67108864"`
+	AddressBytes int64    `yaml:"address_bytes" min:"-1" least:"67108864"`
 	FileBytes    int64    `yaml:"file_bytes" min:"-1" doc:"Largest file that they may write; 0 = 2 GiB, -1 = no bound."`
-	OpenFiles    int64    `yaml:"open_files" min:"-1" doc:"Open files of each process; 0 = 16384, -1 = what the host may have."`
+	OpenFiles    int64    `yaml:"open_files" min:"-1" least:"16"`
 	Processes    int64    `yaml:"processes" min:"-1" doc:"Processes and threads that one child may have with all its descendants; 0 = 1024, -1 = no bound."`
 	DiskBytes    int64    `yaml:"disk_bytes" min:"-1" doc:"What all children together may leave in their homes, temporary and scratch folders, and in the folders of env workspace; 0 = 8 GiB; -1 = no bound. It is checked every second: the children that use the fullest folder are ended and the folder is emptied."`
 	CPUSeconds   int64    `yaml:"cpu_seconds" min:"-1" doc:"Processor time of each process; 0 and -1 = no bound."`
@@ -205,7 +207,7 @@ type Children struct {
 
 // Plugin is one entry of `plugins`.
 type Plugin struct {
-	Name      string  `yaml:"name" required:"true" doc:"Unique name of the plugin."`
+	Name      string  `yaml:"name" required:"true" filled:"yes" doc:"Unique name of the plugin."`
 	Type      string  `yaml:"type" required:"true" doc:"What it is; after loading never an alias."`
 	Enabled   bool    `yaml:"-"` // from metadata
 	Priority  int     `yaml:"-"` // from metadata; higher is asked first

@@ -1,17 +1,19 @@
 package config
 
 import (
+	"cmp"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"io"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
 
 	"a2e/host/redact"
+	"a2e/host/yamltree"
 )
 
 var (
@@ -22,9 +24,11 @@ var (
 
 // decoder fills Go values from nodes and gathers what is wrong.
 type decoder struct {
-	getenv   func(string) string
-	secrets  *redact.Set // gets the values that nothing may show
+	getenv   func(string) string // nil = variables are not put in
+	secrets  *redact.Set         // gets the values that nothing may show
 	problems []Problem
+	warnings []Warning
+	root     *node    // of the file; nil = there is none
 	types    []string // of plugins; see knownTypes
 }
 
@@ -37,9 +41,12 @@ func (d *decoder) fail(at placed, format string, args ...any) {
 	}
 }
 
+func (d *decoder) warn(at placed, format string, args ...any) {
+	d.warnings = append(d.warnings, problemAt(at, format, args...))
+}
+
 func problemAt(at placed, format string, args ...any) Problem {
-	p := at.Where()
-	return Problem{File: p.File, Line: p.Line, Column: p.Column, Message: fmt.Sprintf(format, args...)}
+	return Problem{Place: at.Where(), Message: fmt.Sprintf(format, args...)}
 }
 
 // value decodes n into v. path names n in messages; rules are the tags of the
@@ -48,23 +55,14 @@ func (d *decoder) value(n *node, v reflect.Value, path string, rules reflect.Str
 	switch v.Type() {
 	case secretType:
 		if s, ok := d.textOf(n, path, rules); ok {
-			if key := lastKey(path); key == "key" {
-				d.secrets.AddSecret(s)
-			} else { // it may be an address, or a header
-				d.secrets.Add(key, s)
-			}
+			d.hide(lastKey(path), s)
 			v.Set(reflect.ValueOf(NewSecret(s)))
 		}
 		return
 	case optionsType:
-		if n.Kind != mapping {
-			d.wrong(n, path, "a mapping, such as {key: value}")
-			return
+		if d.is(n, mapping, path) {
+			v.Set(reflect.ValueOf(d.options(n, path)))
 		}
-		v.Set(reflect.ValueOf(Options{path: path, node: n, getenv: d.getenv, secrets: d.secrets}))
-		return
-	case durationType:
-		d.duration(n, v, path)
 		return
 	}
 	switch v.Kind() {
@@ -82,9 +80,9 @@ func (d *decoder) value(n *node, v reflect.Value, path string, rules reflect.Str
 	case reflect.Struct:
 		if name := rules.Get("switch"); name != "" {
 			d.section(n, v, path, name)
-			return
+		} else {
+			d.object(n, v, path)
 		}
-		d.object(n, v, path)
 	case reflect.Map:
 		d.dictionary(n, v, path, rules)
 	case reflect.Slice:
@@ -92,6 +90,38 @@ func (d *decoder) value(n *node, v reflect.Value, path string, rules reflect.Str
 	default:
 		d.scalar(n, v, path, rules)
 	}
+}
+
+// hide keeps the value of a Secret from being shown.
+func (d *decoder) hide(key, value string) {
+	if key == "key" {
+		d.secrets.AddSecret(value)
+	} else { // it may be an address, or a header
+		d.secrets.Add(key, value)
+	}
+}
+
+// options are those at n, to be decoded later.
+func (d *decoder) options(n *node, path string) Options {
+	return Options{path: path, node: n, getenv: d.getenv, secrets: d.secrets}
+}
+
+// is reports whether n is a mapping or a list, as it must be.
+func (d *decoder) is(n *node, kind yamltree.Kind, path string) bool {
+	if n.Kind == kind {
+		return true
+	}
+	right := "a mapping, such as {key: value}"
+	switch {
+	case kind == list && lastKey(path) == "command":
+		right = "a list, such as [program, argument]"
+	case kind == list:
+		right = "a list, such as [a, b]"
+	case path == top:
+		right = "a mapping, such as max_parallel: 4 (a space follows the colon)"
+	}
+	d.wrong(n, path, right)
+	return false
 }
 
 // wrong reports a value of another type than it should be.
@@ -124,10 +154,10 @@ func (d *decoder) section(n *node, v reflect.Value, path, name string) {
 	on, is := booleans(n.Text)
 	switch {
 	case n.Kind == mapping:
-		v.FieldByIndex(f.index).SetBool(true)
+		v.FieldByIndex(f.Index).SetBool(true)
 		d.object(n, v, path)
 	case n.Kind == scalar && n.Plain && is:
-		v.FieldByIndex(f.index).SetBool(on)
+		v.FieldByIndex(f.Index).SetBool(on)
 	default:
 		d.wrong(n, path, "true, false or a mapping, such as {key: value}")
 	}
@@ -135,16 +165,10 @@ func (d *decoder) section(n *node, v reflect.Value, path, name string) {
 
 // object decodes a mapping into a struct; keys without a value keep the default.
 func (d *decoder) object(n *node, v reflect.Value, path string) {
-	if n.Kind != mapping {
-		right := "a mapping, such as {key: value}"
-		if path == top {
-			right = "a mapping, such as max_parallel: 4 (a space follows the colon)"
-		}
-		d.wrong(n, path, right)
+	if !d.is(n, mapping, path) {
 		return
 	}
 	fields := fieldsOf(v.Type())
-	given := map[string]bool{}
 	for _, m := range n.Members {
 		f, ok := fields.find(m.Key)
 		if !ok {
@@ -158,15 +182,14 @@ func (d *decoder) object(n *node, v reflect.Value, path string) {
 			d.fail(m, "unknown key %s in %s: %s", named(m.Key), path, hint)
 			continue
 		}
-		given[m.Key] = true
 		if !m.Value.Null() {
-			d.value(m.Value, v.FieldByIndex(f.index), joined(path, m.Key), f.tag)
-		} else if f.tag.Get("required") != "" {
+			d.value(m.Value, v.FieldByIndex(f.Index), joined(path, m.Key), f.Tag)
+		} else if f.Tag.Get("required") != "" {
 			d.fail(m.Value, "%s must not be empty", joined(path, m.Key))
 		}
 	}
 	for _, f := range fields {
-		if f.tag.Get("required") != "" && !given[f.name] {
+		if f.Tag.Get("required") != "" && n.At(f.name) == nil {
 			d.fail(n, "%s needs the key %q", path, f.name)
 		}
 	}
@@ -186,12 +209,7 @@ func joined(path, key string) string {
 }
 
 func (d *decoder) dictionary(n *node, v reflect.Value, path string, rules reflect.StructTag) {
-	if n.Kind != mapping {
-		d.wrong(n, path, "a mapping, such as {key: value}")
-		return
-	}
-	if v.Type().Key().Kind() != reflect.String {
-		d.fail(n, "%s cannot be set: its Go type has keys that are not strings", path)
+	if !d.is(n, mapping, path) {
 		return
 	}
 	out := reflect.MakeMapWithSize(v.Type(), len(n.Members))
@@ -212,12 +230,7 @@ func shortKey(key string) string {
 }
 
 func (d *decoder) slice(n *node, v reflect.Value, path string, rules reflect.StructTag) {
-	if n.Kind != list {
-		example := "[a, b]"
-		if lastKey(path) == "command" {
-			example = "[program, argument]"
-		}
-		d.wrong(n, path, "a list, such as "+example)
+	if !d.is(n, list, path) {
 		return
 	}
 	out := reflect.MakeSlice(v.Type(), len(n.Items), len(n.Items))
@@ -231,17 +244,11 @@ func (d *decoder) slice(n *node, v reflect.Value, path string, rules reflect.Str
 // rules of Options.Decode, but puts no variables in: ${…} stays as it is. file is
 // the name for messages. The error is an *Error with every problem.
 func DecodeText(file string, text []byte, dst any) error {
-	v := reflect.ValueOf(dst)
-	if v.Kind() != reflect.Pointer || v.IsNil() || v.Elem().Kind() != reflect.Struct {
-		return errors.New("config: DecodeText needs a pointer to a struct")
-	}
 	root, problems := parse(file, text)
-	if root == nil {
+	if len(problems) > 0 {
 		return problemsError(problems)
 	}
-	d := decoder{problems: problems}
-	d.value(root, v.Elem(), top, "")
-	return problemsError(d.problems)
+	return Options{path: top, node: root}.Decode(dst)
 }
 
 const redacted = redact.Text
@@ -285,48 +292,29 @@ func (Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 
 // field is one key of a struct.
 type field struct {
-	name  string
-	index []int
-	typ   reflect.Type
-	tag   reflect.StructTag
+	name string
+	reflect.StructField
 }
 
 type fields []field
 
-// fieldsOf lists the keys of a struct type in its order.
-func fieldsOf(t reflect.Type) fields {
-	var out fields
-	for i := range t.NumField() {
-		f := t.Field(i)
-		name, option, _ := strings.Cut(f.Tag.Get("yaml"), ",")
-		if name == "-" || (!f.IsExported() && !f.Anonymous) {
-			continue
+// fieldsOf lists the keys of a struct type in its order, those of embedded structs among them.
+func fieldsOf(t reflect.Type) (all fields) {
+	for _, f := range reflect.VisibleFields(t) {
+		name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		if !f.Anonymous && f.IsExported() && name != "-" {
+			all = append(all, field{cmp.Or(name, strings.ToLower(f.Name)), f})
 		}
-		if (option == "inline" || (f.Anonymous && name == "")) && f.Type.Kind() == reflect.Struct {
-			for _, inner := range fieldsOf(f.Type) {
-				inner.index = append([]int{i}, inner.index...)
-				out = append(out, inner)
-			}
-			continue
-		}
-		if !f.IsExported() {
-			continue
-		}
-		if name == "" {
-			name = strings.ToLower(f.Name)
-		}
-		out = append(out, field{name: name, index: []int{i}, typ: f.Type, tag: f.Tag})
 	}
-	return out
+	return all
 }
 
 func (fs fields) find(name string) (field, bool) {
-	for _, f := range fs {
-		if f.name == name {
-			return f, true
-		}
+	i := slices.IndexFunc(fs, func(f field) bool { return f.name == name })
+	if i < 0 {
+		return field{}, false
 	}
-	return field{}, false
+	return fs[i], true
 }
 
 func (fs fields) names() []string {

@@ -59,19 +59,19 @@ func FolderPath(name string) (string, error) {
 // unused tells that nothing in the file counts, and what it asks for; nothing of a file that
 // says nothing.
 func (f *file) unused() []Warning {
-	w := Warning{File: f.name, Message: "not trusted (" + f.err.Error() + "), so it is not used"}
-	switch asked, _, err := Asks(f.name, f.data); {
+	w := Warning{Place: position{File: f.name}, Message: "not trusted (" + f.err.Error() + "), so it is not used"}
+	root, err := asking(f.name, f.data)
+	switch {
 	case f.data == nil:
 	case err != nil:
-		w.Message += "; it also has mistakes: " + firstLine(err)
-	case len(asked) == 0:
+		line, _, _ := strings.Cut(err.Error(), "\n")
+		w.Message += "; it also has mistakes: " + line
+	case root.Kind != mapping:
+		w.Message += "; it asks for " + top
+	case len(root.Members) == 0:
 		return nil
 	default:
-		var names []string
-		for _, a := range asked {
-			names = append(names, a.Path)
-		}
-		w.Message += "; it asks for " + some(names)
+		w.Message += "; it asks for " + some(keysOf(root))
 	}
 	command := "a2e trust"
 	if dir := filepath.Dir(f.name); dir != "." {
@@ -81,40 +81,49 @@ func (f *file) unused() []Warning {
 	return []Warning{w}
 }
 
-// Asks tells what the content of a config sets, and which environment variables it puts in.
-// name is for messages.
-func Asks(name string, content []byte) (asked []Asked, variables []string, err error) {
-	read := parse
-	if filepath.Base(name) == ServersFile {
+// asking reads a file that a folder has for itself: what would count of it.
+func asking(name string, content []byte) (*node, error) {
+	servers, read := filepath.Base(name) == ServersFile, parse
+	if servers {
 		read = parseJSON
 	}
 	root, problems := read(name, content)
 	if len(problems) > 0 { // such as a key that appears twice: then nobody knows what was meant
-		return nil, nil, problemsError(problems)
+		return nil, problemsError(problems)
 	}
-	if root.Kind != mapping && !root.Null() {
-		return []Asked{{top, settings(root, top, nil)}}, nil, nil
+	if servers {
+		root.Members = slices.DeleteFunc(root.Members, func(m member) bool { return m.Key != "mcpServers" })
 	}
+	return root, nil
+}
+
+// keysOf returns the keys of a file, and in the place of plugins and mcpServers what is in them.
+func keysOf(root *node) (names []string) {
 	for _, m := range root.Members {
-		if filepath.Base(name) == ServersFile && m.Key != "mcpServers" {
-			continue // it counts for nothing
-		}
 		if m.Key != "plugins" && m.Key != "mcpServers" || len(m.Value.Members)+len(m.Value.Items) == 0 {
-			asked = append(asked, Asked{shortKey(m.Key), settings(m.Value, m.Key, nil)})
+			names = append(names, shortKey(m.Key))
 			continue
 		}
 		for _, part := range m.Value.Members {
-			asked = append(asked, Asked{joined(m.Key, shortKey(part.Key)), settings(part.Value, joined(m.Key,
-				part.Key), nil)})
+			names = append(names, joined(m.Key, shortKey(part.Key)))
 		}
-		for i, item := range m.Value.Items {
-			at := fmt.Sprintf("%s[%d]", m.Key, i)
-			asked = append(asked, Asked{at, settings(item, at, nil)})
+		for i := range m.Value.Items {
+			names = append(names, fmt.Sprintf("%s[%d]", m.Key, i))
 		}
+	}
+	return names
+}
+
+// Asks tells what the content of a config sets, and which environment variables it puts in.
+// name is for messages.
+func Asks(name string, content []byte) (all []Setting, variables []string, err error) {
+	root, err := asking(name, content)
+	if err != nil || root.Kind == mapping && len(root.Members) == 0 {
+		return nil, nil, err
 	}
 	eachVariable(root, func(name string) { variables = append(variables, name) })
 	slices.Sort(variables)
-	return asked, slices.Compact(variables), nil
+	return settings(root, top, nil), slices.Compact(variables), nil
 }
 
 // eachVariable returns the names of the variables in n.
@@ -137,17 +146,6 @@ func some(names []string) string {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNamed], ", "), len(names)-maxNamed)
 	}
 	return strings.Join(names, ", ")
-}
-
-func firstLine(err error) string {
-	line, _, _ := strings.Cut(err.Error(), "\n")
-	return line
-}
-
-// Asked is one key at the top of a file.
-type Asked struct {
-	Path     string    // such as limits; what does not look like a key is hidden
-	Settings []Setting // all that stands there
 }
 
 // Setting is one value of a file.

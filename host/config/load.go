@@ -75,7 +75,7 @@ func read(src Source, f *file) (*Config, []Warning, error) {
 	c := Default(src)
 	d := decoder{getenv: src.Getenv, secrets: c.Secrets, types: knownTypes(src.Available)}
 	if f.name == "" {
-		d.check(c, nil, src)
+		d.check(c, src)
 		if len(d.problems) > 0 {
 			return nil, nil, fmt.Errorf("without a config file: %s", d.problems[0].Message)
 		}
@@ -85,42 +85,39 @@ func read(src Source, f *file) (*Config, []Warning, error) {
 	if root == nil {
 		return nil, nil, problemsError(problems)
 	}
-	d.problems = problems
-	g := python{d: &d}
+	d.problems, d.root = problems, root
 	c.File, c.Named = f.path, f.named
-	d.config(root, c, src, &g)
-	d.check(c, root, src)
+	d.config(c, src)
+	d.check(c, src)
+	sortProblems(d.warnings)
 	if err := problemsError(d.problems); err != nil {
 		return nil, nil, err
 	}
-	return c, g.all(), nil
+	return c, d.warnings, nil
 }
 
 // config decodes the file's mapping into c.
-func (d *decoder) config(root *node, c *Config, src Source, g *python) {
-	g.top(root)
-	plugins, servers := root.At("plugins"), root.At("mcpServers")
-	root.Members = slices.DeleteFunc(root.Members, func(m member) bool {
-		return m.Key == "plugins" || m.Key == "mcpServers"
-	})
-	c.Audit.Enabled = root.At("audit") != nil
-	d.value(root, reflect.ValueOf(c).Elem(), top, "")
+func (d *decoder) config(c *Config, src Source) {
+	d.adapt()
+	plugins, servers := take(d.root, "plugins").Value, take(d.root, "mcpServers").Value
+	c.Audit.Enabled = d.root.At("audit") != nil
+	d.value(d.root, reflect.ValueOf(c).Elem(), top, "")
 	if plugins != nil && !plugins.Null() {
-		c.Plugins, c.Off = d.plugins(plugins, src.Available, g)
+		c.Plugins, c.Off = d.plugins(plugins, src.Available)
 	}
 	if servers != nil && !servers.Null() {
-		d.servers(servers, c, src.Available, g)
+		d.servers(servers, c, src.Available)
 	}
 }
 
 // servers gives the MCP servers at the top of the file to the plugin for them.
-func (d *decoder) servers(n *node, c *Config, available []string, g *python) {
+func (d *decoder) servers(n *node, c *Config, available []string) {
 	const typ = string(protocol.CapMCP)
 	i := slices.IndexFunc(c.Plugins, func(p Plugin) bool { return p.Type == typ && p.Enabled })
 	if i < 0 {
 		off := slices.ContainsFunc(c.Plugins, func(p Plugin) bool { return p.Type == typ })
 		if off || !slices.Contains(available, typ) {
-			g.warn(n, "mcpServers has no effect, as the plugin mcp is switched off")
+			d.warn(n, "mcpServers has no effect, as the plugin mcp is switched off")
 			return
 		}
 		i = len(c.Plugins) // a list that names servers need not name the plugin
@@ -136,8 +133,7 @@ func (d *decoder) servers(n *node, c *Config, available []string, g *python) {
 		d.fail(n, "mcpServers stands here and in the options of the plugin %s: keep one", named(c.Plugins[i].Name))
 		return
 	}
-	*o = o.set("mcpServers", n)
-	o.path, o.getenv, o.secrets = "plugins."+typ, d.getenv, d.secrets
+	*o = d.options(o.set("mcpServers", n).node, "plugins."+typ)
 }
 
 // file is a config that was found: its content is read once, so that what is looked at is
@@ -154,22 +150,22 @@ func (f *file) trusted() bool { return f.name != "" && f.err == nil }
 
 // asked returns the file that --config or A2E_CONFIG names.
 func asked(src Source) (*file, error) {
-	explicit := []struct{ path, by string }{{src.Path, "--config"}, {src.Getenv("A2E_CONFIG"), "A2E_CONFIG"}}
-	for _, e := range explicit {
-		if e.path == "" {
-			continue
-		}
-		f := &file{name: e.path, path: resolve(src.Dir, e.path), named: true}
-		var err error
-		if f.data, err = readFile(f.path, os.O_RDONLY); err == nil {
-			f.path, err = filepath.Abs(f.path)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("the config file %s, named by %s, cannot be read: %w", e.path, e.by, cause(err))
-		}
-		return f, nil
+	name, by := src.Path, "--config"
+	if name == "" {
+		name, by = src.Getenv("A2E_CONFIG"), "A2E_CONFIG"
 	}
-	return &file{}, nil
+	if name == "" {
+		return &file{}, nil
+	}
+	path, err := filepath.Abs(resolve(src.Dir, name))
+	f := &file{name: name, path: path, named: true}
+	if err == nil {
+		f.data, err = readFile(f.path, os.O_RDONLY)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the config file %s, named by %s, cannot be read: %w", name, by, cause(err))
+	}
+	return f, nil
 }
 
 // ofUser returns a file of the user's own.

@@ -1,8 +1,10 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
@@ -31,9 +33,24 @@ type (
 	position = yamltree.Place
 )
 
-// textMember is a member that is not in the file.
-func textMember(at position, key, text string) member {
-	return member{Place: at, Key: key, Value: &node{Place: at, Tag: "!!str", Text: text}}
+// at follows keys from the top of the file.
+func (d *decoder) at(keys ...string) *node { return place(d.root, keys...) }
+
+// take removes a key of a mapping and returns it; without a value there is none.
+func take(n *node, key string) (taken member) {
+	if n.At(key) != nil {
+		i := slices.IndexFunc(n.Members, func(m member) bool { return m.Key == key })
+		taken = n.Members[i]
+		n.Members = slices.Delete(n.Members, i, i+1)
+	}
+	return taken
+}
+
+// rename gives a member another key where that is free.
+func rename(n *node, from, to string) {
+	if i := slices.IndexFunc(n.Members, func(m member) bool { return m.Key == from }); i >= 0 && n.At(to) == nil {
+		n.Members[i].Key = to
+	}
 }
 
 // place follows keys; a node that is nowhere in the file when the path ends early.
@@ -55,7 +72,7 @@ func place(n *node, keys ...string) *node {
 // node is nil when nothing of the file can be used.
 func parse(file string, data []byte) (*node, []Problem) {
 	if len(data) > maxFileBytes {
-		return nil, []Problem{{File: file, Message: fmt.Sprintf("the file is larger than %d bytes", maxFileBytes)}}
+		return nil, []Problem{problemAt(position{File: file}, "the file is larger than %d bytes", maxFileBytes)}
 	}
 	rules := yamltree.Rules{
 		File: file, Depth: maxDepth, Aliased: maxFromAlias, AliasedBytes: maxAliasBytes, Merge: true, Name: named,
@@ -67,15 +84,8 @@ func parse(file string, data []byte) (*node, []Problem) {
 	case doc == nil:
 		return &node{Kind: mapping, Place: position{File: file, Line: 1, Column: 1}}, nil
 	}
-	root, wrong := rules.Read(doc)
-	var problems []Problem
-	for _, w := range wrong {
-		problems = append(problems, Problem{File: file, Line: w.Line, Column: w.Column, Message: w.Text})
-	}
-	if root == nil {
-		return nil, problems
-	}
-	if root.Null() {
+	root, problems := rules.Read(doc)
+	if root != nil && root.Null() {
 		root = &node{Kind: mapping, Place: root.Place}
 	}
 	return root, problems
@@ -85,7 +95,7 @@ func parse(file string, data []byte) (*node, []Problem) {
 func yamlProblem(file string, data []byte, err error) Problem {
 	var at *yaml.LoadError
 	if !errors.As(err, &at) {
-		return Problem{File: file, Message: err.Error()}
+		return problemAt(position{File: file}, "%v", err)
 	}
 	message := at.Message
 	for _, better := range yamlHints() {
@@ -102,7 +112,7 @@ func yamlProblem(file string, data []byte, err error) Problem {
 			message = "a merge conflict of git is not resolved here"
 		}
 	}
-	return Problem{File: file, Line: at.Mark.Line, Column: at.Mark.Column, Message: "not valid YAML: " + message}
+	return problemAt(position{File: file, Line: at.Mark.Line, Column: at.Mark.Column}, "not valid YAML: %s", message)
 }
 
 // yamlHints are messages of the YAML library, and what to say instead. Some of them quote the
@@ -126,48 +136,30 @@ var errBadVariable = errors.New("a variable is written ${NAME} or ${NAME:-defaul
 // expand puts variables in: ${NAME}, ${NAME:-default}, and $${ for ${. Other
 // dollar signs stay. changed reports whether a variable was put in.
 func expand(text string, getenv func(string) string) (out string, changed bool, err error) {
-	if !strings.Contains(text, "${") {
-		return text, false, nil
-	}
 	var b strings.Builder
 	for {
 		before, rest, found := strings.Cut(text, "${")
-		if !found {
-			b.WriteString(text)
-			return b.String(), changed, nil
-		}
-		if strings.HasSuffix(before, "$") {
-			b.WriteString(before[:len(before)-1] + "${")
+		switch {
+		case !found:
+			return b.String() + before, changed, nil
+		case strings.HasSuffix(before, "$"):
+			b.WriteString(strings.TrimSuffix(before, "$") + "${")
 			text = rest
 			continue
 		}
-		b.WriteString(before)
 		inner, after, closed := strings.Cut(rest, "}")
-		if !closed {
+		name, fallback, hasFallback := strings.Cut(inner, ":-")
+		if !closed || !isVariable(name) || strings.Contains(fallback, "${") {
 			return "", false, errBadVariable
 		}
-		value, err := variable(inner, getenv)
-		if err != nil {
-			return "", false, err
+		value := cmp.Or(getenv(name), fallback)
+		if value == "" && !hasFallback {
+			const missing = "the variable %s is not set or empty: set it, or write ${%s:-default}"
+			return "", false, fmt.Errorf(missing, name, name)
 		}
-		b.WriteString(value)
+		b.WriteString(before + value)
 		text, changed = after, true
 	}
-}
-
-// variable returns the value of what stands between ${ and }.
-func variable(inner string, getenv func(string) string) (string, error) {
-	name, fallback, hasFallback := strings.Cut(inner, ":-")
-	if !isVariable(name) || strings.Contains(fallback, "${") {
-		return "", errBadVariable
-	}
-	if value := getenv(name); value != "" || hasFallback {
-		if value == "" {
-			value = fallback
-		}
-		return value, nil
-	}
-	return "", fmt.Errorf("the variable %s is not set or empty: set it, or write ${%s:-default}", name, name)
 }
 
 func isVariable(s string) bool {

@@ -29,43 +29,46 @@ func knownTypes(available []string) []string {
 // typeExec is the type of a plugin in another language.
 const typeExec = "exec"
 
-// wantOptions is what an entry of the mapping may be.
-const wantOptions = "a mapping of options, or true or false"
+// found is a plugin, and where its name and its type stand.
+type found struct {
+	Plugin
+	at, typ placed
+}
 
 // plugins decodes what stands under `plugins`: a list names exactly what is on, a mapping
 // changes the defaults. Plugins of a type that this build lacks are left out with a warning.
 // off are the types that a list does not name.
-func (d *decoder) plugins(n *node, available []string, g *python) (all []Plugin, off []string) {
-	read := d.listed
-	switch n.Kind {
-	case list:
-	case mapping:
-		read = d.mapped
-	default:
+func (d *decoder) plugins(n *node, available []string) (all []Plugin, off []string) {
+	if n.Kind == scalar {
 		d.wrong(n, "plugins", "a mapping such as {proc: {max_procs: 3}, env: false}, or a list of {name: …, type: …}")
 		return nil, nil
 	}
-	all = make([]Plugin, 0, len(n.Items)+len(available))
+	all = make([]Plugin, 0, len(available))
 	mentioned := map[string]bool{} // types
 	lines := map[string]int{}
-	for i := range max(len(n.Items), len(n.Members)) {
-		p, at, ok := read(n, i, g)
-		if mentioned[p.Type] = true; !ok {
-			continue
+	add := func(p found, ok bool) {
+		mentioned[p.Type] = true
+		first, twice := lines[p.Name]
+		switch {
+		case !ok:
+			return
+		case twice:
+			d.fail(p.at, "the plugin name %s appears twice, first in line %d: names must be unique",
+				named(p.Name), first)
+		case slices.Contains(available, p.Type):
+			all = append(all, p.Plugin)
+		case p.Enabled:
+			d.warn(p.typ, "no such plugin in this build: %s; it is left out", p.Type)
 		}
-		if first, twice := lines[p.Name]; twice {
-			d.fail(at, "the plugin name %s appears twice, first in line %d: names must be unique", named(p.Name), first)
-			continue
+		if !twice {
+			lines[p.Name] = p.at.Where().Line
 		}
-		lines[p.Name] = at.Line
-		if slices.Contains(available, p.Type) {
-			all = append(all, p)
-		} else if p.Enabled {
-			if n.Kind == list {
-				at = n.Items[i].At("type")
-			}
-			g.warn(at, "no such plugin in this build: %s; it is left out", p.Type)
-		}
+	}
+	for i, item := range n.Items {
+		add(d.listed(item, fmt.Sprintf("plugins[%d]", i)))
+	}
+	for _, m := range n.Members {
+		add(d.mapped(m, "plugins."+shortKey(m.Key)))
 	}
 	defaults := slices.DeleteFunc(defaultPlugins(available), func(p Plugin) bool { return mentioned[p.Type] })
 	if n.Kind == list {
@@ -86,111 +89,97 @@ type control struct {
 	Exclusive bool `yaml:"exclusive" doc:"Whether it answers its message types alone."`
 }
 
-// listed decodes one entry of the list. at is where its name stands.
-func (d *decoder) listed(n *node, i int, g *python) (p Plugin, at *node, ok bool) {
-	item, path := n.Items[i], fmt.Sprintf("plugins[%d]", i)
-	before := len(d.problems)
+// listed decodes one entry of the list.
+func (d *decoder) listed(item *node, path string) (p found, ok bool) {
 	if item.Kind != mapping {
 		d.wrong(item, path, "a mapping, such as {name: tools, type: tools}")
-		return p, nil, false
+		return p, false
 	}
-	g.entry(item, path)
-	typ := item.At("type")
-	if typ == nil {
-		typ = item // it is said below
-	}
-	own := d.hosts(item.At("metadata"), canonical(typ.Text), path+".metadata", g)
-	d.value(item, reflect.ValueOf(&p).Elem(), path, "")
-	d.control(&p, own, path+".metadata")
+	before := len(d.problems)
+	own := takeOwn(item.At("metadata"))
+	d.value(item, reflect.ValueOf(&p.Plugin).Elem(), path, "")
+	d.control(&p.Plugin, own, path+".metadata")
 	if len(d.problems) > before {
-		return p, nil, false
+		return p, false
 	}
-	if p.Name == "" {
-		d.fail(item.At("name"), "%s.name must not be empty", path)
-		return p, nil, false
-	}
-	p.Type, ok = d.typed(typ, p.Type, path+".type")
-	return p, item.At("name"), ok
+	p.at, p.typ = item.At("name"), item.At("type")
+	p.Type, ok = d.typed(p.typ, p.Type, path+".type")
+	return p, ok
 }
 
 // mapped decodes one entry of the mapping: under a type its options, and under another name
-// those of a plugin with its type among them. at is where the entry stands.
-func (d *decoder) mapped(n *node, i int, g *python) (p Plugin, at *node, ok bool) {
-	m := n.Members[i]
-	at, path := &node{Place: m.Place}, "plugins."+shortKey(m.Key)
+// those of a plugin with its type among them.
+func (d *decoder) mapped(m member, path string) (p found, ok bool) {
+	name := canonical(m.Key)
+	p = found{Plugin: Plugin{Name: name, Type: name, Enabled: true}, at: m, typ: m}
 	before := len(d.problems)
-	p = Plugin{Name: canonical(m.Key), Type: canonical(m.Key), Enabled: true}
 	switch v := m.Value; {
+	case name == "":
+		d.fail(m, "plugins: a name must not be empty")
 	case v.Kind == mapping:
-		d.entry(&p, m, path, g)
-	case v.Kind == list:
-		d.wrong(v, path, wantOptions)
-	case !v.Null() && !slices.Contains(d.types, p.Type) && p.Type != "": // an option that is not indented, say
-		d.typed(at, p.Type, path)
-		return p, at, false
-	case !v.Null():
-		if text, ok := d.literal(v, path, wantOptions); ok {
-			if p.Enabled, ok = booleans(text); !ok {
-				d.wrong(v, path, wantOptions)
-			}
+		return d.optioned(p, v, path)
+	case v.Null():
+	case v.Kind == scalar && !slices.Contains(d.types, name): // an option that is not indented, say
+	default:
+		const want = "a mapping of options, or true or false"
+		text, is := d.literal(v, path, want)
+		if p.Enabled, ok = booleans(text); is && !ok {
+			d.wrong(v, path, want)
 		}
 	}
 	if len(d.problems) > before {
-		return p, at, false
+		return p, false
 	}
-	p.Type, ok = d.typed(at, p.Type, path)
-	return p, at, ok
+	p.Type, ok = d.typed(m, p.Type, path)
+	return p, ok
 }
 
-// entry decodes the options of an entry of the mapping.
-func (d *decoder) entry(p *Plugin, m member, path string, g *python) {
-	v := m.Value
-	typ := v.At("type")
-	v.Members = slices.DeleteFunc(v.Members, func(m member) bool { return m.Key == "type" })
-	if typ != nil {
-		text, ok := d.textOf(typ, path+".type", "")
-		if ok {
-			text, ok = d.typed(typ, text, path+".type")
+// optioned decodes an entry of the mapping that has options, perhaps with its type among them.
+func (d *decoder) optioned(p found, options *node, path string) (_ found, ok bool) {
+	before := len(d.problems)
+	text, typePath := p.Type, path
+	if typ := take(options, "type"); typ.Value != nil {
+		p.typ, typePath = typ.Value, path+".type"
+		if text, ok = d.textOf(typ.Value, typePath, ""); !ok {
+			return p, false
 		}
-		if !ok {
-			return
-		}
-		if slices.Contains(d.types, p.Type) && p.Type != text {
-			d.fail(typ, "%s.type: %s is a type itself; a plugin of type %s needs another name", path, p.Name, text)
-			return
-		}
-		p.Type = text
 	}
-	if p.Name == "" {
-		d.fail(m, "plugins: a name must not be empty")
+	if p.Type, ok = d.typed(p.typ, text, typePath); !ok {
+		return p, false
 	}
-	if v.At("metadata") != nil {
-		d.fail(m, "%s.metadata: in a mapping of plugins the options go directly under the name", path)
-		return
+	switch {
+	case slices.Contains(d.types, p.Name) && p.Name != p.Type:
+		d.fail(p.typ, "%s: %s is a type itself; a plugin of type %s needs another name", typePath, p.Name, p.Type)
+		return p, false
+	case options.At("metadata") != nil:
+		d.fail(p.at, "%s.metadata: in a mapping of plugins the options go directly under the name", path)
+		return p, false
 	}
-	own := d.hosts(v, p.Type, path, g)
-	d.value(v, reflect.ValueOf(&p.Options).Elem(), path, "")
-	d.control(p, own, path)
+	own := takeOwn(options)
+	p.Options = d.options(options, path)
+	d.control(&p.Plugin, own, path)
+	return p, len(d.problems) == before
 }
 
-// hosts takes out of the options of a plugin what is the host's own, and puts our names in
-// the place of those of the Python host.
-func (d *decoder) hosts(meta *node, typ, path string, g *python) (own *node) {
-	g.options(meta, typ, path)
-	d.rename(meta, typ, path)
-	return d.split(meta)
+// takeOwn takes the host's own keys out of the options of a plugin.
+func takeOwn(options *node) *node {
+	own := &node{Kind: mapping}
+	for _, f := range fieldsOf(reflect.TypeFor[control]()) {
+		if m := take(options, f.name); m.Value != nil {
+			own.Members = append(own.Members, m)
+		}
+	}
+	return own
 }
 
 func (d *decoder) control(p *Plugin, own *node, path string) {
 	c := control{Enabled: true}
-	if own != nil {
-		d.value(own, reflect.ValueOf(&c).Elem(), path, "")
-	}
+	d.value(own, reflect.ValueOf(&c).Elem(), path, "")
 	p.Enabled, p.Priority, p.Exclusive = c.Enabled, c.Priority, c.Exclusive
 }
 
 // typed returns the type that a text names.
-func (d *decoder) typed(at *node, text, path string) (string, bool) {
+func (d *decoder) typed(at placed, text, path string) (string, bool) {
 	typ, known := canonical(text), d.types
 	if slices.Contains(known, typ) {
 		return typ, true
@@ -204,41 +193,6 @@ func (d *decoder) typed(at *node, text, path string) (string, bool) {
 	}
 	d.fail(at, "%s: unknown plugin type %s: %s", path, named(text), hint)
 	return typ, false
-}
-
-// rename puts our names in the place of other ones.
-func (d *decoder) rename(meta *node, typ, path string) {
-	if meta == nil {
-		return
-	}
-	aliases := optionAliases(typ)
-	for i, m := range meta.Members {
-		name, is := aliases[m.Key]
-		if !is {
-			continue
-		}
-		if meta.At(name) != nil {
-			d.fail(m, "%s has both %s and %s, which are the same option: keep one", path, m.Key, name)
-		}
-		meta.Members[i].Key = name
-	}
-}
-
-// split takes the host's own keys out of a plugin's metadata.
-func (d *decoder) split(meta *node) *node {
-	if meta == nil || meta.Kind != mapping {
-		return nil
-	}
-	own := &node{Kind: mapping, Place: meta.Place}
-	names := fieldsOf(reflect.TypeFor[control]())
-	meta.Members = slices.DeleteFunc(meta.Members, func(m member) bool {
-		_, is := names.find(m.Key)
-		if is {
-			own.Members = append(own.Members, m)
-		}
-		return is
-	})
-	return own
 }
 
 // Options is the part of a plugin's `metadata` that belongs to the plugin. The
@@ -258,9 +212,8 @@ func ParseOptions(file string, text []byte, getenv func(string) string) (Options
 		return Options{}, problemsError(problems)
 	}
 	d := decoder{getenv: envOr(getenv)}
-	var o Options
-	d.value(root, reflect.ValueOf(&o).Elem(), "metadata", "")
-	return o, problemsError(d.problems)
+	d.is(root, mapping, "metadata")
+	return d.options(root, "metadata"), problemsError(d.problems)
 }
 
 // Decode fills dst, a pointer to a struct with yaml tags (see the package
@@ -415,10 +368,10 @@ func (o Options) at(name string) *node { return o.node.At(name) }
 func (o Options) set(name string, value *node) Options {
 	n := &node{Kind: mapping}
 	if o.node != nil {
-		n.Place = o.node.Place
-		n.Members = slices.DeleteFunc(slices.Clone(o.node.Members), func(m member) bool { return m.Key == name })
+		*n = *o.node
+		n.Members = slices.Clone(n.Members)
 	}
-	n.Members = append(n.Members, member{Key: name, Value: value})
+	n.Set(name, value)
 	o.node = n
 	return o
 }

@@ -10,44 +10,35 @@ import (
 	"a2e/protocol"
 )
 
-// The keys, mostly of the Python host, that mean nothing here, each with what to do instead.
-func ignoredTop() map[string]string {
-	const export = "there are no snapshots; `a2e state export` and `import` save the state and restore it"
-	return map[string]string{
-		"transport": "", "server": "", "audit_log_path": "",
-		"snapshot_store": export, "snapshot_mode": export,
-	}
-}
-
-// ignoredAudit returns those of the section audit; older versions of this host had them too.
-func ignoredAudit() map[string]string {
-	return map[string]string{
-		"rotate": "the log grows until another program, such as logrotate, moves it; the host then begins a new file",
-	}
-}
-
-// elsewhere is said of the places of files and databases.
-const elsewhere = "what this plugin keeps is in the store under state_dir"
-
-// ignoredOptions returns those of a plugin type.
-func ignoredOptions(typ string) map[string]string {
-	all := map[string]string{
-		"tool_modules": "no Python module is loaded; commands declares tools that are programs", "routing": "", "routing_strategy": "",
-		"fallback_enabled": "", "observability": "", "audit_log": "", "session_id": "",
-	}
-	all["modules"] = all["tool_modules"]
-	own := map[string]map[string]string{
+// ignored are the keys, mostly of the Python host, that mean nothing here, each with what to do instead. They
+// stand at the top of the file (""), in a section of it, and in the options of every plugin ("*") or of those of
+// one type.
+func ignored(in string) map[string]string {
+	const (
+		export    = "there are no snapshots; `a2e state export` and `import` save the state and restore it"
+		moved     = "the log grows until another program, such as logrotate, moves it; the host then begins a new file"
+		modules   = "no Python module is loaded; commands declares tools that are programs"
+		elsewhere = "what this plugin keeps is in the store under state_dir"
+		asked     = "the agent is asked"
+	)
+	return map[string]map[string]string{
+		"": {
+			"transport": "", "server": "", "audit_log_path": "", "global_limits": "",
+			"snapshot_store": export, "snapshot_mode": export,
+		},
+		"audit": {"rotate": moved},
+		"*": {
+			"tool_modules": modules, "modules": modules, "routing": "", "routing_strategy": "",
+			"fallback_enabled": "", "observability": "", "audit_log": "", "session_id": "",
+		},
+		"tools":    {"ROOT": ""},
 		"skill":    {"ROOT": "skills_path names folders", "pool_size": ""},
 		"memory":   {"ROOT": elsewhere, "db_path": elsewhere, "episodic_db_path": elsewhere, "semantic_db_path": elsewhere},
 		"planning": {"ROOT": elsewhere},
 		"env":      {"ROOT": "", "store": elsewhere},
 		"learning": {"ROOT": elsewhere, "store_root": elsewhere, "adapt_every": "", "min_experiences": "", "confidence_threshold": "", "scope": ""},
-		"mcp":      {"ROOT": "", "tool_registry": "", "send_fn": "", "sampling_fn": "the agent is asked", "roots": "the agent is asked"},
-	}
-	for name, instead := range own[typ] {
-		all[name] = instead
-	}
-	return all
+		"mcp":      {"ROOT": "", "tool_registry": "", "send_fn": "", "sampling_fn": asked, "roots": asked},
+	}[in]
 }
 
 // optionAliases maps the option names of the Python host to ours.
@@ -73,205 +64,156 @@ func canonical(typ string) string {
 	return typ
 }
 
-// python gathers what a file has of the Python host, and warns of each key once, where it
-// stands first.
-type python struct {
-	order     []*ignored
-	classes   []string // of cls
-	class     member   // the first of them
-	warnings  []Warning
-	d         *decoder
-	workspace string // where tools work, as the file has it
+// adapt gives the file the form of this host where it has that of the Python host, before it is decoded. What
+// means nothing here is taken out with a warning; what restricts there and nothing here is an error.
+func (d *decoder) adapt() {
+	root := d.root
+	if token := root.At("server").At("auth_token"); token != nil && !token.Null() && root.At("auth_token") == nil {
+		d.fail(token, "server.auth_token protects nothing here; write auth_token at the top of the file")
+	}
+	if all := root.At("global_limits"); all != nil {
+		d.adaptLimits(all)
+	}
+	d.ignore(root, "")
+	d.ignore(root.At("audit"), "audit")
+	d.adaptPlugins(root.At("plugins"), cmp.Or(d.at("workspace").Text, "."))
 }
 
-// ignored is a key without effect.
-type ignored struct {
-	first   member
-	instead string // what to do; may be ""
-	count   int
-}
-
-func (g *python) strip(n *node, names map[string]string) {
+// ignore takes out the keys that mean nothing where n stands, with a warning of each at its first place.
+func (d *decoder) ignore(n *node, in string) {
 	if n == nil {
 		return
 	}
+	names := ignored(in)
 	n.Members = slices.DeleteFunc(n.Members, func(m member) bool {
 		instead, is := names[m.Key]
-		if is {
-			g.note(m, instead)
+		text := strings.TrimSuffix(m.Key+" has no meaning for this host and is ignored: "+instead, ": ")
+		said := slices.ContainsFunc(d.warnings, func(w Warning) bool { return w.Message == text })
+		if is && !said {
+			d.warn(m, "%s", text)
 		}
 		return is
 	})
 }
 
-func (g *python) note(m member, instead string) {
-	for _, known := range g.order {
-		if known.first.Key == m.Key && known.instead == instead {
-			known.count++
+// adaptLimits takes global_limits.max_workers over as max_parallel.
+func (d *decoder) adaptLimits(all *node) {
+	for _, m := range all.Members {
+		if m.Key != "max_workers" {
+			d.fail(m, "global_limits.%s bounds nothing here; see limits and max_parallel", shortKey(m.Key))
+		} else if d.root.At("max_parallel") == nil {
+			d.root.Members = append(d.root.Members, member{Place: m.Place, Key: "max_parallel", Value: m.Value})
+		}
+	}
+	take(d.root, "global_limits")
+}
+
+// adaptPlugins adapts both forms of plugins. Only entries of a list may have a cls, and are for the Python host.
+func (d *decoder) adaptPlugins(plugins *node, workspace string) {
+	if plugins == nil {
+		return
+	}
+	for _, m := range plugins.Members {
+		typ := canonical(cmp.Or(place(m.Value, "type").Text, m.Key))
+		d.adaptOptions(m.Value, typ, "plugins."+shortKey(m.Key), workspace)
+	}
+	var classes []string
+	var first member
+	for i, item := range plugins.Items {
+		path := fmt.Sprintf("plugins[%d]", i)
+		if cls := take(item, "cls"); cls.Value != nil {
+			d.adaptEntry(item, cls, path)
+			classes = append(classes, shownClass(cls.Value))
+			if len(classes) == 1 {
+				first = cls
+			}
+		}
+		d.adaptOptions(item.At("metadata"), canonical(place(item, "type").Text), path+".metadata", workspace)
+	}
+	if classes != nil {
+		d.warn(first, "cls is ignored, as this host loads no Python class: its own plugins of the same types answer "+
+			"instead of %s; to keep a class, run its host as a plugin of type exec", some(classes))
+	}
+}
+
+// adaptEntry adapts an entry with a class: its options may stand under config, and its type may be its name or a
+// part of the class.
+func (d *decoder) adaptEntry(item *node, cls member, path string) {
+	if config := item.At("config"); config != nil && item.At("metadata") == nil {
+		rename(item, "config", "metadata")
+		d.warn(config, "%s.config is read as metadata", path)
+	}
+	if item.At("type") != nil {
+		return
+	}
+	words := append([]string{place(item, "name").Text}, strings.Split(cls.Value.Text, ".")...)
+	for _, word := range words {
+		if typ := canonical(word); slices.Contains(d.types, typ) {
+			item.Set("type", &node{Place: cls.Place, Tag: "!!str", Text: typ})
+			d.warn(item, "%s has no type; by its name or cls it is taken for one of type %s", path, typ)
 			return
 		}
 	}
-	g.order = append(g.order, &ignored{m, instead, 1})
 }
 
-func (g *python) warn(at placed, format string, args ...any) {
-	g.warnings = append(g.warnings, problemAt(at, format, args...))
-}
-
-// all returns the warnings in the order of the file.
-func (g *python) all() []Warning {
-	for _, i := range g.order {
-		places, instead := "", ""
-		if i.count > 1 {
-			places = fmt.Sprintf(" (%d places)", i.count)
-		}
-		if i.instead != "" {
-			instead = ": " + i.instead
-		}
-		g.warn(i.first, "%s has no meaning for this host and is ignored%s%s", i.first.Key, places, instead)
-	}
-	if g.classes != nil {
-		g.warn(g.class, "cls is ignored, as this host loads no Python class: its own plugins of the same types answer "+
-			"instead of %s; to keep a class, run its host as a plugin of type exec", some(g.classes))
-	}
-	slices.SortStableFunc(g.warnings, func(a, b Warning) int {
-		if a.Line != b.Line {
-			return a.Line - b.Line
-		}
-		return a.Column - b.Column
-	})
-	return g.warnings
-}
-
-// top reads the keys of the whole file as this host has them. What restricts and is not obeyed is an error.
-func (g *python) top(root *node) {
-	if token := root.At("server").At("auth_token"); token != nil && !token.Null() && root.At("auth_token") == nil {
-		g.d.fail(token, "server.auth_token protects nothing here; write auth_token at the top of the file")
-	}
-	g.workspace = cmp.Or(place(root, "workspace").Text, ".")
-	g.limits(root)
-	g.strip(root, ignoredTop())
-	g.strip(root.At("audit"), ignoredAudit())
-}
-
-// limits takes global_limits over.
-func (g *python) limits(root *node) {
-	const key = "global_limits"
-	all := root.At(key)
-	if all == nil {
-		return
-	}
-	for _, m := range all.Members {
-		if m.Key != "max_workers" {
-			g.d.fail(m, "%s.%s bounds nothing here; see limits and max_parallel", key, shortKey(m.Key))
-		} else if root.At("max_parallel") == nil {
-			root.Members = append(root.Members, member{Place: m.Place, Key: "max_parallel", Value: m.Value})
-		}
-	}
-	root.Members = slices.DeleteFunc(root.Members, func(m member) bool { return m.Key == key })
-}
-
-// rename returns a member another key where that is free.
-func (g *python) rename(n *node, from, to string) {
-	if n == nil || n.At(to) != nil {
-		return
-	}
-	for i := range n.Members {
-		if n.Members[i].Key == from {
-			n.Members[i].Key = to
-		}
-	}
-}
-
-// entry reads an entry of the list of plugins as this host has it. Only those with a cls
-// are for the Python host.
-func (g *python) entry(n *node, path string) {
-	i := slices.IndexFunc(n.Members, func(m member) bool { return m.Key == "cls" })
-	if i < 0 {
-		return
-	}
-	cls := n.Members[i]
-	n.Members = slices.Delete(n.Members, i, i+1)
-	if g.classes == nil {
-		g.class = cls
-	}
-	shown := cls.Value.Text
+// shownClass returns the name of a class, if it looks like one.
+func shownClass(cls *node) string {
 	odd := func(part string) bool { return !isName(part) }
-	if cls.Value.Kind != scalar || slices.ContainsFunc(strings.Split(shown, "."), odd) {
-		shown = "a class"
+	if cls.Kind != scalar || slices.ContainsFunc(strings.Split(cls.Text, "."), odd) {
+		return "a class"
 	}
-	g.classes = append(g.classes, shown)
-	if config := n.At("config"); config != nil && n.At("metadata") == nil {
-		g.rename(n, "config", "metadata")
-		g.warn(config, "%s.config is read as metadata", path)
-	}
-	if n.At("type") != nil {
-		return
-	}
-	if typ := g.inferred(n.At("name"), cls.Value); typ != "" {
-		n.Members = append(n.Members, textMember(cls.Place, "type", typ))
-		g.warn(n, "%s has no type; by its name or cls it is taken for one of type %s", path, typ)
-	}
+	return cls.Text
 }
 
-// inferred returns the type that the name of a plugin is, or a part of its class; "" = none.
-func (g *python) inferred(name, cls *node) string {
-	var words []string
-	if name != nil {
-		words = append(words, name.Text)
-	}
-	for _, word := range append(words, strings.Split(cls.Text, ".")...) {
-		if typ := canonical(word); slices.Contains(g.d.types, typ) {
-			return typ
-		}
-	}
-	return ""
-}
-
-// options reads the options of a plugin as this host has them.
-func (g *python) options(meta *node, typ, path string) {
+// adaptOptions adapts the options of a plugin.
+func (d *decoder) adaptOptions(meta *node, typ, path, workspace string) {
 	if meta == nil {
 		return
 	}
-	if root := meta.At("ROOT"); root != nil && typ == string(protocol.CapTools) {
-		if filepath.Clean(root.Text) != filepath.Clean(g.workspace) {
-			g.d.fail(root, "%s.ROOT bounds nothing here, as tools work in the workspace; write that folder as "+
+	root := meta.At("ROOT")
+	if root != nil && typ == string(protocol.CapTools) {
+		if filepath.Clean(root.Text) != filepath.Clean(workspace) {
+			d.fail(root, "%s.ROOT bounds nothing here, as tools work in the workspace; write that folder as "+
 				"workspace at the top of the file", path)
 		}
-		meta.Members = slices.DeleteFunc(meta.Members, func(m member) bool { return m.Key == "ROOT" })
+		take(meta, "ROOT")
 	}
-	g.strip(meta, ignoredOptions(typ))
+	d.ignore(meta, "*")
+	d.ignore(meta, typ)
+	aliases := optionAliases(typ)
+	for i, m := range meta.Members {
+		name, is := aliases[m.Key]
+		if !is {
+			continue
+		}
+		if meta.At(name) != nil {
+			d.fail(m, "%s has both %s and %s, which are the same option: keep one", path, m.Key, name)
+		}
+		meta.Members[i].Key = name
+	}
 	if servers := meta.At("servers"); typ == string(protocol.CapMCP) && servers != nil && servers.Kind == list {
-		g.servers(servers, path+".servers")
+		d.adaptServers(servers, path+".servers")
 	}
 }
 
-// servers reads a list of MCP servers. Those of transport direct are objects within the
-// Python host.
-func (g *python) servers(n *node, path string) {
+// adaptServers adapts a list of MCP servers. Those of transport direct are objects within the Python host.
+func (d *decoder) adaptServers(n *node, path string) {
 	var kept []*node
 	for i, item := range n.Items {
-		if t := item.At("transport"); t != nil && t.Text == "direct" {
-			g.warn(item, "%s[%d] is a part of the Python host (transport: direct); it is left out", path, i)
+		if place(item, "transport").Text == "direct" {
+			d.warn(item, "%s[%d] is a part of the Python host (transport: direct); it is left out", path, i)
 			continue
 		}
 		if meta := item.At("metadata"); meta != nil && meta.Kind == mapping {
-			item.Members = slices.DeleteFunc(item.Members, func(m member) bool { return m.Key == "metadata" })
-			g.rename(meta, "base_url", "url")
+			take(item, "metadata")
+			rename(meta, "base_url", "url")
 			item.Members = append(item.Members, meta.Members...)
-			g.warn(meta, "%s[%d].metadata is read as options of the server itself", path, i)
+			d.warn(meta, "%s[%d].metadata is read as options of the server itself", path, i)
 		}
-		if item.At("id") == nil {
-			g.nameServer(item)
+		if name := item.At("name"); name != nil && item.At("id") == nil && item.At("server_id") == nil {
+			item.Set("server_id", name)
 		}
 		kept = append(kept, item)
 	}
 	n.Items = kept
-}
-
-// nameServer gives a server without an id that of its name.
-func (g *python) nameServer(item *node) {
-	if name := item.At("name"); name != nil && item.At("server_id") == nil {
-		item.Members = append(item.Members, member{Place: name.Place, Key: "server_id", Value: name})
-	}
 }

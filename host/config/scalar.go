@@ -1,11 +1,11 @@
 package config
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"math"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -26,15 +26,15 @@ const (
 var errNotFinite = errors.New("not a finite number")
 
 func (d *decoder) scalar(n *node, v reflect.Value, path string, rules reflect.StructTag) {
-	switch v.Kind() {
-	case reflect.String:
+	switch {
+	case v.Kind() == reflect.String:
 		if s, ok := d.textOf(n, path, rules); ok && d.allowed(n, s, path, rules) {
 			v.SetString(s)
 			if rules.Get("secret") != "" {
 				d.secrets.Add(lastKey(path), s)
 			}
 		}
-	case reflect.Bool:
+	case v.Kind() == reflect.Bool:
 		if text, ok := d.literal(n, path, wantBool); ok {
 			b, known := booleans(text)
 			if !known {
@@ -42,39 +42,24 @@ func (d *decoder) scalar(n *node, v reflect.Value, path string, rules reflect.St
 			}
 			v.SetBool(b)
 		}
-	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
-		var i int64
-		unit := unitOf(lastKey(path))
-		parse := func(s string) (f float64, err error) {
-			if i, err = strconv.ParseInt(unit.digits(s), 0, 64); err == nil && v.OverflowInt(i) {
-				err = strconv.ErrRange
-			}
-			return float64(i), err
-		}
-		if d.number(n, path, cmp.Or(unit.want, wantWhole), rules, parse) {
-			v.SetInt(i)
-		}
-	case reflect.Float32, reflect.Float64:
-		var f float64
-		unit := unitOf(lastKey(path))
-		parse := func(s string) (_ float64, err error) { f, err = finite(unit.digits(s)); return f, err }
-		if d.number(n, path, cmp.Or(unit.want, wantNumber), rules, parse) {
-			v.SetFloat(f)
-		}
+	case v.CanInt() || v.CanFloat():
+		d.number(n, v, path, rules)
 	default:
 		d.fail(n, "%s cannot be set: its Go type %s is not supported", path, v.Type())
 	}
 }
 
-// number reads n with parse and checks the min and max rules.
-func (d *decoder) number(n *node, path, want string, rules reflect.StructTag, parse func(string) (float64, error)) bool {
+// number decodes a number, or a duration, within the bounds of the rules.
+func (d *decoder) number(n *node, v reflect.Value, path string, rules reflect.StructTag) {
+	want := wantOf(lastKey(path), v.Type())
 	text, ok := d.literal(n, path, want)
 	if !ok {
-		return false
+		return
 	}
-	f, err := parse(text)
+	whole, f, err := numberOf(text, want, v)
 	lowest, hasMin := bound(rules, "min")
 	highest, hasMax := bound(rules, "max")
+	least, _ := bound(rules, "least")
 	switch {
 	case errors.Is(err, strconv.ErrRange):
 		d.fail(n, "%s: the number is too large", path)
@@ -90,10 +75,13 @@ func (d *decoder) number(n *node, path, want string, rules reflect.StructTag, pa
 		d.fail(n, "%s must be at least %s", path, rules.Get("min"))
 	case hasMax && f > highest:
 		d.fail(n, "%s must be at most %s", path, rules.Get("max"))
+	case f > 0 && f < least:
+		d.fail(n, "%s must be %s or more, 0 for the default, or -1 for no bound", path, rules.Get("least"))
+	case v.CanFloat():
+		v.SetFloat(f)
 	default:
-		return true
+		v.SetInt(whole)
 	}
-	return false
 }
 
 func bound(rules reflect.StructTag, name string) (float64, bool) {
@@ -101,14 +89,15 @@ func bound(rules reflect.StructTag, name string) (float64, bool) {
 	return f, err == nil
 }
 
-// literal returns the text of a number or boolean: written without quotes, or a variable.
+// literal returns the text of a number or boolean: written without quotes unless it may have a unit, or a
+// variable.
 func (d *decoder) literal(n *node, path, want string) (text string, ok bool) {
 	if n.Kind != scalar || n.Null() {
 		d.wrong(n, path, want)
 		return "", false
 	}
 	text, changed, ok := d.expanded(n, path, "")
-	if ok && !changed && !n.Plain {
+	if ok && !changed && !n.Plain && !hasUnit(want) {
 		d.fail(n, "%s must be %s, without quotes", path, want)
 		return "", false
 	}
@@ -129,6 +118,10 @@ func (d *decoder) textOf(n *node, path string, rules reflect.StructTag) (string,
 	}
 	if ok && !changed && n.Tag != "!!str" && n.Tag != "!!timestamp" {
 		d.wrong(n, path, wantText+" in quotes")
+		return "", false
+	}
+	if ok && text == "" && rules.Get("filled") != "" {
+		d.fail(n, "%s must not be empty", path)
 		return "", false
 	}
 	return text, ok
@@ -160,40 +153,15 @@ func (d *decoder) allowed(n *node, s, path string, rules reflect.StructTag) bool
 		return true
 	}
 	values := strings.Split(enum, ",")
-	for _, v := range values {
-		if s == v {
-			return true
-		}
+	if slices.Contains(values, s) {
+		return true
 	}
 	hint := ""
 	if isName(n.Text) { // not what a variable holds
-		if hint = schema.DidYouMean(n.Text, values); hint != "" {
-			hint = ": " + hint
-		}
+		hint = strings.TrimSuffix(": "+schema.DidYouMean(n.Text, values), ": ")
 	}
 	d.fail(n, "%s must be one of %s%s", path, strings.Join(values, ", "), hint)
 	return false
-}
-
-// duration takes a number of seconds, or a text such as 1m30s.
-func (d *decoder) duration(n *node, v reflect.Value, path string) {
-	if n.Kind != scalar || n.Null() {
-		d.wrong(n, path, wantDuration)
-		return
-	}
-	text, _, ok := d.expanded(n, path, "")
-	if !ok {
-		return
-	}
-	if seconds, err := finite(text); err == nil && math.Abs(seconds) < math.MaxInt64/float64(time.Second) {
-		v.SetInt(int64(seconds * float64(time.Second)))
-	} else if t, parseErr := time.ParseDuration(text); parseErr == nil {
-		v.SetInt(int64(t))
-	} else if err == nil {
-		d.fail(n, "%s: the number is too large", path)
-	} else {
-		d.wrong(n, path, wantDuration)
-	}
 }
 
 // any returns the value that the file shows: nil, bool, int64, uint64, float64,
@@ -214,22 +182,16 @@ func (d *decoder) any(n *node, path string) any {
 		return out
 	}
 	text, changed, _ := d.expanded(n, path, "")
-	tag := n.Tag
-	if changed && n.Plain {
-		tag = tagOf(text)
+	if !changed || !n.Plain {
+		return bare(text, n.Tag)
 	}
-	return bare(text, tag)
-}
-
-// tagOf returns the YAML type of a bare text that a variable made.
-func tagOf(text string) string {
+	if _, err := finite(text); err == nil { // a bare text that a variable made
+		return bare(text, "!!int")
+	}
 	if text == "true" || text == "false" {
-		return "!!bool"
+		return text == "true"
 	}
-	if _, err := finite(text); err == nil {
-		return "!!int" // bare takes a fraction for what it is
-	}
-	return "!!str"
+	return text
 }
 
 // bare reads a scalar by its YAML type; what fits no Go number stays a text.
@@ -240,15 +202,13 @@ func bare(text, tag string) any {
 	case "!!bool":
 		b, _ := booleans(text)
 		return b
-	case "!!int":
+	case "!!int", "!!float":
 		if i, err := strconv.ParseInt(text, 0, 64); err == nil {
 			return i
 		}
 		if u, err := strconv.ParseUint(text, 0, 64); err == nil {
 			return u
 		}
-	}
-	if tag == "!!int" || tag == "!!float" {
 		if f, err := finite(text); err == nil {
 			return f
 		}
@@ -274,55 +234,61 @@ func booleans(text string) (b, known bool) {
 	return false, false
 }
 
-// unit is what a number counts, for people who write 10MB or 1m30s.
-type unit struct {
-	want   string                    // for messages; "" = a bare number
-	number func(text string) float64 // of a text with a unit; NaN = it has none that is known
-}
-
-// unitOf returns the unit of a key, which its name tells.
-func unitOf(key string) unit {
+// wantOf says what a number must be. The name of its key tells whether it has a unit, for people who
+// write 10MB or 1m30s.
+func wantOf(key string, t reflect.Type) string {
 	switch {
 	case strings.HasSuffix(key, "_bytes"):
-		return unit{wantBytes, bytesOf}
-	case key == "timeout", strings.HasSuffix(key, "_timeout"), strings.HasSuffix(key, "_seconds"):
-		return unit{wantDuration, secondsOf}
+		return wantBytes
+	case t == durationType, key == "timeout", strings.HasSuffix(key, "_timeout"), strings.HasSuffix(key, "_seconds"):
+		return wantDuration
+	case t.Kind() == reflect.Float64, t.Kind() == reflect.Float32:
+		return wantNumber
 	}
-	return unit{}
+	return wantWhole
 }
 
-// digits returns a text with a unit as the bare number that it stands for; other texts stay.
-func (u unit) digits(text string) string {
-	if u.number != nil {
-		if f := u.number(text); !math.IsNaN(f) {
-			return strconv.FormatFloat(f, 'f', -1, 64)
+func hasUnit(want string) bool { return want == wantBytes || want == wantDuration }
+
+// numberOf reads a number that v is to hold: whole is what an integer or a duration gets, f its value in seconds,
+// bytes or as it stands.
+func numberOf(text, want string, v reflect.Value) (whole int64, f float64, err error) {
+	if want == wantBytes {
+		text = bytesOf(text)
+	} else if t, err := time.ParseDuration(text); err == nil && want == wantDuration {
+		text = strconv.FormatFloat(t.Seconds(), 'f', -1, 64)
+	}
+	switch {
+	case v.Type() == durationType:
+		if f, err = finite(text); err == nil && math.Abs(f) >= math.MaxInt64/float64(time.Second) {
+			err = strconv.ErrRange
 		}
+		return int64(f * float64(time.Second)), f, err
+	case v.CanFloat():
+		f, err = finite(text)
+		return 0, f, err
 	}
-	return text
+	if whole, err = strconv.ParseInt(text, 0, 64); err == nil && v.OverflowInt(whole) {
+		err = strconv.ErrRange
+	}
+	return whole, float64(whole), err
 }
 
-// bytesOf reads a size: kB, MB, GB and TB count by 1000, KiB, MiB, GiB and TiB by 1024.
-func bytesOf(text string) float64 {
-	text, ok := strings.CutSuffix(strings.ToUpper(strings.TrimSpace(text)), "B")
+// bytesOf returns a size as the bare number that it stands for: kB, MB, GB and TB count by 1000, KiB, MiB, GiB and
+// TiB by 1024. Other texts stay.
+func bytesOf(text string) string {
+	size, ok := strings.CutSuffix(strings.ToUpper(strings.TrimSpace(text)), "B")
 	base := 1000.0
-	if binary, is := strings.CutSuffix(text, "I"); is {
-		text, base = binary, 1024
+	if binary, is := strings.CutSuffix(size, "I"); is {
+		size, base = binary, 1024
 	}
-	if !ok || text == "" {
-		return math.NaN()
+	if !ok || size == "" {
+		return text
 	}
-	power := strings.IndexByte("KMGT", text[len(text)-1]) + 1
-	f, err := finite(strings.TrimSpace(text[:len(text)-1]))
+	power := strings.IndexByte("KMGT", size[len(size)-1]) + 1
+	f, err := finite(strings.TrimSpace(size[:len(size)-1]))
 	if power == 0 || err != nil {
-		return math.NaN()
+		return text
 	}
-	return f * math.Pow(base, float64(power))
-}
-
-func secondsOf(text string) float64 {
-	t, err := time.ParseDuration(text)
-	if err != nil || t == 0 {
-		return math.NaN()
-	}
-	return t.Seconds()
+	return strconv.FormatFloat(f*math.Pow(base, float64(power)), 'f', -1, 64)
 }

@@ -33,9 +33,8 @@ func Schema(options map[string]any) ([]byte, error) {
 	s.Defs = map[string]*jsonschema.Schema{
 		"variable": {Type: "string", Pattern: `\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}`, Description: "A value that holds ${NAME} or ${NAME:-default}."},
 	}
-	ignore(s, ignoredTop())
-	ignore(s, map[string]string{"global_limits": ""})
-	ignore(s.Properties["audit"], ignoredAudit())
+	ignore(s, "")
+	ignore(s.Properties["audit"], "audit")
 	// Other values are ignored, so the list is advice and not a rule.
 	s.Properties["audit"].Properties["enabled"].Default = []byte("true")
 	if err = pluginsSchema(s, options); err != nil {
@@ -51,7 +50,7 @@ func pluginsSchema(s *jsonschema.Schema, options map[string]any) error {
 	if err != nil {
 		return err
 	}
-	ignore(item, map[string]string{"cls": ""})
+	item.Properties["cls"] = useless()
 	names := map[string][]string{}
 	for alias, t := range protocol.CapabilityAliases() {
 		names[string(t)] = append(names[string(t)], alias)
@@ -116,20 +115,20 @@ func metadataSchema(typ string, options any) (*jsonschema.Schema, error) {
 			meta.Properties[alias] = &copied
 		}
 	}
-	ignore(meta, ignoredOptions(typ))
-	if typ == string(protocol.CapTools) {
-		ignore(meta, map[string]string{"ROOT": ""})
-	}
+	ignore(meta, "*")
+	ignore(meta, typ)
 	return meta, nil
 }
 
 // ignore adds keys that are accepted without effect.
-func ignore(s *jsonschema.Schema, names map[string]string) {
-	for name := range names {
-		s.Properties[name] = &jsonschema.Schema{
-			Deprecated: true, Description: "Of the Python host or an older a2e; of no use here.",
-		}
+func ignore(s *jsonschema.Schema, in string) {
+	for name := range ignored(in) {
+		s.Properties[name] = useless()
 	}
+}
+
+func useless() *jsonschema.Schema {
+	return &jsonschema.Schema{Deprecated: true, Description: "Of the Python host or an older a2e; of no use here."}
 }
 
 // object describes a struct by its tags; v's fields are the defaults.
@@ -140,18 +139,18 @@ func object(v reflect.Value) (*jsonschema.Schema, error) {
 		AdditionalProperties: &jsonschema.Schema{Not: &jsonschema.Schema{}},
 	}
 	for _, f := range fieldsOf(v.Type()) {
-		fv := v.FieldByIndex(f.index)
-		p, err := described(f.typ, fv, f.tag)
+		fv := v.FieldByIndex(f.Index)
+		p, err := described(f.Type, fv, f.Tag)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", f.name, err)
 		}
-		if unitOf(f.name).want != "" && len(p.AnyOf) > 0 { // 10MB, 1m30s
-			p.AnyOf = slices.Insert(p.AnyOf, 1, &jsonschema.Schema{Type: "string", Pattern: `^[0-9.]+ *[A-Za-zµ]`})
+		if hasUnit(wantOf(f.name, f.Type)) && len(p.AnyOf) > 0 { // 10MB, 1m30s
+			p.AnyOf = slices.Insert(p.AnyOf, 1, &jsonschema.Schema{Type: "string", Pattern: `^[0-9.]+ *[A-Za-zµ]*`})
 		}
-		p.Description = cmp.Or(f.tag.Get("doc"), docs()[f.name])
+		p.Description = cmp.Or(f.Tag.Get("doc"), docs()[f.name])
 		s.Properties[f.name] = p
 		s.PropertyOrder = append(s.PropertyOrder, f.name)
-		if f.tag.Get("required") != "" {
+		if f.Tag.Get("required") != "" {
 			s.Required = append(s.Required, f.name)
 		}
 	}
@@ -182,7 +181,7 @@ func typed(t reflect.Type, v reflect.Value, rules reflect.StructTag) (*jsonschem
 	case optionsType:
 		return &jsonschema.Schema{Type: "object"}, nil
 	case durationType:
-		return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{{Type: "number"}, {Type: "string"}}}, nil
+		return &jsonschema.Schema{Type: "number"}, nil // object adds that it may have a unit
 	}
 	s := &jsonschema.Schema{}
 	if lowest, ok := bound(rules, "min"); ok {

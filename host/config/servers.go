@@ -37,7 +37,7 @@ func (c *Config) addServers(src Source) (warnings []Warning) {
 	if !c.Named {
 		own, err := ofUser(src, UserServersFile)
 		if err != nil {
-			return []Warning{{File: filepath.Join(c.UserDir, UserServersFile), Message: err.Error()}}
+			return []Warning{problemAt(position{File: filepath.Join(c.UserDir, UserServersFile)}, "%v", err)}
 		}
 		files = append(files, own)
 	}
@@ -129,7 +129,8 @@ func (o Options) withServer(m member) Options {
 	all := *there
 	if all.Kind == list {
 		item := *m.Value
-		item.Members = append(slices.Clone(item.Members), textMember(m.Place, "server_id", m.Key))
+		item.Members = slices.Clone(item.Members)
+		item.Set("server_id", &node{Place: m.Place, Tag: "!!str", Text: m.Key})
 		all.Items = append(slices.Clone(all.Items), &item)
 	} else {
 		all.Members = append(slices.Clone(all.Members), m)

@@ -9,25 +9,24 @@ import (
 	"a2e/host/wall"
 )
 
-// own is a folder of the host's own files, and where the file names it.
+// own is a folder of the host's own files.
 type own struct {
-	dir    string // absolute, with the links in it
-	file   bool   // the host's files lie right in it, among whatever else does
-	what   string // as messages call it
-	at     *node
-	chosen bool // the config names it; else it is the usual place
+	dir  string // absolute, with the links in it
+	file bool   // the host's files lie right in it, among whatever else does
+	what string // as messages call it
+	at   *node  // where it was chosen; nil = it is the usual place
 }
 
 // wallOff tells what of the host's own files agents are to be kept from, and refuses what
 // nothing keeps them from.
-func (d *decoder) wallOff(c *Config, root *node, src Source) {
+func (d *decoder) wallOff(c *Config, src Source) {
 	workspace, err := filepath.Abs(c.Workspace)
 	if err != nil {
 		return // the folder was refused
 	}
 	real := wall.Real(workspace)
 	w := &wall.Wall{Open: []string{real}, Loose: src.Getenv(sandbox.EnvConfined) != ""}
-	for _, o := range ownFolders(c, root, src) {
+	for _, o := range d.ownFolders(c, src) {
 		if o.dir, err = filepath.Abs(o.dir); err != nil {
 			continue
 		}
@@ -42,7 +41,7 @@ func (d *decoder) wallOff(c *Config, root *node, src Source) {
 			w.Fixed = []string{wall.Real(file)}
 			w.Firm = c.Named && wall.Within(real, w.Fixed[0])
 			if c.Named && wall.Within(workspace, filepath.Dir(file)) && throughLink(workspace, file) {
-				d.fail(place(root), "the config file is reached through a link that lies in the workspace, where "+
+				d.fail(d.at(), "the config file is reached through a link that lies in the workspace, where "+
 					"agents could put another one; name the file itself")
 			}
 		}
@@ -51,15 +50,17 @@ func (d *decoder) wallOff(c *Config, root *node, src Source) {
 }
 
 // ownFolders lists where the host keeps its files.
-func ownFolders(c *Config, root *node, src Source) []own {
-	at := func(keys ...string) *node { return place(root, keys...) }
-	chosen := root.At("state_dir") != nil || src.Getenv(EnvStateDir) != ""
-	all := []own{{dir: c.StateDir, what: "state_dir", at: at("state_dir"), chosen: chosen}}
+func (d *decoder) ownFolders(c *Config, src Source) []own {
+	state := own{dir: c.StateDir, what: "state_dir"}
+	if d.root.At("state_dir") != nil || src.Getenv(EnvStateDir) != "" {
+		state.at = d.at("state_dir")
+	}
+	all := []own{state}
 	if c.Audit.Enabled && filepath.Dir(c.Audit.Path) != c.StateDir {
-		all = append(all, own{dir: filepath.Dir(c.Audit.Path), file: true, what: "the folder of audit.path", at: at("audit", "path"), chosen: true})
+		all = append(all, own{filepath.Dir(c.Audit.Path), true, "the folder of audit.path", d.at("audit", "path")})
 	}
 	if c.UserDir != "" {
-		all = append(all, own{dir: c.UserDir, what: "the user's config folder", at: at()})
+		all = append(all, own{dir: c.UserDir})
 	}
 	return all
 }
@@ -67,7 +68,7 @@ func ownFolders(c *Config, root *node, src Source) []own {
 // place refuses a folder of the host where agents would get at it. The usual places are
 // not refused, as a home folder may be a workspace; `doctor` tells what that means.
 func (d *decoder) place(c *Config, o *own, src Source, workspace, real string) {
-	if !o.chosen {
+	if o.at == nil {
 		return
 	}
 	dir := wall.Real(o.dir)

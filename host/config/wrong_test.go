@@ -48,7 +48,7 @@ func wrongFiles() map[string]struct{ content, want string } {
 		"list for a token":       {"auth_token: [hunter2]", `FILE:1:13: auth_token must be a string, not a list`},
 		"agent without a token":  {"auth: [{agent_id: a}]", `FILE:1:8: auth[0] needs the key "token"`},
 		"token without an agent": {"auth: [{token: hunter2, agent_id: ''}]", `FILE:1:8: auth[0].agent_id must be a name of 1 to 1024 bytes`},
-		"empty token":            {"auth: [{token: '', agent_id: a}]", `FILE:1:8: auth[0].token must not be empty`},
+		"empty token":            {"auth: [{token: '', agent_id: a}]", `FILE:1:16: auth[0].token must not be empty`},
 		"one token, two agents":  {"auth: [{token: hunter2, agent_id: a}, {token: x, agent_id: a}, {token: hunter2, agent_id: b}]", `FILE:1:64: auth[2].token is the same as that of auth[0]; each agent needs its own`},
 		"token of all and one":   {"auth_token: hunter2\nauth: [{token: hunter2, agent_id: a}]", `FILE:2:8: auth[0].token is the same as that of auth_token; each agent needs its own`},
 		"group of nothing":       {"groups:\n  find: []", `FILE:2:9: groups.find has 0 tools; it should have between 1 and 256`},

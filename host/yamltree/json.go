@@ -153,7 +153,7 @@ func ToJSON(text []byte) (raw jsontext.Value, lines map[string]int, err error) {
 	}
 	root, wrong := rules.Read(doc)
 	if len(wrong) > 0 {
-		return nil, nil, fmt.Errorf("line %d: %s", wrong[0].Line, wrong[0].Text)
+		return nil, nil, fmt.Errorf("line %d: %s", wrong[0].Line, wrong[0].Message)
 	}
 	lines = map[string]int{}
 	root.note(lines, "", root.Line, 0)

@@ -61,8 +61,16 @@ type Member struct {
 
 // Problem says what is wrong with a text, and where.
 type Problem struct {
-	Line, Column int
-	Text         string
+	Place
+	Message string
+}
+
+// String returns FILE:LINE:COLUMN: MESSAGE.
+func (p Problem) String() string {
+	if p.Line == 0 {
+		return p.File + ": " + p.Message
+	}
+	return p.Place.String() + ": " + p.Message
 }
 
 // Rules are how a text is read. Load needs Depth alone, Read all but Merge and LinesBefore.
@@ -129,7 +137,7 @@ func (p *parser) place(at *yaml.Node) Place {
 
 func (p *parser) fail(at *yaml.Node, format string, args ...any) {
 	if len(p.problems) < maxProblems {
-		p.problems = append(p.problems, Problem{p.place(at).Line, at.Column, fmt.Sprintf(format, args...)})
+		p.problems = append(p.problems, Problem{p.place(at), fmt.Sprintf(format, args...)})
 	}
 }
 

@@ -58,7 +58,7 @@ func TestRead(t *testing.T) {
 			assert.Equal(t, shown(n), c.want)
 			said := ""
 			if len(problems) > 0 {
-				said = fmt.Sprintf("%d:%d: %s", problems[0].Line, problems[0].Column, problems[0].Text)
+				said = fmt.Sprintf("%d:%d: %s", problems[0].Line, problems[0].Column, problems[0].Message)
 			}
 			assert.That(t, strings.HasPrefix(said, c.wrong) && (c.wrong == "") == (said == ""), "said %q, want %q", said, c.wrong)
 		})

@@ -165,7 +165,7 @@ func parseFront(text []byte, line int, n *notes) *yamltree.Node {
 	}
 	read, wrong := rules.Read(doc)
 	for _, w := range wrong {
-		n.fail(w.Line, "%s", w.Text)
+		n.fail(w.Line, "%s", w.Message)
 	}
 	if read == nil {
 		return nil
