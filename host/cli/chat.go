@@ -294,7 +294,7 @@ func (t *chat) input(ctx context.Context, text string) (end bool) {
 // send sends a message with the files that it names. A worker at work gets it at once; where it takes no more, and with
 // images, it is the next message.
 func (t *chat) send(ctx context.Context, text string) error {
-	text, images, err := t.include(ctx, text)
+	text, images, err := t.include(text)
 	if err != nil {
 		return err
 	}

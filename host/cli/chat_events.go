@@ -35,7 +35,7 @@ type chatCall struct {
 	begun  time.Time
 	text   string
 	file   string // that it changes and that is shown afterwards; "" = none
-	before []byte // what that held
+	before string // what that held
 }
 
 // chatEvent is what events tell, each of them a part.
@@ -44,7 +44,10 @@ type chatEvent struct {
 	Pending bool   `json:"pending"`
 	Label   string `json:"status_label"`
 	Chunk   struct {
-		Segments []chatSegment `json:"segments"`
+		Segments []struct {
+			Kind host.PieceKind `json:"kind"`
+			Text string         `json:"text"`
+		} `json:"segments"`
 	} `json:"chunk"`
 	Message jsontext.Value `json:"message"` // an object, or the text of an error
 	Data    struct {
@@ -61,11 +64,6 @@ type chatEvent struct {
 	Call     chatTool                  `json:"call"`
 	File     string                    `json:"file"` // that the call changes
 	Form     protocol.MCPElicitRequest `json:"form"`
-}
-
-type chatSegment struct {
-	Kind host.PieceKind `json:"kind"`
-	Text string         `json:"text"`
 }
 
 // chatTool is a call of a tool.
@@ -88,13 +86,15 @@ func (t *chat) event(ctx context.Context, kind wire.EventType, payload jsontext.
 	}
 	switch kind {
 	case wire.SessionStatus:
-		t.statusLocked(e.Pending)
-		if e.Label == jsonrpc.LabelRetrying {
-			t.screen.line(styleDim, "the model's answer broke off; trying again")
-		}
+		t.statusLocked(e)
 	case wire.StreamChunk:
 		for _, s := range e.Chunk.Segments {
-			t.pieceLocked(s)
+			if s.Kind == host.PieceThought {
+				t.screen.piece(string(s.Kind), styleDim, s.Text)
+				continue
+			}
+			t.turn.streamed.WriteString(s.Text)
+			t.screen.piece(string(s.Kind), "", s.Text)
 		}
 	case wire.MessageAppended:
 		t.messageLocked(e.Message)
@@ -121,12 +121,14 @@ func (t *chat) event(ctx context.Context, kind wire.EventType, payload jsontext.
 }
 
 // statusLocked notes whether a worker is at work.
-func (t *chat) statusLocked(pending bool) {
+func (t *chat) statusLocked(e *chatEvent) {
 	switch {
-	case pending && !t.begun:
+	case e.Label == jsonrpc.LabelRetrying:
+		t.screen.line(styleDim, "the model's answer broke off; trying again")
+	case e.Pending && !t.begun:
 		t.busy, t.begun, t.turn = true, true, chatTurn{begun: time.Now()}
 		t.screen.prompt(false)
-	case !pending && t.begun:
+	case !e.Pending && t.begun:
 		t.idleLocked()
 	}
 }
@@ -140,25 +142,13 @@ func (t *chat) idleLocked() {
 	t.screen.prompt(true)
 }
 
-func (t *chat) pieceLocked(s chatSegment) {
-	style := ""
-	if s.Kind == host.PieceThought {
-		style = styleDim
-	} else {
-		t.turn.streamed.WriteString(s.Text)
-	}
-	t.screen.piece(string(s.Kind), style, s.Text)
-}
-
 // messageLocked takes a whole message. What was streamed of it is there already.
 func (t *chat) messageLocked(text jsontext.Value) {
 	var m struct {
 		Kind string `json:"kind"`
 		Text string `json:"text"`
 	}
-	if json.Unmarshal(text, &m) != nil {
-		return
-	}
+	_ = json.Unmarshal(text, &m) // else it is of no kind
 	switch m.Kind {
 	case "assistant":
 		t.turn.answer = m.Text
@@ -174,76 +164,25 @@ func (t *chat) startedLocked(call *chatTool) {
 	text := "· " + oneLine(call.Name) + " "
 	text += cut(oneLine(call.arguments()), max(t.screen.columns()-textWidth(text)-len("  ✗ 10m20s "), leastColumns))
 	t.calls[call.ID] = &chatCall{begun: time.Now(), text: text}
-	t.screen.begun("call "+call.ID, styleDim, text)
-}
-
-// arguments are those of a call as a person reads them: name=value, as they are typed behind /NAME.
-func (c *chatTool) arguments() string {
-	args, _ := protocol.ParseObject(protocol.Value(c.Input)) // an empty one where it is none
-	var all []string
-	for name, value := range args.All() {
-		all = append(all, string(name)+"="+argument(value))
-	}
-	return strings.Join(all, " ")
-}
-
-// argument is a value as a person reads it: the words of a list as in a shell, no JSON.
-func argument(value protocol.Value) string {
-	var list []jsontext.Value
-	if text, ok := value.Str(); ok {
-		return text
-	}
-	if json.Unmarshal(value, &list) != nil {
-		return plainly(jsontext.Value(value))
-	}
-	return strings.Join(each(list, func(one jsontext.Value) string {
-		text := argument(protocol.Value(one))
-		if text == "" || strings.ContainsAny(text, " \t\n\"'\\$;&|<>*?()") {
-			return strconv.Quote(text)
-		}
-		return text
-	}), " ")
-}
-
-// outcome is what a call would make of a file: one that writes it, or puts one text in the place of another.
-func (c *chatTool) outcome(before []byte) (after []byte, ok bool) {
-	var args struct {
-		Content *string `json:"content"`
-		Old     string  `json:"old"`
-		New     *string `json:"new"`
-		All     bool    `json:"all"`
-	}
-	switch err := json.Unmarshal(c.Input, &args); {
-	case err != nil:
-		return nil, false
-	case args.Content != nil:
-		return []byte(*args.Content), true
-	case args.New != nil && strings.Contains(string(before), args.Old):
-		most := 1
-		if args.All {
-			most = -1
-		}
-		return []byte(strings.Replace(string(before), args.Old, *args.New, most)), true
-	}
-	return nil, false
+	t.screen.piece("call "+call.ID, styleDim, text)
 }
 
 // endedLocked tells the outcome of a call, on its line unless others came in between, and how a file has changed.
 func (t *chat) endedLocked(call *chatTool) {
 	begun := cmp.Or(t.calls[call.ID], new(chatCall))
 	delete(t.calls, call.ID)
-	style, outcome := styleGood, "✓ "
+	style, outcome := styleGood, " ✓ "
 	if !call.OK {
-		style, outcome = styleBad, "✗ "
+		style, outcome = styleBad, " ✗ "
 	}
 	outcome += shortDuration(time.Since(begun.begun).Round(time.Millisecond))
-	if !t.screen.ended("call "+call.ID, style, " "+outcome) {
-		t.screen.line(style, begun.text+" "+outcome)
+	if !t.screen.ended("call "+call.ID, style, outcome) {
+		t.screen.line(style, begun.text+outcome)
 	}
 	if call.Error != "" {
 		t.screen.line(styleBad, "  "+cut(oneLine(call.Error), max(t.screen.columns()-3, leastColumns)))
 	}
-	if after, ok := t.content(begun.file); ok {
+	if after, _, ok := t.content(begun.file); ok {
 		t.screen.showDiff(begun.before, after, maxDiffLines)
 	}
 }
@@ -265,28 +204,66 @@ func (t *chat) completedLocked(e *chatEvent) {
 	t.screen.line(styleDim, text)
 }
 
-// questionLocked has a question answered: by the person, unless it is about a new file, or about what the person has
-// allowed.
+// arguments are those of a call as a person reads them: name=value, as they are typed behind /NAME.
+func (c *chatTool) arguments() string {
+	args, _ := protocol.ParseObject(protocol.Value(c.Input)) // an empty one where it is none
+	var all []string
+	for name, value := range args.All() {
+		all = append(all, string(name)+"="+argument(value))
+	}
+	return strings.Join(all, " ")
+}
+
+// argument is a value as a person reads it: the words of a list as in a shell, no JSON.
+func argument(value protocol.Value) string {
+	var list []jsontext.Value
+	if json.Unmarshal(value, &list) != nil {
+		return plainly(jsontext.Value(value))
+	}
+	return strings.Join(each(list, func(one jsontext.Value) string {
+		text := plainly(one)
+		if text == "" || strings.ContainsAny(text, " \t\n\"'\\$;&|<>*?()") {
+			return strconv.Quote(text)
+		}
+		return text
+	}), " ")
+}
+
+// outcome is what a call would make of a file: one that writes it, or puts one text in the place of another.
+func (c *chatTool) outcome(before string) (after string, ok bool) {
+	var args struct {
+		Content *string `json:"content"`
+		Old     string  `json:"old"`
+		New     *string `json:"new"`
+		All     bool    `json:"all"`
+	}
+	switch err := json.Unmarshal(c.Input, &args); {
+	case err != nil:
+		return "", false
+	case args.Content != nil:
+		return *args.Content, true
+	case args.New != nil && strings.Contains(before, args.Old):
+		most := 1
+		if args.All {
+			most = -1
+		}
+		return strings.Replace(before, args.Old, *args.New, most), true
+	}
+	return "", false
+}
+
+// questionLocked answers a question, while other events go on.
 func (t *chat) questionLocked(ctx context.Context, e *chatEvent) {
 	ctx, cancel := context.WithCancel(ctx)
 	t.asked[e.Question] = cancel
 	call := cmp.Or(t.calls[e.Call.ID], new(chatCall))
-	allowed := e.Kind == jsonrpc.QuestionTool && (t.Yes || t.always[e.allows()])
-	if before, ok := t.content(e.File); ok {
-		call.file, call.before = e.File, before
-		allowed = allowed || before == nil
-	}
 	go func() {
 		defer cancel()
-		answer := map[string]any{"question_id": e.Question, "action": "accept"}
-		switch {
-		case e.Kind == jsonrpc.QuestionForm:
-			answer["action"] = "cancel"
-			if resp, err := t.person.elicit(ctx, &e.Form); err == nil {
-				answer["action"], answer["content"] = resp.Action, resp.Content
-			}
-		case !allowed:
+		answer := map[string]any{"question_id": e.Question, "action": "cancel"}
+		if e.Kind != jsonrpc.QuestionForm {
 			answer["action"], answer["reason"] = t.permit(ctx, e, call)
+		} else if resp, err := t.person.elicit(ctx, &e.Form); err == nil {
+			answer["action"], answer["content"] = resp.Action, resp.Content
 		}
 		t.mu.Lock()
 		delete(t.asked, e.Question)
@@ -296,6 +273,64 @@ func (t *chat) questionLocked(ctx context.Context, e *chatEvent) {
 			_ = t.call(ctx, wire.SessionAnswer, answer, nil) // a host that has ended asks nothing
 		}
 	}()
+}
+
+// permit decides whether a call may be made. It asks the person, unless the call makes a new file or is one that the
+// person has allowed.
+func (t *chat) permit(ctx context.Context, e *chatEvent, call *chatCall) (action, reason string) {
+	before, there, ok := t.content(e.File)
+	t.mu.Lock()
+	if ok {
+		call.file, call.before = e.File, before
+	}
+	allowed := t.Yes || t.always[e.allows()] || ok && !there
+	t.mu.Unlock()
+	if allowed {
+		return "accept", ""
+	}
+	t.person.turn.Lock()
+	defer t.person.turn.Unlock()
+	t.explain(e, call)
+	for {
+		line, ok := t.person.ask(ctx, "allow once [o], always [a], deny [d]?")
+		word, why, _ := strings.Cut(line, " ")
+		switch word = strings.ToLower(word); {
+		case !ok:
+			return "cancel", ""
+		case slices.Contains([]string{"d", "deny", "n", "no"}, word):
+			return "decline", why
+		case why != "":
+		case word == "a" || word == "always":
+			t.mu.Lock()
+			t.always[e.allows()] = true
+			t.mu.Unlock()
+			return "accept", ""
+		case slices.Contains([]string{"o", "once", "y", "yes"}, word):
+			return "accept", ""
+		}
+	}
+}
+
+// explain shows what a call would do, and what the answers mean.
+func (t *chat) explain(e *chatEvent, call *chatCall) {
+	what, always := e.Call.arguments(), "this very call"
+	if len(what) > maxAsked {
+		what = protocol.Head(what, maxAsked) + fmt.Sprintf("… (%d bytes more are not shown)", len(what)-maxAsked)
+	}
+	if e.allows() == e.Call.Name {
+		always = "each call of " + e.Call.Name
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if after, ok := e.Call.outcome(call.before); ok && call.file != "" {
+		t.screen.line(styleBusy, e.Call.Name+" would change "+e.File)
+		t.screen.showDiff(call.before, after, maxAskLines)
+		call.file = "" // it need not be shown again
+	} else {
+		t.screen.line(styleBusy, strings.TrimSuffix(e.Call.Name+" may change something: "+what, ": "))
+	}
+	t.screen.line(styleDim, "always allows "+always+" in this chat; d REASON denies it and tells the model why")
+	call.text = "· " + oneLine(e.Call.Name) // the rest was shown
 }
 
 // allows is what the answer "always" allows: a tool that changes files, or runs nothing; else this very call.
@@ -308,46 +343,6 @@ func (e *chatEvent) allows() string {
 		}
 	}
 	return e.Call.Name
-}
-
-// permit asks the person whether a call may be made, once it was shown what the call would do.
-func (t *chat) permit(ctx context.Context, e *chatEvent, call *chatCall) (action, reason string) {
-	t.person.turn.Lock()
-	defer t.person.turn.Unlock()
-	what, always := e.Call.arguments(), "this very call"
-	if len(what) > maxAsked {
-		what = protocol.Head(what, maxAsked) + fmt.Sprintf("… (%d bytes more are not shown)", len(what)-maxAsked)
-	}
-	if e.allows() == e.Call.Name {
-		always = "each call of " + e.Call.Name
-	}
-	if after, ok := e.Call.outcome(call.before); ok && call.file != "" {
-		t.screen.line(styleBusy, e.Call.Name+" would change "+e.File)
-		t.screen.showDiff(call.before, after, maxAskLines)
-		t.mu.Lock()
-		call.file = "" // it need not be shown again
-		t.mu.Unlock()
-	} else {
-		t.screen.line(styleBusy, strings.TrimSuffix(e.Call.Name+" may change something: "+what, ": "))
-	}
-	t.screen.line(styleDim, "always allows "+always+" in this chat; d REASON denies it and tells the model why")
-	for {
-		line, ok := t.person.ask(ctx, "allow once [o], always [a], deny [d]?")
-		word, why, _ := strings.Cut(line, " ")
-		switch word = strings.ToLower(word); {
-		case !ok:
-			return "cancel", ""
-		case (word == "a" || word == "always") && why == "":
-			t.mu.Lock()
-			t.always[e.allows()] = true
-			t.mu.Unlock()
-			return "accept", ""
-		case slices.Contains([]string{"o", "once", "y", "yes"}, word) && why == "":
-			return "accept", ""
-		case slices.Contains([]string{"d", "deny", "n", "no"}, word):
-			return "decline", why
-		}
-	}
 }
 
 // greet tells with whom one talks, and what was said before.
@@ -371,9 +366,7 @@ func (t *chat) recall(ctx context.Context) {
 			Text string `json:"text"`
 		} `json:"history"`
 	}
-	if t.call(ctx, wire.SessionGet, nil, &state) != nil {
-		return
-	}
+	_ = t.call(ctx, wire.SessionGet, nil, &state) // without an answer there is nothing to show
 	const shown = 4
 	for _, m := range state.History[max(0, len(state.History)-shown):] {
 		if m.Role == "user" {

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -14,7 +13,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/go-json-experiment/json"
 	"github.com/rogpeppe/go-internal/diff"
 
 	"a2e/host/config"
@@ -25,7 +23,7 @@ import (
 )
 
 const (
-	maxDiffFile  = 256 << 10 // bytes of a file of which changes are shown
+	maxTextFile  = 256 << 10 // bytes of a file that is sent, or of which changes are shown
 	maxDiffLines = 20        // of a change that is shown
 	maxAskLines  = 200       // of one that the person is asked about, or asks for
 	maxChatLines = 500       // of a folder, kept for the arrow keys
@@ -43,7 +41,7 @@ func (t *chat) place(file string) string {
 
 // include adds the files that a text names as @FILE: text behind it, as the file tools may read it, and images beside
 // it. What is no file of that name stays text.
-func (t *chat) include(ctx context.Context, text string) (all string, images []map[string]any, err error) {
+func (t *chat) include(text string) (all string, images []map[string]any, err error) {
 	all = text
 	var seen []string
 	for word := range strings.FieldsSeq(text) {
@@ -63,11 +61,15 @@ func (t *chat) include(ctx context.Context, text string) (all string, images []m
 			images = append(images, image)
 			continue
 		}
-		content, err := t.read(ctx, name)
+		content, err := t.read(name)
 		if err != nil {
 			return "", nil, fmt.Errorf("@%s: %w", name, err)
 		}
-		all += "\n\n" + content
+		fence := "```"
+		for strings.Contains(content, fence) {
+			fence += "`"
+		}
+		all += "\n\nThe file " + name + ":\n" + fence + "\n" + strings.TrimSuffix(content, "\n") + "\n" + fence
 	}
 	return all, images, nil
 }
@@ -88,53 +90,38 @@ func isFile(path string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// read has the host's read_file read a file of text.
-func (t *chat) read(ctx context.Context, name string) (string, error) {
-	args, err := json.Marshal(map[string]string{"path": name})
+// read returns a file of text of the workspace, without secrets.
+func (t *chat) read(file string) (string, error) {
+	workspace := absolute(t.cfg.Workspace)
+	root, err := os.OpenRoot(workspace)
 	if err != nil {
 		return "", err
-	}
-	output, err := t.command(ctx, "/read_file "+string(args))
-	if err != nil {
-		return "", err
-	}
-	var file struct {
-		Data struct {
-			Content string `json:"content"`
-			Lines   int    `json:"lines"`
-			Size    int    `json:"size"`
-		} `json:"data"`
-	}
-	if err := json.Unmarshal(output, &file); err != nil {
-		return "", err
-	}
-	head, fence := "The file "+name, "```"
-	if len(file.Data.Content) < file.Data.Size {
-		head += fmt.Sprintf(", the first %s of it", protocol.Count(file.Data.Lines, "line"))
-	}
-	for strings.Contains(file.Data.Content, fence) {
-		fence += "`"
-	}
-	return head + ":\n" + fence + "\n" + strings.TrimSuffix(file.Data.Content, "\n") + "\n" + fence, nil
-}
-
-// content returns a file of the workspace as it is now; false = it is none whose changes are shown.
-func (t *chat) content(file string) (text []byte, ok bool) {
-	root, err := os.OpenRoot(absolute(t.cfg.Workspace))
-	if err != nil || file == "" {
-		return nil, false
 	}
 	defer root.Close()
-	text, err = t.cfg.Wall.ReadFile(root, filepath.FromSlash(file), maxDiffFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, true
+	name, err := filepath.Rel(workspace, t.place(filepath.FromSlash(file)))
+	if err != nil {
+		return "", err
 	}
-	return text, err == nil && !bytes.ContainsRune(text, 0)
+	text, err := t.cfg.Wall.ReadFile(root, name, maxTextFile)
+	if bytes.ContainsRune(text, 0) {
+		return "", errors.New("it is neither text nor an image")
+	}
+	return t.cfg.Secrets.Text(string(text)), err
+}
+
+// content returns a file of the workspace as it is now, "" where there is none; false = its changes cannot be shown.
+func (t *chat) content(file string) (text string, there, ok bool) {
+	if file == "" {
+		return "", false, false
+	}
+	text, err := t.read(file)
+	there = !errors.Is(err, fs.ErrNotExist)
+	return text, there, err == nil || !there
 }
 
 // showDiff shows what has changed, so many lines at most.
-func (s *chatScreen) showDiff(before, after []byte, most int) {
-	lines := strings.Split(strings.TrimSuffix(string(diff.Diff("", before, "", after)), "\n"), "\n")
+func (s *chatScreen) showDiff(before, after string, most int) {
+	lines := strings.Split(strings.TrimSuffix(string(diff.Diff("", []byte(before), "", []byte(after))), "\n"), "\n")
 	if len(lines) > 4 { // which name the files, and the first place in them
 		s.patch(lines[4:], most)
 	}

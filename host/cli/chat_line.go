@@ -1,13 +1,12 @@
 package cli
 
 import (
-	"bufio"
 	"strings"
 
 	"github.com/clipperhouse/displaywidth"
 )
 
-// Keys as a terminal in raw mode sends them. What a line does with the others stands in edit.
+// Keys as a terminal in raw mode sends them. What the others do to a line stands in edit.
 const (
 	keyInterrupt  = "\x03" // Ctrl-C
 	keyEnd        = "\x04" // Ctrl-D
@@ -19,45 +18,12 @@ const (
 	keyPasteEnd   = "\x1b[201~"
 )
 
-// readKey reads one key, or the characters that came together with it.
-func readKey(in *bufio.Reader) (key string, err error) {
-	var text strings.Builder
-	next := func() (r rune) {
-		if err == nil {
-			if r, _, err = in.ReadRune(); err == nil {
-				text.WriteRune(r)
-			}
-		}
-		return r
-	}
-	comes := func(fits func(byte) bool) bool {
-		if in.Buffered() == 0 {
-			return false
-		}
-		one, _ := in.Peek(1)
-		return fits(one[0])
-	}
-	switch r := next(); {
-	case r == '\x1b':
-		switch next() {
-		case 'O':
-			next()
-		case '[':
-			for err == nil {
-				if r := next(); r >= '@' && r <= '~' {
-					break
-				}
-			}
-		}
-	case r == '\r' && comes(func(b byte) bool { return b == '\n' }):
-		_, err = in.Discard(1)
-	case r >= ' ':
-		for err == nil && comes(func(b byte) bool { return b >= ' ' && b != '\x7f' }) {
-			next()
-		}
-	}
-	return text.String(), err
-}
+var (
+	// keyFirst is the first key of what was typed, or the characters before the next one that is none.
+	keyFirst  = lazily(`^(\x1b(\[[0-?]*[ -/]*[@-~]|O[ -~]|[^\[O])|[\x00-\x1a\x1c-\x1f\x7f]|[^\x00-\x1f\x7f]+)`)
+	wordFirst = lazily(`^\s*\S*`)
+	wordLast  = lazily(`\S*\s*$`)
+)
 
 // chatLine is the line that a person types; pasted lines make it several.
 type chatLine struct {
@@ -90,9 +56,9 @@ func (l *chatLine) edit(key string) {
 	case "\x06", "\x1b[C", "\x1bOC": // Ctrl-F, Right
 		l.move(firstSize(l.after))
 	case "\x1bb", "\x1b[1;3D", "\x1b[1;5D": // Alt-B, Alt-Left, Ctrl-Left
-		l.move(wordBegin(l.before) - len(l.before))
+		l.move(-len(wordLast().FindString(l.before)))
 	case "\x1bf", "\x1b[1;3C", "\x1b[1;5C": // Alt-F, Alt-Right, Ctrl-Right
-		l.move(wordEnd(l.after))
+		l.move(len(wordFirst().FindString(l.after)))
 	case "\x01", "\x1b[H", "\x1bOH", "\x1b[1~": // Ctrl-A, Home
 		l.move(-len(l.before))
 	case "\x05", "\x1b[F", "\x1bOF", "\x1b[4~": // Ctrl-E, End
@@ -102,7 +68,7 @@ func (l *chatLine) edit(key string) {
 	case keyEnd, "\x1b[3~": // Delete
 		l.after = l.after[firstSize(l.after):]
 	case "\x17", "\x1b\x7f": // Ctrl-W, Alt-Backspace
-		l.before = l.before[:wordBegin(l.before)]
+		l.before = wordLast().ReplaceAllString(l.before, "")
 	case "\x15": // Ctrl-U
 		l.before = ""
 	case "\v": // Ctrl-K
@@ -144,14 +110,9 @@ func (l *chatLine) recall(steps int) {
 
 // rows lays the line out behind a prompt, on rows of so many columns, and tells where the cursor stands.
 func (l *chatLine) rows(prompt string, columns int) (rows []string, row, column int) {
-	at, cursor := 0, len(prompt)+len(l.before)
-	var text strings.Builder
-	wide := 0
-	wrap := func() {
-		rows = append(rows, text.String())
-		text.Reset()
-		wide = 0
-	}
+	at, cursor := 0, len(prompt+l.before)
+	text, wide := "", 0
+	wrap := func() { rows, text, wide = append(rows, text), "", 0 }
 	for g := displaywidth.StringGraphemes(prompt + l.text()); g.Next(); at += len(g.Value()) {
 		shown, width := g.Value(), g.Width()
 		if shown == "\t" {
@@ -167,10 +128,9 @@ func (l *chatLine) rows(prompt string, columns int) (rows []string, row, column 
 			wrap()
 			continue
 		}
-		text.WriteString(shown)
-		wide += width
+		text, wide = text+shown, wide+width
 	}
-	if wide >= columns {
+	if wide >= columns { // the cursor stands on the next row
 		wrap()
 	}
 	if at == cursor {
@@ -193,17 +153,4 @@ func lastSize(text string) (size int) {
 		size = len(g.Value())
 	}
 	return size
-}
-
-// wordBegin is where the last word of a text begins, and wordEnd where the first one ends.
-func wordBegin(text string) int {
-	return strings.LastIndexAny(strings.TrimRight(text, " \n"), " \n") + 1
-}
-
-func wordEnd(text string) int {
-	word := strings.TrimLeft(text, " \n")
-	if end := strings.IndexAny(word, " \n"); end >= 0 {
-		return len(text) - len(word) + end
-	}
-	return len(text)
 }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -11,39 +10,53 @@ import (
 // styleRule is a line across, as wide as most answers.
 var styleRule = strings.Repeat("─", 40)
 
-// markdown styles an answer for a terminal while it comes. Text is shown as soon as nothing that follows can change
-// its style; headings, code and rules wait for the end of their line, tables for their last row.
+// markdown styles an answer for a terminal while it comes. A line that begins as text is shown as it comes, up to a
+// mark whose end is not there yet; other lines wait for their end, and tables for their last row.
 type markdown struct {
 	columns func() int // of the terminal, for tables
 
-	line  string   // the part of the last line that is not shown yet
-	begun bool     // a part of that line is shown
-	base  string   // the style of the line
-	last  rune     // before line
-	fence string   // what ends the code; "" = no code has begun
-	rows  []string // of a table that has not ended
-	plain bool     // marks are taken away and nothing is styled: a cell of a table
+	line   string   // the part of the last line that is not shown yet
+	before rune     // what stands before that; 0 = the line begins there
+	fence  string   // what ends the code; "" = no code has begun
+	rows   []string // of a table that has not ended
 }
 
+var (
+	textBegun = lazily("^ *(\\*\\*|`)?[\\pL\\pN(\"']")
+	heading   = lazily(`^#{1,6} +`)
+	ruleMarks = lazily(`^(-{3,}|\*{3,}|_{3,})$`)
+	rowMarks  = lazily(`^[ |:-]*-[ |:-]*$`) // between the head of a table and its rows
+	codes     = lazily(`\x1b\[[0-9;]*m`)
+
+	// span is marked text. Each of its groups has a style in spanStyles; that of a link is followed by its address.
+	span = lazily("^(?:\\\\([!-/:-@\\[-`{-~])|``(.+?)``|`([^`]+)`" +
+		`|\*\*\*([^\s*]|[^\s*][^*]*[^\s*])\*\*\*|\*\*([^\s*]|[^\s*].*?\S)\*\*|\*([^\s*]|[^\s*][^*]*[^\s*])\*` +
+		`|__([^\s_]|[^\s_].*?\S)__\b|_([^\s_]|[^\s_][^_]*[^\s_])_\b|~~(\S|\S.*?\S)~~|\[([^\[\]]+)\]\(([^()\s]+)\))`)
+	spanBegun = lazily("^(\\\\|~|(\\*{1,3}|_{1,2}|~~|`+)(\\S.*)?|\\[[^\\[\\]]*(\\](\\([^()\\s]*)?)?)$")
+)
+
+var spanStyles = []string{"", styleCode, styleCode, "1;3", "1", "3", "1", "3", "9", styleLink}
+
 // write returns what can be shown of the answer with the next piece of it.
-func (m *markdown) write(text string) string {
-	var out strings.Builder
+func (m *markdown) write(text string) (out string) {
 	for piece := range strings.Lines(text) {
 		line, ended := strings.CutSuffix(piece, "\n")
 		m.line += line
 		switch {
 		case ended:
-			out.WriteString(m.whole())
-		case m.fence == "" && (m.begun || !undecided(m.line)):
-			out.WriteString(m.begin() + m.inline(false))
+			out += m.whole()
+		case m.before != 0:
+			out += m.styled("", false)
+		case m.fence == "" && textBegun().MatchString(m.line):
+			out += m.table() + m.styled("", false)
 		}
 	}
-	return out.String()
+	return out
 }
 
 // flush returns the rest of the answer, which has ended.
 func (m *markdown) flush() (out string) {
-	if m.begun || m.line != "" {
+	if m.before != 0 || m.line != "" {
 		out = strings.TrimSuffix(m.whole(), "\n")
 	}
 	out += m.table()
@@ -51,44 +64,13 @@ func (m *markdown) flush() (out string) {
 	return out
 }
 
-// undecided reports whether the begin of a line may still become something else than text.
-func undecided(line string) bool {
-	line = strings.TrimLeft(line, " ")
-	return strings.Trim(line, "> ") == "" || lineBegun().MatchString(line)
-}
-
-// What is looked for at the begin of a line, or of what is left of it.
-var (
-	lineBegun = lazily("^(\\||```|~~~|#{1,6} |(#+|-+|\\*+|_+|\\++|`+|~+)$)")
-	heading   = lazily(`^#{1,6} +`)
-	ruleMarks = lazily(`^(-{3,}|\*{3,}|_{3,})$`)
-	rowMarks  = lazily(`^[ |:-]*-[ |:-]*$`) // between the head of a table and its rows
-	spanBegun = lazily("^(\\\\|~|(\\*{1,3}|_{1,2}|~~|`+)(\\S.*)?|\\[[^\\[\\]]*(\\](\\([^()\\s]*)?)?)$")
-)
-
-// spans are the marks within a line, each with the style of what they mark.
-var spans = []struct {
-	pattern func() *regexp.Regexp
-	style   string
-}{
-	{lazily("^\\\\([!-/:-@\\[-`{-~])"), ""},
-	{lazily("^`([^`]+)`"), styleCode},
-	{lazily("^``(.+?)``"), styleCode},
-	{lazily(`^\*\*\*([^\s*]|[^\s*][^*]*[^\s*])\*\*\*`), "1;3"},
-	{lazily(`^\*\*([^\s*]|[^\s*].*?\S)\*\*`), "1"},
-	{lazily(`^\*([^\s*]|[^\s*][^*]*[^\s*])\*`), "3"},
-	{lazily(`^__([^\s_]|[^\s_].*?\S)__(?:\W|$)`), "1"},
-	{lazily(`^_([^\s_]|[^\s_][^_]*[^\s_])_(?:\W|$)`), "3"},
-	{lazily(`^~~(\S|\S.*?\S)~~`), "9"},
-	{lazily(`^\[([^\[\]]+)\]\(([^()\s]+)\)`), styleLink},
-}
-
-// whole ends a line.
+// whole shows a line that has ended, or the rest of it.
 func (m *markdown) whole() (out string) {
 	line := strings.TrimSpace(m.line)
-	switch marks := line[:len(line)-len(strings.TrimLeft(line, "`~"))]; {
-	case m.begun:
-		out = m.inline(true) + "\n"
+	marks := line[:len(line)-len(strings.TrimLeft(line, "`~"))]
+	switch {
+	case m.before != 0:
+		out = m.styled("", true) + "\n"
 	case m.fence != "" && strings.HasPrefix(line, m.fence) && strings.Trim(line, m.fence[:1]) == "":
 		m.fence = ""
 	case m.fence != "":
@@ -100,104 +82,83 @@ func (m *markdown) whole() (out string) {
 	case ruleMarks().MatchString(line):
 		out = m.table() + painted(styleDim, styleRule) + "\n"
 	default:
-		out = m.begin() + m.inline(true) + "\n"
+		out = m.table() + m.block() + "\n"
 	}
-	m.line, m.begun, m.last = "", false, 0
+	m.line, m.before = "", 0
 	return out
 }
 
-// begin shows what the line begins with.
-func (m *markdown) begin() (out string) {
-	if m.begun {
-		return ""
-	}
-	out, m.begun, m.base = m.table(), true, ""
+// block shows a heading, a quote, an item of a list or text.
+func (m *markdown) block() string {
 	text := strings.TrimLeft(m.line, " ")
 	indent := m.line[:len(m.line)-len(text)]
 	switch marks := heading().FindString(text); {
 	case marks != "":
-		m.line, m.base = text[len(marks):], styleHead
+		m.line = text[len(marks):]
+		return m.styled(styleHead, true)
 	case strings.HasPrefix(text, ">"):
-		out += indent + painted(styleDim, "│ ")
-		m.line, m.base = strings.TrimLeft(text, "> "), styleDim
+		m.line = strings.TrimLeft(text, "> ")
+		return indent + painted(styleDim, "│ ") + m.styled(styleDim, true)
 	case len(text) > 1 && strings.Contains("-*+", text[:1]) && text[1] == ' ':
-		out += indent + "• "
 		m.line = text[2:]
+		return indent + "• " + m.styled("", true)
 	}
-	return out
+	return m.styled("", true)
 }
 
-// inline shows the marked text of the line, which ends with it where last is true; else a mark waits for its end.
-func (m *markdown) inline(last bool) string {
-	var out strings.Builder
+// styled shows the marked text of the line, which ends with it where last is true; else a mark waits for its end.
+func (m *markdown) styled(base string, last bool) (out string) {
 	for m.line != "" {
 		i := strings.IndexAny(m.line, "\\`*_~[")
 		if i < 0 {
 			i = len(m.line)
 		}
-		out.WriteString(m.text(i, "", m.line[:i]))
-		if m.line == "" {
-			break
-		}
-		shown, waits := m.span(last)
-		if shown == "" && waits {
-			break
-		}
-		if shown == "" { // it marks nothing
-			n := len(m.line) - len(strings.TrimLeft(m.line, m.line[:1]))
-			shown = m.text(n, "", m.line[:n])
-		}
-		out.WriteString(shown)
-	}
-	return out.String()
-}
-
-// span shows what is marked at the begin of the line; "" = nothing is, or it waits for the end of the mark.
-func (m *markdown) span(last bool) (shown string, waits bool) {
-	before := m.last
-	for _, s := range spans {
-		at := s.pattern().FindStringSubmatchIndex(m.line)
-		within := unicode.IsLetter(before) || unicode.IsDigit(before) // of a name such as snake_case
-		if at == nil || m.line[0] == '_' && within {
+		if i > 0 {
+			out += painted(base, m.take(i))
 			continue
 		}
-		if at[1] == len(m.line) && !last {
-			return "", true
+		at := span().FindStringSubmatchIndex(m.line)
+		within := unicode.IsLetter(m.before) || unicode.IsDigit(m.before) // of a name such as snake_case
+		switch {
+		case at == nil && !last && spanBegun().MatchString(m.line), at != nil && at[1] == len(m.line) && !last:
+			return out
+		case at == nil, m.line[0] == '_' && within: // it marks nothing
+			out += painted(base, m.take(len(m.line)-len(strings.TrimLeft(m.line, m.line[:1]))))
+		default:
+			out += marked(base, m.take(at[1]), at)
 		}
-		inner, used := m.line[at[2]:at[3]], at[3]+at[2]
-		switch s.style {
-		case styleLink:
-			url := m.line[at[4]:at[5]]
-			if shown = m.text(at[1], styleLink, inner); inner != url {
-				shown += m.painted(styleDim, " ("+url+")")
-			}
-			return shown, false
-		case styleCode:
-			return m.text(used, styleCode, cmp.Or(strings.TrimSpace(inner), inner)), false
-		case "":
-			return m.text(at[3], "", inner), false
-		}
-		inside := markdown{line: inner, base: strings.Trim(m.base+";"+s.style, ";"), plain: m.plain}
-		m.text(used, "", "")
-		return inside.inline(true), false
 	}
-	return "", !last && spanBegun().MatchString(m.line)
+	return out
 }
 
-// text takes so many bytes off the line and shows a text for them.
-func (m *markdown) text(n int, style, shown string) string {
-	if n > 0 {
-		m.last, _ = utf8.DecodeLastRuneInString(m.line[:n])
+// marked shows a span by the places of its groups.
+func marked(base, text string, at []int) string {
+	group := 1
+	for at[2*group] < 0 {
+		group++
 	}
-	m.line = m.line[n:]
-	return m.painted(style, shown)
+	inner, style := text[at[2*group]:at[2*group+1]], spanStyles[group-1]
+	both := strings.Trim(base+";"+style, ";")
+	switch style {
+	case "":
+		return painted(base, inner)
+	case styleCode:
+		return painted(both, cmp.Or(strings.TrimSpace(inner), inner))
+	case styleLink:
+		if url := text[at[2*group+2]:at[2*group+3]]; inner != url {
+			return painted(both, inner) + painted(strings.Trim(base+";"+styleDim, ";"), " ("+url+")")
+		}
+		return painted(both, inner)
+	}
+	inside := markdown{line: inner}
+	return inside.styled(both, true)
 }
 
-func (m *markdown) painted(style, text string) string {
-	if m.plain {
-		return text
-	}
-	return painted(strings.Trim(m.base+";"+style, ";"), text)
+// take takes so many bytes off the line.
+func (m *markdown) take(n int) (text string) {
+	text, m.line = m.line[:n], m.line[n:]
+	m.before, _ = utf8.DecodeLastRuneInString(text)
+	return text
 }
 
 // table shows the table that has ended.
@@ -208,25 +169,24 @@ func (m *markdown) table() string {
 	if len(rows) < 2 || !rowMarks().MatchString(rows[1]) { // it is no table
 		for _, row := range rows {
 			text := markdown{line: row}
-			out.WriteString(text.inline(true) + "\n")
+			out.WriteString(text.styled("", true) + "\n")
 		}
 		return out.String()
 	}
 	var t table
-	wide := 0
 	for i, row := range rows {
 		if i == 1 {
 			continue
 		}
 		row = strings.ReplaceAll(strings.TrimSuffix(strings.TrimPrefix(row, "|"), "|"), `\|`, "\x00")
 		cells := each(strings.Split(row, "|"), func(cell string) string {
-			text := markdown{line: strings.ReplaceAll(strings.TrimSpace(cell), "\x00", "|"), plain: true}
-			return text.inline(true)
+			text := markdown{line: strings.ReplaceAll(strings.TrimSpace(cell), "\x00", "|")}
+			return codes().ReplaceAllString(text.styled("", true), "")
 		})
-		if i == 0 {
-			wide = len(cells)
+		if i > 0 { // as many as the first row has
+			cells = append(cells, make([]string, len(t.rows[0]))...)[:len(t.rows[0])]
 		}
-		t.row(append(cells, make([]string, wide)...)[:wide]...)
+		t.row(cells...)
 	}
 	t.head = true
 	_ = t.print(&out, m.columns(), true) // into memory

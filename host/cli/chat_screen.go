@@ -12,6 +12,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/term"
+
+	"a2e/host"
 )
 
 const (
@@ -83,29 +85,34 @@ func (s *chatScreen) close() {
 // of a terminal cannot be stopped.
 func (s *chatScreen) lines(in *os.File, to chan<- string) {
 	defer close(to)
-	keys := bufio.NewReader(in)
-	for {
-		key, err := readKey(keys)
+	var keys string // that are not complete
+	for buf := bufio.NewReader(in); ; {
+		r, _, err := buf.ReadRune()
 		if err != nil {
 			return
 		}
-		s.mu.Lock()
-		message, end := s.keyLocked(key)
-		if keys.Buffered() == 0 && !s.typed.pasting {
-			s.refreshLocked()
+		if keys += string(r); buf.Buffered() > 0 {
+			continue
 		}
-		s.mu.Unlock()
-		if message != "" {
-			to <- message
+		keys = strings.TrimSuffix(strings.ReplaceAll(keys, "\r\n", keyEnter), "\x1b") // Escape alone does nothing
+		for key := keyFirst().FindString(keys); key != ""; key = keyFirst().FindString(keys) {
+			keys = keys[len(key):]
+			message, end := s.key(key)
+			if message != "" {
+				to <- message
+			}
+			if end {
+				return
+			}
 		}
-		if end {
-			return
-		}
+		s.begin()() // shows what was typed
 	}
 }
 
-// keyLocked does what a key asks for. It returns a message that has ended, or that the chat is over.
-func (s *chatScreen) keyLocked(key string) (message string, end bool) {
+// key does what a key asks for. It returns a message that has ended, or that the chat is over.
+func (s *chatScreen) key(key string) (message string, end bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	switch {
 	case key == keyPasteBegin, key == keyPasteEnd:
 		s.typed.pasting = key == keyPasteBegin
@@ -330,19 +337,19 @@ func (s *chatScreen) columns() int {
 	return wide
 }
 
-// piece writes a piece of an answer of a kind; another kind begins a line of its own.
+// piece writes a piece of what has a kind; another kind begins a line of its own. Without a style it is Markdown.
 func (s *chatScreen) piece(kind, style, text string) {
 	defer s.begin()()
 	if text = seen(text); kind != s.kind {
-		text = strings.TrimLeft(text, "\n")
-		if text == "" {
+		if text = strings.TrimLeft(text, "\n"); text == "" {
 			return
 		}
-		if s.freshLocked(); style != "" && !s.color {
+		s.freshLocked()
+		if s.kind = kind; kind == string(host.PieceThought) && !s.color {
 			s.held += kind + ": "
 		}
 	}
-	if s.kind = kind; style == "" && s.color {
+	if style == "" && s.color {
 		s.held += s.answer.write(text)
 		return
 	}
@@ -365,14 +372,6 @@ func (s *chatScreen) lineLocked(style, text string) {
 func (s *chatScreen) Write(p []byte) (int, error) {
 	s.line("", strings.TrimSuffix(string(p), "\n"))
 	return len(p), nil
-}
-
-// begun begins a line that ended ends, if nothing comes in between.
-func (s *chatScreen) begun(kind, style, text string) {
-	defer s.begin()()
-	s.freshLocked()
-	s.kind = kind
-	s.styledLocked(style, text)
 }
 
 // ended ends the line of a kind; false = others came in between.
@@ -407,16 +406,11 @@ func (s *chatScreen) styledLocked(style, text string) {
 
 // seen makes text of several lines safe for a terminal, as oneLine does for one.
 func seen(text string) string {
-	if !strings.ContainsFunc(text, unseen) {
-		return text
-	}
 	var b strings.Builder
-	for _, r := range text {
-		switch {
-		case r == '\r':
-		case unseen(r):
+	for _, r := range strings.ReplaceAll(text, "\r", "") {
+		if unseen(r) {
 			b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
-		default:
+		} else {
 			b.WriteRune(r)
 		}
 	}
