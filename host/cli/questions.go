@@ -48,20 +48,19 @@ func (p *person) there() bool {
 
 // answers has the person answer what the host of conn asks.
 func (p *person) answers(conn *client.Client) {
-	conn.Handle(protocol.TypeMCPElicitReq, func(ctx context.Context, m client.Message) (any, error) {
-		var req protocol.MCPElicitRequest
+	conn.Handle(protocol.TypeMCPElicitReq, answering(p.elicit))
+	conn.Handle(protocol.TypeMCPSampleReq, answering(p.sample))
+}
+
+// answering has a function answer a message of the host.
+func answering[Q, A any](answer func(context.Context, *Q) (A, error)) client.Handler {
+	return func(ctx context.Context, m client.Message) (any, error) {
+		var req Q
 		if err := m.Decode(&req); err != nil {
 			return nil, err
 		}
-		return p.elicit(ctx, &req)
-	})
-	conn.Handle(protocol.TypeMCPSampleReq, func(ctx context.Context, m client.Message) (any, error) {
-		var req protocol.MCPSampleRequest
-		if err := m.Decode(&req); err != nil {
-			return nil, err
-		}
-		return p.sample(ctx, &req)
-	})
+		return answer(ctx, &req)
+	}
 }
 
 // errNobody is the answer to a question that nobody reads.
@@ -134,12 +133,16 @@ func (p *person) elicit(ctx context.Context, req *protocol.MCPElicitRequest) (*p
 
 // visit asks the person to open a page.
 func (p *person) visit(ctx context.Context, req *protocol.MCPElicitRequest) (action string) {
-	fmt.Fprintf(p.out, "%s asks: %s\n", oneLine(req.ServerID), oneLine(req.Message))
-	fmt.Fprintf(p.out, "It wants you to open %s\n", oneLine(req.URL))
-	switch answer, ok := p.yes(ctx, "Will you open it yourself?"); {
+	fmt.Fprintf(p.out, "%s asks: %s\nIt wants you to open %s\n", oneLine(req.ServerID), oneLine(req.Message), oneLine(req.URL))
+	return answered(p.yes(ctx, "Will you open it yourself?"))
+}
+
+// answered is how the protocol calls an answer; ok = false: there is none.
+func answered(yes, ok bool) string {
+	switch {
 	case !ok:
 		return "cancel"
-	case answer:
+	case yes:
 		return "accept"
 	}
 	return "decline"
@@ -194,31 +197,31 @@ func (p *person) fill(
 		return "", content, err
 	}
 	values := map[string]jsontext.Value{}
-	if len(fields) == 1 && fields[0].Type == "boolean" {
-		answer, ok := p.yes(ctx, oneLine(req.Message))
+	switch {
+	case len(fields) == 1 && fields[0].Type == "boolean":
+		yes, ok := p.yes(ctx, oneLine(req.Message))
 		if !ok {
 			return "cancel", content, nil
 		}
-		values[fields[0].name] = jsontext.Value(strconv.FormatBool(answer))
-		fields = nil
-	} else {
+		values[fields[0].name] = jsontext.Value(strconv.FormatBool(yes))
+	case len(fields) == 0:
 		fmt.Fprintf(p.out, "%s asks: %s\n", oneLine(req.ServerID), oneLine(req.Message))
-		if len(fields) > 0 {
-			fmt.Fprintln(p.out, "An empty line leaves a field out, and declines where the field is required.")
-		} else if answer, ok := p.yes(ctx, "Accept?"); !ok || !answer {
-			return map[bool]string{true: "decline", false: "cancel"}[ok], content, nil
+		if action := answered(p.yes(ctx, "Accept?")); action != "accept" {
+			return action, content, nil
 		}
-	}
-	for i := range fields {
-		f := &fields[i]
-		val, ok := p.value(ctx, f)
-		switch {
-		case !ok:
-			return "cancel", content, nil
-		case val == nil && f.required:
-			return "decline", content, nil
-		case val != nil:
-			values[f.name] = val
+	default:
+		fmt.Fprintf(p.out, "%s asks: %s\nAn empty line leaves a field out, and declines where the field is required.\n",
+			oneLine(req.ServerID), oneLine(req.Message))
+		for _, f := range fields {
+			val, ok := p.value(ctx, &f)
+			switch {
+			case !ok:
+				return "cancel", content, nil
+			case val != nil:
+				values[f.name] = val
+			case f.required:
+				return "decline", content, nil
+			}
 		}
 	}
 	raw, err := json.Marshal(values, json.Deterministic(true))
@@ -246,11 +249,8 @@ func (p *person) value(ctx context.Context, f *field) (val jsontext.Value, ok bo
 	}
 	for {
 		line, ok := p.ask(ctx, "%s:", label)
-		if !ok {
-			return nil, false
-		}
-		if line == "" {
-			return f.Default, true
+		if !ok || line == "" {
+			return f.Default, ok
 		}
 		if val, ok := f.read(line); ok {
 			return val, true
@@ -276,27 +276,22 @@ func shown(v jsontext.Value) string {
 
 // read makes the value of a line; ok = false where the line does not fit the field.
 func (f *field) read(line string) (val jsontext.Value, ok bool) {
-	if len(f.Enum) > 0 {
+	raw := jsontext.Value(line)
+	switch {
+	case len(f.Enum) > 0:
 		i := slices.IndexFunc(f.Enum, func(v jsontext.Value) bool { return shown(v) == line })
 		if i < 0 {
 			return nil, false
 		}
 		return f.Enum[i], true
-	}
-	raw := jsontext.Value(line)
-	switch f.Type {
-	case "boolean":
-		switch strings.ToLower(line) {
-		case "y", "yes", "true":
-			return jsontext.Value("true"), true
-		case "n", "no", "false":
-			return jsontext.Value("false"), true
-		}
-		return nil, false
-	case "integer":
+	case f.Type == "boolean":
+		word := strings.ToLower(line)
+		yes := slices.Contains([]string{"y", "yes", "true"}, word)
+		return jsontext.Value(strconv.FormatBool(yes)), yes || slices.Contains([]string{"n", "no", "false"}, word)
+	case f.Type == "integer":
 		_, err := strconv.ParseInt(line, 10, 64)
 		return raw, err == nil
-	case "number":
+	case f.Type == "number":
 		return raw, raw.Kind() == '0' && raw.IsValid()
 	}
 	return protocol.AppendString(nil, line), true
