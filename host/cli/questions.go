@@ -133,7 +133,8 @@ func (p *person) elicit(ctx context.Context, req *protocol.MCPElicitRequest) (*p
 
 // visit asks the person to open a page.
 func (p *person) visit(ctx context.Context, req *protocol.MCPElicitRequest) (action string) {
-	fmt.Fprintf(p.out, "%s asks: %s\nIt wants you to open %s\n", oneLine(req.ServerID), oneLine(req.Message), oneLine(req.URL))
+	fmt.Fprintf(p.out, "%s asks: %s\n", oneLine(req.ServerID), oneLine(req.Message))
+	fmt.Fprintf(p.out, "It wants you to open %s\n", oneLine(req.URL))
 	return answered(p.yes(ctx, "Will you open it yourself?"))
 }
 
