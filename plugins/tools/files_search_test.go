@@ -135,8 +135,9 @@ func TestGrep(t *testing.T) {
 // the look for a needle change that.
 func TestGrepFindsEveryLine(t *testing.T) {
 	w := newWorkspace(t, 0, nil)
-	exprs := rapid.SampledFrom([]string{"ab", "a+b", "(ab|b)a", "^a", "b$", "^$", "(?i)AB", "a.b", "(ab)+", "a{2}", "[ab]b", "x?ab", "(a)b", "ba*", "é", "\uFFFD", "a*\uFFFD", `\bab`, "(?s)a.*b", "k"})
-	pieces := []string{"a", "b", "ab", "k", "é", "\u212a", " ", "\xff", "\r", "\n", "\n", "\r\n"}
+	exprs := rapid.SampledFrom([]string{"ab", "a+b", "(ab|b)a", "^a", "b$", "^$", "(?i)AB", "a.b", "(ab)+", "a{2}", "[ab]b", "x?ab", "(a)b", "ba*", "é", "\uFFFD", "a*\uFFFD", `\bab`, "(?s)a.*b", "k",
+		"ab|ba", "ka|a?k", "(ab|ka)b|é$", "a(b|k)+é", "s|ks", "(?i)KS|as", "k(?i)S", "[^a]b", "()", "ab|", "(?i)É|sk", "[ak]s+b"})
+	pieces := []string{"a", "b", "ab", "k", "s", "S", "é", "É", "\u212a", "\u017f", " ", "\xff", "\r", "\n", "\n", "\r\n"}
 	property.Check(t, func(r *rapid.T) {
 		expr, text := exprs.Draw(r, "expr"), strings.Join(rapid.SliceOfN(rapid.SampledFrom(pieces), 0, 80).Draw(r, "text"), "")
 		fold := rapid.Bool().Draw(r, "fold")
@@ -158,6 +159,33 @@ func TestGrepFindsEveryLine(t *testing.T) {
 		diff := cmp.Diff(want, got)
 		must.Equal(r, diff, "", "%s in %q", expr, text)
 	})
+}
+
+// Files are searched side by side; the answer is that of a search one after another.
+func TestGrepOrder(t *testing.T) {
+	content := map[string]string{}
+	want := []grepMatch{}
+	for i := range 200 {
+		name := fmt.Sprintf("%d/%03d", i/50, i)
+		content[name] = strings.Repeat("-\n", i%7*1000) + "found"
+		if i%3 == 0 {
+			content[name] = "binary\x00found"
+			continue
+		}
+		want = append(want, grepMatch{name, i%7*1000 + 1, "found"})
+	}
+	w := newWorkspace(t, 0, content)
+	for _, limit := range []int{1, 40, 100, len(want), 1000} {
+		got, out := mustCall[grepData](t, w, "grep", args{"pattern": "found", "limit": limit})
+		n := min(limit, len(want))
+		assert.Diff(t, want[:n], got.Matches)
+		skipped := n/2 + 1 // of three files the first one
+		if limit >= len(want) {
+			skipped = 200 - len(want)
+		}
+		assert.Equal(t, got.Skipped, skipped, "limit %d: skipped", limit)
+		assert.Equal(t, out.Truncated, limit < len(want), "limit %d: truncated", limit)
+	}
 }
 
 func TestGrepOverBuffers(t *testing.T) {
@@ -252,7 +280,7 @@ func TestWallGrepStops(t *testing.T) {
 		"short": strings.Repeat("aaaaaaa\n", 31<<10),
 	})
 	for file, expr := range map[string]string{
-		"line": strings.Repeat(`(?:a?){1000}`, 4) + "[bc]", "lines": strings.Repeat(`(.{0,20}x?){30}`, 4) + "[^a]", "short": strings.Repeat(`(a{0,30}){30}`, 4) + "[bc]",
+		"line": strings.Repeat(`(?:a?){1000}`, 4) + "[b-z]", "lines": strings.Repeat(`(.{0,20}x?){30}`, 4) + "[^a]", "short": strings.Repeat(`(a{0,30}){30}`, 4) + "[b-z]",
 	} {
 		t.Run(file, func(t *testing.T) {
 			// 6 is more than there are on the way to the file; within it come hundreds

@@ -13,7 +13,7 @@ import (
 	"regexp"
 	"regexp/syntax"
 	"slices"
-	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"a2e/host/pattern"
@@ -46,6 +46,9 @@ type grepMatch struct {
 	Text string `json:"text"` // the line, or the part of a long one around the match
 }
 
+// size is about what the match takes of an answer, in bytes.
+func (m grepMatch) size() int { return jsonSize(m.Path) + jsonSize(m.Text) + entryOverhead }
+
 func (f *files) grep(ctx context.Context, a *grepArgs) (*Outcome, error) {
 	return f.reading(ctx, cmp.Or(a.Path, "."), func(in *files, name string) (*Outcome, error) {
 		s, err := in.newGrep(a)
@@ -69,16 +72,12 @@ func (f *files) grep(ctx context.Context, a *grepArgs) (*Outcome, error) {
 type grepRun struct {
 	f        *files
 	re       *regexp.Regexp
-	steps    int    // of re
-	work     int    // steps times bytes since the last look at the context
-	needle   []byte // each matching line has it; empty = not known
+	steps    int // of re
+	finder   *finder
+	whole    page // of an answer that is empty yet
 	page     page
 	data     grepData
 	searched int
-	buf      []byte
-
-	lastName string // where the last match was
-	lastLine int
 }
 
 func (f *files) newGrep(a *grepArgs) (*grepRun, error) {
@@ -108,8 +107,8 @@ func (f *files) newGrep(a *grepArgs) (*grepRun, error) {
 		return nil, protocol.Errorf(protocol.CodeToolError, "the pattern is not a regular expression in RE2 syntax: "+
 			"%v; put a \\ before a character that is meant as it is", err)
 	}
-	return &grepRun{f: f, re: re, steps: steps, needle: []byte(needleOf(expr)), page: page,
-		data: grepData{Matches: []grepMatch{}}, buf: make([]byte, searchBytes)}, nil
+	return &grepRun{f: f, re: re, steps: steps, finder: newFinder(expr), whole: page, page: page,
+		data: grepData{Matches: []grepMatch{}}}, nil
 }
 
 // breaksLines reports whether an expression asks for a line break.
@@ -141,10 +140,7 @@ func (s *grepRun) searchPath(ctx context.Context, name string) error {
 	}
 	defer dir.Close()
 	w := &treeWalk{f: s.f, base: real, descend: func(string) bool { return true }}
-	w.visit = func(dir *os.Root, rel string, d fs.DirEntry) error {
-		return s.visit(ctx, dir, path.Join(short, rel), d)
-	}
-	err = w.run(ctx, dir)
+	err = s.searchTree(ctx, w, dir, short)
 	s.page.full = s.page.full || w.cut
 	s.data.Skipped += w.skipped
 	return err
@@ -156,43 +152,151 @@ func (s *grepRun) searchFile(ctx context.Context, name, short string) error {
 	if err != nil {
 		return err
 	}
-	defer file.Close()
-	if err := s.file(ctx, file, short); !errors.Is(err, errEnough) {
+	one := s.newSearch(file, short)
+	s.newWorker().search(ctx, one)
+	if err := s.take(one); !errors.Is(err, errEnough) {
 		return err
 	}
 	return nil
 }
 
-// visit searches one file of a walk. What cannot be opened is passed over.
-func (s *grepRun) visit(ctx context.Context, dir *os.Root, name string, d fs.DirEntry) error {
-	if d.IsDir() || d.Type()&fs.ModeSymlink != 0 {
-		return nil
+const (
+	grepWorkers = 2
+	filesAhead  = 8 // files that are found or searched before those in front of them are done
+)
+
+// searchTree searches the files of a walk: the walk opens them, workers search them, and
+// the answer takes what they found in the order of the walk.
+func (s *grepRun) searchTree(ctx context.Context, w *treeWalk, dir *os.Root, short string) error {
+	all, stop := context.WithCancel(ctx)
+	defer stop()
+	ordered, unsearched := make(chan *fileSearch, filesAhead), make(chan *fileSearch, filesAhead)
+	w.visit = func(dir *os.Root, rel string, d fs.DirEntry) error {
+		if d.IsDir() || d.Type()&fs.ModeSymlink != 0 {
+			return nil
+		}
+		one := s.newSearch(s.openFile(dir, d), path.Join(short, rel))
+		unsearched <- one // the workers take each, until the walk ends
+		ordered <- one    // and searchTree does
+		return all.Err()
 	}
+	var group sync.WaitGroup
+	var walked error
+	group.Go(func() {
+		walked = w.run(all, dir)
+		close(unsearched)
+		close(ordered)
+	})
+	for range grepWorkers {
+		group.Go(func() {
+			worker := s.newWorker()
+			for one := range unsearched {
+				worker.search(all, one)
+			}
+		})
+	}
+	var err error
+	for one := range ordered {
+		<-one.done
+		if err == nil {
+			if err = s.take(one); err != nil {
+				stop()
+			}
+		}
+	}
+	group.Wait()
+	switch {
+	case errors.Is(err, errEnough):
+		return nil
+	case err != nil:
+		return err
+	}
+	return walked
+}
+
+// openFile opens a file of a walk; nil = it is not one that can be searched.
+func (s *grepRun) openFile(dir *os.Root, d fs.DirEntry) *os.File {
 	if !d.Type().IsRegular() {
-		s.data.Skipped++
 		return nil
 	}
 	file, _, err := s.f.openIn(dir, d.Name(), os.O_RDONLY, true)
 	if err != nil {
-		s.data.Skipped++
 		return nil
 	}
-	return errors.Join(s.file(ctx, file, name), file.Close())
+	return file
+}
+
+// fileSearch is the search of one file. Its results are set when done is closed.
+type fileSearch struct {
+	file *os.File // nil = it could not be opened
+	name string
+	page page // what the file alone may add to the answer
+	done chan struct{}
+
+	matches []grepMatch
+	counted bool // as searched
+	skipped bool
+	err     error
+}
+
+func (s *grepRun) newSearch(file *os.File, name string) *fileSearch {
+	return &fileSearch{file: file, name: name, page: s.whole, done: make(chan struct{}), skipped: file == nil}
+}
+
+// take adds what was found in a file to the answer, errEnough when no more fits.
+func (s *grepRun) take(one *fileSearch) error {
+	if one.err != nil && !errors.Is(one.err, errEnough) {
+		return one.err
+	}
+	if one.skipped {
+		s.data.Skipped++
+	}
+	if one.counted {
+		s.searched++
+	}
+	for _, m := range one.matches {
+		if !s.page.takes(m.size()) {
+			return errEnough
+		}
+		s.data.Matches = append(s.data.Matches, m)
+	}
+	s.page.full = s.page.full || one.page.full
+	return one.err
+}
+
+// grepWorker searches one file after another.
+type grepWorker struct {
+	*grepRun
+	finder *finder // of lines that can match; nil = each is tried
+	work   int     // steps times bytes since the last look at the context
+	buf    []byte
+}
+
+func (s *grepRun) newWorker() *grepWorker {
+	return &grepWorker{grepRun: s, finder: s.finder.clone(), buf: make([]byte, searchBytes)}
+}
+
+// search searches a file, and closes it.
+func (w *grepWorker) search(ctx context.Context, one *fileSearch) {
+	defer close(one.done)
+	if one.file != nil {
+		one.err = errors.Join(w.file(ctx, one), one.file.Close())
+	}
 }
 
 // find returns where the expression matches in a line; at is -1 where it does not. Nothing
 // stops an expression but the end of what it reads, so it reads what could take long a rune
 // at a time.
-func (s *grepRun) find(ctx context.Context, line []byte) (at int, err error) {
-	if s.work += s.steps * (len(line) + 1); s.work < workPerLook {
-		return firstOf(s.re.FindIndex(line)), nil
+func (w *grepWorker) find(ctx context.Context, line []byte) (at int, err error) {
+	if w.work += w.steps * (len(line) + 1); w.work < workPerLook {
+		return firstOf(w.re.FindIndex(line)), nil
 	}
-	s.work = 0
-	if s.steps*len(line) < workPerLook {
-		return firstOf(s.re.FindIndex(line)), ctx.Err()
+	w.work = 0
+	if w.steps*len(line) < workPerLook {
+		return firstOf(w.re.FindIndex(line)), ctx.Err()
 	}
-	r := &stoppable{Reader: bytes.NewReader(line), ctx: ctx, every: workPerLook / s.steps}
-	return firstOf(s.re.FindReaderIndex(r)), ctx.Err()
+	r := &stoppable{Reader: bytes.NewReader(line), ctx: ctx, every: workPerLook / w.steps}
+	return firstOf(w.re.FindReaderIndex(r)), ctx.Err()
 }
 
 func firstOf(found []int) int {
@@ -217,17 +321,16 @@ func (r *stoppable) ReadRune() (rune, int, error) {
 	return r.Reader.ReadRune()
 }
 
-// hit takes one line that matches into the answer.
-func (s *grepRun) hit(name string, number int, line []byte, at int) error {
-	if s.lastName == name && s.lastLine == number {
+// hit notes one line that matches.
+func (w *grepWorker) hit(one *fileSearch, number int, line []byte, at int) error {
+	if n := len(one.matches); n > 0 && one.matches[n-1].Line == number {
 		return nil // a further piece of a very long line
 	}
-	s.lastName, s.lastLine = name, number
-	m := grepMatch{Path: wireText(s.f.prefix + name), Line: number, Text: wireText(string(s.excerpt(line, at)))}
-	if !s.page.takes(jsonSize(m.Path) + jsonSize(m.Text) + entryOverhead) {
+	m := grepMatch{Path: wireText(w.f.prefix + one.name), Line: number, Text: wireText(string(w.excerpt(line, at)))}
+	if !one.page.takes(m.size()) {
 		return errEnough
 	}
-	s.data.Matches = append(s.data.Matches, m)
+	one.matches = append(one.matches, m)
 	return nil
 }
 
@@ -239,108 +342,79 @@ const (
 )
 
 // file searches what was opened, a buffer at a time.
-func (s *grepRun) file(ctx context.Context, file *os.File, name string) error {
+func (w *grepWorker) file(ctx context.Context, one *fileSearch) error {
 	kept, number := 0, 1 // bytes of an unfinished line at the start of buf, and its number
 	for first := true; ; first = false {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		n, err := io.ReadFull(file, s.buf[kept:])
+		n, err := io.ReadFull(one.file, w.buf[kept:])
 		end := err != nil // of the file, or of what can be read of it
 		if end && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-			s.data.Skipped++
+			one.skipped = true
 			return nil
 		}
-		text := s.buf[:kept+n]
+		text := w.buf[:kept+n]
 		if first && bytes.IndexByte(text[:min(len(text), sniffBytes)], 0) >= 0 {
-			s.data.Skipped++
+			one.skipped = true
 			return nil
 		}
 		if first {
 			text = bytes.TrimPrefix(text, []byte("\uFEFF")) // ^ is behind it
-			s.searched++
+			one.counted = true
 		}
 		whole := bytes.LastIndexByte(text, '\n') + 1
 		if end || whole == 0 {
 			whole = len(text)
 		}
-		if err := s.lines(ctx, name, number, text[:whole]); err != nil {
+		if err := w.lines(ctx, one, number, text[:whole]); err != nil {
 			return err
 		}
 		if end {
 			return nil
 		}
 		number += bytes.Count(text[:whole], []byte("\n"))
-		kept = copy(s.buf, text[whole:])
+		kept = copy(w.buf, text[whole:])
 	}
 }
 
-// lines searches text, which starts with line number. Where every match has to
-// have the needle, only the lines with it are looked at.
-func (s *grepRun) lines(ctx context.Context, name string, number int, text []byte) error {
-	for len(text) > 0 {
-		if len(s.needle) > 0 {
-			at := bytes.Index(text, s.needle)
+// lines searches text, which starts with line number. Lines that cannot match are passed over.
+func (w *grepWorker) lines(ctx context.Context, one *fileSearch, number int, text []byte) error {
+	if w.finder != nil {
+		w.finder.start()
+	}
+	for start := 0; start < len(text); number++ {
+		if w.finder != nil {
+			at := w.finder.find(text, start)
 			if at < 0 {
 				return nil
 			}
-			start := bytes.LastIndexByte(text[:at], '\n') + 1
-			number += bytes.Count(text[:start], []byte("\n"))
-			text = text[start:]
+			from := start + bytes.LastIndexByte(text[start:at], '\n') + 1
+			number += bytes.Count(text[start:from], []byte("\n"))
+			start = from
 		}
-		line, rest, _ := bytes.Cut(text, []byte("\n"))
+		line, _, _ := bytes.Cut(text[start:], []byte("\n"))
+		start += len(line) + 1
 		line = bytes.TrimSuffix(line, []byte("\r"))
-		at, err := s.find(ctx, line)
+		at, err := w.find(ctx, line)
 		if err == nil && at >= 0 {
-			err = s.hit(name, number, line, at)
+			err = w.hit(one, number, line, at)
 		}
 		if err != nil {
 			return err
 		}
-		text, number = rest, number+1
 	}
 	return nil
 }
 
-// needleOf returns a text that each match of the expression has in it, the longest
-// that is easily told, or "".
-func needleOf(expr string) string {
-	re, err := syntax.Parse(expr, syntax.Perl)
-	if err != nil {
-		return ""
-	}
-	return literalIn(re.Simplify())
-}
-
-func literalIn(re *syntax.Regexp) string {
-	switch re.Op {
-	case syntax.OpLiteral:
-		// U+FFFD also matches bytes that are no UTF-8.
-		if s := string(re.Rune); re.Flags&syntax.FoldCase == 0 && !strings.ContainsAny(s, "\n\uFFFD") {
-			return s
-		}
-	case syntax.OpCapture, syntax.OpPlus:
-		return literalIn(re.Sub[0])
-	case syntax.OpConcat:
-		longest := ""
-		for _, sub := range re.Sub {
-			if s := literalIn(sub); len(s) > len(longest) {
-				longest = s
-			}
-		}
-		return longest
-	}
-	return ""
-}
-
 // excerpt returns a line, or the part of a long one that starts a little before
 // the match. What is cut off may not be a part of a secret.
-func (s *grepRun) excerpt(line []byte, match int) []byte {
+func (w *grepWorker) excerpt(line []byte, match int) []byte {
 	if len(line) <= maxLineText {
 		return line
 	}
-	match = len(s.f.secrets.Bytes(line[:match]))
-	line = s.f.secrets.Bytes(line)
+	match = len(w.f.secrets.Bytes(line[:match]))
+	line = w.f.secrets.Bytes(line)
 	start := max(0, min(match-leadText, len(line)-maxLineText))
 	for start > 0 && start < len(line) && !utf8.RuneStart(line[start]) {
 		start++
