@@ -52,6 +52,7 @@ type Plugin struct {
 	stop     context.CancelCauseFunc
 	goes     sync.WaitGroup // all goroutines
 	ready    chan struct{}  // closed when the first start has ended
+	settle   func()         // closes ready
 
 	lists lists
 	calls chan struct{} // holds a place for each request under way
@@ -59,7 +60,6 @@ type Plugin struct {
 	mu       sync.Mutex // guards the fields below
 	started  bool
 	closed   bool
-	settled  bool          // ready is closed
 	child    *peer         // that runs and has shaken hands; nil = none
 	offer    *offer        // of the last child; nil = there was none yet
 	starting chan struct{} // closed when the start under way has ended; nil = there is none
@@ -91,6 +91,7 @@ func New(name string, opts Options, env host.Env) (*Plugin, error) {
 		log:   env.Log.With().Str("plugin", name).Logger(),
 		ready: make(chan struct{}), calls: make(chan struct{}, maxCalls),
 	}
+	p.settle = sync.OnceFunc(func() { close(p.ready) })
 	p.ctx, p.stop = context.WithCancelCause(context.Background())
 	return p, nil
 }
@@ -259,13 +260,7 @@ func (o *Options) check(exclusive bool) error {
 
 // capabilities lists the names that may be negotiated.
 func capabilities() []protocol.Capability {
-	var all []protocol.Capability
-	for _, info := range protocol.Types() {
-		if info.Capability != protocol.CapCore && !slices.Contains(all, info.Capability) {
-			all = append(all, info.Capability)
-		}
-	}
-	return append(all, protocol.CapTest)
+	return append(protocol.PluginCapabilities(), protocol.CapTest)
 }
 
 func joined(names []protocol.Capability) string {

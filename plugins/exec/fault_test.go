@@ -253,7 +253,7 @@ func TestOptions(t *testing.T) {
 		"command is missing":                  {opts: Options{}},
 		"NUL character":                       {opts: Options{Command: []string{"a\x00"}}},
 		"exclusive: true needs capabilities":  {opts: Options{Command: []string{"a"}}, exclusive: true},
-		`there is no "tool"; there are tools`: {opts: Options{Command: []string{"a"}, Capabilities: []protocol.Capability{"tool"}}},
+		`"tool"; there are skill, tools, too`: {opts: Options{Command: []string{"a"}, Capabilities: []protocol.Capability{"tool"}}},
 		`types: "tool/call/req"`:              {opts: Options{Command: []string{"a"}, Types: []string{"tool/call/req"}}},
 		`types: "a b"`:                        {opts: Options{Command: []string{"a"}, Types: []string{"a b"}}},
 		"appears twice":                       {opts: Options{Command: []string{"a"}, Types: []string{"a/req", "a/req"}}},

@@ -24,7 +24,7 @@ type request struct {
 	message
 	typ   protocol.Type
 	want  protocol.Type // type of the answer
-	about thing         // no name = nothing that has one
+	about string        // the name of what it is about; "" = nothing that has one
 	obj   protocol.Object
 	emit  host.Emitter
 }
@@ -35,7 +35,7 @@ func (p *Plugin) handler(t protocol.Type, m message) handler {
 	return func(ctx context.Context, obj protocol.Object, emit host.Emitter) (jsontext.Value, error) {
 		q := &request{message: m, typ: t, want: info.Response, obj: obj, emit: emit}
 		if !q.list && t != protocol.TypeMCPServerRegisterReq { // which gives a server its name
-			q.about = thingIn(obj, thingsOf[info.Capability])
+			q.about = named(obj, info)
 		}
 		c, err := p.childFor(ctx, q)
 		if err != nil {
@@ -96,7 +96,7 @@ func (p *Plugin) childFor(ctx context.Context, q *request) (*peer, error) {
 			o, starting = nil, c.renew()
 		}
 		// another plugin that did it in its place would do it somewhere else
-		mine := o != nil && !q.list && (q.about.name == "" || p.lists.has(q.about))
+		mine := o != nil && !q.list && (q.about == "" || q.typ == protocol.TypeToolCallReq && p.lists.hasTool(q.about))
 		if starting == nil || waited || !mine && o != nil {
 			err := p.refuse(down)
 			if mine {
@@ -138,11 +138,7 @@ func (p *Plugin) serve(ctx context.Context, c *peer, q *request) (jsontext.Value
 		return nil, host.NotOwner(own)
 	}
 	p.record(ctx, q, body, err, p.env.Now().Sub(start))
-	if err != nil {
-		return nil, err
-	}
-	p.lists.answered(q, body)
-	return body, nil
+	return body, err
 }
 
 // forward returns a request to the child and waits for its answer.
@@ -235,7 +231,7 @@ func (p *Plugin) fits(body []byte, q *request) error {
 
 // record counts a call of a tool or skill.
 func (p *Plugin) record(ctx context.Context, q *request, body []byte, err error, took time.Duration) {
-	rec := host.CallRecord{Component: q.about.name, Duration: took, Correlation: q.obj.Text("correlation_id")}
+	rec := host.CallRecord{Component: q.about, Duration: took, Correlation: q.obj.Text("correlation_id")}
 	switch {
 	case err != nil && host.CutShort(ctx):
 		return

@@ -107,10 +107,7 @@ func (p *Plugin) set(c *peer, why error) {
 		close(p.starting)
 		p.starting = nil
 	}
-	if !p.settled {
-		p.settled = true
-		close(p.ready)
-	}
+	p.settle()
 }
 
 // begin starts a child and shakes hands with it.
@@ -124,10 +121,6 @@ func (p *Plugin) begin() (*peer, error) {
 		<-c.Done()
 		return nil, c.End()
 	}
-	p.lists.reset()
-	if o := c.offer.Load(); len(p.opts.Capabilities) > 0 && len(o.caps) < len(p.opts.Capabilities) {
-		p.log.Warn().Str("configured", joined(p.opts.Capabilities)).Str("served", joined(o.caps)).Msg("the plugin's child does not serve all capabilities of the config")
-	}
 	return c, nil
 }
 
@@ -136,7 +129,7 @@ func (p *Plugin) begin() (*peer, error) {
 func (p *Plugin) watch(c *peer, asked *pending) {
 	var listing sync.WaitGroup
 	defer listing.Wait()
-	listing.Go(func() { p.learnLists(c) })
+	listing.Go(func() { p.learnTools(c) })
 	tick := time.NewTicker(p.times.ping)
 	defer tick.Stop()
 	owed, answers := true, false

@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-json-experiment/json"
-
 	"a2e/host"
 	"a2e/host/schema"
 	"a2e/plugins/tools"
@@ -16,7 +14,7 @@ import (
 )
 
 const (
-	maxNames     = 10000   // tools and other things of one child that are remembered
+	maxNames     = 10000   // tools and processes of one child that are remembered
 	maxNameBytes = 1 << 10 // of one of them
 	slowAfter    = 100 * time.Millisecond
 )
@@ -28,34 +26,24 @@ type lists struct {
 	listed bool       // it has listed its tools
 	defs   map[string]protocol.ToolDefinition
 	checks map[string]tools.Check // of defs; made when they are called
-	things map[thing]struct{}     // of other kinds, that it listed, made or answered for
+	procs  map[string]bool        // processes that it has started
 }
 
-// thing is what requests name: an episode, a process, a skill.
-type thing struct{ field, name string }
-
-// thingsOf are the fields that name what a request of a capability is about, or what its answer has made.
-var thingsOf = map[protocol.Capability][]string{
+// naming are the fields that name what a request of a capability is about.
+var naming = map[protocol.Capability][]string{
 	protocol.CapTools: {"tool_name"}, protocol.CapToolkits: {"toolkit_name"}, protocol.CapSkill: {"name"},
 	protocol.CapEnv: {"episode_id", "env_name"}, protocol.CapProc: {"proc_id"}, protocol.CapMemory: {"memory_id"},
 	protocol.CapPlanning: {"plan_id"}, protocol.CapMCP: {"server_id"}, protocol.CapMultiAgent: {"subagent_id"},
 }
 
-// thingIn returns the thing that the members of an object name; no name = none.
-func thingIn(obj protocol.Object, fields []string) thing {
-	for _, field := range fields {
+// named returns the name of what a request is about; "" = it is about nothing that has one.
+func named(obj protocol.Object, info *protocol.Info) string {
+	for _, field := range naming[info.Capability] {
 		if name := obj.Text(field); name != "" {
-			return thing{field, name}
+			return name
 		}
 	}
-	return thing{}
-}
-
-// reset forgets what a child that was started anew has no longer: all but what has a name of its own.
-func (l *lists) reset() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	maps.DeleteFunc(l.things, func(t thing, _ struct{}) bool { return t.field != "name" && t.field != "env_name" })
+	return ""
 }
 
 // hear learns from an answer to a request of type t. It comes before all that the child says later.
@@ -66,17 +54,20 @@ func (l *lists) hear(t protocol.Type, body []byte) {
 		if decode(body, &resp) == nil {
 			l.hearTools(resp.Tools)
 		}
-	case protocol.TypeSkillDiscoverReq:
-		var resp struct {
-			Skills []struct {
-				Name string `json:"name"`
-			} `json:"skills"`
-		}
-		_ = json.Unmarshal(body, &resp) // whoever asked checks it
-		for _, def := range resp.Skills {
-			l.learn(thing{"name", def.Name})
+	case protocol.TypeProcSpawnReq:
+		if obj, err := protocol.ParseObject(body); err == nil {
+			l.hearProc(obj.Text("proc_id"))
 		}
 	}
+}
+
+func (l *lists) hearProc(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.procs == nil || len(l.procs) >= maxNames {
+		l.procs = make(map[string]bool)
+	}
+	l.procs[id] = len(id) <= maxNameBytes
 }
 
 func (l *lists) hearTools(defs []protocol.ToolDefinition) {
@@ -90,44 +81,19 @@ func (l *lists) hearTools(defs []protocol.ToolDefinition) {
 	}
 }
 
-// learn notes a thing as the child's.
-func (l *lists) learn(t thing) {
+// hasTool reports whether the child lists a tool.
+func (l *lists) hasTool(name string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.things) >= maxNames || l.things == nil {
-		l.things = make(map[thing]struct{})
-	}
-	if t.name != "" && len(t.name) <= maxNameBytes {
-		l.things[t] = struct{}{}
-	}
-}
-
-// answered learns that what a request names is the child's, and what its answer names.
-func (l *lists) answered(q *request, body []byte) {
-	if q.list || q.about.field == "tool_name" {
-		return
-	}
-	l.learn(q.about)
-	info, _ := protocol.Lookup(q.typ)
-	if obj, err := protocol.ParseObject(body); err == nil && info != nil {
-		l.learn(thingIn(obj, thingsOf[info.Capability]))
-		obs, _ := obj.Get("obs")
-		if obj, err = protocol.ParseObject(obs); err == nil {
-			l.learn(thingIn(obj, []string{"episode_id"}))
-		}
-	}
-}
-
-// has reports whether a thing is known as the child's.
-func (l *lists) has(t thing) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if t.field == "tool_name" {
-		_, ok := l.defs[t.name]
-		return ok
-	}
-	_, ok := l.things[t]
+	_, ok := l.defs[name]
 	return ok
+}
+
+// hasProc reports whether the child has started a process.
+func (l *lists) hasProc(id string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.procs[id]
 }
 
 // noTool is the refusal of a tool that the child does not list.
@@ -151,10 +117,10 @@ func (p *Plugin) noTool(name string) error {
 // fit holds the arguments of a call against what the tool declares.
 func (l *lists) fit(q *request) error {
 	l.mu.Lock()
-	check := l.checks[q.about.name]
-	if def := l.defs[q.about.name]; check == nil && len(def.InputParameters) > 0 { // else it takes anything
+	check := l.checks[q.about]
+	if def := l.defs[q.about]; check == nil && len(def.InputParameters) > 0 { // else it takes anything
 		if made, err := tools.NewCheck(def.InputParameters); err == nil {
-			check, l.checks[q.about.name] = made, made
+			check, l.checks[q.about] = made, made
 		}
 	}
 	l.mu.Unlock()
@@ -186,7 +152,7 @@ func (p *Plugin) listTools(ctx context.Context, c *peer, q *request) ([]byte, er
 	}
 	q.obj, _ = protocol.ParseObject([]byte(all))
 	resp := protocol.ToolListResponse{Tools: p.lists.tools()}
-	if resp.Tools == nil || c.owes() < slowAfter && !c.owesList(q.want) {
+	if resp.Tools == nil || !c.slow(q.want) {
 		body, err := p.serve(ctx, c, q)
 		if err == nil {
 			err = decode(body, &resp)
@@ -210,38 +176,24 @@ func (l *lists) tools() (all []protocol.ToolDefinition) {
 	return all
 }
 
-// learnLists asks the child for its tools and skills. Calls of tools wait for the first, but not for ever.
-func (p *Plugin) learnLists(c *peer) {
+// learnTools asks the child for its tools. Calls wait for the answer, but not for ever; what comes later is heard
+// all the same.
+func (p *Plugin) learnTools(c *peer) {
 	defer c.endListing()
 	defer time.AfterFunc(p.times.listing, c.endListing).Stop()
-	for _, list := range []struct {
-		typ  protocol.Type
-		body string
-	}{{protocol.TypeToolListReq, allTools}, {protocol.TypeSkillDiscoverReq, `{}`}} {
-		if c.offer.Load().types[list.typ] {
-			// what comes later is heard all the same
-			_, _ = c.own(c.Context(), list.typ, []byte(list.body), min(listWithin, p.opts.Timeout))
-		}
-		c.endListing() // nobody waits for the skills
+	if c.offer.Load().types[protocol.TypeToolListReq] {
+		_, _ = c.own(c.Context(), protocol.TypeToolListReq, []byte(allTools), min(listWithin, p.opts.Timeout))
 	}
 }
 
-// owns tells, without asking the child, whether the thing that a request names may be its own; the error is
-// host.NotOwner. What belongs to other plugins shall not wait for a slow child.
+// owns tells, without asking the child, whether a tool or a process that a request names is not its own; the error
+// is host.NotOwner. Of other things the child's answer says so.
 func (p *Plugin) owns(ctx context.Context, c *peer, q *request) error {
 	switch {
-	case q.about.name == "":
-		return nil
-	case q.about.field == "tool_name" && c.offer.Load().types[protocol.TypeToolListReq]:
+	case q.typ == protocol.TypeToolCallReq && c.offer.Load().types[protocol.TypeToolListReq]:
 		return p.ownsTool(ctx, c, q)
-	case p.lists.has(q.about):
-		return nil
-	case q.about.field == "proc_id": // its answer to a foreign one is no error
-		return host.NotOwner(protocol.Errorf(protocol.CodeUnknownProc, "unknown process %.64q", q.about.name))
-	case c.owes() >= slowAfter && !p.alone(q.typ):
-		return host.NotOwner(protocol.Errorf(protocol.CodeRuntimeError,
-			"plugin %q: the child is busy and cannot tell whether %s %.64q is its own",
-			p.name, q.about.field, q.about.name))
+	case q.about != "" && q.obj.Text("proc_id") == q.about && !p.lists.hasProc(q.about): // its answer may be no error
+		return host.NotOwner(protocol.Errorf(protocol.CodeUnknownProc, "unknown process %.64q", q.about))
 	}
 	return nil
 }
@@ -260,25 +212,15 @@ func (p *Plugin) ownsTool(ctx context.Context, c *peer, q *request) error {
 			return context.Cause(ctx)
 		}
 	}
-	if p.lists.has(q.about) {
+	if p.lists.hasTool(q.about) {
 		return nil
 	}
-	slow := c.owes() >= slowAfter || c.owesList(protocol.TypeToolListResp)
-	if !slow && c.changed.CompareAndSwap(true, false) {
+	if !c.slow(protocol.TypeToolListResp) && c.changed.CompareAndSwap(true, false) {
 		host.HandOff(ctx)
 		_, _ = c.own(ctx, protocol.TypeToolListReq, []byte(allTools), listWithin) // else the old list holds
 	}
-	if p.lists.has(q.about) {
+	if p.lists.hasTool(q.about) {
 		return nil
 	}
-	return p.noTool(q.about.name)
-}
-
-// alone reports whether no other plugin serves the capability of a type.
-func (p *Plugin) alone(t protocol.Type) bool {
-	info, _ := protocol.Lookup(t)
-	return !slices.ContainsFunc(p.services.Plugins(), func(other host.Plugin) bool {
-		o := other.Info()
-		return o.Name != p.name && (o.Capability == info.Capability || slices.Contains(o.Also, info.Capability))
-	})
+	return p.noTool(q.about)
 }

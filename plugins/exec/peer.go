@@ -304,6 +304,9 @@ func (c *peer) owesList(answer protocol.Type) bool {
 	return slices.ContainsFunc(c.calls.Requests(), func(r *pending) bool { return r.want == answer && r.gone.Load() })
 }
 
+// slow reports whether it has owed an answer for long, or a list that it was asked for.
+func (c *peer) slow(list protocol.Type) bool { return c.owes() >= slowAfter || c.owesList(list) }
+
 // silent is how long the child has said nothing.
 func (c *peer) silent() time.Duration { return c.Lived() - time.Duration(c.heard.Load()) }
 

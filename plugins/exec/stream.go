@@ -1,6 +1,7 @@
 package exec
 
 import (
+	"maps"
 	"slices"
 	"sync"
 
@@ -21,9 +22,8 @@ const (
 // streams are what messages after answers go to, by the ids of the requests. While the agent
 // does not read, the child's output is not read either.
 type streams struct {
-	mu    sync.Mutex // guards the fields below
-	byID  map[uint64]*host.Stream
-	order []uint64 // of byID, the oldest first
+	mu   sync.Mutex // guards the field below
+	byID map[uint64]*host.Stream
 }
 
 // after is a message after an answer.
@@ -44,9 +44,9 @@ func (s *streams) open(id uint64, feed *host.Stream) {
 	if s.byID == nil {
 		s.byID = make(map[uint64]*host.Stream)
 	}
-	s.byID[id], s.order = feed, append(s.order, id)
-	if len(s.order) > maxStreams {
-		s.endLocked(s.order[0])
+	s.byID[id] = feed
+	if len(s.byID) > maxStreams {
+		s.endLocked(slices.Min(slices.Collect(maps.Keys(s.byID))))
 	}
 }
 
@@ -76,15 +76,14 @@ func (s *streams) endLocked(id uint64) {
 		of.Close()
 	}
 	delete(s.byID, id)
-	s.order = slices.DeleteFunc(s.order, func(other uint64) bool { return other == id })
 }
 
 // leave ends the streams of a session; nil = of all.
 func (s *streams) leave(sess *host.Session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, id := range slices.Clone(s.order) {
-		if sess == nil || s.byID[id].Session() == sess {
+	for id, to := range s.byID {
+		if sess == nil || to.Session() == sess {
 			s.endLocked(id)
 		}
 	}
