@@ -168,16 +168,24 @@ func TestChatFilesAndLines(t *testing.T) {
 	assert.Equal(t, info.Mode().Perm(), os.FileMode(0o600), "the mode of the file")
 }
 
-// Changes are shown and taken back by checkpoints, once the person has agreed.
+// Changes are shown and taken back by checkpoints, once the person has agreed. Of a file that they keep nobody is asked.
 func TestChatUndo(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
 	must.OK(t, os.WriteFile(filepath.Join(dir, "c.yaml"), []byte("checkpoints: true\nworkspace: .\n"), 0o600))
 	must.OK(t, os.WriteFile(filepath.Join(dir, "a.txt"), []byte("one\n"), 0o600))
 	model := llm.New(t)
-	p := newTypist(t, dir, []string{"A2E_CONFIG=c.yaml"}, "--llm", model.URL, "--model", "m", "-y")
+	p := newTypist(t, dir, []string{"A2E_CONFIG=c.yaml"}, "--llm", model.URL, "--model", "m")
+	must.OK(t, os.WriteFile(filepath.Join(dir, ".gitignore"), []byte("b.txt\n"), 0o600))
+	must.OK(t, os.WriteFile(filepath.Join(dir, "b.txt"), []byte("one\n"), 0o600))
+	calls(model, "write_file", `{"path":"b.txt","content":"two\n"}`)
+	p.types("no checkpoint keeps it\r")
+	p.await("deny [d]? ")
+	p.types("d\r")
+	p.await("\r> ")
 	calls(model, "write_file", `{"path":"a.txt","content":"two\n"}`)
 	p.types("x\r")
+	p.await("-one")
 	p.await("done so")
 	p.await("\r> ")
 	p.types("/diff\r")

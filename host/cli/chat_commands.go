@@ -272,6 +272,20 @@ func (t *chat) keeping(ctx context.Context, do func(context.Context, *checkpoint
 	return keeping(ctx, t.cfg, func(text string) { t.screen.line(styleDim, "warning: "+text) }, do)
 }
 
+// kept reports whether a checkpoint has a file as it is now, so that /undo restores it.
+func (t *chat) kept(ctx context.Context, file, content string) bool {
+	if c := t.cfg.Checkpoints; !c.Enabled || int64(len(content)) > c.MaxFileBytes {
+		return false
+	}
+	return nil == t.keeping(ctx, func(ctx context.Context, k *checkpoint.Keeper) error {
+		_, err := k.Take(ctx, "")
+		if err == nil { // a file that .gitignore names is not known
+			_, err = k.Diff(ctx, checkpoint.DiffOptions{Paths: []string{file}})
+		}
+		return err
+	})
+}
+
 // changes shows changes, and their lines where they are known.
 func (t *chat) changes(all []checkpoint.Change) error {
 	var text strings.Builder

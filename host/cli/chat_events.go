@@ -275,8 +275,8 @@ func (t *chat) questionLocked(ctx context.Context, e *chatEvent) {
 	}()
 }
 
-// permit decides whether a call may be made. It asks the person, unless the call makes a new file or is one that the
-// person has allowed.
+// permit decides whether a call may be made. It asks the person, unless the person has allowed it, or it makes a new
+// file or changes one that /undo restores.
 func (t *chat) permit(ctx context.Context, e *chatEvent, call *chatCall) (action, reason string) {
 	before, there, ok := t.content(e.File)
 	t.mu.Lock()
@@ -285,7 +285,7 @@ func (t *chat) permit(ctx context.Context, e *chatEvent, call *chatCall) (action
 	}
 	allowed := t.Yes || t.always[e.allows()] || ok && !there
 	t.mu.Unlock()
-	if allowed {
+	if allowed || ok && t.kept(ctx, e.File, before) {
 		return "accept", ""
 	}
 	t.person.turn.Lock()
