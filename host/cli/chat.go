@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -275,7 +276,7 @@ func (t *chat) input(ctx context.Context, text string) (end bool) {
 	t.mu.Unlock()
 	var err error
 	switch name, rest, _ := strings.Cut(strings.TrimSpace(text), " "); {
-	case name == "/quit" || name == "/exit":
+	case slices.Contains([]string{"/quit", "/exit"}, strings.ToLower(name)):
 		return true
 	case strings.HasPrefix(name, "/"):
 		err = t.slash(ctx, name, strings.TrimSpace(rest), text)

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"go.yaml.in/yaml/v4"
 
@@ -56,15 +55,8 @@ func (t *chat) slash(ctx context.Context, name, rest, raw string) error {
 		return fmt.Errorf("unknown command: %s; %s", name,
 			strings.TrimSpace(schema.DidYouMean(name, known)+" /help lists those there are"))
 	}
-	output, err := t.command(ctx, strings.TrimSpace(raw))
+	result, err := t.command(ctx, strings.TrimSpace(raw))
 	if err != nil {
-		return err
-	}
-	var result struct {
-		Data    jsontext.Value `json:"data"`
-		Summary string         `json:"summary"`
-	}
-	if err := json.Unmarshal(output, &result); err != nil {
 		return err
 	}
 	t.screen.line("", cmp.Or(plainly(result.Data), "done"))
@@ -94,42 +86,45 @@ func plainly(value jsontext.Value) string {
 	return strings.TrimSuffix(string(text), "\n")
 }
 
-// command has the host execute a slash command and returns its output.
-func (t *chat) command(ctx context.Context, raw string) (output jsontext.Value, err error) {
+// chatResult is the output of a slash command of the host.
+type chatResult struct {
+	Data    jsontext.Value `json:"data"`
+	Summary string         `json:"summary"`
+	Error   string         `json:"error"`
+}
+
+// command has the host execute a slash command.
+func (t *chat) command(ctx context.Context, raw string) (chatResult, error) {
 	t.runs.Store(true)
 	defer t.runs.Store(false)
 	var told struct {
-		Output jsontext.Value `json:"output"`
+		Output chatResult `json:"output"`
 	}
-	if err := t.call(ctx, wire.CommandExecute, map[string]any{"raw_command": raw}, &told); err != nil {
-		return nil, err
+	err := t.call(ctx, wire.CommandExecute, map[string]any{"raw_command": raw}, &told)
+	if err == nil && told.Output.Error != "" {
+		err = errors.New(told.Output.Error)
 	}
-	var refused struct {
-		Error string `json:"error"`
-	}
-	if json.Unmarshal(told.Output, &refused) == nil && refused.Error != "" {
-		return nil, errors.New(refused.Error)
-	}
-	return told.Output, nil
+	return told.Output, err
 }
 
 // rows shows a table, or says that there is nothing in it.
 func (t *chat) rows(none string, rows [][]string) {
-	shown := table{rows: each(rows, func(row []string) []string { return each(row, oneLine) })}
-	var text strings.Builder
-	_ = shown.print(&text, t.screen.columns()-3, false) // into memory
-	for line := range strings.Lines(cmp.Or(text.String(), none)) {
-		t.screen.line("", "  "+strings.TrimSuffix(line, "\n"))
+	var shown table
+	for _, row := range rows {
+		shown.row(row...)
 	}
+	var text strings.Builder
+	_ = shown.print(&text, t.screen.columns(), false) // into memory
+	t.screen.line("", strings.TrimSuffix(cmp.Or(text.String(), none), "\n"))
 }
 
 func (t *chat) help(context.Context, string) error {
 	for _, c := range chatCommands() {
-		between := "\n     "
+		between := "\n   "
 		if t.screen.columns() >= usualColumns {
 			between = strings.Repeat(" ", 25-len(c.name+c.args))
 		}
-		t.screen.line("", "  "+c.name+" "+c.args+between+c.help)
+		t.screen.line("", c.name+" "+c.args+between+c.help)
 	}
 	t.screen.line(styleDim, "@FILE in a message sends a file of text or an image. Tab completes, the arrow keys\n"+
 		"bring back earlier messages, and \\ at the end of a line begins another one.\n"+
