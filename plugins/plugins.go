@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"sync"
 
 	"github.com/bmatcuk/doublestar/v4"
@@ -281,8 +282,9 @@ func (b *build) checkTools(p config.Plugin, key string, patterns []string) error
 	names := toolNames(b.Config)
 	for i, pattern := range patterns {
 		if doublestar.ValidatePattern(pattern) && !isTool(names, pattern) {
-			return p.Options.Errorf(fmt.Sprintf("%s[%d]", key, i),
-				"%.64q matches no built-in tool and none of commands: %s (tools of an MCP server are denied in the entry of the server)", pattern, config.Suggest(pattern, names))
+			err := fmt.Errorf("%.64q matches no built-in tool and none of commands: %s (tools of an MCP server are "+
+				"denied in the entry of the server)", pattern, config.Suggest(pattern, names))
+			return p.Options.Place(config.At(err, key, strconv.Itoa(i)))
 		}
 	}
 	return nil

@@ -51,7 +51,7 @@ func AllowedPrograms(cfg *config.Config) ([]Programs, error) {
 			own.names = sandbox.DefaultCommands()
 		}
 		if one.List, err = sandbox.NewAllowList(own.names, dirs, cfg.Workspace, shared.strict()); err != nil {
-			return nil, p.Options.Errorf("allowed_commands", "%v", err)
+			return nil, p.Options.Place(config.At(err, "allowed_commands"))
 		}
 		all = append(all, one)
 	}
@@ -119,7 +119,7 @@ func (b *build) allow(p config.Plugin, opts programOptions) error {
 		*exec = b.allowance.exec
 	}
 	if _, err := sandbox.NewAllowList(*names, nil, "", b.allowance.strict()); err != nil {
-		return p.Options.Errorf("allowed_commands", "%v", err)
+		return p.Options.Place(config.At(err, "allowed_commands"))
 	}
 	if *names == nil {
 		*names = b.allowance.names

@@ -54,7 +54,7 @@ func problemAt(at placed, format string, args ...any) Problem {
 func (d *decoder) value(n *node, v reflect.Value, path string, rules reflect.StructTag) {
 	switch v.Type() {
 	case secretType:
-		if s, ok := d.textOf(n, path, rules); ok {
+		if s, ok := d.text(n, path, wantText, rules); ok {
 			d.hide(lastKey(path), s)
 			v.Set(reflect.ValueOf(NewSecret(s)))
 		}

@@ -110,30 +110,28 @@ func (d *decoder) config(c *Config, src Source) {
 	}
 }
 
-// servers gives the MCP servers at the top of the file to the plugin for them.
+// servers gives the MCP servers at the top of the file to the plugin for them. A list that does not name that plugin
+// need not.
 func (d *decoder) servers(n *node, c *Config, available []string) {
 	const typ = string(protocol.CapMCP)
-	i := slices.IndexFunc(c.Plugins, func(p Plugin) bool { return p.Type == typ && p.Enabled })
-	if i < 0 {
-		off := slices.ContainsFunc(c.Plugins, func(p Plugin) bool { return p.Type == typ })
-		if off || !slices.Contains(available, typ) {
-			d.warn(n, "mcpServers has no effect, as the plugin mcp is switched off")
-			return
-		}
-		i = len(c.Plugins) // a list that names servers need not name the plugin
+	to := c.mcp()
+	switch off := slices.ContainsFunc(c.Plugins, func(p Plugin) bool { return p.Type == typ }); {
+	case to == nil && (off || !slices.Contains(available, typ)):
+		d.warn(n, "mcpServers has no effect, as the plugin mcp is switched off")
+		return
+	case to == nil:
 		name := typ
 		for slices.ContainsFunc(c.Plugins, func(p Plugin) bool { return p.Name == name }) {
 			name += "Servers"
 		}
 		c.Plugins = append(c.Plugins, Plugin{Name: name, Type: typ, Enabled: true})
 		c.Off = slices.DeleteFunc(c.Off, func(off string) bool { return off == typ })
-	}
-	o := &c.Plugins[i].Options
-	if o.at("mcpServers") != nil {
-		d.fail(n, "mcpServers stands here and in the options of the plugin %s: keep one", named(c.Plugins[i].Name))
+		to = c.mcp()
+	case to.Options.node.At("mcpServers") != nil:
+		d.fail(n, "mcpServers stands here and in the options of the plugin %s: keep one", named(to.Name))
 		return
 	}
-	*o = d.options(o.set("mcpServers", n).node, "plugins."+typ)
+	to.Options = d.options(to.Options.set("mcpServers", n).node, "plugins."+typ)
 }
 
 // file is a config that was found: its content is read once, so that what is looked at is

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"reflect"
@@ -122,7 +121,7 @@ func (d *decoder) mapped(m member, path string) (p found, ok bool) {
 	case v.Kind == scalar && !slices.Contains(d.types, name): // an option that is not indented, say
 	default:
 		const want = "a mapping of options, or true or false"
-		text, is := d.literal(v, path, want)
+		text, is := d.text(v, path, want, "")
 		if p.Enabled, ok = booleans(text); is && !ok {
 			d.wrong(v, path, want)
 		}
@@ -140,7 +139,7 @@ func (d *decoder) optioned(p found, options *node, path string) (_ found, ok boo
 	text, typePath := p.Type, path
 	if typ := take(options, "type"); typ.Value != nil {
 		p.typ, typePath = typ.Value, path+".type"
-		if text, ok = d.textOf(typ.Value, typePath, ""); !ok {
+		if text, ok = d.text(typ.Value, typePath, wantText, ""); !ok {
 			return p, false
 		}
 	}
@@ -236,14 +235,6 @@ func (o Options) Decode(dst any) error {
 	d := decoder{getenv: o.getenv, secrets: o.secrets}
 	d.value(o.node, v.Elem(), o.path, "")
 	return problemsError(d.problems)
-}
-
-// Errorf makes an *Error at the place of an option, for checks that the
-// struct's tags cannot express. key is the option's name, such as deny, workspace.deny or
-// deny[2].
-func (o Options) Errorf(key, format string, args ...any) error {
-	at := cmp.Or(o.find(key), &node{})
-	return &Error{Problems: []Problem{problemAt(at, "%s: %s", joined(o.path, key), fmt.Sprintf(format, args...))}}
 }
 
 // At says which option an error is about: the keys that lead to it, the index of an item of a
@@ -360,9 +351,6 @@ func (o Options) Keep(name string, keep func(i int) bool) Options {
 	}
 	return o.set(name, &n)
 }
-
-// at returns the value of an option; nil = it is not set.
-func (o Options) at(name string) *node { return o.node.At(name) }
 
 // set returns options with another value of one.
 func (o Options) set(name string, value *node) Options {

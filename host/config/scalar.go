@@ -28,14 +28,14 @@ var errNotFinite = errors.New("not a finite number")
 func (d *decoder) scalar(n *node, v reflect.Value, path string, rules reflect.StructTag) {
 	switch {
 	case v.Kind() == reflect.String:
-		if s, ok := d.textOf(n, path, rules); ok && d.allowed(n, s, path, rules) {
+		if s, ok := d.text(n, path, wantText, rules); ok && d.allowed(n, s, path, rules) {
 			v.SetString(s)
 			if rules.Get("secret") != "" {
 				d.secrets.Add(lastKey(path), s)
 			}
 		}
 	case v.Kind() == reflect.Bool:
-		if text, ok := d.literal(n, path, wantBool); ok {
+		if text, ok := d.text(n, path, wantBool, rules); ok {
 			b, known := booleans(text)
 			if !known {
 				d.wrong(n, path, wantBool)
@@ -52,7 +52,7 @@ func (d *decoder) scalar(n *node, v reflect.Value, path string, rules reflect.St
 // number decodes a number, or a duration, within the bounds of the rules.
 func (d *decoder) number(n *node, v reflect.Value, path string, rules reflect.StructTag) {
 	want := wantOf(lastKey(path), v.Type())
-	text, ok := d.literal(n, path, want)
+	text, ok := d.text(n, path, want, rules)
 	if !ok {
 		return
 	}
@@ -89,42 +89,30 @@ func bound(rules reflect.StructTag, name string) (float64, bool) {
 	return f, err == nil
 }
 
-// literal returns the text of a number or boolean: written without quotes unless it may have a unit, or a
-// variable.
-func (d *decoder) literal(n *node, path, want string) (text string, ok bool) {
+// text returns the text of a scalar that must be what want says. A string must not look like a number or a
+// boolean, as it may not mean what it looks like (0123, true); what is no string must not stand in quotes, unless
+// it may have a unit.
+func (d *decoder) text(n *node, path, want string, rules reflect.StructTag) (string, bool) {
 	if n.Kind != scalar || n.Null() {
 		d.wrong(n, path, want)
 		return "", false
 	}
-	text, changed, ok := d.expanded(n, path, "")
-	if ok && !changed && !n.Plain && !hasUnit(want) {
-		d.fail(n, "%s must be %s, without quotes", path, want)
-		return "", false
-	}
-	return text, ok
-}
-
-// textOf returns a text. A bare number or boolean is refused: it may not mean
-// what it looks like (0123, true).
-func (d *decoder) textOf(n *node, path string, rules reflect.StructTag) (string, bool) {
-	if n.Kind != scalar || n.Null() {
-		d.wrong(n, path, wantText)
-		return "", false
-	}
 	text, changed, ok := d.expanded(n, path, rules)
-	if name, is := strings.CutPrefix(n.Text, "$"); is && n.Plain && isVariable(name) {
+	name, dollar := strings.CutPrefix(n.Text, "$")
+	switch isText := want == wantText; {
+	case !ok:
+	case isText && dollar && n.Plain && isVariable(name):
 		d.fail(n, "%s: a variable is written ${%s}; put %s in quotes if it is meant as it stands", path, name, n.Text)
-		return "", false
-	}
-	if ok && !changed && n.Tag != "!!str" && n.Tag != "!!timestamp" {
+	case isText && !changed && n.Tag != "!!str" && n.Tag != "!!timestamp":
 		d.wrong(n, path, wantText+" in quotes")
-		return "", false
-	}
-	if ok && text == "" && rules.Get("filled") != "" {
+	case isText && text == "" && rules.Get("filled") != "":
 		d.fail(n, "%s must not be empty", path)
-		return "", false
+	case !isText && !changed && !n.Plain && !hasUnit(want):
+		d.fail(n, "%s must be %s, without quotes", path, want)
+	default:
+		return text, true
 	}
-	return text, ok
+	return "", false
 }
 
 // expanded puts variables in. What they hold is secret, but for fields whose rules say

@@ -21,16 +21,15 @@ const UserServersFile = "mcp.json"
 // where no config is named. Those of the config win. What cannot be used of these files, which other
 // clients write too, is left out with a warning.
 func (c *Config) addServers(src Source) (warnings []Warning) {
-	typ := string(protocol.CapMCP)
-	i := slices.IndexFunc(c.Plugins, func(p Plugin) bool { return p.Type == typ && p.Enabled })
-	if i < 0 {
+	to := c.mcp()
+	if to == nil {
 		return nil
 	}
 	c.Servers = map[string]string{}
 	for _, p := range c.Plugins {
-		if p.Type == typ {
-			c.note(p.Options.at("servers"))
-			c.note(p.Options.at("mcpServers"))
+		if p.Type == to.Type {
+			c.note(p.Options.node.At("servers"))
+			c.note(p.Options.node.At("mcpServers"))
 		}
 	}
 	files := []*file{inFolder(src, c.Workspace, ServersFile)}
@@ -48,10 +47,19 @@ func (c *Config) addServers(src Source) (warnings []Warning) {
 			c.Untrusted = append(c.Untrusted, f.path)
 			warnings = append(warnings, f.unused()...)
 		default:
-			warnings = append(warnings, c.addFile(src, f, &c.Plugins[i].Options)...)
+			warnings = append(warnings, c.addFile(src, f, &to.Options)...)
 		}
 	}
 	return warnings
+}
+
+// mcp returns the plugin for MCP servers; nil = it is off.
+func (c *Config) mcp() *Plugin {
+	i := slices.IndexFunc(c.Plugins, func(p Plugin) bool { return p.Type == string(protocol.CapMCP) && p.Enabled })
+	if i < 0 {
+		return nil
+	}
+	return &c.Plugins[i]
 }
 
 // note keeps where servers stand.
@@ -122,7 +130,7 @@ func checkEntry(src Source, secrets *redact.Set, m member) error {
 // withServer returns options with one more server, in the form that those have which are there.
 func (o Options) withServer(m member) Options {
 	key := "mcpServers"
-	there := o.at(key)
+	there := o.node.At(key)
 	if there == nil || there.Null() {
 		there = &node{Kind: mapping, Place: m.Place}
 	}
