@@ -126,24 +126,22 @@ func (d *decoder) is(n *node, kind yamltree.Kind, path string) bool {
 
 // wrong reports a value of another type than it should be.
 func (d *decoder) wrong(n *node, path, right string) {
-	d.fail(n, "%s must be %s, not %s", path, right, d.what(n))
+	d.fail(n, "%s must be %s, not %s", path, right, what(n))
 }
 
 // what describes a node without showing its content.
-func (d *decoder) what(n *node) string {
+func what(n *node) string {
 	switch {
-	case n.Kind == mapping:
-		return "a mapping"
-	case n.Kind == list:
-		return "a list"
+	case n.Kind != scalar:
+		return n.What()
 	case strings.Contains(n.Text, "${"):
 		return "what the variable holds"
-	case n.Tag == "!!null":
-		return "nothing"
 	case n.Tag == "!!bool":
 		return "true or false"
 	case n.Tag == "!!int", n.Tag == "!!float":
 		return "a number"
+	case n.Null():
+		return n.What()
 	}
 	return "a string"
 }

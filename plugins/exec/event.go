@@ -80,8 +80,7 @@ func (c *peer) receive(text []byte) {
 // faulty fails the request that a line with a fault answers, such as one with a NaN: it
 // need not wait for an answer that has come. It returns false for any other line.
 func (c *peer) faulty(fault error) bool {
-	id, _ := number(c.line.ReqID)
-	r, waits := c.calls.Get(id)
+	r, waits := c.calls.Get(number(c.line.ReqID))
 	t := protocol.Canonical(protocol.Type(c.line.Type))
 	if !waits || t != r.want && t != protocol.TypeError {
 		return false
@@ -108,7 +107,7 @@ func (c *peer) take() {
 		c.skip(c.line.Object().Raw())
 		return
 	}
-	id, _ := number(c.line.ReqID)
+	id := number(c.line.ReqID)
 	nameless := c.line.ReqID == nil || string(c.line.ReqID) == `""`
 	r, _ := c.calls.Get(id)
 	if nameless && kind == answer {

@@ -55,7 +55,6 @@ type Plugin struct {
 	settle   func()         // closes ready
 
 	lists lists
-	calls chan struct{} // holds a place for each request under way
 
 	mu       sync.Mutex // guards the fields below
 	started  bool
@@ -89,7 +88,7 @@ func New(name string, opts Options, env host.Env) (*Plugin, error) {
 		name: name, opts: opts, env: env, workspace: workspace, known: known(),
 		secrets: secretsOf(&opts, env.Secrets), times: usualTimes(&opts),
 		log:   env.Log.With().Str("plugin", name).Logger(),
-		ready: make(chan struct{}), calls: make(chan struct{}, maxCalls),
+		ready: make(chan struct{}),
 	}
 	p.settle = sync.OnceFunc(func() { close(p.ready) })
 	p.ctx, p.stop = context.WithCancelCause(context.Background())

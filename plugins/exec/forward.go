@@ -14,7 +14,6 @@ import (
 )
 
 const (
-	maxCalls   = 4096                   // requests of one plugin that wait for its child
 	stopGrace  = 150 * time.Millisecond // for the answer to a cancel: the host waits a little longer
 	listWithin = 5 * time.Second        // for a list: those of other plugins wait for it
 )
@@ -143,12 +142,6 @@ func (p *Plugin) serve(ctx context.Context, c *peer, q *request) (jsontext.Value
 
 // forward returns a request to the child and waits for its answer.
 func (p *Plugin) forward(ctx context.Context, c *peer, q *request) (body []byte, err error) {
-	select {
-	case p.calls <- struct{}{}:
-		defer func() { <-p.calls }()
-	default:
-		return nil, protocol.Errorf(protocol.CodeOverloaded, "plugin %q: %d requests wait for the child", p.name, maxCalls)
-	}
 	host.HandOff(ctx)
 	if err := c.join(ctx, host.SessionFrom(ctx)); err != nil {
 		return nil, err

@@ -315,8 +315,7 @@ func (c *peer) silent() time.Duration { return c.Lived() - time.Duration(c.heard
 func (c *peer) tooLong(head []byte) {
 	c.heard.Store(int64(c.Lived()))
 	_ = c.line.Scan(head) // broken off, of course; only the envelope counts
-	id, _ := number(c.line.ReqID)
-	if r, ok := c.calls.Get(id); ok {
+	if r, ok := c.calls.Get(number(c.line.ReqID)); ok {
 		c.answer(r, protocol.Object{}, protocol.Errorf(protocol.CodeRuntimeError,
 			"plugin %q: the child's answer is longer than %d bytes, which limits.max_line_bytes allows", c.plugin.name, c.plugin.env.MaxLineBytes))
 	}
@@ -342,14 +341,11 @@ func (c *peer) wasted(n int) {
 	}
 }
 
-// number reads an id that the plugin gave.
-func number(id protocol.Value) (uint64, bool) {
-	text, ok := id.Str()
-	if !ok {
-		return 0, false
-	}
-	n, err := strconv.ParseUint(text, 10, 64)
-	return n, err == nil
+// number reads an id that the plugin gave; 0 = it gave no such one.
+func number(id protocol.Value) uint64 {
+	text, _ := id.Str()
+	n, _ := strconv.ParseUint(text, 10, 64)
+	return n
 }
 
 // appendMembers appends the members of a message that are no envelope, each behind a
