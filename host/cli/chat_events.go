@@ -329,7 +329,7 @@ func (t *chat) explain(e *chatEvent, call *chatCall) {
 	} else {
 		t.screen.line(styleBusy, strings.TrimSuffix(e.Call.Name+" may change something: "+what, ": "))
 	}
-	t.screen.line(styleDim, "always allows "+always+" in this chat; d REASON denies it and tells the model why")
+	t.screen.line(styleDim, "always: "+always+" in this chat; d REASON tells the model why not")
 	call.text = "· " + oneLine(e.Call.Name) // the rest was shown
 }
 
@@ -351,7 +351,7 @@ func (t *chat) greet(ctx context.Context) {
 		Model string `json:"selected_model"`
 	}
 	if t.call(ctx, wire.ModelList, nil, &models) == nil && models.Model != "" {
-		t.screen.line(styleDim, models.Model+"; /help lists the commands, Ctrl-C interrupts, Ctrl-D ends")
+		t.screen.line(styleDim, "talking to "+models.Model+"; /help lists the commands, Ctrl-C interrupts, Ctrl-D ends")
 	}
 	if t.Session != "" || t.Continue {
 		t.recall(ctx)

@@ -49,7 +49,13 @@ func (t *chat) include(text string) (all string, images []map[string]any, err er
 		if named && !isFile(t.place(name)) {
 			name = strings.TrimRight(name, ".,;:?!)")
 		}
-		if !named || !isFile(t.place(name)) || slices.Contains(seen, name) {
+		if !named || slices.Contains(seen, name) {
+			continue
+		}
+		if !isFile(t.place(name)) {
+			if strings.ContainsAny(name, "./") { // else it may be the name of a person
+				t.screen.line(styleDim, word+": there is no such file; it is sent as text")
+			}
 			continue
 		}
 		seen = append(seen, name)
@@ -70,6 +76,9 @@ func (t *chat) include(text string) (all string, images []map[string]any, err er
 			fence += "`"
 		}
 		all += "\n\nThe file " + name + ":\n" + fence + "\n" + strings.TrimSuffix(content, "\n") + "\n" + fence
+	}
+	if len(seen) > 0 {
+		t.screen.line(styleDim, "with "+strings.Join(seen, ", "))
 	}
 	return all, images, nil
 }

@@ -195,6 +195,20 @@ func TestChatEdits(t *testing.T) {
 	all := model.Requests()
 	assert.Equal(t, all[0].Last("user"), "\u3042x end")
 	assert.Equal(t, all[1].Last("user"), "\u3042x end")
+	command := llm.Call{Name: "run_command", Arguments: `{"command":["true"]}`}
+	model.Add(llm.Reply{Text: []string{"wait"}, Calls: []llm.Call{command}, Stall: true}, llm.Text("three"))
+	p.types("run @no.txt\r")
+	p.await("@no.txt: there is no such file")
+	p.await("wait")
+	p.types("half ")
+	p.await("half ")
+	model.AwaitStall(t)
+	model.Release()
+	p.await("deny [d]? ")
+	p.types("y\r")
+	p.await("three")
+	p.await("> half ")
+	p.types("\x15") // takes it back
 	p.types("\x04")
 	p.ends(0)
 }
