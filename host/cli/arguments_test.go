@@ -158,7 +158,7 @@ func TestListOfPluginsSaysWhatIsOff(t *testing.T) {
 	out := run(t, dir, nil, "-c", "list.yaml", "check").want(t, 0, "")
 	assert.That(t, strings.Contains(out.stdout, "\n"+off), "check: %s", out.stdout)
 	out = run(t, dir, nil, "-c", "list.yaml", "doctor", "--json")
-	assert.That(t, strings.Contains(out.stdout, `"off": [`), "doctor: %s", out.stdout)
+	assert.That(t, strings.Contains(out.stdout, `"text": "off, as the list `), "doctor: %s", out.stdout)
 	for _, args := range []string{"tools list", "memory list", "check"} {
 		out := run(t, dir, nil, append([]string{"-c", "mapping.yaml"}, strings.Fields(args)...)...).want(t, 0, "")
 		assert.That(t, !strings.Contains(out.stderr+out.stdout, "off, as"), "%s: %q", args, out.stderr)

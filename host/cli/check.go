@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -52,8 +53,9 @@ func (c checkCmd) Run(cmd *commands, sys *System) error {
 		return err
 	}
 	fmt.Fprintf(sys.Out, "ok: %s\n", cmp.Or(cfg.File, "no config file; using the defaults"))
-	for _, w := range wallsOf(cfg, "") {
-		fmt.Fprintf(sys.Out, "%s %s: %s\n", w.Name, w.Path, w.Note)
+	walls, _ := wallsOf(cfg, "")
+	for _, w := range walls {
+		fmt.Fprintf(sys.Out, "%s %s\n", w.Name, w.Text)
 	}
 	for _, p := range made {
 		info := p.Info()
@@ -106,44 +108,38 @@ func (c checkCmd) key(cmd *commands, sys *System) audit.Key {
 	return audit.KeyOf(c.Audit, userDir, "", c.Key)
 }
 
-// wallCheck is a place of the host's own that lies in the workspace.
-type wallCheck struct {
-	OK   bool   `json:"ok"` // agents and their programs are kept from it, or do not start
-	Name string `json:"name"`
-	Path string `json:"path"`
-	Note string `json:"note"` // how it is held, or why it is not
-
-	firm bool // programs do not start where it cannot be held
-}
-
-// wallsOf lists what of the host's own lies in the workspace. lacks says why mounts cannot
-// hide it on this machine; "" = they can, or nobody has looked.
-func wallsOf(cfg *config.Config, lacks string) []wallCheck {
+// wallsOf tells of what of the host's own lies in the workspace. lacks says why mounts cannot hide it on
+// this machine; "" = they can, or nobody has looked. kept is false where programs do not start, since
+// nothing keeps them out.
+func wallsOf(cfg *config.Config, lacks string) (all []check, kept bool) {
+	kept = true
 	w := cfg.Wall
 	workspace, err := filepath.Abs(cfg.Workspace)
 	if w == nil || err != nil {
-		return nil
+		return nil, kept
 	}
-	var all []wallCheck
 	add := func(name, path, held string, firm bool) {
 		if real := wall.Real(workspace); path == real || !wall.Within(real, path) {
 			return
 		}
-		c := wallCheck{OK: true, Name: name, Path: path, Note: held, firm: firm}
+		c := check{Section: "walls", Level: levelFine, Name: name}
 		switch {
 		case plugins.Mode(cfg) == sandbox.Off:
-			c.OK, c.Note = false, "file tools cannot reach it; programs can, as the sandbox is off: move it out of "+
-				"the workspace"
+			c.Level = levelWarning
+			held = "file tools cannot reach it; programs can, as the sandbox is off: move it out of the workspace"
 		case lacks != "" && w.Loose:
-			c.OK, c.firm, c.Note = false, false, "file tools cannot reach it; programs can, unless the sandbox of "+
-				"the outer host forbids it"
+			c.Level = levelWarning
+			held = "file tools cannot reach it; programs can, unless the sandbox of the outer host forbids it"
 		case lacks != "" && firm:
-			c.Note = "programs do not start, as this machine cannot keep them out of it (mount_namespace: " + lacks +
+			kept = false
+			held = "programs do not start, as this machine cannot keep them out of it (mount_namespace: " + lacks +
 				"): move it out of the workspace"
 		case lacks != "":
-			c.OK, c.Note = false, "file tools cannot change it; programs can, as this machine has no mount "+
-				"namespace ("+lacks+"): move it out of the workspace"
+			c.Level = levelWarning
+			held = "file tools cannot change it; programs can, as this machine has no mount namespace (" + lacks +
+				"): move it out of the workspace"
 		}
+		c.Text, c.detail = path+": "+held, c.Level == levelFine && lacks == ""
 		all = append(all, c)
 	}
 	for _, h := range w.Hidden {
@@ -161,7 +157,7 @@ func wallsOf(cfg *config.Config, lacks string) []wallCheck {
 			add("config", f, "lies in the workspace: agents and their programs can read it and not change it", w.Firm)
 		}
 	}
-	return all
+	return all, kept
 }
 
 func sameFolder(real, name string) bool {
@@ -169,61 +165,43 @@ func sameFolder(real, name string) bool {
 	return err == nil && name != "" && wall.Real(abs) == real
 }
 
-// checkWalls adds what the sandbox of this machine makes of them.
-func (d *diagnosis) checkWalls(cfg *config.Config) {
-	lacks := ""
-	for _, f := range d.Sandbox.Findings {
-		if f.Name == "mount_namespace" && !f.OK {
-			lacks = f.Reason
-		}
-	}
-	d.Walls = append(d.Walls, wallsOf(cfg, lacks)...)
-	if lacks == "" || !slices.ContainsFunc(d.Walls, func(w wallCheck) bool { return w.firm }) {
-		return
-	}
-	for i := range d.Sandbox.Verdicts {
-		v := &d.Sandbox.Verdicts[i]
-		if v.Mode != sandbox.BestEffort {
-			continue
-		}
-		v.OK = false
-		v.Text = "children do not start, as files of the host lie in the workspace and this machine cannot keep " +
-			"them out; otherwise " + v.Text
-		d.Sandbox.OK = d.Sandbox.OK && d.Sandbox.Mode != v.Mode
-	}
-}
-
-// storeCheck is what is known of the file that plugins keep their state in.
-type storeCheck struct {
-	OK        bool           `json:"ok"`
-	Path      string         `json:"path"`      // or the address of its server
-	Server    string         `json:"server"`    // version and extensions of the server; "" = the store is a file
-	Exists    bool           `json:"exists"`    // it is made when it is needed, so it is well without
-	Bytes     int64          `json:"bytes"`     // with its log
-	Parts     map[string]int `json:"parts"`     // the version of what each plugin type keeps
-	Checksums bool           `json:"checksums"` // damage of its pages is found when they are read
-	Model     string         `json:"model"`     // what made the vectors of the memory; "" = there are none, or the config has no memory
-	Problems  []string       `json:"problems"`
-	Advice    string         `json:"advice"` // what to do about them, or ""
-}
-
 // checkStore reads all of the store, if there is one; it makes none.
-func checkStore(ctx context.Context, cfg *config.Config) *storeCheck {
+func (d *diagnosis) checkStore(ctx context.Context, cfg *config.Config) {
 	r, err := lookAtStore(ctx, cfg)
-	c := &storeCheck{Path: r.Path, Server: r.Server, Exists: r.Exists, Bytes: r.Bytes, Parts: r.Parts, Checksums: r.Checksums, Problems: r.Problems}
+	problems, model, advice := r.Problems, "", ""
 	switch {
 	case err != nil:
-		c.Problems = append(c.Problems, strings.ReplaceAll(err.Error(), "\n", "; "))
-		c.Advice = storeAdvice(err)
-	case len(c.Problems) > 0:
-		c.Advice = storeAdvice(store.ErrCorrupt)
-	case c.Exists:
-		if c.Model, err = storedModel(ctx, cfg); err != nil {
-			c.Problems = append(c.Problems, err.Error())
+		problems, advice = append(problems, strings.ReplaceAll(err.Error(), "\n", "; ")), storeAdvice(err)
+	case len(problems) > 0:
+		advice = storeAdvice(store.ErrCorrupt)
+	case r.Exists:
+		if model, err = storedModel(ctx, cfg); err != nil {
+			problems = append(problems, err.Error())
 		}
 	}
-	c.OK = len(c.Problems) == 0
-	return c
+	add := func(l level, text string) { d.add("store", l, "store", text).detail = l == levelNote }
+	for _, p := range problems {
+		add(levelError, p)
+	}
+	switch {
+	case len(problems) > 0:
+		d.Checks[len(d.Checks)-1].Fix = advice
+	case r.Exists:
+		add(levelFine, fmt.Sprintf("%s (%d KiB)", r.Path, (r.Bytes+1023)/1024))
+	default:
+		add(levelFine, r.Path+" (does not exist yet; it is made when it is needed)")
+	}
+	if r.Server != "" {
+		add(levelNote, "the server is "+r.Server)
+	} else if r.Exists && len(problems) == 0 && !r.Checksums {
+		add(levelNote, "its pages have no checksums; export and import gives them some")
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Parts)) {
+		add(levelNote, fmt.Sprintf("it keeps %s, version %d", name, r.Parts[name]))
+	}
+	if model != "" {
+		add(levelNote, "its vectors were made with "+model)
+	}
 }
 
 func lookAtStore(ctx context.Context, cfg *config.Config) (store.Report, error) {

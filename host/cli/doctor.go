@@ -19,7 +19,6 @@ import (
 	"a2e/host/config"
 	"a2e/host/sandbox"
 	"a2e/plugins"
-	"a2e/plugins/mcp"
 	"a2e/protocol"
 )
 
@@ -29,63 +28,59 @@ const probeTimeout = 30 * time.Second
 type doctorCmd struct {
 	Live    bool    `help:"Try things out too: start and connect MCP servers, plugins and environments, ask models, databases and web APIs."`
 	Timeout float64 `placeholder:"SECONDS" help:"With --live: seconds that each trial may take. Default: as long as the start of that thing may take, or 10."`
+	All     bool    `help:"Show each allowed program and each mechanism of the sandbox too."`
 	JSON    bool    `name:"json" help:"Print one JSON object instead of the text."`
 }
 
 // Run looks at everything first and prints once, so that a reader that goes away
 // leaves nothing half done.
-func (d doctorCmd) Run(cmd *commands, sys *System) error {
-	if d.Timeout > 0 && !d.Live {
+func (o doctorCmd) Run(cmd *commands, sys *System) error {
+	if o.Timeout > 0 && !o.Live {
 		return fail(exitUsage, errors.New("--timeout is for --live"))
 	}
 	// a closed pipe is an error here, also for what is said after this returns
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	ctx, stop := interruptible()
 	defer stop()
-	r := d.diagnose(ctx, cmd, sys)
+	d := &diagnosis{
+		Version: version(), Protocol: protocol.Version, Go: runtime.Version(),
+		Platform: runtime.GOOS + "/" + runtime.GOARCH,
+	}
+	if release, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
+		d.Kernel = strings.TrimSpace(string(release))
+	}
+	configured := o.diagnose(ctx, d, cmd, sys)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	sections := r.sections()
-	r.conclude(sections)
+	d.conclude()
 	var err error
-	if d.JSON {
-		err = printJSON(sys.Out, r)
+	if o.JSON {
+		err = printJSON(sys.Out, d)
 	} else {
-		_, err = sys.Out.WriteString(r.text(sections, paint{sys.colors(sys.Out.File)}, sys.columns()))
+		_, err = sys.Out.WriteString(d.text(o.All, sys.colors(sys.Out.File), sys.columns()))
 	}
 	switch {
 	case err != nil:
 		return fail(exitTransport, fmt.Errorf("the report cannot be printed: %w", err))
-	case !r.Config.OK:
+	case !configured:
 		return fail(exitConfig, errors.New("the config is wrong"))
-	case !r.OK:
+	case !d.OK:
 		return fail(exitFailed, errors.New("something does not work"))
 	}
 	return nil
 }
 
-// diagnosis is the report; its JSON form is what --json prints. Checks is all of it, the other
-// members hold more of some.
+// diagnosis is the report; its JSON form is what --json prints.
 type diagnosis struct {
-	OK        bool               `json:"ok"` // all works that the config asks for
-	Summary   map[level]int      `json:"summary"`
-	Version   string             `json:"version"`
-	Protocol  string             `json:"protocol"`
-	Go        string             `json:"go"`
-	Platform  string             `json:"platform"` // GOOS/GOARCH
-	Kernel    string             `json:"kernel"`   // release of Linux; "" elsewhere
-	Checks    []check            `json:"checks"`
-	Config    configCheck        `json:"config"`
-	Folders   []folderCheck      `json:"folders"`
-	Walls     []wallCheck        `json:"walls"`     // what of the host's own lies in the workspace
-	Store     *storeCheck        `json:"store"`     // null where the config is wrong
-	Needs     []needCheck        `json:"needs"`     // programs, folders and addresses that options name
-	Untrusted []needCheck        `json:"untrusted"` // likewise, of the folder's a2e.yaml that nobody has trusted
-	Programs  []programsCheck    `json:"programs"`
-	LeftOut   []sandbox.LeftOut  `json:"left_out"` // folders of PATH that children do not get
-	Sandbox   sandboxCheck       `json:"sandbox"`
-	Servers   []mcp.Installation `json:"servers"` // MCP servers that are installed when they first start
+	OK       bool          `json:"ok"` // all works that the config asks for
+	Summary  map[level]int `json:"summary"`
+	Version  string        `json:"version"`
+	Protocol string        `json:"protocol"`
+	Go       string        `json:"go"`
+	Platform string        `json:"platform"` // GOOS/GOARCH
+	Kernel   string        `json:"kernel"`   // release of Linux; "" elsewhere
+	Checks   []check       `json:"checks"`
 }
 
 // level is how well something is.
@@ -98,139 +93,191 @@ const (
 	levelError   level = "error"
 )
 
+// levelShown is the word and the color of a level in the text.
+var levelShown = map[level][2]string{
+	levelNote: {"note", ""}, levelFine: {"ok", "32"}, levelWarning: {"warning", "33"}, levelError: {"wrong", "31"},
+}
+
 // check is one line of the report.
 type check struct {
+	// Section is config, folders, walls, store, needs, untrusted, servers, programs, path or sandbox.
 	Section string `json:"section"`
-	Level   level  `json:"level"`
-	Text    string `json:"text"`
-	Fix     string `json:"fix"` // the command, or the line of the config, that fixes it; "" = nobody knows
+
+	Level level  `json:"level"`
+	Name  string `json:"name"`  // what was looked at, such as "state_dir" or "MCP server files"
+	Place string `json:"place"` // FILE:LINE:COLUMN of the config; "" = it is not in the file
+	Text  string `json:"text"`  // what was found, or what is wrong
+	Fix   string `json:"fix"`   // the command, or the line of the config, that fixes it; "" = nobody knows
+	Live  bool   `json:"live"`  // it was tried out
+	MS    int64  `json:"ms"`    // that this took
+
+	detail bool      // the text shows it only with --all
+	need   host.Need // to be tried out
 }
 
-type configCheck struct {
-	OK       bool     `json:"ok"`
-	File     string   `json:"file"` // "" = none, all defaults
-	Problems []string `json:"problems"`
-	Warnings []string `json:"warnings"`
-	Off      []string `json:"off"` // plugin types that a list of plugins leaves off
-
-	offNote string
-	fix     string // of the problems
+// add adds a line. What it returns is good until the next one is added.
+func (d *diagnosis) add(section string, l level, name, text string) *check {
+	d.Checks = append(d.Checks, check{Section: section, Level: l, Name: name, Text: text})
+	return &d.Checks[len(d.Checks)-1]
 }
 
-type folderCheck struct {
-	OK   bool   `json:"ok"`
-	Name string `json:"name"` // the key of the config
-	Path string `json:"path"`
-	Note string `json:"note"`       // what is wrong, or ""
-	Free int64  `json:"free_bytes"` // of its disk; -1 = not known
-
-	fix string
-}
-
-// programsCheck is one allow list, with the plugins that have it.
-type programsCheck struct {
-	OK        bool      `json:"ok"`
-	Plugins   []string  `json:"plugins"`
-	Default   bool      `json:"default"` // the config names none, so none has to be there
-	Programs  []program `json:"programs"`
-	Launchers []string  `json:"launchers"` // of these, those that can start any other
-}
-
-type program struct {
-	OK   bool   `json:"ok"`
-	Name string `json:"name"`
-	Path string `json:"path"` // "" = not found
-
-	fix string
-}
-
-type sandboxCheck struct {
-	OK       bool              `json:"ok"`
-	Mode     sandbox.Mode      `json:"mode"`  // what the config asks for
-	Error    string            `json:"error"` // why it could not be tried, or ""
-	Findings []sandbox.Finding `json:"findings"`
-	Verdicts []verdict         `json:"verdicts"`
-}
-
-// verdict is what a mode does on this machine.
-type verdict struct {
-	OK   bool         `json:"ok"` // children start
-	Mode sandbox.Mode `json:"mode"`
-	Text string       `json:"text"`
-}
-
-// diagnose looks at everything. Without a good config, what depends on it is
-// left out and the sandbox is that of the defaults.
-func (o doctorCmd) diagnose(ctx context.Context, cmd *commands, sys *System) *diagnosis {
-	d := &diagnosis{
-		Version: version(), Protocol: protocol.Version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, Needs: []needCheck{}, Untrusted: []needCheck{},
-		Folders: []folderCheck{}, Walls: []wallCheck{}, Programs: []programsCheck{}, LeftOut: []sandbox.LeftOut{}, Servers: []mcp.Installation{},
-	}
-	if release, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
-		d.Kernel = strings.TrimSpace(string(release))
-	}
-	cfg, made := d.checkConfig(cmd, sys)
-	defer closePlugins(made)
-	if d.Config.OK {
-		d.checkFolders(cfg, cmd.LogFile)
-		d.Store = checkStore(ctx, cfg)
-		d.Needs = lookAtNeeds(cfg, made)
-		if d.checkPrograms(cfg); o.Live {
-			o.try(ctx, d.Needs, cfg, sys)
+// conclude sums the checks up.
+func (d *diagnosis) conclude() {
+	d.Summary = map[level]int{levelFine: 0, levelWarning: 0, levelError: 0}
+	for i := range d.Checks {
+		c := &d.Checks[i]
+		c.Text, c.Fix = oneLine(c.Text), oneLine(c.Fix)
+		if c.Level != levelNote {
+			d.Summary[c.Level]++
 		}
 	}
-	d.checkUntrusted(cmd, sys, cfg)
-	d.checkSandbox(ctx, cfg)
-	if d.Config.OK {
-		d.checkWalls(cfg)
+	d.OK = d.Summary[levelError] == 0
+}
+
+// text is the report for a person.
+func (d *diagnosis) text(all, colors bool, columns int) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "a2e %s, protocol %s, %s, %s", d.Version, d.Protocol, d.Go, d.Platform)
+	if d.Kernel != "" {
+		fmt.Fprintf(&b, ", kernel %s", d.Kernel)
 	}
-	return d
+	b.WriteString("\n\n")
+	name := func(c check) string {
+		if c.Section == "untrusted" {
+			return oneLine(c.Name) + " (not trusted)"
+		}
+		return oneLine(c.Name)
+	}
+	shown := slices.DeleteFunc(slices.Clone(d.Checks), func(c check) bool { return c.detail && !all })
+	wide := 0
+	for _, c := range shown {
+		wide = max(wide, textWidth(name(c)))
+	}
+	wide = min(wide, max(columns/3, leastColumns))
+	for _, c := range shown {
+		word, color := levelShown[c.Level][0], levelShown[c.Level][1]
+		text := c.Text
+		if c.Live {
+			text += fmt.Sprintf(" (%d ms)", c.MS)
+		}
+		if c.Place != "" && c.Level != levelFine {
+			text = c.Place + ": " + text
+		}
+		gap := strings.Repeat(" ", len("warning")-len(word)) + columnGap
+		if colors {
+			word = painted(color, word)
+		}
+		at := len("warning") + wide + 2*len(columnGap)
+		b.WriteString(word + gap + padded(name(c), wide) + columnGap + wrap(text, at, columns) + "\n")
+		if c.Fix != "" {
+			b.WriteString("         fix: " + c.Fix + "\n")
+		}
+	}
+	fmt.Fprintf(&b, "\n%d fine, %s, %s", d.Summary[levelFine],
+		protocol.Count(d.Summary[levelWarning], "warning"), protocol.Count(d.Summary[levelError], "error"))
+	if hidden := len(d.Checks) - len(shown); hidden > 0 {
+		fmt.Fprintf(&b, "; --all shows %d more lines", hidden)
+	}
+	return b.String() + "\n"
+}
+
+// wrap breaks a text that begins in a column into lines of at most so many columns.
+func wrap(text string, at, columns int) string {
+	var b strings.Builder
+	from := at
+	for i, word := range strings.Fields(text) {
+		switch n := textWidth(word); {
+		case i == 0:
+			at += n
+		case at+1+n > columns:
+			b.WriteString("\n" + strings.Repeat(" ", from))
+			at = from + n
+		default:
+			b.WriteString(" ")
+			at += 1 + n
+		}
+		b.WriteString(word)
+	}
+	return b.String()
+}
+
+// diagnose looks at everything, and reports whether the config is good. What depends on that is left
+// out where it is not, and the sandbox is that of the defaults.
+func (o doctorCmd) diagnose(ctx context.Context, d *diagnosis, cmd *commands, sys *System) bool {
+	cfg, made, err := d.checkConfig(cmd, sys)
+	defer closePlugins(made)
+	if err != nil {
+		d.checkUntrusted(cmd, sys, cfg)
+		d.checkSandbox(cfg, probe(ctx, cfg), false)
+		return false
+	}
+	d.checkFolders(cfg, cmd.LogFile)
+	found := probe(ctx, cfg)
+	walls, kept := wallsOf(cfg, found.lacks("mount_namespace"))
+	d.Checks = append(d.Checks, walls...)
+	d.checkStore(ctx, cfg)
+	needs := lookAtNeeds("needs", cfg, made)
+	if o.Live {
+		o.try(ctx, needs, cfg, sys)
+	}
+	d.Checks = append(d.Checks, needs...)
+	d.checkUntrusted(cmd, sys, cfg)
+	d.checkServers(made)
+	d.checkPrograms(cfg)
+	d.checkSandbox(cfg, found, !kept)
+	return true
 }
 
 // checkConfig reads the config and makes its plugins, which check their options.
-func (d *diagnosis) checkConfig(cmd *commands, sys *System) (*config.Config, []host.Plugin) {
-	c := &d.Config
-	c.Problems, c.Warnings, c.Off = []string{}, []string{}, []string{}
-	warn := func(w string) { c.Warnings = append(c.Warnings, w) }
+func (d *diagnosis) checkConfig(cmd *commands, sys *System) (*config.Config, []host.Plugin, error) {
+	warn := func(text string) {
+		c := d.add("config", levelWarning, "config", text)
+		if strings.Contains(text, "`a2e trust`") {
+			c.Fix = "a2e trust"
+		}
+	}
 	cfg, err := cmd.load(sys, warn)
 	var made []host.Plugin
 	if err == nil {
-		c.File, c.Off, c.offNote = cfg.File, append(c.Off, cfg.Off...), cfg.OffNote()
-		made, err = plugins.New(cfg, plugins.Deps{Log: warnings(warn)})
-		for _, plugin := range made {
-			if p, ok := asMCP(plugin); ok {
-				d.Servers = append(d.Servers, p.Installations()...)
-			}
-		}
+		made, err = tryConfig(cfg, warn)
 	}
 	if err != nil {
-		c.Problems, c.fix = strings.Split(err.Error(), "\n"), fixOf(err)
+		for problem := range strings.SplitSeq(err.Error(), "\n") {
+			d.add("config", levelError, "config", problem)
+		}
+		d.Checks[len(d.Checks)-1].Fix = fixOf(err)
+		return config.Default(config.Source{Dir: ".", Getenv: sys.getenv}), made, err
 	}
-	if c.OK = err == nil; !c.OK {
-		return config.Default(config.Source{Dir: ".", Getenv: sys.getenv}), nil
+	none := "no config file; using the defaults (a2e init writes a file)"
+	d.add("config", levelFine, "config", cmp.Or(cfg.File, none))
+	if off := cfg.OffNote(); off != "" {
+		d.add("config", levelNote, "plugins", off)
 	}
-	return cfg, made
+	return cfg, made, nil
 }
 
 // checkFolders looks at the folders that the host writes in.
 func (d *diagnosis) checkFolders(cfg *config.Config, logFile string) {
-	d.Folders = []folderCheck{checkFolder("workspace", cfg.Workspace), checkFolder("state_dir", cfg.StateDir)}
+	d.checkFolder("workspace", cfg.Workspace)
+	d.checkFolder("state_dir", cfg.StateDir)
 	if cfg.Audit.Enabled {
-		d.Folders = append(d.Folders, checkFolder("audit.path", filepath.Dir(cfg.Audit.Path)))
+		d.checkFolder("audit.path", filepath.Dir(cfg.Audit.Path))
 	}
 	if logFile != "" {
-		d.Folders = append(d.Folders, checkFolder("--log-file", filepath.Dir(logFile)))
+		d.checkFolder("--log-file", filepath.Dir(logFile))
 	}
 }
 
+// fewBytes is when a disk is nearly full.
+const fewBytes = 256 << 20
+
 // checkFolder tries to write where the host would.
-func checkFolder(name, path string) folderCheck {
-	f := folderCheck{Name: name, Path: path, Free: -1}
+func (d *diagnosis) checkFolder(name, path string) {
 	if abs, err := filepath.Abs(path); err == nil {
-		f.Path = abs
+		path = abs
 	}
-	info, err := os.Stat(f.Path)
-	dir := f.Path
+	dir := path
+	info, err := os.Stat(dir)
 	for errors.Is(err, fs.ErrNotExist) && dir != filepath.Dir(dir) {
 		dir = filepath.Dir(dir)
 		info, err = os.Stat(dir)
@@ -241,74 +288,160 @@ func checkFolder(name, path string) folderCheck {
 	if err == nil {
 		err = host.TryWriting(dir)
 	}
-	if free, known := freeBytes(dir); known {
-		f.Free = free
+	c := d.add("folders", levelFine, name, path)
+	free, known := freeBytes(dir)
+	switch {
+	case err != nil:
+		c.Level, c.Fix = levelError, fixOf(err)
+		c.Text += " (cannot be written: " + err.Error() + ")"
+	case known && free < fewBytes:
+		c.Level, c.Fix = levelWarning, "df -h "+quoted(dir)
+		c.Text += fmt.Sprintf(" (only %d MiB are free on its disk)", free>>20)
+	case dir != path:
+		c.Text += " (does not exist yet; it is made when it is needed)"
 	}
-	switch f.OK = err == nil; {
-	case !f.OK:
-		f.Note, f.fix = "cannot be written: "+err.Error(), fixOf(err)
-	case f.scarce():
-		f.Note, f.fix = fmt.Sprintf("only %d MiB are free on its disk", f.Free>>20), "df -h "+quoted(dir)
-	case dir != f.Path:
-		f.Note = "does not exist yet; it is made when it is needed"
-	}
-	return f
 }
 
-// fewBytes is when a disk is nearly full.
-const fewBytes = 256 << 20
-
-// scarce reports whether the disk is nearly full.
-func (f *folderCheck) scarce() bool { return f.Free >= 0 && f.Free < fewBytes }
+// checkServers tells of the MCP servers that are installed when they first start.
+func (d *diagnosis) checkServers(made []host.Plugin) {
+	for _, plugin := range made {
+		if p, ok := asMCP(plugin); ok {
+			for _, i := range p.Installations() {
+				text := fmt.Sprintf("%s: %s is installed when it first starts", i.State, i.Command)
+				if i.Home != "" {
+					text += ", in " + i.Home
+				}
+				d.add("servers", levelNote, "MCP server "+i.ID, text)
+			}
+		}
+	}
+}
 
 // checkPrograms looks the allowed programs up; plugins with the same list share it.
 func (d *diagnosis) checkPrograms(cfg *config.Config) {
 	dirs, left := sandbox.SortPath(os.Getenv("PATH"), cfg.Workspace)
-	d.LeftOut = append(d.LeftOut, left...)
-	lists, err := plugins.AllowedPrograms(cfg)
-	if err != nil { // making the plugins would have failed before
-		d.Config.OK, d.Config.Problems = false, strings.Split(err.Error(), "\n")
-		return
+	lists, _ := plugins.AllowedPrograms(cfg) // checkConfig has told of an error
+	plugin := map[string][]string{}
+	content := func(l plugins.Programs) string {
+		return fmt.Sprintf("%t %q %q", l.Default, l.List.Names(), l.List.Missing())
 	}
 	for _, l := range lists {
-		c := programsCheck{OK: true, Plugins: []string{l.Plugin}, Default: l.Default, Launchers: l.List.Launchers()}
-		for _, name := range l.List.Names() {
-			path, err := l.List.Resolve(".", strings.Fields(name)...)
-			c.Programs = append(c.Programs, program{OK: err == nil, Name: name, Path: path})
+		plugin[content(l)] = append(plugin[content(l)], l.Plugin)
+	}
+	for _, l := range lists {
+		if who := plugin[content(l)]; who[0] == l.Plugin {
+			d.checkList(l, strings.Join(who, ", "), dirs, cfg.Workspace)
 		}
-		for _, name := range l.List.Missing() {
-			missing := program{Name: name}
-			if c.OK = c.OK && l.Default; !l.Default {
-				_, err := sandbox.LookPath(strings.Fields(name)[0], dirs, cfg.Workspace)
-				missing.fix = cmp.Or(fixOf(err), "allowed_commands: leave "+name+" out")
-			}
-			c.Programs = append(c.Programs, missing)
-		}
-		slices.SortFunc(c.Programs, func(a, b program) int { return strings.Compare(a.Name, b.Name) })
-		same := slices.IndexFunc(d.Programs, func(o programsCheck) bool {
-			return o.Default == c.Default && slices.Equal(o.Programs, c.Programs)
-		})
-		if same >= 0 {
-			d.Programs[same].Plugins = append(d.Programs[same].Plugins, l.Plugin)
-		} else {
-			d.Programs = append(d.Programs, c)
-		}
+	}
+	for _, l := range left {
+		d.add("path", levelNote, "PATH", cmp.Or(l.Dir, `""`)+" is left out for children: it "+l.Reason)
 	}
 }
 
-// checkSandbox sets a child up as best_effort does, whatever the config says,
-// and tells what each mode makes of what that found.
-func (d *diagnosis) checkSandbox(ctx context.Context, cfg *config.Config) {
-	s := &d.Sandbox
-	s.Mode, s.Findings, s.Verdicts = plugins.Mode(cfg), []sandbox.Finding{}, []verdict{}
-	found, err := probe(ctx, cfg)
+// checkList tells of one allow list. Programs of the default list need not be here.
+func (d *diagnosis) checkList(l plugins.Programs, who string, dirs []string, workspace string) {
+	c := d.add("programs", levelFine, "programs", who+" may start "+strings.Join(l.List.Names(), ", "))
+	if l.Default {
+		c.Text += " (the default list, as far as it is here)"
+	}
+	if all := strings.Join(l.List.Launchers(), ", "); all != "" {
+		text := "These start any program or run any code, whatever else is on the list: " + all +
+			". exec: strict allows them only with what they shall run."
+		d.add("programs", levelNote, "programs", text).detail = true
+	}
+	for _, name := range l.List.Names() {
+		if path, err := l.List.Resolve(".", strings.Fields(name)...); err == nil {
+			d.add("programs", levelFine, name, path).detail = true
+		}
+	}
+	for _, name := range l.List.Missing() {
+		if l.Default {
+			d.add("programs", levelNote, name, "not found").detail = true
+			continue
+		}
+		_, err := sandbox.LookPath(strings.Fields(name)[0], dirs, workspace)
+		c := d.add("programs", levelError, name, "not found, and "+who+" may start it")
+		c.Fix = cmp.Or(fixOf(err), "allowed_commands: leave "+name+" out")
+	}
+}
+
+// probed is what a child found that was set up as best_effort does, whatever the config says.
+type probed struct {
+	findings []sandbox.Finding
+	err      error
+}
+
+func probe(ctx context.Context, cfg *config.Config) (p probed) {
+	ctx, stop := context.WithTimeout(ctx, probeTimeout)
+	defer stop()
+	tried := *cfg
+	tried.Sandbox = string(sandbox.BestEffort)
+	l, err := plugins.NewLauncher(&tried, nil)
 	if err != nil {
-		s.Error = err.Error()
+		return probed{err: err}
+	}
+	p.findings, p.err = l.Probe(ctx)
+	p.err = errors.Join(p.err, l.Close())
+	return p
+}
+
+// lacks says why this machine has no such mechanism; "" = it has it.
+func (p probed) lacks(mechanism string) string {
+	for _, f := range p.findings {
+		if f.Name == mechanism && !f.OK {
+			return f.Reason
+		}
+	}
+	return ""
+}
+
+// checkSandbox tells what each mode makes of what was found, and of each mechanism. open: files of
+// the host lie in the workspace, where this machine cannot hide them.
+func (d *diagnosis) checkSandbox(cfg *config.Config, p probed, open bool) {
+	mode := plugins.Mode(cfg)
+	if p.err != nil {
+		d.add("sandbox", levelError, "sandbox", "it could not be tried: "+p.err.Error())
 		return
 	}
-	s.Findings = append(s.Findings, found...)
+	for _, v := range p.verdicts(open) {
+		switch {
+		case v.mode != mode:
+			d.add("sandbox", levelNote, "sandbox", "mode "+string(v.mode)+": "+v.text).detail = true
+		case v.starts:
+			d.add("sandbox", levelFine, "sandbox", "mode "+string(mode)+" (as configured): "+v.text)
+		default:
+			d.add("sandbox", levelError, "sandbox", "mode "+string(mode)+" (as configured): "+v.text)
+		}
+	}
+	lacking := map[sandbox.Mode]level{
+		sandbox.Required: levelError, sandbox.BestEffort: levelWarning, sandbox.Off: levelNote,
+	}
+	for _, f := range p.findings {
+		c := d.add("sandbox", levelFine, f.Name, f.Effect)
+		if !f.OK {
+			c.Level, c.Fix = lacking[mode], fixSandbox(f.Name)
+			c.Text = "Not available: " + strings.TrimSuffix(f.Effect, ".") + " (" + f.Reason + ")"
+		}
+		if f.Optional {
+			c.Name += " (optional)"
+		}
+		if f.Optional && !f.OK {
+			c.Level = levelNote
+		}
+		c.detail = c.Level == levelFine || c.Level == levelNote
+	}
+}
+
+// verdict is what a mode does on this machine.
+type verdict struct {
+	mode   sandbox.Mode
+	starts bool // children do
+	text   string
+}
+
+func (p probed) verdicts(open bool) []verdict {
 	var missing, optional []string
-	for _, f := range found {
+	for _, f := range p.findings {
 		switch {
 		case !f.OK && f.Optional:
 			optional = append(optional, f.Name)
@@ -316,37 +449,25 @@ func (d *diagnosis) checkSandbox(ctx context.Context, cfg *config.Config) {
 			missing = append(missing, f.Name)
 		}
 	}
-	s.Verdicts = verdicts(missing, optional, sandbox.Unheld(found))
-	s.OK = slices.ContainsFunc(s.Verdicts, func(v verdict) bool { return v.Mode == s.Mode && v.OK })
-}
-
-func probe(ctx context.Context, cfg *config.Config) ([]sandbox.Finding, error) {
-	ctx, stop := context.WithTimeout(ctx, probeTimeout)
-	defer stop()
-	tried := *cfg
-	tried.Sandbox = string(sandbox.BestEffort)
-	l, err := plugins.NewLauncher(&tried, nil)
-	if err != nil {
-		return nil, err
-	}
-	found, err := l.Probe(ctx)
-	return found, errors.Join(err, l.Close())
-}
-
-func verdicts(missing, optional []string, unheld []sandbox.Finding) []verdict {
-	all := "children start, with all of the above"
+	all := "children start, with every mechanism of the sandbox"
 	if len(optional) > 0 {
-		all = "children start, with all of the above but the optional " + strings.Join(optional, ", ")
+		all += " but the optional " + strings.Join(optional, ", ")
 	}
-	required, bestEffort := verdict{true, sandbox.Required, all}, verdict{true, sandbox.BestEffort, all}
+	required, bestEffort := verdict{sandbox.Required, true, all}, verdict{sandbox.BestEffort, true, all}
 	if len(missing) > 0 {
-		required = verdict{false, sandbox.Required, "children do not start, since this machine lacks " + strings.Join(missing, ", ")}
-		bestEffort.Text = "children start without " + strings.Join(append(missing, optional...), ", ")
+		required.starts = false
+		required.text = "children do not start, since this machine lacks " + strings.Join(missing, ", ")
+		bestEffort.text = "children start without " + strings.Join(append(missing, optional...), ", ")
 	}
-	if unheld != nil {
+	if unheld := sandbox.Unheld(p.findings); unheld != nil {
 		err := &sandbox.MissingError{Missing: unheld, Mode: sandbox.BestEffort}
-		bestEffort = verdict{false, sandbox.BestEffort, "children do not start: " + err.Error()}
+		bestEffort.starts, bestEffort.text = false, "children do not start: "+err.Error()
 	}
-	off := verdict{true, sandbox.Off, "children start with the host's own access to files, network and memory"}
+	if open {
+		bestEffort.starts = false
+		bestEffort.text = "children do not start, as files of the host lie in the workspace and this machine cannot " +
+			"keep them out; otherwise " + bestEffort.text
+	}
+	off := verdict{sandbox.Off, true, "children start with the host's own access to files, network and memory"}
 	return []verdict{required, bestEffort, off}
 }

@@ -13,10 +13,11 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"a2e/host"
 	"a2e/host/config"
@@ -63,14 +64,15 @@ func fixPath(at *fs.PathError) string {
 	return ""
 }
 
+// plainRunes need no quotes in a shell.
+const plainRunes = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ/._-+:,=@%"
+
 // quoted returns a word as a shell takes it.
 func quoted(word string) string {
-	if strings.ContainsFunc(word, func(r rune) bool {
-		return !strings.ContainsRune("/._-+:,=@%", r) && (r > '~' || !strings.ContainsRune("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", r))
-	}) {
-		return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+	if word != "" && strings.Trim(word, plainRunes) == "" {
+		return word
 	}
-	return word
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
 // installs returns how a program comes to where children find it; "" = nobody knows.
@@ -193,23 +195,8 @@ const (
 	liveAtOnce = 16               // trials at once
 )
 
-// needCheck is what became of one need.
-type needCheck struct {
-	Level  level  `json:"level"`
-	Plugin string `json:"plugin"`
-	Of     string `json:"of"`    // such as "MCP server files"
-	Place  string `json:"place"` // FILE:LINE:COLUMN of the config; "" = it is not in the file
-	Text   string `json:"text"`  // what was found, or what is wrong
-	Fix    string `json:"fix"`
-	Live   bool   `json:"live"` // it was tried out
-	MS     int64  `json:"ms"`   // that this took
-
-	need host.Need
-}
-
 // lookAtNeeds looks for what the options of plugins name. Nothing is started.
-func lookAtNeeds(cfg *config.Config, made []host.Plugin) []needCheck {
-	all := []needCheck{}
+func lookAtNeeds(section string, cfg *config.Config, made []host.Plugin) (all []check) {
 	for _, plugin := range made {
 		needer, ok := host.As[host.Needer](plugin)
 		if !ok {
@@ -218,19 +205,20 @@ func lookAtNeeds(cfg *config.Config, made []host.Plugin) []needCheck {
 		name := plugin.Info().Name
 		at := slices.IndexFunc(cfg.Plugins, func(p config.Plugin) bool { return p.Name == name })
 		for _, need := range needer.Needs() {
-			c := needCheck{Plugin: name, Of: need.Of, need: need}
+			c := check{Section: section, Name: need.Of, need: need}
 			if at >= 0 && need.Option != "" {
 				c.Place = cfg.Plugins[at].Options.Where(need.Option)
 			}
 			c.found(need.Look())
-			all = append(all, c.masked(cfg))
+			c.mask(cfg)
+			all = append(all, c)
 		}
 	}
 	return all
 }
 
 // found notes what came of looking or trying.
-func (c *needCheck) found(text string, err error) {
+func (c *check) found(text string, err error) {
 	lack := (*host.Lack)(nil)
 	switch c.Level, c.Text = levelFine, text; {
 	case err == nil:
@@ -246,73 +234,64 @@ func (c *needCheck) found(text string, err error) {
 	}
 }
 
-// masked returns c without a secret of the config: an untrusted one may put any variable anywhere.
-func (c needCheck) masked(cfg *config.Config) needCheck {
-	for _, text := range []*string{&c.Of, &c.Text, &c.Fix} {
+// mask hides the secrets of the config: an untrusted one may put any variable anywhere.
+func (c *check) mask(cfg *config.Config) {
+	for _, text := range []*string{&c.Name, &c.Text, &c.Fix} {
 		*text = cfg.Secrets.Text(*text)
 	}
-	return c
 }
 
 // try tries out what can be tried and is not wrong already, side by side.
-func (o doctorCmd) try(ctx context.Context, all []needCheck, cfg *config.Config, sys *System) {
-	var trials sync.WaitGroup
-	var left, ended atomic.Int64
-	places := make(chan struct{}, liveAtOnce)
+func (o doctorCmd) try(ctx context.Context, all []check, cfg *config.Config, sys *System) {
+	var trials errgroup.Group
+	trials.SetLimit(liveAtOnce)
+	var ended, count atomic.Int64
+	done := sys.waiting(func() string { return fmt.Sprintf("tried out: %d of %d", ended.Load(), count.Load()) })
+	defer done()
+	untried := func(c check) bool { return c.need.Live == nil || c.Level == levelError }
 	for i := range all {
-		if c := &all[i]; c.need.Live != nil && c.Level != levelError {
-			left.Add(1)
-			trials.Go(func() {
-				places <- struct{}{}
+		if c := &all[i]; !untried(*c) {
+			count.Add(1)
+			trials.Go(func() error {
 				o.tryOne(ctx, c)
-				*c = c.masked(cfg)
+				c.mask(cfg)
 				ended.Add(1)
-				<-places
+				return nil
 			})
 		}
 	}
-	done := sys.waiting(func() string { return fmt.Sprintf("tried out: %d of %d", ended.Load(), left.Load()) })
-	trials.Wait()
-	done()
+	_ = trials.Wait() // none fails
 }
 
 // tryOne tries one thing out, and does not wait longer than it may take.
-func (o doctorCmd) tryOne(ctx context.Context, c *needCheck) {
-	limit := liveTime
-	if c.need.Wait > 0 {
-		limit = c.need.Wait
-	}
-	if o.Timeout > 0 {
-		limit = time.Duration(o.Timeout * float64(time.Second))
-	}
+func (o doctorCmd) tryOne(ctx context.Context, c *check) {
+	limit := cmp.Or(time.Duration(o.Timeout*float64(time.Second)), c.need.Wait, liveTime)
 	ctx, stop := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it did not answer within %s", limit))
 	defer stop()
-	type outcome struct {
-		found string
-		err   error
-	}
-	ended, began := make(chan outcome, 1), time.Now()
+	ended, seen, began := make(chan func(), 1), *c, time.Now()
 	go func() {
-		found, err := c.need.Live(ctx)
-		ended <- outcome{found, err}
-	}()
-	was := *c
-	select {
-	case got := <-ended:
-		if got.err != nil && ctx.Err() != nil {
-			got.err = context.Cause(ctx)
+		text, err := c.need.Live(ctx)
+		if err != nil && ctx.Err() != nil {
+			err = context.Cause(ctx)
 		}
-		c.found(got.found, got.err)
+		ended <- func() { c.found(text, err) }
+	}()
+	select {
+	case tell := <-ended:
+		tell()
 	case <-ctx.Done():
 		c.found("", context.Cause(ctx))
 	}
-	if c.Live, c.MS = true, time.Since(began).Milliseconds(); was.Level == levelWarning { // what was seen before may be why
-		if c.Fix = cmp.Or(c.Fix, was.Fix); !strings.Contains(c.Text, was.Text) {
-			c.Text += "; " + was.Text
-		}
-		if c.Level == levelFine {
-			c.Level = levelWarning
-		}
+	c.Live, c.MS = true, time.Since(began).Milliseconds()
+	if seen.Level != levelWarning {
+		return
+	}
+	if c.Level == levelFine {
+		c.Level = levelWarning
+	}
+	c.Fix = cmp.Or(c.Fix, seen.Fix)
+	if !strings.Contains(c.Text, seen.Text) { // which may be why
+		c.Text += "; " + seen.Text
 	}
 }
 
@@ -331,14 +310,17 @@ func (d *diagnosis) checkUntrusted(cmd *commands, sys *System, cfg *config.Confi
 		defer closePlugins(made)
 	}
 	if err != nil {
-		of := filepath.Base(cfg.Untrusted[0])
-		d.Untrusted = []needCheck{{Level: levelWarning, Of: of, Text: err.Error(), Fix: fixOf(err)}}
+		name := filepath.Base(cfg.Untrusted[0])
+		for problem := range strings.SplitSeq(err.Error(), "\n") {
+			d.add("untrusted", levelWarning, name, problem)
+		}
+		d.Checks[len(d.Checks)-1].Fix = fixOf(err)
 		return
 	}
-	for _, c := range lookAtNeeds(asked, made) {
+	for _, c := range lookAtNeeds("untrusted", asked, made) {
 		if c.Level == levelError {
 			c.Level = levelWarning // it does not count yet
 		}
-		d.Untrusted = append(d.Untrusted, c)
+		d.Checks = append(d.Checks, c)
 	}
 }

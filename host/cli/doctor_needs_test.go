@@ -9,61 +9,26 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/go-json-experiment/json"
-
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 )
 
-// report is what `a2e doctor --json` promises.
-type report struct {
-	OK        bool           `json:"ok"`
-	Summary   map[string]int `json:"summary"`
-	Checks    []reportLine   `json:"checks"`
-	Needs     []reportNeed   `json:"needs"`
-	Untrusted []reportNeed   `json:"untrusted"`
-}
-
-type reportLine struct{ Section, Level, Text, Fix string }
-
-type reportNeed struct {
-	Level, Of, Place, Text, Fix string
-	Live                        bool
-}
-
-func doctorReport(t *testing.T, dir string, code int, args ...string) (r report) {
+func doctorReport(t *testing.T, dir string, code int, args ...string) report {
 	t.Helper()
 	out := run(t, dir, nil, append([]string{"doctor", "--json"}, args...)...).want(t, code, "")
-	r = readReport(t, []byte(out.stdout))
-	count := map[string]int{"fine": 0, "warning": 0, "error": 0}
-	for _, c := range r.Checks {
-		if c.Level != "note" {
-			count[c.Level]++
-		}
-	}
-	for level, n := range count {
-		assert.Equal(t, r.Summary[level], n, level)
-	}
-	assert.That(t, r.OK == (count["error"] == 0), "ok %t with %v", r.OK, count)
-	return r
+	return readReport(t, []byte(out.stdout))
 }
 
-func readReport(t *testing.T, text []byte) (r report) {
+// of returns the line of a need.
+func of(t *testing.T, r report, section, name string) reportLine {
 	t.Helper()
-	must.OK(t, json.Unmarshal(text, &r, json.MatchCaseInsensitiveNames(true)))
-	return r
-}
-
-// of returns the need of something.
-func of(t *testing.T, all []reportNeed, of string) reportNeed {
-	t.Helper()
-	for _, n := range all {
-		if n.Of == of {
-			return n
+	for _, c := range r.in(section) {
+		if c.Name == name {
+			return c
 		}
 	}
-	t.Fatalf("nothing is said of %q: %+v", of, all)
-	return reportNeed{}
+	t.Fatalf("nothing is said of %q: %+v", name, r)
+	return reportLine{}
 }
 
 // needsConfig names much that is not there. %URL% is that of a server.
@@ -154,16 +119,16 @@ func TestDoctorLooksAtWhatTheConfigNames(t *testing.T) {
 		{"embeddings of the memory", "fine", "c.yaml:23:", "model e", ""},
 		{"skill s", "warning", "", `there is no program "no-such-program-a2e"`, ""},
 	} {
-		got := of(t, r.Needs, c.of)
+		got := of(t, r, "needs", c.of)
 		assert.That(t, got.Level == c.level && strings.HasPrefix(got.Place, c.place) && strings.Contains(got.Text, c.text) && strings.HasPrefix(got.Fix, c.fix) && (c.fix != "") == (got.Fix != "") && !got.Live,
 			"%+v, want %+v", got, c)
 	}
-	for _, n := range r.Needs {
-		assert.That(t, n.Of != "MCP server off", "a server that is switched off needs nothing")
+	for _, n := range r.in("needs") {
+		assert.That(t, n.Name != "MCP server off", "a server that is switched off needs nothing")
 	}
 	out := run(t, dir, nil, "doctor", "-c", "c.yaml").want(t, 1, "something does not work")
 	assert.That(t, !strings.Contains(out.stdout+out.stderr, "hush") && !strings.Contains(out.stdout, "\x1b"), "a secret, or a color where no terminal is:\n%s", out.stdout)
-	assert.Contains(t, out.stdout, "      fix: chmod +x "+dir+"/still.sh\n")
+	assert.Contains(t, out.stdout, "  fix: chmod +x "+dir+"/still.sh\n")
 	assert.Contains(t, out.stdout, " warnings, ")
 }
 
@@ -187,13 +152,13 @@ func TestDoctorLive(t *testing.T) {
 		{"toolkit http", "warning", "HTTP 403: are its headers right?"},
 		{"embeddings of the memory", "fine", "e answers, with 3 dimensions"},
 	} {
-		got := of(t, r.Needs, c.of)
+		got := of(t, r, "needs", c.of)
 		assert.That(t, got.Level == c.level && strings.Contains(got.Text, c.text) && got.Live, "%+v, want %+v", got, c)
 	}
-	for _, n := range r.Needs {
+	for _, n := range r.in("needs") {
 		assert.That(t, !strings.Contains(n.Text, "hush"), "a secret: %s", n.Text)
 	}
-	mute := of(t, doctorReport(t, dir, 1, "-c", "mute.yaml", "--live", "--timeout", "0.2").Needs, "MCP server mute")
+	mute := of(t, doctorReport(t, dir, 1, "-c", "mute.yaml", "--live", "--timeout", "0.2"), "needs", "MCP server mute")
 	assert.That(t, mute.Level == "error" && strings.Contains(mute.Text, "it did not answer within 200ms"), "%+v", mute)
 	run(t, dir, nil, "doctor", "--timeout", "3").want(t, 2, "--timeout is for --live")
 }
@@ -209,12 +174,11 @@ func TestDoctorOfAnUntrustedConfig(t *testing.T) {
 	cmd.Env = append(cmd.Env, "CANARY_TOKEN=hush-hush-81174-hush")
 	text, err := cmd.Output()
 	must.That(t, err == nil && !strings.Contains(string(text), "hush"), "%v: %s", err, text)
-	var r report
-	must.OK(t, json.Unmarshal(text, &r, json.MatchCaseInsensitiveNames(true)))
-	got := of(t, r.Untrusted, "MCP server no")
+	r := readReport(t, text)
+	got := of(t, r, "untrusted", "MCP server no")
 	assert.That(t, got.Level == "warning" && strings.HasPrefix(got.Place, "a2e.yaml:3:"), "%+v", got)
-	assert.Equal(t, of(t, r.Untrusted, "plugin ext").Level, "fine")
-	assert.That(t, len(r.Needs) == 0, "%+v", r.Needs)
+	assert.Equal(t, of(t, r, "untrusted", "plugin ext").Level, "fine")
+	assert.That(t, len(r.in("needs")) == 0, "%+v", r)
 	for _, c := range r.Checks {
 		assert.That(t, !strings.Contains(c.Text, "not trusted (") || c.Fix == "a2e trust", "%+v", c)
 	}
@@ -228,7 +192,7 @@ func TestDoctorOfFolders(t *testing.T) {
 	dir := workDir(t)
 	writeFile(t, dir, "c.yaml", "state_dir: state\naudit: {path: /proc/nowhere/a.jsonl}\n")
 	out := run(t, dir, nil, "doctor", "-c", "c.yaml", "--log-file", filepath.Join(dir, "gone", "log")).want(t, 1, "")
-	for _, want := range []string{"  wrong  audit.path  /proc/nowhere (cannot be written: ", "  ok     --log-file  " + dir + "/gone (does not exist yet"} {
+	for _, want := range []string{"wrong    audit.path  /proc/nowhere (cannot be written: ", "ok       --log-file  " + dir + "/gone (does not exist yet"} {
 		assert.Contains(t, out.stdout, want)
 	}
 }

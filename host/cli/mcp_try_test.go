@@ -128,12 +128,12 @@ func TestDoctorFixStartsTheServer(t *testing.T) {
 			}
 			spread(t, c.files, fill)
 			must.OK(t, os.MkdirAll(filepath.Join(out, "x"), 0o755))
-			report := func(entry string) reportNeed {
+			report := func(entry string) reportLine {
 				writeFile(t, work, "c.yaml", "state_dir: ../state\nmcpServers:\n  srv: "+entry+"\n")
 				cmd := command(t, work, filepath.Join(home, "a2e"), "-c", "c.yaml", "doctor", "--live", "--json")
 				cmd.Env = append(cmd.Env, "HOME="+home, "PATH=/usr/bin:/bin", "SRV_TOKEN=hush-hush-81174-hush")
 				text, _ := cmd.Output() // the report says what is wrong
-				return of(t, readReport(t, text).Needs, "MCP server srv")
+				return of(t, readReport(t, text), "needs", "MCP server srv")
 			}
 			entry := fill(c.entry)
 			got := report(entry)

@@ -250,14 +250,14 @@ func sandboxIsWhole(t *testing.T) bool {
 	t.Helper()
 	out, err := command(t, workDir(t), "./a2e", "doctor", "--json").Output()
 	must.That(t, err == nil, "%v\n%s", err, out)
-	return readDiagnosis(t, out).missing() == nil
+	return readReport(t, out).missing() == nil
 }
 
 // withoutCgroup takes out of a doctor's report what is optional, and the width of
 // the columns with it.
 func withoutCgroup(text string) string {
 	for _, r := range []struct{ pattern, with string }{
-		{`(?m)^  \w+ +cgroup.*\n`, ``},
+		{`(?m)^\w+ +cgroup.*\n`, ``},
 		{` but the optional cgroup`, ``},
 		{` {2,}`, `  `},
 	} {

@@ -320,7 +320,7 @@ func TestExitCodes(t *testing.T) {
 		{"check DIR/other.json", 0, "tiny-server"},
 		{"check --audit DIR/export.ndjson -c DIR/good.yaml", 1, "broken"},
 		{"check", 0, "plugin tools"},
-		{"doctor", 0, "what each mode of the sandbox does here"},
+		{"doctor", 0, "(as configured): children start"},
 		{"tools list", 0, "echo"},
 		{"tools list --json files", 0, `"name": `},
 		{"tools call echo text=hi", 0, `"text": "hi"`},

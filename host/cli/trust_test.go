@@ -490,7 +490,7 @@ func attacks() map[string]attack {
 		"vectors with a key":           {config: vectors, lines: lines(`{"type":"memory/init/req","id":"2"}`, remembr), harm: gotTheKey},
 		"sandbox off":                  {config: outside, lines: lines(touch), harm: startedOutside},
 		"sandbox off, tools call":      {config: outside, args: []string{"tools", "call", "run_command", `command=["sh","-c","touch {out}/pwned"]`}, harm: startedOutside},
-		"sandbox off, doctor":          {config: outside, args: []string{"doctor"}, harm: shows("sandbox: off (as configured)")},
+		"sandbox off, doctor":          {config: outside, args: []string{"doctor"}, harm: shows("mode off (as configured)")},
 		"sandbox off, in quotes":       {config: strings.Replace(outside, "off", `!!str "off"`, 1), lines: lines(touch), harm: startedOutside},
 		"sandbox off, by an alias":     {config: "host_id: &x \"off\"\nsandbox: *x\n" + plugin("tools", ""), lines: lines(touch), harm: startedOutside},
 		"sandbox off, by a merge":      {config: "<<: {sandbox: \"off\"}\n" + plugin("tools", ""), lines: lines(touch), harm: startedOutside},
