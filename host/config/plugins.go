@@ -315,25 +315,17 @@ func below(n *node, key string) *node {
 	return n
 }
 
-// Where returns FILE:LINE:COLUMN of an option, as Errorf names it, or of what it would stand in;
+// Where returns FILE:LINE:COLUMN of an option such as workspace.deny or deny[2], or of what it would stand in;
 // "" = the options are of no file.
 func (o Options) Where(key string) string {
-	n := o.find(key)
-	if n == nil {
+	if o.node == nil {
 		return ""
 	}
-	return n.String()
-}
-
-// find returns the value of an option, or of what it would stand in; nil = there are no options.
-func (o Options) find(key string) *node {
 	n := o.node
 	for _, part := range strings.FieldsFunc(key, func(r rune) bool { return r == '.' || r == '[' || r == ']' }) {
-		if n != nil {
-			n = below(n, part)
-		}
+		n = below(n, part)
 	}
-	return n
+	return n.String()
 }
 
 // Keep returns options in which a list has only some of its items, by their index.

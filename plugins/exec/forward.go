@@ -47,7 +47,7 @@ func (p *Plugin) handler(t protocol.Type, m message) handler {
 			return nil, err
 		}
 		if t == protocol.TypeToolCallReq {
-			if err := p.lists.fit(q); err != nil {
+			if err := p.lists.tools.Load().fit(q); err != nil {
 				return nil, err
 			}
 		}
@@ -95,7 +95,8 @@ func (p *Plugin) childFor(ctx context.Context, q *request) (*peer, error) {
 			o, starting = nil, c.renew()
 		}
 		// another plugin that did it in its place would do it somewhere else
-		mine := o != nil && !q.list && (q.about == "" || q.typ == protocol.TypeToolCallReq && p.lists.hasTool(q.about))
+		itsTool := q.typ == protocol.TypeToolCallReq && p.lists.tools.Load().has(q.about)
+		mine := o != nil && !q.list && (q.about == "" || itsTool)
 		if starting == nil || waited || !mine && o != nil {
 			err := p.refuse(down)
 			if mine {

@@ -233,11 +233,7 @@ func (p *Plugin) current() *peer {
 }
 
 // hasListed reports whether the child has listed its tools.
-func (p *Plugin) hasListed() bool {
-	p.lists.mu.Lock()
-	defer p.lists.mu.Unlock()
-	return p.lists.listed
-}
+func (p *Plugin) hasListed() bool { return p.lists.tools.Load() != nil }
 
 // owed counts the requests that the child has not answered.
 func (c *peer) owed() (n int) {

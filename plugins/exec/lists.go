@@ -4,7 +4,9 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"a2e/host"
@@ -19,14 +21,28 @@ const (
 	slowAfter    = 100 * time.Millisecond
 )
 
-// lists is what a child says that it has. The list of its tools is authoritative: a call of a
-// tool which is not in it is not the child's, and is not given to it.
+// lists is what a child says that it has.
 type lists struct {
-	mu     sync.Mutex // guards the fields below
-	listed bool       // it has listed its tools
+	tools atomic.Pointer[toolList] // the last; nil = it has not listed its tools
+
+	mu    sync.Mutex      // guards the field below
+	procs map[string]bool // processes that it has started
+}
+
+// toolList is a child's list of tools. It is authoritative: a call of a tool which is not in it is not the child's,
+// and is not given to it.
+type toolList struct {
 	defs   map[string]protocol.ToolDefinition
-	checks map[string]tools.Check // of defs; made when they are called
-	procs  map[string]bool        // processes that it has started
+	checks sync.Map // tools.Check of the arguments, by name; made when a tool is called
+}
+
+// has reports whether a tool is in the list, which may be nil.
+func (l *toolList) has(name string) bool {
+	if l == nil {
+		return false
+	}
+	_, ok := l.defs[name]
+	return ok
 }
 
 // naming are the fields that name what a request of a capability is about.
@@ -51,9 +67,16 @@ func (l *lists) hear(t protocol.Type, body []byte) {
 	switch t {
 	case protocol.TypeToolListReq:
 		var resp protocol.ToolListResponse
-		if decode(body, &resp) == nil {
-			l.hearTools(resp.Tools)
+		if decode(body, &resp) != nil {
+			return
 		}
+		list := &toolList{defs: make(map[string]protocol.ToolDefinition)}
+		for _, def := range resp.Tools {
+			if len(list.defs) < maxNames && len(def.Name) <= maxNameBytes {
+				list.defs[def.Name] = def
+			}
+		}
+		l.tools.Store(list)
 	case protocol.TypeProcSpawnReq:
 		if obj, err := protocol.ParseObject(body); err == nil {
 			l.hearProc(obj.Text("proc_id"))
@@ -70,25 +93,6 @@ func (l *lists) hearProc(id string) {
 	l.procs[id] = len(id) <= maxNameBytes
 }
 
-func (l *lists) hearTools(defs []protocol.ToolDefinition) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.listed, l.defs, l.checks = true, make(map[string]protocol.ToolDefinition), make(map[string]tools.Check)
-	for _, def := range defs {
-		if len(l.defs) < maxNames && len(def.Name) <= maxNameBytes {
-			l.defs[def.Name] = def
-		}
-	}
-}
-
-// hasTool reports whether the child lists a tool.
-func (l *lists) hasTool(name string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	_, ok := l.defs[name]
-	return ok
-}
-
 // hasProc reports whether the child has started a process.
 func (l *lists) hasProc(id string) bool {
 	l.mu.Lock()
@@ -98,38 +102,34 @@ func (l *lists) hasProc(id string) bool {
 
 // noTool is the refusal of a tool that the child does not list.
 func (p *Plugin) noTool(name string) error {
-	l := &p.lists
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.listed {
+	list := p.lists.tools.Load()
+	if list == nil {
 		return host.NotOwner(protocol.Errorf(protocol.CodeRuntimeError,
 			"plugin %q: the child has not listed its tools", p.name))
 	}
-	known := slices.Sorted(maps.Keys(l.defs))
-	hint := schema.DidYouMean(name, known)
-	if hint != "" {
-		hint = "; " + hint
-	}
+	known := slices.Sorted(maps.Keys(list.defs))
+	hint := strings.TrimSuffix("; "+schema.DidYouMean(name, known), "; ")
 	unknown := protocol.Errorf(protocol.CodeUnknownTool, "unknown tool %.64q%s", name, hint)
 	return host.NotOwner(unknown.With("known", known))
 }
 
-// fit holds the arguments of a call against what the tool declares.
-func (l *lists) fit(q *request) error {
-	l.mu.Lock()
-	check := l.checks[q.about]
-	if def := l.defs[q.about]; check == nil && len(def.InputParameters) > 0 { // else it takes anything
-		if made, err := tools.NewCheck(def.InputParameters); err == nil {
-			check, l.checks[q.about] = made, made
-		}
-	}
-	l.mu.Unlock()
+// fit holds the arguments of a call against what the tool declares. What is no object is the child's to refuse, and
+// a tool that declares nothing takes anything.
+func (l *toolList) fit(q *request) error {
 	val, _ := q.obj.Get("arguments")
 	args, err := protocol.ParseObject(val)
-	if check == nil || err != nil { // what is no object is the child's to refuse
+	if l == nil || err != nil || len(l.defs[q.about].InputParameters) == 0 {
 		return nil
 	}
-	fitting, err := check(args)
+	made, ok := l.checks.Load(q.about)
+	if !ok {
+		check, err := tools.NewCheck(l.defs[q.about].InputParameters)
+		if err != nil {
+			return nil
+		}
+		made, _ = l.checks.LoadOrStore(q.about, check)
+	}
+	fitting, err := made.(tools.Check)(args)
 	if err != nil || string(fitting.Raw()) == string(args.Raw()) {
 		return err
 	}
@@ -151,29 +151,22 @@ func (p *Plugin) listTools(ctx context.Context, c *peer, q *request) ([]byte, er
 		all = `{"include_deferred":true,"detail":true}`
 	}
 	q.obj, _ = protocol.ParseObject([]byte(all))
-	resp := protocol.ToolListResponse{Tools: p.lists.tools()}
-	if resp.Tools == nil || !c.slow(q.want) {
-		body, err := p.serve(ctx, c, q)
-		if err == nil {
-			err = decode(body, &resp)
+	var resp protocol.ToolListResponse
+	if list := p.lists.tools.Load(); list != nil && c.slow(q.want) {
+		for _, name := range slices.Sorted(maps.Keys(list.defs)) {
+			resp.Tools = append(resp.Tools, list.defs[name])
 		}
-		if err != nil || !tools.Narrow(&resp, &req) {
-			return body, err
-		}
-	} else {
 		tools.Narrow(&resp, &req)
+		return protocol.AppendJSON(nil, &resp)
+	}
+	body, err := p.serve(ctx, c, q)
+	if err == nil {
+		err = decode(body, &resp)
+	}
+	if err != nil || !tools.Narrow(&resp, &req) {
+		return body, err
 	}
 	return protocol.AppendJSON(nil, &resp)
-}
-
-// tools are those that the child listed last, by name; nil = it has not.
-func (l *lists) tools() (all []protocol.ToolDefinition) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, name := range slices.Sorted(maps.Keys(l.defs)) {
-		all = append(all, l.defs[name])
-	}
-	return all
 }
 
 // learnTools asks the child for its tools. Calls wait for the answer, but not for ever; what comes later is heard
@@ -212,14 +205,14 @@ func (p *Plugin) ownsTool(ctx context.Context, c *peer, q *request) error {
 			return context.Cause(ctx)
 		}
 	}
-	if p.lists.hasTool(q.about) {
+	if p.lists.tools.Load().has(q.about) {
 		return nil
 	}
 	if !c.slow(protocol.TypeToolListResp) && c.changed.CompareAndSwap(true, false) {
 		host.HandOff(ctx)
 		_, _ = c.own(ctx, protocol.TypeToolListReq, []byte(allTools), listWithin) // else the old list holds
 	}
-	if p.lists.hasTool(q.about) {
+	if p.lists.tools.Load().has(q.about) {
 		return nil
 	}
 	return p.noTool(q.about)
