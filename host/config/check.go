@@ -202,15 +202,14 @@ func agentOf(getenv func(string) string) (*fleet.Agent, error) {
 		return nil, nil
 	}
 	agent := new(fleet.Agent)
-	if err := json.Unmarshal([]byte(text), agent); err != nil {
-		return nil, fmt.Errorf("the variable %s does not hold a child agent as JSON, such as {\"agent_id\":\"a1\",\"tool_scope\":\"shared\"}: %w", fleet.EnvAgent, err)
-	}
-	switch agent.ToolScope {
-	case protocol.ToolsShared, protocol.ToolsRestricted, protocol.ToolsIsolated:
-	default:
-		return nil, fmt.Errorf("the variable %s: tool_scope is %.32q; it should be shared, restricted or isolated", fleet.EnvAgent, agent.ToolScope)
-	}
-	switch {
+	scopes := []protocol.ToolScope{protocol.ToolsShared, protocol.ToolsRestricted, protocol.ToolsIsolated}
+	switch err := json.Unmarshal([]byte(text), agent); {
+	case err != nil:
+		return nil, fmt.Errorf("the variable %s does not hold a child agent as JSON, such as "+
+			`{"agent_id":"a1","tool_scope":"shared"}: %w`, fleet.EnvAgent, err)
+	case !slices.Contains(scopes, agent.ToolScope):
+		return nil, fmt.Errorf("the variable %s: tool_scope is %.32q; it should be shared, restricted or isolated",
+			fleet.EnvAgent, agent.ToolScope)
 	case agent.AgentID == "":
 		return nil, fmt.Errorf("the variable %s: agent_id is missing", fleet.EnvAgent)
 	case agent.Depth < 0 || agent.MaxSteps < 0:

@@ -23,10 +23,8 @@ const variableRef = "#/$defs/variable"
 func Schema(options map[string]any) ([]byte, error) {
 	defaults := Default(Source{})
 	defaults.StateDir = "" // depends on the machine
-	s, err := object(reflect.ValueOf(*defaults))
-	if err != nil {
-		return nil, err
-	}
+	var d describer
+	s := d.object(reflect.ValueOf(*defaults))
 	s.Schema = "https://json-schema.org/draft/2020-12/schema"
 	s.ID, s.Title = "urn:a2e:config", "a2e config"
 	s.Description = "The config file of a2e, the agent-to-environment host."
@@ -35,21 +33,20 @@ func Schema(options map[string]any) ([]byte, error) {
 	}
 	ignore(s, "")
 	ignore(s.Properties["audit"], "audit")
-	// Other values are ignored, so the list is advice and not a rule.
 	s.Properties["audit"].Properties["enabled"].Default = []byte("true")
-	if err = pluginsSchema(s, options); err != nil {
-		return nil, err
+	d.plugins(s, options)
+	if d.err != nil {
+		return nil, d.err
 	}
 	return json.Marshal(s, json.Deterministic(true), jsontext.WithIndent("  "))
 }
 
-// pluginsSchema describes both forms of plugins. The options of a type stand once, under
-// $defs.
-func pluginsSchema(s *jsonschema.Schema, options map[string]any) error {
-	item, err := object(reflect.ValueOf(Plugin{}))
-	if err != nil {
-		return err
-	}
+// describer makes schemas of Go values, and keeps the first error: a type that has no schema.
+type describer struct{ err error }
+
+// plugins describes both forms of plugins. The options of a type stand once, under $defs.
+func (d *describer) plugins(s *jsonschema.Schema, options map[string]any) {
+	item := d.object(reflect.ValueOf(Plugin{}))
 	item.Properties["cls"] = useless()
 	names := map[string][]string{}
 	for alias, t := range protocol.CapabilityAliases() {
@@ -62,11 +59,8 @@ func pluginsSchema(s *jsonschema.Schema, options map[string]any) error {
 		slices.Sort(names[t])
 		same := append([]string{t}, names[t]...)
 		all = append(all, same...)
-		meta, err := metadataSchema(t, options[t])
-		if err != nil {
-			return fmt.Errorf("options of plugin type %s: %w", t, err)
-		}
 		isType := &jsonschema.Schema{Enum: anys(same)}
+		meta := d.metadata(t, options[t])
 		meta.Properties["type"] = isType // in the mapping alone; Load knows
 		s.Defs["options_"+t] = meta
 		ref := &jsonschema.Schema{Ref: "#/$defs/options_" + t}
@@ -82,30 +76,17 @@ func pluginsSchema(s *jsonschema.Schema, options map[string]any) error {
 	p := s.Properties["plugins"]
 	p.Type, p.Items, p.Default = "", nil, nil
 	p.AnyOf = []*jsonschema.Schema{byName, {Type: "array", Items: item}}
-	return nil
 }
 
-// metadataSchema describes the options of one plugin type.
-func metadataSchema(typ string, options any) (*jsonschema.Schema, error) {
-	meta, err := object(reflect.ValueOf(control{Enabled: true}))
-	if err != nil {
-		return nil, err
-	}
+// metadata describes the options of one plugin type.
+func (d *describer) metadata(typ string, options any) *jsonschema.Schema {
+	meta := d.object(reflect.ValueOf(control{Enabled: true}))
 	if options == nil {
 		meta.AdditionalProperties = nil
-		return meta, nil
+		return meta
 	}
-	v := reflect.Indirect(reflect.ValueOf(options))
-	if v.Kind() != reflect.Struct {
-		return nil, fmt.Errorf("%T is not a struct", options)
-	}
-	own, err := object(v)
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range own.PropertyOrder {
-		meta.Properties[name] = own.Properties[name]
-	}
+	own := d.object(reflect.Indirect(reflect.ValueOf(options)))
+	maps.Copy(meta.Properties, own.Properties)
 	meta.PropertyOrder = append(meta.PropertyOrder, own.PropertyOrder...)
 	meta.Required = own.Required
 	for alias, name := range optionAliases(typ) {
@@ -117,7 +98,7 @@ func metadataSchema(typ string, options any) (*jsonschema.Schema, error) {
 	}
 	ignore(meta, "*")
 	ignore(meta, typ)
-	return meta, nil
+	return meta
 }
 
 // ignore adds keys that are accepted without effect.
@@ -132,18 +113,18 @@ func useless() *jsonschema.Schema {
 }
 
 // object describes a struct by its tags; v's fields are the defaults.
-func object(v reflect.Value) (*jsonschema.Schema, error) {
+func (d *describer) object(v reflect.Value) *jsonschema.Schema {
 	s := &jsonschema.Schema{
 		Type:                 "object",
 		Properties:           map[string]*jsonschema.Schema{},
 		AdditionalProperties: &jsonschema.Schema{Not: &jsonschema.Schema{}},
 	}
+	if v.Kind() != reflect.Struct {
+		d.err = fmt.Errorf("%s is not a struct", v.Type())
+		return s
+	}
 	for _, f := range fieldsOf(v.Type()) {
-		fv := v.FieldByIndex(f.Index)
-		p, err := described(f.Type, fv, f.Tag)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", f.name, err)
-		}
+		p := d.value(f.Type, v.FieldByIndex(f.Index), f.Tag)
 		if hasUnit(wantOf(f.name, f.Type)) && len(p.AnyOf) > 0 { // 10MB, 1m30s
 			p.AnyOf = slices.Insert(p.AnyOf, 1, &jsonschema.Schema{Type: "string", Pattern: `^[0-9.]+ *[A-Za-zµ]*`})
 		}
@@ -154,36 +135,63 @@ func object(v reflect.Value) (*jsonschema.Schema, error) {
 			s.Required = append(s.Required, f.name)
 		}
 	}
-	return s, nil
+	return s
 }
 
-// described returns the schema of a field, which may also be a variable when its
-// value is a scalar.
-func described(t reflect.Type, v reflect.Value, rules reflect.StructTag) (*jsonschema.Schema, error) {
-	s, err := typed(t, v, rules)
-	if err != nil {
-		return nil, err
-	}
+// value describes a field, which may also be a variable when its value is a scalar.
+func (d *describer) value(t reflect.Type, v reflect.Value, rules reflect.StructTag) *jsonschema.Schema {
+	s := d.typed(t, v, rules)
 	switch s.Type {
 	case "string", "integer", "number", "boolean":
 		s = &jsonschema.Schema{AnyOf: []*jsonschema.Schema{s, {Ref: variableRef}}}
 	}
-	if scalar := s.AnyOf != nil || s.Type == "array"; scalar && v.IsValid() && !v.IsZero() && t != secretType && t != durationType {
-		s.Default, err = json.Marshal(v.Interface())
+	scalar := s.AnyOf != nil || s.Type == "array"
+	if scalar && v.IsValid() && !v.IsZero() && t != secretType && t != durationType && d.err == nil {
+		s.Default, d.err = json.Marshal(v.Interface())
 	}
-	return s, err
+	return s
 }
 
-func typed(t reflect.Type, v reflect.Value, rules reflect.StructTag) (*jsonschema.Schema, error) {
+func (d *describer) typed(t reflect.Type, v reflect.Value, rules reflect.StructTag) *jsonschema.Schema {
 	switch t {
 	case secretType:
-		return &jsonschema.Schema{Type: "string"}, nil
+		return &jsonschema.Schema{Type: "string"}
 	case optionsType:
-		return &jsonschema.Schema{Type: "object"}, nil
+		return &jsonschema.Schema{Type: "object"}
 	case durationType:
-		return &jsonschema.Schema{Type: "number"}, nil // object adds that it may have a unit
+		return &jsonschema.Schema{Type: "number"} // object adds that it may have a unit
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return d.typed(t.Elem(), reflect.Zero(t.Elem()), rules)
+	case reflect.Struct:
+		if !v.IsValid() {
+			v = reflect.Zero(t)
+		}
+		s := d.object(v)
+		if rules.Get("switch") != "" {
+			s.Type, s.Types = "", []string{"boolean", s.Type}
+		}
+		return s
+	case reflect.Map:
+		return &jsonschema.Schema{Type: "object", AdditionalProperties: d.value(t.Elem(), reflect.Value{}, "")}
+	case reflect.Slice:
+		return &jsonschema.Schema{Type: "array", Items: d.value(t.Elem(), reflect.Value{}, rules)}
 	}
 	s := &jsonschema.Schema{}
+	switch v := reflect.Zero(t); {
+	case t.Kind() == reflect.Interface:
+	case t.Kind() == reflect.String:
+		s.Type = "string"
+	case t.Kind() == reflect.Bool:
+		s.Type = "boolean"
+	case v.CanInt():
+		s.Type = "integer"
+	case v.CanFloat():
+		s.Type = "number"
+	default:
+		d.err = fmt.Errorf("the Go type %s has no schema", t)
+	}
 	if lowest, ok := bound(rules, "min"); ok {
 		s.Minimum = &lowest
 	}
@@ -193,39 +201,7 @@ func typed(t reflect.Type, v reflect.Value, rules reflect.StructTag) (*jsonschem
 	if enum := rules.Get("enum"); enum != "" {
 		s.Enum = anys(strings.Split(enum, ","))
 	}
-	var err error
-	switch t.Kind() {
-	case reflect.Pointer:
-		return typed(t.Elem(), reflect.Zero(t.Elem()), rules)
-	case reflect.Interface:
-	case reflect.Struct:
-		if !v.IsValid() {
-			v = reflect.Zero(t)
-		}
-		s, err := object(v)
-		if err == nil && rules.Get("switch") != "" {
-			s.Type, s.Types = "", []string{"boolean", s.Type}
-		}
-		return s, err
-	case reflect.Map:
-		s.Type = "object"
-		s.AdditionalProperties, err = described(t.Elem(), reflect.Value{}, "")
-	case reflect.Slice:
-		s.Type = "array"
-		s.Items, err = described(t.Elem(), reflect.Value{}, rules)
-		s.Minimum, s.Maximum, s.Enum = nil, nil, nil
-	case reflect.String:
-		s.Type = "string"
-	case reflect.Bool:
-		s.Type = "boolean"
-	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
-		s.Type = "integer"
-	case reflect.Float32, reflect.Float64:
-		s.Type = "number"
-	default:
-		err = fmt.Errorf("the Go type %s has no schema", t)
-	}
-	return s, err
+	return s
 }
 
 func anys[T any](in []T) []any {
