@@ -59,7 +59,7 @@ func (c chatCmd) Run(cmd *commands, sys *System) (err error) {
 	}
 	defer closeLog()
 	talk := &chat{
-		chatCmd: &c, sys: sys, cfg: cfg, screen: new(chatScreen), over: make(chan struct{}, 1),
+		chatCmd: &c, sys: sys, cfg: cfg, screen: &chatScreen{out: sys.Out.File}, over: make(chan struct{}, 1),
 		calls: make(map[string]*chatCall), asked: make(map[string]context.CancelFunc), always: make(map[string]bool),
 	}
 	talk.live = isatty.IsTerminal(sys.In.Fd()) && isatty.IsTerminal(sys.Out.Fd()) && sys.getenv("TERM") != "dumb"
@@ -212,7 +212,7 @@ func (t *chat) answer() error {
 func (t *chat) interact(ctx context.Context) error {
 	past := openChatLines(t.cfg)
 	defer past.close()
-	err := t.screen.open(t.sys.In, t.sys.Out.File, t.sys.getenv("NO_COLOR") == "", past)
+	err := t.screen.open(t.sys.In, t.sys.getenv("NO_COLOR") == "", past)
 	if err != nil {
 		return fail(exitTransport, err)
 	}

@@ -94,7 +94,7 @@ func (t *chat) event(ctx context.Context, kind wire.EventType, payload jsontext.
 				continue
 			}
 			t.turn.streamed.WriteString(s.Text)
-			t.screen.piece(string(s.Kind), "", s.Text)
+			t.screen.piece(string(s.Kind), styleMarkdown, s.Text)
 		}
 	case wire.MessageAppended:
 		t.messageLocked(e.Message)
@@ -153,7 +153,7 @@ func (t *chat) messageLocked(text jsontext.Value) {
 	case "assistant":
 		t.turn.answer = m.Text
 		if !strings.HasSuffix(strings.TrimSpace(t.turn.streamed.String()), strings.TrimSpace(m.Text)) {
-			t.screen.piece("message", "", m.Text)
+			t.screen.piece("message", styleMarkdown, m.Text)
 		}
 	case "system":
 		t.screen.line(styleBad, m.Text)
@@ -372,7 +372,7 @@ func (t *chat) recall(ctx context.Context) {
 		if m.Role == "user" {
 			t.screen.line("", chatPrompt+m.Text)
 		} else {
-			t.screen.piece("message", "", m.Text+"\n")
+			t.screen.piece("message", styleMarkdown, m.Text+"\n")
 		}
 	}
 }

@@ -30,19 +30,22 @@ const (
 	styleHead = "1"
 	styleCode = "36"
 	styleLink = "4"
+
+	styleMarkdown = "markdown" // that of its marks
 )
 
 // chatScreen is a terminal on which a person types while an answer is written. Below what is written stands the line
 // that is typed, behind a prompt or a question. Where there is such a line, the answer goes on above it by whole lines.
 // As long as it is not open it shows nothing.
 type chatScreen struct {
-	color     bool
+	out       *os.File
 	interrupt func(typed bool) (end bool)                     // Ctrl-C
 	words     func(before string) (word string, all []string) // Tab: the word begun, and what it may become
 	restore   func()
 
-	mu     sync.Mutex    // guards the fields below
-	out    *os.File      // nil = it is not open
+	mu     sync.Mutex // guards the fields below
+	opened bool
+	color  bool
 	ready  bool          // a message is waited for
 	asked  *chatQuestion // nil = no question is open
 	typed  chatLine
@@ -61,13 +64,15 @@ type chatQuestion struct {
 }
 
 // open begins to use the terminal that in and out are, until close.
-func (s *chatScreen) open(in, out *os.File, color bool, past *chatLines) error {
+func (s *chatScreen) open(in *os.File, color bool, past *chatLines) error {
 	before, err := term.MakeRaw(int(in.Fd()))
 	if err != nil {
 		return err
 	}
-	s.out, s.color, s.typed.past, s.answer.columns = out, color, past, s.columns
 	s.restore = func() { _ = term.Restore(int(in.Fd()), before) }
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.opened, s.color, s.typed.past, s.answer.columns = true, color, past, s.columns
 	s.writeLocked("\x1b[?2004h") // pasted text comes between keyPasteBegin and keyPasteEnd
 	return nil
 }
@@ -78,7 +83,7 @@ func (s *chatScreen) close() {
 	defer s.mu.Unlock()
 	s.writeLocked(s.eraseLocked() + s.belowLocked() + "\x1b[?2004l")
 	s.restore()
-	s.out = nil
+	s.opened = false
 }
 
 // lines gives what is typed, message by message, until the end of the input. It does not end with the screen: a read
@@ -190,7 +195,7 @@ func (s *chatScreen) completeLocked(word string, all []string) {
 		if more := len(all) - mostWords; more > 0 {
 			all = append(all[:mostWords], "and "+strconv.Itoa(more)+" more")
 		}
-		s.lineLocked(styleDim, strings.Join(all, "  "))
+		s.pieceLocked("", styleDim, strings.Join(all, "  ")+"\n")
 	}
 	s.typed.before = before + same
 }
@@ -318,7 +323,7 @@ func times(n int, direction rune) string {
 
 // writeLocked writes to the terminal.
 func (s *chatScreen) writeLocked(text string) {
-	if text != "" && s.out != nil {
+	if text != "" && s.opened {
 		_, _ = s.out.WriteString(strings.ReplaceAll(text, "\n", "\r\n")) // a terminal that is gone shows nothing
 	}
 }
@@ -337,36 +342,38 @@ func (s *chatScreen) columns() int {
 	return wide
 }
 
-// piece writes a piece of what has a kind; another kind begins a line of its own. Without a style it is Markdown.
+// piece writes a piece of what has a kind; another kind begins a line of its own, and no kind always does.
 func (s *chatScreen) piece(kind, style, text string) {
 	defer s.begin()()
-	if text = seen(text); kind != s.kind {
+	s.pieceLocked(kind, style, text)
+}
+
+func (s *chatScreen) pieceLocked(kind, style, text string) {
+	if text = seen(text); kind == "" {
+		s.freshLocked()
+	} else if kind != s.kind {
 		if text = strings.TrimLeft(text, "\n"); text == "" {
 			return
 		}
-		s.freshLocked()
-		if s.kind = kind; kind == string(host.PieceThought) && !s.color {
+		if s.freshLocked(); kind == string(host.PieceThought) && !s.color {
 			s.held += kind + ": "
 		}
 	}
-	if style == "" && s.color {
+	switch s.kind = kind; {
+	case !s.color:
+		s.held += text
+	case style == styleMarkdown:
 		s.held += s.answer.write(text)
-		return
+	default:
+		line, ended := strings.CutSuffix(text, "\n")
+		if s.held += painted(style, line); ended {
+			s.held += "\n"
+		}
 	}
-	s.styledLocked(style, text)
 }
 
 // line writes a line of its own, or several.
-func (s *chatScreen) line(style, text string) {
-	defer s.begin()()
-	s.lineLocked(style, text)
-}
-
-func (s *chatScreen) lineLocked(style, text string) {
-	s.freshLocked()
-	s.kind = ""
-	s.styledLocked(style, seen(text)+"\n")
-}
+func (s *chatScreen) line(style, text string) { s.piece("", style, text+"\n") }
 
 // Write implements io.Writer: what it is given are lines.
 func (s *chatScreen) Write(p []byte) (int, error) {
@@ -380,8 +387,8 @@ func (s *chatScreen) ended(kind, style, text string) bool {
 	if s.kind != kind {
 		return false
 	}
+	s.pieceLocked(kind, style, text+"\n")
 	s.kind = ""
-	s.styledLocked(style, text+"\n")
 	return true
 }
 
@@ -391,17 +398,6 @@ func (s *chatScreen) freshLocked() {
 	if s.held != "" && !strings.HasSuffix(s.held, "\n") || s.held == "" && s.column {
 		s.held += "\n"
 	}
-}
-
-func (s *chatScreen) styledLocked(style, text string) {
-	if style != "" && s.color {
-		ended := ""
-		if strings.HasSuffix(text, "\n") {
-			text, ended = text[:len(text)-1], "\n"
-		}
-		text = painted(style, text) + ended
-	}
-	s.held += text
 }
 
 // seen makes text of several lines safe for a terminal, as oneLine does for one.
