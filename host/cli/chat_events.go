@@ -370,7 +370,8 @@ func (t *chat) recall(ctx context.Context) {
 	const shown = 4
 	for _, m := range state.History[max(0, len(state.History)-shown):] {
 		if m.Role == "user" {
-			t.screen.line("", chatPrompt+m.Text)
+			typed, _, _ := strings.Cut(m.Text, fileBegun)
+			t.screen.line("", chatPrompt+typed)
 		} else {
 			t.screen.piece("message", styleMarkdown, m.Text+"\n")
 		}

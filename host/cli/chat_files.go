@@ -27,8 +27,10 @@ const (
 	maxDiffLines = 20        // of a change that is shown
 	maxAskLines  = 200       // of one that the person is asked about, or asks for
 	maxChatLines = 500       // of a folder, kept for the arrow keys
-	maxChatFile  = 1 << 20   // bytes of those
+	maxChatLine  = 2 << 10   // bytes of each
 	chatFolder   = "chat"    // of the state_dir
+
+	fileBegun = "\n\nThe file " // in a message, before a file that the person named in it
 )
 
 // place is a file as the person names it, in the workspace or anywhere.
@@ -75,7 +77,7 @@ func (t *chat) include(text string) (all string, images []map[string]any, err er
 		for strings.Contains(content, fence) {
 			fence += "`"
 		}
-		all += "\n\nThe file " + name + ":\n" + fence + "\n" + strings.TrimSuffix(content, "\n") + "\n" + fence
+		all += fileBegun + name + ":\n" + fence + "\n" + strings.TrimSuffix(content, "\n") + "\n" + fence
 	}
 	if len(seen) > 0 {
 		t.screen.line(styleDim, "with "+strings.Join(seen, ", "))
@@ -152,8 +154,9 @@ func (s *chatScreen) patch(lines []string, most int) {
 // secrets.
 type chatLines struct {
 	secrets *redact.Set
-	file    *os.File // nil = they are not kept
-	lines   []string // the oldest first
+	dir     *private.Dir // nil = they are not kept
+	name    string       // of the file
+	lines   []string     // the oldest first
 }
 
 // In the file each message is one line.
@@ -164,40 +167,35 @@ var (
 
 // openChatLines reads those of before. Without a state_dir that can be written there are none.
 func openChatLines(cfg *config.Config) *chatLines {
-	l := &chatLines{secrets: cfg.Secrets}
-	dir, err := private.MakeSub(cfg.StateDir, chatFolder)
-	if err != nil {
-		return l
-	}
-	defer dir.Close()
 	sum := sha256.Sum256([]byte(absolute(cfg.Workspace)))
-	name := hex.EncodeToString(sum[:8])
-	text, err := dir.Read(name, maxChatFile)
-	all := strings.FieldsFunc(string(text), func(r rune) bool { return r == '\n' })
-	all = all[max(0, len(all)-maxChatLines):]
-	if len(text) > maxChatFile/2 || err != nil && !errors.Is(err, fs.ErrNotExist) {
-		_ = dir.Replace(name, []byte(strings.Join(all, "\n")+"\n")) // else it stays as it is
+	l := &chatLines{secrets: cfg.Secrets, name: hex.EncodeToString(sum[:8])}
+	if dir, err := private.MakeSub(cfg.StateDir, chatFolder); err == nil {
+		l.dir, l.lines = dir, each(chatLinesIn(dir, l.name), fromOneLine.Replace)
 	}
-	if file, err := dir.Open(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY); err == nil {
-		l.file = file
-	}
-	l.lines = each(all, fromOneLine.Replace)
 	return l
 }
 
+// chatLinesIn returns the lines of a file.
+func chatLinesIn(dir *private.Dir, name string) []string {
+	text, _ := dir.Read(name, maxChatLines*(maxChatLine+1)) // without it there are none
+	return strings.FieldsFunc(string(text), func(r rune) bool { return r == '\n' })
+}
+
 func (l *chatLines) close() {
-	if l.file != nil {
-		_ = l.file.Close()
+	if l.dir != nil {
+		_ = l.dir.Close()
 	}
 }
 
-// add keeps a message, unless it is the last one once more.
+// add keeps a message, unless it is the last one once more. Long ones are not kept for later chats.
 func (l *chatLines) add(text string) {
 	text = l.secrets.Text(text)
 	if len(l.lines) > 0 && l.lines[len(l.lines)-1] == text {
 		return
 	}
-	if l.lines = append(l.lines, text); l.file != nil {
-		_, _ = l.file.WriteString(toOneLine.Replace(text) + "\n") // a full disk keeps nobody from talking
+	if l.lines = append(l.lines, text); l.dir != nil && len(text) <= maxChatLine {
+		all := append(chatLinesIn(l.dir, l.name), toOneLine.Replace(text)) // other chats may have added some
+		all = all[max(0, len(all)-maxChatLines):]
+		_ = l.dir.Replace(l.name, []byte(strings.Join(all, "\n")+"\n")) // a full disk keeps nobody from talking
 	}
 }
