@@ -283,13 +283,18 @@ func (t *chat) permit(ctx context.Context, e *chatEvent, call *chatCall) (action
 	if ok {
 		call.file, call.before = e.File, before
 	}
-	allowed := t.Yes || t.always[e.allows()] || ok && !there
 	t.mu.Unlock()
-	if allowed || ok && t.kept(ctx, e.File, before) {
+	if t.Yes || ok && (!there || t.kept(ctx, e.File, before)) {
 		return "accept", ""
 	}
 	t.person.turn.Lock()
 	defer t.person.turn.Unlock()
+	t.mu.Lock()
+	always := t.always[e.allows()] // perhaps since a question a moment ago
+	t.mu.Unlock()
+	if always {
+		return "accept", ""
+	}
 	t.explain(e, call)
 	for {
 		line, ok := t.person.ask(ctx, "allow once [o], always [a], deny [d]?")
