@@ -163,7 +163,7 @@ func Main(args []string, sys System) (code int) {
 	}
 	if args[0] == completeWord {
 		if parser, err := newParser(&cmd, &sys); err == nil {
-			complete(parser.Model, &cmd, &sys, args[1:])
+			complete(parser, &cmd, &sys, args[1:])
 		}
 		return exitOK
 	}

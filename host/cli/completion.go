@@ -10,12 +10,14 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
 
+	"a2e/host/config"
 	"a2e/plugins"
 	"a2e/plugins/mcp"
 	"a2e/plugins/multiagent"
@@ -25,12 +27,8 @@ import (
 
 // completeWord is the hidden command that the scripts ask: its arguments are the words of a
 // command line, the last of which is to be completed. It prints a line for each way, with what
-// that means behind a tab, or one of the words below.
-const (
-	completeWord    = "__complete"
-	completeFiles   = ":file"
-	completeFolders = ":dir"
-)
+// that means behind a tab, or :file or :dir where the shell shall propose those.
+const completeWord = "__complete"
 
 // completeWithin bounds what a person waits for: a store that another host has locked, say.
 const completeWithin = 2 * time.Second
@@ -70,20 +68,17 @@ func (c completionCmd) Run(sys *System) error {
 
 // completion is a command line as far as it was typed.
 type completion struct {
-	ctx   context.Context
 	cmd   *commands
-	sys   *System // without stderr
-	node  *kong.Node
-	given []string   // arguments
-	flag  *kong.Flag // whose value comes next
-	rest  bool       // what follows is no flag: there was a --
-	word  string     // to be completed
+	sys   *System  // without stderr
+	word  string   // to be completed
+	name  string   // the first argument before it
+	given []string // values of the last argument before it
 	lines []string
 }
 
 // complete prints what the last word may become. It never fails, and says nothing else. Nothing
 // of a folder is run: what asks for names has a host with the plugins that only read.
-func complete(model *kong.Application, cmd *commands, sys *System, words []string) {
+func complete(parser *kong.Kong, cmd *commands, sys *System, words []string) {
 	quiet := *sys
 	if null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0); err == nil {
 		quiet.Err = null
@@ -91,67 +86,12 @@ func complete(model *kong.Application, cmd *commands, sys *System, words []strin
 	}
 	timer := time.AfterFunc(completeWithin, func() { sys.Exit(exitOK) })
 	defer timer.Stop()
-	c := &completion{ctx: context.Background(), cmd: cmd, sys: &quiet, node: model.Node}
 	cmd.LogLevel = "error"
-	for i, word := range words {
-		if c.word = word; i < len(words)-1 {
-			c.pass(word)
-		}
+	if len(words) > 0 {
+		c := &completion{cmd: cmd, sys: &quiet, word: words[len(words)-1]}
+		c.propose(parser, words[:len(words)-1])
+		fmt.Fprint(sys.Out, strings.Join(c.lines, ""))
 	}
-	c.propose()
-	fmt.Fprint(sys.Out, strings.Join(c.lines, ""))
-}
-
-// pass takes in a word before the last.
-func (c *completion) pass(word string) {
-	switch {
-	case c.flag != nil:
-		c.setFlag(word)
-	case c.rest:
-		c.given = append(c.given, word)
-	case word == "--":
-		c.rest = true
-	case len(word) > 1 && word[0] == '-':
-		name, value, whole := strings.Cut(word, "=")
-		if c.flag = c.find(name); c.flag != nil && c.flag.IsBool() {
-			c.flag = nil
-		} else if c.flag != nil && whole {
-			c.setFlag(value)
-		}
-	default:
-		for _, child := range c.node.Children {
-			if len(c.given) == 0 && child.Name == word {
-				c.node = child
-				return
-			}
-		}
-		c.given = append(c.given, word)
-	}
-}
-
-// setFlag takes in a value; that of --config says where names come from.
-func (c *completion) setFlag(value string) {
-	if c.flag.Name == "config" {
-		c.cmd.Config = value
-	}
-	c.flag = nil
-}
-
-// flags returns those of the command and of all above it.
-func (c *completion) flags() (all []*kong.Flag) {
-	for n := c.node; n != nil; n = n.Parent {
-		all = append(all, n.Flags...)
-	}
-	return all
-}
-
-func (c *completion) find(name string) *kong.Flag {
-	for _, f := range c.flags() {
-		if name == "--"+f.Name || f.Short != 0 && name == "-"+string(f.Short) {
-			return f
-		}
-	}
-	return nil
 }
 
 // add proposes a value, if it goes on with what was typed and is nothing but text.
@@ -161,58 +101,81 @@ func (c *completion) add(value, about string) {
 	}
 }
 
-func (c *completion) propose() {
-	name, value, whole := strings.Cut(c.word, "=")
-	switch {
-	case c.flag != nil:
-		c.values("", c.word, c.flag.Value)
-	case !c.rest && strings.HasPrefix(c.word, "--") && whole:
-		if f := c.find(name); f != nil {
-			c.values(name+"=", value, f.Value)
+// propose proposes words to follow those before, as the parser reads them.
+func (c *completion) propose(parser *kong.Kong, before []string) {
+	line, _ := kong.Trace(parser, before) // what is wrong with the words is in it
+	node, arguments := parser.Model.Node, 0
+	for _, p := range line.Path {
+		switch {
+		case p.Command != nil && p.Parent != p.Command: // else it is the default, which no word names
+			node = p.Command
+		case p.Flag != nil && p.Flag.Name == "config":
+			c.cmd.Config = line.Value(p).String() // where names come from
+		case p.Positional != nil:
+			if arguments++; arguments == 1 && p.Positional.Target.Kind() == reflect.String {
+				c.name = line.Value(p).String()
+			}
+			c.given, _ = line.Value(p).Interface().([]string)
 		}
-	case !c.rest && strings.HasPrefix(c.word, "-"):
-		for _, f := range c.flags() {
+	}
+	flag := func(word string) *kong.Value {
+		for _, f := range line.Flags() {
+			if word == "--"+f.Name || f.Short != 0 && word == "-"+string(f.Short) {
+				return f.Value
+			}
+		}
+		return nil
+	}
+	name, _, valued := strings.Cut(c.word, "=")
+	dashed := strings.HasPrefix(c.word, "-") && !slices.Contains(before, "--")
+	switch {
+	case line.Error != nil: // a flag without its value may be why
+		if waits := flag(before[len(before)-1]); waits != nil && !waits.IsBool() {
+			c.values("", waits)
+		}
+	case dashed && valued && flag(name) != nil:
+		c.values(name+"=", flag(name))
+	case dashed:
+		for _, f := range line.Flags() {
 			if !f.Hidden {
 				c.add("--"+f.Name, f.Help)
 			}
 		}
-	case len(c.node.Children) > 0:
-		for _, child := range c.node.Children {
-			if !child.Hidden && len(c.given) == 0 {
+	case arguments < len(node.Positional):
+		c.values("", node.Positional[arguments])
+	case arguments > 0 && node.Positional[arguments-1].IsCumulative():
+		c.values("", node.Positional[arguments-1])
+	default:
+		for _, child := range node.Children {
+			if !child.Hidden {
 				c.add(child.Name, child.Help)
 			}
-		}
-	case len(c.node.Positional) > 0:
-		at := min(len(c.given), len(c.node.Positional)-1)
-		if p := c.node.Positional[at]; at == len(c.given) || p.IsCumulative() {
-			c.values("", c.word, p)
 		}
 	}
 }
 
-// values proposes values of a flag or an argument behind a prefix; typed is what there is of one.
-func (c *completion) values(prefix, typed string, v *kong.Value) {
-	for _, one := range v.EnumSlice() {
-		if v.Enum != "" && one != "" {
-			c.add(prefix+one, "")
-		}
-	}
+// values proposes values of a flag or an argument behind a prefix.
+func (c *completion) values(prefix string, v *kong.Value) {
 	kind := v.Tag.Get("complete")
 	switch place := v.Tag.PlaceHolder; {
 	case kind != "":
+	case v.Enum != "":
+		for _, one := range v.EnumSlice() {
+			c.add(prefix+one, "")
+		}
 	case strings.HasPrefix(place, "FILE"), slices.Contains([]string{"file", "path", "paths", "image"}, v.Name):
-		kind = completeFiles
+		kind = "file"
 	case place == "FOLDER", place == "DIR":
-		kind = completeFolders
+		kind = "dir"
 	}
 	switch kind {
 	case "":
-	case completeFiles, completeFolders:
-		c.lines = append(c.lines, kind+"\n")
-	case "dir":
-		c.lines = append(c.lines, completeFolders+"\n")
-	case "tool-argument", "skill-argument":
-		c.arguments(kind, typed)
+	case "file", "dir":
+		c.lines = append(c.lines, ":"+kind+"\n") // for the shell to go on with
+	case "tool-argument":
+		c.arguments(toolParameters(c.tools(), c.name))
+	case "skill-argument":
+		c.arguments(skillParameters(c.skills(), c.name))
 	default:
 		names := c.names(kind)
 		for _, name := range slices.Sorted(maps.Keys(names)) {
@@ -222,60 +185,54 @@ func (c *completion) values(prefix, typed string, v *kong.Value) {
 }
 
 // names returns the names of a kind of thing, and what is said of each.
-func (c *completion) names(kind string) (names map[string]string) {
-	names = make(map[string]string)
-	switch kind {
-	case "topic":
+func (c *completion) names(kind string) map[string]string {
+	names := make(map[string]string)
+	cfg, err := c.cmd.load(c.sys, func(string) {})
+	kept := err == nil && plugins.StateKept(cfg) // to ask for names makes no state
+	switch {
+	case kind == "topic":
 		all, _ := helpPages(c.sys.Pages)
 		for _, p := range all {
 			names[p.topic] = p.about()
 		}
-	case "part":
+	case kind == "part":
 		for _, name := range partNames() {
 			names[name] = ""
 		}
-	case "request":
+	case kind == "request":
 		for _, name := range requestTypes() {
 			info, _ := requestType(name)
 			names[name] = protocol.Describe(info.Type).Text
 		}
-	case "tool":
+	case kind == "tool":
 		for _, t := range c.tools() {
 			names[t.Name] = t.Description
 		}
-	case "skill":
+	case kind == "skill":
 		for _, s := range c.skills() {
 			names[s.Name] = s.Description
 		}
-	case "plan":
-		c.kept(func() {
-			_ = c.ask(protocol.CapPlanning, func(ctx context.Context, conn *client.Client) error {
-				plans, err := listPlans(ctx, conn)
-				for _, p := range plans {
-					names[p.Name] = p.ID
-				}
-				return err
-			})
-		})
-	case "chain":
-		c.kept(func() {
-			found, _ := c.cmd.journals(c.sys, "", false)
-			for _, j := range found {
-				names[j.ID] = j.State
+	case kind == "plan" && kept:
+		c.ask(protocol.CapPlanning, func(ctx context.Context, conn *client.Client) error {
+			plans, err := listPlans(ctx, conn)
+			for _, p := range plans {
+				names[p.Name] = p.ID
 			}
+			return err
 		})
-	default:
-		c.configured(kind, names)
+	case kind == "chain" && kept:
+		found, _ := c.cmd.journals(c.sys, "", false)
+		for _, j := range found {
+			names[j.ID] = j.State
+		}
+	case err == nil:
+		configured(cfg, kind, names)
 	}
 	return names
 }
 
 // configured adds the names that stand in the config.
-func (c *completion) configured(kind string, names map[string]string) {
-	cfg, err := c.cmd.load(c.sys, func(string) {})
-	if err != nil {
-		return
-	}
+func configured(cfg *config.Config, kind string, names map[string]string) {
 	switch kind {
 	case "env":
 		rows, _ := environments(cfg)
@@ -299,23 +256,17 @@ func (c *completion) configured(kind string, names map[string]string) {
 	}
 }
 
-// kept calls do if there is a state: to ask for names makes none.
-func (c *completion) kept(do func()) {
-	if cfg, err := c.cmd.load(c.sys, func(string) {}); err == nil && plugins.StateKept(cfg) {
-		do()
-	}
-}
-
-// ask asks a host that has the plugins of one capability alone, so that no program is started.
-func (c *completion) ask(capability protocol.Capability, do func(context.Context, *client.Client) error) error {
+// ask asks a host that has the plugins of one capability alone, so that no program is started. Where
+// that fails there is nothing to propose.
+func (c *completion) ask(capability protocol.Capability, do func(context.Context, *client.Client) error) {
 	only := *c.cmd
 	only.only = string(capability)
-	return only.ask(c.sys, "a2e completion", capability, do)
+	_ = only.ask(c.sys, "a2e completion", capability, do)
 }
 
 func (c *completion) tools() []protocol.ToolDefinition {
 	var resp protocol.ToolListResponse
-	_ = c.ask(protocol.CapTools, func(ctx context.Context, conn *client.Client) error {
+	c.ask(protocol.CapTools, func(ctx context.Context, conn *client.Client) error {
 		return conn.Call(ctx, protocol.TypeToolListReq, &protocol.ToolListRequest{IncludeDeferred: true}, &resp)
 	})
 	return resp.Tools
@@ -323,23 +274,18 @@ func (c *completion) tools() []protocol.ToolDefinition {
 
 func (c *completion) skills() []protocol.SkillDefinition {
 	var resp protocol.SkillDiscoverResponse
-	_ = c.ask(protocol.CapSkill, func(ctx context.Context, conn *client.Client) error {
+	c.ask(protocol.CapSkill, func(ctx context.Context, conn *client.Client) error {
 		return conn.Call(ctx, protocol.TypeSkillDiscoverReq, &protocol.SkillDiscoverRequest{}, &resp)
 	})
 	return resp.Skills
 }
 
 // arguments proposes key= of what a tool or skill takes, and values where these are known.
-func (c *completion) arguments(kind, typed string) {
-	var params []parameter
-	if kind == "skill-argument" {
-		params = skillParameters(c.skills(), c.given[0])
-	} else {
-		params = toolParameters(c.tools(), c.given[0])
-	}
-	key, _, valued := strings.Cut(typed, "=")
+func (c *completion) arguments(params []parameter) {
+	key, _, valued := strings.Cut(c.word, "=")
 	for _, p := range params {
-		switch there := slices.ContainsFunc(c.given, func(w string) bool { return strings.HasPrefix(w, p.Name+"=") }); {
+		there := slices.ContainsFunc(c.given, func(w string) bool { return strings.HasPrefix(w, p.Name+"=") })
+		switch {
 		case !valued && !there:
 			c.add(p.Name+"=", p.Description)
 		case !valued || key != p.Name:
@@ -347,7 +293,7 @@ func (c *completion) arguments(kind, typed string) {
 			c.add(key+"=true", "")
 			c.add(key+"=false", "")
 		case slices.Contains([]string{"path", "file", "cwd", "folder"}, key):
-			c.lines = append(c.lines, completeFiles+"\n")
+			c.lines = append(c.lines, ":file\n")
 		default:
 			for _, one := range p.Enum {
 				c.add(key+"="+one, "")
