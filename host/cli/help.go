@@ -7,14 +7,13 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os/exec"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
-	"unicode/utf8"
 
 	"github.com/alecthomas/kong"
+	"github.com/mattn/go-isatty"
 )
 
 type helpCmd struct {
@@ -50,6 +49,53 @@ func (h helpCmd) Run(sys *System) error {
 		return fail(exitUsage, unknownAs("page", h.Topic, slices.Compact(slices.Sorted(slices.Values(short))), known))
 	}
 	return sys.showPage(strings.Join(found, "\n"))
+}
+
+// pageComment is a line that a test reads.
+var pageComment = lazily(`(?m)^<!--.*?-->\n?`)
+
+// showPage prints a page of the documentation: as it is but without comments for a program, with
+// styles and in a pager for a person at a terminal.
+func (s *System) showPage(text string) error {
+	text = pageComment().ReplaceAllString(text, "")
+	if !isatty.IsTerminal(s.Out.Fd()) {
+		_, err := io.WriteString(s.Out, text)
+		return err
+	}
+	if text = renderPage(text); !s.colors(s.Out.File) {
+		text = codes().ReplaceAllString(text, "")
+	}
+	pager := exec.Command("sh", "-c", cmp.Or(s.getenv("PAGER"), "less -R"))
+	pager.Stdin, pager.Stdout, pager.Stderr = strings.NewReader(text), s.Out.File, s.Err
+	pager.Env = s.Environ
+	if s.getenv("LESS") == "" {
+		pager.Env = append(pager.Env[:len(pager.Env):len(pager.Env)], "LESS=FRX") // as git sets it
+	}
+	if s.getenv("TERM") == "dumb" || pager.Run() != nil && pager.ProcessState.ExitCode() == notFound {
+		_, err := io.WriteString(s.Out, text)
+		return err
+	}
+	return nil
+}
+
+// notFound is the exit code of a shell whose command there is not.
+const notFound = 127
+
+// renderPage renders Markdown for a terminal. Rows of tables become items of a list: their texts are too
+// long for columns.
+func renderPage(text string) string {
+	var page markdown
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		if page.fence == "" && strings.HasPrefix(line, "|") {
+			row := strings.ReplaceAll(strings.Trim(line, "| \n"), " | ", " │ ")
+			if line = "- " + strings.ReplaceAll(row, `\|`, "|") + "\n"; strings.Trim(row, "│|-: ") == "" {
+				continue // the line below the head
+			}
+		}
+		b.WriteString(page.write(line))
+	}
+	return b.String() + page.flush()
 }
 
 // helpPages reads the pages. One is called as its folder; where several folders have the same
@@ -157,212 +203,4 @@ func printHelp(options kong.HelpOptions, ctx *kong.Context) error {
 	b.WriteString("\nSee a2e COMMAND --help for a command, and a2e help for the pages.\n")
 	_, err := io.WriteString(ctx.Stdout, b.String())
 	return err
-}
-
-type manCmd struct{}
-
-// Run prints the manual page: the commands as the parser has them, and what the page of the
-// command line says of all of them.
-func (manCmd) Run(cmd *commands, sys *System) error {
-	parser, err := newParser(cmd, sys)
-	if err != nil {
-		return err
-	}
-	about, err := fs.ReadFile(sys.Pages, "host/cli/README.md")
-	if err != nil {
-		return err
-	}
-	var m manual
-	m.line(fmt.Sprintf(".TH A2E 1 %q %q %q", madeOn(sys), "a2e "+version(), "User Commands"))
-	m.section("NAME")
-	m.line(`a2e \- agent\-to\-environment host`)
-	m.section("SYNOPSIS")
-	m.line(".B a2e")
-	m.line(`[\fICOMMAND\fR] [\fIflags\fR]`)
-	m.section("DESCRIPTION")
-	m.text("Without a command a2e serves an agent: it reads one JSON request per line on stdin and answers on stdout. The other commands are for people and scripts.")
-	m.section("OPTIONS")
-	m.text("Every command takes these.")
-	m.flags(parser.Model.Flags)
-	m.section("COMMANDS")
-	for _, leaf := range parser.Model.Leaves(true) {
-		m.command(leaf)
-	}
-	for _, title := range []string{"Exit codes", "Arguments", "Output"} {
-		m.section(strings.ToUpper(strings.Replace(title, "Exit codes", "Exit status", 1)))
-		m.markdown(string(about), title)
-	}
-	m.section("ENVIRONMENT")
-	m.item("A2E_CONFIG", "The config file, where \\-\\-config names none.")
-	m.item("NO_COLOR", "No colors, also on a terminal.")
-	m.item("COLUMNS", "How wide tables on a terminal are, in place of its width.")
-	m.section("SEE ALSO")
-	m.text("`a2e help` lists the pages of the documentation, such as `a2e help config`, the reference of the config.")
-	_, err = io.WriteString(sys.Out, m.b.String())
-	return err
-}
-
-// madeOn is the day of the page: that of SOURCE_DATE_EPOCH, so that the same program makes the
-// same bytes, or today.
-func madeOn(sys *System) string {
-	day := time.Now()
-	if seconds, err := strconv.ParseInt(sys.getenv("SOURCE_DATE_EPOCH"), 10, 64); err == nil {
-		day = time.Unix(seconds, 0)
-	}
-	return day.UTC().Format(time.DateOnly)
-}
-
-// manual is a page in the language of man(7).
-type manual struct{ b strings.Builder }
-
-func (m *manual) line(text string) { m.b.WriteString(text + "\n") }
-
-func (m *manual) section(title string) { m.line(".SH " + title) }
-
-// item adds a name with what is said of it, which is roff already.
-func (m *manual) item(name, about string) {
-	m.line(".TP")
-	m.line(`.B ` + roff(name))
-	m.filled(about)
-}
-
-// command adds a command with its flags.
-func (m *manual) command(leaf *kong.Node) {
-	m.line(".SS " + roff(strings.TrimSuffix(leaf.Summary(), " [flags]")))
-	m.text(leaf.Help)
-	for _, p := range leaf.Positional {
-		m.item(p.Summary(), roff(p.Help))
-	}
-	m.flags(leaf.Flags)
-	for paragraph := range strings.SplitSeq(details()[leaf.Path()], "\n\n") {
-		if paragraph == "" {
-			continue
-		}
-		title, lines, shown := strings.Cut(paragraph, ":\n  ")
-		m.line(".PP")
-		if !shown {
-			m.text(paragraph)
-			continue
-		}
-		m.line(title + ":")
-		m.line(".PP")
-		m.line(".nf")
-		for line := range strings.SplitSeq(lines, "\n") {
-			m.unfilled("    " + strings.TrimPrefix(line, "  "))
-		}
-		m.line(".fi")
-	}
-}
-
-func (m *manual) flags(flags []*kong.Flag) {
-	for _, f := range flags {
-		if f.Hidden || f.Name == "help" {
-			continue
-		}
-		name := "--" + f.Name
-		if f.Short != 0 {
-			name = "-" + string(f.Short) + ", " + name
-		}
-		switch {
-		case f.IsBool():
-		case f.Enum != "":
-			name += " " + strings.Trim(strings.ReplaceAll(f.Enum, ",", "|"), "|")
-		default:
-			name += " " + f.FormatPlaceHolder()
-		}
-		m.item(name, roff(f.Help))
-	}
-}
-
-// markdown adds the paragraphs and tables of a section of a page; examples stay there.
-func (m *manual) markdown(page, title string) {
-	_, text, _ := strings.Cut(page, "\n## "+title+"\n")
-	text, _, _ = strings.Cut(text, "\n## ")
-	for i, paragraph := range strings.Split(strings.TrimSpace(text), "\n\n") {
-		switch {
-		case strings.HasPrefix(paragraph, "|"):
-			for _, row := range strings.Split(paragraph, "\n")[2:] {
-				cells := strings.Split(strings.Trim(row, "| "), " | ")
-				m.item(cells[0], roff(strings.Join(cells[1:], " ")))
-			}
-		case strings.Contains(paragraph, "```"):
-			return // an example, and what belongs to it
-		default:
-			if i > 0 {
-				m.line(".PP")
-			}
-			m.text(paragraph)
-		}
-	}
-}
-
-// text adds a paragraph, in which `words` are bold.
-func (m *manual) text(paragraph string) {
-	var b strings.Builder
-	for i, part := range strings.Split(paragraph, "`") {
-		if i%2 == 0 {
-			b.WriteString(roff(part))
-		} else {
-			b.WriteString(`\fB` + roff(part) + `\fR`)
-		}
-	}
-	m.filled(b.String())
-}
-
-// manWidth is how long lines of the source are at most, in bytes.
-const manWidth = 78
-
-// filled adds roff that is filled into lines when it is shown.
-func (m *manual) filled(text string) {
-	line := ""
-	flush := func() {
-		if line != "" {
-			if line[0] == '.' || line[0] == '\'' {
-				line = `\&` + line
-			}
-			m.line(line)
-		}
-		line = ""
-	}
-	for word := range strings.FieldsSeq(text) {
-		if len(line)+len(word) >= manWidth {
-			flush()
-		}
-		if line != "" {
-			line += " "
-		}
-		line += word
-	}
-	flush()
-}
-
-// unfilled adds a line that stays one, however long it is.
-func (m *manual) unfilled(line string) {
-	text := roff(line)
-	for len(text) > manWidth-1 {
-		at := strings.LastIndexByte(text[:manWidth-1], ' ')
-		if at <= len("    ") {
-			break // one long word
-		}
-		m.line(text[:at+1] + `\`)
-		text = text[at+1:]
-		if strings.HasPrefix(text, ".") || strings.HasPrefix(text, "'") {
-			text = `\&` + text
-		}
-	}
-	m.line(text)
-}
-
-// roff escapes what has a meaning in roff, or another look.
-func roff(text string) string {
-	text = strings.NewReplacer(`\`, `\e`, "-", `\-`, "'", `\(aq`, "`", `\(ga`, "^", `\(ha`, "~", `\(ti`, `"`, `\(dq`).Replace(text)
-	var b strings.Builder
-	for _, r := range text {
-		if r < utf8.RuneSelf {
-			b.WriteRune(r)
-		} else {
-			fmt.Fprintf(&b, `\[u%04X]`, r)
-		}
-	}
-	return b.String()
 }

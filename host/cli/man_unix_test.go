@@ -23,13 +23,13 @@ func TestManualPage(t *testing.T) {
 	t.Setenv("SOURCE_DATE_EPOCH", "1700000000")
 	page := run(t, dir, nil, "man").want(t, 0, "").stdout
 	assert.Equal(t, run(t, dir, nil, "man").stdout, page, "the second one differs")
-	for _, has := range []string{".TH A2E 1 \"2023-11-14\"", ".SS tools call <name> [<values> ...]\n", ".B \\-c, \\-\\-config FILE\n", ".SH EXIT STATUS\n", "\n.B 130\n", ".SS memory add"} {
+	for _, has := range []string{".TH A2E 1 \"2023-11-14\"", ".SS tools call <name> [<values> ...]\n", ".B \\-c, \\-\\-config=FILE\n", ".SH EXIT STATUS\n", "\n.B 130\n", ".SS memory add"} {
 		assert.Contains(t, page, has, "no …")
 	}
 	must.OK(t, os.WriteFile(filepath.Join(dir, "a2e.1"), []byte(page), 0o600))
 	_, err := exec.LookPath("mandoc")
 	must.That(t, err == nil, "there is no mandoc here: `make tools` installs it")
-	said, err := exec.Command("mandoc", "-Tlint", filepath.Join(dir, "a2e.1")).CombinedOutput()
+	said, err := exec.Command("mandoc", "-Tlint", "-Wwarning", filepath.Join(dir, "a2e.1")).CombinedOutput()
 	assert.That(t, err == nil && len(said) == 0, "mandoc: %v: %s", err, said)
 	shown, err := exec.Command("mandoc", "-Tascii", "-Owidth=70", filepath.Join(dir, "a2e.1")).Output()
 	assert.That(t, err == nil && strings.Contains(string(shown), "printf '%s\\n' '{\"type\":\"handshake/req\",\"id\":\"1\",\"agent_caps\":[\"tools\"]}' '{\"type\":\"tool/call/req\""),
