@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/bmatcuk/doublestar/v4"
@@ -284,7 +285,7 @@ func (b *build) checkTools(p config.Plugin, key string, patterns []string) error
 		if doublestar.ValidatePattern(pattern) && !isTool(names, pattern) {
 			err := fmt.Errorf("%.64q matches no built-in tool and none of commands: %s (tools of an MCP server are "+
 				"denied in the entry of the server)", pattern, config.Suggest(pattern, names))
-			return p.Options.Place(config.At(err, key, strconv.Itoa(i)))
+			return p.Options.Place(config.At(err, append(strings.Split(key, "."), strconv.Itoa(i))...))
 		}
 	}
 	return nil
