@@ -78,7 +78,7 @@ func (f *finder) add(l *literal) bool {
 		return false
 	}
 	f.anchor(rarest, anchored{l, at})
-	if other := byte(swapCase(rune(rarest))); l.fold && other != rarest {
+	if other := utf8.AppendRune(nil, swapCase(rune(rarest)))[0]; l.fold && other != rarest {
 		f.anchor(other, anchored{l, at})
 	}
 	return true
