@@ -59,7 +59,7 @@ const (
 	closePatience = 500 * time.Millisecond
 	hungPatience  = 5 * time.Second // also of a machine that has no time for the host
 	warnEvery     = time.Minute
-	keepBuffer    = 1 << 20 // a larger buffer is given back once it was written
+	keepBuffer    = 1 << 20 // a larger buffer is given back once nothing waits
 )
 
 // NewSpool makes a Spool. Its goroutine starts with the first event.
@@ -227,6 +227,9 @@ func (s *Spool) writeAll(w *worker, quit <-chan struct{}, patience time.Duration
 	for {
 		if len(w.rest) == 0 {
 			if w.batch = s.take(w.batch); len(w.batch) == 0 {
+				if cap(w.batch) > keepBuffer {
+					w.batch = nil
+				}
 				return true
 			}
 			w.rest = w.batch
@@ -255,7 +258,7 @@ func (s *Spool) writeAll(w *worker, quit <-chan struct{}, patience time.Duration
 func (s *Spool) take(used []byte) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if used != nil && cap(used) <= keepBuffer {
+	if used != nil && (cap(used) <= keepBuffer || len(s.pending) > 0) {
 		s.spare = used[:0]
 	}
 	s.pending = s.appendLostLocked(s.pending, s.opts.Now())

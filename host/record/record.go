@@ -41,6 +41,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host/redact"
+	"a2e/protocol"
 )
 
 // Dir says which way a line went.
@@ -87,7 +88,8 @@ func ParseHeader(line []byte) (h Header, err error) {
 // Encoder makes entries. It is for one goroutine.
 type Encoder struct {
 	secrets *redact.Set
-	number  int64 // of the last entry
+	number  int64         // of the last entry
+	line    protocol.Line // scans lines
 }
 
 // NewEncoder makes an Encoder that masks what is in secrets, and in the variables of environ.
@@ -121,6 +123,7 @@ func (e *Encoder) Line(dst []byte, at time.Time, dir Dir, src string, line []byt
 	switch {
 	case dir == Err:
 		return append(e.text(e.begin(dst, at, dir), line), "}\n"...)
+	case compact(msg) && e.line.Scan(msg) == nil: // as nearly all are
 	case msg.Format(jsontext.AllowDuplicateNames(true)) == nil:
 	case len(line) > maxText:
 		return e.Long(dst, at, dir, line, int64(len(line)))
@@ -135,6 +138,37 @@ func (e *Encoder) Line(dst []byte, at time.Time, dir Dir, src string, line []byt
 		e.secrets.AddMessage(msg)
 	}
 	return append(append(append(dst, `,"msg":`...), e.secrets.Line(msg)...), "}\n"...)
+}
+
+// compact reports whether a valid JSON text has no spaces between its parts, and texts in their shortest form.
+func compact(text []byte) bool {
+	if bytes.Contains(text, []byte(`\u`)) || bytes.Contains(text, []byte(`\/`)) {
+		return false
+	}
+	for i := 0; i < len(text); i++ {
+		switch {
+		case text[i] <= ' ':
+			return false
+		case text[i] == '"':
+			i += 1 + quoted(text[i+1:])
+		}
+	}
+	return true
+}
+
+// quoted returns the length of a quoted text up to its closing quote.
+func quoted(text []byte) (n int) {
+	for {
+		next := bytes.IndexByte(text[n:], '"')
+		if next < 0 {
+			return len(text)
+		}
+		n += next
+		if before := text[:n]; (n-len(bytes.TrimRight(before, `\`)))%2 == 0 {
+			return n
+		}
+		n++
+	}
 }
 
 // Long appends the entry of a line of size bytes that is too long, of which there is the head.

@@ -19,8 +19,22 @@ import (
 // objects there, the variables and headers that are secret by their name or look, arguments behind such flags as
 // --token, and what is secret in URLs and assignments.
 func (s *Set) AddMessage(line []byte) {
+	if plain(line) {
+		return
+	}
 	dec := jsontext.NewDecoder(bytes.NewReader(line), jsontext.AllowDuplicateNames(true))
 	_ = s.addValue(dec, "", false) // what comes before a fault is taken
+}
+
+// plain reports whether a message has nothing in confidence, as a quick look shows: no name that may speak of a
+// secret, no variables or headers, no URL, and no escape that could hide them.
+func plain(line []byte) bool {
+	if messageParts().in(line) {
+		return false
+	}
+	return !slices.ContainsFunc([]string{kelvin, "://", `\u`, `\/`}, func(sign string) bool {
+		return bytes.Contains(line, []byte(sign))
+	})
 }
 
 // addValue takes the next value, which came under a name. variables says that its members are variables or headers.
@@ -79,7 +93,7 @@ func (s *Set) addObject(dec *jsontext.Decoder, name string, variables bool) erro
 		key := token.String()
 		s.addParts([]byte(key))
 		inner := variables || holdsVariables(key)
-		if kindOf(key) == kindOther && SpeaksOfSecret(name) {
+		if SpeaksOfSecret(name) && kindOf(key) == kindOther {
 			key = name // as in credentials: {main: …}
 		}
 		if err := s.addValue(dec, key, inner); err != nil {
@@ -147,6 +161,14 @@ func (s *Set) addParts(text []byte) {
 			}
 		}
 	}
+	if mayName(text) {
+		s.addNamed(text)
+	}
+	s.addNested(text)
+}
+
+// addNamed takes the values in a text that stand behind a name which speaks of a secret.
+func (s *Set) addNamed(text []byte) {
 	if bytes.IndexByte(text, '=') > 0 {
 		for _, m := range assigned().FindAllSubmatch(text, -1) {
 			if name := string(m[1]); !strings.Contains(name, "://") && SpeaksOfSecret(name) {
@@ -166,7 +188,6 @@ func (s *Set) addParts(text []byte) {
 			s.Add(string(m[1]), string(m[2]))
 		}
 	}
-	s.addNested(text)
 }
 
 // unquoted returns a value without the quotes that a shell takes off.

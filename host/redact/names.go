@@ -1,6 +1,7 @@
 package redact
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -31,7 +32,66 @@ func IsSecret(name, value string) bool {
 
 // SpeaksOfSecret reports whether a name, such as API_KEY, clientSecret or Authorization, is that of a
 // secret. It is the one rule for the names of variables, headers, flags and members of messages.
-func SpeaksOfSecret(name string) bool { return kindOf(name) == kindSecret }
+func SpeaksOfSecret(name string) bool { return mayName([]byte(name)) && kindOf(name) == kindSecret }
+
+// mayName reports whether a text may have a name in it that speaks of a secret: a quick look, as nearly no text does.
+func mayName(text []byte) bool { return nameParts().in(text) || bytes.Contains(text, []byte(kelvin)) }
+
+// kelvin is the only other letter than those of ASCII whose small letter is one of ASCII, k.
+const kelvin = "\u212a"
+
+// parts are words that are looked for all at once, in small letters and capital ones: for each byte, those that have
+// it as their rarest one.
+type parts [256][]part
+
+type part struct {
+	word string
+	at   int // of its rarest byte
+}
+
+// partsOf makes parts of words, each with its rarest byte.
+func partsOf(words map[string]byte) *parts {
+	all := new(parts)
+	for word, rarest := range words {
+		for _, b := range []byte{rarest, rarest - 'a' + 'A'} {
+			all[b] = append(all[b], part{word, strings.IndexByte(word, rarest)})
+		}
+	}
+	return all
+}
+
+// in reports whether a text has one of the parts.
+func (all *parts) in(text []byte) bool {
+	for i, b := range text {
+		for _, p := range all[b] {
+			from := i - p.at
+			if to := from + len(p.word); from >= 0 && to <= len(text) && strings.EqualFold(string(text[from:to]), p.word) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// nameParts has a part of each word that secretWord knows.
+var nameParts = sync.OnceValue(func() *parts { return partsOf(words()) })
+
+func words() map[string]byte {
+	return map[string]byte{
+		"key": 'k', "token": 'k', "cookie": 'k', "pw": 'w', "jwt": 'w', "otp": 'p', "pas": 'p', "secret": 'c',
+		"cred": 'c', "bearer": 'b', "auth": 'u',
+	}
+}
+
+// messageParts are those, and how the names of variables and headers end in a message, also in one within a text.
+var messageParts = sync.OnceValue(func() *parts {
+	all := words()
+	for _, word := range []string{`env"`, `env\`, `env=`, "environ"} {
+		all[word] = 'v'
+	}
+	all["headers"] = 'd'
+	return partsOf(all)
+})
 
 // IsSecretQuery is IsSecret for a parameter of a URL, where a key or a signature is what opens the door.
 func IsSecretQuery(name, value string) bool {

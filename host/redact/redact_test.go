@@ -84,6 +84,26 @@ func TestNames(t *testing.T) {
 	}
 }
 
+// What a message has in confidence is found wherever and however it stands there.
+func TestMessages(t *testing.T) {
+	const secret = "Zk7Q2mXv9Rt4Lp8Wc3Yb"
+	for _, message := range []string{
+		`{"auth_token":"%s"}`, `{"API_KEY":"%s"}`, `{"otp":"%s"}`, `{"cookies":["%s"]}`, `{"creds":{"main":"%s"}}`,
+		`{"api_\u006bey":"%s"}`, "{\"api_\u212aey\":\"%s\"}", `{"env":{"OTHER":"%s"}}`, `{"ENVIRON":{"OTHER":"%s"}}`,
+		`{"Headers":[{"name":"x","value":"%s"}]}`, `{"\u0065nv":{"OTHER":"%s"}}`, `{"cmd":["x","--password","%s"]}`,
+		`{"text":"x --token %s"}`, `{"text":"Password=%s;Port=1"}`, `{"text":"see https://me:%s@example.com/"}`,
+		`{"text":"see https:\/\/me:%s@example.com"}`, `{"text":"{\"env\":{\"OTHER\":\"%s\"}}"}`,
+		`{"text":"{\"jwt\": \"%s\"}"}`, `{"text":"env={\"OTHER\":\"%s\"}"}`, `{"text":"{\"\\u0065nv\":{\"OTHER\":\"%s\"}}"}`,
+	} {
+		s := redact.New(nil)
+		s.AddMessage(fmt.Appendf(nil, message, secret))
+		assert.Equal(t, s.Text("of "+secret), "of "+redact.Text, "the secret of %s became", message)
+	}
+	s := redact.New(nil)
+	s.AddMessage([]byte(`{"type":"env/step/req","text":"` + secret + `","keyboard":"` + secret + `"}`))
+	assert.Equal(t, s.Longest(), 0, "something is looked for")
+}
+
 // What is no secret stays readable: to hide it would spoil every second answer, and what an agent writes back.
 func TestSettingsStay(t *testing.T) {
 	s := redact.New(nil)

@@ -381,7 +381,11 @@ func TestFloodWithoutReader(t *testing.T) {
 	l.opens()
 	l.says(t, `"data":{"code":`)
 	all := l.events(t)
-	next, dropped := 1, 0
+	var output strings.Builder
+	for i := range lines {
+		fmt.Fprintln(&output, i+1)
+	}
+	rest, dropped := output.String(), 0
 	for i, e := range all {
 		switch {
 		case e.Seq != i:
@@ -389,18 +393,15 @@ func TestFloodWithoutReader(t *testing.T) {
 		case e.last():
 		case e.Data.Dropped > 0:
 			dropped += e.Data.Dropped
-			for left := e.Data.Dropped; left > 0; next++ {
-				left -= len(strconv.Itoa(next)) + 1
-			}
-		default:
-			for line := range strings.Lines(e.String()[len("stdout "):]) {
-				must.Equal(t, line, strconv.Itoa(next)+"\n", "event %d has …, should be %d", i, next)
-				next++
-			}
+			rest = rest[e.Data.Dropped:]
+		default: // on a busy machine, also a part of a line
+			text := e.String()[len("stdout "):]
+			must.That(t, strings.HasPrefix(rest, text), "event %d has %.40q, should be %.40q", i, text, rest)
+			rest = rest[len(text):]
 		}
 	}
 	last := all[len(all)-1].String()
-	assert.That(t, next == lines+1 && last == "stdout code 0", "%d lines, then %s", next-1, last)
+	assert.That(t, rest == "" && last == "stdout code 0", "%d bytes are missing before %s", len(rest), last)
 	// Of 469 KB the feed has taken 256 KiB of events, and the backlog kept 20 KiB.
 	assert.That(t, dropped >= 150<<10 && dropped <= 350<<10, "%d bytes were dropped", dropped)
 }
