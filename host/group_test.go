@@ -60,7 +60,7 @@ func (b *box) call(ctx context.Context, req *protocol.ToolCallRequest, _ host.Em
 	case strings.HasPrefix(name, "denied"):
 		return nil, protocol.Errorf(protocol.CodeToolDenied, "%s is not allowed", name)
 	case !slices.ContainsFunc(b.defs, func(d protocol.ToolDefinition) bool { return d.Name == name }):
-		return nil, host.NotOwner(protocol.Errorf(protocol.CodeUnknownTool, "no tool %q", name).With("known", []string{}))
+		return nil, host.NotKnown(protocol.Errorf(protocol.CodeUnknownTool, "no tool %q", name), name, []string{})
 	case strings.HasPrefix(name, "other"):
 		return nil, protocol.Violation(protocol.FieldError{Path: "/arguments/x", Message: "is unknown"})
 	case strings.HasPrefix(name, "broken"):

@@ -115,7 +115,7 @@ type labArgs struct {
 
 func (l *lab) call(ctx context.Context, req *protocol.ToolCallRequest, emit host.Emitter) (*labAnswer, error) {
 	if l.owns != nil && !slices.Contains(l.owns, req.ToolName) {
-		return nil, host.NotOwner(protocol.Errorf(protocol.CodeUnknownTool, "no tool %q", req.ToolName).With("known", l.owns))
+		return nil, host.NotKnown(protocol.Errorf(protocol.CodeUnknownTool, "no tool %q", req.ToolName), req.ToolName, l.owns)
 	}
 	tool, ok := l.tools[req.ToolName]
 	if !ok { // echo, and every other name

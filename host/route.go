@@ -181,17 +181,49 @@ func KnownFields(obj protocol.Object, fields []string) error {
 // notOwner is an error of a plugin that does not own what a request names.
 type notOwner struct {
 	refusal *protocol.Error
-	resp    any // answers in its place; nil where an error does
+	resp    any      // answers in its place; nil where an error does
+	name    string   // that the plugin does not know; "" = the error is of no name
+	known   []string // the names that it knows; nil = it does not say
 }
 
-func (e notOwner) Error() string { return e.refusal.Error() }
-func (e notOwner) Unwrap() error { return e.refusal }
+func (e notOwner) Error() string { return e.Unwrap().Error() }
+func (e notOwner) Unwrap() error { return e.listing(e.known) }
+
+// listing returns the error with the names that there are. It is made only when somebody reads it: to
+// find the names that are alike takes longer than most calls of the plugin that has the name.
+func (e notOwner) listing(known []string) *protocol.Error {
+	if known == nil {
+		return e.refusal
+	}
+	told := *e.refusal
+	told.Detail = maps.Clone(told.Detail)
+	known = append([]string{}, known...)
+	slices.Sort(known)
+	known = slices.Compact(known)
+	told.With("known", known)
+	if len(known) == 0 {
+		return &told
+	}
+	link := "; there are: "
+	if hint := schema.DidYouMean(e.name, known); hint != "" && e.name != "" {
+		told.Message += "; " + hint
+		link = " There are: "
+	}
+	told.Message += link + strings.Join(known[:min(len(known), maxNamed)], ", ")
+	return &told
+}
 
 // NotOwner says, before any side effect, that this plugin does not own the thing
 // that the request names: the next plugin of the capability is asked, and the
-// first one's err is the answer when none owns it. With a []string of names in
-// err.Detail["known"] the answer lists those of all plugins.
+// first one's err is the answer when none owns it.
 func NotOwner(err *protocol.Error) error { return notOwner{refusal: err} }
+
+// NotKnown is NotOwner for a name that this plugin does not know, beside those that it
+// does. The answer lists the names that all plugins know, also as the detail "known", and
+// says which of them name may be a slip of.
+func NotKnown(err *protocol.Error, name string, known []string) error {
+	return notOwner{refusal: err, name: name, known: known}
+}
 
 // IsNotOwner reports whether an error says so.
 func IsNotOwner(err error) bool {
@@ -461,22 +493,11 @@ func mergeRefusals(refusals []notOwner) (any, error) {
 	if resp := refusals[0].resp; resp != nil {
 		return resp, nil
 	}
-	var known []string
+	var known []string // nil = nobody says, or no name helps as a plugin cannot be asked
 	for _, r := range refusals {
-		names, _ := r.refusal.Detail["known"].([]string)
-		known = append(known, names...)
-	}
-	first := *refusals[0].refusal
-	if known != nil && refusals[0].rank() > 0 { // no name helps with a plugin that cannot be asked
-		slices.Sort(known)
-		known = slices.Compact(known)
-		first.Detail = maps.Clone(first.Detail)
-		first.With("known", known)
-		link := "; there are: "
-		if strings.HasSuffix(first.Message, "?") {
-			link = " There are: "
+		if r.known != nil && refusals[0].rank() > 0 {
+			known = append(slices.Grow(known, 1), r.known...) // not nil, also without a name
 		}
-		first.Message += link + strings.Join(known[:min(len(known), maxNamed)], ", ")
 	}
-	return nil, &first
+	return nil, refusals[0].listing(known)
 }

@@ -222,7 +222,7 @@ func DidYouMean(name string, known []string) string {
 	}
 	var near []candidate
 	for _, k := range known {
-		if d := distance(folded(name), folded(k)); d <= max(1, len(k)/3) {
+		if d := distance(folded(name), folded(k)); d <= max(1, len(k)/3) && d < len(k) {
 			near = append(near, candidate{k, d})
 		}
 	}

@@ -17,7 +17,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -252,9 +251,8 @@ func (p *Plugin) owns(name string) error {
 	if name == p.name || name == p.env.Name() {
 		return nil
 	}
-	known := []string{p.env.Name(), p.name}
-	slices.Sort(known)
-	return host.NotOwner(protocol.Errorf(protocol.CodeUnknownEnv, "unknown environment %.64q", name).With("known", slices.Compact(known)))
+	unknown := protocol.Errorf(protocol.CodeUnknownEnv, "unknown environment %.64q", name)
+	return host.NotKnown(unknown, name, []string{p.env.Name(), p.name})
 }
 
 // space returns the environment's actions and states.

@@ -135,7 +135,8 @@ func (p *Plugin) serve(ctx context.Context, c *peer, q *request) (jsontext.Value
 		if q.list && own.Code != protocol.CodeCapabilityMissing {
 			c.log.Warn().Err(err).Str("type", string(q.typ)).Msg("the plugin's child is left out of a list")
 		}
-		return nil, host.NotOwner(own)
+		names, _ := own.Detail["known"].([]string)
+		return nil, host.NotKnown(own, q.about, names)
 	}
 	p.record(ctx, q, body, err, p.env.Now().Sub(start))
 	return body, err
@@ -271,7 +272,7 @@ func (c *peer) refusal(obj protocol.Object) *protocol.Error {
 			continue
 		}
 		e.With(key, names)
-		for _, link := range []string{"; there are: ", " There are: "} { // the host says it for all plugins
+		for _, link := range []string{"; did you mean ", "; there are: "} { // the host says it for all plugins
 			e.Message, _, _ = strings.Cut(e.Message, link)
 		}
 	}

@@ -4,13 +4,11 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"a2e/host"
-	"a2e/host/schema"
 	"a2e/plugins/tools"
 	"a2e/protocol"
 )
@@ -108,9 +106,7 @@ func (p *Plugin) noTool(name string) error {
 			"plugin %q: the child has not listed its tools", p.name))
 	}
 	known := slices.Sorted(maps.Keys(list.defs))
-	hint := strings.TrimSuffix("; "+schema.DidYouMean(name, known), "; ")
-	unknown := protocol.Errorf(protocol.CodeUnknownTool, "unknown tool %.64q%s", name, hint)
-	return host.NotOwner(unknown.With("known", known))
+	return host.NotKnown(protocol.Errorf(protocol.CodeUnknownTool, "unknown tool %.64q", name), name, known)
 }
 
 // fit holds the arguments of a call against what the tool declares. What is no object is the child's to refuse, and

@@ -206,7 +206,9 @@ func (p *Plugin) promptServer(ctx context.Context, name, id string) (*server, er
 			known = append(known, e.key)
 		}
 	}
-	return nil, host.NotOwner(protocol.Errorf(protocol.CodeMCPPromptNotFound, "no MCP server has a prompt %q", protocol.Clip(name, maxQuoted)).With("known", known))
+	asked := protocol.Clip(name, maxQuoted)
+	unknown := protocol.Errorf(protocol.CodeMCPPromptNotFound, "no MCP server has a prompt %q", asked)
+	return nil, host.NotKnown(unknown, name, known)
 }
 
 // get answers mcp/prompt/get/req.

@@ -221,7 +221,8 @@ func (p *Plugin) find(id string) (*server, error) {
 // notFound is the answer to a server that is not here; the router adds the ids that
 // there are.
 func (p *Plugin) notFound(id string) error {
-	return host.NotOwner(protocol.Errorf(protocol.CodeMCPServerNotFound, "no MCP server is called %q", protocol.Clip(id, maxQuoted)).With("known", p.ids()))
+	unknown := protocol.Errorf(protocol.CodeMCPServerNotFound, "no MCP server is called %q", protocol.Clip(id, maxQuoted))
+	return host.NotKnown(unknown, id, p.ids())
 }
 
 // ids names the servers.

@@ -126,11 +126,8 @@ func (g *group) idsLocked() []string {
 }
 
 func unknown(id string, known []string) error {
-	err := protocol.Errorf(protocol.CodeUnknownSubagent, "there is no child agent %.64q; multi_agent/spawn starts one and gives its subagent_id", id)
-	if len(known) > 0 {
-		err.With("known", known)
-	}
-	return host.NotOwner(err)
+	return host.NotKnown(protocol.Errorf(protocol.CodeUnknownSubagent,
+		"there is no child agent %.64q; multi_agent/spawn starts one and gives its subagent_id", id), id, known)
 }
 
 // treeLocked returns a child and all below it, itself first.

@@ -16,7 +16,6 @@ import (
 	"a2e/host"
 	"a2e/host/agent"
 	"a2e/host/private"
-	"a2e/host/schema"
 	"a2e/host/spill"
 	"a2e/plugins/skill/run"
 	"a2e/protocol"
@@ -72,17 +71,15 @@ func (p *Plugin) find(name string) (*skill, error) {
 	if s := repository.byName[name]; s != nil {
 		return s, nil
 	}
-	text := "unknown skill " + quote(name)
-	if hint := schema.DidYouMean(name, repository.names); hint != "" {
-		text += "; " + hint
-	}
+	text, asked := "unknown skill "+quote(name), name
 	for _, f := range repository.all {
 		if (f.name == name || f.folder == name) && len(f.problems) > 0 {
-			text = "skill " + quote(name) + " is broken: " + f.problems[0].in("its SKILL.md")
+			text, asked = "skill "+quote(name)+" is broken: "+f.problems[0].in("its SKILL.md"), ""
 			break
 		}
 	}
-	return nil, host.NotOwner(protocol.Errorf(protocol.CodeUnknownSkill, "%s", text).With("known", append([]string{}, repository.names...)))
+	unknown := protocol.Errorf(protocol.CodeUnknownSkill, "%s", text)
+	return nil, host.NotKnown(unknown, asked, append([]string{}, repository.names...))
 }
 
 // Instructions implements host.Instructor.

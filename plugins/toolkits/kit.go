@@ -401,5 +401,5 @@ func (p *Plugin) unknown(name string) error {
 		known = append(known, k.name)
 	}
 	e := protocol.Violation(protocol.FieldError{Path: "/toolkit_name", Message: "there is no such toolkit"})
-	return host.NotOwner(e.With("known", known))
+	return host.NotKnown(e, name, known)
 }

@@ -14,7 +14,6 @@ import (
 
 	"a2e/host"
 	"a2e/host/sandbox"
-	"a2e/host/schema"
 	"a2e/protocol"
 )
 
@@ -91,12 +90,8 @@ func (s *Set) result(ctx context.Context, t *entry, args protocol.Object, emit h
 // unknown is the answer to a name that this plugin does not have; the router
 // adds the names that there are.
 func (r *registry) unknown(name string) error {
-	hint := schema.DidYouMean(name, r.names)
-	if hint != "" {
-		hint = "; " + hint
-	}
-	return host.NotOwner(protocol.Errorf(protocol.CodeUnknownTool, "unknown tool %q%s", protocol.Clip(name, maxQuoted), hint).
-		With("known", r.names))
+	unknown := protocol.Errorf(protocol.CodeUnknownTool, "unknown tool %q", protocol.Clip(name, maxQuoted))
+	return host.NotKnown(unknown, name, r.names)
 }
 
 // run runs a tool within its own bound of time; the host keeps the request's.

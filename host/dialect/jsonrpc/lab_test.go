@@ -351,7 +351,8 @@ func (k *kit) call(ctx context.Context, req *protocol.ToolCallRequest, emit host
 		<-ctx.Done()
 		return nil, context.Cause(ctx)
 	}
-	return nil, host.NotOwner(protocol.Errorf(protocol.CodeUnknownTool, "unknown tool %q; did you mean \"echo\"?", req.ToolName).With("known", []string{"echo"}))
+	return nil, host.NotKnown(
+		protocol.Errorf(protocol.CodeUnknownTool, "unknown tool %q", req.ToolName), req.ToolName, []string{"echo"})
 }
 
 func (k *kit) Workers() []host.WorkerInfo {

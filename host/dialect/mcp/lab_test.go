@@ -295,7 +295,8 @@ func (l *lab) call(ctx context.Context, req *protocol.ToolCallRequest, emit host
 	tool := l.tools[req.ToolName]
 	l.mu.Unlock()
 	if tool == nil {
-		return nil, host.NotOwner(protocol.Errorf(protocol.CodeUnknownTool, "unknown tool %q", req.ToolName).With("known", []string{"echo"}))
+		return nil, host.NotKnown(
+			protocol.Errorf(protocol.CodeUnknownTool, "unknown tool %q", req.ToolName), req.ToolName, []string{"echo"})
 	}
 	res, err := tool(ctx, l, req.Arguments, emit)
 	if err != nil {
