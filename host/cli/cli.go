@@ -69,11 +69,19 @@ func (s *System) getenv(name string) string {
 
 // globals are the flags of every command.
 type globals struct {
-	Config   string `short:"c" placeholder:"FILE" help:"Config file. Default: $$A2E_CONFIG, ./a2e.yaml once it is trusted (a2e trust), a2e/config.yaml in the user's config folder, or none at all."`
-	LogLevel string `enum:"trace,debug,info,warn,error" default:"warn" help:"What is logged: trace, debug, info, warn or error."`
-	LogFile  string `placeholder:"FILE" help:"Write the log to this file instead of stderr."`
+	Config   string  `short:"c" placeholder:"FILE" help:"Config file. Default: $$A2E_CONFIG, ./a2e.yaml once it is trusted (a2e trust), a2e/config.yaml in the user's config folder, or none at all."`
+	LogLevel *string `enum:"trace,debug,info,warn,error" placeholder:"LEVEL" help:"What is logged: trace, debug, info, warn or error. Default: warn, and nothing by commands that ask a host in this process for one answer."`
+	LogFile  string  `placeholder:"FILE" help:"Write the log to this file instead of stderr."`
 
 	ShowVersion kong.VersionFlag `name:"version" help:"Print the version."`
+}
+
+// logLevel is the level of the log of a host that serves.
+func (g *globals) logLevel() string {
+	if g.LogLevel == nil {
+		return zerolog.LevelWarnValue
+	}
+	return *g.LogLevel
 }
 
 // commands is the command line. The help of each command holds an example.
@@ -158,7 +166,7 @@ func Main(args []string, sys System) (code int) {
 	sys.secrets, sys.screen = redact.New(nil), new(drawing)
 	watchLauncher(&sys)
 	if len(args) == 0 || len(args) == 1 && args[0] == "serve" {
-		cmd.LogLevel = "warn" // how agents spawn it: even the parser of one command would cost them a millisecond
+		// how agents spawn it: even the parser of one command would cost them a millisecond
 		return finish(cmd.Serve.Run(&cmd, &sys), &sys)
 	}
 	if args[0] == completeWord {

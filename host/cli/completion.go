@@ -86,7 +86,6 @@ func complete(parser *kong.Kong, cmd *commands, sys *System, words []string) {
 	}
 	timer := time.AfterFunc(completeWithin, func() { sys.Exit(exitOK) })
 	defer timer.Stop()
-	cmd.LogLevel = "error"
 	if len(words) > 0 {
 		c := &completion{cmd: cmd, sys: &quiet, word: words[len(words)-1]}
 		c.propose(parser, words[:len(words)-1])

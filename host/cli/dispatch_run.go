@@ -160,7 +160,7 @@ func childName(does string, number int) string {
 // argv is the command line of a worker, which does the work of one of the config, or what the
 // command line says.
 func (d *dispatchRun) argv(self string, w *worker.Worker, only string) []string {
-	argv := []string{self, "--log-level", d.cmd.LogLevel}
+	argv := []string{self, "--log-level", d.cmd.logLevel()}
 	if d.cmd.Config != "" {
 		argv = append(argv, "--config="+d.cmd.Config)
 	}

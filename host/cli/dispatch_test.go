@@ -219,7 +219,11 @@ func TestDispatchTimeout(t *testing.T) {
 // like a flag.
 func TestDispatchArgv(t *testing.T) {
 	t.Parallel()
-	d := dispatchRun{dispatchCmd: dispatchCmd{workFlags: workFlags{llmFlags: llmFlags{Model: "-m"}, Contract: true}, Command: []string{"x", "--", "-y"}}, cmd: &commands{globals: globals{LogLevel: "warn", Config: "-c.yaml"}}}
+	work := workFlags{llmFlags: llmFlags{Model: "-m"}, Contract: true}
+	d := dispatchRun{
+		dispatchCmd: dispatchCmd{workFlags: work, Command: []string{"x", "--", "-y"}},
+		cmd:         &commands{globals: globals{Config: "-c.yaml"}},
+	}
 	want := []string{"self", "--log-level", "warn", "--config=-c.yaml", "worker", "--agent-id=-w", "--max-tasks", "2", "--only=-o", "--model=-m", "--", "x", "--", "-y"}
 	assert.Slice(t, d.argv("self", &worker.Worker{Name: "-w", MaxTasks: 2}, "-o"), want)
 }

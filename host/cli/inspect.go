@@ -76,7 +76,7 @@ func (i inspectCmd) Run(cmd *commands, sys *System) error {
 
 // host is this program serving, with the same config.
 func (c *commands) host(sys *System, self string) *exec.Cmd {
-	args := []string{"--log-level", c.LogLevel}
+	args := []string{"--log-level", c.logLevel()}
 	if c.Config != "" {
 		args = append(args, "--config="+c.Config)
 	}

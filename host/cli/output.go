@@ -171,7 +171,7 @@ func (r *logRing) used() bool {
 // and never read it, and past the pipe's 64 KiB a blocking write would freeze
 // the host. close waits a moment for what is still to be written.
 func (c *commands) openLog(sys *System) (log zerolog.Logger, closeLog func(), err error) {
-	level, err := zerolog.ParseLevel(c.LogLevel)
+	level, err := zerolog.ParseLevel(c.logLevel())
 	if err != nil {
 		return zerolog.Nop(), nil, fail(exitUsage, err)
 	}

@@ -2,6 +2,8 @@ package cli_test
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -41,6 +43,25 @@ func TestCall(t *testing.T) {
 	}
 	writeConfig(t, dir, stateConfig+"plugins: [{name: t, type: tools}]\n")
 	run(t, dir, nil, "call", "planning/plan/list").want(t, 3, "no plugin of the config provides planning")
+}
+
+// The host of a command that asks for one answer logs where a flag says so, and else not: the command itself says
+// what concerns its answer.
+func TestLogOfACommand(t *testing.T) {
+	t.Parallel()
+	dir := stateDir(t)
+	writeConfig(t, dir, stateConfig+"mcpServers:\n  gone: {command: no-such-program-a2e}\n")
+	call := []string{"call", "tool/list"} // which waits until the server was tried
+	const says = "no-such-program-a2e"
+	quiet := run(t, dir, nil, call...).want(t, 0, "")
+	assert.That(t, !strings.Contains(quiet.stderr, says), "without a flag: %s", quiet.stderr)
+	run(t, dir, nil, append(call, "--log-level", "warn")...).want(t, 0, says)
+	out := run(t, dir, nil, append(call, "--log-file", "log.txt")...).want(t, 0, "")
+	log := string(must.Get(os.ReadFile(filepath.Join(dir, "log.txt")))(t))
+	logged := !strings.Contains(out.stderr, says) && strings.Contains(log, says)
+	assert.That(t, logged, "the log: %s, stderr: %s", log, out.stderr)
+	out = run(t, dir, nil, append(call, "--log-level", "error")...).want(t, 0, "")
+	assert.That(t, !strings.Contains(out.stderr, says), "at the level error: %s", out.stderr)
 }
 
 // version --json is for programs: the module, the protocol, Go and the machine.

@@ -187,7 +187,16 @@ func (c *commands) askWith(sys *System, agentID string, wanted []protocol.Capabi
 	}
 	cfg.Audit.Enabled = false                      // the person at the keyboard is no agent
 	cfg.AuthToken, cfg.Auth = config.Secret{}, nil // it is any agent's
-	opts := hostOptions(cfg, zerolog.Nop())
+	log := zerolog.Nop()                           // what concerns the answer, the command says itself
+	if c.LogLevel != nil || c.LogFile != "" {
+		opened, closeLog, err := c.openLog(sys)
+		if err != nil {
+			return err
+		}
+		defer closeLog()
+		log = opened
+	}
+	opts := hostOptions(cfg, log)
 	opts.AgentID = cmp.Or(opts.AgentID, agentID)
 	opts.Uncounted = !c.record // what a person tries out is no evidence, unless it shall be
 	within := *sys
