@@ -130,7 +130,7 @@ func (l *llmFlags) check() error {
 		return errors.New("--api-key-env, --tools, --max-turns and --thinking: are for the model of --llm; workers of the config have them there")
 	case l.MaxTurns > agent.MostTurns:
 		return fmt.Errorf("--max-turns %d: should be between 1 and %d", l.MaxTurns, agent.MostTurns)
-	case l.LLM != "" && !strings.HasPrefix(l.LLM, "http://") && !strings.HasPrefix(l.LLM, "https://"):
+	case l.LLM != "" && !isWebURL(l.LLM):
 		return fmt.Errorf("--llm needs http:// or https://, such as http://%.64s/v1", strings.TrimRight(l.LLM, "/"))
 	case l.LLM != "" && l.Model == "":
 		return errors.New("--llm: needs --model MODEL, as the endpoint names it")

@@ -32,13 +32,16 @@ type mcpAddCmd struct {
 	Try     bool     `default:"true" negatable:"" help:"Try the server. On unless --no-try."`
 	Timeout float64  `placeholder:"SECONDS" help:"Seconds to try it. Default: as long as its start may take."`
 	User    bool     `help:"Change the user's own servers, which all folders have unless --config names a config."`
-	Command []string `arg:"" optional:"" passthrough:"partial" help:"What starts the server, behind --."`
+	Command []string `arg:"" optional:"" passthrough:"partial" help:"What starts the server, behind --, or the URL of one that runs."`
 }
 
 // Run adds the server to the file of servers, and tries it out.
 func (a *mcpAddCmd) Run(cmd *commands, sys *System) error {
 	if len(a.Command) > 0 && a.Command[0] == "--" { // kong leaves it in
 		a.Command = a.Command[1:]
+	}
+	if len(a.Command) == 1 && a.URL == "" && isWebURL(a.Command[0]) {
+		a.URL, a.Command = a.Command[0], nil
 	}
 	entry, err := a.entry()
 	if err != nil {
@@ -83,6 +86,11 @@ func (a *mcpAddCmd) Run(cmd *commands, sys *System) error {
 		return nil
 	}
 	return a.try(cfg, sys, raw)
+}
+
+// isWebURL reports whether a word is the address of a server and no program.
+func isWebURL(word string) bool {
+	return strings.HasPrefix(word, "http://") || strings.HasPrefix(word, "https://")
 }
 
 // serverEntry is an MCP server as other clients write it, and what only this one has (read).

@@ -175,6 +175,10 @@ func TestMCPAddAndRemove(t *testing.T) {
 	run(t, dir, nil, "mcp", "add", "--no-try", "a", "--", "npx").want(t, 0, "added: a")
 	must.OK(t, os.Remove(filepath.Join(dir, ".mcp.json")))
 	run(t, dir, nil, "mcp", "add", "--no-try", "gh", "--env", "TOKEN", "--env", "KEY=abc123secret", "--", "gh-mcp").want(t, 0, "the value of KEY is now in that file")
+	run(t, dir, nil, "mcp", "add", "--no-try", "bare", "http://127.0.0.1:1/mcp").want(t, 0, "")
+	servers := string(must.Get(os.ReadFile(filepath.Join(dir, ".mcp.json")))(t))
+	assert.That(t, strings.Contains(servers, `"url": "http://127.0.0.1:1/mcp"`), "a URL became %s", servers)
+	run(t, dir, nil, "mcp", "remove", "bare").want(t, 0, "")
 	run(t, dir, nil, "mcp", "add", "--no-try", "web", "--url", "https://x.example.org/mcp", "--header", "Authorization: Bearer ${T}").want(t, 0, "it was trusted, and stays trusted with this change")
 	text := textOf(t, dir, ".mcp.json")
 	for _, want := range []string{`"TOKEN": "${TOKEN}"`, `"type": "http"`, `"Authorization": "Bearer ${T}"`} {
