@@ -284,7 +284,7 @@ func (t *chat) input(ctx context.Context, text string) (end bool) {
 		err = t.send(ctx, text)
 	}
 	if err != nil {
-		t.screen.line(styleBad, err.Error())
+		t.screen.say(styleBad, err.Error())
 	}
 	if !t.isBusy() {
 		t.screen.prompt(true)

@@ -264,7 +264,7 @@ func (t *chat) diff(ctx context.Context, _ string) error {
 
 // keeping hands the checkpoints of the workspace to do.
 func (t *chat) keeping(ctx context.Context, do func(context.Context, *checkpoint.Keeper) error) error {
-	return keeping(ctx, t.cfg, func(text string) { t.screen.line(styleDim, "warning: "+text) }, do)
+	return keeping(ctx, t.cfg, func(text string) { t.screen.say(styleDim, "warning: "+text) }, do)
 }
 
 // kept reports whether a checkpoint has a file as it is now, so that /undo restores it.

@@ -156,7 +156,7 @@ func (t *chat) messageLocked(text jsontext.Value) {
 			t.screen.piece("message", styleMarkdown, m.Text)
 		}
 	case "system":
-		t.screen.line(styleBad, m.Text)
+		t.screen.say(styleBad, m.Text)
 	}
 }
 
@@ -192,7 +192,7 @@ func (t *chat) completedLocked(e *chatEvent) {
 		t.turn.failed = "the worker did only part of it"
 	}
 	if t.turn.failed != "" {
-		t.screen.line(styleBad, t.turn.failed)
+		t.screen.say(styleBad, t.turn.failed)
 	}
 	text := shortDuration(time.Since(t.turn.begun).Round(100 * time.Millisecond))
 	if e.Tokens > 0 {

@@ -56,7 +56,7 @@ func (t *chat) include(text string) (all string, images []map[string]any, err er
 		}
 		if !isFile(t.place(name)) {
 			if strings.ContainsAny(name, "./") { // else it may be the name of a person
-				t.screen.line(styleDim, word+": there is no such file; it is sent as text")
+				t.screen.say(styleDim, word+": there is no such file; it is sent as text")
 			}
 			continue
 		}

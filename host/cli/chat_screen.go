@@ -375,6 +375,17 @@ func (s *chatScreen) pieceLocked(kind, style, text string) {
 // line writes a line of its own, or several.
 func (s *chatScreen) line(style, text string) { s.piece("", style, text+"\n") }
 
+// say writes sentences, whose lines break between words.
+func (s *chatScreen) say(style, text string) {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		if columns := s.columns(); textWidth(line) > columns {
+			lines[i] = wrap(line, 0, columns)
+		}
+	}
+	s.line(style, strings.Join(lines, "\n"))
+}
+
 // Write implements io.Writer: what it is given are lines.
 func (s *chatScreen) Write(p []byte) (int, error) {
 	s.line("", strings.TrimSuffix(string(p), "\n"))

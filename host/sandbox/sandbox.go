@@ -196,6 +196,20 @@ func (l *Launcher) Command(ctx context.Context, policy Policy) (*Process, error)
 	return p, nil
 }
 
+// Prepare makes in the background what the first command with such a network needs: it takes several times as long to
+// start as a later one. Close waits for it.
+func (l *Launcher) Prepare(network Network) {
+	if l.enter() != nil {
+		return
+	}
+	go func() {
+		defer l.pending.Done()
+		l.starts.RLock()
+		defer l.starts.RUnlock()
+		l.start.prepare(&Policy{Network: network, Home: HomeShared, Limits: Limits{}.or(l.limits)})
+	}()
+}
+
 // enter counts one more tree, unless the Launcher is closed.
 func (l *Launcher) enter() error {
 	l.mu.Lock()

@@ -229,6 +229,13 @@ func (s *starter) start(ctx context.Context, policy *Policy, env []string, stdio
 	return c, nil
 }
 
+// prepare makes a spare launcher for a command with such a policy. Where that fails, the command says why.
+func (s *starter) prepare(policy *Policy) {
+	if frame, err := s.frame(policy); err == nil {
+		s.refill(frame)
+	}
+}
+
 // frame says what surrounds a command: it is the same for most.
 func (s *starter) frame(policy *Policy) (*frame, error) {
 	s.begin()

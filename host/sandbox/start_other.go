@@ -53,6 +53,8 @@ func (s *starter) mechanism() Mechanism {
 
 func (s *starter) close() {}
 
+func (s *starter) prepare(*Policy) {} // nothing is made before a command
+
 // Hidden returns nothing: children see the whole machine here.
 func (l *Launcher) Hidden(*Policy, string) string { return "" }
 

@@ -208,7 +208,7 @@ func (w *Web) tool() Tool {
 // tool is run_command.
 func (c *children) tool() Tool {
 	t := typed[runCommandArgs, commandResult](protocol.ToolDefinition{
-		Name: "run_command", Streaming: true, Tags: []string{"process", "shell"},
+		Name: runCommand, Streaming: true, Tags: []string{"process", "shell"},
 		Description: "Run a program in the workspace and wait for it to end. The first word of command is the bare name of an allowed program, the " +
 			"others are its arguments as they are: there is no shell, so pipes, globs and variables need [\"sh\",\"-c\",\"…\"]. " +
 			"The program gets a clean environment, the workspace, and a home and /tmp of its own, which later calls find again; it has no " +

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"os"
 	"strings"
+	"sync"
+	"time"
 
 	"a2e/host"
 	"a2e/host/redact"
@@ -13,6 +15,9 @@ import (
 	"a2e/host/spill"
 	"a2e/protocol"
 )
+
+// runCommand is the name of the tool that runs programs.
+const runCommand = "run_command"
 
 // runCommandArgs are the arguments of run_command.
 type runCommandArgs struct {
@@ -43,11 +48,39 @@ func (c *children) runCommand(ctx context.Context, a *runCommandArgs, emit host.
 	if a.Stdin != "" {
 		policy.Stdin = strings.NewReader(a.Stdin)
 	}
-	return c.run(ctx, "run_command", policy, a.Cwd, emit)
+	return c.run(ctx, runCommand, policy, a.Cwd, emit)
 }
 
 // maxEventLine is the longest piece of output that one event carries, in bytes.
 const maxEventLine = 64 << 10
+
+// prepareAfter is how long after the first list of tools the first command is prepared: who wants nothing but the
+// list has ended by then, and no model answers sooner.
+const prepareAfter = 50 * time.Millisecond
+
+// expecting returns what the set calls before tools are listed: the first time it prepares, in the background, the
+// start of a command.
+func (p *Plugin) expecting(c *children) func(context.Context, string) error {
+	expect := sync.OnceFunc(func() {
+		p.goes.Go(func() {
+			select {
+			case <-time.After(prepareAfter):
+			case <-p.ctx.Done():
+				return
+			}
+			if launcher, err := c.launcher(); err == nil { // else the command says why
+				launcher.Prepare(c.network)
+			}
+			_, _ = c.allow()
+		})
+	})
+	return func(_ context.Context, tool string) error {
+		if tool == "" {
+			expect()
+		}
+		return nil
+	}
+}
 
 // children starts the programs of run_command and of the command tools.
 type children struct {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -57,6 +58,35 @@ func shellCall(t *testing.T, script string) *protocol.ToolCallRequest {
 	t.Helper()
 	args := must.Get(protocol.ParseObject([]byte(commandArgs(t, map[string]any{"command": []string{"sh", "-c", script}}))))(t)
 	return &protocol.ToolCallRequest{ToolName: "run_command", Arguments: args}
+}
+
+// Who lists the tools finds the start of a command prepared. Who lists none, or may run none, has nothing started.
+func TestCommandIsPrepared(t *testing.T) {
+	linux := runtime.GOOS == "linux" // elsewhere a command needs nothing that could wait for it
+	for _, tc := range []struct {
+		opts  Options
+		lists bool
+		waits bool
+	}{
+		{Options{}, true, linux},
+		{Options{}, false, false},
+		{Options{Deny: []string{"run_*"}}, true, false},
+		{Options{ReadOnly: true}, true, false},
+	} {
+		p, _ := bypassStage(t, tc.opts)
+		launcher := must.Get(p.env.Launcher())(t)
+		if tc.lists {
+			must.Get(p.set.list(t.Context(), &protocol.ToolListRequest{}, silent{}))(t)
+		}
+		if tc.waits {
+			hosttest.Eventually(t, "a launcher that waits for a command", func() bool { return launcher.Mechanism() != "" })
+			assert.Equal(t, launcher.Running(), 0, "commands that run")
+		}
+		must.OK(t, p.Close(t.Context()))
+		must.OK(t, launcher.Close())
+		started := launcher.Mechanism() != ""
+		assert.Equal(t, started, tc.waits, "something was started, options %+v, listed: %t", tc.opts, tc.lists)
+	}
 }
 
 func TestRunCommandEnds(t *testing.T) {

@@ -84,12 +84,17 @@ type Plugin struct {
 	set      *Set
 	launcher atomic.Pointer[sandbox.Launcher] // the plugin's own; nil until the first program, or with Env.Launcher
 	web      *Web
+
+	ctx  context.Context // ends with the plugin
+	stop context.CancelFunc
+	goes sync.WaitGroup // the goroutine of expect
 }
 
 // New makes the plugin called name. The error says which option does not fit.
 func New(name string, opts Options, env host.Env) (*Plugin, error) {
 	env = env.WithDefaults()
 	p := &Plugin{name: name, env: env}
+	p.ctx, p.stop = context.WithCancel(context.Background())
 	p.set = NewSet(SetOptions{
 		Name: name, MaxOutputBytes: cmp.Or(max(opts.MaxOutputBytes, 0), env.MaxOutputBytes),
 		StateDir: env.StateDir, Secrets: env.Secrets, Now: env.Now,
@@ -109,6 +114,9 @@ func New(name string, opts Options, env host.Env) (*Plugin, error) {
 // needs them: their descriptions take longer than the rest of New.
 func (p *Plugin) equip(opts Options) error {
 	builtin, c, err := p.make(opts)
+	if err == nil && refusal(&Tool{Def: protocol.ToolDefinition{Name: runCommand}}, opts) == "" {
+		p.set.await = p.expecting(c)
+	}
 	var all []Tool
 	if err == nil && len(opts.Commands) > 0 {
 		all, err = declared(builtin(), opts.Commands, c)
@@ -192,6 +200,8 @@ func (p *Plugin) Routes() []host.Route { return p.set.Routes() }
 
 // Close implements host.Plugin. The host has ended all calls before.
 func (p *Plugin) Close(context.Context) error {
+	p.stop()
+	p.goes.Wait()
 	var err error
 	if launcher := p.launcher.Load(); launcher != nil {
 		err = launcher.Close()

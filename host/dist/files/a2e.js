@@ -21,11 +21,12 @@ if (process.execve && process.platform !== "win32") {
 // program is killed, which no signal tells. On Windows Node has the system do that.
 const watched = process.platform !== "win32";
 const env = watched ? { ...process.env, A2E_LAUNCHER_FD: "3" } : process.env;
-const host = require("node:child_process").spawn(binary, args, { env, stdio: ["inherit", "inherit", "inherit", ...(watched ? ["pipe"] : [])] });
 for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"]) {
-  // what a terminal sends goes to the host as well
+  // Before the host is there: it may answer, and be told to end, before this program comes to its next line. What a
+  // terminal sends goes to the host as well.
   process.on(signal, () => signal === "SIGINT" && require("node:tty").isatty(0) || host.kill(signal));
 }
+const host = require("node:child_process").spawn(binary, args, { env, stdio: ["inherit", "inherit", "inherit", ...(watched ? ["pipe"] : [])] });
 host.on("error", (err) => {
   console.error(`a2e: ${binary}: ${err.message}`);
   process.exit(1);
