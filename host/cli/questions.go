@@ -27,6 +27,7 @@ type person struct {
 	sys  *System
 	told func(req *protocol.MCPElicitRequest) string // how to answer from elsewhere; "" = that cannot be done
 	out  io.Writer                                   // what the person reads
+	over <-chan struct{}                             // closed once the command is interrupted; nil = it never is
 
 	// prompt asks on a screen; nil = out shows the question, and stdin has the answer.
 	prompt func(ctx context.Context, question string) (line string, ok bool)
@@ -90,10 +91,11 @@ func (p *person) ask(ctx context.Context, format string, args ...any) (line stri
 	select {
 	case line, ok = <-p.lines:
 		return strings.TrimSpace(line), ok
+	case <-p.over: // before the host tells what became of its question
 	case <-ctx.Done():
-		fmt.Fprintln(p.out)
-		return "", false
 	}
+	fmt.Fprintln(p.out)
+	return "", false
 }
 
 func (p *person) read() {

@@ -25,6 +25,8 @@ nodes:
 - {node_id: end, kind: tool, name: echo, input: {text: published}, deps: [go]}
 `
 
+const ctrlC = "\x03"
+
 // typed runs a command on a terminal and types each text once the terminal shows what comes before it.
 func typed(t *testing.T, dir string, args []string, talk ...[2]string) (shown string, code int) {
 	t.Helper()
@@ -40,7 +42,11 @@ func typed(t *testing.T, dir string, args []string, talk ...[2]string) (shown st
 		if len(talk) > 0 {
 			if at := strings.Index(text.String()[from:], talk[0][0]); at >= 0 {
 				from = text.Len()
-				must.Get(io.WriteString(terminal, talk[0][1]+"\n"))(t)
+				keys := talk[0][1]
+				if keys != ctrlC {
+					keys += "\n"
+				}
+				must.Get(io.WriteString(terminal, keys))(t)
 				talk = talk[1:]
 			}
 		}
@@ -74,6 +80,14 @@ func TestChainApprovalOnATerminal(t *testing.T) {
 		shown, code := typed(t, dir, []string{"chain", "run", "deploy.yaml"}, talk...)
 		assert.That(t, code == tc.code && strings.Contains(shown, tc.says), "%q: exit status %d: %q", tc.answers, code, shown)
 	}
+}
+
+// Ctrl-C at the question ends its line, before the command says how the chain ended.
+func TestChainApprovalInterrupted(t *testing.T) {
+	t.Parallel()
+	dir := chainDir(t, map[string]string{"deploy.yaml": approveChain})
+	shown, code := typed(t, dir, []string{"chain", "run", "deploy.yaml"}, [2]string{"Publish? [y/N] ", ctrlC})
+	assert.That(t, code == 130 && strings.Contains(shown, "Publish? [y/N] ^C\r\n"), "exit status %d: %q", code, shown)
 }
 
 // In a pipe the command that approves the chain from elsewhere is said once, and the chain waits.

@@ -214,6 +214,7 @@ func (c *commands) askWith(sys *System, agentID string, wanted []protocol.Capabi
 	if c.person == nil {
 		c.person = newPerson(sys)
 	}
+	c.person.over = ctx.Done()
 	c.person.answers(conn)
 	hello, err := conn.Handshake(ctx, agentID, wanted, "")
 	var refused *client.RefusedError
