@@ -289,6 +289,7 @@ func TestImmediateRequestsGoOnPastOneThat(t *testing.T) {
 			first := p.Go("test/push/req", push("a", 1, fmt.Sprintf(`,"do":%q,"took":5000`, do)))
 			behind := p.Go("test/push/req", push("a", 2, ""))
 			if do == "stubborn" {
+				hosttest.Eventually(t, "the effect of the first", func() bool { return len(all.had("a")) == 1 })
 				p.Send(fmt.Sprintf(`{"type":"cancel","id":"c","req_id":%q}`, first))
 			}
 			p.Answer(behind)
