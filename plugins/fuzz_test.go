@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -286,7 +287,13 @@ func judge(t *testing.T, in, out []byte) {
 		if json.Unmarshal(line, &m) != nil {
 			return // a batch, or one whose answer has no id
 		}
-		for key, is := range map[string]bool{"a2e " + string(m.ID): m.ID.Kind() == '"', "rpc " + string(m.ID): m.ID != nil, "fleet " + m.Task.TaskID: true} {
+		id := string(m.ID)
+		if m.ID.Kind() == '0' { // a number, which A2E answers as a text
+			id = strconv.Quote(id)
+		}
+		for key, is := range map[string]bool{
+			"a2e " + id: strings.HasPrefix(id, `"`), "rpc " + string(m.ID): m.ID != nil, "fleet " + m.Task.TaskID: true,
+		} {
 			if is {
 				sent[key]++
 			}
