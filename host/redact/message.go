@@ -29,12 +29,8 @@ func (s *Set) AddMessage(line []byte) {
 // plain reports whether a message has nothing in confidence, as a quick look shows: no name that may speak of a
 // secret, no variables or headers, no URL, and no escape that could hide them.
 func plain(line []byte) bool {
-	if messageParts().in(line) {
-		return false
-	}
-	return !slices.ContainsFunc([]string{kelvin, "://", `\u`, `\/`}, func(sign string) bool {
-		return bytes.Contains(line, []byte(sign))
-	})
+	return !messageParts().in(line) && !containsAny(line, []string{"://", `\u`, `\/`}) &&
+		!containsAny(line, lettersOfASCII())
 }
 
 // addValue takes the next value, which came under a name. variables says that its members are variables or headers.

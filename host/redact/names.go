@@ -35,10 +35,14 @@ func IsSecret(name, value string) bool {
 func SpeaksOfSecret(name string) bool { return mayName([]byte(name)) && kindOf(name) == kindSecret }
 
 // mayName reports whether a text may have a name in it that speaks of a secret: a quick look, as nearly no text does.
-func mayName(text []byte) bool { return nameParts().in(text) || bytes.Contains(text, []byte(kelvin)) }
+func mayName(text []byte) bool { return nameParts().in(text) || containsAny(text, lettersOfASCII()) }
 
-// kelvin is the only other letter than those of ASCII whose small letter is one of ASCII, k.
-const kelvin = "\u212a"
+// lettersOfASCII are the letters beyond ASCII whose small letter is one of ASCII: the sign of kelvin, and İ.
+func lettersOfASCII() []string { return []string{"\u212a", "\u0130"} }
+
+func containsAny(text []byte, all []string) bool {
+	return slices.ContainsFunc(all, func(one string) bool { return bytes.Contains(text, []byte(one)) })
+}
 
 // parts are words that are looked for all at once, in small letters and capital ones: for each byte, those that have
 // it as their rarest one.
@@ -64,8 +68,8 @@ func partsOf(words map[string]byte) *parts {
 func (all *parts) in(text []byte) bool {
 	for i, b := range text {
 		for _, p := range all[b] {
-			from := i - p.at
-			if to := from + len(p.word); from >= 0 && to <= len(text) && strings.EqualFold(string(text[from:to]), p.word) {
+			from, to := i-p.at, i-p.at+len(p.word)
+			if from >= 0 && to <= len(text) && strings.EqualFold(string(text[from:to]), p.word) {
 				return true
 			}
 		}

@@ -89,11 +89,13 @@ func TestMessages(t *testing.T) {
 	const secret = "Zk7Q2mXv9Rt4Lp8Wc3Yb"
 	for _, message := range []string{
 		`{"auth_token":"%s"}`, `{"API_KEY":"%s"}`, `{"otp":"%s"}`, `{"cookies":["%s"]}`, `{"creds":{"main":"%s"}}`,
-		`{"api_\u006bey":"%s"}`, "{\"api_\u212aey\":\"%s\"}", `{"env":{"OTHER":"%s"}}`, `{"ENVIRON":{"OTHER":"%s"}}`,
+		`{"api_\u006bey":"%s"}`, "{\"api_\u212aey\":\"%s\"}", "{\"COOK\u0130E\":\"%s\"}",
+		"{\"ENV\u0130RON\":{\"OTHER\":\"%s\"}}", `{"env":{"OTHER":"%s"}}`, `{"ENVIRON":{"OTHER":"%s"}}`,
 		`{"Headers":[{"name":"x","value":"%s"}]}`, `{"\u0065nv":{"OTHER":"%s"}}`, `{"cmd":["x","--password","%s"]}`,
 		`{"text":"x --token %s"}`, `{"text":"Password=%s;Port=1"}`, `{"text":"see https://me:%s@example.com/"}`,
 		`{"text":"see https:\/\/me:%s@example.com"}`, `{"text":"{\"env\":{\"OTHER\":\"%s\"}}"}`,
-		`{"text":"{\"jwt\": \"%s\"}"}`, `{"text":"env={\"OTHER\":\"%s\"}"}`, `{"text":"{\"\\u0065nv\":{\"OTHER\":\"%s\"}}"}`,
+		`{"text":"{\"jwt\": \"%s\"}"}`, `{"text":"env={\"OTHER\":\"%s\"}"}`,
+		`{"text":"{\"\\u0065nv\":{\"OTHER\":\"%s\"}}"}`,
 	} {
 		s := redact.New(nil)
 		s.AddMessage(fmt.Appendf(nil, message, secret))
