@@ -13,6 +13,7 @@
 //	loop.go       read: the loop; take: what is done with one line; route: its row in the table
 //	leader.go     who reads: one goroutine at a time, replaced when a request drags on
 //	route.go      the routing table, Route and what a plugin declares with it
+//	refusal.go    what a plugin answers that does not own what a request names
 //	session.go    handshake, the end of a session
 //	dispatch.go   admit, the gate that a request passes once, run, release
 //	order.go      which requests wait for which, by the keys of protocol/order.go

@@ -115,7 +115,8 @@ type labArgs struct {
 
 func (l *lab) call(ctx context.Context, req *protocol.ToolCallRequest, emit host.Emitter) (*labAnswer, error) {
 	if l.owns != nil && !slices.Contains(l.owns, req.ToolName) {
-		return nil, host.NotKnown(protocol.Errorf(protocol.CodeUnknownTool, "no tool %q", req.ToolName), req.ToolName, l.owns)
+		unknown := protocol.Errorf(protocol.CodeUnknownTool, "no tool %q", req.ToolName)
+		return nil, host.NotKnown(unknown, req.ToolName, l.owns)
 	}
 	tool, ok := l.tools[req.ToolName]
 	if !ok { // echo, and every other name

@@ -18,9 +18,6 @@ import (
 	"a2e/protocol"
 )
 
-// maxNamed is how many known names a refusal's text lists; detail has them all.
-const maxNamed = 20
-
 // CatchAll as the type of a route takes every message type that nobody declares.
 const CatchAll protocol.Type = "*"
 
@@ -176,66 +173,6 @@ func KnownFields(obj protocol.Object, fields []string) error {
 		}
 	}
 	return nil
-}
-
-// notOwner is an error of a plugin that does not own what a request names.
-type notOwner struct {
-	refusal *protocol.Error
-	resp    any      // answers in its place; nil where an error does
-	name    string   // that the plugin does not know; "" = the error is of no name
-	known   []string // the names that it knows; nil = it does not say
-}
-
-func (e notOwner) Error() string { return e.Unwrap().Error() }
-func (e notOwner) Unwrap() error { return e.listing(e.known) }
-
-// listing returns the error with the names that there are. It is made only when somebody reads it: to
-// find the names that are alike takes longer than most calls of the plugin that has the name.
-func (e notOwner) listing(known []string) *protocol.Error {
-	if known == nil {
-		return e.refusal
-	}
-	told := *e.refusal
-	told.Detail = maps.Clone(told.Detail)
-	known = append([]string{}, known...)
-	slices.Sort(known)
-	known = slices.Compact(known)
-	told.With("known", known)
-	if len(known) == 0 {
-		return &told
-	}
-	link := "; there are: "
-	if hint := schema.DidYouMean(e.name, known); hint != "" && e.name != "" {
-		told.Message += "; " + hint
-		link = " There are: "
-	}
-	told.Message += link + strings.Join(known[:min(len(known), maxNamed)], ", ")
-	return &told
-}
-
-// NotOwner says, before any side effect, that this plugin does not own the thing
-// that the request names: the next plugin of the capability is asked, and the
-// first one's err is the answer when none owns it.
-func NotOwner(err *protocol.Error) error { return notOwner{refusal: err} }
-
-// NotKnown is NotOwner for a name that this plugin does not know, beside those that it
-// does. The answer lists the names that all plugins know, also as the detail "known", and
-// says which of them name may be a slip of.
-func NotKnown(err *protocol.Error, name string, known []string) error {
-	return notOwner{refusal: err, name: name, known: known}
-}
-
-// IsNotOwner reports whether an error says so.
-func IsNotOwner(err error) bool {
-	var refused notOwner
-	return errors.As(err, &refused)
-}
-
-// NotOwnerBut is NotOwner for a request whose response itself says that it was
-// refused: resp, a pointer to that response, is the answer when no plugin owns
-// the thing.
-func NotOwnerBut(resp any) error {
-	return notOwner{refusal: protocol.Errorf(protocol.CodeRuntimeError, "refused"), resp: resp}
 }
 
 // row is what is known of a message type whichever plugins serve it. All hosts share those of the protocol.
@@ -461,43 +398,4 @@ func (d *destination) serveAll(ctx context.Context, obj protocol.Object, emit Em
 		return mergeRefusals(refusals)
 	}
 	return all, nil
-}
-
-// unwrapNotOwner makes the refusal of a single plugin its answer.
-func unwrapNotOwner(err error) (any, error) {
-	var refused notOwner
-	if errors.As(err, &refused) {
-		return mergeRefusals([]notOwner{refused})
-	}
-	return nil, err
-}
-
-// rank orders refusals by how much they say: a plugin that cannot be asked now may own
-// the thing, and one that does not serve such things at all says nothing of it.
-func (e notOwner) rank() int {
-	switch {
-	case e.refusal.Code == protocol.CodeInvalidMessage: // an unknown type
-		return 3
-	case e.refusal.Code == protocol.CodeCapabilityMissing:
-		return 2
-	case e.resp == nil && e.refusal.Retryable:
-		return 0
-	}
-	return 1
-}
-
-// mergeRefusals returns the first refusal of those that say most, and in it the names that
-// all plugins know.
-func mergeRefusals(refusals []notOwner) (any, error) {
-	slices.SortStableFunc(refusals, func(a, b notOwner) int { return cmp.Compare(a.rank(), b.rank()) })
-	if resp := refusals[0].resp; resp != nil {
-		return resp, nil
-	}
-	var known []string // nil = nobody says, or no name helps as a plugin cannot be asked
-	for _, r := range refusals {
-		if r.known != nil && refusals[0].rank() > 0 {
-			known = append(slices.Grow(known, 1), r.known...) // not nil, also without a name
-		}
-	}
-	return nil, refusals[0].listing(known)
 }

@@ -135,8 +135,7 @@ func (p *Plugin) serve(ctx context.Context, c *peer, q *request) (jsontext.Value
 		if q.list && own.Code != protocol.CodeCapabilityMissing {
 			c.log.Warn().Err(err).Str("type", string(q.typ)).Msg("the plugin's child is left out of a list")
 		}
-		names, _ := own.Detail["known"].([]string)
-		return nil, host.NotKnown(own, q.about, names)
+		return nil, notKnown(own, q.about)
 	}
 	p.record(ctx, q, body, err, p.env.Now().Sub(start))
 	return body, err
@@ -266,15 +265,21 @@ func (c *peer) refusal(obj protocol.Object) *protocol.Error {
 	}
 	e := &protocol.Error{Code: said.Code, Message: said.Message, Retryable: said.Retryable, CapabilityName: said.Capability}
 	for key, val := range said.Detail {
-		names, isNames := protocol.Value(val).Strings()
-		if key != "known" || !isNames {
-			e.With(key, val)
-			continue
-		}
-		e.With(key, names)
-		for _, link := range []string{"; did you mean ", "; there are: "} { // the host says it for all plugins
-			e.Message, _, _ = strings.Cut(e.Message, link)
-		}
+		e.With(key, val)
 	}
 	return e
+}
+
+// notKnown is the refusal of a child for a name that it does not know. The names that it knows are no part of the text
+// any more: the host lists those of all plugins.
+func notKnown(e *protocol.Error, name string) error {
+	val, _ := e.Detail["known"].(jsontext.Value)
+	names, ok := protocol.Value(val).Strings()
+	if !ok {
+		return host.NotOwner(e)
+	}
+	for _, link := range []string{"; did you mean ", "; there are: "} {
+		e.Message, _, _ = strings.Cut(e.Message, link)
+	}
+	return host.NotKnown(e, name, names)
 }

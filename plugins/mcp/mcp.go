@@ -221,8 +221,8 @@ func (p *Plugin) find(id string) (*server, error) {
 // notFound is the answer to a server that is not here; the router adds the ids that
 // there are.
 func (p *Plugin) notFound(id string) error {
-	unknown := protocol.Errorf(protocol.CodeMCPServerNotFound, "no MCP server is called %q", protocol.Clip(id, maxQuoted))
-	return host.NotKnown(unknown, id, p.ids())
+	asked := protocol.Clip(id, maxQuoted)
+	return host.NotKnown(protocol.Errorf(protocol.CodeMCPServerNotFound, "no MCP server is called %q", asked), id, p.ids())
 }
 
 // ids names the servers.
