@@ -14,11 +14,12 @@
 //	        ◄─ wait status ────── the tree is gone; exit
 //
 // The launcher is the same executable under the name LauncherName; main and
-// TestMain call MaybeRunLauncher first. After each start a spare one is made,
+// TestMain call MaybeRunLauncher first. After each start, and by Prepare, a spare one is made,
 // up to where the command must be known, for the next. A launcher is killed by the kernel
 // (PR_SET_PDEATHSIG) when the host dies, and by the end of its control socket.
 //
-//	sandbox.go  policy.go     the Launcher, findings what to start, and its bounds
+//	sandbox.go  policy.go     the Launcher           what to start, and its bounds
+//	findings.go               what a machine offers of the mechanisms, and what a mode insists on
 //	process.go                one command, streams
 //	home.go     env.go        homes, also kept ones  variables, certificates, proxies
 //	allow.go    path.go       which programs         folders of PATH, working directories

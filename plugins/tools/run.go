@@ -6,7 +6,6 @@ import (
 	"errors"
 	"os"
 	"strings"
-	"sync"
 	"time"
 
 	"a2e/host"
@@ -58,28 +57,17 @@ const maxEventLine = 64 << 10
 // list has ended by then, and no model answers sooner.
 const prepareAfter = 50 * time.Millisecond
 
-// expecting returns what the set calls before tools are listed: the first time it prepares, in the background, the
-// start of a command.
-func (p *Plugin) expecting(c *children) func(context.Context, string) error {
-	expect := sync.OnceFunc(func() {
-		p.goes.Go(func() {
-			select {
-			case <-time.After(prepareAfter):
-			case <-p.ctx.Done():
-				return
-			}
-			if launcher, err := c.launcher(); err == nil { // else the command says why
-				launcher.Prepare(c.network)
-			}
-			_, _ = c.allow()
-		})
-	})
-	return func(_ context.Context, tool string) error {
-		if tool == "" {
-			expect()
-		}
-		return nil
+// prepare makes what the first command needs. It takes several times as long to start as a later one.
+func (p *Plugin) prepare(c *children) {
+	select {
+	case <-time.After(prepareAfter):
+	case <-p.ctx.Done():
+		return
 	}
+	if launcher, err := c.launcher(); err == nil { // else the command says why
+		launcher.Prepare(c.network)
+	}
+	_, _ = c.allow()
 }
 
 // children starts the programs of run_command and of the command tools.

@@ -79,7 +79,7 @@ func TestCommandIsPrepared(t *testing.T) {
 			must.Get(p.set.list(t.Context(), &protocol.ToolListRequest{}, silent{}))(t)
 		}
 		if tc.waits {
-			hosttest.Eventually(t, "a launcher that waits for a command", func() bool { return launcher.Mechanism() != "" })
+			hosttest.Eventually(t, "a launcher that waits", func() bool { return launcher.Mechanism() != "" })
 			assert.Equal(t, launcher.Running(), 0, "commands that run")
 		}
 		must.OK(t, p.Close(t.Context()))

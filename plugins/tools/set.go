@@ -110,6 +110,7 @@ type Set struct {
 	unknown   func(tool string) []File // may be nil
 	content   atomic.Pointer[registry] // never nil; see registry
 	late      func()                   // makes the content before its first use; nil = Replace does
+	listed    func()                   // hears of each list of tools; may be nil
 	services  *host.Services           // set by Start
 }
 
@@ -309,6 +310,9 @@ func (s *Set) list(ctx context.Context, req *protocol.ToolListRequest, _ host.Em
 	error) {
 	resp := &protocol.ToolListResponse{Tools: []protocol.ToolDefinition{}}
 	content, _ := s.current(ctx, "")
+	if s.listed != nil {
+		s.listed()
+	}
 	for _, t := range content.listed {
 		if t.wanted(req) {
 			resp.Tools = append(resp.Tools, t.Def)

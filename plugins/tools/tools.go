@@ -87,7 +87,7 @@ type Plugin struct {
 
 	ctx  context.Context // ends with the plugin
 	stop context.CancelFunc
-	goes sync.WaitGroup // the goroutine of expect
+	goes sync.WaitGroup // the goroutine of prepare
 }
 
 // New makes the plugin called name. The error says which option does not fit.
@@ -115,7 +115,7 @@ func New(name string, opts Options, env host.Env) (*Plugin, error) {
 func (p *Plugin) equip(opts Options) error {
 	builtin, c, err := p.make(opts)
 	if err == nil && refusal(&Tool{Def: protocol.ToolDefinition{Name: runCommand}}, opts) == "" {
-		p.set.await = p.expecting(c)
+		p.set.listed = sync.OnceFunc(func() { p.goes.Go(func() { p.prepare(c) }) })
 	}
 	var all []Tool
 	if err == nil && len(opts.Commands) > 0 {
