@@ -140,7 +140,10 @@ func (e *Encoder) Line(dst []byte, at time.Time, dir Dir, src string, line []byt
 	return append(append(append(dst, `,"msg":`...), e.secrets.Line(msg)...), "}\n"...)
 }
 
-// compact reports whether a valid JSON text has no spaces between its parts, and texts in their shortest form.
+// forget lets go of the line that was encoded last, and so of the buffer that it stands in.
+func (e *Encoder) forget() { _ = e.line.Scan([]byte("{}")) }
+
+// compact reports whether a valid JSON text has no spaces between its parts, and no escapes that could be shorter.
 func compact(text []byte) bool {
 	if bytes.Contains(text, []byte(`\u`)) || bytes.Contains(text, []byte(`\/`)) {
 		return false

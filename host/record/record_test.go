@@ -25,7 +25,7 @@ func TestMessagesAreCompact(t *testing.T) {
 	}
 	for _, line := range []string{`{"a":1`, `{"a":1}}`, `{"a":tru}`, `{"a":"b}`, `plain text`} {
 		entry := record.NewEncoder(nil, nil).Line(nil, time.UnixMicro(1_500_000), record.Out, "", []byte(line))
-		quoted := must.Get(jsontext.AppendQuote(nil, line))(t)
-		assert.Equal(t, string(entry), `{"n":1,"ts":1.500000,"dir":"out","text":`+string(quoted)+"}\n", "%s became", line)
+		want := string(must.Get(jsontext.AppendQuote(nil, line))(t))
+		assert.Equal(t, string(entry), `{"n":1,"ts":1.500000,"dir":"out","text":`+want+"}\n", "%s became", line)
 	}
 }

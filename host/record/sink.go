@@ -163,6 +163,7 @@ func (r *Recorder) encode(spooled []byte) {
 
 // write writes the entries of lines of the spool. It waits for nobody.
 func (r *Recorder) write(lines []byte, _ <-chan struct{}, _ time.Duration) (n int, err error) {
+	defer r.enc.forget()
 	for n < len(lines) {
 		for n+r.ahead < len(lines) && len(r.out) < batchBytes {
 			at := n + r.ahead
