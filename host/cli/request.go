@@ -236,7 +236,8 @@ func (c callCmd) Run(cmd *commands, sys *System) error {
 		}
 	}
 	var answer client.Message
-	wait := serverWait{needs: mentions(string(body.Raw()))}
+	needs, whole := serversOf(info.Type, body)
+	wait := serverWait{needs: needs}
 	wanted := []protocol.Capability{info.Capability, protocol.CapMCP}
 	if info.Capability == protocol.CapCore {
 		wanted = append(wanted, protocol.PluginCapabilities()...)
@@ -256,10 +257,24 @@ func (c callCmd) Run(cmd *commands, sys *System) error {
 	default:
 		err = printJSON(sys.Out, jsontext.Value(answer.Raw))
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		err = refusal(answer)
 	}
-	return refusal(answer)
+	if err == nil && whole {
+		err = wait.lacking()
+	}
+	return err
+}
+
+// serversOf says which MCP servers a request needs: those whose tools it mentions, or of a list, which is whole only
+// with them, those that it lists.
+func serversOf(t protocol.Type, body protocol.Object) (needs func(id string) bool, list bool) {
+	lists := []protocol.Type{protocol.TypeToolListReq, protocol.TypeMCPResourceListReq, protocol.TypeMCPPromptListReq}
+	if !slices.Contains(lists, t) {
+		return mentions(string(body.Raw())), false
+	}
+	kind, server := body.Text("filter_kind"), body.Text("server_id")
+	return func(id string) bool { return (kind == "" || kind == "mcp") && (server == "" || id == server) }, true
 }
 
 // isRequest reports whether an agent may send a type and gets an answer.

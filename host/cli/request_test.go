@@ -2,8 +2,6 @@ package cli_test
 
 import (
 	"encoding/json"
-	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -46,22 +44,29 @@ func TestCall(t *testing.T) {
 }
 
 // The host of a command that asks for one answer logs where a flag says so, and else not: the command itself says
-// what concerns its answer.
+// what concerns its answer, such as that a list is not whole.
 func TestLogOfACommand(t *testing.T) {
 	t.Parallel()
 	dir := stateDir(t)
 	writeConfig(t, dir, stateConfig+"mcpServers:\n  gone: {command: no-such-program-a2e}\n")
-	call := []string{"call", "tool/list"} // which waits until the server was tried
-	const says = "no-such-program-a2e"
-	quiet := run(t, dir, nil, call...).want(t, 0, "")
-	assert.That(t, !strings.Contains(quiet.stderr, says), "without a flag: %s", quiet.stderr)
-	run(t, dir, nil, append(call, "--log-level", "warn")...).want(t, 0, says)
-	out := run(t, dir, nil, append(call, "--log-file", "log.txt")...).want(t, 0, "")
-	log := string(must.Get(os.ReadFile(filepath.Join(dir, "log.txt")))(t))
-	logged := !strings.Contains(out.stderr, says) && strings.Contains(log, says)
-	assert.That(t, logged, "the log: %s, stderr: %s", log, out.stderr)
-	out = run(t, dir, nil, append(call, "--log-level", "error")...).want(t, 0, "")
-	assert.That(t, !strings.Contains(out.stderr, says), "at the level error: %s", out.stderr)
+	const lacks, logged = "the MCP server gone is not connected, so its tools and resources are missing", `{"level":"warn"`
+	call := func(fields string, code int, says string, flags ...string) outcome {
+		args := append([]string{"call"}, strings.Fields(fields)...)
+		return run(t, dir, nil, append(args, flags...)...).want(t, code, says)
+	}
+	for _, list := range []string{"tool/list", "mcp/resource/list", "mcp/prompt/list server_id=gone"} {
+		out := call(list, 1, lacks)
+		assert.That(t, out.stdout != "" && !strings.Contains(out.stderr, logged), "%s: %s%s", list, out.stdout, out.stderr)
+	}
+	for _, other := range []string{"tool/list filter_kind=builtin", "planning/plan/list"} {
+		assert.Equal(t, call(other, 0, "").stderr, "", other)
+	}
+	call("tool/list", 1, logged, "--log-level", "warn")
+	out := call("tool/list", 1, lacks, "--log-level", "error")
+	assert.That(t, !strings.Contains(out.stderr, logged), "at the level error: %s", out.stderr)
+	out = call("tool/list", 1, lacks, "--log-file", "log.txt")
+	assert.That(t, !strings.Contains(out.stderr, logged), "with a file: %s", out.stderr)
+	assert.Contains(t, textOf(t, dir, "log.txt"), logged)
 }
 
 // version --json is for programs: the module, the protocol, Go and the machine.
