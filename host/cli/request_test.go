@@ -49,14 +49,16 @@ func TestLogOfACommand(t *testing.T) {
 	t.Parallel()
 	dir := stateDir(t)
 	writeConfig(t, dir, stateConfig+"mcpServers:\n  gone: {command: no-such-program-a2e}\n")
-	const lacks, logged = "the MCP server gone is not connected, so its tools and resources are missing", `{"level":"warn"`
+	const lacks = "the MCP server gone is not connected, so its tools and resources are missing"
+	const logged = `{"level":"warn"`
 	call := func(fields string, code int, says string, flags ...string) outcome {
 		args := append([]string{"call"}, strings.Fields(fields)...)
 		return run(t, dir, nil, append(args, flags...)...).want(t, code, says)
 	}
 	for _, list := range []string{"tool/list", "mcp/resource/list", "mcp/prompt/list server_id=gone"} {
 		out := call(list, 1, lacks)
-		assert.That(t, out.stdout != "" && !strings.Contains(out.stderr, logged), "%s: %s%s", list, out.stdout, out.stderr)
+		quiet := out.stdout != "" && !strings.Contains(out.stderr, logged)
+		assert.That(t, quiet, "%s: %s%s", list, out.stdout, out.stderr)
 	}
 	for _, other := range []string{"tool/list filter_kind=builtin", "planning/plan/list"} {
 		assert.Equal(t, call(other, 0, "").stderr, "", other)

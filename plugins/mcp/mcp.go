@@ -222,7 +222,8 @@ func (p *Plugin) find(id string) (*server, error) {
 // there are.
 func (p *Plugin) notFound(id string) error {
 	asked := protocol.Clip(id, maxQuoted)
-	return host.NotKnown(protocol.Errorf(protocol.CodeMCPServerNotFound, "no MCP server is called %q", asked), id, p.ids())
+	unknown := protocol.Errorf(protocol.CodeMCPServerNotFound, "no MCP server is called %q", asked)
+	return host.NotKnown(unknown, id, p.ids())
 }
 
 // ids names the servers.
