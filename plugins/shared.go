@@ -21,7 +21,6 @@ import (
 	"a2e/host/sandbox"
 	"a2e/host/store"
 	"a2e/host/wall"
-	"a2e/plugins/learning"
 	"a2e/plugins/memory"
 	"a2e/plugins/memory/embed"
 	"a2e/protocol"
@@ -204,16 +203,6 @@ func MemoryEmbedder(cfg *config.Config) (embed.Embedder, error) {
 		return nil, err
 	}
 	return opts.Embedder()
-}
-
-// LearningStats returns what the store knows of the components of a name, or of all for "",
-// as the config's first learning plugin looks at it.
-func LearningStats(ctx context.Context, cfg *config.Config, s store.Store, name string) ([]*learning.Component, error) {
-	opts, err := firstOptions(cfg, protocol.CapLearning, learning.DefaultOptions())
-	if err != nil {
-		return nil, err
-	}
-	return learning.Stats(ctx, s, opts, name)
 }
 
 // firstOptions returns the options of the config's first plugin of a type, or the defaults.

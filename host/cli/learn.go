@@ -38,10 +38,10 @@ type learnStatsCmd struct {
 // Run prints a line for each component.
 func (l learnStatsCmd) Run(cmd *commands, sys *System) error {
 	var all []*learning.Component
-	err := cmd.withState(sys, true, func(ctx context.Context, cfg *config.Config, s store.Store) (err error) {
-		all, err = plugins.LearningStats(ctx, cfg, s, l.Name)
+	err := cmd.withState(sys, true, func(ctx context.Context, _ *config.Config, s store.Store) (err error) {
+		all, err = learning.Stats(ctx, s, l.Name)
 		if err == nil && len(all) == 0 && l.Name != "" {
-			err = noComponent(ctx, cfg, s, l.Name)
+			err = noComponent(ctx, s, l.Name)
 		}
 		return err
 	})
@@ -55,8 +55,8 @@ func (l learnStatsCmd) Run(cmd *commands, sys *System) error {
 }
 
 // noComponent says which components there are.
-func noComponent(ctx context.Context, cfg *config.Config, s store.Store, name string) error {
-	all, err := plugins.LearningStats(ctx, cfg, s, "")
+func noComponent(ctx context.Context, s store.Store, name string) error {
+	all, err := learning.Stats(ctx, s, "")
 	if err != nil {
 		return err
 	}

@@ -88,7 +88,7 @@ func TestLearnFromOneKindOfEvidence(t *testing.T) {
 		for range 3 { // epsilon_greedy explores only, until then
 			c.act(ask)
 		}
-		for _, strategy := range []string{"ppo", "ucb1", "epsilon_greedy", "softmax"} {
+		for _, strategy := range []string{"thompson", "ppo", "ucb1", "epsilon_greedy", "softmax"} {
 			weights := map[any]float64{}
 			updated, _ := ask("learn/adapt/req", fmt.Sprintf(`"strategy":%q`, strategy))["updated"].([]any)
 			for _, r := range updated {

@@ -41,7 +41,8 @@ func (p *Plugin) adapt(ctx context.Context, req *adaptRequest, _ host.Emitter) (
 	if err := p.flush(ctx); err != nil {
 		return nil, p.kept.Noted(ctx, err)
 	}
-	a := &adaption{component: req.ComponentName, strategy: name, share: p.opts.FeedbackShare, view: p.view(), groups: make(map[string]host.Groups)}
+	a := &adaption{component: req.ComponentName, strategy: name, share: p.opts.FeedbackShare, at: p.nowMicros(),
+		groups: make(map[string]host.Groups)}
 	for _, kind := range []string{host.KindTool, host.KindSkill} {
 		a.groups[kind] = p.services.Groups(ctx, kind)
 	}
@@ -75,7 +76,7 @@ type adaption struct {
 	component string // "" = all
 	strategy  protocol.AdaptStrategy
 	share     float64                // of feedback in a reward
-	view      view                   // of the evidence
+	at        int64                  // microseconds since 1970
 	groups    map[string]host.Groups // of tools and skills, by kind
 
 	updated []*Component
@@ -90,7 +91,7 @@ type weigher func(rivals []*Component) bool
 // carryOut reads the records, finds the weights and keeps them, all in one transaction:
 // ppo goes on from the weights there are.
 func (a *adaption) carryOut(tx *store.Tx, find weigher) error {
-	all, err := a.view.components(tx, "")
+	all, err := components(tx, "")
 	if err != nil {
 		return err
 	}
@@ -139,12 +140,14 @@ func (a *adaption) release(tx *store.Tx, c *Component) error {
 	if err := writeWeight(tx, c.Kind, c.Name, nil); err != nil {
 		return err
 	}
-	return addHistory(tx, a.view.at, c.Kind, c.Name, neutralWeight, &arms([]*Component{c}, a.share)[0].Mean, string(a.strategy))
+	return addHistory(tx, a.at, c.Kind, c.Name, neutralWeight, &arms([]*Component{c}, a.share)[0].Mean,
+		string(a.strategy))
 }
 
 // keep writes the weight of a component, and notes it in the history with what it is worth.
 func (a *adaption) keep(tx *store.Tx, c *Component, worth float64) error {
-	if err := writeWeight(tx, c.Kind, c.Name, &weightRow{Weight: c.Weight, Strategy: string(a.strategy), UpdatedAt: a.view.at}); err != nil {
+	if err := writeWeight(tx, c.Kind, c.Name, &weightRow{Weight: c.Weight, Strategy: string(a.strategy),
+		UpdatedAt: a.at}); err != nil {
 		return err
 	}
 	if a.strategy == protocol.StrategyPPO {
@@ -156,7 +159,7 @@ func (a *adaption) keep(tx *store.Tx, c *Component, worth float64) error {
 			return err
 		}
 	}
-	return addHistory(tx, a.view.at, c.Kind, c.Name, c.Weight, &worth, string(a.strategy))
+	return addHistory(tx, a.at, c.Kind, c.Name, c.Weight, &worth, string(a.strategy))
 }
 
 // teams returns the components that compete, and those that compete with nobody. A group
@@ -302,7 +305,7 @@ func (p *Plugin) runCustom(ctx context.Context, a *adaption) (given, error) {
 	var records []map[string]any
 	names := make(map[string]bool)
 	if err := p.kept.Read(ctx, func(tx *store.Tx) error {
-		all, err := a.view.components(tx, "")
+		all, err := components(tx, "")
 		if err != nil {
 			return err
 		}

@@ -33,7 +33,7 @@ func TestAdapt(t *testing.T) {
 			weights, message := s.adapt("", string(strategy))
 			name := string(strategy)
 			if name == "" {
-				name = "ppo"
+				name = "thompson"
 			}
 			assert.That(t, strings.Contains(message, name) && strings.Contains(message, "2 of kind tool") && strings.Contains(message, "1 in no group"), "the message is %q", message)
 			if len(weights) != 4 || weights["rated only"] != 1 || !(weights["good"] > 1 && weights["bad"] < 1) || !near(weights["good"]+weights["bad"], 2) || !near(weights["alone"], 1) {
@@ -131,7 +131,7 @@ func TestPPOStepsOncePerBatch(t *testing.T) {
 	s := newStage(t, newFile(t), DefaultOptions())
 	s.calls("good", 100, 0)
 	s.calls("bad", 0, 100)
-	first, _ := s.adapt("", "")
+	first, _ := s.adapt("", "ppo")
 	w := first["good"]
 	assert.That(t, w > 1.05 && w <= 1.2+1e-9, "the first step went to %v", first)
 	again, message := s.adapt("", "ppo")

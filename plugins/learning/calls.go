@@ -72,7 +72,7 @@ func (p *Plugin) RecordCall(c host.CallRecord) {
 	of := component{c.Kind, c.Component}
 	r.counted.tally(of).add(&c, at)
 	if a := r.arms[of]; a != nil {
-		a.count(&c, at)
+		a.count(&c)
 	}
 	if c.Correlation != "" && len(c.Correlation) <= maxCorrelation {
 		r.counted.correlate(correlated{of, c.Correlation})
@@ -148,12 +148,11 @@ type tally struct {
 	lastCalled       int64 // microseconds since 1970
 	rewards          moments
 	durations        durations
-	aged             aged // the same in the store, by age
 }
 
-// fresh are the sums of calls that do not age yet.
-func (t *tally) fresh() aged {
-	return aged{float64(t.calls), float64(t.successes), float64(t.rewards.n), t.rewards.sum(), t.lastCalled}
+// sums are what the calls count for.
+func (t *tally) sums() sums {
+	return sums{float64(t.calls), float64(t.successes), float64(t.rewards.n), t.rewards.sum()}
 }
 
 func (t *tally) add(c *host.CallRecord, at int64) {
@@ -274,7 +273,7 @@ func (p *Plugin) flushHeld(ctx context.Context) error {
 	}
 	ended := false
 	err := p.env.Store.Write(ctx, func(tx *store.Tx) (err error) {
-		if err = c.write(tx, p.view().rate); err == nil {
+		if err = c.write(tx); err == nil {
 			ended, err = trialsEnd(tx)
 		}
 		return err
@@ -290,7 +289,7 @@ func (p *Plugin) flushHeld(ctx context.Context) error {
 
 // write adds what was counted to what the store has: other hosts count the same
 // components.
-func (c *counted) write(tx *store.Tx, rate float64) error {
+func (c *counted) write(tx *store.Tx) error {
 	for of, t := range c.tallies {
 		number, err := ensureComponent(tx, of)
 		if err != nil {
@@ -301,7 +300,6 @@ func (c *counted) write(tx *store.Tx, rate float64) error {
 			return err
 		}
 		sum.merge(t)
-		sum.aged = sum.aged.plus(t.fresh(), rate)
 		if err := sum.write(tx, number); err != nil {
 			return err
 		}
@@ -328,12 +326,10 @@ func ensureComponent(tx *store.Tx, of component) (number int64, err error) {
 func readTally(tx *store.Tx, number int64) (*tally, error) {
 	t := &tally{}
 	var raw []byte
-	_, err := tx.Get(`SELECT calls, successes, duration, last_called, rewards, reward_mean, reward_m2, reward_min, reward_max, durations,
-		aged_calls, aged_successes, aged_rewards, aged_reward_sum, aged_at FROM learning_components WHERE number =
-			$1`, []any{number},
+	_, err := tx.Get(`SELECT calls, successes, duration, last_called, rewards, reward_mean, reward_m2, reward_min,
+		reward_max, durations FROM learning_components WHERE number = $1`, []any{number},
 		&t.calls, &t.successes, &t.duration, &t.lastCalled, &t.rewards.n, &t.rewards.mean, &t.rewards.m2,
-		&t.rewards.low, &t.rewards.high, &raw,
-		&t.aged.calls, &t.aged.successes, &t.aged.rewards, &t.aged.rewardSum, &t.aged.at)
+		&t.rewards.low, &t.rewards.high, &raw)
 	if err == nil {
 		// Durations that cannot be read count anew: they are worth less than the calls that
 		// wait to be counted.
@@ -345,11 +341,9 @@ func readTally(tx *store.Tx, number int64) (*tally, error) {
 func (t *tally) write(tx *store.Tx, number int64) error {
 	_, err := tx.Exec(`UPDATE learning_components SET calls = $1, successes = $2, duration = $3, last_called = $4,
 		rewards = $5, reward_mean = $6, reward_m2 = $7,
-		reward_min = $8, reward_max = $9, durations = $10, aged_calls = $11, aged_successes = $12, aged_rewards =
-			$13, aged_reward_sum = $14, aged_at = $15 WHERE number = $16`,
+		reward_min = $8, reward_max = $9, durations = $10 WHERE number = $11`,
 		t.calls, t.successes, int64(t.duration), t.lastCalled, t.rewards.n, t.rewards.mean, t.rewards.m2,
-		t.rewards.low, t.rewards.high, t.durations.encode(),
-		t.aged.calls, t.aged.successes, t.aged.rewards, t.aged.rewardSum, t.aged.at, number)
+		t.rewards.low, t.rewards.high, t.durations.encode(), number)
 	return err
 }
 

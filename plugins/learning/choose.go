@@ -28,26 +28,26 @@ const (
 type arm struct {
 	stored  *Component
 	read    time.Time
-	counted aged
+	counted sums
 	pending int // calls under way
 }
 
-// count takes in a call that ended at a time, in microseconds since 1970.
-func (a *arm) count(c *host.CallRecord, at int64) {
-	one := aged{calls: 1, at: at}
+// count takes in a call.
+func (a *arm) count(c *host.CallRecord) {
+	one := sums{calls: 1}
 	if c.Success {
 		one.successes = 1
 	}
 	if c.Reward != nil && math.Abs(*c.Reward) <= maxReward {
 		one.rewards, one.rewardSum = 1, *c.Reward
 	}
-	a.counted = a.counted.plus(one, 0)
+	a.counted = a.counted.plus(one)
 }
 
 // now returns the component as it is known now.
-func (a *arm) now(rate float64) *Component {
+func (a *arm) now() *Component {
 	c := *a.stored
-	c.aged = c.aged.plus(a.counted, rate)
+	c.sums = c.sums.plus(a.counted)
 	return &c
 }
 
@@ -57,12 +57,12 @@ var _ host.Chooser = (*Plugin)(nil)
 // feedback at once: nobody has to ask for learn/adapt in between.
 func (p *Plugin) Choose(ctx context.Context, kind string, names []string) (at int, done func()) {
 	p.refreshArms(ctx, kind, names)
-	r, rate := p.recorder, p.view().rate
+	r := p.recorder
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	rivals := make([]*Component, len(names))
 	for i, name := range names {
-		rivals[i] = r.arm(component{kind, name}).now(rate)
+		rivals[i] = r.arm(component{kind, name}).now()
 	}
 	all := arms(rivals, p.opts.FeedbackShare)
 	for i, name := range names {
@@ -171,9 +171,9 @@ func (p *Plugin) readArms(ctx context.Context, kind string, names []string, step
 		if err != nil {
 			continue
 		}
-		a.stored, a.counted = read[name], aged{}
+		a.stored, a.counted = read[name], sums{}
 		if t := r.counted.tallies[of]; t != nil {
-			a.counted = t.fresh()
+			a.counted = t.sums()
 		}
 	}
 	return err
@@ -191,9 +191,8 @@ func (p *Plugin) storedArms(ctx context.Context, kind string, names []string, st
 		}
 		return read, nil
 	}
-	v := p.view()
 	find := func(tx *store.Tx) error {
-		all, err := v.readGroup(tx, kind, names)
+		all, err := readGroup(tx, kind, names)
 		for _, c := range all {
 			read[c.Name] = c
 		}
@@ -202,9 +201,9 @@ func (p *Plugin) storedArms(ctx context.Context, kind string, names []string, st
 	if !step {
 		return read, p.env.Store.Read(ctx, find)
 	}
-	a := &adaption{strategy: protocol.StrategyPPO, share: p.opts.FeedbackShare, view: v}
+	a := &adaption{strategy: protocol.StrategyPPO, share: p.opts.FeedbackShare, at: p.nowMicros()}
 	err := p.env.Store.Write(ctx, func(tx *store.Tx) error {
-		team, err := v.readGroup(tx, kind, names)
+		team, err := readGroup(tx, kind, names)
 		worth := arms(team, a.share)
 		if err == nil && a.byBandit(p.opts.bandit(a.strategy))(team) {
 			for i, c := range team {
@@ -223,10 +222,10 @@ func (p *Plugin) storedArms(ctx context.Context, kind string, names []string, st
 }
 
 // readGroup returns the components of these names.
-func (v view) readGroup(tx *store.Tx, kind string, names []string) ([]*Component, error) {
+func readGroup(tx *store.Tx, kind string, names []string) ([]*Component, error) {
 	team := make([]*Component, len(names))
 	for i, name := range names {
-		all, err := v.components(tx, name)
+		all, err := components(tx, name)
 		for _, c := range all {
 			if c.Kind == kind {
 				team[i] = c

@@ -28,7 +28,7 @@ import (
 var at = time.Unix(1_800_000_000, 0)
 
 // Whatever experiences come, in whatever order and however often: each experience_id counts
-// once, as it was told last, for what acted in it, and by its age.
+// once, as it was told last, for what acted in it.
 func TestExperiencesAddUp(t *testing.T) {
 	s := stores.Memory(t, Part())
 	defer s.Close()
@@ -36,7 +36,6 @@ func TestExperiencesAddUp(t *testing.T) {
 		must.OK(rt, s.Write(t.Context(), func(tx *store.Tx) error { return Part().Clear(t.Context(), tx) }))
 		opts := DefaultOptions()
 		opts.MaxExperiences = rapid.IntRange(1, 12).Draw(rt, "limit")
-		opts.HalfLife = rapid.SampledFrom([]time.Duration{0, time.Hour}).Draw(rt, "half_life")
 		p := newPlugin(t, s, opts, host.Env{Now: func() time.Time { return at }})
 		kept, order := map[string]protocol.Experience{}, []string{}
 		for range rapid.IntRange(1, 6).Draw(rt, "batches") {
@@ -58,13 +57,13 @@ func TestExperiencesAddUp(t *testing.T) {
 				delete(kept, order[0])
 				order = order[1:]
 			}
-			checkExperiences(rt, s, p.view(), kept)
+			checkExperiences(rt, s, kept)
 		}
 	})
 }
 
 // checkExperiences holds what the store has against the reference.
-func checkExperiences(rt *rapid.T, s store.Store, v view, kept map[string]protocol.Experience) {
+func checkExperiences(rt *rapid.T, s store.Store, kept map[string]protocol.Experience) {
 	want := map[string]*Component{}
 	for _, x := range kept {
 		of := actor(&x)
@@ -76,12 +75,11 @@ func checkExperiences(rt *rapid.T, s store.Store, v view, kept map[string]protoc
 			c = &Component{Kind: of.kind}
 			want[of.name] = c
 		}
-		w := math.Exp(-v.rate * max(float64(v.at)-x.TS*1e6, 0))
-		c.Experiences, c.told, c.toldSum = c.Experiences+1, c.told+w, c.toldSum+w*x.Reward
+		c.Experiences, c.told, c.toldSum = c.Experiences+1, c.told+1, c.toldSum+x.Reward
 		c.scale = scale{min(c.scale.low, x.Reward), max(c.scale.high, x.Reward)}
 	}
 	var all []*Component
-	must.OK(rt, s.Read(rt.Context(), func(tx *store.Tx) (err error) { all, err = v.components(tx, ""); return err }))
+	must.OK(rt, s.Read(rt.Context(), func(tx *store.Tx) (err error) { all, err = components(tx, ""); return err }))
 	if len(all) != len(want) {
 		rt.Fatalf("there are %d components, should be %d", len(all), len(want))
 	}
@@ -93,79 +91,65 @@ func checkExperiences(rt *rapid.T, s store.Store, v view, kept map[string]protoc
 	}
 }
 
-// Hosts on one store whose clocks differ add up the same sums by age, in whatever order
-// their calls come to the store.
-func TestCallsAgeTheSameOnAllHosts(t *testing.T) {
+// Hosts on one store add up the same sums, in whatever order their calls come to the store, and whatever
+// their clocks say.
+func TestCallsOfAllHostsAddUp(t *testing.T) {
 	s := stores.Memory(t, Part())
 	defer s.Close()
 	property.Check(t, func(rt *rapid.T) {
 		must.OK(rt, s.Write(t.Context(), func(tx *store.Tx) error { return Part().Clear(t.Context(), tx) }))
-		opts := DefaultOptions()
-		opts.HalfLife = rapid.SampledFrom([]time.Duration{0, time.Hour}).Draw(rt, "half_life")
 		var hosts [2]*Plugin
 		for i, ahead := range []time.Duration{0, 20 * time.Minute} {
-			hosts[i] = newPlugin(t, s, opts, host.Env{Now: func() time.Time { return at.Add(ahead) }})
+			hosts[i] = newPlugin(t, s, DefaultOptions(), host.Env{Now: func() time.Time { return at.Add(ahead) }})
 		}
-		v := hosts[0].view()
-		var want aged
+		var want sums
 		for range rapid.IntRange(1, 10).Draw(rt, "calls") {
 			ended := at.Add(-time.Duration(rapid.IntRange(-30, 600).Draw(rt, "minutes")) * time.Minute)
 			ok, reward := rapid.Bool().Draw(rt, "ok"), rapid.Float64Range(-5, 5).Draw(rt, "reward")
 			p := rapid.SampledFrom(hosts[:]).Draw(rt, "host")
 			p.RecordCall(host.CallRecord{Kind: host.KindEnv, Component: "x", Success: ok, Ended: ended, Reward: &reward})
 			must.OK(rt, p.flush(t.Context()))
-			want.at = max(want.at, ended.UnixMicro())
-			w := math.Exp(-v.rate * float64(v.at-ended.UnixMicro())) // also where it is ahead: relative to others
-			want.calls, want.rewards, want.rewardSum = want.calls+w, want.rewards+w, want.rewardSum+w*reward
+			one := sums{calls: 1, rewards: 1, rewardSum: reward}
 			if ok {
-				want.successes += w
+				one.successes = 1
 			}
-		}
-		if ahead := want.at - v.at; ahead > 0 { // as of the newest call
-			w := math.Exp(-v.rate * float64(ahead))
-			want = aged{want.calls * w, want.successes * w, want.rewards * w, want.rewardSum * w, want.at}
+			want = want.plus(one)
 		}
 		var all []*Component
-		must.OK(rt, s.Read(t.Context(), func(tx *store.Tx) (err error) { all, err = v.components(tx, "x"); return err }))
-		got := all[0].aged
-		if !near(got.calls, want.calls) || !near(got.successes, want.successes) || !near(got.rewards, want.rewards) || math.Abs(got.rewardSum-want.rewardSum) > 1e-9 {
+		must.OK(rt, s.Read(t.Context(), func(tx *store.Tx) (err error) { all, err = components(tx, "x"); return err }))
+		got := all[0].sums
+		if math.Abs(got.rewardSum-want.rewardSum) > 1e-9 {
+			rt.Fatalf("there are %+v, should be %+v", got, want)
+		}
+		if got.rewardSum = want.rewardSum; got != want {
 			rt.Fatalf("there are %+v, should be %+v", got, want)
 		}
 	})
 }
 
-// With a half-life what was said and done long ago gives way to what is so now; without one
-// it does not.
-func TestHalfLife(t *testing.T) {
-	for halfLife, better := range map[time.Duration]string{0: "old", time.Hour: "new"} {
-		opts := DefaultOptions()
-		opts.HalfLife = halfLife
-		now := at
-		s := stageWith(t, newFile(t), opts, host.Env{Now: func() time.Time { return now }})
-		past := func(name string, good bool, times int) {
-			for range times {
-				s.plugin.RecordCall(host.CallRecord{Kind: host.KindWorker, Component: name, Success: good, Ended: now})
-			}
-			score := map[bool]float64{true: 1, false: -1}[good]
-			s.rate(turn("", name, score, 1, ""))
-			s.ask(protocol.TypeLearnExperienceReq, fmt.Sprintf(`{"experiences":[{"action":{"worker":%q},"reward":%g}]}`, name, score), &struct{}{})
+// What was said and done long ago counts as what is new does, and so does what is all but nothing.
+func TestOldAndFaintEvidence(t *testing.T) {
+	now := at
+	s := stageWith(t, newFile(t), DefaultOptions(), host.Env{Now: func() time.Time { return now }})
+	past := func(name string, good bool, times int) {
+		for range times {
+			s.plugin.RecordCall(host.CallRecord{Kind: host.KindWorker, Component: name, Success: good, Ended: now})
 		}
-		past("old", true, 50)
-		past("new", false, 40)
-		now = now.Add(10 * time.Hour)
-		past("old", false, 9)
-		past("new", true, 9)
-		weights, _ := s.adapt("", "softmax")
-		assert.That(t, weights[better] > 1, "with a half-life of %s: %v", halfLife, weights)
-		if r := s.one("new"); r.Calls != 49 || r.Feedbacks != 2 || (r.Score > 0.9) != (halfLife > 0) {
-			t.Errorf("with a half-life of %s the record is %+v", halfLife, r)
-		}
-		s.rate(turn("", "new", 5e-324, 1e-300, "")) // products of these come to 0
-		s.ask(protocol.TypeLearnExperienceReq, `{"experiences":[{"action":{"worker":"new"},"reward":-5e-324}]}`, &struct{}{})
-		now = now.Add(20 * 365 * 24 * time.Hour)
-		if r := s.one("new"); r.Feedbacks != 3 {
-			t.Errorf("with a half-life of %s and faint numbers the record is %+v", halfLife, r)
-		}
+		score := map[bool]float64{true: 1, false: -1}[good]
+		s.rate(turn("", name, score, 1, ""))
+		s.ask(protocol.TypeLearnExperienceReq, fmt.Sprintf(`{"experiences":[{"action":{"worker":%q},"reward":%g}]}`, name, score), &struct{}{})
+	}
+	past("old", true, 50)
+	past("new", false, 40)
+	now = now.Add(20 * 365 * 24 * time.Hour)
+	past("old", false, 9)
+	past("new", true, 9)
+	weights, _ := s.adapt("", "softmax")
+	assert.That(t, weights["old"] > 1, "the weights are %v", weights)
+	s.rate(turn("", "new", 5e-324, 1e-300, "")) // products of these come to 0
+	s.ask(protocol.TypeLearnExperienceReq, `{"experiences":[{"action":{"worker":"new"},"reward":-5e-324}]}`, &struct{}{})
+	if r := s.one("new"); r.Calls != 49 || r.Feedbacks != 3 || math.Abs(r.Score) > 1e-9 {
+		t.Errorf("the record is %+v", r)
 	}
 }
 
@@ -189,11 +173,10 @@ func TestEvidenceOfOlderBuilds(t *testing.T) {
 		return nil
 	}), s.Close())
 	opts := DefaultOptions()
-	opts.HalfLife = 1000 * time.Hour
 	check := func(s *stage) {
 		t.Helper()
 		must.OK(t, s.store.Read(t.Context(), func(tx *store.Tx) error {
-			all, err := newView(at, opts.HalfLife).components(tx, "")
+			all, err := components(tx, "")
 			if len(all) != 2 {
 				return fmt.Errorf("there are %d, %w", len(all), err)
 			}
@@ -201,7 +184,7 @@ func TestEvidenceOfOlderBuilds(t *testing.T) {
 			if grid.calls != 4 || grid.rewards != 4 || grid.rewardSum != 2 || grid.scale != (scale{-0.5, 1.5}) || !near(grid.Score, 0.5) || !near(grid.ScoreWeight, 1) {
 				t.Errorf("of the one there is %+v", grid)
 			}
-			assert.That(t, maze.calls > 0 && maze.calls < 1e-7 && maze.Experiences == 1 && maze.ExperienceMean == 2 && maze.scale.high == 2, "of the other there is %+v", maze)
+			assert.That(t, maze.calls == 4 && maze.Experiences == 1 && maze.ExperienceMean == 2 && maze.scale.high == 2, "of the other there is %+v", maze)
 			return err
 		}))
 	}
@@ -220,9 +203,18 @@ func TestEvidenceOfOlderBuilds(t *testing.T) {
 	again := newStage(t, newFile(t), opts)
 	must.Get(again.store.Import(t.Context(), strings.NewReader(export.String()), store.Replace))(t)
 	check(again)
-	wrong := strings.Replace(export.String(), `"aged_calls":4`, `"aged_calls":5`, 1)
-	if _, err := again.store.Import(t.Context(), strings.NewReader(wrong), store.Merge); err == nil || !strings.Contains(err.Error(), "by age") {
-		t.Errorf("more calls by age than calls: %v", err)
+	component := `{"kind":"learning.component","record":{"kind":"env","component":"grid","calls":4,"successes":4,"duration_ns":0,` +
+		`"last_called":1800000000,"rewards":4,"reward_mean":0.5,"reward_m2":1,"durations":"","reward_min":%s,"reward_max":1.5,` +
+		`"aged_calls":0.1,"aged_successes":0.1,"aged_rewards":0.1,"aged_reward_sum":0.05,"aged_at":1800000000}}`
+	take := func(least string) error {
+		export := `{"a2e_state":1,"parts":["learning"]}` + "\n" + fmt.Sprintf(component, least) + "\n"
+		_, err := again.store.Import(t.Context(), strings.NewReader(export), store.Merge)
+		return err
+	}
+	must.OK(t, take("-0.5")) // of a build with a half-life, which counts no more
+	check(again)
+	if err := take("2"); err == nil || !strings.Contains(err.Error(), "bounds of the rewards") {
+		t.Errorf("a smallest reward above the greatest: %v", err)
 	}
 }
 

@@ -28,10 +28,10 @@ var tables embed.FS
 func Part() store.Part {
 	records := store.Kinds{
 		store.RecordsOf("learning.component", "SELECT kind, name, calls, successes, duration, last_called, rewards, reward_mean, reward_m2, durations, "+
-			"reward_min, reward_max, aged_calls, aged_successes, aged_rewards, aged_reward_sum, aged_at FROM learning_components ORDER BY number",
+			"reward_min, reward_max FROM learning_components ORDER BY number",
 			func(r *componentRecord) []any {
 				return []any{&r.Kind, &r.Component, &r.Calls, &r.Successes, &r.DurationNS, &r.LastCalled, &r.Rewards, &r.RewardMean, &r.RewardM2, &r.Durations,
-					&r.RewardMin, &r.RewardMax, &r.AgedCalls, &r.AgedSuccesses, &r.AgedRewards, &r.AgedRewardSum, &r.AgedAt}
+					&r.RewardMin, &r.RewardMax}
 			}, (*componentRecord).take),
 		store.RecordsOf("learning.feedback", selectFeedback, func(r *feedbackRecord) []any {
 			return []any{&r.Kind, &r.Component, (*[]byte)(&r.Feedback)}
@@ -91,31 +91,26 @@ type componentRecord struct {
 	RewardM2   float64      `json:"reward_m2"`
 	Durations  []byte       `json:"durations"` // see durations
 
-	// These are not in exports of older builds.
-	RewardMin     float64      `json:"reward_min"`
-	RewardMax     float64      `json:"reward_max"`
-	AgedCalls     float64      `json:"aged_calls"` // sums as of aged_at, each call weighted by its age
-	AgedSuccesses float64      `json:"aged_successes"`
-	AgedRewards   float64      `json:"aged_rewards"`
-	AgedRewardSum float64      `json:"aged_reward_sum"`
-	AgedAt        store.Micros `json:"aged_at"`
+	RewardMin float64 `json:"reward_min"` // not in the first exports
+	RewardMax float64 `json:"reward_max"`
+	halfLife
 }
 
-// complete puts in what older builds did not export, as the migration does.
+// halfLife is what exports had while evidence could count less with age. It counts for nothing.
+type halfLife struct {
+	AgedCalls     float64 `json:"aged_calls,omitzero"`
+	AgedSuccesses float64 `json:"aged_successes,omitzero"`
+	AgedRewards   float64 `json:"aged_rewards,omitzero"`
+	AgedRewardSum float64 `json:"aged_reward_sum,omitzero"`
+	AgedAt        float64 `json:"aged_at,omitzero"`
+}
+
+// complete estimates the bounds of rewards where an export has none, as the migration does.
 func (r *componentRecord) complete() {
-	if r.AgedAt == 0 {
+	if r.RewardMin == 0 && r.RewardMax == 0 {
 		spread := 2 * math.Sqrt(r.RewardM2/float64(max(r.Rewards, 1)))
 		r.RewardMin, r.RewardMax = max(r.RewardMean-spread, -maxReward), min(r.RewardMean+spread, maxReward)
-		r.AgedCalls, r.AgedSuccesses, r.AgedAt = float64(r.Calls), float64(r.Successes), r.LastCalled
-		r.AgedRewards, r.AgedRewardSum = float64(r.Rewards), float64(r.Rewards)*r.RewardMean
 	}
-}
-
-// fits reports whether the sums by age are some that calls may have.
-func (r *componentRecord) fits() bool {
-	within := func(low, x, high float64) bool { return low <= x && x <= high }
-	return within(0, r.AgedCalls, float64(r.Calls)) && within(0, r.AgedSuccesses, r.AgedCalls) && within(0, r.AgedRewards, r.AgedCalls) &&
-		within(-maxReward, r.RewardMin, r.RewardMax) && r.RewardMax <= maxReward && math.Abs(r.AgedRewardSum) <= maxReward*max(r.AgedRewards, 1)
 }
 
 func (r *componentRecord) take(tx *store.Tx) error {
@@ -128,16 +123,15 @@ func (r *componentRecord) take(tx *store.Tx) error {
 	case !(r.RewardM2 >= 0 && math.Abs(r.RewardMean) <= maxReward):
 		return fmt.Errorf("the rewards of %.100q do not fit together", r.Component)
 	}
-	if r.complete(); !r.fits() {
-		return fmt.Errorf("the sums by age of %.100q do not fit together", r.Component)
+	if r.complete(); !(-maxReward <= r.RewardMin && r.RewardMin <= r.RewardMax && r.RewardMax <= maxReward) {
+		return fmt.Errorf("the bounds of the rewards of %.100q do not fit together", r.Component)
 	}
 	number, err := takeComponent(tx, r.Kind, r.Component)
 	if err != nil {
 		return err
 	}
 	t := tally{r.Calls, r.Successes, time.Duration(r.DurationNS), int64(r.LastCalled),
-		moments{r.Rewards, r.RewardMean, r.RewardM2, r.RewardMin, r.RewardMax}, counted,
-		aged{r.AgedCalls, r.AgedSuccesses, r.AgedRewards, r.AgedRewardSum, int64(r.AgedAt)}}
+		moments{r.Rewards, r.RewardMean, r.RewardM2, r.RewardMin, r.RewardMax}, counted}
 	return t.write(tx, number)
 }
 

@@ -44,7 +44,7 @@ func (p *Plugin) feedback(ctx context.Context, req *protocol.LearnFeedbackReques
 		return nil, err
 	}
 	err = p.kept.Write(ctx, func(tx *store.Tx) (err error) {
-		resp.NewScore, err = about.take(tx, rows, int64(p.opts.MaxFeedback), p.view())
+		resp.NewScore, err = about.take(tx, rows, int64(p.opts.MaxFeedback))
 		return err
 	})
 	p.forgetArms()
@@ -160,7 +160,7 @@ type rating struct {
 
 // take keeps a batch and gives the score of the last component in it, nil where there is
 // none, or where all of its feedback has a confidence of 0.
-func (r *resolver) take(tx *store.Tx, rows []*rated, maxRows int64, v view) (score *float64, err error) {
+func (r *resolver) take(tx *store.Tx, rows []*rated, maxRows int64) (score *float64, err error) {
 	wanted := make(map[string]bool)
 	for _, one := range rows {
 		if one.CorrelationID != "" {
@@ -188,7 +188,7 @@ func (r *resolver) take(tx *store.Tx, rows []*rated, maxRows int64, v view) (sco
 	if err := trim(tx, "learning_feedback", "component, score, confidence", totalFeedback, added, maxRows); err != nil || last == nil {
 		return nil, err
 	}
-	all, err := v.read(tx, "c.number", []any{*last})
+	all, err := read(tx, "c.number", []any{*last})
 	if err != nil || len(all) == 0 || all[0].ScoreWeight == 0 {
 		return nil, err
 	}
@@ -215,7 +215,7 @@ func (r *rated) put(tx *store.Tx, find func(old rating, oldRecord []byte) (*int6
 	if _, err := tx.Exec(`INSERT INTO learning_feedback (id, component, score, confidence, at, size, record) VALUES
 		($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (id) DO UPDATE SET
 		component = excluded.component, score = excluded.score, confidence = excluded.confidence, at = excluded.at, size = excluded.size, record = excluded.record`,
-		r.FeedbackID, now.component, faint(r.Score), faint(r.Confidence), int64(r.TS*1e6), size, string(r.record)); err != nil {
+		r.FeedbackID, now.component, r.Score, r.Confidence, int64(r.TS*1e6), size, string(r.record)); err != nil {
 		return added, err
 	}
 	if err := now.count(tx, 1); err != nil || !there {
@@ -383,8 +383,8 @@ func (r *resolver) tell(tx *store.Tx, x *protocol.Experience, number int64, agai
 		}
 	}
 	if about != nil {
-		if _, err := tx.Exec("INSERT INTO learning_told (number, component, reward, at) VALUES ($1, $2, $3, $4)",
-			number, *about, faint(x.Reward), int64(x.TS*1e6)); err != nil {
+		if _, err := tx.Exec("INSERT INTO learning_told (number, component, reward) VALUES ($1, $2, $3)",
+			number, *about, x.Reward); err != nil {
 			return err
 		}
 	}

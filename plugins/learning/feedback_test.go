@@ -175,7 +175,7 @@ type counts struct {
 
 // Whatever batches come, in whatever order and however often: each feedback_id counts
 // once, as it was said last, and a component's score is the mean of those that are kept,
-// weighted by confidence and age.
+// weighted by confidence.
 func TestScoresAreWeightedMeans(t *testing.T) {
 	s := stores.Memory(t, Part())
 	defer s.Close()
@@ -184,7 +184,6 @@ func TestScoresAreWeightedMeans(t *testing.T) {
 		limit := rapid.IntRange(1, 12).Draw(rt, "limit")
 		opts := DefaultOptions()
 		opts.MaxFeedback = limit
-		opts.HalfLife = rapid.SampledFrom([]time.Duration{0, time.Hour}).Draw(rt, "half_life")
 		now := time.Unix(1_800_000_000, 0)
 		p := newPlugin(t, s, opts, host.Env{Now: func() time.Time { return now }})
 		kept, order := map[string]counts{}, []string{}
@@ -206,10 +205,7 @@ func TestScoresAreWeightedMeans(t *testing.T) {
 				if _, there := kept[f.FeedbackID]; !there {
 					order = append(order, f.FeedbackID)
 				}
-				if opts.HalfLife == 0 {
-					age = 0
-				}
-				kept[f.FeedbackID] = counts{about, f.Score, f.Confidence * math.Exp2(-max(age, 0))}
+				kept[f.FeedbackID] = counts{about, f.Score, f.Confidence}
 				if !slices.Contains(distinct, f.FeedbackID) {
 					distinct = append(distinct, f.FeedbackID)
 				}
@@ -226,15 +222,15 @@ func TestScoresAreWeightedMeans(t *testing.T) {
 			if err != nil || resp.Recorded != len(distinct) {
 				rt.Fatalf("%+v, %v", resp, err)
 			}
-			checkScores(rt, s, p.view(), kept, last, resp.NewScore)
+			checkScores(rt, s, kept, last, resp.NewScore)
 		}
 	})
 }
 
 // checkScores holds what the store has against the reference.
-func checkScores(rt *rapid.T, s store.Store, v view, kept map[string]counts, last string, score *float64) {
+func checkScores(rt *rapid.T, s store.Store, kept map[string]counts, last string, score *float64) {
 	var all []*Component
-	must.OK(rt, s.Read(rt.Context(), func(tx *store.Tx) (err error) { all, err = v.components(tx, ""); return err }))
+	must.OK(rt, s.Read(rt.Context(), func(tx *store.Tx) (err error) { all, err = components(tx, ""); return err }))
 	got := map[string]*Component{}
 	for _, c := range all {
 		got[c.Name] = c

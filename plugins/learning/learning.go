@@ -6,7 +6,7 @@
 //	             store                               choose.go   one of several tools for a call
 //	feedback.go  learn/feedback, learn/experience    weights.go  weights for other plugins
 //	about.go     whom these are about                refine.go   proposals to change things, and refine_*
-//	evidence.go  what speaks for a component, by age  durations.go  how long calls take
+//	evidence.go  what speaks for a component          durations.go  how long calls take
 //	export.go    export and import
 //
 // Package bandit has the strategies.
@@ -100,12 +100,11 @@ func newID() string {
 
 // Options are the plugin's options in the config.
 type Options struct {
-	Strategy       string               `yaml:"strategy" enum:"ppo,ucb1,epsilon_greedy,softmax,thompson,custom" doc:"How one of several tools that serve the same purpose is chosen, and how learn/adapt finds weights where the request does not say: ppo (the default), ucb1, epsilon_greedy, softmax, thompson or custom."`
+	Strategy       string               `yaml:"strategy" enum:"thompson,ucb1,epsilon_greedy,softmax,ppo,custom" doc:"How one of several tools that serve the same purpose is chosen, and how learn/adapt finds weights where the request does not say: thompson (the default), ucb1, epsilon_greedy, softmax, ppo or custom."`
 	TrustAgentEnv  bool                 `yaml:"trust_agent_env" doc:"Keep the source env of feedback from agents. Without it only the host itself speaks for environments, and such feedback counts as the agent's own (self)."`
 	FeedbackShare  float64              `yaml:"feedback_share" min:"0" max:"1" doc:"How much of a component's reward its feedback makes, once there is plenty; the rest is what came of its calls and experiences."`
 	MaxFeedback    int                  `yaml:"max_feedback" min:"1" doc:"How many feedbacks are kept; the oldest are deleted, and no longer count."`
 	MaxExperiences int                  `yaml:"max_experiences" min:"1" doc:"How many experiences are kept; the oldest are deleted."`
-	HalfLife       time.Duration        `yaml:"half_life" doc:"Seconds, or such as 720h, after which calls, feedback and experiences count half as much; 0 = they count in full for ever."`
 	RefineTexts    bool                 `yaml:"refine_texts" doc:"Whether refinements may change the descriptions of tools, the instructions of skills and prompts. What one agent changes holds for all agents on the store; with false no such change has an effect."`
 	CustomCommand  []string             `yaml:"custom_command" doc:"The program of the strategy custom and its arguments. It gets {\"components\":[records]} on stdin and prints {component: weight}."`
 	CustomTimeout  float64              `yaml:"custom_timeout" min:"0" max:"3600" doc:"Seconds that custom_command may take; 0 = 30."`
@@ -134,15 +133,12 @@ func (o *Options) check(env host.Env) error {
 	if o.MaxFeedback <= 0 || o.MaxExperiences <= 0 {
 		return errors.New("max_feedback and max_experiences should be 1 or more")
 	}
-	if o.HalfLife != 0 && o.HalfLife < time.Second {
-		return errors.New("half_life should be a second or more, or 0")
-	}
 	return nil
 }
 
 // strategy is what learn/adapt uses where the request does not say.
 func (o *Options) strategy() protocol.AdaptStrategy {
-	return cmp.Or(protocol.AdaptStrategy(o.Strategy), protocol.StrategyPPO)
+	return cmp.Or(protocol.AdaptStrategy(o.Strategy), protocol.StrategyThompson)
 }
 
 func (o *Options) customTimeout() time.Duration {
@@ -175,7 +171,7 @@ func (o *Options) bandit(name protocol.AdaptStrategy) bandit.Strategy {
 // strategies lists what learn/adapt knows.
 func strategies() []protocol.AdaptStrategy {
 	return []protocol.AdaptStrategy{
-		protocol.StrategyPPO, protocol.StrategyUCB1, protocol.StrategyEpsilonGreedy, protocol.StrategySoftmax,
-		protocol.StrategyThompson, protocol.StrategyCustom,
+		protocol.StrategyThompson, protocol.StrategyUCB1, protocol.StrategyEpsilonGreedy, protocol.StrategySoftmax,
+		protocol.StrategyPPO, protocol.StrategyCustom,
 	}
 }

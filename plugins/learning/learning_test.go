@@ -176,7 +176,7 @@ func TestFlushByItself(t *testing.T) {
 			p.RecordCall(host.CallRecord{Kind: host.KindTool, Component: "x"})
 			time.Sleep(flushEvery + time.Millisecond)
 			synctest.Wait()
-			if all, err := Stats(t.Context(), s, DefaultOptions(), "x"); err != nil || len(all) != 1 || all[0].Calls != int64(i+1) {
+			if all, err := Stats(t.Context(), s, "x"); err != nil || len(all) != 1 || all[0].Calls != int64(i+1) {
 				t.Errorf("after call %d: %+v, %v", i+1, all, err)
 			}
 		}

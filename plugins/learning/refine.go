@@ -61,7 +61,7 @@ func (p *Plugin) refineApply(ctx context.Context, req *protocol.RefinementApplyR
 	}
 	var resp *protocol.RefinementApplyResponse
 	err = p.kept.Write(ctx, func(tx *store.Tx) (err error) {
-		resp, err = pr.apply(tx, p.view())
+		resp, err = pr.apply(tx, p.nowMicros())
 		return err
 	})
 	if err != nil {
@@ -86,8 +86,8 @@ func (p *Plugin) received(ctx context.Context, obj protocol.Object) (*proposal, 
 }
 
 // apply makes the edits, or says which are refused.
-func (pr *proposal) apply(tx *store.Tx, v view) (*protocol.RefinementApplyResponse, error) {
-	edits, reasons, err := v.examine(tx, pr)
+func (pr *proposal) apply(tx *store.Tx, at int64) (*protocol.RefinementApplyResponse, error) {
+	edits, reasons, err := examine(tx, pr)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ func (pr *proposal) apply(tx *store.Tx, v view) (*protocol.RefinementApplyRespon
 	if reasons != nil {
 		return &protocol.RefinementApplyResponse{FailedEdits: failed, Error: "nothing was changed: " + strings.Join(reasons, ". ")}, nil
 	}
-	r, err := pr.change(tx, edits, v.at)
+	r, err := pr.change(tx, edits, at)
 	if err != nil {
 		return nil, err
 	}

@@ -52,12 +52,12 @@ type examined struct {
 
 // examine holds a proposal against the store. reasons are the refused edits, each with
 // all that is wrong with it.
-func (v view) examine(tx *store.Tx, pr *proposal) (edits []*examined, reasons []string, err error) {
+func examine(tx *store.Tx, pr *proposal) (edits []*examined, reasons []string, err error) {
 	first := make(map[target]int)
 	for i, e := range pr.Edits {
 		x := &examined{edit: e}
 		if e.wrong == nil {
-			if err := x.look(tx, v); err != nil {
+			if err := x.look(tx); err != nil {
 				return nil, nil, err
 			}
 			if at, twice := first[e.target]; twice && e.wrong == nil {
@@ -77,8 +77,8 @@ func (v view) examine(tx *store.Tx, pr *proposal) (edits []*examined, reasons []
 }
 
 // look finds the component and holds the edit's values against what there is.
-func (x *examined) look(tx *store.Tx, v view) error {
-	if err := x.findComponent(tx, v); err != nil || x.record == nil {
+func (x *examined) look(tx *store.Tx) error {
+	if err := x.findComponent(tx); err != nil || x.record == nil {
 		return err
 	}
 	if err := x.readNow(tx); err != nil {
@@ -97,8 +97,8 @@ func (x *examined) look(tx *store.Tx, v view) error {
 }
 
 // findComponent finds the component's record, and its kind where the edit has none.
-func (x *examined) findComponent(tx *store.Tx, v view) error {
-	all, err := v.components(tx, x.Component)
+func (x *examined) findComponent(tx *store.Tx) error {
+	all, err := components(tx, x.Component)
 	if err != nil {
 		return err
 	}

@@ -32,7 +32,7 @@ func (p *Plugin) refinePlan(ctx context.Context, req *protocol.RefinementPlanReq
 	if err := p.flush(ctx); err != nil {
 		return nil, p.kept.Noted(ctx, err)
 	}
-	planner := &planner{scope: req.Scope, view: p.view()}
+	planner := &planner{scope: req.Scope, at: p.nowMicros()}
 	if err := p.kept.Read(ctx, func(tx *store.Tx) error { return planner.plan(tx, req.ComponentName) }); err != nil {
 		return nil, err
 	}
@@ -65,13 +65,13 @@ func (pr *proposal) fields() (fields map[string]any, err error) {
 // planner makes proposals.
 type planner struct {
 	scope string
-	view  view // of the evidence
+	at    int64 // microseconds since 1970
 	made  []*proposal
 }
 
 // plan looks at the components of a name, all for "".
 func (pl *planner) plan(tx *store.Tx, name string) error {
-	all, err := pl.view.components(tx, name)
+	all, err := components(tx, name)
 	for _, c := range all {
 		v := c.judge()
 		if err == nil && v.direction != 0 {
@@ -163,7 +163,7 @@ func (pl *planner) add(x *examined, v verdict, rationale string) error {
 	confidence := round4(math.Max(0, v.confidence))
 	pl.made = append(pl.made, &proposal{
 		ProposalID: newID()[:idDigits], Component: x.Component, Kind: x.Kind, Edits: []*edit{x.edit},
-		Confidence: &confidence, Rationale: rationale, Evidence: evidence, Scope: pl.scope, CreatedAt: inSeconds(pl.view.at),
+		Confidence: &confidence, Rationale: rationale, Evidence: evidence, Scope: pl.scope, CreatedAt: inSeconds(pl.at),
 	})
 	return nil
 }

@@ -57,10 +57,9 @@ func (p *Plugin) refineReview(ctx context.Context, req *protocol.RefinementRevie
 		return nil, err
 	}
 	var r *reviewer
-	v := p.view()
 	err = p.kept.Read(ctx, func(tx *store.Tx) error {
 		r = &reviewer{pr: pr, confidence: 1, reasons: []string{}}
-		return r.review(tx, v)
+		return r.review(tx)
 	})
 	if err != nil {
 		return nil, err
@@ -76,11 +75,11 @@ func (p *Plugin) refineReview(ctx context.Context, req *protocol.RefinementRevie
 }
 
 // review looks at each edit, and at what was applied before.
-func (r *reviewer) review(tx *store.Tx, v view) error {
+func (r *reviewer) review(tx *store.Tx) error {
 	if r.pr.Confidence != nil {
 		r.confidence = *r.pr.Confidence
 	}
-	edits, reasons, err := v.examine(tx, r.pr)
+	edits, reasons, err := examine(tx, r.pr)
 	if err != nil {
 		return err
 	}

@@ -22,17 +22,17 @@ type Component struct {
 	Experiences      int64   // that name it, among the last ones
 	ExperienceMean   float64 // mean of their rewards
 	Feedbacks        int64
-	Score            float64 // mean of the feedback, weighted by confidence and age, -1 to 1; 0 without any
+	Score            float64 // mean of the feedback, weighted by confidence, -1 to 1; 0 without any
 	ScoreWeight      float64 // sum of these weights
 	Weight           float64 // routing weight, 1 is neutral
 
 	number         int64
 	scoreSum       int64 // in billionths
 	lastExperience int64 // number of the last one
-	outcomes             // as they count now
-	scale          scale // of its rewards alone
-	rewardTotal    float64
-	since          since
+	outcomes
+	scale       scale // of its rewards alone
+	rewardTotal float64
+	since       since
 }
 
 // since is what was recorded since ppo has learned from the component last.
@@ -71,7 +71,7 @@ func (p *Plugin) stats(ctx context.Context, req *protocol.LearnStatsRequest, _ h
 	}
 	resp := &protocol.LearnStatsResponse{}
 	err := p.kept.Read(ctx, func(tx *store.Tx) error {
-		all, err := p.view().components(tx, req.ComponentName)
+		all, err := components(tx, req.ComponentName)
 		for _, c := range all {
 			resp.Components = append(resp.Components, c.Record())
 		}
@@ -85,44 +85,41 @@ func (p *Plugin) stats(ctx context.Context, req *protocol.LearnStatsRequest, _ h
 }
 
 // components returns the components of a name, or all for "", by kind and name.
-func (v view) components(tx *store.Tx, name string) ([]*Component, error) {
+func components(tx *store.Tx, name string) ([]*Component, error) {
 	column, args := "", []any(nil)
 	if name != "" {
 		column, args = "c.name", []any{name}
 	}
-	all, err := v.read(tx, column, args)
+	all, err := read(tx, column, args)
 	if err == nil {
-		err = v.readTold(tx, all, column, args)
+		err = readTold(tx, all, column, args)
 	}
 	return all, err
 }
 
 // read returns the components of which a column has a value, by kind and name, without what experiences
 // tell of them.
-func (v view) read(tx *store.Tx, column string, args []any) (all []*Component, err error) {
+func read(tx *store.Tx, column string, args []any) (all []*Component, err error) {
 	const query = `SELECT c.number, c.kind, c.name, c.calls, c.successes, c.duration, c.last_called, c.rewards, c.reward_mean, c.reward_m2, c.reward_min, c.reward_max,
-		c.aged_calls, c.aged_successes, c.aged_rewards, c.aged_reward_sum, c.aged_at, c.feedbacks, c.score_sum, c.score_weight, c.durations,
+		c.feedbacks, c.score_sum, c.score_weight, c.durations,
 		c.ppo_calls, c.ppo_successes, c.ppo_rewards, c.ppo_reward_sum, c.ppo_score, coalesce(w.weight, 1)
 		FROM learning_components c LEFT JOIN learning_weights w ON w.kind = c.kind AND w.component = c.name`
-	err = tx.Each(query+chosen(column, 1)+" ORDER BY c.kind, c.name", args, func(scan func(...any) error) error {
-		c, err := v.scan(scan)
+	err = tx.Each(query+chosen(column)+" ORDER BY c.kind, c.name", args, func(scan func(...any) error) error {
+		c, err := scanComponent(scan)
 		all = append(all, c)
 		return err
 	})
-	if err == nil && v.rate > 0 {
-		err = v.readScores(tx, all, column, args)
-	}
 	return all, err
 }
 
-func (v view) scan(scan func(...any) error) (*Component, error) {
+func scanComponent(scan func(...any) error) (*Component, error) {
 	c := &Component{}
 	var duration, lastCalled, scoreWeight, ppoScore int64
 	var rewards moments
-	var seen aged
+	var seen sums
 	var raw []byte
 	if err := scan(&c.number, &c.Kind, &c.Name, &c.Calls, &c.Successes, &duration, &lastCalled, &rewards.n, &rewards.mean, &rewards.m2, &rewards.low, &rewards.high,
-		&c.calls, &c.successes, &c.rewards, &c.rewardSum, &c.at, &c.Feedbacks, &c.scoreSum, &scoreWeight, &raw,
+		&c.Feedbacks, &c.scoreSum, &scoreWeight, &raw,
 		&seen.calls, &seen.successes, &seen.rewards, &seen.rewardSum, &ppoScore, &c.Weight); err != nil {
 		return nil, err
 	}
@@ -136,12 +133,10 @@ func (v view) scan(scan func(...any) error) (*Component, error) {
 	c.Score, c.ScoreWeight = meanScore(float64(c.scoreSum), float64(scoreWeight)), float64(scoreWeight)/1e9
 	c.rewardTotal = rewards.sum()
 	c.scale = scale{min(rewards.low, 0), max(rewards.high, 0)}
-	c.aged = c.aged.as(v.at, v.rate)
+	c.sums = sums{float64(c.Calls), float64(c.Successes), float64(c.Rewards), c.rewardTotal}
 	c.since.rated = c.scoreSum != ppoScore
-	c.since.aged = aged{
-		calls: float64(c.Calls) - seen.calls, successes: float64(c.Successes) - seen.successes,
-		rewards: float64(c.Rewards) - seen.rewards, rewardSum: c.rewardTotal - seen.rewardSum,
-	}
+	c.since.sums = sums{c.calls - seen.calls, c.successes - seen.successes, c.rewards - seen.rewards,
+		c.rewardSum - seen.rewardSum}
 	return c, nil
 }
 
@@ -210,12 +205,11 @@ func scoresOverTime(tx *store.Tx, name string) (points []map[string]any, err err
 }
 
 // Stats returns what the store knows of the components of a name, or of all for "", by
-// kind and name, with scores as of now. Calls that a running host counted within the last
+// kind and name. Calls that a running host counted within the last
 // second may miss.
-func Stats(ctx context.Context, s store.Store, opts Options, name string) (all []*Component, err error) {
-	v := newView(time.Now(), opts.HalfLife)
+func Stats(ctx context.Context, s store.Store, name string) (all []*Component, err error) {
 	err = s.Read(ctx, func(tx *store.Tx) error {
-		all, err = v.components(tx, name)
+		all, err = components(tx, name)
 		return err
 	})
 	return all, err
