@@ -187,12 +187,21 @@ func (f *files) openIn(dir *os.Root, name string, flag int, exact bool) (*os.Fil
 	if err != nil {
 		return nil, nil, err
 	}
+	if !exact {
+		before = nil
+	}
+	return f.openSame(dir, name, flag, before)
+}
+
+// openSame opens a file that a look at it found to be regular. before is what that found; nil = it may be
+// another file by now.
+func (f *files) openSame(dir *os.Root, name string, flag int, before fs.FileInfo) (*os.File, fs.FileInfo, error) {
 	file, err := dir.OpenFile(name, flag|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, err
 	}
 	info, err := f.checkFile(file)
-	if err == nil && exact && !os.SameFile(before, info) {
+	if err == nil && before != nil && !os.SameFile(before, info) {
 		err = errSwapped
 	}
 	if err != nil {

@@ -37,6 +37,7 @@ type treeWalk struct {
 	f       *files
 	visit   func(dir *os.Root, rel string, d fs.DirEntry) error // rel is relative to where the walk began
 	descend func(rel string) bool                               // whether to go into a folder
+	leave   func(dir *os.Root) error                            // closes a folder that was visited; nil = Close
 	base    string                                              // where it began, without links on the way, where something is walled off
 	git     bool                                                // go into .git as well
 	cut     bool                                                // something was too deep or too much to be seen
@@ -120,7 +121,11 @@ func (w *treeWalk) into(ctx context.Context, dir *os.Root, name, rel string, dep
 		w.skipped++
 		return nil
 	}
-	return errors.Join(w.folder(ctx, sub, rel, depth), sub.Close())
+	leave := w.leave
+	if leave == nil {
+		leave = (*os.Root).Close
+	}
+	return errors.Join(w.folder(ctx, sub, rel, depth), leave(sub))
 }
 
 const (

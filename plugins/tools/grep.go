@@ -148,59 +148,55 @@ func (s *grepRun) searchPath(ctx context.Context, name string) error {
 
 // searchFile searches the one file that the agent named; short is its clean path.
 func (s *grepRun) searchFile(ctx context.Context, name, short string) error {
-	file, _, err := s.f.open(name)
+	file, info, err := s.f.open(name)
 	if err != nil {
 		return err
 	}
-	one := s.newSearch(file, short)
-	s.newWorker().search(ctx, one)
+	one := s.newSearch(short)
+	s.newWorker().search(ctx, one, file, info.Size())
 	if err := s.take(one); !errors.Is(err, errEnough) {
 		return err
 	}
 	return nil
 }
 
-const (
-	grepWorkers = 2
-	filesAhead  = 8 // files that are found or searched before those in front of them are done
-)
+const grepWorkers = 2
 
-// searchTree searches the files of a walk: the walk opens them, workers search them, and
+// searchTree searches the files of a walk: the walk finds them, workers open and search them, and
 // the answer takes what they found in the order of the walk.
 func (s *grepRun) searchTree(ctx context.Context, w *treeWalk, dir *os.Root, short string) error {
 	all, stop := context.WithCancel(ctx)
 	defer stop()
-	ordered, unsearched := make(chan *fileSearch, filesAhead), make(chan *fileSearch, filesAhead)
+	feed := newBatchFeed()
 	w.visit = func(dir *os.Root, rel string, d fs.DirEntry) error {
-		if d.IsDir() || d.Type()&fs.ModeSymlink != 0 {
-			return nil
+		if !d.IsDir() && d.Type()&fs.ModeSymlink == 0 {
+			feed.add(dir, d, s.newSearch(path.Join(short, rel)))
 		}
-		one := s.newSearch(s.openFile(dir, d), path.Join(short, rel))
-		unsearched <- one // the workers take each, until the walk ends
-		ordered <- one    // and searchTree does
 		return all.Err()
 	}
+	w.leave = feed.leave
 	var group sync.WaitGroup
 	var walked error
 	group.Go(func() {
 		walked = w.run(all, dir)
-		close(unsearched)
-		close(ordered)
+		feed.close()
 	})
 	for range grepWorkers {
 		group.Go(func() {
 			worker := s.newWorker()
-			for one := range unsearched {
-				worker.search(all, one)
+			for batch := range feed.unsearched {
+				worker.searchBatch(all, batch)
 			}
 		})
 	}
 	var err error
-	for one := range ordered {
-		<-one.done
-		if err == nil {
-			if err = s.take(one); err != nil {
-				stop()
+	for batch := range feed.ordered {
+		<-batch.done
+		for _, one := range batch.files {
+			if err == nil {
+				if err = s.take(one); err != nil {
+					stop()
+				}
 			}
 		}
 	}
@@ -215,23 +211,25 @@ func (s *grepRun) searchTree(ctx context.Context, w *treeWalk, dir *os.Root, sho
 }
 
 // openFile opens a file of a walk; nil = it is not one that can be searched.
-func (s *grepRun) openFile(dir *os.Root, d fs.DirEntry) *os.File {
+func (s *grepRun) openFile(dir *os.Root, d fs.DirEntry) (*os.File, int64) {
 	if !d.Type().IsRegular() {
-		return nil
+		return nil, 0
 	}
-	file, _, err := s.f.openIn(dir, d.Name(), os.O_RDONLY, true)
+	before, err := d.Info()
 	if err != nil {
-		return nil
+		return nil, 0
 	}
-	return file
+	file, info, err := s.f.openSame(dir, d.Name(), os.O_RDONLY, before)
+	if err != nil {
+		return nil, 0
+	}
+	return file, info.Size()
 }
 
-// fileSearch is the search of one file. Its results are set when done is closed.
+// fileSearch is the search of one file.
 type fileSearch struct {
-	file *os.File // nil = it could not be opened
 	name string
 	page page // what the file alone may add to the answer
-	done chan struct{}
 
 	matches []grepMatch
 	counted bool // as searched
@@ -239,9 +237,7 @@ type fileSearch struct {
 	err     error
 }
 
-func (s *grepRun) newSearch(file *os.File, name string) *fileSearch {
-	return &fileSearch{file: file, name: name, page: s.whole, done: make(chan struct{}), skipped: file == nil}
-}
+func (s *grepRun) newSearch(name string) *fileSearch { return &fileSearch{name: name, page: s.whole} }
 
 // take adds what was found in a file to the answer, errEnough when no more fits.
 func (s *grepRun) take(one *fileSearch) error {
@@ -276,12 +272,27 @@ func (s *grepRun) newWorker() *grepWorker {
 	return &grepWorker{grepRun: s, finder: s.finder.clone(), buf: make([]byte, searchBytes)}
 }
 
-// search searches a file, and closes it.
-func (w *grepWorker) search(ctx context.Context, one *fileSearch) {
-	defer close(one.done)
-	if one.file != nil {
-		one.err = errors.Join(w.file(ctx, one), one.file.Close())
+// searchBatch searches files of one folder.
+func (w *grepWorker) searchBatch(ctx context.Context, batch *fileBatch) {
+	defer close(batch.done)
+	for i, one := range batch.files {
+		if one.err = ctx.Err(); one.err != nil {
+			break
+		}
+		file, size := w.openFile(batch.folder.dir, batch.entries[i])
+		if one.skipped = file == nil; file != nil {
+			w.search(ctx, one, file, size)
+		}
 	}
+	if err := batch.folder.release(); err != nil {
+		last := batch.files[len(batch.files)-1]
+		last.err = cmp.Or(last.err, err)
+	}
+}
+
+// search searches a file that had so many bytes when it was opened, and closes it.
+func (w *grepWorker) search(ctx context.Context, one *fileSearch, file *os.File, size int64) {
+	one.err = errors.Join(w.file(ctx, one, file, size), file.Close())
 }
 
 // find returns where the expression matches in a line; at is -1 where it does not. Nothing
@@ -342,13 +353,14 @@ const (
 )
 
 // file searches what was opened, a buffer at a time.
-func (w *grepWorker) file(ctx context.Context, one *fileSearch) error {
+func (w *grepWorker) file(ctx context.Context, one *fileSearch, file *os.File, size int64) error {
 	kept, number := 0, 1 // bytes of an unfinished line at the start of buf, and its number
 	for first := true; ; first = false {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		n, err := io.ReadFull(one.file, w.buf[kept:])
+		n, err := readUpTo(file, w.buf[kept:], size)
+		size -= int64(n)
 		end := err != nil // of the file, or of what can be read of it
 		if end && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 			one.skipped = true
@@ -376,6 +388,17 @@ func (w *grepWorker) file(ctx context.Context, one *fileSearch) error {
 		number += bytes.Count(text[:whole], []byte("\n"))
 		kept = copy(w.buf, text[whole:])
 	}
+}
+
+// readUpTo reads what a file has left, size bytes, or fills buf. A file of no known size is read to its end.
+func readUpTo(file *os.File, buf []byte, size int64) (n int, err error) {
+	if size <= 0 || size >= int64(len(buf)) {
+		return io.ReadFull(file, buf)
+	}
+	if n, err = io.ReadFull(file, buf[:size]); err == nil {
+		err = io.EOF
+	}
+	return n, err
 }
 
 // lines searches text, which starts with line number. Lines that cannot match are passed over.

@@ -6,7 +6,7 @@
 //	             tool/list                                   config declares
 //	validate.go  do the arguments fit?          spill.go     where long output goes
 //	files.go     what the file tools open; read paths.go      paths, URIs, what is wrong with them
-//	write.go  find.go  grep.go  run.go  http.go  html.go   the tools
+//	write.go  find.go  grep.go  batch.go  run.go  http.go  html.go   the tools
 //
 // Other plugins that have tools, such as mcp and toolkits, serve them by a Set too.
 //
