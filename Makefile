@@ -127,7 +127,7 @@ lint: ## go.mod and go.sum, staticcheck and gosec
 vulnerabilities: ## what the Go vulnerability database knows of all that is called; VULNDB=file:///… is a copy of it
 	go run $(GOVULNCHECK) -db $(VULNDB) ./...
 
-TOOLS = testdata/readme/node_modules testdata/peers/node_modules testdata/recipes/node_modules testdata/inspect/node_modules testdata/gym/venv testdata/peers/venv testdata/recipes/venv
+TOOLS = testdata/readme/node_modules testdata/peers/node_modules testdata/recipes/node_modules testdata/inspect/node_modules testdata/gym/venv testdata/peers/venv testdata/recipes/venv testdata/a2a/venv testdata/a2a03/venv
 
 tools: $(TOOLS:=/.made) postgresql chromium shells ## what the tests need beyond Go, python3 and node
 postgresql:

@@ -22,7 +22,7 @@ func ServeAll(cfg *config.Config, log zerolog.Logger, in io.Reader, out io.Write
 // WebServer makes what `a2e serve --http` serves with, on loopback. end closes what its sessions share.
 func WebServer(cfg *config.Config, log zerolog.Logger) (server *httpd.Server, end func() error) {
 	shared := plugins.NewShared(cfg, log, nil)
-	return newSessions(cfg, hostOptions(cfg, log), shared, true), shared.Close
+	return httpd.New(sessionOptions(cfg, hostOptions(cfg, log), shared, true)), shared.Close
 }
 
 // Model is the command line as kong has it.

@@ -44,7 +44,7 @@ type recordFlag struct {
 // Run serves until stdin ends, a shutdown, or a signal.
 func (c serveCmd) Run(cmd *commands, sys *System) error {
 	if c.HTTP != "" {
-		return cmd.serveHTTP(sys, c.HTTP)
+		return cmd.serveHTTP(sys, c.HTTP, false)
 	}
 	return cmd.serveStdio(sys, c.recordFlag, `a2e reads one JSON request per line, such as {"type":"ping","id":"1"}; Ctrl-D ends it, a2e --help tells more.`, speakAll)
 }
@@ -263,6 +263,11 @@ func speakCall(cfg *config.Config, opts *host.Options, _ *plugins.Deps) {
 	if cfg.HTTP.Token.Reveal() != "" {
 		opts.Tokens = nil
 	}
+}
+
+// speakFleet has a host speak the fleet protocol and nothing else.
+func speakFleet(cfg *config.Config, opts *host.Options, deps *plugins.Deps) {
+	opts.Dialects, opts.Only = []host.Dialect{fleet.New(fleetOptions(cfg, opts, deps.Shared))}, true
 }
 
 func speakOnlyMCP(own mcp.Options, opts *host.Options, deps *plugins.Deps) {

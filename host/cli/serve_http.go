@@ -10,11 +10,13 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"a2e/host"
 	"a2e/host/auth"
 	"a2e/host/config"
+	"a2e/host/dialect/a2a"
 	"a2e/host/dialect/mcp"
 	"a2e/host/event"
 	"a2e/host/httpd"
@@ -22,8 +24,10 @@ import (
 	"a2e/plugins"
 )
 
-// serveHTTP serves clients over HTTP until a signal.
-func (cmd *commands) serveHTTP(sys *System, address string) (err error) {
+// serveHTTP serves clients over HTTP until a signal: those of sessions, or with worker those of A2A alone. adapt
+// changes the config that was read.
+func (cmd *commands) serveHTTP(sys *System, address string, worker bool,
+	adapt ...func(*config.Config) error) (err error) {
 	log, closeLog, err := cmd.openLog(sys)
 	if err != nil {
 		return err
@@ -32,6 +36,11 @@ func (cmd *commands) serveHTTP(sys *System, address string) (err error) {
 	cfg, err := cmd.load(sys, func(w string) { log.Warn().Msg(w) })
 	if err != nil {
 		return err
+	}
+	for _, change := range adapt {
+		if err := change(cfg); err != nil {
+			return fail(exitConfig, err)
+		}
 	}
 	listener, scheme, err := listen(cfg.HTTP, address)
 	if err != nil {
@@ -49,9 +58,21 @@ func (cmd *commands) serveHTTP(sys *System, address string) (err error) {
 		return fail(exitConfig, err)
 	}
 	closePlugins(made)
-	sessions := newSessions(cfg, opts, shared, httpd.Loopback(listener.Addr().String()))
+	served := sessionOptions(cfg, opts, shared, httpd.Loopback(listener.Addr().String()))
+	endAgent := func(context.Context) {}
+	if worker || cfg.Fleet.Given() {
+		agent := a2a.New(agentOptions(cfg, opts, shared))
+		served.Agent, endAgent = agent, agent.Close
+	}
+	if worker {
+		served.Serve = nil
+	}
+	sessions := httpd.New(served)
 	say(sys.Err, "a2e listens on %s://%s", scheme, listener.Addr())
-	return serveSessions(sys, listener, sessions)
+	return serveSessions(sys, listener, sessions, func(ctx context.Context) {
+		endAgent(ctx)
+		sessions.Close(ctx)
+	})
 }
 
 // listen opens the address, with TLS if the config has a certificate.
@@ -114,22 +135,51 @@ func (s *hosts) load() (open, waiting int) {
 	return open, waiting
 }
 
-// newSessions makes what serves sessions, each by a host with plugins of its own, which share the
+// agentOptions makes the endpoint of A2A, which has one host for all tasks. A client that had to bring http.token
+// needs no other; else it brings one of the host's.
+func agentOptions(cfg *config.Config, opts host.Options, shared *plugins.Shared) a2a.Options {
+	if cfg.HTTP.Token.Reveal() != "" {
+		opts.Tokens = nil
+	}
+	cfg.Fleet.Announce = config.AnnounceStartup
+	made := a2a.Options{
+		Serve: func(ctx context.Context, in io.Reader, out io.Writer) error {
+			h, err := newHost(cfg, opts, speakFleet, shared)
+			if err != nil {
+				return err
+			}
+			defer context.AfterFunc(ctx, h.Interrupt)()
+			return h.Serve(in, out)
+		},
+		Version: version(), MaxBytes: cfg.Limits.MaxLineBytes, Log: opts.Log,
+		Secured:  cfg.HTTP.Token.Reveal() != "" || len(opts.Tokens) > 0,
+		Patience: time.Duration(cfg.Fleet.AnswerWithin * float64(time.Second)),
+		ReplyURL: cfg.Fleet.ReplyURL, ReplyKey: cfg.Fleet.ReplyToken.Reveal(),
+	}
+	if tokens := opts.Tokens; len(tokens) > 0 {
+		made.Admit = func(token string) (string, bool) { return tokens.Admit(token, "") }
+	}
+	return made
+}
+
+// sessionOptions says how sessions are served, each by a host with plugins of its own, which share the
 // store and what starts children.
-func newSessions(cfg *config.Config, opts host.Options, shared *plugins.Shared, loopback bool) (sessions *httpd.Server) {
+func sessionOptions(cfg *config.Config, opts host.Options, shared *plugins.Shared, loopback bool) httpd.Options {
 	opts.Closing, opts.Buffers = make(chan struct{}, closingAtOnce), new(sync.Pool)
 	web := speakWebMCP(new(mcp.Tables))
-	live := &hosts{all: make(map[*host.Host]struct{})}
+	live, open := &hosts{all: make(map[*host.Host]struct{})}, new(atomic.Int64)
 	var page http.Handler
 	if cfg.HTTP.Metrics {
 		counts := metrics.New(metrics.Options{
 			Version: version(), Processes: shared.Processes, Load: live.load,
-			Sessions: func() int { return sessions.Sessions() },
+			Sessions: func() int { return int(open.Load()) },
 		})
 		opts.Events, page = opts.Events.With(counts, event.Request), counts
 	}
 	served := httpd.Options{
 		Serve: func(ctx context.Context, speaks httpd.Protocol, in io.Reader, out io.Writer) error {
+			open.Add(1)
+			defer open.Add(-1)
 			speak := speakAll
 			switch speaks {
 			case httpd.MCP:
@@ -154,7 +204,7 @@ func newSessions(cfg *config.Config, opts host.Options, shared *plugins.Shared, 
 	if token := cfg.HTTP.Token.Reveal(); token != "" {
 		served.Tokens = auth.Tokens{auth.New(token, "")}
 	}
-	return httpd.New(served)
+	return served
 }
 
 const (
@@ -163,7 +213,7 @@ const (
 )
 
 // serveSessions serves until a signal. Then sessions end as a host on a pipe does.
-func serveSessions(sys *System, listener net.Listener, sessions *httpd.Server) error {
+func serveSessions(sys *System, listener net.Listener, sessions http.Handler, end func(context.Context)) error {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	defer handleSignals(stop, sys.Exit)()
@@ -177,7 +227,7 @@ func serveSessions(sys *System, listener net.Listener, sessions *httpd.Server) e
 	}
 	hasty, cancel := context.WithCancel(context.Background())
 	cancel()
-	sessions.Close(hasty)
+	end(hasty)
 	last, done := context.WithTimeout(context.Background(), lastAnswers)
 	defer done()
 	ended := server.Shutdown(last)

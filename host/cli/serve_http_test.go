@@ -58,7 +58,13 @@ func serveWebIn(t testing.TB, dir, config string, args ...string) *web {
 		must.OK(t, os.WriteFile(filepath.Join(dir, "c.yaml"), []byte(config), 0o600))
 		args = append(args, "--config", "c.yaml")
 	}
-	cmd := command(t, dir, "./a2e", append([]string{"serve", "--http", "127.0.0.1:0"}, args...)...)
+	return listening(t, dir, append([]string{"serve", "--http", "127.0.0.1:0"}, args...)...)
+}
+
+// listening starts a command that serves over HTTP.
+func listening(t testing.TB, dir string, args ...string) *web {
+	t.Helper()
+	cmd := command(t, dir, "./a2e", args...)
 	stderr := must.Get(cmd.StderrPipe())(t)
 	must.OK(t, cmd.Start())
 	w := &web{t: t, live: &live{t: t, cmd: cmd, passed: map[string]map[string]any{}}, client: http.DefaultClient, headers: http.Header{}}

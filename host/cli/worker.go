@@ -6,10 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"a2e/host"
 	"a2e/host/config"
-	"a2e/host/dialect/fleet"
-	"a2e/plugins"
 	"a2e/plugins/multiagent/worker"
 	wire "a2e/protocol/fleet"
 )
@@ -18,6 +15,7 @@ type workerCmd struct {
 	AgentID  string `name:"agent-id" placeholder:"NAME" help:"Name of the worker. Default: fleet.agent_id of the config, else host_id."`
 	MaxTasks int    `placeholder:"N" help:"Tasks that it does at once. Default: fleet.max_tasks of the config, which is 1 if it says nothing."`
 	Only     string `complete:"worker" placeholder:"NAME" help:"Only the worker of the config with this name."`
+	HTTP     string `name:"http" xor:"pipe" placeholder:"HOST:PORT" help:"Take tasks over HTTP at this address, such as 127.0.0.1:8766, from orchestrators that speak A2A, instead of stdin. Addresses of other machines need http.token in the config."`
 	workFlags
 	fleetFlag
 	recordFlag
@@ -36,6 +34,9 @@ func (w *workerCmd) Run(cmd *commands, sys *System) error {
 	switch {
 	case w.Only != "" && (w.LLM != "" || len(w.Command) > 0):
 		err = errors.New("--only: selects a worker of the config; leave it out beside --llm or a command")
+	case w.Fleet != "" && w.HTTP != "":
+		err = errors.New("--http: is for tasks that orchestrators send, --fleet for those of a fleet; start one " +
+			"worker for each")
 	case w.Fleet != "" && w.Record != "":
 		err = errors.New("--record: is for tasks that come on stdin; those of a fleet are in its database")
 	}
@@ -45,11 +46,13 @@ func (w *workerCmd) Run(cmd *commands, sys *System) error {
 	if w.Fleet != "" {
 		return cmd.serveFleet(sys, w)
 	}
-	const hint = `a2e worker takes tasks of the fleet protocol, one on each line; Ctrl-D ends it, a2e worker --help tells more.`
-	speak := func(cfg *config.Config, opts *host.Options, deps *plugins.Deps) {
-		opts.Dialects, opts.Only = []host.Dialect{fleet.New(fleetOptions(cfg, opts, deps.Shared))}, true
+	if w.HTTP != "" {
+		return cmd.serveHTTP(sys, w.HTTP, true, func(cfg *config.Config) error { return w.adapt(cfg, sys) })
 	}
-	return cmd.serveStdio(sys, w.recordFlag, hint, speak, func(cfg *config.Config) error { return w.adapt(cfg, sys) })
+	const hint = "a2e worker takes tasks of the fleet protocol, one on each line; Ctrl-D ends it, " +
+		"a2e worker --help tells more."
+	return cmd.serveStdio(sys, w.recordFlag, hint, speakFleet,
+		func(cfg *config.Config) error { return w.adapt(cfg, sys) })
 }
 
 // adapt has the command line count for more than the config.

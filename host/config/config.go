@@ -177,7 +177,17 @@ type Fleet struct {
 	// Isolation and RequireClean are about the git repository of the workspace.
 	Isolation    fleet.Isolation `yaml:"isolation" enum:"none,worktree" doc:"worktree: each task is done in its own git worktree, which leaves its changes on the branch a2e/TASK_ID; none: in the workspace."`
 	RequireClean bool            `yaml:"require_clean" doc:"Refuse tasks that are marked as writing while the workspace has changes that are not committed."`
+	// ReplyURL and ReplyToken are for tasks that come over HTTP, by A2A.
+	ReplyURL     string  `yaml:"reply_url" shown:"yes" doc:"Where the result of a task over HTTP is posted, as SendMessage of A2A, if it takes longer than its client waits: the orchestrator's own endpoint, such as http://127.0.0.1:9000/jsonrpc."`
+	AnswerWithin float64 `yaml:"answer_within" min:"0" max:"3600" doc:"Seconds that the answer to a message over HTTP waits for the end of its task; 0 = 25."`
+	ReplyToken   Secret  `yaml:"reply_token" doc:"The bearer token for that. Best as a variable: ${A2E_REPLY_TOKEN}."`
 }
+
+// defaultFleet is what holds where a config says nothing of a fleet.
+var defaultFleet = Fleet{Announce: AnnounceFirstTask, MaxTasks: 1, Isolation: fleet.IsolationNone}
+
+// Given reports whether the config says something of a fleet.
+func (f Fleet) Given() bool { return f != defaultFleet }
 
 // Announce says when a worker announces itself.
 type Announce string
@@ -232,7 +242,7 @@ func Default(src Source) *Config {
 		Store: Store{Synchronous: SynchronousNormal},
 		Audit: Audit{Path: "audit.jsonl", SessionIDSource: SessionIDFromUUID},
 		HTTP:  HTTP{MaxSessions: 1000, IdleSeconds: 600},
-		Fleet: Fleet{Announce: AnnounceFirstTask, MaxTasks: 1, Isolation: fleet.IsolationNone},
+		Fleet: defaultFleet,
 	}
 	if address := envOr(src.Getenv)(EnvState); address != "" {
 		c.State = NewSecret(address)

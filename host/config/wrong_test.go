@@ -27,7 +27,7 @@ func wrongFiles() map[string]struct{ content, want string } {
 		"misspelt key":           {"host_id: x\nmax_paralel: 3", `FILE:2:1: unknown key "max_paralel" in the file: did you mean "max_parallel"?`},
 		"other case and dash":    {"Auth-Token: hunter2", `FILE:1:1: unknown key "Auth-Token" in the file: did you mean "auth_token"?`},
 		"nested misspelt key":    {"audit:\n  session_id_sorce: uuid", `FILE:2:3: unknown key "session_id_sorce" in audit: did you mean "session_id_source"?`},
-		"key like nothing":       {"fleet: {colour: red}", `FILE:1:9: unknown key "colour" in fleet: known are agent_id, model, model_tier, context_window, announce, max_tasks, isolation, require_clean`},
+		"key like nothing":       {"fleet: {colour: red}", `FILE:1:9: unknown key "colour" in fleet: known are agent_id, model, model_tier, context_window, announce, max_tasks, isolation, require_clean, reply_url, answer_within, reply_token`},
 		"token as a key":         {"auth token = hunter2: x", `FILE:1:1: unknown key (not shown: it does not look like a name) in the file: known are host_id, auth_token, auth, workspace, state_dir, state, max_parallel, events, limits, audit, checkpoints, store, http, fleet, groups, sandbox, children, plugins, mcpServers`},
 		"token run together":     {"limits: {" + strings.Repeat("k", 41) + ": 1}", `FILE:1:10: unknown key (not shown: it does not look like a name) in limits: known are max_line_bytes, max_queue, max_queue_bytes, max_output_bytes`},
 		"key twice":              {"host_id: a\nworkspace: .\nhost_id: b", `FILE:3:1: the key "host_id" appears twice, first in line 1: keep one`},

@@ -6,6 +6,7 @@
 //	GET  /stream  ◄─ events, kept for a while ◄── its output
 //	POST /call    ─ guard ─ one request ────────► a session of its own, its answer ─► the same response
 //	     /mcp     ─ guard ─ streamable HTTP of the MCP SDK ─ a session that speaks MCP alone
+//	POST /jsonrpc ─ guard ─ A2A: tasks of a fleet ─ one host for all, see package a2a
 //	GET  /health
 //
 //	httpd.go    Options, routes, who is let in (tokens, Host, Origin), the end of all sessions
@@ -38,6 +39,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host/auth"
+	"a2e/host/dialect/a2a"
 	"a2e/protocol"
 )
 
@@ -57,8 +59,11 @@ const (
 // Options say how sessions are served. The zero value of a field is its default.
 type Options struct {
 	// Serve runs the host of a session on its input and output until the input ends or it
-	// ends itself. ctx ends when the session is to end in haste.
+	// ends itself. ctx ends when the session is to end in haste. nil = there are no sessions.
 	Serve func(ctx context.Context, speaks Protocol, in io.Reader, out io.Writer) error
+
+	// Agent is an endpoint of A2A, at its own paths; its card is public. nil = there is none.
+	Agent http.Handler
 
 	Tokens      auth.Tokens   // of which each request must bring one as its bearer; none = open
 	Loopback    bool          // only this machine can connect: names of other machines are refused
@@ -99,6 +104,27 @@ func New(opts Options) *Server {
 	s := &Server{opts: opts, sessions: make(map[string]*session)}
 	s.hasty, s.cut = context.WithCancel(context.Background())
 	routes := http.NewServeMux()
+	if opts.Serve != nil {
+		s.serveSessions(routes)
+	}
+	if opts.Metrics != nil {
+		routes.Handle("GET /metrics", opts.Metrics)
+	}
+	all := http.NewServeMux()
+	all.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, http.StatusOK, map[string]any{"status": "ok"})
+	})
+	if opts.Agent != nil {
+		routes.Handle("POST "+a2a.PathRPC, opts.Agent)
+		all.Handle("GET "+a2a.PathCard, s.reach(opts.Agent))
+	}
+	all.Handle("/", s.guard(routes))
+	s.routes = all
+	return s
+}
+
+// serveSessions adds the routes of sessions.
+func (s *Server) serveSessions(routes *http.ServeMux) {
 	routes.HandleFunc("POST /session", s.open)
 	routes.HandleFunc("DELETE /session", s.of(func(w http.ResponseWriter, _ *http.Request, c *session) {
 		c.end()
@@ -108,16 +134,6 @@ func New(opts Options) *Server {
 	routes.HandleFunc("POST /send", s.of(s.send))
 	routes.HandleFunc("GET /stream", s.of(s.stream))
 	routes.HandleFunc("/mcp", s.mcp)
-	if opts.Metrics != nil {
-		routes.Handle("GET /metrics", opts.Metrics)
-	}
-	all := http.NewServeMux()
-	all.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, http.StatusOK, map[string]any{"status": "ok"})
-	})
-	all.Handle("/", s.guard(routes))
-	s.routes = all
-	return s
 }
 
 // ServeHTTP implements http.Handler.
@@ -156,13 +172,6 @@ func (s *Server) Close(ctx context.Context) {
 		<-ended
 	}
 	s.cut()
-}
-
-// Sessions returns how many there are.
-func (s *Server) Sessions() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.sessions)
 }
 
 func (s *Server) open(w http.ResponseWriter, _ *http.Request) {
@@ -320,21 +329,32 @@ func local(host string) bool {
 	return err == nil && ip.Unmap().IsLoopback() || strings.EqualFold(strings.TrimSuffix(host, "."), "localhost")
 }
 
-// guard lets in who has a token, if there are any, and refuses web pages of others: a page may
-// have the browser of this machine connect to it under a name of its own.
+// guard lets in who has a token, if there are any, and comes from where it may.
 func (s *Server) guard(next http.Handler) http.Handler {
+	return s.reach(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		token, isBearer := bearer(r)
+		if len(s.opts.Tokens) > 0 && !s.admits(token, isBearer) {
+			w.Header().Set("WWW-Authenticate", `Bearer realm="a2e"`)
+			refuse(w, http.StatusUnauthorized, errors.New("a token is needed: Authorization: Bearer TOKEN, with "+
+				"http.token of the config"))
+			return
+		}
+		next.ServeHTTP(w, r)
+	}))
+}
+
+// reach refuses web pages of others: a page may have the browser of this machine connect to it under a name of its
+// own.
+func (s *Server) reach(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		preflight := s.share(w, r)
-		switch token, isBearer := bearer(r); {
+		switch {
 		case s.opts.Loopback && !local(hostname(r.Host)):
 			refuse(w, http.StatusForbidden, errors.New("the header Host does not name this machine; use 127.0.0.1 or localhost"))
 		case !s.mayConnect(r):
 			refuse(w, http.StatusForbidden, errors.New("web pages of this origin may not connect; http.origins of the config names those that may"))
 		case preflight: // has no token
 			w.WriteHeader(http.StatusNoContent)
-		case len(s.opts.Tokens) > 0 && !s.admits(token, isBearer):
-			w.Header().Set("WWW-Authenticate", `Bearer realm="a2e"`)
-			refuse(w, http.StatusUnauthorized, errors.New("a token is needed: Authorization: Bearer TOKEN, with http.token of the config"))
 		default:
 			next.ServeHTTP(w, r)
 		}

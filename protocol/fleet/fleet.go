@@ -183,6 +183,9 @@ type Task struct {
 	Writes *bool `json:"writes,omitzero"`
 	// Isolation says where the task is done, an extension; "" = as the worker's config says.
 	Isolation Isolation `json:"isolation,omitzero"`
+	// ContextID is the conversation that the task belongs to, an extension: a worker that can goes on with what it
+	// said before. "" = none.
+	ContextID string `json:"context_id,omitzero"`
 }
 
 // Isolation says where a task is done.
@@ -280,7 +283,10 @@ func (d *Dispatch) Writes() bool {
 
 // maxNeeds is how many entries each list of requirements may have: they are looked for while
 // all other tasks wait.
-const maxNeeds = 1024
+const (
+	maxNeeds     = 1024
+	maxContextID = 256 // bytes
+)
 
 // Check tells what is wrong with what the task wants; nil = nothing.
 func (d *Dispatch) Check() *protocol.FieldError {
@@ -297,6 +303,8 @@ func (d *Dispatch) Check() *protocol.FieldError {
 		return wrong("/task/reply_schema", "is %.32q; should be prose, structured or json", d.Task.ReplySchema)
 	case !slices.Contains([]Isolation{"", IsolationNone, IsolationWorktree}, d.Task.Isolation):
 		return wrong("/task/isolation", "is %.32q; should be none or worktree", d.Task.Isolation)
+	case len(d.Task.ContextID) > maxContextID || strings.ContainsRune(d.Task.ContextID, 0):
+		return wrong("/task/context_id", "should have at most %d bytes, none of them NUL", maxContextID)
 	case d.Task.TokenBudget < 0:
 		return wrong("/task/token_budget", "is %d; should be 0 for none, or more", d.Task.TokenBudget)
 	case len(need.RequiredMCP) > maxNeeds:

@@ -1,0 +1,111 @@
+package a2a
+
+import (
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/uuid"
+
+	"a2e/protocol"
+	"a2e/protocol/fleet"
+)
+
+// message is a message as it came, in any spelling.
+type message struct {
+	Role      string          `json:"role"`
+	Parts     []part          `json:"parts"`
+	MessageID string          `json:"messageId"`
+	ContextID string          `json:"contextId"`
+	TaskID    string          `json:"taskId"`
+	Metadata  protocol.Object `json:"metadata"`
+}
+
+// part is a text or data; files are refused.
+type part struct {
+	Kind      string         `json:"kind,omitzero"` // of 0.3: text, data, file
+	Text      *string        `json:"text,omitzero"`
+	Data      jsontext.Value `json:"data,omitzero"`
+	File      jsontext.Value `json:"file,omitzero"`      // of 0.3
+	Raw       jsontext.Value `json:"raw,omitzero"`       // of 1.0, as url is
+	URL       jsontext.Value `json:"url,omitzero"`       // of a file
+	MediaType string         `json:"mediaType,omitzero"` // of 1.0
+}
+
+// maxID bounds the ids that clients choose, in bytes.
+const maxID = 256
+
+// check says what is wrong with a message, and completes its ids.
+func (m *message) check() *rpcError {
+	switch {
+	case len(m.Parts) == 0:
+		return invalid("message.parts is empty; it should hold a text, such as [{\"text\":\"what is to be done\"}]")
+	case len(m.MessageID) > maxID || len(m.ContextID) > maxID || len(m.TaskID) > maxID:
+		return invalid("messageId, contextId and taskId may have %d bytes each", maxID)
+	case strings.ContainsRune(m.ContextID, 0):
+		return invalid("message.contextId has a NUL character; should be text without any")
+	case m.Role != "" && m.Role != "user" && m.Role != "ROLE_USER":
+		return invalid("message.role is %.32q; a message to an agent has the role user (ROLE_USER in A2A 1.0)", m.Role)
+	}
+	for i, p := range m.Parts {
+		if p.File != nil || p.Raw != nil || p.URL != nil {
+			return &rpcError{Code: codeContentType,
+				Message: "message.parts: files are not taken; send their text, or name files of the " +
+					"worker's workspace in a text"}
+		}
+		if p.Text == nil && p.Data == nil {
+			return invalid("message.parts[%d] has neither text nor data", i)
+		}
+	}
+	if m.MessageID == "" {
+		m.MessageID = uuid.NewString()
+	}
+	if m.ContextID == "" {
+		m.ContextID = uuid.NewString()
+	}
+	return nil
+}
+
+// text returns all that the message says.
+func (m *message) text() string {
+	var texts []string
+	for _, p := range m.Parts {
+		if p.Text != nil {
+			texts = append(texts, *p.Text)
+			continue
+		}
+		texts = append(texts, string(p.Data))
+	}
+	return strings.Join(texts, "\n\n")
+}
+
+// dispatch returns the task that a message asks for: a TASK_DISPATCH in JSON, or a brief, which may hold the inline
+// form. The task has an id in any case.
+func (m *message) dispatch(taskID, token string) (*fleet.Dispatch, *rpcError) {
+	d := &fleet.Dispatch{Type: fleet.TypeDispatch, ProtocolVersion: fleet.Version, Brief: m.text()}
+	if text := strings.TrimSpace(d.Brief); strings.HasPrefix(text, "{") {
+		var line protocol.Line
+		if err := line.Scan([]byte(text)); err == nil && protocol.Type(line.Type) == fleet.TypeDispatch {
+			d = new(fleet.Dispatch)
+			if err := protocol.Decode(line.Object(), nil, d); err != nil {
+				return nil, invalid("the %s does not fit the protocol: %v", fleet.TypeDispatch, err)
+			}
+		}
+	}
+	if strings.TrimSpace(d.Brief) == "" {
+		return nil, invalid("the message has no text: it should say what to do")
+	}
+	if d.Task.TaskID == "" {
+		d.Task.TaskID = taskID
+	}
+	if d.AuthToken == "" {
+		d.AuthToken = token
+	}
+	d.Task.ContextID = m.ContextID
+	return d, nil
+}
+
+// handshakeContext begins the contextId of a greeting.
+const handshakeContext = "handshake:"
+
+// handshakeText begins the answer to one. What the worker is follows as a SESSION_ANNOUNCE.
+const handshakeText = "[A2A HANDSHAKE ACK v1]"
