@@ -51,7 +51,7 @@ var types = sync.OnceValue(func() []pluginType {
 		register("learning", learning.DefaultOptions(), learning.New).keeps(learning.Part),
 		register("chains", chains.DefaultOptions(), chains.New).keeps(chains.Part),
 		register("mcp", mcp.DefaultOptions(), mcp.New).keeps(mcp.Part),
-		register("multi_agent", multiagent.DefaultOptions(), multiagent.New),
+		register("multi_agent", multiagent.DefaultOptions(), multiagent.New).keeps(multiagent.Part),
 		register("exec", exec.DefaultOptions(), exec.New),
 	}
 })

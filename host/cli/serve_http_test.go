@@ -68,20 +68,24 @@ func listening(t testing.TB, dir string, args ...string) *web {
 	stderr := must.Get(cmd.StderrPipe())(t)
 	must.OK(t, cmd.Start())
 	w := &web{t: t, live: &live{t: t, cmd: cmd, passed: map[string]map[string]any{}}, client: http.DefaultClient, headers: http.Header{}}
-	t.Cleanup(func() { // in order: the next host would have to remove what a killed one leaves
-		if cmd.Process.Signal(syscall.SIGTERM) != nil {
-			_ = cmd.Process.Kill()
-		}
-		late := time.AfterFunc(poll.Patience, func() { _ = cmd.Process.Kill() })
-		defer late.Stop()
-		_ = cmd.Wait()
-	})
+	t.Cleanup(w.stop) // in order: the next host would have to remove what a killed one leaves
 	lines := bufio.NewReader(stderr)
 	line := must.Get(lines.ReadString('\n'))(t)
 	_, w.url, _ = strings.Cut(strings.TrimSpace(line), "a2e listens on ")
 	must.That(t, w.url != "", "it says %q", line)
 	go func() { _, _ = io.Copy(io.Discard, lines) }()
 	return w
+}
+
+// stop ends the host, and waits for its end.
+func (w *web) stop() {
+	cmd := w.live.cmd
+	if cmd.Process.Signal(syscall.SIGTERM) != nil {
+		_ = cmd.Process.Kill()
+	}
+	late := time.AfterFunc(poll.Patience, func() { _ = cmd.Process.Kill() })
+	defer late.Stop()
+	_ = cmd.Wait()
 }
 
 // do sends a request.

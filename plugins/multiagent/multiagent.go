@@ -23,6 +23,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/child"
+	"a2e/host/store"
 	"a2e/plugins/multiagent/worker"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
@@ -105,6 +106,9 @@ func New(name string, opts Options, env Env) (*Plugin, error) {
 	}
 	return &Plugin{Pool: pool, name: name, opts: opts, env: env, ctx: context.Background(), groups: make(map[*host.Session]*group)}, nil
 }
+
+// Part is what the plugins of this type keep in a store.
+func Part() store.Part { return worker.Part() }
 
 // Info implements host.Plugin.
 func (p *Plugin) Info() host.PluginInfo {

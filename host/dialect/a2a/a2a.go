@@ -6,7 +6,8 @@
 //	answer, stream ◄─ spelling.go ◄─ task.go ◄────── TASK_RESULT ◄──────────────┘
 //
 //	a2a.go       options, the agent and its end   card.go      what it says of itself
-//	rpc.go       JSON-RPC, streams, errors        message.go   what a message asks for
+//	rpc.go       JSON-RPC, its errors             methods.go   what each method does; streams
+//	message.go   what a message asks for
 //	tasks.go     the tasks that are known         task.go      one task and its events
 //	spelling.go  how each version writes it       reply.go     results that are posted later
 //	link.go      the host on its pipe

@@ -151,6 +151,9 @@ func (f *Front) decide(ctx context.Context, t *task) any {
 	}
 	w := t.work
 	w.Claims, w.Ahead, w.Places, w.Priority = nil, false, f.places, t.Task.Priority.Rank()
+	if t.Task.ContextID != "" { // what is said in a conversation is said in order
+		w.Claims = []protocol.Claim{{Key: "fleet/context/" + t.Task.ContextID, Access: protocol.Exclusive}}
+	}
 	w.Run = func(ctx context.Context) (any, error) { return f.run(ctx, t), nil }
 	return w
 }

@@ -37,7 +37,7 @@ func (r *runner) think(ctx context.Context, t *task) (outcome, error) {
 	}
 	turns := agent.Turns{
 		System: cmp.Or(r.SystemPrompt, defaultPrompt), Prompt: r.asked(ctx, t, t.Brief), Agent: t.Agent, MaxTurns: r.MaxTurns, Budget: r.allowance(t), Window: r.ContextWindow,
-		Model: model, Services: r.pool.services,
+		Model: model, Services: r.pool.services, Earlier: t.earlier(),
 	}
 	steer, end := hold(t.Steer)
 	defer end()
@@ -72,6 +72,9 @@ func (r *runner) think(ctx context.Context, t *task) (outcome, error) {
 		o, err := r.thought(ctx, t, end, err)
 		if o.res != nil {
 			lines.tell(&o.res.Artifacts)
+			if o.res.Status == fleet.StatusDone || o.res.Status == fleet.StatusPartial {
+				t.say(o.res)
+			}
 		}
 		return o, err
 	}

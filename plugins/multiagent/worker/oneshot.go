@@ -23,7 +23,14 @@ import (
 func (r *runner) process(ctx context.Context, t *task) (outcome, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	said := newStdout(func(line []byte) { t.out.say("stdout", r.secrets.Bytes(line)) })
+	known := r.known(t)
+	said := newStdout(func(line []byte) {
+		if known != nil {
+			known.line(line)
+			return
+		}
+		t.out.say("stdout", r.secrets.Bytes(line))
+	})
 	said.budget, said.solid, said.stop = t.budget(), t.printed, stop
 	words := child.Tail{Size: maxWords}
 	errs := &child.Splitter{Max: maxStderr, Line: func(line []byte) {
@@ -50,7 +57,43 @@ func (r *runner) process(ctx context.Context, t *task) (outcome, error) {
 		}
 		return o, err
 	}
+	if known != nil {
+		return r.ended(t, state, err, known, &words), nil
+	}
 	return t.ended(state, err, said, &words), nil
+}
+
+// known is what reads the output of an agent that the config names by cli; nil = it is another program.
+func (r *runner) known(t *task) *cliOutput {
+	agent, ok := presets(r.CLI)
+	if !ok {
+		return nil
+	}
+	return &cliOutput{read: agent.read, say: func(text string) {
+		for line := range strings.Lines(text) {
+			t.out.say("stdout", r.secrets.Bytes([]byte(strings.TrimSuffix(line, "\n"))))
+		}
+	}}
+}
+
+// ended makes the result of a known agent that ended by itself, or that died. A conversation that it cannot go on
+// with is forgotten, so that the next task begins it anew.
+func (r *runner) ended(t *task, state sandbox.State, err error, known *cliOutput, words *child.Tail) outcome {
+	res := known.result(t, cmp.Or(t.Workspace, r.pool.workspace))
+	if t.talk != nil {
+		t.talk.Session = known.session
+	}
+	if err == nil && state.Signal == 0 && state.Code == 0 && known.failure == "" && (known.over || known.text != "") {
+		return outcome{res: res, again: res.Status == fleet.StatusBlocked}
+	}
+	how := cmp.Or(known.failure, "the worker ended: "+state.String())
+	if err != nil {
+		how = err.Error()
+	}
+	failed := t.failed("%s", epitaph(how, words))
+	failed.Summary, failed.TokensSpent, failed.TokensEstimated, failed.Artifacts = res.Summary, res.TokensSpent, res.TokensEstimated, res.Artifacts
+	lost := err != nil || state.Signal != 0 || state.Code > signalled && state.Code <= signalled+lastSignal
+	return outcome{res: failed, lost: lost && known.failure == ""}
 }
 
 // ended makes the result of a process that ended by itself, or that died, as a shell may tell
@@ -58,6 +101,9 @@ func (r *runner) process(ctx context.Context, t *task) (outcome, error) {
 func (t *task) ended(state sandbox.State, err error, said *stdout, words *child.Tail) outcome {
 	if obj, ok := said.result(); ok && err == nil && state.Signal == 0 {
 		res := t.read(obj, max(0, said.chars-utf8.RuneCount(obj.Raw())-1))
+		if session := obj.Text("session_id"); t.talk != nil && session != "" {
+			t.talk.Session = session
+		}
 		return outcome{res: res, again: res.Status == fleet.StatusBlocked}
 	}
 	if err == nil && state.Signal == 0 && state.Code == 0 {
@@ -106,6 +152,12 @@ func (t *task) variables() map[string]string {
 		"A2E_REPLY_SCHEMA": string(t.Task.ReplySchema),
 		"A2E_DEADLINE":     t.Deadline,
 	}
+	if t.Task.ContextID != "" {
+		vars["A2E_CONTEXT_ID"] = t.Task.ContextID
+	}
+	if t.talk != nil && t.talk.Session != "" {
+		vars["A2E_SESSION_ID"] = t.talk.Session
+	}
 	if t.Workspace != "" {
 		vars["A2E_WORKSPACE"] = t.Workspace
 	}
@@ -140,6 +192,7 @@ func (r *runner) start(ctx context.Context, t *task, stdout, stderr io.Writer) (
 	if policy.DirFile != nil {
 		defer policy.DirFile.Close()
 	}
+	policy.Args = r.arguments(policy.Args, t)
 	policy.Stdin, policy.Stdout, policy.Stderr = strings.NewReader(r.asked(ctx, t, t.brief(cmp.Or(t.Workspace, r.pool.workspace)))), stdout, stderr
 	launcher, err := r.pool.env.Launcher()
 	if err != nil {

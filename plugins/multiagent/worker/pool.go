@@ -99,7 +99,7 @@ func NewPool(opts Options, env Env) (*Pool, error) {
 	if err := validate(opts.Workers); err != nil {
 		return nil, err
 	}
-	if env.Launcher == nil && slices.ContainsFunc(opts.Workers, func(w Worker) bool { return len(w.Command) > 0 }) {
+	if env.Launcher == nil && slices.ContainsFunc(opts.Workers, func(w Worker) bool { return len(w.Command) > 0 || w.CLI != "" }) {
 		return nil, errors.New("workers need a launcher to start programs with")
 	}
 	env = env.WithDefaults()
@@ -191,7 +191,18 @@ func (p *Pool) RunTask(ctx context.Context, given host.WorkerTask) (*fleet.Resul
 		ctx, done = context.WithTimeoutCause(ctx, left, errDeadline)
 		defer done()
 	}
-	return p.run(ctx, t)
+	if !p.converses(t) {
+		return p.run(ctx, t)
+	}
+	if err := p.recall(ctx, t); err != nil {
+		return t.shaped(t.failed("the conversation %.64q cannot be read: %v", t.Task.ContextID, err)), nil
+	}
+	before := t.talk.Session
+	res, err := p.run(ctx, t)
+	if err == nil && t.talk.Worker != "" && (t.done || t.talk.Session != before) {
+		p.keep(ctx, t)
+	}
+	return res, err
 }
 
 // run has one worker after the other try the task, until one has ended it.
@@ -230,6 +241,9 @@ func (p *Pool) run(ctx context.Context, t *task) (*fleet.Result, error) {
 func (p *Pool) work(ctx context.Context, r *runner, t *task) (outcome, error) {
 	defer p.leave(r)
 	t.takenBy(r)
+	if t.talk != nil && t.talk.Worker != r.Name { // another one knows nothing of its session
+		t.talk.Worker, t.talk.Session = r.Name, ""
+	}
 	start := p.env.Now()
 	within, cancel := ctx, func() {}
 	if r.Mode != ModeQueue { // there it counts from when a worker has taken the task
@@ -250,6 +264,7 @@ func (p *Pool) work(ctx context.Context, r *runner, t *task) (outcome, error) {
 	}
 	if err == nil {
 		r.clean(o.res)
+		t.done = o.res.Status == fleet.StatusDone || o.res.Status == fleet.StatusPartial
 	}
 	if err == nil && !o.again && !o.moot {
 		p.services.Record(ctx, host.CallRecord{

@@ -32,13 +32,14 @@ type candidate struct {
 type class struct {
 	health condition // whether it runs
 	losses int       // how often it died of this task
+	away   bool      // another worker has the conversation that the task belongs to
 	unsure bool      // it does not say that it has the wanted capabilities
 	other  bool      // its model or tier is not the wanted one
 	model  bool      // its model is not that of the default worker
 }
 
 func (c class) compare(o class) int {
-	return cmp.Or(cmp.Compare(c.health, o.health), cmp.Compare(c.losses, o.losses), worse(c.unsure, o.unsure), worse(c.other, o.other), worse(c.model, o.model))
+	return cmp.Or(cmp.Compare(c.health, o.health), cmp.Compare(c.losses, o.losses), worse(c.away, o.away), worse(c.unsure, o.unsure), worse(c.other, o.other), worse(c.model, o.model))
 }
 
 // worse compares flags, of which false is better.
@@ -215,7 +216,7 @@ func (p *Pool) candidatesLocked(t *task) ([]candidate, error) {
 		if t.weigh != nil && len(among) > 1 {
 			c.weight = t.weigh(r.Name)
 		}
-		c.class = class{health: r.health.condition(now), losses: t.lostAt(r), unsure: unsure, other: !r.wantedLocked(t), model: t.Model == "" && !t.open && r.Model != main}
+		c.class = class{health: r.health.condition(now), losses: t.lostAt(r), away: t.talk != nil && t.talk.Worker != "" && t.talk.Worker != r.Name, unsure: unsure, other: !r.wantedLocked(t), model: t.Model == "" && !t.open && r.Model != main}
 		all = append(all, c)
 	}
 	if len(all) == 0 {

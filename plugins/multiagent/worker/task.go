@@ -47,14 +47,18 @@ type task struct {
 	open     bool    // it may go to a worker of any model, not the default's alone
 	chosen   *runner // among those of its class, by what is learned; nil = nobody learns
 
+	owner string // whose conversation it goes on with; "" = nobody's in particular
+
 	// Of the goroutine that runs the task.
-	setbacks []setback // workers that have not done it
-	losses   []setback // workers that died of it, each time
-	instead  string    // why the one that has it is not the wanted one; "" = it is
-	printed  int       // bytes of all processes that tried, blanks left out
-	spent    int       // tokens of all workers that tried
-	counted  int       // of those, what they said themselves
-	guessed  bool      // not all of them did
+	talk     *conversation // that it belongs to; nil = none
+	done     bool          // a worker has done it, at least in part
+	setbacks []setback     // workers that have not done it
+	losses   []setback     // workers that died of it, each time
+	instead  string        // why the one that has it is not the wanted one; "" = it is
+	printed  int           // bytes of all processes that tried, blanks left out
+	spent    int           // tokens of all workers that tried
+	counted  int           // of those, what they said themselves
+	guessed  bool          // not all of them did
 
 	number  uint64     // of its arrival
 	granted chan grant // takes one
@@ -87,6 +91,9 @@ type outcome struct {
 // newTask checks a task. The error is a *protocol.Error.
 func (p *Pool) newTask(ctx context.Context, given host.WorkerTask) (*task, error) {
 	t := &task{WorkerTask: given, granted: make(chan grant, 1), out: &listener{to: given.Output}}
+	if given.Agent != nil {
+		t.owner = given.Agent.AgentID
+	}
 	at, _, err := t.DeadlineTime()
 	if err != nil {
 		return nil, err

@@ -11,6 +11,7 @@
 //	oneshot.go  a process for each task        fleet.go    a task at a long-lived child, or in a fleet's queue
 //	llm.go      a model with the host's tools   brief.go    what it is told, and whom it works for
 //	peer.go     that child                     result.go   what a worker says
+//	context.go  conversations of tasks         cli.go      agents whose output is known
 package worker
 
 import (
@@ -58,6 +59,7 @@ const MaxRetries = 100
 type Worker struct {
 	Name          string            `yaml:"name" required:"true" doc:"Unique name of the worker."`
 	Command       []string          `yaml:"command" doc:"The program and its arguments. A bare name is looked up on the PATH, one with a slash is relative to the workspace. a2e stands for this program where the PATH has none."`
+	CLI           string            `yaml:"cli" enum:"claude,codex,opencode,gemini" doc:"A command-line agent whose flags and output are known: claude (Claude Code), codex, opencode or gemini. Its command is the program of that name unless command says otherwise; it may use the network, and keeps its sessions in the state_dir. Give it its key by env."`
 	LLM           agent.LLM         `yaml:"llm" doc:"The model that does the tasks, with the tools of this host, instead of a program."`
 	Fleet         config.Secret     `yaml:"fleet" doc:"The PostgreSQL URL of a fleet, such as postgres://user@host/database?fleet=team, whose workers do the tasks: each a2e worker --fleet URL."`
 	Tools         []string          `yaml:"tools" doc:"The tools that the model may use, by names or globs. Without this list it may use all that the host lists, except deferred ones."`
@@ -94,7 +96,9 @@ func (w *Worker) Validate() error {
 		return fmt.Errorf("worker %q: mode is %.32q; it should be oneshot, fleet, llm or queue", w.Name, w.Mode)
 	case len(w.Command) > 0 && !w.LLM.IsZero():
 		return fmt.Errorf("worker %q has a command and an llm; it should have one of them", w.Name)
-	case len(w.Command) == 0 && w.LLM.IsZero() && !w.queued():
+	case w.CLI != "" && (!w.LLM.IsZero() || w.queued() || w.Mode != "" && w.Mode != ModeOneshot):
+		return fmt.Errorf("worker %q: cli is for a program, which runs once for each task; leave out llm, fleet and mode", w.Name)
+	case len(w.Command) == 0 && w.CLI == "" && w.LLM.IsZero() && !w.queued():
 		return fmt.Errorf("worker %q has neither a command nor an llm; name the program that does the tasks, such as command: [my-agent, --print], or a model, such as llm: {url: \"http://127.0.0.1:11434/v1\", model: qwen3}", w.Name)
 	case w.ContextWindow < 0:
 		return fmt.Errorf("worker %q: context_window should be 0 or more tokens", w.Name)
@@ -116,6 +120,9 @@ func (w *Worker) Validate() error {
 	}
 	if w.Mode == ModeLLM || w.Tools != nil || w.SystemPrompt != "" || w.MaxTurns != 0 || w.TokenBudget != 0 {
 		return fmt.Errorf("worker %q: mode llm, tools, system_prompt, max_turns and token_budget are for a worker with an llm; this one has a command", w.Name)
+	}
+	if w.CLI != "" && len(w.Command) == 0 {
+		return nil
 	}
 	if err := child.CheckCommand(w.Command, "the program that does the tasks, such as [my-agent, --print]"); err != nil {
 		return fmt.Errorf("worker %q: %w", w.Name, err)
@@ -150,6 +157,12 @@ func (w *Worker) validateLLM() error {
 func (w Worker) withDefaults() Worker {
 	if w.Mode = cmp.Or(w.Mode, ModeOneshot); !w.LLM.IsZero() {
 		w.Mode, w.Model, w.MaxTurns = ModeLLM, cmp.Or(w.Model, w.LLM.Model), cmp.Or(w.MaxTurns, defaultTurns)
+	}
+	if agent, ok := presets(w.CLI); ok {
+		w.Network = true
+		if len(w.Command) == 0 {
+			w.Command = agent.command
+		}
 	}
 	if w.queued() {
 		w.Mode, w.MaxTasks = ModeQueue, cmp.Or(w.MaxTasks, maxPlaces)
@@ -227,6 +240,11 @@ func (r *runner) policy(vars map[string]string, agent *fleet.Agent, workspace st
 	if program.Env, err = r.environment(vars, agent); err != nil {
 		return sandbox.Policy{}, err
 	}
+	own, err := r.settle(program.Env)
+	if err != nil {
+		return sandbox.Policy{}, fmt.Errorf("the folder of the worker in the state_dir: %w", err)
+	}
+	program.Write = append(slices.Clone(program.Write), own...)
 	policy, err := program.Policy()
 	if workspace != "" {
 		policy.ReadOnly = append(policy.ReadOnly, p.workspace)

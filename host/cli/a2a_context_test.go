@@ -1,0 +1,112 @@
+package cli_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/llm"
+	"a2e/host/hosttest/must"
+)
+
+// standIns puts programs that stand in for command-line agents into a folder.
+func standIns(t *testing.T, dir string, names ...string) {
+	t.Helper()
+	script := must.Get(os.ReadFile(filepath.Join(root, "testdata/agents/agent.py")))(t)
+	for _, name := range names {
+		must.OK(t, os.WriteFile(filepath.Join(dir, name), script, 0o755))
+	}
+}
+
+// resultIn is the TASK_RESULT that an answer to message/send has as the data of its artifact.
+func resultIn(answer map[string]any) map[string]any {
+	parts, _ := at(answer, "result/artifacts/0/parts").([]any)
+	if len(parts) < 2 {
+		return nil
+	}
+	result, _ := at(parts[1], "data").(map[string]any)
+	return result
+}
+
+// A task in a context goes to the session that its agent has for it, also after a restart of the host; the result has
+// what the agent printed: text, pull request, files and tokens, although it ignores how it was told to answer.
+func TestCommandLineAgents(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"claude", "codex", "opencode", "gemini"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := workDir(t)
+			standIns(t, dir, name)
+			must.OK(t, os.WriteFile(filepath.Join(dir, "c.yaml"), []byte(fmt.Sprintf(
+				"fleet: {agent_id: w1}\nplugins: {multi_agent: {workers: [{name: w, cli: %s, command: [./%s]}]}}\n", name, name)), 0o600))
+			begin := func() *web { return listening(t, dir, "worker", "--http", "127.0.0.1:0", "--config", "c.yaml") }
+			ask := func(w *web, context, text string) map[string]any {
+				t.Helper()
+				return w.rpc("message/send", `{"message":{"contextId":"`+context+`","parts":[{"kind":"text","text":"`+text+`"}]}}`)
+			}
+			w := begin()
+			for i, context := range []string{"c1", "c1", "c2", "c1"} {
+				if i == 3 {
+					w.stop()
+					w = begin()
+				}
+				turn, session := []int{1, 2, 1, 3}[i], name+map[string]string{"c1": "-1", "c2": "-2"}[context]
+				answer := ask(w, context, "do it")
+				result := resultIn(answer)
+				want := fmt.Sprintf("turn %d of %s: see https://github.com/acme/app/pull/%d", turn, session, turn)
+				if result == nil || result["summary"] != want || result["tokens_spent"] != 3250.0 || result["tokens_estimated"] != nil ||
+					at(result, "artifacts/pr") != fmt.Sprintf("https://github.com/acme/app/pull/%d", turn) ||
+					fmt.Sprint(at(result, "artifacts/files_changed")) != "["+name+".txt]" {
+					t.Errorf("task %d is answered %v", i+1, answer)
+				}
+			}
+			failed := ask(w, "c3", "fail")
+			text, _ := at(failed, "result/status/message/parts/0/text").(string)
+			assert.That(t, at(failed, "result/status/state") == "failed" && strings.Contains(text, `"error":"rate limit reached`), "a task that fails: %v", failed)
+		})
+	}
+}
+
+// A program of one's own gets the context and the session that it named; without a session the flag is left out.
+func TestSessionsOfPrograms(t *testing.T) {
+	t.Parallel()
+	dir := workDir(t)
+	w := listening(t, dir, "worker", "--http", "127.0.0.1:0", "--no-contract", "--", "sh", "-c",
+		`printf '{"status":"done","summary":"%s","session_id":"s-%s"}' "$* $A2E_SESSION_ID" "$A2E_CONTEXT_ID"`, "prog", "--resume", "{session}", "--about={context}")
+	for _, want := range []string{"--about=c1 ", "--resume s-c1 --about=c1 s-c1"} {
+		answer := w.rpc("message/send", `{"message":{"contextId":"c1","parts":[{"kind":"text","text":"x"}]}}`)
+		assert.Equal(t, resultIn(answer)["summary"], any(want), "the program is told")
+	}
+}
+
+// A model goes on with what was said in its context, and in no other, also after a restart of the host.
+func TestContextsOfModels(t *testing.T) {
+	t.Parallel()
+	dir := workDir(t)
+	model := llm.New(t)
+	model.Answer(func(r *llm.Request) llm.Reply {
+		var said []string
+		for _, m := range r.Messages {
+			if m.Role != "system" {
+				said = append(said, m.Role+" "+m.Text)
+			}
+		}
+		return llm.Text(fmt.Sprintf("%d messages, the first %q", len(said), said[0][:min(len(said[0]), 12)]))
+	})
+	must.OK(t, os.WriteFile(filepath.Join(dir, "c.yaml"), []byte("fleet: {agent_id: w1}\nplugins: {multi_agent: {workers: [{name: w, llm: {url: '"+model.URL+
+		"', model: m}, contract: false}]}}\n"), 0o600))
+	begin := func() *web { return listening(t, dir, "worker", "--http", "127.0.0.1:0", "--config", "c.yaml") }
+	w := begin()
+	for i, want := range []string{"1 messages, the first \"user alpha\"", "3 messages, the first \"user alpha\"", "1 messages, the first \"user gamma\"", "5 messages, the first \"user alpha\""} {
+		if i == 3 {
+			w.stop()
+			w = begin()
+		}
+		context, text := []string{"c1", "c1", "c2", "c1"}[i], []string{"alpha", "beta", "gamma", "delta"}[i]
+		answer := w.rpc("message/send", `{"message":{"contextId":"`+context+`","parts":[{"kind":"text","text":"`+text+`"}]}}`)
+		assert.Equal(t, resultIn(answer)["summary"], any(want), "message %d", i+1)
+	}
+}
