@@ -39,8 +39,8 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host/auth"
-	"a2e/host/dialect/a2a"
 	"a2e/protocol"
+	"a2e/protocol/a2a"
 )
 
 // Header names a client's session.

@@ -22,12 +22,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
-)
 
-// Paths of the endpoint.
-const (
-	PathRPC  = "/jsonrpc"
-	PathCard = "/.well-known/agent-card.json"
+	wire "a2e/protocol/a2a"
 )
 
 // Options is what an Agent gets from outside.
@@ -51,7 +47,7 @@ type Options struct {
 // defaultPatience is shorter than the 30 s after which simple orchestrators give up.
 const defaultPatience = 25 * time.Second
 
-// Agent is the endpoint. It is an http.Handler of PathRPC and PathCard.
+// Agent is the endpoint. It is an http.Handler of the paths in protocol/a2a.
 type Agent struct {
 	opts  Options
 	link  *link
@@ -91,7 +87,7 @@ func (a *Agent) Close(ctx context.Context) {
 
 // ServeHTTP implements http.Handler.
 func (a *Agent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Path == PathCard {
+	if r.URL.Path == wire.PathCard {
 		a.serveCard(w, r)
 		return
 	}

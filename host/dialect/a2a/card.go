@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"a2e/protocol"
+	wire "a2e/protocol/a2a"
 	"a2e/protocol/fleet"
 )
 
@@ -17,15 +18,16 @@ func (a *Agent) serveCard(w http.ResponseWriter, r *http.Request) {
 	if r.TLS != nil {
 		scheme = "https"
 	}
-	card := a.card(scheme+"://"+r.Host+PathRPC, a.link.who(r.Context()), strings.HasPrefix(r.Header.Get(versionHeader),
-		"1"))
+	card := a.card(scheme+"://"+r.Host+wire.PathRPC, a.link.who(r.Context()),
+		strings.HasPrefix(r.Header.Get(wire.VersionHeader),
+			"1"))
 	text, err := protocol.AppendJSON(nil, card)
 	if err != nil {
 		http.Error(w, "the card does not encode", http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Vary", versionHeader)
+	w.Header().Set("Vary", wire.VersionHeader)
 	_, _ = w.Write(append(text, '\n')) // who does not read the answer has gone
 }
 
@@ -47,7 +49,11 @@ func (a *Agent) card(url string, who *fleet.Announce, only10 bool) object {
 			object{"url": url, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"},
 			object{"url": url, "protocolBinding": "JSONRPC", "protocolVersion": "0.3"},
 		},
-		"capabilities":      object{"streaming": true, "pushNotifications": false},
+		"capabilities": object{
+			"streaming": true, "pushNotifications": false,
+			"extensions": []any{object{"uri": wire.FleetExtension, "description": "The text of a message may be a " +
+				"TASK_DISPATCH."}},
+		},
 		"defaultInputModes": modes, "defaultOutputModes": modes,
 		"skills": []any{object{"id": "task", "name": "Tasks", "description": about, "tags": tags}},
 	}

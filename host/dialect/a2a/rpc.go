@@ -12,6 +12,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/protocol"
+	wire "a2e/protocol/a2a"
 )
 
 // Error codes of JSON-RPC, and those of A2A.
@@ -124,7 +125,7 @@ func (a *Agent) serveRPC(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	serve, fault := c.read(body, r.Header.Get(versionHeader))
+	serve, fault := c.read(body, r.Header.Get(wire.VersionHeader))
 	var result any
 	if fault == nil {
 		result, fault = serve(c)
@@ -193,7 +194,7 @@ func spelled(version string, params protocol.Object) (spelling, *rpcError) {
 		return v10, nil
 	case major != "" && major != "0":
 		return plain, &rpcError{Code: codeVersion, Message: fmt.Sprintf("%s is %.16q; 1.0 and 0.3 are known",
-			versionHeader, version)}
+			wire.VersionHeader, version)}
 	}
 	raw, _ := params.Get("message")
 	if m, err := protocol.ParseObject(raw); err == nil && strings.HasPrefix(m.Text("role"), "ROLE_") {

@@ -15,9 +15,6 @@ const (
 	v10
 )
 
-// versionHeader names the version that a client of 1.0 and later speaks.
-const versionHeader = "A2A-Version"
-
 // object is a JSON object.
 type object = map[string]any
 

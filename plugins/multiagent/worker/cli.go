@@ -33,7 +33,8 @@ func presets(name string) (preset, bool) {
 		return preset{
 			command: []string{"claude"}, home: "CLAUDE_CONFIG_DIR", read: readClaude,
 			args: func(session string) []string {
-				return withSession([]string{"-p", "--output-format", "stream-json", "--verbose", "--permission-mode", "acceptEdits",
+				return withSession([]string{"-p", "--output-format", "stream-json", "--verbose", "--permission-mode",
+					"acceptEdits",
 					"--allowedTools", "Bash,Read,Edit,Write,Glob,Grep"}, "--resume", session)
 			},
 		}, true
@@ -54,9 +55,11 @@ func presets(name string) (preset, bool) {
 		}, true
 	case "gemini":
 		return preset{
-			command: []string{"gemini"}, home: "HOME", read: readGemini, env: map[string]string{"GEMINI_CLI_TRUST_WORKSPACE": "true"},
+			command: []string{"gemini"}, home: "HOME", read: readGemini,
+			env: map[string]string{"GEMINI_CLI_TRUST_WORKSPACE": "true"},
 			args: func(session string) []string {
-				return withSession([]string{"--approval-mode", "yolo", "--output-format", "stream-json"}, "--resume", session)
+				return withSession([]string{"--approval-mode", "yolo", "--output-format", "stream-json"}, "--resume",
+					session)
 			},
 		}, true
 	}
@@ -284,7 +287,8 @@ func readOpenCode(line *protocol.Line, o *cliOutput) {
 		o.say(strings.TrimPrefix(e.Part.Text, o.texts[e.Part.ID]))
 		o.texts[e.Part.ID] = e.Part.Text
 	case "tool_use":
-		if e.Part.State.Status == "completed" && slices.Contains([]string{"edit", "write", "patch", "multiedit"}, e.Part.Tool) {
+		if e.Part.State.Status == "completed" && slices.Contains([]string{"edit", "write", "patch", "multiedit"},
+			e.Part.Tool) {
 			o.changed(e.Part.State.Input.path())
 		}
 	case "step_finish":

@@ -27,13 +27,15 @@ const (
 // Part is what workers keep in the store: the conversations that tasks belong to.
 func Part() store.Part {
 	records := store.Kinds{
-		store.RecordsOf("multi_agent.context", "SELECT workspace, agent, context, worker, session, said, used_at FROM worker_contexts "+
+		store.RecordsOf("multi_agent.context", "SELECT workspace, agent, context, worker, session, said, used_at "+
+			"FROM worker_contexts "+
 			"ORDER BY workspace, agent, context", func(r *contextRecord) []any {
 			return []any{&r.Workspace, &r.Agent, &r.Context, &r.Worker, &r.Session, store.JSON(&r.Said), &r.UsedAt}
 		}, (*contextRecord).take),
 	}
 	return store.Part{
-		Name: "multi_agent", SQL: tables, Export: records.Export, Import: records.Import, Clear: store.ClearTables("worker_contexts"),
+		Name: "multi_agent", SQL: tables, Export: records.Export, Import: records.Import,
+		Clear: store.ClearTables("worker_contexts"),
 	}
 }
 
@@ -75,8 +77,9 @@ func (r *contextRecord) put(tx *store.Tx) error {
 			break
 		}
 	}
-	_, err := tx.Exec(`INSERT INTO worker_contexts (workspace, agent, context, worker, session, said, size, used_at) VALUES
-		($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (workspace, agent, context) DO UPDATE SET worker = excluded.worker,
+	_, err := tx.Exec(`INSERT INTO worker_contexts (workspace, agent, context, worker, session, said, size, used_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (workspace, agent, context) DO UPDATE
+		SET worker = excluded.worker,
 		session = excluded.session, said = excluded.said, size = excluded.size, used_at = excluded.used_at`,
 		r.Workspace, r.Agent, r.Context, r.Worker, r.Session, store.JSON(r.Said), size, int64(r.UsedAt))
 	return err
@@ -92,7 +95,8 @@ func (p *Pool) converses(t *task) bool {
 func (p *Pool) recall(ctx context.Context, t *task) error {
 	t.talk = new(conversation)
 	return p.env.Store.Read(ctx, func(tx *store.Tx) error {
-		_, err := tx.Get("SELECT worker, session, said FROM worker_contexts WHERE workspace = $1 AND agent = $2 AND context = $3",
+		_, err := tx.Get("SELECT worker, session, said FROM worker_contexts WHERE workspace = $1 AND agent = $2 AND "+
+			"context = $3",
 			[]any{p.workspace, t.owner, t.Task.ContextID}, &t.talk.Worker, &t.talk.Session, store.JSON(&t.talk.Said))
 		return err
 	})
@@ -104,11 +108,13 @@ func (p *Pool) keep(ctx context.Context, t *task) {
 	record := contextRecord{p.workspace, t.owner, t.Task.ContextID, *t.talk, store.Micros(now.UnixMicro())}
 	err := p.env.Store.Write(context.WithoutCancel(ctx), func(tx *store.Tx) error {
 		_, err := tx.Exec("DELETE FROM worker_contexts WHERE used_at < $1", now.Add(-contextAge).UnixMicro())
-		bound := store.Bound{Table: "worker_contexts", Key: "used_at", Newest: "used_at DESC", Most: maxContexts, Size: "size", Bytes: maxContextBytes}
+		bound := store.Bound{Table: "worker_contexts", Key: "used_at", Newest: "used_at DESC", Most: maxContexts,
+			Size: "size", Bytes: maxContextBytes}
 		return cmp.Or(err, record.put(tx), bound.Prune(tx))
 	})
 	if err != nil {
-		p.env.Log.Error().Err(err).Str("context_id", t.Task.ContextID).Msg("a conversation is not kept; the next task in it begins anew")
+		p.env.Log.Error().Err(err).Str("context_id", t.Task.ContextID).Msg("a conversation is not kept; the next " +
+			"task in it begins anew")
 	}
 }
 
@@ -136,7 +142,8 @@ func (t *task) earlier() []host.Said {
 func filled(args []string, contextID, session string) []string {
 	all := make([]string, 0, len(args))
 	for i, arg := range args {
-		if strings.Contains(arg, "{context}") && contextID == "" || strings.Contains(arg, "{session}") && session == "" {
+		if strings.Contains(arg, "{context}") && contextID == "" || strings.Contains(arg, "{session}") &&
+			session == "" {
 			if n := len(all); i > 1 && strings.HasPrefix(args[i-1], "-") && n > 1 && all[n-1] == args[i-1] {
 				all = all[:n-1]
 			}

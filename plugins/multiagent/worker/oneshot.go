@@ -91,7 +91,8 @@ func (r *runner) ended(t *task, state sandbox.State, err error, known *cliOutput
 		how = err.Error()
 	}
 	failed := t.failed("%s", epitaph(how, words))
-	failed.Summary, failed.TokensSpent, failed.TokensEstimated, failed.Artifacts = res.Summary, res.TokensSpent, res.TokensEstimated, res.Artifacts
+	failed.Summary, failed.TokensSpent, failed.TokensEstimated, failed.Artifacts = res.Summary, res.TokensSpent,
+		res.TokensEstimated, res.Artifacts
 	lost := err != nil || state.Signal != 0 || state.Code > signalled && state.Code <= signalled+lastSignal
 	return outcome{res: failed, lost: lost && known.failure == ""}
 }

@@ -82,15 +82,18 @@ func (p *Pool) assignLocked(t *task) {
 	}
 }
 
+// rests reports whether the worker gets no task for a while after it was lost.
+func (r *runner) rests() bool { return r.Mode == ModeFleet || r.Mode == ModeA2A }
+
 // freeLocked reports whether the worker can take a task right now.
 func (r *runner) freeLocked() bool {
-	return r.active < r.MaxTasks && (r.Mode != ModeFleet || r.child != nil || r.health.Wait(r.pool.env.Now()) <= 0)
+	return r.active < r.MaxTasks && (!r.rests() || r.child != nil || r.health.Wait(r.pool.env.Now()) <= 0)
 }
 
 // wakeLocked has the queue looked at when the worker has rested.
 func (r *runner) wakeLocked() {
 	rest := r.health.Wait(r.pool.env.Now())
-	if r.wake != nil || r.Mode != ModeFleet || r.child != nil || rest <= 0 || r.pool.closed {
+	if r.wake != nil || !r.rests() || r.child != nil || rest <= 0 || r.pool.closed {
 		return
 	}
 	r.wake = time.AfterFunc(rest, func() {

@@ -78,6 +78,7 @@ type runner struct {
 	secrets *redact.Set     // of the host, and those that it was told
 	starts  sync.Mutex      // held by whoever starts the child of mode fleet, or makes the model of mode llm
 	sender  *fleetdb.Sender // mode queue: made with the first task; guarded by starts
+	remote  *remote         // mode a2a: by its card, read with the first task; guarded by starts
 	llm     agent.Model     // mode llm: made with the first task; guarded by starts
 	llmKey  string          // that it was made with; guarded by starts
 
@@ -99,7 +100,8 @@ func NewPool(opts Options, env Env) (*Pool, error) {
 	if err := validate(opts.Workers); err != nil {
 		return nil, err
 	}
-	if env.Launcher == nil && slices.ContainsFunc(opts.Workers, func(w Worker) bool { return len(w.Command) > 0 || w.CLI != "" }) {
+	if env.Launcher == nil && slices.ContainsFunc(opts.Workers,
+		func(w Worker) bool { return len(w.Command) > 0 || w.CLI != "" }) {
 		return nil, errors.New("workers need a launcher to start programs with")
 	}
 	env = env.WithDefaults()
@@ -259,6 +261,8 @@ func (p *Pool) work(ctx context.Context, r *runner, t *task) (outcome, error) {
 		o, err = r.think(within, t)
 	case ModeQueue:
 		o, err = r.queueUp(within, t)
+	case ModeA2A:
+		o, err = r.consult(within, t)
 	default:
 		o, err = r.process(within, t)
 	}

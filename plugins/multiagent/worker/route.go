@@ -39,7 +39,8 @@ type class struct {
 }
 
 func (c class) compare(o class) int {
-	return cmp.Or(cmp.Compare(c.health, o.health), cmp.Compare(c.losses, o.losses), worse(c.away, o.away), worse(c.unsure, o.unsure), worse(c.other, o.other), worse(c.model, o.model))
+	return cmp.Or(cmp.Compare(c.health, o.health), cmp.Compare(c.losses, o.losses), worse(c.away, o.away),
+		worse(c.unsure, o.unsure), worse(c.other, o.other), worse(c.model, o.model))
 }
 
 // worse compares flags, of which false is better.
@@ -124,7 +125,7 @@ func (r *runner) mayWant(t *task) bool {
 	switch {
 	case t.Worker != "":
 		return t.Worker == r.Name
-	case t.Workspace != "" && (r.Mode == ModeFleet || r.Mode == ModeQueue):
+	case t.Workspace != "" && (r.rests() || r.Mode == ModeQueue):
 		return false
 	}
 	return t.Fallback || (t.Model == "" || r.Model == "" || r.Model == t.Model) && (t.Tier == "" || r.ModelTier == "" || r.ModelTier == t.Tier)
@@ -216,7 +217,9 @@ func (p *Pool) candidatesLocked(t *task) ([]candidate, error) {
 		if t.weigh != nil && len(among) > 1 {
 			c.weight = t.weigh(r.Name)
 		}
-		c.class = class{health: r.health.condition(now), losses: t.lostAt(r), away: t.talk != nil && t.talk.Worker != "" && t.talk.Worker != r.Name, unsure: unsure, other: !r.wantedLocked(t), model: t.Model == "" && !t.open && r.Model != main}
+		c.class = class{health: r.health.condition(now), losses: t.lostAt(r), away: t.talk != nil &&
+			t.talk.Worker != "" && t.talk.Worker != r.Name, unsure: unsure, other: !r.wantedLocked(t),
+			model: t.Model == "" && !t.open && r.Model != main}
 		all = append(all, c)
 	}
 	if len(all) == 0 {
@@ -316,10 +319,13 @@ func (p *Pool) defaultModel() string {
 // where a child does not announce a capability by name: it may have it all the same, and
 // answers blocked before any work otherwise.
 func (r *runner) fitLocked(t *task) (unsure bool, lacks string) {
-	if t.Workspace != "" && (r.Mode == ModeFleet || r.Mode == ModeQueue) {
+	if t.Workspace != "" && (r.rests() || r.Mode == ModeQueue) {
 		return false, "works in a folder of its own, and not in one of the task"
 	}
 	a, waits := r.toldLocked(), r.Mode == ModeFleet && !r.knownLocked()
+	if r.Mode == ModeA2A {
+		a = r.health.announced
+	}
 	for _, name := range t.Requirements.RequiredMCP {
 		switch {
 		case slices.Contains(r.Capabilities, name), waits, r.Mode != ModeFleet && r.Capabilities == nil:
@@ -336,8 +342,8 @@ func (r *runner) fitLocked(t *task) (unsure bool, lacks string) {
 	}
 	for _, name := range t.Requirements.RequiredCapabilities {
 		switch {
-		case fleet.Serves(has, name), r.Mode != ModeFleet && r.Capabilities == nil && r.Tools == nil:
-		case r.Mode != ModeFleet:
+		case fleet.Serves(has, name), !r.rests() && r.Capabilities == nil && r.Tools == nil:
+		case !r.rests():
 			return false, fmt.Sprintf("does not list the capability %.64q", name)
 		default:
 			unsure = true

@@ -12,10 +12,12 @@
 //	llm.go      a model with the host's tools   brief.go    what it is told, and whom it works for
 //	peer.go     that child                     result.go   what a worker says
 //	context.go  conversations of tasks         cli.go      agents whose output is known
+//	remote.go   a task at an agent of A2A
 package worker
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -41,6 +43,7 @@ const (
 	ModeOneshot = "oneshot" // a process for each task
 	ModeFleet   = "fleet"   // one child that speaks the fleet protocol 2.0
 	ModeLLM     = "llm"     // a model with the tools of the host, in this process
+	ModeA2A     = "a2a"     // an agent of A2A, wherever it is
 	ModeQueue   = "queue"   // whoever works for a fleet, on any machine
 )
 
@@ -62,11 +65,13 @@ type Worker struct {
 	CLI           string            `yaml:"cli" enum:"claude,codex,opencode,gemini" doc:"A command-line agent whose flags and output are known: claude (Claude Code), codex, opencode or gemini. Its command is the program of that name unless command says otherwise; it may use the network, and keeps its sessions in the state_dir. Give it its key by env."`
 	LLM           agent.LLM         `yaml:"llm" doc:"The model that does the tasks, with the tools of this host, instead of a program."`
 	Fleet         config.Secret     `yaml:"fleet" doc:"The PostgreSQL URL of a fleet, such as postgres://user@host/database?fleet=team, whose workers do the tasks: each a2e worker --fleet URL."`
+	URL           string            `yaml:"url" shown:"yes" doc:"The address of an agent that speaks A2A and does the tasks, such as http://127.0.0.1:8766."`
+	Token         config.Secret     `yaml:"token" doc:"The bearer token of that agent."`
 	Tools         []string          `yaml:"tools" doc:"The tools that the model may use, by names or globs. Without this list it may use all that the host lists, except deferred ones."`
 	SystemPrompt  string            `yaml:"system_prompt" doc:"System prompt of the model, instead of a short default text."`
 	MaxTurns      int               `yaml:"max_turns" min:"0" max:"1000" doc:"How many answers of the model one task may take; 0 = 50. A task that would take more ends as partial."`
 	TokenBudget   int               `yaml:"token_budget" min:"0" doc:"How many tokens of the model one task may take, unless the task itself allows fewer; 0 = any number."`
-	Mode          string            `yaml:"mode" enum:"oneshot,fleet,llm,queue" doc:"Of a command: oneshot (the default), one process for each task, the brief on its stdin; or fleet, one process that speaks the fleet protocol, such as [a2e, worker]. Of an llm always llm, of a fleet queue."`
+	Mode          string            `yaml:"mode" enum:"oneshot,fleet,llm,queue,a2a" doc:"Of a command: oneshot (the default), one process for each task, the brief on its stdin; or fleet, one process that speaks the fleet protocol, such as [a2e, worker]. Of an llm always llm, of a fleet queue, of a url a2a."`
 	Model         string            `yaml:"model" shown:"yes" doc:"Model that it works with; a task that asks for this model gets it."`
 	ModelTier     string            `yaml:"model_tier" shown:"yes" doc:"Tier of that model, for tasks that prefer one."`
 	ContextWindow int               `yaml:"context_window" min:"0" doc:"Context window of that model, in tokens."`
@@ -92,13 +97,14 @@ func (w *Worker) Validate() error {
 		return errors.New("a worker has no name; give each one a name of its own")
 	case len(w.Name) > maxNameBytes || strings.ContainsFunc(w.Name, func(r rune) bool { return r < ' ' }):
 		return fmt.Errorf("worker %.64q: the name should be at most %d bytes without control characters", w.Name, maxNameBytes)
-	case !slices.Contains([]string{"", ModeOneshot, ModeFleet, ModeLLM, ModeQueue}, w.Mode):
-		return fmt.Errorf("worker %q: mode is %.32q; it should be oneshot, fleet, llm or queue", w.Name, w.Mode)
+	case !slices.Contains([]string{"", ModeOneshot, ModeFleet, ModeLLM, ModeQueue, ModeA2A}, w.Mode):
+		return fmt.Errorf("worker %q: mode is %.32q; it should be oneshot, fleet, llm, queue or a2a", w.Name, w.Mode)
 	case len(w.Command) > 0 && !w.LLM.IsZero():
 		return fmt.Errorf("worker %q has a command and an llm; it should have one of them", w.Name)
 	case w.CLI != "" && (!w.LLM.IsZero() || w.queued() || w.Mode != "" && w.Mode != ModeOneshot):
-		return fmt.Errorf("worker %q: cli is for a program, which runs once for each task; leave out llm, fleet and mode", w.Name)
-	case len(w.Command) == 0 && w.CLI == "" && w.LLM.IsZero() && !w.queued():
+		return fmt.Errorf("worker %q: cli is for a program, which runs once for each task; leave out llm, "+
+			"fleet and mode", w.Name)
+	case len(w.Command) == 0 && w.CLI == "" && w.LLM.IsZero() && !w.queued() && w.URL == "":
 		return fmt.Errorf("worker %q has neither a command nor an llm; name the program that does the tasks, such as command: [my-agent, --print], or a model, such as llm: {url: \"http://127.0.0.1:11434/v1\", model: qwen3}", w.Name)
 	case w.ContextWindow < 0:
 		return fmt.Errorf("worker %q: context_window should be 0 or more tokens", w.Name)
@@ -108,6 +114,10 @@ func (w *Worker) Validate() error {
 		return fmt.Errorf("worker %q: retries should be between 0 and %d", w.Name, MaxRetries)
 	case w.Timeout < 0:
 		return fmt.Errorf("worker %q: timeout should be 0 or more seconds", w.Name)
+	case w.URL != "":
+		return w.validateRemote()
+	case w.Token.Reveal() != "":
+		return fmt.Errorf("worker %q: token is for an agent with a url", w.Name)
 	case w.queued():
 		return w.validateQueue()
 	case w.Contract != nil && w.Mode == ModeFleet:
@@ -164,6 +174,9 @@ func (w Worker) withDefaults() Worker {
 			w.Command = agent.command
 		}
 	}
+	if w.URL != "" {
+		w.Mode = ModeA2A
+	}
 	if w.queued() {
 		w.Mode, w.MaxTasks = ModeQueue, cmp.Or(w.MaxTasks, maxPlaces)
 	}
@@ -204,7 +217,19 @@ func (r *runner) program() child.Program {
 func (p *Pool) Needs() (all []host.Need) {
 	for i, r := range p.runners {
 		of, option := "worker "+r.Name, fmt.Sprintf("workers[%d]", i)
-		if r.Mode == ModeQueue {
+		switch r.Mode {
+		case ModeQueue:
+			continue
+		case ModeA2A:
+			all = append(all, host.Need{Of: of, Option: option + ".url", Wait: cardTimeout,
+				Look: func() (string, error) { return r.URL, nil },
+				Live: func(ctx context.Context) (string, error) {
+					a, err := r.agent(ctx)
+					if err != nil {
+						return "", err
+					}
+					return "it is " + a.announce.Worker.AgentID, nil
+				}})
 			continue
 		}
 		if r.Mode == ModeLLM {
@@ -318,10 +343,13 @@ func (r *runner) fails(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r.health.lost(p.env.Now(), err, 0, false, false, p.pace.rest)
-	if r.Mode == ModeFleet && r.health.condition(p.env.Now()) == conditionDown {
+	if r.rests() && r.health.condition(p.env.Now()) == conditionDown {
 		r.evictLocked()
 	}
 	what := "a worker cannot be started"
+	if r.Mode == ModeA2A {
+		what = "the agent of a worker gives no answer"
+	}
 	if r.Mode == ModeLLM {
 		what = "the model of a worker gives no answer"
 	}
