@@ -75,7 +75,7 @@ func TestConfigMistakes(t *testing.T) {
 		{"plugins:\n  mine: {type: exec, command: \"python3 x.py\"}\n", "2:31: plugins.mine.command must be a list, such as [program, argument], not a string"},
 		{"plugins:\n  multi_agent:\n    workers:\n      - {name: w, command: \"python3 x.py\"}\n", "4:28: plugins.multi_agent.workers[0].command must be a list, such as [program, argument], not a string"},
 		{"plugins:\n  multi_agent:\n    workers:\n      - {command: [cat]}\n", `4:9: plugins.multi_agent.workers[0] needs the key "name"`},
-		{"plugins:\n  multi_agent:\n    workers:\n      - {name: w, command: [cat], mode: fleat}\n", `4:41: plugins.multi_agent.workers[0].mode must be one of oneshot, fleet, llm, queue: did you mean "fleet"?`},
+		{"plugins:\n  multi_agent:\n    workers:\n      - {name: w, command: [cat], mode: fleat}\n", `4:41: plugins.multi_agent.workers[0].mode must be one of oneshot, fleet, llm, queue, a2a: did you mean "fleet"?`},
 		{"store:\n  kind: postgress\n", `2:3: unknown key "kind" in store: known are synchronous`},
 		{"auth:\n  token: x\n", "2:3: auth must be a list, such as [a, b], not a mapping"},
 		{"plugins:\n  learning:\n    strategy: ucb\n", `3:15: plugins.learning.strategy must be one of thompson, ucb1, epsilon_greedy, softmax, ppo, custom: did you mean "ucb1"?`},

@@ -3,6 +3,7 @@
 //
 //	agent.go     the words: models, requests, replies
 //	loop.go      from a prompt to the final answer, round by round
+//	compact.go   a long conversation, summarised
 //	calls.go     the calls of one round, and the messages of the OpenAI API
 //	endpoint.go  the model of a server that answers that way
 //	stream.go    its answers, piece by piece

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"a2e/host/hosttest/assert"
@@ -109,4 +110,47 @@ func TestContextsOfModels(t *testing.T) {
 		answer := w.rpc("message/send", `{"message":{"contextId":"`+context+`","parts":[{"kind":"text","text":"`+text+`"}]}}`)
 		assert.Equal(t, resultIn(answer)["summary"], any(want), "message %d", i+1)
 	}
+}
+
+// A long conversation crosses the window of its model again and again, and the model still knows what was said first: it
+// has summed up what is older.
+func TestLongContextsAreSummarised(t *testing.T) {
+	t.Parallel()
+	dir := workDir(t)
+	model := llm.New(t)
+	var summaries atomic.Int64
+	largest := new(atomic.Int64)
+	model.Answer(func(r *llm.Request) llm.Reply {
+		all, size := "", int64(0)
+		for _, m := range r.Messages {
+			all, size = all+m.Text+"\n", size+int64(len(m.Text))
+		}
+		largest.Store(max(largest.Load(), size))
+		if strings.HasPrefix(r.Messages[0].Text, "You sum up a conversation") {
+			summaries.Add(1)
+			if strings.Contains(all, "the key is 4711") {
+				return llm.Text("the key is 4711")
+			}
+			return llm.Text("nothing is known")
+		}
+		if strings.Contains(all, "the key is 4711") {
+			return llm.Text("4711 " + strings.Repeat("and so on ", 60))
+		}
+		return llm.Text("unknown")
+	})
+	must.OK(t, os.WriteFile(filepath.Join(dir, "c.yaml"), []byte("fleet: {agent_id: w1}\nplugins: {multi_agent: {workers: [{name: w, llm: {url: '"+model.URL+
+		"', model: m}, contract: false, context_window: 2000, tools: []}]}}\n"), 0o600))
+	w := listening(t, dir, "worker", "--http", "127.0.0.1:0", "--config", "c.yaml")
+	ask := func(text string) string {
+		answer := w.rpc("message/send", `{"message":{"contextId":"long","parts":[{"kind":"text","text":"`+text+`"}]}}`)
+		summary, _ := resultIn(answer)["summary"].(string)
+		return summary
+	}
+	ask("remember: the key is 4711")
+	for range 40 {
+		ask(strings.Repeat("something else ", 60))
+	}
+	got := ask("what is the key?")
+	assert.That(t, strings.HasPrefix(got, "4711") && summaries.Load() >= 5, "after %d summaries the model says %.40q", summaries.Load(), got)
+	assert.That(t, largest.Load() < 2000*4, "a request has %d bytes", largest.Load())
 }

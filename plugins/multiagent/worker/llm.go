@@ -35,6 +35,7 @@ func (r *runner) think(ctx context.Context, t *task) (outcome, error) {
 	if err != nil {
 		return outcome{res: t.failed("worker %s: %v", r.Name, err), again: true, moot: true}, nil
 	}
+	summed := r.compact(ctx, t, model)
 	turns := agent.Turns{
 		System: cmp.Or(r.SystemPrompt, defaultPrompt), Prompt: r.asked(ctx, t, t.Brief), Agent: t.Agent, MaxTurns: r.MaxTurns, Budget: r.allowance(t), Window: r.ContextWindow,
 		Model: model, Services: r.pool.services, Earlier: t.earlier(),
@@ -72,6 +73,8 @@ func (r *runner) think(ctx context.Context, t *task) (outcome, error) {
 		o, err := r.thought(ctx, t, end, err)
 		if o.res != nil {
 			lines.tell(&o.res.Artifacts)
+			o.res.TokensSpent += summed.Sum()
+			o.res.TokensEstimated = o.res.TokensEstimated || summed.Estimated
 			if o.res.Status == fleet.StatusDone || o.res.Status == fleet.StatusPartial {
 				t.say(o.res)
 			}
@@ -82,6 +85,28 @@ func (r *runner) think(ctx context.Context, t *task) (outcome, error) {
 		return t.stopped(context.Cause(ctx))
 	}
 	return outcome{res: t.failed("worker %s: the tools cannot be listed: %v", r.Name, err), moot: true}, nil
+}
+
+// compact has the model sum up the older part of a long conversation. Where it cannot, the loop shortens the
+// oldest messages.
+func (r *runner) compact(ctx context.Context, t *task, model agent.Model) (used agent.Tokens) {
+	if t.talk == nil {
+		return used
+	}
+	before := t.earlier()
+	shorter, used, err := agent.Compact(ctx, model, "", before, r.ContextWindow)
+	if err != nil {
+		r.pool.env.Log.Warn().Err(err).Str("worker", r.Name).Msg("a conversation could not be summarised; its " +
+			"oldest messages are shortened")
+		return used
+	}
+	if len(shorter) < len(before) {
+		t.talk.Said = t.talk.Said[:0]
+		for _, m := range shorter {
+			t.talk.Said = append(t.talk.Said, message{m.Role, m.Text})
+		}
+	}
+	return used
 }
 
 // maxTexts is how many texts may wait for a model to take them with its next request.
