@@ -16,6 +16,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/llm"
 	"a2e/host/hosttest/must"
 	"a2e/host/hosttest/poll"
 )
@@ -157,6 +158,8 @@ func TestMistakesOfClientsOfA2A(t *testing.T) {
 		{"tasks/resubscribe", `{"id":"none"}`, -32001, `there is no task "none"`},
 		{"ListTasks", `{"pageSize":1000}`, -32602, "params.pageSize is 1000"},
 		{"ListTasks", `{"pageToken":"x"}`, -32602, "params.pageToken"},
+		{"ListTasks", `{"status":"TASK_STATE_ASLEEP"}`, -32602, "params.status"},
+		{"ListTasks", `{"statusTimestampAfter":"yesterday"}`, -32602, "params.statusTimestampAfter"},
 		{"GetExtendedAgentCard", `{}`, -32007, "there is no extended card"},
 	} {
 		answer := w.rpc(c.method, c.params)
@@ -298,4 +301,34 @@ func TestServeA2A(t *testing.T) {
 	none := serveWeb(t, worker)
 	status, _ := none.do("POST", "/jsonrpc", `{}`)
 	assert.Equal(t, status, 404, "a host whose config says nothing of a fleet")
+}
+
+// A message with the id of a task goes to its worker, where that takes texts while it works, and is refused where not.
+func TestTextsForTasksOfA2A(t *testing.T) {
+	t.Parallel()
+	w := agentWorker(t, "")
+	begin := func(w *web) string {
+		t.Helper()
+		id, _ := at(w.rpc("message/send", `{"message":{"parts":[{"kind":"text","text":"sleep"}]},"configuration":{"blocking":false,"pushNotificationConfig":null}}`), "result/id").(string)
+		must.That(t, id != "", "the task has no id")
+		return id
+	}
+	refused := w.rpc("message/send", `{"message":{"taskId":"`+begin(w)+`","parts":[{"kind":"text","text":"hurry"}]}}`)
+	assert.Equal(t, at(refused, "error/code"), any(-32004.0), "a text for a program: %v", refused)
+	model := llm.New(t, llm.Reply{Stall: true}, llm.Text("done"))
+	dir := workDir(t)
+	must.OK(t, os.WriteFile(filepath.Join(dir, "c.yaml"), []byte("plugins: {multi_agent: {workers: [{name: w, llm: {url: '"+model.URL+"', model: m}, tools: [], contract: false}]}}\n"), 0o600))
+	w = listening(t, dir, "worker", "--http", "127.0.0.1:0", "--config", "c.yaml")
+	id := begin(w)
+	model.AwaitStall(t)
+	taken := w.rpc("message/send", `{"message":{"taskId":"`+id+`","parts":[{"kind":"text","text":"say it in verse"}]},"configuration":{"blocking":false}}`)
+	assert.Equal(t, at(taken, "result/id"), any(id), "a text for a model: %v", taken)
+	model.Release()
+	poll.Eventually(t, "the task ends", func() bool {
+		return at(w.rpc("tasks/get", `{"id":"`+id+`"}`), "result/status/state") == "completed"
+	})
+	requests := model.Requests()
+	assert.Equal(t, requests[len(requests)-1].Last("user"), "say it in verse", "the last that the model was told")
+	other := w.rpc("message/send", `{"message":{"taskId":"`+id+`","parts":[{"kind":"text","text":"too late"}]}}`)
+	assert.Equal(t, at(other, "error/code"), any(-32602.0), "a text for a task that has ended: %v", other)
 }

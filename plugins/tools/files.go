@@ -193,23 +193,6 @@ func (f *files) openIn(dir *os.Root, name string, flag int, exact bool) (*os.Fil
 	return f.openSame(dir, name, flag, before)
 }
 
-// openSame opens a file that a look at it found to be regular. before is what that found; nil = it may be
-// another file by now.
-func (f *files) openSame(dir *os.Root, name string, flag int, before fs.FileInfo) (*os.File, fs.FileInfo, error) {
-	file, err := dir.OpenFile(name, flag|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, nil, err
-	}
-	info, err := f.checkFile(file)
-	if err == nil && before != nil && !os.SameFile(before, info) {
-		err = errSwapped
-	}
-	if err != nil {
-		return nil, nil, errors.Join(err, file.Close())
-	}
-	return file, info, nil
-}
-
 // checkType refuses everything but regular files.
 func checkType(info fs.FileInfo) error {
 	switch mode := info.Mode(); {

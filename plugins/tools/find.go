@@ -128,6 +128,23 @@ func (w *treeWalk) into(ctx context.Context, dir *os.Root, name, rel string, dep
 	return errors.Join(w.folder(ctx, sub, rel, depth), leave(sub))
 }
 
+// openSame opens a file that a look at it found to be regular. before is what that found; nil = it may be
+// another file by now.
+func (f *files) openSame(dir *os.Root, name string, flag int, before fs.FileInfo) (*os.File, fs.FileInfo, error) {
+	file, err := dir.OpenFile(name, flag|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	info, err := f.checkFile(file)
+	if err == nil && before != nil && !os.SameFile(before, info) {
+		err = errSwapped
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, file.Close())
+	}
+	return file, info, nil
+}
+
 const (
 	maxListed      = 10_000 // entries of one list_dir
 	entryOverhead  = 64     // bytes around the text of one entry in an answer, at most

@@ -83,6 +83,7 @@ func (a *Agent) Close(ctx context.Context) {
 	}
 	a.stop()
 	<-ended
+	replies.CloseIdleConnections()
 }
 
 // ServeHTTP implements http.Handler.

@@ -100,9 +100,11 @@ func (l *link) take(text []byte) {
 		}
 	case fleet.TypeResult:
 		result := new(fleet.Result)
-		if json.Unmarshal(text, result) == nil {
-			l.settle(result)
+		if err := json.Unmarshal(text, result); err != nil { // its task shall not wait for it
+			result = fleet.NewResult(line.Object().Text("task_id"), fleet.StatusError)
+			result.Error = "the result of the worker cannot be read: " + err.Error()
 		}
+		l.settle(result)
 	}
 }
 
@@ -144,7 +146,7 @@ func (l *link) who(ctx context.Context) *fleet.Announce {
 	return l.announce
 }
 
-// dispatch sends a task. done gets its one result, also where the error is not nil.
+// dispatch sends a task. done gets its one result, unless there is an error: then the task was not sent.
 func (l *link) dispatch(d *fleet.Dispatch, done func(*fleet.Result)) error {
 	l.mu.Lock()
 	switch {

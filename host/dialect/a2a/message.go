@@ -34,7 +34,7 @@ type part struct {
 // maxID bounds the ids that clients choose, in bytes.
 const maxID = 256
 
-// check says what is wrong with a message, and completes its ids.
+// check says what is wrong with a message. One without an id gets one.
 func (m *message) check() *rpcError {
 	switch {
 	case len(m.Parts) == 0:
@@ -47,23 +47,23 @@ func (m *message) check() *rpcError {
 		return invalid("message.role is %.32q; a message to an agent has the role user (ROLE_USER in A2A 1.0)", m.Role)
 	}
 	for i, p := range m.Parts {
-		if p.File != nil || p.Raw != nil || p.URL != nil {
+		if given(p.File) || given(p.Raw) || given(p.URL) {
 			return &rpcError{Code: codeContentType,
 				Message: "message.parts: files are not taken; send their text, or name files of the " +
 					"worker's workspace in a text"}
 		}
-		if p.Text == nil && p.Data == nil {
+		if p.Text == nil && !given(p.Data) {
 			return invalid("message.parts[%d] has neither text nor data", i)
 		}
 	}
 	if m.MessageID == "" {
 		m.MessageID = uuid.NewString()
 	}
-	if m.ContextID == "" {
-		m.ContextID = uuid.NewString()
-	}
 	return nil
 }
+
+// given reports whether a member is there, and not null.
+func given(v jsontext.Value) bool { return len(v) > 0 && v.Kind() != 'n' }
 
 // text returns all that the message says.
 func (m *message) text() string {

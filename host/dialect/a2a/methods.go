@@ -1,8 +1,10 @@
 package a2a
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -34,7 +36,7 @@ func (c *call) begin() (t *task, p *sendParams, greeting *a2a.Message, fault *rp
 	if fault = c.decode(p); fault != nil {
 		return nil, nil, nil, fault
 	}
-	if p.Configuration.Push03 != nil || p.Configuration.Push10 != nil {
+	if given(p.Configuration.Push03) || given(p.Configuration.Push10) {
 		_, fault = c.noPush()
 		return nil, nil, nil, fault
 	}
@@ -71,6 +73,7 @@ func (c *call) greet(m *message) *a2a.Message {
 // start has a new task begin.
 func (c *call) start(m *message) (*task, *rpcError) {
 	id := uuid.NewString()
+	m.ContextID = cmp.Or(m.ContextID, uuid.NewString())
 	d, fault := m.dispatch(id, c.token)
 	if fault != nil {
 		return nil, fault
@@ -108,6 +111,12 @@ func (c *call) steer(m *message) (*task, *rpcError) {
 		return nil, invalid("the task has ended; leave taskId out and send contextId %.64q to go on with the "+
 			"conversation", t.context)
 	default:
+	}
+	if who := c.agent.link.who(c.ctx); who == nil || !slices.Contains(who.Capabilities.Extensions,
+		fleet.ExtensionSteer) {
+		return nil, &rpcError{Code: codeUnsupported, Message: "the worker takes no texts while it works; send the " +
+			"message " +
+			"without taskId, as the next task of the context"}
 	}
 	steer := &fleet.Control{Type: fleet.TypeSteer, ProtocolVersion: fleet.Version, TaskID: t.fleetID, Text: m.text()}
 	if err := c.agent.link.send(steer); err != nil {
@@ -293,23 +302,34 @@ func (c *call) list() (any, *rpcError) {
 		PageToken        string `json:"pageToken"`
 		HistoryLength    *int   `json:"historyLength"`
 		IncludeArtifacts bool   `json:"includeArtifacts"`
+		After            string `json:"statusTimestampAfter"` // RFC 3339
 	}
 	if fault := c.decode(&p); fault != nil {
 		return nil, fault
 	}
 	from, err := strconv.Atoi("0" + p.PageToken)
+	after, wrongTime := time.Time{}, error(nil)
+	if p.After != "" {
+		after, wrongTime = time.Parse(time.RFC3339, p.After)
+	}
+	wanted := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(p.Status, "TASK_STATE_"), "_", "-"))
 	switch {
 	case err != nil:
 		return nil, invalid("params.pageToken is not one that an answer had")
+	case wrongTime != nil:
+		return nil, invalid("params.statusTimestampAfter is %.40q; should be a time such as 2026-11-21T15:04:05Z",
+			p.After)
+	case !slices.Contains(states(), wanted):
+		return nil, invalid("params.status is %.40q; should be a state such as TASK_STATE_WORKING", p.Status)
 	case p.PageSize < 0 || p.PageSize > mostPage:
 		return nil, invalid("params.pageSize is %d; should be 1 to %d", p.PageSize, mostPage)
 	case p.PageSize == 0:
 		p.PageSize = usualPage
 	}
-	wanted := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(p.Status, "TASK_STATE_"), "_", "-"))
 	all := c.agent.tasks.of(c.owner, func(t *task) bool {
-		return (p.ContextID == "" || t.context == p.ContextID) &&
-			(wanted == "" || wanted == "unspecified" || string(t.seen(0, false).Status.State) == wanted)
+		status := t.seen(0, false).Status
+		return (p.ContextID == "" || t.context == p.ContextID) && status.Timestamp.After(after) &&
+			(wanted == "" || wanted == "unspecified" || string(status.State) == wanted)
 	})
 	from = min(from, len(all))
 	end := min(from+p.PageSize, len(all))
@@ -326,6 +346,13 @@ func (c *call) list() (any, *rpcError) {
 		next = strconv.Itoa(end)
 	}
 	return object{"tasks": page, "nextPageToken": next, "pageSize": p.PageSize, "totalSize": len(all)}, nil
+}
+
+// states lists those of a task, as 0.3 spells them; "" and unspecified stand for any.
+func states() []string {
+	return []string{"", "unspecified", "submitted", "working", "completed", "failed", "canceled", "input-required",
+		"rejected",
+		"auth-required"}
 }
 
 func (c *call) noPush() (any, *rpcError) {

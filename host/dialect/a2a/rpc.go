@@ -25,6 +25,7 @@ const (
 	codeTaskNotFound  = -32001
 	codeNotCancelable = -32002
 	codeNoPush        = -32003
+	codeUnsupported   = -32004
 	codeContentType   = -32005
 	codeNoExtended    = -32007
 	codeVersion       = -32009

@@ -173,6 +173,9 @@ func (r *runner) endpoint() agent.EndpointOptions {
 func (r *runner) disconnect() error {
 	r.starts.Lock()
 	defer r.starts.Unlock()
+	if r.remote != nil {
+		remotes.CloseIdleConnections()
+	}
 	if c, ok := r.llm.(io.Closer); ok {
 		return c.Close()
 	}

@@ -76,12 +76,12 @@ func (r *runner) known(t *task) *cliOutput {
 	}}
 }
 
-// ended makes the result of a known agent that ended by itself, or that died. A conversation that it cannot go on
-// with is forgotten, so that the next task begins it anew.
+// ended makes the result of a known agent that ended by itself, or that died. One that says nothing of a session has
+// not begun another: the conversation keeps the one it has.
 func (r *runner) ended(t *task, state sandbox.State, err error, known *cliOutput, words *child.Tail) outcome {
 	res := known.result(t, cmp.Or(t.Workspace, r.pool.workspace))
 	if t.talk != nil {
-		t.talk.Session = known.session
+		t.talk.Session = cmp.Or(known.session, t.talk.Session)
 	}
 	if err == nil && state.Signal == 0 && state.Code == 0 && known.failure == "" && (known.over || known.text != "") {
 		return outcome{res: res, again: res.Status == fleet.StatusBlocked}

@@ -128,8 +128,7 @@ func sameServer(given, endpoint string) error {
 	b, errB := url.Parse(endpoint)
 	if errA != nil || errB != nil || a.Scheme != b.Scheme || !strings.EqualFold(a.Host, b.Host) {
 		return fmt.Errorf("the card names the endpoint %.100q, which is on another server than the url of the "+
-			"worker; if that is "+
-			"right, make it the url", endpoint)
+			"worker; if that is right, make it the url", endpoint)
 	}
 	return nil
 }
@@ -407,7 +406,7 @@ func (r *runner) watch(ctx context.Context, t *task, a *remote, at *remoteTask) 
 		parts = append(parts, made.Parts...)
 	}
 	if at.Status.Message != nil {
-		if _, _, ok := texts(parts); !ok && (len(parts) == 0 || hasResult(at.Status.Message.Parts)) {
+		if len(parts) == 0 || !hasResult(parts) && hasResult(at.Status.Message.Parts) {
 			parts = at.Status.Message.Parts
 		}
 	}
