@@ -122,7 +122,7 @@ func TestPlainClientOfA2A(t *testing.T) {
 		t.Errorf("the dispatch is answered %v", dispatch)
 	}
 	inline := ask(`{"role":"user","parts":[{"text":"TASK DISPATCH (inline)\ntask_id: t2\n\nfour words are here"}]}`)
-	assert.Equal(t, resultOf(inline)["summary"], any("4"), "the inline form")
+	assert.That(t, resultOf(inline)["summary"] == "4" && resultOf(inline)["task_id"] == "t2", "the inline form: %v", inline)
 	unmet := resultOf(ask(`{"role":"user","parts":[{"text":"TASK DISPATCH (inline)\nrequired_mcp: linear\n\nwords"}]}`))
 	assert.That(t, unmet["status"] == "blocked" && strings.Contains(unmet["blocked_reason"].(string), "linear"), "a task that needs what is not there: %v", unmet)
 	greeting, _ := at(ask(`{"role":"user","contextId":"handshake:boss","parts":[{"text":"hello"}]}`), "result/message/parts/0/text").(string)
@@ -211,6 +211,11 @@ func TestTokensOfA2A(t *testing.T) {
 	w.headers.Set("Authorization", "Bearer "+bob)
 	assert.Equal(t, at(w.rpc("tasks/get", `{"id":"`+task+`"}`), "error/code"), any(-32001.0), "bob asks for ada's task")
 	assert.Equal(t, at(w.rpc("ListTasks", `{}`), "result/totalSize"), any(0.0), "bob's list")
+	for _, c := range [][3]string{{ada, "one two", "2"}, {bob, "one two three", "3"}, {ada, "one", "2"}} { // ada's is known
+		w.headers.Set("Authorization", "Bearer "+c[0])
+		answer := w.rpc("message/send", `{"message":{"parts":[{"kind":"text","text":"TASK DISPATCH (inline)\ntask_id: shared\n\n`+c[1]+`"}]}}`)
+		assert.Equal(t, resultIn(answer)["summary"], any(c[2]), "the task of a name that both chose, of %s", c[0])
+	}
 }
 
 // A result that comes later than a simple client waits is posted to the orchestrator, again after a failure.

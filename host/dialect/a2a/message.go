@@ -1,6 +1,7 @@
 package a2a
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -94,9 +95,10 @@ func (m *message) dispatch(taskID, token string) (*fleet.Dispatch, *rpcError) {
 	if strings.TrimSpace(d.Brief) == "" {
 		return nil, invalid("the message has no text: it should say what to do")
 	}
-	if d.Task.TaskID == "" {
-		d.Task.TaskID = taskID
+	if inline := *d; inline.ReadInline() == nil { // else the host says what is wrong with it
+		d = &inline
 	}
+	d.Task.TaskID = cmp.Or(d.Task.TaskID, taskID)
 	if d.AuthToken == "" {
 		d.AuthToken = token
 	}

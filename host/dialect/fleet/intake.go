@@ -105,7 +105,8 @@ func (f *Front) consider(ctx context.Context, t *task) any {
 	}
 	within, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	if kept := f.results.get(within, t.Task.TaskID); kept != nil {
+	t.keptAs = f.resultID(t)
+	if kept := f.results.get(within, t.keptAs); kept != nil {
 		t.kept = true
 		return f.decline(kept)
 	}
@@ -122,6 +123,15 @@ func (f *Front) consider(ctx context.Context, t *task) any {
 	t.work.Claims = claimServers
 	t.work.Run = func(ctx context.Context) (any, error) { return f.awaitServers(ctx, t), context.Cause(ctx) }
 	return t.work
+}
+
+// resultID is what the result of a task is kept under. Where agents have tokens, nobody gets the result of another one
+// by the task_id alone.
+func (f *Front) resultID(t *task) string {
+	if len(f.opts.Tokens) == 0 || t.Agent == nil {
+		return t.Task.TaskID
+	}
+	return t.Agent.AgentID + "\n" + t.Task.TaskID
 }
 
 // awaitServers waits until the MCP servers that a task requires are connected, or are known not to be. Tasks that came

@@ -30,7 +30,7 @@ func TestResultsBounded(t *testing.T) {
 		for i := range made {
 			r := fleet.NewResult(fmt.Sprint(i), fleet.StatusDone)
 			r.Summary = summary
-			c.results.keep(t.Context(), r)
+			c.results.keep(t.Context(), r.TaskID, r)
 		}
 		for i := range made {
 			r := c.results.get(t.Context(), fmt.Sprint(i))

@@ -55,7 +55,7 @@ type kept struct {
 	task      string         // of one in memory
 }
 
-// get returns the result of a task that was done before, whatever its brief was; nil = there
+// get returns the result of a task that was done before, by what it was kept under, whatever its brief was; nil = there
 // is none.
 func (r *results) get(ctx context.Context, id string) *fleet.Result {
 	if r.off {
@@ -84,8 +84,8 @@ func (r *results) get(ctx context.Context, id string) *fleet.Result {
 	return result
 }
 
-// keep remembers the result of a task.
-func (r *results) keep(ctx context.Context, result *fleet.Result) {
+// keep remembers the result of a task under an id.
+func (r *results) keep(ctx context.Context, id string, result *fleet.Result) {
 	if r.off {
 		return
 	}
@@ -93,7 +93,7 @@ func (r *results) keep(ctx context.Context, result *fleet.Result) {
 	if err != nil {
 		return // then it cannot be sent either, which is logged
 	}
-	k := kept{r.workspace, text, result.TaskID}
+	k := kept{r.workspace, text, id}
 	if r.store != nil {
 		patience := r.patience
 		if ctx.Err() != nil { // the host ends

@@ -17,8 +17,9 @@ type task struct {
 	fleet.Dispatch
 	origin
 	work   *host.Work
-	unread error // why the fields in its brief cannot be understood
-	kept   bool  // the result is that of an earlier dispatch
+	unread error  // why the fields in its brief cannot be understood
+	kept   bool   // the result is that of an earlier dispatch
+	keptAs string // what its result is kept under
 
 	patience time.Time   // until when it waits for MCP servers to connect; zero = not at all
 	due      *time.Timer // its deadline
@@ -224,7 +225,7 @@ func (f *Front) answer(t *task, resp any, err error) []byte {
 	}
 	result.TaskID = t.Task.TaskID
 	if result.Status == fleet.StatusDone && !t.kept {
-		f.results.keep(f.ctx, result)
+		f.results.keep(f.ctx, t.keptAs, result)
 	}
 	f.mu.Lock()
 	if f.tasks[t.Task.TaskID] == t { // before the answer: who has it may send the task again at once
