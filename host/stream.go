@@ -29,6 +29,7 @@ type Stream struct {
 	sess  *Session
 	reqID protocol.Value
 	aside *Host // of a dialect's session, whose dialect takes what is sent; host is nil then
+	taker Taker // gets what is sent, in place of the agent; nil = it does not
 
 	// guarded by host.out.mu, whose condition `room` tells of changes
 	open      bool
@@ -40,12 +41,29 @@ type Stream struct {
 // mark is one message of a stream in the output.
 type mark struct{ end, size int }
 
+// Taker gets a message of a stream: its body, without secrets. It is called by one goroutine at a time for one stream,
+// and must not wait.
+type Taker func(t protocol.Type, body protocol.Object)
+
+// takerKey finds the Taker of a context.
+type takerKey struct{}
+
+// TakeStreams returns a context whose requests send what belongs to their streams to take, and not to the agent.
+func TakeStreams(ctx context.Context, take Taker) context.Context {
+	return context.WithValue(ctx, takerKey{}, take)
+}
+
 // OpenStream makes the stream of the request that ctx belongs to, while its handler
 // runs. It must be closed, and closes by itself with the session. It is closed
 // from the start when that is over, when the request was answered already, and
 // outside of a request. That of a dialect's session goes to the dialects that are a
 // PushTaker, until the plugin closes it.
 func OpenStream(ctx context.Context) *Stream {
+	if take, ok := ctx.Value(takerKey{}).(Taker); ok {
+		f := &Stream{sess: SessionFrom(ctx), taker: take}
+		f.aside, _ = ctx.Value(hostKey{}).(*Host)
+		return f
+	}
 	c := callFrom(ctx)
 	if c == nil || c.work != nil {
 		f := &Stream{closed: true}
@@ -87,6 +105,8 @@ func (f *Stream) Session() *Session { return f.sess }
 // written. The error is ErrStreamClosed, or says why the body does not encode.
 func (f *Stream) Send(t protocol.Type, body any) error {
 	switch {
+	case f.taker != nil:
+		return f.take(t, body)
 	case f.aside != nil:
 		f.aside.pushAside(t, body)
 		return nil
@@ -101,6 +121,22 @@ func (f *Stream) Send(t protocol.Type, body any) error {
 		return ErrStreamClosed
 	}
 	return nil
+}
+
+// take hands a message to the taker, masked as the lines of the agent are.
+func (f *Stream) take(t protocol.Type, body any) error {
+	text, err := protocol.AppendJSON(nil, body)
+	if err != nil {
+		return err
+	}
+	if f.aside != nil {
+		text = f.aside.out.secrets.Line(text)
+	}
+	obj, err := protocol.ParseObject(text)
+	if err == nil {
+		f.taker(t, obj)
+	}
+	return err
 }
 
 // Close ends the stream. What was sent goes out.

@@ -90,6 +90,13 @@ type Tool struct {
 	ReadOnly    bool           // it changes nothing
 }
 
+// Own is a tool that a run has for itself, and the host does not list. Call's error is a *protocol.Error, or that of
+// ctx.
+type Own struct {
+	Tool
+	Call func(ctx context.Context, args protocol.Object) (*protocol.ToolResult, error)
+}
+
 // Role says whose a message is.
 type Role string
 

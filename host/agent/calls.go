@@ -42,6 +42,9 @@ func toolsOf(t *Turns) []Tool {
 		}
 		tools = append(tools, tool)
 	}
+	for _, own := range t.Own {
+		tools = append(tools, own.Tool)
+	}
 	return tools
 }
 
@@ -184,7 +187,11 @@ func (l *loop) call(ctx context.Context, c ToolCall) (host.ModelResult, error) {
 	if err != nil {
 		refused := (*protocol.Error)(nil)
 		if errors.As(err, &refused) {
-			return refusal("%s: %s", refused.Code, refused.Message), nil
+			result := refusal("%s: %s", refused.Code, refused.Message)
+			if _, printed := refused.Detail["stdout"]; printed { // by a program that was stopped
+				result.Result, _ = protocol.AppendJSON(nil, refused.Detail)
+			}
+			return result, nil
 		}
 		return refusal("%v", err), nil
 	}
@@ -207,8 +214,11 @@ func (l *loop) call(ctx context.Context, c ToolCall) (host.ModelResult, error) {
 	return result, nil
 }
 
-// made has the host, or the box, make a call.
+// made has the host, the box, or the run itself make a call.
 func (l *loop) made(ctx context.Context, c ToolCall) (*protocol.ToolResult, error) {
+	if i := slices.IndexFunc(l.Own, func(o Own) bool { return o.Name == c.Name }); i >= 0 {
+		return l.Own[i].Call(ctx, c.Arguments)
+	}
 	if l.Box != nil && slices.ContainsFunc(l.Box.Tools(), func(def protocol.ToolDefinition) bool { return def.Name == c.Name }) {
 		within, cancel := context.WithTimeout(ctx, toolTimeout*time.Second)
 		defer cancel()

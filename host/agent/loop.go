@@ -44,6 +44,7 @@ type Turns struct {
 	Thinking string // how much it shall think; "" = as its options say
 	Services *host.Services
 	Box      host.ToolBox            // tools that take the place of the host's; nil = none
+	Own      []Own                   // tools of the run itself, behind the others
 	Steer    <-chan host.Steering    // texts that come in meanwhile; nil = none
 	Watch    host.Watcher            // told what goes on; nil = nobody
 	Accept   func(text string) error // looks at the final answer: an error is told to the model; nil = any will do

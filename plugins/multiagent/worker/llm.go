@@ -55,36 +55,55 @@ func (r *runner) think(ctx context.Context, t *task) (outcome, error) {
 			lines.Watcher = talk.Watch
 		}
 	}
-	if t.Workspace != "" {
-		box, err := r.pool.env.ToolBox(host.ToolBoxOptions{Workspace: t.Workspace, Network: r.Network, Read: []string{filepath.Join(r.pool.workspace, ".git")}}) // git says there what has changed
-		if err != nil {
-			return outcome{res: t.failed("worker %s: the tools of the task's workspace: %v", r.Name, err), moot: true}, nil
+	release, err := r.equip(ctx, t, &turns)
+	defer release()
+	if err != nil {
+		if ctx.Err() != nil {
+			return t.stopped(context.Cause(ctx))
 		}
-		defer box.Close(context.WithoutCancel(ctx))
+		return outcome{res: t.failed("worker %s: %v", r.Name, err), moot: true}, nil
+	}
+	result, err := agent.Loop(ctx, turns)
+	lines.flush()
+	o, err := r.thought(ctx, t, result, err)
+	if o.res != nil {
+		lines.tell(&o.res.Artifacts)
+		o.res.TokensSpent += summed.Sum()
+		o.res.TokensEstimated = o.res.TokensEstimated || summed.Estimated
+		if o.res.Status == fleet.StatusDone || o.res.Status == fleet.StatusPartial {
+			t.say(o.res)
+		}
+	}
+	return o, err
+}
+
+// equip gives a task its tools, until release.
+func (r *runner) equip(ctx context.Context, t *task, turns *agent.Turns) (release func(), err error) {
+	release = func() {}
+	if t.Workspace != "" {
+		box, err := r.pool.env.ToolBox(host.ToolBoxOptions{
+			Workspace: t.Workspace, Network: r.Network,
+			Read: []string{filepath.Join(r.pool.workspace, ".git")}, // git says there what has changed
+		})
+		if err != nil {
+			return release, fmt.Errorf("the tools of the task's workspace: %w", err)
+		}
+		release = func() { box.Close(context.WithoutCancel(ctx)) }
 		if err := box.Start(ctx, r.pool.services); err != nil {
-			return outcome{res: t.failed("worker %s: the tools of the task's workspace: %v", r.Name, err), moot: true}, nil
+			return release, fmt.Errorf("the tools of the task's workspace: %w", err)
 		}
 		turns.Box = box
 	}
-	if turns.Tools, err = r.tools(ctx, turns.Box); err == nil {
-		var end *agent.Result
-		end, err = agent.Loop(ctx, turns)
-		lines.flush()
-		o, err := r.thought(ctx, t, end, err)
-		if o.res != nil {
-			lines.tell(&o.res.Artifacts)
-			o.res.TokensSpent += summed.Sum()
-			o.res.TokensEstimated = o.res.TokensEstimated || summed.Estimated
-			if o.res.Status == fleet.StatusDone || o.res.Status == fleet.StatusPartial {
-				t.say(o.res)
-			}
-		}
-		return o, err
+	if turns.Tools, err = r.tools(ctx, turns.Box); err != nil {
+		return release, fmt.Errorf("the tools cannot be listed: %w", err)
 	}
-	if ctx.Err() != nil {
-		return t.stopped(context.Cause(ctx))
+	own := r.hands(ctx, t, turns.Box, turns.Tools)
+	before := release
+	release = func() { own.close(ctx); before() }
+	if turns.Own = own.tools; len(r.Tools) > 0 && len(turns.Tools)+len(turns.Own) == 0 {
+		return release, fmt.Errorf("the tools cannot be listed: there is none of %s", strings.Join(r.Tools, ", "))
 	}
-	return outcome{res: t.failed("worker %s: the tools cannot be listed: %v", r.Name, err), moot: true}, nil
+	return release, nil
 }
 
 // compact has the model sum up the older part of a long conversation. Where it cannot, the loop shortens the
@@ -213,15 +232,12 @@ func (r *runner) tools(ctx context.Context, box host.ToolBox) ([]protocol.ToolDe
 		return all.Tools, nil
 	}
 	listed := slices.DeleteFunc(all.Tools, func(def protocol.ToolDefinition) bool { return !r.lists(def.Name) })
-	if len(r.Tools) > 0 && len(listed) == 0 {
-		return nil, fmt.Errorf("there is none of %s", strings.Join(r.Tools, ", "))
-	}
 	return listed, nil
 }
 
-// lists reports whether a tool is on the worker's list.
+// lists reports whether a tool is on the worker's list, or there is none.
 func (r *runner) lists(name string) bool {
-	return pattern.Listed(r.Tools, name)
+	return r.Tools == nil || pattern.Listed(r.Tools, name)
 }
 
 // thought makes the result of a task of what came of the loop.

@@ -1,0 +1,306 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/host"
+	"a2e/host/agent"
+	"a2e/protocol"
+	"a2e/protocol/fleet"
+)
+
+// hands are the tools that a model has beside those that the host lists: the host's processes, memory, plans and
+// skills, under the names and with the arguments that models know from other agents. They belong to one task.
+type hands struct {
+	run    *runner
+	task   *task
+	box    host.ToolBox // of the task's own workspace; nil = it has none
+	tools  []agent.Own
+	shells shells
+	todos  todos
+}
+
+// toolRun is the tool of the host that runs a program to its end.
+const toolRun = "run_command"
+
+// hand is one of the tools.
+type hand struct {
+	name     string
+	about    string
+	schema   string // JSON Schema of the arguments
+	readOnly bool
+	needs    protocol.Capability
+	call     func(*hands, context.Context, protocol.Object) (*protocol.ToolResult, error)
+}
+
+// allHands lists them; bash, whose arguments depend on the task, and skill, which says what there is, stand apart.
+var allHands = []hand{
+	{"bash_output", "Read what a command in the background has printed since the last time, and whether it still runs.",
+		`{"type":"object","properties":{"bash_id":{"type":"string","description":"The id that bash answered."},` +
+			`"filter":{"type":"string","description":"A regular expression (RE2): only lines that match are shown, ` +
+			`and the others are lost."}},"required":["bash_id"]}`,
+		true, protocol.CapProc, (*hands).bashOutput},
+	{"kill_bash", "Stop a command in the background, with all that it started.",
+		`{"type":"object","properties":{"shell_id":{"type":"string","description":"The id that bash answered."}},` +
+			`"required":["shell_id"]}`,
+		false, protocol.CapProc, (*hands).killBash},
+	{"todo_write", "Keep the list of the steps of a longer task. Send the whole list each time: what is not in it " +
+		"goes. Have one step in_progress, and set it to completed as soon as it is.",
+		`{"type":"object","properties":{"todos":{"type":"array","items":{"type":"object","properties":{` +
+			`"content":{"type":"string","description":"The step, in a few words."},` +
+			`"status":{"type":"string","enum":["pending","in_progress","completed"]},` +
+			`"activeForm":{"type":"string","description":"The step as it is told while it is done."}},` +
+			`"required":["content","status"]}}},"required":["todos"]}`,
+		false, protocol.CapPlanning, (*hands).todoWrite},
+	{"memory_search", "Search what was remembered in earlier tasks, best matches first.",
+		`{"type":"object","properties":{"query":{"type":"string","description":"Words to look for."},` +
+			`"tags":{"type":"array","items":{"type":"string"},"description":"Only entries with any of these."},` +
+			`"limit":{"type":"integer","minimum":1,"maximum":50,"description":"Default: 10."}},"required":["query"]}`,
+		true, protocol.CapMemory, (*hands).memorySearch},
+	{"memory_store", "Remember something for later tasks. The same key again replaces what was stored under it.",
+		`{"type":"object","properties":{"key":{"type":"string","description":"A short name, such as deploy-branch."},` +
+			`"content":{"type":"string","description":"What to remember, whole sentences."},` +
+			`"tags":{"type":"array","items":{"type":"string"}}},"required":["key","content"]}`,
+		false, protocol.CapMemory, (*hands).memoryStore},
+}
+
+// hands returns those of a task that the worker, the task's agent and the host allow, and that no tool of the host
+// is called as. They are to be closed.
+func (r *runner) hands(ctx context.Context, t *task, box host.ToolBox, listed []protocol.ToolDefinition) *hands {
+	h := &hands{run: r, task: t, box: box}
+	taken := func(name string) bool {
+		return slices.ContainsFunc(listed, func(def protocol.ToolDefinition) bool { return def.Name == name }) ||
+			!r.lists(name)
+	}
+	add := func(one *hand) {
+		if !taken(one.name) && h.may(one.name, string(one.needs)) && r.serves(one.needs) {
+			h.tools = append(h.tools, agent.Own{
+				Tool: agent.Tool{Name: one.name, Description: one.about, Schema: jsontext.Value(one.schema),
+					ReadOnly: one.readOnly},
+				Call: func(ctx context.Context, args protocol.Object) (*protocol.ToolResult, error) {
+					return one.call(h, ctx, args)
+				},
+			})
+		}
+	}
+	if bash := h.bash(); bash != nil {
+		add(bash)
+	}
+	for i := range allHands {
+		if one := &allHands[i]; one.needs != protocol.CapProc || h.background() {
+			add(one)
+		}
+	}
+	if skill := h.skill(ctx); skill != nil {
+		add(skill)
+	}
+	return h
+}
+
+// may reports whether the task's agent may use something by any of its names.
+func (h *hands) may(names ...string) bool { return slices.ContainsFunc(names, h.task.Agent.Grants) }
+
+// serves reports whether a plugin of the host has a capability.
+func (r *runner) serves(c protocol.Capability) bool {
+	return slices.ContainsFunc(r.pool.services.Plugins(), func(p host.Plugin) bool {
+		info := p.Info()
+		return info.Capability == c || slices.Contains(info.Also, c)
+	})
+}
+
+// remembers returns the context of a request of the memory: as the child agent that the task is done as, where the
+// task proves that. A child does not see the working tier of its parent's session.
+func (h *hands) remembers(ctx context.Context) context.Context {
+	a, sess := h.task.Agent, host.SessionFrom(ctx)
+	if sess == nil || a == nil || !fleet.IsChildID(a.AgentID) || !a.Proven() {
+		return ctx
+	}
+	child := *sess
+	child.ID, child.AgentID = a.AgentID, a.AgentID
+	return host.InSession(ctx, &child)
+}
+
+// ask makes a request of the host's plugins.
+func (h *hands) ask(ctx context.Context, t protocol.Type, req, resp any) error {
+	return h.run.pool.services.Call(ctx, t, req, resp, nil)
+}
+
+// close ends what the task has begun: its commands in the background, and its list where nothing is open.
+func (h *hands) close(ctx context.Context) {
+	ctx = context.WithoutCancel(ctx)
+	h.shells.end(ctx, h)
+	h.todos.end(ctx, h)
+}
+
+// decode reads the arguments of a call. The error says what would be right.
+func decode[T any](args protocol.Object) (*T, error) {
+	into := new(T)
+	if err := json.Unmarshal(args.Raw(), into); err != nil {
+		return nil, protocol.Errorf(protocol.CodeSchemaViolation, "the arguments do not fit: %v", err)
+	}
+	return into, nil
+}
+
+// told is the result of a call that went well.
+func told(data any) (*protocol.ToolResult, error) {
+	text, err := protocol.AppendJSON(nil, data)
+	if err != nil {
+		return nil, err
+	}
+	return &protocol.ToolResult{Success: true, Data: text}, nil
+}
+
+// memory returns the id of the agent's memory.
+func (h *hands) memory(ctx context.Context) (string, error) {
+	var opened protocol.MemoryInitResponse
+	err := h.ask(ctx, protocol.TypeMemoryInitReq, &protocol.MemoryInitRequest{Namespace: "default"}, &opened)
+	return opened.MemoryID, err
+}
+
+func (h *hands) memorySearch(ctx context.Context, args protocol.Object) (*protocol.ToolResult, error) {
+	in, err := decode[struct {
+		Query string   `json:"query"`
+		Tags  []string `json:"tags"`
+		Limit int      `json:"limit"`
+	}](args)
+	if err != nil {
+		return nil, err
+	}
+	ctx = h.remembers(ctx)
+	id, err := h.memory(ctx)
+	if err != nil {
+		return nil, err
+	}
+	req := protocol.MemoryRetrieveRequest{MemoryID: id, Query: in.Query, Limit: 10}
+	if req.Tags = in.Tags; in.Limit > 0 {
+		req.Limit = min(in.Limit, 50)
+	}
+	var found protocol.MemoryRetrieveResponse
+	if err := h.ask(ctx, protocol.TypeMemoryRetrieveReq, &req, &found); err != nil {
+		return nil, err
+	}
+	type entry struct {
+		Key     protocol.Object `json:"key"`
+		Content jsontext.Value  `json:"content"`
+		Tags    []string        `json:"tags"`
+		Score   float64         `json:"score"`
+	}
+	entries := make([]entry, 0, len(found.Entries))
+	for _, e := range found.Entries {
+		entries = append(entries, entry{e.Key, e.Content, e.Tags, e.Score})
+	}
+	return told(map[string]any{"entries": entries, "total": found.Total})
+}
+
+func (h *hands) memoryStore(ctx context.Context, args protocol.Object) (*protocol.ToolResult, error) {
+	in, err := decode[struct {
+		Key     string   `json:"key"`
+		Content string   `json:"content"`
+		Tags    []string `json:"tags"`
+	}](args)
+	switch {
+	case err != nil:
+		return nil, err
+	case strings.TrimSpace(in.Key) == "" || in.Content == "":
+		return nil, protocol.Errorf(protocol.CodeSchemaViolation, "key and content should not be empty")
+	}
+	ctx = h.remembers(ctx)
+	id, err := h.memory(ctx)
+	if err != nil {
+		return nil, err
+	}
+	entry, err := protocol.AppendJSON(nil, map[string]any{
+		"key": map[string]string{"name": in.Key}, "content": in.Content, "tags": append([]string{}, in.Tags...),
+		"tier": protocol.TierEpisodic, "source": "worker " + h.run.Name,
+	})
+	if err != nil {
+		return nil, err
+	}
+	obj, err := protocol.ParseObject(entry)
+	if err != nil {
+		return nil, err
+	}
+	var stored protocol.MemoryStoreResponse
+	req := protocol.MemoryStoreRequest{MemoryID: id, Entries: []protocol.Object{obj}}
+	if err := h.ask(ctx, protocol.TypeMemoryStoreReq, &req, &stored); err != nil {
+		return nil, err
+	}
+	if len(stored.Errors) > 0 {
+		return nil, protocol.Errorf(protocol.CodeToolError, "it was not stored: %s", stored.Errors[0])
+	}
+	return told(map[string]any{"stored": in.Key})
+}
+
+// Bounds of what the description of skill says.
+const (
+	maxSkills     = 50
+	maxSkillAbout = 160 // bytes for each
+)
+
+// skill is the tool that calls skills; nil = there are none.
+func (h *hands) skill(ctx context.Context) *hand {
+	if !h.run.serves(protocol.CapSkill) || !h.may("skill", string(protocol.CapSkill)) {
+		return nil
+	}
+	var all protocol.SkillDiscoverResponse
+	if err := h.ask(ctx, protocol.TypeSkillDiscoverReq, &protocol.SkillDiscoverRequest{}, &all); err != nil {
+		return nil // it is one tool fewer; a call would meet the same error
+	}
+	var about strings.Builder
+	n := 0
+	for _, s := range all.Skills {
+		if s.Status != protocol.SkillPublished {
+			continue
+		}
+		if n++; n <= maxSkills {
+			fmt.Fprintf(&about, "\n- %s: %s", s.Name, protocol.Clip(strings.Join(strings.Fields(s.Description), " "),
+				maxSkillAbout))
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	if n > maxSkills {
+		fmt.Fprintf(&about, "\n- and %d more", n-maxSkills)
+	}
+	return &hand{"skill", "Run a skill: a procedure that was written for tasks of a kind. The skills are:" + about.String(),
+		`{"type":"object","properties":{"skill":{"type":"string","description":"Its name."},` +
+			`"arguments":{"type":"object","description":"Its arguments, by name."}},"required":["skill"]}`,
+		false, protocol.CapSkill, (*hands).callSkill}
+}
+
+func (h *hands) callSkill(ctx context.Context, args protocol.Object) (*protocol.ToolResult, error) {
+	in, err := decode[struct {
+		Skill     string         `json:"skill"`
+		Arguments jsontext.Value `json:"arguments"`
+	}](args)
+	if err != nil {
+		return nil, err
+	}
+	req := protocol.SkillCallRequest{Name: in.Skill, Timeout: skillTimeout, CorrelationID: h.task.Task.TaskID}
+	if len(in.Arguments) > 0 && string(in.Arguments) != "null" {
+		if req.Arguments, err = protocol.ParseObject(protocol.Value(in.Arguments)); err != nil {
+			return nil, protocol.Errorf(protocol.CodeSchemaViolation, "arguments should be an object")
+		}
+	}
+	var resp protocol.SkillCallResponse
+	if err := h.ask(ctx, protocol.TypeSkillCallReq, &req, &resp); err != nil {
+		return nil, err
+	}
+	if resp.Data == nil {
+		return nil, protocol.Errorf(protocol.CodeSkillError, "the skill %.64q gave no result", in.Skill)
+	}
+	return &protocol.ToolResult{
+		Success: resp.Data.Success, Data: resp.Data.Data, Summary: resp.Data.Summary, Truncated: resp.Data.Truncated,
+		Error: resp.Data.Error,
+	}, nil
+}
+
+// skillTimeout is how long a skill may run that a model calls, in seconds.
+const skillTimeout = 600
