@@ -277,7 +277,8 @@ func (d *Dispatch) Writes() bool {
 		return *d.Task.Writes
 	}
 	return slices.ContainsFunc(d.Requirements.RequiredCapabilities, func(name string) bool {
-		return slices.Contains([]string{"terminal", "file", "patch", "run_command", "write_file", "edit_file", "proc"}, name)
+		return slices.Contains([]string{"terminal", "file", "patch", "run_command", "bash", "write_file", "edit_file",
+			"proc"}, name)
 	})
 }
 
@@ -336,7 +337,7 @@ func Words() []string { return []string{"terminal", "file", "patch", "browser", 
 func served(word string) [][]string {
 	switch word {
 	case "terminal":
-		return [][]string{{"run_command"}, {"proc"}}
+		return [][]string{{"run_command"}, {"proc"}, {"bash"}}
 	case "file":
 		return [][]string{{"read_file", "write_file"}}
 	case "patch":

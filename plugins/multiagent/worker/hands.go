@@ -76,7 +76,7 @@ func (r *runner) hands(ctx context.Context, t *task, box host.ToolBox, listed []
 	h := &hands{run: r, task: t, box: box}
 	taken := func(name string) bool {
 		return slices.ContainsFunc(listed, func(def protocol.ToolDefinition) bool { return def.Name == name }) ||
-			!r.lists(name)
+			!r.lets(name)
 	}
 	add := func(one *hand) {
 		if !taken(one.name) && h.may(one.name, string(one.needs)) && r.serves(one.needs) {

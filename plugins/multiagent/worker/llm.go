@@ -231,14 +231,17 @@ func (r *runner) tools(ctx context.Context, box host.ToolBox) ([]protocol.ToolDe
 	if r.Tools == nil {
 		return all.Tools, nil
 	}
-	listed := slices.DeleteFunc(all.Tools, func(def protocol.ToolDefinition) bool { return !r.lists(def.Name) })
+	listed := slices.DeleteFunc(all.Tools, func(def protocol.ToolDefinition) bool { return !r.lets(def.Name) })
 	return listed, nil
 }
 
-// lists reports whether a tool is on the worker's list, or there is none.
+// lists reports whether a tool is on the worker's list.
 func (r *runner) lists(name string) bool {
-	return r.Tools == nil || pattern.Listed(r.Tools, name)
+	return pattern.Listed(r.Tools, name)
 }
+
+// lets reports whether the worker's list lets a model have a tool: without a list it may have any.
+func (r *runner) lets(name string) bool { return r.Tools == nil || r.lists(name) }
 
 // thought makes the result of a task of what came of the loop.
 func (r *runner) thought(ctx context.Context, t *task, end *agent.Result, err error) (outcome, error) {

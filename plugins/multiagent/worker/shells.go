@@ -80,7 +80,7 @@ func (s *shells) ofLocked(id string) *background {
 // the host's processes run in the host's.
 func (h *hands) background() bool {
 	return h.box == nil && h.run.serves(protocol.CapProc) && h.may("bash_output", string(protocol.CapProc)) &&
-		h.run.lists("bash_output")
+		h.run.lets("bash_output")
 }
 
 // bash is the tool that runs commands of a shell; nil = the host runs no programs. Its commands go the way of

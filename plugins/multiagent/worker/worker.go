@@ -67,7 +67,7 @@ type Worker struct {
 	Fleet         config.Secret     `yaml:"fleet" doc:"The PostgreSQL URL of a fleet, such as postgres://user@host/database?fleet=team, whose workers do the tasks: each a2e worker --fleet URL."`
 	URL           string            `yaml:"url" shown:"yes" doc:"The address of an agent that speaks A2A and does the tasks, such as http://127.0.0.1:8766."`
 	Token         config.Secret     `yaml:"token" doc:"The bearer token of that agent."`
-	Tools         []string          `yaml:"tools" doc:"The tools that the model may use, by names or globs. Without this list it may use all that the host lists, except deferred ones."`
+	Tools         []string          `yaml:"tools" doc:"The tools that the model may use, by names or globs. Without this list it may use all that the host lists, except deferred ones, and those beside them: bash, bash_output, kill_bash, todo_write, memory_search, memory_store and skill."`
 	SystemPrompt  string            `yaml:"system_prompt" doc:"System prompt of the model, instead of a short default text."`
 	MaxTurns      int               `yaml:"max_turns" min:"0" max:"1000" doc:"How many answers of the model one task may take; 0 = 50. A task that would take more ends as partial."`
 	TokenBudget   int               `yaml:"token_budget" min:"0" doc:"How many tokens of the model one task may take, unless the task itself allows fewer; 0 = any number."`
