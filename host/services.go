@@ -155,6 +155,9 @@ func (s *Services) Memory() MemoryScoper { return first[MemoryScoper](s) }
 // Workers returns the plugin that has tasks done by child agents; nil = there is none.
 func (s *Services) Workers() WorkerPool { return first[WorkerPool](s) }
 
+// Summariser returns the plugin whose models sum up conversations; nil = there is none.
+func (s *Services) Summariser() Summariser { return first[Summariser](s) }
+
 // Tool returns what is known of a tool beyond its definition; false = no plugin knows it.
 func (s *Services) Tool(name string) (ToolDetail, bool) {
 	for _, d := range each[ToolDescriber](s) {

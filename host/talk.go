@@ -27,6 +27,33 @@ type Said struct {
 	Images []Image
 }
 
+// ContextUse is what a conversation takes of a model's window, in tokens: estimated from the lengths of the texts, and
+// from what the model's endpoint reported of earlier requests.
+type ContextUse struct {
+	Pinned       int // the system prompt
+	Conversation int // all that was said, with the images
+	Tools        int // their definitions
+	Overhead     int // what each message takes beside its text
+	Window       int // 0 = not known
+	Limit        int // from here on the older part is summarised
+	Target       int // what remains of the conversation then, at most
+}
+
+// Total is all that a request takes.
+func (u ContextUse) Total() int { return u.Pinned + u.Conversation + u.Tools + u.Overhead }
+
+// Over reports whether the conversation should be summarised, and would be shorter then.
+func (u ContextUse) Over() bool { return u.Total() > u.Limit && u.Conversation > u.Target }
+
+// Summariser is a WorkerPool whose models sum up the conversations that others keep. Services.Summariser finds it.
+type Summariser interface {
+	// ContextUse estimates what a conversation takes of the window of a worker's model, "" = of the default one's.
+	// false = that worker is no model.
+	ContextUse(ctx context.Context, worker string, said []Said) (use ContextUse, ok bool)
+	// Summarise has that model sum up all but the newest messages: text stands for the first of them.
+	Summarise(ctx context.Context, worker string, said []Said) (text Said, of int, err error)
+}
+
 // Image is a picture that goes to a model.
 type Image struct {
 	Name string // as a person knows it, such as the path of its file

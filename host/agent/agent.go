@@ -90,6 +90,8 @@ type Tool struct {
 	ReadOnly    bool           // it changes nothing
 }
 
+func (t *Tool) size() int { return len(t.Name) + len(t.Description) + len(t.Schema) }
+
 // Own is a tool that a run has for itself, and the host does not list. Call's error is a *protocol.Error, or that of
 // ctx.
 type Own struct {

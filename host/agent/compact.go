@@ -5,62 +5,151 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 
 	"a2e/host"
 )
 
-// Shares of the room that a model has for a conversation.
+// Shares of a model's window, in percent.
 const (
-	compactFrom = 2 // one half: then the older part is summarised
-	keptShare   = 8 // an eighth: what stays as it was said, the newest messages
-	summaryMost = 8 // an eighth: of the summary
+	limitShare   = 75 // of all that is sent: from there on the older part of a conversation is summarised
+	keptShare    = 12 // of the newest messages, which stay as they were said
+	summaryShare = 12 // of the summary
+	targetShare  = keptShare + summaryShare
+	chunkShare   = 50 // of the messages that one request sums up
+	roomShare    = 75 // of what a run sends: its oldest results are left out beyond that
 )
+
+// usualWindow is the window of a model of which none is known, in tokens.
+const usualWindow = 256 << 10
 
 // SummaryHeading begins the message that stands for what was said before.
 const SummaryHeading = "[Summary of the conversation before this]"
 
 const compactPrompt = "You sum up a conversation between a user and an assistant, for the assistant to go on with " +
-	"in place of the " +
-	"conversation itself. Keep every fact, name, number, decision, wish and open question that may matter later, " +
-	"also those of a summary " +
-	"at its begin; leave out greetings and what was taken back. Write plain text, and nothing but the summary."
+	"in place of the conversation itself. Keep every fact, name, number, decision, wish and open question that may " +
+	"matter later, also those of a summary at its beginning; leave out greetings and what was taken back. Write " +
+	"plain text, and nothing but the summary."
 
-// Compact shortens a conversation that takes half of the room that a model with a window (tokens; 0 = not known) has
-// for it: the model itself sums up the older part, and the newest messages stay. It returns the conversation itself
-// where that is short enough. used is what the summary took.
-func Compact(ctx context.Context, model Model, name string, said []host.Said, window int) (shorter []host.Said,
-	used Tokens, err error) {
-	room := maxContext
-	if window > 0 {
-		room = min(room, window*windowBytes)
-	}
-	size := 0
-	for _, m := range said {
-		size += len(m.Text)
-	}
-	if size <= room/compactFrom || len(said) < 2 {
-		return said, used, nil
-	}
-	from := anchor(said, room/keptShare)
-	var older strings.Builder
-	for _, m := range said[:from] {
-		fmt.Fprintf(&older, "%s: %s\n\n", m.Role, head(m.Text, room/summaryMost))
-	}
-	prompt := head(older.String(), room-room/summaryMost)
-	reply, err := model.Complete(ctx, Request{System: compactPrompt,
-		Messages: []Message{{Role: RoleUser, Text: prompt}}, Model: name})
-	if err != nil {
-		return said, used, err
-	}
-	text := strings.TrimSpace(strings.ToValidUTF8(reply.Text, "\uFFFD"))
-	if text == "" || reply.Refused {
-		return said, reply.Tokens, errors.New("the model gave no summary")
-	}
-	summary := host.Said{Role: string(RoleUser), Text: SummaryHeading + "\n" + head(text, room/summaryMost)}
-	return append([]host.Said{summary}, said[from:]...), reply.Tokens, nil
+// Meter learns how many tokens a model counts for a byte, from what its endpoint reports. The zero value is ready, and
+// a nil one learns nothing.
+type Meter struct {
+	mu    sync.Mutex
+	ratio float64 // tokens for each byte; 0 = nothing was reported yet
 }
 
-// anchor returns where the newest messages begin that stay: some of the user and what followed, of size bytes at most.
+// What is believed of an endpoint, in tokens for each byte, and what each message takes beside its text, in tokens.
+const (
+	leastRatio       = 1. / 16
+	mostRatio        = 2
+	perMessage       = 4
+	learnFrom        = 400 // bytes: shorter requests say little
+	imageTokens      = 1000
+	usualRatio       = 1. / bytesPerToken
+	requestsOverhead = 3
+)
+
+func (m *Meter) rate() float64 {
+	if m == nil {
+		return usualRatio
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.ratio == 0 {
+		return usualRatio
+	}
+	return m.ratio
+}
+
+func (m *Meter) tokens(bytes int) int { return int(float64(bytes)*m.rate() + 0.5) }
+
+func (m *Meter) bytes(tokens int) int { return int(float64(tokens) / m.rate()) }
+
+// learn notes that a request with so many bytes in its texts, and so many messages, took so many tokens.
+func (m *Meter) learn(bytes, messages, tokens int) {
+	rate := float64(tokens-messages*perMessage-requestsOverhead) / float64(max(bytes, 1))
+	if m == nil || bytes < learnFrom || rate < leastRatio || rate > mostRatio {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ratio = rate
+}
+
+// Use estimates what the first request of a run takes of its model's window.
+func (t *Turns) Use() host.ContextUse {
+	u := host.ContextUse{Window: t.Window, Pinned: t.Meter.tokens(len(t.System))}
+	for _, tool := range toolsOf(t) {
+		u.Tools += t.Meter.tokens(tool.size())
+	}
+	size, images := len(t.Prompt), len(t.Images)
+	for _, m := range t.Earlier {
+		size += len(m.Text)
+		images += len(m.Images)
+	}
+	u.Conversation = t.Meter.tokens(size) + images*imageTokens
+	u.Overhead = requestsOverhead + perMessage*(len(t.Earlier)+2) // with the system prompt and the prompt
+	window := t.window()
+	u.Limit, u.Target = window*limitShare/100, window*targetShare/100
+	return u
+}
+
+func (t *Turns) window() int {
+	if t.Window > 0 {
+		return t.Window
+	}
+	return usualWindow
+}
+
+// Summary stands for the beginning of a conversation.
+type Summary struct {
+	Text   string // with SummaryHeading
+	Of     int    // how many messages it stands for
+	Tokens Tokens // that it took
+}
+
+// Said is the message in place of those that the summary stands for.
+func (s *Summary) Said() host.Said { return host.Said{Role: string(RoleUser), Text: s.Text} }
+
+// Summarise has the model sum up all of the run's earlier messages but the newest. With a conversation longer than its
+// window it does so piece by piece. The error is that of the model, or the cause of ctx.
+func (t *Turns) Summarise(ctx context.Context) (s Summary, err error) {
+	window := t.window()
+	s.Of = anchor(t.Earlier, t.Meter.bytes(window*keptShare/100))
+	most, text := t.Meter.bytes(window*summaryShare/100), ""
+	for rest := t.Earlier[:s.Of]; len(rest) > 0; {
+		var prompt strings.Builder
+		if text != "" {
+			fmt.Fprintf(&prompt, "%s: %s\n%s\n\n", RoleUser, SummaryHeading, text)
+		}
+		room, n := t.Meter.bytes(window*chunkShare/100), 0
+		for ; n < len(rest) && (n == 0 || prompt.Len()+len(rest[n].Text) < room); n++ {
+			fmt.Fprintf(&prompt, "%s: %s\n\n", rest[n].Role, head(rest[n].Text, most))
+			for _, i := range rest[n].Images {
+				fmt.Fprintf(&prompt, "(with the image %s)\n\n", i.Name)
+			}
+		}
+		rest = rest[n:]
+		reply, err := t.Model.Complete(ctx, Request{System: compactPrompt, Model: t.Name,
+			Messages: []Message{{Role: RoleUser, Text: prompt.String()}}})
+		if err != nil {
+			return s, err
+		}
+		s.Tokens = s.Tokens.add(reply.Tokens)
+		text = head(strings.TrimSpace(strings.ToValidUTF8(reply.Text, "\uFFFD")), most)
+		if text == "" || reply.Refused {
+			return s, errors.New("the model gave no summary")
+		}
+	}
+	if s.Of == 0 {
+		return s, errors.New("there is nothing to sum up")
+	}
+	s.Text = SummaryHeading + "\n" + text
+	return s, nil
+}
+
+// anchor returns where the newest messages begin that stay: a message of the user and what followed, of size bytes at
+// most.
 func anchor(said []host.Said, size int) int {
 	from := len(said)
 	for i := len(said) - 1; i > 0; i-- {

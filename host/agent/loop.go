@@ -19,11 +19,10 @@ const (
 	defaultTurns  = 10
 	MostTurns     = 1000     // that a loop may have
 	maxTurnText   = 64 << 10 // bytes of what the model says beside its calls
-	maxContext    = 1 << 20  // bytes of a conversation without its images; what is oldest is shortened first
+	maxContext    = 8 << 20  // bytes of a conversation without its images, however large the window
 	maxFinalText  = 8 << 20  // bytes of the final answer
 	maxShown      = 2 << 10  // bytes of a text that is shortened
 	bytesPerToken = 4        // for an estimate
-	windowBytes   = 3        // bytes for each token of a window, which holds the tools and the answer too
 	tellRepeats   = 3        // rounds with the same calls and results until the model is told
 	mostRepeats   = 10       // until it is stopped
 )
@@ -39,6 +38,7 @@ type Turns struct {
 	MaxTurns int                       // answers of the model; 0 = 10, at most MostTurns
 	Budget   int                       // tokens; 0 = any number
 	Window   int                       // tokens that the model can read; 0 = not known
+	Meter    *Meter // of the model; nil = tokens are estimated by the usual ratio
 	Model    Model
 	Name     string // of another model of the same endpoint; "" = its own
 	Thinking string // how much it shall think; "" = as its options say
@@ -233,11 +233,7 @@ func (l *loop) ask(ctx context.Context) (*Reply, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	room := maxContext
-	if l.Window > 0 {
-		room = min(room, l.Window*windowBytes)
-	}
-	shorten(l.messages, l.opening, room)
+	shorten(l.messages, l.opening, min(l.Meter.bytes(l.window()*roomShare/100), maxContext))
 	within, over := context.WithCancelCause(ctx)
 	defer over(nil)
 	l.text.Reset()
@@ -265,12 +261,14 @@ func (l *loop) ask(ctx context.Context) (*Reply, error) {
 // count adds the tokens of a request to the others; those that were not reported are
 // estimated, those of the answer by its bytes.
 func (l *loop) count(used Tokens, answer int) {
+	size := len(l.System) + sizeOf(l.messages)
+	for _, t := range l.tools {
+		size += t.size()
+	}
 	if used.Input == 0 {
-		size := len(l.System) + sizeOf(l.messages)
-		for _, t := range l.tools {
-			size += len(t.Name) + len(t.Description) + len(t.Schema)
-		}
 		used.Estimated, used.Input = true, estimate(size)
+	} else if !slices.ContainsFunc(l.messages, func(m Message) bool { return len(m.Images) > 0 }) {
+		l.Meter.learn(size, len(l.messages)+1, used.Input)
 	}
 	if used.Output == 0 {
 		used.Estimated, used.Output = true, estimate(answer)

@@ -286,7 +286,7 @@ func TestLoopBounds(t *testing.T) {
 	assert.Equal(t, len(b.calls), 3*maxCalls, "… calls")
 	for i, seen := range model.seen {
 		size := sizeOf(seen.Messages)
-		assert.That(t, size <= maxContext, "turn %d: %d bytes", i, size)
+		assert.That(t, size <= usualWindow*bytesPerToken, "turn %d: %d bytes", i, size)
 		assert.Equal(t, seen.Messages[0].Text, "p", "turn %d: the prompt is gone", i)
 	}
 }
@@ -429,6 +429,6 @@ func TestLoopWindow(t *testing.T) {
 	must.That(t, err == nil, "%v", err)
 	for i, seen := range model.seen {
 		size := sizeOf(seen.Messages)
-		assert.That(t, size <= 15_000*windowBytes && (i != 1 || size >= 32<<10), "request %d: %d bytes", i, size)
+		assert.That(t, size <= 15_000*3 && (i != 1 || size >= 32<<10), "request %d: %d bytes", i, size)
 	}
 }

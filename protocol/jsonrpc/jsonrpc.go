@@ -76,6 +76,14 @@ const (
 	SessionQuestion    EventType = "session.question"        // to be answered by SessionAnswer
 	QuestionClosed     EventType = "session.question.closed" // nobody waits for the answer any more
 	StateChanged       EventType = "state.changed"
+
+	// Of the room that a conversation takes of its model's window, and of its older part, which the model sums up.
+	ContextEstimate     EventType = "session.context.estimate"
+	CompactionStarted   EventType = "compaction.started"
+	AnchorSelected      EventType = "compaction.anchor_selected" // the summary stands for more messages now
+	SummaryMerged       EventType = "compaction.summary_merged"
+	CompactionCompleted EventType = "compaction.completed"
+	CompactionFailed    EventType = "compaction.failed"
 )
 
 // Request is one request or notification. Its values are valid as long as the line is.

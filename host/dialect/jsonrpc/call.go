@@ -86,6 +86,7 @@ type call struct {
 	key     string // of the id, see jsonrpc.Key
 	quiet   bool   // a notification
 	method  string
+	uses    uses
 	params  protocol.Object
 	shape   byte     // of the parameters, as jsonrpc.Request has it
 	session string   // session_id
@@ -125,6 +126,10 @@ func (f *Front) workOf(c *call) *host.Work {
 		meta, _ := c.params.Child("_meta")
 		return meta.Text("traceparent")
 	})
+	if compress, _ := c.params.Get("compress_immediately"); c.method == jsonrpc.ModelSelect && compress.Kind() == 't' {
+		m.uses = aList // it waits for a model, and others not for it
+	}
+	c.uses = m.uses
 	c.work = &host.Work{
 		Name: c.method, Claims: m.claims(c.method), Ahead: m.uses != aTool, Size: len(c.params.Raw()), Span: c.span,
 		Run:      func(ctx context.Context) (any, error) { return f.serve(ctx, c) },
@@ -220,8 +225,7 @@ func (f *Front) cancel(c *call) {
 	key := jsonrpc.Key(jsontext.Value(id))
 	cause := protocol.Errorf(protocol.CodeCancelled, "cancelled by %s", jsonrpc.CancelMethod)
 	f.stopOpen(cause, func(c *call) bool {
-		uses := f.methods[c.method].uses
-		return c.key == key && !c.quiet && (uses == aList || uses == aTool)
+		return c.key == key && !c.quiet && (c.uses == aList || c.uses == aTool)
 	})
 	f.answer(c, nil, nil)
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"regexp"
 	"strings"
 	"sync"
@@ -40,7 +39,7 @@ func commands() []command {
 		{"/limits", "limits and their use", limitsGet},
 		{"/history", "saved chats of this folder (/history) or of all (/history --all), or continue one (/history " +
 			"last, /history ID)", historyCommand},
-		{"/compression", "how much of a long conversation the worker gets", compressionCommand},
+		{"/compression", "have the model sum up the older part of this conversation", compressionCommand},
 		{"/skills", "the skills", skillsList},
 		{"/tools", "the tools; /NAME key=value runs one", toolsList},
 		{"/clear", "start a new conversation; the old one stays in the history", clearCommand},
@@ -57,11 +56,6 @@ func authCommand(f *Front, _ context.Context, _ *call) (any, error) {
 func modelCommand(f *Front, ctx context.Context, _ *call) (any, error) {
 	sel := f.chosen(ctx)
 	return sel.tell(map[string]any{"available": sel.tell(listed(f.workers()))}), nil
-}
-
-func compressionCommand(f *Front, _ context.Context, _ *call) (any, error) {
-	return map[string]any{"error": fmt.Sprintf("conversations are not compressed here; a worker is told the last %d "+
-		"bytes of one", f.opts.MaxContext)}, nil
 }
 
 func clearCommand(f *Front, ctx context.Context, c *call) (any, error) {

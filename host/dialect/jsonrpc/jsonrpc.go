@@ -10,6 +10,7 @@
 //	session.go  sessions, what was said       store.go    the tables of what was said
 //	server.go   handshake, lists, state       command.go  /help and the like, and /NAME key=value
 //	models.go   the workers as models         questions.go  what the client is asked
+//	compact.go  long conversations, summarised
 package jsonrpc
 
 import (
@@ -47,7 +48,7 @@ type Options struct {
 	MaxKept    int // in the store; 10,000, the oldest go first
 	MaxWaiting int // messages that wait in one session; 100
 	MaxText    int // bytes of one message; 1 MiB
-	MaxContext int // bytes of the history that a worker is told; 256 KiB
+	MaxContext int // bytes of the history that a worker is told which is no model; 256 KiB
 
 	StoreWait time.Duration // how long each access to the store waits for it; 5 s
 }
@@ -69,7 +70,6 @@ const (
 	maxSessions    = 256      // in memory
 	maxMessages    = 2000     // of one rollout; the oldest go first
 	maxHistory     = 32 << 20 // bytes of those, with their images
-	maxEarlier     = 200      // of those that a worker is told
 	maxImages      = 16       // of one message
 	maxImageBytes  = 8 << 20  // of one image
 	maxAllImages   = 16 << 20 // bytes of all images of one message: with them it fits into the history

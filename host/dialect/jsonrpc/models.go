@@ -179,12 +179,8 @@ func modelSelect(f *Front, ctx context.Context, c *call, req *struct {
 	w := workers[0]
 	told := map[string]any{}
 	if req.Compress {
-		if _, err := f.get(ctx, string(req.Session)); err != nil {
+		if told["compression"], err = f.compressed(ctx, string(req.Session), w); err != nil {
 			return nil, err
-		}
-		told["compression"] = map[string]any{ // a worker is told the end of a conversation, whatever its length
-			"requested": true, "applied": false, "reason": "none", "estimated_tokens_before": 0,
-			"estimated_tokens_after": 0, "model_context_window": w.ContextWindow, "auto_limit": 0,
 		}
 	}
 	sel := selection{Worker: w.Name, Model: modelID(w), Thinking: strings.ToUpper(string(req.Thinking))}

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -25,6 +26,9 @@ type session struct {
 	queue []*turn          // what comes after the turn
 	label string           // the last one told; "" = ready
 	in    *dialect.Session // nil = not begun
+
+	estimate   *estimate  // of the last turn; nil = there was none here
+	compacting sync.Mutex // held while its conversation is summarised, or looked at for that; not guarded by Front.mu
 }
 
 // What a session is said to do.
@@ -168,6 +172,10 @@ func (f *Front) stateOf(ctx context.Context, s *session) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	e, err := f.estimateOf(ctx, s, rollout)
+	if err != nil {
+		return nil, err
+	}
 	said := slices.DeleteFunc(slices.Clone(kept), func(m *message) bool { return !m.said })
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -176,6 +184,8 @@ func (f *Front) stateOf(ctx context.Context, s *session) (any, error) {
 		"pending": s.turn != nil, "statusLabel": cmp.Or(s.label, labelReady), "messages": each(kept, (*message).shown),
 		"history": said, "queue": s.queuedLocked(), "pendingSteerCount": 0, "conversationProvider": nil,
 		"activeSessionId": nil, "title": s.Title, "worker": s.Model,
+		"contextTokenEstimate": e.Total(), "contextTokenSource": e.source, "contextTokenProvider": e.providerName(),
+		"contextTokenBreakdown": e.breakdown(),
 	}
 	if s.turn != nil {
 		state["pendingSteerCount"] = len(s.turn.steers)

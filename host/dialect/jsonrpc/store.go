@@ -38,8 +38,9 @@ type rollout struct {
 	Created  float64 `json:"created_at"` // seconds since 1970
 	Updated  float64 `json:"updated_at"`
 	Messages int     `json:"message_count"`
-	Agent    string  `json:"agent,omitzero"`  // whose it is, see auth.Tokens.Apart
-	Folder   string  `json:"folder,omitzero"` // where it began, see wall.Place; "" = it was not noted
+	Agent    string  `json:"agent,omitzero"`   // whose it is, see auth.Tokens.Apart
+	Folder   string  `json:"folder,omitzero"`  // where it began, see wall.Place; "" = it was not noted
+	Summary  string  `json:"summary,omitzero"` // of its older messages; "" = there is none
 }
 
 // message is a message of a session. As JSON it is one of a history.
@@ -51,6 +52,7 @@ type message struct {
 
 	number   int64  // in the store
 	said     bool   // it is part of the history: its turn has ended, and did not fail
+	summed   bool   // the summary of its rollout stands for it
 	provider string // of its rollout
 }
 
@@ -67,7 +69,7 @@ const (
 	mine = " AND (agent = $1 OR $1 IS NULL)"
 
 	entryColumns   = "id, title, model, rollout, created, updated, agent"
-	rolloutColumns = "id, title, provider, model, thinking, created, updated, agent, folder"
+	rolloutColumns = "id, title, provider, model, thinking, created, updated, agent, folder, summary"
 	saidRows       = " FROM rpc_messages WHERE rollout = rpc_rollouts.id AND said <> 0)"
 	rolloutRows    = "SELECT " + rolloutColumns + ", (SELECT count(*)" + saidRows
 	// saved is the rollouts that began in the folder $2, "" = in any.
@@ -81,7 +83,7 @@ func (e *entry) columns() []any {
 // columns are those of rolloutRows: rolloutColumns and the number of messages.
 func (r *rollout) columns() []any {
 	return []any{&r.ID, &r.Title, &r.Provider, &r.Model, &r.Thinking, &r.Created, &r.Updated, &r.Agent, &r.Folder,
-		&r.Messages}
+		&r.Summary, &r.Messages}
 }
 
 // errSlow is the answer to a request that waits for the store for too long.
@@ -159,9 +161,9 @@ func (h *history) find(ctx context.Context, id string) (e entry, found bool, err
 
 // messages returns what is in a rollout, the oldest first; said = without what is no part of the history.
 func (h *history) messages(ctx context.Context, rollout string, said bool) ([]*message, error) {
-	return all(ctx, h, "SELECT number, said, message, coalesce((SELECT provider FROM rpc_rollouts WHERE id = rollout),"+
+	return all(ctx, h, "SELECT number, said, summed, message, coalesce((SELECT provider FROM rpc_rollouts WHERE id = rollout),"+
 		" '') FROM rpc_messages WHERE rollout = $1 AND said >= $2 ORDER BY number", []any{rollout, said},
-		func(m *message) []any { return []any{&m.number, &m.said, store.JSON(m), &m.provider} })
+		func(m *message) []any { return []any{&m.number, &m.said, &m.summed, store.JSON(m), &m.provider} })
 }
 
 // kept is a text as it may be kept.
@@ -182,7 +184,7 @@ ON CONFLICT (id) DO UPDATE SET title = excluded.title, model = excluded.model, r
 // putRollout keeps a rollout. known says what is done where it is there.
 func putRollout(tx *store.Tx, r rollout, known string) error {
 	columns := r.columns()
-	return exec(tx, "INSERT INTO rpc_rollouts ("+rolloutColumns+") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) "+
+	return exec(tx, "INSERT INTO rpc_rollouts ("+rolloutColumns+") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) "+
 		"ON CONFLICT (id) DO "+known, columns[:len(columns)-1]...)
 }
 
@@ -190,6 +192,7 @@ const (
 	leaveRollout  = "NOTHING"
 	updateRollout = `UPDATE SET title = excluded.title, provider = excluded.provider, model = excluded.model,
 	thinking = excluded.thinking, updated = excluded.updated`
+	importRollout = updateRollout + ", summary = excluded.summary"
 )
 
 // prune deletes the rows of sessions or rollouts that are too many, but not those of one of them.
@@ -285,27 +288,28 @@ func (s *keptSession) put(tx *store.Tx) error {
 
 // put takes the place of what is kept of a rollout.
 func (r *rollout) put(tx *store.Tx) error {
-	return cmp.Or(exec(tx, "DELETE FROM rpc_messages WHERE rollout = $1", r.ID), putRollout(tx, *r, updateRollout))
+	return cmp.Or(exec(tx, "DELETE FROM rpc_messages WHERE rollout = $1", r.ID), putRollout(tx, *r, importRollout))
 }
 
 type keptMessage struct {
 	Rollout string         `json:"rollout_id,omitzero"`
 	Turn    string         `json:"turn_id,omitzero"`
 	Said    bool           `json:"said,omitzero"`
+	Summed  bool           `json:"summed,omitzero"`
 	Message jsontext.Value `json:"message"`
 	Session string         `json:"session_id,omitzero"` // of an older export
 }
 
 func (m *keptMessage) columns() []any {
-	return []any{&m.Rollout, &m.Turn, &m.Said, (*[]byte)(&m.Message)}
+	return []any{&m.Rollout, &m.Turn, &m.Said, &m.Summed, (*[]byte)(&m.Message)}
 }
 
 func (m *keptMessage) put(tx *store.Tx) error {
 	if err := json.Unmarshal(m.Message, new(message)); err != nil {
 		return err
 	}
-	return exec(tx, "INSERT INTO rpc_messages (rollout, turn, said, message) VALUES ($1, $2, $3, $4)",
-		cmp.Or(m.Rollout, m.Session), m.Turn, m.Said || m.Session != "", string(m.Message))
+	return exec(tx, "INSERT INTO rpc_messages (rollout, turn, said, summed, message) VALUES ($1, $2, $3, $4, $5)",
+		cmp.Or(m.Rollout, m.Session), m.Turn, m.Said || m.Session != "", m.Summed, string(m.Message))
 }
 
 //go:embed sql/*.sql
@@ -318,7 +322,7 @@ func Part() store.Part {
 			(*keptSession).columns, (*keptSession).put),
 		store.RecordsOf("rpc.rollout", rolloutRows+" FROM rpc_rollouts ORDER BY id",
 			(*rollout).columns, (*rollout).put),
-		store.RecordsOf("rpc.message", "SELECT rollout, turn, said, message FROM rpc_messages ORDER BY number",
+		store.RecordsOf("rpc.message", "SELECT rollout, turn, said, summed, message FROM rpc_messages ORDER BY number",
 			(*keptMessage).columns, (*keptMessage).put),
 		store.RecordsOf("rpc.setting", "SELECT name, value FROM rpc_settings ORDER BY name",
 			(*setting).columns, (*setting).put),

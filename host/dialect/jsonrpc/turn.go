@@ -184,11 +184,11 @@ func (f *Front) run(t *turn) {
 	}
 	f.tell(t.session, label, t.ID)
 	w := &watcher{front: f, turn: t, label: label}
-	talk := &host.Talk{
-		Earlier: f.earlier(t), Images: pictures(t.images), Thinking: strings.ToLower(chosen.asked), Watch: w,
-		Permit: f.permits(t),
-	}
 	text := withPlaces(t.Text, len(t.images))
+	talk := &host.Talk{
+		Earlier: f.earlier(t, cmp.Or(t.session.Model, chosen.Worker), text, label), Images: pictures(t.images),
+		Thinking: strings.ToLower(chosen.asked), Watch: w, Permit: f.permits(t),
+	}
 	f.note(t, message{Role: roleUser, Text: text, Images: t.images})
 	result, err := f.do(t, w, chosen.Worker, talk, text)
 	w.close() // nothing is streamed after the end
@@ -206,23 +206,6 @@ func (f *Front) run(t *turn) {
 		<-stopped
 	}
 	f.tellEnd(t, w, result, err)
-}
-
-// earlier is what the worker is told of what was said before: its end.
-func (f *Front) earlier(t *turn) []host.Said {
-	said, err := f.history.messages(t.ctx, t.rollout, true)
-	if err != nil && t.ctx.Err() == nil {
-		f.opts.Log.Warn().Err(err).Msg("the history cannot be read; the worker does not see it")
-	}
-	bytes, from := 0, len(said)
-	for ; from > 0 && len(said)-from < maxEarlier; from-- {
-		if bytes += len(said[from-1].Text); bytes > f.opts.MaxContext && from < len(said) {
-			break
-		}
-	}
-	return each(said[from:], func(m *message) host.Said {
-		return host.Said{Role: m.Role, Text: m.Text, Images: pictures(m.Images)}
-	})
 }
 
 func (f *Front) do(t *turn, w *watcher, chosen string, talk *host.Talk, brief string) (r *fleet.Result, err error) {
@@ -280,6 +263,7 @@ func (f *Front) tellEnd(t *turn, w *watcher, r *fleet.Result, err error) {
 			"artifacts": r.Artifacts, "remaining": or(r.Remaining, "null"), "tokens_spent": r.TokensSpent,
 			"tokens_estimated": r.TokensEstimated,
 		})
+		f.remeasure(t)
 	}
 }
 

@@ -29,17 +29,27 @@ const defaultPrompt = "You are an agent that does tasks by its tools, in a folde
 	"Look before you change something, and find out instead of guessing. Nobody answers questions while you work. " +
 	"When you are done, say in your last message what came of it, without calling a tool."
 
+// turns is the run of a model for a task, without its tools.
+func (r *runner) turns(ctx context.Context, t *task, model agent.Model) agent.Turns {
+	turns := agent.Turns{
+		System: cmp.Or(r.SystemPrompt, defaultPrompt), Prompt: r.asked(ctx, t, t.Brief), Agent: t.Agent,
+		MaxTurns: r.MaxTurns, Budget: r.allowance(t), Window: r.ContextWindow, Meter: &r.meter, Model: model,
+		Services: r.pool.services, Earlier: t.earlier(),
+	}
+	if talk := t.Talk; talk != nil {
+		turns.Earlier, turns.Images, turns.Name, turns.Thinking = talk.Earlier, talk.Images, talk.Model, talk.Thinking
+		turns.Permit = talk.Permit
+	}
+	return turns
+}
+
 // think has a model do a task with the tools of the host. The error is the cause of ctx.
 func (r *runner) think(ctx context.Context, t *task) (outcome, error) {
 	model, err := r.model()
 	if err != nil {
 		return outcome{res: t.failed("worker %s: %v", r.Name, err), again: true, moot: true}, nil
 	}
-	summed := r.compact(ctx, t, model)
-	turns := agent.Turns{
-		System: cmp.Or(r.SystemPrompt, defaultPrompt), Prompt: r.asked(ctx, t, t.Brief), Agent: t.Agent, MaxTurns: r.MaxTurns, Budget: r.allowance(t), Window: r.ContextWindow,
-		Model: model, Services: r.pool.services, Earlier: t.earlier(),
-	}
+	turns := r.turns(ctx, t, model)
 	steer, end := hold(t.Steer)
 	defer end()
 	turns.Steer = steer
@@ -47,13 +57,8 @@ func (r *runner) think(ctx context.Context, t *task) (outcome, error) {
 		Watcher: host.Unwatched{}, say: func(line []byte) { t.out.say("stdout", r.secrets.Bytes(line)) },
 		changes: r.pool.services.Changes,
 	}
-	turns.Watch = lines
-	if talk := t.Talk; talk != nil {
-		turns.Earlier, turns.Images, turns.Name, turns.Thinking = talk.Earlier, talk.Images, talk.Model, talk.Thinking
-		turns.Permit = talk.Permit
-		if talk.Watch != nil {
-			lines.Watcher = talk.Watch
-		}
+	if turns.Watch = lines; t.Talk != nil && t.Talk.Watch != nil {
+		lines.Watcher = t.Talk.Watch
 	}
 	release, err := r.equip(ctx, t, &turns)
 	defer release()
@@ -63,6 +68,7 @@ func (r *runner) think(ctx context.Context, t *task) (outcome, error) {
 		}
 		return outcome{res: t.failed("worker %s: %v", r.Name, err), moot: true}, nil
 	}
+	summed := r.compact(ctx, t, &turns)
 	result, err := agent.Loop(ctx, turns)
 	lines.flush()
 	o, err := r.thought(ctx, t, result, err)
@@ -75,6 +81,69 @@ func (r *runner) think(ctx context.Context, t *task) (outcome, error) {
 		}
 	}
 	return o, err
+}
+
+// compact has the model sum up the older part of a long conversation that is kept here. Where it cannot, the loop
+// shortens the oldest messages.
+func (r *runner) compact(ctx context.Context, t *task, turns *agent.Turns) (used agent.Tokens) {
+	if t.talk == nil || !turns.Use().Over() {
+		return used
+	}
+	summary, err := turns.Summarise(ctx)
+	if err != nil {
+		r.pool.env.Log.Warn().Err(err).Str("worker", r.Name).Msg("a conversation could not be summarised; its " +
+			"oldest messages are shortened")
+		return summary.Tokens
+	}
+	turns.Earlier = append([]host.Said{summary.Said()}, turns.Earlier[summary.Of:]...)
+	t.talk.Said = t.talk.Said[:0]
+	for _, m := range turns.Earlier {
+		t.talk.Said = append(t.talk.Said, message{m.Role, m.Text})
+	}
+	return summary.Tokens
+}
+
+// summarised makes the run of a worker's model that a conversation kept elsewhere would be, until release.
+func (p *Pool) summarised(ctx context.Context, worker string, said []host.Said) (turns agent.Turns, release func(),
+	err error) {
+	release = func() {}
+	r := p.runner(worker)
+	if worker == "" && len(p.runners) > 0 {
+		r = p.runners[0]
+	}
+	if r == nil || r.Mode != ModeLLM {
+		return turns, release, fmt.Errorf("the worker %q is no model", worker)
+	}
+	model, err := r.model()
+	if err != nil {
+		return turns, release, err
+	}
+	t := &task{out: new(listener)}
+	t.Talk = &host.Talk{Earlier: said}
+	turns = r.turns(ctx, t, model)
+	release, err = r.equip(ctx, t, &turns)
+	return turns, release, err
+}
+
+// ContextUse implements host.Summariser.
+func (p *Pool) ContextUse(ctx context.Context, worker string, said []host.Said) (use host.ContextUse, ok bool) {
+	turns, release, err := p.summarised(ctx, worker, said)
+	defer release()
+	if err != nil {
+		return use, false
+	}
+	return turns.Use(), true
+}
+
+// Summarise implements host.Summariser.
+func (p *Pool) Summarise(ctx context.Context, worker string, said []host.Said) (text host.Said, of int, err error) {
+	turns, release, err := p.summarised(ctx, worker, said)
+	defer release()
+	if err != nil {
+		return text, 0, err
+	}
+	summary, err := turns.Summarise(ctx)
+	return summary.Said(), summary.Of, err
 }
 
 // equip gives a task its tools, until release.
@@ -104,28 +173,6 @@ func (r *runner) equip(ctx context.Context, t *task, turns *agent.Turns) (releas
 		return release, fmt.Errorf("the tools cannot be listed: there is none of %s", strings.Join(r.Tools, ", "))
 	}
 	return release, nil
-}
-
-// compact has the model sum up the older part of a long conversation. Where it cannot, the loop shortens the
-// oldest messages.
-func (r *runner) compact(ctx context.Context, t *task, model agent.Model) (used agent.Tokens) {
-	if t.talk == nil {
-		return used
-	}
-	before := t.earlier()
-	shorter, used, err := agent.Compact(ctx, model, "", before, r.ContextWindow)
-	if err != nil {
-		r.pool.env.Log.Warn().Err(err).Str("worker", r.Name).Msg("a conversation could not be summarised; its " +
-			"oldest messages are shortened")
-		return used
-	}
-	if len(shorter) < len(before) {
-		t.talk.Said = t.talk.Said[:0]
-		for _, m := range shorter {
-			t.talk.Said = append(t.talk.Said, message{m.Role, m.Text})
-		}
-	}
-	return used
 }
 
 // maxTexts is how many texts may wait for a model to take them with its next request.

@@ -81,6 +81,7 @@ type runner struct {
 	remote  *remote         // mode a2a: by its card, read with the first task; guarded by starts
 	llm     agent.Model     // mode llm: made with the first task; guarded by starts
 	llmKey  string          // that it was made with; guarded by starts
+	meter   agent.Meter     // of that model
 
 	// Guarded by Pool.mu.
 	active int         // tasks that have a place
@@ -89,7 +90,10 @@ type runner struct {
 	wake   *time.Timer // mode fleet: looks at the queue once a rest is over; nil = none is set
 }
 
-var _ host.WorkerPool = (*Pool)(nil)
+var (
+	_ host.WorkerPool = (*Pool)(nil)
+	_ host.Summariser = (*Pool)(nil)
+)
 
 // errClosed is why tasks and children end with the host.
 var errClosed = errors.New("the host ends")

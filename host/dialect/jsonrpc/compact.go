@@ -1,0 +1,370 @@
+package jsonrpc
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	"a2e/host"
+	"a2e/host/dialect"
+	"a2e/host/store"
+	"a2e/protocol"
+	"a2e/protocol/jsonrpc"
+)
+
+// Why a conversation is summarised.
+const (
+	compactAuto   = "auto"   // it comes near the model's window
+	compactManual = "manual" // by /compression
+	compactSwitch = "provider_switch"
+)
+
+// labelCompacting is what a session is said to do meanwhile.
+const labelCompacting = "compressing context..."
+
+// Where an estimate of tokens comes from.
+const (
+	fromHistory = "history"
+	fromSummary = "compaction"
+)
+
+// conversation is what the worker of a session is told of what was said.
+type conversation struct {
+	summary string // stands for the first messages; "" = there is none
+	of      int    // how many these are
+	rest    []*message
+}
+
+// told is the conversation as a worker gets it.
+func (c *conversation) told() []host.Said {
+	said := each(c.rest, func(m *message) host.Said {
+		return host.Said{Role: m.Role, Text: m.Text, Images: pictures(m.Images)}
+	})
+	if c.summary != "" {
+		said = append([]host.Said{{Role: roleUser, Text: c.summary}}, said...)
+	}
+	return said
+}
+
+// lately is the end of the conversation, at most so many bytes of its texts: for a worker that is no model.
+func (c *conversation) lately(most int) []host.Said {
+	said, bytes := c.told(), 0
+	from := len(said)
+	for ; from > 0; from-- {
+		if bytes += len(said[from-1].Text); bytes > most && from < len(said) {
+			break
+		}
+	}
+	return said[from:]
+}
+
+func (h *history) conversation(ctx context.Context, rollout string) (*conversation, error) {
+	c := new(conversation)
+	all, err := h.messages(ctx, rollout, true)
+	if err == nil {
+		_, err = h.one(ctx, "SELECT summary FROM rpc_rollouts WHERE id = $1", []any{rollout}, &c.summary)
+	}
+	for _, m := range all {
+		if m.summed {
+			c.of++
+		} else {
+			c.rest = append(c.rest, m)
+		}
+	}
+	return c, err
+}
+
+// shorten keeps the summary of a rollout, which stands for the messages up to a number.
+func (h *history) shorten(ctx context.Context, rollout, summary string, upTo int64) error {
+	return h.write(ctx, func(tx *store.Tx) error {
+		return cmp.Or(exec(tx, "UPDATE rpc_rollouts SET summary = $2 WHERE id = $1", rollout, h.kept(summary)),
+			exec(tx, "UPDATE rpc_messages SET summed = 1 WHERE rollout = $1 AND said <> 0 AND number <= $2", rollout, upTo))
+	})
+}
+
+// estimate is what a request of a session takes of its model's window.
+type estimate struct {
+	host.ContextUse
+	rollout  string // that it is of
+	provider string // whose model; "" = it was not asked: the lengths of the texts alone count
+	source   string
+}
+
+// breakdown shows the parts of an estimate.
+func (e *estimate) breakdown() map[string]any {
+	return map[string]any{
+		"pinned_tokens": e.Pinned, "conversation_tokens": e.Conversation, "tool_schema_tokens": e.Tools,
+		"provider_overhead_tokens": e.Overhead,
+	}
+}
+
+// providerName is the worker of an estimate, or null.
+func (e *estimate) providerName() any {
+	if e.provider == "" {
+		return nil
+	}
+	return e.provider
+}
+
+// estimated tells the client of an estimate, and keeps it for the session's state.
+func (f *Front) estimated(s *session, e *estimate) {
+	f.mu.Lock()
+	s.estimate = e
+	f.mu.Unlock()
+	f.event(jsonrpc.ContextEstimate, map[string]any{
+		"session_id": s.ID, "provider": e.providerName(), "source": e.source, "total_tokens_estimate": e.Total(),
+		"breakdown": e.breakdown(),
+	})
+}
+
+// estimateOf returns the estimate of a session's state. A model that has had no turn of it here is not asked.
+func (f *Front) estimateOf(ctx context.Context, s *session, rollout string) (*estimate, error) {
+	f.mu.Lock()
+	e := s.estimate
+	f.mu.Unlock()
+	if e != nil && e.rollout == rollout {
+		return e, nil
+	}
+	conv, err := f.history.conversation(ctx, rollout)
+	e = &estimate{rollout: rollout, source: conv.source()}
+	for _, m := range conv.told() {
+		e.Conversation += len(m.Text) / bytesPerToken
+	}
+	return e, err
+}
+
+// bytesPerToken is what a token is taken for where no model was asked.
+const bytesPerToken = 4
+
+func (c *conversation) source() string {
+	if c.summary != "" {
+		return fromSummary
+	}
+	return fromHistory
+}
+
+// measure asks the pool what a conversation takes with a worker's model; nil = the worker is none.
+func (f *Front) measure(ctx context.Context, rollout, worker string, conv *conversation, more ...host.Said) *estimate {
+	pool := host.ServicesOf(ctx).Summariser()
+	if pool == nil {
+		return nil
+	}
+	use, ok := pool.ContextUse(ctx, worker, append(conv.told(), more...))
+	if !ok {
+		return nil
+	}
+	return &estimate{use, rollout, cmp.Or(worker, f.chosen(ctx).firstOf(f.workers())), conv.source()}
+}
+
+// firstOf is the worker that takes turns where none was selected.
+func (sel selection) firstOf(workers []host.WorkerInfo) string {
+	if sel.Worker == "" && len(workers) > 0 {
+		return workers[0].Name
+	}
+	return sel.Worker
+}
+
+// earlier is what the worker of a turn is told of what was said before. Where that comes near the window of a model,
+// the model sums up the older part first; a worker that is none gets the end of it.
+func (f *Front) earlier(t *turn, worker, text, label string) []host.Said {
+	s := t.session
+	s.compacting.Lock()
+	defer s.compacting.Unlock()
+	ctx := dialect.Merge(f.enter(s), t.ctx)
+	conv, err := f.history.conversation(ctx, t.rollout)
+	if err != nil && t.ctx.Err() == nil {
+		f.opts.Log.Warn().Err(err).Msg("the history cannot be read; the worker does not see it")
+	}
+	next := host.Said{Role: roleUser, Text: text, Images: pictures(t.images)}
+	e := f.measure(ctx, t.rollout, worker, conv, next)
+	if e == nil {
+		return conv.lately(f.opts.MaxContext)
+	}
+	if e.Over() && len(conv.rest) > 0 {
+		c := &compaction{front: f, session: s, turn: t.ID, rollout: t.rollout, worker: worker, reason: compactAuto}
+		f.tell(s, labelCompacting, "")
+		notice := ""
+		if err := c.run(ctx, conv, e); err != nil {
+			notice = "auto-compression failed: " + jsonrpc.From(err).Message + "; the oldest messages are cut instead."
+		} else {
+			conv, e = c.after, f.measure(ctx, t.rollout, worker, c.after, next)
+			notice = fmt.Sprintf("context compression (auto): %s (limit %s / window %s).", c.shrunk(), tokens(e.Limit),
+				tokens(e.Window))
+		}
+		if t.ctx.Err() == nil {
+			f.note(t, message{Role: roleSystem, Text: notice})
+			f.tell(s, label, "")
+		}
+	}
+	f.estimated(s, e)
+	return conv.told()
+}
+
+// remeasure tells what a conversation takes after a turn.
+func (f *Front) remeasure(t *turn) {
+	ctx := dialect.Merge(f.enter(t.session), t.ctx)
+	conv, err := f.history.conversation(ctx, t.rollout)
+	if err != nil {
+		return // the next turn tells
+	}
+	if e := f.measure(ctx, t.rollout, t.worker.Name, conv); e != nil {
+		f.estimated(t.session, e)
+	}
+}
+
+// compaction sums up the older part of a session's conversation.
+type compaction struct {
+	front          *Front
+	session        *session
+	turn           string // in which it happens; "" = in none
+	rollout        string
+	worker, reason string
+
+	before, afterUse int // tokens
+	from, to         int // how many messages the summary stood for, and does
+	window, target   int
+	limit            int
+	after            *conversation
+}
+
+// run has the model write the summary, and keeps it. The client is told each step.
+func (c *compaction) run(ctx context.Context, conv *conversation, e *estimate) error {
+	c.before, c.from, c.to = e.Total(), conv.of, conv.of
+	c.window, c.target, c.limit = e.Window, e.Target, e.Limit
+	c.event(jsonrpc.CompactionStarted, map[string]any{
+		"anchor_event_index_before": c.from, "event_count": conv.of + len(conv.rest), "context_window_tokens": c.window,
+	})
+	summary, of, err := host.ServicesOf(ctx).Summariser().Summarise(ctx, c.worker, conv.told())
+	kept := of
+	if conv.summary != "" {
+		kept-- // the summary before
+	}
+	var last int64
+	if err == nil && kept > 0 {
+		last = conv.rest[kept-1].number
+	}
+	if err == nil {
+		err = c.front.history.shorten(ctx, c.rollout, summary.Text, last)
+	}
+	if err != nil {
+		c.event(jsonrpc.CompactionFailed, map[string]any{"message": jsonrpc.From(err).Message})
+		return err
+	}
+	c.to += kept
+	c.event(jsonrpc.AnchorSelected, map[string]any{
+		"anchor_event_index_before": c.from, "anchor_event_index_after": c.to, "delta_event_count": c.to - c.from,
+	})
+	c.event(jsonrpc.SummaryMerged, map[string]any{
+		"summary_updated_at": stamp(c.front.opts.Now()), "anchor_event_index_after": c.to,
+	})
+	c.after = &conversation{summary: summary.Text, of: c.to, rest: conv.rest[kept:]}
+	if shorter := c.front.measure(ctx, c.rollout, c.worker, c.after); shorter != nil {
+		c.afterUse = shorter.Total()
+	}
+	told := c.result()
+	told["high_watermark_limit"] = c.limit
+	c.event(jsonrpc.CompactionCompleted, told)
+	return nil
+}
+
+func (c *compaction) event(t jsonrpc.EventType, told map[string]any) {
+	told["session_id"], told["reason"] = c.session.ID, c.reason
+	c.front.event(t, add(told, "turn_id", c.turn))
+}
+
+// result is what /compression answers with.
+func (c *compaction) result() map[string]any {
+	return map[string]any{
+		"compressed": c.after != nil, "reason": c.reason, "estimated_tokens_before": c.before,
+		"estimated_tokens_after": c.afterUse, "model_context_window": c.window, "target_limit": c.target,
+		"anchor_event_index_before": c.from, "anchor_event_index_after": c.to,
+	}
+}
+
+// shrunk says what came of it.
+func (c *compaction) shrunk() string {
+	return tokens(c.before) + " -> " + tokens(c.afterUse) + " est. tokens"
+}
+
+// tokens shows a number of tokens.
+func tokens(n int) string {
+	switch {
+	case n == 0:
+		return "unknown"
+	case n < 1000:
+		return fmt.Sprint(n)
+	}
+	return fmt.Sprintf("%.1fk", float64(n)/1000)
+}
+
+// compactNow sums up the conversation of an idle session, as model.select and /compression ask for. nil = there is
+// nothing to sum up, or the worker is no model. e is what the conversation takes then; nil where the worker is none.
+func (f *Front) compactNow(ctx context.Context, s *session, worker, reason string) (c *compaction, e *estimate, err error) {
+	s.compacting.Lock()
+	defer s.compacting.Unlock()
+	f.mu.Lock()
+	busy, rollout := s.turn != nil, s.Rollout
+	f.mu.Unlock()
+	if busy {
+		return nil, nil, jsonrpc.Refused("session_busy", "the session is busy; session.interrupt first")
+	}
+	ctx = dialect.Merge(f.enter(s), ctx)
+	conv, err := f.history.conversation(ctx, rollout)
+	if err != nil {
+		return nil, nil, err
+	}
+	if e = f.measure(ctx, rollout, worker, conv); e == nil || len(conv.rest) == 0 {
+		return nil, e, nil
+	}
+	if provider := conv.rest[len(conv.rest)-1].provider; reason == compactAuto && provider != e.provider {
+		reason = compactSwitch
+	}
+	c = &compaction{front: f, session: s, rollout: rollout, worker: worker, reason: reason}
+	if err := c.run(ctx, conv, e); err != nil {
+		return nil, e, jsonrpc.Refused("compaction_failed", "the conversation could not be summarised: %s",
+			jsonrpc.From(err).Message)
+	}
+	if e = f.measure(ctx, rollout, worker, c.after); e != nil {
+		f.estimated(s, e)
+	}
+	return c, e, nil
+}
+
+func compressionCommand(f *Front, ctx context.Context, c *call) (any, error) {
+	done, e, err := f.compactNow(ctx, c.on, cmp.Or(c.on.Model, f.chosen(ctx).Worker), compactManual)
+	switch {
+	case err != nil:
+		return nil, err
+	case e == nil:
+		return map[string]any{"compressed": false, "error": "the selected worker is no model, and gets the last " +
+			protocol.Count(f.opts.MaxContext, "byte") + " of a conversation"}, nil
+	case done == nil:
+		return map[string]any{"compressed": false, "error": "there is nothing to sum up"}, nil
+	}
+	return done.result(), nil
+}
+
+// compressed is the member compression of the answer to model.select.
+func (f *Front) compressed(ctx context.Context, id string, w host.WorkerInfo) (map[string]any, error) {
+	s, err := f.get(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	c, e, err := f.compactNow(ctx, s, w.Name, compactAuto)
+	told := map[string]any{
+		"requested": true, "applied": false, "reason": "none", "estimated_tokens_before": 0, "estimated_tokens_after": 0,
+		"model_context_window": w.ContextWindow, "auto_limit": 0, "target_limit": 0, "anchor_event_index_before": 0,
+		"anchor_event_index_after": 0,
+	}
+	if e != nil {
+		told["auto_limit"], told["target_limit"] = e.Limit, e.Target
+	}
+	if c != nil {
+		for name, value := range c.result() {
+			told[name] = value
+		}
+		told["applied"] = true
+		delete(told, "compressed")
+	}
+	return told, err
+}
