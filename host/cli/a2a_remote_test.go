@@ -110,7 +110,17 @@ func TestAgentsAsWorkers(t *testing.T) {
 	assert.That(t, got[2]["status"] == "blocked" && strings.Contains(fmt.Sprint(got[2]["blocked_reason"]), "not today"), "a task that is rejected: %v", got[2])
 	assert.That(t, got[3]["status"] == "error" && strings.Contains(fmt.Sprint(got[3]["error"]), "no thanks"), "a request that is refused: %v", got[3])
 	assert.That(t, got[4]["status"] == "partial" && got[4]["summary"] == "half" && at(got[4], "artifacts/pr") == "https://github.com/acme/app/pull/7", "an answer in the shape of the brief: %v", got[4])
+	dir := workDir(t)
+	writeConfig(t, dir, config)
+	list := func(want ...string) {
+		t.Helper()
+		words := strings.Fields(strings.Split(run(t, dir, nil, "fleet", "ls").want(t, 0, "").stdout, "\n")[1])
+		assert.Equal(t, strings.Join(words, " "), "far "+strings.Join(want, " "), "fleet ls")
+	}
+	list("ready", "-", "-", server.URL, "old")
+	assert.That(t, strings.Contains(run(t, dir, nil, "agents", "list").want(t, 0, "").stdout, "a2a"), "agents list")
 	server.Close()
+	list("dead", "-", "-", server.URL, "-")
 	dead := resultsOf(t, workDir(t), config, "poem")
 	assert.That(t, dead[0]["status"] == "error" && strings.Contains(fmt.Sprint(dead[0]["error"]), "was not reached"), "an agent that is gone: %v", dead[0])
 	for _, c := range [][2]string{

@@ -80,8 +80,15 @@ func rowOf(sys *System, plugin string, opts *multiagent.Options, place int, w *w
 		MaxTasks: max(w.MaxTasks, 1), Program: strings.Join(w.Command, " "), Network: w.Network, Read: append([]string{}, w.Read...), Write: append([]string{}, w.Write...),
 		Tools: append([]string{}, w.Tools...), Capabilities: append([]string{}, w.Capabilities...), MaxDepth: opts.MaxDepth, MaxSubagents: opts.MaxSubagents,
 	}
-	if !w.LLM.IsZero() {
+	switch {
+	case !w.LLM.IsZero():
 		row.Mode, row.Program = worker.ModeLLM, w.LLM.URL
+	case w.URL != "":
+		row.Mode, row.Program = worker.ModeA2A, w.URL
+	case w.Fleet.Reveal() != "":
+		row.Mode = worker.ModeQueue
+	case len(w.Command) == 0:
+		row.Program = w.CLI
 	}
 	row.Program = sys.secrets.Text(row.Program)
 	return row
@@ -89,6 +96,9 @@ func rowOf(sys *System, plugin string, opts *multiagent.Options, place int, w *w
 
 // may says in a few words what a worker is allowed beyond the workspace.
 func (r *agentRow) may() string {
+	if r.Mode == worker.ModeA2A || r.Mode == worker.ModeQueue { // they say that themselves
+		return "-"
+	}
 	var words []string
 	switch {
 	case r.Mode == worker.ModeLLM && len(r.Tools) > 0:

@@ -5,14 +5,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/rs/zerolog"
 
 	"a2e/host"
 	"a2e/host/config"
 	"a2e/host/dialect/fleet"
 	"a2e/host/fleetdb"
 	"a2e/plugins"
+	"a2e/plugins/multiagent/worker"
 	"a2e/protocol"
 )
 
@@ -49,7 +53,7 @@ func (f *fleetFlag) reach(sys *System) error {
 }
 
 type fleetCmd struct {
-	Ls    fleetLsCmd    `cmd:"" help:"List the workers of a fleet, and what waits."`
+	Ls    fleetLsCmd    `cmd:"" help:"List the workers of a fleet, what waits, and the agents of A2A in the config."`
 	Show  fleetShowCmd  `cmd:"" help:"Show a worker or a task of a fleet as JSON."`
 	Drain fleetDrainCmd `cmd:"" help:"Let workers of a fleet finish their tasks, and take no more."`
 }
@@ -60,7 +64,8 @@ const fleetTime = 15 * time.Second
 // with runs a command on a fleet that is there; without --fleet it is that of the variable.
 func (f *fleetFlag) with(sys *System, do func(ctx context.Context, at *fleetdb.Fleet) error) error {
 	if f.Fleet = cmp.Or(f.Fleet, sys.getenv(fleetEnv)); f.Fleet == "" {
-		return fail(exitUsage, fmt.Errorf("which fleet? give --fleet %s, or set %s", fleetdb.Example, fleetEnv))
+		return fail(exitUsage, fmt.Errorf("which fleet? give --fleet %s, or set %s; agents of A2A are workers with a url "+
+			"in the config", fleetdb.Example, fleetEnv))
 	}
 	at, err := f.open(sys)
 	if err != nil {
@@ -85,8 +90,15 @@ type fleetLsCmd struct {
 	JSON bool `name:"json" help:"Print them as JSON."`
 }
 
-// Run lists workers and queue.
-func (l fleetLsCmd) Run(sys *System) error {
+// Run lists workers and queue, and the agents of A2A that the config names.
+func (l fleetLsCmd) Run(cmd *commands, sys *System) error {
+	agents, err := cmd.agents(sys)
+	if err != nil {
+		return err
+	}
+	if l.Fleet == "" && sys.getenv(fleetEnv) == "" && len(agents) > 0 {
+		return l.show(sys, agents, []fleetdb.WorkerState{}, []fleetdb.QueueState{})
+	}
 	return l.with(sys, func(ctx context.Context, at *fleetdb.Fleet) error {
 		workers, err := at.Workers(ctx)
 		if err != nil {
@@ -96,32 +108,79 @@ func (l fleetLsCmd) Run(sys *System) error {
 		if err != nil {
 			return err
 		}
-		if l.JSON {
-			return printJSON(sys.Out, map[string]any{"workers": workers, "queue": queue})
-		}
-		var t table
-		t.header("WORKER", "STATE", "TASKS", "MODEL", "HOST", "ID")
-		for _, w := range workers {
-			t.row(w.Name, w.State, fmt.Sprintf("%d of %d", w.Active, w.MaxTasks), cmp.Or(strings.TrimSpace(w.Model+" "+w.ModelTier), "-"), w.Host, w.ID)
-		}
-		if err := t.show(sys); err != nil {
-			return err
-		}
-		if len(workers) == 0 {
-			say(sys.Err, "no worker; start one with a2e worker --fleet URL")
-		}
-		var q table
-		q.header("PRIORITY", "WAITING", "UNFIT", "OLDEST", "RUNNING", "DONE/H", "FAILED/H")
-		unfit := 0
-		for _, r := range queue {
-			unfit += r.Unfit
-			q.row(r.Priority, fmt.Sprint(r.Waiting), fmt.Sprint(r.Unfit), (time.Duration(r.Oldest) * time.Second).String(), fmt.Sprint(r.Running), fmt.Sprint(r.Done), fmt.Sprint(r.Failed))
-		}
-		if unfit > 0 {
-			say(sys.Err, "%s: no worker has what they require", protocol.Count(unfit, "task"))
-		}
-		return q.show(sys)
+		return l.show(sys, agents, workers, queue)
 	})
+}
+
+// agents looks at the workers of the config that are agents of A2A.
+func (cmd *commands) agents(sys *System) ([]worker.AgentInfo, error) {
+	cfg, err := cmd.loadAloud(sys)
+	if err != nil {
+		return nil, err
+	}
+	_, all, err := workersOf(cfg)
+	if err != nil {
+		return nil, fail(exitConfig, err)
+	}
+	remote := slices.DeleteFunc(slices.Clone(all), func(w worker.Worker) bool { return w.URL == "" })
+	if len(remote) == 0 {
+		return []worker.AgentInfo{}, nil
+	}
+	pool, err := worker.NewPool(worker.Options{Workers: remote}, worker.Env{Log: zerolog.Nop(), Secrets: cfg.Secrets})
+	if err != nil {
+		return nil, fail(exitConfig, err)
+	}
+	ctx, stop := interruptible()
+	defer stop()
+	return pool.Agents(ctx), pool.Close(ctx)
+}
+
+// show prints the lists.
+func (l fleetLsCmd) show(sys *System, agents []worker.AgentInfo, workers []fleetdb.WorkerState,
+	queue []fleetdb.QueueState) error {
+	if l.JSON {
+		return printJSON(sys.Out, map[string]any{"workers": workers, "queue": queue, "agents": agents})
+	}
+	var t table
+	t.header("WORKER", "STATE", "TASKS", "MODEL", "HOST", "ID")
+	for _, w := range workers {
+		model := cmp.Or(strings.TrimSpace(w.Model+" "+w.ModelTier), "-")
+		t.row(w.Name, w.State, fmt.Sprintf("%d of %d", w.Active, w.MaxTasks), model, w.Host, w.ID)
+	}
+	for _, a := range agents {
+		t.row(a.Name, a.State, "-", cmp.Or(a.Model, "-"), a.URL, cmp.Or(a.Agent, "-"))
+	}
+	if err := t.show(sys); err != nil {
+		return err
+	}
+	for _, a := range agents {
+		if a.Reason != "" {
+			say(sys.Err, "%s: %s", a.Name, a.Reason)
+		}
+	}
+	if len(workers)+len(agents) == 0 {
+		say(sys.Err, "no worker; start one with a2e worker --fleet URL")
+	}
+	return showQueue(sys, queue)
+}
+
+// showQueue prints what waits.
+func showQueue(sys *System, queue []fleetdb.QueueState) error {
+	if len(queue) == 0 {
+		return nil
+	}
+	var q table
+	q.header("PRIORITY", "WAITING", "UNFIT", "OLDEST", "RUNNING", "DONE/H", "FAILED/H")
+	unfit := 0
+	for _, r := range queue {
+		unfit += r.Unfit
+		q.row(r.Priority, fmt.Sprint(r.Waiting), fmt.Sprint(r.Unfit), (time.Duration(r.Oldest) * time.Second).String(),
+			fmt.Sprint(r.Running), fmt.Sprint(r.Done), fmt.Sprint(r.Failed))
+	}
+	if unfit > 0 {
+		say(sys.Err, "%s: no worker has what they require", protocol.Count(unfit, "task"))
+	}
+	return q.show(sys)
 }
 
 type fleetShowCmd struct {

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -120,6 +121,48 @@ func (r *runner) agent(ctx context.Context) (*remote, error) {
 	defer r.pool.mu.Unlock()
 	r.health.announced = a.announce
 	return a, nil
+}
+
+// AgentInfo is what is known of a worker that is an agent of A2A.
+type AgentInfo struct {
+	Name   string `json:"name"`   // of the worker
+	Agent  string `json:"agent"`  // as its card says; "" = it has none that can be read
+	State  string `json:"state"`  // ready or dead
+	Reason string `json:"reason"` // why it is dead
+	Model  string `json:"model"`  // with the tier, as the config says
+	URL    string `json:"url"`
+}
+
+// The states of an agent.
+const (
+	AgentReady = "ready"
+	AgentDead  = "dead"
+)
+
+// Agents reads the card of each worker that is an agent of A2A, all at the same time.
+func (p *Pool) Agents(ctx context.Context) []AgentInfo {
+	var all []AgentInfo
+	var of []*runner
+	for _, r := range p.runners {
+		if r.Mode == ModeA2A {
+			all = append(all, AgentInfo{Name: r.Name, URL: r.URL, State: AgentReady,
+				Model: strings.TrimSpace(r.Model + " " + r.ModelTier)})
+			of = append(of, r)
+		}
+	}
+	var looks sync.WaitGroup
+	for i, r := range of {
+		looks.Go(func() {
+			a, err := r.agent(ctx)
+			if err != nil {
+				all[i].State, all[i].Reason = AgentDead, r.secrets.Text(err.Error())
+				return
+			}
+			all[i].Agent = a.announce.Worker.AgentID
+		})
+	}
+	looks.Wait()
+	return all
 }
 
 // sameServer refuses an endpoint on another server than that of the config.
