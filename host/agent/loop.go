@@ -38,7 +38,7 @@ type Turns struct {
 	MaxTurns int                       // answers of the model; 0 = 10, at most MostTurns
 	Budget   int                       // tokens; 0 = any number
 	Window   int                       // tokens that the model can read; 0 = not known
-	Meter    *Meter // of the model; nil = tokens are estimated by the usual ratio
+	Meter    *Meter                    // of the model; nil = tokens are estimated by the usual ratio
 	Model    Model
 	Name     string // of another model of the same endpoint; "" = its own
 	Thinking string // how much it shall think; "" = as its options say
