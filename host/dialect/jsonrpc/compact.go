@@ -78,7 +78,8 @@ func (h *history) conversation(ctx context.Context, rollout string) (*conversati
 func (h *history) shorten(ctx context.Context, rollout, summary string, upTo int64) error {
 	return h.write(ctx, func(tx *store.Tx) error {
 		return cmp.Or(exec(tx, "UPDATE rpc_rollouts SET summary = $2 WHERE id = $1", rollout, h.kept(summary)),
-			exec(tx, "UPDATE rpc_messages SET summed = 1 WHERE rollout = $1 AND said <> 0 AND number <= $2", rollout, upTo))
+			exec(tx, "UPDATE rpc_messages SET summed = 1 WHERE rollout = $1 AND said <> 0 AND number <= $2", rollout,
+				upTo))
 	})
 }
 
@@ -299,7 +300,8 @@ func tokens(n int) string {
 
 // compactNow sums up the conversation of an idle session, as model.select and /compression ask for. nil = there is
 // nothing to sum up, or the worker is no model. e is what the conversation takes then; nil where the worker is none.
-func (f *Front) compactNow(ctx context.Context, s *session, worker, reason string) (c *compaction, e *estimate, err error) {
+func (f *Front) compactNow(ctx context.Context, s *session, worker, reason string) (c *compaction, e *estimate,
+	err error) {
 	s.compacting.Lock()
 	defer s.compacting.Unlock()
 	f.mu.Lock()
@@ -352,8 +354,9 @@ func (f *Front) compressed(ctx context.Context, id string, w host.WorkerInfo) (m
 	}
 	c, e, err := f.compactNow(ctx, s, w.Name, compactAuto)
 	told := map[string]any{
-		"requested": true, "applied": false, "reason": "none", "estimated_tokens_before": 0, "estimated_tokens_after": 0,
-		"model_context_window": w.ContextWindow, "auto_limit": 0, "target_limit": 0, "anchor_event_index_before": 0,
+		"requested": true, "applied": false, "reason": "none", "estimated_tokens_before": 0,
+		"estimated_tokens_after": 0,
+		"model_context_window":   w.ContextWindow, "auto_limit": 0, "target_limit": 0, "anchor_event_index_before": 0,
 		"anchor_event_index_after": 0,
 	}
 	if e != nil {

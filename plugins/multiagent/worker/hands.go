@@ -269,7 +269,8 @@ func (h *hands) skill(ctx context.Context) *hand {
 	if n > maxSkills {
 		fmt.Fprintf(&about, "\n- and %d more", n-maxSkills)
 	}
-	return &hand{"skill", "Run a skill: a procedure that was written for tasks of a kind. The skills are:" + about.String(),
+	return &hand{"skill", "Run a skill: a procedure that was written for tasks of a kind. The skills are:" +
+		about.String(),
 		`{"type":"object","properties":{"skill":{"type":"string","description":"Its name."},` +
 			`"arguments":{"type":"object","description":"Its arguments, by name."}},"required":["skill"]}`,
 		false, protocol.CapSkill, (*hands).callSkill}

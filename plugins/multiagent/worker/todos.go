@@ -71,7 +71,8 @@ func (h *hands) todoWrite(ctx context.Context, args protocol.Object) (*protocol.
 // checkTodos tells what is wrong with a list.
 func checkTodos(list []todo) error {
 	if len(list) > maxTodos {
-		return protocol.Errorf(protocol.CodeSchemaViolation, "the list has %d steps; it may have %d", len(list), maxTodos)
+		return protocol.Errorf(protocol.CodeSchemaViolation, "the list has %d steps; it may have %d", len(list),
+			maxTodos)
 	}
 	seen := make(map[string]bool)
 	for i := range list {
@@ -83,7 +84,8 @@ func checkTodos(list []todo) error {
 		case seen[t.Content]:
 			return protocol.Errorf(protocol.CodeSchemaViolation, "the step %.64q is there twice", t.Content)
 		case !slices.Contains([]string{todoPending, todoActive, todoCompleted}, t.Status):
-			return protocol.Errorf(protocol.CodeSchemaViolation, "the status of step %d is %.32q; it should be pending, "+
+			return protocol.Errorf(protocol.CodeSchemaViolation, "the status of step %d is %.32q; it should be "+
+				"pending, "+
 				"in_progress or completed", i+1, t.Status)
 		}
 		seen[t.Content] = true
@@ -182,6 +184,7 @@ func (l *todos) end(ctx context.Context, h *hands) {
 	}
 	req := protocol.PlanCreateRequest{Delete: true, PlanID: l.plan, Force: true}
 	if err := h.ask(ctx, protocol.TypePlanCreateReq, &req, nil); err != nil {
-		h.run.pool.env.Log.Warn().Err(err).Str("plan_id", l.plan).Msg("the list of the steps of a task that has ended is left")
+		h.run.pool.env.Log.Warn().Err(err).Str("plan_id", l.plan).Msg("the list of the steps of a task that has " +
+			"ended is left")
 	}
 }
