@@ -10,9 +10,11 @@ interface Attachment { path: string; mimeType: string; dataUrl: string; byteSize
 interface UiMessage { id: number; kind: "user" | "assistant" | "system"; text: string; images?: Attachment[] }
 interface ChatMessage { role: "user" | "assistant"; text: string; images?: Attachment[] }
 interface QueueItem { id: string; text: string; images: { path: string; mime_type?: string; data_url?: string }[]; enqueuedAt: string }
+interface Breakdown { pinned_tokens: number; conversation_tokens: number; tool_schema_tokens: number; provider_overhead_tokens: number }
 interface SessionState {
   id: string; createdAt: string; updatedAt: string; pending: boolean; statusLabel: string; messages: UiMessage[]; history: ChatMessage[];
   queue: QueueItem[]; pendingSteerCount: number; conversationProvider: string | null; activeSessionId: string | null;
+  contextTokenEstimate: number; contextTokenSource: "history" | "compaction"; contextTokenProvider: string | null; contextTokenBreakdown: Breakdown;
 }
 interface Summary {
   id: string; title: string; provider: string; model: string; thinkingLevel: string; createdAt: string; updatedAt: string; messageCount: number; rolloutPath: string;
@@ -46,9 +48,11 @@ const snapshot: Shape = {
   auth: { enabledProviders: "array", hasOpenAiToken: "boolean", hasOpenRouterKey: "boolean", hasAntigravityToken: "boolean", antigravityProfile: "object|null" }, onboarding: { completed: "boolean" },
   model: { selectedModel: "string", selectedThinking: "string", selectedOpenRouterProvider: "string", selectedProvider: "string|null" }, sessions: { count: "number", ids: "array" }, skills: { count: "number", directories: "array" },
 };
+const breakdown: Shape = { pinned_tokens: "number", conversation_tokens: "number", tool_schema_tokens: "number", provider_overhead_tokens: "number" };
 const state: Shape = {
   id: "string", createdAt: "string", updatedAt: "string", pending: "boolean", statusLabel: "string", messages: "array", history: "array", queue: "array",
   pendingSteerCount: "number", conversationProvider: "string|null", activeSessionId: "string|null",
+  contextTokenEstimate: "number", contextTokenSource: "string", contextTokenProvider: "string|null", contextTokenBreakdown: breakdown,
 };
 const summary: Shape = { id: "string", title: "string", provider: "string", model: "string", thinkingLevel: "string", createdAt: "string", updatedAt: "string", messageCount: "number", rolloutPath: "string" };
 const executed: Shape = { name: "string", ok: "boolean", input: "object" };
@@ -70,6 +74,12 @@ const shapes: Record<string, Shape> = {
   "event session.completed": { session_id: "string", turn_id: "string", answer_length: "number" },
   "event session.interrupted": { session_id: "string", turn_id: "string", partial_output: "boolean" },
   "event session.error": { session_id: "string", turn_id: "string", message: "string" },
+  "event session.context.estimate": { session_id: "string", provider: "string|null", source: "string", total_tokens_estimate: "number", breakdown },
+  "event compaction.started": { session_id: "string", turn_id: "string?", reason: "string", anchor_event_index_before: "number", event_count: "number", context_window_tokens: "number" },
+  "event compaction.anchor_selected": { session_id: "string", turn_id: "string?", reason: "string", anchor_event_index_before: "number", anchor_event_index_after: "number", delta_event_count: "number" },
+  "event compaction.summary_merged": { session_id: "string", turn_id: "string?", summary_updated_at: "string", anchor_event_index_after: "number" },
+  "event compaction.completed": { session_id: "string", turn_id: "string?", compressed: "boolean", reason: "string", estimated_tokens_before: "number", estimated_tokens_after: "number", model_context_window: "number", target_limit: "number", high_watermark_limit: "number", anchor_event_index_before: "number", anchor_event_index_after: "number" },
+  "event compaction.failed": { session_id: "string", turn_id: "string?", reason: "string", message: "string" },
   "event state.changed": { reason: "string", snapshot },
 };
 const kind = (v: unknown) => (v === null ? "null" : Array.isArray(v) ? "array" : typeof v);
@@ -175,8 +185,8 @@ async function talk(c: Client): Promise<string> {
   await c.idle(1, since);
   const told = c.events.slice(since);
   assert.deepEqual(told.map(short), [
-    "answer", "status thinking...", "message.appended user", "status thinking: reasoning", "stream.chunk", "status thinking: look closely", "stream.chunk",
-    "status drafting response...", "stream.chunk", "stream.chunk", "tool.call.started", "tool.call.completed", "tool.results", "stream.chunk", "message.appended assistant", "completed", "status ready",
+    "answer", "status thinking...", "context.estimate", "message.appended user", "status thinking: reasoning", "stream.chunk", "status thinking: look closely", "stream.chunk",
+    "status drafting response...", "stream.chunk", "stream.chunk", "tool.call.started", "tool.call.completed", "tool.results", "stream.chunk", "message.appended assistant", "completed", "context.estimate", "status ready",
   ]);
   const [, user] = told.filter((e) => e.type === "session.message.appended" || e.type === "answer").map((e) => e.payload.message as UiMessage);
   assert.deepEqual([user!.text, user!.images![0]!.path, user!.images![0]!.byteSize], ["look [Image 1]", "pixel.png", 5]);
@@ -196,7 +206,7 @@ async function talk(c: Client): Promise<string> {
   release();
   await c.idle(1, since);
   const steered = c.events.slice(since).map(short).join(",");
-  assert.match(steered, /stream\.chunk,.*message\.appended user,status steer applied; continuing\.\.\.,.*stream\.chunk,message\.appended assistant,completed,status ready$/);
+  assert.match(steered, /stream\.chunk,.*message\.appended user,status steer applied; continuing\.\.\.,.*stream\.chunk,message\.appended assistant,completed,context\.estimate,status ready$/);
 
   // Two wait, the first is interrupted.
   since = c.events.length;

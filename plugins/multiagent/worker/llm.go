@@ -157,7 +157,7 @@ func (r *runner) equip(ctx context.Context, t *task, turns *agent.Turns) (releas
 		if err != nil {
 			return release, fmt.Errorf("the tools of the task's workspace: %w", err)
 		}
-		release = func() { box.Close(context.WithoutCancel(ctx)) }
+		release = func() { _ = box.Close(context.WithoutCancel(ctx)) }
 		if err := box.Start(ctx, r.pool.services); err != nil {
 			return release, fmt.Errorf("the tools of the task's workspace: %w", err)
 		}
