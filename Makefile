@@ -13,7 +13,7 @@ VULNDB ?= https://vuln.go.dev
 FUZZTIME   ?= 200000x
 # package:target of each fuzz test
 FUZZ = protocol:FuzzScan protocol:FuzzEnvelope host:FuzzFrame host:FuzzHandshake \
-       host/config:FuzzConfig host/schema:FuzzNormalise host/redact:FuzzRedact plugins/tools:FuzzPath plugins/tools:FuzzURL plugins/toolkits:FuzzOpenAPI plugins/skill:FuzzSkill plugins/mcp/link:FuzzRead \
+       host/config:FuzzConfig host/schema:FuzzNormalise host/guard/redact:FuzzRedact plugins/tools:FuzzPath plugins/tools:FuzzURL plugins/toolkits:FuzzOpenAPI plugins/skill:FuzzSkill plugins/mcp/link:FuzzRead \
        plugins/memory/embed:FuzzWords plugins/learning:FuzzDurations plugins/chains/jmes:FuzzDecode plugins/chains/jmes:FuzzEval plugins/multiagent/worker:FuzzOutput \
        plugins:FuzzFiles $(FUZZHOST)
 # of these, the ones whose every input is a host, or a store, of its own: they get a tenth of the inputs
@@ -30,7 +30,7 @@ build: ## the binary, static, in this folder
 # the same bytes from the same sources and Go, whatever folder and machine they lie on
 dist: ## what is released, into dist/: archives for each system, packages for npm and pip, checksums, …
 	@set -e; for os in linux darwin windows; do echo "vet for $$os"; GOOS=$$os GOARCH=amd64 go vet ./...; done
-	rm -rf dist && go run ./host/dist $(if $(URL),-url $(URL))
+	rm -rf dist && go run ./host/cli/dist $(if $(URL),-url $(URL))
 
 .PHONY: newcomer
 newcomer: ## plays a newcomer's first hour in an empty folder: clones, builds, and shows each command and its time; CHECK=1 tests as well
@@ -121,7 +121,7 @@ lint: ## go.mod and go.sum, staticcheck and gosec
 	go mod verify
 	go mod tidy -e -diff
 	go run $(STATICCHECK) ./...
-	go run $(GOSEC) -quiet -conf .gosec.json -exclude-dir host/hosttest -exclude-dir host/dist -exclude-dir testdata -nosec-require-rules -nosec-require-justification ./...
+	go run $(GOSEC) -quiet -conf .gosec.json -exclude-dir host/hosttest -exclude-dir host/cli/dist -exclude-dir testdata -nosec-require-rules -nosec-require-justification ./...
 
 # no part of check: it needs the network, and the answer is another one each day
 vulnerabilities: ## what the Go vulnerability database knows of all that is called; VULNDB=file:///… is a copy of it

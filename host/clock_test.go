@@ -11,11 +11,11 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host"
-	"a2e/host/audit"
-	"a2e/host/event"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
+	"a2e/host/observe/audit"
+	"a2e/host/observe/event"
 	"a2e/protocol"
 )
 

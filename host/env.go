@@ -9,11 +9,11 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/rs/zerolog"
 
-	"a2e/host/checkpoint"
-	"a2e/host/redact"
+	"a2e/host/guard/redact"
+	"a2e/host/guard/wall"
 	"a2e/host/sandbox"
-	"a2e/host/store"
-	"a2e/host/wall"
+	"a2e/host/state/checkpoint"
+	"a2e/host/state/store"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
 )

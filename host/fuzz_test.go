@@ -10,7 +10,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host"
-	"a2e/host/auth"
+	"a2e/host/guard/auth"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"a2e/host"
-	"a2e/host/auth"
+	"a2e/host/guard/auth"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"

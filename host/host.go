@@ -1,11 +1,11 @@
 package host
 
 import (
-	"a2e/host/auth"
-	"a2e/host/checkpoint"
-	"a2e/host/event"
-	"a2e/host/redact"
-	"a2e/host/trace"
+	"a2e/host/guard/auth"
+	"a2e/host/guard/redact"
+	"a2e/host/observe/event"
+	"a2e/host/observe/trace"
+	"a2e/host/state/checkpoint"
 	"a2e/protocol"
 	"cmp"
 	"context"

@@ -4,7 +4,7 @@ import (
 	"context"
 	"slices"
 
-	"a2e/host/event"
+	"a2e/host/observe/event"
 	"a2e/protocol"
 )
 

@@ -1,7 +1,7 @@
 package host
 
 import (
-	"a2e/host/trace"
+	"a2e/host/observe/trace"
 	"a2e/protocol"
 	"context"
 	"errors"

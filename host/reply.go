@@ -1,8 +1,8 @@
 package host
 
 import (
-	"a2e/host/event"
-	"a2e/host/store"
+	"a2e/host/observe/event"
+	"a2e/host/state/store"
 	"a2e/protocol"
 	"context"
 	"crypto/rand"

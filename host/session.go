@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"a2e/host/auth"
+	"a2e/host/guard/auth"
 	"a2e/protocol"
 )
 

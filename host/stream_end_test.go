@@ -16,10 +16,10 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host"
-	"a2e/host/event"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
+	"a2e/host/observe/event"
 	"a2e/protocol"
 )
 

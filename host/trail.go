@@ -3,8 +3,8 @@ package host
 import (
 	"context"
 
-	"a2e/host/event"
-	"a2e/host/trace"
+	"a2e/host/observe/event"
+	"a2e/host/observe/trace"
 	"a2e/protocol"
 )
 

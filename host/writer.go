@@ -8,8 +8,8 @@ import (
 	"os"
 	"sync"
 
-	"a2e/host/event"
-	"a2e/host/redact"
+	"a2e/host/guard/redact"
+	"a2e/host/observe/event"
 )
 
 const (

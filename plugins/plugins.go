@@ -21,7 +21,7 @@ import (
 	"a2e/host/dialect/fleet"
 	"a2e/host/dialect/jsonrpc"
 	"a2e/host/sandbox"
-	"a2e/host/store"
+	"a2e/host/state/store"
 	"a2e/plugins/chains"
 	"a2e/plugins/env"
 	"a2e/plugins/exec"

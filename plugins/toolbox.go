@@ -13,9 +13,9 @@ import (
 
 	"a2e/host"
 	"a2e/host/config"
-	"a2e/host/event"
+	"a2e/host/guard/wall"
+	"a2e/host/observe/event"
 	"a2e/host/sandbox"
-	"a2e/host/wall"
 	"a2e/plugins/skill"
 	"a2e/plugins/tools"
 	"a2e/protocol"

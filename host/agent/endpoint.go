@@ -17,8 +17,8 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"a2e/host"
-	"a2e/host/openai"
-	"a2e/host/private"
+	"a2e/host/agent/openai"
+	"a2e/host/guard/private"
 	"a2e/host/schema"
 	"a2e/protocol"
 )

@@ -39,7 +39,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"a2e/host/redact"
+	"a2e/host/guard/redact"
 	"a2e/host/sandbox"
 )
 

@@ -17,10 +17,10 @@ import (
 	"go.uber.org/goleak"
 
 	"a2e/host/child"
+	"a2e/host/guard/redact"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
-	"a2e/host/redact"
 	"a2e/host/sandbox"
 	"a2e/protocol"
 )

@@ -11,8 +11,8 @@ import (
 	"strings"
 
 	"a2e/host"
+	"a2e/host/guard/wall"
 	"a2e/host/sandbox"
-	"a2e/host/wall"
 )
 
 // maxUnseen bounds the folders that one program is told to need.

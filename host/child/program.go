@@ -17,8 +17,8 @@ import (
 	"time"
 
 	"a2e/host"
+	"a2e/host/guard/wall"
 	"a2e/host/sandbox"
-	"a2e/host/wall"
 )
 
 // Program is a program as a config names it.

@@ -15,8 +15,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"go.yaml.in/yaml/v4"
 
-	"a2e/host/checkpoint"
 	"a2e/host/schema"
+	"a2e/host/state/checkpoint"
 	"a2e/protocol"
 	wire "a2e/protocol/jsonrpc"
 )

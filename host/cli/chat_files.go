@@ -17,8 +17,8 @@ import (
 
 	"a2e/host/config"
 	"a2e/host/dialect/jsonrpc"
-	"a2e/host/private"
-	"a2e/host/redact"
+	"a2e/host/guard/private"
+	"a2e/host/guard/redact"
 	"a2e/protocol"
 )
 

@@ -12,11 +12,11 @@ import (
 	"strings"
 
 	"a2e/host"
-	"a2e/host/audit"
 	"a2e/host/config"
+	"a2e/host/guard/wall"
+	"a2e/host/observe/audit"
 	"a2e/host/sandbox"
-	"a2e/host/store"
-	"a2e/host/wall"
+	"a2e/host/state/store"
 	"a2e/plugins"
 	"a2e/plugins/memory"
 )

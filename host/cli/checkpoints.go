@@ -7,8 +7,8 @@ import (
 	"io"
 	"strings"
 
-	"a2e/host/checkpoint"
 	"a2e/host/config"
+	"a2e/host/state/checkpoint"
 	"a2e/plugins"
 	"a2e/protocol"
 )

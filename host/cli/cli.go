@@ -25,7 +25,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host/config"
-	"a2e/host/redact"
+	"a2e/host/guard/redact"
 	"a2e/host/schema"
 	"a2e/plugins"
 	"a2e/plugins/mcp"

@@ -12,7 +12,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/mattn/go-isatty"
 
-	"a2e/host/record"
+	"a2e/host/cli/record"
 	"a2e/host/sandbox"
 	"a2e/protocol"
 	"a2e/protocol/fleet"

@@ -13,7 +13,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host"
-	"a2e/host/yamltree"
+	"a2e/host/config/yamltree"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
 )

@@ -21,9 +21,9 @@ import (
 
 	"a2e/host"
 	"a2e/host/config"
+	"a2e/host/guard/wall"
 	"a2e/host/sandbox"
 	"a2e/host/schema"
-	"a2e/host/wall"
 	"a2e/plugins"
 	"a2e/protocol"
 )

@@ -14,10 +14,10 @@ import (
 
 	"github.com/go-json-experiment/json"
 
-	"a2e/host/checkpoint"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
+	"a2e/host/state/checkpoint"
 	"a2e/protocol"
 )
 

@@ -7,7 +7,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host/config"
-	"a2e/host/httpd"
+	"a2e/host/dialect/httpd"
 	"a2e/plugins"
 )
 

@@ -14,7 +14,7 @@ import (
 	"a2e/host"
 	"a2e/host/config"
 	"a2e/host/dialect/fleet"
-	"a2e/host/fleetdb"
+	"a2e/host/dialect/fleetdb"
 	"a2e/plugins"
 	"a2e/plugins/multiagent/worker"
 	"a2e/protocol"

@@ -13,8 +13,8 @@ import (
 	"sync"
 	"time"
 
-	"a2e/host/inspect"
-	"a2e/host/record"
+	"a2e/host/cli/inspect"
+	"a2e/host/cli/record"
 	"a2e/protocol"
 )
 

@@ -17,7 +17,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host/config"
-	"a2e/host/store"
+	"a2e/host/state/store"
 	"a2e/plugins"
 	"a2e/plugins/learning"
 	"a2e/protocol"

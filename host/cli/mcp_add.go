@@ -16,9 +16,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host/config"
-	"a2e/host/private"
-	"a2e/host/redact"
-	"a2e/host/swap"
+	"a2e/host/guard/private"
+	"a2e/host/guard/redact"
+	"a2e/host/guard/swap"
 	"a2e/plugins/mcp"
 	"a2e/protocol"
 )

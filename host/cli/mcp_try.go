@@ -11,7 +11,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/config"
-	"a2e/host/yamltree"
+	"a2e/host/config/yamltree"
 	"a2e/plugins/mcp"
 	"a2e/protocol"
 )

@@ -14,13 +14,13 @@ import (
 	"time"
 
 	"a2e/host"
-	"a2e/host/auth"
 	"a2e/host/config"
 	"a2e/host/dialect/a2a"
+	"a2e/host/dialect/httpd"
 	"a2e/host/dialect/mcp"
-	"a2e/host/event"
-	"a2e/host/httpd"
-	"a2e/host/metrics"
+	"a2e/host/guard/auth"
+	"a2e/host/observe/event"
+	"a2e/host/observe/metrics"
 	"a2e/plugins"
 )
 

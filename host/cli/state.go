@@ -13,7 +13,7 @@ import (
 	"sync/atomic"
 
 	"a2e/host/config"
-	"a2e/host/store"
+	"a2e/host/state/store"
 	"a2e/plugins"
 	"a2e/plugins/memory"
 	"a2e/protocol"

@@ -12,8 +12,8 @@ import (
 
 	"a2e/host"
 	"a2e/host/config"
-	"a2e/host/redact"
-	"a2e/host/trust"
+	"a2e/host/config/trust"
+	"a2e/host/guard/redact"
 )
 
 type trustCmd struct {

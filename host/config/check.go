@@ -16,10 +16,10 @@ import (
 
 	"github.com/go-json-experiment/json"
 
-	"a2e/host/auth"
+	"a2e/host/config/yamltree"
+	"a2e/host/guard/auth"
 	"a2e/host/schema"
-	"a2e/host/store"
-	"a2e/host/yamltree"
+	"a2e/host/state/store"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
 )

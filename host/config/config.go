@@ -26,9 +26,9 @@ import (
 	"path/filepath"
 	"strings"
 
-	"a2e/host/checkpoint"
-	"a2e/host/redact"
-	"a2e/host/wall"
+	"a2e/host/guard/redact"
+	"a2e/host/guard/wall"
+	"a2e/host/state/checkpoint"
 	"a2e/protocol/fleet"
 )
 

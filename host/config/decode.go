@@ -12,8 +12,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 
-	"a2e/host/redact"
-	"a2e/host/yamltree"
+	"a2e/host/config/yamltree"
+	"a2e/host/guard/redact"
 )
 
 var (

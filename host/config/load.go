@@ -11,7 +11,7 @@ import (
 	"slices"
 	"syscall"
 
-	"a2e/host/redact"
+	"a2e/host/guard/redact"
 	"a2e/protocol"
 )
 

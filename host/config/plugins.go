@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"a2e/host/redact"
+	"a2e/host/guard/redact"
 	"a2e/host/schema"
 	"a2e/protocol"
 )

@@ -10,7 +10,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"a2e/host/redact"
+	"a2e/host/guard/redact"
 	"a2e/protocol"
 )
 

@@ -5,8 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"a2e/host/guard/wall"
 	"a2e/host/sandbox"
-	"a2e/host/wall"
 )
 
 // own is a folder of the host's own files.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sync"
 
-	"a2e/host/event"
+	"a2e/host/observe/event"
 )
 
 // Trail keeps events in memory.

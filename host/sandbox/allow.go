@@ -11,7 +11,7 @@ import (
 	"strings"
 	"unicode"
 
-	"a2e/host/wall"
+	"a2e/host/guard/wall"
 )
 
 // DefaultCommands are the programs that may be started when the config names

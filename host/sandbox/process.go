@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"a2e/host/event"
+	"a2e/host/observe/event"
 )
 
 // child is one started tree, as a platform runs it.

@@ -10,8 +10,8 @@ import (
 	"sync"
 	"syscall"
 
-	"a2e/host/event"
-	"a2e/host/trace"
+	"a2e/host/observe/event"
+	"a2e/host/observe/trace"
 )
 
 // LauncherName is argv[0] of the re-executed binary.

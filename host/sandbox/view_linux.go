@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"a2e/host/wall"
+	"a2e/host/guard/wall"
 )
 
 // access says what a grant allows.

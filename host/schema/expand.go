@@ -10,7 +10,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"a2e/host/pattern"
+	"a2e/host/schema/pattern"
 )
 
 // expander puts what references stand for in their place. It follows those that lie within the

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"unicode/utf8"
 
-	"a2e/host/pattern"
+	"a2e/host/schema/pattern"
 )
 
 // maxGroups is how deep the groups of a regular expression may nest.

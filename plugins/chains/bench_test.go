@@ -10,7 +10,7 @@ import (
 	"a2e/host"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/must"
-	"a2e/host/store"
+	"a2e/host/state/store"
 	"a2e/plugins/tools"
 	"a2e/protocol"
 )

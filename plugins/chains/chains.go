@@ -43,8 +43,8 @@ import (
 	"time"
 
 	"a2e/host"
-	"a2e/host/store"
-	"a2e/host/wall"
+	"a2e/host/guard/wall"
+	"a2e/host/state/store"
 	"a2e/plugins/chains/jmes"
 	"a2e/protocol"
 )

@@ -15,7 +15,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host"
-	"a2e/host/store"
+	"a2e/host/state/store"
 	"a2e/protocol"
 )
 

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"a2e/host"
-	"a2e/host/yamltree"
+	"a2e/host/config/yamltree"
 	"a2e/protocol"
 )
 

@@ -16,7 +16,7 @@ import (
 	"a2e/host"
 	"a2e/host/hosttest/must"
 	"a2e/host/hosttest/stores"
-	"a2e/host/store"
+	"a2e/host/state/store"
 )
 
 // pipe is a host whose answers are counted by their lines, nothing more.

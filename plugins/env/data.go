@@ -21,9 +21,9 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 
 	"a2e/host"
-	"a2e/host/pattern"
+	"a2e/host/guard/wall"
 	"a2e/host/sandbox"
-	"a2e/host/wall"
+	"a2e/host/schema/pattern"
 	"a2e/protocol"
 )
 

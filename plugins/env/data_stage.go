@@ -20,8 +20,8 @@ import (
 	"syscall"
 
 	"a2e/host"
+	"a2e/host/guard/wall"
 	"a2e/host/sandbox"
-	"a2e/host/wall"
 	"a2e/protocol"
 )
 

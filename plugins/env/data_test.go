@@ -15,9 +15,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"a2e/host"
+	"a2e/host/guard/wall"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
-	"a2e/host/wall"
 	"a2e/protocol"
 )
 

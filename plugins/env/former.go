@@ -12,8 +12,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 
-	"a2e/host/private"
-	"a2e/host/store"
+	"a2e/host/guard/private"
+	"a2e/host/state/store"
 )
 
 // Hosts of before kept their journals in files beside the store: each line a checksum, a blank and a journalLine.

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"a2e/host/store"
+	"a2e/host/state/store"
 )
 
 const (

@@ -22,7 +22,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
 
-	"a2e/host/store"
+	"a2e/host/state/store"
 	"a2e/protocol"
 )
 

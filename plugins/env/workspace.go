@@ -13,8 +13,8 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host"
+	"a2e/host/guard/wall"
 	"a2e/host/sandbox"
-	"a2e/host/wall"
 	"a2e/protocol"
 )
 

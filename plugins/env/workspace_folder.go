@@ -14,8 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"a2e/host/guard/wall"
 	"a2e/host/sandbox"
-	"a2e/host/wall"
 )
 
 const (

@@ -13,8 +13,8 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 
 	"a2e/host/config"
-	"a2e/host/pattern"
 	"a2e/host/sandbox"
+	"a2e/host/schema/pattern"
 	"a2e/protocol"
 )
 

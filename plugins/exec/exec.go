@@ -32,7 +32,7 @@ import (
 	"a2e/host"
 	"a2e/host/child"
 	"a2e/host/config"
-	"a2e/host/redact"
+	"a2e/host/guard/redact"
 	"a2e/protocol"
 )
 

@@ -14,7 +14,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/child"
-	"a2e/host/wall"
+	"a2e/host/guard/wall"
 	"a2e/protocol"
 )
 

@@ -15,7 +15,7 @@ import (
 	"a2e/host"
 	"a2e/host/child"
 	"a2e/host/sandbox"
-	"a2e/host/store"
+	"a2e/host/state/store"
 	"a2e/plugins/learning/bandit"
 	"a2e/protocol"
 )

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"a2e/host"
-	"a2e/host/store"
+	"a2e/host/state/store"
 	"a2e/plugins/learning/bandit"
 	"a2e/protocol"
 )

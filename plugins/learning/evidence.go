@@ -1,7 +1,7 @@
 package learning
 
 import (
-	"a2e/host/store"
+	"a2e/host/state/store"
 	"a2e/plugins/learning/bandit"
 )
 

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"a2e/host"
-	"a2e/host/store"
+	"a2e/host/state/store"
 	"a2e/protocol"
 )
 

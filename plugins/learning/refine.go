@@ -24,7 +24,7 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 
 	"a2e/host"
-	"a2e/host/store"
+	"a2e/host/state/store"
 	"a2e/protocol"
 )
 

@@ -4,7 +4,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"a2e/host/store"
+	"a2e/host/state/store"
 )
 
 // refinement is one row of learning_refinements with its edits, as exports carry it.

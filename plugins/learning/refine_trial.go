@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"a2e/host/store"
+	"a2e/host/state/store"
 )
 
 // A refinement is on trial from the moment it is applied: what its components do since is

@@ -11,12 +11,12 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host"
+	"a2e/host/guard/redact"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/hosttest/stores"
-	"a2e/host/redact"
-	"a2e/host/store"
+	"a2e/host/state/store"
 	"a2e/protocol"
 )
 

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"a2e/host"
-	"a2e/host/store"
+	"a2e/host/state/store"
 )
 
 const (

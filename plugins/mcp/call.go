@@ -16,8 +16,8 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"a2e/host"
+	"a2e/host/observe/trace"
 	"a2e/host/schema"
-	"a2e/host/trace"
 	"a2e/plugins/mcp/link"
 	"a2e/plugins/tools"
 	"a2e/protocol"

@@ -15,10 +15,10 @@ import (
 	"a2e/host"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/sandboxtest"
 	"a2e/host/hosttest/stores"
 	"a2e/host/sandbox"
-	"a2e/host/sandbox/sandboxtest"
-	"a2e/host/store"
+	"a2e/host/state/store"
 	"a2e/protocol"
 )
 

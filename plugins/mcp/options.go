@@ -15,7 +15,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/config"
-	"a2e/host/redact"
+	"a2e/host/guard/redact"
 	"a2e/plugins/mcp/link"
 	"a2e/protocol"
 )

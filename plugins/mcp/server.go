@@ -19,8 +19,8 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"a2e/host"
+	"a2e/host/guard/webguard"
 	"a2e/host/sandbox"
-	"a2e/host/webguard"
 	"a2e/plugins/mcp/link"
 	"a2e/protocol"
 )

@@ -3,7 +3,7 @@ package memory
 import (
 	"github.com/go-json-experiment/json/jsontext"
 
-	"a2e/host/store"
+	"a2e/host/state/store"
 )
 
 // Bounds of what is kept of versions that were replaced, the oldest of which go first. How many

@@ -29,7 +29,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/config"
-	"a2e/host/store"
+	"a2e/host/state/store"
 	"a2e/plugins/memory/embed"
 	"a2e/protocol"
 )

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"sync"
 
-	"a2e/host/store"
+	"a2e/host/state/store"
 	"a2e/plugins/memory/embed"
 )
 

@@ -17,7 +17,7 @@ import (
 
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
-	"a2e/host/store"
+	"a2e/host/state/store"
 )
 
 // cone is an embeddings server whose vectors lie in a narrow cone: the cosine of any two

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"a2e/host/store"
+	"a2e/host/state/store"
 	"a2e/protocol"
 )
 

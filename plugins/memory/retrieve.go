@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"a2e/host"
-	"a2e/host/store"
+	"a2e/host/state/store"
 	"a2e/plugins/memory/embed"
 	"a2e/protocol"
 )

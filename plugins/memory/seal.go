@@ -6,7 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 
-	"a2e/host/store"
+	"a2e/host/state/store"
 	"a2e/plugins/memory/embed"
 )
 

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"a2e/host/store"
+	"a2e/host/state/store"
 	"a2e/plugins/memory/embed"
 )
 

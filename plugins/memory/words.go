@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"a2e/host/store"
+	"a2e/host/state/store"
 	"a2e/plugins/memory/embed"
 )
 

@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"a2e/host"
-	"a2e/host/store"
-	"a2e/host/wall"
+	"a2e/host/guard/wall"
+	"a2e/host/state/store"
 	"a2e/plugins/memory/embed"
 	"a2e/protocol"
 )

@@ -23,7 +23,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/child"
-	"a2e/host/store"
+	"a2e/host/state/store"
 	"a2e/plugins/multiagent/worker"
 	"a2e/protocol"
 	"a2e/protocol/fleet"

@@ -7,8 +7,8 @@ import (
 	"slices"
 
 	"a2e/host"
-	"a2e/host/event"
-	"a2e/host/store"
+	"a2e/host/observe/event"
+	"a2e/host/state/store"
 	"a2e/protocol"
 )
 

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"a2e/host/store"
+	"a2e/host/state/store"
 )
 
 // maxShown is how many tasks of a cycle a refusal names.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"unicode"
 
-	"a2e/host/store"
+	"a2e/host/state/store"
 	"a2e/protocol"
 )
 

@@ -7,7 +7,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"a2e/host/store"
+	"a2e/host/state/store"
 	"a2e/protocol"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"a2e/host/store"
+	"a2e/host/state/store"
 )
 
 // Lists are JSON; times are microseconds since 1970. What is counted is kept with the plan, so that no limit costs a

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"a2e/host/store"
+	"a2e/host/state/store"
 )
 
 // priority is how urgent a task is, the most urgent first. Zero is the usual one.

@@ -14,8 +14,8 @@ import (
 	"a2e/host"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/sandboxtest"
 	"a2e/host/sandbox"
-	"a2e/host/sandbox/sandboxtest"
 	"a2e/protocol"
 )
 

@@ -9,7 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"a2e/host/redact"
+	"a2e/host/guard/redact"
 	"a2e/protocol"
 )
 

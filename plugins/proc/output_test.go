@@ -17,11 +17,11 @@ import (
 	"pgregory.net/rapid"
 
 	"a2e/host"
+	"a2e/host/guard/redact"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/hosttest/property"
-	"a2e/host/redact"
 	"a2e/protocol"
 )
 

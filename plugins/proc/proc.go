@@ -34,9 +34,9 @@ import (
 
 	"a2e/host"
 	"a2e/host/child"
+	"a2e/host/child/spill"
+	"a2e/host/guard/wall"
 	"a2e/host/sandbox"
-	"a2e/host/spill"
-	"a2e/host/wall"
 	"a2e/protocol"
 )
 

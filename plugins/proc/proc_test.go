@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"a2e/host"
+	"a2e/host/child/spill"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
-	"a2e/host/spill"
 	"a2e/protocol"
 )
 

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"a2e/host"
-	"a2e/host/redact"
+	"a2e/host/guard/redact"
 	"a2e/host/sandbox"
 	"a2e/protocol"
 )

@@ -16,8 +16,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"a2e/host"
+	"a2e/host/child/spill"
 	"a2e/host/sandbox"
-	"a2e/host/spill"
 	"a2e/protocol"
 )
 

@@ -15,8 +15,8 @@ import (
 
 	"a2e/host"
 	"a2e/host/agent"
-	"a2e/host/private"
-	"a2e/host/spill"
+	"a2e/host/child/spill"
+	"a2e/host/guard/private"
 	"a2e/plugins/skill/run"
 	"a2e/protocol"
 )

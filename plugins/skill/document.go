@@ -15,7 +15,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
-	"a2e/host/yamltree"
+	"a2e/host/config/yamltree"
 	"a2e/protocol"
 )
 

@@ -16,8 +16,8 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"a2e/host/config/yamltree"
 	"a2e/host/schema"
-	"a2e/host/yamltree"
 	"a2e/protocol"
 )
 

@@ -11,8 +11,8 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"a2e/host/config/yamltree"
 	"a2e/host/schema"
-	"a2e/host/yamltree"
 )
 
 // schemaBuilder makes one JSON Schema out of the ways in which front matter writes inputs

@@ -54,8 +54,8 @@ import (
 
 	"a2e/host"
 	"a2e/host/agent"
+	"a2e/host/guard/wall"
 	"a2e/host/sandbox"
-	"a2e/host/wall"
 	"a2e/plugins/skill/run"
 	"a2e/protocol"
 )

@@ -14,7 +14,7 @@ import (
 	"go.yaml.in/yaml/v4"
 	"golang.org/x/text/unicode/norm"
 
-	"a2e/host/yamltree"
+	"a2e/host/config/yamltree"
 	"a2e/protocol"
 )
 

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"a2e/host/guard/wall"
 	"a2e/host/sandbox"
-	"a2e/host/wall"
 	"a2e/plugins/tools"
 	"a2e/protocol"
 )

@@ -9,8 +9,8 @@ import (
 	"sync"
 
 	"a2e/host"
-	"a2e/host/git"
 	"a2e/host/sandbox"
+	"a2e/host/state/git"
 	"a2e/plugins/tools"
 	"a2e/protocol"
 )

@@ -20,8 +20,8 @@ import (
 
 	"a2e/host"
 	"a2e/host/config"
-	"a2e/host/redact"
-	"a2e/host/webguard"
+	"a2e/host/guard/redact"
+	"a2e/host/guard/webguard"
 	"a2e/plugins/tools"
 	"a2e/protocol"
 )

@@ -15,8 +15,8 @@ import (
 
 	"a2e/host"
 	"a2e/host/config"
+	"a2e/host/guard/wall"
 	"a2e/host/schema"
-	"a2e/host/wall"
 	"a2e/plugins/tools"
 	"a2e/protocol"
 )

@@ -18,9 +18,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host"
+	"a2e/host/guard/wall"
+	"a2e/host/guard/webguard"
 	"a2e/host/schema"
-	"a2e/host/wall"
-	"a2e/host/webguard"
 	"a2e/plugins/tools"
 	"a2e/protocol"
 )

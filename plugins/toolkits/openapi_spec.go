@@ -16,8 +16,8 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"a2e/host/config/yamltree"
 	hostschema "a2e/host/schema"
-	"a2e/host/yamltree"
 	"a2e/protocol"
 )
 

@@ -20,7 +20,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"a2e/host/store/pg"
+	"a2e/host/state/store/pg"
 )
 
 const (

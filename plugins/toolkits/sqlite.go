@@ -21,8 +21,8 @@ import (
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
-	"a2e/host/store"
-	"a2e/host/wall"
+	"a2e/host/guard/wall"
+	"a2e/host/state/store"
 	"a2e/protocol"
 )
 

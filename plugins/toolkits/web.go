@@ -20,7 +20,7 @@ import (
 	"golang.org/x/net/html/charset"
 
 	"a2e/host"
-	"a2e/host/webguard"
+	"a2e/host/guard/webguard"
 	"a2e/plugins/tools"
 	"a2e/protocol"
 )

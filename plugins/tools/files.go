@@ -19,10 +19,10 @@ import (
 	"unicode/utf8"
 
 	"a2e/host"
-	"a2e/host/private"
-	"a2e/host/redact"
+	"a2e/host/guard/private"
+	"a2e/host/guard/redact"
+	"a2e/host/guard/wall"
 	"a2e/host/sandbox"
-	"a2e/host/wall"
 	"a2e/protocol"
 )
 

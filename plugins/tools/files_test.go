@@ -19,10 +19,10 @@ import (
 	"pgregory.net/rapid"
 
 	"a2e/host"
+	"a2e/host/guard/swap"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/hosttest/property"
-	"a2e/host/swap"
 	"a2e/protocol"
 )
 

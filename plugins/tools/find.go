@@ -17,7 +17,7 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 	"golang.org/x/text/unicode/norm"
 
-	"a2e/host/pattern"
+	"a2e/host/schema/pattern"
 	"a2e/protocol"
 )
 

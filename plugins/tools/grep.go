@@ -16,7 +16,7 @@ import (
 	"sync"
 	"unicode/utf8"
 
-	"a2e/host/pattern"
+	"a2e/host/schema/pattern"
 	"a2e/protocol"
 )
 

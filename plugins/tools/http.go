@@ -17,7 +17,7 @@ import (
 	"sync"
 	"time"
 
-	"a2e/host/webguard"
+	"a2e/host/guard/webguard"
 	"a2e/protocol"
 )
 

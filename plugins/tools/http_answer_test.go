@@ -20,9 +20,9 @@ import (
 	"golang.org/x/text/encoding/japanese"
 	"golang.org/x/text/encoding/unicode"
 
+	"a2e/host/guard/webguard"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
-	"a2e/host/webguard"
 	"a2e/protocol"
 )
 

@@ -21,9 +21,9 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"a2e/host/guard/webguard"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
-	"a2e/host/webguard"
 	"a2e/protocol"
 )
 

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/text/unicode/norm"
 
 	"a2e/host"
-	"a2e/host/swap"
-	"a2e/host/wall"
+	"a2e/host/guard/swap"
+	"a2e/host/guard/wall"
 	"a2e/protocol"
 )
 

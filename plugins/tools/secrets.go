@@ -6,7 +6,7 @@ import (
 	"os"
 	"strings"
 
-	"a2e/host/redact"
+	"a2e/host/guard/redact"
 	"a2e/protocol"
 )
 

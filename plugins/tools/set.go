@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"a2e/host"
-	"a2e/host/redact"
+	"a2e/host/child/spill"
+	"a2e/host/guard/redact"
 	"a2e/host/schema"
-	"a2e/host/spill"
 	"a2e/protocol"
 )
 

@@ -10,7 +10,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"a2e/host/spill"
+	"a2e/host/child/spill"
 	"a2e/protocol"
 )
 

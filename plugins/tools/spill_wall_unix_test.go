@@ -8,10 +8,10 @@ import (
 	"path/filepath"
 	"testing"
 
+	"a2e/host/child/spill"
+	"a2e/host/guard/private"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
-	"a2e/host/private"
-	"a2e/host/spill"
 )
 
 // TestWallSpillFolder: long output goes into a folder of the host's own or nowhere.

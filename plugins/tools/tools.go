@@ -30,12 +30,12 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 
 	"a2e/host"
-	"a2e/host/checkpoint"
+	"a2e/host/child/spill"
 	"a2e/host/config"
+	"a2e/host/guard/wall"
+	"a2e/host/guard/webguard"
 	"a2e/host/sandbox"
-	"a2e/host/spill"
-	"a2e/host/wall"
-	"a2e/host/webguard"
+	"a2e/host/state/checkpoint"
 	"a2e/protocol"
 )
 

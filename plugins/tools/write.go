@@ -13,8 +13,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"a2e/host/swap"
-	"a2e/host/wall"
+	"a2e/host/guard/swap"
+	"a2e/host/guard/wall"
 	"a2e/protocol"
 )
 

@@ -12,7 +12,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/dialect"
-	"a2e/host/pattern"
+	"a2e/host/schema/pattern"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
 )

@@ -13,8 +13,8 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"a2e/host/git"
 	"a2e/host/sandbox"
+	"a2e/host/state/git"
 	"a2e/protocol/fleet"
 )
 

@@ -14,7 +14,7 @@ import (
 	front "a2e/host/dialect/fleet"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
-	"a2e/host/store"
+	"a2e/host/state/store"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
 )

@@ -26,12 +26,12 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host"
-	"a2e/host/auth"
 	"a2e/host/dialect"
-	"a2e/host/event"
+	"a2e/host/guard/auth"
+	"a2e/host/guard/wall"
+	"a2e/host/observe/event"
 	"a2e/host/sandbox"
-	"a2e/host/store"
-	"a2e/host/wall"
+	"a2e/host/state/store"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
 )

@@ -17,8 +17,8 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 
-	"a2e/host/git"
 	"a2e/host/sandbox"
+	"a2e/host/state/git"
 	"a2e/protocol/fleet"
 )
 

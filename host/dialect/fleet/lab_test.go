@@ -15,14 +15,14 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host"
-	"a2e/host/auth"
 	front "a2e/host/dialect/fleet"
+	"a2e/host/guard/auth"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/sandboxtest"
 	"a2e/host/hosttest/stores"
 	"a2e/host/sandbox"
-	"a2e/host/sandbox/sandboxtest"
-	"a2e/host/store"
+	"a2e/host/state/store"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
 )

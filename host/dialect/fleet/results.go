@@ -15,8 +15,8 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host/dialect"
-	"a2e/host/store"
-	"a2e/host/wall"
+	"a2e/host/guard/wall"
+	"a2e/host/state/store"
 	"a2e/protocol/fleet"
 )
 

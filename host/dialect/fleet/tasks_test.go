@@ -14,10 +14,10 @@ import (
 
 	"a2e/host"
 	front "a2e/host/dialect/fleet"
-	"a2e/host/event"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
+	"a2e/host/observe/event"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
 )

@@ -13,7 +13,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host"
-	"a2e/host/event"
+	"a2e/host/observe/event"
 	"a2e/protocol"
 	"a2e/protocol/jsonrpc"
 )

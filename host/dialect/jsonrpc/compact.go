@@ -7,7 +7,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/dialect"
-	"a2e/host/store"
+	"a2e/host/state/store"
 	"a2e/protocol"
 	"a2e/protocol/jsonrpc"
 )

@@ -16,7 +16,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host"
-	"a2e/host/wall"
+	"a2e/host/guard/wall"
 	"a2e/protocol"
 	"a2e/protocol/jsonrpc"
 )

@@ -24,11 +24,11 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host"
-	"a2e/host/auth"
 	"a2e/host/dialect"
-	"a2e/host/redact"
-	"a2e/host/store"
-	"a2e/host/wall"
+	"a2e/host/guard/auth"
+	"a2e/host/guard/redact"
+	"a2e/host/guard/wall"
+	"a2e/host/state/store"
 	"a2e/protocol"
 	"a2e/protocol/jsonrpc"
 )

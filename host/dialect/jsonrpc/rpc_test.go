@@ -12,12 +12,12 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host"
-	"a2e/host/auth"
 	front "a2e/host/dialect/jsonrpc"
-	"a2e/host/event"
+	"a2e/host/guard/auth"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
+	"a2e/host/observe/event"
 )
 
 // TestSpecification: the examples of the 2.0 specification, with the answers that it shows

@@ -13,8 +13,8 @@ import (
 
 	"a2e/host"
 	"a2e/host/agent"
-	"a2e/host/auth"
 	"a2e/host/dialect"
+	"a2e/host/guard/auth"
 	"a2e/host/schema"
 	"a2e/protocol"
 	"a2e/protocol/jsonrpc"

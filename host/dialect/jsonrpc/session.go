@@ -13,7 +13,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/dialect"
-	"a2e/host/wall"
+	"a2e/host/guard/wall"
 	"a2e/protocol"
 	"a2e/protocol/jsonrpc"
 )

@@ -12,7 +12,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host/dialect"
-	"a2e/host/store"
+	"a2e/host/state/store"
 	"a2e/protocol"
 	"a2e/protocol/jsonrpc"
 )

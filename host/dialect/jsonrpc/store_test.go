@@ -20,7 +20,7 @@ import (
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/hosttest/stores"
-	"a2e/host/store"
+	"a2e/host/state/store"
 )
 
 // TestBrokenStore: where the store fails nothing that a worker did is lost, what is not

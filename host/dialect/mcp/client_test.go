@@ -19,7 +19,7 @@ import (
 	front "a2e/host/dialect/mcp"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
-	"a2e/host/store"
+	"a2e/host/state/store"
 	"a2e/plugins/memory"
 	"a2e/plugins/tools"
 	"a2e/protocol"

@@ -18,8 +18,8 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host"
-	tokens "a2e/host/auth"
 	"a2e/host/dialect"
+	tokens "a2e/host/guard/auth"
 	"a2e/protocol"
 )
 

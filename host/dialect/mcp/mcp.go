@@ -33,9 +33,9 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host"
-	"a2e/host/auth"
 	"a2e/host/dialect"
-	"a2e/host/event"
+	"a2e/host/guard/auth"
+	"a2e/host/observe/event"
 	"a2e/protocol"
 	"a2e/protocol/jsonrpc"
 )

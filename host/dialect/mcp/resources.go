@@ -16,8 +16,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"a2e/host"
+	"a2e/host/child/spill"
 	"a2e/host/dialect"
-	"a2e/host/spill"
 	"a2e/protocol"
 )
 

@@ -11,12 +11,12 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"a2e/host"
-	"a2e/host/auth"
 	front "a2e/host/dialect/mcp"
-	"a2e/host/event"
+	"a2e/host/guard/auth"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
+	"a2e/host/observe/event"
 	"a2e/protocol"
 )
 

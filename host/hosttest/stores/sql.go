@@ -8,7 +8,7 @@ import (
 	"testing/fstest"
 
 	"a2e/host/hosttest/must"
-	"a2e/host/store"
+	"a2e/host/state/store"
 )
 
 // SQL is the SQL of a store.Part, a text for each of its files, which both engines run.

@@ -21,7 +21,7 @@ import (
 	"testing"
 
 	"a2e/host/hosttest/must"
-	"a2e/host/store"
+	"a2e/host/state/store"
 )
 
 // variable has the address of the server that the tests use; without it, they use SQLite.

@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
-	"a2e/host/redact"
-	"a2e/host/webguard"
+	"a2e/host/guard/redact"
+	"a2e/host/guard/webguard"
 )
 
 // Transport is how a server is reached.

@@ -15,10 +15,10 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
+	"a2e/host/guard/redact"
+	"a2e/host/guard/webguard"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
-	"a2e/host/redact"
-	"a2e/host/webguard"
 	"a2e/protocol"
 )
 

@@ -18,7 +18,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"a2e/host/webguard"
+	"a2e/host/guard/webguard"
 )
 
 // The bounds of one HTTP connection.

@@ -22,7 +22,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"a2e/host/redact"
+	"a2e/host/guard/redact"
 	"a2e/protocol"
 )
 

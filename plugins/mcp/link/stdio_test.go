@@ -21,7 +21,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"a2e/host/redact"
+	"a2e/host/guard/redact"
 	"a2e/protocol"
 )
 

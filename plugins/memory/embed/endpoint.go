@@ -13,7 +13,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
-	"a2e/host/openai"
+	"a2e/host/agent/openai"
 )
 
 const (

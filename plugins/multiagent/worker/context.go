@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"a2e/host"
-	"a2e/host/store"
+	"a2e/host/state/store"
 	"a2e/protocol/fleet"
 )
 

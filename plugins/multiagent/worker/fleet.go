@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"a2e/host"
-	"a2e/host/fleetdb"
+	"a2e/host/dialect/fleetdb"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
 )

@@ -15,8 +15,8 @@ import (
 	"a2e/host"
 	"a2e/host/agent"
 	"a2e/host/child"
-	"a2e/host/fleetdb"
-	"a2e/host/redact"
+	"a2e/host/dialect/fleetdb"
+	"a2e/host/guard/redact"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
 

@@ -31,8 +31,8 @@ import (
 	"a2e/host/agent"
 	"a2e/host/child"
 	"a2e/host/config"
+	"a2e/host/guard/wall"
 	"a2e/host/sandbox"
-	"a2e/host/wall"
 	"a2e/protocol/fleet"
 
 	"github.com/bmatcuk/doublestar/v4"

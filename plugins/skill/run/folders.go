@@ -14,7 +14,7 @@ import (
 	"github.com/tetratelabs/wazero/experimental/sysfs"
 	"github.com/tetratelabs/wazero/sys"
 
-	"a2e/host/private"
+	"a2e/host/guard/private"
 )
 
 // What a module may write in one run, in all folders together.

@@ -14,7 +14,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/child"
-	"a2e/host/spill"
+	"a2e/host/child/spill"
 	"a2e/protocol"
 )
 

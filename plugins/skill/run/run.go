@@ -32,8 +32,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host"
+	"a2e/host/child/spill"
 	"a2e/host/sandbox"
-	"a2e/host/spill"
 	"a2e/protocol"
 )
 

@@ -16,8 +16,8 @@ import (
 
 	"a2e/host"
 	"a2e/host/child"
+	"a2e/host/guard/wall"
 	"a2e/host/sandbox"
-	"a2e/host/wall"
 	"a2e/protocol"
 
 	"github.com/go-json-experiment/json/jsontext"

@@ -8,10 +8,10 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"a2e/host/child/spill"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/sandbox"
-	"a2e/host/spill"
 )
 
 // TestScriptContract holds what a script prints against what comes of it.

@@ -1,0 +1,299 @@
+package event
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/bits"
+	"sync"
+	"time"
+
+	"a2e/host/guard/private"
+	"a2e/protocol"
+)
+
+// SpoolOptions say what a Spool writes, and where. All but Now must be set.
+type SpoolOptions struct {
+	Name  string        // of the file, in what Warn hears and in errors
+	Max   int           // bytes that wait at most
+	Delay time.Duration // in which events gather to be written together
+	// Append appends the text of an event, or of the loss of lost events of its kind, ended by a newline
+	// and without another one. It must be quick, and keep nothing of the event.
+	Append func(dst []byte, e Event, lost int) []byte
+	// Write writes texts. n counts the bytes of those that need not come again, also when err is set. It
+	// waits for other processes at most for patience, or until quit is closed; see private.ErrGivenUp.
+	Write func(texts []byte, quit <-chan struct{}, patience time.Duration) (n int, err error)
+	Warn  func(line string) // hears of a file that cannot be written, once a minute at most, and when it can again
+	Now   func() time.Time  // of losses that no event follows; nil = time.Now
+}
+
+// Spool is what sinks that write a file are made of. It makes nobody wait for the disk:
+//
+//	Add ─► pending (bounded) ─► batch, every Delay ─► Write
+//
+// What does not fit into memory is dropped, and an entry of its own says how much was. It is safe for
+// concurrent use.
+type Spool struct {
+	opts SpoolOptions
+	wake chan struct{} // holds a token when pending is not empty
+	quit chan struct{} // closed by Close
+	done chan struct{} // closed when the writing goroutine has ended
+
+	mu       sync.Mutex // guards the fields below
+	pending  []byte
+	spare    []byte     // the buffer that the next take puts in pending's place
+	inflight int        // bytes taken from pending and not yet written
+	underway int        // texts in them
+	lost     [kinds]int // dropped since the last entry that says so, by kind
+	dropped  bool       // some of lost is not 0
+	started  bool
+	closed   bool
+
+	err error // a *LostError; set by the writing goroutine before done is closed
+}
+
+const (
+	firstRetry    = 50 * time.Millisecond
+	lastRetry     = time.Second
+	lockPatience  = 2 * time.Second
+	closePatience = 500 * time.Millisecond
+	hungPatience  = 5 * time.Second // also of a machine that has no time for the host
+	warnEvery     = time.Minute
+	keepBuffer    = 1 << 20 // a larger buffer is given back once nothing waits
+)
+
+// NewSpool makes a Spool. Its goroutine starts with the first event.
+func NewSpool(o SpoolOptions) *Spool {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return &Spool{opts: o, wake: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{})}
+}
+
+// Add takes an event. After Close it is ignored.
+func (s *Spool) Add(e Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	before := len(s.pending)
+	s.pending = s.appendLostLocked(s.pending, e.Time)
+	s.pending = s.opts.Append(s.pending, e, 0)
+	if waits := before + s.inflight; waits > 0 && len(s.pending)+s.inflight > s.opts.Max {
+		s.pending = s.pending[:before]
+		s.lost[bits.TrailingZeros(uint(e.Kind))]++
+		s.dropped = true
+		return
+	}
+	s.forgetLostLocked()
+	if before > 0 {
+		return
+	}
+	if !s.started {
+		s.started = true
+		go s.run()
+	}
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (s *Spool) appendLostLocked(dst []byte, at time.Time) []byte {
+	if s.dropped {
+		for i, n := range s.lost {
+			if n > 0 {
+				dst = s.opts.Append(dst, Event{Kind: 1 << i, Time: at}, n)
+			}
+		}
+	}
+	return dst
+}
+
+func (s *Spool) forgetLostLocked() {
+	if s.dropped {
+		s.lost, s.dropped = [kinds]int{}, false
+	}
+}
+
+// Waiting returns the bytes that wait to be written, and how many events were dropped since the last entry that
+// says so.
+func (s *Spool) Waiting() (size, dropped int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, n := range s.lost {
+		dropped += n
+	}
+	return len(s.pending) + s.inflight, dropped
+}
+
+// LostError says that events were lost at the end of a Spool.
+type LostError struct {
+	Name   string
+	Events int // at least so many
+	Err    error
+}
+
+// Error implements error.
+func (e *LostError) Error() string {
+	lost := protocol.Count(e.Events, "entry")
+	return fmt.Sprintf("%s cannot be written: lost at least %s at the end: %v", e.Name, lost, e.Err)
+}
+
+// Unwrap returns what kept the events from being written.
+func (e *LostError) Unwrap() error { return e.Err }
+
+// Close writes what is waiting and stops the goroutine. It gives a failing disk
+// or a file held by another process half a second, and a disk that does not answer
+// five, then returns a *LostError that says how many events were lost at least. Closing twice is fine.
+func (s *Spool) Close() error {
+	s.mu.Lock()
+	started := s.started
+	if !s.closed {
+		s.closed = true
+		close(s.quit)
+	}
+	s.mu.Unlock()
+	if !started {
+		return nil
+	}
+	hung := time.NewTimer(hungPatience) // the kernel's writing cannot be interrupted
+	defer hung.Stop()
+	select {
+	case <-s.done:
+		return s.err
+	case <-hung.C:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.lossLocked(s.underway, errors.New("the disk does not answer"))
+	}
+}
+
+// lossLocked is the error for all that waits, and n texts.
+func (s *Spool) lossLocked(n int, why error) error {
+	for _, lost := range s.lost {
+		n += lost
+	}
+	return &LostError{s.opts.Name, n + bytes.Count(s.pending, []byte{'\n'}), why}
+}
+
+// run is the writing goroutine: wait for an event, let a batch gather, write it.
+func (s *Spool) run() {
+	defer close(s.done)
+	var w worker
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	pause := func(d time.Duration) (quit bool) {
+		timer.Reset(d)
+		select {
+		case <-timer.C:
+			return false
+		case <-s.quit:
+			return true
+		}
+	}
+	for {
+		select {
+		case <-s.wake:
+		case <-s.quit:
+			s.finish(&w)
+			return
+		}
+		if pause(s.opts.Delay) {
+			continue
+		}
+		for retry := firstRetry; !s.writeAll(&w, s.quit, lockPatience); retry = min(2*retry, lastRetry) {
+			if pause(retry) {
+				break
+			}
+		}
+	}
+}
+
+// worker is what the writing goroutine alone knows.
+type worker struct {
+	batch []byte // all of the taken buffer, to be given back
+	rest  []byte // the part of it that is not written yet
+
+	why     error     // of the last write that failed
+	failing bool      // Warn heard of a failing disk and of no recovery
+	warned  time.Time // when it last heard
+}
+
+// writeAll writes until nothing waits. It is false when the disk failed; what
+// is not written stays in w.rest.
+func (s *Spool) writeAll(w *worker, quit <-chan struct{}, patience time.Duration) bool {
+	for {
+		if len(w.rest) == 0 {
+			if w.batch = s.take(w.batch); len(w.batch) == 0 {
+				if cap(w.batch) > keepBuffer {
+					w.batch = nil
+				}
+				return true
+			}
+			w.rest = w.batch
+		}
+		n, err := s.opts.Write(w.rest, quit, patience)
+		w.rest = w.rest[n:]
+		s.mu.Lock()
+		s.inflight, s.underway = len(w.rest), bytes.Count(w.rest, []byte{'\n'})
+		s.mu.Unlock()
+		if err != nil {
+			w.why = err
+			if !errors.Is(err, private.ErrGivenUp) {
+				s.warn(w, err)
+			}
+			return false
+		}
+		if w.failing {
+			w.failing = false
+			s.opts.Warn(s.opts.Name + " can be written again")
+		}
+	}
+}
+
+// take returns what is pending, and puts the used buffer in its place. Events
+// dropped meanwhile are counted right behind it.
+func (s *Spool) take(used []byte) []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if used != nil && (cap(used) <= keepBuffer || len(s.pending) > 0) {
+		s.spare = used[:0]
+	}
+	s.pending = s.appendLostLocked(s.pending, s.opts.Now())
+	s.forgetLostLocked()
+	taken := s.pending
+	s.pending, s.spare = s.spare, nil
+	s.inflight, s.underway = len(taken), bytes.Count(taken, []byte{'\n'})
+	return taken
+}
+
+// warn tells of a failing disk, once a minute at most.
+func (s *Spool) warn(w *worker, err error) {
+	now := s.opts.Now()
+	if !w.warned.IsZero() && now.Sub(w.warned) < warnEvery {
+		return
+	}
+	w.failing, w.warned = true, now
+	s.opts.Warn(fmt.Sprintf("%s cannot be written: %v; the host goes on, and up to %d MiB wait for it to be written, "+
+		"more are dropped and counted", s.opts.Name, err, s.opts.Max>>20))
+}
+
+// finish writes what waits before the Spool ends, and counts what it cannot write.
+func (s *Spool) finish(w *worker) {
+	deadline := time.Now().Add(closePatience)
+	for {
+		left := time.Until(deadline)
+		if s.writeAll(w, nil, max(left, firstRetry)) {
+			return
+		}
+		if left <= 0 {
+			break
+		}
+		time.Sleep(min(firstRetry, max(0, left)))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = s.lossLocked(bytes.Count(w.rest, []byte{'\n'}), w.why)
+}

@@ -1,0 +1,114 @@
+// Package metrics counts what hosts answer, for Prometheus.
+package metrics
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
+
+	"a2e/host/observe/event"
+	"a2e/protocol"
+)
+
+// Options say what is measured beside requests.
+type Options struct {
+	Version   string                     // of this program
+	Sessions  func() int                 // that there are
+	Processes func() int                 // that run
+	Load      func() (open, waiting int) // requests without an answer, and those of them that did not begin
+}
+
+// Metrics counts requests: it is an event.Sink, and as a http.Handler the page. It is safe for
+// concurrent use.
+type Metrics struct {
+	http.Handler
+	requests  *prometheus.CounterVec
+	durations *prometheus.HistogramVec
+
+	mu    sync.Mutex
+	types map[string]map[string]bool // and their outcomes, which are labels; guarded by mu
+	pairs int                        // of type and outcome; guarded by mu
+}
+
+const (
+	maxPairs = 1000    // of type and outcome: what clients say must not make more
+	other    = "other" // in the place of further ones
+	maxLabel = 100     // bytes
+)
+
+// New returns a Metrics without a request.
+func New(o Options) *Metrics {
+	m := &Metrics{types: make(map[string]map[string]bool)}
+	m.requests = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "a2e_requests_total", Help: "Requests that were answered.",
+	}, []string{"type", "outcome"})
+	m.durations = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "a2e_request_duration_seconds", Help: "Time from a request to its answer.",
+		Buckets: []float64{.0001, .001, .005, .025, .1, .5, 1, 5, 10, 60, 600},
+	}, []string{"type"})
+	page := prometheus.NewRegistry()
+	open := func() int { n, _ := o.Load(); return n }
+	waiting := func() int { _, n := o.Load(); return n }
+	page.MustRegister(
+		m.requests, m.durations, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		gauge("a2e_sessions", "Sessions over HTTP.", o.Sessions),
+		gauge("a2e_processes", "Child processes that run, without what they start themselves.", o.Processes),
+		gauge("a2e_requests_open", "Requests that have no answer yet.", open),
+		gauge("a2e_requests_waiting", "Those of them that wait to begin.", waiting),
+		gauge("a2e_build_info", "The version of this host.", func() int { return 1 }, "version", o.Version),
+	)
+	m.Handler = promhttp.HandlerFor(prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
+		all, err := page.Gather()
+		return slices.DeleteFunc(all, func(f *dto.MetricFamily) bool { return f.GetName() == twice }), err
+	}), promhttp.HandlerOpts{EnableOpenMetrics: true})
+	return m
+}
+
+// twice is a counter that has, as OpenMetrics names it, the name of a gauge: readers refuse the page.
+const twice = "go_memstats_alloc_bytes_total"
+
+func gauge(name, help string, value func() int, label ...string) prometheus.Collector {
+	opts := prometheus.GaugeOpts{Name: name, Help: help}
+	if len(label) == 2 {
+		opts.ConstLabels = prometheus.Labels{label[0]: label[1]}
+	}
+	return prometheus.NewGaugeFunc(opts, func() float64 { return float64(value()) })
+}
+
+// Take implements event.Sink.
+func (m *Metrics) Take(e event.Event) {
+	name, outcome := m.labels(e)
+	m.requests.WithLabelValues(name, outcome).Inc()
+	m.durations.WithLabelValues(name).Observe(e.Duration.Seconds())
+}
+
+// labels returns those of an event. Types that nothing here has answered well are no label,
+// unless the protocol has them: a client may send any.
+func (m *Metrics) labels(e event.Event) (name, outcome string) {
+	name, outcome = strings.ToValidUTF8(e.Type, "\uFFFD"), strings.ToValidUTF8(e.Outcome(), "\uFFFD")
+	_, known := protocol.Lookup(protocol.Type(name))
+	foreign := !known && e.ErrorCode != ""
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.types[name] == nil && (foreign || m.pairs >= maxPairs || len(name) > maxLabel || name == "") {
+		name = other
+	}
+	if m.types[name] == nil {
+		m.types[name] = make(map[string]bool)
+	}
+	if !m.types[name][outcome] && (m.pairs >= maxPairs || len(outcome) > maxLabel) {
+		outcome = other
+	}
+	if !m.types[name][outcome] {
+		m.types[name][outcome] = true
+		m.pairs++
+	}
+	return name, outcome
+}
