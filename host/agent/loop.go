@@ -45,7 +45,7 @@ type Turns struct {
 	Services *host.Services
 	Box      host.ToolBox            // tools that take the place of the host's; nil = none
 	Own      []Own                   // tools of the run itself, behind the others
-	Steer    <-chan host.Steering    // texts that come in meanwhile; nil = none
+	Steer    func() []host.Steering  // takes the texts that have come in since the last time; nil = none do
 	Watch    host.Watcher            // told what goes on; nil = nobody
 	Accept   func(text string) error // looks at the final answer: an error is told to the model; nil = any will do
 
@@ -208,23 +208,18 @@ func (l *loop) spent() bool {
 
 // steered takes the texts that have come in; it reports whether there were any.
 func (l *loop) steered() (any bool) {
-	for {
+	if l.Steer == nil {
+		return false
+	}
+	for _, s := range l.Steer() {
+		l.messages = append(l.messages, Message{Role: RoleUser, Text: s.Text})
+		any = true
 		select {
-		case s, ok := <-l.Steer:
-			if !ok {
-				l.Steer = nil
-				continue
-			}
-			l.messages = append(l.messages, Message{Role: RoleUser, Text: s.Text})
-			any = true
-			select {
-			case s.Taken <- true:
-			default: // nobody asked
-			}
-		default:
-			return any
+		case s.Taken <- true:
+		default: // nobody asked
 		}
 	}
+	return any
 }
 
 // ask gets the model's next message. What it costs counts, also where it does not come to

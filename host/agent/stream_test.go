@@ -166,7 +166,12 @@ func TestRequests(t *testing.T) {
 	image := host.Image{Name: "a.png", MIME: "image/png", Data: []byte("x")}
 	r, _, _, err := looped(t, Turns{
 		System: "sys", Earlier: []host.Said{{Role: "user", Text: "hi", Images: []host.Image{image}}, {Role: "assistant", Text: "ho"}}, Prompt: "p", Images: []host.Image{image, image},
-		Tools: benchTools("add"), Model: connect(t, EndpointOptions{URL: s.URL, Thinking: "low"}), Name: "other", Thinking: "high", Steer: steer,
+		Tools: benchTools("add"), Model: connect(t, EndpointOptions{URL: s.URL, Thinking: "low"}), Name: "other", Thinking: "high", Steer: func() (all []host.Steering) {
+			for len(steer) > 0 {
+				all = append(all, <-steer)
+			}
+			return all
+		},
 	})
 	must.That(t, err == nil && r.Text == "all" && r.Rounds == 3 && len(taken) == 2, "%+v, %v, %d taken", r, err, len(taken))
 	var got []string

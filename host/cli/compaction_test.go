@@ -26,7 +26,7 @@ type sessions struct {
 func (s *sessions) take() map[string]any {
 	s.t.Helper()
 	line, err := s.stdout.ReadBytes('\n')
-	must.That(s.t, err == nil, "no further line: %v; %s", err, s.stderr.String())
+	must.That(s.t, err == nil, "no further line: %v", err)
 	var m map[string]any
 	must.OK(s.t, json.Unmarshal(line, &m))
 	if m["method"] == "event" {

@@ -498,7 +498,7 @@ func TestCommand(t *testing.T) {
 		{"/deny", "/error/code", "-32000"}, {"/deny", "/error/data/reason", "tool_denied"},
 		{"/skills", "/result/output/skills/0/name", "cook"}, {"/TOOLS", "/result/output/tools/0/name", "echo"}, {"/model", "/result/output/available/providers", `["small","big"]`},
 		{"/limits", "/result/output/openai", "null"}, {"/auth", "/result/output/auth_status/has_openai_token", "false"}, {"/onboarding", "/result/output/completed", "false"},
-		{"/compression", "/result/output/error~", "not compressed"}, {"/history", "/result/output/sessions/0/id", first}, {"/clear", "/result/output", `{"cleared":true}`},
+		{"/compression", "/result/output/error~", "no model"}, {"/history", "/result/output/sessions/0/id", first}, {"/clear", "/result/output", `{"cleared":true}`},
 	} {
 		check(t, run(c[0]), c[1], c[2])
 	}

@@ -178,34 +178,55 @@ func (r *runner) equip(ctx context.Context, t *task, turns *agent.Turns) (releas
 // maxTexts is how many texts may wait for a model to take them with its next request.
 const maxTexts = 64
 
-// hold takes texts in at once, for the model to get with its next request. end waits until none
-// comes in any more; those that are left then were not taken.
-func hold(in <-chan host.Steering) (out <-chan host.Steering, end func()) {
-	held, stop, stopped := make(chan host.Steering, maxTexts), make(chan struct{}), make(chan struct{})
+// hold receives texts at once, for the model to get with its next request. take returns all that were sent before it was
+// called; end refuses those that nobody took.
+func hold(in <-chan host.Steering) (take func() []host.Steering, end func()) {
+	asked, stop, stopped := make(chan chan []host.Steering), make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
+		var held []host.Steering
+		keep := func(s host.Steering, ok bool) (more bool) {
+			switch {
+			case !ok:
+				in = nil
+			case len(held) < maxTexts:
+				held = append(held, s)
+			default:
+				tell(s, false)
+			}
+			return ok
+		}
 		for {
 			select {
 			case s, ok := <-in:
-				if !ok {
-					return
+				keep(s, ok)
+			case answer := <-asked:
+				for more := true; more; {
+					select {
+					case s, ok := <-in:
+						more = keep(s, ok)
+					default:
+						more = false
+					}
 				}
-				select {
-				case held <- s:
-				default:
+				answer <- held
+				held = nil
+			case <-stop:
+				for _, s := range held {
 					tell(s, false)
 				}
-			case <-stop:
 				return
 			}
 		}
 	}()
-	return held, func() {
+	take = func() []host.Steering {
+		answer := make(chan []host.Steering)
+		asked <- answer
+		return <-answer
+	}
+	return take, func() {
 		close(stop)
 		<-stopped
-		for len(held) > 0 {
-			tell(<-held, false)
-		}
 	}
 }
 
