@@ -105,7 +105,8 @@ func (c *calls) Read(b []byte) (int, error) {
 		args := `{"pad":"` + strings.Repeat("x", 1000) + `"}`
 		c.rest = hosttest.Request(protocol.TypeToolCallReq, fmt.Sprint(c.given), tool("echo", args)) + "\n"
 		if c.given%10 == 9 {
-			c.rest = hosttest.Request(protocol.TypeToolCallReq, fmt.Sprint(c.given), `{"streaming":true,`+tool("stream", args)[1:]) + "\n"
+			c.rest = hosttest.Request(protocol.TypeToolCallReq, fmt.Sprint(c.given),
+				`{"streaming":true,`+tool("stream", args)[1:]) + "\n"
 		}
 		if c.given == 0 {
 			c.rest = hosttest.Request(protocol.TypeHandshakeReq, "hs", `{"agent_caps":["tools"]}`) + "\n" + c.rest
@@ -130,7 +131,8 @@ func heap() uint64 {
 func TestStalledOutput(t *testing.T) {
 	const n, limit = 2000, 1 << 20
 	synctest.Test(t, func(t *testing.T) {
-		h := must.Get(host.New(host.Options{Plugins: []host.Plugin{newLab()}, Limits: host.Limits{OutputBuffer: limit}}))(t)
+		h := must.Get(host.New(host.Options{Plugins: []host.Plugin{newLab()},
+			Limits: host.Limits{OutputBuffer: limit}}))(t)
 		before := heap()
 		in, out := &calls{n: n}, &valve{open: make(chan struct{})}
 		ended := make(chan error, 1)
@@ -159,7 +161,8 @@ func checkStream(t *testing.T, out []byte, n int) {
 		must.That(t, err == nil, "%v in %.300s", err, line)
 		text := obj.Text("req_id")
 		if seq, ok := obj.Get("seq"); ok {
-			must.Equal(t, string(seq), fmt.Sprint(next[text]), "an event is out of order, want seq %d: %.300s", next[text], line)
+			must.Equal(t, string(seq), fmt.Sprint(next[text]), "an event is out of order, want seq %d: %.300s",
+				next[text], line)
 			next[text]++
 			continue
 		}
@@ -190,7 +193,8 @@ func TestInterruptWithStalledOutput(t *testing.T) {
 		t.Run(fmt.Sprintf("after_eof_%t", eof), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := newLab()
-				h := must.Get(host.New(host.Options{Plugins: []host.Plugin{l}, Limits: host.Limits{OutputBuffer: 1 << 16}}))(t)
+				h := must.Get(host.New(host.Options{Plugins: []host.Plugin{l},
+					Limits: host.Limits{OutputBuffer: 1 << 16}}))(t)
 				src := &calls{n: 1000}
 				if eof {
 					src.n = 60
@@ -249,7 +253,8 @@ func TestInterruptLateInADrain(t *testing.T) {
 		in, agent := io.Pipe()
 		ended := make(chan error, 1)
 		go func() { ended <- h.Serve(in, out) }()
-		_, _ = io.WriteString(agent, hosttest.Request(protocol.TypeHandshakeReq, "hs", `{"agent_caps":["tools"]}`)+"\n"+hosttest.Request(protocol.TypeToolCallReq, "1", tool("block", `{}`))+"\n")
+		_, _ = io.WriteString(agent, hosttest.Request(protocol.TypeHandshakeReq, "hs",
+			`{"agent_caps":["tools"]}`)+"\n"+hosttest.Request(protocol.TypeToolCallReq, "1", tool("block", `{}`))+"\n")
 		<-l.begun
 		_, _ = io.WriteString(agent, hosttest.Request(protocol.TypeShutdown, "2", `{"timeout":1}`)+"\n")
 		time.Sleep(300 * time.Millisecond) // of the bubble's clock
@@ -280,7 +285,8 @@ func (p *pipeEnd) Write(b []byte) (int, error) {
 // tells a reader that has gone from an output that is broken.
 func TestOutputFails(t *testing.T) {
 	for after, fault := range map[int]error{
-		0: syscall.EPIPE, 1000: syscall.EPIPE, 100_000: io.ErrClosedPipe, 1: syscall.ENOSPC, 1001: syscall.EIO, 100_001: syscall.EBADF,
+		0: syscall.EPIPE, 1000: syscall.EPIPE, 100_000: io.ErrClosedPipe, 1: syscall.ENOSPC, 1001: syscall.EIO,
+		100_001: syscall.EBADF,
 	} {
 		t.Run(fmt.Sprint(after), func(t *testing.T) {
 			l := newLab()
@@ -309,10 +315,12 @@ func TestOutputFails(t *testing.T) {
 func TestLongAgentID(t *testing.T) {
 	_, p := labHost(t, nil)
 	hello := func(n int) hosttest.Message {
-		return p.Call(protocol.TypeHandshakeReq, fmt.Sprintf(`{"agent_id":%q,"agent_caps":["tools"]}`, strings.Repeat("é", n/2)))
+		return p.Call(protocol.TypeHandshakeReq, fmt.Sprintf(`{"agent_id":%q,"agent_caps":["tools"]}`,
+			strings.Repeat("é", n/2)))
 	}
 	m := hello(1026)
-	assert.That(t, m.Code == protocol.CodeSchemaViolation && m.Problem() == "/agent_id" && strings.Contains(m.Get("/message"), "at most 1024") && len(m.Line) <= 1000, "%.1000s", m.Line)
+	assert.That(t, m.Code == protocol.CodeSchemaViolation && m.Problem() == "/agent_id" &&
+		strings.Contains(m.Get("/message"), "at most 1024") && len(m.Line) <= 1000, "%.1000s", m.Line)
 	wantCode(t, p.Call(protocol.TypeToolCallReq, tool("ok", `{}`)), "")
 	hello(1024).Has(t, "/ok", "true")
 }

@@ -14,8 +14,10 @@ import (
 // Why a call was stopped; these are causes of its context.
 var (
 	errCancelled   = protocol.Errorf(protocol.CodeCancelled, "the agent cancelled the request")
-	errSessionOver = protocol.Errorf(protocol.CodeCancelled, "another handshake ended the session that the request belonged to")
-	errShutdown    = protocol.Errorf(protocol.CodeTimeout, "the host shut down before the request was done; send it again to a new host")
+	errSessionOver = protocol.Errorf(protocol.CodeCancelled, "another handshake ended the session that the request "+
+		"belonged to")
+	errShutdown = protocol.Errorf(protocol.CodeTimeout, "the host shut down before the request was done; send it "+
+		"again to a new host")
 )
 
 // grace is how long a handler whose call was stopped may take to answer for
@@ -208,7 +210,8 @@ func (c *call) stopError(cause error) error {
 	case errors.Is(cause, context.DeadlineExceeded) && c.work != nil:
 		return protocol.Errorf(protocol.CodeTimeout, "%s did not end within its timeout of %s", c.dest.typ, c.limit)
 	case errors.Is(cause, context.DeadlineExceeded):
-		return protocol.Errorf(protocol.CodeTimeout, "%s did not end within its timeout of %s; a longer \"timeout\" gives it more", c.dest.typ, c.limit)
+		return protocol.Errorf(protocol.CodeTimeout, "%s did not end within its timeout of %s; a longer \"timeout\" "+
+			"gives it more", c.dest.typ, c.limit)
 	}
 	return cause
 }
@@ -328,7 +331,8 @@ func (h *Host) stopReleasedLocked() {
 // nothing of what was called. One whose time was up has failed: the cause says so of a
 // request, the error of a call within one.
 func CutShort(ctx context.Context) bool {
-	return ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) && !errors.Is(context.Cause(ctx), context.DeadlineExceeded)
+	return ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) &&
+		!errors.Is(context.Cause(ctx), context.DeadlineExceeded)
 }
 
 // SessionFrom returns the session that a handler's request belongs to, or nil

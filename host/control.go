@@ -82,7 +82,8 @@ func cancel(h *Host, c *call) (any, error) {
 func (h *Host) refuseLong(t *leader, head []byte) bool {
 	_ = t.line.Scan(head) // broken off, of course; only the id counts
 	err := protocol.Errorf(protocol.CodeInvalidMessage,
-		"the line is longer than limits.max_line_bytes (%d bytes); it was skipped", h.opts.Limits.LineBytes).With("limit", h.opts.Limits.LineBytes)
+		"the line is longer than limits.max_line_bytes (%d bytes); it was skipped",
+		h.opts.Limits.LineBytes).With("limit", h.opts.Limits.LineBytes)
 	if mine, other := h.routeToDialect(t, err); other {
 		return mine
 	}

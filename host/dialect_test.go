@@ -184,10 +184,12 @@ func TestDialectLines(t *testing.T) {
 func TestOnlyDialect(t *testing.T) {
 	_, err := host.New(host.Options{Only: true})
 	assert.That(t, err != nil, "a host without any protocol was made")
-	p := newRawPipe(t, host.Options{Dialects: []host.Dialect{&parrot{}}, Only: true, Limits: host.Limits{LineBytes: 1000}})
+	p := newRawPipe(t, host.Options{Dialects: []host.Dialect{&parrot{}}, Only: true,
+		Limits: host.Limits{LineBytes: 1000}})
 	p.send(`{"type":"ping","id":"1"}`, `{"broken`, strings.Repeat("x", 2000), `{"parrot":"last"}`)
 	p.wait("last")
-	want := []string{`{"said":""}`, `{"said":"broken parse_error"}`, `{"said":"broken invalid_message"}`, `{"said":"last"}`}
+	want := []string{`{"said":""}`, `{"said":"broken parse_error"}`, `{"said":"broken invalid_message"}`,
+		`{"said":"last"}`}
 	got := p.said()
 	assert.Equal(t, strings.Join(got, "\n"), strings.Join(want, "\n"), "it said")
 }
@@ -205,7 +207,8 @@ func TestDialectFaults(t *testing.T) {
 	}, drain: func(context.Context) { panic("at the end") }}
 	p := newRawPipe(t, host.Options{Dialects: []host.Dialect{d}})
 	for i, word := range []string{"panic", "goexit", "panic"} {
-		p.send(fmt.Sprintf(`{"parrot":%q}`, word), fmt.Sprintf(`{"parrot":"after %d"}`, i), fmt.Sprintf(`{"type":"ping","id":"ping %d"}`, i))
+		p.send(fmt.Sprintf(`{"parrot":%q}`, word), fmt.Sprintf(`{"parrot":"after %d"}`, i),
+			fmt.Sprintf(`{"type":"ping","id":"ping %d"}`, i))
 		p.wait(fmt.Sprint("after ", i))
 		p.wait(fmt.Sprint("ping ", i))
 	}
@@ -268,7 +271,8 @@ func TestDialectAndFullOutput(t *testing.T) {
 	close(stuck)
 	<-sent
 	p.wait(fmt.Sprint(lines-1, " w"))
-	assert.Equal(t, strings.Count(strings.Join(p.said(), "\n"), "broken parse_error"), (lines+2)/3, "… broken lines were answered")
+	assert.Equal(t, strings.Count(strings.Join(p.said(), "\n"), "broken parse_error"), (lines+2)/3,
+		"… broken lines were answered")
 }
 
 // TestDialectDrain: the host waits for its dialects, but no longer than it was told.
@@ -380,9 +384,11 @@ func (w *watcher) Info() host.PluginInfo {
 }
 
 func (w *watcher) Routes() []host.Route {
-	return []host.Route{host.Handle("test/ask", func(ctx context.Context, _ *struct{}, _ host.Emitter) (*protocol.MCPSampleResponse, error) {
+	return []host.Route{host.Handle("test/ask", func(ctx context.Context, _ *struct{},
+		_ host.Emitter) (*protocol.MCPSampleResponse, error) {
 		resp := new(protocol.MCPSampleResponse)
-		return resp, host.ServicesOf(ctx).Ask(ctx, protocol.TypeMCPSampleReq, &protocol.MCPSampleRequest{ServerID: "w"}, resp)
+		return resp, host.ServicesOf(ctx).Ask(ctx, protocol.TypeMCPSampleReq, &protocol.MCPSampleRequest{ServerID: "w"},
+			resp)
 	})}
 }
 
@@ -404,12 +410,14 @@ func TestBeginSession(t *testing.T) {
 			var ask host.Asker
 			if word != "mute" {
 				ask = func(_ context.Context, typ protocol.Type, req, resp any) error {
-					resp.(*protocol.MCPSampleResponse).Model = string(typ) + " for " + req.(*protocol.MCPSampleRequest).ServerID
+					resp.(*protocol.MCPSampleResponse).Model = string(typ) + " for " +
+						req.(*protocol.MCPSampleRequest).ServerID
 					return nil
 				}
 			}
 			ctx, sess, end := host.BeginSession(d.ctx, word, ask)
-			assert.That(t, host.SessionFrom(ctx) == sess && sess.AgentID == word && sess.ID != "" && sess.Caps["mcp"] && sess.Caps["test"] && !sess.Caps["tools"], "the session is %+v", sess)
+			assert.That(t, host.SessionFrom(ctx) == sess && sess.AgentID == word && sess.ID != "" && sess.Caps["mcp"] &&
+				sess.Caps["test"] && !sess.Caps["tools"], "the session is %+v", sess)
 			var resp protocol.MCPSampleResponse
 			err := host.ServicesOf(ctx).Call(ctx, "test/ask", struct{}{}, &resp, nil)
 			end()
@@ -420,14 +428,16 @@ func TestBeginSession(t *testing.T) {
 	p := newRawPipe(t, host.Options{Plugins: []host.Plugin{w}, Dialects: []host.Dialect{d}})
 	p.send(shake)
 	p.wait("handshake/resp")
-	for word, want := range map[string]string{"talks": "mcp/sample/req for w<nil>", "mute": "runtime_error: mcp/sample/req cannot be asked"} {
+	for word, want := range map[string]string{"talks": "mcp/sample/req for w<nil>", "mute": "runtime_error: " +
+		"mcp/sample/req cannot be asked"} {
 		p.send(fmt.Sprintf(`{"parrot":%q}`, word))
 		assert.Contains(t, <-got, want, "%s", word)
 	}
 	p.end()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	assert.That(t, fmt.Sprint(w.ended) == "[talks mute a]" || fmt.Sprint(w.ended) == "[mute talks a]", "ended: %v", w.ended)
+	assert.That(t, fmt.Sprint(w.ended) == "[talks mute a]" || fmt.Sprint(w.ended) == "[mute talks a]", "ended: %v",
+		w.ended)
 }
 
 // late is a plugin that learns after its start what it serves.

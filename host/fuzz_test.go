@@ -26,15 +26,18 @@ func FuzzHandshake(f *testing.F) {
 		`{"type":"handshake/req","id":"1","agent_caps":["tools"],"auth_token":"open sesam\u0065"}`,
 		`{"type":"handshake/req","id":"1","agent_caps":["env","streaming","x",""],"auth_token":"open sesame"}`,
 		`{"type":"handshake/req","id":"1","agent_caps":["tools"],"auth_token":"open sesame","auth_token":"x"}`,
-		`{"type":"handshake/req","id":"1","AUTH_TOKEN":"open sesame"}`, `{"type":"handshake/req","a2e":"2.0","auth_token":"open sesame"}`,
+		`{"type":"handshake/req","id":"1","AUTH_TOKEN":"open sesame"}`,
+		`{"type":"handshake/req","a2e":"2.0","auth_token":"open sesame"}`,
 		`{"type":"handshake/req","auth_token":null}` + "\n" + `{"type":"tool/call/req","arguments":{}}`,
-		`{"type":"handshake/req","id":7,"agent_id":{}}`, `{"type":"shutdown","timeout":0}`, "\ufeff\r\n\n{", `{"type":"cancel","req_id":"1"}`,
+		`{"type":"handshake/req","id":7,"agent_id":{}}`, `{"type":"shutdown","timeout":0}`, "\ufeff\r\n\n{",
+		`{"type":"cancel","req_id":"1"}`,
 	} {
 		f.Add([]byte(s))
 	}
 	sum := sha256.Sum256([]byte(token))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		if lines := bytes.SplitAfterN(text, []byte("\n"), 4); len(lines) > 3 { // three failures make the next answer wait a second
+		if lines := bytes.SplitAfterN(text, []byte("\n"),
+			4); len(lines) > 3 { // three failures make the next answer wait a second
 			text = bytes.Join(lines[:3], nil)
 		}
 		h := must.Get(host.New(host.Options{Plugins: []host.Plugin{newLab()}, Tokens: auth.Tokens{{Sum: sum}}}))(t)

@@ -40,7 +40,8 @@ func (b *box) Info() host.PluginInfo {
 func (b *box) Routes() []host.Route {
 	return []host.Route{
 		host.Handle(protocol.TypeToolCallReq, b.call),
-		host.List(protocol.TypeToolListReq, func(context.Context, *protocol.ToolListRequest, host.Emitter) (*protocol.ToolListResponse, error) {
+		host.List(protocol.TypeToolListReq, func(context.Context, *protocol.ToolListRequest,
+			host.Emitter) (*protocol.ToolListResponse, error) {
 			return &protocol.ToolListResponse{Tools: slices.Clone(b.defs)}, nil
 		}, protocol.MergeTools),
 	}
@@ -73,7 +74,8 @@ func (b *box) call(ctx context.Context, req *protocol.ToolCallRequest, _ host.Em
 			return nil, ctx.Err()
 		}
 	}
-	host.ServicesOf(ctx).Record(ctx, host.CallRecord{Kind: host.KindTool, Component: name, Correlation: req.CorrelationID, Success: true})
+	host.ServicesOf(ctx).Record(ctx, host.CallRecord{Kind: host.KindTool, Component: name,
+		Correlation: req.CorrelationID, Success: true})
 	return result(name, string(req.Arguments.Clone().Raw())), nil
 }
 
@@ -87,7 +89,8 @@ func TestCallOfAGroup(t *testing.T) {
 		known string   // the calls that were counted
 	}{
 		{"one", []string{"a"}, "a", "a:true"},
-		{"what is not there, is denied or takes other arguments", []string{"none", "denied", "other", "a"}, "a", "a:true"},
+		{"what is not there, is denied or takes other arguments", []string{"none", "denied", "other", "a"}, "a",
+			"a:true"},
 		{"nothing but refusals", []string{"none", "denied"}, "tool_denied", ""},
 		{"nothing at all", []string{"none", "nobody"}, "unknown_tool", ""},
 		{"other arguments only", []string{"none", "denied", "other"}, "schema_violation", ""},
@@ -105,11 +108,13 @@ func TestCallOfAGroup(t *testing.T) {
 			var m hosttest.Message
 			for range round + 1 {
 				b.records = nil
-				m = h.Call(protocol.TypeToolCallReq, `{"tool_name":"find","arguments":{"text":"x"},"correlation_id":"c"}`)
+				m = h.Call(protocol.TypeToolCallReq,
+					`{"tool_name":"find","arguments":{"text":"x"},"correlation_id":"c"}`)
 			}
 			got := m.Get("/data/tool_name")
 			if m.Type == protocol.TypeError {
-				if got = string(m.Code); m.Get("/detail/group") != "find" || !slices.Contains(c.tools, m.Get("/detail/tool")) {
+				if got = string(m.Code); m.Get("/detail/group") != "find" || !slices.Contains(c.tools,
+					m.Get("/detail/tool")) {
 					t.Errorf("%s: %s", c.name, m)
 				}
 			} else if m.Get("/group") != "find" || m.Get("/data/data/text") != "x" {
@@ -120,7 +125,8 @@ func TestCallOfAGroup(t *testing.T) {
 				known += fmt.Sprintf("%s:%t", r.Component, r.Success)
 				assert.That(t, r.Correlation == "c", "%s: the call has the correlation %q", c.name, r.Correlation)
 			}
-			assert.That(t, got == c.says && known == c.known, "%s: %s, counted %q; should be %s, %q", c.name, got, known, c.says, c.known)
+			assert.That(t, got == c.says && known == c.known, "%s: %s, counted %q; should be %s, %q", c.name, got,
+				known, c.says, c.known)
 			h.Close()
 		}
 	}
@@ -129,7 +135,8 @@ func TestCallOfAGroup(t *testing.T) {
 // Tools that declare the same task are a group without a config, new ones join it, and the
 // name of a tool is never that of a group. Nested calls may name a group too.
 func TestDeclaredGroups(t *testing.T) {
-	b := newBox(named("a", "find"), named("b", "find"), named("c", "lone"), named("taken", "find"), named("d", "taken"), named("denied", ""), named("e", "denied-all"), named("f", "no\u202ename"))
+	b := newBox(named("a", "find"), named("b", "find"), named("c", "lone"), named("taken", "find"), named("d", "taken"),
+		named("denied", ""), named("e", "denied-all"), named("f", "no\u202ename"))
 	c := &caller{runs: map[string]func(context.Context, host.Emitter) error{}}
 	h := hosttest.New(t, host.Options{Plugins: []host.Plugin{b, c}, Groups: host.Groups{"mine": {"b"}}})
 	h.Handshake(protocol.CapTools, protocol.CapTest)
@@ -138,19 +145,24 @@ func TestDeclaredGroups(t *testing.T) {
 		m := h.Call(protocol.TypeToolCallReq, tool("find", `{}`))
 		seen[m.Get("/data/tool_name")+" "+m.Get("/group")] = true
 	}
-	assert.That(t, len(seen) == 2 && seen["a find"] && seen["taken find"], "find called %v: b is in a group of the config", seen)
-	for name, want := range map[string]string{"lone": "c lone", "mine": "b mine", "denied-all": "e denied-all", "taken": "taken ", "a": "a "} {
-		if m := h.Call(protocol.TypeToolCallReq, tool(name, `{}`)); m.Get("/data/tool_name")+" "+m.Get("/group") != want {
+	assert.That(t, len(seen) == 2 && seen["a find"] && seen["taken find"], "find called %v: b is in a group of the "+
+		"config", seen)
+	for name, want := range map[string]string{"lone": "c lone", "mine": "b mine", "denied-all": "e denied-all",
+		"taken": "taken ", "a": "a "} {
+		if m := h.Call(protocol.TypeToolCallReq, tool(name,
+			`{}`)); m.Get("/data/tool_name")+" "+m.Get("/group") != want {
 			t.Errorf("%s: %s", name, m)
 		}
 	}
 	h.Refused(protocol.TypeToolCallReq, tool("nothing", `{}`), protocol.CodeUnknownTool)
-	if m := h.Call(protocol.TypeToolCallReq, tool("fin", `{}`)); m.Code != protocol.CodeUnknownTool || !strings.Contains(m.Get("/message"), `did you mean "find"?`) {
+	if m := h.Call(protocol.TypeToolCallReq, tool("fin", `{}`)); m.Code != protocol.CodeUnknownTool ||
+		!strings.Contains(m.Get("/message"), `did you mean "find"?`) {
 		t.Errorf("%s", m)
 	}
 	c.runs["nested"] = func(ctx context.Context, _ host.Emitter) error {
 		var resp protocol.ToolCallResponse
-		err := host.ServicesOf(ctx).Call(ctx, protocol.TypeToolCallReq, &protocol.ToolCallRequest{ToolName: "mine"}, &resp, nil)
+		err := host.ServicesOf(ctx).Call(ctx, protocol.TypeToolCallReq, &protocol.ToolCallRequest{ToolName: "mine"},
+			&resp, nil)
 		if err == nil && (resp.Group != "mine" || resp.Data.ToolName != "b") {
 			err = fmt.Errorf("nested: %+v", resp)
 		}
@@ -162,7 +174,8 @@ func TestDeclaredGroups(t *testing.T) {
 	var resp protocol.ToolListResponse
 	h.Call(protocol.TypeToolListReq, `{}`).Decode(t, &resp)
 	for _, def := range resp.Tools {
-		if want := map[string]string{"a": "find", "b": "mine", "c": "lone", "taken": "find", "d": "taken", "e": "denied-all", "f": "no\u202ename"}[def.Name]; def.Task != want {
+		if want := map[string]string{"a": "find", "b": "mine", "c": "lone", "taken": "find", "d": "taken",
+			"e": "denied-all", "f": "no\u202ename"}[def.Name]; def.Task != want {
 			t.Errorf("%s is listed with the task %q, should be %q", def.Name, def.Task, want)
 		}
 	}
@@ -184,7 +197,8 @@ func TestCancelOfAGroup(t *testing.T) {
 			t.Errorf("%s", m)
 		}
 		h.Close()
-		assert.That(t, len(b.records) == 1 && !b.records[0].Success, "counted %+v: should be the one that took too long", b.records)
+		assert.That(t, len(b.records) == 1 && !b.records[0].Success,
+			"counted %+v: should be the one that took too long", b.records)
 	})
 }
 

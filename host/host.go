@@ -118,7 +118,10 @@ func New(opts Options) (*Host, error) {
 		opts.Closing = make(chan struct{}, 1)
 	}
 	opts.Plugins = slices.Clone(opts.Plugins)
-	slices.SortStableFunc(opts.Plugins, func(a, b Plugin) int { return cmp.Compare(b.Info().Priority, a.Info().Priority) })
+	slices.SortStableFunc(opts.Plugins, func(a, b Plugin) int {
+		return cmp.Compare(b.Info().Priority,
+			a.Info().Priority)
+	})
 	h := &Host{
 		opts:        opts,
 		router:      newRouter(opts.Plugins),
@@ -209,7 +212,8 @@ func (h *Host) InputClosed() { h.hangUp.Do(func() { close(h.silent) }) }
 // inputEnded ends Serve as the end of the input does. What could not be read is told of: it may
 // be that requests are lost.
 func (h *Host) inputEnded(err error) {
-	if err != io.EOF && !errors.Is(err, os.ErrClosed) && !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, io.ErrClosedPipe) {
+	if err != io.EOF && !errors.Is(err, os.ErrClosed) && !errors.Is(err, os.ErrDeadlineExceeded) &&
+		!errors.Is(err, io.ErrClosedPipe) {
 		err = fmt.Errorf("the input failed: %w", err)
 		h.broken.CompareAndSwap(nil, &err)
 	}

@@ -10,7 +10,8 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// levels lists the folders from the bottom up, with the folders that each may import. The engine is "host". A folder may
+// levels lists the folders from the bottom up, with the folders that each may import. The engine is "host". A folder
+// may
 // always import itself and protocol.
 var levels = []struct{ folder, imports string }{
 	{"schema", ""},
@@ -49,7 +50,8 @@ func TestImportsGoDown(t *testing.T) {
 	for i, l := range levels {
 		may[l.folder] = append(strings.Fields(l.imports), l.folder, "protocol")
 		for _, lower := range strings.Fields(l.imports) {
-			assert.That(t, slices.ContainsFunc(levels[:i], func(b struct{ folder, imports string }) bool { return b.folder == lower }),
+			assert.That(t, slices.ContainsFunc(levels[:i],
+				func(b struct{ folder, imports string }) bool { return b.folder == lower }),
 				"%s imports %s, which is not below it", l.folder, lower)
 		}
 	}

@@ -49,7 +49,8 @@ func (l *lab) Routes() []host.Route {
 		host.Handle(protocol.TypeToolCallReq, l.call),
 		host.List(protocol.TypeToolListReq, l.list, func(dst, src *protocol.ToolListResponse) {
 			for _, d := range src.Tools {
-				if !slices.ContainsFunc(dst.Tools, func(have protocol.ToolDefinition) bool { return have.Name == d.Name }) {
+				if !slices.ContainsFunc(dst.Tools,
+					func(have protocol.ToolDefinition) bool { return have.Name == d.Name }) {
 					dst.Tools = append(dst.Tools, d)
 				}
 			}
@@ -67,7 +68,8 @@ func (l *lab) Close(context.Context) error {
 func (l *lab) list(context.Context, *protocol.ToolListRequest, host.Emitter) (*protocol.ToolListResponse, error) {
 	resp := &protocol.ToolListResponse{}
 	for _, name := range l.owns {
-		resp.Tools = append(resp.Tools, protocol.ToolDefinition{Name: name, Description: "of " + l.info.Name, Version: "1.0.0"})
+		resp.Tools = append(resp.Tools, protocol.ToolDefinition{Name: name, Description: "of " + l.info.Name,
+			Version: "1.0.0"})
 	}
 	return resp, nil
 }
@@ -93,12 +95,14 @@ func (a *labAnswer) AppendJSON(dst []byte) ([]byte, error) {
 }
 
 func result(tool string, data string) *labAnswer {
-	return &labAnswer{CreatedAt: 1, Data: protocol.ToolResult{Success: true, ToolName: tool, Data: jsontext.Value(data)}}
+	return &labAnswer{CreatedAt: 1, Data: protocol.ToolResult{Success: true, ToolName: tool,
+		Data: jsontext.Value(data)}}
 }
 
 // oddResult is a result whose data the encoder chokes on.
 func oddResult(data any) *labAnswer {
-	return &labAnswer{CreatedAt: 1, Data: map[string]any{"success": true, "tool_name": "odd", "data": data, "duration_ms": 0}}
+	return &labAnswer{CreatedAt: 1, Data: map[string]any{"success": true, "tool_name": "odd", "data": data,
+		"duration_ms": 0}}
 }
 
 // bomb panics when it is encoded.
@@ -236,7 +240,8 @@ func huge(_ context.Context, _ *lab, args labArgs, _ host.Emitter) (*labAnswer, 
 
 func ask(ctx context.Context, _ *lab, _ labArgs, _ host.Emitter) (*labAnswer, error) {
 	var resp protocol.MCPSampleResponse
-	if err := host.ServicesOf(ctx).Ask(ctx, protocol.TypeMCPSampleReq, &protocol.MCPSampleRequest{ServerID: "lab"}, &resp); err != nil {
+	if err := host.ServicesOf(ctx).Ask(ctx, protocol.TypeMCPSampleReq, &protocol.MCPSampleRequest{ServerID: "lab"},
+		&resp); err != nil {
 		return nil, err
 	}
 	return result("ask", fmt.Sprintf("%q", resp.Model)), nil
@@ -265,7 +270,8 @@ func (p *procs) Info() host.PluginInfo {
 
 func (p *procs) Routes() []host.Route {
 	return []host.Route{
-		host.Handle(protocol.TypeProcKillReq, func(_ context.Context, req *protocol.ProcKillRequest, _ host.Emitter) (*protocol.ProcKillResponse, error) {
+		host.Handle(protocol.TypeProcKillReq, func(_ context.Context, req *protocol.ProcKillRequest,
+			_ host.Emitter) (*protocol.ProcKillResponse, error) {
 			switch req.ProcID {
 			case "slow":
 				<-p.gate

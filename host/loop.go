@@ -157,14 +157,16 @@ func (h *Host) route(line *protocol.Line, dest *destination) (*destination, erro
 	case dest == nil:
 		return nil, unknownType(string(line.Type))
 	}
-	return nil, protocol.Errorf(protocol.CodeInvalidMessage, "%s goes from the host to the agent, not the other way", dest.typ)
+	return nil, protocol.Errorf(protocol.CodeInvalidMessage, "%s goes from the host to the agent, not the other way",
+		dest.typ)
 }
 
 // answers reports whether a message that comes this way may be the agent's answer to a
 // request of the host: such a one needs no capability of the session.
 func (d *destination) answers() bool {
 	switch d.typ {
-	case protocol.TypeError, protocol.TypeMCPSampleResp, protocol.TypeMCPRootListResp, protocol.TypeMCPElicitResp, CatchAll:
+	case protocol.TypeError, protocol.TypeMCPSampleResp, protocol.TypeMCPRootListResp, protocol.TypeMCPElicitResp,
+		CatchAll:
 		return true
 	}
 	return false

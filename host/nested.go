@@ -45,7 +45,8 @@ func (h *Host) nest(ctx context.Context, t protocol.Type, req, resp any, emit Em
 }
 
 // serveNested serves a request that is nested in another one, or in none.
-func (h *Host) serveNested(ctx context.Context, t protocol.Type, obj protocol.Object, resp any, emit Emitter) (err error) {
+func (h *Host) serveNested(ctx context.Context, t protocol.Type, obj protocol.Object, resp any,
+	emit Emitter) (err error) {
 	d := h.router.find([]byte(t))
 	if d == nil || d.control != nil || d.fromHost || len(d.routes) == 0 {
 		return protocol.Errorf(protocol.CodeCapabilityMissing, "no loaded plugin serves %s", t)
@@ -63,7 +64,8 @@ func (h *Host) serveNested(ctx context.Context, t protocol.Type, obj protocol.Ob
 	defer n.stop(nil)
 	if limit := d.limitOf(obj); limit > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, limit, protocol.Errorf(protocol.CodeTimeout, "%s did not end within its timeout of %s", t, limit))
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, protocol.Errorf(protocol.CodeTimeout,
+			"%s did not end within its timeout of %s", t, limit))
 		defer cancel()
 	}
 	if emit == nil {

@@ -32,7 +32,8 @@ type callerRequest struct {
 }
 
 func (c *caller) Info() host.PluginInfo {
-	return host.PluginInfo{Name: "caller", Capability: protocol.CapTest, Also: []protocol.Capability{protocol.CapChains, protocol.CapMCP}}
+	return host.PluginInfo{Name: "caller", Capability: protocol.CapTest, Also: []protocol.Capability{protocol.CapChains,
+		protocol.CapMCP}}
 }
 
 func (c *caller) Start(ctx context.Context, _ *host.Services) error {
@@ -42,10 +43,12 @@ func (c *caller) Start(ctx context.Context, _ *host.Services) error {
 
 func (c *caller) Routes() []host.Route {
 	return []host.Route{
-		host.Handle("test/run", func(ctx context.Context, req *callerRequest, emit host.Emitter) (*callerRequest, error) {
+		host.Handle("test/run", func(ctx context.Context, req *callerRequest, emit host.Emitter) (*callerRequest,
+			error) {
 			return req, c.run(ctx, req.Name, emit)
 		}),
-		host.Handle(protocol.TypeChainReq, func(ctx context.Context, req *callerRequest, emit host.Emitter) (*protocol.ChainResponse, error) {
+		host.Handle(protocol.TypeChainReq, func(ctx context.Context, req *callerRequest,
+			emit host.Emitter) (*protocol.ChainResponse, error) {
 			return &protocol.ChainResponse{}, c.run(ctx, req.Name, emit)
 		}),
 	}
@@ -101,7 +104,8 @@ func callTool(ctx context.Context, name, args string, resp any, emit host.Emitte
 	if err != nil {
 		return err
 	}
-	return host.ServicesOf(ctx).Call(ctx, protocol.TypeToolCallReq, &protocol.ToolCallRequest{ToolName: name, Arguments: obj}, resp, emit)
+	return host.ServicesOf(ctx).Call(ctx, protocol.TypeToolCallReq, &protocol.ToolCallRequest{ToolName: name,
+		Arguments: obj}, resp, emit)
 }
 
 // TestCallAnswers: the answer comes in the form that the caller wants.
@@ -112,14 +116,21 @@ func TestCallAnswers(t *testing.T) {
 	var obj protocol.Object
 	var raw jsontext.Value
 	for name, resp := range map[string]any{"struct": &typed, "object": &obj, "raw": &raw, "none": nil} {
-		err := c.do(t, p, func(ctx context.Context, _ host.Emitter) error { return callTool(ctx, "echo", args, resp, nil) })
+		err := c.do(t, p, func(ctx context.Context, _ host.Emitter) error {
+			return callTool(ctx, "echo", args, resp,
+				nil)
+		})
 		assert.That(t, err == nil, "%s: %v", name, err)
 	}
 	data, _ := obj.Get("data")
-	assert.That(t, string(typed.Data.Data) == args && strings.Contains(string(data), args) && strings.Contains(string(raw), args),
+	assert.That(t, string(typed.Data.Data) == args && strings.Contains(string(data), args) &&
+		strings.Contains(string(raw), args),
 		"the arguments came back as %s, %s, %s", typed.Data.Data, data, raw)
 	var numb int
-	err := c.do(t, p, func(ctx context.Context, _ host.Emitter) error { return callTool(ctx, "echo", args, &numb, nil) })
+	err := c.do(t, p, func(ctx context.Context, _ host.Emitter) error {
+		return callTool(ctx, "echo", args, &numb,
+			nil)
+	})
 	assert.That(t, err != nil, "an object was decoded into a number")
 }
 
@@ -146,7 +157,9 @@ func TestCallFaults(t *testing.T) {
 		t.Run(f.tool, func(t *testing.T) {
 			for _, inRequest := range []bool{true, false} {
 				call := func(ctx context.Context, _ host.Emitter) error {
-					return host.ServicesOf(ctx).Call(ctx, protocol.TypeToolCallReq, map[string]any{"tool_name": f.tool, "arguments": jsontext.Value(f.args)}, new(jsontext.Value), nil)
+					return host.ServicesOf(ctx).Call(ctx, protocol.TypeToolCallReq,
+						map[string]any{"tool_name": f.tool, "arguments": jsontext.Value(f.args)}, new(jsontext.Value),
+						nil)
 				}
 				var err error
 				if inRequest {
@@ -155,7 +168,8 @@ func TestCallFaults(t *testing.T) {
 					err = call(c.ctx, nil)
 				}
 				var own *protocol.Error
-				if !errors.As(err, &own) || own == nil || own.Code != f.code || !strings.Contains(own.Message, f.says) || strings.Contains(own.Message, "secret") {
+				if !errors.As(err, &own) || own == nil || own.Code != f.code ||
+					!strings.Contains(own.Message, f.says) || strings.Contains(own.Message, "secret") {
 					t.Errorf("in a request %v: %v", inRequest, err)
 				}
 			}
@@ -166,7 +180,8 @@ func TestCallFaults(t *testing.T) {
 // TestCallRefuses: what no plugin serves is no request of a plugin either.
 func TestCallRefuses(t *testing.T) {
 	c, _, _ := insideHost(t, nil)
-	for _, typ := range []protocol.Type{protocol.TypePing, protocol.TypeHandshakeReq, protocol.TypeMemoryInitReq, protocol.TypeMCPSampleReq, "no/such", ""} {
+	for _, typ := range []protocol.Type{protocol.TypePing, protocol.TypeHandshakeReq, protocol.TypeMemoryInitReq,
+		protocol.TypeMCPSampleReq, "no/such", ""} {
 		var own *protocol.Error
 		err := host.ServicesOf(c.ctx).Call(c.ctx, typ, struct{}{}, nil, nil)
 		assert.That(t, errors.As(err, &own) && own.Code == protocol.CodeCapabilityMissing, "%q: %v", typ, err)
@@ -174,7 +189,8 @@ func TestCallRefuses(t *testing.T) {
 	err := host.ServicesOf(t.Context()).Call(t.Context(), protocol.TypeToolListReq, struct{}{}, nil, nil)
 	assert.That(t, err != nil, "a call without a host was served")
 	for _, req := range []any{[]int{1}, make(chan int), nil} {
-		assert.Fails(t, host.ServicesOf(c.ctx).Call(c.ctx, protocol.TypeToolListReq, req, nil, nil), "", "the request %T was served", req)
+		assert.Fails(t, host.ServicesOf(c.ctx).Call(c.ctx, protocol.TypeToolListReq, req, nil, nil), "",
+			"the request %T was served", req)
 	}
 }
 
@@ -187,10 +203,12 @@ func TestCallPriority(t *testing.T) {
 	for name, want := range map[string]string{"both": "high", "above": "high", "below": "low"} {
 		var resp protocol.ToolCallResponse
 		err := callTool(c.ctx, name, `{}`, &resp, nil)
-		assert.That(t, err == nil && resp.Data.ToolName == want, "%s was called in %s: %v", name, resp.Data.ToolName, err)
+		assert.That(t, err == nil && resp.Data.ToolName == want, "%s was called in %s: %v", name, resp.Data.ToolName,
+			err)
 	}
 	var own *protocol.Error
-	if err := callTool(c.ctx, "none", `{}`, nil, nil); !errors.As(err, &own) || own.Code != protocol.CodeUnknownTool || !strings.Contains(own.Message, "above, below, both") {
+	if err := callTool(c.ctx, "none", `{}`, nil, nil); !errors.As(err, &own) || own.Code != protocol.CodeUnknownTool ||
+		!strings.Contains(own.Message, "above, below, both") {
 		t.Errorf("an unknown tool: %v", err)
 	}
 	var list protocol.ToolListResponse
@@ -216,7 +234,8 @@ func TestCallStops(t *testing.T) {
 	c, l, p := insideHost(t, nil)
 	limited := &protocol.ToolCallRequest{ToolName: "block", Timeout: 1}
 	var own *protocol.Error
-	if err := host.ServicesOf(c.ctx).Call(c.ctx, protocol.TypeToolCallReq, limited, nil, nil); !errors.As(err, &own) || own.Code != protocol.CodeTimeout || !strings.Contains(own.Message, "its timeout of 1s") {
+	if err := host.ServicesOf(c.ctx).Call(c.ctx, protocol.TypeToolCallReq, limited, nil, nil); !errors.As(err, &own) ||
+		own.Code != protocol.CodeTimeout || !strings.Contains(own.Message, "its timeout of 1s") {
 		t.Errorf("after its time: %v", err)
 	}
 	<-l.begun
@@ -248,7 +267,8 @@ func detailed(ctx context.Context, _ *lab, _ labArgs, _ host.Emitter) (*labAnswe
 func TestCallKeepsDetail(t *testing.T) {
 	c, l, _ := insideHost(t, nil)
 	l.tools["detailed"] = detailed
-	err := host.ServicesOf(c.ctx).Call(c.ctx, protocol.TypeToolCallReq, &protocol.ToolCallRequest{ToolName: "detailed", Timeout: 1}, nil, nil)
+	err := host.ServicesOf(c.ctx).Call(c.ctx, protocol.TypeToolCallReq, &protocol.ToolCallRequest{ToolName: "detailed",
+		Timeout: 1}, nil, nil)
 	assert.Fails(t, err, "half of it is done")
 }
 
@@ -271,7 +291,10 @@ func (n *notes) Streaming() bool { return true }
 func TestCallEvents(t *testing.T) {
 	c, _, p := insideHost(t, nil)
 	n := &notes{}
-	assert.OK(t, c.do(t, p, func(ctx context.Context, _ host.Emitter) error { return callTool(ctx, "stream", `{"n":2}`, nil, n) }))
+	assert.OK(t, c.do(t, p, func(ctx context.Context, _ host.Emitter) error {
+		return callTool(ctx, "stream", `{"n":2}`,
+			nil, n)
+	}))
 	assert.That(t, len(n.heard) == 3 && n.heard[0] == "working <&>", "heard %d: %.100q", len(n.heard), n.heard)
 	said := strings.Join(p.said(), "\n")
 	assert.That(t, !strings.Contains(said, "invoke/event"), "the agent heard of it: %s", said)
@@ -287,7 +310,8 @@ func TestEmit(t *testing.T) {
 	}
 	c.runs["outer"] = func(ctx context.Context, _ host.Emitter) error {
 		event(ctx, "first")
-		if err := host.ServicesOf(ctx).Call(ctx, protocol.TypeChainReq, map[string]any{"name": "inner"}, nil, nil); err != nil {
+		if err := host.ServicesOf(ctx).Call(ctx, protocol.TypeChainReq, map[string]any{"name": "inner"}, nil,
+			nil); err != nil {
 			return err
 		}
 		event(ctx, "second")
@@ -300,7 +324,8 @@ func TestEmit(t *testing.T) {
 	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{c}}) // checks the counting
 	p.Handshake(protocol.CapChains)
 	for id, streaming := range map[string]bool{"loud": true, "quiet": false} {
-		p.Send(hosttest.Request(protocol.TypeChainReq, id, fmt.Sprintf(`{"name":"outer","nodes":[],"initial_input":{},"streaming":%v}`, streaming)))
+		p.Send(hosttest.Request(protocol.TypeChainReq, id,
+			fmt.Sprintf(`{"name":"outer","nodes":[],"initial_input":{},"streaming":%v}`, streaming)))
 		wantCode(t, p.Answer(id), "")
 		var heard []string
 		for _, m := range p.Messages() {
@@ -322,7 +347,8 @@ func TestAskWithoutMCP(t *testing.T) {
 	for _, answer := range []struct{ line, want string }{
 		{`{"type":"mcp/sample/resp","id":"x","req_id":%q,"model":"m1"}`, "m1"},
 		{`{"type":"mcp/sample/req","id":"x","req_id":%q,"model":"m2"}`, "m2"}, // its other name
-		{`{"type":"error","id":"x","req_id":%q,"code":"mcp_sampling_refused","message":"no"}`, "mcp_sampling_refused: no"},
+		{`{"type":"error","id":"x","req_id":%q,"code":"mcp_sampling_refused","message":"no"}`,
+			"mcp_sampling_refused: no"},
 		{`{"type":"mcp/sample/resp","id":"x","model":"\ud800","req_id":%q}`,
 			"parse_error: the line is not valid JSON: at byte 44: half of a surrogate pair"},
 	} {
@@ -330,7 +356,8 @@ func TestAskWithoutMCP(t *testing.T) {
 		got := make(chan string, 1)
 		go func() {
 			var resp protocol.MCPSampleResponse
-			err := host.ServicesOf(c.ctx).Ask(c.ctx, protocol.TypeMCPSampleReq, &protocol.MCPSampleRequest{ServerID: "s"}, &resp)
+			err := host.ServicesOf(c.ctx).Ask(c.ctx, protocol.TypeMCPSampleReq,
+				&protocol.MCPSampleRequest{ServerID: "s"}, &resp)
 			if err != nil {
 				got <- err.Error()
 				return
@@ -370,7 +397,8 @@ func TestAskEnds(t *testing.T) {
 		}
 		cancel(reason)
 	}()
-	assert.Is(t, host.ServicesOf(ctx).Ask(ctx, protocol.TypeMCPSampleReq, &protocol.MCPSampleRequest{}, new(jsontext.Value)), reason)
+	assert.Is(t, host.ServicesOf(ctx).Ask(ctx, protocol.TypeMCPSampleReq, &protocol.MCPSampleRequest{},
+		new(jsontext.Value)), reason)
 	err := host.ServicesOf(t.Context()).Ask(t.Context(), protocol.TypeMCPSampleReq, struct{}{}, new(jsontext.Value))
 	assert.That(t, err != nil, "a question without a host was answered")
 	alone := &caller{}
@@ -413,13 +441,17 @@ func TestPushAfterHandshake(t *testing.T) {
 		pushing.Store(false)
 		p.send(fmt.Sprintf(`{"type":"handshake/req","id":%q,"agent_caps":["mcp"]}`, id))
 		p.wait("handshake/resp", id)
-		p.until("news", func() bool { return strings.Contains(strings.Join(p.said()[before:], " "), "mcp/server/push") })
+		p.until("news", func() bool {
+			return strings.Contains(strings.Join(p.said()[before:], " "),
+				"mcp/server/push")
+		})
 		assert.Contains(t, p.said()[before], "handshake/resp", "%s: the first line", id)
 	}
 	pushes.Wait()
 	p.end()
 	assert.Is(t, news(), host.ErrStreamClosed, "after the end")
-	assert.Is(t, host.ServicesOf(t.Context()).Push(protocol.TypeMCPServerPush, struct{}{}), host.ErrStreamClosed, "without a host")
+	assert.Is(t, host.ServicesOf(t.Context()).Push(protocol.TypeMCPServerPush, struct{}{}), host.ErrStreamClosed,
+		"without a host")
 }
 
 // TestPushNeedsTheCapability guards against news of MCP servers for an agent that did not ask

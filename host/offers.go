@@ -172,8 +172,10 @@ type WorkerInfo struct {
 
 // NoWorker is the error of a task where no worker is configured: it says how one is made.
 func NoWorker() *protocol.Error {
-	return protocol.Errorf(protocol.CodeCapabilityMissing, "no worker is configured; these three lines of a config make one:\n"+
-		"plugins:\n  multi_agent:\n    workers: [{name: coder, llm: {url: \"http://127.0.0.1:11434/v1\", model: qwen3}}]")
+	return protocol.Errorf(protocol.CodeCapabilityMissing, "no worker is configured; these three lines of a config "+
+		"make one:\n"+
+		"plugins:\n  multi_agent:\n    workers: [{name: coder, llm: {url: \"http://127.0.0.1:11434/v1\", model: "+
+		"qwen3}}]")
 }
 
 // WorkerTask is a task for a worker.

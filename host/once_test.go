@@ -28,7 +28,8 @@ type act struct {
 func acts(t *rapid.T) []act {
 	whats := []string{
 		"echo", "panic", "goexit", "gopanic", "sleep", "nap", "stream", "huge", "nan", "bomb", "nilerror", "noanswer",
-		"ask", "derived", "timeout", "stubborn", "handshake", "ping", "kill", "killpanic", "killexit", "cancel", "cancel",
+		"ask", "derived", "timeout", "stubborn", "handshake", "ping", "kill", "killpanic", "killexit", "cancel",
+		"cancel",
 		"broken", "unknown", "wait", "wait",
 	}
 	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) act {
@@ -66,7 +67,8 @@ func (a act) line(id string, sent []string) string {
 		return hosttest.Request(protocol.TypeToolCallReq, id, `{"timeout":1,`+tool("block", `{}`)[1:])
 	}
 	args := fmt.Sprintf(`{"ms":%d,"n":%d}`, a.ms, a.pick*10)
-	return hosttest.Request(protocol.TypeToolCallReq, id, fmt.Sprintf(`{"timeout":3,"streaming":%t,`, a.pick%2 == 0)+tool(a.what, args)[1:])
+	return hosttest.Request(protocol.TypeToolCallReq, id, fmt.Sprintf(`{"timeout":3,"streaming":%t,`,
+		a.pick%2 == 0)+tool(a.what, args)[1:])
 }
 
 // TestExactlyOnce: under any mix of requests, faults, cancels and handshakes, and

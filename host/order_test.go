@@ -144,7 +144,8 @@ func TestOrder(t *testing.T) {
 			p.Send(lines...)
 			for n, a := range all {
 				got := p.Answer(fmt.Sprint("r", n))
-				assert.That(t, got.Code == "" || a.cancelled && got.Code == protocol.CodeCancelled, "seed %d: %d was answered %s", seed, n, got.Line)
+				assert.That(t, got.Code == "" || a.cancelled && got.Code == protocol.CodeCancelled,
+					"seed %d: %d was answered %s", seed, n, got.Line)
 			}
 			p.Close()
 			checkOrder(t, all, l.runs, slots >= len(all))
@@ -171,7 +172,8 @@ func checkOrder(t *testing.T, all []*asked, runs map[int]span, prompt bool) {
 		over[n] = due
 		if r, did := runs[n]; did {
 			ran, over[n] = r.from, r.to
-			assert.That(t, ran >= due && (!prompt || ran == due), "%d %v ran from %v, should be %v", n, a.claims, ran, due)
+			assert.That(t, ran >= due && (!prompt || ran == due), "%d %v ran from %v, should be %v", n, a.claims, ran,
+				due)
 		} else if !prompt {
 			over[n] = first
 		}
@@ -182,7 +184,8 @@ func checkOrder(t *testing.T, all []*asked, runs map[int]span, prompt bool) {
 // whole workspace.
 func TestFileClaim(t *testing.T) {
 	for _, name := range []string{"a/b", "./a/b", "a//b/", "c/../a/b", `a\b`} {
-		assert.Equal(t, host.FileClaim(name, protocol.Shared), protocol.Claim{Key: "workspace/a/b/", Access: protocol.Shared}, "%q", name)
+		assert.Equal(t, host.FileClaim(name, protocol.Shared), protocol.Claim{Key: "workspace/a/b/",
+			Access: protocol.Shared}, "%q", name)
 	}
 	for _, name := range []string{"", ".", "..", "../x", "/etc/passwd", `..\x`, `a\..\..`} {
 		assert.Equal(t, host.FileClaim(name, protocol.Exclusive).Key, "workspace/", "%q", name)
@@ -250,7 +253,8 @@ func (p *pipes) push(ctx context.Context, req *pushRequest, _ host.Emitter) (*pu
 
 func (p *pipes) Routes() []host.Route {
 	return []host.Route{
-		host.Handle("test/push/req", p.push).Ahead().InOrder(protocol.Claim{Key: "pipe/", Field: "pipe", Access: protocol.Exclusive}),
+		host.Handle("test/push/req", p.push).Ahead().InOrder(protocol.Claim{Key: "pipe/", Field: "pipe",
+			Access: protocol.Exclusive}),
 	}
 }
 
@@ -312,7 +316,8 @@ func TestImmediateRequestsThatWaitAreBounded(t *testing.T) {
 		ids = append(ids, p.Go("test/push/req", push("a", i+1, "")))
 	}
 	for _, id := range ids[50:] {
-		if got := p.Answer(id); got.Code != protocol.CodeOverloaded || !strings.Contains(string(got.Line), "max_queue") {
+		if got := p.Answer(id); got.Code != protocol.CodeOverloaded || !strings.Contains(string(got.Line),
+			"max_queue") {
 			t.Errorf("%s was answered %s, want overloaded", id, got.Line)
 		}
 	}
@@ -391,26 +396,30 @@ func TestCancelOfOneThatWaitsForItsTurn(t *testing.T) {
 // A change that does not stop when it is cancelled is left behind, not waited for.
 func TestTheLaneGoesOnPastOneThatDoesNotStop(t *testing.T) {
 	let := make(chan struct{})
-	stubborn := host.Handle("test/stubborn/req", func(ctx context.Context, _ *setRequest, _ host.Emitter) (*getResponse, error) {
+	stubborn := host.Handle("test/stubborn/req", func(ctx context.Context, _ *setRequest, _ host.Emitter) (*getResponse,
+		error) {
 		host.HandOff(ctx)
 		<-let
 		return &getResponse{}, nil
 	}).InOrder(protocol.Claim{Key: "value/", Access: protocol.Exclusive})
-	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{&register{}, routes{"stubborn", protocol.CapTest, []host.Route{stubborn}}}, MaxParallel: 4})
+	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{&register{}, routes{"stubborn", protocol.CapTest,
+		[]host.Route{stubborn}}}, MaxParallel: 4})
 	defer close(let)
 	p.Handshake(protocol.CapTest)
 	id := p.Go("test/stubborn/req", `{}`)
 	next := p.Go("test/get/req", `{}`)
 	p.Send(fmt.Sprintf(`{"type":"cancel","id":"c","req_id":%q}`, id))
 	got := p.Answer(next)
-	assert.That(t, got.Code == "" && strings.Contains(string(got.Line), `"value":0`), "the next one was answered %s", got.Line)
+	assert.That(t, got.Code == "" && strings.Contains(string(got.Line), `"value":0`), "the next one was answered %s",
+		got.Line)
 }
 
 // opening is a plugin of two capabilities that keeps each handshake waiting for a moment.
 type opening struct{ gate chan struct{} }
 
 func (o *opening) Info() host.PluginInfo {
-	return host.PluginInfo{Name: "opening", Capability: protocol.CapTools, Also: []protocol.Capability{protocol.CapProc}}
+	return host.PluginInfo{Name: "opening", Capability: protocol.CapTools,
+		Also: []protocol.Capability{protocol.CapProc}}
 }
 
 func (o *opening) Close(context.Context) error { return nil }
@@ -423,8 +432,10 @@ func (o *opening) Ready(ctx context.Context) {
 }
 
 func (o *opening) Routes() []host.Route {
-	return []host.Route{host.Handle(protocol.TypeToolCallReq, func(ctx context.Context, _ *protocol.ToolCallRequest, _ host.Emitter) (*protocol.ToolCallResponse, error) {
-		return &protocol.ToolCallResponse{Data: protocol.ToolResult{Summary: protocol.AppendString(nil, host.SessionFrom(ctx).AgentID)}}, nil
+	return []host.Route{host.Handle(protocol.TypeToolCallReq, func(ctx context.Context, _ *protocol.ToolCallRequest,
+		_ host.Emitter) (*protocol.ToolCallResponse, error) {
+		return &protocol.ToolCallResponse{Data: protocol.ToolResult{Summary: protocol.AppendString(nil,
+			host.SessionFrom(ctx).AgentID)}}, nil
 	})}
 }
 
@@ -433,7 +444,8 @@ func TestHandshakesInARow(t *testing.T) {
 	o := &opening{make(chan struct{}, 3)}
 	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{o}, MaxParallel: 8})
 	hello := func(id, agent, caps string) string {
-		return hosttest.Request(protocol.TypeHandshakeReq, id, fmt.Sprintf(`{"agent_id":%q,"agent_caps":[%q]}`, agent, caps))
+		return hosttest.Request(protocol.TypeHandshakeReq, id, fmt.Sprintf(`{"agent_id":%q,"agent_caps":[%q]}`, agent,
+			caps))
 	}
 	call := func(id string) string { return hosttest.Request(protocol.TypeToolCallReq, id, tool("x", `{}`)) }
 	p.Send(hello("h1", "first", "tools"), call("c1"), hello("h2", "second", "proc"), call("c2"))

@@ -13,7 +13,8 @@ func (h *Host) ask(ctx context.Context, t protocol.Type, req, resp any) error {
 		HandOff(ctx)
 		return sess.ask(ctx, t, req, resp)
 	case sess != nil && sess.aside, sess == nil && !h.hasSession():
-		return protocol.Errorf(protocol.CodeRuntimeError, "%s cannot be asked: there is no agent in this session that answers A2E requests", t)
+		return protocol.Errorf(protocol.CodeRuntimeError, "%s cannot be asked: there is no agent in this session "+
+			"that answers A2E requests", t)
 	}
 	id := h.ids.next()
 	msg := protocol.AppendHeader(nil, t, id[:], h.opts.Now(), nil)
@@ -100,7 +101,8 @@ func agentAnswer(h *Host, c *call) (any, error) {
 	h.mu.Unlock()
 	if waiting == nil {
 		return nil, protocol.Errorf(protocol.CodeInvalidMessage,
-			"no request of the host waits for the answer %.64q; req_id must be the id of the host's request, answered once", id)
+			"no request of the host waits for the answer %.64q; req_id must be the id of the host's request, "+
+				"answered once", id)
 	}
 	waiting <- c.line.Object().Clone()
 	return nil, nil

@@ -37,7 +37,8 @@ func TestAskAfterTheSession(t *testing.T) {
 	p.Handshake(protocol.CapTest)
 	p.Call("keep/req", `{}`)
 	p.Handshake(protocol.CapTest)
-	err := host.ServicesOf(host.InSession(k.life, k.sess)).Ask(host.InSession(k.life, k.sess), protocol.TypeMCPRootListReq, struct{}{}, nil)
+	err := host.ServicesOf(host.InSession(k.life, k.sess)).Ask(host.InSession(k.life, k.sess),
+		protocol.TypeMCPRootListReq, struct{}{}, nil)
 	assert.Fails(t, err, "ended", "the question was asked")
 	for _, m := range p.Messages() {
 		assert.That(t, m.Type != protocol.TypeMCPRootListReq, "the next agent was asked: %s", m)

@@ -36,16 +36,19 @@ func serve(t testing.TB, in io.Reader) map[string][]string {
 // TestAnySplit: however the input falls into reads, the answers are the same.
 func TestAnySplit(t *testing.T) {
 	var in strings.Builder
-	in.WriteString("\ufeff" + hosttest.Request(protocol.TypeHandshakeReq, "hs", `{"agent_caps":["tools"]}`) + "\r\n \r\n\n")
+	in.WriteString("\ufeff" + hosttest.Request(protocol.TypeHandshakeReq, "hs", `{"agent_caps":["tools"]}`) +
+		"\r\n \r\n\n")
 	for i := range 20 {
 		args := fmt.Sprintf(`{"k":%d,"text":"é\ud83d\ude00%s"}`, i, strings.Repeat("x", i*100))
-		in.WriteString(hosttest.Request(protocol.TypeToolCallReq, fmt.Sprint("c", i), `{"streaming":true,`+tool("stream", args)[1:]) + "\n")
+		in.WriteString(hosttest.Request(protocol.TypeToolCallReq, fmt.Sprint("c", i),
+			`{"streaming":true,`+tool("stream", args)[1:]) + "\n")
 		in.WriteString(hosttest.Request(protocol.TypePing, fmt.Sprint("p", i), "") + "\n{broken\n")
 	}
 	in.WriteString(`{"type":"ping","id":"long","pad":"` + strings.Repeat("y", 6000) + "\"}\n")
 	in.WriteString(hosttest.Request(protocol.TypePing, "last", ""))
 	want := serve(t, strings.NewReader(in.String()))
-	must.That(t, len(want) == 44 && len(want[`"c3"`]) == 7 && len(want[`""`]) == 20 && len(want[`"long"`]) == 1 && len(want[`"last"`]) == 1,
+	must.That(t, len(want) == 44 && len(want[`"c3"`]) == 7 && len(want[`""`]) == 20 && len(want[`"long"`]) == 1 &&
+		len(want[`"last"`]) == 1,
 		"%d ids; c3: %d, broken: %d, long: %q", len(want), len(want[`"c3"`]), len(want[`""`]), want[`"long"`])
 	same := func(t testing.TB, src io.Reader) {
 		t.Helper()
@@ -106,7 +109,8 @@ func TestEveryTypeUnderstood(t *testing.T) {
 			case schema.Capability != "":
 				m := p.Answer(text)
 				wantCode(t, m, protocol.CodeCapabilityMissing)
-				assert.Equal(t, m.Get("/capability_name"), string(schema.Capability), "capability_name is …: %s", m.Line)
+				assert.Equal(t, m.Get("/capability_name"), string(schema.Capability), "capability_name is …: %s",
+					m.Line)
 			default:
 				m := p.Answer(text)
 				assert.That(t, m.Type != protocol.TypeError, "answered by %s", m.Line)

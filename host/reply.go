@@ -136,7 +136,8 @@ func (c *call) byLeader() bool {
 	return t != nil && t.state.Load()&leaderReplaced == 0
 }
 
-var errNoSession = protocol.Errorf(protocol.CodeUnauthorized, "handshake first: send handshake/req; before it only ping and shutdown work")
+var errNoSession = protocol.Errorf(protocol.CodeUnauthorized, "handshake first: send handshake/req; before it only "+
+	"ping and shutdown work")
 
 // wireError turns any error into the body of an `error` message: a
 // *protocol.Error as it is, an ended context as `timeout` or `cancelled`, and
@@ -165,7 +166,8 @@ func wireError(err error) *protocol.Error {
 
 // passing reports whether the machine was short of something that others give back.
 func passing(err error) bool {
-	return slices.ContainsFunc([]error{syscall.EMFILE, syscall.ENFILE, syscall.EAGAIN, syscall.ENOMEM, syscall.ETXTBSY}, func(short error) bool { return errors.Is(err, short) })
+	return slices.ContainsFunc([]error{syscall.EMFILE, syscall.ENFILE, syscall.EAGAIN, syscall.ENOMEM, syscall.ETXTBSY},
+		func(short error) bool { return errors.Is(err, short) })
 }
 
 func codeOf(err error) protocol.ErrorCode { return wireError(err).Code }

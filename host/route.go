@@ -78,7 +78,8 @@ func Raw(t protocol.Type, fn func(context.Context, protocol.Object, Emitter) (js
 // List makes the route of a request that asks for a list: with several plugins
 // of one capability each is asked, and merge adds the entries of src, the lower
 // priority, to dst.
-func List[Req, Resp any](t protocol.Type, fn func(context.Context, *Req, Emitter) (*Resp, error), merge func(dst, src *Resp)) Route {
+func List[Req, Resp any](t protocol.Type, fn func(context.Context, *Req, Emitter) (*Resp, error),
+	merge func(dst, src *Resp)) Route {
 	r := Handle(t, fn)
 	r.merge = merger(merge)
 	return r
@@ -86,7 +87,8 @@ func List[Req, Resp any](t protocol.Type, fn func(context.Context, *Req, Emitter
 
 // RawList is List for a plugin that passes messages on: what fn gives is decoded only
 // where several plugins have something to list.
-func RawList[Resp any](t protocol.Type, fn func(context.Context, protocol.Object, Emitter) (jsontext.Value, error), merge func(dst, src *Resp)) Route {
+func RawList[Resp any](t protocol.Type, fn func(context.Context, protocol.Object, Emitter) (jsontext.Value, error),
+	merge func(dst, src *Resp)) Route {
 	r := Raw(t, fn)
 	r.merge = merger(merge)
 	return r
@@ -166,9 +168,11 @@ func (r Route) Wrap(fn func(ctx context.Context, obj protocol.Object, next func(
 func KnownFields(obj protocol.Object, fields []string) error {
 	envelope := []string{"a2e", "version", "type", "id", "ts", "req_id"}
 	for name, value := range obj.All() {
-		if name := string(name); value.Kind() != 'n' && !slices.Contains(fields, name) && !slices.Contains(envelope, name) {
+		if name := string(name); value.Kind() != 'n' && !slices.Contains(fields, name) &&
+			!slices.Contains(envelope, name) {
 			return protocol.Violation(protocol.FieldError{
-				Path: schema.Below("", name), Message: "there is no such field, and what it means cannot be left out; " + schema.Suggest(name, "fields", fields),
+				Path: schema.Below("", name), Message: "there is no such field, and what it means cannot be left " +
+					"out; " + schema.Suggest(name, "fields", fields),
 			})
 		}
 	}
@@ -375,7 +379,8 @@ func (d *destination) serve(ctx context.Context, obj protocol.Object, emit Emitt
 	return mergeRefusals(refusals)
 }
 
-func (d *destination) serveAll(ctx context.Context, obj protocol.Object, emit Emitter, merge func(dst, src any) (any, error)) (any, error) {
+func (d *destination) serveAll(ctx context.Context, obj protocol.Object, emit Emitter,
+	merge func(dst, src any) (any, error)) (any, error) {
 	var all any
 	var refusals []notOwner
 	for _, route := range d.routes {

@@ -146,7 +146,8 @@ func (s *Services) Procs() (ProcRunner, error) {
 	if runner := first[ProcRunner](s); runner != nil {
 		return runner, nil
 	}
-	return nil, protocol.Errorf(protocol.CodeCapabilityMissing, "no loaded plugin runs programs; the capability proc does")
+	return nil, protocol.Errorf(protocol.CodeCapabilityMissing, "no loaded plugin runs programs; the capability "+
+		"proc does")
 }
 
 // Memory returns the plugin that keeps the memories of agents; nil = there is none.

@@ -84,7 +84,8 @@ func handshake(h *Host, c *call) (any, error) {
 		return nil, err
 	}
 	if n := len(req.AgentID); n > maxAgentID {
-		return nil, protocol.Violation(protocol.FieldError{Path: "/agent_id", Message: fmt.Sprintf("has %d bytes; should have at most %d", n, maxAgentID)})
+		return nil, protocol.Violation(protocol.FieldError{Path: "/agent_id", Message: fmt.Sprintf("has %d bytes; "+
+			"should have at most %d", n, maxAgentID)})
 	}
 	if h.opts.AgentID != "" && req.AgentID == h.opts.AgentID {
 		req.AgentID = "" // the host is this agent's, and has no other
@@ -125,7 +126,8 @@ func handshake(h *Host, c *call) (any, error) {
 	resp := &protocol.HandshakeResponse{
 		SessionID: sess.ID, AcceptedCaps: rows, MaxParallel: h.opts.MaxParallel, OK: true, Metadata: meta,
 	}
-	if _, err := h.message(nil, c.dest.response, c.reqID(), resp); err != nil { // metadata of a plugin that do not encode
+	if _, err := h.message(nil, c.dest.response, c.reqID(),
+		resp); err != nil { // metadata of a plugin that do not encode
 		h.opts.Log.Error().Err(err).Msg("handshake refused")
 		return &protocol.HandshakeResponse{MaxParallel: h.opts.MaxParallel, Reason: protocol.ReasonServerError}, nil
 	}

@@ -238,7 +238,8 @@ func (h *Host) pushes(t protocol.Type) *Stream {
 	if h.session == nil {
 		return nil
 	}
-	if info, known := protocol.Lookup(t); known && info.Capability != protocol.CapCore && !h.session.Caps[info.Capability] {
+	if info, known := protocol.Lookup(t); known && info.Capability != protocol.CapCore &&
+		!h.session.Caps[info.Capability] {
 		return nil
 	}
 	return h.pushed

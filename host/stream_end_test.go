@@ -235,7 +235,8 @@ func TestFloodAtTheEnd(t *testing.T) {
 				assert.That(t, took <= 1500*time.Millisecond, "the end took %v", took)
 				loud.closed(t)
 				n := loud.sent.Load()
-				assert.That(t, n <= credit+size && n >= credit/2, "%d bytes of the stream wait in the output, the credit is %d", n, credit)
+				assert.That(t, n <= credit+size && n >= credit/2, "%d bytes of the stream wait in the output, the "+
+					"credit is %d", n, credit)
 				resume()
 			})
 		})
@@ -415,7 +416,8 @@ func TestContextOfAnEnd(t *testing.T) {
 	}
 	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{wrapped{s}}})
 	for _, id := range []string{"a", "b"} {
-		p.Send(hosttest.Request(protocol.TypeHandshakeReq, id, fmt.Sprintf(`{"agent_id":%q,"agent_caps":["proc"]}`, id)))
+		p.Send(hosttest.Request(protocol.TypeHandshakeReq, id, fmt.Sprintf(`{"agent_id":%q,"agent_caps":["proc"]}`,
+			id)))
 		p.Answer(id).Has(t, "/ok", "true")
 	}
 	p.Close()

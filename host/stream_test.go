@@ -32,7 +32,8 @@ func (s *source) Info() host.PluginInfo {
 }
 
 func (s *source) Routes() []host.Route {
-	return []host.Route{host.Handle(protocol.TypeProcSpawnReq, func(ctx context.Context, _ *protocol.ProcSpawnRequest, _ host.Emitter) (*protocol.ProcSpawnResponse, error) {
+	return []host.Route{host.Handle(protocol.TypeProcSpawnReq, func(ctx context.Context, _ *protocol.ProcSpawnRequest,
+		_ host.Emitter) (*protocol.ProcSpawnResponse, error) {
 		return &protocol.ProcSpawnResponse{OK: true}, s.spawn(ctx, host.OpenStream(ctx))
 	})}
 }
@@ -67,7 +68,8 @@ func (s *source) noted() string {
 // send sends one numbered event of a size.
 func send(stream *host.Stream, seq, size int) error {
 	return stream.Send(protocol.TypeProcReadEvent, &protocol.ProcReadEvent{
-		Event: protocol.Event{Kind: protocol.EventLog, Seq: seq, Data: map[string]any{"text": strings.Repeat("x", size)}}, StreamType: protocol.StreamStdout,
+		Event: protocol.Event{Kind: protocol.EventLog, Seq: seq,
+			Data: map[string]any{"text": strings.Repeat("x", size)}}, StreamType: protocol.StreamStdout,
 	})
 }
 
@@ -93,7 +95,10 @@ func TestFeedFollowsItsAnswer(t *testing.T) {
 	for range 3 {
 		id := p.Go(protocol.TypeProcSpawnReq, `{}`)
 		wantCode(t, p.Answer(id), "")
-		p.Wait("the last event", func(m hosttest.Message) bool { return m.ReqID == id && m.Get("/seq") == fmt.Sprint(events-1) })
+		p.Wait("the last event", func(m hosttest.Message) bool {
+			return m.ReqID == id &&
+				m.Get("/seq") == fmt.Sprint(events-1)
+		})
 	}
 }
 
@@ -118,7 +123,8 @@ func unread(t *testing.T, s *source) (h *host.Host, in *io.PipeWriter, out *valv
 	r, in := io.Pipe()
 	out, ended = &valve{open: make(chan struct{})}, make(chan error, 1)
 	go func() { ended <- h.Serve(r, out) }()
-	io.WriteString(in, hosttest.Request(protocol.TypeHandshakeReq, "hs", `{"agent_caps":["proc"]}`)+"\n"+hosttest.Request(protocol.TypeProcSpawnReq, "one", `{}`)+"\n")
+	io.WriteString(in, hosttest.Request(protocol.TypeHandshakeReq, "hs",
+		`{"agent_caps":["proc"]}`)+"\n"+hosttest.Request(protocol.TypeProcSpawnReq, "one", `{}`)+"\n")
 	time.Sleep(time.Second)
 	return h, in, out, ended
 }
@@ -150,7 +156,8 @@ func TestFeedIsFair(t *testing.T) {
 		line(protocol.TypeProcSpawnReq, "one", `{}`)
 		time.Sleep(time.Second) // nobody reads: the stream stands still
 		mu.Lock()
-		assert.That(t, sent <= credit+size && sent >= credit/2, "%d bytes of the stream wait in the output, the credit is %d", sent, credit)
+		assert.That(t, sent <= credit+size && sent >= credit/2, "%d bytes of the stream wait in the output, the "+
+			"credit is %d", sent, credit)
 		mu.Unlock()
 		io.WriteString(w, hosttest.Request(protocol.TypePing, "ping", ``)+"\n")
 		time.Sleep(time.Second)
@@ -181,7 +188,8 @@ func TestSessionEndsInThePlugins(t *testing.T) {
 	}
 	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{wrapped{s}}})
 	hello := func(id string) {
-		p.Send(hosttest.Request(protocol.TypeHandshakeReq, id, fmt.Sprintf(`{"agent_id":%q,"agent_caps":["proc"]}`, id)))
+		p.Send(hosttest.Request(protocol.TypeHandshakeReq, id, fmt.Sprintf(`{"agent_id":%q,"agent_caps":["proc"]}`,
+			id)))
 	}
 	hello("a")
 	id := p.Go(protocol.TypeProcSpawnReq, `{}`)
@@ -259,7 +267,8 @@ func TestFeedOfASessionThatIsOver(t *testing.T) {
 	}
 	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{s}})
 	hello := func(id string) {
-		p.Send(hosttest.Request(protocol.TypeHandshakeReq, id, fmt.Sprintf(`{"agent_id":%q,"agent_caps":["proc"]}`, id)))
+		p.Send(hosttest.Request(protocol.TypeHandshakeReq, id, fmt.Sprintf(`{"agent_id":%q,"agent_caps":["proc"]}`,
+			id)))
 		p.Answer(id)
 	}
 	hello("a")

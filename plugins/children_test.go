@@ -61,7 +61,8 @@ func start(t *testing.T, cfg *config.Config, log io.Writer) *agent {
 		hostOut.Close()
 		served <- err
 	}()
-	a := &agent{t: t, Client: client.Attach(fromHost, toHost, client.Options{}), caps: map[protocol.Capability]map[string]any{}}
+	a := &agent{t: t, Client: client.Attach(fromHost, toHost, client.Options{}),
+		caps: map[protocol.Capability]map[string]any{}}
 	ended := false
 	a.end = func() {
 		if ended {
@@ -72,7 +73,8 @@ func start(t *testing.T, cfg *config.Config, log io.Writer) *agent {
 		assert.OK(t, <-served)
 	}
 	t.Cleanup(a.end)
-	resp := must.Get(a.Handshake(t.Context(), "test", []protocol.Capability{protocol.CapTools, protocol.CapProc}, ""))(t)
+	resp := must.Get(a.Handshake(t.Context(), "test", []protocol.Capability{protocol.CapTools, protocol.CapProc},
+		""))(t)
 	for _, row := range resp.AcceptedCaps {
 		a.caps[row.Capability] = row.Metadata
 	}
@@ -91,7 +93,8 @@ func (a *agent) run(tool string, args map[string]any) (string, error) {
 		a.t.Fatal(err)
 	}
 	var resp protocol.ToolCallResponse
-	err = a.Call(a.t.Context(), protocol.TypeToolCallReq, &protocol.ToolCallRequest{ToolName: tool, Arguments: obj, Timeout: 120}, &resp)
+	err = a.Call(a.t.Context(), protocol.TypeToolCallReq, &protocol.ToolCallRequest{ToolName: tool, Arguments: obj,
+		Timeout: 120}, &resp)
 	if err != nil {
 		return "", err
 	}
@@ -121,7 +124,8 @@ func (a *agent) command(words ...string) (string, error) {
 func (a *agent) spawn(words ...string) protocol.ProcSpawnResponse {
 	a.t.Helper()
 	var resp protocol.ProcSpawnResponse
-	if err := a.Call(a.t.Context(), protocol.TypeProcSpawnReq, &protocol.ProcSpawnRequest{Cmd: words, StdinMode: "null"}, &resp); err != nil {
+	if err := a.Call(a.t.Context(), protocol.TypeProcSpawnReq, &protocol.ProcSpawnRequest{Cmd: words,
+		StdinMode: "null"}, &resp); err != nil {
 		a.t.Fatal(err)
 	}
 	return resp
@@ -186,15 +190,18 @@ func TestLauncherEndsWithItsLastUser(t *testing.T) {
 }
 
 func TestHandshakeNamesTheSandbox(t *testing.T) {
-	for text, want := range map[string]string{"": "best_effort", "sandbox: required\n": "required", "sandbox: off\n": "off"} {
+	for text, want := range map[string]string{"": "best_effort", "sandbox: required\n": "required",
+		"sandbox: off\n": "off"} {
 		a := start(t, load(t, text+toolsAndProc), io.Discard)
 		for _, name := range []protocol.Capability{protocol.CapTools, protocol.CapProc} {
 			meta := a.caps[name]
-			assert.That(t, meta["sandbox"] == want && meta["priority"] != nil, "%q: %s says %v, want %s", text, name, meta, want)
+			assert.That(t, meta["sandbox"] == want && meta["priority"] != nil, "%q: %s says %v, want %s", text, name,
+				meta, want)
 			missing, _ := meta["sandbox_missing"].([]any)
 			for _, line := range missing {
 				mechanism, reason, ok := strings.Cut(line.(string), ": ")
-				assert.That(t, ok && reason != "" && !offers(t, mechanism) && want != "off", "%q: %s misses %v, which the machine has", text, name, line)
+				assert.That(t, ok && reason != "" && !offers(t, mechanism) && want != "off",
+					"%q: %s misses %v, which the machine has", text, name, line)
 			}
 		}
 		a.end()
@@ -269,16 +276,20 @@ func TestNetworkIsOffUnlessAskedFor(t *testing.T) {
 		}
 	}()
 	port := fmt.Sprint(ln.Addr().(*net.TCPAddr).Port)
-	declared := fmt.Sprintf("commands: [{name: with, command: [python3, -c, %q, %q], network: true}, {name: without, command: [python3, -c, %[1]q, %[2]q]}]", dial, port)
+	declared := fmt.Sprintf("commands: [{name: with, command: [python3, -c, %q, %q], network: true}, {name: "+
+		"without, command: [python3, -c, %[1]q, %[2]q]}]", dial, port)
 	for _, c := range []struct {
 		options string
 		reaches map[string]bool
 	}{
 		{declared, map[string]bool{"with": true, "without": false, "run_command": false, "proc": false}},
-		{declared + ", network_disabled: false", map[string]bool{"with": true, "without": true, "run_command": true, "proc": false}},
-		{declared + ", DISABLE_NETWORK: no", map[string]bool{"with": true, "without": true, "run_command": true, "proc": false}},
+		{declared + ", network_disabled: false", map[string]bool{"with": true, "without": true, "run_command": true,
+			"proc": false}},
+		{declared + ", DISABLE_NETWORK: no", map[string]bool{"with": true, "without": true, "run_command": true,
+			"proc": false}},
 	} {
-		a := start(t, load(t, "plugins: [{name: t, type: tools, metadata: {"+c.options+"}}, {name: p, type: proc}]"), io.Discard)
+		a := start(t, load(t, "plugins: [{name: t, type: tools, metadata: {"+c.options+"}}, {name: p, type: proc}]"),
+			io.Discard)
 		got := map[string]bool{}
 		for name := range c.reaches {
 			var out string
@@ -317,7 +328,8 @@ plugins:
 		assert.That(t, resp.OK, "%v", resp.Error)
 	}
 	var resp protocol.ProcSpawnResponse
-	err := a.Call(t.Context(), protocol.TypeProcSpawnReq, &protocol.ProcSpawnRequest{Cmd: []string{"sleep", "1000"}, StdinMode: "null"}, &resp)
+	err := a.Call(t.Context(), protocol.TypeProcSpawnReq, &protocol.ProcSpawnRequest{Cmd: []string{"sleep", "1000"},
+		StdinMode: "null"}, &resp)
 	wire, ok := errors.AsType[*protocol.Error](err)
 	assert.That(t, ok && wire.Code == protocol.CodeProcLimit, "a third process: %+v, %v", resp, err)
 }
@@ -358,7 +370,8 @@ func TestMemoryOfTheConfig(t *testing.T) {
 	defer a.end()
 	const greedy = "import os, time; b = bytearray(os.urandom(1 << 20) * 300); time.sleep(1000)"
 	var failed *protocol.Error
-	if out, err := a.command("python3", "-c", greedy); !errors.As(err, &failed) || failed.Code != protocol.CodeOutOfMemory || !strings.Contains(failed.Message, "memory_bytes") {
+	if out, err := a.command("python3", "-c", greedy); !errors.As(err, &failed) ||
+		failed.Code != protocol.CodeOutOfMemory || !strings.Contains(failed.Message, "memory_bytes") {
 		t.Errorf("%q, %v", out, err)
 	}
 	out, err := a.command("echo", "enough")

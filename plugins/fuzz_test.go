@@ -80,7 +80,8 @@ func newGround(f *testing.F) *ground {
 
 // options are those of a host with all plugins.
 func (g *ground) options(t testing.TB) host.Options {
-	return host.Options{Plugins: must.Get(plugins.New(g.cfg, plugins.Deps{Log: zerolog.Nop(), Shared: g.shared}))(t), Secrets: g.cfg.Secrets}
+	return host.Options{Plugins: must.Get(plugins.New(g.cfg, plugins.Deps{Log: zerolog.Nop(), Shared: g.shared}))(t),
+		Secrets: g.cfg.Secrets}
 }
 
 // envelope are the members of a request that are not its own.
@@ -105,12 +106,22 @@ func fieldsOf(text string) (fields string, ok bool) {
 // stories are requests that follow each other, as play takes them.
 func stories() []string {
 	return []string{
-		"env/reset/req {\"env_name\":\"env\",\"seed\":3}\nenv/step/req {\"episode_id\":\"<<0/obs/episode_id>>\",\"action\":{\"type\":\"up\"}}\nenv/batch_step/req {\"episode_ids\":[\"<<0/obs/episode_id>>\"],\"actions\":[{\"type\":\"left\"}]}\nenv/exp/list/req {\"episode_id\":\"<<0/obs/episode_id>>\",\"limit\":5}",
-		"memory/init/req {\"namespace\":\"n/m\",\"scope\":{\"user\":\"u\"}}\nmemory/store/req {\"memory_id\":\"<<0/memory_id>>\",\"entries\":[{\"key\":{\"user\":{\"age\":3}},\"content\":\"one two\",\"tags\":[\"a\"]}]}\nmemory/retrieve/req {\"memory_id\":\"<<0/memory_id>>\",\"query\":\"two AND (\",\"filter\":{\"user.age\":{\"gt\":2.50}},\"limit\":3}\nmemory/forget/req {\"memory_id\":\"<<0/memory_id>>\",\"keys\":[{\"user\":{\"age\":4}}]}",
-		"planning/plan/create {\"name\":\"p\",\"columns\":[\"a\",\"b\"]}\nplanning/task/add {\"plan_id\":\"<<0/plan_id>>\",\"title\":\"t\",\"due\":\"2030-01-01\",\"priority\":\"high\",\"estimate\":\"1h30m\"}\nplanning/task/update {\"plan_id\":\"<<0/plan_id>>\",\"task_id\":\"<<1/task_id>>\",\"status\":\"b\",\"comment\":\"c\"}\nplanning/plan/board {\"plan_id\":\"<<0/plan_id>>\"}",
+		"env/reset/req {\"env_name\":\"env\",\"seed\":3}\nenv/step/req " +
+			"{\"episode_id\":\"<<0/obs/episode_id>>\",\"action\":{\"type\":\"up\"}}\nenv/batch_step/req " +
+			"{\"episode_ids\":[\"<<0/obs/episode_id>>\"],\"actions\":[{\"type\":\"left\"}]}\nenv/exp/list/req " +
+			"{\"episode_id\":\"<<0/obs/episode_id>>\",\"limit\":5}",
+		"memory/init/req {\"namespace\":\"n/m\",\"scope\":{\"user\":\"u\"}}\nmemory/store/req " +
+			"{\"memory_id\":\"<<0/memory_id>>\",\"entries\":[{\"key\":{\"user\":{\"age\":3}},\"content\":\"one " +
+			"two\",\"tags\":[\"a\"]}]}\nmemory/retrieve/req {\"memory_id\":\"<<0/memory_id>>\",\"query\":\"two AND " +
+			"(\",\"filter\":{\"user.age\":{\"gt\":2.50}},\"limit\":3}\nmemory/forget/req " +
+			"{\"memory_id\":\"<<0/memory_id>>\",\"keys\":[{\"user\":{\"age\":4}}]}",
+		"planning/plan/create {\"name\":\"p\",\"columns\":[\"a\",\"b\"]}\nplanning/task/add " +
+			"{\"plan_id\":\"<<0/plan_id>>\",\"title\":\"t\",\"due\":\"2030-01-01\",\"priority\":\"high\",\"estimate\":\"1h30m\"}\nplanning/task/update {\"plan_id\":\"<<0/plan_id>>\",\"task_id\":\"<<1/task_id>>\",\"status\":\"b\",\"comment\":\"c\"}\nplanning/plan/board {\"plan_id\":\"<<0/plan_id>>\"}",
 		"chain/req {\"chain_id\":\"c\",\"nodes\":[{\"id\":\"a\",\"kind\":\"tool\",\"name\":\"echo\",\"input_map\":{\"text\":\"input.text\"}},{\"id\":\"b\",\"kind\":\"tool\",\"name\":\"echo\",\"input_map\":{\"text\":\"join(',', keys(@))\"}}],\"initial_input\":{\"text\":\"hello\"},\"journal\":true}\nchain/req {\"chain_id\":\"c\",\"resume\":true,\"nodes\":[]}",
-		"learn/feedback/req {\"feedbacks\":[{\"source\":\"human\",\"score\":0.5,\"confidence\":1,\"polarity\":\"positive\",\"correlation_id\":\"c\"}]}\nlearn/experience/req {\"experiences\":[{\"state\":{\"a\":1},\"action\":{\"type\":\"inc\"},\"reward\":0.5,\"next_state\":{},\"done\":true}]}\nlearn/stats/req {\"component\":\"c\"}\nlearn/adapt/req {\"component\":\"c\"}",
-		"tool/call/req {\"tool_name\":\"write_file\",\"arguments\":{\"path\":\"a.txt\",\"content\":\"one\\ntwo\\n\"},\"correlation_id\":\"c\"}\ntool/call/req {\"tool_name\":\"grep\",\"arguments\":{\"pattern\":\"t.o\",\"path\":\".\"}}\ntool/call/req {\"tool_name\":\"edit_file\",\"arguments\":{\"path\":\"a.txt\",\"old\":\"one\",\"new\":\"three\"}}\ntool/call/req {\"tool_name\":\"glob\",\"arguments\":{\"pattern\":\"**/{a,b}*\"}}",
+		"learn/feedback/req " +
+			"{\"feedbacks\":[{\"source\":\"human\",\"score\":0.5,\"confidence\":1,\"polarity\":\"positive\",\"correlation_id\":\"c\"}]}\nlearn/experience/req {\"experiences\":[{\"state\":{\"a\":1},\"action\":{\"type\":\"inc\"},\"reward\":0.5,\"next_state\":{},\"done\":true}]}\nlearn/stats/req {\"component\":\"c\"}\nlearn/adapt/req {\"component\":\"c\"}",
+		"tool/call/req " +
+			"{\"tool_name\":\"write_file\",\"arguments\":{\"path\":\"a.txt\",\"content\":\"one\\ntwo\\n\"},\"correlation_id\":\"c\"}\ntool/call/req {\"tool_name\":\"grep\",\"arguments\":{\"pattern\":\"t.o\",\"path\":\".\"}}\ntool/call/req {\"tool_name\":\"edit_file\",\"arguments\":{\"path\":\"a.txt\",\"old\":\"one\",\"new\":\"three\"}}\ntool/call/req {\"tool_name\":\"glob\",\"arguments\":{\"pattern\":\"**/{a,b}*\"}}",
 	}
 }
 
@@ -130,7 +141,8 @@ func play(t testing.TB, p *hosttest.Pair, story string) {
 			return "none"
 		})
 		fields, ok := fieldsOf(fields)
-		if !ok || !known || info.Direction != protocol.AgentRequest || info.Type == protocol.TypeCancel || info.Type == protocol.TypeShutdown || len(got) == most {
+		if !ok || !known || info.Direction != protocol.AgentRequest || info.Type == protocol.TypeCancel ||
+			info.Type == protocol.TypeShutdown || len(got) == most {
 			return
 		}
 		got = append(got, answered(t, p, info, fields))
@@ -165,10 +177,14 @@ func FuzzRequests(f *testing.F) {
 // answered returns the answer to a request, which is cancelled if it takes long.
 func answered(t testing.TB, p *hosttest.Pair, info *protocol.Info, fields string) hosttest.Message {
 	id := p.Go(info.Type, fields)
-	late := time.AfterFunc(time.Second, func() { p.Send(fmt.Sprintf(`{"type":"cancel","id":"c-%s","req_id":%q}`, id, id)) })
+	late := time.AfterFunc(time.Second, func() {
+		p.Send(fmt.Sprintf(`{"type":"cancel","id":"c-%s","req_id":%q}`, id,
+			id))
+	})
 	defer late.Stop()
 	m := p.Answer(id)
-	must.That(t, m.Type == info.Response || m.Type == protocol.TypeError && m.Code != protocol.CodeRuntimeError, "%s %s was answered by %s", info.Type, fields, m.Line)
+	must.That(t, m.Type == info.Response || m.Type == protocol.TypeError && m.Code != protocol.CodeRuntimeError,
+		"%s %s was answered by %s", info.Type, fields, m.Line)
 	return m
 }
 
@@ -180,17 +196,22 @@ func FuzzDialects(f *testing.F) {
 	for _, s := range []string{
 		hello + `{"jsonrpc":"2.0","id":"a","method":"tools/list","params":{}}`,
 		hello + `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"text":"x"},"_meta":{"progressToken":7}}}` + "\n" + `{"jsonrpc":"2.0","id":2,"method":"resources/list"}`,
-		hello + `{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"file:///etc/passwd"}}` + "\n" + `{"jsonrpc":"2.0","id":1.5,"method":"prompts/get","params":{"name":"x"}}`,
+		hello + `{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"file:///etc/passwd"}}` + "\n" +
+			`{"jsonrpc":"2.0","id":1.5,"method":"prompts/get","params":{"name":"x"}}`,
 		hello + `{"jsonrpc":"2.0","id":1,"method":"completion/complete","params":{"ref":{"type":"ref/prompt","name":"x"},"argument":{"name":"a","value":"b"}}}` + "\n" + `{"jsonrpc":"2.0","id":2,"method":"logging/setLevel","params":{"level":"debug"}}`,
 		`{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}`,
-		`{"jsonrpc":"2.0","id":"s","method":"session.create","params":{"title":"t"}}` + "\n" + `{"jsonrpc":"2.0","id":2,"method":"session.list","params":{"limit":2}}`,
-		`{"jsonrpc":"2.0","id":1,"method":"command.execute","params":{"raw_command":"/echo text=x {\"a\":1}"}}` + "\n" + `{"jsonrpc":"2.0","id":2,"method":"tools.list"}`,
+		`{"jsonrpc":"2.0","id":"s","method":"session.create","params":{"title":"t"}}` + "\n" +
+			`{"jsonrpc":"2.0","id":2,"method":"session.list","params":{"limit":2}}`,
+		`{"jsonrpc":"2.0","id":1,"method":"command.execute","params":{"raw_command":"/echo text=x {\"a\":1}"}}` + "\n" +
+			`{"jsonrpc":"2.0","id":2,"method":"tools.list"}`,
 		`{"jsonrpc":"2.0","id":1,"method":"session.send","params":{"text":"hi","images":[{"data":"aGk=","mime_type":"image/png"}]}}` + "\n" + `{"jsonrpc":"2.0","method":"$/cancelRequest","params":{"id":1}}`,
-		`[{"jsonrpc":"2.0","id":1,"method":"system.ping"},{"jsonrpc":"2.0","id":1}]` + "\n" + `{"jsonrpc":"1.0","id":null,"method":7}`,
+		`[{"jsonrpc":"2.0","id":1,"method":"system.ping"},{"jsonrpc":"2.0","id":1}]` + "\n" +
+			`{"jsonrpc":"1.0","id":null,"method":7}`,
 		`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"t1","priority":"high","deadline":"2030-01-01T00:00:00Z","reply_schema":"json"},"brief":"echo done","requirements":{"required_capabilities":["x"]}}`,
 		`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"t2"},"brief":"b","inputs":{"files":[{"path":"a","content":"b"}]}}` + "\n" + `{"type":"TASK_STEER","protocol_version":"2.0","task_id":"t2","text":"x"}` + "\n" + `{"type":"TASK_CANCEL","task_id":"t2"}`,
 		`{"type":"ping","id":"p"}` + "\n" + `{"jsonrpc":"2.0","id":"q","method":"system.ping"}` + "\n{",
-		`{"type":"handshake/req","id":"h","agent_caps":["tools"]}` + "\n" + `{"type":"tool/call/req","id":"c","tool_name":"echo","arguments":{"text":"x"}}`,
+		`{"type":"handshake/req","id":"h","agent_caps":["tools"]}` + "\n" +
+			`{"type":"tool/call/req","id":"c","tool_name":"echo","arguments":{"text":"x"}}`,
 	} {
 		f.Add([]byte(s))
 	}
@@ -198,8 +219,10 @@ func FuzzDialects(f *testing.F) {
 		opts := g.options(t)
 		opts.Dialects = []host.Dialect{
 			mcp.New(mcp.Options{Workspace: g.cfg.Workspace, Log: zerolog.Nop()}),
-			jsonrpc.New(jsonrpc.Options{Store: g.shared.Store, Workspace: g.cfg.Workspace, Wall: g.cfg.Wall, Log: zerolog.Nop(), StateDir: g.cfg.StateDir, Secrets: g.cfg.Secrets}),
-			fleet.New(fleet.Options{Workspace: g.cfg.Workspace, StateDir: g.cfg.StateDir, Launcher: g.shared.Launcher, Store: g.shared.Store, Log: zerolog.Nop()}),
+			jsonrpc.New(jsonrpc.Options{Store: g.shared.Store, Workspace: g.cfg.Workspace, Wall: g.cfg.Wall,
+				Log: zerolog.Nop(), StateDir: g.cfg.StateDir, Secrets: g.cfg.Secrets}),
+			fleet.New(fleet.Options{Workspace: g.cfg.Workspace, StateDir: g.cfg.StateDir, Launcher: g.shared.Launcher,
+				Store: g.shared.Store, Log: zerolog.Nop()}),
 		}
 		h := must.Get(host.New(opts))(t)
 		var out bytes.Buffer
@@ -266,15 +289,18 @@ func judge(t *testing.T, in, out []byte) {
 	got := map[string]int{}
 	for line := range bytes.Lines(out) {
 		var m spoken
-		must.That(t, line[len(line)-1] == '\n' && json.Unmarshal(line, &m) == nil && !bytes.Contains(line, []byte(canary)), "the line %s", line)
+		must.That(t, line[len(line)-1] == '\n' && json.Unmarshal(line, &m) == nil &&
+			!bytes.Contains(line, []byte(canary)), "the line %s", line)
 		switch {
 		case bytes.HasPrefix(line, []byte(`{"a2e"`)):
 			hosttest.CheckLine(t, line)
-			if info, ok := protocol.Lookup(protocol.Type(m.Type)); ok && (info.Direction == protocol.HostResponse || m.Type == "error") {
+			if info, ok := protocol.Lookup(protocol.Type(m.Type)); ok && (info.Direction == protocol.HostResponse ||
+				m.Type == "error") {
 				got["a2e "+string(m.ReqID)]++
 			}
 		case m.RPC != "":
-			must.That(t, m.RPC == "2.0" && (m.Method != nil || m.ID != nil && (m.Result == nil) != (m.Error == nil)), "no message of JSON-RPC: %s", line)
+			must.That(t, m.RPC == "2.0" && (m.Method != nil || m.ID != nil && (m.Result == nil) != (m.Error == nil)),
+				"no message of JSON-RPC: %s", line)
 			if m.Method == nil {
 				got["rpc "+string(m.ID)]++
 			}
@@ -301,9 +327,11 @@ func judge(t *testing.T, in, out []byte) {
 		}
 	}
 	for key, n := range got {
-		must.That(t, n <= sent[key] || key == `a2e ""` || key == "rpc null" || strings.HasPrefix(key, "fleet "), "%d answers to %s, which was sent %d times: %s", n, key, sent[key], out)
+		must.That(t, n <= sent[key] || key == `a2e ""` || key == "rpc null" || strings.HasPrefix(key, "fleet "),
+			"%d answers to %s, which was sent %d times: %s", n, key, sent[key], out)
 	}
-	must.That(t, got[`a2e "the last"`] == 1 || bytes.Contains(in, []byte("shutdown")) || bytes.Contains(in, []byte(`\u`)), "the last request has no answer: %s", out)
+	must.That(t, got[`a2e "the last"`] == 1 || bytes.Contains(in, []byte("shutdown")) ||
+		bytes.Contains(in, []byte(`\u`)), "the last request has no answer: %s", out)
 }
 
 // readers read what lies in files, by what it is. The error tells what is wrong; what is returned
@@ -332,7 +360,8 @@ func readers() []func(t testing.TB, file string, text []byte) (any, error) {
 		func(_ testing.TB, _ string, text []byte) (any, error) { return mcpservers.ParseServers(text) },
 		func(_ testing.TB, _ string, text []byte) (any, error) {
 			c, schema, place, err := store.PostgresConfig(string(text))
-			if err == nil && len(c.Password) > 8 && !strings.Contains(c.Host+c.Database, c.Password) && strings.Contains(place, c.Password) {
+			if err == nil && len(c.Password) > 8 && !strings.Contains(c.Host+c.Database, c.Password) &&
+				strings.Contains(place, c.Password) {
 				err = fmt.Errorf("canary: the password is shown in %s", place)
 			}
 			return []string{schema, place}, err
@@ -347,7 +376,9 @@ func readers() []func(t testing.TB, file string, text []byte) (any, error) {
 // FuzzFiles: a file that is read back is understood the same way twice, or it is told what is wrong.
 func FuzzFiles(f *testing.F) {
 	for i, text := range []string{
-		`{"a2e_record":1,"version":"x","started":1,"workspace":"/w"}` + "\n" + `{"n":1,"ts":1.5,"dir":"in","msg":{"type":"ping","id":"a"}}` + "\n" + `{"n":2,"dir":"out","text":"x","cut":true}` + "\n",
+		`{"a2e_record":1,"version":"x","started":1,"workspace":"/w"}` + "\n" +
+			`{"n":1,"ts":1.5,"dir":"in","msg":{"type":"ping","id":"a"}}` + "\n" +
+			`{"n":2,"dir":"out","text":"x","cut":true}` + "\n",
 		`{"type":"ping","prev":"` + strings.Repeat("0", 64) + "\"}\n",
 		`[{"path":"/a/a2e.yaml","sha256":"` + strings.Repeat("a", 64) + `"}]`,
 		"chain_id: c\nnodes:\n  - {id: a, kind: tool, name: echo, input_map: {text: input.text}}\n",
@@ -374,7 +405,8 @@ func FuzzFiles(f *testing.F) {
 		}
 		once, err := read()
 		again, wrong := read()
-		must.That(t, once == again && (err == nil) == (wrong == nil), "read as %s, %v, then as %s, %v", once, err, again, wrong)
+		must.That(t, once == again && (err == nil) == (wrong == nil), "read as %s, %v, then as %s, %v", once, err,
+			again, wrong)
 	})
 }
 
@@ -383,10 +415,16 @@ func FuzzFiles(f *testing.F) {
 func FuzzHTTP(f *testing.F) {
 	const token = "tok-1234"
 	for _, head := range []string{
-		"POST /session HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer " + token + "\r\n\r\n", "POST /session HTTP/1.1\r\nHost: localhost:1\r\nAuthorization: Bearer tok\r\n\r\n",
-		"POST /send HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: bearer  " + token + "\r\nX-Session-Id: x\r\nContent-Length: 2\r\n\r\n{}", "GET /stream HTTP/1.1\r\nHost: evil.example\r\nOrigin: https://app.example\r\n\r\n",
-		"OPTIONS /mcp HTTP/1.1\r\nHost: [::1]:80\r\nOrigin: https://app.example\r\nAccess-Control-Request-Method: POST\r\n\r\n", "GET /health HTTP/1.0\r\n\r\n",
-		"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer " + token + "\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\nMCP-Protocol-Version: 2025-11-25\r\nContent-Length: 40\r\n\r\n" + `{"jsonrpc":"2.0","id":1,"method":"ping"}`,
+		"POST /session HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer " + token + "\r\n\r\n",
+		"POST /session HTTP/1.1\r\nHost: localhost:1\r\nAuthorization: Bearer tok\r\n\r\n",
+		"POST /send HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: bearer  " + token + "\r\nX-Session-Id: " +
+			"x\r\nContent-Length: 2\r\n\r\n{}", "GET /stream HTTP/1.1\r\nHost: evil.example\r\nOrigin: " +
+			"https://app.example\r\n\r\n",
+		"OPTIONS /mcp HTTP/1.1\r\nHost: [::1]:80\r\nOrigin: https://app.example\r\nAccess-Control-Request-Method: " +
+			"POST\r\n\r\n", "GET /health HTTP/1.0\r\n\r\n",
+		"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer " + token + "\r\nContent-Type: " +
+			"application/json\r\nAccept: application/json, text/event-stream\r\nMCP-Protocol-Version: " +
+			"2025-11-25\r\nContent-Length: 40\r\n\r\n" + `{"jsonrpc":"2.0","id":1,"method":"ping"}`,
 	} {
 		f.Add([]byte(head))
 	}
@@ -398,7 +436,8 @@ func FuzzHTTP(f *testing.F) {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		var begun atomic.Int64 // sessions
-		s := httpd.New(httpd.Options{Loopback: true, Origins: []string{"https://app.example"}, Tokens: auth.Tokens{auth.New(token, "")}, MaxLine: 1 << 16, Log: zerolog.Nop(),
+		s := httpd.New(httpd.Options{Loopback: true, Origins: []string{"https://app.example"},
+			Tokens: auth.Tokens{auth.New(token, "")}, MaxLine: 1 << 16, Log: zerolog.Nop(),
 			Serve: func(_ context.Context, _ httpd.Protocol, in io.Reader, _ io.Writer) error {
 				begun.Add(1)
 				_, err := io.Copy(io.Discard, in)
@@ -413,7 +452,8 @@ func FuzzHTTP(f *testing.F) {
 			must.That(t, jsontext.Value(got.Body.Bytes()).IsValid(), "the answer %s", got.Body)
 		}
 		if !strings.HasSuffix(r.Header.Get("Authorization"), token) {
-			must.That(t, begun.Load() == 0 && (r.URL.Path == "/health" || got.Code >= 300 || got.Code == http.StatusNoContent), "%d without the token", got.Code)
+			must.That(t, begun.Load() == 0 && (r.URL.Path == "/health" || got.Code >= 300 ||
+				got.Code == http.StatusNoContent), "%d without the token", got.Code)
 		}
 	})
 }

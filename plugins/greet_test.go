@@ -48,7 +48,8 @@ func TestNewTypeIsOneLine(t *testing.T) {
 	p.Handshake(protocol.CapTools)
 	got := p.Call(protocol.TypeToolCallReq, `{"tool_name":"greet","arguments":{"who":"Ada"}}`).Get("/data/data/text")
 	assert.Equal(t, got, "Good evening, Ada", "it")
-	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"greet","arguments":{"whom":"Ada"}}`, protocol.CodeSchemaViolation) // an unknown argument
+	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"greet","arguments":{"whom":"Ada"}}`,
+		protocol.CodeSchemaViolation) // an unknown argument
 	list := p.Call(protocol.TypeToolListReq, `{"query":"greet somebody"}`)
 	assert.Equal(t, list.Get("/tools/0/name"), "greet", "the search finds")
 	assert.Equal(t, list.Get("/tools/0/input_parameters/0/description"), "Name of the person to greet.",

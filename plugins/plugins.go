@@ -81,7 +81,8 @@ type pluginType struct {
 
 // register makes the type of plugin called name. defaults are the options of a config that
 // sets none; New makes a plugin, and its error says which option does not fit.
-func register[Options any, P host.Plugin](name string, defaults Options, New func(name string, opts Options, env host.Env) (P, error)) pluginType {
+func register[Options any, P host.Plugin](name string, defaults Options, New func(name string, opts Options,
+	env host.Env) (P, error)) pluginType {
 	read := func(p config.Plugin) (*Options, error) {
 		opts := defaults
 		return &opts, p.Options.Decode(&opts)
@@ -204,7 +205,8 @@ func New(cfg *config.Config, deps Deps) ([]host.Plugin, error) {
 // env makes what a plugin gets.
 func (b *build) env(t pluginType, p config.Plugin) host.Env {
 	return host.Env{
-		Log: b.log, Workspace: b.Workspace, StateDir: b.StateDir, StateURL: b.Config.Postgres(), UserDir: b.UserDir, Wall: b.Wall, Secrets: b.Secrets, Agent: b.Agent,
+		Log: b.log, Workspace: b.Workspace, StateDir: b.StateDir, StateURL: b.Config.Postgres(), UserDir: b.UserDir,
+		Wall: b.Wall, Secrets: b.Secrets, Agent: b.Agent,
 		MaxOutputBytes: b.Limits.MaxOutputBytes, MaxLineBytes: b.Limits.MaxLineBytes, Exclusive: p.Exclusive,
 		Launcher: b.childrenOf(t).launcher,
 		Confined: func(c host.Confinement) (*sandbox.Launcher, error) { return confined(b.Config, b.disk, c) },

@@ -59,7 +59,8 @@ func serveLines(b *testing.B, line string) {
 	cfg.Workspace = b.TempDir()
 	made := must.Get(plugins.New(cfg, plugins.Deps{}))(b)
 	h := must.Get(host.New(host.Options{Plugins: made, Log: zerolog.Nop()}))(b)
-	in := &repeated{head: `{"type":"handshake/req","id":"h","agent_caps":["tools","env"]}` + "\n", block: []byte(block.String()), left: b.N/batch + 1}
+	in := &repeated{head: `{"type":"handshake/req","id":"h","agent_caps":["tools","env"]}` + "\n",
+		block: []byte(block.String()), left: b.N/batch + 1}
 	b.ReportAllocs()
 	b.ResetTimer()
 	must.OK(b, h.Serve(in, io.Discard))
@@ -80,7 +81,8 @@ func BenchmarkEcho(b *testing.B) {
 // loadStrict reads a config whose proc plugin has these allowed commands, with exec: strict.
 func loadStrict(t *testing.T, dir string, allowed ...string) error {
 	t.Helper()
-	text := fmt.Sprintf("workspace: %q\nstate_dir: %q\nplugins:\n  - {name: t, type: tools}\n  - {name: p, type: proc, metadata: {exec: strict, allowed_commands: [%s]}}\n",
+	text := fmt.Sprintf("workspace: %q\nstate_dir: %q\nplugins:\n  - {name: t, type: tools}\n  - {name: p, type: "+
+		"proc, metadata: {exec: strict, allowed_commands: [%s]}}\n",
 		dir, filepath.Join(filepath.Dir(dir), "state"), `"`+strings.Join(allowed, `", "`)+`"`)
 	file := filepath.Join(t.TempDir(), "c.yaml")
 	must.OK(t, os.WriteFile(file, []byte(text), 0o600))
@@ -104,17 +106,22 @@ func TestWallStrictConfig(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "work")
 	must.OK(t, os.Mkdir(dir, 0o755))
 	for _, entry := range []string{
-		"sh", "bash", "dash", "python3", "python3.11", "python", "pypy3", "perl", "perl5.36", "ruby3.1", "node", "nodejs", "php8.2", "lua5.4", "env", "xargs", "find", "git", "make", "gmake", "npx", "npm",
-		"awk", "gawk", "mawk", "sed", "busybox", "timeout", "nice", "nohup", "setsid", "sudo", "ssh", "tar", "vim.basic", "vi", "less", "go", "cargo", "gcc-12", "x86_64-linux-gnu-gcc-12", "docker", "strace", "gdb",
-		"python3 -c", "python3 -I -B", "sh -c", "env -i", "env A=1", "env python3", "env -i A=1 python3 -c", "xargs sh", "nice -n", "timeout env", "sudo -n bash", "git -c", "find -exec", "node -e", "ld-linux-x86-64.so.2",
+		"sh", "bash", "dash", "python3", "python3.11", "python", "pypy3", "perl", "perl5.36", "ruby3.1", "node",
+		"nodejs", "php8.2", "lua5.4", "env", "xargs", "find", "git", "make", "gmake", "npx", "npm",
+		"awk", "gawk", "mawk", "sed", "busybox", "timeout", "nice", "nohup", "setsid", "sudo", "ssh", "tar",
+		"vim.basic", "vi", "less", "go", "cargo", "gcc-12", "x86_64-linux-gnu-gcc-12", "docker", "strace", "gdb",
+		"python3 -c", "python3 -I -B", "sh -c", "env -i", "env A=1", "env python3", "env -i A=1 python3 -c", "xargs sh",
+		"nice -n", "timeout env", "sudo -n bash", "git -c", "find -exec", "node -e", "ld-linux-x86-64.so.2",
 	} {
 		t.Run(entry, func(t *testing.T) {
-			if err := loadStrict(t, dir, "ls", entry); err == nil || !strings.Contains(err.Error(), `"`+entry+`"`) || !strings.Contains(err.Error(), "tools/run.py") {
+			if err := loadStrict(t, dir, "ls", entry); err == nil || !strings.Contains(err.Error(), `"`+entry+`"`) ||
+				!strings.Contains(err.Error(), "tools/run.py") {
 				t.Errorf("it is allowed: %v", err)
 			}
 		})
 	}
-	for _, entry := range []string{"ls", "cat", "python3 tools/run.py", "python3 -I tools/run.py", "git status", "make test", "sh build.sh", "env python3 x.py", "head", "wc"} {
+	for _, entry := range []string{"ls", "cat", "python3 tools/run.py", "python3 -I tools/run.py", "git status",
+		"make test", "sh build.sh", "env python3 x.py", "head", "wc"} {
 		err := loadStrict(t, dir, entry)
 		assert.That(t, err == nil, "%s: %v", entry, err)
 	}
@@ -133,7 +140,8 @@ func TestWallStrictLinks(t *testing.T) {
 	put("busybox", "\x7fELF")
 	put("script", "#!/bin/sh\n")
 	put("plain", "\x7fELF")
-	for name, to := range map[string]string{"helper": "bash", "run": "python3.11", "two": "helper", "sh": "busybox", "cat": "busybox"} {
+	for name, to := range map[string]string{"helper": "bash", "run": "python3.11", "two": "helper", "sh": "busybox",
+		"cat": "busybox"} {
 		must.OK(t, os.Symlink(to, filepath.Join(bin, name)))
 	}
 	for _, name := range []string{"helper", "run", "two", "sh", "busybox", "script", "script -x"} {
@@ -151,9 +159,11 @@ func TestWallStrictLinks(t *testing.T) {
 
 // TestWallStrictArguments: what is allowed with arguments starts with these and no others.
 func TestWallStrictArguments(t *testing.T) {
-	list := must.Get(sandbox.NewAllowList([]string{"sh build.sh", "sh -e test.sh fast", "cat"}, sandbox.SafePath(os.Getenv("PATH"), ""), "", true))(t)
+	list := must.Get(sandbox.NewAllowList([]string{"sh build.sh", "sh -e test.sh fast", "cat"},
+		sandbox.SafePath(os.Getenv("PATH"), ""), "", true))(t)
 	for i, words := range [][]string{
-		{"sh"}, {"sh", "-c", "id"}, {"sh", "other.sh"}, {"sh", "./build.sh"}, {"sh", "-x", "build.sh"}, {"sh", "build.sh "}, {"sh build.sh"}, {"sh", "-e", "test.sh"}, {"sh", "-e", "test.sh", "slow"},
+		{"sh"}, {"sh", "-c", "id"}, {"sh", "other.sh"}, {"sh", "./build.sh"}, {"sh", "-x", "build.sh"},
+		{"sh", "build.sh "}, {"sh build.sh"}, {"sh", "-e", "test.sh"}, {"sh", "-e", "test.sh", "slow"},
 		{"sh", ""}, {"sh", "--", "build.sh"}, {"sh", "-e", "build.sh"}, {"bash", "build.sh"}, {"", "build.sh"},
 	} {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
@@ -165,7 +175,8 @@ func TestWallStrictArguments(t *testing.T) {
 		path, err := list.Resolve("sub", "sh", "build.sh")
 		assert.That(t, err != nil, "it starts %s on a file of another folder", path)
 	})
-	for _, words := range [][]string{{"sh", "build.sh"}, {"sh", "build.sh", "-c", "x"}, {"sh", "-e", "test.sh", "fast", "more"}, {"cat", "any"}} {
+	for _, words := range [][]string{{"sh", "build.sh"}, {"sh", "build.sh", "-c", "x"},
+		{"sh", "-e", "test.sh", "fast", "more"}, {"cat", "any"}} {
 		_, err := list.Resolve(".", words...)
 		assert.That(t, err == nil, "%q: %v", words, err)
 	}
@@ -209,13 +220,15 @@ func TestTheLoopThatMakesAnAgentBetter(t *testing.T) {
 		`{"type":"run_command","command":["python3","-B","tests/test_seen.py"]}`,
 		`{"type":"submit"}`,
 	} {
-		p.Call(protocol.TypeEnvStepReq, fmt.Sprintf(`{"episode_id":%q,"action":%s}`, v.Obs.EpisodeID, action)).Decode(t, &v)
+		p.Call(protocol.TypeEnvStepReq, fmt.Sprintf(`{"episode_id":%q,"action":%s}`, v.Obs.EpisodeID, action)).Decode(t,
+			&v)
 	}
 	must.That(t, v.Obs.Reward == 1 && v.Obs.Done, "the check gave %+v", v)
 	after := known()
 	env := after["env workspace"]
 	assert.That(t, env.Calls == 4 && env.Success == 4 && env.Reward == 0.25, "the environment: %+v", env)
-	if run, edit := after["tool run_command"], after["tool edit_file"]; run.Calls != 2 || run.Success != 1 || edit.Calls != 1 || edit.Success != 1 || run.Weight != 1 || edit.Weight != 1 {
+	if run, edit := after["tool run_command"], after["tool edit_file"]; run.Calls != 2 || run.Success != 1 ||
+		edit.Calls != 1 || edit.Success != 1 || run.Weight != 1 || edit.Weight != 1 {
 		t.Errorf("the tools: %+v, %+v", run, edit)
 	}
 	var adapted struct {
@@ -225,7 +238,8 @@ func TestTheLoopThatMakesAnAgentBetter(t *testing.T) {
 	now := known()
 	run, edit := now["tool run_command"].Weight, now["tool edit_file"].Weight
 	assert.That(t, !(edit <= 1) && !(run >= 1), "the tool that always worked weighs %v, the other one %v", edit, run)
-	assert.Equal(t, byName(adapted.Updated)["tool edit_file"].Weight, now["tool edit_file"].Weight, "adapt says …, stats")
+	assert.Equal(t, byName(adapted.Updated)["tool edit_file"].Weight, now["tool edit_file"].Weight,
+		"adapt says …, stats")
 }
 
 // Who only looks at tools leaves no store behind.

@@ -148,7 +148,8 @@ func (s *scope) admits(kind string) bool {
 	if s == nil || s.agent.Grants(kind) {
 		return true
 	}
-	return s.agent.ToolScope == protocol.ToolsRestricted && slices.Contains([]string{"tools", "toolkits", "mcp", "exec"}, kind)
+	return s.agent.ToolScope == protocol.ToolsRestricted &&
+		slices.Contains([]string{"tools", "toolkits", "mcp", "exec"}, kind)
 }
 
 // confine returns a plugin with the tools that the agent may use and no others.
@@ -202,7 +203,8 @@ func (c *scoped) Routes() []host.Route {
 func (s *scope) call(_ context.Context, obj protocol.Object, next func() (any, error)) (any, error) {
 	name := obj.Text("tool_name")
 	if !s.tool(name) {
-		return nil, protocol.Errorf(protocol.CodeToolDenied, "the tool %.64q is not among those of the child agent %.64q", name, s.agent.AgentID)
+		return nil, protocol.Errorf(protocol.CodeToolDenied, "the tool %.64q is not among those of the child agent "+
+			"%.64q", name, s.agent.AgentID)
 	}
 	if n := s.steps.Add(1); s.agent.MaxSteps > 0 && n > int64(s.agent.MaxSteps) {
 		s.steps.Add(-1) // it was none
@@ -229,7 +231,8 @@ func (s *scope) list(_ context.Context, _ protocol.Object, next func() (any, err
 			return nil, err
 		}
 	} else if !typed {
-		return nil, protocol.Errorf(protocol.CodeRuntimeError, "the list of tools is of a kind that no scope can be kept for")
+		return nil, protocol.Errorf(protocol.CodeRuntimeError, "the list of tools is of a kind that no scope can be "+
+			"kept for")
 	}
 	granted := &protocol.ToolListResponse{Tools: []protocol.ToolDefinition{}}
 	for _, def := range all.Tools {

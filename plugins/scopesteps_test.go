@@ -24,13 +24,15 @@ func (b toolbox) Info() host.PluginInfo {
 
 func (b toolbox) Routes() []host.Route {
 	return []host.Route{
-		host.Handle(protocol.TypeToolCallReq, func(_ context.Context, r *protocol.ToolCallRequest, _ host.Emitter) (*protocol.ToolCallResponse, error) {
+		host.Handle(protocol.TypeToolCallReq, func(_ context.Context, r *protocol.ToolCallRequest,
+			_ host.Emitter) (*protocol.ToolCallResponse, error) {
 			if r.ToolName != b.name {
 				return nil, host.NotOwner(protocol.Errorf(protocol.CodeUnknownTool, "there is no tool %q", r.ToolName))
 			}
 			return &protocol.ToolCallResponse{}, nil
 		}),
-		host.Handle(protocol.TypePlanListReq, func(context.Context, *protocol.PlanListRequest, host.Emitter) (*protocol.PlanListResponse, error) {
+		host.Handle(protocol.TypePlanListReq, func(context.Context, *protocol.PlanListRequest,
+			host.Emitter) (*protocol.PlanListResponse, error) {
 			return &protocol.PlanListResponse{}, nil
 		}),
 	}
@@ -43,7 +45,8 @@ func (toolbox) Close(context.Context) error { return nil }
 func TestStepsAreCalls(t *testing.T) {
 	within := newScope(&fleet.Agent{AgentID: "c", ToolScope: protocol.ToolsShared, MaxSteps: 2})
 	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{
-		within.confine(toolbox{name: "first", cap: protocol.CapTools}), within.confine(toolbox{name: "second", cap: protocol.CapToolkits}),
+		within.confine(toolbox{name: "first", cap: protocol.CapTools}),
+		within.confine(toolbox{name: "second", cap: protocol.CapToolkits}),
 	}})
 	p.Handshake()
 	for _, c := range []struct {
@@ -57,10 +60,13 @@ func TestStepsAreCalls(t *testing.T) {
 
 // What a plugin of no one capability serves is there as it is granted.
 func TestScopeOfAPluginOfManyCapabilities(t *testing.T) {
-	within := newScope(&fleet.Agent{AgentID: "c", ToolScope: protocol.ToolsRestricted, Capabilities: []string{"planning"}})
-	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{within.confine(toolbox{name: "exec", also: []protocol.Capability{protocol.CapPlanning, protocol.CapSkill}})}})
+	within := newScope(&fleet.Agent{AgentID: "c", ToolScope: protocol.ToolsRestricted,
+		Capabilities: []string{"planning"}})
+	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{within.confine(toolbox{name: "exec",
+		also: []protocol.Capability{protocol.CapPlanning, protocol.CapSkill}})}})
 	m := p.Handshake()
-	assert.That(t, m.Get("/accepted_caps/0/enabled") == "false" && m.Get("/accepted_caps/10/enabled") == "true", "%s", m)
+	assert.That(t, m.Get("/accepted_caps/0/enabled") == "false" && m.Get("/accepted_caps/10/enabled") == "true", "%s",
+		m)
 	if m := p.Call(protocol.TypePlanListReq, `{}`); m.Code != "" {
 		t.Errorf("%s", m)
 	}

@@ -67,7 +67,8 @@ func (s *Shared) KeeperOf(cfg *config.Config, log zerolog.Logger) *checkpoint.Ke
 	c := cfg.Checkpoints
 	workspace := wall.Place(cfg.Workspace)
 	return checkpoint.Open(checkpoint.Options{
-		Workspace: workspace, StateDir: cfg.StateDir, Hidden: cfg.Wall.Inside(workspace), MaxCount: c.MaxCount, MaxBytes: c.MaxBytes,
+		Workspace: workspace, StateDir: cfg.StateDir, Hidden: cfg.Wall.Inside(workspace), MaxCount: c.MaxCount,
+		MaxBytes:     c.MaxBytes,
 		MaxFileBytes: c.MaxFileBytes, MaxFiles: c.MaxFiles, IncludeIgnored: c.IncludeIgnored,
 		Log: log, Launcher: s.Launcher,
 	})

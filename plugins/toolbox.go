@@ -48,13 +48,16 @@ func confined(cfg *config.Config, disk *sandbox.Disk, c host.Confinement) (*sand
 func limits(cfg *config.Config) sandbox.Limits {
 	c := cfg.Children
 	return sandbox.Limits{
-		MemoryBytes: c.MemoryBytes, AddressBytes: c.AddressBytes, FileBytes: c.FileBytes, OpenFiles: c.OpenFiles, Processes: c.Processes, CPUSeconds: c.CPUSeconds,
+		MemoryBytes: c.MemoryBytes, AddressBytes: c.AddressBytes, FileBytes: c.FileBytes, OpenFiles: c.OpenFiles,
+		Processes: c.Processes, CPUSeconds: c.CPUSeconds,
 	}
 }
 
 // NewToolBox makes the tools of one folder: the built-in ones, and the commands of the
-// config's first tools plugin. disk bounds what children leave; nil bounds nothing. Output that is too long is cut and not kept.
-func NewToolBox(cfg *config.Config, disk *sandbox.Disk, log zerolog.Logger, o host.ToolBoxOptions) (host.ToolBox, error) {
+// config's first tools plugin. disk bounds what children leave; nil bounds nothing. Output that is too long is cut and
+// not kept.
+func NewToolBox(cfg *config.Config, disk *sandbox.Disk, log zerolog.Logger, o host.ToolBoxOptions) (host.ToolBox,
+	error) {
 	opts := tools.DefaultOptions()
 	opts.AllowedTools, opts.Deny = o.AllowedTools, o.Deny
 	opts.NetworkDisabled, opts.AllowedCommands = !o.Network, o.AllowedCommands
@@ -74,12 +77,14 @@ func NewToolBox(cfg *config.Config, disk *sandbox.Disk, log zerolog.Logger, o ho
 	}
 	box := &toolBox{}
 	box.launcher = sync.OnceValues(func() (*sandbox.Launcher, error) {
-		made, err := confined(cfg, disk, host.Confinement{Folder: o.Workspace, Read: o.Read, Hidden: o.Hidden, Counted: true})
+		made, err := confined(cfg, disk, host.Confinement{Folder: o.Workspace, Read: o.Read, Hidden: o.Hidden,
+			Counted: true})
 		box.made = made
 		return made, err
 	})
 	plugin, err := tools.New("env", opts, host.Env{
-		Workspace: o.Workspace, MaxOutputBytes: min(maxBoxOutput, cfg.Limits.MaxOutputBytes), Log: log, Launcher: box.launcher, Wall: cfg.Wall,
+		Workspace: o.Workspace, MaxOutputBytes: min(maxBoxOutput, cfg.Limits.MaxOutputBytes), Log: log,
+		Launcher: box.launcher, Wall: cfg.Wall,
 	})
 	if err != nil {
 		return nil, err
@@ -166,7 +171,8 @@ func skillFolders(cfg *config.Config) (all []string) {
 	for _, p := range cfg.Plugins {
 		opts := skill.DefaultOptions()
 		if p.Enabled && p.Type == string(protocol.CapSkill) && p.Options.Decode(&opts) == nil {
-			all = append(all, skill.Folders(opts, host.Env{Workspace: cfg.Workspace, UserDir: cfg.UserDir, StateDir: cfg.StateDir, Wall: cfg.Wall})...)
+			all = append(all, skill.Folders(opts, host.Env{Workspace: cfg.Workspace, UserDir: cfg.UserDir,
+				StateDir: cfg.StateDir, Wall: cfg.Wall})...)
 		}
 	}
 	return all

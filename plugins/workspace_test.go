@@ -81,21 +81,26 @@ func TestTaskIsSolved(t *testing.T) {
 	}
 	const task = `{"env_name":"workspace","options":{"task":"add"}}`
 	lost := ask(protocol.TypeEnvResetReq, task)
-	if v := ask(protocol.TypeEnvStepReq, `{"episode_id":%q,"action":{"type":"submit"}}`, lost.Obs.EpisodeID); v.Obs.Reward != 0 || !v.Obs.Done {
+	if v := ask(protocol.TypeEnvStepReq, `{"episode_id":%q,"action":{"type":"submit"}}`,
+		lost.Obs.EpisodeID); v.Obs.Reward != 0 || !v.Obs.Done {
 		t.Fatalf("submitted as it was: %+v", v)
 	}
-	m := p.Call(protocol.TypeEnvStepReq, fmt.Sprintf(`{"episode_id":%q,"action":{"type":"submit"}}`, lost.Obs.EpisodeID))
+	m := p.Call(protocol.TypeEnvStepReq, fmt.Sprintf(`{"episode_id":%q,"action":{"type":"submit"}}`,
+		lost.Obs.EpisodeID))
 	assert.Equal(t, m.Get("/code"), string(protocol.CodeEpisodeDone), "again: %s", m.Line)
 	v := ask(protocol.TypeEnvResetReq, task)
 	id := v.Obs.EpisodeID
-	must.That(t, v.Obs.State.Task == "fix-add" && slices.Equal(v.paths(), []string{"calc.py", "tests/test_seen.py"}) && v.Obs.State.Last == nil, "the beginning: %+v", v)
+	must.That(t, v.Obs.State.Task == "fix-add" && slices.Equal(v.paths(), []string{"calc.py", "tests/test_seen.py"}) &&
+		v.Obs.State.Last == nil, "the beginning: %+v", v)
 	v = ask(protocol.TypeEnvStepReq, `{"episode_id":%q,"action":{"type":"run_command","command":["python3","-B","tests/test_seen.py"]}}`, id)
 	last := v.Obs.State.Last
 	must.That(t, last != nil && !last.Success && last.ExitCode != nil && *last.ExitCode == 1, "the test runs: %+v", v)
 	v = ask(protocol.TypeEnvStepReq, `{"episode_id":%q,"action":{"action_type":"tool","payload":{"tool_name":"read_file","arguments":{"path":"../../x"}}}}`, id)
-	assert.That(t, !v.Obs.State.Last.Success && v.Obs.State.Last.ErrorCode == string(protocol.CodeToolDenied), "a way out: %+v", v)
+	assert.That(t, !v.Obs.State.Last.Success && v.Obs.State.Last.ErrorCode == string(protocol.CodeToolDenied),
+		"a way out: %+v", v)
 	for action, code := range map[string]protocol.ErrorCode{
-		`{"type":"fly"}`: protocol.CodeUnknownAction, `{"type":"read_file"}`: protocol.CodeSchemaViolation, `{"type":"read_file","path":"a","nope":1}`: protocol.CodeSchemaViolation,
+		`{"type":"fly"}`: protocol.CodeUnknownAction, `{"type":"read_file"}`: protocol.CodeSchemaViolation,
+		`{"type":"read_file","path":"a","nope":1}`: protocol.CodeSchemaViolation,
 	} {
 		m := p.Call(protocol.TypeEnvStepReq, fmt.Sprintf(`{"episode_id":%q,"action":%s}`, id, action))
 		assert.Equal(t, m.Get("/code"), string(code), "%s: %s", action, m.Line)
@@ -106,7 +111,8 @@ func TestTaskIsSolved(t *testing.T) {
 
 	p = taskHost(t, cfg) // the episode outlives the host
 	defer p.Close()
-	if v = ask(protocol.TypeEnvObserveReq, `{"episode_id":%q}`, id); v.Obs.StepNum != 3 || !slices.Equal(v.paths(), []string{"calc.py", "tests/test_seen.py"}) {
+	if v = ask(protocol.TypeEnvObserveReq, `{"episode_id":%q}`, id); v.Obs.StepNum != 3 ||
+		!slices.Equal(v.paths(), []string{"calc.py", "tests/test_seen.py"}) {
 		t.Fatalf("after the restart: %+v", v)
 	}
 	v = ask(protocol.TypeEnvStepReq, `{"episode_id":%q,"action":{"type":"submit"}}`, id)
@@ -133,7 +139,8 @@ plugins:
     type: tools
     metadata: {allowed_commands: [cat], commands: [{name: say, command: [echo, hello]}]}
 `, other, tasks))
-	box := must.Get(plugins.NewToolBox(cfg, nil, zerolog.Nop(), host.ToolBoxOptions{Workspace: folder, Hidden: tasks, Deny: []string{"http_get"}}))(t)
+	box := must.Get(plugins.NewToolBox(cfg, nil, zerolog.Nop(), host.ToolBoxOptions{Workspace: folder, Hidden: tasks,
+		Deny: []string{"http_get"}}))(t)
 	defer func() {
 		assert.OK(t, box.Close(t.Context()))
 	}()
@@ -155,7 +162,8 @@ plugins:
 	}
 	_, err := os.Stat(filepath.Join(folder, "x"))
 	assert.That(t, err == nil, "%v", err)
-	_, err = plugins.NewToolBox(cfg, nil, zerolog.Nop(), host.ToolBoxOptions{Workspace: folder, AllowedCommands: []string{"a/b"}})
+	_, err = plugins.NewToolBox(cfg, nil, zerolog.Nop(), host.ToolBoxOptions{Workspace: folder,
+		AllowedCommands: []string{"a/b"}})
 	assert.That(t, err != nil, "a path was taken for the name of a program")
 }
 
@@ -197,24 +205,28 @@ func echo(p *hosttest.Pair, tool string) hosttest.Message {
 // TestScopeRestricted: a child agent has the tools and the capabilities that are named,
 // and no way around that.
 func TestScopeRestricted(t *testing.T) {
-	p, has := scoped(t, &fleet.Agent{AgentID: "child", ToolScope: protocol.ToolsRestricted, Capabilities: []string{"echo", "read_file", "planning"}, MaxSteps: 2})
+	p, has := scoped(t, &fleet.Agent{AgentID: "child", ToolScope: protocol.ToolsRestricted,
+		Capabilities: []string{"echo", "read_file", "planning"}, MaxSteps: 2})
 	assert.Slice(t, has, []string{"memory", "planning", "tools"}, "it")
 	assert.Slice(t, toolNames(t, p), []string{"echo", "read_file"}, "its tools")
 	for _, refused := range []string{"write_file", "run_command", "no_such_tool"} {
 		m := echo(p, refused)
-		assert.That(t, m.Get("/code") == string(protocol.CodeToolDenied) && strings.Contains(m.Get("/message"), refused), "%s: %s", refused, m)
+		assert.That(t, m.Get("/code") == string(protocol.CodeToolDenied) && strings.Contains(m.Get("/message"),
+			refused), "%s: %s", refused, m)
 	}
 	p.Call(protocol.TypeProcSpawnReq, `{"cmd":["ls"]}`).Has(t, "/code", string(protocol.CodeCapabilityMissing))
 	for range 2 {
 		echo(p, "echo").Has(t, "/data/success", "true")
 	}
 	m := echo(p, "echo")
-	assert.That(t, m.Get("/code") == string(protocol.CodeToolDenied) && strings.Contains(m.Get("/message"), "max_steps of 2"), "a third step: %s", m)
+	assert.That(t, m.Get("/code") == string(protocol.CodeToolDenied) && strings.Contains(m.Get("/message"),
+		"max_steps of 2"), "a third step: %s", m)
 }
 
 // TestScopeIsolated: such a child agent has its memory and nothing else.
 func TestScopeIsolated(t *testing.T) {
-	_, has := scoped(t, &fleet.Agent{AgentID: "child", ToolScope: protocol.ToolsIsolated, Capabilities: []string{"echo", "tools"}})
+	_, has := scoped(t, &fleet.Agent{AgentID: "child", ToolScope: protocol.ToolsIsolated,
+		Capabilities: []string{"echo", "tools"}})
 	assert.Slice(t, has, []string{"memory"}, "it")
 }
 
@@ -226,10 +238,12 @@ func TestScopeShared(t *testing.T) {
 	names := toolNames(t, p)
 	assert.That(t, slices.Contains(names, "run_command"), "its tools are %v", names)
 	a, b := echo(p, "echo"), echo(p, "echo")
-	assert.That(t, a.Get("/data/success") == "true" && b.Get("/code") == string(protocol.CodeToolDenied), "two calls with one step: %s, %s", a, b)
+	assert.That(t, a.Get("/data/success") == "true" && b.Get("/code") == string(protocol.CodeToolDenied),
+		"two calls with one step: %s, %s", a, b)
 	open := func() string { return p.Call(protocol.TypeMemoryInitReq, `{"namespace":"n"}`).Get("/memory_id") }
 	stored := p.Call(protocol.TypeMemoryStoreReq, fmt.Sprintf(`{"memory_id":%q,"entries":[{"key":{"k":1},"content":"v","tier":"episodic"}]}`, open()))
 	must.That(t, len(stored.Get("/stored/0")) != 0, "store: %s", stored)
 	p.Call(protocol.TypeHandshakeReq, `{"agent_id":"somebody else","agent_caps":["memory"]}`)
-	p.Call(protocol.TypeMemoryRetrieveReq, fmt.Sprintf(`{"memory_id":%q,"keys":[{"k":1}],"tier":"episodic"}`, open())).Has(t, "/total", "1")
+	p.Call(protocol.TypeMemoryRetrieveReq, fmt.Sprintf(`{"memory_id":%q,"keys":[{"k":1}],"tier":"episodic"}`,
+		open())).Has(t, "/total", "1")
 }

@@ -71,7 +71,8 @@ func Misfit(prefix string, err error) error {
 		problem.Path += string(sem.JSONPointer)
 		switch {
 		case sem.GoType != nil && sem.JSONKind != 0:
-			problem.Message = "is a JSON " + kindName(byte(sem.JSONKind)) + "; should be " + typeName(sem.GoType.Kind().String())
+			problem.Message = "is a JSON " + kindName(byte(sem.JSONKind)) + "; should be " +
+				typeName(sem.GoType.Kind().String())
 		case sem.Err != nil:
 			problem.Message = sem.Err.Error()
 		}

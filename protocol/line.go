@@ -124,7 +124,8 @@ func (l *Line) Check() error {
 	case l.badType || l.badID:
 		return Errorf(CodeInvalidMessage, `"type" must be a string, "id" and "req_id" a string or a number`)
 	case len(l.Type) == 0:
-		return Errorf(CodeInvalidMessage, "the message has no \"type\"; send one of the protocol's types, such as \"handshake/req\"")
+		return Errorf(CodeInvalidMessage, "the message has no \"type\"; send one of the protocol's types, such as "+
+			"\"handshake/req\"")
 	}
 	for _, stamp := range l.stamps {
 		if stamp == nil || stamp.Kind() == 'n' {

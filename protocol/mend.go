@@ -12,7 +12,8 @@ import (
 
 // Mend returns a message of another program with a null only where its type has one: a list or
 // a map without entries stands in its place, an optional member goes. An empty object in the
-// place of a list, which some programs have as a default, is an empty list. The error is a `schema_violation` that names the first null which nothing can stand for. Members
+// place of a list, which some programs have as a default, is an empty list. The error is a `schema_violation` that
+// names the first null which nothing can stand for. Members
 // and types that the protocol does not know stay as they are.
 func Mend(t Type, obj Object) (Object, error) {
 	info, ok := Lookup(t)
@@ -54,7 +55,8 @@ func appendMended(dst []byte, val Value, t reflect.Type, path string) ([]byte, e
 // appendForNull appends what stands for a null.
 func appendForNull(dst []byte, t reflect.Type, path string) ([]byte, error) {
 	switch {
-	case t.Kind() == reflect.Pointer, t.Kind() == reflect.Interface, t == reflect.TypeFor[jsontext.Value](), t == reflect.TypeFor[Value](), isNullable(t):
+	case t.Kind() == reflect.Pointer, t.Kind() == reflect.Interface, t == reflect.TypeFor[jsontext.Value](),
+		t == reflect.TypeFor[Value](), isNullable(t):
 		return append(dst, "null"...), nil
 	case t.Kind() == reflect.Slice:
 		return append(dst, "[]"...), nil

@@ -69,7 +69,8 @@ func MergeProcStatus(dst, src *ProcStatusResponse) {
 
 // MergeLearnStats adds components; plugins on one store know the same ones.
 func MergeLearnStats(dst, src *LearnStatsResponse) {
-	dst.Components = added(dst.Components, src.Components, func(c map[string]any) [2]any { return [2]any{c["kind"], c["component_name"]} })
+	dst.Components = added(dst.Components, src.Components,
+		func(c map[string]any) [2]any { return [2]any{c["kind"], c["component_name"]} })
 	dst.History = append(dst.History, src.History...)
 }
 

@@ -281,7 +281,8 @@ func objectsOf(path string, v Value) (objects []Object, problems []FieldError) {
 			problems = append(problems, wrongElement(path, len(objects), el, "object"))
 		}
 		end := len(s.members)
-		objects = append(objects, Object{text: v, at: span{uint32(from), uint32(to)}, members: s.members[members:end:end]})
+		objects = append(objects, Object{text: v, at: span{uint32(from), uint32(to)},
+			members: s.members[members:end:end]})
 	})
 	if !isArray {
 		problems = []FieldError{{Path: path, Message: "is a JSON " + kindName(v.Kind()) + "; should be array"}}
@@ -290,5 +291,6 @@ func objectsOf(path string, v Value) (objects []Object, problems []FieldError) {
 }
 
 func wrongElement(path string, i int, el Value, want string) FieldError {
-	return FieldError{Path: path + "/" + strconv.Itoa(i), Message: "is a JSON " + kindName(el.Kind()) + "; should be " + want}
+	return FieldError{Path: path + "/" + strconv.Itoa(i), Message: "is a JSON " + kindName(el.Kind()) + "; should be " +
+		want}
 }

@@ -66,7 +66,8 @@ func FuzzScan(f *testing.F) {
 		must.That(t, bytes.Equal(before, text), "the text was changed")
 		valid := jsontext.Value(text).IsValid() && depth(text) <= maxDepth
 		isObject := valid && jsontext.Value(text).Kind() == '{'
-		must.Equal(t, isObject, (err == nil), "ParseObject says %v, json/v2 says valid: %t, object: …: %q", err, valid, text)
+		must.Equal(t, isObject, (err == nil), "ParseObject says %v, json/v2 says valid: %t, object: …: %q", err, valid,
+			text)
 		var line protocol.Line
 		lineErr := line.Scan(text)
 		must.Equal(t, (lineErr == nil), (err == nil), "Scan says %v, ParseObject %v: %q", lineErr, err, text)
@@ -118,7 +119,8 @@ func TestSplitArray(t *testing.T) {
 		{`[1,]`, nil}, {`[1`, nil}, {`[1]]`, nil}, {`[1 2]`, nil}, {`{}`, nil}, {``, nil}, {`[,]`, nil}, {`[ ] x`, nil},
 	} {
 		all, ok := protocol.SplitArray([]byte(c.text))
-		assert.That(t, ok == (c.want != nil) && (!ok || fmt.Sprintf("%s", all) == fmt.Sprint(c.want)), "%s: %s %t", c.text, all, ok)
+		assert.That(t, ok == (c.want != nil) && (!ok || fmt.Sprintf("%s", all) == fmt.Sprint(c.want)), "%s: %s %t",
+			c.text, all, ok)
 	}
 }
 
@@ -132,7 +134,8 @@ func sameMembers(t *testing.T, obj protocol.Object, text []byte) {
 		name := must.Get(dec.ReadToken())(t)
 		key := name.String()
 		val := must.Get(dec.ReadValue())(t)
-		must.That(t, i < obj.Len() && obj.Key(i) == key && bytes.Equal(obj.Value(i), val), "member %d is not %q: %q", i, key, text)
+		must.That(t, i < obj.Len() && obj.Key(i) == key && bytes.Equal(obj.Value(i), val), "member %d is not %q: %q", i,
+			key, text)
 		if got, ok := obj.Get(key); !ok || !bytes.Equal(got, val) {
 			t.Fatalf("Get(%q) gives %q: %q", key, got, text)
 		}
@@ -141,7 +144,8 @@ func sameMembers(t *testing.T, obj protocol.Object, text []byte) {
 	must.Equal(t, obj.Len(), i, "… members, should be …: %q", text)
 	i = 0
 	for key, val := range obj.All() {
-		must.That(t, string(key) == obj.Key(i) && bytes.Equal(val, obj.Value(i)), "All gives %q at %d: %q", key, i, text)
+		must.That(t, string(key) == obj.Key(i) && bytes.Equal(val, obj.Value(i)), "All gives %q at %d: %q", key, i,
+			text)
 		i++
 	}
 }
@@ -227,9 +231,11 @@ func FuzzEnvelope(f *testing.F) {
 			if want[key].Kind() == '0' {
 				same = strconv.Quote(same)
 			}
-			must.That(t, (val != nil || same == "" || same[0] != '"') && (val == nil || string(val) == same), "%s is %q: %q", key, val, text)
+			must.That(t, (val != nil || same == "" || same[0] != '"') && (val == nil || string(val) == same),
+				"%s is %q: %q", key, val, text)
 		}
-		must.Equal(t, string(line.CorrelationID), string(want["correlation_id"]), "correlation_id is %q: %q", line.CorrelationID, text)
+		must.Equal(t, string(line.CorrelationID), string(want["correlation_id"]), "correlation_id is %q: %q",
+			line.CorrelationID, text)
 		_, rpc := want["jsonrpc"]
 		must.Equal(t, rpc, line.RPC, "RPC is …: %q", text)
 		encoded, err := protocol.AppendJSON(nil, line.Object())
@@ -286,9 +292,11 @@ func TestMembers(t *testing.T) {
 		return "{" + strings.TrimSuffix(text.String(), ",") + "}"
 	}
 	whole := object(100_000)
-	for text, ok := range map[string]bool{whole: true, object(100_000 + 1): false, `{"a":[` + whole + `]}`: true, `{"a":` + whole + `}`: false, `{"a":{"b":` + whole + `}}`: true} {
+	for text, ok := range map[string]bool{whole: true, object(100_000 + 1): false, `{"a":[` + whole + `]}`: true,
+		`{"a":` + whole + `}`: false, `{"a":{"b":` + whole + `}}`: true} {
 		_, err := protocol.ParseObject([]byte(text))
-		assert.That(t, err == nil == ok && (ok || codeOf(err) == protocol.CodeParseError), "%.20s… of %d bytes: %v", text, len(text), err)
+		assert.That(t, err == nil == ok && (ok || codeOf(err) == protocol.CodeParseError), "%.20s… of %d bytes: %v",
+			text, len(text), err)
 	}
 }
 
@@ -300,12 +308,14 @@ func nested(n int) []byte {
 // AppendString writes what the library writes, invalid UTF-8 included.
 func TestAppendString(t *testing.T) {
 	for c := range 256 {
-		for _, text := range []string{string([]byte{byte(c)}), "abcdefgh" + string([]byte{byte(c)}) + "€", "é" + string([]byte{byte(c)})} {
+		for _, text := range []string{string([]byte{byte(c)}), "abcdefgh" + string([]byte{byte(c)}) + "€",
+			"é" + string([]byte{byte(c)})} {
 			want, _ := jsontext.AppendQuote(nil, text)
 			assert.Equal(t, string(protocol.AppendString(nil, text)), string(want), "%q", text)
 		}
 	}
-	pieces := rapid.SliceOf(rapid.SampledFrom([]string{"a", "abcdefghi", "\n", "\r\n", "\t", "\"", "\\", "\x00", "\x7f", "é", "€", "😀", "\xff", "\xe2\x82", "\u2028", "\ufffd", "<&>"}))
+	pieces := rapid.SliceOf(rapid.SampledFrom([]string{"a", "abcdefghi", "\n", "\r\n", "\t", "\"", "\\", "\x00", "\x7f",
+		"é", "€", "😀", "\xff", "\xe2\x82", "\u2028", "\ufffd", "<&>"}))
 	property.Check(t, func(r *rapid.T) {
 		text := strings.Join(pieces.Draw(r, "text"), "")
 		want, _ := jsontext.AppendQuote([]byte("before"), text)

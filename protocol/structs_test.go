@@ -43,12 +43,16 @@ var extensions = map[string]bool{
 	"memory/store/resp/detail": true, "memory/store/resp/versions": true, "memory/retrieve/resp/detail": true,
 	"memory/retrieve/resp/next_cursor": true, "memory/retrieve/resp/namespaces": true,
 	"memory/retrieve/req/offset": true, "memory/retrieve/req/cursor": true, "memory/retrieve/req/refresh_ttl": true,
-	"memory/retrieve/req/history": true, "memory/retrieve/req/list_namespaces": true, "memory/retrieve/req/max_depth": true,
-	"memory/forget/req/all": true, "memory/forget/req/confirm": true,
+	"memory/retrieve/req/history": true, "memory/retrieve/req/list_namespaces": true,
+	"memory/retrieve/req/max_depth": true,
+	"memory/forget/req/all":         true, "memory/forget/req/confirm": true,
 	"chain/resp/truncated": true, "chain/resp/truncated_total": true,
-	"chain/resp/handled": true, "chain/resp/handled_total": true, "chain/resp/cached": true, "chain/resp/cached_total": true, "chain/resp/from_journal": true,
+	"chain/resp/handled": true, "chain/resp/handled_total": true, "chain/resp/cached": true,
+	"chain/resp/cached_total": true, "chain/resp/from_journal": true,
 	"chain/req/journal": true, "chain/req/resume": true, "chain/req/resolve": true,
-	"tool/list/resp/tools/0/task": true, "toolkit/list/resp/toolkits/0/problem": true, "tool/list/resp/tools/0/score": true, "tool/list/req/detail": true, "tool/list/resp/tools/0/detail": true, "tool/call/resp/group": true, "skill/discover/req/query": true,
+	"tool/list/resp/tools/0/task": true, "toolkit/list/resp/toolkits/0/problem": true,
+	"tool/list/resp/tools/0/score": true, "tool/list/req/detail": true, "tool/list/resp/tools/0/detail": true,
+	"tool/call/resp/group": true, "skill/discover/req/query": true,
 	"mcp/resource/read/resp/_meta": true, "mcp/prompt/get/resp/_meta": true,
 	"handshake/resp/metadata": true,
 	"mcp/sample/req/extra":    true, "mcp/sample/resp/extra": true,
@@ -57,19 +61,23 @@ var extensions = map[string]bool{
 
 // planned are fields that WIRE adds to the messages of planning, by type.
 var planned = map[string]string{
-	"create": "done_column delete plan_id force", "create/resp": "error", "add": "priority due estimate force", "add/resp": "error",
+	"create": "done_column delete plan_id force", "create/resp": "error", "add": "priority due estimate force",
+	"add/resp":    "error",
 	"update":      "title description metadata priority due estimate comment clear action owner lease if_version force",
-	"update/resp": "error task remaining", "list": "task_id assignee ready limit folder", "board": "format", "board/resp": "text",
+	"update/resp": "error task remaining", "list": "task_id assignee ready limit folder", "board": "format",
+	"board/resp": "text",
 }
 
 // added reports whether WIRE adds a field to the schema of a message.
 func added(at, name string) bool {
 	kind := strings.TrimPrefix(strings.TrimPrefix(at, "planning/plan/"), "planning/task/")
-	return extensions[at+"/"+name] || strings.HasPrefix(at, "memory/") && selects[name] || kind != at && slices.Contains(strings.Fields(planned[kind]), name)
+	return extensions[at+"/"+name] || strings.HasPrefix(at, "memory/") && selects[name] || kind != at &&
+		slices.Contains(strings.Fields(planned[kind]), name)
 }
 
 // selects are fields that both requests about entries of a memory have beside the schema's.
-var selects = map[string]bool{"all_tags": true, "filter": true, "source": true, "since": true, "until": true, "namespace_prefix": true, "folder": true}
+var selects = map[string]bool{"all_tags": true, "filter": true, "source": true, "since": true, "until": true,
+	"namespace_prefix": true, "folder": true}
 
 type checker struct {
 	t    *testing.T
@@ -119,7 +127,8 @@ func (c checker) value(at string, schema map[string]any, typ reflect.Type) {
 		c.nullable(at, either[0].(map[string]any), typ)
 		return
 	}
-	assert.That(c.t, !strings.HasPrefix(typ.Name(), "Nullable") && typ.Kind() != reflect.Pointer, "%s may not be null, but %v can", at, typ)
+	assert.That(c.t, !strings.HasPrefix(typ.Name(), "Nullable") && typ.Kind() != reflect.Pointer,
+		"%s may not be null, but %v can", at, typ)
 	c.plain(at, schema, typ)
 }
 
@@ -220,10 +229,12 @@ func TestBatchStepFromALine(t *testing.T) {
 		wrong   []string // paths of the problems
 	}{
 		{line: `{"episode_ids":[],"actions":[]}`},
-		{line: `{"episode_ids":["a","b"],"actions":[{"type":"x"},{}]}`, ids: []string{"a", "b"}, actions: []string{`{"type":"x"}`, `{}`}},
+		{line: `{"episode_ids":["a","b"],"actions":[{"type":"x"},{}]}`, ids: []string{"a", "b"},
+			actions: []string{`{"type":"x"}`, `{}`}},
 		{line: ` { "actions" : [ { "p" : { "q" : [ 1 , "]" ] } , "type" : "\u0078" } ] , "episode_ids" : [ "\u0061\"" , "ü" ] } `,
 			ids: []string{`a"`, "ü"}, actions: []string{`{ "p" : { "q" : [ 1 , "]" ] } , "type" : "\u0078" }`}},
-		{line: `{"episode_ids":["a",1,null],"actions":[{},[],"x"]}`, wrong: []string{"/episode_ids/1", "/episode_ids/2", "/actions/1", "/actions/2"}},
+		{line: `{"episode_ids":["a",1,null],"actions":[{},[],"x"]}`, wrong: []string{"/episode_ids/1", "/episode_ids/2",
+			"/actions/1", "/actions/2"}},
 		{line: `{"episode_ids":"a","actions":{}}`, wrong: []string{"/episode_ids", "/actions"}},
 	} {
 		obj, err := protocol.ParseObject([]byte(tc.line))
@@ -250,7 +261,8 @@ func TestBatchStepFromALine(t *testing.T) {
 				assert.That(t, text == "x", "%s: the type is %q", tc.line, text)
 			}
 		}
-		assert.That(t, slices.Equal(req.EpisodeIDs, tc.ids) && slices.Equal(actions, tc.actions), "%s: %q %q, want %q %q", tc.line, req.EpisodeIDs, actions, tc.ids, tc.actions)
+		assert.That(t, slices.Equal(req.EpisodeIDs, tc.ids) && slices.Equal(actions, tc.actions),
+			"%s: %q %q, want %q %q", tc.line, req.EpisodeIDs, actions, tc.ids, tc.actions)
 	}
 }
 

@@ -25,7 +25,8 @@ func TestTableIsMessagesJSON(t *testing.T) {
 	for i, w := range wire {
 		required := []string{}
 		for _, name := range w.Schema["required"].([]any) {
-			optional := w.Type == string(protocol.TypeTaskUpdateReq) && name == "task_id" // claim then takes the next task that is ready
+			optional := w.Type == string(protocol.TypeTaskUpdateReq) &&
+				name == "task_id" // claim then takes the next task that is ready
 			if name != "type" && !optional {
 				required = append(required, name.(string))
 			}
@@ -53,10 +54,12 @@ func TestAnswersOfRequests(t *testing.T) {
 		}
 		answered[row.Response] = true
 		answer, ok := protocol.Lookup(row.Response)
-		assert.That(t, ok && answer.Direction == want, "%s is answered by %s, which is no %q", row.Type, row.Response, want)
+		assert.That(t, ok && answer.Direction == want, "%s is answered by %s, which is no %q", row.Type, row.Response,
+			want)
 	}
 	for _, row := range protocol.Types() {
-		assert.That(t, !strings.HasSuffix(string(row.Direction), "response") || answered[row.Type], "%s answers nothing", row.Type)
+		assert.That(t, !strings.HasSuffix(string(row.Direction), "response") || answered[row.Type],
+			"%s answers nothing", row.Type)
 	}
 }
 
@@ -71,7 +74,8 @@ func TestOrderOfRequestsAhead(t *testing.T) {
 			for _, claim := range ahead.Order {
 				for _, held := range other.Order {
 					overlap := strings.HasPrefix(claim.Key, held.Key) || strings.HasPrefix(held.Key, claim.Key)
-					assert.That(t, !overlap || held.Access == protocol.Follows, "%s and %s share %s", ahead.Type, other.Type, claim.Key)
+					assert.That(t, !overlap || held.Access == protocol.Follows, "%s and %s share %s", ahead.Type,
+						other.Type, claim.Key)
 				}
 			}
 		}
@@ -82,7 +86,8 @@ func TestOrderOfRequestsAhead(t *testing.T) {
 func TestClaimOf(t *testing.T) {
 	claim := protocol.Claim{Key: "env/", Field: "id", Access: protocol.Exclusive}
 	for body, want := range map[string]string{
-		`{"id":"a"}`: "[env/a/]", `{"id":["\u0061","b"]}`: "[env/a/ env/b/]", `{}`: "[env/]", `{"id":""}`: "[env/]", `{"id":[]}`: "[env/]", `{"id":7}`: "[env/]",
+		`{"id":"a"}`: "[env/a/]", `{"id":["\u0061","b"]}`: "[env/a/ env/b/]", `{}`: "[env/]", `{"id":""}`: "[env/]",
+		`{"id":[]}`: "[env/]", `{"id":7}`: "[env/]",
 	} {
 		obj, err := protocol.ParseObject([]byte(body))
 		must.OK(t, err)
@@ -98,7 +103,8 @@ func TestClaimOf(t *testing.T) {
 func TestLookup(t *testing.T) {
 	for _, row := range protocol.Types() {
 		info, ok := protocol.Lookup(row.Type)
-		assert.That(t, ok && info.Type == row.Type && protocol.Canonical(row.Type) == row.Type, "%s is not found as itself", row.Type)
+		assert.That(t, ok && info.Type == row.Type && protocol.Canonical(row.Type) == row.Type,
+			"%s is not found as itself", row.Type)
 		assert.That(t, reflect.TypeOf(info.New()) == reflect.TypeOf(row.New()) && info.New() != nil,
 			"%s: New of the table and of Lookup differ", row.Type)
 	}
@@ -108,7 +114,8 @@ func TestLookup(t *testing.T) {
 		"mcp/roots/list/req": "mcp/root/list/req", "mcp/roots/list/resp": "mcp/root/list/resp",
 	} {
 		info, ok := protocol.Lookup(alias)
-		assert.That(t, ok && info.Type == want && protocol.Canonical(alias) == want, "%s should be another name of %s", alias, want)
+		assert.That(t, ok && info.Type == want && protocol.Canonical(alias) == want, "%s should be another name of %s",
+			alias, want)
 	}
 	for _, unknown := range []protocol.Type{"", "cancel", "PING", "ping ", "ping\x00", "tool/call", "env/plans/req"} {
 		if info, ok := protocol.Lookup(unknown); ok || info != nil {
@@ -193,15 +200,21 @@ func TestEnums(t *testing.T) {
 		}
 	}
 	got := map[string][]string{
-		"A2ECapability": texts(protocol.CapSkill, protocol.CapTools, protocol.CapToolkits, protocol.CapEnv, protocol.CapProc,
+		"A2ECapability": texts(protocol.CapSkill, protocol.CapTools, protocol.CapToolkits, protocol.CapEnv,
+			protocol.CapProc,
 			protocol.CapMemory, protocol.CapLearning, protocol.CapChains, protocol.CapMCP, protocol.CapMultiAgent,
 			protocol.CapPlanning, protocol.CapTest),
-		"SkillStatus":       texts(protocol.SkillCreated, protocol.SkillBlocked, protocol.SkillPublished, protocol.SkillArchived),
-		"FeedbackPolarity":  texts(protocol.PolarityPositive, protocol.PolarityNegative, protocol.PolarityNeutral, protocol.PolarityCorrective),
-		"FeedbackDimension": texts(protocol.DimensionCorrectness, protocol.DimensionHelpfulness, protocol.DimensionSafety, protocol.DimensionTone, protocol.DimensionPlanQuality),
-		"FeedbackSource":    texts(protocol.SourceHuman, protocol.SourceEnv, protocol.SourceSelf),
-		"AdaptStrategy":     texts(protocol.StrategyPPO, protocol.StrategyUCB1, protocol.StrategyEpsilonGreedy, protocol.StrategySoftmax, protocol.StrategyCustom),
-		"SubagentStatus": texts(protocol.SubagentReady, protocol.SubagentRunning, protocol.SubagentWaiting, protocol.SubagentCompleted,
+		"SkillStatus": texts(protocol.SkillCreated, protocol.SkillBlocked, protocol.SkillPublished,
+			protocol.SkillArchived),
+		"FeedbackPolarity": texts(protocol.PolarityPositive, protocol.PolarityNegative, protocol.PolarityNeutral,
+			protocol.PolarityCorrective),
+		"FeedbackDimension": texts(protocol.DimensionCorrectness, protocol.DimensionHelpfulness,
+			protocol.DimensionSafety, protocol.DimensionTone, protocol.DimensionPlanQuality),
+		"FeedbackSource": texts(protocol.SourceHuman, protocol.SourceEnv, protocol.SourceSelf),
+		"AdaptStrategy": texts(protocol.StrategyPPO, protocol.StrategyUCB1, protocol.StrategyEpsilonGreedy,
+			protocol.StrategySoftmax, protocol.StrategyCustom),
+		"SubagentStatus": texts(protocol.SubagentReady, protocol.SubagentRunning, protocol.SubagentWaiting,
+			protocol.SubagentCompleted,
 			protocol.SubagentFailed, protocol.SubagentCancelled, protocol.SubagentTerminated),
 		"MemoryScope": texts(protocol.MemoryShared, protocol.MemoryIsolated, protocol.MemorySnapshot),
 		"ToolScope":   texts(protocol.ToolsShared, protocol.ToolsRestricted, protocol.ToolsIsolated),
@@ -396,8 +409,10 @@ func sampleTexts() map[string]string {
 		"capability": "tools", "capabilities": "tools", "code": "tool_error", "error_code": "tool_error",
 		"message": "a message", "kind": "status", "tool_name": "echo", "tools": "echo", "version": "1.0.0",
 		"env_name": "counter", "mode": "text", "event_type": "changed", "stdin_mode": "pipe", "stream_type": "stdout",
-		"signal": "SIGTERM", "state": "running", "data": "hello\n", "namespace": "default", "tier": "episodic", "polarity": "corrective",
-		"dimension": "helpfulness", "correction": "Paris", "source": "human", "strategy": "softmax", "scope": "baseline", "autoreset": "next_step", "action": "claim",
+		"signal": "SIGTERM", "state": "running", "data": "hello\n", "namespace": "default", "tier": "episodic",
+		"polarity":  "corrective",
+		"dimension": "helpfulness", "correction": "Paris", "source": "human", "strategy": "softmax",
+		"scope": "baseline", "autoreset": "next_step", "action": "claim",
 		"risk_level": "low", "phase": "start", "uri": "file:///README.md", "method": "notifications/message",
 		"include_context": "none", "role": "assistant", "columns": "backlog", "model": "default",
 		"memory_scope": "shared", "tool_scope": "restricted", "title": "write the test",

@@ -217,5 +217,6 @@ const MaxTaskName = 128
 // IsTaskName reports whether a name can be that of a group of tools: it can be seen, and has no
 // spaces.
 func IsTaskName(name string) bool {
-	return name != "" && len(name) <= MaxTaskName && !strings.ContainsFunc(name, func(c rune) bool { return c == ' ' || !unicode.IsPrint(c) })
+	return name != "" && len(name) <= MaxTaskName && !strings.ContainsFunc(name,
+		func(c rune) bool { return c == ' ' || !unicode.IsPrint(c) })
 }

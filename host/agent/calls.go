@@ -90,7 +90,8 @@ func (l *loop) callAll(ctx context.Context, round int, reply *Reply) error {
 	}
 	l.Watch.Calls(round, calls, results)
 	if l.repeats.see(seen) {
-		l.messages[len(l.messages)-1].Text += fmt.Sprintf("\n(This is the same call with the same result as before, %d times now. Do something else, or give your final answer.)", l.repeats.rounds)
+		l.messages[len(l.messages)-1].Text += fmt.Sprintf("\n(This is the same call with the same result as before, "+
+			"%d times now. Do something else, or give your final answer.)", l.repeats.rounds)
 	}
 	return nil
 }
@@ -98,7 +99,8 @@ func (l *loop) callAll(ctx context.Context, round int, reply *Reply) error {
 // checked returns a call as others see it, and mends what of it has no bound, or has the id of
 // an earlier one.
 func (l *loop) checked(c *ToolCall, earlier []host.ModelCall) host.ModelCall {
-	if l.asked++; c.ID == "" || len(c.ID) > maxCallID || slices.ContainsFunc(earlier, func(other host.ModelCall) bool { return other.ID == c.ID }) {
+	if l.asked++; c.ID == "" || len(c.ID) > maxCallID || slices.ContainsFunc(earlier,
+		func(other host.ModelCall) bool { return other.ID == c.ID }) {
 		c.ID = fmt.Sprintf("call_%d", l.asked)
 	}
 	if _, known := l.tool(c.Name); !known {
@@ -219,13 +221,15 @@ func (l *loop) made(ctx context.Context, c ToolCall) (*protocol.ToolResult, erro
 	if i := slices.IndexFunc(l.Own, func(o Own) bool { return o.Name == c.Name }); i >= 0 {
 		return l.Own[i].Call(ctx, c.Arguments)
 	}
-	if l.Box != nil && slices.ContainsFunc(l.Box.Tools(), func(def protocol.ToolDefinition) bool { return def.Name == c.Name }) {
+	if l.Box != nil && slices.ContainsFunc(l.Box.Tools(),
+		func(def protocol.ToolDefinition) bool { return def.Name == c.Name }) {
 		within, cancel := context.WithTimeout(ctx, toolTimeout*time.Second)
 		defer cancel()
 		return l.Box.Call(within, c.Name, c.Arguments)
 	}
 	var resp protocol.ToolCallResponse
-	err := l.Services.Call(ctx, protocol.TypeToolCallReq, &protocol.ToolCallRequest{ToolName: c.Name, Arguments: c.Arguments, Timeout: toolTimeout}, &resp, nil)
+	err := l.Services.Call(ctx, protocol.TypeToolCallReq, &protocol.ToolCallRequest{ToolName: c.Name,
+		Arguments: c.Arguments, Timeout: toolTimeout}, &resp, nil)
 	return &resp.Data, err
 }
 
@@ -331,7 +335,8 @@ func contentOf(m *Message) any {
 			parts = append(parts, chatPart{Type: "text", Text: text})
 		}
 		for _, i := range m.Images {
-			parts = append(parts, chatPart{Type: "image_url", Image: &chatImage{"data:" + i.MIME + ";base64," + base64.StdEncoding.EncodeToString(i.Data)}})
+			parts = append(parts, chatPart{Type: "image_url",
+				Image: &chatImage{"data:" + i.MIME + ";base64," + base64.StdEncoding.EncodeToString(i.Data)}})
 		}
 		return parts
 	case text == "" && len(m.Calls) > 0:

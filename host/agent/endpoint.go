@@ -64,7 +64,8 @@ func NewEndpoint(o EndpointOptions) (Model, error) {
 	case o.Model == "":
 		return nil, errors.New("llm: model is missing: name the model that the endpoint shall use")
 	case o.Thinking != "" && !slices.Contains(ThinkingLevels(), o.Thinking):
-		return nil, fmt.Errorf("llm: thinking is %.32q; it should be one of %s", o.Thinking, strings.Join(ThinkingLevels(), ", "))
+		return nil, fmt.Errorf("llm: thinking is %.32q; it should be one of %s", o.Thinking,
+			strings.Join(ThinkingLevels(), ", "))
 	}
 	return &endpoint{name: o.Model, thinking: o.Thinking, server: server}, nil
 }
@@ -86,7 +87,8 @@ func ServedBy(ctx context.Context, o EndpointOptions, model string) (providers [
 			} `json:"endpoints"`
 		} `json:"data"`
 	}
-	if none, err := o.ask(ctx, "models/"+strings.Join(parts, "/")+"/endpoints", &told); err != nil || none || told.Data.Endpoints == nil {
+	if none, err := o.ask(ctx, "models/"+strings.Join(parts, "/")+"/endpoints", &told); err != nil || none ||
+		told.Data.Endpoints == nil {
 		return nil, err == nil, err
 	}
 	for _, e := range told.Data.Endpoints {
@@ -139,10 +141,12 @@ func (o EndpointOptions) ask(ctx context.Context, path string, told any) (none b
 func (l LLM) Needs(of, option, stored string) []host.Need {
 	look := func() (string, error) {
 		u, err := url.Parse(l.URL)
-		if err != nil || stored != "" || l.APIKey.Reveal() != "" || u.User != nil || u.RawQuery != "" || near(u.Hostname()) {
+		if err != nil || stored != "" || l.APIKey.Reveal() != "" || u.User != nil || u.RawQuery != "" ||
+			near(u.Hostname()) {
 			return Origin(l.URL), nil
 		}
-		return "", &host.Lack{Err: fmt.Errorf("%s is asked without a key", Origin(l.URL)), Fix: "api_key: ${A2E_LLM_API_KEY}", Minor: true}
+		return "", &host.Lack{Err: fmt.Errorf("%s is asked without a key", Origin(l.URL)),
+			Fix: "api_key: ${A2E_LLM_API_KEY}", Minor: true}
 	}
 	return []host.Need{{Of: of, Option: option + ".url", Look: look, Live: func(ctx context.Context) (string, error) {
 		o := l.Endpoint(nil)
@@ -156,7 +160,8 @@ func (l LLM) Needs(of, option, stored string) []host.Need {
 		case none:
 			return "it answers, and does not list its models", nil
 		case !slices.Contains(names, l.Model):
-			return "", &host.Lack{Err: fmt.Errorf("it does not list the model %q; %s", l.Model, schema.Suggest(l.Model, "models", names[:min(len(names), maxNamed)])), Minor: true}
+			return "", &host.Lack{Err: fmt.Errorf("it does not list the model %q; %s", l.Model,
+				schema.Suggest(l.Model, "models", names[:min(len(names), maxNamed)])), Minor: true}
 		}
 		return fmt.Sprintf("it answers, and has %s among %s", l.Model, protocol.Count(len(names), "model")), nil
 	}}}
@@ -165,7 +170,8 @@ func (l LLM) Needs(of, option, stored string) []host.Need {
 // near reports whether a host is this machine or in a private network, where models want no key.
 func near(host string) bool {
 	ip, err := netip.ParseAddr(host)
-	return err == nil && (ip.IsLoopback() || ip.IsPrivate() || ip.IsLinkLocalUnicast()) || err != nil && !strings.Contains(host, ".")
+	return err == nil && (ip.IsLoopback() || ip.IsPrivate() || ip.IsLinkLocalUnicast()) || err != nil &&
+		!strings.Contains(host, ".")
 }
 
 // maxNamed is how many models a message names.
@@ -214,7 +220,8 @@ func (e *endpoint) Complete(ctx context.Context, r Request) (*Reply, error) {
 			return reply, nil
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
-		case errors.As(err, &fault) && (fault.Status == http.StatusBadRequest || fault.Status == http.StatusUnprocessableEntity) && !plain:
+		case errors.As(err, &fault) && (fault.Status == http.StatusBadRequest ||
+			fault.Status == http.StatusUnprocessableEntity) && !plain:
 			continue // perhaps a server that does not know stream_options
 		}
 		refused := errorf("the model at %s: %v", e.server.Where(), err)

@@ -31,7 +31,10 @@ type modelServer struct {
 func newModelServer(t *testing.T, answer func(w http.ResponseWriter, r *http.Request, nth int)) *modelServer {
 	t.Helper()
 	s := &modelServer{}
-	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { answer(w, r, int(s.count.Add(1))) }))
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer(w, r,
+			int(s.count.Add(1)))
+	}))
 	t.Cleanup(s.Close)
 	return s
 }
@@ -64,7 +67,8 @@ func TestEndpoint(t *testing.T) {
 	s := newModelServer(t, func(w http.ResponseWriter, r *http.Request, nth int) {
 		body, _ := io.ReadAll(r.Body)
 		bodies = append(bodies, string(body))
-		assert.That(t, r.Method == http.MethodPost && r.URL.Path == "/v1/chat/completions" && r.Header.Get("Authorization") == "Bearer "+testKey, "%s %s %v", r.Method, r.URL, r.Header)
+		assert.That(t, r.Method == http.MethodPost && r.URL.Path == "/v1/chat/completions" &&
+			r.Header.Get("Authorization") == "Bearer "+testKey, "%s %s %v", r.Method, r.URL, r.Header)
 		if nth == 1 {
 			_, _ = io.WriteString(w, `{"choices":[{"message":{"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"dir_add","arguments":"{\"a\":1}"}},{"id":"c2","type":"function","function":{"name":"text","arguments":"[1"}}]},"finish_reason":"tool_calls"}],"usage":{"prompt_tokens":100,"completion_tokens":10}}`)
 			return
@@ -72,13 +76,17 @@ func TestEndpoint(t *testing.T) {
 		_, _ = io.WriteString(w, fineAnswer)
 	})
 	e := connect(t, EndpointOptions{URL: s.URL + "/v1", APIKey: testKey})
-	tools := []Tool{{Name: "dir/add", Description: "adds", Schema: schema.Object(nil, false)}, {Name: "dir.add", Schema: schema.Object(nil, false)}, {Name: "text", Schema: schema.Object(nil, false)}}
+	tools := []Tool{{Name: "dir/add", Description: "adds", Schema: schema.Object(nil, false)},
+		{Name: "dir.add", Schema: schema.Object(nil, false)}, {Name: "text", Schema: schema.Object(nil, false)}}
 	r := Request{System: "sys", Messages: []Message{{Role: RoleUser, Text: "hi"}}, Tools: tools}
 	reply, err := e.Complete(t.Context(), r)
-	if err != nil || len(reply.Calls) != 2 || reply.Calls[0].Name != "dir/add" || string(reply.Calls[0].Arguments.Raw()) != `{"a":1}` || reply.Calls[1].Invalid == "" || reply.Tokens != (Tokens{100, 10, false}) {
+	if err != nil || len(reply.Calls) != 2 || reply.Calls[0].Name != "dir/add" ||
+		string(reply.Calls[0].Arguments.Raw()) != `{"a":1}` || reply.Calls[1].Invalid == "" ||
+		reply.Tokens != (Tokens{100, 10, false}) {
 		t.Fatalf("%+v, %v", reply, err)
 	}
-	r.Messages = append(r.Messages, Message{Role: RoleAssistant, Calls: reply.Calls}, Message{Role: RoleTool, Text: "3", Of: reply.Calls[0]})
+	r.Messages = append(r.Messages, Message{Role: RoleAssistant, Calls: reply.Calls},
+		Message{Role: RoleTool, Text: "3", Of: reply.Calls[0]})
 	if reply, err = e.Complete(t.Context(), r); err != nil || reply.Text != "fine" {
 		t.Fatalf("%+v, %v", reply, err)
 	}
@@ -112,11 +120,13 @@ func TestEndpointFails(t *testing.T) {
 		"elsewhere": {func(w http.ResponseWriter, r *http.Request, _ int) {
 			http.Redirect(w, r, "http://other.invalid/", http.StatusTemporaryRedirect)
 		}, 1, "elsewhere", false},
-		"no JSON":       {answers(200, `<html>`), 1, "not of the form", true},
-		"no choice":     {answers(200, `{"choices":[]}`), 1, "not of the form", true},
-		"null":          {answers(200, `null`), 1, "not of the form", true},
-		"huge":          {answers(200, `{"choices":[{"message":{"content":"`+strings.Repeat("x", maxModelAnswer)+`"}}]}`), 1, "larger than", false},
-		"huge error":    {answers(400, `{"error":{"message":"`+strings.Repeat("x", 1<<20)+`"}}`), 2, "status 400", false},
+		"no JSON":   {answers(200, `<html>`), 1, "not of the form", true},
+		"no choice": {answers(200, `{"choices":[]}`), 1, "not of the form", true},
+		"null":      {answers(200, `null`), 1, "not of the form", true},
+		"huge": {answers(200, `{"choices":[{"message":{"content":"`+strings.Repeat("x",
+			maxModelAnswer)+`"}}]}`), 1, "larger than", false},
+		"huge error": {answers(400, `{"error":{"message":"`+strings.Repeat("x", 1<<20)+`"}}`), 2, "status 400",
+			false},
 		"nested":        {answers(200, strings.Repeat("[", 1<<20)), 1, "not of the form", true},
 		"hangs up":      {hangUp, maxModelTries, "EOF", true},
 		"calls by null": {answers(200, `{"choices":[{"message":{"content":null,"tool_calls":null}}]}`), 1, "", false},
@@ -125,11 +135,13 @@ func TestEndpointFails(t *testing.T) {
 			s := newModelServer(t, c.answer)
 			e := connect(t, EndpointOptions{URL: s.URL, APIKey: testKey})
 			_, err := e.Complete(t.Context(), Request{Messages: []Message{{Role: RoleUser, Text: "hi"}}})
-			if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) || s.count.Load() != c.tries {
+			if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) ||
+				s.count.Load() != c.tries {
 				t.Errorf("%v after %d tries", err, s.count.Load())
 			}
 			refused := (*protocol.Error)(nil)
-			assert.That(t, err == nil || errors.As(err, &refused) && refused.Retryable == c.retry && len(err.Error()) <= 1000, "%#v", err)
+			assert.That(t, err == nil || errors.As(err, &refused) && refused.Retryable == c.retry &&
+				len(err.Error()) <= 1000, "%#v", err)
 		})
 	}
 }
@@ -157,7 +169,8 @@ func TestEndpointTime(t *testing.T) {
 	})
 	defer close(release)
 	e := connect(t, EndpointOptions{URL: s.URL, Timeout: 5 * time.Second}) // within which a busy machine begins to answer
-	if _, err := e.Complete(t.Context(), Request{}); err == nil || !strings.Contains(err.Error(), "the answer stalled: nothing came for 5s") || s.count.Load() != maxModelTries {
+	if _, err := e.Complete(t.Context(), Request{}); err == nil || !strings.Contains(err.Error(),
+		"the answer stalled: nothing came for 5s") || s.count.Load() != maxModelTries {
 		t.Error(err, s.count.Load())
 	}
 	gone := errors.New("gone")
@@ -190,7 +203,10 @@ func TestEndpointSecrets(t *testing.T) {
 		t.Errorf("the other server was asked, with %q", r.Header.Get("Authorization"))
 	})
 	for _, status := range []int{301, 302, 303, 307, 308} {
-		s := newModelServer(t, func(w http.ResponseWriter, r *http.Request, _ int) { http.Redirect(w, r, other.URL, status) })
+		s := newModelServer(t, func(w http.ResponseWriter, r *http.Request, _ int) {
+			http.Redirect(w, r, other.URL,
+				status)
+		})
 		_, err := connect(t, EndpointOptions{URL: s.URL, APIKey: testKey}).Complete(t.Context(), Request{})
 		assert.That(t, err != nil, "status %d went well", status)
 	}
@@ -199,7 +215,8 @@ func TestEndpointSecrets(t *testing.T) {
 // TestEndpointPrivate: without AllowPrivate no address of this machine is reached.
 func TestEndpointPrivate(t *testing.T) {
 	s := newModelServer(t, answers(200, fineAnswer))
-	for _, where := range []string{s.URL, strings.Replace(s.URL, "127.0.0.1", "localhost", 1), "http://10.0.0.1:1", "http://169.254.169.254", "http://[::1]:1"} {
+	for _, where := range []string{s.URL, strings.Replace(s.URL, "127.0.0.1", "localhost", 1), "http://10.0.0.1:1",
+		"http://169.254.169.254", "http://[::1]:1"} {
 		m, err := NewEndpoint(EndpointOptions{URL: where, Model: "m"})
 		if err == nil {
 			_, err = m.Complete(t.Context(), Request{})
@@ -211,9 +228,11 @@ func TestEndpointPrivate(t *testing.T) {
 
 func TestEndpointOptions(t *testing.T) {
 	for name, o := range map[string]EndpointOptions{
-		"no url": {Model: "m"}, "no scheme": {URL: "example.org", Model: "m"}, "file": {URL: "file:///etc/passwd", Model: "m"}, "no host": {URL: "http://", Model: "m"},
-		"no model": {URL: "http://a"}, "key": {URL: "http://a", Model: "m", APIKey: "a\r\nX: y"}, "key with space": {URL: "http://a", Model: "m", APIKey: "a b"},
-		"timeout": {URL: "http://a", Model: "m", Timeout: -1},
+		"no url": {Model: "m"}, "no scheme": {URL: "example.org", Model: "m"}, "file": {URL: "file:///etc/passwd",
+			Model: "m"}, "no host": {URL: "http://", Model: "m"},
+		"no model": {URL: "http://a"}, "key": {URL: "http://a", Model: "m", APIKey: "a\r\nX: y"},
+		"key with space": {URL: "http://a", Model: "m", APIKey: "a b"},
+		"timeout":        {URL: "http://a", Model: "m", Timeout: -1},
 	} {
 		_, err := NewEndpoint(o)
 		assert.That(t, err != nil, "%s was taken", name)
@@ -239,12 +258,14 @@ func TestServedBy(t *testing.T) {
 	} {
 		asked := ""
 		s := newModelServer(t, func(w http.ResponseWriter, r *http.Request, nth int) {
-			if asked = r.URL.EscapedPath(); r.Method != http.MethodGet || r.Header.Get("Authorization") != "Bearer "+testKey {
+			if asked = r.URL.EscapedPath(); r.Method != http.MethodGet ||
+				r.Header.Get("Authorization") != "Bearer "+testKey {
 				t.Errorf("%s %v", r.Method, r.Header)
 			}
 			answers(c.status, c.body)(w, r, nth)
 		})
-		providers, none, err := ServedBy(t.Context(), EndpointOptions{URL: s.URL + "/v1/chat/completions", APIKey: testKey, AllowPrivate: true}, model)
+		providers, none, err := ServedBy(t.Context(), EndpointOptions{URL: s.URL + "/v1/chat/completions",
+			APIKey: testKey, AllowPrivate: true}, model)
 		got := fmt.Sprint(providers, none, err)
 		assert.That(t, strings.HasSuffix(got, c.want) && asked == c.path, "%s: %s, %s asked", model, got, asked)
 	}

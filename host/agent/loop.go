@@ -84,7 +84,8 @@ func (r *Result) Summary() string {
 	if r.Tokens.Estimated {
 		about = "about "
 	}
-	return fmt.Sprintf("turns: %d, tool calls: %d, tokens read: %s%d, written: %s%d", r.Rounds, r.Calls, about, r.Tokens.Input, about, r.Tokens.Output)
+	return fmt.Sprintf("turns: %d, tool calls: %d, tokens read: %s%d, written: %s%d", r.Rounds, r.Calls, about,
+		r.Tokens.Input, about, r.Tokens.Output)
 }
 
 // loop is a run under way.
@@ -176,7 +177,8 @@ func (l *loop) answered(ctx context.Context, round int, reply *Reply) (over bool
 			return l.spent(), nil
 		}
 		err = l.callAll(ctx, round, reply)
-		return l.repeats.rounds >= mostRepeats && l.ended(EndRepeats, "the model made the same call with the same result %d times, one after the other: %s", mostRepeats, l.repeats.what), err
+		return l.repeats.rounds >= mostRepeats && l.ended(EndRepeats, "the model made the same call with the same "+
+			"result %d times, one after the other: %s", mostRepeats, l.repeats.what), err
 	}
 	l.messages = append(l.messages, Message{Role: RoleAssistant, Text: head(l.Text, maxTurnText)})
 	if round < l.MaxTurns && !l.overspent() && l.steered() {
@@ -203,7 +205,8 @@ func (l *loop) overspent() bool { return l.Budget > 0 && l.Tokens.Sum() >= l.Bud
 
 // spent ends a run that has nothing left to spend.
 func (l *loop) spent() bool {
-	return l.overspent() && l.ended(EndBudget, "the token budget of %d is used up: %d were spent", l.Budget, l.Tokens.Sum())
+	return l.overspent() && l.ended(EndBudget, "the token budget of %d is used up: %d were spent", l.Budget,
+		l.Tokens.Sum())
 }
 
 // steered takes the texts that have come in; it reports whether there were any.
@@ -233,7 +236,8 @@ func (l *loop) ask(ctx context.Context) (*Reply, error) {
 	defer over(nil)
 	l.text.Reset()
 	l.grew, l.over, l.wrote, l.cut = 0, over, false, false
-	reply, err := l.Model.Complete(within, Request{System: l.System, Messages: l.messages, Tools: l.tools, Model: l.Name, Thinking: l.Thinking, To: l})
+	reply, err := l.Model.Complete(within, Request{System: l.System, Messages: l.messages, Tools: l.tools,
+		Model: l.Name, Thinking: l.Thinking, To: l})
 	if l.cut { // also where its end came before the cut
 		err = errOver
 	}

@@ -45,7 +45,8 @@ func (b *bench) Close(context.Context) error { return nil }
 // Routes implements host.Plugin.
 func (b *bench) Routes() []host.Route {
 	return []host.Route{
-		host.Handle(protocol.TypeSkillCallReq, func(ctx context.Context, req *protocol.SkillCallRequest, emit host.Emitter) (*protocol.SkillCallResponse, error) {
+		host.Handle(protocol.TypeSkillCallReq, func(ctx context.Context, req *protocol.SkillCallRequest,
+			emit host.Emitter) (*protocol.SkillCallResponse, error) {
 			if err := b.run(ctx, emit); err != nil {
 				return nil, err
 			}
@@ -55,7 +56,8 @@ func (b *bench) Routes() []host.Route {
 	}
 }
 
-func (b *bench) tool(ctx context.Context, req *protocol.ToolCallRequest, _ host.Emitter) (*protocol.ToolCallResponse, error) {
+func (b *bench) tool(ctx context.Context, req *protocol.ToolCallRequest, _ host.Emitter) (*protocol.ToolCallResponse,
+	error) {
 	b.calls <- *req
 	resp := &protocol.ToolCallResponse{Data: protocol.ToolResult{Success: true, ToolName: req.ToolName}}
 	switch req.ToolName {
@@ -64,7 +66,8 @@ func (b *bench) tool(ctx context.Context, req *protocol.ToolCallRequest, _ host.
 	case "text":
 		resp.Data.Data = jsontext.Value(`"plain"`)
 	case "part":
-		resp.Data.Data, resp.Data.Truncated, resp.Data.Summary = jsontext.Value(`"begin"`), new(true), jsontext.Value(`"go on with offset 9"`)
+		resp.Data.Data, resp.Data.Truncated, resp.Data.Summary = jsontext.Value(`"begin"`), new(true),
+			jsontext.Value(`"go on with offset 9"`)
 	case "big":
 		resp.Data.Data = protocol.AppendString(nil, strings.Repeat("x", 64<<10))
 	case "fails":
@@ -140,7 +143,8 @@ func object(text string) protocol.Object {
 func benchTools(names ...string) []protocol.ToolDefinition {
 	var defs []protocol.ToolDefinition
 	for _, name := range names {
-		defs = append(defs, protocol.ToolDefinition{Name: name, Description: "does " + name, InputParameters: []protocol.ToolParameter{{Name: "a", Type: "integer", Required: true}}})
+		defs = append(defs, protocol.ToolDefinition{Name: name, Description: "does " + name,
+			InputParameters: []protocol.ToolParameter{{Name: "a", Type: "integer", Required: true}}})
 	}
 	return defs
 }
@@ -182,11 +186,15 @@ func looped(t *testing.T, turns Turns) (*Result, []string, *bench, error) {
 
 func TestLoop(t *testing.T) {
 	model := &canned{replies: []Reply{
-		{Text: "let me see", Calls: []ToolCall{{ID: "c1", Name: "add", Arguments: object(`{"a":1}`)}, {Name: "text"}, {Name: "fails"}, {Name: "secret"}, {Name: "rm"}, {Name: "add", Invalid: "no object"}}, Tokens: Tokens{Input: 100, Output: 10}},
+		{Text: "let me see", Calls: []ToolCall{{ID: "c1", Name: "add", Arguments: object(`{"a":1}`)}, {Name: "text"},
+			{Name: "fails"}, {Name: "secret"}, {Name: "rm"}, {Name: "add", Invalid: "no object"}},
+			Tokens: Tokens{Input: 100, Output: 10}},
 		{Text: "the sum is 3", Tokens: Tokens{Input: 200, Output: 20}},
 	}}
-	r, lines, b, err := looped(t, Turns{System: "be good", Prompt: "add", Tools: benchTools("add", "text", "fails", "secret"), Model: model})
-	must.That(t, err == nil && r.Text == "the sum is 3" && r.Tokens == (Tokens{300, 30, false}) && r.End == EndDone && r.Calls == 6 && r.Rounds == 2, "%+v, %v", r, err)
+	r, lines, b, err := looped(t, Turns{System: "be good", Prompt: "add", Tools: benchTools("add", "text", "fails",
+		"secret"), Model: model})
+	must.That(t, err == nil && r.Text == "the sum is 3" && r.Tokens == (Tokens{300, 30, false}) && r.End == EndDone &&
+		r.Calls == 6 && r.Rounds == 2, "%+v, %v", r, err)
 	want := []string{
 		"round 1 of 10", "answer let me see",
 		`1 call c1 add {"a":1}`, `1 result c1 add true {"sum":3} `,
@@ -205,8 +213,10 @@ func TestLoop(t *testing.T) {
 		got = append(got, fmt.Sprintf("%s %s %s", m.Role, m.Of.ID, m.Text))
 	}
 	diff := cmp.Diff([]string{
-		"user  add", "assistant  let me see", `tool c1 {"sum":3}`, "tool call_2 plain", "tool call_3 error: no luck\nnull", "tool call_4 error: tool_denied: secret is withheld",
-		`tool call_5 error: there is no tool "rm" here; these are: add, text, fails, secret`, "tool call_6 error: no object",
+		"user  add", "assistant  let me see", `tool c1 {"sum":3}`, "tool call_2 plain", "tool call_3 error: no " +
+			"luck\nnull", "tool call_4 error: tool_denied: secret is withheld",
+		`tool call_5 error: there is no tool "rm" here; these are: add, text, fails, secret`,
+		"tool call_6 error: no object",
 	}, got)
 	assert.That(t, diff == "" && last.System == "be good", "%v", diff)
 	assert.Equal(t, string(last.Tools[0].Schema), `{"type":"object","properties":{"a":{"type":"integer"}},"required":["a"]}`)
@@ -214,7 +224,8 @@ func TestLoop(t *testing.T) {
 
 // Guards against a model that takes the part of a result for the whole.
 func TestLoopTellsOfCutResults(t *testing.T) {
-	model := &canned{replies: []Reply{{Text: "read", Calls: []ToolCall{{ID: "c", Name: "part"}, {ID: "d", Name: "text"}}}, {Text: "done"}}}
+	model := &canned{replies: []Reply{{Text: "read", Calls: []ToolCall{{ID: "c", Name: "part"},
+		{ID: "d", Name: "text"}}}, {Text: "done"}}}
 	_, _, _, err := looped(t, Turns{Prompt: "p", Tools: benchTools("part", "text"), Model: model})
 	must.OK(t, err)
 	got := model.seen[1].Messages
@@ -225,11 +236,13 @@ func TestLoopTellsOfCutResults(t *testing.T) {
 // TestLoopEnds: a model that goes on and on, that fails, and a caller that goes away.
 func TestLoopEnds(t *testing.T) {
 	r, _, b, err := looped(t, Turns{Prompt: "p", Tools: benchTools("add"), MaxTurns: 3, Model: &canned{}})
-	if err != nil || r.End != EndTurns || !strings.Contains(r.Failure, "3 turns") || len(b.calls) != 3 || !r.Tokens.Estimated || r.Tokens.Input == 0 || r.Tokens.Output == 0 {
+	if err != nil || r.End != EndTurns || !strings.Contains(r.Failure, "3 turns") || len(b.calls) != 3 ||
+		!r.Tokens.Estimated || r.Tokens.Input == 0 || r.Tokens.Output == 0 {
 		t.Errorf("%+v, %v, %d calls", r, err, len(b.calls))
 	}
 	broken := protocol.Errorf(protocol.CodeSkillError, "broken")
-	if _, _, _, err := looped(t, Turns{Prompt: "p", Model: &canned{replies: []Reply{{Calls: []ToolCall{{Name: "x"}}}}, fail: broken}}); !errors.Is(err, broken) {
+	if _, _, _, err := looped(t, Turns{Prompt: "p", Model: &canned{replies: []Reply{{Calls: []ToolCall{{Name: "x"}}}},
+		fail: broken}}); !errors.Is(err, broken) {
 		t.Error(err)
 	}
 	gone, called := errors.New("gone"), make(chan struct{})
@@ -239,7 +252,8 @@ func TestLoopEnds(t *testing.T) {
 			<-called
 			cancel(gone)
 		}()
-		_, err := Loop(ctx, Turns{Services: host.ServicesOf(ctx), Prompt: "p", Tools: benchTools("wait"), Model: &canned{replies: []Reply{{Calls: []ToolCall{{Name: "wait"}}}}}})
+		_, err := Loop(ctx, Turns{Services: host.ServicesOf(ctx), Prompt: "p", Tools: benchTools("wait"),
+			Model: &canned{replies: []Reply{{Calls: []ToolCall{{Name: "wait"}}}}}})
 		assert.Is(t, err, gone)
 		return nil
 	})
@@ -267,10 +281,12 @@ func TestLoopAccept(t *testing.T) {
 			}
 			return nil
 		}})
-		assert.That(t, err == nil && r.Text == c.text && r.End == c.end && (c.end == EndWrong) == (r.Failure == "should be good"),
+		assert.That(t, err == nil && r.Text == c.text && r.End == c.end &&
+			(c.end == EndWrong) == (r.Failure == "should be good"),
 			"%s: %+v, %v", name, r, err)
 		last := model.seen[len(model.seen)-1].Messages
-		assert.That(t, len(last) <= 1 || last[1].Text == "bad" && last[2].Text == "should be good", "%s: the model saw %+v", name, last)
+		assert.That(t, len(last) <= 1 || last[1].Text == "bad" && last[2].Text == "should be good",
+			"%s: the model saw %+v", name, last)
 	}
 }
 
@@ -278,9 +294,13 @@ func TestLoopAccept(t *testing.T) {
 func TestLoopBounds(t *testing.T) {
 	model := &canned{}
 	for range 3 {
-		model.replies = append(model.replies, Reply{Text: strings.Repeat("t", 100<<10), Calls: slices.Repeat([]ToolCall{{Name: "big", Arguments: object(`{"a":"` + strings.Repeat("y", 40<<10) + `"}`)}}, 20)})
+		model.replies = append(model.replies, Reply{Text: strings.Repeat("t", 100<<10),
+			Calls: slices.Repeat([]ToolCall{{Name: "big",
+				Arguments: object(`{"a":"` + strings.Repeat("y", 40<<10) + `"}`)}}, 20)})
 	}
-	model.replies = append(model.replies, Reply{Calls: []ToolCall{{Name: "big", Arguments: object(`{"a":"` + strings.Repeat("y", 100<<10) + `"}`)}}}, Reply{Text: strings.Repeat("\x00", 2<<20), Cut: true})
+	model.replies = append(model.replies, Reply{Calls: []ToolCall{{Name: "big",
+		Arguments: object(`{"a":"` + strings.Repeat("y", 100<<10) + `"}`)}}}, Reply{Text: strings.Repeat("\x00", 2<<20),
+		Cut: true})
 	r, _, b, err := looped(t, Turns{Prompt: "p", Tools: benchTools("big"), MaxTurns: 100, Model: model})
 	must.That(t, err == nil && r.Cut && len(r.Text) <= maxFinalText, "%v, %d bytes", err, len(r.Text))
 	assert.Equal(t, len(b.calls), 3*maxCalls, "… calls")
@@ -317,16 +337,20 @@ func sampled(t *testing.T, turns Turns, answers ...string) (*Result, []string, e
 // said makes an agent's answer of text.
 func said(text string) string {
 	raw, _ := json.Marshal(text)
-	return `{"a2e":"1.0","type":"mcp/sample/resp","id":"a` + fmt.Sprint(len(text)) + `","req_id":"REQ","content":{"type":"text","text":` + string(raw) + `},"model":"m","stop_reason":"endTurn"}`
+	return `{"a2e":"1.0","type":"mcp/sample/resp","id":"a` + fmt.Sprint(len(text)) +
+		`","req_id":"REQ","content":{"type":"text","text":` + string(raw) + `},"model":"m","stop_reason":"endTurn"}`
 }
 
 func TestSampling(t *testing.T) {
 	turns := Turns{System: "sys", Prompt: "add it", Tools: benchTools("add", "text")}
 	use := `{"a2e":"1.0","type":"mcp/sample/resp","id":"u","req_id":"REQ","content":{"type":"tool_use","id":"t1","name":"text","input":{}}}`
-	r, asked, err := sampled(t, turns, said("I shall\n```json\n{\"tool\":\"add\",\"arguments\":{\"a\":1}}\n```"), use, said("done: 3"))
+	r, asked, err := sampled(t, turns, said("I shall\n```json\n{\"tool\":\"add\",\"arguments\":{\"a\":1}}\n```"), use,
+		said("done: 3"))
 	must.That(t, err == nil && r.Text == "done: 3" && r.Tokens.Estimated, "%+v, %v", r, err)
 	for i, parts := range [][]string{
-		{`"system_prompt":"sys\n\nYou may call these tools:`, `"metadata":{"tools":[{"name":"add","description":"does add","input_schema":{"type":"object"`, `"messages":[{"content":{"text":"add it","type":"text"},"role":"user"}]`},
+		{`"system_prompt":"sys\n\nYou may call these tools:`,
+			`"metadata":{"tools":[{"name":"add","description":"does add","input_schema":{"type":"object"`,
+			`"messages":[{"content":{"text":"add it","type":"text"},"role":"user"}]`},
 		{`{\"tool\":\"add\",\"result\":\"{\\\"sum\\\":3}\"}`, `I shall\n{\"tool\":\"add\",\"arguments\":{\"a\":1}}`},
 		{`{\"tool\":\"text\",\"result\":\"plain\"}`},
 	} {
@@ -384,11 +408,14 @@ func TestLoopTellsWhatItTook(t *testing.T) {
 		turns   int
 		want    string
 	}{
-		{[]Reply{{Calls: call, Tokens: Tokens{Input: 100, Output: 7}}, {Text: "done", Tokens: Tokens{Input: 120, Output: 3}}}, 0, "turns: 2, tool calls: 1, tokens read: 220, written: 10"},
+		{[]Reply{{Calls: call, Tokens: Tokens{Input: 100, Output: 7}}, {Text: "done",
+			Tokens: Tokens{Input: 120, Output: 3}}}, 0, "turns: 2, tool calls: 1, tokens read: 220, written: 10"},
 		{[]Reply{{Text: "four"}}, 0, "turns: 1, tool calls: 0, tokens read: about 22, written: about 1"},
-		{[]Reply{{Calls: call, Tokens: Tokens{Input: 1, Output: 1}}}, 1, "turns: 1, tool calls: 1, tokens read: 1, written: 1"},
+		{[]Reply{{Calls: call, Tokens: Tokens{Input: 1, Output: 1}}}, 1, "turns: 1, tool calls: 1, tokens read: 1, " +
+			"written: 1"},
 	} {
-		r, _, _, err := looped(t, Turns{System: "s", Prompt: "p", Tools: benchTools("add"), MaxTurns: c.turns, Model: &canned{replies: c.replies}})
+		r, _, _, err := looped(t, Turns{System: "s", Prompt: "p", Tools: benchTools("add"), MaxTurns: c.turns,
+			Model: &canned{replies: c.replies}})
 		if err != nil || r.Summary() != c.want {
 			t.Errorf("%v: %q, want %q", err, r.Summary(), c.want)
 		}

@@ -83,7 +83,8 @@ func samplingError(ctx context.Context, err error) error {
 
 func refusedSampling(why string) error {
 	return protocol.Errorf(protocol.CodeMCPSamplingRefused,
-		"the agent did not answer %s: %s; answer it, or name an endpoint under llm in the config of the skill plugin", protocol.TypeMCPSampleReq, head(why, maxShown))
+		"the agent did not answer %s: %s; answer it, or name an endpoint under llm in the config of the skill plugin",
+		protocol.TypeMCPSampleReq, head(why, maxShown))
 }
 
 // sampleTools writes tools for the metadata.
@@ -109,7 +110,8 @@ func toolPrompt(tools []Tool) string {
 	for _, t := range tools {
 		fmt.Fprintf(&b, "- %s: %s Arguments: %s\n", t.Name, strings.Join(strings.Fields(t.Description), " "), t.Schema)
 	}
-	b.WriteString("To call one, answer with nothing but a JSON object such as {\"tool\":\"" + tools[0].Name + "\",\"arguments\":{}} on one line, or several of them, a line each. " +
+	b.WriteString("To call one, answer with nothing but a JSON object such as {\"tool\":\"" + tools[0].Name +
+		"\",\"arguments\":{}} on one line, or several of them, a line each. " +
 		"The results come with the next message. When you are done, answer with the result and without such an object.")
 	return b.String()
 }
@@ -135,7 +137,8 @@ func sampleMessage(m Message) (protocol.Object, error) {
 		}
 		text = strings.TrimSpace(text)
 	}
-	raw, err := json.Marshal(map[string]any{"role": string(role), "content": map[string]string{"type": "text", "text": text}}, json.Deterministic(true))
+	raw, err := json.Marshal(map[string]any{"role": string(role), "content": map[string]string{"type": "text",
+		"text": text}}, json.Deterministic(true))
 	if err != nil {
 		return protocol.Object{}, err
 	}
@@ -164,7 +167,8 @@ func readSample(resp *protocol.MCPSampleResponse, tools []Tool) (*Reply, error) 
 		}
 		return reply, nil
 	}
-	return nil, refusedSampling(fmt.Sprintf("the content of its answer should be {\"type\":\"text\",\"text\":\"…\"}, and is of type %q", head(kind, maxName)))
+	return nil, refusedSampling(fmt.Sprintf("the content of its answer should be "+
+		"{\"type\":\"text\",\"text\":\"…\"}, and is of type %q", head(kind, maxName)))
 }
 
 // argumentsOf reads the arguments of a call, or says what is wrong with them.

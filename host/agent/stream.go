@@ -111,7 +111,8 @@ func (a *answer) Complete() bool { return a.finish != "" }
 // Take implements openai.Receiver.
 func (a *answer) Take(data []byte) error {
 	var p chatPiece
-	if err := json.Unmarshal(data, &p, jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true)); err != nil {
+	if err := json.Unmarshal(data, &p, jsontext.AllowInvalidUTF8(true),
+		jsontext.AllowDuplicateNames(true)); err != nil {
 		return errForm
 	}
 	if u := reported(p.Usage); u != (Tokens{}) { // some tell it with each piece
@@ -189,7 +190,8 @@ func (a *answer) reply(names schema.Names) (*Reply, error) {
 	r := &Reply{Text: a.text.String(), Cut: a.finish == "length", Tokens: a.tokens}
 	if a.refusal.Len() > 0 || a.finish == "content_filter" {
 		r.Refused = true
-		r.Text = cmp.Or(strings.TrimSpace(a.refusal.String()), strings.TrimSpace(r.Text), "its content filter stopped the answer")
+		r.Text = cmp.Or(strings.TrimSpace(a.refusal.String()), strings.TrimSpace(r.Text),
+			"its content filter stopped the answer")
 		return r, nil
 	}
 	for _, c := range a.calls {

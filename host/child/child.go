@@ -259,7 +259,8 @@ func (p *Process) Skipped() int { return int(p.skipped.Load()) }
 // It is for Line and Long.
 func (p *Process) Complain(level zerolog.Level, line []byte, what string) {
 	if hidden, ok := p.noise.Allow(p.opts.Now()); ok {
-		p.opts.Log.WithLevel(level).Bytes("line", p.opts.Secrets.OwnHead(line, maxShown)).Int("hidden", hidden).Msg(what)
+		p.opts.Log.WithLevel(level).Bytes("line", p.opts.Secrets.OwnHead(line, maxShown)).Int("hidden",
+			hidden).Msg(what)
 	}
 }
 

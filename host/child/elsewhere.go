@@ -25,7 +25,8 @@ func Elsewhere(name string) (path, why string) {
 	for _, dir := range usualDirs() {
 		path := filepath.Join(dir, name)
 		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0 {
-			return path, fmt.Sprintf("it is at %s, but PATH is %s: a graphical client often starts this host with less "+
+			return path, fmt.Sprintf("it is at %s, but PATH is %s: a graphical client often starts this host with "+
+				"less "+
 				"than a terminal does", path, os.Getenv("PATH"))
 		}
 	}

@@ -58,7 +58,8 @@ func (p *Program) Policy() (sandbox.Policy, error) {
 	if err != nil {
 		return sandbox.Policy{}, err
 	}
-	policy := sandbox.Policy{Path: path, Args: slices.Clone(p.Command), HostEnv: p.Env, Read: read, Home: sandbox.HomeOwn}
+	policy := sandbox.Policy{Path: path, Args: slices.Clone(p.Command), HostEnv: p.Env, Read: read,
+		Home: sandbox.HomeOwn}
 	for _, name := range p.Read {
 		policy.Read = append(policy.Read, Absolute(p.Workspace, name))
 	}
@@ -80,7 +81,8 @@ func (p *Program) Policy() (sandbox.Policy, error) {
 	}
 	if filepath.IsAbs(p.Cwd) {
 		policy.Dir = filepath.Clean(p.Cwd)
-		if !slices.ContainsFunc(append(policy.Write, p.Workspace), func(dir string) bool { return wall.Within(dir, policy.Dir) }) {
+		if !slices.ContainsFunc(append(policy.Write, p.Workspace),
+			func(dir string) bool { return wall.Within(dir, policy.Dir) }) {
 			policy.Read = append(policy.Read, policy.Dir)
 		}
 		return policy, nil

@@ -42,7 +42,8 @@ func TestCommandLineAgents(t *testing.T) {
 			dir := workDir(t)
 			standIns(t, dir, name)
 			must.OK(t, os.WriteFile(filepath.Join(dir, "c.yaml"), []byte(fmt.Sprintf(
-				"fleet: {agent_id: w1}\nplugins: {multi_agent: {workers: [{name: w, cli: %s, command: [./%s]}]}}\n", name, name)), 0o600))
+				"fleet: {agent_id: w1}\nplugins: {multi_agent: {workers: [{name: w, cli: %s, command: [./%s]}]}}\n",
+				name, name)), 0o600))
 			begin := func() *web { return listening(t, dir, "worker", "--http", "127.0.0.1:0", "--config", "c.yaml") }
 			ask := func(w *web, context, text string) map[string]any {
 				t.Helper()
@@ -58,7 +59,8 @@ func TestCommandLineAgents(t *testing.T) {
 				answer := ask(w, context, "do it")
 				result := resultIn(answer)
 				want := fmt.Sprintf("turn %d of %s: see https://github.com/acme/app/pull/%d", turn, session, turn)
-				if result == nil || result["summary"] != want || result["tokens_spent"] != 3250.0 || result["tokens_estimated"] != nil ||
+				if result == nil || result["summary"] != want || result["tokens_spent"] != 3250.0 ||
+					result["tokens_estimated"] != nil ||
 					at(result, "artifacts/pr") != fmt.Sprintf("https://github.com/acme/app/pull/%d", turn) ||
 					fmt.Sprint(at(result, "artifacts/files_changed")) != "["+name+".txt]" {
 					t.Errorf("task %d is answered %v", i+1, answer)
@@ -66,7 +68,8 @@ func TestCommandLineAgents(t *testing.T) {
 			}
 			failed := ask(w, "c3", "fail")
 			text, _ := at(failed, "result/status/message/parts/0/text").(string)
-			assert.That(t, at(failed, "result/status/state") == "failed" && strings.Contains(text, `"error":"rate limit reached`), "a task that fails: %v", failed)
+			assert.That(t, at(failed, "result/status/state") == "failed" && strings.Contains(text,
+				`"error":"rate limit reached`), "a task that fails: %v", failed)
 		})
 	}
 }
@@ -76,7 +79,8 @@ func TestSessionsOfPrograms(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
 	w := listening(t, dir, "worker", "--http", "127.0.0.1:0", "--no-contract", "--", "sh", "-c",
-		`printf '{"status":"done","summary":"%s","session_id":"s-%s"}' "$* $A2E_SESSION_ID" "$A2E_CONTEXT_ID"`, "prog", "--resume", "{session}", "--about={context}")
+		`printf '{"status":"done","summary":"%s","session_id":"s-%s"}' "$* $A2E_SESSION_ID" "$A2E_CONTEXT_ID"`, "prog",
+		"--resume", "{session}", "--about={context}")
 	for _, want := range []string{"--about=c1 ", "--resume s-c1 --about=c1 s-c1"} {
 		answer := w.rpc("message/send", `{"message":{"contextId":"c1","parts":[{"kind":"text","text":"x"}]}}`)
 		assert.Equal(t, resultIn(answer)["summary"], any(want), "the program is told")
@@ -97,11 +101,13 @@ func TestContextsOfModels(t *testing.T) {
 		}
 		return llm.Text(fmt.Sprintf("%d messages, the first %q", len(said), said[0][:min(len(said[0]), 12)]))
 	})
-	must.OK(t, os.WriteFile(filepath.Join(dir, "c.yaml"), []byte("fleet: {agent_id: w1}\nplugins: {multi_agent: {workers: [{name: w, llm: {url: '"+model.URL+
+	must.OK(t, os.WriteFile(filepath.Join(dir, "c.yaml"), []byte("fleet: {agent_id: w1}\nplugins: {multi_agent: "+
+		"{workers: [{name: w, llm: {url: '"+model.URL+
 		"', model: m}, contract: false}]}}\n"), 0o600))
 	begin := func() *web { return listening(t, dir, "worker", "--http", "127.0.0.1:0", "--config", "c.yaml") }
 	w := begin()
-	for i, want := range []string{"1 messages, the first \"user alpha\"", "3 messages, the first \"user alpha\"", "1 messages, the first \"user gamma\"", "5 messages, the first \"user alpha\""} {
+	for i, want := range []string{"1 messages, the first \"user alpha\"", "3 messages, the first \"user alpha\"",
+		"1 messages, the first \"user gamma\"", "5 messages, the first \"user alpha\""} {
 		if i == 3 {
 			w.stop()
 			w = begin()
@@ -112,7 +118,8 @@ func TestContextsOfModels(t *testing.T) {
 	}
 }
 
-// A long conversation crosses the window of its model again and again, and the model still knows what was said first: it
+// A long conversation crosses the window of its model again and again, and the model still knows what was said first:
+// it
 // has summed up what is older.
 func TestLongContextsAreSummarised(t *testing.T) {
 	t.Parallel()
@@ -138,7 +145,8 @@ func TestLongContextsAreSummarised(t *testing.T) {
 		}
 		return llm.Text("unknown")
 	})
-	must.OK(t, os.WriteFile(filepath.Join(dir, "c.yaml"), []byte("fleet: {agent_id: w1}\nplugins: {multi_agent: {workers: [{name: w, llm: {url: '"+model.URL+
+	must.OK(t, os.WriteFile(filepath.Join(dir, "c.yaml"), []byte("fleet: {agent_id: w1}\nplugins: {multi_agent: "+
+		"{workers: [{name: w, llm: {url: '"+model.URL+
 		"', model: m}, contract: false, context_window: 2000, tools: []}]}}\n"), 0o600))
 	w := listening(t, dir, "worker", "--http", "127.0.0.1:0", "--config", "c.yaml")
 	ask := func(text string) string {
@@ -151,6 +159,7 @@ func TestLongContextsAreSummarised(t *testing.T) {
 		ask(strings.Repeat("something else ", 60))
 	}
 	got := ask("what is the key?")
-	assert.That(t, strings.HasPrefix(got, "4711") && summaries.Load() >= 5, "after %d summaries the model says %.40q", summaries.Load(), got)
+	assert.That(t, strings.HasPrefix(got, "4711") && summaries.Load() >= 5, "after %d summaries the model says %.40q",
+		summaries.Load(), got)
 	assert.That(t, largest.Load() < 2000*4, "a request has %d bytes", largest.Load())
 }

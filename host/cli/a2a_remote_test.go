@@ -77,7 +77,8 @@ func resultsOf(t *testing.T, dir, config string, briefs ...string) []map[string]
 	cmd.Stderr = &errs
 	must.OK(t, cmd.Start())
 	for i, brief := range briefs {
-		fmt.Fprintf(in, `{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"%d"},"brief":%q}`+"\n", i, brief)
+		fmt.Fprintf(in, `{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"%d"},"brief":%q}`+"\n", i,
+			brief)
 	}
 	results := make([]map[string]any, len(briefs))
 	left := len(briefs)
@@ -105,11 +106,16 @@ func TestAgentsAsWorkers(t *testing.T) {
 	defer server.Close()
 	config := "plugins: {multi_agent: {workers: [{name: far, url: '" + server.URL + "'}]}}\n"
 	got := resultsOf(t, workDir(t), config, "poem", "hi", "reject", "refuse", "structured")
-	assert.That(t, got[0]["status"] == "done" && got[0]["summary"] == "a poem", "a task that takes its time: %v", got[0])
+	assert.That(t, got[0]["status"] == "done" && got[0]["summary"] == "a poem", "a task that takes its time: %v",
+		got[0])
 	assert.That(t, got[1]["status"] == "done" && got[1]["summary"] == "hello", "a message: %v", got[1])
-	assert.That(t, got[2]["status"] == "blocked" && strings.Contains(fmt.Sprint(got[2]["blocked_reason"]), "not today"), "a task that is rejected: %v", got[2])
-	assert.That(t, got[3]["status"] == "error" && strings.Contains(fmt.Sprint(got[3]["error"]), "no thanks"), "a request that is refused: %v", got[3])
-	assert.That(t, got[4]["status"] == "partial" && got[4]["summary"] == "half" && at(got[4], "artifacts/pr") == "https://github.com/acme/app/pull/7", "an answer in the shape of the brief: %v", got[4])
+	assert.That(t, got[2]["status"] == "blocked" && strings.Contains(fmt.Sprint(got[2]["blocked_reason"]), "not today"),
+		"a task that is rejected: %v", got[2])
+	assert.That(t, got[3]["status"] == "error" && strings.Contains(fmt.Sprint(got[3]["error"]), "no thanks"),
+		"a request that is refused: %v", got[3])
+	assert.That(t, got[4]["status"] == "partial" && got[4]["summary"] == "half" &&
+		at(got[4], "artifacts/pr") == "https://github.com/acme/app/pull/7", "an answer in the shape of the brief: %v",
+		got[4])
 	dir := workDir(t)
 	writeConfig(t, dir, config)
 	list := func(want ...string) {
@@ -122,13 +128,17 @@ func TestAgentsAsWorkers(t *testing.T) {
 	server.Close()
 	list("dead", "-", "-", server.URL, "-")
 	dead := resultsOf(t, workDir(t), config, "poem")
-	assert.That(t, dead[0]["status"] == "error" && strings.Contains(fmt.Sprint(dead[0]["error"]), "was not reached"), "an agent that is gone: %v", dead[0])
+	assert.That(t, dead[0]["status"] == "error" && strings.Contains(fmt.Sprint(dead[0]["error"]), "was not reached"),
+		"an agent that is gone: %v", dead[0])
 	for _, c := range [][2]string{
-		{"{name: w, url: 'ftp://x'}", "is not the address of an agent"}, {"{name: w, url: 'http://127.0.0.1:1', command: [cat]}", "it should have one of them"},
-		{"{name: w, command: [cat], token: a-token-without-a-url}", "token is for an agent with a url"}, {"{name: w, cli: claude, mode: fleet}", "leave out llm, fleet and mode"},
+		{"{name: w, url: 'ftp://x'}", "is not the address of an agent"}, {"{name: w, url: 'http://127.0.0.1:1', " +
+			"command: [cat]}", "it should have one of them"},
+		{"{name: w, command: [cat], token: a-token-without-a-url}", "token is for an agent with a url"},
+		{"{name: w, cli: claude, mode: fleet}", "leave out llm, fleet and mode"},
 	} {
 		dir := workDir(t)
-		must.OK(t, os.WriteFile(filepath.Join(dir, "c.yaml"), []byte("plugins: {multi_agent: {workers: ["+c[0]+"]}}\n"), 0o600))
+		must.OK(t, os.WriteFile(filepath.Join(dir, "c.yaml"), []byte("plugins: {multi_agent: {workers: ["+c[0]+"]}}\n"),
+			0o600))
 		run(t, dir, nil, "worker", "--config", "c.yaml").want(t, 3, c[1])
 	}
 }
@@ -140,7 +150,8 @@ func TestDispatchOverThreeKindsOfWorkers(t *testing.T) {
 	model.Answer(func(*llm.Request) llm.Reply { return llm.Text(`{"status":"done","summary":"by the model"}`) })
 	far := workDir(t)
 	begin := func(address string) *web {
-		return listening(t, far, "worker", "--http", address, "--max-tasks", "2", "--no-contract", "--", "sh", "-c", "cat > /dev/null; sleep 0.05; echo by the agent")
+		return listening(t, far, "worker", "--http", address, "--max-tasks", "2", "--no-contract", "--", "sh", "-c",
+			"cat > /dev/null; sleep 0.05; echo by the agent")
 	}
 	w := begin("127.0.0.1:0")
 	dir := workDir(t)
@@ -153,7 +164,8 @@ func TestDispatchOverThreeKindsOfWorkers(t *testing.T) {
 `, model.URL, w.url)), 0o600))
 	var tasks bytes.Buffer
 	for i := range 60 {
-		fmt.Fprintf(&tasks, `{"task_id":"t%d","brief":"do it","worker":"%s"}`+"\n", i, []string{"model", "program", "agent"}[i%3])
+		fmt.Fprintf(&tasks, `{"task_id":"t%d","brief":"do it","worker":"%s"}`+"\n", i,
+			[]string{"model", "program", "agent"}[i%3])
 	}
 	must.OK(t, os.WriteFile(filepath.Join(dir, "tasks.ndjson"), tasks.Bytes(), 0o600))
 	cmd := command(t, dir, "./a2e", "dispatch", "tasks.ndjson", "--config", "c.yaml", "--retries", "20", "-q")
@@ -174,7 +186,8 @@ func TestDispatchOverThreeKindsOfWorkers(t *testing.T) {
 		}
 	}
 	err := cmd.Wait()
-	assert.That(t, err == nil && len(got) == 60 && by["done by the model"] == 20 && by["done by the program"] == 20 && by["done by the agent"] == 20,
+	assert.That(t, err == nil && len(got) == 60 && by["done by the model"] == 20 && by["done by the program"] == 20 &&
+		by["done by the agent"] == 20,
 		"the results are %v of %d tasks: %v\n%s", by, len(got), err, errs.String())
 	for id, n := range got {
 		assert.That(t, n == 1, "task %s has %d results", id, n)

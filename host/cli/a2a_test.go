@@ -29,7 +29,8 @@ func agentWorker(t *testing.T, config string) *web {
 	t.Helper()
 	dir := workDir(t)
 	must.OK(t, os.WriteFile(filepath.Join(dir, "c.yaml"), []byte(config), 0o600))
-	return listening(t, dir, "worker", "--http", "127.0.0.1:0", "--config", "c.yaml", "--max-tasks", "4", "--no-contract", "--", "sh", "-c", wordCounter)
+	return listening(t, dir, "worker", "--http", "127.0.0.1:0", "--config", "c.yaml", "--max-tasks", "4",
+		"--no-contract", "--", "sh", "-c", wordCounter)
 }
 
 // The clients of the A2A SDK for Python, of versions 1 and 0.3, discover a worker, send, stream, cancel and follow.
@@ -60,7 +61,8 @@ missing A2AClientJSONRPCError
 `,
 	} {
 		dir := filepath.Join(root, "testdata", folder)
-		client := exec.CommandContext(t.Context(), filepath.Join(dir, "venv/bin/python"), filepath.Join(dir, "client.py"), w.url, "sdk-client-token-of-a-test")
+		client := exec.CommandContext(t.Context(), filepath.Join(dir, "venv/bin/python"),
+			filepath.Join(dir, "client.py"), w.url, "sdk-client-token-of-a-test")
 		var errs strings.Builder
 		client.Stderr = &errs
 		out, err := client.Output()
@@ -118,16 +120,21 @@ func TestPlainClientOfA2A(t *testing.T) {
 	context, _ := at(prose, "result/message/contextId").(string)
 	assert.That(t, context != "", "there is no contextId in %v", prose)
 	dispatch := ask(`{"role":"user","contextId":"c1","parts":[{"text":"{\"type\":\"TASK_DISPATCH\",\"protocol_version\":\"2.0\",\"task\":{\"task_id\":\"t1\"},\"brief\":\"two words\"}"}]}`)
-	if r := resultOf(dispatch); r["task_id"] != "t1" || r["summary"] != "2" || r["type"] != "TASK_RESULT" || at(dispatch, "result/message/contextId") != "c1" {
+	if r := resultOf(dispatch); r["task_id"] != "t1" || r["summary"] != "2" || r["type"] != "TASK_RESULT" ||
+		at(dispatch, "result/message/contextId") != "c1" {
 		t.Errorf("the dispatch is answered %v", dispatch)
 	}
 	inline := ask(`{"role":"user","parts":[{"text":"TASK DISPATCH (inline)\ntask_id: t2\n\nfour words are here"}]}`)
-	assert.That(t, resultOf(inline)["summary"] == "4" && resultOf(inline)["task_id"] == "t2", "the inline form: %v", inline)
+	assert.That(t, resultOf(inline)["summary"] == "4" && resultOf(inline)["task_id"] == "t2", "the inline form: %v",
+		inline)
 	unmet := resultOf(ask(`{"role":"user","parts":[{"text":"TASK DISPATCH (inline)\nrequired_mcp: linear\n\nwords"}]}`))
-	assert.That(t, unmet["status"] == "blocked" && strings.Contains(unmet["blocked_reason"].(string), "linear"), "a task that needs what is not there: %v", unmet)
-	greeting, _ := at(ask(`{"role":"user","contextId":"handshake:boss","parts":[{"text":"hello"}]}`), "result/message/parts/0/text").(string)
+	assert.That(t, unmet["status"] == "blocked" && strings.Contains(unmet["blocked_reason"].(string), "linear"),
+		"a task that needs what is not there: %v", unmet)
+	greeting, _ := at(ask(`{"role":"user","contextId":"handshake:boss","parts":[{"text":"hello"}]}`),
+		"result/message/parts/0/text").(string)
 	head, announce, _ := strings.Cut(greeting, "\n")
-	assert.That(t, head == "[A2A HANDSHAKE ACK v1]" && strings.Contains(announce, `"SESSION_ANNOUNCE"`) && strings.Contains(announce, `"agent_id":"counter"`), "the greeting is answered %q", greeting)
+	assert.That(t, head == "[A2A HANDSHAKE ACK v1]" && strings.Contains(announce, `"SESSION_ANNOUNCE"`) &&
+		strings.Contains(announce, `"agent_id":"counter"`), "the greeting is answered %q", greeting)
 	status, text := w.do("GET", "/health", "")
 	assert.That(t, status == 200 && text == `{"status":"ok"}`, "GET /health: %d %s", status, text)
 }
@@ -147,8 +154,10 @@ func TestMistakesOfClientsOfA2A(t *testing.T) {
 		{"SendMessage", `{"message":{"parts":[{"txt":"a"}]}}`, -32602, "neither text nor data"},
 		{"SendMessage", `{"message":{"role":"agent","parts":[{"text":"a"}]}}`, -32602, `message.role is "agent"`},
 		{"SendMessage", `{"message":{"role":7,"parts":[{"text":"a"}]}}`, -32602, "/message/role"},
-		{"message/send", `{"message":{"parts":[{"kind":"file","file":{"uri":"http://127.0.0.1/x"}}]}}`, -32005, "files are not taken"},
-		{"SendMessage", `{"message":{"parts":[{"text":"{\"type\":\"TASK_DISPATCH\",\"task\":7,\"brief\":\"a\"}"}]}}`, -32602, "TASK_DISPATCH does not fit"},
+		{"message/send", `{"message":{"parts":[{"kind":"file","file":{"uri":"http://127.0.0.1/x"}}]}}`, -32005,
+			"files are not taken"},
+		{"SendMessage", `{"message":{"parts":[{"text":"{\"type\":\"TASK_DISPATCH\",\"task\":7,\"brief\":\"a\"}"}]}}`,
+			-32602, "TASK_DISPATCH does not fit"},
 		{"SendMessage", `{"message":{"taskId":"none","parts":[{"text":"a"}]}}`, -32001, `there is no task "none"`},
 		{"message/send", `{"message":{"parts":[{"kind":"text","text":"a"}]},"configuration":{"pushNotificationConfig":{"url":"http://127.0.0.1/x"}}}`, -32003, "push notifications are not supported"},
 		{"CreateTaskPushNotificationConfig", `{"taskId":"x"}`, -32003, "push notifications are not supported"},
@@ -164,11 +173,13 @@ func TestMistakesOfClientsOfA2A(t *testing.T) {
 	} {
 		answer := w.rpc(c.method, c.params)
 		text, _ := at(answer, "error/message").(string)
-		assert.That(t, at(answer, "error/code") == c.code && strings.Contains(text, c.says), "%s %s: %v", c.method, c.params, answer)
+		assert.That(t, at(answer, "error/code") == c.code && strings.Contains(text, c.says), "%s %s: %v", c.method,
+			c.params, answer)
 	}
 	for body, want := range map[string]string{
 		`{bad`: `"code":-32700`, `[]`: "batches are not taken", `7`: `"code":-32600`,
-		`{"jsonrpc":"1.0","id":1,"method":"GetTask"}`: `jsonrpc should be`, `{"jsonrpc":"2.0","method":"GetTask"}`: "id is missing",
+		`{"jsonrpc":"1.0","id":1,"method":"GetTask"}`: `jsonrpc should be`,
+		`{"jsonrpc":"2.0","method":"GetTask"}`:        "id is missing",
 	} {
 		status, text := w.do("POST", "/jsonrpc", body)
 		assert.That(t, status == 200 && strings.Contains(text, want), "%s: %d %s", body, status, text)
@@ -176,10 +187,12 @@ func TestMistakesOfClientsOfA2A(t *testing.T) {
 	if status, text := w.do("POST", "/jsonrpc", `{"jsonrpc":"2.0","id":1,"method":"GetTask","params":{"id":"`+strings.Repeat("x", 5000)+`"}}`); status != 413 || !strings.Contains(text, "longer than 4096 bytes") {
 		t.Errorf("a message that is too long: %d %s", status, text)
 	}
-	if status, text := w.do("POST", "/jsonrpc", `{"jsonrpc":"2.0","id":1,"method":"GetTask","params":{}}`, "A2A-Version", "2.0"); !strings.Contains(text, "-32009") {
+	if status, text := w.do("POST", "/jsonrpc", `{"jsonrpc":"2.0","id":1,"method":"GetTask","params":{}}`,
+		"A2A-Version", "2.0"); !strings.Contains(text, "-32009") {
 		t.Errorf("another version: %d %s", status, text)
 	}
-	for path, headers := range map[string][]string{"/.well-known/agent-card.json": {"Host", "evil.example"}, "/jsonrpc": {"Origin", "https://evil.example"}} {
+	for path, headers := range map[string][]string{"/.well-known/agent-card.json": {"Host", "evil.example"},
+		"/jsonrpc": {"Origin", "https://evil.example"}} {
 		method := map[bool]string{true: "GET", false: "POST"}[strings.HasPrefix(path, "/.well")]
 		status, text := w.do(method, path, "{}", headers...)
 		assert.That(t, status == 403, "%s with %v: %d %s", path, headers, status, text)
@@ -198,20 +211,27 @@ func TestTokensOfA2A(t *testing.T) {
 	const ada, bob = "token-of-ada-for-a-test", "token-of-bob-for-a-test"
 	w := agentWorker(t, "auth: [{token: "+ada+", agent_id: ada}, {token: "+bob+", agent_id: bob}]\n")
 	status, text := w.do("GET", "/.well-known/agent-card.json", "")
-	assert.That(t, status == 200 && strings.Contains(text, `"security":[{"bearer":[]}]`), "the card: %d %s", status, text)
+	assert.That(t, status == 200 && strings.Contains(text, `"security":[{"bearer":[]}]`), "the card: %d %s", status,
+		text)
 	_, text = w.do("GET", "/.well-known/agent-card.json", "", "A2A-Version", "1.0")
-	assert.That(t, strings.Contains(text, `"httpAuthSecurityScheme"`) && !strings.Contains(text, `"url":"http`+strings.TrimPrefix(w.url, "http")+`/jsonrpc","version"`), "the card of 1.0: %s", text)
+	assert.That(t, strings.Contains(text, `"httpAuthSecurityScheme"`) && !strings.Contains(text,
+		`"url":"http`+strings.TrimPrefix(w.url, "http")+`/jsonrpc","version"`), "the card of 1.0: %s", text)
 	for _, token := range []string{"", "Bearer wrong", "Basic " + ada} {
-		status, text := w.do("POST", "/jsonrpc", `{"jsonrpc":"2.0","id":1,"method":"ListTasks","params":{}}`, "Authorization", token)
-		assert.That(t, status == 401 && strings.Contains(text, "a token is needed"), "with %q: %d %s", token, status, text)
+		status, text := w.do("POST", "/jsonrpc", `{"jsonrpc":"2.0","id":1,"method":"ListTasks","params":{}}`,
+			"Authorization", token)
+		assert.That(t, status == 401 && strings.Contains(text, "a token is needed"), "with %q: %d %s", token, status,
+			text)
 	}
 	w.headers.Set("Authorization", "Bearer "+ada)
-	task, _ := at(w.rpc("message/send", `{"message":{"parts":[{"kind":"text","text":"of ada"}]}}`), "result/id").(string)
-	assert.That(t, task != "" && at(w.rpc("tasks/get", `{"id":"`+task+`"}`), "result/status/state") == "completed", "ada's own task")
+	task, _ := at(w.rpc("message/send", `{"message":{"parts":[{"kind":"text","text":"of ada"}]}}`),
+		"result/id").(string)
+	assert.That(t, task != "" && at(w.rpc("tasks/get", `{"id":"`+task+`"}`), "result/status/state") == "completed",
+		"ada's own task")
 	w.headers.Set("Authorization", "Bearer "+bob)
 	assert.Equal(t, at(w.rpc("tasks/get", `{"id":"`+task+`"}`), "error/code"), any(-32001.0), "bob asks for ada's task")
 	assert.Equal(t, at(w.rpc("ListTasks", `{}`), "result/totalSize"), any(0.0), "bob's list")
-	for _, c := range [][3]string{{ada, "one two", "2"}, {bob, "one two three", "3"}, {ada, "one", "2"}} { // ada's is known
+	for _, c := range [][3]string{{ada, "one two", "2"}, {bob, "one two three", "3"},
+		{ada, "one", "2"}} { // ada's is known
 		w.headers.Set("Authorization", "Bearer "+c[0])
 		answer := w.rpc("message/send", `{"message":{"parts":[{"kind":"text","text":"TASK DISPATCH (inline)\ntask_id: shared\n\n`+c[1]+`"}]}}`)
 		assert.Equal(t, resultIn(answer)["summary"], any(c[2]), "the task of a name that both chose, of %s", c[0])
@@ -241,12 +261,14 @@ func TestRepliesOfA2A(t *testing.T) {
 	defer boss.Close()
 	dir := workDir(t)
 	gate := filepath.Join(dir, "gate")
-	must.OK(t, os.WriteFile(filepath.Join(dir, "c.yaml"), []byte("fleet: {reply_url: '"+boss.URL+"', reply_token: key-of-the-boss, answer_within: 0.2}\n"), 0o600))
+	must.OK(t, os.WriteFile(filepath.Join(dir, "c.yaml"), []byte("fleet: {reply_url: '"+boss.URL+"', reply_token: "+
+		"key-of-the-boss, answer_within: 0.2}\n"), 0o600))
 	w := listening(t, dir, "worker", "--http", "127.0.0.1:0", "--config", "c.yaml", "--no-contract", "--",
 		"sh", "-c", "while ! [ -e gate ]; do sleep 0.05; done; wc -w")
 	answer := w.rpc("SendMessage", `{"message":{"role":"user","contextId":"c7","parts":[{"text":"two words"}]}}`)
 	text, _ := at(answer, "result/message/parts/0/text").(string)
-	must.That(t, at(answer, "result/kind") == "message" && strings.HasPrefix(text, "[queued]"), "the answer is %v", answer)
+	must.That(t, at(answer, "result/kind") == "message" && strings.HasPrefix(text, "[queued]"), "the answer is %v",
+		answer)
 	must.OK(t, os.WriteFile(gate, nil, 0o600))
 	poll.Eventually(t, "the result is posted", func() bool {
 		mu.Lock()
@@ -256,7 +278,8 @@ func TestRepliesOfA2A(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	text, _ = at(posted[0], "params/message/parts/0/text").(string)
-	assert.That(t, posted[0]["method"] == "SendMessage" && at(posted[0], "params/message/role") == "agent" && at(posted[0], "params/message/contextId") == "c7" &&
+	assert.That(t, posted[0]["method"] == "SendMessage" && at(posted[0], "params/message/role") == "agent" &&
+		at(posted[0], "params/message/contextId") == "c7" &&
 		strings.Contains(text, `"summary":"2"`) && tries == 2, "after %d tries it got %v", tries, posted[0])
 }
 
@@ -288,7 +311,8 @@ func TestEndOfA2A(t *testing.T) {
 	for range 3 {
 		select {
 		case got := <-answers:
-			assert.That(t, strings.Contains(got, `"state":"failed"`) || strings.Contains(got, `"state":"rejected"`), "the answer is %s", got)
+			assert.That(t, strings.Contains(got, `"state":"failed"`) || strings.Contains(got, `"state":"rejected"`),
+				"the answer is %s", got)
 		case <-time.After(poll.Patience):
 			t.Fatal("a message has no answer")
 		}
@@ -300,7 +324,8 @@ func TestServeA2A(t *testing.T) {
 	t.Parallel()
 	const worker = "plugins: {multi_agent: {workers: [{name: w, command: [wc, -w], contract: false}]}}\n"
 	w := serveWeb(t, "fleet: {agent_id: counter}\n"+worker)
-	assert.Equal(t, at(w.rpc("message/send", `{"message":{"parts":[{"kind":"text","text":"one two three"}]}}`), "result/status/state"), any("completed"), "a task")
+	assert.Equal(t, at(w.rpc("message/send", `{"message":{"parts":[{"kind":"text","text":"one two three"}]}}`),
+		"result/status/state"), any("completed"), "a task")
 	w.session()
 	w.send(`{"type":"handshake/req","id":"1","agent_id":"x","agent_caps":[]}`)
 	none := serveWeb(t, worker)
@@ -322,7 +347,8 @@ func TestTextsForTasksOfA2A(t *testing.T) {
 	assert.Equal(t, at(refused, "error/code"), any(-32004.0), "a text for a program: %v", refused)
 	model := llm.New(t, llm.Reply{Stall: true}, llm.Text("done"))
 	dir := workDir(t)
-	must.OK(t, os.WriteFile(filepath.Join(dir, "c.yaml"), []byte("plugins: {multi_agent: {workers: [{name: w, llm: {url: '"+model.URL+"', model: m}, tools: [], contract: false}]}}\n"), 0o600))
+	must.OK(t, os.WriteFile(filepath.Join(dir, "c.yaml"), []byte("plugins: {multi_agent: {workers: [{name: w, llm: "+
+		"{url: '"+model.URL+"', model: m}, tools: [], contract: false}]}}\n"), 0o600))
 	w = listening(t, dir, "worker", "--http", "127.0.0.1:0", "--config", "c.yaml")
 	id := begin(w)
 	model.AwaitStall(t)

@@ -69,16 +69,21 @@ func (l agentsListCmd) Run(cmd *commands, sys *System) error {
 		}
 	}
 	none := "the config has no worker; see a2e help multiagent"
-	return list(sys, l.JSON, rows, none, []string{"WORKER", "MODE", "MODEL", "AT ONCE", "MAY", "PROGRAM"}, func(r agentRow) []string {
-		return []string{r.Name, r.Mode, cmp.Or(strings.TrimSpace(r.Model+" "+r.ModelTier), "-"), fmt.Sprint(r.MaxTasks), r.may(), r.Program}
-	})
+	return list(sys, l.JSON, rows, none, []string{"WORKER", "MODE", "MODEL", "AT ONCE", "MAY", "PROGRAM"},
+		func(r agentRow) []string {
+			return []string{r.Name, r.Mode, cmp.Or(strings.TrimSpace(r.Model+" "+r.ModelTier), "-"), fmt.Sprint(r.MaxTasks),
+				r.may(), r.Program}
+		})
 }
 
 func rowOf(sys *System, plugin string, opts *multiagent.Options, place int, w *worker.Worker) agentRow {
 	row := agentRow{
-		Plugin: plugin, Name: w.Name, Default: place == 0, Mode: cmp.Or(w.Mode, worker.ModeOneshot), Model: cmp.Or(w.Model, w.LLM.Model), ModelTier: w.ModelTier,
-		MaxTasks: max(w.MaxTasks, 1), Program: strings.Join(w.Command, " "), Network: w.Network, Read: append([]string{}, w.Read...), Write: append([]string{}, w.Write...),
-		Tools: append([]string{}, w.Tools...), Capabilities: append([]string{}, w.Capabilities...), MaxDepth: opts.MaxDepth, MaxSubagents: opts.MaxSubagents,
+		Plugin: plugin, Name: w.Name, Default: place == 0, Mode: cmp.Or(w.Mode, worker.ModeOneshot),
+		Model: cmp.Or(w.Model, w.LLM.Model), ModelTier: w.ModelTier,
+		MaxTasks: max(w.MaxTasks, 1), Program: strings.Join(w.Command, " "), Network: w.Network,
+		Read: append([]string{}, w.Read...), Write: append([]string{}, w.Write...),
+		Tools: append([]string{}, w.Tools...), Capabilities: append([]string{}, w.Capabilities...),
+		MaxDepth: opts.MaxDepth, MaxSubagents: opts.MaxSubagents,
 	}
 	switch {
 	case !w.LLM.IsZero():
@@ -137,7 +142,8 @@ func (l *llmFlags) check() error {
 	levels := agent.ThinkingLevels()
 	switch {
 	case l.LLM == "" && (l.APIKeyEnv != "" || l.Tools != nil || l.MaxTurns > 0 || l.Thinking != ""):
-		return errors.New("--api-key-env, --tools, --max-turns and --thinking: are for the model of --llm; workers of the config have them there")
+		return errors.New("--api-key-env, --tools, --max-turns and --thinking: are for the model of --llm; workers " +
+			"of the config have them there")
 	case l.MaxTurns > agent.MostTurns:
 		return fmt.Errorf("--max-turns %d: should be between 1 and %d", l.MaxTurns, agent.MostTurns)
 	case l.LLM != "" && !isWebURL(l.LLM):
@@ -176,7 +182,8 @@ func (w *workFlags) check(command []string) error {
 // argv returns the flags as a worker takes them, with the command behind them.
 func (w *workFlags) argv(command []string) (argv []string) {
 	for _, f := range []struct{ name, value string }{
-		{"--llm", w.LLM}, {"--model", w.Model}, {"--api-key-env", w.APIKeyEnv}, {"--tools", strings.Join(w.Tools, ",")}, {"--thinking", w.Thinking},
+		{"--llm", w.LLM}, {"--model", w.Model}, {"--api-key-env", w.APIKeyEnv}, {"--tools", strings.Join(w.Tools, ",")},
+		{"--thinking", w.Thinking},
 		{"--isolation", w.Isolation},
 	} {
 		if f.value != "" {
@@ -206,7 +213,8 @@ func (l *llmFlags) equip(cfg *config.Config, sys *System, or string) error {
 			return nil // what is wrong with the options, the plugin itself says
 		}
 		_, config, _ := strings.Cut(host.NoWorker().Message, "\n")
-		return fmt.Errorf("no worker is configured; give --llm URL --model MODEL%s, or these three lines of a config:\n%s", or, config)
+		return fmt.Errorf("no worker is configured; give --llm URL --model MODEL%s, or these three lines of a "+
+			"config:\n%s", or, config)
 	}
 	llm := map[string]any{"url": literal(l.LLM), "model": literal(l.Model)}
 	name := cmp.Or(l.APIKeyEnv, usualKeyEnv)

@@ -111,7 +111,8 @@ func (a arguments) lacks(called string, params []parameter) error {
 	for _, p := range params {
 		names = append(names, p.Name)
 		if p.Required && !slices.ContainsFunc(a.words, func(w word) bool { return w.key == p.Name }) {
-			line := fmt.Sprintf("%s=%s  %s", p.Name, strings.ToUpper(cmp.Or(strings.Join(p.types, "|"), "any")), oneLine(p.Description))
+			line := fmt.Sprintf("%s=%s  %s", p.Name, strings.ToUpper(cmp.Or(strings.Join(p.types, "|"), "any")),
+				oneLine(p.Description))
 			missing.WriteString("\n  " + strings.TrimRight(line, " "))
 		}
 	}
@@ -121,7 +122,8 @@ func (a arguments) lacks(called string, params []parameter) error {
 	wrong := ""
 	for _, w := range a.words {
 		if !slices.Contains(names, w.key) {
-			wrong += strings.TrimRight(fmt.Sprintf("there is no argument %q; %s", w.key, schema.DidYouMean(w.key, names)), "; ") + "\n"
+			wrong += strings.TrimRight(fmt.Sprintf("there is no argument %q; %s", w.key,
+				schema.DidYouMean(w.key, names)), "; ") + "\n"
 		}
 	}
 	needs := "needs"
@@ -169,7 +171,8 @@ func (p parameter) misfit(w word) error {
 	case slices.Contains(p.types, "array"):
 		parts := strings.Fields(w.text)
 		list, _ := json.Marshal(parts) // texts never fail
-		return fmt.Errorf("%s takes a list, and %q is one text; write %s='%s', or %s=%s", w.key, text, w.key, list, w.key, strings.Join(parts, " "+w.key+"="))
+		return fmt.Errorf("%s takes a list, and %q is one text; write %s='%s', or %s=%s", w.key, text, w.key, list,
+			w.key, strings.Join(parts, " "+w.key+"="))
 	case slices.Contains(p.types, "object"):
 		return fmt.Errorf(`%s takes an object, and %q is not one; write %s='{"name":"value"}'`, w.key, text, w.key)
 	case slices.Contains(p.types, "boolean"):
@@ -183,12 +186,14 @@ func (p parameter) misfit(w word) error {
 // wantsJSON reports whether a word is meant as JSON: what may be text is, unless it is JSON of
 // another type that is possible too.
 func wantsJSON(text string, types []string) bool {
-	return jsontext.Value(text).IsValid() && (!slices.Contains(types, "string") || jsontext.Value(text).Kind() != '"' && fits(text, types))
+	return jsontext.Value(text).IsValid() && (!slices.Contains(types, "string") || jsontext.Value(text).Kind() != '"' &&
+		fits(text, types))
 }
 
 // fits reports whether a JSON text is of one of some types. The bounds of numbers the host checks.
 func fits(text string, types []string) bool {
-	names := map[jsontext.Kind]string{'n': "null", 't': "boolean", 'f': "boolean", '0': "number", '{': "object", '[': "array", '"': "string"}
+	names := map[jsontext.Kind]string{'n': "null", 't': "boolean", 'f': "boolean", '0': "number", '{': "object",
+		'[': "array", '"': "string"}
 	name := names[jsontext.Value(text).Kind()]
 	return slices.Contains(types, name) || name == "number" && slices.Contains(types, "integer")
 }

@@ -38,13 +38,15 @@ func TestArguments(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
 	must.OK(t, os.WriteFile(filepath.Join(dir, "tools.py"), []byte(argumentTools), 0o600))
-	writeConfig(t, dir, "state_dir: state\nplugins:\n  - {name: tools, type: tools}\n  - {name: back, type: exec, metadata: {command: [python3, tools.py], capabilities: [tools]}}\n")
+	writeConfig(t, dir, "state_dir: state\nplugins:\n  - {name: tools, type: tools}\n  - {name: back, type: exec, "+
+		"metadata: {command: [python3, tools.py], capabilities: [tools]}}\n")
 	for _, c := range []struct {
 		words []string
 		code  int
 		want  string // of stdout, without spaces, or on stderr
 	}{
-		{[]string{"string=123", "integer=5", "number=1.5e3", "boolean=true", "array=[1]", `object={"a":null}`, "any=7"}, 0,
+		{[]string{"string=123", "integer=5", "number=1.5e3", "boolean=true", "array=[1]", `object={"a":null}`, "any=7"},
+			0,
 			`{"string":"123","integer":5,"number":1500.0,"boolean":true,"array":[1],"object":{"a":null},"any":7}`},
 		{[]string{`string={"a":1}`, "any=text"}, 0, `{"string":"{\"a\":1}","any":"text"}`},
 		{[]string{`string:="x"`, "any:=[true]"}, 0, `{"string":"x","any":[true]}`},
@@ -109,8 +111,10 @@ func TestWrongWords(t *testing.T) {
 		{"check --key-file x", "--key-file is for --audit", 2},
 		{"trust x --list", "give no file", 2},
 	} {
-		if out := run(t, dir, nil, strings.Fields(c.args)...); out.code != c.code || !strings.Contains(out.stderr, c.says) || out.stdout != "" {
-			t.Errorf("%s: exit status %d, want %d and %q:\n%s%s", c.args, out.code, c.code, c.says, out.stdout, out.stderr)
+		if out := run(t, dir, nil, strings.Fields(c.args)...); out.code != c.code ||
+			!strings.Contains(out.stderr, c.says) || out.stdout != "" {
+			t.Errorf("%s: exit status %d, want %d and %q:\n%s%s", c.args, out.code, c.code, c.says, out.stdout,
+				out.stderr)
 		}
 	}
 }
@@ -126,7 +130,8 @@ func TestTrialsAreNotCounted(t *testing.T) {
 	}
 	write("chain.yaml", "nodes: [{id: a, kind: tool, name: echo, input_map: {text: input.text}}]\n")
 	write(".a2e/skills/greet/SKILL.md", "---\nname: greet\ndescription: Says hello.\n---\nSay hello.\n")
-	trials := [][]string{{"tools", "call", "echo", "text=1"}, {"mcp", "call", "echo", "text=1"}, {"chain", "run", "chain.yaml", `text:="x"`}, {"skills", "run", "greet"}}
+	trials := [][]string{{"tools", "call", "echo", "text=1"}, {"mcp", "call", "echo", "text=1"},
+		{"chain", "run", "chain.yaml", `text:="x"`}, {"skills", "run", "greet"}}
 	for _, args := range trials {
 		run(t, dir, nil, args...).want(t, 0, "")
 	}
@@ -150,8 +155,10 @@ func TestListOfPluginsSaysWhatIsOff(t *testing.T) {
 	const off = "off, as the list under plugins does not name them: skill, toolkits, proc, env, memory, "
 	writeFile(t, dir, "list.yaml", "plugins: [{name: tools, type: tools}]\n")
 	writeFile(t, dir, "mapping.yaml", "plugins: {tools: {read_only: true}, env: false}\n")
-	for args, code := range map[string]int{"tools list": 0, "tools call echo text=x": 0, "memory list": 3, "mcp list": 3, "skills check": 3} {
-		out := run(t, dir, nil, append([]string{"-c", "list.yaml"}, strings.Fields(args)...)...).want(t, code, "note: "+off)
+	for args, code := range map[string]int{"tools list": 0, "tools call echo text=x": 0, "memory list": 3,
+		"mcp list": 3, "skills check": 3} {
+		out := run(t, dir, nil, append([]string{"-c", "list.yaml"}, strings.Fields(args)...)...).want(t, code,
+			"note: "+off)
 		assert.That(t, strings.Count(out.stderr, "note: ") == 1 && !strings.Contains(out.stdout, "note"),
 			"%s: %q, %q", args, out.stdout, out.stderr)
 	}
@@ -163,7 +170,8 @@ func TestListOfPluginsSaysWhatIsOff(t *testing.T) {
 		out := run(t, dir, nil, append([]string{"-c", "mapping.yaml"}, strings.Fields(args)...)...).want(t, 0, "")
 		assert.That(t, !strings.Contains(out.stderr+out.stdout, "off, as"), "%s: %q", args, out.stderr)
 	}
-	if out := run(t, dir, nil, "-c", "mapping.yaml", "check"); strings.Contains(out.stdout, "plugin env:") || !strings.Contains(out.stdout, "plugin memory:") {
+	if out := run(t, dir, nil, "-c", "mapping.yaml", "check"); strings.Contains(out.stdout, "plugin env:") ||
+		!strings.Contains(out.stdout, "plugin memory:") {
 		t.Errorf("check of a mapping: %s", out.stdout)
 	}
 }
@@ -175,12 +183,16 @@ func TestAllowedTools(t *testing.T) {
 	writeConfig(t, dir, "plugins: {tools: {allowed_tools: [echo, \"{list,read,glob}*\"], deny: [glob]}}\n")
 	listed := run(t, dir, nil, "tools", "list").want(t, 0, "")
 	listed.has(t, "echo", "read_file", "list_dir")
-	assert.That(t, !strings.Contains(listed.stdout, "write_file") && !strings.Contains(listed.stdout, "glob "), "%s", listed.stdout)
+	assert.That(t, !strings.Contains(listed.stdout, "write_file") && !strings.Contains(listed.stdout, "glob "), "%s",
+		listed.stdout)
 	run(t, dir, nil, "tools", "call", "echo", "text=hi").want(t, 0, "").has(t, "hi")
-	run(t, dir, nil, "tools", "call", "write_file", "path=x", "content=y").want(t, 1, "is not among allowed_tools in the config")
-	calls := greeting + "\n" + call("2", "write_file", `{"path":"x","content":"y"}`) + "\n" + call("3", "list_dir", `{"path":"."}`) + "\n"
+	run(t, dir, nil, "tools", "call", "write_file", "path=x", "content=y").want(t, 1, "is not among allowed_tools "+
+		"in the config")
+	calls := greeting + "\n" + call("2", "write_file", `{"path":"x","content":"y"}`) + "\n" +
+		call("3", "list_dir", `{"path":"."}`) + "\n"
 	out := run(t, dir, []byte(calls), "serve").want(t, 0, "")
-	assert.That(t, strings.Contains(out.stdout, "is not among allowed_tools") && strings.Contains(out.stdout, `"a2e.yaml"`), "%s", out.stdout)
+	assert.That(t, strings.Contains(out.stdout, "is not among allowed_tools") &&
+		strings.Contains(out.stdout, `"a2e.yaml"`), "%s", out.stdout)
 }
 
 // A name that is that of no tool is an error where the tools are known before the start.
@@ -208,13 +220,15 @@ func TestNamesThatMatchNothing(t *testing.T) {
 	out := run(t, dir, nil, "tools", "list").want(t, 0, "it asks for plugins.tools: `a2e trust`")
 	assert.That(t, strings.Contains(out.stdout, "echo") && strings.Contains(out.stdout, "http_get"), "%v", out.stdout)
 	out = run(t, dir, []byte(`{"type":"handshake/req","id":"1","agent_caps":["toolz"]}`+"\n"), "serve")
-	if !strings.Contains(out.stdout, `"reason":"no_caps"`) || !strings.Contains(out.stderr, "toolz") || !strings.Contains(out.stderr, `"available":["skill","tools",`) {
+	if !strings.Contains(out.stdout, `"reason":"no_caps"`) || !strings.Contains(out.stderr, "toolz") ||
+		!strings.Contains(out.stderr, `"available":["skill","tools",`) {
 		t.Errorf("%s\n%s", out.stdout, out.stderr)
 	}
 	for _, want := range []string{`"unknown_caps":["toolz"]`, `"available_caps":["skill","tools",`} {
 		assert.Contains(t, out.stdout, want, "the answer itself")
 	}
-	out = run(t, dir, []byte(`{"type":"handshake/req","id":"1","agent_caps":["toolz","tools","env_push"]}`+"\n"), "serve")
+	out = run(t, dir, []byte(`{"type":"handshake/req","id":"1","agent_caps":["toolz","tools","env_push"]}`+"\n"),
+		"serve")
 	assert.Contains(t, out.stdout, `"metadata":{"unknown_caps":["toolz"]}`, "beside one that is there")
 	out = run(t, dir, []byte(`{"type":"handshake/req","id":"1","agent_caps":["tools","streaming"]}`+"\n"), "serve")
 	assert.That(t, !strings.Contains(out.stdout, "unknown_caps"), "all were understood: %s", out.stdout)
@@ -224,12 +238,16 @@ func TestNamesThatMatchNothing(t *testing.T) {
 // a host that had not begun.
 func TestEveryCommandTellsOfAWrongOption(t *testing.T) {
 	dir := workDir(t)
-	writeFile(t, dir, "c.yaml", "plugins:\n  - {name: tools, type: tools, metadata: {max_ouput: 1}}\n  - {name: memory, type: memory, metadata: {semantic_limit: x}}\n  - {name: agents, type: multi_agent, metadata: {workers: [{name: w, command: [cat]}]}}\n")
+	writeFile(t, dir, "c.yaml", "plugins:\n  - {name: tools, type: tools, metadata: {max_ouput: 1}}\n  - {name: "+
+		"memory, type: memory, metadata: {semantic_limit: x}}\n  - {name: agents, type: multi_agent, metadata: "+
+		"{workers: [{name: w, command: [cat]}]}}\n")
 	writeFile(t, dir, "chain.yaml", "nodes: [{id: a, kind: tool, name: echo, input_map: {text: input.x}}]\n")
 	writeFile(t, dir, "tasks.ndjson", strings.Repeat(`{"brief":"do"}`+"\n", 3))
 	for _, args := range []string{
-		"serve", "check", "tools list", "tools call echo text=x", "mcp list", "mcp tools x", "mcp call x", "mcp serve", "memory search x", "memory list", "memory forget --tag x",
-		"plan board", "chain run chain.yaml", "skills run x", "worker", "dispatch tasks.ndjson", "dispatch tasks.ndjson -- cat",
+		"serve", "check", "tools list", "tools call echo text=x", "mcp list", "mcp tools x", "mcp call x", "mcp serve",
+		"memory search x", "memory list", "memory forget --tag x",
+		"plan board", "chain run chain.yaml", "skills run x", "worker", "dispatch tasks.ndjson",
+		"dispatch tasks.ndjson -- cat",
 	} {
 		t.Run(args, func(t *testing.T) {
 			t.Parallel()
@@ -246,6 +264,7 @@ func TestEachCommandRuns(t *testing.T) {
 	for _, leaf := range must.Get(cli.Model())(t).Leaves(false) {
 		assert.That(t, leaf.Target.Addr().MethodByName("Run").IsValid(), "%s has no Run", leaf.Path())
 		_, sends := leaf.Target.Type().FieldByName("sends")
-		assert.That(t, sends == cli.Printed(leaf.Path()), "%s sends a request: %t; it has a row: %t", leaf.Path(), sends, !sends)
+		assert.That(t, sends == cli.Printed(leaf.Path()), "%s sends a request: %t; it has a row: %t", leaf.Path(),
+			sends, !sends)
 	}
 }

@@ -63,8 +63,10 @@ func BenchmarkEntries(b *testing.B) {
 	if testing.Short() {
 		many = 2_000
 	}
-	host := benchHost(b, workDir(b), fmt.Sprintf("plugins: {memory: {semantic_limit: %d}}\n", 10*many), protocol.CapMemory)
-	memory := ask[protocol.MemoryInitResponse](b, host, protocol.TypeMemoryInitReq, &protocol.MemoryInitRequest{Namespace: "bench"}).MemoryID
+	host := benchHost(b, workDir(b), fmt.Sprintf("plugins: {memory: {semantic_limit: %d}}\n", 10*many),
+		protocol.CapMemory)
+	memory := ask[protocol.MemoryInitResponse](b, host, protocol.TypeMemoryInitReq,
+		&protocol.MemoryInitRequest{Namespace: "bench"}).MemoryID
 	random := rand.New(rand.NewPCG(1, 2))
 	zipf := rand.NewZipf(random, 1.1, 5, 20_000-1)
 	text := func(n int) string {
@@ -78,7 +80,9 @@ func BenchmarkEntries(b *testing.B) {
 	store := func(b *testing.B, n int) {
 		req := &protocol.MemoryStoreRequest{MemoryID: memory}
 		for range n {
-			req.Entries = append(req.Entries, parsed(b, `{"key":{"n":%d},"content":{"text":%q},"tier":"semantic","tags":["rare%d","common%d"]}`, stored, text(words), stored%1000, stored%3))
+			req.Entries = append(req.Entries, parsed(b,
+				`{"key":{"n":%d},"content":{"text":%q},"tier":"semantic","tags":["rare%d","common%d"]}`, stored,
+				text(words), stored%1000, stored%3))
 			stored++
 		}
 		resp := ask[protocol.MemoryStoreResponse](b, host, protocol.TypeMemoryStoreReq, req)
@@ -121,12 +125,15 @@ func BenchmarkEntries(b *testing.B) {
 func BenchmarkBridge(b *testing.B) {
 	dir := workDir(b)
 	self := filepath.Join(dir, "a2e")
-	host := benchHost(b, dir, fmt.Sprintf("mcpServers: {peer: {command: %q, args: [mcp, serve]}}\n", self), protocol.CapTools, protocol.CapMCP)
-	direct := must.Get(mcp.NewClient(&mcp.Implementation{Name: "bench", Version: "1"}, nil).Connect(b.Context(), &mcp.CommandTransport{Command: command(b, workDir(b), self, "mcp", "serve")}, nil))(b)
+	host := benchHost(b, dir, fmt.Sprintf("mcpServers: {peer: {command: %q, args: [mcp, serve]}}\n", self),
+		protocol.CapTools, protocol.CapMCP)
+	direct := must.Get(mcp.NewClient(&mcp.Implementation{Name: "bench", Version: "1"}, nil).Connect(b.Context(),
+		&mcp.CommandTransport{Command: command(b, workDir(b), self, "mcp", "serve")}, nil))(b)
 	defer direct.Close()
 	b.Run("direct", func(b *testing.B) {
 		for b.Loop() {
-			res, err := direct.CallTool(b.Context(), &mcp.CallToolParams{Name: "echo", Arguments: map[string]any{"text": "x"}})
+			res, err := direct.CallTool(b.Context(), &mcp.CallToolParams{Name: "echo",
+				Arguments: map[string]any{"text": "x"}})
 			must.That(b, err == nil && !res.IsError, "%v %v", res, err)
 		}
 	})
@@ -155,7 +162,8 @@ func BenchmarkFleet(b *testing.B) {
 				for err == nil && !strings.Contains(line, "TASK_RESULT") {
 					line, err = host.stdout.ReadString('\n')
 				}
-				must.That(b, err == nil && strings.Contains(line, status), "the task should be %s: %v %s", status, err, line)
+				must.That(b, err == nil && strings.Contains(line, status), "the task should be %s: %v %s", status, err,
+					line)
 			}
 		}
 	}
@@ -179,7 +187,8 @@ func BenchmarkMCPOverHTTP(b *testing.B) {
 		_ = peer.Wait()
 	})
 	line := must.Get(bufio.NewReader(out).ReadString('\n'))(b)
-	for _, c := range []struct{ name, url string }{{"a2e", serveWeb(b, "").url + "/mcp"}, {"sdk", strings.TrimSpace(line)}} {
+	for _, c := range []struct{ name, url string }{{"a2e", serveWeb(b, "").url + "/mcp"},
+		{"sdk", strings.TrimSpace(line)}} {
 		for _, sessions := range []int{1, 16} {
 			b.Run(fmt.Sprintf("%s/sessions=%d", c.name, sessions), func(b *testing.B) { benchEcho(b, c.url, sessions) })
 		}
@@ -194,14 +203,16 @@ func benchEcho(b *testing.B, url string, sessions int) {
 	all.Add(sessions)
 	begin := make(chan struct{})
 	for range sessions {
-		session := must.Get(mcp.NewClient(&mcp.Implementation{Name: "bench", Version: "1"}, nil).Connect(b.Context(), &mcp.StreamableClientTransport{Endpoint: url}, nil))(b)
+		session := must.Get(mcp.NewClient(&mcp.Implementation{Name: "bench", Version: "1"}, nil).Connect(b.Context(),
+			&mcp.StreamableClientTransport{Endpoint: url}, nil))(b)
 		defer session.Close()
 		go func() {
 			defer all.Done()
 			<-begin
 			for i := next.Add(1) - 1; i < int64(b.N); i = next.Add(1) - 1 {
 				began := time.Now()
-				if _, err := session.CallTool(b.Context(), &mcp.CallToolParams{Name: "echo", Arguments: map[string]any{"text": strings.Repeat("x", 100)}}); err != nil {
+				if _, err := session.CallTool(b.Context(), &mcp.CallToolParams{Name: "echo",
+					Arguments: map[string]any{"text": strings.Repeat("x", 100)}}); err != nil {
 					b.Error(err)
 				}
 				took[i] = time.Since(began)
@@ -248,13 +259,15 @@ func webSession(b *testing.B, server http.Handler) {
 		`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"echo","arguments":{"text":"x"}}}`,
 	} {
 		req := httptest.NewRequest("POST", "http://127.0.0.1/mcp", strings.NewReader(body))
-		req.Header = http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}}
+		req.Header = http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, " +
+			"text/event-stream"}}
 		if id != "" {
 			req.Header.Set("Mcp-Session-Id", id)
 		}
 		answer := httptest.NewRecorder()
 		server.ServeHTTP(answer, req)
-		must.That(b, answer.Code == 200 && strings.Contains(answer.Body.String(), `"result"`), "%d %s", answer.Code, answer.Body)
+		must.That(b, answer.Code == 200 && strings.Contains(answer.Body.String(), `"result"`), "%d %s", answer.Code,
+			answer.Body)
 		id = cmp.Or(id, answer.Header().Get("Mcp-Session-Id"))
 	}
 }

@@ -57,7 +57,8 @@ func command(t testing.TB, dir, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), name, args...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_STATE_HOME=", "XDG_CONFIG_HOME=", "A2E_CONFIG=", config.EnvState+"="+must.Get(stores.Address(dir))(t))
+	cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_STATE_HOME=", "XDG_CONFIG_HOME=", "A2E_CONFIG=",
+		config.EnvState+"="+must.Get(stores.Address(dir))(t))
 	return cmd
 }
 
@@ -68,14 +69,16 @@ func TestNothingSlowIsLinkedIn(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", ".")
 	cmd.Dir = root
 	out := must.Get(cmd.Output())(t)
-	assert.That(t, strings.Contains(string(out), "a2e/plugins") && !strings.Contains(string(out), "santhosh-tekuri/jsonschema"),
+	assert.That(t, strings.Contains(string(out), "a2e/plugins") && !strings.Contains(string(out),
+		"santhosh-tekuri/jsonschema"),
 		"the binary is made of:\n%s", out)
 }
 
 // wallGit runs git in a folder.
 func wallGit(t *testing.T, dir string, args ...string) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "git", append([]string{"-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "safe.directory=*"}, args...)...)
+	cmd := exec.CommandContext(t.Context(), "git",
+		append([]string{"-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "safe.directory=*"}, args...)...)
 	cmd.Dir = dir
 	out, err := cmd.CombinedOutput()
 	must.That(t, err == nil, "git %v: %v: %s", args, err, out)

@@ -88,7 +88,8 @@ func wholeBlocks(t *testing.T, tool string, content []contentBlock) (texts strin
 	}
 	want := cutResults[tool]
 	assert.Contains(t, texts, want.says)
-	assert.That(t, tool == "many" || strings.Contains(texts, "small\n"), "%s: the small block is not whole in %s", tool, texts)
+	assert.That(t, tool == "many" || strings.Contains(texts, "small\n"), "%s: the small block is not whole in %s", tool,
+		texts)
 	if path := regexp.MustCompile(`the file (/[^ ,\]]+)`).FindStringSubmatch(texts); want.file != "" && len(path) > 0 {
 		content := must.Get(os.ReadFile(path[1]))(t)
 		assert.That(t, strings.HasPrefix(string(content), want.file), "%s: the file begins %.20q", tool, content)

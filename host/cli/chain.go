@@ -174,12 +174,14 @@ func (c *commands) approvals(sys *System, id string) {
 const untilDecided = 7 * 24 * 3600
 
 // ask has a host in this process run a chain, shows how far it is, and prints what it gives.
-func (c chainRunCmd) ask(cmd *commands, sys *System, req *protocol.ChainRequest, graph *chains.Graph, explain func(error) error) error {
+func (c chainRunCmd) ask(cmd *commands, sys *System, req *protocol.ChainRequest, graph *chains.Graph,
+	explain func(error) error) error {
 	var resp protocol.ChainResponse
 	cmd.record = c.Record
 	cmd.approvals(sys, req.ChainID)
 	wait := serverWait{seconds: float64(c.Timeout), needs: chainMentions(req)}
-	err := cmd.askServers(sys, chainAgent, protocol.CapChains, &wait, func(ctx context.Context, conn *client.Client) error {
+	err := cmd.askServers(sys, chainAgent, protocol.CapChains, &wait, func(ctx context.Context,
+		conn *client.Client) error {
 		event, done := c.watch(sys, graph)
 		defer done()
 		return conn.Call(ctx, protocol.TypeChainReq, req, &resp, client.OnEvent(func(m client.Message) {
@@ -286,7 +288,11 @@ func (c chainRunCmd) watch(sys *System, graph *chains.Graph) (event func(*chainE
 	return func(e *chainEvent) {
 		b.change(func() { live.event(e) })
 		if line := e.line(); line != "" {
-			_ = b.write(func() error { _, err := io.WriteString(sys.Err, line); return err }) // a terminal that is gone shows nothing
+			_ = b.write(func() error {
+				_, err := io.WriteString(sys.Err,
+					line)
+				return err
+			}) // a terminal that is gone shows nothing
 		}
 	}, func() { sys.show(nil); b.close() }
 }
@@ -302,7 +308,8 @@ func (c chainGraphCmd) Run(cmd *commands, sys *System) error {
 	format := c.Format
 	switch ext := strings.ToLower(filepath.Ext(c.Output)); {
 	case ext == ".svg" || ext == ".png":
-		return fail(exitUsage, fmt.Errorf("--output %s: the graph is text, as Mermaid or DOT; `a2e chain graph %s --format dot | dot -T%s` makes a picture of it", oneLine(c.Output), oneLine(c.File), ext[1:]))
+		return fail(exitUsage, fmt.Errorf("--output %s: the graph is text, as Mermaid or DOT; `a2e chain graph %s "+
+			"--format dot | dot -T%s` makes a picture of it", oneLine(c.Output), oneLine(c.File), ext[1:]))
 	case format == "" && (ext == ".dot" || ext == ".gv"):
 		format = "dot"
 	}
@@ -329,8 +336,10 @@ type shape struct{ left, right, dot string }
 
 func shapeOf(kind chains.Kind) shape {
 	s, own := map[chains.Kind]shape{
-		chains.KindSkill: {"([", "])", "box, style=rounded"}, chains.KindProc: {"[/", "/]", "parallelogram"}, chains.KindBranch: {"{", "}", "diamond"},
-		chains.KindMap: {"{{", "}}", "hexagon"}, chains.KindChain: {"[[", "]]", "component"}, chains.KindWait: {">", "]", "note"}, chains.KindWhile: {`[/`, `\]`, "trapezium"},
+		chains.KindSkill: {"([", "])", "box, style=rounded"}, chains.KindProc: {"[/", "/]", "parallelogram"},
+		chains.KindBranch: {"{", "}", "diamond"},
+		chains.KindMap:    {"{{", "}}", "hexagon"}, chains.KindChain: {"[[", "]]", "component"},
+		chains.KindWait: {">", "]", "note"}, chains.KindWhile: {`[/`, `\]`, "trapezium"},
 	}[kind]
 	if !own {
 		return shape{"[", "]", "box"}
@@ -343,9 +352,12 @@ type edge struct{ mermaid, dot string }
 
 func edgeOf(kind chains.EdgeKind) edge {
 	e, own := map[chains.EdgeKind]edge{
-		chains.EdgeData: {"-.->", "style=dotted"}, chains.EdgeNext: {"-->", ""}, chains.EdgeError: {"-. on error .->", `style=dashed, label="on error"`},
-		chains.EdgeItem: {"==>|each item|", `style=bold, label="each item"`}, chains.EdgeLoop: {"==>|each iteration|", `style=bold, label="each iteration"`},
-		chains.EdgeAgain: {"-. again .->", `style=dashed, label="again"`}, chains.EdgeBoth: {"-->|true, false|", `label="true, false"`},
+		chains.EdgeData: {"-.->", "style=dotted"}, chains.EdgeNext: {"-->", ""},
+		chains.EdgeError: {"-. on error .->", `style=dashed, label="on error"`},
+		chains.EdgeItem:  {"==>|each item|", `style=bold, label="each item"`}, chains.EdgeLoop: {"==>|each iteration|",
+			`style=bold, label="each iteration"`},
+		chains.EdgeAgain: {"-. again .->", `style=dashed, label="again"`}, chains.EdgeBoth: {"-->|true, false|",
+			`label="true, false"`},
 	}[kind]
 	if !own {
 		return edge{"-->|" + string(kind) + "|", fmt.Sprintf("label=%q", string(kind))}
@@ -382,7 +394,8 @@ func dotOf(g *chains.Graph) string {
 
 // drawn writes a line for each node, of which a label has its id and what it does, and for
 // each edge.
-func drawn(head, foot string, g *chains.Graph, node func(int, chains.Kind, []string) string, arrow func(chains.GraphEdge) string) string {
+func drawn(head, foot string, g *chains.Graph, node func(int, chains.Kind, []string) string,
+	arrow func(chains.GraphEdge) string) string {
 	var b strings.Builder
 	b.WriteString(head)
 	for i, n := range g.Nodes {

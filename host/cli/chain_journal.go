@@ -139,7 +139,8 @@ func (c *chainResumeCmd) ask(cmd *commands, sys *System, j *chains.Journal) erro
 	for _, node := range j.Unknown {
 		named := func(one string) bool { return strings.HasPrefix(one, node+"=") }
 		for !slices.ContainsFunc(c.Resolve, named) {
-			what := line("%s was under way when the chain stopped: run (once more), done (it did), fail, or its output as JSON?", oneLine(node))
+			what := line("%s was under way when the chain stopped: run (once more), done (it did), fail, or its "+
+				"output as JSON?", oneLine(node))
 			if what == "" {
 				break
 			}
@@ -177,7 +178,8 @@ func (c chainResumeCmd) decisions() (protocol.Object, error) {
 		case jsontext.Value(what).IsValid():
 			all[node] = map[string]any{"output": jsontext.Value(what)}
 		default:
-			return protocol.Object{}, fmt.Errorf("--resolve %s: should be run, done, fail or an output as JSON", oneLine(one))
+			return protocol.Object{}, fmt.Errorf("--resolve %s: should be run, done, fail or an output as JSON",
+				oneLine(one))
 		}
 	}
 	raw, err := json.Marshal(all, json.Deterministic(true))

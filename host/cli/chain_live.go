@@ -71,7 +71,8 @@ func (e *chainEvent) line() string {
 		text := oneLine(wirePhrases().Replace(e.Error))
 		return fmt.Sprintf("error  %s  %s  %s\n", name, shortDuration(e.took()), text)
 	case e.note() != "":
-		return fmt.Sprintf("%-6s %s  %s\n", cmp.Or(map[string]string{"iteration": "loop"}[e.Phase], e.Phase), name, e.note())
+		return fmt.Sprintf("%-6s %s  %s\n", cmp.Or(map[string]string{"iteration": "loop"}[e.Phase], e.Phase), name,
+			e.note())
 	}
 	return ""
 }
@@ -140,7 +141,8 @@ func (l *liveChain) lines() []string {
 		if n.items > 0 {
 			cells = append(cells, protocol.Count(n.items, "item"))
 		}
-		lines = append(lines, painted(styleBusy, "▶")+" "+l.fit(strings.TrimSpace(strings.Join(append(cells, n.note), columnGap)), 2))
+		lines = append(lines, painted(styleBusy, "▶")+" "+l.fit(strings.TrimSpace(strings.Join(append(cells, n.note),
+			columnGap)), 2))
 	}
 	text := fmt.Sprintf("%d of %s done", l.ended["done"], protocol.Count(len(l.whats), "node"))
 	for _, part := range []struct {

@@ -46,23 +46,28 @@ func TestChainRun(t *testing.T) {
 		stdout, stderr string
 	}{
 		{[]string{"greet.yaml", "name=ada"}, "", 0, "{\n  \"text\": \"hello ada\"\n}\n", "done   join  "},
-		{[]string{"greet.yaml", "--input", `{"name":"ada","greeting":"hi"}`, "-q"}, "", 0, "{\n  \"text\": \"hi ada\"\n}\n", ""},
+		{[]string{"greet.yaml", "--input", `{"name":"ada","greeting":"hi"}`, "-q"}, "", 0,
+			"{\n  \"text\": \"hi ada\"\n}\n", ""},
 		{[]string{"greet.yaml", "--input", "@input.json"}, "", 0, "{\n  \"text\": \"hello bob\"\n}\n", "done   end  "},
-		{[]string{"greet.yaml", "--input", "-"}, "\ufeff" + `{"name":"eve"}`, 0, "{\n  \"text\": \"hello eve\"\n}\n", ""},
+		{[]string{"greet.yaml", "--input", "-"}, "\ufeff" + `{"name":"eve"}`, 0, "{\n  \"text\": \"hello eve\"\n}\n",
+			""},
 		{[]string{"-", "name=ada"}, greetChain, 0, "{\n  \"text\": \"hello ada\"\n}\n", ""},
 		{[]string{"outer.json"}, "", 0, "{\n  \"text\": \"hello eve\"\n}\n", "done   c/join  "},
-		{[]string{"greet.yaml"}, "", 1, "null\n", "a2e: the chain failed: node \"join\": the expression of input_map/text"},
+		{[]string{"greet.yaml"}, "", 1, "null\n", "a2e: the chain failed: node \"join\": the expression of " +
+			"input_map/text"},
 		{[]string{"fails.yaml"}, "", 1, "null\n", "a2e: the chain failed: node \"a\": "},
 		{[]string{"-", "--input", "-"}, "", 2, "", "stdin cannot be both"},
 		{[]string{"greet.yaml", "name=ada", "--input", "{}"}, "", 2, "", "not both"},
 		{[]string{"greet.yaml", "--input", "[]"}, "", 2, "", "a JSON object should be here"},
 		{[]string{"nothing.yaml"}, "", 2, "", "nothing.yaml"},
-		{[]string{"-"}, "nodes:\n- {node_id: a, kind: tool, name: echo, next_node: b}\n", 1, "", "stdin:2: /nodes/0/next_node: is \"b\", which is not a node"},
+		{[]string{"-"}, "nodes:\n- {node_id: a, kind: tool, name: echo, next_node: b}\n", 1, "",
+			"stdin:2: /nodes/0/next_node: is \"b\", which is not a node"},
 		{[]string{"-"}, "nodes:\n- {node_id: a, kind: tool, name: echo, next_node: a}\n", 1, "", "circle: a → a"},
 	} {
 		out := run(t, dir, []byte(tc.stdin), append([]string{"chain", "run"}, tc.args...)...)
 		if out.code != tc.code || out.stdout != tc.stdout || !strings.Contains(out.stderr, tc.stderr) {
-			t.Errorf("chain run %q: exit status %d, %q, %q; should be %d, %q, %q", tc.args, out.code, out.stdout, out.stderr, tc.code, tc.stdout, tc.stderr)
+			t.Errorf("chain run %q: exit status %d, %q, %q; should be %d, %q, %q", tc.args, out.code, out.stdout,
+				out.stderr, tc.code, tc.stdout, tc.stderr)
 		}
 	}
 	var whole struct {
@@ -72,14 +77,18 @@ func TestChainRun(t *testing.T) {
 	}
 	out := run(t, dir, nil, "chain", "run", "greet.yaml", "name=ada", "--json", "-q").want(t, 0, "")
 	err := json.Unmarshal([]byte(out.stdout), &whole)
-	assert.That(t, err == nil && whole.Success && whole.Ran == 2 && len(whole.Outputs) == 2 && out.stderr == "", "--json: %v, %+v, %q", err, whole, out.stderr)
+	assert.That(t, err == nil && whole.Success && whole.Ran == 2 && len(whole.Outputs) == 2 && out.stderr == "",
+		"--json: %v, %+v, %q", err, whole, out.stderr)
 }
 
 func TestChainCheckAndGraph(t *testing.T) {
 	t.Parallel()
-	dir := chainDir(t, map[string]string{"greet.yaml": greetChain, "broken.yaml": "nodes:\n- node_id: a\n  kind: tool\n  nme: echo\n", "circle.json": `{"nodes":[{"node_id":"a","kind":"branch","condition":"a"}]}`})
-	out := run(t, dir, nil, "chain", "check", "greet.yaml", "broken.yaml", "circle.json").want(t, 1, "2 of 3 files wrong")
-	if out.stdout != "greet.yaml: ok, 2 nodes\n" || !strings.Contains(out.stderr, "broken.yaml:4: /nodes/0/nme: is not known") || !strings.Contains(out.stderr, "circle.json: nodes wait for each other") {
+	dir := chainDir(t, map[string]string{"greet.yaml": greetChain, "broken.yaml": "nodes:\n- node_id: a\n  kind: " +
+		"tool\n  nme: echo\n", "circle.json": `{"nodes":[{"node_id":"a","kind":"branch","condition":"a"}]}`})
+	out := run(t, dir, nil, "chain", "check", "greet.yaml", "broken.yaml", "circle.json").want(t, 1,
+		"2 of 3 files wrong")
+	if out.stdout != "greet.yaml: ok, 2 nodes\n" || !strings.Contains(out.stderr, "broken.yaml:4: /nodes/0/nme: is "+
+		"not known") || !strings.Contains(out.stderr, "circle.json: nodes wait for each other") {
 		t.Errorf("%q, %q", out.stdout, out.stderr)
 	}
 	out = run(t, dir, nil, "chain", "graph", "greet.yaml").want(t, 0, "")
@@ -88,7 +97,8 @@ func TestChainCheckAndGraph(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(dir, "greet.dot"))
 	assert.That(t, err == nil && strings.HasPrefix(string(text), "digraph chain {\n"), "DOT: %v, %.100s", err, text)
 	run(t, dir, nil, "chain", "graph", "greet.yaml", "-o", "greet.svg").want(t, 2, "dot -Tsvg")
-	if out = run(t, dir, nil, "chain", "graph", "greet.yaml", "--format", "dot").want(t, 0, ""); out.stdout != string(text) {
+	if out = run(t, dir, nil, "chain", "graph", "greet.yaml", "--format", "dot").want(t, 0,
+		""); out.stdout != string(text) {
 		t.Errorf("to stdout: %.100s", out.stdout)
 	}
 	run(t, dir, nil, "chain", "graph", "broken.yaml").want(t, 1, "broken.yaml:4")
@@ -133,7 +143,8 @@ func TestFoldersAreApart(t *testing.T) {
 	}
 	one, other := chainDir(t, files), chainDir(t, files)
 	run(t, one, nil, "-c", "c.yaml", "chain", "run", "chain.yaml", "--id", "x", "-q").want(t, 0, "")
-	assert.That(t, run(t, other, nil, "-c", "c.yaml", "chain", "list").want(t, 0, "").stdout == "", "the chain of another folder is listed")
+	assert.That(t, run(t, other, nil, "-c", "c.yaml", "chain", "list").want(t, 0, "").stdout == "",
+		"the chain of another folder is listed")
 	run(t, other, nil, "-c", "c.yaml", "undo").want(t, 1, "no checkpoints of this workspace")
 	assert.Contains(t, run(t, one, nil, "-c", "c.yaml", "chain", "list").want(t, 0, "").stdout, "\nx      done ")
 	run(t, one, nil, "-c", "c.yaml", "undo").want(t, 0, "restored")

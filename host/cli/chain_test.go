@@ -126,8 +126,10 @@ func TestLiveChain(t *testing.T) {
 	b := newBoard(&out, func() time.Time { now = now.Add(50 * time.Millisecond); return now }, 60)
 	l := newLiveChain(b, reportGraph(t), 2)
 	for _, e := range []*chainEvent{
-		told(t, "files", "start", ""), told(t, "count", "start", ""), told(t, "files", "done", ""), told(t, "count", "error", ""), told(t, "any", "done", ""),
-		told(t, "nothing", "skip", ""), told(t, "search", "start", ""), told(t, "grep", "done", `{"data":{"map":"search","index":0}}`),
+		told(t, "files", "start", ""), told(t, "count", "start", ""), told(t, "files", "done", ""),
+		told(t, "count", "error", ""), told(t, "any", "done", ""),
+		told(t, "nothing", "skip", ""), told(t, "search", "start", ""), told(t, "grep", "done",
+			`{"data":{"map":"search","index":0}}`),
 		told(t, "grep", "error", `{"data":{"map":"search","index":1},"error":"no"}`), told(t, "write", "start", ""),
 		told(t, "write", "retry", `{"data":{"attempt":1,"max_attempts":3,"pause_ms":1500},"error":"no \u001b[2Jsuch file in a folder with a very long name"}`),
 		told(t, "unknown", "done", ""), told(t, "unknown/inner", "done", ""), told(t, "uncounted", "start", ""),
@@ -147,11 +149,14 @@ func TestPlainChain(t *testing.T) {
 	var out bytes.Buffer
 	for _, m := range []*chainEvent{
 		told(t, "a", "start", ""), told(t, "a", "done", ""), told(t, "b", "skip", ""),
-		told(t, "i", "done", `{"data":{"map":"m","index":3}}`), told(t, "i", "error", `{"data":{"map":"m","index":4,"duration_ms":2},"error":"no\u001b[2J"}`),
-		told(t, "r", "retry", `{"data":{"attempt":1,"max_attempts":3,"pause_ms":1500},"error":"busy"}`), told(t, "l", "iteration", `{"data":{"iteration":2}}`), told(t, "k", "cached", ""),
+		told(t, "i", "done", `{"data":{"map":"m","index":3}}`), told(t, "i", "error",
+			`{"data":{"map":"m","index":4,"duration_ms":2},"error":"no\u001b[2J"}`),
+		told(t, "r", "retry", `{"data":{"attempt":1,"max_attempts":3,"pause_ms":1500},"error":"busy"}`),
+		told(t, "l", "iteration", `{"data":{"iteration":2}}`), told(t, "k", "cached", ""),
 	} {
 		out.WriteString(m.line())
 	}
-	want := "done   a  1.23s\nskip   b\nerror  i 4  2ms  no\\x1b[2J\nretry  r  attempt 1 of 3 failed, again in 1.5s: busy\nloop   l  iteration 2\ncached k  cached\n"
+	want := "done   a  1.23s\nskip   b\nerror  i 4  2ms  no\\x1b[2J\nretry  r  attempt 1 of 3 failed, again in " +
+		"1.5s: busy\nloop   l  iteration 2\ncached k  cached\n"
 	assert.Equal(t, out.String(), want)
 }

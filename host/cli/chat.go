@@ -32,7 +32,8 @@ type chatCmd struct {
 // Run talks to the host's worker until the person ends it, or hands it one message.
 func (c chatCmd) Run(cmd *commands, sys *System) (err error) {
 	if c.Session != "" && c.Continue {
-		return fail(exitUsage, errors.New("--continue: is for the last conversation; leave it out, or the name of another one"))
+		return fail(exitUsage, errors.New("--continue: is for the last conversation; leave it out, or the name of "+
+			"another one"))
 	}
 	if err := c.check(); err != nil {
 		return fail(exitUsage, err)
@@ -159,7 +160,8 @@ func (t *chat) run(ctx context.Context) error {
 // once sends all of stdin as one message and prints the answer.
 func (t *chat) once(ctx context.Context) error {
 	if isatty.IsTerminal(t.sys.In.Fd()) {
-		say(t.sys.Err, "a2e chat sends all that is typed here as one message, once Ctrl-D has ended it; --help tells more.")
+		say(t.sys.Err, "a2e chat sends all that is typed here as one message, once Ctrl-D has ended it; --help "+
+			"tells more.")
 	}
 	read := make(chan string, 1)
 	failed := make(chan error, 1)

@@ -33,7 +33,8 @@ func TestChatAsksBeforeChanges(t *testing.T) {
 	const edit = `{"path":"a.txt","old":"two","new":"2"}`
 	calls(model, "edit_file", edit)
 	p.types("deny\r")
-	for _, text := range []string{"edit_file would change a.txt", "\x1b[31m  -two", "\x1b[32m  +2", "each call of edit_file", "deny [d]? "} {
+	for _, text := range []string{"edit_file would change a.txt", "\x1b[31m  -two", "\x1b[32m  +2",
+		"each call of edit_file", "deny [d]? "} {
 		p.await(text)
 	}
 	p.types("what\r")
@@ -106,7 +107,8 @@ func TestChatAnswersForms(t *testing.T) {
 	t.Parallel()
 	peers := must.Get(filepath.Abs("../../testdata/peers/node_modules"))(t)
 	script := filepath.Join(peers, "@modelcontextprotocol/server-everything/dist/index.js")
-	dir := chainDir(t, map[string]string{"c.yaml": fmt.Sprintf("mcpServers: {all: {command: node, args: [%q], read: [%q]}}\n", script, peers)})
+	dir := chainDir(t, map[string]string{"c.yaml": fmt.Sprintf("mcpServers: {all: {command: node, args: [%q], read: "+
+		"[%q]}}\n", script, peers)})
 	model := llm.New(t)
 	p := newTypist(t, dir, []string{"A2E_CONFIG=c.yaml"}, "--llm", model.URL, "--model", "m")
 	p.types("/all__trigger-elicitation-request\r")
@@ -168,7 +170,8 @@ func TestChatFilesAndLines(t *testing.T) {
 	assert.Equal(t, info.Mode().Perm(), os.FileMode(0o600), "the mode of the file")
 }
 
-// Changes are shown and taken back by checkpoints, once the person has agreed. Of a file that they keep nobody is asked.
+// Changes are shown and taken back by checkpoints, once the person has agreed. Of a file that they keep nobody is
+// asked.
 func TestChatUndo(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -214,18 +217,24 @@ func TestChatUndo(t *testing.T) {
 
 // Markdown looks the same however it is cut into pieces.
 func TestChatMarkdown(t *testing.T) {
-	const text = "# A *head*\n\nplain **bold** *it* ***both*** `a*b` ~~no~~ snake_case_x _u_ 2 * 3 \\*x [a](b) [b](b) [x] **open\n" +
-		"- one\n* two\n  1. `three`\n> quote\n---\n```go\n# *raw*\n```\n| a | b |\n|---|:-:|\n| `1` | **x\\|y** |\n| 主 | z |\nend"
-	const want = "\x1b[1mA \x1b[0m\x1b[1;3mhead\x1b[0m\n\nplain \x1b[1mbold\x1b[0m \x1b[3mit\x1b[0m \x1b[1;3mboth\x1b[0m \x1b[36ma*b\x1b[0m \x1b[9mno\x1b[0m snake_case_x \x1b[3mu\x1b[0m 2 * 3 *x " +
-		"\x1b[4ma\x1b[0m\x1b[2m (b)\x1b[0m \x1b[4mb\x1b[0m [x] **open\n• one\n• two\n  1. \x1b[36mthree\x1b[0m\n\x1b[2m│ \x1b[0m\x1b[2mquote\x1b[0m\n" +
-		"\x1b[2m────────────────────────────────────────\x1b[0m\n\x1b[36m# *raw*\x1b[0m\n\x1b[1ma\x1b[0m   \x1b[1mb\x1b[0m\n1   x|y\n主  z\nend"
+	const text = "# A *head*\n\nplain **bold** *it* ***both*** `a*b` ~~no~~ snake_case_x _u_ 2 * 3 \\*x [a](b) " +
+		"[b](b) [x] **open\n" +
+		"- one\n* two\n  1. `three`\n> quote\n---\n```go\n# *raw*\n```\n| a | b |\n|---|:-:|\n| `1` | **x\\|y** " +
+		"|\n| 主 | z |\nend"
+	const want = "\x1b[1mA \x1b[0m\x1b[1;3mhead\x1b[0m\n\nplain \x1b[1mbold\x1b[0m \x1b[3mit\x1b[0m " +
+		"\x1b[1;3mboth\x1b[0m \x1b[36ma*b\x1b[0m \x1b[9mno\x1b[0m snake_case_x \x1b[3mu\x1b[0m 2 * 3 *x " +
+		"\x1b[4ma\x1b[0m\x1b[2m (b)\x1b[0m \x1b[4mb\x1b[0m [x] **open\n• one\n• two\n  1. " +
+		"\x1b[36mthree\x1b[0m\n\x1b[2m│ \x1b[0m\x1b[2mquote\x1b[0m\n" +
+		"\x1b[2m────────────────────────────────────────\x1b[0m\n\x1b[36m# *raw*\x1b[0m\n\x1b[1ma\x1b[0m   " +
+		"\x1b[1mb\x1b[0m\n1   x|y\n主  z\nend"
 	for size := 1; size <= len(text); size++ {
 		var pieces []string
 		for rest := []rune(text); len(rest) > 0; rest = rest[min(size, len(rest)):] {
 			pieces = append(pieces, string(rest[:min(size, len(rest))]))
 		}
 		got := cli.Markdown(80, pieces)
-		if merged := strings.NewReplacer("\x1b[0m\x1b[1m", "", "\x1b[0m\x1b[2m", "").Replace(got); merged != strings.NewReplacer("\x1b[0m\x1b[1m", "", "\x1b[0m\x1b[2m", "").Replace(want) {
+		if merged := strings.NewReplacer("\x1b[0m\x1b[1m", "", "\x1b[0m\x1b[2m",
+			"").Replace(got); merged != strings.NewReplacer("\x1b[0m\x1b[1m", "", "\x1b[0m\x1b[2m", "").Replace(want) {
 			t.Fatalf("in pieces of %d:\n%q\n%q", size, got, want)
 		}
 	}

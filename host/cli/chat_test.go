@@ -57,8 +57,10 @@ func TestChatPiped(t *testing.T) {
 	all := model.Requests()
 	must.Equal(t, len(all), 5, "… requests")
 	r := all[0]
-	assert.That(t, r.Model == "m" && r.Effort == "low" && r.Last("user") == "write\nthis down" && r.Header.Get("Authorization") == "", "%+v", r)
-	if r := all[2]; r.Last("user") != "what did you say?" || !strings.Contains(r.Body, "this down") || !strings.Contains(r.Body, "It is written.") {
+	assert.That(t, r.Model == "m" && r.Effort == "low" && r.Last("user") == "write\nthis down" &&
+		r.Header.Get("Authorization") == "", "%+v", r)
+	if r := all[2]; r.Last("user") != "what did you say?" || !strings.Contains(r.Body, "this down") ||
+		!strings.Contains(r.Body, "It is written.") {
 		t.Errorf("the second message came without the first: %s", r.Body)
 	}
 	last := all[3].Messages[len(all[3].Messages)-1]
@@ -75,17 +77,23 @@ func TestChatRefuses(t *testing.T) {
 		stdin string
 		args  []string
 	}{
-		{3, "no worker is configured; give --llm URL --model MODEL, or these three lines of a config:\nplugins", "hi", nil},
-		{2, "--llm needs http:// or https://, such as http://127.0.0.1:1/v1", "hi", []string{"--llm", "127.0.0.1:1", "--model", "m"}},
+		{3, "no worker is configured; give --llm URL --model MODEL, or these three lines of a config:\nplugins", "hi",
+			nil},
+		{2, "--llm needs http:// or https://, such as http://127.0.0.1:1/v1", "hi",
+			[]string{"--llm", "127.0.0.1:1", "--model", "m"}},
 		{2, "--llm: needs --model", "hi", []string{"--llm", "http://127.0.0.1:9/v1"}},
 		{2, "--model: is for --llm", "hi", []string{"--model", "m"}},
 		{2, "are for the model of --llm", "hi", []string{"--thinking", "low"}},
-		{2, `--thinking "much": should be one of off`, "hi", []string{"--llm", "http://127.0.0.1:9/v1", "--model", "m", "--thinking", "much"}},
-		{3, "--api-key-env: there is no variable \"EMPTY\"", "hi", []string{"--llm", "http://127.0.0.1:9/v1", "--model", "m", "--api-key-env", "EMPTY"}},
+		{2, `--thinking "much": should be one of off`, "hi", []string{"--llm", "http://127.0.0.1:9/v1", "--model", "m",
+			"--thinking", "much"}},
+		{3, "--api-key-env: there is no variable \"EMPTY\"", "hi", []string{"--llm", "http://127.0.0.1:9/v1", "--model",
+			"m", "--api-key-env", "EMPTY"}},
 		{2, "stdin holds no message", " \n", []string{"--llm", "http://127.0.0.1:9/v1", "--model", "m"}},
 		{1, "no saved chat", "hi", []string{"--llm", "http://127.0.0.1:9/v1", "--model", "m", "--continue"}},
-		{2, "--max-turns 1001: should be between 1 and 1000", "hi", []string{"--llm", "http://127.0.0.1:9/v1", "--model", "m", "--max-turns", "1001"}},
-		{1, "there is none of no_such_tool", "hi", []string{"--llm", "http://127.0.0.1:9/v1", "--model", "m", "--tools", "no_such_tool"}},
+		{2, "--max-turns 1001: should be between 1 and 1000", "hi", []string{"--llm", "http://127.0.0.1:9/v1",
+			"--model", "m", "--max-turns", "1001"}},
+		{1, "there is none of no_such_tool", "hi", []string{"--llm", "http://127.0.0.1:9/v1", "--model", "m", "--tools",
+			"no_such_tool"}},
 	} {
 		out, errs := piped(t, dir, c.stdin, c.code, c.args...)
 		assert.That(t, out == "" && strings.Contains(errs, c.says), "%q: %q, %q; want %q", c.args, out, errs, c.says)
@@ -110,7 +118,9 @@ func TestWorkerWithAModel(t *testing.T) {
 	t.Parallel()
 	const key = "sk-secret-0123456789"
 	model := llm.New(t,
-		llm.Reply{Text: []string{"I write", " it.\n"}, Calls: []llm.Call{{Name: "write_file", Arguments: `{"path":"made.txt","content":"by a model\n"}`}}, Input: 100, Output: 20},
+		llm.Reply{Text: []string{"I write", " it.\n"},
+			Calls: []llm.Call{{Name: "write_file", Arguments: `{"path":"made.txt","content":"by a model\n"}`}},
+			Input: 100, Output: 20},
 		llm.Text("made.txt ", "is written.").Used(150, 5),
 	)
 	dir := workDir(t)
@@ -135,7 +145,8 @@ plugins:
 	text, err := os.ReadFile(filepath.Join(dir, "made.txt"))
 	assert.That(t, err == nil && string(text) == "by a model\n", "the file is %q, %v", text, err)
 	asked := model.Requests()
-	if got := asked[0]; got.Effort != "low" || got.Header.Get("Authorization") != "Bearer "+key || fmt.Sprint(got.Tools) != "[read_file write_file]" || !strings.Contains(got.Last("user"), "write made.txt") {
+	if got := asked[0]; got.Effort != "low" || got.Header.Get("Authorization") != "Bearer "+key ||
+		fmt.Sprint(got.Tools) != "[read_file write_file]" || !strings.Contains(got.Last("user"), "write made.txt") {
 		t.Errorf("the model was asked with %+v", got)
 	}
 	last := asked[len(asked)-1]
@@ -161,7 +172,8 @@ func TestNoWorkerSaysWhatMakesOne(t *testing.T) {
 	} {
 		cmd := command(t, dir, "./a2e")
 		cmd.Stdin = strings.NewReader(lines + "\n")
-		if out, err := cmd.Output(); err != nil || !strings.Contains(string(out), strings.ReplaceAll(strings.ReplaceAll(says, `"`, `\"`), "\n", `\n`)) {
+		if out, err := cmd.Output(); err != nil || !strings.Contains(string(out),
+			strings.ReplaceAll(strings.ReplaceAll(says, `"`, `\"`), "\n", `\n`)) {
 			t.Errorf("%s: %v\n%s", name, err, out)
 		}
 	}

@@ -114,11 +114,14 @@ func TestChatOnATerminal(t *testing.T) {
 	model := llm.New(t)
 	p := newTypist(t, dir, nil, "--llm", model.URL, "--model", "m")
 
-	model.Add(llm.Reply{Thoughts: []string{"I ", "write"}, Text: []string{"First a file."}, Calls: []llm.Call{{Name: "write_file", Arguments: `{"path":"a","content":"b"}`}}})
-	model.Add(llm.Calls(llm.Call{Name: "read_file", Arguments: `{"path":"none"}`}), llm.Reply{Text: []string{"Done", "\x1b[2J.\u00a0\u200d"}}.Used(1200, 34))
+	model.Add(llm.Reply{Thoughts: []string{"I ", "write"}, Text: []string{"First a file."},
+		Calls: []llm.Call{{Name: "write_file", Arguments: `{"path":"a","content":"b"}`}}})
+	model.Add(llm.Calls(llm.Call{Name: "read_file", Arguments: `{"path":"none"}`}),
+		llm.Reply{Text: []string{"Done", "\x1b[2J.\u00a0\u200d"}}.Used(1200, 34))
 	p.types("h\u00e9llo\r")
 	for _, text := range []string{
-		"\x1b[2mI \x1b[0m\x1b[2mwrite\x1b[0m", "\r\nFirst a file.\r\n", "\x1b[2m· write_file path=a content=b\x1b[0m\x1b[32m ✓ ",
+		"\x1b[2mI \x1b[0m\x1b[2mwrite\x1b[0m", "\r\nFirst a file.\r\n", "\x1b[2m· write_file path=a " +
+			"content=b\x1b[0m\x1b[32m ✓ ",
 		"\x1b[2m· read_file path=none\x1b[0m\x1b[31m ✗ ", "none", "Done\\x1b[2J.\u00a0\u200d", "k tokens, ", "\r> ",
 	} {
 		p.await(text)
@@ -217,7 +220,8 @@ func TestChatEdits(t *testing.T) {
 func TestChatGoesOn(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
-	model := llm.New(t, llm.Text("the first answer"), llm.Reply{Thoughts: []string{"well"}, Text: []string{"the second"}, Stall: true})
+	model := llm.New(t, llm.Text("the first answer"), llm.Reply{Thoughts: []string{"well"},
+		Text: []string{"the second"}, Stall: true})
 	with := []string{"--llm", model.URL, "--model", "m"}
 	piped(t, dir, "the first question", 0, with...)
 	p := newTypist(t, dir, []string{"NO_COLOR=1"}, append(with, "--continue")...)
@@ -225,10 +229,12 @@ func TestChatGoesOn(t *testing.T) {
 	p.await("thought: well\r\nthe second")
 	p.types("\x04")
 	p.ends(0)
-	assert.That(t, strings.Contains(p.shown, "> the first question\r\nthe first answer\r\n") && !strings.Contains(p.shown, "\x1b[2m"),
+	assert.That(t, strings.Contains(p.shown, "> the first question\r\nthe first answer\r\n") &&
+		!strings.Contains(p.shown, "\x1b[2m"),
 		"the terminal got %q", p.shown)
 	r := model.Requests()[1]
-	assert.That(t, strings.Contains(r.Body, "the first answer"), "the model was not told of the first answer: %s", r.Body)
+	assert.That(t, strings.Contains(r.Body, "the first answer"), "the model was not told of the first answer: %s",
+		r.Body)
 }
 
 // However a chat is left, it ends in order: its terminal hangs up in the middle of an answer,
@@ -280,13 +286,15 @@ func TestTablesOnATerminal(t *testing.T) {
 			env = nil
 		}
 		shown, code := onTerminal(t, dir, columns, env, "tools", "list")
-		assert.That(t, code == 0 && strings.HasPrefix(shown, "\x1b[1mTOOL\x1b[0m") == colored, "exit status %d: %q", code, shown)
+		assert.That(t, code == 0 && strings.HasPrefix(shown, "\x1b[1mTOOL\x1b[0m") == colored, "exit status %d: %q",
+			code, shown)
 		plain := strings.NewReplacer("\x1b[1m", "", "\x1b[0m", "").Replace(shown)
 		widest := 0
 		for line := range strings.Lines(plain) {
 			widest = max(widest, len([]rune(line))-1)
 		}
-		assert.That(t, widest <= int(columns) && (widest == int(columns) || columns == 200) && strings.Contains(plain, "\nwrite_file "),
+		assert.That(t, widest <= int(columns) && (widest == int(columns) || columns == 200) &&
+			strings.Contains(plain, "\nwrite_file "),
 			"%d columns on %d:\n%s", widest, columns, plain)
 	}
 	shown, _ := onTerminal(t, dir, 200, []string{"COLUMNS=40"}, "tools", "list")
@@ -299,7 +307,8 @@ func TestWaitingIsShown(t *testing.T) {
 	dir := stateDir(t)
 	writeConfig(t, dir, "state_dir: state\nplugins: {tools: {allowed_commands: [sleep]}}\n")
 	shown, code := onTerminal(t, dir, 60, nil, "tools", "call", "run_command", "command=sleep", "command=2.5")
-	assert.That(t, code == 0 && regexp.MustCompile(`\r\x1b\[2Krun_command… \d+s`).MatchString(shown) && strings.Contains(shown, "\x1b[1A\x1b[J{\n"), "exit status %d: %q", code, shown)
+	assert.That(t, code == 0 && regexp.MustCompile(`\r\x1b\[2Krun_command… \d+s`).MatchString(shown) &&
+		strings.Contains(shown, "\x1b[1A\x1b[J{\n"), "exit status %d: %q", code, shown)
 	out := run(t, dir, nil, "tools", "call", "run_command", "command=sleep", "command=1.2").want(t, 0, "")
 	assert.Equal(t, out.stderr, "", "in a pipe")
 }
@@ -310,15 +319,19 @@ func TestMistypedAtATerminal(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
 	for typed, says := range map[string]string{
-		"srve": `did you mean "serve"?`, "sereve --config x": `did you mean "serve"?`, "env lst": `did you mean "list"?`, "help mcq": `did you mean "mcp"`, "--versoin": "--version",
-		"tools": "expected one of", "schema confg": `must be one of`, "completion csh": "must be one of", "agents": `expected "list"`, "xyzzy": "unexpected argument xyzzy",
+		"srve": `did you mean "serve"?`, "sereve --config x": `did you mean "serve"?`,
+		"env lst": `did you mean "list"?`, "help mcq": `did you mean "mcp"`, "--versoin": "--version",
+		"tools": "expected one of", "schema confg": `must be one of`, "completion csh": "must be one of",
+		"agents": `expected "list"`, "xyzzy": "unexpected argument xyzzy",
 	} {
 		shown, code := onTerminal(t, dir, 80, nil, strings.Fields(typed)...)
-		assert.That(t, code == 2 && strings.Contains(shown, says), "%s: exit status %d, want 2 and %s: %s", typed, code, says, shown)
+		assert.That(t, code == 2 && strings.Contains(shown, says), "%s: exit status %d, want 2 and %s: %s", typed, code,
+			says, shown)
 	}
 }
 
-// On a terminal the nodes that run are drawn in place below those that have ended, while the result alone goes to stdout.
+// On a terminal the nodes that run are drawn in place below those that have ended, while the result alone goes to
+// stdout.
 func TestChainRunOnATerminal(t *testing.T) {
 	t.Parallel()
 	dir := chainDir(t, map[string]string{"c.yaml": `
@@ -341,7 +354,9 @@ nodes:
 	stderr.Close()
 	text := <-shown
 	assert.That(t, err == nil && stdout.String() == "{\n  \"text\": \"ada\"\n}\n", "%v, %q", err, stdout.String())
-	assert.That(t, strings.Contains(text, "▶\x1b[0m join") && regexp.MustCompile(`\x1b\[[12]A\r\x1b\[Jdone   join`).MatchString(text) && strings.Contains(text, "2 of 2 nodes done"), "the terminal got %q", text)
+	assert.That(t, strings.Contains(text, "▶\x1b[0m join") &&
+		regexp.MustCompile(`\x1b\[[12]A\r\x1b\[Jdone   join`).MatchString(text) &&
+		strings.Contains(text, "2 of 2 nodes done"), "the terminal got %q", text)
 }
 
 // On a terminal the person is asked what a chain waits for, before it goes on.
@@ -380,9 +395,12 @@ nodes:
 		return <-shown + string(out)
 	}
 	got := on("\nwhat\ndone\n")
-	assert.That(t, strings.Count(got, "slow was under way") == 1 && strings.Contains(got, "it is unknown whether it completed"), "left open: %q", got)
+	assert.That(t, strings.Count(got, "slow was under way") == 1 && strings.Contains(got,
+		"it is unknown whether it completed"), "left open: %q", got)
 	got = on("what\ndone\n")
-	assert.That(t, strings.Count(got, "slow was under way") == 2 && strings.Contains(got, "nobody decided"), "decided: %q", got)
+	assert.That(t, strings.Count(got, "slow was under way") == 2 && strings.Contains(got, "nobody decided"),
+		"decided: %q", got)
 	got = on("maybe\ny\n")
-	assert.That(t, strings.Count(got, "go: Go on? (y/n)") == 2 && strings.HasSuffix(got, "\"by\": \"person\"\n}\n"), "approved: %q", got)
+	assert.That(t, strings.Count(got, "go: Go on? (y/n)") == 2 && strings.HasSuffix(got, "\"by\": \"person\"\n}\n"),
+		"approved: %q", got)
 }

@@ -59,7 +59,8 @@ func (c checkCmd) Run(cmd *commands, sys *System) error {
 	}
 	for _, p := range made {
 		info := p.Info()
-		fmt.Fprintf(sys.Out, "plugin %s: %s, priority %d, exclusive %t\n", info.Name, cmp.Or(info.Capability, "exec"), info.Priority, info.Exclusive)
+		fmt.Fprintf(sys.Out, "plugin %s: %s, priority %d, exclusive %t\n", info.Name, cmp.Or(info.Capability, "exec"),
+			info.Priority, info.Exclusive)
 	}
 	if off := cfg.OffNote(); off != "" {
 		fmt.Fprintf(sys.Out, "%s\n", off)
@@ -247,7 +248,8 @@ func storeAdvice(err error) string {
 	case errors.Is(err, store.ErrNewer):
 		return "use the newer a2e that wrote it, or set another state_dir or state"
 	case errors.Is(err, store.ErrCorrupt):
-		return "stop the hosts that use it and keep a copy of the file; save what can still be read with `a2e state export -o FILE`, move the file and those named alike away, then `a2e state import FILE`"
+		return "stop the hosts that use it and keep a copy of the file; save what can still be read with `a2e state " +
+			"export -o FILE`, move the file and those named alike away, then `a2e state import FILE`"
 	}
 	return "see that this user may read and write the file and its folder, and that there is space left"
 }

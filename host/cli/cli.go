@@ -358,7 +358,8 @@ func (c *commands) load(sys *System, warn func(string)) (*config.Config, error) 
 		warn(w.String())
 	}
 	if c.only != "" && err == nil {
-		cfg.Plugins = slices.DeleteFunc(slices.Clone(cfg.Plugins), func(p config.Plugin) bool { return p.Type != c.only })
+		cfg.Plugins = slices.DeleteFunc(slices.Clone(cfg.Plugins),
+			func(p config.Plugin) bool { return p.Type != c.only })
 	}
 	return cfg, fail(exitConfig, err)
 }
@@ -411,7 +412,10 @@ func (s *System) warn(text string) { say(s.Err, "warning: %s", text) }
 
 // warnings returns a log whose warnings go to warn, by their texts alone.
 func warnings(warn func(string)) zerolog.Logger {
-	return zerolog.New(io.Discard).Level(zerolog.WarnLevel).Hook(zerolog.HookFunc(func(_ *zerolog.Event, _ zerolog.Level, text string) { warn(text) }))
+	return zerolog.New(io.Discard).Level(zerolog.WarnLevel).Hook(zerolog.HookFunc(func(_ *zerolog.Event,
+		_ zerolog.Level, text string) {
+		warn(text)
+	}))
 }
 
 // say writes one line to the person at stderr.
@@ -435,7 +439,8 @@ func (v versionCmd) Run(sys *System) error {
 
 // versionLine is the version of the module, the protocol and Go.
 func versionLine() string {
-	return fmt.Sprintf("a2e %s protocol %s %s %s/%s", version(), protocol.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return fmt.Sprintf("a2e %s protocol %s %s %s/%s", version(), protocol.Version, runtime.Version(), runtime.GOOS,
+		runtime.GOARCH)
 }
 
 // release is what the linker was told: the tag or the commit of what `make dist` builds.

@@ -51,7 +51,8 @@ func (s *sessions) ask(method, params string) map[string]any {
 func (s *sessions) turn(session, text string) string {
 	s.t.Helper()
 	s.events = nil
-	must.That(s.t, s.ask("session.send", fmt.Sprintf(`{"session_id":%q,"text":%q}`, session, text))["error"] == nil, "refused")
+	must.That(s.t, s.ask("session.send", fmt.Sprintf(`{"session_id":%q,"text":%q}`, session, text))["error"] == nil,
+		"refused")
 	for s.last("session.status")["pending"] != false {
 		s.take()
 	}
@@ -157,8 +158,10 @@ func TestCompaction(t *testing.T) {
 		}
 		return llm.Text(strings.Repeat("yes ", 2000))
 	})
-	writeConfig(t, dir, fmt.Sprintf("plugins:\n  multi_agent:\n    workers:\n    - {name: coder, llm: {url: %q, model: m}, "+
-		"context_window: 16000}\n    - {name: other, llm: {url: %[1]q, model: m2}}\n    - {name: program, command: [cat]}\n", model.URL))
+	writeConfig(t, dir, fmt.Sprintf("plugins:\n  multi_agent:\n    workers:\n    - {name: coder, llm: {url: %q, "+
+		"model: m}, "+
+		"context_window: 16000}\n    - {name: other, llm: {url: %[1]q, model: m2}}\n    - {name: program, command: "+
+		"[cat]}\n", model.URL))
 	s := &sessions{live: start(t, dir)}
 	session := s.ask("session.create", `{}`)["result"].(map[string]any)["session_id"].(string)
 	pick := func(model, provider string) map[string]any {
@@ -182,7 +185,8 @@ func TestCompaction(t *testing.T) {
 	s.turn(session, "and old")
 	s.events = nil
 	switched := pick("m2", "other")
-	assert.That(t, switched["applied"] == true && switched["reason"] == "provider_switch" && switched["anchor_event_index_before"] == 0. &&
+	assert.That(t, switched["applied"] == true && switched["reason"] == "provider_switch" &&
+		switched["anchor_event_index_before"] == 0. &&
 		switched["anchor_event_index_after"].(float64) > 0 &&
 		switched["estimated_tokens_after"].(float64) < switched["estimated_tokens_before"].(float64), "%v", switched)
 	var told []string
@@ -195,7 +199,8 @@ func TestCompaction(t *testing.T) {
 	pick("m", "coder")
 	s.turn(session, "who is grey?")
 	last := model.Requests()[len(model.Requests())-1].Messages
-	assert.That(t, strings.HasSuffix(last[1].Text, "\nthe cat is grey") && len(last) < 5, "the model gets %d messages: %.80q", len(last), last[1].Text)
+	assert.That(t, strings.HasSuffix(last[1].Text, "\nthe cat is grey") && len(last) < 5,
+		"the model gets %d messages: %.80q", len(last), last[1].Text)
 	manual := command()
 	assert.That(t, manual["compressed"] == true && manual["reason"] == "manual", "%v", manual)
 
@@ -206,7 +211,8 @@ func TestCompaction(t *testing.T) {
 	s.turn(session, strings.Repeat("a long text ", 4000))
 	failed := s.last("compaction.failed")
 	got := s.last("session.completed")
-	assert.That(t, failed != nil && failed["message"] == "the model gave no summary" && got != nil, "%v, %v", failed, got)
+	assert.That(t, failed != nil && failed["message"] == "the model gave no summary" && got != nil, "%v, %v", failed,
+		got)
 	assert.That(t, pick("program", "program")["applied"] == false, "a program sums up")
 	assert.That(t, strings.Contains(fmt.Sprint(command()["error"]), "no model"), "%v", command())
 
@@ -217,5 +223,6 @@ func TestCompaction(t *testing.T) {
 	other := workDir(t)
 	run(t, other, bytes.Clone([]byte(export)), "state", "import", "-").want(t, 0, "")
 	assert.Equal(t, strings.Count(exported(t, other), `"summed":true`), strings.Count(export, `"summed":true`), "moved")
-	assert.That(t, strings.Contains(export, `"summed":true`) && strings.Contains(exported(t, other), `"summary":"[Summary of`), "%s", export)
+	assert.That(t, strings.Contains(export, `"summed":true`) && strings.Contains(exported(t, other),
+		`"summary":"[Summary of`), "%s", export)
 }

@@ -40,8 +40,10 @@ type dispatchCmd struct {
 // check tells what is wrong with the command line.
 func (d *dispatchCmd) check() error {
 	switch err := d.workFlags.check(d.Command); {
-	case d.Fleet != "" && (d.LLM != "" || d.Model != "" || len(d.Command) > 0 || d.Network || !d.Contract || d.MaxTasks > 0):
-		return errors.New("--fleet: its workers say themselves how they work; --llm, --model, --network, --no-contract, --max-tasks and a command are for local ones")
+	case d.Fleet != "" && (d.LLM != "" || d.Model != "" || len(d.Command) > 0 || d.Network || !d.Contract ||
+		d.MaxTasks > 0):
+		return errors.New("--fleet: its workers say themselves how they work; --llm, --model, --network, " +
+			"--no-contract, --max-tasks and a command are for local ones")
 	case d.Workers < 1 || d.Workers > maxWorkers:
 		return fmt.Errorf("--workers %d: should be between 1 and %d", d.Workers, maxWorkers)
 	case d.MaxTasks < 0 || d.MaxTasks > maxAtOnce:
@@ -91,7 +93,8 @@ func (d dispatchCmd) Run(cmd *commands, sys *System) error {
 		return fail(exitUsage, err)
 	}
 	slices.SortStableFunc(tasks, func(a, b *dispatchTask) int {
-		return cmp.Compare(slices.Index(taskPriorities(), a.Task.Priority), slices.Index(taskPriorities(), b.Task.Priority))
+		return cmp.Compare(slices.Index(taskPriorities(), a.Task.Priority), slices.Index(taskPriorities(),
+			b.Task.Priority))
 	})
 	live := !d.Quiet && sys.showsLive()
 	log, closeLog, err := cmd.openLog(sys)

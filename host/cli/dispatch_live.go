@@ -85,7 +85,8 @@ func tokens(n int) string {
 
 // newDispatchBoard puts the workers on a board.
 func newDispatchBoard(b *board, names []string, total, most int) *dispatchBoard {
-	d := &dispatchBoard{board: b, total: total, most: max(most, 1), tasks: make(map[*dispatchTask]*boardWorker), tried: make(map[*dispatchTask]bool)}
+	d := &dispatchBoard{board: b, total: total, most: max(most, 1), tasks: make(map[*dispatchTask]*boardWorker),
+		tried: make(map[*dispatchTask]bool)}
 	for _, name := range names {
 		d.workers = append(d.workers, &boardWorker{name: name})
 	}
@@ -145,7 +146,8 @@ func (d *dispatchBoard) lines() []string {
 		text := w.tally.String()
 		if n := len(w.tasks); n > 0 {
 			first := w.tasks[0]
-			text += columnGap + "▶ " + oneLine(first.id) + " " + d.since(first.begun) + " " + cut(oneLine(strings.Join(strings.Fields(first.Brief[:min(len(first.Brief), 200)]), " ")), 40)
+			text += columnGap + "▶ " + oneLine(first.id) + " " + d.since(first.begun) + " " +
+				cut(oneLine(strings.Join(strings.Fields(first.Brief[:min(len(first.Brief), 200)]), " ")), 40)
 			if n > 1 {
 				text += fmt.Sprintf(", +%d", n-1)
 			}

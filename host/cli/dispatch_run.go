@@ -72,7 +72,8 @@ func (d *dispatchRun) run() error {
 	workers, err := d.workers()
 	if err == nil {
 		d.pool, err = worker.NewPool(worker.Options{Workers: workers, Durable: true}, worker.Env{
-			Launcher: func() (*sandbox.Launcher, error) { return launcher, nil }, Agent: d.cfg.Agent, Log: d.log, Secrets: d.cfg.Secrets,
+			Launcher: func() (*sandbox.Launcher, error) { return launcher, nil }, Agent: d.cfg.Agent, Log: d.log,
+			Secrets: d.cfg.Secrets,
 		})
 	}
 	if err != nil {
@@ -101,7 +102,8 @@ func (d *dispatchRun) workers() ([]worker.Worker, error) {
 			t.Task.Isolation = cmp.Or(t.Task.Isolation, fleet.Isolation(d.Isolation))
 		}
 		d.among = []worker.Worker{{}}
-		return []worker.Worker{{Name: "fleet", Fleet: config.NewSecret(d.Fleet), MaxTasks: maxInPool, Timeout: time.Duration(d.Timeout) * time.Second}}, nil
+		return []worker.Worker{{Name: "fleet", Fleet: config.NewSecret(d.Fleet), MaxTasks: maxInPool,
+			Timeout: time.Duration(d.Timeout) * time.Second}}, nil
 	}
 	if d.cfg.AuthToken.Reveal() == "" && len(d.cfg.Auth) > 0 {
 		return nil, fail(exitConfig, errors.New("the config has tokens of single agents only, and these tasks "+
@@ -131,12 +133,15 @@ func (d *dispatchRun) workers() ([]worker.Worker, error) {
 	for i := range all {
 		does := &d.among[i%n] // each of them does as much as the others
 		name := ""
-		for number := i/n + 1; name == "" || slices.ContainsFunc(all[:i], func(w worker.Worker) bool { return w.Name == name }); number++ {
+		for number := i/n + 1; name == "" || slices.ContainsFunc(all[:i],
+			func(w worker.Worker) bool { return w.Name == name }); number++ {
 			name = childName(does.Name, number)
 		}
 		all[i] = worker.Worker{
-			Name: name, Mode: worker.ModeFleet, Model: cmp.Or(does.Model, does.LLM.Model), ModelTier: does.ModelTier, ContextWindow: does.ContextWindow,
-			Priority: does.Priority, Env: env, Cwd: here, Network: true, MaxTasks: cmp.Or(d.MaxTasks, does.MaxTasks, d.cfg.Fleet.MaxTasks, 1),
+			Name: name, Mode: worker.ModeFleet, Model: cmp.Or(does.Model, does.LLM.Model), ModelTier: does.ModelTier,
+			ContextWindow: does.ContextWindow,
+			Priority:      does.Priority, Env: env, Cwd: here, Network: true, MaxTasks: cmp.Or(d.MaxTasks, does.MaxTasks,
+				d.cfg.Fleet.MaxTasks, 1),
 			Timeout: time.Duration(d.Timeout) * time.Second, AuthToken: d.cfg.AuthToken,
 		}
 		all[i].Command = d.argv(self, &all[i], does.Name)

@@ -39,7 +39,8 @@ func resultsIn(t *testing.T, text []byte) (results []*fleet.Result) {
 	t.Helper()
 	for line := range bytes.Lines(text) {
 		res := new(fleet.Result)
-		if err := json.Unmarshal(line, res); err != nil || res.Type != fleet.TypeResult || bytes.Contains(line, []byte(`"next_steps":null`)) || bytes.Contains(line, []byte(`"files_changed":null`)) {
+		if err := json.Unmarshal(line, res); err != nil || res.Type != fleet.TypeResult ||
+			bytes.Contains(line, []byte(`"next_steps":null`)) || bytes.Contains(line, []byte(`"files_changed":null`)) {
 			t.Errorf("no result: %v: %s", err, line)
 		}
 		results = append(results, res)
@@ -77,13 +78,17 @@ line-1 done one was done
 line-5 blocked worker worker-1 has no MCP server "none"; worker worker-2 has no MCP server "none"
 line-6 done five was done
 whole done {"text":"three was done"}`
-	results, stderr := dispatched(t, dir, "", 1, "tasks.ndjson", "--workers", "2", "--no-contract", "--", "sh", "-c", saysDone)
+	results, stderr := dispatched(t, dir, "", 1, "tasks.ndjson", "--workers", "2", "--no-contract", "--", "sh", "-c",
+		saysDone)
 	assert.Equal(t, toldResults(results), want)
-	assert.That(t, strings.HasPrefix(stderr, "5 tasks: 3 done, 1 failed, 1 blocked, 15 tokens, in ") && strings.HasSuffix(stderr, "a2e: 2 of 5 tasks not done\n"), "stderr %q", stderr)
+	assert.That(t, strings.HasPrefix(stderr, "5 tasks: 3 done, 1 failed, 1 blocked, 15 tokens, in ") &&
+		strings.HasSuffix(stderr, "a2e: 2 of 5 tasks not done\n"), "stderr %q", stderr)
 
 	// One worker with one place does the urgent ones first. Its results go to a file.
-	stdin := "- {brief: a, priority: low}\n- {brief: b}\n- {brief: c}\n- {brief: d, priority: urgent}\n- {brief: e, priority: high}\n"
-	results, stderr = dispatched(t, dir, stdin, 0, "-", "-w", "1", "-q", "-o", "out.ndjson", "--no-contract", "--", "cat")
+	stdin := "- {brief: a, priority: low}\n- {brief: b}\n- {brief: c}\n- {brief: d, priority: urgent}\n- {brief: e, " +
+		"priority: high}\n"
+	results, stderr = dispatched(t, dir, stdin, 0, "-", "-w", "1", "-q", "-o", "out.ndjson", "--no-contract", "--",
+		"cat")
 	text, err := os.ReadFile(filepath.Join(dir, "out.ndjson"))
 	assert.That(t, err == nil && results == nil && stderr == "", "%v, %d results, stderr %q", err, len(results), stderr)
 	order := ""
@@ -96,13 +101,17 @@ whole done {"text":"three was done"}`
 // The workers are those of the config where no command is given, behind its token.
 func TestDispatchToTheConfigsWorkers(t *testing.T) {
 	dir := chainDir(t, map[string]string{
-		"some.yaml": "auth_token: ${SECRET}\nfleet: {max_tasks: 2}\nplugins:\n- {name: agents, type: multi_agent, metadata: {workers: [{name: w, max_tasks: 2, command: [sh, -c, 'echo $A2E_TASK_ID of $(cat)'], contract: false}]}}\n",
+		"some.yaml": "auth_token: ${SECRET}\nfleet: {max_tasks: 2}\nplugins:\n- {name: agents, type: multi_agent, " +
+			"metadata: {workers: [{name: w, max_tasks: 2, command: [sh, -c, 'echo $A2E_TASK_ID of $(cat)'], " +
+			"contract: false}]}}\n",
 		"none.yaml": "plugins:\n- {name: tools, type: tools}\n",
 	})
 	t.Setenv("SECRET", "quite-secret")
-	results, stderr := dispatched(t, dir, `[{"brief":"one","task_id":"a"},{"brief":"two","task_id":"b"}]`, 0, "-", "-c", "some.yaml", "-w", "1")
+	results, stderr := dispatched(t, dir, `[{"brief":"one","task_id":"a"},{"brief":"two","task_id":"b"}]`, 0, "-", "-c",
+		"some.yaml", "-w", "1")
 	got, want := toldResults(results), "a done a of one\nb done b of two"
-	assert.That(t, got == want && !strings.Contains(stderr, "quite-secret"), "got\n%s\nwant\n%s\nstderr %s", got, want, stderr)
+	assert.That(t, got == want && !strings.Contains(stderr, "quite-secret"), "got\n%s\nwant\n%s\nstderr %s", got, want,
+		stderr)
 	results, stderr = dispatched(t, dir, `{"brief":"one"}`, 3, "-", "-c", "none.yaml")
 	assert.That(t, results == nil && strings.Contains(stderr, "MODEL, a command behind --"), "stderr %q", stderr)
 }
@@ -111,14 +120,18 @@ func TestDispatchToTheConfigsWorkers(t *testing.T) {
 func TestDispatchAmongWorkers(t *testing.T) {
 	t.Parallel()
 	dir := chainDir(t, map[string]string{
-		"two.yaml": "plugins:\n  multi_agent:\n    workers:\n    - {name: small, model: s1, model_tier: low, command: [echo, small]}\n    - {name: large, model: l1, model_tier: high, command: [echo, large]}\n",
-		"tasks.yaml": "- {task_id: a, brief: x}\n- {task_id: b, brief: x, worker: large}\n- {task_id: c, brief: x, model: l1}\n" +
-			"- {task_id: d, brief: x, tier: high}\n- {task_id: e, brief: x, worker: small, requirements: {required_capabilities: [none]}}\n",
+		"two.yaml": "plugins:\n  multi_agent:\n    workers:\n    - {name: small, model: s1, model_tier: low, " +
+			"command: [echo, small]}\n    - {name: large, model: l1, model_tier: high, command: [echo, large]}\n",
+		"tasks.yaml": "- {task_id: a, brief: x}\n- {task_id: b, brief: x, worker: large}\n- {task_id: c, brief: x, " +
+			"model: l1}\n" +
+			"- {task_id: d, brief: x, tier: high}\n- {task_id: e, brief: x, worker: small, requirements: " +
+			"{required_capabilities: [none]}}\n",
 	})
 	results, stderr := dispatched(t, dir, "", 1, "tasks.yaml", "-c", "two.yaml")
 	got, want := toldResults(results), "a done small\nb done large\nc done large\nd done large\ne blocked "
 	assert.That(t, strings.HasPrefix(got, want), "got\n%s\nwant\n%s\nstderr %s", got, want, stderr)
-	if _, stderr = dispatched(t, dir, `{"brief":"x","worker":"small"}`, 2, "-", "-c", "two.yaml", "--", "cat"); !strings.Contains(stderr, "stdin:1: worker: there is no worker of the config") {
+	if _, stderr = dispatched(t, dir, `{"brief":"x","worker":"small"}`, 2, "-", "-c", "two.yaml", "--",
+		"cat"); !strings.Contains(stderr, "stdin:1: worker: there is no worker of the config") {
 		t.Errorf("stderr %s", stderr)
 	}
 }
@@ -129,19 +142,23 @@ func TestDispatchIsolates(t *testing.T) {
 	dir := workDir(t)
 	wallGit(t, dir, "init", "-q")
 	wallGit(t, dir, "-c", "user.name=a", "-c", "user.email=a@localhost", "commit", "-q", "--allow-empty", "-m", "begin")
-	const tasks = `{"brief":"one","task_id":"one"}` + "\n" + `{"brief":"two","task_id":"two"}` + "\n" + `{"brief":"here","task_id":"here","isolation":"none"}`
-	results, stderr := dispatched(t, dir, tasks, 0, "-", "-w", "3", "--isolation", "worktree", "--no-contract", "--", "sh", "-c", `read -r name; echo "$name" > "$name.txt"`)
+	const tasks = `{"brief":"one","task_id":"one"}` + "\n" + `{"brief":"two","task_id":"two"}` + "\n" +
+		`{"brief":"here","task_id":"here","isolation":"none"}`
+	results, stderr := dispatched(t, dir, tasks, 0, "-", "-w", "3", "--isolation", "worktree", "--no-contract", "--",
+		"sh", "-c", `read -r name; echo "$name" > "$name.txt"`)
 	for _, r := range results {
 		branch := "a2e/" + r.TaskID
 		_, err := os.Stat(filepath.Join(dir, r.TaskID+".txt"))
 		if r.TaskID == "here" {
 			branch = ""
 		}
-		if r.Artifacts.Branch != branch || (err == nil) != (branch == "") || branch != "" && !slices.Equal(r.Artifacts.FilesChanged, []string{r.TaskID + ".txt"}) {
+		if r.Artifacts.Branch != branch || (err == nil) != (branch == "") || branch != "" &&
+			!slices.Equal(r.Artifacts.FilesChanged, []string{r.TaskID + ".txt"}) {
 			t.Errorf("%s: %+v (%v), stderr %s", r.TaskID, r.Artifacts, err, stderr)
 		}
 	}
-	if _, stderr := dispatched(t, dir, `{"brief":"x","isolation":"some"}`, 2, "-", "--", "cat"); !strings.Contains(stderr, `stdin:1: isolation: is "some"; should be none or worktree`) {
+	if _, stderr := dispatched(t, dir, `{"brief":"x","isolation":"some"}`, 2, "-", "--",
+		"cat"); !strings.Contains(stderr, `stdin:1: isolation: is "some"; should be none or worktree`) {
 		t.Errorf("stderr %s", stderr)
 	}
 }
@@ -150,7 +167,8 @@ func TestDispatchIsolates(t *testing.T) {
 // tasks that stand on one line.
 func TestDispatchNamesChildren(t *testing.T) {
 	t.Parallel()
-	dir := chainDir(t, map[string]string{"c.yaml": "plugins:\n  multi_agent:\n    workers: [{name: a, command: [cat], contract: false}, {name: a-2, command: [wc, -c], contract: false}]\n"})
+	dir := chainDir(t, map[string]string{"c.yaml": "plugins:\n  multi_agent:\n    workers: [{name: a, command: " +
+		"[cat], contract: false}, {name: a-2, command: [wc, -c], contract: false}]\n"})
 	results, stderr := dispatched(t, dir, `[{"brief":"x","worker":"a"},{"brief":"yy","worker":"a-2"},{"brief":"x","worker":"a"},{"brief":"yy","worker":"a-2"}]`, 0, "-", "-c", "c.yaml", "-w", "4")
 	got, want := toldResults(results), "line-1 done x\nline-1-2 done 2\nline-1-3 done x\nline-1-4 done 2"
 	assert.Equal(t, got, want, "got …, stderr %s", stderr)
@@ -162,9 +180,11 @@ func TestDispatchToAModel(t *testing.T) {
 	t.Setenv("SOME_KEY", "the-key-of-the-model")
 	model := llm.New(t)
 	model.Answer(func(r *llm.Request) llm.Reply { return llm.Text("done by "+r.Model).Used(10, 5) })
-	results, stderr := dispatched(t, dir, `[{"brief":"a","task_id":"a"},{"brief":"b","task_id":"b","model":"m"}]`, 0, "-", "-w", "2", "--llm", model.URL, "--model", "m", "--api-key-env", "SOME_KEY")
+	results, stderr := dispatched(t, dir, `[{"brief":"a","task_id":"a"},{"brief":"b","task_id":"b","model":"m"}]`, 0,
+		"-", "-w", "2", "--llm", model.URL, "--model", "m", "--api-key-env", "SOME_KEY")
 	got := toldResults(results)
-	assert.That(t, got == "a done done by m\nb done done by m" && strings.Contains(stderr, "2 tasks: 2 done, 30 tokens"), "got %s, stderr %s", got, stderr)
+	assert.That(t, got == "a done done by m\nb done done by m" && strings.Contains(stderr,
+		"2 tasks: 2 done, 30 tokens"), "got %s, stderr %s", got, stderr)
 	for _, r := range model.Requests() {
 		assert.Equal(t, r.Header.Get("Authorization"), "Bearer the-key-of-the-model", "%+v", r)
 	}
@@ -198,12 +218,14 @@ func TestDispatchTellsWhatAModelWrote(t *testing.T) {
 					wallGit(t, dir, "add", "a.txt", "put-back.txt")
 					wallGit(t, dir, "commit", "-q", "-m", "x")
 				}
-				model := llm.New(t, llm.Calls(write("sub//new.txt"), write("sub/../sub/new.txt"), edit("a.txt", "old", "new"),
+				model := llm.New(t, llm.Calls(write("sub//new.txt"), write("sub/../sub/new.txt"),
+					edit("a.txt", "old", "new"),
 					edit("a.txt", "nowhere", "x"), edit("none.txt", "a", "b"), edit("put-back.txt", "old", "new"),
 					edit("put-back.txt", "new", "old"),
 					llm.Call{Name: "run_command", Arguments: `{"command":["cp","a.txt","sub/made.txt"]}`},
 					llm.Call{Name: "read_file", Arguments: `{"path":"a2e"}`}), llm.Text(c.last))
-				results, stderr := dispatched(t, dir, `{"brief":"x"}`, 0, "-", "-w", "1", "--llm", model.URL, "--model", "m")
+				results, stderr := dispatched(t, dir, `{"brief":"x"}`, 0, "-", "-w", "1", "--llm", model.URL, "--model",
+					"m")
 				assert.That(t, len(results) == 1, "%d results, stderr %s", len(results), stderr)
 				assert.Equal(t, strings.Join(results[0].Artifacts.FilesChanged, " "), want, "stderr %s", stderr)
 			})
@@ -216,11 +238,14 @@ func TestDispatchTellsWhatAToolkitWrote(t *testing.T) {
 	t.Parallel()
 	for root, want := range map[string]string{"kit": "kit/new.txt", "../" + t.Name(): ""} {
 		dir := filepath.Join(workDir(t), "ws")
-		must.OK(t, os.Mkdir(dir, 0o700), os.Mkdir(filepath.Join(dir, root), 0o700), os.Rename(filepath.Join(dir, "../a2e"), filepath.Join(dir, "a2e")))
+		must.OK(t, os.Mkdir(dir, 0o700), os.Mkdir(filepath.Join(dir, root), 0o700),
+			os.Rename(filepath.Join(dir, "../a2e"), filepath.Join(dir, "a2e")))
 		writeConfig(t, dir, "plugins:\n  tools:\n  toolkits:\n    filesystem: {root_dir: "+root+"}\n")
-		model := llm.New(t, llm.Calls(llm.Call{Name: "filesystem_write_file", Arguments: `{"path":"new.txt","content":"x"}`}),
+		model := llm.New(t, llm.Calls(llm.Call{Name: "filesystem_write_file",
+			Arguments: `{"path":"new.txt","content":"x"}`}),
 			llm.Text("done"))
-		results, stderr := dispatched(t, dir, `{"brief":"x"}`, 0, "-", "-w", "1", "-c", "a2e.yaml", "--llm", model.URL, "--model", "m")
+		results, stderr := dispatched(t, dir, `{"brief":"x"}`, 0, "-", "-w", "1", "-c", "a2e.yaml", "--llm", model.URL,
+			"--model", "m")
 		assert.That(t, len(results) == 1, "%d results, stderr %s", len(results), stderr)
 		assert.Equal(t, strings.Join(results[0].Artifacts.FilesChanged, " "), want, "stderr %s", stderr)
 		_, err := os.Stat(filepath.Join(dir, root, "new.txt"))
@@ -250,18 +275,21 @@ func TestDispatchRefuses(t *testing.T) {
 		in   string
 		args []string
 	}{
-		{2, "stdin:1: brief: is required\nstdin:2: breif: is not known", "{}\n{\"breif\":1}", []string{"-", "--", "touch", "started"}},
+		{2, "stdin:1: brief: is required\nstdin:2: breif: is not known", "{}\n{\"breif\":1}",
+			[]string{"-", "--", "touch", "started"}},
 		{2, "2 problems in stdin; no task was started", "{}\n{\"breif\":1}", []string{"-", "--", "touch", "started"}},
 		{2, "nothing.ndjson", "", []string{"nothing.ndjson", "--", "touch", "started"}},
 		{2, "--workers=0 is out of range", "", []string{"tasks.ndjson", "--workers", "0", "--", "touch", "started"}},
 		{2, "--max-tasks=-1", "", []string{"tasks.ndjson", "--max-tasks=-1", "--", "touch", "started"}},
-		{2, "--out tasks.ndjson: that is the file with the tasks", "", []string{"tasks.ndjson", "--out", "tasks.ndjson", "--", "touch", "started"}},
+		{2, "--out tasks.ndjson: that is the file with the tasks", "", []string{"tasks.ndjson", "--out", "tasks.ndjson",
+			"--", "touch", "started"}},
 		{2, "--network", "", []string{"tasks.ndjson", "--network"}},
 		{2, "unknown flag --many", "", []string{"tasks.ndjson", "--many", "--", "touch", "started"}},
 		{3, "broken.yaml:1", "", []string{"tasks.ndjson", "-c", "broken.yaml", "--", "touch", "started"}},
 	} {
 		results, stderr := dispatched(t, dir, tc.in, tc.code, tc.args...)
-		assert.That(t, results == nil && strings.Contains(stderr, tc.says), "%q: stderr %q; want %q", tc.args, stderr, tc.says)
+		assert.That(t, results == nil && strings.Contains(stderr, tc.says), "%q: stderr %q; want %q", tc.args, stderr,
+			tc.says)
 	}
 	_, err := os.Stat(filepath.Join(dir, "started"))
 	assert.That(t, err != nil, "something was started")
@@ -274,7 +302,8 @@ func TestDispatchToAWorkerThatDies(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
 	results, stderr := dispatched(t, dir, `{"brief":"x"}`, 1, "-", "-w", "1", "--", "no-such-program")
-	if len(results) != 1 || results[0].Status == fleet.StatusDone || !strings.Contains(results[0].Error, "no-such-program") {
+	if len(results) != 1 || results[0].Status == fleet.StatusDone || !strings.Contains(results[0].Error,
+		"no-such-program") {
 		t.Errorf("%s, stderr %s", toldResults(results), stderr)
 	}
 }
@@ -287,7 +316,8 @@ func TestDispatchConfines(t *testing.T) {
 		return // there is nothing to weaken
 	}
 	dir := chainDir(t, map[string]string{"strict.yaml": "sandbox: required\n"})
-	results, stderr := dispatched(t, dir, `{"brief":"x"}`, 0, "-", "-c", "strict.yaml", "-w", "1", "--no-contract", "--", "sh", "-c", "hostname")
+	results, stderr := dispatched(t, dir, `{"brief":"x"}`, 0, "-", "-c", "strict.yaml", "-w", "1", "--no-contract",
+		"--", "sh", "-c", "hostname")
 	assert.Equal(t, toldResults(results), "line-1 done a2e", "stderr %s", stderr)
 }
 
@@ -295,9 +325,11 @@ func TestDispatchConfines(t *testing.T) {
 func TestDispatchKeepsTheAgent(t *testing.T) {
 	dir := workDir(t)
 	t.Setenv("A2E_AGENT", `{"agent_id":"child","depth":1,"tool_scope":"shared","max_steps":3}`)
-	results, stderr := dispatched(t, dir, `{"brief":"x"}`, 0, "-", "-w", "1", "--no-contract", "--", "sh", "-c", `echo "$A2E_AGENT"`)
+	results, stderr := dispatched(t, dir, `{"brief":"x"}`, 0, "-", "-w", "1", "--no-contract", "--", "sh", "-c",
+		`echo "$A2E_AGENT"`)
 	got := toldResults(results)
-	assert.That(t, strings.Contains(got, `"agent_id":"child","depth":2`) && strings.Contains(got, `"max_steps":3`), "got %s, stderr %s", got, stderr)
+	assert.That(t, strings.Contains(got, `"agent_id":"child","depth":2`) && strings.Contains(got, `"max_steps":3`),
+		"got %s, stderr %s", got, stderr)
 }
 
 // A dispatch that is killed and started again has one result for each task.
@@ -311,7 +343,8 @@ func TestDispatchIsKilledAndResumed(t *testing.T) {
 		fmt.Fprintf(&want, "t%03d done b%d\n", i, i)
 	}
 	must.OK(t, os.WriteFile(filepath.Join(dir, "tasks.ndjson"), []byte(tasks.String()), 0o600))
-	args := []string{"dispatch", "tasks.ndjson", "-w", "2", "--max-tasks", "2", "--resume", "-o", "out.ndjson", "--no-contract", "--", "cat"}
+	args := []string{"dispatch", "tasks.ndjson", "-w", "2", "--max-tasks", "2", "--resume", "-o", "out.ndjson",
+		"--no-contract", "--", "cat"}
 	results := func() []byte {
 		text, _ := os.ReadFile(filepath.Join(dir, "out.ndjson")) // it may not be there yet
 		return text
@@ -327,7 +360,8 @@ func TestDispatchIsKilledAndResumed(t *testing.T) {
 	cmd := command(t, dir, "./a2e", args...)
 	out, err := cmd.CombinedOutput()
 	assert.That(t, err == nil && strings.Contains(string(out), "results of an earlier run: "), "%v\n%s", err, out)
-	if after := results(); !bytes.HasPrefix(after, before) || toldResults(resultsIn(t, after)) != strings.TrimSpace(want.String()) {
+	if after := results(); !bytes.HasPrefix(after, before) ||
+		toldResults(resultsIn(t, after)) != strings.TrimSpace(want.String()) {
 		t.Errorf("the file has\n%s", toldResults(resultsIn(t, after)))
 	}
 }
@@ -346,16 +380,26 @@ func TestDispatchResumes(t *testing.T) {
 		results    string // "" = the file stays as it was
 		says       string
 	}{
-		"nothing yet":         {tasks: `{"brief":"x"}`, args: []string{"--resume"}, results: "line-1 done x"},
-		"one is there":        {had: done, tasks: "{\"brief\":\"x\",\"task_id\":\"a\"}\n{\"brief\":\"y\"}", args: []string{"--resume"}, results: "a done before\nline-2 done y", says: "out has 1 result of an earlier run: 1 done"},
-		"all are there":       {had: done, tasks: `{"brief":"x","task_id":"a"}`, args: []string{"--resume"}},
-		"one failed":          {had: strings.Replace(done, `"done"`, `"error"`, 1), tasks: `{"brief":"x","task_id":"a"}`, args: []string{"--resume"}, code: 1, says: "1 of 1 task not done"},
-		"a cut line":          {had: done + `{"type":"TASK_RESULT","task_id":"b","sta`, tasks: `{"brief":"y","task_id":"b"}`, args: []string{"--resume"}, results: "a done before\nb done y", says: "the last line of out was cut off"},
-		"a cut end":           {had: strings.TrimSpace(done), tasks: `{"brief":"y","task_id":"b"}`, args: []string{"--resume"}, results: "a done before\nb done y"},
-		"without --resume":    {had: done, tasks: `{"brief":"y"}`, code: 2, says: "out already exists; --resume does the tasks that have no result"},
-		"something else":      {had: done + "notes", tasks: `{"brief":"y"}`, args: []string{"--resume"}, code: 2, says: "out:2: is not a TASK_RESULT; give another file"},
-		"something else, too": {had: "notes\n" + done, tasks: `{"brief":"y"}`, args: []string{"--resume"}, code: 2, says: "out:1: is not a TASK_RESULT"},
-		"another task":        {had: other, tasks: "\n" + `{"brief":"y","task_id":"a"}`, args: []string{"--resume"}, code: 2, says: `line 2: out has a result for another brief of "a"`},
+		"nothing yet": {tasks: `{"brief":"x"}`, args: []string{"--resume"}, results: "line-1 done x"},
+		"one is there": {had: done, tasks: "{\"brief\":\"x\",\"task_id\":\"a\"}\n{\"brief\":\"y\"}",
+			args: []string{"--resume"}, results: "a done before\nline-2 done y", says: "out has 1 result of an " +
+				"earlier run: 1 done"},
+		"all are there": {had: done, tasks: `{"brief":"x","task_id":"a"}`, args: []string{"--resume"}},
+		"one failed": {had: strings.Replace(done, `"done"`, `"error"`, 1),
+			tasks: `{"brief":"x","task_id":"a"}`, args: []string{"--resume"}, code: 1, says: "1 of 1 task not done"},
+		"a cut line": {had: done + `{"type":"TASK_RESULT","task_id":"b","sta`,
+			tasks: `{"brief":"y","task_id":"b"}`, args: []string{"--resume"}, results: "a done before\nb done y",
+			says: "the last line of out was cut off"},
+		"a cut end": {had: strings.TrimSpace(done), tasks: `{"brief":"y","task_id":"b"}`,
+			args: []string{"--resume"}, results: "a done before\nb done y"},
+		"without --resume": {had: done, tasks: `{"brief":"y"}`, code: 2, says: "out already exists; --resume " +
+			"does the tasks that have no result"},
+		"something else": {had: done + "notes", tasks: `{"brief":"y"}`, args: []string{"--resume"}, code: 2,
+			says: "out:2: is not a TASK_RESULT; give another file"},
+		"something else, too": {had: "notes\n" + done, tasks: `{"brief":"y"}`, args: []string{"--resume"}, code: 2,
+			says: "out:1: is not a TASK_RESULT"},
+		"another task": {had: other, tasks: "\n" + `{"brief":"y","task_id":"a"}`, args: []string{"--resume"},
+			code: 2, says: `line 2: out has a result for another brief of "a"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -367,7 +411,8 @@ func TestDispatchResumes(t *testing.T) {
 			args := append([]string{"-", "-w", "1", "-o", "out"}, c.args...)
 			_, stderr := dispatched(t, dir, c.tasks, c.code, append(args, "--no-contract", "--", "cat")...)
 			text := must.Get(os.ReadFile(file))(t)
-			if c.results == "" && string(text) != c.had || c.results != "" && toldResults(resultsIn(t, text)) != c.results || !strings.Contains(stderr, c.says) {
+			if c.results == "" && string(text) != c.had || c.results != "" &&
+				toldResults(resultsIn(t, text)) != c.results || !strings.Contains(stderr, c.says) {
 				t.Errorf("the file has\n%s\nstderr %s", text, stderr)
 			}
 		})

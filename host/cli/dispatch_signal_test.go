@@ -17,7 +17,8 @@ import (
 func TestDispatchStuck(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
-	cmd := command(t, dir, "./a2e", "dispatch", "-", "-w", "1", "--no-contract", "--", "sh", "-c", `head -c 300000 /dev/zero | tr '\0' x`)
+	cmd := command(t, dir, "./a2e", "dispatch", "-", "-w", "1", "--no-contract", "--", "sh", "-c",
+		`head -c 300000 /dev/zero | tr '\0' x`)
 	cmd.Stdin = strings.NewReader("{\"brief\":\"1\"}\n{\"brief\":\"2\"}\n")
 	r, w, err := os.Pipe()
 	must.OK(t, err)

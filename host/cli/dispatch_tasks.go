@@ -39,7 +39,8 @@ type taskReader struct {
 
 // readTasks reads the tasks of a file, or of stdin for "-", and tells what is wrong with
 // them, a line for each problem.
-func readTasks(path string, stdin io.Reader, run string, workers []string) (tasks []*dispatchTask, problems []string, err error) {
+func readTasks(path string, stdin io.Reader, run string, workers []string) (tasks []*dispatchTask, problems []string,
+	err error) {
 	r := &taskReader{name: path, run: run, known: workers, ids: make(map[string]int)}
 	in := stdin
 	if path == "-" {
@@ -187,7 +188,8 @@ func (r *taskReader) task(line int, text []byte, pointer string) {
 		err = t.check(typed || nested)
 	}
 	if err == nil && t.Worker != "" && !slices.Contains(r.known, t.Worker) {
-		err = protocol.Violation(protocol.FieldError{Path: "/worker", Message: unknown("worker of the config", t.Worker, r.known).Error()})
+		err = protocol.Violation(protocol.FieldError{Path: "/worker", Message: unknown("worker of the config", t.Worker,
+			r.known).Error()})
 	}
 	if err != nil {
 		r.misfits(line, pointer, err)
@@ -252,12 +254,16 @@ type shortTask struct {
 
 // read reads a task in either form; a member that is not known is a slip of the pen.
 func (t *dispatchTask) read(obj protocol.Object, whole bool) error {
-	inner, needs, route := []string{"task_id", "priority", "reply_schema", "token_budget", "writes", "isolation"}, []string{"required_mcp", "required_capabilities"}, []string{"worker", "model", "tier", "retries", "fallback"}
-	own, misplaced := slices.Concat([]string{"brief", "deadline", "requirements"}, inner, needs, route), map[string][]string(nil)
+	inner, needs, route := []string{"task_id", "priority", "reply_schema", "token_budget", "writes", "isolation"},
+		[]string{"required_mcp", "required_capabilities"}, []string{"worker", "model", "tier", "retries", "fallback"}
+	own, misplaced := slices.Concat([]string{"brief", "deadline", "requirements"}, inner, needs, route),
+		map[string][]string(nil)
 	if whole {
-		own, misplaced = slices.Concat([]string{"brief", "deadline", "requirements", "type", "protocol_version", "task", "agent"}, route), map[string][]string{"task": inner, "requirements": needs}
+		own, misplaced = slices.Concat([]string{"brief", "deadline", "requirements", "type", "protocol_version", "task",
+			"agent"}, route), map[string][]string{"task": inner, "requirements": needs}
 	}
-	bad := slices.Concat(strangers(obj, "/", own, misplaced), within(obj, "task", inner), within(obj, "requirements", needs))
+	bad := slices.Concat(strangers(obj, "/", own, misplaced), within(obj, "task", inner),
+		within(obj, "requirements", needs))
 	if bad != nil {
 		return protocol.Violation(bad...)
 	}
@@ -269,7 +275,8 @@ func (t *dispatchTask) read(obj protocol.Object, whole bool) error {
 
 // strangers returns what is wrong with the names of members. misplaced are those that belong
 // into one of the object's members.
-func strangers(obj protocol.Object, at string, known []string, misplaced map[string][]string) (bad []protocol.FieldError) {
+func strangers(obj protocol.Object, at string, known []string,
+	misplaced map[string][]string) (bad []protocol.FieldError) {
 	for key := range obj.All() {
 		name := string(key)
 		if slices.Contains(known, name) {
@@ -309,7 +316,8 @@ func (t *dispatchTask) whole(obj protocol.Object) error {
 	}
 	switch {
 	case w.Type != "" && w.Type != fleet.TypeDispatch:
-		return protocol.Violation(protocol.FieldError{Path: "/type", Message: fmt.Sprintf("is %.64q; should be %s", w.Type, fleet.TypeDispatch)})
+		return protocol.Violation(protocol.FieldError{Path: "/type", Message: fmt.Sprintf("is %.64q; should be %s",
+			w.Type, fleet.TypeDispatch)})
 	case w.ProtocolVersion != "" && !fleet.Speaks(w.ProtocolVersion):
 		_, message, _ := strings.Cut(fleet.WrongVersion(w.ProtocolVersion), " ")
 		return protocol.Violation(protocol.FieldError{Path: "/protocol_version", Message: message})

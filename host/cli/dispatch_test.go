@@ -29,11 +29,15 @@ func TestDispatchFile(t *testing.T) {
 	const whole = `{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"w","priority":"high","token_budget":9},"brief":"all",` +
 		`"requirements":{"required_mcp":["m"]},"deadline":"2026-11-21T15:04:05Z"}`
 	for _, c := range []struct{ name, text, want string }{
-		{"t.ndjson", "{\"brief\":\"a\"}\r\n\n  {\"brief\":\"b\",\"task_id\":\"own\",\"priority\":\"low\",\"reply_schema\":\"json\"}", "line-1 1 normal prose a; own 3 low json b"},
+		{"t.ndjson", "{\"brief\":\"a\"}\r\n\n  " +
+			"{\"brief\":\"b\",\"task_id\":\"own\",\"priority\":\"low\",\"reply_schema\":\"json\"}",
+			"line-1 1 normal prose a; own 3 low json b"},
 		{"t.ndjson", "\xef\xbb\xbf" + whole + "\n", "w 1 high prose all"},
-		{"t.txt", `[{"brief":"a"},` + "\n\n" + `{"brief":"b"}, {"brief":"c","task_id":"c"},` + "\n" + whole + "]\n", "line-1 1 normal prose a; line-3 3 normal prose b; c 3 normal prose c; w 4 high prose all"},
+		{"t.txt", `[{"brief":"a"},` + "\n\n" + `{"brief":"b"}, {"brief":"c","task_id":"c"},` + "\n" + whole + "]\n",
+			"line-1 1 normal prose a; line-3 3 normal prose b; c 3 normal prose c; w 4 high prose all"},
 		{"t.json", "\n[\n{\n\"brief\":\"a\"\n}\n]", "line-3 3 normal prose a"},
-		{"t.yaml", "# tasks\n- brief: |\n    a\n  priority: urgent\n- {brief: b, deadline: 2026-11-21T15:04:05Z, required_capabilities: [x]}\n", "line-2 2 urgent prose a; line-5 5 normal prose b"},
+		{"t.yaml", "# tasks\n- brief: |\n    a\n  priority: urgent\n- {brief: b, deadline: 2026-11-21T15:04:05Z, " +
+			"required_capabilities: [x]}\n", "line-2 2 urgent prose a; line-5 5 normal prose b"},
 		{"t.yml", `{"brief":"a"}`, `t.yml: should be a list of tasks (- brief: …), or have one as a JSON object on each line`},
 		{"t.ndjson", `{"brief":"TASK DISPATCH (inline)\npriority: high\ntask_id: i\n\nBrief: a"}`, "i 1 high prose a"},
 		{"t", "- brief: a\n", "line-1 1 normal prose a"},
@@ -45,8 +49,10 @@ func TestDispatchFile(t *testing.T) {
 			got = append(got, filepath.Base(p))
 		}
 		for _, k := range tasks {
-			got = append(got, fmt.Sprint(k.id, " ", k.line, " ", k.Task.Priority, " ", k.Task.ReplySchema, " ", strings.TrimSpace(k.Brief)))
-			if want := k.id; strings.HasPrefix(k.id, "line-") && k.Task.TaskID != want+"-run" || !strings.HasPrefix(k.id, "line-") && k.Task.TaskID != want {
+			got = append(got, fmt.Sprint(k.id, " ", k.line, " ", k.Task.Priority, " ", k.Task.ReplySchema, " ",
+				strings.TrimSpace(k.Brief)))
+			if want := k.id; strings.HasPrefix(k.id, "line-") && k.Task.TaskID != want+"-run" ||
+				!strings.HasPrefix(k.id, "line-") && k.Task.TaskID != want {
 				t.Errorf("the worker knows %s as %s", k.id, k.Task.TaskID)
 			}
 		}
@@ -107,11 +113,14 @@ nonsense
 21: retries: is a JSON string; should be
 22: fallback: is a JSON number; should be boolean
 23: the inline dispatch cannot be understood: priority is "asap"; should be low, normal, high or urgent`},
-		{"t.ndjson", `{"brief":"x","task_id":"line-2"}` + "\n" + `{"brief":"x"}`, `2: task_id "line-2" is already used in line 1`},
-		{"t.json", "[{\"brief\":\"a\"},\n\n {\"task_id\":7}, 5,\n {\"brief\":\"c\",}]", "3: brief: is required\n3: a JSON object should be here\n4: not valid JSON"},
+		{"t.ndjson", `{"brief":"x","task_id":"line-2"}` + "\n" + `{"brief":"x"}`,
+			`2: task_id "line-2" is already used in line 1`},
+		{"t.json", "[{\"brief\":\"a\"},\n\n {\"task_id\":7}, 5,\n {\"brief\":\"c\",}]", "3: brief: is required\n3: " +
+			"a JSON object should be here\n4: not valid JSON"},
 		{"t.json", "[{\"brief\":\"a\"}\n] x", " there is text after the list"},
 		{"t.json", "[{\"brief\":\"a\"},\n", "2: not valid JSON"},
-		{"t.yaml", "- brief: a\n- brief: b\n  priority: hi\n- 5\n", "3: priority: is \"hi\"\n4: a JSON object should be here"},
+		{"t.yaml", "- brief: a\n- brief: b\n  priority: hi\n- 5\n", "3: priority: is \"hi\"\n4: a JSON object " +
+			"should be here"},
 		{"t.yaml", "- brief: [\n", " line 2: not valid YAML"},
 		{"t.ndjson", " \n", " no task in it"},
 		{"t.ndjson", `{"brief":"a","\u001b[2J":1}`, `1: \x1b[2J: is not known`},
@@ -135,7 +144,8 @@ func TestDispatchBoard(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1000, 0)
 	var out bytes.Buffer
-	b := newDispatchBoard(newBoard(&out, func() time.Time { return now }, 80), []string{"worker-1", "worker-2", "worker-3"}, 10, 2)
+	b := newDispatchBoard(newBoard(&out, func() time.Time { return now }, 80), []string{"worker-1", "worker-2",
+		"worker-3"}, 10, 2)
 	tasks := make([]*dispatchTask, 10)
 	for i := range tasks {
 		tasks[i] = &dispatchTask{id: fmt.Sprintf("t%d", i)}
@@ -167,11 +177,14 @@ func TestDispatchBoard(t *testing.T) {
 		"all       ████████░░░░░░░░  2 of 10 done, 1 failed, 1 blocked, 1 partial, 6.0k…",
 	}
 	got := strings.Split(strings.TrimSpace(screen(out.String())), "\n")
-	assert.That(t, slices.Equal(got, want), "it shows\n%s\nshould be\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-	if got, want := b.progress(), "2 of 10 done, 1 failed, 1 blocked, 1 partial, 6.0k tokens, ETA 3s, 2 running, 1 tried again, 2.0/s"; got != want {
+	assert.That(t, slices.Equal(got, want), "it shows\n%s\nshould be\n%s", strings.Join(got, "\n"),
+		strings.Join(want, "\n"))
+	if got, want := b.progress(), "2 of 10 done, 1 failed, 1 blocked, 1 partial, 6.0k tokens, ETA 3s, 2 running, 1 "+
+		"tried again, 2.0/s"; got != want {
 		t.Errorf("%q, should be %q", got, want)
 	}
-	assert.That(t, strings.Contains(out.String(), "\x1b[32m███\x1b[31m█████\x1b[0m\x1b[2m░░░░░░░░\x1b[0m"), "no bar shows what is done and what is not: %q", out.String())
+	assert.That(t, strings.Contains(out.String(), "\x1b[32m███\x1b[31m█████\x1b[0m\x1b[2m░░░░░░░░\x1b[0m"),
+		"no bar shows what is done and what is not: %q", out.String())
 }
 
 // A line of another on the same terminal stands above the picture.
@@ -192,7 +205,8 @@ func TestDispatchBoardMakesRoom(t *testing.T) {
 
 func TestDispatchRate(t *testing.T) {
 	t.Parallel()
-	for perSecond, want := range map[float64]string{12.34: "12/s", 9.87: "9.9/s", 1: "1.0/s", 0.5: "30.0/min", 0.001: "0.1/min"} {
+	for perSecond, want := range map[float64]string{12.34: "12/s", 9.87: "9.9/s", 1: "1.0/s", 0.5: "30.0/min",
+		0.001: "0.1/min"} {
 		assert.Equal(t, rate(perSecond), want, "%v", perSecond)
 	}
 }
@@ -201,14 +215,16 @@ func TestDispatchRate(t *testing.T) {
 // to its end.
 func TestDispatchFileOfProblems(t *testing.T) {
 	t.Parallel()
-	_, problems, err := readTasks(wrote(t, "t.ndjson", strings.Repeat("{}\n", 3*maxProblems)), nil, "run", []string{"coder"})
+	_, problems, err := readTasks(wrote(t, "t.ndjson", strings.Repeat("{}\n", 3*maxProblems)), nil, "run",
+		[]string{"coder"})
 	assert.That(t, err == nil && len(problems) == maxProblems, "%d problems (%v)", len(problems), err)
 }
 
 // TestDispatchTimeout: a time that does not fit is refused.
 func TestDispatchTimeout(t *testing.T) {
 	t.Parallel()
-	for seconds, fits := range map[int]bool{-1: false, 0: true, 3600: true, maxTaskTime: true, maxTaskTime + 1: false, 10_000_000_000: false} {
+	for seconds, fits := range map[int]bool{-1: false, 0: true, 3600: true, maxTaskTime: true, maxTaskTime + 1: false,
+		10_000_000_000: false} {
 		d := dispatchCmd{Workers: 1, File: "-", Out: "-", Timeout: seconds}
 		err := d.check()
 		assert.Equal(t, (err == nil), fits, "--timeout %d: %v", seconds, err)
@@ -224,6 +240,7 @@ func TestDispatchArgv(t *testing.T) {
 		dispatchCmd: dispatchCmd{workFlags: work, Command: []string{"x", "--", "-y"}},
 		cmd:         &commands{globals: globals{Config: "-c.yaml"}},
 	}
-	want := []string{"self", "--log-level", "warn", "--config=-c.yaml", "worker", "--agent-id=-w", "--max-tasks", "2", "--only=-o", "--model=-m", "--", "x", "--", "-y"}
+	want := []string{"self", "--log-level", "warn", "--config=-c.yaml", "worker", "--agent-id=-w", "--max-tasks", "2",
+		"--only=-o", "--model=-m", "--", "x", "--", "-y"}
 	assert.Slice(t, d.argv("self", &worker.Worker{Name: "-w", MaxTasks: 2}, "-o"), want)
 }

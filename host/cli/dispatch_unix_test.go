@@ -44,7 +44,8 @@ func TestDispatchOnATerminal(t *testing.T) {
 	assert.Equal(t, cmd.ProcessState.ExitCode(), 1, "status")
 	got := toldResults(resultsIn(t, stdout.Bytes()))
 	assert.Equal(t, got, "line-1 done one was done\nline-2 error \nline-3 done two was done", "results")
-	for _, want := range []string{"\r\x1b[2Kworker-1  \x1b[32m", "\r\x1b[2Kworker-2  ", "\x1b[3A\r\x1b[2Kworker-1", "2 of 3 done, 1 failed", "a2e: 1 of 3 tasks not done"} {
+	for _, want := range []string{"\r\x1b[2Kworker-1  \x1b[32m", "\r\x1b[2Kworker-2  ", "\x1b[3A\r\x1b[2Kworker-1",
+		"2 of 3 done, 1 failed", "a2e: 1 of 3 tasks not done"} {
 		assert.Contains(t, text, want, "the terminal did not get … but")
 	}
 }
@@ -68,7 +69,8 @@ func cutOff(t *testing.T, signal syscall.Signal, code int, says string) {
 	held, err := os.OpenFile(pipe, os.O_RDONLY|syscall.O_NONBLOCK, 0) // it ends with the last process that holds it
 	must.OK(t, err)
 	defer held.Close()
-	cmd := command(t, dir, "./a2e", "dispatch", "-", "-w", "2", "--no-contract", "--", "sh", "-c", `read -r brief; [ "$brief" != quick ] || exit 0; exec 3>pipe; : >"up-$brief"; sleep 1000`)
+	cmd := command(t, dir, "./a2e", "dispatch", "-", "-w", "2", "--no-contract", "--", "sh", "-c",
+		`read -r brief; [ "$brief" != quick ] || exit 0; exec 3>pipe; : >"up-$brief"; sleep 1000`)
 	cmd.Stdin = strings.NewReader("{\"brief\":\"quick\",\"priority\":\"urgent\"}\n{\"brief\":\"1\"}\n{\"brief\":\"2\"}\n{\"brief\":\"3\",\"priority\":\"low\"}")
 	out := must.Get(os.Create(filepath.Join(dir, "out")))(t)
 	defer out.Close()

@@ -77,10 +77,12 @@ func needsDir(t *testing.T, file string) string {
 	t.Cleanup(server.Close)
 	wallGit(t, dir, "init", "-q")
 	writeFile(t, out, "srv.py", "")
-	text := strings.NewReplacer("%URL%", server.URL, "%OUT%", filepath.ToSlash(filepath.Join(out, "srv.py"))).Replace(needsConfig)
+	text := strings.NewReplacer("%URL%", server.URL, "%OUT%",
+		filepath.ToSlash(filepath.Join(out, "srv.py"))).Replace(needsConfig)
 	for name, content := range map[string]string{
-		file: text, "mcp.py": canaryMCP, "plugin.py": canaryPlugin, "still.sh": "#!/bin/sh\n", "strange.sh": "#!/usr/bin/env no-such-program-a2e\n",
-		"data.db": "", "api.json": `{"openapi": "3.0.0", "info": {"title": "t", "version": "1"}, "paths": {"/a": {"get": {"operationId": "a", "responses": {"200": {"description": "d"}}}}}}`,
+		file: text, "mcp.py": canaryMCP, "plugin.py": canaryPlugin, "still.sh": "#!/bin/sh\n",
+		"strange.sh": "#!/usr/bin/env no-such-program-a2e\n",
+		"data.db":    "", "api.json": `{"openapi": "3.0.0", "info": {"title": "t", "version": "1"}, "paths": {"/a": {"get": {"operationId": "a", "responses": {"200": {"description": "d"}}}}}}`,
 	} {
 		writeFile(t, dir, name, content)
 	}
@@ -120,14 +122,17 @@ func TestDoctorLooksAtWhatTheConfigNames(t *testing.T) {
 		{"skill s", "warning", "", `there is no program "no-such-program-a2e"`, ""},
 	} {
 		got := of(t, r, "needs", c.of)
-		assert.That(t, got.Level == c.level && strings.HasPrefix(got.Place, c.place) && strings.Contains(got.Text, c.text) && strings.HasPrefix(got.Fix, c.fix) && (c.fix != "") == (got.Fix != "") && !got.Live,
+		assert.That(t, got.Level == c.level && strings.HasPrefix(got.Place, c.place) &&
+			strings.Contains(got.Text, c.text) && strings.HasPrefix(got.Fix, c.fix) &&
+			(c.fix != "") == (got.Fix != "") && !got.Live,
 			"%+v, want %+v", got, c)
 	}
 	for _, n := range r.in("needs") {
 		assert.That(t, n.Name != "MCP server off", "a server that is switched off needs nothing")
 	}
 	out := run(t, dir, nil, "doctor", "-c", "c.yaml").want(t, 1, "something does not work")
-	assert.That(t, !strings.Contains(out.stdout+out.stderr, "hush") && !strings.Contains(out.stdout, "\x1b"), "a secret, or a color where no terminal is:\n%s", out.stdout)
+	assert.That(t, !strings.Contains(out.stdout+out.stderr, "hush") && !strings.Contains(out.stdout, "\x1b"),
+		"a secret, or a color where no terminal is:\n%s", out.stdout)
 	assert.Contains(t, out.stdout, "  fix: chmod +x "+dir+"/still.sh\n")
 	assert.Contains(t, out.stdout, " warnings, ")
 }
@@ -168,7 +173,8 @@ func TestDoctorLive(t *testing.T) {
 func TestDoctorOfAnUntrustedConfig(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
-	writeFile(t, dir, "a2e.yaml", "mcpServers:\n  bad: {command: sh, args: [-c, 'touch started']}\n  no: {command: no-such-program-a2e}\nplugins:\n  ext: {type: exec, command: [sh, -c, 'touch started']}\n"+
+	writeFile(t, dir, "a2e.yaml", "mcpServers:\n  bad: {command: sh, args: [-c, 'touch started']}\n  no: {command: "+
+		"no-such-program-a2e}\nplugins:\n  ext: {type: exec, command: [sh, -c, 'touch started']}\n"+
 		"  multi_agent: {workers: [{name: \"${CANARY_TOKEN}\", command: [no-such-program-a2e]}]}\n")
 	cmd := command(t, dir, "./a2e", "doctor", "--live", "--json")
 	cmd.Env = append(cmd.Env, "CANARY_TOKEN=hush-hush-81174-hush")
@@ -192,7 +198,8 @@ func TestDoctorOfFolders(t *testing.T) {
 	dir := workDir(t)
 	writeFile(t, dir, "c.yaml", "state_dir: state\naudit: {path: /proc/nowhere/a.jsonl}\n")
 	out := run(t, dir, nil, "doctor", "-c", "c.yaml", "--log-file", filepath.Join(dir, "gone", "log")).want(t, 1, "")
-	for _, want := range []string{"wrong    audit.path  /proc/nowhere (cannot be written: ", "ok       --log-file  " + dir + "/gone (does not exist yet"} {
+	for _, want := range []string{"wrong    audit.path  /proc/nowhere (cannot be written: ",
+		"ok       --log-file  " + dir + "/gone (does not exist yet"} {
 		assert.Contains(t, out.stdout, want)
 	}
 }

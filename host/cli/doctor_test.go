@@ -82,12 +82,15 @@ func readReport(t *testing.T, text []byte) (r report) {
 	assert.That(t, len(r.in("sandbox")) >= 13, "only %d lines on the sandbox", len(r.in("sandbox")))
 	missing := r.missing()
 	bestEffort := r.mode(t, "best_effort")
-	for mode, starts := range map[string]bool{"required": missing == nil, "best_effort": !strings.Contains(bestEffort.Text, "do not start"), "off": true} {
+	for mode, starts := range map[string]bool{"required": missing == nil,
+		"best_effort": !strings.Contains(bestEffort.Text, "do not start"), "off": true} {
 		v := r.mode(t, mode)
-		assert.That(t, strings.Contains(v.Text, "do not start") != starts, "%s: %s, as %q are missing", mode, v.Text, missing)
+		assert.That(t, strings.Contains(v.Text, "do not start") != starts, "%s: %s, as %q are missing", mode, v.Text,
+			missing)
 		assert.That(t, !strings.Contains(v.Text, "(as configured)") || (v.Level == "fine") == starts, "%+v", v)
 		for _, name := range missing {
-			assert.That(t, mode == "off" || strings.Contains(v.Text, name), "the verdict of %s lacks %s: %s", mode, name, v.Text)
+			assert.That(t, mode == "off" || strings.Contains(v.Text, name), "the verdict of %s lacks %s: %s", mode,
+				name, v.Text)
 		}
 	}
 	return r
@@ -110,8 +113,10 @@ func writeConfig(t *testing.T, dir, text string) {
 func TestDoctorOfAGoodConfig(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
-	writeConfig(t, dir, "state_dir: state/deep\nplugins:\n- {name: t, type: tools, metadata: {allowed_commands: [sh, ls]}}\n"+
-		"- {name: p, type: proc, metadata: {allowed_commands: [ls, sh]}}\n- {name: q, type: proc, metadata: {allowed_commands: [cat]}}\n")
+	writeConfig(t, dir, "state_dir: state/deep\nplugins:\n- {name: t, type: tools, metadata: {allowed_commands: "+
+		"[sh, ls]}}\n"+
+		"- {name: p, type: proc, metadata: {allowed_commands: [ls, sh]}}\n- {name: q, type: proc, metadata: "+
+		"{allowed_commands: [cat]}}\n")
 	out, err := command(t, dir, "./a2e", "doctor", "--json").Output()
 	must.That(t, err == nil, "%v\n%s", err, out)
 	d := readReport(t, out)
@@ -120,7 +125,8 @@ func TestDoctorOfAGoodConfig(t *testing.T) {
 		programs[p.Name] = p.Level == "fine" && filepath.IsAbs(p.Text)
 	}
 	assert.That(t, d.OK && programs["sh"] && programs["ls"] && programs["cat"], "%+v", d)
-	if left, err := os.ReadDir(dir); err != nil || len(left) != 3 { // the binary, the config and the list of what is trusted
+	if left, err := os.ReadDir(dir); err != nil ||
+		len(left) != 3 { // the binary, the config and the list of what is trusted
 		t.Errorf("it left something in the workspace: %v, %v", left, err)
 	}
 	cmd := command(t, dir, "./a2e", "doctor", "--all")
@@ -130,16 +136,22 @@ func TestDoctorOfAGoodConfig(t *testing.T) {
 	if err := cmd.Run(); err != nil || stderr.Len() > 0 {
 		t.Fatalf("%v, stderr %s", err, stderr.String())
 	}
-	want := []string{`^a2e `, `^ok +config +/.*/a2e.yaml$`, `^note +plugins +off, as the list under plugins does not name them: skill, .*, mcp, multi_agent \(`, `^ok +workspace +/`, `^ok +state_dir +.*/state/deep \(does not exist yet`,
-		`^ok +programs +t, p may start ls, sh$`, `^ok +programs +q may start cat$`, `^ok +sh +/`, `These start any program or run any code.*: sh\. exec: strict `, `mode best_effort \(as configured\): children start`, `mode required: `}
+	want := []string{`^a2e `, `^ok +config +/.*/a2e.yaml$`,
+		`^note +plugins +off, as the list under plugins does not name them: skill, .*, mcp, multi_agent \(`,
+		`^ok +workspace +/`, `^ok +state_dir +.*/state/deep \(does not exist yet`,
+		`^ok +programs +t, p may start ls, sh$`, `^ok +programs +q may start cat$`, `^ok +sh +/`,
+		`These start any program or run any code.*: sh\. exec: strict `,
+		`mode best_effort \(as configured\): children start`, `mode required: `}
 	for _, c := range d.in("sandbox") {
 		want = append(want, `^\w+ +`+regexp.QuoteMeta(c.Name)+" +"+regexp.QuoteMeta(c.Text))
 	}
 	for _, w := range want {
-		assert.That(t, regexp.MustCompile(`(?m)`+w).MatchString(stdout.String()), "no line %q in:\n%s", w, stdout.String())
+		assert.That(t, regexp.MustCompile(`(?m)`+w).MatchString(stdout.String()), "no line %q in:\n%s", w,
+			stdout.String())
 	}
 	short, err := command(t, dir, "./a2e", "doctor").Output()
-	assert.That(t, err == nil && bytes.Count(short, []byte("\n")) < 20 && bytes.Contains(short, []byte("; --all shows ")), "it is no screen: %v\n%s", err, short)
+	assert.That(t, err == nil && bytes.Count(short, []byte("\n")) < 20 && bytes.Contains(short,
+		[]byte("; --all shows ")), "it is no screen: %v\n%s", err, short)
 }
 
 // Each defect has its exit status, and the report names it.
@@ -151,14 +163,21 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 		says         string
 	}{
 		{"nothing", "host_id: x\n", 0, `(?m)^ok +config +/.*/a2e.yaml$`},
-		{"unknown key", "host_id: x\nsandbxo: off\n", 3, `(?m)^wrong +config +a2e.yaml:2:1: unknown key "sandbxo".*"sandbox"`},
-		{"bad option", "plugins: [{name: p, type: proc, metadata: {max_porcs: 3}}]\n", 3, `(?m)^wrong +config +a2e.yaml:1:44: .*"max_procs"`},
-		{"no program of proc", "plugins: [{name: p, type: proc, metadata: {allowed_commands: [a/b]}}]\n", 3, `(?m)^wrong +config +a2e.yaml:1:62: .*"a/b" is not a bare program name`},
-		{"no program of tools", "plugins: [{name: p, type: tools, metadata: {ALLOWED_COMMANDS: [-x]}}]\n", 3, `(?m)^wrong +config +a2e.yaml:1:63: .*"-x" is not a bare program name`},
+		{"unknown key", "host_id: x\nsandbxo: off\n", 3,
+			`(?m)^wrong +config +a2e.yaml:2:1: unknown key "sandbxo".*"sandbox"`},
+		{"bad option", "plugins: [{name: p, type: proc, metadata: {max_porcs: 3}}]\n", 3,
+			`(?m)^wrong +config +a2e.yaml:1:44: .*"max_procs"`},
+		{"no program of proc", "plugins: [{name: p, type: proc, metadata: {allowed_commands: [a/b]}}]\n", 3,
+			`(?m)^wrong +config +a2e.yaml:1:62: .*"a/b" is not a bare program name`},
+		{"no program of tools", "plugins: [{name: p, type: tools, metadata: {ALLOWED_COMMANDS: [-x]}}]\n", 3,
+			`(?m)^wrong +config +a2e.yaml:1:63: .*"-x" is not a bare program name`},
 		{"read path", "children:\n  read: [gone]\n", 3, `(?m)^wrong +config +a2e.yaml:2:10: .*gone cannot be read`},
-		{"missing program", "plugins: [{name: p, type: proc, metadata: {allowed_commands: [sh, no-such-program]}}]\n", 1, `(?m)^wrong +no-such-program +not found, and p may start it$`},
-		{"unwritable state_dir", "state_dir: /proc/nowhere/state\n", 1, `(?m)^wrong +state_dir +/proc/nowhere/state \(cannot be written: `},
-		{"unwritable workspace", "workspace: /proc\nstate_dir: state\n", 1, `(?m)^wrong +workspace +/proc \(cannot be written: `},
+		{"missing program", "plugins: [{name: p, type: proc, metadata: {allowed_commands: [sh, no-such-program]}}]\n",
+			1, `(?m)^wrong +no-such-program +not found, and p may start it$`},
+		{"unwritable state_dir", "state_dir: /proc/nowhere/state\n", 1,
+			`(?m)^wrong +state_dir +/proc/nowhere/state \(cannot be written: `},
+		{"unwritable workspace", "workspace: /proc\nstate_dir: state\n", 1,
+			`(?m)^wrong +workspace +/proc \(cannot be written: `},
 		{"a warning", "transport: {type: http}\n", 0, `(?m)^warning +config +a2e.yaml:1:1: transport has no meaning`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -170,7 +189,8 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 			}
 			assert.Contains(t, string(out), " sandbox ", "nothing on the sandbox:\n%s", out)
 			out, err = command(t, dir, "./a2e", "doctor", "--json").Output()
-			if d := readReport(t, out); exitCode(err) != c.code || d.OK != (c.code == 0) || (d.in("config")[0].Level == "error") != (c.code == 3) {
+			if d := readReport(t, out); exitCode(err) != c.code || d.OK != (c.code == 0) ||
+				(d.in("config")[0].Level == "error") != (c.code == 3) {
 				t.Errorf("--json: exit status %d, %+v", exitCode(err), d)
 			}
 		})
@@ -194,7 +214,8 @@ func TestDoctorWhereMuchIsMissing(t *testing.T) {
 		}
 		want := map[string]string{"best_effort": "0", "required": "1"}[mode]
 		got := strings.TrimSpace(string(code))
-		assert.That(t, got == want && d.OK == (want == "0") && strings.Contains(d.mode(t, mode).Text, "(as configured)"), "%s: exit status %s, want %s; %+v", mode, got, want, d)
+		assert.That(t, got == want && d.OK == (want == "0") && strings.Contains(d.mode(t, mode).Text,
+			"(as configured)"), "%s: exit status %s, want %s; %+v", mode, got, want, d)
 	}
 }
 
@@ -218,15 +239,18 @@ func TestServeWhereMuchIsMissing(t *testing.T) {
 		}
 		must.OK(t, os.WriteFile(filepath.Join(dir, "lines"), []byte(strings.Join(lines, "\n")), 0o600))
 		const script = `{"command":["sh","-c","./a2e -c inner.yaml serve < lines > out 2> log"]}`
-		if out, err := command(t, dir, "./a2e", "tools", "call", "run_command", "--args", script).CombinedOutput(); err != nil {
+		if out, err := command(t, dir, "./a2e", "tools", "call", "run_command", "--args",
+			script).CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
 		out := must.Get(os.ReadFile(filepath.Join(dir, "out")))(t)
 		log := must.Get(os.ReadFile(filepath.Join(dir, "log")))(t)
-		assert.Equal(t, strings.Count(string(out), want.answer), 4, "%s: … of 4 answers say %q:\n%s", mode, want.answer, out)
+		assert.Equal(t, strings.Count(string(out), want.answer), 4, "%s: … of 4 answers say %q:\n%s", mode, want.answer,
+			out)
 		n := strings.Count(string(out), `"sandbox":"`+mode+`"`)
 		assert.Equal(t, n, 2, "%s: … of 2 plugins say so in the handshake:\n%s", mode, out)
-		if n := strings.Count(string(log), "a2e doctor"); n != want.warnings || n != strings.Count(string(log), `"mount_namespace: `) {
+		if n := strings.Count(string(log), "a2e doctor"); n != want.warnings ||
+			n != strings.Count(string(log), `"mount_namespace: `) {
 			t.Errorf("%s: %d warnings, want %d:\n%s", mode, n, want.warnings, log)
 		}
 	}
@@ -258,12 +282,15 @@ func TestDoctorPath(t *testing.T) {
 	work := filepath.Join(dir, "work")
 	must.OK(t, os.Mkdir(work, 0o755))
 	must.OK(t, os.WriteFile(filepath.Join(dir, "hometool"), []byte("#!/bin/sh\n"), 0o755))
-	writeConfig(t, dir, "workspace: work\nstate_dir: state\nplugins:\n- {name: t, type: tools, metadata: {allowed_commands: [sh, hometool]}}\n")
+	writeConfig(t, dir, "workspace: work\nstate_dir: state\nplugins:\n- {name: t, type: tools, metadata: "+
+		"{allowed_commands: [sh, hometool]}}\n")
 	cmd := command(t, dir, "./a2e", "--config", "a2e.yaml", "doctor")
 	cmd.Env = append(cmd.Env, "PATH="+os.Getenv("PATH")+":"+dir+":bin:"+work)
 	out, err := cmd.Output()
 	assert.Equal(t, exitCode(err), 1, "exit status")
-	for _, want := range []string{`wrong +hometool`, `PATH +` + regexp.QuoteMeta(dir) + ` is left out for children: it (is or )?holds`, `PATH +bin is left out for children: it is relative`, `PATH +` + work + ` is left out for children: it lies in the workspace`} {
+	for _, want := range []string{`wrong +hometool`, `PATH +` + regexp.QuoteMeta(dir) +
+		` is left out for children: it (is or )?holds`, `PATH +bin is left out for children: it is relative`,
+		`PATH +` + work + ` is left out for children: it lies in the workspace`} {
 		assert.That(t, regexp.MustCompile(want).Match(out), "it lacks %s:\n%s", want, out)
 	}
 }
@@ -293,7 +320,8 @@ func TestDoctorWithoutAStore(t *testing.T) {
 	assert.That(t, err != nil, "doctor made the folder")
 	writeConfig(t, dir, "nonsense: 1\n")
 	out := run(t, dir, nil, "doctor").want(t, 3, "")
-	assert.That(t, !strings.Contains(out.stdout, " store "), "without a config it looked at some store:\n%s", out.stdout)
+	assert.That(t, !strings.Contains(out.stdout, " store "), "without a config it looked at some store:\n%s",
+		out.stdout)
 }
 
 func TestDoctorOfAGoodStore(t *testing.T) {
@@ -301,7 +329,8 @@ func TestDoctorOfAGoodStore(t *testing.T) {
 	dir := stateDir(t)
 	remember(t, dir, "w1", entry("a", "semantic", "something to embed"))
 	_, text := doctorOfStore(t, dir, 0)
-	for _, want := range []string{`(?m)^ok +store +/.*/state/state\.db \(\d+ KiB\)$`, `(?m)^note +store +it keeps memory, version \d+$`, `(?m)^note +store +it keeps planning, version \d+$`} {
+	for _, want := range []string{`(?m)^ok +store +/.*/state/state\.db \(\d+ KiB\)$`,
+		`(?m)^note +store +it keeps memory, version \d+$`, `(?m)^note +store +it keeps planning, version \d+$`} {
 		assert.That(t, regexp.MustCompile(want).MatchString(text), "no line %q in:\n%s", want, text)
 	}
 	assert.That(t, !strings.Contains(text, "vectors"), "it names a model:\n%s", text)
@@ -336,8 +365,10 @@ func TestDoctorOfABadStore(t *testing.T) {
 		problem string
 		advice  string
 	}{
-		{"another kind of file", func([]byte) []byte { return bytes.Repeat([]byte("some text\n"), 1000) }, "not an a2e store", "move the file away"},
-		{"newer", func(f []byte) []byte { f[userVersion+3] = 99; return withChecksum(f) }, "newer a2e", "use the newer"},
+		{"another kind of file", func([]byte) []byte { return bytes.Repeat([]byte("some text\n"), 1000) },
+			"not an a2e store", "move the file away"},
+		{"newer", func(f []byte) []byte { f[userVersion+3] = 99; return withChecksum(f) }, "newer a2e",
+			"use the newer"},
 		{"damaged inside", func(f []byte) []byte {
 			for p := 5 * pageSize; p < len(f); p += 4 * pageSize {
 				copy(f[p:], bytes.Repeat([]byte{0xa5}, 256))
@@ -351,8 +382,11 @@ func TestDoctorOfABadStore(t *testing.T) {
 			must.OK(t, os.Mkdir(filepath.Join(dir, "state"), 0o700))
 			must.OK(t, os.WriteFile(filepath.Join(dir, storeFile), spoilt, 0o600))
 			lines, text := doctorOfStore(t, dir, 1)
-			assert.That(t, slices.ContainsFunc(lines, func(l reportLine) bool { return l.Level == "error" && strings.Contains(l.Text, c.problem) }) && strings.Contains(lines[len(lines)-1].Fix+text, c.advice), "%+v", lines)
-			assert.That(t, strings.Contains(text, "wrong  ") && strings.Contains(text, "  fix: ") && !strings.Contains(text, "ok  "), "the text:\n%s", text)
+			assert.That(t, slices.ContainsFunc(lines,
+				func(l reportLine) bool { return l.Level == "error" && strings.Contains(l.Text, c.problem) }) &&
+				strings.Contains(lines[len(lines)-1].Fix+text, c.advice), "%+v", lines)
+			assert.That(t, strings.Contains(text, "wrong  ") && strings.Contains(text, "  fix: ") &&
+				!strings.Contains(text, "ok  "), "the text:\n%s", text)
 			now, err := os.ReadFile(filepath.Join(dir, storeFile))
 			assert.That(t, err == nil && bytes.Equal(now, spoilt), "the file was changed: %v", err)
 		})

@@ -68,12 +68,14 @@ func durableSession(t *testing.T, cmd *exec.Cmd) *durableHost {
 		h.kill()
 		_ = h.Client.Close() // killed
 	})
-	caps := []protocol.Capability{protocol.CapMemory, protocol.CapPlanning, protocol.CapTools, protocol.CapEnv, protocol.CapProc}
+	caps := []protocol.Capability{protocol.CapMemory, protocol.CapPlanning, protocol.CapTools, protocol.CapEnv,
+		protocol.CapProc}
 	if _, err := h.Handshake(t.Context(), "durable", caps, ""); err != nil {
 		t.Fatalf("handshake: %v; stderr: %s", err, h.stderr)
 	}
 	var opened protocol.MemoryInitResponse
-	must.OK(t, h.Call(t.Context(), protocol.TypeMemoryInitReq, protocol.MemoryInitRequest{Namespace: "durable"}, &opened))
+	must.OK(t, h.Call(t.Context(), protocol.TypeMemoryInitReq, protocol.MemoryInitRequest{Namespace: "durable"},
+		&opened))
 	h.memory = opened.MemoryID
 	return h
 }
@@ -94,9 +96,11 @@ type durableContent struct {
 // store sends entries in one request and wants all of them stored.
 func (h *durableHost) store(entries ...durableEntry) error {
 	var resp protocol.MemoryStoreResponse
-	err := h.Call(context.Background(), protocol.TypeMemoryStoreReq, map[string]any{"memory_id": h.memory, "entries": entries}, &resp)
+	err := h.Call(context.Background(), protocol.TypeMemoryStoreReq, map[string]any{"memory_id": h.memory,
+		"entries": entries}, &resp)
 	if err == nil && (len(resp.Stored) != len(entries) || len(resp.Errors) > 0 || resp.Detail != nil) {
-		err = fmt.Errorf("of %d entries %d are stored; errors %q, detail %v", len(entries), len(resp.Stored), resp.Errors, resp.Detail)
+		err = fmt.Errorf("of %d entries %d are stored; errors %q, detail %v", len(entries), len(resp.Stored),
+			resp.Errors, resp.Detail)
 	}
 	return err
 }
@@ -173,23 +177,34 @@ func durableRules() []durableRule {
 		{"keys belong to an entry", "memory_forms WHERE rowid NOT IN (SELECT id FROM memory_entries)"},
 		{"a vector belongs to an entry", "memory_vectors WHERE entry NOT IN (SELECT id FROM memory_entries)"},
 		{"nothing waits for a vector", "memory_waiting"},
-		{"each tag of an entry has its row", "memory_entries e, json_each(e.tags) t WHERE NOT EXISTS (SELECT 1 FROM memory_tags g WHERE g.space = e.space AND g.tag = t.value AND g.entry = e.id)"},
-		{"a row of a tag is of an entry that has it", "memory_tags g WHERE NOT EXISTS (SELECT 1 FROM memory_entries e, json_each(e.tags) t WHERE e.id = g.entry AND e.space = g.space AND t.value = g.tag)"},
+		{"each tag of an entry has its row", "memory_entries e, json_each(e.tags) t WHERE NOT EXISTS (SELECT 1 FROM " +
+			"memory_tags g WHERE g.space = e.space AND g.tag = t.value AND g.entry = e.id)"},
+		{"a row of a tag is of an entry that has it", "memory_tags g WHERE NOT EXISTS (SELECT 1 FROM memory_entries " +
+			"e, json_each(e.tags) t WHERE e.id = g.entry AND e.space = g.space AND t.value = g.tag)"},
 		{"an entry is in a space", "memory_entries WHERE space NOT IN (SELECT id FROM memory_spaces)"},
-		{"a space counts its entries and bytes", "memory_spaces s WHERE (entries, bytes) IS NOT (SELECT count(*), coalesce(sum(e.bytes), 0) FROM memory_entries e WHERE e.space = s.id)"},
-		{"a former version is of an entry that is there in a later one", "memory_history h WHERE NOT EXISTS (SELECT 1 FROM memory_entries e WHERE e.space = h.space AND e.key = h.key AND e.version > h.version)"},
-		{"the former versions of an entry lead up to it without a gap", "memory_entries e JOIN (SELECT space, key, count(*) AS n, min(version) AS first, max(version) AS last FROM memory_history GROUP BY space, key) h ON h.space = e.space AND h.key = e.key WHERE last <> e.version - 1 OR n <> last - first + 1 OR n > 10"},
-		{"an entry that was stored again has a former version", "memory_entries e WHERE version > 1 AND NOT EXISTS (SELECT 1 FROM memory_history h WHERE h.space = e.space AND h.key = e.key)"},
-		{"a space counts the bytes of its former versions", "memory_spaces s WHERE past_bytes <> (SELECT coalesce(sum(h.bytes), 0) FROM memory_history h WHERE h.space = s.id)"},
-		{"a space is of a memory that has a name", "memory_spaces WHERE memory_id NOT IN (SELECT memory_id FROM memory_names)"},
+		{"a space counts its entries and bytes", "memory_spaces s WHERE (entries, bytes) IS NOT (SELECT count(*), " +
+			"coalesce(sum(e.bytes), 0) FROM memory_entries e WHERE e.space = s.id)"},
+		{"a former version is of an entry that is there in a later one", "memory_history h WHERE NOT EXISTS (SELECT " +
+			"1 FROM memory_entries e WHERE e.space = h.space AND e.key = h.key AND e.version > h.version)"},
+		{"the former versions of an entry lead up to it without a gap", "memory_entries e JOIN (SELECT space, key, " +
+			"count(*) AS n, min(version) AS first, max(version) AS last FROM memory_history GROUP BY space, key) h " +
+			"ON h.space = e.space AND h.key = e.key WHERE last <> e.version - 1 OR n <> last - first + 1 OR n > 10"},
+		{"an entry that was stored again has a former version", "memory_entries e WHERE version > 1 AND NOT EXISTS " +
+			"(SELECT 1 FROM memory_history h WHERE h.space = e.space AND h.key = e.key)"},
+		{"a space counts the bytes of its former versions", "memory_spaces s WHERE past_bytes <> (SELECT " +
+			"coalesce(sum(h.bytes), 0) FROM memory_history h WHERE h.space = s.id)"},
+		{"a space is of a memory that has a name", "memory_spaces WHERE memory_id NOT IN (SELECT memory_id FROM " +
+			"memory_names)"},
 		{"a task is of a plan", "planning_tasks WHERE plan_id NOT IN (SELECT id FROM planning_plans)"},
-		{"a plan counts its tasks", "planning_plans p WHERE tasks <> (SELECT count(*) FROM planning_tasks t WHERE t.plan_id = p.id)"},
+		{"a plan counts its tasks", "planning_plans p WHERE tasks <> (SELECT count(*) FROM planning_tasks t WHERE " +
+			"t.plan_id = p.id)"},
 	}
 }
 
 // durableSemantic is an entry of the semantic tier.
 func durableSemantic(key, text string) durableEntry {
-	return durableEntry{Key: map[string]string{"id": key}, Content: durableContent{1, text}, Tier: protocol.TierSemantic, Tags: []string{}}
+	return durableEntry{Key: map[string]string{"id": key}, Content: durableContent{1, text},
+		Tier: protocol.TierSemantic, Tags: []string{}}
 }
 
 // TestHostsSeeEachOthersEntriesAtOnce stores by one host and asks another as soon as that
@@ -205,12 +220,14 @@ func TestHostsSeeEachOthersEntriesAtOnce(t *testing.T) {
 		there := reader.versions([]string{key})
 		must.Equal(t, there[key], 1, "turn %d: the other host has no such key", i)
 		found, err := reader.retrieve(map[string]any{"query": fmt.Sprintf("zq%dx", i), "limit": 1})
-		must.That(t, err == nil && len(found.Entries) == 1, "turn %d: the other host's search finds %+v, %v", i, found, err)
+		must.That(t, err == nil && len(found.Entries) == 1, "turn %d: the other host's search finds %+v, %v", i, found,
+			err)
 		id, _ := found.Entries[0].Key.Get("id")
 		must.Equal(t, string(id), fmt.Sprintf("%q", key), "turn %d: the other host's search finds %s first", i, id)
 		if i%10 == 9 { // what is forgotten is gone as soon
 			var gone protocol.MemoryForgetResponse
-			err := writer.Call(t.Context(), protocol.TypeMemoryForgetReq, map[string]any{"memory_id": writer.memory, "keys": []any{map[string]string{"id": key}}, "tier": "semantic"}, &gone)
+			err := writer.Call(t.Context(), protocol.TypeMemoryForgetReq, map[string]any{"memory_id": writer.memory,
+				"keys": []any{map[string]string{"id": key}}, "tier": "semantic"}, &gone)
 			if there := reader.versions([]string{key}); err != nil || gone.Deleted != 1 || len(there) > 0 {
 				t.Fatalf("turn %d: %d forgotten, %v; the other host has %v", i, gone.Deleted, err, there)
 			}

@@ -41,11 +41,13 @@ func TestADamagedStoreSaysSo(t *testing.T) {
 	h = durableStart(t, dir)
 	served, refused := 0, 0
 	for i := range entries {
-		resp, err := h.retrieve(map[string]any{"keys": []any{map[string]string{"id": string(rune('A' + i))}}, "tier": "semantic"})
+		resp, err := h.retrieve(map[string]any{"keys": []any{map[string]string{"id": string(rune('A' + i))}},
+			"tier": "semantic"})
 		switch answer := durableRefusal(err); {
 		case err == nil && len(resp.Entries) == 1 && strings.Contains(string(resp.Entries[0].Content), text):
 			served++
-		case answer != nil && answer.Code == protocol.CodeRuntimeError && !answer.Retryable && strings.Contains(answer.Message, "damaged"):
+		case answer != nil && answer.Code == protocol.CodeRuntimeError && !answer.Retryable &&
+			strings.Contains(answer.Message, "damaged"):
 			refused++
 		default:
 			t.Errorf("entry %d: %+v, %v", i, resp, err)
@@ -77,11 +79,13 @@ func TestHandshakeTellsOfADamagedStore(t *testing.T) {
 			off[row["capability"].(string)], _ = row["metadata"].(map[string]any)["reason"].(string)
 		}
 	}
-	assert.That(t, len(off) == 2 && strings.Contains(off["memory"], "damaged") && strings.Contains(off["planning"], "damaged"),
+	assert.That(t, len(off) == 2 && strings.Contains(off["memory"], "damaged") &&
+		strings.Contains(off["planning"], "damaged"),
 		"not enabled: %q", off)
 	l.send(`{"type":"memory/init/req","id":"m"}`)
 	m := l.answer("m")
-	assert.That(t, m["code"] == "capability_missing" && m["retryable"] == false && strings.Contains(m["message"].(string), "damaged"), "%v", m)
+	assert.That(t, m["code"] == "capability_missing" && m["retryable"] == false &&
+		strings.Contains(m["message"].(string), "damaged"), "%v", m)
 	l.send(call("e", "echo", `{"text":"x"}`))
 	m = l.answer("e")
 	assert.That(t, m["type"] == "tool/call/resp", "%v", m)

@@ -152,13 +152,17 @@ func TestWorkspaceMadeAgain(t *testing.T) {
 	must.Get(h.call("run_command", map[string]any{"command": []string{"cat", "dir/second"}}, &out))(t)
 	assert.Equal(t, out.Stdout, "edited", "a command reads")
 	var started protocol.ProcSpawnResponse
-	must.OK(t, h.Call(t.Context(), protocol.TypeProcSpawnReq, map[string]any{"cmd": []string{"cat"}, "cwd": "dir"}, &started))
+	must.OK(t, h.Call(t.Context(), protocol.TypeProcSpawnReq, map[string]any{"cmd": []string{"cat"}, "cwd": "dir"},
+		&started))
 	must.OK(t, h.Call(t.Context(), protocol.TypeProcKillReq, map[string]any{"proc_id": started.ProcID}, nil))
 	var list struct {
 		Checkpoints []checkpoint.Info `json:"checkpoints"`
 	}
 	must.Get(h.call("checkpoint_list", map[string]any{}, &list))(t)
-	at := slices.IndexFunc(list.Checkpoints, func(i checkpoint.Info) bool { return strings.Contains(i.Before, "edit_file") })
+	at := slices.IndexFunc(list.Checkpoints, func(i checkpoint.Info) bool {
+		return strings.Contains(i.Before,
+			"edit_file")
+	})
 	must.That(t, at >= 0, "no checkpoint before edit_file: %+v", list.Checkpoints)
 	must.Get(h.call("checkpoint_restore", map[string]any{"id": list.Checkpoints[at].ID}, nil))(t)
 	assert.Equal(t, string(must.Get(os.ReadFile(filepath.Join(work, "dir", "second")))(t)), "text", "restored")

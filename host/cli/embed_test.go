@@ -29,12 +29,14 @@ func addFiles(t *testing.T, dir string, folders ...string) string {
 // texts, events, errors, cancels, time limits, a host that is killed, one that refuses, one that asks, the end.
 func TestClients(t *testing.T) {
 	t.Parallel()
-	for language, file := range map[string]string{"python": "try.py", "typescript": "try.ts", "go": "try.go", "bash": "try.sh"} {
+	for language, file := range map[string]string{"python": "try.py", "typescript": "try.ts", "go": "try.go",
+		"bash": "try.sh"} {
 		t.Run(language, func(t *testing.T) {
 			t.Parallel()
 			dir := addFiles(t, workDir(t), "clients")
 			must.OK(t, os.WriteFile(filepath.Join(dir, "token.yaml"), []byte("auth_token: a-right-one\n"), 0o600))
-			must.OK(t, os.WriteFile(filepath.Join(dir, "asks.yaml"), []byte("mcpServers: {asks: {command: python3, args: [asks.py]}}\n"), 0o600))
+			must.OK(t, os.WriteFile(filepath.Join(dir, "asks.yaml"), []byte("mcpServers: {asks: {command: python3, "+
+				"args: [asks.py]}}\n"), 0o600))
 			cmd := runner(t, dir, file)
 			cmd.Args = append(cmd.Args, "./a2e")
 			out, err := cmd.CombinedOutput()
@@ -54,7 +56,8 @@ func TestRecipes(t *testing.T) {
 			t.Parallel()
 			dir := addFiles(t, workDir(t), "clients", "recipes")
 			model := llm.New(t,
-				llm.Calls(llm.Call{ID: "one", Name: "write_file", Arguments: `{"path":"haiku.txt","content":"bytes flow\n"}`}).Used(1, 1),
+				llm.Calls(llm.Call{ID: "one", Name: "write_file",
+					Arguments: `{"path":"haiku.txt","content":"bytes flow\n"}`}).Used(1, 1),
 				llm.Calls(llm.Call{ID: "two", Name: "read_file", Arguments: `{"path":"no such file"}`}).Used(1, 1),
 				llm.Text("It is written.").Used(1, 1))
 			cmd := command(t, dir, filepath.Join(tools(t, "recipes/venv"), "bin/python3"), file, "Write a haiku.")
@@ -62,17 +65,20 @@ func TestRecipes(t *testing.T) {
 				must.OK(t, os.Symlink(tools(t, "recipes/node_modules"), filepath.Join(dir, "node_modules")))
 				cmd = command(t, dir, "node", file, "Write a haiku.")
 			}
-			cmd.Env = append(cmd.Env, "OPENAI_BASE_URL="+model.URL, "OPENAI_API_KEY=none", "NO_PROXY=*", "LANGSMITH_TRACING=false")
+			cmd.Env = append(cmd.Env, "OPENAI_BASE_URL="+model.URL, "OPENAI_API_KEY=none", "NO_PROXY=*",
+				"LANGSMITH_TRACING=false")
 			var stderr bytes.Buffer
 			cmd.Stderr = &stderr // where a loaded machine's host warns that it ended late
 			out, err := cmd.Output()
-			must.That(t, err == nil && strings.HasSuffix(string(out), "It is written.\n"), "%v\n%s\n%s", err, out, stderr.String())
+			must.That(t, err == nil && strings.HasSuffix(string(out), "It is written.\n"), "%v\n%s\n%s", err, out,
+				stderr.String())
 			written := must.Get(os.ReadFile(filepath.Join(dir, "haiku.txt")))(t)
 			assert.Equal(t, string(written), "bytes flow\n", "in the workspace")
 			asked := model.Requests()
 			must.Equal(t, len(asked), 3, "rounds")
 			for _, tool := range []string{"read_file", "write_file", "run_command", "grep"} {
-				assert.That(t, strings.Contains(strings.Join(asked[0].Tools, " "), tool), "the model is not told of %s: %v", tool, asked[0].Tools)
+				assert.That(t, strings.Contains(strings.Join(asked[0].Tools, " "), tool),
+					"the model is not told of %s: %v", tool, asked[0].Tools)
 			}
 			assert.Contains(t, asked[1].Last("tool"), `11`, "the result of write_file") // its bytes
 			assert.Contains(t, asked[2].Last("tool"), "no such file", "the error of read_file")
@@ -143,7 +149,8 @@ plugins: {tools: {commands: [{name: greet, description: Says hello., command: [e
 	check.Stdin = bytes.NewReader(must.Get(json.Marshal(all))(t))
 	verdict, err := check.CombinedOutput()
 	assert.That(t, err == nil && string(verdict) == "all fit\n", "%v\n%s", err, verdict)
-	out, notes := export("openai", "--map", "--strict", "greet", "odd__"+strings.Repeat("x", 81), "odd__"+strings.Repeat("x", 80), "greet", "write_file")
+	out, notes := export("openai", "--map", "--strict", "greet", "odd__"+strings.Repeat("x", 81),
+		"odd__"+strings.Repeat("x", 80), "greet", "write_file")
 	var mapped struct {
 		Tools []struct {
 			Function struct {
@@ -155,14 +162,18 @@ plugins: {tools: {commands: [{name: greet, description: Says hello., command: [e
 	}
 	must.OK(t, json.Unmarshal([]byte(out), &mapped))
 	must.That(t, len(mapped.Tools) == 4 && len(mapped.Names) == 4 && notes == "", "%s%s", out, notes)
-	for i, want := range []string{"greet", "odd__" + strings.Repeat("x", 81), "odd__" + strings.Repeat("x", 80), "write_file"} {
+	for i, want := range []string{"greet", "odd__" + strings.Repeat("x", 81), "odd__" + strings.Repeat("x", 80),
+		"write_file"} {
 		f := mapped.Tools[i].Function
-		assert.That(t, mapped.Names[f.Name] == want && len(f.Name) <= 64 && f.Strict == (i == 0), "%d: %+v of %s", i, f, want)
+		assert.That(t, mapped.Names[f.Name] == want && len(f.Name) <= 64 && f.Strict == (i == 0), "%d: %+v of %s", i, f,
+			want)
 	}
 	for want, args := range map[string][]string{
-		`did you mean "write_file"`: {"mcp", "writefile"}, "must be one of": {"json"}, "--strict is for --format openai": {"mcp", "--strict"},
+		`did you mean "write_file"`: {"mcp", "writefile"}, "must be one of": {"json"}, "--strict is for --format " +
+			"openai": {"mcp", "--strict"},
 	} {
-		out, err := command(t, dir, "./a2e", append([]string{"tools", "export", "--format"}, args...)...).CombinedOutput()
+		out, err := command(t, dir, "./a2e", append([]string{"tools", "export", "--format"},
+			args...)...).CombinedOutput()
 		assert.That(t, exitCode(err) == 2 && strings.Contains(string(out), want), "%v: %v\n%s", args, err, out)
 	}
 }

@@ -49,7 +49,8 @@ func environments(cfg *config.Config) (rows []envRow, err error) {
 			return nil, fail(exitConfig, err)
 		}
 		kind := cmp.Or(opts.Env, "counter")
-		rows = append(rows, envRow{Name: p.Name, Env: cmp.Or(opts.Exec.EnvName, kind), Actions: []string{}, Kept: kind != "exec"})
+		rows = append(rows, envRow{Name: p.Name, Env: cmp.Or(opts.Exec.EnvName, kind), Actions: []string{},
+			Kept: kind != "exec"})
 	}
 	return rows, nil
 }
@@ -99,12 +100,13 @@ func (l envListCmd) Run(cmd *commands, sys *System) error {
 	if err != nil {
 		return err
 	}
-	if err := list(sys, l.JSON, rows, "", []string{"NAME", "ENVIRONMENT", "EPISODES", "ACTIONS"}, func(r envRow) []string {
-		if r.Kept {
-			return []string{r.Name, r.Env, "are kept", strings.Join(r.Actions, " ")}
-		}
-		return []string{r.Name, r.Env, "end with the command", "a2e env play " + r.Name + " shows them"}
-	}); err != nil || l.JSON {
+	if err := list(sys, l.JSON, rows, "", []string{"NAME", "ENVIRONMENT", "EPISODES", "ACTIONS"},
+		func(r envRow) []string {
+			if r.Kept {
+				return []string{r.Name, r.Env, "are kept", strings.Join(r.Actions, " ")}
+			}
+			return []string{r.Name, r.Env, "end with the command", "a2e env play " + r.Name + " shows them"}
+		}); err != nil || l.JSON {
 		return err
 	}
 	say(sys.Err, "a config can have more: counter, gridworld, workspace (tasks) and exec (a program); see a2e help env")
@@ -147,7 +149,8 @@ type envBegin struct {
 }
 
 // begin begins an episode.
-func (b envBegin) begin(ctx context.Context, c *client.Client, sys *System) (resp protocol.EnvResetResponse, err error) {
+func (b envBegin) begin(ctx context.Context, c *client.Client, sys *System) (resp protocol.EnvResetResponse,
+	err error) {
 	given, err := readArguments(sys, "", "", b.Options)
 	if err != nil {
 		return resp, fail(exitUsage, fmt.Errorf("--option: %w", err))
@@ -171,7 +174,8 @@ func (r envResetCmd) Run(cmd *commands, sys *System) error {
 		return err
 	}
 	if !row.Kept {
-		return fail(exitFailed, fmt.Errorf("the episodes of %s end with the command, as its program ends; `a2e env play %s` takes all actions of one", row.Name, row.Name))
+		return fail(exitFailed, fmt.Errorf("the episodes of %s end with the command, as its program ends; `a2e env "+
+			"play %s` takes all actions of one", row.Name, row.Name))
 	}
 	return cmd.ask(sys, envAgent, protocol.CapEnv, func(ctx context.Context, c *client.Client) error {
 		resp, err := r.begin(ctx, c, sys)
@@ -197,14 +201,16 @@ func (s envStepCmd) Run(cmd *commands, sys *System) error {
 	return cmd.ask(sys, envAgent, protocol.CapEnv, func(ctx context.Context, c *client.Client) error {
 		if len(actions) == 0 {
 			var resp protocol.EnvObserveResponse
-			if err := c.Call(ctx, protocol.TypeEnvObserveReq, &protocol.EnvObserveRequest{EpisodeID: s.Episode}, &resp); err != nil {
+			if err := c.Call(ctx, protocol.TypeEnvObserveReq, &protocol.EnvObserveRequest{EpisodeID: s.Episode},
+				&resp); err != nil {
 				return err
 			}
 			return showEpisode(ctx, c, sys, &resp.Obs, s.JSON)
 		}
 		for i, action := range actions {
 			var resp protocol.EnvStepResponse
-			if err := c.Call(ctx, protocol.TypeEnvStepReq, &protocol.EnvStepRequest{EpisodeID: s.Episode, Action: action}, &resp); err != nil {
+			if err := c.Call(ctx, protocol.TypeEnvStepReq, &protocol.EnvStepRequest{EpisodeID: s.Episode,
+				Action: action}, &resp); err != nil {
 				return fmt.Errorf("%s: %w", oneLine(actionWord(action)), err)
 			}
 			if s.JSON && i < len(actions)-1 {
@@ -245,11 +251,15 @@ func readActions(sys *System, words []string) (actions []protocol.Object, err er
 		if strings.Contains(first, "=") {
 			return nil, fmt.Errorf("%s comes before any action; write TYPE key=value", oneLine(first))
 		}
-		end := slices.IndexFunc(words, func(w string) bool { return !strings.Contains(w, "=") || strings.HasPrefix(w, "{") })
+		end := slices.IndexFunc(words, func(w string) bool {
+			return !strings.Contains(w, "=") ||
+				strings.HasPrefix(w, "{")
+		})
 		if end < 0 {
 			end = len(words)
 		}
-		given, err := readArguments(sys, "", "", append([]string{"type:=" + string(protocol.AppendString(nil, first))}, words[:end]...))
+		given, err := readArguments(sys, "", "", append([]string{"type:=" + string(protocol.AppendString(nil, first))},
+			words[:end]...))
 		if err != nil {
 			return nil, err
 		}
@@ -297,8 +307,10 @@ func showEpisode(ctx context.Context, c *client.Client, sys *System, obs *protoc
 		Text string `json:"text"`
 	}
 	mode := "text"
-	err := c.Call(ctx, protocol.TypeEnvRenderReq, &protocol.EnvRenderRequest{EpisodeID: obs.EpisodeID, Mode: &mode}, &resp)
-	if err != nil || json.Unmarshal(resp.Render, &drawn) != nil || drawn.Text == "" { // a picture of pixels, or a program that draws none
+	err := c.Call(ctx, protocol.TypeEnvRenderReq, &protocol.EnvRenderRequest{EpisodeID: obs.EpisodeID, Mode: &mode},
+		&resp)
+	if err != nil || json.Unmarshal(resp.Render, &drawn) != nil ||
+		drawn.Text == "" { // a picture of pixels, or a program that draws none
 		raw, err := json.Marshal(obs.State, json.Deterministic(true), jsontext.Multiline(false))
 		if err != nil {
 			return err
@@ -362,7 +374,8 @@ func (g *envGame) begin() error {
 // close ends the episode: nobody could go on with it.
 func (g *envGame) close() {
 	if g.episode != "" {
-		_ = g.client.Call(context.WithoutCancel(g.ctx), protocol.TypeEnvCloseReq, &protocol.EnvCloseRequest{EpisodeID: g.episode}, nil)
+		_ = g.client.Call(context.WithoutCancel(g.ctx), protocol.TypeEnvCloseReq,
+			&protocol.EnvCloseRequest{EpisodeID: g.episode}, nil)
 	}
 }
 
@@ -410,7 +423,8 @@ func (g *envGame) take(line string) error {
 		return g.begin()
 	case "/plan":
 		var resp protocol.EnvPlanResponse
-		if err := g.client.Call(g.ctx, protocol.TypeEnvPlanReq, &protocol.EnvPlanRequest{EpisodeID: &g.episode}, &resp); err != nil {
+		if err := g.client.Call(g.ctx, protocol.TypeEnvPlanReq, &protocol.EnvPlanRequest{EpisodeID: &g.episode},
+			&resp); err != nil {
 			return err
 		}
 		return printJSON(g.sys.Out, resp.SuggestedActions)
@@ -425,7 +439,8 @@ func (g *envGame) take(line string) error {
 	}
 	for _, action := range actions {
 		var resp protocol.EnvStepResponse
-		if err := g.client.Call(g.ctx, protocol.TypeEnvStepReq, &protocol.EnvStepRequest{EpisodeID: g.episode, Action: action}, &resp); err != nil {
+		if err := g.client.Call(g.ctx, protocol.TypeEnvStepReq, &protocol.EnvStepRequest{EpisodeID: g.episode,
+			Action: action}, &resp); err != nil {
 			return err
 		}
 		if err := showEpisode(g.ctx, g.client, g.sys, &resp.Obs, g.play.JSON); err != nil {

@@ -17,7 +17,8 @@ func TestLogTellsOfChildrenAndDenials(t *testing.T) {
 	t.Parallel()
 	for level, want := range map[string]int{"debug": 1, "info": 0} {
 		host := start(t, workDir(t), "serve", "--log-level", level)
-		host.send(`{"type":"handshake/req","id":"h","agent_caps":["tools"]}`, call("t", "read_file", `{"path":"../canary"}`))
+		host.send(`{"type":"handshake/req","id":"h","agent_caps":["tools"]}`, call("t", "read_file",
+			`{"path":"../canary"}`))
 		host.answer("t")
 		host.send(call("r", "run_command", `{"command":["sh","-c","exit 3"]}`))
 		host.answer("r")

@@ -18,7 +18,8 @@ import (
 
 // faults are what clients put into a text that is no JSON for others.
 var faults = map[string]string{
-	"lone surrogate": `"text":"\ud800"`, "bytes that are not UTF-8": "\"text\":\"\xff\"", "duplicate key": `"text":"a","text":"b"`,
+	"lone surrogate": `"text":"\ud800"`, "bytes that are not UTF-8": "\"text\":\"\xff\"",
+	"duplicate key":     `"text":"a","text":"b"`,
 	"control character": "\"text\":\"\x01\"", "deep": `"text":` + strings.Repeat("[", 1500) + strings.Repeat("]", 1500),
 }
 
@@ -37,11 +38,13 @@ var dialectLines = map[string]struct {
 	},
 	"MCP": {
 		[]string{"mcp", "serve"}, fmt.Sprintf(mcpHello, "tester", ""),
-		`{"method":"tools/call","params":{"name":"echo","arguments":{FAULT}},"jsonrpc":"2.0","id":12345678901234}`, `"id":12345678901234`,
+		`{"method":"tools/call","params":{"name":"echo","arguments":{FAULT}},"jsonrpc":"2.0","id":12345678901234}`,
+		`"id":12345678901234`,
 	},
 	"fleet": {
 		[]string{"serve"}, `{"type":"TASK_STEER","protocol_version":"2.0","task_id":"none","text":"x"}`,
-		`{"brief":"x","task":{FAULT,"task_id":"the id"},"protocol_version":"2.0","type":"TASK_DISPATCH"}`, `"task_id":"the id"`,
+		`{"brief":"x","task":{FAULT,"task_id":"the id"},"protocol_version":"2.0","type":"TASK_DISPATCH"}`,
+		`"task_id":"the id"`,
 	},
 }
 
@@ -54,9 +57,12 @@ func TestIDOfFaults(t *testing.T) {
 		for fault, text := range faults {
 			line := strings.Replace(c.line, "FAULT", text, 1)
 			got := run(t, dir, []byte("\ufeff"+c.hello+"\n"+line+"\n"+c.hello+"\n"), c.args...).want(t, 0, "")
-			assert.Equal(t, strings.Count(got.stdout, c.has), 1, "%s, %s: … answers have the id: %.1000s", dialect, fault, got.stdout)
-			assert.Equal(t, strings.Count(got.stdout, "\n"), 3, "%s, %s: … answers: %.1000s", dialect, fault, got.stdout)
-			assert.That(t, !strings.Contains(got.stdout, "at byte 0"), "%s: the byte order mark is a fault: %s", dialect, got.stdout)
+			assert.Equal(t, strings.Count(got.stdout, c.has), 1, "%s, %s: … answers have the id: %.1000s", dialect,
+				fault, got.stdout)
+			assert.Equal(t, strings.Count(got.stdout, "\n"), 3, "%s, %s: … answers: %.1000s", dialect, fault,
+				got.stdout)
+			assert.That(t, !strings.Contains(got.stdout, "at byte 0"), "%s: the byte order mark is a fault: %s",
+				dialect, got.stdout)
 			for answer := range strings.Lines(got.stdout) {
 				assert.That(t, jsontext.Value(answer).IsValid(), "%s, %s: no JSON: %s", dialect, fault, answer)
 			}
@@ -68,7 +74,8 @@ func TestIDOfFaults(t *testing.T) {
 func (w *web) mcpSession(version string) {
 	w.t.Helper()
 	hello := strings.Replace(fmt.Sprintf(mcpHello, "tester", ""), "2025-11-25", version, 1)
-	req := must.Get(http.NewRequestWithContext(w.t.Context(), "POST", w.url+"/mcp/", strings.NewReader("\ufeff"+hello)))(w.t)
+	req := must.Get(http.NewRequestWithContext(w.t.Context(), "POST", w.url+"/mcp/",
+		strings.NewReader("\ufeff"+hello)))(w.t)
 	req.Header = http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}}
 	resp := must.Get(w.client.Do(req))(w.t)
 	must.Get(io.Copy(io.Discard, resp.Body))(w.t) // the session begins with the answer
@@ -95,7 +102,8 @@ func TestMCPOverHTTPFaults(t *testing.T) {
 		says     string
 	}{
 		{`{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}`, `null`, 400, -32600, "appears twice"},
-		{`{"jsonrpc":"2.0","id":1,"method":"ping"}{"jsonrpc":"2.0","id":2,"method":"ping"}`, `null`, 400, -32700, "after the end"},
+		{`{"jsonrpc":"2.0","id":1,"method":"ping"}{"jsonrpc":"2.0","id":2,"method":"ping"}`, `null`, 400, -32700,
+			"after the end"},
 		{`{"jsonrpc":"2.0","id":1,"method":"ping"`, `1`, 200, -32700, "should be here"},
 		{``, `null`, 400, -32700, "not valid JSON"},
 		{`5`, `null`, 400, -32600, "JSON object"},
@@ -117,10 +125,12 @@ func TestMCPOverHTTPFaults(t *testing.T) {
 		status, got := w.mcp(`{"jsonrpc":"2.0","method":"` + method + `"}`)
 		assert.That(t, status == 202 && got == "", "%s: %d %s", method, status, got)
 	}
-	for version, want := range map[string]int{"1999-01-01": 400, "latest": 400, "2025-11-25": 200, "2025-06-18": 200, "": 200} {
+	for version, want := range map[string]int{"1999-01-01": 400, "latest": 400, "2025-11-25": 200, "2025-06-18": 200,
+		"": 200} {
 		w.headers.Set("MCP-Protocol-Version", version)
 		status, got := w.mcp(`{"jsonrpc":"2.0","id":9,"method":"ping"}`)
-		assert.That(t, status == want && strings.Contains(got, `"id":9`) && strings.Contains(got, "not served here") == (want == 400),
+		assert.That(t, status == want && strings.Contains(got, `"id":9`) && strings.Contains(got,
+			"not served here") == (want == 400),
 			"%s: %d %s", version, status, got)
 	}
 }
@@ -151,13 +161,16 @@ func TestMCPOverHTTPFaultyBatch(t *testing.T) {
 			"%d %v: %s", status, codes, got)
 	}
 	status, got := w.mcp(`{"jsonrpc":"2.0","id":3,"method":"ping"}`)
-	assert.That(t, status == 200 && strings.Contains(got, `"result":{}`), "the id of a fault serves no more: %d %s", status, got)
+	assert.That(t, status == 200 && strings.Contains(got, `"result":{}`), "the id of a fault serves no more: %d %s",
+		status, got)
 	status, got = w.mcp(`[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","id":"\ud800","method":"ping"}]`)
-	assert.That(t, status == 400 && strings.Contains(got, `"id":null`) && strings.Contains(got, "message 2 of the batch"),
+	assert.That(t, status == 400 && strings.Contains(got, `"id":null`) && strings.Contains(got,
+		"message 2 of the batch"),
 		"%d %s", status, got)
 	w.headers.Set("MCP-Protocol-Version", "2025-06-18")
 	status, got = w.mcp(`[{"jsonrpc":"2.0","id":1,"method":"ping"}]`)
-	assert.That(t, status == 400 && strings.Contains(got, "2025-03-26"), "a batch of a later version: %d %s", status, got)
+	assert.That(t, status == 400 && strings.Contains(got, "2025-03-26"), "a batch of a later version: %d %s", status,
+		got)
 }
 
 // TestHTTPFaults: over HTTP a message of A2E with a fault is answered with its id on the stream.
@@ -166,14 +179,16 @@ func TestHTTPFaults(t *testing.T) {
 	w.session()
 	w.send("\ufeff" + webHello)
 	for _, fault := range []string{"lone surrogate", "bytes that are not UTF-8", "duplicate key"} {
-		w.send("\ufeff" + strings.NewReplacer("FAULT", faults[fault], "the id", fault).Replace(dialectLines["A2E"].line))
+		w.send("\ufeff" + strings.NewReplacer("FAULT", faults[fault], "the id",
+			fault).Replace(dialectLines["A2E"].line))
 	}
 	var got []string
 	w.read(-1, func(e event) bool {
 		got = append(got, fmt.Sprint(e.data["req_id"], " ", e.data["code"]))
 		return len(got) < 4
 	})
-	want := []string{"h <nil>", "lone surrogate parse_error", "bytes that are not UTF-8 parse_error", "duplicate key invalid_message"}
+	want := []string{"h <nil>", "lone surrogate parse_error", "bytes that are not UTF-8 parse_error",
+		"duplicate key invalid_message"}
 	assert.Equal(t, strings.Join(got, "\n"), strings.Join(want, "\n"), "answers")
 	status, text := w.do("POST", "/send/", `{"type":"ping","id":"p"}`)
 	assert.That(t, status == 200 && text == `{"ok":true}`, "POST /send/: %d %s", status, text)
@@ -181,7 +196,8 @@ func TestHTTPFaults(t *testing.T) {
 
 // goWords are of Go and of its libraries, not of any protocol here.
 var goWords = regexp.MustCompile(
-	`\bGo (struct|value|string|type|map|slice|int|float|bool)|struct field|unmarshal|jsontext|` + `interface \{|\bmap\[|\bu?int64\b|\bfloat64\b|\bjson: |\bmcp\.[A-Z]|\bprotocol\.[A-Z]|%!`)
+	`\bGo (struct|value|string|type|map|slice|int|float|bool)|struct field|unmarshal|jsontext|` +
+		`interface \{|\bmap\[|\bu?int64\b|\bfloat64\b|\bjson: |\bmcp\.[A-Z]|\bprotocol\.[A-Z]|%!`)
 
 // wrongParams are requests with each member of the params of each method set to values of wrong types.
 func wrongParams(methods, members string, usual map[string]any) (lines []string) {
@@ -194,7 +210,8 @@ func wrongParams(methods, members string, usual map[string]any) (lines []string)
 				params = append(params, with)
 			}
 			for _, p := range params {
-				raw, _ := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": len(lines), "method": method, "params": p})
+				raw, _ := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": len(lines), "method": method,
+					"params": p})
 				lines = append(lines, string(raw))
 			}
 		}
@@ -234,12 +251,15 @@ func TestErrorsNameNoGoTypes(t *testing.T) {
 	a2e := append([]string{`{"type":"handshake/req","id":"h","agent_id":"a","agent_caps":[]}`}, wrongFields(t, dir)...)
 	must.That(t, len(a2e) > 1000, "%d requests of A2E", len(a2e))
 	mcp := append([]string{fmt.Sprintf(mcpHello, "tester", "")}, wrongParams(
-		"tools/call prompts/get resources/read resources/subscribe resources/unsubscribe completion/complete logging/setLevel "+
+		"tools/call prompts/get resources/read resources/subscribe resources/unsubscribe completion/complete "+
+			"logging/setLevel "+
 			"tools/list prompts/list resources/list resources/templates/list tasks/get tasks/result "+
 			"tasks/list tasks/cancel ping initialize",
 		"name arguments uri level ref argument context cursor _meta taskId task requestState inputResponses",
-		map[string]any{"name": "echo", "uri": "x://x", "level": "info", "taskId": "x", "arguments": map[string]any{}})...)
-	rpc := wrongParams("rpc.handshake session.create session.get session.send session.steer command.execute history.list "+
+		map[string]any{"name": "echo", "uri": "x://x", "level": "info", "taskId": "x",
+			"arguments": map[string]any{}})...)
+	rpc := wrongParams("rpc.handshake session.create session.get session.send session.steer command.execute "+
+		"history.list "+
 		"history.get model.list model.select debug.set auth.set.openrouter_key models.routing.providers",
 		"session_id text images raw_command model_id client_name protocol_version strict auth_token super_debug "+
 			"api_key limit",

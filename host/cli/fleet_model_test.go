@@ -43,13 +43,19 @@ func TestFleetWithAModel(t *testing.T) {
 				if r.Rounds() == 0 {
 					all.Done()
 					dialect.Await(dialect.Over(all.Wait), time.Minute) // all are at work
-					return llm.Calls(llm.Call{Name: "write_file", Arguments: fmt.Sprintf(`{"path":"src/%s.txt","content":"new"}`, id)}, llm.Call{Name: "edit_file", Arguments: fmt.Sprintf(`{"path":"all.txt","old":"begin","new":%q}`, id)},
+					return llm.Calls(llm.Call{Name: "write_file",
+						Arguments: fmt.Sprintf(`{"path":"src/%s.txt","content":"new"}`, id)},
+						llm.Call{Name: "edit_file", Arguments: fmt.Sprintf(`{"path":"all.txt","old":"begin","new":%q}`,
+							id)},
 						llm.Call{Name: "run_command", Arguments: `{"command":["git","diff"]}`}).Used(1000, 50)
 				}
-				return llm.Text("It is written.\n\n```json\n{\n  \"status\": \"done\",\n", fmt.Sprintf("  \"summary\": %q\n}\n```\n", r.Last("tool"))).Used(1100, 20)
+				return llm.Text("It is written.\n\n```json\n{\n  \"status\": \"done\",\n",
+					fmt.Sprintf("  \"summary\": %q\n}\n```\n", r.Last("tool"))).Used(1100, 20)
 			})
 			dir := workDir(t)
-			writeConfig(t, dir, fmt.Sprintf("workspace: ws\nfleet: {agent_id: w1, max_tasks: 8, isolation: %s}\nplugins:\n  multi_agent: {workers: [{name: coder, llm: {url: %q, model: small-1}, model_tier: small, context_window: 32000, max_tasks: 8}]}\n", isolation, model.URL))
+			writeConfig(t, dir, fmt.Sprintf("workspace: ws\nfleet: {agent_id: w1, max_tasks: 8, isolation: "+
+				"%s}\nplugins:\n  multi_agent: {workers: [{name: coder, llm: {url: %q, model: small-1}, model_tier: "+
+				"small, context_window: 32000, max_tasks: 8}]}\n", isolation, model.URL))
 			ws := filepath.Join(dir, "ws")
 			must.OK(t, os.Mkdir(ws, 0o755), os.WriteFile(filepath.Join(ws, "all.txt"), []byte("begin"), 0o600))
 			wallGit(t, ws, "init", "-q", "-b", "trunk")
@@ -62,8 +68,11 @@ func TestFleetWithAModel(t *testing.T) {
 			for a.Session.RepoState == nil { // git takes its time on a slow machine
 				must.OK(t, json.Unmarshal(must.Get(h.stdout.ReadBytes('\n'))(t), &a))
 			}
-			words := slices.DeleteFunc(fleet.Words(), func(word string) bool { return slices.Contains(a.Capabilities.Tools, word) })
-			if want := (fleet.Worker{AgentID: "w1", Model: "small-1", ModelTier: "small", ContextWindow: 32000}); a.Worker != want || len(words) > 0 || *a.Session.RepoState != (fleet.RepoState{Branch: "trunk"}) {
+			words := slices.DeleteFunc(fleet.Words(),
+				func(word string) bool { return slices.Contains(a.Capabilities.Tools, word) })
+			if want := (fleet.Worker{AgentID: "w1", Model: "small-1", ModelTier: "small",
+				ContextWindow: 32000}); a.Worker != want || len(words) > 0 ||
+				*a.Session.RepoState != (fleet.RepoState{Branch: "trunk"}) {
 				t.Errorf("the announce is %+v", a)
 			}
 			for i := range tasks {
@@ -82,7 +91,9 @@ func TestFleetWithAModel(t *testing.T) {
 					text = wallGitOut(t, ws, "show", r.Artifacts.Branch+":all.txt")
 				}
 				want := fmt.Sprintf("done 2170 [all.txt src/%s.txt] %s", r.TaskID, r.TaskID)
-				if got := fmt.Sprint(r.Status, r.TokensSpent, r.Artifacts.FilesChanged, " ", text); strings.ReplaceAll(got, " ", "") != strings.ReplaceAll(want, " ", "") || !strings.Contains(r.Summary, "+"+r.TaskID) || r.TokensEstimated {
+				if got := fmt.Sprint(r.Status, r.TokensSpent, r.Artifacts.FilesChanged, " ",
+					text); strings.ReplaceAll(got, " ", "") != strings.ReplaceAll(want, " ", "") ||
+					!strings.Contains(r.Summary, "+"+r.TaskID) || r.TokensEstimated {
 					t.Errorf("the result is %s with %q in all.txt", got, text)
 					t.Logf("%+v", r)
 				}
@@ -90,7 +101,8 @@ func TestFleetWithAModel(t *testing.T) {
 			must.OK(t, h.stdin.Close())
 			h.exit()
 			text, err := os.ReadFile(filepath.Join(ws, "all.txt"))
-			assert.That(t, err == nil && (isolation != "worktree" || string(text) == "begin"), "the workspace has %q, %v", text, err)
+			assert.That(t, err == nil && (isolation != "worktree" || string(text) == "begin"),
+				"the workspace has %q, %v", text, err)
 		})
 	}
 }
@@ -100,7 +112,8 @@ func TestFleetWithAModel(t *testing.T) {
 func TestFleetIsolatedProgram(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
-	writeConfig(t, dir, "workspace: ws\nstate_dir: state\nfleet: {isolation: worktree, max_tasks: 2}\nplugins:\n  multi_agent: {workers: [{name: shell, command: [sh, -s], contract: false, max_tasks: 2}]}\n")
+	writeConfig(t, dir, "workspace: ws\nstate_dir: state\nfleet: {isolation: worktree, max_tasks: 2}\nplugins:\n  "+
+		"multi_agent: {workers: [{name: shell, command: [sh, -s], contract: false, max_tasks: 2}]}\n")
 	ws := filepath.Join(dir, "ws")
 	wallRepo(t, ws, "kept")
 	before := wallGitOut(t, ws, "status", "--porcelain")
@@ -122,12 +135,15 @@ func TestFleetIsolatedProgram(t *testing.T) {
 	for r.Type != fleet.TypeResult {
 		must.OK(t, json.Unmarshal(must.Get(h.stdout.ReadBytes('\n'))(t), &r))
 	}
-	assert.That(t, fmt.Sprint(r.Status, r.Artifacts.FilesChanged, r.Artifacts.Branch) == "done[one.txt two.txt]a2e/own-commit", "the result is %+v", r)
+	assert.That(t, fmt.Sprint(r.Status, r.Artifacts.FilesChanged, r.Artifacts.Branch) == "done[one.txt "+
+		"two.txt]a2e/own-commit", "the result is %+v", r)
 	hosttest.Eventually(t, "the end of the worktrees", func() bool {
 		return strings.Count(wallGitOut(t, ws, "worktree", "list"), "\n") == 1
 	})
-	half, own := wallGitOut(t, ws, "show", "a2e/half:half.txt"), wallGitOut(t, ws, "log", "--format=%s", "a2e/own-commit")
-	assert.That(t, half == "half\n" && own == "Changes of the task own-commit\nown\nkept commit\n", "the branches have %q and %q", half, own)
+	half, own := wallGitOut(t, ws, "show", "a2e/half:half.txt"), wallGitOut(t, ws, "log", "--format=%s",
+		"a2e/own-commit")
+	assert.That(t, half == "half\n" && own == "Changes of the task own-commit\nown\nkept commit\n",
+		"the branches have %q and %q", half, own)
 	assert.Equal(t, wallGitOut(t, ws, "status", "--porcelain"), before, "the workspace was … and")
 	must.OK(t, h.stdin.Close())
 	h.exit()

@@ -32,13 +32,15 @@ func TestPlansOfThisFolder(t *testing.T) {
 		t.Helper()
 		return run(t, dir, nil, append([]string{"plan"}, args...)...).want(t, 0, "").stdout
 	}
-	run(t, dir, nil, "plan", "list", "-c", "one.yaml").want(t, 0, "no plan was made in this folder; `a2e plan add NAME` makes one, `a2e plan list --all` shows all")
+	run(t, dir, nil, "plan", "list", "-c", "one.yaml").want(t, 0, "no plan was made in this folder; `a2e plan add "+
+		"NAME` makes one, `a2e plan list --all` shows all")
 	plan("add", "release", "-c", "one.yaml")
 	id := strings.TrimSpace(plan("add", "elsewhere", "-c", "two.yaml"))
 	assert.That(t, strings.HasSuffix(plan("list", "-c", "one.yaml"), "  release\n") &&
 		!strings.Contains(plan("list", "-c", "one.yaml"), "elsewhere"), "plan list has plans of another folder")
 	all := plan("list", "--all", "-c", "one.yaml")
-	for _, line := range []string{"FOLDER", filepath.Join(dir, "one") + "  release\n", filepath.Join(dir, "two") + "  elsewhere\n"} {
+	for _, line := range []string{"FOLDER", filepath.Join(dir, "one") + "  release\n",
+		filepath.Join(dir, "two") + "  elsewhere\n"} {
 		assert.Contains(t, all, line)
 	}
 	var found []struct {
@@ -46,7 +48,8 @@ func TestPlansOfThisFolder(t *testing.T) {
 		Folder string `json:"folder"`
 	}
 	must.OK(t, json.Unmarshal([]byte(plan("list", "--json", "-c", "two.yaml")), &found))
-	assert.That(t, len(found) == 1 && found[0].Name == "elsewhere" && found[0].Folder == filepath.Join(dir, "two"), "%v", found)
+	assert.That(t, len(found) == 1 && found[0].Name == "elsewhere" && found[0].Folder == filepath.Join(dir, "two"),
+		"%v", found)
 	plan("show", id, "-c", "one.yaml") // by its name a plan is found from everywhere
 	plan("show", "elsewhere", "-c", "one.yaml")
 	plan("add", "release", "-c", "two.yaml")
@@ -77,9 +80,11 @@ func TestMemoryOfThisFolder(t *testing.T) {
 		out := run(t, dir, nil, append(append([]string{"memory"}, strings.Fields(c.args)...), "--json")...)
 		assert.Equal(t, strings.Join(keysOf(t, out), " "), c.want, "memory %s", c.args)
 	}
-	assert.Contains(t, memory("list", "-c", "one.yaml", "--folder", "."), "  "+filepath.Join(dir, "one")+"  soup on Mondays\n")
+	assert.Contains(t, memory("list", "-c", "one.yaml", "--folder", "."), "  "+filepath.Join(dir,
+		"one")+"  soup on Mondays\n")
 	versions := memory("history", `{"id":"c"}`, "-c", "one.yaml")
-	for _, line := range []string{filepath.Join(dir, "two") + "  soup again\n", filepath.Join(dir, "one") + "  no soup\n"} {
+	for _, line := range []string{filepath.Join(dir, "two") + "  soup again\n",
+		filepath.Join(dir, "one") + "  no soup\n"} {
 		assert.Contains(t, versions, line)
 	}
 	text := run(t, dir, nil, "state", "export", "-c", "one.yaml").want(t, 0, "").stdout
@@ -110,7 +115,8 @@ func TestChatsOfThisFolder(t *testing.T) {
 	piped(t, dir, "more", 0, with("one.yaml", "--continue")...)
 	all := model.Requests()
 	body := all[len(all)-1].Body
-	assert.That(t, strings.Contains(body, "heard of one") && !strings.Contains(body, "of two"), "the model was told %s", body)
+	assert.That(t, strings.Contains(body, "heard of one") && !strings.Contains(body, "of two"), "the model was told %s",
+		body)
 	assert.Slice(t, chatsListed(t, dir, "/history"), []string{"two: of two"}, "/history")
 	assert.Slice(t, chatsListed(t, dir, "/history --all"), []string{"one: more", "two: of two"}, "/history --all")
 }

@@ -19,7 +19,8 @@ import (
 // modelConfig is a config whose worker is the model of a server; worker goes into that, more behind the plugins.
 func modelConfig(t *testing.T, dir string, model *llm.Server, worker, more string) {
 	t.Helper()
-	writeConfig(t, dir, fmt.Sprintf("workspace: ws\nplugins:\n  multi_agent:\n    workers: [{name: coder, llm: {url: %q, "+
+	writeConfig(t, dir, fmt.Sprintf("workspace: ws\nplugins:\n  multi_agent:\n    workers: [{name: coder, llm: "+
+		"{url: %q, "+
 		"model: m}%s}]\n%s", model.URL, worker, more))
 	must.OK(t, os.MkdirAll(filepath.Join(dir, "ws"), 0o755))
 }
@@ -43,11 +44,14 @@ func TestHands(t *testing.T) {
 		{"bash", `{"command":"exec sleep 3062","run_in_background":true}`, `{"bash_id":"p2-proc","state":"running"}`},
 		{"todo_write", `{"todos":[{"content":"look","status":"completed"},{"content":"write","status":"in_progress"}]}`,
 			`{"completed":1,"in_progress":1,"pending":0}`},
-		{"todo_write", `{"todos":[{"content":"look","status":"begun"}]}`, `the status of step 1 is "begun"; it should be`},
+		{"todo_write", `{"todos":[{"content":"look","status":"begun"}]}`,
+			`the status of step 1 is "begun"; it should be`},
 		{"todo_write", `{"todos":[{"content":"look"},{"content":" look"}]}`, `the step "look" is there twice`},
 		{"bash", `{"command":"touch planned; while [ ! -e go ]; do sleep 0.05; done"}`, `{"stdout":"","stderr":""}`},
-		{"todo_write", `{"todos":[{"content":"write","status":"completed"}]}`, `{"completed":1,"in_progress":0,"pending":0}`},
-		{"memory_store", `{"key":"branch","content":"Deploys come from eu-west","tags":["ops"]}`, `{"stored":"branch"}`},
+		{"todo_write", `{"todos":[{"content":"write","status":"completed"}]}`,
+			`{"completed":1,"in_progress":0,"pending":0}`},
+		{"memory_store", `{"key":"branch","content":"Deploys come from eu-west","tags":["ops"]}`,
+			`{"stored":"branch"}`},
 		{"memory_store", `{"key":"","content":"x"}`, `key and content should not be empty`},
 		{"memory_search", `{"query":"deploys"}`, `{"entries":\[{"key":{"name":"branch"},"content":"Deploys come from eu-west",` +
 			`"tags":\["ops"\],"score":0\.\d+}\],"total":1}`},
@@ -73,7 +77,8 @@ func TestHands(t *testing.T) {
 		return err == nil
 	})
 	board := run(t, dir, nil, "plan", "board").want(t, 0, "").stdout
-	assert.That(t, strings.Contains(board, "todo of coder") && strings.Contains(board, "in_progress (1)\n- write"), "%s", board)
+	assert.That(t, strings.Contains(board, "todo of coder") && strings.Contains(board, "in_progress (1)\n- write"),
+		"%s", board)
 	must.OK(t, os.WriteFile(filepath.Join(dir, "ws", "go"), nil, 0o600))
 	chat.exit()
 	requests := model.Requests()
@@ -92,10 +97,11 @@ func TestHandsAllowed(t *testing.T) {
 	t.Parallel()
 	const all = "bash bash_output kill_bash todo_write memory_search memory_store"
 	for name, c := range map[string]struct{ worker, config, child, want string }{
-		"all":        {child: `"tool_scope":"shared"`, want: all},
-		"listed":     {worker: `, tools: [read_file, bash, "memory_*"]`, want: "bash memory_search memory_store"},
-		"none":       {worker: `, tools: [read_file]`},
-		"off":        {config: "  proc: {enabled: false}\n  planning: {enabled: false}\n", want: "bash memory_search memory_store"},
+		"all":    {child: `"tool_scope":"shared"`, want: all},
+		"listed": {worker: `, tools: [read_file, bash, "memory_*"]`, want: "bash memory_search memory_store"},
+		"none":   {worker: `, tools: [read_file]`},
+		"off": {config: "  proc: {enabled: false}\n  planning: {enabled: false}\n",
+			want: "bash memory_search memory_store"},
 		"no command": {config: "  tools: {deny: [run_command]}\n", want: strings.TrimPrefix(all, "bash ")},
 		"restricted": {child: `"capabilities":["read_file","planning"]`, want: "todo_write memory_search memory_store"},
 		"by name":    {child: `"capabilities":["bash"]`, want: "bash memory_search memory_store"},
@@ -145,7 +151,8 @@ func TestHandsOfAChild(t *testing.T) {
 	l := start(t, dir)
 	l.send(`{"type":"handshake/req","id":"h","a2e":"1.0","agent_id":"test","agent_caps":["multi_agent","memory"]}`)
 	spawn := func(name, scope string) {
-		l.send(fmt.Sprintf(`{"type":"multi_agent/spawn","id":%q,"name":%[1]q,"metadata":{"memory_scope":%q}}`, name, scope))
+		l.send(fmt.Sprintf(`{"type":"multi_agent/spawn","id":%q,"name":%[1]q,"metadata":{"memory_scope":%q}}`, name,
+			scope))
 		l.answer(name)
 	}
 	do := func(child, what string) string {
@@ -160,7 +167,8 @@ func TestHandsOfAChild(t *testing.T) {
 	do("same", `memory_store {"key":"k","content":"the cat is black"}`)
 	for child, want := range map[string]string{"own": "grey", "same": "black", "other": `"total":0`} {
 		got := do(child, `memory_search {"query":"cat"}`)
-		assert.That(t, strings.Contains(got, want) && (want != "grey" || !strings.Contains(got, "black")), "%s: %s", child, got)
+		assert.That(t, strings.Contains(got, want) && (want != "grey" || !strings.Contains(got, "black")), "%s: %s",
+			child, got)
 	}
 	task := `{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"t"},"brief":"DO bash {\"command\":\"touch made; ls\"}"}`
 	told := run(t, dir, []byte(task), "worker").want(t, 0, "").stdout

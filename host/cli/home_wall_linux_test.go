@@ -44,15 +44,19 @@ func leftovers() []leftover {
 		{"bashrc", `echo "` + steal("bashrc") + `" > ~/.bashrc`, `bash -ic : < /dev/null`},
 		{"bash_profile", `echo "` + steal("bash_profile") + `" > ~/.bash_profile`, `bash -lc :`},
 		{"profile", `echo "` + steal("profile") + `" > ~/.profile`, `sh -lc :`},
-		{"gitconfig", `git config --global core.fsmonitor "sh \$HOME/planted.sh"; echo '` + steal("gitconfig") + `' > ~/planted.sh`, `git -C repo status`},
+		{"gitconfig", `git config --global core.fsmonitor "sh \$HOME/planted.sh"; echo '` + steal("gitconfig") +
+			`' > ~/planted.sh`, `git -C repo status`},
 		{"git alias", `mkdir -p ~/.config/git; printf '[alias]\n visit = !sh ~/.config/planted.sh\n' > ~/.config/git/config; echo '` + steal("git alias") + `' > ~/.config/planted.sh`,
 			`git -C repo visit`},
 	}
 	for _, path := range []string{
-		"~/.npmrc", "~/.netrc", "~/.ssh/config", "~/.config/pip/pip.conf", "~/.pip/pip.conf", "~/.local/bin/planted", "~/.node_modules/planted/index.js",
-		"~/.cargo/config.toml", "~/.docker/config.json", "~/.cache/planted", "$TMPDIR/planted.py", "/tmp/planted.so", "/tmp/.X11-unix/planted", "/dev/shm/planted",
+		"~/.npmrc", "~/.netrc", "~/.ssh/config", "~/.config/pip/pip.conf", "~/.pip/pip.conf", "~/.local/bin/planted",
+		"~/.node_modules/planted/index.js",
+		"~/.cargo/config.toml", "~/.docker/config.json", "~/.cache/planted", "$TMPDIR/planted.py", "/tmp/planted.so",
+		"/tmp/.X11-unix/planted", "/dev/shm/planted",
 	} {
-		all = append(all, leftover{path, `mkdir -p $(dirname ` + path + `); touch ` + path, `[ ! -e ` + path + ` ] || ` + steal("'"+path+"'")})
+		all = append(all, leftover{path, `mkdir -p $(dirname ` + path + `); touch ` + path,
+			`[ ! -e ` + path + ` ] || ` + steal("'"+path+"'")})
 	}
 	return all
 }
@@ -72,10 +76,12 @@ func homeStage(t *testing.T) (dir, work string) {
 	}
 	writeFile(t, work, "plant.sh", plant+"echo planted\n")
 	writeFile(t, work, "visit.sh", "exec > /dev/null 2>&1\n"+visit+"echo visited >> stolen\n")
-	writeFile(t, work, "server.py", "import subprocess\n"+strings.Replace(tinyMCP, `open("description.txt").read()`, `"x"`, 1)+
+	writeFile(t, work, "server.py", "import subprocess\n"+strings.Replace(tinyMCP, `open("description.txt").read()`,
+		`"x"`, 1)+
 		"    if method == 'tools/call': subprocess.run(['sh', 'visit.sh'], stdin=subprocess.DEVNULL)\n")
 	writeFile(t, work, "plugin.py", visitingPlugin)
-	writeFile(t, filepath.Join(dir, "skills", "visit"), "SKILL.md", "---\nname: visit\ndescription: x\nrun: visit.sh\nnetwork: true\nwrite: true\n---\nx\n")
+	writeFile(t, filepath.Join(dir, "skills", "visit"), "SKILL.md", "---\nname: visit\ndescription: x\nrun: "+
+		"visit.sh\nnetwork: true\nwrite: true\n---\nx\n")
 	writeFile(t, filepath.Join(dir, "skills", "visit"), "visit.sh", "exec sh visit.sh\n")
 	writeFile(t, dir, "a2e.yaml", strings.ReplaceAll(homeConfig, "DIR", dir))
 	return dir, work
@@ -140,7 +146,8 @@ func TestWallHome(t *testing.T) {
 	// The control, and what the README promises: the next child of the same kind finds it.
 	found := visited(t, l, work, call("same", "run_command", `{"command":["sh","visit.sh"]}`), "same")
 	for _, left := range leftovers() {
-		if !left.in(found) && !strings.HasPrefix(left.name, "/") { // /dev/shm goes with each child; without mounts /tmp is out of reach
+		if !left.in(found) && !strings.HasPrefix(left.name,
+			"/") { // /dev/shm goes with each child; without mounts /tmp is out of reach
 			t.Errorf("what is planted does not work: %s\n%s", left.name, found)
 		}
 	}
@@ -153,7 +160,8 @@ func TestWallHome(t *testing.T) {
 		{"plugin", call("v", "plugin_visit", `{}`)},
 		{"skill", `{"type":"skill/call/req","id":"v","name":"visit","arguments":{}}`},
 		{"environment", `{"type":"env/reset/req","id":"v","env_name":"exec"}`},
-		{"worker with network", `{"type":"multi_agent/spawn","id":"v","name":"a","metadata":{"worker":"online"}}` + "\n" +
+		{"worker with network", `{"type":"multi_agent/spawn","id":"v","name":"a","metadata":{"worker":"online"}}` +
+			"\n" +
 			`{"type":"multi_agent/delegate","id":"d","subagent_id":"a","task_name":"x","instruction":"x"}`},
 		{"worker without", `{"type":"multi_agent/spawn","id":"v","name":"b","metadata":{"worker":"plain"}}` + "\n" +
 			`{"type":"multi_agent/delegate","id":"d","subagent_id":"b","task_name":"x","instruction":"x"}`},
@@ -201,7 +209,8 @@ const (
 func TestWallMemory(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
-	for name, text := range map[string]string{"a.txt": strings.Repeat("a", 1<<20), "deep.json": strings.Repeat("[", 1<<20), "lines": strings.Repeat("x\n", 500_000)} {
+	for name, text := range map[string]string{"a.txt": strings.Repeat("a", 1<<20),
+		"deep.json": strings.Repeat("[", 1<<20), "lines": strings.Repeat("x\n", 500_000)} {
 		must.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	cmd := command(t, dir, "./a2e")
@@ -288,8 +297,10 @@ func memoryAttacks() [][2]string {
 		row = append(row, fmt.Sprintf(`{"node_id":"a%d","kind":"tool","name":"echo","input_map":{"text":"join('',[input.t,input.t,input.t,input.t])"}}`, i))
 	}
 	return [][2]string{
-		{"edit all", tool("edit_file", `{"path":"a.txt","old":"a","new":"`+strings.Repeat("n", 10<<20)+`","all":true}`)},
-		{"edit all lines", tool("edit_file", `{"path":"lines","old":"\n","new":"`+strings.Repeat("n", 1<<20)+`","all":true}`)},
+		{"edit all", tool("edit_file", `{"path":"a.txt","old":"a","new":"`+strings.Repeat("n",
+			10<<20)+`","all":true}`)},
+		{"edit all lines", tool("edit_file", `{"path":"lines","old":"\n","new":"`+strings.Repeat("n",
+			1<<20)+`","all":true}`)},
 		{"grep repeats", tool("grep", `{"pattern":"`+strings.Repeat("(a{1000})", 450)+`b"}`)},
 		{"grep ranges", tool("grep", `{"pattern":"`+strings.Repeat(`\\PL`, 1300)+`"}`)},
 		{"grep optional", tool("grep", `{"pattern":"`+strings.Repeat("([ab]{0,1000})", 200)+`[cd]"}`)},
@@ -311,7 +322,9 @@ func memoryAttacks() [][2]string {
 		{"replace", each(`"text":"replace(input.t, 'x', input.t)"`, "")},
 		{"pad", each("\"text\":\"pad_left('', `1000000000000`)\"", "")},
 		{"repeated join", each(`"text":"join(input.t, split(input.t, ''))"`, "")},
-		{"search", fmt.Sprintf(`"type":"tool/search/req","query":%q,"limit":1000000`, strings.Repeat("read file ", 1<<20))},
-		{"line of brackets", `"type":"tool/call/req","tool_name":"echo","arguments":{"text":` + strings.Repeat("[", 900) + strings.Repeat("]", 900) + `}`},
+		{"search", fmt.Sprintf(`"type":"tool/search/req","query":%q,"limit":1000000`,
+			strings.Repeat("read file ", 1<<20))},
+		{"line of brackets", `"type":"tool/call/req","tool_name":"echo","arguments":{"text":` +
+			strings.Repeat("[", 900) + strings.Repeat("]", 900) + `}`},
 	}
 }

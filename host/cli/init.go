@@ -101,9 +101,12 @@ type need struct {
 
 func needs() []need {
 	return []need{
-		{"package.json", []string{"node", "npm"}}, {"pnpm-lock.yaml", []string{"pnpm"}}, {"yarn.lock", []string{"yarn"}}, {"deno.json", []string{"deno"}},
-		{"go.mod", []string{"go"}}, {"pyproject.toml", []string{"python3", "pytest"}}, {"requirements.txt", []string{"python3", "pytest"}}, {"uv.lock", []string{"uv"}},
-		{"Cargo.toml", []string{"cargo"}}, {"Gemfile", []string{"ruby", "bundle"}}, {"CMakeLists.txt", []string{"cmake"}}, {"Makefile", []string{"make"}},
+		{"package.json", []string{"node", "npm"}}, {"pnpm-lock.yaml", []string{"pnpm"}},
+		{"yarn.lock", []string{"yarn"}}, {"deno.json", []string{"deno"}},
+		{"go.mod", []string{"go"}}, {"pyproject.toml", []string{"python3", "pytest"}},
+		{"requirements.txt", []string{"python3", "pytest"}}, {"uv.lock", []string{"uv"}},
+		{"Cargo.toml", []string{"cargo"}}, {"Gemfile", []string{"ruby", "bundle"}},
+		{"CMakeLists.txt", []string{"cmake"}}, {"Makefile", []string{"make"}},
 	}
 }
 
@@ -122,7 +125,8 @@ func (w *starter) commands() string {
 			seen[name] = true
 			usual = slices.DeleteFunc(usual, func(u string) bool { return u == name })
 			if _, err := sandbox.LookPath(name, dirs, w.dir); err != nil {
-				missing = append(missing, fmt.Sprintf("    # %s, for %s, is not on this machine. %s\n", name, n.file, installs(name, w.dir)))
+				missing = append(missing, fmt.Sprintf("    # %s, for %s, is not on this machine. %s\n", name, n.file,
+					installs(name, w.dir)))
 				continue
 			}
 			here = append(here, name)
@@ -138,7 +142,8 @@ func (w *starter) commands() string {
 		_, err := sandbox.LookPath(name, dirs, w.dir)
 		return err != nil
 	})
-	return "  tools:\n    # The programs that agents may start: what this folder is worked on with, and the usual ones.\n" + strings.Join(missing, "") +
+	return "  tools:\n    # The programs that agents may start: what this folder is worked on with, and the usual " +
+		"ones.\n" + strings.Join(missing, "") +
 		"    allowed_commands: [\n" + strings.Join(lines, "") + "      " + strings.Join(usual, ", ") + ",\n    ]\n"
 }
 
@@ -177,7 +182,9 @@ func (w *starter) git() string {
 		return ""
 	}
 	if _, err := sandbox.LookPath("git", sandbox.SafePath(os.Getenv("PATH"), w.dir), w.dir); err != nil {
-		return "  toolkits: true # this folder is a git repository, and there is no git on this machine. " + installs("git", w.dir) + "\n"
+		return "  toolkits: true # this folder is a git repository, and there is no git on this machine. " +
+			installs("git", w.dir) + "\n"
 	}
-	return "  toolkits:\n    git: {repo: .} # this folder is a git repository; read_only: true leaves git_add and git_commit out\n"
+	return "  toolkits:\n    git: {repo: .} # this folder is a git repository; read_only: true leaves git_add and " +
+		"git_commit out\n"
 }

@@ -22,7 +22,8 @@ func TestInitPlugin(t *testing.T) {
 			run(t, dir, nil, "tools", "call", "word_count", "text=one two three").want(t, 0, "")
 			made := must.Get(filepath.Glob(filepath.Join(dir, "mine.*")))(t)
 			text := textOf(t, dir, filepath.Base(made[0]))
-			writeFile(t, dir, filepath.Base(made[0]), strings.NewReplacer("\nserve()\n", "", "\nserve();\n", "").Replace(text))
+			writeFile(t, dir, filepath.Base(made[0]), strings.NewReplacer("\nserve()\n", "", "\nserve();\n",
+				"").Replace(text))
 			run(t, dir, nil, "tools", "call", "word_count", "text=x").want(t, 1, "this plugin ends without serve()")
 			writeFile(t, dir, filepath.Base(made[0]), text)
 			must.Equal(t, len(made), 1, "plugins")
@@ -132,29 +133,36 @@ func TestPluginHelpers(t *testing.T) {
 			run(t, dir, nil, "init", "plugin", flag, "mine").want(t, 0, "")
 			writeFile(t, dir, filepath.Base(must.Get(filepath.Glob(filepath.Join(dir, "mine.*")))(t)[0]), text)
 			l := start(t, dir, "--log-level=info")
-			l.send(hello, call("1", "greet", `{"name":"ann","times":2}`), call("2", "fails", `{}`), call("3", "exits", `{}`),
-				call("4", "odd", `{}`), call("5", "prints", `{}`), call("6", "greet", `{"nme":"ann"}`), call("7", "greet", `{"name":"ann","how":"hey"}`),
+			l.send(hello, call("1", "greet", `{"name":"ann","times":2}`), call("2", "fails", `{}`),
+				call("3", "exits", `{}`),
+				call("4", "odd", `{}`), call("5", "prints", `{}`), call("6", "greet", `{"nme":"ann"}`),
+				call("7", "greet", `{"name":"ann","how":"hey"}`),
 				`{"type":"tool/list/req","id":"8","query":""}`)
 			for id, want := range map[string]string{
-				"1": "map[result:hi ann hi ann]", "2": "tool_error no luck", "3": "tool_error 3", "4": "tool_error ", "5": "map[ok:true]",
+				"1": "map[result:hi ann hi ann]", "2": "tool_error no luck", "3": "tool_error 3", "4": "tool_error ",
+				"5": "map[ok:true]",
 				"6": "schema_violation nme", "7": "schema_violation must be one of",
 			} {
 				m := l.answer(id)
 				code, says, _ := strings.Cut(want, " ")
 				if m["type"] == "error" {
-					assert.That(t, m["code"] == code && strings.Contains(fmt.Sprint(m), says), "%s: %v, want %s", id, m, want)
+					assert.That(t, m["code"] == code && strings.Contains(fmt.Sprint(m), says), "%s: %v, want %s", id, m,
+						want)
 					continue
 				}
 				assert.Equal(t, fmt.Sprint(m["data"].(map[string]any)["data"]), want)
 			}
 			list := fmt.Sprint(l.answer("8"))
-			for _, want := range []string{"Greet somebody.", "description:Who it is.", "enum:[hi bye]", "name:times", "type:integer", "type:boolean", "tags:[text]"} {
+			for _, want := range []string{"Greet somebody.", "description:Who it is.", "enum:[hi bye]", "name:times",
+				"type:integer", "type:boolean", "tags:[text]"} {
 				assert.Contains(t, list, want)
 			}
 			for _, name := range []string{"slow", "sleeps"} {
-				l.send(fmt.Sprintf(`{"type":"tool/call/req","id":%q,"tool_name":%q,"arguments":{},"streaming":true}`, name, name))
+				l.send(fmt.Sprintf(`{"type":"tool/call/req","id":%q,"tool_name":%q,"arguments":{},"streaming":true}`,
+					name, name))
 				first, second := l.next(), l.next()
-				assert.That(t, first["kind"] == "progress" && fmt.Sprint(first["data"]) == "map[message:half pct:50]" && second["kind"] == "log", "%v %v", first, second)
+				assert.That(t, first["kind"] == "progress" && fmt.Sprint(first["data"]) == "map[message:half pct:50]" &&
+					second["kind"] == "log", "%v %v", first, second)
 				l.send(fmt.Sprintf(`{"type":"cancel","req_id":%q}`, name))
 				assert.Equal(t, fmt.Sprint(l.answer(name)["code"]), "cancelled")
 			}
@@ -170,15 +178,18 @@ func TestPluginHelpers(t *testing.T) {
 func TestPluginHelperTypes(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
-	for from, to := range map[string]string{"a2e_plugin.mjs": "a2e_plugin.mjs", "a2e_plugin.d.mts": "a2e_plugin.d.mts", "example.ts": "example.ts"} {
+	for from, to := range map[string]string{"a2e_plugin.mjs": "a2e_plugin.mjs", "a2e_plugin.d.mts": "a2e_plugin.d.mts",
+		"example.ts": "example.ts"} {
 		writeFile(t, dir, to, string(must.Get(os.ReadFile(filepath.Join(root, "plugins/exec/starter", from)))(t)))
 	}
 	writeFile(t, dir, "wrong.ts", "import { tool } from \"./a2e_plugin.mjs\";\n"+
-		"tool({ name: \"x\", description: \"x\", input: { n: { type: \"integer\" } }, run: ({ n }) => n.toUpperCase() });\n")
+		"tool({ name: \"x\", description: \"x\", input: { n: { type: \"integer\" } }, run: ({ n }) => "+
+		"n.toUpperCase() });\n")
 	tsc := filepath.Join(tools(t, "readme/node_modules"), ".bin/tsc")
 	flags := []string{"--noEmit", "--strict", "--target", "es2022", "--lib", "es2022,dom", "--module", "nodenext"}
 	out, err := command(t, dir, tsc, append(flags, "example.ts")...).CombinedOutput()
 	assert.That(t, err == nil, "tsc: %v\n%s", err, out)
 	out, err = command(t, dir, tsc, append(flags, "wrong.ts")...).CombinedOutput()
-	assert.That(t, err != nil && strings.Contains(string(out), "toUpperCase"), "tsc took a wrong type: %v\n%s", err, out)
+	assert.That(t, err != nil && strings.Contains(string(out), "toUpperCase"), "tsc took a wrong type: %v\n%s", err,
+		out)
 }

@@ -29,7 +29,8 @@ type inspectCmd struct {
 func (i inspectCmd) Run(cmd *commands, sys *System) error {
 	switch {
 	case i.Follow && i.File == "":
-		return fail(exitUsage, errors.New("--follow: name the record to watch, as in a2e inspect --follow session.ndjson"))
+		return fail(exitUsage, errors.New("--follow: name the record to watch, as in a2e inspect --follow "+
+			"session.ndjson"))
 	case i.Port > 65535:
 		return fail(exitUsage, fmt.Errorf("--port=%d is out of range: it must be 1 to 65535", i.Port))
 	}
@@ -59,7 +60,8 @@ func (i inspectCmd) Run(cmd *commands, sys *System) error {
 	}
 	live := inspect.NewLive(inspect.LiveOptions{
 		Command: func() *exec.Cmd { return cmd.host(sys, self) },
-		Info:    inspect.Info{Mode: inspect.ModeLive, Version: version(), Workspace: absolute(cfg.Workspace), CanSend: true},
+		Info: inspect.Info{Mode: inspect.ModeLive, Version: version(), Workspace: absolute(cfg.Workspace),
+			CanSend: true},
 		MaxLine: cfg.Limits.MaxLineBytes, Secrets: cfg.Secrets, Environ: sys.Environ,
 	})
 	if err := live.Start(); err != nil {

@@ -28,7 +28,8 @@ mcpServers:
   broken: {command: sh, args: [-c, "exit 1"]}
 `), 0o600))
 	must.OK(t, os.Mkdir(filepath.Join(dir, "chains"), 0o755),
-		os.WriteFile(filepath.Join(dir, "chains/greet.yaml"), []byte("# says hello\nnodes:\n- {node_id: hello, kind: tool, name: echo, input_map: {text: input.name}}\n"), 0o600))
+		os.WriteFile(filepath.Join(dir, "chains/greet.yaml"), []byte("# says hello\nnodes:\n- {node_id: hello, "+
+			"kind: tool, name: echo, input_map: {text: input.name}}\n"), 0o600))
 	session := must.Get(os.Open(filepath.Join(scripts, "session.ndjson")))(t)
 	defer session.Close()
 	serve := command(t, dir, "./a2e", "--config=page.yaml", "serve", "--record", "session.ndjson")

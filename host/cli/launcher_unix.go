@@ -22,9 +22,13 @@ func watchLauncher(sys *System) {
 		return
 	}
 	os.Unsetenv(launcherFD)
-	sys.Environ = slices.DeleteFunc(sys.Environ, func(entry string) bool { return strings.HasPrefix(entry, launcherFD+"=") })
+	sys.Environ = slices.DeleteFunc(sys.Environ, func(entry string) bool {
+		return strings.HasPrefix(entry,
+			launcherFD+"=")
+	})
 	var about syscall.Stat_t
-	if err := syscall.Fstat(fd, &about); err != nil || about.Mode&syscall.S_IFMT != syscall.S_IFSOCK && about.Mode&syscall.S_IFMT != syscall.S_IFIFO {
+	if err := syscall.Fstat(fd, &about); err != nil || about.Mode&syscall.S_IFMT != syscall.S_IFSOCK &&
+		about.Mode&syscall.S_IFMT != syscall.S_IFIFO {
 		return // it names what another program has
 	}
 	syscall.CloseOnExec(fd)

@@ -60,26 +60,30 @@ func noComponent(ctx context.Context, s store.Store, name string) error {
 	if err != nil {
 		return err
 	}
-	return fail(exitFailed, unknown("record of a component", name, each(all, func(c *learning.Component) string { return c.Name })))
+	return fail(exitFailed, unknown("record of a component", name, each(all,
+		func(c *learning.Component) string { return c.Name })))
 }
 
 func printStats(sys *System, all []*learning.Component) error {
-	columns, now := []string{"KIND", "CALLS", "OK", "AVG", "P95", "REWARD", "SCORE", "WEIGHT", "LAST", "COMPONENT"}, time.Now()
-	return list(sys, false, all, "no call was recorded yet, and no feedback", columns, func(c *learning.Component) []string {
-		success, average, p95, last, reward, score := "-", "-", "-", "-", "-", "-"
-		if c.Calls > 0 {
-			success = fmt.Sprintf("%.0f%%", 100*float64(c.Successes)/float64(c.Calls))
-			average, p95 = shortDuration(c.AvgDuration), shortDuration(c.P95Duration)
-			last = shortTime(float64(c.LastCalled.UnixMicro())/1e6, now)
-		}
-		if n := c.Rewards + c.Experiences; n > 0 {
-			reward = fmt.Sprintf("%.3g (%d)", (c.RewardMean*float64(c.Rewards)+c.ExperienceMean*float64(c.Experiences))/float64(n), n)
-		}
-		if c.Feedbacks > 0 {
-			score = fmt.Sprintf("%+.2f (%d)", c.Score, c.Feedbacks)
-		}
-		return []string{c.Kind, strconv.FormatInt(c.Calls, 10), success, average, p95, reward, score, strconv.FormatFloat(c.Weight, 'f', 2, 64), last, c.Name}
-	})
+	columns, now := []string{"KIND", "CALLS", "OK", "AVG", "P95", "REWARD", "SCORE", "WEIGHT", "LAST", "COMPONENT"},
+		time.Now()
+	return list(sys, false, all, "no call was recorded yet, and no feedback", columns,
+		func(c *learning.Component) []string {
+			success, average, p95, last, reward, score := "-", "-", "-", "-", "-", "-"
+			if c.Calls > 0 {
+				success = fmt.Sprintf("%.0f%%", 100*float64(c.Successes)/float64(c.Calls))
+				average, p95 = shortDuration(c.AvgDuration), shortDuration(c.P95Duration)
+				last = shortTime(float64(c.LastCalled.UnixMicro())/1e6, now)
+			}
+			if n := c.Rewards + c.Experiences; n > 0 {
+				reward = fmt.Sprintf("%.3g (%d)", (c.RewardMean*float64(c.Rewards)+c.ExperienceMean*float64(c.Experiences))/float64(n), n)
+			}
+			if c.Feedbacks > 0 {
+				score = fmt.Sprintf("%+.2f (%d)", c.Score, c.Feedbacks)
+			}
+			return []string{c.Kind, strconv.FormatInt(c.Calls, 10), success, average, p95, reward, score,
+				strconv.FormatFloat(c.Weight, 'f', 2, 64), last, c.Name}
+		})
 }
 
 // shortDuration returns three digits of a duration.
@@ -101,7 +105,8 @@ type learnExportCmd struct {
 func (l learnExportCmd) Run(cmd *commands, sys *System) error {
 	e := &trainingExport{}
 	err := cmd.withState(sys, true, func(ctx context.Context, cfg *config.Config, s store.Store) error {
-		return sys.output(l.Output, plugins.StatePath(cfg), func(w io.Writer) error { return e.write(ctx, s, l.Format, w) })
+		return sys.output(l.Output, plugins.StatePath(cfg),
+			func(w io.Writer) error { return e.write(ctx, s, l.Format, w) })
 	})
 	if err != nil {
 		return err
@@ -179,7 +184,8 @@ func (e *trainingExport) write(ctx context.Context, s store.Store, format string
 	} else {
 		err = errors.Join(
 			learning.EachExperience(ctx, s, func(x *protocol.Experience) error {
-				return line(experienceSample{x.State, x.Action, x.Reward, x.NextState, x.Done, x.EpisodeID, x.Step, x.ExperienceID})
+				return line(experienceSample{x.State, x.Action, x.Reward, x.NextState, x.Done, x.EpisodeID, x.Step,
+					x.ExperienceID})
 			}),
 			learning.EachFeedback(ctx, s, func(f *learning.StoredFeedback) error { return e.sample(f, line) }))
 	}
@@ -208,7 +214,8 @@ func (e *trainingExport) pair(f *learning.StoredFeedback, line func(any) error) 
 	if v := f.RatedTurn.Version; v != nil && *v != "" {
 		version = *v
 	}
-	return line(preferencePair{f.RatedTurn.Prompt, chosen, f.RatedTurn.Response, f.Dimension, version, f.Confidence, f.Source, f.Component, f.FeedbackID})
+	return line(preferencePair{f.RatedTurn.Prompt, chosen, f.RatedTurn.Response, f.Dimension, version, f.Confidence,
+		f.Source, f.Component, f.FeedbackID})
 }
 
 // corrected returns the response with the correction in place of the characters from
@@ -231,7 +238,8 @@ func (e *trainingExport) sample(f *learning.StoredFeedback, line func(any) error
 		e.noTurn++
 		return nil
 	}
-	s := feedbackSample{Reward: f.Score, Weight: f.Confidence, Dimension: f.Dimension, Source: f.Source, FeedbackID: f.FeedbackID}
+	s := feedbackSample{Reward: f.Score, Weight: f.Confidence, Dimension: f.Dimension, Source: f.Source,
+		FeedbackID: f.FeedbackID}
 	s.State.Prompt, s.Action.Component, s.Action.Response = f.RatedTurn.Prompt, f.Component, f.RatedTurn.Response
 	return line(s)
 }
@@ -313,7 +321,8 @@ func (l learnHistoryCmd) Run(cmd *commands, sys *System) error {
 	}
 	entries = slices.DeleteFunc(entries, func(e map[string]any) bool {
 		edits, _ := e["edits"].([]map[string]any)
-		return l.Name != "" && !slices.ContainsFunc(edits, func(edit map[string]any) bool { return edit["component"] == l.Name })
+		return l.Name != "" && !slices.ContainsFunc(edits,
+			func(edit map[string]any) bool { return edit["component"] == l.Name })
 	})
 	switch {
 	case l.JSON:
@@ -365,7 +374,8 @@ func (r *pastRefinement) print(out *strings.Builder) {
 		}
 	}
 	for _, t := range r.Measured {
-		fmt.Fprintf(out, "  %s %s: %s; %s before, %s since", oneLine(t.Kind), oneLine(t.Component), t.Verdict, t.Before, t.Since)
+		fmt.Fprintf(out, "  %s %s: %s; %s before, %s since", oneLine(t.Kind), oneLine(t.Component), t.Verdict, t.Before,
+			t.Since)
 		if t.Note != "" {
 			fmt.Fprintf(out, "; %s", oneLine(t.Note))
 		}

@@ -61,14 +61,16 @@ func TestLearnFromOneKindOfEvidence(t *testing.T) {
 		good, less string
 	}{
 		"feedback": {func(ask ask) {
-			ask("learn/feedback/req", `"feedbacks":[`+turn("positive", "0.9", "sql")+","+turn("negative", "-0.4", "web")+`]`)
+			ask("learn/feedback/req", `"feedbacks":[`+turn("positive", "0.9", "sql")+","+turn("negative", "-0.4",
+				"web")+`]`)
 		}, "sql", "web"},
 		"experiences": {func(ask ask) {
 			ask("learn/experience/req", `"experiences":[{"state":{"count":0},"action":{"component_name":"inc"},"reward":1.0,"next_state":{"count":1},"done":false},{"action":{"component_name":"dec"},"reward":-1.0}]`)
 		}, "inc", "dec"},
 		"steps": {func(ask ask) {
 			for env, action := range map[string]string{"counter": "inc", "gridworld": "up"} {
-				id := ask("env/reset/req", fmt.Sprintf(`"env_name":%q,"seed":1`, env))["obs"].(map[string]any)["episode_id"]
+				id := ask("env/reset/req", fmt.Sprintf(`"env_name":%q,"seed":1`,
+					env))["obs"].(map[string]any)["episode_id"]
 				for range 5 {
 					ask("env/step/req", fmt.Sprintf(`"episode_id":%q,"action":{"type":%q}`, id, action))
 				}
@@ -76,7 +78,8 @@ func TestLearnFromOneKindOfEvidence(t *testing.T) {
 		}, "counter", "gridworld"},
 	} {
 		dir := workDir(t)
-		writeConfig(t, dir, "plugins:\n  - {name: learning, type: learning}\n  - {type: env, name: one, metadata: {env: counter}}\n  - {type: env, name: two, metadata: {env: gridworld}}\n")
+		writeConfig(t, dir, "plugins:\n  - {name: learning, type: learning}\n  - {type: env, name: one, metadata: "+
+			"{env: counter}}\n  - {type: env, name: two, metadata: {env: gridworld}}\n")
 		l := start(t, dir, "--config", "a2e.yaml")
 		n := 0
 		ask := func(typ, fields string) map[string]any {
@@ -94,7 +97,8 @@ func TestLearnFromOneKindOfEvidence(t *testing.T) {
 			for _, r := range updated {
 				weights[r.(map[string]any)["component_name"]] = r.(map[string]any)["routing_weight"].(float64)
 			}
-			assert.That(t, len(weights) == 2 && weights[c.good] > 1 && weights[c.less] < 1, "%s alone, %s: the weights are %v", name, strategy, weights)
+			assert.That(t, len(weights) == 2 && weights[c.good] > 1 && weights[c.less] < 1,
+				"%s alone, %s: the weights are %v", name, strategy, weights)
 		}
 		l.stdin.Close()
 		l.exit()
@@ -107,7 +111,8 @@ func TestLearnStats(t *testing.T) {
 	out := run(t, dir, nil, "learn", "stats").want(t, 0, "")
 	rows := strings.Split(strings.TrimSpace(out.stdout), "\n")
 	must.That(t, len(rows) == 5 && strings.HasPrefix(rows[0], "KIND"), "%s", out.stdout)
-	if r := strings.Fields(rows[3]); r[0] != "tool" || r[1] != "12" || r[2] != "100%" || r[5] != "0.5" || r[6] != "(1)" || r[7] != "+1.00" || r[8] != "(1)" || r[9] != "1.75" || r[len(r)-1] != "echo" {
+	if r := strings.Fields(rows[3]); r[0] != "tool" || r[1] != "12" || r[2] != "100%" || r[5] != "0.5" ||
+		r[6] != "(1)" || r[7] != "+1.00" || r[8] != "(1)" || r[9] != "1.75" || r[len(r)-1] != "echo" {
 		t.Errorf("%q", rows[3])
 	}
 	if r := strings.Fields(rows[4]); r[2] != "0%" || r[len(r)-1] != "run_command" {
@@ -121,19 +126,23 @@ func TestLearnStats(t *testing.T) {
 	}
 	out = run(t, dir, nil, "learn", "stats", "echo", "--json").want(t, 0, "")
 	err := json.Unmarshal([]byte(out.stdout), &records)
-	assert.That(t, err == nil && len(records) == 1 && records[0].Name == "echo" && records[0].Calls == 12 && records[0].Weight == 1.75, "%v, %s", err, out.stdout)
+	assert.That(t, err == nil && len(records) == 1 && records[0].Name == "echo" && records[0].Calls == 12 &&
+		records[0].Weight == 1.75, "%v, %s", err, out.stdout)
 	out = run(t, dir, nil, "learn", "history").want(t, 0, "")
 	for _, says := range []string{
-		`: it \x1b[2J works`, "  tool echo: routing_weight, version 1: ", " to 1.75\n", "  tool echo: description, version 1\n    --- version 0\n", "\n    -Return the text that was sent.\n    +Give text back.\n",
+		`: it \x1b[2J works`, "  tool echo: routing_weight, version 1: ", " to 1.75\n", "  tool echo: description, " +
+			"version 1\n    --- version 0\n", "\n    -Return the text that was sent.\n    +Give text back.\n",
 		"  tool echo: measuring; 12 of 12 calls (score +1.00 of 1 rating) before, 0 of 0 calls since\n",
 	} {
 		assert.That(t, strings.Contains(out.stdout, says), "%q is not in\n%s", says, out.stdout)
 	}
-	if out = run(t, dir, nil, "learn", "history", "echo", "--json").want(t, 0, ""); !strings.Contains(out.stdout, `"refinement_id"`) {
+	if out = run(t, dir, nil, "learn", "history", "echo", "--json").want(t, 0, ""); !strings.Contains(out.stdout,
+		`"refinement_id"`) {
 		t.Errorf("%s", out.stdout)
 	}
 	run(t, dir, nil, "learn", "history", "grep").want(t, 0, "nothing was refined of grep")
-	run(t, dir, nil, "learn", "stats", "ecko").want(t, 1, `did you mean "echo"? there are: <b>\u202e&v, echo, m1, run_command`)
+	run(t, dir, nil, "learn", "stats", "ecko").want(t, 1,
+		`did you mean "echo"? there are: <b>\u202e&v, echo, m1, run_command`)
 }
 
 // Without a host that has ever run there is nothing to read, and nothing is made.
@@ -141,7 +150,8 @@ func TestLearnWithoutAStore(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"stats"}, {"history"}, {"export"}} {
 		dir := stateDir(t)
-		run(t, dir, nil, append([]string{"learn"}, args...)...).want(t, 1, "does not exist yet: nothing was kept so far")
+		run(t, dir, nil, append([]string{"learn"}, args...)...).want(t, 1,
+			"does not exist yet: nothing was kept so far")
 		if got := files(t, dir); len(got) != 3 { // the binary, the config and the list of what is trusted
 			t.Errorf("%v left %v", args, got)
 		}
@@ -185,7 +195,8 @@ func TestLearnExportOfPreferencePairs(t *testing.T) {
 		"p|Möglich|Möeglich|helpfulness|<b>\u202e&v|1|human|<b>\u202e&v|f2",
 	} {
 		var got []string
-		for _, key := range []string{"prompt", "chosen", "rejected", "dimension", "model_version", "confidence", "source", "component_name", "feedback_id"} {
+		for _, key := range []string{"prompt", "chosen", "rejected", "dimension", "model_version", "confidence",
+			"source", "component_name", "feedback_id"} {
 			got = append(got, fmt.Sprint(pairs[i][key]))
 		}
 		assert.Equal(t, strings.Join(got, "|"), want, "pair %d is %q", i, got)
@@ -199,9 +210,11 @@ func TestLearnExportOfPreferencePairs(t *testing.T) {
 
 func TestLearnExportOfRewards(t *testing.T) {
 	t.Parallel()
-	out := run(t, learned(t), nil, "learn", "export", "--format", "rewards").want(t, 0, "1 feedback left out: no rated_turn")
+	out := run(t, learned(t), nil, "learn", "export", "--format", "rewards").want(t, 0, "1 feedback left out: no "+
+		"rated_turn")
 	samples := jsonLines(t, out.stdout)
-	if len(samples) != 6 || !strings.Contains(out.stdout, `"state":{"s":12345678901234567890},"action":{"component_name":"echo"},"reward":0.5,"next_state":{},"done":true,"episode_id":"e","step":3,"experience_id":"x1"`) {
+	if len(samples) != 6 || !strings.Contains(out.stdout,
+		`"state":{"s":12345678901234567890},"action":{"component_name":"echo"},"reward":0.5,"next_state":{},"done":true,"episode_id":"e","step":3,"experience_id":"x1"`) {
 		t.Fatalf("%s", out.stdout)
 	}
 	if !strings.Contains(out.stdout, `{"state":{"prompt":"p"},"action":{"component_name":"echo","response":"r"},"reward":1,"weight":1,"dimension":"helpfulness","source":"human","feedback_id":"f6"}`) {

@@ -71,7 +71,8 @@ func (l mcpListCmd) Run(cmd *commands, sys *System) error {
 	var rows []jsontext.Value
 	var servers []mcpServer
 	wait := serverWait{seconds: l.Timeout, needs: func(string) bool { return true }}
-	err := cmd.askServers(sys, mcpAgent, protocol.CapMCP, &wait, func(ctx context.Context, c *client.Client) (err error) {
+	err := cmd.askServers(sys, mcpAgent, protocol.CapMCP, &wait, func(ctx context.Context,
+		c *client.Client) (err error) {
 		rows, servers, err = listServers(ctx, c)
 		return err
 	})
@@ -113,7 +114,8 @@ func printServers(sys *System, servers []mcpServer) error {
 		if s.Status != "ready" {
 			what = cmp.Or(s.LastError, s.Progress, what)
 		}
-		return []string{s.ServerID, s.State, s.Transport, strconv.Itoa(s.Tools), strconv.Itoa(s.Resources), strconv.Itoa(s.Prompts), strconv.Itoa(len(s.Withheld)), what}
+		return []string{s.ServerID, s.State, s.Transport, strconv.Itoa(s.Tools), strconv.Itoa(s.Resources),
+			strconv.Itoa(s.Prompts), strconv.Itoa(len(s.Withheld)), what}
 	})
 	if err != nil {
 		return err
@@ -139,7 +141,8 @@ func (t mcpToolsCmd) Run(cmd *commands, sys *System) error {
 	if err := cmd.knowServer(sys, t.Server); err != nil {
 		return err
 	}
-	return toolsListCmd{Kind: "mcp", Tag: []string{t.Server}, Deferred: true, Timeout: t.Timeout, JSON: t.JSON, server: t.Server}.Run(cmd, sys)
+	return toolsListCmd{Kind: "mcp", Tag: []string{t.Server}, Deferred: true, Timeout: t.Timeout, JSON: t.JSON,
+		server: t.Server}.Run(cmd, sys)
 }
 
 // knowServer refuses a server that the config does not have.
@@ -169,7 +172,8 @@ func (a mcpApproveCmd) Run(cmd *commands, sys *System) error {
 	}
 	ctx, stop := interruptible()
 	defer stop()
-	ctx, cancel := context.WithTimeoutCause(ctx, time.Duration(a.Timeout*float64(time.Second)), errors.New("the time is up"))
+	ctx, cancel := context.WithTimeoutCause(ctx, time.Duration(a.Timeout*float64(time.Second)),
+		errors.New("the time is up"))
 	defer cancel()
 	return withServer(cfg, a.Server, func(p *mcp.Plugin) error {
 		if err := p.Start(ctx, nil); err != nil {
@@ -223,7 +227,8 @@ func (a mcpApproveCmd) pick(withheld []mcp.Withheld) ([]mcp.Withheld, error) {
 // server to do.
 func withServer(cfg *config.Config, server string, do func(*mcp.Plugin) error) error {
 	only := *cfg
-	only.Plugins = slices.DeleteFunc(slices.Clone(cfg.Plugins), func(p config.Plugin) bool { return p.Type != string(protocol.CapMCP) })
+	only.Plugins = slices.DeleteFunc(slices.Clone(cfg.Plugins),
+		func(p config.Plugin) bool { return p.Type != string(protocol.CapMCP) })
 	made, err := plugins.New(&only, plugins.Deps{})
 	if err != nil {
 		return fail(exitConfig, err)
@@ -303,17 +308,19 @@ func checkServers(file string, raw []byte, sys *System) error {
 		return fail(exitConfig, fmt.Errorf("%s: %w", file, err))
 	}
 	fmt.Fprintf(sys.Out, "ok: %s; its mcpServers can be copied into the config as they are\n", file)
-	return list(sys, false, slices.Sorted(maps.Keys(servers)), "", []string{"SERVER", "TRANSPORT", "WHAT"}, func(id string) []string {
-		transport, what := servers[id].Summary()
-		return []string{id, transport, what}
-	})
+	return list(sys, false, slices.Sorted(maps.Keys(servers)), "", []string{"SERVER", "TRANSPORT", "WHAT"},
+		func(id string) []string {
+			transport, what := servers[id].Summary()
+			return []string{id, transport, what}
+		})
 }
 
 type mcpServeCmd struct{ recordFlag }
 
 // Run serves until stdin ends or a signal.
 func (m mcpServeCmd) Run(cmd *commands, sys *System) error {
-	return cmd.serveStdio(sys, m.recordFlag, "a2e mcp serve is for an MCP client, which starts it by itself; Ctrl-D ends it, a2e mcp --help tells more.", speakMCP)
+	return cmd.serveStdio(sys, m.recordFlag, "a2e mcp serve is for an MCP client, which starts it by itself; Ctrl-D "+
+		"ends it, a2e mcp --help tells more.", speakMCP)
 }
 
 // How a person is told of what takes its time.
@@ -339,13 +346,15 @@ func mentions(text string) func(id string) bool {
 }
 
 // askServers is ask once the servers that wait needs have started, or the time is up.
-func (c *commands) askServers(sys *System, agentID string, capability protocol.Capability, wait *serverWait, do func(context.Context, *client.Client) error) error {
-	return c.askWith(sys, agentID, []protocol.Capability{capability, protocol.CapMCP}, func(ctx context.Context, conn *client.Client) error {
-		if err := wait.settle(ctx, conn, sys); err != nil {
-			return err
-		}
-		return do(ctx, conn)
-	})
+func (c *commands) askServers(sys *System, agentID string, capability protocol.Capability, wait *serverWait,
+	do func(context.Context, *client.Client) error) error {
+	return c.askWith(sys, agentID, []protocol.Capability{capability, protocol.CapMCP},
+		func(ctx context.Context, conn *client.Client) error {
+			if err := wait.settle(ctx, conn, sys); err != nil {
+				return err
+			}
+			return do(ctx, conn)
+		})
 }
 
 // settle waits, and tells on stderr which servers are still starting.
@@ -363,7 +372,10 @@ func (w *serverWait) settle(ctx context.Context, c *client.Client, sys *System) 
 		if err != nil {
 			return err
 		}
-		servers = slices.DeleteFunc(servers, func(s mcpServer) bool { return s.State == "disabled" || !w.needs(s.ServerID) })
+		servers = slices.DeleteFunc(servers, func(s mcpServer) bool {
+			return s.State == "disabled" ||
+				!w.needs(s.ServerID)
+		})
 		busy := slices.DeleteFunc(slices.Clone(servers), func(s mcpServer) bool { return !s.starts() })
 		if first {
 			w.waited = len(busy)

@@ -40,7 +40,8 @@ plugins:
 	writeFile(t, dir, "npx", slowNpx)
 	must.OK(t, os.Chmod(filepath.Join(dir, "npx"), 0o700))
 	must.OK(t, os.MkdirAll(filepath.Join(dir, ".a2e/skills/adder"), 0o700))
-	writeFile(t, dir, ".a2e/skills/adder/SKILL.md", "---\nname: adder\ndescription: Adds two numbers.\nallowed-tools: tiny__add\n---\nAdd them.\n")
+	writeFile(t, dir, ".a2e/skills/adder/SKILL.md", "---\nname: adder\ndescription: Adds two "+
+		"numbers.\nallowed-tools: tiny__add\n---\nAdd them.\n")
 	writeFile(t, dir, "chain.json", `{"chain_id":"c","nodes":[{"id":"n","kind":"tool","name":"tiny__add","input":{"a":2,"b":40}}],"entry_node":"n"}`)
 	return dir
 }
@@ -94,7 +95,8 @@ func until(t *testing.T, r io.Reader, text string) string {
 // A list that lacks a server says so, whether the time of the server or that of the command
 // is up.
 func TestShellSaysWhatListsLack(t *testing.T) {
-	for _, args := range [][]string{{"tools", "list"}, {"tools", "list", "--timeout", "0.1"}, {"mcp", "tools", "tiny"}, {"mcp", "list", "--wait", "0.1"}} {
+	for _, args := range [][]string{{"tools", "list"}, {"tools", "list", "--timeout", "0.1"}, {"mcp", "tools", "tiny"},
+		{"mcp", "list", "--wait", "0.1"}} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
 			t.Parallel()
 			run(t, slowDir(t, ", start_timeout: 0.3"), nil, args...).want(t, 1, "the MCP server tiny is not connected")
@@ -144,7 +146,8 @@ func TestInstallers(t *testing.T) {
 		trace string // what an installation leaves, in the home
 	}{
 		"npx": {npmPackage, []string{"npx", "-y", "--offline", "./tiny-1.0.0.tgz"}, ".npm/_npx/*/package.json"},
-		"uvx": {wheel, []string{uvx(t), "--offline", "--no-python-downloads", "--from", "./tiny-1.0.0-py3-none-any.whl", "tiny"}, ".cache/uv/archive-v0/*/tiny.py"},
+		"uvx": {wheel, []string{uvx(t), "--offline", "--no-python-downloads", "--from", "./tiny-1.0.0-py3-none-any.whl",
+			"tiny"}, ".cache/uv/archive-v0/*/tiny.py"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -158,7 +161,8 @@ plugins:
 			temp := t.TempDir()
 			installed := func() (string, os.FileInfo) {
 				t.Helper()
-				found, _ := filepath.Glob(filepath.Join(dir, "state/homes/tiny-*/home", c.trace)) // the one error is a bad pattern
+				found, _ := filepath.Glob(filepath.Join(dir, "state/homes/tiny-*/home",
+					c.trace)) // the one error is a bad pattern
 				if len(found) != 1 {
 					t.Fatalf("installed: %v in %v", found, files(t, filepath.Join(dir, "state")))
 				}
@@ -170,7 +174,8 @@ plugins:
 				cmd := command(t, dir, "./a2e", "mcp", "list")
 				cmd.Env = append(cmd.Env, "TMPDIR="+temp)
 				out, err := cmd.CombinedOutput()
-				must.That(t, err == nil && strings.Contains(string(out), "tiny    connected"), "start %d: %v\n%s", start+1, err, out)
+				must.That(t, err == nil && strings.Contains(string(out), "tiny    connected"), "start %d: %v\n%s",
+					start+1, err, out)
 				left := files(t, temp)
 				assert.That(t, len(left) == 0, "start %d leaves %v", start+1, left)
 				path, now := installed()
@@ -211,7 +216,8 @@ func wheel(t *testing.T, dir string) {
 	for _, f := range [][2]string{
 		{"tiny.py", "def main():\n" + strings.ReplaceAll(tinyMCP, "\n", "\n    ")},
 		{"tiny-1.0.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0.0\n"},
-		{"tiny-1.0.0.dist-info/WHEEL", "Wheel-Version: 1.0\nGenerator: a2e\nRoot-Is-Purelib: true\nTag: py3-none-any\n"},
+		{"tiny-1.0.0.dist-info/WHEEL", "Wheel-Version: 1.0\nGenerator: a2e\nRoot-Is-Purelib: true\nTag: " +
+			"py3-none-any\n"},
 		{"tiny-1.0.0.dist-info/entry_points.txt", "[console_scripts]\ntiny = tiny:main\n"},
 		{"tiny-1.0.0.dist-info/RECORD", ""},
 	} {
@@ -325,7 +331,8 @@ func TestCheckOfAnotherClientsFile(t *testing.T) {
 	writeFile(t, dir, ".mcp.json", `{"mcpServers":{"files":{"command":"npx","args":["-y","x"],"env":{"TOKEN":"hunter2"}},"web":{"type":"http","url":"https://user.example/mcp?key=hunter2"}}}`)
 	out := run(t, dir, nil, "check", ".mcp.json").want(t, 0, "")
 	out.has(t, "files", "npx", "web", "https://user.example")
-	assert.That(t, !strings.Contains(out.stdout+out.stderr, "hunter2"), "a secret is shown: %s%s", out.stdout, out.stderr)
+	assert.That(t, !strings.Contains(out.stdout+out.stderr, "hunter2"), "a secret is shown: %s%s", out.stdout,
+		out.stderr)
 	writeFile(t, dir, "bad.json", `{"servers":{"x":{"command":"hunter2","argz":1}}}`)
 	bad := run(t, dir, nil, "check", "bad.json").want(t, 3, `x.argz`)
 	assert.That(t, !strings.Contains(bad.stderr, "hunter2"), "a value is shown: %s", bad.stderr)

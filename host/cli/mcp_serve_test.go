@@ -48,7 +48,8 @@ func TestMCPServe(t *testing.T) {
 				names[tool.Name] = true
 			}
 			assert.That(t, names["read_file"] && names["run_command"] && names["echo"], "the tools are %v", names)
-			res, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "grep", Arguments: map[string]any{"pattern": "note"}})
+			res, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "grep",
+				Arguments: map[string]any{"pattern": "note"}})
 			must.That(t, err == nil && !res.IsError, "grep: %v %v", err, res)
 			structured, _ := json.Marshal(res.StructuredContent)
 			assert.That(t, strings.Contains(string(structured), `"path":"note.md"`), "grep found %s", structured)
@@ -59,7 +60,8 @@ func TestMCPServe(t *testing.T) {
 					uri = r.URI
 				}
 			}
-			if read, err := session.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uri}); err != nil || read.Contents[0].Text != "# note\n" {
+			if read, err := session.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uri}); err != nil ||
+				read.Contents[0].Text != "# note\n" {
 				t.Errorf("%s: %v %v", uri, read, err)
 			}
 			assert.OK(t, session.Close())
@@ -79,7 +81,8 @@ func TestMCPServeToken(t *testing.T) {
 	cmd := command(t, dir, "./a2e")
 	_, err := mcp.NewClient(&mcp.Implementation{Name: "tester", Version: "1"}, nil).
 		Connect(t.Context(), &mcp.CommandTransport{Command: cmd}, nil)
-	assert.That(t, err != nil && strings.Contains(err.Error(), "unauthorized") && !strings.Contains(err.Error(), "hunter2"),
+	assert.That(t, err != nil && strings.Contains(err.Error(), "unauthorized") &&
+		!strings.Contains(err.Error(), "hunter2"),
 		"without the token: %v", err)
 }
 
@@ -141,7 +144,8 @@ func textOf(t *testing.T, path ...string) string {
 func TestMCPAddAndRemove(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
-	run(t, dir, nil, "mcp", "add", "--no-try", "files", "--read", "/srv", "--", "npx", "-y", "@scope/x", ".").want(t, 0, "trusted as it is")
+	run(t, dir, nil, "mcp", "add", "--no-try", "files", "--read", "/srv", "--", "npx", "-y", "@scope/x", ".").want(t, 0,
+		"trusted as it is")
 	assert.Equal(t, textOf(t, dir, ".mcp.json"), `{
   "mcpServers": {
     "files": {
@@ -161,11 +165,14 @@ func TestMCPAddAndRemove(t *testing.T) {
 	run(t, dir, nil, "mcp", "remove", "files").want(t, 0, "removed: files")
 	assert.Equal(t, textOf(t, dir, ".mcp.json"), "{\n  \"mcpServers\": {}\n}\n")
 
-	const others = "{\n\t\"zeta\": 1.50,\n\t\"mcpServers\": {\n\t\t\"z\": {\n\t\t\t\"command\": \"x\",\n\t\t\t\"note\": \"<é>\"\n\t\t}\n\t},\n\t\"alpha\": {}\n}\n"
+	const others = "{\n\t\"zeta\": 1.50,\n\t\"mcpServers\": {\n\t\t\"z\": {\n\t\t\t\"command\": " +
+		"\"x\",\n\t\t\t\"note\": \"<é>\"\n\t\t}\n\t},\n\t\"alpha\": {}\n}\n"
 	writeFile(t, dir, ".mcp.json", others)
 	run(t, dir, nil, "mcp", "add", "--no-try", "a", "--", "npx").want(t, 0, "next: a2e trust")
-	run(t, dir, nil, "mcp", "list").want(t, 0, "not trusted (it has changed since `a2e trust`), so it is not used; it asks for mcpServers.z, mcpServers.a: `a2e trust` shows all of it and accepts it")
-	assert.Contains(t, textOf(t, dir, ".mcp.json"), "\t\t},\n\t\t\"a\": {\n\t\t\t\"command\": \"npx\"\n\t\t}\n\t},\n\t\"alpha\"")
+	run(t, dir, nil, "mcp", "list").want(t, 0, "not trusted (it has changed since `a2e trust`), so it is not used; "+
+		"it asks for mcpServers.z, mcpServers.a: `a2e trust` shows all of it and accepts it")
+	assert.Contains(t, textOf(t, dir, ".mcp.json"), "\t\t},\n\t\t\"a\": {\n\t\t\t\"command\": "+
+		"\"npx\"\n\t\t}\n\t},\n\t\"alpha\"")
 	run(t, dir, nil, "mcp", "remove", "a").want(t, 0, "removed: a").want(t, 0, "next: a2e trust")
 	assert.Equal(t, textOf(t, dir, ".mcp.json"), others)
 
@@ -174,18 +181,21 @@ func TestMCPAddAndRemove(t *testing.T) {
 	writeFile(t, dir, ".mcp.json", `{"mcpServers": null}`)
 	run(t, dir, nil, "mcp", "add", "--no-try", "a", "--", "npx").want(t, 0, "added: a")
 	must.OK(t, os.Remove(filepath.Join(dir, ".mcp.json")))
-	run(t, dir, nil, "mcp", "add", "--no-try", "gh", "--env", "TOKEN", "--env", "KEY=abc123secret", "--", "gh-mcp").want(t, 0, "the value of KEY is now in that file")
+	run(t, dir, nil, "mcp", "add", "--no-try", "gh", "--env", "TOKEN", "--env", "KEY=abc123secret", "--",
+		"gh-mcp").want(t, 0, "the value of KEY is now in that file")
 	run(t, dir, nil, "mcp", "add", "--no-try", "bare", "http://127.0.0.1:1/mcp").want(t, 0, "")
 	servers := string(must.Get(os.ReadFile(filepath.Join(dir, ".mcp.json")))(t))
 	assert.That(t, strings.Contains(servers, `"url": "http://127.0.0.1:1/mcp"`), "a URL became %s", servers)
 	run(t, dir, nil, "mcp", "remove", "bare").want(t, 0, "")
-	run(t, dir, nil, "mcp", "add", "--no-try", "web", "--url", "https://x.example.org/mcp", "--header", "Authorization: Bearer ${T}").want(t, 0, "it was trusted, and stays trusted with this change")
+	run(t, dir, nil, "mcp", "add", "--no-try", "web", "--url", "https://x.example.org/mcp", "--header",
+		"Authorization: Bearer ${T}").want(t, 0, "it was trusted, and stays trusted with this change")
 	text := textOf(t, dir, ".mcp.json")
 	for _, want := range []string{`"TOKEN": "${TOKEN}"`, `"type": "http"`, `"Authorization": "Bearer ${T}"`} {
 		assert.Contains(t, text, want)
 	}
 	assert.Contains(t, run(t, dir, nil, "trust", "--list").want(t, 0, "").stdout, "trusted")
-	run(t, dir, nil, "mcp", "remove", "gg").want(t, 1, `there is no MCP server "gg"; did you mean "gh"? there are: gh, web`)
+	run(t, dir, nil, "mcp", "remove", "gg").want(t, 1,
+		`there is no MCP server "gg"; did you mean "gh"? there are: gh, web`)
 }
 
 // What another client has in .mcp.json counts as far as it fits. Of one name that of the config wins, over that of
@@ -200,20 +210,26 @@ func TestServersOfAllFiles(t *testing.T) {
 		"a2e": {"command": "/usr/bin/a2e", "args": ["mcp", "serve"]},
 		"unset": {"command": "sh", "env": {"K": "${A2E_TEST_UNSET}"}},
 		"odd": {"type": "ws", "url": "wss://x"}, "argz": {"command": "sh", "argz": []}}}`)
-	put(t, dir, block{mark: "with: .config/a2e/mcp.json", text: `{"mcpServers": {"two": {"command": "gone"}, "three": {"command": "sh", "args": ["s.sh"]}}}`})
+	put(t, dir, block{mark: "with: .config/a2e/mcp.json",
+		text: `{"mcpServers": {"two": {"command": "gone"}, "three": {"command": "sh", "args": ["s.sh"]}}}`})
 	out := run(t, dir, nil, "mcp", "list").want(t, 1, "a2e.yaml: not trusted").want(t, 1, ".mcp.json: not trusted")
-	assert.That(t, strings.Contains(out.stdout, "three  ") && strings.Contains(out.stderr, "it asks for mcpServers.one, mcpServers.two, mcpServers.a2e"), "%s%s", out.stdout, out.stderr)
+	assert.That(t, strings.Contains(out.stdout, "three  ") && strings.Contains(out.stderr,
+		"it asks for mcpServers.one, mcpServers.two, mcpServers.a2e"), "%s%s", out.stdout, out.stderr)
 	out = run(t, dir, nil, "trust").want(t, 0, "trusted until it changes: ")
-	out.has(t, "a2e.yaml, once it is trusted:", ".mcp.json, once it is trusted:", "mcpServers.unset.env.K: \"${A2E_TEST_UNSET}\"", "A2E_TEST_UNSET")
+	out.has(t, "a2e.yaml, once it is trusted:", ".mcp.json, once it is trusted:", "mcpServers.unset.env.K: "+
+		"\"${A2E_TEST_UNSET}\"", "A2E_TEST_UNSET")
 	assert.That(t, !strings.Contains(out.stdout+out.stderr, "hush"), "%s", out.stdout)
-	out = run(t, dir, nil, "mcp", "list").want(t, 0, `.mcp.json:4:3: the MCP server "unset" is left out: unset.env.K: the variable A2E_TEST_UNSET is not set`).
-		want(t, 0, `.mcp.json:5:3: the MCP server "odd" is left out: `).want(t, 0, `argz: unknown option of a server: did you mean "args"?`)
+	out = run(t, dir, nil, "mcp", "list").want(t, 0,
+		`.mcp.json:4:3: the MCP server "unset" is left out: unset.env.K: the variable A2E_TEST_UNSET is not set`).
+		want(t, 0, `.mcp.json:5:3: the MCP server "odd" is left out: `).want(t, 0,
+		`argz: unknown option of a server: did you mean "args"?`)
 	out.has(t, "one     connected", "two     connected", "three   connected")
 	assert.Equal(t, strings.Count(out.stdout, "connected"), 3)
 	run(t, dir, nil, "mcp", "add", "one", "--", "b").want(t, 1, `.mcp.json has an MCP server "one" already`)
 	run(t, dir, nil, "mcp", "remove", "one").want(t, 0, "removed: one")
 	run(t, dir, nil, "mcp", "remove", "one").want(t, 1, `is not in .mcp.json but in a2e.yaml:1:14; take it out there`)
-	run(t, dir, nil, "mcp", "add", "one", "--", "b").want(t, 1, `a2e.yaml:1:14: there is an MCP server "one" already, which wins`)
+	run(t, dir, nil, "mcp", "add", "one", "--", "b").want(t, 1,
+		`a2e.yaml:1:14: there is an MCP server "one" already, which wins`)
 	run(t, dir, nil, "mcp", "add", "--no-try", "three", "--", "b").want(t, 0, "added: three") // the user's gives way
 
 	writeFile(t, dir, "named.yaml", "host_id: x\n")

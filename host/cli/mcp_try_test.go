@@ -67,7 +67,8 @@ func TestDoctorFixStartsTheServer(t *testing.T) {
 				"OUT/n/package.json": "{}", "OUT/n/lib/body.sh": shMCP,
 				"OUT/n/dist/run.sh": ". ${0%/*}/../lib/body.sh",
 			},
-			"{command: sh, args: [OUT/n/dist/run.sh], read: [OUT/x]}", "the sandbox hides OUT/n", "read: [OUT/x, OUT/n]",
+			"{command: sh, args: [OUT/n/dist/run.sh], read: [OUT/x]}", "the sandbox hides OUT/n",
+			"read: [OUT/x, OUT/n]",
 		},
 		"a linked package": {
 			map[string]string{

@@ -327,7 +327,8 @@ func (m memoryAddCmd) fill(x *exchange) error {
 	case 2:
 		key = m.Words[0]
 	default:
-		return fail(exitUsage, fmt.Errorf("memory add takes [KEY] TEXT, and these are %d words; quote the text", len(m.Words)))
+		return fail(exitUsage, fmt.Errorf("memory add takes [KEY] TEXT, and these are %d words; quote the text",
+			len(m.Words)))
 	}
 	content := m.Words[len(m.Words)-1]
 	if content == "-" {

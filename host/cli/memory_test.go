@@ -28,7 +28,8 @@ func keysOf(t *testing.T, out outcome) []string {
 	must.That(t, err == nil && out.code == 0, "%v in %+v", err, out)
 	keys := []string{}
 	for _, e := range entries {
-		assert.That(t, e.Content != "" && e.Tier != "" && e.Tags != nil && !(e.UpdatedAt < 1e9), "%+v lacks something", e)
+		assert.That(t, e.Content != "" && e.Tier != "" && e.Tags != nil && !(e.UpdatedAt < 1e9), "%+v lacks something",
+			e)
 		keys = append(keys, e.Key.ID)
 	}
 	return keys
@@ -39,11 +40,13 @@ func keysOf(t *testing.T, out outcome) []string {
 func memories(t *testing.T) string {
 	t.Helper()
 	dir := stateDir(t)
-	remember(t, dir, "a2e", entry("deploy", "episodic", "how to deploy the web server", "ops"), entry("lunch", "episodic", "the cook makes soup on Mondays", "food"),
+	remember(t, dir, "a2e", entry("deploy", "episodic", "how to deploy the web server", "ops"),
+		entry("lunch", "episodic", "the cook makes soup on Mondays", "food"),
 		entry("rule", "semantic", "never deploy on Fridays", "ops", "rules"))
 	remember(t, dir, "w1", entry("own", "episodic", "what w1 alone has seen"))
 	rememberIn(t, dir, "a2e", `{"namespace":"shop"}`, entry("shop", "episodic", "a refund takes three days"))
-	rememberIn(t, dir, "a2e", `{"namespace":"shop","scope":{"user":"u7","team":"a=b;c"}}`, entry("scoped", "semantic", "u7 pays by card"))
+	rememberIn(t, dir, "a2e", `{"namespace":"shop","scope":{"user":"u7","team":"a=b;c"}}`,
+		entry("scoped", "semantic", "u7 pays by card"))
 	return dir
 }
 
@@ -114,7 +117,8 @@ func TestMemoryPrintsNothingThatATerminalObeys(t *testing.T) {
 	t.Parallel()
 	dir := stateDir(t)
 	const evil = "\x1b]0;title\x07\x1b[2J\u009b31mred\r\nnext\x7f\u202eturned\x00"
-	raw := must.Get(json.Marshal(map[string]any{"key": map[string]string{"id": evil}, "tier": "semantic", "content": evil, "tags": []string{evil}}))(t)
+	raw := must.Get(json.Marshal(map[string]any{"key": map[string]string{"id": evil}, "tier": "semantic",
+		"content": evil, "tags": []string{evil}}))(t)
 	remember(t, dir, "a2e", string(raw), entry("more", "semantic", "an object"))
 	for _, args := range [][]string{{"list"}, {"search", "title"}, {"list", "--json"}, {"search", "title", "--json"}} {
 		out := run(t, dir, nil, append([]string{"memory"}, args...)...).want(t, 0, "")
@@ -135,7 +139,8 @@ func TestMemoryForget(t *testing.T) {
 		left []string // of agent a2e in the default namespace
 	}{
 		{[]string{"--key", `{"id":"nothing"}`}, 0, []string{"rule", "lunch", "deploy"}},
-		{[]string{"--key", `{"id":"rule"}`, "--tier", "episodic"}, 0, []string{"rule", "lunch", "deploy"}}, // of another tier
+		{[]string{"--key", `{"id":"rule"}`, "--tier", "episodic"}, 0, []string{"rule", "lunch", "deploy"}},
+		// of another tier
 		{[]string{"--key", `{"id":"rule"}`, "--tag", "food"}, 0, []string{"rule", "lunch", "deploy"}},
 		{[]string{"--all-tag", "ops", "--all-tag", "food"}, 0, []string{"rule", "lunch", "deploy"}},
 		{[]string{"--filter", `{"x":{"exists":true}}`}, 0, []string{"rule", "lunch", "deploy"}},
@@ -150,7 +155,8 @@ func TestMemoryForget(t *testing.T) {
 		assert.Equal(t, out.stdout, want, "forget %q prints", c.args)
 		assert.Slice(t, keysOf(t, run(t, dir, nil, "memory", "list", "--json")), c.left, "forget %q leaves", c.args)
 	}
-	out := run(t, dir, nil, "memory", "forget", "--key", `{"id":"scoped"}`, "--tier", "semantic", "--namespace", "shop", "--scope", "user=u7", "--scope", "team=a=b;c").want(t, 0, "")
+	out := run(t, dir, nil, "memory", "forget", "--key", `{"id":"scoped"}`, "--tier", "semantic", "--namespace", "shop",
+		"--scope", "user=u7", "--scope", "team=a=b;c").want(t, 0, "")
 	assert.Equal(t, out.stdout, "1 deleted\n", "of a scope")
 }
 
@@ -195,7 +201,8 @@ func TestMemoryUsage(t *testing.T) {
 func TestMemoryTellsOfOthers(t *testing.T) {
 	t.Parallel()
 	dir := memories(t)
-	run(t, dir, nil, "memory", "list").want(t, 0, "other entries, which --agent and --namespace show: a2e (1 in shop), w1 (1 in default)")
+	run(t, dir, nil, "memory", "list").want(t, 0, "other entries, which --agent and --namespace show: a2e (1 in "+
+		"shop), w1 (1 in default)")
 	run(t, dir, nil, "memory", "list", "--agent", "w1", "--json").want(t, 0, "a2e (2 in default), a2e (1 in shop)")
 }
 
@@ -234,8 +241,10 @@ func TestPlanBoard(t *testing.T) {
 		t.Errorf("without plans: %q", out.stdout)
 	}
 	p := plans(t, dir)
-	release := p.ask("planning/plan/create", "plan_id", `"name":"release","description":"Ship it.","columns":["todo","doing","done"]`)
-	first := p.ask("planning/task/add", "task_id", fmt.Sprintf(`"plan_id":%q,"title":"write \u001b[31mthe docs","assignee":"bob","metadata":{"n":12345678901234567890}`, release))
+	release := p.ask("planning/plan/create", "plan_id",
+		`"name":"release","description":"Ship it.","columns":["todo","doing","done"]`)
+	first := p.ask("planning/task/add", "task_id",
+		fmt.Sprintf(`"plan_id":%q,"title":"write \u001b[31mthe docs","assignee":"bob","metadata":{"n":12345678901234567890}`, release))
 	p.ask("planning/task/add", "task_id", fmt.Sprintf(`"plan_id":%q,"title":"test them on every machine that there is in the house","status":"doing","deps":[%q]`, release, first))
 	other := p.ask("planning/plan/create", "plan_id", `"name":"other"`)
 	again := p.ask("planning/plan/create", "plan_id", `"name":"other"`)
@@ -265,7 +274,8 @@ done (0)
 		{[]string{"--status", "doing", "--status", "backlog"}, []string{release, other, again}},
 	} {
 		var got []string
-		for line := range strings.Lines(run(t, dir, nil, append([]string{"plan", "board"}, tc.args...)...).want(t, 0, "").stdout) {
+		for line := range strings.Lines(run(t, dir, nil, append([]string{"plan", "board"}, tc.args...)...).want(t, 0,
+			"").stdout) {
 			if strings.Contains(line, " task") && !strings.HasPrefix(line, "-") {
 				got = append(got, strings.Fields(line)[1])
 			}
@@ -276,7 +286,8 @@ done (0)
 	for _, name := range []string{release + " release", other + " other", again + " other"} {
 		assert.Contains(t, out.stderr, name, "… is not offered")
 	}
-	run(t, dir, nil, "plan", "board", "release", "--status", "todo", "--status", "backlog").want(t, 1, `there is no column "backlog"; there are: doing, done, todo`)
+	run(t, dir, nil, "plan", "board", "release", "--status", "todo", "--status", "backlog").want(t, 1,
+		`there is no column "backlog"; there are: doing, done, todo`)
 }
 
 func TestPlanBoardAsJSON(t *testing.T) {
@@ -304,7 +315,8 @@ func TestPlanBoardAsJSON(t *testing.T) {
 		if err := boards[0].Tasks.Compact(); err != nil || !strings.Contains(string(boards[0].Tasks), tc.lanes) {
 			t.Errorf("%q: %v, %s", tc.args, err, boards[0].Tasks)
 		}
-		assert.That(t, (!strings.Contains(tc.lanes, `"a"`) || strings.Contains(out.stdout, `"n": 12345678901234567890`)) && !strings.Contains(out.stdout, "\u009b"), "%q: %s", tc.args, out.stdout)
+		assert.That(t, (!strings.Contains(tc.lanes, `"a"`) || strings.Contains(out.stdout,
+			`"n": 12345678901234567890`)) && !strings.Contains(out.stdout, "\u009b"), "%q: %s", tc.args, out.stdout)
 	}
 }
 

@@ -26,14 +26,16 @@ func TestInputOfAProcessKeepsItsOrder(t *testing.T) {
 		for i := range 300 {
 			text := fmt.Sprintf("%04d%s\n", i, strings.Repeat("x", 3000))
 			want.WriteString(strings.TrimSpace(text))
-			lines = append(lines, fmt.Sprintf(`{"type":"proc/write/req","id":"w","proc_id":%q,"data":%q}`, m["proc_id"], text))
+			lines = append(lines, fmt.Sprintf(`{"type":"proc/write/req","id":"w","proc_id":%q,"data":%q}`, m["proc_id"],
+				text))
 		}
 		lines = append(lines, fmt.Sprintf(`{"type":"proc/write/req","id":"e","proc_id":%q,"eof":true}`, m["proc_id"]))
 		done := make(chan string)
 		go func() { done <- l.output(spawn) }()
 		l.send(lines...)
 		got := <-done
-		must.Equal(t, got, want.String(), "round %d: %d bytes came back, and not in order, of %d", round, len(got), want.Len())
+		must.Equal(t, got, want.String(), "round %d: %d bytes came back, and not in order, of %d", round, len(got),
+			want.Len())
 	}
 }
 
@@ -71,14 +73,16 @@ func TestCallsOnOneFileKeepTheirOrder(t *testing.T) {
 	}
 	for round := range 50 {
 		version := fmt.Sprint("v", round)
-		lines := []string{call("w", "write_file", fmt.Sprintf(`{"path":"sub/f.txt","content":"%s\n%s\n"}`, version, pad))}
+		lines := []string{call("w", "write_file", fmt.Sprintf(`{"path":"sub/f.txt","content":"%s\n%s\n"}`, version,
+			pad))}
 		for i, see := range sees {
 			if i == 2 && round%10 > 0 {
 				see = sees[0]
 			}
 			lines = append(lines, strings.Replace(see, "%s", fmt.Sprintf("r%d.%d", round, i), 1))
 		}
-		lines = append(lines, call("e", "edit_file", fmt.Sprintf(`{"path":"sub/f.txt","old":"%s\n","new":"edited\n"}`, version)),
+		lines = append(lines, call("e", "edit_file", fmt.Sprintf(`{"path":"sub/f.txt","old":"%s\n","new":"edited\n"}`,
+			version)),
 			call(fmt.Sprintf("l%d", round), "read_file", `{"path":"sub/f.txt","limit":1}`))
 		l.send(lines...)
 		for left := len(sees) + 1; left > 0; {

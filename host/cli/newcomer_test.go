@@ -15,7 +15,8 @@ import (
 func TestNewcomer(t *testing.T) {
 	t.Parallel()
 	script := must.Get(filepath.Abs(root + "/testdata/newcomer/newcomer.sh"))(t)
-	out, err := exec.CommandContext(t.Context(), "bash", script, must.Get(filepath.Abs(root))(t), hosttest.Program(t, "a2e")).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "bash", script, must.Get(filepath.Abs(root))(t),
+		hosttest.Program(t, "a2e")).CombinedOutput()
 	must.That(t, err == nil, "%v:\n%s", err, out)
 	assert.Contains(t, string(out), "== answered after 2 commands")
 	t.Logf("%s", out)

@@ -178,8 +178,10 @@ func (c *commands) openLog(sys *System) (log zerolog.Logger, closeLog func(), er
 	var dst io.Writer = struct{ io.Writer }{sys.Err} // closing the log leaves stderr open
 	var file *os.File
 	if c.LogFile != "" {
-		if file, err = os.OpenFile(c.LogFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY|syscall.O_NONBLOCK, 0o600); err != nil {
-			return zerolog.Nop(), nil, fail(exitConfig, fmt.Errorf("--log-file should name a file that can be written, or a pipe that is read: %w", err))
+		if file, err = os.OpenFile(c.LogFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY|syscall.O_NONBLOCK,
+			0o600); err != nil {
+			return zerolog.Nop(), nil, fail(exitConfig, fmt.Errorf("--log-file should name a file that can be "+
+				"written, or a pipe that is read: %w", err))
 		}
 		dst = file
 	}

@@ -60,7 +60,8 @@ func TestOutputThatFails(t *testing.T) {
 			got, stderr := shellLine(t, dir, strings.Replace(line, "sleep 300", "sleep 1", 1))
 			assert.Equal(t, got, code, "exit status …, want …; stderr: %s", stderr)
 			lines := strings.Count(stderr, "\n")
-			assert.Equal(t, strings.Contains(stderr, "nobody reads the answers"), strings.Contains(line, "<>"), "stderr: %s; it warns: …, want …", stderr)
+			assert.Equal(t, strings.Contains(stderr, "nobody reads the answers"), strings.Contains(line, "<>"),
+				"stderr: %s; it warns: …, want …", stderr)
 			assert.That(t, code != 4 || lines == 1 && strings.HasPrefix(stderr, "a2e: "), "stderr: %q", stderr)
 		})
 	}
@@ -70,12 +71,14 @@ func TestOutputThatFails(t *testing.T) {
 func TestLostAuditEntriesAreTold(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
-	for name, text := range map[string]string{"a2e.yaml": "state_dir: state\naudit: {path: file/audit.jsonl}\n", "state/file": "not a folder"} {
+	for name, text := range map[string]string{"a2e.yaml": "state_dir: state\naudit: {path: file/audit.jsonl}\n",
+		"state/file": "not a folder"} {
 		must.OK(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
 		must.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	code, stderr := shellLine(t, dir, `printf '{"type":"ping","id":"%s"}\n' 1 2 3 | ./a2e --config a2e.yaml >out`)
-	assert.That(t, code == 1 && strings.Contains(stderr, "lost at least 3 entries"), "exit status %d, stderr: %s", code, stderr)
+	assert.That(t, code == 1 && strings.Contains(stderr, "lost at least 3 entries"), "exit status %d, stderr: %s", code,
+		stderr)
 	out, err := os.ReadFile(filepath.Join(dir, "out"))
 	assert.That(t, err == nil && bytes.Count(out, []byte(`"pong"`)) == 3, "%v: %s", err, out)
 }

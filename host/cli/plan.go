@@ -92,7 +92,8 @@ func (p planBoardCmd) fetch(ctx context.Context, c *client.Client) ([]*planBoard
 		var resp struct {
 			Boards []*planBoard `json:"boards"`
 		}
-		if err := c.Call(ctx, protocol.TypePlanBoardReq, &protocol.PlanBoardRequest{PlanID: plan.ID}, &resp); err != nil {
+		if err := c.Call(ctx, protocol.TypePlanBoardReq, &protocol.PlanBoardRequest{PlanID: plan.ID},
+			&resp); err != nil {
 			return nil, err
 		}
 		boards = append(boards, resp.Boards...)

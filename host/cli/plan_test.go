@@ -24,7 +24,8 @@ func TestPlanByHand(t *testing.T) {
 		run(t, dir, nil, append([]string{"plan"}, args...)...).want(t, code, says)
 	}
 	plan := do("add", "release", "--column", "open", "--column", "shut")
-	write := do("task", "add", "release", "write\x1b it", "--priority", "high", "--due", "2030-01-01", "--estimate", "2h", "--assignee", "ada")
+	write := do("task", "add", "release", "write\x1b it", "--priority", "high", "--due", "2030-01-01", "--estimate",
+		"2h", "--assignee", "ada")
 	ship := do("task", "add", plan, "ship", "--after", write)
 	rows := func(args ...string) string { // without the header, and what fills the columns
 		_, table, _ := strings.Cut(do(args...), "\n")
@@ -39,8 +40,10 @@ func TestPlanByHand(t *testing.T) {
 	refused(1, "ada has claimed it", "task", "set", "release", write, "--status", "shut")
 	do("task", "renew", "release", write, "--owner", "ada")
 	do("task", "release", "release", write, "--owner", "ada")
-	refused(1, "cannot be done before those that it waits for: "+write, "task", "set", "release", ship, "--status", "shut")
-	do("task", "set", "release", write, "--status", "shut", "--title", "wrote it", "--clear", "due", "--comment", "easy", "--if-version", "4")
+	refused(1, "cannot be done before those that it waits for: "+write, "task", "set", "release", ship, "--status",
+		"shut")
+	do("task", "set", "release", write, "--status", "shut", "--title", "wrote it", "--clear", "due", "--comment",
+		"easy", "--if-version", "4")
 	refused(1, "has version 5 by now, not 4", "task", "set", "release", write, "--title", "x", "--if-version", "4")
 	assert.Equal(t, rows("show", "release", "--ready"), ship+"  open  normal  ship")
 	assert.Contains(t, do("show", "release", "--json", "--status", "shut"), `"text": "easy"`)

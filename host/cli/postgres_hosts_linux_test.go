@@ -64,7 +64,8 @@ func TestHostsShareAServer(t *testing.T) {
 		hosttest.Eventually(t, "writes are acknowledged", func() bool {
 			return t.Failed() || c.acked.Load() > acked+int64(5*n) && time.Now().After(until)
 		})
-		most = max(most, must.Get(strconv.Atoi(server.Exec(t, "SELECT count(*) FROM pg_stat_activity WHERE usename = 'team'")))(t))
+		most = max(most, must.Get(strconv.Atoi(server.Exec(t, "SELECT count(*) FROM pg_stat_activity WHERE usename "+
+			"= 'team'")))(t))
 		refused := c.refused.Load()
 		server.Crash()
 		hosttest.Eventually(t, "requests are refused", func() bool { return t.Failed() || c.refused.Load() > refused })
@@ -76,7 +77,8 @@ func TestHostsShareAServer(t *testing.T) {
 	load.Wait()
 	c.verify()
 	assert.That(t, most <= 4*n, "%d hosts have %d connections", n, most)
-	t.Logf("%d hosts, %d crashes: %d acknowledged, %d refused, at most %d connections", n, crashes, c.acked.Load(), c.refused.Load(), most)
+	t.Logf("%d hosts, %d crashes: %d acknowledged, %d refused, at most %d connections", n, crashes, c.acked.Load(),
+		c.refused.Load(), most)
 }
 
 // start starts hosts, two in a folder, every other folder another user's where the test may.
@@ -106,12 +108,13 @@ func (c *crowd) give(dir string, uid int) {
 	if os.Geteuid() != 0 {
 		return
 	}
-	must.OK(c.t, os.Chmod(filepath.Dir(dir), 0o755), filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.Name() == "a2e" && !d.IsDir() {
-			return err
-		}
-		return os.Lchown(path, uid, uid)
-	}))
+	must.OK(c.t, os.Chmod(filepath.Dir(dir), 0o755), filepath.WalkDir(dir,
+		func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.Name() == "a2e" && !d.IsDir() {
+				return err
+			}
+			return os.Lchown(path, uid, uid)
+		}))
 }
 
 // work writes by one host and reads by another.
@@ -120,7 +123,8 @@ func (c *crowd) work(h *durableHost, i, w int) {
 		id := fmt.Sprintf("h%d-%d-%d", i, w, k)
 		if k%4 == 3 {
 			var added protocol.TaskAddResponse
-			err := h.Call(context.Background(), protocol.TypeTaskAddReq, &protocol.TaskAddRequest{PlanID: c.plan, Title: id}, &added)
+			err := h.Call(context.Background(), protocol.TypeTaskAddReq, &protocol.TaskAddRequest{PlanID: c.plan,
+				Title: id}, &added)
 			if err == nil && !added.Success {
 				err = errors.New(added.Error)
 			}

@@ -29,7 +29,8 @@ func TestEnginesAreAlike(t *testing.T) {
 	server := postgres.Start(t)
 	folder := func(schema string) string {
 		dir := workDir(t)
-		config := durableConfig + "  - {name: learning, type: learning}\n  - {name: env, type: env, metadata: {env: gridworld}}\n"
+		config := durableConfig + "  - {name: learning, type: learning}\n  - {name: env, type: env, metadata: {env: " +
+			"gridworld}}\n"
 		if schema != "" {
 			config += "state: " + server.URL(postgres.Superuser) + "&schema=" + schema + "\n"
 		}
@@ -41,7 +42,8 @@ func TestEnginesAreAlike(t *testing.T) {
 	assert.Diff(t, want, got)
 	for _, way := range [][]string{{file, folder("second"), folder("")}, {table, folder(""), folder("third")}} {
 		text := exported(t, way[0])
-		must.That(t, strings.Count(text, "\n") > 10 && len(text) > 700_000, "the export has only %d bytes in %d lines", len(text), strings.Count(text, "\n"))
+		must.That(t, strings.Count(text, "\n") > 10 && len(text) > 700_000, "the export has only %d bytes in %d lines",
+			len(text), strings.Count(text, "\n"))
 		for _, dir := range way[1:] {
 			run(t, dir, []byte(text), "state", "import", "-").want(t, 0, "")
 			must.That(t, exported(t, dir) == text, "the export has changed on its way to %s", dir)
@@ -53,16 +55,19 @@ func TestEnginesAreAlike(t *testing.T) {
 func alikeSession(t *testing.T, dir string) (answers []string) {
 	t.Helper()
 	big := strings.Repeat(`wörd \u0000 \ud83d\ude00 `, 40_000)
-	hostile := "nul \\u0000 emoji \U0001f600 bidi \u202egnp\u202c last \\udbff\\udffe quote ' \\\" ; DROP -- \\\\u0000 $$ ? $1"
+	hostile := "nul \\u0000 emoji \U0001f600 bidi \u202egnp\u202c last \\udbff\\udffe quote ' \\\" ; DROP -- " +
+		"\\\\u0000 $$ ? $1"
 	known, idText := map[string]string{}, regexp.MustCompile(`"(memory_id|plan_id|task_id|episode_id)":"([^"]+)"`)
 	volatile := regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\b[0-9a-f]{12,32}\b|\b\d{10}(\.\d+)?\b|20\d\d-\d\d-\d\dT[0-9:.]+Z|"(wait|duration|took|elapsed|avg_duration|p95_duration)_ms":[0-9.e-]+`)
 	l := start(t, dir)
 	for i, request := range []string{
 		`{"type":"handshake/req","agent_id":"a","agent_caps":["memory","planning","learning","env","tools"]`,
 		`{"type":"memory/init/req","namespace":"default"`,
-		`{"type":"memory/store/req","memory_id":"$memory_id","entries":[` + entry("e", "episodic", "what happened", "x") + `,` + entry("s", "semantic", "the river runs to the sea", "water", "x") +
+		`{"type":"memory/store/req","memory_id":"$memory_id","entries":[` + entry("e", "episodic", "what happened",
+			"x") + `,` + entry("s", "semantic", "the river runs to the sea", "water", "x") +
 			`,{"key":{"id":"H"},"tier":"semantic","content":"H","tags":["H"]},{"key":{"id":"big"},"tier":"semantic","content":"BIG","tags":[]}]`,
-		`{"type":"memory/store/req","memory_id":"$memory_id","entries":[` + entry("s", "semantic", "the river runs into the sea", "water") + `]`,
+		`{"type":"memory/store/req","memory_id":"$memory_id","entries":[` + entry("s", "semantic",
+			"the river runs into the sea", "water") + `]`,
 		`{"type":"memory/retrieve/req","memory_id":"$memory_id","query":"rivers","limit":2`,
 		`{"type":"memory/retrieve/req","memory_id":"$memory_id","tags":["H"],"limit":5`,
 		`{"type":"memory/retrieve/req","memory_id":"$memory_id","keys":[{"id":"H"},{"id":"none"}],"limit":5`,
@@ -79,7 +84,8 @@ func alikeSession(t *testing.T, dir string) (answers []string) {
 		`{"type":"tool/call/req","tool_name":"glob","arguments":{"pattern":"*.none"}`,
 		`{"type":"learn/feedback/req","feedbacks":[{"feedback_id":"f1","polarity":"positive","score":0.5,"confidence":1,"dimension":"tone","source":"human","model_version":"H"}]`,
 		`{"type":"learn/experience/req","experiences":[{"experience_id":"x1","action":{"component_name":"glob"},"reward":0.25,"state":{"H":"H"}}]`,
-		`{"type":"learn/stats/req"`, `{"type":"learn/adapt/req","strategy":"softmax"`, `{"type":"learn/stats/req","history":true`,
+		`{"type":"learn/stats/req"`, `{"type":"learn/adapt/req","strategy":"softmax"`,
+		`{"type":"learn/stats/req","history":true`,
 		`{"type":"env/reset/req","env_name":"gridworld","seed":7`,
 		`{"type":"env/step/req","episode_id":"$episode_id","action":{"type":"up"}`,
 		`{"type":"env/exp/list/req","episode_id":"$episode_id"`,
@@ -108,7 +114,8 @@ func TestDoctorOfServerAway(t *testing.T) {
 	dir := workDir(t)
 	writeConfig(t, dir, "plugins: []\nstate: postgres://nobody@/postgres?host="+t.TempDir()+"\n")
 	out := run(t, dir, nil, "doctor").want(t, 1, "")
-	assert.That(t, strings.Contains(out.stdout, "server of the state cannot be reached") && !regexp.MustCompile(`ok +postgres:`).MatchString(out.stdout), "%s", out.stdout)
+	assert.That(t, strings.Contains(out.stdout, "server of the state cannot be reached") &&
+		!regexp.MustCompile(`ok +postgres:`).MatchString(out.stdout), "%s", out.stdout)
 }
 
 // TestAddressWithoutMeaning: an address of a server with a part that would not count stops each command, and is not

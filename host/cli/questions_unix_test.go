@@ -78,7 +78,8 @@ func TestChainApprovalOnATerminal(t *testing.T) {
 			talk = append(talk, [2]string{"Publish? [y/N]", answer})
 		}
 		shown, code := typed(t, dir, []string{"chain", "run", "deploy.yaml"}, talk...)
-		assert.That(t, code == tc.code && strings.Contains(shown, tc.says), "%q: exit status %d: %q", tc.answers, code, shown)
+		assert.That(t, code == tc.code && strings.Contains(shown, tc.says), "%q: exit status %d: %q", tc.answers, code,
+			shown)
 	}
 }
 
@@ -115,7 +116,8 @@ func TestChainApprovalFromElsewhere(t *testing.T) {
 	assert.That(t, r.code == 0, "approve: %+v", r)
 	err := cmd.Wait()
 	text := string(must.Get(os.ReadFile(log.Name()))(t))
-	assert.That(t, err == nil && stdout.String() == "{\n  \"text\": \"published\"\n}\n", "%v, %q, %q", err, stdout.String(), text)
+	assert.That(t, err == nil && stdout.String() == "{\n  \"text\": \"published\"\n}\n", "%v, %q, %q", err,
+		stdout.String(), text)
 	assert.Equal(t, strings.Count(text, "waits for approval: Publish?"), 1, text)
 }
 
@@ -123,8 +125,10 @@ func TestChainApprovalFromElsewhere(t *testing.T) {
 func TestChainApprovalWithinALimit(t *testing.T) {
 	t.Parallel()
 	dir := chainDir(t, map[string]string{"deploy.yaml": approveChain})
-	run(t, dir, nil, "chain", "run", "deploy.yaml", "-q", "--timeout", "1", "--id", "x").want(t, 1, "within its timeout")
-	assert.Contains(t, run(t, dir, nil, "chain", "list").want(t, 0, "").stdout, "\nx      timeout  0 of 2 nodes done, not approved: Publish?\n")
+	run(t, dir, nil, "chain", "run", "deploy.yaml", "-q", "--timeout", "1", "--id", "x").want(t, 1,
+		"within its timeout")
+	assert.Contains(t, run(t, dir, nil, "chain", "list").want(t, 0, "").stdout, "\nx      timeout  0 of 2 nodes "+
+		"done, not approved: Publish?\n")
 	assert.Contains(t, run(t, dir, nil, "chain", "show", "x").want(t, 0, "").stdout, "not approved")
 }
 
@@ -133,13 +137,16 @@ func TestServerAsksOnATerminal(t *testing.T) {
 	t.Parallel()
 	peers := must.Get(filepath.Abs("../../testdata/peers/node_modules"))(t)
 	script := filepath.Join(peers, "@modelcontextprotocol/server-everything/dist/index.js")
-	dir := chainDir(t, map[string]string{"c.yaml": fmt.Sprintf("mcpServers: {all: {command: node, args: [%q], read: [%q]}}\n", script, peers)})
+	dir := chainDir(t, map[string]string{"c.yaml": fmt.Sprintf("mcpServers: {all: {command: node, args: [%q], read: "+
+		"[%q]}}\n", script, peers)})
 	call := func(tool string, args ...string) []string {
 		return append([]string{"-c", "c.yaml", "tools", "call", "--timeout", "60", "all__" + tool}, args...)
 	}
 	shown, code := typed(t, dir, call("trigger-sampling-request", "prompt=say hello"),
 		[2]string{"say hello", "hello there"}, [2]string{"> ", ""})
 	assert.That(t, code == 0 && strings.Contains(shown, "hello there"), "exit status %d: %q", code, shown)
-	shown, code = typed(t, dir, call("trigger-elicitation-request"), [2]string{"required:", "Ada"}, [2]string{"y or n", "\x04"})
-	assert.That(t, strings.Contains(shown, "all asks: ") && strings.Contains(shown, "cancelled"), "exit status %d: %q", code, shown)
+	shown, code = typed(t, dir, call("trigger-elicitation-request"), [2]string{"required:", "Ada"},
+		[2]string{"y or n", "\x04"})
+	assert.That(t, strings.Contains(shown, "all asks: ") && strings.Contains(shown, "cancelled"), "exit status %d: %q",
+		code, shown)
 }

@@ -42,13 +42,15 @@ func workersReady(t *testing.T, dir, url string, n int) {
 func TestQueue(t *testing.T) {
 	t.Parallel()
 	server := postgres.Start(t)
-	url := strings.Replace(server.URL(postgres.Superuser), "postgres@", "postgres:hunter2hunter2@", 1) + "&fleet=team&lease=2s"
+	url := strings.Replace(server.URL(postgres.Superuser), "postgres@", "postgres:hunter2hunter2@", 1) +
+		"&fleet=team&lease=2s"
 	repo, dir := workDir(t), workDir(t)
 	wallGit(t, repo, "init", "-q", "-b", "main")
 	put(t, repo, block{mark: "with: a.txt", text: "one\n"})
 	wallGit(t, repo, "add", "a.txt")
 	wallGit(t, repo, "commit", "-q", "-m", "first")
-	worker := start(t, repo, "worker", "--fleet", url, "--agent-id", "there", "--max-tasks", "2", "--no-contract", "--", "sh", "-s")
+	worker := start(t, repo, "worker", "--fleet", url, "--agent-id", "there", "--max-tasks", "2", "--no-contract", "--",
+		"sh", "-s")
 	workersReady(t, dir, url, 1)
 
 	put(t, dir, block{mark: "with: tasks.ndjson", text: `{"task_id":"in place","brief":"echo two > b.txt; echo did"}
@@ -57,32 +59,38 @@ func TestQueue(t *testing.T) {
 	out := run(t, dir, nil, "dispatch", "tasks.ndjson", "--fleet", url).want(t, 1, "1 of 3 tasks not done")
 	all := byTask(t, out.stdout)
 	placed := all["in place"]
-	must.That(t, len(all) == 3 && placed.Summary == "did" && len(placed.Artifacts.Files) == 1, "results: %s", out.stdout)
+	must.That(t, len(all) == 3 && placed.Summary == "did" && len(placed.Artifacts.Files) == 1, "results: %s",
+		out.stdout)
 	assert.Equal(t, placed.Artifacts.Files[0].Path+" "+string(placed.Artifacts.Files[0].Content), "b.txt two\n")
 	assert.Contains(t, all["apart"].Artifacts.Patch, "+two")
 	unfit := all["unfit"]
-	late := unfit.BlockedReason != nil && strings.HasPrefix(*unfit.BlockedReason, "the deadline ") // the dispatch began after it, on a busy machine
+	late := unfit.BlockedReason != nil && strings.HasPrefix(*unfit.BlockedReason,
+		"the deadline ") // the dispatch began after it, on a busy machine
 	assert.That(t, late || unfit.Error == "deadline", "results: %s", out.stdout)
 
 	writeConfig(t, dir, "plugins: {multi_agent: {workers: [{name: team, fleet: \""+url+"\"}]}}\n")
 	h := start(t, dir)
-	h.send(`{"type":"handshake/req","id":"h","agent_id":"test","agent_caps":["multi_agent"]}`, `{"type":"multi_agent/spawn","id":"s","name":"ann"}`)
+	h.send(`{"type":"handshake/req","id":"h","agent_id":"test","agent_caps":["multi_agent"]}`,
+		`{"type":"multi_agent/spawn","id":"s","name":"ann"}`)
 	h.answer("s")
 	h.send(`{"type":"multi_agent/delegate","id":"d","subagent_id":"ann","task_name":"","instruction":"echo from afar; echo three > c.txt"}`)
 	h.answer("d")
 	h.send(`{"type":"multi_agent/await","id":"a","subagent_id":"ann"}`)
 	result := fmt.Sprint(h.answer("a")["result"])
-	assert.That(t, strings.Contains(result, "from afar") && strings.Contains(result, "dGhyZWUK"), "the result of the child: %s", result)
+	assert.That(t, strings.Contains(result, "from afar") && strings.Contains(result, "dGhyZWUK"),
+		"the result of the child: %s", result)
 	h.stdin.Close()
 	assert.Equal(t, h.exit(), 0, h.stderr.String())
 
-	shown := run(t, dir, nil, "fleet", "show", "apart", "--fleet", url).stdout + run(t, dir, nil, "fleet", "ls", "--fleet", url).stdout
+	shown := run(t, dir, nil, "fleet", "show", "apart", "--fleet", url).stdout +
+		run(t, dir, nil, "fleet", "ls", "--fleet", url).stdout
 	assert.Contains(t, shown, `"state": "done"`)
 	run(t, dir, nil, "fleet", "drain", "there", "--fleet", url).want(t, 0, "")
 	assert.Equal(t, worker.exit(), 0, worker.stderr.String())
 	server.Crash()
 	away := run(t, dir, nil, "dispatch", "tasks.ndjson", "--fleet", url).want(t, 4, "cannot be used now")
-	assert.That(t, !strings.Contains(shown+away.stderr+out.stderr+worker.stderr.String(), "hunter2"), "the password is shown")
+	assert.That(t, !strings.Contains(shown+away.stderr+out.stderr+worker.stderr.String(), "hunter2"),
+		"the password is shown")
 	server.Begin(t)
 }
 
@@ -99,7 +107,8 @@ func TestQueueKilled(t *testing.T) {
 	url := server.URL(postgres.Superuser) + "&lease=2s"
 	dir := workDir(t)
 	begin := func() *live {
-		return start(t, dir, "worker", "--fleet", url, "--no-contract", "--", "sh", "-c", `read n; echo "did $n"; sleep 0.05`)
+		return start(t, dir, "worker", "--fleet", url, "--no-contract", "--", "sh", "-c",
+			`read n; echo "did $n"; sleep 0.05`)
 	}
 	fleetOf := make([]*live, workers)
 	for i := range fleetOf {
@@ -133,10 +142,14 @@ func TestQueueKilled(t *testing.T) {
 	all := byTask(t, out.stdout)
 	for i := range tasks {
 		r := all[fmt.Sprint("t", i)]
-		must.That(t, r != nil && r.Status == fleet.StatusDone && r.Summary == fmt.Sprint("did ", i), "task %d: %+v", i, r)
+		must.That(t, r != nil && r.Status == fleet.StatusDone && r.Summary == fmt.Sprint("did ", i), "task %d: %+v", i,
+			r)
 	}
-	assert.Equal(t, server.Exec(t, "SELECT count(*) FROM a2e_fleet_main.tasks WHERE state = 2 AND status = 'done'"), fmt.Sprint(tasks))
-	t.Logf("%d tasks in %s (%.0f/s), %d workers of %d killed; lost with a task: %s; from taken to ended p50, p99: %s", tasks, took, float64(tasks)/took.Seconds(), killed, workers,
+	assert.Equal(t, server.Exec(t, "SELECT count(*) FROM a2e_fleet_main.tasks WHERE state = 2 AND status = 'done'"),
+		fmt.Sprint(tasks))
+	t.Logf("%d tasks in %s (%.0f/s), %d workers of %d killed; lost with a task: %s; from taken to ended p50, p99: %s",
+		tasks, took, float64(tasks)/took.Seconds(), killed, workers,
 		server.Exec(t, "SELECT sum(losses) FROM a2e_fleet_main.tasks"),
-		server.Exec(t, "SELECT percentile_cont(ARRAY[0.5, 0.99]) WITHIN GROUP (ORDER BY extract(epoch FROM ended - taken)) FROM a2e_fleet_main.tasks"))
+		server.Exec(t, "SELECT percentile_cont(ARRAY[0.5, 0.99]) WITHIN GROUP (ORDER BY extract(epoch FROM ended - "+
+			"taken)) FROM a2e_fleet_main.tasks"))
 }

@@ -40,7 +40,8 @@ func pageOf(t *testing.T, file string) []block {
 			}
 			return string(text[at[2*i]:at[2*i+1]])
 		}
-		blocks = append(blocks, block{mark: part(1), lang: part(2), text: part(3), line: bytes.Count(text[:at[4]], []byte("\n")) + 1})
+		blocks = append(blocks, block{mark: part(1), lang: part(2), text: part(3),
+			line: bytes.Count(text[:at[4]], []byte("\n")) + 1})
 	}
 	return blocks
 }
@@ -166,13 +167,15 @@ func TestHelpHasEachPage(t *testing.T) {
 		}
 		text := must.Get(os.ReadFile(filepath.Join(root, file)))(t)
 		text = regexp.MustCompile(`(?m)^<!--.*?-->\n?`).ReplaceAll(text, nil) // what only GitHub and tests read
-		if out, err := command(t, dir, "./a2e", "help", topic).CombinedOutput(); err != nil || !strings.Contains(string(out), string(text)) {
+		if out, err := command(t, dir, "./a2e", "help", topic).CombinedOutput(); err != nil ||
+			!strings.Contains(string(out), string(text)) {
 			t.Errorf("a2e help %s does not print %s, which main.go embeds: %v\n%.300s", topic, file, err, out)
 		}
 	}
 	out, err := command(t, dir, "./a2e", "help").Output()
 	lines := strings.Count(string(out), "\n")
-	assert.That(t, err == nil && lines == len(files)+2 && strings.Contains(string(out), "\nconfig "), "the list of pages: %v\n%s", err, out)
+	assert.That(t, err == nil && lines == len(files)+2 && strings.Contains(string(out), "\nconfig "),
+		"the list of pages: %v\n%s", err, out)
 	out, err = command(t, dir, "./a2e", "help", "confg").CombinedOutput()
 	assert.That(t, exitCode(err) == 2 && strings.Contains(string(out), `did you mean "config"?`),
 		"a page that there is not: %v\n%s", err, out)
@@ -184,13 +187,15 @@ func TestConfigReference(t *testing.T) {
 	dir := workDir(t)
 	out := must.Get(command(t, dir, "./a2e", "schema", "config", "--markdown").Output())(t)
 	for _, want := range []string{
-		"\n| `limits.max_queue` | integer, 1 to 16777216 | `65536` | Requests that may wait; ", "\n| `auth[].agent_id` | string | required | ",
+		"\n| `limits.max_queue` | integer, 1 to 16777216 | `65536` | Requests that may wait; ",
+		"\n| `auth[].agent_id` | string | required | ",
 		"\n## Options of tools\n", "\n| `commands[].parameters[].name` | string | required | Its name",
 	} {
 		assert.Contains(t, string(out), want, "the reference lacks")
 	}
 	help, err := command(t, dir, "./a2e", "help", "config").Output()
-	assert.That(t, err == nil && strings.Contains(string(help), string(out)), "a2e help config prints something else: %v", err)
+	assert.That(t, err == nil && strings.Contains(string(help), string(out)), "a2e help config prints something "+
+		"else: %v", err)
 }
 
 // runs reports whether a block is a command or a program, with what it prints below it.
@@ -226,7 +231,8 @@ func poet(t *testing.T) *llm.Server {
 	s := llm.New(t)
 	s.Answer(func(r *llm.Request) llm.Reply {
 		if r.Rounds() == 0 {
-			return llm.Calls(llm.Call{Name: "write_file", Arguments: `{"path":"haiku.txt","content":"bytes flow in one end\neach line waits for the next line\nthe reader is slow\n"}`}).Used(1000, 50)
+			return llm.Calls(llm.Call{Name: "write_file",
+				Arguments: `{"path":"haiku.txt","content":"bytes flow in one end\neach line waits for the next line\nthe reader is slow\n"}`}).Used(1000, 50)
 		}
 		return llm.Text(`{"status": "done", "summary": `, `"The haiku is in haiku.txt."}`).Used(1060, 20)
 	})
@@ -276,7 +282,8 @@ func TestREADMESetUpIsTwoCommands(t *testing.T) {
 	}
 	// the first is hosttest.BuildCommand, as binary_test.go builds; .ci/run runs the second and nothing else
 	want := []string{hosttest.BuildCommand, "make check"}
-	assert.Equal(t, strings.Join(shell, "|"), strings.Join(want, "|"), "set-up and test commands are %q, want %q", shell, want)
+	assert.Equal(t, strings.Join(shell, "|"), strings.Join(want, "|"), "set-up and test commands are %q, want %q",
+		shell, want)
 	ci := must.Get(os.ReadFile(filepath.Join(root, ".ci/run")))(t)
 	lines := strings.Split(strings.TrimSpace(string(ci)), "\n")
 	assert.Equal(t, lines[len(lines)-1], "make check", ".ci/run ends with …, not with the README's test command")
@@ -295,8 +302,10 @@ func TestREADMEBinaryIsStatic(t *testing.T) {
 	defer file.Close()
 	libraries, err := file.ImportedLibraries()
 	loader := slices.ContainsFunc(file.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })
-	if err != nil || len(libraries) > 0 || loader || file.Section(".symtab") != nil || file.Section(".debug_info") != nil {
-		t.Errorf("libraries %q, loader %t, symbols %t, debug information %t, %v", libraries, loader, file.Section(".symtab") != nil, file.Section(".debug_info") != nil, err)
+	if err != nil || len(libraries) > 0 || loader || file.Section(".symtab") != nil ||
+		file.Section(".debug_info") != nil {
+		t.Errorf("libraries %q, loader %t, symbols %t, debug information %t, %v", libraries, loader,
+			file.Section(".symtab") != nil, file.Section(".debug_info") != nil, err)
 	}
 }
 
@@ -307,7 +316,8 @@ func runExample(t *testing.T, dir, file string, b, next block) {
 	addFiles(t, dir, "clients")
 	out, err := runner(t, dir, file).CombinedOutput()
 	must.That(t, err == nil, "%v\n%s", err, out)
-	want := "hello from " + map[string]string{".py": "python", ".ts": "typescript", ".go": "go", ".sh": "bash"}[filepath.Ext(file)]
+	want := "hello from " + map[string]string{".py": "python", ".ts": "typescript", ".go": "go",
+		".sh": "bash"}[filepath.Ext(file)]
 	if next.mark == "prints" {
 		want = next.text
 	}
@@ -326,7 +336,8 @@ func runner(t *testing.T, dir, file string) *exec.Cmd {
 		return command(t, dir, "bash", file)
 	case ".go":
 		cmd := command(t, dir, "go", "run", file, "client.go")
-		caches := strings.Fields(string(must.Get(exec.CommandContext(t.Context(), "go", "env", "GOCACHE", "GOMODCACHE").Output())(t))) // they lie in the user's home
+		caches := strings.Fields(string(must.Get(exec.CommandContext(t.Context(), "go", "env", "GOCACHE",
+			"GOMODCACHE").Output())(t))) // they lie in the user's home
 		cmd.Env = append(cmd.Env, "GOCACHE="+caches[0], "GOMODCACHE="+caches[1])
 		return cmd
 	}
@@ -338,10 +349,13 @@ func runner(t *testing.T, dir, file string) *exec.Cmd {
 func compile(t *testing.T, dir, file string) {
 	t.Helper()
 	tools := tools(t, "readme/node_modules")
-	tsc := command(t, dir, "node", filepath.Join(tools, "typescript/bin/tsc"), file, "--strict", "--skipLibCheck", "--target", "es2022", "--module", "commonjs",
-		"--erasableSyntaxOnly", "--rewriteRelativeImportExtensions", "--types", "node", "--typeRoots", filepath.Join(tools, "@types"))
+	tsc := command(t, dir, "node", filepath.Join(tools, "typescript/bin/tsc"), file, "--strict", "--skipLibCheck",
+		"--target", "es2022", "--module", "commonjs",
+		"--erasableSyntaxOnly", "--rewriteRelativeImportExtensions", "--types", "node", "--typeRoots",
+		filepath.Join(tools, "@types"))
 	out, err := tsc.CombinedOutput()
-	must.That(t, err == nil, "the TypeScript example does not compile (make tools installs the compiler): %v\n%s", err, out)
+	must.That(t, err == nil, "the TypeScript example does not compile (make tools installs the compiler): %v\n%s", err,
+		out)
 }
 
 // Entries for MCP clients are what those clients read, and name what serves them.
@@ -376,7 +390,8 @@ func TestREADMEConfigs(t *testing.T) {
 		if strings.Contains(b.text, "- name: word_count") {
 			declared++
 			out, err := command(t, dir, "./a2e", "tools", "call", "word_count", "path=a2e.yaml").CombinedOutput()
-			assert.That(t, err == nil && strings.Contains(string(out), "a2e.yaml"), "the declared tool: %v\n%s", err, out)
+			assert.That(t, err == nil && strings.Contains(string(out), "a2e.yaml"), "the declared tool: %v\n%s", err,
+				out)
 		}
 	}
 	marked(t, "config", 1, check)
@@ -387,7 +402,8 @@ func TestREADMEConfigs(t *testing.T) {
 // The plugins that pages show are those that the tests know.
 func TestREADMEPluginIsTested(t *testing.T) {
 	t.Parallel()
-	for shown, file := range map[string]string{"word_tools.py": "testdata/exec/word_tools.py", "greet/greet.go": "testdata/greet/greet.go", "notes/notes.go": "testdata/notes/notes.go"} {
+	for shown, file := range map[string]string{"word_tools.py": "testdata/exec/word_tools.py",
+		"greet/greet.go": "testdata/greet/greet.go", "notes/notes.go": "testdata/notes/notes.go"} {
 		tested := must.Get(os.ReadFile(filepath.Join(root, file)))(t)
 		marked(t, "with: "+shown, 1, func(t *testing.T, b block) {
 			assert.Equal(t, b.text, string(tested), "the page shows another plugin than %s", file)

@@ -71,7 +71,8 @@ func TestRecordHoldsEachLineOfEachProtocol(t *testing.T) {
 		args, lines string
 		least       int // answers
 	}{
-		{"serve", hello + "\n" + call("1", "echo", `{"text":"a"}`) + "\n" + `{"jsonrpc":"2.0","id":7,"method":"rpc.handshake"}` + "\nno message\n", 4},
+		{"serve", hello + "\n" + call("1", "echo", `{"text":"a"}`) + "\n" +
+			`{"jsonrpc":"2.0","id":7,"method":"rpc.handshake"}` + "\nno message\n", 4},
 		{"serve", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`, 1},
 		{"mcp serve", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`, 1},
 		{"worker --no-contract", `{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"t1"},"brief":"count me"}`, 2},
@@ -148,7 +149,8 @@ func TestHistoryAndLogsHoldNoSecret(t *testing.T) {
 	host.send(`{"jsonrpc":"2.0","id":"g","method":"history.get","params":{"last":true}}`)
 	history := answer(`"id":"g"`)
 	for _, kept := range []string{
-		`/tool {\"env\":{\"API_TOKEN\":\"[redacted]\"},`, `of {1} and {\"apiKey\":\"[redacted]\"}`, `"title":"token=[redacted]"`,
+		`/tool {\"env\":{\"API_TOKEN\":\"[redacted]\"},`, `of {1} and {\"apiKey\":\"[redacted]\"}`,
+		`"title":"token=[redacted]"`,
 	} {
 		assert.Contains(t, history, kept)
 	}
@@ -191,7 +193,8 @@ func TestRecordHoldsNoSecret(t *testing.T) {
 		`canary-env-21 is not a message, nor is canary-right-12`,
 	}
 	for i, text := range confidential {
-		lines = append(lines, call(fmt.Sprint("c", i), "echo", string(protocol.AppendString([]byte(`{"text":`), text))+"}"))
+		lines = append(lines, call(fmt.Sprint("c", i), "echo",
+			string(protocol.AppendString([]byte(`{"text":`), text))+"}"))
 	}
 	env := []string{"TOKEN_OF_HOST=canary-right-12", "SOME_SECRET=canary-env-21"}
 	served(t, dir, env, strings.Join(lines, "\n"), "serve", "--record", "r.ndjson")
@@ -233,7 +236,8 @@ func TestRecordCutsLongLines(t *testing.T) {
 	dir := workDir(t)
 	writeConfig(t, dir, "limits: {max_line_bytes: 70000}\n")
 	long := call("1", "echo", `{"text":"`+strings.Repeat("ä", 50_000)+`"}`)
-	served(t, dir, nil, long+"\n"+strings.Repeat("?", 69_000)+"\n"+`{"type":"ping","id":"2"}`, "serve", "--record", "r.ndjson")
+	served(t, dir, nil, long+"\n"+strings.Repeat("?", 69_000)+"\n"+`{"type":"ping","id":"2"}`, "serve", "--record",
+		"r.ndjson")
 	all := entriesOf(t, filepath.Join(dir, "r.ndjson"))
 	lines := side(all, record.In)
 	must.Equal(t, len(lines), 3, "lines that came")
@@ -243,7 +247,8 @@ func TestRecordCutsLongLines(t *testing.T) {
 	whole := all[first].Cut && len(lines[0]) > 1000 && len(lines[0]) <= 4096
 	assert.That(t, whole && strings.HasPrefix(long, lines[0]), "the head is %q", lines[0])
 	assert.Contains(t, lines[2], `"ping"`)
-	assert.Contains(t, string(must.Get(os.ReadFile(filepath.Join(dir, "r.ndjson")))(t)), fmt.Sprintf(`"cut":true,"size":%d}`, len(long)+1))
+	assert.Contains(t, string(must.Get(os.ReadFile(filepath.Join(dir, "r.ndjson")))(t)),
+		fmt.Sprintf(`"cut":true,"size":%d}`, len(long)+1))
 }
 
 // recorded makes a record of lines, each group of which is sent when all before are answered.
@@ -284,7 +289,8 @@ func TestReplayOfASession(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
 	host := start(t, dir, "serve", "--record", "r.ndjson")
-	host.send(`{"type":"handshake/req","id":"h","agent_caps":["proc","planning"]}`, `{"type":"planning/plan/create","id":"p","name":"release"}`,
+	host.send(`{"type":"handshake/req","id":"h","agent_caps":["proc","planning"]}`,
+		`{"type":"planning/plan/create","id":"p","name":"release"}`,
 		`{"type":"proc/spawn/req","id":"s","cmd":["echo","one"]}`)
 	plan, proc := "", ""
 	for ended := false; plan == "" || proc == "" || !ended; {
@@ -317,7 +323,8 @@ func TestReplayTellsDifferences(t *testing.T) {
 	dir := workDir(t)
 	file := filepath.Join(dir, "f.txt")
 	must.OK(t, os.WriteFile(file, []byte("before"), 0o644))
-	recorded(t, dir, []string{hello}, []string{call("1", "read_file", `{"path":"f.txt"}`), call("2", "echo", `{"text":"same"}`)})
+	recorded(t, dir, []string{hello}, []string{call("1", "read_file", `{"path":"f.txt"}`),
+		call("2", "echo", `{"text":"same"}`)})
 	must.OK(t, os.WriteFile(file, []byte("behind"), 0o644))
 	out, notes := replayed(t, dir, 1)
 	assert.Equal(t, out,
@@ -336,7 +343,8 @@ func TestReplayTellsDifferences(t *testing.T) {
 func TestReplayAgainstHostsThatFail(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
-	recorded(t, dir, []string{hello}, []string{call("1", "echo", `{"text":"a"}`)}, []string{call("2", "echo", `{"text":"b"}`)})
+	recorded(t, dir, []string{hello}, []string{call("1", "echo", `{"text":"a"}`)},
+		[]string{call("2", "echo", `{"text":"b"}`)})
 	for _, c := range []struct {
 		says string
 		args []string
@@ -364,7 +372,8 @@ func TestReplayOfDamagedRecords(t *testing.T) {
 	for _, want := range []string{"1 lines of the record cannot be read", "1 requests have no answer in the record"} {
 		assert.Contains(t, notes, want)
 	}
-	for text, says := range map[string]string{"": "not a record", "{}\n": "not a record", `{"a2e_record":9,"version":"v9"}`: "has the format 9"} {
+	for text, says := range map[string]string{"": "not a record", "{}\n": "not a record",
+		`{"a2e_record":9,"version":"v9"}`: "has the format 9"} {
 		must.OK(t, os.WriteFile(file, []byte(text), 0o600))
 		_, notes := replayed(t, dir, 1)
 		assert.Contains(t, notes, says)

@@ -27,7 +27,8 @@ func TestCall(t *testing.T) {
 		{"planning/plan/list/req", 0, `"name": "5"`, ""},
 		{`tool/call tool_name=echo arguments={"text":"hi"}`, 0, `"text": "hi"`, ""},
 		{`tool/call --args {"tool_name":"echo","arguments":{"text":"hi"}} --json`, 0, `"data":{"text":"hi"}`, ""},
-		{"planning/task/add plan_id=x title=y", 1, `"success": false`, `there is no plan "x"; planning/plan/list names those`},
+		{"planning/task/add plan_id=x title=y", 1, `"success": false`,
+			`there is no plan "x"; planning/plan/list names those`},
 		{"env/close episode_id=x", 1, "", `unknown_episode: unknown episode "x"; env/reset/req starts one`},
 		{"env/close", 2, "", "env/close/req needs:\n  episode_id=STRING "},
 		{"tool/call tool_name=echo arguments=x", 2, "", `arguments takes an object, and "x" is not one`},
@@ -37,7 +38,8 @@ func TestCall(t *testing.T) {
 		{"tool/list --args [", 2, "", "--args: "},
 	} {
 		out := run(t, dir, nil, append([]string{"call"}, strings.Fields(c.line)...)...).want(t, c.code, c.stderr)
-		assert.That(t, strings.Contains(out.stdout, c.stdout) && (c.stdout == "") == (out.stdout == ""), "a2e call %s prints %s", c.line, out.stdout)
+		assert.That(t, strings.Contains(out.stdout, c.stdout) && (c.stdout == "") == (out.stdout == ""),
+			"a2e call %s prints %s", c.line, out.stdout)
 	}
 	writeConfig(t, dir, stateConfig+"plugins: [{name: t, type: tools}]\n")
 	run(t, dir, nil, "call", "planning/plan/list").want(t, 3, "no plugin of the config provides planning")
@@ -76,5 +78,6 @@ func TestVersionAsJSON(t *testing.T) {
 	t.Parallel()
 	var v map[string]string
 	must.OK(t, json.Unmarshal([]byte(run(t, workDir(t), nil, "version", "--json").want(t, 0, "").stdout), &v))
-	assert.That(t, len(v) == 5 && v["version"] != "" && v["protocol"] == protocol.Version && v["os"] == runtime.GOOS && v["arch"] == runtime.GOARCH, "%v", v)
+	assert.That(t, len(v) == 5 && v["version"] != "" && v["protocol"] == protocol.Version && v["os"] == runtime.GOOS &&
+		v["arch"] == runtime.GOARCH, "%v", v)
 }

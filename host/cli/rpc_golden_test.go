@@ -49,7 +49,8 @@ func playSessions(t *testing.T, folder string, play func(t *testing.T, files []t
 			t.Parallel()
 			archive := must.Get(txtar.ParseFile(file))(t)
 			last := len(archive.Files) - 1
-			must.That(t, len(bytes.TrimSpace(archive.Comment)) != 0 && last >= 0 && archive.Files[last].Name == "session",
+			must.That(t, len(bytes.TrimSpace(archive.Comment)) != 0 && last >= 0 &&
+				archive.Files[last].Name == "session",
 				"%s should be prose, files of the workspace and a file `session`", file)
 			got := play(t, archive.Files[:last], archive.Files[last].Data)
 			if *update {
@@ -182,7 +183,8 @@ func (s *scene) settled(line string) string {
 	for _, r := range [][2]string{
 		{`\d{4}-\d\d-\d\dT[0-9:.]+Z`, `TIME`},
 		{`"(uptime_seconds|duration_ms|created_at)":[0-9.]+`, `"$1":0`},
-		{`"(tokens|tokens_spent)":\d+`, `"$1":0`},                                    // how they are estimated is for other tests
+		{`"(tokens|tokens_spent)":\d+`, `"$1":0`},
+		// how they are estimated is for other tests
 		{`,"sandbox_missing":\[[^\]]*\]`, ``},                                        // on this machine
 		{`"uptime_seconds":0,"version":"[^"]*"`, `"uptime_seconds":0,"version":"…"`}, // of the program
 	} {
@@ -240,7 +242,9 @@ func TestJSONRPCClient(t *testing.T) {
 	}
 	must.OK(t, err)
 	dir, js := workDir(t), t.TempDir()
-	if out, err := command(t, peers, "node", "node_modules/typescript/bin/tsc", "rpc.ts", "--outDir", js, "--target", "es2022", "--module", "es2022", "--moduleResolution", "bundler", "--types", "node", "--strict").CombinedOutput(); err != nil {
+	if out, err := command(t, peers, "node", "node_modules/typescript/bin/tsc", "rpc.ts", "--outDir", js, "--target",
+		"es2022", "--module", "es2022", "--moduleResolution", "bundler", "--types", "node",
+		"--strict").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	must.OK(t, os.WriteFile(filepath.Join(js, "package.json"), []byte(`{"type":"module"}`), 0o600))
@@ -248,7 +252,8 @@ func TestJSONRPCClient(t *testing.T) {
 	model.Answer(func(r *llm.Request) llm.Reply {
 		switch said := r.Last("user"); {
 		case said == "look [Image 1]" && r.Rounds() == 0:
-			return llm.Reply{Thoughts: []string{"**Look", " closely**"}, Text: []string{"I ", "see "}, Calls: []llm.Call{{Name: "echo", Arguments: `{"text":"seen"}`}}}
+			return llm.Reply{Thoughts: []string{"**Look", " closely**"}, Text: []string{"I ", "see "},
+				Calls: []llm.Call{{Name: "echo", Arguments: `{"text":"seen"}`}}}
 		case said == "look [Image 1]":
 			return llm.Text("it.")
 		case said == "steer me":
@@ -284,10 +289,13 @@ plugins:
 	}
 	asked := model.Requests()
 	first, third := asked[0], asked[2]
-	if user := first.Messages[len(first.Messages)-1]; first.Effort != "high" || len(user.Images) != 1 || user.Images[0] != "data:image/png;base64,cGl4ZWw=" || first.Header.Get("Authorization") != "Bearer sk-of-the-typescript-client" {
+	if user := first.Messages[len(first.Messages)-1]; first.Effort != "high" || len(user.Images) != 1 ||
+		user.Images[0] != "data:image/png;base64,cGl4ZWw=" ||
+		first.Header.Get("Authorization") != "Bearer sk-of-the-typescript-client" {
 		t.Errorf("the model was asked %s with %q", first.Body, first.Header)
 	}
-	assert.That(t, len(third.Messages) == 4 && third.Messages[2].Text == "I see \n\nit." && len(third.Messages[1].Images) == 1,
+	assert.That(t, len(third.Messages) == 4 && third.Messages[2].Text == "I see \n\nit." &&
+		len(third.Messages[1].Images) == 1,
 		"of what was said before the model was told %s", third.Body)
 	if info, err := os.Stat(filepath.Join(js, "state", "llm-keys.json")); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the file with the key: %v %v", info, err)

@@ -134,7 +134,8 @@ func writeKey(b *strings.Builder, within, key string, of keySchema) {
 		fallback = "required"
 	}
 	cell := strings.NewReplacer("|", `\|`, "\n", " ")
-	fmt.Fprintf(b, "| `%s%s` | %s | %s | %s |\n", within, key, cell.Replace(s.value()), cell.Replace(fallback), cell.Replace(s.Description))
+	fmt.Fprintf(b, "| `%s%s` | %s | %s | %s |\n", within, key, cell.Replace(s.value()), cell.Replace(fallback),
+		cell.Replace(s.Description))
 	if key == "plugins" && within == "" {
 		return // their tables follow
 	}
@@ -288,7 +289,8 @@ func describe(s *jsonschema.Schema, t reflect.Type) error {
 			p.Enum = append(p.Enum, value)
 		}
 		value := defaults[name]
-		other := value.Kind() == '{' && len(value) > 2 || value.Kind() == '"' && len(d.Enum) > 0 && !slices.Contains(d.Enum, strings.Trim(string(value), `"`))
+		other := value.Kind() == '{' && len(value) > 2 || value.Kind() == '"' && len(d.Enum) > 0 &&
+			!slices.Contains(d.Enum, strings.Trim(string(value), `"`))
 		if len(value) > 0 && !other {
 			p.Default = []byte(value)
 		}
@@ -354,7 +356,8 @@ A field that is not required may be left out of what you send, and has its defau
 			}
 			fmt.Fprintf(&b, "\n## Messages of %s\n", title)
 		}
-		fmt.Fprintf(&b, "\n### `%s`\n\n%s (%s", m.Type, m.Schema.Description, strings.Replace(string(m.Direction), "->", " to ", 1))
+		fmt.Fprintf(&b, "\n### `%s`\n\n%s (%s", m.Type, m.Schema.Description, strings.Replace(string(m.Direction), "->",
+			" to ", 1))
 		if response := protocol.Types()[i].Response; response != "" {
 			fmt.Fprintf(&b, ", answered by `%s`", response)
 		}

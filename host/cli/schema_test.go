@@ -18,7 +18,8 @@ import (
 func TestMessagesAreDescribed(t *testing.T) {
 	schemas := map[string]*jsonschema.Resolved{}
 	for _, m := range must.Get(messageSchemas())(t) {
-		assert.That(t, strings.HasSuffix(m.Schema.Description, "."), "%s: %q is not a sentence", m.Type, m.Schema.Description)
+		assert.That(t, strings.HasSuffix(m.Schema.Description, "."), "%s: %q is not a sentence", m.Type,
+			m.Schema.Description)
 		sentences(t, string(m.Type), m.Schema)
 		schemas[string(m.Type)] = must.Get(m.Schema.Resolve(nil))(t)
 	}
@@ -29,7 +30,8 @@ func TestMessagesAreDescribed(t *testing.T) {
 		assert.That(t, err == nil, "%s: %v", line, err)
 	}
 	page := must.Get(protocolReference())(t)
-	for _, want := range []string{"### `tool/call/req`", "| `timeout` | integer | `30` | Time limit of the call, in seconds. |", "| `arguments` | object | required |", `| "working", "episodic", "semantic" |`} {
+	for _, want := range []string{"### `tool/call/req`", "| `timeout` | integer | `30` | Time limit of the call, in " +
+		"seconds. |", "| `arguments` | object | required |", `| "working", "episodic", "semantic" |`} {
 		assert.Contains(t, page, want)
 	}
 	assert.Equal(t, strings.Count(page, "\n### `"), len(protocol.Types()))

@@ -21,10 +21,14 @@ import (
 // canaries are the secrets of the config below, by the place that they stand in. Each is
 // found by its beginning, in whatever it was put.
 var canaries = map[string]string{
-	"TOKEN": "cnry-1-token", "ARG": "cnry-2-arg", "PARAM": "cnry_3_param", "TEXT": "cnry-4-text", "MCPARG": "cnry-5-arg", "MCPENV": "cnry-6-env",
-	"EXECARG": "cnry-7-arg", "EXECENV": `cnry-8-"env<\`, "WORKARG": "cnry-9-arg", "WORKENV": "cnry-10-env", "HEADER": "cnry-11-header",
-	"KEY": "cnry-12-key", "URLKEY": "cnry-13-url", "LLM": "cnry-14-llm", "PEM": "cnry-15-first\ncnry-15-second", "ENVENV": "cnry-16-env",
-	"PIECE": "cnry-17-piece", "LONG": "cnry-18-long", "SERVER": "cnry-19-server", "TAG": "cnry-20-tag", "SPLIT": "cnry-21-split",
+	"TOKEN": "cnry-1-token", "ARG": "cnry-2-arg", "PARAM": "cnry_3_param", "TEXT": "cnry-4-text",
+	"MCPARG": "cnry-5-arg", "MCPENV": "cnry-6-env",
+	"EXECARG": "cnry-7-arg", "EXECENV": `cnry-8-"env<\`, "WORKARG": "cnry-9-arg", "WORKENV": "cnry-10-env",
+	"HEADER": "cnry-11-header",
+	"KEY":    "cnry-12-key", "URLKEY": "cnry-13-url", "LLM": "cnry-14-llm", "PEM": "cnry-15-first\ncnry-15-second",
+	"ENVENV": "cnry-16-env",
+	"PIECE":  "cnry-17-piece", "LONG": "cnry-18-long", "SERVER": "cnry-19-server", "TAG": "cnry-20-tag",
+	"SPLIT": "cnry-21-split",
 }
 
 // canaryConfig has them in all places where a config takes a text that a child or a server gets.
@@ -145,7 +149,8 @@ func TestWallSecrets(t *testing.T) {
 		{"tool of a server", call("tiny__tell", `{}`), true},
 		{"error of a server", call("tiny__fail", `{}`), true},
 		{"server that is gone", `{"type":"mcp/tool/call/req","id":"ID","server_id":"gone","tool_name":"x","arguments":{}}`, false},
-		{"server far away", `{"type":"mcp/tool/call/req","id":"ID","server_id":"far","tool_name":"x","arguments":{}}`, false},
+		{"server far away", `{"type":"mcp/tool/call/req","id":"ID","server_id":"far","tool_name":"x","arguments":{}}`,
+			false},
 		{"tool of a plugin", call("tell_me", `{}`), true},
 		{"error of a plugin", call("tell_error", `{}`), true},
 		{"chain of them", `{"type":"chain/req","id":"ID","nodes":[{"node_id":"a","kind":"tool","name":"tell_me",` +
@@ -178,7 +183,9 @@ func TestWallSecrets(t *testing.T) {
 	h.stdin.Close()
 	h.exit()
 	places := map[string]string{"stderr": h.stderr.String()}
-	for _, args := range [][]string{{"tools", "list"}, {"tools", "call", "say"}, {"check"}, {"doctor"}, {"mcp", "list", "--wait", "0.5"}, {"mcp", "list", "--json", "--wait", "0.5"}, {"mcp", "tools", "tiny"}, {"mcp", "call", "tiny__fail"}, {"state", "export"}, {"learn", "stats", "--json"}} {
+	for _, args := range [][]string{{"tools", "list"}, {"tools", "call", "say"}, {"check"}, {"doctor"},
+		{"mcp", "list", "--wait", "0.5"}, {"mcp", "list", "--json", "--wait", "0.5"}, {"mcp", "tools", "tiny"},
+		{"mcp", "call", "tiny__fail"}, {"state", "export"}, {"learn", "stats", "--json"}} {
 		out := run(t, dir, nil, append([]string{"-c", "c.yaml", "--log-level", "trace"}, args...)...)
 		places[strings.Join(args, " ")] = out.stdout + out.stderr
 	}

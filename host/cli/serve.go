@@ -51,7 +51,8 @@ func (c serveCmd) Run(cmd *commands, sys *System) error {
 
 // serveStdio serves on stdin and stdout. A person at a terminal sees hint. adapt changes the
 // config that was read.
-func (cmd *commands) serveStdio(sys *System, rec recordFlag, hint string, speak speaker, adapt ...func(*config.Config) error) error {
+func (cmd *commands) serveStdio(sys *System, rec recordFlag, hint string, speak speaker,
+	adapt ...func(*config.Config) error) error {
 	unread := thrownAway(sys.Out.File)
 	out, err := takeStdout(sys)
 	if err != nil {
@@ -98,7 +99,8 @@ func (cmd *commands) serveStdio(sys *System, rec recordFlag, hint string, speak 
 const unreadNote = "stdout is closed, or the null device: nobody reads the answers"
 
 // serveWith runs a host with the config's plugins on two streams.
-func serveWith(cfg *config.Config, opts host.Options, speak speaker, sys *System, in io.Reader, out io.Writer) (err error) {
+func serveWith(cfg *config.Config, opts host.Options, speak speaker, sys *System, in io.Reader,
+	out io.Writer) (err error) {
 	shared, closeShared, err := equip(&opts, cfg, sys)
 	if err != nil {
 		return err
@@ -119,7 +121,8 @@ func serveWith(cfg *config.Config, opts host.Options, speak speaker, sys *System
 			go watchPeer(from, file, h.InputClosed, h.OutputClosed) // until the process ends
 		}
 	}
-	if err := h.Serve(in, out); err != nil && !errors.Is(err, host.ErrOutputClosed) { // nobody is left to tell of a closed output
+	if err := h.Serve(in, out); err != nil && !errors.Is(err,
+		host.ErrOutputClosed) { // nobody is left to tell of a closed output
 		return fail(exitTransport, err)
 	}
 	return nil
@@ -139,7 +142,8 @@ func newHost(cfg *config.Config, opts host.Options, speak speaker, shared *plugi
 
 // equip has the hosts of a command write the audit trail of the config, if it has one, and
 // send traces, if the environment asks for that. shared is what their plugins have in common.
-func equip(opts *host.Options, cfg *config.Config, sys *System) (shared *plugins.Shared, closeAll func() error, err error) {
+func equip(opts *host.Options, cfg *config.Config, sys *System) (shared *plugins.Shared, closeAll func() error,
+	err error) {
 	warn := func(line string) { opts.Log.Warn().Msg(line) }
 	closeAudit := func() error { return nil }
 	if cfg.Audit.Enabled {
@@ -236,7 +240,8 @@ func speakA2E(*config.Config, *host.Options, *plugins.Deps) {}
 func speakAll(cfg *config.Config, opts *host.Options, deps *plugins.Deps) {
 	agents := mcpOptions(cfg, opts)
 	agents.Tokens = opts.Tokens
-	opts.Dialects = append(opts.Dialects, mcp.New(agents), jsonrpc.New(rpcOptions(cfg, opts, deps.Shared)), fleet.New(fleetOptions(cfg, opts, deps.Shared)))
+	opts.Dialects = append(opts.Dialects, mcp.New(agents), jsonrpc.New(rpcOptions(cfg, opts, deps.Shared)),
+		fleet.New(fleetOptions(cfg, opts, deps.Shared)))
 }
 
 // mcpParallel is how many requests of a client of MCP run at once.
@@ -298,19 +303,22 @@ func mcpOptions(cfg *config.Config, opts *host.Options) mcp.Options {
 
 func rpcOptions(cfg *config.Config, opts *host.Options, shared *plugins.Shared) jsonrpc.Options {
 	return jsonrpc.Options{
-		Version: version(), Tokens: opts.Tokens, Store: shared.Store, Workspace: absolute(cfg.Workspace), Wall: cfg.Wall, Log: opts.Log, StateDir: cfg.StateDir, Secrets: cfg.Secrets,
+		Version: version(), Tokens: opts.Tokens, Store: shared.Store, Workspace: absolute(cfg.Workspace),
+		Wall: cfg.Wall, Log: opts.Log, StateDir: cfg.StateDir, Secrets: cfg.Secrets,
 	}
 }
 
 func fleetOptions(cfg *config.Config, opts *host.Options, shared *plugins.Shared) fleet.Options {
 	return fleet.Options{
 		Worker: wire.Worker{
-			AgentID: cmp.Or(cfg.Fleet.AgentID, cfg.HostID), Model: cfg.Fleet.Model, ModelTier: cfg.Fleet.ModelTier, ContextWindow: cfg.Fleet.ContextWindow,
+			AgentID: cmp.Or(cfg.Fleet.AgentID, cfg.HostID), Model: cfg.Fleet.Model, ModelTier: cfg.Fleet.ModelTier,
+			ContextWindow: cfg.Fleet.ContextWindow,
 		},
 		AtStartup: cfg.Fleet.Announce == config.AnnounceStartup, MaxTasks: cfg.Fleet.MaxTasks, Tokens: opts.Tokens,
 		Isolated: cfg.Fleet.Isolation == wire.IsolationWorktree, RequireClean: cfg.Fleet.RequireClean,
-		Workspace: absolute(cfg.Workspace), StateDir: absolute(cfg.StateDir), Launcher: shared.Launcher, Store: shared.Store,
-		Log: opts.Log,
+		Workspace: absolute(cfg.Workspace), StateDir: absolute(cfg.StateDir), Launcher: shared.Launcher,
+		Store: shared.Store,
+		Log:   opts.Log,
 	}
 }
 

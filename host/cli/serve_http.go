@@ -53,7 +53,8 @@ func (cmd *commands) serveHTTP(sys *System, address string, worker bool,
 		return err
 	}
 	defer func() { err = errors.Join(err, closeShared()) }()
-	made, err := plugins.New(cfg, plugins.Deps{Log: log, Shared: shared}) // what is wrong about them is said now, not by each session
+	made, err := plugins.New(cfg, plugins.Deps{Log: log,
+		Shared: shared}) // what is wrong about them is said now, not by each session
 	if err != nil {
 		return fail(exitConfig, err)
 	}
@@ -78,7 +79,8 @@ func (cmd *commands) serveHTTP(sys *System, address string, worker bool,
 // listen opens the address, with TLS if the config has a certificate.
 func listen(cfg config.HTTP, address string) (listener net.Listener, scheme string, err error) {
 	if (cfg.TLSCert == "") != (cfg.TLSKey == "") {
-		return nil, "", errors.New("http.tls_cert and http.tls_key go together: one is the certificate, the other its key")
+		return nil, "", errors.New("http.tls_cert and http.tls_key go together: one is the certificate, the other " +
+			"its key")
 	}
 	listener, err = net.Listen("tcp", address)
 	if err != nil {
@@ -90,7 +92,8 @@ func listen(cfg config.HTTP, address string) (listener net.Listener, scheme stri
 	}
 	if at := listener.Addr().String(); cfg.Token.Reveal() == "" && !httpd.Loopback(at) {
 		listener.Close()
-		return nil, "", fmt.Errorf("%s can be reached by other machines, so it needs a token: set http: {token: ${A2E_HTTP_TOKEN}} in the config, or listen on 127.0.0.1", at)
+		return nil, "", fmt.Errorf("%s can be reached by other machines, so it needs a token: set http: {token: "+
+			"${A2E_HTTP_TOKEN}} in the config, or listen on 127.0.0.1", at)
 	}
 	if cfg.TLSCert == "" {
 		return listener, "http", nil
@@ -100,7 +103,8 @@ func listen(cfg config.HTTP, address string) (listener net.Listener, scheme stri
 		listener.Close()
 		return nil, "", fmt.Errorf("http.tls_cert, http.tls_key: %w", err)
 	}
-	return tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}), "https", nil
+	return tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12,
+		NextProtos: []string{"http/1.1"}}), "https", nil
 }
 
 // closingAtOnce is how many sessions close their plugins at once.
@@ -198,8 +202,9 @@ func sessionOptions(cfg *config.Config, opts host.Options, shared *plugins.Share
 			}
 			return nil
 		},
-		Loopback: loopback, Origins: cfg.HTTP.Origins, MaxSessions: cfg.HTTP.MaxSessions, MaxLine: cfg.Limits.MaxLineBytes,
-		Idle: time.Duration(cfg.HTTP.IdleSeconds) * time.Second, Metrics: page, Log: opts.Log,
+		Loopback: loopback, Origins: cfg.HTTP.Origins, MaxSessions: cfg.HTTP.MaxSessions,
+		MaxLine: cfg.Limits.MaxLineBytes,
+		Idle:    time.Duration(cfg.HTTP.IdleSeconds) * time.Second, Metrics: page, Log: opts.Log,
 	}
 	if token := cfg.HTTP.Token.Reveal(); token != "" {
 		served.Tokens = auth.Tokens{auth.New(token, "")}
@@ -217,7 +222,8 @@ func serveSessions(sys *System, listener net.Listener, sessions http.Handler, en
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	defer handleSignals(stop, sys.Exit)()
-	server := &http.Server{Handler: sessions, ReadHeaderTimeout: headerTimeout, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
+	server := &http.Server{Handler: sessions, ReadHeaderTimeout: headerTimeout, IdleTimeout: 2 * time.Minute,
+		MaxHeaderBytes: 64 << 10}
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()
 	var err error

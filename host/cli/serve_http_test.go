@@ -67,7 +67,8 @@ func listening(t testing.TB, dir string, args ...string) *web {
 	cmd := command(t, dir, "./a2e", args...)
 	stderr := must.Get(cmd.StderrPipe())(t)
 	must.OK(t, cmd.Start())
-	w := &web{t: t, live: &live{t: t, cmd: cmd, passed: map[string]map[string]any{}}, client: http.DefaultClient, headers: http.Header{}}
+	w := &web{t: t, live: &live{t: t, cmd: cmd, passed: map[string]map[string]any{}}, client: http.DefaultClient,
+		headers: http.Header{}}
 	t.Cleanup(w.stop) // in order: the next host would have to remove what a killed one leaves
 	lines := bufio.NewReader(stderr)
 	line := must.Get(lines.ReadString('\n'))(t)
@@ -194,14 +195,16 @@ func TestHTTPResumes(t *testing.T) {
 		return e.data["req_id"] != "p"
 	})
 	status, text := w.do("GET", "/stream", "", "Last-Event-ID", "99999")
-	assert.That(t, status == http.StatusGone && strings.Contains(text, "no event 99999"), "an event to come: %d %s", status, text)
+	assert.That(t, status == http.StatusGone && strings.Contains(text, "no event 99999"), "an event to come: %d %s",
+		status, text)
 	status, _ = w.do("GET", "/stream", "", "Last-Event-ID", "x")
 	assert.Equal(t, status, http.StatusBadRequest, "an event without a number")
 }
 
 // TestHTTPRefuses: what is no message, of no session, or from elsewhere.
 func TestHTTPRefuses(t *testing.T) {
-	w := serveWeb(t, "http: {max_sessions: 2, origins: [\"https://app.example.org\"]}\nlimits: {max_line_bytes: 2048}\n")
+	w := serveWeb(t, "http: {max_sessions: 2, origins: [\"https://app.example.org\"]}\nlimits: {max_line_bytes: "+
+		"2048}\n")
 	for _, c := range []struct {
 		method, path, body string
 		headers            []string
@@ -218,21 +221,26 @@ func TestHTTPRefuses(t *testing.T) {
 		{"POST", "/session", "", []string{"Origin", "null"}, 403, "origin"},
 		{"POST", "/session", "", []string{"Sec-Fetch-Site", "cross-site"}, 403, "origin"},
 		{"POST", "/session", "", []string{"Origin", "https://app.example.org"}, 200, "session_id"},
-		{"OPTIONS", "/send", "", []string{"Origin", "https://app.example.org", "Access-Control-Request-Method", "POST"}, 204, ""},
-		{"OPTIONS", "/send", "", []string{"Origin", "http://evil.example", "Access-Control-Request-Method", "POST"}, 403, "origin"},
+		{"OPTIONS", "/send", "", []string{"Origin", "https://app.example.org", "Access-Control-Request-Method", "POST"},
+			204, ""},
+		{"OPTIONS", "/send", "", []string{"Origin", "http://evil.example", "Access-Control-Request-Method", "POST"},
+			403, "origin"},
 		{"GET", "/session", "", nil, 405, ""},
 		{"GET", "/", "", nil, 404, ""},
-		{"POST", "/mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, []string{"Content-Type", "application/json"}, 400, "begins with the request initialize"},
+		{"POST", "/mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, []string{"Content-Type", "application/json"},
+			400, "begins with the request initialize"},
 		{"GET", "/mcp", "", nil, 400, "Mcp-Session-Id is missing"},
 		{"GET", "/mcp", "", []string{"Mcp-Session-Id", "nobody"}, 404, "no such session"},
 	} {
 		status, text := w.do(c.method, c.path, c.body, c.headers...)
-		assert.That(t, status == c.status && strings.Contains(text, c.says), "%s %s %q: %d %s, should be %d %s", c.method, c.path, c.headers, status, text, c.status, c.says)
+		assert.That(t, status == c.status && strings.Contains(text, c.says), "%s %s %q: %d %s, should be %d %s",
+			c.method, c.path, c.headers, status, text, c.status, c.says)
 	}
 	w.session()
 	status, text := w.do("POST", "/session", "")
 	assert.That(t, status == 503 && strings.Contains(text, "2 sessions"), "a third session: %d %s", status, text)
-	for body, want := range map[string]int{`{"type":`: 400, "": 400, `{} {}`: 400, `{"a":"` + strings.Repeat("x", 3000) + `"}`: 413} {
+	for body, want := range map[string]int{`{"type":`: 400, "": 400, `{} {}`: 400,
+		`{"a":"` + strings.Repeat("x", 3000) + `"}`: 413} {
 		status, text = w.do("POST", "/send", body)
 		assert.Equal(t, status, want, "POST /send %.20q: %s", body, text)
 	}
@@ -257,7 +265,8 @@ func TestHTTPToken(t *testing.T) {
 	assert.Equal(t, status, 200, "GET /health")
 	w.headers.Set("Authorization", "bearer correct-horse")
 	w.session()
-	for address, says := range map[string]string{"0.0.0.0:0": "needs a token", "nonsense": "HOST:PORT", "127.0.0.1:99999": "invalid port"} {
+	for address, says := range map[string]string{"0.0.0.0:0": "needs a token", "nonsense": "HOST:PORT",
+		"127.0.0.1:99999": "invalid port"} {
 		out, err := command(t, workDir(t), "./a2e", "serve", "--http", address).CombinedOutput()
 		assert.That(t, err != nil && strings.Contains(string(out), says), "--http %s: %v %s", address, err, out)
 	}
@@ -271,11 +280,13 @@ func TestHTTPCall(t *testing.T) {
 		want int
 		says string
 	}{
-		{`{"type":"tool/call/req","tool_name":"echo","arguments":{"text":"hi"}}`, 200, `"req_id":"","data":{"success":true`},
+		{`{"type":"tool/call/req","tool_name":"echo","arguments":{"text":"hi"}}`, 200,
+			`"req_id":"","data":{"success":true`},
 		{`{"type":"ping","id":7}`, 200, `"type":"pong"`},
 		{`{"type":"tool/call/req","id":"\u0061","tool_name":"run_command","streaming":true,"arguments":{"command":["sleep","1.5"]}}`, 200, `"req_id":"\u0061","data":{"success":true`},
 		{`{"type":"tool/call/req","id":"3","tool_name":"write_file","arguments":{"path":"a","content":"kept for the next call"}}`, 200, `"created":true`},
-		{`{"type":"tool/call/req","id":"4","tool_name":"read_file","arguments":{"path":"a"}}`, 200, "kept for the next call"},
+		{`{"type":"tool/call/req","id":"4","tool_name":"read_file","arguments":{"path":"a"}}`, 200,
+			"kept for the next call"},
 		{`{"type":"nope","id":"x"}`, 400, `"req_id":"x","code":"invalid_message"`},
 		{`{"type":"TASK_DISPATCH","id":"x"}`, 400, `"code":"invalid_message"`},
 		{`{"type":"cancel","req_id":"1"}`, 400, "has no answer; send it in a session"},
@@ -296,7 +307,8 @@ func TestHTTPCall(t *testing.T) {
 	}()
 	_, err := w.client.Do(req)
 	assert.Is(t, err, context.Canceled)
-	hosttest.Eventually(t, "the program has ended with its call", func() bool { return hosttest.Running(t, "4242.8") == 0 })
+	hosttest.Eventually(t, "the program has ended with its call",
+		func() bool { return hosttest.Running(t, "4242.8") == 0 })
 	hosttest.Eventually(t, "no session is left", func() bool {
 		_, page := w.do("GET", "/metrics", "")
 		return strings.Contains(page, "\na2e_sessions 0")
@@ -393,7 +405,8 @@ func TestHTTPDeleteDuringRequest(t *testing.T) {
 	assert.Equal(t, status, http.StatusNoContent, "DELETE /session")
 	last := ""
 	w.read(-1, func(e event) bool { last = fmt.Sprint(e.data); return true })
-	assert.That(t, strings.Contains(last, "req_id:slow") && strings.Contains(last, "done"), "the last event is %s", last)
+	assert.That(t, strings.Contains(last, "req_id:slow") && strings.Contains(last, "done"), "the last event is %s",
+		last)
 	hosttest.Eventually(t, "the session has ended", func() bool {
 		status, _ = w.do("GET", "/stream", "")
 		return status == http.StatusNotFound
@@ -403,7 +416,8 @@ func TestHTTPDeleteDuringRequest(t *testing.T) {
 // TestHTTPBadPlugin: what is wrong about a plugin's options is said at the start.
 func TestHTTPBadPlugin(t *testing.T) {
 	dir := workDir(t)
-	must.OK(t, os.WriteFile(filepath.Join(dir, "c.yaml"), []byte("plugins: {memory: {embedder: {url: nonsense}}}\n"), 0o600))
+	must.OK(t, os.WriteFile(filepath.Join(dir, "c.yaml"), []byte("plugins: {memory: {embedder: {url: nonsense}}}\n"),
+		0o600))
 	out, err := command(t, dir, "./a2e", "serve", "--http", "127.0.0.1:0", "--config", "c.yaml").CombinedOutput()
 	assert.That(t, exitCode(err) == 3 && strings.Contains(string(out), "c.yaml"), "it says %s", out)
 }
@@ -412,13 +426,16 @@ func TestHTTPBadPlugin(t *testing.T) {
 func TestHTTPOverTLS(t *testing.T) {
 	dir := t.TempDir()
 	key := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
-	about := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	about := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
 	cert := must.Get(x509.CreateCertificate(rand.Reader, about, about, &key.PublicKey, key))(t)
 	secret := must.Get(x509.MarshalPKCS8PrivateKey(key))(t)
-	for name, block := range map[string]*pem.Block{"cert.pem": {Type: "CERTIFICATE", Bytes: cert}, "key.pem": {Type: "PRIVATE KEY", Bytes: secret}} {
+	for name, block := range map[string]*pem.Block{"cert.pem": {Type: "CERTIFICATE", Bytes: cert},
+		"key.pem": {Type: "PRIVATE KEY", Bytes: secret}} {
 		must.OK(t, os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600))
 	}
-	w := serveWeb(t, fmt.Sprintf("http: {tls_cert: %q, tls_key: %q}\n", filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")))
+	w := serveWeb(t, fmt.Sprintf("http: {tls_cert: %q, tls_key: %q}\n", filepath.Join(dir, "cert.pem"),
+		filepath.Join(dir, "key.pem")))
 	assert.That(t, strings.HasPrefix(w.url, "https://"), "the address is %s", w.url)
 	pool := x509.NewCertPool()
 	pool.AddCert(must.Get(x509.ParseCertificate(cert))(t))
@@ -461,7 +478,9 @@ func TestHTTPMetrics(t *testing.T) {
 		hosttest.Eventually(t, "the answers", func() bool {
 			status, page = w.do("GET", "/metrics", "", "Accept", accept)
 			all := status == 200
-			for _, line := range []string{`a2e_requests_total{outcome="ok",type="tool/call/req"}`, `a2e_requests_total{outcome="unknown_tool",type="tool/call/req"}`, "a2e_processes", "a2e_requests_open"} {
+			for _, line := range []string{`a2e_requests_total{outcome="ok",type="tool/call/req"}`,
+				`a2e_requests_total{outcome="unknown_tool",type="tool/call/req"}`, "a2e_processes",
+				"a2e_requests_open"} {
 				all = all && strings.Contains(page, "\n"+line+" 1")
 			}
 			return all
@@ -471,13 +490,16 @@ func TestHTTPMetrics(t *testing.T) {
 		var got map[string]float64
 		must.OK(t, json.Unmarshal(must.Get(judge.Output())(t), &got))
 		for name, want := range map[string]float64{
-			"a2e_requests_total ok tool/call/req": 1, "a2e_requests_total unknown_tool tool/call/req": 1, "a2e_request_duration_seconds_count tool/call/req": 2,
-			"a2e_request_duration_seconds_bucket +Inf tool/call/req": 2, "a2e_sessions": 1, "a2e_processes": 1, "a2e_requests_open": 1, "a2e_requests_waiting": 0, "go_info": 1,
+			"a2e_requests_total ok tool/call/req": 1, "a2e_requests_total unknown_tool tool/call/req": 1,
+			"a2e_request_duration_seconds_count tool/call/req":       2,
+			"a2e_request_duration_seconds_bucket +Inf tool/call/req": 2, "a2e_sessions": 1, "a2e_processes": 1,
+			"a2e_requests_open": 1, "a2e_requests_waiting": 0, "go_info": 1,
 		} {
 			value, there := got[name]
 			assert.That(t, there && value == want, "%s: %s is %v, should be %v", form, name, value, want)
 		}
-		assert.That(t, got["go_goroutines"] > 1 && got["process_start_time_seconds"] > 1e9 && got["process_open_fds"] > 1, "%s: the process: %v", form, got)
+		assert.That(t, got["go_goroutines"] > 1 && got["process_start_time_seconds"] > 1e9 &&
+			got["process_open_fds"] > 1, "%s: the process: %v", form, got)
 	}
 	off := serveWeb(t, "")
 	status, _ = off.do("GET", "/metrics", "")
@@ -490,7 +512,8 @@ func TestMCPOverHTTP(t *testing.T) {
 	for range 2 {
 		session := must.Get(sdk.NewClient(&sdk.Implementation{Name: "tester", Version: "1"}, nil).
 			Connect(t.Context(), &sdk.StreamableClientTransport{Endpoint: w.url + "/mcp"}, nil))(t)
-		res := must.Get(session.CallTool(t.Context(), &sdk.CallToolParams{Name: "echo", Arguments: map[string]any{"text": "over HTTP"}}))(t)
+		res := must.Get(session.CallTool(t.Context(), &sdk.CallToolParams{Name: "echo",
+			Arguments: map[string]any{"text": "over HTTP"}}))(t)
 		said := must.Get(json.Marshal(res))(t)
 		assert.That(t, !res.IsError && regexp.MustCompile("over HTTP").Match(said), "it says %s", said)
 		must.OK(t, session.Close())
@@ -500,7 +523,8 @@ func TestMCPOverHTTP(t *testing.T) {
 // mcp sends a message of MCP and returns what comes until its stream ends.
 func (w *web) mcp(body string) (status int, answer string) {
 	w.t.Helper()
-	return w.do("POST", "/mcp", body, "Content-Type", "application/json", "Accept", "application/json, text/event-stream")
+	return w.do("POST", "/mcp", body, "Content-Type", "application/json", "Accept", "application/json, "+
+		"text/event-stream")
 }
 
 const mcpHello = `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":%q,"version":"1"},"_meta":{"a2e/auth_token":%q}}}`
@@ -530,14 +554,16 @@ func TestWallMCPOverHTTPAgents(t *testing.T) {
 			w.headers.Set("Authorization", "Bearer "+c.bearer)
 		}
 		_, text := w.mcp(fmt.Sprintf(mcpHello, c.name, c.token))
-		assert.That(t, strings.Contains(text, "serverInfo") == c.in && strings.Contains(text, "unauthorized") != c.in, "%+v: %s", c, text)
+		assert.That(t, strings.Contains(text, "serverInfo") == c.in && strings.Contains(text, "unauthorized") != c.in,
+			"%+v: %s", c, text)
 	}
 }
 
 // TestMCPOverHTTPEachRequestEnds: also one that the client takes back, and one whose id cannot be kept.
 func TestMCPOverHTTPEachRequestEnds(t *testing.T) {
 	w := serveWeb(t, "")
-	first := must.Get(http.NewRequestWithContext(t.Context(), "POST", w.url+"/mcp", strings.NewReader(fmt.Sprintf(mcpHello, "tester", ""))))(t)
+	first := must.Get(http.NewRequestWithContext(t.Context(), "POST", w.url+"/mcp",
+		strings.NewReader(fmt.Sprintf(mcpHello, "tester", ""))))(t)
 	first.Header = http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}}
 	resp := must.Get(w.client.Do(first))(t)
 	must.Get(io.Copy(io.Discard, resp.Body))(t)
@@ -556,12 +582,15 @@ func TestMCPOverHTTPEachRequestEnds(t *testing.T) {
 			assert.That(t, status == 202, "%d %s", status, text)
 		}
 		text := <-ended
-		assert.That(t, strings.Contains(text, "cancelled") && strings.Count(text, "data:") <= 2, "%s ends with %q", id, text)
+		assert.That(t, strings.Contains(text, "cancelled") && strings.Count(text, "data:") <= 2, "%s ends with %q", id,
+			text)
 		hosttest.Eventually(t, "the program has ended", func() bool { return hosttest.Running(t, "4242.7") == 0 })
 	}
-	for id, want := range map[string]int{"9007199254740992": 200, "9007199254740993": 400, "1.5": 400, "-9007199254740993": 400, "1e2": 400, `"1.5"`: 200} {
+	for id, want := range map[string]int{"9007199254740992": 200, "9007199254740993": 400, "1.5": 400,
+		"-9007199254740993": 400, "1e2": 400, `"1.5"`: 200} {
 		status, text := w.mcp(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":"ping"}`, id))
-		assert.That(t, status == want && (want == 400) == strings.Contains(text, "2^53") && (want == 400 || strings.Contains(text, `"id":`+id)), "id %s: %d %s", id, status, text)
+		assert.That(t, status == want && (want == 400) == strings.Contains(text, "2^53") &&
+			(want == 400 || strings.Contains(text, `"id":`+id)), "id %s: %d %s", id, status, text)
 	}
 }
 
@@ -569,19 +598,24 @@ func TestMCPOverHTTPEachRequestEnds(t *testing.T) {
 // called, and what that takes back is stopped.
 func TestMCPOverHTTPBothWays(t *testing.T) {
 	peers := must.Get(filepath.Abs(filepath.Join(root, "testdata/peers/node_modules")))(t)
-	w := serveWeb(t, fmt.Sprintf("mcpServers: {all: {command: node, args: [%q], read: [%q]}}\n", filepath.Join(peers, "@modelcontextprotocol/server-everything/dist/index.js"), peers))
+	w := serveWeb(t, fmt.Sprintf("mcpServers: {all: {command: node, args: [%q], read: [%q]}}\n",
+		filepath.Join(peers, "@modelcontextprotocol/server-everything/dist/index.js"), peers))
 	_, hello := w.mcp(fmt.Sprintf(mcpHello, "tester", ""))
-	assert.That(t, strings.Contains(hello, "subscribe") && !strings.Contains(hello, `"tasks"`), "it offers what no request gets through: %s", hello)
+	assert.That(t, strings.Contains(hello, "subscribe") && !strings.Contains(hello, `"tasks"`),
+		"it offers what no request gets through: %s", hello)
 	var heard atomic.Int64
 	session := must.Get(sdk.NewClient(&sdk.Implementation{Name: "tester", Version: "1"}, &sdk.ClientOptions{
 		ProgressNotificationHandler: func(context.Context, *sdk.ProgressNotificationClientRequest) { heard.Add(1) },
 		CreateMessageHandler: func(context.Context, *sdk.CreateMessageRequest) (*sdk.CreateMessageResult, error) {
-			return &sdk.CreateMessageResult{Role: "assistant", Model: "m", Content: &sdk.TextContent{Text: "it is heard"}}, nil
+			return &sdk.CreateMessageResult{Role: "assistant", Model: "m",
+				Content: &sdk.TextContent{Text: "it is heard"}}, nil
 		},
 	}).Connect(t.Context(), &sdk.StreamableClientTransport{Endpoint: w.url + "/mcp"}, nil))(t)
-	res := must.Get(session.CallTool(t.Context(), &sdk.CallToolParams{Name: "all__trigger-sampling-request", Arguments: map[string]any{"prompt": "hi"}}))(t)
+	res := must.Get(session.CallTool(t.Context(), &sdk.CallToolParams{Name: "all__trigger-sampling-request",
+		Arguments: map[string]any{"prompt": "hi"}}))(t)
 	assert.Contains(t, string(must.Get(json.Marshal(res))(t)), "it is heard")
-	params := &sdk.CallToolParams{Name: "all__trigger-long-running-operation", Arguments: map[string]any{"duration": 1, "steps": 3}}
+	params := &sdk.CallToolParams{Name: "all__trigger-long-running-operation", Arguments: map[string]any{"duration": 1,
+		"steps": 3}}
 	params.SetProgressToken("token")
 	must.Get(session.CallTool(t.Context(), params))(t)
 	hosttest.Eventually(t, "progress", func() bool { return heard.Load() >= 3 })
@@ -589,7 +623,8 @@ func TestMCPOverHTTPBothWays(t *testing.T) {
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() {
-		_, err := session.CallTool(ctx, &sdk.CallToolParams{Name: "run_command", Arguments: map[string]any{"command": []string{"sleep", "4242.9"}}})
+		_, err := session.CallTool(ctx, &sdk.CallToolParams{Name: "run_command",
+			Arguments: map[string]any{"command": []string{"sleep", "4242.9"}}})
 		ended <- err
 	}()
 	hosttest.Eventually(t, "the program runs", func() bool { return hosttest.Running(t, "4242.9") > 0 })

@@ -147,11 +147,13 @@ func TestTheEndOfTheHostIsThatOfEveryDescendant(t *testing.T) {
 		"terminated": func(t *testing.T, l *live) int {
 			_ = l.cmd.Process.Signal(syscall.SIGTERM)
 			got := l.answer("t")
-			assert.That(t, got["code"] == "timeout" && got["retryable"] == true, "the call that was cut off got %v", got)
+			assert.That(t, got["code"] == "timeout" && got["retryable"] == true, "the call that was cut off got %v",
+				got)
 			return 0
 		},
 		"interrupted twice": func(t *testing.T, l *live) int {
-			must.OK(t, l.cmd.Process.Signal(syscall.SIGINT), l.cmd.Process.Signal(syscall.SIGTERM)) // two of a kind in one moment count as one
+			must.OK(t, l.cmd.Process.Signal(syscall.SIGINT),
+				l.cmd.Process.Signal(syscall.SIGTERM)) // two of a kind in one moment count as one
 			return 130
 		},
 		"stdout closed": func(t *testing.T, l *live) int {
@@ -230,10 +232,12 @@ func TestTokenShowsNowhere(t *testing.T) {
 	assert.That(t, bytes.Contains(out, []byte(`"reason":"auth_failed"`)) && bytes.Contains(out, []byte(`PATH=`)),
 		"the session did not go as planned:\n%s", out)
 	trail := must.Get(os.ReadFile(filepath.Join(dir, "state", "audit.jsonl")))(t)
-	for name, text := range map[string]string{"stdout": string(out), "stderr": stderr.String(), "audit": string(trail)} {
+	for name, text := range map[string]string{"stdout": string(out), "stderr": stderr.String(),
+		"audit": string(trail)} {
 		assert.That(t, !strings.Contains(text, token), "the token is in %s:\n%s", name, text)
 	}
-	if check, err := command(t, dir, "./a2e", "--log-level", "trace", "check").CombinedOutput(); err == nil || strings.Contains(string(check), token) {
+	if check, err := command(t, dir, "./a2e", "--log-level", "trace", "check").CombinedOutput(); err == nil ||
+		strings.Contains(string(check), token) {
 		t.Errorf("check without the variable: %v\n%s", err, check)
 	}
 }
@@ -247,22 +251,27 @@ func TestAuditTrailIsVerified(t *testing.T) {
 	var log strings.Builder
 	cmd.Stderr = &log
 	cmd.Stdin = strings.NewReader(strings.Join([]string{
-		hello, call("a", "echo", `{"text":"x"}`), call("b", "nope", `{}`), `{"type":"tool/call/req","id":"c","tool_name":"echo","arguments":{"text":"x"},"correlation_id":"turn-7"}`,
+		hello, call("a", "echo", `{"text":"x"}`), call("b", "nope", `{}`),
+		`{"type":"tool/call/req","id":"c","tool_name":"echo","arguments":{"text":"x"},"correlation_id":"turn-7"}`,
 	}, "\n"))
 	must.Get(cmd.Output())(t)
 	file := filepath.Join(dir, "state", "audit.jsonl")
 	text := must.Get(os.ReadFile(file))(t)
 	for _, want := range []string{
-		`"req_id":"h",.*"success":true,.*"type":"handshake/req"`, `"req_id":"a",.*"success":true,.*"type":"tool/call/req","capability":"tools","name":"echo"`,
-		`"req_id":"b",.*"success":false,.*"error_code":"unknown_tool"`, `"req_id":"c","correlation_id":"turn-7",.*"success":true`,
+		`"req_id":"h",.*"success":true,.*"type":"handshake/req"`,
+		`"req_id":"a",.*"success":true,.*"type":"tool/call/req","capability":"tools","name":"echo"`,
+		`"req_id":"b",.*"success":false,.*"error_code":"unknown_tool"`,
+		`"req_id":"c","correlation_id":"turn-7",.*"success":true`,
 	} {
 		assert.That(t, regexp.MustCompile(want).Match(text), "no entry is like %s:\n%s", want, text)
 	}
 	for _, want := range []string{
-		`"type":"handshake/req","req_id":"h","ms":[0-9.]+,"outcome":"ok"`, `"type":"tool/call/req","name":"echo","req_id":"a","ms":[0-9.]+,"outcome":"ok"`,
+		`"type":"handshake/req","req_id":"h","ms":[0-9.]+,"outcome":"ok"`,
+		`"type":"tool/call/req","name":"echo","req_id":"a","ms":[0-9.]+,"outcome":"ok"`,
 		`"type":"tool/call/req","name":"nope","req_id":"b","ms":[0-9.]+,"outcome":"unknown_tool"`,
 	} {
-		assert.That(t, regexp.MustCompile(want).MatchString(log.String()), "no line of the log is like %s:\n%s", want, &log)
+		assert.That(t, regexp.MustCompile(want).MatchString(log.String()), "no line of the log is like %s:\n%s", want,
+			&log)
 	}
 	if out, err := command(t, dir, "./a2e", "check", "--audit", file).CombinedOutput(); err != nil {
 		t.Errorf("check: %v\n%s", err, out)
@@ -277,11 +286,14 @@ func TestAuditTrailIsVerified(t *testing.T) {
 func within(t *testing.T, args ...string) outcome {
 	t.Helper()
 	dir := t.TempDir()
-	in, out, errs := must.Get(os.Open(os.DevNull))(t), must.Get(os.Create(filepath.Join(dir, "out")))(t), must.Get(os.Create(filepath.Join(dir, "err")))(t)
+	in, out, errs := must.Get(os.Open(os.DevNull))(t), must.Get(os.Create(filepath.Join(dir, "out")))(t),
+		must.Get(os.Create(filepath.Join(dir, "err")))(t)
 	defer in.Close()
 	defer out.Close()
 	defer errs.Close()
-	code := cli.Main(args, cli.System{In: in, Out: cli.NewOutput(out), Err: errs, Environ: append(os.Environ(), "HOME="+dir), Exit: func(int) {}, Pages: fstest.MapFS{"plugins/tools/README.md": {Data: []byte("# Tools\n\nThe tools.\n")}}})
+	code := cli.Main(args, cli.System{In: in, Out: cli.NewOutput(out), Err: errs,
+		Environ: append(os.Environ(), "HOME="+dir), Exit: func(int) {},
+		Pages: fstest.MapFS{"plugins/tools/README.md": {Data: []byte("# Tools\n\nThe tools.\n")}}})
 	return outcome{code, string(must.Get(os.ReadFile(out.Name()))(t)), string(must.Get(os.ReadFile(errs.Name()))(t))}
 }
 
@@ -294,7 +306,8 @@ func TestExitCodes(t *testing.T) {
 		"chain.yaml":    "nodes: [{node_id: a, kind: tool, name: echo, input: {text: deep}}]\n",
 		"export.ndjson": `{"a2e_state":1,"parts":[]}` + "\n",
 		"other.json":    `{"mcpServers": {"tiny": {"command": "tiny-server"}}}`,
-		"tasks.ndjson":  `{"brief":"x"}` + "\n", "skills/one/SKILL.md": "---\nname: one\ndescription: First of all.\n---\nDo it.\n",
+		"tasks.ndjson":  `{"brief":"x"}` + "\n", "skills/one/SKILL.md": "---\nname: one\ndescription: First of " +
+			"all.\n---\nDo it.\n",
 	} {
 		put(t, dir, block{mark: "with: " + name, text: strings.ReplaceAll(text, "DIR", dir)})
 	}
@@ -353,7 +366,8 @@ func TestExitCodes(t *testing.T) {
 			args = append(args, "-c", filepath.Join(dir, "good.yaml"))
 		}
 		if out := within(t, args...); out.code != tc.code || !strings.Contains(out.stdout+out.stderr, tc.says) {
-			t.Errorf("a2e %s: exit status %d, want %d and %q in:\n%.500s\n%.500s", tc.args, out.code, tc.code, tc.says, out.stdout, out.stderr)
+			t.Errorf("a2e %s: exit status %d, want %d and %q in:\n%.500s\n%.500s", tc.args, out.code, tc.code, tc.says,
+				out.stdout, out.stderr)
 		}
 	}
 }

@@ -26,21 +26,25 @@ func simOptions(t *testing.T, seed uint64) sim.Options {
 		opts.State = fmt.Sprintf("state: %q\n", server.URL(postgres.Superuser))
 		opts.Check = func(string) error { return nil } // the server sees to its files
 		opts.Sever = func() {
-			server.Exec(t, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name <> 'psql' AND backend_type = 'client backend'")
+			server.Exec(t, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name <> 'psql' "+
+				"AND backend_type = 'client backend'")
 		}
 	}
 	return opts
 }
 
 // TestSimulation plays seeds of the simulator: A2E_SIM_SEED one of them, A2E_SIM_SECONDS=7200 as many as
-// that time allows from it on, A2E_SIM_KILLS=1000 storms until so many hosts were killed, A2E_SIM_RESTS=400 a marathon of
-// so many rounds, and otherwise the first lives of one that is always the same. With A2E_SIM_POSTGRES=1 the state is in a server.
+// that time allows from it on, A2E_SIM_KILLS=1000 storms until so many hosts were killed, A2E_SIM_RESTS=400 a marathon
+// of
+// so many rounds, and otherwise the first lives of one that is always the same. With A2E_SIM_POSTGRES=1 the state is in
+// a server.
 func TestSimulation(t *testing.T) {
 	t.Parallel()
 	first, seconds := hosttest.Soak(t, "A2E_SIM_SEED", 1), hosttest.Soak(t, "A2E_SIM_SECONDS", 1)
 	kills, rests := hosttest.Soak(t, "A2E_SIM_KILLS", 0), hosttest.Soak(t, "A2E_SIM_RESTS", 0)
 	var all sim.Figures
-	for seed, end := first, time.Now().Add(time.Duration(seconds)*time.Second); seed == first || time.Now().Before(end) || all.Kills < kills; seed++ {
+	for seed, end := first, time.Now().Add(time.Duration(seconds)*time.Second); seed == first ||
+		time.Now().Before(end) || all.Kills < kills; seed++ {
 		t.Run(strconv.Itoa(seed), func(t *testing.T) {
 			opts := simOptions(t, uint64(seed))
 			opts.Plain = seed%5 == 0
@@ -71,10 +75,12 @@ func TestSimulationMeasures(t *testing.T) {
 		often, long = 1000, 1<<10
 	}
 	took := sim.Ends(t, simOptions(t, 1), often)
-	t.Logf("end of the input to exit, %d runs: median %s, p99 %s, longest %s", often, took[often/2], took[often*99/100], took[often-1])
+	t.Logf("end of the input to exit, %d runs: median %s, p99 %s, longest %s", often, took[often/2], took[often*99/100],
+		took[often-1])
 	sim.Crowd(t, simOptions(t, 1), 1000)
 	for _, b := range sim.Bombs(t, simOptions(t, 1), long) {
-		t.Logf("%-15s grew %6d KiB, longest ping %s, answered after %s, SIGTERM to end %s", b.Name, b.Grew, b.Ping, b.Took, b.To)
+		t.Logf("%-15s grew %6d KiB, longest ping %s, answered after %s, SIGTERM to end %s", b.Name, b.Grew, b.Ping,
+			b.Took, b.To)
 		assert.That(t, b.Grew < 64<<10, "%s: the host grew by %d KiB", b.Name, b.Grew)
 	}
 }

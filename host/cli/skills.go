@@ -34,15 +34,17 @@ type skillsCmd struct {
 // fetchSkills asks a host in this process for its skills.
 func (c *commands) fetchSkills(sys *System, req *protocol.SkillDiscoverRequest) ([]protocol.SkillDefinition, error) {
 	var resp protocol.SkillDiscoverResponse
-	err := c.askWith(sys, skillsAgent, []protocol.Capability{protocol.CapSkill, protocol.CapMCP}, func(ctx context.Context, conn *client.Client) error {
-		return discover(ctx, conn, sys, req, "", 0, &resp)
-	})
+	err := c.askWith(sys, skillsAgent, []protocol.Capability{protocol.CapSkill, protocol.CapMCP},
+		func(ctx context.Context, conn *client.Client) error {
+			return discover(ctx, conn, sys, req, "", 0, &resp)
+		})
 	return resp.Skills, err
 }
 
 // discover asks for the skills, once the MCP servers that they name have started: without
 // those some would seem blocked. only, if not "", is the one skill that matters.
-func discover(ctx context.Context, conn *client.Client, sys *System, req *protocol.SkillDiscoverRequest, only string, seconds float64, resp *protocol.SkillDiscoverResponse) error {
+func discover(ctx context.Context, conn *client.Client, sys *System, req *protocol.SkillDiscoverRequest, only string,
+	seconds float64, resp *protocol.SkillDiscoverResponse) error {
 	if err := conn.Call(ctx, protocol.TypeSkillDiscoverReq, req, resp); err != nil {
 		return err
 	}
@@ -72,14 +74,16 @@ type skillsListCmd struct {
 
 // Run prints a table of the skills.
 func (l skillsListCmd) Run(cmd *commands, sys *System) error {
-	skills, err := cmd.fetchSkills(sys, &protocol.SkillDiscoverRequest{Query: l.Query, FilterTags: l.Tag, FilterCategories: l.Category})
+	skills, err := cmd.fetchSkills(sys, &protocol.SkillDiscoverRequest{Query: l.Query, FilterTags: l.Tag,
+		FilterCategories: l.Category})
 	switch {
 	case err != nil:
 		return err
 	case len(skills) == 0 && len(l.Tag)+len(l.Category) > 0:
 		return l.misnamed(cmd, sys)
 	}
-	none := "there are no such skills; they lie in .a2e/skills of the workspace, in a2e/skills of the user's config folder, and in skills_path of the config"
+	none := "there are no such skills; they lie in .a2e/skills of the workspace, in a2e/skills of the user's config " +
+		"folder, and in skills_path of the config"
 	if l.Query != "" {
 		none = "no skill has any of these words"
 	}
@@ -143,7 +147,8 @@ func (s skillsCheckCmd) Run(cmd *commands, sys *System) error {
 		}
 		lines = append(lines, blocked...)
 	}
-	return tellChecked(sys, s.JSON, lines, broken, fmt.Sprintf("%d good, %d broken", good, broken), "not all skills can be used")
+	return tellChecked(sys, s.JSON, lines, broken, fmt.Sprintf("%d good, %d broken", good, broken),
+		"not all skills can be used")
 }
 
 // tellChecked prints what there is to say of skills, and is the error where some are broken.
@@ -209,7 +214,8 @@ func checkLines(entries []skill.Entry) (lines []checkLine, good, broken int) {
 			lines = append(lines, checkLine{e.File, n.Line, e.Name, "hint", n.Text})
 		}
 		if e.ShadowedBy != "" {
-			lines = append(lines, checkLine{e.File, 0, e.Name, "shadowed", "the name " + e.Name + " is that of " + e.ShadowedBy + ", which comes first"})
+			lines = append(lines, checkLine{e.File, 0, e.Name, "shadowed", "the name " + e.Name + " is that of " +
+				e.ShadowedBy + ", which comes first"})
 		}
 	}
 	return lines, good, broken
@@ -229,7 +235,8 @@ func (c *commands) blockedSkills(sys *System) (lines []checkLine, err error) {
 		unknown, _ := s.Metadata["unknown_tools"].([]any)
 		for _, tool := range unknown {
 			if name, ok := tool.(string); ok && !strings.Contains(name, "(") { // those with a rule have a hint already
-				lines = append(lines, checkLine{file, 0, s.Name, "hint", "allowed-tools: there is no tool " + name + " here; that does not block the skill"})
+				lines = append(lines, checkLine{file, 0, s.Name, "hint", "allowed-tools: there is no tool " + name +
+					" here; that does not block the skill"})
 			}
 		}
 	}
@@ -293,7 +300,8 @@ func brokenSkill(cmd *commands, sys *System, name string) error {
 // showSkill prints what a skill says of itself.
 func showSkill(w io.Writer, def *protocol.SkillDefinition) {
 	names := func(values []jsontext.Value) string {
-		return strings.Join(each(values, func(v jsontext.Value) string { s, _ := protocol.Value(v).Str(); return s }), ", ")
+		return strings.Join(each(values, func(v jsontext.Value) string { s, _ := protocol.Value(v).Str(); return s }),
+			", ")
 	}
 	kind, _ := def.Metadata["kind"].(string)
 	reason, _ := def.Metadata["blocked_reason"].(string)
@@ -318,8 +326,10 @@ func showSkill(w io.Writer, def *protocol.SkillDefinition) {
 	}
 	lines := [][2]string{
 		{"name", def.Name}, {"version", def.Version}, {"description", def.Description}, {"when to use", when},
-		{"status", strings.TrimSuffix(string(def.Status)+": "+reason, ": ")}, {"kind", kind}, {"arguments", def.ArgumentHint},
-		{"tools", names(def.Tools)}, {"toolkits", names(def.Toolkits)}, {"tags", strings.Join(def.Tags, ", ")}, {"license", told("license")}, {"compatibility", told("compatibility")},
+		{"status", strings.TrimSuffix(string(def.Status)+": "+reason, ": ")}, {"kind", kind},
+		{"arguments", def.ArgumentHint},
+		{"tools", names(def.Tools)}, {"toolkits", names(def.Toolkits)}, {"tags", strings.Join(def.Tags, ", ")},
+		{"license", told("license")}, {"compatibility", told("compatibility")},
 		{"allowed tools", told("allowed_tools")}, {"unknown here", told("unknown_tools")}, {"file", file},
 	}
 	for _, key := range slices.Sorted(maps.Keys(said)) {
@@ -368,16 +378,19 @@ func (s skillsRunCmd) Run(cmd *commands, sys *System) error {
 	cmd.record = s.Record
 	req := &protocol.SkillCallRequest{Name: s.Name, Timeout: s.Timeout, Streaming: !s.Quiet}
 	var resp protocol.SkillCallResponse
-	err = cmd.askWith(sys, skillsAgent, []protocol.Capability{protocol.CapSkill, protocol.CapMCP}, func(ctx context.Context, c *client.Client) error {
-		var known protocol.SkillDiscoverResponse
-		if err := discover(ctx, c, sys, &protocol.SkillDiscoverRequest{}, s.Name, float64(s.Timeout), &known); err != nil {
-			return err
-		}
-		if req.Arguments, err = given.object(s.Name, skillParameters(known.Skills, s.Name)); err != nil {
-			return err
-		}
-		return c.Call(ctx, protocol.TypeSkillCallReq, req, &resp, client.OnEvent(func(m client.Message) { tellEvent(sys.Err, m) }))
-	})
+	err = cmd.askWith(sys, skillsAgent, []protocol.Capability{protocol.CapSkill, protocol.CapMCP},
+		func(ctx context.Context, c *client.Client) error {
+			var known protocol.SkillDiscoverResponse
+			if err := discover(ctx, c, sys, &protocol.SkillDiscoverRequest{}, s.Name, float64(s.Timeout),
+				&known); err != nil {
+				return err
+			}
+			if req.Arguments, err = given.object(s.Name, skillParameters(known.Skills, s.Name)); err != nil {
+				return err
+			}
+			return c.Call(ctx, protocol.TypeSkillCallReq, req, &resp,
+				client.OnEvent(func(m client.Message) { tellEvent(sys.Err, m) }))
+		})
 	if err != nil {
 		return err
 	}
@@ -460,7 +473,8 @@ func (s skillsValidateCmd) Run(cmd *commands, sys *System) error {
 		entries = append(entries, e)
 	}
 	lines, good, broken := checkLines(entries)
-	return tellChecked(sys, s.JSON, lines, broken, fmt.Sprintf("%d valid, %d not", good, broken), "not all skills follow the public format")
+	return tellChecked(sys, s.JSON, lines, broken, fmt.Sprintf("%d valid, %d not", good, broken),
+		"not all skills follow the public format")
 }
 
 type skillsNewCmd struct {

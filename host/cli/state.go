@@ -43,7 +43,8 @@ func (e stateExportCmd) Run(cmd *commands, sys *System) error {
 		if e.Output != "-" {
 			defer sys.waitingFor("exporting")()
 		}
-		return sys.output(e.Output, plugins.StatePath(cfg), func(w io.Writer) error { return s.Export(ctx, w, e.Part...) })
+		return sys.output(e.Output, plugins.StatePath(cfg),
+			func(w io.Writer) error { return s.Export(ctx, w, e.Part...) })
 	})
 }
 
@@ -82,7 +83,8 @@ func (i stateImportCmd) Run(cmd *commands, sys *System) error {
 	case i.JSON:
 		return printJSON(sys.Out, counts)
 	}
-	words := each(slices.Sorted(maps.Keys(counts)), func(kind string) string { return fmt.Sprintf("%s %d", kind, counts[kind]) })
+	words := each(slices.Sorted(maps.Keys(counts)),
+		func(kind string) string { return fmt.Sprintf("%s %d", kind, counts[kind]) })
 	if len(words) == 0 {
 		words = []string{"no record"}
 	}
@@ -155,7 +157,10 @@ func (stateReembedCmd) Run(cmd *commands, sys *System) error {
 }
 
 func hasMemory(cfg *config.Config) bool {
-	return slices.ContainsFunc(cfg.Plugins, func(p config.Plugin) bool { return p.Enabled && p.Type == string(protocol.CapMemory) })
+	return slices.ContainsFunc(cfg.Plugins, func(p config.Plugin) bool {
+		return p.Enabled &&
+			p.Type == string(protocol.CapMemory)
+	})
 }
 
 type statePathCmd struct{}
@@ -177,7 +182,8 @@ func (statePathCmd) Run(cmd *commands, sys *System) error {
 }
 
 // withState opens the store of the config, which has to be there already or is made.
-func (c *commands) withState(sys *System, there bool, do func(context.Context, *config.Config, store.Store) error) (err error) {
+func (c *commands) withState(sys *System, there bool, do func(context.Context, *config.Config,
+	store.Store) error) (err error) {
 	ctx, stop := interruptible()
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends even what hangs, on a pipe that nobody reads say

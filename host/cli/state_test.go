@@ -47,9 +47,11 @@ func rememberIn(t *testing.T, dir, agent, opening string, entries ...string) {
 	l.send(fmt.Sprintf(`{"type":"handshake/req","id":"h","agent_id":%q,"agent_caps":["memory"]}`, agent))
 	m := l.answer("h")
 	must.That(t, m["ok"] == true, "%v", m)
-	l.send(`{"type":"memory/init/req","id":"i",` + strings.TrimPrefix(strings.Replace(opening, "{}", `{"namespace":"default"}`, 1), "{"))
+	l.send(`{"type":"memory/init/req","id":"i",` +
+		strings.TrimPrefix(strings.Replace(opening, "{}", `{"namespace":"default"}`, 1), "{"))
 	id, _ := l.answer("i")["memory_id"].(string)
-	l.send(fmt.Sprintf(`{"type":"memory/store/req","id":"s","memory_id":%q,"entries":[%s]}`, id, strings.Join(entries, ",")))
+	l.send(fmt.Sprintf(`{"type":"memory/store/req","id":"s","memory_id":%q,"entries":[%s]}`, id,
+		strings.Join(entries, ",")))
 	m = l.answer("s")
 	must.Equal(t, len(m["stored"].([]any)), len(entries), "%v", m)
 	l.stdin.Close()
@@ -60,7 +62,8 @@ func rememberIn(t *testing.T, dir, agent, opening string, entries ...string) {
 
 // entry is one of memory/store/req.
 func entry(key, tier, content string, tags ...string) string {
-	raw, _ := json.Marshal(map[string]any{"key": map[string]string{"id": key}, "tier": tier, "content": content, "tags": append([]string{}, tags...)})
+	raw, _ := json.Marshal(map[string]any{"key": map[string]string{"id": key}, "tier": tier, "content": content,
+		"tags": append([]string{}, tags...)})
 	return string(raw)
 }
 
@@ -116,9 +119,11 @@ func TestStateMovesToAnotherHost(t *testing.T) {
 
 	out := run(t, from, nil, "state", "export", "-o", "out.ndjson").want(t, 0, "")
 	text, err := os.ReadFile(filepath.Join(from, "out.ndjson"))
-	must.That(t, err == nil && out.stdout == "" && string(text) == exported(t, from) && strings.Count(string(text), "\n") >= 3,
+	must.That(t, err == nil && out.stdout == "" && string(text) == exported(t, from) &&
+		strings.Count(string(text), "\n") >= 3,
 		"%v, stdout %q, the file:\n%s", err, out.stdout, text)
-	if info, err := os.Stat(filepath.Join(from, "out.ndjson")); err != nil || runtime.GOOS != "windows" && info.Mode().Perm() != 0o600 {
+	if info, err := os.Stat(filepath.Join(from, "out.ndjson")); err != nil || runtime.GOOS != "windows" &&
+		info.Mode().Perm() != 0o600 {
 		t.Errorf("the export is readable for others: %v, %v", info.Mode(), err)
 	}
 	for _, name := range files(t, from) {
@@ -131,11 +136,13 @@ func TestStateMovesToAnotherHost(t *testing.T) {
 		t.Errorf("%v in %s", err, out.stdout)
 	}
 	got := exported(t, to)
-	assert.That(t, strings.Contains(got, "was here before") && strings.Contains(got, "the first") && strings.Contains(got, "the second"), "after the import:\n%s", got)
+	assert.That(t, strings.Contains(got, "was here before") && strings.Contains(got, "the first") &&
+		strings.Contains(got, "the second"), "after the import:\n%s", got)
 	run(t, to, nil, "state", "import", filepath.Join(from, "out.ndjson"), "--replace").want(t, 0, "memory.entry 2")
 	assert.Equal(t, exported(t, to), string(text), "after --replace:\n…\nwant:\n%s", text)
 	// another part only: nothing of the memory
-	if out := run(t, from, nil, "state", "export", "--part", "planning").want(t, 0, ""); strings.Contains(out.stdout, "memory") {
+	if out := run(t, from, nil, "state", "export", "--part", "planning").want(t, 0, ""); strings.Contains(out.stdout,
+		"memory") {
 		t.Errorf("the part planning has memory in it:\n%s", out.stdout)
 	}
 }
@@ -151,8 +158,9 @@ func TestStateImportThatFailsChangesNothing(t *testing.T) {
 		args       []string
 	}{
 		"not an export": {"{\"a\":1}\n", "line 1", []string{"-"}},
-		"cut off":       {before + lines[1][:len(lines[1])/2], fmt.Sprintf("line %d", len(lines)), []string{"-", "--replace"}},
-		"newer":         {"{\"a2e_state\":99,\"parts\":[]}\n", "newer", []string{"bad.ndjson", "--replace"}},
+		"cut off": {before + lines[1][:len(lines[1])/2], fmt.Sprintf("line %d", len(lines)),
+			[]string{"-", "--replace"}},
+		"newer": {"{\"a2e_state\":99,\"parts\":[]}\n", "newer", []string{"bad.ndjson", "--replace"}},
 	} {
 		must.OK(t, os.WriteFile(filepath.Join(dir, "bad.ndjson"), []byte(c.text), 0o600))
 		out := run(t, dir, []byte(c.text), append([]string{"state", "import"}, c.args...)...).want(t, 1, c.says)
@@ -214,7 +222,8 @@ func TestStateWithoutAStore(t *testing.T) {
 	}
 	out := run(t, dir, nil, "state", "path").want(t, 0, "")
 	real, err := filepath.EvalSymlinks(dir)
-	assert.That(t, err == nil && (out.stdout == filepath.Join(dir, storeFile)+"\n" || out.stdout == filepath.Join(real, storeFile)+"\n"), "state path: %q, %v", out.stdout, err)
+	assert.That(t, err == nil && (out.stdout == filepath.Join(dir, storeFile)+"\n" ||
+		out.stdout == filepath.Join(real, storeFile)+"\n"), "state path: %q, %v", out.stdout, err)
 	run(t, dir, nil, "state", "export", "--part", "memroy").want(t, 2, `"memroy"; did you mean "memory"?`)
 	assert.Slice(t, files(t, dir), before, "there is … now, before there")
 	writeConfig(t, dir, "state_dri: x\n")

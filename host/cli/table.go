@@ -167,8 +167,10 @@ func (t *table) blocks(b *strings.Builder, columns int) {
 
 // stateStyles are the colors of words that tell how something is.
 var stateStyles = map[string]string{
-	"ready": styleGood, "connected": styleGood, "done": styleGood, "completed": styleGood, "trusted": styleGood, "ok": styleGood,
-	"failed": styleBad, "error": styleBad, "blocked": styleBad, "changed": styleBad, "gone": styleBad, "unknown": styleBad,
+	"ready": styleGood, "connected": styleGood, "done": styleGood, "completed": styleGood, "trusted": styleGood,
+	"ok":     styleGood,
+	"failed": styleBad, "error": styleBad, "blocked": styleBad, "changed": styleBad, "gone": styleBad,
+	"unknown": styleBad,
 }
 
 // painted is text in a style of a terminal; "" is none.

@@ -118,7 +118,8 @@ func TestTablesFitTheTerminal(t *testing.T) {
 // What is printed means the same as before, and nothing of it moves a cursor.
 func TestEscapeUnseenKeepsTheMeaning(t *testing.T) {
 	t.Parallel()
-	for _, text := range []string{"plain äöü 😀", "esc \x1b[2J", "csi \u009b2J", "del \x7f", "turn \u202e", "far \U000e0001 end", "nbsp \u00a0", "line\nend", ""} {
+	for _, text := range []string{"plain äöü 😀", "esc \x1b[2J", "csi \u009b2J", "del \x7f", "turn \u202e",
+		"far \U000e0001 end", "nbsp \u00a0", "line\nend", ""} {
 		raw := must.Get(json.Marshal(map[string]any{"text": text, "list": []int{1, 2}}))(t)
 		got := escapeUnseen(raw)
 		assert.Equal(t, oneLine(string(got)), string(got), "%q is printed as %q", text, got)
@@ -187,7 +188,8 @@ func printed(t must.TB, b *planBoard, columns int) string {
 
 func TestBoardAsText(t *testing.T) {
 	t.Parallel()
-	board := boardOf(t, "\x1b[2J", "\u202e", []string{"\a", "done", "long"}, [][]string{{"\x1b]0;owned\x07\r\nnext", "漢字"}, {}, {strings.Repeat("four ", 30)}})
+	board := boardOf(t, "\x1b[2J", "\u202e", []string{"\a", "done", "long"},
+		[][]string{{"\x1b]0;owned\x07\r\nnext", "漢字"}, {}, {strings.Repeat("four ", 30)}})
 	want := `\x1b[2J  0123456789ab  3 tasks
 \u202e
 
@@ -235,7 +237,8 @@ func TestCorrectionsInTheirPlace(t *testing.T) {
 		want string
 		ok   bool
 	}{
-		{nil, "X", true}, {&[2]int{0, 0}, "Xäöü", true}, {&[2]int{3, 3}, "äöüX", true}, {&[2]int{1, 2}, "äXü", true}, {&[2]int{0, 3}, "X", true},
+		{nil, "X", true}, {&[2]int{0, 0}, "Xäöü", true}, {&[2]int{3, 3}, "äöüX", true}, {&[2]int{1, 2}, "äXü", true},
+		{&[2]int{0, 3}, "X", true},
 		{&[2]int{0, 4}, "", false}, {&[2]int{2, 1}, "", false}, {&[2]int{-1, 1}, "", false},
 	} {
 		got, ok := corrected("äöü", "X", c.span)
@@ -246,7 +249,8 @@ func TestCorrectionsInTheirPlace(t *testing.T) {
 func TestShortDurations(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[time.Duration]string{
-		0: "0s", 123 * time.Nanosecond: "123ns", 12345 * time.Nanosecond: "12.35µs", 1234567 * time.Nanosecond: "1.23ms", 61234 * time.Millisecond: "1m1.2s", 1500 * time.Millisecond: "1.5s",
+		0: "0s", 123 * time.Nanosecond: "123ns", 12345 * time.Nanosecond: "12.35µs",
+		1234567 * time.Nanosecond: "1.23ms", 61234 * time.Millisecond: "1m1.2s", 1500 * time.Millisecond: "1.5s",
 	} {
 		assert.Equal(t, shortDuration(d), want, "%d ns", d)
 	}

@@ -126,7 +126,8 @@ func (t toolsCallCmd) Run(cmd *commands, sys *System) error {
 	wait := serverWait{seconds: float64(t.Timeout), needs: mentions(t.Name)}
 	err = cmd.askServers(sys, toolsAgent, protocol.CapTools, &wait, func(ctx context.Context, c *client.Client) error {
 		var known protocol.ToolListResponse
-		if err := c.Call(ctx, protocol.TypeToolListReq, &protocol.ToolListRequest{IncludeDeferred: true}, &known); err != nil {
+		if err := c.Call(ctx, protocol.TypeToolListReq, &protocol.ToolListRequest{IncludeDeferred: true},
+			&known); err != nil {
 			return err
 		}
 		if req.Arguments, err = given.object(t.Name, toolParameters(known.Tools, t.Name)); err != nil {
@@ -173,12 +174,14 @@ func failedCall(name string, success bool, reason *string) error {
 
 // ask runs a host in this process, opens a session of one capability as the agent
 // named and hands its client to do: the same way that an agent's request takes.
-func (c *commands) ask(sys *System, agentID string, capability protocol.Capability, do func(context.Context, *client.Client) error) error {
+func (c *commands) ask(sys *System, agentID string, capability protocol.Capability,
+	do func(context.Context, *client.Client) error) error {
 	return c.askWith(sys, agentID, []protocol.Capability{capability}, do)
 }
 
 // askWith is ask with further capabilities, which need not be there.
-func (c *commands) askWith(sys *System, agentID string, wanted []protocol.Capability, do func(context.Context, *client.Client) error) (err error) {
+func (c *commands) askWith(sys *System, agentID string, wanted []protocol.Capability,
+	do func(context.Context, *client.Client) error) (err error) {
 	ctx, stop := interruptible()
 	defer stop()
 	cfg, err := c.loadAloud(sys)
@@ -220,7 +223,8 @@ func (c *commands) askWith(sys *System, agentID string, wanted []protocol.Capabi
 	var refused *client.RefusedError
 	given := func(a protocol.CapabilityRow) bool { return wanted[0] == a.Capability || wanted[0] == protocol.CapCore }
 	switch {
-	case errors.As(err, &refused) && refused.Reason == protocol.ReasonNoCaps, err == nil && !slices.ContainsFunc(hello.AcceptedCaps, given):
+	case errors.As(err, &refused) && refused.Reason == protocol.ReasonNoCaps, err == nil &&
+		!slices.ContainsFunc(hello.AcceptedCaps, given):
 		err = fail(exitConfig, fmt.Errorf("no plugin of the config provides %s", wanted[0]))
 	case err == nil:
 		err = do(ctx, conn)
@@ -312,7 +316,8 @@ func (e toolsExportCmd) Run(cmd *commands, sys *System) error {
 		return len(e.Names) == 0 || slices.ContainsFunc(e.Names, func(name string) bool { return mentions(name)(id) })
 	}}
 	err := cmd.askServers(sys, toolsAgent, protocol.CapTools, &wait, func(ctx context.Context, c *client.Client) error {
-		return c.Call(ctx, protocol.TypeToolListReq, &protocol.ToolListRequest{IncludeDeferred: true, Detail: true}, &resp)
+		return c.Call(ctx, protocol.TypeToolListReq, &protocol.ToolListRequest{IncludeDeferred: true, Detail: true},
+			&resp)
 	})
 	if err != nil {
 		return err
@@ -367,7 +372,8 @@ func (e toolsExportCmd) export(sys *System, tools []protocol.ToolDefinition) exp
 			name = names.There(name)
 		}
 		if bad, found := unfitKey(t.Detail.InputSchema); found && e.Format == "anthropic" {
-			say(sys.Err, "a2e: %s is left out: this API takes no parameter called %.80q, only 1 to 64 letters, digits, _, . and -", t.Name, bad)
+			say(sys.Err, "a2e: %s is left out: this API takes no parameter called %.80q, only 1 to 64 letters, "+
+				"digits, _, . and -", t.Name, bad)
 			continue
 		}
 		if out.Names[name] = t.Name; name != t.Name {
@@ -380,7 +386,8 @@ func (e toolsExportCmd) export(sys *System, tools []protocol.ToolDefinition) exp
 			protocol.Count(changed, "name"))
 	}
 	if e.Format == "openai" && len(out.Tools) > openAITools {
-		say(sys.Err, "a2e: these are %d tools; OpenAI's API takes at most %d in one request", len(out.Tools), openAITools)
+		say(sys.Err, "a2e: these are %d tools; OpenAI's API takes at most %d in one request", len(out.Tools),
+			openAITools)
 	}
 	return out
 }

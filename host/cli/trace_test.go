@@ -32,7 +32,8 @@ func newCollector(t *testing.T) *collector {
 	c := &collector{}
 	c.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
-		if r.URL.Path != "/v1/traces" || r.Header.Get("X-Key") != "canary-of-the-collector" || r.Header.Get("Content-Type") != "application/x-protobuf" || err != nil {
+		if r.URL.Path != "/v1/traces" || r.Header.Get("X-Key") != "canary-of-the-collector" ||
+			r.Header.Get("Content-Type") != "application/x-protobuf" || err != nil {
 			t.Errorf("%s %v: %v", r.URL, r.Header, err)
 		}
 		c.mu.Lock()
@@ -45,7 +46,8 @@ func newCollector(t *testing.T) *collector {
 
 // environ has a host send its traces here.
 func (c *collector) environ() []string {
-	return []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + c.URL, "OTEL_EXPORTER_OTLP_HEADERS=X-Key=canary-of-the-collector", "OTEL_SERVICE_NAME=tested", "OTEL_BSP_SCHEDULE_DELAY=20"}
+	return []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + c.URL, "OTEL_EXPORTER_OTLP_HEADERS=X-Key=canary-of-the-collector",
+		"OTEL_SERVICE_NAME=tested", "OTEL_BSP_SCHEDULE_DELAY=20"}
 }
 
 // spanJudge reads what was sent by OpenTelemetry's own definitions.
@@ -111,7 +113,9 @@ func TestTraces(t *testing.T) {
 	for _, entry := range c.environ() {
 		env += "\n      " + strings.Replace(entry, "=", ": ", 1)
 	}
-	must.OK(t, os.WriteFile(filepath.Join(dir, "c.yaml"), []byte("mcpServers:\n  inner:\n    command: "+filepath.Join(dir, "a2e")+"\n    args: [mcp, serve]\n    env:"+env+"\n"), 0o600))
+	must.OK(t, os.WriteFile(filepath.Join(dir, "c.yaml"),
+		[]byte("mcpServers:\n  inner:\n    command: "+filepath.Join(dir,
+			"a2e")+"\n    args: [mcp, serve]\n    env:"+env+"\n"), 0o600))
 	cmd := command(t, dir, "./a2e", "--config", "c.yaml")
 	cmd.Env = append(cmd.Env, append(c.environ(), "OTEL_SERVICE_NAME=outer")...)
 	l := startCommand(t, cmd)
@@ -130,8 +134,10 @@ func TestTraces(t *testing.T) {
 	}
 	hosttest.Eventually(t, "the spans", func() bool { // those that wait at the end have half a second
 		sent := fmt.Sprint(c.spans(t))
-		return !slices.ContainsFunc([]string{"outer tool/call/req run_command", "outer tool/call/req none", "outer chain/req", "outer tool/call/req echo",
-			"outer tool/call/req inner__echo", "outer tools/call echo", "tested tools/call echo"}, func(name string) bool { return !strings.Contains(sent, "{"+name+" ") })
+		return !slices.ContainsFunc([]string{"outer tool/call/req run_command", "outer tool/call/req none",
+			"outer chain/req", "outer tool/call/req echo",
+			"outer tool/call/req inner__echo", "outer tools/call echo", "tested tools/call echo"},
+			func(name string) bool { return !strings.Contains(sent, "{"+name+" ") })
 	})
 	must.OK(t, l.stdin.Close())
 	assert.Equal(t, l.exit(), 0, "the exit status; stderr: %s", l.stderr.String())
@@ -140,14 +146,16 @@ func TestTraces(t *testing.T) {
 	assert.That(t, asked.Parent == "0123456789abcdef" && asked.Kind == 2 && !asked.Failed, "the request: %+v", asked)
 	assert.Contains(t, answers["1"], "00-"+someTrace+"-"+asked.ID+"-01")
 	refused := named(t, all, "outer", "tool/call/req none", "")
-	assert.That(t, refused.Failed && refused.Attrs["error.type"] == "unknown_tool" && refused.Parent == "", "what was refused: %+v", refused)
+	assert.That(t, refused.Failed && refused.Attrs["error.type"] == "unknown_tool" && refused.Parent == "",
+		"what was refused: %+v", refused)
 	chain := named(t, all, "outer", "chain/req", "")
 	node := named(t, all, "outer", "tool/call/req echo", chain.Trace)
 	assert.That(t, node.Parent == chain.ID && node.Kind == 1, "the call of a chain: %+v in %+v", node, chain)
 	far := named(t, all, "outer", "tool/call/req inner__echo", "2"+someTrace[1:])
 	out := named(t, all, "outer", "tools/call echo", far.Trace)
 	in := named(t, all, "tested", "tools/call echo", far.Trace)
-	assert.That(t, out.Parent == far.ID && out.Kind == 3 && in.Parent == out.ID && in.Kind == 2, "the call of a server: %+v, %+v", out, in)
+	assert.That(t, out.Parent == far.ID && out.Kind == 3 && in.Parent == out.ID && in.Kind == 2,
+		"the call of a server: %+v, %+v", out, in)
 	for _, s := range all {
 		assert.That(t, s.Trace != otherTrace, "a span of a trace that is not sampled: %+v", s)
 		assert.That(t, !strings.Contains(fmt.Sprint(s), "canary"), "a secret, or an argument, in %+v", s)
@@ -161,7 +169,8 @@ func TestTracesGoNowhere(t *testing.T) {
 	slow := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-hang }))
 	defer slow.Close()
 	defer close(hang)
-	for endpoint, says := range map[string]string{"http://127.0.0.1:1": "cannot be sent", slow.URL: "cannot be sent", "nonsense": "must be an address", "": ""} {
+	for endpoint, says := range map[string]string{"http://127.0.0.1:1": "cannot be sent", slow.URL: "cannot be sent",
+		"nonsense": "must be an address", "": ""} {
 		cmd := command(t, workDir(t), "./a2e")
 		cmd.Env = append(cmd.Env, "OTEL_EXPORTER_OTLP_ENDPOINT="+endpoint, "OTEL_BSP_SCHEDULE_DELAY=1")
 		var lines strings.Builder
@@ -175,8 +184,10 @@ func TestTracesGoNowhere(t *testing.T) {
 		cmd.Stderr = &stderr
 		out := must.Get(cmd.Output())(t)
 		assert.Equal(t, strings.Count(string(out), "tool/call/resp"), n, "answers with %q", endpoint)
-		warnings := strings.Count(stderr.String(), "\n") - strings.Count(stderr.String(), "did not close cleanly") // a loaded machine's, of the last calls
-		assert.That(t, warnings == min(len(says), 1) && strings.Contains(stderr.String(), says), "with %q it says %q", endpoint, stderr.String())
+		warnings := strings.Count(stderr.String(), "\n") - strings.Count(stderr.String(),
+			"did not close cleanly") // a loaded machine's, of the last calls
+		assert.That(t, warnings == min(len(says), 1) && strings.Contains(stderr.String(), says), "with %q it says %q",
+			endpoint, stderr.String())
 	}
 }
 

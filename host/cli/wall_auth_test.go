@@ -17,7 +17,8 @@ import (
 func TestWallAuthMemory(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
-	config := "auth_token: everybody\nauth:\n- {token: \"${ALICE}\", agent_id: alice}\n- {token: of-bob, agent_id: bob}\nstate_dir: state\n"
+	config := "auth_token: everybody\nauth:\n- {token: \"${ALICE}\", agent_id: alice}\n- {token: of-bob, agent_id: " +
+		"bob}\nstate_dir: state\n"
 	must.OK(t, os.WriteFile(filepath.Join(dir, "host.yaml"), []byte(config), 0o600))
 	play := func(t *testing.T, lines ...string) string {
 		t.Helper()
@@ -62,14 +63,17 @@ func TestWallAuthMemory(t *testing.T) {
 		"another name":             {greet(`"agent_id":"Alice","auth_token":"everybody"`), opened, look},
 		"a name with a space":      {greet(`"agent_id":"alice ","auth_token":"everybody"`), opened, look},
 		"a name with a NUL":        {greet(`"agent_id":"alice\u0000","auth_token":"everybody"`), opened, look},
-		"bob, then alice by name":  {greet(`"auth_token":"of-bob"`), opened, greet(`"agent_id":"alice","auth_token":"of-bob"`), look},
-		"alice's scope":            {greet(`"auth_token":"of-bob"`), `{"type":"memory/init/req","id":"i","scope":{"agent_id":"alice"}}`, look},
-		"MCP, no token":            resource("alice", ""),
-		"MCP, everybody's token":   resource("alice", `"a2e/auth_token":"everybody"`),
-		"MCP, bob's token":         resource("alice", `"a2e/auth_token":"of-bob"`),
+		"bob, then alice by name": {greet(`"auth_token":"of-bob"`), opened,
+			greet(`"agent_id":"alice","auth_token":"of-bob"`), look},
+		"alice's scope": {greet(`"auth_token":"of-bob"`),
+			`{"type":"memory/init/req","id":"i","scope":{"agent_id":"alice"}}`, look},
+		"MCP, no token":          resource("alice", ""),
+		"MCP, everybody's token": resource("alice", `"a2e/auth_token":"everybody"`),
+		"MCP, bob's token":       resource("alice", `"a2e/auth_token":"of-bob"`),
 	} {
 		t.Run(name, func(t *testing.T) {
-			if out := play(t, lines...); strings.Contains(out, "is 4711") { // four digits alone stand in one of a hundred ids
+			if out := play(t, lines...); strings.Contains(out,
+				"is 4711") { // four digits alone stand in one of a hundred ids
 				t.Errorf("it was found:\n%s", out)
 			}
 		})

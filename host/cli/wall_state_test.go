@@ -35,34 +35,47 @@ func TestWallStateTools(t *testing.T) {
 		say("write", "write_file", `{"path":".a2e-state/planted","content":"x"}`),
 		say("overwrite", "write_file", `{"path":".a2e-state/secret.txt","content":"x"}`),
 		say("edit", "edit_file", `{"path":".a2e-state/secret.txt","old":"SECRET","new":"x"}`),
-		linked("read through a link to the folder", ".a2e-state", "lnk", func(g *wallGround) string { return g.tool("read_file", `{"path":"lnk/secret.txt"}`) }),
-		linked("read through a link up and down", "../../.a2e-state", "a/b/lnk", func(g *wallGround) string { return g.tool("read_file", `{"path":"a/b/lnk/secret.txt"}`) }),
-		linked("read through a link to the file", ".a2e-state/secret.txt", "lnk", func(g *wallGround) string { return g.tool("read_file", `{"path":"lnk"}`) }),
-		linked("list through a link", ".a2e-state", "lnk", func(g *wallGround) string { return g.tool("list_dir", `{"path":"lnk"}`) }),
-		linked("grep through a link", ".a2e-state", "lnk", func(g *wallGround) string { return g.tool("grep", `{"pattern":"SECRET.*","path":"lnk"}`) }),
-		linked("glob through a link", ".a2e-state", "lnk", func(g *wallGround) string { return g.tool("glob", `{"pattern":"lnk/*"}`) }),
-		linked("glob through a link to the workspace", ".", "lnk", func(g *wallGround) string { return g.tool("glob", `{"pattern":"lnk/**"}`) }),
+		linked("read through a link to the folder", ".a2e-state", "lnk",
+			func(g *wallGround) string { return g.tool("read_file", `{"path":"lnk/secret.txt"}`) }),
+		linked("read through a link up and down", "../../.a2e-state", "a/b/lnk",
+			func(g *wallGround) string { return g.tool("read_file", `{"path":"a/b/lnk/secret.txt"}`) }),
+		linked("read through a link to the file", ".a2e-state/secret.txt", "lnk",
+			func(g *wallGround) string { return g.tool("read_file", `{"path":"lnk"}`) }),
+		linked("list through a link", ".a2e-state", "lnk",
+			func(g *wallGround) string { return g.tool("list_dir", `{"path":"lnk"}`) }),
+		linked("grep through a link", ".a2e-state", "lnk",
+			func(g *wallGround) string { return g.tool("grep", `{"pattern":"SECRET.*","path":"lnk"}`) }),
+		linked("glob through a link", ".a2e-state", "lnk",
+			func(g *wallGround) string { return g.tool("glob", `{"pattern":"lnk/*"}`) }),
+		linked("glob through a link to the workspace", ".", "lnk",
+			func(g *wallGround) string { return g.tool("glob", `{"pattern":"lnk/**"}`) }),
 		{"read through a hard link", func(g *wallGround) string {
 			must.OK(g.t, os.Link(filepath.Join(g.state, "secret.txt"), filepath.Join(g.ws, "hard.txt")))
-			return g.tool("read_file", `{"path":"hard.txt"}`) + g.tool("grep", `{"pattern":"SECRET.*","path":"hard.txt"}`)
+			return g.tool("read_file", `{"path":"hard.txt"}`) + g.tool("grep",
+				`{"pattern":"SECRET.*","path":"hard.txt"}`)
 		}},
 		{"toolkit rooted in it", func(g *wallGround) string {
-			return g.kit("filesystem", `{"root_dir":".a2e-state"}`) + g.tool("filesystem_read_file", `{"path":"secret.txt"}`) + g.tool("filesystem_list_dir", `{}`)
+			return g.kit("filesystem", `{"root_dir":".a2e-state"}`) + g.tool("filesystem_read_file",
+				`{"path":"secret.txt"}`) + g.tool("filesystem_list_dir", `{}`)
 		}},
 		{"toolkit rooted in it by its absolute path", func(g *wallGround) string {
-			return g.kit("filesystem", `{"root_dir":`+quoted(g.state)+`}`) + g.tool("filesystem_grep", `{"pattern":"SECRET.*"}`)
+			return g.kit("filesystem", `{"root_dir":`+quoted(g.state)+`}`) + g.tool("filesystem_grep",
+				`{"pattern":"SECRET.*"}`)
 		}},
 		linked("toolkit rooted through a link", ".a2e-state", "lnk", func(g *wallGround) string {
 			return g.kit("filesystem", `{"root_dir":"lnk"}`) + g.tool("filesystem_read_file", `{"path":"secret.txt"}`)
 		}),
 		{"toolkit rooted in the workspace", func(g *wallGround) string {
-			return g.kit("filesystem", `{"root_dir":"."}`) + g.tool("filesystem_read_file", `{"path":".a2e-state/secret.txt"}`) +
-				g.tool("filesystem_glob", `{"pattern":"**"}`) + g.tool("filesystem_write_file", `{"path":".a2e-state/planted","content":"x"}`)
+			return g.kit("filesystem", `{"root_dir":"."}`) + g.tool("filesystem_read_file",
+				`{"path":".a2e-state/secret.txt"}`) +
+				g.tool("filesystem_glob", `{"pattern":"**"}`) + g.tool("filesystem_write_file",
+				`{"path":".a2e-state/planted","content":"x"}`)
 		}},
 		{"git adds all of the workspace", func(g *wallGround) string {
 			wallGit(g.t, g.ws, "init", "-q")
 			g.kit("git", `{"repo":"."}`)
-			return g.tool("git_add", `{"paths":["."]}`) + g.tool("git_status", `{}`) + g.tool("git_diff", `{"staged":true}`)
+			return g.tool("git_add", `{"paths":["."]}`) + g.tool("git_status", `{}`) +
+				g.tool("git_diff", `{"staged":true}`)
 		}},
 		{"git adds the folder by name", func(g *wallGround) string {
 			wallGit(g.t, g.ws, "init", "-q")
@@ -71,14 +84,17 @@ func TestWallStateTools(t *testing.T) {
 		}},
 		{"git works in it", func(g *wallGround) string {
 			wallGit(g.t, g.state, "init", "-q")
-			return g.kit("git", `{"repo":".a2e-state"}`) + g.tool("git_add", `{"paths":["."]}`) + g.tool("git_status", `{}`)
+			return g.kit("git", `{"repo":".a2e-state"}`) + g.tool("git_add", `{"paths":["."]}`) +
+				g.tool("git_status", `{}`)
 		}},
-		linked("a saved chain that is a link", "../.a2e-state/secret.txt", "chains/peek.yaml", func(g *wallGround) string {
-			return g.ask("chain/req", `"chain_id":"c","nodes":[{"id":"n","type":"chain","chain":"peek"}],"entry_node":"n","initial_input":{}`)
-		}),
+		linked("a saved chain that is a link", "../.a2e-state/secret.txt", "chains/peek.yaml",
+			func(g *wallGround) string {
+				return g.ask("chain/req", `"chain_id":"c","nodes":[{"id":"n","type":"chain","chain":"peek"}],"entry_node":"n","initial_input":{}`)
+			}),
 		linked("skills of it", "../.a2e-state/skills", ".a2e/skills", func(g *wallGround) string {
 			must.OK(g.t, os.MkdirAll(filepath.Join(g.state, "skills", "peek"), 0o700),
-				os.WriteFile(filepath.Join(g.state, "skills", "peek", "SKILL.md"), []byte("---\nname: peek\ndescription: "+wallSecret+"\n---\n"), 0o600))
+				os.WriteFile(filepath.Join(g.state, "skills", "peek", "SKILL.md"),
+					[]byte("---\nname: peek\ndescription: "+wallSecret+"\n---\n"), 0o600))
 			return g.ask("skill/discover/req", `"query":""`) + g.tool("read_file", `{"path":"skill://peek/SKILL.md"}`)
 		}),
 		{"resources of MCP", func(g *wallGround) string { return g.mcpResources() }},
@@ -147,7 +163,8 @@ print(os.read(fd,99))`),
 		{"a skill's script", func(g *wallGround) string { return g.skill("") }},
 		{"a skill's script that may write", func(g *wallGround) string { return g.skill("write: true\n") }},
 		{"after another program", func(g *wallGround) string {
-			return g.shell(`mv .a2e-state s; mkdir s`) + g.shell(`cat .a2e-state/secret.txt s/secret.txt; ls .a2e-state s`)
+			return g.shell(`mv .a2e-state s; mkdir s`) +
+				g.shell(`cat .a2e-state/secret.txt s/secret.txt; ls .a2e-state s`)
 		}},
 	}
 	runAttempts(t, all, func(t *testing.T) *wallGround { return newWallGround(t, wallState, "a2e.yaml", ".a2e-state") })
@@ -157,8 +174,10 @@ print(os.read(fd,99))`),
 func (g *wallGround) skill(front string) string {
 	dir := filepath.Join(g.ws, ".a2e", "skills", "peek")
 	must.OK(g.t, os.MkdirAll(dir, 0o755),
-		os.WriteFile(filepath.Join(dir, "SKILL.md"), []byte("---\nname: peek\ndescription: d\nrun: go.sh\n"+front+"---\n"), 0o644),
-		os.WriteFile(filepath.Join(dir, "go.sh"), []byte("#!/bin/sh\ncd $A2E_WORKSPACE\ncat .a2e-state/secret.txt; ls .a2e-state; echo x > .a2e-state/planted; echo end\n"), 0o755))
+		os.WriteFile(filepath.Join(dir, "SKILL.md"),
+			[]byte("---\nname: peek\ndescription: d\nrun: go.sh\n"+front+"---\n"), 0o644),
+		os.WriteFile(filepath.Join(dir, "go.sh"), []byte("#!/bin/sh\ncd $A2E_WORKSPACE\ncat .a2e-state/secret.txt; "+
+			"ls .a2e-state; echo x > .a2e-state/planted; echo end\n"), 0o755))
 	return g.ask("skill/call/req", `"name":"peek","arguments":{}`)
 }
 
@@ -174,7 +193,8 @@ func TestWallStateParents(t *testing.T) {
 		say("read", "read_file", `{"path":"deep/er/state/secret.txt"}`),
 		say("glob", "glob", `{"pattern":"deep/**"}`),
 		{"toolkit rooted above", func(g *wallGround) string {
-			return g.kit("filesystem", `{"root_dir":"deep"}`) + g.tool("filesystem_glob", `{"pattern":"**"}`) + g.tool("filesystem_read_file", `{"path":"er/state/secret.txt"}`)
+			return g.kit("filesystem", `{"root_dir":"deep"}`) + g.tool("filesystem_glob", `{"pattern":"**"}`) +
+				g.tool("filesystem_read_file", `{"path":"er/state/secret.txt"}`)
 		}},
 		{"git above", func(g *wallGround) string {
 			wallGit(g.t, filepath.Join(g.ws, "deep"), "init", "-q")
@@ -197,7 +217,8 @@ func TestWallStateBeforeItIsThere(t *testing.T) {
 		say("a file in its place", "write_file", `{"path":"deep/state","content":"x"}`),
 		say("a file in it", "write_file", `{"path":"deep/state/audit.jsonl","content":"planted"}`),
 		{"a toolkit's file in it", func(g *wallGround) string {
-			return g.kit("filesystem", `{"root_dir":"."}`) + g.tool("filesystem_write_file", `{"path":"deep/state/audit.jsonl","content":"planted"}`)
+			return g.kit("filesystem", `{"root_dir":"."}`) + g.tool("filesystem_write_file",
+				`{"path":"deep/state/audit.jsonl","content":"planted"}`)
 		}},
 	}
 	for _, a := range all {
@@ -213,7 +234,8 @@ func TestWallStateBeforeItIsThere(t *testing.T) {
 			g.check("")
 			g.state = filepath.Join(g.ws, "deep", "state")
 			trail, err := os.ReadFile(filepath.Join(g.state, "audit.jsonl"))
-			if info, err2 := os.Lstat(filepath.Join(g.state, "audit.jsonl")); err != nil || err2 != nil || !info.Mode().IsRegular() || strings.Contains(string(trail), `planted"`+"\n") ||
+			if info, err2 := os.Lstat(filepath.Join(g.state, "audit.jsonl")); err != nil || err2 != nil ||
+				!info.Mode().IsRegular() || strings.Contains(string(trail), `planted"`+"\n") ||
 				!strings.HasPrefix(string(trail), "{") {
 				t.Errorf("the audit is %q, %v %v: %s", trail, err, err2, shown)
 			}
@@ -233,7 +255,8 @@ func TestWallStateApprovals(t *testing.T) {
 	for name, script := range ways {
 		t.Run(name, func(t *testing.T) {
 			g := newWallGround(t, wallState, "a2e.yaml", ".a2e-state")
-			text := g.configText + "- {name: mcp, type: mcp, metadata: {pin: true, mcpServers: {tiny: {command: python3, args: [server.py]}}}}\n"
+			text := g.configText + "- {name: mcp, type: mcp, metadata: {pin: true, mcpServers: {tiny: {command: " +
+				"python3, args: [server.py]}}}}\n"
 			must.OK(t, os.WriteFile(g.config, []byte(text), 0o644))
 			g.note()
 			writeFile(t, g.ws, "server.py", tinyMCP)
@@ -245,7 +268,8 @@ func TestWallStateApprovals(t *testing.T) {
 			g.stop()
 			served := g.tool("tiny__add", `{"a":2,"b":40}`)
 			g.stop()
-			assert.That(t, !strings.Contains(served, "sum 42"), "the changed tool is served: %s (at first: %s; %s)", served, first, shown)
+			assert.That(t, !strings.Contains(served, "sum 42"), "the changed tool is served: %s (at first: %s; %s)",
+				served, first, shown)
 			g.check(shown)
 		})
 	}
@@ -274,7 +298,8 @@ func TestWallStateConfig(t *testing.T) {
 		py("truncate by handle", `os.truncate("/proc/self/fd/%d" % os.open("conf/a2e.yaml",os.O_RDONLY),0)`),
 		sh("proc self root", `echo "sandbox: off" > /proc/self/root$WS/conf/a2e.yaml; echo "sandbox: off" > /proc/1/root$WS/conf/a2e.yaml`),
 		{"a toolkit's file", func(g *wallGround) string {
-			return g.kit("filesystem", `{"root_dir":"conf"}`) + g.tool("filesystem_write_file", `{"path":"a2e.yaml","content":"sandbox: off\n"}`)
+			return g.kit("filesystem", `{"root_dir":"conf"}`) + g.tool("filesystem_write_file",
+				`{"path":"a2e.yaml","content":"sandbox: off\n"}`)
 		}},
 		{"process", func(g *wallGround) string {
 			return g.ask("proc/spawn/req", `"cmd":["sh","-c","echo 'sandbox: off' > conf/a2e.yaml"]`)
@@ -298,7 +323,8 @@ func TestWallStateHome(t *testing.T) {
 		say("glob", "glob", `{"pattern":"**"}`),
 		say("write the config", "write_file", `{"path":".config/a2e/config.yaml","content":"sandbox: off\n"}`),
 		{"write what is trusted", func(g *wallGround) string {
-			out := g.tool("write_file", `{"path":".config/a2e/trusted","content":"x"}`) + g.shell(`echo x > .config/a2e/trusted`)
+			out := g.tool("write_file", `{"path":".config/a2e/trusted","content":"x"}`) +
+				g.shell(`echo x > .config/a2e/trusted`)
 			_, err := os.Lstat(filepath.Join(g.ws, ".config", "a2e", "trusted"))
 			assert.That(g.t, err != nil, "a file was put into the user's config folder")
 			return out
@@ -319,18 +345,23 @@ func TestWallStateLeavesTheRest(t *testing.T) {
 	g := newWallGround(t, "audit: {}\n", ".config/a2e/config.yaml", ".local/state/a2e")
 	g.home = g.ws
 	dir := filepath.Join(g.ws, ".config", "a2e", "skills", "mine")
-	must.OK(t, os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "SKILL.md"), []byte("---\nname: mine\ndescription: d\nrun: go.sh\n---\nTEXT-OF-IT\n"), 0o644),
+	must.OK(t, os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "SKILL.md"),
+		[]byte("---\nname: mine\ndescription: d\nrun: go.sh\n---\nTEXT-OF-IT\n"), 0o644),
 		os.WriteFile(filepath.Join(dir, "go.sh"), []byte("#!/bin/sh\necho '{\"result\":\"ran\"}'\n"), 0o755))
-	assert.Contains(t, g.tool("read_file", `{"path":"skill://mine/SKILL.md"}`), "TEXT-OF-IT", "a skill of the user is not read")
-	if out := g.tool("write_file", `{"path":".local/share/x/new.txt","content":"x"}`); !strings.Contains(out, `"success":true`) {
+	assert.Contains(t, g.tool("read_file", `{"path":"skill://mine/SKILL.md"}`), "TEXT-OF-IT",
+		"a skill of the user is not read")
+	if out := g.tool("write_file", `{"path":".local/share/x/new.txt","content":"x"}`); !strings.Contains(out,
+		`"success":true`) {
 		t.Errorf("beside what is hidden nothing is written: %s", out)
 	}
 	held := wallHeld(t)
-	if out := g.ask("skill/call/req", `"name":"mine","arguments":{}`); !strings.Contains(out, `"ran"`) && !strings.Contains(out, "the sandbox is required, but") {
+	if out := g.ask("skill/call/req", `"name":"mine","arguments":{}`); !strings.Contains(out, `"ran"`) &&
+		!strings.Contains(out, "the sandbox is required, but") {
 		t.Errorf("a script of the user's skill: %s", out)
 	}
 	out := g.shell(`echo new > .local/state/other.txt && mv mine.txt moved.txt && cat moved.txt && mkdir -p .config/other && cat .config/other/../../moved.txt`)
-	assert.That(t, strings.Contains(out, "minemine") == held && (held || strings.Contains(out, "move them out of the workspace")),
+	assert.That(t, strings.Contains(out, "minemine") == held && (held ||
+		strings.Contains(out, "move them out of the workspace")),
 		"programs do not work beside what is hidden, or do not say why: %s", out)
 	g.stop()
 	g.check(out)
@@ -349,10 +380,13 @@ func wallHeld(t *testing.T) bool {
 func TestWallStateRefused(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ head, want string }{
-		"without a sandbox":             {"sandbox: off\nstate_dir: .a2e-state\n", "with sandbox: off nothing keeps programs out"},
-		"the workspace itself":          {"state_dir: .\n", "state_dir is the workspace itself"},
-		"an audit right in it":          {"state_dir: ../outside\naudit: {path: WS/audit.jsonl}\n", "the folder of audit.path is the workspace itself"},
-		"an audit without a sandbox":    {"sandbox: off\nstate_dir: ../outside\naudit: {path: WS/log/audit.jsonl}\n", "the folder of audit.path lies in the workspace"},
+		"without a sandbox": {"sandbox: off\nstate_dir: .a2e-state\n", "with sandbox: off nothing keeps " +
+			"programs out"},
+		"the workspace itself": {"state_dir: .\n", "state_dir is the workspace itself"},
+		"an audit right in it": {"state_dir: ../outside\naudit: {path: WS/audit.jsonl}\n",
+			"the folder of audit.path is the workspace itself"},
+		"an audit without a sandbox": {"sandbox: off\nstate_dir: ../outside\naudit: {path: WS/log/audit.jsonl}\n",
+			"the folder of audit.path lies in the workspace"},
 		"through a link":                {"state_dir: lnk/state\n", "reached through a link in the workspace"},
 		"through a link that leads out": {"state_dir: out/state\n", "reached through a link in the workspace"},
 	} {
@@ -378,7 +412,8 @@ func TestWallStateRefused(t *testing.T) {
 		for _, c := range []string{"check", "doctor --all"} {
 			cmd := command(t, g.ws, path, append(strings.Fields(c), "--config", g.config)...)
 			cmd.Env = append(cmd.Env, "HOME="+g.home)
-			if out, _ := cmd.CombinedOutput(); !strings.Contains(string(out), "lies in the workspace: hidden from agents") || !strings.Contains(string(out), fmt.Sprint(g.state)) {
+			if out, _ := cmd.CombinedOutput(); !strings.Contains(string(out), "lies in the workspace: hidden from "+
+				"agents") || !strings.Contains(string(out), fmt.Sprint(g.state)) {
 				t.Errorf("%s does not tell: %s", c, out)
 			}
 		}

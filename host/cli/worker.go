@@ -65,7 +65,8 @@ func (w *workerCmd) adapt(cfg *config.Config, sys *System) error {
 	switch {
 	case len(w.Command) > 0:
 		return setWorker(cfg, map[string]any{
-			"name": "command", "command": each(w.Command, literal), "max_tasks": cfg.Fleet.MaxTasks, "network": w.Network, "contract": w.Contract,
+			"name": "command", "command": each(w.Command, literal), "max_tasks": cfg.Fleet.MaxTasks,
+			"network": w.Network, "contract": w.Contract,
 		})
 	case w.Only != "":
 		return onlyWorker(cfg, w.Only)

@@ -122,9 +122,11 @@ func (d *decoder) checkGroups(groups Groups) {
 			case !protocol.IsTaskName(name):
 				d.fail(at, "groups.%s: %.64q is not a valid tool name", group, name)
 			case isGroup:
-				d.fail(at, "groups.%s: %.64q is the name of a group; a group has tools only, whose names are others", group, name)
+				d.fail(at, "groups.%s: %.64q is the name of a group; a group has tools only, whose names are others",
+					group, name)
 			case taken:
-				d.fail(at, "groups.%s: the tool %.64q is in groups.%s already; a tool is in one group at most", group, name, other)
+				d.fail(at, "groups.%s: the tool %.64q is in groups.%s already; a tool is in one group at most", group,
+					name, other)
 			}
 			in[name] = group
 		}

@@ -83,7 +83,8 @@ func (c *Config) OffNote() string {
 	if len(c.Off) == 0 {
 		return ""
 	}
-	return "off, as the list under plugins does not name them: " + strings.Join(c.Off, ", ") + " (a mapping, such as plugins: {tools: {…}}, leaves what it does not name on)"
+	return "off, as the list under plugins does not name them: " + strings.Join(c.Off, ", ") +
+		" (a mapping, such as plugins: {tools: {…}}, leaves what it does not name on)"
 }
 
 // AgentToken is a token for one agent.

@@ -75,7 +75,8 @@ func TestUntrustedFileCountsForNothing(t *testing.T) {
 			assert.That(t, reflect.DeepEqual(got, without), "%q over %q: %+v, want %+v", folder, user, got, without)
 			for i, p := range c.Plugins {
 				other := want.Plugins[i]
-				same := p.Name == other.Name && p.Enabled == other.Enabled && reflect.DeepEqual(said(p.Options), said(other.Options))
+				same := p.Name == other.Name && p.Enabled == other.Enabled && reflect.DeepEqual(said(p.Options),
+					said(other.Options))
 				assert.That(t, same, "%q over %q: plugin %s", folder, user, p.Name)
 			}
 			assert.That(t, strings.Contains(warned, asks) && (asks != "") == strings.Contains(warned,
@@ -99,7 +100,8 @@ func said(o Options) []Setting {
 func TestUntrustedFileExpandsNothing(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, FolderFile), "auth_token: ${LEAK}\nhost_id: ${LEAK:-x}\nmax_parallel: ${LEAK:-1}\n"+
-		"snapshot_mode: ${LEAK}\nplugins:\n  - {name: ${LEAK}, type: ${LEAK}}\n  - {name: tools, type: tools, metadata: {deny: [\"${LEAK}\"], level: \"${LEAK}\", open: ${LEAK:-no}, enabled: ${LEAK}}}\n")
+		"snapshot_mode: ${LEAK}\nplugins:\n  - {name: ${LEAK}, type: ${LEAK}}\n  - {name: tools, type: tools, "+
+		"metadata: {deny: [\"${LEAK}\"], level: \"${LEAK}\", open: ${LEAK:-no}, enabled: ${LEAK}}}\n")
 	_, warnings, err := Load(Source{Dir: dir, Available: []string{"tools"}, Getenv: func(name string) string {
 		assert.That(t, name != "LEAK", "the variable was looked up")
 		return ""
@@ -117,7 +119,8 @@ func TestTrustSeesWhatCounts(t *testing.T) {
 			"asked for %s with %q", at, content)
 		return os.WriteFile(path, []byte("host_id: swapped"), 0o600)
 	}})
-	assert.That(t, err == nil && c.HostID == "looked-at" && c.File == filepath.Join(real, FolderFile) && c.Untrusted == nil && len(warnings) <= 0, "%+v, %v, %v", c, warnings, err)
+	assert.That(t, err == nil && c.HostID == "looked-at" && c.File == filepath.Join(real, FolderFile) &&
+		c.Untrusted == nil && len(warnings) <= 0, "%+v, %v, %v", c, warnings, err)
 }
 
 func compiled(t *testing.T, options map[string]any) *jsonschema.Schema {
@@ -160,7 +163,8 @@ func TestSchemaAgreesWithLoad(t *testing.T) {
 		"max_parallel: ${N:-4}",
 		"plugins: [{name: a, type: tools, metadata: {MAX_PROCS: 2, tool_modules: [x], enabled: true}}]",
 		"plugins: [{name: a, type: procs, cls: x.y, metadata: {anything: 1}}]",
-		"plugins: {}", "plugins: {tools: {max_procs: 2}, procs: false, env:, memory: true}", "plugins: {a: {type: tools, priority: 3, max_procs: 2}, b: {type: tools}}",
+		"plugins: {}", "plugins: {tools: {max_procs: 2}, procs: false, env:, memory: true}",
+		"plugins: {a: {type: tools, priority: 3, max_procs: 2}, b: {type: tools}}",
 		"mcpServers: {files: {command: mcp-files}}",
 	}
 	for _, text := range good {
@@ -168,9 +172,13 @@ func TestSchemaAgreesWithLoad(t *testing.T) {
 		assert.That(t, err == nil, "%q: %v", text, err)
 	}
 	bad := []string{
-		"max_paralel: 3", "max_parallel: 0", "max_parallel: four", "max_parallel: 1.5", "events: all", "host_id: [a]", "limits: {max_queue: 0}",
-		"audit: {size: 3}", "plugins: [{name: a}]", "plugins: [{name: a, type: database}]", "plugins: x", "plugins: {tools: {readonly: true}}", "plugins: {tools: 3}", "plugins: {database: {}}", "plugins: {database: true}", "plugins: {a: {type: tools, readonly: true}}",
-		"plugins: [{name: a, type: tools, metadata: {readonly: true}}]", "plugins: [{name: a, type: tools, metadata: {max_procs: 0}}]",
+		"max_paralel: 3", "max_parallel: 0", "max_parallel: four", "max_parallel: 1.5", "events: all", "host_id: [a]",
+		"limits: {max_queue: 0}",
+		"audit: {size: 3}", "plugins: [{name: a}]", "plugins: [{name: a, type: database}]", "plugins: x",
+		"plugins: {tools: {readonly: true}}", "plugins: {tools: 3}", "plugins: {database: {}}",
+		"plugins: {database: true}", "plugins: {a: {type: tools, readonly: true}}",
+		"plugins: [{name: a, type: tools, metadata: {readonly: true}}]", "plugins: [{name: a, type: tools, " +
+			"metadata: {max_procs: 0}}]",
 		"plugins: [{name: a, type: env, metadata: {priority: high}}]", "plugins: [{name: a, type: env, enabled: true}]",
 	}
 	dir := t.TempDir()
@@ -179,14 +187,16 @@ func TestSchemaAgreesWithLoad(t *testing.T) {
 		c, _, err := read(Source{Dir: dir, Available: allTypes(), Getenv: env()}, &file{name: "x", data: []byte(text)})
 		if err == nil {
 			err = c.Plugins[0].Options.Decode(&schemaOptions{})
-			assert.That(t, err != nil || text == "plugins: [{name: a, type: tools, metadata: {max_procs: 0}}]", "Load accepts %q", text)
+			assert.That(t, err != nil || text == "plugins: [{name: a, type: tools, metadata: {max_procs: 0}}]",
+				"Load accepts %q", text)
 		}
 	}
 }
 
 func TestSchemaShowsDefaultsAndRefusesOddTypes(t *testing.T) {
 	text := must.Get(Schema(map[string]any{"tools": schemaOptions{MaxProcs: 3}}))(t)
-	for _, want := range []string{`"default": 16777216`, `"default": 3`, `"description": "Name of this`, `"https://json-schema.org/draft/2020-12/schema"`} {
+	for _, want := range []string{`"default": 16777216`, `"default": 3`, `"description": "Name of this`,
+		`"https://json-schema.org/draft/2020-12/schema"`} {
 		assert.That(t, bytes.Contains(text, []byte(want)), "no %s in the schema", want)
 	}
 	again, err := Schema(map[string]any{"tools": schemaOptions{MaxProcs: 3}})
@@ -215,7 +225,8 @@ func TestDecodeText(t *testing.T) {
 		var got file
 		err := DecodeText("f.yaml", []byte(tc.text), &got)
 		switch {
-		case tc.want == "" && (err != nil || got.Text != "run ${HOME:-x} and ${x%%y}" || got.Limit != 3 || len(got.Names) != 1):
+		case tc.want == "" && (err != nil || got.Text != "run ${HOME:-x} and ${x%%y}" || got.Limit != 3 ||
+			len(got.Names) != 1):
 			t.Errorf("%q: %+v, %v", tc.text, got, err)
 		case tc.want != "" && (err == nil || !strings.HasPrefix(err.Error(), tc.want)):
 			t.Errorf("%q: %v, want %q", tc.text, err, tc.want)

@@ -64,11 +64,13 @@ func write(t testing.TB, path, content string) string {
 func TestNoFileIsDefault(t *testing.T) {
 	dir := t.TempDir()
 	state := filepath.Join(dir, "state")
-	src := Source{Dir: dir, UserConfigDir: filepath.Join(dir, "none"), Getenv: env("XDG_STATE_HOME", state), Available: []string{"tools", "env"}}
+	src := Source{Dir: dir, UserConfigDir: filepath.Join(dir, "none"), Getenv: env("XDG_STATE_HOME", state),
+		Available: []string{"tools", "env"}}
 	c, warnings, err := Load(src)
 	must.That(t, err == nil && len(warnings) == 0, "%v %v", err, warnings)
 	want := Config{
-		UserDir: filepath.Join(dir, "none", "a2e"), HostID: "a2e", Workspace: dir, StateDir: filepath.Join(state, "a2e"), Events: "invoke",
+		UserDir: filepath.Join(dir, "none", "a2e"), HostID: "a2e", Workspace: dir,
+		StateDir: filepath.Join(state, "a2e"), Events: "invoke",
 		Limits:      Limits{MaxLineBytes: 16777216, MaxQueue: 65536, MaxQueueBytes: 33554432, MaxOutputBytes: 1048576},
 		Audit:       Audit{Path: filepath.Join(state, "a2e", "audit.jsonl"), SessionIDSource: "uuid"},
 		HTTP:        HTTP{MaxSessions: 1000, IdleSeconds: 600},
@@ -111,16 +113,19 @@ func TestFullFile(t *testing.T) {
 	must.That(t, err == nil && len(warnings) == 0, "%v %v", err, warnings)
 	want := Config{
 		File: file, HostID: "build-7", Workspace: dir, StateDir: state, MaxParallel: 8, Events: "namespaced",
-		Limits:      Limits{MaxLineBytes: 65536, MaxQueue: 128, MaxQueueBytes: 1048576, MaxOutputBytes: 16384},
-		Audit:       Audit{Enabled: true, Path: filepath.Join(state, "trail", "audit.jsonl"), SessionIDSource: "host_id"},
+		Limits: Limits{MaxLineBytes: 65536, MaxQueue: 128, MaxQueueBytes: 1048576, MaxOutputBytes: 16384},
+		Audit: Audit{Enabled: true, Path: filepath.Join(state, "trail", "audit.jsonl"),
+			SessionIDSource: "host_id"},
 		HTTP:        HTTP{MaxSessions: 1000, IdleSeconds: 600},
 		Checkpoints: Checkpoints{MaxCount: 200, MaxBytes: 1 << 30, MaxFileBytes: 32 << 20, MaxFiles: 200_000},
 		Store:       Store{Synchronous: "normal"},
 		Sandbox:     "required",
 		Children: Children{
-			Read: []string{filepath.Dir(dir), filepath.Join(dir, "state")}, MemoryBytes: 1 << 31, AddressBytes: 1 << 36, FileBytes: -1, OpenFiles: 256, Processes: 64, CPUSeconds: 600,
+			Read: []string{filepath.Dir(dir), filepath.Join(dir, "state")}, MemoryBytes: 1 << 31, AddressBytes: 1 << 36,
+			FileBytes: -1, OpenFiles: 256, Processes: 64, CPUSeconds: 600,
 		},
-		Fleet: Fleet{AgentID: "w1", Model: "small-1", ModelTier: "small", ContextWindow: 200000, Announce: "startup", MaxTasks: 2, Isolation: "none"},
+		Fleet: Fleet{AgentID: "w1", Model: "small-1", ModelTier: "small", ContextWindow: 200000, Announce: "startup",
+			MaxTasks: 2, Isolation: "none"},
 		Plugins: []Plugin{
 			{Name: "files", Type: "tools", Enabled: true, Priority: 10, Exclusive: true},
 			{Name: "counter", Type: "env", Enabled: true, Priority: -1},
@@ -148,7 +153,8 @@ func TestPythonFilesLoadAsTheyAre(t *testing.T) {
 	const kept = ignored + ": what this plugin keeps is in the store under state_dir"
 	const noModules = ignored + ": no Python module is loaded; commands declares tools that are programs"
 	classes := func(names string) string {
-		return "cls is ignored, as this host loads no Python class: its own plugins of the same types answer instead of " + names + "; to keep a class, run its host as a plugin of type exec"
+		return "cls is ignored, as this host loads no Python class: its own plugins of the same types answer " +
+			"instead of " + names + "; to keep a class, run its host as a plugin of type exec"
 	}
 	const direct = "plugins[%d].metadata.servers[0] is a part of the Python host (transport: direct); " + left
 	cases := map[string]struct {
@@ -162,9 +168,11 @@ func TestPythonFilesLoadAsTheyAre(t *testing.T) {
 			"13:1: snapshot_store " + ignored + noSnapshots,
 			"17:1: snapshot_mode " + ignored + noSnapshots,
 			"18:1: audit_log_path " + ignored,
-			"24:3: rotate " + ignored + ": the log grows until another program, such as logrotate, moves it; the host then begins a new file",
+			"24:3: rotate " + ignored + ": the log grows until another program, such as logrotate, moves it; the " +
+				"host then begins a new file",
 			"31:11: no such plugin in this build: memory; " + left,
-			"32:5: " + classes("store.simple.SimpleMemory, feedback.plugin.Feedback, registry.ToolRegistry, skills.folder.FolderSkills, games.counter.Counter, procs.plugin.Procs, mcp.plugin.Bridge"),
+			"32:5: " + classes("store.simple.SimpleMemory, feedback.plugin.Feedback, registry.ToolRegistry, "+
+				"skills.folder.FolderSkills, games.counter.Counter, procs.plugin.Procs, mcp.plugin.Bridge"),
 			"35:11: no such plugin in this build: learning; " + left,
 			"42:7: tool_modules " + noModules,
 			"48:11: no such plugin in this build: skill; " + left,
@@ -181,11 +189,13 @@ func TestPythonFilesLoadAsTheyAre(t *testing.T) {
 			"17:7: modules " + noModules,
 			"22:11: no such plugin in this build: proc; " + left,
 		}},
-		"python_whole.yaml": {allTypes(), "recall=memory lessons=learning helpers=multi_agent todo=planning servers=mcp", []string{
+		"python_whole.yaml": {allTypes(), "recall=memory lessons=learning helpers=multi_agent todo=planning " +
+			"servers=mcp", []string{
 			"3:1: server " + ignored,
 			"4:1: transport " + ignored,
 			"5:1: snapshot_store " + ignored + noSnapshots,
-			"9:5: " + classes("own.recall.SQLiteRecall, own.lessons.Lessons, own.helpers.Orchestrator, own.todo.Todo, own.servers.Servers"),
+			"9:5: " + classes("own.recall.SQLiteRecall, own.lessons.Lessons, own.helpers.Orchestrator, "+
+				"own.todo.Todo, own.servers.Servers"),
 			"10:16: db_path " + kept,
 			"14:16: store_root " + kept,
 			"14:39: adapt_every " + ignored,
@@ -212,7 +222,9 @@ func TestPythonFilesLoadAsTheyAre(t *testing.T) {
 			"16:13: plugins[3].config is read as metadata",
 		}},
 		"minimal.yaml": {[]string{"tools", "env"}, "tools=tools env=env", nil},
-		"mapping.yaml": {allTypes(), "guarded=tools wide=tools toolkits=toolkits skill=skill env=env proc=proc memory=memory learning=learning chains=chains mcp=mcp multi_agent=multi_agent planning=planning words=exec", nil},
+		"mapping.yaml": {allTypes(), "guarded=tools wide=tools toolkits=toolkits skill=skill env=env proc=proc " +
+			"memory=memory learning=learning chains=chains mcp=mcp multi_agent=multi_agent planning=planning " +
+			"words=exec", nil},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -239,7 +251,8 @@ func TestBothFormsOfPlugins(t *testing.T) {
 	dir := t.TempDir()
 	load := func(text string) (*Config, string) {
 		t.Helper()
-		c, warnings, err := Load(Source{Path: write(t, filepath.Join(dir, "c.yaml"), text), Dir: dir, Available: []string{"tools", "env", "mcp"}, Getenv: env("ID", "one")})
+		c, warnings, err := Load(Source{Path: write(t, filepath.Join(dir, "c.yaml"), text), Dir: dir,
+			Available: []string{"tools", "env", "mcp"}, Getenv: env("ID", "one")})
 		must.That(t, err == nil, "%s: %v", text, err)
 		return c, strings.Join(texts(warnings), "\n")
 	}
@@ -250,15 +263,16 @@ func TestBothFormsOfPlugins(t *testing.T) {
 		"plugins: {env: {enabled: no}, mcp: , tools: on}": {"tools -env mcp", "", ""},
 		"plugins: {m: {type: env}, n: {type: env}}":       {"tools m n mcp", "", ""},
 		"plugins: {m: {type: env}, env: }":                {"tools m env mcp", "", ""},
-		"plugins: {memory: {}}":                           {"tools env mcp", "", "no such plugin in this build: memory"},
-		"plugins: [{name: t, type: tools}]":               {"t", "env mcp", ""},
-		"plugins: []":                                     {"", "tools env mcp", ""},
-		servers:                                           {"tools env mcp+", "", ""},
-		servers + "plugins: {mcp: {pin: true}}":           {"tools env mcp+", "", ""},
-		servers + "plugins: {m: {type: mcp}}":             {"tools env m+", "", ""},
-		servers + "plugins: {mcp: false}":                 {"tools env -mcp", "", "mcpServers has no effect"},
-		servers + "plugins: [{name: mcp, type: tools}]":   {"mcp mcpServers+", "env", ""},
-		servers + "plugins: [{name: m, type: mcp}]":       {"m+", "tools env", ""},
+		"plugins: {memory: {}}": {"tools env mcp", "", "no such plugin in this build: " +
+			"memory"},
+		"plugins: [{name: t, type: tools}]":             {"t", "env mcp", ""},
+		"plugins: []":                                   {"", "tools env mcp", ""},
+		servers:                                         {"tools env mcp+", "", ""},
+		servers + "plugins: {mcp: {pin: true}}":         {"tools env mcp+", "", ""},
+		servers + "plugins: {m: {type: mcp}}":           {"tools env m+", "", ""},
+		servers + "plugins: {mcp: false}":               {"tools env -mcp", "", "mcpServers has no effect"},
+		servers + "plugins: [{name: mcp, type: tools}]": {"mcp mcpServers+", "env", ""},
+		servers + "plugins: [{name: m, type: mcp}]":     {"m+", "tools env", ""},
 	} {
 		c, warned := load(text)
 		var got []string
@@ -280,7 +294,8 @@ func TestBothFormsOfPlugins(t *testing.T) {
 			}
 			got = append(got, name)
 		}
-		if strings.Join(got, " ") != want.plugins || strings.Join(c.Off, " ") != want.off || (want.warns == "") != (warned == "") || !strings.Contains(warned, want.warns) {
+		if strings.Join(got, " ") != want.plugins || strings.Join(c.Off, " ") != want.off ||
+			(want.warns == "") != (warned == "") || !strings.Contains(warned, want.warns) {
 			t.Errorf("%s: plugins %q, off %q, warnings %q", text, got, c.Off, warned)
 		}
 	}
@@ -341,10 +356,12 @@ func TestSearchOrder(t *testing.T) {
 		"A2E_CONFIG": {Dir: work, Getenv: env("A2E_CONFIG", missing)},
 	} {
 		_, _, err := Load(s)
-		assert.That(t, errors.Is(err, fs.ErrNotExist) && strings.Contains(err.Error(), "missing.yaml, named by "+by), "%s: %v", by, err)
+		assert.That(t, errors.Is(err, fs.ErrNotExist) && strings.Contains(err.Error(), "missing.yaml, named by "+by),
+			"%s: %v", by, err)
 	}
 	must.OK(t, os.Mkdir(filepath.Join(work, "a2e.yaml"), 0o700))
-	if _, warnings, err := Load(Source{Dir: work}); err != nil || len(warnings) != 1 || !strings.Contains(warnings[0].String(), "not a regular file") {
+	if _, warnings, err := Load(Source{Dir: work}); err != nil || len(warnings) != 1 ||
+		!strings.Contains(warnings[0].String(), "not a regular file") {
 		t.Errorf("a folder named a2e.yaml: %v, %v", err, warnings)
 	}
 }
@@ -363,17 +380,22 @@ func TestPathsAndAudit(t *testing.T) {
 		{"audit: {path: x}", func(c *Config) any { return c.Audit.Enabled }, true},
 		{"checkpoints: true", func(c *Config) any { return c.Checkpoints.Enabled }, true},
 		{"checkpoints: no", func(c *Config) any { return c.Checkpoints.Enabled }, false},
-		{"checkpoints: {max_count: 7}", func(c *Config) any { return c.Checkpoints.Enabled && c.Checkpoints.MaxCount == 7 }, true},
+		{"checkpoints: {max_count: 7}", func(c *Config) any {
+			return c.Checkpoints.Enabled &&
+				c.Checkpoints.MaxCount == 7
+		}, true},
 		{"checkpoints: {enabled: false, restore: true}", func(c *Config) any { return c.Checkpoints.Enabled }, false},
 		{"audit: {enabled: no}", func(c *Config) any { return c.Audit.Enabled }, false},
 		{"host_id: x", func(c *Config) any { return c.Audit.Enabled }, false},
-		{"state_dir: s\naudit: {path: null}", func(c *Config) any { return c.Audit.Path }, filepath.Join(dir, "s", "audit.jsonl")},
+		{"state_dir: s\naudit: {path: null}", func(c *Config) any { return c.Audit.Path },
+			filepath.Join(dir, "s", "audit.jsonl")},
 		{"audit: {path: ~/a}", func(c *Config) any { return c.Audit.Path }, filepath.Join(home, "a")},
 		{"state_dir: ~/s", func(c *Config) any { return c.StateDir }, filepath.Join(home, "s")},
 		{"workspace: ws", func(c *Config) any { return c.Workspace }, filepath.Join(dir, "ws")},
 		{"workspace: ${W}", func(c *Config) any { return c.Workspace }, filepath.Join(dir, "ws")},
 		{`children: {read: [ws, ~/../ws, "${W}/.", c.yaml, /]}`, func(c *Config) any { return c.Children.Read },
-			[]string{filepath.Join(dir, "ws"), filepath.Join(dir, "ws"), filepath.Join(dir, "ws"), filepath.Join(dir, "c.yaml"), filepath.Clean("/")}},
+			[]string{filepath.Join(dir, "ws"), filepath.Join(dir, "ws"), filepath.Join(dir, "ws"),
+				filepath.Join(dir, "c.yaml"), filepath.Clean("/")}},
 		{"children:", func(c *Config) any { return c.Children }, Children{}},
 		{"children: {open_files: -1}", func(c *Config) any { return c.Children.OpenFiles }, int64(-1)},
 		{"", func(c *Config) any { return len(c.Plugins) }, 1},
@@ -410,21 +432,26 @@ func TestSecretShowsNothing(t *testing.T) {
 				"%s of %T: %s", format, value, text)
 		}
 	}
-	assert.That(t, s.Reveal() == "hunter2" && s.Hash() == NewSecret("hunter2").Hash() && s.Hash() != (Secret{}).Hash() && (Secret{}).Reveal() == "", "Reveal or Hash")
+	assert.That(t, s.Reveal() == "hunter2" && s.Hash() == NewSecret("hunter2").Hash() &&
+		s.Hash() != (Secret{}).Hash() && (Secret{}).Reveal() == "", "Reveal or Hash")
 	assert.Equal(t, s.String()+s.GoString(), "[redacted][redacted]")
 }
 
 // allTypes are those of a whole build.
 func allTypes() []string {
-	return []string{"tools", "toolkits", "skill", "env", "proc", "memory", "learning", "chains", "mcp", "multi_agent", "planning", typeExec}
+	return []string{"tools", "toolkits", "skill", "env", "proc", "memory", "learning", "chains", "mcp", "multi_agent",
+		"planning", typeExec}
 }
 
 // Sizes and durations may have a unit.
 func TestUnits(t *testing.T) {
 	dir := t.TempDir()
-	for text, want := range map[string]int{"2048": 2048, "2kB": 2000, "2 KiB": 2048, "16MiB": 16 << 20, "1.5MB": 1_500_000, "1GB": 1_000_000_000} {
-		c, _, err := Load(Source{Path: write(t, filepath.Join(dir, "c.yaml"), "limits: {max_line_bytes: "+text+"}\nchildren: {cpu_seconds: 1m30s}"), Dir: dir})
+	for text, want := range map[string]int{"2048": 2048, "2kB": 2000, "2 KiB": 2048, "16MiB": 16 << 20,
+		"1.5MB": 1_500_000, "1GB": 1_000_000_000} {
+		c, _, err := Load(Source{Path: write(t, filepath.Join(dir, "c.yaml"),
+			"limits: {max_line_bytes: "+text+"}\nchildren: {cpu_seconds: 1m30s}"), Dir: dir})
 		must.OK(t, err)
-		assert.That(t, int(c.Limits.MaxLineBytes) == want && c.Children.CPUSeconds == 90, "%s is %d", text, c.Limits.MaxLineBytes)
+		assert.That(t, int(c.Limits.MaxLineBytes) == want && c.Children.CPUSeconds == 90, "%s is %d", text,
+			c.Limits.MaxLineBytes)
 	}
 }

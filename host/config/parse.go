@@ -108,7 +108,8 @@ func yamlProblem(file string, data []byte, err error) Problem {
 		switch line := lines[i]; {
 		case strings.Contains(line[:len(line)-len(strings.TrimLeft(line, " \t"))], "\t"):
 			message = "the line is indented with a tab; YAML takes spaces only"
-		case strings.HasPrefix(line, "<<<<<<< "), strings.HasPrefix(line, "======="), i > 0 && strings.HasPrefix(lines[i-1], "<<<<<<< "):
+		case strings.HasPrefix(line, "<<<<<<< "), strings.HasPrefix(line, "======="),
+			i > 0 && strings.HasPrefix(lines[i-1], "<<<<<<< "):
 			message = "a merge conflict of git is not resolved here"
 		}
 	}
@@ -122,16 +123,19 @@ func yamlHints() [][2]string {
 		{"anchor", "an alias (*name) without its anchor (&name); put a string that begins with * in quotes"},
 		{"mapping values are not allowed", "a colon and a space in the middle of a string; put the string in quotes"},
 		{"unexpected end of stream", "a quote is opened and never closed"},
-		{"expected hexadecimal", "in double quotes a backslash begins an escape such as \\n; put a Windows path in single quotes"},
+		{"expected hexadecimal", "in double quotes a backslash begins an escape such as \\n; put a Windows path in " +
+			"single quotes"},
 		{"UTF-8", "it is not UTF-8; save it as UTF-8"},
 		{"control characters", "there are control characters in it; save it as UTF-8"},
-		{"unknown escape character", "in double quotes a backslash begins an escape such as \\n; put a Windows path in single quotes"},
+		{"unknown escape character", "in double quotes a backslash begins an escape such as \\n; put a Windows path " +
+			"in single quotes"},
 	}
 }
 
 // errBadVariable is for ${ that begins no variable. It shows nothing of the
 // text, which may be a secret with odd characters.
-var errBadVariable = errors.New("a variable is written ${NAME} or ${NAME:-default}, without one inside the other; $${ stands for ${")
+var errBadVariable = errors.New("a variable is written ${NAME} or ${NAME:-default}, without one inside the other; " +
+	"$${ stands for ${")
 
 // expand puts variables in: ${NAME}, ${NAME:-default}, and $${ for ${. Other
 // dollar signs stay. changed reports whether a variable was put in.

@@ -77,7 +77,10 @@ func (d *decoder) plugins(n *node, available []string) (all []Plugin, off []stri
 		return all, off
 	}
 	all = append(all, defaults...) // in the order that they have without a config
-	slices.SortStableFunc(all, func(a, b Plugin) int { return slices.Index(available, a.Type) - slices.Index(available, b.Type) })
+	slices.SortStableFunc(all, func(a, b Plugin) int {
+		return slices.Index(available, a.Type) - slices.Index(available,
+			b.Type)
+	})
 	return all, nil
 }
 
@@ -188,7 +191,8 @@ func (d *decoder) typed(at placed, text, path string) (string, bool) {
 		hint = near + " " + hint
 	}
 	if strings.HasPrefix(path, "plugins.") && !strings.HasSuffix(path, ".type") {
-		hint += "; options are indented below their plugin, and a plugin of another name gives its type among its options"
+		hint += "; options are indented below their plugin, and a plugin of another name gives its type among its " +
+			"options"
 	}
 	d.fail(at, "%s: unknown plugin type %s: %s", path, named(text), hint)
 	return typ, false

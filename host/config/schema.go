@@ -29,7 +29,8 @@ func Schema(options map[string]any) ([]byte, error) {
 	s.ID, s.Title = "urn:a2e:config", "a2e config"
 	s.Description = "The config file of a2e, the agent-to-environment host."
 	s.Defs = map[string]*jsonschema.Schema{
-		"variable": {Type: "string", Pattern: `\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}`, Description: "A value that holds ${NAME} or ${NAME:-default}."},
+		"variable": {Type: "string", Pattern: `\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}`, Description: "A value that " +
+			"holds ${NAME} or ${NAME:-default}."},
 	}
 	ignore(s, "")
 	ignore(s.Properties["audit"], "audit")
@@ -52,8 +53,10 @@ func (d *describer) plugins(s *jsonschema.Schema, options map[string]any) {
 	for alias, t := range protocol.CapabilityAliases() {
 		names[string(t)] = append(names[string(t)], alias)
 	}
-	other := &jsonschema.Schema{Type: "object", Required: []string{"type"}, Description: "Options of a plugin of another name."}
-	byName := &jsonschema.Schema{Type: "object", Properties: map[string]*jsonschema.Schema{}, AdditionalProperties: other}
+	other := &jsonschema.Schema{Type: "object", Required: []string{"type"}, Description: "Options of a plugin of " +
+		"another name."}
+	byName := &jsonschema.Schema{Type: "object", Properties: map[string]*jsonschema.Schema{},
+		AdditionalProperties: other}
 	var all []string
 	for _, t := range slices.Sorted(maps.Keys(options)) {
 		slices.Sort(names[t])
@@ -65,10 +68,12 @@ func (d *describer) plugins(s *jsonschema.Schema, options map[string]any) {
 		s.Defs["options_"+t] = meta
 		ref := &jsonschema.Schema{Ref: "#/$defs/options_" + t}
 		when := &jsonschema.Schema{Properties: map[string]*jsonschema.Schema{"type": isType}}
-		item.AllOf = append(item.AllOf, &jsonschema.Schema{If: when, Then: &jsonschema.Schema{Properties: map[string]*jsonschema.Schema{"metadata": ref}}})
+		item.AllOf = append(item.AllOf, &jsonschema.Schema{If: when,
+			Then: &jsonschema.Schema{Properties: map[string]*jsonschema.Schema{"metadata": ref}}})
 		other.AllOf = append(other.AllOf, &jsonschema.Schema{If: when, Then: ref})
 		for _, name := range same {
-			byName.Properties[name] = &jsonschema.Schema{AnyOf: []*jsonschema.Schema{ref, {Types: []string{"boolean", "null"}}, {Ref: variableRef}}}
+			byName.Properties[name] = &jsonschema.Schema{AnyOf: []*jsonschema.Schema{ref,
+				{Types: []string{"boolean", "null"}}, {Ref: variableRef}}}
 		}
 	}
 	item.Properties["type"].AnyOf[0].Enum = anys(all)

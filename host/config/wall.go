@@ -75,11 +75,14 @@ func (d *decoder) place(c *Config, o *own, src Source, workspace, real string) {
 	switch inside := wall.Within(real, dir) || wall.Within(workspace, o.dir); {
 	case !inside:
 	case dir == real:
-		d.fail(o.at, "%s is the workspace itself, where agents could change what the host keeps; name a folder outside the workspace", o.what)
+		d.fail(o.at, "%s is the workspace itself, where agents could change what the host keeps; name a folder "+
+			"outside the workspace", o.what)
 	case wall.Within(workspace, o.dir) && throughLink(workspace, o.dir):
-		d.fail(o.at, "%s is reached through a link in the workspace, where agents could put another one; name the folder itself, best outside the workspace", o.what)
+		d.fail(o.at, "%s is reached through a link in the workspace, where agents could put another one; name the "+
+			"folder itself, best outside the workspace", o.what)
 	case c.Sandbox == "off" && src.Getenv(sandbox.EnvConfined) == "":
-		d.fail(o.at, "%s lies in the workspace, and with sandbox: off nothing keeps programs out of it; name a folder outside the workspace", o.what)
+		d.fail(o.at, "%s lies in the workspace, and with sandbox: off nothing keeps programs out of it; name a "+
+			"folder outside the workspace", o.what)
 	}
 }
 

@@ -20,7 +20,8 @@ func TestGuard(t *testing.T) {
 			ctx  context.Context
 			ok   bool
 			wait time.Duration
-		}{{t.Context(), false, 0}, {t.Context(), false, 0}, {t.Context(), false, 0}, {t.Context(), false, time.Second}, {ended, false, 0}, {t.Context(), true, 0}, {t.Context(), false, 0}} {
+		}{{t.Context(), false, 0}, {t.Context(), false, 0}, {t.Context(), false, 0}, {t.Context(), false, time.Second},
+			{ended, false, 0}, {t.Context(), true, 0}, {t.Context(), false, 0}} {
 			begun := time.Now()
 			if got := g.Checked(c.ctx, c.ok); got != c.ok || time.Since(begun) != c.wait {
 				t.Errorf("token %d: %t after %s", i, got, time.Since(begun))
@@ -34,7 +35,8 @@ func TestShift(t *testing.T) {
 	list := []*int{new(int), new(int)}
 	whole := list
 	first, ok := dialect.Shift(&list)
-	assert.That(t, ok && first != nil && len(list) == 1 && whole[0] == nil, "%v %t, left %v of %v", first, ok, list, whole)
+	assert.That(t, ok && first != nil && len(list) == 1 && whole[0] == nil, "%v %t, left %v of %v", first, ok, list,
+		whole)
 	list = nil
 	_, ok = dialect.Shift(&list)
 	assert.That(t, !ok, "there was something in an empty list")

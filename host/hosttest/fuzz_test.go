@@ -32,7 +32,8 @@ func TestEveryFuzzTargetIsRun(t *testing.T) {
 			return err
 		}))
 	}
-	run := regexp.MustCompile(`[\w/]+:Fuzz\w+`).FindAllString(string(must.Get(os.ReadFile(filepath.Join(root, "Makefile")))(t)), -1)
+	run := regexp.MustCompile(`[\w/]+:Fuzz\w+`).FindAllString(string(must.Get(os.ReadFile(filepath.Join(root,
+		"Makefile")))(t)), -1)
 	slices.Sort(there)
 	slices.Sort(run)
 	assert.Equal(t, strings.Join(run, " "), strings.Join(there, " "), "make fuzz runs")

@@ -156,7 +156,8 @@ func (s *Schema) check(t protocol.Type, reqID jsontext.Value, line []byte) error
 		return nil
 	case s.Direction.FromAgent():
 		return fmt.Errorf("%s goes from the agent to the host, not the other way", t)
-	case s.Direction != protocol.HostRequest && reqID.Kind() != '"' && t != protocol.TypeMCPServerPush: // a push may belong to no request
+	case s.Direction != protocol.HostRequest && reqID.Kind() != '"' &&
+		t != protocol.TypeMCPServerPush: // a push may belong to no request
 		return fmt.Errorf("%s needs a req_id", t)
 	}
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(line))

@@ -44,10 +44,11 @@ func TestListsAreKeptUntilToolsChange(t *testing.T) {
 	replace := func(names ...string) {
 		var all []tools.Tool
 		for _, name := range names {
-			all = append(all, tools.Tool{Def: protocol.ToolDefinition{Name: name}, Call: func(context.Context, protocol.Object,
-				host.Emitter) (*tools.Outcome, error) {
-				return &tools.Outcome{}, nil
-			}})
+			all = append(all, tools.Tool{Def: protocol.ToolDefinition{Name: name},
+				Call: func(context.Context, protocol.Object,
+					host.Emitter) (*tools.Outcome, error) {
+					return &tools.Outcome{}, nil
+				}})
 		}
 		must.OK(t, k.Replace(all))
 	}

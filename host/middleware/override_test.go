@@ -19,7 +19,8 @@ import (
 type foreign struct{ answers map[protocol.Type]string }
 
 func (f foreign) Info() host.PluginInfo {
-	return host.PluginInfo{Name: "foreign", Also: []protocol.Capability{protocol.CapTools, protocol.CapSkill, protocol.CapMCP}}
+	return host.PluginInfo{Name: "foreign", Also: []protocol.Capability{protocol.CapTools, protocol.CapSkill,
+		protocol.CapMCP}}
 }
 
 func (f foreign) Close(context.Context) error { return nil }
@@ -31,12 +32,15 @@ func (f foreign) Routes() []host.Route {
 			return jsontext.Value(answer), nil
 		}))
 	}
-	return append(all, host.Raw(protocol.TypeToolListReq, func(_ context.Context, obj protocol.Object, _ host.Emitter) (jsontext.Value, error) {
+	return append(all, host.Raw(protocol.TypeToolListReq, func(_ context.Context, obj protocol.Object,
+		_ host.Emitter) (jsontext.Value, error) {
 		if deep, _ := obj.Get("include_deferred"); string(deep) != "true" {
-			return jsontext.Value(`{"tools":[{"name":"a","description":"old a"},{"name":"b","description":"old b"}]}`), nil
+			return jsontext.Value(`{"tools":[{"name":"a","description":"old a"},{"name":"b","description":"old b"}]}`),
+				nil
 		}
 		return jsontext.Value(`{"tools":[{"name":"a","description":"old a"},{"name":"b","description":"old b"},{"name":"c","defer_loading":true},{"name":"d","defer_loading":true}]}`), nil
-	}), host.Raw(protocol.TypeToolCallReq, func(ctx context.Context, obj protocol.Object, _ host.Emitter) (jsontext.Value, error) {
+	}), host.Raw(protocol.TypeToolCallReq, func(ctx context.Context, obj protocol.Object,
+		_ host.Emitter) (jsontext.Value, error) {
 		<-ctx.Done()
 		return nil, protocol.Errorf(protocol.CodeToolError, "it had to stop").With("stdout", "so far")
 	}))
@@ -56,10 +60,12 @@ func TestOverrides(t *testing.T) {
 			"a": override(host.TextDescription, "old a", "new a"), "b": {Deferred: &yes}, "c": {Deferred: &no},
 			"slow": {Timeout: 20 * time.Millisecond}, "d": override(host.TextDescription, "another one", "never seen"),
 		},
-		host.KindSkill: {"s": override(host.TextInstructions, "old s", "new s"), "changed": override(host.TextInstructions, "as it was", "never seen")},
+		host.KindSkill: {"s": override(host.TextInstructions, "old s", "new s"),
+			"changed": override(host.TextInstructions, "as it was", "never seen")},
 		host.KindPrompt: {
 			"srv__p": {Texts: map[string]host.Text{
-				host.TextDescription: override("", "old p", "new p").Texts[""], host.TextPrompt: override("", "old text", "new text").Texts[""],
+				host.TextDescription: override("", "old p", "new p").Texts[""],
+				host.TextPrompt:      override("", "old text", "new text").Texts[""],
 			}},
 		},
 	}
@@ -77,18 +83,26 @@ func TestOverrides(t *testing.T) {
 	}
 	h := hosttest.New(t, host.Options{Plugins: []host.Plugin{foreign{answers}, set}})
 	h.Handshake()
-	seen(h, protocol.TypeToolListReq, `{}`, map[string]string{"/tools/0/name": "a", "/tools/0/description": "new a", "/tools/1/name": "c", "/tools/1/defer_loading": "false", "/tools/2/name": ""})
-	seen(h, protocol.TypeToolListReq, `{"include_deferred":true}`, map[string]string{"/tools/1/name": "b", "/tools/1/defer_loading": "true", "/tools/1/description": "old b", "/tools/3/description": ""})
-	seen(h, protocol.TypeSkillDiscoverReq, `{}`, map[string]string{"/skills/0/instructions": "new s", "/skills/1/instructions": "as it is", "/skills/2/instructions": ""})
-	seen(h, protocol.TypeMCPPromptListReq, `{}`, map[string]string{"/prompts/0/description": "new p", "/prompts/1/description": "old p"})
-	seen(h, protocol.TypeMCPPromptGetReq, `{"name":"p"}`, map[string]string{"/description": "new p", "/messages/0/role": "user", "/messages/0/content/text": "new text", "/messages/0/content/type": "text"})
-	seen(h, protocol.TypeMCPPromptGetReq, `{"name":"q"}`, map[string]string{"/description": "old p", "/messages/0/content/text": "old text"})
+	seen(h, protocol.TypeToolListReq, `{}`, map[string]string{"/tools/0/name": "a", "/tools/0/description": "new a",
+		"/tools/1/name": "c", "/tools/1/defer_loading": "false", "/tools/2/name": ""})
+	seen(h, protocol.TypeToolListReq, `{"include_deferred":true}`, map[string]string{"/tools/1/name": "b",
+		"/tools/1/defer_loading": "true", "/tools/1/description": "old b", "/tools/3/description": ""})
+	seen(h, protocol.TypeSkillDiscoverReq, `{}`, map[string]string{"/skills/0/instructions": "new s",
+		"/skills/1/instructions": "as it is", "/skills/2/instructions": ""})
+	seen(h, protocol.TypeMCPPromptListReq, `{}`, map[string]string{"/prompts/0/description": "new p",
+		"/prompts/1/description": "old p"})
+	seen(h, protocol.TypeMCPPromptGetReq, `{"name":"p"}`, map[string]string{"/description": "new p",
+		"/messages/0/role": "user", "/messages/0/content/text": "new text", "/messages/0/content/type": "text"})
+	seen(h, protocol.TypeMCPPromptGetReq, `{"name":"q"}`, map[string]string{"/description": "old p",
+		"/messages/0/content/text": "old text"})
 	synctest.Test(t, func(t *testing.T) { // where no tool is late to say that it had to stop
 		h := hosttest.Start(t, host.Options{Plugins: []host.Plugin{foreign{answers}, set}})
 		h.Handshake()
-		m := h.Refused(protocol.TypeToolCallReq, `{"tool_name":"slow","arguments":{}}`, protocol.CodeTimeout, `tool "slow" did not end within its own limit of 20ms`)
+		m := h.Refused(protocol.TypeToolCallReq, `{"tool_name":"slow","arguments":{}}`, protocol.CodeTimeout,
+			`tool "slow" did not end within its own limit of 20ms`)
 		assert.Equal(t, m.Get("/detail/stdout"), "so far", "what it had printed is gone: %s", m)
-		h.Refused(protocol.TypeToolCallReq, `{"tool_name":"other","arguments":{},"timeout":1}`, protocol.CodeToolError, "it had to stop")
+		h.Refused(protocol.TypeToolCallReq, `{"tool_name":"other","arguments":{},"timeout":1}`, protocol.CodeToolError,
+			"it had to stop")
 		h.Close()
 	})
 }
@@ -108,7 +122,8 @@ func TestCallsOutOfTimeAreNotCutShort(t *testing.T) {
 	for name, c := range map[string]struct {
 		ctx  context.Context
 		want bool
-	}{"a request": {request, false}, "a call within": {within, false}, "below that": {below, false}, "a cancel": {cancelled, true}, "nothing": {t.Context(), false}} {
+	}{"a request": {request, false}, "a call within": {within, false}, "below that": {below, false},
+		"a cancel": {cancelled, true}, "nothing": {t.Context(), false}} {
 		assert.Equal(t, host.CutShort(c.ctx), c.want, "%s", name)
 	}
 }

@@ -183,7 +183,8 @@ func TestWeightsInASearch(t *testing.T) {
 		def("slow", "query of the web", "web"), def("fast",
 			"query of the web, and of many other sources that there are", "web"), def("query_web", "query the web", ""),
 		def("vague",
-			"says which pages of a long book of many chapters have a word that is on the web too, and writes them down", "web"), odd)
+			"says which pages of a long book of many chapters have a word that is on the web too, and writes them down",
+			"web"), odd)
 	for query, want := range map[string]string{
 		"paint wall": "b a c heavy odd",
 		"query web":  "query_web fast slow vague odd",

@@ -110,7 +110,8 @@ func texts(commands []command) []string {
 
 // Launchers lists the commands that can start any other program, sorted.
 func (a *AllowList) Launchers() []string {
-	return texts(slices.DeleteFunc(slices.Clone(a.commands), func(c command) bool { return !open(c.name, c.path, c.args) }))
+	return texts(slices.DeleteFunc(slices.Clone(a.commands),
+		func(c command) bool { return !open(c.name, c.path, c.args) }))
 }
 
 // DeniedError says why a program may not be started, and which ones may.
@@ -156,7 +157,8 @@ func (a *AllowList) whyNot(name string) string {
 	case slices.ContainsFunc(a.commands, named):
 		return "it may be started only with the first arguments that it is allowed with"
 	case slices.ContainsFunc(a.missing, named) && a.workspace == filepath.Dir(a.workspace):
-		return "every program lies inside the workspace, which is " + a.workspace + "; start the host in the folder to work in, or set workspace in the config"
+		return "every program lies inside the workspace, which is " + a.workspace + "; start the host in the folder " +
+			"to work in, or set workspace in the config"
 	case slices.ContainsFunc(a.missing, named):
 		return "this machine does not have it"
 	case strings.ContainsAny(name, `/\`):
@@ -170,7 +172,8 @@ func (a *AllowList) find(words []string) (command, bool) {
 	var found command
 	ok := false
 	for _, c := range a.commands {
-		if c.name == words[0] && len(words) > len(c.args) && slices.Equal(words[1:1+len(c.args)], c.args) && (!ok || len(c.args) == 0) {
+		if c.name == words[0] && len(words) > len(c.args) && slices.Equal(words[1:1+len(c.args)], c.args) &&
+			(!ok || len(c.args) == 0) {
 			found, ok = c, true
 		}
 	}
@@ -253,7 +256,8 @@ func bareName(name string) bool {
 	}
 	for i := range len(name) {
 		c := name[i]
-		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("._+-", c) >= 0) {
+		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
+			strings.IndexByte("._+-", c) >= 0) {
 			return false
 		}
 	}
@@ -287,7 +291,8 @@ type LauncherError struct{ Entry string }
 
 // Error implements error.
 func (e *LauncherError) Error() string {
-	return fmt.Sprintf("%q starts any program or runs any code, which exec: strict does not allow; name it with the script that it may run, such as \"python3 tools/run.py\", or leave it out", e.Entry)
+	return fmt.Sprintf("%q starts any program or runs any code, which exec: strict does not allow; name it with the "+
+		"script that it may run, such as \"python3 tools/run.py\", or leave it out", e.Entry)
 }
 
 // StrictCommands are DefaultCommands without those that start others.
@@ -301,15 +306,21 @@ const launchers = " " +
 	// shells, and what has many programs in one
 	"sh bash dash ash ksh mksh zsh fish csh tcsh rbash busybox toybox pwsh powershell cmd " +
 	// languages
-	"python pypy perl ruby irb node nodejs deno bun php lua luajit tclsh wish expect awk gawk mawk nawk original-awk sed gsed m4 dc guile racket sbcl clisp java jshell kotlin scala groovy " +
-	"erl escript elixir iex ghc ghci runghc ocaml R Rscript julia octave swift go rustc gcc cc clang tcc ld osascript " +
+	"python pypy perl ruby irb node nodejs deno bun php lua luajit tclsh wish expect awk gawk mawk nawk " +
+	"original-awk sed gsed m4 dc guile racket sbcl clisp java jshell kotlin scala groovy " +
+	"erl escript elixir iex ghc ghci runghc ocaml R Rscript julia octave swift go rustc gcc cc clang tcc ld " +
+	"osascript " +
 	// package runners and build tools
-	"npx npm pnpm yarn bunx corepack pip pipx uv uvx poetry pipenv conda tox nox pytest make gmake cmake ninja meson scons bazel cargo rustup mvn gradle ant rake bundle gem composer " +
+	"npx npm pnpm yarn bunx corepack pip pipx uv uvx poetry pipenv conda tox nox pytest make gmake cmake ninja " +
+	"meson scons bazel cargo rustup mvn gradle ant rake bundle gem composer " +
 	"docker podman kubectl helm terraform ansible ansible-playbook vagrant nix nix-shell guix " +
 	// programs that start others
-	"env xargs parallel find fd nice ionice nohup setsid timeout time stdbuf unbuffer script flock watch entr chroot unshare nsenter setpriv capsh runuser su sudo doas pkexec systemd-run start-stop-daemon " +
-	"at batch crontab run-parts screen tmux dtach ssh scp sftp rsync socat nc ncat netcat telnet ftp strace ltrace gdb lldb perf valgrind bwrap firejail proot fakeroot ld.so ld-linux " +
-	"git hg svn tar gtar bsdtar cpio zip sort split tcpdump wget man less more most pager vi vim nvim ex view ed emacs nano mutt mail sqlite psql mysql mongosh redis-cli openssl "
+	"env xargs parallel find fd nice ionice nohup setsid timeout time stdbuf unbuffer script flock watch entr " +
+	"chroot unshare nsenter setpriv capsh runuser su sudo doas pkexec systemd-run start-stop-daemon " +
+	"at batch crontab run-parts screen tmux dtach ssh scp sftp rsync socat nc ncat netcat telnet ftp strace ltrace " +
+	"gdb lldb perf valgrind bwrap firejail proot fakeroot ld.so ld-linux " +
+	"git hg svn tar gtar bsdtar cpio zip sort split tcpdump wget man less more most pager vi vim nvim ex view ed " +
+	"emacs nano mutt mail sqlite psql mysql mongosh redis-cli openssl "
 
 // isLauncher tells it by the name: python3.11 is python, x86_64-linux-gnu-gcc-12 is gcc.
 func isLauncher(name string) bool {
@@ -325,7 +336,8 @@ func isLauncher(name string) bool {
 		return true
 	}
 	word, version, _ := strings.Cut(stem, ".") // vim.basic, ld.so.2
-	return strings.HasPrefix(name, "ld-linux") || known(word) || known(word+"."+version) || known(stem[strings.LastIndexByte(stem, '-')+1:])
+	return strings.HasPrefix(name, "ld-linux") || known(word) || known(word+"."+version) ||
+		known(stem[strings.LastIndexByte(stem, '-')+1:])
 }
 
 // manyInOne are programs that are what their link is called.

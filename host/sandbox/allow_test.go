@@ -51,14 +51,18 @@ func TestAllowList(t *testing.T) {
 		assert.That(t, path == tool && err == nil, "control: %q, %v", path, err)
 	}
 	for _, name := range []string{
-		"", " ", "other", "nowhere", "inside", "into", "plain", tool, "./tool", "../bin/tool", "tool ", " tool", "tool\n", "tool\x00", "TOOL", "Tool",
-		"tool;id", "$(tool)", "`tool`", "tool|id", "tool&", "tооl", "ｔool", "tool\u200b", "tool/", "/tool", "bin/tool", `bin\tool`, "tool*", "~/tool", "-tool", ".",
+		"", " ", "other", "nowhere", "inside", "into", "plain", tool, "./tool", "../bin/tool", "tool ", " tool",
+		"tool\n", "tool\x00", "TOOL", "Tool",
+		"tool;id", "$(tool)", "`tool`", "tool|id", "tool&", "tооl", "ｔool", "tool\u200b", "tool/", "/tool", "bin/tool",
+		`bin\tool`, "tool*", "~/tool", "-tool", ".",
 	} {
 		var denied *DeniedError
 		path, err := a.Resolve("", name)
-		assert.That(t, errors.As(err, &denied) && path == "" && strings.Contains(err.Error(), "linked, tool"), "%q: %q, %v", name, path, err)
+		assert.That(t, errors.As(err, &denied) && path == "" && strings.Contains(err.Error(), "linked, tool"),
+			"%q: %q, %v", name, path, err)
 	}
-	for _, name := range []string{"", "a/b", "a/b c", " ", "a\tb", "/bin/sh", "../x", "a;b", "a\x00", "ä", "-x", ".x", "$x", "x\n"} {
+	for _, name := range []string{"", "a/b", "a/b c", " ", "a\tb", "/bin/sh", "../x", "a;b", "a\x00", "ä", "-x", ".x",
+		"$x", "x\n"} {
 		_, err := NewAllowList([]string{name}, []string{bin}, work, false)
 		assert.That(t, err != nil, "%q may stand on a list", name)
 	}
@@ -67,9 +71,15 @@ func TestAllowList(t *testing.T) {
 // TestWallAllowListSwapped changes the file after the list was made.
 func TestWallAllowListSwapped(t *testing.T) {
 	for name, swap := range map[string]func(tool, inside string) error{
-		"gone":                 func(tool, _ string) error { return os.Remove(tool) },
-		"a link":               func(tool, inside string) error { return errors.Join(os.Remove(tool), os.Symlink(inside, tool)) },
-		"a folder":             func(tool, _ string) error { return errors.Join(os.Remove(tool), os.Mkdir(tool, 0o755)) },
+		"gone": func(tool, _ string) error { return os.Remove(tool) },
+		"a link": func(tool, inside string) error {
+			return errors.Join(os.Remove(tool),
+				os.Symlink(inside, tool))
+		},
+		"a folder": func(tool, _ string) error {
+			return errors.Join(os.Remove(tool),
+				os.Mkdir(tool, 0o755))
+		},
 		"no longer executable": func(tool, _ string) error { return os.Chmod(tool, 0o644) },
 		"its folder now a link": func(tool, inside string) error {
 			dir := filepath.Dir(tool)
@@ -100,7 +110,8 @@ func TestSafePath(t *testing.T) {
 	file := script(t, base, "file")
 	link := filepath.Join(base, "link")
 	must.OK(t, os.Chmod(open, 0o777), os.Symlink(inside, link))
-	list := []string{"", ".", "bin", "./x", good, good + "/", open, below, inside, work, link, file, filepath.Join(base, "none"), filepath.Join(work, "../work/bin")}
+	list := []string{"", ".", "bin", "./x", good, good + "/", open, below, inside, work, link, file,
+		filepath.Join(base, "none"), filepath.Join(work, "../work/bin")}
 	got := SafePath(strings.Join(list, string(filepath.ListSeparator)), work)
 	system := SafePath("", "")
 	assert.That(t, len(system) != 0, "no system folders")
@@ -121,7 +132,8 @@ func TestLookPath(t *testing.T) {
 		got, err := LookPath(name, []string{bin}, work)
 		assert.That(t, got == tool && err == nil, "%q: %q, %v", name, got, err)
 	}
-	for _, name := range []string{inside, into, "into", out, "./tool", "bin/tool", "", "tool\x00", bin, filepath.Join(bin, "none")} {
+	for _, name := range []string{inside, into, "into", out, "./tool", "bin/tool", "", "tool\x00", bin,
+		filepath.Join(bin, "none")} {
 		got, err := LookPath(name, []string{bin}, work)
 		assert.That(t, err != nil, "%q: %q", name, got)
 	}
@@ -156,11 +168,15 @@ func environment(t *testing.T, hostEnv []string, change func(*Policy)) map[strin
 
 func TestEnvironmentIsScrubbed(t *testing.T) {
 	secrets := []string{
-		"A2E_AUTH_TOKEN=geheim", "A2E_CONFIG=/x", "AWS_SECRET_ACCESS_KEY=geheim", "GITHUB_TOKEN=geheim", "SSH_AUTH_SOCK=/s",
-		"LD_PRELOAD=/x.so", "LD_LIBRARY_PATH=/x", "BASH_ENV=/x", "ENV=/x", "PYTHONPATH=/x", "NODE_OPTIONS=--require=/x", "IFS=x",
-		"PATH=/evil", "HOME=/root", "XDG_CONFIG_HOME=/x", "HTTP_PROXY=http://u:p@h", "LCX=1", "LANG_=1", "=x", "broken", "TERMINFO=/x",
+		"A2E_AUTH_TOKEN=geheim", "A2E_CONFIG=/x", "AWS_SECRET_ACCESS_KEY=geheim", "GITHUB_TOKEN=geheim",
+		"SSH_AUTH_SOCK=/s",
+		"LD_PRELOAD=/x.so", "LD_LIBRARY_PATH=/x", "BASH_ENV=/x", "ENV=/x", "PYTHONPATH=/x", "NODE_OPTIONS=--require=/x",
+		"IFS=x",
+		"PATH=/evil", "HOME=/root", "XDG_CONFIG_HOME=/x", "HTTP_PROXY=http://u:p@h", "LCX=1", "LANG_=1", "=x", "broken",
+		"TERMINFO=/x",
 	}
-	safe := map[string]string{"LANG": "de_DE.UTF-8", "LC_ALL": "C", "LC_TIME": "C", "TERM": "xterm", "TZ": "UTC", "A2E_AGENT": `{"agent_id":"a"}`, "A2E_SANDBOX": "1"}
+	safe := map[string]string{"LANG": "de_DE.UTF-8", "LC_ALL": "C", "LC_TIME": "C", "TERM": "xterm", "TZ": "UTC",
+		"A2E_AGENT": `{"agent_id":"a"}`, "A2E_SANDBOX": "1"}
 	env := slices.Clone(secrets)
 	for name, value := range safe {
 		env = append(env, name+"="+value)
@@ -222,19 +238,29 @@ func TestEditorsFailAtOnce(t *testing.T) {
 }
 
 func TestWallRefusedVariables(t *testing.T) {
-	for _, name := range []string{"FOO", "foo", "_x", "X1", "LANG", "LC_ALL", "TZ", "TERM", "DEBUG", "CI", "HTTP_PROXY", "NODE_ENV", "GOOS", "GIT_AUTHOR_NAME", "PYTHONUNBUFFERED"} {
+	for _, name := range []string{"FOO", "foo", "_x", "X1", "LANG", "LC_ALL", "TZ", "TERM", "DEBUG", "CI", "HTTP_PROXY",
+		"NODE_ENV", "GOOS", "GIT_AUTHOR_NAME", "PYTHONUNBUFFERED"} {
 		assert.OK(t, CheckEnv(name, "1"))
 	}
 	for _, name := range []string{
-		"LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "ld_preload", "Ld_Preload", "DYLD_INSERT_LIBRARIES", "GLIBC_TUNABLES", "GCONV_PATH",
-		"PATH", "Path", "HOME", "SHELL", "PWD", "IFS", "ENV", "BASH_ENV", "BASH_FUNC_ls", "BASHOPTS", "SHELLOPTS", "PS4", "PROMPT_COMMAND", "CDPATH",
-		"PYTHONPATH", "PYTHONSTARTUP", "PYTHONHOME", "PYTHONINSPECT", "PYTHONWARNINGS", "PYTHONBREAKPOINT", "PERL5OPT", "PERL5LIB", "PERL5DB",
-		"RUBYOPT", "RUBYLIB", "NODE_OPTIONS", "NODE_PATH", "npm_config_script_shell", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "CLASSPATH",
-		"LUA_INIT", "PHPRC", "AWKPATH", "AWKLIBPATH", "GOFLAGS", "GOROOT", "GOCACHEPROG", "GOTOOLCHAIN", "GOENV", "CC", "CGO_LDFLAGS", "RUSTC_WRAPPER",
-		"GIT_SSH", "GIT_SSH_COMMAND", "GIT_EXTERNAL_DIFF", "GIT_PAGER", "GIT_EDITOR", "GIT_CONFIG_COUNT", "GIT_CONFIG_KEY_0", "GIT_EXEC_PATH", "GIT_DIR",
-		"PAGER", "LESSOPEN", "EDITOR", "VISUAL", "BROWSER", "MANPAGER", "SSH_ASKPASS", "SSH_AUTH_SOCK", "MAKEFLAGS", "MAKEFILES", "XDG_CONFIG_HOME",
-		"OPENSSL_CONF", "OPENSSL_MODULES", "HOSTALIASES", "TERMINFO", "TMPDIR", "A2E_AUTH_TOKEN", "a2e_config", "TAR_OPTIONS", "RSYNC_RSH",
-		"", "1X", "A B", "A=B", "A\x00B", "A\n", "Ä", "ＰＡＴＨ", "LD_PRELOAD ", " PATH", "A-B", "BASH_FUNC_ls%%", "LD_PRELOAD\x00", strings.Repeat("A", 300),
+		"LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "ld_preload", "Ld_Preload", "DYLD_INSERT_LIBRARIES",
+		"GLIBC_TUNABLES", "GCONV_PATH",
+		"PATH", "Path", "HOME", "SHELL", "PWD", "IFS", "ENV", "BASH_ENV", "BASH_FUNC_ls", "BASHOPTS", "SHELLOPTS",
+		"PS4", "PROMPT_COMMAND", "CDPATH",
+		"PYTHONPATH", "PYTHONSTARTUP", "PYTHONHOME", "PYTHONINSPECT", "PYTHONWARNINGS", "PYTHONBREAKPOINT", "PERL5OPT",
+		"PERL5LIB", "PERL5DB",
+		"RUBYOPT", "RUBYLIB", "NODE_OPTIONS", "NODE_PATH", "npm_config_script_shell", "JAVA_TOOL_OPTIONS",
+		"_JAVA_OPTIONS", "CLASSPATH",
+		"LUA_INIT", "PHPRC", "AWKPATH", "AWKLIBPATH", "GOFLAGS", "GOROOT", "GOCACHEPROG", "GOTOOLCHAIN", "GOENV", "CC",
+		"CGO_LDFLAGS", "RUSTC_WRAPPER",
+		"GIT_SSH", "GIT_SSH_COMMAND", "GIT_EXTERNAL_DIFF", "GIT_PAGER", "GIT_EDITOR", "GIT_CONFIG_COUNT",
+		"GIT_CONFIG_KEY_0", "GIT_EXEC_PATH", "GIT_DIR",
+		"PAGER", "LESSOPEN", "EDITOR", "VISUAL", "BROWSER", "MANPAGER", "SSH_ASKPASS", "SSH_AUTH_SOCK", "MAKEFLAGS",
+		"MAKEFILES", "XDG_CONFIG_HOME",
+		"OPENSSL_CONF", "OPENSSL_MODULES", "HOSTALIASES", "TERMINFO", "TMPDIR", "A2E_AUTH_TOKEN", "a2e_config",
+		"TAR_OPTIONS", "RSYNC_RSH",
+		"", "1X", "A B", "A=B", "A\x00B", "A\n", "Ä", "ＰＡＴＨ", "LD_PRELOAD ", " PATH", "A-B", "BASH_FUNC_ls%%",
+		"LD_PRELOAD\x00", strings.Repeat("A", 300),
 	} {
 		var refused *EnvError
 		err := CheckEnv(name, "1")
@@ -256,8 +282,9 @@ func TestWallRefusedVariables(t *testing.T) {
 
 func TestOptions(t *testing.T) {
 	for name, opts := range map[string]Options{
-		"relative home": {Home: "x"}, "relative PATH": {Path: []string{"bin"}}, "PATH with a separator": {Path: []string{"/a" + string(filepath.ListSeparator) + "/b"}},
-		"the whole machine": {Workspace: "/"},
+		"relative home": {Home: "x"}, "relative PATH": {Path: []string{"bin"}},
+		"PATH with a separator": {Path: []string{"/a" + string(filepath.ListSeparator) + "/b"}},
+		"the whole machine":     {Workspace: "/"},
 	} {
 		_, err := New(opts)
 		assert.That(t, err != nil, "%s: accepted", name)
@@ -322,7 +349,8 @@ func TestOpenWorkdir(t *testing.T) {
 		file, abs, err := OpenWorkdir(root, dir, tc.name)
 		if tc.real == "" {
 			refused, ok := errors.AsType[*WorkdirError](err)
-			assert.That(t, ok && strings.Contains(err.Error(), tc.says) && refused.Denied == tc.deny && len(err.Error()) <= 400, "%.40q: %v, want %q, denied %v", tc.name, err, tc.says, tc.deny)
+			assert.That(t, ok && strings.Contains(err.Error(), tc.says) && refused.Denied == tc.deny &&
+				len(err.Error()) <= 400, "%.40q: %v, want %q, denied %v", tc.name, err, tc.says, tc.deny)
 			continue
 		}
 		if err != nil {
@@ -331,7 +359,8 @@ func TestOpenWorkdir(t *testing.T) {
 		}
 		got, err1 := file.Stat()
 		want, err2 := os.Stat(filepath.Join(dir, tc.real))
-		if err := errors.Join(err1, err2, file.Close()); err != nil || !os.SameFile(got, want) || abs != filepath.Join(dir, tc.abs) {
+		if err := errors.Join(err1, err2, file.Close()); err != nil || !os.SameFile(got, want) ||
+			abs != filepath.Join(dir, tc.abs) {
 			t.Errorf("%q opened another folder, or is called %q; %v", tc.name, abs, err)
 		}
 	}

@@ -60,7 +60,8 @@ func wallTree(t *testing.T, files map[string]string) string {
 // stays open.
 func TestWallHidden(t *testing.T) {
 	tree := func(t *testing.T) string {
-		return wallTree(t, map[string]string{"ws/deep/own/secret": "SECRET", "ws/deep/own/part/f": "PART", "ws/deep/f": "OPEN", "ws/f": "OPEN", "more/f": "OPEN"})
+		return wallTree(t, map[string]string{"ws/deep/own/secret": "SECRET", "ws/deep/own/part/f": "PART",
+			"ws/deep/f": "OPEN", "ws/f": "OPEN", "more/f": "OPEN"})
 	}
 	for _, c := range []struct {
 		name, script string
@@ -68,13 +69,22 @@ func TestWallHidden(t *testing.T) {
 		shows        string
 	}{
 		{"in the workspace", `cat deep/own/secret; ls deep/own; cat deep/f`, nil, "OPEN"},
-		{"in a grant to read above", `cat deep/own/secret ../ws/deep/own/secret; cat ../more/f`, func(dir string) Policy { return Policy{Read: []string{dir}} }, "OPEN"},
-		{"in a grant to change above", `cat deep/own/secret; mv deep away; cat away/own/secret; cat ../more/f`, func(dir string) Policy { return Policy{Write: []string{dir}} }, "OPEN"},
-		{"in a grant to change between", `cat own/secret; mv own away; cat f`, func(dir string) Policy { return Policy{Write: []string{dir + "/ws/deep"}, Dir: dir + "/ws/deep"} }, "OPEN"},
-		{"read-only around", `cat deep/own/secret; mkdir deep/x; touch deep/own/x deep/x; cat deep/f`, func(dir string) Policy { return Policy{ReadOnly: []string{dir + "/ws"}} }, "OPEN"},
-		{"a part of it granted", `cat deep/own/secret; ls deep/own; cat deep/own/part/f`, func(dir string) Policy { return Policy{Read: []string{dir + "/ws/deep/own/part"}} }, "PART"},
-		{"granted as a whole", `cat deep/own/part/f`, func(dir string) Policy { return Policy{Write: []string{dir + "/ws/deep/own"}} }, "PART"},
-		{"granted as a whole, and above", `cat deep/own/part/f`, func(dir string) Policy { return Policy{Write: []string{dir + "/ws/deep/own"}, Read: []string{dir}} }, "PART"},
+		{"in a grant to read above", `cat deep/own/secret ../ws/deep/own/secret; cat ../more/f`,
+			func(dir string) Policy { return Policy{Read: []string{dir}} }, "OPEN"},
+		{"in a grant to change above", `cat deep/own/secret; mv deep away; cat away/own/secret; cat ../more/f`,
+			func(dir string) Policy { return Policy{Write: []string{dir}} }, "OPEN"},
+		{"in a grant to change between", `cat own/secret; mv own away; cat f`,
+			func(dir string) Policy { return Policy{Write: []string{dir + "/ws/deep"}, Dir: dir + "/ws/deep"} },
+			"OPEN"},
+		{"read-only around", `cat deep/own/secret; mkdir deep/x; touch deep/own/x deep/x; cat deep/f`,
+			func(dir string) Policy { return Policy{ReadOnly: []string{dir + "/ws"}} }, "OPEN"},
+		{"a part of it granted", `cat deep/own/secret; ls deep/own; cat deep/own/part/f`,
+			func(dir string) Policy { return Policy{Read: []string{dir + "/ws/deep/own/part"}} }, "PART"},
+		{"granted as a whole", `cat deep/own/part/f`,
+			func(dir string) Policy { return Policy{Write: []string{dir + "/ws/deep/own"}} }, "PART"},
+		{"granted as a whole, and above", `cat deep/own/part/f`,
+			func(dir string) Policy { return Policy{Write: []string{dir + "/ws/deep/own"}, Read: []string{dir}} },
+			"PART"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := tree(t)
@@ -84,7 +94,8 @@ func TestWallHidden(t *testing.T) {
 			}
 			out := inWalls(t, Options{Workspace: dir + "/ws", Hidden: []string{dir + "/ws/deep/own"}}, policy, c.script)
 			assert.That(t, !strings.Contains(out, "SECRET"), "it shows what is hidden: %s", out)
-			assert.That(t, strings.Contains(out, c.shows) || strings.HasPrefix(out, "refused: "), "it does not show what is open: %s", out)
+			assert.That(t, strings.Contains(out, c.shows) || strings.HasPrefix(out, "refused: "),
+				"it does not show what is open: %s", out)
 			for name, want := range map[string]string{"ws/deep/own/secret": "SECRET", "ws/deep/own/part/f": "PART"} {
 				text, err := os.ReadFile(filepath.Join(dir, name))
 				assert.Equal(t, string(text), want, "%s is %q, %v: %s", name, text, err, out)
@@ -109,7 +120,8 @@ func TestWallWithoutMounts(t *testing.T) {
 	} {
 		f := &frame{Mode: BestEffort, Firm: c.firm, Grants: c.grants}
 		err := f.refuses(errors.New("no mounts"))
-		assert.That(t, (err != nil) == c.want && (err == nil || strings.Contains(err.Error(), "move them out of the workspace")),
+		assert.That(t, (err != nil) == c.want && (err == nil || strings.Contains(err.Error(),
+			"move them out of the workspace")),
 			"%s: %v", c.name, err)
 	}
 	dir := wallTree(t, map[string]string{"ws/own/f": "x"})
@@ -119,9 +131,11 @@ func TestWallWithoutMounts(t *testing.T) {
 	}{
 		"hidden in the workspace": {Options{Workspace: dir + "/ws", Hidden: []string{dir + "/ws/own"}}, true},
 		"hidden elsewhere":        {Options{Workspace: dir + "/ws", Hidden: []string{dir + "/other"}}, false},
-		"a firm file":             {Options{Workspace: dir + "/ws", Fixed: []string{dir + "/ws/own/f"}, Firm: true}, true},
-		"a fixed file":            {Options{Workspace: dir + "/ws", Fixed: []string{dir + "/ws/own/f"}}, false},
-		"within another sandbox":  {Options{Workspace: dir + "/ws", Hidden: []string{dir + "/ws/own"}, Firm: true, Loose: true}, false},
+		"a firm file": {Options{Workspace: dir + "/ws", Fixed: []string{dir + "/ws/own/f"}, Firm: true},
+			true},
+		"a fixed file": {Options{Workspace: dir + "/ws", Fixed: []string{dir + "/ws/own/f"}}, false},
+		"within another sandbox": {Options{Workspace: dir + "/ws", Hidden: []string{dir + "/ws/own"}, Firm: true,
+			Loose: true}, false},
 	} {
 		l := must.Get(New(c.opts))(t)
 		f, err := l.start.frame(&Policy{Path: program(t, "sh")})
@@ -133,11 +147,13 @@ func TestWallWithoutMounts(t *testing.T) {
 // A link in what children may change grants nothing outside of it.
 func TestWallLinksOfChildrenGrantNothing(t *testing.T) {
 	dir := wallTree(t, map[string]string{"private/more/secret": "SECRET", "ws/docs/f": "OPEN"})
-	for name, to := range map[string]string{"out": dir + "/private", "up": "../private", "twice": "up", "inside": "docs"} {
+	for name, to := range map[string]string{"out": dir + "/private", "up": "../private", "twice": "up",
+		"inside": "docs"} {
 		must.OK(t, os.Symlink(to, filepath.Join(dir, "ws", name)))
 	}
 	t.Run("of all children", func(t *testing.T) {
-		out := inWalls(t, Options{Workspace: dir + "/ws", Read: []string{dir + "/ws/out", dir + "/ws/up/more"}}, Policy{}, "cat "+dir+"/private/more/secret")
+		out := inWalls(t, Options{Workspace: dir + "/ws", Read: []string{dir + "/ws/out", dir + "/ws/up/more"}},
+			Policy{}, "cat "+dir+"/private/more/secret")
 		assert.That(t, !strings.Contains(out, "SECRET"), "it shows %s", out)
 	})
 	for name, policy := range map[string]Policy{
@@ -150,7 +166,8 @@ func TestWallLinksOfChildrenGrantNothing(t *testing.T) {
 		"with all of them": {Write: []string{dir + "/ws/out", dir + "/ws/up/more", dir + "/ws/inside"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			out := inWalls(t, Options{Workspace: dir + "/ws"}, policy, "cat "+dir+"/private/more/secret out/more/secret up/more/secret twice/more/secret; echo x > up/planted; cat inside/f")
+			out := inWalls(t, Options{Workspace: dir + "/ws"}, policy, "cat "+dir+"/private/more/secret "+
+				"out/more/secret up/more/secret twice/more/secret; echo x > up/planted; cat inside/f")
 			assert.That(t, !strings.Contains(out, "SECRET") && strings.Contains(out, "OPEN"), "it shows %s", out)
 			_, err := os.Lstat(dir + "/private/planted")
 			assert.That(t, err != nil, "a file was put outside")
@@ -166,7 +183,8 @@ func TestWallWorkspaceReplaced(t *testing.T) {
 		"another folder": func(dir string) error { return os.Rename(dir+"/private", dir+"/up/ws") },
 		"nothing":        func(string) error { return nil },
 		"a link above": func(dir string) error {
-			return errors.Join(os.Mkdir(dir+"/up2", 0o755), os.Rename(dir+"/private", dir+"/up2/ws"), os.Remove(dir+"/up"), os.Symlink(dir+"/up2", dir+"/up"))
+			return errors.Join(os.Mkdir(dir+"/up2", 0o755), os.Rename(dir+"/private", dir+"/up2/ws"),
+				os.Remove(dir+"/up"), os.Symlink(dir+"/up2", dir+"/up"))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -177,7 +195,8 @@ func TestWallWorkspaceReplaced(t *testing.T) {
 			opts := Options{Workspace: dir + "/up/ws", WorkspaceInfo: info}
 			must.Equal(t, inWalls(t, opts, Policy{}, "cat f"), "OPEN", "at first")
 			must.OK(t, os.Rename(dir+"/up/ws", dir+"/old"), swap(dir))
-			out := inWalls(t, opts, Policy{Dir: "/"}, "cat "+dir+"/up/ws/f "+dir+"/private/f; echo x > "+dir+"/up/ws/planted")
+			out := inWalls(t, opts, Policy{Dir: "/"},
+				"cat "+dir+"/up/ws/f "+dir+"/private/f; echo x > "+dir+"/up/ws/planted")
 			assert.That(t, !strings.Contains(out, "SECRET"), "it shows %s", out)
 			for _, place := range []string{"/up/ws/planted", "/private/planted"} {
 				_, err := os.Lstat(dir + place)
@@ -190,8 +209,10 @@ func TestWallWorkspaceReplaced(t *testing.T) {
 // What has no walls costs nothing: the grants are those that were made once.
 func TestNoWallsNoGrants(t *testing.T) {
 	dir := wallTree(t, map[string]string{"ws/f": "x", "own/f": "x"})
-	v := newView(&Options{Workspace: dir + "/ws", Hidden: []string{dir + "/own"}, Fixed: []string{dir + "/own/f"}}, nil, t.TempDir(), t.TempDir())
-	assert.That(t, &v.walled[0] == &v.grants[0] && len(v.walled) == len(v.grants), "the grants are copied though nothing is walled off")
+	v := newView(&Options{Workspace: dir + "/ws", Hidden: []string{dir + "/own"}, Fixed: []string{dir + "/own/f"}}, nil,
+		t.TempDir(), t.TempDir())
+	assert.That(t, &v.walled[0] == &v.grants[0] && len(v.walled) == len(v.grants), "the grants are copied though "+
+		"nothing is walled off")
 }
 
 // filtered returns what a filter answers to a call, as the kernel would run it.
@@ -219,11 +240,14 @@ func TestWallUnknownCalls(t *testing.T) {
 	const absent = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)
 	own := auditArch()
 	for name, c := range map[string]struct{ arch, call uint32 }{
-		"the next one": {own, newestCall + 1}, "a hundred later": {own, newestCall + 100}, "the last number": {own, ^uint32(0)},
-		"x32": {own, 0x40000000 | unix.SYS_GETPID}, "another processor": {own ^ 1, unix.SYS_GETPID}, "io_uring": {own, unix.SYS_IO_URING_SETUP},
+		"the next one": {own, newestCall + 1}, "a hundred later": {own, newestCall + 100},
+		"the last number": {own, ^uint32(0)},
+		"x32":             {own, 0x40000000 | unix.SYS_GETPID}, "another processor": {own ^ 1, unix.SYS_GETPID},
+		"io_uring": {own, unix.SYS_IO_URING_SETUP},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, w := range []*walls{{ownIPC: true}, {bare: true, among: true}, {network: NetworkHost, ownIPC: true}} {
+			for _, w := range []*walls{{ownIPC: true}, {bare: true, among: true},
+				{network: NetworkHost, ownIPC: true}} {
 				assert.Equal(t, filtered(t, w, c.arch, c.call), absent, "%+v answers", w)
 			}
 		})
@@ -239,8 +263,10 @@ func TestWallSocketKinds(t *testing.T) {
 		for _, bare := range []bool{false, true} {
 			t.Run(fmt.Sprintf("network %q, mount namespace %t", network, !bare), func(t *testing.T) {
 				for family := range uint64(unix.AF_MAX) {
-					want := family == unix.AF_UNIX && !bare || network == NetworkHost && (family == unix.AF_INET || family == unix.AF_INET6 || family == unix.AF_NETLINK)
-					got := filtered(t, &walls{network: network, bare: bare, ownIPC: true}, auditArch(), unix.SYS_SOCKET, family, unix.SOCK_STREAM)
+					want := family == unix.AF_UNIX && !bare || network == NetworkHost &&
+						(family == unix.AF_INET || family == unix.AF_INET6 || family == unix.AF_NETLINK)
+					got := filtered(t, &walls{network: network, bare: bare, ownIPC: true}, auditArch(), unix.SYS_SOCKET,
+						family, unix.SOCK_STREAM)
 					assert.That(t, (got == unix.SECCOMP_RET_ALLOW) == want && (want || got == denied),
 						"family %d: %#x, allowed should be %t", family, got, want)
 				}

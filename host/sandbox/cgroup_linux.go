@@ -94,7 +94,8 @@ func (c *cgroups) delegate(pid int) error {
 	}
 	procs, readErr := os.ReadFile(filepath.Join(c.dir, "cgroup.procs"))
 	if readErr != nil || strings.TrimSpace(string(procs)) != strconv.Itoa(pid) {
-		return fmt.Errorf("the host shares its cgroup (%w); one of its own would do: systemd-run --user --scope -p Delegate=yes a2e", err)
+		return fmt.Errorf("the host shares its cgroup (%w); one of its own would do: systemd-run --user --scope -p "+
+			"Delegate=yes a2e", err)
 	}
 	leaf := filepath.Join(c.dir, "a2e-host")
 	if err := os.Mkdir(leaf, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
@@ -128,7 +129,8 @@ func (c *cgroups) make() (cgroup, error) {
 // bind sets the bounds of the tree.
 func (g cgroup) bind(limits Limits) error {
 	_ = g.set("memory.swap.max", "0") // machines without swap have no such file
-	return errors.Join(g.bound("memory.max", limits.MemoryBytes), g.bound("pids.max", limits.Processes), g.set("memory.oom.group", "1"))
+	return errors.Join(g.bound("memory.max", limits.MemoryBytes), g.bound("pids.max", limits.Processes),
+		g.set("memory.oom.group", "1"))
 }
 
 func (g cgroup) bound(name string, value int64) error {

@@ -112,7 +112,8 @@ func testKill(t *testing.T, l *Launcher) {
 		poll.Eventually(t, "the tree runs", func() bool { return len(sleepers(t, seconds)) == treeSize })
 		tc.end(p, cancel)
 		state, err := p.Wait()
-		assert.That(t, errors.Is(err, tc.want) && state.Signal == tc.sig && state.Code == -1, "%s: %v, %v", name, state, err)
+		assert.That(t, errors.Is(err, tc.want) && state.Signal == tc.sig && state.Code == -1, "%s: %v, %v", name, state,
+			err)
 		left := sleepers(t, seconds)
 		assert.That(t, len(left) == 0, "%s: left after Wait: %v", name, left)
 		assert.Fails(t, p.Signal(syscall.SIGTERM), "", "%s: signal to an ended tree: no error", name)
@@ -164,7 +165,8 @@ func testLauncherDies(t *testing.T, l *Launcher) {
 	close(ended)
 	stopping.Wait()
 	assert.That(t, errors.Is(err, ErrKilled), "stopped launcher: %v", err)
-	poll.Eventually(t, "nothing is left of a stopped launcher's tree", func() bool { return len(sleepers(t, seconds)) == 0 })
+	poll.Eventually(t, "nothing is left of a stopped launcher's tree",
+		func() bool { return len(sleepers(t, seconds)) == 0 })
 }
 
 // testInherits shows that a child gets nothing it was not given.
@@ -183,10 +185,12 @@ read -r pid name state parent group session rest < /proc/self/stat
 ulimit -c; umask`
 	want := "4\nSigBlk:\t0000000000000000 SigIgn:\t0000000000000000 NoNewPrivs:\t1 \nleader\n0\n"
 	got := runShell(t, l, script, nil)
-	got = strings.ReplaceAll(got, "NoNewPrivs:\t1 SigBlk:\t0000000000000000 SigIgn:\t0000000000000000 ", "SigBlk:\t0000000000000000 SigIgn:\t0000000000000000 NoNewPrivs:\t1 ")
+	got = strings.ReplaceAll(got, "NoNewPrivs:\t1 SigBlk:\t0000000000000000 SigIgn:\t0000000000000000 ",
+		"SigBlk:\t0000000000000000 SigIgn:\t0000000000000000 NoNewPrivs:\t1 ")
 	assert.That(t, strings.HasPrefix(got, want), "got %q, want %q", got, want)
 	umask := strings.TrimSpace(strings.TrimPrefix(got, want))
-	assert.That(t, strings.HasSuffix(umask, "22") || strings.HasSuffix(umask, "77"), "umask %s lets others write", umask)
+	assert.That(t, strings.HasSuffix(umask, "22") || strings.HasSuffix(umask, "77"), "umask %s lets others write",
+		umask)
 }
 
 func TestTimeout(t *testing.T) {
@@ -378,7 +382,8 @@ func TestReadSoon(t *testing.T) {
 		defer mu.Unlock()
 		return bytes.Count(got, []byte("\n"))
 	}
-	policy := Policy{Path: program(t, "sh"), Args: []string{"sh", "-c", `while read -r l; do test "$l" = late && sleep 0.05; echo "$l"; test "$l" = twice && echo "$l"; done; echo bye`}}
+	policy := Policy{Path: program(t, "sh"), Args: []string{"sh", "-c",
+		`while read -r l; do test "$l" = late && sleep 0.05; echo "$l"; test "$l" = twice && echo "$l"; done; echo bye`}}
 	policy.Stdin, policy.Stdout = in, writerFunc(func(p []byte) (int, error) {
 		mu.Lock()
 		defer mu.Unlock()

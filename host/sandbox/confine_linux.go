@@ -98,7 +98,8 @@ func (s *frame) limitPIDs(proc int) {
 		_, err = unix.Write(fd, strconv.AppendInt(nil, value, 10))
 		return errors.Join(err, unix.Close(fd))
 	}
-	s.pidsLimited = errors.Join(set("ns_last_pid", pidReserve-1), set("pid_max", s.Processes+launcherThreads+pidReserve)) == nil
+	s.pidsLimited = errors.Join(set("ns_last_pid", pidReserve-1), set("pid_max",
+		s.Processes+launcherThreads+pidReserve)) == nil
 }
 
 // ownProcessLimit reports whether the kernel counts the processes of this user namespace
@@ -128,7 +129,8 @@ func (s *spec) limitResources() error {
 		resource int
 		value    int64
 	}
-	bounds := []bound{{unix.RLIMIT_FSIZE, s.Limits.FileBytes}, {unix.RLIMIT_NOFILE, s.Limits.OpenFiles}, {unix.RLIMIT_CPU, s.Limits.CPUSeconds}}
+	bounds := []bound{{unix.RLIMIT_FSIZE, s.Limits.FileBytes}, {unix.RLIMIT_NOFILE, s.Limits.OpenFiles},
+		{unix.RLIMIT_CPU, s.Limits.CPUSeconds}}
 	if s.Limits.Processes > 0 && s.ownProcessLimit() {
 		bounds = append(bounds, bound{unix.RLIMIT_NPROC, s.Limits.Processes})
 		s.pidsLimited = true
@@ -192,7 +194,8 @@ func fileAccess(abi int) uint64 {
 		abi   int
 		right uint64
 	}{
-		{2, unix.LANDLOCK_ACCESS_FS_REFER}, {3, unix.LANDLOCK_ACCESS_FS_TRUNCATE}, {5, unix.LANDLOCK_ACCESS_FS_IOCTL_DEV}, {9, unix.LANDLOCK_ACCESS_FS_RESOLVE_UNIX},
+		{2, unix.LANDLOCK_ACCESS_FS_REFER}, {3, unix.LANDLOCK_ACCESS_FS_TRUNCATE},
+		{5, unix.LANDLOCK_ACCESS_FS_IOCTL_DEV}, {9, unix.LANDLOCK_ACCESS_FS_RESOLVE_UNIX},
 	} {
 		if abi >= r.abi {
 			rights |= r.right
@@ -208,7 +211,8 @@ func landlockABI() (int, error) {
 	case errno != 0:
 		return 0, errors.New("the kernel has no Landlock, or it is switched off at boot")
 	case abi < landlockNeeds:
-		return int(abi), fmt.Errorf("the kernel's Landlock is version %d, which cannot tell renames from links; Linux 5.19 has version %d", abi, landlockNeeds)
+		return int(abi), fmt.Errorf("the kernel's Landlock is version %d, which cannot tell renames from links; "+
+			"Linux 5.19 has version %d", abi, landlockNeeds)
 	}
 	return int(abi), nil
 }
@@ -271,7 +275,8 @@ func (r *ruleset) allowOpen(fd int, err error, path string, rights uint64) error
 		rights &= fileRights
 	}
 	attr := unix.LandlockPathBeneathAttr{Allowed_access: rights, Parent_fd: int32(fd)}
-	if _, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(r.fd), unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&attr)), 0, 0, 0); errno != 0 {
+	if _, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(r.fd), unix.LANDLOCK_RULE_PATH_BENEATH,
+		uintptr(unsafe.Pointer(&attr)), 0, 0, 0); errno != 0 {
 		return fmt.Errorf("%s: %w", path, errno)
 	}
 	return nil
@@ -314,7 +319,8 @@ func (s *frame) restrictFiles() error {
 		errs = append(errs, rules.allow("/dev/"+name, device))
 	}
 	if s.ownRoot {
-		errs = append(errs, rules.allow("/", unix.LANDLOCK_ACCESS_FS_READ_DIR), rules.allow("/etc/passwd", readRights), rules.allow("/etc/group", readRights),
+		errs = append(errs, rules.allow("/", unix.LANDLOCK_ACCESS_FS_READ_DIR), rules.allow("/etc/passwd", readRights),
+			rules.allow("/etc/group", readRights),
 			rules.allow("/dev/pts", device|unix.LANDLOCK_ACCESS_FS_READ_DIR), rules.allow("/dev/shm", all))
 	}
 	if err := errors.Join(errs...); err != nil {

@@ -76,7 +76,8 @@ func TestRequired(t *testing.T) {
 		policy.Dir, policy.ReadOnly = workspace, readOnly
 		_, err := weak.Command(t.Context(), policy)
 		var missing *MissingError
-		assert.That(t, errors.As(err, &missing) && strings.Contains(err.Error(), findPID) && strings.Contains(err.Error(), "doctor"),
+		assert.That(t, errors.As(err, &missing) && strings.Contains(err.Error(), findPID) &&
+			strings.Contains(err.Error(), "doctor"),
 			"without namespaces: %v", err)
 		if _, err := os.Stat(filepath.Join(workspace, "ran")); !os.IsNotExist(err) {
 			t.Errorf("the command ran: %v", err)
@@ -92,7 +93,8 @@ func TestFindings(t *testing.T) {
 	probed := must.Get(l.Probe(t.Context()))(t)
 	try(t, l, workspace, "true")
 	started := l.Findings()
-	assert.That(t, slices.Equal(probed, started) && len(started) == len(mechanisms()), "probed %v, started with %v", probed, started)
+	assert.That(t, slices.Equal(probed, started) && len(started) == len(mechanisms()), "probed %v, started with %v",
+		probed, started)
 	for _, f := range probed {
 		assert.That(t, f.OK == (f.Reason == "") && f.Effect != "", "finding %+v", f)
 	}
@@ -109,7 +111,8 @@ func TestFindings(t *testing.T) {
 		names = append(names, f.Name)
 	}
 	for _, want := range []string{findUser, findPID} {
-		assert.That(t, slices.Contains(names, want), "as a subreaper, %v are missing; %s should be among them", names, want)
+		assert.That(t, slices.Contains(names, want), "as a subreaper, %v are missing; %s should be among them", names,
+			want)
 	}
 	off := newLauncher(t, Options{Mode: Off})
 	runShell(t, off, "true", nil)
@@ -193,7 +196,8 @@ func TestNetwork(t *testing.T) {
 	policy, stdout, stderr := shell(t, `exec python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print("bound")'`)
 	policy.Dir, policy.Network = workspace, NetworkHost
 	state, err := begin(t, l, policy).Wait()
-	assert.That(t, state.Code == 0 && err == nil && stdout.String() == "bound\n", "with the host's network: %v, %v, %q, %q", state, err, stdout, stderr)
+	assert.That(t, state.Code == 0 && err == nil && stdout.String() == "bound\n", "with the host's network: %v, %v, "+
+		"%q, %q", state, err, stdout, stderr)
 }
 
 // TestProcessLimit bounds a tree of root as well.
@@ -224,7 +228,8 @@ print(n)'`)
 // TestStale removes what a killed host left behind, and nothing else.
 func TestStale(t *testing.T) {
 	temp := t.TempDir()
-	left, held, fresh := filepath.Join(temp, privatePrefix+"left"), filepath.Join(temp, privatePrefix+"held"), filepath.Join(temp, privatePrefix+"fresh")
+	left, held, fresh := filepath.Join(temp, privatePrefix+"left"), filepath.Join(temp, privatePrefix+"held"),
+		filepath.Join(temp, privatePrefix+"fresh")
 	for _, dir := range []string{left, held, fresh} {
 		must.OK(t, os.MkdirAll(filepath.Join(dir, "home", "cache"), 0o700))
 	}
@@ -245,7 +250,8 @@ func TestStale(t *testing.T) {
 // TestCgroup writes a tree's bounds, where the kernel's files are plain ones.
 func TestCgroup(t *testing.T) {
 	dir := t.TempDir()
-	files := map[string]string{"cgroup.controllers": "cpu memory pids\n", "cgroup.subtree_control": "cpu\n", "cgroup.procs": "1\n2\n"}
+	files := map[string]string{"cgroup.controllers": "cpu memory pids\n", "cgroup.subtree_control": "cpu\n",
+		"cgroup.procs": "1\n2\n"}
 	for name, text := range files {
 		must.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
@@ -256,9 +262,12 @@ func TestCgroup(t *testing.T) {
 	must.OK(t, os.WriteFile(filepath.Join(dir, "cgroup.controllers"), []byte("cpu memory"), 0o600))
 	assert.Fails(t, c.delegate(42), "pids", "without pids")
 	for name, tc := range map[string]struct{ mountinfo, cgroup, want string }{
-		"unified": {"30 1 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n", "0::/user.slice/x\n", "/sys/fs/cgroup/user.slice/x"},
-		"hybrid":  {"30 1 0:26 / /sys/fs/cgroup/unified rw shared:4 - cgroup2 none rw\n", "5:pids:/a\n0::/\n", "/sys/fs/cgroup/unified"},
-		"subtree": {"30 1 0:26 /docker/1 /sys/fs/cgroup rw - cgroup2 none rw\n", "0::/docker/1/sub\n", "/sys/fs/cgroup/sub"},
+		"unified": {"30 1 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n", "0::/user.slice/x\n",
+			"/sys/fs/cgroup/user.slice/x"},
+		"hybrid": {"30 1 0:26 / /sys/fs/cgroup/unified rw shared:4 - cgroup2 none rw\n", "5:pids:/a\n0::/\n",
+			"/sys/fs/cgroup/unified"},
+		"subtree": {"30 1 0:26 /docker/1 /sys/fs/cgroup rw - cgroup2 none rw\n", "0::/docker/1/sub\n",
+			"/sys/fs/cgroup/sub"},
 		"v1 only": {"30 1 0:26 / /sys/fs/cgroup/pids rw - cgroup none rw\n", "5:pids:/a\n", ""},
 		"outside": {"30 1 0:26 /docker/1 /sys/fs/cgroup rw - cgroup2 none rw\n", "0::/other\n", ""},
 	} {
@@ -288,9 +297,11 @@ pids = [os.fork() for i in range(4)]
 time.sleep(1)`
 			state, err := run(Limits{MemoryBytes: 300 << 20}, shared)
 			assert.That(t, state.Code == 0 && err == nil, "100 MB that five share: %v, %v", state, err)
-			_, err = run(Limits{MemoryBytes: 300 << 20}, "import os, time; b = bytearray(os.urandom(1 << 20) * 400); time.sleep(1000)")
+			_, err = run(Limits{MemoryBytes: 300 << 20}, "import os, time; b = bytearray(os.urandom(1 << 20) * "+
+				"400); time.sleep(1000)")
 			assert.That(t, errors.Is(err, ErrMemory), "above the limit: %v", err)
-			state, err = run(Limits{AddressBytes: 400 << 20}, "import resource, time\n"+awaitBound+"b = bytearray(600 << 20)")
+			state, err = run(Limits{AddressBytes: 400 << 20},
+				"import resource, time\n"+awaitBound+"b = bytearray(600 << 20)")
 			assert.That(t, state.Code == 1 && err == nil, "above the address space: %v, %v", state, err)
 		})
 	}
@@ -310,7 +321,8 @@ func TestDirFileHasAName(t *testing.T) {
 		l.start.levels = []level{lv}
 		var out bytes.Buffer
 		p, err := l.Command(t.Context(), Policy{
-			Path: self, Dir: dir, DirFile: opened, HostEnv: map[string]string{roleVar: roleWhere}, Stdout: &out, Stderr: &out,
+			Path: self, Dir: dir, DirFile: opened, HostEnv: map[string]string{roleVar: roleWhere}, Stdout: &out,
+			Stderr: &out,
 		})
 		if unavailable(err) {
 			continue // on this machine
@@ -420,7 +432,8 @@ os.waitpid(child, 0)
 print("all")'`)
 	assert.That(t, state.Code == 0 && out == "all\n", "%v, %s", state, out)
 	for _, tool := range [][]string{
-		{"nice", "-n", "3", "true"}, {"taskset", "-c", "0", "true"}, {"chrt", "--batch", "0", "true"}, {"ionice", "-c", "3", "true"},
+		{"nice", "-n", "3", "true"}, {"taskset", "-c", "0", "true"}, {"chrt", "--batch", "0", "true"},
+		{"ionice", "-c", "3", "true"},
 		{"prlimit", "--nofile=50", "true"},
 	} {
 		if _, err := LookPath(tool[0], SafePath(os.Getenv("PATH"), ""), ""); err != nil {

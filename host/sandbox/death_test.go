@@ -51,7 +51,8 @@ func TestHostKilled(t *testing.T) {
 				poll.Eventually(t, "no survivor", func() bool { return len(sleepers(t, seconds)) == 0 })
 				longest = max(longest, time.Since(killed))
 			}
-			t.Logf("%d hosts killed, each with %d processes; the last one was gone after %v at most", rounds, treeSize, longest)
+			t.Logf("%d hosts killed, each with %d processes; the last one was gone after %v at most", rounds, treeSize,
+				longest)
 		})
 	}
 }
@@ -157,7 +158,8 @@ func TestFallsBack(t *testing.T) {
 func TestIgnoredSignals(t *testing.T) {
 	host := asRole(t, rolePrint, "", "grep -E '^Sig(Ign|Blk)' /proc/self/status")
 	host.Path = program(t, "sh")
-	host.Args = append([]string{"sh", "-c", `trap '' HUP INT QUIT PIPE TERM; exec "$0" "$@"`, exePath(t)}, host.Args[1:]...)
+	host.Args = append([]string{"sh", "-c", `trap '' HUP INT QUIT PIPE TERM; exec "$0" "$@"`, exePath(t)},
+		host.Args[1:]...)
 	out := must.Get(host.Output())(t)
 	lines := strings.Fields(string(out))
 	assert.That(t, len(lines) == 4 && strings.Trim(lines[1]+lines[3], "0") == "", "status %q", out)

@@ -31,7 +31,8 @@ const (
 
 // ErrDisk is Wait's error for a tree that was ended because the folders of children were
 // too full.
-var ErrDisk = errors.New("sandbox: the children's home and temporary folders hold more than children.disk_bytes of the config allows, or folders nested too deep; the fullest of them is emptied")
+var ErrDisk = errors.New("sandbox: the children's home and temporary folders hold more than children.disk_bytes of " +
+	"the config allows, or folders nested too deep; the fullest of them is emptied")
 
 // Disk bounds what the children of some launchers leave in their homes, temporary and
 // scratch folders, and in the folders of Options.Counted, all together. While children run

@@ -51,7 +51,8 @@ func newBaseEnv(environ, path []string, home string) (baseEnv, error) {
 	}
 	for _, dir := range path {
 		if !filepath.IsAbs(dir) || strings.ContainsRune(dir, filepath.ListSeparator) {
-			return baseEnv{}, fmt.Errorf("sandbox: PATH folder %q is not an absolute path without %q", dir, filepath.ListSeparator)
+			return baseEnv{}, fmt.Errorf("sandbox: PATH folder %q is not an absolute path without %q", dir,
+				filepath.ListSeparator)
 		}
 	}
 	vars := map[string]string{"LANG": "C.UTF-8"}
@@ -181,7 +182,8 @@ func checkEnvSyntax(name, value string) error {
 // trusts.
 func certificateNames() []string {
 	return []string{
-		"SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT", "GIT_SSL_CAINFO",
+		"SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT",
+		"GIT_SSL_CAINFO",
 		"NIX_SSL_CERT_FILE", "AWS_CA_BUNDLE", "DENO_CERT", "CARGO_HTTP_CAINFO", "NPM_CONFIG_CAFILE",
 	}
 }
@@ -189,9 +191,11 @@ func certificateNames() []string {
 // routeNames say by which way programs get on line, and from where installers take packages.
 func routeNames() []string {
 	return []string{
-		"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "NPM_CONFIG_PROXY", "NPM_CONFIG_HTTPS_PROXY", "NPM_CONFIG_NOPROXY",
+		"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "NPM_CONFIG_PROXY", "NPM_CONFIG_HTTPS_PROXY",
+		"NPM_CONFIG_NOPROXY",
 		"NPM_CONFIG_REGISTRY", "PIP_PROXY", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "UV_INDEX_URL", "UV_DEFAULT_INDEX",
-		"UV_EXTRA_INDEX_URL", "UV_INDEX", "UV_SYSTEM_CERTS", "UV_NATIVE_TLS", "UV_PYTHON_INSTALL_MIRROR", "BUN_CONFIG_REGISTRY", "YARN_NPM_REGISTRY_SERVER",
+		"UV_EXTRA_INDEX_URL", "UV_INDEX", "UV_SYSTEM_CERTS", "UV_NATIVE_TLS", "UV_PYTHON_INSTALL_MIRROR",
+		"BUN_CONFIG_REGISTRY", "YARN_NPM_REGISTRY_SERVER",
 	}
 }
 
@@ -237,11 +241,14 @@ func installerSettings() (all []installerSetting) {
 			}
 		}
 	}
-	add([]string{"~/.npmrc"}, "registry", "npm_config_registry", "cafile", "npm_config_cafile", "proxy", "npm_config_proxy",
+	add([]string{"~/.npmrc"}, "registry", "npm_config_registry", "cafile", "npm_config_cafile", "proxy",
+		"npm_config_proxy",
 		"https-proxy", "npm_config_https_proxy", "noproxy", "npm_config_noproxy")
-	add([]string{"~/.config/pip/pip.conf", "~/.pip/pip.conf", "/etc/pip.conf"}, "index-url", "PIP_INDEX_URL", "extra-index-url", "PIP_EXTRA_INDEX_URL",
+	add([]string{"~/.config/pip/pip.conf", "~/.pip/pip.conf", "/etc/pip.conf"}, "index-url", "PIP_INDEX_URL",
+		"extra-index-url", "PIP_EXTRA_INDEX_URL",
 		"cert", "PIP_CERT", "proxy", "PIP_PROXY")
-	add([]string{"~/.config/uv/uv.toml", "/etc/uv/uv.toml"}, "index-url", "UV_DEFAULT_INDEX", "system-certs", "UV_SYSTEM_CERTS", "native-tls", "UV_NATIVE_TLS")
+	add([]string{"~/.config/uv/uv.toml", "/etc/uv/uv.toml"}, "index-url", "UV_DEFAULT_INDEX", "system-certs",
+		"UV_SYSTEM_CERTS", "native-tls", "UV_NATIVE_TLS")
 	return all
 }
 
@@ -261,7 +268,8 @@ func setting(path, key string) string {
 	}
 	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
 		name, value, ok := strings.Cut(lines.Text(), "=")
-		if value = strings.Trim(strings.TrimSpace(value), `"'`); ok && strings.TrimSpace(name) == key && !strings.Contains(value, "${") {
+		if value = strings.Trim(strings.TrimSpace(value), `"'`); ok && strings.TrimSpace(name) == key &&
+			!strings.Contains(value, "${") {
 			return value
 		}
 	}
@@ -312,7 +320,8 @@ func certificates(vars map[string]string) (paths []string) {
 		}
 		for _, path := range filepath.SplitList(value) {
 			info, err := os.Stat(path)
-			if err == nil && filepath.IsAbs(path) && (info.Mode().IsRegular() || info.IsDir() && private(realPath(path), closed) == "") {
+			if err == nil && filepath.IsAbs(path) && (info.Mode().IsRegular() || info.IsDir() &&
+				private(realPath(path), closed) == "") {
 				paths = append(paths, path)
 			}
 		}
@@ -342,12 +351,17 @@ func steering() []string {
 	return []string{
 		"PATH", "PATHEXT", "COMSPEC", "SYSTEMROOT", "WINDIR", "PSMODULEPATH", "HOME", "USERPROFILE", "PWD", "OLDPWD",
 		"SHELL", "ENV", "IFS", "PS0", "PS1", "PS2", "PS4", "PROMPT_COMMAND", "SHELLOPTS", "CDPATH", "FPATH",
-		"GLOBIGNORE", "EXECIGNORE", "FIGNORE", "FCEDIT", "HISTFILE", "INPUTRC", "POSIXLY_CORRECT", "ZDOTDIR", "TIMEFORMAT", "_",
+		"GLOBIGNORE", "EXECIGNORE", "FIGNORE", "FCEDIT", "HISTFILE", "INPUTRC", "POSIXLY_CORRECT", "ZDOTDIR",
+		"TIMEFORMAT", "_",
 		"EDITOR", "VISUAL", "PAGER", "MANPAGER", "BROWSER", "MORE", "LV",
-		"GCONV_PATH", "LOCPATH", "NLSPATH", "LOCALDOMAIN", "HOSTALIASES", "GETCONF_DIR", "TZDIR", "TERMCAP", "TMPDIR", "TMP", "TEMP",
-		"CLASSPATH", "MFLAGS", "GNUMAKEFLAGS", "CC", "CXX", "CPP", "AR", "AS", "LD", "NM", "FC", "PKG_CONFIG", "PKG_CONFIG_PATH",
-		"CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "OBJC_INCLUDE_PATH", "LIBRARY_PATH",
-		"SSL_CERT_FILE", "SSL_CERT_DIR", "KRB5_CONFIG", "MAILCAPS", "MAILCAP", "GREP_OPTIONS", "TAR_OPTIONS", "RIPGREP_CONFIG_PATH",
+		"GCONV_PATH", "LOCPATH", "NLSPATH", "LOCALDOMAIN", "HOSTALIASES", "GETCONF_DIR", "TZDIR", "TERMCAP", "TMPDIR",
+		"TMP", "TEMP",
+		"CLASSPATH", "MFLAGS", "GNUMAKEFLAGS", "CC", "CXX", "CPP", "AR", "AS", "LD", "NM", "FC", "PKG_CONFIG",
+		"PKG_CONFIG_PATH",
+		"CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH",
+		"OBJC_INCLUDE_PATH", "LIBRARY_PATH",
+		"SSL_CERT_FILE", "SSL_CERT_DIR", "KRB5_CONFIG", "MAILCAPS", "MAILCAP", "GREP_OPTIONS", "TAR_OPTIONS",
+		"RIPGREP_CONFIG_PATH",
 		"FAKECHROOT", "LIBPATH", "SHLIB_PATH", "LDR_PRELOAD", "VIMINIT", "EXINIT", "EMACSLOADPATH", "SCREENRC", "TMUX",
 	}
 }

@@ -16,8 +16,10 @@ def hit():
 func launcherEscapes() []escape {
 	const target = launcherTarget
 	return []escape{
-		{name: "limits of the launcher", act: target + `resource.prlimit(target, resource.RLIMIT_NOFILE, (0, 0)); ok()`},
-		{name: "limits of the launcher by a thread", act: target + `resource.prlimit(thread, resource.RLIMIT_NOFILE, (0, 0)); ok()`},
+		{name: "limits of the launcher", act: target +
+			`resource.prlimit(target, resource.RLIMIT_NOFILE, (0, 0)); ok()`},
+		{name: "limits of the launcher by a thread", act: target +
+			`resource.prlimit(thread, resource.RLIMIT_NOFILE, (0, 0)); ok()`},
 		{name: "limits of the launcher by a round address", act: target + `
 import mmap
 address = 5 << 32 # its lower half is 0
@@ -27,12 +29,15 @@ if m == address:
     ctypes.memset(ctypes.c_void_p(m), 0, 16)
     call("prlimit64", target, resource.RLIMIT_NOFILE, ctypes.c_void_p(m), ctypes.c_void_p(0))
     ok()`},
-		{name: "scheduling of the launcher", act: target + `os.sched_setscheduler(target, os.SCHED_IDLE, os.sched_param(0)); ok()`},
+		{name: "scheduling of the launcher", act: target +
+			`os.sched_setscheduler(target, os.SCHED_IDLE, os.sched_param(0)); ok()`},
 		{name: "scheduling attributes of the launcher", act: target + `
 call("sched_setattr", target, struct.pack("IIQiIQQQ", 48, 5, 0, 0, 0, 0, 0, 0), 0) # IDLE
 ok()`},
-		{name: "scheduling parameters of the launcher", act: target + `os.sched_setparam(target, os.sched_param(0)); ok()`},
-		{name: "processors of the launcher", act: target + `os.sched_setaffinity(target, {min(os.sched_getaffinity(0))}); ok()`},
+		{name: "scheduling parameters of the launcher", act: target +
+			`os.sched_setparam(target, os.sched_param(0)); ok()`},
+		{name: "processors of the launcher", act: target +
+			`os.sched_setaffinity(target, {min(os.sched_getaffinity(0))}); ok()`},
 		{name: "priority of the launcher", act: target + `os.setpriority(os.PRIO_PROCESS, target, 19); ok()`},
 		{name: "disk priority of the launcher", act: target + `call("ioprio_set", 1, target, 3 << 13); ok()`},
 		{name: "priority of the launcher's group", isolated: true, act: `
@@ -196,7 +201,8 @@ def changed():
 		{name: "mode through a linked folder", act: `os.symlink(G["out"], "dir"); os.chmod("dir/secret", 0o666); ok()`},
 		{name: "mode of a folder outside", act: `os.chmod(G["out"], 0o777); ok()`},
 		{name: "mode from a folder outside", act: `os.chdir(G["out"]); os.chmod("secret", 0o666); ok()`},
-		{name: "mode by a descriptor of a folder", act: `os.chmod("secret", 0o666, dir_fd=os.open(G["out"], os.O_PATH)); ok()`},
+		{name: "mode by a descriptor of a folder",
+			act: `os.chmod("secret", 0o666, dir_fd=os.open(G["out"], os.O_PATH)); ok()`},
 		{name: "mode by a descriptor that reads", act: `os.fchmod(os.open(G["ro"], os.O_RDONLY), 0o666); ok()`},
 		{name: "mode by a descriptor in proc", act: `
 f = os.open(G["secret"], os.O_PATH)
@@ -205,7 +211,8 @@ os.chmod("/proc/self/fd/%d" % f, 0o666); ok()`},
 f = os.open(G["secret"], os.O_PATH)
 call("fchmodat2", f, b"", 0o666, 0x1000); ok()`},
 		{name: "mode by the root in proc", act: `os.chmod("/proc/self/root" + G["secret"], 0o666); ok()`},
-		{name: "mode through the working folder of another process", act: `os.chmod("/proc/%d/cwd/secret" % G["pid"], 0o666); ok()`},
+		{name: "mode through the working folder of another process",
+			act: `os.chmod("/proc/%d/cwd/secret" % G["pid"], 0o666); ok()`},
 		{name: "mode by a link to a descriptor in proc", act: `
 f = os.open(G["secret"], os.O_PATH)
 os.symlink("/proc/self/fd/%d" % f, "link")
@@ -222,7 +229,8 @@ for name, args in ("utime", (struct.pack("2q", 1, 1),)), ("utimes", (struct.pack
     call(name, G["secret"].encode(), *args)
 ok()`},
 		{name: "extended attribute", act: `os.setxattr(G["secret"], "user.x", b"x"); ok()`},
-		{name: "extended attribute by a descriptor", act: `os.setxattr(os.open(G["ro"], os.O_RDONLY), "user.x", b"x"); ok()`},
+		{name: "extended attribute by a descriptor",
+			act: `os.setxattr(os.open(G["ro"], os.O_RDONLY), "user.x", b"x"); ok()`},
 		{name: "extended attribute taken away", act: `os.removexattr(G["marked"], "user.a2e"); ok()`},
 		{name: "flags of a file", act: `
 import fcntl
@@ -298,7 +306,8 @@ if f >= 0 and "a2e-escape-queue" in os.readlink("/proc/self/fd/%d" % f):
 		{name: "signal the host", act: `os.kill(G["host"], 0); ok()`},
 		{name: "signal the launcher", act: launcherTarget + `os.kill(target, signal.SIGCONT); hit()`},
 		{name: "signal the launcher's thread", act: launcherTarget + `call("tkill", thread, 0); hit()`},
-		{name: "signal the launcher's thread in its group", act: launcherTarget + `call("tgkill", target, thread, 0); hit()`},
+		{name: "signal the launcher's thread in its group", act: launcherTarget +
+			`call("tgkill", target, thread, 0); hit()`},
 		{name: "queue a signal for the launcher", act: launcherTarget + `
 call("rt_sigqueueinfo", target, signal.SIGCONT, struct.pack("4i", signal.SIGCONT, 0, -1, 0) + b"\0" * 112); hit()`},
 		{name: "signal the launcher by its folder in proc", act: launcherTarget + `
@@ -310,7 +319,8 @@ fcntl.fcntl(r, fcntl.F_SETOWN, target)
 hit()`},
 		{name: "priority of another process", act: `os.setpriority(os.PRIO_PROCESS, G["pid"], 19); ok()`},
 		{name: "scheduling of another process", act: `os.sched_setscheduler(G["pid"], os.SCHED_IDLE, os.sched_param(0)); ok()`},
-		{name: "processors of another process set", act: `os.sched_setaffinity(G["pid"], {min(os.sched_getaffinity(0))}); ok()`},
+		{name: "processors of another process set",
+			act: `os.sched_setaffinity(G["pid"], {min(os.sched_getaffinity(0))}); ok()`},
 		{name: "limits of another process set", act: `
 import resource
 resource.prlimit(G["pid"], resource.RLIMIT_NOFILE, (10, 10)); ok()`},

@@ -103,14 +103,17 @@ func newGrounds(t *testing.T) *grounds {
 	base, err := os.MkdirTemp("", "g") // that of t has too long a name for a socket in it
 	must.OK(t, err)
 	t.Cleanup(func() { must.OK(t, RemoveTree(context.Background(), base)) })
-	g := &grounds{Workspace: filepath.Join(base, "ws"), Outside: filepath.Join(base, "out"), Host: os.Getpid(), User: os.Geteuid(), Calls: callNumbers()}
+	g := &grounds{Workspace: filepath.Join(base, "ws"), Outside: filepath.Join(base, "out"), Host: os.Getpid(),
+		User: os.Geteuid(), Calls: callNumbers()}
 	g.Secret, g.Program = filepath.Join(g.Outside, "secret"), filepath.Join(g.Outside, "program")
 	granted := filepath.Join(base, "granted")
-	g.ReadOnly, g.Unix, g.Datagram = filepath.Join(granted, "file"), filepath.Join(g.Outside, "s"), filepath.Join(g.Outside, "gram")
+	g.ReadOnly, g.Unix, g.Datagram = filepath.Join(granted, "file"), filepath.Join(g.Outside, "s"),
+		filepath.Join(g.Outside, "gram")
 	must.OK(t, errors.Join(os.Mkdir(g.Workspace, 0o700), os.Mkdir(g.Outside, 0o700), os.Mkdir(granted, 0o700),
 		os.WriteFile(g.Secret, []byte(secretText), 0o600), os.WriteFile(g.ReadOnly, []byte("granted"), 0o600)))
 	g.Marked = filepath.Join(g.Outside, "marked")
-	must.OK(t, errors.Join(os.Symlink("nowhere", filepath.Join(g.Outside, "dangling")), os.WriteFile(g.Marked, nil, 0o600), unix.Setxattr(g.Marked, "user.a2e", []byte("x"), 0)))
+	must.OK(t, errors.Join(os.Symlink("nowhere", filepath.Join(g.Outside, "dangling")),
+		os.WriteFile(g.Marked, nil, 0o600), unix.Setxattr(g.Marked, "user.a2e", []byte("x"), 0)))
 	data, err := os.ReadFile(program(t, "true"))
 	if err == nil {
 		err = os.WriteFile(g.Program, data, 0o700)
@@ -180,7 +183,8 @@ func (g *grounds) listen(t *testing.T) {
 		network, address string
 		port             *int
 	}{
-		{"tcp4", "127.0.0.1:0", &g.TCP}, {"tcp6", "[::1]:0", &g.TCP6}, {"unix", g.Unix, nil}, {"unix", "@" + g.Abstract, nil},
+		{"tcp4", "127.0.0.1:0", &g.TCP}, {"tcp6", "[::1]:0", &g.TCP6}, {"unix", g.Unix, nil},
+		{"unix", "@" + g.Abstract, nil},
 	} {
 		l := must.Get(net.Listen(s.network, s.address))(t)
 		t.Cleanup(func() { l.Close() })
@@ -213,17 +217,26 @@ func (g *grounds) listen(t *testing.T) {
 
 func callNumbers() map[string]int {
 	all := map[string]int{
-		"io_uring_setup": unix.SYS_IO_URING_SETUP, "bpf": unix.SYS_BPF, "add_key": unix.SYS_ADD_KEY, "keyctl": unix.SYS_KEYCTL,
+		"io_uring_setup": unix.SYS_IO_URING_SETUP, "bpf": unix.SYS_BPF, "add_key": unix.SYS_ADD_KEY,
+		"keyctl":      unix.SYS_KEYCTL,
 		"userfaultfd": unix.SYS_USERFAULTFD, "perf_event_open": unix.SYS_PERF_EVENT_OPEN, "ptrace": unix.SYS_PTRACE,
-		"process_vm_readv": unix.SYS_PROCESS_VM_READV, "pidfd_open": unix.SYS_PIDFD_OPEN, "pidfd_getfd": unix.SYS_PIDFD_GETFD,
-		"setns": unix.SYS_SETNS, "unshare": unix.SYS_UNSHARE, "clone": unix.SYS_CLONE, "clone3": unix.SYS_CLONE3, "mount": unix.SYS_MOUNT,
-		"umount2": unix.SYS_UMOUNT2, "chroot": unix.SYS_CHROOT, "fsopen": unix.SYS_FSOPEN, "open_tree": unix.SYS_OPEN_TREE,
-		"sethostname": unix.SYS_SETHOSTNAME, "init_module": unix.SYS_INIT_MODULE, "kexec_load": unix.SYS_KEXEC_LOAD, "syslog": unix.SYS_SYSLOG,
-		"name_to_handle_at": unix.SYS_NAME_TO_HANDLE_AT, "kcmp": unix.SYS_KCMP, "swapon": unix.SYS_SWAPON, "acct": unix.SYS_ACCT,
+		"process_vm_readv": unix.SYS_PROCESS_VM_READV, "pidfd_open": unix.SYS_PIDFD_OPEN,
+		"pidfd_getfd": unix.SYS_PIDFD_GETFD,
+		"setns":       unix.SYS_SETNS, "unshare": unix.SYS_UNSHARE, "clone": unix.SYS_CLONE, "clone3": unix.SYS_CLONE3,
+		"mount":   unix.SYS_MOUNT,
+		"umount2": unix.SYS_UMOUNT2, "chroot": unix.SYS_CHROOT, "fsopen": unix.SYS_FSOPEN,
+		"open_tree":   unix.SYS_OPEN_TREE,
+		"sethostname": unix.SYS_SETHOSTNAME, "init_module": unix.SYS_INIT_MODULE, "kexec_load": unix.SYS_KEXEC_LOAD,
+		"syslog":            unix.SYS_SYSLOG,
+		"name_to_handle_at": unix.SYS_NAME_TO_HANDLE_AT, "kcmp": unix.SYS_KCMP, "swapon": unix.SYS_SWAPON,
+		"acct":     unix.SYS_ACCT,
 		"quotactl": unix.SYS_QUOTACTL, "fanotify_init": unix.SYS_FANOTIFY_INIT, "pivot_root": unix.SYS_PIVOT_ROOT,
-		"prlimit64": unix.SYS_PRLIMIT64, "sched_setattr": unix.SYS_SCHED_SETATTR, "sched_setparam": unix.SYS_SCHED_SETPARAM,
-		"ioprio_set": unix.SYS_IOPRIO_SET, "ioprio_get": unix.SYS_IOPRIO_GET, "exit": unix.SYS_EXIT,
-		"fchmodat": unix.SYS_FCHMODAT, "fchmodat2": unix.SYS_FCHMODAT2, "tkill": unix.SYS_TKILL, "tgkill": unix.SYS_TGKILL, "rt_sigqueueinfo": unix.SYS_RT_SIGQUEUEINFO, "mq_open": unix.SYS_MQ_OPEN, "mq_unlink": unix.SYS_MQ_UNLINK,
+		"prlimit64": unix.SYS_PRLIMIT64, "sched_setattr": unix.SYS_SCHED_SETATTR,
+		"sched_setparam": unix.SYS_SCHED_SETPARAM,
+		"ioprio_set":     unix.SYS_IOPRIO_SET, "ioprio_get": unix.SYS_IOPRIO_GET, "exit": unix.SYS_EXIT,
+		"fchmodat": unix.SYS_FCHMODAT, "fchmodat2": unix.SYS_FCHMODAT2, "tkill": unix.SYS_TKILL,
+		"tgkill": unix.SYS_TGKILL, "rt_sigqueueinfo": unix.SYS_RT_SIGQUEUEINFO, "mq_open": unix.SYS_MQ_OPEN,
+		"mq_unlink": unix.SYS_MQ_UNLINK,
 	}
 	maps.Copy(all, archCallNumbers())
 	return all
@@ -273,12 +286,14 @@ func (g *grounds) inside(t *testing.T, e *escape, plain bool) (string, bool) {
 	t.Helper()
 	read := []string{filepath.Dir(g.ReadOnly)}
 	if plain {
-		out := inPlain(t, &one{Workspace: g.Workspace, Read: read, Path: program(t, "python3"), Args: g.argv(t, e), Dir: g.Workspace, Limits: e.limits})
+		out := inPlain(t, &one{Workspace: g.Workspace, Read: read, Path: program(t, "python3"), Args: g.argv(t, e),
+			Dir: g.Workspace, Limits: e.limits})
 		return out, g.worked(e, out)
 	}
 	l := homelyLauncher(t, Options{Workspace: g.Workspace, Mode: Required, Read: read})
 	var out bytes.Buffer
-	p := begin(t, l, Policy{Path: program(t, "python3"), Args: g.argv(t, e), Dir: g.Workspace, Stdout: &out, Stderr: &out, Limits: e.limits})
+	p := begin(t, l, Policy{Path: program(t, "python3"), Args: g.argv(t, e), Dir: g.Workspace, Stdout: &out,
+		Stderr: &out, Limits: e.limits})
 	state, err := p.Wait()
 	return fmt.Sprintf("%s%v %v", &out, state, err), g.worked(e, out.String())
 }

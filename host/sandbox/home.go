@@ -106,7 +106,8 @@ func (h *homeDir) get() (home, tmp string, err error) {
 		err = h.mendLocked()
 	}
 	if err != nil {
-		return "", "", fmt.Errorf("sandbox: private folder: %w; TMPDIR should name a folder on a disk with space that the host may write to", err)
+		return "", "", fmt.Errorf("sandbox: private folder: %w; TMPDIR should name a folder on a disk with space "+
+			"that the host may write to", err)
 	}
 	home = h.fixed
 	if home == "" {
@@ -138,7 +139,8 @@ func (h *homeDir) makeLocked() error {
 	if err != nil {
 		return err
 	}
-	if err = errors.Join(os.Mkdir(filepath.Join(dir, "home"), 0o700), os.Mkdir(filepath.Join(dir, "tmp"), 0o700)); err == nil {
+	if err = errors.Join(os.Mkdir(filepath.Join(dir, "home"), 0o700), os.Mkdir(filepath.Join(dir, "tmp"),
+		0o700)); err == nil {
 		h.lock, err = LockDir(dir)
 	}
 	if err != nil {

@@ -47,14 +47,19 @@ func TestWallHomeRights(t *testing.T) {
 				}
 				places, state := tryPolicy(t, l, policy, leave)
 				home, _, _ := strings.Cut(places, " ")
-				if state.Code != 0 && !strings.Contains(places, "/tmp/left") || home == "" { // without mounts /tmp is out of reach
+				if state.Code != 0 && !strings.Contains(places, "/tmp/left") ||
+					home == "" { // without mounts /tmp is out of reach
 					t.Fatalf("it cannot use its home: %v %s", state, places)
 				}
 				if out, state := tryPolicy(t, l, Policy{Dir: workspace}, "cat "+home+"/left"); state.Code == 0 {
 					t.Errorf("others read what it left: %s", out)
 				}
 				if policy.Home != HomeShared {
-					poll.Eventually(t, "its home goes with it", func() bool { _, err := os.Lstat(home); return os.IsNotExist(err) })
+					poll.Eventually(t, "its home goes with it", func() bool {
+						_,
+							err := os.Lstat(home)
+						return os.IsNotExist(err)
+					})
 				} else if out, _ := tryPolicy(t, l, policy, look); !strings.Contains(out, "left") {
 					t.Errorf("children alike share no home: %s", out)
 				}
@@ -86,7 +91,8 @@ func TestWallHomeBeside(t *testing.T) {
 		"read": "cat " + home + "/left", "list": "ls " + home, "write": "echo evil > " + home + "/.profile",
 		"by the folder above": "ls " + home + "/../*/left", "find": `find / -name left 2>/dev/null | grep .`,
 	} {
-		for who, policy := range map[string]Policy{"another with a secret": secret, "one without": {Dir: workspace}, "one on line": {Dir: workspace, Network: NetworkHost, Home: HomeShared}} {
+		for who, policy := range map[string]Policy{"another with a secret": secret, "one without": {Dir: workspace},
+			"one on line": {Dir: workspace, Network: NetworkHost, Home: HomeShared}} {
 			t.Run(name+" by "+who, func(t *testing.T) {
 				out, state := tryPolicy(t, l, policy, script)
 				assert.That(t, state.Code != 0, "it went well: %s", out)
@@ -103,11 +109,12 @@ func TestWallHomeBeside(t *testing.T) {
 func TestHomeOfAPolicy(t *testing.T) {
 	l, workspace, _ := walled(t, Options{})
 	for name, policy := range map[string]Policy{
-		"a shared home with secrets on line": {Home: HomeShared, Network: NetworkHost, HostEnv: map[string]string{"A": "b"}},
-		"a shared scratch folder":            {Home: HomeShared, Scratch: workspace},
-		"an unknown home":                    {Home: "everybody"},
-		"a wrong variable":                   {Home: HomeOwn, HostEnv: map[string]string{"A=": "b"}},
-		"a missing program":                  {Home: HomeOwn, Path: filepath.Join(workspace, "none")},
+		"a shared home with secrets on line": {Home: HomeShared, Network: NetworkHost,
+			HostEnv: map[string]string{"A": "b"}},
+		"a shared scratch folder": {Home: HomeShared, Scratch: workspace},
+		"an unknown home":         {Home: "everybody"},
+		"a wrong variable":        {Home: HomeOwn, HostEnv: map[string]string{"A=": "b"}},
+		"a missing program":       {Home: HomeOwn, Path: filepath.Join(workspace, "none")},
 	} {
 		if policy.Path == "" {
 			policy.Path = program(t, "true")
@@ -151,7 +158,8 @@ func TestWallKeptHome(t *testing.T) {
 			}
 			k := (&KeptHome{dir: filepath.Dir(mine.HomeDir)})
 			assert.That(t, !k.Ready(), "a child says of itself that it is installed")
-			for who, policy := range map[string]Policy{"one without rights": {}, "one on line": {Network: NetworkHost}, "another with a home": kept("other")} {
+			for who, policy := range map[string]Policy{"one without rights": {}, "one on line": {Network: NetworkHost},
+				"another with a home": kept("other")} {
 				policy.Dir = base + "/work"
 				out, end := tryPolicy(t, l, policy, "cat "+mine.HomeDir+"/left || cat state/homes/mine/home/left")
 				assert.That(t, end.Code != 0, "%s reads it: %s", who, out)
@@ -228,19 +236,23 @@ func TestNetworkEnvironment(t *testing.T) {
 	base := realTemp(t)
 	cert := filepath.Join(base, "ca.pem")
 	for name, text := range map[string]string{
-		cert: "certificate", filepath.Join(base, ".npmrc"): "//registry.example/:_authToken=hunter2\nregistry = https://npm.example/\n",
+		cert: "certificate", filepath.Join(base, ".npmrc"): "//registry.example/:_authToken=hunter2\nregistry = " +
+			"https://npm.example/\n",
 		filepath.Join(base, ".config/pip/pip.conf"): "[global]\nindex-url = https://me:hunter2@pip.example/simple\n",
 	} {
 		must.OK(t, os.MkdirAll(filepath.Dir(name), 0o700))
 		must.OK(t, os.WriteFile(name, []byte(text), 0o600))
 	}
 	l := newLauncher(t, Options{Workspace: t.TempDir(), Environ: []string{
-		"HOME=" + base, "SSL_CERT_FILE=" + cert, "https_proxy=http://me:hunter2@proxy.example:1", "NO_PROXY=localhost", "TOKEN=hunter2",
+		"HOME=" + base, "SSL_CERT_FILE=" + cert, "https_proxy=http://me:hunter2@proxy.example:1", "NO_PROXY=localhost",
+		"TOKEN=hunter2",
 	}})
 	const look = `env | grep -i -E "cert|proxy|registry|index|token" | sort; cat ` + "%s; cat %s; true"
-	script := strings.Replace(strings.Replace(look, "%s", cert, 1), "%s", filepath.Join(base, ".npmrc"), 1) + " 2>/dev/null"
+	script := strings.Replace(strings.Replace(look, "%s", cert, 1), "%s", filepath.Join(base, ".npmrc"), 1) +
+		" 2>/dev/null"
 	plain := []string{"NO_PROXY=localhost", "SSL_CERT_FILE=" + cert, "npm_config_registry=https://npm.example/"}
-	secret := []string{"PIP_INDEX_URL=https://me:hunter2@pip.example/simple", "https_proxy=http://me:hunter2@proxy.example:1"}
+	secret := []string{"PIP_INDEX_URL=https://me:hunter2@pip.example/simple",
+		"https_proxy=http://me:hunter2@proxy.example:1"}
 	for name, c := range map[string]struct {
 		policy Policy
 		want   []string
@@ -255,11 +267,15 @@ func TestNetworkEnvironment(t *testing.T) {
 				t.Errorf("%s: it has %s: %t\n%s", name, line, !slices.Contains(c.want, line), out)
 			}
 		}
-		assert.That(t, !strings.Contains(out, "TOKEN") && !strings.Contains(out, "_authToken") && strings.Contains(out, "certificate") == (c.want != nil), "%s: %s", name, out)
+		assert.That(t, !strings.Contains(out, "TOKEN") && !strings.Contains(out, "_authToken") &&
+			strings.Contains(out, "certificate") == (c.want != nil), "%s: %s", name, out)
 	}
-	for text, want := range map[string]string{"https://me:pass@x.example/": "pass", "me:p%40ss@proxy:1": "p@ss", "http://token@x": "token",
-		"corp=https://me:pass@x.example/simple": "pass", "a=https://x.example b=https://tok@y.example": "tok", "http://me:1/2@proxy": "http://me:1/2@proxy",
-		"https://x.example/?token=t": "https://x.example/?token=t", "http://x.example:80": "", "localhost,.example": ""} {
+	for text, want := range map[string]string{"https://me:pass@x.example/": "pass", "me:p%40ss@proxy:1": "p@ss",
+		"http://token@x":                        "token",
+		"corp=https://me:pass@x.example/simple": "pass", "a=https://x.example b=https://tok@y.example": "tok",
+		"http://me:1/2@proxy":        "http://me:1/2@proxy",
+		"https://x.example/?token=t": "https://x.example/?token=t", "http://x.example:80": "",
+		"localhost,.example": ""} {
 		assert.Equal(t, strings.Join(Credentials(text), " "), want, "%s", text)
 	}
 }
@@ -268,8 +284,10 @@ func TestNetworkEnvironment(t *testing.T) {
 // on every level, and that what stays open works.
 func TestReadOnly(t *testing.T) {
 	acts := []string{
-		`echo x > new`, `echo x >> old`, `: > old`, `rm old`, `mv old other`, `mkdir d`, `rmdir empty`, `ln old hard`, `ln -s old soft`,
-		`chmod 700 empty`, `touch -d 2001-01-01 old`, `cp old empty/copy`, `exec python3 -c 'import os; os.truncate("old", 0)'`, `mount -o remount,rw . && echo x > new`,
+		`echo x > new`, `echo x >> old`, `: > old`, `rm old`, `mv old other`, `mkdir d`, `rmdir empty`, `ln old hard`,
+		`ln -s old soft`,
+		`chmod 700 empty`, `touch -d 2001-01-01 old`, `cp old empty/copy`,
+		`exec python3 -c 'import os; os.truncate("old", 0)'`, `mount -o remount,rw . && echo x > new`,
 		`exec python3 -c 'import os; os.open(".", os.O_TMPFILE | os.O_RDWR)'`,
 	}
 	for i, lv := range usable(t) {
@@ -282,7 +300,8 @@ func TestReadOnly(t *testing.T) {
 			part := filepath.Join(workspace, "part")
 			fillReadOnly(t, workspace)
 			fillReadOnly(t, part)
-			for what, p := range map[string]Policy{"all": {Dir: workspace, ReadOnly: []string{workspace}}, "a part": {Dir: part, ReadOnly: []string{part}}} {
+			for what, p := range map[string]Policy{"all": {Dir: workspace, ReadOnly: []string{workspace}},
+				"a part": {Dir: part, ReadOnly: []string{part}}} {
 				for _, act := range acts {
 					out, state := tryPolicy(t, l, p, act)
 					assert.That(t, state.Code != 0, "%s: %s went well: %s", what, act, out)
@@ -308,7 +327,8 @@ func TestReadOnlyWeakly(t *testing.T) {
 	weak.sys.AmbientCaps = nil
 	l.start.levels = []level{weak}
 	fillReadOnly(t, workspace)
-	for _, act := range []string{`echo x > new`, `echo x >> old`, `rm old`, `mv old other`, `mkdir d`, `rmdir empty`, `ln -s old soft`} {
+	for _, act := range []string{`echo x > new`, `echo x >> old`, `rm old`, `mv old other`, `mkdir d`, `rmdir empty`,
+		`ln -s old soft`} {
 		out, state := tryPolicy(t, l, Policy{Dir: workspace, ReadOnly: []string{workspace}}, act)
 		assert.That(t, state.Code != 0, "%s went well: %s", act, out)
 	}
@@ -333,7 +353,8 @@ func TestReadOnlyView(t *testing.T) {
 		{Policy{}, []string{home, tmp, tmp, workspace}},
 		{Policy{ReadOnly: []string{workspace}}, []string{home, tmp, tmp}},
 		{Policy{ReadOnly: []string{part}}, []string{home, tmp, tmp, workspace}},
-		{Policy{ReadOnly: []string{workspace}, Write: []string{part}, Scratch: scratch}, []string{scratch, scratch, part}},
+		{Policy{ReadOnly: []string{workspace}, Write: []string{part}, Scratch: scratch},
+			[]string{scratch, scratch, part}},
 		{Policy{Scratch: scratch}, []string{scratch, scratch, workspace}},
 		{Policy{}, []string{home, tmp, tmp, workspace}}, // what one child is denied, the next one has
 	} {
@@ -361,7 +382,8 @@ func TestScratch(t *testing.T) {
 	if plainContainer() {
 		tmp = "$TMPDIR"
 	}
-	script := `echo 1 > "$HOME/a" && echo 2 > "$TMPDIR/b" && echo 3 > ` + tmp + `/c && echo 4 > ` + more + `/d && cd ` + tmp + ` && ls a b c`
+	script := `echo 1 > "$HOME/a" && echo 2 > "$TMPDIR/b" && echo 3 > ` + tmp + `/c && echo 4 > ` + more + `/d && cd ` +
+		tmp + ` && ls a b c`
 	out, state := tryPolicy(t, l, p, script)
 	assert.That(t, state.Code == 0 && out == "a\nb\nc\n", "in its own: %v, %q", state, out)
 	for _, dir := range []string{home, shared} {
@@ -379,7 +401,8 @@ func TestScratch(t *testing.T) {
 
 func fillReadOnly(t *testing.T, dir string) {
 	t.Helper()
-	must.OK(t, os.MkdirAll(filepath.Join(dir, "empty"), 0o755), os.WriteFile(filepath.Join(dir, "old"), []byte("old"), 0o644))
+	must.OK(t, os.MkdirAll(filepath.Join(dir, "empty"), 0o755), os.WriteFile(filepath.Join(dir, "old"), []byte("old"),
+		0o644))
 }
 
 // holdsReadOnly looks from outside whether the folder is as it was made.

@@ -100,7 +100,8 @@ func (s *spec) launch() int {
 // newTree makes what looks after the command. Only this thread sees the
 // command's /proc, which must show this PID namespace to be of use.
 func (f *frame) newTree() *tree {
-	t := &tree{namespace: f.Namespace, forked: make(chan struct{}), bounded: make(chan error, 1), started: make(chan struct{}), proc: -1}
+	t := &tree{namespace: f.Namespace, forked: make(chan struct{}), bounded: make(chan error, 1),
+		started: make(chan struct{}), proc: -1}
 	if self, _ := os.Readlink("/proc/self"); self != strconv.Itoa(os.Getpid()) {
 		return t
 	}
@@ -204,7 +205,8 @@ func (f *frame) enclose() *report {
 // filter puts this thread under the filter, and lets the warden answer for it. No thread of
 // this process has a number above threads.
 func (s *frame) filter(w *warden, threads int) {
-	calls := &walls{network: s.Network, launcher: uint32(threads), among: !s.Namespace, bare: !s.ownRoot, ownIPC: !s.misses(findIPC)}
+	calls := &walls{network: s.Network, launcher: uint32(threads), among: !s.Namespace, bare: !s.ownRoot,
+		ownIPC: !s.misses(findIPC)}
 	if w != nil {
 		calls.asked = changingCalls()
 	}
@@ -332,8 +334,10 @@ func (s *frame) refuses(missing error) error {
 	if !s.Firm || s.Mode == Required {
 		return nil
 	}
-	return errors.New("files of the host itself, such as its state_dir or its config, lie in what programs may see, and this machine has no mount namespace to keep them out (" +
-		missing.Error() + "); move them out of the workspace, or the workspace out of the folder that holds them; `a2e doctor` names them")
+	return errors.New("files of the host itself, such as its state_dir or its config, lie in what programs may see, " +
+		"and this machine has no mount namespace to keep them out (" +
+		missing.Error() + "); move them out of the workspace, or the workspace out of the folder that holds them; " +
+		"`a2e doctor` names them")
 }
 
 // errReplaced says that a folder is not the one that was granted.
@@ -391,7 +395,8 @@ func (s *spec) setLimits() error {
 		return err
 	}
 	if s.Mode != Off && s.Limits.Processes > 0 && !s.pidsLimited && !s.Grouped {
-		s.miss(findProcesses, errors.New("root is bound by it from Linux 6.14 on, others from 5.14 on with user and PID namespaces"))
+		s.miss(findProcesses, errors.New("root is bound by it from Linux 6.14 on, others from 5.14 on with user and "+
+			"PID namespaces"))
 	}
 	return nil
 }
@@ -406,7 +411,8 @@ const (
 // pid 1 the launcher is out of reach for signals that have their default action;
 // a subreaper must take them, and forget them.
 func (s *frame) resetSignals() error {
-	signals := []os.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGPIPE}
+	signals := []os.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2,
+		unix.SIGPIPE}
 	if s.Namespace {
 		for _, sig := range signals {
 			byDefault(uintptr(sig.(syscall.Signal)))

@@ -375,7 +375,8 @@ type search struct {
 // belongs to a process that hides may have any: with deep it is looked for, and
 // where there is one, all that the machine's files have grown by is the tree's.
 func (t *tree) held(h hidden, deep bool) (int64, error) {
-	s := &search{device: t.sources.device, deep: deep, files: make(map[uint64]int64), mapped: make(map[uint64]struct{}), left: maxLooks}
+	s := &search{device: t.sources.device, deep: deep, files: make(map[uint64]int64), mapped: make(map[uint64]struct{}),
+		left: maxLooks}
 	err := t.each(func(pid string) error { return t.searchProcess(s, pid) })
 	known := h.segments
 	for _, size := range s.files {
@@ -432,7 +433,8 @@ func (t *tree) searchFiles(s *search, dir string) error {
 		}
 		var st unix.Statx_t
 		// the file systems of others shall not be asked, which may take long
-		err := unix.Statx(t.proc, dir+"/fd/"+name, unix.AT_STATX_DONT_SYNC|unix.AT_NO_AUTOMOUNT, unix.STATX_TYPE|unix.STATX_INO|unix.STATX_BLOCKS, &st)
+		err := unix.Statx(t.proc, dir+"/fd/"+name, unix.AT_STATX_DONT_SYNC|unix.AT_NO_AUTOMOUNT,
+			unix.STATX_TYPE|unix.STATX_INO|unix.STATX_BLOCKS, &st)
 		switch {
 		case err != nil:
 			s.blind = s.blind || !gone(err)

@@ -209,11 +209,13 @@ func cleanWorkdir(workspace, name string) (string, *WorkdirError) {
 	case strings.ContainsRune(name, 0):
 		return "", &WorkdirError{Name: name, Reason: "has a NUL character in it; no file name may have one"}
 	case len(name) > maxWorkdirBytes:
-		return "", &WorkdirError{Name: name, Reason: "has a name of more than " + strconv.Itoa(maxWorkdirBytes) + " bytes"}
+		return "", &WorkdirError{Name: name, Reason: "has a name of more than " + strconv.Itoa(maxWorkdirBytes) +
+			" bytes"}
 	case filepath.IsAbs(name) || os.IsPathSeparator(name[0]):
 		short, ok := Relative(workspace, name)
 		if !ok {
-			return "", &WorkdirError{Name: name, Reason: "lies outside of the workspace; give a path in it, best relative to it", Denied: true}
+			return "", &WorkdirError{Name: name, Reason: "lies outside of the workspace; give a path in it, best " +
+				"relative to it", Denied: true}
 		}
 		return short, nil
 	}

@@ -28,24 +28,31 @@ func pathStage(t *testing.T) (base string) {
 	t.Helper()
 	base = realTemp(t)
 	for _, name := range []string{
-		"users/me/.ssh/id", "users/me/.ssh/bin/id", "users/me/documents/secret", "users/me/src/project/secret", "users/me/share/secret", "users/me/tools/secret",
-		"users/me/.config/a2e/secret", "users/me/.config/bin/x", "users/me/.local/share/keyrings/secret", "users/me/.local/state/a2e/secret", "users/me/.cargo/credentials.toml",
+		"users/me/.ssh/id", "users/me/.ssh/bin/id", "users/me/documents/secret", "users/me/src/project/secret",
+		"users/me/share/secret", "users/me/tools/secret",
+		"users/me/.config/a2e/secret", "users/me/.config/bin/x", "users/me/.local/share/keyrings/secret",
+		"users/me/.local/state/a2e/secret", "users/me/.cargo/credentials.toml",
 		"users/me/.docker/config.json", "users/me/.bashrc", "users/me/.aws/cli/bin/secret",
-		"users/other/.profile", "users/other/secret", "project/.env", "project/secret", "project2/.npmrc", "netrc/.netrc", "git/.git-credentials",
+		"users/other/.profile", "users/other/secret", "project/.env", "project/secret", "project2/.npmrc",
+		"netrc/.netrc", "git/.git-credentials",
 		"src/secret", "src/work/file", "src/work/bin/file", "open/secret", "open/below/secret",
 		"app/src/secret", "app/lib/data",
-		"users/me/.pyenv/versions/3.9/lib/data", "users/me/.nvm/versions/node/v1/lib/data", "users/me/lib/data", "users/me/go/pkg/data",
+		"users/me/.pyenv/versions/3.9/lib/data", "users/me/.nvm/versions/node/v1/lib/data", "users/me/lib/data",
+		"users/me/go/pkg/data",
 	} {
 		file := filepath.Join(base, name)
 		must.OK(t, os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(secretText), 0o644))
 	}
 	for _, name := range []string{
-		"users/me/tool", "users/me/bin/tool", "users/me/scripts/tool", "users/me/.local/bin/tool", "users/me/.cargo/bin/tool", "users/me/go/bin/tool",
-		"users/me/.pyenv/shims/tool", "users/me/.nvm/versions/node/v1/bin/tool", "bin/tool", "app/bin/tool", "users/me/.local/share/uv/tools/x/bin/prog", "users/me/work/tool",
+		"users/me/tool", "users/me/bin/tool", "users/me/scripts/tool", "users/me/.local/bin/tool",
+		"users/me/.cargo/bin/tool", "users/me/go/bin/tool",
+		"users/me/.pyenv/shims/tool", "users/me/.nvm/versions/node/v1/bin/tool", "bin/tool", "app/bin/tool",
+		"users/me/.local/share/uv/tools/x/bin/prog", "users/me/work/tool",
 	} {
 		script(t, base, name)
 	}
-	must.OK(t, errors.Join(os.Chmod(filepath.Join(base, "open"), 0o777), os.Symlink("users/me", filepath.Join(base, "link")),
+	must.OK(t, errors.Join(os.Chmod(filepath.Join(base, "open"), 0o777), os.Symlink("users/me",
+		filepath.Join(base, "link")),
 		os.Symlink("../share/uv/tools/x/bin/prog", filepath.Join(base, "users/me/.local/bin/linked"))))
 	t.Setenv("HOME", filepath.Join(base, "users/me"))
 	t.Setenv("XDG_CONFIG_HOME", "")
@@ -67,15 +74,21 @@ func TestWallPath(t *testing.T) {
 	for _, try := range []struct{ entry, secret string }{
 		{home, ".ssh/id"}, {home, "documents/secret"}, {home, ".config/a2e/secret"}, {home, ".docker/config.json"},
 		{home + "/", "documents/secret"}, {home + "/.", "documents/secret"}, {home + "/bin/..", "documents/secret"},
-		{"BASE/link", "documents/secret"}, {"BASE/link/.", ".ssh/id"}, {"BASE/users", "documents/secret"}, {"BASE/users", "../other/secret"}, {"/", "documents/secret"},
-		{home + "/bin", "src/project/secret"}, {home + "/bin", "share/secret"}, {home + "/bin", "tools/secret"}, {home + "/bin", ".ssh/id"},
+		{"BASE/link", "documents/secret"}, {"BASE/link/.", ".ssh/id"}, {"BASE/users", "documents/secret"},
+		{"BASE/users", "../other/secret"}, {"/", "documents/secret"},
+		{home + "/bin", "src/project/secret"}, {home + "/bin", "share/secret"}, {home + "/bin", "tools/secret"},
+		{home + "/bin", ".ssh/id"},
 		{home + "/scripts", "src/project/secret"}, {home + "/scripts", "documents/secret"},
-		{home + "/.ssh", ".ssh/id"}, {home + "/.ssh/bin", ".ssh/bin/id"}, {home + "/.aws/cli/bin", ".aws/cli/bin/secret"},
+		{home + "/.ssh", ".ssh/id"}, {home + "/.ssh/bin", ".ssh/bin/id"}, {home + "/.aws/cli/bin",
+			".aws/cli/bin/secret"},
 		{home + "/.config", ".config/a2e/secret"}, {home + "/.config/bin", ".config/a2e/secret"},
-		{home + "/.local/bin", ".local/share/keyrings/secret"}, {home + "/.local/bin", ".local/state/a2e/secret"}, {home + "/.local", ".local/share/keyrings/secret"},
+		{home + "/.local/bin", ".local/share/keyrings/secret"}, {home + "/.local/bin", ".local/state/a2e/secret"},
+		{home + "/.local", ".local/share/keyrings/secret"},
 		{home + "/.cargo/bin", ".cargo/credentials.toml"}, {home + "/go/bin", ".ssh/id"},
-		{"BASE/users/other", "../other/secret"}, {"BASE/project", "../../project/secret"}, {"BASE/project", "../../project/.env"},
-		{"BASE/project2", "../../project2/.npmrc"}, {"BASE/netrc", "../../netrc/.netrc"}, {"BASE/git", "../../git/.git-credentials"},
+		{"BASE/users/other", "../other/secret"}, {"BASE/project", "../../project/secret"},
+		{"BASE/project", "../../project/.env"},
+		{"BASE/project2", "../../project2/.npmrc"}, {"BASE/netrc", "../../netrc/.netrc"},
+		{"BASE/git", "../../git/.git-credentials"},
 		{"BASE/src", "../../src/secret"}, {"BASE/bin", "../../src/secret"}, {"BASE", "../../src/secret"},
 		{"BASE/open", "../../open/secret"}, {"BASE/open/below", "../../open/below/secret"},
 	} {
@@ -94,18 +107,21 @@ func TestWallPath(t *testing.T) {
 // TestWallPathPrograms: nor is it for the sake of a program that is started by its path.
 func TestWallPathPrograms(t *testing.T) {
 	for _, try := range []struct{ program, secret string }{
-		{"users/me/tool", "users/me/documents/secret"}, {"users/me/bin/tool", "users/me/src/project/secret"}, {"users/me/bin/tool", "users/me/.ssh/id"},
+		{"users/me/tool", "users/me/documents/secret"}, {"users/me/bin/tool", "users/me/src/project/secret"},
+		{"users/me/bin/tool", "users/me/.ssh/id"},
 		{"bin/tool", "src/secret"}, {"users/me/.local/bin/tool", "users/me/.local/share/keyrings/secret"},
 	} {
 		t.Run(try.program+" for "+try.secret, func(t *testing.T) {
 			base := pathStage(t)
 			program := filepath.Join(base, try.program)
-			must.OK(t, os.WriteFile(program, []byte("#!/bin/sh\necho started; cat "+filepath.Join(base, try.secret)), 0o755))
+			must.OK(t, os.WriteFile(program, []byte("#!/bin/sh\necho started; cat "+filepath.Join(base, try.secret)),
+				0o755))
 			l := homelyLauncher(t, Options{Workspace: filepath.Join(base, "src/work")})
 			var out strings.Builder
 			p := begin(t, l, Policy{Path: program, Stdout: &out, Stderr: &out})
 			_, err := p.Wait()
-			assert.That(t, err == nil && strings.Contains(out.String(), "started") && !strings.Contains(out.String(), secretText), "%v, %s", err, &out)
+			assert.That(t, err == nil && strings.Contains(out.String(), "started") &&
+				!strings.Contains(out.String(), secretText), "%v, %s", err, &out)
 		})
 	}
 }
@@ -124,13 +140,15 @@ func TestPathPrograms(t *testing.T) {
 				command += " && cat " + filepath.Join(home, needs)
 			}
 			out := onPath(t, base, filepath.Join(home, entry), command)
-			assert.That(t, strings.Contains(out, "fine") && (needs == "" || strings.Contains(out, secretText)), "it does not work: %s", out)
+			assert.That(t, strings.Contains(out, "fine") && (needs == "" || strings.Contains(out, secretText)),
+				"it does not work: %s", out)
 		})
 	}
 	base := pathStage(t)
 	dirs := SafePath(filepath.Join(base, "users/me/.local/bin"), "")
 	path, err := LookPath("linked", dirs, "")
-	assert.That(t, err == nil && path == filepath.Join(base, "users/me/.local/share/uv/tools/x/bin/prog"), "a tool of uv: %q, %v", path, err)
+	assert.That(t, err == nil && path == filepath.Join(base, "users/me/.local/share/uv/tools/x/bin/prog"),
+		"a tool of uv: %q, %v", path, err)
 }
 
 // TestSortPath: what is left out is said, with the reason.
@@ -142,10 +160,14 @@ func TestSortPath(t *testing.T) {
 		homes = "holds the workspace"
 	}
 	for entry, reason := range map[string]string{
-		"bin": "is relative", ".": "is relative", "": "is relative", work: "lies in the workspace", work + "/bin": "lies in the workspace",
-		base + "/src": "holds the workspace", base + "/open": "can be changed by others", base + "/users/me": "is or holds " + base + "/users/me",
-		base + "/link": "is or holds " + base + "/users/me", "/": "holds the workspace", base + "/users/other": "holds .profile", base + "/project": "holds .env",
-		base + "/users/me/.ssh/bin": "lies in " + base + "/users/me/.ssh", "/home": homes, base + "/none": "", base + "/bin": "",
+		"bin": "is relative", ".": "is relative", "": "is relative", work: "lies in the workspace",
+		work + "/bin": "lies in the workspace",
+		base + "/src": "holds the workspace", base + "/open": "can be changed by others",
+		base + "/users/me": "is or holds " + base + "/users/me",
+		base + "/link":     "is or holds " + base + "/users/me", "/": "holds the workspace",
+		base + "/users/other": "holds .profile", base + "/project": "holds .env",
+		base + "/users/me/.ssh/bin": "lies in " + base + "/users/me/.ssh", "/home": homes, base + "/none": "",
+		base + "/bin": "",
 	} {
 		_, left := SortPath(base+"/users/me/go/bin"+string(filepath.ListSeparator)+entry, work)
 		switch {
@@ -171,7 +193,8 @@ func TestWallPathBeside(t *testing.T) {
 			must.OK(t, os.WriteFile(program, []byte("#!/bin/sh\ncat "+base+"/app/lib/data && echo fine; cat "+base+"/app/src/secret && echo seen"), 0o755))
 			p := begin(t, l, Policy{Path: program, Dir: work, Stdout: &out})
 			_, err := p.Wait()
-			assert.That(t, err == nil && strings.Contains(out.String(), "fine") && !strings.Contains(out.String(), "seen"), "%v, %s", err, &out)
+			assert.That(t, err == nil && strings.Contains(out.String(), "fine") &&
+				!strings.Contains(out.String(), "seen"), "%v, %s", err, &out)
 		})
 	}
 }
@@ -199,10 +222,12 @@ print("CAPABLE")`},
 		{name: "chmod through a link", act: `os.symlink("f", "l"); os.chmod("l", 0o6755)`},
 		{name: "the call chmod", arch: "amd64", act: `call("chmod", b"f", 0o4755)`},
 		{name: "fchmod", act: raw + `os.fchmod(f, 0o4755)`},
-		{name: "fchmod with bits above those of a mode", act: raw + `call("fchmod", f, 0x7F00004755 & ~0xFFFF | 0o4755)`},
+		{name: "fchmod with bits above those of a mode", act: raw +
+			`call("fchmod", f, 0x7F00004755 & ~0xFFFF | 0o4755)`},
 		{name: "fchmodat", act: `os.chmod("f", 0o4755, dir_fd=os.open(".", os.O_RDONLY))`},
 		{name: "fchmodat2", act: `call("fchmodat2", -100, b"f", 0o4755, 0)`},
-		{name: "fchmodat2 of a descriptor without rights", act: `call("fchmodat2", os.open("f", os.O_PATH), b"", 0o2755, 0x1000)`},
+		{name: "fchmodat2 of a descriptor without rights",
+			act: `call("fchmodat2", os.open("f", os.O_PATH), b"", 0o2755, 0x1000)`},
 		{name: "open", act: `os.umask(0); os.open("new", os.O_CREAT | os.O_WRONLY, 0o4755)`},
 		{name: "the call open", arch: "amd64", act: `call("open", b"new", os.O_CREAT | os.O_WRONLY, 0o4755)`},
 		{name: "the call creat", arch: "amd64", act: `call("creat", b"new", 0o4755)`},
@@ -272,7 +297,8 @@ func usable(t *testing.T) []level {
 	try(t, l, workspace, "true")
 	all := levels(BestEffort)
 	found := all[slices.IndexFunc(all, func(lv level) bool { return lv.mechanism == l.Mechanism() }):]
-	must.That(t, plainContainer() || len(found) == len(all), "with namespaces, %d of %d levels are used", len(found), len(all))
+	must.That(t, plainContainer() || len(found) == len(all), "with namespaces, %d of %d levels are used", len(found),
+		len(all))
 	return found
 }
 
@@ -291,7 +317,8 @@ func tryBit(t *testing.T, l *Launcher, workspace, act string, network Network) {
 			return err
 		}
 		text, err := os.ReadFile(path)
-		if info.Mode()&(fs.ModeSetuid|fs.ModeSetgid) != 0 && (filepath.Base(path) != "owned" || string(text) != "#!/bin/true") {
+		if info.Mode()&(fs.ModeSetuid|fs.ModeSetgid) != 0 && (filepath.Base(path) != "owned" ||
+			string(text) != "#!/bin/true") {
 			t.Errorf("%s has mode %v and holds %q: %s", e.Name(), info.Mode(), text, out)
 		}
 		return err
@@ -302,7 +329,8 @@ func tryBit(t *testing.T, l *Launcher, workspace, act string, network Network) {
 func fillSetID(t *testing.T, dir string) {
 	t.Helper()
 	at := func(name string) string { return filepath.Join(dir, name) }
-	must.OK(t, errors.Join(os.WriteFile(at("f"), []byte("#!/bin/sh"), 0o755), os.Mkdir(at("d"), 0o755), os.WriteFile(at("owned"), []byte("#!/bin/true"), 0o755),
+	must.OK(t, errors.Join(os.WriteFile(at("f"), []byte("#!/bin/sh"), 0o755), os.Mkdir(at("d"), 0o755),
+		os.WriteFile(at("owned"), []byte("#!/bin/true"), 0o755),
 		os.Chmod(at("owned"), 0o755|fs.ModeSetuid), os.WriteFile(at("archive.tar"), setIDArchive(t), 0o644)))
 }
 
@@ -310,14 +338,16 @@ func fillSetID(t *testing.T, dir string) {
 func runAct(t *testing.T, l *Launcher, dir, act string, network Network) []byte {
 	t.Helper()
 	numbers := map[string]int{
-		"fchmod": unix.SYS_FCHMOD, "fchmodat2": unix.SYS_FCHMODAT2, "openat2": unix.SYS_OPENAT2, "mknodat": unix.SYS_MKNODAT,
-		"fchown": unix.SYS_FCHOWN, "utimensat": unix.SYS_UTIMENSAT,
+		"fchmod": unix.SYS_FCHMOD, "fchmodat2": unix.SYS_FCHMODAT2, "openat2": unix.SYS_OPENAT2,
+		"mknodat": unix.SYS_MKNODAT,
+		"fchown":  unix.SYS_FCHOWN, "utimensat": unix.SYS_UTIMENSAT,
 		"chmod": 90, "open": 2, "creat": 85, "mknod": 133, // of amd64 alone
 	}
 	text := must.Get(json.Marshal(map[string]any{"nr": numbers}))(t)
 	var out bytes.Buffer
 	p := begin(t, l, Policy{
-		Path: program(t, "python3"), Args: []string{"python3", "-I", "-S", "-c", prelude + act, string(text)}, Dir: dir, Stdout: &out, Stderr: &out, Network: network,
+		Path: program(t, "python3"), Args: []string{"python3", "-I", "-S", "-c", prelude + act, string(text)}, Dir: dir,
+		Stdout: &out, Stderr: &out, Network: network,
 	})
 	must.Get(p.Wait())(t)
 	return out.Bytes()
@@ -381,7 +411,8 @@ func setIDArchive(t *testing.T) []byte {
 	t.Helper()
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)
-	err := w.WriteHeader(&tar.Header{Name: "unpacked", Typeflag: tar.TypeReg, Mode: 0o6755, Size: 1, Uid: os.Getuid(), Gid: os.Getgid()})
+	err := w.WriteHeader(&tar.Header{Name: "unpacked", Typeflag: tar.TypeReg, Mode: 0o6755, Size: 1, Uid: os.Getuid(),
+		Gid: os.Getgid()})
 	if err == nil {
 		_, err = w.Write([]byte("x"))
 	}

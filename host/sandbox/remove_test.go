@@ -70,7 +70,8 @@ func TestWallRemoveTree(t *testing.T) {
 		},
 		"links out": func(t *testing.T, dir, outside string) {
 			must.OK(t, os.Mkdir(filepath.Join(dir, "sub"), 0o700))
-			for i, to := range []string{outside, "../" + filepath.Base(outside), filepath.Join(outside, "kept"), "/", "..", ".", "sub", "nowhere"} {
+			for i, to := range []string{outside, "../" + filepath.Base(outside), filepath.Join(outside, "kept"), "/",
+				"..", ".", "sub", "nowhere"} {
 				must.OK(t, os.Symlink(to, filepath.Join(dir, "sub", fmt.Sprint(i))))
 				must.OK(t, os.Symlink(to, filepath.Join(dir, fmt.Sprint(i))))
 			}
@@ -96,7 +97,8 @@ func TestWallRemoveTree(t *testing.T) {
 				t.Errorf("the folder is still there: %v", err)
 			}
 			info, err := os.Stat(filepath.Join(outside, "kept", "file"))
-			assert.That(t, err == nil && info.Size() == 4 && info.Mode().Perm() == 0o640, "the file outside: %v, %v", info, err)
+			assert.That(t, err == nil && info.Size() == 4 && info.Mode().Perm() == 0o640, "the file outside: %v, %v",
+				info, err)
 			if info, err := os.Stat(filepath.Join(outside, "kept")); err != nil || info.Mode().Perm() != 0o750 {
 				t.Errorf("the folder outside: %v, %v", info, err)
 			}
@@ -164,11 +166,13 @@ func TestWallDisk(t *testing.T) {
 	const limit = 8 << 20
 	const wait = "; while :; do sleep 1; done"
 	for name, script := range map[string]string{
-		"one file":            "head -c 20000000 /dev/zero > $HOME/big" + wait,
-		"temporary file":      "head -c 20000000 /dev/zero > $TMPDIR/big" + wait,
-		"many files":          "i=0; while [ $i -lt 40 ]; do head -c 1000000 /dev/zero > $TMPDIR/$i; i=$((i+1)); done" + wait,
-		"empty files":         "mkdir $TMPDIR/d; cd $TMPDIR/d; i=0; while [ $i -lt 3000 ]; do : > $i; i=$((i+1)); done" + wait,
-		"in deep folders":     "cd $TMPDIR; i=0; while [ $i -lt 50 ]; do mkdir d; cd d; i=$((i+1)); done; head -c 20000000 /dev/zero > big" + wait,
+		"one file":       "head -c 20000000 /dev/zero > $HOME/big" + wait,
+		"temporary file": "head -c 20000000 /dev/zero > $TMPDIR/big" + wait,
+		"many files": "i=0; while [ $i -lt 40 ]; do head -c 1000000 /dev/zero > $TMPDIR/$i; i=$((i+1)); done" +
+			wait,
+		"empty files": "mkdir $TMPDIR/d; cd $TMPDIR/d; i=0; while [ $i -lt 3000 ]; do : > $i; i=$((i+1)); done" + wait,
+		"in deep folders": "cd $TMPDIR; i=0; while [ $i -lt 50 ]; do mkdir d; cd d; i=$((i+1)); done; head -c " +
+			"20000000 /dev/zero > big" + wait,
 		"folders in folders":  "cd $TMPDIR; i=0; while [ $i -lt 300 ]; do mkdir d; cd d; i=$((i+1)); done" + wait,
 		"a folder closed off": "mkdir $HOME/d; head -c 20000000 /dev/zero > $HOME/d/big; chmod 0 $HOME/d" + wait,
 		"in the background":   "(head -c 20000000 /dev/zero > $HOME/big; sleep 1000) & wait" + wait,
@@ -189,14 +193,16 @@ func TestWallDisk(t *testing.T) {
 		t.Parallel()
 		l := homelyLauncher(t, Options{Disk: NewDisk(limit), Workspace: t.TempDir()})
 		runShell(t, l, "head -c 20000000 /dev/zero > $HOME/big", nil)
-		poll.Eventually(t, "its folder to be emptied", func() bool { return usage(l.env.home.folder(), limit) < limit/4 })
+		poll.Eventually(t, "its folder to be emptied",
+			func() bool { return usage(l.env.home.folder(), limit) < limit/4 })
 	})
 	t.Run("its own scratch folder", func(t *testing.T) {
 		t.Parallel()
 		l := homelyLauncher(t, Options{Disk: NewDisk(limit), Workspace: t.TempDir()})
 		other := begin(t, l, Policy{Path: "/bin/sh", Args: []string{"sh", "-c", "sleep 1000"}})
 		scratch := must.Get(l.MakeScratch())(t)
-		proc := begin(t, l, Policy{Path: "/bin/sh", Args: []string{"sh", "-c", "head -c 20000000 /dev/zero > $HOME/big" + wait}, Scratch: scratch})
+		proc := begin(t, l, Policy{Path: "/bin/sh", Args: []string{"sh", "-c", "head -c 20000000 /dev/zero > " +
+			"$HOME/big" + wait}, Scratch: scratch})
 		_, err := proc.Wait()
 		assert.That(t, errors.Is(err, ErrDisk), "it ended by %v", err)
 		select {
@@ -210,9 +216,11 @@ func TestWallDisk(t *testing.T) {
 	t.Run("several launchers together", func(t *testing.T) {
 		t.Parallel()
 		disk := NewDisk(limit)
-		one, two := homelyLauncher(t, Options{Disk: disk, Workspace: t.TempDir()}), homelyLauncher(t, Options{Disk: disk, Workspace: t.TempDir()})
+		one, two := homelyLauncher(t, Options{Disk: disk, Workspace: t.TempDir()}),
+			homelyLauncher(t, Options{Disk: disk, Workspace: t.TempDir()})
 		runShell(t, one, "head -c 3000000 /dev/zero > $HOME/big", nil)
-		proc := must.Get(two.Command(t.Context(), Policy{Path: "/bin/sh", Args: []string{"sh", "-c", "head -c 7000000 /dev/zero > $HOME/big" + wait}}))(t) // there is too much only once it has the most
+		proc := must.Get(two.Command(t.Context(), Policy{Path: "/bin/sh", Args: []string{"sh", "-c",
+			"head -c 7000000 /dev/zero > $HOME/big" + wait}}))(t) // there is too much only once it has the most
 		_, err := proc.Wait()
 		assert.That(t, errors.Is(err, ErrDisk), "it ended by %v", err)
 	})
@@ -221,9 +229,11 @@ func TestWallDisk(t *testing.T) {
 		folder := t.TempDir()
 		l := homelyLauncher(t, Options{Disk: NewDisk(limit), Workspace: folder, Counted: []string{folder}})
 		must.OK(t, os.WriteFile(filepath.Join(folder, "kept"), nil, 0o600))
-		proc := begin(t, l, Policy{Path: "/bin/sh", Args: []string{"sh", "-c", "head -c 20000000 /dev/zero > big" + wait}, Dir: folder})
+		proc := begin(t, l, Policy{Path: "/bin/sh", Args: []string{"sh", "-c",
+			"head -c 20000000 /dev/zero > big" + wait}, Dir: folder})
 		_, err := proc.Wait()
-		assert.That(t, errors.Is(err, ErrDisk) && strings.Contains(err.Error(), "children.disk_bytes"), "it ended by %v", err)
+		assert.That(t, errors.Is(err, ErrDisk) && strings.Contains(err.Error(), "children.disk_bytes"),
+			"it ended by %v", err)
 		_, err = os.Stat(filepath.Join(folder, "kept"))
 		assert.That(t, err == nil, "the agent's own file: %v", err)
 	})

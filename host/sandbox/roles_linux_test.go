@@ -97,7 +97,8 @@ func playRole(role string, args []string) error {
 			absent = []uint32{unix.SYS_LANDLOCK_CREATE_RULESET}
 		}
 		env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, roleVar+"=") })
-		return plain.Exec("/proc/self/exe", append([]string{"role"}, args[1:]...), append(env, roleVar+"="+args[0]), absent...)
+		return plain.Exec("/proc/self/exe", append([]string{"role"}, args[1:]...), append(env, roleVar+"="+args[0]),
+			absent...)
 	case roleOne:
 		return playOne(args[0])
 	}
@@ -115,7 +116,8 @@ func playRole(role string, args []string) error {
 	}
 	defer l.Close()
 	if args[0] != "" {
-		l.start.levels = slices.DeleteFunc(levels(BestEffort), func(v level) bool { return string(v.mechanism) != args[0] })
+		l.start.levels = slices.DeleteFunc(levels(BestEffort),
+			func(v level) bool { return string(v.mechanism) != args[0] })
 	}
 	script := treeScript
 	if role == rolePrint {
@@ -157,7 +159,8 @@ func playOne(text string) error {
 	}
 	defer l.Close()
 	p, err := l.Command(context.Background(), Policy{
-		Path: o.Path, Dir: o.Dir, Args: o.Args, Network: o.Network, Limits: o.Limits, Stdout: os.Stdout, Stderr: os.Stdout,
+		Path: o.Path, Dir: o.Dir, Args: o.Args, Network: o.Network, Limits: o.Limits, Stdout: os.Stdout,
+		Stderr: os.Stdout,
 	})
 	if err != nil {
 		return err

@@ -69,7 +69,8 @@ func (r *root) open() ([]branch, error) {
 		r.frame.wholeEtc = true
 		// a part of /etc may be the workspace: that stays, with what is read-only in it
 		grants = slices.DeleteFunc(slices.Clone(grants), func(g grant) bool {
-			return g.Access != accessWrite && within(etc, g.Target) && !slices.ContainsFunc(r.frame.Grants, func(w grant) bool { return w.Access == accessWrite && within(w.Target, g.Target) })
+			return g.Access != accessWrite && within(etc, g.Target) && !slices.ContainsFunc(r.frame.Grants,
+				func(w grant) bool { return w.Access == accessWrite && within(w.Target, g.Target) })
 		})
 		grants = slices.Insert(grants, 0, grant{Access: accessRead, Source: etc, Target: etc})
 	}
@@ -94,7 +95,8 @@ func (r *root) tree(g grant) (branch, error) {
 	if g.Access != accessHide {
 		return cloneTree(g)
 	}
-	fd, err := newFS("tmpfs", map[string]string{"size": rootBytes, "mode": "755"}, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
+	fd, err := newFS("tmpfs", map[string]string{"size": rootBytes, "mode": "755"},
+		unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
 	if err != nil {
 		return branch{}, err
 	}
@@ -148,7 +150,8 @@ func (r *root) build(trees []branch) error {
 	if err != nil {
 		return fmt.Errorf("/proc: %w", err)
 	}
-	if r.base, err = newFS("tmpfs", map[string]string{"size": rootBytes, "mode": "755"}, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV); err != nil {
+	if r.base, err = newFS("tmpfs", map[string]string{"size": rootBytes, "mode": "755"},
+		unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV); err != nil {
 		return fmt.Errorf("tmpfs: %w", err)
 	}
 	// It hangs over the old /proc, where nothing of the view comes from.
@@ -158,7 +161,8 @@ func (r *root) build(trees []branch) error {
 	if err := r.attach(append(trees, proc)); err != nil {
 		return err
 	}
-	for _, step := range []func() error{r.closeMasks, func() error { return r.makeDev(nodes) }, r.maskProc, r.makeAccounts} {
+	for _, step := range []func() error{r.closeMasks, func() error { return r.makeDev(nodes) }, r.maskProc,
+		r.makeAccounts} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -267,7 +271,8 @@ func (r *root) makeDev(nodes []branch) error {
 		return err
 	}
 	for name, text := range map[string]string{
-		"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2", "ptmx": "pts/ptmx",
+		"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2",
+		"ptmx": "pts/ptmx",
 	} {
 		if err := r.link(text, "/dev/"+name); err != nil {
 			return err
@@ -278,8 +283,10 @@ func (r *root) makeDev(nodes []branch) error {
 		options      map[string]string
 		attr         int
 	}{
-		{"devpts", "/dev/pts", map[string]string{"newinstance": "", "ptmxmode": "0666", "mode": "620"}, unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NOEXEC},
-		{"tmpfs", "/dev/shm", map[string]string{"size": shmBytes, "mode": "1777"}, unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV},
+		{"devpts", "/dev/pts", map[string]string{"newinstance": "", "ptmxmode": "0666", "mode": "620"},
+			unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NOEXEC},
+		{"tmpfs", "/dev/shm", map[string]string{"size": shmBytes, "mode": "1777"},
+			unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV},
 	} {
 		fd, err := newFS(fs.kind, fs.options, fs.attr)
 		if err == nil {
@@ -295,7 +302,8 @@ func (r *root) makeDev(nodes []branch) error {
 // cloneDevices copies the device files that the new /dev has.
 func (r *root) cloneDevices() (nodes []branch) {
 	for _, name := range devices() {
-		if t, err := cloneTree(grant{Access: accessDevice, Source: "/dev/" + name, Target: "/dev/" + name}); err == nil {
+		if t, err := cloneTree(grant{Access: accessDevice, Source: "/dev/" + name,
+			Target: "/dev/" + name}); err == nil {
 			nodes = append(nodes, t)
 		}
 	}
@@ -322,7 +330,8 @@ func (r *root) openProc() (branch, error) {
 		return cloneTree(g)
 	}
 	r.frame.limitPIDs(fd)
-	return branch{g, fd, true}, unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
+	return branch{g, fd, true}, unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH,
+		&unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
 }
 
 // maskedProc are the files of /proc that tell of the machine's keys, memory and
@@ -377,7 +386,8 @@ func (r *root) makeAccounts() error {
 
 // enter makes the base the root and lets go of the old one.
 func (r *root) enter() error {
-	if err := unix.MountSetattr(r.base, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
+	if err := unix.MountSetattr(r.base, "", unix.AT_EMPTY_PATH,
+		&unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
 		return err
 	}
 	old, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)

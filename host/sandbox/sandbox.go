@@ -40,7 +40,8 @@ var ErrMemory = errors.New("sandbox: more memory was used than children.memory_b
 
 // ErrProcesses is Wait's error for a tree that had more processes than its limit, where
 // the kernel does not refuse those.
-var ErrProcesses = errors.New("sandbox: more processes and threads were started than children.processes of the config allows")
+var ErrProcesses = errors.New("sandbox: more processes and threads were started than children.processes of the " +
+	"config allows")
 
 // ErrLauncher is Wait's error when the launcher itself died or misbehaved, out
 // of memory for example.
@@ -142,12 +143,14 @@ func New(opts Options) (*Launcher, error) {
 		return nil, err
 	}
 	if opts.Workspace != "" && opts.Workspace == filepath.Dir(opts.Workspace) {
-		return nil, fmt.Errorf("sandbox: the workspace is %s, which holds the whole machine; start in the folder to work in, or set workspace in the config", opts.Workspace)
+		return nil, fmt.Errorf("sandbox: the workspace is %s, which holds the whole machine; start in the folder to "+
+			"work in, or set workspace in the config", opts.Workspace)
 	}
 	if opts.Mode == "" {
 		opts.Mode = BestEffort
 	}
-	l := &Launcher{env: env, mode: opts.Mode, limits: opts.Limits, lacking: opts.Lacking, running: make(map[*Process]struct{})}
+	l := &Launcher{env: env, mode: opts.Mode, limits: opts.Limits, lacking: opts.Lacking,
+		running: make(map[*Process]struct{})}
 	l.events, l.disk, l.counted, l.ending = opts.Events, opts.Disk, opts.Counted, make(chan struct{})
 	l.start.opts, l.start.path, l.start.home, l.start.net = opts, path, env.home, env.net
 	if l.env.confined = opts.Mode != Off; l.env.confined {
@@ -258,7 +261,8 @@ func (l *Launcher) launch(ctx context.Context, policy *Policy, env []string, lea
 		}
 		return nil, err
 	}
-	p := &Process{child: child, places: l.placesOf(env), kept: policy.HomeDir, done: make(chan struct{}), stdout: streams.answers()}
+	p := &Process{child: child, places: l.placesOf(env), kept: policy.HomeDir, done: make(chan struct{}),
+		stdout: streams.answers()}
 	l.mu.Lock()
 	l.running[p] = struct{}{}
 	closed := l.closed

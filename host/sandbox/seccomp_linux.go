@@ -56,23 +56,30 @@ func auditArch() uint32 {
 // the kernel that no ordinary program needs. They fail with EPERM.
 func deniedCalls() []uint32 {
 	return append(archDeniedCalls(),
-		unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_PROCESS_MADVISE, unix.SYS_KCMP, unix.SYS_PIDFD_GETFD,
-		unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_CHROOT, unix.SYS_MOVE_MOUNT, unix.SYS_OPEN_TREE, unix.SYS_OPEN_TREE_ATTR,
-		unix.SYS_FSOPEN, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_FSPICK, unix.SYS_MOUNT_SETATTR, unix.SYS_STATMOUNT, unix.SYS_LISTMOUNT, unix.SYS_LISTNS,
+		unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_PROCESS_MADVISE, unix.SYS_KCMP,
+		unix.SYS_PIDFD_GETFD,
+		unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_CHROOT, unix.SYS_MOVE_MOUNT, unix.SYS_OPEN_TREE,
+		unix.SYS_OPEN_TREE_ATTR,
+		unix.SYS_FSOPEN, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_FSPICK, unix.SYS_MOUNT_SETATTR,
+		unix.SYS_STATMOUNT, unix.SYS_LISTMOUNT, unix.SYS_LISTNS,
 		unix.SYS_UNSHARE, unix.SYS_SETNS,
 		unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD, unix.SYS_FANOTIFY_INIT, unix.SYS_LOOKUP_DCOOKIE,
 		unix.SYS_KEYCTL, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY,
 		unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE, unix.SYS_KEXEC_LOAD,
-		unix.SYS_REBOOT, unix.SYS_SWAPON, unix.SYS_SWAPOFF, unix.SYS_ACCT, unix.SYS_QUOTACTL, unix.SYS_QUOTACTL_FD, unix.SYS_NFSSERVCTL,
-		unix.SYS_SETTIMEOFDAY, unix.SYS_CLOCK_SETTIME, unix.SYS_SETHOSTNAME, unix.SYS_SETDOMAINNAME, unix.SYS_SYSLOG, unix.SYS_VHANGUP,
-		unix.SYS_NAME_TO_HANDLE_AT, unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_MIGRATE_PAGES, unix.SYS_MOVE_PAGES, unix.SYS_MBIND, unix.SYS_SET_MEMPOLICY,
+		unix.SYS_REBOOT, unix.SYS_SWAPON, unix.SYS_SWAPOFF, unix.SYS_ACCT, unix.SYS_QUOTACTL, unix.SYS_QUOTACTL_FD,
+		unix.SYS_NFSSERVCTL,
+		unix.SYS_SETTIMEOFDAY, unix.SYS_CLOCK_SETTIME, unix.SYS_SETHOSTNAME, unix.SYS_SETDOMAINNAME, unix.SYS_SYSLOG,
+		unix.SYS_VHANGUP,
+		unix.SYS_NAME_TO_HANDLE_AT, unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_MIGRATE_PAGES, unix.SYS_MOVE_PAGES,
+		unix.SYS_MBIND, unix.SYS_SET_MEMPOLICY,
 	)
 }
 
 // absentCalls fail with ENOSYS: programs take that as an older kernel and use
 // what the filter can look into, and what the launcher sees the memory of.
 func absentCalls() []uint32 {
-	return []uint32{unix.SYS_MEMFD_SECRET, unix.SYS_CLONE3, unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER, unix.SYS_OPENAT2}
+	return []uint32{unix.SYS_MEMFD_SECRET, unix.SYS_CLONE3, unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER,
+		unix.SYS_IO_URING_REGISTER, unix.SYS_OPENAT2}
 }
 
 // argTest is a question to one argument of a call. Half 1 is the upper one of its
@@ -159,10 +166,12 @@ func (w *walls) schedulingRules() (p []bpf.Instruction) {
 		}
 		return tests
 	}
-	for _, call := range []uint32{unix.SYS_SCHED_SETSCHEDULER, unix.SYS_SCHED_SETPARAM, unix.SYS_SCHED_SETATTR, unix.SYS_SCHED_SETAFFINITY} {
+	for _, call := range []uint32{unix.SYS_SCHED_SETSCHEDULER, unix.SYS_SCHED_SETPARAM, unix.SYS_SCHED_SETATTR,
+		unix.SYS_SCHED_SETAFFINITY} {
 		p = append(p, deniedIf(call, named(0)...)...)
 	}
-	for _, priority := range []struct{ call, user uint32 }{{unix.SYS_SETPRIORITY, prioUser}, {unix.SYS_IOPRIO_SET, ioprioUser}} {
+	for _, priority := range []struct{ call, user uint32 }{{unix.SYS_SETPRIORITY, prioUser},
+		{unix.SYS_IOPRIO_SET, ioprioUser}} {
 		p = append(p, deniedIf(priority.call, named(1)...)...)
 		p = append(p, deniedIf(priority.call, argTest{cond: bpf.JumpEqual, val: priority.user})...)
 	}
@@ -247,7 +256,8 @@ func (w *walls) load(install func(*unix.SockFprog) (int, error)) (int, error) {
 // of files.
 func ipcCalls() []uint32 {
 	return []uint32{
-		unix.SYS_SHMGET, unix.SYS_SHMAT, unix.SYS_SHMCTL, unix.SYS_SEMGET, unix.SYS_SEMOP, unix.SYS_SEMTIMEDOP, unix.SYS_SEMCTL,
+		unix.SYS_SHMGET, unix.SYS_SHMAT, unix.SYS_SHMCTL, unix.SYS_SEMGET, unix.SYS_SEMOP, unix.SYS_SEMTIMEDOP,
+		unix.SYS_SEMCTL,
 		unix.SYS_MSGGET, unix.SYS_MSGSND, unix.SYS_MSGRCV, unix.SYS_MSGCTL, unix.SYS_MQ_OPEN, unix.SYS_MQ_UNLINK,
 	}
 }
@@ -257,7 +267,8 @@ func ipcCalls() []uint32 {
 func attributeCalls() []uint32 {
 	return []uint32{
 		unix.SYS_SETXATTR, unix.SYS_LSETXATTR, unix.SYS_FSETXATTR, unix.SYS_SETXATTRAT,
-		unix.SYS_REMOVEXATTR, unix.SYS_LREMOVEXATTR, unix.SYS_FREMOVEXATTR, unix.SYS_REMOVEXATTRAT, unix.SYS_FILE_SETATTR,
+		unix.SYS_REMOVEXATTR, unix.SYS_LREMOVEXATTR, unix.SYS_FREMOVEXATTR, unix.SYS_REMOVEXATTRAT,
+		unix.SYS_FILE_SETATTR,
 	}
 }
 
@@ -270,7 +281,8 @@ const (
 
 // bareRules are those for a command that could name every file of the machine.
 func bareRules() (p []bpf.Instruction) {
-	for _, request := range []uint32{unix.FS_IOC_SETFLAGS, unix.FS_IOC_SET_ENCRYPTION_POLICY, fsIocSetVersion, fsIocFSSetXattr, fsIocEnableVerity} {
+	for _, request := range []uint32{unix.FS_IOC_SETFLAGS, unix.FS_IOC_SET_ENCRYPTION_POLICY, fsIocSetVersion,
+		fsIocFSSetXattr, fsIocEnableVerity} {
 		p = append(p, deniedIf(unix.SYS_IOCTL, argTest{arg: 1, cond: bpf.JumpEqual, val: request})...)
 	}
 	return p
@@ -313,7 +325,8 @@ const (
 // called -1, that is refused as well.
 func signalRules(self, last uint32) (p []bpf.Instruction) {
 	equal := func(arg, val uint32) argTest { return argTest{arg: arg, cond: bpf.JumpEqual, val: val} }
-	for _, call := range []uint32{unix.SYS_KILL, unix.SYS_RT_SIGQUEUEINFO, unix.SYS_TGKILL, unix.SYS_RT_TGSIGQUEUEINFO} {
+	for _, call := range []uint32{unix.SYS_KILL, unix.SYS_RT_SIGQUEUEINFO, unix.SYS_TGKILL,
+		unix.SYS_RT_TGSIGQUEUEINFO} {
 		p = append(p, deniedIf(call, equal(0, self))...)
 	}
 	for _, to := range []uint32{-self, ^uint32(0)} {

@@ -64,7 +64,8 @@ type frame struct {
 // another.
 func (f *frame) fits(want *frame) bool {
 	sameView := len(f.Grants) == len(want.Grants) && (len(f.Grants) == 0 || &f.Grants[0] == &want.Grants[0])
-	return sameView && f.lost == want.lost && f.Mode == want.Mode && f.Network == want.Network && f.Processes == want.Processes && f.Console == want.Console
+	return sameView && f.lost == want.lost && f.Mode == want.Mode && f.Network == want.Network &&
+		f.Processes == want.Processes && f.Console == want.Console
 }
 
 // hold notes what holds the tree, and why it is not the strongest.
@@ -119,7 +120,8 @@ func rehearse() {
 // may hold any byte: each goes as one character, that of its number.
 func encode(message any) ([]byte, error) {
 	buf := bytes.NewBuffer(make([]byte, 4, copyBytes))
-	err := json.MarshalWrite(buf, message, json.WithMarshalers(json.MarshalToFunc(func(e *jsontext.Encoder, text string) error {
+	err := json.MarshalWrite(buf, message, json.WithMarshalers(json.MarshalToFunc(func(e *jsontext.Encoder,
+		text string) error {
 		chars := make([]rune, len(text))
 		for i := range len(text) {
 			chars[i] = rune(text[i])
@@ -145,7 +147,8 @@ func decode(r io.Reader, most uint32, message any) error {
 	if n, err := io.ReadFull(r, data); err != nil {
 		return cutOff(append(head[:], data[:n]...), r, io.ErrUnexpectedEOF)
 	}
-	return json.Unmarshal(data, message, json.WithUnmarshalers(json.UnmarshalFromFunc(func(d *jsontext.Decoder, text *string) error {
+	return json.Unmarshal(data, message, json.WithUnmarshalers(json.UnmarshalFromFunc(func(d *jsontext.Decoder,
+		text *string) error {
 		token, err := d.ReadToken()
 		chars := []rune(token.String())
 		raw := make([]byte, len(chars))

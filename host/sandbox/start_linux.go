@@ -38,7 +38,8 @@ func levels(mode Mode) []level {
 		}
 		return id
 	}
-	root := level{MechanismPIDNamespace, syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID, Pdeathsig: syscall.SIGKILL}}
+	root := level{MechanismPIDNamespace, syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID,
+		Pdeathsig: syscall.SIGKILL}}
 	user := level{MechanismUserPIDNamespace, syscall.SysProcAttr{
 		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWPID,
 		Pdeathsig:   syscall.SIGKILL,
@@ -219,7 +220,8 @@ func (s *starter) start(ctx context.Context, policy *Policy, env []string, stdio
 	}
 	if policy.Terminal {
 		command.Terminal = true
-		frame.Console, _ = os.Readlink("/proc/self/fd/" + strconv.Itoa(int(stdio[0].Fd()))) // only its name depends on it
+		frame.Console, _ = os.Readlink("/proc/self/fd/" +
+			strconv.Itoa(int(stdio[0].Fd()))) // only its name depends on it
 	}
 	c, err := s.launch(ctx, frame, command, files)
 	if err != nil {
@@ -246,7 +248,8 @@ func (s *starter) frame(policy *Policy) (*frame, error) {
 	if policy.Scratch != "" {
 		home = cmp.Or(policy.HomeDir, policy.Scratch)
 	}
-	f := &frame{HostIsRoot: os.Geteuid() == 0, Mode: s.opts.Mode, Network: policy.Network, Processes: policy.Limits.Processes, Home: home, alone: policy.Scratch != "", lost: s.home.losses()}
+	f := &frame{HostIsRoot: os.Geteuid() == 0, Mode: s.opts.Mode, Network: policy.Network,
+		Processes: policy.Limits.Processes, Home: home, alone: policy.Scratch != "", lost: s.home.losses()}
 	if f.Mode != Off {
 		f.Grants = s.seen(policy.Network).with(policy)
 		f.Firm = s.firm(f.Grants)
@@ -256,7 +259,8 @@ func (s *starter) frame(policy *Policy) (*frame, error) {
 
 // firm reports whether what is walled off among the grants must be held.
 func (s *starter) firm(grants []grant) bool {
-	return !s.opts.Loose && (s.opts.Firm || slices.ContainsFunc(grants, func(g grant) bool { return g.Access == accessHide }))
+	return !s.opts.Loose && (s.opts.Firm || slices.ContainsFunc(grants,
+		func(g grant) bool { return g.Access == accessHide }))
 }
 
 // probe sets a launcher up that runs nothing.
@@ -394,7 +398,8 @@ func (s *starter) forkOne(frame *frame) (*launched, error) {
 	}
 	frame.hold(reply.mechanism, reply.refused)
 	c := &launched{
-		proc: reply.proc, frame: frame, namespace: frame.Namespace, cgroup: group, noCgroup: noCgroup, reports: reportR, control: ours,
+		proc: reply.proc, frame: frame, namespace: frame.Namespace, cgroup: group, noCgroup: noCgroup, reports: reportR,
+		control: ours,
 	}
 	first, err := encode(frame)
 	if err != nil {

@@ -51,12 +51,18 @@ func systemPaths() []string {
 // programs. passwd and group are not among them: children get their own.
 func publicEtc() []string {
 	return []string{
-		"alternatives", "bash.bashrc", "bash_completion.d", "ca-certificates", "ca-certificates.conf", "crypto-policies",
-		"debian_version", "ethertypes", "fonts", "gai.conf", "gitconfig", "gnutls", "host.conf", "hostname", "hosts", "inputrc",
-		"java*", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "locale.alias", "locale.conf", "localtime", "login.defs", "lsb-release",
-		"magic", "magic.mime", "mailcap", "manpath.config", "maven", "mime.types", "networks", "nsswitch.conf", "os-release", "perl",
-		"pki/ca-trust", "pki/tls/certs", "pki/tls/cert.pem", "pki/tls/openssl.cnf", "profile", "profile.d", "protocols", "python3*", "R",
-		"*-release", "resolv.conf", "rpc", "services", "shells", "skel", "ssl/cert.pem", "ssl/certs", "ssl/openssl.cnf", "terminfo", "timezone",
+		"alternatives", "bash.bashrc", "bash_completion.d", "ca-certificates", "ca-certificates.conf",
+		"crypto-policies",
+		"debian_version", "ethertypes", "fonts", "gai.conf", "gitconfig", "gnutls", "host.conf", "hostname", "hosts",
+		"inputrc",
+		"java*", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "locale.alias", "locale.conf", "localtime", "login.defs",
+		"lsb-release",
+		"magic", "magic.mime", "mailcap", "manpath.config", "maven", "mime.types", "networks", "nsswitch.conf",
+		"os-release", "perl",
+		"pki/ca-trust", "pki/tls/certs", "pki/tls/cert.pem", "pki/tls/openssl.cnf", "profile", "profile.d", "protocols",
+		"python3*", "R",
+		"*-release", "resolv.conf", "rpc", "services", "shells", "skel", "ssl/cert.pem", "ssl/certs", "ssl/openssl.cnf",
+		"terminfo", "timezone",
 		"vim", "wgetrc", "xdg", "xml", "sgml",
 	}
 }
@@ -65,7 +71,8 @@ func publicEtc() []string {
 // lies there may be somebody's secrets.
 func toolNames() []string {
 	return []string{
-		"bin", "sbin", "shims", "lib", "lib32", "lib64", "libexec", "include", "share", "src", "pkg", "versions", "version",
+		"bin", "sbin", "shims", "lib", "lib32", "lib64", "libexec", "include", "share", "src", "pkg", "versions",
+		"version",
 		"plugins", "installs", "toolchains", "pyenv.d", "rbenv.d", "tools",
 	}
 }
@@ -134,7 +141,8 @@ func newView(opts *Options, path []string, home, tmp string) *view {
 	}
 	v.sort()
 	v.walled = v.withWalls()
-	v.shared = slices.DeleteFunc([]string{tmp, realPath(tmp), realPath(home)}, func(p string) bool { return p == realPath(opts.Workspace) })
+	v.shared = slices.DeleteFunc([]string{tmp, realPath(tmp), realPath(home)},
+		func(p string) bool { return p == realPath(opts.Workspace) })
 	return v
 }
 
@@ -150,8 +158,10 @@ func (v *view) with(policy *Policy) []grant {
 		own.protect(p)
 	}
 	if policy.Scratch != "" {
-		own.grants = slices.DeleteFunc(own.grants, func(g grant) bool { return g.Access == accessWrite && slices.Contains(v.shared, g.Source) })
-		own.grants = slices.Insert(own.grants, 0, grant{Access: accessWrite, Source: realPath(policy.Scratch), Target: "/tmp"}) // /tmp may be the workspace, which comes on top
+		own.grants = slices.DeleteFunc(own.grants,
+			func(g grant) bool { return g.Access == accessWrite && slices.Contains(v.shared, g.Source) })
+		own.grants = slices.Insert(own.grants, 0, grant{Access: accessWrite, Source: realPath(policy.Scratch),
+			Target: "/tmp"}) // /tmp may be the workspace, which comes on top
 		own.add(accessWrite, policy.Scratch)
 		if policy.HomeDir != "" {
 			own.add(accessWrite, policy.HomeDir)
@@ -200,7 +210,10 @@ func (v *view) protect(path string) {
 
 // sort puts a folder before what lies in it, or it would hide that.
 func (v *view) sort() {
-	slices.SortStableFunc(v.grants, func(a, b grant) int { return strings.Count(a.Target, "/") - strings.Count(b.Target, "/") })
+	slices.SortStableFunc(v.grants, func(a, b grant) int {
+		return strings.Count(a.Target, "/") - strings.Count(b.Target,
+			"/")
+	})
 }
 
 // addOnly grants one folder under its own name, and nothing else that may come to have that
@@ -281,7 +294,8 @@ func (v *view) changeable(path string) string {
 // with at least this access. Another one that is narrower may come on top.
 func (v *view) covers(path string, a access) bool {
 	return slices.ContainsFunc(v.grants, func(g grant) bool {
-		return g.Access != accessLink && g.Source == g.Target && within(g.Target, path) && (g.Access == a || a == accessRead) && !v.barriers.hide(g.Source, path)
+		return g.Access != accessLink && g.Source == g.Target && within(g.Target, path) &&
+			(g.Access == a || a == accessRead) && !v.barriers.hide(g.Source, path)
 	})
 }
 
@@ -340,7 +354,8 @@ func (v *view) withWalls() []grant {
 // wall returns what puts a wall around a path, wherever the grants show it.
 func (v *view) wall(path string, a access) (added []grant) {
 	for _, g := range v.grants {
-		if g.Access != accessRead && g.Access != accessWrite || !within(g.Source, path) || g.Source == path && a == accessHide {
+		if g.Access != accessRead && g.Access != accessWrite || !within(g.Source, path) || g.Source == path &&
+			a == accessHide {
 			continue
 		}
 		if _, err := os.Lstat(path); err != nil {
@@ -368,7 +383,8 @@ func (v *view) wall(path string, a access) (added []grant) {
 // innermost returns the grant that decides about a path of the view.
 func (v *view) innermost(target string) (inner grant) {
 	for _, g := range v.grants {
-		if (g.Access == accessRead || g.Access == accessWrite) && within(g.Target, target) && len(g.Target) >= len(inner.Target) {
+		if (g.Access == accessRead || g.Access == accessWrite) && within(g.Target, target) &&
+			len(g.Target) >= len(inner.Target) {
 			inner = g
 		}
 	}
@@ -386,7 +402,8 @@ func idOf(info os.FileInfo) fileID {
 
 // openStraight opens a path that has no link in it; with one the error is ELOOP.
 func openStraight(path string) (int, error) {
-	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_NO_SYMLINKS})
 	if err != unix.ENOSYS {
 		return fd, err
 	}

@@ -47,7 +47,8 @@ const ioctlNoticeValid = 0x40082102
 
 // changingCalls change what a file says of itself, and are made by the warden.
 func changingCalls() []uint32 {
-	return append(archChangingCalls(), unix.SYS_FCHMOD, unix.SYS_FCHMODAT, unix.SYS_FCHMODAT2, unix.SYS_FCHOWN, unix.SYS_FCHOWNAT, unix.SYS_UTIMENSAT)
+	return append(archChangingCalls(), unix.SYS_FCHMOD, unix.SYS_FCHMODAT, unix.SYS_FCHMODAT2, unix.SYS_FCHOWN,
+		unix.SYS_FCHOWNAT, unix.SYS_UTIMENSAT)
 }
 
 // serve answers until the launcher ends. It gives up the rights of root first: what it
@@ -264,7 +265,8 @@ func (w *warden) mayChange(file string) bool {
 // listen makes a filter of the program, and returns where its questions come.
 func listen(prog *unix.SockFprog) (int, error) {
 	for _, killable := range []uintptr{unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, 0} { // the flag is of Linux 5.19
-		fd, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER|killable, uintptr(unsafe.Pointer(prog)))
+		fd, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER,
+			unix.SECCOMP_FILTER_FLAG_NEW_LISTENER|killable, uintptr(unsafe.Pointer(prog)))
 		runtime.KeepAlive(prog)
 		if errno != unix.EINVAL || killable == 0 {
 			if errno != 0 {

@@ -140,7 +140,8 @@ func Parts(key string, v any, make func(schema any) any) (out any, holds bool) {
 		}
 		return obj, true
 	case "items", "additionalItems", "additionalProperties", "unevaluatedItems", "unevaluatedProperties",
-		"contains", "propertyNames", "not", "if", "then", "else", "contentSchema", "allOf", "anyOf", "oneOf", "prefixItems":
+		"contains", "propertyNames", "not", "if", "then", "else", "contentSchema", "allOf", "anyOf", "oneOf",
+		"prefixItems":
 		list, ok := v.([]any)
 		if !ok {
 			return make(v), true

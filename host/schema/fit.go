@@ -90,7 +90,10 @@ func appendWord(dst []byte, of protocol.Object, key string, val jsontext.Value, 
 			if key == "oneOf" {
 				key = "anyOf" // with wider alternatives more than one may fit
 			}
-			return appendList(head(key), all, func(dst []byte, one jsontext.Value) []byte { return appendFit(dst, one, depth-1) })
+			return appendList(head(key), all, func(dst []byte, one jsontext.Value) []byte {
+				return appendFit(dst, one,
+					depth-1)
+			})
 		}
 	default:
 		if keeps(key, val) {
@@ -107,7 +110,8 @@ func keeps(key string, val jsontext.Value) bool {
 		return true
 	case "description", "title", "format", "pattern":
 		return val.Kind() == '"'
-	case "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "minItems", "maxItems":
+	case "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength",
+		"minItems", "maxItems":
 		return val.Kind() == '0' // the exclusive ones were booleans once
 	case "type":
 		return val.Kind() == '"' || val.Kind() == '['

@@ -261,7 +261,8 @@ func nearestMisfits(
 		n := len(found)
 		members, _ := value.(map[string]any)
 		for name, part := range choice.Properties {
-			if given, there := members[name]; there && (part.Const != nil || part.Enum != nil) && holds(part, given) != nil {
+			if given, there := members[name]; there && (part.Const != nil || part.Enum != nil) &&
+				holds(part, given) != nil {
 				n += 1000
 			}
 		}

@@ -73,8 +73,9 @@ func (a *answer) AppendJSON(dst []byte) ([]byte, error) {
 // noted tells which failures were handled, and which outputs cached or cut, if any.
 func (r *run) noted() noted {
 	n := noted{
-		Cached: r.tree.cached.ids, CachedTotal: r.tree.cached.total, Truncated: r.cuts.ids, TruncatedTotal: r.cuts.total,
-		HandledTotal: r.caught,
+		Cached: r.tree.cached.ids, CachedTotal: r.tree.cached.total, Truncated: r.cuts.ids,
+		TruncatedTotal: r.cuts.total,
+		HandledTotal:   r.caught,
 	}
 	for _, h := range r.handled {
 		n.Handled = append(n.Handled, h.told(h.by))
@@ -84,7 +85,8 @@ func (r *run) noted() noted {
 
 // told is a failure as answers list it; by = "" where no node handled it.
 func (f *failure) told(by string) protocol.ChainFailure {
-	one := protocol.ChainFailure{NodeID: f.id, Code: f.err.Code, Message: protocol.Clip(f.err.Message, maxErrorText), HandledBy: by}
+	one := protocol.ChainFailure{NodeID: f.id, Code: f.err.Code, Message: protocol.Clip(f.err.Message, maxErrorText),
+		HandledBy: by}
 	if f.item >= 0 {
 		one.Item = &f.item
 	}
@@ -139,7 +141,10 @@ func (a *answer) collect(r *run, most int) {
 		}
 	}
 	bySize := slices.Clone(all)
-	slices.SortStableFunc(bySize, func(i, j int) int { return cmp.Compare(len(r.outcomes[i].raw), len(r.outcomes[j].raw)) })
+	slices.SortStableFunc(bySize, func(i, j int) int {
+		return cmp.Compare(len(r.outcomes[i].raw),
+			len(r.outcomes[j].raw))
+	})
 	room := make(map[int]int) // how long the output of a node may be
 	for _, i := range bySize {
 		room[i] = most
@@ -154,7 +159,8 @@ func (a *answer) collect(r *run, most int) {
 // errorOf tells of a failure, and of all others.
 func (r *run) errorOf(f *failure, end string) map[string]any {
 	e := map[string]any{
-		"code": protocol.CodeChainNodeError, "message": "node " + strconv.Quote(f.id) + ": " + protocol.Clip(f.err.Message, maxErrorText) + end,
+		"code": protocol.CodeChainNodeError, "message": "node " + strconv.Quote(f.id) + ": " +
+			protocol.Clip(f.err.Message, maxErrorText) + end,
 		"node_id": f.id, "cause": f.err.Code, "retryable": f.err.Retryable,
 	}
 	if len(f.err.Detail) > 0 {
@@ -185,7 +191,8 @@ func (r *run) timedOut(took time.Duration) map[string]any {
 	}
 	e := map[string]any{
 		"code": protocol.CodeTimeout, "retryable": true, "node_id": "", "running": running,
-		"message": "the chain did not end within its timeout and was stopped after " + took.Round(time.Millisecond).String() + "; a longer \"timeout\" gives it more",
+		"message": "the chain did not end within its timeout and was stopped after " +
+			took.Round(time.Millisecond).String() + "; a longer \"timeout\" gives it more",
 	}
 	if len(running) > 0 {
 		e["node_id"] = running[0]

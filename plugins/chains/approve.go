@@ -74,7 +74,8 @@ func (r *run) decided(ctx context.Context, n *node, it *item) (decision, error) 
 	defer func() { cancel(); <-ended }()
 	go func() {
 		defer close(ended)
-		content, accepted, err := r.plugin.elicit(own, n.approve.message, `{"type":"object","properties":{"approve":{"type":"boolean","description":"whether the chain may go on"}},"required":["approve"]}`)
+		content, accepted, err := r.plugin.elicit(own, n.approve.message,
+			`{"type":"object","properties":{"approve":{"type":"boolean","description":"whether the chain may go on"}},"required":["approve"]}`)
 		yes, _ := content.Get("approve")
 		asked <- reply{decision{accepted && yes.Kind() == 't', "agent"}, err}
 	}()
@@ -96,7 +97,8 @@ func (r *run) decided(ctx context.Context, n *node, it *item) (decision, error) 
 				return a.decision, nil
 			}
 			if r.journal == nil && ctx.Err() == nil && up == nil {
-				return decision{}, protocol.Errorf(protocol.CodeChainNodeError, `nobody can approve it: the agent did not (%w), and the chain has no journal; with a chain_id and "journal": true a person can, by "a2e chain approve"`, a.err)
+				return decision{}, protocol.Errorf(protocol.CodeChainNodeError,
+					`nobody can approve it: the agent did not (%w), and the chain has no journal; with a chain_id and "journal": true a person can, by "a2e chain approve"`, a.err)
 			}
 		case <-up:
 			if n.approve.byself == "" {
@@ -150,7 +152,8 @@ func (j *journal) check(given protocol.Object) error {
 			bad = append(bad, protocol.FieldError{Path: "/resolve/" + escapedKey(path),
 				Message: "is not a node whose end is unknown; there are: " + listed(open)})
 		} else if _, ok := decide(val); !ok {
-			bad = append(bad, protocol.FieldError{Path: "/resolve/" + escapedKey(path), Message: "should be " + resolveHelp})
+			bad = append(bad, protocol.FieldError{Path: "/resolve/" + escapedKey(path),
+				Message: "should be " + resolveHelp})
 		}
 	}
 	if bad != nil {
@@ -193,7 +196,8 @@ func decide(decision protocol.Value) (e entry, ok bool) {
 	case resolveDone:
 		return entry{end: stepDone, output: jsontext.Value("null")}, true
 	case resolveFail:
-		return entry{end: stepFailed, err: protocol.Errorf(protocol.CodeChainNodeError, "the chain stopped while it ran, and it was decided that it failed")}, true
+		return entry{end: stepFailed, err: protocol.Errorf(protocol.CodeChainNodeError, "the chain stopped while it "+
+			"ran, and it was decided that it failed")}, true
 	}
 	obj, ok := objectOf(decision)
 	output, there := obj.Get("output")
@@ -217,13 +221,15 @@ func (j *journal) resolve(path string, decision protocol.Value) bool {
 }
 
 // elicit asks the agent something by a form.
-func (p *Plugin) elicit(ctx context.Context, message, schema string) (content protocol.Object, accepted bool, err error) {
+func (p *Plugin) elicit(ctx context.Context, message, schema string) (content protocol.Object, accepted bool,
+	err error) {
 	form, err := protocol.ParseObject([]byte(schema))
 	if err != nil {
 		return content, false, err
 	}
 	var answer protocol.MCPElicitResponse
-	err = p.services.Ask(ctx, protocol.TypeMCPElicitReq, &protocol.MCPElicitRequest{ServerID: p.name, Mode: "form", Message: message, RequestedSchema: form}, &answer)
+	err = p.services.Ask(ctx, protocol.TypeMCPElicitReq, &protocol.MCPElicitRequest{ServerID: p.name, Mode: "form",
+		Message: message, RequestedSchema: form}, &answer)
 	if err == nil && answer.Action != "accept" && answer.Action != "decline" {
 		err = errors.New("the agent did not decide")
 	}

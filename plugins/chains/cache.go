@@ -34,7 +34,8 @@ type cache struct {
 // readCache reads the field cache of a node.
 func readCache(at int, val protocol.Value, bad *problems) *cacheSpec {
 	c := &cacheSpec{}
-	members(at, "cache", `{"ttl": 3600}`, []string{"key", "ttl"}, val, bad, func(name string, val protocol.Value) (ok bool, want string) {
+	members(at, "cache", `{"ttl": 3600}`, []string{"key", "ttl"}, val, bad, func(name string,
+		val protocol.Value) (ok bool, want string) {
 		if name == "key" {
 			c.key, ok = val.Str()
 			return ok && c.key != "", "an expression, such as input.day, or a text in single quotes, such as 'v1'"
@@ -58,7 +59,8 @@ func (b *binder) bindCache(at int, n *node) {
 		}
 	}
 	digest := sha256.New()
-	for _, part := range [][]byte{[]byte(s.kind), []byte(s.name), s.input.Raw(), s.inputMap.Raw(), fmt.Appendf(nil, "%q %d", s.condition, s.maxIterations)} {
+	for _, part := range [][]byte{[]byte(s.kind), []byte(s.name), s.input.Raw(), s.inputMap.Raw(),
+		fmt.Appendf(nil, "%q %d", s.condition, s.maxIterations)} {
 		fmt.Fprintf(digest, "%d %s", len(part), part)
 	}
 	digest.Sum(n.cache.digest[:0])
@@ -104,7 +106,8 @@ func (r *run) cacheKey(ctx context.Context, n *node, it *item) (key []byte, err 
 			return nil, err
 		}
 		if v == nil {
-			return nil, protocol.Errorf(protocol.CodeChainNodeError, "cache/key gives null, under which outputs of different inputs would be the same; give an expression that tells them apart")
+			return nil, protocol.Errorf(protocol.CodeChainNodeError, "cache/key gives null, under which outputs of "+
+				"different inputs would be the same; give an expression that tells them apart")
 		}
 		if own, err = jmes.Append(nil, v, maxCacheKey); err != nil {
 			return nil, r.explained(ctx, "cache/key", err)

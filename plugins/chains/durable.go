@@ -140,7 +140,8 @@ func (p *Plugin) durable(req *protocol.ChainRequest) (bool, error) {
 		wanted = "journal"
 	}
 	if req.ChainID == "" || len(req.ChainID) > maxID || strings.ContainsFunc(req.ChainID, unicode.IsControl) {
-		return refuse("/chain_id", "%s needs a chain_id: a name of 1 to %d bytes for this run, without control characters, such as \"deploy-42\"", wanted, maxID)
+		return refuse("/chain_id", "%s needs a chain_id: a name of 1 to %d bytes for this run, without control "+
+			"characters, such as \"deploy-42\"", wanted, maxID)
 	}
 	if p.env.Store == nil {
 		return refuse("/"+wanted, "this host keeps no state, and so no journals")
@@ -223,7 +224,8 @@ func digests(req *protocol.ChainRequest, pl *plan) (definition, input string) {
 		if len(v) == 0 {
 			v = jsontext.Value("{}")
 		}
-		_ = v.Format(jsontext.ReorderRawObjects(true), jsontext.SpaceAfterColon(false), jsontext.SpaceAfterComma(false), jsontext.Multiline(false)) // it was read before
+		_ = v.Format(jsontext.ReorderRawObjects(true), jsontext.SpaceAfterColon(false), jsontext.SpaceAfterComma(false),
+			jsontext.Multiline(false)) // it was read before
 		return v
 	}
 	digest := sha256.New()
@@ -378,7 +380,8 @@ func (j *journal) watch(ctx context.Context, cancel context.CancelCauseFunc) {
 			cancel(protocol.Errorf(protocol.CodeCancelled, "the chain was cancelled by its journal, or another host "+
 				"has taken it over; \"resume\": true resumes it"))
 		case time.Since(ours) > lease:
-			cancel(protocol.Errorf(protocol.CodeRuntimeError, "the journal of the chain could not be read for %s, another host may go on with it: %w", lease, err))
+			cancel(protocol.Errorf(protocol.CodeRuntimeError, "the journal of the chain could not be read for %s, "+
+				"another host may go on with it: %w", lease, err))
 		}
 	}
 }

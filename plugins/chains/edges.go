@@ -147,7 +147,8 @@ func (b *binder) bind(at int, n *node) {
 // item says what a node that a map runs may not say.
 func (b *binder) item(at int, n *node) {
 	if n.kind == KindBranch {
-		b.bad.at(at, "kind", "a map cannot run a branch for each item; put the branch into a saved chain, and let the map run that by a node of kind chain")
+		b.bad.at(at, "kind", "a map cannot run a branch for each item; put the branch into a saved chain, and let "+
+			"the map run that by a node of kind chain")
 	}
 	if n.spec.nextNode != "" {
 		b.bad.at(at, "next_node", "the node runs for each item of a map; give next_node to the map")
@@ -157,7 +158,8 @@ func (b *binder) item(at int, n *node) {
 		if n.spec.catch != nil {
 			field = "catch"
 		}
-		b.bad.at(at, field, "the node runs for each item of a map, where on_error is %s or %s, and nothing else; let the map catch", onErrorAbort, onErrorSkip)
+		b.bad.at(at, field, "the node runs for each item of a map, where on_error is %s or %s, and nothing else; "+
+			"let the map catch", onErrorAbort, onErrorSkip)
 	}
 }
 
@@ -195,7 +197,8 @@ func (b *binder) names(at int, n *node, field string, e *jmes.Expr) {
 		if n.binds(name) {
 			n.readsLast = n.readsLast || name == memberLast
 			if other, ok := b.byID[memberError]; ok && name == memberError && other != at {
-				b.bad.at(at, field, "the expression names error, which is what the node handles and a node as well; call that node something else")
+				b.bad.at(at, field, "the expression names error, which is what the node handles and a node as well; "+
+					"call that node something else")
 			}
 			continue
 		}
@@ -210,14 +213,16 @@ func (b *binder) names(at int, n *node, field string, e *jmes.Expr) {
 		case !ok && isItemName(name):
 			b.bad.at(at, field, "%q is bound only in the node that a map runs for each item", name)
 		case !ok && name == memberLast:
-			b.bad.at(at, field, "last is bound only in a node of kind while; the nodes of its chain see what its input_map gives them, under input")
+			b.bad.at(at, field, "last is bound only in a node of kind while; the nodes of its chain see what its "+
+				"input_map gives them, under input")
 		case !ok && name == memberError:
 			b.bad.at(at, field, "error is bound only in a node that a catch or an on_error leads to")
 		case !ok:
 			b.bad.at(at, field, "an expression names %.64q, which is not a node; the initial input is under input, "+
 				"as in input.%.64s; there are: %s", name, name, b.ids())
 		case b.nodes[from].isItem && from != at:
-			b.bad.at(at, field, "an expression names %.64q, which runs for each item of a map; name the map, which has the list of results", name)
+			b.bad.at(at, field, "an expression names %.64q, which runs for each item of a map; name the map, which "+
+				"has the list of results", name)
 		default:
 			b.nodes[from].named = true
 			b.connect(from, at, EdgeData)

@@ -126,8 +126,10 @@ func nodeError(err error) *protocol.Error {
 
 // panicked logs a panic and gives the error of the node.
 func (r *run) panicked(n *node, v any) error {
-	r.plugin.env.Log.Error().Str("plugin", r.plugin.name).Str("node", n.id).Str("panic", fmt.Sprint(v)).Bytes("stack", debug.Stack()).Msg("a node of a chain panicked")
-	return protocol.Errorf(protocol.CodeRuntimeError, "the plugin panicked while it ran the node; the host's log has the details")
+	r.plugin.env.Log.Error().Str("plugin", r.plugin.name).Str("node", n.id).Str("panic", fmt.Sprint(v)).Bytes("stack",
+		debug.Stack()).Msg("a node of a chain panicked")
+	return protocol.Errorf(protocol.CodeRuntimeError, "the plugin panicked while it ran the node; the host's log "+
+		"has the details")
 }
 
 // perform does what a node is for and gives its output: one that is cached, or that of the
@@ -185,7 +187,8 @@ func (r *run) nested(ctx context.Context, n *node, path string, args []byte) (js
 	if n.chain.timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, n.chain.timeout,
-			protocol.Errorf(protocol.CodeTimeout, "the saved chain %q did not end within its timeout of %s", n.chain.name, n.chain.timeout))
+			protocol.Errorf(protocol.CodeTimeout, "the saved chain %q did not end within its timeout of %s",
+				n.chain.name, n.chain.timeout))
 		defer cancel()
 	}
 	sub := newRun(r.tree, n.chain, r.prefix+path+"/", r.plugin.env.Now())

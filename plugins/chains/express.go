@@ -352,7 +352,8 @@ func (r *run) arguments(ctx context.Context, n *node, it *item) ([]byte, error) 
 	dst := make([]byte, len(n.constant), len(n.constant)+64*(len(n.mapped)+1))
 	copy(dst, n.constant)
 	if n.passItem && n.kind == KindWhile {
-		out, err := jmes.Append(append(strconv.AppendInt(append(dst, `"index":`...), int64(it.iteration), 10), `,"last":`...), it.last, maxInput)
+		out, err := jmes.Append(append(strconv.AppendInt(append(dst, `"index":`...), int64(it.iteration), 10),
+			`,"last":`...), it.last, maxInput)
 		return append(out, '}'), r.explained(ctx, "the last output", err)
 	}
 	if n.passItem {

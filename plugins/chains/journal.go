@@ -130,7 +130,8 @@ func (j *journal) appendLocked(s *step) error {
 		return j.err
 	}
 	if most := j.plugin.opts.MaxJournalBytes; j.bytes+len(j.buf) > most {
-		return protocol.Errorf(protocol.CodeChainNodeError, "the journal of the chain has more than %d bytes; pass less from node to node, or write it to files (max_journal_bytes in the config allows more)", most)
+		return protocol.Errorf(protocol.CodeChainNodeError, "the journal of the chain has more than %d bytes; pass "+
+			"less from node to node, or write it to files (max_journal_bytes in the config allows more)", most)
 	}
 	s.At = j.plugin.env.Now().UnixMicro()
 	switch {
@@ -299,7 +300,8 @@ const attemptMark = "~"
 // the next attempt is not run twice.
 func (r *run) recordAttempt(n *node, it *item, err *protocol.Error) {
 	if r.journal != nil && n.chain != nil {
-		_ = r.journal.end(&step{Path: r.key(n, it) + attemptMark, What: stepFailed, Code: err.Code, Message: protocol.Clip(err.Message, maxErrorText)}) // the next node tells
+		_ = r.journal.end(&step{Path: r.key(n, it) + attemptMark, What: stepFailed, Code: err.Code,
+			Message: protocol.Clip(err.Message, maxErrorText)}) // the next node tells
 	}
 }
 

@@ -43,7 +43,8 @@ func journalHost(dir, machine string) {
 	}
 	s, err := stores.At(context.Background(), statePath(dir), filepath.Join(dir, "state"+machine), Part())
 	fatal(err)
-	p, err := New("chains", Options{}, host.Env{Workspace: dir, Log: zerolog.Nop(), Store: func(context.Context) (store.Store, error) { return s, nil }})
+	p, err := New("chains", Options{}, host.Env{Workspace: dir, Log: zerolog.Nop(),
+		Store: func(context.Context) (store.Store, error) { return s, nil }})
 	fatal(err)
 	p.again = 10 * time.Millisecond
 	if machine != "" {
@@ -68,7 +69,8 @@ func (a actor) Routes() []host.Route {
 	return []host.Route{host.Handle(protocol.TypeToolCallReq, a.call)}
 }
 
-func (a actor) call(ctx context.Context, req *protocol.ToolCallRequest, _ host.Emitter) (*protocol.ToolCallResponse, error) {
+func (a actor) call(ctx context.Context, req *protocol.ToolCallRequest, _ host.Emitter) (*protocol.ToolCallResponse,
+	error) {
 	f, err := os.OpenFile(a.effects(), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
@@ -135,16 +137,22 @@ func killChain(t *testing.T, id string) (req *protocol.ChainRequest, idempotent 
 	add("n0", map[string]any{"input": map[string]any{"id": "n0"}})
 	for i := 1; i < 40; i++ {
 		name := fmt.Sprint("n", i)
-		add(name, map[string]any{"input": map[string]any{"id": name}, "input_map": map[string]any{"before": fmt.Sprintf("n%d.id", max(0, i-1-i%3))}})
+		add(name, map[string]any{"input": map[string]any{"id": name},
+			"input_map": map[string]any{"before": fmt.Sprintf("n%d.id", max(0, i-1-i%3))}})
 	}
 	list = append(list,
-		map[string]any{"node_id": "m", "kind": "map", "items_path": "['m0','m1','m2','m3','m4']", "map_node": "each", "deps": []string{"n39"}},
+		map[string]any{"node_id": "m", "kind": "map", "items_path": "['m0','m1','m2','m3','m4']", "map_node": "each",
+			"deps": []string{"n39"}},
 		map[string]any{"node_id": "each", "kind": "tool", "name": "act", "input_map": map[string]any{"id": "item"}},
-		map[string]any{"node_id": "w", "kind": "while", "condition": "index < `5`", "max_iterations": 9, "input_map": map[string]any{"id": "join('', ['w', to_string(index)])"}, "deps": []string{"m"},
-			"nodes": []any{map[string]any{"node_id": "in", "kind": "tool", "name": "act", "input_map": map[string]any{"id": "input.id"}}}},
+		map[string]any{"node_id": "w", "kind": "while", "condition": "index < `5`", "max_iterations": 9,
+			"input_map": map[string]any{"id": "join('', ['w', to_string(index)])"}, "deps": []string{"m"},
+			"nodes": []any{map[string]any{"node_id": "in", "kind": "tool", "name": "act",
+				"input_map": map[string]any{"id": "input.id"}}}},
 	)
-	add("end", map[string]any{"input": map[string]any{"id": "end"}, "input_map": map[string]any{"m": "m", "w": "w", "all": "[n39.before, n38.before, n0.id]"}})
-	raw := must.Get(json.Marshal(map[string]any{"nodes": list, "chain_id": id, "resume": true}, json.Deterministic(true)))(t)
+	add("end", map[string]any{"input": map[string]any{"id": "end"}, "input_map": map[string]any{"m": "m", "w": "w",
+		"all": "[n39.before, n38.before, n0.id]"}})
+	raw := must.Get(json.Marshal(map[string]any{"nodes": list, "chain_id": id, "resume": true},
+		json.Deterministic(true)))(t)
 	req = &protocol.ChainRequest{}
 	must.OK(t, protocol.Decode(must.Get(protocol.ParseObject(raw))(t), nil, req))
 	return req, idempotent
@@ -174,7 +182,8 @@ func TestKilledChainsGoOn(t *testing.T) {
 			err := c.Call(t.Context(), protocol.TypeChainReq, req, &resp)
 			req.Resolve = protocol.Object{}
 			if refused, ok := errors.AsType[*protocol.Error](err); ok {
-				if stores.IsPostgres() && (strings.Contains(refused.Message, "runs right now") || strings.Contains(refused.Message, "could not be read for")) {
+				if stores.IsPostgres() && (strings.Contains(refused.Message, "runs right now") ||
+					strings.Contains(refused.Message, "could not be read for")) {
 					_ = c.Close()
 					continue // until the lease of the host that was killed ends, or this machine is less busy
 				}
@@ -259,12 +268,14 @@ func TestJournalHasOneHost(t *testing.T) {
 	must.Fails(t, second.Call(t.Context(), protocol.TypeChainReq, gate, &resp), "has started and not ended")
 	must.Fails(t, second.Call(t.Context(), protocol.TypeChainReq, resume, &resp), `"resolve": {"g": …}`)
 	found = must.Get(Journals(t.Context(), s, dir, "gate", false))(t)
-	for decision, words := range map[string]string{`{"g":{"output":8},"x":"run"}`: "not a node whose end is unknown", `{"x":"run"}`: "not a node whose end is unknown", `{"g":"maybe"}`: `"run" (once more)`} {
+	for decision, words := range map[string]string{`{"g":{"output":8},"x":"run"}`: "not a node whose end is unknown",
+		`{"x":"run"}`: "not a node whose end is unknown", `{"g":"maybe"}`: `"run" (once more)`} {
 		resume.Resolve = must.Get(protocol.ParseObject([]byte(decision)))(t)
 		must.Fails(t, second.Call(t.Context(), protocol.TypeChainReq, resume, &resp), words)
 	}
 	left := must.Get(Journals(t.Context(), s, dir, "gate", true))(t)
-	assert.That(t, left[0].UpdatedAt == found[0].UpdatedAt && left[0].Steps[0].State == "unknown", "a request that was refused changed it: %s, %v", left[0].Message, left[0].Steps)
+	assert.That(t, left[0].UpdatedAt == found[0].UpdatedAt && left[0].Steps[0].State == "unknown",
+		"a request that was refused changed it: %s, %v", left[0].Message, left[0].Steps)
 	resume.Resolve = must.Get(protocol.ParseObject([]byte(`{"g":{"output":7}}`)))(t)
 	must.OK(t, second.Call(t.Context(), protocol.TypeChainReq, resume, &resp))
 	assert.That(t, resp.Success && fmt.Sprint(resp.Outputs["g"]) == "7" && resp.FromJournal == 1, "%+v", resp)
@@ -311,16 +322,19 @@ func TestEndThatIsNotKept(t *testing.T) {
 	do := func(query string) {
 		must.OK(t, s.Write(t.Context(), func(tx *store.Tx) error { _, err := tx.Exec(query); return err }))
 	}
-	const full = "CREATE TRIGGER full BEFORE UPDATE OF state ON chains_journals BEGIN SELECT RAISE(FAIL, 'the disk is full'); END"
+	const full = "CREATE TRIGGER full BEFORE UPDATE OF state ON chains_journals BEGIN SELECT RAISE(FAIL, 'the disk " +
+		"is full'); END"
 	do(full)
 	first, _ := startJournalHost(t, dir, "")
-	act := &protocol.ChainRequest{ChainID: "act", Journal: true, Timeout: 60, Nodes: []protocol.Object{must.Get(protocol.ParseObject([]byte(`{"node_id":"e","kind":"tool","name":"act","input":{"id":"e"}}`)))(t)}}
+	act := &protocol.ChainRequest{ChainID: "act", Journal: true, Timeout: 60,
+		Nodes: []protocol.Object{must.Get(protocol.ParseObject([]byte(`{"node_id":"e","kind":"tool","name":"act","input":{"id":"e"}}`)))(t)}}
 	var resp protocol.ChainResponse
 	must.OK(t, first.Call(t.Context(), protocol.TypeChainReq, act, &resp))
 	must.OK(t, first.Close())
 	do("DROP TRIGGER full")
 	second, _ := startJournalHost(t, dir, "")
-	must.OK(t, second.Call(t.Context(), protocol.TypeChainReq, &protocol.ChainRequest{ChainID: "act", Resume: true, Timeout: 60}, &resp))
+	must.OK(t, second.Call(t.Context(), protocol.TypeChainReq, &protocol.ChainRequest{ChainID: "act", Resume: true,
+		Timeout: 60}, &resp))
 	assert.That(t, resp.Success && actor(dir).counts()["e"] == 1, "%+v, %v", resp, actor(dir).counts())
 	do(full)
 	act.ChainID = "late"
@@ -335,13 +349,15 @@ func TestEndThatIsNotKept(t *testing.T) {
 func TestEndBeforeItsChain(t *testing.T) {
 	dir := t.TempDir()
 	first, _ := startJournalHost(t, dir, "")
-	deaf := &protocol.ChainRequest{ChainID: "deaf", Journal: true, Timeout: 1, Nodes: []protocol.Object{must.Get(protocol.ParseObject([]byte(`{"node_id":"g","kind":"tool","name":"deaf","input":{"id":"g"},"idempotent":true}`)))(t)}}
+	deaf := &protocol.ChainRequest{ChainID: "deaf", Journal: true, Timeout: 1,
+		Nodes: []protocol.Object{must.Get(protocol.ParseObject([]byte(`{"node_id":"g","kind":"tool","name":"deaf","input":{"id":"g"},"idempotent":true}`)))(t)}}
 	var resp protocol.ChainResponse
 	must.Fails(t, first.Call(t.Context(), protocol.TypeChainReq, deaf, &resp), "timeout")
 	must.OK(t, first.Close())
 	must.OK(t, os.WriteFile(filepath.Join(dir, "open"), nil, 0o600))
 	second, _ := startJournalHost(t, dir, "")
-	must.OK(t, second.Call(t.Context(), protocol.TypeChainReq, &protocol.ChainRequest{ChainID: "deaf", Resume: true, Timeout: 60}, &resp))
+	must.OK(t, second.Call(t.Context(), protocol.TypeChainReq, &protocol.ChainRequest{ChainID: "deaf", Resume: true,
+		Timeout: 60}, &resp))
 	assert.That(t, resp.Success, "%+v", resp)
 }
 
@@ -350,7 +366,8 @@ func TestJournalOfAnID(t *testing.T) {
 	s := cacheStage(t, Options{Journal: true}, t.TempDir(), filepath.Join(t.TempDir(), store.FileName))
 	for _, id := range []string{"a\nb", "a\x00b", strings.Repeat("x", 129)} {
 		raw := must.Get(json.Marshal(id))(t)
-		m := s.Call(protocol.TypeChainReq, fmt.Sprintf(`{"chain_id":%s,%s`, raw, nodes(`"node_id":"a",` + toolEcho)[1:]))
+		m := s.Call(protocol.TypeChainReq, fmt.Sprintf(`{"chain_id":%s,%s`, raw,
+			nodes(`"node_id":"a",` + toolEcho)[1:]))
 		assert.Equal(t, m.Get("/code"), "schema_violation", "%q", id)
 	}
 }
@@ -378,14 +395,23 @@ func TestResumeAfterFailure(t *testing.T) {
 		outputs string
 		calls   string // of flaky and echo together, each run of the chain with its own
 	}{
-		"row":     {[]string{echo("a"), broken(1, `,"deps":["a"]`), echo("b") + `,"deps":["x"]`}, `{"a":{},"b":{},"x":{"call":2}}`, "2 2"},
-		"map":     {[]string{`"node_id":"m","kind":"map","items_path":"` + "`[1,2,3]`" + `","max_parallel":1,"map_node":"x"`, broken(2, "")}, `{"m":[{"call":3},{"call":4},{"call":5}]}`, "1 1 3"},
-		"loop":    {[]string{`"node_id":"l","kind":"while","condition":"index < ` + "`3`" + `","max_iterations":5,` + body(1)}, `{"l":{"call":4}}`, "2 5"},
-		"retried": {[]string{`"node_id":"l","kind":"while","condition":"index < ` + "`1`" + `","max_iterations":5,"retry":{"max_attempts":2,"backoff":0,"on":["tool_error"]},` + body(3)}, `{"l":{"call":4}}`, "4 1 1"},
-		"further": {[]string{`"node_id":"l","kind":"while","condition":"index < ` + "`1`" + `","max_iterations":5,"retry":{"max_attempts":2,"backoff":0,"on":["tool_error"]},"nodes":[{` +
-			broken(1, "") + `},{` + echo("p") + `,"deps":["x"]},{` + flaky("y", 2, "tool_error", `,"deps":["p"]`) + `}]`}, `{"l":{"call":3}}`, "4 1 1"},
-		"caught":   {[]string{broken(1, `,"catch":"h"`), echo("h"), flaky("y", 1, "tool_error", `,"deps":["h"]`)}, `{"h":{},"x":null,"y":{"call":2}}`, "3 1"},
-		"tolerant": {[]string{broken(9, `,"on_error":"skip"`), flaky("y", 1, "tool_error", "")}, `{"x":null,"y":{"call":2}}`, "2 1"},
+		"row": {[]string{echo("a"), broken(1, `,"deps":["a"]`), echo("b") + `,"deps":["x"]`},
+			`{"a":{},"b":{},"x":{"call":2}}`, "2 2"},
+		"map": {[]string{`"node_id":"m","kind":"map","items_path":"` + "`[1,2,3]`" +
+			`","max_parallel":1,"map_node":"x"`, broken(2, "")}, `{"m":[{"call":3},{"call":4},{"call":5}]}`, "1 1 3"},
+		"loop": {[]string{`"node_id":"l","kind":"while","condition":"index < ` + "`3`" + `","max_iterations":5,` +
+			body(1)}, `{"l":{"call":4}}`, "2 5"},
+		"retried": {[]string{`"node_id":"l","kind":"while","condition":"index < ` + "`1`" +
+			`","max_iterations":5,"retry":{"max_attempts":2,"backoff":0,"on":["tool_error"]},` + body(3)},
+			`{"l":{"call":4}}`, "4 1 1"},
+		"further": {[]string{`"node_id":"l","kind":"while","condition":"index < ` + "`1`" +
+			`","max_iterations":5,"retry":{"max_attempts":2,"backoff":0,"on":["tool_error"]},"nodes":[{` +
+			broken(1, "") + `},{` + echo("p") + `,"deps":["x"]},{` + flaky("y", 2, "tool_error", `,"deps":["p"]`) +
+			`}]`}, `{"l":{"call":3}}`, "4 1 1"},
+		"caught": {[]string{broken(1, `,"catch":"h"`), echo("h"), flaky("y", 1, "tool_error", `,"deps":["h"]`)},
+			`{"h":{},"x":null,"y":{"call":2}}`, "3 1"},
+		"tolerant": {[]string{broken(9, `,"on_error":"skip"`), flaky("y", 1, "tool_error", "")},
+			`{"x":null,"y":{"call":2}}`, "2 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := cacheStage(t, Options{MaxParallel: 1}, t.TempDir(), filepath.Join(t.TempDir(), store.FileName))
@@ -402,7 +428,8 @@ func TestResumeAfterFailure(t *testing.T) {
 				m = s.Call(protocol.TypeChainReq, again("c", ""))
 			}
 			res := s.read(m)
-			assert.That(t, res.text(t) == tc.outputs && strings.Join(calls, " ") == tc.calls, "outputs %s after calls %v; should be %s, %s", res.text(t), calls, tc.outputs, tc.calls)
+			assert.That(t, res.text(t) == tc.outputs && strings.Join(calls, " ") == tc.calls,
+				"outputs %s after calls %v; should be %s, %s", res.text(t), calls, tc.outputs, tc.calls)
 			m = s.Call(protocol.TypeChainReq, begun("c", tc.list...))
 			assert.That(t, m.Type == protocol.TypeChainResp, "what is done cannot be begun anew: %s", m.Line)
 		})

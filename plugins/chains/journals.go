@@ -133,7 +133,8 @@ func journals(tx *store.Tx, workspace, id string, steps bool) ([]Journal, error)
 		}
 	}
 	if err == nil && id != "" && len(all) == 0 {
-		err = fmt.Errorf("there is no journal of a chain %q in this workspace; `a2e chain list` shows those there are", id)
+		err = fmt.Errorf("there is no journal of a chain %q in this workspace; `a2e chain list` shows those there are",
+			id)
 	}
 	return all, err
 }
@@ -228,7 +229,8 @@ func CancelJournal(ctx context.Context, s store.Store, workspace, id string, dro
 
 // Approve writes into a journal what a person decided of a node that waits for it, of which
 // path is "" where there is one only. It returns that node, and whether a host runs the chain.
-func Approve(ctx context.Context, s store.Store, workspace, id, path string, approved bool) (node string, running bool, err error) {
+func Approve(ctx context.Context, s store.Store, workspace, id, path string, approved bool) (node string, running bool,
+	err error) {
 	workspace = wall.Place(workspace)
 	err = s.Write(ctx, func(tx *store.Tx) error {
 		found, err := journals(tx, workspace, id, false)
@@ -256,7 +258,8 @@ func (j *Journal) waits(path string) (string, error) {
 	case len(paths) == 0:
 		return "", fmt.Errorf("no node of the chain %q waits for an approval", j.ID)
 	case path == "" && len(paths) > 1:
-		return "", fmt.Errorf("several nodes of the chain %q wait for an approval: %s; name one by --node", j.ID, listed(paths))
+		return "", fmt.Errorf("several nodes of the chain %q wait for an approval: %s; name one by --node", j.ID,
+			listed(paths))
 	case path == "":
 		return paths[0], nil
 	case !slices.Contains(paths, path):

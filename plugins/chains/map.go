@@ -38,7 +38,8 @@ func (r *run) mapItems(ctx context.Context, n *node, outer *item) (jsontext.Valu
 	list, ok := v.([]any)
 	switch most := r.plugin.opts.MaxItems; {
 	case !ok:
-		return nil, protocol.Errorf(protocol.CodeChainNodeError, "items_path gives %s; a map needs an array", jmes.TypeName(v))
+		return nil, protocol.Errorf(protocol.CodeChainNodeError, "items_path gives %s; a map needs an array",
+			jmes.TypeName(v))
 	case len(list) > most:
 		return nil, protocol.Errorf(protocol.CodeChainNodeError, "items_path gives %s; a map takes %d (max_items in "+
 			"the config allows more)", protocol.Count(len(list), "item"), most)
@@ -190,7 +191,8 @@ func (s *spec) checkWhile(at int, bad *problems) {
 	}
 	switch {
 	case s.maxIterations == 0:
-		bad.at(at, "max_iterations", "is required: after so many iterations the loop fails if its condition still holds, such as 100")
+		bad.at(at, "max_iterations", "is required: after so many iterations the loop fails if its condition still "+
+			"holds, such as 100")
 	case s.maxIterations > maxIterations:
 		bad.at(at, "max_iterations", "is more than %d", maxIterations)
 	}

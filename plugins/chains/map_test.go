@@ -24,29 +24,41 @@ func TestMaps(t *testing.T) {
 		name, fields, outputs string
 		ran                   int
 	}{
-		{"order kept", `{"initial_input":{"xs":[3,1,2]},` + nodes(`"node_id":"m","kind":"map","items_path":"input.xs","map_node":"i"`, item+`,"input":{"s":"t"},"input_map":{"x":"item","n":"index"}`,
-			`"node_id":"after",`+toolEcho+`,"input_map":{"xs":"m[].x","first":"m.output[0].n"}`)[1:],
+		{"order kept", `{"initial_input":{"xs":[3,1,2]},` +
+			nodes(`"node_id":"m","kind":"map","items_path":"input.xs","map_node":"i"`,
+				item+`,"input":{"s":"t"},"input_map":{"x":"item","n":"index"}`,
+				`"node_id":"after",`+toolEcho+`,"input_map":{"xs":"m[].x","first":"m.output[0].n"}`)[1:],
 			`{"after":{"xs":[3,1,2],"first":0},"m":[{"s":"t","x":3,"n":0},{"s":"t","x":1,"n":1},{"s":"t","x":2,"n":2}]}`, 3},
-		{"as the cookbook has it", `{"initial_input":{"files":[{"path":"a"},{"path":"b"}]},` + nodes(`"node_id":"m","kind":"map","items_path":"input.files","map_node":"i"`, item+`,"input_map":{"p":"_item.path","i":"_index"}`)[1:],
+		{"as the cookbook has it", `{"initial_input":{"files":[{"path":"a"},{"path":"b"}]},` +
+			nodes(`"node_id":"m","kind":"map","items_path":"input.files","map_node":"i"`,
+				item+`,"input_map":{"p":"_item.path","i":"_index"}`)[1:],
 			`{"m":[{"p":"a","i":0},{"p":"b","i":1}]}`, 2},
-		{"item as it is", `{"initial_input":{"xs":["a",{"b":12345678901234567890}]},` + nodes(`"node_id":"m","kind":"map","items_path":"input.xs","map_node":"i"`, item)[1:],
+		{"item as it is", `{"initial_input":{"xs":["a",{"b":12345678901234567890}]},` +
+			nodes(`"node_id":"m","kind":"map","items_path":"input.xs","map_node":"i"`, item)[1:],
 			`{"m":[{"item":"a"},{"item":{"b":12345678901234567890}}]}`, 2},
 		{"empty", `{"initial_input":{"xs":[]},` + nodes(`"node_id":"m","kind":"map","items_path":"input.xs","map_node":"i"`, item)[1:], `{"m":[]}`, 1},
-		{"its node reads others", nodes(`"node_id":"a",`+toolEcho+`,"input":{"k":7}`, `"node_id":"m","kind":"map","items_path":"`+"`[1]`"+`","map_node":"i"`, item+`,"input_map":{"k":"a.k","x":"item"}`),
+		{"its node reads others", nodes(`"node_id":"a",`+toolEcho+`,"input":{"k":7}`,
+			`"node_id":"m","kind":"map","items_path":"`+"`[1]`"+`","map_node":"i"`,
+			item+`,"input_map":{"k":"a.k","x":"item"}`),
 			`{"a":{"k":7},"m":[{"k":7,"x":1}]}`, 3},
-		{"condition of its node", nodes(`"node_id":"m","kind":"map","items_path":"`+"`[1,2,3]`"+`","map_node":"i"`, item+`,"condition":"item != `+"`2`"+`","input_map":{"x":"item"}`),
+		{"condition of its node", nodes(`"node_id":"m","kind":"map","items_path":"`+"`[1,2,3]`"+`","map_node":"i"`,
+			item+`,"condition":"item != `+"`2`"+`","input_map":{"x":"item"}`),
 			`{"m":[{"x":1},null,{"x":3}]}`, 2},
-		{"one node, two maps", nodes(`"node_id":"m","kind":"map","items_path":"`+"`[1]`"+`","map_node":"i"`, `"node_id":"n","kind":"map","items_path":"`+"`[2]`"+`","map_node":"i"`, item+`,"input_map":{"x":"item"}`),
+		{"one node, two maps", nodes(`"node_id":"m","kind":"map","items_path":"`+"`[1]`"+`","map_node":"i"`,
+			`"node_id":"n","kind":"map","items_path":"`+"`[2]`"+`","map_node":"i"`, item+`,"input_map":{"x":"item"}`),
 			`{"m":[{"x":1}],"n":[{"x":2}]}`, 3},
-		{"map in a map", nodes(`"node_id":"m","kind":"map","items_path":"`+"`[[1,2],[3]]`"+`","map_node":"n"`, `"node_id":"n","kind":"map","items_path":"item","map_node":"i"`, item+`,"input_map":{"x":"item"}`),
+		{"map in a map", nodes(`"node_id":"m","kind":"map","items_path":"`+"`[[1,2],[3]]`"+`","map_node":"n"`,
+			`"node_id":"n","kind":"map","items_path":"item","map_node":"i"`, item+`,"input_map":{"x":"item"}`),
 			`{"m":[[{"x":1},{"x":2}],[{"x":3}]]}`, 3},
-		{"not taken", nodes(`"node_id":"b","kind":"branch","condition":"input.x","true_node":"m"`, `"node_id":"m","kind":"map","items_path":"`+"`[1]`"+`","map_node":"i"`, item), `{"b":false}`, 1},
+		{"not taken", nodes(`"node_id":"b","kind":"branch","condition":"input.x","true_node":"m"`,
+			`"node_id":"m","kind":"map","items_path":"`+"`[1]`"+`","map_node":"i"`, item), `{"b":false}`, 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s.t = t
 			res := s.run(tc.fields)
 			if got := res.text(t); got != tc.outputs || !res.Success || res.NodesRun != tc.ran {
-				t.Errorf("success %t, %d nodes, %+v, outputs\n%s\nshould be %d nodes,\n%s", res.Success, res.NodesRun, res.Error, got, tc.ran, tc.outputs)
+				t.Errorf("success %t, %d nodes, %+v, outputs\n%s\nshould be %d nodes,\n%s", res.Success, res.NodesRun,
+					res.Error, got, tc.ran, tc.outputs)
 			}
 		})
 	}
@@ -55,13 +67,16 @@ func TestMaps(t *testing.T) {
 func TestItemsThatFail(t *testing.T) {
 	s := newStage(t, Options{}, t.TempDir())
 	request := func(mapSays, itemSays string) string {
-		return nodes(`"node_id":"m","kind":"map","items_path":"`+"`[1,2,3]`"+`","map_node":"i"`+mapSays, `"node_id":"i",`+toolEcho+itemSays+`,"input_map":{"x":"item == `+"`2`"+` && abs('x') || item"}`,
+		return nodes(`"node_id":"m","kind":"map","items_path":"`+"`[1,2,3]`"+`","map_node":"i"`+mapSays,
+			`"node_id":"i",`+toolEcho+itemSays+`,"input_map":{"x":"item == `+"`2`"+` && abs('x') || item"}`,
 			`"node_id":"after",`+toolEcho+`,"input_map":{"m":"m"}`)
 	}
 	for _, tc := range []struct{ name, fields, outputs, failed string }{
 		{"abort", request("", ""), `{}`, "m"},
-		{"the item says skip", request("", `,"on_error":"skip"`), `{"after":{"m":[{"x":1},null,{"x":3}]},"m":[{"x":1},null,{"x":3}]}`, "i 1"},
-		{"the map says skip", request(`,"on_error":"skip"`, `,"on_error":"abort"`), `{"after":{"m":[{"x":1},null,{"x":3}]},"m":[{"x":1},null,{"x":3}]}`, "i 1"},
+		{"the item says skip", request("", `,"on_error":"skip"`),
+			`{"after":{"m":[{"x":1},null,{"x":3}]},"m":[{"x":1},null,{"x":3}]}`, "i 1"},
+		{"the map says skip", request(`,"on_error":"skip"`, `,"on_error":"abort"`),
+			`{"after":{"m":[{"x":1},null,{"x":3}]},"m":[{"x":1},null,{"x":3}]}`, "i 1"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s.t = t
@@ -72,7 +87,8 @@ func TestItemsThatFail(t *testing.T) {
 				failed += fmt.Sprint(" ", *item)
 			}
 			got := res.text(t)
-			assert.That(t, got == tc.outputs && failed == tc.failed, "%s failed, outputs %s; should be %s, %s", failed, got, tc.failed, tc.outputs)
+			assert.That(t, got == tc.outputs && failed == tc.failed, "%s failed, outputs %s; should be %s, %s", failed,
+				got, tc.failed, tc.outputs)
 		})
 	}
 }
@@ -93,8 +109,10 @@ func TestParallel(t *testing.T) {
 		{"items", nodes(`"node_id":"m","kind":"map","items_path":"`+list+`","map_node":"g0"`, gates(1)[0]), 4},
 		{"items of a map with a bound", nodes(`"node_id":"m","kind":"map","max_parallel":2,"items_path":"`+list+`","map_node":"g0"`, gates(1)[0]), 2},
 		{"items of a map that goes one by one", nodes(`"node_id":"m","kind":"map","max_parallel":1,"items_path":"`+list+`","map_node":"g0"`, gates(1)[0]), 1},
-		{"two maps and a node", nodes(`"node_id":"m","kind":"map","items_path":"`+list+`","map_node":"g0"`, `"node_id":"n","kind":"map","items_path":"`+list+`","map_node":"g0"`, gates(2)[0], gates(2)[1]), 4},
-		{"maps in maps", nodes(`"node_id":"m","kind":"map","items_path":"[`+list+`,`+list+`]","map_node":"n"`, `"node_id":"n","kind":"map","items_path":"item","map_node":"g0"`, gates(1)[0]), 4},
+		{"two maps and a node", nodes(`"node_id":"m","kind":"map","items_path":"`+list+`","map_node":"g0"`,
+			`"node_id":"n","kind":"map","items_path":"`+list+`","map_node":"g0"`, gates(2)[0], gates(2)[1]), 4},
+		{"maps in maps", nodes(`"node_id":"m","kind":"map","items_path":"[`+list+`,`+list+`]","map_node":"n"`,
+			`"node_id":"n","kind":"map","items_path":"item","map_node":"g0"`, gates(1)[0]), 4},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newStage(t, Options{MaxParallel: 4}, t.TempDir())
@@ -120,7 +138,8 @@ func TestParallel(t *testing.T) {
 // here the second item, while the first one waits.
 func TestHelpComesLater(t *testing.T) {
 	s := newStage(t, Options{MaxParallel: 2}, t.TempDir())
-	id := s.Go(protocol.TypeChainReq, nodes(`"node_id":"m","kind":"map","items_path":"`+"`[1,2]`"+`","map_node":"g"`, `"node_id":"g","kind":"tool","name":"gate"`, `"node_id":"e",`+toolEcho))
+	id := s.Go(protocol.TypeChainReq, nodes(`"node_id":"m","kind":"map","items_path":"`+"`[1,2]`"+`","map_node":"g"`,
+		`"node_id":"g","kind":"tool","name":"gate"`, `"node_id":"e",`+toolEcho))
 	for range 3 { // both items, and the node
 		select {
 		case <-s.shed.begun:
@@ -135,19 +154,23 @@ func TestHelpComesLater(t *testing.T) {
 
 func TestEvents(t *testing.T) {
 	s := newStage(t, Options{}, t.TempDir())
-	fields := nodes(`"node_id":"a",`+toolEcho+`,"input":{"x":1},"next_node":"b"`, `"node_id":"b","kind":"branch","condition":"a.x","true_node":"m","false_node":"c"`,
-		`"node_id":"m","kind":"map","items_path":"`+"`[1,2]`"+`","max_parallel":1,"map_node":"i","on_error":"skip"`, `"node_id":"i",`+toolEcho+`,"input_map":{"x":"item == `+"`2`"+` && abs('x') || item"}`,
+	fields := nodes(`"node_id":"a",`+toolEcho+`,"input":{"x":1},"next_node":"b"`,
+		`"node_id":"b","kind":"branch","condition":"a.x","true_node":"m","false_node":"c"`,
+		`"node_id":"m","kind":"map","items_path":"`+"`[1,2]`"+`","max_parallel":1,"map_node":"i","on_error":"skip"`,
+		`"node_id":"i",`+toolEcho+`,"input_map":{"x":"item == `+"`2`"+` && abs('x') || item"}`,
 		`"node_id":"c",`+toolEcho+`,"next_node":"d"`, `"node_id":"d",`+toolEcho)
 	id := s.Go(protocol.TypeChainReq, fields)
 	s.Answer(id)
-	want := []string{"a start", "a done", "b start", "b done", "c skip", "d skip", "m start", "i start 0", "i done 0", "i error 1", "m done"}
+	want := []string{"a start", "a done", "b start", "b done", "c skip", "d skip", "m start", "i start 0", "i done 0",
+		"i error 1", "m done"}
 	got := s.events(id)
 	// a skip may come before or after the start of what runs instead
 	at := func(line string) int { return slices.Index(got, line) }
 	if sorted(got) != sorted(slices.Insert(slices.Clone(want), 9, "i start 1")) {
 		t.Errorf("events\n%s\nshould be\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	for _, pair := range [][2]string{{"a start", "a done"}, {"a done", "b start"}, {"b done", "c skip"}, {"b done", "m start"}, {"m start", "i start 0"}, {"i done 0", "m done"}, {"i error 1", "m done"}} {
+	for _, pair := range [][2]string{{"a start", "a done"}, {"a done", "b start"}, {"b done", "c skip"},
+		{"b done", "m start"}, {"m start", "i start 0"}, {"i done 0", "m done"}, {"i error 1", "m done"}} {
 		if at(pair[0]) < 0 || at(pair[0]) > at(pair[1]) {
 			t.Errorf("%s does not come before %s in %q", pair[0], pair[1], got)
 		}
@@ -170,7 +193,8 @@ func TestEventsAreBounded(t *testing.T) {
 	p := must.Get(New("chains", Options{}, host.Env{Workspace: ".", Log: zerolog.Nop(), MaxOutputBytes: 1000}))(t)
 	s := &stage{t: t, shed: shed, Pair: hosttest.New(t, host.Options{Plugins: []host.Plugin{p, shed}})}
 	s.shake()
-	id := s.Go(protocol.TypeChainReq, nodes(`"node_id":"a","kind":"tool","name":"large","input":{"n":998}`, `"node_id":"b","kind":"tool","name":"large","input":{"n":999}`))
+	id := s.Go(protocol.TypeChainReq, nodes(`"node_id":"a","kind":"tool","name":"large","input":{"n":998}`,
+		`"node_id":"b","kind":"tool","name":"large","input":{"n":999}`))
 	s.Answer(id)
 	got := map[string]string{}
 	for _, m := range s.Messages() {
@@ -185,7 +209,8 @@ func TestEventsAreBounded(t *testing.T) {
 func TestRecords(t *testing.T) {
 	s := newStage(t, Options{}, t.TempDir())
 	correlation := `"kind":"tool","name":"correlation"`
-	res := s.run(`{"chain_id":"nightly","correlation_id":"k",` + nodes(`"node_id":"a",`+correlation, `"node_id":"m","kind":"map","items_path":"`+"`[1]`"+`","map_node":"i"`, `"node_id":"i",`+correlation)[1:])
+	res := s.run(`{"chain_id":"nightly","correlation_id":"k",` + nodes(`"node_id":"a",`+correlation,
+		`"node_id":"m","kind":"map","items_path":"`+"`[1]`"+`","map_node":"i"`, `"node_id":"i",`+correlation)[1:])
 	assert.Equal(t, res.text(t), `{"a":"k/a","m":["k/i/0"]}`, "correlations")
 	s.run(`{"chain_id":"0123abcd",` + nodes(`"node_id":"a",` + toolFail)[1:])
 	s.Call(protocol.TypeChainReq, `{}`)
@@ -193,5 +218,6 @@ func TestRecords(t *testing.T) {
 	for _, r := range s.shed.records {
 		got = append(got, fmt.Sprint(r.Kind, " ", r.Component, " ", r.Correlation, " ", r.Success))
 	}
-	assert.That(t, len(got) == 2 && got[0] == "chain nightly k true" && strings.HasPrefix(got[1], "chain chain-") && strings.HasSuffix(got[1], " 0123abcd false"), "records %q", got)
+	assert.That(t, len(got) == 2 && got[0] == "chain nightly k true" && strings.HasPrefix(got[1], "chain chain-") &&
+		strings.HasSuffix(got[1], " 0123abcd false"), "records %q", got)
 }

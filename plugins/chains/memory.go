@@ -28,14 +28,16 @@ type memory struct {
 }
 
 func newMemory(maxState int) *memory {
-	return &memory{most: 2*int64(maxState) + callCopies*callRoom, evaluating: make(chan struct{}, runtime.GOMAXPROCS(0))}
+	return &memory{most: 2*int64(maxState) + callCopies*callRoom, evaluating: make(chan struct{},
+		runtime.GOMAXPROCS(0))}
 }
 
 // take counts bytes, unless they are too many.
 func (m *memory) take(n int) error {
 	if m.held.Add(int64(n)) > m.most {
 		m.give(n)
-		err := protocol.Errorf(protocol.CodeOverloaded, "the chains that run now take more than %d bytes together; run fewer at once, or pass less from node to node", m.most)
+		err := protocol.Errorf(protocol.CodeOverloaded, "the chains that run now take more than %d bytes together; "+
+			"run fewer at once, or pass less from node to node", m.most)
 		err.Retryable = true
 		return err
 	}

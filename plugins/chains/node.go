@@ -98,7 +98,8 @@ var fields = []field{
 	{"max_iterations", "", whileKinds, func(s *spec) any { return &s.maxIterations }, "an integer, 1 or more"},
 	{"seconds", "", waitKinds, func(s *spec) any { return &s.seconds }, ""},
 	{"until", "", waitKinds, func(s *spec) any { return &s.until }, ""},
-	{"idempotent", "", callKinds, func(s *spec) any { return &s.idempotent }, "true or false: whether the node may run twice"},
+	{"idempotent", "", callKinds, func(s *spec) any { return &s.idempotent }, "true or false: whether the node may " +
+		"run twice"},
 	{"accept_truncated", "", callKinds, func(s *spec) any { return &s.acceptsTruncated }, wantTruncated},
 	{"message", "", approveKinds, func(s *spec) any { return &s.message }, wantText},
 	{"default", "", approveKinds, func(s *spec) any { return &s.byself }, wantText},

@@ -16,7 +16,8 @@ import (
 // Pipes in the place of a saved chain, and of their folder, keep nobody waiting.
 func TestPipesKeepNobodyWaiting(t *testing.T) {
 	work := t.TempDir()
-	must.OK(t, os.Mkdir(filepath.Join(work, "chains"), 0o755), syscall.Mkfifo(filepath.Join(work, "chains", "p.yaml"), 0o644), syscall.Mkfifo(filepath.Join(work, "pipe"), 0o644))
+	must.OK(t, os.Mkdir(filepath.Join(work, "chains"), 0o755), syscall.Mkfifo(filepath.Join(work, "chains", "p.yaml"),
+		0o644), syscall.Mkfifo(filepath.Join(work, "pipe"), 0o644))
 	p := newPlugin(t, Options{}, work)
 	_, err := p.openSaved("p")
 	assert.That(t, err != nil && strings.Contains(err.Error(), "not a regular file"), "%v", err)

@@ -90,10 +90,12 @@ func (p *Plugin) plan(ctx context.Context, req *protocol.ChainRequest) (*plan, e
 func (l *planner) plan(src source) (*plan, error) {
 	if l.left -= len(src.nodes); l.left < 0 {
 		return nil, protocol.Violation(protocol.FieldError{Path: src.base, Message: fmt.Sprintf(
-			"the chain has more than %d nodes, those of its saved chains included; split it up (max_nodes in the config allows more)", l.plugin.opts.MaxNodes)})
+			"the chain has more than %d nodes, those of its saved chains included; split it up (max_nodes in the "+
+				"config allows more)", l.plugin.opts.MaxNodes)})
 	}
 	if len(src.nodes) == 0 {
-		return nil, protocol.Violation(protocol.FieldError{Path: src.base, Message: "is empty; a chain has at least one node, such as {\"node_id\":\"a\",\"kind\":\"tool\",\"name\":\"echo\",\"input\":{\"text\":\"hi\"}}"})
+		return nil, protocol.Violation(protocol.FieldError{Path: src.base, Message: "is empty; a chain has at least " +
+			"one node, such as {\"node_id\":\"a\",\"kind\":\"tool\",\"name\":\"echo\",\"input\":{\"text\":\"hi\"}}"})
 	}
 	bad := &problems{base: src.base}
 	pl := &plan{name: src.name, byID: make(map[string]int, len(src.nodes)), nodes: make([]*node, 0, len(src.nodes))}
@@ -109,7 +111,8 @@ func (l *planner) plan(src source) (*plan, error) {
 		if oddID(s.id) {
 			odd[s.id] = true
 		}
-		pl.nodes = append(pl.nodes, &node{spec: s, id: s.id, kind: s.kind, name: s.name, timeout: s.timeout, most: cmp.Or(s.maxParallel, s.maxIterations)})
+		pl.nodes = append(pl.nodes, &node{spec: s, id: s.id, kind: s.kind, name: s.name, timeout: s.timeout,
+			most: cmp.Or(s.maxParallel, s.maxIterations)})
 	}
 	if _, ok := pl.byID[src.entry]; src.entry != "" && !ok {
 		bad.list = append(bad.list, protocol.FieldError{Path: strings.TrimSuffix(src.base, "nodes") + "entry_node",
@@ -118,7 +121,8 @@ func (l *planner) plan(src source) (*plan, error) {
 	if err := bad.err(); err != nil {
 		return nil, err
 	}
-	err := l.connect(pl, &expressions{compiler: l.plugin.compiler, bad: bad, known: map[string]*jmes.Expr{}, odd: odd}, bad)
+	err := l.connect(pl, &expressions{compiler: l.plugin.compiler, bad: bad, known: map[string]*jmes.Expr{}, odd: odd},
+		bad)
 	if err == nil && len(l.stack) > 0 {
 		pl.digest = digestOf(src.nodes, pl)
 	}
@@ -140,7 +144,8 @@ func digestOf(nodes []protocol.Object, pl *plan) []byte {
 // body makes the plan of a loop's own nodes; at is the loop's JSON Pointer.
 func (l *planner) body(n *node, at string) (*plan, error) {
 	if len(l.stack) >= l.plugin.opts.MaxDepth {
-		return nil, protocol.Violation(protocol.FieldError{Path: at, Message: fmt.Sprintf("loops and saved chains run each other more than %d deep", l.plugin.opts.MaxDepth)})
+		return nil, protocol.Violation(protocol.FieldError{Path: at, Message: fmt.Sprintf("loops and saved chains "+
+			"run each other more than %d deep", l.plugin.opts.MaxDepth)})
 	}
 	l.stack = append(l.stack, "while "+n.id)
 	defer func() { l.stack = l.stack[:len(l.stack)-1] }()
@@ -203,7 +208,8 @@ func (pl *plan) component(req *protocol.ChainRequest) string {
 // madeUp reports whether an id is random: the Python SDK's clients send eight hex digits,
 // others a UUID.
 func madeUp(id string) bool {
-	return len(id) >= 8 && !strings.ContainsFunc(id, func(r rune) bool { return !strings.ContainsRune("0123456789abcdefABCDEF-", r) })
+	return len(id) >= 8 && !strings.ContainsFunc(id,
+		func(r rune) bool { return !strings.ContainsRune("0123456789abcdefABCDEF-", r) })
 }
 
 // listed puts names into a message, not all where there are many.
@@ -274,7 +280,8 @@ func circleError(ids []string) error {
 	if len(shown) > maxListed {
 		shown = append(slices.Clone(ids[:maxListed]), fmt.Sprintf("… (%d in all)", len(ids)-1))
 	}
-	return protocol.Errorf(protocol.CodeChainCycle, "nodes wait for each other in a circle: %s; a chain runs each node once; a node of kind while repeats a chain",
+	return protocol.Errorf(protocol.CodeChainCycle, "nodes wait for each other in a circle: %s; a chain runs each "+
+		"node once; a node of kind while repeats a chain",
 		strings.Join(shown, " → ")).With("cycle", shown)
 }
 

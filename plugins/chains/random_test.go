@@ -47,7 +47,8 @@ func drawChain(t *rapid.T, most int) []drawn {
 	for i := range all {
 		before := func(most int) (list []int) {
 			if i > 0 {
-				list = rapid.SliceOfNDistinct(rapid.IntRange(max(0, i-30), i-1), 0, min(most, i, 30), rapid.ID).Draw(t, "before")
+				list = rapid.SliceOfNDistinct(rapid.IntRange(max(0, i-30), i-1), 0, min(most, i, 30), rapid.ID).Draw(t,
+					"before")
 			}
 			return list
 		}
@@ -57,7 +58,8 @@ func drawChain(t *rapid.T, most int) []drawn {
 			}
 			return rapid.IntRange(i+1, min(n-1, i+20)).Draw(t, "after")
 		}
-		d := drawn{flag: rapid.Bool().Draw(t, "flag"), next: after(3), yes: -1, no: -1, fallback: -1, list: -1, condition: -1, attempts: 1, loop: -1}
+		d := drawn{flag: rapid.Bool().Draw(t, "flag"), next: after(3), yes: -1, no: -1, fallback: -1, list: -1,
+			condition: -1, attempts: 1, loop: -1}
 		d.deps = before(dense - 1)
 		if conditions := before(1); len(conditions) > 0 && rapid.IntRange(0, 4).Draw(t, "conditional") == 0 {
 			d.condition = conditions[0]
@@ -70,7 +72,8 @@ func drawChain(t *rapid.T, most int) []drawn {
 			d.list = rapid.IntRange(0, 5).Draw(t, "items")
 			d.reads = before(dense)
 		case 2:
-			d.loop, d.most, d.condition = rapid.IntRange(0, 4).Draw(t, "iterations"), rapid.IntRange(1, 5).Draw(t, "most"), -1
+			d.loop, d.most, d.condition = rapid.IntRange(0, 4).Draw(t, "iterations"),
+				rapid.IntRange(1, 5).Draw(t, "most"), -1
 			d.reads = before(dense)
 		default:
 			d.reads = before(dense)
@@ -128,9 +131,11 @@ func (d *drawn) fields(i int) []map[string]any {
 		lead("false_node", d.no)
 		return []map[string]any{n}
 	case d.list >= 0:
-		n["kind"], n["items_path"], n["map_node"] = "map", "`"+strings.ReplaceAll(fmt.Sprint(make([]int, d.list)), " ", ",")+"`", id(i)+"item"
+		n["kind"], n["items_path"], n["map_node"] = "map", "`"+strings.ReplaceAll(fmt.Sprint(make([]int, d.list)), " ",
+			",")+"`", id(i)+"item"
 		expressions["x"] = "index"
-		return []map[string]any{n, {"node_id": id(i) + "item", "kind": "tool", "name": "maybe", "input_map": expressions}}
+		return []map[string]any{n, {"node_id": id(i) + "item", "kind": "tool", "name": "maybe",
+			"input_map": expressions}}
 	}
 	if d.handler {
 		expressions["e"] = "error.node_id"
@@ -148,7 +153,8 @@ func (d *drawn) fields(i int) []map[string]any {
 				passed[key] = "input." + key
 			}
 		}
-		n["kind"], n["name"], n["condition"], n["max_iterations"] = "while", "", fmt.Sprintf("index < `%d`", d.loop), d.most
+		n["kind"], n["name"], n["condition"], n["max_iterations"] = "while", "", fmt.Sprintf("index < `%d`", d.loop),
+			d.most
 		n["nodes"] = []any{map[string]any{"node_id": "body", "kind": "tool", "name": "maybe", "input_map": passed}}
 	} else if d.attempts > 1 {
 		n["retry"] = map[string]any{"max_attempts": d.attempts, "backoff": 0, "on": []string{"tool_error"}}
@@ -242,7 +248,8 @@ func model(all []drawn, place map[string]int) []expected {
 // handles returns the node whose failure led to a node; of several, the first of the request.
 func handles(i int, all []drawn, results []expected, place map[string]int) (first any) {
 	for k, d := range all[:i] {
-		if results[k].phase == "error" && d.jumps() && d.fallback == i && (first == nil || place[id(k)] < place[first.(string)]) {
+		if results[k].phase == "error" && d.jumps() && d.fallback == i && (first == nil ||
+			place[id(k)] < place[first.(string)]) {
 			first = id(k)
 		}
 	}
@@ -312,7 +319,8 @@ func TestRandomChains(t *testing.T) {
 			list = append(list, d.fields(i)...)
 		}
 		for _, parallel := range []int{1, 16} {
-			must.OK(t, kept.Write(outer.Context(), func(tx *store.Tx) error { return Part().Clear(outer.Context(), tx) }))
+			must.OK(t, kept.Write(outer.Context(),
+				func(tx *store.Tx) error { return Part().Clear(outer.Context(), tx) }))
 			s := startStage(outer, Options{MaxParallel: parallel}, kept)
 			defer s.Close()
 			list = rapid.Permutation(list).Draw(t, "order")
@@ -338,13 +346,16 @@ func TestRandomChains(t *testing.T) {
 func (s *stage) journalRun(t *rapid.T, id, fields string) {
 	first := s.Call(protocol.TypeChainReq, fmt.Sprintf(`{"chain_id":%q,"journal":true,%s`, id, fields[1:]))
 	if m := first.Get("/error/message"); m != "" && !strings.HasSuffix(m, "; the chain went on") {
-		_ = s.Call(protocol.TypeChainReq, fmt.Sprintf(`{"chain_id":%q,"resume":true}`, id)) // the next one of this id is begun anew
+		_ = s.Call(protocol.TypeChainReq, fmt.Sprintf(`{"chain_id":%q,"resume":true}`,
+			id)) // the next one of this id is begun anew
 		return
 	}
 	calls := len(s.shed.done())
 	again := s.Call(protocol.TypeChainReq, fmt.Sprintf(`{"chain_id":%q,"resume":true}`, id))
-	for _, field := range []string{"/success", "/outputs", "/final_output", "/nodes_run", "/error/failed_total", "/handled"} {
-		must.That(t, again.Get(field) == first.Get(field), "%s: %s was answered by\n%s and then by\n%s", field, fields, first.Line, again.Line)
+	for _, field := range []string{"/success", "/outputs", "/final_output", "/nodes_run", "/error/failed_total",
+		"/handled"} {
+		must.That(t, again.Get(field) == first.Get(field), "%s: %s was answered by\n%s and then by\n%s", field, fields,
+			first.Line, again.Line)
 	}
 	must.That(t, len(s.shed.done()) == calls, "%s made calls again: %v", fields, s.shed.done()[calls:])
 }

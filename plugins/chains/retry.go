@@ -33,18 +33,21 @@ type retry struct {
 // readRetry reads the field retry of a node.
 func readRetry(at int, val protocol.Value, bad *problems) *retry {
 	t := &retry{backoff: defaultBackoff}
-	members(at, "retry", `{"max_attempts": 3}`, []string{"max_attempts", "backoff", "on"}, val, bad, func(name string, val protocol.Value) (ok bool, want string) {
-		switch name {
-		case "max_attempts":
-			t.attempts, ok = val.Int()
-			return ok && t.attempts >= 1 && t.attempts <= maxAttempts, fmt.Sprintf("an integer from 1 to %d: how often the node is tried at most", maxAttempts)
-		case "backoff":
-			t.backoff, ok = secondsOf(val)
-			return ok && t.backoff <= maxFirstPause, fmt.Sprintf("a number of seconds, 0 to %.0f: the pause before the second attempt", maxFirstPause.Seconds())
-		}
-		t.on, want = codesOf(val)
-		return want == "", want
-	})
+	members(at, "retry", `{"max_attempts": 3}`, []string{"max_attempts", "backoff", "on"}, val, bad,
+		func(name string, val protocol.Value) (ok bool, want string) {
+			switch name {
+			case "max_attempts":
+				t.attempts, ok = val.Int()
+				return ok && t.attempts >= 1 && t.attempts <= maxAttempts, fmt.Sprintf("an integer from 1 to %d: how "+
+					"often the node is tried at most", maxAttempts)
+			case "backoff":
+				t.backoff, ok = secondsOf(val)
+				return ok && t.backoff <= maxFirstPause, fmt.Sprintf("a number of seconds, 0 to %.0f: the pause before "+
+					"the second attempt", maxFirstPause.Seconds())
+			}
+			t.on, want = codesOf(val)
+			return want == "", want
+		})
 	if t.attempts == 0 && len(bad.list) == 0 {
 		bad.at(at, "retry/max_attempts", "is required: how often the node is tried at most, such as 3")
 	}
@@ -53,7 +56,8 @@ func readRetry(at int, val protocol.Value, bad *problems) *retry {
 
 // members reads a field of a node that is an object like sample, each member by take, which
 // tells what a value that is not right should be.
-func members(at int, field, sample string, known []string, val protocol.Value, bad *problems, take func(name string, val protocol.Value) (ok bool, want string)) {
+func members(at int, field, sample string, known []string, val protocol.Value, bad *problems,
+	take func(name string, val protocol.Value) (ok bool, want string)) {
 	obj, ok := objectOf(val)
 	if !ok {
 		bad.at(at, field, "should be an object, such as %s", sample)
@@ -89,9 +93,11 @@ func codesOf(val protocol.Value) (codes []protocol.ErrorCode, want string) {
 // hostCodes lists the codes with which nodes mostly fail.
 func hostCodes() []string {
 	return []string{
-		"timeout", "overloaded", "runtime_error", "out_of_memory", "sandbox_crash", "store_unavailable", "schema_violation", "capability_missing",
+		"timeout", "overloaded", "runtime_error", "out_of_memory", "sandbox_crash", "store_unavailable",
+		"schema_violation", "capability_missing",
 		"unknown_tool", "tool_denied", "tool_error", "unknown_skill", "skill_error", "proc_limit", "chain_node_error",
-		"mcp_server_not_found", "mcp_tool_not_found", "mcp_protocol_error", "mcp_server_unavailable", "mcp_transport_error",
+		"mcp_server_not_found", "mcp_tool_not_found", "mcp_protocol_error", "mcp_server_unavailable",
+		"mcp_transport_error",
 	}
 }
 
@@ -137,7 +143,8 @@ func (r *run) tried(ctx context.Context, n *node, it *item) (jsontext.Value, err
 		}
 		pause := max(pauses.NextBackOff(), retryAfter(known))
 		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < pause {
-			return nil, after(known, attempt, fmt.Sprintf("; not tried again, as the time that is left ends before the pause of %s", pause.Round(time.Millisecond)))
+			return nil, after(known, attempt, fmt.Sprintf("; not tried again, as the time that is left ends before "+
+				"the pause of %s", pause.Round(time.Millisecond)))
 		}
 		r.recordAttempt(n, again, known)
 		e := it.event()
@@ -218,14 +225,15 @@ func readCatch(at int, val protocol.Value, bad *problems) *catch {
 		return &catch{node: id}
 	}
 	c := &catch{}
-	members(at, "catch", `{"node": "fallback", "on": ["timeout"]}, or the id of a node`, []string{"node", "on"}, val, bad, func(name string, val protocol.Value) (ok bool, want string) {
-		if name == "node" {
-			c.node, ok = val.Str()
-			return ok, "the id of the node that handles the failure"
-		}
-		c.on, want = codesOf(val)
-		return want == "", want
-	})
+	members(at, "catch", `{"node": "fallback", "on": ["timeout"]}, or the id of a node`, []string{"node", "on"}, val,
+		bad, func(name string, val protocol.Value) (ok bool, want string) {
+			if name == "node" {
+				c.node, ok = val.Str()
+				return ok, "the id of the node that handles the failure"
+			}
+			c.on, want = codesOf(val)
+			return want == "", want
+		})
 	if c.node == "" && len(bad.list) == 0 {
 		bad.at(at, "catch/node", "is required: the id of the node that handles the failure")
 	}
@@ -251,7 +259,8 @@ func (b *binder) bindCatch(at int, n *node) {
 	case onError == onErrorSkip:
 		n.skips = true
 	case c != nil:
-		b.bad.at(at, "on_error", "leads to a node as catch does; give %q or %q here, for what catch does not take", onErrorAbort, onErrorSkip)
+		b.bad.at(at, "on_error", "leads to a node as catch does; give %q or %q here, for what catch does not take",
+			onErrorAbort, onErrorSkip)
 	default:
 		n.catch = &catch{node: onError}
 		b.lead(at, "on_error", onError, EdgeError)
@@ -311,5 +320,6 @@ func (r *run) caughtError(n *node) any {
 		return nil
 	}
 	err := r.outcomes[first].err
-	return map[string]any{"code": string(err.Code), "message": protocol.Clip(err.Message, maxErrorText), "node_id": r.nodes[first].id}
+	return map[string]any{"code": string(err.Code), "message": protocol.Clip(err.Message, maxErrorText),
+		"node_id": r.nodes[first].id}
 }

@@ -83,7 +83,8 @@ func newTree(ctx context.Context, p *Plugin, req *protocol.ChainRequest) *tree {
 
 // record counts one run of a chain.
 func (t *tree) record(ctx context.Context, name string, ok bool, took time.Duration) {
-	t.plugin.services.Record(ctx, host.CallRecord{Kind: host.KindChain, Component: name, Correlation: t.correlation, Success: ok, Duration: took})
+	t.plugin.services.Record(ctx, host.CallRecord{Kind: host.KindChain, Component: name, Correlation: t.correlation,
+		Success: ok, Duration: took})
 }
 
 // state is where a node is.
@@ -156,7 +157,8 @@ type progress struct {
 
 func newRun(t *tree, pl *plan, prefix string, start time.Time) *run {
 	return &run{tree: t, plan: pl, prefix: prefix, start: start,
-		outcomes: make([]outcome, len(pl.nodes)), progress: make([]progress, len(pl.nodes)), ran: make([]bool, len(pl.nodes))}
+		outcomes: make([]outcome, len(pl.nodes)), progress: make([]progress, len(pl.nodes)),
+		ran: make([]bool, len(pl.nodes))}
 }
 
 // begin takes the initial input in, an object.
@@ -203,7 +205,8 @@ func (r *run) drop(n int) {
 func (r *run) dropAll() { r.drop(int(r.own.Load())) }
 
 func (r *run) full() error {
-	return protocol.Errorf(protocol.CodeChainNodeError, "the values of the chain take more than %d bytes together; pass less from node to node, or write it to files (max_state_bytes in the config allows more)",
+	return protocol.Errorf(protocol.CodeChainNodeError, "the values of the chain take more than %d bytes together; "+
+		"pass less from node to node, or write it to files (max_state_bytes in the config allows more)",
 		r.plugin.opts.MaxStateBytes)
 }
 

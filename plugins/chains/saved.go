@@ -43,7 +43,8 @@ func (l *planner) load(name, at string) (*plan, error) {
 		return protocol.Violation(protocol.FieldError{Path: at, Message: fmt.Sprintf(format, args...)})
 	}
 	if len(l.stack) >= l.plugin.opts.MaxDepth {
-		return nil, refuse("saved chains run each other more than %d deep: %s", l.plugin.opts.MaxDepth, strings.Join(l.stack, " → "))
+		return nil, refuse("saved chains run each other more than %d deep: %s", l.plugin.opts.MaxDepth,
+			strings.Join(l.stack, " → "))
 	}
 	file, err := l.plugin.openSaved(name)
 	if err != nil {
@@ -133,7 +134,8 @@ func validName(name string) bool {
 		return false
 	}
 	return !strings.ContainsFunc(name, func(r rune) bool {
-		return !(r == '-' || r == '_' || r == '.' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z')
+		return !(r == '-' || r == '_' || r == '.' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' &&
+			r <= 'Z')
 	})
 }
 

@@ -46,25 +46,33 @@ nodes:
 `,
 		"chains/json.json":  `{"nodes":[{"node_id":"a","kind":"tool","name":"echo","input":{"s":"\ud83d\ude00"}}]}`,
 		"chains/fails.yaml": "nodes:\n- {node_id: a, kind: tool, name: fail}\n",
-		"chains/goes.yaml":  "nodes:\n- {node_id: a, kind: tool, name: fail, on_error: skip, next_node: b}\n- {node_id: b, kind: tool, name: echo}\n",
-		"chains/slow.yaml":  "timeout: 1\nnodes:\n- {node_id: a, kind: tool, name: block}\n",
+		"chains/goes.yaml": "nodes:\n- {node_id: a, kind: tool, name: fail, on_error: skip, next_node: b}\n- " +
+			"{node_id: b, kind: tool, name: echo}\n",
+		"chains/slow.yaml": "timeout: 1\nnodes:\n- {node_id: a, kind: tool, name: block}\n",
 	})
 	s := newStage(t, Options{}, dir)
 	for _, tc := range []struct{ name, fields, outputs, message string }{
-		{"preset and given", nodes(`"node_id":"c","kind":"chain","name":"greet","input":{"name":"ada"}`), `{"c":{"text":"hello ada","big":12345678901234567890}}`, ""},
-		{"given wins", nodes(`"node_id":"c","kind":"chain","name":"greet","input":{"name":"ada","greeting":"hi"}`), `{"c":{"text":"hi ada","big":12345678901234567890}}`, ""},
-		{"chain in a map in a chain", nodes(`"node_id":"c","kind":"chain","name":"each","input":{"names":["a","b"]}`, `"node_id":"d",`+toolEcho+`,"input_map":{"t":"c[1].text"}`),
+		{"preset and given", nodes(`"node_id":"c","kind":"chain","name":"greet","input":{"name":"ada"}`),
+			`{"c":{"text":"hello ada","big":12345678901234567890}}`, ""},
+		{"given wins", nodes(`"node_id":"c","kind":"chain","name":"greet","input":{"name":"ada","greeting":"hi"}`),
+			`{"c":{"text":"hi ada","big":12345678901234567890}}`, ""},
+		{"chain in a map in a chain", nodes(`"node_id":"c","kind":"chain","name":"each","input":{"names":["a","b"]}`,
+			`"node_id":"d",`+toolEcho+`,"input_map":{"t":"c[1].text"}`),
 			`{"c":[{"text":"hello a","big":12345678901234567890},{"text":"hello b","big":12345678901234567890}],"d":{"t":"hello b"}}`, ""},
 		{"JSON", nodes(`"node_id":"c","kind":"chain","name":"json"`), `{"c":{"s":"` + "\U0001f600" + `"}}`, ""},
-		{"fails", nodes(`"node_id":"c","kind":"chain","name":"fails"`), `{}`, `node "c": the saved chain "fails": node "a": tool "fail" failed`},
-		{"goes on", nodes(`"node_id":"c","kind":"chain","name":"goes"`), `{"c":{}}`, `node "c/a": tool "fail" failed: it is broken; the chain went on`},
-		{"its own timeout", nodes(`"node_id":"c","kind":"chain","name":"slow","on_error":"skip"`), `{"c":null}`, `the saved chain "slow" did not end within its timeout of 1s`},
+		{"fails", nodes(`"node_id":"c","kind":"chain","name":"fails"`), `{}`,
+			`node "c": the saved chain "fails": node "a": tool "fail" failed`},
+		{"goes on", nodes(`"node_id":"c","kind":"chain","name":"goes"`), `{"c":{}}`,
+			`node "c/a": tool "fail" failed: it is broken; the chain went on`},
+		{"its own timeout", nodes(`"node_id":"c","kind":"chain","name":"slow","on_error":"skip"`), `{"c":null}`,
+			`the saved chain "slow" did not end within its timeout of 1s`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s.t = t
 			res := s.run(tc.fields)
 			got := strings.ReplaceAll(res.text(t), `\ud83d\ude00`, "\U0001f600")
-			if message := ""; got != tc.outputs || res.Success != (tc.message == "") || res.Error != nil && !strings.Contains(res.Error.Message, tc.message) {
+			if message := ""; got != tc.outputs || res.Success != (tc.message == "") || res.Error != nil &&
+				!strings.Contains(res.Error.Message, tc.message) {
 				if res.Error != nil {
 					message = res.Error.Message
 				}
@@ -81,15 +89,18 @@ nodes:
 			counted[fmt.Sprint(r.Component, r.Success)]++
 		}
 	}
-	assert.That(t, counted["greettrue"] == 5 && counted["eachtrue"] == 1 && counted["failsfalse"] == 1 && counted["goesfalse"] == 1,
+	assert.That(t, counted["greettrue"] == 5 && counted["eachtrue"] == 1 && counted["failsfalse"] == 1 &&
+		counted["goesfalse"] == 1,
 		"counted %v", counted)
 }
 
 // What a saved chain held in memory is given back when it ends.
 func TestSavedChainsGiveMemoryBack(t *testing.T) {
-	dir := workspace(t, map[string]string{"chains/large.yaml": "nodes:\n- {node_id: a, kind: tool, name: large, input: {n: 60000}, next_node: b}\n- {node_id: b, kind: tool, name: echo}\n"})
+	dir := workspace(t, map[string]string{"chains/large.yaml": "nodes:\n- {node_id: a, kind: tool, name: large, " +
+		"input: {n: 60000}, next_node: b}\n- {node_id: b, kind: tool, name: echo}\n"})
 	s := newStage(t, Options{MaxStateBytes: 100_000}, dir)
-	res := s.run(nodes(`"node_id":"m","kind":"map","items_path":"`+"`[1,2,3,4,5]`"+`","max_parallel":1,"map_node":"c"`, `"node_id":"c","kind":"chain","name":"large"`))
+	res := s.run(nodes(`"node_id":"m","kind":"map","items_path":"`+"`[1,2,3,4,5]`"+`","max_parallel":1,"map_node":"c"`,
+		`"node_id":"c","kind":"chain","name":"large"`))
 	got := res.text(t)
 	assert.That(t, got == `{"m":[{},{},{},{},{}]}`, "%s, %+v", got, res.Error)
 }
@@ -166,17 +177,20 @@ func TestSavedChainsThatAreWrong(t *testing.T) {
 func bomb() string {
 	text := "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
 	for i := range 9 {
-		text += fmt.Sprintf("a%d: &a%d [%s]\n", i+1, i+1, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d, ", i), 10), ", "))
+		text += fmt.Sprintf("a%d: &a%d [%s]\n", i+1, i+1,
+			strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d, ", i), 10), ", "))
 	}
 	return text
 }
 
 func TestParseFileNumbers(t *testing.T) {
-	f := must.Get(ParseFile("x.yaml", []byte("initial_input: {a: 12345678901234567890, b: 1.10, c: 0x10, d: .5, e: true, f: ~, g: 2020-01-02, h: 'text', i: 1e3, j: 0o17}\nnodes: []\n")))(t)
+	f := must.Get(ParseFile("x.yaml", []byte("initial_input: {a: 12345678901234567890, b: 1.10, c: 0x10, d: .5, e: "+
+		"true, f: ~, g: 2020-01-02, h: 'text', i: 1e3, j: 0o17}\nnodes: []\n")))(t)
 	want := `{"a":12345678901234567890,"b":1.10,"c":16,"d":0.5,"e":true,"f":null,"g":"2020-01-02","h":"text","i":1e3,"j":15}`
 	assert.Equal(t, string(f.Request.InitialInput.Raw()), want)
 	_, err := ParseFile("x.yaml", []byte("initial_input: {a: .nan}\nnodes: []\n"))
-	assert.That(t, err != nil && strings.Contains(err.Error(), "x.yaml: line 1"), "of a number that JSON does not have: %v", err)
+	assert.That(t, err != nil && strings.Contains(err.Error(), "x.yaml: line 1"), "of a number that JSON does not "+
+		"have: %v", err)
 }
 
 func TestNewRefusesAFolderElsewhere(t *testing.T) {
@@ -190,10 +204,13 @@ func TestNewRefusesAFolderElsewhere(t *testing.T) {
 func TestSavedChainsAreBoundedTogether(t *testing.T) {
 	work := t.TempDir()
 	for _, name := range []string{"one", "two"} {
-		text := `{"nodes":[{"node_id":"a","kind":"tool","name":"echo","input":{"text":"` + strings.Repeat("x", 1000) + `"}}]}`
-		must.OK(t, os.MkdirAll(filepath.Join(work, "chains"), 0o755), os.WriteFile(filepath.Join(work, "chains", name+".json"), []byte(text), 0o644))
+		text := `{"nodes":[{"node_id":"a","kind":"tool","name":"echo","input":{"text":"` + strings.Repeat("x", 1000) +
+			`"}}]}`
+		must.OK(t, os.MkdirAll(filepath.Join(work, "chains"), 0o755),
+			os.WriteFile(filepath.Join(work, "chains", name+".json"), []byte(text), 0o644))
 	}
-	l := &planner{ctx: t.Context(), plugin: newPlugin(t, Options{}, work), saved: map[string]*plan{}, left: 100, room: 1500}
+	l := &planner{ctx: t.Context(), plugin: newPlugin(t, Options{}, work), saved: map[string]*plan{}, left: 100,
+		room: 1500}
 	must.Get(l.load("one", "/x"))(t)
 	_, err := l.load("one", "/x")
 	assert.That(t, err == nil, "it was read already: %v", err)

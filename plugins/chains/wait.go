@@ -29,7 +29,8 @@ const (
 func (s *spec) checkWait(at int, bad *problems) {
 	switch {
 	case (s.seconds == nil) == (s.until == nil):
-		bad.at(at, "seconds", "a wait has either seconds or until: %s, or %s; each may be an expression", wantSeconds, wantUntil)
+		bad.at(at, "seconds", "a wait has either seconds or until: %s, or %s; each may be an expression", wantSeconds,
+			wantUntil)
 		return
 	case s.seconds != nil && !isText(s.seconds):
 		if _, ok := secondsOf(s.seconds); !ok {
@@ -102,11 +103,13 @@ func (r *run) waitEnd(ctx context.Context, n *node, it *item) (time.Time, error)
 		if end, ok := timeOf(val); ok {
 			return end, nil
 		}
-		return time.Time{}, protocol.Errorf(protocol.CodeChainNodeError, "until gives %.100s; it should be %s", val, wantUntil)
+		return time.Time{}, protocol.Errorf(protocol.CodeChainNodeError, "until gives %.100s; it should be %s", val,
+			wantUntil)
 	}
 	seconds, ok := secondsOf(val)
 	if !ok {
-		return time.Time{}, protocol.Errorf(protocol.CodeChainNodeError, "seconds gives %.100s; it should be %s", val, wantSeconds)
+		return time.Time{}, protocol.Errorf(protocol.CodeChainNodeError, "seconds gives %.100s; it should be %s", val,
+			wantSeconds)
 	}
 	return r.begun(n, it).Add(seconds), nil // of a chain that was resumed, since it first began
 }
@@ -120,7 +123,8 @@ func (r *run) waits(ctx context.Context, n *node, it *item) (jsontext.Value, err
 	}
 	end = end.Round(0) // by the wall clock, as it may be taken up by another host
 	if deadline, ok := ctx.Deadline(); ok && end.After(deadline) {
-		return nil, protocol.Errorf(protocol.CodeChainNodeError, "it would wait until %s, but its time is up at %s; a longer \"timeout\" of the chain, and of the node where it has one, gives it more",
+		return nil, protocol.Errorf(protocol.CodeChainNodeError, "it would wait until %s, but its time is up at %s; "+
+			"a longer \"timeout\" of the chain, and of the node where it has one, gives it more",
 			end.UTC().Format(time.RFC3339), deadline.UTC().Format(time.RFC3339))
 	}
 	e := it.event()

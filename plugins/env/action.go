@@ -23,9 +23,11 @@ const (
 func typesSchema(types []string) map[string]any {
 	choice := map[string]any{"type": "string", "enum": types}
 	return map[string]any{
-		"type":       "object",
-		"properties": map[string]any{"type": choice, "action_type": choice, "payload": map[string]any{"type": "object"}},
-		"anyOf":      []any{map[string]any{"required": []string{"type"}}, map[string]any{"required": []string{"action_type"}}},
+		"type": "object",
+		"properties": map[string]any{"type": choice, "action_type": choice,
+			"payload": map[string]any{"type": "object"}},
+		"anyOf": []any{map[string]any{"required": []string{"type"}},
+			map[string]any{"required": []string{"action_type"}}},
 	}
 }
 
@@ -207,7 +209,8 @@ func (s *actionSpace) unknown(val protocol.Value, place int) error {
 	}
 	var err *protocol.Error
 	if val == nil {
-		err = protocol.Errorf(protocol.CodeUnknownAction, "the action has no \"type\"; send {\"type\":%q} for one of: %s", s.types[0], list)
+		err = protocol.Errorf(protocol.CodeUnknownAction, "the action has no \"type\"; send {\"type\":%q} for one "+
+			"of: %s", s.types[0], list)
 	} else {
 		name, _ := val.Str()
 		hint := strings.TrimLeft(schema.DidYouMean(name, s.types)+" there are: ", " ")

@@ -31,7 +31,8 @@ const (
 // the first step is taken, with one exception: an episode that stands in the batch
 // more than once takes its steps in that order, and when it ends before its last
 // one the answer is an error, though the other steps were taken.
-func (p *Plugin) batchStep(ctx context.Context, req *protocol.EnvBatchStepRequest, _ host.Emitter) (*batchResponse, error) {
+func (p *Plugin) batchStep(ctx context.Context, req *protocol.EnvBatchStepRequest, _ host.Emitter) (*batchResponse,
+	error) {
 	if len(req.EpisodeIDs) != len(req.Actions) {
 		return nil, protocol.Violation(protocol.FieldError{
 			Path: "/actions", Message: fmt.Sprintf("has %s for %s; send one action for each",
@@ -41,7 +42,8 @@ func (p *Plugin) batchStep(ctx context.Context, req *protocol.EnvBatchStepReques
 	switch req.Autoreset {
 	case "", resetDisabled, resetNextStep, resetSameStep:
 	default:
-		return nil, protocol.Violation(protocol.FieldError{Path: "/autoreset", Message: "should be disabled, next_step or same_step"})
+		return nil, protocol.Violation(protocol.FieldError{Path: "/autoreset", Message: "should be disabled, " +
+			"next_step or same_step"})
 	}
 	moves := make([]move, len(req.Actions))
 	if err := p.findAll(ctx, moves, req); err != nil {
@@ -95,7 +97,8 @@ func (p *Plugin) findAll(ctx context.Context, moves []move, req *protocol.EnvBat
 	for i := range moves {
 		m := &moves[i]
 		if resets && once[m.episode] {
-			return protocol.Violation(protocol.FieldError{Path: "/episode_ids/" + strconv.Itoa(i), Message: "appears twice in the batch; with autoreset each episode takes one step"})
+			return protocol.Violation(protocol.FieldError{Path: "/episode_ids/" + strconv.Itoa(i),
+				Message: "appears twice in the batch; with autoreset each episode takes one step"})
 		} else if resets {
 			once[m.episode] = true
 		}

@@ -74,12 +74,14 @@ func BenchmarkSteps(b *testing.B) {
 func benchSteps(b *testing.B, name string, batch int) {
 	s := stores.Open(b, b.TempDir()+"/"+store.FileName, Part())
 	defer s.Close()
-	plugin := must.Get(New("env", Options{Env: name}, host.Env{Store: func(context.Context) (store.Store, error) { return s, nil }}))(b)
+	plugin := must.Get(New("env", Options{Env: name},
+		host.Env{Store: func(context.Context) (store.Store, error) { return s, nil }}))(b)
 	p := newPipe(b, plugin)
 	defer p.close(b)
 	var ids, actions []string
 	for i := range max(batch, 1) {
-		answer := p.call(b, fmt.Sprintf(`{"a2e":"1.0","type":"env/reset/req","id":"r%d","env_name":%q,"seed":%d}`, i, name, i))
+		answer := p.call(b, fmt.Sprintf(`{"a2e":"1.0","type":"env/reset/req","id":"r%d","env_name":%q,"seed":%d}`, i,
+			name, i))
 		_, rest, _ := bytes.Cut(answer, []byte(`"episode_id":"`))
 		ids = append(ids, `"`+string(rest[:36])+`"`)
 		actions = append(actions, map[string]string{"counter": `{"type":"noop"}`, "gridworld": `{"type":"up"}`}[name])
@@ -88,7 +90,8 @@ func benchSteps(b *testing.B, name string, batch int) {
 	steps := 1
 	if batch > 0 {
 		steps = batch
-		line = fmt.Sprintf(`{"a2e":"1.0","type":"env/batch_step/req","id":"s","episode_ids":[%s],"actions":[%s]}`, strings.Join(ids, ","), strings.Join(actions, ","))
+		line = fmt.Sprintf(`{"a2e":"1.0","type":"env/batch_step/req","id":"s","episode_ids":[%s],"actions":[%s]}`,
+			strings.Join(ids, ","), strings.Join(actions, ","))
 	}
 	b.ReportAllocs()
 	b.ResetTimer()
@@ -130,7 +133,8 @@ func BenchmarkExecSteps(b *testing.B) {
 			s := newExecStage(b, "serve", ExecOptions{})
 			db := stores.Open(b, b.TempDir()+"/"+store.FileName, Part())
 			defer db.Close()
-			p := newPipe(b, newPlugin("env", s.external, benchOptions(), host.Env{Now: time.Now, Store: func(context.Context) (store.Store, error) { return db, nil }}))
+			p := newPipe(b, newPlugin("env", s.external, benchOptions(), host.Env{Now: time.Now,
+				Store: func(context.Context) (store.Store, error) { return db, nil }}))
 			defer p.close(b)
 			var ids, actions []string
 			for i := range max(batch, 1) {
@@ -138,7 +142,8 @@ func BenchmarkExecSteps(b *testing.B) {
 				_, rest, _ := bytes.Cut(answer, []byte(`"episode_id":"`))
 				ids, actions = append(ids, `"`+string(rest[:36])+`"`), append(actions, add)
 			}
-			line, steps := fmt.Sprintf(`{"a2e":"1.0","type":"env/step/req","id":"s","episode_id":%s,"action":%s}`, ids[0], add), 1
+			line, steps := fmt.Sprintf(`{"a2e":"1.0","type":"env/step/req","id":"s","episode_id":%s,"action":%s}`,
+				ids[0], add), 1
 			if batch > 0 {
 				steps = batch
 				line = fmt.Sprintf(`{"a2e":"1.0","type":"env/batch_step/req","id":"s","episode_ids":[%s],"actions":[%s]}`, strings.Join(ids, ","), strings.Join(actions, ","))

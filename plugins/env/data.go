@@ -86,7 +86,8 @@ func newDataPlane(opts DataOptions, e host.Env) (*dataPlane, error) {
 		d.within = filepath.Dir(d.root)
 	}
 	if wall.Within(d.root, workspace) {
-		return nil, fmt.Errorf("data.root: %q holds the workspace, which env/data/reset would empty; name a folder of its own", opts.Root)
+		return nil, fmt.Errorf("data.root: %q holds the workspace, which env/data/reset would empty; name a folder "+
+			"of its own", opts.Root)
 	}
 	if opts.Sources != nil {
 		d.sources = nil
@@ -202,7 +203,8 @@ func (d *dataPlane) below(name string) (string, error) {
 }
 
 // reset answers env/data/reset/req.
-func (d *dataPlane) reset(ctx context.Context, req *protocol.EnvDataResetRequest, _ host.Emitter) (*protocol.EnvDataResetResponse, error) {
+func (d *dataPlane) reset(ctx context.Context, req *protocol.EnvDataResetRequest,
+	_ host.Emitter) (*protocol.EnvDataResetResponse, error) {
 	if req.Scope != "all" && req.Scope != "baseline" {
 		return nil, protocol.Violation(protocol.FieldError{Path: "/scope", Message: `should be "all" or "baseline"`})
 	}
@@ -211,10 +213,13 @@ func (d *dataPlane) reset(ctx context.Context, req *protocol.EnvDataResetRequest
 		return nil, err
 	}
 	defer d.close(root)
-	resp := &protocol.EnvDataResetResponse{OK: true, DataRoot: cmp.Or(req.DataRoot, protocol.DefaultDataRoot), Detail: "there is no baseline"}
+	resp := &protocol.EnvDataResetResponse{OK: true, DataRoot: cmp.Or(req.DataRoot, protocol.DefaultDataRoot),
+		Detail: "there is no baseline"}
 	if req.Scope == "all" {
 		if !root.ours {
-			return nil, protocol.Errorf(protocol.CodeResetDenied, "the folder %s of the workspace was there before a data root was made of it, and is not emptied; name it, or another, as data.root in the config", defaultDataFolder)
+			return nil, protocol.Errorf(protocol.CodeResetDenied, "the folder %s of the workspace was there before "+
+				"a data root was made of it, and is not emptied; name it, or another, as data.root in the config",
+				defaultDataFolder)
 		}
 		if err := emptyData(ctx, root); err != nil {
 			return nil, explained("the data root cannot be emptied", err)
@@ -250,7 +255,8 @@ func removeAny(ctx context.Context, root dataRoot, e fs.DirEntry) error {
 }
 
 // get answers env/data/get/req.
-func (d *dataPlane) get(ctx context.Context, req *protocol.EnvDataGetRequest, _ host.Emitter) (*protocol.EnvDataGetResponse, error) {
+func (d *dataPlane) get(ctx context.Context, req *protocol.EnvDataGetRequest,
+	_ host.Emitter) (*protocol.EnvDataGetResponse, error) {
 	if req.MaxBytes < 0 {
 		return nil, protocol.Violation(protocol.FieldError{Path: "/max_bytes", Message: "should be 0 or more"})
 	}
@@ -265,7 +271,8 @@ func (d *dataPlane) get(ctx context.Context, req *protocol.EnvDataGetRequest, _ 
 		return nil, err
 	}
 	defer d.close(root)
-	l := &dataListing{root: root, most: d.opts.MaxFiles, inline: req.IncludeContent, each: req.MaxBytes, resp: &protocol.EnvDataGetResponse{OK: true}}
+	l := &dataListing{root: root, most: d.opts.MaxFiles, inline: req.IncludeContent, each: req.MaxBytes,
+		resp: &protocol.EnvDataGetResponse{OK: true}}
 	err = fs.WalkDir(root.FS(), ".", func(name string, e fs.DirEntry, err error) error {
 		switch {
 		case ctx.Err() != nil:
@@ -336,7 +343,8 @@ func (l *dataListing) add(ctx context.Context, name string) error {
 	if l.inline && size <= min(l.each, maxInlined-l.inlined) {
 		to = &content
 	} else if l.inline {
-		l.resp.Truncated, l.resp.Detail = true, "the content of some files is left out: they are longer than max_bytes, or all of them than 8 MiB"
+		l.resp.Truncated, l.resp.Detail = true, "the content of some files is left out: they are longer than "+
+			"max_bytes, or all of them than 8 MiB"
 	}
 	if l.hashed += size; l.hashed > maxHashed {
 		l.resp.Detail = "some checksums are left out: only the first GiB of the files is read for them"

@@ -27,9 +27,11 @@ import (
 
 // add answers env/data/add/req. A part that cannot be staged leaves nothing behind and does
 // not keep the others from it.
-func (d *dataPlane) add(ctx context.Context, req *protocol.EnvDataAddRequest, _ host.Emitter) (*protocol.EnvDataAddResponse, error) {
+func (d *dataPlane) add(ctx context.Context, req *protocol.EnvDataAddRequest,
+	_ host.Emitter) (*protocol.EnvDataAddResponse, error) {
 	if len(req.Parts) > maxDataParts {
-		return nil, protocol.Violation(protocol.FieldError{Path: "/parts", Message: fmt.Sprintf("has %d entries; send at most %d at once", len(req.Parts), maxDataParts)})
+		return nil, protocol.Violation(protocol.FieldError{Path: "/parts", Message: fmt.Sprintf("has %d entries; "+
+			"send at most %d at once", len(req.Parts), maxDataParts)})
 	}
 	root, err := d.open(ctx, req.DataRoot, true)
 	if err != nil {
@@ -61,7 +63,8 @@ func (d *dataPlane) add(ctx context.Context, req *protocol.EnvDataAddRequest, _ 
 
 // stage stages one part: in a folder beside, from which it comes to its place once it is whole
 // and as it should be.
-func (d *dataPlane) stage(ctx context.Context, root dataRoot, part *protocol.EnvDataPart, left *bounds) (map[string]any, error) {
+func (d *dataPlane) stage(ctx context.Context, root dataRoot, part *protocol.EnvDataPart, left *bounds) (map[string]any,
+	error) {
 	dest, into, err := destOf(part)
 	if err != nil {
 		return nil, err
@@ -85,7 +88,8 @@ func (d *dataPlane) stage(ctx context.Context, root dataRoot, part *protocol.Env
 		return nil, err
 	}
 	*left = s.left
-	return map[string]any{"uri": part.URI, "dest": dest, "size_bytes": s.size, "checksum": s.sum, "mime": part.Mime}, nil
+	return map[string]any{"uri": part.URI, "dest": dest, "size_bytes": s.size, "checksum": s.sum, "mime": part.Mime},
+		nil
 }
 
 var errOwnName = errors.New("names that begin with " + dataOwn + " are the host's own")
@@ -159,7 +163,8 @@ func (d *dataPlane) restore(ctx context.Context, root dataRoot) (files int, err 
 		return 0, bareCause(err)
 	}
 	defer from.Close()
-	s := stager{copier: copier{left: bounds{d.opts.MaxFiles, d.opts.MaxBytes}, option: "data.", strict: true, from: from, wall: d.env.Wall}}
+	s := stager{copier: copier{left: bounds{d.opts.MaxFiles, d.opts.MaxBytes}, option: "data.", strict: true,
+		from: from, wall: d.env.Wall}}
 	dest := "."
 	err = s.beside(ctx, root, func() error { return s.content(ctx) }, &dest)
 	return s.files, err
@@ -266,7 +271,8 @@ func (s *stager) extract(ctx context.Context, in io.Reader) error {
 		case !filepath.IsLocal(local):
 			return fmt.Errorf("the archive has the entry %.200q, which leads out of the data root", h.Name)
 		case len(name) > maxEntryName:
-			return fmt.Errorf("the archive has the entry %.200q…, whose name is longer than %d bytes", h.Name, maxEntryName)
+			return fmt.Errorf("the archive has the entry %.200q…, whose name is longer than %d bytes", h.Name,
+				maxEntryName)
 		case h.Typeflag == tar.TypeDir:
 			err = s.folder(local, made)
 		case h.Typeflag == tar.TypeReg:

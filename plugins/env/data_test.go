@@ -26,7 +26,8 @@ func dataStage(t *testing.T, opts DataOptions) (s *stage, workspace string) {
 	t.Helper()
 	workspace = t.TempDir()
 	for name, text := range map[string]string{
-		"orders.csv": "id,amount\n1,A\n", "blob": "\xff\x00\xfe", "tree/a.txt": "a", "tree/sub/b.csv": "b\n", "own/secret": "s",
+		"orders.csv": "id,amount\n1,A\n", "blob": "\xff\x00\xfe", "tree/a.txt": "a", "tree/sub/b.csv": "b\n",
+		"own/secret": "s",
 	} {
 		must.OK(t, os.MkdirAll(filepath.Dir(filepath.Join(workspace, name)), 0o755))
 		must.OK(t, os.WriteFile(filepath.Join(workspace, name), []byte(text), 0o644))
@@ -87,11 +88,14 @@ func TestDataOfTwoTasks(t *testing.T) {
 	episode := s.begin("counter")
 	for _, task := range []string{"one", "two"} {
 		reset := s.data(protocol.TypeEnvDataResetReq, `{}`)
-		must.That(t, reset["ok"] == true && reset["restored"] == 1.0 && reset["data_root"] == "/workspace/data", "the reset gave %v", reset)
+		must.That(t, reset["ok"] == true && reset["restored"] == 1.0 && reset["data_root"] == "/workspace/data",
+			"the reset gave %v", reset)
 		add := s.data(protocol.TypeEnvDataAddReq, `{"parts":[{"src":"orders.csv","dest":"`+task+`.csv","uri":"orders","checksum":"`+sumOf("id,amount\n1,A\n")+`","size_bytes":14,"mime":"text/csv","extra":1},`+
 			`{"src":"missing","dest":"m"},{"src":"orders.csv","dest":"corrupt.csv","checksum":"sha256:`+strings.Repeat("0", 64)+`"}]}`)
-		must.That(t, add["ok"] == false && add["added"] == 1.0 && len(add["errors"].([]any)) == 2, "the parts gave %v", add)
-		want := []any{map[string]any{"uri": "orders", "dest": task + ".csv", "size_bytes": 14.0, "checksum": sumOf("id,amount\n1,A\n"), "mime": "text/csv"}}
+		must.That(t, add["ok"] == false && add["added"] == 1.0 && len(add["errors"].([]any)) == 2, "the parts gave %v",
+			add)
+		want := []any{map[string]any{"uri": "orders", "dest": task + ".csv", "size_bytes": 14.0,
+			"checksum": sumOf("id,amount\n1,A\n"), "mime": "text/csv"}}
 		if diff := cmp.Diff(want, add["staged"]); diff != "" {
 			t.Error(diff)
 		}
@@ -100,7 +104,8 @@ func TestDataOfTwoTasks(t *testing.T) {
 		}
 	}
 	must.OK(t, os.WriteFile(filepath.Join(workspace, "data", "base.txt"), []byte("changed"), 0o644))
-	if s.data(protocol.TypeEnvDataResetReq, `{"scope":"baseline"}`); len(s.uris(`{}`)) != 2 || s.step(episode, "inc").StepNum != 1 {
+	if s.data(protocol.TypeEnvDataResetReq, `{"scope":"baseline"}`); len(s.uris(`{}`)) != 2 ||
+		s.step(episode, "inc").StepNum != 1 {
 		t.Error("scope baseline took something away, or the episode was disturbed")
 	}
 	text := must.Get(os.ReadFile(filepath.Join(workspace, "data", "base.txt")))(t)
@@ -110,7 +115,8 @@ func TestDataOfTwoTasks(t *testing.T) {
 func TestDataAdd(t *testing.T) {
 	s, workspace := dataStage(t, DataOptions{MaxFiles: 4, MaxBytes: 30000})
 	must.OK(t, os.WriteFile(filepath.Join(workspace, "big"), make([]byte, 30001), 0o644))
-	for name, entry := range map[string]string{"mark.tar": ".a2e-data", "deep.tar": "d/d/d/d/x", "long.tar": strings.Repeat("d/", 2100) + "x", "twice.tar": "x/../two"} {
+	for name, entry := range map[string]string{"mark.tar": ".a2e-data", "deep.tar": "d/d/d/d/x",
+		"long.tar": strings.Repeat("d/", 2100) + "x", "twice.tar": "x/../two"} {
 		must.OK(t, os.WriteFile(filepath.Join(workspace, name), tarOf(t, "two", "2", entry, "1"), 0o644))
 	}
 	for _, c := range []struct{ part, want string }{ // want: what is there then, or !ERROR|WHAT IS THERE
@@ -125,7 +131,8 @@ func TestDataAdd(t *testing.T) {
 		{`{"src":"` + workspace + `/orders.csv","dest":"in/"}`, "in/orders.csv"},
 		{`{"src":"tree"}`, "tree/a.txt tree/sub/b.csv"},
 		{`{"src":"tree","dest":"./"}`, "a.txt sub/b.csv"},
-		{`{"src":"corpus.tar","dest":"corpus/","checksum":"` + sumOf(string(tarOf(t, "x/one.txt", "1", "two.txt", "22"))) + `"}`, "corpus/two.txt corpus/x/one.txt"},
+		{`{"src":"corpus.tar","dest":"corpus/","checksum":"` +
+			sumOf(string(tarOf(t, "x/one.txt", "1", "two.txt", "22"))) + `"}`, "corpus/two.txt corpus/x/one.txt"},
 		{`{"src":"corpus.tar"}`, "corpus.tar"},
 		{`{"src":"evil.tar","dest":"e/"}`, "!leads out of the data root"},
 		{`{}`, "!src is missing"},
@@ -147,7 +154,8 @@ func TestDataAdd(t *testing.T) {
 		if want, wrong := strings.CutPrefix(c.want, "!"); wrong {
 			want, _, _ := strings.Cut(want, "|")
 			errs, _ := add["errors"].([]any)
-			assert.That(t, len(errs) == 1 && strings.Contains(errs[0].(string), want), "%s gave %v, should be refused with %q", c.part, add, want)
+			assert.That(t, len(errs) == 1 && strings.Contains(errs[0].(string), want), "%s gave %v, should be "+
+				"refused with %q", c.part, add, want)
 			_, c.want, _ = strings.Cut(c.want, "|")
 		}
 		got := strings.Join(s.uris(`{}`), " ")
@@ -163,8 +171,10 @@ func TestDataGet(t *testing.T) {
 	s.data(protocol.TypeEnvDataAddReq, `{"parts":[{"src":"orders.csv"},{"src":"blob"},{"src":"tree"}],"data_root":"/workspace/data"}`)
 	s.data(protocol.TypeEnvDataAddReq, `{"parts":[{"src":"orders.csv"}],"data_root":"/workspace/data/task"}`)
 	for query, want := range map[string]string{
-		``: "blob orders.csv task/orders.csv tree/a.txt tree/sub/b.csv", `*.csv`: "orders.csv task/orders.csv tree/sub/b.csv", `tree/*`: "tree/a.txt",
-		`tree/**`: "tree/a.txt tree/sub/b.csv", `order`: "orders.csv task/orders.csv", `none`: "", `{blob,tree/a}*`: "blob tree/a.txt",
+		``: "blob orders.csv task/orders.csv tree/a.txt tree/sub/b.csv", `*.csv`: "orders.csv task/orders.csv " +
+			"tree/sub/b.csv", `tree/*`: "tree/a.txt",
+		`tree/**`: "tree/a.txt tree/sub/b.csv", `order`: "orders.csv task/orders.csv", `none`: "",
+		`{blob,tree/a}*`: "blob tree/a.txt",
 	} {
 		if got := strings.Join(s.uris(`{"query":"`+query+`"}`), " "); got != want {
 			t.Errorf("%q found %q, should be %q", query, got, want)
@@ -175,15 +185,18 @@ func TestDataGet(t *testing.T) {
 	}
 	got := s.data(protocol.TypeEnvDataGetReq, `{"query":"*b*","include_content":true,"max_bytes":3}`)
 	want := []any{
-		map[string]any{"uri": "blob", "dest": "blob", "size_bytes": 3.0, "checksum": sumOf("\xff\x00\xfe"), "mime": "application/octet-stream", "base64": base64.StdEncoding.EncodeToString([]byte("\xff\x00\xfe"))},
-		map[string]any{"uri": "tree/sub/b.csv", "dest": "tree/sub/b.csv", "size_bytes": 2.0, "checksum": sumOf("b\n"), "mime": "text/csv; charset=utf-8", "content": "b\n"},
+		map[string]any{"uri": "blob", "dest": "blob", "size_bytes": 3.0, "checksum": sumOf("\xff\x00\xfe"),
+			"mime": "application/octet-stream", "base64": base64.StdEncoding.EncodeToString([]byte("\xff\x00\xfe"))},
+		map[string]any{"uri": "tree/sub/b.csv", "dest": "tree/sub/b.csv", "size_bytes": 2.0, "checksum": sumOf("b\n"),
+			"mime": "text/csv; charset=utf-8", "content": "b\n"},
 	}
 	if diff := cmp.Diff(want, got["items"]); diff != "" || got["truncated"] != false {
 		t.Error(diff, got["truncated"])
 	}
 	got = s.data(protocol.TypeEnvDataGetReq, `{"query":"orders","include_content":true,"max_bytes":3}`)
 	item := got["items"].([]any)[0].(map[string]any)
-	assert.That(t, item["content"] == nil && item["checksum"] == sumOf("id,amount\n1,A\n") && got["truncated"] == true, "a file that is too long gave %v", got)
+	assert.That(t, item["content"] == nil && item["checksum"] == sumOf("id,amount\n1,A\n") && got["truncated"] == true,
+		"a file that is too long gave %v", got)
 }
 
 func TestDataRequestsThatAreRefused(t *testing.T) {
@@ -198,13 +211,15 @@ func TestDataRequestsThatAreRefused(t *testing.T) {
 		{"get", `{"max_bytes":-1}`, "/max_bytes"},
 		{"get", `{"query":"[a"}`, "/query"},
 	} {
-		if got, _ := s.data(protocol.Type("env/data/"+c.typ+"/req"), c.fields)["error"].(string); !strings.Contains(got, c.want) {
+		if got, _ := s.data(protocol.Type("env/data/"+c.typ+"/req"), c.fields)["error"].(string); !strings.Contains(got,
+			c.want) {
 			t.Errorf("%s %.60s: %q, should tell of %s", c.typ, c.fields, got, c.want)
 		}
 	}
 	must.OK(t, os.Remove(filepath.Join(workspace, "data")))
 	must.OK(t, os.Symlink("own", filepath.Join(workspace, "data")))
-	if got, _ := s.data(protocol.TypeEnvDataAddReq, `{"parts":[{"src":"orders.csv"}]}`)["error"].(string); !strings.Contains(got, "belongs to the host") {
+	if got, _ := s.data(protocol.TypeEnvDataAddReq,
+		`{"parts":[{"src":"orders.csv"}]}`)["error"].(string); !strings.Contains(got, "belongs to the host") {
 		t.Errorf("a data root in the host's own folder: %q", got)
 	}
 	for _, root := range []string{".", "..", workspace} {
@@ -213,7 +228,8 @@ func TestDataRequestsThatAreRefused(t *testing.T) {
 	}
 	plain := pluginOf(t, Options{Env: "gridworld"}, host.Env{Workspace: workspace})
 	other := must.Get(New("other", Options{Data: DataOptions{Root: "theirs"}}, host.Env{Workspace: workspace}))(t)
-	if got := newStage(t, plain, other).data(protocol.TypeEnvDataResetReq, `{}`); got["ok"] != true || !pathExists(filepath.Join(workspace, "theirs")) {
+	if got := newStage(t, plain, other).data(protocol.TypeEnvDataResetReq, `{}`); got["ok"] != true ||
+		!pathExists(filepath.Join(workspace, "theirs")) {
 		t.Errorf("the plugin whose config has a data root was not asked: %v", got)
 	}
 	own := filepath.Join(t.TempDir(), "deep", "root")
@@ -222,7 +238,8 @@ func TestDataRequestsThatAreRefused(t *testing.T) {
 	putFile(t, filepath.Join(killed, "half"), "")
 	putFile(t, filepath.Join(own, "mine", "closed", "x"), "")
 	must.OK(t, os.Chmod(filepath.Join(own, "mine", "closed"), 0))
-	if got := s.data(protocol.TypeEnvDataResetReq, `{"data_root":"`+own+`"}`); got["ok"] != true || len(s.uris(`{}`)) != 0 || pathExists(killed) {
+	if got := s.data(protocol.TypeEnvDataResetReq, `{"data_root":"`+own+`"}`); got["ok"] != true ||
+		len(s.uris(`{}`)) != 0 || pathExists(killed) {
 		t.Errorf("the config's data root was not emptied: %v", got)
 	}
 }

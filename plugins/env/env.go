@@ -145,12 +145,13 @@ func (p *Plugin) Needs() []host.Need {
 	if !ok {
 		return nil
 	}
-	return []host.Need{{Of: "environment " + x.opts.EnvName, Option: "exec.command", Look: x.program().Look, Wait: x.opts.StartTimeout + time.Second, Live: func(ctx context.Context) (string, error) {
-		if _, err := x.running(ctx); err != nil {
-			return "", err
-		}
-		return "it answers, and describes its space", nil
-	}}}
+	return []host.Need{{Of: "environment " + x.opts.EnvName, Option: "exec.command", Look: x.program().Look,
+		Wait: x.opts.StartTimeout + time.Second, Live: func(ctx context.Context) (string, error) {
+			if _, err := x.running(ctx); err != nil {
+				return "", err
+			}
+			return "it answers, and describes its space", nil
+		}}}
 }
 
 // Start implements host.Starter.
@@ -169,7 +170,8 @@ func (p *Plugin) Start(_ context.Context, s *host.Services) error {
 
 // Info implements host.Plugin.
 func (p *Plugin) Info() host.PluginInfo {
-	return host.PluginInfo{Name: p.name, Capability: protocol.CapEnv, Children: p.opts.Env == "exec" || p.opts.Env == "workspace", Metadata: map[string]any{"env": p.env.Name()}}
+	return host.PluginInfo{Name: p.name, Capability: protocol.CapEnv, Children: p.opts.Env == "exec" ||
+		p.opts.Env == "workspace", Metadata: map[string]any{"env": p.env.Name()}}
 }
 
 // Routes implements host.Plugin. What an agent sends for one episode takes effect in that
@@ -271,7 +273,8 @@ func explained(what string, err error) error {
 
 func explainedAs(code protocol.ErrorCode, what string, err error) error {
 	var refusal *protocol.Error
-	if err == nil || errors.As(err, &refusal) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+	if err == nil || errors.As(err, &refusal) || errors.Is(err, context.Canceled) ||
+		errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
 	return protocol.Errorf(code, "%s: %w", what, err)

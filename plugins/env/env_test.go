@@ -96,19 +96,27 @@ func contractSamples(name, act string) []hosttest.Sample {
 	return []hosttest.Sample{
 		{Type: protocol.TypeEnvResetReq, Fields: fmt.Sprintf(`{"env_name":%q,"seed":3,"options":{}}`, name)},
 		{Name: "by the plugin's name", Type: protocol.TypeEnvResetReq, Fields: `{"env_name":"myenv"}`},
-		{Name: "unknown env", Type: protocol.TypeEnvResetReq, Fields: `{"env_name":"chess"}`, Code: protocol.CodeUnknownEnv},
+		{Name: "unknown env", Type: protocol.TypeEnvResetReq, Fields: `{"env_name":"chess"}`,
+			Code: protocol.CodeUnknownEnv},
 		{Type: protocol.TypeEnvSpaceReq, Fields: fmt.Sprintf(`{"env_name":%q}`, name)},
-		{Name: "space of an unknown env", Type: protocol.TypeEnvSpaceReq, Fields: `{"env_name":"chess"}`, Code: protocol.CodeUnknownEnv},
+		{Name: "space of an unknown env", Type: protocol.TypeEnvSpaceReq, Fields: `{"env_name":"chess"}`,
+			Code: protocol.CodeUnknownEnv},
 		{Type: protocol.TypeEnvStepReq, Make: episode(`{"episode_id":%q,"action":{"type":"` + act + `"}}`)},
-		{Name: "the other spelling", Type: protocol.TypeEnvStepReq, Make: episode(`{"episode_id":%q,"action":{"action_type":"` + act + `","payload":{}}}`)},
-		{Name: "unknown action", Type: protocol.TypeEnvStepReq, Make: episode(`{"episode_id":%q,"action":{"type":"jump"}}`), Code: protocol.CodeUnknownAction},
-		{Name: "no action", Type: protocol.TypeEnvStepReq, Make: episode(`{"episode_id":%q,"action":{}}`), Code: protocol.CodeUnknownAction},
-		{Name: "unknown episode", Type: protocol.TypeEnvStepReq, Fields: stepFields("x", `{"type":"`+act+`"}`), Code: protocol.CodeUnknownEpisode},
+		{Name: "the other spelling", Type: protocol.TypeEnvStepReq,
+			Make: episode(`{"episode_id":%q,"action":{"action_type":"` + act + `","payload":{}}}`)},
+		{Name: "unknown action", Type: protocol.TypeEnvStepReq,
+			Make: episode(`{"episode_id":%q,"action":{"type":"jump"}}`), Code: protocol.CodeUnknownAction},
+		{Name: "no action", Type: protocol.TypeEnvStepReq, Make: episode(`{"episode_id":%q,"action":{}}`),
+			Code: protocol.CodeUnknownAction},
+		{Name: "unknown episode", Type: protocol.TypeEnvStepReq, Fields: stepFields("x", `{"type":"`+act+`"}`),
+			Code: protocol.CodeUnknownEpisode},
 		{Type: protocol.TypeEnvObserveReq, Make: episode(`{"episode_id":%q}`)},
 		{Type: protocol.TypeEnvRenderReq, Make: episode(`{"episode_id":%q,"mode":"text"}`)},
 		{Type: protocol.TypeEnvPlanReq, Make: episode(`{"episode_id":%q}`)},
-		{Type: protocol.TypeEnvBatchStepReq, Make: episode(`{"episode_ids":[%[1]q,%[1]q],"actions":[{"type":"` + act + `"},{"type":"` + act + `"}]}`)},
-		{Name: "uneven batch", Type: protocol.TypeEnvBatchStepReq, Make: episode(`{"episode_ids":[%q],"actions":[]}`), Code: protocol.CodeSchemaViolation},
+		{Type: protocol.TypeEnvBatchStepReq, Make: episode(`{"episode_ids":[%[1]q,%[1]q],"actions":[{"type":"` + act +
+			`"},{"type":"` + act + `"}]}`)},
+		{Name: "uneven batch", Type: protocol.TypeEnvBatchStepReq, Make: episode(`{"episode_ids":[%q],"actions":[]}`),
+			Code: protocol.CodeSchemaViolation},
 		{Type: protocol.TypeEnvExpListReq, Fields: `{"limit":5}`},
 		{Type: protocol.TypeEnvDataResetReq, Fields: `{"scope":"baseline"}`},
 		{Type: protocol.TypeEnvDataAddReq, Fields: `{}`},
@@ -119,7 +127,8 @@ func contractSamples(name, act string) []hosttest.Sample {
 
 func TestContract(t *testing.T) {
 	tasks := taskFolder(t, map[string]string{"a/task.yaml": fine, "a/files/x": "y", "a/check": "#!/bin/sh\nexit 0\n"})
-	for name, act := range map[string]string{"counter": "inc", "gridworld": "up", "room": "say", "workspace": "list_dir"} {
+	for name, act := range map[string]string{"counter": "inc", "gridworld": "up", "room": "say",
+		"workspace": "list_dir"} {
 		t.Run(name, func(t *testing.T) {
 			hosttest.Contract(t, func(t testing.TB) host.Plugin {
 				outside := workshop(t)
@@ -146,7 +155,8 @@ func TestOptionsThatDoNotFit(t *testing.T) {
 		{Options{Env: "gridworld", Gridworld: GridworldOptions{StepPenalty: &negative}}, "step_penalty"},
 	} {
 		_, err := New("myenv", tc.opts, host.Env{})
-		assert.That(t, err != nil && strings.Contains(err.Error(), tc.say) && strings.Contains(err.Error(), `"myenv"`), "%+v: %v", tc.opts, err)
+		assert.That(t, err != nil && strings.Contains(err.Error(), tc.say) && strings.Contains(err.Error(), `"myenv"`),
+			"%+v: %v", tc.opts, err)
 	}
 }
 
@@ -159,15 +169,18 @@ func TestCounterEndsAtFive(t *testing.T) {
 		reward float64
 		done   bool
 	}{
-		{"inc", 1, 0, false}, {"dec", 0, 0, false}, {"noop", 0, 0, false}, {"dec", -1, 0, false}, {"inc", 0, 0, false}, {"inc", 1, 0, false},
+		{"inc", 1, 0, false}, {"dec", 0, 0, false}, {"noop", 0, 0, false}, {"dec", -1, 0, false}, {"inc", 0, 0, false},
+		{"inc", 1, 0, false},
 		{"inc", 2, 0, false}, {"inc", 3, 0, false}, {"inc", 4, 0, false}, {"inc", 5, 1, true},
 	} {
 		o := s.step(id, tc.action)
-		assert.That(t, o.State["count"] == tc.count && *o.Reward == tc.reward && o.Done == tc.done && !o.Truncated && o.StepNum == i+1, "step %d, %s: %+v, want %+v", i+1, tc.action, o, tc)
+		assert.That(t, o.State["count"] == tc.count && *o.Reward == tc.reward && o.Done == tc.done && !o.Truncated &&
+			o.StepNum == i+1, "step %d, %s: %+v, want %+v", i+1, tc.action, o, tc)
 	}
 	s.Refused(protocol.TypeEnvStepReq, stepFields(id, `{"type":"inc"}`), protocol.CodeEpisodeDone, "after 10 steps")
 	exp := s.experiences(fmt.Sprintf(`{"episode_id":%q,"limit":2}`, id))
-	must.That(t, len(exp) == 2 && exp[1]["reward"] == 1.0 && exp[1]["done"] == true && exp[0]["step"] == 9.0 && exp[0]["env"] == "counter", "experiences %v", exp)
+	must.That(t, len(exp) == 2 && exp[1]["reward"] == 1.0 && exp[1]["done"] == true && exp[0]["step"] == 9.0 &&
+		exp[0]["env"] == "counter", "experiences %v", exp)
 	from, to := exp[1]["state"].(map[string]any)["count"], exp[1]["next_state"].(map[string]any)["count"]
 	assert.That(t, from == 4.0 && to == 5.0, "the last step went from %v to %v", from, to)
 }
@@ -200,7 +213,8 @@ func TestViewsOfCounter(t *testing.T) {
 	if m := s.Call(protocol.TypeEnvCloseReq, fmt.Sprintf(`{"episode_id":%q}`, id)); m.Get("/closed") != "true" {
 		t.Errorf("close: %s", m.Line)
 	}
-	for _, typ := range []protocol.Type{protocol.TypeEnvCloseReq, protocol.TypeEnvObserveReq, protocol.TypeEnvRenderReq, protocol.TypeEnvPlanReq} {
+	for _, typ := range []protocol.Type{protocol.TypeEnvCloseReq, protocol.TypeEnvObserveReq, protocol.TypeEnvRenderReq,
+		protocol.TypeEnvPlanReq} {
 		s.Refused(typ, fmt.Sprintf(`{"episode_id":%q}`, id), protocol.CodeUnknownEpisode)
 	}
 }
@@ -211,7 +225,8 @@ func TestResetTellsItsSeed(t *testing.T) {
 	first := s.reset(`{"env_name":"gridworld"}`)
 	seed := int64(first.Metadata["seed"].(float64))
 	again := s.reset(fmt.Sprintf(`{"env_name":"gridworld","seed":%d}`, seed))
-	assert.That(t, fmt.Sprint(first.State) == fmt.Sprint(again.State), "%v and %v of the seed %d", first.State, again.State, seed)
+	assert.That(t, fmt.Sprint(first.State) == fmt.Sprint(again.State), "%v and %v of the seed %d", first.State,
+		again.State, seed)
 	other := s.reset(`{"env_name":"gridworld"}`)
 	assert.That(t, other.Metadata["seed"] != first.Metadata["seed"], "both have the seed %d", seed)
 }
@@ -224,7 +239,8 @@ func TestMaxSteps(t *testing.T) {
 			t.Errorf("step %d: done %v, truncated %v", i+1, o.Done, o.Truncated)
 		}
 	}
-	s.Refused(protocol.TypeEnvStepReq, stepFields(id, `{"type":"inc"}`), protocol.CodeEpisodeDone, "truncated", "3 steps")
+	s.Refused(protocol.TypeEnvStepReq, stepFields(id, `{"type":"inc"}`), protocol.CodeEpisodeDone, "truncated",
+		"3 steps")
 	m := s.Call(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id))
 	assert.That(t, m.Get("/obs/truncated") == "true" && m.Get("/obs/done") == "false", "observe: %s", m.Line)
 	exp := s.experiences(`{"limit":1}`)
@@ -243,7 +259,8 @@ func TestEpisodesAreBounded(t *testing.T) {
 	s := newStage(t, pluginOf(t, Options{MaxEpisodes: 2}, host.Env{}))
 	s.begin("counter")
 	last := s.begin("counter")
-	s.Refused(protocol.TypeEnvResetReq, `{"env_name":"counter"}`, protocol.CodeResetDenied, "2 episodes open", "max_episodes")
+	s.Refused(protocol.TypeEnvResetReq, `{"env_name":"counter"}`, protocol.CodeResetDenied, "2 episodes open",
+		"max_episodes")
 	s.Call(protocol.TypeEnvCloseReq, fmt.Sprintf(`{"episode_id":%q}`, last))
 	s.begin("counter")
 }
@@ -268,19 +285,28 @@ func TestSeveralPlugins(t *testing.T) {
 			t.Errorf("%s: %+v", name, o)
 		}
 	}
-	s.Refused(protocol.TypeEnvStepReq, stepFields(ids["maze"], `{"type":"inc"}`), protocol.CodeUnknownAction, "up, down, left, right")
+	s.Refused(protocol.TypeEnvStepReq, stepFields(ids["maze"], `{"type":"inc"}`), protocol.CodeUnknownAction,
+		"up, down, left, right")
 	s.Refused(protocol.TypeEnvStepReq, stepFields("none", `{"type":"inc"}`), protocol.CodeUnknownEpisode)
-	if m := s.Refused(protocol.TypeEnvResetReq, `{"env_name":"chess"}`, protocol.CodeUnknownEnv, "a, b, counter, gridworld, maze"); m.Get("/detail/known/4") != "maze" {
+	if m := s.Refused(protocol.TypeEnvResetReq, `{"env_name":"chess"}`, protocol.CodeUnknownEnv,
+		"a, b, counter, gridworld, maze"); m.Get("/detail/known/4") != "maze" {
 		t.Errorf("known: %s", m.Line)
 	}
 	two := `"actions":[{"type":"inc"},{"type":"up"}]`
-	if m := s.Call(protocol.TypeEnvBatchStepReq, fmt.Sprintf(`{"episode_ids":[%q,%q],%s}`, ids["a"], ids["maze"], two)); m.Get("/results/0/obs/state/count") != "2" || m.Get("/results/1/obs/step_num") != "2" {
+	if m := s.Call(protocol.TypeEnvBatchStepReq, fmt.Sprintf(`{"episode_ids":[%q,%q],%s}`, ids["a"], ids["maze"],
+		two)); m.Get("/results/0/obs/state/count") != "2" || m.Get("/results/1/obs/step_num") != "2" {
 		t.Errorf("a batch over two plugins: %s", m.Line)
 	}
-	s.Refused(protocol.TypeEnvBatchStepReq, fmt.Sprintf(`{"episode_ids":[%q,"nobodys"],%s}`, ids["maze"], two), protocol.CodeUnknownEpisode, `"nobodys"`)
-	s.Refused(protocol.TypeEnvBatchStepReq, fmt.Sprintf(`{"episode_ids":[%q,%q],%s}`, ids["maze"], ids["a"], two), protocol.CodeUnknownAction, "up, down, left, right")
+	s.Refused(protocol.TypeEnvBatchStepReq, fmt.Sprintf(`{"episode_ids":[%q,"nobodys"],%s}`, ids["maze"], two),
+		protocol.CodeUnknownEpisode, `"nobodys"`)
+	s.Refused(protocol.TypeEnvBatchStepReq, fmt.Sprintf(`{"episode_ids":[%q,%q],%s}`, ids["maze"], ids["a"], two),
+		protocol.CodeUnknownAction, "up, down, left, right")
 	exp := s.experiences(`{}`)
-	assert.That(t, len(exp) == 5 && slices.IsSortedFunc(exp, func(a, b map[string]any) int { return int(1e6 * (a["ts"].(float64) - b["ts"].(float64))) }), "experiences of all: %v", exp)
+	assert.That(t, len(exp) == 5 && slices.IsSortedFunc(exp, func(a,
+		b map[string]any) int {
+		return int(1e6 * (a["ts"].(float64) - b["ts"].(float64)))
+	}), "experiences of all: %v",
+		exp)
 	if exp := s.experiences(`{"limit":2}`); len(exp) != 2 {
 		t.Errorf("%d of 2", len(exp))
 	}
@@ -299,14 +325,16 @@ func TestMazes(t *testing.T) {
 	for _, size := range [][2]int{{2, 2}, {2, 64}, {8, 8}, {64, 64}, {5, 3}} {
 		for seed := range int64(20) {
 			m := gridOf(t, GridworldOptions{Width: size[0], Height: size[1]}, seed).maze
-			must.That(t, m.width == size[0] && m.height == size[1] && len(m.open) == size[0]*size[1] && m.goal != 0 && m.distance[m.goal] == 0, "%v, seed %d: %+v", size, seed, m)
+			must.That(t, m.width == size[0] && m.height == size[1] && len(m.open) == size[0]*size[1] && m.goal != 0 &&
+				m.distance[m.goal] == 0, "%v, seed %d: %+v", size, seed, m)
 			for at := range m.open {
 				if int(m.distance[at]) >= len(m.open) {
 					t.Errorf("%v, seed %d: cell %d is %d from the goal", size, seed, at, m.distance[at])
 				}
 				for d := up; d < directions; d++ {
 					to := m.beside(at, d)
-					assert.That(t, (to >= 0 || !m.isOpen(at, d)) && (to < 0 || m.isOpen(at, d) == m.isOpen(to, d.back())), "%v, seed %d: cell %d, %v", size, seed, at, d)
+					assert.That(t, (to >= 0 || !m.isOpen(at, d)) && (to < 0 ||
+						m.isOpen(at, d) == m.isOpen(to, d.back())), "%v, seed %d: cell %d, %v", size, seed, at, d)
 				}
 			}
 			if size[0] == 8 {
@@ -319,7 +347,8 @@ func TestMazes(t *testing.T) {
 
 // Who follows the suggestions reaches the goal on the shortest way.
 func TestSuggestionsLeadToTheGoal(t *testing.T) {
-	s := newStage(t, pluginOf(t, Options{Env: "gridworld", Gridworld: GridworldOptions{Width: 12, Height: 9}}, host.Env{}))
+	s := newStage(t, pluginOf(t, Options{Env: "gridworld", Gridworld: GridworldOptions{Width: 12, Height: 9}},
+		host.Env{}))
 	for seed := range 5 {
 		first := s.reset(fmt.Sprintf(`{"env_name":"gridworld","seed":%d}`, seed))
 		id := first.EpisodeID
@@ -333,8 +362,10 @@ func TestSuggestionsLeadToTheGoal(t *testing.T) {
 				t.Errorf("it ended at %v, the goal is %v", o.State["position"], o.State["goal"])
 			}
 		}
-		assert.That(t, steps == want && total >= 0.999-0.01*float64(want-1) && total <= 1.001-0.01*float64(want-1), "seed %d: %d steps of %d, reward %g", seed, steps, want, total)
-		if m := s.Call(protocol.TypeEnvPlanReq, fmt.Sprintf(`{"episode_id":%q}`, id)); m.Get("/suggested_actions/0/type") != "" {
+		assert.That(t, steps == want && total >= 0.999-0.01*float64(want-1) && total <= 1.001-0.01*float64(want-1),
+			"seed %d: %d steps of %d, reward %g", seed, steps, want, total)
+		if m := s.Call(protocol.TypeEnvPlanReq, fmt.Sprintf(`{"episode_id":%q}`,
+			id)); m.Get("/suggested_actions/0/type") != "" {
 			t.Errorf("a suggestion after the end: %s", m.Line)
 		}
 	}
@@ -358,11 +389,13 @@ func TestSlippery(t *testing.T) {
 		must.Get(w.Step(t.Context(), Action{Type: "up"}))(t)
 		went[w.at]++
 	}
-	assert.That(t, went[1] >= 6_700 && went[1] <= 7_300 && went[3] >= 1_300 && went[5] >= 1_300 && went[7] == 0, "up led to %v", went)
+	assert.That(t, went[1] >= 6_700 && went[1] <= 7_300 && went[3] >= 1_300 && went[5] >= 1_300 && went[7] == 0,
+		"up led to %v", went)
 }
 
 func TestGridRender(t *testing.T) {
-	s := newStage(t, pluginOf(t, Options{Env: "gridworld", Gridworld: GridworldOptions{Width: 4, Height: 3}}, host.Env{}))
+	s := newStage(t, pluginOf(t, Options{Env: "gridworld", Gridworld: GridworldOptions{Width: 4, Height: 3}},
+		host.Env{}))
 	id := s.reset(`{"env_name":"gridworld","seed":7}`).EpisodeID
 	for mode, text := range map[string]*regexp.Regexp{
 		"text": regexp.MustCompile(`^┌─[─┬]{14}┐\n│ ● (?s:.*)★(?s:.*)┘\n$`),
@@ -370,7 +403,8 @@ func TestGridRender(t *testing.T) {
 	} {
 		m := s.Call(protocol.TypeEnvRenderReq, fmt.Sprintf(`{"episode_id":%q,"mode":%q}`, id, mode))
 		got := m.Get("/render/text")
-		assert.That(t, m.Get("/render/mode") == mode && text.MatchString(got) && strings.Count(got, "\n") == 7, "%s:\n%s", mode, got)
+		assert.That(t, m.Get("/render/mode") == mode && text.MatchString(got) && strings.Count(got, "\n") == 7,
+			"%s:\n%s", mode, got)
 	}
 	for _, mode := range []string{"", `,"mode":"rgb_array"`, `,"mode":"hologram"`} {
 		m := s.Call(protocol.TypeEnvRenderReq, fmt.Sprintf(`{"episode_id":%q%s}`, id, mode))
@@ -400,7 +434,8 @@ func TestBrokenSavedMazes(t *testing.T) {
 	seed := int64(1)
 	good := must.Get(gridOf(t, GridworldOptions{}, seed).Save())(t)
 	must.Get(g.Restore(t.Context(), Reset{Seed: &seed}, good))(t)
-	for _, change := range [][2]string{{`"at":0`, `"at":64`}, {`"at":0`, `"at":-1`}, {`"width":8`, `"width":1000000`}, {`"chance":"`, `"chance":"x`}, {`{`, `[`}} {
+	for _, change := range [][2]string{{`"at":0`, `"at":64`}, {`"at":0`, `"at":-1`}, {`"width":8`, `"width":1000000`},
+		{`"chance":"`, `"chance":"x`}, {`{`, `[`}} {
 		bad := strings.Replace(string(good), change[0], change[1], 1)
 		if bad == string(good) {
 			t.Fatalf("%s has no %s", good, change[0])

@@ -99,7 +99,8 @@ func TestExecDeath(t *testing.T) {
 			t.Errorf("%s: %#v", name, err)
 			continue
 		}
-		assert.That(t, strings.Contains(err.Error(), "exit status 3") && strings.Contains(err.Error(), "a last word"), "%s: %v", name, err)
+		assert.That(t, strings.Contains(err.Error(), "exit status 3") && strings.Contains(err.Error(), "a last word"),
+			"%s: %v", name, err)
 	}
 	if err := b.Close(t.Context()); err != nil {
 		t.Errorf("close: %v", err)
@@ -120,7 +121,8 @@ func TestExecBackoff(t *testing.T) {
 		if !errors.As(err, &e) {
 			e = &protocol.Error{Message: fmt.Sprint(err)}
 		}
-		assert.That(t, strings.Contains(e.Message, "exit status 1") && strings.Contains(e.Message, "it cannot run"), "%+v", e)
+		assert.That(t, strings.Contains(e.Message, "exit status 1") && strings.Contains(e.Message, "it cannot run"),
+			"%+v", e)
 		return e
 	}
 	starts := 0
@@ -149,7 +151,8 @@ func TestExecNoRestart(t *testing.T) {
 		t.Fatal("it lives")
 	}
 	_, err := s.Reset(t.Context(), Reset{})
-	if e := execCode(t, err, protocol.CodeResetDenied); !strings.Contains(e.Message, "restart: false") || len(s.notes("starts")) != 1 {
+	if e := execCode(t, err, protocol.CodeResetDenied); !strings.Contains(e.Message, "restart: false") ||
+		len(s.notes("starts")) != 1 {
 		t.Errorf("%v, %d starts", e, len(s.notes("starts")))
 	}
 }
@@ -161,7 +164,8 @@ func TestExecThatDoesNotStart(t *testing.T) {
 		code protocol.ErrorCode
 		says string
 	}{
-		"silent":    {mode: "mute", opts: ExecOptions{StartTimeout: 100 * time.Millisecond}, code: protocol.CodeTimeout, says: "env/space/req within 100ms"},
+		"silent": {mode: "mute", opts: ExecOptions{StartTimeout: 100 * time.Millisecond}, code: protocol.CodeTimeout,
+			says: "env/space/req within 100ms"},
 		"refuses":   {mode: "refuse", code: protocol.CodeUnknownEnv, says: "there is no such world"},
 		"not there": {opts: ExecOptions{Command: []string{"no-such-program-here"}}, says: "no-such-program-here"},
 		"no file":   {opts: ExecOptions{Command: []string{"./nothing"}}, says: "does not exist"},
@@ -186,20 +190,23 @@ func TestExecAnswersThatAreErrors(t *testing.T) {
 		retryable bool
 		says      string
 	}{
-		"one of ours":    {`{"type":"error","code":"unknown_action","message":"no such thing","detail":{"known":["add"]}}`, protocol.CodeUnknownAction, false, "no such thing"},
-		"a retryable":    {`{"type":"error","code":"runtime_error","message":"m"}`, protocol.CodeRuntimeError, true, "m"},
-		"says not":       {`{"type":"error","code":"runtime_error","message":"m","retryable":false}`, protocol.CodeRuntimeError, false, "m"},
+		"one of ours": {`{"type":"error","code":"unknown_action","message":"no such thing","detail":{"known":["add"]}}`, protocol.CodeUnknownAction, false, "no such thing"},
+		"a retryable": {`{"type":"error","code":"runtime_error","message":"m"}`, protocol.CodeRuntimeError, true,
+			"m"},
+		"says not": {`{"type":"error","code":"runtime_error","message":"m","retryable":false}`,
+			protocol.CodeRuntimeError, false, "m"},
 		"an empty one":   {`{"type":"error"}`, protocol.CodeRuntimeError, true, "does not say why"},
 		"a strange code": {`{"type":"error","code":"wobbly","message":"m"}`, "wobbly", false, "m"},
 		"no error":       {`{"type":"error","code":5}`, protocol.CodeRuntimeError, true, "/code"},
-		"another type":   {`{"type":"env/observe/resp","obs":{"state":{}}}`, protocol.CodeRuntimeError, true, `answered by "env/observe/resp"`},
-		"no obs":         {`{}`, protocol.CodeRuntimeError, true, "obs"},
-		"no object":      {`{"obs":[1]}`, protocol.CodeRuntimeError, true, "obs"},
-		"no state":       {`{"obs":{"reward":1}}`, protocol.CodeRuntimeError, true, "obs has no state"},
-		"a flat state":   {`{"obs":{"state":5}}`, protocol.CodeRuntimeError, true, "obs.state"},
-		"a text reward":  {`{"obs":{"state":{},"reward":"1"}}`, protocol.CodeRuntimeError, true, "obs.reward"},
-		"a number done":  {`{"obs":{"state":{},"done":1}}`, protocol.CodeRuntimeError, true, "obs.done"},
-		"flat metadata":  {`{"obs":{"state":{},"metadata":"x"}}`, protocol.CodeRuntimeError, true, "obs.metadata"},
+		"another type": {`{"type":"env/observe/resp","obs":{"state":{}}}`, protocol.CodeRuntimeError, true,
+			`answered by "env/observe/resp"`},
+		"no obs":        {`{}`, protocol.CodeRuntimeError, true, "obs"},
+		"no object":     {`{"obs":[1]}`, protocol.CodeRuntimeError, true, "obs"},
+		"no state":      {`{"obs":{"reward":1}}`, protocol.CodeRuntimeError, true, "obs has no state"},
+		"a flat state":  {`{"obs":{"state":5}}`, protocol.CodeRuntimeError, true, "obs.state"},
+		"a text reward": {`{"obs":{"state":{},"reward":"1"}}`, protocol.CodeRuntimeError, true, "obs.reward"},
+		"a number done": {`{"obs":{"state":{},"done":1}}`, protocol.CodeRuntimeError, true, "obs.done"},
+		"flat metadata": {`{"obs":{"state":{},"metadata":"x"}}`, protocol.CodeRuntimeError, true, "obs.metadata"},
 	} {
 		e := s.refused(w, `{"type":"raw","message":`+tc.message+`}`, tc.code)
 		assert.That(t, e.Retryable == tc.retryable && strings.Contains(e.Message, tc.says), "%s: %+v", name, e)

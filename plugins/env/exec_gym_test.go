@@ -54,7 +54,8 @@ func newGymStage(t testing.TB, args ...string) *execStage {
 // gymReference runs Gymnasium in process.
 func gymReference(t testing.TB, args ...string) []byte {
 	t.Helper()
-	return must.Get(exec.CommandContext(t.Context(), gymPython(t), append([]string{filepath.Join(gymFolder, "reference.py")}, args...)...).Output())(t)
+	return must.Get(exec.CommandContext(t.Context(), gymPython(t),
+		append([]string{filepath.Join(gymFolder, "reference.py")}, args...)...).Output())(t)
 }
 
 // 1,000 steps of CartPole give what Gymnasium gives in process, to the byte.
@@ -77,10 +78,12 @@ func TestExecCartPole(t *testing.T) {
 		} else {
 			steps++
 			out := s.act(w, fmt.Sprintf(`{"type":"act","value":%d}`, want.Action))
-			must.That(t, out.Reward == want.Reward && out.Done == want.Done && out.Truncated == want.Truncated, "step %d: %+v, want %s", steps, out, line)
+			must.That(t, out.Reward == want.Reward && out.Done == want.Done && out.Truncated == want.Truncated,
+				"step %d: %+v, want %s", steps, out, line)
 		}
 		got := s.state(w, "observation")
-		must.That(t, got == string(want.Observation), "episode %d, step %d: observation\n%s, want\n%s", episodes, steps, got, want.Observation)
+		must.That(t, got == string(want.Observation), "episode %d, step %d: observation\n%s, want\n%s", episodes, steps,
+			got, want.Observation)
 	}
 	assert.That(t, steps == 1000 && episodes >= 10, "%d steps in %d episodes", steps, episodes)
 }
@@ -126,7 +129,8 @@ func gymSpaces(t *testing.T, s *execStage) {
 		{`5`, false},
 		{`null`, false},
 	} {
-		for _, text := range []string{`{"type":"act","value":` + tc.value + `}`, `{"action_type":"act","payload":{"value":` + tc.value + `}}`} {
+		for _, text := range []string{`{"type":"act","value":` + tc.value + `}`,
+			`{"action_type":"act","payload":{"value":` + tc.value + `}}`} {
 			if wrong := action.Check([]byte(text), ""); (wrong == nil) != tc.fits {
 				t.Errorf("the schema to %s: %v", text, wrong)
 			}
@@ -153,11 +157,13 @@ func compiled(t *testing.T, of map[string]any) *schema.Schema {
 // What an environment does wrong is an answer, and the program goes on.
 func gymTroubles(t *testing.T, s *execStage) {
 	w := s.begin(1, `{}`)
-	if e := s.refused(w, `{"type":"act","value":`+gymValue("fail")+`}`, protocol.CodeRuntimeError); !strings.Contains(e.Message, "the motor is broken") {
+	if e := s.refused(w, `{"type":"act","value":`+gymValue("fail")+`}`,
+		protocol.CodeRuntimeError); !strings.Contains(e.Message, "the motor is broken") {
 		t.Error(e)
 	}
 	e := s.refused(w, `{"type":"act","value":`+gymValue("void")+`}`, protocol.CodeRuntimeError)
-	assert.Contains(t, e.Message, "the step gave the reward nan; should be a finite number", "a reward that is not a number")
+	assert.Contains(t, e.Message, "the step gave the reward nan; should be a finite number",
+		"a reward that is not a number")
 	s.act(w, `{"type":"act","value":`+gymValue("nan")+`}`)
 	got := s.state(w, "observation")
 	assert.That(t, strings.Contains(got, `"push":[[0.0,null],[null,1.0]]`), "no numbers: %s", got)
@@ -167,7 +173,8 @@ func gymTroubles(t *testing.T, s *execStage) {
 	}
 	_, err = s.Reset(t.Context(), Reset{Seed: new(int64(-1))})
 	execCode(t, err, protocol.CodeResetDenied)
-	assert.That(t, !strings.Contains(s.log.String(), "skipped a line") && strings.Contains(s.log.String(), "a library that prints"), "what a library prints should go to stderr:\n%s", s.log)
+	assert.That(t, !strings.Contains(s.log.String(), "skipped a line") && strings.Contains(s.log.String(),
+		"a library that prints"), "what a library prints should go to stderr:\n%s", s.log)
 	must.OK(t, w.Close(t.Context()))
 	if again := s.begin(1, `{}`); again.id == w.id { // the same object of Gymnasium, another episode
 		t.Errorf("two episodes are %s", w.id)
@@ -193,7 +200,8 @@ func gymRenders(t *testing.T, s *execStage, usual string) {
 		img := must.Get(png.Decode(bytes.NewReader(data)))(t)
 		r, g, b, _ := img.At(2, 1).RGBA() // the pixels count up: 3 bytes each, 4 in a row
 		size := img.Bounds().Size()
-		assert.That(t, size.X == 4 && size.Y == 3 && r>>8 == 18 && g>>8 == 19 && b>>8 == 20, "picture of %v with %d %d %d at 2,1", size, r>>8, g>>8, b>>8)
+		assert.That(t, size.X == 4 && size.Y == 3 && r>>8 == 18 && g>>8 == 19 && b>>8 == 20,
+			"picture of %v with %d %d %d at 2,1", size, r>>8, g>>8, b>>8)
 	}
 }
 
@@ -233,7 +241,8 @@ func gymConfig(t *testing.T, text string) {
 	cfg, warnings, err := config.Load(config.Source{Path: path, Dir: filepath.Dir(path), Available: []string{"env"}})
 	must.That(t, err == nil && len(warnings) <= 0 && len(cfg.Plugins) == 1, "%v, %v", warnings, err)
 	var opts Options
-	if err := cfg.Plugins[0].Options.Decode(&opts); err != nil || opts.Env != "exec" || opts.Exec.EnvName != "CartPole-v1" {
+	if err := cfg.Plugins[0].Options.Decode(&opts); err != nil || opts.Env != "exec" ||
+		opts.Exec.EnvName != "CartPole-v1" {
 		t.Errorf("%+v, %v", opts, err)
 	}
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[ExecOptions]()) {
@@ -261,7 +270,8 @@ func gymSettle(text string) string {
 func TestExecOverTheWire(t *testing.T) {
 	stage := newGymStage(t, "CartPole-v1", `{"max_episode_steps":3}`)
 	stage.opts.EnvName = "CartPole-v1"
-	plugin := must.Get(New("gym", Options{Env: "exec", Exec: stage.opts}, host.Env{Workspace: stage.dir, Launcher: stage.env.Launcher}))(t)
+	plugin := must.Get(New("gym", Options{Env: "exec", Exec: stage.opts}, host.Env{Workspace: stage.dir,
+		Launcher: stage.env.Launcher}))(t)
 	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{plugin}})
 	p.Handshake(protocol.CapEnv)
 	var ids, actions []string
@@ -271,12 +281,14 @@ func TestExecOverTheWire(t *testing.T) {
 		ids, actions = append(ids, strconv.Quote(began.Obs.EpisodeID)), append(actions, `{"type":"act","value":1}`)
 	}
 	var batch protocol.EnvBatchStepResponse
-	p.Call(protocol.TypeEnvBatchStepReq, fmt.Sprintf(`{"episode_ids":[%s],"actions":[%s]}`, strings.Join(ids, ","), strings.Join(actions, ","))).Decode(t, &batch)
+	p.Call(protocol.TypeEnvBatchStepReq, fmt.Sprintf(`{"episode_ids":[%s],"actions":[%s]}`, strings.Join(ids, ","),
+		strings.Join(actions, ","))).Decode(t, &batch)
 	must.That(t, len(batch.Results) == 20, "%d results", len(batch.Results))
 	for i, r := range batch.Results {
 		same, other := fmt.Sprint(batch.Results[i%2].Obs.State), fmt.Sprint(batch.Results[1-i%2].Obs.State)
 		got := fmt.Sprint(r.Obs.State)
-		assert.That(t, got == same && got != other && *r.Obs.Reward == 1 && r.Obs.StepNum == 1, "result %d: %+v", i, r.Obs)
+		assert.That(t, got == same && got != other && *r.Obs.Reward == 1 && r.Obs.StepNum == 1, "result %d: %+v", i,
+			r.Obs)
 	}
 	for action, code := range map[string]protocol.ErrorCode{
 		`{"type":"jump"}`:                               protocol.CodeUnknownAction,
@@ -284,7 +296,8 @@ func TestExecOverTheWire(t *testing.T) {
 		`{"type":"act"}`:                                protocol.CodeSchemaViolation,
 		`{"action_type":"act","payload":{"value":"x"}}`: protocol.CodeSchemaViolation,
 	} {
-		if m := p.Call(protocol.TypeEnvStepReq, fmt.Sprintf(`{"episode_id":%s,"action":%s}`, ids[0], action)); m.Code != code {
+		if m := p.Call(protocol.TypeEnvStepReq, fmt.Sprintf(`{"episode_id":%s,"action":%s}`, ids[0],
+			action)); m.Code != code {
 			t.Errorf("%s: %s", action, m.Line)
 		}
 	}
@@ -303,7 +316,8 @@ func TestExecOverTheWire(t *testing.T) {
 	<-external.child.Done()
 	var e protocol.Error
 	m := p.Call(protocol.TypeEnvStepReq, fmt.Sprintf(`{"episode_id":%s,"action":%s}`, ids[0], actions[0]))
-	if m.Decode(t, &e); e.Code != protocol.CodeRuntimeError || !e.Retryable || !strings.Contains(e.Message, "the test ends it") {
+	if m.Decode(t, &e); e.Code != protocol.CodeRuntimeError || !e.Retryable || !strings.Contains(e.Message,
+		"the test ends it") {
 		t.Errorf("the step after its end: %s", m.Line)
 	}
 }

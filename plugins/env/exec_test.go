@@ -50,7 +50,8 @@ func newExecStage(t testing.TB, mode string, opts ExecOptions) *execStage {
 	}))(t)
 	s.external = e.(*external)
 	t.Cleanup(func() {
-		if err := errors.Join(s.Close(context.Background()), launcher.Close()); err != nil && !errors.Is(err, os.ErrClosed) {
+		if err := errors.Join(s.Close(context.Background()), launcher.Close()); err != nil &&
+			!errors.Is(err, os.ErrClosed) {
 			t.Error(err)
 		}
 	})
@@ -72,7 +73,8 @@ func (s *execStage) pass(d time.Duration) {
 // begin starts an episode; options is a JSON object.
 func (s *execStage) begin(seed int64, options string) *execWorld {
 	s.t.Helper()
-	w, err := s.Reset(s.t.Context(), Reset{Seed: &seed, Options: execObject(s.t, options), Push: func(*protocol.EnvStatePush) {}})
+	w, err := s.Reset(s.t.Context(), Reset{Seed: &seed, Options: execObject(s.t, options),
+		Push: func(*protocol.EnvStatePush) {}})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -157,9 +159,11 @@ func TestExecEpisode(t *testing.T) {
 	}
 	all.Wait()
 	space, err := s.Space(t.Context())
-	must.That(t, err == nil && strings.Join(space.Types, " ") == "add die hold release" && space.State["type"] == "object", "space %+v, %v", space, err)
+	must.That(t, err == nil && strings.Join(space.Types, " ") == "add die hold release" &&
+		space.State["type"] == "object", "space %+v, %v", space, err)
 	a, b := s.begin(7, `{}`), s.begin(8, `{}`)
-	if out := s.act(a, `{"type":"add","value":2}`); out.Reward != 0.25 || out.Done || out.Truncated || fmt.Sprintf("%s", out.Info["seen"]) != "12345678901234567890" {
+	if out := s.act(a, `{"type":"add","value":2}`); out.Reward != 0.25 || out.Done || out.Truncated ||
+		fmt.Sprintf("%s", out.Info["seen"]) != "12345678901234567890" {
 		t.Errorf("%+v", out)
 	}
 	if out := s.act(b, `{"type":"add","value":92}`); !out.Done || out.Truncated {
@@ -219,9 +223,11 @@ func TestExecAnswersInAnyOrder(t *testing.T) {
 func TestExecPush(t *testing.T) {
 	s := newExecStage(t, "", ExecOptions{})
 	got := make(chan *protocol.EnvStatePush, 1)
-	w := must.Get(s.Reset(t.Context(), Reset{Seed: new(int64(3)), Options: execObject(t, `{"how":"push"}`), Push: func(p *protocol.EnvStatePush) { got <- p }}))(t)
+	w := must.Get(s.Reset(t.Context(), Reset{Seed: new(int64(3)), Options: execObject(t, `{"how":"push"}`),
+		Push: func(p *protocol.EnvStatePush) { got <- p }}))(t)
 	p := <-got
-	assert.That(t, p.EventType == "tick" && p.Reason == "time" && *p.Reward == 0.5 && p.Terminal && fmt.Sprintf("%s", p.Delta["count"]) == "9007199254740993" && p.RewardInfo == nil, "%+v", p)
+	assert.That(t, p.EventType == "tick" && p.Reason == "time" && *p.Reward == 0.5 && p.Terminal &&
+		fmt.Sprintf("%s", p.Delta["count"]) == "9007199254740993" && p.RewardInfo == nil, "%+v", p)
 	count := s.state(w.(*execWorld), "count")
 	assert.That(t, count == "4", "count %s after the push", count)
 }
@@ -285,7 +291,8 @@ func TestExecOptions(t *testing.T) {
 			continue
 		}
 		e, err := newExec(opts, host.Env{Workspace: t.TempDir(), Launcher: launcher})
-		assert.That(t, (want == "") == (err == nil) && (err == nil || strings.Contains(err.Error(), want)), "%s: %v, want %q", text, err, want)
+		assert.That(t, (want == "") == (err == nil) && (err == nil || strings.Contains(err.Error(), want)),
+			"%s: %v, want %q", text, err, want)
 		if err != nil {
 			continue
 		}

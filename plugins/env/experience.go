@@ -237,7 +237,8 @@ func (l *listing) DecodeLine(obj protocol.Object) error {
 }
 
 // RawExperiences makes the route of env/exp/list for a plugin that passes messages on.
-func RawExperiences(t protocol.Type, fn func(context.Context, protocol.Object, host.Emitter) (jsontext.Value, error)) host.Route {
+func RawExperiences(t protocol.Type, fn func(context.Context, protocol.Object, host.Emitter) (jsontext.Value,
+	error)) host.Route {
 	return host.RawList(t, fn, mergeExperiences)
 }
 

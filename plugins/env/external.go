@@ -65,7 +65,8 @@ type external struct {
 // newExec makes the environment `exec`. It starts nothing. The error says which option
 // does not fit.
 func newExec(opts ExecOptions, e host.Env) (Environment, error) {
-	if err := child.CheckCommand(opts.Command, "the program that serves the environment, such as [python3, gym_env.py, CartPole-v1]"); err != nil {
+	if err := child.CheckCommand(opts.Command, "the program that serves the environment, such as [python3, "+
+		"gym_env.py, CartPole-v1]"); err != nil {
 		return nil, fmt.Errorf("exec: %w", err)
 	}
 	switch {
@@ -102,7 +103,8 @@ func (x *external) Reset(ctx context.Context, r Reset) (World, error) {
 		return nil, err
 	}
 	w := &execWorld{child: c, push: r.Push, within: x.opts.Timeout}
-	err = w.look(ctx, protocol.TypeEnvResetReq, &protocol.EnvResetRequest{EnvName: x.opts.EnvName, Seed: r.Seed, Options: r.Options}, nil)
+	err = w.look(ctx, protocol.TypeEnvResetReq, &protocol.EnvResetRequest{EnvName: x.opts.EnvName, Seed: r.Seed,
+		Options: r.Options}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +180,8 @@ func (x *external) aliveLocked() (*execChild, error) {
 		return nil, protocol.Errorf(protocol.CodeResetDenied, "the config has restart: false, and %w", x.down.Last)
 	}
 	if wait := x.down.Wait(x.env.Now()); wait > 0 {
-		return nil, protocol.Errorf(protocol.CodeRuntimeError, "the program of the environment ended soon after its start %d times in a row; the next start may be in %s. The last time: %w",
+		return nil, protocol.Errorf(protocol.CodeRuntimeError, "the program of the environment ended soon after its "+
+			"start %d times in a row; the next start may be in %s. The last time: %w",
 			x.down.Failures, wait.Round(time.Millisecond), x.down.Last).With("retry_after", wait.Seconds())
 	}
 	return nil, nil
@@ -218,7 +221,8 @@ func (x *external) begin(s *execStart) {
 func execStopped(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	if errors.Is(cause, context.DeadlineExceeded) {
-		return protocol.Errorf(protocol.CodeTimeout, "the time of the request was up before the program of the environment answered; a longer \"timeout\" gives it more: %w", cause)
+		return protocol.Errorf(protocol.CodeTimeout, "the time of the request was up before the program of the "+
+			"environment answered; a longer \"timeout\" gives it more: %w", cause)
 	}
 	return cause
 }

@@ -64,7 +64,8 @@ func (x *external) launch() (*execChild, error) {
 	c := &execChild{log: x.env.Log, secrets: x.env.Secrets, now: x.env.Now, worlds: make(map[string]*execWorld)}
 	c.Process = child.New(x.ctx, child.Options{
 		Name: "the program of the environment", Line: c.receive, MaxStderr: 64 << 10, Level: zerolog.DebugLevel,
-		Ended: func(*child.Ended) { c.calls.End() }, Idle: c.calls.Idle, Go: x.goes.Go, Grace: x.grace, Log: x.env.Log, Now: x.env.Now,
+		Ended: func(*child.Ended) { c.calls.End() }, Idle: c.calls.Idle, Go: x.goes.Go, Grace: x.grace, Log: x.env.Log,
+		Now:     x.env.Now,
 		Secrets: x.env.Secrets,
 	})
 	if err := c.Start(x.env.Launcher, policy); err != nil {
@@ -76,14 +77,18 @@ func (x *external) launch() (*execChild, error) {
 // call sends a request and waits for its answer. world is the one whose state the
 // answer tells, or nil. The error is a *protocol.Error, the cause of ctx, or an
 // *execEnd.
-func (c *execChild) call(ctx context.Context, t protocol.Type, body any, world *execWorld, within time.Duration) (reply, error) {
+func (c *execChild) call(ctx context.Context, t protocol.Type, body any, world *execWorld, within time.Duration) (reply,
+	error) {
 	w := &waiter{want: answerTo(t), world: world, reply: make(chan reply, 1)}
 	id, err := c.send(t, body, w)
 	if err != nil {
 		return reply{}, err
 	}
 	host.AwaitSoon(ctx)
-	c.ReadSoon(func() bool { return len(w.reply) > 0 || c.calls.Len() > 1 }) // who else waits does not wait for this one
+	c.ReadSoon(func() bool {
+		return len(w.reply) > 0 ||
+			c.calls.Len() > 1
+	}) // who else waits does not wait for this one
 	timer := time.NewTimer(within)
 	defer timer.Stop()
 	select {
@@ -155,7 +160,8 @@ func (c *execChild) late(t protocol.Type, within time.Duration) error {
 	if n := c.Skipped(); n > 0 {
 		hint = fmt.Sprintf("; the log has %s of its stdout that did not hold a message", protocol.Count(n, "line"))
 	}
-	return protocol.Errorf(protocol.CodeTimeout, "the program of the environment did not answer %s within %s%s", t, within, hint)
+	return protocol.Errorf(protocol.CodeTimeout, "the program of the environment did not answer %s within %s%s", t,
+		within, hint)
 }
 
 // receive takes one line of stdout.
@@ -219,7 +225,8 @@ func (c *execChild) begun(w *waiter, raw protocol.Value) error {
 	c.mu.Unlock()
 	switch {
 	case taken:
-		return malformed("obs.episode_id %.64q is that of an episode that is open; each episode needs one of its own", id)
+		return malformed("obs.episode_id %.64q is that of an episode that is open; each episode needs one of its own",
+			id)
 	case gone: // nobody knows of it; what the program says to its end is lost
 		_, _ = c.send(protocol.TypeEnvCloseReq, &protocol.EnvCloseRequest{EpisodeID: id}, nil)
 	}

@@ -30,7 +30,8 @@ type execWorld struct {
 // Step implements World. After a timeout the step may still be taken.
 func (w *execWorld) Step(ctx context.Context, a Action) (Outcome, error) {
 	var out Outcome
-	err := w.look(ctx, protocol.TypeEnvStepReq, (*stepRequest)(&protocol.EnvStepRequest{EpisodeID: w.id, Action: a.Whole}), &out)
+	err := w.look(ctx, protocol.TypeEnvStepReq, (*stepRequest)(&protocol.EnvStepRequest{EpisodeID: w.id,
+		Action: a.Whole}), &out)
 	return out, err
 }
 
@@ -69,7 +70,8 @@ func (w *execWorld) Modes() []string { return []string{"screenshot", "text"} }
 
 // Render implements Renderer.
 func (w *execWorld) Render(ctx context.Context, mode string) (jsontext.Value, error) {
-	r, err := w.child.call(ctx, protocol.TypeEnvRenderReq, &protocol.EnvRenderRequest{EpisodeID: w.id, Mode: &mode}, nil, w.within)
+	r, err := w.child.call(ctx, protocol.TypeEnvRenderReq, &protocol.EnvRenderRequest{EpisodeID: w.id, Mode: &mode},
+		nil, w.within)
 	if err != nil {
 		return nil, err
 	}
@@ -226,7 +228,8 @@ func (r reply) decode(dst any) error {
 
 // malformed is the error of an answer that makes no sense.
 func malformed(format string, args ...any) error {
-	return protocol.Errorf(protocol.CodeRuntimeError, "the program of the environment gave an answer that does not fit: %s", fmt.Sprintf(format, args...))
+	return protocol.Errorf(protocol.CodeRuntimeError, "the program of the environment gave an answer that does not "+
+		"fit: %s", fmt.Sprintf(format, args...))
 }
 
 // Space implements Environment. It starts the program where none ran yet.
@@ -259,7 +262,8 @@ func (c *execChild) space(ctx context.Context, name string, within time.Duration
 	if resp.ActionSpace == nil || resp.StateSchema == nil {
 		return Space{}, malformed("%s needs action_space and state_schema, each a JSON Schema", r.typ)
 	}
-	return Space{Types: actionTypes(resp.ActionSpace), Action: resp.ActionSpace, State: resp.StateSchema, Options: resp.ResetOptions}, nil
+	return Space{Types: actionTypes(resp.ActionSpace), Action: resp.ActionSpace, State: resp.StateSchema,
+		Options: resp.ResetOptions}, nil
 }
 
 // actionTypes returns the action types that a schema names, by `const` or `enum` of the

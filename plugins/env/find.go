@@ -62,7 +62,8 @@ func (p *Plugin) takeUp(ctx context.Context, id string) (*episode, error) {
 	row, err := p.keep.find(ctx, id)
 	if err != nil {
 		p.Log.Error().Err(err).Str("plugin", p.name).Msg("the saved episodes cannot be read")
-		return nil, host.NotOwner(protocol.Errorf(protocol.CodeUnknownEpisode, "unknown episode %.64q; those of earlier hosts cannot be read: %w", id, err))
+		return nil, host.NotOwner(protocol.Errorf(protocol.CodeUnknownEpisode, "unknown episode %.64q; those of "+
+			"earlier hosts cannot be read: %w", id, err))
 	}
 	switch {
 	case row == nil:
@@ -91,9 +92,10 @@ func (p *Plugin) restore(ctx context.Context, row *savedEpisode) (*episode, erro
 	e.pushes = p.newPushes(e) // without a feed: its request was of another session
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	_, err := p.beginLocked(ctx, e, fmt.Sprintf("the episode %s was saved by an earlier host and cannot go on", e.id), func(r Reset) (World, error) {
-		return p.env.(Restorer).Restore(ctx, r, row.World)
-	})
+	_, err := p.beginLocked(ctx, e, fmt.Sprintf("the episode %s was saved by an earlier host and cannot go on", e.id),
+		func(r Reset) (World, error) {
+			return p.env.(Restorer).Restore(ctx, r, row.World)
+		})
 	if err != nil {
 		return nil, err
 	}

@@ -195,13 +195,16 @@ func (k *keeper) rowLocked(e *episode) *savedEpisode {
 	}
 	world, err := e.saver.Save()
 	if err != nil {
-		k.plugin.Log.Warn().Err(err).Str("plugin", k.plugin.name).Str("episode", e.id).Msg("the episode cannot be saved")
+		k.plugin.Log.Warn().Err(err).Str("plugin", k.plugin.name).Str("episode", e.id).Msg("the episode cannot be " +
+			"saved")
 		return nil
 	}
 	e.kept.Store(true)
 	return &savedEpisode{
-		ID: e.id, Plugin: k.plugin.name, Env: k.plugin.env.Name(), Seed: e.seed, Options: e.options, Created: store.Micros(e.created),
-		Used: store.Micros(e.used.Load()), Steps: e.steps.Load(), Done: e.done || e.over.Load(), Truncated: e.truncated, Reward: e.reward, Failure: e.failure, World: world,
+		ID: e.id, Plugin: k.plugin.name, Env: k.plugin.env.Name(), Seed: e.seed, Options: e.options,
+		Created: store.Micros(e.created),
+		Used:    store.Micros(e.used.Load()), Steps: e.steps.Load(), Done: e.done || e.over.Load(), Truncated: e.truncated,
+		Reward: e.reward, Failure: e.failure, World: world,
 	}
 }
 

@@ -63,7 +63,8 @@ func TestEpisodesSurviveARestart(t *testing.T) {
 	dir := t.TempDir()
 	var id, other string
 	hostAt(t, dir, make, func(s *stage) {
-		id, other = s.reset(`{"env_name":"gridworld","seed":11,"options":{"layout_seed":1}}`).EpisodeID, s.begin("gridworld")
+		id, other = s.reset(`{"env_name":"gridworld","seed":11,"options":{"layout_seed":1}}`).EpisodeID,
+			s.begin("gridworld")
 		got = play(s, id, 0, 10)
 	})
 	for part := 1; part < 3; part++ {
@@ -87,7 +88,8 @@ func TestEpisodesSurviveARestart(t *testing.T) {
 	})
 	hostAt(t, dir, make, func(s *stage) {
 		s.Refused(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id), protocol.CodeUnknownEpisode)
-		m := s.Call(protocol.TypeEnvBatchStepReq, batchFields(t, []string{other, other}, []string{`{"type":"up"}`, `{"type":"up"}`}))
+		m := s.Call(protocol.TypeEnvBatchStepReq, batchFields(t, []string{other, other},
+			[]string{`{"type":"up"}`, `{"type":"up"}`}))
 		assert.That(t, m.Get("/results/1/obs/step_num") == "2", "a batch that takes an episode up: %s", m.Line)
 	})
 }
@@ -113,13 +115,16 @@ func TestEndedEpisodesSurviveToo(t *testing.T) {
 		s.Call(protocol.TypeEnvStepReq, stepFields(failed, `{"type":"fail"}`))
 		s.Call(protocol.TypeEnvCloseReq, fmt.Sprintf(`{"episode_id":%q}`, closed))
 	})
-	assert.That(t, fmt.Sprint(r.closed) == fmt.Sprint([]string{closed}) && len(r.left) == 4 && r.finished, "closed %v, left %v, finished %v", r.closed, r.left, r.finished)
+	assert.That(t, fmt.Sprint(r.closed) == fmt.Sprint([]string{closed}) && len(r.left) == 4 && r.finished,
+		"closed %v, left %v, finished %v", r.closed, r.left, r.finished)
 	hostAt(t, dir, make, func(s *stage) {
 		m := s.Call(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, open))
-		assert.That(t, m.Get("/obs/reward") == "1" && m.Get("/obs/state/seed") == "77" && m.Get("/obs/state/options/a/0") == "1" && m.Get("/obs/done") == "false", "the open one: %s", m.Line)
+		assert.That(t, m.Get("/obs/reward") == "1" && m.Get("/obs/state/seed") == "77" &&
+			m.Get("/obs/state/options/a/0") == "1" && m.Get("/obs/done") == "false", "the open one: %s", m.Line)
 		s.Refused(protocol.TypeEnvStepReq, stepFields(cut, `{"type":"say"}`), protocol.CodeEpisodeDone, "truncated")
 		s.Refused(protocol.TypeEnvStepReq, stepFields(ended, `{"type":"say"}`), protocol.CodeEpisodeDone, "has ended")
-		s.Refused(protocol.TypeEnvStepReq, stepFields(failed, `{"type":"say"}`), protocol.CodeEpisodeDone, "the roof fell in")
+		s.Refused(protocol.TypeEnvStepReq, stepFields(failed, `{"type":"say"}`), protocol.CodeEpisodeDone,
+			"the roof fell in")
 		s.Refused(protocol.TypeEnvStepReq, stepFields(closed, `{"type":"say"}`), protocol.CodeUnknownEpisode)
 	})
 }
@@ -128,13 +133,15 @@ func TestEndedEpisodesSurviveToo(t *testing.T) {
 func TestOthersEpisodesAreLeftAlone(t *testing.T) {
 	dir := t.TempDir()
 	var id string
-	hostAt(t, dir, func(e host.Env) *Plugin { return pluginOf(t, Options{}, e) }, func(s *stage) { id = s.begin("counter") })
+	hostAt(t, dir, func(e host.Env) *Plugin { return pluginOf(t, Options{}, e) },
+		func(s *stage) { id = s.begin("counter") })
 	hostAt(t, dir, func(e host.Env) *Plugin { return pluginOf(t, Options{Env: "gridworld"}, e) }, func(s *stage) {
 		s.Refused(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id), protocol.CodeUnknownEpisode)
 	})
 	hostAt(t, dir, func(e host.Env) *Plugin { return pluginOf(t, Options{MaxEpisodes: 1}, e) }, func(s *stage) {
 		mine := s.begin("counter")
-		s.Refused(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id), protocol.CodeResetDenied, "max_episodes")
+		s.Refused(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id), protocol.CodeResetDenied,
+			"max_episodes")
 		s.Call(protocol.TypeEnvCloseReq, fmt.Sprintf(`{"episode_id":%q}`, mine))
 		o := s.step(id, "inc")
 		assert.That(t, o.StepNum == 1, "%+v", o)
@@ -176,7 +183,9 @@ func TestAHostThatIsKilled(t *testing.T) {
 	hostAt(t, dir, func(e host.Env) *Plugin { return pluginOf(t, Options{}, e) }, func(n *stage) {
 		n.Call(protocol.TypeEnvCloseReq, fmt.Sprintf(`{"episode_id":%q}`, later))
 	})
-	newStage(t, pluginOf(t, Options{}, host.Env{Store: open})).Refused(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, later), protocol.CodeUnknownEpisode, later) // though a journal that was left has its beginning
+	newStage(t, pluginOf(t, Options{}, host.Env{Store: open})).Refused(protocol.TypeEnvObserveReq,
+		fmt.Sprintf(`{"episode_id":%q}`, later), protocol.CodeUnknownEpisode,
+		later) // though a journal that was left has its beginning
 	next := newStage(t, pluginOf(t, Options{}, host.Env{Store: open}))
 	lines := func() (n int) {
 		must.OK(t, s.Read(t.Context(), func(tx *store.Tx) error {
@@ -193,7 +202,8 @@ func TestAHostThatIsKilled(t *testing.T) {
 	next.step(next.begin("counter"), "inc")
 	hosttest.Eventually(t, "the end of old journals", func() bool { return lines() == 0 })
 	var out bytes.Buffer
-	if err := s.Export(t.Context(), &out); err != nil || !strings.Contains(out.String(), id) || strings.Contains(out.String(), closed) {
+	if err := s.Export(t.Context(), &out); err != nil || !strings.Contains(out.String(), id) ||
+		strings.Contains(out.String(), closed) {
 		t.Errorf("exported %s, %v", out.String(), err)
 	}
 }
@@ -206,8 +216,10 @@ func TestAHostOfBefore(t *testing.T) {
 		for step := range 3 {
 			line := fmt.Sprintf(`{"plugin":"myenv","experiences":[{"episode_id":"e1","step":%d,"ts":1}],"episodes":[`+
 				`{"episode_id":"e1","plugin":"myenv","env":"counter","seed":1,"options":{},"created_at":1,"used_at":%d,`+
-				`"steps":%[1]d,"done":false,"truncated":false,"reward":0,"failure":"","saved":%[1]d}]}`, step+1, time.Now().Unix())
-			if _, err := tx.Exec("INSERT INTO env_journal (owner, seq, at, body) VALUES ('dead', $1, unixepoch() - 3600, $2)",
+				`"steps":%[1]d,"done":false,"truncated":false,"reward":0,"failure":"","saved":%[1]d}]}`, step+1,
+				time.Now().Unix())
+			if _, err := tx.Exec("INSERT INTO env_journal (owner, seq, at, body) VALUES ('dead', $1, unixepoch() - "+
+				"3600, $2)",
 				step, []byte(line)); err != nil {
 				return err
 			}
@@ -256,7 +268,8 @@ func TestExperiencesOfMemoryAndStore(t *testing.T) {
 		hostAt(t, dir, make, func(s *stage) {
 			ids = append(ids, s.begin("counter"), s.begin("counter"))
 			for range each {
-				s.Call(protocol.TypeEnvBatchStepReq, batchFields(t, ids[len(ids)-2:], []string{`{"type":"noop"}`, `{"action_type":"noop", "payload":{"x":1}}`}))
+				s.Call(protocol.TypeEnvBatchStepReq, batchFields(t, ids[len(ids)-2:],
+					[]string{`{"type":"noop"}`, `{"action_type":"noop", "payload":{"x":1}}`}))
 			}
 			var all []map[string]any // from the newest list back
 			for _, limit := range []int{1_000_000, 1, 7, each, 2*each + 5} {
@@ -265,17 +278,21 @@ func TestExperiencesOfMemoryAndStore(t *testing.T) {
 					all = exp
 				}
 				want := min(limit, len(ids)*each)
-				assert.That(t, len(exp) == want && fmt.Sprint(exp) == fmt.Sprint(all[len(all)-want:]), "%d of %d, or others than the last", len(exp), want)
+				assert.That(t, len(exp) == want && fmt.Sprint(exp) == fmt.Sprint(all[len(all)-want:]),
+					"%d of %d, or others than the last", len(exp), want)
 			}
 			for i, x := range all {
 				pair, step := i/(2*each), i%(2*each)
-				must.That(t, x["episode_id"] == ids[2*pair+step%2] && x["step"] == float64(step/2+1), "experience %d is %v", i, x)
+				must.That(t, x["episode_id"] == ids[2*pair+step%2] && x["step"] == float64(step/2+1),
+					"experience %d is %v", i, x)
 			}
 			first := s.experiences(fmt.Sprintf(`{"episode_id":%q,"limit":10}`, ids[0]))
-			assert.That(t, len(first) == 10 && first[9]["step"] == float64(each) && first[9]["episode_id"] == ids[0], "of the first episode: %v", first)
+			assert.That(t, len(first) == 10 && first[9]["step"] == float64(each) && first[9]["episode_id"] == ids[0],
+				"of the first episode: %v", first)
 			second := s.experiences(fmt.Sprintf(`{"episode_id":%q,"limit":1}`, ids[1]))
 			action := second[0]["action"].(map[string]any)
-			assert.That(t, action["action_type"] == "noop" && action["payload"].(map[string]any)["x"] == 1.0, "an action is not as it came: %v", action)
+			assert.That(t, action["action_type"] == "noop" && action["payload"].(map[string]any)["x"] == 1.0,
+				"an action is not as it came: %v", action)
 			for _, none := range []string{`{"episode_id":"none"}`, `{"limit":0}`} {
 				if exp := s.experiences(none); len(exp) != 0 {
 					t.Errorf("%s: %v", none, exp)
@@ -293,7 +310,8 @@ func TestStoredExperiencesAreBounded(t *testing.T) {
 		hostAt(t, dir, make, func(s *stage) {
 			id := s.begin("counter")
 			for range 20 {
-				s.Call(protocol.TypeEnvBatchStepReq, batchFields(t, slices.Repeat([]string{id}, 100), slices.Repeat([]string{`{"type":"noop"}`}, 100)))
+				s.Call(protocol.TypeEnvBatchStepReq, batchFields(t, slices.Repeat([]string{id}, 100),
+					slices.Repeat([]string{`{"type":"noop"}`}, 100)))
 			}
 		})
 	}
@@ -323,7 +341,8 @@ func TestIdleBetweenTwoHosts(t *testing.T) {
 		code protocol.ErrorCode
 	}{
 		{protocol.TypeEnvStepReq, 59, ""}, {protocol.TypeEnvObserveReq, 59, ""}, {protocol.TypeEnvStepReq, 59, ""},
-		{protocol.TypeEnvStepReq, 61, protocol.CodeUnknownEpisode}, {protocol.TypeEnvStepReq, 0, protocol.CodeUnknownEpisode},
+		{protocol.TypeEnvStepReq, 61, protocol.CodeUnknownEpisode}, {protocol.TypeEnvStepReq, 0,
+			protocol.CodeUnknownEpisode},
 	} {
 		at = at.Add(tc.wait * time.Second)
 		hostAt(t, dir, make, func(s *stage) {
@@ -416,7 +435,11 @@ func TestExportAndImport(t *testing.T) {
 		assert.That(t, err == nil && counts[kindEpisode] == 2 && counts[kindExperiences] == 1, "%v, %v", counts, err)
 	}
 	must.OK(t, to.Export(t.Context(), &second))
-	if drop := func(b *bytes.Buffer) string { _, rest, _ := strings.Cut(b.String(), "\n"); return rest }; drop(&first) != drop(&second) || !strings.Contains(first.String(), id) {
+	if drop := func(b *bytes.Buffer) string {
+		_, rest, _ := strings.Cut(b.String(),
+			"\n")
+		return rest
+	}; drop(&first) != drop(&second) || !strings.Contains(first.String(), id) {
 		t.Errorf("exported\n%s\nand after the import\n%s", first.String(), second.String())
 	}
 	must.OK(t, to.Close())
@@ -435,17 +458,26 @@ func TestBrokenRecords(t *testing.T) {
 	episode := `{"episode_id":"e","plugin":"p","env":"counter","seed":1,"options":{},"created_at":1,"used_at":1,"steps":0,"done":false,"truncated":false,"reward":null,"failure":"","saved":0}`
 	experiences := `{"id":"x","plugin":"p","at":1,"experiences":[{"episode_id":"e","step":1,"ts":1}]}`
 	for _, tc := range []struct{ kind, good, from, to string }{
-		{kindEpisode, episode, `"e"`, `""`}, {kindEpisode, episode, `"steps":0`, `"steps":-1`}, {kindEpisode, episode, `"used_at":1`, `"used_at":-1`},
-		{kindEpisode, episode, `,"saved":0`, ``}, {kindEpisode, episode, `{}`, `[]`}, {kindEpisode, episode, `"seed"`, `"sead"`},
-		{kindExperiences, experiences, `[{`, `[3,{`}, {kindExperiences, experiences, `{"episode_id":"e","step":1,"ts":1}`, ``},
+		{kindEpisode, episode, `"e"`, `""`}, {kindEpisode, episode, `"steps":0`, `"steps":-1`},
+		{kindEpisode, episode, `"used_at":1`, `"used_at":-1`},
+		{kindEpisode, episode, `,"saved":0`, ``}, {kindEpisode, episode, `{}`, `[]`},
+		{kindEpisode, episode, `"seed"`, `"sead"`},
+		{kindExperiences, experiences, `[{`, `[3,{`}, {kindExperiences, experiences,
+			`{"episode_id":"e","step":1,"ts":1}`, ``},
 		{kindExperiences, experiences, `"at":1`, `"at":1e30`}, {kindExperiences, experiences, `"ts":1`, `"ts":-1`},
 	} {
 		for _, record := range []string{tc.good, strings.Replace(tc.good, tc.from, tc.to, 1)} {
-			err := s.Write(t.Context(), func(tx *store.Tx) error { return part.Import(t.Context(), tx, tc.kind, []byte(record)) })
+			err := s.Write(t.Context(), func(tx *store.Tx) error {
+				return part.Import(t.Context(), tx, tc.kind,
+					[]byte(record))
+			})
 			assert.That(t, (err == nil) == (record == tc.good), "%s: %v", record, err)
 		}
 	}
-	if err := s.Write(t.Context(), func(tx *store.Tx) error { return part.Import(t.Context(), tx, "env.x", nil) }); err == nil {
+	if err := s.Write(t.Context(), func(tx *store.Tx) error {
+		return part.Import(t.Context(), tx, "env.x",
+			nil)
+	}); err == nil {
 		t.Error("a record of no kind was taken")
 	}
 	if err := s.Write(t.Context(), func(tx *store.Tx) error { return part.Clear(t.Context(), tx) }); err != nil {

@@ -201,7 +201,8 @@ func (w *gridWorld) draw(l letters) string {
 		for x := range m.width + 1 {
 			lines := 0
 			for bit, there := range []bool{
-				y > 0 && m.wallLeft(x, y-1), x < m.width && m.wallAbove(x, y), y < m.height && m.wallLeft(x, y), x > 0 && m.wallAbove(x-1, y),
+				y > 0 && m.wallLeft(x, y-1), x < m.width && m.wallAbove(x, y), y < m.height && m.wallLeft(x, y),
+				x > 0 && m.wallAbove(x-1, y),
 			} {
 				if there {
 					lines |= 1 << bit

@@ -59,9 +59,10 @@ func (r *room) Space(context.Context) (Space, error) {
 			"type": "object",
 			"properties": map[string]any{
 				"type": choice, "action_type": choice, "text": map[string]any{"type": "string", "maxLength": 10},
-				"n":       map[string]any{"type": "integer", "minimum": 1},
-				"end":     map[string]any{"type": "boolean"},
-				"payload": map[string]any{"type": "object", "properties": map[string]any{"text": map[string]any{"type": "string"}}},
+				"n":   map[string]any{"type": "integer", "minimum": 1},
+				"end": map[string]any{"type": "boolean"},
+				"payload": map[string]any{"type": "object",
+					"properties": map[string]any{"text": map[string]any{"type": "string"}}},
 			},
 			"additionalProperties": false,
 		},
@@ -88,7 +89,8 @@ func (r *room) Restore(_ context.Context, reset Reset, saved jsontext.Value) (Wo
 }
 
 func (r *room) add(reset Reset, heard []string) *roomWorld {
-	w := &roomWorld{room: r, id: reset.EpisodeID, push: reset.Push, heard: heard, options: string(reset.Options.Raw()), seed: *reset.Seed}
+	w := &roomWorld{room: r, id: reset.EpisodeID, push: reset.Push, heard: heard, options: string(reset.Options.Raw()),
+		seed: *reset.Seed}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.worlds[w.id] = w
@@ -134,7 +136,8 @@ func (w *roomWorld) Step(ctx context.Context, a Action) (Outcome, error) {
 	case "push":
 		reward := 0.5
 		for i := range max(args.N, 1) {
-			w.push(&protocol.EnvStatePush{EventType: "noise", Reason: fmt.Sprint(i), Delta: map[string]any{"i": i}, Reward: &reward, Terminal: args.End && i == max(args.N, 1)-1})
+			w.push(&protocol.EnvStatePush{EventType: "noise", Reason: fmt.Sprint(i), Delta: map[string]any{"i": i},
+				Reward: &reward, Terminal: args.End && i == max(args.N, 1)-1})
 		}
 	case "fail":
 		return Outcome{}, errors.New("the roof fell in")
@@ -169,7 +172,8 @@ func (w *roomWorld) wait(ctx context.Context) error {
 }
 
 func (w *roomWorld) AppendState(_ context.Context, dst []byte) ([]byte, error) {
-	return protocol.AppendJSON(dst, map[string]any{"heard": append([]string{}, w.heard...), "options": jsontext.Value(w.options), "seed": w.seed})
+	return protocol.AppendJSON(dst, map[string]any{"heard": append([]string{}, w.heard...),
+		"options": jsontext.Value(w.options), "seed": w.seed})
 }
 
 func (w *roomWorld) Save() (jsontext.Value, error) {
@@ -213,7 +217,8 @@ func TestPushes(t *testing.T) {
 	s.step(id, "say")
 	s.Call(protocol.TypeEnvStepReq, stepFields(id, `{"type":"push","n":3}`)) // within the step
 	for i := range 3 {
-		if p := s.push(req, i); p.EpisodeID != id || p.StepID != 1 || p.EventType != "noise" || p.Delta["i"] != float64(i) || *p.Reward != 0.5 || p.Terminal {
+		if p := s.push(req, i); p.EpisodeID != id || p.StepID != 1 || p.EventType != "noise" ||
+			p.Delta["i"] != float64(i) || *p.Reward != 0.5 || p.Terminal {
 			t.Errorf("push %d: %+v", i, p)
 		}
 	}
@@ -238,7 +243,8 @@ func TestPushes(t *testing.T) {
 	s.Refused(protocol.TypeEnvStepReq, stepFields(id, `{"type":"say"}`), protocol.CodeEpisodeDone)
 	s.Close()
 	for _, m := range s.Messages() {
-		assert.That(t, m.Type != protocol.TypeEnvStatePush || m.Get("/reason") != "5", "a push after the end: %s", m.Line)
+		assert.That(t, m.Type != protocol.TypeEnvStatePush || m.Get("/reason") != "5", "a push after the end: %s",
+			m.Line)
 	}
 }
 
@@ -249,7 +255,8 @@ func TestAFloodOfPushes(t *testing.T) {
 	req := s.Go(protocol.TypeEnvResetReq, `{"env_name":"room"}`)
 	var resp protocol.EnvResetResponse
 	s.Answer(req).Decode(t, &resp)
-	if m := s.Call(protocol.TypeEnvStepReq, stepFields(resp.Obs.EpisodeID, `{"type":"push","n":5000,"end":true}`)); m.Get("/obs/done") != "true" {
+	if m := s.Call(protocol.TypeEnvStepReq, stepFields(resp.Obs.EpisodeID,
+		`{"type":"push","n":5000,"end":true}`)); m.Get("/obs/done") != "true" {
 		t.Errorf("the step that ends it: %s", m.Line)
 	}
 	if p := s.push(req, 4_999); !p.Terminal {

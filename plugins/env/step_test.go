@@ -31,7 +31,8 @@ func TestBatchKeepsOrder(t *testing.T) {
 	s.Call(protocol.TypeEnvBatchStepReq, batchFields(t, ids, actions)).Decode(t, &resp)
 	must.That(t, len(resp.Results) == len(ids), "%d results", len(resp.Results))
 	for i, r := range resp.Results {
-		assert.That(t, r.Type == protocol.TypeEnvStepResp && r.Obs.EpisodeID == ids[i] && r.Obs.StepNum == i%2+1 && r.Obs.State["count"] == float64(1-i%2), "result %d: %+v", i, r.Obs)
+		assert.That(t, r.Type == protocol.TypeEnvStepResp && r.Obs.EpisodeID == ids[i] && r.Obs.StepNum == i%2+1 &&
+			r.Obs.State["count"] == float64(1-i%2), "result %d: %+v", i, r.Obs)
 	}
 	exp := s.experiences(`{"limit":100}`)
 	for i, x := range exp {
@@ -65,11 +66,13 @@ func TestBatchTakesNoStepBeforeItIsChecked(t *testing.T) {
 		s.Refused(protocol.TypeEnvBatchStepReq, batchFields(t, tc.ids, tc.actions), tc.code, tc.say)
 	}
 	// this one is only found on the way
-	m := s.Refused(protocol.TypeEnvBatchStepReq, batchFields(t, []string{open, open}, []string{inc, inc}), protocol.CodeEpisodeDone, "step 1 of the batch", "took 1 of 2 steps")
+	m := s.Refused(protocol.TypeEnvBatchStepReq, batchFields(t, []string{open, open}, []string{inc, inc}),
+		protocol.CodeEpisodeDone, "step 1 of the batch", "took 1 of 2 steps")
 	assert.That(t, m.Get("/detail/failed/0") == "1", "failed: %s", m.Line)
 	exp := s.experiences(fmt.Sprintf(`{"episode_id":%q}`, open))
 	assert.That(t, len(exp) == 1, "%d steps were taken", len(exp))
-	if m := s.Call(protocol.TypeEnvBatchStepReq, `{"episode_ids":[],"actions":[]}`); !strings.Contains(string(m.Line), `"results":[]`) {
+	if m := s.Call(protocol.TypeEnvBatchStepReq, `{"episode_ids":[],"actions":[]}`); !strings.Contains(string(m.Line),
+		`"results":[]`) {
 		t.Errorf("an empty batch: %s", m.Line)
 	}
 }
@@ -93,7 +96,8 @@ func TestBatchStepsSideBySide(t *testing.T) {
 	var resp protocol.EnvBatchStepResponse
 	s.Answer(id).Decode(t, &resp)
 	last := resp.Results[5].Obs
-	assert.That(t, last.StepNum == 2 && fmt.Sprint(last.State["heard"]) == "[waited after]", "the second step of the first episode: %+v", last)
+	assert.That(t, last.StepNum == 2 && fmt.Sprint(last.State["heard"]) == "[waited after]",
+		"the second step of the first episode: %+v", last)
 }
 
 // Steps of one episode take effect in the order they were sent, however many are on the
@@ -105,7 +109,8 @@ func TestPipelinedStepsKeepTheirOrder(t *testing.T) {
 	first := s.Go(protocol.TypeEnvStepReq, stepFields(slow, `{"type":"wait"}`))
 	var rest []string
 	for i := range 4 {
-		rest = append(rest, s.Go(protocol.TypeEnvStepReq, stepFields(slow, fmt.Sprintf(`{"type":"say","text":"%d"}`, i))))
+		rest = append(rest, s.Go(protocol.TypeEnvStepReq, stepFields(slow,
+			fmt.Sprintf(`{"type":"say","text":"%d"}`, i))))
 	}
 	batch := s.Go(protocol.TypeEnvBatchStepReq, batchFields(t, []string{slow}, []string{`{"type":"say","text":"b"}`}))
 	look := s.Go(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, slow))
@@ -141,7 +146,8 @@ func TestConcurrentSteps(t *testing.T) {
 			for _, id := range ids {
 				s.step(id, "noop")
 				s.Call(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id))
-				s.Call(protocol.TypeEnvBatchStepReq, batchFields(t, ids, slices.Repeat([]string{`{"type":"noop"}`}, len(ids))))
+				s.Call(protocol.TypeEnvBatchStepReq, batchFields(t, ids,
+					slices.Repeat([]string{`{"type":"noop"}`}, len(ids))))
 			}
 		})
 	}
@@ -173,7 +179,8 @@ func TestStepsThatFail(t *testing.T) {
 			id := s.begin("room")
 			s.step(id, "say")
 			s.Refused(protocol.TypeEnvStepReq, stepFields(id, fmt.Sprintf(`{"type":%q}`, tc.action)), tc.code, tc.say)
-			if m := s.Call(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id)); m.Get("/obs/step_num") != "1" || m.Get("/obs/done") != fmt.Sprint(tc.ended != "") {
+			if m := s.Call(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`,
+				id)); m.Get("/obs/step_num") != "1" || m.Get("/obs/done") != fmt.Sprint(tc.ended != "") {
 				t.Errorf("after it: %s", m.Line)
 			}
 			if tc.ended == "" {
@@ -224,7 +231,8 @@ func TestStepsAreCounted(t *testing.T) {
 	s := newStage(t, newRoom(t, Options{}, host.Env{}).plugin, c)
 	id := s.begin("room")
 	s.step(id, "say")
-	s.Call(protocol.TypeEnvBatchStepReq, batchFields(t, []string{id, id}, []string{`{"type":"say"}`, `{"type":"fail"}`}))
+	s.Call(protocol.TypeEnvBatchStepReq, batchFields(t, []string{id, id}, []string{`{"type":"say"}`,
+		`{"type":"fail"}`}))
 	s.Call(protocol.TypeEnvStepReq, stepFields(id, `{"type":"say"}`)) // refused: it has ended
 	s.Call(protocol.TypeEnvStepReq, stepFields(id, `{"type":"jump"}`))
 	s.Call(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id))
@@ -233,7 +241,8 @@ func TestStepsAreCounted(t *testing.T) {
 	must.That(t, len(c.all) == 3, "%d records: %+v", len(c.all), c.all)
 	for i, r := range c.all {
 		good := i < 2
-		if r.Kind != host.KindEnv || r.Component != "room" || r.Success != good || r.Duration <= 0 || good != (r.Reward != nil) || good && *r.Reward != float64(i+1) || r.Correlation == "" {
+		if r.Kind != host.KindEnv || r.Component != "room" || r.Success != good || r.Duration <= 0 ||
+			good != (r.Reward != nil) || good && *r.Reward != float64(i+1) || r.Correlation == "" {
 			t.Errorf("record %d: %+v", i, r)
 		}
 	}
@@ -253,7 +262,8 @@ func TestIdleEpisodesAreReaped(t *testing.T) {
 		if n := r.count(&r.closed); n != 1 || r.closed[0] != idle {
 			t.Errorf("closed: %v", r.closed)
 		}
-		s.Refused(protocol.TypeEnvStepReq, stepFields(idle, `{"type":"say"}`), protocol.CodeUnknownEpisode, "idle", "1m0s")
+		s.Refused(protocol.TypeEnvStepReq, stepFields(idle, `{"type":"say"}`), protocol.CodeUnknownEpisode, "idle",
+			"1m0s")
 		slow := s.Go(protocol.TypeEnvStepReq, stepFields(busy, `{"type":"wait"}`))
 		time.Sleep(200 * time.Second) // a step that takes long is not idle
 		if s.begin("room"); r.count(&r.closed) != 1 {
@@ -278,7 +288,8 @@ func TestExperiencesInMemoryAreBounded(t *testing.T) {
 		for range batches {
 			s.Call(protocol.TypeEnvBatchStepReq, batchFields(t, ids, slices.Repeat([]string{`{"type":"noop"}`}, 1000)))
 		}
-		if exp := s.experiences(`{"limit":1000000}`); len(exp) != want || exp[want-1]["step"] != float64(1000*batches) || exp[0]["step"] != float64(1000*batches+1-want) {
+		if exp := s.experiences(`{"limit":1000000}`); len(exp) != want ||
+			exp[want-1]["step"] != float64(1000*batches) || exp[0]["step"] != float64(1000*batches+1-want) {
 			t.Errorf("of %d: %d kept", most, len(exp))
 		}
 	}
@@ -288,13 +299,15 @@ func TestExperiencesInMemoryAreBounded(t *testing.T) {
 	s := newStage(t, r.plugin)
 	id, long := s.begin("room"), strings.Repeat("x", size)
 	s.Call(protocol.TypeEnvStepReq, stepFields(id, `{"action_type":"say","payload":{"text":"`+long+`"}}`))
-	again := move{taken: true, action: Action{Whole: must.Get(protocol.ParseObject([]byte(`{"text":"` + long + `"}`)))(t)}, seen: observation{state: []byte(`"` + long + `"`)}}
+	again := move{taken: true, action: Action{Whole: must.Get(protocol.ParseObject([]byte(`{"text":"` + long +
+		`"}`)))(t)}, seen: observation{state: []byte(`"` + long + `"`)}}
 	for range recentBytes/size + 5 {
 		r.plugin.recent.add([]move{again})
 	}
 	exp, _ := r.plugin.recent.last("", 1000)
 	assert.That(t, len(exp) >= 1 && len(exp) < recentBytes/size, "%d experiences of %d bytes", len(exp), size)
-	assert.That(t, strings.Contains(string(exp[0].raw), `"next_state":{"omitted_bytes":`), "a state that is too long is there")
+	assert.That(t, strings.Contains(string(exp[0].raw), `"next_state":{"omitted_bytes":`),
+		"a state that is too long is there")
 }
 
 // What an action may be, in both spellings, with and without a schema of its own.
@@ -317,7 +330,8 @@ func TestActions(t *testing.T) {
 		{"counter", `{"payload":{}}`, protocol.CodeUnknownAction, "", "inc, dec, noop"},
 		{"counter", `{"type":3}`, protocol.CodeSchemaViolation, "/action/type", "string"},
 		{"counter", `{"type":null}`, protocol.CodeSchemaViolation, "/action/type", "string"},
-		{"counter", `{"type":"inc","action_type":"dec"}`, protocol.CodeSchemaViolation, "/action/action_type", "other spelling"},
+		{"counter", `{"type":"inc","action_type":"dec"}`, protocol.CodeSchemaViolation, "/action/action_type",
+			"other spelling"},
 		{"counter", `{"type":"inc","payload":[]}`, protocol.CodeSchemaViolation, "/action/payload", "object"},
 		{"counter", `"inc"`, protocol.CodeSchemaViolation, "/action", "object"},
 		{env: "room", action: `{"type":"say","text":"hello"}`},
@@ -343,7 +357,8 @@ func TestActions(t *testing.T) {
 				if typ == protocol.TypeEnvBatchStepReq {
 					path = strings.Replace(path, "/action", "/actions/0", 1)
 				}
-				assert.That(t, m.Code == tc.code && m.Problem() == path && strings.Contains(string(m.Line), tc.say), "%s, want %s at %q saying %q", m.Line, tc.code, path, tc.say)
+				assert.That(t, m.Code == tc.code && m.Problem() == path && strings.Contains(string(m.Line), tc.say),
+					"%s, want %s at %q saying %q", m.Line, tc.code, path, tc.say)
 			}
 		})
 	}
@@ -367,7 +382,8 @@ func TestWhatAWorldGets(t *testing.T) {
 		s := &actionSpace{types: tc.types}
 		obj := must.Get(protocol.ParseObject([]byte(tc.action)))(t)
 		a, wrong := s.parse(obj, -1)
-		if wrong != nil || a.Type != tc.kind || string(a.Payload.Raw()) != tc.payload || string(a.Whole.Raw()) != tc.action {
+		if wrong != nil || a.Type != tc.kind || string(a.Payload.Raw()) != tc.payload ||
+			string(a.Whole.Raw()) != tc.action {
 			t.Errorf("%s: %q %s %s %+v", tc.action, a.Type, a.Payload.Raw(), a.Whole.Raw(), wrong)
 		}
 	}
@@ -412,7 +428,8 @@ func testAutoreset(t *testing.T, s *stage, name, mode, act string, most int) {
 			t.Fatalf("another episode began as %s", m.Line)
 		case mode == "next_step" && (ended || final != nil || *o.Reward != 0):
 			t.Fatalf("%s", m.Line)
-		case mode == "same_step" && (!ended || final["step_num"] != float64(most) || final["episode_id"] != before || *o.Reward != final["reward"]):
+		case mode == "same_step" && (!ended || final["step_num"] != float64(most) || final["episode_id"] != before ||
+			*o.Reward != final["reward"]):
 			t.Fatalf("%s", m.Line)
 		}
 		seeds[o.Metadata["seed"]] = true
@@ -422,10 +439,12 @@ func testAutoreset(t *testing.T, s *stage, name, mode, act string, most int) {
 	want := map[string]int{"next_step": 4 * most / (most + 1), "same_step": 4}[mode]
 	assert.That(t, ends == want, "%d episodes ended, should be %d", ends, want)
 	exp := s.experiences(fmt.Sprintf(`{"episode_id":%q}`, first.EpisodeID))
-	assert.That(t, len(exp) == most && exp[most-1]["step"] == float64(most), "the experiences of the first episode: %v", exp)
+	assert.That(t, len(exp) == most && exp[most-1]["step"] == float64(most), "the experiences of the first episode: %v",
+		exp)
 	twice := fmt.Sprintf(`{"episode_ids":[%[1]q,%[1]q],"actions":[%[2]s,%[2]s],"autoreset":"next_step"}`, ids[0], act)
 	s.Refused(protocol.TypeEnvBatchStepReq, twice, protocol.CodeSchemaViolation, "/episode_ids/1")
-	s.Refused(protocol.TypeEnvBatchStepReq, `{"episode_ids":[],"actions":[],"autoreset":"always"}`, protocol.CodeSchemaViolation, "/autoreset")
+	s.Refused(protocol.TypeEnvBatchStepReq, `{"episode_ids":[],"actions":[],"autoreset":"always"}`,
+		protocol.CodeSchemaViolation, "/autoreset")
 }
 
 // The reward of a last step is not lost where no other episode begins.
@@ -437,7 +456,8 @@ func TestAutoresetThatIsDenied(t *testing.T) {
 	var resp protocol.EnvBatchStepResponse
 	m := s.Call(protocol.TypeEnvBatchStepReq, batch)
 	m.Decode(t, &resp)
-	if len(resp.Results) != 1 || *resp.Results[0].Obs.Reward != 1 || !resp.Results[0].Obs.Truncated || resp.Results[0].Obs.Metadata["autoreset"] != false || resp.Results[0].Obs.Metadata["heard"] != 1.0 {
+	if len(resp.Results) != 1 || *resp.Results[0].Obs.Reward != 1 || !resp.Results[0].Obs.Truncated ||
+		resp.Results[0].Obs.Metadata["autoreset"] != false || resp.Results[0].Obs.Metadata["heard"] != 1.0 {
 		t.Errorf("%s", m.Line)
 	}
 	s.Refused(protocol.TypeEnvBatchStepReq, batch, protocol.CodeUnknownEpisode)
@@ -448,7 +468,8 @@ func TestResetOptions(t *testing.T) {
 	s := newStage(t, pluginOf(t, Options{Env: "gridworld", Gridworld: GridworldOptions{Slippery: 0.5}}, host.Env{}))
 	play := func(options string) (maze, way string) {
 		o := s.reset(`{"env_name":"gridworld","seed":5,"options":` + options + `}`)
-		maze = string(s.Call(protocol.TypeEnvRenderReq, fmt.Sprintf(`{"episode_id":%q,"mode":"text"}`, o.EpisodeID)).Get("/render/text"))
+		maze = string(s.Call(protocol.TypeEnvRenderReq, fmt.Sprintf(`{"episode_id":%q,"mode":"text"}`,
+			o.EpisodeID)).Get("/render/text"))
 		for range 30 {
 			for _, d := range []string{"right", "down"} {
 				if o = s.step(o.EpisodeID, d); o.Done {
@@ -470,12 +491,16 @@ func TestResetOptions(t *testing.T) {
 	if two, second := play(`{"layout_seed":9.0,"dynamics_seed":1}`); one != two || first != second || one == plain {
 		t.Error("equal seeds gave another episode, or layout_seed changed nothing")
 	}
-	for options, want := range map[string]string{`{"layout_sed":1}`: "layout_seed", `{"layout_seed":1.5}`: "/options/layout_seed", `{"dynamics_seed":"a"}`: "/options/dynamics_seed", `{"layout_seed":1e300}`: "/options/layout_seed"} {
-		s.Refused(protocol.TypeEnvResetReq, `{"env_name":"gridworld","options":`+options+`}`, protocol.CodeSchemaViolation, want)
+	for options, want := range map[string]string{`{"layout_sed":1}`: "layout_seed",
+		`{"layout_seed":1.5}`: "/options/layout_seed", `{"dynamics_seed":"a"}`: "/options/dynamics_seed",
+		`{"layout_seed":1e300}`: "/options/layout_seed"} {
+		s.Refused(protocol.TypeEnvResetReq, `{"env_name":"gridworld","options":`+options+`}`,
+			protocol.CodeSchemaViolation, want)
 	}
 	if m := s.Call(protocol.TypeEnvSpaceReq, `{"env_name":"gridworld"}`); m.Get("/reset_options/properties/layout_seed/type") != "integer" {
 		t.Errorf("the space: %s", m.Line)
 	}
 	s = newStage(t, pluginOf(t, Options{}, host.Env{}))
-	s.Refused(protocol.TypeEnvResetReq, `{"env_name":"counter","options":{"goal":3}}`, protocol.CodeSchemaViolation, "/options/goal")
+	s.Refused(protocol.TypeEnvResetReq, `{"env_name":"counter","options":{"goal":3}}`, protocol.CodeSchemaViolation,
+		"/options/goal")
 }

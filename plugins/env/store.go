@@ -50,7 +50,8 @@ var tables embed.FS
 
 // Part is what the plugins of this type keep in a store.
 func Part() store.Part {
-	kinds := store.Kinds{{Kind: kindEpisode, Import: store.ImportOf((*savedEpisode).take)}, {Kind: kindExperiences, Import: store.ImportOf((*chunk).take)}}
+	kinds := store.Kinds{{Kind: kindEpisode, Import: store.ImportOf((*savedEpisode).take)},
+		{Kind: kindExperiences, Import: store.ImportOf((*chunk).take)}}
 	return store.Part{
 		Name: "env", SQL: tables, Export: export, Import: kinds.Import,
 		Clear: store.ClearTables("env_episodes", "env_experiences", "env_journals", "env_lines"),
@@ -109,7 +110,8 @@ const (
 	ifFurther    = " WHERE excluded.steps > env_episodes.steps"
 )
 
-const episodeColumns = "id, plugin, env, seed, created_at, used_at, steps, done, truncated, reward, failure, options, saved"
+const episodeColumns = "id, plugin, env, seed, created_at, used_at, steps, done, truncated, reward, failure, " +
+	"options, saved"
 
 // put writes an episode, over one that has its id where the condition holds.
 func (s *savedEpisode) put(tx *store.Tx, condition string) error {
@@ -133,11 +135,13 @@ func eachEpisode(tx *store.Tx, id string, do func(*savedEpisode) error) error {
 		var created, used int64
 		var reward sql.NullFloat64 // older hosts wrote NULL for none
 		var options, world string
-		err := scan(&s.ID, &s.Plugin, &s.Env, &s.Seed, &created, &used, &s.Steps, &s.Done, &s.Truncated, &reward, &s.Failure, &options, &world)
+		err := scan(&s.ID, &s.Plugin, &s.Env, &s.Seed, &created, &used, &s.Steps, &s.Done, &s.Truncated, &reward,
+			&s.Failure, &options, &world)
 		if err != nil {
 			return err
 		}
-		s.Created, s.Used, s.Reward, s.World = store.Micros(created), store.Micros(used), reward.Float64, jsontext.Value(world)
+		s.Created, s.Used, s.Reward, s.World = store.Micros(created), store.Micros(used), reward.Float64,
+			jsontext.Value(world)
 		if s.Options, err = protocol.ParseObject([]byte(cmp.Or(options, "{}"))); err != nil {
 			return fmt.Errorf("the options of episode %s: %w", s.ID, err)
 		}

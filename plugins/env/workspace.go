@@ -106,7 +106,8 @@ func warnOfOpenTasks(log zerolog.Logger, tasks, workspace string) {
 		return
 	}
 	if abs, err := filepath.Abs(workspace); err == nil && wall.Within(abs, tasks) {
-		log.Warn().Str("tasks", tasks).Msg("the tasks of env workspace lie within the workspace: tools outside of an episode can read and change their checks")
+		log.Warn().Str("tasks", tasks).Msg("the tasks of env workspace lie within the workspace: tools outside of " +
+			"an episode can read and change their checks")
 	}
 }
 

@@ -43,21 +43,24 @@ func workspaceSpace(tools []protocol.ToolDefinition) Space {
 			"type": "object", "additionalProperties": false, "required": []string{"tool_name"},
 			"properties": map[string]any{
 				"tool_name": map[string]any{"type": "string", "enum": names},
-				"arguments": map[string]any{"type": "object", "description": "As the action of the tool's name takes them."},
+				"arguments": map[string]any{"type": "object", "description": "As the action of the tool's name " +
+					"takes them."},
 			},
 		}),
 		actionRule(actionSubmit, "Check the work. It ends the episode with its reward.", objectSchema(nil)))
 	action := typesSchema(types)
 	action["allOf"] = rules
 	task := map[string]any{"type": []string{"string", "null"}, "description": "The folder or the id of a task."}
-	return Space{Types: types, Action: action, State: workspaceStateSchema(), Options: optionsSchema(map[string]any{"task": task})}
+	return Space{Types: types, Action: action, State: workspaceStateSchema(),
+		Options: optionsSchema(map[string]any{"task": task})}
 }
 
 // actionRule says what the arguments of one action type are, in payload or beside the
 // type.
 func actionRule(name, description string, args map[string]any) map[string]any {
 	named := func(key string) map[string]any {
-		return map[string]any{"properties": map[string]any{key: map[string]any{"const": name}}, "required": []string{key}}
+		return map[string]any{"properties": map[string]any{key: map[string]any{"const": name}},
+			"required": []string{key}}
 	}
 	beside := maps.Clone(args)
 	properties := maps.Clone(args["properties"].(map[string]any))
@@ -104,7 +107,8 @@ func (w *workspace) callOf(a Action) (toolCall, error) {
 		val, _ := a.Payload.Get("tool_name")
 		name, ok := val.Str()
 		if !ok {
-			return c, protocol.Violation(protocol.FieldError{Path: c.at + "/tool_name", Message: "must be the name of a tool"})
+			return c, protocol.Violation(protocol.FieldError{Path: c.at + "/tool_name", Message: "must be the name " +
+				"of a tool"})
 		}
 		c.name, c.args = name, protocol.Object{}
 		c.at += "/arguments"
@@ -117,7 +121,8 @@ func (w *workspace) callOf(a Action) (toolCall, error) {
 		}
 	}
 	if !slices.Contains(w.names, c.name) {
-		return c, protocol.Errorf(protocol.CodeUnknownAction, "unknown action %.64q of workspace; there are: %s", c.name, strings.Join(w.space.Types, ", ")).
+		return c, protocol.Errorf(protocol.CodeUnknownAction, "unknown action %.64q of workspace; there are: %s",
+			c.name, strings.Join(w.space.Types, ", ")).
 			With("known", w.space.Types)
 	}
 	return c, nil

@@ -154,7 +154,8 @@ func (w *workspaceWorld) startCheck(ctx context.Context, policy sandbox.Policy, 
 }
 
 // verdict reads how a check ended; it has an exit code where that was by itself.
-func (w *workspaceWorld) verdict(ctx, own context.Context, state sandbox.State, err error, output string) (verdict, error) {
+func (w *workspaceWorld) verdict(ctx, own context.Context, state sandbox.State, err error, output string) (verdict,
+	error) {
 	v := verdict{score: w.task.least()}
 	if w.task.ShowOutput {
 		v.output = strings.ToValidUTF8(output, "\ufffd")
@@ -211,7 +212,8 @@ func (t *task) clamp(n float64) float64 { return min(max(n, t.Range[0]), t.Range
 // lastNumber finds the last number in a text that is no part of a word.
 func lastNumber(text string) (float64, bool) {
 	words := strings.FieldsFunc(text, func(r rune) bool {
-		return !(r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || strings.ContainsRune("+-._", r))
+		return !(r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' ||
+			strings.ContainsRune("+-._", r))
 	})
 	for i := len(words) - 1; i >= 0; i-- {
 		n, err := strconv.ParseFloat(strings.TrimRight(words[i], "."), 64)

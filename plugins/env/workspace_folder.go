@@ -76,7 +76,8 @@ func (w *workspace) newFolder(id string) (*folder, error) {
 	}
 	lock, err := sandbox.LockDir(path)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("the episode's folder cannot be locked: %w", bareCause(err)), os.Remove(path))
+		return nil, errors.Join(fmt.Errorf("the episode's folder cannot be locked: %w", bareCause(err)),
+			os.Remove(path))
 	}
 	return &folder{path, lock, &w.cleaner}, nil
 }
@@ -96,7 +97,8 @@ func (w *workspace) oldFolder(id string) (*folder, error) {
 	}
 	f := &folder{path, lock, &w.cleaner}
 	if err := f.back(); err != nil {
-		return nil, errors.Join(fmt.Errorf("the folder of episode %s cannot be put in order: %w", id, bareCause(err)), f.close())
+		return nil, errors.Join(fmt.Errorf("the folder of episode %s cannot be put in order: %w", id, bareCause(err)),
+			f.close())
 	}
 	return f, nil
 }
@@ -110,7 +112,10 @@ func (f *folder) back() error {
 	for _, dir := range []string{f.work(), f.judged()} {
 		gone := filepath.Join(f.path, "gone-"+rand.Text())
 		if err := os.Rename(dir, gone); err == nil {
-			f.clean.Do(func(ctx context.Context) { _ = sandbox.RemoveTree(ctx, gone) }) // what stays goes with the folder
+			f.clean.Do(func(ctx context.Context) {
+				_ = sandbox.RemoveTree(ctx,
+					gone)
+			}) // what stays goes with the folder
 		} else if !errors.Is(err, os.ErrNotExist) {
 			return err
 		}

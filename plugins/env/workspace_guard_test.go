@@ -34,7 +34,8 @@ func TestWallWorkspaceEscapes(t *testing.T) {
 	} {
 		out := takeStep(t, world, text)
 		s := lookAt(t, world)
-		if out.Done || s.Last.Success || s.Last.ErrorCode != string(protocol.CodeToolDenied) || s.Last.Error == "" || world.steps != i+1 {
+		if out.Done || s.Last.Success || s.Last.ErrorCode != string(protocol.CodeToolDenied) || s.Last.Error == "" ||
+			world.steps != i+1 {
 			t.Errorf("%s: %+v, last %+v, step %d", text, out, s.Last, world.steps)
 		}
 	}
@@ -47,7 +48,8 @@ func TestWorkspaceHidesTheTask(t *testing.T) {
 		return
 	}
 	dir := taskFolder(t, map[string]string{
-		"a/task.yaml": "description: x\nreward: judge\nhidden: [secret.txt, 'deep/**']\n", "a/check": "#!/bin/sh\nexit 0\n",
+		"a/task.yaml":        "description: x\nreward: judge\nhidden: [secret.txt, 'deep/**']\n",
+		"a/check":            "#!/bin/sh\nexit 0\n",
 		"a/files/secret.txt": "mine", "a/files/deep/er/secret": "mine", "a/files/open.txt": "all",
 	})
 	e := workshop(t)
@@ -55,8 +57,10 @@ func TestWorkspaceHidesTheTask(t *testing.T) {
 	outside := filepath.Join(e.StateDir, "episodes", "other")
 	putFile(t, filepath.Join(outside, "work", "x"), "")
 	for _, script := range []string{
-		"cat " + dir + "/a/check", "cat " + dir + "/a/task.yaml", "ls " + dir, "echo x > " + dir + "/a/check", "rm -r " + dir + "/a",
-		"ln -s " + dir + "/a/check c && cat c", "ls " + outside, "ls " + world.folder.path + "/.. | grep other", "cat " + dir + "/a/files/secret.txt", "cat secret.txt", "ls deep/er",
+		"cat " + dir + "/a/check", "cat " + dir + "/a/task.yaml", "ls " + dir, "echo x > " + dir + "/a/check",
+		"rm -r " + dir + "/a",
+		"ln -s " + dir + "/a/check c && cat c", "ls " + outside, "ls " + world.folder.path + "/.. | grep other",
+		"cat " + dir + "/a/files/secret.txt", "cat secret.txt", "ls deep/er",
 	} {
 		takeStep(t, world, `{"type":"run_command","command":["sh","-c",`+quoted(t, script)+`]}`)
 		s := lookAt(t, world)
@@ -76,7 +80,8 @@ func quoted(t testing.TB, text string) string {
 func TestWorkspaceCheckLeavesNothing(t *testing.T) {
 	dir := taskFolder(t, map[string]string{
 		"b/task.yaml": "description: x\ncheck: [sh, -c, 'cat {task}/task.yaml']\n",
-		"a/task.yaml": "description: x\ncheck: [./check, '{task}']\nshow_output: true\n", "a/secret.txt": "the answer", "a/files/keep.txt": "old",
+		"a/task.yaml": "description: x\ncheck: [./check, '{task}']\nshow_output: true\n", "a/secret.txt": "the answer",
+		"a/files/keep.txt": "old",
 		"a/check": `#!/bin/sh
 A2E=$1
 cat "$A2E/secret.txt"
@@ -105,7 +110,8 @@ exit 0
 	if out := takeStep(t, beginTask(t, w, "b", "b"), `{"type":"submit"}`); out.Reward != 1 {
 		t.Errorf("a program from elsewhere does not see the task folder: %+v", out)
 	}
-	if text, err := os.ReadFile(filepath.Join(dir, "a", "task.yaml")); err != nil || !strings.HasPrefix(string(text), "description: x") {
+	if text, err := os.ReadFile(filepath.Join(dir, "a", "task.yaml")); err != nil ||
+		!strings.HasPrefix(string(text), "description: x") {
 		t.Errorf("task.yaml is %q now, %v", text, err)
 	}
 }
@@ -113,22 +119,26 @@ exit 0
 // A check that hangs, with a child that hangs, is ended by its timeout.
 func TestWorkspaceCheckHangs(t *testing.T) {
 	dir := taskFolder(t, map[string]string{
-		"a/task.yaml": "description: x\ntimeout: 0.5\nshow_output: true\n", "a/check": "#!/bin/sh\necho began\nsleep 1000 &\nsleep 1000\n",
+		"a/task.yaml": "description: x\ntimeout: 0.5\nshow_output: true\n", "a/check": "#!/bin/sh\necho " +
+			"began\nsleep 1000 &\nsleep 1000\n",
 		"b/task.yaml": "description: x\ntimeout: 1000\n", "b/check": "#!/bin/sh\nsleep 1000\n",
 		"c/task.yaml": "description: x\n", "c/check": "#!/bin/sh\nkill -9 $$\n",
 		"d/task.yaml": "description: x\nreward: number\n", "d/check": "#!/bin/sh\necho none\n",
 	})
 	w := makeWorkspace(t, WorkspaceOptions{Tasks: dir}, workshop(t))
 	out := takeStep(t, beginTask(t, w, "a", "a"), `{"type":"submit"}`)
-	assert.That(t, out.Reward == 0 && out.Done && verdictOf(t, out, "timed_out") == true && strings.Contains(verdictOf(t, out, "reason").(string), "500ms"), "its own time was up: %+v", out)
+	assert.That(t, out.Reward == 0 && out.Done && verdictOf(t, out, "timed_out") == true &&
+		strings.Contains(verdictOf(t, out, "reason").(string), "500ms"), "its own time was up: %+v", out)
 	// The end of the request ends the check, not the episode.
 	world := beginTask(t, w, "b", "b")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	time.AfterFunc(200*time.Millisecond, func() { cancel(protocol.Errorf(protocol.CodeCancelled, "enough")) })
-	for _, text := range []string{`{"type":"submit"}`, `{"type":"run_command","command":["sleep","1000"]}`} { // the second finds it ended
+	for _, text := range []string{`{"type":"submit"}`,
+		`{"type":"run_command","command":["sleep","1000"]}`} { // the second finds it ended
 		_, err := world.Step(ctx, asAction(t, text))
 		known, ok := errors.AsType[*protocol.Error](err)
-		assert.That(t, ok && known.Code == protocol.CodeCancelled && world.steps == 0, "%s, cancelled: %v after %d steps", text, err, world.steps)
+		assert.That(t, ok && known.Code == protocol.CodeCancelled && world.steps == 0, "%s, cancelled: %v after %d "+
+			"steps", text, err, world.steps)
 	}
 	takeStep(t, world, `{"type":"write_file","path":"x","content":""}`)
 	s := lookAt(t, world)
@@ -136,7 +146,8 @@ func TestWorkspaceCheckHangs(t *testing.T) {
 	for name, reason := range map[string]string{"c": "signal: killed", "d": "no number"} {
 		out := takeStep(t, beginTask(t, w, name, name), `{"type":"submit"}`)
 		got, _ := verdictOf(t, out, "reason").(string)
-		assert.That(t, out.Reward == map[string]float64{"d": -1}[name] && strings.Contains(got, reason), "%s: %+v, want %q", name, out, reason)
+		assert.That(t, out.Reward == map[string]float64{"d": -1}[name] && strings.Contains(got, reason),
+			"%s: %+v, want %q", name, out, reason)
 	}
 }
 
@@ -148,7 +159,8 @@ func TestWorkspaceEpisodesAreApart(t *testing.T) {
 	takeStep(t, one, `{"type":"run_command","command":["sh","-c","echo x > new; echo x > $HOME/h; echo x > /tmp/t"]}`)
 	takeStep(t, two, `{"type":"run_command","command":["sh","-c","cat new $HOME/h /tmp/t `+one.folder.work()+`/new"]}`)
 	s := lookAt(t, two)
-	assert.That(t, runtime.GOOS != "linux" || !strings.Contains(string(s.Last.Data), `"stdout":"x`), "one episode sees the other: %s", s.Last.Data)
+	assert.That(t, runtime.GOOS != "linux" || !strings.Contains(string(s.Last.Data), `"stdout":"x`),
+		"one episode sees the other: %s", s.Last.Data)
 	got := strings.Join(s.paths(), " ")
 	assert.That(t, got == "calc.py tests/test_seen.py", "the second has %s", got)
 	if out := takeStep(t, two, `{"type":"submit"}`); out.Reward != 0 {
@@ -180,10 +192,13 @@ func TestWorkspaceActions(t *testing.T) {
 		{`{"type":"read_file","path":7}`, false, protocol.CodeSchemaViolation, "/action/path"},
 		{`{"type":"read_file","path":"a","paht":"b"}`, false, protocol.CodeSchemaViolation, "/action/paht"},
 		{`{"type":"read_file","payload":{"path":[]}}`, false, protocol.CodeSchemaViolation, "/action/payload/path"},
-		{`{"action_type":"tool","payload":{"tool_name":"read_file","arguments":{}}}`, true, protocol.CodeSchemaViolation, "/action/payload/arguments/path"},
-		{`{"action_type":"tool","payload":{"tool_name":"read_file","arguments":3}}`, false, protocol.CodeSchemaViolation, "/action/payload/arguments"},
+		{`{"action_type":"tool","payload":{"tool_name":"read_file","arguments":{}}}`, true,
+			protocol.CodeSchemaViolation, "/action/payload/arguments/path"},
+		{`{"action_type":"tool","payload":{"tool_name":"read_file","arguments":3}}`, false,
+			protocol.CodeSchemaViolation, "/action/payload/arguments"},
 		{`{"type":"tool"}`, false, protocol.CodeSchemaViolation, "/action/tool_name"},
-		{`{"type":"tool","tool_name":"http_get","arguments":{"url":"http://localhost"}}`, false, protocol.CodeUnknownAction, ""},
+		{`{"type":"tool","tool_name":"http_get","arguments":{"url":"http://localhost"}}`, false,
+			protocol.CodeUnknownAction, ""},
 		{`{"type":"glob","pattern":"*"}`, false, protocol.CodeUnknownAction, ""},
 		{`{"type":"tool","tool_name":"submit"}`, false, protocol.CodeUnknownAction, ""},
 		{`{"path":"calc.py"}`, false, protocol.CodeUnknownAction, ""},
@@ -194,13 +209,15 @@ func TestWorkspaceActions(t *testing.T) {
 		before := world.steps
 		_, err := world.Step(t.Context(), asAction(t, tc.text))
 		var known *protocol.Error
-		if errors.As(err, &known); tc.code == "" && err != nil || tc.code != "" && (known == nil || known.Code != tc.code || world.steps != before) {
+		if errors.As(err, &known); tc.code == "" && err != nil || tc.code != "" &&
+			(known == nil || known.Code != tc.code || world.steps != before) {
 			t.Errorf("%s: %v, want %q", tc.text, err, tc.code)
 			continue
 		}
 		if tc.path != "" {
 			problems, _ := known.Detail["errors"].([]protocol.FieldError)
-			assert.That(t, len(problems) != 0 && problems[0].Path == tc.path, "%s: problems %v, want %s", tc.text, problems, tc.path)
+			assert.That(t, len(problems) != 0 && problems[0].Path == tc.path, "%s: problems %v, want %s", tc.text,
+				problems, tc.path)
 		}
 	}
 }
@@ -215,7 +232,8 @@ func TestWorkspaceIsSavedAndRestored(t *testing.T) {
 	takeStep(t, world, mend)
 	saved := must.Get(world.Save())(t)
 	before := lookAt(t, world)
-	if _, err := makeWorkspace(t, opts, e).Restore(t.Context(), Reset{EpisodeID: "e"}, saved); err == nil || !strings.Contains(err.Error(), "in use by another host") {
+	if _, err := makeWorkspace(t, opts, e).Restore(t.Context(), Reset{EpisodeID: "e"}, saved); err == nil ||
+		!strings.Contains(err.Error(), "in use by another host") {
 		t.Errorf("taken up while it is open: %v", err)
 	}
 	must.OK(t, world.Leave(t.Context()))
@@ -226,10 +244,12 @@ func TestWorkspaceIsSavedAndRestored(t *testing.T) {
 	next := makeWorkspace(t, opts, e)
 	back := must.Get(next.Restore(t.Context(), Reset{EpisodeID: "e"}, saved))(t)
 	after := lookAt(t, back)
-	if strings.Join(after.paths(), " ") != strings.Join(before.paths(), " ") || after.Task != before.Task || string(after.Last.Data) != string(before.Last.Data) || after.Done {
+	if strings.Join(after.paths(), " ") != strings.Join(before.paths(), " ") || after.Task != before.Task ||
+		string(after.Last.Data) != string(before.Last.Data) || after.Done {
 		t.Errorf("restored %+v, saved %+v", after, before)
 	}
-	if out := takeStep(t, back.(*workspaceWorld), `{"type":"submit"}`); out.Reward != 0 || !out.Done || verdictOf(t, out, "score") != 1.0 { // it had the 1 before
+	if out := takeStep(t, back.(*workspaceWorld), `{"type":"submit"}`); out.Reward != 0 || !out.Done ||
+		verdictOf(t, out, "score") != 1.0 { // it had the 1 before
 		t.Errorf("%+v", out)
 	}
 	if err := back.Close(t.Context()); err != nil {
@@ -247,7 +267,8 @@ func TestWorkspaceIsSavedAndRestored(t *testing.T) {
 		"task gone":   {"e", `{"task":"no"}`, "there is no task"},
 		"task a path": {"e", `{"task":"../tasks/add"}`, "there is no task"},
 	} {
-		if _, err := next.Restore(t.Context(), Reset{EpisodeID: bad.id}, []byte(bad.saved)); err == nil || !strings.Contains(err.Error(), bad.want) {
+		if _, err := next.Restore(t.Context(), Reset{EpisodeID: bad.id}, []byte(bad.saved)); err == nil ||
+			!strings.Contains(err.Error(), bad.want) {
 			t.Errorf("%s: %v, want %q", name, err, bad.want)
 		}
 	}
@@ -259,7 +280,8 @@ func TestWorkspaceStaleFolders(t *testing.T) {
 	w := makeWorkspace(t, WorkspaceOptions{Tasks: realTasks(t)}, e)
 	episodes := filepath.Join(e.StateDir, "episodes")
 	now := time.Now()
-	for name, age := range map[string]time.Duration{"dead": time.Hour, "young": 0, "saved": time.Hour, "forgotten": savedFor + time.Hour, "alive": time.Hour} {
+	for name, age := range map[string]time.Duration{"dead": time.Hour, "young": 0, "saved": time.Hour,
+		"forgotten": savedFor + time.Hour, "alive": time.Hour} {
 		dir := filepath.Join(episodes, name)
 		putFile(t, filepath.Join(dir, "work", "ro", "x"), "")
 		must.OK(t, os.Chmod(filepath.Join(dir, "work", "ro"), 0o500))

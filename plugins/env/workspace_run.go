@@ -70,14 +70,16 @@ func (r *runner) run(ctx context.Context, o runOrder) (runResult, error) {
 		return runResult{Error: err.Error()}, nil
 	}
 	if r.launcher == nil {
-		if r.launcher, err = r.world.env.env.Confined(host.Confinement{Folder: work, Hidden: r.world.env.tasks, Counted: true}); err != nil {
+		if r.launcher, err = r.world.env.env.Confined(host.Confinement{Folder: work, Hidden: r.world.env.tasks,
+			Counted: true}); err != nil {
 			return runResult{}, err
 		}
 	}
 	own, cancel := context.WithTimeoutCause(ctx, o.timeout(), errRunLate)
 	defer cancel()
 	var stdout, stderr beginning
-	policy := sandbox.Policy{Path: path, Args: o.Run, Dir: work, Stdin: strings.NewReader(o.Stdin), Stdout: &stdout, Stderr: &stderr}
+	policy := sandbox.Policy{Path: path, Args: o.Run, Dir: work, Stdin: strings.NewReader(o.Stdin), Stdout: &stdout,
+		Stderr: &stderr}
 	if r.world.env.opts.Network {
 		policy.Network = sandbox.NetworkHost
 	}
@@ -231,7 +233,8 @@ func (w *workspaceWorld) runJudge(ctx, own context.Context, program string) (ver
 	return v, nil
 }
 
-func (w *workspaceWorld) startJudge(ctx context.Context, program string, j *judge, stdin *os.File, stderr *child.Tail) (sandbox.State, error) {
+func (w *workspaceWorld) startJudge(ctx context.Context, program string, j *judge, stdin *os.File,
+	stderr *child.Tail) (sandbox.State, error) {
 	return w.startCheck(ctx, sandbox.Policy{
 		Path: program, Dir: w.task.dir, Stdin: stdin, Stdout: j, Stderr: stderr,
 		HostEnv: map[string]string{envTask: w.task.dir, "A2E_WORKSPACE": w.folder.judged()},
@@ -268,7 +271,8 @@ func (j *judge) hear(line []byte) {
 	case said.Reward != nil && (math.IsNaN(*said.Reward) || math.IsInf(*said.Reward, 0)):
 		j.wrong = errors.New("the check gave a reward that is not a number")
 	case said.Reward != nil && said.Nonce != j.nonce:
-		j.wrong = errors.New("the check gave a reward without the nonce of this check, the first line on its stdin where the task says nonce: true")
+		j.wrong = errors.New("the check gave a reward without the nonce of this check, the first line on its stdin " +
+			"where the task says nonce: true")
 	case said.Reward != nil:
 		j.reward = said.Reward
 	default:

@@ -67,7 +67,8 @@ type task struct {
 // loaders are words of checks that load what the agent made into their own process, or start
 // it beside that.
 var loaders = [...]string{
-	"unittest", "pytest", "doctest", "importlib", "runpy", "sys.path", "subprocess", "os.system", "require(", "npm ", "node ", "go test", "go run", "cargo ",
+	"unittest", "pytest", "doctest", "importlib", "runpy", "sys.path", "subprocess", "os.system", "require(", "npm ",
+	"node ", "go test", "go run", "cargo ",
 	"make test", "make check", "ctest", "rspec", "tox",
 }
 
@@ -79,7 +80,9 @@ func (w *workspace) warnOfLoading(t *task) {
 	w.warned[t.Name] = true
 	w.mu.Unlock()
 	if t.loads != "" && !known {
-		w.env.Log.Warn().Msgf("the check of task %q, of reward %s, has the word %q: if it loads or starts what the agent made, that can say the verdict itself, as by os._exit(0); write cases, or reward: judge", t.Name, t.Reward, t.loads)
+		w.env.Log.Warn().Msgf("the check of task %q, of reward %s, has the word %q: if it loads or starts what the "+
+			"agent made, that can say the verdict itself, as by os._exit(0); write cases, or reward: judge", t.Name,
+			t.Reward, t.loads)
 	}
 }
 
@@ -120,7 +123,8 @@ func (w *workspace) find(name string) (*task, error) {
 		}
 	}
 	known := folders[:min(len(folders), maxKnownTasks)]
-	return nil, protocol.Errorf(protocol.CodeResetDenied, "there is no task %.64q; there are: %s", name, strings.Join(known, ", ")).With("known", known)
+	return nil, protocol.Errorf(protocol.CodeResetDenied, "there is no task %.64q; there are: %s", name,
+		strings.Join(known, ", ")).With("known", known)
 }
 
 // folders names the task folders, sorted; there is at least one.
@@ -191,7 +195,9 @@ func (t *task) complete() error {
 		return t.completeCases()
 	}
 	if len(t.Hidden) > 0 && t.Reward != rewardJudge {
-		return errors.New("hidden: a check of this kind finds nothing of files/ but what the agent got, as what it started of the agent's could read the rest; write cases, or reward: judge, or keep the files beside task.yaml")
+		return errors.New("hidden: a check of this kind finds nothing of files/ but what the agent got, as what it " +
+			"started of the agent's could read the rest; write cases, or reward: judge, or keep the files beside " +
+			"task.yaml")
 	}
 	return t.completeCheck()
 }
@@ -214,10 +220,12 @@ func (t *task) completeCheck() error {
 	}
 	text := strings.Join(t.Check, " ")
 	for i, arg := range t.Check {
-		file, _ := readBounded(filepath.Join(t.dir, filepath.FromSlash(strings.ReplaceAll(arg, taskMark, "."))), maxTaskBytes) // if it lies there
+		file, _ := readBounded(filepath.Join(t.dir, filepath.FromSlash(strings.ReplaceAll(arg, taskMark, "."))),
+			maxTaskBytes) // if it lies there
 		text += "\n" + string(file)
 		if i == 0 && strings.Contains(text, envTask) {
-			return errors.New("check: " + envTask + " is set for reward: judge alone, as what another check starts would inherit it; write {task} in an argument, such as check: [./check, \"{task}\"]")
+			return errors.New("check: " + envTask + " is set for reward: judge alone, as what another check starts " +
+				"would inherit it; write {task} in an argument, such as check: [./check, \"{task}\"]")
 		}
 	}
 	if i := slices.IndexFunc(loaders[:], func(word string) bool { return strings.Contains(text, word) }); i >= 0 {

@@ -27,16 +27,20 @@ func TestWorkspaceBrokenTasks(t *testing.T) {
 		name, yaml string
 		want       string
 	}{
-		{"unknown key", "description: x\ntimout: 3\n", `t/task.yaml:2:1: unknown key "timout" in the file: did you mean "timeout"?`},
+		{"unknown key", "description: x\ntimout: 3\n",
+			`t/task.yaml:2:1: unknown key "timout" in the file: did you mean "timeout"?`},
 		{"no description", "id: a\n", `t/task.yaml:1:1: the file needs the key "description"`},
 		{"no YAML", "description: [x\n", "t/task.yaml:"},
 		{"reward", fine + "reward: points\n", "t/task.yaml:2:9: reward must be one of exit, number"},
 		{"range without number", fine + "range: [0, 1]\n", "t/task.yaml: range is for reward: number"},
 		{"range", fine + "reward: number\nrange: [1, 0]\n", "t/task.yaml: range must be the least and the greatest"},
 		{"hidden without a judge", fine + "hidden: [a]\n", "t/task.yaml: hidden: a check of this kind"},
-		{"the task's folder for another check", fine + "check: [sh, -c, 'cat $A2E_TASK/x']\n", "t/task.yaml: check: A2E_TASK is set for reward: judge alone"},
-		{"cases and check", fine + "check: [x]\ncases: [{run: [x]}]\n", "t/task.yaml: check and cases: a task has one of them"},
-		{"cases with a judge", fine + "reward: judge\ncases: [{run: [x]}]\n", "t/task.yaml: reward: judge goes with check"},
+		{"the task's folder for another check", fine + "check: [sh, -c, 'cat $A2E_TASK/x']\n",
+			"t/task.yaml: check: A2E_TASK is set for reward: judge alone"},
+		{"cases and check", fine + "check: [x]\ncases: [{run: [x]}]\n", "t/task.yaml: check and cases: a task has " +
+			"one of them"},
+		{"cases with a judge", fine + "reward: judge\ncases: [{run: [x]}]\n", "t/task.yaml: reward: judge goes with " +
+			"check"},
 		{"no run", fine + "cases: [{run: []}]\n", "t/task.yaml: cases: number 1 has no program"},
 		{"a case's file", fine + "cases: [{run: [x], stdout_file: ../x}]\n", "leads out of the task folder"},
 		{"hidden", fine + "hidden: ['a[']\n", "t/task.yaml: hidden: \"a[\" is not a valid pattern"},
@@ -48,21 +52,26 @@ func TestWorkspaceBrokenTasks(t *testing.T) {
 	} {
 		dir := taskFolder(t, map[string]string{"t/task.yaml": tc.yaml, "t/check": "#!/bin/sh\n"})
 		_, err := newWorkspace(WorkspaceOptions{Tasks: dir}, workshop(t))
-		assert.That(t, err != nil && strings.Contains(err.Error(), tc.want) && !strings.Contains(err.Error(), dir), "%s: %v, want %q", tc.name, err, tc.want)
+		assert.That(t, err != nil && strings.Contains(err.Error(), tc.want) && !strings.Contains(err.Error(), dir),
+			"%s: %v, want %q", tc.name, err, tc.want)
 	}
 	// One that is not the default is found when it is asked for.
 	dir := taskFolder(t, map[string]string{
-		"a/task.yaml": fine + "id: first\n", "a/check": "#!/bin/sh\n", "b/task.yaml": "descripton: x\n", "b/check": "#!/bin/sh\n",
-		"c/task.yaml": fine, "d/task.yaml": fine + "check: [./../a/check]\n", "e/task.yaml": fine + "check: [no-such-program]\n", "no task/x": "",
+		"a/task.yaml": fine + "id: first\n", "a/check": "#!/bin/sh\n", "b/task.yaml": "descripton: x\n",
+		"b/check":     "#!/bin/sh\n",
+		"c/task.yaml": fine, "d/task.yaml": fine + "check: [./../a/check]\n", "e/task.yaml": fine +
+			"check: [no-such-program]\n", "no task/x": "",
 	})
 	w := makeWorkspace(t, WorkspaceOptions{Tasks: dir}, workshop(t))
 	for name, want := range map[string]string{
-		"b": `b/task.yaml:1:1: `, "c": "there is no check", "d": "leads out of the task folder", "e": `"no-such-program" is not a program`,
+		"b": `b/task.yaml:1:1: `, "c": "there is no check", "d": "leads out of the task folder",
+		"e": `"no-such-program" is not a program`,
 		"z": "there are: a, b, c, d, e", "../a": "there are: a, b, c, d, e", "no task": "there are: a",
 	} {
 		_, err := w.Reset(t.Context(), Reset{EpisodeID: "x", Options: jsonObject(t, `{"task":"`+name+`"}`)})
 		known, ok := errors.AsType[*protocol.Error](err)
-		assert.That(t, ok && known.Code == protocol.CodeResetDenied && strings.Contains(known.Message, want) && !strings.Contains(known.Message, dir), "%s: %v, want %q", name, err, want)
+		assert.That(t, ok && known.Code == protocol.CodeResetDenied && strings.Contains(known.Message, want) &&
+			!strings.Contains(known.Message, dir), "%s: %v, want %q", name, err, want)
 	}
 	s := lookAt(t, beginTask(t, w, "by-id", "first"))
 	assert.That(t, s.Task == "first", "by its id: %+v", s)
@@ -98,7 +107,8 @@ func TestWorkspaceOptions(t *testing.T) {
 	const open, loaded = "read and change their checks", "can say the verdict itself"
 	for _, tc := range []struct {
 		workspace, tasks, task, want string
-	}{{filepath.Dir(good), good, "", open}, {good, good, "", open}, {t.TempDir(), good, "", ""}, {t.TempDir(), loads, "a", loaded}, {t.TempDir(), loads, "b", ""}} {
+	}{{filepath.Dir(good), good, "", open}, {good, good, "", open}, {t.TempDir(), good, "", ""},
+		{t.TempDir(), loads, "a", loaded}, {t.TempDir(), loads, "b", ""}} {
 		var log strings.Builder
 		e := workshop(t)
 		e.Log, e.Workspace = zerolog.New(&log), tc.workspace
@@ -106,14 +116,16 @@ func TestWorkspaceOptions(t *testing.T) {
 		beginTask(t, w, "e", "")
 		for _, text := range []string{open, loaded} {
 			got := strings.Count(log.String(), text)
-			assert.That(t, got == 1 == (tc.want == text) && got <= 1, "task %q of %s in workspace %s: %q", tc.task, tc.tasks, tc.workspace, log.String())
+			assert.That(t, got == 1 == (tc.want == text) && got <= 1, "task %q of %s in workspace %s: %q", tc.task,
+				tc.tasks, tc.workspace, log.String())
 		}
 	}
 }
 
 // A template is copied with its links and rights, or refused as a whole.
 func TestWorkspaceTemplates(t *testing.T) {
-	base := map[string]string{"t/task.yaml": fine, "t/check": "#!/bin/sh\n", "t/files/a/b.txt": "twelve bytes", "t/files/run": "#!/bin/sh\n"}
+	base := map[string]string{"t/task.yaml": fine, "t/check": "#!/bin/sh\n", "t/files/a/b.txt": "twelve bytes",
+		"t/files/run": "#!/bin/sh\n"}
 	for _, tc := range []struct {
 		name string
 		make func(t *testing.T, files string)
@@ -129,9 +141,12 @@ func TestWorkspaceTemplates(t *testing.T) {
 		{"too many files", nil, WorkspaceOptions{MaxFiles: 2}, "more files"},
 		{"too many bytes", nil, WorkspaceOptions{MaxBytes: 21}, "more bytes"},
 		{"just fits", nil, WorkspaceOptions{MaxFiles: 3, MaxBytes: 22}, ""},
-		{"link to a place of the machine", func(t *testing.T, files string) { link(t, "/etc/hostname", files+"/out") }, WorkspaceOptions{}, `"out" is a link that leads out`},
-		{"link out", func(t *testing.T, files string) { link(t, "../../check", files+"/a/out") }, WorkspaceOptions{}, `"a/out" is a link that leads out`},
-		{"link out once it leads anywhere", func(t *testing.T, files string) { link(t, "no/../../../x", files+"/out") }, WorkspaceOptions{}, `"out" is a link that leads out`},
+		{"link to a place of the machine", func(t *testing.T, files string) { link(t, "/etc/hostname", files+"/out") },
+			WorkspaceOptions{}, `"out" is a link that leads out`},
+		{"link out", func(t *testing.T, files string) { link(t, "../../check", files+"/a/out") }, WorkspaceOptions{},
+			`"a/out" is a link that leads out`},
+		{"link out once it leads anywhere", func(t *testing.T, files string) { link(t, "no/../../../x", files+"/out") },
+			WorkspaceOptions{}, `"out" is a link that leads out`},
 		{"link out by a link", func(t *testing.T, files string) {
 			link(t, "..", files+"/a/top")
 			link(t, "a/top/../check", files+"/out")
@@ -151,7 +166,8 @@ func TestWorkspaceTemplates(t *testing.T) {
 			}
 			_, err := w.Reset(t.Context(), Reset{EpisodeID: "e"})
 			known, ok := errors.AsType[*protocol.Error](err)
-			assert.That(t, ok && known.Code == protocol.CodeResetDenied && strings.Contains(known.Message, tc.want) && !strings.Contains(known.Message, dir), "%v, want %q", err, tc.want)
+			assert.That(t, ok && known.Code == protocol.CodeResetDenied && strings.Contains(known.Message, tc.want) &&
+				!strings.Contains(known.Message, dir), "%v, want %q", err, tc.want)
 			w.cleaner.End(time.Hour)
 			if left, err := os.ReadDir(filepath.Join(e.StateDir, "episodes")); err != nil || len(left) > 0 {
 				t.Errorf("it left %v, %v", left, err)
@@ -206,7 +222,8 @@ func TestWorkspaceTooLargeToCheck(t *testing.T) {
 		putFile(t, filepath.Join(world.folder.work(), strings.Repeat("x", i+1)), "")
 	}
 	out := takeStep(t, world, `{"type":"submit"}`)
-	assert.That(t, out.Reward == 0 && out.Done && strings.Contains(verdictOf(t, out, "reason").(string), "more files") && len(lookAt(t, world).Files) == grown+1, "%+v", out)
+	assert.That(t, out.Reward == 0 && out.Done && strings.Contains(verdictOf(t, out, "reason").(string),
+		"more files") && len(lookAt(t, world).Files) == grown+1, "%+v", out)
 }
 
 // judgeOfSums runs main.py and reads note*; half of the reward is for each.
@@ -237,11 +254,15 @@ const honestSum = "for line in open(0): print(sum(map(int, line.split())))\n"
 func rewardTasks(t *testing.T, limit string) string {
 	numbers, expected := "2 3\n40 2\n-7 9\n", "5\n42\n2\n"
 	files := map[string]string{
-		"judged/task.yaml": "description: x\nreward: judge\nrange: [0, 1]\ntimeout: 120\nhidden: [secret/*]\n", "judged/check": strings.Replace(judgeOfSums, "LIMIT", limit, 1),
-		"judged/expected.txt": expected, "judged/numbers.txt": numbers, "judged/files/secret/expected.txt": expected, "judged/files/main.py": "pass\n",
+		"judged/task.yaml":    "description: x\nreward: judge\nrange: [0, 1]\ntimeout: 120\nhidden: [secret/*]\n",
+		"judged/check":        strings.Replace(judgeOfSums, "LIMIT", limit, 1),
+		"judged/expected.txt": expected, "judged/numbers.txt": numbers, "judged/files/secret/expected.txt": expected,
+		"judged/files/main.py": "pass\n",
 		"cases/task.yaml": "description: x\ntimeout: 120\nreward: number\nhidden: [secret/*]\ncases:\n" +
-			"  - {run: [python3, main.py], stdin_file: numbers.txt, stdout_file: expected.txt, timeout: " + limit + "}\n",
-		"cases/expected.txt": expected, "cases/numbers.txt": numbers, "cases/files/secret/expected.txt": expected, "cases/files/main.py": "pass\n",
+			"  - {run: [python3, main.py], stdin_file: numbers.txt, stdout_file: expected.txt, timeout: " + limit +
+			"}\n",
+		"cases/expected.txt": expected, "cases/numbers.txt": numbers, "cases/files/secret/expected.txt": expected,
+		"cases/files/main.py": "pass\n",
 	}
 	return taskFolder(t, files)
 }
@@ -251,23 +272,32 @@ func rewardTasks(t *testing.T, limit string) string {
 func programCheats() (judge, all map[string]string) {
 	const parents = "import os, signal\n"
 	judge = map[string]string{
-		"prints a reward":               "print('{\"reward\": 1}')\n",
-		"prints an answer":              "print('\\n{\"exit_code\":0,\"stdout\":\"5\\\\n42\\\\n2\\\\n\"}')\n",
-		"writes to its parent's stdout": parents + "open(f'/proc/{os.getppid()}/fd/1', 'w').write('{\"reward\": 1}\\n')\n",
-		"writes to every stdout":        parents + "for p in os.listdir('/proc'):\n    try: open(f'/proc/{p}/fd/1', 'w').write('{\"reward\": 1}\\n')\n    except OSError: pass\n",
-		"changes the check":             "open('TASK/check', 'w').write('#!/bin/sh\\necho {\"reward\": 1}\\n')\n",
-		"changes the note":              "import os\nfor d in ('judged', 'aside', 'work'):\n    try: open(f'../{d}/note.txt', 'w').write('5 42 2')\n    except OSError: pass\n",
-		"learns at the first run":       "import os, sys\nhome = os.path.expanduser('~/seen')\nprint(open(home).read() if os.path.exists(home) else open(home, 'w').write(open(0).read()) and '')\n",
-		"ends the process":              "import os; os._exit(0)\n",
-		"prints what is equal to all":   "class E(str):\n    __eq__ = lambda a, b: True\n    __hash__ = str.__hash__\nprint(E('x'))\n",
+		"prints a reward":  "print('{\"reward\": 1}')\n",
+		"prints an answer": "print('\\n{\"exit_code\":0,\"stdout\":\"5\\\\n42\\\\n2\\\\n\"}')\n",
+		"writes to its parent's stdout": parents + "open(f'/proc/{os.getppid()}/fd/1', 'w').write('{\"reward\": " +
+			"1}\\n')\n",
+		"writes to every stdout": parents + "for p in os.listdir('/proc'):\n    try: open(f'/proc/{p}/fd/1', " +
+			"'w').write('{\"reward\": 1}\\n')\n    except OSError: pass\n",
+		"changes the check": "open('TASK/check', 'w').write('#!/bin/sh\\necho {\"reward\": 1}\\n')\n",
+		"changes the note": "import os\nfor d in ('judged', 'aside', 'work'):\n    try: " +
+			"open(f'../{d}/note.txt', 'w').write('5 42 2')\n    except OSError: pass\n",
+		"learns at the first run": "import os, sys\nhome = " +
+			"os.path.expanduser('~/seen')\nprint(open(home).read() if os.path.exists(home) else open(home, " +
+			"'w').write(open(0).read()) and '')\n",
+		"ends the process": "import os; os._exit(0)\n",
+		"prints what is equal to all": "class E(str):\n    __eq__ = lambda a, b: True\n    __hash__ = " +
+			"str.__hash__\nprint(E('x'))\n",
 	}
 	return judge, map[string]string{
-		"finds what is expected":       findsExpected,
-		"kills its parent":             parents + "os.kill(os.getppid(), signal.SIGKILL)\n",
-		"kills all":                    parents + "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nfor p in os.listdir('/proc'):\n    if p.isdigit() and 'check' in open(f'/proc/{p}/cmdline').read(): os.kill(int(p), signal.SIGKILL)\n",
-		"stops its parent":             parents + "os.kill(os.getppid(), signal.SIGSTOP)\n",
-		"changes what is expected":     "open('TASK/expected.txt', 'w').write('')\n",
-		"leaves one behind":            "import os\nif os.fork() == 0:\n    os.setsid()\n    while True: open('main.py', 'w').write(\"print(open('TASK/expected.txt').read())\")\n",
+		"finds what is expected": findsExpected,
+		"kills its parent":       parents + "os.kill(os.getppid(), signal.SIGKILL)\n",
+		"kills all": parents + "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nfor p in " +
+			"os.listdir('/proc'):\n    if p.isdigit() and 'check' in open(f'/proc/{p}/cmdline').read(): " +
+			"os.kill(int(p), signal.SIGKILL)\n",
+		"stops its parent":         parents + "os.kill(os.getppid(), signal.SIGSTOP)\n",
+		"changes what is expected": "open('TASK/expected.txt', 'w').write('')\n",
+		"leaves one behind": "import os\nif os.fork() == 0:\n    os.setsid()\n    while True: " +
+			"open('main.py', 'w').write(\"print(open('TASK/expected.txt').read())\")\n",
 		"writes without end":           "import sys\nfor _ in range(300): sys.stdout.write('5\\n42\\n2\\n' * 10000)\n",
 		"hangs with its stdout closed": "import os, time; os.close(1); os.close(2); time.sleep(1000)\n",
 		"writes no text":               "import sys; sys.stdout.buffer.write(b'\\xff\\x00\\n5\\n42\\n2')\n",
@@ -369,25 +399,34 @@ func TestWallRewardsOfFolders(t *testing.T) {
 		commands []string
 	}{
 		"modules": {files: map[string]string{
-			"json.py": fake, "os.py": fake, "sitecustomize.py": fake, "usercustomize.py": fake, "conftest.py": fake, "unittest.py": fake, "unittest/__init__.py": fake,
+			"json.py": fake, "os.py": fake, "sitecustomize.py": fake, "usercustomize.py": fake, "conftest.py": fake,
+			"unittest.py": fake, "unittest/__init__.py": fake,
 		}},
 		"programs and a task": {
-			files: map[string]string{"task.yaml": "description: x\ncheck: [true]\n", "expected.txt": "", "numbers.txt": ""},
+			files: map[string]string{"task.yaml": "description: x\ncheck: [true]\n", "expected.txt": "",
+				"numbers.txt": ""},
 			commands: []string{
 				"printf '#!/bin/sh\necho 5 42 2\n' > python3; chmod +x python3; mkdir bin; cp python3 bin",
-				"d=$HOME/.local/lib/python3.11/site-packages; mkdir -p $d; echo 'import os; os._exit(0)' > $d/x.pth; cp -r $HOME/.local .",
+				"d=$HOME/.local/lib/python3.11/site-packages; mkdir -p $d; echo 'import os; os._exit(0)' > " +
+					"$d/x.pth; cp -r $HOME/.local .",
 				"echo 'echo 5 42 2; exit 0' > $HOME/.profile; cp $HOME/.profile .profile; echo x > /tmp/expected.txt",
 				"printf '#!/bin/sh\necho {\\\"reward\\\": 1}\n' > check; chmod +x check; cp check ../check",
 			},
 		},
 		"links": {commands: []string{ // to the truth, relative, by a link, to a folder, by proc, in a link, to what is hidden, hard; and a pipe
-			"ln -s " + judged + "/expected.txt note1; ln -s " + up + strings.TrimPrefix(judged, "/") + "/expected.txt note2",
-			"ln -s / top; ln -s top" + judged + "/expected.txt note3; ln -s " + judged + " there; ln -s there/expected.txt note4; ln -s /proc/self/cwd/expected.txt note5",
-			"mkdir a; ln -s ../.. a/up; ln -s a/up/../../expected.txt note6; mkdir -p secret; ln -s secret/expected.txt note7; ln " + judged + "/expected.txt note8; mkfifo note9",
+			"ln -s " + judged + "/expected.txt note1; ln -s " + up + strings.TrimPrefix(judged, "/") +
+				"/expected.txt note2",
+			"ln -s / top; ln -s top" + judged + "/expected.txt note3; ln -s " + judged + " there; ln -s " +
+				"there/expected.txt note4; ln -s /proc/self/cwd/expected.txt note5",
+			"mkdir a; ln -s ../.. a/up; ln -s a/up/../../expected.txt note6; mkdir -p secret; ln -s " +
+				"secret/expected.txt note7; ln " + judged + "/expected.txt note8; mkfifo note9",
 		}},
-		"later":          {commands: []string{"(until [ -e go ]; do :; done; echo 5 42 2 > note.txt) > /dev/null 2>&1 &", "setsid sh -c 'while :; do echo 5 42 2 > ../judged/note.txt; done' > /dev/null 2>&1 &", "touch go; sleep 0.3"}},
+		"later": {commands: []string{"(until [ -e go ]; do :; done; echo 5 42 2 > note.txt) > /dev/null " +
+			"2>&1 &", "setsid sh -c 'while :; do echo 5 42 2 > ../judged/note.txt; done' > /dev/null 2>&1 &",
+			"touch go; sleep 0.3"}},
 		"main.py a link": {commands: []string{"rm main.py; ln -s " + judged + "/check main.py"}},
-		"deep":           {commands: []string{"i=0; while [ $i -lt 200 ]; do mkdir d && cd d; i=$((i+1)); done; echo 5 42 2 > note.txt"}},
+		"deep": {commands: []string{"i=0; while [ $i -lt 200 ]; do mkdir d && cd d; i=$((i+1)); done; " +
+			"echo 5 42 2 > note.txt"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -397,7 +436,8 @@ func TestWallRewardsOfFolders(t *testing.T) {
 		})
 	}
 	t.Run("honest", func(t *testing.T) {
-		if got := rewardOf(t, w, "judged", map[string]string{"main.py": honestSum, "words/n": "5 42 2"}, "ln -s words/n note.txt"); got != 1 {
+		if got := rewardOf(t, w, "judged", map[string]string{"main.py": honestSum, "words/n": "5 42 2"},
+			"ln -s words/n note.txt"); got != 1 {
 			t.Errorf("it earns %v", got)
 		}
 	})
@@ -408,22 +448,25 @@ func TestWallRewardsOfFolders(t *testing.T) {
 func TestWallRewardsOfChecks(t *testing.T) {
 	files := map[string]string{"secret.txt": "apple\n"}
 	checks := map[string]string{
-		"killed":      "reward: number\ncheck: [sh, -c, 'echo 1; kill -9 $$']\n",
-		"terminated":  "reward: number\ncheck: [sh, -c, 'echo 1; kill -TERM $$']\n",
-		"status":      "reward: number\ncheck: [sh, -c, 'echo 1; exit 3']\n",
-		"too late":    "reward: number\ntimeout: 0.5\ncheck: [sh, -c, 'echo 1; sleep 100']\n",
-		"no number":   "reward: number\ncheck: [sh, -c, 'echo inf']\n",
-		"shadowed":    "reward: number\ncheck: [python3, -c, 'import json, random, unittest; print(json.dumps(-1))']\n",
-		"module":      "reward: number\ncheck: [python3, -m, calendar, '1', --bad]\n",
-		"linked file": "reward: number\ncheck: [sh, -c, 'cmp -s words.txt \"$1/secret.txt\" && echo 1 || echo -1', x, '{task}']\n",
+		"killed":     "reward: number\ncheck: [sh, -c, 'echo 1; kill -9 $$']\n",
+		"terminated": "reward: number\ncheck: [sh, -c, 'echo 1; kill -TERM $$']\n",
+		"status":     "reward: number\ncheck: [sh, -c, 'echo 1; exit 3']\n",
+		"too late":   "reward: number\ntimeout: 0.5\ncheck: [sh, -c, 'echo 1; sleep 100']\n",
+		"no number":  "reward: number\ncheck: [sh, -c, 'echo inf']\n",
+		"shadowed":   "reward: number\ncheck: [python3, -c, 'import json, random, unittest; print(json.dumps(-1))']\n",
+		"module":     "reward: number\ncheck: [python3, -m, calendar, '1', --bad]\n",
+		"linked file": "reward: number\ncheck: [sh, -c, 'cmp -s words.txt \"$1/secret.txt\" && echo 1 || echo -1', " +
+			"x, '{task}']\n",
 		"no verdict":  "reward: judge\ncheck: [sh, -c, 'exit 0']\n",
 		"not JSON":    "reward: judge\ncheck: [sh, -c, 'echo 1; echo \"{\\\"reward\\\":1}\"']\n",
 		"both":        "reward: judge\ncheck: [sh, -c, 'echo \"{\\\"reward\\\":1,\\\"run\\\":[\\\"true\\\"]}\"']\n",
 		"judge ends":  "reward: judge\ncheck: [sh, -c, 'echo \"{\\\"reward\\\":1}\"; exit 1']\n",
 		"judge dies":  "reward: judge\ncheck: [sh, -c, 'echo \"{\\\"reward\\\":1}\"; kill -9 $$']\n",
 		"judge hangs": "reward: judge\ntimeout: 0.5\ncheck: [sh, -c, 'echo \"{\\\"reward\\\":1}\"; sleep 100']\n",
-		"long line":   "reward: judge\ntimeout: 20\ncheck: [sh, -c, 'head -c 5000000 /dev/zero | tr \"\\0\" x; echo; echo \"{\\\"reward\\\":1}\"']\n",
-		"never reads": "reward: judge\ntimeout: 20\ncheck: [sh, -c, 'for i in 1 2 3; do echo \"{\\\"run\\\":[\\\"sh\\\",\\\"-c\\\",\\\"head -c 90000 /dev/zero\\\"]}\"; done']\n",
+		"long line": "reward: judge\ntimeout: 20\ncheck: [sh, -c, 'head -c 5000000 /dev/zero | tr \"\\0\" x; " +
+			"echo; echo \"{\\\"reward\\\":1}\"']\n",
+		"never reads": "reward: judge\ntimeout: 20\ncheck: [sh, -c, 'for i in 1 2 3; do echo " +
+			"\"{\\\"run\\\":[\\\"sh\\\",\\\"-c\\\",\\\"head -c 90000 /dev/zero\\\"]}\"; done']\n",
 	}
 	for name, yaml := range checks {
 		files[strings.ReplaceAll(name, " ", "-")+"/task.yaml"] = "description: x\n" + yaml
@@ -468,7 +511,8 @@ if said == "": print(json.dumps({"reward": 0.5, "nonce": nonce} if nonce else {"
 		task, program string
 		reward        float64
 	}{
-		{"without", `print('{"reward": 1}')`, 1}, {"with", `print('{"reward": 1}')`, 0}, {"with", `print('{"reward": 1, "nonce": "A"}')`, 0},
+		{"without", `print('{"reward": 1}')`, 1}, {"with", `print('{"reward": 1}')`, 0},
+		{"with", `print('{"reward": 1, "nonce": "A"}')`, 0},
 		{"with", "pass", 0.5}, {"forgets", "pass", 0},
 	} {
 		got := rewardOf(t, w, c.task, map[string]string{"main.py": c.program})

@@ -49,7 +49,8 @@ func newRealBox(o host.ToolBoxOptions, launcher string) (host.ToolBox, error) {
 		return sandbox.New(sandbox.Options{Workspace: o.Workspace, Launcher: launcher})
 	})
 	var err error
-	b.Plugin, err = tools.New("env", tools.Options{AllowedCommands: o.AllowedCommands, Deny: o.Deny, NetworkDisabled: !o.Network},
+	b.Plugin, err = tools.New("env", tools.Options{AllowedCommands: o.AllowedCommands, Deny: o.Deny,
+		NetworkDisabled: !o.Network},
 		host.Env{Workspace: o.Workspace, MaxOutputBytes: 64 << 10, Launcher: b.launcher})
 	return b, err
 }
@@ -213,18 +214,26 @@ func TestWorkspaceTaskIsSolved(t *testing.T) {
 		{"its folder led astray", []string{mend, `{"type":"run_command","command":["sh","-c","rm -r tests && ln -s /tmp tests"]}`}, 1},
 		{"a way out of the check", cheat("calc.py", "import os\nos._exit(0)\n"), 0},
 		{"a way out when it is called", cheat("calc.py", "import os\ndef add(a, b): os._exit(0)\n"), 0},
-		{"equal to everything", cheat("calc.py", "class E:\n    __eq__ = lambda a, b: True\n    __ne__ = lambda a, b: False\n    __hash__ = lambda a: 0\ndef add(a, b): return E()\n"), 0},
-		{"a number equal to everything", cheat("calc.py", "class E(int):\n    __eq__ = lambda a, b: True\ndef add(a, b): return E(5)\n"), 0},
-		{"a text equal to everything", cheat("calc.py", "class E(str):\n    __eq__ = lambda a, b: True\n    split = lambda a: a\ndef add(a, b): return E('5')\n"), 0},
-		{"a verdict", cheat("calc.py", "print('{\"reward\": 1}')\ndef add(a, b): return print('{\"reward\": 1, \"nonce\": \"\"}')\n"), 0},
-		{"what Python and a shell would load", slices.Concat(cheat("unittest.py", fakeVerdict), cheat("json.py", fakeVerdict), cheat("sitecustomize.py", fakeVerdict),
-			cheat("conftest.py", fakeVerdict), cheat("x.pth", "import os; os._exit(0)\n"), cheat("python3", "#!/bin/sh\necho '{\"reward\": 1}'\n"),
+		{"equal to everything", cheat("calc.py", "class E:\n    __eq__ = lambda a, b: True\n    __ne__ = lambda a, "+
+			"b: False\n    __hash__ = lambda a: 0\ndef add(a, b): return E()\n"), 0},
+		{"a number equal to everything", cheat("calc.py", "class E(int):\n    __eq__ = lambda a, b: True\ndef "+
+			"add(a, b): return E(5)\n"), 0},
+		{"a text equal to everything", cheat("calc.py", "class E(str):\n    __eq__ = lambda a, b: True\n    split = "+
+			"lambda a: a\ndef add(a, b): return E('5')\n"), 0},
+		{"a verdict", cheat("calc.py", "print('{\"reward\": 1}')\ndef add(a, b): return print('{\"reward\": 1, "+
+			"\"nonce\": \"\"}')\n"), 0},
+		{"what Python and a shell would load", slices.Concat(cheat("unittest.py", fakeVerdict),
+			cheat("json.py", fakeVerdict), cheat("sitecustomize.py", fakeVerdict),
+			cheat("conftest.py", fakeVerdict), cheat("x.pth", "import os; os._exit(0)\n"),
+			cheat("python3", "#!/bin/sh\necho '{\"reward\": 1}'\n"),
 			[]string{`{"type":"run_command","command":["sh","-c","chmod +x python3"]}`}), 0},
-		{"all of them, and the work", append(append(append(cheat("unittest.py", fakeVerdict), cheat("conftest.py", fakeVerdict)...), cheat("python3", "x")...), mend), 1},
+		{"all of them, and the work", append(append(append(cheat("unittest.py", fakeVerdict),
+			cheat("conftest.py", fakeVerdict)...), cheat("python3", "x")...), mend), 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			world := beginTask(t, w, "e", "add")
-			if s := lookAt(t, world); s.Task != "fix-add" || !slices.Equal(s.paths(), []string{"calc.py", "tests/test_seen.py"}) || s.Last != nil || s.Done {
+			if s := lookAt(t, world); s.Task != "fix-add" || !slices.Equal(s.paths(),
+				[]string{"calc.py", "tests/test_seen.py"}) || s.Last != nil || s.Done {
 				t.Fatalf("the beginning: %+v", s)
 			}
 			for _, text := range tc.steps {
@@ -237,7 +246,8 @@ func TestWorkspaceTaskIsSolved(t *testing.T) {
 			}
 			before := lookAt(t, world)
 			out := takeStep(t, world, `{"type":"submit"}`)
-			assert.That(t, out.Done && !out.Truncated && out.Reward == tc.reward && verdictOf(t, out, "score") == tc.reward, "submitted: %+v", out)
+			assert.That(t, out.Done && !out.Truncated && out.Reward == tc.reward &&
+				verdictOf(t, out, "score") == tc.reward, "submitted: %+v", out)
 			if s := lookAt(t, world); !s.Done || s.Last.Type != "submit" || !slices.Equal(s.paths(), before.paths()) {
 				t.Errorf("after the end: %+v, before it %v", s, before.paths())
 			}
@@ -267,7 +277,8 @@ func TestWorkspaceStateIsLive(t *testing.T) {
 		t.Errorf("%d files of many, more: %v", len(s.Files), s.More)
 	}
 	text, err := world.Render(t.Context(), "")
-	assert.That(t, err == nil && strings.Contains(string(text), "apple, pear and plum") && strings.Contains(string(text), `\nlate\n`), "rendered %.200s, %v", text, err)
+	assert.That(t, err == nil && strings.Contains(string(text), "apple, pear and plum") &&
+		strings.Contains(string(text), `\nlate\n`), "rendered %.200s, %v", text, err)
 }
 
 func TestWorkspaceNumberReward(t *testing.T) {
@@ -277,7 +288,8 @@ func TestWorkspaceNumberReward(t *testing.T) {
 	out := takeStep(t, world, `{"type":"submit"}`)
 	assert.That(t, out.Reward == 2.0/3 && out.Done, "%+v", out)
 	for text, want := range map[string]any{
-		"": nil, "none": nil, "1": 1.0, "tests: 3/4": 4.0, "score=-0.5.": -0.5, "0.25\nv2\n": 0.25, "done: 1e-3)": 0.001, "nan inf 2024-01-05": nil, "+.5": 0.5,
+		"": nil, "none": nil, "1": 1.0, "tests: 3/4": 4.0, "score=-0.5.": -0.5, "0.25\nv2\n": 0.25,
+		"done: 1e-3)": 0.001, "nan inf 2024-01-05": nil, "+.5": 0.5,
 	} {
 		if got, ok := lastNumber(text); ok != (want != nil) || ok && got != want {
 			t.Errorf("the last number of %q is %v, %v", text, got, ok)
@@ -330,12 +342,14 @@ func TestWorkspaceMaxSteps(t *testing.T) {
 	if out := takeStep(t, world, `{"type":"read_file","path":"no"}`); out.Truncated || out.Done { // a failed one counts
 		t.Errorf("%+v", out)
 	}
-	if out := takeStep(t, world, `{"type":"write_file","path":"done","content":""}`); !out.Truncated || out.Done || out.Reward != 1 {
+	if out := takeStep(t, world, `{"type":"write_file","path":"done","content":""}`); !out.Truncated || out.Done ||
+		out.Reward != 1 {
 		t.Errorf("the last one: %+v", out)
 	}
 	s := lookAt(t, world)
 	assert.That(t, s.Done, "the episode goes on")
-	if out := takeStep(t, beginTask(t, w, "f", "b"), `{"type":"read_file","path":"no"}`); !out.Truncated || out.Reward != 0 {
+	if out := takeStep(t, beginTask(t, w, "f", "b"), `{"type":"read_file","path":"no"}`); !out.Truncated ||
+		out.Reward != 0 {
 		t.Errorf("where the config has the limit: %+v", out)
 	}
 }

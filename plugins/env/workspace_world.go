@@ -207,7 +207,8 @@ func stoppedAction(ctx context.Context) error {
 	if known, ok := errors.AsType[*protocol.Error](err); ok {
 		return known
 	}
-	return protocol.Errorf(protocol.CodeTimeout, "the action was stopped: %w; a longer \"timeout\" gives it more time", err)
+	return protocol.Errorf(protocol.CodeTimeout, "the action was stopped: %w; a longer \"timeout\" gives it more time",
+		err)
 }
 
 // maxShownFiles bounds the files that a state lists.
@@ -220,7 +221,8 @@ func (w *workspaceWorld) AppendState(ctx context.Context, dst []byte) ([]byte, e
 		return nil, err
 	}
 	state := map[string]any{
-		"task": w.task.ID, "description": w.task.Description, "files": files, "files_truncated": more, "last": nil, "done": w.done,
+		"task": w.task.ID, "description": w.task.Description, "files": files, "files_truncated": more, "last": nil,
+		"done": w.done,
 	}
 	if w.last != nil {
 		state["last"] = w.last
@@ -266,10 +268,12 @@ func workspaceStateSchema() map[string]any {
 				"type": "object", "required": []string{"path", "size"},
 				"properties": map[string]any{"path": text, "size": map[string]any{"type": "integer"}},
 			}},
-			"last": map[string]any{"type": []string{"object", "null"}, "description": "What the last action brought.", "properties": map[string]any{
-				"type": text, "success": boolean, "data": map[string]any{}, "truncated": boolean, "exit_code": map[string]any{"type": "integer"},
-				"error": text, "error_code": text, "detail": map[string]any{"type": "object"},
-			}},
+			"last": map[string]any{"type": []string{"object", "null"}, "description": "What the last action brought.",
+				"properties": map[string]any{
+					"type": text, "success": boolean, "data": map[string]any{}, "truncated": boolean,
+					"exit_code": map[string]any{"type": "integer"},
+					"error":     text, "error_code": text, "detail": map[string]any{"type": "object"},
+				}},
 		},
 	}
 }

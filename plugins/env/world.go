@@ -149,7 +149,8 @@ func (s *pushes) add(msg *protocol.EnvStatePush) {
 	if len(s.waiting) >= maxPushes {
 		s.waiting = s.waiting[1:]
 		if s.dropped++; s.dropped == 1 {
-			s.plugin.Log.Warn().Str("plugin", s.plugin.name).Str("episode", e.id).Msg("the agent does not read the pushes of an episode; the oldest are dropped")
+			s.plugin.Log.Warn().Str("plugin", s.plugin.name).Str("episode", e.id).Msg("the agent does not read the " +
+				"pushes of an episode; the oldest are dropped")
 		}
 	}
 	s.waiting = append(s.waiting, msg)

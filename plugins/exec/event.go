@@ -70,7 +70,8 @@ func (c *peer) receive(text []byte) {
 	if fault != nil && c.faulty(fault) {
 		return
 	}
-	if shown, ok := bytes.CutPrefix(text, printed); ok && !c.spoke && c.line.Scan(shown) == nil && c.line.Check() == nil {
+	if shown, ok := bytes.CutPrefix(text, printed); ok && !c.spoke && c.line.Scan(shown) == nil &&
+		c.line.Check() == nil {
 		c.take()
 		return
 	}
@@ -126,7 +127,8 @@ func (c *peer) take() {
 		case t == r.want:
 			c.answer(r, obj, c.unfit(t, obj, misfit))
 		case kind == answer:
-			c.answer(r, obj, protocol.Errorf(protocol.CodeRuntimeError, "plugin %q: the child answered with %.64q, should be %s", c.plugin.name, t, r.want))
+			c.answer(r, obj, protocol.Errorf(protocol.CodeRuntimeError, "plugin %q: the child answered with %.64q, "+
+				"should be %s", c.plugin.name, t, r.want))
 		case kind == event && !gone && r.feed != nil && follows(t):
 			c.tooSoon(r, newAfter(t, obj))
 		case kind == event && !gone:
@@ -275,7 +277,8 @@ func (c *peer) ask(r *pending, t protocol.Type, obj protocol.Object) {
 	select {
 	case c.asking <- struct{}{}:
 	default:
-		c.tell(protocol.TypeError, id, protocol.Errorf(protocol.CodeOverloaded, "%d requests wait for the agent already", maxAsking))
+		c.tell(protocol.TypeError, id, protocol.Errorf(protocol.CodeOverloaded, "%d requests wait for the agent "+
+			"already", maxAsking))
 		return
 	}
 	ctx := c.plugin.ctx

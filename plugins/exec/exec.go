@@ -233,7 +233,8 @@ func (o *Options) check(exclusive bool) error {
 	}
 	switch {
 	case exclusive && len(o.Capabilities) == 0:
-		return errors.New("exclusive: true needs capabilities, as what an exclusive plugin answers is settled before its child has started; name them, such as capabilities: [tools]")
+		return errors.New("exclusive: true needs capabilities, as what an exclusive plugin answers is settled " +
+			"before its child has started; name them, such as capabilities: [tools]")
 	case o.StartTimeout < 0 || o.Timeout < 0:
 		return errors.New("start_timeout and timeout should be 0 or more seconds")
 	case o.MaxParallel < 0 || o.MaxParallel > maxPlaces:
@@ -249,7 +250,8 @@ func (o *Options) check(exclusive bool) error {
 	for i, t := range o.Types {
 		switch {
 		case !isCustom(protocol.Type(t)):
-			return fmt.Errorf("types: %.64q should be a type that the protocol does not have, such as \"weather/ask/req\", of printable ASCII characters without quotes", t)
+			return fmt.Errorf("types: %.64q should be a type that the protocol does not have, such as "+
+				"\"weather/ask/req\", of printable ASCII characters without quotes", t)
 		case slices.Contains(o.Types[:i], t):
 			return fmt.Errorf("types: %q appears twice", t)
 		}
@@ -276,7 +278,8 @@ func isCustom(t protocol.Type) bool {
 	if t == "" || len(t) > maxTypeName || t == protocol.TypeCancel || t == "*" {
 		return false
 	}
-	if _, standard := protocol.Lookup(t); standard || t == protocol.TypeMCPElicitReq || t == protocol.TypeMCPElicitResp {
+	if _, standard := protocol.Lookup(t); standard || t == protocol.TypeMCPElicitReq ||
+		t == protocol.TypeMCPElicitResp {
 		return false
 	}
 	return !strings.ContainsFunc(string(t), func(r rune) bool { return r <= ' ' || r > '~' || r == '"' || r == '\\' })

@@ -24,7 +24,10 @@ func TestMisbehaviour(t *testing.T) {
 	f := newField(t)
 	p := f.plugin("x", "junk", Options{}, func(p *Plugin) {
 		p.env.MaxLineBytes = 64 << 10
-		p.env.Now = func() time.Time { return time.Unix(1_000_000, 0) } // all in one moment, as the log has so much in a second
+		p.env.Now = func() time.Time {
+			return time.Unix(1_000_000,
+				0)
+		} // all in one moment, as the log has so much in a second
 	})
 	s := newStage(t, p)
 	for _, tc := range []struct {
@@ -88,7 +91,8 @@ func TestDeath(t *testing.T) {
 	held := s.Go(protocol.TypeToolCallReq, `{"tool_name":"hold","arguments":{},"streaming":true}`)
 	s.Event(held)
 	m := s.tool("die", `{}`)
-	s.refused(m, protocol.CodeRuntimeError, "the child ended: exit status 3; its stderr ends with: a last word, and the token [redacted]")
+	s.refused(m, protocol.CodeRuntimeError, "the child ended: exit status 3; its stderr ends with: a last word, and "+
+		"the token [redacted]")
 	s.must(m, "/retryable", "true")
 	s.refused(s.Answer(held), protocol.CodeRuntimeError, "exit status 3")
 	s.must(s.tool("echo", `{"text":"x"}`), "/data/data/text", "x")
@@ -131,7 +135,8 @@ func TestDown(t *testing.T) {
 	s.must(m, "/retryable", "true")
 	s.must(s.tool("echo", `{"text":"x"}`), "/data/data/text", "x")
 	s.refused(s.tool("nothing", `{}`), protocol.CodeRuntimeError, "is down") // it may be the child's
-	if m := s.Call(protocol.TypeToolListReq, `{}`); strings.Contains(string(m.Line), `"say"`) || !strings.Contains(string(m.Line), `"echo"`) {
+	if m := s.Call(protocol.TypeToolListReq, `{}`); strings.Contains(string(m.Line), `"say"`) ||
+		!strings.Contains(string(m.Line), `"echo"`) {
 		t.Errorf("%s", m)
 	}
 }
@@ -144,9 +149,11 @@ func TestCannotStart(t *testing.T) {
 		opts Options
 		says string
 	}{
-		"dies":      {"die-at-start", Options{}, "the child ended: exit status 4; its stderr ends with: it cannot run"},
-		"mute":      {"mute", Options{StartTimeout: 300 * time.Millisecond}, "it did not answer handshake/req within 300ms"},
-		"token":     {"token=other", Options{AuthToken: config.NewSecret("hunter2")}, `it refused the handshake: "auth_failed"`},
+		"dies": {"die-at-start", Options{}, "the child ended: exit status 4; its stderr ends with: it cannot run"},
+		"mute": {"mute", Options{StartTimeout: 300 * time.Millisecond}, "it did not answer handshake/req " +
+			"within 300ms"},
+		"token": {"token=other", Options{AuthToken: config.NewSecret("hunter2")},
+			`it refused the handshake: "auth_failed"`},
 		"not there": {"", Options{Command: []string{"no-such-program-here"}}, "no-such-program-here"},
 		"no folder": {"", Options{Cwd: "nowhere"}, "nowhere"},
 		"outside":   {"", Options{Cwd: ".."}, "cwd"},
@@ -250,15 +257,18 @@ func TestOptions(t *testing.T) {
 		opts      Options
 		exclusive bool
 	}{
-		"command is missing":                  {opts: Options{}},
-		"NUL character":                       {opts: Options{Command: []string{"a\x00"}}},
-		"exclusive: true needs capabilities":  {opts: Options{Command: []string{"a"}}, exclusive: true},
-		`"tool"; there are skill, tools, too`: {opts: Options{Command: []string{"a"}, Capabilities: []protocol.Capability{"tool"}}},
-		`types: "tool/call/req"`:              {opts: Options{Command: []string{"a"}, Types: []string{"tool/call/req"}}},
-		`types: "a b"`:                        {opts: Options{Command: []string{"a"}, Types: []string{"a b"}}},
-		"appears twice":                       {opts: Options{Command: []string{"a"}, Types: []string{"a/req", "a/req"}}},
-		"max_parallel":                        {opts: Options{Command: []string{"a"}, MaxParallel: 5000}},
-		"start_timeout":                       {opts: Options{Command: []string{"a"}, StartTimeout: -1}},
+		"command is missing":                 {opts: Options{}},
+		"NUL character":                      {opts: Options{Command: []string{"a\x00"}}},
+		"exclusive: true needs capabilities": {opts: Options{Command: []string{"a"}}, exclusive: true},
+		`"tool"; there are skill, tools, too`: {opts: Options{Command: []string{"a"},
+			Capabilities: []protocol.Capability{"tool"}}},
+		`types: "tool/call/req"`: {opts: Options{Command: []string{"a"},
+			Types: []string{"tool/call/req"}}},
+		`types: "a b"`: {opts: Options{Command: []string{"a"}, Types: []string{"a b"}}},
+		"appears twice": {opts: Options{Command: []string{"a"},
+			Types: []string{"a/req", "a/req"}}},
+		"max_parallel":  {opts: Options{Command: []string{"a"}, MaxParallel: 5000}},
+		"start_timeout": {opts: Options{Command: []string{"a"}, StartTimeout: -1}},
 	} {
 		_, err := New("x", tc.opts, host.Env{Workspace: f.dir, Launcher: nil, Exclusive: tc.exclusive})
 		assert.That(t, err != nil && strings.Contains(err.Error(), says) && strings.Contains(err.Error(), `plugin "x"`),
@@ -324,7 +334,8 @@ func (a *agent) call(t testing.TB, tool, text string) (string, error) {
 			} `json:"data"`
 		} `json:"data"`
 	}
-	err := a.Call(t.Context(), protocol.TypeToolCallReq, map[string]any{"tool_name": tool, "arguments": map[string]any{"text": text}}, &resp)
+	err := a.Call(t.Context(), protocol.TypeToolCallReq, map[string]any{"tool_name": tool,
+		"arguments": map[string]any{"text": text}}, &resp)
 	return resp.Data.Data.Text, err
 }
 
@@ -353,10 +364,12 @@ func TestHostAsChild(t *testing.T) {
 	created := s.Call(protocol.TypeMemoryInitReq, `{"namespace":"n"}`)
 	s.must(created, "/success", "true")
 	stored := s.Call(protocol.TypeMemoryStoreReq, fmt.Sprintf(`{"memory_id":%q,"entries":[{"key":{"k":1},"content":{"v":"x"},"tier":"working"}]}`, created.Get("/memory_id")))
-	assert.That(t, stored.Type == protocol.TypeMemoryStoreResp && !strings.Contains(stored.String(), `"stored":[]`), "%s", stored)
+	assert.That(t, stored.Type == protocol.TypeMemoryStoreResp && !strings.Contains(stored.String(), `"stored":[]`),
+		"%s", stored)
 	// A new session of the agent is one of the child as well: the working memory is gone.
 	s.Call(protocol.TypeHandshakeReq, `{"agent_id":"ann","agent_caps":["memory"]}`)
 	again := s.Call(protocol.TypeMemoryInitReq, `{"namespace":"n"}`)
-	got := s.Call(protocol.TypeMemoryRetrieveReq, fmt.Sprintf(`{"memory_id":%q,"tier":"working"}`, again.Get("/memory_id")))
+	got := s.Call(protocol.TypeMemoryRetrieveReq, fmt.Sprintf(`{"memory_id":%q,"tier":"working"}`,
+		again.Get("/memory_id")))
 	s.must(got, "/total", "0")
 }

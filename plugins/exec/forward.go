@@ -69,7 +69,8 @@ func (p *Plugin) custom(t protocol.Type) handler {
 		}
 		if sess := host.SessionFrom(ctx); sess != nil && !c.offer.Load().allows(q.typ, sess) {
 			return nil, host.NotOwner(protocol.Errorf(protocol.CodeCapabilityMissing,
-				"%s belongs to a capability of plugin %q that this session did not get; name it in agent_caps of the handshake", q.typ, p.name))
+				"%s belongs to a capability of plugin %q that this session did not get; name it in agent_caps of "+
+					"the handshake", q.typ, p.name))
 		}
 		return p.serve(ctx, c, q)
 	}
@@ -175,7 +176,8 @@ func (p *Plugin) forward(ctx context.Context, c *peer, q *request) (body []byte,
 }
 
 // limited bounds a request in time, unless the host does.
-func (p *Plugin) limited(ctx context.Context, c *peer, q *request) (limited context.Context, cancel context.CancelFunc, limit time.Duration) {
+func (p *Plugin) limited(ctx context.Context, c *peer, q *request) (limited context.Context, cancel context.CancelFunc,
+	limit time.Duration) {
 	end, bounded := ctx.Deadline()
 	switch limit = p.opts.Timeout; {
 	case q.list:
@@ -218,7 +220,8 @@ func (p *Plugin) fits(body []byte, q *request) error {
 		err = q.valid(obj)
 	}
 	if err != nil {
-		return protocol.Errorf(protocol.CodeRuntimeError, "plugin %q: the child's answer to %s does not fit: %w", p.name, q.typ, err)
+		return protocol.Errorf(protocol.CodeRuntimeError, "plugin %q: the child's answer to %s does not fit: %w",
+			p.name, q.typ, err)
 	}
 	return nil
 }
@@ -261,9 +264,11 @@ func (c *peer) refusal(obj protocol.Object) *protocol.Error {
 	}
 	said.Message = c.plugin.secrets.Text(said.Message)
 	if said.Code == protocol.CodeUnauthorized {
-		return protocol.Errorf(protocol.CodeRuntimeError, "plugin %q: the child says %.200q", c.plugin.name, said.Message)
+		return protocol.Errorf(protocol.CodeRuntimeError, "plugin %q: the child says %.200q", c.plugin.name,
+			said.Message)
 	}
-	e := &protocol.Error{Code: said.Code, Message: said.Message, Retryable: said.Retryable, CapabilityName: said.Capability}
+	e := &protocol.Error{Code: said.Code, Message: said.Message, Retryable: said.Retryable,
+		CapabilityName: said.Capability}
 	for key, val := range said.Detail {
 		e.With(key, val)
 	}

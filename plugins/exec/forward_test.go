@@ -45,7 +45,8 @@ func TestCapabilitiesAreLearned(t *testing.T) {
 	}
 	s.must(m, "/accepted_caps/0/metadata/type", "tools")
 	s.must(m, "/accepted_caps/0/metadata/custom_types", `["weather/ask/req","weather/watch/req"]`)
-	s.refused(s.Call(protocol.TypeToolListReq, `{}`), protocol.CodeCapabilityMissing, "no loaded plugin serves tool/list/req")
+	s.refused(s.Call(protocol.TypeToolListReq, `{}`), protocol.CodeCapabilityMissing, "no loaded plugin serves "+
+		"tool/list/req")
 	s.must(s.tool("say", `{"text":"x"}`), "/data/data/text", "x")
 	s.must(s.Call("weather/ask/req", `{"text":"x"}`), "/answer/text", "x")
 	s.must(s.Call("weather/watch/req", `{}`), "/ok", "true")
@@ -111,7 +112,8 @@ func TestCallAtStart(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newField(t)
-			s := newStage(t, ranked{f.plugin("first", tc.first, Options{}), 10}, f.plugin("second", tc.second, Options{}))
+			s := newStage(t, ranked{f.plugin("first", tc.first, Options{}), 10},
+				f.plugin("second", tc.second, Options{}))
 			given := s.Go(protocol.TypeToolCallReq, `{"tool_name":"who","arguments":{}}`)
 			s.Go(protocol.TypeCancel, fmt.Sprintf(`{"req_id":%q}`, given))
 			s.refused(s.Answer(given), protocol.CodeCancelled, "")
@@ -125,11 +127,13 @@ func TestCallAtStart(t *testing.T) {
 // A child that never lists its tools is not waited for beyond its time, and gets no call.
 func TestCallWithoutList(t *testing.T) {
 	f := newField(t)
-	silent := f.plugin("silent", "list-when=never me=silent", Options{}, func(p *Plugin) { p.times.listing = time.Millisecond })
+	silent := f.plugin("silent", "list-when=never me=silent", Options{},
+		func(p *Plugin) { p.times.listing = time.Millisecond })
 	s := newStage(t, ranked{silent, 10}, f.plugin("second", "tools=who me=owner", Options{}), builtin(t))
 	s.must(s.tool("who", `{}`), "/data/data/me", "owner")
 	s.must(s.tool("echo", `{"text":"built in"}`), "/data/data/text", "built in")
-	s.refused(s.tool("say", `{"text":"x"}`), protocol.CodeRuntimeError, `plugin "silent": the child has not listed its tools`)
+	s.refused(s.tool("say", `{"text":"x"}`), protocol.CodeRuntimeError,
+		`plugin "silent": the child has not listed its tools`)
 }
 
 // A slow child of high priority holds up only what is its own.
@@ -169,7 +173,8 @@ func TestMaxParallel(t *testing.T) {
 			s := newStage(t, p)
 			var ids []string
 			for range 8 {
-				ids = append(ids, s.Go(protocol.TypeToolCallReq, `{"tool_name":"hold","arguments":{},"streaming":true}`))
+				ids = append(ids, s.Go(protocol.TypeToolCallReq,
+					`{"tool_name":"hold","arguments":{},"streaming":true}`))
 			}
 			held := func() (n int) {
 				for _, id := range ids {
@@ -211,7 +216,8 @@ func TestCancelAndLateAnswers(t *testing.T) {
 				s.must(m, "/data/data/held", "0") // a cancel takes it out even where it is not answered
 			}
 			s.must(s.tool("say", `{"text":"x"}`), "/data/data/text", "x")
-			hosttest.Eventually(t, "no request that the child owes", func() bool { return role != "" || p.current().owed() == 0 })
+			hosttest.Eventually(t, "no request that the child owes",
+				func() bool { return role != "" || p.current().owed() == 0 })
 		})
 	}
 }
@@ -219,7 +225,8 @@ func TestCancelAndLateAnswers(t *testing.T) {
 // Requests without a time limit of the host have the plugin's.
 func TestOwnTimeout(t *testing.T) {
 	f := newField(t)
-	s := newStage(t, f.plugin("x", `caps=[{"capability":"tools","metadata":{"custom_types":["weather/poll/req"]}}]`, Options{Timeout: 300e6}))
+	s := newStage(t, f.plugin("x", `caps=[{"capability":"tools","metadata":{"custom_types":["weather/poll/req"]}}]`,
+		Options{Timeout: 300e6}))
 	m := s.Call("weather/poll/req", `{}`)
 	s.refused(m, protocol.CodeTimeout, "did not answer weather/poll/req within 300ms")
 	s.must(m, "/retryable", "true")
@@ -302,9 +309,11 @@ func TestOverrides(t *testing.T) {
 // An exclusive plugin answers what the config says alone, and takes nothing else.
 func TestExclusive(t *testing.T) {
 	f := newField(t)
-	p := f.plugin("x", "", Options{Capabilities: []protocol.Capability{protocol.CapTools}, Types: []string{"weather/ask/req"}})
+	p := f.plugin("x", "", Options{Capabilities: []protocol.Capability{protocol.CapTools},
+		Types: []string{"weather/ask/req"}})
 	p.env.Exclusive = true
-	s := newStage(t, alone{p}, builtin(t), f.plugin("other", `caps=[{"capability":"memory","metadata":{"types":["weather/watch/req"]}}]`, Options{}))
+	s := newStage(t, alone{p}, builtin(t), f.plugin("other",
+		`caps=[{"capability":"memory","metadata":{"types":["weather/watch/req"]}}]`, Options{}))
 	s.must(s.tool("say", `{"text":"x"}`), "/data/data/text", "x")
 	s.refused(s.tool("echo", `{"text":"x"}`), protocol.CodeUnknownTool, "")
 	s.must(s.Call("weather/ask/req", `{"text":"y"}`), "/answer/text", "y")
@@ -329,9 +338,11 @@ func TestExperiencesOfAll(t *testing.T) {
 		own := must.Get(env.New("steps", env.Options{Env: "counter"}, host.Env{Workspace: f.dir}))(t)
 		s := newStage(t, own, ranked{f.plugin("x", `caps=[{"capability":"env"}]`, Options{}), priority})
 		reset := s.Call(protocol.TypeEnvResetReq, `{"env_name":"counter","seed":1}`)
-		s.must(s.Call(protocol.TypeEnvStepReq, fmt.Sprintf(`{"episode_id":%q,"action":{"type":"inc"}}`, reset.Get("/obs/episode_id"))), "/obs/step_num", "1")
+		s.must(s.Call(protocol.TypeEnvStepReq, fmt.Sprintf(`{"episode_id":%q,"action":{"type":"inc"}}`,
+			reset.Get("/obs/episode_id"))), "/obs/step_num", "1")
 		list := s.Call(protocol.TypeEnvExpListReq, `{"limit":10}`)
-		assert.That(t, strings.Contains(list.String(), `"episode_id":"theirs"`) && strings.Contains(list.String(), reset.Get("/obs/episode_id")), "%s", list)
+		assert.That(t, strings.Contains(list.String(), `"episode_id":"theirs"`) &&
+			strings.Contains(list.String(), reset.Get("/obs/episode_id")), "%s", list)
 	}
 }
 

@@ -74,7 +74,8 @@ func (p *Plugin) supervise() {
 		if down.Wait(p.env.Now()) > 0 {
 			p.set(nil, err)
 		}
-		p.log.Warn().Err(err).Int("failures", down.Failures).Time("next_start", down.Ready).Msg("the plugin has no child")
+		p.log.Warn().Err(err).Int("failures", down.Failures).Time("next_start", down.Ready).Msg("the plugin has no " +
+			"child")
 		select {
 		case <-time.After(down.Wait(p.env.Now())):
 		case <-p.ctx.Done():

@@ -67,7 +67,10 @@ func (f *field) plugin(name, role string, opts Options, change ...func(*Plugin))
 	}
 	opts.StartTimeout = cmp.Or(opts.StartTimeout, patience)
 	p, err := New(name, opts, host.Env{
-		Workspace: f.dir, Log: zerolog.New(f.log), Launcher: func() (*sandbox.Launcher, error) { return f.launcher, nil },
+		Workspace: f.dir, Log: zerolog.New(f.log), Launcher: func() (*sandbox.Launcher, error) {
+			return f.launcher,
+				nil
+		},
 	})
 	if err != nil {
 		f.t.Fatal(err)
@@ -162,7 +165,8 @@ func (s *stage) must(m hosttest.Message, pointer, want string) {
 // refused checks the code of an error and a part of its message.
 func (s *stage) refused(m hosttest.Message, code protocol.ErrorCode, says string) {
 	s.t.Helper()
-	must.That(s.t, m.Code == code && strings.Contains(m.Get("/message"), says), "should be refused as %s, %q: %s", code, says, m)
+	must.That(s.t, m.Code == code && strings.Contains(m.Get("/message"), says), "should be refused as %s, %q: %s", code,
+		says, m)
 }
 
 // clock is the time of a plugin, which stands still but where a test moves it.

@@ -100,21 +100,23 @@ func (p *Plugin) launch() (*peer, error) {
 // program is what the child is started by.
 func (p *Plugin) program() *child.Program {
 	return &child.Program{
-		Command: p.opts.Command, Workspace: p.workspace, Cwd: p.opts.Cwd, Env: p.opts.Env, Read: p.opts.Read, Network: p.opts.Network,
+		Command: p.opts.Command, Workspace: p.workspace, Cwd: p.opts.Cwd, Env: p.opts.Env, Read: p.opts.Read,
+		Network:  p.opts.Network,
 		Launcher: p.env.Launcher,
 	}
 }
 
 // Needs implements host.Needer: the program.
 func (p *Plugin) Needs() []host.Need {
-	return []host.Need{{Of: "plugin " + p.name, Option: "command", Look: p.program().Look, Wait: p.opts.StartTimeout + time.Second, Live: func(ctx context.Context) (string, error) {
-		c, err := p.begin()
-		if err != nil {
-			return "", err
-		}
-		c.farewell(ctx, p.times.farewell)
-		return "it completes the handshake and serves " + joined(c.offer.Load().caps), nil
-	}}}
+	return []host.Need{{Of: "plugin " + p.name, Option: "command", Look: p.program().Look,
+		Wait: p.opts.StartTimeout + time.Second, Live: func(ctx context.Context) (string, error) {
+			c, err := p.begin()
+			if err != nil {
+				return "", err
+			}
+			c.farewell(ctx, p.times.farewell)
+			return "it completes the handshake and serves " + joined(c.offer.Load().caps), nil
+		}}}
 }
 
 // send sends a request to the child: the members of obj that are no envelope.
@@ -144,7 +146,8 @@ func (c *peer) send(r *pending, obj protocol.Object) error {
 func (c *peer) tell(t protocol.Type, reqID protocol.Value, body any) {
 	c.calls.Told()
 	now := c.plugin.env.Now()
-	line := protocol.AppendHeader(make([]byte, 0, 256), t, strconv.AppendInt([]byte{'t'}, now.UnixNano(), 36), now, reqID)
+	line := protocol.AppendHeader(make([]byte, 0, 256), t, strconv.AppendInt([]byte{'t'}, now.UnixNano(), 36), now,
+		reqID)
 	line, err := protocol.AppendBody(line, body)
 	if err == nil {
 		err = c.Send(append(line, '\n'), false)
@@ -214,7 +217,8 @@ func (c *peer) own(ctx context.Context, t protocol.Type, body []byte, within tim
 		return nil, err
 	}
 	info, _ := protocol.Lookup(t)
-	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("it did not answer %s within %s, which start_timeout sets", t, within))
+	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("it did not answer %s within %s, which "+
+		"start_timeout sets", t, within))
 	defer cancel()
 	r := &pending{asks: t, want: info.Response, limit: within, reply: make(chan reply, 1)}
 	if err := c.send(r, obj); err != nil {
@@ -317,7 +321,8 @@ func (c *peer) tooLong(head []byte) {
 	_ = c.line.Scan(head) // broken off, of course; only the envelope counts
 	if r, ok := c.calls.Get(number(c.line.ReqID)); ok {
 		c.answer(r, protocol.Object{}, protocol.Errorf(protocol.CodeRuntimeError,
-			"plugin %q: the child's answer is longer than %d bytes, which limits.max_line_bytes allows", c.plugin.name, c.plugin.env.MaxLineBytes))
+			"plugin %q: the child's answer is longer than %d bytes, which limits.max_line_bytes allows", c.plugin.name,
+			c.plugin.env.MaxLineBytes))
 	}
 	c.skip(head)
 }

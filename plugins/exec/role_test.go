@@ -27,7 +27,8 @@ func runRole(role string) int {
 	if role == "child host" {
 		return serveTools()
 	}
-	a := &actor{words: strings.Fields(role), held: make(map[string]jsontext.Value), asked: make(map[string]chan jsontext.Value)}
+	a := &actor{words: strings.Fields(role), held: make(map[string]jsontext.Value),
+		asked: make(map[string]chan jsontext.Value)}
 	return a.run()
 }
 
@@ -198,7 +199,8 @@ func (a *actor) hello(m *got) int {
 		a.raw("Welcome! this is not a JSON\n\n[1,2]\n\"text\"\n{\"type\":5}\n{\"a\":1,\"a\":2}\n\xff\xfe\n")
 	}
 	rows := a.word("caps=", `[{"capability":"tools","enabled":true,"metadata":{}}]`)
-	a.say(m, "handshake/resp", fmt.Sprintf(`"ok":true,"session_id":"s%d","max_parallel":%s,"accepted_caps":%s`, n, a.word("parallel=", "4"), rows))
+	a.say(m, "handshake/resp", fmt.Sprintf(`"ok":true,"session_id":"s%d","max_parallel":%s,"accepted_caps":%s`, n,
+		a.word("parallel=", "4"), rows))
 	return -1
 }
 
@@ -213,7 +215,8 @@ func (a *actor) list(m *got) {
 	}
 	if a.is("typed") {
 		names = []string{`{"name":"say","description":"Speak","tags":["voice"],"input_parameters":[{"name":"text","type":"string","description":"","required":true},{"name":"n","type":"integer","description":""},{"name":"how","type":"Callable","description":""}]}`,
-			`{"name":"who","description":"x","input_parameters":[]}`, `{"name":"hidden","description":"Speak up","defer_loading":true}`}
+			`{"name":"who","description":"x","input_parameters":[]}`,
+			`{"name":"hidden","description":"Speak up","defer_loading":true}`}
 	}
 	if a.is("bad-list") {
 		names = []string{`{"name":7}`}
@@ -250,7 +253,8 @@ func (a *actor) call(m *got) (exit int) {
 	case "say", "tell":
 		a.result(m, fmt.Sprintf(`{"text":%q}`, args.Text))
 	case "who":
-		a.result(m, fmt.Sprintf(`{"agent":%q,"hellos":%d,"me":%q}`, *a.state.Load(), a.hellos.Load(), a.word("me=", "")))
+		a.result(m, fmt.Sprintf(`{"agent":%q,"hellos":%d,"me":%q}`, *a.state.Load(), a.hellos.Load(),
+			a.word("me=", "")))
 	case "read":
 		text, err := os.ReadFile(args.Text)
 		a.result(m, fmt.Sprintf(`{"text":%q,"error":%q}`, text, fmt.Sprint(err)))
@@ -322,7 +326,8 @@ func (a *actor) misbehave(m *got, n int) int {
 	case "stray":
 		a.result(&got{ID: "123456"}, `{}`)
 		a.result(&got{ID: "no number"}, `{}`)
-		a.raw(`{"a2e":"1.0","type":"tool/call/resp","data":{}}` + "\n" + `{"type":"handshake/req","id":"1"}` + "\n" + `{"type":"pong"}` + "\n")
+		a.raw(`{"a2e":"1.0","type":"tool/call/resp","data":{}}` + "\n" + `{"type":"handshake/req","id":"1"}` + "\n" +
+			`{"type":"pong"}` + "\n")
 		a.result(m, `{}`)
 	case "wrong":
 		a.say(m, "env/step/resp", `"obs":{}`)
@@ -331,7 +336,8 @@ func (a *actor) misbehave(m *got, n int) int {
 	case "bad-error":
 		a.say(m, "error", `"code":7`)
 	case "bad-events":
-		for _, e := range []string{`"kind":"progress","data":{"pct":"x"}`, `"kind":"progress"`, `"kind":7,"data":{"message":"status"}`, `"kind":"weird","data":{"any":[1]}`} {
+		for _, e := range []string{`"kind":"progress","data":{"pct":"x"}`, `"kind":"progress"`,
+			`"kind":7,"data":{"message":"status"}`, `"kind":"weird","data":{"any":[1]}`} {
 			a.say(m, "tool/event", e)
 		}
 		a.result(m, `{}`)
@@ -358,8 +364,10 @@ func (a *actor) ask(m *got) {
 	id := fmt.Sprintf("ask %d \"é\"", a.asks)
 	a.asked[id] = answer
 	a.mu.Unlock()
-	line := map[string]any{"a2e": "1.0", "id": id, "type": map[string]string{"ask": "mcp/sample/req", "elicit": "mcp/elicit/req", "custom-ask": "weather/permit/req"}[m.ToolName],
-		"server_id": "s", "mcp_request_id": "r", "messages": []any{}, "message": "may I?", "big": jsontext.Value("12345678901234567890")}
+	line := map[string]any{"a2e": "1.0", "id": id, "type": map[string]string{"ask": "mcp/sample/req",
+		"elicit": "mcp/elicit/req", "custom-ask": "weather/permit/req"}[m.ToolName],
+		"server_id": "s", "mcp_request_id": "r", "messages": []any{}, "message": "may I?",
+		"big": jsontext.Value("12345678901234567890")}
 	b, _ := json.Marshal(line)
 	a.raw(string(b) + "\n")
 	a.result(m, `{"said":`+string(bytes.TrimSpace(<-answer))+`}`)

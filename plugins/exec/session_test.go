@@ -40,7 +40,8 @@ func TestSessionThatDoesNotEnd(t *testing.T) {
 	s.must(s.Handshake(protocol.CapTools), "/ok", "true")
 	p.opts.StartTimeout = 50 * time.Millisecond // from here on; the agent is another one than the plugin was
 	s.refused(s.tool("who", `{}`), protocol.CodeRuntimeError, "did not answer handshake/req within 50ms")
-	hosttest.Eventually(t, "the end of the first child", func() bool { return strings.Contains(f.log.String(), "did not answer handshake/req") })
+	hosttest.Eventually(t, "the end of the first child",
+		func() bool { return strings.Contains(f.log.String(), "did not answer handshake/req") })
 }
 
 // What the child asks reaches the agent, and the answer the child.
@@ -96,7 +97,8 @@ func TestCustomTypes(t *testing.T) {
 	s.Handshake(protocol.CapTools)
 	id := s.Go("weather/ask/req", `{"text":"hi","times":3,"streaming":true}`)
 	m := s.Answer(id)
-	assert.That(t, strings.HasSuffix(string(m.Line), `"answer":{"text":"hi","big":12345678901234567890}}`) && m.Type == "weather/ask/resp",
+	assert.That(t, strings.HasSuffix(string(m.Line), `"answer":{"text":"hi","big":12345678901234567890}}`) &&
+		m.Type == "weather/ask/resp",
 		"%s", m)
 	events := eventsOf(s.Messages(), id)
 	must.Equal(t, len(events), 6, "events %v", events)
@@ -128,7 +130,8 @@ func TestMessagesAfterTheAnswer(t *testing.T) {
 	id := s.Go(protocol.TypeProcSpawnReq, `{"cmd":["x"]}`)
 	s.must(s.Answer(id), "/proc_id", "p1")
 	s.Wait("the last event", func(m hosttest.Message) bool { return m.ReqID == id && m.Get("/data/code") == "0" })
-	hosttest.Eventually(t, "the message after the end", func() bool { return strings.Count(f.log.String(), "dropped a message of the child") == 1 })
+	hosttest.Eventually(t, "the message after the end",
+		func() bool { return strings.Count(f.log.String(), "dropped a message of the child") == 1 })
 	events := eventsOf(s.Messages(), id)
 	assert.That(t, len(events) == 3 && events[0].Get("/data/text") == "early", "%v", events)
 	s.refused(s.Call(protocol.TypeProcKillReq, `{"proc_id":"other"}`), protocol.CodeUnknownProc, "other")
@@ -158,14 +161,16 @@ func TestHostChecksAndSearches(t *testing.T) {
 	hosttest.Eventually(t, "the child's list", func() bool {
 		return strings.Contains(string(s.Call(protocol.TypeToolListReq, `{}`).Line), `"say"`)
 	})
-	for args, path := range map[string]string{`{"txt":"x"}`: "/arguments/txt", `{"text":5}`: "/arguments/text", `{"text":"x","n":1.5}`: "/arguments/n", `{}`: "/arguments/text"} {
+	for args, path := range map[string]string{`{"txt":"x"}`: "/arguments/txt", `{"text":5}`: "/arguments/text",
+		`{"text":"x","n":1.5}`: "/arguments/n", `{}`: "/arguments/text"} {
 		m := s.tool("say", args)
 		assert.That(t, m.Code == protocol.CodeSchemaViolation && m.Problem() == path, "%s: %s", args, m)
 	}
 	s.must(s.tool("say", `{"text":"x","n":2.0,"how":[]}`), "/data/data/text", "x")
 	s.must(s.tool("who", `{"it":"declares nothing"}`), "/data/success", "true")
 	for query, want := range map[string]string{
-		`{"query":"speaking"}`: "say", `{"query":"speaking","include_deferred":true}`: "hidden say", `{"query":"zebra"}`: "",
+		`{"query":"speaking"}`: "say", `{"query":"speaking","include_deferred":true}`: "hidden say",
+		`{"query":"zebra"}`:         "",
 		`{"filter_tags":["VOICE"]}`: "say", `{}`: "say who", `{"include_deferred":true}`: "hidden say who",
 	} {
 		var resp protocol.ToolListResponse
@@ -206,10 +211,14 @@ func TestContract(t *testing.T) {
 	}, []hosttest.Sample{
 		{Type: protocol.TypeToolListReq, Fields: `{"filter_kind":"builtin","filter_tags":["file"],"query":"read","include_deferred":true}`},
 		{Type: protocol.TypeToolCallReq, Fields: `{"session_id":"","tool_name":"echo","arguments":{"text":"x"},"correlation_id":"c","streaming":false,"timeout":30}`},
-		{Name: "read", Type: protocol.TypeToolCallReq, Fields: `{"tool_name":"read_file","arguments":{"path":"a.txt"},"streaming":true}`},
-		{Name: "unknown tool", Type: protocol.TypeToolCallReq, Fields: `{"tool_name":"ehco","arguments":{}}`, Code: protocol.CodeUnknownTool},
-		{Name: "missing argument", Type: protocol.TypeToolCallReq, Fields: `{"tool_name":"echo","arguments":{}}`, Code: protocol.CodeSchemaViolation},
-		{Name: "not there", Type: protocol.TypeToolCallReq, Fields: `{"tool_name":"read_file","arguments":{"path":"b.txt"}}`, Code: protocol.CodeToolError},
+		{Name: "read", Type: protocol.TypeToolCallReq,
+			Fields: `{"tool_name":"read_file","arguments":{"path":"a.txt"},"streaming":true}`},
+		{Name: "unknown tool", Type: protocol.TypeToolCallReq, Fields: `{"tool_name":"ehco","arguments":{}}`,
+			Code: protocol.CodeUnknownTool},
+		{Name: "missing argument", Type: protocol.TypeToolCallReq, Fields: `{"tool_name":"echo","arguments":{}}`,
+			Code: protocol.CodeSchemaViolation},
+		{Name: "not there", Type: protocol.TypeToolCallReq,
+			Fields: `{"tool_name":"read_file","arguments":{"path":"b.txt"}}`, Code: protocol.CodeToolError},
 	})
 }
 
@@ -221,12 +230,14 @@ func TestWallNullsOfChildren(t *testing.T) {
 	t.Run("data", func(t *testing.T) {
 		m := s.tool("null-data", `{}`)
 		says := m.Get("/message")
-		assert.That(t, m.Code == protocol.CodeRuntimeError && strings.Contains(says, `plugin "nullish"`) && strings.Contains(says, "/data"), "%s", m)
+		assert.That(t, m.Code == protocol.CodeRuntimeError && strings.Contains(says, `plugin "nullish"`) &&
+			strings.Contains(says, "/data"), "%s", m)
 	})
 	t.Run("fields", func(t *testing.T) {
 		m := s.tool("null-fields", `{}`)
 		text := string(m.Line)
-		assert.That(t, m.Get("/data/success") == "true" && strings.Contains(text, `"data":{"mine":null}`) && strings.Contains(text, `"events":[]`) && strings.Contains(text, `"own":null`), "%s", m)
+		assert.That(t, m.Get("/data/success") == "true" && strings.Contains(text, `"data":{"mine":null}`) &&
+			strings.Contains(text, `"events":[]`) && strings.Contains(text, `"own":null`), "%s", m)
 	})
 	t.Run("list", func(t *testing.T) {
 		m := newStage(t, f.plugin("nullish", "null-list", Options{})).Call(protocol.TypeToolListReq, `{}`)
@@ -254,7 +265,8 @@ func TestWallSilentList(t *testing.T) {
 	}
 	f.write("awake")
 	hosttest.Eventually(t, "its tools", sleepy.hasListed)
-	if times := s.tool("asked", `{}`).Get("/data/data/times"); times != "1" && times != "2" { // the plugin itself asks at its start
+	if times := s.tool("asked", `{}`).Get("/data/data/times"); times != "1" &&
+		times != "2" { // the plugin itself asks at its start
 		t.Errorf("it was asked %s times", times)
 	}
 	hosttest.Eventually(t, "its tools to be back", func() bool { return strings.Contains(list(), `"say"`) })

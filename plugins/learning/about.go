@@ -146,7 +146,8 @@ func turnNames(f *protocol.Feedback) (names []component) {
 // actor returns what acted in an experience, by its action; the name "" = it does not say.
 func actor(x *protocol.Experience) component {
 	for _, by := range []struct{ key, kind string }{
-		{"component_name", kindModel}, {"tool_name", host.KindTool}, {"skill_name", host.KindSkill}, {"worker", host.KindWorker}, {"env_name", host.KindEnv}, {"model", kindModel},
+		{"component_name", kindModel}, {"tool_name", host.KindTool}, {"skill_name", host.KindSkill},
+		{"worker", host.KindWorker}, {"env_name", host.KindEnv}, {"model", kindModel},
 	} {
 		var name string
 		if value, there := x.Action.Get(by.key); there && json.Unmarshal(value, &name) == nil && name != "" {
@@ -166,7 +167,8 @@ func (r *resolver) about(tx *store.Tx, f *protocol.Feedback, old rating, oldReco
 	}
 	if old.component != nil && f.CorrelationID != "" {
 		var earlier protocol.Feedback
-		if err := json.Unmarshal(oldRecord, &earlier); err == nil && earlier.CorrelationID == f.CorrelationID && slices.Equal(turnNames(&earlier), turnNames(f)) {
+		if err := json.Unmarshal(oldRecord, &earlier); err == nil && earlier.CorrelationID == f.CorrelationID &&
+			slices.Equal(turnNames(&earlier), turnNames(f)) {
 			return old.component, nil
 		}
 	}

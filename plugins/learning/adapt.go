@@ -64,9 +64,11 @@ func (p *Plugin) adapt(ctx context.Context, req *adaptRequest, _ host.Emitter) (
 func (p *Plugin) checkStrategy(name protocol.AdaptStrategy) error {
 	switch {
 	case !slices.Contains(strategies(), name):
-		return protocol.Violation(protocol.FieldError{Path: "/strategy", Message: fmt.Sprintf("is %.64q; should be one of %q", name, strategies())})
+		return protocol.Violation(protocol.FieldError{Path: "/strategy", Message: fmt.Sprintf("is %.64q; should be "+
+			"one of %q", name, strategies())})
 	case name == protocol.StrategyCustom && len(p.opts.CustomCommand) == 0:
-		return protocol.Violation(protocol.FieldError{Path: "/strategy", Message: `is "custom", which needs a custom_command in the config of the learning plugin`})
+		return protocol.Violation(protocol.FieldError{Path: "/strategy",
+			Message: `is "custom", which needs a custom_command in the config of the learning plugin`})
 	}
 	return nil
 }
@@ -133,7 +135,8 @@ func (a *adaption) carryOut(tx *store.Tx, find weigher) error {
 // rivals of it any more. One that was set stays.
 func (a *adaption) release(tx *store.Tx, c *Component) error {
 	row, err := readWeight(tx, c.Kind, c.Name)
-	if err != nil || row == nil || row.Strategy == string(protocol.StrategyCustom) || !slices.Contains(strategies(), protocol.AdaptStrategy(row.Strategy)) {
+	if err != nil || row == nil || row.Strategy == string(protocol.StrategyCustom) ||
+		!slices.Contains(strategies(), protocol.AdaptStrategy(row.Strategy)) {
 		return err
 	}
 	c.Weight, a.idle = neutralWeight, false
@@ -263,7 +266,8 @@ func (a *adaption) response() *protocol.LearnAdaptResponse {
 			resp.Message = a.alone() + ": weights are neutral again"
 		}
 	case a.idle:
-		resp.Message = fmt.Sprintf("%s: nothing new was recorded since the last time: weights stay as they are", a.strategy)
+		resp.Message = fmt.Sprintf("%s: nothing new was recorded since the last time: weights stay as they are",
+			a.strategy)
 	default:
 		resp.Message = fmt.Sprintf("adapted routing weights by %s: %s", a.strategy, strings.Join(kinds, ", "))
 		if len(a.updated) > a.learned {
@@ -375,7 +379,8 @@ func (p *Plugin) customOutput(ctx context.Context, input []byte) ([]byte, error)
 	own, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	stdout, stderr := &child.Tail{Size: maxCustomOutput}, &child.Tail{Size: maxCustomErrors}
-	process, err := launcher.Command(own, sandbox.Policy{Path: path, Args: command, Dir: p.env.Workspace, Home: sandbox.HomeOwn, Stdin: bytes.NewReader(input), Stdout: stdout, Stderr: stderr})
+	process, err := launcher.Command(own, sandbox.Policy{Path: path, Args: command, Dir: p.env.Workspace,
+		Home: sandbox.HomeOwn, Stdin: bytes.NewReader(input), Stdout: stdout, Stderr: stderr})
 	if err != nil && own.Err() == nil {
 		return nil, fail("cannot be started: %w", err)
 	}

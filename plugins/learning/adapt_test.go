@@ -23,7 +23,8 @@ func TestAdapt(t *testing.T) {
 	for _, strategy := range []protocol.AdaptStrategy{"ucb1", "epsilon_greedy", "softmax", "ppo", "thompson", ""} {
 		t.Run(string(strategy), func(t *testing.T) {
 			s := newStage(t, newFile(t), DefaultOptions())
-			if weights, message := s.adapt("", string(strategy)); len(weights) != 0 || !strings.Contains(message, "nothing was recorded") {
+			if weights, message := s.adapt("", string(strategy)); len(weights) != 0 ||
+				!strings.Contains(message, "nothing was recorded") {
 				t.Errorf("before any call: %v, %s", weights, message)
 			}
 			s.calls("good", 45, 5)
@@ -35,8 +36,10 @@ func TestAdapt(t *testing.T) {
 			if name == "" {
 				name = "thompson"
 			}
-			assert.That(t, strings.Contains(message, name) && strings.Contains(message, "2 of kind tool") && strings.Contains(message, "1 in no group"), "the message is %q", message)
-			if len(weights) != 4 || weights["rated only"] != 1 || !(weights["good"] > 1 && weights["bad"] < 1) || !near(weights["good"]+weights["bad"], 2) || !near(weights["alone"], 1) {
+			assert.That(t, strings.Contains(message, name) && strings.Contains(message, "2 of kind tool") &&
+				strings.Contains(message, "1 in no group"), "the message is %q", message)
+			if len(weights) != 4 || weights["rated only"] != 1 || !(weights["good"] > 1 && weights["bad"] < 1) ||
+				!near(weights["good"]+weights["bad"], 2) || !near(weights["alone"], 1) {
 				t.Errorf("the weights are %v", weights)
 			}
 			for _, r := range s.stats("") {
@@ -45,10 +48,12 @@ func TestAdapt(t *testing.T) {
 					want = 1
 				}
 				if r.Weight != want || s.plugin.Weight(r.Kind, r.Component) != want {
-					t.Errorf("%s has %g in its record, %g for others, should be %g", r.Component, r.Weight, s.plugin.Weight(r.Kind, r.Component), want)
+					t.Errorf("%s has %g in its record, %g for others, should be %g", r.Component, r.Weight,
+						s.plugin.Weight(r.Kind, r.Component), want)
 				}
 			}
-			assert.That(t, s.plugin.Weight(host.KindSkill, "good") == 1, "the weight of a tool is that of a skill of its name")
+			assert.That(t, s.plugin.Weight(host.KindSkill, "good") == 1, "the weight of a tool is that of a skill "+
+				"of its name")
 		})
 	}
 }
@@ -70,18 +75,29 @@ func TestWorth(t *testing.T) {
 		given
 		want map[string]float64
 	}{
-		"calls":                       {given{work: calls}, map[string]float64{"x": 0.7}},
-		"calls and no confidence":     {given{work: calls, feedback: []string{turn("1", "x", 1, 0, "")}}, map[string]float64{"x": 0.7}},
-		"calls and feedback":          {given{work: calls, feedback: []string{turn("1", "x", 1, 1, "")}}, map[string]float64{"x": 0.75*0.7 + 0.25}},
-		"feedback":                    {given{feedback: []string{turn("1", "x", 0.5, 1, ""), turn("2", "y", -1, 0.5, "")}}, map[string]float64{"x": 0.75, "y": 0}},
-		"no confidence alone":         {given{feedback: []string{turn("1", "x", 0.5, 0, "")}}, map[string]float64{}},
-		"experiences from 0 to 1":     {given{experiences: []string{told("1", "x", 1), told("2", "x", 0.5), told("3", "y", 0.25)}}, map[string]float64{"x": 0.75, "y": 0.25}},
-		"experiences, good and bad":   {given{experiences: []string{told("1", "x", 1000), told("2", "y", -1000), told("3", "z", 0)}}, map[string]float64{"x": 1, "y": 0, "z": 0.5}},
-		"penalties alone":             {given{experiences: []string{told("1", "x", -8), told("2", "y", -2)}}, map[string]float64{"x": 0, "y": 0.75}},
-		"rewards of 0":                {given{experiences: []string{told("1", "x", 0), told("2", "y", 0)}}, map[string]float64{"x": 0.5, "y": 0.5}},
-		"a reward beyond all numbers": {given{experiences: []string{told("1", "x", 1e300), told("2", "x", 3), told("3", "y", 1)}}, map[string]float64{"x": 1, "y": 1.0 / 3}},
-		"steps":                       {given{work: []work{{Component: "x", Reward: reward(-1), Times: 3}, {Component: "x", Reward: reward(3)}, {Component: "y", Reward: reward(1)}, {Component: "y", Fail: true}}}, map[string]float64{"x": 0.25, "y": 0.25}},
-		"all": {given{work: calls, experiences: []string{told("1", "x", 5), told("2", "x", 0)}, feedback: []string{turn("1", "x", -1, 1, ""), turn("2", "x", -1, 1, "")}},
+		"calls": {given{work: calls}, map[string]float64{"x": 0.7}},
+		"calls and no confidence": {given{work: calls, feedback: []string{turn("1", "x", 1, 0, "")}},
+			map[string]float64{"x": 0.7}},
+		"calls and feedback": {given{work: calls, feedback: []string{turn("1", "x", 1, 1, "")}},
+			map[string]float64{"x": 0.75*0.7 + 0.25}},
+		"feedback": {given{feedback: []string{turn("1", "x", 0.5, 1, ""),
+			turn("2", "y", -1, 0.5, "")}}, map[string]float64{"x": 0.75, "y": 0}},
+		"no confidence alone": {given{feedback: []string{turn("1", "x", 0.5, 0, "")}}, map[string]float64{}},
+		"experiences from 0 to 1": {given{experiences: []string{told("1", "x", 1), told("2", "x", 0.5),
+			told("3", "y", 0.25)}}, map[string]float64{"x": 0.75, "y": 0.25}},
+		"experiences, good and bad": {given{experiences: []string{told("1", "x", 1000), told("2", "y", -1000),
+			told("3", "z", 0)}}, map[string]float64{"x": 1, "y": 0, "z": 0.5}},
+		"penalties alone": {given{experiences: []string{told("1", "x", -8), told("2", "y", -2)}},
+			map[string]float64{"x": 0, "y": 0.75}},
+		"rewards of 0": {given{experiences: []string{told("1", "x", 0), told("2", "y", 0)}},
+			map[string]float64{"x": 0.5, "y": 0.5}},
+		"a reward beyond all numbers": {given{experiences: []string{told("1", "x", 1e300), told("2", "x", 3),
+			told("3", "y", 1)}}, map[string]float64{"x": 1, "y": 1.0 / 3}},
+		"steps": {given{work: []work{{Component: "x", Reward: reward(-1), Times: 3},
+			{Component: "x", Reward: reward(3)}, {Component: "y", Reward: reward(1)}, {Component: "y", Fail: true}}},
+			map[string]float64{"x": 0.25, "y": 0.25}},
+		"all": {given{work: calls, experiences: []string{told("1", "x", 5), told("2", "x", 0)},
+			feedback: []string{turn("1", "x", -1, 1, ""), turn("2", "x", -1, 1, "")}},
 			map[string]float64{"x": (1 - 0.5*2/3) * 8 / 12}},
 	} {
 		s := newStage(t, newFile(t), DefaultOptions())
@@ -90,7 +106,8 @@ func TestWorth(t *testing.T) {
 			s.work(w)
 		}
 		if c.experiences != nil {
-			s.ask(protocol.TypeLearnExperienceReq, `{"experiences":[`+strings.Join(c.experiences, ",")+`]}`, &struct{}{})
+			s.ask(protocol.TypeLearnExperienceReq, `{"experiences":[`+strings.Join(c.experiences, ",")+`]}`,
+				&struct{}{})
 		}
 		if c.feedback != nil {
 			s.rate(c.feedback...)
@@ -135,14 +152,17 @@ func TestPPOStepsOncePerBatch(t *testing.T) {
 	w := first["good"]
 	assert.That(t, w > 1.05 && w <= 1.2+1e-9, "the first step went to %v", first)
 	again, message := s.adapt("", "ppo")
-	assert.That(t, again["good"] == first["good"] && again["bad"] == first["bad"] && strings.Contains(message, "nothing new"), "without news the weights are %v: %s", again, message)
+	assert.That(t, again["good"] == first["good"] && again["bad"] == first["bad"] &&
+		strings.Contains(message, "nothing new"), "without news the weights are %v: %s", again, message)
 	s.calls("good", 0, 20) // now it is the other way round, though not in all
 	s.calls("bad", 20, 0)
 	back, _ := s.adapt("", "ppo")
-	assert.That(t, back["good"] < first["good"] && back["bad"] > first["bad"], "after bad news the weights are %v", back)
+	assert.That(t, back["good"] < first["good"] && back["bad"] > first["bad"], "after bad news the weights are %v",
+		back)
 	var rows []string
 	for _, p := range s.history("") {
-		assert.That(t, p.Worth != nil && *p.Worth >= 0 && *p.Worth <= 1 && p.Strategy == "ppo" && time.Since(time.UnixMicro(int64(p.TS*1e6))) <= time.Hour, "a row is %+v", p)
+		assert.That(t, p.Worth != nil && *p.Worth >= 0 && *p.Worth <= 1 && p.Strategy == "ppo" &&
+			time.Since(time.UnixMicro(int64(p.TS*1e6))) <= time.Hour, "a row is %+v", p)
 		rows = append(rows, p.Kind+" "+p.Component)
 	}
 	assert.That(t, strings.Join(rows, ",") == "tool bad,tool good,tool bad,tool good", "the history has %v", rows)
@@ -152,7 +172,8 @@ func TestPPOStepsOncePerBatch(t *testing.T) {
 // The config's strategy and its parameters stand where the request does not say.
 func TestStrategyOfTheConfig(t *testing.T) {
 	opts := DefaultOptions()
-	opts.Strategy, opts.EpsilonGreedy.Constant, opts.PPO.Clip, opts.PPO.Entropy, opts.Softmax.Scale = "epsilon_greedy", 0.5, 0.01, 0, 1e-3
+	opts.Strategy, opts.EpsilonGreedy.Constant, opts.PPO.Clip, opts.PPO.Entropy, opts.Softmax.Scale = "epsilon_greedy",
+		0.5, 0.01, 0, 1e-3
 	s := newStage(t, newFile(t), opts)
 	s.calls("good", 99, 1)
 	s.calls("bad", 1, 99)
@@ -170,7 +191,8 @@ func TestStrategyOfTheConfig(t *testing.T) {
 	weights, _ := s.adapt("", "epsilon_greedy")
 	next, _ := s.adapt("", "ppo")
 	ratio := next["bad"] / weights["bad"]
-	assert.That(t, ratio >= 0.99-1e-9 && ratio <= 1 && next["bad"] != weights["bad"], "ppo with a clip of 0.01 went from %v to %v", weights, next)
+	assert.That(t, ratio >= 0.99-1e-9 && ratio <= 1 && next["bad"] != weights["bad"], "ppo with a clip of 0.01 went "+
+		"from %v to %v", weights, next)
 }
 
 // Another host sees new weights a second later at the latest, without asking the store
@@ -212,7 +234,8 @@ func customStage(t *testing.T, script string) *stage {
 func TestCustomCommand(t *testing.T) {
 	s := customStage(t, `read -r all; case "$all" in *'"component_name":"good"'*'"reward":1'*) echo '{"good":2.5,"bad":0}';; *) echo "got $all" >&2; exit 3;; esac`)
 	weights, message := s.adapt("", "custom")
-	assert.That(t, len(weights) == 0 && strings.Contains(message, "nothing was recorded"), "without calls: %v, %s", weights, message)
+	assert.That(t, len(weights) == 0 && strings.Contains(message, "nothing was recorded"), "without calls: %v, %s",
+		weights, message)
 	s.calls("good", 3, 0)
 	s.calls("bad", 0, 3)
 	s.calls("other", 1, 0)
@@ -243,7 +266,8 @@ func TestCustomCommandThatFails(t *testing.T) {
 			s := customStage(t, c.script)
 			s.calls("x", 1, 0)
 			m := s.Call(protocol.TypeLearnAdaptReq, `{}`)
-			assert.That(t, m.Code == protocol.CodeRuntimeError && strings.Contains(m.Get("/message"), c.says) && strings.Contains(m.Get("/message"), "custom_command"), "answered by %.1000s", m.Line)
+			assert.That(t, m.Code == protocol.CodeRuntimeError && strings.Contains(m.Get("/message"), c.says) &&
+				strings.Contains(m.Get("/message"), "custom_command"), "answered by %.1000s", m.Line)
 			w := s.one("x").Weight
 			assert.That(t, w == 1, "the weight became %g", w)
 		})
@@ -283,7 +307,8 @@ func BenchmarkRecordCall(b *testing.B) {
 			b.ReportAllocs()
 			i := 0
 			for b.Loop() {
-				p.RecordCall(host.CallRecord{Kind: host.KindTool, Component: "echo", Correlation: ids[i%len(ids)], Success: true, Duration: time.Duration(i%1000) * time.Microsecond, Reward: reward})
+				p.RecordCall(host.CallRecord{Kind: host.KindTool, Component: "echo", Correlation: ids[i%len(ids)],
+					Success: true, Duration: time.Duration(i%1000) * time.Microsecond, Reward: reward})
 				i++
 			}
 		})
@@ -310,9 +335,11 @@ func serveEcho(b *testing.B, h *host.Host) {
 	const many = 64
 	var block strings.Builder
 	for i := range many {
-		block.WriteString(hosttest.Request(protocol.TypeToolCallReq, fmt.Sprintf("%032x", i), `{"tool_name":"echo","arguments":{"text":"`+strings.Repeat("x", 100)+`"}}`) + "\n")
+		block.WriteString(hosttest.Request(protocol.TypeToolCallReq, fmt.Sprintf("%032x", i),
+			`{"tool_name":"echo","arguments":{"text":"`+strings.Repeat("x", 100)+`"}}`) + "\n")
 	}
-	in := &blocks{head: `{"type":"handshake/req","id":"h","agent_caps":["tools"]}` + "\n", block: block.String(), left: b.N/many + 1}
+	in := &blocks{head: `{"type":"handshake/req","id":"h","agent_caps":["tools"]}` + "\n", block: block.String(),
+		left: b.N/many + 1}
 	b.ReportAllocs()
 	b.ResetTimer()
 	must.OK(b, h.Serve(in, io.Discard))

@@ -246,7 +246,8 @@ func (p *Plugin) flushNowAndThen() {
 		}
 		err := p.flush(p.ctx)
 		if err != nil && !failing && p.ctx.Err() == nil {
-			p.env.Log.Error().Err(err).Str("plugin", p.name).Msg("what was counted of calls stays in memory: the store failed")
+			p.env.Log.Error().Err(err).Str("plugin", p.name).Msg("what was counted of calls stays in memory: the " +
+				"store failed")
 		}
 		if failing = err != nil; failing {
 			p.recorder.flushSoon() // no call does, while some are counted

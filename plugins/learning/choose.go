@@ -120,7 +120,8 @@ func (p *Plugin) refreshArms(ctx context.Context, kind string, names []string) {
 	ctx, cancel := context.WithTimeout(ctx, armsWait)
 	defer cancel()
 	if err := p.readArms(ctx, kind, names, n.step); err != nil && ctx.Err() == nil {
-		p.env.Log.Warn().Err(err).Str("plugin", p.name).Msg("what is known of tools cannot be read: one is chosen by what this host has counted")
+		p.env.Log.Warn().Err(err).Str("plugin", p.name).Msg("what is known of tools cannot be read: one is chosen " +
+			"by what this host has counted")
 	}
 }
 
@@ -180,7 +181,8 @@ func (p *Plugin) readArms(ctx context.Context, kind string, names []string, step
 }
 
 // storedArms puts what was counted into the store, and returns what that knows of the arms.
-func (p *Plugin) storedArms(ctx context.Context, kind string, names []string, step bool) (map[string]*Component, error) {
+func (p *Plugin) storedArms(ctx context.Context, kind string, names []string, step bool) (map[string]*Component,
+	error) {
 	read := make(map[string]*Component, len(names))
 	if err := p.flushHeld(ctx); err != nil {
 		return nil, err

@@ -31,7 +31,8 @@ func durationsOf(values ...time.Duration) *durations {
 // lengths draws durations up to a day, in clusters and spread out, none below zero.
 func lengths() *rapid.Generator[[]time.Duration] {
 	value := rapid.OneOf(
-		rapid.Map(rapid.Float64Range(0, math.Log10(float64(24*time.Hour))), func(x float64) time.Duration { return time.Duration(math.Pow(10, x)) }),
+		rapid.Map(rapid.Float64Range(0, math.Log10(float64(24*time.Hour))),
+			func(x float64) time.Duration { return time.Duration(math.Pow(10, x)) }),
 		rapid.Map(rapid.IntRange(5000, 5200), func(n int) time.Duration { return time.Duration(n) * time.Millisecond }),
 		rapid.Just(time.Duration(0)),
 	)
@@ -52,7 +53,8 @@ func TestDurationsHaveTheNearestRank(t *testing.T) {
 		for _, percent := range []int{1, 5, 25, 50, 75, 90, 95, 99, 100} {
 			want := values[(percent*n+99)/100-1]
 			got := d.quantile(float64(percent) / 100)
-			must.That(t, want <= got && got <= want+max(want/100, 512), "of %d the %d %% are %v, want %v", n, percent, got, want)
+			must.That(t, want <= got && got <= want+max(want/100, 512), "of %d the %d %% are %v, want %v", n, percent,
+				got, want)
 		}
 		must.That(t, d.quantile(0.95) >= d.quantile(0.5), "p95 %v, median %v", d.quantile(0.95), d.quantile(0.5))
 	})
@@ -78,7 +80,8 @@ func TestDurationsAreBounded(t *testing.T) {
 	d := durationsOf(-time.Second, math.MaxInt64)
 	d.merge(&none)
 	assert.That(t, d.count() == 2 && d.quantile(0.5) < time.Microsecond, "the least is %v", d.quantile(0.5))
-	assert.That(t, d.quantile(1) >= longest && d.quantile(1) <= longest+longest/100, "the greatest is %v", d.quantile(1))
+	assert.That(t, d.quantile(1) >= longest && d.quantile(1) <= longest+longest/100, "the greatest is %v",
+		d.quantile(1))
 	assert.That(t, d.histogram.ByteSize() <= 38_000, "a component takes %d bytes", d.histogram.ByteSize())
 }
 
@@ -159,7 +162,8 @@ func TestDurationsThatAreRefused(t *testing.T) {
 // FuzzDurations: any bytes either fail, or are durations that work and encode to the same ones again.
 func FuzzDurations(f *testing.F) {
 	old := must.Get(base64.StdEncoding.DecodeString(oldDurations))(f)
-	for _, b := range [][]byte{nil, {2, 0}, {1, 0}, old, durationsOf(0).encode(), durationsOf(1, 2, time.Second, longest, 0).encode()} {
+	for _, b := range [][]byte{nil, {2, 0}, {1, 0}, old, durationsOf(0).encode(),
+		durationsOf(1, 2, time.Second, longest, 0).encode()} {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -42,10 +42,12 @@ func TestExperiencesAddUp(t *testing.T) {
 			req := &protocol.LearnExperienceRequest{}
 			for range rapid.IntRange(1, 6).Draw(rt, "size") {
 				x := protocol.Experience{
-					ExperienceID: rapid.StringMatching("[a-h]").Draw(rt, "id"), Reward: rapid.SampledFrom([]float64{-1e9, -1, 0, 0.25, 7, 1e100, 1e101}).Draw(rt, "reward"),
-					TS: 1_800_000_000 + rapid.Float64Range(-1e5, 100).Draw(rt, "age"),
+					ExperienceID: rapid.StringMatching("[a-h]").Draw(rt, "id"),
+					Reward:       rapid.SampledFrom([]float64{-1e9, -1, 0, 0.25, 7, 1e100, 1e101}).Draw(rt, "reward"),
+					TS:           1_800_000_000 + rapid.Float64Range(-1e5, 100).Draw(rt, "age"),
 				}
-				must.OK(rt, json.Unmarshal([]byte(rapid.SampledFrom([]string{`{}`, `{"tool_name":"x"}`, `{"component_name":"y","input":{}}`, `{"model":7}`}).Draw(rt, "action")), &x.Action))
+				must.OK(rt, json.Unmarshal([]byte(rapid.SampledFrom([]string{`{}`, `{"tool_name":"x"}`,
+					`{"component_name":"y","input":{}}`, `{"model":7}`}).Draw(rt, "action")), &x.Action))
 				if _, there := kept[x.ExperienceID]; !there {
 					order = append(order, x.ExperienceID)
 				}
@@ -85,7 +87,9 @@ func checkExperiences(rt *rapid.T, s store.Store, kept map[string]protocol.Exper
 	}
 	for _, c := range all {
 		x := want[c.Name]
-		if x == nil || c.Kind != x.Kind || c.Experiences != x.Experiences || c.scale != x.scale || !near(c.told, x.told) || math.Abs(c.toldSum-x.toldSum) > 1e-6*max(1, x.told*max(-x.scale.low, x.scale.high)) {
+		if x == nil || c.Kind != x.Kind || c.Experiences != x.Experiences || c.scale != x.scale ||
+			!near(c.told, x.told) || math.Abs(c.toldSum-x.toldSum) > 1e-6*max(1,
+			x.told*max(-x.scale.low, x.scale.high)) {
 			rt.Fatalf("%s has %+v, should have %+v", c.Name, c, x)
 		}
 	}
@@ -107,7 +111,8 @@ func TestCallsOfAllHostsAddUp(t *testing.T) {
 			ended := at.Add(-time.Duration(rapid.IntRange(-30, 600).Draw(rt, "minutes")) * time.Minute)
 			ok, reward := rapid.Bool().Draw(rt, "ok"), rapid.Float64Range(-5, 5).Draw(rt, "reward")
 			p := rapid.SampledFrom(hosts[:]).Draw(rt, "host")
-			p.RecordCall(host.CallRecord{Kind: host.KindEnv, Component: "x", Success: ok, Ended: ended, Reward: &reward})
+			p.RecordCall(host.CallRecord{Kind: host.KindEnv, Component: "x", Success: ok, Ended: ended,
+				Reward: &reward})
 			must.OK(rt, p.flush(t.Context()))
 			one := sums{calls: 1, rewards: 1, rewardSum: reward}
 			if ok {
@@ -137,7 +142,8 @@ func TestOldAndFaintEvidence(t *testing.T) {
 		}
 		score := map[bool]float64{true: 1, false: -1}[good]
 		s.rate(turn("", name, score, 1, ""))
-		s.ask(protocol.TypeLearnExperienceReq, fmt.Sprintf(`{"experiences":[{"action":{"worker":%q},"reward":%g}]}`, name, score), &struct{}{})
+		s.ask(protocol.TypeLearnExperienceReq, fmt.Sprintf(`{"experiences":[{"action":{"worker":%q},"reward":%g}]}`,
+			name, score), &struct{}{})
 	}
 	past("old", true, 50)
 	past("new", false, 40)
@@ -147,7 +153,8 @@ func TestOldAndFaintEvidence(t *testing.T) {
 	weights, _ := s.adapt("", "softmax")
 	assert.That(t, weights["old"] > 1, "the weights are %v", weights)
 	s.rate(turn("", "new", 5e-324, 1e-300, "")) // products of these come to 0
-	s.ask(protocol.TypeLearnExperienceReq, `{"experiences":[{"action":{"worker":"new"},"reward":-5e-324}]}`, &struct{}{})
+	s.ask(protocol.TypeLearnExperienceReq, `{"experiences":[{"action":{"worker":"new"},"reward":-5e-324}]}`,
+		&struct{}{})
 	if r := s.one("new"); r.Calls != 49 || r.Feedbacks != 3 || math.Abs(r.Score) > 1e-9 {
 		t.Errorf("the record is %+v", r)
 	}
@@ -161,7 +168,9 @@ func TestEvidenceOfOlderBuilds(t *testing.T) {
 	s := stores.Open(t, path, older)
 	must.OK(t, s.Write(t.Context(), func(tx *store.Tx) error {
 		for _, q := range []string{
-			"INSERT INTO learning_components (kind, name, calls, successes, last_called, rewards, reward_mean, reward_m2, feedbacks, score_sum, score_weight) VALUES ('env', 'grid', 4, 4, 1800000000000000, 4, 0.5, 1, 1, 500000000, 1000000000), ('env', 'maze', 4, 3, 1700000000000000, 0, 0, 0, 0, 0, 0)",
+			"INSERT INTO learning_components (kind, name, calls, successes, last_called, rewards, reward_mean, " +
+				"reward_m2, feedbacks, score_sum, score_weight) VALUES ('env', 'grid', 4, 4, 1800000000000000, 4, " +
+				"0.5, 1, 1, 500000000, 1000000000), ('env', 'maze', 4, 3, 1700000000000000, 0, 0, 0, 0, 0, 0)",
 			`INSERT INTO learning_feedback (id, component, score, confidence, size, record) VALUES ('f', 1, 0.5, 1, 10, '{"feedback_id":"f","ts":1800000000.5}')`,
 			`INSERT INTO learning_experiences (id, size, record) VALUES ('x', 10, '{"experience_id":"x","action":{"component_name":"maze"},"reward":2,"ts":1700000000}'), ('y', 10, '` + strings.Repeat("[", 5000) + strings.Repeat("]", 5000) + `')`,
 			"INSERT INTO learning_totals VALUES ('feedback', 1, 10), ('experiences', 2, 20)",
@@ -181,10 +190,12 @@ func TestEvidenceOfOlderBuilds(t *testing.T) {
 				return fmt.Errorf("there are %d, %w", len(all), err)
 			}
 			grid, maze := all[0], all[1]
-			if grid.calls != 4 || grid.rewards != 4 || grid.rewardSum != 2 || grid.scale != (scale{-0.5, 1.5}) || !near(grid.Score, 0.5) || !near(grid.ScoreWeight, 1) {
+			if grid.calls != 4 || grid.rewards != 4 || grid.rewardSum != 2 || grid.scale != (scale{-0.5, 1.5}) ||
+				!near(grid.Score, 0.5) || !near(grid.ScoreWeight, 1) {
 				t.Errorf("of the one there is %+v", grid)
 			}
-			assert.That(t, maze.calls == 4 && maze.Experiences == 1 && maze.ExperienceMean == 2 && maze.scale.high == 2, "of the other there is %+v", maze)
+			assert.That(t, maze.calls == 4 && maze.Experiences == 1 && maze.ExperienceMean == 2 && maze.scale.high == 2,
+				"of the other there is %+v", maze)
 			return err
 		}))
 	}
@@ -227,16 +238,18 @@ type machines struct {
 }
 
 func newMachines(t *testing.T, names ...string) *machines {
-	m := &machines{Set: tools.NewSet(tools.SetOptions{Name: "machines"}), begun: make(chan string, 16), gate: make(chan struct{})}
+	m := &machines{Set: tools.NewSet(tools.SetOptions{Name: "machines"}), begun: make(chan string, 16),
+		gate: make(chan struct{})}
 	var all []tools.Tool
 	for _, name := range names {
-		all = append(all, tools.Tool{Def: protocol.ToolDefinition{Name: name, Version: "1.0.0"}, Call: func(ctx context.Context, _ protocol.Object, _ host.Emitter) (*tools.Outcome, error) {
-			if strings.HasPrefix(name, "wait") {
-				m.begun <- name
-				<-m.gate
-			}
-			return &tools.Outcome{Data: name, Failed: name != "good", Failure: "bad luck"}, nil
-		}})
+		all = append(all, tools.Tool{Def: protocol.ToolDefinition{Name: name, Version: "1.0.0"},
+			Call: func(ctx context.Context, _ protocol.Object, _ host.Emitter) (*tools.Outcome, error) {
+				if strings.HasPrefix(name, "wait") {
+					m.begun <- name
+					<-m.gate
+				}
+				return &tools.Outcome{Data: name, Failed: name != "good", Failure: "bad luck"}, nil
+			}})
 	}
 	must.OK(t, m.Replace(all))
 	return m
@@ -249,7 +262,8 @@ func (m *machines) Info() host.PluginInfo {
 // play is a host on a store with a group of tools.
 func play(t *testing.T, path string, opts Options, names ...string) (*hosttest.Pair, *machines) {
 	m := newMachines(t, names...)
-	h := hosttest.New(t, host.Options{Plugins: []host.Plugin{newPlugin(t, openStore(t, path), opts, host.Env{}), m}, Groups: host.Groups{"win": names}, MaxParallel: 16})
+	h := hosttest.New(t, host.Options{Plugins: []host.Plugin{newPlugin(t, openStore(t, path), opts, host.Env{}), m},
+		Groups: host.Groups{"win": names}, MaxParallel: 16})
 	h.Handshake(protocol.CapTools, protocol.CapLearning)
 	return h, m
 }
@@ -285,7 +299,8 @@ func TestChoose(t *testing.T) {
 			}
 			assert.That(t, won["good"] >= 150, "the last 200 calls were of %v", won)
 			next := first
-			for try := 0; try < 3 && slices.Equal(next, first); try++ { // by chance it may call each once, too; one that knows nothing always does
+			for try := 0; try < 3 && slices.Equal(next,
+				first); try++ { // by chance it may call each once, too; one that knows nothing always does
 				h.Close()
 				h, _ = play(t, path, opts, "bad", "good", "worse")
 				next = []string{pull(t, h), pull(t, h), pull(t, h)}
@@ -315,7 +330,8 @@ func TestChooseAtOnce(t *testing.T) {
 	for _, id := range ids {
 		rated = h.Answer(id).Get("/data/tool_name")
 	}
-	fields := batch(fmt.Sprintf(`{"correlation_id":%q,"rated_turn":null,"polarity":"positive","score":1}`, ids[len(ids)-1]))
+	fields := batch(fmt.Sprintf(`{"correlation_id":%q,"rated_turn":null,"polarity":"positive","score":1}`,
+		ids[len(ids)-1]))
 	if m := h.Call(protocol.TypeLearnFeedbackReq, fields); m.Get("/recorded") != "1" {
 		t.Fatalf("%s", m)
 	}
@@ -337,7 +353,8 @@ func TestStrangersDoNotCompete(t *testing.T) {
 			writeWeight(tx, host.KindTool, "set", &weightRow{Weight: 3, Strategy: refinementStrategy}))
 	}))
 	weights, message := s.adapt("", "ucb1")
-	if weights["echo"] != 1 || weights["http_get"] != 1 || weights["set"] != 3 || !strings.Contains(message, "3 in no group") || !strings.Contains(message, "neutral again") {
+	if weights["echo"] != 1 || weights["http_get"] != 1 || weights["set"] != 3 ||
+		!strings.Contains(message, "3 in no group") || !strings.Contains(message, "neutral again") {
 		t.Errorf("%v, %s", weights, message)
 	}
 	if again, message := s.adapt("", "ucb1"); again["echo"] != 1 || !strings.Contains(message, "stay as they are") {

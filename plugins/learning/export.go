@@ -27,37 +27,44 @@ var tables embed.FS
 // have written, and nothing else; the counts of a component replace those there are.
 func Part() store.Part {
 	records := store.Kinds{
-		store.RecordsOf("learning.component", "SELECT kind, name, calls, successes, duration, last_called, rewards, reward_mean, reward_m2, durations, "+
+		store.RecordsOf("learning.component", "SELECT kind, name, calls, successes, duration, last_called, rewards, "+
+			"reward_mean, reward_m2, durations, "+
 			"reward_min, reward_max FROM learning_components ORDER BY number",
 			func(r *componentRecord) []any {
-				return []any{&r.Kind, &r.Component, &r.Calls, &r.Successes, &r.DurationNS, &r.LastCalled, &r.Rewards, &r.RewardMean, &r.RewardM2, &r.Durations,
+				return []any{&r.Kind, &r.Component, &r.Calls, &r.Successes, &r.DurationNS, &r.LastCalled, &r.Rewards,
+					&r.RewardMean, &r.RewardM2, &r.Durations,
 					&r.RewardMin, &r.RewardMax}
 			}, (*componentRecord).take),
 		store.RecordsOf("learning.feedback", selectFeedback, func(r *feedbackRecord) []any {
 			return []any{&r.Kind, &r.Component, (*[]byte)(&r.Feedback)}
 		}, (*feedbackRecord).take),
 		{Kind: "learning.experience", Export: exportExperiences, Import: store.ImportOf(importExperience)},
-		store.RecordsOf("learning.weight", "SELECT kind, component, updated_at, weight, NULL, strategy FROM learning_weights ORDER BY kind, component",
+		store.RecordsOf("learning.weight", "SELECT kind, component, updated_at, weight, NULL, strategy FROM "+
+			"learning_weights ORDER BY kind, component",
 			(*weightRecord).columns, func(r *weightRecord, tx *store.Tx) error {
 				if err := r.check(); err != nil {
 					return err
 				}
-				return writeWeight(tx, r.Kind, r.Component, &weightRow{Weight: r.Weight, Strategy: r.Strategy, UpdatedAt: int64(r.At)})
+				return writeWeight(tx, r.Kind, r.Component, &weightRow{Weight: r.Weight, Strategy: r.Strategy,
+					UpdatedAt: int64(r.At)})
 			}),
-		store.RecordsOf("learning.weight_change", selectChanges, (*weightRecord).columns, func(r *weightRecord, tx *store.Tx) error {
-			if err := r.check(); err != nil {
-				return err
-			}
-			return addHistory(tx, int64(r.At), r.Kind, r.Component, r.Weight, r.Score, r.Strategy)
-		}),
-		store.RecordsOf("learning.setting", "SELECT kind, component, name, value, updated_at FROM learning_settings ORDER BY kind, component, name",
+		store.RecordsOf("learning.weight_change", selectChanges, (*weightRecord).columns,
+			func(r *weightRecord, tx *store.Tx) error {
+				if err := r.check(); err != nil {
+					return err
+				}
+				return addHistory(tx, int64(r.At), r.Kind, r.Component, r.Weight, r.Score, r.Strategy)
+			}),
+		store.RecordsOf("learning.setting", "SELECT kind, component, name, value, updated_at FROM learning_settings "+
+			"ORDER BY kind, component, name",
 			func(r *settingRecord) []any {
 				return []any{&r.Kind, &r.Component, &r.Name, (*[]byte)(&r.Value), &r.UpdatedAt}
 			}, (*settingRecord).take),
 		{Kind: "learning.refinement", Export: exportRefinements, Import: store.ImportOf((*refinement).take)},
 	}
 	clearRows := store.ClearTables("learning_edits", "learning_trials", "learning_refinements", "learning_settings",
-		"learning_calls", "learning_feedback", "learning_told", "learning_experiences", "learning_components", "learning_weights", "learning_weight_history")
+		"learning_calls", "learning_feedback", "learning_told", "learning_experiences", "learning_components",
+		"learning_weights", "learning_weight_history")
 	return store.Part{
 		Name: "learning", SQL: tables, Export: records.Export, Import: records.Import,
 		Clear: func(ctx context.Context, tx *store.Tx) error {
@@ -118,7 +125,8 @@ func (r *componentRecord) take(tx *store.Tx) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("durations is wrong: %w", err)
-	case r.Calls < 0 || r.Successes < 0 || r.Successes > r.Calls || r.Rewards < 0 || r.Rewards > r.Calls || r.DurationNS < 0:
+	case r.Calls < 0 || r.Successes < 0 || r.Successes > r.Calls || r.Rewards < 0 || r.Rewards > r.Calls ||
+		r.DurationNS < 0:
 		return fmt.Errorf("the counts of %.100q do not fit together", r.Component)
 	case !(r.RewardM2 >= 0 && math.Abs(r.RewardMean) <= maxReward):
 		return fmt.Errorf("the rewards of %.100q do not fit together", r.Component)

@@ -23,7 +23,8 @@ const (
 )
 
 // feedback answers learn/feedback: all of the batch is kept, or nothing.
-func (p *Plugin) feedback(ctx context.Context, req *protocol.LearnFeedbackRequest, _ host.Emitter) (*protocol.LearnFeedbackResponse, error) {
+func (p *Plugin) feedback(ctx context.Context, req *protocol.LearnFeedbackRequest,
+	_ host.Emitter) (*protocol.LearnFeedbackResponse, error) {
 	rows, problems := p.rateds(req.Feedbacks)
 	if problems != nil {
 		return nil, protocol.Violation(problems...)
@@ -107,8 +108,10 @@ func checkFeedback(f *protocol.Feedback) (problems []protocol.FieldError) {
 	wrong := func(path, format string, args ...any) {
 		problems = append(problems, protocol.FieldError{Path: path, Message: fmt.Sprintf(format, args...)})
 	}
-	oneOf(wrong, "/polarity", f.Polarity, protocol.PolarityPositive, protocol.PolarityNegative, protocol.PolarityNeutral, protocol.PolarityCorrective)
-	oneOf(wrong, "/dimension", f.Dimension, protocol.DimensionCorrectness, protocol.DimensionHelpfulness, protocol.DimensionSafety,
+	oneOf(wrong, "/polarity", f.Polarity, protocol.PolarityPositive, protocol.PolarityNegative,
+		protocol.PolarityNeutral, protocol.PolarityCorrective)
+	oneOf(wrong, "/dimension", f.Dimension, protocol.DimensionCorrectness, protocol.DimensionHelpfulness,
+		protocol.DimensionSafety,
 		protocol.DimensionTone, protocol.DimensionPlanQuality)
 	oneOf(wrong, "/source", f.Source, protocol.SourceHuman, protocol.SourceEnv, protocol.SourceSelf)
 	if !(f.Score >= -1 && f.Score <= 1) {
@@ -121,7 +124,8 @@ func checkFeedback(f *protocol.Feedback) (problems []protocol.FieldError) {
 		wrong("/correction", `is empty; polarity "corrective" needs the text that would have been right`)
 	}
 	if s := f.CorrectionSpan; s != nil && (s[0] < 0 || s[1] < s[0]) {
-		wrong("/correction_span", "is [%d,%d]; should be where the corrected text begins and ends, counted from 0", s[0], s[1])
+		wrong("/correction_span", "is [%d,%d]; should be where the corrected text begins and ends, counted from 0",
+			s[0], s[1])
 	}
 	if !(f.TS >= 0 && f.TS < maxSeconds) {
 		wrong("/ts", "is %g; should be seconds since 1970", f.TS)
@@ -185,7 +189,8 @@ func (r *resolver) take(tx *store.Tx, rows []*rated, maxRows int64) (score *floa
 		}
 		added.add(more)
 	}
-	if err := trim(tx, "learning_feedback", "component, score, confidence", totalFeedback, added, maxRows); err != nil || last == nil {
+	if err := trim(tx, "learning_feedback", "component, score, confidence", totalFeedback, added,
+		maxRows); err != nil || last == nil {
 		return nil, err
 	}
 	all, err := read(tx, "c.number", []any{*last})
@@ -267,7 +272,8 @@ func billionths(x float64) int64 { return int64(math.Round(x * 1e9)) }
 
 // experience answers learn/experience: all of the batch is kept, or nothing. An
 // experience takes the place of an earlier one with its id.
-func (p *Plugin) experience(ctx context.Context, req *protocol.LearnExperienceRequest, _ host.Emitter) (*protocol.LearnExperienceResponse, error) {
+func (p *Plugin) experience(ctx context.Context, req *protocol.LearnExperienceRequest,
+	_ host.Emitter) (*protocol.LearnExperienceResponse, error) {
 	var problems []protocol.FieldError
 	var names []component
 	records := make([][]byte, len(req.Experiences))
@@ -281,7 +287,8 @@ func (p *Plugin) experience(ctx context.Context, req *protocol.LearnExperienceRe
 		}
 		raw, err := experienceRecord(x)
 		if err != nil {
-			problems = append(problems, protocol.FieldError{Path: fmt.Sprintf("/experiences/%d", i), Message: err.Error()})
+			problems = append(problems, protocol.FieldError{Path: fmt.Sprintf("/experiences/%d", i),
+				Message: err.Error()})
 		}
 		if len(problems) >= maxProblems {
 			break
@@ -311,7 +318,8 @@ func (p *Plugin) experience(ctx context.Context, req *protocol.LearnExperienceRe
 			}
 			added.add(more)
 		}
-		if err := trim(tx, "learning_experiences", "NULL, 0, 0", totalExperiences, added, int64(p.opts.MaxExperiences)); err != nil {
+		if err := trim(tx, "learning_experiences", "NULL, 0, 0", totalExperiences, added,
+			int64(p.opts.MaxExperiences)); err != nil {
 			return err
 		}
 		return trimTold(tx)
@@ -425,7 +433,8 @@ func trim(tx *store.Tx, table, columns, counted string, added total, maxRows int
 	for err == nil && (sum.rows > maxRows || sum.size > maxText) {
 		var size int64
 		var r rating
-		there, err := tx.Get("DELETE FROM "+table+" WHERE number = (SELECT min(number) FROM "+table+") RETURNING size, "+columns, nil,
+		there, err := tx.Get("DELETE FROM "+table+" WHERE number = (SELECT min(number) FROM "+table+") RETURNING "+
+			"size, "+columns, nil,
 			&size, &r.component, &r.score, &r.confidence)
 		if err != nil || !there {
 			return err

@@ -44,21 +44,28 @@ func TestWhatFeedbackIsAbout(t *testing.T) {
 		{"the later of two calls", `"correlation_id":"again","rated_turn":null`, "tool find"},
 		{"a call without a correlation", fmt.Sprintf(`"correlation_id":%q,"rated_turn":null`, id), "tool plain"},
 		{"the version of its turn", `"correlation_id":"who","rated_turn":{"prompt":"","response":"","model":"","version":"v1"}`, "model v1"},
-		{"the model of a version that nothing has", `"rated_turn":{"prompt":"","response":"","model":"m","version":"v2"}`, "model m"},
-		{"a tool with its version", `"rated_turn":{"prompt":"","response":"","model":"m","version":"grep-v1.0"}`, "tool grep"},
+		{"the model of a version that nothing has",
+			`"rated_turn":{"prompt":"","response":"","model":"m","version":"v2"}`, "model m"},
+		{"a tool with its version", `"rated_turn":{"prompt":"","response":"","model":"m","version":"grep-v1.0"}`,
+			"tool grep"},
 		{"a tool as a model", `"rated_turn":{"prompt":"","response":"","model":"find","version":"v1"}`, "tool find"},
-		{"a tool that was not called", `"rated_turn":{"prompt":"","response":"","model":"m","version":"offered"}`, "tool offered"},
-		{"a skill that was not called", `"rated_turn":{"prompt":"","response":"","model":"m","version":"sing@2.1"}`, "skill sing"},
+		{"a tool that was not called", `"rated_turn":{"prompt":"","response":"","model":"m","version":"offered"}`,
+			"tool offered"},
+		{"a skill that was not called", `"rated_turn":{"prompt":"","response":"","model":"m","version":"sing@2.1"}`,
+			"skill sing"},
 		{"a server", `"rated_turn":{"prompt":"","response":"","model":"hub"}`, "server hub"},
 		{"a worker", `"rated_turn":{"prompt":"","response":"","model":"coder"}`, "worker coder"},
 		{"an environment by its plugin", `"rated_turn":{"prompt":"","response":"","model":"worlds"}`, "env grid"},
 		{"the model of its turn", `"rated_turn":{"prompt":"","response":"","model":"m1","version":""}`, "model m1"},
-		{"a version that was called", `"rated_turn":{"prompt":"","response":"","model":"m","version":"sql"}`, "tool sql"},
+		{"a version that was called", `"rated_turn":{"prompt":"","response":"","model":"m","version":"sql"}`,
+			"tool sql"},
 		{"nothing", `"correlation_id":"who","rated_turn":null`, ""},
-		{"a correlation too long to keep", fmt.Sprintf(`"correlation_id":%q,"rated_turn":null`, strings.Repeat("x", maxCorrelation+1)), ""},
+		{"a correlation too long to keep", fmt.Sprintf(`"correlation_id":%q,"rated_turn":null`,
+			strings.Repeat("x", maxCorrelation+1)), ""},
 	} {
 		for i, host := range []*stage{s, other} { // the other host knows it from the store
-			score := host.rate(fmt.Sprintf(`{"feedback_id":"%s %d","polarity":"neutral","score":0.25,%s}`, c.name, i, c.feedback))
+			score := host.rate(fmt.Sprintf(`{"feedback_id":"%s %d","polarity":"neutral","score":0.25,%s}`, c.name, i,
+				c.feedback))
 			var got string
 			if err := EachFeedback(t.Context(), s.store, func(f *StoredFeedback) error {
 				if f.FeedbackID == fmt.Sprint(c.name, " ", i) {
@@ -68,7 +75,8 @@ func TestWhatFeedbackIsAbout(t *testing.T) {
 			}); err != nil || got != c.want {
 				t.Errorf("%s: it is about %q, should be %q (%v)", c.name, got, c.want, err)
 			}
-			assert.That(t, (score == nil) == (c.want == "") && (score == nil || *score == 0.25), "%s: the score is %v", c.name, score)
+			assert.That(t, (score == nil) == (c.want == "") && (score == nil || *score == 0.25), "%s: the score is %v",
+				c.name, score)
 		}
 	}
 }
@@ -77,7 +85,8 @@ func TestWhatFeedbackIsAbout(t *testing.T) {
 type offering struct{ host.WorkerPool }
 
 func (offering) Info() host.PluginInfo {
-	return host.PluginInfo{Name: "worlds", Capability: protocol.CapEnv, Also: []protocol.Capability{protocol.CapTools, protocol.CapSkill, protocol.CapMCP}, Metadata: map[string]any{"env": "grid"}}
+	return host.PluginInfo{Name: "worlds", Capability: protocol.CapEnv, Also: []protocol.Capability{protocol.CapTools,
+		protocol.CapSkill, protocol.CapMCP}, Metadata: map[string]any{"env": "grid"}}
 }
 
 func (offering) Workers() []host.WorkerInfo { return []host.WorkerInfo{{Name: "coder"}} }
@@ -86,13 +95,17 @@ func (offering) Close(context.Context) error { return nil }
 
 func (offering) Routes() []host.Route {
 	return []host.Route{
-		host.List(protocol.TypeToolListReq, func(context.Context, *protocol.ToolListRequest, host.Emitter) (*protocol.ToolListResponse, error) {
+		host.List(protocol.TypeToolListReq, func(context.Context, *protocol.ToolListRequest,
+			host.Emitter) (*protocol.ToolListResponse, error) {
 			return &protocol.ToolListResponse{Tools: []protocol.ToolDefinition{{Name: "offered"}}}, nil
 		}, protocol.MergeTools),
-		host.List(protocol.TypeSkillDiscoverReq, func(context.Context, *protocol.SkillDiscoverRequest, host.Emitter) (*protocol.SkillDiscoverResponse, error) {
-			return &protocol.SkillDiscoverResponse{Skills: []protocol.SkillDefinition{{Name: "sing"}, {Name: "offered"}}}, nil
+		host.List(protocol.TypeSkillDiscoverReq, func(context.Context, *protocol.SkillDiscoverRequest,
+			host.Emitter) (*protocol.SkillDiscoverResponse, error) {
+			return &protocol.SkillDiscoverResponse{Skills: []protocol.SkillDefinition{{Name: "sing"},
+				{Name: "offered"}}}, nil
 		}, protocol.MergeSkills),
-		host.List(protocol.TypeMCPServerListReq, func(context.Context, *protocol.MCPServerListRequest, host.Emitter) (*protocol.MCPServerListResponse, error) {
+		host.List(protocol.TypeMCPServerListReq, func(context.Context, *protocol.MCPServerListRequest,
+			host.Emitter) (*protocol.MCPServerListResponse, error) {
 			return &protocol.MCPServerListResponse{Servers: []map[string]any{{"server_id": "hub"}}}, nil
 		}, protocol.MergeMCPServers),
 	}
@@ -108,7 +121,8 @@ func TestWrongFeedback(t *testing.T) {
 		{turn("", "m", -1.01, 1, ""), "/score", "-1 to 1"},
 		{turn("", "m", 1, 1.01, ""), "/confidence", "0 to 1"},
 		{turn("", "m", 1, -0.01, ""), "/confidence", "0 to 1"},
-		{`{"rated_turn":null,"polarity":"corrective","comment":"no"}`, "/correction", "text that would have been right"},
+		{`{"rated_turn":null,"polarity":"corrective","comment":"no"}`, "/correction", "text that would have been " +
+			"right"},
 		{`{"rated_turn":null}`, "/polarity", "is missing"},
 		{`{"rated_turn":null,"polarity":"Positive"}`, "/polarity", `"positive"`},
 		{`{"rated_turn":null,"polarity":"neutral","dimension":"speed"}`, "/dimension", "plan_quality"},
@@ -122,12 +136,14 @@ func TestWrongFeedback(t *testing.T) {
 		{`{"rated_turn":{"prompt":1},"polarity":"neutral"}`, "/rated_turn/prompt", "number"},
 	} {
 		m := s.Call(protocol.TypeLearnFeedbackReq, batch(good, c.feedback, good))
-		if m.Code != protocol.CodeSchemaViolation || m.Problem() != "/feedbacks/1"+c.path || !strings.Contains(m.Get("/message"), c.says) {
+		if m.Code != protocol.CodeSchemaViolation || m.Problem() != "/feedbacks/1"+c.path ||
+			!strings.Contains(m.Get("/message"), c.says) {
 			t.Errorf("%.200s was answered by %.500s", c.feedback, m.Line)
 		}
 	}
 	m := s.Call(protocol.TypeLearnFeedbackReq, batch(turn("", "m", 2, 3, ""), good, `{"rated_turn":null}`))
-	if got := m.Get("/detail/errors/0/path") + m.Get("/detail/errors/1/path") + m.Get("/detail/errors/2/path"); got != "/feedbacks/0/score/feedbacks/0/confidence/feedbacks/2/polarity" {
+	if got := m.Get("/detail/errors/0/path") + m.Get("/detail/errors/1/path") +
+		m.Get("/detail/errors/2/path"); got != "/feedbacks/0/score/feedbacks/0/confidence/feedbacks/2/polarity" {
 		t.Errorf("several mistakes: %s", m.Line)
 	}
 	if got := s.stats(""); len(got) != 0 {
@@ -148,8 +164,13 @@ func TestSourceEnv(t *testing.T) {
 		score := s.rate(turn("", "m", -1, 1, `,"source":"env"`))
 		assert.That(t, score != nil && *score == -1, "the score is %v", score)
 		var got []protocol.FeedbackSource
-		err := EachFeedback(t.Context(), s.store, func(f *StoredFeedback) error { got = append(got, f.Source); return nil })
-		assert.That(t, err == nil && slices.Equal(got, []protocol.FeedbackSource{want}), "trust_agent_env %t: %v, %q", trust, err, got)
+		err := EachFeedback(t.Context(), s.store, func(f *StoredFeedback) error {
+			got = append(got,
+				f.Source)
+			return nil
+		})
+		assert.That(t, err == nil && slices.Equal(got, []protocol.FeedbackSource{want}), "trust_agent_env %t: %v, %q",
+			trust, err, got)
 	}
 }
 
@@ -161,8 +182,11 @@ func TestFeedbackIsKeptAsItCame(t *testing.T) {
 	err := EachFeedback(t.Context(), s.store, func(f *StoredFeedback) error { got = append(got, f); return nil })
 	must.That(t, err == nil && len(got) == 1, "%v, %v", got, err)
 	f := got[0]
-	assert.That(t, f.FeedbackID != "" && f.TS >= 1e9 && f.Confidence == 1 && f.Dimension == protocol.DimensionHelpfulness && f.Source == protocol.SourceHuman, "what was missing: %+v", f)
-	if r := f.RatedTurn; r.Prompt != "p\x00é" || r.Response != "<r>" || string(r.Environment) != `{"n":1e400,"l":[null]}` || r.Version != nil || f.Comment != "😀" || *f.CorrectionSpan != [2]int{0, 1} {
+	assert.That(t, f.FeedbackID != "" && f.TS >= 1e9 && f.Confidence == 1 &&
+		f.Dimension == protocol.DimensionHelpfulness && f.Source == protocol.SourceHuman, "what was missing: %+v", f)
+	if r := f.RatedTurn; r.Prompt != "p\x00é" || r.Response != "<r>" ||
+		string(r.Environment) != `{"n":1e400,"l":[null]}` || r.Version != nil || f.Comment != "😀" ||
+		*f.CorrectionSpan != [2]int{0, 1} {
 		t.Errorf("what came: %+v %+v", f, r)
 	}
 }
@@ -192,8 +216,10 @@ func TestScoresAreWeightedMeans(t *testing.T) {
 			var distinct []string // ids in the order in which they came first
 			for range rapid.IntRange(1, 6).Draw(rt, "size") {
 				f := protocol.Feedback{
-					FeedbackID: rapid.StringMatching("[a-h]").Draw(rt, "id"), Polarity: protocol.PolarityNeutral, Dimension: protocol.DimensionTone, Source: protocol.SourceSelf,
-					Score: rapid.Float64Range(-1, 1).Draw(rt, "score"), Confidence: float64(rapid.IntRange(0, 4).Draw(rt, "confidence")) / 4,
+					FeedbackID: rapid.StringMatching("[a-h]").Draw(rt, "id"), Polarity: protocol.PolarityNeutral,
+					Dimension: protocol.DimensionTone, Source: protocol.SourceSelf,
+					Score:      rapid.Float64Range(-1, 1).Draw(rt, "score"),
+					Confidence: float64(rapid.IntRange(0, 4).Draw(rt, "confidence")) / 4,
 				}
 				about := rapid.SampledFrom([]string{"", "m", "n"}).Draw(rt, "about")
 				if about != "" {
@@ -269,12 +295,17 @@ func TestFeedbackAgain(t *testing.T) {
 	same := []string{`{"feedback_id":"1","correlation_id":"c","rated_turn":null,"polarity":"neutral","score":0.1,"confidence":0.3}`, turn("2", "m", -0.7, 0.9, "")}
 	s.rate(same...)
 	before := s.stats("")
-	must.OK(t, s.store.Write(t.Context(), func(tx *store.Tx) error { _, err := tx.Exec("DELETE FROM learning_calls"); return err }))
+	must.OK(t, s.store.Write(t.Context(), func(tx *store.Tx) error {
+		_,
+			err := tx.Exec("DELETE FROM learning_calls")
+		return err
+	}))
 	for range 3 {
 		s.rate(same...)
 	}
 	after := s.stats("")
-	assert.That(t, slices.Equal(before, after) && len(after) == 2 && after[1].Score == 0.1, "before %+v, after %+v", before, after)
+	assert.That(t, slices.Equal(before, after) && len(after) == 2 && after[1].Score == 0.1, "before %+v, after %+v",
+		before, after)
 	s.rate(`{"feedback_id":"1","correlation_id":"c","rated_turn":null,"polarity":"neutral","score":-1,"confidence":0.3}`)
 	if r := s.one("grep"); r.Score != -1 || r.Feedbacks != 1 {
 		t.Errorf("after a change of mind: %+v", r)
@@ -333,17 +364,21 @@ func TestExperiences(t *testing.T) {
 	var ids []string
 	if err := EachExperience(t.Context(), s.store, func(x *protocol.Experience) error {
 		ids = append(ids, fmt.Sprintf("%.2s:%g", x.ExperienceID, x.Reward))
-		if x.ExperienceID == "x7" && (string(x.State.Raw()) != `{"n":9007199254740993}` || x.Step != 7 || x.EpisodeID != "e" || x.TS < 1e9) {
+		if x.ExperienceID == "x7" && (string(x.State.Raw()) != `{"n":9007199254740993}` || x.Step != 7 ||
+			x.EpisodeID != "e" || x.TS < 1e9) {
 			t.Errorf("it became %+v, state %s", x, x.State.Raw())
 		}
-		assert.That(t, x.ExperienceID != "x9" || x.TS == 7 && x.Done && string(x.Action.Raw()) == "{}", "it became %+v", x)
+		assert.That(t, x.ExperienceID != "x9" || x.TS == 7 && x.Done && string(x.Action.Raw()) == "{}", "it became %+v",
+			x)
 		return nil
 	}); err != nil || len(ids) != 5 || strings.Join(ids[:4], " ") != "x6:-1 x7:7 x8:8 x9:0" {
 		t.Errorf("there are %v, %v", ids, err)
 	}
-	for _, wrong := range []string{`{"experience_id":"` + strings.Repeat("x", maxID+1) + `"}`, `{"ts":-5}`, `{"state":{"a":"` + strings.Repeat("x", maxRow) + `"}}`} {
+	for _, wrong := range []string{`{"experience_id":"` + strings.Repeat("x", maxID+1) + `"}`, `{"ts":-5}`,
+		`{"state":{"a":"` + strings.Repeat("x", maxRow) + `"}}`} {
 		m := s.Call(protocol.TypeLearnExperienceReq, `{"experiences":[{},`+wrong+`]}`)
-		assert.That(t, m.Code == protocol.CodeSchemaViolation && m.Problem() == "/experiences/1", "%.100s was answered by %.300s", wrong, m.Line)
+		assert.That(t, m.Code == protocol.CodeSchemaViolation && m.Problem() == "/experiences/1",
+			"%.100s was answered by %.300s", wrong, m.Line)
 	}
 }
 

@@ -65,7 +65,8 @@ func New(name string, opts Options, env host.Env) (*Plugin, error) {
 		}
 		env.Workspace = workspace
 	}
-	p := &Plugin{name: name, opts: opts, env: env, kept: env.Kept(name), recorder: newRecorder(), flushing: make(chan struct{}, 1)}
+	p := &Plugin{name: name, opts: opts, env: env, kept: env.Kept(name), recorder: newRecorder(),
+		flushing: make(chan struct{}, 1)}
 	p.weights.Store(&weights{})
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	return p, nil
@@ -73,9 +74,10 @@ func New(name string, opts Options, env host.Env) (*Plugin, error) {
 
 // Info implements host.Plugin.
 func (p *Plugin) Info() host.PluginInfo {
-	return host.PluginInfo{Name: p.name, Capability: protocol.CapLearning, Stored: true, Children: len(p.opts.CustomCommand) > 0, Metadata: map[string]any{
-		"strategy": p.opts.strategy(), "trust_agent_env": p.opts.TrustAgentEnv,
-	}}
+	return host.PluginInfo{Name: p.name, Capability: protocol.CapLearning, Stored: true,
+		Children: len(p.opts.CustomCommand) > 0, Metadata: map[string]any{
+			"strategy": p.opts.strategy(), "trust_agent_env": p.opts.TrustAgentEnv,
+		}}
 }
 
 // Routes implements host.Plugin.
@@ -116,7 +118,8 @@ type Options struct {
 
 // DefaultOptions returns the options of a plugin without any.
 func DefaultOptions() Options {
-	return Options{FeedbackShare: 0.5, RefineTexts: true, MaxFeedback: 100_000, MaxExperiences: 100_000, PPO: bandit.PPO{Entropy: bandit.DefaultPPO().Entropy}}
+	return Options{FeedbackShare: 0.5, RefineTexts: true, MaxFeedback: 100_000, MaxExperiences: 100_000,
+		PPO: bandit.PPO{Entropy: bandit.DefaultPPO().Entropy}}
 }
 
 // check says which option does not fit.
@@ -158,7 +161,8 @@ func (o *Options) bandit(name protocol.AdaptStrategy) bandit.Strategy {
 		return bandit.Softmax{Scale: cmp.Or(o.Softmax.Scale, bandit.DefaultSoftmax().Scale)}
 	case protocol.StrategyPPO:
 		s, usual := o.PPO, bandit.DefaultPPO()
-		s.Clip, s.Rate, s.Epochs = cmp.Or(s.Clip, usual.Clip), cmp.Or(s.Rate, usual.Rate), cmp.Or(s.Epochs, usual.Epochs)
+		s.Clip, s.Rate, s.Epochs = cmp.Or(s.Clip, usual.Clip), cmp.Or(s.Rate, usual.Rate),
+			cmp.Or(s.Epochs, usual.Epochs)
 		return s
 	case protocol.StrategyCustom:
 		return bandit.Given{}

@@ -38,14 +38,18 @@ func TestContract(t *testing.T) {
 		{Type: protocol.TypeLearnFeedbackReq, Fields: batch(`{"feedback_id":"f","correlation_id":"c","session_id":"s","rated_turn":{"prompt":"p","response":"r","model":"m","environment":{"a":[1]},"version":"v"},` +
 			`"polarity":"corrective","score":-0.5,"dimension":"tone","confidence":0.5,"comment":"c","correction":"r","correction_span":[0,2],"source":"self","annotator_id":"a","ts":1.5}`)},
 		{Name: "no feedback", Type: protocol.TypeLearnFeedbackReq, Fields: `{"feedbacks":[]}`},
-		{Name: "about nothing", Type: protocol.TypeLearnFeedbackReq, Fields: batch(`{"rated_turn":null,"polarity":"neutral"}`)},
-		{Name: "of the environment", Type: protocol.TypeLearnFeedbackReq, Fields: batch(`{"rated_turn":null,"polarity":"neutral","source":"env"}`)},
+		{Name: "about nothing", Type: protocol.TypeLearnFeedbackReq,
+			Fields: batch(`{"rated_turn":null,"polarity":"neutral"}`)},
+		{Name: "of the environment", Type: protocol.TypeLearnFeedbackReq,
+			Fields: batch(`{"rated_turn":null,"polarity":"neutral","source":"env"}`)},
 		{Type: protocol.TypeLearnExperienceReq, Fields: `{"experiences":[{"experience_id":"x","state":{"a":1},"action":{},"reward":0.5,"next_state":{},"done":true,"episode_id":"e","step":3,"ts":1.5},{}]}`},
 		{Name: "no experience", Type: protocol.TypeLearnExperienceReq, Fields: `{}`},
 		{Type: protocol.TypeLearnAdaptReq, Fields: `{"component_name":"","strategy":"ucb1"}`},
 		{Name: "one component", Type: protocol.TypeLearnAdaptReq, Fields: `{"component_name":"x"}`},
-		{Name: "unknown strategy", Type: protocol.TypeLearnAdaptReq, Fields: `{"strategy":"x"}`, Code: protocol.CodeSchemaViolation},
-		{Name: "no command", Type: protocol.TypeLearnAdaptReq, Fields: `{"strategy":"custom"}`, Code: protocol.CodeSchemaViolation},
+		{Name: "unknown strategy", Type: protocol.TypeLearnAdaptReq, Fields: `{"strategy":"x"}`,
+			Code: protocol.CodeSchemaViolation},
+		{Name: "no command", Type: protocol.TypeLearnAdaptReq, Fields: `{"strategy":"custom"}`,
+			Code: protocol.CodeSchemaViolation},
 		{Type: protocol.TypeLearnStatsReq, Fields: `{"component_name":"x"}`},
 		{Type: protocol.TypeRefinementPlanReq, Make: func(t testing.TB, p *hosttest.Pair) string {
 			recorded(t, p)
@@ -65,15 +69,18 @@ func TestNewRefuses(t *testing.T) {
 		env  host.Env
 		want string
 	}{
-		"no store":                 {func(*Options) {}, host.Env{}, "store"},
-		"a command and no starter": {func(o *Options) { o.CustomCommand = []string{"python3"} }, host.Env{Store: open}, "custom_command"},
-		"custom without a command": {func(o *Options) { o.Strategy = "custom" }, host.Env{Store: open}, "custom_command"},
-		"no room":                  {func(o *Options) { o.MaxFeedback = 0 }, host.Env{Store: open}, "max_feedback"},
+		"no store": {func(*Options) {}, host.Env{}, "store"},
+		"a command and no starter": {func(o *Options) { o.CustomCommand = []string{"python3"} }, host.Env{Store: open},
+			"custom_command"},
+		"custom without a command": {func(o *Options) { o.Strategy = "custom" }, host.Env{Store: open},
+			"custom_command"},
+		"no room": {func(o *Options) { o.MaxFeedback = 0 }, host.Env{Store: open}, "max_feedback"},
 	} {
 		opts := DefaultOptions()
 		c.opts(&opts)
 		_, err := New("mine", opts, c.env)
-		assert.That(t, err != nil && strings.Contains(err.Error(), c.want) && strings.Contains(err.Error(), `"mine"`), "%s: %v", name, err)
+		assert.That(t, err != nil && strings.Contains(err.Error(), c.want) && strings.Contains(err.Error(), `"mine"`),
+			"%s: %v", name, err)
 	}
 }
 
@@ -101,13 +108,15 @@ func TestCallsAreCounted(t *testing.T) {
 	}
 	o := s.one("outlier")
 	assert.That(t, math.Abs(o.P95-1000) <= 10 && o.P95 > o.Avg, "p95 %g with the mean %g", o.P95, o.Avg)
-	must.That(t, len(got) == 2 && got[0].Kind == host.KindEnv && got[1].Kind == host.KindTool, "the records are %+v", got)
+	must.That(t, len(got) == 2 && got[0].Kind == host.KindEnv && got[1].Kind == host.KindTool, "the records are %+v",
+		got)
 	if r := got[0]; r.Calls != 4 || r.Rewards != 3 || !near(r.Mean, 7.0/3) || !near(r.Variance, 7.0/3) {
 		t.Errorf("of the environment: %+v", r)
 	}
 	slices.Sort(millis)
 	r := got[1]
-	assert.That(t, r.Calls == 600 && r.Successes == 400 && r.Failures == 200 && r.Weight == 1 && r.Score == 0 && r.Rewards == 0, "of the tool: %+v", r)
+	assert.That(t, r.Calls == 600 && r.Successes == 400 && r.Failures == 200 && r.Weight == 1 && r.Score == 0 &&
+		r.Rewards == 0, "of the tool: %+v", r)
 	if want := sum / 600; math.Abs(r.Avg-want) > 1e-3 {
 		t.Errorf("average %g, should be %g", r.Avg, want)
 	}
@@ -115,7 +124,8 @@ func TestCallsAreCounted(t *testing.T) {
 		t.Errorf("p95 %g, should be %g within 1 %%", r.P95, want)
 	}
 	now := time.Now()
-	assert.That(t, r.Last >= inSeconds(before.UnixMicro()) && r.Last <= inSeconds(now.UnixMicro()), "last called at %f", r.Last)
+	assert.That(t, r.Last >= inSeconds(before.UnixMicro()) && r.Last <= inSeconds(now.UnixMicro()), "last called at %f",
+		r.Last)
 	if got := s.stats("two"); len(got) != 0 {
 		t.Errorf("of an unknown component: %+v", got)
 	}
@@ -137,7 +147,8 @@ func TestHostsCountTogether(t *testing.T) {
 		all.Go(func() {
 			for range rounds {
 				reward := float64(i)
-				h.work(work{Kind: host.KindTool, Component: "shared", Times: each, Fail: i == 0, Millis: float64(10 * (i + 1)), Reward: &reward})
+				h.work(work{Kind: host.KindTool, Component: "shared", Times: each, Fail: i == 0,
+					Millis: float64(10 * (i + 1)), Reward: &reward})
 				h.stats("") // has it flushed, beside the others
 			}
 		})
@@ -150,7 +161,8 @@ func TestHostsCountTogether(t *testing.T) {
 	after := newStage(t, path, DefaultOptions())
 	r := after.one("shared")
 	n := 3 * rounds * each
-	assert.That(t, r.Calls == n && r.Successes == n*2/3 && r.Rewards == n && near(r.Avg, 20) && near(r.Mean, 1), "together they have counted %+v", r)
+	assert.That(t, r.Calls == n && r.Successes == n*2/3 && r.Rewards == n && near(r.Avg, 20) && near(r.Mean, 1),
+		"together they have counted %+v", r)
 	want := 2.0 / 3 * 1800 / 1799
 	assert.That(t, math.Abs(r.Variance-want) <= 1e-9, "the variance is %g, should be %g", r.Variance, want)
 	assert.That(t, math.Abs(r.P95-30) <= 0.31, "p95 is %g", r.P95)
@@ -206,7 +218,8 @@ func TestStoreThatFails(t *testing.T) {
 	stage := &stage{Pair: pair, t: t, store: s, plugin: p}
 	reward := 2.0
 	for i, typ := range []protocol.Type{protocol.TypeLearnStatsReq, protocol.TypeLearnAdaptReq} {
-		stage.work(work{Kind: host.KindTool, Component: "x", Correlation: fmt.Sprint("c", i), Times: 300, Millis: 5, Reward: &reward})
+		stage.work(work{Kind: host.KindTool, Component: "x", Correlation: fmt.Sprint("c", i), Times: 300, Millis: 5,
+			Reward: &reward})
 		pair.Refused(typ, `{}`, protocol.CodeRuntimeError, "no such disk")
 	}
 	assert.That(t, p.Weight(host.KindTool, "x") == 1, "the weight without a store is not neutral")
@@ -273,7 +286,8 @@ func (worker) Routes() []host.Route {
 	return []host.Route{host.Handle(typeWork, func(ctx context.Context, w *work, _ host.Emitter) (*struct{}, error) {
 		for range max(w.Times, 1) {
 			host.ServicesOf(ctx).Record(ctx, host.CallRecord{
-				Kind: w.Kind, Component: w.Component, Correlation: w.Correlation, Success: !w.Fail, Duration: time.Duration(w.Millis * float64(time.Millisecond)), Reward: w.Reward,
+				Kind: w.Kind, Component: w.Component, Correlation: w.Correlation, Success: !w.Fail,
+				Duration: time.Duration(w.Millis * float64(time.Millisecond)), Reward: w.Reward,
 			})
 		}
 		return &struct{}{}, nil
@@ -318,7 +332,8 @@ func stageWith(t testing.TB, path string, opts Options, env host.Env, more ...ho
 	t.Helper()
 	s := &stage{t: t, store: openStore(t, path)}
 	s.plugin = newPlugin(t, s.store, opts, env)
-	s.Pair = hosttest.New(t, host.Options{Plugins: append([]host.Plugin{s.plugin, worker{}}, more...), Groups: host.Groups{"work": {"bad", "good"}, "age": {"new", "old"}}})
+	s.Pair = hosttest.New(t, host.Options{Plugins: append([]host.Plugin{s.plugin, worker{}}, more...),
+		Groups: host.Groups{"work": {"bad", "good"}, "age": {"new", "old"}}})
 	s.Handshake()
 	return s
 }
@@ -415,7 +430,8 @@ func (s *stage) adapt(component, strategy string) (weights map[string]float64, m
 		Updated []row  `json:"updated"`
 		Message string `json:"message"`
 	}
-	s.ask(protocol.TypeLearnAdaptReq, encode(s.t, map[string]string{"component_name": component, "strategy": strategy}), &resp)
+	s.ask(protocol.TypeLearnAdaptReq, encode(s.t, map[string]string{"component_name": component, "strategy": strategy}),
+		&resp)
 	must.That(s.t, resp.Updated != nil && resp.Message != "", "answered by %+v", resp)
 	weights = make(map[string]float64)
 	for _, r := range resp.Updated {

@@ -54,7 +54,8 @@ func (p *Plugin) refineRoutes() []host.Route {
 }
 
 // refineApply answers learn/refinement/apply/req. All edits are made or none.
-func (p *Plugin) refineApply(ctx context.Context, req *protocol.RefinementApplyRequest, _ host.Emitter) (*protocol.RefinementApplyResponse, error) {
+func (p *Plugin) refineApply(ctx context.Context, req *protocol.RefinementApplyRequest,
+	_ host.Emitter) (*protocol.RefinementApplyResponse, error) {
 	pr, err := p.received(ctx, req.Proposal)
 	if err != nil {
 		return nil, err
@@ -107,7 +108,8 @@ func (pr *proposal) apply(tx *store.Tx, at int64) (*protocol.RefinementApplyResp
 			inForce)}
 	}
 	if reasons != nil {
-		return &protocol.RefinementApplyResponse{FailedEdits: failed, Error: "nothing was changed: " + strings.Join(reasons, ". ")}, nil
+		return &protocol.RefinementApplyResponse{FailedEdits: failed, Error: "nothing was changed: " +
+			strings.Join(reasons, ". ")}, nil
 	}
 	r, err := pr.change(tx, edits, at)
 	if err != nil {
@@ -146,7 +148,10 @@ func (pr *proposal) change(tx *store.Tx, edits []*examined, at int64) (*refineme
 		r.Edits = append(r.Edits, &appliedEdit{x.target, x.before, after, version})
 		if t, err := newTrial(tx, x.Kind, x.Component); err != nil {
 			return nil, err
-		} else if !slices.ContainsFunc(r.Trials, func(o *trial) bool { return o.Kind == t.Kind && o.Component == t.Component }) {
+		} else if !slices.ContainsFunc(r.Trials, func(o *trial) bool {
+			return o.Kind == t.Kind &&
+				o.Component == t.Component
+		}) {
 			r.Trials = append(r.Trials, t)
 		}
 	}
@@ -157,7 +162,8 @@ func (pr *proposal) change(tx *store.Tx, edits []*examined, at int64) (*refineme
 func trimRefinements(tx *store.Tx) error {
 	for {
 		var count, size int64
-		_, err := tx.Get("SELECT (SELECT count(*) FROM learning_refinements), (SELECT coalesce(sum(length(before) + length(after)), 0) FROM learning_edits)", nil, &count, &size)
+		_, err := tx.Get("SELECT (SELECT count(*) FROM learning_refinements), (SELECT coalesce(sum(length(before) + "+
+			"length(after)), 0) FROM learning_edits)", nil, &count, &size)
 		if err != nil || count < maxRefinements && size <= maxEditBytes {
 			return err
 		}
@@ -173,7 +179,8 @@ func trimRefinements(tx *store.Tx) error {
 
 // refineRollback answers learn/refinement/rollback/req. Of a refinement that was rolled
 // back before it says so again.
-func (p *Plugin) refineRollback(ctx context.Context, req *protocol.RefinementRollbackRequest, _ host.Emitter) (*protocol.RefinementRollbackResponse, error) {
+func (p *Plugin) refineRollback(ctx context.Context, req *protocol.RefinementRollbackRequest,
+	_ host.Emitter) (*protocol.RefinementRollbackResponse, error) {
 	resp := &protocol.RefinementRollbackResponse{RefinementID: req.RefinementID}
 	known, changed := false, false
 	err := p.kept.Write(ctx, func(tx *store.Tx) error {
@@ -195,7 +202,8 @@ func (p *Plugin) refineRollback(ctx context.Context, req *protocol.RefinementRol
 	case err != nil:
 		return nil, err
 	case !known:
-		resp.Error = fmt.Sprintf("there is no refinement %.64q; learn/refinement/history/req lists them", req.RefinementID)
+		resp.Error = fmt.Sprintf("there is no refinement %.64q; learn/refinement/history/req lists them",
+			req.RefinementID)
 		return nil, host.NotOwnerBut(resp)
 	case changed:
 		p.forgetWeights()
@@ -215,7 +223,8 @@ func (r *refinement) stale(tx *store.Tx) (string, error) {
 		if bytes.Equal(canonical(row), canonical(e.After)) {
 			continue
 		}
-		why := fmt.Sprintf("the %s is %s by now, not %s", e.target, protocol.Clip(value, maxShown), protocol.Clip(valueIn(e.target, e.After), maxShown))
+		why := fmt.Sprintf("the %s is %s by now, not %s", e.target, protocol.Clip(value, maxShown),
+			protocol.Clip(valueIn(e.target, e.After), maxShown))
 		later, err := laterRefinement(tx, e.target, r.number)
 		if err != nil {
 			return "", err
@@ -246,7 +255,8 @@ func (r *refinement) rollBack(tx *store.Tx, at int64) error {
 }
 
 // refineHistory answers learn/refinement/history/req: the newest first.
-func (p *Plugin) refineHistory(ctx context.Context, _ *protocol.RefinementHistoryRequest, _ host.Emitter) (*protocol.RefinementHistoryResponse, error) {
+func (p *Plugin) refineHistory(ctx context.Context, _ *protocol.RefinementHistoryRequest,
+	_ host.Emitter) (*protocol.RefinementHistoryResponse, error) {
 	if err := p.flush(ctx); err != nil {
 		return nil, p.kept.Noted(ctx, err)
 	}
@@ -302,9 +312,12 @@ func (r *refinement) entry(tx *store.Tx, room *int) (map[string]any, error) {
 		measured = append(measured, t.entry())
 	}
 	entry := map[string]any{
-		"refinement_id": r.ID, "proposal_id": r.ProposalID, "component": pr.Component, "kind": pr.Kind, "scope": pr.Scope,
-		"rationale": pr.Rationale, "confidence": pr.Confidence, "evidence": pr.Evidence, "edits": edits, "measured": measured,
-		"status": statusApplied, "applied_at": r.AppliedAt, "rolled_back_at": r.RolledBackAt, "rollback_available": intact,
+		"refinement_id": r.ID, "proposal_id": r.ProposalID, "component": pr.Component, "kind": pr.Kind,
+		"scope":     pr.Scope,
+		"rationale": pr.Rationale, "confidence": pr.Confidence, "evidence": pr.Evidence, "edits": edits,
+		"measured": measured,
+		"status":   statusApplied, "applied_at": r.AppliedAt, "rolled_back_at": r.RolledBackAt,
+		"rollback_available": intact,
 	}
 	if r.RolledBackAt != nil {
 		entry["status"] = statusRolledBack
@@ -347,7 +360,8 @@ func diffOf(before, after *textValue, version int64) string {
 	case after != nil:
 		from, to = after.Original, after.Text
 	}
-	text := diff.Diff(fmt.Sprintf("version %d", max(version-1, 0)), withEnd(from), fmt.Sprintf("version %d", version), withEnd(to))
+	text := diff.Diff(fmt.Sprintf("version %d", max(version-1, 0)), withEnd(from), fmt.Sprintf("version %d", version),
+		withEnd(to))
 	_, text, _ = bytes.Cut(text, []byte("\n")) // which names the files once more
 	return string(text)
 }

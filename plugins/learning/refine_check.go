@@ -89,7 +89,8 @@ func (x *examined) look(tx *store.Tx) error {
 		return nil
 	}
 	if x.From != nil && !x.is(x.From) {
-		x.refuse("the %s is %s, not %s as `from` says; it was changed since, so plan again", x.target, protocol.Clip(x.now, maxShown), protocol.Clip(x.From, maxShown))
+		x.refuse("the %s is %s, not %s as `from` says; it was changed since, so plan again", x.target,
+			protocol.Clip(x.now, maxShown), protocol.Clip(x.From, maxShown))
 	} else if x.is(x.To) {
 		x.refuse("the %s is %s already", x.target, protocol.Clip(x.now, maxShown))
 	}
@@ -118,7 +119,8 @@ func (x *examined) findComponent(tx *store.Tx) error {
 	case x.Kind == "":
 		x.refuse("there are several components %.128q; name one by `kind`: %s", x.Component, strings.Join(kinds, ", "))
 	default:
-		x.refuse("nothing was recorded of a %.64s %.128q, but of one of the kind %s", x.Kind, x.Component, strings.Join(kinds, ", "))
+		x.refuse("nothing was recorded of a %.64s %.128q, but of one of the kind %s", x.Kind, x.Component,
+			strings.Join(kinds, ", "))
 	}
 	return nil
 }
@@ -251,7 +253,8 @@ func (t target) knowsSetting() error {
 		return fmt.Errorf("a component of the kind %.64q has no settings; a %s has", t.Kind, host.KindTool)
 	}
 	if t.Name != settingTimeout && t.Name != settingDeferred {
-		return fmt.Errorf("a %s has no setting %.64q; there are: %s, %s", t.Kind, t.Name, settingTimeout, settingDeferred)
+		return fmt.Errorf("a %s has no setting %.64q; there are: %s, %s", t.Kind, t.Name, settingTimeout,
+			settingDeferred)
 	}
 	return nil
 }

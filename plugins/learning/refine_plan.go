@@ -25,9 +25,11 @@ const (
 )
 
 // refinePlan answers learn/refinement/plan/req: it changes nothing.
-func (p *Plugin) refinePlan(ctx context.Context, req *protocol.RefinementPlanRequest, _ host.Emitter) (*protocol.RefinementPlanResponse, error) {
+func (p *Plugin) refinePlan(ctx context.Context, req *protocol.RefinementPlanRequest,
+	_ host.Emitter) (*protocol.RefinementPlanResponse, error) {
 	if n := utf8.RuneCountInString(req.Scope); n > maxScope {
-		return nil, protocol.Violation(protocol.FieldError{Path: "/scope", Message: fmt.Sprintf("has %d characters; at most %d are allowed, such as local", n, maxScope)})
+		return nil, protocol.Violation(protocol.FieldError{Path: "/scope", Message: fmt.Sprintf("has %d characters; "+
+			"at most %d are allowed, such as local", n, maxScope)})
 	}
 	if err := p.flush(ctx); err != nil {
 		return nil, p.kept.Noted(ctx, err)
@@ -37,7 +39,8 @@ func (p *Plugin) refinePlan(ctx context.Context, req *protocol.RefinementPlanReq
 		return nil, err
 	}
 	slices.SortStableFunc(planner.made, func(a, b *proposal) int { return cmp.Compare(*b.Confidence, *a.Confidence) })
-	resp := &protocol.RefinementPlanResponse{PlanID: newID()[:idDigits], Proposals: []map[string]any{}, Status: statusEmpty}
+	resp := &protocol.RefinementPlanResponse{PlanID: newID()[:idDigits], Proposals: []map[string]any{},
+		Status: statusEmpty}
 	for _, pr := range planner.made[:min(len(planner.made), maxProposals)] {
 		fields, err := pr.fields()
 		if err != nil {
@@ -152,7 +155,8 @@ func (pl *planner) planTimeout(tx *store.Tx, c *Component, v verdict) error {
 	if x.is(x.To) {
 		return nil
 	}
-	return pl.add(x, v, fmt.Sprintf("double the time limit: one call in twenty takes %.3g of %v seconds; %s", c.P95Duration.Seconds(), limit, v.why))
+	return pl.add(x, v, fmt.Sprintf("double the time limit: one call in twenty takes %.3g of %v seconds; %s",
+		c.P95Duration.Seconds(), limit, v.why))
 }
 
 func (pl *planner) add(x *examined, v verdict, rationale string) error {
@@ -276,7 +280,8 @@ type claim struct {
 func (c *Component) claim() claim {
 	low, high := wilson(c.Successes, c.Calls, z95)
 	rate := float64(c.Successes) / float64(max(c.Calls, 1))
-	return claim{float64(c.Calls), c.Successes, round4(rate), round4(low), round4(high), c.Feedbacks, round4(c.Score), millis(c.P95Duration)}
+	return claim{float64(c.Calls), c.Successes, round4(rate), round4(low), round4(high), c.Feedbacks, round4(c.Score),
+		millis(c.P95Duration)}
 }
 
 // round4 keeps four digits after the point: what is more would pretend to be known.

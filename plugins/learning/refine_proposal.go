@@ -84,25 +84,32 @@ type sentChange struct {
 // wrong type or is too long; what is wrong with an edit is noted in it.
 func parseProposal(obj protocol.Object) (*proposal, error) {
 	if n := len(obj.Raw()); n > maxProposal {
-		return nil, protocol.Violation(protocol.FieldError{Path: "/proposal", Message: fmt.Sprintf("has %d bytes; at most %d are allowed: shorten the rationale and the evidence", n, maxProposal)})
+		return nil, protocol.Violation(protocol.FieldError{Path: "/proposal", Message: fmt.Sprintf("has %d bytes; "+
+			"at most %d are allowed: shorten the rationale and the evidence", n, maxProposal)})
 	}
 	var sent sentProposal
 	if err := obj.Decode(&sent); err != nil {
 		return nil, within("/proposal", err)
 	}
 	pr := &proposal{
-		ProposalID: cmp.Or(sent.ProposalID, sent.RefinementID), Component: cmp.Or(sent.Component, sent.ComponentName), Kind: sent.Kind, Edits: []*edit{},
-		Confidence: sent.Confidence, Rationale: sent.Rationale, Evidence: sent.Evidence.Clone(), Scope: sent.Scope, CreatedAt: sent.CreatedAt,
+		ProposalID: cmp.Or(sent.ProposalID, sent.RefinementID), Component: cmp.Or(sent.Component, sent.ComponentName),
+		Kind: sent.Kind, Edits: []*edit{},
+		Confidence: sent.Confidence, Rationale: sent.Rationale, Evidence: sent.Evidence.Clone(), Scope: sent.Scope,
+		CreatedAt: sent.CreatedAt,
 	}
 	var wrong []protocol.FieldError
 	if c := pr.Confidence; c != nil && !(*c >= 0 && *c <= 1) {
-		wrong = append(wrong, protocol.FieldError{Path: "/proposal/confidence", Message: fmt.Sprintf("is %g; it is a number from 0 to 1", *c)})
+		wrong = append(wrong, protocol.FieldError{Path: "/proposal/confidence", Message: fmt.Sprintf("is %g; it is "+
+			"a number from 0 to 1", *c)})
 	}
 	if n := len(sent.Edits); n > maxEdits {
-		wrong = append(wrong, protocol.FieldError{Path: "/proposal/edits", Message: fmt.Sprintf("has %d entries; at most %d are allowed", n, maxEdits)})
+		wrong = append(wrong, protocol.FieldError{Path: "/proposal/edits", Message: fmt.Sprintf("has %d entries; at "+
+			"most %d are allowed", n, maxEdits)})
 	}
 	if sent.ComponentName != "" && pr.Component != sent.ComponentName {
-		wrong = append(wrong, protocol.FieldError{Path: "/proposal/component_name", Message: fmt.Sprintf("is %q, but component is %q; one of them is enough", sent.ComponentName, pr.Component)})
+		wrong = append(wrong, protocol.FieldError{Path: "/proposal/component_name",
+			Message: fmt.Sprintf("is %q, but component is %q; one of them is enough", sent.ComponentName,
+				pr.Component)})
 	}
 	if wrong != nil {
 		return nil, protocol.Violation(wrong...)
@@ -149,7 +156,8 @@ func (s *sentEdit) edit(pr *proposal) *edit {
 		e.readPath(s.Path)
 	default:
 		e.Target = s.Target
-		e.refuse("the target is %.64q; this host can change %s, %s and %s of a component, nothing else", s.Target, targetWeight, targetSetting, targetText)
+		e.refuse("the target is %.64q; this host can change %s, %s and %s of a component, nothing else", s.Target,
+			targetWeight, targetSetting, targetText)
 	}
 	e.Component = cmp.Or(e.Component, pr.Component)
 	switch s.Op {
@@ -174,7 +182,8 @@ func (e *edit) readPath(path string) {
 	switch {
 	case path == "" || path == "prompt.template":
 	case !ok || len(textTargets(kind, name)) != 1:
-		e.refuse("the path is %.128q; that of a text is one of tool.description, skill.instructions, prompt.description and prompt.text", path)
+		e.refuse("the path is %.128q; that of a text is one of tool.description, skill.instructions, "+
+			"prompt.description and prompt.text", path)
 	default:
 		e.Kind, e.Name = cmp.Or(e.Kind, kind), cmp.Or(e.Name, name)
 	}

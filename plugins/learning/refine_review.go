@@ -51,7 +51,8 @@ func (r *reviewer) refuse(least risk, format string, args ...any) {
 }
 
 // refineReview answers learn/refinement/review/req: it changes nothing.
-func (p *Plugin) refineReview(ctx context.Context, req *protocol.RefinementReviewRequest, _ host.Emitter) (*protocol.RefinementReviewResponse, error) {
+func (p *Plugin) refineReview(ctx context.Context, req *protocol.RefinementReviewRequest,
+	_ host.Emitter) (*protocol.RefinementReviewResponse, error) {
 	pr, err := p.received(ctx, req.Proposal)
 	if err != nil {
 		return nil, err
@@ -70,7 +71,8 @@ func (p *Plugin) refineReview(ctx context.Context, req *protocol.RefinementRevie
 		r.confidence *= 2 // it was named above
 	}
 	return &protocol.RefinementReviewResponse{
-		Approved: !r.refused && r.risk != riskHigh, ConfidenceAdjusted: r.confidence, Reasons: r.reasons, RiskLevel: r.risk.String(),
+		Approved: !r.refused && r.risk != riskHigh, ConfidenceAdjusted: r.confidence, Reasons: r.reasons,
+		RiskLevel: r.risk.String(),
 	}, nil
 }
 
@@ -109,13 +111,15 @@ func (r *reviewer) review(tx *store.Tx) error {
 func (r *reviewer) evidence(x *examined) {
 	v := x.record.judge()
 	if !v.enough {
-		r.refuse(riskMedium, "there is not enough evidence on the %s %.128q: %s; it takes %d calls, or clear feedback", x.Kind, x.Component, v.why, minCalls)
+		r.refuse(riskMedium, "there is not enough evidence on the %s %.128q: %s; it takes %d calls, or clear feedback",
+			x.Kind, x.Component, v.why, minCalls)
 		return
 	}
 	r.confidence = min(r.confidence, v.confidence)
 	r.reasons = append(r.reasons, fmt.Sprintf("the %s %.128q: %s", x.Kind, x.Component, v.why))
 	var said claim
-	if json.Unmarshal(r.pr.Evidence, &said) == nil && said.Calls > float64(x.record.Calls) && x.Component == r.pr.Component {
+	if json.Unmarshal(r.pr.Evidence, &said) == nil && said.Calls > float64(x.record.Calls) &&
+		x.Component == r.pr.Component {
 		r.note(riskMedium, 0.5, "the proposal speaks of %g calls, %d were recorded", said.Calls, x.record.Calls)
 	}
 	switch x.Target {
@@ -137,7 +141,8 @@ func (r *reviewer) evidence(x *examined) {
 	}
 	switch ratio := max(to, x.number) / min(to, x.number); {
 	case to == 0:
-		r.note(riskHigh, 1, "a weight of 0 may keep the component from being used at all; then no evidence comes that could change it")
+		r.note(riskHigh, 1, "a weight of 0 may keep the component from being used at all; then no evidence comes "+
+			"that could change it")
 	case ratio > 4:
 		r.note(riskMedium, 1, "the %s changes by a factor of %.3g at once", x.target, ratio)
 	}
@@ -153,7 +158,8 @@ func (r *reviewer) settingEvidence(x *examined, v verdict) {
 	case defers && v.direction > 0:
 		r.refuse(riskHigh, "the evidence speaks against leaving the component out of lists: it does well")
 	case isLimit && limit < x.record.P95Duration.Seconds():
-		r.refuse(riskHigh, "one call in twenty takes longer than %.3g seconds: a limit of %.3g would cut them off", x.record.P95Duration.Seconds(), limit)
+		r.refuse(riskHigh, "one call in twenty takes longer than %.3g seconds: a limit of %.3g would cut them off",
+			x.record.P95Duration.Seconds(), limit)
 	case !isLimit && v.direction == 0:
 		r.note(riskMedium, 0.7, "the evidence is not clear either way")
 	}

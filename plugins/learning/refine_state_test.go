@@ -36,9 +36,11 @@ func TestRollbackRestoresTheTables(t *testing.T) {
 		case 0:
 			e["to"] = nil
 		case 1:
-			e["target"], e["name"], e["to"] = "setting", "deferred", rapid.SampledFrom([]any{true, false, nil}).Draw(t, "deferred")
+			e["target"], e["name"], e["to"] = "setting", "deferred", rapid.SampledFrom([]any{true, false, nil}).Draw(t,
+				"deferred")
 		case 2:
-			e["target"], e["name"], e["to"] = "setting", "timeout", rapid.SampledFrom([]any{1, 2.5, nil, "x"}).Draw(t, "timeout")
+			e["target"], e["name"], e["to"] = "setting", "timeout", rapid.SampledFrom([]any{1, 2.5, nil, "x"}).Draw(t,
+				"timeout")
 		default:
 			e["to"] = rapid.Float64Range(-0.5, 3).Draw(t, "weight")
 		}
@@ -105,7 +107,8 @@ func TestOneOfManyAppliesWins(t *testing.T) {
 	}
 	all.Wait()
 	h := hosts[1].history()
-	must.That(t, len(won) == 1 && len(h) == 1 && h[0].RefinementID == won[0], "%d have won: %v, history %+v", len(won), won, h)
+	must.That(t, len(won) == 1 && len(h) == 1 && h[0].RefinementID == won[0], "%d have won: %v, history %+v", len(won),
+		won, h)
 	var rolled sync.WaitGroup
 	for i := range 10 {
 		rolled.Go(func() { hosts[i%2].rolledBack(won[0]) })
@@ -121,21 +124,26 @@ func TestRollbackAfterALaterChange(t *testing.T) {
 	r.calls("t", 20, 0)
 	first := r.applied(`{"component":"t","edits":[{"target":"weight","to":1.5},{"target":"setting","name":"timeout","to":5}]}`)
 	second := r.applied(`{"component":"t","edits":[{"target":"weight","to":1.7}]}`)
-	if resp := r.rollback(first); resp.RolledBack || !strings.Contains(resp.Error, "is 1.7 by now, not 1.5, by the refinement "+second+"; roll that back first") {
+	if resp := r.rollback(first); resp.RolledBack || !strings.Contains(resp.Error, "is 1.7 by now, not 1.5, by the "+
+		"refinement "+second+"; roll that back first") {
 		t.Errorf("%+v", resp)
 	}
 	h := r.history()
-	assert.That(t, len(h) == 2 && h[0].RefinementID == second && h[0].RollbackAvailable && !h[1].RollbackAvailable && h[1].Status == "applied", "%+v", h)
+	assert.That(t, len(h) == 2 && h[0].RefinementID == second && h[0].RollbackAvailable && !h[1].RollbackAvailable &&
+		h[1].Status == "applied", "%+v", h)
 	r.rolledBack(second)
 	must.OK(t, r.store.Write(t.Context(), func(tx *store.Tx) error {
 		return writeWeight(tx, "tool", "t", &weightRow{Weight: 3, Strategy: "ucb1", UpdatedAt: 1})
 	}))
 	before := dump(t, r.store, "weights", "settings", "refinements", "history")
-	if resp := r.rollback(first); resp.RolledBack || !strings.Contains(resp.Error, "is 3 by now, not 1.5") || strings.Contains(resp.Error, second) {
+	if resp := r.rollback(first); resp.RolledBack || !strings.Contains(resp.Error, "is 3 by now, not 1.5") ||
+		strings.Contains(resp.Error, second) {
 		t.Errorf("%+v", resp)
 	}
-	assert.That(t, dump(t, r.store, "weights", "settings", "refinements", "history") == before && r.plugin.Overrides("tool")["t"].Timeout == 5*time.Second, "a refused rollback changed something")
-	if resp := r.rollback("nonsense"); resp.RolledBack || resp.RefinementID != "nonsense" || !strings.Contains(resp.Error, `no refinement "nonsense"`) {
+	assert.That(t, dump(t, r.store, "weights", "settings", "refinements", "history") == before &&
+		r.plugin.Overrides("tool")["t"].Timeout == 5*time.Second, "a refused rollback changed something")
+	if resp := r.rollback("nonsense"); resp.RolledBack || resp.RefinementID != "nonsense" ||
+		!strings.Contains(resp.Error, `no refinement "nonsense"`) {
 		t.Errorf("%+v", resp)
 	}
 }
@@ -149,7 +157,8 @@ func TestRefinementsAreBounded(t *testing.T) {
 	r.rolledBack(gone)
 	must.OK(t, r.store.Write(t.Context(), func(tx *store.Tx) error {
 		for i := range maxRefinements - 2 {
-			edit := appliedEdit{target{targetWeight, "tool", "t", nameWeight}, jsontext.Value("null"), jsontext.Value("null"), 1}
+			edit := appliedEdit{target{targetWeight, "tool", "t", nameWeight}, jsontext.Value("null"),
+				jsontext.Value("null"), 1}
 			past := &refinement{ID: fmt.Sprint(i), Proposal: jsontext.Value("{}"), Edits: []*appliedEdit{&edit}}
 			if err := past.insert(tx); err != nil {
 				return err
@@ -176,7 +185,8 @@ func TestRecordsThatAreNoRefinements(t *testing.T) {
 		`"edits":[{"target":"weight","kind":"tool","component":"t","name":"routing_weight","before":null,"after":{"weight":2,"strategy":"refinement","updated_at":1}}]}}`
 	setting := `{"kind":"learning.setting","record":{"kind":"tool","component":"t","name":"timeout","value":5,"updated_at":1}}`
 	take := func(line string) error {
-		_, err := r.store.Import(t.Context(), strings.NewReader(`{"a2e_state":1,"parts":["learning"]}`+"\n"+line+"\n"), store.Merge)
+		_, err := r.store.Import(t.Context(), strings.NewReader(`{"a2e_state":1,"parts":["learning"]}`+"\n"+line+"\n"),
+			store.Merge)
 		return err
 	}
 	for _, line := range []string{good, setting} {
@@ -247,7 +257,8 @@ func imported(t *testing.T, s store.Store, text string, how store.How) error {
 func TestExportAndImport(t *testing.T) {
 	from := filled(t)
 	text := exported(t, from.store)
-	for _, kind := range []string{"component", "feedback", "experience", "weight", "weight_change", "setting", "refinement"} {
+	for _, kind := range []string{"component", "feedback", "experience", "weight", "weight_change", "setting",
+		"refinement"} {
 		assert.That(t, strings.Contains(text, `"kind":"learning.`+kind+`"`), "there is no %s in the export", kind)
 	}
 	to := newStage(t, newFile(t), DefaultOptions())
@@ -301,7 +312,8 @@ func TestClearIsSeen(t *testing.T) {
 	for _, weight := range []float64{7, 8} {
 		record := fmt.Sprintf(`{"kind":"learning.weight","record":{"kind":"tool","component":"grep","at":1,"weight":%g,"strategy":"x"}}`, weight)
 		must.OK(t, imported(t, s.store, `{"a2e_state":1,"parts":["learning"]}`+"\n"+record+"\n", store.Replace))
-		hosttest.Eventually(t, "the weight of the import", func() bool { return s.plugin.Weight(host.KindTool, "grep") == weight })
+		hosttest.Eventually(t, "the weight of the import",
+			func() bool { return s.plugin.Weight(host.KindTool, "grep") == weight })
 	}
 }
 

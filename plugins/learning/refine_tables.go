@@ -69,7 +69,8 @@ func (r *refinement) remove(tx *store.Tx) error {
 }
 
 // selectRefinements begins each query for refinements.
-const selectRefinements = "SELECT number, id, proposal_id, applied_at, rolled_back_at, proposal FROM learning_refinements"
+const selectRefinements = "SELECT number, id, proposal_id, applied_at, rolled_back_at, proposal FROM " +
+	"learning_refinements"
 
 // readRefinements returns what a query finds, edits included.
 func readRefinements(tx *store.Tx, query string, args ...any) ([]*refinement, error) {
@@ -81,7 +82,8 @@ func readRefinements(tx *store.Tx, query string, args ...any) ([]*refinement, er
 			r.Edits, err = store.Rows(tx, "SELECT target, kind, component, name, before, after, version FROM "+
 				"learning_edits WHERE refinement = $1 ORDER BY place", []any{r.number},
 				func(e *appliedEdit) []any {
-					return []any{&e.Target, &e.Kind, &e.Component, &e.Name, (*[]byte)(&e.Before), (*[]byte)(&e.After), &e.Version}
+					return []any{&e.Target, &e.Kind, &e.Component, &e.Name, (*[]byte)(&e.Before), (*[]byte)(&e.After),
+						&e.Version}
 				})
 		}
 		if err == nil {

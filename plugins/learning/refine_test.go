@@ -33,7 +33,8 @@ func newRefiner(t testing.TB) *refiner {
 // calls records calls of a tool, so many of which succeed.
 func (r *refiner) calls(tool string, successes, failures int) {
 	for i := range successes + failures {
-		r.plugin.RecordCall(host.CallRecord{Kind: host.KindTool, Component: tool, Success: i < successes, Duration: 2 * time.Second})
+		r.plugin.RecordCall(host.CallRecord{Kind: host.KindTool, Component: tool, Success: i < successes,
+			Duration: 2 * time.Second})
 	}
 }
 
@@ -66,7 +67,8 @@ func (r *refiner) apply(proposal string) (resp protocol.RefinementApplyResponse)
 func (r *refiner) applied(proposal string) string {
 	r.t.Helper()
 	resp := r.apply(proposal)
-	must.That(r.t, resp.Error == "" && resp.FailedEdits == 0 && resp.AppliedEdits != 0 && resp.RollbackAvailable && resp.RefinementID != "", "%s was answered by %+v", proposal, resp)
+	must.That(r.t, resp.Error == "" && resp.FailedEdits == 0 && resp.AppliedEdits != 0 && resp.RollbackAvailable &&
+		resp.RefinementID != "", "%s was answered by %+v", proposal, resp)
 	return resp.RefinementID
 }
 
@@ -119,11 +121,15 @@ func dump(t testing.TB, s store.Store, tables ...string) string {
 	t.Helper()
 	var b strings.Builder
 	queries := map[string]struct{ columns, from string }{
-		"weights":     {"kind, component, updated_at, weight, strategy", "FROM learning_weights ORDER BY kind, component"},
-		"settings":    {"kind, component, name, updated_at, value", "FROM learning_settings ORDER BY kind, component, name"},
-		"refinements": {"number, id, proposal_id, applied_at, rolled_back_at, proposal", "FROM learning_refinements ORDER BY number"},
-		"edits":       {"refinement, place, target, kind, component, name, before, after", "FROM learning_edits ORDER BY refinement, place"},
-		"history":     {"at, kind, component, weight, score, strategy", "FROM learning_weight_history ORDER BY number"},
+		"weights": {"kind, component, updated_at, weight, strategy", "FROM learning_weights ORDER BY kind, " +
+			"component"},
+		"settings": {"kind, component, name, updated_at, value", "FROM learning_settings ORDER BY kind, " +
+			"component, name"},
+		"refinements": {"number, id, proposal_id, applied_at, rolled_back_at, proposal", "FROM learning_refinements " +
+			"ORDER BY number"},
+		"edits": {"refinement, place, target, kind, component, name, before, after",
+			"FROM learning_edits ORDER BY refinement, place"},
+		"history": {"at, kind, component, weight, score, strategy", "FROM learning_weight_history ORDER BY number"},
 	}
 	must.OK(t, s.Read(t.Context(), func(tx *store.Tx) error {
 		for _, table := range tables {
@@ -172,11 +178,14 @@ func TestFromPlanToRollback(t *testing.T) {
 		} `json:"edits"`
 	}
 	must.OK(t, json.Unmarshal(proposals[0], &pr))
-	if pr.Component != "good" || pr.Kind != "tool" || pr.Scope != "local" || pr.Evidence.Calls != 60 || pr.Evidence.SuccessRate != 1 || len(pr.Edits) != 1 ||
-		pr.Edits[0].Target != "weight" || pr.Edits[0].From != 1 || pr.Edits[0].To <= 1.5 || pr.Edits[0].To > 2 || pr.Confidence < 0.9 {
+	if pr.Component != "good" || pr.Kind != "tool" || pr.Scope != "local" || pr.Evidence.Calls != 60 ||
+		pr.Evidence.SuccessRate != 1 || len(pr.Edits) != 1 ||
+		pr.Edits[0].Target != "weight" || pr.Edits[0].From != 1 || pr.Edits[0].To <= 1.5 || pr.Edits[0].To > 2 ||
+		pr.Confidence < 0.9 {
 		t.Fatalf("%s", text)
 	}
-	if v := r.review(text); !v.Approved || v.RiskLevel != "low" || v.ConfidenceAdjusted != pr.Confidence || !strings.Contains(strings.Join(v.Reasons, " "), "60 of 60 calls") {
+	if v := r.review(text); !v.Approved || v.RiskLevel != "low" || v.ConfidenceAdjusted != pr.Confidence ||
+		!strings.Contains(strings.Join(v.Reasons, " "), "60 of 60 calls") {
 		t.Errorf("the review says %+v", v)
 	}
 	id := r.applied(text)
@@ -186,12 +195,16 @@ func TestFromPlanToRollback(t *testing.T) {
 	m := r.Call(protocol.TypeLearnStatsReq, `{"component_name":"good"}`)
 	assert.That(t, m.Get("/components/0/routing_weight") == fmt.Sprint(pr.Edits[0].To), "stats: %s", m.Line)
 	resp := r.apply(text)
-	assert.That(t, resp.Error != "" && resp.FailedEdits == 1 && resp.RefinementID == "" && strings.Contains(resp.Error, id), "applied again: %+v", resp)
-	if h := r.history(); len(h) != 1 || h[0].RefinementID != id || h[0].ProposalID != pr.ProposalID || h[0].Status != "applied" || !h[0].RollbackAvailable ||
-		h[0].AppliedAt == 0 || h[0].RolledBackAt != nil || len(h[0].Edits) != 1 || string(h[0].Edits[0].From) != "null" || h[0].Rationale == "" {
+	assert.That(t, resp.Error != "" && resp.FailedEdits == 1 && resp.RefinementID == "" &&
+		strings.Contains(resp.Error, id), "applied again: %+v", resp)
+	if h := r.history(); len(h) != 1 || h[0].RefinementID != id || h[0].ProposalID != pr.ProposalID ||
+		h[0].Status != "applied" || !h[0].RollbackAvailable ||
+		h[0].AppliedAt == 0 || h[0].RolledBackAt != nil || len(h[0].Edits) != 1 ||
+		string(h[0].Edits[0].From) != "null" || h[0].Rationale == "" {
 		t.Errorf("the history is %+v", h)
 	}
-	if row := fmt.Sprintf("[tool good %.0f %v refinement]", r.history()[0].AppliedAt*1e6, pr.Edits[0].To); dump(t, r.store, "weights") != "weights "+row+"\n" {
+	if row := fmt.Sprintf("[tool good %.0f %v refinement]", r.history()[0].AppliedAt*1e6, pr.Edits[0].To); dump(t,
+		r.store, "weights") != "weights "+row+"\n" {
 		t.Errorf("the weights are %s, should be %s", dump(t, r.store, "weights"), row)
 	}
 	for range 2 { // the second one changes nothing
@@ -232,7 +245,8 @@ func TestPlansComeToRest(t *testing.T) {
 		}
 	}
 	good, bad := r.plugin.Weight("tool", "good"), r.plugin.Weight("tool", "bad")
-	assert.That(t, rounds != 0 && good >= 1.8 && good <= 2 && bad <= 0.5 && bad >= 0, "after %d rounds the weights are %v and %v", rounds, good, bad)
+	assert.That(t, rounds != 0 && good >= 1.8 && good <= 2 && bad <= 0.5 && bad >= 0, "after %d rounds the weights "+
+		"are %v and %v", rounds, good, bad)
 	if o := r.plugin.Overrides("tool")["bad"]; o == nil || o.Deferred == nil || !*o.Deferred {
 		t.Errorf("a tool that never works is not deferred: %+v", o)
 	}
@@ -254,7 +268,8 @@ func TestFeedbackSpeaksForAPlan(t *testing.T) {
 		for range n {
 			list = append(list, fmt.Sprintf(`{"polarity":"neutral","score":%v,"rated_turn":{"prompt":"p","response":"r","model":"t"}}`, score))
 		}
-		r.ask(protocol.TypeLearnFeedbackReq, `{"feedbacks":[`+strings.Join(list, ",")+`]}`, new(protocol.LearnFeedbackResponse))
+		r.ask(protocol.TypeLearnFeedbackReq, `{"feedbacks":[`+strings.Join(list, ",")+`]}`,
+			new(protocol.LearnFeedbackResponse))
 	}
 	if proposals, _ := r.plan("t"); len(proposals) != 1 || !strings.Contains(string(proposals[0]), "raise") {
 		t.Fatalf("by the calls: %s", proposals)
@@ -280,38 +295,53 @@ func TestRefusedProposals(t *testing.T) {
 	}{
 		{`{}`, 0, []string{"has no edits"}},
 		{`{"edits":[]}`, 0, []string{"has no edits"}},
-		{`{"component":"grep","edits":[{"target":"prompt","op":"update","path":"prompt.template","new_value":"x"}]}`, 1, []string{`no text of "grep" can be changed`}},
-		{`{"component":"grep","edits":[{"target":"code","to":"x"}]}`, 1, []string{`the target is "code"`, "weight, setting and text"}},
+		{`{"component":"grep","edits":[{"target":"prompt","op":"update","path":"prompt.template","new_value":"x"}]}`, 1,
+			[]string{`no text of "grep" can be changed`}},
+		{`{"component":"grep","edits":[{"target":"code","to":"x"}]}`, 1, []string{`the target is "code"`,
+			"weight, setting and text"}},
 		{`{"component":"grep","edits":[{"target":"weight"}]}`, 1, []string{"`to`"}},
 		{`{"edits":[{"target":"weight","to":2}]}`, 1, []string{"no component is named"}},
-		{`{"component":"none","edits":[{"target":"weight","to":2}]}`, 1, []string{`nothing was recorded of a component "none"`, "learn/stats/req"}},
-		{`{"component":"grep","kind":"skill","edits":[{"target":"weight","to":2}]}`, 1, []string{`nothing was recorded of a skill "grep"`, "tool"}},
+		{`{"component":"none","edits":[{"target":"weight","to":2}]}`, 1,
+			[]string{`nothing was recorded of a component "none"`, "learn/stats/req"}},
+		{`{"component":"grep","kind":"skill","edits":[{"target":"weight","to":2}]}`, 1,
+			[]string{`nothing was recorded of a skill "grep"`, "tool"}},
 		{`{"component":"twin","edits":[{"target":"weight","to":2}]}`, 1, []string{"several components", "skill, tool"}},
 		{`{"component":"grep","edits":[{"target":"weight","to":-1}]}`, 1, []string{"-1 is not a weight"}},
 		{`{"component":"grep","edits":[{"target":"weight","to":"2"}]}`, 1, []string{`"2" is not a weight`}},
-		{`{"component":"grep","edits":[{"target":"weight","from":0.5,"to":2}]}`, 1, []string{"not 0.5 as `from` says", "plan again"}},
+		{`{"component":"grep","edits":[{"target":"weight","from":0.5,"to":2}]}`, 1,
+			[]string{"not 0.5 as `from` says", "plan again"}},
 		{`{"component":"grep","edits":[{"target":"weight","to":1}]}`, 1, []string{"already"}},
-		{`{"component":"grep","edits":[{"target":"weight","to":2},{"target":"weight","to":3}]}`, 1, []string{"edit 2: edit 1 changes the weight"}},
-		{`{"component":"grep","edits":[{"target":"weight","component":"grep","name":"twin","to":2}]}`, 1, []string{"two components"}},
-		{`{"component":"grep","edits":[{"target":"weight","path":"os.environ","to":2}]}`, 1, []string{"router.weights.COMPONENT"}},
+		{`{"component":"grep","edits":[{"target":"weight","to":2},{"target":"weight","to":3}]}`, 1,
+			[]string{"edit 2: edit 1 changes the weight"}},
+		{`{"component":"grep","edits":[{"target":"weight","component":"grep","name":"twin","to":2}]}`, 1,
+			[]string{"two components"}},
+		{`{"component":"grep","edits":[{"target":"weight","path":"os.environ","to":2}]}`, 1,
+			[]string{"router.weights.COMPONENT"}},
 		{`{"component":"grep","edits":[{"target":"weight","op":"exec","to":2}]}`, 1, []string{`the op is "exec"`}},
-		{`{"component":"grep","edits":[{"target":"setting","name":"retries","to":2}]}`, 1, []string{`no setting "retries"`, "timeout, deferred"}},
-		{`{"component":"grep","edits":[{"target":"setting","name":"retries","to":null}]}`, 1, []string{`no setting "retries"`}},
-		{`{"component":"grep","edits":[{"target":"setting","name":"timeout","to":0}]}`, 1, []string{"from 0.1 to 3600"}},
+		{`{"component":"grep","edits":[{"target":"setting","name":"retries","to":2}]}`, 1,
+			[]string{`no setting "retries"`, "timeout, deferred"}},
+		{`{"component":"grep","edits":[{"target":"setting","name":"retries","to":null}]}`, 1,
+			[]string{`no setting "retries"`}},
+		{`{"component":"grep","edits":[{"target":"setting","name":"timeout","to":0}]}`, 1,
+			[]string{"from 0.1 to 3600"}},
 		{`{"component":"grep","edits":[{"target":"setting","name":"timeout","to":null}]}`, 1, []string{"already"}},
 		{`{"component":"grep","edits":[{"target":"setting","name":"deferred","to":1}]}`, 1, []string{"true or false"}},
-		{`{"component":"twin","kind":"skill","edits":[{"target":"setting","name":"timeout","to":5}]}`, 1, []string{"has no settings"}},
+		{`{"component":"twin","kind":"skill","edits":[{"target":"setting","name":"timeout","to":5}]}`, 1,
+			[]string{"has no settings"}},
 		{`{"component":"grep","edits":[{"target":"weight","to":2},{"target":"x","to":1},{"target":"setting","name":"timeout","to":-1}]}`, 2, []string{"edit 2", "edit 3"}},
 	} {
 		before := dump(t, r.store, "weights", "settings", "refinements", "edits", "history")
 		got := r.apply(c.proposal)
-		if got.FailedEdits != c.failed || got.AppliedEdits != 0 || got.RefinementID != "" || got.RollbackAvailable || !strings.HasPrefix(got.Error, "nothing was changed: ") {
+		if got.FailedEdits != c.failed || got.AppliedEdits != 0 || got.RefinementID != "" || got.RollbackAvailable ||
+			!strings.HasPrefix(got.Error, "nothing was changed: ") {
 			t.Errorf("%s was answered by %+v", c.proposal, got)
 		}
 		v := r.review(c.proposal)
-		assert.That(t, !v.Approved && v.RiskLevel == "high" && v.ConfidenceAdjusted <= 0.5, "the review of %s says %+v", c.proposal, v)
+		assert.That(t, !v.Approved && v.RiskLevel == "high" && v.ConfidenceAdjusted <= 0.5, "the review of %s says %+v",
+			c.proposal, v)
 		for _, says := range c.says {
-			assert.That(t, strings.Contains(got.Error, says) && strings.Contains(strings.Join(v.Reasons, "\n"), says), "%s: %q is not in %q and %q", c.proposal, says, got.Error, v.Reasons)
+			assert.That(t, strings.Contains(got.Error, says) && strings.Contains(strings.Join(v.Reasons, "\n"), says),
+				"%s: %q is not in %q and %q", c.proposal, says, got.Error, v.Reasons)
 		}
 		after := dump(t, r.store, "weights", "settings", "refinements", "edits", "history")
 		assert.That(t, after == before, "%s changed the store:\n%s", c.proposal, after)
@@ -335,7 +365,8 @@ func TestProposalsThatAreNone(t *testing.T) {
 		`{"edits":[{"target":"x"},{"name":{"a":null}}]}`: "/proposal/edits/1/name",
 	} {
 		for _, typ := range []protocol.Type{protocol.TypeRefinementReviewReq, protocol.TypeRefinementApplyReq} {
-			if m := r.Call(typ, `{"proposal":`+proposal+`}`); m.Code != protocol.CodeSchemaViolation || m.Problem() != path {
+			if m := r.Call(typ, `{"proposal":`+proposal+`}`); m.Code != protocol.CodeSchemaViolation ||
+				m.Problem() != path {
 				t.Errorf("%s %.100s was answered by %.500s", typ, proposal, m.Line)
 			}
 		}
@@ -359,7 +390,8 @@ func TestSpellingsOfProposals(t *testing.T) {
 		v := r.review(proposal)
 		assert.That(t, v.Approved && v.RiskLevel == "low", "%s: %+v", proposal, v)
 		id := r.applied(proposal)
-		if h := r.history(); len(h) != 1 || h[0].Edits[0].Component != "grep" || h[0].Edits[0].Kind != "tool" || h[0].Component != "other" && (h[0].Component != "grep" || h[0].Kind != "tool") {
+		if h := r.history(); len(h) != 1 || h[0].Edits[0].Component != "grep" || h[0].Edits[0].Kind != "tool" ||
+			h[0].Component != "other" && (h[0].Component != "grep" || h[0].Kind != "tool") {
 			t.Errorf("%s: the history is %+v", proposal, h)
 		}
 		if w := r.plugin.Weight("tool", "grep"); w != 1.5 {
@@ -389,22 +421,28 @@ func TestReviewLooksAtTheEvidence(t *testing.T) {
 	}{
 		{`{"component":"good","edits":[{"target":"weight","to":1.5}]}`, true, "low", 0.95, "50 of 50"},
 		{`{"component":"good","confidence":0.4,"edits":[{"target":"weight","to":1.5}]}`, true, "low", 0.4, ""},
-		{`{"component":"good","confidence":0.2,"edits":[{"target":"weight","to":1.5}]}`, false, "medium", 0.2, "it takes 0.3"},
-		{`{"component":"good","confidence":0.9,"evidence":{"calls":500},"edits":[{"target":"weight","to":1.5}]}`, true, "medium", 0.5, "speaks of 500 calls, 50 were recorded"},
+		{`{"component":"good","confidence":0.2,"edits":[{"target":"weight","to":1.5}]}`, false, "medium", 0.2,
+			"it takes 0.3"},
+		{`{"component":"good","confidence":0.9,"evidence":{"calls":500},"edits":[{"target":"weight","to":1.5}]}`, true,
+			"medium", 0.5, "speaks of 500 calls, 50 were recorded"},
 		{`{"component":"good","edits":[{"target":"weight","to":9}]}`, true, "medium", 0.95, "factor of 9"},
 		{`{"component":"good","edits":[{"target":"weight","to":0.5}]}`, false, "high", 0.5, "speaks against"},
 		{`{"component":"bad","edits":[{"target":"weight","to":2}]}`, false, "high", 0.5, "speaks against"},
 		{`{"component":"bad","edits":[{"target":"weight","to":0}]}`, false, "high", 0.95, "being used at all"},
 		{`{"component":"bad","edits":[{"target":"weight","to":0.5}]}`, true, "low", 0.95, ""},
 		{`{"component":"unclear","edits":[{"target":"weight","to":1.1}]}`, true, "medium", 0.7, "not clear"},
-		{`{"component":"few","confidence":1,"edits":[{"target":"weight","to":2}]}`, false, "medium", 0.5, "not enough evidence"},
+		{`{"component":"few","confidence":1,"edits":[{"target":"weight","to":2}]}`, false, "medium", 0.5,
+			"not enough evidence"},
 		{`{"component":"bad","edits":[{"target":"setting","name":"deferred","to":true}]}`, true, "low", 0.95, ""},
-		{`{"component":"good","edits":[{"target":"setting","name":"deferred","to":true}]}`, false, "high", 0.5, "does well"},
+		{`{"component":"good","edits":[{"target":"setting","name":"deferred","to":true}]}`, false, "high", 0.5,
+			"does well"},
 		{`{"component":"good","edits":[{"target":"setting","name":"timeout","to":10}]}`, true, "low", 0.95, ""},
-		{`{"component":"good","edits":[{"target":"setting","name":"timeout","to":1}]}`, false, "high", 0.5, "cut them off"},
+		{`{"component":"good","edits":[{"target":"setting","name":"timeout","to":1}]}`, false, "high", 0.5,
+			"cut them off"},
 	} {
 		v := r.review(c.proposal)
-		assert.That(t, v.Approved == c.approved && v.RiskLevel == c.risk && v.ConfidenceAdjusted <= c.confidence && strings.Contains(strings.Join(v.Reasons, "\n"), c.says), "%s: %+v", c.proposal, v)
+		assert.That(t, v.Approved == c.approved && v.RiskLevel == c.risk && v.ConfidenceAdjusted <= c.confidence &&
+			strings.Contains(strings.Join(v.Reasons, "\n"), c.says), "%s: %+v", c.proposal, v)
 	}
 }
 
@@ -414,11 +452,13 @@ func TestReviewSeesConflicts(t *testing.T) {
 	r.calls("good", 80, 0)
 	proposals, _ := r.plan("good")
 	id := r.applied(`{"component":"good","edits":[{"target":"weight","to":1.2}]}`)
-	if v := r.review(string(proposals[0])); v.Approved || v.RiskLevel != "high" || !strings.Contains(strings.Join(v.Reasons, "\n"), "not 1 as `from` says") {
+	if v := r.review(string(proposals[0])); v.Approved || v.RiskLevel != "high" ||
+		!strings.Contains(strings.Join(v.Reasons, "\n"), "not 1 as `from` says") {
 		t.Errorf("%+v", v)
 	}
 	old := strings.Replace(string(proposals[0]), `"from":1,`, "", 1)
-	if v := r.review(old); v.Approved || !strings.Contains(strings.Join(v.Reasons, "\n"), "the refinement "+id+" changed the weight") {
+	if v := r.review(old); v.Approved || !strings.Contains(strings.Join(v.Reasons, "\n"),
+		"the refinement "+id+" changed the weight") {
 		t.Errorf("%+v", v)
 	}
 	r.rolledBack(id)

@@ -63,7 +63,8 @@ func (t target) checkText(text string) error {
 	}
 	for _, r := range text {
 		if hidden(r) {
-			return fmt.Errorf("the text has the character %U, which cannot be seen; only line breaks and tabs are allowed of such", r)
+			return fmt.Errorf("the text has the character %U, which cannot be seen; only line breaks and tabs are "+
+				"allowed of such", r)
 		}
 	}
 	return nil
@@ -75,7 +76,8 @@ func hidden(r rune) bool {
 	switch {
 	case r == '\n', r == '\t', r == '\u200c', r == '\u200d', unicode.Is(unicode.Prepended_Concatenation_Mark, r):
 		return false
-	case r >= 0xE0000 && r <= 0xE0FFF, r == '\u115f', r == '\u1160', r == '\u3164', r == '\uffa0': // tags, selectors; fillers
+	case r >= 0xE0000 && r <= 0xE0FFF, r == '\u115f', r == '\u1160', r == '\u3164',
+		r == '\uffa0': // tags, selectors; fillers
 		return true
 	}
 	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Cs, unicode.Zl, unicode.Zp)
@@ -131,7 +133,8 @@ func (e *edit) readText(from *originals) error {
 	case 0:
 		e.original = nil
 		e.refuse("no text of %.128q can be changed; there are the description of a tool, the instructions of a skill, "+
-			"and the description and, where it takes no arguments, the text of a prompt, which is called SERVER__PROMPT", e.Component)
+			"and the description and, where it takes no arguments, the text of a prompt, which is called "+
+			"SERVER__PROMPT", e.Component)
 	default:
 		e.original = nil
 		e.refuse("%.128q has several texts; name one by `kind` and `name`: %s of a %s, %s of a %s", e.Component,
@@ -180,7 +183,8 @@ func (o *originals) text(t target) (text string, ok bool, err error) {
 		return "", false, nil
 	}
 	var resp protocol.MCPPromptGetResponse
-	if err := o.ask(protocol.TypeMCPPromptGetReq, map[string]any{"name": row["name"], "server_id": row["server_id"]}, &resp); err != nil {
+	if err := o.ask(protocol.TypeMCPPromptGetReq, map[string]any{"name": row["name"], "server_id": row["server_id"]},
+		&resp); err != nil {
 		return "", false, err
 	}
 	text, ok = resp.SingleText()
@@ -236,7 +240,8 @@ func (p *Plugin) showEffects(ctx context.Context, entries []map[string]any) {
 		edits, _ := entry["edits"].([]map[string]any)
 		for _, e := range edits {
 			if e["target"] == targetText && e["in_force"] == true {
-				e["effect"] = p.effect(from, target{targetText, e["kind"].(string), e["component"].(string), e["name"].(string)})
+				e["effect"] = p.effect(from, target{targetText, e["kind"].(string), e["component"].(string),
+					e["name"].(string)})
 			}
 		}
 	}

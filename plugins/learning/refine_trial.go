@@ -76,13 +76,15 @@ func (f *figures) score() (mean, half float64) {
 func (f *figures) worse(before *figures) string {
 	low, _ := wilson(before.Successes, before.Calls, z99)
 	if _, high := wilson(f.Successes, f.Calls, z99); high < low {
-		return fmt.Sprintf("%d of %d calls succeeded since, and %d of %d before: at most %.2f, and at least %.2f, with 99 %% confidence",
+		return fmt.Sprintf("%d of %d calls succeeded since, and %d of %d before: at most %.2f, and at least %.2f, "+
+			"with 99 %% confidence",
 			f.Successes, f.Calls, before.Successes, before.Calls, high, low)
 	}
 	was, a := before.score()
 	is, b := f.score()
 	if is+b < was-a {
-		return fmt.Sprintf("the mean of %d feedbacks since is %.2f, and that of %d before %.2f: at most %.2f, and at least %.2f, with 99 %% confidence",
+		return fmt.Sprintf("the mean of %d feedbacks since is %.2f, and that of %d before %.2f: at most %.2f, and "+
+			"at least %.2f, with 99 %% confidence",
 			f.Feedbacks, is, before.Feedbacks, was, is+b, was-a)
 	}
 	return ""
@@ -110,7 +112,8 @@ func newTrial(tx *store.Tx, kind, name string) (*trial, error) {
 func (t *trial) insert(tx *store.Tx) error {
 	_, err := tx.Exec("INSERT INTO learning_trials (refinement, kind, component, verdict, note, calls, successes, "+
 		"before, since, start) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
-		t.refinement, t.Kind, t.Component, t.Verdict, t.Note, t.Since.Calls, t.Since.Successes, store.JSON(t.Before), store.JSON(t.Since), store.JSON(t.Start))
+		t.refinement, t.Kind, t.Component, t.Verdict, t.Note, t.Since.Calls, t.Since.Successes, store.JSON(t.Before),
+		store.JSON(t.Since), store.JSON(t.Start))
 	return err
 }
 
@@ -123,7 +126,8 @@ func readTrials(tx *store.Tx, where string, args ...any) ([]*trial, error) {
 		FROM learning_trials t LEFT JOIN learning_components c ON c.kind = t.kind AND c.name = t.component`+where, args, func(scan func(...any) error) error {
 		var t trial
 		var sum figures
-		err := scan(append([]any{&t.refinement, &t.Kind, &t.Component, &t.Verdict, &t.Note, store.JSON(&t.Before), store.JSON(&t.Since), store.JSON(&t.Start)}, sum.columns()...)...)
+		err := scan(append([]any{&t.refinement, &t.Kind, &t.Component, &t.Verdict, &t.Note, store.JSON(&t.Before),
+			store.JSON(&t.Since), store.JSON(&t.Start)}, sum.columns()...)...)
 		if sum.minus(&t.Start); t.Verdict == verdictOpen {
 			t.Since = sum
 		}
@@ -171,7 +175,8 @@ func (p *Plugin) endTrials(ctx context.Context) error {
 	}
 	for _, t := range bad {
 		p.forgetWeights()
-		p.env.Log.Warn().Str("plugin", p.name).Str("refinement", t.id).Str("kind", t.Kind).Str("component", t.Component).Str("verdict", t.Verdict).Msg("a refinement does worse than what was before: " + t.Note)
+		p.env.Log.Warn().Str("plugin", p.name).Str("refinement", t.id).Str("kind", t.Kind).Str("component",
+			t.Component).Str("verdict", t.Verdict).Msg("a refinement does worse than what was before: " + t.Note)
 	}
 	return nil
 }
@@ -266,7 +271,8 @@ func (r *refinement) endTrials(tx *store.Tx) error {
 
 // forget leaves out of an open trial what was done in a stretch of its time.
 func (t *trial) forget(tx *store.Tx, f *figures) error {
-	start := figures{0, 0, t.Start.Feedbacks + f.Feedbacks, t.Start.ScoreSum + f.ScoreSum, t.Start.ScoreWeight + f.ScoreWeight}
+	start := figures{0, 0, t.Start.Feedbacks + f.Feedbacks, t.Start.ScoreSum + f.ScoreSum,
+		t.Start.ScoreWeight + f.ScoreWeight}
 	_, err := tx.Exec(`UPDATE learning_trials SET calls = CASE WHEN calls > $1 THEN calls - $1 ELSE 0 END, successes
 		= CASE WHEN successes > $2 THEN successes - $2 ELSE 0 END, start = $3
 		WHERE refinement = $4 AND kind = $5 AND component = $6`,
@@ -286,14 +292,16 @@ func (f *figures) entry() map[string]any {
 	low, high := wilson(f.Successes, f.Calls, z99)
 	score, _ := f.score()
 	return map[string]any{
-		"calls": f.Calls, "calls_success": f.Successes, "success_low": round4(low), "success_high": round4(high), "feedback_count": f.Feedbacks, "avg_score": round4(score),
+		"calls": f.Calls, "calls_success": f.Successes, "success_low": round4(low), "success_high": round4(high),
+		"feedback_count": f.Feedbacks, "avg_score": round4(score),
 	}
 }
 
 // check refuses what no apply would have written.
 func (t *trial) check() error {
 	for _, f := range []*figures{&t.Before, &t.Since} {
-		if f.Calls < 0 || f.Successes < 0 || f.Successes > f.Calls || f.Feedbacks < 0 || f.ScoreWeight < 0 || max(f.ScoreSum, -f.ScoreSum) > f.ScoreWeight {
+		if f.Calls < 0 || f.Successes < 0 || f.Successes > f.Calls || f.Feedbacks < 0 || f.ScoreWeight < 0 ||
+			max(f.ScoreSum, -f.ScoreSum) > f.ScoreWeight {
 			return fmt.Errorf("the figures of %.100q do not fit together", t.Component)
 		}
 	}

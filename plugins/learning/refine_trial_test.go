@@ -27,7 +27,8 @@ type shop struct {
 }
 
 func (*shop) Info() host.PluginInfo {
-	return host.PluginInfo{Name: "shop", Capability: protocol.CapTools, Also: []protocol.Capability{protocol.CapSkill, protocol.CapMCP}}
+	return host.PluginInfo{Name: "shop", Capability: protocol.CapTools, Also: []protocol.Capability{protocol.CapSkill,
+		protocol.CapMCP}}
 }
 
 func (*shop) Close(context.Context) error { return nil }
@@ -36,26 +37,34 @@ func (*shop) Instructions(name string) (string, bool) { return "Sell it.", name 
 
 func (s *shop) Routes() []host.Route {
 	return []host.Route{
-		host.List(protocol.TypeToolListReq, func(context.Context, *protocol.ToolListRequest, host.Emitter) (*protocol.ToolListResponse, error) {
+		host.List(protocol.TypeToolListReq, func(context.Context, *protocol.ToolListRequest,
+			host.Emitter) (*protocol.ToolListResponse, error) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			return &protocol.ToolListResponse{Tools: []protocol.ToolDefinition{{Name: "weigh", Description: s.description, Version: "1"}}}, nil
+			return &protocol.ToolListResponse{Tools: []protocol.ToolDefinition{{Name: "weigh",
+				Description: s.description, Version: "1"}}}, nil
 		}, protocol.MergeTools),
-		host.Handle(protocol.TypeToolCallReq, func(ctx context.Context, req *protocol.ToolCallRequest, _ host.Emitter) (*protocol.ToolCallResponse, error) {
+		host.Handle(protocol.TypeToolCallReq, func(ctx context.Context, req *protocol.ToolCallRequest,
+			_ host.Emitter) (*protocol.ToolCallResponse, error) {
 			val, _ := req.Arguments.Get("well")
 			ok := val.Kind() == 't'
 			host.ServicesOf(ctx).Record(ctx, host.CallRecord{Kind: host.KindTool, Component: req.ToolName, Success: ok})
 			return &protocol.ToolCallResponse{Data: protocol.ToolResult{Success: ok, ToolName: req.ToolName}}, nil
 		}),
-		host.Handle(protocol.TypeMCPPromptListReq, func(_ context.Context, req *protocol.MCPPromptListRequest, _ host.Emitter) (*protocol.MCPPromptListResponse, error) {
+		host.Handle(protocol.TypeMCPPromptListReq, func(_ context.Context, req *protocol.MCPPromptListRequest,
+			_ host.Emitter) (*protocol.MCPPromptListResponse, error) {
 			if req.Cursor == "" {
-				return &protocol.MCPPromptListResponse{Prompts: []map[string]any{{"server_id": "s", "name": "greet", "description": "Say hello.", "arguments": []any{}}}, NextCursor: "2"}, nil
+				return &protocol.MCPPromptListResponse{Prompts: []map[string]any{{"server_id": "s", "name": "greet",
+					"description": "Say hello.", "arguments": []any{}}}, NextCursor: "2"}, nil
 			}
-			return &protocol.MCPPromptListResponse{Prompts: []map[string]any{{"server_id": "s", "name": "about", "description": "Of X.", "arguments": []any{map[string]any{"name": "x"}}}}}, nil
+			return &protocol.MCPPromptListResponse{Prompts: []map[string]any{{"server_id": "s", "name": "about",
+				"description": "Of X.", "arguments": []any{map[string]any{"name": "x"}}}}}, nil
 		}),
-		host.Handle(protocol.TypeMCPPromptGetReq, func(_ context.Context, req *protocol.MCPPromptGetRequest, _ host.Emitter) (*protocol.MCPPromptGetResponse, error) {
+		host.Handle(protocol.TypeMCPPromptGetReq, func(_ context.Context, req *protocol.MCPPromptGetRequest,
+			_ host.Emitter) (*protocol.MCPPromptGetResponse, error) {
 			text := map[string]any{"type": "text", "text": "Hello!"}
-			return &protocol.MCPPromptGetResponse{ServerID: "s", Description: "Say hello.", Messages: []map[string]any{{"role": "user", "content": text}}}, nil
+			return &protocol.MCPPromptGetResponse{ServerID: "s", Description: "Say hello.",
+				Messages: []map[string]any{{"role": "user", "content": text}}}, nil
 		}),
 	}
 }
@@ -73,7 +82,8 @@ func newShop(t testing.TB, path string) *shops {
 	secrets := redact.New(nil)
 	secrets.AddSecret("hunter2hunter2")
 	s := &shops{path: path, shop: &shop{description: "Weigh things."}, log: &hosttest.Log{}}
-	s.refiner = &refiner{stageWith(t, path, DefaultOptions(), host.Env{Secrets: secrets, Log: zerolog.New(s.log)}, s.shop)}
+	s.refiner = &refiner{stageWith(t, path, DefaultOptions(), host.Env{Secrets: secrets, Log: zerolog.New(s.log)},
+		s.shop)}
 	return s
 }
 
@@ -81,7 +91,8 @@ func newShop(t testing.TB, path string) *shops {
 func (s *shops) weigh(well, badly int) {
 	s.t.Helper()
 	for i := range well + badly {
-		if m := s.Call(protocol.TypeToolCallReq, fmt.Sprintf(`{"tool_name":"weigh","arguments":{"well":%t}}`, i < well)); m.Get("/data/success") != fmt.Sprint(i < well) {
+		if m := s.Call(protocol.TypeToolCallReq, fmt.Sprintf(`{"tool_name":"weigh","arguments":{"well":%t}}`,
+			i < well)); m.Get("/data/success") != fmt.Sprint(i < well) {
 			s.t.Fatal(m)
 		}
 	}
@@ -117,12 +128,16 @@ func TestTexts(t *testing.T) {
 		t.Errorf("the description is %q", got)
 	}
 	s.sees(s.latest(), map[string]string{
-		"/entries/0/edits/0/target": "text", "/entries/0/edits/0/kind": "tool", "/entries/0/edits/0/name": "description", "/entries/0/edits/0/version": "1",
-		"/entries/0/edits/0/diff": "--- version 0\n+++ version 1\n@@ -1,1 +1,2 @@\n Weigh things.\n+In grams.\n", "/entries/0/edits/0/effect": "in effect",
+		"/entries/0/edits/0/target": "text", "/entries/0/edits/0/kind": "tool",
+		"/entries/0/edits/0/name": "description", "/entries/0/edits/0/version": "1",
+		"/entries/0/edits/0/diff":       "--- version 0\n+++ version 1\n@@ -1,1 +1,2 @@\n Weigh things.\n+In grams.\n",
+		"/entries/0/edits/0/effect":     "in effect",
 		"/entries/0/measured/0/verdict": "measuring",
 	})
 	second := s.applied(`{"edits":[{"target":"prompt","op":"update","path":"prompt.template","component":"weigh","old_value":"Weigh things.\nIn grams.","new_value":"Weigh."}]}`)
-	s.sees(s.latest(), map[string]string{"/entries/0/edits/0/version": "2", "/entries/0/edits/0/diff": "--- version 1\n+++ version 2\n@@ -1,2 +1,1 @@\n-Weigh things.\n-In grams.\n+Weigh.\n", "/entries/1/edits/0/in_force": "false"})
+	s.sees(s.latest(), map[string]string{"/entries/0/edits/0/version": "2", "/entries/0/edits/0/diff": "--- version " +
+		"1\n+++ version 2\n@@ -1,2 +1,1 @@\n-Weigh things.\n-In grams.\n+Weigh.\n",
+		"/entries/1/edits/0/in_force": "false"})
 	s.rolledBack(second)
 	s.shop.mu.Lock()
 	s.shop.description = "Weigh heavy things."
@@ -131,8 +146,10 @@ func TestTexts(t *testing.T) {
 		t.Errorf("of another text the description is %q", got)
 	}
 	s.weigh(1, 0)
-	s.sees(s.latest(), map[string]string{"/entries/1/edits/0/effect": "none: the text that it was made for has changed", "/entries/1/rollback_available": "true"})
-	s.sees(s.Call(protocol.TypeLearnStatsReq, `{}`), map[string]string{"/components/0/texts/description": "none: the text that it was made for has changed"})
+	s.sees(s.latest(), map[string]string{"/entries/1/edits/0/effect": "none: the text that it was made for has changed",
+		"/entries/1/rollback_available": "true"})
+	s.sees(s.Call(protocol.TypeLearnStatsReq, `{}`),
+		map[string]string{"/components/0/texts/description": "none: the text that it was made for has changed"})
 	s.applied(`{"edits":[{"target":"text","component":"weigh","from":"Weigh heavy things.","to":"Weigh heavy things well."}]}`)
 	if got := s.described(); got != "Weigh heavy things well." {
 		t.Errorf("the description is %q", got)
@@ -144,11 +161,14 @@ func TestTexts(t *testing.T) {
 	if got := s.described(); got != "Weigh heavy things." {
 		t.Errorf("set back the description is %q", got)
 	}
-	if got := s.plugin.Overrides(host.KindSkill)["sell"].Text(host.TextInstructions, "Sell it."); got != "Sell it dear." {
+	if got := s.plugin.Overrides(host.KindSkill)["sell"].Text(host.TextInstructions,
+		"Sell it."); got != "Sell it dear." {
 		t.Errorf("the instructions are %q", got)
 	}
-	s.sees(s.Call(protocol.TypeMCPPromptGetReq, `{"name":"greet"}`), map[string]string{"/messages/0/content/text": "Hi!", "/description": "Say hello."})
-	s.sees(s.Call(protocol.TypeMCPPromptListReq, `{"cursor":"2"}`), map[string]string{"/prompts/0/description": "Of some X."})
+	s.sees(s.Call(protocol.TypeMCPPromptGetReq, `{"name":"greet"}`),
+		map[string]string{"/messages/0/content/text": "Hi!", "/description": "Say hello."})
+	s.sees(s.Call(protocol.TypeMCPPromptListReq, `{"cursor":"2"}`),
+		map[string]string{"/prompts/0/description": "Of some X."})
 }
 
 func TestRefusedTexts(t *testing.T) {
@@ -178,7 +198,8 @@ func TestRefusedTexts(t *testing.T) {
 		resp := s.apply(`{"edits":[{"target":"text",` + edit + `}]}`)
 		assert.That(t, resp.AppliedEdits == 0 && strings.Contains(resp.Error, says), "%.100s: %+v", edit, resp)
 		v := s.review(`{"edits":[{"target":"text",` + edit + `}]}`)
-		assert.That(t, !v.Approved && strings.Contains(strings.Join(v.Reasons, "\n"), says), "%.100s: the review says %+v", edit, v)
+		assert.That(t, !v.Approved && strings.Contains(strings.Join(v.Reasons, "\n"), says),
+			"%.100s: the review says %+v", edit, v)
 	}
 	got := s.described()
 	assert.That(t, got == "Weigh things.", "the description is %q", got)
@@ -188,7 +209,8 @@ func TestRefusedTexts(t *testing.T) {
 	off := &refiner{stageWith(t, s.path, opts, host.Env{}, s.shop)}
 	m := off.Call(protocol.TypeToolListReq, `{}`)
 	assert.That(t, m.Get("/tools/0/description") == "Weigh things.", "%s", m)
-	if resp := off.apply(`{"edits":[{"target":"text","component":"weigh","to":"x"}]}`); !strings.Contains(resp.Error, "refine_texts") {
+	if resp := off.apply(`{"edits":[{"target":"text","component":"weigh","to":"x"}]}`); !strings.Contains(resp.Error,
+		"refine_texts") {
 		t.Errorf("%+v", resp)
 	}
 }
@@ -200,13 +222,15 @@ func TestWorseIsRolledBack(t *testing.T) {
 	s.weigh(40, 2)
 	id := s.applied(textEdit)
 	if other.latest(); other.described() != "Weigh things.\nIn grams." {
-		hosttest.Eventually(t, "the text on the other host", func() bool { return other.described() == "Weigh things.\nIn grams." })
+		hosttest.Eventually(t, "the text on the other host",
+			func() bool { return other.described() == "Weigh things.\nIn grams." })
 	}
 	s.weigh(0, minTrial/2)
 	other.weigh(1, minTrial/2-2)
 	s.latest()
 	s.sees(other.latest(), map[string]string{
-		"/entries/0/status": "applied", "/entries/0/measured/0/verdict": "measuring", "/entries/0/measured/0/since/calls": fmt.Sprint(minTrial - 1),
+		"/entries/0/status": "applied", "/entries/0/measured/0/verdict": "measuring",
+		"/entries/0/measured/0/since/calls":  fmt.Sprint(minTrial - 1),
 		"/entries/0/measured/0/before/calls": "42", "/entries/0/measured/0/before/calls_success": "40",
 	})
 	var both sync.WaitGroup
@@ -220,15 +244,18 @@ func TestWorseIsRolledBack(t *testing.T) {
 	for _, one := range []*shops{s, other} {
 		m := one.latest()
 		one.sees(m, map[string]string{
-			"/entries/0/refinement_id": id, "/entries/0/status": "rolled_back", "/entries/0/rollback_available": "false", "/entries/0/measured/0/verdict": "worse",
+			"/entries/0/refinement_id": id, "/entries/0/status": "rolled_back",
+			"/entries/0/rollback_available": "false", "/entries/0/measured/0/verdict": "worse",
 			"/entries/0/measured/0/since/calls_success": "1", "/entries/1/refinement_id": "",
 		})
 		note := m.Get("/entries/0/measured/0/note")
 		assert.That(t, strings.Contains(note, "calls succeeded since, and 40 of 42 before"), "the note says %q", note)
-		hosttest.Eventually(t, "the description that was before", func() bool { return one.described() == "Weigh things." })
+		hosttest.Eventually(t, "the description that was before",
+			func() bool { return one.described() == "Weigh things." })
 	}
 	n := strings.Count(s.log.String()+other.log.String(), "does worse than what was before")
-	assert.That(t, n == 1 && strings.Contains(s.log.String()+other.log.String(), id), "logged %d times:\n%s\n%s", n, s.log, other.log)
+	assert.That(t, n == 1 && strings.Contains(s.log.String()+other.log.String(), id), "logged %d times:\n%s\n%s", n,
+		s.log, other.log)
 	v := s.review(textEdit)
 	assert.That(t, strings.Contains(strings.Join(v.Reasons, "\n"), "was rolled back once"), "the review says %+v", v)
 }
@@ -249,9 +276,11 @@ func TestTrials(t *testing.T) {
 		s.stage.calls("weigh", maxTrial-50, 49)
 		verdict(s, map[string]string{"/entries/0/measured/0/verdict": "measuring"})
 		s.stage.calls("weigh", 1, 0)
-		verdict(s, map[string]string{"/entries/0/measured/0/verdict": "kept", "/entries/0/measured/0/since/calls": fmt.Sprint(maxTrial), "/entries/0/status": "applied"})
+		verdict(s, map[string]string{"/entries/0/measured/0/verdict": "kept",
+			"/entries/0/measured/0/since/calls": fmt.Sprint(maxTrial), "/entries/0/status": "applied"})
 		s.stage.calls("weigh", 0, 500)
-		verdict(s, map[string]string{"/entries/0/measured/0/since/calls": fmt.Sprint(maxTrial), "/entries/0/status": "applied"})
+		verdict(s, map[string]string{"/entries/0/measured/0/since/calls": fmt.Sprint(maxTrial),
+			"/entries/0/status": "applied"})
 		s.applied(`{"component":"weigh","edits":[{"target":"weight","to":1.2}]}`)
 		verdict(s, map[string]string{"/entries/0/measured/0/before/calls": fmt.Sprint(maxTrial)})
 	})
@@ -270,7 +299,8 @@ func TestTrials(t *testing.T) {
 		rate(0, 1, 0.8) // another word on what was before
 		rate(100, 80, -0.9)
 		s.weigh(minTrial, 0)
-		verdict(s, map[string]string{"/entries/0/measured/0/verdict": "worse", "/entries/0/measured/0/since/feedback_count": "80", "/entries/0/status": "rolled_back"})
+		verdict(s, map[string]string{"/entries/0/measured/0/verdict": "worse",
+			"/entries/0/measured/0/since/feedback_count": "80", "/entries/0/status": "rolled_back"})
 	})
 	t.Run("changed meanwhile", func(t *testing.T) {
 		s, id := begin(t)
@@ -278,9 +308,11 @@ func TestTrials(t *testing.T) {
 			return writeWeight(tx, "tool", "weigh", &weightRow{Weight: 3, Strategy: "ucb1", UpdatedAt: 1})
 		}))
 		s.stage.calls("weigh", 0, minTrial)
-		verdict(s, map[string]string{"/entries/0/refinement_id": id, "/entries/0/measured/0/verdict": "left alone", "/entries/0/status": "applied"})
+		verdict(s, map[string]string{"/entries/0/refinement_id": id, "/entries/0/measured/0/verdict": "left alone",
+			"/entries/0/status": "applied"})
 		note := s.latest().Get("/entries/0/measured/0/note")
-		assert.That(t, strings.Contains(note, "it stays: it was changed since: the weight of the tool \"weigh\" is 3 by now"), "the note says %q", note)
+		assert.That(t, strings.Contains(note, "it stays: it was changed since: the weight of the tool \"weigh\" is "+
+			"3 by now"), "the note says %q", note)
 		s.plugin.forgetWeights()
 		w := s.plugin.Weight("tool", "weigh")
 		assert.That(t, w == 3, "the weight is %v", w)
@@ -293,7 +325,8 @@ func TestTrials(t *testing.T) {
 		s.stage.calls("weigh", 0, minTrial)
 		verdict(s, map[string]string{
 			"/entries/0/refinement_id": second, "/entries/0/measured/0/verdict": "worse",
-			"/entries/1/refinement_id": first, "/entries/1/measured/0/verdict": "measuring", "/entries/1/measured/0/since/calls": "30",
+			"/entries/1/refinement_id": first, "/entries/1/measured/0/verdict": "measuring",
+			"/entries/1/measured/0/since/calls": "30",
 		})
 	})
 	t.Run("by hand", func(t *testing.T) {
@@ -302,7 +335,8 @@ func TestTrials(t *testing.T) {
 		s.latest()
 		s.rolledBack(id)
 		s.stage.calls("weigh", 0, 100)
-		verdict(s, map[string]string{"/entries/0/measured/0/verdict": "rolled back", "/entries/0/measured/0/since/calls": "3"})
+		verdict(s, map[string]string{"/entries/0/measured/0/verdict": "rolled back",
+			"/entries/0/measured/0/since/calls": "3"})
 	})
 }
 
@@ -345,7 +379,8 @@ func TestStoreOfAnOlderBuild(t *testing.T) {
 	n := newShop(t, path)
 	o := n.plugin.Overrides(host.KindTool)["grep"]
 	assert.That(t, o != nil && o.Timeout == 5*time.Second, "%+v", o)
-	n.sees(n.latest(), map[string]string{"/entries/0/rollback_available": "true", "/entries/0/measured": "[]", "/entries/0/edits/0/version": "0"})
+	n.sees(n.latest(), map[string]string{"/entries/0/rollback_available": "true", "/entries/0/measured": "[]",
+		"/entries/0/edits/0/version": "0"})
 	n.applied(`{"component":"grep","edits":[{"target":"setting","name":"timeout","to":6}]}`)
 	n.sees(n.latest(), map[string]string{"/entries/0/measured/0/before/calls": "30", "/entries/0/edits/0/version": "1"})
 }

@@ -47,8 +47,9 @@ func (c *Component) Record() map[string]any {
 	return map[string]any{
 		"component_name": c.Name, "kind": c.Kind,
 		"calls_total": c.Calls, "calls_success": c.Successes, "calls_failed": c.Calls - c.Successes,
-		"avg_duration_ms": millis(c.AvgDuration), "p95_duration_ms": millis(c.P95Duration), "last_called": c.lastCalled(),
-		"avg_score": c.Score, "feedback_count": c.Feedbacks,
+		"avg_duration_ms": millis(c.AvgDuration), "p95_duration_ms": millis(c.P95Duration),
+		"last_called": c.lastCalled(),
+		"avg_score":   c.Score, "feedback_count": c.Feedbacks,
 		"reward_count": c.Rewards, "reward_mean": c.RewardMean, "reward_variance": c.RewardVariance,
 		"experience_count": c.Experiences, "experience_reward_mean": c.ExperienceMean,
 		"routing_weight": c.Weight,
@@ -65,7 +66,8 @@ func (c *Component) lastCalled() float64 {
 func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 // stats answers learn/stats with what the store knows, the last calls included.
-func (p *Plugin) stats(ctx context.Context, req *protocol.LearnStatsRequest, _ host.Emitter) (*protocol.LearnStatsResponse, error) {
+func (p *Plugin) stats(ctx context.Context, req *protocol.LearnStatsRequest,
+	_ host.Emitter) (*protocol.LearnStatsResponse, error) {
 	if err := p.flush(ctx); err != nil {
 		return nil, p.kept.Noted(ctx, err)
 	}
@@ -118,7 +120,8 @@ func scanComponent(scan func(...any) error) (*Component, error) {
 	var rewards moments
 	var seen sums
 	var raw []byte
-	if err := scan(&c.number, &c.Kind, &c.Name, &c.Calls, &c.Successes, &duration, &lastCalled, &rewards.n, &rewards.mean, &rewards.m2, &rewards.low, &rewards.high,
+	if err := scan(&c.number, &c.Kind, &c.Name, &c.Calls, &c.Successes, &duration, &lastCalled, &rewards.n,
+		&rewards.mean, &rewards.m2, &rewards.low, &rewards.high,
 		&c.Feedbacks, &c.scoreSum, &scoreWeight, &raw,
 		&seen.calls, &seen.successes, &seen.rewards, &seen.rewardSum, &ppoScore, &c.Weight); err != nil {
 		return nil, err
@@ -167,7 +170,8 @@ func weightsOverTime(tx *store.Tx, name string) ([]map[string]any, error) {
 		if err := scan(&number, &kind, &component, &at, &weight, &worth, &strategy); err != nil {
 			return err
 		}
-		p := map[string]any{"ts": inSeconds(at), "kind": kind, "component_name": component, "routing_weight": weight, "strategy": strategy}
+		p := map[string]any{"ts": inSeconds(at), "kind": kind, "component_name": component, "routing_weight": weight,
+			"strategy": strategy}
 		if worth != nil {
 			p["worth"] = *worth
 		}
@@ -198,7 +202,8 @@ func scoresOverTime(tx *store.Tx, name string) (points []map[string]any, err err
 		if len(points) == 2*maxPoints {
 			points = append(points[:0], points[maxPoints:]...)
 		}
-		points = append(points, map[string]any{"ts": inSeconds(at), "kind": kind, "component_name": component, "avg_score": sum.score / sum.weight})
+		points = append(points, map[string]any{"ts": inSeconds(at), "kind": kind, "component_name": component,
+			"avg_score": sum.score / sum.weight})
 		return nil
 	})
 	return points[max(0, len(points)-maxPoints):], err
@@ -220,11 +225,13 @@ const (
 	selectFeedback = `SELECT coalesce(c.kind, ''), coalesce(c.name, ''), f.record FROM learning_feedback f
 		LEFT JOIN learning_components c ON c.number = f.component ORDER BY f.number`
 	selectExperiences = "SELECT record FROM learning_experiences ORDER BY number"
-	selectChanges     = "SELECT kind, component, at, weight, score, strategy FROM learning_weight_history ORDER BY number"
+	selectChanges     = "SELECT kind, component, at, weight, score, strategy FROM learning_weight_history ORDER BY " +
+		"number"
 )
 
 // each calls do for each row of a query, which read reads.
-func each[R any](ctx context.Context, s store.Store, query string, do func(*R) error, read func(*R, func(...any) error) error) error {
+func each[R any](ctx context.Context, s store.Store, query string, do func(*R) error,
+	read func(*R, func(...any) error) error) error {
 	return s.Read(ctx, func(tx *store.Tx) error {
 		return tx.Each(query, nil, func(scan func(...any) error) error {
 			r := new(R)

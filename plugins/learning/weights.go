@@ -187,25 +187,26 @@ func addHistory(tx *store.Tx, at int64, kind, component string, weight float64, 
 // not know, as a newer one has set it, is left out.
 func readOverrides(tx *store.Tx, texts bool) (map[string]map[string]*host.Override, error) {
 	all := make(map[string]map[string]*host.Override)
-	return all, tx.Each("SELECT kind, component, name, value FROM learning_settings", nil, func(scan func(...any) error) error {
-		var t target
-		var raw []byte
-		err := scan(&t.Kind, &t.Component, &t.Name, &raw)
-		o := all[t.Kind][t.Component]
-		if o == nil {
-			o = &host.Override{}
-		}
-		if t.Target = targetSetting; len(textTargets(t.Kind, t.Name)) == 1 {
-			t.Target = targetText
-		}
-		if (texts || t.Target != targetText) && t.set(o, raw) == nil {
-			if all[t.Kind] == nil {
-				all[t.Kind] = make(map[string]*host.Override)
+	return all, tx.Each("SELECT kind, component, name, value FROM learning_settings", nil,
+		func(scan func(...any) error) error {
+			var t target
+			var raw []byte
+			err := scan(&t.Kind, &t.Component, &t.Name, &raw)
+			o := all[t.Kind][t.Component]
+			if o == nil {
+				o = &host.Override{}
 			}
-			all[t.Kind][t.Component] = o
-		}
-		return err
-	})
+			if t.Target = targetSetting; len(textTargets(t.Kind, t.Name)) == 1 {
+				t.Target = targetText
+			}
+			if (texts || t.Target != targetText) && t.set(o, raw) == nil {
+				if all[t.Kind] == nil {
+					all[t.Kind] = make(map[string]*host.Override)
+				}
+				all[t.Kind][t.Component] = o
+			}
+			return err
+		})
 }
 
 var _ host.Overrider = (*Plugin)(nil)

@@ -21,7 +21,8 @@ import (
 
 // What the config does not let a server ask is refused without the agent.
 func TestAskingCanBeSwitchedOff(t *testing.T) {
-	s := newStage(t, map[string]any{"srv": child(t, "full", "sampling", false, "elicitation", false, "roots", false)}, nil)
+	s := newStage(t, map[string]any{"srv": child(t, "full", "sampling", false, "elicitation", false, "roots", false)},
+		nil)
 	for _, tool := range []string{"srv__model", "srv__user"} {
 		got := s.tool(tool, `{}`)
 		assert.That(t, strings.HasPrefix(got, "error: "), "%s gave %q", tool, got)
@@ -36,10 +37,12 @@ func TestAskingCanBeSwitchedOff(t *testing.T) {
 // While the agent thinks the call is not taken for one without an answer.
 func TestAskingExtendsTheTimeout(t *testing.T) {
 	inTime(t, func(timeout int) hosttest.Message {
-		s := newStage(t, map[string]any{"srv": child(t, "full", "timeout", timeout), "other": child(t, "full", "timeout", timeout)}, nil)
+		s := newStage(t, map[string]any{"srv": child(t, "full", "timeout", timeout),
+			"other": child(t, "full", "timeout", timeout)}, nil)
 		s.toolNames()
 		id := s.Go(protocol.TypeToolCallReq, callFields("srv__model", `{}`, ""))
-		asked := s.Wait("its question, or its end", func(m hosttest.Message) bool { return m.Type == protocol.TypeMCPSampleReq || m.ReqID == id })
+		asked := s.Wait("its question, or its end",
+			func(m hosttest.Message) bool { return m.Type == protocol.TypeMCPSampleReq || m.ReqID == id })
 		if asked.Type == protocol.TypeError {
 			return asked
 		}
@@ -99,8 +102,13 @@ func TestServersAreToldWhatTheClientCan(t *testing.T) {
 			opts.Servers = map[string]any{"srv": cfg}
 			plugin := must.Get(New("mcp", opts, env))(t)
 			plugin.firstWait, plugin.clientWait = hosttest.Patience, c.wait
-			s := &stage{t: t, plugin: plugin, log: log, dir: env.Workspace, Pair: hosttest.New(t, host.Options{Plugins: []host.Plugin{plugin}})}
-			hosttest.Eventually(t, "the server starts", func() bool { _, err := os.Stat(filepath.Join(s.dir, "began")); return err == nil })
+			s := &stage{t: t, plugin: plugin, log: log, dir: env.Workspace, Pair: hosttest.New(t,
+				host.Options{Plugins: []host.Plugin{plugin}})}
+			hosttest.Eventually(t, "the server starts", func() bool {
+				_,
+					err := os.Stat(filepath.Join(s.dir, "began"))
+				return err == nil
+			})
 			if c.says != nil {
 				wire, _ := os.ReadFile(filepath.Join(s.dir, wireFile))
 				assert.That(t, len(wire) == 0, "before the client said anything the server was sent %s", wire)
@@ -117,17 +125,20 @@ func TestServersAreToldWhatTheClientCan(t *testing.T) {
 			}
 			first, _, _ := strings.Cut(string(wire), "\n")
 			err := json.Unmarshal([]byte(first), &hello, json.MatchCaseInsensitiveNames(true))
-			assert.That(t, err == nil && string(hello.Params.Capabilities) == c.want, "the server was told %s, want %s", first, c.want)
+			assert.That(t, err == nil && string(hello.Params.Capabilities) == c.want, "the server was told %s, want %s",
+				first, c.want)
 		})
 	}
 }
 
 // everythingRoots answers what the server asks after its handshake.
 func everythingRoots(t *testing.T, r *real) {
-	r.reply(protocol.TypeMCPRootListResp, r.question(protocol.TypeMCPRootListReq), `{"roots":[{"uri":"file:///srv/one","name":"one"},{"uri":"file:///srv/two"}]}`)
+	r.reply(protocol.TypeMCPRootListResp, r.question(protocol.TypeMCPRootListReq),
+		`{"roots":[{"uri":"file:///srv/one","name":"one"},{"uri":"file:///srv/two"}]}`)
 	r.pushed(methodLog, "2 root(s) received")
 	text := r.result("get-roots-list", `{}`).Get("/data/data/content/0/text")
-	assert.That(t, strings.Contains(text, "(2 total)") && strings.Contains(text, "1. one\n   URI: file:///srv/one") && strings.Contains(text, "file:///srv/two"), "the roots: %s", text)
+	assert.That(t, strings.Contains(text, "(2 total)") && strings.Contains(text, "1. one\n   URI: file:///srv/one") &&
+		strings.Contains(text, "file:///srv/two"), "the roots: %s", text)
 }
 
 // everythingSubscriptions listens to one resource, and hears of that one only.
@@ -152,7 +163,8 @@ func everythingLogging(t *testing.T, r *real) {
 			if m.Type != protocol.TypeMCPServerPush || m.Get("/method") != methodLog {
 				continue
 			}
-			heard = heard || strings.Contains(m.Get("/params/data"), "-level message") || strings.Contains(m.Get("/params/data"), "level-message")
+			heard = heard || strings.Contains(m.Get("/params/data"), "-level message") ||
+				strings.Contains(m.Get("/params/data"), "level-message")
 			must.That(t, m.Get("/params/level") != "debug", "a message below the level: %s", m.Line)
 		}
 	}
@@ -163,8 +175,9 @@ func everythingSampling(t *testing.T, r *real) {
 	id := r.call("trigger-sampling-request", `{"prompt":"say it","maxTokens":12}`, "")
 	q := r.question(protocol.TypeMCPSampleReq)
 	holds(t, q, map[string]string{
-		"/server_id": "all", "/messages/0/role": "user", "/messages/0/content/text": "Resource trigger-sampling-request context: say it",
-		"/system_prompt": "You are a helpful test server.", "/max_tokens": "12", "/temperature": "0.7",
+		"/server_id": "all", "/messages/0/role": "user",
+		"/messages/0/content/text": "Resource trigger-sampling-request context: say it",
+		"/system_prompt":           "You are a helpful test server.", "/max_tokens": "12", "/temperature": "0.7",
 	})
 	r.reply(protocol.TypeMCPSampleResp, q, `{"role":"assistant","content":{"type":"text","text":"I said it"},"model":"m-1","stop_reason":"endTurn"}`)
 	text := r.succeeded(id).Get("/data/data/content/0/text")
@@ -174,12 +187,14 @@ func everythingSampling(t *testing.T, r *real) {
 	id = r.call("trigger-sampling-request", `{"prompt":"no"}`, "")
 	r.reply(protocol.TypeMCPSampleResp, r.question(protocol.TypeMCPSampleReq), `{"error":"no budget"}`)
 	m := r.Answer(id)
-	assert.That(t, m.Get("/data/success") == "false" && strings.Contains(m.Get("/data/error"), "no budget"), "a refusal: %s", m.Line)
+	assert.That(t, m.Get("/data/success") == "false" && strings.Contains(m.Get("/data/error"), "no budget"),
+		"a refusal: %s", m.Line)
 }
 
 func everythingElicitation(t *testing.T, r *real) {
 	for _, c := range []struct{ name, answer, want string }{
-		{"accepted", `{"action":"accept","content":{"name":"Ada","integer":7,"untitledMultipleSelectEnum":["Piano"]}}`, "- Name: Ada"},
+		{"accepted", `{"action":"accept","content":{"name":"Ada","integer":7,"untitledMultipleSelectEnum":["Piano"]}}`,
+			"- Name: Ada"},
 		{"declined", `{"action":"decline"}`, "User declined"},
 		{"cancelled", `{"action":"cancel"}`, "User cancelled"},
 		{"by an error", ``, "User declined"},
@@ -188,9 +203,11 @@ func everythingElicitation(t *testing.T, r *real) {
 			id := r.call("trigger-elicitation-request", `{}`, "")
 			q := r.question(protocol.TypeMCPElicitReq)
 			holds(t, q, map[string]string{
-				"/mode": "form", "/message": "Please provide inputs for the following fields:", "/requested_schema/required": `["name"]`,
-				"/requested_schema/properties/titledSingleSelectEnum/oneOf/0/title": "Superman", "/requested_schema/properties/integer/default": "42",
-				"/requested_schema/properties/legacyTitledEnum/enumNames/0": "Cats",
+				"/mode": "form", "/message": "Please provide inputs for the following fields:",
+				"/requested_schema/required":                                        `["name"]`,
+				"/requested_schema/properties/titledSingleSelectEnum/oneOf/0/title": "Superman",
+				"/requested_schema/properties/integer/default":                      "42",
+				"/requested_schema/properties/legacyTitledEnum/enumNames/0":         "Cats",
 			})
 			if c.answer == "" { // an agent that does not know the request
 				r.reply(protocol.TypeError, q, `{"code":"unknown_type","message":"what is that?","retryable":false}`)
@@ -216,12 +233,15 @@ func everythingUnanswered(t *testing.T, r *real) {
 func everythingURLElicitation(t *testing.T, r *real) {
 	id := r.call("trigger-url-elicitation", `{"url":"https://example.com/pay","elicitationId":"e-1"}`, "")
 	q := r.question(protocol.TypeMCPElicitReq)
-	holds(t, q, map[string]string{"/mode": "url", "/url": "https://example.com/pay", "/message": "Please open the link to complete this action."})
+	holds(t, q, map[string]string{"/mode": "url", "/url": "https://example.com/pay", "/message": "Please open the " +
+		"link to complete this action."})
 	r.reply(protocol.TypeMCPElicitResp, q, `{"action":"accept"}`)
 	assert.Contains(t, string(r.succeeded(id).Line), "User completed the URL elicitation flow", "the server")
 	const byError = `{"url":"https://example.com/pay","elicitationId":"e-2","errorPath":true}`
-	refusal := r.Refused(protocol.TypeToolCallReq, callFields("all__trigger-url-elicitation", byError, ""), protocol.CodeMCPProtocolError)
-	holds(t, refusal, map[string]string{"/detail/code": "-32042", "/detail/data/elicitations/0/url": "https://modelcontextprotocol.io"})
+	refusal := r.Refused(protocol.TypeToolCallReq, callFields("all__trigger-url-elicitation", byError, ""),
+		protocol.CodeMCPProtocolError)
+	holds(t, refusal, map[string]string{"/detail/code": "-32042",
+		"/detail/data/elicitations/0/url": "https://modelcontextprotocol.io"})
 	id = r.call("trigger-url-elicitation", byError, "") // the page was opened, as far as the server knows
 	q = r.question(protocol.TypeMCPElicitReq)
 	holds(t, q, map[string]string{"/url": "https://example.com/pay"})
@@ -232,7 +252,8 @@ func everythingURLElicitation(t *testing.T, r *real) {
 func everythingProgress(t *testing.T, r *real) {
 	id := r.call("trigger-long-running-operation", `{"duration":0.1,"steps":4}`, `,"streaming":true`)
 	m := r.succeeded(id)
-	holds(t, m, map[string]string{"/data/data/content/0/text": "Long running operation completed. Duration: 0.1 seconds, Steps: 4."})
+	holds(t, m, map[string]string{"/data/data/content/0/text": "Long running operation completed. Duration: 0.1 " +
+		"seconds, Steps: 4."})
 	var told []string
 	for _, m := range r.Messages() {
 		if m.ReqID == id && m.Get("/kind") == "progress" {
@@ -263,14 +284,16 @@ func TestRootsOfALaterAgent(t *testing.T) {
 	opts.Servers = map[string]any{"all": cfg}
 	plugin := must.Get(New("mcp", opts, env))(t)
 	plugin.firstWait, plugin.rootsWait = hosttest.Patience, hosttest.Patience
-	s := &stage{t: t, plugin: plugin, log: log, dir: env.Workspace, Pair: hosttest.New(t, host.Options{Plugins: []host.Plugin{plugin}})}
+	s := &stage{t: t, plugin: plugin, log: log, dir: env.Workspace, Pair: hosttest.New(t,
+		host.Options{Plugins: []host.Plugin{plugin}})}
 	r := &real{stage: s, asked: map[protocol.Type]int{}, wire: s.dir + "/" + wireFile}
 	r.sent(`"roots"`, "file://"+s.dir) // it got the workspace
 	for range 2 {
 		s.Handshake(protocol.CapMCP, protocol.CapTools)
 		r.result("echo", `{"message":"x"}`)
 		r.sent("notifications/roots/list_changed")
-		r.reply(protocol.TypeMCPRootListResp, r.question(protocol.TypeMCPRootListReq), `{"roots":[{"uri":"file:///later"}]}`)
+		r.reply(protocol.TypeMCPRootListResp, r.question(protocol.TypeMCPRootListReq),
+			`{"roots":[{"uri":"file:///later"}]}`)
 	}
 	r.sent("file:///later")
 }

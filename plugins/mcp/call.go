@@ -39,7 +39,8 @@ type callKey struct{}
 
 // call runs a tool of the server. A client that asked for a task gets the task, which has begun;
 // tools that must be tasks are waited for where it did not: so they are there for all.
-func (s *server) call(ctx context.Context, name string, args protocol.Object, emit host.Emitter) (*tools.Outcome, error) {
+func (s *server) call(ctx context.Context, name string, args protocol.Object, emit host.Emitter) (*tools.Outcome,
+	error) {
 	support := s.taskSupport(name)
 	params := map[string]any{"name": name, "arguments": jsontext.Value(args.Raw())}
 	asked := host.MCPCallOf(ctx, s.offered(name))
@@ -222,7 +223,8 @@ func answeredCode(err error) (code int64, ok bool) {
 // named: MCP has no code of its own for that.
 func saysUnknown(err error) bool {
 	text := strings.ToLower(err.Error())
-	return strings.Contains(text, "not found") || strings.Contains(text, "unknown") || strings.Contains(text, "no such") || strings.Contains(text, "not exist")
+	return strings.Contains(text, "not found") || strings.Contains(text, "unknown") ||
+		strings.Contains(text, "no such") || strings.Contains(text, "not exist")
 }
 
 // withCode returns the error of a server another code of this protocol.
@@ -309,7 +311,8 @@ func (s *server) ask(ctx context.Context, limit time.Duration, t protocol.Type, 
 	defer cancel(nil)
 	defer context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })()
 	defer context.AfterFunc(s.p.life, func() { cancel(context.Cause(s.p.life)) })()
-	asking, stop := context.WithTimeoutCause(asking, limit, protocol.Errorf(protocol.CodeTimeout, "the agent did not answer %s within %s", t, limit))
+	asking, stop := context.WithTimeoutCause(asking, limit, protocol.Errorf(protocol.CodeTimeout,
+		"the agent did not answer %s within %s", t, limit))
 	defer stop()
 	defer s.keepAwake(asking)()
 	return s.p.services.Ask(asking, t, req, resp)

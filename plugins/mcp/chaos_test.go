@@ -117,8 +117,10 @@ func TestListsWithNulls(t *testing.T) {
 		"resources/templates/list": `{"resourceTemplates":[null,{"uriTemplate":"y://{id}","name":"t"}]}`,
 	})
 	s := h.open(t)
-	resources, prompts := s.ask(protocol.TypeMCPResourceListReq, `{}`, nil), s.ask(protocol.TypeMCPPromptListReq, `{}`, nil)
-	if resources.Get("/resources/0/uri") != "x://1" || resources.Get("/resources/1/uri_template") != "y://{id}" || prompts.Get("/prompts/0/name") != "p" {
+	resources, prompts := s.ask(protocol.TypeMCPResourceListReq, `{}`, nil), s.ask(protocol.TypeMCPPromptListReq, `{}`,
+		nil)
+	if resources.Get("/resources/0/uri") != "x://1" || resources.Get("/resources/1/uri_template") != "y://{id}" ||
+		prompts.Get("/prompts/0/name") != "p" {
 		t.Errorf("%s\n%s", resources.Line, prompts.Line)
 	}
 	assert.Slice(t, s.toolNames(), []string{"srv__do"})
@@ -132,9 +134,11 @@ func TestMessagesWithoutParams(t *testing.T) {
 		"tools/call": `["no object"]`,
 	})
 	s := h.open(t)
-	s.Refused(protocol.TypeToolCallReq, callFields("srv__do", "{}", ""), protocol.CodeMCPProtocolError, "not a JSON object")
+	s.Refused(protocol.TypeToolCallReq, callFields("srv__do", "{}", ""), protocol.CodeMCPProtocolError,
+		"not a JSON object")
 	for _, params := range []string{"", `,"params":null`} {
-		for _, method := range []string{"resources/updated", "elicitation/complete", "message", "progress", "tools/list_changed", "cancelled", "unknown"} {
+		for _, method := range []string{"resources/updated", "elicitation/complete", "message", "progress",
+			"tools/list_changed", "cancelled", "unknown"} {
 			h.lines <- fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/%s"%s}`, method, params)
 		}
 		for _, method := range []string{"elicitation/create", "sampling/createMessage", "unknown"} {

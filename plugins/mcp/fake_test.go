@@ -1,4 +1,5 @@
-//lint:file-ignore SA1019 MCP 2026-07-28 begins to retire sampling, roots and logging; servers of all earlier versions use them.
+// lint:file-ignore SA1019 MCP 2026-07-28 begins to retire sampling, roots and logging; servers of all earlier versions
+// use them.
 
 package mcp
 
@@ -50,7 +51,8 @@ func objectOf(members ...string) jsontext.Value {
 		props = append(props, fmt.Sprintf(`%q:{"type":%q,"description":"the %s"}`, name, typ, name))
 		names = append(names, fmt.Sprintf("%q", name))
 	}
-	return jsontext.Value(fmt.Sprintf(`{"type":"object","properties":{%s},"required":[%s]}`, strings.Join(props, ","), strings.Join(names, ",")))
+	return jsontext.Value(fmt.Sprintf(`{"type":"object","properties":{%s},"required":[%s]}`, strings.Join(props, ","),
+		strings.Join(names, ",")))
 }
 
 func text(s string) *sdk.CallToolResult {
@@ -79,13 +81,17 @@ func newFake(role string) *sdk.Server {
 	addAskers(s)
 	addRoots(s, kept)
 	for i := range 3 {
-		s.AddResource(&sdk.Resource{URI: fmt.Sprintf("test://%d", i), Name: fmt.Sprintf("r%d", i), MIMEType: "text/plain", Description: "number"}, readResource)
+		s.AddResource(&sdk.Resource{URI: fmt.Sprintf("test://%d", i), Name: fmt.Sprintf("r%d", i),
+			MIMEType: "text/plain", Description: "number"}, readResource)
 	}
 	s.AddResource(&sdk.Resource{URI: "test://blob", Name: "blob"}, readResource)
 	s.AddResourceTemplate(&sdk.ResourceTemplate{URITemplate: "item://{id}", Name: "items"}, readResource)
-	s.AddPrompt(&sdk.Prompt{Name: "greet", Description: "says hello", Arguments: []*sdk.PromptArgument{{Name: "who", Required: true}}},
+	s.AddPrompt(&sdk.Prompt{Name: "greet", Description: "says hello",
+		Arguments: []*sdk.PromptArgument{{Name: "who", Required: true}}},
 		func(_ context.Context, r *sdk.GetPromptRequest) (*sdk.GetPromptResult, error) {
-			return &sdk.GetPromptResult{Description: "hello", Messages: []*sdk.PromptMessage{{Role: "user", Content: &sdk.TextContent{Text: "hello " + r.Params.Arguments["who"]}}}}, nil
+			return &sdk.GetPromptResult{Description: "hello",
+				Messages: []*sdk.PromptMessage{{Role: "user",
+					Content: &sdk.TextContent{Text: "hello " + r.Params.Arguments["who"]}}}}, nil
 		})
 	return s
 }
@@ -94,13 +100,15 @@ func readResource(_ context.Context, r *sdk.ReadResourceRequest) (*sdk.ReadResou
 	if r.Params.URI == "test://blob" {
 		return &sdk.ReadResourceResult{Contents: []*sdk.ResourceContents{{URI: r.Params.URI, Blob: []byte{0, 1}}}}, nil
 	}
-	return &sdk.ReadResourceResult{Contents: []*sdk.ResourceContents{{URI: r.Params.URI, Text: "content of " + r.Params.URI}}}, nil
+	return &sdk.ReadResourceResult{Contents: []*sdk.ResourceContents{{URI: r.Params.URI,
+		Text: "content of " + r.Params.URI}}}, nil
 }
 
 // flood sends log messages as fast as they go.
 func flood(ss *sdk.ServerSession) {
 	for i := 0; ; i++ {
-		if err := ss.Log(context.Background(), &sdk.LoggingMessageParams{Level: "error", Data: fmt.Sprintf("%d %s", i, strings.Repeat("x", 1000))}); err != nil {
+		if err := ss.Log(context.Background(), &sdk.LoggingMessageParams{Level: "error",
+			Data: fmt.Sprintf("%d %s", i, strings.Repeat("x", 1000))}); err != nil {
 			return
 		}
 	}
@@ -124,38 +132,48 @@ func addTools(s *sdk.Server) {
 		add(second, "one more", objectOf(), nil, echo)
 	}
 	add("bad name", "cannot be named", objectOf(), nil, echo)
-	add("wide", "takes anything", jsontext.Value(`{"type":"object"}`), &sdk.ToolAnnotations{DestructiveHint: &yes}, echo)
-	add("fail", "reports failure", objectOf(), nil, func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+	add("wide", "takes anything", jsontext.Value(`{"type":"object"}`), &sdk.ToolAnnotations{DestructiveHint: &yes},
+		echo)
+	add("fail", "reports failure", objectOf(), nil, func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult,
+		error) {
 		res := text("it broke")
 		res.IsError = true
 		return res, nil
 	})
-	add("picture", "a picture", objectOf(), nil, func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+	add("picture", "a picture", objectOf(), nil, func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult,
+		error) {
 		return &sdk.CallToolResult{Content: []sdk.Content{
-			&sdk.ImageContent{MIMEType: "image/png", Data: []byte{1, 2, 3}}, &sdk.ResourceLink{URI: "test://1", Name: "one"},
+			&sdk.ImageContent{MIMEType: "image/png", Data: []byte{1, 2, 3}}, &sdk.ResourceLink{URI: "test://1",
+				Name: "one"},
 			&sdk.EmbeddedResource{Resource: &sdk.ResourceContents{URI: "test://2", Text: "two"}},
 		}, StructuredContent: map[string]any{"n": 1}}, nil
 	})
-	add("crash", "ends the server", objectOf(), nil, func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+	add("crash", "ends the server", objectOf(), nil, func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult,
+		error) {
 		os.Exit(3)
 		return nil, nil
 	})
-	add("wait", "waits for its cancellation", objectOf(), nil, func(ctx context.Context, _ *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+	add("wait", "waits for its cancellation", objectOf(), nil, func(ctx context.Context,
+		_ *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 		_ = os.WriteFile("waiting", nil, 0o600)
 		<-ctx.Done()
 		_ = os.WriteFile("cancelled", nil, 0o600)
 		return nil, ctx.Err()
 	})
 	add("steps", "reports progress", objectOf("n:integer", "pause_ms:integer"), nil, steps)
-	add("grow", "adds a tool", objectOf(), nil, func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+	add("grow", "adds a tool", objectOf(), nil, func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult,
+		error) {
 		s.AddTool(&sdk.Tool{Name: "grown", Description: "new", InputSchema: objectOf()}, echo)
 		return text("done"), nil
 	})
-	add("update", "a resource changed", objectOf("uri:string"), nil, func(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+	add("update", "a resource changed", objectOf("uri:string"), nil, func(ctx context.Context,
+		r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 		return text("done"), s.ResourceUpdated(ctx, &sdk.ResourceUpdatedNotificationParams{URI: member(r, "uri")})
 	})
-	add("log", "logs", objectOf("text:string"), nil, func(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
-		return text("done"), r.Session.Log(ctx, &sdk.LoggingMessageParams{Level: "warning", Logger: "fake", Data: member(r, "text")})
+	add("log", "logs", objectOf("text:string"), nil, func(ctx context.Context,
+		r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		return text("done"), r.Session.Log(ctx, &sdk.LoggingMessageParams{Level: "warning", Logger: "fake",
+			Data: member(r, "text")})
 	})
 }
 
@@ -179,7 +197,8 @@ func number(r *sdk.CallToolRequest, name string) (n int) {
 func steps(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 	n := number(r, "n")
 	for i := range n {
-		params := &sdk.ProgressNotificationParams{ProgressToken: r.Params.GetProgressToken(), Progress: float64(i + 1), Total: float64(n), Message: fmt.Sprintf("step %d", i+1)}
+		params := &sdk.ProgressNotificationParams{ProgressToken: r.Params.GetProgressToken(), Progress: float64(i + 1),
+			Total: float64(n), Message: fmt.Sprintf("step %d", i+1)}
 		if err := r.Session.NotifyProgress(ctx, params); err != nil {
 			return nil, err
 		}
@@ -197,16 +216,19 @@ func steps(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, er
 
 // addAskers adds the tools that ask the client for something.
 func addAskers(s *sdk.Server) {
-	s.AddTool(&sdk.Tool{Name: "model", InputSchema: objectOf()}, func(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+	s.AddTool(&sdk.Tool{Name: "model", InputSchema: objectOf()}, func(ctx context.Context,
+		r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 		res, err := r.Session.CreateMessage(ctx, &sdk.CreateMessageParams{
-			SystemPrompt: "you are a test", MaxTokens: 7, Temperature: 0.5, Messages: []*sdk.SamplingMessage{{Role: "user", Content: &sdk.TextContent{Text: "hi"}}},
+			SystemPrompt: "you are a test", MaxTokens: 7, Temperature: 0.5,
+			Messages: []*sdk.SamplingMessage{{Role: "user", Content: &sdk.TextContent{Text: "hi"}}},
 		})
 		if err != nil {
 			return text("error: " + err.Error()), nil
 		}
 		return text(res.Model + ": " + res.Content.(*sdk.TextContent).Text), nil
 	})
-	s.AddTool(&sdk.Tool{Name: "user", InputSchema: objectOf()}, func(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+	s.AddTool(&sdk.Tool{Name: "user", InputSchema: objectOf()}, func(ctx context.Context,
+		r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 		res, err := r.Session.Elicit(ctx, &sdk.ElicitParams{
 			Message: "your name?", RequestedSchema: jsontext.Value(`{"type":"object","properties":{"name":{"type":"string"}},"required":["name"]}`),
 		})
@@ -234,19 +256,23 @@ func rootsText(ctx context.Context, ss *sdk.ServerSession) *sdk.CallToolResult {
 // ends when `release` is called. `kept` waits for what came aside.
 func addRoots(s *sdk.Server, kept chan *sdk.CallToolResult) {
 	release := make(chan struct{})
-	s.AddTool(&sdk.Tool{Name: "roots", InputSchema: objectOf()}, func(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+	s.AddTool(&sdk.Tool{Name: "roots", InputSchema: objectOf()}, func(ctx context.Context,
+		r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 		return rootsText(ctx, r.Session), nil
 	})
-	s.AddTool(&sdk.Tool{Name: "aside", InputSchema: objectOf()}, func(_ context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+	s.AddTool(&sdk.Tool{Name: "aside", InputSchema: objectOf()}, func(_ context.Context,
+		r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 		go func() { kept <- rootsText(context.Background(), r.Session) }()
 		<-release
 		return text("done"), nil
 	})
-	s.AddTool(&sdk.Tool{Name: "release", InputSchema: objectOf()}, func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+	s.AddTool(&sdk.Tool{Name: "release", InputSchema: objectOf()}, func(context.Context,
+		*sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 		close(release)
 		return text("done"), nil
 	})
-	s.AddTool(&sdk.Tool{Name: "kept", InputSchema: objectOf()}, func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+	s.AddTool(&sdk.Tool{Name: "kept", InputSchema: objectOf()}, func(context.Context,
+		*sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 		return <-kept, nil
 	})
 }
@@ -267,9 +293,11 @@ func playRaw(in io.Reader, out io.Writer) int {
 			fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"result":{"tools":[`+
 				`{"name":"loop","inputSchema":{"type":"object","properties":{"a":{"$ref":"#/properties/a"}}}},`+
 				`{"name":"loop","inputSchema":{"type":"object"}},`+
-				`{"name":"huge","inputSchema":{"type":"object"},"description":%q}]}}`+"\n", id, strings.Repeat("x", maxDefinition))
+				`{"name":"huge","inputSchema":{"type":"object"},"description":%q}]}}`+"\n", id,
+				strings.Repeat("x", maxDefinition))
 		case method == "tools/call":
-			fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"called"}]}}`+"\n", id)
+			fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"called"}]}}`+"\n",
+				id)
 		case id != "":
 			fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"result":{}}`+"\n", id)
 		}

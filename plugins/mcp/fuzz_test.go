@@ -69,7 +69,8 @@ func (p *puppet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
-	fmt.Fprintf(w, "%s\n\ndata: %s\n\n", bytes.ReplaceAll(p.before, []byte("\n\n"), []byte("\n")), bytes.ReplaceAll([]byte(answer), []byte("\n"), []byte("\ndata: ")))
+	fmt.Fprintf(w, "%s\n\ndata: %s\n\n", bytes.ReplaceAll(p.before, []byte("\n\n"), []byte("\n")),
+		bytes.ReplaceAll([]byte(answer), []byte("\n"), []byte("\ndata: ")))
 }
 
 // FuzzServer: whatever an MCP server answers and says before it, each request of the agent is
@@ -80,16 +81,23 @@ func FuzzServer(f *testing.F) {
 	}
 	for _, s := range []string{
 		`data: {"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":0.5,"total":1,"message":"m"}}`,
-		`data: {"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}`, `data: {"jsonrpc":"2.0","id":3,"result":{}}`,
+		`data: {"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}`,
+		`data: {"jsonrpc":"2.0","id":3,"result":{}}`,
 		`data: {"jsonrpc":"2.0","id":"q","method":"sampling/createMessage","params":{"messages":[{"role":"user","content":{"type":"text","text":"x"}}],"maxTokens":5}}`,
 		`data: {"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{"message":"m","requestedSchema":{"type":"object","properties":{"a":{"type":"string"}}}}}`,
-		`data: {"jsonrpc":"2.0","id":"q","method":"roots/list"}`, `data: {"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`, "event: x\nid: 1\nretry: 0\ndata: no",
-		`data: {"jsonrpc":"2.0","method":"notifications/resources/updated"}`, `data: {"jsonrpc":"2.0","id":2,"error":{"code":-32601,"message":"no","data":{}}}`,
+		`data: {"jsonrpc":"2.0","id":"q","method":"roots/list"}`,
+		`data: {"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`, "event: x\nid: 1\nretry: " +
+			"0\ndata: no",
+		`data: {"jsonrpc":"2.0","method":"notifications/resources/updated"}`,
+		`data: {"jsonrpc":"2.0","id":2,"error":{"code":-32601,"message":"no","data":{}}}`,
 	} {
 		f.Add(uint8(1), []byte(sound()[1][1]), []byte(s))
 	}
 	var now atomic.Pointer[puppet]
-	at := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { now.Load().ServeHTTP(w, r) }))
+	at := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		now.Load().ServeHTTP(w,
+			r)
+	}))
 	f.Cleanup(at.Close)
 	f.Fuzz(func(t *testing.T, method uint8, result, before []byte) {
 		all := sound()
@@ -101,18 +109,22 @@ func FuzzServer(f *testing.F) {
 			fields string
 		}{
 			{protocol.TypeToolListReq, `{}`}, {protocol.TypeToolCallReq, callFields("srv__do", `{"x":"y"}`, "")},
-			{protocol.TypeMCPResourceListReq, `{}`}, {protocol.TypeMCPResourceReadReq, `{"server_id":"srv","uri":"file:///a"}`},
-			{protocol.TypeMCPPromptListReq, `{}`}, {protocol.TypeMCPPromptGetReq, `{"server_id":"srv","prompt_name":"p","name":"p","arguments":{"a":"b"}}`},
+			{protocol.TypeMCPResourceListReq, `{}`}, {protocol.TypeMCPResourceReadReq,
+				`{"server_id":"srv","uri":"file:///a"}`},
+			{protocol.TypeMCPPromptListReq, `{}`}, {protocol.TypeMCPPromptGetReq,
+				`{"server_id":"srv","prompt_name":"p","name":"p","arguments":{"a":"b"}}`},
 			{protocol.TypeMCPServerListReq, `{}`},
 		} {
 			id := s.Go(req.typ, req.fields)
 			if !good { // what it says may have swallowed its answer
-				defer time.AfterFunc(time.Second/2, func() { s.Go(protocol.TypeCancel, fmt.Sprintf(`{"req_id":%q}`, id)) }).Stop()
+				defer time.AfterFunc(time.Second/2,
+					func() { s.Go(protocol.TypeCancel, fmt.Sprintf(`{"req_id":%q}`, id)) }).Stop()
 			}
 			m := s.Answer(id)
 			info, _ := protocol.Lookup(req.typ)
 			must.That(t, !good || m.Type == info.Response, "%s was refused: %s", req.typ, m.Line)
-			must.That(t, m.Type == info.Response || m.Type == protocol.TypeError && m.Code != protocol.CodeRuntimeError, "%s was answered by %s", req.typ, m.Line)
+			must.That(t, m.Type == info.Response || m.Type == protocol.TypeError && m.Code != protocol.CodeRuntimeError,
+				"%s was answered by %s", req.typ, m.Line)
 		}
 		hosttest.CheckLine(t, s.Call(protocol.TypePing, "").Line)
 	})

@@ -57,7 +57,8 @@ func (p *Plugin) readCursor(text, list, filter string) (c *cursor, over bool, er
 	for part := range strings.SplitSeq(text, between) {
 		raw, err := base64.RawURLEncoding.DecodeString(part)
 		one := new(cursor)
-		if err != nil || json.Unmarshal(raw, one, json.RejectUnknownMembers(true)) != nil || one.List != list || one.Filter != filter || one.Server == "" || one.At < 0 {
+		if err != nil || json.Unmarshal(raw, one, json.RejectUnknownMembers(true)) != nil || one.List != list ||
+			one.Filter != filter || one.Server == "" || one.At < 0 {
 			return nil, false, bad
 		}
 		if one.Plugin == p.name {
@@ -75,7 +76,8 @@ type entry struct {
 
 // page answers a list over all servers, or the one that is named: the rows from a cursor on,
 // and the cursor of the next page. entries returns those of one server, in its order.
-func (p *Plugin) page(ctx context.Context, text, list, id string, entries func(*server) []entry) (rows []map[string]any, next string, err error) {
+func (p *Plugin) page(ctx context.Context, text, list, id string, entries func(*server) []entry) (rows []map[string]any,
+	next string, err error) {
 	rows = []map[string]any{}
 	servers, err := p.some(id)
 	if err != nil {
@@ -95,12 +97,14 @@ func (p *Plugin) page(ctx context.Context, text, list, id string, entries func(*
 		for i := from.start(s, all); i < len(all); i++ {
 			raw, err := json.Marshal(all[i].row)
 			if err != nil {
-				return nil, "", protocol.Errorf(protocol.CodeMCPProtocolError, "an entry of the MCP server %q cannot be encoded: %w", s.opts.ID, err)
+				return nil, "", protocol.Errorf(protocol.CodeMCPProtocolError, "an entry of the MCP server %q "+
+					"cannot be encoded: %w", s.opts.ID, err)
 			}
 			rows = append(rows, all[i].row)
 			size += len(raw)
 			if last := n == len(servers)-1 && i == len(all)-1; !last && (len(rows) == pageEntries || size > pageBytes) {
-				return rows, (&cursor{Plugin: p.name, List: list, Filter: id, Server: s.opts.ID, Agents: s.origin == byAgent, At: i, Key: all[i].key}).String(), nil
+				return rows, (&cursor{Plugin: p.name, List: list, Filter: id, Server: s.opts.ID,
+					Agents: s.origin == byAgent, At: i, Key: all[i].key}).String(), nil
 			}
 		}
 	}
@@ -132,7 +136,8 @@ func (c *cursor) start(s *server, all []entry) int {
 }
 
 // prompts answers mcp/prompt/list/req, page by page.
-func (p *Plugin) prompts(ctx context.Context, req *protocol.MCPPromptListRequest, _ host.Emitter) (*protocol.MCPPromptListResponse, error) {
+func (p *Plugin) prompts(ctx context.Context, req *protocol.MCPPromptListRequest,
+	_ host.Emitter) (*protocol.MCPPromptListResponse, error) {
 	rows, next, err := p.page(ctx, req.Cursor, "prompts", req.ServerID, (*server).promptEntries)
 	return &protocol.MCPPromptListResponse{Prompts: rows, NextCursor: next}, err
 }
@@ -212,7 +217,8 @@ func (p *Plugin) promptServer(ctx context.Context, name, id string) (*server, er
 }
 
 // get answers mcp/prompt/get/req.
-func (p *Plugin) get(ctx context.Context, req *protocol.MCPPromptGetRequest, _ host.Emitter) (*protocol.MCPPromptGetResponse, error) {
+func (p *Plugin) get(ctx context.Context, req *protocol.MCPPromptGetRequest,
+	_ host.Emitter) (*protocol.MCPPromptGetResponse, error) {
 	var wrong problems
 	if req.Name == "" {
 		wrong.add("/name", "is empty; should be the name of a prompt")
@@ -243,7 +249,8 @@ func (p *Plugin) get(ctx context.Context, req *protocol.MCPPromptGetRequest, _ h
 	})
 	if s.hasPrompt(req.Name) {
 		if err == nil || !host.CutShort(ctx) {
-			p.services.Record(ctx, host.CallRecord{Kind: host.KindPrompt, Component: host.PromptName(s.opts.ID, req.Name), Success: err == nil, Duration: p.env.Now().Sub(start)})
+			p.services.Record(ctx, host.CallRecord{Kind: host.KindPrompt, Component: host.PromptName(s.opts.ID,
+				req.Name), Success: err == nil, Duration: p.env.Now().Sub(start)})
 		}
 	} else if _, ok := answeredCode(err); ok {
 		err = withCode(err, protocol.CodeMCPPromptNotFound)

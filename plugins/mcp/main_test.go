@@ -35,7 +35,8 @@ func newEnv(t testing.TB) (host.Env, *hosttest.Log) {
 	t.Helper()
 	dir := t.TempDir()
 	log := &hosttest.Log{}
-	return host.Env{Workspace: dir, Log: zerolog.New(log), Launcher: sandboxtest.For(t, sandbox.Options{Workspace: dir})}, log
+	return host.Env{Workspace: dir, Log: zerolog.New(log), Launcher: sandboxtest.For(t,
+		sandbox.Options{Workspace: dir})}, log
 }
 
 // openStore opens the store in a file, which the test closes.

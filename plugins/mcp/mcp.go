@@ -93,7 +93,9 @@ func New(name string, opts Options, env host.Env) (*Plugin, error) {
 	case opts.Pin && env.Store == nil:
 		return nil, fmt.Errorf("plugin %q: pin: tools need a store to be remembered in", name)
 	}
-	p := &Plugin{name: name, opts: opts, env: env, configured: configured, firstWait: firstWait, clientWait: clientWait, rootsWait: rootsWait, servers: make(map[string]*server, len(configured)), learned: make(chan struct{}), quiet: make(map[*host.Session]bool)}
+	p := &Plugin{name: name, opts: opts, env: env, configured: configured, firstWait: firstWait, clientWait: clientWait,
+		rootsWait: rootsWait, servers: make(map[string]*server, len(configured)), learned: make(chan struct{}),
+		quiet: make(map[*host.Session]bool)}
 	p.set = tools.NewSet(tools.SetOptions{
 		Name: name, MaxOutputBytes: cmp.Or(opts.MaxOutputBytes, env.MaxOutputBytes),
 		StateDir: env.StateDir, Secrets: env.Secrets, Now: env.Now,
@@ -108,7 +110,8 @@ func New(name string, opts Options, env host.Env) (*Plugin, error) {
 
 // Info implements host.Plugin.
 func (p *Plugin) Info() host.PluginInfo {
-	return host.PluginInfo{Name: p.name, Capability: protocol.CapMCP, Children: true, Also: []protocol.Capability{protocol.CapTools}}
+	return host.PluginInfo{Name: p.name, Capability: protocol.CapMCP, Children: true,
+		Also: []protocol.Capability{protocol.CapTools}}
 }
 
 // Routes implements host.Plugin.
@@ -267,7 +270,8 @@ func (p *Plugin) awaitTools(ctx context.Context, tool string) error {
 			return host.NotOwner(err)
 		}
 		if !s.judged.isSet() {
-			return host.NotOwner(protocol.Errorf(protocol.CodeMCPServerUnavailable, "the MCP server %q has not listed its tools yet", s.opts.ID).With("server_id", s.opts.ID))
+			return host.NotOwner(protocol.Errorf(protocol.CodeMCPServerUnavailable, "the MCP server %q has not "+
+				"listed its tools yet", s.opts.ID).With("server_id", s.opts.ID))
 		}
 	}
 	return nil

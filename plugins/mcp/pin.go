@@ -38,7 +38,8 @@ func (s *server) judge(ctx context.Context, bound []*boundTool) (held []*boundTo
 	}
 	pins, err := s.pins(ctx, bound)
 	if err != nil {
-		s.p.env.Log.Error().Err(err).Str("mcp_server", s.opts.ID).Msg("what was approved of an MCP server cannot be read: its tools are withheld")
+		s.p.env.Log.Error().Err(err).Str("mcp_server", s.opts.ID).Msg("what was approved of an MCP server cannot be " +
+			"read: its tools are withheld")
 	}
 	for _, b := range bound {
 		w := s.verdict(b, pins, err)
@@ -185,7 +186,8 @@ func (p *Plugin) Withheld(ctx context.Context, id string) ([]Withheld, error) {
 // these are what later ones are held against.
 func (p *Plugin) Approve(ctx context.Context, id string, accepted []Withheld) error {
 	if !p.opts.Pin {
-		return fmt.Errorf("pin is not set in the options of the plugin %q: nothing is withheld for having changed", p.name)
+		return fmt.Errorf("pin is not set in the options of the plugin %q: nothing is withheld for having changed",
+			p.name)
 	}
 	return p.env.Store.Write(ctx, func(tx *store.Tx) error {
 		for _, w := range accepted {
@@ -250,7 +252,8 @@ func (r *pin) take(tx *store.Tx) error {
 	}
 	switch sum := sha256.Sum256(r.Definition); {
 	case r.Tool == "" || len(r.Tool) > maxToolName || len(r.Definition) > maxDefinition:
-		return fmt.Errorf("the tool has no name, or one of more than %d bytes, or a definition of more than %d", maxToolName, maxDefinition)
+		return fmt.Errorf("the tool has no name, or one of more than %d bytes, or a definition of more than %d",
+			maxToolName, maxDefinition)
 	case r.Hash != hex.EncodeToString(sum[:]):
 		return fmt.Errorf("the hash of the tool %.64q is not that of its definition", r.Tool)
 	}

@@ -47,7 +47,8 @@ func (r *optionReader) object(obj protocol.Object) {
 		switch {
 		case slices.Contains(foreignKeys(), name) || v.Kind() == 'n':
 		case bytes.Contains(v, []byte("${input:")):
-			r.wrong.add("/"+name, "has a variable ${input:…}, which only its own client asks for; write ${VAR}, or the value")
+			r.wrong.add("/"+name, "has a variable ${input:…}, which only its own client asks for; write ${VAR}, or "+
+				"the value")
 		case !r.field(name, v):
 			names := []string{}
 			for _, o := range r.options() {
@@ -55,7 +56,8 @@ func (r *optionReader) object(obj protocol.Object) {
 					names = append(names, o.name)
 				}
 			}
-			r.wrong.add("/"+protocol.Clip(name, maxQuoted), "unknown option of a server: %s", config.Suggest(name, names))
+			r.wrong.add("/"+protocol.Clip(name, maxQuoted), "unknown option of a server: %s",
+				config.Suggest(name, names))
 		}
 	}
 	if len(r.command) > 0 {
@@ -66,7 +68,8 @@ func (r *optionReader) object(obj protocol.Object) {
 
 // foreignKeys are those that other clients keep beside the options, without a meaning here.
 func foreignKeys() []string {
-	return []string{"autoApprove", "alwaysAllow", "description", "icon", "gallery", "version", "dev", "auto_reconnect", "source"}
+	return []string{"autoApprove", "alwaysAllow", "description", "icon", "gallery", "version", "dev", "auto_reconnect",
+		"source"}
 }
 
 // option is one key of a server, and where its value goes.
@@ -149,7 +152,8 @@ func (r *optionReader) value(path string, v protocol.Value, dst any) {
 			n = t.Seconds()
 		}
 		if err != nil || n <= 0 || n > maxTimeout {
-			r.wrong.add(path, "must be a number of seconds, more than 0 and at most %d, or a duration such as 1m30s", maxTimeout)
+			r.wrong.add(path, "must be a number of seconds, more than 0 and at most %d, or a duration such as 1m30s",
+				maxTimeout)
 			return
 		}
 		*dst = time.Duration(n * float64(time.Second))
@@ -276,7 +280,8 @@ func serversPart(obj protocol.Object) ([]byte, error) {
 		bare = bare && err == nil && (command || address)
 	}
 	if !bare {
-		return nil, errors.New("there are no servers in it; it should look like {\"mcpServers\":{\"ID\":{\"command\":\"…\",\"args\":[…]}}}")
+		return nil, errors.New("there are no servers in it; it should look like " +
+			"{\"mcpServers\":{\"ID\":{\"command\":\"…\",\"args\":[…]}}}")
 	}
 	return obj.Raw(), nil
 }

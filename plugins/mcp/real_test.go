@@ -49,7 +49,8 @@ func npmServer(t testing.TB, name string, args ...any) map[string]any {
 	t.Helper()
 	node(t)
 	return map[string]any{
-		"command": "sh", "args": append([]any{"-c", `export MEMORY_FILE_PATH="$PWD/graph.jsonl"; tee ` + wireFile + ` | node "$@"`, "sh", script(t, name)}, args...),
+		"command": "sh", "args": append([]any{"-c", `export MEMORY_FILE_PATH="$PWD/graph.jsonl"; tee ` + wireFile +
+			` | node "$@"`, "sh", script(t, name)}, args...),
 		"read": []any{peer(t, "node_modules"), peer(t, "package.json")}, "network": false,
 	}
 }
@@ -133,10 +134,13 @@ func TestEverything(t *testing.T) {
 	r.wire = filepath.Join(r.dir, wireFile)
 	r.each(t, []everything{
 		{"roots", everythingRoots}, // first: the server asks for them 350 ms after the handshake, and once
-		{"tools", everythingTools}, {"results", everythingResults}, {"resources", everythingResources}, {"session resources", everythingSessionResources},
+		{"tools", everythingTools}, {"results", everythingResults}, {"resources", everythingResources},
+		{"session resources", everythingSessionResources},
 		{"prompts", everythingPrompts}, {"subscriptions", everythingSubscriptions}, {"logging", everythingLogging},
-		{"sampling", everythingSampling}, {"elicitation", everythingElicitation}, {"unanswered elicitation", everythingUnanswered},
-		{"url elicitation", everythingURLElicitation}, {"progress", everythingProgress}, {"cancellation", everythingCancellation},
+		{"sampling", everythingSampling}, {"elicitation", everythingElicitation},
+		{"unanswered elicitation", everythingUnanswered},
+		{"url elicitation", everythingURLElicitation}, {"progress", everythingProgress},
+		{"cancellation", everythingCancellation},
 	})
 }
 
@@ -146,8 +150,10 @@ func TestEverythingOverHTTP(t *testing.T) {
 		t.Run(c.transport, func(t *testing.T) {
 			r := newReal(t, map[string]any{"url": httpServer(t, c.transport) + c.path})
 			r.each(t, []everything{
-				{"roots", everythingRoots}, {"tools", everythingTools}, {"results", everythingResults}, {"session resources", everythingSessionResources},
-				{"subscriptions", everythingSubscriptions}, {"logging", everythingLogging}, {"sampling", everythingSampling}, {"elicitation", everythingElicitation},
+				{"roots", everythingRoots}, {"tools", everythingTools}, {"results", everythingResults},
+				{"session resources", everythingSessionResources},
+				{"subscriptions", everythingSubscriptions}, {"logging", everythingLogging},
+				{"sampling", everythingSampling}, {"elicitation", everythingElicitation},
 				{"progress", everythingProgress}, {"cancellation", everythingCancellation},
 			})
 		})
@@ -170,29 +176,38 @@ func (r *real) each(t *testing.T, tests []everything) {
 func everythingTools(t *testing.T, r *real) {
 	names := r.toolNames()
 	for _, name := range []string{
-		"echo", "get-annotated-message", "get-env", "get-resource-links", "get-resource-reference", "get-structured-content", "get-sum", "get-tiny-image",
-		"gzip-file-as-resource", "toggle-simulated-logging", "toggle-subscriber-updates", "trigger-long-running-operation",
-		"get-roots-list", "trigger-elicitation-request", "trigger-url-elicitation", "trigger-sampling-request", // by what the host declares
+		"echo", "get-annotated-message", "get-env", "get-resource-links", "get-resource-reference",
+		"get-structured-content", "get-sum", "get-tiny-image",
+		"gzip-file-as-resource", "toggle-simulated-logging", "toggle-subscriber-updates",
+		"trigger-long-running-operation",
+		"get-roots-list", "trigger-elicitation-request", "trigger-url-elicitation", "trigger-sampling-request",
+		// by what the host declares
 	} {
 		assert.That(t, slices.Contains(names, "all__"+name), "there is no tool %s among %v", name, names)
 	}
-	for _, name := range []string{"trigger-sampling-request-async", "trigger-elicitation-request-async"} { // need tasks, which the SDK does not have
+	for _, name := range []string{"trigger-sampling-request-async",
+		"trigger-elicitation-request-async"} { // need tasks, which the SDK does not have
 		assert.That(t, !slices.Contains(names, "all__"+name), "%s is there: then there is something more to test", name)
 	}
 	d, ok := r.plugin.DescribeTool("all__get-sum")
-	assert.That(t, ok && d.ReadOnly && !d.Destructive && !d.OpenWorld && d.Title == "Get Sum Tool" && strings.Contains(string(d.InputSchema), `"First number"`), "get-sum: %+v", d)
-	if d, _ := r.plugin.DescribeTool("all__get-structured-content"); !strings.Contains(string(d.OutputSchema), `"Humidity percentage"`) {
+	assert.That(t, ok && d.ReadOnly && !d.Destructive && !d.OpenWorld && d.Title == "Get Sum Tool" &&
+		strings.Contains(string(d.InputSchema), `"First number"`), "get-sum: %+v", d)
+	if d, _ := r.plugin.DescribeTool("all__get-structured-content"); !strings.Contains(string(d.OutputSchema),
+		`"Humidity percentage"`) {
 		t.Errorf("its output schema: %s", d.OutputSchema)
 	}
-	holds(t, r.result("echo", `{"message":"héllo"}`), map[string]string{"/data/data/content/0/text": "Echo: héllo", "/data/summary": "Echo: héllo"})
-	holds(t, r.result("get-sum", `{"a":40,"b":2.5}`), map[string]string{"/data/data/content/0/text": "The sum of 40 and 2.5 is 42.5."})
+	holds(t, r.result("echo", `{"message":"héllo"}`), map[string]string{"/data/data/content/0/text": "Echo: héllo",
+		"/data/summary": "Echo: héllo"})
+	holds(t, r.result("get-sum", `{"a":40,"b":2.5}`), map[string]string{"/data/data/content/0/text": "The sum of 40 " +
+		"and 2.5 is 42.5."})
 	r.Refused(protocol.TypeToolCallReq, callFields("all__get-sum", `{"a":"x","b":1}`, ""), protocol.CodeSchemaViolation)
 	r.Refused(protocol.TypeToolCallReq, callFields("all__none", `{}`, ""), protocol.CodeUnknownTool)
 	if r.wire == "" {
 		return // its environment is none that the host gave it
 	}
 	env := strings.ReplaceAll(r.result("get-env", `{}`).Get("/data/data/content/0/text"), `"A2E_SANDBOX"`, "")
-	assert.That(t, strings.Contains(env, `"PATH"`) && !strings.Contains(env, "A2E_") && !strings.Contains(env, "MCP_TEST"),
+	assert.That(t, strings.Contains(env, `"PATH"`) && !strings.Contains(env, "A2E_") &&
+		!strings.Contains(env, "MCP_TEST"),
 		"its environment: %s", env)
 }
 
@@ -200,7 +215,8 @@ func everythingTools(t *testing.T, r *real) {
 func everythingResults(t *testing.T, r *real) {
 	const at = "/data/data/content/"
 	holds(t, r.result("get-annotated-message", `{"messageType":"error","includeImage":true}`), map[string]string{
-		at + "0/type": "text", at + "0/annotations/priority": "1", at + "0/annotations/audience": `["user","assistant"]`,
+		at + "0/type": "text", at + "0/annotations/priority": "1", at +
+			"0/annotations/audience": `["user","assistant"]`,
 		at + "1/type": "image", at + "1/mimeType": "image/png", at + "1/annotations/priority": "0.5",
 	})
 	id := r.call("get-tiny-image", `{}`, `,"streaming":true`)
@@ -208,18 +224,21 @@ func everythingResults(t *testing.T, r *real) {
 	holds(t, m, map[string]string{at + "1/type": "image", at + "1/mimeType": "image/png"})
 	png, err := base64.StdEncoding.DecodeString(m.Get(at + "1/data"))
 	assert.That(t, err == nil && strings.HasPrefix(string(png), "\x89PNG"), "the image: %v %.20q", err, png)
-	artifact := r.Wait("the image as an artifact", func(m hosttest.Message) bool { return m.ReqID == id && m.Get("/kind") == "artifact" })
+	artifact := r.Wait("the image as an artifact",
+		func(m hosttest.Message) bool { return m.ReqID == id && m.Get("/kind") == "artifact" })
 	assert.Equal(t, artifact.Get("/data/mime"), "image/png", "the artifact: %.300s", artifact.Line)
 	m = r.result("get-structured-content", `{"location":"Chicago"}`)
 	holds(t, m, map[string]string{"/data/data/structuredContent": `{"conditions":"Light rain / drizzle","humidity":82,"temperature":36}`})
 	holds(t, r.result("get-resource-links", `{"count":2}`), map[string]string{
-		at + "1/type": "resource_link", at + "1/uri": "demo://resource/dynamic/blob/1", at + "2/uri": "demo://resource/dynamic/text/2", at + "2/mimeType": "text/plain",
+		at + "1/type": "resource_link", at + "1/uri": "demo://resource/dynamic/blob/1",
+		at + "2/uri": "demo://resource/dynamic/text/2", at + "2/mimeType": "text/plain",
 	})
 	m = r.result("get-resource-reference", `{"resourceType":"Text","resourceId":3}`)
 	holds(t, m, map[string]string{at + "1/type": "resource", at + "1/resource/uri": "demo://resource/dynamic/text/3"})
 	assert.That(t, strings.HasPrefix(m.Get(at+"1/resource/text"), "Resource 3: "), "the embedded resource: %s", m.Line)
 	failed := r.Answer(r.call("get-resource-reference", `{"resourceType":"Text","resourceId":-1}`, ""))
-	assert.That(t, failed.Get("/data/success") == "false" && strings.Contains(failed.Get("/data/error"), "Invalid resourceId"),
+	assert.That(t, failed.Get("/data/success") == "false" && strings.Contains(failed.Get("/data/error"),
+		"Invalid resourceId"),
 		"a tool that fails: %s", failed.Line)
 }
 
@@ -234,16 +253,20 @@ func everythingResources(t *testing.T, r *real) {
 		}
 	}
 	doc := uris["demo://resource/static/document/features.md"]
-	assert.That(t, doc != nil && doc["mime_type"] == "text/markdown" && doc["server_id"] == "all", "features.md: %v", doc)
+	assert.That(t, doc != nil && doc["mime_type"] == "text/markdown" && doc["server_id"] == "all", "features.md: %v",
+		doc)
 	row := uris["demo://resource/dynamic/blob/{resourceId}"]
-	assert.That(t, row != nil && row["uri"] == "" && row["mime_type"] == "application/octet-stream", "the template: %v", row)
+	assert.That(t, row != nil && row["uri"] == "" && row["mime_type"] == "application/octet-stream", "the template: %v",
+		row)
 	text := r.ask(protocol.TypeMCPResourceReadReq, `{"uri":"demo://resource/static/document/features.md"}`, nil)
 	assert.Contains(t, text.Get("/contents/0/text"), "Everything Server - Features", "features.md: %.300s", text.Line)
-	blob := r.ask(protocol.TypeMCPResourceReadReq, `{"uri":"demo://resource/dynamic/blob/7"}`, nil) // found by its template
+	blob := r.ask(protocol.TypeMCPResourceReadReq, `{"uri":"demo://resource/dynamic/blob/7"}`,
+		nil) // found by its template
 	holds(t, blob, map[string]string{"/server_id": "all", "/contents/0/type": "blob"})
 	raw, _ := base64.StdEncoding.DecodeString(blob.Get("/contents/0/blob"))
 	assert.That(t, strings.HasPrefix(string(raw), "Resource 7: "), "the blob: %q", raw)
-	r.Refused(protocol.TypeMCPResourceReadReq, `{"uri":"demo://none","server_id":"all"}`, protocol.CodeMCPResourceNotFound)
+	r.Refused(protocol.TypeMCPResourceReadReq, `{"uri":"demo://none","server_id":"all"}`,
+		protocol.CodeMCPResourceNotFound)
 	r.Refused(protocol.TypeMCPResourceReadReq, `{"uri":"other://none"}`, protocol.CodeMCPResourceNotFound)
 }
 
@@ -251,11 +274,13 @@ func everythingResources(t *testing.T, r *real) {
 func everythingSessionResources(t *testing.T, r *real) {
 	data := "data:text/plain," + url.QueryEscape(strings.Repeat("a", 500))
 	holds(t, r.result("gzip-file-as-resource", `{"name":"a.gz","data":`+quoted(data)+`}`), map[string]string{
-		"/data/data/content/0/type": "resource_link", "/data/data/content/0/uri": "demo://resource/session/a.gz", "/data/data/content/0/mimeType": "application/gzip",
+		"/data/data/content/0/type": "resource_link", "/data/data/content/0/uri": "demo://resource/session/a.gz",
+		"/data/data/content/0/mimeType": "application/gzip",
 	})
 	r.pushed("notifications/resources/list_changed")
 	hosttest.Eventually(t, "the new resource is listed", func() bool {
-		return strings.Contains(string(r.ask(protocol.TypeMCPResourceListReq, `{}`, nil).Line), "demo://resource/session/a.gz")
+		return strings.Contains(string(r.ask(protocol.TypeMCPResourceListReq, `{}`, nil).Line),
+			"demo://resource/session/a.gz")
 	})
 	m := r.ask(protocol.TypeMCPResourceReadReq, `{"uri":"demo://resource/session/a.gz"}`, nil)
 	raw, _ := base64.StdEncoding.DecodeString(m.Get("/contents/0/blob"))
@@ -277,15 +302,20 @@ func everythingPrompts(t *testing.T, r *real) {
 	for _, c := range []struct{ name, args, pointer, want string }{
 		{"simple-prompt", `{}`, "/messages/0/content/text", "This is a simple prompt without arguments."},
 		{"args-prompt", `{"city":"Oslo"}`, "/messages/0/content/text", "What's weather in Oslo?"},
-		{"args-prompt", `{"city":"Austin","state":"Texas"}`, "/messages/0/content/text", "What's weather in Austin, Texas?"},
-		{"completable-prompt", `{"department":"Sales","name":"Eve"}`, "/messages/0/content/text", "Please promote Eve to the head of the Sales team."},
-		{"resource-prompt", `{"resourceType":"Text","resourceId":5}`, "/messages/1/content/resource/uri", "demo://resource/dynamic/text/5"},
-		{"resource-prompt", `{"resourceType":"Blob","resourceId":"6"}`, "/messages/1/content/resource/uri", "demo://resource/dynamic/blob/6"},
+		{"args-prompt", `{"city":"Austin","state":"Texas"}`, "/messages/0/content/text", "What's weather in Austin, " +
+			"Texas?"},
+		{"completable-prompt", `{"department":"Sales","name":"Eve"}`, "/messages/0/content/text",
+			"Please promote Eve to the head of the Sales team."},
+		{"resource-prompt", `{"resourceType":"Text","resourceId":5}`, "/messages/1/content/resource/uri",
+			"demo://resource/dynamic/text/5"},
+		{"resource-prompt", `{"resourceType":"Blob","resourceId":"6"}`, "/messages/1/content/resource/uri",
+			"demo://resource/dynamic/blob/6"},
 	} {
 		holds(t, r.ask(protocol.TypeMCPPromptGetReq, `{"name":`+quoted(c.name)+`,"arguments":`+c.args+`}`, nil),
 			map[string]string{c.pointer: c.want, "/messages/0/role": "user", "/server_id": "all"})
 	}
-	r.Refused(protocol.TypeMCPPromptGetReq, `{"name":"args-prompt","arguments":{}}`, protocol.CodeMCPProtocolError, "city")
+	r.Refused(protocol.TypeMCPPromptGetReq, `{"name":"args-prompt","arguments":{}}`, protocol.CodeMCPProtocolError,
+		"city")
 	r.Refused(protocol.TypeMCPPromptGetReq, `{"name":"none"}`, protocol.CodeMCPPromptNotFound)
 }
 
@@ -293,7 +323,8 @@ func everythingPrompts(t *testing.T, r *real) {
 // agent named its roots in those.
 func TestFilesystem(t *testing.T) {
 	r := newReal(t, npmServer(t, "server-filesystem", "."))
-	r.reply(protocol.TypeMCPRootListResp, r.question(protocol.TypeMCPRootListReq), `{"roots":[`+quoted(map[string]any{"uri": "file://" + r.dir})+`]}`)
+	r.reply(protocol.TypeMCPRootListResp, r.question(protocol.TypeMCPRootListReq),
+		`{"roots":[`+quoted(map[string]any{"uri": "file://" + r.dir})+`]}`)
 	hosttest.Eventually(t, "the root is the allowed folder", func() bool {
 		return strings.Contains(r.result("list_allowed_directories", `{}`).Get("/data/data/content/0/text"), r.dir)
 	})
@@ -304,7 +335,8 @@ func TestFilesystem(t *testing.T) {
 	assert.That(t, err == nil && string(text) == "one\ntwo\n", "the file has %q %v", text, err)
 	r.result("edit_file", args(`,"edits":[{"oldText":"two","newText":"three"}]`))
 	m := r.result("read_text_file", args(""))
-	holds(t, m, map[string]string{"/data/data/content/0/text": "one\nthree\n", "/data/data/structuredContent/content": "one\nthree\n"})
+	holds(t, m, map[string]string{"/data/data/content/0/text": "one\nthree\n",
+		"/data/data/structuredContent/content": "one\nthree\n"})
 	if m := r.result("list_directory", `{"path":`+quoted(r.dir)+`}`); !strings.Contains(m.Get("/data/data/content/0/text"), "[FILE] note.txt") {
 		t.Errorf("the folder: %s", m.Line)
 	}
@@ -313,7 +345,8 @@ func TestFilesystem(t *testing.T) {
 	assert.That(t, read.ReadOnly && !d.ReadOnly && d.Destructive && d.Idempotent, "annotations: %+v %+v", d, read)
 	for _, outside := range []string{"/etc/passwd", filepath.Join(r.dir, "..", "x")} {
 		m := r.Answer(r.call("read_text_file", `{"path":`+quoted(outside)+`}`, ""))
-		assert.That(t, m.Get("/data/success") == "false" && strings.Contains(m.Get("/data/error"), "outside allowed directories"),
+		assert.That(t, m.Get("/data/success") == "false" && strings.Contains(m.Get("/data/error"),
+			"outside allowed directories"),
 			"%s: %s", outside, m.Line)
 	}
 }
@@ -321,7 +354,8 @@ func TestFilesystem(t *testing.T) {
 // TestTime: a server in Python, in a virtual environment.
 func TestTime(t *testing.T) {
 	r := newReal(t, map[string]any{
-		"command": peer(t, "venv", "bin", "python3"), "args": []any{"-m", "mcp_server_time", "--local-timezone=Europe/Oslo"}, "network": false,
+		"command": peer(t, "venv", "bin", "python3"), "args": []any{"-m", "mcp_server_time",
+			"--local-timezone=Europe/Oslo"}, "network": false,
 	})
 	assert.Slice(t, r.toolNames(), []string{"all__convert_time", "all__get_current_time"}, "tools")
 	text := r.result("convert_time", `{"source_timezone":"Asia/Tokyo","time":"16:30","target_timezone":"Asia/Kolkata"}`).Get("/data/data/content/0/text")
@@ -373,6 +407,8 @@ func TestMemory(t *testing.T) {
 	})
 	holds(t, r.result("read_graph", `{}`), map[string]string{"/data/data/structuredContent/relations/0/relationType": "programmed"})
 	r.result("delete_entities", `{"entityNames":["Ada"]}`)
-	holds(t, r.result("read_graph", `{}`), map[string]string{"/data/data/structuredContent/entities/0/name": "Engine", "/data/data/structuredContent/relations": "[]"})
-	r.Refused(protocol.TypeToolCallReq, callFields("all__create_entities", `{"entities":[{"name":3}]}`, ""), protocol.CodeSchemaViolation)
+	holds(t, r.result("read_graph", `{}`), map[string]string{"/data/data/structuredContent/entities/0/name": "Engine",
+		"/data/data/structuredContent/relations": "[]"})
+	r.Refused(protocol.TypeToolCallReq, callFields("all__create_entities", `{"entities":[{"name":3}]}`, ""),
+		protocol.CodeSchemaViolation)
 }

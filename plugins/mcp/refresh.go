@@ -218,7 +218,8 @@ func (s *server) collect(
 		}
 		if len(all) > most || size > maxListBytes {
 			all = all[:min(len(all), most)]
-			s.p.env.Log.Warn().Str("mcp_server", s.opts.ID).Int("taken", len(all)).Msg("the MCP server lists more than is taken in")
+			s.p.env.Log.Warn().Str("mcp_server", s.opts.ID).Int("taken", len(all)).Msg("the MCP server lists more " +
+				"than is taken in")
 			return all, nil
 		}
 		if next == nil || string(next) == string(cursor) {

@@ -35,12 +35,14 @@ func (p *Plugin) allowList() (*sandbox.AllowList, error) {
 			names = sandbox.StrictCommands()
 		}
 	}
-	return sandbox.NewAllowList(names, sandbox.SafePath(os.Getenv("PATH"), p.env.Workspace), p.env.Workspace, p.opts.Exec == sandbox.ExecStrict)
+	return sandbox.NewAllowList(names, sandbox.SafePath(os.Getenv("PATH"), p.env.Workspace), p.env.Workspace,
+		p.opts.Exec == sandbox.ExecStrict)
 }
 
 // register answers mcp/server/register/req: it connects to a server and tells what became
 // of it. One that could not be connected is not kept.
-func (p *Plugin) register(ctx context.Context, req *protocol.MCPServerRegisterRequest, _ host.Emitter) (*protocol.MCPServerRegisterResponse, error) {
+func (p *Plugin) register(ctx context.Context, req *protocol.MCPServerRegisterRequest,
+	_ host.Emitter) (*protocol.MCPServerRegisterResponse, error) {
 	o, err := readRegistration(req.Config)
 	refused := func(err error) (*protocol.MCPServerRegisterResponse, error) {
 		return &protocol.MCPServerRegisterResponse{Server: p.failedRow(o, err), Error: err.Error()}, nil
@@ -77,7 +79,8 @@ func (p *Plugin) failedRow(o ServerOptions, err error) map[string]any {
 	s := &server{p: p, opts: o, origin: byAgent}
 	s.push = newPusher(s)
 	row := s.row()
-	row["status"], row["state"], row["error"], row["last_error"] = "error", string(link.Failed), err.Error(), err.Error()
+	row["status"], row["state"], row["error"], row["last_error"] = "error", string(link.Failed), err.Error(),
+		err.Error()
 	return row
 }
 
@@ -86,7 +89,8 @@ func (p *Plugin) failedRow(o ServerOptions, err error) map[string]any {
 func readRegistration(config protocol.Object) (ServerOptions, error) {
 	var r optionReader
 	if bytes.Contains(config.Raw(), []byte("${")) {
-		return r.o, protocol.Violation(protocol.FieldError{Path: "/config", Message: "has a variable ${…} in it; variables are for the config file alone: write the value"})
+		return r.o, protocol.Violation(protocol.FieldError{Path: "/config", Message: "has a variable ${…} in it; " +
+			"variables are for the config file alone: write the value"})
 	}
 	r.object(config)
 	if r.o.ID == "" && r.o.Name != "" {
@@ -180,7 +184,8 @@ func (p *Plugin) open(o ServerOptions) (*server, error) {
 	case p.state != started:
 		return nil, errors.New("the host is ending")
 	case p.servers[o.ID] != nil:
-		return nil, fmt.Errorf("there is a server %q already; unregister it first, or give this one another server_id", o.ID)
+		return nil, fmt.Errorf("there is a server %q already; unregister it first, or give this one another server_id",
+			o.ID)
 	case len(p.servers) >= maxServers:
 		return nil, fmt.Errorf("there are %d servers already, and no more are possible", len(p.servers))
 	}
@@ -192,7 +197,8 @@ func (s *server) arrive(request context.Context) error {
 	if s.link == nil {
 		return errors.New("the server is disabled; leave that out")
 	}
-	ctx, cancel := context.WithTimeoutCause(request, registerWait, fmt.Errorf("the server did not complete the MCP handshake within %s", registerWait))
+	ctx, cancel := context.WithTimeoutCause(request, registerWait, fmt.Errorf("the server did not complete the MCP "+
+		"handshake within %s", registerWait))
 	defer cancel()
 	if _, err := s.link.Session(ctx); err != nil {
 		if st := s.link.State(); st.Installing && request.Err() == nil {
@@ -234,7 +240,8 @@ func (p *Plugin) remove(s *server) {
 
 // unregister answers mcp/server/unregister/req. The servers of the config are their
 // owner's: without one of them its name would be free for another server.
-func (p *Plugin) unregister(ctx context.Context, req *protocol.MCPServerUnregisterRequest, _ host.Emitter) (*protocol.MCPServerUnregisterResponse, error) {
+func (p *Plugin) unregister(ctx context.Context, req *protocol.MCPServerUnregisterRequest,
+	_ host.Emitter) (*protocol.MCPServerUnregisterResponse, error) {
 	s, err := p.find(req.ServerID)
 	if err != nil {
 		return nil, err
@@ -250,7 +257,8 @@ func (p *Plugin) unregister(ctx context.Context, req *protocol.MCPServerUnregist
 }
 
 // list answers mcp/server/list/req.
-func (p *Plugin) list(_ context.Context, req *protocol.MCPServerListRequest, _ host.Emitter) (*protocol.MCPServerListResponse, error) {
+func (p *Plugin) list(_ context.Context, req *protocol.MCPServerListRequest,
+	_ host.Emitter) (*protocol.MCPServerListResponse, error) {
 	resp := &protocol.MCPServerListResponse{Servers: []map[string]any{}}
 	for _, s := range p.all() {
 		row := s.row()

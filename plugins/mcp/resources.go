@@ -70,7 +70,8 @@ func matcher(template string) (re *regexp.Regexp) {
 
 // resources answers mcp/resource/list/req: the resources and templates of the servers,
 // page by page.
-func (p *Plugin) resources(ctx context.Context, req *protocol.MCPResourceListRequest, _ host.Emitter) (*protocol.MCPResourceListResponse, error) {
+func (p *Plugin) resources(ctx context.Context, req *protocol.MCPResourceListRequest,
+	_ host.Emitter) (*protocol.MCPResourceListResponse, error) {
 	rows, next, err := p.page(ctx, req.Cursor, "resources", req.ServerID, (*server).resourceEntries)
 	return &protocol.MCPResourceListResponse{Resources: rows, NextCursor: next}, err
 }
@@ -142,12 +143,14 @@ func (s *server) offers(uri string) (listed, templated bool) {
 // it, else the first that has a template for it.
 func (p *Plugin) serverOf(ctx context.Context, uri, id string) (*server, error) {
 	if uri == "" {
-		return nil, protocol.Violation(protocol.FieldError{Path: "/uri", Message: "is empty; should be the URI of a resource"})
+		return nil, protocol.Violation(protocol.FieldError{Path: "/uri", Message: "is empty; should be the URI of a " +
+			"resource"})
 	}
 	if id != "" {
 		s, err := p.find(id)
 		if err == nil && !s.readable(uri) {
-			err = protocol.Errorf(protocol.CodeMCPResourceNotFound, "the config does not let %q of the MCP server %q be read", protocol.Clip(uri, maxProblem), id)
+			err = protocol.Errorf(protocol.CodeMCPResourceNotFound, "the config does not let %q of the MCP server "+
+				"%q be read", protocol.Clip(uri, maxProblem), id)
 		}
 		if err != nil {
 			return nil, err
@@ -185,13 +188,15 @@ func whoOffers(all []*server, uri string) *server {
 // usable is the error of a server that is disabled.
 func (s *server) usable() error {
 	if s.link == nil {
-		return protocol.Errorf(protocol.CodeMCPServerUnavailable, "the MCP server %q is disabled in the config", s.opts.ID).With("server_id", s.opts.ID)
+		return protocol.Errorf(protocol.CodeMCPServerUnavailable, "the MCP server %q is disabled in the config",
+			s.opts.ID).With("server_id", s.opts.ID)
 	}
 	return nil
 }
 
 // read answers mcp/resource/read/req.
-func (p *Plugin) read(ctx context.Context, req *protocol.MCPResourceReadRequest, _ host.Emitter) (*protocol.MCPResourceReadResponse, error) {
+func (p *Plugin) read(ctx context.Context, req *protocol.MCPResourceReadRequest,
+	_ host.Emitter) (*protocol.MCPResourceReadResponse, error) {
 	s, err := p.serverOf(ctx, req.URI, req.ServerID)
 	if err != nil {
 		return nil, err
@@ -274,7 +279,8 @@ const maxSubscriptions = 1_000
 
 // subscribe answers mcp/resource/subscribe/req: from then on changes of the resource come
 // as mcp/server/push with the req_id of the request, until the session ends.
-func (p *Plugin) subscribe(ctx context.Context, req *protocol.MCPResourceSubscribeRequest, _ host.Emitter) (*protocol.MCPResourceSubscribeResponse, error) {
+func (p *Plugin) subscribe(ctx context.Context, req *protocol.MCPResourceSubscribeRequest,
+	_ host.Emitter) (*protocol.MCPResourceSubscribeResponse, error) {
 	s, err := p.serverOf(ctx, req.URI, req.ServerID)
 	if err != nil {
 		return nil, err
@@ -298,7 +304,8 @@ func (s *server) listen(uri string, feed *host.Stream) error {
 	defer s.mu.Unlock()
 	there, known := s.subs[uri]
 	if !known && len(s.subs) >= maxSubscriptions {
-		return protocol.Errorf(protocol.CodeOverloaded, "%d resources of the MCP server %q are subscribed to, and no more are possible", maxSubscriptions, s.opts.ID)
+		return protocol.Errorf(protocol.CodeOverloaded, "%d resources of the MCP server %q are subscribed to, and "+
+			"no more are possible", maxSubscriptions, s.opts.ID)
 	}
 	s.stale = slices.DeleteFunc(s.stale, func(old string) bool { return old == uri })
 	kept := make([]*host.Stream, 0, len(there)+1)
@@ -317,7 +324,8 @@ func (s *server) listen(uri string, feed *host.Stream) error {
 func (s *server) subscribeUpstream(ctx context.Context, uri string) error {
 	return s.link.Call(ctx, func(ctx context.Context, cs *sdk.ClientSession) error {
 		if r := s.capabilities().Resources; r == nil || !r.Subscribe {
-			return protocol.Errorf(protocol.CodeMCPCapabilityMissing, "the MCP server %q has no subscriptions", s.opts.ID)
+			return protocol.Errorf(protocol.CodeMCPCapabilityMissing, "the MCP server %q has no subscriptions",
+				s.opts.ID)
 		}
 		return cs.Subscribe(ctx, &sdk.SubscribeParams{URI: uri})
 	})

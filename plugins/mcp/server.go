@@ -129,7 +129,8 @@ func (p *Plugin) openLocked(o ServerOptions, by origin) *server {
 	p.work.Go(func() { s.push.run(life) })
 	s.push.stop = stop
 	s.link = link.Open(p.config(&o, by), link.Env{
-		Launcher: p.env.Launcher, Workspace: p.env.Workspace, Homes: p.homes(), Log: p.env.Log, Now: p.env.Now, Secrets: p.env.Secrets,
+		Launcher: p.env.Launcher, Workspace: p.env.Workspace, Homes: p.homes(), Log: p.env.Log, Now: p.env.Now,
+		Secrets: p.env.Secrets,
 		Client: func(string) *sdk.ClientOptions {
 			<-opened // what it is given uses the link
 			return s.client()
@@ -193,7 +194,8 @@ func (p *Plugin) await(ctx context.Context, servers []*server, what kind, enough
 		p.mu.Lock()
 		learned := p.learned
 		p.mu.Unlock()
-		if enough != nil && enough() || !slices.ContainsFunc(servers, func(s *server) bool { return !s.isKnown(what) }) {
+		if enough != nil && enough() || !slices.ContainsFunc(servers,
+			func(s *server) bool { return !s.isKnown(what) }) {
 			return
 		}
 		if !detached {
@@ -257,7 +259,8 @@ func (s *server) unreachable() *protocol.Error {
 	if errors.As(err, &known) {
 		return known
 	}
-	return protocol.Errorf(protocol.CodeMCPServerUnavailable, "the MCP server %q is still being connected", s.opts.ID).With("server_id", s.opts.ID)
+	return protocol.Errorf(protocol.CodeMCPServerUnavailable, "the MCP server %q is still being connected",
+		s.opts.ID).With("server_id", s.opts.ID)
 }
 
 // signal wakes run.
@@ -299,13 +302,17 @@ func (s *server) row() map[string]any {
 		state = "installing"
 	}
 	row := map[string]any{
-		"server_id": s.opts.ID, "name": cmp.Or(s.opts.Name, s.opts.ID), "origin": string(s.origin), "status": status, "state": state,
+		"server_id": s.opts.ID, "name": cmp.Or(s.opts.Name, s.opts.ID), "origin": string(s.origin), "status": status,
+		"state":      state,
 		"transport":  string(cmp.Or(st.Transport, s.opts.Kind())),
-		"latency_ms": millis(st.Latency), "last_ping_ms": millis(st.Latency), "error": st.LastError, "last_error": st.LastError,
-		"since": seconds(st.Since), "connected_at": 0.0, "restarts": st.Restarts, "junk": st.Junk,
-		"mcp_version": st.ProtocolVersion, "protocol_version": st.ProtocolVersion, "instructions": protocol.Clip(st.Instructions, maxInstructions),
-		"server_name": "", "server_version": "", "server_info": map[string]any{}, "pinned": s.p.opts.Pin, "pushes_dropped": s.push.droppedEver(),
-		"listed": s.link == nil || s.listed.isSet(),
+		"latency_ms": millis(st.Latency), "last_ping_ms": millis(st.Latency), "error": st.LastError,
+		"last_error": st.LastError,
+		"since":      seconds(st.Since), "connected_at": 0.0, "restarts": st.Restarts, "junk": st.Junk,
+		"mcp_version": st.ProtocolVersion, "protocol_version": st.ProtocolVersion,
+		"instructions": protocol.Clip(st.Instructions, maxInstructions),
+		"server_name":  "", "server_version": "", "server_info": map[string]any{}, "pinned": s.p.opts.Pin,
+		"pushes_dropped": s.push.droppedEver(),
+		"listed":         s.link == nil || s.listed.isSet(),
 	}
 	if st.Status == link.Connected {
 		row["connected_at"], row["error"] = seconds(st.Since), ""
@@ -317,7 +324,8 @@ func (s *server) row() map[string]any {
 		row["progress"] = protocol.Clip(st.Progress, maxSummary)
 	}
 	if info := st.Server; info != nil {
-		name, title, version := protocol.Clip(info.Name, maxSummary), protocol.Clip(info.Title, maxSummary), protocol.Clip(info.Version, maxSummary)
+		name, title, version := protocol.Clip(info.Name, maxSummary), protocol.Clip(info.Title, maxSummary),
+			protocol.Clip(info.Version, maxSummary)
 		row["server_name"], row["server_version"] = name, version
 		row["server_info"] = map[string]any{"name": name, "title": title, "version": version}
 	}
@@ -332,7 +340,8 @@ func (s *server) contentsRow(row map[string]any) {
 	names := []string{}
 	withheld := []map[string]any{}
 	for _, b := range s.tools {
-		if b.tool.Denied == "" && !slices.ContainsFunc(s.withheld, func(w Withheld) bool { return w.Tool == b.name && w.collides }) {
+		if b.tool.Denied == "" && !slices.ContainsFunc(s.withheld,
+			func(w Withheld) bool { return w.Tool == b.name && w.collides }) {
 			names = append(names, b.tool.Def.Name)
 		}
 	}
@@ -345,7 +354,8 @@ func (s *server) contentsRow(row map[string]any) {
 		}
 	}
 	row["tools"], row["withheld"] = names, withheld
-	row["tools_count"], row["resources_count"], row["templates_count"], row["prompts_count"] = len(names), len(s.resources), len(s.templates), len(s.prompts)
+	row["tools_count"], row["resources_count"], row["templates_count"], row["prompts_count"] = len(names),
+		len(s.resources), len(s.templates), len(s.prompts)
 }
 
 // states returns the exact state of a connection, and the word that A2E has for it.

@@ -23,7 +23,8 @@ import (
 const uriScheme = "mcp://"
 
 // ForwardMCP implements host.MCPGateway.
-func (p *Plugin) ForwardMCP(ctx context.Context, method string, params jsontext.Value, emit host.Emitter) (jsontext.Value, error) {
+func (p *Plugin) ForwardMCP(ctx context.Context, method string, params jsontext.Value,
+	emit host.Emitter) (jsontext.Value, error) {
 	switch method {
 	case "completion/complete":
 		return p.complete(ctx, params)
@@ -34,7 +35,8 @@ func (p *Plugin) ForwardMCP(ctx context.Context, method string, params jsontext.
 	case "tasks/list":
 		return p.taskList(ctx)
 	}
-	return nil, host.NotOwner(protocol.Errorf(protocol.CodeMCPCapabilityMissing, "%s is not forwarded to MCP servers", method))
+	return nil, host.NotOwner(protocol.Errorf(protocol.CodeMCPCapabilityMissing, "%s is not forwarded to MCP servers",
+		method))
 }
 
 // complete has the server of a prompt or of a resource template complete an argument of it.
@@ -48,7 +50,8 @@ func (p *Plugin) complete(ctx context.Context, raw jsontext.Value) (jsontext.Val
 		return nil, protocol.Misfit("/params", err)
 	}
 	if params.Ref == nil || params.Argument.Name == "" {
-		return nil, protocol.Violation(protocol.FieldError{Path: "/params", Message: "need a ref, and an argument with a name"})
+		return nil, protocol.Violation(protocol.FieldError{Path: "/params", Message: "need a ref, and an argument " +
+			"with a name"})
 	}
 	s := p.refer(ctx, params.Ref)
 	if s == nil {
@@ -299,7 +302,8 @@ func (p *Plugin) task(ctx context.Context, method string, raw jsontext.Value) (j
 		}
 		return s.named(res)
 	}
-	return nil, host.NotOwner(protocol.Errorf(protocol.CodeSchemaViolation, "no MCP server has the task %q", protocol.Clip(params.ID, maxQuoted)))
+	return nil, host.NotOwner(protocol.Errorf(protocol.CodeSchemaViolation, "no MCP server has the task %q",
+		protocol.Clip(params.ID, maxQuoted)))
 }
 
 // taskList lists the tasks of all servers that have any.
@@ -320,7 +324,8 @@ func (p *Plugin) taskList(ctx context.Context) (jsontext.Value, error) {
 			}
 		}
 		if err != nil {
-			p.env.Log.Debug().Err(err).Str("mcp_server", s.opts.ID).Msg("the tasks of the MCP server could not be listed")
+			p.env.Log.Debug().Err(err).Str("mcp_server", s.opts.ID).Msg("the tasks of the MCP server could not be " +
+				"listed")
 			continue
 		}
 		all = append(all, found...)

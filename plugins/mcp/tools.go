@@ -72,7 +72,8 @@ func (s *server) takeTools(ctx context.Context, found []jsontext.Value) (news bo
 		case seen[t.name]:
 			why = "has the name of another tool of the server"
 		case size+len(b.definition) > maxDefinitions:
-			why = fmt.Sprintf("is one too many: the definitions of a server's tools may have %d bytes together", maxDefinitions)
+			why = fmt.Sprintf("is one too many: the definitions of a server's tools may have %d bytes together",
+				maxDefinitions)
 		default:
 			size += len(b.definition)
 		}
@@ -111,7 +112,8 @@ func (s *server) logWithheldLocked() {
 	told := make(map[string]string, len(s.withheld))
 	for _, w := range s.withheld {
 		if told[w.Tool] = w.Reason; s.told[w.Tool] != w.Reason {
-			s.p.env.Log.Warn().Str("mcp_server", s.opts.ID).Str("tool", w.Tool).Msg("a tool of the MCP server is withheld: it " + w.Reason)
+			s.p.env.Log.Warn().Str("mcp_server", s.opts.ID).Str("tool", w.Tool).Msg("a tool of the MCP server is " +
+				"withheld: it " + w.Reason)
 		}
 	}
 	s.told = told
@@ -185,7 +187,8 @@ func (s *server) define(full string, t *serverTool, input jsontext.Value) protoc
 		Name: full, Description: t.description, InputParameters: schema.Parameters(decoded(input)),
 		Streaming: true, Version: "1.0.0", Tags: []string{"mcp", s.opts.ID},
 		OutputParameters: []protocol.ToolParameter{
-			{Name: "content", Type: "array", Description: "What it gave back, in blocks such as {type, text}.", Required: true},
+			{Name: "content", Type: "array", Description: "What it gave back, in blocks such as {type, text}.",
+				Required: true},
 			{Name: "structuredContent", Type: "any", Description: "The same as data, from tools that give it."},
 		},
 	}
@@ -267,7 +270,8 @@ func (s *server) warnOfNames(found []*boundTool) {
 				if hint != "" {
 					hint = "; " + hint
 				}
-				s.p.env.Log.Warn().Str("mcp_server", s.opts.ID).Msgf("%s: %q matches no tool of the MCP server%s", list.option, protocol.Clip(glob, maxQuoted), hint)
+				s.p.env.Log.Warn().Str("mcp_server", s.opts.ID).Msgf("%s: %q matches no tool of the MCP server%s",
+					list.option, protocol.Clip(glob, maxQuoted), hint)
 			}
 		}
 	}
@@ -285,7 +289,10 @@ func (s *server) denial(name string) string {
 }
 
 func matches(globs []string, name string) bool {
-	return slices.ContainsFunc(globs, func(glob string) bool { return glob == name || doublestar.MatchUnvalidated(glob, name) })
+	return slices.ContainsFunc(globs, func(glob string) bool {
+		return glob == name ||
+			doublestar.MatchUnvalidated(glob, name)
+	})
 }
 
 // publish makes the tools of all servers the plugin's own. It reports whether that changed

@@ -43,7 +43,8 @@ func TestArgumentsAreChecked(t *testing.T) {
 func TestFailureOfATool(t *testing.T) {
 	s := one(t)
 	m := s.ask(protocol.TypeToolCallReq, callFields("srv__fail", `{}`, ""), nil)
-	assert.That(t, m.Get("/data/success") == "false" && m.Get("/data/error") == "it broke" && m.Get("/data/error_code") == "tool_error",
+	assert.That(t, m.Get("/data/success") == "false" && m.Get("/data/error") == "it broke" &&
+		m.Get("/data/error_code") == "tool_error",
 		"%s", m.Line)
 	s.Refused(protocol.TypeToolCallReq, callFields("srv__none", `{}`, ""), protocol.CodeUnknownTool)
 }
@@ -54,7 +55,8 @@ func TestProgressExtendsTheTimeout(t *testing.T) {
 		s := newStage(t, map[string]any{"srv": child(t, "full", "timeout", timeout)}, nil)
 		s.toolNames()
 		id := s.Go(protocol.TypeToolCallReq, callFields("srv__steps", `{"n":1000000,"pause_ms":20}`, ""))
-		s.Refused(protocol.TypeToolCallReq, callFields("srv__wait", `{}`, ""), protocol.CodeTimeout, "srv") // it began later
+		s.Refused(protocol.TypeToolCallReq, callFields("srv__wait", `{}`, ""), protocol.CodeTimeout,
+			"srv") // it began later
 		must.OK(t, os.WriteFile(filepath.Join(s.dir, "enough"), nil, 0o600))
 		return s.Answer(id)
 	}).Has(t, "/data/data/content/0/text", "done")
@@ -66,20 +68,25 @@ func TestToolsThatDoNotFit(t *testing.T) {
 		"raw": child(t, "raw"),
 	}, nil)
 	names := s.toolNames()
-	assert.That(t, !slices.Contains(names, "srv__crash") && !slices.Contains(names, "srv__wide") && slices.Contains(names, "srv__echo"),
+	assert.That(t, !slices.Contains(names, "srv__crash") && !slices.Contains(names, "srv__wide") &&
+		slices.Contains(names, "srv__echo"),
 		"tools: %v", names)
-	s.Refused(protocol.TypeToolCallReq, callFields("srv__crash", `{}`, ""), protocol.CodeToolDenied, "denied in the config")
-	s.Refused(protocol.TypeToolCallReq, callFields("srv__wide", `{}`, ""), protocol.CodeToolDenied, "not among the tools")
+	s.Refused(protocol.TypeToolCallReq, callFields("srv__crash", `{}`, ""), protocol.CodeToolDenied,
+		"denied in the config")
+	s.Refused(protocol.TypeToolCallReq, callFields("srv__wide", `{}`, ""), protocol.CodeToolDenied,
+		"not among the tools")
 	withheld := func(id string) string { return quoted(s.row(id)["withheld"]) }
 	assert.That(t, slices.Contains(names, "srv__bad_name"), "no alias: %v", names)
 	assert.That(t, !strings.Contains(withheld("srv"), "bad name"), "withheld: %s", withheld("srv"))
 	assert.Equal(t, s.tool("srv__bad_name", `{}`), "{}", "the tool with an alias")
 	got := withheld("raw")
-	assert.That(t, strings.Contains(got, "another tool of the server") && strings.Contains(got, "262144"), "withheld: %s", got)
+	assert.That(t, strings.Contains(got, "another tool of the server") && strings.Contains(got, "262144"),
+		"withheld: %s", got)
 	if got := s.tool("raw__loop", `{"a":1}`); got != "called" { // a schema without an end is the server's to check
 		t.Errorf("loop gave %q", got)
 	}
-	for _, want := range []string{`deny: \"ehco\" matches no tool of the MCP server; did you mean \"echo\"?`, `deny: \"no_such_*\" matches no tool of the MCP server"`} {
+	for _, want := range []string{`deny: \"ehco\" matches no tool of the MCP server; did you mean \"echo\"?`,
+		`deny: \"no_such_*\" matches no tool of the MCP server"`} {
 		assert.Contains(t, s.log.String(), want, "the log does not say …:\n%s", s.log)
 	}
 	assert.Contains(t, s.log.String(), "another tool of the server", "the log says nothing of what is withheld")
@@ -116,16 +123,19 @@ func TestAliases(t *testing.T) {
 // Two servers may give one name; then it is the first one's, and the other tool is withheld.
 func TestNamesThatCollide(t *testing.T) {
 	s := newStage(t, nil, anyCommand)
-	for _, cfg := range []map[string]any{withEnv(child(t, "full", "server_id", "a"), secondVar, "_x"), withEnv(child(t, "full", "server_id", "a_"), secondVar, "x")} {
+	for _, cfg := range []map[string]any{withEnv(child(t, "full", "server_id", "a"), secondVar, "_x"),
+		withEnv(child(t, "full", "server_id", "a_"), secondVar, "x")} {
 		s.ask(protocol.TypeMCPServerRegisterReq, `{"config":`+quoted(cfg)+`}`, nil)
 	}
 	s.tool("a___x", `{}`)
 	names := s.toolNames()
-	assert.Equal(t, len(slices.DeleteFunc(names, func(n string) bool { return n != "a___x" })), 1, "the name is listed … times")
+	assert.Equal(t, len(slices.DeleteFunc(names, func(n string) bool { return n != "a___x" })), 1,
+		"the name is listed … times")
 	got := quoted(s.row("a_")["withheld"])
 	assert.That(t, strings.Contains(got, `"x"`) && strings.Contains(got, "of the server a has"), "withheld: %s", got)
 	row := s.row("a")
-	assert.That(t, !strings.Contains(quoted(row["withheld"]), "_x") && strings.Contains(quoted(row["tools"]), "a___x"), "row: %v", row)
+	assert.That(t, !strings.Contains(quoted(row["withheld"]), "_x") && strings.Contains(quoted(row["tools"]), "a___x"),
+		"row: %v", row)
 	assert.Contains(t, s.log.String(), "of the server a has", "the log says nothing of it")
 	s.ask(protocol.TypeMCPServerUnregisterReq, `{"server_id":"a"}`, nil) // then the name is free
 	s.tool("a___x", `{}`)
@@ -158,16 +168,21 @@ func TestContract(t *testing.T) {
 	hosttest.Contract(t, newOne, []hosttest.Sample{
 		{Type: protocol.TypeMCPServerListReq, Fields: `{"status_filter":"ready"}`},
 		{Type: protocol.TypeMCPServerRegisterReq, Fields: `{"config":{"server_id":"x","command":"no-such-program"}}`},
-		{Name: "wrong config", Type: protocol.TypeMCPServerRegisterReq, Fields: `{"config":{"server_id":"x","command":"sh","args":3}}`, Code: protocol.CodeSchemaViolation},
-		{Type: protocol.TypeMCPServerUnregisterReq, Fields: `{"server_id":"none"}`, Code: protocol.CodeMCPServerNotFound},
+		{Name: "wrong config", Type: protocol.TypeMCPServerRegisterReq,
+			Fields: `{"config":{"server_id":"x","command":"sh","args":3}}`, Code: protocol.CodeSchemaViolation},
+		{Type: protocol.TypeMCPServerUnregisterReq, Fields: `{"server_id":"none"}`,
+			Code: protocol.CodeMCPServerNotFound},
 		{Type: protocol.TypeMCPResourceListReq, Fields: `{"server_id":"srv"}`},
-		{Name: "bad cursor", Type: protocol.TypeMCPResourceListReq, Fields: `{"cursor":"x"}`, Code: protocol.CodeSchemaViolation},
+		{Name: "bad cursor", Type: protocol.TypeMCPResourceListReq, Fields: `{"cursor":"x"}`,
+			Code: protocol.CodeSchemaViolation},
 		{Type: protocol.TypeMCPResourceReadReq, Fields: `{"uri":"test://1","server_id":"srv"}`},
-		{Name: "disabled", Type: protocol.TypeMCPResourceReadReq, Fields: `{"uri":"test://1","server_id":"off"}`, Code: protocol.CodeMCPServerUnavailable},
+		{Name: "disabled", Type: protocol.TypeMCPResourceReadReq, Fields: `{"uri":"test://1","server_id":"off"}`,
+			Code: protocol.CodeMCPServerUnavailable},
 		{Type: protocol.TypeMCPResourceSubscribeReq, Fields: `{"uri":"test://1","server_id":"srv"}`},
 		{Type: protocol.TypeMCPPromptListReq, Fields: `{}`},
 		{Type: protocol.TypeMCPPromptGetReq, Fields: `{"name":"greet","arguments":{"who":"you"},"server_id":"srv"}`},
-		{Name: "no prompt", Type: protocol.TypeMCPPromptGetReq, Fields: `{"name":"none"}`, Code: protocol.CodeMCPPromptNotFound},
+		{Name: "no prompt", Type: protocol.TypeMCPPromptGetReq, Fields: `{"name":"none"}`,
+			Code: protocol.CodeMCPPromptNotFound},
 		{Type: protocol.TypeToolListReq, Fields: `{}`},
 		{Type: protocol.TypeToolCallReq, Fields: callFields("srv__echo", `{"text":"x"}`, "")},
 	})
@@ -178,29 +193,33 @@ func TestContract(t *testing.T) {
 func TestChecker(t *testing.T) {
 	const draft2019 = "https://json-schema.org/draft/2019-09/schema"
 	for name, c := range map[string]struct{ schema, args, path string }{
-		"fits":                       {`{"type":"object","properties":{"a":{"type":"string"}}}`, `{"a":"x"}`, ""},
-		"wrong type below":           {`{"type":"object","properties":{"a":{"type":"object","properties":{"b":{"type":"string"}}}}}`, `{"a":{"b":1}}`, "/arguments/a/b"},
-		"a pattern":                  {`{"type":"object","properties":{"a":{"type":"string","pattern":"^[a-z]+$"}}}`, `{"a":"1"}`, "/arguments/a"},
-		"undeclared":                 {`{"type":"object","properties":{}}`, `{"a":"1"}`, ""},
-		"others forbidden":           {`{"properties":{},"additionalProperties":false}`, `{"a":"1"}`, "/arguments/a"},
-		"no schema":                  {``, `{"a":"1"}`, ""},
-		"a type that is none":        {`{"properties":{"a":{"type":"any"},"b":{"type":"date"}}}`, `{"a":1,"b":"x"}`, ""},
-		"beside it":                  {`{"properties":{"a":{"type":"x"},"b":{"const":1}}}`, `{"b":2}`, "/arguments/b"},
-		"a wrong keyword":            {`{"properties":{"a":{"minLength":"3"}},"required":null}`, `{"a":"x"}`, ""},
-		"a foreign pattern":          {`{"type":"object","properties":{"a":{"pattern":"(?i)x"}}}`, `{"a":"y"}`, ""},
-		"draft-04":                   {dialect("http://json-schema.org/draft-04/schema"), `{"a":"1"}`, "/arguments/a"},
-		"draft-04 that fits":         {dialect("http://json-schema.org/draft-04/schema#"), `{"a":1}`, ""},
-		"draft-06":                   {dialect("http://json-schema.org/draft-06/schema#"), `{"a":"1"}`, "/arguments/a"},
-		"draft-07":                   {dialect("http://json-schema.org/draft-07/schema"), `{"a":"1"}`, "/arguments/a"},
-		"2019-09":                    {dialect(draft2019), `{"a":"1"}`, "/arguments/a"},
-		"2019-09 that fits":          {dialect(draft2019 + "#"), `{"a":1}`, ""},
-		"OpenAPI 3.1":                {dialect("https://spec.openapis.org/oas/3.1/dialect/base"), `{"a":1}`, ""},
-		"an unknown dialect":         {dialect("https://example.org/own"), `{"a":"1"}`, ""},
-		"draft-03":                   {dialect("http://json-schema.org/draft-03/schema#"), `{"a":"1"}`, ""},
-		"others allowed":             {`{"type":"object","properties":{},"additionalProperties":true}`, `{"a":"1"}`, ""},
-		"nothing declared":           {`{"type":"object"}`, `{"a":"1"}`, ""},
-		"refers to itself":           {`{"type":"object","properties":{"a":{"$ref":"#/properties/a"}}}`, `{"a":1}`, ""},
-		"a default that is not text": {`{"type":"object","properties":{"a":{"type":"string","default":3}}}`, `{"a":"x"}`, ""},
+		"fits":             {`{"type":"object","properties":{"a":{"type":"string"}}}`, `{"a":"x"}`, ""},
+		"wrong type below": {`{"type":"object","properties":{"a":{"type":"object","properties":{"b":{"type":"string"}}}}}`, `{"a":{"b":1}}`, "/arguments/a/b"},
+		"a pattern": {`{"type":"object","properties":{"a":{"type":"string","pattern":"^[a-z]+$"}}}`,
+			`{"a":"1"}`, "/arguments/a"},
+		"undeclared":       {`{"type":"object","properties":{}}`, `{"a":"1"}`, ""},
+		"others forbidden": {`{"properties":{},"additionalProperties":false}`, `{"a":"1"}`, "/arguments/a"},
+		"no schema":        {``, `{"a":"1"}`, ""},
+		"a type that is none": {`{"properties":{"a":{"type":"any"},"b":{"type":"date"}}}`, `{"a":1,"b":"x"}`,
+			""},
+		"beside it":          {`{"properties":{"a":{"type":"x"},"b":{"const":1}}}`, `{"b":2}`, "/arguments/b"},
+		"a wrong keyword":    {`{"properties":{"a":{"minLength":"3"}},"required":null}`, `{"a":"x"}`, ""},
+		"a foreign pattern":  {`{"type":"object","properties":{"a":{"pattern":"(?i)x"}}}`, `{"a":"y"}`, ""},
+		"draft-04":           {dialect("http://json-schema.org/draft-04/schema"), `{"a":"1"}`, "/arguments/a"},
+		"draft-04 that fits": {dialect("http://json-schema.org/draft-04/schema#"), `{"a":1}`, ""},
+		"draft-06":           {dialect("http://json-schema.org/draft-06/schema#"), `{"a":"1"}`, "/arguments/a"},
+		"draft-07":           {dialect("http://json-schema.org/draft-07/schema"), `{"a":"1"}`, "/arguments/a"},
+		"2019-09":            {dialect(draft2019), `{"a":"1"}`, "/arguments/a"},
+		"2019-09 that fits":  {dialect(draft2019 + "#"), `{"a":1}`, ""},
+		"OpenAPI 3.1":        {dialect("https://spec.openapis.org/oas/3.1/dialect/base"), `{"a":1}`, ""},
+		"an unknown dialect": {dialect("https://example.org/own"), `{"a":"1"}`, ""},
+		"draft-03":           {dialect("http://json-schema.org/draft-03/schema#"), `{"a":"1"}`, ""},
+		"others allowed": {`{"type":"object","properties":{},"additionalProperties":true}`, `{"a":"1"}`,
+			""},
+		"nothing declared": {`{"type":"object"}`, `{"a":"1"}`, ""},
+		"refers to itself": {`{"type":"object","properties":{"a":{"$ref":"#/properties/a"}}}`, `{"a":1}`, ""},
+		"a default that is not text": {`{"type":"object","properties":{"a":{"type":"string","default":3}}}`,
+			`{"a":"x"}`, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			args, err := protocol.ParseObject([]byte(c.args))
@@ -223,7 +242,8 @@ func dialect(name string) string {
 }
 
 func TestResources(t *testing.T) {
-	s := newStage(t, map[string]any{"a": child(t, "full"), "b": child(t, "full", "resource_allow_list", []any{"test://2", "item://**"})}, nil)
+	s := newStage(t, map[string]any{"a": child(t, "full"), "b": child(t, "full", "resource_allow_list",
+		[]any{"test://2", "item://**"})}, nil)
 	var list struct {
 		Resources []map[string]any `json:"resources"`
 		Next      string           `json:"next_cursor"`
@@ -245,14 +265,20 @@ func TestResources(t *testing.T) {
 		{`{"uri":"item://7","server_id":"b"}`, "b", "content of item://7"},
 	} {
 		m := s.ask(protocol.TypeMCPResourceReadReq, c.fields, nil)
-		assert.That(t, m.Get("/server_id") == c.server && m.Get("/contents/0/text") == c.text && m.Get("/contents/0/type") == "text",
+		assert.That(t, m.Get("/server_id") == c.server && m.Get("/contents/0/text") == c.text &&
+			m.Get("/contents/0/type") == "text",
 			"%s: %s", c.fields, m.Line)
 	}
-	s.ask(protocol.TypeMCPResourceReadReq, `{"uri":"test://blob"}`, nil).Has(t, "/contents/0/blob", "AAE=", "/contents/0/type", "blob")
-	s.Refused(protocol.TypeMCPResourceReadReq, `{"uri":"no://1"}`, protocol.CodeMCPResourceNotFound, "no://1", "server_id")
-	s.Refused(protocol.TypeMCPResourceReadReq, `{"uri":"test://1","server_id":"b"}`, protocol.CodeMCPResourceNotFound, "config")
-	s.Refused(protocol.TypeMCPResourceReadReq, `{"uri":"nothing://1","server_id":"a"}`, protocol.CodeMCPResourceNotFound)
-	m := s.Refused(protocol.TypeMCPResourceReadReq, `{"uri":"test://1","server_id":"c"}`, protocol.CodeMCPServerNotFound, "there are: a, b")
+	s.ask(protocol.TypeMCPResourceReadReq, `{"uri":"test://blob"}`, nil).Has(t, "/contents/0/blob", "AAE=",
+		"/contents/0/type", "blob")
+	s.Refused(protocol.TypeMCPResourceReadReq, `{"uri":"no://1"}`, protocol.CodeMCPResourceNotFound, "no://1",
+		"server_id")
+	s.Refused(protocol.TypeMCPResourceReadReq, `{"uri":"test://1","server_id":"b"}`, protocol.CodeMCPResourceNotFound,
+		"config")
+	s.Refused(protocol.TypeMCPResourceReadReq, `{"uri":"nothing://1","server_id":"a"}`,
+		protocol.CodeMCPResourceNotFound)
+	m := s.Refused(protocol.TypeMCPResourceReadReq, `{"uri":"test://1","server_id":"c"}`,
+		protocol.CodeMCPServerNotFound, "there are: a, b")
 	assert.Equal(t, m.Get("/detail/known"), `["a","b"]`, "%s", m.Line)
 }
 
@@ -273,12 +299,15 @@ func TestPrompts(t *testing.T) {
 	count := &counter{}
 	s := newStage(t, map[string]any{"srv": child(t, "full")}, nil, count)
 	m := s.ask(protocol.TypeMCPPromptListReq, `{}`, nil)
-	assert.That(t, m.Get("/prompts/0/name") == "greet" && m.Get("/prompts/0/arguments/0/name") == "who" && m.Get("/prompts/0/arguments/0/required") == "true", "%s", m.Line)
+	assert.That(t, m.Get("/prompts/0/name") == "greet" && m.Get("/prompts/0/arguments/0/name") == "who" &&
+		m.Get("/prompts/0/arguments/0/required") == "true", "%s", m.Line)
 	m = s.ask(protocol.TypeMCPPromptGetReq, `{"name":"greet","arguments":{"who":"you"}}`, nil)
-	assert.That(t, m.Get("/messages/0/content/text") == "hello you" && m.Get("/messages/0/role") == "user" && m.Get("/server_id") == "srv" && m.Get("/description") == "hello", "%s", m.Line)
+	assert.That(t, m.Get("/messages/0/content/text") == "hello you" && m.Get("/messages/0/role") == "user" &&
+		m.Get("/server_id") == "srv" && m.Get("/description") == "hello", "%s", m.Line)
 	s.Refused(protocol.TypeMCPPromptGetReq, `{"name":"none"}`, protocol.CodeMCPPromptNotFound, "there are: greet")
 	s.Refused(protocol.TypeMCPPromptGetReq, `{"name":"none","server_id":"srv"}`, protocol.CodeMCPPromptNotFound)
-	if m := s.Refused(protocol.TypeMCPPromptGetReq, `{"name":"greet","arguments":{"who":[1]}}`, protocol.CodeSchemaViolation); m.Problem() != "/arguments/who" {
+	if m := s.Refused(protocol.TypeMCPPromptGetReq, `{"name":"greet","arguments":{"who":[1]}}`,
+		protocol.CodeSchemaViolation); m.Problem() != "/arguments/who" {
 		t.Errorf("%s", m.Line)
 	}
 	count.mu.Lock()
@@ -325,7 +354,8 @@ func TestPages(t *testing.T) {
 	fill := func(id string, from, to int) {
 		have[id] = nil
 		for i := range to {
-			have[id] = append(have[id], entry{strings.Repeat("x", i%7) + strings.Repeat("y", i/10) + string(rune('0'+i%10)), map[string]any{"id": id, "n": i}})
+			have[id] = append(have[id], entry{strings.Repeat("x", i%7) + strings.Repeat("y", i/10) +
+				string(rune('0'+i%10)), map[string]any{"id": id, "n": i}})
 		}
 		have[id] = have[id][from:]
 	}
@@ -339,7 +369,8 @@ func TestPages(t *testing.T) {
 		return p
 	}
 	page := func(p *Plugin, cursor string) ([]map[string]any, string) {
-		rows, next, err := p.page(t.Context(), cursor, "resources", "", func(s *server) []entry { return have[s.opts.ID] })
+		rows, next, err := p.page(t.Context(), cursor, "resources", "",
+			func(s *server) []entry { return have[s.opts.ID] })
 		must.OK(t, err)
 		return rows, next
 	}
@@ -374,7 +405,8 @@ func TestPages(t *testing.T) {
 		}
 	}
 	assert.That(t, len(all) == 1220 && seen == 1220, "%d rows, %d of them different, of 1220", seen, len(all))
-	for _, c := range []cursor{{Plugin: "mcp", List: "prompts", Server: "a"}, {Plugin: "mcp", List: "resources", Filter: "b", Server: "a"}, {}} {
+	for _, c := range []cursor{{Plugin: "mcp", List: "prompts", Server: "a"}, {Plugin: "mcp", List: "resources",
+		Filter: "b", Server: "a"}, {}} {
 		_, _, err := p.page(t.Context(), c.String(), "resources", "", nil)
 		assert.That(t, err != nil, "%+v: the cursor is taken", c)
 	}

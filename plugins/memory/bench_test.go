@@ -88,7 +88,8 @@ func (a *agent) fill(c chatter, size int) (queries []string) {
 			entries = append(entries, fmt.Sprintf(`{"key":{"n":%d},"content":{"text":%q},"tier":"semantic"}`, n, text))
 		}
 		resp := a.store(entries...)
-		must.That(a.t, len(resp.Stored) == len(entries) && len(resp.Errors) == 0, "%.200s", strings.Join(resp.Errors, " "))
+		must.That(a.t, len(resp.Stored) == len(entries) && len(resp.Errors) == 0, "%.200s",
+			strings.Join(resp.Errors, " "))
 	}
 	return queries
 }

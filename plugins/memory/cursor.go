@@ -41,7 +41,8 @@ type subject struct {
 
 // asked returns the hash of what a request asks for.
 func asked(agent string, req *protocol.MemoryRetrieveRequest) ([]byte, error) {
-	raw, err := json.Marshal(subject{req.MemoryID, agent, req.Query, req.MemorySelection, req.MinScore, req.ListNamespaces, req.MaxDepth}, json.Deterministic(true))
+	raw, err := json.Marshal(subject{req.MemoryID, agent, req.Query, req.MemorySelection, req.MinScore,
+		req.ListNamespaces, req.MaxDepth}, json.Deterministic(true))
 	sum := sha256.Sum256(raw)
 	return sum[:signature], err
 }
@@ -86,11 +87,13 @@ func (p *Plugin) readCursor(ctx context.Context, text string, of []byte) (*curso
 	}
 	c := new(cursor)
 	raw, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(text, cursorMark))
-	if err != nil || len(raw) < signature || !hmac.Equal(raw[:signature], sign(secret, raw[signature:])) || json.Unmarshal(raw[signature:], c) != nil {
+	if err != nil || len(raw) < signature || !hmac.Equal(raw[:signature], sign(secret, raw[signature:])) ||
+		json.Unmarshal(raw[signature:], c) != nil {
 		return nil, violation("/cursor", "is not a cursor of this host: %s", hint)
 	}
 	if !hmac.Equal(c.Of, of) {
-		return nil, violation("/cursor", "belongs to another request: %s. Only limit and refresh_ttl may change between pages", hint)
+		return nil, violation("/cursor", "belongs to another request: %s. Only limit and refresh_ttl may change "+
+			"between pages", hint)
 	}
 	return c, nil
 }

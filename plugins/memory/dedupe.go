@@ -119,7 +119,8 @@ func (p *Plugin) dedupe(ctx context.Context, n name, b *batch) error {
 			continue
 		}
 		if len(places) > maxDedupe {
-			return violation("/entries", "has %d entries with dedupe; send at most %d in one request", len(places), maxDedupe)
+			return violation("/entries", "has %d entries with dedupe; send at most %d in one request", len(places),
+				maxDedupe)
 		}
 		s, err := p.repositoryOf(ctx, tier, true)
 		if err != nil {

@@ -83,7 +83,8 @@ func withModel(m *model, name string) Options {
 func TestAnEndpointFindsMeanings(t *testing.T) {
 	m := newModel(t)
 	a := newAgent(t, file(t), "ann", withModel(m, "meanings-1"), newClock())
-	a.store(one(1, "semantic", "the automobile is in the garage"), one(2, "working", "see the physician at nine"), one(3, "episodic", "nothing of it"))
+	a.store(one(1, "semantic", "the automobile is in the garage"), one(2, "working", "see the physician at nine"),
+		one(3, "episodic", "nothing of it"))
 	a.want("a synonym", `{"query":"car"}`, `{"n":1}`)
 	a.want("a synonym in the working tier", `{"query":"doctor"}`, `{"n":2}`)
 	lexical := newAgent(t, file(t), "ann", DefaultOptions(), newClock())
@@ -100,14 +101,16 @@ func TestAnEndpointThatIsDown(t *testing.T) {
 	a := newAgent(t, st, "ann", withModel(m, "meanings-1"), c)
 	resp := a.store(one(1, "semantic", "the automobile is in the garage"))
 	note, _ := resp.Detail["embeddings"].(string)
-	must.That(t, len(resp.Stored) == 1 && strings.Contains(note, "only words count") && !strings.Contains(note, "sk-very-secret"), "stored %+v", resp)
+	must.That(t, len(resp.Stored) == 1 && strings.Contains(note, "only words count") &&
+		!strings.Contains(note, "sk-very-secret"), "stored %+v", resp)
 	found := a.want("words still find it", `{"query":"garage"}`, `{"n":1}`)
 	if note, _ := found.Detail["embeddings"].(string); note == "" {
 		t.Errorf("the answer does not say that vectors are missing: %+v", found.Detail)
 	}
 	a.want("meanings do not", `{"query":"car"}`, ``)
 	m.down.Store(false)
-	b := newAgent(t, st, "bob", withModel(m, "meanings-1"), c) // another host: the first one leaves the server alone for a while
+	b := newAgent(t, st, "bob", withModel(m, "meanings-1"),
+		c) // another host: the first one leaves the server alone for a while
 	if resp := b.store(one(2, "semantic", "glad tidings")); resp.Detail != nil {
 		t.Errorf("the server is back, and yet: %+v", resp.Detail)
 	}
@@ -128,14 +131,18 @@ func TestVectorsOfTwoModelsDoNotMix(t *testing.T) {
 		{protocol.TypeMemoryRetrieveReq, `{"query":"car"}`},
 	} {
 		got := b.Call(request.typ, b.with(request.fields))
-		if got.Code != protocol.CodeRuntimeError || !strings.Contains(string(got.Line), "a2e state reembed") || !strings.Contains(string(got.Line), "meanings-0") || !strings.Contains(string(got.Line), "meanings-1") {
+		if got.Code != protocol.CodeRuntimeError || !strings.Contains(string(got.Line), "a2e state reembed") ||
+			!strings.Contains(string(got.Line), "meanings-0") || !strings.Contains(string(got.Line), "meanings-1") {
 			t.Errorf("%s was answered %s", request.typ, got.Line)
 		}
 	}
 	resp := b.store(one(4, "working", "the session's own memory is of its own model"))
 	assert.That(t, len(resp.Stored) == 1, "the working tier refused: %+v", resp)
 	var steps []string
-	must.OK(t, Reembed(t.Context(), st, b.plugin.embedder, func(done, total int) { steps = append(steps, fmt.Sprintf("%d/%d", done, total)) }))
+	must.OK(t, Reembed(t.Context(), st, b.plugin.embedder, func(done,
+		total int) {
+		steps = append(steps, fmt.Sprintf("%d/%d", done, total))
+	}))
 	assert.That(t, strings.Join(steps, " ") == "2/2", "progress was %v", steps)
 	b.want("after reembed", `{"query":"car","tier":"semantic"}`, `{"n":1}`)
 	b.want("after reembed", `{"query":"happy","tier":"episodic"}`, `{"n":2}`)
@@ -186,7 +193,8 @@ func TestWrongEmbeddingsOptions(t *testing.T) {
 		opts := DefaultOptions()
 		opts.Embeddings = e
 		_, err := New("mem", opts, host.Env{})
-		assert.That(t, err != nil && strings.Contains(err.Error(), want) && strings.Contains(err.Error(), `"mem"`), "%+v gave %v, want %q", e, err, want)
+		assert.That(t, err != nil && strings.Contains(err.Error(), want) && strings.Contains(err.Error(), `"mem"`),
+			"%+v gave %v, want %q", e, err, want)
 	}
 }
 
@@ -235,7 +243,8 @@ func TestRetrievalQuality(t *testing.T) {
 	a := newAgent(t, st, "ann", DefaultOptions(), newClock())
 	var entries []string
 	for _, e := range set.Entries {
-		entries = append(entries, fmt.Sprintf(`{"key":{"id":%q},"content":%s,"tier":"semantic"}`, e.ID, quoted(t, e.Text)))
+		entries = append(entries, fmt.Sprintf(`{"key":{"id":%q},"content":%s,"tier":"semantic"}`, e.ID,
+			quoted(t, e.Text)))
 	}
 	a.store(entries...)
 	candidates := make(map[string][]hit)
@@ -266,7 +275,8 @@ func TestRetrievalQuality(t *testing.T) {
 		t.Logf("recall@3 %-6s words %.3f, vectors %.3f, fused %.3f", kind, words[kind], vectors[kind], fused[kind])
 	}
 	if fused["all"] < words["all"] || fused["all"] < vectors["all"] || fused["all"] < 0.95 {
-		t.Errorf("the fused search has recall %.3f, words alone %.3f, vectors alone %.3f", fused["all"], words["all"], vectors["all"])
+		t.Errorf("the fused search has recall %.3f, words alone %.3f, vectors alone %.3f", fused["all"], words["all"],
+			vectors["all"])
 	}
 }
 

@@ -70,7 +70,8 @@ func parseEntry(obj protocol.Object, maxBytes int) (*incoming, error) {
 	}
 	switch {
 	case in.IfVersion != nil && *in.IfVersion < 0:
-		return nil, fmt.Errorf("if_version is %d; it should be the entry's version, or 0 for one that is not there yet", *in.IfVersion)
+		return nil, fmt.Errorf("if_version is %d; it should be the entry's version, or 0 for one that is not there yet",
+			*in.IfVersion)
 	case !in.given["content"] && !in.Merge:
 		return nil, errors.New("content is missing: any JSON value")
 	case !in.given["content"]:
@@ -93,7 +94,8 @@ func conditional() []string { return []string{"if_version", "merge", "dedupe"} }
 func inNamespace(n name, of protocol.Object) error {
 	v, _ := of.Get("namespace")
 	if text, is := v.Str(); is && text != n.namespace {
-		return violation("/namespace", "is %.64q, and the memory_id stands for %.64q; memory/init/req gives that of another namespace", text, n.namespace)
+		return violation("/namespace", "is %.64q, and the memory_id stands for %.64q; memory/init/req gives that of "+
+			"another namespace", text, n.namespace)
 	}
 	return nil
 }
@@ -105,7 +107,8 @@ func wrongType(err error) error {
 		return err
 	}
 	should := map[string]string{
-		"tags": "a list of strings", "tier": "a string", "source": "a string", "score": "a number", "ttl": "a number of seconds",
+		"tags": "a list of strings", "tier": "a string", "source": "a string", "score": "a number",
+		"ttl":        "a number of seconds",
 		"if_version": "a whole number", "merge": "true or false", "dedupe": "true or false",
 	}
 	field := "it"

@@ -232,7 +232,10 @@ func (c *condition) holds(content jsontext.Value) bool {
 	}
 	switch c.op {
 	case "eq", "ne", "in":
-		return slices.ContainsFunc(c.values, func(one jsontext.Value) bool { return equal(value, one) }) == (c.op != "ne")
+		return slices.ContainsFunc(c.values, func(one jsontext.Value) bool {
+			return equal(value,
+				one)
+		}) == (c.op != "ne")
 	}
 	if value.Kind() != c.values[0].Kind() {
 		return false
@@ -291,7 +294,8 @@ func enter(dec *jsontext.Decoder, open jsontext.Kind, name string, place int) bo
 	}
 }
 
-// equal reports whether a value is another, which is in the form in which values are compared. Values of two types never are.
+// equal reports whether a value is another, which is in the form in which values are compared. Values of two types
+// never are.
 func equal(value, other jsontext.Value) bool {
 	if value.Kind() != other.Kind() {
 		return false

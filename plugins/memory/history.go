@@ -78,7 +78,8 @@ func past(tx *store.Tx, space int64, key string, of *row) ([]*row, error) {
 
 // remove deletes the entries that a condition names, with their history.
 func remove(tx *store.Tx, where string, args ...any) (deleted int, err error) {
-	const of = "DELETE FROM memory_history WHERE (space, substr(key, 1, 500), key) IN (SELECT space, substr(key, 1, 500), key FROM memory_entries WHERE "
+	const of = "DELETE FROM memory_history WHERE (space, substr(key, 1, 500), key) IN (SELECT space, substr(key, 1, " +
+		"500), key FROM memory_entries WHERE "
 	if _, err := tx.Exec(of+where+")", args...); err != nil {
 		return 0, err
 	}
@@ -104,7 +105,8 @@ const selectHistory = `SELECT n.namespace, n.scope, s.tier, s.owner, e.sent, h.c
 	ORDER BY h.id`
 
 func (r *versionRecord) columns() []any {
-	return []any{&r.Namespace, store.JSON(&r.Scope), &r.Tier, &r.Owner, (*[]byte)(&r.Key), (*[]byte)(&r.Content), store.JSON(&r.Tags), &r.Source, &r.Weight, &r.TTL,
+	return []any{&r.Namespace, store.JSON(&r.Scope), &r.Tier, &r.Owner, (*[]byte)(&r.Key), (*[]byte)(&r.Content),
+		store.JSON(&r.Tags), &r.Source, &r.Weight, &r.TTL,
 		&r.CreatedAt, &r.UpdatedAt, &r.Version, &r.Folder}
 }
 

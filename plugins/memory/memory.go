@@ -56,7 +56,8 @@ type Embeddings struct {
 
 // DefaultOptions returns the options of a plugin without any.
 func DefaultOptions() Options {
-	return Options{WorkingLimit: 10_000, EpisodicLimit: 100_000, SemanticLimit: 1_000_000, Versions: 10, MaxEntryBytes: 1 << 20}
+	return Options{WorkingLimit: 10_000, EpisodicLimit: 100_000, SemanticLimit: 1_000_000, Versions: 10,
+		MaxEntryBytes: 1 << 20}
 }
 
 // Embedder returns what makes the vectors. The error says which option does not fit.
@@ -105,7 +106,8 @@ func New(instance string, opts Options, env host.Env) (*Plugin, error) {
 	}
 	env = env.WithDefaults()
 	return &Plugin{
-		name: instance, opts: opts, env: env, embedder: embedder, names: make(map[string]name), working: make(map[string]*repository),
+		name: instance, opts: opts, env: env, embedder: embedder, names: make(map[string]name),
+		working: make(map[string]*repository),
 		sharing: make(map[string][]string),
 		tidying: tidying{done: make(chan struct{})},
 	}, nil
@@ -117,7 +119,8 @@ func (p *Plugin) Needs() []host.Need {
 	if e.URL == "" {
 		return nil
 	}
-	return []host.Need{{Of: "embeddings of the memory", Option: "embeddings.url", Look: func() (string, error) { return "model " + e.Model, nil },
+	return []host.Need{{Of: "embeddings of the memory", Option: "embeddings.url",
+		Look: func() (string, error) { return "model " + e.Model, nil },
 		Live: func(ctx context.Context) (string, error) {
 			vectors, err := p.embedder.Embed(ctx, []string{"hello"})
 			if err != nil {
@@ -141,7 +144,8 @@ func (p *Plugin) Routes() []host.Route {
 		host.Handle(protocol.TypeMemoryInitReq, p.init),
 		host.Handle(protocol.TypeMemoryStoreReq, p.store).Wrap(p.inPlace),
 		host.Handle(protocol.TypeMemoryRetrieveReq, p.retrieve).Wrap(p.knowing(
-			"query", "limit", "min_score", "offset", "cursor", "refresh_ttl", "history", "list_namespaces", "max_depth")),
+			"query", "limit", "min_score", "offset", "cursor", "refresh_ttl", "history", "list_namespaces",
+			"max_depth")),
 		host.Handle(protocol.TypeMemoryForgetReq, p.forget).Wrap(p.knowing("all", "confirm")),
 	}
 }
@@ -233,7 +237,8 @@ func nameOf(namespace string, scope map[string]string) (name, error) {
 }
 
 // init opens a memory. It costs nothing on disk until something is stored.
-func (p *Plugin) init(_ context.Context, req *protocol.MemoryInitRequest, _ host.Emitter) (*protocol.MemoryInitResponse, error) {
+func (p *Plugin) init(_ context.Context, req *protocol.MemoryInitRequest, _ host.Emitter) (*protocol.MemoryInitResponse,
+	error) {
 	n, err := nameOf(req.Namespace, req.Scope)
 	if err != nil {
 		return nil, err
@@ -247,7 +252,8 @@ func (p *Plugin) init(_ context.Context, req *protocol.MemoryInitRequest, _ host
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, known := p.names[n.id]; !known && len(p.names) >= maxNames {
-		return nil, protocol.Errorf(protocol.CodeMemoryFull, "%d memories are open, which is all that one host keeps; use fewer namespaces and scopes", maxNames)
+		return nil, protocol.Errorf(protocol.CodeMemoryFull, "%d memories are open, which is all that one host "+
+			"keeps; use fewer namespaces and scopes", maxNames)
 	}
 	p.names[n.id] = n
 	return &protocol.MemoryInitResponse{MemoryID: n.id, Namespace: n.namespace, Success: true}, nil
@@ -272,7 +278,8 @@ func (p *Plugin) find(ctx context.Context, id string) (name, error) {
 		return n, storeTrouble(err)
 	}
 	if !known {
-		return n, host.NotOwner(protocol.Errorf(protocol.CodeMemoryNotFound, "unknown memory_id %.64q; memory/init/req opens a memory and gives its memory_id", id))
+		return n, host.NotOwner(protocol.Errorf(protocol.CodeMemoryNotFound, "unknown memory_id %.64q; "+
+			"memory/init/req opens a memory and gives its memory_id", id))
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -51,7 +51,8 @@ func (c *clock) advance(d time.Duration) {
 
 func pluginOn(t testing.TB, st store.Store, opts Options, c *clock) *Plugin {
 	t.Helper()
-	return must.Get(New("memory", opts, host.Env{Store: func(context.Context) (store.Store, error) { return st, nil }, Now: c.Now}))(t)
+	return must.Get(New("memory", opts, host.Env{Store: func(context.Context) (store.Store, error) { return st, nil },
+		Now: c.Now}))(t)
 }
 
 // agent is an agent with a host of its own and one memory.
@@ -157,17 +158,25 @@ func TestContract(t *testing.T) {
 	make := func(t testing.TB) host.Plugin { return pluginOn(t, file(t), DefaultOptions(), newClock()) }
 	hosttest.Contract(t, make, []hosttest.Sample{
 		{Type: protocol.TypeMemoryInitReq, Fields: `{"namespace":"n","scope":{"a":"b"},"metadata":{"x":1}}`},
-		{Name: "a long namespace", Type: protocol.TypeMemoryInitReq, Fields: `{"namespace":"` + strings.Repeat("n", 2000) + `"}`, Code: protocol.CodeSchemaViolation},
+		{Name: "a long namespace", Type: protocol.TypeMemoryInitReq, Fields: `{"namespace":"` + strings.Repeat("n",
+			2000) + `"}`, Code: protocol.CodeSchemaViolation},
 		{Type: protocol.TypeMemoryStoreReq, Make: opened(`{"memory_id":%q,"entries":[{"key":{"a":1},"content":{"x":[1,2]},"tier":"semantic"}]}`)},
 		{Name: "no entries", Type: protocol.TypeMemoryStoreReq, Make: opened(`{"memory_id":%q}`)},
-		{Name: "store in an unknown memory", Type: protocol.TypeMemoryStoreReq, Fields: `{"memory_id":"nope"}`, Code: protocol.CodeMemoryNotFound},
+		{Name: "store in an unknown memory", Type: protocol.TypeMemoryStoreReq, Fields: `{"memory_id":"nope"}`,
+			Code: protocol.CodeMemoryNotFound},
 		{Type: protocol.TypeMemoryRetrieveReq, Make: opened(`{"memory_id":%q,"query":"anything","tags":["t"],"keys":[{"a":1}]}`)},
-		{Name: "retrieve from an unknown memory", Type: protocol.TypeMemoryRetrieveReq, Fields: `{"memory_id":"nope"}`, Code: protocol.CodeMemoryNotFound},
-		{Name: "an unknown tier", Type: protocol.TypeMemoryRetrieveReq, Make: opened(`{"memory_id":%q,"tier":"eternal"}`), Code: protocol.CodeSchemaViolation},
-		{Name: "a negative limit", Type: protocol.TypeMemoryRetrieveReq, Make: opened(`{"memory_id":%q,"limit":-1}`), Code: protocol.CodeSchemaViolation},
-		{Name: "too many tags", Type: protocol.TypeMemoryRetrieveReq, Make: opened(`{"memory_id":%q,"tags":["t"` + strings.Repeat(`,"t"`, 1000) + `]}`), Code: protocol.CodeSchemaViolation},
+		{Name: "retrieve from an unknown memory", Type: protocol.TypeMemoryRetrieveReq, Fields: `{"memory_id":"nope"}`,
+			Code: protocol.CodeMemoryNotFound},
+		{Name: "an unknown tier", Type: protocol.TypeMemoryRetrieveReq,
+			Make: opened(`{"memory_id":%q,"tier":"eternal"}`), Code: protocol.CodeSchemaViolation},
+		{Name: "a negative limit", Type: protocol.TypeMemoryRetrieveReq, Make: opened(`{"memory_id":%q,"limit":-1}`),
+			Code: protocol.CodeSchemaViolation},
+		{Name: "too many tags", Type: protocol.TypeMemoryRetrieveReq,
+			Make: opened(`{"memory_id":%q,"tags":["t"` + strings.Repeat(`,"t"`, 1000) + `]}`),
+			Code: protocol.CodeSchemaViolation},
 		{Type: protocol.TypeMemoryForgetReq, Make: opened(`{"memory_id":%q,"keys":[{"a":1}]}`)},
-		{Name: "forget in an unknown memory", Type: protocol.TypeMemoryForgetReq, Fields: `{"memory_id":"nope"}`, Code: protocol.CodeMemoryNotFound},
+		{Name: "forget in an unknown memory", Type: protocol.TypeMemoryForgetReq, Fields: `{"memory_id":"nope"}`,
+			Code: protocol.CodeMemoryNotFound},
 	})
 }
 
@@ -176,14 +185,17 @@ func TestEntriesComeBackAsTheyWere(t *testing.T) {
 	a := newAgent(t, file(t), "ann", DefaultOptions(), c)
 	for _, tier := range tiers() {
 		resp := a.store(fmt.Sprintf(`{"key":{"b":9007199254740993,"a":"ü"},"content":{"n":1.10,"big":12345678901234567890,"list":[null,true]},"tier":%q,"tags":["z","a","z"],"source":"turn-1","score":0.5,"ttl":60}`, tier))
-		must.That(t, len(resp.Errors) <= 0 && len(resp.Stored) == 1 && string(resp.Stored[0].Raw()) == `{"b":9007199254740993,"a":"ü"}`, "%s: stored %+v", tier, resp)
+		must.That(t, len(resp.Errors) <= 0 && len(resp.Stored) == 1 &&
+			string(resp.Stored[0].Raw()) == `{"b":9007199254740993,"a":"ü"}`, "%s: stored %+v", tier, resp)
 		found := a.retrieve(fmt.Sprintf(`{"tier":%q,"keys":[{"a":"ü","b":9007199254740993}]}`, tier))
 		must.That(t, found.Total == 1 && len(found.Entries) == 1, "%s: found %+v", tier, found)
 		e := found.Entries[0]
-		got := fmt.Sprintf("%s %s %v %v %v %v %v %v", e.Content, e.Tier, e.Tags, e.Source, e.Score, e.TTL, e.CreatedAt, e.UpdatedAt)
+		got := fmt.Sprintf("%s %s %v %v %v %v %v %v", e.Content, e.Tier, e.Tags, e.Source, e.Score, e.TTL, e.CreatedAt,
+			e.UpdatedAt)
 		want := fmt.Sprintf(`{"n":1.10,"big":12345678901234567890,"list":[null,true]} %s [a z] turn-1 0.5 60 1.8e+09 1.8e+09`, tier)
 		assert.That(t, got == want, "%s: got\n%s, want\n%s", tier, got, want)
-		if near := a.retrieve(fmt.Sprintf(`{"tier":%q,"keys":[{"a":"ü","b":9007199254740992}]}`, tier)); near.Total != 0 {
+		if near := a.retrieve(fmt.Sprintf(`{"tier":%q,"keys":[{"a":"ü","b":9007199254740992}]}`,
+			tier)); near.Total != 0 {
 			t.Errorf("%s: a key that differs in the last digit found %s", tier, keys(near))
 		}
 	}
@@ -192,12 +204,14 @@ func TestEntriesComeBackAsTheyWere(t *testing.T) {
 func TestStoringAKeyAgainReplaces(t *testing.T) {
 	c := newClock()
 	a := newAgent(t, file(t), "ann", DefaultOptions(), c)
-	a.store(`{"key":{"x":1,"y":2.0},"content":"alpha first","tier":"semantic","tags":["old"]}`, one(2, "semantic", "other"))
+	a.store(`{"key":{"x":1,"y":2.0},"content":"alpha first","tier":"semantic","tags":["old"]}`,
+		one(2, "semantic", "other"))
 	c.advance(time.Minute)
 	a.store(`{"key":{ "y":2, "x":1 },"content":"beta second","tier":"semantic","tags":["new"]}`)
 	resp := a.want("newest first", `{"tier":"semantic"}`, `{"y":2,"x":1} {"n":2}`)
 	e := resp.Entries[0]
-	if string(e.Content) != `"beta second"` || e.CreatedAt != 1_800_000_000 || e.UpdatedAt != 1_800_000_060 || resp.Total != 2 {
+	if string(e.Content) != `"beta second"` || e.CreatedAt != 1_800_000_000 || e.UpdatedAt != 1_800_000_060 ||
+		resp.Total != 2 {
 		t.Errorf("got %s %v %v, total %d", e.Content, e.CreatedAt, e.UpdatedAt, resp.Total)
 	}
 	a.want("the old tag is gone", `{"tags":["old"]}`, ``)
@@ -225,7 +239,8 @@ func TestBadEntriesAreRefusedAndGoodOnesStored(t *testing.T) {
 		`{"key":{"k":1},"content":1,"source":"` + strings.Repeat("s", 2000) + `"}`: "1024 are allowed",
 	} {
 		resp := a.store(one(1, "semantic", "good"), entry, one(2, "working", "good"))
-		if len(resp.Stored) != 2 || len(resp.Errors) != 1 || !strings.HasPrefix(resp.Errors[0], "entries[1]: ") || !strings.Contains(resp.Errors[0], reason) {
+		if len(resp.Stored) != 2 || len(resp.Errors) != 1 || !strings.HasPrefix(resp.Errors[0], "entries[1]: ") ||
+			!strings.Contains(resp.Errors[0], reason) {
 			t.Errorf("%.80s: stored %v, errors %.200q; want %q", entry, resp.Stored, resp.Errors, reason)
 		}
 	}
@@ -244,7 +259,8 @@ func TestOneOfTwoTiersFails(t *testing.T) {
 		_, err := tx.Exec("CREATE UNIQUE INDEX one_at_a_time ON memory_entries (created_at)")
 		return err
 	}))
-	m := a.Call(protocol.TypeMemoryStoreReq, a.with(`{"entries":[`+one(1, "episodic", "red kite")+","+one(2, "semantic", "red pool")+`]}`))
+	m := a.Call(protocol.TypeMemoryStoreReq, a.with(`{"entries":[`+one(1, "episodic", "red kite")+","+one(2, "semantic",
+		"red pool")+`]}`))
 	assert.Equal(t, m.Code, protocol.CodeRuntimeError, "%s", m.Line)
 	a.want("what a refused request left", `{"query":"red"}`, "")
 }
@@ -266,7 +282,8 @@ func TestIsolation(t *testing.T) {
 	if n := bob.forget(`{"keys":[{"n":1},{"n":2}],"tier":""}`); n != 0 {
 		t.Errorf("bob forgot %d entries of ann", n)
 	}
-	for _, other := range []string{`{"namespace":"n"}`, `{"scope":{"project":"x"}}`, `{"namespace":"n","scope":{"project":"x"}}`} {
+	for _, other := range []string{`{"namespace":"n"}`, `{"scope":{"project":"x"}}`,
+		`{"namespace":"n","scope":{"project":"x"}}`} {
 		id := ann.id
 		ann.id = ann.open(other)
 		assert.That(t, ann.id != id, "%s has the id of the default memory", other)
@@ -297,7 +314,8 @@ func TestFiltersAreANDed(t *testing.T) {
 	c := newClock()
 	a := newAgent(t, file(t), "ann", DefaultOptions(), c)
 	for i, tags := range []string{`["red"]`, `["red","blue"]`, `["blue"]`, `["green"]`, `[]`} {
-		a.store(fmt.Sprintf(`{"key":{"n":%d},"content":"a note about colours","tier":"semantic","tags":%s,"score":%v}`, i, tags, float64(i)/4))
+		a.store(fmt.Sprintf(`{"key":{"n":%d},"content":"a note about colours","tier":"semantic","tags":%s,"score":%v}`,
+			i, tags, float64(i)/4))
 		c.advance(time.Second)
 	}
 	a.store(`{"key":{"n":1},"content":"a note about colours","tier":"episodic","tags":["red"]}`)
@@ -332,11 +350,13 @@ func TestExpiredEntriesAreNeverServed(t *testing.T) {
 	for _, tier := range tiers() {
 		c := newClock()
 		a := newAgent(t, file(t), "ann", DefaultOptions(), c)
-		a.store(fmt.Sprintf(`{"key":{"n":1},"content":"short lived","tags":["t"],"tier":%q,"ttl":10}`, tier), fmt.Sprintf(`{"key":{"n":2},"content":"long lived","tags":["t"],"tier":%q}`, tier))
+		a.store(fmt.Sprintf(`{"key":{"n":1},"content":"short lived","tags":["t"],"tier":%q,"ttl":10}`, tier),
+			fmt.Sprintf(`{"key":{"n":2},"content":"long lived","tags":["t"],"tier":%q}`, tier))
 		c.advance(9 * time.Second)
 		a.want("before", `{}`, `{"n":2} {"n":1}`)
 		c.advance(time.Second)
-		for _, fields := range []string{`{}`, `{"tags":["t"]}`, `{"query":"lived"}`, `{"query":"lived","tags":["t"]}`, `{"keys":[{"n":1},{"n":2}]}`, `{"min_score":0.1}`} {
+		for _, fields := range []string{`{}`, `{"tags":["t"]}`, `{"query":"lived"}`, `{"query":"lived","tags":["t"]}`,
+			`{"keys":[{"n":1},{"n":2}]}`, `{"min_score":0.1}`} {
 			resp := a.want("after", fields, `{"n":2}`)
 			assert.That(t, resp.Total == 1, "%s %s: total is %d", tier, fields, resp.Total)
 		}
@@ -382,14 +402,16 @@ func TestLimitsOfTheTiers(t *testing.T) {
 			a.store(one(i, tier, "x"))
 		}
 		mixed := a.store(one(50, tier, "fits"), one(51, tier, "does not"), one(50, tier, "fits again"))
-		if len(mixed.Stored) != 2 || len(mixed.Errors) != 1 || !strings.Contains(mixed.Errors[0], "memory_full") || !strings.Contains(mixed.Errors[0], tier+"_limit") {
+		if len(mixed.Stored) != 2 || len(mixed.Errors) != 1 || !strings.Contains(mixed.Errors[0], "memory_full") ||
+			!strings.Contains(mixed.Errors[0], tier+"_limit") {
 			t.Errorf("%s: a mixed batch gave %+v", tier, mixed)
 		}
 		full := a.Call(protocol.TypeMemoryStoreReq, a.with(`{"entries":[`+one(99, tier, "x")+`]}`))
 		assert.That(t, full.Code == protocol.CodeMemoryFull, "%s: a full tier answered %s", tier, full.Line)
 		other := a.id
 		a.id = a.open(`{"namespace":"another"}`)
-		if full := a.Call(protocol.TypeMemoryStoreReq, a.with(`{"entries":[`+one(99, tier, "x")+`]}`)); full.Code != protocol.CodeMemoryFull {
+		if full := a.Call(protocol.TypeMemoryStoreReq,
+			a.with(`{"entries":[`+one(99, tier, "x")+`]}`)); full.Code != protocol.CodeMemoryFull {
 			t.Errorf("%s: another namespace got around the limit: %s", tier, full.Line)
 		}
 		a.id = other
@@ -426,14 +448,18 @@ func TestAnyQueryIsSafe(t *testing.T) {
 	a := newAgent(t, file(t), "ann", DefaultOptions(), newClock())
 	a.store(one(1, "semantic", `C++ "quoted" NEAR(a b) AND OR NOT col:umn * ^ - 'it''s' x`), one(2, "working", "AND"))
 	for _, query := range []string{
-		`"`, `""`, `'`, `*`, `^`, `-`, `:`, `(`, `)`, `{}`, `a AND`, `OR`, `NOT x`, `NEAR(a b, 2)`, `words:x`, `"unbalanced`, `x" OR "y`, "nul\x00byte", ` `, "\n\t",
-		`'; DROP TABLE memory_entries; --`, `%`, `_`, `1x1x`, "日本語のテキスト", "😀😀", "e\u0301", "\u202e", strings.Repeat("a ", 2000), strings.Repeat("word", 500), strings.Repeat("x", 1<<20), strings.Repeat(`" `, 1<<19),
+		`"`, `""`, `'`, `*`, `^`, `-`, `:`, `(`, `)`, `{}`, `a AND`, `OR`, `NOT x`, `NEAR(a b, 2)`, `words:x`,
+		`"unbalanced`, `x" OR "y`, "nul\x00byte", ` `, "\n\t",
+		`'; DROP TABLE memory_entries; --`, `%`, `_`, `1x1x`, "日本語のテキスト", "😀😀", "e\u0301", "\u202e",
+		strings.Repeat("a ", 2000), strings.Repeat("word", 500), strings.Repeat("x", 1<<20),
+		strings.Repeat(`" `, 1<<19),
 	} {
 		raw := must.Get(json.Marshal(query))(t)
 		resp := a.retrieve(`{"query":` + string(raw) + `}`)
 		assert.That(t, resp.Total == len(resp.Entries), "%.30q: total %d of %d", query, resp.Total, len(resp.Entries))
 		for i, e := range resp.Entries {
-			assert.That(t, e.Score > 0 && e.Score <= 1 && (i <= 0 || e.Score <= resp.Entries[i-1].Score), "%.30q: scores are not from 1 down to 0: %v", query, e.Score)
+			assert.That(t, e.Score > 0 && e.Score <= 1 && (i <= 0 || e.Score <= resp.Entries[i-1].Score),
+				"%.30q: scores are not from 1 down to 0: %v", query, e.Score)
 		}
 	}
 	a.want("still there", `{"query":"quoted column"}`, `{"n":1}`)
@@ -469,10 +495,13 @@ func TestEntriesOfAnOlderVersion(t *testing.T) {
 
 func entriesOfAnOlderVersion(t *testing.T, gone string) {
 	st, c := file(t), newClock()
-	newAgent(t, st, "ann", DefaultOptions(), c).store(one(1, "semantic", "the postgres connection pool"), one(2, "semantic", "a red kite"))
+	newAgent(t, st, "ann", DefaultOptions(), c).store(one(1, "semantic", "the postgres connection pool"),
+		one(2, "semantic", "a red kite"))
 	must.OK(t, st.Write(t.Context(), func(tx *store.Tx) error {
-		for _, q := range []string{"DELETE FROM memory_forms WHERE " + gone, "INSERT INTO memory_unkeyed SELECT max(id) FROM memory_entries",
-			"INSERT INTO memory_vectors (entry, space, sketch, vector) SELECT id, space, secret, secret FROM memory_entries, memory_secret"} {
+		for _, q := range []string{"DELETE FROM memory_forms WHERE " + gone, "INSERT INTO memory_unkeyed SELECT " +
+			"max(id) FROM memory_entries",
+			"INSERT INTO memory_vectors (entry, space, sketch, vector) SELECT id, space, secret, secret FROM " +
+				"memory_entries, memory_secret"} {
 			if _, err := tx.Exec(q); err != nil {
 				return err
 			}
@@ -484,7 +513,8 @@ func entriesOfAnOlderVersion(t *testing.T, gone string) {
 	a.want("misspelt", `{"query":"conection"}`, `{"n":1}`)
 	a.retrieve(`{"query":"kite"}`)
 	must.OK(t, st.Read(t.Context(), func(tx *store.Tx) error {
-		if found, err := tx.Get("SELECT 1 FROM memory_unkeyed UNION SELECT 1 FROM memory_vectors", nil, new(int)); found || err != nil {
+		if found, err := tx.Get("SELECT 1 FROM memory_unkeyed UNION SELECT 1 FROM memory_vectors", nil,
+			new(int)); found || err != nil {
 			t.Errorf("something still waits, %v", err)
 		}
 		return nil
@@ -504,7 +534,8 @@ func TestIndexesAreMerged(t *testing.T) {
 			return true // it has no such segments
 		}
 		must.OK(t, st.Read(t.Context(), func(tx *store.Tx) error {
-			_, err := tx.Get("SELECT (SELECT count(DISTINCT segid) FROM memory_forms_idx) + (SELECT count(DISTINCT segid) FROM memory_text_idx)", nil, &segments)
+			_, err := tx.Get("SELECT (SELECT count(DISTINCT segid) FROM memory_forms_idx) + (SELECT count(DISTINCT "+
+				"segid) FROM memory_text_idx)", nil, &segments)
 			return err
 		}))
 		return segments <= 8

@@ -86,16 +86,20 @@ func (m *plainModel) store(r *rapid.T) {
 	m.seconds++
 	m.c.advance(time.Second)
 	k := known{
-		tier: rapid.SampledFrom([]string{"working", "episodic", "semantic"}).Draw(r, "tier"), key: rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(r, "key"),
-		n: rapid.SampledFrom([]any{nil, 0, 1, 2, 3, "a", "b", "2"}).Draw(r, "n"), source: rapid.SampledFrom([]string{"", "s", "t"}).Draw(r, "source"),
-		tags: rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"x", "y", "z"}), 0, 3, rapid.ID).Draw(r, "tags"), version: 1, stored: m.seconds,
+		tier:    rapid.SampledFrom([]string{"working", "episodic", "semantic"}).Draw(r, "tier"),
+		key:     rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(r, "key"),
+		n:       rapid.SampledFrom([]any{nil, 0, 1, 2, 3, "a", "b", "2"}).Draw(r, "n"),
+		source:  rapid.SampledFrom([]string{"", "s", "t"}).Draw(r, "source"),
+		tags:    rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"x", "y", "z"}), 0, 3, rapid.ID).Draw(r, "tags"),
+		version: 1, stored: m.seconds,
 	}
 	was, there := m.entries[k.id()]
 	content := map[string]any{}
 	if k.n != nil {
 		content["n"] = k.n
 	}
-	fields := map[string]any{"key": map[string]string{"k": k.key}, "tier": k.tier, "tags": k.tags, "source": k.source, "content": content}
+	fields := map[string]any{"key": map[string]string{"k": k.key}, "tier": k.tier, "tags": k.tags, "source": k.source,
+		"content": content}
 	if there {
 		k.version = was.version + 1
 	}
@@ -121,7 +125,8 @@ func (m *plainModel) store(r *rapid.T) {
 	}
 	resp := m.a.store(string(raw))
 	switch {
-	case refused && (len(resp.Errors) != 1 || !strings.Contains(resp.Errors[0], "version_conflict") || fmt.Sprint(resp.Detail["conflicts"].([]any)[0].(map[string]any)["version"]) != fmt.Sprint(was.version)):
+	case refused && (len(resp.Errors) != 1 || !strings.Contains(resp.Errors[0], "version_conflict") ||
+		fmt.Sprint(resp.Detail["conflicts"].([]any)[0].(map[string]any)["version"]) != fmt.Sprint(was.version)):
 		r.Fatalf("%s at version %d was answered %+v", raw, was.version, resp)
 	case refused:
 	case len(resp.Versions) != 1 || resp.Versions[0] != k.version:
@@ -142,14 +147,19 @@ func (m *plainModel) selection(r *rapid.T) (fields map[string]any, holds func(kn
 		}
 	}
 	tier := rapid.SampledFrom([]string{"working", "episodic", "semantic"}).Draw(r, "of tier")
-	tags := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"x", "y", "z", "none"}), 1, 2, rapid.ID).Draw(r, "of tags")
+	tags := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"x", "y", "z", "none"}), 1, 2, rapid.ID).Draw(r,
+		"of tags")
 	filter := rapid.SampledFrom(slices.Sorted(maps.Keys(conditions))).Draw(r, "of filter")
 	when := rapid.IntRange(0, m.seconds).Draw(r, "when")
 	has := func(k known) func(string) bool { return func(tag string) bool { return slices.Contains(k.tags, tag) } }
 	pick("tier", tier, func(k known) bool { return k.tier == tier })
 	pick("tags", tags, func(k known) bool { return slices.ContainsFunc(tags, has(k)) })
-	pick("all_tags", tags, func(k known) bool { return !slices.ContainsFunc(tags, func(tag string) bool { return !has(k)(tag) }) })
-	pick("keys", []any{map[string]string{"k": "a"}, map[string]string{"k": "b"}}, func(k known) bool { return k.key < "c" })
+	pick("all_tags", tags, func(k known) bool {
+		return !slices.ContainsFunc(tags,
+			func(tag string) bool { return !has(k)(tag) })
+	})
+	pick("keys", []any{map[string]string{"k": "a"}, map[string]string{"k": "b"}},
+		func(k known) bool { return k.key < "c" })
 	pick("source", "s", func(k known) bool { return k.source == "s" })
 	pick("filter", jsontext.Value(filter), func(k known) bool { return conditions[filter](k.n) })
 	now := float64(m.c.Now().Unix())

@@ -73,7 +73,8 @@ func (s *segment) entry(i int) int64 { return int64(binary.LittleEndian.Uint64(s
 
 // nearest returns the n entries of some spaces whose vectors are nearest to that of a query,
 // nearest first, among those allowed; nil allows all.
-func (x *index) nearest(tx *store.Tx, spaces []int64, query embed.Vector, n int, allowed map[int64]bool) ([]near, error) {
+func (x *index) nearest(tx *store.Tx, spaces []int64, query embed.Vector, n int, allowed map[int64]bool) ([]near,
+	error) {
 	if len(query) == 0 {
 		return nil, nil
 	}
@@ -422,7 +423,10 @@ func (s *spaceIndex) followLoose(tx *store.Tx, space int64, size int) (changed b
 	var kept []loose
 	var missing []int64
 	for _, id := range ids {
-		if at, there := slices.BinarySearchFunc(s.loose, id, func(l loose, id int64) int { return cmp.Compare(l.entry, id) }); there {
+		if at, there := slices.BinarySearchFunc(s.loose, id, func(l loose,
+			id int64) int {
+			return cmp.Compare(l.entry, id)
+		}); there {
 			kept = append(kept, s.loose[at])
 		} else {
 			missing = append(missing, id)

@@ -126,7 +126,8 @@ func (c *cone) recall(t *testing.T, a *agent, st store.Store, among []int, allow
 			best, err := a.plugin.diskRepository(st).index.nearest(tx, spaces, vector, 10, allowed)
 			for _, b := range best {
 				var n int64
-				if _, err := tx.Get("SELECT content FROM memory_entries WHERE id = $1", []any{b.entry}, &n); err != nil {
+				if _, err := tx.Get("SELECT content FROM memory_entries WHERE id = $1", []any{b.entry},
+					&n); err != nil {
 					return err
 				}
 				if want[n] {

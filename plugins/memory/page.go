@@ -70,7 +70,8 @@ func (p *Plugin) list(ctx context.Context, w *want) (*protocol.MemoryRetrieveRes
 	}
 	more := len(page) < len(rest)
 	if durable.end > 0 {
-		resp.Detail = with(resp.Detail, "filter", "the filter was compared with 100,000 entries, the newest first; next_cursor goes on with the others")
+		resp.Detail = with(resp.Detail, "filter", "the filter was compared with 100,000 entries, the newest first; "+
+			"next_cursor goes on with the others")
 		if !more {
 			next.Durable, more = durable.end, true
 		}
@@ -168,7 +169,8 @@ func tierOf(working bool) protocol.MemoryTier {
 }
 
 // finish puts entries into an answer, and the place where the next one begins if there is more.
-func (p *Plugin) finish(ctx context.Context, w *want, resp *protocol.MemoryRetrieveResponse, hits []hit, more, cutShort bool, next *cursor) error {
+func (p *Plugin) finish(ctx context.Context, w *want, resp *protocol.MemoryRetrieveResponse, hits []hit, more,
+	cutShort bool, next *cursor) error {
 	if w.refresh {
 		if err := p.refresh(ctx, w, hits); err != nil {
 			resp.Detail = with(resp.Detail, "refresh_ttl", "the entries expire as before: "+storeTrouble(err).Error())
@@ -187,7 +189,8 @@ func (p *Plugin) finish(ctx context.Context, w *want, resp *protocol.MemoryRetri
 		resp.Entries = append(resp.Entries, e)
 	}
 	if cutShort {
-		resp.Detail = with(resp.Detail, "truncated", "the answer would have been larger than 8 MiB; ask for the rest with next_cursor, or by keys, tags or a smaller limit")
+		resp.Detail = with(resp.Detail, "truncated", "the answer would have been larger than 8 MiB; ask for the "+
+			"rest with next_cursor, or by keys, tags or a smaller limit")
 	}
 	if !more {
 		return nil
@@ -218,7 +221,8 @@ func (p *Plugin) namespaces(ctx context.Context, w *want, depth int) (*protocol.
 		return nil, err
 	}
 	all := slices.Sorted(maps.Keys(sums))
-	resp := &protocol.MemoryRetrieveResponse{Entries: []protocol.MemoryEntry{}, Namespaces: []protocol.MemoryNamespace{}, Total: len(all)}
+	resp := &protocol.MemoryRetrieveResponse{Entries: []protocol.MemoryEntry{},
+		Namespaces: []protocol.MemoryNamespace{}, Total: len(all)}
 	from := w.offset
 	if w.Last != nil {
 		at, there := slices.BinarySearch(all, *w.Last)

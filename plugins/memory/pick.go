@@ -49,7 +49,8 @@ func (p *Plugin) picked(n name, sess *host.Session, sel *protocol.MemorySelectio
 	case len(sel.Tags) > maxTagFilter:
 		return nil, violation("/tags", "has %d tags; send at most %d in one request", len(sel.Tags), maxTagFilter)
 	case len(sel.AllTags) > maxTagFilter:
-		return nil, violation("/all_tags", "has %d tags; send at most %d in one request", len(sel.AllTags), maxTagFilter)
+		return nil, violation("/all_tags", "has %d tags; send at most %d in one request", len(sel.AllTags),
+			maxTagFilter)
 	case sel.Since < 0:
 		return nil, violation("/since", "is %v; it should be seconds since 1970", sel.Since)
 	case sel.Until < 0:

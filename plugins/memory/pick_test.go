@@ -26,8 +26,10 @@ func (a *agent) contents(all ...string) {
 
 func TestFilter(t *testing.T) {
 	a := newAgent(t, file(t), "ann", DefaultOptions(), newClock())
-	a.contents(`{"v":9007199254740993}`, `{"v":"9007199254740993"}`, `{"v":null}`, `{}`, `{"v":[{"id":1},{"id":2}]}`, `{"a.b":{"c":1.50}}`, `{"v":{"y":2,"x":1}}`, `"text"`, `{"v":1e400}`, `{"v":true,"":1}`, `{"v":-0.0}`,
-		`{"w":1E2,"a.b":0}`, `{"w":"Rome, It\u0061ly","a.b":0}`, `{"long":"`+strings.Repeat("a ", 2*maxWords)+`","w":"Rome, Italy","a.b":0}`)
+	a.contents(`{"v":9007199254740993}`, `{"v":"9007199254740993"}`, `{"v":null}`, `{}`, `{"v":[{"id":1},{"id":2}]}`,
+		`{"a.b":{"c":1.50}}`, `{"v":{"y":2,"x":1}}`, `"text"`, `{"v":1e400}`, `{"v":true,"":1}`, `{"v":-0.0}`,
+		`{"w":1E2,"a.b":0}`, `{"w":"Rome, It\u0061ly","a.b":0}`, `{"long":"`+strings.Repeat("a ",
+			2*maxWords)+`","w":"Rome, Italy","a.b":0}`)
 	for filter, want := range map[string]string{
 		`{"v":9007199254740993}`:                      `{"n":0}`,
 		`{"v":9007199254740992}`:                      ``,
@@ -81,7 +83,8 @@ func TestRefusedRequests(t *testing.T) {
 		{protocol.TypeMemoryRetrieveReq, `{"filter":{"v":{"exists":1}}}`, "/filter/v/exists", "true or false"},
 		{protocol.TypeMemoryRetrieveReq, `{"filter":{"a..b":1}}`, "/filter/a..b", "empty name"},
 		{protocol.TypeMemoryRetrieveReq, `{"filter":{"a\\b":1}}`, `/filter/a\b`, `lone \`},
-		{protocol.TypeMemoryRetrieveReq, `{"filter":{"` + deep + `":1}}`, "/filter/" + deep[:maxPath], "1024 are allowed"},
+		{protocol.TypeMemoryRetrieveReq, `{"filter":{"` + deep + `":1}}`, "/filter/" + deep[:maxPath],
+			"1024 are allowed"},
 		{protocol.TypeMemoryRetrieveReq, `{"filter":[1]}`, "/filter", ""},
 		{protocol.TypeMemoryRetrieveReq, `{"since":-1}`, "/since", "seconds since 1970"},
 		{protocol.TypeMemoryRetrieveReq, `{"offset":10001}`, "/offset", "cursor"},
@@ -93,14 +96,17 @@ func TestRefusedRequests(t *testing.T) {
 		{protocol.TypeMemoryRetrieveReq, `{"list_namespaces":true,"tags":["x"]}`, "/list_namespaces", "alone"},
 		{protocol.TypeMemoryRetrieveReq, `{"max_depth":1}`, "/max_depth", "list_namespaces"},
 		{protocol.TypeMemoryForgetReq, `{"filter":{"$or":[{"v":1},{"v":2}]}}`, "/filter/$or", "all conditions"},
-		{protocol.TypeMemoryStoreReq, `{"if_version":7,"entries":[{"key":{"n":0},"content":1}]}`, "/if_version", "in each of the entries"},
-		{protocol.TypeMemoryStoreReq, `{"namespace":"x","entries":[{"key":{"n":0},"content":1}]}`, "/namespace", `"default"`},
+		{protocol.TypeMemoryStoreReq, `{"if_version":7,"entries":[{"key":{"n":0},"content":1}]}`, "/if_version",
+			"in each of the entries"},
+		{protocol.TypeMemoryStoreReq, `{"namespace":"x","entries":[{"key":{"n":0},"content":1}]}`, "/namespace",
+			`"default"`},
 		{protocol.TypeMemoryForgetReq, `{"all":true}`, "/confirm", "should be true"},
 		{protocol.TypeMemoryForgetReq, `{"confirm":true}`, "/confirm", "all: true"},
 		{protocol.TypeMemoryForgetReq, `{"all":true,"confirm":true,"tags":["x"]}`, "/all", "does not go with"},
 	} {
 		m := a.Call(x.typ, a.with(x.fields))
-		if m.Code != protocol.CodeSchemaViolation || m.Problem() != x.path || !strings.Contains(m.Get("/message"), x.says) {
+		if m.Code != protocol.CodeSchemaViolation || m.Problem() != x.path || !strings.Contains(m.Get("/message"),
+			x.says) {
 			t.Errorf("%s %.80s was answered %.400s, should blame %.80s: %s", x.typ, x.fields, m.Line, x.path, x.says)
 		}
 	}
@@ -126,12 +132,14 @@ func TestVersions(t *testing.T) {
 		}
 		past := fmt.Sprintf(`{"history":true,"keys":[{"n":1}],"tier":%q}`, tier)
 		store(`"content":{"a":{"b":1,"big":12345678901234567890},"c":[1]},"tags":["t"],"source":"s","if_version":0`)
-		if resp := store(`"content":0,"if_version":0`); len(resp.Errors) != 1 || !strings.Contains(resp.Errors[0], "the entry has version 1") {
+		if resp := store(`"content":0,"if_version":0`); len(resp.Errors) != 1 ||
+			!strings.Contains(resp.Errors[0], "the entry has version 1") {
 			t.Errorf("%s: %+v", tier, resp)
 		}
 		store(`"content":{"a":{"b":null,"x":{"y":null,"z":2}},"c":3},"merge":true,"if_version":1`)
 		e := a.retrieve(past).Entries[0]
-		if got := fmt.Sprintf("%s %v %s %d", e.Content, e.Tags, e.Source, e.Version); got != `{"a":{"big":12345678901234567890,"x":{"z":2}},"c":3} [t] s 2` {
+		if got := fmt.Sprintf("%s %v %s %d", e.Content, e.Tags, e.Source,
+			e.Version); got != `{"a":{"big":12345678901234567890,"x":{"z":2}},"c":3} [t] s 2` {
 			t.Errorf("%s: merged to %s", tier, got)
 		}
 		store(`"tags":["u"],"merge":true`)
@@ -146,7 +154,8 @@ func TestVersions(t *testing.T) {
 		}
 		want := "[5 [] 4 [] 3 [u] 2 [t]]"
 		assert.That(t, fmt.Sprint(got) == want, "%s: the history is %v, should be %s", tier, got, want)
-		if resp := a.retrieve(strings.TrimSuffix(past, "}") + `,"limit":1,"offset":1}`); resp.Total != 4 || resp.Entries[0].Version != 4 {
+		if resp := a.retrieve(strings.TrimSuffix(past, "}") + `,"limit":1,"offset":1}`); resp.Total != 4 ||
+			resp.Entries[0].Version != 4 {
 			t.Errorf("%s: a part of it: %+v", tier, resp)
 		}
 		a.forget(fmt.Sprintf(`{"keys":[{"n":1}],"tier":%q}`, tier))
@@ -200,7 +209,9 @@ func TestDedupe(t *testing.T) {
 		for _, tier := range []string{"episodic", "semantic"} {
 			resp := a.store(fmt.Sprintf(`{"key":{"n":2},"tier":%q,"content":%s,"dedupe":true}`, tier, content))
 			want := duplicate && tier == "episodic"
-			assert.That(t, (len(resp.Errors) == 1) == want && (!want || strings.Contains(fmt.Sprint(resp.Detail["duplicates"]), "of:map[n:1]")), "%s in the %s tier: %+v", content, tier, resp)
+			assert.That(t, (len(resp.Errors) == 1) == want && (!want ||
+				strings.Contains(fmt.Sprint(resp.Detail["duplicates"]), "of:map[n:1]")), "%s in the %s tier: %+v",
+				content, tier, resp)
 			a.forget(`{"keys":[{"n":2}]}`)
 		}
 	}
@@ -209,16 +220,28 @@ func TestDedupe(t *testing.T) {
 		others      []string
 	}{
 		{"The deployment is allowed since version 1.5.", "deployment IS allowed, since version 1.5", []string{
-			"the deployment is not allowed since version 1.5", "the deployment isn't allowed since version 1.5", "the deployment is allowed since version 15", "is the deployment allowed since version 1.5?"}},
-		{"Alice reports to Bob before the release on 2026-11-26", "alice reports to bob before release on 2026-11-26.", []string{
-			"Bob reports to Alice before the release on 2026-11-26", "Alice reports to Bob after the release on 2026-11-26", "Alice reported to Bob before the release on 2026-11-26",
-			"Alice reports to Rob before the release on 2026-11-26", "Alice reports to Bob before the release on 2026-11-27"}},
-		{"the limit of the queue is -5", "The limit of the queue is -5!", []string{"the limit of the queue is 5", "the limits of the queue is -5", "the limit of the queue is 10²", "the limit of the queue is 102"}},
-		{"Das Deployment ist am Freitag erlaubt", "das deployment ist am freitag erlaubt.", []string{"Das Deployment ist am Freitag nicht erlaubt", "Das Deployment ist am Freitag kein erlaubt", "Das Deployment war am Freitag erlaubt"}},
-		{"Der Hund beißt den Mann in der Straße", "der hund beisst den mann in der STRASSE", []string{"Den Hund beißt der Mann in der Straße", "Der Mann beißt den Hund in der Straße"}},
-		{"Die Aufgabe ist schon gefordert", "die Aufgabe ist schon gefordert!", []string{"Die Aufgabe ist schön gefordert", "Die Aufgabe ist schon gefördert"}},
-		{"Маша любит Ваню с 2019 года", "маша любит ваню с 2019 года.", []string{"Машу любит Ваня с 2019 года", "Маша не любит Ваню с 2019 года", "Ваня любит Машу с 2019 года", "Маша любит Ваню с 2020 года", "Маша любила Ваню с 2019 года"}},
-		{"النشر مسموح به قبل الساعة 5", "النشر مسموح به، قبل الساعة 5.", []string{"النشر غير مسموح به قبل الساعة 5", "النشر مسموح به بعد الساعة 5", "النشر مسموح به قبل الساعة 6"}},
+			"the deployment is not allowed since version 1.5", "the deployment isn't allowed since version 1.5",
+			"the deployment is allowed since version 15", "is the deployment allowed since version 1.5?"}},
+		{"Alice reports to Bob before the release on 2026-11-26", "alice reports to bob before release on 2026-11-26.",
+			[]string{
+				"Bob reports to Alice before the release on 2026-11-26", "Alice reports to Bob after the release on " +
+					"2026-11-26", "Alice reported to Bob before the release on 2026-11-26",
+				"Alice reports to Rob before the release on 2026-11-26", "Alice reports to Bob before the release on " +
+					"2026-11-27"}},
+		{"the limit of the queue is -5", "The limit of the queue is -5!", []string{"the limit of the queue is 5",
+			"the limits of the queue is -5", "the limit of the queue is 10²", "the limit of the queue is 102"}},
+		{"Das Deployment ist am Freitag erlaubt", "das deployment ist am freitag erlaubt.",
+			[]string{"Das Deployment ist am Freitag nicht erlaubt", "Das Deployment ist am Freitag kein erlaubt",
+				"Das Deployment war am Freitag erlaubt"}},
+		{"Der Hund beißt den Mann in der Straße", "der hund beisst den mann in der STRASSE",
+			[]string{"Den Hund beißt der Mann in der Straße", "Der Mann beißt den Hund in der Straße"}},
+		{"Die Aufgabe ist schon gefordert", "die Aufgabe ist schon gefordert!", []string{"Die Aufgabe ist schön " +
+			"gefordert", "Die Aufgabe ist schon gefördert"}},
+		{"Маша любит Ваню с 2019 года", "маша любит ваню с 2019 года.", []string{"Машу любит Ваня с 2019 года",
+			"Маша не любит Ваню с 2019 года", "Ваня любит Машу с 2019 года", "Маша любит Ваню с 2020 года",
+			"Маша любила Ваню с 2019 года"}},
+		{"النشر مسموح به قبل الساعة 5", "النشر مسموح به، قبل الساعة 5.", []string{"النشر غير مسموح به قبل الساعة 5",
+			"النشر مسموح به بعد الساعة 5", "النشر مسموح به قبل الساعة 6"}},
 		{"部署在周五是允许的", "部署在周五是允许的。", []string{"部署在周五是不允许的", "部署在周六是允许的"}},
 		{"वह कल काम करेगा", "वह कल काम करेगा।", []string{"वह काल काम करेगा", "वह कल काम नहीं करेगा"}},
 	} {
@@ -230,7 +253,8 @@ func TestDedupe(t *testing.T) {
 		a.forget(`{"keys":[{"n":10}]}`)
 	}
 	same := `"content":"one request says the same thing twice","dedupe":true}`
-	if resp := a.store(`{"key":{"n":3},`+same, `{"key":{"n":4},`+same, `{"key":{"n":3},`+same); len(resp.Stored) != 2 || len(resp.Errors) != 1 {
+	if resp := a.store(`{"key":{"n":3},`+same, `{"key":{"n":4},`+same, `{"key":{"n":3},`+same); len(resp.Stored) != 2 ||
+		len(resp.Errors) != 1 {
 		t.Errorf("one request: %+v", resp)
 	}
 }
@@ -263,7 +287,8 @@ func TestNamespaces(t *testing.T) {
 		resp := a.retrieve(`{"list_namespaces":true` + fields + `}`)
 		out := fmt.Sprint(resp.Namespaces, resp.Total)
 		if resp.NextCursor != "" {
-			out += fmt.Sprint(a.retrieve(`{"list_namespaces":true` + fields + `,"cursor":"` + resp.NextCursor + `"}`).Namespaces)
+			out += fmt.Sprint(a.retrieve(`{"list_namespaces":true` + fields + `,"cursor":"` + resp.NextCursor +
+				`"}`).Namespaces)
 		}
 		return out
 	}
@@ -290,10 +315,12 @@ func TestRefreshTTL(t *testing.T) {
 	for _, tier := range tiers() {
 		c := newClock()
 		a := newAgent(t, file(t), "ann", DefaultOptions(), c)
-		a.store(fmt.Sprintf(`{"key":{"n":1},"content":"read often","tier":%q,"ttl":10}`, tier), fmt.Sprintf(`{"key":{"n":2},"content":"read often","tier":%q,"ttl":10}`, tier))
+		a.store(fmt.Sprintf(`{"key":{"n":1},"content":"read often","tier":%q,"ttl":10}`, tier),
+			fmt.Sprintf(`{"key":{"n":2},"content":"read often","tier":%q,"ttl":10}`, tier))
 		c.advance(6 * time.Second)
 		e := a.retrieve(`{"keys":[{"n":1}],"refresh_ttl":true}`).Entries[0]
-		assert.That(t, e.ExpiresAt == 1_800_000_016 && e.Version == 1 && e.UpdatedAt == 1_800_000_000, "%s: %+v", tier, e)
+		assert.That(t, e.ExpiresAt == 1_800_000_016 && e.Version == 1 && e.UpdatedAt == 1_800_000_000, "%s: %+v", tier,
+			e)
 		c.advance(6 * time.Second)
 		a.want("the one that was read lives on", `{"query":"often","refresh_ttl":true}`, `{"n":1}`)
 		c.advance(9 * time.Second)
@@ -305,7 +332,8 @@ func TestRefreshTTL(t *testing.T) {
 func TestSearchPages(t *testing.T) {
 	a := newAgent(t, file(t), "ann", DefaultOptions(), newClock())
 	for i := range 30 {
-		a.store(fmt.Sprintf(`{"key":{"n":%d},"content":{"text":"tea number %d","even":%t},"tier":%q}`, i, i, i%2 == 0, tiers()[i%3]))
+		a.store(fmt.Sprintf(`{"key":{"n":%d},"content":{"text":"tea number %d","even":%t},"tier":%q}`, i, i, i%2 == 0,
+			tiers()[i%3]))
 	}
 	for _, fields := range []string{`{"query":"tea"}`, `{"query":"tea","filter":{"even":true}}`} {
 		whole := a.retrieve(strings.TrimSuffix(fields, "}") + `,"limit":100}`)
@@ -353,7 +381,8 @@ func TestStoreOfTheVersionBefore(t *testing.T) {
 	a := newAgent(t, openFile(t, path), "ann", DefaultOptions(), newClock())
 	a.store(`{"key":{"n":1},"tier":"semantic","content":{"w":2},"merge":true,"if_version":1}`)
 	resp := a.retrieve(`{"keys":[{"n":1}],"history":true}`)
-	assert.That(t, resp.Total == 2 && resp.Entries[0].Version == 2 && string(resp.Entries[0].Content) == `{"v":1,"w":2}` && resp.Entries[1].UpdatedAt == 2, "%+v", resp)
+	assert.That(t, resp.Total == 2 && resp.Entries[0].Version == 2 &&
+		string(resp.Entries[0].Content) == `{"v":1,"w":2}` && resp.Entries[1].UpdatedAt == 2, "%+v", resp)
 }
 
 // TestFolders: entries and versions say in which folder they were stored, and are picked by it. Those of the version
@@ -384,7 +413,8 @@ func TestFolders(t *testing.T) {
 		return a
 	}
 	a, b := in("a"), in("b")
-	a.store(`{"key":{"n":2},"tier":"semantic","content":"new soup","folder":"/elsewhere"}`, one(3, "episodic", "soup"), one(4, "working", "soup"))
+	a.store(`{"key":{"n":2},"tier":"semantic","content":"new soup","folder":"/elsewhere"}`, one(3, "episodic", "soup"),
+		one(4, "working", "soup"))
 	b.store(one(3, "episodic", "more soup"), one(5, "semantic", "soup"))
 	a.want("all", `{}`, `{"n":5} {"n":3} {"n":2} {"n":4} {"n":1}`)
 	a.want("of this folder", `{"folder":"."}`, `{"n":2} {"n":4}`)

@@ -53,7 +53,8 @@ type hit struct {
 
 // retrieve finds entries: all that fit what the request says of them, ranked by their
 // relevance to the query or else newest first.
-func (p *Plugin) retrieve(ctx context.Context, req *protocol.MemoryRetrieveRequest, _ host.Emitter) (*protocol.MemoryRetrieveResponse, error) {
+func (p *Plugin) retrieve(ctx context.Context, req *protocol.MemoryRetrieveRequest,
+	_ host.Emitter) (*protocol.MemoryRetrieveResponse, error) {
 	n, err := p.find(ctx, req.MemoryID)
 	if err != nil {
 		return nil, err
@@ -104,14 +105,17 @@ func checkRetrieve(req *protocol.MemoryRetrieveRequest) error {
 	case req.Limit < 0:
 		return violation("/limit", "is %d; it should be 0 or more", req.Limit)
 	case req.Offset < 0 || req.Offset > maxOffset:
-		return violation("/offset", "is %d; it should be from 0 to %d. cursor goes on from an answer without an end", req.Offset, maxOffset)
+		return violation("/offset", "is %d; it should be from 0 to %d. cursor goes on from an answer without an end",
+			req.Offset, maxOffset)
 	case req.Offset > 0 && req.Cursor != "":
 		return violation("/offset", "does not go with cursor: a cursor is a place already")
 	case req.MaxDepth < 0 || req.MaxDepth > 0 && !req.ListNamespaces:
 		return violation("/max_depth", "is %d; it should be 1 or more, beside list_namespaces: true", req.MaxDepth)
 	case req.ListNamespaces && (conditions || req.History || len(sel.Keys) > 0):
-		return violation("/list_namespaces", "goes with tier, namespace_prefix, max_depth, limit, offset and cursor alone")
-	case req.History && (conditions || len(sel.Keys) == 0 || len(sel.Keys) > maxHistoryKeys || sel.NamespacePrefix != nil || req.Cursor != ""):
+		return violation("/list_namespaces", "goes with tier, namespace_prefix, max_depth, limit, offset and cursor "+
+			"alone")
+	case req.History && (conditions || len(sel.Keys) == 0 || len(sel.Keys) > maxHistoryKeys ||
+		sel.NamespacePrefix != nil || req.Cursor != ""):
 		return violation("/history", "goes with 1 to %d keys, tier, limit and offset alone", maxHistoryKeys)
 	}
 	return nil
@@ -132,8 +136,10 @@ func (w *want) ask(query string, vector embed.Vector) {
 }
 
 // each calls do on the repositories that hold the tiers asked for, with the spaces there.
-func (p *Plugin) each(ctx context.Context, w *want, do func(tx *store.Tx, s *repository, working bool, spaces []space) error) error {
-	durable := slices.DeleteFunc(slices.Clone(w.tiers), func(t protocol.MemoryTier) bool { return t == protocol.TierWorking })
+func (p *Plugin) each(ctx context.Context, w *want, do func(tx *store.Tx, s *repository, working bool,
+	spaces []space) error) error {
+	durable := slices.DeleteFunc(slices.Clone(w.tiers),
+		func(t protocol.MemoryTier) bool { return t == protocol.TierWorking })
 	if len(durable) < len(w.tiers) {
 		s, err := p.repositoryOf(ctx, protocol.TierWorking, false)
 		if err != nil {
@@ -141,7 +147,8 @@ func (p *Plugin) each(ctx context.Context, w *want, do func(tx *store.Tx, s *rep
 		}
 		if s != nil {
 			err = p.read(ctx, s, w, func(tx *store.Tx) error {
-				return p.inSpaces(tx, w.pick, []protocol.MemoryTier{protocol.TierWorking}, func(spaces []space) error { return do(tx, s, true, spaces) })
+				return p.inSpaces(tx, w.pick, []protocol.MemoryTier{protocol.TierWorking},
+					func(spaces []space) error { return do(tx, s, true, spaces) })
 			})
 		}
 		if err != nil {
@@ -214,9 +221,11 @@ func (p *Plugin) search(ctx context.Context, w *want, query string) (*protocol.M
 	}
 	resp := &protocol.MemoryRetrieveResponse{Total: total, Detail: detail(note)}
 	if w.partly {
-		resp.Detail = with(resp.Detail, "filter", "the filter was compared with 100,000 entries, the newest first, and with the best matches of the query among the others")
+		resp.Detail = with(resp.Detail, "filter", "the filter was compared with 100,000 entries, the newest first, "+
+			"and with the best matches of the query among the others")
 	}
-	return resp, p.finish(ctx, w, resp, page, len(page) < len(hits) && w.limit > 0, len(page) < min(len(hits), w.limit), &next)
+	return resp, p.finish(ctx, w, resp, page, len(page) < len(hits) && w.limit > 0, len(page) < min(len(hits), w.limit),
+		&next)
 }
 
 // signed is an id of the repository of a tier, unlike all of the other one: those of the working

@@ -77,7 +77,8 @@ func sealOne(tx *store.Tx, space int64, ids []int64, size int) error {
 func centreOf(tx *store.Tx, vectors []embed.Vector) (id int64, centre []float32, err error) {
 	var raw []byte
 	var at, now int64
-	if _, err := tx.Get("SELECT id, at, centre FROM memory_centres ORDER BY id DESC LIMIT 1", nil, &id, &at, &raw); err != nil {
+	if _, err := tx.Get("SELECT id, at, centre FROM memory_centres ORDER BY id DESC LIMIT 1", nil, &id, &at,
+		&raw); err != nil {
 		return 0, nil, err
 	}
 	if _, err := tx.Get("SELECT max(seq) FROM memory_vectors", nil, &now); err != nil {

@@ -19,7 +19,8 @@ import (
 func TestExportAndImport(t *testing.T) {
 	from, to, c := file(t), file(t), newClock()
 	a := newAgent(t, from, "ann", DefaultOptions(), c)
-	a.store(one(1, "semantic", "the deploy key is in the vault"), `{"key":{"n":2},"content":[1.50,{"x":null}],"tags":["b","a"],"source":"s","score":0.25,"ttl":3600}`)
+	a.store(one(1, "semantic", "the deploy key is in the vault"),
+		`{"key":{"n":2},"content":[1.50,{"x":null}],"tags":["b","a"],"source":"s","score":0.25,"ttl":3600}`)
 	a.id = a.open(`{"namespace":"other","scope":{"project":"x"}}`)
 	a.store(one(3, "episodic", "a former version"))
 	a.store(one(3, "episodic", "of another memory"))
@@ -48,10 +49,14 @@ func TestExportAndImport(t *testing.T) {
 	b.want("the other memory", `{}`, `{"n":3}`)
 	b.want("its history", `{"history":true,"keys":[{"n":3}]}`, `{"n":3} {"n":3}`)
 	for _, broken := range []string{
-		`{"kind":"memory.entry","record":{"namespace":"n","key":"k","content":1}}`, `{"kind":"memory.entry","record":{"namespace":"n","key":{},"content":1,"tier":"odd"}}`,
-		`{"kind":"memory.unknown","record":{}}`, `{"kind":"memory.model","record":{"name":"one","size":3}}` + "\n" + `{"kind":"memory.model","record":{"name":"another","size":3}}`,
+		`{"kind":"memory.entry","record":{"namespace":"n","key":"k","content":1}}`,
+		`{"kind":"memory.entry","record":{"namespace":"n","key":{},"content":1,"tier":"odd"}}`,
+		`{"kind":"memory.unknown","record":{}}`, `{"kind":"memory.model","record":{"name":"one","size":3}}` + "\n" +
+			`{"kind":"memory.model","record":{"name":"another","size":3}}`,
 	} {
-		if _, err := to.Import(t.Context(), strings.NewReader(`{"a2e_state":1,"parts":["memory"]}`+"\n"+broken), store.Merge); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("line %d", 2+strings.Count(broken, "\n"))) {
+		if _, err := to.Import(t.Context(), strings.NewReader(`{"a2e_state":1,"parts":["memory"]}`+"\n"+broken),
+			store.Merge); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("line %d",
+			2+strings.Count(broken, "\n"))) {
 			t.Errorf("%s gave %v", broken, err)
 		}
 	}
@@ -65,7 +70,8 @@ func TestVeryManyExpiredEntries(t *testing.T) {
 	a.store(one(-1, "semantic", "it stays"), `{"key":{"n":7},"content":"it goes","tier":"semantic","ttl":1}`)
 	const columns = "space, sent, tags, source, weight, ttl, created_at, updated_at, expires_at, bytes, content"
 	if err := st.Write(t.Context(), func(tx *store.Tx) error { // storing so many takes long
-		_, err := tx.Exec("INSERT INTO memory_entries (key, "+columns+") WITH RECURSIVE more(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM more WHERE n < CAST($1 AS BIGINT))"+
+		_, err := tx.Exec("INSERT INTO memory_entries (key, "+columns+") WITH RECURSIVE more(n) AS (SELECT 1 UNION "+
+			"ALL SELECT n + 1 FROM more WHERE n < CAST($1 AS BIGINT))"+
 			" SELECT '{\"more\":' || n || '}', "+columns+" FROM memory_entries, more WHERE ttl = 1", purgeBatch+50)
 		return err
 	}); err != nil {
@@ -87,7 +93,8 @@ func TestScopesOfChildAgents(t *testing.T) {
 	probe := &hosttest.Probe{}
 	parent := newAgent(t, st, "parent", DefaultOptions(), c, probe)
 	parent.store(one(1, "episodic", "the launch code is red"), one(2, "working", "today is sunny"))
-	parent.store(one(1, "episodic", "the launch code is blue"), one(2, "working", "today is rainy"), one(3, "semantic", "water is wet"))
+	parent.store(one(1, "episodic", "the launch code is blue"), one(2, "working", "today is rainy"),
+		one(3, "semantic", "water is wet"))
 	set := func(child string, scope protocol.MemoryScope) error {
 		probe.Do = func(ctx context.Context) error {
 			memory := host.ServicesOf(ctx).Memory()
@@ -97,12 +104,14 @@ func TestScopesOfChildAgents(t *testing.T) {
 		parent.Call(hosttest.TypeProbe, `{}`)
 		return probe.Err
 	}
-	for child, scope := range map[string]protocol.MemoryScope{"sharing": protocol.MemoryShared, "alone": protocol.MemoryIsolated, "copying": protocol.MemorySnapshot} {
+	for child, scope := range map[string]protocol.MemoryScope{"sharing": protocol.MemoryShared,
+		"alone": protocol.MemoryIsolated, "copying": protocol.MemorySnapshot} {
 		if err := set(child, scope); err != nil {
 			t.Fatalf("%s: %v", child, err)
 		}
 	}
-	sharing, alone, copying := newAgent(t, st, "sharing", DefaultOptions(), c), newAgent(t, st, "alone", DefaultOptions(), c), newAgent(t, st, "copying", DefaultOptions(), c)
+	sharing, alone, copying := newAgent(t, st, "sharing", DefaultOptions(), c),
+		newAgent(t, st, "alone", DefaultOptions(), c), newAgent(t, st, "copying", DefaultOptions(), c)
 	sharing.want("shared", `{"tier":"episodic"}`, `{"n":1}`)
 	alone.want("isolated", `{"tier":"episodic"}`, ``)
 	copying.want("snapshot", `{"tier":"episodic"}`, `{"n":2} {"n":1}`)

@@ -37,14 +37,16 @@ import (
 func Part() store.Part {
 	records := store.Kinds{
 		{Kind: "memory.model", Export: exportModel, Import: store.ImportOf(importModel)},
-		store.RecordsOf("memory.agent", "SELECT agent, uses FROM memory_agents ORDER BY agent", func(a *agentRecord) []any { return []any{&a.Agent, &a.Uses} },
+		store.RecordsOf("memory.agent", "SELECT agent, uses FROM memory_agents ORDER BY agent",
+			func(a *agentRecord) []any { return []any{&a.Agent, &a.Uses} },
 			func(a *agentRecord, tx *store.Tx) error { return setUses(tx, a.Agent, a.Uses) }),
 		{Kind: "memory.entry", Export: exportEntries, Import: importEntry},
 		store.RecordsOf("memory.version", selectHistory, (*versionRecord).columns, importPast),
 	}
 	return store.Part{
 		Name: "memory", SQL: tables, Recount: recount, Export: records.Export, Import: records.Import,
-		Clear: store.ClearTables("memory_spaces", "memory_entries", "memory_history", "memory_names", "memory_agents", "memory_meta", "memory_segments", "memory_centres"),
+		Clear: store.ClearTables("memory_spaces", "memory_entries", "memory_history", "memory_names", "memory_agents",
+			"memory_meta", "memory_segments", "memory_centres"),
 	}
 }
 
@@ -98,7 +100,8 @@ func exportEntries(tx *store.Tx, emit func(any) error) error {
 		FROM memory_entries e JOIN memory_spaces s ON s.id = e.space JOIN memory_names n USING (memory_id) LEFT JOIN memory_vectors v ON v.entry = e.id
 		ORDER BY e.id`, nil, func(scan func(...any) error) error {
 		var r entryRecord
-		if err := scan(&r.Namespace, store.JSON(&r.Scope), &r.Tier, &r.Owner, (*[]byte)(&r.Key), (*[]byte)(&r.Content), store.JSON(&r.Tags), &r.Source, &r.Weight, &r.TTL,
+		if err := scan(&r.Namespace, store.JSON(&r.Scope), &r.Tier, &r.Owner, (*[]byte)(&r.Key), (*[]byte)(&r.Content),
+			store.JSON(&r.Tags), &r.Source, &r.Weight, &r.TTL,
 			&r.CreatedAt, &r.UpdatedAt, &r.ExpiresAt, &r.Version, &r.Folder, &r.Vector); err != nil {
 			return err
 		}

@@ -13,7 +13,8 @@ const (
 	tidyPages = 16                     // of an index that one transaction merges: others wait meanwhile
 )
 
-// tidying merges the segments of the word indexes while nothing is stored (store.MergeWords). While much is stored, that would be
+// tidying merges the segments of the word indexes while nothing is stored (store.MergeWords). While much is stored,
+// that would be
 // work done again and again.
 type tidying struct {
 	mu      sync.Mutex

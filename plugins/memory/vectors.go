@@ -57,7 +57,8 @@ func setModel(tx *store.Tx, m embed.Model) error {
 // sameModel refuses to mix vectors: they would find anything. Without a model there are
 // none to mix.
 func sameModel(there, m embed.Model) error {
-	if there.Name == "" || m.Name == "" || there.Name == m.Name && (there.Size == m.Size || there.Size == 0 || m.Size == 0) {
+	if there.Name == "" || m.Name == "" || there.Name == m.Name && (there.Size == m.Size || there.Size == 0 ||
+		m.Size == 0) {
 		return nil
 	}
 	return &protocol.Error{Code: protocol.CodeRuntimeError, Message: fmt.Sprintf(
@@ -81,7 +82,8 @@ func (p *Plugin) embedTexts(ctx context.Context, texts []string) (vectors []embe
 	vectors, err := p.embedder.Embed(ctx, texts)
 	if err != nil {
 		p.env.Log.Warn().Err(err).Msg("no vectors were made")
-		return make([]embed.Vector, len(texts)), "the embeddings endpoint gave no vectors, so only words count: " + err.Error()
+		return make([]embed.Vector, len(texts)), "the embeddings endpoint gave no vectors, so only words count: " +
+			err.Error()
 	}
 	return vectors, ""
 }
@@ -223,7 +225,8 @@ func Reembed(ctx context.Context, st store.Store, by embed.Embedder, progress fu
 // restart drops all vectors: everything waits for those of m, if it is a model.
 func restart(tx *store.Tx, m embed.Model) error {
 	for _, q := range []string{
-		"DELETE FROM memory_vectors", "DELETE FROM memory_loose", "DELETE FROM memory_segments", "DELETE FROM memory_centres",
+		"DELETE FROM memory_vectors", "DELETE FROM memory_loose", "DELETE FROM memory_segments",
+		"DELETE FROM memory_centres",
 		"DELETE FROM memory_waiting", "DELETE FROM memory_meta",
 	} {
 		if _, err := tx.Exec(q); err != nil {

@@ -258,7 +258,10 @@ func (w *words) best(n int, allowed map[int64]bool) ([]int64, error) {
 		}
 	}
 	var common []*term
-	onlyFunction := !slices.ContainsFunc(w.terms, func(t term) bool { return !t.Function() && len(t.exact)+len(t.near) > 0 })
+	onlyFunction := !slices.ContainsFunc(w.terms, func(t term) bool {
+		return !t.Function() &&
+			len(t.exact)+len(t.near) > 0
+	})
 	for i := range w.terms {
 		t := &w.terms[i]
 		if t.Function() && !onlyFunction {

@@ -49,7 +49,8 @@ func always(*incoming) bool { return true }
 
 // store writes entries. Those of a request that can be stored are, whatever is wrong with
 // the others.
-func (p *Plugin) store(ctx context.Context, req *protocol.MemoryStoreRequest, _ host.Emitter) (*protocol.MemoryStoreResponse, error) {
+func (p *Plugin) store(ctx context.Context, req *protocol.MemoryStoreRequest,
+	_ host.Emitter) (*protocol.MemoryStoreResponse, error) {
 	n, err := p.find(ctx, req.MemoryID)
 	if err != nil {
 		return nil, err
@@ -218,9 +219,11 @@ func (w *writing) store(ctx context.Context, i int) error {
 // conflict refuses an entry whose if_version is not the version there is.
 func (w *writing) conflict(i, version int) {
 	in := w.entries[i]
-	w.conflicts = append(w.conflicts, map[string]any{"entry": i, "key": in.Key, "version": version, "if_version": *in.IfVersion})
+	w.conflicts = append(w.conflicts, map[string]any{"entry": i, "key": in.Key, "version": version,
+		"if_version": *in.IfVersion})
 	if version == 0 {
-		w.refuse(i, fmt.Errorf("version_conflict: if_version is %d, and there is no entry of this key, which is version 0", *in.IfVersion))
+		w.refuse(i, fmt.Errorf("version_conflict: if_version is %d, and there is no entry of this key, which is "+
+			"version 0", *in.IfVersion))
 		return
 	}
 	w.refuse(i, fmt.Errorf("version_conflict: if_version is %d, and the entry has version %d", *in.IfVersion, version))
@@ -267,7 +270,8 @@ func purge(tx *store.Tx, now float64) error {
 // answer lists what was stored and why the rest was not. Where fullness alone left nothing
 // stored, the answer is the error.
 func (b *batch) answer(note string) (*protocol.MemoryStoreResponse, error) {
-	resp := &protocol.MemoryStoreResponse{Stored: []protocol.Object{}, Errors: []string{}, Versions: []int{}, Detail: detail(note)}
+	resp := &protocol.MemoryStoreResponse{Stored: []protocol.Object{}, Errors: []string{}, Versions: []int{},
+		Detail: detail(note)}
 	for i, e := range b.entries {
 		if b.refused[i] != nil {
 			resp.Errors = append(resp.Errors, fmt.Sprintf("entries[%d]: %v", i, b.refused[i]))
@@ -285,7 +289,8 @@ func (b *batch) answer(note string) (*protocol.MemoryStoreResponse, error) {
 		}
 	}
 	if b.full && len(resp.Stored) == 0 {
-		return nil, protocol.Errorf(protocol.CodeMemoryFull, "nothing was stored. %s", strings.Join(resp.Errors[:min(len(resp.Errors), 3)], "; ")).With("errors", resp.Errors)
+		return nil, protocol.Errorf(protocol.CodeMemoryFull, "nothing was stored. %s",
+			strings.Join(resp.Errors[:min(len(resp.Errors), 3)], "; ")).With("errors", resp.Errors)
 	}
 	return resp, nil
 }
@@ -304,7 +309,8 @@ const forgetBatch = 1_000
 
 // forget deletes the entries that meet the conditions of a request; without any it deletes
 // nothing, unless all of them are confirmed.
-func (p *Plugin) forget(ctx context.Context, req *protocol.MemoryForgetRequest, _ host.Emitter) (*protocol.MemoryForgetResponse, error) {
+func (p *Plugin) forget(ctx context.Context, req *protocol.MemoryForgetRequest,
+	_ host.Emitter) (*protocol.MemoryForgetResponse, error) {
 	n, err := p.find(ctx, req.MemoryID)
 	if err != nil {
 		return nil, err
@@ -317,7 +323,8 @@ func (p *Plugin) forget(ctx context.Context, req *protocol.MemoryForgetRequest, 
 		return nil, violation("/all", "does not go with keys, tags, all_tags, filter, source, folder, since or until, "+
 			"which say what to forget")
 	case req.All && !req.Confirm:
-		return nil, violation("/confirm", "should be true beside all: true: each entry of the memory would be deleted, of the tier and namespaces named")
+		return nil, violation("/confirm", "should be true beside all: true: each entry of the memory would be "+
+			"deleted, of the tier and namespaces named")
 	case req.Confirm && !req.All:
 		return nil, violation("/confirm", "goes with all: true alone")
 	}
@@ -344,7 +351,8 @@ func (p *Plugin) forget(ctx context.Context, req *protocol.MemoryForgetRequest, 
 
 // forgetSome deletes some entries below an id, and returns the one below which there may be
 // more; -1 = there are none.
-func (p *Plugin) forgetSome(ctx context.Context, s *repository, w *pick, tiers []protocol.MemoryTier, below int64) (deleted int, next int64, err error) {
+func (p *Plugin) forgetSome(ctx context.Context, s *repository, w *pick, tiers []protocol.MemoryTier,
+	below int64) (deleted int, next int64, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, -1, context.Cause(ctx)
 	}

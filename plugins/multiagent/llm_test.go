@@ -62,26 +62,41 @@ func shown(r *fleet.Result) string {
 // TestModelResults: what a task comes to that a model does.
 func TestModelResults(t *testing.T) {
 	t.Parallel()
-	write := llm.Reply{Text: []string{"so"}, Calls: []llm.Call{{Name: "write_file", Arguments: `{"path":"a","content":"b"}`}}, Input: 50, Output: 10}
+	write := llm.Reply{Text: []string{"so"}, Calls: []llm.Call{{Name: "write_file",
+		Arguments: `{"path":"a","content":"b"}`}}, Input: 50, Output: 10}
 	for name, c := range map[string]struct {
 		script []llm.Reply
 		worker func(*worker.Worker)
 		task   func(*host.WorkerTask)
 		want   string
 	}{
-		"a text":               {script: []llm.Reply{llm.Text("all", " done").Used(5, 2)}, want: "done 7 | all done"},
-		"a result":             {script: []llm.Reply{llm.Text("So:\n```json\n{\n \"status\": \"partial\",\n \"summary\": \"half\", \"tokens_spent\": 1,\n \"remaining\": [1]\n}\n```").Used(5, 2)}, want: "partial 7 | half | [1]"},
-		"a result in a talk":   {script: []llm.Reply{llm.Text(`{"status":"done"}`).Used(5, 2)}, task: func(t *host.WorkerTask) { t.Talk = &host.Talk{} }, want: `done 7 | {"status":"done"}`},
-		"as JSON":              {script: []llm.Reply{llm.Text("hi").Used(5, 2)}, task: func(t *host.WorkerTask) { t.Task.ReplySchema = fleet.ReplyJSON }, want: `done 7 | {"text":"hi"}`},
-		"blocked":              {script: []llm.Reply{llm.Text(`{"status":"blocked","blocked_reason":"no disk"}`).Used(5, 2)}, want: "blocked 7 | no disk"},
-		"with a tool":          {script: []llm.Reply{write, llm.Text("done").Used(70, 5)}, want: "done 135 | done"},
-		"at the model's limit": {script: []llm.Reply{{Text: []string{"so"}, Finish: "length", Input: 3, Output: 2}}, want: `partial 5 | so | {"reason":"max_tokens","detail":"the model came to a limit of its own before the end of its answer","calls_not_made":[]}`},
-		"no turns left":        {script: []llm.Reply{write}, worker: func(w *worker.Worker) { w.MaxTurns = 1 }, want: `partial 60 | so | {"reason":"max_turns","detail":"the model did not finish within 1 turn (max_turns)","calls_not_made":[]}`},
-		"worker's budget":      {script: []llm.Reply{write}, worker: func(w *worker.Worker) { w.TokenBudget = 60 }, task: func(t *host.WorkerTask) { t.Task.TokenBudget = 1000 }, want: `partial 60 | so | {"reason":"token_budget","detail":"the token budget of 60 is used up: 60 were spent","calls_not_made":["write_file"]}`},
-		"task's budget":        {script: []llm.Reply{write}, worker: func(w *worker.Worker) { w.TokenBudget = 1000 }, task: func(t *host.WorkerTask) { t.Task.TokenBudget = 59 }, want: `partial 60 | so | {"reason":"token_budget","detail":"the token budget of 59 is used up: 60 were spent","calls_not_made":["write_file"]}`},
-		"a runaway answer":     {script: []llm.Reply{{Text: []string{strings.Repeat("x", 100), "y"}, Stall: true}}, worker: func(w *worker.Worker) { w.TokenBudget = 20 }, want: `partial ~ | ` + strings.Repeat("x", 100) + ` | {"reason":"token_budget","detail":"the token budget of 20 was used up while the model answered","calls_not_made":[]}`},
-		"a refusal":            {script: []llm.Reply{{Refusal: "no", Input: 5, Output: 2}}, want: "error 7 | no | the model declined: no"},
-		"no such model":        {script: []llm.Reply{llm.Fail(404, "no model test")}, want: "error 0 | worker coder: the model at URL: status 404 Not Found: no model test"},
+		"a text": {script: []llm.Reply{llm.Text("all", " done").Used(5, 2)}, want: "done 7 | all done"},
+		"a result": {script: []llm.Reply{llm.Text("So:\n```json\n{\n \"status\": \"partial\",\n "+
+			"\"summary\": \"half\", \"tokens_spent\": 1,\n \"remaining\": [1]\n}\n```").Used(5, 2)}, want: "partial 7 | half | [1]"},
+		"a result in a talk": {script: []llm.Reply{llm.Text(`{"status":"done"}`).Used(5, 2)},
+			task: func(t *host.WorkerTask) { t.Talk = &host.Talk{} }, want: `done 7 | {"status":"done"}`},
+		"as JSON": {script: []llm.Reply{llm.Text("hi").Used(5, 2)},
+			task: func(t *host.WorkerTask) { t.Task.ReplySchema = fleet.ReplyJSON }, want: `done 7 | {"text":"hi"}`},
+		"blocked": {script: []llm.Reply{llm.Text(`{"status":"blocked","blocked_reason":"no disk"}`).Used(5,
+			2)}, want: "blocked 7 | no disk"},
+		"with a tool": {script: []llm.Reply{write, llm.Text("done").Used(70, 5)}, want: "done 135 | done"},
+		"at the model's limit": {script: []llm.Reply{{Text: []string{"so"}, Finish: "length", Input: 3, Output: 2}},
+			want: `partial 5 | so | {"reason":"max_tokens","detail":"the model came to a limit of its own before the end of its answer","calls_not_made":[]}`},
+		"no turns left": {script: []llm.Reply{write}, worker: func(w *worker.Worker) { w.MaxTurns = 1 },
+			want: `partial 60 | so | {"reason":"max_turns","detail":"the model did not finish within 1 turn (max_turns)","calls_not_made":[]}`},
+		"worker's budget": {script: []llm.Reply{write}, worker: func(w *worker.Worker) { w.TokenBudget = 60 },
+			task: func(t *host.WorkerTask) { t.Task.TokenBudget = 1000 },
+			want: `partial 60 | so | {"reason":"token_budget","detail":"the token budget of 60 is used up: 60 were spent","calls_not_made":["write_file"]}`},
+		"task's budget": {script: []llm.Reply{write}, worker: func(w *worker.Worker) { w.TokenBudget = 1000 },
+			task: func(t *host.WorkerTask) { t.Task.TokenBudget = 59 },
+			want: `partial 60 | so | {"reason":"token_budget","detail":"the token budget of 59 is used up: 60 were spent","calls_not_made":["write_file"]}`},
+		"a runaway answer": {script: []llm.Reply{{Text: []string{strings.Repeat("x", 100), "y"}, Stall: true}},
+			worker: func(w *worker.Worker) { w.TokenBudget = 20 }, want: `partial ~ | ` + strings.Repeat("x", 100) +
+				` | {"reason":"token_budget","detail":"the token budget of 20 was used up while the model answered","calls_not_made":[]}`},
+		"a refusal": {script: []llm.Reply{{Refusal: "no", Input: 5, Output: 2}},
+			want: "error 7 | no | the model declined: no"},
+		"no such model": {script: []llm.Reply{llm.Fail(404, "no model test")}, want: "error 0 | worker " +
+			"coder: the model at URL: status 404 Not Found: no model test"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -111,7 +126,8 @@ func TestModelTimeout(t *testing.T) {
 		_, agents := modelStage(t, w)
 		task := host.WorkerTask{}
 		task.Task.TaskID, task.Brief = "id", "do it"
-		got, want := shown(must.Get(agents.RunTask(agents.ctx, task))(t)), fmt.Sprintf("error ~ | half | timeout: the worker may take %s for a task", timeout)
+		got, want := shown(must.Get(agents.RunTask(agents.ctx, task))(t)), fmt.Sprintf("error ~ | half | timeout: "+
+			"the worker may take %s for a task", timeout)
 		if got == want {
 			return
 		}
@@ -123,19 +139,24 @@ func TestModelTimeout(t *testing.T) {
 // next request, and a cancel ends its request at once.
 func TestChildWithAModel(t *testing.T) {
 	t.Parallel()
-	server := llm.New(t, llm.Reply{Text: []string{"one\ntw", "o\nth"}, Stall: true, Then: []string{"ree"}}, llm.Text("I heard."), llm.Reply{Text: []string{"never"}, Stall: true})
+	server := llm.New(t, llm.Reply{Text: []string{"one\ntw", "o\nth"}, Stall: true, Then: []string{"ree"}},
+		llm.Text("I heard."), llm.Reply{Text: []string{"never"}, Stall: true})
 	s, _ := modelStage(t, coder(server))
 	child := ask[protocol.AgentSpawnResponse](s, protocol.TypeAgentSpawnReq, `{"name":"a"}`).SubagentID
-	ask[protocol.AgentDelegateResponse](s, protocol.TypeAgentDelegateReq, fmt.Sprintf(`{"subagent_id":%q,"task_name":"x","instruction":"do it"}`, child))
+	ask[protocol.AgentDelegateResponse](s, protocol.TypeAgentDelegateReq,
+		fmt.Sprintf(`{"subagent_id":%q,"task_name":"x","instruction":"do it"}`, child))
 	server.AwaitStall(t)
-	got := ask[protocol.SubagentMessageResponse](s, protocol.TypeSubagentMessageReq, fmt.Sprintf(`{"from_subagent_id":"","to_subagent_id":%q,"message":{"type":"note","content":"hurry"}}`, child))
+	got := ask[protocol.SubagentMessageResponse](s, protocol.TypeSubagentMessageReq,
+		fmt.Sprintf(`{"from_subagent_id":"","to_subagent_id":%q,"message":{"type":"note","content":"hurry"}}`, child))
 	assert.That(t, got.Delivered, "the message was not delivered")
 	server.Release()
 	done := ask[protocol.AgentAwaitResponse](s, protocol.TypeAgentAwaitReq, fmt.Sprintf(`{"subagent_id":%q}`, child))
-	assert.That(t, done.Status == protocol.SubagentCompleted && strings.Contains(fmt.Sprint(done.Result), "I heard."), "%+v", done)
+	assert.That(t, done.Status == protocol.SubagentCompleted && strings.Contains(fmt.Sprint(done.Result), "I heard."),
+		"%+v", done)
 	asked := server.Requests()
 	last := asked[len(asked)-1].Last("user")
-	assert.That(t, strings.Contains(last, "hurry") && len(asked) == 2, "the model was asked %d times, the last time with %s", len(asked), last)
+	assert.That(t, strings.Contains(last, "hurry") && len(asked) == 2, "the model was asked %d times, the last time "+
+		"with %s", len(asked), last)
 	var lines []string
 	hosttest.Eventually(t, "four lines of output", func() bool {
 		lines = nil
@@ -147,7 +168,8 @@ func TestChildWithAModel(t *testing.T) {
 		return len(lines) >= 4
 	})
 	assert.Diff(t, []string{"one", "two", "three", "I heard."}, lines)
-	ask[protocol.AgentDelegateResponse](s, protocol.TypeAgentDelegateReq, fmt.Sprintf(`{"subagent_id":%q,"task_name":"x","instruction":"again"}`, child))
+	ask[protocol.AgentDelegateResponse](s, protocol.TypeAgentDelegateReq,
+		fmt.Sprintf(`{"subagent_id":%q,"task_name":"x","instruction":"again"}`, child))
 	server.AwaitStall(t)
 	s.Call(protocol.TypeSubagentCancelReq, fmt.Sprintf(`{"subagent_id":%q}`, child))
 	hosttest.Eventually(t, "the request ends", func() bool { return !server.Stalls() })
@@ -157,7 +179,8 @@ func TestChildWithAModel(t *testing.T) {
 // workspace of its own work there.
 func TestModelElsewhere(t *testing.T) {
 	t.Parallel()
-	server := llm.New(t, llm.Calls(llm.Call{Name: "write_file", Arguments: `{"path":"a","content":"b"}`}, llm.Call{Name: "list_dir", Arguments: `{"path":"."}`}), llm.Text("ok"))
+	server := llm.New(t, llm.Calls(llm.Call{Name: "write_file", Arguments: `{"path":"a","content":"b"}`},
+		llm.Call{Name: "list_dir", Arguments: `{"path":"."}`}), llm.Text("ok"))
 	away := llm.New(t, llm.Fail(401, "who?"))
 	gone := coder(away)
 	gone.Name = "gone"
@@ -173,5 +196,6 @@ func TestModelElsewhere(t *testing.T) {
 		t.Errorf("the workspace of the host was changed: %v", err)
 	}
 	infos := agents.Workers()
-	assert.That(t, len(away.Requests()) == 1 && infos[1].Mode == worker.ModeLLM && infos[1].Model == "test" && infos[1].HostTools && strings.Join(infos[1].Extensions, " ") == "steer cancel", "%+v", infos)
+	assert.That(t, len(away.Requests()) == 1 && infos[1].Mode == worker.ModeLLM && infos[1].Model == "test" &&
+		infos[1].HostTools && strings.Join(infos[1].Extensions, " ") == "steer cancel", "%+v", infos)
 }

@@ -107,7 +107,8 @@ func shell(name, script string) worker.Worker {
 func fleetWorker(t testing.TB, name string) worker.Worker {
 	t.Helper()
 	self := must.Get(os.Executable())(t)
-	return worker.Worker{Name: name, Mode: worker.ModeFleet, Command: []string{self}, Env: map[string]string{roleVar: "fleet"}, MaxTasks: 4}
+	return worker.Worker{Name: name, Mode: worker.ModeFleet, Command: []string{self},
+		Env: map[string]string{roleVar: "fleet"}, MaxTasks: 4}
 }
 
 // ask sends a request, expects its response and reads it.
@@ -134,7 +135,8 @@ func responseOf(typ protocol.Type) protocol.Type {
 // spawn starts a child by the long spelling and gives its id. config is its further fields.
 func (s *stage) spawn(name, parent, config string) string {
 	s.t.Helper()
-	resp := ask[protocol.SubagentSpawnResponse](s, protocol.TypeSubagentSpawnReq, fmt.Sprintf(`{"agent":{"name":%q,"model":"default"%s},"parent_agent_id":%q}`, name, config, parent))
+	resp := ask[protocol.SubagentSpawnResponse](s, protocol.TypeSubagentSpawnReq,
+		fmt.Sprintf(`{"agent":{"name":%q,"model":"default"%s},"parent_agent_id":%q}`, name, config, parent))
 	must.That(s.t, fleet.IsChildID(resp.SubagentID) && len(resp.SubagentID) == 36 &&
 		resp.Status == protocol.SubagentReady, "%+v", resp)
 	return resp.SubagentID
@@ -150,7 +152,8 @@ func (s *stage) delegate(id, instruction string) protocol.SubagentStatus {
 
 func (s *stage) try(id, instruction string) (bool, protocol.SubagentStatus) {
 	s.t.Helper()
-	resp := ask[protocol.SubagentDelegateResponse](s, protocol.TypeSubagentDelegateReq, fmt.Sprintf(`{"subagent_id":%q,"task":{"name":"t","instruction":%q}}`, id, instruction))
+	resp := ask[protocol.SubagentDelegateResponse](s, protocol.TypeSubagentDelegateReq,
+		fmt.Sprintf(`{"subagent_id":%q,"task":{"name":"t","instruction":%q}}`, id, instruction))
 	return resp.Accepted, resp.Status
 }
 

@@ -31,7 +31,8 @@ type mail struct{ text string }
 // message serves SUBAGENT_MESSAGE_REQ: a worker at work that takes texts gets it at once,
 // else it stands in the brief of the child's next task. It is not delivered to a child that
 // is terminated, or whose mailbox is full; the event `message` says why.
-func (p *Plugin) message(ctx context.Context, r *protocol.SubagentMessageRequest, _ host.Emitter) (*protocol.SubagentMessageResponse, error) {
+func (p *Plugin) message(ctx context.Context, r *protocol.SubagentMessageRequest,
+	_ host.Emitter) (*protocol.SubagentMessageResponse, error) {
 	to, err := p.find(ctx, r.ToSubagentID)
 	if err != nil {
 		return nil, err
@@ -48,14 +49,16 @@ func (p *Plugin) message(ctx context.Context, r *protocol.SubagentMessageRequest
 	case len(r.Message.Type) > maxTypeBytes:
 		return nil, wrong("/message/type", "has %d bytes; it may have %d", len(r.Message.Type), maxTypeBytes)
 	case len(r.Message.Content) > maxMailBytes:
-		return nil, wrong("/message/content", "has %d bytes; it may have %d: put long texts into a file and name it", len(r.Message.Content), maxMailBytes)
+		return nil, wrong("/message/content", "has %d bytes; it may have %d: put long texts into a file and name it",
+			len(r.Message.Content), maxMailBytes)
 	}
 	text := "from " + from + ", " + r.Message.Type + ": " + contentText(protocol.Value(r.Message.Content))
 	how, delivered := "worker", p.steer(ctx, to, text)
 	if !delivered {
 		how, delivered = p.post(to, text)
 	}
-	p.tellMessage(to, map[string]any{"from": r.FromSubagentID, "type": r.Message.Type, "delivered": delivered, "to": how})
+	p.tellMessage(to, map[string]any{"from": r.FromSubagentID, "type": r.Message.Type, "delivered": delivered,
+		"to": how})
 	return &protocol.SubagentMessageResponse{Delivered: delivered}, nil
 }
 
@@ -215,7 +218,10 @@ func (s *stream) tell(event string, content map[string]any, last bool) {
 func (s *stream) addLocked(event string, content map[string]any) {
 	q := s.queue
 	if len(q.queue) >= maxQueued { // the oldest line gives way, else the oldest event
-		at := max(0, slices.IndexFunc(q.queue, func(e queued) bool { return e.event != nil && e.event.Event == eventOutput }))
+		at := max(0, slices.IndexFunc(q.queue, func(e queued) bool {
+			return e.event != nil &&
+				e.event.Event == eventOutput
+		}))
 		if old := q.queue[at]; old.last {
 			old.to.feed.Close()
 		} else if old.event.Event == eventOutput {

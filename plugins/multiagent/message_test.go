@@ -22,7 +22,8 @@ type memories struct {
 }
 
 func (m *memories) Info() host.PluginInfo {
-	return host.PluginInfo{Name: "memories", Capability: protocol.CapMemory, Also: []protocol.Capability{protocol.CapMCP}}
+	return host.PluginInfo{Name: "memories", Capability: protocol.CapMemory,
+		Also: []protocol.Capability{protocol.CapMCP}}
 }
 
 func (m *memories) Routes() []host.Route        { return nil }
@@ -46,24 +47,28 @@ func (programs) RunProc(_ context.Context, run host.ProcRun) (*host.ProcResult, 
 	case "flood":
 		return &host.ProcResult{Truncated: true}, nil
 	}
-	return &host.ProcResult{Stdout: fmt.Sprintf(`{"ran":%q,"bytes":%t}`, strings.Join(run.Cmd, " "), strings.Contains(run.Stdin, "hello"))}, nil
+	return &host.ProcResult{Stdout: fmt.Sprintf(`{"ran":%q,"bytes":%t}`, strings.Join(run.Cmd, " "),
+		strings.Contains(run.Stdin, "hello"))}, nil
 }
 
 func (s *stage) tell(from, to, kind, content string) bool {
 	s.t.Helper()
 	return ask[protocol.SubagentMessageResponse](s, protocol.TypeSubagentMessageReq,
-		fmt.Sprintf(`{"from_subagent_id":%q,"to_subagent_id":%q,"message":{"type":%q,"content":%s}}`, from, to, kind, content)).Delivered
+		fmt.Sprintf(`{"from_subagent_id":%q,"to_subagent_id":%q,"message":{"type":%q,"content":%s}}`, from, to, kind,
+			content)).Delivered
 }
 
 // Messages stand in the brief of the next task, once.
 func TestMailbox(t *testing.T) {
 	s := newStage(t, options(shell("w", "cat")))
 	ann, bob := s.spawn("ann", "", ""), s.spawn("bob", "", "")
-	must.That(t, s.tell(ann, bob, "finding", `{"n":1}`) && s.tell("", bob, "note", `"two"`) && s.tell("agent", bob, "note", `null`),
+	must.That(t, s.tell(ann, bob, "finding", `{"n":1}`) && s.tell("", bob, "note", `"two"`) &&
+		s.tell("agent", bob, "note", `null`),
 		"not delivered")
 	s.event(bob, eventMessage).Has(t, "/content/from", ann, "/content/to", "mailbox", "/content/delivered", "true")
 	s.delegate(bob, "read")
-	want := "Messages for you:\n- from ann (" + ann + "), finding: {\"n\":1}\n- from the agent that started you, note: two\n- from the agent that started you, note: null\n\nTask: t\n\nread"
+	want := "Messages for you:\n- from ann (" + ann + "), finding: {\"n\":1}\n- from the agent that started you, " +
+		"note: two\n- from the agent that started you, note: null\n\nTask: t\n\nread"
 	got := s.await(bob).Result["summary"]
 	assert.That(t, got == want, "got  %q\nwant %q", got, want)
 	s.delegate(bob, "again")
@@ -82,7 +87,8 @@ func TestNotDelivered(t *testing.T) {
 		"/message/type":    `{"type":"` + strings.Repeat("x", maxTypeBytes+1) + `","content":1}`,
 		"/message/content": `{"type":"t","content":"` + strings.Repeat("x", maxMailBytes) + `"}`,
 	} {
-		m := s.refused(protocol.CodeSchemaViolation, protocol.TypeSubagentMessageReq, fmt.Sprintf(`{"from_subagent_id":"","to_subagent_id":%q,"message":%s}`, id, message))
+		m := s.refused(protocol.CodeSchemaViolation, protocol.TypeSubagentMessageReq,
+			fmt.Sprintf(`{"from_subagent_id":"","to_subagent_id":%q,"message":%s}`, id, message))
 		assert.Equal(t, m.Problem(), path, "%s", m)
 	}
 	s.Call(protocol.TypeSubagentTerminateReq, sub(id))
@@ -94,12 +100,15 @@ func TestSteer(t *testing.T) {
 	s := newStage(t, options(fleetWorker(t, "f")))
 	id := s.spawn("ann", "", `,"tool_scope":"isolated","metadata":{"priority":"high","token_budget":99}`)
 	s.delegate(id, "listen")
-	if d := s.file("dispatched"); !strings.Contains(d, `"agent_id":"`+id+`"`) || !strings.Contains(d, `"tool_scope":"isolated"`) || !strings.Contains(d, `"priority":"high"`) || !strings.Contains(d, `"token_budget":99`) {
+	if d := s.file("dispatched"); !strings.Contains(d, `"agent_id":"`+id+`"`) ||
+		!strings.Contains(d, `"tool_scope":"isolated"`) || !strings.Contains(d, `"priority":"high"`) ||
+		!strings.Contains(d, `"token_budget":99`) {
 		t.Errorf("%s", d)
 	}
 	assert.That(t, s.tell("", id, "note", `"hurry"`), "not delivered")
 	got := s.await(id)
-	assert.That(t, got.Result["summary"] == "heard: Message from the agent that started you, note: hurry" && got.Result["tokens_spent"] == 7.0, "%+v", got)
+	assert.That(t, got.Result["summary"] == "heard: Message from the agent that started you, note: hurry" &&
+		got.Result["tokens_spent"] == 7.0, "%+v", got)
 	s.event(id, eventMessage).Has(t, "/content/to", "worker")
 }
 
@@ -130,7 +139,8 @@ func TestMerge(t *testing.T) {
 		got := answered[protocol.SubagentMergeResponse](s, protocol.TypeSubagentMergeReq, req).MergedResult
 		assert.That(t, check(got), "%s: %v", strategy, got)
 	}
-	m := s.refused(protocol.CodeSchemaViolation, protocol.TypeSubagentMergeReq, fmt.Sprintf(`{"subagent_ids":%s,"strategy":"x"}`, list))
+	m := s.refused(protocol.CodeSchemaViolation, protocol.TypeSubagentMergeReq,
+		fmt.Sprintf(`{"subagent_ids":%s,"strategy":"x"}`, list))
 	assert.Equal(t, m.Problem(), "/strategy", "%s", m)
 }
 
@@ -163,7 +173,8 @@ func TestMergeCommandFails(t *testing.T) {
 	opts := options(shell("w", `echo hello`))
 	opts.MergeCommand = []string{"join"}
 	s := newStage(t, opts)
-	m := s.Call(protocol.TypeSubagentMergeReq, fmt.Sprintf(`{"subagent_ids":[%q],"strategy":"custom"}`, s.spawn("ann", "", "")))
+	m := s.Call(protocol.TypeSubagentMergeReq, fmt.Sprintf(`{"subagent_ids":[%q],"strategy":"custom"}`,
+		s.spawn("ann", "", "")))
 	assert.That(t, strings.Contains(m.Get("/message"), "proc"), "%s", m)
 }
 
@@ -179,7 +190,8 @@ func TestMergeWithoutAModel(t *testing.T) {
 			s.Send(fmt.Sprintf(`{"a2e":"1.0","type":"mcp/sample/resp","req_id":%q,"error":"I have none"}`, m.ID))
 		}
 		got := answered[protocol.SubagentMergeResponse](s, protocol.TypeSubagentMergeReq, req).MergedResult
-		assert.That(t, got["summarized_by"] == "digest" && strings.Contains(fmt.Sprint(got["summary"]), "hello"), "%v", got)
+		assert.That(t, got["summarized_by"] == "digest" && strings.Contains(fmt.Sprint(got["summary"]), "hello"), "%v",
+			got)
 	}
 }
 

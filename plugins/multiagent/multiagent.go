@@ -104,7 +104,8 @@ func New(name string, opts Options, env Env) (*Plugin, error) {
 	if err != nil {
 		return nil, fmt.Errorf("plugin %q: %w", name, err)
 	}
-	return &Plugin{Pool: pool, name: name, opts: opts, env: env, ctx: context.Background(), groups: make(map[*host.Session]*group)}, nil
+	return &Plugin{Pool: pool, name: name, opts: opts, env: env, ctx: context.Background(),
+		groups: make(map[*host.Session]*group)}, nil
 }
 
 // Part is what the plugins of this type keep in a store.
@@ -130,7 +131,8 @@ func (p *Plugin) Routes() []host.Route {
 		host.Handle(protocol.TypeAgentDelegateReq, p.delegateShort),
 		host.Handle(protocol.TypeSubagentDelegateReq, p.delegateLong),
 		host.Handle(protocol.TypeAgentAwaitReq, p.await),
-		host.Handle(protocol.TypeSubagentAwaitReq, func(ctx context.Context, r *protocol.SubagentAwaitRequest, e host.Emitter) (*protocol.SubagentAwaitResponse, error) {
+		host.Handle(protocol.TypeSubagentAwaitReq, func(ctx context.Context, r *protocol.SubagentAwaitRequest,
+			e host.Emitter) (*protocol.SubagentAwaitResponse, error) {
 			resp, err := p.await(ctx, (*protocol.AgentAwaitRequest)(r), e)
 			return (*protocol.SubagentAwaitResponse)(resp), err
 		}),
@@ -140,7 +142,8 @@ func (p *Plugin) Routes() []host.Route {
 		host.Handle(protocol.TypeSubagentMergeReq, p.merge),
 		host.Handle(protocol.TypeSubagentCancelReq, p.cancel),
 		host.Handle(protocol.TypeAgentTerminateReq, p.terminate),
-		host.Handle(protocol.TypeSubagentTerminateReq, func(ctx context.Context, r *protocol.SubagentTerminateRequest, e host.Emitter) (*protocol.AgentTerminateResponse, error) {
+		host.Handle(protocol.TypeSubagentTerminateReq, func(ctx context.Context, r *protocol.SubagentTerminateRequest,
+			e host.Emitter) (*protocol.AgentTerminateResponse, error) {
 			return p.terminate(ctx, (*protocol.AgentTerminateRequest)(r), e)
 		}),
 	}
@@ -150,7 +153,8 @@ func (p *Plugin) Routes() []host.Route {
 // protocol nests as a child does.
 func (p *Plugin) RunTask(ctx context.Context, task host.WorkerTask) (*fleet.Result, error) {
 	if self := p.env.Agent; self != nil && self.Depth > p.opts.MaxDepth {
-		return nil, protocol.Errorf(protocol.CodeSubagentLimit, "the task would be at depth %d, and max_depth allows %d; do it where you are, or raise max_depth in the config", self.Depth, p.opts.MaxDepth)
+		return nil, protocol.Errorf(protocol.CodeSubagentLimit, "the task would be at depth %d, and max_depth "+
+			"allows %d; do it where you are, or raise max_depth in the config", self.Depth, p.opts.MaxDepth)
 	}
 	if err := p.services.Checkpoint(ctx, "task "+task.Task.TaskID); err != nil {
 		return nil, err

@@ -33,11 +33,14 @@ func TestContract(t *testing.T) {
 	}
 	hosttest.Contract(t, newOne, []hosttest.Sample{
 		{Type: protocol.TypeAgentSpawnReq, Fields: `{"name":"n","role":"r","model":"x","max_steps":3,"metadata":{"worker":"w"}}`},
-		{Name: "unknown worker", Type: protocol.TypeAgentSpawnReq, Fields: `{"name":"n","metadata":{"worker":"x"}}`, Code: protocol.CodeSchemaViolation},
+		{Name: "unknown worker", Type: protocol.TypeAgentSpawnReq, Fields: `{"name":"n","metadata":{"worker":"x"}}`,
+			Code: protocol.CodeSchemaViolation},
 		{Type: protocol.TypeAgentDelegateReq, Make: with(`{"subagent_id":"ID","task_name":"t","instruction":"i","success_criteria":["c"]}`)},
-		{Name: "nothing to do", Type: protocol.TypeAgentDelegateReq, Make: with(`{"subagent_id":"ID","task_name":"t","instruction":""}`), Code: protocol.CodeSchemaViolation},
+		{Name: "nothing to do", Type: protocol.TypeAgentDelegateReq,
+			Make: with(`{"subagent_id":"ID","task_name":"t","instruction":""}`), Code: protocol.CodeSchemaViolation},
 		{Type: protocol.TypeAgentAwaitReq, Make: with(`{"subagent_id":"ID"}`)},
-		{Name: "unknown", Type: protocol.TypeAgentAwaitReq, Fields: `{"subagent_id":"x"}`, Code: protocol.CodeUnknownSubagent},
+		{Name: "unknown", Type: protocol.TypeAgentAwaitReq, Fields: `{"subagent_id":"x"}`,
+			Code: protocol.CodeUnknownSubagent},
 		{Type: protocol.TypeAgentListReq, Fields: `{}`},
 		{Type: protocol.TypeAgentTerminateReq, Make: with(`{"subagent_id":"ID"}`)},
 		{Type: protocol.TypeSubagentSpawnReq, Fields: `{"agent":{"name":"n","model":"m"},"parent_agent_id":null,"root_agent_id":null}`},
@@ -46,7 +49,8 @@ func TestContract(t *testing.T) {
 		{Type: protocol.TypeSubagentListReq, Fields: `{}`},
 		{Type: protocol.TypeSubagentMessageReq, Make: with(`{"from_subagent_id":"","to_subagent_id":"ID","message":{"type":"note","content":null}}`)},
 		{Type: protocol.TypeSubagentMergeReq, Make: with(`{"subagent_ids":["ID"],"strategy":"voting"}`)},
-		{Name: "nothing to merge", Type: protocol.TypeSubagentMergeReq, Fields: `{"subagent_ids":[]}`, Code: protocol.CodeSchemaViolation},
+		{Name: "nothing to merge", Type: protocol.TypeSubagentMergeReq, Fields: `{"subagent_ids":[]}`,
+			Code: protocol.CodeSchemaViolation},
 		{Type: protocol.TypeSubagentCancelReq, Make: with(`{"subagent_id":"ID"}`)},
 		{Type: protocol.TypeSubagentTerminateReq, Make: with(`{"subagent_id":"ID"}`)},
 	})
@@ -63,7 +67,8 @@ func TestNewRefuses(t *testing.T) {
 		"worker":  {Options{Workers: []worker.Worker{{Name: "w"}}}, "neither a command nor an llm"},
 	} {
 		_, err := New("agents", c.opts, Env{})
-		assert.That(t, err != nil && strings.Contains(err.Error(), c.want) && strings.Contains(err.Error(), `"agents"`), "%s: %v", name, err)
+		assert.That(t, err != nil && strings.Contains(err.Error(), c.want) && strings.Contains(err.Error(), `"agents"`),
+			"%s: %v", name, err)
 	}
 }
 
@@ -74,8 +79,10 @@ func TestSharedStateOnAServer(t *testing.T) {
 	state := "postgres://127.0.0.1:1/a2e?schema=team"
 	s := newStageWith(t, options(shares, apart), Env{StateDir: t.TempDir(), StateURL: state}, host.Options{})
 	for name, want := range map[string]string{"shares": state, "apart": "none"} {
-		id := ask[protocol.AgentSpawnResponse](s, protocol.TypeAgentSpawnReq, fmt.Sprintf(`{"name":"n","metadata":{"worker":%q}}`, name)).SubagentID
-		ask[protocol.AgentDelegateResponse](s, protocol.TypeAgentDelegateReq, fmt.Sprintf(`{"subagent_id":%q,"task_name":"t","instruction":"i"}`, id))
+		id := ask[protocol.AgentSpawnResponse](s, protocol.TypeAgentSpawnReq,
+			fmt.Sprintf(`{"name":"n","metadata":{"worker":%q}}`, name)).SubagentID
+		ask[protocol.AgentDelegateResponse](s, protocol.TypeAgentDelegateReq,
+			fmt.Sprintf(`{"subagent_id":%q,"task_name":"t","instruction":"i"}`, id))
 		got := ask[protocol.AgentAwaitResponse](s, protocol.TypeAgentAwaitReq, fmt.Sprintf(`{"subagent_id":%q}`, id))
 		assert.Equal(t, got.Result["summary"], any(want), "%s", name)
 	}
@@ -84,19 +91,25 @@ func TestSharedStateOnAServer(t *testing.T) {
 // The way of a child from its spawn to its end, in the short spelling.
 func TestShortSpelling(t *testing.T) {
 	s := newStage(t, options(shell("w", "cat")))
-	id := ask[protocol.AgentSpawnResponse](s, protocol.TypeAgentSpawnReq, `{"name":"ann","role":"poet","metadata":{"system_prompt":"Be brief.","memory_scope":"isolated","team":1}}`).SubagentID
+	id := ask[protocol.AgentSpawnResponse](s, protocol.TypeAgentSpawnReq,
+		`{"name":"ann","role":"poet","metadata":{"system_prompt":"Be brief.","memory_scope":"isolated","team":1}}`).SubagentID
 	got := ask[protocol.AgentAwaitResponse](s, protocol.TypeAgentAwaitReq, fmt.Sprintf(`{"subagent_id":%q}`, id))
-	assert.That(t, got.Status == protocol.SubagentReady && got.Result == nil && got.Error == nil, "before any task: %+v", got)
-	d := ask[protocol.AgentDelegateResponse](s, protocol.TypeAgentDelegateReq, fmt.Sprintf(`{"subagent_id":%q,"task_name":"ode","instruction":"Write.","success_criteria":["it rhymes"]}`, id))
+	assert.That(t, got.Status == protocol.SubagentReady && got.Result == nil && got.Error == nil,
+		"before any task: %+v", got)
+	d := ask[protocol.AgentDelegateResponse](s, protocol.TypeAgentDelegateReq,
+		fmt.Sprintf(`{"subagent_id":%q,"task_name":"ode","instruction":"Write.","success_criteria":["it rhymes"]}`, id))
 	assert.That(t, d.Accepted && d.Status == protocol.SubagentRunning, "%+v", d)
 	a := ask[protocol.AgentAwaitResponse](s, protocol.TypeAgentAwaitReq, fmt.Sprintf(`{"subagent_id":%q}`, id))
 	want := "You are ann. Your role: poet\n\nBe brief.\n\nTask: ode\n\nWrite.\n\nThe task is done when:\n- it rhymes"
-	if a.Status != protocol.SubagentCompleted || a.SubagentID != id || a.Error != nil || a.Result["summary"] != want || a.Result["status"] != "done" || a.Result["tokens_estimated"] != true {
+	if a.Status != protocol.SubagentCompleted || a.SubagentID != id || a.Error != nil || a.Result["summary"] != want ||
+		a.Result["status"] != "done" || a.Result["tokens_estimated"] != true {
 		t.Errorf("%+v", a)
 	}
 	row := ask[protocol.AgentListResponse](s, protocol.TypeAgentListReq, `{}`).Subagents[0]
-	assert.That(t, row["subagent_id"] == id && row["name"] == "ann" && row["status"] == "COMPLETED" && row["depth"] == 0.0 && row["parent_agent_id"] == "agent", "%v", row)
-	gone := ask[protocol.AgentTerminateResponse](s, protocol.TypeAgentTerminateReq, fmt.Sprintf(`{"subagent_id":%q}`, id))
+	assert.That(t, row["subagent_id"] == id && row["name"] == "ann" && row["status"] == "COMPLETED" &&
+		row["depth"] == 0.0 && row["parent_agent_id"] == "agent", "%v", row)
+	gone := ask[protocol.AgentTerminateResponse](s, protocol.TypeAgentTerminateReq,
+		fmt.Sprintf(`{"subagent_id":%q}`, id))
 	if !gone.Success || gone.SubagentID != id || s.status(id) != protocol.SubagentTerminated {
 		t.Errorf("%+v, then %s", gone, s.status(id))
 	}
@@ -124,11 +137,13 @@ func TestConfigIsChecked(t *testing.T) {
 		{`"name":"n","metadata":{"token_budget":-1}`, "/agent/metadata/token_budget"},
 		{`"name":"n","system_prompt":"` + strings.Repeat("x", maxConfigBytes) + `"`, "/agent/system_prompt"},
 	} {
-		m := s.refused(protocol.CodeSchemaViolation, protocol.TypeSubagentSpawnReq, `{"agent":{"model":"m",`+c.config+`}}`)
+		m := s.refused(protocol.CodeSchemaViolation, protocol.TypeSubagentSpawnReq,
+			`{"agent":{"model":"m",`+c.config+`}}`)
 		assert.Equal(t, m.Problem(), c.path, "%.80s is blamed on …: %.300s", c.config, m.Line)
 	}
 	for _, metadata := range []string{`{"timeout_seconds":-1}`, `{"memory_scope":"x"}`, `{"tool_scope":"x"}`} {
-		if m := s.refused(protocol.CodeSchemaViolation, protocol.TypeAgentSpawnReq, `{"name":"n","metadata":`+metadata+`}`); !strings.HasPrefix(m.Problem(), "/metadata/") {
+		if m := s.refused(protocol.CodeSchemaViolation, protocol.TypeAgentSpawnReq,
+			`{"name":"n","metadata":`+metadata+`}`); !strings.HasPrefix(m.Problem(), "/metadata/") {
 			t.Errorf("%s is blamed on %q", metadata, m.Problem())
 		}
 	}
@@ -141,7 +156,8 @@ func TestConfigIsChecked(t *testing.T) {
 		{`"instruction":"i","metadata":{"worker":"x"}`, "/task/metadata/worker"},
 		{`"instruction":"i","metadata":{"priority":"x"}`, "/task/metadata/priority"},
 	} {
-		m := s.refused(protocol.CodeSchemaViolation, protocol.TypeSubagentDelegateReq, fmt.Sprintf(`{"subagent_id":%q,"task":{"name":"t",%s}}`, id, c.task))
+		m := s.refused(protocol.CodeSchemaViolation, protocol.TypeSubagentDelegateReq,
+			fmt.Sprintf(`{"subagent_id":%q,"task":{"name":"t",%s}}`, id, c.task))
 		assert.Equal(t, m.Problem(), c.path, "%.80s is blamed on …: %.300s", c.task, m.Line)
 	}
 }
@@ -149,7 +165,8 @@ func TestConfigIsChecked(t *testing.T) {
 // An id that there is not is refused with those there are, by every request.
 func TestUnknownChild(t *testing.T) {
 	s := newStage(t, options(shell("w", "cat")))
-	s.refused(protocol.CodeUnknownSubagent, protocol.TypeAgentAwaitReq, `{"subagent_id":"x"}`).Has(t, "/detail/known", "")
+	s.refused(protocol.CodeUnknownSubagent, protocol.TypeAgentAwaitReq, `{"subagent_id":"x"}`).Has(t, "/detail/known",
+		"")
 	id := s.spawn("ann", "", "")
 	gone := s.spawn("bob", "", "")
 	s.Call(protocol.TypeAgentTerminateReq, fmt.Sprintf(`{"subagent_id":%q}`, gone))
@@ -165,7 +182,8 @@ func TestUnknownChild(t *testing.T) {
 		protocol.TypeSubagentMessageReq:   fmt.Sprintf(`{"from_subagent_id":"x","to_subagent_id":%q,"message":{"type":"t","content":1}}`, id),
 	} {
 		m := s.refused(protocol.CodeUnknownSubagent, typ, fields)
-		assert.That(t, m.Get("/detail/known") == `["`+id+`"]` && strings.Contains(m.Get("/message"), id) && m.Get("/retryable") == "false",
+		assert.That(t, m.Get("/detail/known") == `["`+id+`"]` && strings.Contains(m.Get("/message"), id) &&
+			m.Get("/retryable") == "false",
 			"%s: %s", typ, m)
 	}
 }
@@ -209,7 +227,8 @@ func TestTooManyWait(t *testing.T) {
 
 // The handshake names the workers, never as null.
 func TestHandshakeNamesTheWorkers(t *testing.T) {
-	for want, workers := range map[string][]worker.Worker{`["a","b"]`: {shell("a", "cat"), shell("b", "cat")}, `[]`: nil} {
+	for want, workers := range map[string][]worker.Worker{`["a","b"]`: {shell("a", "cat"), shell("b", "cat")},
+		`[]`: nil} {
 		s := newStage(t, options(workers...))
 		m := s.Handshake(protocol.CapMultiAgent)
 		assert.Equal(t, m.Get("/accepted_caps/0/metadata/workers"), want, "%s", m)
@@ -220,7 +239,8 @@ func TestHandshakeNamesTheWorkers(t *testing.T) {
 func TestNoWorker(t *testing.T) {
 	s := newStage(t, options())
 	id := s.spawn("ann", "", "")
-	m := s.refused(protocol.CodeCapabilityMissing, protocol.TypeAgentDelegateReq, fmt.Sprintf(`{"subagent_id":%q,"task_name":"t","instruction":"i"}`, id))
+	m := s.refused(protocol.CodeCapabilityMissing, protocol.TypeAgentDelegateReq,
+		fmt.Sprintf(`{"subagent_id":%q,"task_name":"t","instruction":"i"}`, id))
 	assert.Contains(t, m.Get("/message"), "workers", "%s", m)
 }
 
@@ -261,17 +281,22 @@ func TestModels(t *testing.T) {
 		assert.That(t, strings.Contains(string(m.Line), strings.ReplaceAll(want, `"`, `\"`)), "%s: %s", fields, m.Line)
 	}
 	for fields, want := range map[string]string{
-		`,"model":"s1"`: "[]", `,"model":"default"`: "[]", `,"model":"x","metadata":{"fallback":true}`: "[no worker with the model \"x\" was available: worker small got the task instead, which has the model \"s1\"]",
+		`,"model":"s1"`: "[]", `,"model":"default"`: "[]",
+		`,"model":"x","metadata":{"fallback":true}`: "[no worker with the model \"x\" was available: worker " +
+			"small got the task instead, which has the model \"s1\"]",
 	} {
-		id := ask[protocol.SubagentSpawnResponse](s, protocol.TypeSubagentSpawnReq, `{"agent":{"name":"n"`+fields+`}}`).SubagentID
+		id := ask[protocol.SubagentSpawnResponse](s, protocol.TypeSubagentSpawnReq,
+			`{"agent":{"name":"n"`+fields+`}}`).SubagentID
 		s.delegate(id, "go")
 		got := s.await(id)
-		assert.That(t, fmt.Sprint(got.Result["next_steps"]) == want && got.Result["summary"] == "hi", "%s: %+v", fields, got)
+		assert.That(t, fmt.Sprint(got.Result["next_steps"]) == want && got.Result["summary"] == "hi", "%s: %+v", fields,
+			got)
 	}
 	id := s.spawn("n", "", `,"metadata":{"worker":"dies","retries":0}`)
 	s.delegate(id, "go")
 	got := s.await(id)
-	assert.That(t, got.Status == protocol.SubagentFailed && got.Error != nil && *got.Error == "the worker ended: signal: killed", "%+v", got)
+	assert.That(t, got.Status == protocol.SubagentFailed && got.Error != nil && *got.Error == "the worker ended: "+
+		"signal: killed", "%+v", got)
 }
 
 // Whatever comes in whatever order: each request has its one answer, and at the end nothing
@@ -312,7 +337,8 @@ func TestStorm(t *testing.T) {
 	for _, id := range ids {
 		sent = append(sent, s.Go(protocol.TypeSubagentTerminateReq, sub(id))) // ends the awaits
 	}
-	may := []protocol.ErrorCode{"", protocol.CodeCancelled, protocol.CodeUnknownSubagent, protocol.CodeSubagentLimit, protocol.CodeOverloaded}
+	may := []protocol.ErrorCode{"", protocol.CodeCancelled, protocol.CodeUnknownSubagent, protocol.CodeSubagentLimit,
+		protocol.CodeOverloaded}
 	for _, id := range sent {
 		m := s.Answer(id)
 		assert.That(t, slices.Contains(may, m.Code), "%s", m)
@@ -320,11 +346,13 @@ func TestStorm(t *testing.T) {
 	plugin.mu.Lock()
 	for _, g := range plugin.groups {
 		n := len(g.idsLocked())
-		assert.That(t, n == g.alive && n == plugin.alive && g.waits == 0, "%d children are alive, counted as %d and %d; %d wait", n, g.alive, plugin.alive, g.waits)
+		assert.That(t, n == g.alive && n == plugin.alive && g.waits == 0, "%d children are alive, counted as %d and "+
+			"%d; %d wait", n, g.alive, plugin.alive, g.waits)
 	}
 	plugin.mu.Unlock()
 	s.Close()
-	assert.That(t, plugin.alive == 0 && len(plugin.groups) == 0, "%d children of %d sessions are left", plugin.alive, len(plugin.groups))
+	assert.That(t, plugin.alive == 0 && len(plugin.groups) == 0, "%d children of %d sessions are left", plugin.alive,
+		len(plugin.groups))
 }
 
 func stormRequest(random *rand.Rand, ids []string) (protocol.Type, string) {

@@ -91,7 +91,8 @@ func (p *Plugin) resultOf(res *fleet.Result) map[string]any {
 	if rest := res.Remaining; len(rest) > 0 {
 		m["remaining"] = rest
 		if len(rest) > p.env.MaxOutputBytes {
-			m["remaining"] = jsontext.Value(protocol.AppendString(nil, merge.Shorten(string(rest), p.env.MaxOutputBytes)))
+			m["remaining"] = jsontext.Value(protocol.AppendString(nil, merge.Shorten(string(rest),
+				p.env.MaxOutputBytes)))
 		}
 	}
 	return m
@@ -126,7 +127,8 @@ const (
 // await serves multi_agent/await: it waits for the end of the task that a child has under
 // way, and says what became of it. A child without one has what became of its last one. The
 // request's end ends only the wait.
-func (p *Plugin) await(ctx context.Context, r *protocol.AgentAwaitRequest, _ host.Emitter) (*protocol.AgentAwaitResponse, error) {
+func (p *Plugin) await(ctx context.Context, r *protocol.AgentAwaitRequest,
+	_ host.Emitter) (*protocol.AgentAwaitResponse, error) {
 	c, err := p.find(ctx, r.SubagentID)
 	if err != nil {
 		return nil, err
@@ -190,7 +192,8 @@ const stopWait = 10 * time.Second
 
 // cancel serves SUBAGENT_CANCEL_REQ: the tasks of a child and of all below it end. success
 // reports whether there was one. The children may be given others.
-func (p *Plugin) cancel(ctx context.Context, r *protocol.SubagentCancelRequest, _ host.Emitter) (*protocol.AgentTerminateResponse, error) {
+func (p *Plugin) cancel(ctx context.Context, r *protocol.SubagentCancelRequest,
+	_ host.Emitter) (*protocol.AgentTerminateResponse, error) {
 	c, err := p.find(ctx, r.SubagentID)
 	if err != nil {
 		return nil, err
@@ -210,7 +213,8 @@ func (p *Plugin) cancel(ctx context.Context, r *protocol.SubagentCancelRequest, 
 
 // terminate serves multi_agent/terminate: a child and all below it end for good. One that is
 // terminated already stays so.
-func (p *Plugin) terminate(ctx context.Context, r *protocol.AgentTerminateRequest, _ host.Emitter) (*protocol.AgentTerminateResponse, error) {
+func (p *Plugin) terminate(ctx context.Context, r *protocol.AgentTerminateRequest,
+	_ host.Emitter) (*protocol.AgentTerminateResponse, error) {
 	c, err := p.find(ctx, r.SubagentID)
 	if err != nil {
 		return nil, err
@@ -257,14 +261,17 @@ const (
 )
 
 // merge serves SUBAGENT_MERGE_REQ. Tasks that are under way are waited for.
-func (p *Plugin) merge(ctx context.Context, r *protocol.SubagentMergeRequest, _ host.Emitter) (*protocol.SubagentMergeResponse, error) {
+func (p *Plugin) merge(ctx context.Context, r *protocol.SubagentMergeRequest,
+	_ host.Emitter) (*protocol.SubagentMergeResponse, error) {
 	switch r.Strategy { // before what is under way is waited for
 	case "", merge.HierarchicalSummary, merge.Voting, merge.Custom:
 	default:
-		return nil, wrong("/strategy", "is %s; it should be %s, %s or %s", quote(r.Strategy), merge.HierarchicalSummary, merge.Voting, merge.Custom)
+		return nil, wrong("/strategy", "is %s; it should be %s, %s or %s", quote(r.Strategy), merge.HierarchicalSummary,
+			merge.Voting, merge.Custom)
 	}
 	if len(r.SubagentIDs) == 0 || len(r.SubagentIDs) > maxMerged {
-		return nil, wrong("/subagent_ids", "has %d entries; it should name between 1 and %d child agents", len(r.SubagentIDs), maxMerged)
+		return nil, wrong("/subagent_ids", "has %d entries; it should name between 1 and %d child agents",
+			len(r.SubagentIDs), maxMerged)
 	}
 	var children []*subagent
 	seen := make(map[*subagent]bool)
@@ -280,7 +287,8 @@ func (p *Plugin) merge(ctx context.Context, r *protocol.SubagentMergeRequest, _ 
 	}
 	leave, ok := p.enter(&children[0].group.merges, maxMerges)
 	if !ok {
-		return nil, protocol.Errorf(protocol.CodeOverloaded, "%d merges are under way, which is the most there may be at once; send this one again when one of them has ended", maxMerges)
+		return nil, protocol.Errorf(protocol.CodeOverloaded, "%d merges are under way, which is the most there may "+
+			"be at once; send this one again when one of them has ended", maxMerges)
 	}
 	defer leave()
 	var inputs []merge.Input
@@ -294,7 +302,8 @@ func (p *Plugin) merge(ctx context.Context, r *protocol.SubagentMergeRequest, _ 
 		size += len(in.Result) + len(in.Summary)
 	}
 	host.ReleaseSlot(ctx) // a command or a model takes its time
-	merged, err := merge.Merge(ctx, r.Strategy, inputs, merge.Options{Command: p.opts.MergeCommand, Run: p.runCommand, Sample: p.sampler(ctx)})
+	merged, err := merge.Merge(ctx, r.Strategy, inputs, merge.Options{Command: p.opts.MergeCommand, Run: p.runCommand,
+		Sample: p.sampler(ctx)})
 	if err != nil {
 		return nil, err
 	}
@@ -326,7 +335,8 @@ func (p *Plugin) runCommand(ctx context.Context, argv []string, stdin []byte) ([
 	case err != nil:
 		return nil, err
 	case res.ExitCode != 0:
-		return nil, protocol.Errorf(protocol.CodeRuntimeError, "it ended with status %d; its stderr is: %s", res.ExitCode, merge.Shorten(strings.TrimSpace(res.Stderr), maxEntry))
+		return nil, protocol.Errorf(protocol.CodeRuntimeError, "it ended with status %d; its stderr is: %s",
+			res.ExitCode, merge.Shorten(strings.TrimSpace(res.Stderr), maxEntry))
 	case res.Truncated:
 		return nil, protocol.Errorf(protocol.CodeRuntimeError, "it printed too much")
 	}
@@ -358,7 +368,8 @@ func (p *Plugin) sampler(ctx context.Context) func(context.Context, string) (str
 func (p *Plugin) sample(ctx context.Context, prompt string) (string, error) {
 	ctx, done := context.WithTimeout(ctx, sampleWait)
 	defer done()
-	raw, err := json.Marshal(map[string]any{"role": "user", "content": map[string]string{"type": "text", "text": prompt}}, json.Deterministic(true))
+	raw, err := json.Marshal(map[string]any{"role": "user", "content": map[string]string{"type": "text",
+		"text": prompt}}, json.Deterministic(true))
 	if err != nil {
 		return "", err
 	}
@@ -366,7 +377,8 @@ func (p *Plugin) sample(ctx context.Context, prompt string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	req := &protocol.MCPSampleRequest{ServerID: "multi_agent", MCPRequestID: "merge", Messages: []protocol.Object{msg}, StopSequences: []string{}}
+	req := &protocol.MCPSampleRequest{ServerID: "multi_agent", MCPRequestID: "merge", Messages: []protocol.Object{msg},
+		StopSequences: []string{}}
 	req.SetDefaults()
 	req.MaxTokens = sampleTokens
 	var resp protocol.MCPSampleResponse

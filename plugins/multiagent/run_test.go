@@ -31,7 +31,8 @@ func TestAwaitHoldsNoPlace(t *testing.T) {
 	assert.Equal(t, s.delegate(id, "go"), protocol.SubagentRunning, "delegated")
 	var all []string
 	for range 3 {
-		all = append(all, s.Go(protocol.TypeSubagentAwaitReq, sub(id)), s.Go(protocol.TypeAgentAwaitReq, sub(id)), s.Go(protocol.TypeSubagentMergeReq, fmt.Sprintf(`{"subagent_ids":[%q]}`, id)))
+		all = append(all, s.Go(protocol.TypeSubagentAwaitReq, sub(id)), s.Go(protocol.TypeAgentAwaitReq, sub(id)),
+			s.Go(protocol.TypeSubagentMergeReq, fmt.Sprintf(`{"subagent_ids":[%q]}`, id)))
 	}
 	s.file("begun-go")
 	if got := s.status(id); got != protocol.SubagentRunning { // it is served though all of them wait
@@ -84,7 +85,8 @@ func TestOutcomes(t *testing.T) {
 	}{
 		{"fails", protocol.SubagentFailed, "exit status 3", `"status":"error","summary":"half"`},
 		{"blocked", protocol.SubagentFailed, "blocked: no key", `"blocked_reason":"no key"`},
-		{"partial", protocol.SubagentCompleted, "", `"files_changed":["f"],"next_steps":["go on"],"pr":"http://x","remaining":["rest"],"status":"partial","summary":"half","tokens_spent":5`},
+		{"partial", protocol.SubagentCompleted, "",
+			`"files_changed":["f"],"next_steps":["go on"],"pr":"http://x","remaining":["rest"],"status":"partial","summary":"half","tokens_spent":5`},
 		{"slow", protocol.SubagentFailed, "timeout_seconds of ", `"status":"error"`},
 	} {
 		seconds := 100 // which only the slow one takes
@@ -99,7 +101,8 @@ func TestOutcomes(t *testing.T) {
 			m = s.Call(protocol.TypeSubagentAwaitReq, sub(id))
 			again = seconds < 30 && !strings.Contains(m.Get("/error"), c.err)
 		}
-		if m.Get("/status") != string(c.status) || !strings.Contains(m.Get("/error"), c.err) || (c.err == "") != (m.Get("/error") == "") || !strings.Contains(m.Get("/result"), c.result) {
+		if m.Get("/status") != string(c.status) || !strings.Contains(m.Get("/error"), c.err) ||
+			(c.err == "") != (m.Get("/error") == "") || !strings.Contains(m.Get("/result"), c.result) {
 			t.Errorf("%s: %s", c.worker, m)
 		}
 		event := eventCompleted
@@ -107,14 +110,16 @@ func TestOutcomes(t *testing.T) {
 			event = eventFailed
 		}
 		e := s.event(id, event)
-		assert.That(t, e.Get("/content/task") == "t" && strings.Contains(e.Get("/content/error"), c.err), "%s: %s", c.worker, e)
+		assert.That(t, e.Get("/content/task") == "t" && strings.Contains(e.Get("/content/error"), c.err), "%s: %s",
+			c.worker, e)
 	}
 }
 
 // What a process that does a task is told of its agent.
 func TestAgentOfATask(t *testing.T) {
 	s := newStageWith(t, options(shell("w", `echo "$A2E_AGENT"`)), Env{Agent: &fleet.Agent{
-		AgentID: "agent", RootAgentID: "boss", Depth: 1, ToolScope: protocol.ToolsRestricted, Capabilities: []string{"tools", "multi_agent"}, MaxSteps: 9,
+		AgentID: "agent", RootAgentID: "boss", Depth: 1, ToolScope: protocol.ToolsRestricted,
+		Capabilities: []string{"tools", "multi_agent"}, MaxSteps: 9,
 	}}, host.Options{})
 	top := s.spawn("top", "", `,"tool_scope":"shared","max_steps":40`)
 	low := s.spawn("low", top, `,"capabilities":["read_file","proc","multi_agent"],"memory_scope":"isolated","max_steps":3`)
@@ -148,7 +153,8 @@ func TestDepth(t *testing.T) {
 		for range deepest - base + 1 {
 			parent = s.spawn("n", parent, "")
 		}
-		m := s.refused(protocol.CodeSubagentLimit, protocol.TypeSubagentSpawnReq, fmt.Sprintf(`{"agent":{"name":"n","model":"m"},"parent_agent_id":%q}`, parent))
+		m := s.refused(protocol.CodeSubagentLimit, protocol.TypeSubagentSpawnReq,
+			fmt.Sprintf(`{"agent":{"name":"n","model":"m"},"parent_agent_id":%q}`, parent))
 		assert.That(t, strings.Contains(m.Get("/message"), "max_depth") && m.Get("/retryable") == "false", "%s", m)
 		infos := ask[protocol.SubagentListResponse](s, protocol.TypeSubagentListReq, `{}`).Subagents
 		last := infos[len(infos)-1]
@@ -215,7 +221,8 @@ func TestEvents(t *testing.T) {
 	id := answered[protocol.AgentSpawnResponse](s, protocol.TypeAgentSpawnReq, req).SubagentID
 	e := s.event(id, eventSpawned)
 	assert.That(t, e.ReqID == req && e.Get("/content/name") == "ann" && e.Get("/content/role") == "poet", "%s", e)
-	task := s.Go(protocol.TypeAgentDelegateReq, fmt.Sprintf(`{"subagent_id":%q,"task_name":"ode","instruction":"i"}`, id))
+	task := s.Go(protocol.TypeAgentDelegateReq, fmt.Sprintf(`{"subagent_id":%q,"task_name":"ode","instruction":"i"}`,
+		id))
 	e = s.event(id, eventStarted)
 	assert.That(t, e.ReqID == task && e.Get("/content/worker") == "w" && e.Get("/content/task") == "ode", "%s", e)
 	for _, text := range []string{"one", "two"} {
@@ -226,7 +233,8 @@ func TestEvents(t *testing.T) {
 	s.touch("more")
 	s.touch("go")
 	e = s.event(id, eventCompleted)
-	assert.That(t, e.ReqID == task && e.Get("/content/tokens_spent") != "" && len(e.Get("/content/summary")) <= maxShown, "%.500s", e)
+	assert.That(t, e.ReqID == task && e.Get("/content/tokens_spent") != "" &&
+		len(e.Get("/content/summary")) <= maxShown, "%.500s", e)
 	lines, dropped := 0, 0
 	order := ""
 	for _, m := range s.Messages() {
@@ -261,7 +269,8 @@ func TestKeptResultIsBounded(t *testing.T) {
 	for _, key := range []string{"next_steps", "files_changed"} {
 		list := kept[key].([]string)
 		size := len(strings.Join(list, ""))
-		assert.That(t, size <= maxList && len(list) >= maxList/maxEntry/2, "%s: %d entries of %d bytes", key, len(list), size)
+		assert.That(t, size <= maxList && len(list) >= maxList/maxEntry/2, "%s: %d entries of %d bytes", key, len(list),
+			size)
 	}
 	size := len(text(kept, keySummary))
 	assert.That(t, size <= defaultMaxOutput, "the summary has %d bytes", size)
@@ -299,7 +308,8 @@ func TestNoChildForAStoppedRequest(t *testing.T) {
 	ctx, cancel := context.WithCancel(host.InSession(t.Context(), &host.Session{}))
 	cancel()
 	_, err := plugin.groupOf(ctx)
-	assert.That(t, errors.Is(err, context.Canceled) && len(plugin.groups) == 0, "%v, %d groups", err, len(plugin.groups))
+	assert.That(t, errors.Is(err, context.Canceled) && len(plugin.groups) == 0, "%v, %d groups", err,
+		len(plugin.groups))
 }
 
 // What one task wants is not wanted by the next one of the child.
@@ -308,11 +318,13 @@ func TestWantsOfATaskAreItsOwn(t *testing.T) {
 	w.Capabilities = []string{"a", "b", "x"}
 	s, plugin := openStage(t, options(w), Env{})
 	id := s.spawn("ann", "", `,"metadata":{"required_capabilities":["a","b"],"required_mcp":["a","b"]}`)
-	ask[protocol.SubagentDelegateResponse](s, protocol.TypeSubagentDelegateReq, fmt.Sprintf(`{"subagent_id":%q,"task":{"name":"t","instruction":"go","metadata":{"required_capabilities":["x"],"required_mcp":["x"]}}}`, id))
+	ask[protocol.SubagentDelegateResponse](s, protocol.TypeSubagentDelegateReq,
+		fmt.Sprintf(`{"subagent_id":%q,"task":{"name":"t","instruction":"go","metadata":{"required_capabilities":["x"],"required_mcp":["x"]}}}`, id))
 	got := s.await(id)
 	assert.Equal(t, got.Status, protocol.SubagentCompleted, "%+v", got)
 	c := plugin.childOf(t, id)
-	assert.That(t, slices.Equal(c.asks.Capabilities, []string{"a", "b"}) && slices.Equal(c.asks.MCP, []string{"a", "b"}), "its next task wants %v of %v", c.asks.Capabilities, c.asks.MCP)
+	assert.That(t, slices.Equal(c.asks.Capabilities, []string{"a", "b"}) && slices.Equal(c.asks.MCP,
+		[]string{"a", "b"}), "its next task wants %v of %v", c.asks.Capabilities, c.asks.MCP)
 }
 
 // What a request says of a child and of a task has bounds.
@@ -327,13 +339,20 @@ func TestLongNamesAndLists(t *testing.T) {
 		typ          protocol.Type
 		fields, path string
 	}{
-		{protocol.TypeSubagentSpawnReq, `{"agent":{"name":"n","model":"m"},"parent_agent_id":"` + long + `"}`, "/parent_agent_id"},
-		{protocol.TypeSubagentSpawnReq, `{"agent":{"name":"n","model":"m"},"root_agent_id":"` + long + `"}`, "/root_agent_id"},
-		{protocol.TypeAgentSpawnReq, `{"name":"n","metadata":{"root_agent_id":"` + long + `"}}`, "/metadata/root_agent_id"},
-		{protocol.TypeSubagentSpawnReq, `{"agent":{"name":"n","model":"m","metadata":{"required_mcp":` + many + `}}}`, "/agent/metadata/required_mcp"},
-		{protocol.TypeSubagentDelegateReq, task(`,"metadata":{"required_capabilities":` + many + `}`), "/task/metadata/required_capabilities"},
-		{protocol.TypeSubagentDelegateReq, task(`,"metadata":{"x":"` + strings.Repeat("x", maxTaskBytes) + `"}`), "/task/instruction"},
-		{protocol.TypeSubagentDelegateReq, task(`,"success_criteria":[""` + strings.Repeat(`,""`, maxTaskBytes/2) + `]`), "/task/instruction"},
+		{protocol.TypeSubagentSpawnReq, `{"agent":{"name":"n","model":"m"},"parent_agent_id":"` + long + `"}`,
+			"/parent_agent_id"},
+		{protocol.TypeSubagentSpawnReq, `{"agent":{"name":"n","model":"m"},"root_agent_id":"` + long + `"}`,
+			"/root_agent_id"},
+		{protocol.TypeAgentSpawnReq, `{"name":"n","metadata":{"root_agent_id":"` + long + `"}}`,
+			"/metadata/root_agent_id"},
+		{protocol.TypeSubagentSpawnReq, `{"agent":{"name":"n","model":"m","metadata":{"required_mcp":` + many + `}}}`,
+			"/agent/metadata/required_mcp"},
+		{protocol.TypeSubagentDelegateReq, task(`,"metadata":{"required_capabilities":` + many + `}`),
+			"/task/metadata/required_capabilities"},
+		{protocol.TypeSubagentDelegateReq, task(`,"metadata":{"x":"` + strings.Repeat("x", maxTaskBytes) + `"}`),
+			"/task/instruction"},
+		{protocol.TypeSubagentDelegateReq, task(`,"success_criteria":[""` + strings.Repeat(`,""`, maxTaskBytes/2) +
+			`]`), "/task/instruction"},
 	} {
 		m := s.refused(protocol.CodeSchemaViolation, c.typ, c.fields)
 		assert.Equal(t, m.Problem(), c.path, "%.300s", m.Line)
@@ -344,7 +363,8 @@ func TestLongNamesAndLists(t *testing.T) {
 // one deeper, and max_depth ends it.
 func TestDepthOfATaskWithoutAChild(t *testing.T) {
 	for depth, ok := range map[int]bool{1: true, 3: true, 4: false, 9: false} {
-		plugin := newPlugin(t, t.TempDir(), options(shell("w", `echo "$A2E_AGENT"`)), Env{Agent: &fleet.Agent{AgentID: "me", Depth: depth, ToolScope: protocol.ToolsShared}})
+		plugin := newPlugin(t, t.TempDir(), options(shell("w", `echo "$A2E_AGENT"`)),
+			Env{Agent: &fleet.Agent{AgentID: "me", Depth: depth, ToolScope: protocol.ToolsShared}})
 		for _, as := range []*fleet.Agent{nil, {AgentID: "other", ToolScope: protocol.ToolsShared}} {
 			var task host.WorkerTask
 			task.Task.TaskID, task.Brief, task.Agent = "t", "go", as

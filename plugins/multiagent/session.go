@@ -209,11 +209,13 @@ func waitJobs(ctx context.Context, tasks []*job) {
 }
 
 // listShort serves multi_agent/list.
-func (p *Plugin) listShort(ctx context.Context, _ *protocol.AgentListRequest, _ host.Emitter) (*protocol.AgentListResponse, error) {
+func (p *Plugin) listShort(ctx context.Context, _ *protocol.AgentListRequest,
+	_ host.Emitter) (*protocol.AgentListResponse, error) {
 	resp := &protocol.AgentListResponse{Subagents: []map[string]any{}}
 	p.each(ctx, func(c *subagent) {
 		row := map[string]any{
-			"subagent_id": c.id(), "name": c.config.Name, "role": deref(c.config.Role), "model": c.config.Model, "status": c.status,
+			"subagent_id": c.id(), "name": c.config.Name, "role": deref(c.config.Role), "model": c.config.Model,
+			"status":          c.status,
 			"parent_agent_id": c.agent.ParentAgentID, "root_agent_id": c.agent.RootAgentID, "depth": c.depth,
 			"max_steps": c.config.MaxSteps, "metadata": c.config.Metadata, "messages_waiting": len(c.mailbox),
 		}
@@ -226,12 +228,14 @@ func (p *Plugin) listShort(ctx context.Context, _ *protocol.AgentListRequest, _ 
 }
 
 // listLong serves SUBAGENT_LIST_REQ.
-func (p *Plugin) listLong(ctx context.Context, _ *protocol.SubagentListRequest, _ host.Emitter) (*protocol.SubagentListResponse, error) {
+func (p *Plugin) listLong(ctx context.Context, _ *protocol.SubagentListRequest,
+	_ host.Emitter) (*protocol.SubagentListResponse, error) {
 	resp := &protocol.SubagentListResponse{Subagents: []protocol.SubagentInfo{}}
 	p.each(ctx, func(c *subagent) {
 		parent, root := c.agent.ParentAgentID, c.agent.RootAgentID
 		resp.Subagents = append(resp.Subagents, protocol.SubagentInfo{
-			SubagentID: c.id(), Name: c.config.Name, Status: c.status, ParentAgentID: &parent, RootAgentID: &root, Depth: c.depth, Config: c.config,
+			SubagentID: c.id(), Name: c.config.Name, Status: c.status, ParentAgentID: &parent, RootAgentID: &root,
+			Depth: c.depth, Config: c.config,
 		})
 	})
 	return resp, nil

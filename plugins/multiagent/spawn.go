@@ -16,7 +16,8 @@ import (
 )
 
 // spawnShort serves multi_agent/spawn.
-func (p *Plugin) spawnShort(ctx context.Context, r *protocol.AgentSpawnRequest, _ host.Emitter) (*protocol.AgentSpawnResponse, error) {
+func (p *Plugin) spawnShort(ctx context.Context, r *protocol.AgentSpawnRequest,
+	_ host.Emitter) (*protocol.AgentSpawnResponse, error) {
 	long, err := longForm(r)
 	if err != nil {
 		return nil, err
@@ -25,14 +26,16 @@ func (p *Plugin) spawnShort(ctx context.Context, r *protocol.AgentSpawnRequest, 
 }
 
 // spawnLong serves SUBAGENT_SPAWN_REQ.
-func (p *Plugin) spawnLong(ctx context.Context, r *protocol.SubagentSpawnRequest, _ host.Emitter) (*protocol.SubagentSpawnResponse, error) {
+func (p *Plugin) spawnLong(ctx context.Context, r *protocol.SubagentSpawnRequest,
+	_ host.Emitter) (*protocol.SubagentSpawnResponse, error) {
 	resp, err := p.spawn(ctx, "/agent", r)
 	return (*protocol.SubagentSpawnResponse)(resp), err
 }
 
 // spawn starts a child agent. path is where its config stands in the
 // request.
-func (p *Plugin) spawn(ctx context.Context, path string, r *protocol.SubagentSpawnRequest) (*protocol.AgentSpawnResponse, error) {
+func (p *Plugin) spawn(ctx context.Context, path string,
+	r *protocol.SubagentSpawnRequest) (*protocol.AgentSpawnResponse, error) {
 	if err := checkConfig(path, &r.Agent); err != nil {
 		return nil, err
 	}
@@ -82,7 +85,8 @@ func (p *Plugin) admit(c *subagent, r *protocol.SubagentSpawnRequest) error {
 	}
 	switch {
 	case c.depth > p.opts.MaxDepth:
-		return protocol.Errorf(protocol.CodeSubagentLimit, "the child would be at depth %d, and max_depth allows %d; do the task where you are, or raise max_depth in the config", c.depth, p.opts.MaxDepth)
+		return protocol.Errorf(protocol.CodeSubagentLimit, "the child would be at depth %d, and max_depth allows "+
+			"%d; do the task where you are, or raise max_depth in the config", c.depth, p.opts.MaxDepth)
 	case g.alive >= p.opts.MaxSubagents:
 		return protocol.Errorf(protocol.CodeSubagentLimit, "the session has %s, which is all that max_subagents "+
 			"allows; terminate one first", protocol.Count(g.alive, "child agent"))
@@ -101,7 +105,8 @@ func (p *Plugin) admit(c *subagent, r *protocol.SubagentSpawnRequest) error {
 func (p *Plugin) adoptLocked(c *subagent, r *protocol.SubagentSpawnRequest) error {
 	g, self := c.group, p.env.Agent
 	c.agent = fleet.Agent{
-		MemoryScope: c.config.MemoryScope, ToolScope: c.config.ToolScope, Capabilities: c.config.Capabilities, MaxSteps: c.config.MaxSteps,
+		MemoryScope: c.config.MemoryScope, ToolScope: c.config.ToolScope, Capabilities: c.config.Capabilities,
+		MaxSteps:      c.config.MaxSteps,
 		ParentAgentID: g.sess.AgentID, RootAgentID: g.sess.AgentID,
 	}
 	above := self
@@ -121,7 +126,8 @@ func (p *Plugin) adoptLocked(c *subagent, r *protocol.SubagentSpawnRequest) erro
 			return unknown(*r.ParentAgentID, g.idsLocked())
 		}
 		above = &c.parent.agent
-		c.depth, c.agent.ParentAgentID, c.agent.RootAgentID = c.parent.depth+1, c.parent.id(), c.parent.agent.RootAgentID
+		c.depth, c.agent.ParentAgentID, c.agent.RootAgentID = c.parent.depth+1, c.parent.id(),
+			c.parent.agent.RootAgentID
 	}
 	c.agent.Depth = c.depth + 1
 	c.agent = *worker.Confine(&c.agent, above)
@@ -189,7 +195,8 @@ func (p *Plugin) checkWorker(path string, want *asks) *protocol.Error {
 	if want.Worker == "" || slices.Contains(names, want.Worker) {
 		return nil
 	}
-	return wrong(path+"/metadata/worker", "is %s; it should be the name of a worker in the config: %s", quote(want.Worker), cmp.Or(strings.Join(names, ", "), "there are none"))
+	return wrong(path+"/metadata/worker", "is %s; it should be the name of a worker in the config: %s",
+		quote(want.Worker), cmp.Or(strings.Join(names, ", "), "there are none"))
 }
 
 // quote returns a text of the agent for an error.
@@ -311,7 +318,8 @@ func checkConfig(path string, c *protocol.SubagentConfig) error {
 	case c.MaxSteps < 0 || c.MaxSteps > maxSteps:
 		return wrong(path+"/max_steps", "is %d; should be between 1 and %d, or 0 for any number", c.MaxSteps, maxSteps)
 	case c.TimeoutSeconds < 0 || c.TimeoutSeconds > maxSeconds:
-		return wrong(extra+"/timeout_seconds", "is %d; should be between 1 and %d, or 0 for the default", c.TimeoutSeconds, maxSeconds)
+		return wrong(extra+"/timeout_seconds", "is %d; should be between 1 and %d, or 0 for the default",
+			c.TimeoutSeconds, maxSeconds)
 	}
 	switch c.MemoryScope {
 	case protocol.MemoryShared, protocol.MemoryIsolated, protocol.MemorySnapshot:
@@ -334,7 +342,8 @@ func checkConfig(path string, c *protocol.SubagentConfig) error {
 		return err
 	}
 	if len(text) > maxConfigBytes {
-		return wrong(path+"/system_prompt", "makes the config %d bytes long; it may have %d: long texts belong into the instruction", len(text), maxConfigBytes)
+		return wrong(path+"/system_prompt", "makes the config %d bytes long; it may have %d: long texts belong into "+
+			"the instruction", len(text), maxConfigBytes)
 	}
 	return nil
 }

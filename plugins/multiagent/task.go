@@ -17,19 +17,23 @@ import (
 const maxTaskBytes = 1 << 20
 
 // delegateShort serves multi_agent/delegate.
-func (p *Plugin) delegateShort(ctx context.Context, r *protocol.AgentDelegateRequest, _ host.Emitter) (*protocol.AgentDelegateResponse, error) {
-	return p.delegate(ctx, r.SubagentID, "", &protocol.TaskDefinition{Name: r.TaskName, Instruction: r.Instruction, SuccessCriteria: r.SuccessCriteria})
+func (p *Plugin) delegateShort(ctx context.Context, r *protocol.AgentDelegateRequest,
+	_ host.Emitter) (*protocol.AgentDelegateResponse, error) {
+	return p.delegate(ctx, r.SubagentID, "", &protocol.TaskDefinition{Name: r.TaskName, Instruction: r.Instruction,
+		SuccessCriteria: r.SuccessCriteria})
 }
 
 // delegateLong serves SUBAGENT_DELEGATE_REQ.
-func (p *Plugin) delegateLong(ctx context.Context, r *protocol.SubagentDelegateRequest, _ host.Emitter) (*protocol.SubagentDelegateResponse, error) {
+func (p *Plugin) delegateLong(ctx context.Context, r *protocol.SubagentDelegateRequest,
+	_ host.Emitter) (*protocol.SubagentDelegateResponse, error) {
 	resp, err := p.delegate(ctx, r.SubagentID, "/task", &r.Task)
 	return (*protocol.SubagentDelegateResponse)(resp), err
 }
 
 // delegate has a child do a task from now on. It is not accepted while the child has one, or
 // where it is terminated; the status says which. path is where the task stands in the request.
-func (p *Plugin) delegate(ctx context.Context, id, path string, def *protocol.TaskDefinition) (*protocol.AgentDelegateResponse, error) {
+func (p *Plugin) delegate(ctx context.Context, id, path string,
+	def *protocol.TaskDefinition) (*protocol.AgentDelegateResponse, error) {
 	c, err := p.find(ctx, id)
 	if err != nil {
 		return nil, err
@@ -79,7 +83,8 @@ func (p *Plugin) checkTask(path string, def *protocol.TaskDefinition, want *asks
 	case def.Instruction == "":
 		return wrong(path+"/instruction", "is empty; it should say what to do")
 	case size > maxTaskBytes:
-		return wrong(path+"/instruction", "makes the task %d bytes long; it may have %d: put long texts into a file", size, maxTaskBytes)
+		return wrong(path+"/instruction", "makes the task %d bytes long; it may have %d: put long texts into a file",
+			size, maxTaskBytes)
 	}
 	if err := want.read(path+"/metadata", def.Metadata); err != nil {
 		return err
@@ -94,20 +99,23 @@ func (p *Plugin) checkTask(path string, def *protocol.TaskDefinition, want *asks
 func (p *Plugin) startLocked(ctx context.Context, c *subagent, def *protocol.TaskDefinition, want *asks) *job {
 	c.tasks++
 	j := &job{
-		child: c, name: merge.Shorten(def.Name, maxNameBytes), steer: make(chan host.Steering), placed: make(chan struct{}), done: make(chan struct{}),
+		child: c, name: merge.Shorten(def.Name, maxNameBytes), steer: make(chan host.Steering),
+		placed: make(chan struct{}), done: make(chan struct{}),
 		events: c.queue.open(ctx),
 	}
 	j.ctx, j.cancel = context.WithCancelCause(c.group.ctx)
 	timeout := time.Duration(c.config.TimeoutSeconds) * time.Second
 	task := host.WorkerTask{
-		Worker: want.Worker, Tier: want.ModelTier, Model: modelOf(&c.config), Fallback: p.fallback(want), Retries: want.Retries, Steer: j.steer,
+		Worker: want.Worker, Tier: want.ModelTier, Model: modelOf(&c.config), Fallback: p.fallback(want),
+		Retries: want.Retries, Steer: j.steer,
 		Started:  func(worker string) { p.started(j, worker) },
 		Output:   func(stream, line string) { j.events.line(p.env.Now(), stream, line) },
 		Dispatch: want.dispatch(),
 	}
 	agent := c.agent
 	task.Agent, task.Brief = &agent, briefOf(c, def)
-	task.Deadline, task.Task.TaskID = p.env.Now().Add(timeout).UTC().Format(time.RFC3339Nano), fmt.Sprintf("%s-%d", c.id(), c.tasks)
+	task.Deadline, task.Task.TaskID = p.env.Now().Add(timeout).UTC().Format(time.RFC3339Nano),
+		fmt.Sprintf("%s-%d", c.id(), c.tasks)
 	c.mailbox = nil // it stands in the brief
 	c.job, c.status = j, protocol.SubagentWaiting
 	go p.run(j, task)

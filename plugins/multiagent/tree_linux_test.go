@@ -34,7 +34,8 @@ func TestTheWholeTreeEnds(t *testing.T) {
 				got = ask[protocol.AgentTerminateResponse](s, protocol.TypeSubagentCancelReq, sub(top))
 				assert.That(t, !got.Success, "again: %+v", got)
 			case "terminate", "terminate short":
-				typ := map[string]protocol.Type{"terminate": protocol.TypeSubagentTerminateReq, "terminate short": protocol.TypeAgentTerminateReq}[how]
+				typ := map[string]protocol.Type{"terminate": protocol.TypeSubagentTerminateReq,
+					"terminate short": protocol.TypeAgentTerminateReq}[how]
 				for range 2 {
 					got := ask[protocol.AgentTerminateResponse](s, typ, sub(top))
 					assert.That(t, got.Success, "%+v", got)
@@ -49,18 +50,21 @@ func TestTheWholeTreeEnds(t *testing.T) {
 				}
 			}
 			if left == 0 { // the end of a session or a host is not held up for long
-				hosttest.Eventually(t, "the end of all processes", func() bool { return hosttest.Running(t, mark) == 0 })
+				hosttest.Eventually(t, "the end of all processes",
+					func() bool { return hosttest.Running(t, mark) == 0 })
 				return
 			}
 			assert.Equal(t, hosttest.Running(t, mark), left, "… processes are left")
 			got := answered[protocol.SubagentAwaitResponse](s, protocol.TypeSubagentAwaitReq, wait)
-			assert.That(t, got.Status == want && got.Error != nil && got.Result == nil, "the await of %s: %+v", low, got)
+			assert.That(t, got.Status == want && got.Error != nil && got.Result == nil, "the await of %s: %+v", low,
+				got)
 			a, b := s.status(low), s.status(beside)
 			assert.That(t, a == want && b == protocol.SubagentRunning, "%s %s", a, b)
 			event := map[bool]string{true: eventCancelled, false: eventTerminated}[how == "cancel"]
 			s.event(low, event)
 			if how != "cancel" {
-				s.refused(protocol.CodeUnknownSubagent, protocol.TypeSubagentSpawnReq, fmt.Sprintf(`{"agent":{"name":"n","model":"m"},"parent_agent_id":%q}`, top))
+				s.refused(protocol.CodeUnknownSubagent, protocol.TypeSubagentSpawnReq,
+					fmt.Sprintf(`{"agent":{"name":"n","model":"m"},"parent_agent_id":%q}`, top))
 				return
 			}
 			accepted, _ := s.try(top, "go on")

@@ -106,7 +106,8 @@ func (c *change) until() store.Micros { return c.now + store.Micros(c.lease.Micr
 // onlyComments reports whether the request changes nothing but what was said about the task.
 func (c *change) onlyComments() bool {
 	r := c.TaskUpdateRequest
-	return r.Comment != "" && r.Action+r.Status+r.Title+r.Description+r.Assignee+r.Priority+r.Due+r.Estimate == "" && len(r.Deps)+len(r.Clear)+r.Metadata.Len() == 0
+	return r.Comment != "" && r.Action+r.Status+r.Title+r.Description+r.Assignee+r.Priority+r.Due+r.Estimate == "" &&
+		len(r.Deps)+len(r.Clear)+r.Metadata.Len() == 0
 }
 
 // mayClaim declines a claim of what is done, waits for others, or is somebody's: also of the one who asks, as

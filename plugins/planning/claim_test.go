@@ -67,12 +67,14 @@ func TestClaim(t *testing.T) {
 	a := s.task(plan, "a")
 	b := s.task(plan, "b", "deps", []string{a})
 	claimed := s.try(plan, a, "action", "claim", "owner", "w1", "lease", 60, "status", "in_progress")
-	must.That(t, claimed.Success && claimed.Task.ClaimedBy == "w1" && claimed.Task.Until == 1_900_000_060 && claimed.Task.Status == "in_progress" && claimed.Task.Version == 2, "%+v", claimed)
+	must.That(t, claimed.Success && claimed.Task.ClaimedBy == "w1" && claimed.Task.Until == 1_900_000_060 &&
+		claimed.Task.Status == "in_progress" && claimed.Task.Version == 2, "%+v", claimed)
 	for _, who := range []string{"w1", "w2"} { // also one of the same name
 		s.declined("w1 has claimed it until 2030-03-17T17:47:40Z", plan, a, "action", "claim", "owner", who)
 	}
 	s.declined("waits for others: "+a, plan, b, "action", "claim", "owner", "w2")
-	for _, more := range [][]any{{"status", "done"}, {"title", "mine"}, {"action", "delete"}, {"action", "renew"}, {"action", "release"}, {"status", "done", "comment", "c"}} {
+	for _, more := range [][]any{{"status", "done"}, {"title", "mine"}, {"action", "delete"}, {"action", "renew"},
+		{"action", "release"}, {"status", "done", "comment", "c"}} {
 		left := s.declined("w1 has claimed it", plan, a, append(more, "owner", "w2")...)
 		assert.That(t, left.Task.Version == 2 && left.Task.TaskID == a, "%+v", left)
 	}
@@ -94,7 +96,8 @@ func TestClaim(t *testing.T) {
 	s.update(plan, a, "status", "done", "owner", "w3")
 	s.declined("is done already", plan, a, "action", "claim", "owner", "w1")
 	got := s.list("task_id", a)[0]
-	assert.That(t, got.ClaimedBy == "" && got.Until == 0 && len(got.Comments) == 1 && got.Comments[0].Author == "w2", "%+v", got)
+	assert.That(t, got.ClaimedBy == "" && got.Until == 0 && len(got.Comments) == 1 && got.Comments[0].Author == "w2",
+		"%+v", got)
 	s.update(plan, b, "action", "claim", "owner", "w1")
 	s.update(plan, b, "action", "claim", "owner", "w2", "force", true)
 	consistent(t, s.store)
@@ -137,7 +140,8 @@ func TestClaimTheNext(t *testing.T) {
 		}
 	}
 	assert.Equal(t, fmt.Sprint(order), "[high early late first waits second low]", "order")
-	none := s.declined("no task of the plan "+plan+" is ready for w: 7 not done", plan, "", "action", "claim", "owner", "w")
+	none := s.declined("no task of the plan "+plan+" is ready for w: 7 not done", plan, "", "action", "claim", "owner",
+		"w")
 	assert.That(t, none.Remaining != nil && *none.Remaining == 7, "%+v", none)
 	assert.Equal(t, s.try(plan, "", "action", "claim", "owner", "she").Task.Title, "hers", "for her")
 	clock.forward(100 * time.Second)
@@ -160,9 +164,11 @@ func TestDoneAfterDeps(t *testing.T) {
 	plan := s.plan("columns", []string{"open", "shut", "dropped"}, "done_column", "shut")
 	a := s.task(plan, "a")
 	b := s.task(plan, "b", "deps", []string{a})
-	s.declined("cannot be done before those that it waits for: "+a, plan, b, "status", "shut", "title", "nothing of it is kept")
+	s.declined("cannot be done before those that it waits for: "+a, plan, b, "status", "shut", "title",
+		"nothing of it is kept")
 	var added protocol.TaskAddResponse
-	s.ask(protocol.TypeTaskAddReq, fields(t, "plan_id", plan, "title", "c", "status", "shut", "deps", []string{b}), &added)
+	s.ask(protocol.TypeTaskAddReq, fields(t, "plan_id", plan, "title", "c", "status", "shut", "deps", []string{b}),
+		&added)
 	assert.That(t, !added.Success && strings.Contains(added.Error, b), "%+v", added)
 	s.update(plan, b, "status", "dropped")
 	s.update(plan, a, "status", "shut")
@@ -209,7 +215,8 @@ func TestClaimsOfTwoHosts(t *testing.T) {
 		task := hosts[0].task(plan, "t")
 		var ids [2]string
 		for i, s := range hosts {
-			ids[i] = s.Go(protocol.TypeTaskUpdateReq, fields(t, "plan_id", plan, "task_id", task, "action", "claim", "owner", "same"))
+			ids[i] = s.Go(protocol.TypeTaskUpdateReq, fields(t, "plan_id", plan, "task_id", task, "action", "claim",
+				"owner", "same"))
 		}
 		taken := 0
 		for i, s := range hosts {
@@ -255,7 +262,8 @@ func TestFolders(t *testing.T) {
 	must.OK(t, s.Close())
 	kept, top := openStore(t, path), t.TempDir()
 	in := func(folder string) *stage {
-		env := host.Env{Store: func(context.Context) (store.Store, error) { return kept, nil }, Workspace: filepath.Join(top, folder)}
+		env := host.Env{Store: func(context.Context) (store.Store, error) { return kept, nil },
+			Workspace: filepath.Join(top, folder)}
 		at := &stage{t: t, store: kept}
 		at.Pair = hosttest.New(t, host.Options{Plugins: []host.Plugin{must.Get(New("plans", Options{}, env))(t)}})
 		at.Handshake(protocol.CapPlanning)
@@ -265,7 +273,8 @@ func TestFolders(t *testing.T) {
 	a.plan("name", "of a")
 	b.plan("name", "of b")
 	for _, c := range [][2]string{
-		{`{}`, "old  , of a a, of b b"}, {`{"folder":""}`, "old  , of a a, of b b"}, {`{"folder":"."}`, "of a a"}, {`{"folder":"../b"}`, "of b b"},
+		{`{}`, "old  , of a a, of b b"}, {`{"folder":""}`, "old  , of a a, of b b"}, {`{"folder":"."}`, "of a a"},
+		{`{"folder":"../b"}`, "of b b"},
 		{fmt.Sprintf(`{"folder":%q}`, filepath.Join(top, "b")), "of b b"}, {`{"folder":"c"}`, ""},
 	} {
 		var list struct {
@@ -299,7 +308,8 @@ func TestExportAsText(t *testing.T) {
 	s, _ := newTimed(t, newFile(t))
 	plan := s.plan("name", "release *1*", "description", "for all\n\x01# of <us>", "columns", []string{"open", "shut"})
 	a := s.task(plan, "1. a \"b\"\nc%%{", "status", "shut")
-	b := s.task(plan, "\x02- x\u202e [y]", "deps", []string{a}, "priority", "high", "due", "2031-01-02", "estimate", "36h", "assignee", "she", "description", "one\n\ntwo")
+	b := s.task(plan, "\x02- x\u202e [y]", "deps", []string{a}, "priority", "high", "due", "2031-01-02", "estimate",
+		"36h", "assignee", "she", "description", "one\n\ntwo")
 	s.update(plan, b, "comment", "well\n> done", "owner", "he")
 	s.task(plan, strings.Repeat("long ", 20))
 	want := strings.NewReplacer("A1", a, "B1", b, "'", "`").Replace(`# release \*1\*
@@ -320,11 +330,13 @@ for all
 `)
 	got := s.text(plan, "markdown")
 	assert.That(t, strings.HasPrefix(got, want), "%s", got)
-	flow := fmt.Sprintf("flowchart TD\n  t%s[\"1. a #quot;b#quot; c#37;#37;{\"]:::done\n  t%s[\"- x [y]\"]\n  t%s --> t%s\n  classDef done fill:#ddd,stroke:#999,color:#555\n", a, b, a, b)
+	flow := fmt.Sprintf("flowchart TD\n  t%s[\"1. a #quot;b#quot; c#37;#37;{\"]:::done\n  t%s[\"- x [y]\"]\n  t%s "+
+		"--> t%s\n  classDef done fill:#ddd,stroke:#999,color:#555\n", a, b, a, b)
 	assert.That(t, strings.HasSuffix(got, "\n## shut\n\n- [x] 1\\. a \"b\" c%%{ `"+a+"`\n\n## Dependencies\n\n```mermaid\n"+flow+"```\n"), "%s", got)
 	assert.Equal(t, s.text(plan, "mermaid"), flow)
 	assert.Equal(t, s.text(absent, "markdown"), "")
-	for want, more := range map[string][]any{"/format": {"plan_id", plan, "format", "html"}, "/plan_id": {"format", "markdown"}} {
+	for want, more := range map[string][]any{"/format": {"plan_id", plan, "format", "html"},
+		"/plan_id": {"format", "markdown"}} {
 		path, _ := s.refused(protocol.TypePlanBoardReq, fields(t, more...))
 		assert.Equal(t, path, want)
 	}

@@ -57,7 +57,8 @@ func (p *problems) newDeps(tx *store.Tx, pl *plan, id string, deps []string) err
 	if err != nil || way == nil {
 		return err
 	}
-	p.add(fmt.Sprintf("/deps/%d", slices.Index(deps, way[1])), "would make the tasks wait for each other in a circle: %s; leave it out", drawn(way))
+	p.add(fmt.Sprintf("/deps/%d", slices.Index(deps, way[1])), "would make the tasks wait for each other in a "+
+		"circle: %s; leave it out", drawn(way))
 	return nil
 }
 
@@ -68,7 +69,8 @@ func drawn(way []string) string {
 		return strings.Join(way, arrow)
 	}
 	half := maxShown / 2
-	return fmt.Sprintf("%s%s(%d more)%s%s", strings.Join(way[:half], arrow), arrow, len(way)-2*half, arrow, strings.Join(way[len(way)-half:], arrow))
+	return fmt.Sprintf("%s%s(%d more)%s%s", strings.Join(way[:half], arrow), arrow, len(way)-2*half, arrow,
+		strings.Join(way[len(way)-half:], arrow))
 }
 
 // cycle returns the shortest way from a task that would wait for deps back to itself,
@@ -111,7 +113,8 @@ const selectWaits = `WITH RECURSIVE before (id) AS (
 
 // waits returns what the tasks of a list wait for, and those in turn, and so on.
 func waits(tx *store.Tx, list []string) (map[string][]string, error) {
-	found, err := store.Rows(tx, selectWaits, []any{store.JSON(list)}, func(t *task) []any { return []any{&t.ID, store.JSON(&t.Deps)} })
+	found, err := store.Rows(tx, selectWaits, []any{store.JSON(list)},
+		func(t *task) []any { return []any{&t.ID, store.JSON(&t.Deps)} })
 	graph := make(map[string][]string, len(found))
 	for _, t := range found {
 		graph[t.ID] = t.Deps

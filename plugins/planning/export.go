@@ -12,10 +12,12 @@ import (
 
 // export writes a plan as text, the same for the same plan.
 func (p *Plugin) export(ctx context.Context, req *protocol.PlanBoardRequest, resp *protocol.PlanBoardResponse) error {
-	write, known := map[string]func(*plan, []*task) string{protocol.PlanMarkdown: markdownOf, protocol.PlanMermaid: mermaidOf}[req.Format]
+	write, known := map[string]func(*plan, []*task) string{protocol.PlanMarkdown: markdownOf,
+		protocol.PlanMermaid: mermaidOf}[req.Format]
 	switch {
 	case !known:
-		return refusal("/format", "is %.40q; should be %s or %s", req.Format, protocol.PlanMarkdown, protocol.PlanMermaid)
+		return refusal("/format", "is %.40q; should be %s or %s", req.Format, protocol.PlanMarkdown,
+			protocol.PlanMermaid)
 	case req.PlanID == "":
 		return refusal("/plan_id", "is missing; a text is of one plan, planning/plan/list names them")
 	}
@@ -67,7 +69,8 @@ func (t *task) markdown(b *strings.Builder, done bool) {
 	if t.Priority != 0 {
 		facts = append(facts, "priority "+t.Priority.String())
 	}
-	for _, f := range [][2]string{{"due ", t.Due.String()}, {"takes ", t.Estimate.String()}, {"assigned to ", plain(t.Assignee)}} {
+	for _, f := range [][2]string{{"due ", t.Due.String()}, {"takes ", t.Estimate.String()},
+		{"assigned to ", plain(t.Assignee)}} {
 		if f[1] != "" {
 			facts = append(facts, f[0]+f[1])
 		}

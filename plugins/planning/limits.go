@@ -107,7 +107,8 @@ func (t *task) check() error {
 	}
 	wrong.length("/description", t.Description, maxDescription)
 	if n := len(t.Metadata); n > maxMetadata {
-		wrong.add("/metadata", "has %d bytes; at most %d are allowed: keep the rest in a file and name that", n, maxMetadata)
+		wrong.add("/metadata", "has %d bytes; at most %d are allowed: keep the rest in a file and name that", n,
+			maxMetadata)
 	}
 	if n := len(t.Deps); n > maxDeps {
 		wrong.add("/deps", "has %d entries; at most %d are allowed", n, maxDeps)
@@ -136,7 +137,8 @@ func roomForPlan(tx *store.Tx, pl *plan) error {
 			"planning/plan/list names them", count)
 	}
 	if size+pl.size() > maxPlansSize {
-		wrong.add("/description", "is too long for the room that is left: the plans hold %d bytes of names, columns and descriptions, of %d that they may", size, maxPlansSize)
+		wrong.add("/description", "is too long for the room that is left: the plans hold %d bytes of names, columns "+
+			"and descriptions, of %d that they may", size, maxPlansSize)
 	}
 	return wrong.err()
 }
@@ -149,7 +151,8 @@ func (pl *plan) room(tasks, size int) error {
 			pl.tasks)
 	}
 	if size > 0 && pl.tasksSize+size > maxTasksSize {
-		wrong.add("/plan_id", "is a plan whose tasks hold %d bytes of text, of %d that they may; write less, keep long texts in files, or make another plan", pl.tasksSize, maxTasksSize)
+		wrong.add("/plan_id", "is a plan whose tasks hold %d bytes of text, of %d that they may; write less, keep "+
+			"long texts in files, or make another plan", pl.tasksSize, maxTasksSize)
 	}
 	return wrong.err()
 }
@@ -162,5 +165,6 @@ func (a *answer) add(size int) error {
 	if *a += answer(size + rowSize); *a <= maxAnswer {
 		return nil
 	}
-	return refusal("/plan_id", "does not name a plan, and all plans have more than the %d bytes that an answer may hold; ask for one plan at a time, planning/plan/list names them", maxAnswer)
+	return refusal("/plan_id", "does not name a plan, and all plans have more than the %d bytes that an answer may "+
+		"hold; ask for one plan at a time, planning/plan/list names them", maxAnswer)
 }

@@ -36,13 +36,16 @@ func consistent(t testing.TB, s store.Store) {
 				return err
 			}
 			assert.That(t, pl.tasks == tasks && pl.tasksSize == size && pl.done == done,
-				"the plan %s counts %d tasks of %d bytes, %d done, but has %d of %d, %d done", pl.Name, pl.tasks, pl.tasksSize, pl.done, tasks, size, done)
+				"the plan %s counts %d tasks of %d bytes, %d done, but has %d of %d, %d done", pl.Name, pl.tasks,
+				pl.tasksSize, pl.done, tasks, size, done)
 			var own int
-			if _, err := tx.Get("SELECT size FROM planning_plans WHERE id = $1", []any{pl.ID}, &own); err != nil || own != pl.size() {
+			if _, err := tx.Get("SELECT size FROM planning_plans WHERE id = $1", []any{pl.ID}, &own); err != nil ||
+				own != pl.size() {
 				t.Errorf("the plan %s notes %d bytes of text, but has %d, %v", pl.Name, own, pl.size(), err)
 			}
 		}
-		stray, err := tx.Get("SELECT 1 FROM planning_tasks WHERE plan_id NOT IN (SELECT id FROM planning_plans)", nil, new(int))
+		stray, err := tx.Get("SELECT 1 FROM planning_tasks WHERE plan_id NOT IN (SELECT id FROM planning_plans)", nil,
+			new(int))
 		assert.That(t, !stray, "a task belongs to no plan")
 		return err
 	}))
@@ -52,7 +55,8 @@ func consistent(t testing.TB, s store.Store) {
 func fill(s *stage) string {
 	plan := s.plan("name", "release", "description", "two\nlines", "columns", []string{"open", "shut"})
 	first := s.task(plan, "first", "metadata", jsontext.Value(`{"n":12345678901234567890,"s":"\u0000"}`))
-	second := s.task(plan, "second", "status", "shut", "assignee", "me", "description", "d", "deps", []string{first}, "force", true, "priority", "high", "due", "2031-02-03", "estimate", "90m")
+	second := s.task(plan, "second", "status", "shut", "assignee", "me", "description", "d", "deps", []string{first},
+		"force", true, "priority", "high", "due", "2031-02-03", "estimate", "90m")
 	third := s.task(plan, "third \x00 😀")
 	s.update(plan, first, "deps", []string{third}, "assignee", "you") // waits for a later one
 	s.update(plan, third, "status", "shut", "comment", "well\ndone")
@@ -84,7 +88,8 @@ func (s *stage) bigTasks(plan string, sizes ...int) {
 			if err != nil {
 				return err
 			}
-			t := task{ID: plan[:8] + fmt.Sprintf("%04x", i), PlanID: plan, Place: pl.tasks, Status: "todo", Title: "big", Description: strings.Repeat("x", size), Metadata: jsontext.Value("{}")}
+			t := task{ID: plan[:8] + fmt.Sprintf("%04x", i), PlanID: plan, Place: pl.tasks, Status: "todo",
+				Title: "big", Description: strings.Repeat("x", size), Metadata: jsontext.Value("{}")}
 			if err := t.put(tx, pl, nil); err != nil {
 				return err
 			}
@@ -116,10 +121,12 @@ func TestTextOfAPlanIsBounded(t *testing.T) {
 	task := s.task(plan, "t") // 1 byte, 7 of "backlog", 2 of {}
 	s.bigTasks(plan, maxTasksSize-10-len("todo"+"big"+"{}")-10)
 	for typ, more := range map[protocol.Type][]any{
-		protocol.TypeTaskAddReq: {"title", "too much"}, protocol.TypeTaskUpdateReq: {"task_id", task, "assignee", "somebody else"},
+		protocol.TypeTaskAddReq: {"title", "too much"}, protocol.TypeTaskUpdateReq: {"task_id", task, "assignee",
+			"somebody else"},
 	} {
 		path, message := s.refused(typ, fields(t, append(more, "plan_id", plan)...))
-		assert.That(t, path == "/plan_id" && strings.Contains(message, fmt.Sprint(maxTasksSize)), "%s: %q: %s", typ, path, message)
+		assert.That(t, path == "/plan_id" && strings.Contains(message, fmt.Sprint(maxTasksSize)), "%s: %q: %s", typ,
+			path, message)
 	}
 	s.update(plan, task, "assignee", "0123456789")
 	s.update(plan, task, "status", "todo")
@@ -135,7 +142,8 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 	for _, typ := range []protocol.Type{protocol.TypeTaskListReq, protocol.TypePlanBoardReq} {
 		path, message := s.refused(typ, `{}`)
-		assert.That(t, path == "/plan_id" && strings.Contains(message, "one plan at a time"), "%s: %q: %s", typ, path, message)
+		assert.That(t, path == "/plan_id" && strings.Contains(message, "one plan at a time"), "%s: %q: %s", typ, path,
+			message)
 	}
 	p := newPlugin(t, "plans", s.store, nil) // without a line of 5 MB to be looked at
 	for _, plan := range plans {
@@ -185,8 +193,10 @@ func steps(t *testing.T, s store.Store, query string) (all []string) {
 func TestQueriesUseIndexes(t *testing.T) {
 	s := openStore(t, newFile(t))
 	for where, index := range map[string]string{
-		"": "planning_tasks_by_age", " WHERE plan_id = 'p'": "planning_tasks_by_plan", " WHERE status = 's'": "planning_tasks_by_status",
-		" WHERE plan_id = 'p' AND status = 's'": "planning_tasks_by_plan_and_status", " WHERE id = 'i'": "sqlite_autoindex_planning_tasks_1",
+		"": "planning_tasks_by_age", " WHERE plan_id = 'p'": "planning_tasks_by_plan",
+		" WHERE status = 's'":                   "planning_tasks_by_status",
+		" WHERE plan_id = 'p' AND status = 's'": "planning_tasks_by_plan_and_status",
+		" WHERE id = 'i'":                       "sqlite_autoindex_planning_tasks_1",
 	} {
 		got := steps(t, s, selectTasks+where+inOrder)
 		assert.That(t, len(got) == 1 && strings.Contains(got[0]+" ", index+" "), "%q: %q", where, got)
@@ -271,7 +281,8 @@ func TestMerge(t *testing.T) {
 	takenIn(t, s.store, saved, store.Merge)
 	assert.Equal(t, s.titles(), "[a b of own later]", "there")
 	rows := s.list("plan_id", plan)
-	assert.That(t, rows[1].Status == "backlog" && rows[1].Assignee == "" && rows[2].Deps[0] == a, "the tasks are %+v", rows)
+	assert.That(t, rows[1].Status == "backlog" && rows[1].Assignee == "" && rows[2].Deps[0] == a, "the tasks are %+v",
+		rows)
 	path, _ := s.refused(protocol.TypeTaskUpdateReq, fields(t, "plan_id", plan, "task_id", b, "deps", []string{later}))
 	assert.Equal(t, path, "/deps/0", "a circle over what came and what was there")
 	takenIn(t, s.store, saved, store.Replace)
@@ -288,32 +299,36 @@ func TestImportRefuses(t *testing.T) {
 		other  = `{"kind":"planning.plan","record":{"plan_id":"00000000000d","columns":["open"],"created_at":1}}` + "\n"
 	)
 	for name, tc := range map[string]struct{ text, says string }{
-		"unknown kind":     {strings.Replace(plan, "planning.plan", "planning.board", 1), "planning.task"},
-		"unknown field":    {strings.Replace(plan, `"name"`, `"nome"`, 1), "nome"},
-		"wrong type":       {strings.Replace(plan, `["open"]`, `"open"`, 1), "columns"},
-		"plan id":          {strings.Replace(plan, "00000000000a", "a", 1), "12 hex digits"},
-		"no columns":       {strings.Replace(plan, `["open"]`, `[]`, 1), "at least one"},
-		"double column":    {strings.Replace(plan, `["open"]`, `["open","open"]`, 1), "/columns/1"},
-		"negative time":    {strings.Replace(plan, `"created_at":1`, `"created_at":-1`, 1), "/created_at"},
-		"far time":         {strings.Replace(plan, `"created_at":1`, `"created_at":1e300`, 1), "/created_at"},
-		"no plan":          {task, "should come first"},
-		"task id":          {plan + strings.Replace(task, "00000000000b", "00000000000B", 1), "12 hex digits"},
-		"no title":         {plan + strings.Replace(task, `"title":"t"`, `"title":" "`, 1), "/title"},
-		"no status":        {plan + strings.Replace(task, `"status":"open",`, ``, 1), "not a column"},
-		"unknown status":   {plan + strings.Replace(task, `"status":"open"`, `"status":"shut"`, 1), "open"},
-		"metadata":         {plan + strings.Replace(task, `"deps"`, `"metadata":[],"deps"`, 1), "metadata"},
-		"too much":         {plan + strings.Replace(task, `"deps"`, `"metadata":{"a":"`+strings.Repeat("x", maxMetadata)+`"},"deps"`, 1), "/metadata"},
-		"unknown dep":      {plan + two, "/deps/0"},
-		"itself":           {plan + strings.Replace(task, `"deps":[]`, `"deps":["00000000000b"]`, 1), "not a task"},
-		"circle":           {plan + task + two + strings.Replace(task, `"deps":[]`, `"deps":["00000000000c"]`, 1), "circle"},
-		"another plan":     {plan + other + task + strings.Replace(task, "00000000000a", "00000000000d", 1), "belongs to"},
+		"unknown kind":   {strings.Replace(plan, "planning.plan", "planning.board", 1), "planning.task"},
+		"unknown field":  {strings.Replace(plan, `"name"`, `"nome"`, 1), "nome"},
+		"wrong type":     {strings.Replace(plan, `["open"]`, `"open"`, 1), "columns"},
+		"plan id":        {strings.Replace(plan, "00000000000a", "a", 1), "12 hex digits"},
+		"no columns":     {strings.Replace(plan, `["open"]`, `[]`, 1), "at least one"},
+		"double column":  {strings.Replace(plan, `["open"]`, `["open","open"]`, 1), "/columns/1"},
+		"negative time":  {strings.Replace(plan, `"created_at":1`, `"created_at":-1`, 1), "/created_at"},
+		"far time":       {strings.Replace(plan, `"created_at":1`, `"created_at":1e300`, 1), "/created_at"},
+		"no plan":        {task, "should come first"},
+		"task id":        {plan + strings.Replace(task, "00000000000b", "00000000000B", 1), "12 hex digits"},
+		"no title":       {plan + strings.Replace(task, `"title":"t"`, `"title":" "`, 1), "/title"},
+		"no status":      {plan + strings.Replace(task, `"status":"open",`, ``, 1), "not a column"},
+		"unknown status": {plan + strings.Replace(task, `"status":"open"`, `"status":"shut"`, 1), "open"},
+		"metadata":       {plan + strings.Replace(task, `"deps"`, `"metadata":[],"deps"`, 1), "metadata"},
+		"too much": {plan + strings.Replace(task, `"deps"`, `"metadata":{"a":"`+strings.Repeat("x",
+			maxMetadata)+`"},"deps"`, 1), "/metadata"},
+		"unknown dep": {plan + two, "/deps/0"},
+		"itself":      {plan + strings.Replace(task, `"deps":[]`, `"deps":["00000000000b"]`, 1), "not a task"},
+		"circle": {plan + task + two + strings.Replace(task, `"deps":[]`, `"deps":["00000000000c"]`, 1),
+			"circle"},
+		"another plan": {plan + other + task + strings.Replace(task, "00000000000a", "00000000000d", 1),
+			"belongs to"},
 		"changed columns":  {plan + strings.Replace(plan, `"open"`, `"shut"`, 1), "other columns"},
 		"good, then wrong": {plan + task + two + `{"kind":"planning.task","record":{}}`, "/task_id"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := openStore(t, newFile(t))
 			_, err := s.Import(t.Context(), strings.NewReader(header+tc.text), store.Merge)
-			assert.That(t, err != nil && strings.Contains(err.Error(), tc.says) && !strings.Contains(err.Error(), string(protocol.CodeSchemaViolation)), "%v", err)
+			assert.That(t, err != nil && strings.Contains(err.Error(), tc.says) &&
+				!strings.Contains(err.Error(), string(protocol.CodeSchemaViolation)), "%v", err)
 			assert.Equal(t, exported(t, s), header, "something was kept")
 		})
 	}
@@ -330,7 +345,8 @@ func TestCycleOverTwoHosts(t *testing.T) {
 		tasks := []string{hosts[0].task(plan, "a"), hosts[0].task(plan, "b")}
 		var ids [2]string
 		for i, s := range hosts {
-			ids[i] = s.Go(protocol.TypeTaskUpdateReq, fields(t, "plan_id", plan, "task_id", tasks[i], "deps", tasks[1-i:2-i]))
+			ids[i] = s.Go(protocol.TypeTaskUpdateReq, fields(t, "plan_id", plan, "task_id", tasks[i], "deps",
+				tasks[1-i:2-i]))
 		}
 		taken := 0
 		for i, s := range hosts {

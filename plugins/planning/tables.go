@@ -152,7 +152,8 @@ func (t *task) put(tx *store.Tx, pl *plan, old *task) error {
 		return err
 	}
 	if _, err := tx.Exec(putTask,
-		t.ID, t.PlanID, t.CreatedAt, t.Place, t.UpdatedAt, t.Status, count(pl.isDone(t)), t.Assignee, t.Title, store.JSON(t.Deps), t.Description, string(t.Metadata),
+		t.ID, t.PlanID, t.CreatedAt, t.Place, t.UpdatedAt, t.Status, count(pl.isDone(t)), t.Assignee, t.Title,
+		store.JSON(t.Deps), t.Description, string(t.Metadata),
 		int(t.Priority), t.Due.stored(), int64(t.Estimate), t.ClaimedBy, t.ClaimedUntil, t.ClaimedFor,
 		store.JSON(t.Comments), t.Version); err != nil {
 		return err
@@ -202,7 +203,8 @@ const (
 )
 
 func (t *task) columns() []any {
-	return []any{&t.ID, &t.PlanID, &t.Title, &t.Status, &t.Assignee, &t.Description, store.JSON(&t.Deps), (*[]byte)(&t.Metadata), (*int)(&t.Priority), &t.Due, (*int64)(&t.Estimate),
+	return []any{&t.ID, &t.PlanID, &t.Title, &t.Status, &t.Assignee, &t.Description, store.JSON(&t.Deps),
+		(*[]byte)(&t.Metadata), (*int)(&t.Priority), &t.Due, (*int64)(&t.Estimate),
 		store.JSON(&t.Comments), &t.ClaimedBy, &t.ClaimedUntil, &t.ClaimedFor, &t.Version, &t.Place, &t.CreatedAt,
 		&t.UpdatedAt}
 }

@@ -20,7 +20,8 @@ import (
 
 // unknownPlan is what a refusal says of a plan that nobody has.
 func unknownPlan(id string) string {
-	return fmt.Sprintf("there is no plan %.64q; planning/plan/list names those there are, planning/plan/create makes one", id)
+	return fmt.Sprintf("there is no plan %.64q; planning/plan/list names those there are, planning/plan/create "+
+		"makes one", id)
 }
 
 // declined is a refusal that concerns the plan or the task as it is now: no error, but an
@@ -41,7 +42,8 @@ func (p *problems) value(path, text string, to encoding.TextUnmarshaler) {
 	}
 }
 
-func (p *Plugin) add(ctx context.Context, req *protocol.TaskAddRequest, _ host.Emitter) (*protocol.TaskAddResponse, error) {
+func (p *Plugin) add(ctx context.Context, req *protocol.TaskAddRequest, _ host.Emitter) (*protocol.TaskAddResponse,
+	error) {
 	t := task{
 		PlanID: req.PlanID, Title: req.Title, Assignee: req.Assignee, Description: req.Description,
 		Deps: req.Deps, Metadata: jsontext.Value(req.Metadata.Raw()), Comments: []comment{}, Version: 1,
@@ -146,8 +148,10 @@ type change struct {
 }
 
 // update changes a task, see change.apply and change.take.
-func (p *Plugin) update(ctx context.Context, req *protocol.TaskUpdateRequest, _ host.Emitter) (*protocol.TaskUpdateResponse, error) {
-	c := &change{TaskUpdateRequest: req, me: req.Owner, lease: time.Duration(cmp.Or(req.Lease, usualLease)) * time.Second, now: p.now()}
+func (p *Plugin) update(ctx context.Context, req *protocol.TaskUpdateRequest,
+	_ host.Emitter) (*protocol.TaskUpdateResponse, error) {
+	c := &change{TaskUpdateRequest: req, me: req.Owner,
+		lease: time.Duration(cmp.Or(req.Lease, usualLease)) * time.Second, now: p.now()}
 	s := host.SessionFrom(ctx)
 	if s != nil {
 		c.me = cmp.Or(c.me, s.AgentID)
@@ -225,7 +229,8 @@ func (c *change) check() error {
 	clearable := (&task{}).clearable()
 	for i, name := range c.Clear {
 		if clearable[name] == nil {
-			wrong.add(fmt.Sprintf("/clear/%d", i), "is %.40q; what can be empty is assignee, deps, description, due, estimate and metadata", name)
+			wrong.add(fmt.Sprintf("/clear/%d", i), "is %.40q; what can be empty is assignee, deps, description, "+
+				"due, estimate and metadata", name)
 		}
 	}
 	return wrong.err()
@@ -234,8 +239,10 @@ func (c *change) check() error {
 // clearable lists what of a task may be emptied, by the field's name.
 func (t *task) clearable() map[string]func() {
 	return map[string]func(){
-		"assignee": func() { t.Assignee = "" }, "deps": func() { t.Deps = []string{} }, "description": func() { t.Description = "" },
-		"due": func() { t.Due = 0 }, "estimate": func() { t.Estimate = 0 }, "metadata": func() { t.Metadata = jsontext.Value("{}") },
+		"assignee": func() { t.Assignee = "" }, "deps": func() { t.Deps = []string{} },
+		"description": func() { t.Description = "" },
+		"due":         func() { t.Due = 0 }, "estimate": func() { t.Estimate = 0 },
+		"metadata": func() { t.Metadata = jsontext.Value("{}") },
 	}
 }
 
@@ -274,7 +281,8 @@ func (c *change) find(tx *store.Tx, pl *plan, resp *protocol.TaskUpdateResponse)
 // Nothing is written before something is declined.
 func (c *change) made(tx *store.Tx, pl *plan, old *task) (*task, error) {
 	if c.IfVersion != 0 && c.IfVersion != old.Version {
-		return nil, decline("the task %s has version %d by now, not %d; look at it again, and send the change with if_version %d", old.ID, old.Version, c.IfVersion, old.Version)
+		return nil, decline("the task %s has version %d by now, not %d; look at it again, and send the change with "+
+			"if_version %d", old.ID, old.Version, c.IfVersion, old.Version)
 	}
 	t := *old
 	t.Comments = slices.Clip(t.Comments)
@@ -341,11 +349,13 @@ func (c *change) apply(tx *store.Tx, pl *plan, t *task) error {
 	return pl.mayBeDone(tx, t, c.Force)
 }
 
-func (p *Plugin) tasks(ctx context.Context, req *protocol.TaskListRequest, _ host.Emitter) (*protocol.TaskListResponse, error) {
+func (p *Plugin) tasks(ctx context.Context, req *protocol.TaskListRequest, _ host.Emitter) (*protocol.TaskListResponse,
+	error) {
 	if req.Limit < 0 {
 		return nil, refusal("/limit", "is less than 0; 0 means no limit")
 	}
-	f := &filter{PlanID: req.PlanID, Status: req.Status, TaskID: req.TaskID, Assignee: req.Assignee, Ready: req.Ready, Now: p.now(), Limit: req.Limit}
+	f := &filter{PlanID: req.PlanID, Status: req.Status, TaskID: req.TaskID, Assignee: req.Assignee, Ready: req.Ready,
+		Now: p.now(), Limit: req.Limit}
 	resp := &protocol.TaskListResponse{}
 	err := p.kept.Read(ctx, func(tx *store.Tx) error {
 		var size answer
@@ -365,7 +375,8 @@ func (t *task) row(now store.Micros) map[string]any {
 	}
 	return map[string]any{
 		"task_id": t.ID, "plan_id": t.PlanID, "title": t.Title, "status": t.Status, "assignee": t.Assignee,
-		"description": t.Description, "deps": t.Deps, "metadata": t.Metadata, "priority": t.Priority.String(), "due": t.Due.String(), "estimate": t.Estimate.String(),
+		"description": t.Description, "deps": t.Deps, "metadata": t.Metadata, "priority": t.Priority.String(),
+		"due": t.Due.String(), "estimate": t.Estimate.String(),
 		"comments": t.Comments, "claimed_by": by, "claimed_until": until.Seconds(), "version": t.Version,
 		"created_at": t.CreatedAt.Seconds(), "updated_at": t.UpdatedAt.Seconds(),
 	}

@@ -38,11 +38,13 @@ func TestCreate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var resp protocol.PlanCreateResponse
 			s.ask(protocol.TypePlanCreateReq, tc.fields, &resp)
-			assert.That(t, resp.Success && slices.Equal(resp.Columns, tc.want) && strings.Trim(resp.PlanID, "0123456789abcdef") == "",
+			assert.That(t, resp.Success && slices.Equal(resp.Columns, tc.want) &&
+				strings.Trim(resp.PlanID, "0123456789abcdef") == "",
 				"%+v", resp)
 			var boards []map[string]any
 			err := json.Unmarshal([]byte(s.boards(resp.PlanID)), &boards)
-			assert.That(t, err == nil && len(boards) == 1 && boards[0]["name"] == tc.name, "the board is %v, %v", boards, err)
+			assert.That(t, err == nil && len(boards) == 1 && boards[0]["name"] == tc.name, "the board is %v, %v",
+				boards, err)
 		})
 	}
 }
@@ -86,15 +88,18 @@ func TestBoard(t *testing.T) {
 	err := json.Unmarshal([]byte(text), &boards)
 	must.That(t, err == nil && len(boards) == 1, "%v in %s", err, text)
 	tasks := boards[0].Tasks
-	assert.That(t, len(tasks) == 3 && tasks["z"] != nil && tasks["a"] != nil && len(tasks["m"]) == 2 && tasks["m"][0].TaskID == second && tasks["m"][1].TaskID == third, "the tasks are %v", tasks)
+	assert.That(t, len(tasks) == 3 && tasks["z"] != nil && tasks["a"] != nil && len(tasks["m"]) == 2 &&
+		tasks["m"][0].TaskID == second && tasks["m"][1].TaskID == third, "the tasks are %v", tasks)
 	assert.Equal(t, tasks["m"][0].Assignee, "me", "the changed task is %+v", tasks["m"][0])
-	if !strings.Contains(text, `"columns":["z","a","m"],"description":"d","name":"n"`) || !strings.Contains(text, `"tasks":{"z":[],"a":[],"m":[{`) {
+	if !strings.Contains(text, `"columns":["z","a","m"],"description":"d","name":"n"`) ||
+		!strings.Contains(text, `"tasks":{"z":[],"a":[],"m":[{`) {
 		t.Errorf("the columns are not in their order: %s", text)
 	}
 	assert.Equal(t, s.boards("x"), "[]", "boards of an unknown plan")
 	boards = nil
 	err = json.Unmarshal([]byte(s.boards("")), &boards)
-	assert.That(t, err == nil && len(boards) == 2 && boards[0].PlanID == plan && boards[1].PlanID == other, "all boards: %v, %v", boards, err)
+	assert.That(t, err == nil && len(boards) == 2 && boards[0].PlanID == plan && boards[1].PlanID == other,
+		"all boards: %v, %v", boards, err)
 }
 
 // absent is an id that nothing has.
@@ -114,7 +119,8 @@ func TestAdd(t *testing.T) {
 		"times %f and %f after %f", got.CreatedAt, got.UpdatedAt, rows[0].CreatedAt)
 	want := row{
 		TaskID: id, PlanID: plan, Title: "title \x00 😀", Status: "done", Assignee: "me", Description: "d",
-		Deps: []string{before}, Metadata: jsontext.Value(metadata), Priority: "normal", Comments: []comment{}, Version: 1,
+		Deps: []string{before}, Metadata: jsontext.Value(metadata), Priority: "normal", Comments: []comment{},
+		Version:   1,
 		CreatedAt: got.CreatedAt, UpdatedAt: got.UpdatedAt,
 	}
 	assert.Diff(t, want, got)
@@ -148,17 +154,21 @@ func TestUnknownPlanAndTask(t *testing.T) {
 	var added protocol.TaskAddResponse
 	for _, id := range []string{"", absent, "x\x00"} {
 		s.ask(protocol.TypeTaskAddReq, fields(t, "plan_id", id, "title", "t"), &added)
-		assert.That(t, !added.Success && added.TaskID == "" && strings.Contains(added.Error, fmt.Sprintf("%q", id)) && strings.Contains(added.Error, "planning/plan/create"), "%q: %+v", id, added)
+		assert.That(t, !added.Success && added.TaskID == "" && strings.Contains(added.Error, fmt.Sprintf("%q", id)) &&
+			strings.Contains(added.Error, "planning/plan/create"), "%q: %+v", id, added)
 	}
 	for _, tc := range []struct{ plan, task, says string }{
-		{absent, task, "no plan"}, {"", "", "no plan"}, {plan, absent, "no task"}, {plan, "", "no task"}, {plan, task, other},
+		{absent, task, "no plan"}, {"", "", "no plan"}, {plan, absent, "no task"}, {plan, "", "no task"},
+		{plan, task, other},
 	} {
 		var resp protocol.TaskUpdateResponse
 		s.ask(protocol.TypeTaskUpdateReq, fields(t, "plan_id", tc.plan, "task_id", tc.task, "status", "done"), &resp)
-		assert.That(t, !resp.Success && resp.TaskID == tc.task && strings.Contains(resp.Error, tc.says), "%+v: %+v", tc, resp)
+		assert.That(t, !resp.Success && resp.TaskID == tc.task && strings.Contains(resp.Error, tc.says), "%+v: %+v", tc,
+			resp)
 	}
 	assert.Equal(t, s.titles("status", "backlog"), "[t]", "the task was changed")
-	s.Call(protocol.TypeTaskUpdateReq, fields(t, "plan_id", other, "task_id", task)).Has(t, "/error", "", "/success", "true")
+	s.Call(protocol.TypeTaskUpdateReq, fields(t, "plan_id", other, "task_id", task)).Has(t, "/error", "", "/success",
+		"true")
 }
 
 // What an update does not give stays, and what it gives takes the place of the old.
@@ -166,7 +176,8 @@ func TestUpdate(t *testing.T) {
 	s := newStage(t, newFile(t))
 	plan := s.plan()
 	a, b := s.task(plan, "a"), s.task(plan, "b")
-	id := s.task(plan, "t", "description", "d", "assignee", "me", "deps", []string{a}, "metadata", jsontext.Value(`{"k":1}`))
+	id := s.task(plan, "t", "description", "d", "assignee", "me", "deps", []string{a}, "metadata",
+		jsontext.Value(`{"k":1}`))
 	want := s.list()[2]
 	for _, tc := range []struct {
 		name string
@@ -179,12 +190,17 @@ func TestUpdate(t *testing.T) {
 		{"status", []any{"status", "done", "force", true}, func(r *row) { r.Status = "done" }},
 		{"assignee", []any{"assignee", "you"}, func(r *row) { r.Assignee = "you" }},
 		{"deps", []any{"deps", []string{b, a, b}}, func(r *row) { r.Deps = []string{b, a} }},
-		{"others", []any{"status", "todo", "assignee", "we", "deps", []string{b}}, func(r *row) { r.Status, r.Assignee, r.Deps = "todo", "we", []string{b} }},
-		{"all", []any{"title", "t2", "description", "d2", "metadata", jsontext.Value(`{"l":[]}`), "priority", "urgent", "due", "2031-02-03T04:05:06+01:00", "estimate", "1h30m"}, func(r *row) {
-			r.Title, r.Description, r.Metadata, r.Priority, r.Due, r.Estimate = "t2", "d2", jsontext.Value(`{"l":[]}`), "urgent", "2031-02-03T03:05:06Z", "1h30m"
+		{"others", []any{"status", "todo", "assignee", "we", "deps", []string{b}},
+			func(r *row) { r.Status, r.Assignee, r.Deps = "todo", "we", []string{b} }},
+		{"all", []any{"title", "t2", "description", "d2", "metadata", jsontext.Value(`{"l":[]}`), "priority", "urgent",
+			"due", "2031-02-03T04:05:06+01:00", "estimate", "1h30m"}, func(r *row) {
+			r.Title, r.Description, r.Metadata, r.Priority, r.Due, r.Estimate = "t2", "d2", jsontext.Value(`{"l":[]}`),
+				"urgent", "2031-02-03T03:05:06Z", "1h30m"
 		}},
-		{"clear", []any{"clear", []string{"assignee", "deps", "description", "due", "estimate", "metadata"}, "priority", "normal"}, func(r *row) {
-			r.Assignee, r.Deps, r.Description, r.Due, r.Estimate, r.Metadata, r.Priority = "", []string{}, "", "", "", jsontext.Value(`{}`), "normal"
+		{"clear", []any{"clear", []string{"assignee", "deps", "description", "due", "estimate", "metadata"}, "priority",
+			"normal"}, func(r *row) {
+			r.Assignee, r.Deps, r.Description, r.Due, r.Estimate, r.Metadata, r.Priority = "", []string{}, "", "", "",
+				jsontext.Value(`{}`), "normal"
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -220,27 +236,32 @@ func TestRefusals(t *testing.T) {
 		path string
 		says []string
 	}{
-		"empty column":         {create, []any{"columns", []string{"a", ""}}, "/columns/1", []string{"empty"}},
-		"blank column":         {create, []any{"columns", []string{" \t"}}, "/columns/0", []string{"empty"}},
-		"double column":        {create, []any{"columns", []string{"a", "b", "a"}}, "/columns/2", []string{"/columns/0"}},
-		"long column":          {create, []any{"columns", []string{text(maxColumn + 1)}}, "/columns/0", []string{"at most 100"}},
-		"many columns":         {create, []any{"columns", many}, "/columns", []string{"at most 50"}},
-		"long name":            {create, []any{"name", text(maxName + 1)}, "/name", []string{"at most 1000"}},
-		"long description":     {create, []any{"description", text(maxDescription + 1)}, "/description", []string{"at most 100000"}},
-		"status":               {add, []any{"status", "doing"}, "/status", []string{`"doing"`, "open, closed"}},
-		"no title":             {add, []any{"title", " \n"}, "/title", []string{"empty"}},
-		"long title":           {add, []any{"title", text(maxName + 1)}, "/title", []string{"at most 1000"}},
-		"long assignee":        {add, []any{"assignee", text(maxName + 1)}, "/assignee", []string{"at most 1000"}},
-		"long task":            {add, []any{"description", text(maxDescription + 1)}, "/description", []string{"at most 100000"}},
-		"metadata":             {add, []any{"metadata", big}, "/metadata", []string{"at most 65536"}},
-		"unknown dep":          {add, []any{"deps", []string{a, absent}}, "/deps/1", []string{absent, plan}},
-		"empty dep":            {add, []any{"deps", []string{""}}, "/deps/0", []string{`""`}},
-		"dep and NUL":          {add, []any{"deps", []string{a + "\x00"}}, "/deps/0", []string{`\x00`}},
-		"dep of another":       {add, []any{"deps", []string{elsewhere}}, "/deps/0", []string{elsewhere, plan}},
-		"many deps":            {add, []any{"deps", make([]string, maxDeps+1)}, "/deps", []string{"at most 1000"}},
-		"new status":           {update, []any{"status", "x", "assignee", "me"}, "/status", []string{"open, closed"}},
-		"new assignee":         {update, []any{"assignee", text(maxName + 1)}, "/assignee", []string{"at most"}},
-		"new unknown dep":      {update, []any{"status", "closed", "deps", []string{absent}}, "/deps/0", []string{absent}},
+		"empty column": {create, []any{"columns", []string{"a", ""}}, "/columns/1", []string{"empty"}},
+		"blank column": {create, []any{"columns", []string{" \t"}}, "/columns/0", []string{"empty"}},
+		"double column": {create, []any{"columns", []string{"a", "b", "a"}}, "/columns/2",
+			[]string{"/columns/0"}},
+		"long column": {create, []any{"columns", []string{text(maxColumn + 1)}}, "/columns/0",
+			[]string{"at most 100"}},
+		"many columns": {create, []any{"columns", many}, "/columns", []string{"at most 50"}},
+		"long name":    {create, []any{"name", text(maxName + 1)}, "/name", []string{"at most 1000"}},
+		"long description": {create, []any{"description", text(maxDescription + 1)}, "/description",
+			[]string{"at most 100000"}},
+		"status":        {add, []any{"status", "doing"}, "/status", []string{`"doing"`, "open, closed"}},
+		"no title":      {add, []any{"title", " \n"}, "/title", []string{"empty"}},
+		"long title":    {add, []any{"title", text(maxName + 1)}, "/title", []string{"at most 1000"}},
+		"long assignee": {add, []any{"assignee", text(maxName + 1)}, "/assignee", []string{"at most 1000"}},
+		"long task": {add, []any{"description", text(maxDescription + 1)}, "/description",
+			[]string{"at most 100000"}},
+		"metadata":       {add, []any{"metadata", big}, "/metadata", []string{"at most 65536"}},
+		"unknown dep":    {add, []any{"deps", []string{a, absent}}, "/deps/1", []string{absent, plan}},
+		"empty dep":      {add, []any{"deps", []string{""}}, "/deps/0", []string{`""`}},
+		"dep and NUL":    {add, []any{"deps", []string{a + "\x00"}}, "/deps/0", []string{`\x00`}},
+		"dep of another": {add, []any{"deps", []string{elsewhere}}, "/deps/0", []string{elsewhere, plan}},
+		"many deps":      {add, []any{"deps", make([]string, maxDeps+1)}, "/deps", []string{"at most 1000"}},
+		"new status":     {update, []any{"status", "x", "assignee", "me"}, "/status", []string{"open, closed"}},
+		"new assignee":   {update, []any{"assignee", text(maxName + 1)}, "/assignee", []string{"at most"}},
+		"new unknown dep": {update, []any{"status", "closed", "deps", []string{absent}}, "/deps/0",
+			[]string{absent}},
 		"new many deps":        {update, []any{"deps", make([]string, maxDeps+1)}, "/deps", []string{"at most"}},
 		"unknown field":        {update, []any{"titel", "x"}, "/titel", []string{"title"}},
 		"unknown field of add": {add, []any{"prio", "high"}, "/prio", []string{"no such field"}},
@@ -252,18 +273,22 @@ func TestRefusals(t *testing.T) {
 		"long lease":           {update, []any{"action", "claim", "lease", 604801}, "/lease", []string{"1 to 604800"}},
 		"negative lease":       {update, []any{"action", "claim", "lease", -1}, "/lease", []string{"1 to 604800"}},
 		"lease of nothing":     {update, []any{"lease", 5}, "/lease", []string{"claim and renew"}},
-		"long owner":           {update, []any{"action", "claim", "owner", text(101)}, "/owner", []string{"at most 200"}},
-		"version":              {update, []any{"if_version", -1}, "/if_version", []string{"from 1"}},
-		"long comment":         {update, []any{"comment", text(maxComment + 1)}, "/comment", []string{"at most 10000"}},
-		"clear":                {update, []any{"clear", []string{"due", "title"}}, "/clear/1", []string{"assignee"}},
-		"blank title":          {update, []any{"title", " "}, "/title", []string{"empty"}},
-		"done column":          {create, []any{"columns", []string{"a"}, "done_column", "b"}, "/done_column", []string{"not one of the columns: a"}},
+		"long owner": {update, []any{"action", "claim", "owner", text(101)}, "/owner",
+			[]string{"at most 200"}},
+		"version":      {update, []any{"if_version", -1}, "/if_version", []string{"from 1"}},
+		"long comment": {update, []any{"comment", text(maxComment + 1)}, "/comment", []string{"at most 10000"}},
+		"clear":        {update, []any{"clear", []string{"due", "title"}}, "/clear/1", []string{"assignee"}},
+		"blank title":  {update, []any{"title", " "}, "/title", []string{"empty"}},
+		"done column": {create, []any{"columns", []string{"a"}, "done_column", "b"}, "/done_column",
+			[]string{"not one of the columns: a"}},
 		"waits for itself":     {update, []any{"deps", []string{a}}, "/deps/0", []string{a + " → " + a}},
 		"two wait for another": {update, []any{"deps", []string{b}}, "/deps/0", []string{a + " → " + b + " → " + a}},
-		"three":                {update, []any{"deps", []string{c}}, "/deps/0", []string{a + " → " + c + " → " + b + " → " + a}},
+		"three": {update, []any{"deps", []string{c}}, "/deps/0",
+			[]string{a + " → " + c + " → " + b + " → " + a}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			more := map[protocol.Type][]any{add: {"plan_id", plan, "title", "t"}, update: {"plan_id", plan, "task_id", a}}[tc.typ]
+			more := map[protocol.Type][]any{add: {"plan_id", plan, "title", "t"},
+				update: {"plan_id", plan, "task_id", a}}[tc.typ]
 			path, message := s.refused(tc.typ, fields(t, append(more, tc.more...)...))
 			assert.Equal(t, path, tc.path, "… is blamed: %s", message)
 			for _, word := range tc.says {
@@ -285,10 +310,12 @@ func TestFilters(t *testing.T) {
 	for _, tc := range []struct {
 		plan, status, want string
 	}{
-		{"", "", "[a b c d e]"}, {one, "", "[a c e]"}, {"", "todo", "[a b e]"}, {one, "todo", "[a e]"}, {two, "done", "[]"},
+		{"", "", "[a b c d e]"}, {one, "", "[a c e]"}, {"", "todo", "[a b e]"}, {one, "todo", "[a e]"},
+		{two, "done", "[]"},
 		{absent, "", "[]"}, {absent, "todo", "[]"}, {"", "x", "[]"}, {one, "TODO", "[]"}, {one, "' OR 1=1 --", "[]"},
 	} {
-		assert.Equal(t, s.titles("plan_id", tc.plan, "status", tc.status), tc.want, "plan %q, status %q", tc.plan, tc.status)
+		assert.Equal(t, s.titles("plan_id", tc.plan, "status", tc.status), tc.want, "plan %q, status %q", tc.plan,
+			tc.status)
 	}
 	s.Call(protocol.TypeTaskListReq, fields(t, "plan_id", absent)).Has(t, "/tasks", "[]")
 }
@@ -375,8 +402,10 @@ func TestLongCycle(t *testing.T) {
 		return err
 	}))
 	first, last := fmt.Sprintf("%012x", 0), fmt.Sprintf("%012x", length-1)
-	path, message := s.refused(protocol.TypeTaskUpdateReq, fields(t, "plan_id", plan, "task_id", first, "deps", []string{last}))
-	if path != "/deps/0" || len(message) > 1000 || !strings.Contains(message, first+" → "+last+" → ") || !strings.Contains(message, "more) → ") || !strings.Contains(message, " → "+first+";") {
+	path, message := s.refused(protocol.TypeTaskUpdateReq, fields(t, "plan_id", plan, "task_id", first, "deps",
+		[]string{last}))
+	if path != "/deps/0" || len(message) > 1000 || !strings.Contains(message, first+" → "+last+" → ") ||
+		!strings.Contains(message, "more) → ") || !strings.Contains(message, " → "+first+";") {
 		t.Errorf("%q: %s", path, message)
 	}
 	s.update(plan, last, "deps", []string{first})

@@ -112,7 +112,8 @@ func (pl *plan) take(tx *store.Tx) error {
 		}
 		return pl.insert(tx)
 	case !slices.Equal(there.Columns, pl.Columns):
-		return fmt.Errorf("the plan %s is there already with other columns: %s", pl.ID, strings.Join(there.Columns, ", "))
+		return fmt.Errorf("the plan %s is there already with other columns: %s", pl.ID,
+			strings.Join(there.Columns, ", "))
 	case there.DoneColumn != pl.DoneColumn:
 		return fmt.Errorf("the plan %s is there already with another done_column: %s", pl.ID, there.DoneColumn)
 	}
@@ -151,14 +152,16 @@ func (t *task) take(tx *store.Tx) error {
 		return err
 	}
 	if pl == nil {
-		return fmt.Errorf("the task %s belongs to the plan %.64q, which is not there; its record should come first", t.ID, t.PlanID)
+		return fmt.Errorf("the task %s belongs to the plan %.64q, which is not there; its record should come first",
+			t.ID, t.PlanID)
 	}
 	old, err := findTask(tx, t.ID)
 	switch {
 	case err != nil:
 		return err
 	case old != nil && old.PlanID != t.PlanID:
-		return fmt.Errorf("the task %s is there already and belongs to the plan %s, not to %s", t.ID, old.PlanID, t.PlanID)
+		return fmt.Errorf("the task %s is there already and belongs to the plan %s, not to %s", t.ID, old.PlanID,
+			t.PlanID)
 	case reflect.DeepEqual(t, old):
 		return nil
 	}

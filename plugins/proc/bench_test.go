@@ -25,7 +25,8 @@ type wire struct {
 
 func newWire(b *testing.B) *wire {
 	b.Helper()
-	h := must.Get(host.New(host.Options{Plugins: []host.Plugin{newPlugin(b, "procs", b.TempDir(), DefaultOptions())}}))(b)
+	h := must.Get(host.New(host.Options{Plugins: []host.Plugin{newPlugin(b, "procs", b.TempDir(),
+		DefaultOptions())}}))(b)
 	hostIn, in := pipe(b)
 	out, hostOut := pipe(b)
 	served := make(chan error, 1)
@@ -89,7 +90,8 @@ func BenchmarkOutput(b *testing.B) {
 	waits, events := false, 0
 	b.SetBytes(size)
 	for b.Loop() {
-		w.send(protocol.TypeProcSpawnReq, "flood", fields(b, "cmd", []string{"bash", "-c", "yes " + strings.Repeat("x", 79) + " | head -c 67108864"}))
+		w.send(protocol.TypeProcSpawnReq, "flood", fields(b, "cmd",
+			[]string{"bash", "-c", "yes " + strings.Repeat("x", 79) + " | head -c 67108864"}))
 		w.until(`"data":{"code":0}`, func(line []byte) {
 			switch {
 			case waits && bytes.Contains(line[:min(len(line), 200)], []byte(`"pong"`)):

@@ -16,7 +16,8 @@ import (
 )
 
 // write queues input for a process. It never waits for the process to read it.
-func (p *Plugin) write(ctx context.Context, req *protocol.ProcWriteRequest, _ host.Emitter) (*protocol.ProcWriteResponse, error) {
+func (p *Plugin) write(ctx context.Context, req *protocol.ProcWriteRequest,
+	_ host.Emitter) (*protocol.ProcWriteResponse, error) {
 	r, err := p.procs.find(host.SessionFrom(ctx), req.ProcID)
 	if err != nil {
 		return nil, err
@@ -171,7 +172,8 @@ const killWait = 10 * time.Second
 const signalWait = 300 * time.Millisecond
 
 // kill sends a signal to a whole process tree and answers with the state after it.
-func (p *Plugin) kill(ctx context.Context, req *protocol.ProcKillRequest, _ host.Emitter) (*protocol.ProcKillResponse, error) {
+func (p *Plugin) kill(ctx context.Context, req *protocol.ProcKillRequest, _ host.Emitter) (*protocol.ProcKillResponse,
+	error) {
 	r, err := p.procs.find(host.SessionFrom(ctx), req.ProcID)
 	if err != nil {
 		return nil, err
@@ -242,7 +244,8 @@ func parseSignal(text string) (syscall.Signal, error) {
 		return sig, nil
 	}
 	return 0, protocol.Violation(protocol.FieldError{
-		Path: "/signal", Message: fmt.Sprintf("is %.32q; should be one of: %s", text, strings.Join(slices.Sorted(maps.Keys(signals())), ", ")),
+		Path: "/signal", Message: fmt.Sprintf("is %.32q; should be one of: %s", text,
+			strings.Join(slices.Sorted(maps.Keys(signals())), ", ")),
 	})
 }
 
@@ -257,13 +260,15 @@ func signalName(sig syscall.Signal) string {
 }
 
 // status tells how one process does, or all of the session.
-func (p *Plugin) status(ctx context.Context, req *protocol.ProcStatusRequest, _ host.Emitter) (*protocol.ProcStatusResponse, error) {
+func (p *Plugin) status(ctx context.Context, req *protocol.ProcStatusRequest,
+	_ host.Emitter) (*protocol.ProcStatusResponse, error) {
 	sess := host.SessionFrom(ctx)
 	if req.ProcID != "" {
 		r, err := p.procs.find(sess, req.ProcID)
 		if err != nil {
 			return &protocol.ProcStatusResponse{
-				ProcID: req.ProcID, Status: protocol.ProcNotFound, Error: "this session has no such process, or it ended long ago",
+				ProcID: req.ProcID, Status: protocol.ProcNotFound, Error: "this session has no such process, or it " +
+					"ended long ago",
 			}, nil
 		}
 		r.mu.Lock()

@@ -28,7 +28,8 @@ func TestKillSignals(t *testing.T) {
 	for _, name := range []string{"SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2"} {
 		short := strings.TrimPrefix(name, "SIG")
 		taker := s.bash(fmt.Sprintf("trap 'echo got %s' %s; echo up; while :; do sleep 0.01; done", short, short))
-		plain := s.python("import signal,time\nsignal.signal(signal.SIGINT, signal.SIG_DFL)\nprint('up')\ntime.sleep(1000)")
+		plain := s.python("import signal,time\nsignal.signal(signal.SIGINT, " +
+			"signal.SIG_DFL)\nprint('up')\ntime.sleep(1000)")
 		for _, p := range []*proc{taker, plain} {
 			p.says("up\n")
 		}
@@ -80,7 +81,8 @@ func TestWrongKills(t *testing.T) {
 	p := s.spawn([]string{"cat"})
 	for _, name := range []string{"SIGSTOP", "9", "SIG", "KILL ", "SIGSIGTERM"} {
 		m := s.Call(protocol.TypeProcKillReq, fields(t, "proc_id", p.id, "signal", name))
-		if m.Code != protocol.CodeSchemaViolation || m.Problem() != "/signal" || !strings.Contains(m.Get("/message"), "SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2") {
+		if m.Code != protocol.CodeSchemaViolation || m.Problem() != "/signal" ||
+			!strings.Contains(m.Get("/message"), "SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2") {
 			t.Errorf("%q: %s", name, m.Line)
 		}
 	}
@@ -222,7 +224,8 @@ func TestSessionsEnd(t *testing.T) {
 		t.Errorf("%+v", all)
 	}
 	next := s.bash("echo new")
-	assert.That(t, !slices.ContainsFunc(procs, func(p *proc) bool { return p.id == next.id }), "the id %s came again", next.id)
+	assert.That(t, !slices.ContainsFunc(procs, func(p *proc) bool { return p.id == next.id }), "the id %s came again",
+		next.id)
 	next.end()
 }
 
@@ -247,12 +250,14 @@ func TestManyAtOnce(t *testing.T) {
 			}
 			got := p.end()
 			last := got[len(got)-1].String()
-			assert.That(t, (last == "killed" || i%3 >= 2) && (i%3 != 2 || slices.Equal(texts(got), []string{"stdout " + p.id, "stdout code 0"})), "%d: %q", i, got)
+			assert.That(t, (last == "killed" || i%3 >= 2) && (i%3 != 2 ||
+				slices.Equal(texts(got), []string{"stdout " + p.id, "stdout code 0"})), "%d: %q", i, got)
 		})
 	}
 	all.Wait()
 	list := s.status("")
-	assert.That(t, len(list.Procs) == many && list.Status == protocol.ProcCompleted, "%d are listed, %s", len(list.Procs), list.Status)
+	assert.That(t, len(list.Procs) == many && list.Status == protocol.ProcCompleted, "%d are listed, %s",
+		len(list.Procs), list.Status)
 	ids := map[string]bool{}
 	for _, info := range list.Procs {
 		ids[info.ProcID] = true

@@ -28,7 +28,8 @@ const patience = 60 * time.Second
 // newPlugin makes a plugin with a launcher of its own on the folder dir.
 func newPlugin(t testing.TB, name, dir string, opts Options) *Plugin {
 	t.Helper()
-	return must.Get(New(name, opts, host.Env{Workspace: dir, Launcher: sandboxtest.For(t, sandbox.Options{Workspace: dir})}))(t)
+	return must.Get(New(name, opts, host.Env{Workspace: dir, Launcher: sandboxtest.For(t,
+		sandbox.Options{Workspace: dir})}))(t)
 }
 
 // stage is a host with a proc plugin and a session.
@@ -43,7 +44,8 @@ func newStage(t testing.TB, opts Options) *stage {
 	t.Helper()
 	dir := t.TempDir()
 	plugin := newPlugin(t, "procs", dir, opts)
-	s := &stage{t: t, dir: dir, plugin: plugin, Pair: hosttest.New(t, host.Options{Plugins: []host.Plugin{plugin}, MaxParallel: 16})}
+	s := &stage{t: t, dir: dir, plugin: plugin, Pair: hosttest.New(t, host.Options{Plugins: []host.Plugin{plugin},
+		MaxParallel: 16})}
 	s.Handshake(protocol.CapProc)
 	return s
 }
@@ -74,7 +76,8 @@ func (s *stage) spawn(cmd []string, more ...any) *proc {
 	var resp protocol.ProcSpawnResponse
 	m := s.Answer(req)
 	m.Decode(s.t, &resp)
-	must.That(s.t, m.Type == protocol.TypeProcSpawnResp && resp.OK && resp.ProcID != "" && resp.PID > 0, "spawn of %q: %s", cmd, m.Line)
+	must.That(s.t, m.Type == protocol.TypeProcSpawnResp && resp.OK && resp.ProcID != "" && resp.PID > 0,
+		"spawn of %q: %s", cmd, m.Line)
 	return &proc{s, req, resp.ProcID, resp.PID}
 }
 
@@ -224,7 +227,8 @@ func textOf(all []event) string {
 func (p *proc) write(data string, eof bool) {
 	p.s.t.Helper()
 	resp := p.tryWrite("data", data, "eof", eof)
-	must.That(p.s.t, resp.OK && resp.Error == "" && resp.ProcID == p.id && resp.PID == p.pid, "write to %s: %+v", p.id, resp)
+	must.That(p.s.t, resp.OK && resp.Error == "" && resp.ProcID == p.id && resp.PID == p.pid, "write to %s: %+v", p.id,
+		resp)
 }
 
 func (p *proc) tryWrite(more ...any) (resp protocol.ProcWriteResponse) {

@@ -197,7 +197,8 @@ func (s *sender) run(from *backlog) error {
 
 func (s *sender) loss(lost loss) error {
 	return s.event(&readEvent{kind: protocol.EventStatus, stream: lost.stream, data: fmt.Sprintf(
-		`{"message":"%d bytes of output were dropped here: they came faster than they were read","dropped_bytes":%d}`, lost.bytes, lost.bytes)})
+		`{"message":"%d bytes of output were dropped here: they came faster than they were read","dropped_bytes":%d}`,
+		lost.bytes, lost.bytes)})
 }
 
 // block sends one block in one event. Where some of it is no UTF-8 each line is an event, so

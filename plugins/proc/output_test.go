@@ -42,7 +42,8 @@ func (s *sent) take(e *readEvent) error {
 	if err := json.Unmarshal(raw, &back); err != nil {
 		s.t.Errorf("%v in %s", err, raw)
 	}
-	assert.That(s.t, back.Seq == len(s.all) && back.counted(), "seq %d of event %d, or other lines are counted: %s", back.Seq, len(s.all), raw)
+	assert.That(s.t, back.Seq == len(s.all) && back.counted(), "seq %d of event %d, or other lines are counted: %s",
+		back.Seq, len(s.all), raw)
 	s.all = append(s.all, back)
 	return s.fail
 }
@@ -80,11 +81,14 @@ func TestStream(t *testing.T) {
 		{"empty lines", lineWait, []string{"\n\n", "\n"}, []string{"stdout \n\n\n"}},
 		{"a carriage return", lineWait, []string{"a\r", "\n"}, []string{"stdout a\r\n"}},
 		{"longer than an event", lineWait, []string{long + "y\nb\n"}, []string{"stdout " + long, "stdout y\nb\n"}},
-		{"much longer", lineWait, []string{"a\n", long, long + "\nb"}, []string{"stdout a\n", "stdout " + long, "stdout " + long, "stdout \nb"}},
+		{"much longer", lineWait, []string{"a\n", long, long + "\nb"}, []string{"stdout a\n", "stdout " + long,
+			"stdout " + long, "stdout \nb"}},
 		{"between characters", lineWait, []string{euros + "€€\n"}, []string{"stdout " + euros, "stdout €€\n"}},
 		{"binary", lineWait, []string{"a\xffb\n", "ok\n"}, []string{`stdout base64 "a\xffb\n"`, "stdout ok\n"}},
-		{"binary, long", lineWait, []string{strings.Repeat("\x80", maxLine+1)}, []string{fmt.Sprintf("stdout base64 %q", strings.Repeat("\x80", maxLine)), `stdout base64 "\x80"`}},
-		{"JSON in text", lineWait, []string{"\"\\\u2028\x01\x7f</script>\n"}, []string{"stdout \"\\\u2028\x01\x7f</script>\n"}},
+		{"binary, long", lineWait, []string{strings.Repeat("\x80", maxLine+1)},
+			[]string{fmt.Sprintf("stdout base64 %q", strings.Repeat("\x80", maxLine)), `stdout base64 "\x80"`}},
+		{"JSON in text", lineWait, []string{"\"\\\u2028\x01\x7f</script>\n"},
+			[]string{"stdout \"\\\u2028\x01\x7f</script>\n"}},
 		{"a terminal's prompt", 0, []string{">>> "}, []string{"stdout >>> "}},
 		{"a character in four", 0, []string{"\xf0", "\x9f", "\x98", "\x80"}, []string{"stdout 😀"}},
 		{"a character without an end", 0, []string{"a\xe2\x82"}, []string{`stdout base64 "a\xe2\x82"`}},

@@ -115,7 +115,8 @@ func New(name string, opts Options, env host.Env) (*Plugin, error) {
 	}
 	// this waits for the first use: looking programs up takes longer than all else here
 	p.allow = sync.OnceValues(func() (*sandbox.AllowList, error) {
-		return sandbox.NewAllowList(names, sandbox.SafePath(os.Getenv("PATH"), workspace), workspace, opts.Exec == sandbox.ExecStrict)
+		return sandbox.NewAllowList(names, sandbox.SafePath(os.Getenv("PATH"), workspace), workspace,
+			opts.Exec == sandbox.ExecStrict)
 	})
 	p.ctx, p.cancel = context.WithCancelCause(context.Background())
 	p.procs.init(name, opts.MaxProcs)
@@ -207,7 +208,8 @@ func refuse(format string, args ...any) error { return refusal{fmt.Errorf(format
 
 // policy says what to start: cmd in the folder cwd of the workspace. release
 // gives back what it holds. The error is a refusal.
-func (p *Plugin) policy(cmd []string, cwd string, env map[string]string) (policy sandbox.Policy, release func(), err error) {
+func (p *Plugin) policy(cmd []string, cwd string, env map[string]string) (policy sandbox.Policy, release func(),
+	err error) {
 	if len(cmd) == 0 {
 		return policy, nil, refuse("cmd is empty; it needs at least the bare name of a program")
 	}
@@ -245,7 +247,8 @@ func (p *Plugin) checkEnv(env map[string]string) error {
 			return err
 		}
 		if p.opts.EnvAllow != nil && !slices.Contains(p.opts.EnvAllow, name) {
-			return &sandbox.EnvError{Name: name, Reason: "it is not in env_allow of the config, which has: " + strings.Join(p.opts.EnvAllow, ", ")}
+			return &sandbox.EnvError{Name: name, Reason: "it is not in env_allow of the config, which has: " +
+				strings.Join(p.opts.EnvAllow, ", ")}
 		}
 	}
 	return nil

@@ -138,7 +138,8 @@ func (r *process) settle(end sandbox.State, err error) {
 	case errors.Is(err, errTimedOut):
 		r.state = protocol.ProcTimedOut
 		r.failure = "stopped: it ran longer than its timeout"
-	case errors.Is(err, sandbox.ErrLauncher), errors.Is(err, sandbox.ErrMemory), errors.Is(err, sandbox.ErrDisk), errors.Is(err, sandbox.ErrProcesses):
+	case errors.Is(err, sandbox.ErrLauncher), errors.Is(err, sandbox.ErrMemory), errors.Is(err, sandbox.ErrDisk),
+		errors.Is(err, sandbox.ErrProcesses):
 		r.state, r.failure = protocol.ProcFailed, err.Error()
 	case err != nil:
 		r.state, r.failure = protocol.ProcKilled, err.Error()
@@ -302,7 +303,8 @@ func (g *registry) find(s *host.Session, id string) (*process, error) {
 		return in.procs[id], nil
 	}
 	return nil, host.NotOwner(protocol.Errorf(protocol.CodeUnknownProc,
-		"unknown process %.64q; proc/spawn/req starts one and gives its proc_id, proc/status/req without a proc_id lists those there are", id))
+		"unknown process %.64q; proc/spawn/req starts one and gives its proc_id, proc/status/req without a proc_id "+
+			"lists those there are", id))
 }
 
 // list returns the processes of a session in the order of their start.

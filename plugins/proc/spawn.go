@@ -29,7 +29,8 @@ const (
 
 // spawn starts a process. What the plugin does not want to start, or cannot, is
 // an answer with ok false.
-func (p *Plugin) spawn(ctx context.Context, req *protocol.ProcSpawnRequest, _ host.Emitter) (*protocol.ProcSpawnResponse, error) {
+func (p *Plugin) spawn(ctx context.Context, req *protocol.ProcSpawnRequest,
+	_ host.Emitter) (*protocol.ProcSpawnResponse, error) {
 	host.HandOff(ctx)
 	env, err := spawnEnv(req)
 	if err != nil {
@@ -55,11 +56,13 @@ func spawnEnv(req *protocol.ProcSpawnRequest) (map[string]string, error) {
 	problems := checkSize(req.Metadata)
 	if req.StdinMode != stdinPipe && req.StdinMode != stdinNull {
 		problems = append(problems, protocol.FieldError{
-			Path: "/stdin_mode", Message: fmt.Sprintf("is %.64q; should be %q or %q", req.StdinMode, stdinPipe, stdinNull),
+			Path: "/stdin_mode", Message: fmt.Sprintf("is %.64q; should be %q or %q", req.StdinMode, stdinPipe,
+				stdinNull),
 		})
 	}
 	if req.Timeout < 0 {
-		problems = append(problems, protocol.FieldError{Path: "/timeout", Message: "should be seconds, or 0 for what the config says"})
+		problems = append(problems, protocol.FieldError{Path: "/timeout", Message: "should be seconds, or 0 for " +
+			"what the config says"})
 	}
 	env := make(map[string]string, req.Env.Len())
 	for key, val := range req.Env.All() {
@@ -70,7 +73,8 @@ func spawnEnv(req *protocol.ProcSpawnRequest) (map[string]string, error) {
 		}
 		if !ok {
 			path := jsontext.Pointer("/env").AppendToken(string(key))
-			problems = append(problems, protocol.FieldError{Path: string(path), Message: "should be a text, a number or a boolean"})
+			problems = append(problems, protocol.FieldError{Path: string(path), Message: "should be a text, a " +
+				"number or a boolean"})
 		}
 		env[string(key)] = text
 	}
@@ -84,7 +88,8 @@ func spawnEnv(req *protocol.ProcSpawnRequest) (map[string]string, error) {
 func (p *Plugin) start(ctx context.Context, req *protocol.ProcSpawnRequest, env map[string]string) (*process, error) {
 	sess := host.SessionFrom(ctx)
 	if sess != nil && req.SessionID != "" && req.SessionID != sess.ID {
-		return nil, refuse("session_id %.64q is not that of this session; leave it out or send the one of the handshake", req.SessionID)
+		return nil, refuse("session_id %.64q is not that of this session; leave it out or send the one of the "+
+			"handshake", req.SessionID)
 	}
 	policy, release, err := p.policy(req.Cmd, req.Cwd, env)
 	if err != nil {
@@ -135,7 +140,8 @@ func (p *Plugin) limit(seconds float64, stop context.CancelCauseFunc) (free func
 
 // launch opens the streams and starts the child. ctx is the request's, own the
 // process's.
-func (p *Plugin) launch(ctx, own context.Context, r *process, req *protocol.ProcSpawnRequest, policy sandbox.Policy) error {
+func (p *Plugin) launch(ctx, own context.Context, r *process, req *protocol.ProcSpawnRequest,
+	policy sandbox.Policy) error {
 	l := &live{output: newBacklog(p.maxOutput), secrets: p.env.Secrets}
 	open := l.openPipes
 	if req.Metadata.PTY {
@@ -295,7 +301,8 @@ func stopError(err error, result *host.ProcResult, file *spill.File) error {
 	switch {
 	case errors.Is(err, errTimedOut):
 		late := protocol.Errorf(protocol.CodeTimeout, "the program was stopped: its time was up").
-			With("stdout", protocol.Tail(result.Stdout, shownOutput)).With("stderr", protocol.Tail(result.Stderr, shownOutput))
+			With("stdout", protocol.Tail(result.Stdout, shownOutput)).With("stderr",
+			protocol.Tail(result.Stderr, shownOutput))
 		if file != nil {
 			late = late.With("spilled", file.Path())
 		}
@@ -398,7 +405,8 @@ func checkSize(size protocol.ProcTerminal) (problems []protocol.FieldError) {
 		value int
 	}{{"cols", size.Cols}, {"rows", size.Rows}} {
 		if f.value < 0 || f.value > 1<<16-1 {
-			problems = append(problems, protocol.FieldError{Path: "/metadata/" + f.name, Message: "should be from 1 to 65535"})
+			problems = append(problems, protocol.FieldError{Path: "/metadata/" + f.name, Message: "should be from 1 " +
+				"to 65535"})
 		}
 	}
 	return problems

@@ -29,21 +29,31 @@ func TestProcessesRun(t *testing.T) {
 		status protocol.ProcState
 		fails  string
 	}{
-		{name: "lines", cmd: []string{"bash", "-c", "echo one; echo; echo two"}, want: []string{"stdout one", "stdout ", "stdout two", "stdout code 0"}, status: "completed"},
-		{name: "no last newline", cmd: []string{"bash", "-c", "printf 'a\nb'"}, want: []string{"stdout a", "stdout+ b", "stdout code 0"}, status: "completed"},
-		{name: "stderr and a status", cmd: []string{"bash", "-c", "echo oops >&2; exit 3"}, want: []string{"stderr oops", "stderr code 3"}, status: "failed", fails: "exit status 3"},
+		{name: "lines", cmd: []string{"bash", "-c", "echo one; echo; echo two"},
+			want: []string{"stdout one", "stdout ", "stdout two", "stdout code 0"}, status: "completed"},
+		{name: "no last newline", cmd: []string{"bash", "-c", "printf 'a\nb'"},
+			want: []string{"stdout a", "stdout+ b", "stdout code 0"}, status: "completed"},
+		{name: "stderr and a status", cmd: []string{"bash", "-c", "echo oops >&2; exit 3"},
+			want: []string{"stderr oops", "stderr code 3"}, status: "failed", fails: "exit status 3"},
 		{name: "no output", cmd: []string{"bash", "-c", ":"}, want: []string{"stdout code 0"}, status: "completed"},
-		{name: "a signal of its own", cmd: []string{"bash", "-c", "kill -SEGV $$"}, want: []string{"stderr code 139"}, status: "failed", fails: "segmentation"},
+		{name: "a signal of its own", cmd: []string{"bash", "-c", "kill -SEGV $$"}, want: []string{"stderr code 139"},
+			status: "failed", fails: "segmentation"},
 		{name: "binary", cmd: []string{"bash", "-c", `printf 'a\xff\x00\nb\n\xfe'`},
-			want: []string{`stdout base64 "a\xff\x00\n"`, "stdout b", `stdout base64 "\xfe"`, "stdout code 0"}, status: "completed"},
-		{name: "carriage returns", cmd: []string{"bash", "-c", `printf '10%%\r20%%\r\n'`}, want: []string{"stdout 10%\r20%\r", "stdout code 0"}, status: "completed"},
-		{name: "stdin", cmd: []string{"cat"}, stdin: "x\ny", want: []string{"stdout x", "stdout+ y", "stdout code 0"}, status: "completed"},
-		{name: "no stdin", cmd: []string{"cat"}, more: []any{"stdin_mode", "null"}, want: []string{"stdout code 0"}, status: "completed"},
+			want:   []string{`stdout base64 "a\xff\x00\n"`, "stdout b", `stdout base64 "\xfe"`, "stdout code 0"},
+			status: "completed"},
+		{name: "carriage returns", cmd: []string{"bash", "-c", `printf '10%%\r20%%\r\n'`},
+			want: []string{"stdout 10%\r20%\r", "stdout code 0"}, status: "completed"},
+		{name: "stdin", cmd: []string{"cat"}, stdin: "x\ny", want: []string{"stdout x", "stdout+ y", "stdout code 0"},
+			status: "completed"},
+		{name: "no stdin", cmd: []string{"cat"}, more: []any{"stdin_mode", "null"}, want: []string{"stdout code 0"},
+			status: "completed"},
 		{name: "cwd", cmd: []string{"bash", "-c", `basename "$(pwd)"; basename "$PWD"`}, more: []any{"cwd", "sub"},
 			want: []string{"stdout sub", "stdout sub", "stdout code 0"}, status: "completed"},
-		{name: "env", cmd: []string{"bash", "-c", `echo "$A|$B|$C|$D"`}, more: []any{"env", map[string]any{"A": "x y", "B": 1.5, "C": true, "D": ""}},
+		{name: "env", cmd: []string{"bash", "-c", `echo "$A|$B|$C|$D"`}, more: []any{"env",
+			map[string]any{"A": "x y", "B": 1.5, "C": true, "D": ""}},
 			want: []string{"stdout x y|1.5|true|", "stdout code 0"}, status: "completed"},
-		{name: "a long line", cmd: []string{"cat"}, stdin: long + "\n" + long + "x\n", want: []string{"stdout " + long, "stdout " + long + "x", "stdout code 0"}, status: "completed"},
+		{name: "a long line", cmd: []string{"cat"}, stdin: long + "\n" + long + "x\n",
+			want: []string{"stdout " + long, "stdout " + long + "x", "stdout code 0"}, status: "completed"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p := s.spawn(tc.cmd, tc.more...)
@@ -52,7 +62,8 @@ func TestProcessesRun(t *testing.T) {
 			}
 			assert.Slice(t, texts(p.end()), tc.want)
 			st := s.status(p.id)
-			if st.Status != tc.status || !strings.Contains(strings.ToLower(st.Error), tc.fails) || (st.Error == "") != (tc.fails == "") || st.ProcID != p.id || st.Procs != nil {
+			if st.Status != tc.status || !strings.Contains(strings.ToLower(st.Error), tc.fails) ||
+				(st.Error == "") != (tc.fails == "") || st.ProcID != p.id || st.Procs != nil {
 				t.Errorf("status %+v, want %s %q", st, tc.status, tc.fails)
 			}
 		})
@@ -78,7 +89,8 @@ func TestRefusedSpawns(t *testing.T) {
 		{"a link outside", `{"cmd":["echo"],"cwd":"out"}`, "leads out of the workspace"},
 		{"not a folder", `{"cmd":["echo"],"cwd":"missing"}`, "does not exist"},
 		{"a steering variable", `{"cmd":["echo"],"env":{"LD_PRELOAD":"x"}}`, `"LD_PRELOAD" is refused`},
-		{"a variable not allowed", `{"cmd":["echo"],"env":{"OTHER":"x"}}`, "not in env_allow of the config, which has: OK, TERM"},
+		{"a variable not allowed", `{"cmd":["echo"],"env":{"OTHER":"x"}}`, "not in env_allow of the config, which " +
+			"has: OK, TERM"},
 		{"a variable that is not a name", `{"cmd":["echo"],"env":{"a=b":"x"}}`, "ASCII letters"},
 		{"another session", `{"cmd":["echo"],"session_id":"other"}`, "not that of this session"},
 	} {
@@ -86,7 +98,8 @@ func TestRefusedSpawns(t *testing.T) {
 			var resp protocol.ProcSpawnResponse
 			m := s.Call(protocol.TypeProcSpawnReq, tc.fields)
 			m.Decode(t, &resp)
-			assert.That(t, m.Type == protocol.TypeProcSpawnResp && !resp.OK && resp.ProcID == "" && resp.PID == 0 && strings.Contains(resp.Error, tc.says), "%s, want ok:false and %q", m.Line, tc.says)
+			assert.That(t, m.Type == protocol.TypeProcSpawnResp && !resp.OK && resp.ProcID == "" && resp.PID == 0 &&
+				strings.Contains(resp.Error, tc.says), "%s, want ok:false and %q", m.Line, tc.says)
 		})
 	}
 	// what is not wrong with any of them
@@ -110,7 +123,8 @@ func TestWrongSpawns(t *testing.T) {
 		{`{"cmd":["echo",1]}`, "/cmd/1", "string"},
 	} {
 		m := s.Call(protocol.TypeProcSpawnReq, tc.fields)
-		if m.Code != protocol.CodeSchemaViolation || m.Problem() != tc.path || !strings.Contains(string(m.Line), strings.ReplaceAll(tc.says, `"`, `\"`)) {
+		if m.Code != protocol.CodeSchemaViolation || m.Problem() != tc.path || !strings.Contains(string(m.Line),
+			strings.ReplaceAll(tc.says, `"`, `\"`)) {
 			t.Errorf("%s: %s, want %s %q", tc.fields, m.Line, tc.path, tc.says)
 		}
 	}
@@ -147,7 +161,8 @@ func TestMaxProcs(t *testing.T) {
 	s := newStage(t, opts)
 	procs := []*proc{s.spawn([]string{"cat"}), s.spawn([]string{"cat"})}
 	m := s.Call(protocol.TypeProcSpawnReq, `{"cmd":["cat"]}`)
-	assert.That(t, m.Code == protocol.CodeProcLimit && m.Get("/retryable") == "true" && strings.Contains(m.Get("/message"), "max_procs"),
+	assert.That(t, m.Code == protocol.CodeProcLimit && m.Get("/retryable") == "true" &&
+		strings.Contains(m.Get("/message"), "max_procs"),
 		"a third of two: %s", m.Line)
 	s.Call(protocol.TypeProcSpawnReq, `{"cmd":["not-allowed"]}`).Has(t, "/ok", "false")
 	procs[0].write("", true)
@@ -167,7 +182,8 @@ func TestGrandchildDoesNotHoldTheEnd(t *testing.T) {
 
 func TestStatusOfAll(t *testing.T) {
 	s := newStage(t, DefaultOptions())
-	if all := s.status(""); all.Status != protocol.ProcCompleted || all.Procs == nil || len(all.Procs) != 0 || all.ProcID != "" {
+	if all := s.status(""); all.Status != protocol.ProcCompleted || all.Procs == nil || len(all.Procs) != 0 ||
+		all.ProcID != "" {
 		t.Errorf("of none: %+v", all)
 	}
 	begun := float64(time.Now().Add(-time.Minute).Unix())
@@ -183,10 +199,12 @@ func TestStatusOfAll(t *testing.T) {
 		cmd   []string
 		state protocol.ProcState
 		code  int
-	}{{one, []string{"bash", "-c", "exit 4"}, "failed", 4}, {two, nil, "failed", 1}, {three, []string{"cat"}, "running", -1}} {
+	}{{one, []string{"bash", "-c", "exit 4"}, "failed", 4}, {two, nil, "failed", 1},
+		{three, []string{"cat"}, "running", -1}} {
 		got := all.Procs[i]
 		switch {
-		case got.ProcID != want.p.id, got.PID != want.p.pid, got.State != want.state, got.StartedAt < begun, want.cmd != nil && !slices.Equal(got.Cmd, want.cmd):
+		case got.ProcID != want.p.id, got.PID != want.p.pid, got.State != want.state, got.StartedAt < begun,
+			want.cmd != nil && !slices.Equal(got.Cmd, want.cmd):
 			t.Errorf("%+v, want %+v", got, want)
 		case want.code < 0 != (got.ExitCode == nil), got.ExitCode != nil && *got.ExitCode != want.code:
 			t.Errorf("exit code %v, want %d", got.ExitCode, want.code)
@@ -195,7 +213,8 @@ func TestStatusOfAll(t *testing.T) {
 	size := len(strings.Join(all.Procs[1].Cmd, ""))
 	assert.That(t, size <= maxShown+10, "%d bytes of a long command are kept", size)
 	st := s.status("p9-procs")
-	assert.That(t, st.Status == protocol.ProcNotFound && st.Error != "" && st.ProcID == "p9-procs", "of an unknown one: %+v", st)
+	assert.That(t, st.Status == protocol.ProcNotFound && st.Error != "" && st.ProcID == "p9-procs",
+		"of an unknown one: %+v", st)
 	three.kill("SIGKILL")
 	if all := s.status(""); all.Status != protocol.ProcCompleted {
 		t.Errorf("after the last: %s", all.Status)
@@ -209,14 +228,18 @@ func TestOptions(t *testing.T) {
 		env  host.Env
 		says string
 	}{
-		"a path":              {Options{AllowedCommands: []string{"/bin/sh"}}, host.Env{Workspace: t.TempDir(), Launcher: launcher}, "allowed_commands"},
-		"a steering variable": {Options{EnvAllow: []string{"LD_PRELOAD"}}, host.Env{Workspace: t.TempDir(), Launcher: launcher}, "env_allow"},
-		"a timeout":           {Options{Timeout: -1}, host.Env{Workspace: t.TempDir(), Launcher: launcher}, "timeout"},
-		"no launcher":         {Options{}, host.Env{Workspace: t.TempDir()}, "launcher"},
-		"no workspace":        {Options{}, host.Env{Workspace: filepath.Join(t.TempDir(), "missing"), Launcher: launcher}, "workspace"},
+		"a path": {Options{AllowedCommands: []string{"/bin/sh"}}, host.Env{Workspace: t.TempDir(),
+			Launcher: launcher}, "allowed_commands"},
+		"a steering variable": {Options{EnvAllow: []string{"LD_PRELOAD"}}, host.Env{Workspace: t.TempDir(),
+			Launcher: launcher}, "env_allow"},
+		"a timeout":   {Options{Timeout: -1}, host.Env{Workspace: t.TempDir(), Launcher: launcher}, "timeout"},
+		"no launcher": {Options{}, host.Env{Workspace: t.TempDir()}, "launcher"},
+		"no workspace": {Options{}, host.Env{Workspace: filepath.Join(t.TempDir(), "missing"),
+			Launcher: launcher}, "workspace"},
 	} {
 		p, err := New("mine", tc.opts, tc.env)
-		assert.That(t, err != nil && strings.Contains(err.Error(), tc.says) && strings.Contains(err.Error(), `"mine"`), "%s: %v, %v", name, p, err)
+		assert.That(t, err != nil && strings.Contains(err.Error(), tc.says) && strings.Contains(err.Error(), `"mine"`),
+			"%s: %v, %v", name, p, err)
 	}
 }
 
@@ -230,7 +253,8 @@ func TestWrites(t *testing.T) {
 	p.write("o\n", true)
 	assert.Slice(t, texts(p.end()), []string{"stdout one", "stdout two", "stdout code 0"})
 	m := s.Call(protocol.TypeProcWriteReq, fields(t, "proc_id", p.id, "data", "x"))
-	assert.That(t, m.Code == protocol.CodeProcDead && strings.Contains(m.Get("/message"), "completed"), "to a dead one: %s", m.Line)
+	assert.That(t, m.Code == protocol.CodeProcDead && strings.Contains(m.Get("/message"), "completed"),
+		"to a dead one: %s", m.Line)
 	m = s.Call(protocol.TypeProcWriteReq, `{"proc_id":"p0","data":"x"}`)
 	assert.Equal(t, m.Code, protocol.CodeUnknownProc, "to an unknown one: %s", m.Line)
 }
@@ -239,7 +263,8 @@ func TestRefusedWrites(t *testing.T) {
 	s := newStage(t, DefaultOptions())
 	nobody := s.bash("sleep 1000", "stdin_mode", "null")
 	r := nobody.tryWrite("data", "x")
-	assert.That(t, !r.OK && strings.Contains(r.Error, `stdin_mode "null"`) && r.PID == nobody.pid, "without stdin: %+v", r)
+	assert.That(t, !r.OK && strings.Contains(r.Error, `stdin_mode "null"`) && r.PID == nobody.pid, "without stdin: %+v",
+		r)
 	ended := s.bash("cat; echo eof; sleep 1000")
 	ended.write("", true)
 	ended.says("eof\n")
@@ -250,7 +275,8 @@ func TestRefusedWrites(t *testing.T) {
 	r = ended.tryWrite("metadata", map[string]int{"cols": 10, "rows": 10})
 	assert.That(t, !r.OK && strings.Contains(r.Error, "no terminal"), "a size: %+v", r)
 	m := s.Call(protocol.TypeProcWriteReq, fields(t, "proc_id", ended.id, "metadata", map[string]int{"cols": -10}))
-	assert.That(t, m.Code == protocol.CodeSchemaViolation && m.Problem() == "/metadata/cols", "a wrong size: %s", m.Line)
+	assert.That(t, m.Code == protocol.CodeSchemaViolation && m.Problem() == "/metadata/cols", "a wrong size: %s",
+		m.Line)
 	closed := s.bash("exec <&-; echo closed; sleep 1000")
 	closed.says("closed\n")
 	hosttest.Eventually(t, "a refused write", func() bool {
@@ -275,7 +301,8 @@ func TestStdinIsBounded(t *testing.T) {
 			break
 		}
 	}
-	assert.That(t, taken >= 16 && taken <= 18 && strings.Contains(refused.Error, "stdin is full"), "%d MiB taken, then %+v", taken, refused)
+	assert.That(t, taken >= 16 && taken <= 18 && strings.Contains(refused.Error, "stdin is full"),
+		"%d MiB taken, then %+v", taken, refused)
 	m := s.Call(protocol.TypePing, `{}`)
 	assert.Equal(t, m.Type, protocol.TypePong, "%s", m.Line)
 	p.kill("SIGUSR1")

@@ -10,7 +10,8 @@ import (
 // process than to kill it, so each of those that ask for an end does.
 func signals() map[string]syscall.Signal {
 	return map[string]syscall.Signal{
-		"SIGTERM": syscall.SIGKILL, "SIGKILL": syscall.SIGKILL, "SIGINT": syscall.SIGKILL, "SIGHUP": syscall.SIGKILL, "SIGQUIT": syscall.SIGKILL,
+		"SIGTERM": syscall.SIGKILL, "SIGKILL": syscall.SIGKILL, "SIGINT": syscall.SIGKILL, "SIGHUP": syscall.SIGKILL,
+		"SIGQUIT": syscall.SIGKILL,
 	}
 }
 

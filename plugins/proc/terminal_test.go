@@ -26,7 +26,8 @@ func (p *proc) typed() string {
 		if e.Data.Text != nil {
 			b.WriteString(*e.Data.Text)
 		}
-		assert.That(p.s.t, e.Kind != protocol.EventLog || e.Stream == protocol.StreamStdout, "a terminal has written to %s", e.Stream)
+		assert.That(p.s.t, e.Kind != protocol.EventLog || e.Stream == protocol.StreamStdout,
+			"a terminal has written to %s", e.Stream)
 	}
 	return b.String()
 }
@@ -56,7 +57,8 @@ func TestTerminalSession(t *testing.T) {
 	p := s.spawn([]string{"python3", "-q", "-i", "-c", "import sys, os; sys.ps1='ask> '"},
 		"metadata", map[string]any{"pty": true}, "env", map[string]any{"TERM": "dumb"})
 	p.shows("ask> ") // a prompt has no newline
-	p.write("print([os.isatty(i) for i in range(3)], os.get_terminal_size(), os.ttyname(0) != '', os.environ['TERM'])\n", false)
+	p.write("print([os.isatty(i) for i in range(3)], os.get_terminal_size(), os.ttyname(0) != '', "+
+		"os.environ['TERM'])\n", false)
 	p.shows("[True, True, True] os.terminal_size(columns=80, lines=24) True dumb\r\nask> ")
 	p.write("import time; print('runs' + 'on'); [time.sleep(0.01) for _ in iter(int, 1)]\n", false)
 	p.shows("runson\r\n")
@@ -111,7 +113,8 @@ func TestTerminalEOF(t *testing.T) {
 // Job control works: the terminal is the shell's own.
 func TestTerminalJobControl(t *testing.T) {
 	s := newStage(t, DefaultOptions())
-	p := s.spawn([]string{"bash", "--norc", "--noprofile", "-i"}, "metadata", terminalOf(80, 24), "env", map[string]any{"TERM": "dumb"})
+	p := s.spawn([]string{"bash", "--norc", "--noprofile", "-i"}, "metadata", terminalOf(80, 24), "env",
+		map[string]any{"TERM": "dumb"})
 	p.shows("$ ")
 	p.write("sh -c 'echo going-$((1+1)); exec sleep 1000'\n", false)
 	p.shows("going-2")     // the terminal is the job's now; before that a ^Z may catch the shell half way
@@ -145,7 +148,8 @@ func TestTerminalLateOutput(t *testing.T) {
 // Binary output, no stdin, and an end while much is on its way.
 func TestTerminalOutput(t *testing.T) {
 	s := newStage(t, DefaultOptions())
-	p := s.bash(`stty raw; printf 'a\xff\n'; seq 1 20000; printf 'last'`, "metadata", terminalOf(80, 24), "stdin_mode", "null")
+	p := s.bash(`stty raw; printf 'a\xff\n'; seq 1 20000; printf 'last'`, "metadata", terminalOf(80, 24), "stdin_mode",
+		"null")
 	all := p.end()
 	var got strings.Builder
 	for _, e := range all {
@@ -161,7 +165,8 @@ func TestTerminalOutput(t *testing.T) {
 	}
 	want.WriteString("last")
 	if got.String() != want.String() {
-		t.Errorf("%d bytes came, of %d; they end in %q", got.Len(), want.Len(), protocol.Tail(got.String(), shownOutput))
+		t.Errorf("%d bytes came, of %d; they end in %q", got.Len(), want.Len(),
+			protocol.Tail(got.String(), shownOutput))
 	}
 	assert.That(t, slices.ContainsFunc(all, func(e event) bool { return e.Data.Base64 != nil }), "no base64")
 	r := s.spawn([]string{"cat"}, "metadata", terminalOf(0, 0), "stdin_mode", "null").tryWrite("data", "x")

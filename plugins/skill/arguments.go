@@ -31,7 +31,8 @@ type arguments struct {
 // else the whole line the first required text that is not given, or the first text.
 func (f *front) prepare(obj protocol.Object) (*arguments, error) {
 	if size := len(obj.Raw()); size > maxArgumentBytes {
-		return nil, protocol.Violation(protocol.FieldError{Path: "/arguments", Message: "has " + strconv.Itoa(size) + " bytes; at most " + strconv.Itoa(maxArgumentBytes) + " are taken"})
+		return nil, protocol.Violation(protocol.FieldError{Path: "/arguments", Message: "has " + strconv.Itoa(size) +
+			" bytes; at most " + strconv.Itoa(maxArgumentBytes) + " are taken"})
 	}
 	a := &arguments{values: map[string]jsontext.Value{}}
 	var given []string
@@ -217,7 +218,8 @@ type renderer struct {
 // put appends a text, within the bound.
 func (r *renderer) put(text string) error {
 	if r.out.Len()+len(text) > r.max {
-		return protocol.Errorf(protocol.CodeSkillError, "the instructions of skill %q would have more than %d bytes with these arguments in them; give shorter ones", r.name, r.max)
+		return protocol.Errorf(protocol.CodeSkillError, "the instructions of skill %q would have more than %d bytes "+
+			"with these arguments in them; give shorter ones", r.name, r.max)
 	}
 	r.out.WriteString(text)
 	return nil

@@ -23,8 +23,10 @@ import (
 
 // call answers skill/call/req:
 //
-//	find the skill ─ may it be called? ─ arguments fit? ─ run it, bounded in time ─ result fits? ─ count the call ─ answer
-func (p *Plugin) call(ctx context.Context, req *protocol.SkillCallRequest, emit host.Emitter) (*protocol.SkillCallResponse, error) {
+// find the skill ─ may it be called? ─ arguments fit? ─ run it, bounded in time ─ result fits? ─ count the call ─
+// answer
+func (p *Plugin) call(ctx context.Context, req *protocol.SkillCallRequest,
+	emit host.Emitter) (*protocol.SkillCallResponse, error) {
 	if req.Name == "" {
 		return nil, protocol.Violation(protocol.FieldError{Path: "/name", Message: "is required: the name of a skill"})
 	}
@@ -48,7 +50,8 @@ func (p *Plugin) call(ctx context.Context, req *protocol.SkillCallRequest, emit 
 	start := p.env.Now()
 	result, err := c.bounded(ctx)
 	end := p.env.Now()
-	record := host.CallRecord{Kind: host.KindSkill, Component: s.name, Correlation: req.CorrelationID, Duration: end.Sub(start)}
+	record := host.CallRecord{Kind: host.KindSkill, Component: s.name, Correlation: req.CorrelationID,
+		Duration: end.Sub(start)}
 	if err != nil {
 		if !host.CutShort(ctx) {
 			p.services.Record(ctx, record)
@@ -95,13 +98,16 @@ func (p *Plugin) Instructions(name string) (text string, ok bool) {
 func (p *Plugin) callable(ctx context.Context, s *skill) ([]protocol.ToolDefinition, error) {
 	switch s.status {
 	case protocol.SkillArchived:
-		return nil, protocol.Errorf(protocol.CodeSkillError, "skill %q is archived: its front matter says so (status)", s.name)
+		return nil, protocol.Errorf(protocol.CodeSkillError, "skill %q is archived: its front matter says so (status)",
+			s.name)
 	case protocol.SkillCreated:
-		return nil, protocol.Errorf(protocol.CodeSkillError, "skill %q is not published yet: its front matter says so (status)", s.name)
+		return nil, protocol.Errorf(protocol.CodeSkillError, "skill %q is not published yet: its front matter says "+
+			"so (status)", s.name)
 	}
 	found, blocked, err := p.look(ctx, s, &inventory{})
 	if err == nil && blocked != "" {
-		err = protocol.Errorf(protocol.CodeSkillError, "skill %q is blocked: %s", s.name, blocked).With("blocked_reason", blocked)
+		err = protocol.Errorf(protocol.CodeSkillError, "skill %q is blocked: %s", s.name,
+			blocked).With("blocked_reason", blocked)
 	}
 	return found.tools, err
 }
@@ -120,8 +126,9 @@ type skillCall struct {
 func (c *skillCall) bounded(ctx context.Context) (*protocol.SkillResult, error) {
 	if seconds := c.skill.timeout; seconds > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, time.Duration(seconds)*time.Second, protocol.Errorf(protocol.CodeTimeout,
-			"skill %q did not end within its own timeout_seconds of %d", c.skill.name, seconds))
+		ctx, cancel = context.WithTimeoutCause(ctx, time.Duration(seconds)*time.Second,
+			protocol.Errorf(protocol.CodeTimeout,
+				"skill %q did not end within its own timeout_seconds of %d", c.skill.name, seconds))
 		defer cancel()
 	}
 	if c.skill.front.kind == kindInstructions {
@@ -154,13 +161,15 @@ func (c *skillCall) instructions() (*protocol.SkillResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	data := instructionsData{Instructions: text, Tools: c.tools, Folder: c.skill.dir, OutputSchema: c.skill.outputs.definition()}
+	data := instructionsData{Instructions: text, Tools: c.tools, Folder: c.skill.dir,
+		OutputSchema: c.skill.outputs.definition()}
 	if data.Files, data.MoreFiles, err = c.skill.files(); err != nil {
 		return nil, err
 	}
 	raw, err := protocol.AppendJSON(nil, &data)
 	if err != nil {
-		return nil, protocol.Errorf(protocol.CodeSkillError, "the instructions of skill %q cannot be encoded: %w", c.skill.name, err)
+		return nil, protocol.Errorf(protocol.CodeSkillError, "the instructions of skill %q cannot be encoded: %w",
+			c.skill.name, err)
 	}
 	return &protocol.SkillResult{
 		Success: true, Data: raw, Truncated: new(false), Events: []protocol.PastEvent{},
@@ -170,7 +179,8 @@ func (c *skillCall) instructions() (*protocol.SkillResult, error) {
 
 // result makes the answer of what a run gave, and holds that against the outputs.
 func (c *skillCall) result(r *run.Result) *protocol.SkillResult {
-	result := &protocol.SkillResult{Success: !r.Failed, Data: r.Data, Truncated: &r.Truncated, Events: []protocol.PastEvent{}}
+	result := &protocol.SkillResult{Success: !r.Failed, Data: r.Data, Truncated: &r.Truncated,
+		Events: []protocol.PastEvent{}}
 	if r.Summary != "" {
 		result.Summary = protocol.AppendString(nil, r.Summary)
 	}
@@ -208,7 +218,8 @@ func (c *skillCall) execute(ctx context.Context) (*run.Result, error) {
 		return nil, err
 	}
 	if c.env.Launcher == nil {
-		return nil, protocol.Errorf(protocol.CodeSkillError, "skill %q cannot be run: this host starts no programs", c.skill.name)
+		return nil, protocol.Errorf(protocol.CodeSkillError, "skill %q cannot be run: this host starts no programs",
+			c.skill.name)
 	}
 	launcher, err := c.env.Launcher()
 	if err != nil {
@@ -228,7 +239,8 @@ func (c *skillCall) job() (run.Job, error) {
 	}
 	job := run.Job{
 		Name: c.skill.name, Dir: dir, File: c.skill.file, Args: c.args.raw, Write: c.skill.write,
-		Hidden: c.env.Wall.Hides(dir), Network: c.skill.network && !c.opts.NetworkDisabled && !c.foreign(c.skill), MaxOutputBytes: c.opts.MaxOutputBytes,
+		Hidden: c.env.Wall.Hides(dir), Network: c.skill.network && !c.opts.NetworkDisabled && !c.foreign(c.skill),
+		MaxOutputBytes: c.opts.MaxOutputBytes,
 	}
 	job.Spill = spill.New(c.env.StateDir, c.env.Secrets)
 	if c.skill.front.kind == kindWasm {
@@ -280,15 +292,18 @@ func (c *skillCall) agent(ctx context.Context) (*run.Result, error) {
 		return nil, err
 	}
 	defer done()
-	system := "You carry out the skill \"" + c.skill.name + "\": " + c.skill.description + "\nFollow the instructions of the user's message. Work with the tools you have, and with no others. " +
+	system := "You carry out the skill \"" + c.skill.name + "\": " + c.skill.description +
+		"\nFollow the instructions of the user's message. Work with the tools you have, and with no others. " +
 		"Nobody answers questions. When you are done, give the result as your last message, without calling a tool."
 	turns := agent.Turns{
-		Services: c.services, Prompt: prompt, Tools: c.tools, MaxTurns: min(cmp.Or(c.skill.maxTurns, defaultTurns), c.opts.MaxTurns),
+		Services: c.services, Prompt: prompt, Tools: c.tools, MaxTurns: min(cmp.Or(c.skill.maxTurns, defaultTurns),
+			c.opts.MaxTurns),
 		Model: model, Watch: &watcher{emit: c.emit, event: c.event(ctx)},
 	}
 	r := &run.Result{}
 	if c.skill.outputs != nil {
-		system += "\nThat message is one JSON object and nothing else. It fits this JSON Schema:\n" + string(c.skill.outputs.raw)
+		system += "\nThat message is one JSON object and nothing else. It fits this JSON Schema:\n" +
+			string(c.skill.outputs.raw)
 		turns.Accept = func(text string) (err error) {
 			r.Data, err = c.object(text)
 			return err
@@ -315,7 +330,8 @@ func (c *skillCall) object(text string) (jsontext.Value, error) {
 	obj, err := protocol.ParseObject([]byte(unfenced(text)))
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("the answer should be one JSON object and nothing else, but it cannot be read as one: %w", err)
+		return nil, fmt.Errorf("the answer should be one JSON object and nothing else, but it cannot be read as "+
+			"one: %w", err)
 	case len(obj.Raw()) > c.opts.MaxOutputBytes:
 		return nil, fmt.Errorf("the answer has more than %d bytes, the largest result", c.opts.MaxOutputBytes)
 	}
@@ -391,7 +407,8 @@ func (w *watcher) ToolStarted(round int, c host.ModelCall) {
 // ToolEnded implements host.Watcher.
 func (w *watcher) ToolEnded(round int, c host.ModelCall, r host.ModelResult) {
 	text := agent.ResultText(r)
-	w.tell("tool_result", &toolResultEvent{round, c.ID, c.Name, r.OK, strings.ToValidUTF8(text[:min(len(text), maxEventResult)], "")})
+	w.tell("tool_result", &toolResultEvent{round, c.ID, c.Name, r.OK,
+		strings.ToValidUTF8(text[:min(len(text), maxEventResult)], "")})
 }
 
 // tell sends an event of a kind of its own.

@@ -38,8 +38,10 @@ func TestContract(t *testing.T) {
 		{Type: protocol.TypeSkillDiscoverReq, Fields: `{"filter_tags":["analysis"],"filter_categories":["analysis"]}`},
 		{Type: protocol.TypeSkillCallReq, Fields: `{"name":"minimal","arguments":{},"llm_override":null}`},
 		{Type: protocol.TypeSkillCallReq, Name: "unknown", Fields: `{"name":"none"}`, Code: protocol.CodeUnknownSkill},
-		{Type: protocol.TypeSkillCallReq, Name: "blocked", Fields: `{"name":"topic-analysis","arguments":{"topic":"x"}}`, Code: protocol.CodeSkillError},
-		{Type: protocol.TypeSkillCallReq, Name: "arguments", Fields: `{"name":"book-room","arguments":{}}`, Code: protocol.CodeSchemaViolation},
+		{Type: protocol.TypeSkillCallReq, Name: "blocked",
+			Fields: `{"name":"topic-analysis","arguments":{"topic":"x"}}`, Code: protocol.CodeSkillError},
+		{Type: protocol.TypeSkillCallReq, Name: "arguments", Fields: `{"name":"book-room","arguments":{}}`,
+			Code: protocol.CodeSchemaViolation},
 	})
 }
 
@@ -76,7 +78,8 @@ func TestStatus(t *testing.T) {
 	} {
 		d := s.one(tc.name)
 		reason, _ := d.Metadata["blocked_reason"].(string)
-		if d.Status != tc.status || tc.status == protocol.SkillBlocked && !strings.Contains(reason, tc.says) || tc.status != protocol.SkillBlocked && reason != "" {
+		if d.Status != tc.status || tc.status == protocol.SkillBlocked && !strings.Contains(reason, tc.says) ||
+			tc.status != protocol.SkillBlocked && reason != "" {
 			t.Errorf("%s is %s: %v", tc.name, d.Status, d.Metadata)
 		}
 		if tc.says == "" {
@@ -87,7 +90,8 @@ func TestStatus(t *testing.T) {
 		assert.That(t, strings.Contains(got, tc.says) && strings.Contains(got, tc.name), "%s: %s", tc.name, got)
 	}
 	m := s.well("allowed", `{}`)
-	assert.That(t, m.Get("/data/data/tools/0/name") == "read_file" && m.Get("/data/data/tools/1") == "", "the tools of allowed are %s", m.Get("/data/data/tools"))
+	assert.That(t, m.Get("/data/data/tools/0/name") == "read_file" && m.Get("/data/data/tools/1") == "",
+		"the tools of allowed are %s", m.Get("/data/data/tools"))
 }
 
 // kits is a plugin of tools and toolkits that come and go.
@@ -105,17 +109,20 @@ func (k *kits) set(change func()) {
 }
 
 func (k *kits) Info() host.PluginInfo {
-	return host.PluginInfo{Name: "kits", Capability: protocol.CapToolkits, Also: []protocol.Capability{protocol.CapTools}}
+	return host.PluginInfo{Name: "kits", Capability: protocol.CapToolkits,
+		Also: []protocol.Capability{protocol.CapTools}}
 }
 func (k *kits) Close(context.Context) error { return nil }
 func (k *kits) Routes() []host.Route {
 	return []host.Route{
-		host.Handle(protocol.TypeToolListReq, func(context.Context, *protocol.ToolListRequest, host.Emitter) (*protocol.ToolListResponse, error) {
+		host.Handle(protocol.TypeToolListReq, func(context.Context, *protocol.ToolListRequest,
+			host.Emitter) (*protocol.ToolListResponse, error) {
 			k.mu.Lock()
 			defer k.mu.Unlock()
 			return &protocol.ToolListResponse{Tools: k.tools}, k.fail
 		}),
-		host.Handle(protocol.TypeToolkitListReq, func(context.Context, *protocol.ToolkitListRequest, host.Emitter) (*protocol.ToolkitListResponse, error) {
+		host.Handle(protocol.TypeToolkitListReq, func(context.Context, *protocol.ToolkitListRequest,
+			host.Emitter) (*protocol.ToolkitListResponse, error) {
 			k.mu.Lock()
 			defer k.mu.Unlock()
 			return &protocol.ToolkitListResponse{Toolkits: k.kits}, nil
@@ -128,21 +135,25 @@ func TestToolkits(t *testing.T) {
 	k := &kits{}
 	dir := t.TempDir()
 	write(t, dir, map[string]string{
-		"x/SKILL.md": md("name: x\ndescription: d\ntoolkits: [repo]\ntools: ['files__*', mcp__files__stat]\nallowed-tools: mcp__files__read log", ""),
+		"x/SKILL.md": md("name: x\ndescription: d\ntoolkits: [repo]\ntools: ['files__*', "+
+			"mcp__files__stat]\nallowed-tools: mcp__files__read log", ""),
 		"y/SKILL.md": md("name: y\ndescription: d\ntoolkits: [repo]\ntools: ['files__*']", ""),
 	})
 	s := &stage{t: t}
 	s.Pair = hosttest.New(t, optionsOf(newPlugin(t, dir), k))
 	s.Handshake(protocol.CapSkill)
-	if got := s.refused("x", `{}`, protocol.CodeSkillError); !strings.Contains(got, `there is no tool "files__*"; there is no tool "mcp__files__stat"; there is no toolkit "repo"`) {
+	if got := s.refused("x", `{}`, protocol.CodeSkillError); !strings.Contains(got,
+		`there is no tool "files__*"; there is no tool "mcp__files__stat"; there is no toolkit "repo"`) {
 		t.Errorf("%s", got)
 	}
 	repo := "repo"
 	k.set(func() {
-		k.tools = []protocol.ToolDefinition{{Name: "log", Toolkit: &repo}, {Name: "files__stat"}, {Name: "files__read"}, {Name: "other"}, {Name: "diff"}}
+		k.tools = []protocol.ToolDefinition{{Name: "log", Toolkit: &repo}, {Name: "files__stat"}, {Name: "files__read"},
+			{Name: "other"}, {Name: "diff"}}
 		k.kits = []protocol.ToolkitDefinition{{Name: "repo", Tools: []string{"diff"}}}
 	})
-	if got := s.refused("x", `{}`, protocol.CodeSkillError); !strings.Contains(got, `blocked: the toolkit "repo" is not configured`) {
+	if got := s.refused("x", `{}`, protocol.CodeSkillError); !strings.Contains(got,
+		`blocked: the toolkit "repo" is not configured`) {
 		t.Errorf("%s", got)
 	}
 	k.set(func() { k.kits[0].Configured = true })
@@ -163,7 +174,8 @@ func TestToolkits(t *testing.T) {
 	}
 	k.set(func() { k.fail = protocol.Errorf(protocol.CodeRuntimeError, "no list today") })
 	hosttest.Eventually(t, "the skill is blocked without a list of tools", func() bool {
-		return strings.Contains(string(s.ask("x", `{}`).Line), "the tools of this host cannot be listed: runtime_error: no list today")
+		return strings.Contains(string(s.ask("x", `{}`).Line), "the tools of this host cannot be listed: "+
+			"runtime_error: no list today")
 	})
 }
 
@@ -173,8 +185,10 @@ func TestOutputs(t *testing.T) {
 		return // there is no sh
 	}
 	files := map[string]string{}
-	for name, says := range map[string]string{"fits": `{"result":{"n":1}}`, "wrong": `{"result":{"n":"one"}}`, "lacks": `{"result":{}}`, "none": `{"kind":"status","data":{"message":"m"}}`, "text": "hello", "fails": ""} {
-		files[name+"/SKILL.md"] = md("name: "+name+"\ndescription: d\nrun: go.sh\noutputs: {n: {type: integer, required: true}}", "")
+	for name, says := range map[string]string{"fits": `{"result":{"n":1}}`, "wrong": `{"result":{"n":"one"}}`,
+		"lacks": `{"result":{}}`, "none": `{"kind":"status","data":{"message":"m"}}`, "text": "hello", "fails": ""} {
+		files[name+"/SKILL.md"] = md("name: "+name+"\ndescription: d\nrun: go.sh\noutputs: {n: {type: integer, "+
+			"required: true}}", "")
 		files[name+"/go.sh"] = "#!/bin/sh\nprintf '%s\\n' '" + says + "'\n"
 	}
 	files["fails/go.sh"] = "#!/bin/sh\necho oh no >&2\nexit 3\n"
@@ -190,7 +204,8 @@ func TestOutputs(t *testing.T) {
 		m := s.ask(name, `{}`)
 		got := m.Get("/data/error") + " " + m.Get("/data/data")
 		well := m.Get("/data/success") == "true" && m.Get("/data/error_code") == ""
-		assert.That(t, m.Code == "" && strings.Contains(got, want) && well == (name == "fits") && (well || m.Get("/data/error_code") == "skill_error"), "%s: %s", name, m.Line)
+		assert.That(t, m.Code == "" && strings.Contains(got, want) && well == (name == "fits") &&
+			(well || m.Get("/data/error_code") == "skill_error"), "%s: %s", name, m.Line)
 	}
 }
 
@@ -200,7 +215,9 @@ func TestScriptEvents(t *testing.T) {
 		return // there is no sh
 	}
 	files := map[string]string{"x/SKILL.md": md("name: x\ndescription: d\nrun: go.sh", ""),
-		"x/go.sh": "#!/bin/sh\necho '{\"kind\":\"progress\",\"data\":{\"pct\":40,\"message\":\"m\"}}'\necho '{\"kind\":\"step\",\"data\":{\"n\":1}}'\necho '{\"kind\":\"number\",\"data\":7}'\necho '{\"result\":true}'\n"}
+		"x/go.sh": "#!/bin/sh\necho '{\"kind\":\"progress\",\"data\":{\"pct\":40,\"message\":\"m\"}}'\necho " +
+			"'{\"kind\":\"step\",\"data\":{\"n\":1}}'\necho '{\"kind\":\"number\",\"data\":7}'\necho " +
+			"'{\"result\":true}'\n"}
 	for _, namespaced := range []bool{false, true} {
 		s := newStage(t, files, nil)
 		want := protocol.TypeInvokeEvent
@@ -220,7 +237,8 @@ func TestScriptEvents(t *testing.T) {
 			}
 		}
 		all := strings.Join(got, " ")
-		assert.That(t, all == `progress{"message":"m","pct":40} step{"n":1} number{"value":7}`, "the events are %s", all)
+		assert.That(t, all == `progress{"message":"m","pct":40} step{"n":1} number{"value":7}`, "the events are %s",
+			all)
 		quiet := s.Call(protocol.TypeSkillCallReq, `{"name":"x","streaming":false}`)
 		for _, e := range s.Messages() {
 			assert.That(t, e.ReqID != quiet.ReqID || !e.IsEvent(), "an event nobody asked for: %s", e.Line)
@@ -233,7 +251,8 @@ func TestOwnTimeout(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		return // there is no sh
 	}
-	s := newStage(t, map[string]string{"x/SKILL.md": md("name: x\ndescription: d\nrun: go.sh\ntimeout_seconds: 1", ""), "x/go.sh": "#!/bin/sh\nsleep 300\n"}, nil)
+	s := newStage(t, map[string]string{"x/SKILL.md": md("name: x\ndescription: d\nrun: go.sh\ntimeout_seconds: 1", ""),
+		"x/go.sh": "#!/bin/sh\nsleep 300\n"}, nil)
 	got := s.refused("x", `{}`, protocol.CodeTimeout)
 	assert.That(t, strings.Contains(got, `its own timeout_seconds of 1`), "%s", got)
 }
@@ -244,7 +263,8 @@ func TestNoLauncher(t *testing.T) {
 	for want, launcher := range map[string]func() (*sandbox.Launcher, error){
 		"this host starts no programs": nil,
 		"this machine lacks: landlock": func() (*sandbox.Launcher, error) {
-			return nil, &sandbox.MissingError{Missing: []sandbox.Finding{{Name: "landlock", Reason: "the kernel has none"}}}
+			return nil, &sandbox.MissingError{Missing: []sandbox.Finding{{Name: "landlock",
+				Reason: "the kernel has none"}}}
 		},
 	} {
 		s := newStage(t, files, nil)
@@ -266,10 +286,15 @@ func TestRights(t *testing.T) {
 		{"network: true", false, true, false},
 		{"network: true", true, false, false},
 	} {
-		s := newStage(t, map[string]string{"x/SKILL.md": md("name: x\ndescription: d\nrun: go.sh\n"+tc.front, ""), "x/go.sh": "#!/bin/sh\n"}, func(o *Options, _ *Env) { o.NetworkDisabled, o.TrustWorkspace = tc.disabled, true })
+		s := newStage(t, map[string]string{"x/SKILL.md": md("name: x\ndescription: d\nrun: go.sh\n"+tc.front, ""),
+			"x/go.sh": "#!/bin/sh\n"}, func(o *Options, _ *Env) {
+			o.NetworkDisabled, o.TrustWorkspace = tc.disabled,
+				true
+		})
 		one := s.plugin.library.current(true).byName["x"]
 		job, err := (&skillCall{Plugin: s.plugin, skill: one, args: &arguments{}}).job()
-		if err != nil || job.Network != tc.network || job.Write != tc.write || job.Workspace != s.work || job.Dir != filepath.Join(s.work, ".a2e", "skills", "x") || job.File != "go.sh" {
+		if err != nil || job.Network != tc.network || job.Write != tc.write || job.Workspace != s.work ||
+			job.Dir != filepath.Join(s.work, ".a2e", "skills", "x") || job.File != "go.sh" {
 			t.Errorf("%+v: %+v, %v", tc, job, err)
 		}
 	}
@@ -278,7 +303,8 @@ func TestRights(t *testing.T) {
 // TestRecorded: calls are counted once, with how they went.
 func TestRecorded(t *testing.T) {
 	dir := t.TempDir()
-	write(t, dir, map[string]string{"x/SKILL.md": md("name: x\ndescription: d", ""), "y/SKILL.md": md("name: y\ndescription: d\ninputs: {a: {type: string, required: true}}", "")})
+	write(t, dir, map[string]string{"x/SKILL.md": md("name: x\ndescription: d", ""),
+		"y/SKILL.md": md("name: y\ndescription: d\ninputs: {a: {type: string, required: true}}", "")})
 	c := &counter{}
 	s := &stage{t: t}
 	s.Pair = hosttest.New(t, optionsOf(newPlugin(t, dir), c))
@@ -321,7 +347,9 @@ func (c *counter) Weight(_, component string) float64 {
 
 // agentFiles is a skill that a model carries out.
 func agentFiles() map[string]string {
-	return map[string]string{"tidy/SKILL.md": md("name: tidy\ndescription: Tidies up.\nagent: true\nmax_turns: 3\ntools: [Read, Write]\nallowed-tools: Read\ninputs: {file: string}\noutputs: {subject: string}", "Read {{file}}.")}
+	return map[string]string{"tidy/SKILL.md": md("name: tidy\ndescription: Tidies up.\nagent: true\nmax_turns: "+
+		"3\ntools: [Read, Write]\nallowed-tools: Read\ninputs: {file: string}\noutputs: {subject: string}",
+		"Read {{file}}.")}
 }
 
 // TestAgentBySampling: the agent's own model is asked, and its tool calls are made here.
@@ -338,13 +366,16 @@ func TestAgentBySampling(t *testing.T) {
 		return m
 	}
 	first := answer(`{"tool":"read_file","arguments":{"path":"notes.txt"}}`)
-	if line := string(first.Line); !strings.Contains(line, "Read notes.txt.") || !strings.Contains(line, "Tidies up.") || !strings.Contains(line, `\"subject\"`) || strings.Contains(line, "write_file") {
+	if line := string(first.Line); !strings.Contains(line, "Read notes.txt.") ||
+		!strings.Contains(line, "Tidies up.") || !strings.Contains(line, `\"subject\"`) ||
+		strings.Contains(line, "write_file") {
 		t.Errorf("it asks %s", line)
 	}
 	second := answer(`{"tool":"write_file","arguments":{"path":"notes.txt","content":"gone"}}`)
 	assert.Contains(t, string(second.Line), "about tides")
 	third := answer(`{"subject":"tides"}`)
-	assert.Contains(t, string(third.Line), "write_file", "what is not among allowed-tools cannot be called, and the model is told:")
+	assert.Contains(t, string(third.Line), "write_file", "what is not among allowed-tools cannot be called, and the "+
+		"model is told:")
 	assert.Equal(t, string(must.Get(os.ReadFile(filepath.Join(s.work, "notes.txt")))(t)), "about tides")
 	m := s.Answer(id)
 	assert.That(t, m.Get("/data/success") == "true" && m.Get("/data/data/subject") == "tides", "%s", m.Line)
@@ -365,12 +396,16 @@ func TestAgentByEndpoint(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		mu.Lock()
-		keys = append(keys, r.Header.Get("Authorization")+" "+fmt.Sprint(strings.Contains(string(body), `"model":"other"`)))
+		keys = append(keys, r.Header.Get("Authorization")+" "+fmt.Sprint(strings.Contains(string(body),
+			`"model":"other"`)))
 		mu.Unlock()
 		_, _ = io.WriteString(w, `{"choices":[{"message":{"role":"assistant","content":"{\"subject\":\"x\"}"},"finish_reason":"stop"}]}`)
 	}))
 	defer server.Close()
-	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { t.Error("the other endpoint was asked") }))
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
+		r *http.Request) {
+		t.Error("the other endpoint was asked")
+	}))
 	defer other.Close()
 	const key = "sk-configured-0123456789"
 	for _, allowed := range []bool{false, true} {
@@ -382,21 +417,25 @@ func TestAgentByEndpoint(t *testing.T) {
 			t.Errorf("it gives %s", got)
 		}
 		override := func(config, credentials string) hosttest.Message {
-			return s.Call(protocol.TypeSkillCallReq, fmt.Sprintf(`{"name":"tidy","llm_override":{"provider_name":"p","provider_config":%s,"provider_credentials":%s}}`, config, credentials))
+			return s.Call(protocol.TypeSkillCallReq,
+				fmt.Sprintf(`{"name":"tidy","llm_override":{"provider_name":"p","provider_config":%s,"provider_credentials":%s}}`, config, credentials))
 		}
 		m := override(`{"model":"other"}`, `{}`)
 		if !allowed {
-			assert.That(t, m.Code == protocol.CodeSkillError && strings.Contains(m.Get("/message"), "allow_llm_override"), "%s", m.Line)
+			assert.That(t, m.Code == protocol.CodeSkillError && strings.Contains(m.Get("/message"),
+				"allow_llm_override"), "%s", m.Line)
 			continue
 		}
 		assert.That(t, m.Get("/data/success") == "true", "another model: %s", m.Line)
 		if m = override(`{"model":"other"}`, `{"api_key":"sk-own"}`); m.Get("/data/success") != "true" {
 			t.Errorf("another key: %s", m.Line)
 		}
-		if m = override(fmt.Sprintf(`{"url":%q,"model":"other"}`, other.URL), `{}`); m.Code != protocol.CodeSkillError || !strings.Contains(m.Get("/message"), "private network") {
+		if m = override(fmt.Sprintf(`{"url":%q,"model":"other"}`, other.URL),
+			`{}`); m.Code != protocol.CodeSkillError || !strings.Contains(m.Get("/message"), "private network") {
 			t.Errorf("an URL of this machine: %s", m.Line)
 		}
-		if m = override(`{"url":"ftp://x"}`, `{}`); m.Code != protocol.CodeSchemaViolation || m.Get("/detail/errors/0/path") != "/llm_override" {
+		if m = override(`{"url":"ftp://x"}`, `{}`); m.Code != protocol.CodeSchemaViolation ||
+			m.Get("/detail/errors/0/path") != "/llm_override" {
 			t.Errorf("a wrong URL: %s", m.Line)
 		}
 		for _, line := range s.Messages() {
@@ -411,7 +450,10 @@ func TestAgentByEndpoint(t *testing.T) {
 // Instructions that were set take the place of the skill's own. As an agent may have written
 // them, the model of the config does not carry them out, wherever the skill lies.
 func TestOverrides(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the endpoint of the config was asked") }))
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		t.Error("the endpoint " +
+			"of the config was asked")
+	}))
 	defer server.Close()
 	user := t.TempDir()
 	write(t, filepath.Join(user, "skills"), map[string]string{
@@ -419,11 +461,13 @@ func TestOverrides(t *testing.T) {
 		"think/SKILL.md": md("name: think\ndescription: d\nagent: true", "Think."),
 	})
 	text := func(of, to string) *host.Override {
-		return &host.Override{Texts: map[string]host.Text{host.TextInstructions: {Of: sha256.Sum256([]byte(of)), To: to}}}
+		return &host.Override{Texts: map[string]host.Text{host.TextInstructions: {Of: sha256.Sum256([]byte(of)),
+			To: to}}}
 	}
 	s := newStage(t, nil, func(o *Options, e *Env) {
 		o.LLM, e.UserDir = agent.LLM{URL: server.URL, Model: "m", APIKey: config.NewSecret("sk-0123456789")}, user
-	}, hosttest.Overrides{host.KindSkill: {"greet": text("Greet {who}.", "Greet {who} loudly."), "think": text("Think.", "Think twice.")}})
+	}, hosttest.Overrides{host.KindSkill: {"greet": text("Greet {who}.", "Greet {who} loudly."),
+		"think": text("Think.", "Think twice.")}})
 	if got := s.text("greet", `{"who":"Ada"}`); got != "Greet Ada loudly." {
 		t.Errorf("it says %q", got)
 	}
@@ -437,7 +481,8 @@ func TestOverrides(t *testing.T) {
 	id := s.Go(protocol.TypeSkillCallReq, `{"name":"think"}`)
 	m := s.Wait("a question to the agent", func(m hosttest.Message) bool { return m.IsRequest() })
 	assert.That(t, strings.Contains(string(m.Line), "Think twice."), "it asks %s", m)
-	s.Send(`{"a2e":"1.0","type":"mcp/sample/resp","id":"r","req_id":"` + m.ID + `","role":"assistant","content":{"type":"text","text":"done"},"model":"m","stop_reason":"endTurn"}`)
+	s.Send(`{"a2e":"1.0","type":"mcp/sample/resp","id":"r","req_id":"` + m.ID +
+		`","role":"assistant","content":{"type":"text","text":"done"},"model":"m","stop_reason":"endTurn"}`)
 	if m := s.Answer(id); m.Get("/data/success") != "true" {
 		t.Errorf("%s", m)
 	}
@@ -457,7 +502,8 @@ func TestAgentTurns(t *testing.T) {
 		})
 		before := asked
 		m := s.ask("tidy", `{}`)
-		if want := min(most, 3); m.Get("/data/success") != "false" || asked-before != want || !strings.Contains(m.Get("/data/error"), "within "+protocol.Count(want, "turn")) {
+		if want := min(most, 3); m.Get("/data/success") != "false" || asked-before != want ||
+			!strings.Contains(m.Get("/data/error"), "within "+protocol.Count(want, "turn")) {
 			t.Errorf("at most %d: it asked %d times: %s", most, asked-before, m.Line)
 		}
 	}
@@ -468,7 +514,8 @@ func TestCancelled(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		return // there is no sh
 	}
-	s := newStage(t, map[string]string{"x/SKILL.md": md("name: x\ndescription: d\nrun: go.sh\nwrite: true", ""), "x/go.sh": "#!/bin/sh\n: > started\nsleep 300\n"}, nil)
+	s := newStage(t, map[string]string{"x/SKILL.md": md("name: x\ndescription: d\nrun: go.sh\nwrite: true", ""),
+		"x/go.sh": "#!/bin/sh\n: > started\nsleep 300\n"}, nil)
 	id := s.Go(protocol.TypeSkillCallReq, `{"name":"x"}`)
 	hosttest.Eventually(t, "the script starts", func() bool {
 		_, err := os.Stat(filepath.Join(s.work, "started"))

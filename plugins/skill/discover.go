@@ -31,7 +31,8 @@ const briefBytes = 200
 
 // discover answers skill/discover/req. A skill passes a filter when it has one of its tags
 // or categories, letter case aside; an empty filter lets all pass.
-func (p *Plugin) discover(ctx context.Context, req *protocol.SkillDiscoverRequest, _ host.Emitter) (*protocol.SkillDiscoverResponse, error) {
+func (p *Plugin) discover(ctx context.Context, req *protocol.SkillDiscoverRequest,
+	_ host.Emitter) (*protocol.SkillDiscoverResponse, error) {
 	host.HandOff(ctx) // folders may lie on a slow disk
 	resp := &protocol.SkillDiscoverResponse{Skills: []protocol.SkillDefinition{}}
 	weigher := p.services.Weigher()
@@ -79,9 +80,11 @@ func (s *skill) definition(blocked string) protocol.SkillDefinition {
 	def := protocol.SkillDefinition{
 		Name: s.name, Version: s.version, Description: s.description, Triggers: s.triggers,
 		Tools: texts(s.front.tools), Toolkits: texts(s.toolkits), Status: s.status,
-		InputSchema: s.inputs.definition(), OutputSchema: s.outputs.definition(), FilePath: new(filepath.Join(s.dir, s.doc)),
+		InputSchema: s.inputs.definition(), OutputSchema: s.outputs.definition(),
+		FilePath:  new(filepath.Join(s.dir, s.doc)),
 		Arguments: append([]string{}, s.inputs.names...), WhenToUse: s.whenToUse, ArgumentHint: s.argumentHint,
-		Source: s.root.source, Tags: append([]string{}, s.tags...), Metadata: protocol.NullableMap[any](maps.Clone(s.metadata)),
+		Source: s.root.source, Tags: append([]string{}, s.tags...),
+		Metadata: protocol.NullableMap[any](maps.Clone(s.metadata)),
 	}
 	if s.category != "" {
 		def.Category = &s.category
@@ -108,7 +111,8 @@ func (s *skill) definition(blocked string) protocol.SkillDefinition {
 // brief leaves of a definition what is needed to choose a skill.
 func brief(def protocol.SkillDefinition) protocol.SkillDefinition {
 	return protocol.SkillDefinition{
-		Name: def.Name, Version: protocol.Head(def.Version, briefBytes), Description: protocol.Head(def.Description, briefBytes), Status: def.Status, Source: def.Source,
+		Name: def.Name, Version: protocol.Head(def.Version, briefBytes), Description: protocol.Head(def.Description,
+			briefBytes), Status: def.Status, Source: def.Source,
 		Tools: []jsontext.Value{}, Toolkits: []jsontext.Value{}, Arguments: []string{}, Tags: []string{},
 		Metadata: protocol.NullableMap[any]{"brief": true},
 	}
@@ -136,7 +140,8 @@ func (all *inventory) ask(ctx context.Context, s *host.Services) error {
 		return nil
 	}
 	var tools protocol.ToolListResponse
-	if err := list(ctx, s, protocol.TypeToolListReq, &protocol.ToolListRequest{IncludeDeferred: true}, &tools); err != nil {
+	if err := list(ctx, s, protocol.TypeToolListReq, &protocol.ToolListRequest{IncludeDeferred: true},
+		&tools); err != nil {
 		return fmt.Errorf("the tools of this host cannot be listed: %w", err)
 	}
 	var kits protocol.ToolkitListResponse
@@ -260,8 +265,9 @@ func (all *inventory) find(name string) []string {
 // elsewhere maps the names that other hosts have for tools to those of this one.
 func elsewhere() map[string]string {
 	return map[string]string{
-		"Read": "read_file", "Write": "write_file", "Edit": "edit_file", "MultiEdit": "edit_file", "Glob": "glob", "Grep": "grep",
-		"LS": "list_dir", "Bash": "run_command", "WebFetch": "http_get",
+		"Read": "read_file", "Write": "write_file", "Edit": "edit_file", "MultiEdit": "edit_file", "Glob": "glob",
+		"Grep": "grep",
+		"LS":   "list_dir", "Bash": "run_command", "WebFetch": "http_get",
 	}
 }
 
@@ -287,9 +293,11 @@ func (p *Plugin) refused(s *skill) (reasons []string) {
 		reasons = append(reasons, "its front matter says so (status)")
 	}
 	if s.network && p.opts.NetworkDisabled {
-		reasons = append(reasons, "it asks for the network, which network_disabled in the options of the plugin keeps from skills")
+		reasons = append(reasons, "it asks for the network, which network_disabled in the options of the plugin "+
+			"keeps from skills")
 	} else if s.network && p.foreign(s) {
-		reasons = append(reasons, "it asks for the network and lies in the workspace, where an agent can write it: put it into a2e/skills of the user's config folder, or set trust_workspace in the options of the plugin")
+		reasons = append(reasons, "it asks for the network and lies in the workspace, where an agent can write it: "+
+			"put it into a2e/skills of the user's config folder, or set trust_workspace in the options of the plugin")
 	}
 	return reasons
 }

@@ -41,14 +41,16 @@ func split(text []byte, n *notes) (d document) {
 			if r == 0 {
 				what = "a NUL character"
 			}
-			n.fail(1+bytes.Count(text[:at], []byte("\n")), "there are %s in the file; a SKILL.md is text in UTF-8", what)
+			n.fail(1+bytes.Count(text[:at], []byte("\n")), "there are %s in the file; a SKILL.md is text in UTF-8",
+				what)
 			return d
 		}
 		at += size
 	}
 	first, rest, _ := strings.Cut(string(text), "\n")
 	if strings.TrimRight(first, " \t") != "---" {
-		n.hint(1, "there is no front matter; begin the file with a line ---, name: and description:, and another line ---")
+		n.hint(1, "there is no front matter; begin the file with a line ---, name: and description:, and another "+
+			"line ---")
 		none := &yamltree.Node{Kind: yamltree.Mapping, Place: yamltree.Place{Line: 1}}
 		return document{front: none, body: strings.TrimSpace(string(text))}
 	}
@@ -147,7 +149,8 @@ func noted(all []Note, line int, format string, args []any) []Note {
 // parseFront reads front matter that begins in some line of its file. nil = it cannot be
 // used, and notes say why.
 func parseFront(text []byte, line int, n *notes) *yamltree.Node {
-	rules := yamltree.Rules{Depth: maxDepth, Aliased: maxAliased, AliasedBytes: maxAliasedLen, LinesBefore: line - 1, Name: quote}
+	rules := yamltree.Rules{Depth: maxDepth, Aliased: maxAliased, AliasedBytes: maxAliasedLen, LinesBefore: line - 1,
+		Name: quote}
 	doc, err := rules.Load(text)
 	if err != nil {
 		again, lines := quoteLines(text, &rules)
@@ -267,7 +270,8 @@ type front struct {
 func knownKeys() []string {
 	return []string{
 		"name", "description", "license", "compatibility", "allowed_tools", "metadata",
-		"version", "triggers", "tools", "toolkits", "category", "task", "tags", "when_to_use", "argument_hint", "inputs", "outputs",
+		"version", "triggers", "tools", "toolkits", "category", "task", "tags", "when_to_use", "argument_hint",
+		"inputs", "outputs",
 		"max_turns", "timeout_seconds", "run", "wasm", "agent", "write", "network", "status", "icon", "arguments",
 		"author", "model", "user_invocable", "disable_model_invocation",
 	}
@@ -279,7 +283,8 @@ func readFront(d document, folder string, n *notes) *front {
 	f := &front{metadata: map[string]any{}}
 	f.name = r.name(folder)
 	f.version = r.text("version", "1.0.0")
-	if m, _ := r.value("metadata"); m.At("version") != nil && r.keys["version"].Value == nil { // where the public format has it
+	if m, _ := r.value("metadata"); m.At("version") != nil &&
+		r.keys["version"].Value == nil { // where the public format has it
 		f.version = cmp.Or(strings.TrimSpace(m.At("version").Text), f.version)
 	}
 	f.description = r.description(d.body)
@@ -295,7 +300,8 @@ func readFront(d document, folder string, n *notes) *front {
 	r.metadata(f)
 	for _, tool := range f.allowed {
 		if strings.Contains(tool, "(") {
-			n.hint(r.keys["allowed_tools"].Line, "allowed-tools: the rule in %s cannot be kept here, so the skill gets no tool for it; that does not block it", quote(tool))
+			n.hint(r.keys["allowed_tools"].Line, "allowed-tools: the rule in %s cannot be kept here, so the skill "+
+				"gets no tool for it; that does not block it", quote(tool))
 		}
 	}
 	r.rights(f)
@@ -329,7 +335,8 @@ func (r *reader) name(folder string) string {
 		return folder
 	}
 	if given && !public(name) {
-		r.hint(m.Line, "name: %s does not follow the public format: at most 64 lower-case letters, digits and single hyphens", quote(name))
+		r.hint(m.Line, "name: %s does not follow the public format: at most 64 lower-case letters, digits and "+
+			"single hyphens", quote(name))
 	} else if given && folder != "." && name != folder {
 		r.hint(m.Line, "name: the public format wants the name of the folder, %s", quote(folder))
 	}
@@ -346,20 +353,23 @@ func (r *reader) description(body string) string {
 		r.hint(0, "there is no description; the beginning of the text is used instead")
 	}
 	if len(text) > maxDescription {
-		r.hint(r.keys["description"].Line, "description: has %d bytes; the public format has at most %d", len(text), maxDescription)
+		r.hint(r.keys["description"].Line, "description: has %d bytes; the public format has at most %d", len(text),
+			maxDescription)
 	}
 	return text
 }
 
 func (r *reader) status() protocol.SkillStatus {
 	text := r.line("status")
-	for _, s := range []protocol.SkillStatus{protocol.SkillCreated, protocol.SkillBlocked, protocol.SkillPublished, protocol.SkillArchived} {
+	for _, s := range []protocol.SkillStatus{protocol.SkillCreated, protocol.SkillBlocked, protocol.SkillPublished,
+		protocol.SkillArchived} {
 		if strings.EqualFold(text, string(s)) {
 			return s
 		}
 	}
 	if text != "" {
-		r.hint(r.keys["status"].Line, "status: %s has no meaning here; it is one of Created, Blocked, Published and Archived", quote(text))
+		r.hint(r.keys["status"].Line, "status: %s has no meaning here; it is one of Created, Blocked, Published and "+
+			"Archived", quote(text))
 	}
 	return protocol.SkillPublished
 }
@@ -374,7 +384,8 @@ func (r *reader) kind(f *front) {
 		}
 		if key == kindAgent {
 			if v.Kind != yamltree.Scalar || v.Tag != "!!bool" {
-				r.hint(v.Line, "agent: the name of an agent of another host has no meaning here; true makes the skill a loop of a model and tools")
+				r.hint(v.Line, "agent: the name of an agent of another host has no meaning here; true makes the "+
+					"skill a loop of a model and tools")
 				continue
 			}
 			if !r.truth(key) {
@@ -401,10 +412,12 @@ func (r *reader) path(key string) string {
 		r.fail(line, "%s: should be the name of a file in the skill's folder, such as scripts/main.py", key)
 		return ""
 	case strings.ContainsAny(text, `\:`), strings.ContainsFunc(text, func(c rune) bool { return !unicode.IsPrint(c) }):
-		r.fail(line, "%s: %s has characters that a path here may not have; write it with / between the folders", key, quote(text))
+		r.fail(line, "%s: %s has characters that a path here may not have; write it with / between the folders", key,
+			quote(text))
 		return ""
 	case path.IsAbs(text), !fs.ValidPath(short), short == ".":
-		r.fail(line, "%s: %s leads out of the skill's folder; name a file in it, such as scripts/main.py", key, quote(text))
+		r.fail(line, "%s: %s leads out of the skill's folder; name a file in it, such as scripts/main.py", key,
+			quote(text))
 		return ""
 	}
 	return short
@@ -454,7 +467,8 @@ func (r *reader) metadata(f *front) {
 			}
 		}
 	}
-	for _, key := range []string{"license", "compatibility", "author", "model", "user_invocable", "disable_model_invocation"} {
+	for _, key := range []string{"license", "compatibility", "author", "model", "user_invocable",
+		"disable_model_invocation"} {
 		if v, ok := r.value(key); ok {
 			r.keep(f, key, v)
 		}
@@ -466,7 +480,8 @@ func (r *reader) metadata(f *front) {
 
 // keep takes one entry over. The names that the host itself tells something under are its own.
 func (r *reader) keep(f *front, key string, v *yamltree.Node) {
-	if slices.Contains([]string{"kind", "uri", "blocked_reason", "unknown_tools", "routing_weight", "task", "brief"}, key) {
+	if slices.Contains([]string{"kind", "uri", "blocked_reason", "unknown_tools", "routing_weight", "task", "brief"},
+		key) {
 		r.hint(v.Line, "metadata: %s is reserved by this host; the entry is left out", key)
 		return
 	}

@@ -17,9 +17,10 @@ import (
 // A pipe in the place of a folder of skills would keep an open waiting for its other end,
 // and with it every request that is about skills.
 func TestPipeInPlaceOfFolderKeepsNobodyWaiting(t *testing.T) {
-	s := newStage(t, map[string]string{"one/SKILL.md": md("name: one\ndescription: d", "text")}, func(o *Options, env *Env) {
-		o.SkillsPath = []any{filepath.Join(env.Workspace, "more")}
-	})
+	s := newStage(t, map[string]string{"one/SKILL.md": md("name: one\ndescription: d", "text")},
+		func(o *Options, env *Env) {
+			o.SkillsPath = []any{filepath.Join(env.Workspace, "more")}
+		})
 	must.Equal(t, names(s.discover()), "one")
 	skills, hidden := filepath.Join(s.work, ".a2e", "skills"), filepath.Join(s.work, "hidden")
 	one := must.Get(s.plugin.find("one"))(t)

@@ -24,13 +24,15 @@ func understood(t testing.TB, text []byte) (*skill, notes) {
 		s.front, s.body = readFront(d, "x", &n), d.body
 	}
 	for _, note := range append(n.problems, n.hints...) {
-		must.That(t, note.Line >= 0 && note.Line <= bytes.Count(text, []byte("\n"))+2 && note.Text != "" && len(note.Text) < 2000 && utf8.ValidString(note.Text), "it is told %+v", note)
+		must.That(t, note.Line >= 0 && note.Line <= bytes.Count(text, []byte("\n"))+2 && note.Text != "" &&
+			len(note.Text) < 2000 && utf8.ValidString(note.Text), "it is told %+v", note)
 	}
 	if d.front == nil || len(n.problems) > 0 {
 		must.That(t, len(n.problems) > 0, "nothing is said of why it cannot be used")
 		return nil, n
 	}
-	must.That(t, checkName(s.name) == nil && s.description != "" && s.inputs != nil, "a skill without what it needs: %+v", s.front)
+	must.That(t, checkName(s.name) == nil && s.description != "" && s.inputs != nil, "a skill without what it "+
+		"needs: %+v", s.front)
 	return s, n
 }
 
@@ -38,10 +40,13 @@ func understood(t testing.TB, text []byte) (*skill, notes) {
 // with its line, and what is taken is the same the next time.
 func FuzzSkill(f *testing.F) {
 	for _, tc := range hostileFronts() {
-		f.Add([]byte(md(tc.front, "Do {{topic}} and ${x}, {args} $1 $ARGUMENTS[0] ${CLAUDE_SKILL_DIR}")), `{"args":"one 'two three'"}`)
+		f.Add([]byte(md(tc.front, "Do {{topic}} and ${x}, {args} $1 $ARGUMENTS[0] ${CLAUDE_SKILL_DIR}")),
+			`{"args":"one 'two three'"}`)
 	}
-	f.Add([]byte(md("name: x\ndescription: d\nargument-hint: [file] [n]\narguments: a b", "$a $0 {{ inputs.b }}")), `{"args":"1 2","b":[null]}`)
-	f.Add([]byte(md("name: x\ndescription: d\ninputs:\n  topic: {type: string, required: true}\n  depth: {type: integer, default: 3}", "{topic}")), `{"args":"x","depth":4.0}`)
+	f.Add([]byte(md("name: x\ndescription: d\nargument-hint: [file] [n]\narguments: a b", "$a $0 {{ inputs.b }}")),
+		`{"args":"1 2","b":[null]}`)
+	f.Add([]byte(md("name: x\ndescription: d\ninputs:\n  topic: {type: string, required: true}\n  depth: {type: "+
+		"integer, default: 3}", "{topic}")), `{"args":"x","depth":4.0}`)
 	files := must.Get(filepath.Glob(filepath.Join(samples(), "*", "SKILL.md")))(f)
 	must.That(f, len(files) > 0, "no samples")
 	for _, file := range files {
@@ -61,7 +66,8 @@ func FuzzSkill(f *testing.F) {
 		must.Equal(t, string(s.inputs.raw), string(again.inputs.raw), "not the same inputs")
 		if !bytes.Contains(text, []byte("\r")) {
 			windows, _ := understood(t, bytes.ReplaceAll(text, []byte("\n"), []byte("\r\n")))
-			must.That(t, windows != nil && windows.name == s.name && windows.description == s.description && windows.body == s.body, "Windows line ends make it %+v", windows)
+			must.That(t, windows != nil && windows.name == s.name && windows.description == s.description &&
+				windows.body == s.body, "Windows line ends make it %+v", windows)
 		}
 		if obj, err := protocol.ParseObject([]byte(given)); err == nil {
 			called(t, s, obj)
@@ -86,5 +92,6 @@ func called(t *testing.T, s *skill, given protocol.Object) {
 	}
 	const limit = 100_000
 	out, err := s.render(a, limit)
-	must.That(t, len(out) <= limit && (err == nil || errors.As(err, new(*protocol.Error))), "%d bytes, %v", len(out), err)
+	must.That(t, len(out) <= limit && (err == nil || errors.As(err, new(*protocol.Error))), "%d bytes, %v", len(out),
+		err)
 }

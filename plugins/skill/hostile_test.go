@@ -36,16 +36,23 @@ func hostileFronts() map[string]hostileFront {
 
 func hostilePaths() map[string]hostileFront {
 	return map[string]hostileFront{
-		"run above":              {"name: x\ndescription: d\nrun: ../evil.sh", "leads out of the skill's folder", 4},
-		"run absolute":           {"name: x\ndescription: d\nrun: /bin/sh", "leads out of the skill's folder", 4},
-		"run down and up":        {"name: x\ndescription: d\nrun: scripts/../../evil.sh", "leads out of the skill's folder", 4},
-		"run the folder":         {"name: x\ndescription: d\nrun: scripts/..", "leads out of the skill's folder", 4},
-		"run a drive":            {"name: x\ndescription: d\nrun: 'C:\\evil.bat'", "characters that a path here may not have", 4},
-		"run a stream":           {"name: x\ndescription: d\nrun: 'ok.sh::$DATA'", "characters that a path here may not have", 4},
-		"run with backslashes":   {"name: x\ndescription: d\nrun: '..\\..\\evil.sh'", "characters that a path here may not have", 4},
-		"run with NUL":           {"name: x\ndescription: d\nrun: \"ok.sh\\0.txt\"", "characters that a path here may not have", 4},
-		"run with a line end":    {"name: x\ndescription: d\nrun: \"ok.sh\\n-rf\"", "characters that a path here may not have", 4},
-		"run turned around":      {"name: x\ndescription: d\nrun: \"ok\\u202Ehs.\"", "characters that a path here may not have", 4},
+		"run above":    {"name: x\ndescription: d\nrun: ../evil.sh", "leads out of the skill's folder", 4},
+		"run absolute": {"name: x\ndescription: d\nrun: /bin/sh", "leads out of the skill's folder", 4},
+		"run down and up": {"name: x\ndescription: d\nrun: scripts/../../evil.sh",
+			"leads out of the skill's folder", 4},
+		"run the folder": {"name: x\ndescription: d\nrun: scripts/..", "leads out of the skill's folder", 4},
+		"run a drive": {"name: x\ndescription: d\nrun: 'C:\\evil.bat'", "characters that a path here may " +
+			"not have", 4},
+		"run a stream": {"name: x\ndescription: d\nrun: 'ok.sh::$DATA'", "characters that a path here may " +
+			"not have", 4},
+		"run with backslashes": {"name: x\ndescription: d\nrun: '..\\..\\evil.sh'", "characters that a path here " +
+			"may not have", 4},
+		"run with NUL": {"name: x\ndescription: d\nrun: \"ok.sh\\0.txt\"", "characters that a path here " +
+			"may not have", 4},
+		"run with a line end": {"name: x\ndescription: d\nrun: \"ok.sh\\n-rf\"", "characters that a path here " +
+			"may not have", 4},
+		"run turned around": {"name: x\ndescription: d\nrun: \"ok\\u202Ehs.\"", "characters that a path here " +
+			"may not have", 4},
 		"run nothing":            {"name: x\ndescription: d\nrun: ''", "should be the name of a file", 4},
 		"run a list":             {"name: x\ndescription: d\nrun: [sh, -c, id]", "should be the name of a file", 4},
 		"run a command":          {"name: x\ndescription: d\nrun: sh -c id", "it is not there", 4},
@@ -56,8 +63,10 @@ func hostilePaths() map[string]hostileFront {
 		"wasm above":             {"name: x\ndescription: d\nwasm: ../evil.wasm", "leads out of the skill's folder", 4},
 		"wasm absolute":          {"name: x\ndescription: d\nwasm: /etc/passwd", "leads out of the skill's folder", 4},
 		"wasm with network":      {"name: x\ndescription: d\nwasm: ok.sh\nnetwork: true", "a module has no network", 5},
-		"run and wasm":           {"name: x\ndescription: d\nrun: ok.sh\nwasm: ok.sh", "keep one of run, wasm and agent", 5},
-		"run and agent":          {"name: x\ndescription: d\nagent: true\nrun: ok.sh", "keep one of run, wasm and agent", 4},
+		"run and wasm": {"name: x\ndescription: d\nrun: ok.sh\nwasm: ok.sh", "keep one of run, wasm and " +
+			"agent", 5},
+		"run and agent": {"name: x\ndescription: d\nagent: true\nrun: ok.sh", "keep one of run, wasm and " +
+			"agent", 4},
 	}
 }
 
@@ -86,54 +95,63 @@ func hostileSchemas() map[string]hostileFront {
 	}
 	doubling += "  properties: {x: {$ref: \"#/$defs/d30\"}}\n"
 	return map[string]hostileFront{
-		"schema in a circle":     {schema("  type: object\n  $ref: '#'"), "refers to itself", 4},
-		"schema round a corner":  {schema("  type: object\n  $defs: {a: {items: {$ref: '#/$defs/a'}}}\n  properties: {x: {$ref: '#/$defs/a'}}"), "refers to itself", 4},
-		"schema from a file":     {schema("  type: object\n  properties: {x: {$ref: 'file:///etc/passwd'}}"), "\"file:///etc/passwd\" leads out of the schema", 4},
-		"schema from elsewhere":  {schema("  type: object\n  properties: {x: {$ref: 'http://127.0.0.1/x'}}"), "leads out of the schema", 4},
-		"schema that doubles":    {schema(doubling), "has too many parts, with what references stand for", 4},
-		"schema of choices":      {schema("  x: {anyOf: [" + strings.Repeat("{},", 33) + "]}"), "at most 32", 5},
-		"schema with anchors":    {schema("  x: {$dynamicRef: '#a'}"), "$dynamicRef is not understood", 4},
-		"schema with a pattern":  {schema("  x: {type: string, pattern: '('}"), "is not a JSON Schema that can be used", 4},
+		"schema in a circle": {schema("  type: object\n  $ref: '#'"), "refers to itself", 4},
+		"schema round a corner": {schema("  type: object\n  $defs: {a: {items: {$ref: '#/$defs/a'}}}\n  " +
+			"properties: {x: {$ref: '#/$defs/a'}}"), "refers to itself", 4},
+		"schema from a file": {schema("  type: object\n  properties: {x: {$ref: 'file:///etc/passwd'}}"),
+			"\"file:///etc/passwd\" leads out of the schema", 4},
+		"schema from elsewhere": {schema("  type: object\n  properties: {x: {$ref: 'http://127.0.0.1/x'}}"),
+			"leads out of the schema", 4},
+		"schema that doubles": {schema(doubling), "has too many parts, with what references stand for", 4},
+		"schema of choices":   {schema("  x: {anyOf: [" + strings.Repeat("{},", 33) + "]}"), "at most 32", 5},
+		"schema with anchors": {schema("  x: {$dynamicRef: '#a'}"), "$dynamicRef is not understood", 4},
+		"schema with a pattern": {schema("  x: {type: string, pattern: '('}"), "is not a JSON Schema that can be used",
+			4},
 		"schema of a wrong type": {schema("  x: {type: frob}"), `the type "frob" is not known`, 5},
 		"schema of a list":       {schema("  type: array\n  properties: {}"), "should be an object", 5},
 		"schema that is a text":  {"name: x\ndescription: d\ninputs: text", "should be a mapping such as", 4},
 		"inputs twice":           {schema("  - {name: a}\n  - {name: a}"), "appears twice", 6},
 		"inputs without a name":  {schema("  - {type: string, x: y}"), "each entry needs a name", 5},
-		"a wrong default":        {schema("  x: {type: integer, default: many}"), "is not a JSON Schema that can be used", 4},
-		"a number beyond all":    {schema("  x: {type: number, maximum: .inf}"), "cannot be written in JSON", 4},
+		"a wrong default": {schema("  x: {type: integer, default: many}"),
+			"is not a JSON Schema that can be used", 4},
+		"a number beyond all": {schema("  x: {type: number, maximum: .inf}"), "cannot be written in JSON", 4},
 	}
 }
 
 func hostileValues() map[string]hostileFront {
 	bomb := "a: &a [x,x,x,x,x,x,x,x,x]\n"
 	for i := range 8 {
-		bomb += fmt.Sprintf("%c: &%c [%s]\n", 'b'+i, 'b'+i, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*%c,", 'a'+i), 9), ","))
+		bomb += fmt.Sprintf("%c: &%c [%s]\n", 'b'+i, 'b'+i,
+			strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*%c,", 'a'+i), 9), ","))
 	}
 	return map[string]hostileFront{
-		"tools in two spellings": {"name: x\ndescription: d\nallowed-tools: a\nallowed_tools: b", `appears twice, as "allowed-tools" in line 4`, 5},
-		"no description":         {"name: x", "description: is missing", 0},
-		"description a mapping":  {"name: x\ndescription: {a: b}", "must be a string, not a mapping", 3},
-		"laughs":                 {"name: x\n" + bomb, "aliases stand for more", 6},
-		"a circle":               {"name: x\na: &a [*a]", "an alias stands within its own anchor", 3},
-		"deep":                   {"name: x\na: " + strings.Repeat("[", 5000) + strings.Repeat("]", 5000), "not valid YAML", 3},
-		"deep mappings":          {"name: x\na: " + strings.Repeat("{a: ", 40) + "b" + strings.Repeat("}", 40), "not valid YAML", 3},
-		"long":                   {"name: x\na: " + strings.Repeat("a", maxFrontBytes), "the front matter has 65", 1},
-		"many keys":              {"name: x\n" + strings.Repeat("a: 1\n", 5000), "appears twice", 4},
-		"an own tag":             {"name: x\ndescription: !!python/object/apply:os.system [id]", "own tags", 3},
-		"a merge":                {"name: x\ndescription: &a {b: c}\n<<: *a", "<< has no meaning here", 4},
-		"a key that is none":     {"name: x\n? {a: b}\n: c", "a key must be a string", 3},
-		"a list":                 {"- name: x", "is a list; it should be a mapping", 2},
-		"broken YAML":            {"name: x\ndescription: 'd\nb: c", "not valid YAML", 3},
-		"turns below zero":       {"name: x\ndescription: d\nmax_turns: -1", "whole number of 1 to 1000", 4},
-		"turns without end":      {"name: x\ndescription: d\nmax_turns: 1e99", "whole number of 1 to 1000", 4},
-		"time without end":       {"name: x\ndescription: d\ntimeout_seconds: .inf", "whole number of 1 to 86400", 4},
-		"time that is none":      {"name: x\ndescription: d\ntimeout_seconds: [1]", "whole number of 1 to 86400", 4},
-		"write perhaps":          {"name: x\ndescription: d\nrun: ok.sh\nwrite: perhaps", "should be true or false", 5},
-		"metadata a list":        {"name: x\ndescription: d\nmetadata: [a]", "must be a mapping", 4},
-		"metadata beyond all":    {"name: x\ndescription: d\nmetadata: {a: .nan}", "cannot be written in JSON", 4},
-		"tools without end":      {"name: x\ndescription: d\ntools: " + "t" + manyWords(300), "names 300 tools", 4},
-		"tools in mappings":      {"name: x\ndescription: d\ntools: [{tool: a}]", "each entry must be a string", 4},
-		"triggers a mapping":     {"name: x\ndescription: d\ntriggers: {a: b}", "must be a list of strings", 4},
+		"tools in two spellings": {"name: x\ndescription: d\nallowed-tools: a\nallowed_tools: b",
+			`appears twice, as "allowed-tools" in line 4`, 5},
+		"no description":        {"name: x", "description: is missing", 0},
+		"description a mapping": {"name: x\ndescription: {a: b}", "must be a string, not a mapping", 3},
+		"laughs":                {"name: x\n" + bomb, "aliases stand for more", 6},
+		"a circle":              {"name: x\na: &a [*a]", "an alias stands within its own anchor", 3},
+		"deep": {"name: x\na: " + strings.Repeat("[", 5000) + strings.Repeat("]", 5000),
+			"not valid YAML", 3},
+		"deep mappings": {"name: x\na: " + strings.Repeat("{a: ", 40) + "b" + strings.Repeat("}", 40),
+			"not valid YAML", 3},
+		"long":                {"name: x\na: " + strings.Repeat("a", maxFrontBytes), "the front matter has 65", 1},
+		"many keys":           {"name: x\n" + strings.Repeat("a: 1\n", 5000), "appears twice", 4},
+		"an own tag":          {"name: x\ndescription: !!python/object/apply:os.system [id]", "own tags", 3},
+		"a merge":             {"name: x\ndescription: &a {b: c}\n<<: *a", "<< has no meaning here", 4},
+		"a key that is none":  {"name: x\n? {a: b}\n: c", "a key must be a string", 3},
+		"a list":              {"- name: x", "is a list; it should be a mapping", 2},
+		"broken YAML":         {"name: x\ndescription: 'd\nb: c", "not valid YAML", 3},
+		"turns below zero":    {"name: x\ndescription: d\nmax_turns: -1", "whole number of 1 to 1000", 4},
+		"turns without end":   {"name: x\ndescription: d\nmax_turns: 1e99", "whole number of 1 to 1000", 4},
+		"time without end":    {"name: x\ndescription: d\ntimeout_seconds: .inf", "whole number of 1 to 86400", 4},
+		"time that is none":   {"name: x\ndescription: d\ntimeout_seconds: [1]", "whole number of 1 to 86400", 4},
+		"write perhaps":       {"name: x\ndescription: d\nrun: ok.sh\nwrite: perhaps", "should be true or false", 5},
+		"metadata a list":     {"name: x\ndescription: d\nmetadata: [a]", "must be a mapping", 4},
+		"metadata beyond all": {"name: x\ndescription: d\nmetadata: {a: .nan}", "cannot be written in JSON", 4},
+		"tools without end":   {"name: x\ndescription: d\ntools: " + "t" + manyWords(300), "names 300 tools", 4},
+		"tools in mappings":   {"name: x\ndescription: d\ntools: [{tool: a}]", "each entry must be a string", 4},
+		"triggers a mapping":  {"name: x\ndescription: d\ntriggers: {a: b}", "must be a list of strings", 4},
 	}
 }
 
@@ -157,7 +175,9 @@ func besides(t testing.TB, dir string) {
 // TestWallHostileFrontMatter: each is refused, with its line, and hides nothing.
 func TestWallHostileFrontMatter(t *testing.T) {
 	top := t.TempDir()
-	write(t, top, map[string]string{"outside/secret": "#!/bin/sh\necho got out\n", "skills/a-good/SKILL.md": md("name: a-good\ndescription: d", ""), "skills/z-good/SKILL.md": md("name: z-good\ndescription: d", "")})
+	write(t, top, map[string]string{"outside/secret": "#!/bin/sh\necho got out\n",
+		"skills/a-good/SKILL.md": md("name: a-good\ndescription: d", ""),
+		"skills/z-good/SKILL.md": md("name: z-good\ndescription: d", "")})
 	for name, tc := range hostileFronts() {
 		dir := filepath.Join(top, "skills", strings.ReplaceAll(name, " ", "-"))
 		write(t, dir, map[string]string{"SKILL.md": md(tc.front, "")})
@@ -174,7 +194,8 @@ func TestWallHostileFrontMatter(t *testing.T) {
 	}
 	for name, tc := range hostileFronts() {
 		e := seen[name]
-		assert.That(t, slices.ContainsFunc(e.Problems, func(n Note) bool { return n.Line == tc.line && strings.Contains(n.Text, tc.want) }),
+		assert.That(t, slices.ContainsFunc(e.Problems,
+			func(n Note) bool { return n.Line == tc.line && strings.Contains(n.Text, tc.want) }),
 			"%s: should be told of line %d: %s\nit is told %v", name, tc.line, tc.want, e.Problems)
 		folder := strings.ReplaceAll(name, " ", "-")
 		assert.That(t, slices.Contains([]string{"x", "a", folder}, e.Name), "%s: it is called %q", name, e.Name)
@@ -205,7 +226,8 @@ func TestWallHostileSkillsAreAnswered(t *testing.T) {
 		s.refused(name, `{}`, protocol.CodeUnknownSkill)
 	}
 	assert.Contains(t, s.refused("", `{}`, protocol.CodeSchemaViolation), "/name: is required")
-	assert.Contains(t, s.refused("x", `{}`, protocol.CodeUnknownSkill), `skill "x" is broken: `, "a broken skill is called")
+	assert.Contains(t, s.refused("x", `{}`, protocol.CodeUnknownSkill), `skill "x" is broken: `,
+		"a broken skill is called")
 	assert.Equal(t, names(s.discover()), "good", "there")
 	s.well("good", `{}`)
 }
@@ -218,13 +240,19 @@ func TestWallHostileFiles(t *testing.T) {
 		want string
 		line int
 	}{
-		"link out":     {func(d string) error { return os.Symlink("../../secret.md", filepath.Join(d, "SKILL.md")) }, "the file is a link", 0},
-		"link within":  {func(d string) error { return os.Symlink("../good/SKILL.md", filepath.Join(d, "SKILL.md")) }, "the file is a link", 0},
-		"link to self": {func(d string) error { return os.Symlink("SKILL.md", filepath.Join(d, "SKILL.md")) }, "the file is a link", 0},
-		"link to none": {func(d string) error { return os.Symlink("gone", filepath.Join(d, "SKILL.md")) }, "the file is a link", 0},
-		"folder":       {func(d string) error { return os.Mkdir(filepath.Join(d, "SKILL.md"), 0o755) }, "not a regular file", 0},
-		"pipe":         {func(d string) error { return makePipe(filepath.Join(d, "SKILL.md")) }, "not a regular file", 0},
-		"huge":         {text(good + strings.Repeat("x", maxSkillBytes)), "at most 1048576 are taken", 0},
+		"link out": {func(d string) error { return os.Symlink("../../secret.md", filepath.Join(d, "SKILL.md")) },
+			"the file is a link", 0},
+		"link within": {func(d string) error { return os.Symlink("../good/SKILL.md", filepath.Join(d, "SKILL.md")) },
+			"the file is a link", 0},
+		"link to self": {func(d string) error { return os.Symlink("SKILL.md", filepath.Join(d, "SKILL.md")) },
+			"the file is a link", 0},
+		"link to none": {func(d string) error { return os.Symlink("gone", filepath.Join(d, "SKILL.md")) },
+			"the file is a link", 0},
+		"folder": {func(d string) error { return os.Mkdir(filepath.Join(d, "SKILL.md"), 0o755) },
+			"not a regular file", 0},
+		"pipe": {func(d string) error { return makePipe(filepath.Join(d, "SKILL.md")) }, "not a regular file",
+			0},
+		"huge": {text(good + strings.Repeat("x", maxSkillBytes)), "at most 1048576 are taken", 0},
 		"hole": {func(d string) error {
 			if err := text(good)(d); err != nil {
 				return err
@@ -241,12 +269,14 @@ func TestWallHostileFiles(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			top := t.TempDir()
-			write(t, top, map[string]string{"secret.md": md("name: secret\ndescription: d", ""), "skills/good/SKILL.md": good, "skills/bad/other": ""})
+			write(t, top, map[string]string{"secret.md": md("name: secret\ndescription: d", ""),
+				"skills/good/SKILL.md": good, "skills/bad/other": ""})
 			must.OK(t, tc.make(filepath.Join(top, "skills", "bad")))
 			all, err := CheckFolder(filepath.Join(top, "skills"))
 			must.That(t, err == nil && len(all) == 2, "%v, %v", all, err)
 			bad := all[0]
-			if tc.want != "" && (len(bad.Problems) == 0 || bad.Problems[0].Line != tc.line || !strings.Contains(bad.Problems[0].Text, tc.want)) {
+			if tc.want != "" && (len(bad.Problems) == 0 || bad.Problems[0].Line != tc.line ||
+				!strings.Contains(bad.Problems[0].Text, tc.want)) {
 				t.Errorf("should be told of line %d: %s; it is told %v", tc.line, tc.want, bad.Problems)
 			}
 			assert.That(t, len(all[1].Problems) == 0 && all[1].Name == "x", "the good one is hidden: %+v", all[1])
@@ -271,18 +301,21 @@ func TestWallHostileFolders(t *testing.T) {
 		"skills/node_modules/SKILL.md":                    md("name: module\ndescription: d", ""),
 		"skills/odd/Skill.md":                             md("name: odd\ndescription: d", ""),
 	})
-	for link, target := range map[string]string{"out": "../outside", "out2": filepath.Join(top, "outside", "secret"), "loop": ".", "up": "..", "again": "good", "gone": "nothing"} {
+	for link, target := range map[string]string{"out": "../outside", "out2": filepath.Join(top, "outside", "secret"),
+		"loop": ".", "up": "..", "again": "good", "gone": "nothing"} {
 		must.OK(t, os.Symlink(target, filepath.Join(top, "skills", link)))
 	}
 	const farm = 2_000
 	for i := range farm {
 		must.OK(t, os.Symlink("good", filepath.Join(top, "skills", fmt.Sprintf("farm%d", i))))
 	}
-	lib := newLibrary([]*root{{base: filepath.Join(top, "skills"), rel: ".", show: "skills", named: true}}, testNow, zerolog.Nop())
+	lib := newLibrary([]*root{{base: filepath.Join(top, "skills"), rel: ".", show: "skills", named: true}}, testNow,
+		zerolog.Nop())
 	repository := lib.current(true)
 	assert.Equal(t, strings.Join(repository.names, " "), "deep good", "there")
 	said := fmt.Sprint(repository.roots[lib.roots[0]])
-	for _, want := range []string{"it has 2006 links", "more than 4 levels deep", `"odd/Skill.md" is not looked at; call it SKILL.md`} {
+	for _, want := range []string{"it has 2006 links", "more than 4 levels deep",
+		`"odd/Skill.md" is not looked at; call it SKILL.md`} {
 		assert.Contains(t, said, want, "should be told …; it is told")
 	}
 }
@@ -297,13 +330,15 @@ func TestWallHostileNumbers(t *testing.T) {
 		"skills":  {bounds{folders: 100, names: 100, skills: 7, bytes: 1000}, "there are more than 7 skills in it", 7},
 		"folders": {bounds{folders: 5, names: 100, skills: 100, bytes: 1000}, "there are more than 5 folders in it", 4},
 		"names":   {bounds{folders: 100, names: 11, skills: 100, bytes: 1000}, "there are more than 11 names in it", 3},
-		"bytes":   {bounds{folders: 100, names: 100, skills: 100, bytes: 75}, "more than 75 bytes; this one is left out", 2},
-		"none":    {bounds{folders: 100, names: 100, skills: 100, bytes: 1000}, "", 9},
+		"bytes": {bounds{folders: 100, names: 100, skills: 100, bytes: 75},
+			"more than 75 bytes; this one is left out", 2},
+		"none": {bounds{folders: 100, names: 100, skills: 100, bytes: 1000}, "", 9},
 	} {
 		t.Run(name, func(t *testing.T) {
 			top := t.TempDir()
 			for i := range 9 {
-				write(t, top, map[string]string{fmt.Sprintf("%d/SKILL.md", i): md(fmt.Sprintf("name: s%d\ndescription: d", i), "")})
+				write(t, top, map[string]string{fmt.Sprintf("%d/SKILL.md",
+					i): md(fmt.Sprintf("name: s%d\ndescription: d", i), "")})
 			}
 			lib := newLibrary([]*root{{base: top, rel: ".", show: "top", named: true}}, testNow, zerolog.Nop())
 			lib.max = tc.max
@@ -375,25 +410,31 @@ func TestWallHostileSwap(t *testing.T) {
 func TestWallHostileWorkspace(t *testing.T) {
 	for _, link := range []string{".a2e", ".a2e/skills", ".claude", ".claude/skills", ".agents/skills"} {
 		top := t.TempDir()
-		write(t, top, map[string]string{"outside/SKILL.md": md("name: secret\ndescription: d", ""), "outside/skills/SKILL.md": md("name: secret2\ndescription: d", ""), "work/" + filepath.Dir(link) + "/x": ""})
+		write(t, top, map[string]string{"outside/SKILL.md": md("name: secret\ndescription: d", ""),
+			"outside/skills/SKILL.md":           md("name: secret2\ndescription: d", ""),
+			"work/" + filepath.Dir(link) + "/x": ""})
 		must.OK(t, os.Symlink(filepath.Join(top, "outside"), filepath.Join(top, "work", link)))
 		all, err := Check(DefaultOptions(), Env{Workspace: filepath.Join(top, "work")})
-		assert.That(t, err == nil && len(all) == 1 && all[0].Folder && strings.Contains(fmt.Sprint(all[0].Problems), "leads out of the folder"), "%s: %+v, %v", link, all, err)
+		assert.That(t, err == nil && len(all) == 1 && all[0].Folder && strings.Contains(fmt.Sprint(all[0].Problems),
+			"leads out of the folder"), "%s: %+v, %v", link, all, err)
 	}
 	work := t.TempDir()
 	write(t, work, map[string]string{"own/SKILL.md": md("name: inside\ndescription: d", ""), ".a2e/x": ""})
 	must.OK(t, os.Symlink("../own", filepath.Join(work, ".a2e", "skills")))
 	all, err := Check(DefaultOptions(), Env{Workspace: work})
-	assert.That(t, err == nil && len(all) == 1 && all[0].Name == "inside", "a link within the workspace: %+v, %v", all, err)
+	assert.That(t, err == nil && len(all) == 1 && all[0].Name == "inside", "a link within the workspace: %+v, %v", all,
+		err)
 }
 
 // TestWallHostileTaking: a folder that another one takes the place of is not run.
 func TestWallHostileTaking(t *testing.T) {
-	s := newStage(t, map[string]string{"x/SKILL.md": md("name: x\ndescription: d\nrun: go.sh", ""), "x/go.sh": "#!/bin/sh\necho {}\n"}, nil)
+	s := newStage(t, map[string]string{"x/SKILL.md": md("name: x\ndescription: d\nrun: go.sh", ""),
+		"x/go.sh": "#!/bin/sh\necho {}\n"}, nil)
 	one := s.plugin.library.current(true).byName["x"]
 	must.Get(one.place())(t)
 	outside := t.TempDir()
-	write(t, outside, map[string]string{"SKILL.md": md("name: x\ndescription: d\nrun: go.sh", ""), "go.sh": "#!/bin/sh\ncat secret\n"})
+	write(t, outside, map[string]string{"SKILL.md": md("name: x\ndescription: d\nrun: go.sh", ""),
+		"go.sh": "#!/bin/sh\ncat secret\n"})
 	dir := filepath.Join(s.work, ".a2e", "skills", "x")
 	must.OK(t, os.Rename(dir, dir+"2"))
 	must.OK(t, os.Symlink(outside, dir))
@@ -407,14 +448,17 @@ func TestWallHostileTaking(t *testing.T) {
 func TestWallHostileTexts(t *testing.T) {
 	t.Setenv("A2E_TEST_SECRET", "geheim")
 	s := newStage(t, map[string]string{
-		"env/SKILL.md":   md("name: env\ndescription: d\narguments: [word]", "${A2E_TEST_SECRET} $A2E_TEST_SECRET {{A2E_TEST_SECRET}} {{env.A2E_TEST_SECRET}} ${env:A2E_TEST_SECRET} !`env` $(env) {{word}}"),
+		"env/SKILL.md": md("name: env\ndescription: d\narguments: [word]", "${A2E_TEST_SECRET} $A2E_TEST_SECRET "+
+			"{{A2E_TEST_SECRET}} {{env.A2E_TEST_SECRET}} ${env:A2E_TEST_SECRET} !`env` $(env) {{word}}"),
 		"bomb/SKILL.md":  md("name: bomb\ndescription: d\ninputs: {x: string}", strings.Repeat("{{x}}", 100_000)),
 		"twice/SKILL.md": md("name: twice\ndescription: d\ninputs: {a: string, b: string}", "{{a}}|{a}|${a}|{{b}}"),
-		"odd/SKILL.md":   md("name: odd\ndescription: d\ninputs: {a: string}", "{{ {{{a}}} {{a }} {{a ${a {a $ $ARGUMENTSX $ARGUMENTS[9] $ARGUMENTS[x] {{}} ${} {}"),
-		"nth/SKILL.md":   md("name: nth\ndescription: d", "First: $ARGUMENTS[0]"),
+		"odd/SKILL.md": md("name: odd\ndescription: d\ninputs: {a: string}", "{{ {{{a}}} {{a }} {{a ${a {a $ "+
+			"$ARGUMENTSX $ARGUMENTS[9] $ARGUMENTS[x] {{}} ${} {}"),
+		"nth/SKILL.md": md("name: nth\ndescription: d", "First: $ARGUMENTS[0]"),
 	}, nil)
 	assert.Equal(t, s.text("nth", `{"args":"a b"}`), "First: a", "it")
-	if got := s.text("env", `{"args":"$A2E_TEST_SECRET"}`); got != "${A2E_TEST_SECRET} $A2E_TEST_SECRET {{A2E_TEST_SECRET}} {{env.A2E_TEST_SECRET}} ${env:A2E_TEST_SECRET} !`env` $(env) $A2E_TEST_SECRET" {
+	if got := s.text("env", `{"args":"$A2E_TEST_SECRET"}`); got != "${A2E_TEST_SECRET} $A2E_TEST_SECRET "+
+		"{{A2E_TEST_SECRET}} {{env.A2E_TEST_SECRET}} ${env:A2E_TEST_SECRET} !`env` $(env) $A2E_TEST_SECRET" {
 		t.Errorf("it gives %s", got)
 	}
 	got := s.refused("bomb", fmt.Sprintf(`{"x":%q}`, strings.Repeat("y", 500_000)), protocol.CodeSkillError)
@@ -439,7 +483,8 @@ func TestWallHostileArguments(t *testing.T) {
 		{"topic-analysis", `{"topic":"a","args":"b","style":"plain"}`, "/arguments/args", "is not known"},
 		{"book-room", `{"room":"a1","from":1}`, "/arguments/room", "pattern"},
 		{"book-room", `{"room":"A1","from":24}`, "/arguments/from", "greater"},
-		{"book-room", `{"room":"A1","from":1,"guests":[{"name":"x"},{"nome":"y"}]}`, "/arguments/guests/1/name", "is missing"},
+		{"book-room", `{"room":"A1","from":1,"guests":[{"name":"x"},{"nome":"y"}]}`, "/arguments/guests/1/name",
+			"is missing"},
 		{"book-room", `{"room":"A1","from":1,"guests":[{"name":"x"},7]}`, "/arguments/guests/1", "object"},
 		{"minimal", `{"args":7}`, "/arguments/args", "string"},
 		{"minimal", `{"x":"` + strings.Repeat("y", maxArgumentBytes) + `"}`, "/arguments", "at most 1048576 are taken"},
@@ -447,6 +492,7 @@ func TestWallHostileArguments(t *testing.T) {
 	} {
 		m := s.ask(tc.name, tc.arguments)
 		got := m.Get("/detail/errors/0/path") + ": " + m.Get("/detail/errors/0/message")
-		assert.That(t, m.Code == protocol.CodeSchemaViolation && strings.HasPrefix(got, tc.path+": ") && strings.Contains(got, tc.says), "%s %.100s: %.500s", tc.name, tc.arguments, m.Line)
+		assert.That(t, m.Code == protocol.CodeSchemaViolation && strings.HasPrefix(got, tc.path+": ") &&
+			strings.Contains(got, tc.says), "%s %.100s: %.500s", tc.name, tc.arguments, m.Line)
 	}
 }

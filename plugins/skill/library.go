@@ -286,7 +286,8 @@ func newReader(m *yamltree.Node, n *notes) *reader {
 	for _, e := range m.Members {
 		name := strings.ReplaceAll(e.Key, "-", "_")
 		if first, twice := r.keys[name]; twice {
-			n.fail(e.Line, "the key %s appears twice, as %s in line %d; keep one", quote(e.Key), quote(first.Key), first.Line)
+			n.fail(e.Line, "the key %s appears twice, as %s in line %d; keep one", quote(e.Key), quote(first.Key),
+				first.Line)
 			continue
 		}
 		r.keys[name] = e
@@ -434,7 +435,8 @@ func (r *reader) whole(key string, most int) int {
 		return 0
 	}
 	if v.Kind == yamltree.Scalar {
-		if f, err := strconv.ParseFloat(v.Text, 64); err == nil && f == float64(int(f)) && f >= 1 && f <= float64(most) {
+		if f, err := strconv.ParseFloat(v.Text, 64); err == nil && f == float64(int(f)) && f >= 1 &&
+			f <= float64(most) {
 			return int(f)
 		}
 	}
@@ -474,7 +476,10 @@ func public(name string) bool {
 	if len(name) > 64 || strings.Contains(name, "--") || strings.Trim(name, "-") != name {
 		return false
 	}
-	return !strings.ContainsFunc(name, func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' })
+	return !strings.ContainsFunc(name, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < '0' || r > '9') &&
+			r != '-'
+	})
 }
 
 // quote shows a text of somebody else in a message.

@@ -26,18 +26,25 @@ import (
 func TestRoots(t *testing.T) {
 	user, first, second := t.TempDir(), t.TempDir(), t.TempDir()
 	named := func(from string) string { return md("name: shared\ndescription: from "+from, "") }
-	write(t, first, map[string]string{"a/SKILL.md": named("first"), "f/SKILL.md": md("name: in-first\ndescription: d", "")})
-	write(t, second, map[string]string{"SKILL.md": named("second"), "skills/below/SKILL.md": md("name: below\ndescription: d", ""), "skills/below/more/SKILL.md": named("none")}) // is a skill itself
-	write(t, user, map[string]string{"skills/u/SKILL.md": md("name: in-user\ndescription: d", ""), "skills/s/SKILL.md": named("user")})
-	s := newStage(t, map[string]string{"s/SKILL.md": named(".a2e"), "w/SKILL.md": md("name: in-work\ndescription: d", "")}, func(o *Options, e *Env) {
+	write(t, first, map[string]string{"a/SKILL.md": named("first"), "f/SKILL.md": md("name: in-first\ndescription: d",
+		"")})
+	write(t, second, map[string]string{"SKILL.md": named("second"),
+		"skills/below/SKILL.md":      md("name: below\ndescription: d", ""),
+		"skills/below/more/SKILL.md": named("none")}) // is a skill itself
+	write(t, user, map[string]string{"skills/u/SKILL.md": md("name: in-user\ndescription: d", ""),
+		"skills/s/SKILL.md": named("user")})
+	s := newStage(t, map[string]string{"s/SKILL.md": named(".a2e"), "w/SKILL.md": md("name: in-work\ndescription: d",
+		"")}, func(o *Options, e *Env) {
 		o.SkillsPath, e.UserDir = []any{first, second}, user
 	})
-	write(t, s.work, map[string]string{".claude/skills/c/SKILL.md": md("name: in-claude\ndescription: d", ""), ".agents/skills/g/SKILL.md": md("name: in-agents\ndescription: d", "")})
+	write(t, s.work, map[string]string{".claude/skills/c/SKILL.md": md("name: in-claude\ndescription: d", ""),
+		".agents/skills/g/SKILL.md": md("name: in-agents\ndescription: d", "")})
 	var got []string
 	for _, d := range s.discover() {
 		got = append(got, d.Name+" "+d.Source)
 	}
-	want := "below system, in-agents project, in-claude project, in-first system, in-user user, in-work project, shared system"
+	want := "below system, in-agents project, in-claude project, in-first system, in-user user, in-work project, " +
+		"shared system"
 	assert.Equal(t, strings.Join(got, ", "), want, "there")
 	d := s.one("shared")
 	assert.Equal(t, d.Description, "from first", "it is that")
@@ -68,13 +75,15 @@ func TestOptions(t *testing.T) {
 		"url must be":                    {LLM: agent.LLM{Model: "m"}},
 		"model is missing":               {LLM: agent.LLM{URL: "http://127.0.0.1:1"}},
 	} {
-		if _, err := New("p", o, Env{}); err == nil || !strings.Contains(err.Error(), `plugin "p": `) || !strings.Contains(err.Error(), want) {
+		if _, err := New("p", o, Env{}); err == nil || !strings.Contains(err.Error(), `plugin "p": `) ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, should have %q", o, err, want)
 		}
 	}
 	p := must.Get(New("p", Options{SkillsPath: "not-there"}, Env{}))(t)
 	all, err := Check(p.opts, p.env)
-	assert.That(t, err == nil && len(all) == 1 && strings.Contains(fmt.Sprint(all[0].Problems), "it is not there"), "%+v, %v", all, err)
+	assert.That(t, err == nil && len(all) == 1 && strings.Contains(fmt.Sprint(all[0].Problems), "it is not there"),
+		"%+v, %v", all, err)
 }
 
 // TestConfigOptions: the options as a config file has them.
@@ -94,7 +103,8 @@ func TestConfigOptions(t *testing.T) {
 		must.OK(t, err)
 		paths, err := pathsOf(o.SkillsPath)
 		got := fmt.Sprint(paths)
-		assert.That(t, err == nil && got == want && o.UserSkills && o.NetworkDisabled, "%s gives %s, %v: %+v", text, got, err, o)
+		assert.That(t, err == nil && got == want && o.UserSkills && o.NetworkDisabled, "%s gives %s, %v: %+v", text,
+			got, err, o)
 		if _, err := New("p", o, Env{}); err != nil {
 			t.Errorf("%s: %v", text, err)
 		}
@@ -114,7 +124,8 @@ func TestReload(t *testing.T) {
 	assert.Equal(t, names(s.discover()), "x y", "with its script there")
 	write(t, skills, map[string]string{"x/SKILL.md": "---\nname: x\n: :"})
 	got := s.refused("x", `{}`, protocol.CodeUnknownSkill)
-	assert.That(t, strings.Contains(got, `skill "x" is broken`) || strings.Contains(got, "unknown skill"), "broken, it is called %s", got)
+	assert.That(t, strings.Contains(got, `skill "x" is broken`) || strings.Contains(got, "unknown skill"),
+		"broken, it is called %s", got)
 	must.OK(t, os.RemoveAll(skills))
 	assert.Equal(t, names(s.discover()), "", "removed, there")
 	write(t, skills, map[string]string{"z/SKILL.md": md("name: z\ndescription: d", "back")})
@@ -127,12 +138,14 @@ func TestReloadIsCheap(t *testing.T) {
 	top := t.TempDir()
 	write(t, top, map[string]string{"x/SKILL.md": md("name: x\ndescription: d", "")})
 	now := testNow()
-	lib := newLibrary([]*root{{base: top, rel: ".", show: "top"}, {base: top, rel: ".", show: "same"}, {base: filepath.Join(top, "none"), rel: ".", show: "none"}}, func() time.Time { return now }, zerolog.Nop())
+	lib := newLibrary([]*root{{base: top, rel: ".", show: "top"}, {base: top, rel: ".", show: "same"},
+		{base: filepath.Join(top, "none"), rel: ".", show: "none"}}, func() time.Time { return now }, zerolog.Nop())
 	first := lib.current(false)
 	again := lib.current(true)
 	assert.That(t, again == first, "it was loaded again without a change")
 	for i := range fewWatched/2 + 1 {
-		write(t, top, map[string]string{fmt.Sprintf("%d/SKILL.md", i): md(fmt.Sprintf("name: s%d\ndescription: d", i), "")})
+		write(t, top, map[string]string{fmt.Sprintf("%d/SKILL.md", i): md(fmt.Sprintf("name: s%d\ndescription: d", i),
+			"")})
 	}
 	many := lib.current(false)
 	must.Equal(t, len(many.skills), fewWatched/2+2, "there")
@@ -182,7 +195,8 @@ func TestReloadWhileCalled(t *testing.T) {
 			for range 50 {
 				s.ask("stays", `{}`).Has(t, "/data/data/instructions", "here")
 				m := s.ask("comes", `{}`)
-				assert.That(t, m.Code == protocol.CodeUnknownSkill || m.Code == protocol.CodeSkillError || strings.HasPrefix(m.Get("/data/data/instructions"), "version "), "%s", m.Line)
+				assert.That(t, m.Code == protocol.CodeUnknownSkill || m.Code == protocol.CodeSkillError ||
+					strings.HasPrefix(m.Get("/data/data/instructions"), "version "), "%s", m.Line)
 			}
 		})
 	}
@@ -208,7 +222,8 @@ func TestFilters(t *testing.T) {
 		{[]string{"blue"}, []string{"paint"}, "b"},
 		{nil, []string{""}, ""},
 	} {
-		got := names(s.discover("filter_tags", append([]string{}, tc.tags...), "filter_categories", append([]string{}, tc.categories...)))
+		got := names(s.discover("filter_tags", append([]string{}, tc.tags...), "filter_categories",
+			append([]string{}, tc.categories...)))
 		assert.Equal(t, got, tc.want, "%v %v", tc.tags, tc.categories)
 	}
 }
@@ -217,7 +232,8 @@ func TestFilters(t *testing.T) {
 func TestListsAreBounded(t *testing.T) {
 	files := map[string]string{"0long/SKILL.md": md("name: 0long\ndescription: d", strings.Repeat("x", 101))}
 	for i := range 14 {
-		files[fmt.Sprintf("f%02d/SKILL.md", i)] = md(fmt.Sprintf("name: f%02d\ndescription: %s", i, strings.Repeat("y", 1000)), strings.Repeat("z", 100))
+		files[fmt.Sprintf("f%02d/SKILL.md", i)] = md(fmt.Sprintf("name: f%02d\ndescription: %s", i,
+			strings.Repeat("y", 1000)), strings.Repeat("z", 100))
 	}
 	s := newStage(t, files, nil)
 	s.plugin.room = room{text: 100, texts: 450, all: 10_000}
@@ -235,14 +251,17 @@ func TestListsAreBounded(t *testing.T) {
 	assert.That(t, told == " f00 f01 f02 f03" && whole == " 0long f00 f01 f02 f03 f04 f05 f06 f07 f08",
 		"the texts of%s are told, and%s are whole", told, whole)
 	d := all[14]
-	assert.That(t, d.Name == "f13" && len(d.Description) == briefBytes && d.Status == protocol.SkillPublished, "in brief it is %+v", d)
+	assert.That(t, d.Name == "f13" && len(d.Description) == briefBytes && d.Status == protocol.SkillPublished,
+		"in brief it is %+v", d)
 	s.well("f13", `{}`)
 }
 
 // TestNearest: a slip of a name is told.
 func TestNearest(t *testing.T) {
 	s := newStage(t, map[string]string{
-		"a/SKILL.md": md("name: code-review\ndescription: d", ""), "b/SKILL.md": md("name: code-reviews\ndescription: d", ""), "c/SKILL.md": md("name: other\ndescription: d", ""),
+		"a/SKILL.md": md("name: code-review\ndescription: d", ""),
+		"b/SKILL.md": md("name: code-reviews\ndescription: d", ""), "c/SKILL.md": md("name: other\ndescription: d",
+			""),
 	}, nil)
 	for name, want := range map[string]string{
 		"code_review":               `did you mean "code-review" or "code-reviews"? There are: code-review, code-reviews, other`,
@@ -252,7 +271,8 @@ func TestNearest(t *testing.T) {
 	} {
 		m := s.ask(name, `{}`)
 		got := m.Get("/message")
-		assert.That(t, m.Code == protocol.CodeUnknownSkill && strings.Contains(got, want) && m.Get("/retryable") == "false" && len(got) <= 500, "%.50s: %.1000s", name, m.Line)
+		assert.That(t, m.Code == protocol.CodeUnknownSkill && strings.Contains(got, want) &&
+			m.Get("/retryable") == "false" && len(got) <= 500, "%.50s: %.1000s", name, m.Line)
 		assert.That(t, m.Get("/detail/known") != "", "the names are not listed: %s", m.Line)
 	}
 }
@@ -260,8 +280,10 @@ func TestNearest(t *testing.T) {
 // TestSeveralPlugins: two plugins share the names and the calls.
 func TestSeveralPlugins(t *testing.T) {
 	one, two := t.TempDir(), t.TempDir()
-	write(t, one, map[string]string{"a/SKILL.md": md("name: a\ndescription: one", "one"), "s/SKILL.md": md("name: s\ndescription: one", "one")})
-	write(t, two, map[string]string{"b/SKILL.md": md("name: b\ndescription: two", "two"), "s/SKILL.md": md("name: s\ndescription: two", "two")})
+	write(t, one, map[string]string{"a/SKILL.md": md("name: a\ndescription: one", "one"),
+		"s/SKILL.md": md("name: s\ndescription: one", "one")})
+	write(t, two, map[string]string{"b/SKILL.md": md("name: b\ndescription: two", "two"),
+		"s/SKILL.md": md("name: s\ndescription: two", "two")})
 	s := &stage{t: t}
 	s.Pair = hosttest.New(t, optionsOf(newPlugin(t, one), newPlugin(t, two)))
 	s.Handshake(protocol.CapSkill)
@@ -303,31 +325,63 @@ func judged(t *testing.T, dirs []string) (all [][]string) {
 func documents() []string {
 	long := strings.Repeat("é", 1024)
 	return []string{
-		"", "license: MIT", "license: [MIT]", "license:", "license:\n  name: MIT", "version: 1.0", "Name: x", "metadata:\n  a: 1\n  b: true",
-		"metadata: {a: b}", "metadata: []", "metadata: text", "metadata:\n  a:\n    b: c\n  d:\n      e: f", "metadata:\n  a:\n    b: c\n  d:\n    e: f", "metadata:\n  - a\n  - b: c\n    d: e",
-		"compatibility: Requires git", "compatibility:", "compatibility: " + long[:1000], "compatibility: " + long[:1002], "compatibility:\n  - git", "compatibility: [git]",
-		"allowed-tools: Bash(git:*) Read", "allowed-tools: Read, Write", "allowed-tools:\n  - Read\n  - Write", "allowed-tools: [Read, Write]", "allowed_tools: Read", "allowed-tools:",
-		"license: &a MIT", "license: *a", "license: !!str MIT", "license: '&a'", "license: \"[MIT]\"", "license: a: b", "license: 'MIT", "license: @x", "license: `x`", "license: %x", "license: x # y",
-		"license: |\n  two\n  lines", "license: >-\n  two\n  lines", "license: two\n  lines", "license: two\n lines\n x", "license\n", "? license\n: MIT", "? [a]\n: b", "license: MIT\nlicense: MIT", "metadata:\n  a: 1\n  a: 2",
-		"metadata:\n\ta: 1", "license:\tMIT", "license: MIT\t# x", " license: MIT", "# a comment", "license: MIT\n...", "license: MIT\n...\nmore: x", "license: a --- b", "license: ---",
-		"license: \x01", "license: \x00", "license: a\u00a0b", "license: a\u2028b", "license: \ufeffa", "license: \U0001f600", "license: \x7f", "license: a\u0085b", "license: a\u0080b", "license: a\u009fb", "license: a\ufffeb", "license: a\ufffdb", "license: a\ue000b", "license: a\x1bb", "license: a\u2029b",
-		"license: a\tb", "license: 'a\tb'", "license: |\n  a\tb", "license: |\n  a\n\tb", "license: |\n  a\n  \tb", "license: >-\t\n  a", "license: a\t", "license: a # \tb", "# a\tb", "\t# a", "license: 'a'\t", "license: a\n\t",
-		"'<<':\n  license: x", "<<:\n  version: x", "<<:\n  - license: x\n  - version: y", "<<:\n  - x", "metadata:\n  <<: x", "metadata:\n  <<:\n    a: b", "license: \xff",
-		"---\nname: %s\n---\n", "---\ndescription: d\n---\n", "---\nname: %s\ndescription:\n---\n", "---\nname: %s\ndescription: ' '\n---\n", "---\nname: %s\ndescription: [a]\n---\n", "---\nname: %s\ndescription:\n  a: b\n---\n",
-		"---\nname: %s\ndescription: " + long + "\n---\n", "---\nname: %s\ndescription: " + long + "e\n---\n", "---\nname: %s\ndescription: >\n  folded\n  text\n\n  more\n---\n", "---\nname: %s\ndescription: a --- b\n---\n",
-		"---\nname:\ndescription: d\n---\n", "---\nname: [x]\ndescription: d\n---\n", "---\nname: other\ndescription: d\n---\n", "---\nname: ' %s '\ndescription: d\n---\n", "---\nname: \"%s\"\ndescription: d\n---\n", "---\nname: 12\ndescription: d\n---\n",
-		"name: %s\ndescription: d\n", "---\nname: %s\ndescription: d\n", "---\n---\n", "---\n\n...\nname: %s\ndescription: d\n---\n", "------\n", "---\n[]\n---\n", "---\n- name: %s\n---\n", "---\njust text\n---\n", "----\nname: %s\ndescription: d\n---\n", "--- \nname: %s\ndescription: d\n---\n",
-		"---name: %s\ndescription: d\n---\n", "--- name: %s\ndescription: d\n---\n", "\n---\nname: %s\ndescription: d\n---\n", " ---\nname: %s\n---\n", "\ufeff---\nname: %s\ndescription: d\n---\n", "---\r\nname: %s\r\ndescription: d\r\n---\r\nbody\r\n",
-		"---\rname: %s\rdescription: d\r---\r", "---\n# only a comment\n---\n", "---\n~\n---\n", "---\nname: %s\ndescription: d\n---", "---\nname: %s\ndescription: d\n--- more\n", "---\nname: %s\ndescription: d---\n", "---\n{name: %s, description: d}\n---\n",
-		"---\n%%YAML 1.2\n---\nname: %s\n---\n", "---\n<<:\n  license: MIT\nname: %s\ndescription: d\n---\n", "---\n<<: x\nname: %s\ndescription: d\n---\n", "---\nname: %s\ndescription: \"a\\qb\"\n---\n", "---\nname: %s\ndescription: \"a\\u00e9\"\n---\n",
-		"---\n1: x\nname: %s\ndescription: d\n---\n", "---\n'': x\nname: %s\ndescription: d\n---\n", "---\nname: %s\ndescription: yes\n---\n", "---\nname: %s\ndescription: null\n---\n", "---\nname: %s\ndescription: ~\n---\n", "---\nname: %s\ndescription: - x\n---\n", "---\nname: %s\ndescription: 'it''s'\n---\n",
+		"", "license: MIT", "license: [MIT]", "license:", "license:\n  name: MIT", "version: 1.0", "Name: x",
+		"metadata:\n  a: 1\n  b: true",
+		"metadata: {a: b}", "metadata: []", "metadata: text", "metadata:\n  a:\n    b: c\n  d:\n      e: f",
+		"metadata:\n  a:\n    b: c\n  d:\n    e: f", "metadata:\n  - a\n  - b: c\n    d: e",
+		"compatibility: Requires git", "compatibility:", "compatibility: " + long[:1000],
+		"compatibility: " + long[:1002], "compatibility:\n  - git", "compatibility: [git]",
+		"allowed-tools: Bash(git:*) Read", "allowed-tools: Read, Write", "allowed-tools:\n  - Read\n  - Write",
+		"allowed-tools: [Read, Write]", "allowed_tools: Read", "allowed-tools:",
+		"license: &a MIT", "license: *a", "license: !!str MIT", "license: '&a'", "license: \"[MIT]\"", "license: a: b",
+		"license: 'MIT", "license: @x", "license: `x`", "license: %x", "license: x # y",
+		"license: |\n  two\n  lines", "license: >-\n  two\n  lines", "license: two\n  lines",
+		"license: two\n lines\n x", "license\n", "? license\n: MIT", "? [a]\n: b", "license: MIT\nlicense: MIT",
+		"metadata:\n  a: 1\n  a: 2",
+		"metadata:\n\ta: 1", "license:\tMIT", "license: MIT\t# x", " license: MIT", "# a comment", "license: MIT\n...",
+		"license: MIT\n...\nmore: x", "license: a --- b", "license: ---",
+		"license: \x01", "license: \x00", "license: a\u00a0b", "license: a\u2028b", "license: \ufeffa",
+		"license: \U0001f600", "license: \x7f", "license: a\u0085b", "license: a\u0080b", "license: a\u009fb",
+		"license: a\ufffeb", "license: a\ufffdb", "license: a\ue000b", "license: a\x1bb", "license: a\u2029b",
+		"license: a\tb", "license: 'a\tb'", "license: |\n  a\tb", "license: |\n  a\n\tb", "license: |\n  a\n  \tb",
+		"license: >-\t\n  a", "license: a\t", "license: a # \tb", "# a\tb", "\t# a", "license: 'a'\t",
+		"license: a\n\t",
+		"'<<':\n  license: x", "<<:\n  version: x", "<<:\n  - license: x\n  - version: y", "<<:\n  - x",
+		"metadata:\n  <<: x", "metadata:\n  <<:\n    a: b", "license: \xff",
+		"---\nname: %s\n---\n", "---\ndescription: d\n---\n", "---\nname: %s\ndescription:\n---\n",
+		"---\nname: %s\ndescription: ' '\n---\n", "---\nname: %s\ndescription: [a]\n---\n",
+		"---\nname: %s\ndescription:\n  a: b\n---\n",
+		"---\nname: %s\ndescription: " + long + "\n---\n", "---\nname: %s\ndescription: " + long + "e\n---\n",
+		"---\nname: %s\ndescription: >\n  folded\n  text\n\n  more\n---\n", "---\nname: %s\ndescription: a --- " +
+			"b\n---\n",
+		"---\nname:\ndescription: d\n---\n", "---\nname: [x]\ndescription: d\n---\n",
+		"---\nname: other\ndescription: d\n---\n", "---\nname: ' %s '\ndescription: d\n---\n",
+		"---\nname: \"%s\"\ndescription: d\n---\n", "---\nname: 12\ndescription: d\n---\n",
+		"name: %s\ndescription: d\n", "---\nname: %s\ndescription: d\n", "---\n---\n", "---\n\n...\nname: " +
+			"%s\ndescription: d\n---\n", "------\n", "---\n[]\n---\n", "---\n- name: %s\n---\n",
+		"---\njust text\n---\n", "----\nname: %s\ndescription: d\n---\n", "--- \nname: %s\ndescription: d\n---\n",
+		"---name: %s\ndescription: d\n---\n", "--- name: %s\ndescription: d\n---\n", "\n---\nname: %s\ndescription: " +
+			"d\n---\n", " ---\nname: %s\n---\n", "\ufeff---\nname: %s\ndescription: d\n---\n",
+		"---\r\nname: %s\r\ndescription: d\r\n---\r\nbody\r\n",
+		"---\rname: %s\rdescription: d\r---\r", "---\n# only a comment\n---\n", "---\n~\n---\n",
+		"---\nname: %s\ndescription: d\n---", "---\nname: %s\ndescription: d\n--- more\n",
+		"---\nname: %s\ndescription: d---\n", "---\n{name: %s, description: d}\n---\n",
+		"---\n%%YAML 1.2\n---\nname: %s\n---\n", "---\n<<:\n  license: MIT\nname: %s\ndescription: d\n---\n",
+		"---\n<<: x\nname: %s\ndescription: d\n---\n", "---\nname: %s\ndescription: \"a\\qb\"\n---\n",
+		"---\nname: %s\ndescription: \"a\\u00e9\"\n---\n",
+		"---\n1: x\nname: %s\ndescription: d\n---\n", "---\n'': x\nname: %s\ndescription: d\n---\n",
+		"---\nname: %s\ndescription: yes\n---\n", "---\nname: %s\ndescription: null\n---\n",
+		"---\nname: %s\ndescription: ~\n---\n", "---\nname: %s\ndescription: - x\n---\n",
+		"---\nname: %s\ndescription: 'it''s'\n---\n",
 	}
 }
 
 // names are those of folders that both judge, with a document that has the same name.
 func publicNames() []string {
 	return []string{
-		"a", "pdf-processing", "a1", "1", "a--b", "-a", "a-", "-", "A", "aB", "a_b", "a.b", "a b", "übersetzen", "Übersetzen", "技能", "навык", "ελλάς", "ß", "ﬁle", "e\u0301t", "é", "ⅻ", "Ⅻ", "²", "½", "a\u200bb", "ａ", "İ", "ŉ", "ǆ", "ǅ", "x\U0001f600", "क्षेत्र", "كلمة",
+		"a", "pdf-processing", "a1", "1", "a--b", "-a", "a-", "-", "A", "aB", "a_b", "a.b", "a b", "übersetzen",
+		"Übersetzen", "技能", "навык", "ελλάς", "ß", "ﬁle", "e\u0301t", "é", "ⅻ", "Ⅻ", "²", "½", "a\u200bb", "ａ", "İ",
+		"ŉ", "ǆ", "ǅ", "x\U0001f600", "क्षेत्र", "كلمة",
 		strings.Repeat("a", 64), strings.Repeat("a", 65), strings.Repeat("é", 64), "true", "null", "~", "'q'",
 	}
 }
@@ -359,8 +413,10 @@ func TestSameVerdictsAsTheReference(t *testing.T) {
 		dirs = append(dirs, dir)
 	}
 	must.OK(t, os.Mkdir(filepath.Join(top, "folder", "SKILL.md"), 0o755))
-	must.OK(t, os.WriteFile(filepath.Join(top, "lower", "skill.md"), []byte("---\nname: lower\ndescription: d\n---\n"), 0o644))
-	must.OK(t, os.WriteFile(filepath.Join(top, "both", "skill.md"), []byte("---\nname: both\ndescription: d\n---\n"), 0o644))
+	must.OK(t, os.WriteFile(filepath.Join(top, "lower", "skill.md"), []byte("---\nname: lower\ndescription: d\n---\n"),
+		0o644))
+	must.OK(t, os.WriteFile(filepath.Join(top, "both", "skill.md"), []byte("---\nname: both\ndescription: d\n---\n"),
+		0o644))
 	if runtime.GOOS == "linux" {
 		must.OK(t, os.WriteFile(filepath.Join(top, "both", "SKILL.md"), []byte("none"), 0o644))
 		must.OK(t, os.Symlink("nowhere", filepath.Join(top, "dangling", "SKILL.md")))
@@ -373,7 +429,8 @@ func TestSameVerdictsAsTheReference(t *testing.T) {
 		e, err := Validate(dir)
 		must.OK(t, err)
 		text, _ := os.ReadFile(e.File)
-		assert.That(t, (len(e.Problems) == 0) == (len(verdicts[i]) == 0), "%s: %v, but the reference says %q, of\n%s", dir, e.Problems, verdicts[i], text)
+		assert.That(t, (len(e.Problems) == 0) == (len(verdicts[i]) == 0), "%s: %v, but the reference says %q, of\n%s",
+			dir, e.Problems, verdicts[i], text)
 		if len(e.Problems) == 0 {
 			valid++
 		}

@@ -56,7 +56,8 @@ type stage struct {
 // launcher makes one for a workspace, when it is needed, which the test closes.
 func launcher(t testing.TB, work string) func() (*sandbox.Launcher, error) {
 	return sync.OnceValues(func() (*sandbox.Launcher, error) {
-		l, err := sandbox.New(sandbox.Options{Workspace: work, Path: sandbox.SafePath(os.Getenv("PATH"), work), Launcher: hosttest.Launcher(t)})
+		l, err := sandbox.New(sandbox.Options{Workspace: work, Path: sandbox.SafePath(os.Getenv("PATH"), work),
+			Launcher: hosttest.Launcher(t)})
 		if err == nil {
 			t.Cleanup(func() { must.OK(t, l.Close()) })
 		}
@@ -129,14 +130,16 @@ func (s *stage) one(name string) protocol.SkillDefinition {
 // ask calls a skill with arguments, which are JSON.
 func (s *stage) ask(name, arguments string) hosttest.Message {
 	s.t.Helper()
-	return s.Call(protocol.TypeSkillCallReq, fmt.Sprintf(`{"name":%s,"arguments":%s,"timeout":120}`, protocol.AppendString(nil, name), arguments))
+	return s.Call(protocol.TypeSkillCallReq, fmt.Sprintf(`{"name":%s,"arguments":%s,"timeout":120}`,
+		protocol.AppendString(nil, name), arguments))
 }
 
 // well calls a skill that must succeed, and gives its data.
 func (s *stage) well(name, arguments string) hosttest.Message {
 	s.t.Helper()
 	m := s.ask(name, arguments)
-	must.That(s.t, m.Type == protocol.TypeSkillCallResp && m.Get("/data/success") == "true", "%s %s: %.2000s", name, arguments, m.Line)
+	must.That(s.t, m.Type == protocol.TypeSkillCallResp && m.Get("/data/success") == "true", "%s %s: %.2000s", name,
+		arguments, m.Line)
 	return m
 }
 

@@ -32,7 +32,8 @@ func onSamples(t *testing.T) *stage {
 func TestPublicSkills(t *testing.T) {
 	s := onSamples(t)
 	all := s.discover()
-	want := "book-room csv-columns from-windows greet-module minimal move-component no-front-matter old-reports pdf-forms release-notes review-pr slides spreadsheets tidy-notes topic-analysis word-count übersetzen"
+	want := "book-room csv-columns from-windows greet-module minimal move-component no-front-matter old-reports " +
+		"pdf-forms release-notes review-pr slides spreadsheets tidy-notes topic-analysis word-count übersetzen"
 	must.Equal(t, names(all), want, "there")
 	for _, tc := range []struct {
 		name string
@@ -40,16 +41,22 @@ func TestPublicSkills(t *testing.T) {
 		want any
 	}{
 		{"pdf-forms", func(d protocol.SkillDefinition) any { return d.Metadata["version"] }, "2.1"},
-		{"pdf-forms", func(d protocol.SkillDefinition) any { return d.Metadata["license"] }, "Complete terms in LICENSE.txt"},
+		{"pdf-forms", func(d protocol.SkillDefinition) any { return d.Metadata["license"] },
+			"Complete terms in LICENSE.txt"},
 		{"pdf-forms", func(d protocol.SkillDefinition) any { return d.Metadata["uri"] }, "skill://pdf-forms/"},
-		{"pdf-forms", func(d protocol.SkillDefinition) any { return filepath.Base(filepath.Dir(*d.FilePath)) }, "pdf-forms"},
+		{"pdf-forms", func(d protocol.SkillDefinition) any { return filepath.Base(filepath.Dir(*d.FilePath)) },
+			"pdf-forms"},
 		{"pdf-forms", func(d protocol.SkillDefinition) any { return d.Source }, "system"},
-		{"review-pr", func(d protocol.SkillDefinition) any { return d.Description }, "Review a pull request: bugs first, style last"},
+		{"review-pr", func(d protocol.SkillDefinition) any { return d.Description }, "Review a pull request: bugs " +
+			"first, style last"},
 		{"review-pr", func(d protocol.SkillDefinition) any { return d.ArgumentHint }, "[number] [focus]"},
 		{"review-pr", func(d protocol.SkillDefinition) any { return d.Status }, protocol.SkillPublished},
-		{"review-pr", func(d protocol.SkillDefinition) any { return fmt.Sprint(d.Metadata["unknown_tools"]) }, "[Bash(git diff:*) Bash(gh pr view:*)]"},
-		{"move-component", func(d protocol.SkillDefinition) any { return d.Description }, "Moves a component of a user interface from one framework to another."},
-		{"move-component", func(d protocol.SkillDefinition) any { return fmt.Sprint(d.Arguments) }, "[component from to args]"},
+		{"review-pr", func(d protocol.SkillDefinition) any { return fmt.Sprint(d.Metadata["unknown_tools"]) },
+			"[Bash(git diff:*) Bash(gh pr view:*)]"},
+		{"move-component", func(d protocol.SkillDefinition) any { return d.Description },
+			"Moves a component of a user interface from one framework to another."},
+		{"move-component", func(d protocol.SkillDefinition) any { return fmt.Sprint(d.Arguments) },
+			"[component from to args]"},
 		{"topic-analysis", func(d protocol.SkillDefinition) any {
 			return fmt.Sprintf("%v %v %s %d %d", d.Triggers, d.Tags, *d.Category, *d.MaxTurns, *d.TimeoutSeconds)
 		}, "[/topic-analysis look into] [analysis Reporting] analysis 5 60"},
@@ -57,7 +64,8 @@ func TestPublicSkills(t *testing.T) {
 		{"word-count", func(d protocol.SkillDefinition) any {
 			return fmt.Sprintf("%s %q %s", d.Version, d.Tags, d.Metadata["kind"])
 		}, `1.0 ["text" "counting"] run`},
-		{"no-front-matter", func(d protocol.SkillDefinition) any { return d.Description }, "Turn it off, count to ten, and turn it on again."},
+		{"no-front-matter", func(d protocol.SkillDefinition) any { return d.Description },
+			"Turn it off, count to ten, and turn it on again."},
 		{"from-windows", func(d protocol.SkillDefinition) any { return *d.Instructions }, "# First\n\nSecond line."},
 		{"old-reports", func(d protocol.SkillDefinition) any { return d.Status }, protocol.SkillArchived},
 		{"release-notes", func(d protocol.SkillDefinition) any { return d.WhenToUse }, "Writes the notes of a release"},
@@ -97,7 +105,8 @@ func TestPublicSchemas(t *testing.T) {
 				"guests":{"type":"array","items":{"type":"object","properties":{"name":{"type":"string"}},"required":["name"]}}},"required":["room","from"],"additionalProperties":false}`,
 			`{}`,
 		},
-		"review-pr": {`{"type":"object","properties":{"args":{"type":"string","description":"[number] [focus]"}}}`, `{}`},
+		"review-pr": {`{"type":"object","properties":{"args":{"type":"string","description":"[number] [focus]"}}}`,
+			`{}`},
 	} {
 		for _, s := range resp.Skills {
 			if s.Name == name {
@@ -115,18 +124,28 @@ func TestPublicInstructions(t *testing.T) {
 		{"minimal", `{}`, "Do it."},
 		{"minimal", `{"a":[1],"b":"x"}`, "Do it.\n\nARGUMENTS: {\"a\":[1],\"b\":\"x\"}"},
 		{"minimal", `{"args":"one two"}`, "Do it.\n\nARGUMENTS: one two"},
-		{"review-pr", `{"args":"17 'the tests'"}`, "Review pull request #17. All that was asked for: 17 'the tests'\n\n1. See what it changes: !`gh pr diff 17`\n2. Read the files around the changes, not only the changes.\n3. Pay attention to the tests if that is given.\n\nRules of the house are in " + folder + "/RULES.md."},
-		{"move-component", `{"args":"Button React Vue"}`, "Move the component Button from React to Vue. Keep its tests: they must pass before and after.\nCosts of  and variables such as $HOME stay as they are."},
-		{"move-component", `{"component":"$to","to":"{{from}}","from":"x"}`, "Move the component $to from x to {{from}}. Keep its tests: they must pass before and after.\nCosts of  and variables such as $HOME stay as they are."},
-		{"topic-analysis", `{"topic":"tides"}`, "# Topic analysis\n\n**Topic:** tides\n\nGo 2 levels deep and write in a  way. Do not write {\"json\": true} or {other} things."},
-		{"topic-analysis", `{"args":"the tides of the sea","depth":4}`, "# Topic analysis\n\n**Topic:** the tides of the sea\n\nGo 4 levels deep and write in a  way. Do not write {\"json\": true} or {other} things."},
+		{"review-pr", `{"args":"17 'the tests'"}`, "Review pull request #17. All that was asked for: 17 'the " +
+			"tests'\n\n1. See what it changes: !`gh pr diff 17`\n2. Read the files around the changes, not only the " +
+			"changes.\n3. Pay attention to the tests if that is given.\n\nRules of the house are in " + folder +
+			"/RULES.md."},
+		{"move-component", `{"args":"Button React Vue"}`, "Move the component Button from React to Vue. Keep its " +
+			"tests: they must pass before and after.\nCosts of  and variables such as $HOME stay as they are."},
+		{"move-component", `{"component":"$to","to":"{{from}}","from":"x"}`, "Move the component $to from x to " +
+			"{{from}}. Keep its tests: they must pass before and after.\nCosts of  and variables such as $HOME stay " +
+			"as they are."},
+		{"topic-analysis", `{"topic":"tides"}`, "# Topic analysis\n\n**Topic:** tides\n\nGo 2 levels deep and write " +
+			"in a  way. Do not write {\"json\": true} or {other} things."},
+		{"topic-analysis", `{"args":"the tides of the sea","depth":4}`, "# Topic analysis\n\n**Topic:** the tides " +
+			"of the sea\n\nGo 4 levels deep and write in a  way. Do not write {\"json\": true} or {other} things."},
 		{"release-notes", `{"since":"v1"}`, "Write what changed since v1."},
 		{"release-notes", `{}`, "Write what changed since {{since}}."},
-		{"book-room", `{"room":"A1","from":9,"guests":[{"name":"Bo"}]}`, "Book A1 from 9 to 23 for [{\"name\":\"Bo\"}]."},
+		{"book-room", `{"room":"A1","from":9,"guests":[{"name":"Bo"}]}`, "Book A1 from 9 to 23 for " +
+			"[{\"name\":\"Bo\"}]."},
 		{"übersetzen", `{"текст":"Привет"}`, "Übersetze nach : «Привет»"},
 		{"pdf-forms", `{}`, "python3 scripts/list_fields.py form.pdf | awk '{print $1}'"},
 	} {
-		if got := s.text(tc.name, tc.arguments); got != tc.want && !(tc.name == "pdf-forms" && strings.Contains(got, tc.want)) {
+		if got := s.text(tc.name, tc.arguments); got != tc.want && !(tc.name == "pdf-forms" &&
+			strings.Contains(got, tc.want)) {
 			t.Errorf("%s %s gives\n%s\nshould be\n%s", tc.name, tc.arguments, got, tc.want)
 		}
 	}
@@ -134,7 +153,8 @@ func TestPublicInstructions(t *testing.T) {
 	same(t, []byte(m.Get("/data/data/files")), `["skill://pdf-forms/LICENSE.txt","skill://pdf-forms/assets/values.json","skill://pdf-forms/references/field-types.md","skill://pdf-forms/scripts/fill.py","skill://pdf-forms/scripts/list_fields.py"]`)
 	assert.Equal(t, m.Get("/data/data/tools"), "[]", "pdf-forms names no tools and gets")
 	m = s.well("topic-analysis", `{"topic":"x"}`)
-	got := m.Get("/data/data/tools/0/name") + " " + m.Get("/data/data/tools/1/name") + " " + m.Get("/data/data/tools/2/name")
+	got := m.Get("/data/data/tools/0/name") + " " + m.Get("/data/data/tools/1/name") + " " +
+		m.Get("/data/data/tools/2/name")
 	assert.Equal(t, got, "glob grep read_file", "its tools")
 	assert.Equal(t, m.Get("/data/data/output_schema/type"), "object", "the outputs are not told: %s", m.Line)
 }
@@ -143,7 +163,8 @@ func TestPublicInstructions(t *testing.T) {
 func TestPublicFilesAreRead(t *testing.T) {
 	s := onSamples(t)
 	read := func(tool, path string) string {
-		m := s.Call(protocol.TypeToolCallReq, fields(t, "tool_name", tool, "arguments", map[string]string{"path": path}))
+		m := s.Call(protocol.TypeToolCallReq, fields(t, "tool_name", tool, "arguments",
+			map[string]string{"path": path}))
 		if m.Code != "" {
 			return string(m.Code) + " " + m.Get("/message")
 		}
@@ -188,7 +209,8 @@ func TestPublicScriptsRun(t *testing.T) {
 
 // TestOwnMetadata: what a skill says of itself does not pass for what the host says.
 func TestOwnMetadata(t *testing.T) {
-	s := newStage(t, map[string]string{"x/SKILL.md": md("name: x\ndescription: d\nmetadata: {kind: wasm, uri: 'skill://y/', blocked_reason: none, routing_weight: 9, brief: true, unknown_tools: [a], a: b}", "")}, nil)
+	s := newStage(t, map[string]string{"x/SKILL.md": md("name: x\ndescription: d\nmetadata: {kind: wasm, uri: "+
+		"'skill://y/', blocked_reason: none, routing_weight: 9, brief: true, unknown_tools: [a], a: b}", "")}, nil)
 	raw := must.Get(json.Marshal(s.one("x").Metadata))(t)
 	same(t, raw, `{"kind":"instructions","uri":"skill://x/","a":"b"}`)
 }
@@ -242,7 +264,8 @@ func TestWallTrustSkillOfTheWorkspace(t *testing.T) {
 		one := s.plugin.library.current(true).byName["net"]
 		job := must.Get((&skillCall{Plugin: s.plugin, skill: one, args: &arguments{}}).job())(t)
 		_, blocked, err := s.plugin.look(t.Context(), one, &inventory{})
-		assert.That(t, err == nil && (blocked == "") == job.Network, "network %t, blocked %q, %v", job.Network, blocked, err)
+		assert.That(t, err == nil && (blocked == "") == job.Network, "network %t, blocked %q, %v", job.Network, blocked,
+			err)
 		return job.Network
 	}
 	model := func(fields string) func(*testing.T, *stage) bool {
@@ -250,10 +273,15 @@ func TestWallTrustSkillOfTheWorkspace(t *testing.T) {
 			s.Handshake(protocol.CapSkill, protocol.CapMCP)
 			before := asked.Load()
 			id := s.Go(protocol.TypeSkillCallReq, fields)
-			answers := func(m hosttest.Message) bool { return m.ReqID == id && !strings.HasSuffix(string(m.Type), "/event") }
-			m := s.Wait("the answer, or a question to the agent", func(m hosttest.Message) bool { return m.IsRequest() || answers(m) })
+			answers := func(m hosttest.Message) bool {
+				return m.ReqID == id && !strings.HasSuffix(string(m.Type),
+					"/event")
+			}
+			m := s.Wait("the answer, or a question to the agent",
+				func(m hosttest.Message) bool { return m.IsRequest() || answers(m) })
 			if m.IsRequest() {
-				s.Send(`{"a2e":"1.0","type":"mcp/sample/resp","id":"r","req_id":"` + m.ID + `","role":"assistant","content":{"type":"text","text":"done"},"model":"m","stop_reason":"endTurn"}`)
+				s.Send(`{"a2e":"1.0","type":"mcp/sample/resp","id":"r","req_id":"` + m.ID +
+					`","role":"assistant","content":{"type":"text","text":"done"},"model":"m","stop_reason":"endTurn"}`)
 				s.Wait("the answer", answers)
 			}
 			return asked.Load() > before
@@ -275,7 +303,8 @@ func TestWallTrustSkillOfTheWorkspace(t *testing.T) {
 			o.SkillsPath, o.WorkspaceSkills = link, false
 		},
 		"skills_path is one skill of it": func(_ *testing.T, work string, o *Options, _ *Env) {
-			o.SkillsPath = []string{filepath.Join(work, ".a2e", "skills", "net"), filepath.Join(work, ".a2e", "skills", "model")}
+			o.SkillsPath = []string{filepath.Join(work, ".a2e", "skills", "net"),
+				filepath.Join(work, ".a2e", "skills", "model")}
 		},
 	}
 	for place, put := range places {
@@ -298,7 +327,8 @@ func TestWallTrustSkillOfTheWorkspace(t *testing.T) {
 func TestSkillsOfTheUserGetTheNetwork(t *testing.T) {
 	for _, source := range []string{sourceSystem, sourceUser} {
 		user := t.TempDir()
-		write(t, filepath.Join(user, "skills"), map[string]string{"net/SKILL.md": md("name: net\ndescription: d\nrun: go.sh\nnetwork: true", ""), "net/go.sh": "#!/bin/sh\n"})
+		write(t, filepath.Join(user, "skills"), map[string]string{"net/SKILL.md": md("name: net\ndescription: "+
+			"d\nrun: go.sh\nnetwork: true", ""), "net/go.sh": "#!/bin/sh\n"})
 		s := newStage(t, nil, func(o *Options, e *Env) {
 			o.NetworkDisabled = false
 			if e.UserDir = user; source == sourceSystem {
@@ -320,20 +350,23 @@ func TestManyItemsAreCheckedInProportion(t *testing.T) {
 	for i := range 400 {
 		fmt.Fprintf(&choices, "        p%d: {type: string, maxLength: 5, description: d}\n", i)
 	}
-	s := newStage(t, map[string]string{"list/SKILL.md": md("name: list\ndescription: d\ninputs:\n  list:\n    type: array\n    items:\n      type: [integer, object]\n      properties:\n"+choices.String(), "text")}, nil)
+	s := newStage(t, map[string]string{"list/SKILL.md": md("name: list\ndescription: d\ninputs:\n  list:\n    type: "+
+		"array\n    items:\n      type: [integer, object]\n      properties:\n"+choices.String(), "text")}, nil)
 	text := s.refused("list", `{"list":[`+strings.Repeat("1,", 150_000)+`"x"]}`, protocol.CodeSchemaViolation)
 	assert.That(t, strings.Contains(text, "/arguments/list/150000"), "%v", text)
 }
 
 // A line without words has none, however often they are asked for.
 func TestLineWithoutWordsIsSplitOnce(t *testing.T) {
-	s := newStage(t, map[string]string{"line/SKILL.md": md("name: line\ndescription: d\nargument-hint: words", strings.Repeat("$1$2", 50_000)+" end")}, nil)
+	s := newStage(t, map[string]string{"line/SKILL.md": md("name: line\ndescription: d\nargument-hint: words",
+		strings.Repeat("$1$2", 50_000)+" end")}, nil)
 	assert.Equal(t, s.text("line", `{"args":"`+strings.Repeat(" ", 512<<10)+`"}`), " end")
 }
 
 // What references stand for counts as if it stood there: names, defaults, and what a line of words goes to.
 func TestReferencesStandForInputs(t *testing.T) {
-	front := "name: r\ndescription: d\ninputs:\n  $defs:\n    all: {type: object, properties: {n: {$ref: '#/$defs/n'}, text: {type: str}}}\n    n: {type: int, default: 3}\n  $ref: '#/$defs/all'"
+	front := "name: r\ndescription: d\ninputs:\n  $defs:\n    all: {type: object, properties: {n: {$ref: " +
+		"'#/$defs/n'}, text: {type: str}}}\n    n: {type: int, default: 3}\n  $ref: '#/$defs/all'"
 	s := newStage(t, map[string]string{"r/SKILL.md": md(front, "{n} {text}")}, nil)
 	assert.Equal(t, s.text("r", `{"args":"a b"}`), "3 a b")
 	assert.Contains(t, s.refused("r", `{"n":"x"}`, protocol.CodeSchemaViolation), "/arguments/n")
@@ -346,7 +379,8 @@ func TestReferencesDoNotMultiply(t *testing.T) {
 	for i := range 240 {
 		fmt.Fprintf(&properties, "    p%d: {$ref: '#/$defs/a'}\n", i)
 	}
-	front := "name: large\ndescription: d\ninputs:\n  type: object\n  $defs:\n    a: {type: string, description: '" + strings.Repeat("x", 40_000) + "'}\n  properties:\n" + properties.String()
+	front := "name: large\ndescription: d\ninputs:\n  type: object\n  $defs:\n    a: {type: string, description: '" +
+		strings.Repeat("x", 40_000) + "'}\n  properties:\n" + properties.String()
 	s := newStage(t, map[string]string{"large/SKILL.md": md(front, "text")}, nil)
 	assert.Contains(t, s.refused("large", "{}", protocol.CodeUnknownSkill), "with what references stand for")
 	assert.Equal(t, len(s.discover()), 0, "a skill with a schema of 10 MB is listed")
@@ -356,7 +390,8 @@ func TestReferencesDoNotMultiply(t *testing.T) {
 func TestSchemasCountForAllSkillsTogether(t *testing.T) {
 	files := map[string]string{}
 	for i := range 4 {
-		front := fmt.Sprintf("name: s%d\ndescription: d\ninputs:\n  type: object\n  $defs:\n    a: {type: string, description: '%s'}\n  properties: {", i, strings.Repeat("x", 1000))
+		front := fmt.Sprintf("name: s%d\ndescription: d\ninputs:\n  type: object\n  $defs:\n    a: {type: string, "+
+			"description: '%s'}\n  properties: {", i, strings.Repeat("x", 1000))
 		for p := range 50 {
 			front += fmt.Sprintf("p%d: {$ref: '#/$defs/a'}, ", p)
 		}
@@ -373,7 +408,8 @@ func TestVeryManyInputsAreRefused(t *testing.T) {
 	for i := range 600 {
 		fmt.Fprintf(&list, "  - n%d\n", i)
 	}
-	s := newStage(t, map[string]string{"many/SKILL.md": md("name: many\ndescription: d\ninputs:\n"+list.String(), "text")}, nil)
+	s := newStage(t, map[string]string{"many/SKILL.md": md("name: many\ndescription: d\ninputs:\n"+list.String(),
+		"text")}, nil)
 	assert.Contains(t, s.refused("many", "{}", protocol.CodeUnknownSkill), "more than 500 entries")
 }
 
@@ -391,13 +427,17 @@ func TestRuleBehindSpaceStaysWithItsTool(t *testing.T) {
 // megabyte.
 func TestPatternsAreHeldAgainstBoundedTexts(t *testing.T) {
 	s := newStage(t, map[string]string{
-		"slow/SKILL.md":  md("name: slow\ndescription: d\ninputs: {x: {type: string, pattern: '((a{0,30}){0,30})b'}}", "{{x}}"),
-		"names/SKILL.md": md("name: names\ndescription: d\ninputs: {type: object, properties: {}, patternProperties: {'((a{0,30}){0,30})b': {type: string}}}", "text"),
-		"usual/SKILL.md": md("name: usual\ndescription: d\ninputs: {x: {type: string, pattern: '^[a-z]+$'}, y: string}", "{{x}}"),
+		"slow/SKILL.md": md("name: slow\ndescription: d\ninputs: {x: {type: string, pattern: '((a{0,30}){0,30})b'}}",
+			"{{x}}"),
+		"names/SKILL.md": md("name: names\ndescription: d\ninputs: {type: object, properties: {}, "+
+			"patternProperties: {'((a{0,30}){0,30})b': {type: string}}}", "text"),
+		"usual/SKILL.md": md("name: usual\ndescription: d\ninputs: {x: {type: string, pattern: '^[a-z]+$'}, y: string}",
+			"{{x}}"),
 	}, nil)
 	long := `"` + strings.Repeat("a", 900_000) + `"`
 	for _, name := range []string{"slow", "names"} {
-		assert.Contains(t, s.refused(name, `{"x":`+long+`}`, protocol.CodeSchemaViolation), "too many to check against the patterns")
+		assert.Contains(t, s.refused(name, `{"x":`+long+`}`, protocol.CodeSchemaViolation),
+			"too many to check against the patterns")
 	}
 	assert.Equal(t, s.text("slow", `{"x":"aab"}`), "aab")
 	assert.Equal(t, s.text("usual", `{"x":"aab","y":`+long+`}`), "aab")

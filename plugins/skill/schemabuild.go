@@ -53,13 +53,15 @@ func (b *schemaBuilder) root(v *yamltree.Node) *yamltree.Node {
 	case v.Kind == yamltree.Mapping:
 		return b.closed(v, v)
 	}
-	b.refuse(v.Line, "should be a mapping such as {topic: {type: string, required: true}}, a list, or a JSON Schema, not %s", v.What())
+	b.refuse(v.Line, "should be a mapping such as {topic: {type: string, required: true}}, a list, or a JSON "+
+		"Schema, not %s", v.What())
 	return v
 }
 
 // isSchema tells a JSON Schema from a mapping by name.
 func isSchema(v *yamltree.Node) bool {
-	if p := v.At("properties"); p != nil && p.Kind == yamltree.Mapping && v.At("type") != nil && v.At("type").Kind == yamltree.Scalar {
+	if p := v.At("properties"); p != nil && p.Kind == yamltree.Mapping && v.At("type") != nil &&
+		v.At("type").Kind == yamltree.Scalar {
 		return true
 	}
 	if t := v.At("type"); t != nil && t.Kind == yamltree.Scalar && t.Text == "object" {
@@ -192,7 +194,8 @@ func (b *schemaBuilder) members(v, made *yamltree.Node) (_ *yamltree.Node, requi
 		case "properties":
 			b.properties(made, value, v.At("required"))
 			continue
-		case "items", "additionalProperties", "unevaluatedProperties", "unevaluatedItems", "additionalItems", "contains", "propertyNames", "not", "if", "then", "else":
+		case "items", "additionalProperties", "unevaluatedProperties", "unevaluatedItems", "additionalItems",
+			"contains", "propertyNames", "not", "if", "then", "else":
 			if m.Key != "items" || value.Kind != yamltree.List {
 				value, _ = b.schema(value)
 				break
@@ -245,13 +248,17 @@ func (b *schemaBuilder) typeName(v *yamltree.Node) *yamltree.Node {
 		return made
 	}
 	names := map[string]string{
-		"string": "string", "integer": "integer", "number": "number", "boolean": "boolean", "array": "array", "object": "object", "null": "null",
-		"str": "string", "text": "string", "file": "string", "path": "string", "url": "string", "date": "string", "enum": "string",
-		"int": "integer", "float": "number", "double": "number", "bool": "boolean", "list": "array", "dict": "object", "map": "object",
+		"string": "string", "integer": "integer", "number": "number", "boolean": "boolean", "array": "array",
+		"object": "object", "null": "null",
+		"str": "string", "text": "string", "file": "string", "path": "string", "url": "string", "date": "string",
+		"enum": "string",
+		"int":  "integer", "float": "number", "double": "number", "bool": "boolean", "list": "array", "dict": "object",
+		"map": "object",
 	}
 	name, known := names[strings.ToLower(v.Text)]
 	if v.Kind != yamltree.Scalar || !known {
-		b.refuse(v.Line, "the type %s is not known; it is one of string, integer, number, boolean, array and object", quote(v.Text))
+		b.refuse(v.Line, "the type %s is not known; it is one of string, integer, number, boolean, array and object",
+			quote(v.Text))
 		return v
 	}
 	return &yamltree.Node{Kind: yamltree.Scalar, Tag: "!!str", Text: name, Place: v.Place}
@@ -343,7 +350,8 @@ func compileSchema(n *yamltree.Node) (*objectSchema, error) {
 	case err != nil:
 		return nil, err
 	case len(raw) > maxSchemaBytes:
-		return nil, fmt.Errorf("has %d bytes as JSON, with what references stand for; at most %d are taken", len(raw), maxSchemaBytes)
+		return nil, fmt.Errorf("has %d bytes as JSON, with what references stand for; at most %d are taken", len(raw),
+			maxSchemaBytes)
 	}
 	if err := compiled.CheckDefaults(); err != nil {
 		return nil, fmt.Errorf("is not a JSON Schema that can be used: %w", err)

@@ -29,7 +29,8 @@
 //
 // A skill that names a tool or toolkit in tools or toolkits that is not there is Blocked, and
 // metadata.blocked_reason says why. allowed-tools never blocks: public skills name the tools
-// of other hosts there; metadata.unknown_tools has those without meaning. Well-known names of such tools, Read or Bash say, stand for those
+// of other hosts there; metadata.unknown_tools has those without meaning. Well-known names of such tools, Read or Bash
+// say, stand for those
 // of this host where nothing has the name itself. A rule such as Bash(git:*) is narrower than
 // anything this host can hold to: in allowed-tools it gives no tool, in tools it blocks. Where
 // allowed-tools stands, a skill gets no tool but those.
@@ -236,7 +237,8 @@ func rootsOf(opts Options, env Env) ([]*root, error) {
 		}
 		for _, owner := range []string{".a2e", ".agents", ".claude"} {
 			rel := filepath.Join(owner, "skills")
-			all = append(all, &root{wall: env.Wall, source: sourceProject, base: abs, rel: rel, show: filepath.Join(env.Workspace, rel)})
+			all = append(all, &root{wall: env.Wall, source: sourceProject, base: abs, rel: rel,
+				show: filepath.Join(env.Workspace, rel)})
 		}
 	}
 	if opts.UserSkills && filepath.IsAbs(env.UserDir) {
@@ -264,9 +266,10 @@ func Folders(opts Options, env Env) []string {
 		if _, err := os.Stat(dir); err != nil || r.source == sourceProject || inside {
 			continue
 		}
-		if !slices.ContainsFunc([]string{workspace, realPath(home), realPath(env.UserDir), realPath(env.StateDir)}, func(own string) bool {
-			return own != "" && wall.Within(dir, own)
-		}) {
+		if !slices.ContainsFunc([]string{workspace, realPath(home), realPath(env.UserDir), realPath(env.StateDir)},
+			func(own string) bool {
+				return own != "" && wall.Within(dir, own)
+			}) {
 			all = append(all, dir)
 		}
 	}

@@ -112,7 +112,8 @@ func (n *notes) validate(text, folder string, e *Entry) {
 		}
 		values[key.Value] = value
 		if !slices.Contains(publicKeys(), key.Value) {
-			n.fail(key.Line, "the public format has no key %s; it has %s. What else belongs to the skill goes into metadata", quote(key.Value), strings.Join(publicKeys(), ", "))
+			n.fail(key.Line, "the public format has no key %s; it has %s. What else belongs to the skill goes into "+
+				"metadata", quote(key.Value), strings.Join(publicKeys(), ", "))
 		}
 	}
 	n.publicName(values["name"], folder, e)
@@ -132,7 +133,8 @@ func (n *notes) publicYAML(text string) *yaml.Node {
 		return nil
 	}
 	rules := yamltree.Rules{Depth: maxValidatedDepth}
-	text = strings.NewReplacer("\u0085", "\u00a0", "\u2028", "\u00a0", "\u2029", "\u00a0").Replace(text) // they end no line in YAML 1.2
+	text = strings.NewReplacer("\u0085", "\u00a0", "\u2028", "\u00a0", "\u2029",
+		"\u00a0").Replace(text) // they end no line in YAML 1.2
 	root, err := rules.Load([]byte(text))
 	switch {
 	case err != nil:
@@ -162,7 +164,8 @@ const tabMark = "\ue000"
 
 // markedPlain reports whether a text without quotes has a tab in it.
 func markedPlain(v *yaml.Node) bool {
-	return v.Kind == yaml.ScalarNode && v.Style == 0 && strings.Contains(v.Value, tabMark) || slices.ContainsFunc(v.Content, markedPlain)
+	return v.Kind == yaml.ScalarNode && v.Style == 0 && strings.Contains(v.Value, tabMark) ||
+		slices.ContainsFunc(v.Content, markedPlain)
 }
 
 // unprintable reports whether YAML does not take a character.
@@ -194,7 +197,8 @@ func (n *notes) plainYAML(v *yaml.Node) bool {
 		what = "a list or mapping in brackets"
 	}
 	if what != "" {
-		n.fail(v.Line, "there is %s, which the public format does not take; write it out, or put quotes around it if it is meant as text", what)
+		n.fail(v.Line, "there is %s, which the public format does not take; write it out, or put quotes around it "+
+			"if it is meant as text", what)
 		return false
 	}
 	column, seen := 0, map[string]bool{}
@@ -229,7 +233,8 @@ const mergeTag = "!!merge"
 
 // mergeable reports whether a value can be that of <<.
 func mergeable(v *yaml.Node) bool {
-	return v.Kind == yaml.MappingNode || v.Kind == yaml.SequenceNode && !slices.ContainsFunc(v.Content, func(c *yaml.Node) bool { return c.Kind != yaml.MappingNode })
+	return v.Kind == yaml.MappingNode || v.Kind == yaml.SequenceNode && !slices.ContainsFunc(v.Content,
+		func(c *yaml.Node) bool { return c.Kind != yaml.MappingNode })
 }
 
 // publicName looks at the name of a skill in the folder of some name.
@@ -264,7 +269,10 @@ func publicFlaw(name string) string {
 		return "should not begin or end with a hyphen"
 	case strings.Contains(name, "--"):
 		return "should have no two hyphens side by side"
-	case strings.ContainsFunc(name, func(r rune) bool { return r != '-' && !unicode.IsLetter(r) && !unicode.IsNumber(r) }):
+	case strings.ContainsFunc(name, func(r rune) bool {
+		return r != '-' && !unicode.IsLetter(r) &&
+			!unicode.IsNumber(r)
+	}):
 		return "should have letters, digits and hyphens only"
 	}
 	return ""
@@ -293,13 +301,16 @@ func NewSkill(base, rel, name, about string) (string, error) {
 	case publicFlaw(name) != "" || norm.NFKC.String(name) != name:
 		return "", fmt.Errorf("the name %s %s; write it as in pdf-forms", quote(name), publicFlaw(name))
 	case count > maxPublicAbout:
-		return "", fmt.Errorf("the description has %d characters; the public format has at most %d", count, maxPublicAbout)
+		return "", fmt.Errorf("the description has %d characters; the public format has at most %d", count,
+			maxPublicAbout)
 	}
 	if about = strings.TrimSpace(about); about == "" {
 		about = "Say here what the skill does, and when to use it."
 	}
-	quoted := strings.ReplaceAll(string(protocol.AppendString(nil, about)), "---", `-\u002d-`) // which would end the front matter
-	text := fmt.Sprintf("---\nname: %q\ndescription: %s\n---\n\n# %s\n\nSay here what to do, step by step. Files beside this one, such as\nscripts/ and references/, belong to the skill.\n", name, quoted, name)
+	quoted := strings.ReplaceAll(string(protocol.AppendString(nil, about)), "---",
+		`-\u002d-`) // which would end the front matter
+	text := fmt.Sprintf("---\nname: %q\ndescription: %s\n---\n\n# %s\n\nSay here what to do, step by step. Files "+
+		"beside this one, such as\nscripts/ and references/, belong to the skill.\n", name, quoted, name)
 	if n.validate(text, name, &Entry{}); n.problems != nil {
 		return "", errors.New(n.problems[0].Text)
 	}

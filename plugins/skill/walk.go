@@ -266,7 +266,8 @@ func (w *walk) text(path string) ([]byte, error) {
 	case before.Size() > maxSkillBytes:
 		return nil, fmt.Errorf("the file has %d bytes; at most %d are taken", before.Size(), maxSkillBytes)
 	case before.Size() > int64(w.max.bytes-w.seen.bytes):
-		return nil, fmt.Errorf("all skills of the folder together have more than %d bytes; this one is left out", w.max.bytes)
+		return nil, fmt.Errorf("all skills of the folder together have more than %d bytes; this one is left out",
+			w.max.bytes)
 	}
 	f, err := w.fs.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {

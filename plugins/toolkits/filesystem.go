@@ -16,7 +16,8 @@ import (
 
 // filesystemTools names the tools of the toolkit filesystem.
 func filesystemTools() []string {
-	return []string{"filesystem_edit_file", "filesystem_glob", "filesystem_grep", "filesystem_list_dir", "filesystem_read_file", "filesystem_write_file"}
+	return []string{"filesystem_edit_file", "filesystem_glob", "filesystem_grep", "filesystem_list_dir",
+		"filesystem_read_file", "filesystem_write_file"}
 }
 
 // inWorkspace returns the path of a file below a toolkit's folder as seen from the workspace.
@@ -97,7 +98,8 @@ func (p *Plugin) openFolder(field, name string, byConfig bool) (*os.Root, error)
 	base, rest, ok := p.within(name)
 	if !ok {
 		return nil, protocol.Errorf(protocol.CodeToolDenied,
-			"%s leads out of the workspace; the toolkit may be rooted in the workspace, or in one of the folders that the host's config lists for toolkits", field)
+			"%s leads out of the workspace; the toolkit may be rooted in the workspace, or in one of the folders "+
+				"that the host's config lists for toolkits", field)
 	}
 	outer, err := os.OpenRoot(asDir(base))
 	if err != nil {

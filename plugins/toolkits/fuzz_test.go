@@ -20,7 +20,8 @@ import (
 func FuzzOpenAPI(f *testing.F) {
 	f.Add([]byte(pets), "a/../b?c=d&e#f;g=%2e\r\nX: y")
 	f.Add([]byte(`{"openapi":"3.0.3","servers":[{"url":"/v2"}],"paths":{"/a/{b}.{c}":{"get":{"parameters":[{"name":"b","in":"path","schema":{"type":"string","nullable":true}},{"name":"c","in":"path","style":"label"}]}}}}`), "..")
-	f.Add([]byte("openapi: 3.1.0\npaths:\n  /x: {$ref: '#/components/y'}\ncomponents: {y: {delete: {requestBody: {content: {text/csv: {}}}}}}"), "{b}")
+	f.Add([]byte("openapi: 3.1.0\npaths:\n  /x: {$ref: '#/components/y'}\ncomponents: {y: {delete: {requestBody: "+
+		"{content: {text/csv: {}}}}}}"), "{b}")
 	p := must.Get(New("toolkits", Options{}, host.Env{Workspace: f.TempDir()}))(f)
 	a := must.Get(p.newAPI(kitOpenAPI, HTTPOptions{BaseURL: "https://api.example/v1"}, true, false))(f)
 	toolNames := regexp.MustCompile(`^openapi_[A-Za-z0-9_-]{0,56}$`)
@@ -37,7 +38,8 @@ func FuzzOpenAPI(f *testing.F) {
 		}
 		taken := map[string]bool{}
 		for _, op := range ops {
-			must.That(t, toolNames.MatchString(op.tool) && !taken[op.tool] && op.schema.IsValid() && len(op.schema) <= specMaxSchema, "the tool %q: %s", op.tool, op.schema)
+			must.That(t, toolNames.MatchString(op.tool) && !taken[op.tool] && op.schema.IsValid() &&
+				len(op.schema) <= specMaxSchema, "the tool %q: %s", op.tool, op.schema)
 			taken[op.tool] = true
 			for kind := range 3 {
 				requested(t, a, op, strings.ToValidUTF8(value, "?"), kind)
@@ -68,9 +70,11 @@ func requested(t *testing.T, a *api, op *operation, text string, kind int) {
 		return
 	}
 	u := req.URL
-	must.That(t, a.holds(u) && u.User == nil && u.Fragment == "" && req.Host == "api.example", "%s leads out of the API, by %s with %q", u, op.path, text)
+	must.That(t, a.holds(u) && u.User == nil && u.Fragment == "" && req.Host == "api.example",
+		"%s leads out of the API, by %s with %q", u, op.path, text)
 	steps := strings.Count(strings.Trim(op.path, "/"), "/")
-	must.Equal(t, strings.Count(strings.Trim(strings.TrimPrefix(u.EscapedPath(), a.base.Path), "/"), "/"), steps, "steps of %s, by %s with %q", u, op.path, text)
+	must.Equal(t, strings.Count(strings.Trim(strings.TrimPrefix(u.EscapedPath(), a.base.Path), "/"), "/"), steps,
+		"steps of %s, by %s with %q", u, op.path, text)
 	query, err := url.ParseQuery(u.RawQuery)
 	must.OK(t, err)
 	for name := range query {
@@ -81,6 +85,7 @@ func requested(t *testing.T, a *api, op *operation, text string, kind int) {
 		must.That(t, ok, "nobody gave the parameter %q of %s", name, u)
 	}
 	for name, values := range req.Header {
-		must.That(t, len(values) == 1 && !strings.ContainsAny(name+values[0], "\r\n\x00"), "the header %q: %q", name, values)
+		must.That(t, len(values) == 1 && !strings.ContainsAny(name+values[0], "\r\n\x00"), "the header %q: %q", name,
+			values)
 	}
 }

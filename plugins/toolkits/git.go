@@ -68,7 +68,8 @@ func (p *Plugin) gitIn(folder *os.File, o GitOptions) (*made, error) {
 		return nil, err
 	}
 	opened, err := git.Open(git.Repo{
-		Dir: dir, Folder: folder, Launcher: launcher, Room: p.env.MaxOutputBytes, AuthorName: o.AuthorName, AuthorEmail: o.AuthorEmail,
+		Dir: dir, Folder: folder, Launcher: launcher, Room: p.env.MaxOutputBytes, AuthorName: o.AuthorName,
+		AuthorEmail: o.AuthorEmail,
 	})
 	if err != nil {
 		return nil, errors.Join(err, launcher.Close())
@@ -106,7 +107,8 @@ func (r *repo) treePath(name string, file *string) error {
 		*file = inside
 		return nil
 	}
-	return protocol.Violation(protocol.FieldError{Path: "/arguments/" + name, Message: "must be a path in the repository, best relative to its top folder"})
+	return protocol.Violation(protocol.FieldError{Path: "/arguments/" + name, Message: "must be a path in the " +
+		"repository, best relative to its top folder"})
 }
 
 // exists reports whether there is such a revision. The error says why git cannot tell, such

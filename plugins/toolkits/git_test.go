@@ -31,33 +31,40 @@ func newRepo(t testing.TB) (workspace, repo string) {
 func TestGit(t *testing.T) {
 	workspace, repo := newRepo(t)
 	p := open(t, workspace, Options{Git: &GitOptions{Repo: "repo"}})
-	if m := call(t, p, "git_status", `{}`); m.Get("/data/data/clean") != "true" || m.Get("/data/data/branch") != "trunk" {
+	if m := call(t, p, "git_status", `{}`); m.Get("/data/data/clean") != "true" ||
+		m.Get("/data/data/branch") != "trunk" {
 		t.Fatalf("a new repository: %s", m.Line)
 	}
 	write(t, repo, "a.txt", "two\n", 0o644)
 	write(t, repo, "sub/b ü.txt", "new\n", 0o644)
 	m := call(t, p, "git_status", `{}`)
-	got := m.Get("/data/data/files/0/path") + m.Get("/data/data/files/0/worktree") + m.Get("/data/data/files/1/path") + m.Get("/data/data/files/1/worktree")
+	got := m.Get("/data/data/files/0/path") + m.Get("/data/data/files/0/worktree") + m.Get("/data/data/files/1/path") +
+		m.Get("/data/data/files/1/worktree")
 	assert.Equal(t, got, "a.txtMsub/b ü.txt?", "files of git_status")
 	if m := call(t, p, "git_diff", `{"path":"a.txt"}`); !strings.Contains(m.Get("/data/data/diff"), "-one\n+two") {
 		t.Errorf("git_diff: %s", m.Line)
 	}
 	call(t, p, "git_add", `{"paths":["a.txt","sub"]}`).Has(t, "/data/data/staged", `["a.txt","sub/b ü.txt"]`)
-	if m := call(t, p, "git_diff", `{"staged":true,"rev":"HEAD"}`); !strings.Contains(m.Get("/data/data/diff"), "+new") {
+	if m := call(t, p, "git_diff", `{"staged":true,"rev":"HEAD"}`); !strings.Contains(m.Get("/data/data/diff"),
+		"+new") {
 		t.Errorf("git_diff of what is staged: %s", m.Line)
 	}
 	m = call(t, p, "git_commit", `{"message":"second\n\n# no comment"}`)
-	assert.That(t, m.Get("/data/data/subject") == "second" && m.Get("/data/data/files_changed") == "2" && len(m.Get("/data/data/hash")) == 40, "git_commit: %s", m.Line)
+	assert.That(t, m.Get("/data/data/subject") == "second" && m.Get("/data/data/files_changed") == "2" &&
+		len(m.Get("/data/data/hash")) == 40, "git_commit: %s", m.Line)
 	m = call(t, p, "git_log", `{}`)
-	if m.Get("/data/data/commits/0/subject") != "second" || m.Get("/data/data/commits/0/body") != "# no comment" || m.Get("/data/data/commits/0/author") != "a2e agent" ||
+	if m.Get("/data/data/commits/0/subject") != "second" || m.Get("/data/data/commits/0/body") != "# no comment" ||
+		m.Get("/data/data/commits/0/author") != "a2e agent" ||
 		m.Get("/data/data/commits/1/body") != "with a body" || m.Get("/data/data/commits/1/parents") != "[]" {
 		t.Errorf("git_log: %s", m.Line)
 	}
-	if m := call(t, p, "git_show", `{}`); m.Get("/data/data/commit/subject") != "second" || !strings.Contains(m.Get("/data/data/diff"), "+two") {
+	if m := call(t, p, "git_show", `{}`); m.Get("/data/data/commit/subject") != "second" ||
+		!strings.Contains(m.Get("/data/data/diff"), "+two") {
 		t.Errorf("git_show: %s", m.Line)
 	}
 	call(t, p, "git_show", `{"rev":"HEAD~1","path":"a.txt"}`).Has(t, "/data/data/content", "one\n")
-	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"git_commit","arguments":{"message":"nothing"}}`, protocol.CodeToolError, "nothing to commit") // a commit of nothing
+	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"git_commit","arguments":{"message":"nothing"}}`,
+		protocol.CodeToolError, "nothing to commit") // a commit of nothing
 }
 
 // TestGitEmpty: a repository without a commit has a log, which is empty.
@@ -67,7 +74,8 @@ func TestGitEmpty(t *testing.T) {
 	p := open(t, dir, Options{Git: &GitOptions{Repo: ".", ReadOnly: true}})
 	call(t, p, "git_log", `{}`).Has(t, "/data/data/commits", "[]")
 	call(t, p, "git_status", `{}`).Has(t, "/data/data/commit", "", "/data/data/branch", "trunk")
-	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"git_commit","arguments":{"message":"x"}}`, protocol.CodeUnknownTool) // git_commit of a read-only toolkit
+	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"git_commit","arguments":{"message":"x"}}`,
+		protocol.CodeUnknownTool) // git_commit of a read-only toolkit
 }
 
 // misbehave sets all that a repository can bring to run a program of its own; each of them
@@ -80,14 +88,20 @@ func misbehave(t testing.TB, workspace, repo string) (tracks string) {
 		write(t, repo, ".evil/"+name, "#!/bin/sh\ntouch .git/ran-"+name+" ran-"+name+" '"+tracks+"/"+name+"'\ncat\nexit 0\n", 0o755)
 		return filepath.Join(repo, ".evil", name)
 	}
-	for _, hook := range []string{"pre-commit", "prepare-commit-msg", "commit-msg", "post-commit", "post-index-change", "pre-auto-gc", "post-rewrite", "reference-transaction", "fsmonitor-watchman"} {
-		write(t, repo, ".git/hooks/"+hook, "#!/bin/sh\ntouch .git/ran-hook-"+hook+" '"+tracks+"/hook-"+hook+"'\n", 0o755)
+	for _, hook := range []string{"pre-commit", "prepare-commit-msg", "commit-msg", "post-commit", "post-index-change",
+		"pre-auto-gc", "post-rewrite", "reference-transaction", "fsmonitor-watchman"} {
+		write(t, repo, ".git/hooks/"+hook, "#!/bin/sh\ntouch .git/ran-hook-"+hook+" '"+tracks+"/hook-"+hook+"'\n",
+			0o755)
 	}
 	for key, name := range map[string]string{
-		"core.pager": "pager", "pager.log": "pager-log", "pager.diff": "pager-diff", "pager.show": "pager-show", "pager.status": "pager-status",
-		"core.fsmonitor": "fsmonitor", "core.editor": "editor", "credential.helper": "credential", "core.askPass": "askpass", "core.sshCommand": "ssh",
-		"diff.external": "diff-external", "gpg.program": "gpg", "filter.evil.clean": "clean", "filter.evil.smudge": "smudge", "filter.evil.process": "process",
-		"filter.a=b.c.clean": "clean-odd", "diff.evil.textconv": "textconv", "diff.evil.command": "diff-command", "trailer.evil.command": "trailer", "core.alternateRefsCommand": "alternate",
+		"core.pager": "pager", "pager.log": "pager-log", "pager.diff": "pager-diff", "pager.show": "pager-show",
+		"pager.status":   "pager-status",
+		"core.fsmonitor": "fsmonitor", "core.editor": "editor", "credential.helper": "credential",
+		"core.askPass": "askpass", "core.sshCommand": "ssh",
+		"diff.external": "diff-external", "gpg.program": "gpg", "filter.evil.clean": "clean",
+		"filter.evil.smudge": "smudge", "filter.evil.process": "process",
+		"filter.a=b.c.clean": "clean-odd", "diff.evil.textconv": "textconv", "diff.evil.command": "diff-command",
+		"trailer.evil.command": "trailer", "core.alternateRefsCommand": "alternate",
 		"interactive.diffFilter": "difffilter", "merge.evil.driver": "merge",
 	} {
 		runGit(t, repo, "config", key, script(name))
@@ -106,7 +120,8 @@ func misbehave(t testing.TB, workspace, repo string) (tracks string) {
 // ran lists what has left a file behind.
 func ran(t testing.TB, repo, tracks string) (names []string) {
 	t.Helper()
-	for _, pattern := range []string{filepath.Join(tracks, "*"), filepath.Join(repo, "ran-*"), filepath.Join(repo, ".git", "ran-*")} {
+	for _, pattern := range []string{filepath.Join(tracks, "*"), filepath.Join(repo, "ran-*"),
+		filepath.Join(repo, ".git", "ran-*")} {
 		found := must.Get(filepath.Glob(pattern))(t)
 		names = append(names, found...)
 	}
@@ -122,8 +137,10 @@ func TestGitMisbehaving(t *testing.T) {
 	write(t, repo, "b.txt", "new\n", 0o644)
 	write(t, repo, "c.odd", "new\n", 0o644)
 	for _, c := range [][2]string{
-		{"git_status", `{}`}, {"git_diff", `{}`}, {"git_diff", `{"rev":"HEAD","path":"a.txt"}`}, {"git_add", `{"paths":["a.txt","b.txt","c.odd",".gitattributes"]}`},
-		{"git_diff", `{"staged":true}`}, {"git_commit", `{"message":"x"}`}, {"git_log", `{"path":"a.txt"}`}, {"git_show", `{}`},
+		{"git_status", `{}`}, {"git_diff", `{}`}, {"git_diff", `{"rev":"HEAD","path":"a.txt"}`},
+		{"git_add", `{"paths":["a.txt","b.txt","c.odd",".gitattributes"]}`},
+		{"git_diff", `{"staged":true}`}, {"git_commit", `{"message":"x"}`}, {"git_log", `{"path":"a.txt"}`},
+		{"git_show", `{}`},
 		{"git_show", `{"path":"a.txt"}`}, {"git_commit", `{"message":"y","all":true}`}, {"git_status", `{}`},
 	} {
 		m := p.Call(protocol.TypeToolCallReq, `{"tool_name":"`+c[0]+`","arguments":`+c[1]+`}`)
@@ -136,7 +153,8 @@ func TestGitMisbehaving(t *testing.T) {
 	}
 	assert.Equal(t, runGit(t, repo, "show", "--no-ext-diff", "--no-textconv", "HEAD:a.txt"), "changed\n", "the commit")
 	// the trap itself works: the same repository, used without the toolkit's care
-	runGit(t, repo, "-c", "commit.gpgSign=false", "-c", "filter.evil.required=false", "commit", "-q", "--allow-empty", "-m", "trap")
+	runGit(t, repo, "-c", "commit.gpgSign=false", "-c", "filter.evil.required=false", "commit", "-q", "--allow-empty",
+		"-m", "trap")
 	names := ran(t, repo, tracks)
 	assert.That(t, len(names) >= 3, "nothing would have run anyway: %v", names)
 }
@@ -174,7 +192,8 @@ func TestGitShowSeparatorsInFiles(t *testing.T) {
 	write(t, repo, "a.txt", "x\x1ey\x1f\x1f\x1f\x1f\x1f\x1f\x1fz\nlast\n", 0o644)
 	runGit(t, repo, "commit", "-q", "-a", "-m", "separators")
 	m := call(t, p, "git_show", `{}`)
-	assert.That(t, m.Get("/data/data/commit/subject") == "separators" && strings.Contains(m.Get("/data/data/diff"), "+last"), "git_show: %s", m.Line)
+	assert.That(t, m.Get("/data/data/commit/subject") == "separators" && strings.Contains(m.Get("/data/data/diff"),
+		"+last"), "git_show: %s", m.Line)
 }
 
 // TestGitCommitSubmoduleFilter: a commit asks no submodule for its changes, which would run
@@ -195,7 +214,8 @@ func TestGitCommitSubmoduleFilter(t *testing.T) {
 	p := open(t, workspace, Options{Git: &GitOptions{Repo: "repo"}})
 	call(t, p, "git_add", `{"paths":["."]}`)
 	call(t, p, "git_commit", `{"message":"x","all":true}`)
-	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"git_add","arguments":{"paths":["sub"]}}`, protocol.CodeToolDenied) // git_add of a submodule
+	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"git_add","arguments":{"paths":["sub"]}}`,
+		protocol.CodeToolDenied) // git_add of a submodule
 	_, err := os.Stat(filepath.Join(sub, ".git", "ran-clean"))
 	assert.That(t, err != nil, "the submodule's filter ran")
 	runGit(t, repo, "status") // the trap itself works
@@ -218,11 +238,21 @@ func newAPI(t testing.TB) (base string) {
 	mux.HandleFunc("/v1/", func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprintf(w, `{"method":%q,"uri":%q,"body":%q,"type":%q,"auth":%q}`, r.Method, r.RequestURI, body, r.Header.Get("Content-Type"), r.Header.Get("Authorization"))
+		fmt.Fprintf(w, `{"method":%q,"uri":%q,"body":%q,"type":%q,"auth":%q}`, r.Method, r.RequestURI, body,
+			r.Header.Get("Content-Type"), r.Header.Get("Authorization"))
 	})
-	mux.HandleFunc("/v1/gone", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no such thing", http.StatusNotFound) })
-	mux.HandleFunc("/v1/inside", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/v1/x", http.StatusFound) })
-	mux.HandleFunc("/v1/away", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/admin", http.StatusFound) })
+	mux.HandleFunc("/v1/gone", func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "no such thing",
+			http.StatusNotFound)
+	})
+	mux.HandleFunc("/v1/inside", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "/v1/x",
+			http.StatusFound)
+	})
+	mux.HandleFunc("/v1/away", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "/admin",
+			http.StatusFound)
+	})
 	mux.HandleFunc("/admin", func(http.ResponseWriter, *http.Request) { t.Error("the toolkit left the API") })
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
@@ -232,29 +262,38 @@ func newAPI(t testing.TB) (base string) {
 func TestHTTP(t *testing.T) {
 	const token = "tok-1234567"
 	p := open(t, t.TempDir(), Options{HTTP: &HTTPOptions{
-		BaseURL: newAPI(t) + "/v1", Headers: map[string]config.Secret{"authorization": config.NewSecret("Bearer " + token)},
+		BaseURL: newAPI(t) + "/v1", Headers: map[string]config.Secret{"authorization": config.NewSecret("Bearer " +
+			token)},
 	}})
 	for _, c := range []struct{ tool, args, want string }{
-		{"api_get", `{"path":"users/7","query":{"q":"a b&c","n":3,"tag":["x","y"]}}`, `{"method":"GET","uri":"/v1/users/7?n=3&q=a+b%26c&tag=x&tag=y","body":"","type":"","auth":"[redacted]"}`},
+		{"api_get", `{"path":"users/7","query":{"q":"a b&c","n":3,"tag":["x","y"]}}`,
+			`{"method":"GET","uri":"/v1/users/7?n=3&q=a+b%26c&tag=x&tag=y","body":"","type":"","auth":"[redacted]"}`},
 		{"api_get", `{"path":"/"}`, `{"method":"GET","uri":"/v1/","body":"","type":"","auth":"[redacted]"}`},
-		{"api_post", `{"path":"users","body":{"name":"Ann"}}`, `{"method":"POST","uri":"/v1/users","body":"{\"name\":\"Ann\"}","type":"application/json","auth":"[redacted]"}`},
-		{"api_put", `{"path":"note","body":"text"}`, `{"method":"PUT","uri":"/v1/note","body":"text","type":"text/plain; charset=utf-8","auth":"[redacted]"}`},
+		{"api_post", `{"path":"users","body":{"name":"Ann"}}`,
+			`{"method":"POST","uri":"/v1/users","body":"{\"name\":\"Ann\"}","type":"application/json","auth":"[redacted]"}`},
+		{"api_put", `{"path":"note","body":"text"}`,
+			`{"method":"PUT","uri":"/v1/note","body":"text","type":"text/plain; charset=utf-8","auth":"[redacted]"}`},
 		{"api_delete", `{"path":"users/7"}`, `{"method":"DELETE","uri":"/v1/users/7","body":"","type":"","auth":"[redacted]"}`},
 		{"api_get", `{"path":"inside"}`, `{"method":"GET","uri":"/v1/x","body":"","type":"","auth":"[redacted]"}`},
 	} {
 		m := call(t, p, c.tool, c.args)
 		got := m.Get("/data/data/content")
-		assert.That(t, got == c.want && m.Get("/data/success") == "true" && m.Get("/data/data/status") == "200", "%s %s:\ngot  %s\nwant %s\n%s", c.tool, c.args, got, c.want, m.Line)
+		assert.That(t, got == c.want && m.Get("/data/success") == "true" && m.Get("/data/data/status") == "200",
+			"%s %s:\ngot  %s\nwant %s\n%s", c.tool, c.args, got, c.want, m.Line)
 		assert.That(t, !strings.Contains(string(m.Line), token), "%s %s shows the token: %s", c.tool, c.args, m.Line)
 	}
-	if m := call(t, p, "api_get", `{"path":"gone"}`); m.Get("/data/success") != "false" || m.Get("/data/error") != "HTTP 404" || !strings.Contains(m.Get("/data/data/content"), "no such thing") {
+	if m := call(t, p, "api_get", `{"path":"gone"}`); m.Get("/data/success") != "false" ||
+		m.Get("/data/error") != "HTTP 404" || !strings.Contains(m.Get("/data/data/content"), "no such thing") {
 		t.Errorf("404: %s", m.Line)
 	}
 	call(t, p, "api_get", `{"path":"away"}`).Has(t, "/data/data/status", "302")
 	for _, c := range []struct{ args, code string }{
-		{`{"path":"../admin"}`, "tool_denied"}, {`{"path":"%2e%2e/admin"}`, "tool_denied"}, {`{"path":"x/../../admin"}`, "tool_denied"},
-		{`{"path":"http://example.com/"}`, "schema_violation"}, {`{"path":"//example.com/"}`, "schema_violation"}, {`{"path":"x?y=1"}`, "schema_violation"},
-		{`{"path":"..\\admin"}`, "schema_violation"}, {`{"path":"x","query":{"a":{}}}`, "schema_violation"}, {`{"path":"x","headers":{}}`, "schema_violation"}, {`{}`, "schema_violation"},
+		{`{"path":"../admin"}`, "tool_denied"}, {`{"path":"%2e%2e/admin"}`, "tool_denied"},
+		{`{"path":"x/../../admin"}`, "tool_denied"},
+		{`{"path":"http://example.com/"}`, "schema_violation"}, {`{"path":"//example.com/"}`, "schema_violation"},
+		{`{"path":"x?y=1"}`, "schema_violation"},
+		{`{"path":"..\\admin"}`, "schema_violation"}, {`{"path":"x","query":{"a":{}}}`, "schema_violation"},
+		{`{"path":"x","headers":{}}`, "schema_violation"}, {`{}`, "schema_violation"},
 	} {
 		m := p.Call(protocol.TypeToolCallReq, `{"tool_name":"api_get","arguments":`+c.args+`}`)
 		assert.Equal(t, string(m.Code), c.code, "%s: %s", c.args, m.Line)
@@ -273,7 +312,8 @@ func TestHTTPSecretsOfAgent(t *testing.T) {
 	}
 	assert.Equal(t, list.Get("/toolkits/0/configured"), "true", "list: %s", list.Line)
 	p.Handshake(protocol.CapToolkits, protocol.CapTools)
-	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"api_get","arguments":{"path":"x"}}`, protocol.CodeUnknownTool) // the next session uses the secret
+	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"api_get","arguments":{"path":"x"}}`,
+		protocol.CodeUnknownTool) // the next session uses the secret
 }
 
 // TestHTTPAcceptIsNoSecret: the type that a configured Accept asks for stays readable in answers.
@@ -282,5 +322,6 @@ func TestHTTPAcceptIsNoSecret(t *testing.T) {
 		BaseURL: newAPI(t) + "/v1", Headers: map[string]config.Secret{"accept": config.NewSecret("application/json")},
 	}})
 	call(t, p, "api_get", `{"path":"x"}`).Has(t, "/data/data/content_type", "application/json")
-	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"api_get","arguments":{"path":"..%5cadmin"}}`, protocol.CodeSchemaViolation) // an encoded backslash
+	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"api_get","arguments":{"path":"..%5cadmin"}}`,
+		protocol.CodeSchemaViolation) // an encoded backslash
 }

@@ -37,10 +37,13 @@ type gitStatus struct {
 
 func (r *repo) status() tools.Tool {
 	def := protocol.ToolDefinition{
-		Name: "git_status", Description: "Show the branch and the files that are changed, staged or not tracked.", Tags: []string{"read"}, Idempotent: true,
+		Name: "git_status", Description: "Show the branch and the files that are changed, staged or not tracked.",
+		Tags: []string{"read"}, Idempotent: true,
 	}
-	return tools.Typed[struct{}, gitStatus](def, reads(), func(ctx context.Context, _ *struct{}) (*tools.Outcome, error) {
-		out, err := r.Run(ctx, "status", "--porcelain=v2", "--branch", "-z", "--untracked-files=all", "--ignore-submodules=dirty")
+	return tools.Typed[struct{}, gitStatus](def, reads(), func(ctx context.Context, _ *struct{}) (*tools.Outcome,
+		error) {
+		out, err := r.Run(ctx, "status", "--porcelain=v2", "--branch", "-z", "--untracked-files=all",
+			"--ignore-submodules=dirty")
 		if err != nil {
 			return nil, err
 		}
@@ -114,7 +117,8 @@ func diffFlags() []string {
 
 func (r *repo) diff() tools.Tool {
 	def := protocol.ToolDefinition{
-		Name: "git_diff", Description: "Show changes as a unified diff: of the working tree, of what is staged, or between revisions.", Tags: []string{"read"}, Idempotent: true,
+		Name: "git_diff", Description: "Show changes as a unified diff: of the working tree, of what is staged, or " +
+			"between revisions.", Tags: []string{"read"}, Idempotent: true,
 	}
 	type in struct {
 		Staged bool   `json:"staged" may:"Show what is staged instead of what is not."`
@@ -189,7 +193,8 @@ func parseCommit(record string) (c gitCommit, rest string, ok bool) {
 		return gitCommit{}, "", false
 	}
 	return gitCommit{
-		Hash: f[0], Parents: strings.Fields(f[1]), Author: f[2], Email: f[3], Date: f[4], Subject: f[5], Body: strings.TrimSpace(f[6]),
+		Hash: f[0], Parents: strings.Fields(f[1]), Author: f[2], Email: f[3], Date: f[4], Subject: f[5],
+		Body: strings.TrimSpace(f[6]),
 	}, strings.TrimLeft(f[7], "\n"), true
 }
 
@@ -222,7 +227,8 @@ func (r *repo) log() tools.Tool {
 				return &tools.Outcome{Data: &result{Commits: []gitCommit{}}, Summary: "no commits yet"}, nil
 			}
 		}
-		out, err := r.Run(ctx, plain([]string{"log", "--no-color", "--no-show-signature", "--no-notes", "-n", strconv.Itoa(a.Limit), commitFormat}, a.Rev, a.Path)...)
+		out, err := r.Run(ctx, plain([]string{"log", "--no-color", "--no-show-signature", "--no-notes", "-n",
+			strconv.Itoa(a.Limit), commitFormat}, a.Rev, a.Path)...)
 		if err != nil {
 			return nil, err
 		}
@@ -234,7 +240,8 @@ func (r *repo) log() tools.Tool {
 
 func (r *repo) show() tools.Tool {
 	def := protocol.ToolDefinition{
-		Name: "git_show", Description: "Show one commit with its changes or, with path, a file as it was in that revision.", Tags: []string{"read"}, Idempotent: true,
+		Name: "git_show", Description: "Show one commit with its changes or, with path, a file as it was in that " +
+			"revision.", Tags: []string{"read"}, Idempotent: true,
 	}
 	type in struct {
 		Rev  string `json:"rev" may:"The revision. Default: HEAD."`
@@ -289,9 +296,11 @@ func (r *repo) add() tools.Tool {
 	type in struct {
 		Paths []string `json:"paths" need:"Files and folders, relative to the repository's top folder; \".\" is all."`
 	}
-	return tools.Typed[in, changed](def, host.ToolDetail{Idempotent: true}, func(ctx context.Context, a *in) (*tools.Outcome, error) {
+	return tools.Typed[in, changed](def, host.ToolDetail{Idempotent: true}, func(ctx context.Context,
+		a *in) (*tools.Outcome, error) {
 		if len(a.Paths) == 0 || len(a.Paths) > 1000 {
-			return nil, protocol.Violation(protocol.FieldError{Path: "/arguments/paths", Message: "must name 1 to 1000 files or folders; \".\" is all"})
+			return nil, protocol.Violation(protocol.FieldError{Path: "/arguments/paths", Message: "must name 1 to " +
+				"1000 files or folders; \".\" is all"})
 		}
 		for i := range a.Paths {
 			if a.Paths[i] == "" {
@@ -306,7 +315,8 @@ func (r *repo) add() tools.Tool {
 		if err := r.stage(ctx, a.Paths); err != nil {
 			return nil, err
 		}
-		out, err := r.Run(ctx, "diff", "--cached", "--name-only", "-z", "--no-ext-diff", "--no-textconv", "--no-renames", "--ignore-submodules=dirty")
+		out, err := r.Run(ctx, "diff", "--cached", "--name-only", "-z", "--no-ext-diff", "--no-textconv",
+			"--no-renames", "--ignore-submodules=dirty")
 		if err != nil {
 			return nil, err
 		}
@@ -330,7 +340,8 @@ func (r *repo) stage(ctx context.Context, paths []string) error {
 		return err
 	}
 	if out.Cut {
-		return protocol.Errorf(protocol.CodeToolError, "the repository has too many files to look for submodules among them")
+		return protocol.Errorf(protocol.CodeToolError, "the repository has too many files to look for submodules "+
+			"among them")
 	}
 	args := []string{"--no-literal-pathspecs", "add", "--all", "--"}
 	for _, p := range paths {
@@ -344,7 +355,8 @@ func (r *repo) stage(ctx context.Context, paths []string) error {
 		if name, ok := strings.CutPrefix(record, "160000 "); ok {
 			_, name, _ = strings.Cut(name, "\t")
 			if slices.Contains(paths, name) {
-				return protocol.Errorf(protocol.CodeToolDenied, "%q is a submodule, which this tool does not stage", name)
+				return protocol.Errorf(protocol.CodeToolDenied, "%q is a submodule, which this tool does not stage",
+					name)
 			}
 			args = append(args, ":(top,literal,exclude)"+name)
 		}
@@ -368,18 +380,21 @@ func (r *repo) commit() tools.Tool {
 	}
 	return tools.Typed[in, result](def, host.ToolDetail{}, func(ctx context.Context, a *in) (*tools.Outcome, error) {
 		if strings.TrimSpace(a.Message) == "" || strings.ContainsRune(a.Message, 0) {
-			return nil, protocol.Violation(protocol.FieldError{Path: "/arguments/message", Message: "must say something, without NUL characters"})
+			return nil, protocol.Violation(protocol.FieldError{Path: "/arguments/message",
+				Message: "must say something, without NUL characters"})
 		}
 		r.change.Lock()
 		defer r.change.Unlock()
-		args := []string{"commit", "--no-verify", "--no-gpg-sign", "--no-edit", "--no-status", "--quiet", "--cleanup=whitespace", "--message=" + a.Message}
+		args := []string{"commit", "--no-verify", "--no-gpg-sign", "--no-edit", "--no-status", "--quiet",
+			"--cleanup=whitespace", "--message=" + a.Message}
 		if a.All {
 			args = append(args, "--all")
 		}
 		if _, err := r.Run(ctx, args...); err != nil {
 			return nil, err
 		}
-		out, err := r.Run(ctx, append([]string{"show", "--no-show-signature", "--no-notes", "--name-only", commitFormat}, plain(diffFlags(), "HEAD", "")...)...)
+		out, err := r.Run(ctx, append([]string{"show", "--no-show-signature", "--no-notes", "--name-only",
+			commitFormat}, plain(diffFlags(), "HEAD", "")...)...)
 		if err != nil {
 			return nil, err
 		}
@@ -387,7 +402,8 @@ func (r *repo) commit() tools.Tool {
 		if len(commits) != 1 {
 			return nil, protocol.Errorf(protocol.CodeToolError, "the commit was made, but git does not show it")
 		}
-		data := &result{commits[0].Hash, commits[0].Subject, len(strings.FieldsFunc(files, func(c rune) bool { return c == '\n' }))}
+		data := &result{commits[0].Hash, commits[0].Subject,
+			len(strings.FieldsFunc(files, func(c rune) bool { return c == '\n' }))}
 		return &tools.Outcome{Data: data, Summary: data.Hash[:min(len(data.Hash), 10)] + " " + data.Subject}, nil
 	})
 }

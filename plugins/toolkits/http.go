@@ -46,11 +46,13 @@ func (p *Plugin) newHTTP(o HTTPOptions, byConfig bool) (*made, error) {
 		return nil, err
 	}
 	all := []tools.Tool{
-		a.tool("api_get", http.MethodGet, "Read something of the API", host.ToolDetail{ReadOnly: true, Idempotent: true, OpenWorld: true}),
+		a.tool("api_get", http.MethodGet, "Read something of the API", host.ToolDetail{ReadOnly: true, Idempotent: true,
+			OpenWorld: true}),
 		a.tool("api_post", http.MethodPost, "Send something to the API", host.ToolDetail{OpenWorld: true}),
 		a.tool("api_put", http.MethodPut, "Create or replace something in the API", host.ToolDetail{Destructive: true,
 			Idempotent: true, OpenWorld: true}),
-		a.tool("api_delete", http.MethodDelete, "Delete something of the API", host.ToolDetail{Destructive: true, Idempotent: true, OpenWorld: true}),
+		a.tool("api_delete", http.MethodDelete, "Delete something of the API", host.ToolDetail{Destructive: true,
+			Idempotent: true, OpenWorld: true}),
 	}
 	return newMade(kitHTTP, all, a.web.Close), nil
 }
@@ -58,7 +60,8 @@ func (p *Plugin) newHTTP(o HTTPOptions, byConfig bool) (*made, error) {
 // newAPI returns an API below a base URL; private = it may be on a private address.
 func (p *Plugin) newAPI(kit string, o HTTPOptions, byConfig, private bool) (*api, error) {
 	a := &api{kit: kit, headers: make(http.Header)}
-	a.web = tools.NewWeb(webguard.Options{AllowPrivate: private || p.opts.AllowPrivate, Setting: "allow_private: true"}, p.env.MaxOutputBytes, a.holds)
+	a.web = tools.NewWeb(webguard.Options{AllowPrivate: private || p.opts.AllowPrivate, Setting: "allow_private: true"},
+		p.env.MaxOutputBytes, a.holds)
 	base, err := a.web.Parse(o.BaseURL)
 	if err != nil {
 		return nil, err
@@ -93,7 +96,8 @@ func (a *api) setHeaders(headers map[string]config.Secret) error {
 			return headerError("has a name that a header cannot have")
 		case !httpguts.ValidHeaderFieldValue(value):
 			return headerError(name + " has a value that no header can have, such as a line break")
-		case slices.Contains([]string{"Host", "Content-Length", "Transfer-Encoding", "Connection", "Trailer", "Upgrade"}, name):
+		case slices.Contains([]string{"Host", "Content-Length", "Transfer-Encoding", "Connection", "Trailer",
+			"Upgrade"}, name):
 			return headerError(name + " cannot be set; the host does that itself")
 		}
 		a.headers.Set(name, value)
@@ -108,7 +112,8 @@ func (a *api) setHeaders(headers map[string]config.Secret) error {
 // holds reports whether a URL is below the base URL.
 func (a *api) holds(u *url.URL) bool {
 	clean := path.Clean("/" + u.Path)
-	return u.Scheme == a.base.Scheme && u.Host == a.base.Host && strings.HasPrefix(clean+"/", a.base.Path) && goesDown(u.EscapedPath())
+	return u.Scheme == a.base.Scheme && u.Host == a.base.Host && strings.HasPrefix(clean+"/", a.base.Path) &&
+		goesDown(u.EscapedPath())
 }
 
 // request is the arguments of a tool.
@@ -134,9 +139,13 @@ type apiAnswer struct {
 func (a *api) tool(name, method, description string, detail host.ToolDetail) tools.Tool {
 	def := protocol.ToolDefinition{
 		Name: name, Tags: []string{"web", "api", strings.ToLower(method)}, Idempotent: detail.Idempotent,
-		Description: description + " at " + a.base.Host + " with HTTP " + method + ". The host adds the headers that were configured.",
+		Description: description + " at " + a.base.Host + " with HTTP " + method + ". The host adds the headers " +
+			"that were configured.",
 	}
-	t := tools.Typed[request, apiAnswer](def, detail, func(ctx context.Context, in *request) (*tools.Outcome, error) { return a.do(ctx, method, in) })
+	t := tools.Typed[request, apiAnswer](def, detail, func(ctx context.Context, in *request) (*tools.Outcome,
+		error) {
+		return a.do(ctx, method, in)
+	})
 	if method != http.MethodPost && method != http.MethodPut {
 		t.Def.InputParameters = tools.Members[target]()
 	}
@@ -171,7 +180,8 @@ func (a *api) do(ctx context.Context, method string, in *request) (*tools.Outcom
 // send makes a request with the headers that were configured, whose values it takes out of the
 // answer: some APIs send back what they got.
 func (a *api) send(ctx context.Context, req *http.Request) (*tools.Outcome, *tools.WebAnswer, error) {
-	for name, value := range map[string]string{"Accept": "application/json, text/*;q=0.9, */*;q=0.1", "User-Agent": "a2e (toolkit " + a.kit + ")"} {
+	for name, value := range map[string]string{"Accept": "application/json, text/*;q=0.9, */*;q=0.1",
+		"User-Agent": "a2e (toolkit " + a.kit + ")"} {
 		if req.Header.Get(name) == "" {
 			req.Header.Set(name, value)
 		}
@@ -195,19 +205,23 @@ func (a *api) send(ctx context.Context, req *http.Request) (*tools.Outcome, *too
 // url puts path and query behind the base URL, below which they stay.
 func (a *api) url(in *request) (*url.URL, error) {
 	ref, err := url.Parse(in.Path)
-	if err != nil || ref.Scheme != "" || ref.Host != "" || ref.User != nil || ref.RawQuery != "" || ref.Fragment != "" || strings.ContainsRune(ref.Path, '\\') {
-		return nil, protocol.Violation(protocol.FieldError{Path: "/arguments/path", Message: "must be a path below the base URL, such as users/7; parameters go into query"})
+	if err != nil || ref.Scheme != "" || ref.Host != "" || ref.User != nil || ref.RawQuery != "" ||
+		ref.Fragment != "" || strings.ContainsRune(ref.Path, '\\') {
+		return nil, protocol.Violation(protocol.FieldError{Path: "/arguments/path", Message: "must be a path below " +
+			"the base URL, such as users/7; parameters go into query"})
 	}
 	u := *a.base
 	u.Path, u.RawPath = a.base.Path+strings.TrimPrefix(ref.Path, "/"), ""
 	if !goesDown(ref.EscapedPath()) || !a.holds(&u) {
-		return nil, protocol.Errorf(protocol.CodeToolDenied, "the path leads out of the API; it must stay below %s", a.base.Path)
+		return nil, protocol.Errorf(protocol.CodeToolDenied, "the path leads out of the API; it must stay below %s",
+			a.base.Path)
 	}
 	query := make(url.Values)
 	for key, val := range in.Query.All() {
 		values, ok := queryValues(val)
 		if !ok {
-			return nil, protocol.Violation(protocol.FieldError{Path: "/arguments/query/" + string(key), Message: "must be a string, number or boolean, or a list of them"})
+			return nil, protocol.Violation(protocol.FieldError{Path: "/arguments/query/" + string(key),
+				Message: "must be a string, number or boolean, or a list of them"})
 		}
 		query[string(key)] = values
 	}
@@ -280,10 +294,12 @@ func goesDown(escaped string) bool {
 
 // stepsDown looks at the steps of a path as it stands.
 func stepsDown(text string) bool {
-	if strings.HasPrefix(text, "//") || !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl) || strings.Contains(text, "\\") {
+	if strings.HasPrefix(text, "//") || !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl) ||
+		strings.Contains(text, "\\") {
 		return false
 	}
-	for step := range strings.FieldsFuncSeq(lookalikes().Replace(norm.NFKC.String(text)), func(r rune) bool { return r == '/' || r == '\\' }) {
+	for step := range strings.FieldsFuncSeq(lookalikes().Replace(norm.NFKC.String(text)),
+		func(r rune) bool { return r == '/' || r == '\\' }) {
 		step, _, _ = strings.Cut(step, ";")
 		if step = strings.TrimSpace(step); step != "" && strings.Trim(step, ". ") == "" {
 			return false
@@ -294,5 +310,6 @@ func stepsDown(text string) bool {
 
 // lookalikes are those that NFKC leaves as they are.
 func lookalikes() *strings.Replacer {
-	return strings.NewReplacer("\u3002", ".", "\u2044", "/", "\u2215", "/", "\u29f8", "/", "\u2216", "/", "\u29f5", "/", "\u29f9", "/")
+	return strings.NewReplacer("\u3002", ".", "\u2044", "/", "\u2215", "/", "\u29f8", "/", "\u2216", "/", "\u29f5", "/",
+		"\u29f9", "/")
 }

@@ -40,34 +40,43 @@ type kind struct {
 	tags, tools                        []string
 	schema                             func() (*jsonschema.Schema, error)
 	fromAgent                          func(p *Plugin, config protocol.Object) (*made, error) // config fits the schema
-	fromConfig                         func(p *Plugin) (*made, error)                         // nil = the config does not configure it
+	fromConfig                         func(p *Plugin) (*made,
+		error) // nil = the config does not configure it
 }
 
 // kinds lists the toolkits by name.
 func kinds() []kind {
 	return []kind{
 		kindOf(kind{
-			name: kitFilesystem, alias: "Files", category: "files", tags: []string{"files", "read", "write"}, tools: filesystemTools(),
+			name: kitFilesystem, alias: "Files", category: "files", tags: []string{"files", "read", "write"},
+			tools:       filesystemTools(),
 			description: "A second set of file tools, for another folder than the workspace as a whole.",
 		}, func(o *Options) *FilesystemOptions { return o.Filesystem }, (*Plugin).newFilesystem),
 		kindOf(kind{
-			name: kitGit, alias: "Git", category: "development", tags: []string{"git", "version control"}, tools: gitTools(),
-			description: "One git repository: status, diff, log, show, add, commit. Its hooks, pager, filters and credential helpers do not run.",
+			name: kitGit, alias: "Git", category: "development", tags: []string{"git", "version control"},
+			tools: gitTools(),
+			description: "One git repository: status, diff, log, show, add, commit. Its hooks, pager, filters and " +
+				"credential helpers do not run.",
 		}, func(o *Options) *GitOptions { return o.Git }, (*Plugin).newGit),
 		kindOf(kind{
 			name: kitHTTP, alias: "HTTP API", category: "web", tags: []string{"http", "api", "web"}, tools: httpTools(),
-			description: "Calls of one web API: GET, POST, PUT and DELETE below its base URL, with headers that stay secret.",
+			description: "Calls of one web API: GET, POST, PUT and DELETE below its base URL, with headers that " +
+				"stay secret.",
 		}, func(o *Options) *HTTPOptions { return o.HTTP }, (*Plugin).newHTTP),
 		kindOf(kind{
-			name: kitOpenAPI, alias: "OpenAPI", category: "web", tags: []string{"http", "api", "openapi", "web"}, tools: []string{},
-			description: "A web API, from its OpenAPI description (3.0, 3.1): each operation is a tool, with headers that stay secret.",
+			name: kitOpenAPI, alias: "OpenAPI", category: "web", tags: []string{"http", "api", "openapi", "web"},
+			tools: []string{},
+			description: "A web API, from its OpenAPI description (3.0, 3.1): each operation is a tool, with " +
+				"headers that stay secret.",
 		}, func(o *Options) *OpenAPIOptions { return o.OpenAPI }, (*Plugin).newOpenAPI),
 		kindOf(kind{
-			name: kitSQL, alias: "SQL", category: "database", tags: []string{"sql", "database", "sqlite", "postgresql"}, tools: sqlTools(),
+			name: kitSQL, alias: "SQL", category: "database", tags: []string{"sql", "database", "sqlite", "postgresql"},
+			tools:       sqlTools(),
 			description: "One SQLite or PostgreSQL database, read by queries with parameters.",
 		}, func(o *Options) *SQLOptions { return o.SQL }, (*Plugin).newSQL),
 		kindOf(kind{
-			name: kitWeb, alias: "Web", category: "web", tags: []string{"web", "http", "markdown", "rss", "sitemap"}, tools: webTools(),
+			name: kitWeb, alias: "Web", category: "web", tags: []string{"web", "http", "markdown", "rss", "sitemap"},
+			tools:       webTools(),
 			description: "Web pages as Markdown in parts, sitemaps, RSS and Atom feeds, without a browser.",
 		}, func(o *Options) *WebOptions { return o.Web }, (*Plugin).newWeb),
 	}
@@ -283,7 +292,8 @@ func (k *kind) fits(config protocol.Object) error {
 	for i := range wrong {
 		name := strings.SplitN(wrong[i].Path, "/", 4)[2]
 		if property := made.Properties[name]; property != nil {
-			wrong[i] = protocol.FieldError{Path: "/config/" + name, Message: wrong[i].Message + ". " + property.Description}
+			wrong[i] = protocol.FieldError{Path: "/config/" + name, Message: wrong[i].Message + ". " +
+				property.Description}
 		}
 	}
 	if wrong != nil {
@@ -293,7 +303,8 @@ func (k *kind) fits(config protocol.Object) error {
 }
 
 // list answers toolkit/list/req. filter_kind is a toolkit's name or category.
-func (p *Plugin) list(_ context.Context, req *protocol.ToolkitListRequest, _ host.Emitter) (*protocol.ToolkitListResponse, error) {
+func (p *Plugin) list(_ context.Context, req *protocol.ToolkitListRequest,
+	_ host.Emitter) (*protocol.ToolkitListResponse, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	resp := &protocol.ToolkitListResponse{Toolkits: []protocol.ToolkitDefinition{}}
@@ -312,7 +323,8 @@ func (p *Plugin) list(_ context.Context, req *protocol.ToolkitListRequest, _ hos
 
 // wanted reports whether a toolkit passes the filters of a request.
 func (k *kit) wanted(req *protocol.ToolkitListRequest) bool {
-	if req.FilterKind != "" && !strings.EqualFold(req.FilterKind, k.name) && !strings.EqualFold(req.FilterKind, k.category) {
+	if req.FilterKind != "" && !strings.EqualFold(req.FilterKind, k.name) && !strings.EqualFold(req.FilterKind,
+		k.category) {
 		return false
 	}
 	return !slices.ContainsFunc(req.FilterTags, func(tag string) bool {
@@ -346,7 +358,8 @@ func (k *kit) definition() (protocol.ToolkitDefinition, error) {
 
 // configure answers toolkit/configure/req: what was configured before is there until the
 // new one is. An empty config takes the toolkit's tools away.
-func (p *Plugin) configure(ctx context.Context, req *protocol.ToolkitConfigureRequest, _ host.Emitter) (*protocol.ToolkitConfigureResponse, error) {
+func (p *Plugin) configure(ctx context.Context, req *protocol.ToolkitConfigureRequest,
+	_ host.Emitter) (*protocol.ToolkitConfigureResponse, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	i := slices.IndexFunc(p.kits, func(k *kit) bool { return k.name == req.ToolkitName })
@@ -354,7 +367,8 @@ func (p *Plugin) configure(ctx context.Context, req *protocol.ToolkitConfigureRe
 		return nil, p.unknown(req.ToolkitName)
 	}
 	if p.opts.Locked {
-		return nil, protocol.Errorf(protocol.CodeToolDenied, "toolkits are configured by the host's config alone (locked)")
+		return nil, protocol.Errorf(protocol.CodeToolDenied, "toolkits are configured by the host's config alone "+
+			"(locked)")
 	}
 	host.HandOff(ctx)
 	k := p.kits[i]

@@ -35,11 +35,13 @@ func (p *Plugin) newOpenAPI(o OpenAPIOptions, byConfig bool) (*made, error) {
 		return nil, p.wrongSetting("spec", "is empty; it is the file or URL of an OpenAPI description", byConfig)
 	}
 	if len(o.Headers) > 0 && o.BaseURL == "" {
-		return nil, p.wrongSetting("headers", "need base_url: the description alone must not say where they are sent", byConfig)
+		return nil, p.wrongSetting("headers", "need base_url: the description alone must not say where they are sent",
+			byConfig)
 	}
 	for key, patterns := range map[string][]string{"include": o.Include, "exclude": o.Exclude} {
 		if len(patterns) > specMaxPatterns {
-			return nil, p.wrongSetting(key, fmt.Sprintf("has %d patterns; %d are the most", len(patterns), specMaxPatterns), byConfig)
+			return nil, p.wrongSetting(key, fmt.Sprintf("has %d patterns; %d are the most", len(patterns),
+				specMaxPatterns), byConfig)
 		}
 		for _, pattern := range patterns {
 			if !doublestar.ValidatePattern(pattern) {
@@ -54,7 +56,10 @@ func (p *Plugin) newOpenAPI(o OpenAPIOptions, byConfig bool) (*made, error) {
 			}
 		}
 	}
-	return &made{loading: make(chan struct{}, 1), load: func(ctx context.Context) (*made, error) { return p.loadOpenAPI(ctx, o, byConfig) }}, nil
+	return &made{loading: make(chan struct{}, 1), load: func(ctx context.Context) (*made,
+		error) {
+		return p.loadOpenAPI(ctx, o, byConfig)
+	}}, nil
 }
 
 // HTTPOptions returns where the API is, and the headers of its requests.
@@ -135,7 +140,8 @@ func (p *Plugin) specError(err error, byConfig bool) error {
 func (p *Plugin) specText(ctx context.Context, name string, byConfig bool) ([]byte, *url.URL, error) {
 	if strings.HasPrefix(name, "http://") || strings.HasPrefix(name, "https://") {
 		if !byConfig {
-			return nil, nil, protocol.Errorf(protocol.CodeToolDenied, "the URL of a description is named by the host's config only; the agent may name a file of the workspace")
+			return nil, nil, protocol.Errorf(protocol.CodeToolDenied, "the URL of a description is named by the "+
+				"host's config only; the agent may name a file of the workspace")
 		}
 		return fetchSpec(ctx, name)
 	}
@@ -160,7 +166,8 @@ func (p *Plugin) specText(ctx context.Context, name string, byConfig bool) ([]by
 	}
 	defer f.Close()
 	info, err := f.Stat()
-	if err != nil || !info.Mode().IsRegular() || info.Size() > specMaxBytes || byConfig && p.isOwn(wall.Real(name), info) {
+	if err != nil || !info.Mode().IsRegular() || info.Size() > specMaxBytes || byConfig &&
+		p.isOwn(wall.Real(name), info) {
 		return nil, nil, p.wrongSetting("spec", fmt.Sprintf("is not a file, has more than %d bytes, or belongs to "+
 			"the host", specMaxBytes), byConfig)
 	}
@@ -174,13 +181,15 @@ func fetchSpec(ctx context.Context, name string) ([]byte, *url.URL, error) {
 	ctx, cancel := context.WithTimeout(ctx, specTimeout) // lists of tools wait for it
 	defer cancel()
 	var u *url.URL
-	web := tools.NewWeb(webguard.Options{AllowPrivate: true}, 0, func(to *url.URL) bool { return to.Scheme == u.Scheme && to.Host == u.Host })
+	web := tools.NewWeb(webguard.Options{AllowPrivate: true}, 0,
+		func(to *url.URL) bool { return to.Scheme == u.Scheme && to.Host == u.Host })
 	defer web.Close()
 	u, err := web.Parse(name)
 	if err != nil {
 		return nil, nil, err
 	}
-	header := http.Header{"Accept": {"application/json, application/yaml, */*;q=0.5"}, "User-Agent": {"a2e (toolkit openapi)"}}
+	header := http.Header{"Accept": {"application/json, application/yaml, */*;q=0.5"}, "User-Agent": {"a2e (toolkit " +
+		"openapi)"}}
 	text, at, truncated, err := web.Get(ctx, u, header, specMaxBytes)
 	if truncated {
 		err = fmt.Errorf("the description has more than %d bytes", specMaxBytes)
@@ -198,7 +207,8 @@ func (a *api) operationTool(op *operation) tools.Tool {
 		detail.Destructive, detail.Idempotent = true, true
 	}
 	def := protocol.ToolDefinition{
-		Name: op.tool, Description: op.description, InputParameters: op.parameters, Idempotent: detail.Idempotent, Tags: append([]string{"api", strings.ToLower(op.method)}, op.tags...),
+		Name: op.tool, Description: op.description, InputParameters: op.parameters, Idempotent: detail.Idempotent,
+		Tags:             append([]string{"api", strings.ToLower(op.method)}, op.tags...),
 		OutputParameters: tools.Members[operationAnswer](),
 	}
 	ready := sync.OnceValue(func() *schema.Schema {

@@ -82,7 +82,8 @@ func (a *api) below(escaped string) (*url.URL, error) {
 	u := *a.base
 	u.Path, u.RawPath = a.base.Path+path, a.base.EscapedPath()+escaped
 	if err != nil || !goesDown(escaped) || !a.holds(&u) {
-		return nil, protocol.Errorf(protocol.CodeToolDenied, "the path leads out of the API; it must stay below %s", a.base.Path)
+		return nil, protocol.Errorf(protocol.CodeToolDenied, "the path leads out of the API; it must stay below %s",
+			a.base.Path)
 	}
 	return &u, nil
 }
@@ -132,7 +133,8 @@ func (p *parameter) value(val protocol.Value) (v paramValue, ok bool) {
 func (v *paramValue) addMembers(obj protocol.Object, prefix string, deep bool) bool {
 	for key, val := range obj.All() {
 		name := prefix + string(key)
-		if inner, err := protocol.ParseObject(val); deep && err == nil && len(v.names) < 1000 && strings.Count(prefix, "][") < 10 {
+		if inner, err := protocol.ParseObject(val); deep && err == nil && len(v.names) < 1000 &&
+			strings.Count(prefix, "][") < 10 {
 			if !v.addMembers(inner, name+"][", deep) {
 				return false
 			}

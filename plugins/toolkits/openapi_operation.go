@@ -57,12 +57,14 @@ type parameter struct {
 // bodies lists the media types of bodies that can be sent, the best first. The others, such as
 // files, are no arguments for a tool.
 func bodies() []string {
-	return []string{"application/json", "+json", "application/x-www-form-urlencoded", "multipart/form-data", "text/plain", "text/"}
+	return []string{"application/json", "+json", "application/x-www-form-urlencoded", "multipart/form-data",
+		"text/plain", "text/"}
 }
 
 // methods lists those of which tools are made.
 func methods() []string {
-	return []string{http.MethodGet, http.MethodPut, http.MethodPost, http.MethodDelete, http.MethodOptions, http.MethodHead, http.MethodPatch}
+	return []string{http.MethodGet, http.MethodPut, http.MethodPost, http.MethodDelete, http.MethodOptions,
+		http.MethodHead, http.MethodPatch}
 }
 
 // server returns the URL of the API that an operation is of: the first one of the servers that stand nearest to
@@ -183,7 +185,8 @@ func (s *spec) complete(found []*operation) (ready []*operation, err error) {
 
 // matches reports whether a pattern names an operation.
 func (op *operation) matches(pattern string) bool {
-	return op.id != "" && doublestar.MatchUnvalidated(pattern, op.id) || doublestar.MatchUnvalidated(pattern, op.method+" "+op.path)
+	return op.id != "" && doublestar.MatchUnvalidated(pattern, op.id) || doublestar.MatchUnvalidated(pattern,
+		op.method+" "+op.path)
 }
 
 // label is how an operation is named where it is looked for.
@@ -197,13 +200,18 @@ func (s *spec) chosen(all []*operation, include, exclude []string) ([]*operation
 	}
 	for _, pattern := range slices.Concat(include, exclude) {
 		if !slices.ContainsFunc(all, func(op *operation) bool { return op.matches(pattern) }) {
-			return nil, fmt.Errorf("%s: %.100q matches no operation; %s", s.name, pattern, hostschema.Suggest(pattern, "operations", labels))
+			return nil, fmt.Errorf("%s: %.100q matches no operation; %s", s.name, pattern,
+				hostschema.Suggest(pattern, "operations", labels))
 		}
 	}
 	named := func(op *operation, patterns []string) bool { return slices.ContainsFunc(patterns, op.matches) }
-	left := slices.DeleteFunc(all, func(op *operation) bool { return len(include) > 0 && !named(op, include) || named(op, exclude) })
+	left := slices.DeleteFunc(all, func(op *operation) bool {
+		return len(include) > 0 && !named(op, include) ||
+			named(op, exclude)
+	})
 	if len(left) == 0 || len(left) > specMaxTools {
-		return nil, s.wrong("/paths", "has %d operations after include and exclude; 1 to %d become tools", len(left), specMaxTools)
+		return nil, s.wrong("/paths", "has %d operations after include and exclude; 1 to %d become tools", len(left),
+			specMaxTools)
 	}
 	return left, nil
 }
@@ -259,7 +267,8 @@ func (s *spec) completeOne(op *operation, item map[string]any) (bool, error) {
 			}
 		}
 	}
-	if err := s.addParameters(op, item["parameters"], strings.TrimSuffix(op.pointer, "/"+strings.ToLower(op.method))+"/parameters"); err != nil {
+	if err := s.addParameters(op, item["parameters"], strings.TrimSuffix(op.pointer,
+		"/"+strings.ToLower(op.method))+"/parameters"); err != nil {
 		return false, err
 	}
 	if err := s.addParameters(op, obj["parameters"], pointer+"/parameters"); err != nil {
@@ -296,10 +305,14 @@ func (s *spec) addParameters(op *operation, v any, pointer string) error {
 		if err != nil {
 			return err
 		}
-		if name := textproto.CanonicalMIMEHeaderKey(p.name); p.in == "header" && (s.headers[name] != nil || slices.Contains([]string{"Accept", "Content-Type", "Authorization"}, name)) {
+		if name := textproto.CanonicalMIMEHeaderKey(p.name); p.in == "header" &&
+			(s.headers[name] != nil || slices.Contains([]string{"Accept", "Content-Type", "Authorization"}, name)) {
 			continue // it is configured, or none of the arguments by the standard
 		}
-		op.params = slices.DeleteFunc(op.params, func(other parameter) bool { return other.in == p.in && other.name == p.name })
+		op.params = slices.DeleteFunc(op.params, func(other parameter) bool {
+			return other.in == p.in &&
+				other.name == p.name
+		})
 		op.params = append(op.params, p)
 	}
 	return nil
@@ -314,7 +327,8 @@ func (s *spec) parameter(obj map[string]any, at string) (p parameter, err error)
 	p.required = obj["required"] == true || p.in == "path"
 	p.schema = obj["schema"]
 	styles := map[string][]string{
-		"path": {"simple", "label", "matrix"}, "query": {"form", "spaceDelimited", "pipeDelimited", "deepObject"}, "header": {"simple"}, "cookie": {"form"},
+		"path": {"simple", "label", "matrix"}, "query": {"form", "spaceDelimited", "pipeDelimited", "deepObject"},
+		"header": {"simple"}, "cookie": {"form"},
 	}[p.in]
 	switch {
 	case p.name == "":
@@ -375,7 +389,8 @@ func (s *spec) addBody(op *operation, v any, pointer string) (any, error) {
 	for _, want := range bodies() {
 		for _, media := range slices.Sorted(maps.Keys(content)) {
 			name, _, _ := strings.Cut(strings.ToLower(media), ";")
-			if name != want && !(want[0] == '+' && strings.HasSuffix(name, want)) && !(strings.HasSuffix(want, "/") && strings.HasPrefix(name, want)) {
+			if name != want && !(want[0] == '+' && strings.HasSuffix(name, want)) &&
+				!(strings.HasSuffix(want, "/") && strings.HasPrefix(name, want)) {
 				continue
 			}
 			in, _ := content[media].(map[string]any)

@@ -65,7 +65,8 @@ func readSpec(name string, text []byte) (*spec, error) {
 	raw := text
 	if !bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) {
 		if len(text) > specMaxYAML {
-			return nil, fmt.Errorf("%s: has more than %d bytes of YAML; convert it to JSON, which may have %d", name, specMaxYAML, specMaxBytes)
+			return nil, fmt.Errorf("%s: has more than %d bytes of YAML; convert it to JSON, which may have %d", name,
+				specMaxYAML, specMaxBytes)
 		}
 		var err error
 		if raw, s.lines, err = yamltree.ToJSON(text); err != nil {
@@ -183,7 +184,8 @@ func (s *spec) follow(v any, pointer string) (map[string]any, string, error) {
 func (s *spec) find(ref, pointer string) (any, error) {
 	at, within := strings.CutPrefix(ref, "#/")
 	if !within {
-		return nil, s.wrong(pointer, "$ref: %.200q leads out of the file; put what it names into it (`redocly bundle` does that)", ref)
+		return nil, s.wrong(pointer, "$ref: %.200q leads out of the file; put what it names into it (`redocly "+
+			"bundle` does that)", ref)
 	}
 	var v any = s.root
 	if text, err := url.PathUnescape(at); err == nil {
@@ -273,8 +275,10 @@ func (m *schemaMaker) reference(ref string, beside map[string]any) any {
 // examples, is left out.
 func (m *schemaMaker) keyword(out map[string]any, key string, v any) {
 	switch key {
-	case "type", "enum", "const", "default", "title", "description", "format", "pattern", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
-		"minLength", "maxLength", "minItems", "maxItems", "uniqueItems", "minContains", "maxContains", "minProperties", "maxProperties", "required", "dependentRequired":
+	case "type", "enum", "const", "default", "title", "description", "format", "pattern", "minimum", "maximum",
+		"exclusiveMinimum", "exclusiveMaximum", "multipleOf",
+		"minLength", "maxLength", "minItems", "maxItems", "uniqueItems", "minContains", "maxContains", "minProperties",
+		"maxProperties", "required", "dependentRequired":
 		out[key] = v
 	default:
 		made, holds := hostschema.Parts(key, v, m.make)

@@ -20,5 +20,6 @@ func TestFolderIsAPipe(t *testing.T) {
 	must.OK(t, syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600))
 	p := open(t, dir, Options{})
 	m := configure(p, "filesystem", `{"root_dir":"pipe"}`)
-	assert.That(t, m.Get("/code") == string(protocol.CodeSchemaViolation) && strings.Contains(m.Get("/message"), "not a directory"), "%s", m)
+	assert.That(t, m.Get("/code") == string(protocol.CodeSchemaViolation) && strings.Contains(m.Get("/message"),
+		"not a directory"), "%s", m)
 }

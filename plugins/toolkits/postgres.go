@@ -140,7 +140,8 @@ func (p *pgServer) describe() string {
 
 // run implements engine:
 //
-//	a connection ─ BEGIN READ ONLY ─ does the role stay in the tables? ─ DECLARE … CURSOR FOR statement ─ FETCH ─ ROLLBACK
+// a connection ─ BEGIN READ ONLY ─ does the role stay in the tables? ─ DECLARE … CURSOR FOR statement ─ FETCH ─
+// ROLLBACK
 //
 // The server takes nothing but a SELECT for a cursor, with its values as parameters, and one
 // statement only. What it changes by functions, a read-only transaction refuses; it cannot be
@@ -194,7 +195,9 @@ func staysInTables(ctx context.Context, conn *pgxpool.Conn) error {
 	case err != nil && !errors.Is(err, pgx.ErrNoRows):
 		return pgError(err)
 	case beyond:
-		return &sqlError{text: "the role of the connection string is a superuser, or may use files and programs of the server, which nothing here keeps it from; use a role that may use the tables and no more, such as CREATE ROLE reader LOGIN PASSWORD '…' IN ROLE pg_read_all_data"}
+		return &sqlError{text: "the role of the connection string is a superuser, or may use files and programs of " +
+			"the server, which nothing here keeps it from; use a role that may use the tables and no more, such as " +
+			"CREATE ROLE reader LOGIN PASSWORD '…' IN ROLE pg_read_all_data"}
 	}
 	return nil
 }
@@ -254,7 +257,8 @@ func pgColumns(ctx context.Context, conn *pgxpool.Conn, fields []pgconn.FieldDes
 	for i, f := range fields {
 		oids[i], mods[i] = strconv.FormatUint(uint64(f.DataTypeOID), 10), strconv.Itoa(int(f.TypeModifier))
 	}
-	const asks = "SELECT pg_catalog.format_type(t.o, t.m) FROM ROWS FROM (pg_catalog.unnest($1::oid[]), pg_catalog.unnest($2::int[])) AS t(o, m)"
+	const asks = "SELECT pg_catalog.format_type(t.o, t.m) FROM ROWS FROM (pg_catalog.unnest($1::oid[]), " +
+		"pg_catalog.unnest($2::int[])) AS t(o, m)"
 	list := func(all []string) string { return "{" + strings.Join(all, ",") + "}" }
 	rows, err := conn.Query(ctx, asks, list(oids), list(mods))
 	if err != nil {
@@ -386,7 +390,8 @@ func pgError(err error) error {
 	var long *pgproto3.ExceededMaxBodyLenErr
 	switch {
 	case errors.As(err, &long):
-		return &sqlError{text: fmt.Sprintf("a row has %d bytes; at most %d are read: take fewer columns, or a part of them, such as left(x, 1000)", long.ActualBodyLen, long.MaxExpectedBodyLen)}
+		return &sqlError{text: fmt.Sprintf("a row has %d bytes; at most %d are read: take fewer columns, or a part "+
+			"of them, such as left(x, 1000)", long.ActualBodyLen, long.MaxExpectedBodyLen)}
 	case !errors.As(err, &e):
 		return err
 	}

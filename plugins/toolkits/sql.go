@@ -141,10 +141,12 @@ func (p *Plugin) newSQL(o SQLOptions, byConfig bool) (*made, error) {
 func (p *Plugin) openEngine(d *database, dsn string, readOnly, byConfig bool) (err error) {
 	switch scheme, rest, _ := strings.Cut(dsn, ":"); {
 	case dsn == "":
-		return p.wrongSetting("dsn", "is empty; it is an SQLite file (data/app.db), or postgres://user:password@host/database", byConfig)
+		return p.wrongSetting("dsn", "is empty; it is an SQLite file (data/app.db), or "+
+			"postgres://user:password@host/database", byConfig)
 	case scheme == "postgres" || scheme == "postgresql":
 		if !byConfig {
-			return protocol.Errorf(protocol.CodeToolDenied, "a server is named by the host's config only; the agent may name an SQLite file of the workspace")
+			return protocol.Errorf(protocol.CodeToolDenied, "a server is named by the host's config only; the agent "+
+				"may name an SQLite file of the workspace")
 		}
 		d.secrets.AddSecret(dsn)
 		d.secrets.AddURL(dsn)
@@ -157,7 +159,8 @@ func (p *Plugin) openEngine(d *database, dsn string, readOnly, byConfig bool) (e
 		d.name = "SQLite"
 		d.engine, err = p.newSQLite(dsn, readOnly, byConfig)
 	default:
-		return p.wrongSetting("dsn", "is neither an SQLite file (data/app.db, sqlite:/srv/app.db) nor a PostgreSQL server (postgres://user:password@host/database)", byConfig)
+		return p.wrongSetting("dsn", "is neither an SQLite file (data/app.db, sqlite:/srv/app.db) nor a PostgreSQL "+
+			"server (postgres://user:password@host/database)", byConfig)
 	}
 	if told := (*protocol.Error)(nil); err != nil && !errors.As(err, &told) {
 		return p.wrongSetting("dsn", d.secrets.Text(err.Error()), byConfig)
@@ -173,7 +176,8 @@ func sqlTools() []string { return []string{"sql_describe", "sql_query", "sql_tab
 
 func (d *database) tablesTool() tools.Tool {
 	def := protocol.ToolDefinition{
-		Name: "sql_tables", Description: "List the tables and views of the " + d.name + " database.", Idempotent: true, Tags: []string{"sql", "database", "tables"},
+		Name: "sql_tables", Description: "List the tables and views of the " + d.name + " database.", Idempotent: true,
+		Tags: []string{"sql", "database", "tables"},
 	}
 	return tools.Typed[struct{}, result](def, reads(), func(ctx context.Context, _ *struct{}) (*tools.Outcome, error) {
 		return d.answer(ctx, statement{text: d.tables(), rows: sqlMaxRows})
@@ -185,13 +189,15 @@ func (d *database) describeTool() tools.Tool {
 		Table string `json:"table" need:"A name as sql_tables lists it, as SCHEMA.NAME if it has a schema."`
 	}
 	def := protocol.ToolDefinition{
-		Name: "sql_describe", Description: "List the columns of a table or view of the " + d.name + " database: type, default, whether it may be null, keys.",
+		Name: "sql_describe", Description: "List the columns of a table or view of the " + d.name +
+			" database: type, default, whether it may be null, keys.",
 		Idempotent: true, Tags: []string{"sql", "database", "schema"},
 	}
 	return tools.Typed[args, result](def, reads(), func(ctx context.Context, in *args) (*tools.Outcome, error) {
 		out, err := d.answer(ctx, statement{text: d.describe(), params: []any{in.Table}, rows: sqlMaxRows})
 		if err == nil && !out.Failed && len(out.Data.(*result).Rows) == 0 {
-			return nil, protocol.Errorf(protocol.CodeToolError, "there is no table or view %.100q; sql_tables lists those there are", in.Table)
+			return nil, protocol.Errorf(protocol.CodeToolError, "there is no table or view %.100q; sql_tables lists "+
+				"those there are", in.Table)
 		}
 		return out, err
 	})
@@ -207,14 +213,16 @@ type queryArgs struct {
 func (d *database) queryTool() tools.Tool {
 	return d.statementTool(protocol.ToolDefinition{
 		Name: "sql_query", Idempotent: true, Tags: []string{"sql", "database", "query", "select"},
-		Description: "Run one SELECT (or WITH … SELECT, VALUES) on the " + d.name + " database and get its rows. It changes nothing.",
+		Description: "Run one SELECT (or WITH … SELECT, VALUES) on the " + d.name + " database and get its rows. It " +
+			"changes nothing.",
 	}, host.ToolDetail{ReadOnly: true})
 }
 
 func (d *database) executeTool() tools.Tool {
 	t := d.statementTool(protocol.ToolDefinition{
 		Name: "sql_execute", Tags: []string{"sql", "database", "insert", "update", "delete"},
-		Description: "Run one statement on the " + d.name + " database that changes it, such as INSERT, UPDATE, DELETE or CREATE TABLE. It runs in its own transaction.",
+		Description: "Run one statement on the " + d.name + " database that changes it, such as INSERT, UPDATE, " +
+			"DELETE or CREATE TABLE. It runs in its own transaction.",
 	}, host.ToolDetail{Destructive: true})
 	t.Def.InputParameters = t.Def.InputParameters[:2]
 	return t
@@ -259,7 +267,8 @@ func (in *queryArgs) statement() (statement, error) {
 	for i, val := range in.Params {
 		param, ok := sqlParam(val)
 		if !ok {
-			return wrong(fmt.Sprintf("params/%d", i), "must be a text without zero bytes, a number, a boolean or null; send a list or an object as the text of its JSON, and bytes as a text that SQL decodes")
+			return wrong(fmt.Sprintf("params/%d", i), "must be a text without zero bytes, a number, a boolean or "+
+				"null; send a list or an object as the text of its JSON, and bytes as a text that SQL decodes")
 		}
 		s.params = append(s.params, param)
 	}
@@ -306,7 +315,8 @@ func (d *database) answer(ctx context.Context, s statement) (*tools.Outcome, err
 		}
 		return nil, e
 	default:
-		return nil, protocol.Errorf(protocol.CodeToolError, "the database cannot be used: %s", d.secrets.Text(err.Error()))
+		return nil, protocol.Errorf(protocol.CodeToolError, "the database cannot be used: %s",
+			d.secrets.Text(err.Error()))
 	}
 	out := &tools.Outcome{Data: res, Truncated: res.Truncated, Summary: protocol.Count(len(res.Rows), "row")}
 	if res.Affected != nil {

@@ -50,16 +50,19 @@ func TestPostgres(t *testing.T) {
 	t.Run("writes", func(t *testing.T) {
 		no := false
 		p := db(t, SQLOptions{DSN: config.NewSecret(server.URL("writer")), ReadOnly: &no})
-		assert.Equal(t, sqlOf(t, p, "sql_execute", "INSERT INTO orders VALUES ($1, $2), ($3, NULL) RETURNING id", `,"params":[1,1,9007199254740993]`),
+		assert.Equal(t, sqlOf(t, p, "sql_execute", "INSERT INTO orders VALUES ($1, $2), ($3, NULL) RETURNING id",
+			`,"params":[1,1,9007199254740993]`),
 			`{"affected":2,"columns":[{"name":"id","type":"bigint"}],"rows":[[1],[9007199254740993]]}`, "insert")
 		for _, text := range []string{"INSERT INTO orders VALUES (7, 77)", "DELETE FROM orders; COMMIT", "VACUUM",
-			"COPY orders FROM STDIN", "/* a /* b */ */ -- c\n;copy\torders FROM '/etc/passwd'", "COPY orders TO STDOUT", "(COPY orders FROM STDIN)", "DO $$BEGIN COPY orders FROM STDIN; END$$"} {
+			"COPY orders FROM STDIN", "/* a /* b */ */ -- c\n;copy\torders FROM '/etc/passwd'", "COPY orders TO STDOUT",
+			"(COPY orders FROM STDIN)", "DO $$BEGIN COPY orders FROM STDIN; END$$"} {
 			got := sqlOf(t, p, "sql_execute", text, "")
 			assert.That(t, strings.HasPrefix(got, "tool_error: "), "%s: %s", text, got)
 		}
 		root := db(t, SQLOptions{DSN: config.NewSecret(server.URL(postgres.Superuser)), ReadOnly: &no})
 		reads := db(t, SQLOptions{DSN: config.NewSecret(server.URL("writer"))}) // a role that may write
-		for _, text := range []string{"SELECT 1; COMMIT; DELETE FROM orders", "SELECT 1; ROLLBACK; BEGIN; DELETE FROM orders; COMMIT"} {
+		for _, text := range []string{"SELECT 1; COMMIT; DELETE FROM orders", "SELECT 1; ROLLBACK; BEGIN; DELETE " +
+			"FROM orders; COMMIT"} {
 			assert.Contains(t, sqlOf(t, reads, "sql_query", text, ""), "multiple commands")
 		}
 		assert.Contains(t, sqlOf(t, root, "sql_execute", "SELECT pg_read_file('/etc/passwd')", ""), "superuser")
@@ -68,18 +71,25 @@ func TestPostgres(t *testing.T) {
 	t.Run("wrong", func(t *testing.T) {
 		for role, part := range map[string]string{postgres.Superuser: "superuser", "nobody-there": "does not exist"} {
 			p := db(t, SQLOptions{DSN: config.NewSecret(server.URL(role))})
-			p.Refused(protocol.TypeToolCallReq, `{"tool_name":"sql_tables","arguments":{}}`, protocol.CodeToolError, part)
+			p.Refused(protocol.TypeToolCallReq, `{"tool_name":"sql_tables","arguments":{}}`, protocol.CodeToolError,
+				part)
 		}
-		_, err := New("kits", Options{SQL: &SQLOptions{DSN: config.NewSecret("postgres://u:sk-secret-9@h:port/d")}}, testEnv(t, t.TempDir()))
-		assert.That(t, err != nil && strings.Contains(err.Error(), "dsn is not a connection string") && !strings.Contains(err.Error(), "sk-secret"), "%v", err)
+		_, err := New("kits", Options{SQL: &SQLOptions{DSN: config.NewSecret("postgres://u:sk-secret-9@h:port/d")}},
+			testEnv(t, t.TempDir()))
+		assert.That(t, err != nil && strings.Contains(err.Error(), "dsn is not a connection string") &&
+			!strings.Contains(err.Error(), "sk-secret"), "%v", err)
 	})
 }
 
 func postgresValues(t *testing.T, p *hosttest.Pair) {
-	call(t, p, "sql_tables", `{}`).Has(t, "/data/data/rows", `[["public","customers","table",null],["public","names","view",null],["public","orders","table","what was bought"]]`)
-	call(t, p, "sql_describe", `{"table":"public.orders"}`).Has(t, "/data/data/rows", `[["id","bigint",true,null,true,null,null],["customer","integer",false,null,false,"FOREIGN KEY (customer) REFERENCES customers(id)",null]]`)
-	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"sql_describe","arguments":{"table":"nope"}}`, protocol.CodeToolError, "sql_tables")
-	got := sqlOf(t, p, "sql_query", "SELECT * FROM customers WHERE name = $1 AND id = $2 AND ok = $3 -- done", `,"params":["Ann",1,true]`)
+	call(t, p, "sql_tables", `{}`).Has(t, "/data/data/rows",
+		`[["public","customers","table",null],["public","names","view",null],["public","orders","table","what was bought"]]`)
+	call(t, p, "sql_describe", `{"table":"public.orders"}`).Has(t, "/data/data/rows",
+		`[["id","bigint",true,null,true,null,null],["customer","integer",false,null,false,"FOREIGN KEY (customer) REFERENCES customers(id)",null]]`)
+	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"sql_describe","arguments":{"table":"nope"}}`,
+		protocol.CodeToolError, "sql_tables")
+	got := sqlOf(t, p, "sql_query", "SELECT * FROM customers WHERE name = $1 AND id = $2 AND ok = $3 -- done",
+		`,"params":["Ann",1,true]`)
 	_, rows, _ := strings.Cut(got, `"rows":`)
 	assert.Equal(t, rows, `[[1,"Ann",{"base64":"AP8="},"NaN","12345678901234567890.50000","2024-01-02T01:04:05.6Z","2001-02-03",{"a":[1]},"{x,y}",true]]}`, "a row")
 	assert.That(t, strings.Contains(got, `{"name":"price","type":"numeric(30,5)"}`), "columns: %s", got)
@@ -93,7 +103,8 @@ func postgresValues(t *testing.T, p *hosttest.Pair) {
 		assert.Equal(t, rows, want, "%s", text)
 	}
 	m := p.Call(protocol.TypeToolCallReq, `{"tool_name":"sql_query","arguments":{"sql":"SELECT repeat('x', 300000) FROM generate_series(1, 1000)","limit":1000}}`)
-	assert.That(t, m.Get("/data/truncated") == "true" && len(m.Line) < 1<<20 && m.Get("/data/data/rows/2/0") != "", "rows that are too long: %.200s", m.Line)
+	assert.That(t, m.Get("/data/truncated") == "true" && len(m.Line) < 1<<20 && m.Get("/data/data/rows/2/0") != "",
+		"rows that are too long: %.200s", m.Line)
 	got = sqlOf(t, p, "sql_query", "SELECT repeat('x', 20000000)", "")
 	assert.That(t, strings.HasPrefix(got, "tool_error: a row has 2000000"), "a huge row: %.200s", got)
 }
@@ -101,29 +112,42 @@ func postgresValues(t *testing.T, p *hosttest.Pair) {
 // postgresWalls: the server itself refuses what is more than reading, and nothing stays of a statement.
 func postgresWalls(t *testing.T, p *hosttest.Pair, server *postgres.Server) {
 	for _, text := range []string{
-		"DELETE FROM customers", "WITH x AS (DELETE FROM customers RETURNING 1) SELECT * FROM x", "SELECT change()", "SELECT nextval('counter')", "SELECT * INTO t FROM customers", "SELECT 1 FROM customers FOR UPDATE",
-		"CREATE TABLE t (n int)", "CREATE TEMP TABLE t (n int)", "DROP TABLE customers", "TRUNCATE customers", "COMMIT; DROP TABLE customers", "SELECT 1; DROP TABLE customers", "COMMIT", "ROLLBACK", "BEGIN", "CALL change()",
-		"SET TRANSACTION READ WRITE", "SET SESSION CHARACTERISTICS AS TRANSACTION READ WRITE", "RESET ALL", "SET ROLE postgres", "LISTEN x", "PREPARE x AS SELECT 1", "LOCK customers", "EXPLAIN ANALYZE DELETE FROM customers",
-		"COPY customers TO '/tmp/x'", "COPY customers TO PROGRAM 'id'", "COPY (SELECT 1) TO STDOUT", "COPY customers FROM PROGRAM 'id'", "DO $$ BEGIN DELETE FROM customers; END $$", "CREATE EXTENSION dblink", "LOAD 'x'", "VACUUM",
-		"SELECT pg_read_file('/etc/passwd')", "SELECT pg_ls_dir('/')", "SELECT lo_import('/etc/passwd')", "SELECT lo_export(1, '/tmp/x')", "SELECT set_config('transaction_read_only', 'off', true), change()",
-		"SELECT set_config('role', 'postgres', false)", "SELECT set_config('session_authorization', 'postgres', false)", "SELECT pg_reload_conf()", "1", "", "SELECT $1", ") SELECT 1", "SELECT 1 WITH HOLD",
+		"DELETE FROM customers", "WITH x AS (DELETE FROM customers RETURNING 1) SELECT * FROM x", "SELECT change()",
+		"SELECT nextval('counter')", "SELECT * INTO t FROM customers", "SELECT 1 FROM customers FOR UPDATE",
+		"CREATE TABLE t (n int)", "CREATE TEMP TABLE t (n int)", "DROP TABLE customers", "TRUNCATE customers",
+		"COMMIT; DROP TABLE customers", "SELECT 1; DROP TABLE customers", "COMMIT", "ROLLBACK", "BEGIN",
+		"CALL change()",
+		"SET TRANSACTION READ WRITE", "SET SESSION CHARACTERISTICS AS TRANSACTION READ WRITE", "RESET ALL",
+		"SET ROLE postgres", "LISTEN x", "PREPARE x AS SELECT 1", "LOCK customers", "EXPLAIN ANALYZE DELETE " +
+			"FROM customers",
+		"COPY customers TO '/tmp/x'", "COPY customers TO PROGRAM 'id'", "COPY (SELECT 1) TO STDOUT",
+		"COPY customers FROM PROGRAM 'id'", "DO $$ BEGIN DELETE FROM customers; END $$", "CREATE EXTENSION dblink",
+		"LOAD 'x'", "VACUUM",
+		"SELECT pg_read_file('/etc/passwd')", "SELECT pg_ls_dir('/')", "SELECT lo_import('/etc/passwd')",
+		"SELECT lo_export(1, '/tmp/x')", "SELECT set_config('transaction_read_only', 'off', true), change()",
+		"SELECT set_config('role', 'postgres', false)", "SELECT set_config('session_authorization', 'postgres', false)",
+		"SELECT pg_reload_conf()", "1", "", "SELECT $1", ") SELECT 1", "SELECT 1 WITH HOLD",
 		"SELECT 1/0", "SELECT query_to_xml('DELETE FROM customers', true, true, '')",
 	} {
 		got := sqlOf(t, p, "sql_query", text, "")
-		assert.That(t, strings.HasPrefix(got, "tool_error: ") || strings.HasPrefix(got, "schema_violation: "), "%s: %s", text, got)
+		assert.That(t, strings.HasPrefix(got, "tool_error: ") || strings.HasPrefix(got, "schema_violation: "), "%s: %s",
+			text, got)
 		assert.That(t, !strings.Contains(got, "pw-of-the-reader"), "%s shows the password: %s", text, got)
 	}
 	assert.Equal(t, server.Exec(t, "SELECT count(*) FROM customers"), "1", "customers")
 	// what a function may set ends with the statement
-	sqlOf(t, p, "sql_query", "SELECT set_config('default_transaction_read_only', 'off', false), set_config('DateStyle', 'SQL', false), pg_advisory_lock(7)", "")
-	got := sqlOf(t, p, "sql_query", "SELECT date '2001-02-03', (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory') AS locks", "")
+	sqlOf(t, p, "sql_query", "SELECT set_config('default_transaction_read_only', 'off', false), "+
+		"set_config('DateStyle', 'SQL', false), pg_advisory_lock(7)", "")
+	got := sqlOf(t, p, "sql_query", "SELECT date '2001-02-03', (SELECT count(*) FROM pg_locks WHERE locktype = "+
+		"'advisory') AS locks", "")
 	assert.That(t, strings.Contains(got, `[["2001-02-03",0]]`), "the next statement: %s", got)
 }
 
 func postgresCancel(t *testing.T, p *hosttest.Pair, server *postgres.Server) {
 	running := func(n int) func() bool {
 		return func() bool {
-			return server.Exec(t, "SELECT count(*) FROM pg_stat_activity WHERE usename = 'reader' AND state = 'active'") == fmt.Sprint(n)
+			return server.Exec(t, "SELECT count(*) FROM pg_stat_activity WHERE usename = 'reader' AND state = "+
+				"'active'") == fmt.Sprint(n)
 		}
 	}
 	id := p.Go(protocol.TypeToolCallReq, `{"tool_name":"sql_query","arguments":{"sql":"SELECT pg_sleep(1000)"}}`)

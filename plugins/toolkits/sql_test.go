@@ -55,17 +55,22 @@ func TestSQLite(t *testing.T) {
 		name := strings.ToLower(mode) + ".db"
 		newDB(t, dir, name, "PRAGMA journal_mode="+mode, shop)
 		p := open(t, dir, Options{})
-		configure(p, "sql", `{"dsn":"`+name+`"}`).Has(t, "/status", "ok", "/message", "sql_tables, sql_describe, sql_query")
+		configure(p, "sql", `{"dsn":"`+name+`"}`).Has(t, "/status", "ok", "/message", "sql_tables, sql_describe, "+
+			"sql_query")
 		m := call(t, p, "sql_tables", `{}`)
-		assert.That(t, strings.HasPrefix(m.Get("/data/data/rows"), `[["customers","table"],["names","view"],["orders","table"],["words","table"]`), "tables: %s", m.Line)
+		assert.That(t, strings.HasPrefix(m.Get("/data/data/rows"),
+			`[["customers","table"],["names","view"],["orders","table"],["words","table"]`), "tables: %s", m.Line)
 		m = call(t, p, "sql_describe", `{"table":"customers"}`)
 		m.Has(t, "/data/data/rows/1", `["name","TEXT",1,"'x'",0,null]`)
-		call(t, p, "sql_describe", `{"table":"orders"}`).Has(t, "/data/data/rows/1", `["customer","INTEGER",0,null,0,"customers(id)"]`)
-		p.Refused(protocol.TypeToolCallReq, `{"tool_name":"sql_describe","arguments":{"table":"nope"}}`, protocol.CodeToolError, "sql_tables")
+		call(t, p, "sql_describe", `{"table":"orders"}`).Has(t, "/data/data/rows/1",
+			`["customer","INTEGER",0,null,0,"customers(id)"]`)
+		p.Refused(protocol.TypeToolCallReq, `{"tool_name":"sql_describe","arguments":{"table":"nope"}}`,
+			protocol.CodeToolError, "sql_tables")
 		assert.Equal(t, sqlOf(t, p, "sql_query", "SELECT * FROM customers WHERE id > ? ORDER BY id", `,"params":[0]`),
 			`{"columns":[{"name":"id","type":"INTEGER"},{"name":"name","type":"TEXT"},{"name":"born","type":"DATE"},{"name":"at","type":"TIMESTAMP"},{"name":"part","type":"BLOB"},{"name":"rate","type":"REAL"}],`+
 				`"rows":[[1,"Ann","2001-02-03","2024-01-02 03:04:05",{"base64":"AP8="},1.5],[9007199254740993,"Bob",null,null,null,"Infinity"]]}`, "rows")
-		assert.Equal(t, sqlOf(t, p, "sql_query", "SELECT text FROM words WHERE words MATCH ?; -- done", `,"params":["honey"]`),
+		assert.Equal(t, sqlOf(t, p, "sql_query", "SELECT text FROM words WHERE words MATCH ?; -- done",
+			`,"params":["honey"]`),
 			`{"columns":[{"name":"text"}],"rows":[["milk and honey"]]}`, "full text")
 		m = call(t, p, "sql_query", `{"sql":"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n) SELECT i FROM n","limit":3}`)
 		m.Has(t, "/data/data/rows", "[[1],[2],[3]]", "/data/data/truncated", "true", "/data/truncated", "true")
@@ -100,30 +105,42 @@ func TestSQLiteReplaced(t *testing.T) {
 // no statement can have the host run out of memory.
 func TestWallSQLite(t *testing.T) {
 	dir := t.TempDir()
-	path := newDB(t, dir, "a.db", shop, "CREATE TABLE big (id INTEGER, data BLOB)", "INSERT INTO big VALUES (7, zeroblob(5000000))")
+	path := newDB(t, dir, "a.db", shop, "CREATE TABLE big (id INTEGER, data BLOB)", "INSERT INTO big VALUES (7, "+
+		"zeroblob(5000000))")
 	newDB(t, dir, "b.db", "CREATE TABLE secret (x)")
 	before := must.Get(os.ReadFile(path))(t)
 	p := open(t, dir, Options{})
 	configure(p, "sql", `{"dsn":"sqlite:a.db"}`)
 	for _, text := range []string{
-		"INSERT INTO orders VALUES (1, 1)", "DELETE FROM customers", "UPDATE customers SET name = 'x'", "DROP TABLE orders", "CREATE TABLE t (x)", "CREATE TEMP TABLE t (x)", "REINDEX", "VACUUM", "ANALYZE",
-		"WITH x AS (SELECT 1) INSERT INTO orders SELECT * FROM x", "EXPLAIN DELETE FROM orders", "SELECT 1; DELETE FROM orders", "SELECT ';' ;; /* ; */ SELECT 2",
-		"ATTACH '" + filepath.Join(dir, "b.db") + "' AS b", "DETACH main", "VACUUM INTO '" + filepath.Join(dir, "c.db") + "'",
-		"PRAGMA query_only = 0", "PRAGMA writable_schema = 1", "PRAGMA journal_mode = DELETE", "PRAGMA hard_heap_limit = 1", "PRAGMA temp_store_directory = '/'", "PRAGMA user_version", "BEGIN", "COMMIT", "SAVEPOINT a",
+		"INSERT INTO orders VALUES (1, 1)", "DELETE FROM customers", "UPDATE customers SET name = 'x'",
+		"DROP TABLE orders", "CREATE TABLE t (x)", "CREATE TEMP TABLE t (x)", "REINDEX", "VACUUM", "ANALYZE",
+		"WITH x AS (SELECT 1) INSERT INTO orders SELECT * FROM x", "EXPLAIN DELETE FROM orders",
+		"SELECT 1; DELETE FROM orders", "SELECT ';' ;; /* ; */ SELECT 2",
+		"ATTACH '" + filepath.Join(dir, "b.db") + "' AS b", "DETACH main", "VACUUM INTO '" + filepath.Join(dir,
+			"c.db") + "'",
+		"PRAGMA query_only = 0", "PRAGMA writable_schema = 1", "PRAGMA journal_mode = DELETE",
+		"PRAGMA hard_heap_limit = 1", "PRAGMA temp_store_directory = '/'", "PRAGMA user_version", "BEGIN", "COMMIT",
+		"SAVEPOINT a",
 		"SELECT load_extension('x')", "SELECT fts3_tokenizer('simple')", "SELECT * FROM pragma_database_list",
-		"SELECT zeroblob(1000000000)", "SELECT printf('%1000000000d', 1)", "SELECT randomblob(100000000)", "SELECT replace(hex(zeroblob(500000)), '0', '0123456789')", "SELECT data FROM big",
+		"SELECT zeroblob(1000000000)", "SELECT printf('%1000000000d', 1)", "SELECT randomblob(100000000)",
+		"SELECT replace(hex(zeroblob(500000)), '0', '0123456789')", "SELECT data FROM big",
 		"SELECT nothing", "", "SELECT ?", "SELECT " + strings.Repeat("1,", 20000) + "1",
 	} {
 		got := sqlOf(t, p, "sql_query", text, "")
-		assert.That(t, strings.HasPrefix(got, "tool_error: ") || strings.HasPrefix(got, "schema_violation: "), "%.60s: %.200s", text, got)
+		assert.That(t, strings.HasPrefix(got, "tool_error: ") || strings.HasPrefix(got, "schema_violation: "),
+			"%.60s: %.200s", text, got)
 		assert.That(t, !strings.Contains(got, dir), "%.60s shows a path: %s", text, got)
 	}
-	assert.Equal(t, sqlOf(t, p, "sql_query", "SELECT id, length(data) FROM big", ""), `{"columns":[{"name":"id","type":"INTEGER"},{"name":"length(data)"}],"rows":[[7,5000000]]}`, "a row with a value that is too long to be read")
+	assert.Equal(t, sqlOf(t, p, "sql_query", "SELECT id, length(data) FROM big", ""),
+		`{"columns":[{"name":"id","type":"INTEGER"},{"name":"length(data)"}],"rows":[[7,5000000]]}`,
+		"a row with a value that is too long to be read")
 	assert.That(t, string(must.Get(os.ReadFile(path))(t)) == string(before), "the file was changed")
 	_, err := os.Stat(filepath.Join(dir, "c.db"))
 	assert.That(t, err != nil, "VACUUM INTO made a file")
-	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"sql_query","arguments":{"sql":"SELECT ?","params":[{"a":1}]}}`, protocol.CodeSchemaViolation, "/arguments/params/0")
-	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"sql_query","arguments":{"sql":"SELECT 1","limit":0}}`, protocol.CodeSchemaViolation, "/arguments/limit")
+	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"sql_query","arguments":{"sql":"SELECT ?","params":[{"a":1}]}}`,
+		protocol.CodeSchemaViolation, "/arguments/params/0")
+	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"sql_query","arguments":{"sql":"SELECT 1","limit":0}}`,
+		protocol.CodeSchemaViolation, "/arguments/limit")
 }
 
 // TestWallSQLiteFiles: the agent names files of the workspace only, and never the host's own.
@@ -134,7 +151,8 @@ func TestSQLiteWide(t *testing.T) {
 	p := open(t, dir, Options{})
 	configure(p, "sql", `{"dsn":"wide.db"}`).Has(t, "/status", "ok")
 	for range 2 { // the connection is used again
-		assert.That(t, strings.Contains(sqlOf(t, p, "sql_query", "SELECT * FROM wide", ""), "name 200 at most"), "a result of 300 columns")
+		assert.That(t, strings.Contains(sqlOf(t, p, "sql_query", "SELECT * FROM wide", ""), "name 200 at most"),
+			"a result of 300 columns")
 		got := sqlOf(t, p, "sql_query", "SELECT c0, c299 FROM wide", "")
 		assert.That(t, strings.Contains(got, `"rows":[[1,2]]`), "two columns: %s", got)
 		got = sqlOf(t, p, "sql_query", "SELECT zeroblob(1000000)"+strings.Repeat(", zeroblob(1000000)", 50), "")
@@ -168,13 +186,17 @@ func TestWallSQLiteFiles(t *testing.T) {
 		must.OK(t, plugin.Close(context.Background()))
 	}
 	p := open(t, dir, Options{})
-	for _, dsn := range []string{"link.db", "folder/other.db", "../x.db", filepath.Join(other, "other.db"), "gone.db", ".", "", "sqlite://x", "mysql://u:sk-secret-9@h/d", "host=localhost password=sk-secret-9", "postgres://u:sk-secret-9@127.0.0.1/d", "file:a.db?mode=rwc"} {
+	for _, dsn := range []string{"link.db", "folder/other.db", "../x.db", filepath.Join(other, "other.db"), "gone.db",
+		".", "", "sqlite://x", "mysql://u:sk-secret-9@h/d", "host=localhost password=sk-secret-9",
+		"postgres://u:sk-secret-9@127.0.0.1/d", "file:a.db?mode=rwc"} {
 		m := configure(p, "sql", `{"dsn":"`+dsn+`"}`)
-		assert.That(t, m.Code == protocol.CodeSchemaViolation || m.Code == protocol.CodeToolDenied, "%s: %s", dsn, m.Line)
+		assert.That(t, m.Code == protocol.CodeSchemaViolation || m.Code == protocol.CodeToolDenied, "%s: %s", dsn,
+			m.Line)
 		assert.That(t, !strings.Contains(string(m.Line), "sk-secret"), "%s is shown: %s", dsn, m.Line)
 	}
 	configure(p, "sql", `{"dsn":"text.db"}`)
-	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"sql_tables","arguments":{}}`, protocol.CodeToolError, "not a database")
+	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"sql_tables","arguments":{}}`, protocol.CodeToolError,
+		"not a database")
 	configure(p, "sql", `{"dsn":"text.db","read_only":false}`).Has(t, "/code", "schema_violation")
 }
 
@@ -242,14 +264,17 @@ func TestSQLExecute(t *testing.T) {
 	path := newDB(t, dir, "a.db", shop)
 	no := false
 	p := open(t, dir, Options{SQL: &SQLOptions{DSN: config.NewSecret(path), ReadOnly: &no}})
-	assert.Equal(t, sqlOf(t, p, "sql_execute", "INSERT INTO orders VALUES (?, ?), (?, NULL)", `,"params":[1,1,2]`), `{"affected":2,"columns":[],"rows":[]}`, "insert")
-	for _, text := range []string{"INSERT INTO orders VALUES (7, 77)", "ATTACH 'x.db' AS x", "PRAGMA user_version = 7", "VACUUM INTO 'x.db'", "BEGIN"} {
+	assert.Equal(t, sqlOf(t, p, "sql_execute", "INSERT INTO orders VALUES (?, ?), (?, NULL)", `,"params":[1,1,2]`),
+		`{"affected":2,"columns":[],"rows":[]}`, "insert")
+	for _, text := range []string{"INSERT INTO orders VALUES (7, 77)", "ATTACH 'x.db' AS x", "PRAGMA user_version = 7",
+		"VACUUM INTO 'x.db'", "BEGIN"} {
 		got := sqlOf(t, p, "sql_execute", text, "")
 		assert.That(t, strings.HasPrefix(got, "tool_error: "), "%s: %s", text, got)
 	}
 	got := sqlOf(t, p, "sql_query", "DELETE FROM orders", "")
 	assert.That(t, strings.HasPrefix(got, "tool_error: "), "sql_query deletes: %s", got)
-	assert.Equal(t, sqlOf(t, p, "sql_query", "SELECT count(*) AS n FROM orders", ""), `{"columns":[{"name":"n"}],"rows":[[2]]}`, "what is there")
+	assert.Equal(t, sqlOf(t, p, "sql_query", "SELECT count(*) AS n FROM orders", ""),
+		`{"columns":[{"name":"n"}],"rows":[[2]]}`, "what is there")
 }
 
 // TestSQLiteAnswers: texts come as they are stored, and each kind of statement has its rows and its number of
@@ -262,20 +287,25 @@ INSERT INTO d VALUES (1, '2024-01-02', '2024-01-02 03:04', '2024-01-02T03:04:05.
 	const first = `[1,"2024-01-02","2024-01-02 03:04","2024-01-02T03:04:05.120+02:00",1]`
 	const both = `"rows":[` + first + `,[2,"soon",20240102,"10:30",0]]`
 	for _, text := range []string{
-		"SELECT * FROM d", "WITH x AS (SELECT * FROM d) SELECT * FROM x", "SELECT * FROM d UNION ALL SELECT * FROM d WHERE 0",
+		"SELECT * FROM d", "WITH x AS (SELECT * FROM d) SELECT * FROM x", "SELECT * FROM d UNION ALL SELECT * FROM " +
+			"d WHERE 0",
 		"SELECT * FROM (SELECT * FROM d ORDER BY id) ORDER BY id;",
 	} {
 		assert.Contains(t, sqlOf(t, p, "sql_query", text, ""), both, text)
 	}
-	assert.Contains(t, sqlOf(t, p, "sql_query", "SELECT day, day, max(ts) FROM d", ""), `"rows":[["2024-01-02","2024-01-02","2024-01-02T03:04:05.120+02:00"]]`)
+	assert.Contains(t, sqlOf(t, p, "sql_query", "SELECT day, day, max(ts) FROM d", ""),
+		`"rows":[["2024-01-02","2024-01-02","2024-01-02T03:04:05.120+02:00"]]`)
 	assert.Contains(t, sqlOf(t, p, "sql_query", "VALUES ('2024-01-02 03:04')", ""), `"rows":[["2024-01-02 03:04"]]`)
 	for _, c := range []struct{ text, params, want string }{
-		{"INSERT INTO d (day, at) VALUES (?, ?2), ('2024-02-03', NULL) RETURNING id, day, at", `["2024-02-02","2024-02-02 01:02"]`,
+		{"INSERT INTO d (day, at) VALUES (?, ?2), ('2024-02-03', NULL) RETURNING id, day, at",
+			`["2024-02-02","2024-02-02 01:02"]`,
 			`{"affected":2,"columns":[{"name":"id","type":"INTEGER"},{"name":"day","type":"DATE"},{"name":"at","type":"DATETIME"}],` +
 				`"rows":[[3,"2024-02-02","2024-02-02 01:02"],[4,"2024-02-03",null]]}`},
 		{"CREATE TABLE log (what TEXT)", `[]`, `{"affected":0,"columns":[],"rows":[]}`},
-		{"CREATE TRIGGER t AFTER UPDATE ON d BEGIN INSERT INTO log VALUES ('a;b'); INSERT INTO log VALUES (CASE WHEN 1 THEN ';' END); END", `[]`, `{"affected":0,"columns":[],"rows":[]}`},
-		{"create /* ; */ temp trigger tt after delete on d begin select 1; end ; -- done", `[]`, `{"affected":0,"columns":[],"rows":[]}`},
+		{"CREATE TRIGGER t AFTER UPDATE ON d BEGIN INSERT INTO log VALUES ('a;b'); INSERT INTO log VALUES (CASE " +
+			"WHEN 1 THEN ';' END); END", `[]`, `{"affected":0,"columns":[],"rows":[]}`},
+		{"create /* ; */ temp trigger tt after delete on d begin select 1; end ; -- done", `[]`,
+			`{"affected":0,"columns":[],"rows":[]}`},
 		{"CREATE TRIGGER t2 AFTER INSERT ON log BEGIN SELECT 1; END; DELETE FROM d", `[]`, "more than one statement"},
 		{"CREATE TABLE trigger (x); DELETE FROM d; END", `[]`, "more than one statement"},
 		{"UPDATE d SET ok = 1 WHERE id > ?", `[2]`, `{"affected":2,"columns":[],"rows":[]}`},
@@ -283,11 +313,13 @@ INSERT INTO d VALUES (1, '2024-01-02', '2024-01-02 03:04', '2024-01-02T03:04:05.
 		{"CREATE INDEX i ON d (day)", `[]`, `{"affected":0,"columns":[],"rows":[]}`},
 		{"CREATE TABLE c AS SELECT * FROM d", `[]`, `{"affected":0,"columns":[],"rows":[]}`},
 		{"UPDATE d SET ok = 1 WHERE id > 100", `[]`, `{"affected":0,"columns":[],"rows":[]}`},
-		{"INSERT INTO d (id) VALUES (1) ON CONFLICT DO NOTHING RETURNING id", `[]`, `{"affected":0,"columns":[{"name":"id","type":"INTEGER"}],"rows":[]}`},
+		{"INSERT INTO d (id) VALUES (1) ON CONFLICT DO NOTHING RETURNING id", `[]`,
+			`{"affected":0,"columns":[{"name":"id","type":"INTEGER"}],"rows":[]}`},
 		{"REPLACE INTO d (id) VALUES (4)", `[]`, `{"affected":1,"columns":[],"rows":[]}`},
 		{"SELECT count(*) AS n FROM logs", `[]`, `{"affected":0,"columns":[{"name":"n"}],"rows":[[4]]}`},
 		{"DROP TABLE c", `[]`, `{"affected":0,"columns":[],"rows":[]}`},
-		{"DELETE FROM d WHERE id > 2 RETURNING id", `[]`, `{"affected":2,"columns":[{"name":"id","type":"INTEGER"}],"rows":[[3],[4]]}`},
+		{"DELETE FROM d WHERE id > 2 RETURNING id", `[]`,
+			`{"affected":2,"columns":[{"name":"id","type":"INTEGER"}],"rows":[[3],[4]]}`},
 		{"DELETE FROM logs", `[]`, `{"affected":4,"columns":[],"rows":[]}`},
 		{"UPDATE d SET ok = ? WHERE id = ?", `[1]`, "the statement has parameters for 2, params has 1"},
 		{"UPDATE d SET ok = ? WHERE id = ?", `[1,2,3]`, "the statement has parameters for 2, params has 3"},
@@ -296,7 +328,8 @@ INSERT INTO d VALUES (1, '2024-01-02', '2024-01-02 03:04', '2024-01-02T03:04:05.
 		{"UPDATE d SET ok = :ok", `[1]`, "the parameter :ok has a name: write ? or ?1"},
 	} {
 		got := sqlOf(t, p, "sql_execute", c.text, `,"params":`+c.params)
-		assert.That(t, got == c.want || !strings.HasPrefix(c.want, "{") && strings.Contains(got, c.want), "%s\n%s\nwant %s", c.text, got, c.want)
+		assert.That(t, got == c.want || !strings.HasPrefix(c.want, "{") && strings.Contains(got, c.want),
+			"%s\n%s\nwant %s", c.text, got, c.want)
 	}
 	db := must.Get(sql.Open("sqlite", path))(t)
 	defer db.Close()
@@ -322,5 +355,6 @@ func TestSQLCancel(t *testing.T) {
 	for _, id := range ids {
 		assert.Equal(t, p.Answer(id).Code, protocol.CodeTimeout, "the statement whose time is up")
 	}
-	assert.Equal(t, sqlOf(t, p, "sql_query", "SELECT 1 AS n", ""), `{"columns":[{"name":"n"}],"rows":[[1]]}`, "the next one")
+	assert.Equal(t, sqlOf(t, p, "sql_query", "SELECT 1 AS n", ""), `{"columns":[{"name":"n"}],"rows":[[1]]}`,
+		"the next one")
 }

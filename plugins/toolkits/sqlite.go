@@ -57,7 +57,8 @@ var withinJobs sync.Map
 // never given back.
 var sqliteDriver = sync.OnceValues(func() (*sqlite.Driver, error) {
 	d := new(sqlite.Driver)
-	return d, d.RegisterScalarFunction(sqliteWithin, 1, func(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
+	return d, d.RegisterScalarFunction(sqliteWithin, 1, func(_ *sqlite.FunctionContext,
+		args []driver.Value) (driver.Value, error) {
 		do, ok := withinJobs.LoadAndDelete(args[0])
 		if !ok {
 			return nil, errors.New("no such function: " + sqliteWithin)
@@ -130,7 +131,8 @@ func (p *Plugin) isOwn(path string, info os.FileInfo) bool {
 func (p *Plugin) openFile(name string) (*os.File, string, error) {
 	base, rest, ok := p.within(name)
 	if !ok {
-		return nil, "", protocol.Errorf(protocol.CodeToolDenied, "%.200q leads out of the workspace; the agent may name files of the workspace only", name)
+		return nil, "", protocol.Errorf(protocol.CodeToolDenied, "%.200q leads out of the workspace; the agent may "+
+			"name files of the workspace only", name)
 	}
 	root, err := os.OpenRoot(asDir(base))
 	if err != nil {
@@ -174,7 +176,8 @@ func (s *sqliteFile) open(ctx context.Context) (*sql.DB, error) {
 	if s.db != nil {
 		return s.db, nil
 	}
-	query := url.Values{"mode": {"ro"}, "_pragma": {"busy_timeout(5000)", "query_only(1)", "trusted_schema(OFF)", "cell_size_check(ON)", "mmap_size(0)"}}
+	query := url.Values{"mode": {"ro"}, "_pragma": {"busy_timeout(5000)", "query_only(1)", "trusted_schema(OFF)",
+		"cell_size_check(ON)", "mmap_size(0)"}}
 	if !s.readOnly {
 		query.Set("mode", "rw")
 		query["_pragma"][1] = "foreign_keys(1)"
@@ -287,8 +290,10 @@ func confine(ctx context.Context, c *sql.Conn, writes bool) error {
 		return err
 	}
 	for id, limit := range map[int]int{
-		sqlite3.SQLITE_LIMIT_LENGTH: sqliteMaxValue, sqlite3.SQLITE_LIMIT_COLUMN: sqliteMaxColumns, sqlite3.SQLITE_LIMIT_SQL_LENGTH: sqlMaxText,
-		sqlite3.SQLITE_LIMIT_ATTACHED: 0, sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: sqliteMaxPattern, sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
+		sqlite3.SQLITE_LIMIT_LENGTH: sqliteMaxValue, sqlite3.SQLITE_LIMIT_COLUMN: sqliteMaxColumns,
+		sqlite3.SQLITE_LIMIT_SQL_LENGTH: sqlMaxText,
+		sqlite3.SQLITE_LIMIT_ATTACHED:   0, sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: sqliteMaxPattern,
+		sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
 	} {
 		if _, err := sqlite.Limit(c, id, limit); err != nil {
 			return err
@@ -299,7 +304,8 @@ func confine(ctx context.Context, c *sql.Conn, writes bool) error {
 		if !ok {
 			return errors.New("this SQLite takes no authorizer")
 		}
-		return registerer.RegisterAuthorizer(func(action sqlite.AuthorizerActionCode, arg1, arg2, _, _ string) sqlite.AuthorizerReturnCode {
+		return registerer.RegisterAuthorizer(func(action sqlite.AuthorizerActionCode, arg1, arg2, _,
+			_ string) sqlite.AuthorizerReturnCode {
 			if permitted(action, arg1, arg2, writes) {
 				return sqlite.AuthorizerOK
 			}
@@ -318,7 +324,8 @@ func permitted(action sqlite.AuthorizerActionCode, arg1, arg2 string, writes boo
 		return !slices.Contains([]string{"load_extension", "fts3_tokenizer"}, strings.ToLower(arg2))
 	case sqlite.AuthPragma: // also as functions such as pragma_table_info
 		return slices.Contains([]string{
-			"data_version", "foreign_key_list", "index_info", "index_list", "index_xinfo", "table_info", "table_list", "table_xinfo",
+			"data_version", "foreign_key_list", "index_info", "index_list", "index_xinfo", "table_info", "table_list",
+			"table_xinfo",
 		}, strings.ToLower(arg1))
 	case sqlite.AuthAttach, sqlite.AuthDetach, sqlite.AuthTransaction, sqlite.AuthSavepoint:
 		return false
@@ -423,7 +430,8 @@ func sqliteRows(conn driver.QueryerContext, st statement, args []any, res *resul
 	defer func() { err = errors.Join(err, rows.Close()) }()
 	types, _ := rows.(driver.RowsColumnTypeDatabaseTypeName)
 	for i, name := range rows.Columns() {
-		res.Columns = append(res.Columns, column{Name: strings.ToValidUTF8(name, "\uFFFD"), Type: strings.ToValidUTF8(types.ColumnTypeDatabaseTypeName(i), "\uFFFD")})
+		res.Columns = append(res.Columns, column{Name: strings.ToValidUTF8(name, "\uFFFD"),
+			Type: strings.ToValidUTF8(types.ColumnTypeDatabaseTypeName(i), "\uFFFD")})
 	}
 	if err := asStored(rows); err != nil {
 		return err
@@ -479,7 +487,8 @@ func sqliteError(err error) error {
 	case sqlite3.SQLITE_READONLY:
 		return &sqlError{text: "the database is opened to be read: " + e.Error()}
 	case sqlite3.SQLITE_TOOBIG:
-		return &sqlError{text: fmt.Sprintf("%s: a value may have %d bytes, a statement %d; take a part of it, such as substr(x, 1, 1000)", e.Error(), sqliteMaxValue, sqlMaxText)}
+		return &sqlError{text: fmt.Sprintf("%s: a value may have %d bytes, a statement %d; take a part of it, such "+
+			"as substr(x, 1, 1000)", e.Error(), sqliteMaxValue, sqlMaxText)}
 	}
 	text := e.Error()
 	if e.Code()&0xff == sqlite3.SQLITE_FULL {

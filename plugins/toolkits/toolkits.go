@@ -144,7 +144,8 @@ func (p *Plugin) Start(ctx context.Context, s *host.Services) error { return p.s
 
 // Info implements host.Plugin.
 func (p *Plugin) Info() host.PluginInfo {
-	return host.PluginInfo{Name: p.name, Capability: protocol.CapToolkits, Also: []protocol.Capability{protocol.CapTools}}
+	return host.PluginInfo{Name: p.name, Capability: protocol.CapToolkits,
+		Also: []protocol.Capability{protocol.CapTools}}
 }
 
 // Routes implements host.Plugin.
@@ -264,7 +265,8 @@ func (p *Plugin) Needs() (all []host.Need) {
 		}, nil)
 	}
 	if o := p.opts.HTTP; o != nil {
-		add(kitHTTP, "base_url", func() (string, error) { return p.address(*o) }, func(ctx context.Context) (string, error) { return p.tryAPI(ctx, kitHTTP, *o) })
+		add(kitHTTP, "base_url", func() (string, error) { return p.address(*o) },
+			func(ctx context.Context) (string, error) { return p.tryAPI(ctx, kitHTTP, *o) })
 	}
 	if o := p.opts.Git; o != nil {
 		add(kitGit, "repo", func() (string, error) {
@@ -279,7 +281,10 @@ func (p *Plugin) Needs() (all []host.Need) {
 		add(kitOpenAPI, "spec", look, func(ctx context.Context) (string, error) { return p.tryOpenAPI(ctx, *o) })
 	}
 	if o := p.opts.SQL; o != nil {
-		add(kitSQL, "dsn", func() (string, error) { return p.lookSQL(*o) }, func(ctx context.Context) (string, error) { return p.trySQL(ctx, *o) })
+		add(kitSQL, "dsn", func() (string, error) { return p.lookSQL(*o) }, func(ctx context.Context) (string,
+			error) {
+			return p.trySQL(ctx, *o)
+		})
 	}
 	return all
 }

@@ -33,9 +33,12 @@ func TestContract(t *testing.T) {
 		{Type: protocol.TypeToolkitListReq, Fields: `{"filter_kind":"files","filter_tags":["read"]}`},
 		{Type: protocol.TypeToolkitConfigureReq, Fields: `{"session_id":"","toolkit_name":"filesystem","config":{"root_dir":"docs"}}`},
 		{Type: protocol.TypeToolListReq, Fields: `{"filter_kind":"toolkit","filter_tags":[],"query":"","include_deferred":false}`},
-		{Name: "call", Type: protocol.TypeToolCallReq, Fields: `{"session_id":"","tool_name":"filesystem_read_file","arguments":{"path":"a.txt"},"correlation_id":"","streaming":false,"timeout":30}`},
-		{Name: "unknown toolkit", Type: protocol.TypeToolkitConfigureReq, Fields: `{"toolkit_name":"nope","config":{"a":1}}`, Code: protocol.CodeSchemaViolation},
-		{Name: "unknown tool", Type: protocol.TypeToolCallReq, Fields: `{"tool_name":"filesystem_nope","arguments":{}}`, Code: protocol.CodeUnknownTool},
+		{Name: "call", Type: protocol.TypeToolCallReq,
+			Fields: `{"session_id":"","tool_name":"filesystem_read_file","arguments":{"path":"a.txt"},"correlation_id":"","streaming":false,"timeout":30}`},
+		{Name: "unknown toolkit", Type: protocol.TypeToolkitConfigureReq,
+			Fields: `{"toolkit_name":"nope","config":{"a":1}}`, Code: protocol.CodeSchemaViolation},
+		{Name: "unknown tool", Type: protocol.TypeToolCallReq, Fields: `{"tool_name":"filesystem_nope","arguments":{}}`,
+			Code: protocol.CodeUnknownTool},
 	})
 }
 
@@ -65,7 +68,8 @@ func TestConfigure(t *testing.T) {
 	list := p.Call(protocol.TypeToolkitListReq, `{}`)
 	for i, name := range []string{"filesystem", "git", "http"} {
 		at := "/toolkits/" + string(rune('0'+i))
-		if list.Get(at+"/name") != name || list.Get(at+"/configured") != "false" || list.Get(at+"/schema/type") != "object" || list.Get(at+"/tools") == "[]" {
+		if list.Get(at+"/name") != name || list.Get(at+"/configured") != "false" ||
+			list.Get(at+"/schema/type") != "object" || list.Get(at+"/tools") == "[]" {
 			t.Errorf("toolkit %s: %s", name, list.Get(at))
 		}
 	}
@@ -73,12 +77,14 @@ func TestConfigure(t *testing.T) {
 	for _, folder := range []string{"docs", "notes"} {
 		m := configure(p, "filesystem", `{"root_dir":"`+folder+`","read_only":true}`)
 		must.That(t, m.Get("/status") == "ok" && m.Get("/toolkit_name") == "filesystem", "configure: %s", m.Line)
-		assert.Equal(t, toolNames(t, p), "filesystem_glob filesystem_grep filesystem_list_dir filesystem_read_file", "tools")
+		assert.Equal(t, toolNames(t, p), "filesystem_glob filesystem_grep filesystem_list_dir filesystem_read_file",
+			"tools")
 		m = call(t, p, "filesystem_read_file", `{"path":"a.txt"}`)
 		assert.Equal(t, m.Get("/data/data/content"), folder+"\n", "a file of %s: %s", folder, m.Line)
 	}
 	m := p.Call(protocol.TypeToolListReq, `{"query":"read a file"}`)
-	assert.That(t, m.Get("/tools/0/name") == "filesystem_read_file" && m.Get("/tools/0/toolkit") == "filesystem", "search: %s", m.Line)
+	assert.That(t, m.Get("/tools/0/name") == "filesystem_read_file" && m.Get("/tools/0/toolkit") == "filesystem",
+		"search: %s", m.Line)
 	if m := configure(p, "filesystem", `{"root_dir":"gone"}`); m.Problem() != "/config/root_dir" {
 		t.Errorf("a folder that is not there: %s", m.Line)
 	}
@@ -113,16 +119,21 @@ func TestConfigureWrong(t *testing.T) {
 		{"http", `{"base_url":"http://localhost/"}`, "tool_denied", ""},
 		{"http", `{"base_url":"http://user:` + secret + `@example.com/"}`, "tool_error", ""},
 		{"http", `{"base_url":"https://example.com/?k=` + secret + `"}`, "schema_violation", "/config/base_url"},
-		{"http", `{"base_url":"https://example.com/","headers":{"Authorization":{"` + secret + `":1}}}`, "schema_violation", "/config/headers"},
-		{"http", `{"base_url":"https://example.com/","headers":{"X-Key":"` + secret + `\r\nX: y"}}`, "schema_violation", "/config/headers"},
-		{"http", `{"base_url":"https://example.com/","headers":{"Host":"` + secret + `"}}`, "schema_violation", "/config/headers"},
+		{"http", `{"base_url":"https://example.com/","headers":{"Authorization":{"` + secret + `":1}}}`,
+			"schema_violation", "/config/headers"},
+		{"http", `{"base_url":"https://example.com/","headers":{"X-Key":"` + secret + `\r\nX: y"}}`, "schema_violation",
+			"/config/headers"},
+		{"http", `{"base_url":"https://example.com/","headers":{"Host":"` + secret + `"}}`, "schema_violation",
+			"/config/headers"},
 	} {
 		m := configure(p, c.kit, c.config)
 		assert.That(t, string(m.Code) == c.code && (c.path == "" || m.Problem() == c.path),
 			"%s %s: %s, should be %s %s", c.kit, c.config, m.Line, c.code, c.path)
-		assert.That(t, !strings.Contains(string(m.Line), secret), "%s %s: the answer shows the secret: %s", c.kit, c.config, m.Line)
+		assert.That(t, !strings.Contains(string(m.Line), secret), "%s %s: the answer shows the secret: %s", c.kit,
+			c.config, m.Line)
 	}
-	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"api_get","arguments":{"path":""}}`, protocol.CodeToolDenied) // an API on this machine
+	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"api_get","arguments":{"path":""}}`,
+		protocol.CodeToolDenied) // an API on this machine
 }
 
 // TestLocked: the agent cannot change what the config configures.
@@ -140,7 +151,8 @@ func TestFolders(t *testing.T) {
 	m := configure(p, "filesystem", `{"root_dir":"`+filepath.Join(other, "sub")+`"}`)
 	must.Equal(t, m.Get("/status"), "ok", "configure: %s", m.Line)
 	call(t, p, "filesystem_read_file", `{"path":"x.txt"}`).Has(t, "/data/data/content", "x")
-	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"filesystem_read_file","arguments":{"path":"../../x"}}`, protocol.CodeToolDenied) // out of the folder
+	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"filesystem_read_file","arguments":{"path":"../../x"}}`,
+		protocol.CodeToolDenied) // out of the folder
 	// what the agent configured ends with its session
 	p.Handshake(protocol.CapToolkits, protocol.CapTools)
 	call(t, p, "filesystem_write_file", `{"path":"y.txt","content":"y"}`)
@@ -159,12 +171,17 @@ func TestConfigureInOrder(t *testing.T) {
 	add := func(typ protocol.Type, id, fields string) { lines = append(lines, hosttest.Request(typ, id, fields)) }
 	for i := range 40 {
 		folder := []string{"docs", "notes"}[i%2]
-		add(protocol.TypeToolkitConfigureReq, fmt.Sprint("configure", i), `{"toolkit_name":"filesystem","config":{"root_dir":"`+folder+`"}}`)
-		add(protocol.TypeToolCallReq, fmt.Sprint("read", i), `{"tool_name":"filesystem_read_file","arguments":{"path":"a.txt"}}`)
-		add(protocol.TypeToolCallReq, fmt.Sprint("write", i), fmt.Sprintf(`{"tool_name":"filesystem_write_file","arguments":{"path":"b.txt","content":"%d"}}`, i))
-		add(protocol.TypeToolCallReq, fmt.Sprint("again", i), `{"tool_name":"filesystem_read_file","arguments":{"path":"b.txt"}}`)
+		add(protocol.TypeToolkitConfigureReq, fmt.Sprint("configure", i),
+			`{"toolkit_name":"filesystem","config":{"root_dir":"`+folder+`"}}`)
+		add(protocol.TypeToolCallReq, fmt.Sprint("read", i),
+			`{"tool_name":"filesystem_read_file","arguments":{"path":"a.txt"}}`)
+		add(protocol.TypeToolCallReq, fmt.Sprint("write", i),
+			fmt.Sprintf(`{"tool_name":"filesystem_write_file","arguments":{"path":"b.txt","content":"%d"}}`, i))
+		add(protocol.TypeToolCallReq, fmt.Sprint("again", i),
+			`{"tool_name":"filesystem_read_file","arguments":{"path":"b.txt"}}`)
 		add(protocol.TypeToolkitConfigureReq, fmt.Sprint("away", i), `{"toolkit_name":"filesystem","config":{}}`)
-		add(protocol.TypeToolCallReq, fmt.Sprint("gone", i), `{"tool_name":"filesystem_read_file","arguments":{"path":"a.txt"}}`)
+		add(protocol.TypeToolCallReq, fmt.Sprint("gone", i),
+			`{"tool_name":"filesystem_read_file","arguments":{"path":"a.txt"}}`)
 	}
 	p.Send(lines...)
 	for i := range 40 {
@@ -208,7 +225,8 @@ func TestCallWhileConfigured(t *testing.T) {
 	out, err := old.Call(t.Context(), args, nil)
 	assert.That(t, err == nil && !out.Failed, "%s of the toolkit that was replaced: %v", old.Def.Name, err)
 	configure(p, "filesystem", `{}`)
-	if _, err := old.Call(t.Context(), args, nil); err == nil || !strings.Contains(err.Error(), "list the tools again") {
+	if _, err := old.Call(t.Context(), args, nil); err == nil || !strings.Contains(err.Error(),
+		"list the tools again") {
 		t.Errorf("%s of the toolkit that was taken away: %v", old.Def.Name, err)
 	}
 }
@@ -271,7 +289,8 @@ func runGit(t testing.TB, dir string, args ...string) string {
 	cmd := exec.Command("git", args...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1",
-		"GIT_AUTHOR_NAME=T", "GIT_AUTHOR_EMAIL=t@example.com", "GIT_COMMITTER_NAME=T", "GIT_COMMITTER_EMAIL=t@example.com")
+		"GIT_AUTHOR_NAME=T", "GIT_AUTHOR_EMAIL=t@example.com", "GIT_COMMITTER_NAME=T",
+		"GIT_COMMITTER_EMAIL=t@example.com")
 	out, err := cmd.CombinedOutput()
 	must.That(t, err == nil, "git %v: %v\n%s", args, err, out)
 	return string(out)
@@ -294,13 +313,20 @@ func TestWallHTTPPaths(t *testing.T) {
 	defer server.Close()
 	p := open(t, t.TempDir(), Options{HTTP: &HTTPOptions{BaseURL: server.URL + "/v1"}})
 	for _, path := range []string{
-		"../admin", "a/../../admin", "..;/admin", "..;a=b/admin", "a/..;/..;/admin", ".;/x", ";/../admin", "x;y/..;z/..;/admin",
-		"%2e%2e/admin", "%2E%2E/admin", ".%2e/admin", "%2e./admin", "..%2fadmin", "..%2Fadmin", "%2e%2e%2fadmin", "a%2f..%2f..%2fadmin",
-		"..%3b/admin", "..%3Ba=b/admin", "%2e%2e%3b%2fadmin", "%252e%252e/admin", "%252e%252e%252fadmin", "..%252fadmin", "..%253b/admin", "%25252e%25252e/admin",
-		"%2525252525252e%2e/admin", `..\admin`, "..%5cadmin", "..%5Cadmin", "..%255cadmin", `a\..\..\admin`, "//evil.example/admin", "///evil.example", "http://evil.example/", "https:admin",
-		"./admin", "a/./b", "%2e/admin", "..\t/admin", "..%09/admin", "..%0a/admin", "..%0d%0a/admin", "..%00/admin", "..%20/admin", "%20../admin", ".. /admin",
-		"a%0d%0aHost:x", "\u2025/admin", "\uff0e\uff0e/admin", "%ef%bc%8e%ef%bc%8e/admin", "\u2024\u2024/admin", "..\uff0fadmin", "..%ef%bc%8fadmin", "..\u2215admin", "..\u2044admin",
-		"\u3002\u3002/admin", "..\uff3cadmin", "..%c0%afadmin", "%c0%ae%c0%ae/admin", "%e0%80%ae%e0%80%ae/admin", "%u002e%u002e/admin", "..%/admin", "..?x=/admin", "..#/admin", ".../admin",
+		"../admin", "a/../../admin", "..;/admin", "..;a=b/admin", "a/..;/..;/admin", ".;/x", ";/../admin",
+		"x;y/..;z/..;/admin",
+		"%2e%2e/admin", "%2E%2E/admin", ".%2e/admin", "%2e./admin", "..%2fadmin", "..%2Fadmin", "%2e%2e%2fadmin",
+		"a%2f..%2f..%2fadmin",
+		"..%3b/admin", "..%3Ba=b/admin", "%2e%2e%3b%2fadmin", "%252e%252e/admin", "%252e%252e%252fadmin",
+		"..%252fadmin", "..%253b/admin", "%25252e%25252e/admin",
+		"%2525252525252e%2e/admin", `..\admin`, "..%5cadmin", "..%5Cadmin", "..%255cadmin", `a\..\..\admin`,
+		"//evil.example/admin", "///evil.example", "http://evil.example/", "https:admin",
+		"./admin", "a/./b", "%2e/admin", "..\t/admin", "..%09/admin", "..%0a/admin", "..%0d%0a/admin", "..%00/admin",
+		"..%20/admin", "%20../admin", ".. /admin",
+		"a%0d%0aHost:x", "\u2025/admin", "\uff0e\uff0e/admin", "%ef%bc%8e%ef%bc%8e/admin", "\u2024\u2024/admin",
+		"..\uff0fadmin", "..%ef%bc%8fadmin", "..\u2215admin", "..\u2044admin",
+		"\u3002\u3002/admin", "..\uff3cadmin", "..%c0%afadmin", "%c0%ae%c0%ae/admin", "%e0%80%ae%e0%80%ae/admin",
+		"%u002e%u002e/admin", "..%/admin", "..?x=/admin", "..#/admin", ".../admin",
 	} {
 		t.Run(fmt.Sprintf("%q", path), func(t *testing.T) {
 			raw := must.Get(json.Marshal(map[string]string{"path": path}))(t)
@@ -315,7 +341,8 @@ func TestWallHTTPPaths(t *testing.T) {
 			got = nil
 		})
 	}
-	for _, to := range []string{"/v1/..;/admin", "/v1/%2e%2e/admin", "/v1/%252e%252e/admin", "/v1/..%2fadmin", "/v1/x/..;/..;/admin", "/v1/%ef%bc%8e%ef%bc%8e/admin"} {
+	for _, to := range []string{"/v1/..;/admin", "/v1/%2e%2e/admin", "/v1/%252e%252e/admin", "/v1/..%2fadmin",
+		"/v1/x/..;/..;/admin", "/v1/%ef%bc%8e%ef%bc%8e/admin"} {
 		t.Run("redirect "+to, func(t *testing.T) {
 			call(t, p, "api_get", fmt.Sprintf(`{"path":"r","query":{"to":%q}}`, to))
 			mu.Lock()
@@ -326,12 +353,14 @@ func TestWallHTTPPaths(t *testing.T) {
 	}
 	// What only looks odd is sent.
 	for path, want := range map[string]string{
-		"a..b/c.": "/v1/a..b/c.", "v1.2;x=1/y": "/v1/v1.2;x=1/y", "100%25": "/v1/100%25", "a b": "/v1/a%20b", ".hidden/..x": "/v1/.hidden/..x", "\u00fc/\u4f8b": "/v1/%C3%BC/%E4%BE%8B", "a;b": "/v1/a;b",
+		"a..b/c.": "/v1/a..b/c.", "v1.2;x=1/y": "/v1/v1.2;x=1/y", "100%25": "/v1/100%25", "a b": "/v1/a%20b",
+		".hidden/..x": "/v1/.hidden/..x", "\u00fc/\u4f8b": "/v1/%C3%BC/%E4%BE%8B", "a;b": "/v1/a;b",
 	} {
 		raw := must.Get(json.Marshal(map[string]string{"path": path}))(t)
 		m := call(t, p, "api_get", string(raw))
 		mu.Lock()
-		assert.That(t, len(got) == 1 && got[0] == want && m.Get("/data/success") == "true", "%s: the server got %q: %s", path, got, m.Line)
+		assert.That(t, len(got) == 1 && got[0] == want && m.Get("/data/success") == "true", "%s: the server got %q: %s",
+			path, got, m.Line)
 		got = nil
 		mu.Unlock()
 	}
@@ -375,11 +404,13 @@ func TestFolderMadeAgain(t *testing.T) {
 			must.OK(t, os.RemoveAll(docs))
 			must.OK(t, os.Symlink(outside, docs))
 			m := ask("filesystem_read_file", `{"path":"a.txt"}`)
-			assert.That(t, m.Code == protocol.CodeToolError && !strings.Contains(m.String(), "loot"), "a link out: %s", m)
+			assert.That(t, m.Code == protocol.CodeToolError && !strings.Contains(m.String(), "loot"), "a link out: %s",
+				m)
 			must.OK(t, os.Remove(docs))
 			must.OK(t, os.Mkdir(docs, 0o755))
 			m = ask("git_status", `{}`)
-			assert.That(t, m.Code == protocol.CodeToolError && strings.Contains(m.Get("/message"), "has no .git"), "no repository: %s", m)
+			assert.That(t, m.Code == protocol.CodeToolError && strings.Contains(m.Get("/message"), "has no .git"),
+				"no repository: %s", m)
 		})
 	}
 }

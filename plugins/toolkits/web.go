@@ -50,7 +50,8 @@ func (p *Plugin) newWeb(o WebOptions, byConfig bool) (*made, error) {
 		}
 	}
 	s := &site{hosts: o.Hosts}
-	s.web = tools.NewWeb(webguard.Options{AllowPrivate: p.opts.AllowPrivate, Setting: "allow_private: true"}, webMaxPage, s.admits)
+	s.web = tools.NewWeb(webguard.Options{AllowPrivate: p.opts.AllowPrivate, Setting: "allow_private: true"},
+		webMaxPage, s.admits)
 	return newMade(kitWeb, []tools.Tool{s.fetchTool(), s.sitemapTool(), s.feedTool()}, s.web.Close), nil
 }
 
@@ -71,7 +72,8 @@ func (s *site) admits(u *url.URL) bool {
 func (s *site) parse(raw string) (*url.URL, error) {
 	u, err := s.web.Parse(raw)
 	if err == nil && !s.admits(u) {
-		return nil, protocol.Errorf(protocol.CodeToolDenied, "%.100q is not opened: the toolkit web is for %s", u.Hostname(), strings.Join(s.hosts, ", "))
+		return nil, protocol.Errorf(protocol.CodeToolDenied, "%.100q is not opened: the toolkit web is for %s",
+			u.Hostname(), strings.Join(s.hosts, ", "))
 	}
 	return u, err
 }
@@ -82,7 +84,8 @@ func webHeader(accept string) http.Header {
 
 // webTool makes a tool that reads a page.
 func webTool[A, R any](name, description string, fn func(context.Context, *A) (*tools.Outcome, error)) tools.Tool {
-	def := protocol.ToolDefinition{Name: name, Description: description, Idempotent: true, Tags: []string{"web", "http", "read"}}
+	def := protocol.ToolDefinition{Name: name, Description: description, Idempotent: true,
+		Tags: []string{"web", "http", "read"}}
 	return tools.Typed[A, R](def, host.ToolDetail{ReadOnly: true, Idempotent: true, OpenWorld: true}, fn)
 }
 
@@ -103,7 +106,8 @@ type pagePart struct {
 }
 
 func (s *site) fetchTool() tools.Tool {
-	return webTool[pageArgs, pagePart]("web_fetch", "Fetch a web page as Markdown, with absolute links, part by part. Other texts come as they are.", s.fetch)
+	return webTool[pageArgs, pagePart]("web_fetch", "Fetch a web page as Markdown, with absolute links, part by "+
+		"part. Other texts come as they are.", s.fetch)
 }
 
 // fetch runs web_fetch.
@@ -112,7 +116,8 @@ func (s *site) fetch(ctx context.Context, in *pageArgs) (*tools.Outcome, error) 
 	if err != nil {
 		return nil, err
 	}
-	req := &http.Request{Method: http.MethodGet, URL: u, Header: webHeader("text/markdown, text/html, application/xhtml+xml, text/*;q=0.9, */*;q=0.1")}
+	req := &http.Request{Method: http.MethodGet, URL: u, Header: webHeader("text/markdown, text/html, " +
+		"application/xhtml+xml, text/*;q=0.9, */*;q=0.1")}
 	out, err := s.web.Do(ctx, req)
 	if err != nil {
 		return nil, err
@@ -127,7 +132,8 @@ func (s *site) fetch(ctx context.Context, in *pageArgs) (*tools.Outcome, error) 
 			Message: fmt.Sprintf("is not a position in the text, which has %d bytes; use next of the answer before",
 				len(text))})
 	}
-	part := &pagePart{URL: answer.URL.String(), Status: answer.Status, ContentType: answer.ContentType, Bytes: len(text)}
+	part := &pagePart{URL: answer.URL.String(), Status: answer.Status, ContentType: answer.ContentType,
+		Bytes: len(text)}
 	part.Content = protocol.Head(text[in.Start:], webPart)
 	if end := in.Start + len(part.Content); end < len(text) {
 		part.Next = end
@@ -179,7 +185,8 @@ func first(lists ...[]xmlText) string {
 		}
 		switch {
 		case text == "":
-		case slices.Contains([]string{"", "http://www.w3.org/2005/Atom", "http://purl.org/rss/1.0/", "http://purl.org/dc/elements/1.1/", "http://purl.org/rss/1.0/modules/content/"}, t.XMLName.Space):
+		case slices.Contains([]string{"", "http://www.w3.org/2005/Atom", "http://purl.org/rss/1.0/",
+			"http://purl.org/dc/elements/1.1/", "http://purl.org/rss/1.0/modules/content/"}, t.XMLName.Space):
 			return text
 		case foreign == "":
 			foreign = text
@@ -240,7 +247,8 @@ func readEntries(text []byte, names []string, found func(name string, e *xmlEntr
 
 // read fetches a text, unpacked where it is packed.
 func (s *site) read(ctx context.Context, u *url.URL) (text []byte, at *url.URL, truncated bool, err error) {
-	text, at, truncated, err = s.web.Get(ctx, u, webHeader("application/xml, text/xml, application/rss+xml, application/atom+xml, text/plain, */*;q=0.1"), webMaxXML)
+	text, at, truncated, err = s.web.Get(ctx, u, webHeader("application/xml, text/xml, application/rss+xml, "+
+		"application/atom+xml, text/plain, */*;q=0.1"), webMaxXML)
 	if err != nil || !bytes.HasPrefix(text, []byte{0x1f, 0x8b}) {
 		return text, at, truncated, err
 	}
@@ -276,7 +284,8 @@ type mapArgs struct {
 }
 
 func (s *site) sitemapTool() tools.Tool {
-	return webTool[mapArgs, siteMap]("web_sitemap", "List the pages of a web site by its sitemap, which is found by robots.txt or at /sitemap.xml. A sitemap of sitemaps lists those; call it again with each.", s.sitemap)
+	return webTool[mapArgs, siteMap]("web_sitemap", "List the pages of a web site by its sitemap, which is found by "+
+		"robots.txt or at /sitemap.xml. A sitemap of sitemaps lists those; call it again with each.", s.sitemap)
 }
 
 // sitemap runs web_sitemap.
@@ -319,7 +328,8 @@ func (s *site) announced(ctx context.Context, u *url.URL) ([]string, error) {
 		return nil, err
 	}
 	for line := range strings.Lines(string(text)) {
-		if name, value, ok := strings.Cut(line, ":"); ok && strings.EqualFold(strings.TrimSpace(name), "sitemap") && len(found) < webMaxLinks {
+		if name, value, ok := strings.Cut(line, ":"); ok && strings.EqualFold(strings.TrimSpace(name), "sitemap") &&
+			len(found) < webMaxLinks {
 			found = append(found, strings.ToValidUTF8(strings.TrimSpace(value), "\uFFFD"))
 		}
 	}
@@ -346,7 +356,8 @@ func (m *siteMap) fill(text []byte, skip int, out *tools.Outcome) error {
 	}
 	if !bytes.Contains(text[:min(len(text), 1000)], []byte("<")) {
 		for line := range strings.Lines(string(text)) {
-			if line = strings.TrimSpace(strings.ToValidUTF8(line, "\uFFFD")); strings.HasPrefix(line, "http") && !add(mapPage{URL: line}) {
+			if line = strings.TrimSpace(strings.ToValidUTF8(line, "\uFFFD")); strings.HasPrefix(line, "http") &&
+				!add(mapPage{URL: line}) {
 				break
 			}
 		}
@@ -374,7 +385,8 @@ func partly(err error, read int, out *tools.Outcome, what string) error {
 	case read == 0:
 		return protocol.Errorf(protocol.CodeToolError, "this is no %s: %.200s", what, err.Error())
 	}
-	out.Truncated, out.Summary = true, fmt.Sprintf("cut where the %s cannot be read any further: %.200s", what, err.Error())
+	out.Truncated, out.Summary = true, fmt.Sprintf("cut where the %s cannot be read any further: %.200s", what,
+		err.Error())
 	return nil
 }
 
@@ -400,7 +412,8 @@ type feed struct {
 }
 
 func (s *site) feedTool() tools.Tool {
-	return webTool[feedArgs, feed]("web_feed", "Read an RSS or Atom feed: the newest entries with title, address, time and a short text as Markdown.", s.feed)
+	return webTool[feedArgs, feed]("web_feed", "Read an RSS or Atom feed: the newest entries with title, address, "+
+		"time and a short text as Markdown.", s.feed)
 }
 
 // feed runs web_feed.
@@ -410,7 +423,8 @@ func (s *site) feed(ctx context.Context, in *feedArgs) (*tools.Outcome, error) {
 		limit = *in.Limit
 	}
 	if limit < 1 || limit > webMaxItems {
-		return nil, protocol.Violation(protocol.FieldError{Path: "/arguments/limit", Message: fmt.Sprintf("must be 1 to %d", webMaxItems)})
+		return nil, protocol.Violation(protocol.FieldError{Path: "/arguments/limit",
+			Message: fmt.Sprintf("must be 1 to %d", webMaxItems)})
 	}
 	u, err := s.parse(in.URL)
 	if err != nil {
@@ -428,8 +442,10 @@ func (s *site) feed(ctx context.Context, in *feedArgs) (*tools.Outcome, error) {
 			return false
 		}
 		f.Entries = append(f.Entries, feedEntry{
-			Title: protocol.Head(first(e.Title), webMaxText), URL: e.link(at), Published: published(first(e.Dates, e.Published, e.Updated, e.Date)),
-			Summary: protocol.Head(tools.Markdown(protocol.Head(first(e.Texts, e.Summary, e.Encoded, e.Content), 16*webMaxText), at), webMaxText),
+			Title: protocol.Head(first(e.Title), webMaxText), URL: e.link(at),
+			Published: published(first(e.Dates, e.Published, e.Updated, e.Date)),
+			Summary: protocol.Head(tools.Markdown(protocol.Head(first(e.Texts, e.Summary, e.Encoded, e.Content),
+				16*webMaxText), at), webMaxText),
 		})
 		return true
 	})
@@ -444,7 +460,8 @@ func (s *site) feed(ctx context.Context, in *feedArgs) (*tools.Outcome, error) {
 
 // published returns a time as RFC 3339, or as it is where it cannot be read.
 func published(text string) string {
-	for _, layout := range []string{time.RFC3339, time.RFC1123Z, time.RFC1123, "Mon, _2 Jan 2006 15:04:05 -0700", "Mon, _2 Jan 2006 15:04:05 MST", "_2 Jan 2006 15:04:05 -0700", time.RFC822Z, time.RFC822} {
+	for _, layout := range []string{time.RFC3339, time.RFC1123Z, time.RFC1123, "Mon, _2 Jan 2006 15:04:05 -0700",
+		"Mon, _2 Jan 2006 15:04:05 MST", "_2 Jan 2006 15:04:05 -0700", time.RFC822Z, time.RFC822} {
 		if at, err := time.Parse(layout, text); err == nil {
 			return at.Format(time.RFC3339)
 		}

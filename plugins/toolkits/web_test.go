@@ -51,7 +51,8 @@ func newSite(t testing.TB, pages map[string]string) string {
 // read calls a tool of the toolkit web.
 func read(t testing.TB, p *hosttest.Pair, tool, url, more string) hosttest.Message {
 	t.Helper()
-	return p.Call(protocol.TypeToolCallReq, fmt.Sprintf(`{"tool_name":"web_%s","arguments":{"url":%q%s}}`, tool, url, more))
+	return p.Call(protocol.TypeToolCallReq, fmt.Sprintf(`{"tool_name":"web_%s","arguments":{"url":%q%s}}`, tool, url,
+		more))
 }
 
 const (
@@ -65,51 +66,69 @@ const (
 func TestWeb(t *testing.T) {
 	long := "<h1>Title</h1>" + strings.Repeat("<p>Some words here, \u00fcber alles.</p>", 1000)
 	base := newSite(t, map[string]string{
-		"/page.html": `<p><a href="/x">there</a></p>`, "/long.html": long, "/rss": rss, "/atom": atom, "/rdf": rdf, "/moved": "https://example.com/",
-		"/robots.txt": "User-agent: *\nsitemap: SITE/maps.xml\n", "/maps.xml": `<sitemapindex><sitemap><loc>SITE/a.xml.gz</loc></sitemap><sitemap><loc>SITE/b.txt</loc></sitemap></sitemapindex>`,
-		"/a.xml.gz": packed(t, `<urlset><url><loc> https://a.example/1 </loc><lastmod>2024-01-02</lastmod></url>`+strings.Repeat(`<url><loc>https://a.example/2</loc></url>`, 1100)+`</urlset>`), "/b.txt": "\nhttps://b.example/1\nhttps://b.example/2\n",
+		"/page.html": `<p><a href="/x">there</a></p>`, "/long.html": long, "/rss": rss, "/atom": atom, "/rdf": rdf,
+		"/moved":      "https://example.com/",
+		"/robots.txt": "User-agent: *\nsitemap: SITE/maps.xml\n",
+		"/maps.xml":   `<sitemapindex><sitemap><loc>SITE/a.xml.gz</loc></sitemap><sitemap><loc>SITE/b.txt</loc></sitemap></sitemapindex>`,
+		"/a.xml.gz":   packed(t, `<urlset><url><loc> https://a.example/1 </loc><lastmod>2024-01-02</lastmod></url>`+strings.Repeat(`<url><loc>https://a.example/2</loc></url>`, 1100)+`</urlset>`), "/b.txt": "\nhttps://b.example/1\nhttps://b.example/2\n",
 	})
 	p := open(t, t.TempDir(), Options{AllowPrivate: true, Web: &WebOptions{Hosts: []string{"127.0.0.*"}}})
-	read(t, p, "fetch", base+"/page.html", "").Has(t, "/data/data/content", "[there]("+base+"/x)", "/data/data/status", "200", "/data/data/next", "")
+	read(t, p, "fetch", base+"/page.html", "").Has(t, "/data/data/content", "[there]("+base+"/x)", "/data/data/status",
+		"200", "/data/data/next", "")
 	m := read(t, p, "fetch", base+"/long.html", "")
 	whole := m.Get("/data/data/content")
 	for m.Get("/data/data/next") != "" {
 		m = read(t, p, "fetch", base+"/long.html", `,"start":`+m.Get("/data/data/next"))
 		whole += m.Get("/data/data/content")
 	}
-	assert.That(t, fmt.Sprint(len(whole)) == m.Get("/data/data/bytes") && strings.Count(whole, "\u00fcber alles.") == 1000, "the parts have %d bytes: %.100s", len(whole), whole)
+	assert.That(t, fmt.Sprint(len(whole)) == m.Get("/data/data/bytes") && strings.Count(whole,
+		"\u00fcber alles.") == 1000, "the parts have %d bytes: %.100s", len(whole), whole)
 	read(t, p, "fetch", base+"/gone", "").Has(t, "/data/success", "false", "/data/error", "HTTP 404")
 	read(t, p, "fetch", base+"/moved", "").Has(t, "/data/data/status", "302")
-	read(t, p, "sitemap", base, "").Has(t, "/data/data/sitemaps", `["`+base+`/a.xml.gz","`+base+`/b.txt"]`, "/data/data/pages", "[]")
+	read(t, p, "sitemap", base, "").Has(t, "/data/data/sitemaps", `["`+base+`/a.xml.gz","`+base+`/b.txt"]`,
+		"/data/data/pages", "[]")
 	m = read(t, p, "sitemap", base+"/a.xml.gz", "")
-	m.Has(t, "/data/data/pages/0", `{"lastmod":"2024-01-02","url":"https://a.example/1"}`, "/data/data/pages/999/url", "https://a.example/2", "/data/data/next", "1000")
-	read(t, p, "sitemap", base+"/a.xml.gz", `,"start":1000`).Has(t, "/data/data/pages/100/url", "https://a.example/2", "/data/data/next", "")
-	read(t, p, "sitemap", base+"/b.txt", "").Has(t, "/data/data/pages", `[{"url":"https://b.example/1"},{"url":"https://b.example/2"}]`)
+	m.Has(t, "/data/data/pages/0", `{"lastmod":"2024-01-02","url":"https://a.example/1"}`, "/data/data/pages/999/url",
+		"https://a.example/2", "/data/data/next", "1000")
+	read(t, p, "sitemap", base+"/a.xml.gz", `,"start":1000`).Has(t, "/data/data/pages/100/url", "https://a.example/2",
+		"/data/data/next", "")
+	read(t, p, "sitemap", base+"/b.txt", "").Has(t, "/data/data/pages",
+		`[{"url":"https://b.example/1"},{"url":"https://b.example/2"}]`)
 	read(t, p, "feed", base+"/rss", "").Has(t, "/data/data/title", "News & more", "/data/data/entries",
 		`[{"published":"2024-01-02T03:04:05Z","summary":"Some **text** and [a link](`+base+`/x)","title":"Café","url":"`+base+`/a"},{"title":"Second","url":""}]`)
-	read(t, p, "feed", base+"/atom", "").Has(t, "/data/data/title", "Atom", "/data/data/entries", `[{"published":"2024-01-02T03:04:05Z","summary":"*x*","title":"One","url":"`+base+`/one"}]`)
-	read(t, p, "feed", base+"/rdf", "").Has(t, "/data/data/title", "Old", "/data/data/entries", `[{"published":"2024-01-02","title":"One","url":"`+base+`/1"}]`)
+	read(t, p, "feed", base+"/atom", "").Has(t, "/data/data/title", "Atom", "/data/data/entries",
+		`[{"published":"2024-01-02T03:04:05Z","summary":"*x*","title":"One","url":"`+base+`/one"}]`)
+	read(t, p, "feed", base+"/rdf", "").Has(t, "/data/data/title", "Old", "/data/data/entries",
+		`[{"published":"2024-01-02","title":"One","url":"`+base+`/1"}]`)
 }
 
 // TestWallWeb: no page leads to another host or to this machine, and none is too much.
 func TestWallWeb(t *testing.T) {
 	bomb := `<?xml version="1.0"?><!DOCTYPE r [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;"><!ENTITY x SYSTEM "file:///etc/passwd">]><rss><channel><title>&b;&x;</title><item><title>&x;</title></item></channel></rss>`
 	base := newSite(t, map[string]string{
-		"/bomb": bomb, "/deep": strings.Repeat("<a>", 100_000), "/deepitem": "<rss><item>" + strings.Repeat("<a>", 200_000), "/zip.gz": packed(t, "<urlset>"+strings.Repeat("<url><loc>https://a.example/</loc></url>", 1_000_000)), "/text": "words", "/html": "<html><p>no feed</html>",
-		"/endless": "<rss><channel><title>E</title>" + strings.Repeat("<item><title>again</title></item>", 500_000), "/half": "<rss><channel><title>H</title><item><title>one</title></item><item><title>tw", "/metadata": "http://169.254.169.254/latest",
+		"/bomb": bomb, "/deep": strings.Repeat("<a>", 100_000), "/deepitem": "<rss><item>" + strings.Repeat("<a>",
+			200_000), "/zip.gz": packed(t, "<urlset>"+strings.Repeat("<url><loc>https://a.example/</loc></url>",
+			1_000_000)), "/text": "words", "/html": "<html><p>no feed</html>",
+		"/endless":    "<rss><channel><title>E</title>" + strings.Repeat("<item><title>again</title></item>", 500_000),
+		"/half":       "<rss><channel><title>H</title><item><title>one</title></item><item><title>tw",
+		"/metadata":   "http://169.254.169.254/latest",
 		"/robots.txt": "Sitemap: http://169.254.169.254/sitemap.xml",
 	})
 	p := open(t, t.TempDir(), Options{AllowPrivate: true})
 	configure(p, "web", `{"hosts":["127.0.0.1"]}`).Has(t, "/message", "web_fetch, web_sitemap, web_feed")
 	for _, path := range []string{"/bomb", "/deep", "/deepitem", "/text", "/html", "/gone"} {
 		m := read(t, p, "feed", base+path, "")
-		assert.That(t, m.Code == protocol.CodeToolError && !strings.Contains(string(m.Line), "root:"), "%s: %.300s", path, m.Line)
+		assert.That(t, m.Code == protocol.CodeToolError && !strings.Contains(string(m.Line), "root:"), "%s: %.300s",
+			path, m.Line)
 	}
-	read(t, p, "feed", base+"/endless", `,"limit":3`).Has(t, "/data/data/entries/2/title", "again", "/data/truncated", "true")
-	read(t, p, "feed", base+"/half", "").Has(t, "/data/data/entries", `[{"title":"one","url":""}]`, "/data/truncated", "true")
+	read(t, p, "feed", base+"/endless", `,"limit":3`).Has(t, "/data/data/entries/2/title", "again", "/data/truncated",
+		"true")
+	read(t, p, "feed", base+"/half", "").Has(t, "/data/data/entries", `[{"title":"one","url":""}]`, "/data/truncated",
+		"true")
 	read(t, p, "sitemap", base+"/zip.gz", `,"start":100000`).Has(t, "/data/data/next", "101000")
 	read(t, p, "fetch", base+"/metadata", "").Has(t, "/data/data/status", "302")
-	for _, c := range [][2]string{{"fetch", "http://example.com/"}, {"feed", "http://localhost/"}, {"sitemap", base}, {"sitemap", "http://[::1]/"}} {
+	for _, c := range [][2]string{{"fetch", "http://example.com/"}, {"feed", "http://localhost/"}, {"sitemap", base},
+		{"sitemap", "http://[::1]/"}} {
 		m := read(t, p, c[0], c[1], "")
 		assert.Equal(t, m.Code, protocol.CodeToolDenied, "%s %s: %s", c[0], c[1], m.Line)
 	}

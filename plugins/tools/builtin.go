@@ -124,18 +124,23 @@ func (f *files) oneFile() []Tool {
 	return []Tool{
 		fileTool[readArgs, readData](protocol.Shared, protocol.ToolDefinition{
 			Name: "read_file", Idempotent: true, Tags: []string{"read"},
-			Description: "Read a text file of the workspace, whole or some of its lines. The content comes exactly as it is in the file, line ends included. " +
-				"A long file is cut after a whole line: go on with offset = next_offset. Files that are not UTF-8 text are refused.",
+			Description: "Read a text file of the workspace, whole or some of its lines. The content comes exactly " +
+				"as it is in the file, line ends included. " +
+				"A long file is cut after a whole line: go on with offset = next_offset. Files that are not UTF-8 " +
+				"text are refused.",
 		}, f.readFile),
 		fileTool[writeArgs, writeData](protocol.Exclusive, protocol.ToolDefinition{
 			Name: "write_file", Idempotent: true, Tags: []string{"write"},
-			Description: "Write a text file of the workspace, replacing what it held. Missing folders are made. The file changes in one step or not at all, " +
+			Description: "Write a text file of the workspace, replacing what it held. Missing folders are made. The " +
+				"file changes in one step or not at all, " +
 				"and keeps its permissions. To change a part of a file use edit_file.",
 		}, f.writeFile),
 		fileTool[editArgs, editData](protocol.Exclusive, protocol.ToolDefinition{
 			Name: "edit_file", Tags: []string{"write"},
-			Description: "Replace a piece of text in a file of the workspace. old must be in the file exactly once, spaces and line breaks included: " +
-				"give enough of the lines around it, or set all to replace every occurrence. In a file with CRLF line ends, line breaks in old and new count as CRLF.",
+			Description: "Replace a piece of text in a file of the workspace. old must be in the file exactly once, " +
+				"spaces and line breaks included: " +
+				"give enough of the lines around it, or set all to replace every occurrence. In a file with CRLF " +
+				"line ends, line breaks in old and new count as CRLF.",
 		}, f.editFile),
 	}
 }
@@ -145,18 +150,23 @@ func (f *files) manyFiles() []Tool {
 	return []Tool{
 		fileTool[listArgs, listData](protocol.Shared, protocol.ToolDefinition{
 			Name: "list_dir", Idempotent: true, Tags: []string{"read"},
-			Description: "List what is in one folder of the workspace, sorted by name, hidden entries included. Links are listed, not followed. " +
+			Description: "List what is in one folder of the workspace, sorted by name, hidden entries included. " +
+				"Links are listed, not followed. " +
 				"Use glob to find files in the folders below.",
 		}, f.listDir),
 		fileTool[globArgs, globData](protocol.Shared, protocol.ToolDefinition{
 			Name: "glob", Idempotent: true, Tags: []string{"search"},
-			Description: "Find files and folders of the workspace by a pattern of their path, sorted by path. * and ? stay within one name, ** spans folders, " +
-				"[a-z] and {one,two} work: **/*.go finds all Go files, src/*.c those right in src. Links are listed, not followed; .git is left out unless the pattern names it.",
+			Description: "Find files and folders of the workspace by a pattern of their path, sorted by path. * and " +
+				"? stay within one name, ** spans folders, " +
+				"[a-z] and {one,two} work: **/*.go finds all Go files, src/*.c those right in src. Links are " +
+				"listed, not followed; .git is left out unless the pattern names it.",
 		}, f.glob),
 		fileTool[grepArgs, grepData](protocol.Shared, protocol.ToolDefinition{
 			Name: "grep", Idempotent: true, Tags: []string{"search"},
-			Description: "Search the text files of the workspace, or of one folder or file in it, for lines that match a regular expression (RE2 syntax, as in Go). " +
-				"Matches come sorted by path. Binary files and .git are left out, links are not followed, and a long line is cut to the part around the match.",
+			Description: "Search the text files of the workspace, or of one folder or file in it, for lines that " +
+				"match a regular expression (RE2 syntax, as in Go). " +
+				"Matches come sorted by path. Binary files and .git are left out, links are not followed, and a " +
+				"long line is cut to the part around the match.",
 		}, f.grep),
 	}
 }
@@ -197,9 +207,12 @@ func (e echoed) AppendJSON(dst []byte) ([]byte, error) {
 func (w *Web) tool() Tool {
 	t := Typed[httpArgs, WebAnswer](protocol.ToolDefinition{
 		Name: "http_get", Idempotent: true, Tags: []string{"web", "http", "fetch", "read"},
-		Description: "Fetch a web page or API answer with HTTP GET and return it as text. HTML comes back as Markdown with absolute links, without scripts and styles; " +
-			"JSON, XML and plain text come back as they are, in UTF-8. Follows up to 5 redirects. Only public addresses can be reached, not localhost or a private network, " +
-			"unless the host's config allows it. No JavaScript runs, no cookies or credentials are sent. Images and other binary content are refused.",
+		Description: "Fetch a web page or API answer with HTTP GET and return it as text. HTML comes back as " +
+			"Markdown with absolute links, without scripts and styles; " +
+			"JSON, XML and plain text come back as they are, in UTF-8. Follows up to 5 redirects. Only public " +
+			"addresses can be reached, not localhost or a private network, " +
+			"unless the host's config allows it. No JavaScript runs, no cookies or credentials are sent. Images and " +
+			"other binary content are refused.",
 	}, host.ToolDetail{ReadOnly: true, OpenWorld: true}, w.get)
 	t.Timeout = w.timeout
 	return t
@@ -209,9 +222,12 @@ func (w *Web) tool() Tool {
 func (c *children) tool() Tool {
 	t := typed[runCommandArgs, commandResult](protocol.ToolDefinition{
 		Name: runCommand, Streaming: true, Tags: []string{"process", "shell"},
-		Description: "Run a program in the workspace and wait for it to end. The first word of command is the bare name of an allowed program, the " +
-			"others are its arguments as they are: there is no shell, so pipes, globs and variables need [\"sh\",\"-c\",\"…\"]. " +
-			"The program gets a clean environment, the workspace, and a home and /tmp of its own, which later calls find again; it has no " +
+		Description: "Run a program in the workspace and wait for it to end. The first word of command is the bare " +
+			"name of an allowed program, the " +
+			"others are its arguments as they are: there is no shell, so pipes, globs and variables need " +
+			"[\"sh\",\"-c\",\"…\"]. " +
+			"The program gets a clean environment, the workspace, and a home and /tmp of its own, which later calls " +
+			"find again; it has no " +
 			"network unless the config says so. It ends, with all that it started, when the call ends.",
 	}, host.ToolDetail{Destructive: true, OpenWorld: c.network == sandbox.NetworkHost}, c.runCommand)
 	t.Files = seesAll

@@ -50,7 +50,8 @@ func (s *Set) call(ctx context.Context, req *protocol.ToolCallRequest, emit host
 	start := s.now()
 	out, data, err := s.result(ctx, t, args, emit)
 	end := s.now()
-	record := host.CallRecord{Kind: host.KindTool, Component: t.Def.Name, Correlation: req.CorrelationID, Duration: end.Sub(start), Ended: end}
+	record := host.CallRecord{Kind: host.KindTool, Component: t.Def.Name, Correlation: req.CorrelationID,
+		Duration: end.Sub(start), Ended: end}
 	if err != nil {
 		if !host.CutShort(ctx) {
 			s.services.Record(ctx, record)
@@ -78,7 +79,8 @@ func (t *entry) changing(args protocol.Object) string {
 }
 
 // result runs a tool and encodes what it gave back.
-func (s *Set) result(ctx context.Context, t *entry, args protocol.Object, emit host.Emitter) (*Outcome, protocol.Appender, error) {
+func (s *Set) result(ctx context.Context, t *entry, args protocol.Object, emit host.Emitter) (*Outcome,
+	protocol.Appender, error) {
 	out, err := s.run(ctx, t, args, emit)
 	if err != nil {
 		return nil, nil, err
@@ -112,7 +114,8 @@ func (s *Set) run(ctx context.Context, t *entry, args protocol.Object, emit host
 	case ctx.Err() != nil: // the host stopped the request, and knows why
 		return nil, err
 	case limit > 0 && errors.Is(own.Err(), context.DeadlineExceeded):
-		late := protocol.Errorf(protocol.CodeTimeout, "tool %q did not end within its own limit of %s", t.Def.Name, limit)
+		late := protocol.Errorf(protocol.CodeTimeout, "tool %q did not end within its own limit of %s", t.Def.Name,
+			limit)
 		if errors.As(err, &known) {
 			late.Detail = known.Detail // what it had printed, for example
 		}
@@ -269,14 +272,16 @@ func newCommandTool(cfg CommandTool, c *children) (Tool, error) {
 	}
 	return Tool{
 		Def: def, Kind: KindCommand, Timeout: seconds(cfg.Timeout),
-		Detail: host.ToolDetail{Destructive: true, OpenWorld: network == sandbox.NetworkHost}, // nobody says what the program does
-		Files:  seesAll,
+		Detail: host.ToolDetail{Destructive: true, OpenWorld: network == sandbox.NetworkHost},
+		// nobody says what the program does
+		Files: seesAll,
 		Call: func(ctx context.Context, args protocol.Object, emit host.Emitter) (*Outcome, error) {
 			argv, err := cfg.argv(args)
 			if err != nil {
 				return nil, err
 			}
-			return c.run(ctx, cfg.Name, sandbox.Policy{Path: path, Args: argv, Network: network, Home: sandbox.HomeShared}, "", emit)
+			return c.run(ctx, cfg.Name, sandbox.Policy{Path: path, Args: argv, Network: network,
+				Home: sandbox.HomeShared}, "", emit)
 		},
 	}, nil
 }
@@ -284,7 +289,8 @@ func newCommandTool(cfg CommandTool, c *children) (Tool, error) {
 // definition returns what the agent sees of the tool, and checks the declaration.
 func (cfg *CommandTool) definition() (protocol.ToolDefinition, error) {
 	def := protocol.ToolDefinition{
-		Name: cfg.Name, Description: cfg.Description, Tags: cfg.Tags, DeferLoading: cfg.DeferLoading, Streaming: true, Version: "1.0.0",
+		Name: cfg.Name, Description: cfg.Description, Tags: cfg.Tags, DeferLoading: cfg.DeferLoading, Streaming: true,
+		Version:          "1.0.0",
 		OutputParameters: Members[commandResult]()[:2],
 	}
 	if len(cfg.Command) == 0 || cfg.Command[0] == "" {
@@ -301,7 +307,8 @@ func (cfg *CommandTool) definition() (protocol.ToolDefinition, error) {
 	}
 	for _, p := range cfg.Parameters {
 		if !slices.Contains(used, p.Name) {
-			return def, fmt.Errorf("parameters: %q stands nowhere in command; write {%s} where it belongs", p.Name, p.Name)
+			return def, fmt.Errorf("parameters: %q stands nowhere in command; write {%s} where it belongs", p.Name,
+				p.Name)
 		}
 		if p.Type == "" {
 			p.Type = "string"
@@ -340,7 +347,8 @@ func (cfg *CommandTool) argv(args protocol.Object) ([]string, error) {
 			return nil, protocol.Errorf(protocol.CodeToolDenied, "an argument has a NUL character in it")
 		}
 		if strings.HasPrefix(filled, "-") && !strings.HasPrefix(arg, "-") && !plain {
-			return nil, protocol.Errorf(protocol.CodeToolDenied, "%.64q begins with \"-\", which %s would take for an option", filled, cfg.Command[0])
+			return nil, protocol.Errorf(protocol.CodeToolDenied, "%.64q begins with \"-\", which %s would take for "+
+				"an option", filled, cfg.Command[0])
 		}
 		plain = plain || arg == "--"
 		argv = append(argv, filled)

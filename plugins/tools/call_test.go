@@ -37,8 +37,10 @@ func (silent) Artifact(string, string, []byte, bool) {}
 func (silent) Streaming() bool                       { return false }
 
 // made is a tool for a test.
-func made(name string, call func(ctx context.Context, args protocol.Object, emit host.Emitter) (*Outcome, error), ps ...protocol.ToolParameter) Tool {
-	return Tool{Def: protocol.ToolDefinition{Name: name, Description: "A tool of a test.", InputParameters: ps}, Kind: KindBuiltin, Call: call}
+func made(name string, call func(ctx context.Context, args protocol.Object, emit host.Emitter) (*Outcome, error),
+	ps ...protocol.ToolParameter) Tool {
+	return Tool{Def: protocol.ToolDefinition{Name: name, Description: "A tool of a test.", InputParameters: ps},
+		Kind: KindBuiltin, Call: call}
 }
 
 // gives is a tool that always gives the same.
@@ -54,7 +56,8 @@ func fails(name string, err error) Tool {
 // withTools is a plugin of the given tools alone.
 func withTools(t testing.TB, opts Options, all ...Tool) *Plugin {
 	t.Helper()
-	p := &Plugin{name: "tools", set: NewSet(SetOptions{Name: "tools", MaxOutputBytes: opts.MaxOutputBytes, StateDir: t.TempDir()})}
+	p := &Plugin{name: "tools", set: NewSet(SetOptions{Name: "tools", MaxOutputBytes: opts.MaxOutputBytes,
+		StateDir: t.TempDir()})}
 	must.OK(t, p.fill(all, opts))
 	return p
 }
@@ -119,7 +122,8 @@ var wireSchemas = sync.OnceValues(func() (map[protocol.Type]*jsonschema.Schema, 
 func wantCode(t testing.TB, err error, code protocol.ErrorCode, text string) {
 	t.Helper()
 	e, ok := errors.AsType[*protocol.Error](err)
-	assert.That(t, ok && e.Code == code && strings.Contains(e.Message, text), "got %v, want %s saying %q", err, code, text)
+	assert.That(t, ok && e.Code == code && strings.Contains(e.Message, text), "got %v, want %s saying %q", err, code,
+		text)
 }
 
 func TestResultFields(t *testing.T) {
@@ -135,13 +139,16 @@ func TestResultFields(t *testing.T) {
 	}{
 		{Outcome{}, protocol.ToolResult{Success: true, Data: null, Summary: null, Truncated: new(false)}},
 		{Outcome{Data: answer{Text: "<&>\xff"}, Summary: "done \"well\""}, protocol.ToolResult{
-			Success: true, Data: jsontext.Value("{\"text\":\"<&>\ufffd\",\"list\":[]}"), Summary: jsontext.Value(`"done \"well\""`), Truncated: new(false),
+			Success: true, Data: jsontext.Value("{\"text\":\"<&>\ufffd\",\"list\":[]}"),
+			Summary: jsontext.Value(`"done \"well\""`), Truncated: new(false),
 		}},
-		{Outcome{Data: jsontext.Value(`[1.0, 12345678901234567890]`), Truncated: true, ExitCode: new(0)}, protocol.ToolResult{
-			Success: true, Data: jsontext.Value(`[1.0,12345678901234567890]`), Truncated: new(true), ExitCode: new(0),
-		}},
+		{Outcome{Data: jsontext.Value(`[1.0, 12345678901234567890]`), Truncated: true, ExitCode: new(0)},
+			protocol.ToolResult{
+				Success: true, Data: jsontext.Value(`[1.0,12345678901234567890]`), Truncated: new(true), ExitCode: new(0),
+			}},
 		{Outcome{Data: map[string]any{}, Failed: true, Failure: failure, ExitCode: new(-1)}, protocol.ToolResult{
-			Data: jsontext.Value(`{}`), Truncated: new(false), ExitCode: new(-1), Error: &failure, ErrorCode: &toolError,
+			Data: jsontext.Value(`{}`), Truncated: new(false), ExitCode: new(-1), Error: &failure,
+			ErrorCode: &toolError,
 		}},
 	} {
 		got, err := called(t, withTools(t, Options{}, gives("tool", tc.out)), "tool", `{}`)
@@ -197,21 +204,25 @@ func TestRefusals(t *testing.T) {
 }
 
 func TestUnknownTool(t *testing.T) {
-	p := withTools(t, Options{Deny: []string{"secret_tool"}}, echoTool(), gives("read_file", Outcome{}), gives("secret_tool", Outcome{}))
+	p := withTools(t, Options{Deny: []string{"secret_tool"}}, echoTool(), gives("read_file", Outcome{}),
+		gives("secret_tool", Outcome{}))
 	for name, want := range map[string]string{
-		"ehco": `unknown tool "ehco"; did you mean "echo"?`, "Read_File": `did you mean "read_file"?`, "": `unknown tool ""`,
+		"ehco": `unknown tool "ehco"; did you mean "echo"?`, "Read_File": `did you mean "read_file"?`,
+		"":         `unknown tool ""`,
 		"echo\x00": `did you mean "echo"?`, strings.Repeat("x", 1<<20): "unknown tool",
 	} {
 		_, err := called(t, p, name, `{}`)
 		wantCode(t, err, protocol.CodeUnknownTool, want)
 		e, ok := errors.AsType[*protocol.Error](err)
-		assert.That(t, !ok || len(e.Message) <= 300 && cmp.Equal(e.Detail["known"], []string{"echo", "read_file"}), "%.20q: %+v", name, e)
+		assert.That(t, !ok || len(e.Message) <= 300 && cmp.Equal(e.Detail["known"], []string{"echo", "read_file"}),
+			"%.20q: %+v", name, e)
 	}
 }
 
 func TestToolsThatCouldNot(t *testing.T) {
 	own := protocol.Errorf(protocol.CodeToolDenied, "not here")
-	p := withTools(t, Options{}, fails("plain", errors.New("disk on fire")), fails("own", own), fails("late", context.DeadlineExceeded),
+	p := withTools(t, Options{}, fails("plain", errors.New("disk on fire")), fails("own", own),
+		fails("late", context.DeadlineExceeded),
 		gives("odd", Outcome{Data: func() {}}))
 	_, err := called(t, p, "plain", `{}`)
 	wantCode(t, err, protocol.CodeToolError, `tool "plain": disk on fire`)
@@ -255,7 +266,8 @@ func TestTimeouts(t *testing.T) {
 				_, err := p.set.call(ctx, &protocol.ToolCallRequest{ToolName: "wait"}, silent{})
 				assert.Equal(t, time.Since(start), tc.want, "it took")
 				if tc.want == tc.request {
-					assert.Is(t, err, context.DeadlineExceeded, "got …; the host has to see that its own limit was reached")
+					assert.Is(t, err, context.DeadlineExceeded, "got …; the host has to see that its own limit was "+
+						"reached")
 					return
 				}
 				wantCode(t, err, protocol.CodeTimeout, `tool "wait"`)
@@ -304,7 +316,8 @@ func TestCallFromWithin(t *testing.T) {
 		got, err := p.Call(t.Context(), tc.tool, args)
 		var known *protocol.Error
 		if tc.code != "" {
-			assert.That(t, errors.As(err, &known) && known.Code == tc.code, "%s %s: %v, want %s", tc.tool, tc.args, err, tc.code)
+			assert.That(t, errors.As(err, &known) && known.Code == tc.code, "%s %s: %v, want %s", tc.tool, tc.args, err,
+				tc.code)
 			continue
 		}
 		wire, err2 := called(t, p, tc.tool, tc.args)
@@ -312,7 +325,8 @@ func TestCallFromWithin(t *testing.T) {
 		got.DurationMS, wire.DurationMS = 0, 0
 		a, err := json.Marshal(got)
 		b, err2 := json.Marshal(wire)
-		assert.That(t, err == nil && err2 == nil && string(a) == string(b), "%s gave %s, over the wire %s; %v %v", tc.tool, a, b, err, err2)
+		assert.That(t, err == nil && err2 == nil && string(a) == string(b), "%s gave %s, over the wire %s; %v %v",
+			tc.tool, a, b, err, err2)
 	}
 	var names []string
 	for _, def := range p.Tools() {
@@ -320,24 +334,32 @@ func TestCallFromWithin(t *testing.T) {
 	}
 	assert.That(t, slices.IsSorted(names) && slices.Contains(names, "edit_file") && !slices.Contains(names, "http_get"),
 		"the tools are %v", names)
-	assert.That(t, !p.ReadOnly("edit_file") && !p.ReadOnly("nothing") && p.ReadOnly("grep"), "which tools change something is wrong")
+	assert.That(t, !p.ReadOnly("edit_file") && !p.ReadOnly("nothing") && p.ReadOnly("grep"),
+		"which tools change something is wrong")
 }
 
 func TestContract(t *testing.T) {
 	hosttest.Contract(t, func(t testing.TB) host.Plugin {
 		dir := t.TempDir()
 		must.OK(t, os.WriteFile(filepath.Join(dir, "a.txt"), []byte("one\ntwo\n"), 0o600))
-		return must.Get(New("mytools", Options{}, host.Env{Workspace: dir, StateDir: t.TempDir(), Launcher: launcherIn(t, dir)}))(t)
+		return must.Get(New("mytools", Options{}, host.Env{Workspace: dir, StateDir: t.TempDir(),
+			Launcher: launcherIn(t, dir)}))(t)
 	}, []hosttest.Sample{
 		{Type: protocol.TypeToolListReq, Fields: `{"filter_kind":"builtin","filter_tags":["file"],"query":"read","include_deferred":true}`},
 		{Type: protocol.TypeToolCallReq, Fields: `{"session_id":"","tool_name":"echo","arguments":{"text":"x"},"correlation_id":"c","streaming":false,"timeout":30}`},
-		{Name: "read", Type: protocol.TypeToolCallReq, Fields: `{"tool_name":"read_file","arguments":{"path":"a.txt"},"streaming":true}`},
+		{Name: "read", Type: protocol.TypeToolCallReq,
+			Fields: `{"tool_name":"read_file","arguments":{"path":"a.txt"},"streaming":true}`},
 		{Name: "grep", Type: protocol.TypeToolCallReq, Fields: `{"tool_name":"grep","arguments":{"pattern":"t.o"}}`},
-		{Name: "run", Type: protocol.TypeToolCallReq, Fields: `{"tool_name":"run_command","arguments":{"command":["echo","hi"]},"streaming":true}`},
-		{Name: "unknown tool", Type: protocol.TypeToolCallReq, Fields: `{"tool_name":"ehco","arguments":{}}`, Code: protocol.CodeUnknownTool},
-		{Name: "missing argument", Type: protocol.TypeToolCallReq, Fields: `{"tool_name":"echo","arguments":{}}`, Code: protocol.CodeSchemaViolation},
-		{Name: "forbidden", Type: protocol.TypeToolCallReq, Fields: `{"tool_name":"read_file","arguments":{"path":"../x"}}`, Code: protocol.CodeToolDenied},
-		{Name: "not there", Type: protocol.TypeToolCallReq, Fields: `{"tool_name":"read_file","arguments":{"path":"b.txt"}}`, Code: protocol.CodeToolError},
+		{Name: "run", Type: protocol.TypeToolCallReq,
+			Fields: `{"tool_name":"run_command","arguments":{"command":["echo","hi"]},"streaming":true}`},
+		{Name: "unknown tool", Type: protocol.TypeToolCallReq, Fields: `{"tool_name":"ehco","arguments":{}}`,
+			Code: protocol.CodeUnknownTool},
+		{Name: "missing argument", Type: protocol.TypeToolCallReq, Fields: `{"tool_name":"echo","arguments":{}}`,
+			Code: protocol.CodeSchemaViolation},
+		{Name: "forbidden", Type: protocol.TypeToolCallReq,
+			Fields: `{"tool_name":"read_file","arguments":{"path":"../x"}}`, Code: protocol.CodeToolDenied},
+		{Name: "not there", Type: protocol.TypeToolCallReq,
+			Fields: `{"tool_name":"read_file","arguments":{"path":"b.txt"}}`, Code: protocol.CodeToolError},
 	})
 }
 
@@ -350,5 +372,6 @@ func TestMain(m *testing.M) { sandboxtest.Main(m) }
 // launcherIn returns what starts the programs of a plugin on a workspace; the test closes it.
 func launcherIn(t testing.TB, workspace string) func() (*sandbox.Launcher, error) {
 	t.Helper()
-	return sandboxtest.For(t, sandbox.Options{Path: sandbox.SafePath(os.Getenv("PATH"), workspace), Workspace: workspace})
+	return sandboxtest.For(t, sandbox.Options{Path: sandbox.SafePath(os.Getenv("PATH"), workspace),
+		Workspace: workspace})
 }

@@ -30,11 +30,15 @@ func outside(name, naive string, path func(s *stage) string) attempt {
 
 func dotAttempts() []attempt {
 	return slices.Concat(
-		paths(secret, blocked, "../outside/secret.txt", "./../outside/secret.txt", "a/../../outside/secret.txt", "a/b/../../../outside/secret.txt",
+		paths(secret, blocked, "../outside/secret.txt", "./../outside/secret.txt", "a/../../outside/secret.txt",
+			"a/b/../../../outside/secret.txt",
 			"a/./../.././outside/./secret.txt", "..//outside//secret.txt"),
 		paths(marker, blocked, "../outside", "../outside/"), paths("outside", blocked, "..", "../", "../.", "a/../.."),
 		paths("", blocked, "ok.txt/../../outside/secret.txt", "none/../../outside/secret.txt"), []attempt{
-			outside("there and back", secret, func(s *stage) string { return "../" + filepath.Base(s.dir) + "/../outside/secret.txt" }),
+			outside("there and back", secret, func(s *stage) string {
+				return "../" + filepath.Base(s.dir) +
+					"/../outside/secret.txt"
+			}),
 			outside("up to the root", secret, func(s *stage) string {
 				return strings.Repeat("../", 60) + strings.TrimPrefix(s.outside, "/") + "/secret.txt"
 			}),
@@ -42,14 +46,18 @@ func dotAttempts() []attempt {
 }
 
 func absoluteAttempts() []attempt {
-	all := slices.Concat(paths("etc", blocked, "/"), paths("root", blocked, "/etc/passwd"), paths("", harmless, "file://../outside/secret.txt"),
-		paths("", blocked, "/dev/null", "/proc/self/environ", "/proc/self/cwd/files.go", "file://../../outside/secret.txt"), []attempt{
+	all := slices.Concat(paths("etc", blocked, "/"), paths("root", blocked, "/etc/passwd"),
+		paths("", harmless, "file://../outside/secret.txt"),
+		paths("", blocked, "/dev/null", "/proc/self/environ", "/proc/self/cwd/files.go",
+			"file://../../outside/secret.txt"), []attempt{
 			outside("absolute folder", marker, func(s *stage) string { return s.outside }),
-			outside("absolute and inside, up", secret, func(s *stage) string { return s.dir + "/../outside/secret.txt" }),
+			outside("absolute and inside, up", secret,
+				func(s *stage) string { return s.dir + "/../outside/secret.txt" }),
 			outside("absolute and a name longer", "", func(s *stage) string { return s.dir + "2/secret.txt" }),
 		})
 	for _, prefix := range []string{"", "/", "/.", "/.."} {
-		all = append(all, outside("absolute "+prefix, secret, func(s *stage) string { return prefix + s.outside + "/secret.txt" }))
+		all = append(all, outside("absolute "+prefix, secret,
+			func(s *stage) string { return prefix + s.outside + "/secret.txt" }))
 	}
 	return all
 }
@@ -75,28 +83,45 @@ func linkAttempts() []attempt {
 		s.link(t, "../../outside", "a/out")
 	}
 	all := []attempt{
-		{name: "absolute link inside", path: at("l"), setup: func(t *testing.T, s *stage) { s.link(t, s.dir+"/ok.txt", "l") }, naive: inside},
-		{name: "link to the root", path: func(s *stage) string { return "l" + s.outside + "/secret.txt" }, setup: linked("/", "l"), naive: secret},
-		{name: "link to the process's root", path: func(s *stage) string { return "l" + s.outside + "/secret.txt" }, setup: linked("/proc/self/root", "l")},
-		{name: "chain", path: at("one"), setup: chain, naive: secret}, {name: "long chain", path: at("l30"), setup: long, naive: secret},
+		{name: "absolute link inside", path: at("l"), setup: func(t *testing.T,
+			s *stage) {
+			s.link(t, s.dir+"/ok.txt", "l")
+		}, naive: inside},
+		{name: "link to the root", path: func(s *stage) string { return "l" + s.outside + "/secret.txt" },
+			setup: linked("/", "l"), naive: secret},
+		{name: "link to the process's root", path: func(s *stage) string { return "l" + s.outside + "/secret.txt" },
+			setup: linked("/proc/self/root", "l")},
+		{name: "chain", path: at("one"), setup: chain, naive: secret}, {name: "long chain", path: at("l30"),
+			setup: long, naive: secret},
 		{name: "inner link, then outer", path: at("in/out/secret.txt"), setup: twoFolders, naive: secret},
-		{name: "loop of two", path: at("x"), setup: loop}, {name: "through a loop", path: at("x/secret.txt"), setup: loop},
+		{name: "loop of two", path: at("x"), setup: loop}, {name: "through a loop", path: at("x/secret.txt"),
+			setup: loop},
 	}
 	for _, c := range []struct{ target, name, path, naive string }{ // a path through one link
-		{"../outside/secret.txt", "l", "l", secret}, {"%s/secret.txt", "l", "l", secret}, {"../../../outside/secret.txt", "a/b/l", "a/b/l", secret},
-		{"../outside", "l", "l", marker}, {"../outside", "l", "l/", marker}, {"../outside", "l", "l/.", marker}, {"%s", "l", "l", marker},
-		{"../outside", "l", "l/secret.txt", secret}, {"%s", "l", "l/sub", "secret.txt"}, {"%s", "l", "l/./sub//secret.txt", secret},
-		{"../outside", "l", "l/new.txt", ""}, {"../outside", "l", "l/new/new.txt", ""}, {"..", "l", "l/outside/secret.txt", secret},
-		{"../..", "a/l", "a/l/outside", marker}, {"../ws/ok.txt", "l", "l", inside}, {"a/./b/../../../outside/secret.txt", "l", "l", secret},
-		{"l", "l", "l", ""}, {"../outside/new.txt", "l", "l", ""}, {"%s/new.txt", "l", "l", ""}, {"../outside/new", "l", "l/new.txt", ""},
-		{"new.txt", "l", "l", ""}, {"/proc/self/environ", "l", "l", ""}, {"/proc/self/cwd", "l", "l/files.go", ""}, {"/dev/null", "l", "l", ""}, {"/dev/stdin", "l", "l", ""},
+		{"../outside/secret.txt", "l", "l", secret}, {"%s/secret.txt", "l", "l", secret},
+		{"../../../outside/secret.txt", "a/b/l", "a/b/l", secret},
+		{"../outside", "l", "l", marker}, {"../outside", "l", "l/", marker}, {"../outside", "l", "l/.", marker},
+		{"%s", "l", "l", marker},
+		{"../outside", "l", "l/secret.txt", secret}, {"%s", "l", "l/sub", "secret.txt"},
+		{"%s", "l", "l/./sub//secret.txt", secret},
+		{"../outside", "l", "l/new.txt", ""}, {"../outside", "l", "l/new/new.txt", ""},
+		{"..", "l", "l/outside/secret.txt", secret},
+		{"../..", "a/l", "a/l/outside", marker}, {"../ws/ok.txt", "l", "l", inside},
+		{"a/./b/../../../outside/secret.txt", "l", "l", secret},
+		{"l", "l", "l", ""}, {"../outside/new.txt", "l", "l", ""}, {"%s/new.txt", "l", "l", ""},
+		{"../outside/new", "l", "l/new.txt", ""},
+		{"new.txt", "l", "l", ""}, {"/proc/self/environ", "l", "l", ""}, {"/proc/self/cwd", "l", "l/files.go", ""},
+		{"/dev/null", "l", "l", ""}, {"/dev/stdin", "l", "l", ""},
 	} {
-		all = append(all, attempt{name: c.path + " by " + c.target, path: at(c.path), setup: linked(c.target, c.name), naive: c.naive})
+		all = append(all, attempt{name: c.path + " by " + c.target, path: at(c.path), setup: linked(c.target, c.name),
+			naive: c.naive})
 	}
 	for _, c := range []struct{ target, name, path, naive string }{ // what stays inside may be read
-		{"ok.txt", "l", "l", inside}, {"../ok.txt", "a/l", "a/l", inside}, {"real", "l", "l", "in.txt"}, {"real", "l", "l/in.txt", inside}, {".", "l", "l/ok.txt", inside},
+		{"ok.txt", "l", "l", inside}, {"../ok.txt", "a/l", "a/l", inside}, {"real", "l", "l", "in.txt"},
+		{"real", "l", "l/in.txt", inside}, {".", "l", "l/ok.txt", inside},
 	} {
-		all = append(all, attempt{name: c.path + " inside by " + c.target, path: at(c.path), setup: linked(c.target, c.name), naive: c.naive, want: noWrite})
+		all = append(all, attempt{name: c.path + " inside by " + c.target, path: at(c.path),
+			setup: linked(c.target, c.name), naive: c.naive, want: noWrite})
 	}
 	return all
 }
@@ -146,11 +171,17 @@ func specialAttempts() []attempt {
 
 func oddNameAttempts() []attempt {
 	return slices.Concat(
-		paths("", blocked, "ok.txt\x00/../../outside/secret.txt", "../outside/secret.txt\x00.txt", "\x00", strings.Repeat("../", 2000)+"outside/secret.txt",
+		paths("", blocked, "ok.txt\x00/../../outside/secret.txt", "../outside/secret.txt\x00.txt", "\x00",
+			strings.Repeat("../", 2000)+"outside/secret.txt",
 			strings.Repeat("x", 300), "ok.txt/", "ok.txt/./x"),
-		paths("", harmless, "", " ../outside/secret.txt", "%2e%2e/outside/secret.txt", "..%2foutside%2fsecret.txt", "%252e%252e%252foutside", `..\outside\secret.txt`,
-			`a\..\../../ws/ok.txt`, ".../outside/secret.txt", "....//....//outside/secret.txt", "\uff0e\uff0e/outside/secret.txt", "\u2025/outside/secret.txt",
-			"..\u2215outside\u2215secret.txt", "..;/outside/secret.txt", "..  /outside/secret.txt", "..\n/outside/secret.txt", "~/secret.txt",
-			"$HOME/../outside/secret.txt", "$(cat ../outside/secret.txt)", `C:\outside\secret.txt`, `\\?\C:\outside`, "ok.txt::$DATA", ".a2e-X.tmp/../ok.txt"),
-		[]attempt{{name: "other case of a link", path: at("LINK"), setup: linked("../outside/secret.txt", "link"), want: harmless}})
+		paths("", harmless, "", " ../outside/secret.txt", "%2e%2e/outside/secret.txt", "..%2foutside%2fsecret.txt",
+			"%252e%252e%252foutside", `..\outside\secret.txt`,
+			`a\..\../../ws/ok.txt`, ".../outside/secret.txt", "....//....//outside/secret.txt",
+			"\uff0e\uff0e/outside/secret.txt", "\u2025/outside/secret.txt",
+			"..\u2215outside\u2215secret.txt", "..;/outside/secret.txt", "..  /outside/secret.txt",
+			"..\n/outside/secret.txt", "~/secret.txt",
+			"$HOME/../outside/secret.txt", "$(cat ../outside/secret.txt)", `C:\outside\secret.txt`, `\\?\C:\outside`,
+			"ok.txt::$DATA", ".a2e-X.tmp/../ok.txt"),
+		[]attempt{{name: "other case of a link", path: at("LINK"), setup: linked("../outside/secret.txt", "link"),
+			want: harmless}})
 }

@@ -154,7 +154,8 @@ func (s *stage) legitimate(t testing.TB) {
 		{"glob", args{"pattern": "probe/*"}, "probe/ok.txt"},
 	} {
 		text, err := s.answer(t, c.tool, c.args)
-		must.That(t, err == nil && strings.Contains(text, c.want), "the legitimate %s %v: %q, %v", c.tool, c.args, text, err)
+		must.That(t, err == nil && strings.Contains(text, c.want), "the legitimate %s %v: %q, %v", c.tool, c.args, text,
+			err)
 	}
 }
 
@@ -207,7 +208,8 @@ func (a *attempt) run(t *testing.T) (calls int) {
 		text, err := s.answer(t, try.tool, try.args)
 		calls++
 		shown := strings.ReplaceAll(text, path, "")
-		assert.That(t, !strings.Contains(shown, secret) && !strings.Contains(shown, marker) && !strings.Contains(shown, s.outside),
+		assert.That(t, !strings.Contains(shown, secret) && !strings.Contains(shown, marker) &&
+			!strings.Contains(shown, s.outside),
 			"%s %q shows what is outside: %s", try.tool, try.args, text)
 		writes := try.tool == "write_file" || try.tool == "edit_file"
 		assert.That(t, err != nil || try.tool == "glob" || a.want != blocked && (a.want != noWrite || !writes),
@@ -281,8 +283,10 @@ func TestRefusalsSayWhy(t *testing.T) {
 // FuzzPath tries paths with all tools, in a workspace full of ways out.
 func FuzzPath(f *testing.F) {
 	for _, seed := range []string{
-		"ok.txt", "../outside/secret.txt", "link/secret.txt", "abs/secret.txt", "hard", "a/../..", "in/in.txt", "new/folder/file",
-		"up/outside/secret.txt", "/etc/passwd", "ok.txt/", ".", "..", "a/b/c/", "\x00", `..\x`, "{..,a}/*", "[.][.]/outside/*", "*/secret.txt", "**/../x",
+		"ok.txt", "../outside/secret.txt", "link/secret.txt", "abs/secret.txt", "hard", "a/../..", "in/in.txt",
+		"new/folder/file",
+		"up/outside/secret.txt", "/etc/passwd", "ok.txt/", ".", "..", "a/b/c/", "\x00", `..\x`, "{..,a}/*",
+		"[.][.]/outside/*", "*/secret.txt", "**/../x",
 	} {
 		f.Add(seed)
 	}
@@ -298,7 +302,8 @@ func FuzzPath(f *testing.F) {
 		path = strings.ToValidUTF8(path, "?") // as all that comes over the wire
 		for _, try := range tries(path) {
 			text, err := s.answer(t, try.tool, try.args)
-			if strings.Contains(strings.ReplaceAll(text, path, ""), secret) || !strings.Contains(path, marker) && strings.Contains(text, marker) {
+			if strings.Contains(strings.ReplaceAll(text, path, ""), secret) || !strings.Contains(path, marker) &&
+				strings.Contains(text, marker) {
 				t.Fatalf("%s %q shows what is outside: %s", try.tool, try.args, text)
 			}
 			if try.tool != "write_file" || err != nil {
@@ -432,17 +437,20 @@ func TestEscapesByURI(t *testing.T) {
 			if a.setup != nil {
 				a.setup(t, s)
 			}
-			r := newReader(t, t.TempDir(), &library{name: "skills", scheme: "skill", folders: map[string]string{"s": s.dir}})
+			r := newReader(t, t.TempDir(), &library{name: "skills", scheme: "skill",
+				folders: map[string]string{"s": s.dir}})
 			got := data(r.call(t, "read_file", args{"path": "skill://s/a/b/deep.txt"}))
 			must.That(t, strings.Contains(got, inside), "a file that may be read: %s", got)
 			path, before := "skill://s/"+a.path(s), picture(t, s.outside)
 			for _, try := range tries(path) {
 				m := r.call(t, try.tool, try.args)
 				shown := strings.ReplaceAll(data(m), path, "")
-				assert.That(t, !strings.Contains(shown, secret) && !strings.Contains(shown, marker) && !strings.Contains(shown, s.outside),
+				assert.That(t, !strings.Contains(shown, secret) && !strings.Contains(shown, marker) &&
+					!strings.Contains(shown, s.outside),
 					"%s %q shows what is outside: %s", try.tool, try.args, m.Line)
 				writes := try.tool == "write_file" || try.tool == "edit_file"
-				assert.That(t, (!writes || m.Code == protocol.CodeToolDenied) && (m.Code != "" || try.tool == "glob" || a.want != blocked),
+				assert.That(t, (!writes || m.Code == protocol.CodeToolDenied) &&
+					(m.Code != "" || try.tool == "glob" || a.want != blocked),
 					"%s %q is not blocked: %s", try.tool, try.args, m.Line)
 			}
 			assert.Equal(t, picture(t, s.outside), before, "what is outside has changed:\n…\nwas")

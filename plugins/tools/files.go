@@ -71,7 +71,8 @@ func newFiles(root *os.Root, maxOutput int, w *wall.Wall, services func() *host.
 	if maxOutput <= 0 {
 		maxOutput = defaultMaxOutput
 	}
-	f := &files{root: root, place: "the workspace", room: max(maxOutput-answerFrame, answerFrame), editing: make(chan struct{}, 1), wall: w, guard: w.In(root), services: services}
+	f := &files{root: root, place: "the workspace", room: max(maxOutput-answerFrame, answerFrame),
+		editing: make(chan struct{}, 1), wall: w, guard: w.In(root), services: services}
 	_, err := root.Lstat("..")
 	f.escapes = errors.Unwrap(err)
 	if info, err := root.Stat("."); err == nil && checkFileSystem(root) == nil {
@@ -97,11 +98,14 @@ func FileTools(root *os.Root, maxOutputBytes int, w *wall.Wall, services func() 
 func (f *files) clean(name string) (string, error) {
 	switch {
 	case name == "":
-		return "", protocol.Errorf(protocol.CodeToolError, `the path is empty; give one relative to the workspace, such as "src/main.go"`)
+		return "", protocol.Errorf(protocol.CodeToolError,
+			`the path is empty; give one relative to the workspace, such as "src/main.go"`)
 	case strings.ContainsRune(name, 0):
-		return "", protocol.Errorf(protocol.CodeToolError, "the path has a NUL character in it; no file name may have one")
+		return "", protocol.Errorf(protocol.CodeToolError, "the path has a NUL character in it; no file name may "+
+			"have one")
 	case len(name) > maxPathBytes:
-		return "", protocol.Errorf(protocol.CodeToolError, "the path has %d bytes; at most %d are taken", len(name), maxPathBytes)
+		return "", protocol.Errorf(protocol.CodeToolError, "the path has %d bytes; at most %d are taken", len(name),
+			maxPathBytes)
 	case filepath.IsAbs(name) || os.IsPathSeparator(name[0]):
 		return f.inside("path", name)
 	}
@@ -115,11 +119,13 @@ func (f *files) clean(name string) (string, error) {
 // inside returns an absolute path within the folder as clean does.
 func (f *files) inside(what, name string) (string, error) {
 	if f.prefix != "" {
-		return "", protocol.Errorf(protocol.CodeToolDenied, "%s %s is absolute; give it relative to %s", what, f.quote(name), f.place)
+		return "", protocol.Errorf(protocol.CodeToolDenied, "%s %s is absolute; give it relative to %s", what,
+			f.quote(name), f.place)
 	}
 	short, ok := sandbox.Relative(f.root.Name(), name)
 	if !ok {
-		return "", protocol.Errorf(protocol.CodeToolDenied, "%s %s is absolute and outside of %s; give it relative to %[3]s", what, f.quote(name), f.place)
+		return "", protocol.Errorf(protocol.CodeToolDenied, "%s %s is absolute and outside of %s; give it relative "+
+			"to %[3]s", what, f.quote(name), f.place)
 	}
 	return short, nil
 }
@@ -127,7 +133,8 @@ func (f *files) inside(what, name string) (string, error) {
 // cleanWritten is cleanFile for a file that is to be changed.
 func (f *files) cleanWritten(name string) (string, error) {
 	if _, ok := splitURI(name); ok {
-		return "", protocol.Errorf(protocol.CodeToolDenied, "%s is a URI, and what it names can only be read; files are written in the workspace, under a path relative to it", quotePath(name))
+		return "", protocol.Errorf(protocol.CodeToolDenied, "%s is a URI, and what it names can only be read; files "+
+			"are written in the workspace, under a path relative to it", quotePath(name))
 	}
 	return f.cleanFile(name)
 }
@@ -136,7 +143,8 @@ func (f *files) cleanWritten(name string) (string, error) {
 func (f *files) cleanFile(name string) (string, error) {
 	short, err := f.clean(name)
 	if err == nil && (short == "." || os.IsPathSeparator(name[len(name)-1])) {
-		return "", protocol.Errorf(protocol.CodeToolError, "path %s names a folder; this tool takes a file, list_dir shows what is in a folder", f.quote(name))
+		return "", protocol.Errorf(protocol.CodeToolError, "path %s names a folder; this tool takes a file, "+
+			"list_dir shows what is in a folder", f.quote(name))
 	}
 	return short, err
 }
@@ -321,7 +329,8 @@ type readData struct {
 
 func (f *files) readFile(ctx context.Context, a *readArgs) (*Outcome, error) {
 	if a.Offset < 0 || a.Limit < 0 {
-		return nil, protocol.Errorf(protocol.CodeToolError, "offset and limit count lines, from 1; they may not be negative (offset %d, limit %d)", a.Offset, a.Limit)
+		return nil, protocol.Errorf(protocol.CodeToolError, "offset and limit count lines, from 1; they may not be "+
+			"negative (offset %d, limit %d)", a.Offset, a.Limit)
 	}
 	return f.reading(ctx, a.Path, func(in *files, name string) (*Outcome, error) {
 		file, info, err := in.open(name)
@@ -338,7 +347,8 @@ func (f *files) readFile(ctx context.Context, a *readArgs) (*Outcome, error) {
 			return nil, err
 		}
 		if r.line < first {
-			return nil, protocol.Errorf(protocol.CodeToolError, "offset %d is past the end of %s, whose last line is %d", a.Offset, quotePath(a.Path), r.last())
+			return nil, protocol.Errorf(protocol.CodeToolError, "offset %d is past the end of %s, whose last line "+
+				"is %d", a.Offset, quotePath(a.Path), r.last())
 		}
 		if err := r.read(cmp.Or(a.Limit, math.MaxInt64), in.room); err != nil {
 			return nil, err
@@ -348,7 +358,8 @@ func (f *files) readFile(ctx context.Context, a *readArgs) (*Outcome, error) {
 		}
 		if !utf8.Valid(r.text) {
 			return nil, protocol.Errorf(protocol.CodeToolError,
-				"%s is not UTF-8 text (%d bytes); read_file gives text only: use a command that fits the format, such as file, xxd or base64", quotePath(a.Path), info.Size())
+				"%s is not UTF-8 text (%d bytes); read_file gives text only: use a command that fits the format, "+
+					"such as file, xxd or base64", quotePath(a.Path), info.Size())
 		}
 		sum := ""
 		if in.prefix == "" && info.Size() <= maxEditBytes { // what a URI names is not written

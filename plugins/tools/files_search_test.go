@@ -43,11 +43,13 @@ func TestListDirIsBounded(t *testing.T) {
 		must.OK(t, os.Link(filepath.Join(w.dir, "0"), filepath.Join(w.dir, fmt.Sprint(i+1))))
 	}
 	got, out := mustCall[listData](t, w, "list_dir", args{})
-	assert.That(t, len(got.Entries) == maxListed && out.Truncated, "%d entries, truncated %v", len(got.Entries), out.Truncated)
+	assert.That(t, len(got.Entries) == maxListed && out.Truncated, "%d entries, truncated %v", len(got.Entries),
+		out.Truncated)
 	small := openWorkspace(t, w.dir, 2000)
 	got, out = mustCall[listData](t, small, "list_dir", args{})
 	raw, err := json.Marshal(got)
-	assert.That(t, err == nil && len(raw) <= 2000 && len(got.Entries) >= 10 && out.Truncated, "%d entries in %d bytes, truncated %v: %v", len(got.Entries), len(raw), out.Truncated, err)
+	assert.That(t, err == nil && len(raw) <= 2000 && len(got.Entries) >= 10 && out.Truncated,
+		"%d entries in %d bytes, truncated %v: %v", len(got.Entries), len(raw), out.Truncated, err)
 }
 
 func TestGlob(t *testing.T) {
@@ -64,9 +66,11 @@ func TestGlob(t *testing.T) {
 		{"*.go", 0, []string{"main.go"}, false},
 		{"main.go", 0, []string{"main.go"}, false},
 		{"./src//*.go", 0, []string{"src/x.go", "src/x_test.go"}, false},
-		{"**/*.go", 0, []string{".hidden/h.go", "main.go", "src-old/z.go", "src/deep/y.go", "src/x.go", "src/x_test.go", "we[ird]/q.go"}, false},
+		{"**/*.go", 0, []string{".hidden/h.go", "main.go", "src-old/z.go", "src/deep/y.go", "src/x.go", "src/x_test.go",
+			"we[ird]/q.go"}, false},
 		{"**/*.go", 3, []string{".hidden/h.go", "main.go", "src-old/z.go"}, true},
-		{"**/*.go", 7, []string{".hidden/h.go", "main.go", "src-old/z.go", "src/deep/y.go", "src/x.go", "src/x_test.go", "we[ird]/q.go"}, false},
+		{"**/*.go", 7, []string{".hidden/h.go", "main.go", "src-old/z.go", "src/deep/y.go", "src/x.go", "src/x_test.go",
+			"we[ird]/q.go"}, false},
 		{"src/**", 0, []string{"src/deep", "src/deep/y.go", "src/deep/y.js", "src/x.go", "src/x_test.go"}, false},
 		{"s*/*/*.{js,ts}", 0, []string{"src/deep/y.js"}, false},
 		{"{src/deep,lib}/*", 0, []string{"src/deep/y.go", "src/deep/y.js"}, false},
@@ -80,11 +84,14 @@ func TestGlob(t *testing.T) {
 	} {
 		got, out := mustCall[globData](t, w, "glob", args{"pattern": c.pattern, "limit": c.limit})
 		diff := cmp.Diff(c.want, got.Matches)
-		assert.That(t, diff == "" && out.Truncated == c.cut, "%s, limit %d (truncated %v):\n%s", c.pattern, c.limit, out.Truncated, diff)
+		assert.That(t, diff == "" && out.Truncated == c.cut, "%s, limit %d (truncated %v):\n%s", c.pattern, c.limit,
+			out.Truncated, diff)
 	}
 	for pattern, code := range map[string]protocol.ErrorCode{
-		"": protocol.CodeToolError, "[": protocol.CodeToolError, "{a": protocol.CodeToolError, "/*": protocol.CodeToolDenied,
-		"../*": protocol.CodeToolDenied, "a/../*": protocol.CodeToolDenied, "**/..": protocol.CodeToolDenied, "./": protocol.CodeToolError,
+		"": protocol.CodeToolError, "[": protocol.CodeToolError, "{a": protocol.CodeToolError,
+		"/*":   protocol.CodeToolDenied,
+		"../*": protocol.CodeToolDenied, "a/../*": protocol.CodeToolDenied, "**/..": protocol.CodeToolDenied,
+		"./": protocol.CodeToolError,
 	} {
 		w.fails(t, "glob", args{"pattern": pattern}, code, "pattern")
 	}
@@ -93,7 +100,8 @@ func TestGlob(t *testing.T) {
 	got, _ := mustCall[globData](t, w, "glob", args{"pattern": few + "main.go"})
 	assert.That(t, slices.Equal(got.Matches, []string{"main.go"}), "%s: %v", few, got.Matches)
 	w.fails(t, "glob", args{"pattern": many + "main.go"}, protocol.CodeToolError, "too many alternatives")
-	w.fails(t, "glob", args{"pattern": strings.Repeat("{{a,b},{a,b},{a,b},x}", 4)}, protocol.CodeToolError, "too many alternatives")
+	w.fails(t, "glob", args{"pattern": strings.Repeat("{{a,b},{a,b},{a,b},x}", 4)}, protocol.CodeToolError,
+		"too many alternatives")
 	w.fails(t, "glob", args{"pattern": "*", "limit": -1}, protocol.CodeToolError, "limit")
 }
 
@@ -108,9 +116,12 @@ func TestGrep(t *testing.T) {
 		want    []grepMatch
 		skipped int
 	}{
-		{args{"pattern": "func"}, []grepMatch{hit("a-x", 1, "func"), hit("b.go", 2, "func One() {}"), hit("b.go", 4, "func two() {}"), hit("latin", 1, "func \uFFFD")}, 1},
-		{args{"pattern": "^func$", "ignore_case": true}, []grepMatch{hit("a-x", 1, "func"), hit("a/a.go", 2, "FUNC")}, 1},
-		{args{"pattern": `func \w+\(\)`, "path": "b.go"}, []grepMatch{hit("b.go", 2, "func One() {}"), hit("b.go", 4, "func two() {}")}, 0},
+		{args{"pattern": "func"}, []grepMatch{hit("a-x", 1, "func"), hit("b.go", 2, "func One() {}"),
+			hit("b.go", 4, "func two() {}"), hit("latin", 1, "func \uFFFD")}, 1},
+		{args{"pattern": "^func$", "ignore_case": true}, []grepMatch{hit("a-x", 1, "func"), hit("a/a.go", 2, "FUNC")},
+			1},
+		{args{"pattern": `func \w+\(\)`, "path": "b.go"}, []grepMatch{hit("b.go", 2, "func One() {}"),
+			hit("b.go", 4, "func two() {}")}, 0},
 		{args{"pattern": `\.go|^$`, "path": "./b.go"}, []grepMatch{hit("b.go", 3, "")}, 0},
 		{args{"pattern": "package", "path": "a"}, []grepMatch{hit("a/a.go", 1, "package a")}, 0},
 		{args{"pattern": "func", "path": ".git"}, []grepMatch{hit(".git/x", 1, "func")}, 0},
@@ -135,11 +146,15 @@ func TestGrep(t *testing.T) {
 // the look for a needle change that.
 func TestGrepFindsEveryLine(t *testing.T) {
 	w := newWorkspace(t, 0, nil)
-	exprs := rapid.SampledFrom([]string{"ab", "a+b", "(ab|b)a", "^a", "b$", "^$", "(?i)AB", "a.b", "(ab)+", "a{2}", "[ab]b", "x?ab", "(a)b", "ba*", "é", "\uFFFD", "a*\uFFFD", `\bab`, "(?s)a.*b", "k",
-		"ab|ba", "ka|a?k", "(ab|ka)b|é$", "a(b|k)+é", "s|ks", "(?i)KS|as", "k(?i)S", "[^a]b", "()", "ab|", "(?i)É|sk", "[ak]s+b"})
-	pieces := []string{"a", "b", "ab", "k", "s", "S", "é", "É", "\u212a", "\u017f", " ", "\xff", "\r", "\n", "\n", "\r\n"}
+	exprs := rapid.SampledFrom([]string{"ab", "a+b", "(ab|b)a", "^a", "b$", "^$", "(?i)AB", "a.b", "(ab)+", "a{2}",
+		"[ab]b", "x?ab", "(a)b", "ba*", "é", "\uFFFD", "a*\uFFFD", `\bab`, "(?s)a.*b", "k",
+		"ab|ba", "ka|a?k", "(ab|ka)b|é$", "a(b|k)+é", "s|ks", "(?i)KS|as", "k(?i)S", "[^a]b", "()", "ab|", "(?i)É|sk",
+		"[ak]s+b"})
+	pieces := []string{"a", "b", "ab", "k", "s", "S", "é", "É", "\u212a", "\u017f", " ", "\xff", "\r", "\n", "\n",
+		"\r\n"}
 	property.Check(t, func(r *rapid.T) {
-		expr, text := exprs.Draw(r, "expr"), strings.Join(rapid.SliceOfN(rapid.SampledFrom(pieces), 0, 80).Draw(r, "text"), "")
+		expr, text := exprs.Draw(r, "expr"), strings.Join(rapid.SliceOfN(rapid.SampledFrom(pieces), 0, 80).Draw(r,
+			"text"), "")
 		fold := rapid.Bool().Draw(r, "fold")
 		w.put(t, "f", text)
 		if fold {
@@ -151,7 +166,8 @@ func TestGrepFindsEveryLine(t *testing.T) {
 				want = append(want, i+1)
 			}
 		}
-		data, _ := mustCall[grepData](t, w, "grep", args{"pattern": strings.TrimPrefix(expr, "(?i)"), "ignore_case": strings.HasPrefix(expr, "(?i)")})
+		data, _ := mustCall[grepData](t, w, "grep", args{"pattern": strings.TrimPrefix(expr, "(?i)"),
+			"ignore_case": strings.HasPrefix(expr, "(?i)")})
 		got := []int{}
 		for _, m := range data.Matches {
 			got = append(got, m.Line)
@@ -198,13 +214,16 @@ func TestGrepOverBuffers(t *testing.T) {
 	w := newWorkspace(t, 0, map[string]string{"f": text.String()})
 	must.That(t, lines >= 2*searchBytes, "only %d bytes of lines", lines)
 	got, _ := mustCall[grepData](t, w, "grep", args{"pattern": "line (1|15000|30000) of"})
-	want := []grepMatch{{"f", 1, "line 1 of many"}, {"f", 15_000, "line 15000 of many"}, {"f", 30_000, "line 30000 of many"}}
+	want := []grepMatch{{"f", 1, "line 1 of many"}, {"f", 15_000, "line 15000 of many"},
+		{"f", 30_000, "line 30000 of many"}}
 	assert.Diff(t, want, got.Matches)
 	got, _ = mustCall[grepData](t, w, "grep", args{"pattern": "needle"})
-	must.That(t, len(got.Matches) == 2 && got.Matches[0].Line == 30_001 && got.Matches[1] == (grepMatch{"f", 30_002, "after the needle"}),
+	must.That(t, len(got.Matches) == 2 && got.Matches[0].Line == 30_001 &&
+		got.Matches[1] == (grepMatch{"f", 30_002, "after the needle"}),
 		"got %+v", got.Matches)
 	m := got.Matches[0].Text
-	assert.That(t, len(m) <= maxLineText && strings.Contains(m, "-needleé") && !strings.Contains(m, "\uFFFD"), "the long line is shown as %d bytes: %q", len(m), m)
+	assert.That(t, len(m) <= maxLineText && strings.Contains(m, "-needleé") && !strings.Contains(m, "\uFFFD"),
+		"the long line is shown as %d bytes: %q", len(m), m)
 }
 
 func TestSearchAnswersAreBounded(t *testing.T) {
@@ -215,19 +234,23 @@ func TestSearchAnswersAreBounded(t *testing.T) {
 	}
 	globbed, out := mustCall[globData](t, w, "glob", args{"pattern": "**"})
 	raw, err := json.Marshal(globbed)
-	assert.That(t, err == nil && len(raw) <= most && len(globbed.Matches) >= 50 && out.Truncated, "glob: %d matches in %d bytes, truncated %v: %v", len(globbed.Matches), len(raw), out.Truncated, err)
+	assert.That(t, err == nil && len(raw) <= most && len(globbed.Matches) >= 50 && out.Truncated,
+		"glob: %d matches in %d bytes, truncated %v: %v", len(globbed.Matches), len(raw), out.Truncated, err)
 	grepped, out := mustCall[grepData](t, w, "grep", args{"pattern": "."})
 	raw, err = json.Marshal(grepped)
-	assert.That(t, err == nil && len(raw) <= most && len(grepped.Matches) >= 5 && out.Truncated, "grep: %d matches in %d bytes, truncated %v: %v", len(grepped.Matches), len(raw), out.Truncated, err)
+	assert.That(t, err == nil && len(raw) <= most && len(grepped.Matches) >= 5 && out.Truncated,
+		"grep: %d matches in %d bytes, truncated %v: %v", len(grepped.Matches), len(raw), out.Truncated, err)
 }
 
 func TestWalkIsBoundedInDepth(t *testing.T) {
 	w := newWorkspace(t, 0, map[string]string{filepath.Join(strings.Repeat("d/", maxWalkDepth), "seen"): ""})
-	if got, out := mustCall[globData](t, w, "glob", args{"pattern": "**/seen"}); len(got.Matches) != 1 || out.Truncated {
+	if got, out := mustCall[globData](t, w, "glob", args{"pattern": "**/seen"}); len(got.Matches) != 1 ||
+		out.Truncated {
 		t.Fatalf("at the limit: %v, truncated %v", got.Matches, out.Truncated)
 	}
 	w.put(t, filepath.Join(strings.Repeat("d/", maxWalkDepth+1), "unseen"), "")
-	if got, out := mustCall[globData](t, w, "glob", args{"pattern": "**/unseen"}); len(got.Matches) != 0 || !out.Truncated {
+	if got, out := mustCall[globData](t, w, "glob", args{"pattern": "**/unseen"}); len(got.Matches) != 0 ||
+		!out.Truncated {
 		t.Errorf("past the limit: %v, truncated %v", got.Matches, out.Truncated)
 	}
 }
@@ -240,10 +263,14 @@ var manyAs = strings.Repeat("a", 200)
 func TestWallGrepPrograms(t *testing.T) {
 	w := newWorkspace(t, 0, map[string]string{"a.txt": manyAs + "\n"})
 	for i, expr := range []string{
-		strings.Repeat(`a{1000}`, 500), strings.Repeat(`(a{1,1000})`, 15), strings.Repeat(`(?:a?){1000}`, 11), strings.Repeat(`x{0,999}y{0,999}`, 8),
-		strings.Repeat(`(\pL{900}|\pN{900})`, 9), strings.Repeat(`(([ab]{0,10}){0,10}){0,10}`, 20), strings.Repeat(`.*.*.*=.{1000}`, 12),
-		strings.Repeat(`\pL{99}`, 120), strings.Repeat(`(?i)(\w{1000}|\W{1000})`, 6), strings.Repeat(`(((a{10}){10}){10})`, 12),
-		strings.Repeat(`((((((((((a{2}){2}){2}){2}){2}){2}){2}){2}){2})b)`, 20), strings.Repeat(`[^a]{0,1000}(?:b{0,1000})?`, 12),
+		strings.Repeat(`a{1000}`, 500), strings.Repeat(`(a{1,1000})`, 15), strings.Repeat(`(?:a?){1000}`, 11),
+		strings.Repeat(`x{0,999}y{0,999}`, 8),
+		strings.Repeat(`(\pL{900}|\pN{900})`, 9), strings.Repeat(`(([ab]{0,10}){0,10}){0,10}`, 20),
+		strings.Repeat(`.*.*.*=.{1000}`, 12),
+		strings.Repeat(`\pL{99}`, 120), strings.Repeat(`(?i)(\w{1000}|\W{1000})`, 6),
+		strings.Repeat(`(((a{10}){10}){10})`, 12),
+		strings.Repeat(`((((((((((a{2}){2}){2}){2}){2}){2}){2}){2}){2})b)`, 20),
+		strings.Repeat(`[^a]{0,1000}(?:b{0,1000})?`, 12),
 		strings.Repeat(`\PL`, 1300), // each has hundreds of ranges
 	} {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
@@ -280,7 +307,8 @@ func TestWallGrepStops(t *testing.T) {
 		"short": strings.Repeat("aaaaaaa\n", 31<<10),
 	})
 	for file, expr := range map[string]string{
-		"line": strings.Repeat(`(?:a?){1000}`, 4) + "[b-z]", "lines": strings.Repeat(`(.{0,20}x?){30}`, 4) + "[^a]", "short": strings.Repeat(`(a{0,30}){30}`, 4) + "[b-z]",
+		"line": strings.Repeat(`(?:a?){1000}`, 4) + "[b-z]", "lines": strings.Repeat(`(.{0,20}x?){30}`, 4) + "[^a]",
+		"short": strings.Repeat(`(a{0,30}){30}`, 4) + "[b-z]",
 	} {
 		t.Run(file, func(t *testing.T) {
 			// 6 is more than there are on the way to the file; within it come hundreds
@@ -295,7 +323,8 @@ func TestGrepInLongLines(t *testing.T) {
 	text := strings.Repeat("ä", 6_000) + "needle" + strings.Repeat("\xff", 10) + "end"
 	w := newWorkspace(t, 0, map[string]string{"a": text})
 	for expr, want := range map[string]int{
-		`(?:ä{0,30}){30}ne{2}dle`: 1, `^ä+(needle)(?:.{0,30}){30}end$`: 1, `^(?:n{0,30}){30}eedle`: 0, `(?:e{0,30}){30}needle$`: 0,
+		`(?:ä{0,30}){30}ne{2}dle`: 1, `^ä+(needle)(?:.{0,30}){30}end$`: 1, `^(?:n{0,30}){30}eedle`: 0,
+		`(?:e{0,30}){30}needle$`:          0,
 		`(?:e{0,30}){30}edle\x{FFFD}{10}`: 1,
 	} {
 		got, _ := mustCall[grepData](t, w, "grep", args{"pattern": expr})
@@ -308,7 +337,8 @@ func TestGrepInLongLines(t *testing.T) {
 func TestWallGlobStops(t *testing.T) {
 	w := newWorkspace(t, 0, map[string]string{manyAs: ""})
 	for i, pattern := range []string{
-		strings.Repeat("*{a,?}", 9) + "c", strings.Repeat("{a,?}*", 9) + "c", strings.Repeat("{*a*a*,*?*?*}", 8) + "c", "{" + strings.Repeat("*a*c,", 700) + "*}c",
+		strings.Repeat("*{a,?}", 9) + "c", strings.Repeat("{a,?}*", 9) + "c", strings.Repeat("{*a*a*,*?*?*}", 8) + "c",
+		"{" + strings.Repeat("*a*c,", 700) + "*}c",
 	} {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			_, err := w.call(t, &countdown{t.Context(), 50}, "glob", args{"pattern": pattern})
@@ -321,9 +351,11 @@ func TestWallGlobStops(t *testing.T) {
 func TestWallGlobPatterns(t *testing.T) {
 	w := newWorkspace(t, 0, map[string]string{"d/" + manyAs: "", manyAs + "/" + manyAs: ""})
 	for i, pattern := range []string{
-		strings.Repeat("*{a,b}", 9) + "c", strings.Repeat("*{a*,b*}", 8) + "c", "**/" + strings.Repeat("*{a,?}", 9) + "c",
+		strings.Repeat("*{a,b}", 9) + "c", strings.Repeat("*{a*,b*}", 8) + "c",
+		"**/" + strings.Repeat("*{a,?}", 9) + "c",
 		strings.Repeat("{*a,*b}*", 9) + "x", strings.Repeat("*{*,a}", 9) + "z", strings.Repeat("*{a}", 30) + "c",
-		strings.Repeat("*{[a],a}", 9) + "c", "*/" + strings.Repeat("*{,a}", 9) + "c", "{**/,}" + strings.Repeat("*{a,aa,aaa}", 5) + "c",
+		strings.Repeat("*{[a],a}", 9) + "c", "*/" + strings.Repeat("*{,a}", 9) + "c",
+		"{**/,}" + strings.Repeat("*{a,aa,aaa}", 5) + "c",
 		strings.Repeat("*{}", 300) + "c",
 	} {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
@@ -340,7 +372,8 @@ func TestWallGlobPatterns(t *testing.T) {
 			}
 		})
 	}
-	for i, pattern := range []string{strings.Repeat("{,}", 10) + strings.Repeat("{}", 1900), strings.Repeat("{a}", 1300), strings.Repeat("{a,b}", 11)} {
+	for i, pattern := range []string{strings.Repeat("{,}", 10) + strings.Repeat("{}", 1900),
+		strings.Repeat("{a}", 1300), strings.Repeat("{a,b}", 11)} {
 		t.Run(fmt.Sprint("refused ", i), func(t *testing.T) {
 			w.fails(t, "glob", args{"pattern": pattern}, protocol.CodeToolError, "too many alternatives")
 		})
@@ -351,7 +384,8 @@ func TestWallGlobPatterns(t *testing.T) {
 // built: 1 MB of matches times 10 MB is 10 TB.
 func TestWallEditSizes(t *testing.T) {
 	lines := strings.Repeat("x\r\n", 300_000)
-	w := newWorkspace(t, 0, map[string]string{"a": strings.Repeat("a", 1<<20), "crlf": lines, "one": strings.Repeat("b", maxEditBytes-1) + "a"})
+	w := newWorkspace(t, 0, map[string]string{"a": strings.Repeat("a", 1<<20), "crlf": lines,
+		"one": strings.Repeat("b", maxEditBytes-1) + "a"})
 	for name, a := range map[string]args{
 		"all":            {"path": "a", "old": "a", "new": strings.Repeat("n", 10<<20), "all": true},
 		"a little much":  {"path": "a", "old": "a", "new": strings.Repeat("n", 65), "all": true},
@@ -363,7 +397,8 @@ func TestWallEditSizes(t *testing.T) {
 			w.fails(t, "edit_file", a, protocol.CodeToolError, "MiB")
 		})
 	}
-	got, _ := mustCall[editData](t, w, "edit_file", args{"path": "a", "old": "a", "new": strings.Repeat("n", 64), "all": true})
+	got, _ := mustCall[editData](t, w, "edit_file", args{"path": "a", "old": "a", "new": strings.Repeat("n", 64),
+		"all": true})
 	assert.Equal(t, got.Size, maxEditBytes, "an edit up to the bound gives … bytes")
 }
 

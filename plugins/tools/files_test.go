@@ -134,7 +134,8 @@ func TestReadFile(t *testing.T) {
 		got, out := mustCall[readData](t, w, "read_file", args{"path": c.path, "offset": c.offset, "limit": c.limit})
 		c.want.Hash = hashOf(w.get(t, c.path))
 		diff := cmp.Diff(c.want, got)
-		assert.That(t, diff == "" && !out.Truncated, "%s from %d, %d lines (truncated %v):\n%s", c.path, c.offset, c.limit, out.Truncated, diff)
+		assert.That(t, diff == "" && !out.Truncated, "%s from %d, %d lines (truncated %v):\n%s", c.path, c.offset,
+			c.limit, out.Truncated, diff)
 	}
 }
 
@@ -174,10 +175,13 @@ func TestReadFilePages(t *testing.T) {
 		w.put(t, "f", text)
 		var got strings.Builder
 		for offset := int64(1); offset != 0; {
-			data, out := mustCall[readData](t, w, "read_file", args{"path": "f", "offset": offset, "limit": rapid.IntRange(0, 20).Draw(r, "limit")})
+			data, out := mustCall[readData](t, w, "read_file", args{"path": "f", "offset": offset,
+				"limit": rapid.IntRange(0, 20).Draw(r, "limit")})
 			raw, err := json.Marshal(data)
-			must.That(r, err == nil && len(raw) <= most, "answer of %d bytes, at most %d are allowed: %v", len(raw), most, err)
-			must.That(r, (!out.Truncated || data.NextOffset != 0) && (data.NextOffset == 0 || data.NextOffset == offset+data.Lines),
+			must.That(r, err == nil && len(raw) <= most, "answer of %d bytes, at most %d are allowed: %v", len(raw),
+				most, err)
+			must.That(r, (!out.Truncated || data.NextOffset != 0) && (data.NextOffset == 0 ||
+				data.NextOffset == offset+data.Lines),
 				"line %d: %+v, truncated %v", offset, data, out.Truncated)
 			got.WriteString(data.Content)
 			offset = data.NextOffset
@@ -190,14 +194,18 @@ func TestReadFileCutsALineThatIsTooLong(t *testing.T) {
 	long := strings.Repeat("世", 100_000)
 	w := newWorkspace(t, 1000, map[string]string{"more": "first\n" + long + "\nlast\n", "end": long})
 	data, out := mustCall[readData](t, w, "read_file", args{"path": "more", "offset": 2})
-	if want := long[:(1000-answerFrame)/3*3]; data.Content != want || !out.Truncated || data.NextOffset != 3 || data.Lines != 1 {
-		t.Errorf("got %d bytes, %d lines, next %d, truncated %v; want %d bytes, then line 3", len(data.Content), data.Lines, data.NextOffset, out.Truncated, len(want))
+	if want := long[:(1000-answerFrame)/3*3]; data.Content != want || !out.Truncated || data.NextOffset != 3 ||
+		data.Lines != 1 {
+		t.Errorf("got %d bytes, %d lines, next %d, truncated %v; want %d bytes, then line 3", len(data.Content),
+			data.Lines, data.NextOffset, out.Truncated, len(want))
 	}
 	data, out = mustCall[readData](t, w, "read_file", args{"path": "end"})
 	if data.NextOffset != 0 || !out.Truncated || data.Lines != 1 || data.Size != 300_000 {
-		t.Errorf("a cut last line: %d lines, next %d, size %d, truncated %v", data.Lines, data.NextOffset, data.Size, out.Truncated)
+		t.Errorf("a cut last line: %d lines, next %d, size %d, truncated %v", data.Lines, data.NextOffset, data.Size,
+			out.Truncated)
 	}
-	if data, _ := mustCall[readData](t, w, "read_file", args{"path": "more", "limit": 1}); data.Content != "first\n" || data.NextOffset != 2 {
+	if data, _ := mustCall[readData](t, w, "read_file", args{"path": "more", "limit": 1}); data.Content != "first\n" ||
+		data.NextOffset != 2 {
 		t.Errorf("before the long line: %+v", data)
 	}
 }
@@ -250,7 +258,8 @@ func TestWriteFileReplacesInOneStep(t *testing.T) {
 			t.Fatalf("%s: the file holds %q, %v", c.tool, w.get(t, "f"), err)
 		}
 		text, err := io.ReadAll(reader)
-		assert.That(t, err == nil && string(text) == before, "%s: a reader from before gets %q, %v; want %q", c.tool, text, err, before)
+		assert.That(t, err == nil && string(text) == before, "%s: a reader from before gets %q, %v; want %q", c.tool,
+			text, err, before)
 		must.OK(t, reader.Close())
 	}
 }
@@ -335,7 +344,8 @@ func TestEditsAtTheSameTimeAreAllKept(t *testing.T) {
 	var wait sync.WaitGroup
 	for i := range 40 {
 		wait.Go(func() {
-			_, err := w.call(t, t.Context(), "edit_file", args{"path": "f", "old": "END", "new": fmt.Sprintf("<%d>END", i)})
+			_, err := w.call(t, t.Context(), "edit_file", args{"path": "f", "old": "END",
+				"new": fmt.Sprintf("<%d>END", i)})
 			assert.That(t, err == nil, "%v", err)
 		})
 	}

@@ -110,9 +110,11 @@ func data(m hosttest.Message) string {
 func TestReadingByURI(t *testing.T) {
 	w := newWorkspace(t, 0, map[string]string{"a.txt": "of the workspace\n"})
 	pdf := newWorkspace(t, 0, map[string]string{
-		"SKILL.md": "one\ntwo\nthree\n", "scripts/run.sh": "echo two\n", "with space/%41.txt": "as it is\n", "long.txt": strings.Repeat("x", 9000), "bin": "\xff\xfe",
+		"SKILL.md": "one\ntwo\nthree\n", "scripts/run.sh": "echo two\n", "with space/%41.txt": "as it is\n",
+		"long.txt": strings.Repeat("x", 9000), "bin": "\xff\xfe",
 	})
-	docx, more := newWorkspace(t, 0, map[string]string{"a.txt": "of docx\n"}), newWorkspace(t, 0, map[string]string{"b.txt": "of more\n"})
+	docx, more := newWorkspace(t, 0, map[string]string{"a.txt": "of docx\n"}), newWorkspace(t, 0,
+		map[string]string{"b.txt": "of more\n"})
 	r := newReader(t, w.dir,
 		&library{name: "skills", scheme: "skill", folders: map[string]string{"pdf": pdf.dir, "docx": docx.dir}},
 		&library{name: "further", scheme: "skill", folders: map[string]string{"more": more.dir}},
@@ -125,17 +127,23 @@ func TestReadingByURI(t *testing.T) {
 		{"read_file", args{"path": "a.txt"}, `"of the workspace\n"`},
 		{"read_file", args{"path": "skill://docx/a.txt"}, `"of docx\n"`},
 		{"read_file", args{"path": "SKILL://more/./b.txt"}, `"of more\n"`},
-		{"read_file", args{"path": "skill://pdf/scripts/../SKILL.md", "offset": 2, "limit": 1}, `{"content":"two\n","lines":1,"size":14,"next_offset":3}`},
-		{"read_file", args{"path": "skill://pdf/SKILL.md", "offset": 9}, `tool_error offset 9 is past the end of "skill://pdf/SKILL.md", whose last line is 3`},
+		{"read_file", args{"path": "skill://pdf/scripts/../SKILL.md", "offset": 2, "limit": 1},
+			`{"content":"two\n","lines":1,"size":14,"next_offset":3}`},
+		{"read_file", args{"path": "skill://pdf/SKILL.md", "offset": 9},
+			`tool_error offset 9 is past the end of "skill://pdf/SKILL.md", whose last line is 3`},
 		{"read_file", args{"path": "skill://pdf/with space/%41.txt"}, `"as it is\n"`},
-		{"read_file", args{"path": "skill://pdf/with%20space/A.txt"}, `tool_error "skill://pdf/with%20space/A.txt" does not exist; list_dir`},
+		{"read_file", args{"path": "skill://pdf/with%20space/A.txt"},
+			`tool_error "skill://pdf/with%20space/A.txt" does not exist; list_dir`},
 		{"read_file", args{"path": "skill://pdf/long.txt"}, `{"content":"xxx`},
 		{"read_file", args{"path": "skill://pdf/bin"}, `tool_error "skill://pdf/bin" is not UTF-8 text`},
 		{"read_file", args{"path": "skill://pdf/scripts"}, `tool_error "skill://pdf/scripts" is a folder`},
-		{"read_file", args{"path": "skill://pdf/SKILL.md/x"}, `tool_error "skill://pdf/SKILL.md/x" goes through something that is not a folder`},
+		{"read_file", args{"path": "skill://pdf/SKILL.md/x"},
+			`tool_error "skill://pdf/SKILL.md/x" goes through something that is not a folder`},
 		{"read_file", args{"path": "skill://pdf"}, `tool_error path "skill://pdf" names a folder`},
-		{"read_file", args{"path": "skill://pdf/../docx/a.txt"}, `tool_denied "skill://pdf/../docx/a.txt" leads out of "skill://pdf"; give a path inside it`},
-		{"read_file", args{"path": "skill://pdf//etc/passwd"}, `tool_denied path "skill://pdf//etc/passwd" is absolute; give it relative to "skill://pdf"`},
+		{"read_file", args{"path": "skill://pdf/../docx/a.txt"},
+			`tool_denied "skill://pdf/../docx/a.txt" leads out of "skill://pdf"; give a path inside it`},
+		{"read_file", args{"path": "skill://pdf//etc/passwd"},
+			`tool_denied path "skill://pdf//etc/passwd" is absolute; give it relative to "skill://pdf"`},
 		{"read_file", args{"path": "skill://none/a.txt"}, `tool_error skills has no folder "none"`},
 		{"read_file", args{"path": "skill://../a.txt"}, `tool_error skills has no folder ".."`},
 		{"read_file", args{"path": "skill:///a.txt"}, `tool_error skills has no folder ""`},
@@ -144,7 +152,8 @@ func TestReadingByURI(t *testing.T) {
 				"without one a path is relative to the workspace"},
 		{"read_file", args{"path": "./skill://pdf/SKILL.md"}, `tool_error "./skill://pdf/SKILL.md" does not exist`},
 		{"read_file", args{"path": "skill://pdf/a\x00"}, `tool_error the path has a NUL character in it`},
-		{"read_file", args{"path": "skill://pdf/" + strings.Repeat("a", 5000)}, `tool_error the path has 5012 bytes; at most 4096 are taken`},
+		{"read_file", args{"path": "skill://pdf/" + strings.Repeat("a", 5000)},
+			`tool_error the path has 5012 bytes; at most 4096 are taken`},
 		{"list_dir", args{"path": "skill://docx"}, `{"entries":[{"name":"a.txt","type":"file","size":8}]}`},
 		{"list_dir", args{"path": "skill://pdf/scripts/"}, `{"entries":[{"name":"run.sh","type":"file","size":9}]}`},
 		{"list_dir", args{"path": "skill://pdf/none"}, `tool_error "skill://pdf/none" does not exist`},
@@ -152,19 +161,25 @@ func TestReadingByURI(t *testing.T) {
 		{"glob", args{"pattern": "skill://pdf/**/*.sh"}, `{"matches":["skill://pdf/scripts/run.sh"]}`},
 		{"glob", args{"pattern": "skill://pdf/scripts/*"}, `{"matches":["skill://pdf/scripts/run.sh"]}`},
 		{"glob", args{"pattern": "skill://pdf/none/*"}, `{"matches":[]}`},
-		{"glob", args{"pattern": "skill://pdf/../*"}, `tool_denied pattern "skill://pdf/../*" goes up with ..; give it relative to "skill://pdf"`},
+		{"glob", args{"pattern": "skill://pdf/../*"},
+			`tool_denied pattern "skill://pdf/../*" goes up with ..; give it relative to "skill://pdf"`},
 		{"glob", args{"pattern": "skill://none/*"}, `tool_error skills has no folder "none"`},
-		{"grep", args{"path": "skill://pdf", "pattern": "two"}, `{"matches":[{"path":"skill://pdf/SKILL.md","line":2,"text":"two"},{"path":"skill://pdf/scripts/run.sh","line":1,"text":"echo two"}],"skipped":0}`},
-		{"grep", args{"path": "skill://pdf/SKILL.md", "pattern": "thr"}, `{"matches":[{"path":"skill://pdf/SKILL.md","line":3,"text":"three"}],"skipped":0}`},
+		{"grep", args{"path": "skill://pdf", "pattern": "two"},
+			`{"matches":[{"path":"skill://pdf/SKILL.md","line":2,"text":"two"},{"path":"skill://pdf/scripts/run.sh","line":1,"text":"echo two"}],"skipped":0}`},
+		{"grep", args{"path": "skill://pdf/SKILL.md", "pattern": "thr"},
+			`{"matches":[{"path":"skill://pdf/SKILL.md","line":3,"text":"three"}],"skipped":0}`},
 		{"grep", args{"pattern": "of "}, `{"matches":[{"path":"a.txt","line":1,"text":"of the workspace"}],"skipped":0}`},
-		{"write_file", args{"path": "skill://pdf/SKILL.md", "content": "x"}, `tool_denied "skill://pdf/SKILL.md" is a URI, and what it names can only be read`},
+		{"write_file", args{"path": "skill://pdf/SKILL.md", "content": "x"},
+			`tool_denied "skill://pdf/SKILL.md" is a URI, and what it names can only be read`},
 		{"write_file", args{"path": "other://pdf/new", "content": "x"}, `tool_denied "other://pdf/new" is a URI`},
-		{"edit_file", args{"path": "skill://pdf/SKILL.md", "old": "one", "new": "x"}, `tool_denied "skill://pdf/SKILL.md" is a URI`},
+		{"edit_file", args{"path": "skill://pdf/SKILL.md", "old": "one", "new": "x"},
+			`tool_denied "skill://pdf/SKILL.md" is a URI`},
 	} {
 		assert.Contains(t, data(r.call(t, tc.tool, tc.args)), tc.want, "%s %.100v", tc.tool, tc.args)
 	}
 	long := r.call(t, "read_file", args{"path": "skill://pdf/long.txt"})
-	if n := len(data(long)); n > 4000 || n < 3000 || long.Get("/data/summary") != "line 1 is longer than an answer may be and was cut" {
+	if n := len(data(long)); n > 4000 || n < 3000 || long.Get("/data/summary") != "line 1 is longer than an answer "+
+		"may be and was cut" {
 		t.Errorf("the limit of output is 4000 bytes, the data has %d: %s", n, long.Get("/data/summary"))
 	}
 	assert.Equal(t, pdf.get(t, "SKILL.md"), "one\ntwo\nthree\n", "the skill's file is now")

@@ -204,7 +204,8 @@ func (f *files) listDir(ctx context.Context, a *listArgs) (*Outcome, error) {
 			data.Entries = append(data.Entries, entry)
 		}
 		if out.Truncated = page.full; page.full {
-			out.Summary = fmt.Sprintf("the folder has more than these %d entries; use glob with a pattern to see others", len(data.Entries))
+			out.Summary = fmt.Sprintf("the folder has more than these %d entries; use glob with a pattern to see "+
+				"others", len(data.Entries))
 		}
 		out.Data = data
 		return out, nil
@@ -231,7 +232,8 @@ func (p *page) takes(size int) bool {
 // newPage makes the page of a search, whose limit it checks and fills in.
 func newPage(asked int64, usual, most, room int) (page, error) {
 	if asked < 0 {
-		return page{}, protocol.Errorf(protocol.CodeToolError, "limit is %d; give how many matches you want at most, 1 to %d", asked, most)
+		return page{}, protocol.Errorf(protocol.CodeToolError, "limit is %d; give how many matches you want at "+
+			"most, 1 to %d", asked, most)
 	}
 	return page{left: int(min(cmp.Or(asked, int64(usual)), int64(most))), room: room}, nil
 }
@@ -324,7 +326,8 @@ func (f *files) globIn(ctx context.Context, w *treeWalk, dir *os.Root, base, res
 	rest = norm.NFC.String(rest) // as names are compared
 	glob, ok := pattern.NewGlob(rest)
 	if !ok {
-		return nil, protocol.Errorf(protocol.CodeToolError, "pattern %s has too many alternatives in braces; search for fewer at a time", f.quote(rest))
+		return nil, protocol.Errorf(protocol.CodeToolError, "pattern %s has too many alternatives in braces; search "+
+			"for fewer at a time", f.quote(rest))
 	}
 	w.git, w.descend = slices.Contains(strings.Split(rest, "/"), gitDir), mayHold(ctx, rest)
 	w.visit = func(_ *os.Root, rel string, _ fs.DirEntry) error {
@@ -366,7 +369,8 @@ func (f *files) cleanPattern(pattern string) (string, error) {
 	var err error
 	switch {
 	case len(pattern) > maxPathBytes:
-		return "", protocol.Errorf(protocol.CodeToolError, "the pattern has %d bytes; at most %d are taken", len(pattern), maxPathBytes)
+		return "", protocol.Errorf(protocol.CodeToolError, "the pattern has %d bytes; at most %d are taken",
+			len(pattern), maxPathBytes)
 	case strings.HasPrefix(pattern, "/") || filepath.IsAbs(pattern):
 		if pattern, err = f.inside("pattern", pattern); err != nil {
 			return "", err
@@ -374,20 +378,23 @@ func (f *files) cleanPattern(pattern string) (string, error) {
 	}
 	switch {
 	case !doublestar.ValidatePattern(pattern):
-		return "", protocol.Errorf(protocol.CodeToolError, "pattern %s is malformed: a [, a { or a \\ is not finished", f.quote(pattern))
+		return "", protocol.Errorf(protocol.CodeToolError, "pattern %s is malformed: a [, a { or a \\ is not finished",
+			f.quote(pattern))
 	}
 	var steps []string
 	for step := range strings.SplitSeq(pattern, "/") {
 		switch step {
 		case "", ".":
 		case "..":
-			return "", protocol.Errorf(protocol.CodeToolDenied, "pattern %s goes up with ..; give it relative to %s", f.quote(pattern), f.place)
+			return "", protocol.Errorf(protocol.CodeToolDenied, "pattern %s goes up with ..; give it relative to %s",
+				f.quote(pattern), f.place)
 		default:
 			steps = append(steps, step)
 		}
 	}
 	if len(steps) == 0 {
-		return "", protocol.Errorf(protocol.CodeToolError, "the pattern is empty; give one such as **/*.go, or * for what is right in %s", f.place)
+		return "", protocol.Errorf(protocol.CodeToolError, "the pattern is empty; give one such as **/*.go, or * "+
+			"for what is right in %s", f.place)
 	}
 	return strings.Join(steps, "/"), nil
 }

@@ -87,9 +87,11 @@ func (f *files) newGrep(a *grepArgs) (*grepRun, error) {
 	}
 	switch {
 	case a.Pattern == "":
-		return nil, protocol.Errorf(protocol.CodeToolError, "the pattern is empty; give a regular expression, or use glob to find files by name")
+		return nil, protocol.Errorf(protocol.CodeToolError, "the pattern is empty; give a regular expression, or "+
+			"use glob to find files by name")
 	case len(a.Pattern) > maxRegexpBytes:
-		return nil, protocol.Errorf(protocol.CodeToolError, "the pattern has %d bytes; at most %d are taken", len(a.Pattern), maxRegexpBytes)
+		return nil, protocol.Errorf(protocol.CodeToolError, "the pattern has %d bytes; at most %d are taken",
+			len(a.Pattern), maxRegexpBytes)
 	}
 	if breaksLines(a.Pattern) {
 		return nil, protocol.Errorf(protocol.CodeToolError,

@@ -34,13 +34,17 @@ func formOf(media string) form {
 		return formUnknown
 	case "text/html", "application/xhtml+xml":
 		return formHTML
-	case "application/json", "application/xml", "application/javascript", "application/x-javascript", "application/ecmascript",
-		"application/yaml", "application/x-yaml", "application/toml", "application/graphql", "application/sql", "application/x-sh",
-		"application/jsonl", "application/x-ndjson", "application/ndjson", "application/json-seq", "application/x-www-form-urlencoded",
+	case "application/json", "application/xml", "application/javascript", "application/x-javascript",
+		"application/ecmascript",
+		"application/yaml", "application/x-yaml", "application/toml", "application/graphql", "application/sql",
+		"application/x-sh",
+		"application/jsonl", "application/x-ndjson", "application/ndjson", "application/json-seq",
+		"application/x-www-form-urlencoded",
 		"application/xml-dtd", "application/typescript", "application/x-tex", "application/x-subrip", "message/rfc822":
 		return formText
 	}
-	if strings.HasPrefix(media, "text/") || strings.HasSuffix(media, "+json") || strings.HasSuffix(media, "+xml") || strings.HasSuffix(media, "+yaml") {
+	if strings.HasPrefix(media, "text/") || strings.HasSuffix(media, "+json") || strings.HasSuffix(media, "+xml") ||
+		strings.HasSuffix(media, "+yaml") {
 		return formText
 	}
 	return formBinary
@@ -102,7 +106,8 @@ func convert(doc *html.Node, tables bool) (text string, err error) {
 	}
 	// A model reads the text, no renderer does: escaping would only be noise, and
 	// deciding on it takes quadratic time on a line of "[".
-	conv := converter.NewConverter(converter.WithPlugins(plugins...), converter.WithEscapeMode(converter.EscapeModeDisabled))
+	conv := converter.NewConverter(converter.WithPlugins(plugins...),
+		converter.WithEscapeMode(converter.EscapeModeDisabled))
 	for _, name := range []string{"svg", "template", "object", "select", "dialog"} {
 		conv.Register.TagType(name, converter.TagTypeRemove, converter.PriorityEarly)
 	}
@@ -256,7 +261,8 @@ func plainText(page string) string {
 
 func hides(tag atom.Atom) bool {
 	switch tag {
-	case atom.Script, atom.Style, atom.Noscript, atom.Iframe, atom.Textarea, atom.Title, atom.Noembed, atom.Noframes, atom.Xmp:
+	case atom.Script, atom.Style, atom.Noscript, atom.Iframe, atom.Textarea, atom.Title, atom.Noembed, atom.Noframes,
+		atom.Xmp:
 		return true
 	}
 	return false
@@ -264,8 +270,10 @@ func hides(tag atom.Atom) bool {
 
 func breaksLine(tag atom.Atom) bool {
 	switch tag {
-	case atom.Address, atom.Article, atom.Aside, atom.Blockquote, atom.Br, atom.Dd, atom.Div, atom.Dl, atom.Dt, atom.Figure, atom.Footer,
-		atom.Form, atom.H1, atom.H2, atom.H3, atom.H4, atom.H5, atom.H6, atom.Header, atom.Hr, atom.Li, atom.Main, atom.Nav, atom.Ol,
+	case atom.Address, atom.Article, atom.Aside, atom.Blockquote, atom.Br, atom.Dd, atom.Div, atom.Dl, atom.Dt,
+		atom.Figure, atom.Footer,
+		atom.Form, atom.H1, atom.H2, atom.H3, atom.H4, atom.H5, atom.H6, atom.Header, atom.Hr, atom.Li, atom.Main,
+		atom.Nav, atom.Ol,
 		atom.P, atom.Pre, atom.Section, atom.Table, atom.Td, atom.Th, atom.Tr, atom.Ul:
 		return true
 	}

@@ -80,7 +80,8 @@ func (w *Web) redirect(req *http.Request, via []*http.Request) error {
 		return http.ErrUseLastResponse
 	}
 	if len(via) > httpMaxHops {
-		return protocol.Errorf(protocol.CodeToolError, "stopped after %d redirects, at %s", httpMaxHops, shownURL(req.URL))
+		return protocol.Errorf(protocol.CodeToolError, "stopped after %d redirects, at %s", httpMaxHops,
+			shownURL(req.URL))
 	}
 	if err := w.guard().CheckURL(req.URL); err != nil {
 		err.Message = "redirected: " + err.Message
@@ -88,7 +89,8 @@ func (w *Web) redirect(req *http.Request, via []*http.Request) error {
 	}
 	if via[len(via)-1].URL.Scheme == "https" && req.URL.Scheme == "http" {
 		return protocol.Errorf(protocol.CodeToolDenied,
-			"a redirect from https to plain http is not followed; fetch %s itself if that is what you want", shownURL(req.URL))
+			"a redirect from https to plain http is not followed; fetch %s itself if that is what you want",
+			shownURL(req.URL))
 	}
 	req.Header.Del("Referer")
 	return nil
@@ -117,7 +119,8 @@ func (w *Web) get(ctx context.Context, a *httpArgs) (*Outcome, error) {
 	if err != nil {
 		return nil, webguard.BadURL("%w", err)
 	}
-	req.Header.Set("Accept", "text/markdown, text/html, application/xhtml+xml, application/json, text/*;q=0.9, */*;q=0.1")
+	req.Header.Set("Accept", "text/markdown, text/html, application/xhtml+xml, application/json, text/*;q=0.9, "+
+		"*/*;q=0.1")
 	req.Header.Set("User-Agent", "a2e (http_get)")
 	return w.Do(ctx, req)
 }
@@ -145,7 +148,8 @@ func (w *Web) Do(ctx context.Context, req *http.Request) (out *Outcome, err erro
 
 // Get fetches what a URL has as it is, at most limit bytes of it; truncated = there is more.
 // at is the URL that answered. The error is that of Do, also for a status that is not 200.
-func (w *Web) Get(ctx context.Context, u *url.URL, header http.Header, limit int) (body []byte, at *url.URL, truncated bool, err error) {
+func (w *Web) Get(ctx context.Context, u *url.URL, header http.Header, limit int) (body []byte, at *url.URL,
+	truncated bool, err error) {
 	req := &http.Request{Method: http.MethodGet, URL: u, Header: header}
 	err = w.send(ctx, req, func(resp *http.Response) error {
 		if at = resp.Request.URL; resp.StatusCode != http.StatusOK {
@@ -197,7 +201,8 @@ func (w *Web) explain(ctx context.Context, u *url.URL, err error) error {
 
 // read makes the outcome of an answer. It stops reading where the limit is.
 func (w *Web) read(resp *http.Response) (*Outcome, error) {
-	res := &WebAnswer{URL: resp.Request.URL, Status: resp.StatusCode, ContentType: clip(strings.ToValidUTF8(resp.Header.Get("Content-Type"), "�"), 200)}
+	res := &WebAnswer{URL: resp.Request.URL, Status: resp.StatusCode,
+		ContentType: clip(strings.ToValidUTF8(resp.Header.Get("Content-Type"), "�"), 200)}
 	out := &Outcome{Data: res}
 	if res.Status >= 400 {
 		out.Failed, out.Failure = true, "HTTP "+strconv.Itoa(res.Status)
@@ -264,7 +269,8 @@ func notText(resp *http.Response, what string) *protocol.Error {
 	if resp.ContentLength >= 0 {
 		size = fmt.Sprintf("%d bytes", resp.ContentLength)
 	}
-	return protocol.Errorf(protocol.CodeToolError, "this tool returns text only; %s is %w: %s, %s", shownURL(resp.Request.URL), errNotText, what, size)
+	return protocol.Errorf(protocol.CodeToolError, "this tool returns text only; %s is %w: %s, %s",
+		shownURL(resp.Request.URL), errNotText, what, size)
 }
 
 // shownURL is a URL as messages show it: without what may be secret in it.

@@ -67,18 +67,26 @@ func TestHTTPGetRedirects(t *testing.T) {
 		code         protocol.ErrorCode // "" = arrives
 	}
 	cases := []redirect{
-		{302, 0, "http://www.front.example/", ""}, {302, 0, "//www.front.example/", ""}, {302, 0, "HTTP://FRONT.example:80/", ""}, {302, 0, "?", ""},
-		{302, 5, "", ""}, {302, 6, "", broken}, {302, 5, "http://www.front.example/", broken}, {302, 4, inner.URL, denied},
-		{302, 0, "file:///etc/passwd", broken}, {302, 0, "gopher://127.0.0.1/_x", broken}, {302, 0, "ftp://front.example/", broken},
-		{302, 0, "data:text/plain,x", broken}, {302, 0, "javascript:alert(1)", broken}, {302, 0, "//127.0.0.1:" + inner.port, denied},
+		{302, 0, "http://www.front.example/", ""}, {302, 0, "//www.front.example/", ""},
+		{302, 0, "HTTP://FRONT.example:80/", ""}, {302, 0, "?", ""},
+		{302, 5, "", ""}, {302, 6, "", broken}, {302, 5, "http://www.front.example/", broken},
+		{302, 4, inner.URL, denied},
+		{302, 0, "file:///etc/passwd", broken}, {302, 0, "gopher://127.0.0.1/_x", broken},
+		{302, 0, "ftp://front.example/", broken},
+		{302, 0, "data:text/plain,x", broken}, {302, 0, "javascript:alert(1)", broken},
+		{302, 0, "//127.0.0.1:" + inner.port, denied},
 		{302, 0, "http://localhost:" + inner.port, denied}, {302, 0, "http://[::ffff:127.0.0.1]:" + inner.port, denied},
 		{302, 0, "http://2130706433:" + inner.port, broken}, {302, 0, "http://a:b@front.example/", broken},
-		{302, 0, "http://front.example@127.0.0.1:" + inner.port, broken}, {302, 0, "http:/" + "\\127.0.0.1:" + inner.port, broken},
-		{302, 0, "http://127。0。0。1:" + inner.port, broken}, {302, 0, "http:///", broken}, {302, 0, "http://front.example:22/", denied},
-		{302, 0, "http://169.254.169.254/latest/meta-data/", denied}, {302, 0, "http://front.example:0/", broken}, {302, 0, "http://%zz/", broken},
+		{302, 0, "http://front.example@127.0.0.1:" + inner.port, broken}, {302, 0,
+			"http:/" + "\\127.0.0.1:" + inner.port, broken},
+		{302, 0, "http://127。0。0。1:" + inner.port, broken}, {302, 0, "http:///", broken},
+		{302, 0, "http://front.example:22/", denied},
+		{302, 0, "http://169.254.169.254/latest/meta-data/", denied}, {302, 0, "http://front.example:0/", broken},
+		{302, 0, "http://%zz/", broken},
 	}
 	for _, status := range []int{301, 302, 303, 307, 308} {
-		cases = append(cases, redirect{status, 0, "http://www.front.example/", ""}, redirect{status, 0, inner.URL, denied}, redirect{status, 2, inner.URL, denied})
+		cases = append(cases, redirect{status, 0, "http://www.front.example/", ""},
+			redirect{status, 0, inner.URL, denied}, redirect{status, 2, inner.URL, denied})
 	}
 	for _, c := range cases {
 		from := fmt.Sprintf("http://front.example/?status=%d&hops=%d&to=%s", c.status, c.hops, url.QueryEscape(c.to))
@@ -107,16 +115,19 @@ func TestHTTPGetDowngrade(t *testing.T) {
 	t.Cleanup(s.Close)
 	roots := x509.NewCertPool()
 	roots.AddCert(s.Certificate())
-	n := &testNet{names: map[string][][]string{"example.com": {{publicA}}}, public: map[string]string{publicA: s.Listener.Addr().String()}}
+	n := &testNet{names: map[string][][]string{"example.com": {{publicA}}},
+		public: map[string]string{publicA: s.Listener.Addr().String()}}
 	h := n.tool(t, httpConfig{roots: roots})
 	for _, u := range []string{"https://example.com/", "https://example.com/?to=https://example.com/"} {
 		res, _, err := get(t, h, u)
 		must.That(t, err == nil && strings.HasPrefix(res.Content, "by TLS"), "%s: %+v, %v", u, res, err)
 	}
 	res, _, err := get(t, h, "https://example.com/?to=http://example.com/plain")
-	assert.That(t, codeOfError(err) == protocol.CodeToolDenied && strings.Contains(err.Error(), "http://example.com/plain"),
+	assert.That(t, codeOfError(err) == protocol.CodeToolDenied && strings.Contains(err.Error(),
+		"http://example.com/plain"),
 		"%+v, %v, want tool_denied naming the target", res, err)
-	if _, _, err := get(t, n.tool(t, httpConfig{}), "https://example.com/"); codeOfError(err) != protocol.CodeToolError {
+	if _, _, err := get(t, n.tool(t, httpConfig{}),
+		"https://example.com/"); codeOfError(err) != protocol.CodeToolError {
 		t.Errorf("%v, want tool_error for an unknown authority", err)
 	}
 }
@@ -150,7 +161,8 @@ func TestHTTPGetContent(t *testing.T) {
 		{"vendor json", "application/vnd.api+json", `{}`, `{}`, ""},
 		{"xml", "application/xml", `<a/>`, `<a/>`, ""},
 		{"svg", "image/svg+xml", `<svg/>`, `<svg/>`, ""},
-		{"html", "text/html; charset=utf-8", "<title>t</title><h1>Hi</h1><script>x()</script><p>a <b>b</b>", "# Hi\n\na **b**", ""},
+		{"html", "text/html; charset=utf-8", "<title>t</title><h1>Hi</h1><script>x()</script><p>a <b>b</b>",
+			"# Hi\n\na **b**", ""},
 		{"html, odd case", "TEXT/HTML", "<h1>Hi</h1>", "# Hi", ""},
 		{"xhtml", "application/xhtml+xml", "<h1>Hi</h1>", "# Hi", ""},
 		{"no type, html", "", "<!doctype html><h1>Hi</h1>", "# Hi", ""},
@@ -179,7 +191,8 @@ func TestHTTPGetContent(t *testing.T) {
 				return
 			}
 			must.OK(t, err)
-			assert.That(t, res.Content == c.want && res.Status == 200 && res.ContentType == c.contentType && !out.Failed && !out.Truncated,
+			assert.That(t, res.Content == c.want && res.Status == 200 && res.ContentType == c.contentType &&
+				!out.Failed && !out.Truncated,
 				"%+v %+v, want %q", res, out, c.want)
 		})
 	}
@@ -187,7 +200,8 @@ func TestHTTPGetContent(t *testing.T) {
 
 // TestHTTPGetStatus checks that an HTTP error is a result that failed.
 func TestHTTPGetStatus(t *testing.T) {
-	for status, failed := range map[int]bool{200: false, 201: false, 204: false, 304: false, 400: true, 404: true, 418: true, 500: true, 503: true} {
+	for status, failed := range map[int]bool{200: false, 201: false, 204: false, 304: false, 400: true, 404: true,
+		418: true, 500: true, 503: true} {
 		h := front(t, httpConfig{}, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/plain")
 			w.WriteHeader(status)
@@ -196,7 +210,8 @@ func TestHTTPGetStatus(t *testing.T) {
 			}
 		})
 		res, out, err := get(t, h, "http://front.example/")
-		if err != nil || res.Status != status || out.Failed != failed || failed && (res.Content != "body" || out.Failure != fmt.Sprintf("HTTP %d", status)) {
+		if err != nil || res.Status != status || out.Failed != failed || failed &&
+			(res.Content != "body" || out.Failure != fmt.Sprintf("HTTP %d", status)) {
 			t.Errorf("%d: %+v %+v %v", status, res, out, err)
 		}
 	}
@@ -206,7 +221,8 @@ func TestHTTPGetStatus(t *testing.T) {
 		fmt.Fprint(w, "GIF89a")
 	})
 	res, out, err := get(t, h, "http://front.example/")
-	assert.That(t, err == nil && res.Content == "" && out.Failed, "a missing image: %+v %+v %v, want a failed result without content", res, out, err)
+	assert.That(t, err == nil && res.Content == "" && out.Failed, "a missing image: %+v %+v %v, want a failed "+
+		"result without content", res, out, err)
 }
 
 // endless writes until the client has gone, and then says so.
@@ -245,7 +261,8 @@ func TestHTTPGetSize(t *testing.T) {
 		res, out, err := get(t, h, "http://front.example/")
 		must.OK(t, err)
 		n := len(res.Content)
-		assert.That(t, n <= 1000 && n >= 990 && out.Truncated && utf8.ValidString(res.Content), "%s %s: %d bytes, truncated = %v", c.contentType, c.encoding, n, out.Truncated)
+		assert.That(t, n <= 1000 && n >= 990 && out.Truncated && utf8.ValidString(res.Content),
+			"%s %s: %d bytes, truncated = %v", c.contentType, c.encoding, n, out.Truncated)
 		select {
 		case <-gone:
 		case <-time.After(patience):
@@ -257,18 +274,21 @@ func TestHTTPGetSize(t *testing.T) {
 		fmt.Fprint(w, "1234", r.URL.Query().Get("more"))
 	})
 	res, out, err := get(t, h, "http://front.example/")
-	assert.That(t, err == nil && res.Content == "1234" && !out.Truncated, "exactly the limit: %+v %+v %v", res, out, err)
+	assert.That(t, err == nil && res.Content == "1234" && !out.Truncated, "exactly the limit: %+v %+v %v", res, out,
+		err)
 	res, out, err = get(t, h, "http://front.example/?more=5")
-	assert.That(t, err == nil && res.Content == "1234" && out.Truncated, "one more than the limit: %+v %+v %v", res, out, err)
+	assert.That(t, err == nil && res.Content == "1234" && out.Truncated, "one more than the limit: %+v %+v %v", res,
+		out, err)
 }
 
 // TestWallHTTPGetHostileAnswers checks answers that are no proper HTTP.
 func TestWallHTTPGetHostileAnswers(t *testing.T) {
 	for name, answer := range map[string]string{
-		"endless header":       "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("a", 2*httpMaxHeader) + "\r\n\r\n",
-		"no HTTP":              "220 smtp ready\r\n",
-		"cut body":             "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 100\r\n\r\nabc",
-		"cut gzip":             "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Encoding: gzip\r\n\r\n\x1f\x8b\x08",
+		"endless header": "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("a", 2*httpMaxHeader) + "\r\n\r\n",
+		"no HTTP":        "220 smtp ready\r\n",
+		"cut body":       "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 100\r\n\r\nabc",
+		"cut gzip": "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Encoding: " +
+			"gzip\r\n\r\n\x1f\x8b\x08",
 		"other compression":    "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Encoding: br\r\n\r\nabc",
 		"redirect to nowhere":  "HTTP/1.1 302 Found\r\nLocation: http://[::1\r\n\r\n",
 		"redirect with spaces": "HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1 .example.com/\r\n\r\n",
@@ -373,10 +393,13 @@ func TestMarkdownHostile(t *testing.T) {
 	const size = 30_000
 	rep := func(s string) string { return strings.Repeat(s, size/len(s)) }
 	pages := map[string]string{
-		"table of wide rows":  "<table><tr>" + strings.Repeat("<td>", 5000) + strings.Repeat("<tr><td>", 5000) + "needle</table>",
-		"wide spans":          "<table>" + strings.Repeat("<tr><td colspan=1000 rowspan=1000>x", 1000) + "needle</table>",
-		"huge span":           "<table><tr><td colspan=999999999 rowspan=999999999>needle</table>",
-		"wide cell":           "<table><tr><td>" + rep("a") + strings.Repeat("<tr><td>b", 2000) + "<tr><td>needle</table>",
+		"table of wide rows": "<table><tr>" + strings.Repeat("<td>", 5000) + strings.Repeat("<tr><td>", 5000) +
+			"needle</table>",
+		"wide spans": "<table>" + strings.Repeat("<tr><td colspan=1000 rowspan=1000>x", 1000) +
+			"needle</table>",
+		"huge span": "<table><tr><td colspan=999999999 rowspan=999999999>needle</table>",
+		"wide cell": "<table><tr><td>" + rep("a") + strings.Repeat("<tr><td>b", 2000) +
+			"<tr><td>needle</table>",
 		"quotes around lines": strings.Repeat("<blockquote>", 100) + rep("a<br>") + "needle",
 		"lists around lines":  strings.Repeat("<ul><li>", 100) + rep("a<br>") + "needle",
 		"tables in tables":    strings.Repeat("<table><tr><td>", 100) + rep("a<br>") + "needle",
@@ -386,8 +409,10 @@ func TestMarkdownHostile(t *testing.T) {
 		"text area":           "needle<textarea>" + rep("</b>"),
 	}
 	for _, s := range []string{
-		"<div>", "<b>", "<i>", "<p>", "<a href=x>", "<blockquote>", "<ul><li>", "<ol><li>", "<table>", "<table><tr><td>", "<font>", "<svg>", "<math>", "<span>",
-		"<dl><dd>", "<button>", "<nobr>", "<ruby><rt>", "<select>", "<option>", "<template>", "<form>", "</p>", "</div>", "<h1>", "<pre>", "<code>", "<br>", "<img src=x>",
+		"<div>", "<b>", "<i>", "<p>", "<a href=x>", "<blockquote>", "<ul><li>", "<ol><li>", "<table>",
+		"<table><tr><td>", "<font>", "<svg>", "<math>", "<span>",
+		"<dl><dd>", "<button>", "<nobr>", "<ruby><rt>", "<select>", "<option>", "<template>", "<form>", "</p>",
+		"</div>", "<h1>", "<pre>", "<code>", "<br>", "<img src=x>",
 		"[", "![", "(", "*", "_", "`", "~", "#", "\n- ", "1. ", "\\", "&", "&amp;", "&#", "<", "<!", "<!--", "\u00a0", " ", "\n", "a\n\n",
 	} {
 		pages["many "+s] = "<p>needle</p>" + rep(s)
@@ -409,7 +434,8 @@ func TestMarkdownHostile(t *testing.T) {
 // TestMarkdownFallsBack checks the way out itself: pages too deep or too costly
 // come back as text, in lines, without what a reader does not see.
 func TestMarkdownFallsBack(t *testing.T) {
-	const body = "<title>t</title><style>s</style><p>One  two</p><script>x()</script><ul><li>three<li><b>four</b> &amp; five</ul>"
+	const body = "<title>t</title><style>s</style><p>One  two</p><script>x()</script><ul><li>three<li><b>four</b> " +
+		"&amp; five</ul>"
 	const want = "One two \nthree \nfour & five"
 	assert.Equal(t, plainText(body), want)
 	for name, open := range map[string]string{
@@ -429,7 +455,8 @@ func TestMarkdownTables(t *testing.T) {
 	got := Markdown("<table>"+rows+"</table>", testPage(t))
 	assert.Equal(t, strings.Count(got, "| x "), 3000, "a table of 3,000 cells")
 	wide := rows + "<tr><td colspan=1000>x" // fills every row up to 1,000 cells
-	if got := Markdown("<table>"+wide+"</table>", testPage(t)); strings.Contains(got, "|") || strings.Count(got, "x") != 3001 {
+	if got := Markdown("<table>"+wide+"</table>", testPage(t)); strings.Contains(got, "|") ||
+		strings.Count(got, "x") != 3001 {
 		t.Errorf("a table of 301,000 cells: %d kept, starting %q", strings.Count(got, "x"), clip(got, 60))
 	}
 }

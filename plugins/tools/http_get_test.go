@@ -186,19 +186,26 @@ func innerURLs() (open, refused, malformed []string) {
 	open = append(hosts(`127.0.0.1 0.0.0.0 localhost LocalHost localhost. app.localhost a.b.LOCALHOST. localhost.localdomain inner.example.com
 		inner.example.com. INNER.Example.COM 127.0.0.1.nip.example.com intranet _in_ner.example.com mixed.example.com mapped.example.com
 		ｌｏｃａｌｈｏｓｔ ⓛⓞⓒⓐⓛⓗⓞⓢⓣ inner。example。com inner．example．com [::ffff:127.0.0.1] [::ffff:7f00:1] [0:0:0:0:0:ffff:7f00:0001]`),
-		"HTTP://127.0.0.1:PORT/", "http://127.0.0.1:PORT/latest/meta-data/", "http://127.0.0.1:PORT/?x=http://example.com/", "http://127.0.0.1:PORT/#@example.com/",
+		"HTTP://127.0.0.1:PORT/", "http://127.0.0.1:PORT/latest/meta-data/",
+		"http://127.0.0.1:PORT/?x=http://example.com/", "http://127.0.0.1:PORT/#@example.com/",
 		"http://local\u00adhost:PORT/", "http://local\u200bhost:PORT/",
 		"http://[::1]:PORT6/", "http://[0000:0000:0000:0000:0000:0000:0000:0001]:PORT6/", "http://[::]:PORT6/")
-	refused = append(hosts(`127.9.8.7 127.255.255.254 mixed2.example.com`), "http://[::1%25lo]:PORT6/", "https://127.0.0.1:PORT/")
+	refused = append(hosts(`127.9.8.7 127.255.255.254 mixed2.example.com`), "http://[::1%25lo]:PORT6/",
+		"https://127.0.0.1:PORT/")
 	malformed = append(hosts(`2130706433 0177.0.0.1 017700000001 0000177.0000.0000.0001 127.000.000.001 0x7f000001 0X7F000001 0x7f.0x0.0x0.0x1 127.0.0.0x 0x7f.0.1
 		127.1 127.0.1 0 127.0.0.1.1 4294967297 127.0.0.257 `+strings.Repeat("9", 60)+` 127.0.0.1. 127.0.0.1.. 127。0。0。1 127｡0｡0｡1 127．0．0．1 １２７.０.０.１
 		①②⑦.⓪.⓪.① ¹²⁷.0.0.1 %EF%BC%91%EF%BC%92%EF%BC%97.0.0.1 %31%32%37.0.0.1 [127.0.0.1] [localhost] [v1.127001] 1.1.1.1@127.0.0.1 `+publicA+`@127.0.0.1
 		user:pass@127.0.0.1 @127.0.0.1 a@example.com@127.0.0.1 example.com#@127.0.0.1 example.com\.127.0.0.1 inner..example.com `+strings.Repeat("a", 64)+`.example.com`),
-		"http://127.0.0.1%2f@example.com:PORT/", "http://127.0.0.1:PORT@example.com/", `http://127.0.0.1:PORT\@example.com/`, `http:\\127.0.0.1:PORT\`,
-		"http://127.0.0.1 :PORT/", " http://127.0.0.1:PORT/", "http://127.0.\t0.1:PORT/", "http://127.0.0.1:PORT/\nHost: example.com", "http://127.0.0.1:PORT/\r\nX: y",
-		"http://127.0.0.1\x00.example.com:PORT/", "http://127.0.0.1:PORT/\x00", "http://127.0.0.1\x7f:PORT/", "http://127.0.0.1\u0085:PORT/", "http:///127.0.0.1:PORT/",
-		"http://:PORT/", "http:127.0.0.1:PORT/", "127.0.0.1:PORT/", "//127.0.0.1:PORT/", "", "file:///etc/passwd", "file://127.0.0.1/etc/passwd",
-		"gopher://127.0.0.1:PORT/_GET%20/", "ftp://127.0.0.1:PORT/", "data:text/plain,x", "unix:///var/run/docker.sock", "javascript:alert(1)", "http://127.0.0.1:0/",
+		"http://127.0.0.1%2f@example.com:PORT/", "http://127.0.0.1:PORT@example.com/",
+		`http://127.0.0.1:PORT\@example.com/`, `http:\\127.0.0.1:PORT\`,
+		"http://127.0.0.1 :PORT/", " http://127.0.0.1:PORT/", "http://127.0.\t0.1:PORT/",
+		"http://127.0.0.1:PORT/\nHost: example.com", "http://127.0.0.1:PORT/\r\nX: y",
+		"http://127.0.0.1\x00.example.com:PORT/", "http://127.0.0.1:PORT/\x00", "http://127.0.0.1\x7f:PORT/",
+		"http://127.0.0.1\u0085:PORT/", "http:///127.0.0.1:PORT/",
+		"http://:PORT/", "http:127.0.0.1:PORT/", "127.0.0.1:PORT/", "//127.0.0.1:PORT/", "", "file:///etc/passwd",
+		"file://127.0.0.1/etc/passwd",
+		"gopher://127.0.0.1:PORT/_GET%20/", "ftp://127.0.0.1:PORT/", "data:text/plain,x", "unix:///var/run/docker.sock",
+		"javascript:alert(1)", "http://127.0.0.1:0/",
 		"http://127.0.0.1:65616/", "http://127.0.0.1:+PORT/", "http://127.0.0.1:80a/", "http://127.0.0.1:80:PORT/", "http://127.0.0.1:PORT/"+strings.Repeat("a", 8192), "http://127.0.0.1:PORT/"+strings.Repeat("`", 4096))
 	return open, refused, malformed
 }
@@ -212,8 +219,9 @@ func TestHTTPGetInnerURLs(t *testing.T) {
 	names := &testNet{names: map[string][][]string{
 		"localhost": {{"127.0.0.1"}}, "app.localhost": {{"127.0.0.1"}}, "a.b.localhost": {{"127.0.0.1"}},
 		"localhost.localdomain": {{"127.0.0.1"}}, "intranet": {{"127.0.0.1"}}, "_in_ner.example.com": {{"127.0.0.1"}},
-		"inner.example.com": {{"127.0.0.1"}}, "127.0.0.1.nip.example.com": {{"127.0.0.1"}}, "mapped.example.com": {{"::ffff:127.0.0.1"}},
-		"mixed.example.com": {{"127.0.0.1", publicA}}, "mixed2.example.com": {{publicA, "127.0.0.1"}},
+		"inner.example.com": {{"127.0.0.1"}}, "127.0.0.1.nip.example.com": {{"127.0.0.1"}},
+		"mapped.example.com": {{"::ffff:127.0.0.1"}},
+		"mixed.example.com":  {{"127.0.0.1", publicA}}, "mixed2.example.com": {{publicA, "127.0.0.1"}},
 	}}
 	open, shut := names.tool(t, httpConfig{Options: webguard.Options{AllowPrivate: true}}), names.tool(t, httpConfig{})
 	res, _, err := get(t, open, inner.URL)
@@ -224,7 +232,8 @@ func TestHTTPGetInnerURLs(t *testing.T) {
 	ports := strings.NewReplacer("PORT6", inner6.port, "PORT", inner.port)
 	for _, u := range opened {
 		res, _, err := get(t, open, ports.Replace(u))
-		assert.That(t, err == nil && res.Content == httpSecret, "%q with http_allow_private: %+v, %v, want the secret", u, res, err)
+		assert.That(t, err == nil && res.Content == httpSecret, "%q with http_allow_private: %+v, %v, want the secret",
+			u, res, err)
 	}
 	try := func(u string, code protocol.ErrorCode) {
 		before := inner.accepted.Load() + inner6.accepted.Load()
@@ -232,7 +241,8 @@ func TestHTTPGetInnerURLs(t *testing.T) {
 		switch {
 		case err == nil || codeOfError(err) != code:
 			t.Errorf("%q gave %+v, %v, want %s", u, res, err, code)
-		case code == denied && !strings.Contains(err.Error(), "http_allow_private"), strings.Contains(err.Error(), httpSecret):
+		case code == denied && !strings.Contains(err.Error(), "http_allow_private"),
+			strings.Contains(err.Error(), httpSecret):
 			t.Errorf("%q: %v", u, err)
 		case inner.accepted.Load()+inner6.accepted.Load() != before:
 			t.Errorf("%q opened a connection", u)
@@ -292,8 +302,10 @@ func TestHTTPGetRebinding(t *testing.T) {
 	before := inner.accepted.Load()
 	for _, u := range []string{
 		flip, "http://hop.example/?to=" + url.QueryEscape(flip), "http://six.example/",
-		"http://meta.example/latest/meta-data/", "http://metadata/computeMetadata/v1/", "http://instance-data/", "http://metadata.google/",
-		"http://nat64.example/", "http://sixtofour.com/", "http://169.254.169.254/latest/meta-data/", "http://[fd00:ec2::254]/",
+		"http://meta.example/latest/meta-data/", "http://metadata/computeMetadata/v1/", "http://instance-data/",
+		"http://metadata.google/",
+		"http://nat64.example/", "http://sixtofour.com/", "http://169.254.169.254/latest/meta-data/",
+		"http://[fd00:ec2::254]/",
 	} {
 		res, _, err := get(t, h, u)
 		assert.Equal(t, codeOfError(err), protocol.CodeToolDenied, "%s: %+v, %v, want tool_denied", u, res, err)
@@ -311,7 +323,8 @@ func FuzzURL(f *testing.F) {
 	}
 	f.Add("https://example.com:8443/a?b=c#d")
 	f.Add("http://[64:ff9b::7f00:1]/")
-	answers := []string{"127.0.0.1", publicA, "10.0.0.1", publicB, "::1", "169.254.169.254", "fd00::1", "::ffff:192.168.1.1", "224.0.0.1"}
+	answers := []string{"127.0.0.1", publicA, "10.0.0.1", publicB, "::1", "169.254.169.254", "fd00::1",
+		"::ffff:192.168.1.1", "224.0.0.1"}
 	errNoNet := errors.New("no network here")
 	f.Fuzz(func(t *testing.T, raw string) {
 		h := newHTTPGet(httpConfig{Options: webguard.Options{

@@ -86,7 +86,8 @@ func TestMergeLists(t *testing.T) {
 		got := list(def("b", "high"), def("d", "high"))
 		protocol.MergeTools(got, list(def("a", "low"), def("b", "low"), def("e", "low")))
 		protocol.MergeTools(got, list(def("a", "lowest"), def("c", "lowest")))
-		want := []protocol.ToolDefinition{def("a", "low"), def("b", "high"), def("c", "lowest"), def("d", "high"), def("e", "low")}
+		want := []protocol.ToolDefinition{def("a", "low"), def("b", "high"), def("c", "lowest"), def("d", "high"),
+			def("e", "low")}
 		if diff := cmp.Diff(want, got.Tools); diff != "" {
 			t.Error(diff)
 		}
@@ -117,12 +118,14 @@ func TestSchemaAgreesWithTheCheck(t *testing.T) {
 	nested := par("where", "object")
 	nested.Properties = map[string]protocol.ToolParameter{"b": par("", "integer!"), "a": par("", "string", "x", "y")}
 	declared := []protocol.ToolParameter{
-		par("text", "string!"), par("n", "integer", "1", "2"), par("f", "number"), par("flag", "boolean"), par("list", "array"), par("free", "object"),
+		par("text", "string!"), par("n", "integer", "1", "2"), par("f", "number"), par("flag", "boolean"),
+		par("list", "array"), par("free", "object"),
 		par("what", "any"), par("pick", "any", "1", "one", "null"), nested,
 	}
 	ps := must.Get(newParams(declared))(t)
 	ready := compiled(t, schema.Object(declared, true))
-	values := []string{`null`, `true`, `"x"`, `"z"`, `""`, `1`, `2.0`, `3`, `1.5`, `"1"`, `"one"`, `[]`, `[1,"a"]`, `{}`, `{"b":1}`, `{"b":1,"a":"x"}`, `{"b":1,"a":"z"}`, `{"a":"x"}`, `{"b":1,"c":2}`}
+	values := []string{`null`, `true`, `"x"`, `"z"`, `""`, `1`, `2.0`, `3`, `1.5`, `"1"`, `"one"`, `[]`, `[1,"a"]`,
+		`{}`, `{"b":1}`, `{"b":1,"a":"x"}`, `{"b":1,"a":"z"}`, `{"a":"x"}`, `{"b":1,"c":2}`}
 	accepted := 0
 	for _, p := range append(declared, par("unknown", "any")) {
 		for _, v := range values {
@@ -133,7 +136,8 @@ func TestSchemaAgreesWithTheCheck(t *testing.T) {
 			_, refused := ps.check(parsed(t, args))
 			value := must.Get(jsonschema.UnmarshalJSON(strings.NewReader(args)))(t)
 			broken := ready.Validate(value)
-			assert.That(t, (broken == nil) == (refused == nil), "%s: the schema says %v, the check %v", args, broken, refused)
+			assert.That(t, (broken == nil) == (refused == nil), "%s: the schema says %v, the check %v", args, broken,
+				refused)
 			if refused == nil {
 				accepted++
 			}
@@ -145,16 +149,20 @@ func TestSchemaAgreesWithTheCheck(t *testing.T) {
 }
 
 func TestDescribeBuiltinTools(t *testing.T) {
-	commands := []CommandTool{{Name: "say", Command: []string{"echo", "{what}"}, Parameters: []CommandParameter{{Name: "what", Required: true}}}, {Name: "call", Command: []string{"echo"}, Network: true}}
+	commands := []CommandTool{{Name: "say", Command: []string{"echo", "{what}"},
+		Parameters: []CommandParameter{{Name: "what", Required: true}}}, {Name: "call", Command: []string{"echo"},
+		Network: true}}
 	for _, network := range []bool{false, true} {
-		p := must.Get(New("mytools", Options{Commands: commands, NetworkDisabled: !network, Deny: []string{"glob"}}, host.Env{Workspace: t.TempDir()}))(t)
+		p := must.Get(New("mytools", Options{Commands: commands, NetworkDisabled: !network, Deny: []string{"glob"}},
+			host.Env{Workspace: t.TempDir()}))(t)
 		defer p.Close(context.Background())
 		run := "destructive"
 		if network {
 			run = "destructive open"
 		}
 		want := map[string]string{
-			"echo": "reads idempotent", "read_file": "reads idempotent", "list_dir": "reads idempotent", "grep": "reads idempotent",
+			"echo": "reads idempotent", "read_file": "reads idempotent", "list_dir": "reads idempotent",
+			"grep":       "reads idempotent",
 			"write_file": "destructive idempotent", "edit_file": "destructive", "http_get": "reads idempotent open",
 			"run_command": run, "say": run, "call": "destructive open",
 		}
@@ -167,7 +175,8 @@ func TestDescribeBuiltinTools(t *testing.T) {
 			delete(want, def.Name)
 			ready := compiled(t, d.InputSchema)
 			for _, in := range def.InputParameters {
-				assert.That(t, ready.Properties[in.Name] != nil && slices.Contains(ready.Required, in.Name) == in.Required, "%s: %s is not in %s as it is declared", def.Name, in.Name, d.InputSchema)
+				assert.That(t, ready.Properties[in.Name] != nil && slices.Contains(ready.Required,
+					in.Name) == in.Required, "%s: %s is not in %s as it is declared", def.Name, in.Name, d.InputSchema)
 			}
 		}
 		assert.That(t, len(want) <= 0, "not described: %v", want)
@@ -182,7 +191,8 @@ func TestDescribeBuiltinTools(t *testing.T) {
 // traits returns the annotations of a tool in words.
 func traits(d host.ToolDetail) string {
 	var words []string
-	for word, on := range map[string]bool{"reads": d.ReadOnly, "destructive": d.Destructive, "idempotent": d.Idempotent, "open": d.OpenWorld} {
+	for word, on := range map[string]bool{"reads": d.ReadOnly, "destructive": d.Destructive, "idempotent": d.Idempotent,
+		"open": d.OpenWorld} {
 		if on {
 			words = append(words, word)
 		}
@@ -241,10 +251,14 @@ func TestArgumentsThatFit(t *testing.T) {
 	for _, raw := range []string{
 		`{"path":"x"}`, `{"path":""}`, `{"path":"\u0000é\ud83d\ude00"}`, `{"p\u0061th":"x"}`,
 		`{"path":"x","limit":0}`, `{"path":"x","limit":-7}`, `{"path":"x","limit":123456789012345678901234567890}`,
-		`{"path":"x","ratio":1.5e-7}`, `{"path":"x","ratio":3}`, `{"path":"x","deep":true}`, `{"path":"x","deep":false}`,
-		`{"path":"x","env":{}}`, `{"path":"x","env":{"a":[1]}}`, `{"path":"x","command":[]}`, `{"path":"x","command":["a",1]}`,
-		`{"path":"x","what":null}`, `{"path":"x","what":[{}]}`, `{"path":"x","mode":"fast"}`, `{"path":"x","mode":"f\u0061st"}`,
-		`{"path":"x","mode":"a\"b"}`, `{"path":"x","level":2}`, `{"path":"x","level":2.0}`, `{"path":"x","größe/~":"x"}`,
+		`{"path":"x","ratio":1.5e-7}`, `{"path":"x","ratio":3}`, `{"path":"x","deep":true}`,
+		`{"path":"x","deep":false}`,
+		`{"path":"x","env":{}}`, `{"path":"x","env":{"a":[1]}}`, `{"path":"x","command":[]}`,
+		`{"path":"x","command":["a",1]}`,
+		`{"path":"x","what":null}`, `{"path":"x","what":[{}]}`, `{"path":"x","mode":"fast"}`,
+		`{"path":"x","mode":"f\u0061st"}`,
+		`{"path":"x","mode":"a\"b"}`, `{"path":"x","level":2}`, `{"path":"x","level":2.0}`,
+		`{"path":"x","größe/~":"x"}`,
 		`{"path":"x","where":{"host":"h"}}`, `{"path":"x","where":{"host":"h","port":1,"auth":{"user":"u"}}}`,
 	} {
 		_, err := ps.check(parsed(t, raw))
@@ -283,7 +297,8 @@ func TestArgumentsThatDoNotFit(t *testing.T) {
 		{`{"path":"x","größe/~":1}`, "/arguments/größe~1~0", "must be of type string"},
 		{`{"path":"x","where":{}}`, "/arguments/where/host", "required, but missing"},
 		{`{"path":"x","where":{"host":"h","prt":1}}`, "/arguments/where/prt", `did you mean "port"?`},
-		{`{"path":"x","where":{"host":"h","auth":{"user":7}}}`, "/arguments/where/auth/user", "must be of type string, is a number"},
+		{`{"path":"x","where":{"host":"h","auth":{"user":7}}}`, "/arguments/where/auth/user",
+			"must be of type string, is a number"},
 	} {
 		_, err := ps.check(parsed(t, tc.raw))
 		got := problems(t, err)
@@ -328,11 +343,14 @@ func TestDeclarationsThatMakeNoSense(t *testing.T) {
 		{[]protocol.ToolParameter{par("a", "string"), par("b", "str")}, `"b": unknown type "str"`},
 		{[]protocol.ToolParameter{par("", "string")}, "has no name"},
 		{[]protocol.ToolParameter{par("a", "string"), par("a", "integer")}, "declared twice"},
-		{[]protocol.ToolParameter{withProperties(par("a", "string"), par("b", "string"))}, "only an object has properties"},
-		{[]protocol.ToolParameter{withProperties(par("a", "object"), par("b", "text"))}, `"a": parameter "b": unknown type`},
+		{[]protocol.ToolParameter{withProperties(par("a", "string"), par("b", "string"))},
+			"only an object has properties"},
+		{[]protocol.ToolParameter{withProperties(par("a", "object"), par("b", "text"))},
+			`"a": parameter "b": unknown type`},
 	} {
 		_, err := newParams(tc.declared)
-		assert.That(t, err != nil && strings.Contains(err.Error(), tc.want), "%v: got %v, want %q", tc.declared, err, tc.want)
+		assert.That(t, err != nil && strings.Contains(err.Error(), tc.want), "%v: got %v, want %q", tc.declared, err,
+			tc.want)
 	}
 }
 
@@ -345,5 +363,6 @@ func TestFloodOfUnknownArguments(t *testing.T) {
 		c.unknown(ps, fmt.Sprint("txt", i), nil)
 	}
 	must.That(t, len(c.problems) == maxProblems && strings.Contains(c.problems[0].Message, "text"), "%+v", c.problems)
-	assert.Equal(t, testing.AllocsPerRun(100, func() { c.unknown(ps, "text2", nil) }), 0, "… allocations for a problem that is not told")
+	assert.Equal(t, testing.AllocsPerRun(100, func() { c.unknown(ps, "text2", nil) }), 0,
+		"… allocations for a problem that is not told")
 }

@@ -63,11 +63,14 @@ func (f *files) explain(name string, err error) error {
 	}{
 		{wall.ErrOwn, protocol.CodeToolDenied, wall.ErrOwn.Error()},
 		{errOutside, protocol.CodeToolDenied, "leads out of " + f.place + "; give a path inside it"},
-		{errIsLink, protocol.CodeToolDenied, "is a link or goes through one; files are written under their real path only"},
-		{errHardLink, protocol.CodeToolDenied, "has more than one name (a hard link), and another may lie outside of " + f.place + "; copy it to a new file and use that"},
+		{errIsLink, protocol.CodeToolDenied, "is a link or goes through one; files are written under their real " +
+			"path only"},
+		{errHardLink, protocol.CodeToolDenied, "has more than one name (a hard link), and another may lie outside of " +
+			f.place + "; copy it to a new file and use that"},
 		{errSpecial, protocol.CodeToolDenied, "is not a regular file but a pipe, a socket or a device; the file " +
 			"tools take regular files only"},
-		{errKernel, protocol.CodeToolDenied, "lies on a file system of the kernel (such as /proc or /sys); the file tools stay out of those"},
+		{errKernel, protocol.CodeToolDenied, "lies on a file system of the kernel (such as /proc or /sys); the file " +
+			"tools stay out of those"},
 		{errSwapped, protocol.CodeToolDenied, "was replaced while it was being opened; look at it again"},
 		{swap.ErrLocked, protocol.CodeToolError, "cannot be changed: " + swap.ErrLocked.Error() + "; try again"},
 		{errIsDir, protocol.CodeToolError, "is a folder; this tool takes a file, list_dir shows what is in a folder"},
@@ -207,7 +210,8 @@ type uri struct {
 // be a drive.
 func splitURI(name string) (uri, bool) {
 	scheme, rest, ok := strings.Cut(name, "://")
-	if !ok || len(scheme) < 2 || len(name) > maxPathBytes || strings.ContainsRune(name, 0) || strings.ContainsFunc(scheme, noScheme) {
+	if !ok || len(scheme) < 2 || len(name) > maxPathBytes || strings.ContainsRune(name, 0) ||
+		strings.ContainsFunc(scheme, noScheme) {
 		return uri{}, false
 	}
 	authority, rest, _ := strings.Cut(rest, "/")
@@ -220,7 +224,8 @@ func noScheme(r rune) bool {
 
 // reading runs one call of a tool on the files that a path to be read lies in, and its path
 // there: those of the workspace, or those that a URI names.
-func (f *files) reading(ctx context.Context, name string, call func(in *files, name string) (*Outcome, error)) (*Outcome, error) {
+func (f *files) reading(ctx context.Context, name string, call func(in *files, name string) (*Outcome,
+	error)) (*Outcome, error) {
 	u, ok := splitURI(name)
 	if !ok {
 		in := f.now()
@@ -266,9 +271,11 @@ func (u uri) open(ctx context.Context, s *host.Services) (*os.Root, error) {
 	case refused != nil:
 		return nil, refused
 	case len(schemes) == 0:
-		return nil, protocol.Errorf(protocol.CodeToolError, "nothing here has files under %.64s://; give a path relative to the workspace", u.scheme)
+		return nil, protocol.Errorf(protocol.CodeToolError, "nothing here has files under %.64s://; give a path "+
+			"relative to the workspace", u.scheme)
 	}
 	slices.Sort(schemes)
-	return nil, protocol.Errorf(protocol.CodeToolError, "nothing here has files under %.64s://; the schemes are %s; without one a path is relative to the workspace",
+	return nil, protocol.Errorf(protocol.CodeToolError, "nothing here has files under %.64s://; the schemes are %s; "+
+		"without one a path is relative to the workspace",
 		u.scheme, strings.Join(slices.Compact(schemes), ", "))
 }

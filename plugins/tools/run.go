@@ -28,7 +28,8 @@ type runCommandArgs struct {
 
 func (c *children) runCommand(ctx context.Context, a *runCommandArgs, emit host.Emitter) (*Outcome, error) {
 	if len(a.Command) == 0 {
-		return nil, protocol.Violation(protocol.FieldError{Path: "/arguments/command", Message: "needs at least the program's name"})
+		return nil, protocol.Violation(protocol.FieldError{Path: "/arguments/command", Message: "needs at least the " +
+			"program's name"})
 	}
 	for i, word := range a.Command {
 		if strings.ContainsRune(word, 0) {
@@ -110,7 +111,8 @@ func (c *children) openDir(name string) (dir *os.File, path string, err error) {
 }
 
 // run runs one program to its end and gives what it printed.
-func (c *children) run(ctx context.Context, tool string, policy sandbox.Policy, cwd string, emit host.Emitter) (*Outcome, error) {
+func (c *children) run(ctx context.Context, tool string, policy sandbox.Policy, cwd string,
+	emit host.Emitter) (*Outcome, error) {
 	dir, path, err := c.openDir(cwd)
 	if err != nil {
 		return nil, err
@@ -171,7 +173,8 @@ func waitError(ctx context.Context, err error, result commandResult) error {
 	var stopped *protocol.Error
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, context.DeadlineExceeded):
-		stopped = protocol.Errorf(protocol.CodeTimeout, "the program was stopped before it ended: %w; a longer \"timeout\" gives it more time", cause)
+		stopped = protocol.Errorf(protocol.CodeTimeout, "the program was stopped before it ended: %w; a longer "+
+			"\"timeout\" gives it more time", cause)
 	case cause != nil: // a cancel or a shutdown: the host knows what to answer
 		return cause
 	case errors.Is(err, sandbox.ErrMemory), errors.Is(err, sandbox.ErrProcesses):

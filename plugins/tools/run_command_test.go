@@ -56,7 +56,8 @@ func (l *logged) of(stream string) (lines []string) {
 // shellCall is a request that runs a shell script.
 func shellCall(t *testing.T, script string) *protocol.ToolCallRequest {
 	t.Helper()
-	args := must.Get(protocol.ParseObject([]byte(commandArgs(t, map[string]any{"command": []string{"sh", "-c", script}}))))(t)
+	args := must.Get(protocol.ParseObject([]byte(commandArgs(t,
+		map[string]any{"command": []string{"sh", "-c", script}}))))(t)
 	return &protocol.ToolCallRequest{ToolName: "run_command", Arguments: args}
 }
 
@@ -103,7 +104,8 @@ func TestRunCommandEnds(t *testing.T) {
 		{map[string]any{"command": []string{"sh", "-c", "kill -TERM $$"}}, 143, "signal: terminated", "", ""},
 		{map[string]any{"command": []string{"cat"}, "stdin": "täxt\n\x00end"}, 0, "", "täxt\n\x00end", ""},
 		{map[string]any{"command": []string{"cat"}}, 0, "", "", ""},
-		{map[string]any{"command": []string{"sh", "-c", `basename "$PWD"; echo "$A"`}, "cwd": "sub", "env": map[string]string{"A": "b c"}}, 0, "", "sub\nb c\n", ""},
+		{map[string]any{"command": []string{"sh", "-c", `basename "$PWD"; echo "$A"`}, "cwd": "sub",
+			"env": map[string]string{"A": "b c"}}, 0, "", "sub\nb c\n", ""},
 	} {
 		out, err := called(t, p, "run_command", commandArgs(t, tc.args))
 		if err != nil {
@@ -112,7 +114,8 @@ func TestRunCommandEnds(t *testing.T) {
 		}
 		var data commandResult
 		must.OK(t, json.Unmarshal(out.Data, &data))
-		if data.Stdout != tc.stdout || data.Stderr != tc.stderr || out.ExitCode == nil || *out.ExitCode != tc.code || out.Success != (tc.failure == "") {
+		if data.Stdout != tc.stdout || data.Stderr != tc.stderr || out.ExitCode == nil || *out.ExitCode != tc.code ||
+			out.Success != (tc.failure == "") {
 			t.Errorf("%v: %s, exit code %v, success %v", tc.args, out.Data, out.ExitCode, out.Success)
 		}
 		assert.That(t, tc.failure == "" || out.Error != nil && *out.Error == tc.failure,
@@ -130,18 +133,21 @@ func TestRunCommandStreams(t *testing.T) {
 	want := []string{"first", "a", "b\ufffd(c", ""}
 	assert.That(t, slices.Equal(got[:min(4, len(got))], want), "lines %q, want %q first", got, want)
 	rest := strings.Join(got[4:], "")
-	assert.That(t, rest == "last"+strings.Repeat("x", 70000) && len(got) == 6, "%d lines; the long one has %d bytes", len(got), len(rest))
+	assert.That(t, rest == "last"+strings.Repeat("x", 70000) && len(got) == 6, "%d lines; the long one has %d bytes",
+		len(got), len(rest))
 	assert.Slice(t, emit.of("stderr"), []string{"oops"}, "stderr")
 }
 
 // What a program printed before its time was up is in the error.
 func TestRunCommandStopped(t *testing.T) {
 	p, _ := bypassStage(t, Options{AllowedCommands: []string{"sh"}})
-	for name, cause := range map[string]error{"time is up": context.DeadlineExceeded, "cancelled": errors.New("not wanted")} {
+	for name, cause := range map[string]error{"time is up": context.DeadlineExceeded,
+		"cancelled": errors.New("not wanted")} {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		done, printed := make(chan error, 1), make(chan struct{}, 2)
 		go func() {
-			_, err := p.set.call(ctx, shellCall(t, "echo begun; echo why >&2; sleep 1000"), &logged{on: func() { printed <- struct{}{} }})
+			_, err := p.set.call(ctx, shellCall(t, "echo begun; echo why >&2; sleep 1000"),
+				&logged{on: func() { printed <- struct{}{} }})
 			done <- err
 		}()
 		<-printed // what it prints comes only once it counts as started
@@ -162,7 +168,8 @@ func TestRunCommandStoppedIsSpilled(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		_, err := p.set.call(ctx, shellCall(t, "head -c 50000 /dev/zero | tr '\\0' x; : > printed; sleep 1000"), host.Mute{})
+		_, err := p.set.call(ctx, shellCall(t, "head -c 50000 /dev/zero | tr '\\0' x; : > printed; sleep 1000"),
+			host.Mute{})
 		done <- err
 	}()
 	hosttest.Eventually(t, "the output", func() bool {
@@ -190,8 +197,10 @@ func TestWallRunCommandSwappedFolder(t *testing.T) {
 	p, dir := bypassStage(t, Options{AllowedCommands: []string{"sh"}})
 	outside := t.TempDir()
 	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
-	must.OK(t, os.Mkdir(a, 0o755), os.WriteFile(filepath.Join(outside, "loot"), []byte(loot), 0o600), os.Symlink(outside, b))
-	if data, err := os.ReadFile(filepath.Join(b, "loot")); err != nil || string(data) != loot { // the control: the link leads out
+	must.OK(t, os.Mkdir(a, 0o755), os.WriteFile(filepath.Join(outside, "loot"), []byte(loot), 0o600),
+		os.Symlink(outside, b))
+	if data, err := os.ReadFile(filepath.Join(b, "loot")); err != nil ||
+		string(data) != loot { // the control: the link leads out
 		t.Fatal(err)
 	}
 	stop, swapped := make(chan struct{}), make(chan struct{})
@@ -230,14 +239,16 @@ func TestWallRunCommandSwappedFolder(t *testing.T) {
 		must.OK(t, exchange(a, b))
 	}
 	out, err := called(t, p, "run_command", `{"command":["sh","-c","echo entered"],"cwd":"a"}`)
-	assert.That(t, err == nil && strings.Contains(string(out.Data), "entered"), "the folder itself: %v %s", err, out.Data)
+	assert.That(t, err == nil && strings.Contains(string(out.Data), "entered"), "the folder itself: %v %s", err,
+		out.Data)
 	t.Logf("entered %d of %d times", entered, tries)
 }
 
 // A call ends with its program, whatever that left running with its pipes open.
 func TestRunCommandLeavesNobodyBehind(t *testing.T) {
 	p, dir := bypassStage(t, Options{AllowedCommands: []string{"sh"}})
-	out, err := p.set.call(t.Context(), shellCall(t, `(while :; do echo x >> alive; done) & until [ -s alive ]; do :; done; echo done`), silent{})
+	out, err := p.set.call(t.Context(), shellCall(t,
+		`(while :; do echo x >> alive; done) & until [ -s alive ]; do :; done; echo done`), silent{})
 	must.That(t, err == nil && strings.Contains(string(out.data.(rawData)), "done"), "%v", err)
 	alive := filepath.Join(dir, "alive")
 	before, err := os.Stat(alive) // the control: it did run
@@ -273,7 +284,8 @@ func bypassStage(t *testing.T, opts Options) (p *Plugin, dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	script := "#!/bin/sh\necho " + loot + "\n"
-	for _, name := range []string{"evil", "ls", "cat", "echo", "sub/ls", "my prog", "ls;evil", "$(evil)", "-evil", "лs"} {
+	for _, name := range []string{"evil", "ls", "cat", "echo", "sub/ls", "my prog", "ls;evil", "$(evil)", "-evil",
+		"лs"} {
 		path := filepath.Join(dir, name)
 		must.OK(t, os.MkdirAll(filepath.Dir(path), 0o755))
 		must.OK(t, os.WriteFile(path, []byte(script), 0o755))
@@ -298,18 +310,25 @@ func commandArgs(t *testing.T, args map[string]any) string {
 func TestAllowListBypasses(t *testing.T) {
 	p, dir := bypassStage(t, Options{})
 	out, err := called(t, p, "run_command", `{"command":["echo","fine"]}`)
-	must.That(t, err == nil && strings.Contains(string(out.Data), "fine"), "an allowed program does not run: %v %s", err, out.Data)
+	must.That(t, err == nil && strings.Contains(string(out.Data), "fine"), "an allowed program does not run: %v %s",
+		err, out.Data)
 	evil := filepath.Join(dir, "evil")
 	words := []string{
-		"", " ", "evil", "./evil", "./ls", "sub/ls", "sub/../evil", evil, "/bin/sh", "/bin/ls", "/usr/bin/env", "/bin/../bin/sh", "//bin/sh",
-		"sh", "bash", "rm", "perl", "dash", "busybox", "link", "./link", filepath.Join(dir, "link"), "../" + filepath.Base(dir) + "/evil",
-		"ls ", " ls", "ls\n", "\tls", "ls\r", "LS", "Ls", "l\u200bs", "\ufeffls", "ls\u0301", "\u043bs", "ｌｓ", "ls;evil", "ls&&evil", "ls|evil", "$(evil)", "`evil`", "$SHELL",
-		"${SHELL}", "~/evil", "*", "l*", "ls evil", "ls -la", "'ls'", `"ls"`, `ls\`, `.\evil`, "-evil", "--", ".", "..", "/", "my prog", "evil.exe", "ls.sh", "file:///bin/sh",
-		"/proc/self/exe", "/proc/1/root/bin/sh", "/dev/stdin", "sh -c evil", "env sh", "%2e%2fevil", "@evil", strings.Repeat("a", 5000), strings.Repeat("../", 50) + "bin/sh",
+		"", " ", "evil", "./evil", "./ls", "sub/ls", "sub/../evil", evil, "/bin/sh", "/bin/ls", "/usr/bin/env",
+		"/bin/../bin/sh", "//bin/sh",
+		"sh", "bash", "rm", "perl", "dash", "busybox", "link", "./link", filepath.Join(dir, "link"),
+		"../" + filepath.Base(dir) + "/evil",
+		"ls ", " ls", "ls\n", "\tls", "ls\r", "LS", "Ls", "l\u200bs", "\ufeffls", "ls\u0301", "\u043bs", "ｌｓ",
+		"ls;evil", "ls&&evil", "ls|evil", "$(evil)", "`evil`", "$SHELL",
+		"${SHELL}", "~/evil", "*", "l*", "ls evil", "ls -la", "'ls'", `"ls"`, `ls\`, `.\evil`, "-evil", "--", ".", "..",
+		"/", "my prog", "evil.exe", "ls.sh", "file:///bin/sh",
+		"/proc/self/exe", "/proc/1/root/bin/sh", "/dev/stdin", "sh -c evil", "env sh", "%2e%2fevil", "@evil",
+		strings.Repeat("a", 5000), strings.Repeat("../", 50) + "bin/sh",
 	}
 	must.That(t, len(words) >= 60, "only %d attempts", len(words))
 	for _, word := range words {
-		out, err := called(t, p, "run_command", commandArgs(t, map[string]any{"command": []string{word, "-c", "echo " + loot}}))
+		out, err := called(t, p, "run_command", commandArgs(t,
+			map[string]any{"command": []string{word, "-c", "echo " + loot}}))
 		e, ok := errors.AsType[*protocol.Error](err)
 		assert.That(t, ok && e.Code == protocol.CodeToolDenied, "%.80q: %v %s", word, err, out.Data)
 	}
@@ -322,17 +341,22 @@ func TestCommandSurroundingsAreSafe(t *testing.T) {
 		out, err := called(t, p, "run_command", commandArgs(t, args))
 		return string(out.Data), err
 	}
-	out, err := run(map[string]any{"command": []string{"env"}, "env": map[string]string{"A": "of the call"}, "cwd": "sub"})
-	must.That(t, err == nil && strings.Contains(out, "A=of the call"), "a harmless variable does not arrive: %v %s", err, out)
+	out, err := run(map[string]any{"command": []string{"env"}, "env": map[string]string{"A": "of the call"},
+		"cwd": "sub"})
+	must.That(t, err == nil && strings.Contains(out, "A=of the call"), "a harmless variable does not arrive: %v %s",
+		err, out)
 	for _, name := range []string{
-		"PATH", "LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "BASH_ENV", "ENV", "IFS", "SHELLOPTS", "PYTHONPATH", "PYTHONSTARTUP", "PYTHONHOME", "NODE_OPTIONS",
-		"GIT_SSH", "GIT_SSH_COMMAND", "GIT_EXTERNAL_DIFF", "GIT_EXEC_PATH", "PERL5OPT", "PERL5LIB", "RUBYOPT", "BASH_FUNC_ls%%", "A=B", "", "A\x00B", "GCONV_PATH", "LD_PRELOAD_32",
+		"PATH", "LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "BASH_ENV", "ENV", "IFS", "SHELLOPTS", "PYTHONPATH",
+		"PYTHONSTARTUP", "PYTHONHOME", "NODE_OPTIONS",
+		"GIT_SSH", "GIT_SSH_COMMAND", "GIT_EXTERNAL_DIFF", "GIT_EXEC_PATH", "PERL5OPT", "PERL5LIB", "RUBYOPT",
+		"BASH_FUNC_ls%%", "A=B", "", "A\x00B", "GCONV_PATH", "LD_PRELOAD_32",
 	} {
 		out, err := run(map[string]any{"command": []string{"env"}, "env": map[string]string{name: dir}})
 		assert.That(t, err != nil, "the variable %q is taken: %s", name, out)
 	}
 	must.OK(t, os.Symlink(os.TempDir(), filepath.Join(dir, "out")))
-	for _, cwd := range []string{"..", "../..", "/", "/tmp", "out", "sub/../..", "sub/../../x", "evil", "missing", "a\x00b", "./../"} {
+	for _, cwd := range []string{"..", "../..", "/", "/tmp", "out", "sub/../..", "sub/../../x", "evil", "missing",
+		"a\x00b", "./../"} {
 		out, err := run(map[string]any{"command": []string{"ls"}, "cwd": cwd})
 		assert.That(t, err != nil, "the folder %q is entered: %s", cwd, out)
 	}
@@ -340,7 +364,8 @@ func TestCommandSurroundingsAreSafe(t *testing.T) {
 		out, err := run(map[string]any{"command": []string{name, "evil"}})
 		assert.That(t, err == nil && (!strings.Contains(out, loot) || name == "cat"), "%s: %v %s", name, err, out)
 	}
-	if out, _ := run(map[string]any{"command": []string{"env"}}); strings.Contains(strings.ReplaceAll(out, "A2E_SANDBOX=1", ""), "A2E") || !strings.Contains(out, "PATH=") {
+	if out, _ := run(map[string]any{"command": []string{"env"}}); strings.Contains(strings.ReplaceAll(out,
+		"A2E_SANDBOX=1", ""), "A2E") || !strings.Contains(out, "PATH=") {
 		t.Errorf("the environment of a child: %s", out)
 	}
 }
@@ -351,8 +376,10 @@ func TestCommandToolInjections(t *testing.T) {
 	p, _ := bypassStage(t, Options{Commands: []CommandTool{
 		{Name: "show", Command: []string{"printf", "[%s]", "{text}"}, Parameters: []CommandParameter{text}},
 		{Name: "within", Command: []string{"printf", "[%s]", "--name={text}"}, Parameters: []CommandParameter{text}},
-		{Name: "shown", Command: []string{"printf", "--", "[%s]", "{text}", "{more}"}, Parameters: []CommandParameter{text, {Name: "more"}}},
-		{Name: "number", Command: []string{"printf", "[%s]", "{n}"}, Parameters: []CommandParameter{{Name: "n", Type: "integer", Required: true}}},
+		{Name: "shown", Command: []string{"printf", "--", "[%s]", "{text}", "{more}"},
+			Parameters: []CommandParameter{text, {Name: "more"}}},
+		{Name: "number", Command: []string{"printf", "[%s]", "{n}"},
+			Parameters: []CommandParameter{{Name: "n", Type: "integer", Required: true}}},
 	}})
 	stdout := func(tool, args string) (string, error) {
 		out, err := called(t, p, tool, args)
@@ -363,11 +390,13 @@ func TestCommandToolInjections(t *testing.T) {
 		return data.Stdout, err
 	}
 	for _, value := range []string{
-		"plain", "two words", "; evil", "$(./evil)", "`./evil`", "| ./evil", "&& ./evil", "'", `"`, `\`, "\n./evil", "*", "{text}", "{more}", "%s", "$PATH", "~", "é\u2028", "> out", "<evil", "#", "!!",
+		"plain", "two words", "; evil", "$(./evil)", "`./evil`", "| ./evil", "&& ./evil", "'", `"`, `\`, "\n./evil",
+		"*", "{text}", "{more}", "%s", "$PATH", "~", "é\u2028", "> out", "<evil", "#", "!!",
 	} {
 		got, err := stdout("show", commandArgs(t, map[string]any{"text": value}))
 		assert.That(t, err == nil && got == "["+value+"]", "show %q: %q, %v", value, got, err)
-		if got, err = stdout("within", commandArgs(t, map[string]any{"text": value})); err != nil || got != "[--name="+value+"]" {
+		if got, err = stdout("within", commandArgs(t, map[string]any{"text": value})); err != nil ||
+			got != "[--name="+value+"]" {
 			t.Errorf("within %q: %q, %v", value, got, err)
 		}
 	}
@@ -379,7 +408,8 @@ func TestCommandToolInjections(t *testing.T) {
 	}
 	got, err := stdout("number", `{"n":12}`)
 	assert.That(t, err == nil && got == "[12]", "number: %q, %v", got, err)
-	for _, args := range []string{`{}`, `{"text":1}`, `{"text":"a","other":"b"}`, `{"text":null}`, `{"text":["a","b"]}`} {
+	for _, args := range []string{`{}`, `{"text":1}`, `{"text":"a","other":"b"}`, `{"text":null}`,
+		`{"text":["a","b"]}`} {
 		got, err := stdout("show", args)
 		assert.That(t, err != nil, "show %s: %q", args, got)
 	}
@@ -392,9 +422,11 @@ func TestCommandToolDeclarations(t *testing.T) {
 	}{
 		{CommandTool{Name: "a", Command: []string{"echo"}}, ""},
 		{CommandTool{Name: "a"}, "at least a program"},
-		{CommandTool{Name: "a", Command: []string{"{p}"}, Parameters: []CommandParameter{{Name: "p"}}}, "must be fixed"},
+		{CommandTool{Name: "a", Command: []string{"{p}"}, Parameters: []CommandParameter{{Name: "p"}}},
+			"must be fixed"},
 		{CommandTool{Name: "a", Command: []string{"echo", "{p}"}}, "not a declared parameter"},
-		{CommandTool{Name: "a", Command: []string{"echo"}, Parameters: []CommandParameter{{Name: "p"}}}, "stands nowhere"},
+		{CommandTool{Name: "a", Command: []string{"echo"}, Parameters: []CommandParameter{{Name: "p"}}},
+			"stands nowhere"},
 		{CommandTool{Name: "a", Command: []string{"no-such-program-a2e"}}, "no-such-program-a2e"},
 		{CommandTool{Name: "a", Command: []string{"./evil"}}, "neither a bare program name"},
 		{CommandTool{Name: "echo", Command: []string{"echo"}}, "already"},
@@ -418,7 +450,8 @@ func TestLongCommandOutputIsSpilled(t *testing.T) {
 	must.OK(t, json.Unmarshal(out.Data, &data))
 	rest := must.Get(os.ReadFile(data.Spilled))(t)
 	all := strings.Count(data.Stdout, "x") + strings.Count(string(rest), "x")
-	assert.That(t, all >= 50000, "%d of 50000 bytes are left: %d in the answer, %d in the file", all, len(data.Stdout), len(rest))
+	assert.That(t, all >= 50000, "%d of 50000 bytes are left: %d in the answer, %d in the file", all, len(data.Stdout),
+		len(rest))
 	assert.Equal(t, data.Stderr, "why", "the flood hides the error")
 	assert.That(t, len(out.Data) <= 2000, "the answer has %d bytes of data", len(out.Data))
 }

@@ -35,7 +35,8 @@ func newRack(t testing.TB, o SetOptions, all ...Tool) *rack {
 }
 
 func (r *rack) Info() host.PluginInfo {
-	return host.PluginInfo{Name: r.name, Capability: protocol.CapToolkits, Also: []protocol.Capability{protocol.CapTools}}
+	return host.PluginInfo{Name: r.name, Capability: protocol.CapToolkits,
+		Also: []protocol.Capability{protocol.CapTools}}
 }
 
 func (r *rack) Start(ctx context.Context, s *host.Services) error { return r.set.Start(ctx, s) }
@@ -44,10 +45,12 @@ func (r *rack) Close(context.Context) error { return nil }
 
 func (r *rack) Routes() []host.Route {
 	return append(r.set.Routes(),
-		host.Handle(protocol.TypeToolkitListReq, func(context.Context, *protocol.ToolkitListRequest, host.Emitter) (*protocol.ToolkitListResponse, error) {
+		host.Handle(protocol.TypeToolkitListReq, func(context.Context, *protocol.ToolkitListRequest,
+			host.Emitter) (*protocol.ToolkitListResponse, error) {
 			return &protocol.ToolkitListResponse{}, nil
 		}),
-		host.Handle(protocol.TypeToolkitConfigureReq, func(_ context.Context, req *protocol.ToolkitConfigureRequest, _ host.Emitter) (*protocol.ToolkitConfigureResponse, error) {
+		host.Handle(protocol.TypeToolkitConfigureReq, func(_ context.Context, req *protocol.ToolkitConfigureRequest,
+			_ host.Emitter) (*protocol.ToolkitConfigureResponse, error) {
 			return &protocol.ToolkitConfigureResponse{ToolkitName: req.ToolkitName, Status: "ok"}, nil
 		}))
 }
@@ -67,7 +70,8 @@ func TestSetContract(t *testing.T) {
 		}
 		return nil
 	}
-	checked.Def.InputParameters = []protocol.ToolParameter{{Name: "odd", Type: "string|null"}} // a Check makes sense of it
+	checked.Def.InputParameters = []protocol.ToolParameter{{Name: "odd",
+		Type: "string|null"}} // a Check makes sense of it
 	withheld := kit("withheld", Outcome{})
 	withheld.Denied = "is withheld: it has changed"
 	call := func(name, args string, code protocol.ErrorCode) hosttest.Sample {
@@ -95,10 +99,15 @@ func TestSetContract(t *testing.T) {
 // A list waits for what is on its way, and a call for the tool that it names, if it names one.
 func TestAwait(t *testing.T) {
 	var waits []string
-	set := NewSet(SetOptions{Name: "kits", Await: func(_ context.Context, tool string) error { waits = append(waits, tool); return nil }})
+	set := NewSet(SetOptions{Name: "kits", Await: func(_ context.Context, tool string) error {
+		waits = append(waits,
+			tool)
+		return nil
+	}})
 	for _, name := range []string{"", "srv__a"} {
 		_, err := set.call(t.Context(), &protocol.ToolCallRequest{ToolName: name}, silent{})
-		assert.That(t, err != nil && strings.Contains(err.Error(), fmt.Sprintf("unknown tool %q", name)), "%q: %v", name, err)
+		assert.That(t, err != nil && strings.Contains(err.Error(), fmt.Sprintf("unknown tool %q", name)), "%q: %v",
+			name, err)
 	}
 	must.Get(set.list(t.Context(), &protocol.ToolListRequest{}, silent{}))(t)
 	assert.Equal(t, fmt.Sprintf("%q", waits), `["srv__a" ""]`, "what was waited for")
@@ -145,8 +154,10 @@ func TestReplace(t *testing.T) {
 		want  string
 	}{
 		{[]Tool{kit("one", Outcome{}), kit("", Outcome{})}, `plugin "kits": tool "": a tool needs a name`},
-		{[]Tool{kit("one", Outcome{}), kit("one", Outcome{})}, `plugin "kits": tool "one": the name is taken by another tool of this plugin`},
-		{[]Tool{kit("two", Outcome{}, par("a", "text"))}, `plugin "kits": tool "two": parameter "a": unknown type "text"`},
+		{[]Tool{kit("one", Outcome{}), kit("one", Outcome{})},
+			`plugin "kits": tool "one": the name is taken by another tool of this plugin`},
+		{[]Tool{kit("two", Outcome{}, par("a", "text"))},
+			`plugin "kits": tool "two": parameter "a": unknown type "text"`},
 		{[]Tool{idle}, `plugin "kits": tool "idle": nothing runs it`},
 	} {
 		if err := set.Replace(tc.wrong); err == nil || !strings.HasPrefix(err.Error(), tc.want) {
@@ -177,7 +188,8 @@ func TestSetsShareTheCapability(t *testing.T) {
 	}})
 	p.Handshake(protocol.CapTools)
 	call := func(name string) hosttest.Message {
-		return p.Call(protocol.TypeToolCallReq, fmt.Sprintf(`{"tool_name":%q,"arguments":{},"correlation_id":"c"}`, name))
+		return p.Call(protocol.TypeToolCallReq, fmt.Sprintf(`{"tool_name":%q,"arguments":{},"correlation_id":"c"}`,
+			name))
 	}
 	for _, name := range []string{"other", "list_dir"} {
 		if m := call(name); m.Get("/data/success") != "true" {
@@ -187,7 +199,8 @@ func TestSetsShareTheCapability(t *testing.T) {
 	if m := call("empty"); m.Code != protocol.CodeToolError || m.Get("/message") != `tool "empty" gave no result` {
 		t.Errorf("%s", m.Line)
 	}
-	if m := call("broken"); m.Get("/data/success") != "false" || m.Get("/data/error") != "it broke" || m.Get("/data/exit_code") != "3" || m.Get("/data/data/0") != "1" {
+	if m := call("broken"); m.Get("/data/success") != "false" || m.Get("/data/error") != "it broke" ||
+		m.Get("/data/exit_code") != "3" || m.Get("/data/data/0") != "1" {
 		t.Errorf("%s", m.Line)
 	}
 	if last, n := book.last(); last != "tool broken c false" || n != 4 {
@@ -195,7 +208,8 @@ func TestSetsShareTheCapability(t *testing.T) {
 	}
 	m := call("long")
 	whole, err := os.ReadFile(m.Get("/data/data/spilled"))
-	if err != nil || !strings.HasPrefix(m.Get("/data/data/spilled"), state) || !strings.Contains(string(whole), strings.Repeat("x", 5000)) {
+	if err != nil || !strings.HasPrefix(m.Get("/data/data/spilled"), state) || !strings.Contains(string(whole),
+		strings.Repeat("x", 5000)) {
 		t.Errorf("%d bytes are kept, %v: %s", len(whole), err, m.Line)
 	}
 	if n := len(m.Get("/data/data/text")); n < 500 || n > 1000 || m.Get("/data/truncated") != "true" {
@@ -204,7 +218,8 @@ func TestSetsShareTheCapability(t *testing.T) {
 	var refusal protocol.Error
 	call("nothing").Decode(t, &refusal)
 	known := fmt.Sprint(refusal.Detail["known"])
-	assert.That(t, refusal.Code == protocol.CodeUnknownTool && strings.Contains(known, "broken") && strings.Contains(known, "other") && strings.Contains(known, "read_file"), "%+v", refusal)
+	assert.That(t, refusal.Code == protocol.CodeUnknownTool && strings.Contains(known, "broken") &&
+		strings.Contains(known, "other") && strings.Contains(known, "read_file"), "%+v", refusal)
 }
 
 // A call of a set's tool does not keep later requests waiting, and its own limit of time
@@ -221,7 +236,8 @@ func TestSetCallsRunAside(t *testing.T) {
 	p.Handshake(protocol.CapTools)
 	id := p.Go(protocol.TypeToolCallReq, `{"tool_name":"slow","arguments":{}}`)
 	<-asked
-	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"late","arguments":{}}`, protocol.CodeTimeout, "its own limit of 20ms")
+	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"late","arguments":{}}`, protocol.CodeTimeout,
+		"its own limit of 20ms")
 	close(done)
 	m := p.Answer(id)
 	assert.That(t, m.Get("/data/success") == "true", "%s", m.Line)
@@ -239,7 +255,8 @@ func TestFileToolsOfAnotherFolder(t *testing.T) {
 	slices.Sort(names)
 	got := strings.Join(names, " ")
 	assert.That(t, got == "edit_file glob grep list_dir read_file write_file", "the tools are %s", got)
-	resp := must.Get(r.set.call(t.Context(), &protocol.ToolCallRequest{ToolName: "read_file", Arguments: parsed(t, `{"path":"a.txt"}`)}, silent{}))(t)
+	resp := must.Get(r.set.call(t.Context(), &protocol.ToolCallRequest{ToolName: "read_file",
+		Arguments: parsed(t, `{"path":"a.txt"}`)}, silent{}))(t)
 	res, _, err := resp.ToolResult()
 	assert.That(t, err == nil && strings.Contains(string(res.Data), "here"), "%+v, %v", res, err)
 }
@@ -312,8 +329,10 @@ func TestCallsAreRecorded(t *testing.T) {
 	for _, c := range []struct{ fields, want string }{
 		{`{"tool_name":"echo","arguments":{"text":"x"},"correlation_id":"c1"}`, "tool echo c1 true"},
 		{`{"tool_name":"read_file","arguments":{"path":"none"},"correlation_id":"c2"}`, "tool read_file c2 false"},
-		{`{"tool_name":"run_command","arguments":{"command":["sh","-c","exit 1"]},"correlation_id":"c3"}`, "tool run_command c3 false"},
-		{`{"tool_name":"run_command","arguments":{"command":["sleep","60"]},"correlation_id":"c4","timeout":1}`, "tool run_command c4 false"},
+		{`{"tool_name":"run_command","arguments":{"command":["sh","-c","exit 1"]},"correlation_id":"c3"}`,
+			"tool run_command c3 false"},
+		{`{"tool_name":"run_command","arguments":{"command":["sleep","60"]},"correlation_id":"c4","timeout":1}`,
+			"tool run_command c4 false"},
 		{`{"tool_name":"echo","arguments":{}}`, ""},
 		{`{"tool_name":"ecko","arguments":{"text":"x"}}`, ""},
 		{`{"tool_name":"write_file","arguments":{"path":"a","content":"b"}}`, ""},
@@ -322,7 +341,11 @@ func TestCallsAreRecorded(t *testing.T) {
 		if c.want != "" {
 			n++
 		}
-		hosttest.Eventually(t, "it is counted", func() bool { _, count := book.last(); return count == n }) // one whose time is up is answered first
+		hosttest.Eventually(t, "it is counted", func() bool {
+			_,
+				count := book.last()
+			return count == n
+		}) // one whose time is up is answered first
 		if got, _ := book.last(); c.want != "" && got != c.want {
 			t.Errorf("%s: the last call was counted as %q", c.fields, got)
 		}
@@ -341,7 +364,8 @@ func TestCallsAreRecorded(t *testing.T) {
 // Tools that a search finds equal come by weight, also those of different plugins.
 func TestSearchBreaksTiesByWeight(t *testing.T) {
 	ship := func(name string) Tool {
-		return Tool{Def: protocol.ToolDefinition{Name: "ship_" + name, Description: "Ship it."}, Kind: KindBuiltin, Call: echoTool().Call}
+		return Tool{Def: protocol.ToolDefinition{Name: "ship_" + name, Description: "Ship it."}, Kind: KindBuiltin,
+			Call: echoTool().Call}
 	}
 	shelf := func(name string, all ...Tool) *Plugin {
 		p := withTools(t, Options{}, all...)
@@ -357,7 +381,8 @@ func TestSearchBreaksTiesByWeight(t *testing.T) {
 			book := &ledger{weights: map[string]float64{"ship_d": 3, "ship_c": 2, "ship_b": 0.5}}
 			pair := hosttest.New(t, host.Options{Plugins: append(plugins, book)})
 			pair.Handshake()
-			for query, want := range map[string]string{`"query":"ship"`: "ship_d ship_c ship_a ship_b", "": "ship_a ship_b ship_c ship_d"} {
+			for query, want := range map[string]string{`"query":"ship"`: "ship_d ship_c ship_a ship_b",
+				"": "ship_a ship_b ship_c ship_d"} {
 				m := pair.Call(protocol.TypeToolListReq, "{"+query+"}")
 				var names []string
 				for i := range 4 {
@@ -388,9 +413,10 @@ func TestSettingsOfTools(t *testing.T) {
 		}
 		return strings.Join(words, " ")
 	}
-	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{withTools(t, Options{}, slow, shown, hidden), hosttest.Overrides{host.KindTool: {
-		"shown": {Deferred: new(true)}, "hidden": {Deferred: new(false)}, "slow": {Timeout: 50 * time.Millisecond},
-	}}}})
+	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{withTools(t, Options{}, slow, shown, hidden),
+		hosttest.Overrides{host.KindTool: {
+			"shown": {Deferred: new(true)}, "hidden": {Deferred: new(false)}, "slow": {Timeout: 50 * time.Millisecond},
+		}}}})
 	p.Handshake(protocol.CapTools)
 	if got := names(p, `{}`); got != "hidden:false slow:false" {
 		t.Errorf("listed are %s", got)
@@ -398,5 +424,6 @@ func TestSettingsOfTools(t *testing.T) {
 	if got := names(p, `{"include_deferred":true}`); got != "hidden:false shown:true slow:false" {
 		t.Errorf("with the deferred ones: %s", got)
 	}
-	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"slow","arguments":{}}`, protocol.CodeTimeout, "its own limit of 50ms")
+	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"slow","arguments":{}}`, protocol.CodeTimeout,
+		"its own limit of 50ms")
 }

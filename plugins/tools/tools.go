@@ -267,7 +267,8 @@ func declared(all []Tool, commands []CommandTool, c *children) ([]Tool, error) {
 			err = errors.New("another tool has this name already")
 		}
 		if err != nil {
-			problems = append(problems, config.At(fmt.Errorf("tool %q: %w", cfg.Name, err), "commands", strconv.Itoa(i)))
+			problems = append(problems, config.At(fmt.Errorf("tool %q: %w", cfg.Name, err), "commands",
+				strconv.Itoa(i)))
 		}
 		all = append(all, t)
 	}
@@ -281,11 +282,13 @@ func (c *checkpoints) tools(restore bool) []Tool {
 	all := []Tool{
 		Typed[checkpointListArgs, checkpointList](protocol.ToolDefinition{
 			Name: "checkpoint_list", Idempotent: true, Tags: []string{"checkpoint", "undo"},
-			Description: "List the latest checkpoints of the workspace, the newest first: what its files were before each request that may have changed them.",
+			Description: "List the latest checkpoints of the workspace, the newest first: what its files were " +
+				"before each request that may have changed them.",
 		}, host.ToolDetail{ReadOnly: true}, c.list),
 		Typed[checkpointDiffArgs, checkpointDiff](protocol.ToolDefinition{
 			Name: "checkpoint_diff", Idempotent: true, Tags: []string{"checkpoint", "undo"},
-			Description: "Show what changed in the workspace since a checkpoint, or between two. Without from: since the last state that differs.",
+			Description: "Show what changed in the workspace since a checkpoint, or between two. Without from: " +
+				"since the last state that differs.",
 		}, host.ToolDetail{ReadOnly: true}, c.diff),
 	}
 	if restore {
@@ -361,7 +364,8 @@ type checkpointRestored struct {
 
 func (c *checkpoints) restore(ctx context.Context, a *checkpointRestoreArgs) (*Outcome, error) {
 	if a.ID == 0 {
-		return nil, protocol.Violation(protocol.FieldError{Path: "/arguments/id", Message: "must be the id of a checkpoint; checkpoint_list shows them"})
+		return nil, protocol.Violation(protocol.FieldError{Path: "/arguments/id", Message: "must be the id of a " +
+			"checkpoint; checkpoint_list shows them"})
 	}
 	done, err := c.keeper.Restore(ctx, checkpoint.RestoreOptions{To: a.ID, Paths: a.Paths, DryRun: a.DryRun})
 	if err != nil {

@@ -53,7 +53,8 @@ func newParams(declared []protocol.ToolParameter) (params, error) {
 		p := param{name: d.Name, typ: valueType(d.Type), required: d.Required, enum: d.Enum}
 		switch {
 		case !p.typ.known():
-			return nil, fmt.Errorf("parameter %q: unknown type %q; the types are string, integer, number, boolean, object, array, any", d.Name, d.Type)
+			return nil, fmt.Errorf("parameter %q: unknown type %q; the types are string, integer, number, boolean, "+
+				"object, array, any", d.Name, d.Type)
 		case d.Name == "":
 			return nil, fmt.Errorf("a parameter of type %s has no name", d.Type)
 		case out.find([]byte(d.Name)) >= 0:
@@ -223,7 +224,8 @@ func (c *checker) members(p *param, v protocol.Value, up *place) {
 
 // known reports whether there is such a type.
 func (t valueType) known() bool {
-	return slices.Contains([]valueType{typeString, typeInteger, typeNumber, typeBoolean, typeObject, typeArray, typeAny}, t)
+	return slices.Contains([]valueType{typeString, typeInteger, typeNumber, typeBoolean, typeObject, typeArray,
+		typeAny}, t)
 }
 
 // holds reports whether a value of that JSON kind may have this type.

@@ -278,7 +278,8 @@ func (f *files) editFile(ctx context.Context, a *editArgs) (*Outcome, error) {
 func (a *editArgs) check() error {
 	switch {
 	case a.Old == "":
-		return protocol.Errorf(protocol.CodeToolError, "old is empty; give the text to be replaced, or use write_file for a whole new file")
+		return protocol.Errorf(protocol.CodeToolError, "old is empty; give the text to be replaced, or use "+
+			"write_file for a whole new file")
 	case a.Old == a.New:
 		return protocol.Errorf(protocol.CodeToolError, "old and new are the same; there is nothing to change")
 	}
@@ -293,9 +294,11 @@ func readText(file *os.File, name string) (string, error) {
 	case err != nil:
 		return "", err
 	case n > maxEditBytes:
-		return "", protocol.Errorf(protocol.CodeToolError, "%s is larger than %d MiB, which is what edit_file takes; use a command such as sed", quotePath(name), maxEditBytes>>20)
+		return "", protocol.Errorf(protocol.CodeToolError, "%s is larger than %d MiB, which is what edit_file "+
+			"takes; use a command such as sed", quotePath(name), maxEditBytes>>20)
 	case !utf8.ValidString(text.String()):
-		return "", protocol.Errorf(protocol.CodeToolError, "%s is not UTF-8 text, so edit_file leaves it alone; use a command that knows its format", quotePath(name))
+		return "", protocol.Errorf(protocol.CodeToolError, "%s is not UTF-8 text, so edit_file leaves it alone; use "+
+			"a command that knows its format", quotePath(name))
 	}
 	return text.String(), nil
 }
@@ -311,15 +314,19 @@ func edited(text string, a *editArgs) (string, int, error) {
 	switch {
 	case n == 0:
 		return "", 0, protocol.Errorf(protocol.CodeToolError,
-			"old was not found in %s; it has to match exactly, spaces and line breaks included: read the file again", quotePath(a.Path))
+			"old was not found in %s; it has to match exactly, spaces and line breaks included: read the file again",
+			quotePath(a.Path))
 	case before == after:
-		return "", 0, protocol.Errorf(protocol.CodeToolError, "old and new differ only in line breaks, which are CRLF in %s; there is nothing to change", quotePath(a.Path))
+		return "", 0, protocol.Errorf(protocol.CodeToolError, "old and new differ only in line breaks, which are "+
+			"CRLF in %s; there is nothing to change", quotePath(a.Path))
 	case !a.All && strings.LastIndex(text, before) != first:
 		return "", 0, protocol.Errorf(protocol.CodeToolError,
-			"old occurs %d times in %s and has to occur once: add lines around it, or set all to replace every occurrence", max(n, 2), quotePath(a.Path))
+			"old occurs %d times in %s and has to occur once: add lines around it, or set all to replace every "+
+				"occurrence", max(n, 2), quotePath(a.Path))
 	}
 	if size := int64(len(text)) + int64(n)*int64(len(after)-len(before)); size > maxEditBytes {
-		return "", 0, protocol.Errorf(protocol.CodeToolError, "%s would have %d bytes after the edit, and edit_file makes files of %d MiB at most; nothing was written: replace less, or use a command such as sed",
+		return "", 0, protocol.Errorf(protocol.CodeToolError, "%s would have %d bytes after the edit, and edit_file "+
+			"makes files of %d MiB at most; nothing was written: replace less, or use a command such as sed",
 			quotePath(a.Path), size, maxEditBytes>>20)
 	}
 	if a.All {
@@ -341,7 +348,8 @@ func unchanged(dir *os.Root, base string, old fs.FileInfo) error {
 		return err
 	}
 	if !os.SameFile(old, now) || !now.ModTime().Equal(old.ModTime()) || now.Size() != old.Size() {
-		return protocol.Errorf(protocol.CodeToolError, "another process changed %s meanwhile and nothing was written; read it again", quotePath(base))
+		return protocol.Errorf(protocol.CodeToolError, "another process changed %s meanwhile and nothing was "+
+			"written; read it again", quotePath(base))
 	}
 	return nil
 }

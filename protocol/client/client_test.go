@@ -42,7 +42,8 @@ func TestHandshake(t *testing.T) {
 	assert.That(t, diff == "" && err == nil, "%v\n%s", err, diff)
 	resp, err = c.Handshake(t.Context(), "", nil, "")
 	refused, ok := errors.AsType[*client.RefusedError](err)
-	assert.That(t, ok && refused.Reason == protocol.ReasonAuthFailed && resp != nil && !resp.OK, "%v, %v; should be refused", resp, err)
+	assert.That(t, ok && refused.Reason == protocol.ReasonAuthFailed && resp != nil && !resp.OK,
+		"%v, %v; should be refused", resp, err)
 	if uptime, err := c.Ping(t.Context()); err != nil || uptime != 1500*time.Millisecond {
 		t.Errorf("ping: %v, %v", uptime, err)
 	}
@@ -55,9 +56,12 @@ func TestCallAnswers(t *testing.T) {
 	}{
 		{"response", `{"type":"tool/call/resp","req_id":"1","data":{"success":true,"tool_name":"echo","data":{"n":9007199254740993},"duration_ms":3}}`, ""},
 		{"error", `{"type":"error","req_id":"1","code":"unknown_tool","message":"no tool nope","detail":{"known":["echo"]}}`, "unknown_tool: no tool nope"},
-		{"wrong type", `{"type":"pong","req_id":"1"}`, `client: request 1 was answered by "pong", should be "tool/call/resp"`},
-		{"wrong field", `{"type":"tool/call/resp","req_id":"1","data":7}`, "schema_violation: /data: is a JSON number; should be object"},
-		{"others first", `{"type":"tool/call/resp","req_id":"7"}` + "\n" + `{"type":"tool/list/resp"}` + "\n" + `{"jsonrpc":"2.0","id":1}` + "\r\n" +
+		{"wrong type", `{"type":"pong","req_id":"1"}`,
+			`client: request 1 was answered by "pong", should be "tool/call/resp"`},
+		{"wrong field", `{"type":"tool/call/resp","req_id":"1","data":7}`, "schema_violation: /data: is a JSON " +
+			"number; should be object"},
+		{"others first", `{"type":"tool/call/resp","req_id":"7"}` + "\n" + `{"type":"tool/list/resp"}` + "\n" +
+			`{"jsonrpc":"2.0","id":1}` + "\r\n" +
 			`{"type":"tool/call/resp","req_id":"1","data":{"success":true,"data":{"n":9007199254740993}}}`, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -67,9 +71,11 @@ func TestCallAnswers(t *testing.T) {
 				h.rest()
 			})
 			var resp protocol.ToolCallResponse
-			err := c.Call(t.Context(), protocol.TypeToolCallReq, map[string]any{"tool_name": "echo", "arguments": map[string]any{}}, &resp)
+			err := c.Call(t.Context(), protocol.TypeToolCallReq, map[string]any{"tool_name": "echo",
+				"arguments": map[string]any{}}, &resp)
 			if tt.want == "" {
-				assert.That(t, err == nil && resp.Data.Success && string(resp.Data.Data) == `{"n":9007199254740993}`, "%+v, %v", resp, err)
+				assert.That(t, err == nil && resp.Data.Success && string(resp.Data.Data) == `{"n":9007199254740993}`,
+					"%+v, %v", resp, err)
 				return
 			}
 			assert.Fails(t, err, tt.want, "the error")
@@ -92,7 +98,8 @@ func TestRawAnswerAndOddRequests(t *testing.T) {
 	var m client.Message
 	must.OK(t, c.Call(t.Context(), "custom/req", nil, &m))
 	n, _ := m.Field("n")
-	assert.That(t, m.Type == "custom/resp" && m.ID == "x" && m.ReqID == "1" && m.Seq == 3 && string(n) == "1" && bytes.HasPrefix(m.Raw, []byte(`{"type"`)), "%+v", m)
+	assert.That(t, m.Type == "custom/resp" && m.ID == "x" && m.ReqID == "1" && m.Seq == 3 && string(n) == "1" &&
+		bytes.HasPrefix(m.Raw, []byte(`{"type"`)), "%+v", m)
 	assert.OK(t, c.WriteLine([]byte(`{"type":1}`)))
 	for _, bad := range []struct {
 		t    protocol.Type
@@ -129,7 +136,8 @@ func TestManyCalls(t *testing.T) {
 				name := fmt.Sprint(i, "-", j)
 				var resp protocol.EnvSpaceResponse
 				err := c.Call(t.Context(), protocol.TypeEnvSpaceReq, protocol.EnvSpaceRequest{EnvName: name}, &resp)
-				assert.That(t, err == nil && resp.ActionSpace["of"] == name, "%s was answered by %v, %v", name, resp, err)
+				assert.That(t, err == nil && resp.ActionSpace["of"] == name, "%s was answered by %v, %v", name, resp,
+					err)
 			}
 		})
 	}
@@ -161,7 +169,8 @@ func TestSlowEvents(t *testing.T) {
 	c := attach(t, client.Options{}, func(h *fakeHost) {
 		l := h.expect("tool/call/req")
 		for i := range events {
-			h.write(`{"type":"invoke/event","req_id":%q,"kind":"progress","data":{"pct":%d,"message":"m"},"seq":%d}`, l.ID, i/5, i)
+			h.write(`{"type":"invoke/event","req_id":%q,"kind":"progress","data":{"pct":%d,"message":"m"},"seq":%d}`,
+				l.ID, i/5, i)
 		}
 		h.write(`{"type":"tool/call/resp","req_id":%q,"data":{}}`, l.ID)
 		h.rest()
@@ -172,7 +181,8 @@ func TestSlowEvents(t *testing.T) {
 		<-release
 		var e protocol.EventOf[protocol.Progress]
 		err := m.Decode(&e)
-		assert.That(t, err == nil && e.Kind == protocol.EventProgress && e.Data.Pct == float64(e.Seq/5) && m.Seq == e.Seq, "%+v, %v", e, err)
+		assert.That(t, err == nil && e.Kind == protocol.EventProgress && e.Data.Pct == float64(e.Seq/5) &&
+			m.Seq == e.Seq, "%+v, %v", e, err)
 		seen = append(seen, m.Seq)
 	})))(t)
 	waited := make(chan error, 1)
@@ -215,7 +225,8 @@ func TestCancel(t *testing.T) {
 		wait           time.Duration
 		taken, hostErr bool
 	}{
-		{"cancelled", `{"type":"error","req_id":"1","code":"cancelled","message":"as asked"}`, time.Minute, false, true},
+		{"cancelled", `{"type":"error","req_id":"1","code":"cancelled","message":"as asked"}`, time.Minute, false,
+			true},
 		{"answer under way", `{"type":"chain/resp","req_id":"1","success":true}`, time.Minute, true, false},
 		{"silent host", ``, time.Millisecond, false, false},
 	} {
@@ -260,7 +271,8 @@ func TestHostEnds(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			c := attach(t, client.Options{MaxLine: limit}, func(h *fakeHost) {
 				l := h.expect("ping")
-				h.write(`{"type":"pong","req_id":%q,"pad":%q}`, l.ID, strings.Repeat("x", limit-100)) // within the limit
+				h.write(`{"type":"pong","req_id":%q,"pad":%q}`, l.ID, strings.Repeat("x",
+					limit-100)) // within the limit
 				h.expect("tool/list/req")
 				h.expect("tool/list/req")
 				if tt.last != "" {
@@ -319,7 +331,8 @@ func TestPeerThatCannotBeClosed(t *testing.T) {
 	r, w, err := os.Pipe()
 	must.OK(t, err)
 	out := struct{ io.WriteCloser }{nopCloser{io.Discard}}
-	c := client.Attach(struct{ io.Reader }{r}, out, client.Options{ExitWait: time.Millisecond, TermWait: time.Millisecond})
+	c := client.Attach(struct{ io.Reader }{r}, out, client.Options{ExitWait: time.Millisecond,
+		TermWait: time.Millisecond})
 	p := must.Get(c.Go(protocol.TypePing, nil))(t)
 	assert.Fails(t, c.Close(), "does not end", "Close")
 	assert.Is(t, p.Wait(t.Context(), nil), client.ErrClosed, "a call after Close")

@@ -57,7 +57,8 @@ func TestCloseEscalates(t *testing.T) {
 		{"ended before", ready + `exit 3`, long, long, 3, 0},
 		{"ends at SIGTERM", ready + `exec sleep 600`, short, long, -1, syscall.SIGTERM},
 		{"handles SIGTERM", `trap 'exit 9' TERM; ` + ready + `while :; do sleep 0.02; done`, short, long, 9, 0},
-		{"ignores SIGTERM", `trap '' TERM; ` + ready + `while :; do sleep 0.02; done`, short, short, -1, syscall.SIGKILL},
+		{"ignores SIGTERM", `trap '' TERM; ` + ready + `while :; do sleep 0.02; done`, short, short, -1,
+			syscall.SIGKILL},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c, cmd := spawn(t, t.Context(), tt.script, client.Options{ExitWait: tt.exit, TermWait: tt.term})
@@ -68,10 +69,13 @@ func TestCloseEscalates(t *testing.T) {
 			var exit *exec.ExitError
 			assert.That(t, err == nil || errors.As(err, &exit), "%v is no *exec.ExitError", err)
 			got := cmd.ProcessState.Sys().(syscall.WaitStatus)
-			assert.That(t, got.Signaled() == (tt.signal != 0) && (!got.Signaled() || got.Signal() == tt.signal), "ended by %v, should be %v", cmd.ProcessState, tt.signal)
+			assert.That(t, got.Signaled() == (tt.signal != 0) && (!got.Signaled() || got.Signal() == tt.signal),
+				"ended by %v, should be %v", cmd.ProcessState, tt.signal)
 			again := c.Close()
-			assert.That(t, errors.Is(again, err) && c.Wait() == err, "a second Close gives %v, the first %v", again, err)
-			if err := c.Call(t.Context(), protocol.TypePing, nil, nil); !errors.Is(err, client.ErrClosed) || errors.Is(err, os.ErrClosed) {
+			assert.That(t, errors.Is(again, err) && c.Wait() == err, "a second Close gives %v, the first %v", again,
+				err)
+			if err := c.Call(t.Context(), protocol.TypePing, nil, nil); !errors.Is(err, client.ErrClosed) ||
+				errors.Is(err, os.ErrClosed) {
 				t.Errorf("a call after an orderly end of the output: %v", err)
 			}
 		})

@@ -311,7 +311,8 @@ func (d *Dispatch) Check() *protocol.FieldError {
 	case len(need.RequiredMCP) > maxNeeds:
 		return wrong("/requirements/required_mcp", "has %d entries; it may have %d", len(need.RequiredMCP), maxNeeds)
 	case len(need.RequiredCapabilities) > maxNeeds:
-		return wrong("/requirements/required_capabilities", "has %d entries; it may have %d", len(need.RequiredCapabilities), maxNeeds)
+		return wrong("/requirements/required_capabilities", "has %d entries; it may have %d",
+			len(need.RequiredCapabilities), maxNeeds)
 	}
 	return nil
 }
@@ -354,5 +355,6 @@ func served(word string) [][]string {
 // one: by that name, or by what it means as a word of the protocol.
 func Serves(has func(name string) bool, required string) bool {
 	lacks := func(name string) bool { return !has(name) }
-	return has(required) || slices.ContainsFunc(served(required), func(all []string) bool { return !slices.ContainsFunc(all, lacks) })
+	return has(required) || slices.ContainsFunc(served(required),
+		func(all []string) bool { return !slices.ContainsFunc(all, lacks) })
 }

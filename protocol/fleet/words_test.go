@@ -43,6 +43,7 @@ func TestDeadlineTime(t *testing.T) {
 		d := fleet.Dispatch{Deadline: text}
 		at, ok, err := d.DeadlineTime()
 		got := at.UTC().String()
-		assert.That(t, (err != nil) == (want == "") && ok == (want != "") && (!ok || got == want), "%s is %s, %t, %v", text, got, ok, err)
+		assert.That(t, (err != nil) == (want == "") && ok == (want != "") && (!ok || got == want), "%s is %s, %t, %v",
+			text, got, ok, err)
 	}
 }

@@ -128,7 +128,8 @@ func Parse(obj protocol.Object) (r Request, bad *Error) {
 	switch {
 	case r.Shape == '{':
 		r.Params, _ = protocol.ParseObject(params) // the line was checked
-	case !hasParams, r.Shape == 'n', r.Shape == '[' && len(bytes.TrimSpace(params[1:len(params)-1])) == 0: // which some libraries send for none
+	case !hasParams, r.Shape == 'n', r.Shape == '[' &&
+		len(bytes.TrimSpace(params[1:len(params)-1])) == 0: // which some libraries send for none
 		r.Shape = 0
 	}
 	return r, nil
@@ -259,7 +260,8 @@ func NotFound(method string) *Error {
 	if len(method) > 200 {
 		method = strings.ToValidUTF8(method[:200], "") + "…"
 	}
-	return Errorf(CodeMethodNotFound, "unknown method %q; rpc.handshake lists the methods", method).With("method", method)
+	return Errorf(CodeMethodNotFound, "unknown method %q; rpc.handshake lists the methods", method).With("method",
+		method)
 }
 
 // From makes an Error of any error. One of A2E that tells of a mistake in the request is
@@ -276,10 +278,13 @@ func From(err error) *Error {
 	}
 	e := Errorf(CodeInternal, "%s", a2e.Message)
 	switch a2e.Code {
-	case protocol.CodeSchemaViolation, protocol.CodeUnknownTool, protocol.CodeUnknownSkill, protocol.CodeUnknownEnv, protocol.CodeUnknownAction, protocol.CodeUnknownProc,
-		protocol.CodeUnknownEpisode, protocol.CodeUnknownSubagent, protocol.CodeMemoryNotFound, protocol.CodeMCPServerNotFound, protocol.CodeMCPToolNotFound:
+	case protocol.CodeSchemaViolation, protocol.CodeUnknownTool, protocol.CodeUnknownSkill, protocol.CodeUnknownEnv,
+		protocol.CodeUnknownAction, protocol.CodeUnknownProc,
+		protocol.CodeUnknownEpisode, protocol.CodeUnknownSubagent, protocol.CodeMemoryNotFound,
+		protocol.CodeMCPServerNotFound, protocol.CodeMCPToolNotFound:
 		e = Errorf(CodeInvalidParams, "%s", a2e.Message).With("field", "").With("code", a2e.Code)
-	case protocol.CodeRuntimeError, protocol.CodeOutOfMemory, protocol.CodeSandboxCrash, protocol.CodeInvalidMessage, protocol.CodeParseError:
+	case protocol.CodeRuntimeError, protocol.CodeOutOfMemory, protocol.CodeSandboxCrash, protocol.CodeInvalidMessage,
+		protocol.CodeParseError:
 		e.With("code", a2e.Code)
 	default:
 		e = Refused(string(a2e.Code), "%s", a2e.Message)

@@ -121,7 +121,8 @@ func failure(answer Fields) error {
 
 // Call returns the data of a tool's result.
 func (h *Host) Call(ctx context.Context, tool string, arguments Fields, onEvent func(Fields)) (Fields, error) {
-	answer, err := h.Do(ctx, "tool/call/req", Fields{"tool_name": tool, "arguments": arguments, "streaming": onEvent != nil}, onEvent)
+	answer, err := h.Do(ctx, "tool/call/req", Fields{"tool_name": tool, "arguments": arguments,
+		"streaming": onEvent != nil}, onEvent)
 	if err != nil {
 		return nil, err
 	}

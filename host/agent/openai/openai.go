@@ -92,7 +92,8 @@ func New(o Options) (*Client, error) {
 	case err != nil:
 		return nil, err
 	case !headerText(o.APIKey) || strings.Contains(o.APIKey, " "):
-		return nil, errors.New("api_key has characters that no header may have: spaces, line ends or others beyond ASCII")
+		return nil, errors.New("api_key has characters that no header may have: spaces, line ends or others beyond " +
+			"ASCII")
 	case o.Timeout <= 0:
 		return nil, errors.New("timeout must be longer than 0")
 	}
@@ -102,7 +103,10 @@ func New(o Options) (*Client, error) {
 		}
 	}
 	c := &Client{
-		where: display(target), now: o.Now, client: sync.OnceValue(func() *http.Client { return newHTTP(o.Client, o.AllowPrivate) }),
+		where: display(target), now: o.Now, client: sync.OnceValue(func() *http.Client {
+			return newHTTP(o.Client,
+				o.AllowPrivate)
+		}),
 		request: requests(target, o.APIKey, o.Headers), hide: hider(target, o.APIKey, o.Headers),
 		BackOff: func() backoff.BackOff {
 			b := backoff.NewExponentialBackOff()
@@ -195,7 +199,8 @@ func newHTTP(base *http.Client, private bool) *http.Client {
 	}
 	client.CheckRedirect = func(req *http.Request, via []*http.Request) error {
 		first := via[0]
-		if len(via) > maxRedirects || req.Method != first.Method || req.URL.Scheme != first.URL.Scheme || req.URL.Host != first.URL.Host {
+		if len(via) > maxRedirects || req.Method != first.Method || req.URL.Scheme != first.URL.Scheme ||
+			req.URL.Host != first.URL.Host {
 			return http.ErrUseLastResponse
 		}
 		return nil
@@ -214,7 +219,8 @@ func lasting(status int, text string) error {
 }
 
 // requests returns what makes the requests to target.
-func requests(target *url.URL, key string, headers map[string]string) func(context.Context, []byte) (*http.Request, error) {
+func requests(target *url.URL, key string, headers map[string]string) func(context.Context, []byte) (*http.Request,
+	error) {
 	bare := *target
 	bare.User = nil
 	return func(ctx context.Context, body []byte) (*http.Request, error) {
@@ -372,11 +378,13 @@ func hider(target *url.URL, key string, headers map[string]string) func(string) 
 	}
 	if user := target.User; user != nil {
 		password, _ := user.Password()
-		secrets = append(secrets, password, user.String(), base64.StdEncoding.EncodeToString([]byte(user.Username()+":"+password)))
+		secrets = append(secrets, password, user.String(),
+			base64.StdEncoding.EncodeToString([]byte(user.Username()+":"+password)))
 	}
 	return func(text string) string {
 		for _, s := range secrets {
-			if n := min(len(s), shortSecret); n > 0 && (strings.Contains(text, s[:n]) || strings.Contains(text, s[len(s)-n:])) {
+			if n := min(len(s), shortSecret); n > 0 && (strings.Contains(text, s[:n]) ||
+				strings.Contains(text, s[len(s)-n:])) {
 				return "(a text with a secret in it)"
 			}
 		}

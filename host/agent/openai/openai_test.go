@@ -38,7 +38,8 @@ func TestPost(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		user, password, _ := r.BasicAuth()
-		fmt.Fprintf(w, "%s %s %s:%s%s %s %s", r.Method, r.URL, user, password, r.Header.Get("Authorization")[:6], r.Header.Get("X-Org"), body)
+		fmt.Fprintf(w, "%s %s %s:%s%s %s %s", r.Method, r.URL, user, password, r.Header.Get("Authorization")[:6],
+			r.Header.Get("X-Org"), body)
 	}))
 	defer s.Close()
 	for from, want := range map[string]string{
@@ -57,7 +58,8 @@ func TestPost(t *testing.T) {
 		}
 	}
 	c := connect(t, Options{URL: strings.Replace(s.URL, "://", "://bob:hunter22@", 1)})
-	if raw, err := c.Post(t.Context(), nil, 100); err != nil || !strings.Contains(string(raw), " bob:hunter22Basic ") || strings.Contains(c.Where(), "bob") {
+	if raw, err := c.Post(t.Context(), nil, 100); err != nil || !strings.Contains(string(raw), " bob:hunter22Basic ") ||
+		strings.Contains(c.Where(), "bob") {
 		t.Errorf("%q, %v, at %s", raw, err, c.Where())
 	}
 }
@@ -71,15 +73,22 @@ func TestFault(t *testing.T) {
 		tries  int32
 		want   Fault
 	}{
-		"busy":          {500, `{"error":{"message":"too\nmany"}}`, "", 3, Fault{500, false, "status 500 Internal Server Error: too many"}},
-		"for a moment":  {429, ``, "0", 3, Fault{429, false, "status 429 Too Many Requests"}},
-		"for an hour":   {429, ``, "3600", 1, Fault{429, false, "status 429 Too Many Requests"}},
-		"the input's":   {400, `{"error":{"message":"too long"}}`, "", 1, Fault{400, true, "status 400 Bad Request: too long"}},
-		"the key's":     {401, `{"error":{"message":"` + testKey + `"}}`, "", 1, Fault{401, true, "status 401 Unauthorized: check api_key"}},
-		"half a key":    {404, `{"error":{"message":"no ` + testKey[:9] + `***"}}`, "", 1, Fault{404, true, "status 404 Not Found: (a text with a secret in it)"}},
-		"its end":       {400, `{"error":{"message":"no ***` + testKey[len(testKey)-8:] + `"}}`, "", 1, Fault{400, true, "status 400 Bad Request: (a text with a secret in it)"}},
-		"elsewhere":     {302, ``, "", 1, Fault{302, true, "status 302 Found: it sends requests elsewhere; set url to the right address"}},
-		"a long answer": {200, strings.Repeat("x", 101), "", 1, Fault{200, true, "the answer is larger than 100 bytes"}},
+		"busy": {500, `{"error":{"message":"too\nmany"}}`, "", 3, Fault{500, false,
+			"status 500 Internal Server Error: too many"}},
+		"for a moment": {429, ``, "0", 3, Fault{429, false, "status 429 Too Many Requests"}},
+		"for an hour":  {429, ``, "3600", 1, Fault{429, false, "status 429 Too Many Requests"}},
+		"the input's": {400, `{"error":{"message":"too long"}}`, "", 1, Fault{400, true,
+			"status 400 Bad Request: too long"}},
+		"the key's": {401, `{"error":{"message":"` + testKey + `"}}`, "", 1,
+			Fault{401, true, "status 401 Unauthorized: check api_key"}},
+		"half a key": {404, `{"error":{"message":"no ` + testKey[:9] + `***"}}`, "", 1,
+			Fault{404, true, "status 404 Not Found: (a text with a secret in it)"}},
+		"its end": {400, `{"error":{"message":"no ***` + testKey[len(testKey)-8:] + `"}}`, "", 1,
+			Fault{400, true, "status 400 Bad Request: (a text with a secret in it)"}},
+		"elsewhere": {302, ``, "", 1, Fault{302, true, "status 302 Found: it sends requests elsewhere; set url " +
+			"to the right address"}},
+		"a long answer": {200, strings.Repeat("x", 101), "", 1, Fault{200, true, "the answer is larger than 100 " +
+			"bytes"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var count atomic.Int32
@@ -92,7 +101,8 @@ func TestFault(t *testing.T) {
 				_, _ = io.WriteString(w, c.body)
 			}))
 			defer s.Close()
-			_, err := connect(t, Options{URL: s.URL, APIKey: testKey, Tries: 3, LongestWait: time.Second}).Post(t.Context(), nil, 100)
+			_, err := connect(t, Options{URL: s.URL, APIKey: testKey, Tries: 3,
+				LongestWait: time.Second}).Post(t.Context(), nil, 100)
 			if f := (*Fault)(nil); !errors.As(err, &f) || *f != c.want || count.Load() != c.tries {
 				t.Errorf("%#v after %d tries, want %+v after %d", err, count.Load(), c.want, c.tries)
 			}
@@ -129,7 +139,8 @@ func TestRetryAfter(t *testing.T) {
 	c := &Client{now: func() time.Time { return now }}
 	for header, want := range map[string]time.Duration{
 		"": -1, "x": -1, "-1": -1, "1.5": -1, "99999999999": -1, "0": 0, "3": 3 * time.Second,
-		now.Add(4 * time.Second).Format(http.TimeFormat): 4 * time.Second, now.Add(-time.Hour).Format(http.TimeFormat): 0,
+		now.Add(4 * time.Second).Format(http.TimeFormat): 4 * time.Second,
+		now.Add(-time.Hour).Format(http.TimeFormat):      0,
 	} {
 		got, asked := c.waits(header)
 		assert.That(t, asked == (want >= 0) && (!asked || got == want), "%q: %v, %v", header, got, asked)

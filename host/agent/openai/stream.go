@@ -138,7 +138,8 @@ func (c *Client) events(in *bufio.Reader, limit int, to Receiver) error {
 			if string(bytes.TrimSpace(value)) == "[DONE]" {
 				return nil
 			}
-			ended = len(data) == 0 && jsontext.Value(value).IsValid(jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))
+			ended = len(data) == 0 && jsontext.Value(value).IsValid(jsontext.AllowInvalidUTF8(true),
+				jsontext.AllowDuplicateNames(true))
 			data = append(append(data, value...), '\n')
 		}
 		if !ended || len(bytes.TrimSpace(data)) == 0 {
@@ -190,7 +191,8 @@ func brokeOff(err error) error {
 func (c *Client) take(data []byte, failed bool, to Receiver) error {
 	if failed || bytes.Contains(data, []byte(`"error"`)) {
 		if said, status := serverFault(data); said != "" || failed {
-			return &Fault{Status: status, Lasting: status >= 400 && status < 500 && status != http.StatusTooManyRequests && status != http.StatusRequestTimeout,
+			return &Fault{Status: status, Lasting: status >= 400 && status < 500 &&
+				status != http.StatusTooManyRequests && status != http.StatusRequestTimeout,
 				text: strings.TrimSuffix("the server says, within its answer: "+c.hide(said), ": ")}
 		}
 	}

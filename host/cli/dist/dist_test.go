@@ -33,7 +33,8 @@ const root = "../../.."
 func dist(t *testing.T, sources string, env ...string) string {
 	t.Helper()
 	out := t.TempDir()
-	cmd := exec.CommandContext(t.Context(), hosttest.Program(t, "a2e/host/cli/dist"), "-out", out, "-version", "v1.2.3", "-platforms", runtime.GOOS+"/"+runtime.GOARCH)
+	cmd := exec.CommandContext(t.Context(), hosttest.Program(t, "a2e/host/cli/dist"), "-out", out, "-version", "v1.2.3",
+		"-platforms", runtime.GOOS+"/"+runtime.GOARCH)
 	cmd.Dir, cmd.Env = sources, append(os.Environ(), env...)
 	text, err := cmd.CombinedOutput()
 	must.That(t, err == nil, "dist: %v: %s", err, text)
@@ -64,7 +65,8 @@ func again(t *testing.T, out string) {
 	run(t, root, "sh", "-c", `git ls-files -z --cached --others --exclude-standard | tar --null --ignore-failed-read -cT - | tar -xC "$0"`, dir)
 	caches := strings.Fields(string(must.Get(exec.Command("go", "env", "GOCACHE", "GOMODCACHE").Output())(t)))
 	git := strings.TrimSpace(run(t, root, "git", "rev-parse", "--absolute-git-dir"))
-	other := dist(t, dir, "HOME="+dir, "GOCACHE="+caches[0], "GOMODCACHE="+caches[1], "GIT_DIR="+git, "TZ=Pacific/Apia", "LC_ALL=tr_TR.UTF-8")
+	other := dist(t, dir, "HOME="+dir, "GOCACHE="+caches[0], "GOMODCACHE="+caches[1], "GIT_DIR="+git, "TZ=Pacific/Apia",
+		"LC_ALL=tr_TR.UTF-8")
 	assert.Equal(t, read(t, other, "SHA256SUMS"), read(t, out, "SHA256SUMS"))
 }
 
@@ -83,7 +85,8 @@ func archive(t *testing.T, out string) {
 		}
 		must.OK(t, err)
 		name := strings.TrimPrefix(head.Name, folder+"/")
-		assert.That(t, head.Uid == 0 && head.Gid == 0 && head.Uname == "" && (made.IsZero() || made.Equal(head.ModTime)), "%+v", head)
+		assert.That(t, head.Uid == 0 && head.Gid == 0 && head.Uname == "" && (made.IsZero() ||
+			made.Equal(head.ModTime)), "%+v", head)
 		made, names = head.ModTime, append(names, name)
 		if name != "a2e" {
 			assert.That(t, head.Mode == 0o644 && head.Size > 0, "%+v", head)
@@ -93,7 +96,8 @@ func archive(t *testing.T, out string) {
 		info := must.Get(buildinfo.Read(bytes.NewReader(must.Get(io.ReadAll(r))(t))))(t)
 		assert.Equal(t, info.GoVersion, runtime.Version())
 	}
-	for _, name := range []string{"a2e", "LICENSE", "README.md", "THIRD_PARTY_LICENSES", "a2e.schema.json", "completions/_a2e", "man/a2e.1"} {
+	for _, name := range []string{"a2e", "LICENSE", "README.md", "THIRD_PARTY_LICENSES", "a2e.schema.json",
+		"completions/_a2e", "man/a2e.1"} {
 		assert.That(t, slices.Contains(names, name), "no %s among %q", name, names)
 	}
 }
@@ -118,8 +122,10 @@ func statements(t *testing.T, out string) {
 		assert.Contains(t, page, "\n| "+c.Name+" | "+ids+" |\n", "the page lacks")
 		assert.Contains(t, texts, "\n"+c.Name+" "+c.Version+" ("+ids+")\n")
 	}
-	rows := strings.Count(page[strings.Index(page, "\n| module | licence |"):strings.Index(page, "\n## What is checked")], "\n| ") - 1
-	assert.That(t, rows-len(bill.Components) <= 1, "the page has %d modules, the bill %d; other systems have one more", rows, len(bill.Components))
+	rows := strings.Count(page[strings.Index(page, "\n| module | licence |"):strings.Index(page,
+		"\n## What is checked")], "\n| ") - 1
+	assert.That(t, rows-len(bill.Components) <= 1, "the page has %d modules, the bill %d; other systems have one more",
+		rows, len(bill.Components))
 	info := must.Get(buildinfo.ReadFile(hosttest.Program(t, "a2e")))(t)
 	for _, dep := range info.Deps {
 		assert.That(t, known[dep.Path+" "+dep.Version], "%s is in the binary and not on the bill", dep.Path)
@@ -144,7 +150,8 @@ func npm(t *testing.T, out string) {
 	dir := t.TempDir()
 	packages := must.Get(filepath.Glob(filepath.Join(out, "npm", "*.tgz")))(t)
 	assert.Equal(t, len(packages), 2)
-	run(t, dir, "npm", append([]string{"install", "--offline", "--no-audit", "--no-fund", "--no-update-notifier"}, packages...)...)
+	run(t, dir, "npm", append([]string{"install", "--offline", "--no-audit", "--no-fund", "--no-update-notifier"},
+		packages...)...)
 	cmd := command(t, dir, "npx", "--offline", "a2e")
 	cmd.Stdin = strings.NewReader(ping)
 	text := must.Get(cmd.Output())(t)
@@ -160,7 +167,8 @@ func npm(t *testing.T, out string) {
 func pip(t *testing.T, out string) {
 	dir := t.TempDir()
 	run(t, dir, "python3", "-m", "venv", "venv")
-	run(t, dir, "venv/bin/pip", append([]string{"install", "--no-index", "--disable-pip-version-check"}, must.Get(filepath.Glob(filepath.Join(out, "python", "*.whl")))(t)...)...)
+	run(t, dir, "venv/bin/pip", append([]string{"install", "--no-index", "--disable-pip-version-check"},
+		must.Get(filepath.Glob(filepath.Join(out, "python", "*.whl")))(t)...)...)
 	launched(t, dir, filepath.Join(dir, "venv/bin/a2e"))
 	run(t, dir, "venv/bin/pip", "check")
 	run(t, dir, "venv/bin/pip", "uninstall", "--yes", "a2e")

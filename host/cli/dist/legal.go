@@ -121,7 +121,8 @@ func (r *release) gather(modules []*module) error {
 	var third strings.Builder
 	third.WriteString("a2e contains the software below. Each stands under its own licence.\n\n")
 	for _, m := range modules {
-		fmt.Fprintf(&third, "%s\n%s %s (%s)\n\n%s", strings.Repeat("=", 80), m.Path, m.Version, strings.Join(m.licences, ", "), m.text)
+		fmt.Fprintf(&third, "%s\n%s %s (%s)\n\n%s", strings.Repeat("=", 80), m.Path, m.Version,
+			strings.Join(m.licences, ", "), m.text)
 	}
 	vendored, err := vendoredLicences()
 	if err != nil {
@@ -154,7 +155,8 @@ func vendoredLicences() (string, error) {
 			return err
 		}
 		data, err := os.ReadFile(path)
-		fmt.Fprintf(&text, "%s\n%s\n\n%s\n\n", strings.Repeat("=", 80), filepath.ToSlash(path), strings.TrimSpace(string(data)))
+		fmt.Fprintf(&text, "%s\n%s\n\n%s\n\n", strings.Repeat("=", 80), filepath.ToSlash(path),
+			strings.TrimSpace(string(data)))
 		return err
 	})
 	return text.String(), err
@@ -206,7 +208,8 @@ func (r *release) bill(modules []*module) error {
 		"metadata": object{
 			"timestamp": r.made.Format(time.RFC3339),
 			"component": object{
-				"type": "application", "bom-ref": purl("a2e", r.version), "name": "a2e", "version": r.version, "purl": purl("a2e", r.version),
+				"type": "application", "bom-ref": purl("a2e", r.version), "name": "a2e", "version": r.version,
+				"purl":     purl("a2e", r.version),
 				"licenses": []object{{"license": object{"id": "MIT"}}},
 			},
 		},
@@ -236,7 +239,8 @@ func (r *release) provenance(modules []*module) error {
 		platforms = append(platforms, p.os+"/"+p.arch)
 	}
 	return r.writeJSON("provenance.intoto.json", object{
-		"_type": "https://in-toto.io/Statement/v1", "subject": subjects, "predicateType": "https://slsa.dev/provenance/v1",
+		"_type": "https://in-toto.io/Statement/v1", "subject": subjects,
+		"predicateType": "https://slsa.dev/provenance/v1",
 		"predicate": object{
 			"buildDefinition": object{
 				"buildType":          "a2e/host/cli/dist",
@@ -272,7 +276,8 @@ func (r *release) formula() error {
 		return err
 	}
 	var out bytes.Buffer
-	if err := t.Execute(&out, object{"Version": r.version, "Number": r.number, "URL": strings.TrimSuffix(r.url, "/"), "Sums": sums}); err != nil {
+	if err := t.Execute(&out, object{"Version": r.version, "Number": r.number, "URL": strings.TrimSuffix(r.url, "/"),
+		"Sums": sums}); err != nil {
 		return err
 	}
 	return r.write("homebrew/a2e.rb", out.Bytes())

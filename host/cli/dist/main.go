@@ -50,7 +50,8 @@ func main() {
 	r := release{made256: map[string]string{}}
 	flag.StringVar(&r.out, "out", "dist", "the folder to write to")
 	flag.StringVar(&r.version, "version", "", "the version (default: what git describes)")
-	flag.StringVar(&r.url, "url", "https://releases.example/a2e", "where the archives will be, for the Homebrew formula")
+	flag.StringVar(&r.url, "url", "https://releases.example/a2e", "where the archives will be, for the Homebrew "+
+		"formula")
 	platforms := flag.String("platforms", everywhere, "the systems, each as in GOOS/GOARCH")
 	flag.Parse()
 	if err := r.run(strings.Split(*platforms, ",")); err != nil {
@@ -185,7 +186,8 @@ func (r *release) build(platform string) (*program, error) {
 	p := &program{os: goos, arch: arch}
 	path := filepath.Join(dir, p.name())
 	build := exec.Command("go", append(append([]string{"build"}, r.flags()...), "-o", path, ".")...)
-	build.Env = append(build.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOAMD64=v1", "GOARM64=v8.0", "GOOS="+goos, "GOARCH="+arch)
+	build.Env = append(build.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOAMD64=v1", "GOARM64=v8.0", "GOOS="+goos,
+		"GOARCH="+arch)
 	if text, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("go build for %s: %w: %s", platform, err, text)
 	}

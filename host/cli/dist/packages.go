@@ -25,8 +25,10 @@ var (
 	npmOS   = map[string]string{"linux": "linux", "darwin": "darwin", "windows": "win32"}
 	npmArch = map[string]string{"amd64": "x64", "arm64": "arm64"}
 	pipTag  = map[string]string{
-		"linux/amd64": "manylinux_2_17_x86_64.manylinux2014_x86_64.musllinux_1_1_x86_64", "linux/arm64": "manylinux_2_17_aarch64.manylinux2014_aarch64.musllinux_1_1_aarch64",
-		"darwin/amd64": "macosx_12_0_x86_64", "darwin/arm64": "macosx_12_0_arm64", // the oldest macOS that Go builds for
+		"linux/amd64":  "manylinux_2_17_x86_64.manylinux2014_x86_64.musllinux_1_1_x86_64",
+		"linux/arm64":  "manylinux_2_17_aarch64.manylinux2014_aarch64.musllinux_1_1_aarch64",
+		"darwin/amd64": "macosx_12_0_x86_64", "darwin/arm64": "macosx_12_0_arm64",
+		// the oldest macOS that Go builds for
 		"windows/amd64": "win_amd64", "windows/arm64": "win_arm64",
 	}
 )
@@ -83,7 +85,8 @@ func (r *release) npmPackage(m npmManifest, with ...file) error {
 
 // npmPlatform writes the package that carries the binary for one system.
 func (r *release) npmPlatform(p *program) error {
-	m := npmManifest{Name: npmName(p), OS: []string{npmOS[p.os]}, CPU: []string{npmArch[p.arch]}, Files: []string{"bin", "THIRD_PARTY_LICENSES"}}
+	m := npmManifest{Name: npmName(p), OS: []string{npmOS[p.os]}, CPU: []string{npmArch[p.arch]},
+		Files: []string{"bin", "THIRD_PARTY_LICENSES"}}
 	return r.npmPackage(m, append(r.legal(), file{"bin/" + p.name(), p.data, true})...)
 }
 
@@ -114,8 +117,10 @@ func (r *release) wheel(p *program) error {
 	info := base + ".dist-info/"
 	all := []file{
 		{base + ".data/scripts/" + p.name(), p.data, true},
-		{name: info + "METADATA", data: []byte("Metadata-Version: 2.4\nName: a2e\nVersion: " + version + "\nSummary: " + about +
-			"\nLicense-Expression: MIT\nLicense-File: LICENSE\nLicense-File: THIRD_PARTY_LICENSES\nRequires-Python: >=3.8\n")},
+		{name: info + "METADATA", data: []byte("Metadata-Version: 2.4\nName: a2e\nVersion: " + version + "\nSummary: " +
+			about +
+			"\nLicense-Expression: MIT\nLicense-File: LICENSE\nLicense-File: THIRD_PARTY_LICENSES\nRequires-Python: " +
+			">=3.8\n")},
 		{name: info + "WHEEL", data: []byte("Wheel-Version: 1.0\nGenerator: a2e\nRoot-Is-Purelib: false\n" + tags)},
 	}
 	for _, f := range r.legal() {
@@ -157,7 +162,8 @@ func tarball(made time.Time, all []file) ([]byte, error) {
 	packed := gzip.NewWriter(&out) // its best compression takes three times as long for 0.6 %
 	w := tar.NewWriter(packed)
 	for _, f := range all {
-		head := &tar.Header{Typeflag: tar.TypeReg, Name: f.name, Size: int64(len(f.data)), Mode: f.mode(), ModTime: made, Format: tar.FormatUSTAR}
+		head := &tar.Header{Typeflag: tar.TypeReg, Name: f.name, Size: int64(len(f.data)), Mode: f.mode(),
+			ModTime: made, Format: tar.FormatUSTAR}
 		if err := w.WriteHeader(head); err != nil {
 			return nil, err
 		}

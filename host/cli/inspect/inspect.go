@@ -97,7 +97,8 @@ func Serve(ctx context.Context, opts Options) error {
 	}
 	s := &server{opts: opts, token: strings.ToLower(rand.Text()), ctx: ctx, streams: make(chan struct{}, maxStreams)}
 	s.live, _ = opts.Source.(*Live)
-	srv := &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
+	srv := &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute,
+		IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
 	defer context.AfterFunc(ctx, func() { srv.Close() })()
 	opts.Ready("http://" + listener.Addr().String() + "/" + s.token + "/")
 	if err := srv.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
@@ -118,7 +119,8 @@ type server struct {
 // ServeHTTP implements http.Handler.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
-	h.Set("Content-Security-Policy", "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+	h.Set("Content-Security-Policy", "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; "+
+		"form-action 'none'; frame-ancestors 'none'")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Referrer-Policy", "no-referrer")

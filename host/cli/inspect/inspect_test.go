@@ -29,7 +29,8 @@ func serve(t *testing.T, source inspect.Source) string {
 	ready, done := make(chan string, 1), make(chan error, 1)
 	ctx, stop := context.WithCancel(context.Background())
 	go func() {
-		done <- inspect.Serve(ctx, inspect.Options{Source: source, Chains: oneChain{}, MaxLine: 1000, Ready: func(url string) { ready <- url }})
+		done <- inspect.Serve(ctx, inspect.Options{Source: source, Chains: oneChain{}, MaxLine: 1000,
+			Ready: func(url string) { ready <- url }})
 	}()
 	t.Cleanup(func() {
 		stop()
@@ -75,11 +76,13 @@ func asked(t *testing.T, method, url, body string, headers ...string) (int, stri
 	}
 	resp := must.Get(http.DefaultTransport.RoundTrip(req))(t)
 	defer resp.Body.Close()
-	for name, want := range map[string]string{"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"} {
+	for name, want := range map[string]string{"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff",
+		"Referrer-Policy": "no-referrer"} {
 		assert.Equal(t, resp.Header.Get(name), want, "%s", name)
 	}
 	policy := resp.Header.Get("Content-Security-Policy")
-	assert.That(t, strings.HasPrefix(policy, "default-src 'self';") && !strings.Contains(policy, "unsafe"), "the policy is %q", policy)
+	assert.That(t, strings.HasPrefix(policy, "default-src 'self';") && !strings.Contains(policy, "unsafe"),
+		"the policy is %q", policy)
 	return resp.StatusCode, string(must.Get(io.ReadAll(resp.Body))(t))
 }
 
@@ -97,15 +100,23 @@ func TestNobodyElseGetsIn(t *testing.T) {
 	}{
 		{url, nil, 200}, {url + "api/info", nil, 200},
 		{url + "api/info", []string{"Origin", base, "Sec-Fetch-Site", "same-origin"}, 200},
-		{url + "api/info", []string{"Host", "localhost" + port}, 200}, {url + "api/info", []string{"Host", "[::1]" + port}, 200},
-		{base + "/", nil, 404}, {base, nil, 404}, {strings.TrimSuffix(url, "/"), nil, 404}, {base + "/wrong/api/info", nil, 404}, {base + "/api/info", nil, 404},
-		{base + "//", nil, 404}, {url[:len(url)-2] + "/api/info", nil, 404}, {strings.ToUpper(url[len(base):]), nil, 404},
-		{url + "../api/info", nil, 404}, {url + "page/index.html", nil, 404}, {url + "%2e%2e/inspect.go", nil, 404}, {url + "..%2finspect.go", nil, 404},
-		{url + "/etc/passwd", nil, 404}, {url + "js/../index.html", nil, 404}, {url + "js", nil, 404}, {url + "api/", nil, 404}, {url + "api/secrets", nil, 404},
-		{url + "api/info", []string{"Host", "evil.example" + port}, 403}, {url, []string{"Host", "evil.example"}, 403}, {url, []string{"Host", "127.0.0.1.evil.example"}, 403},
+		{url + "api/info", []string{"Host", "localhost" + port}, 200}, {url + "api/info",
+			[]string{"Host", "[::1]" + port}, 200},
+		{base + "/", nil, 404}, {base, nil, 404}, {strings.TrimSuffix(url, "/"), nil, 404},
+		{base + "/wrong/api/info", nil, 404}, {base + "/api/info", nil, 404},
+		{base + "//", nil, 404}, {url[:len(url)-2] + "/api/info", nil, 404}, {strings.ToUpper(url[len(base):]), nil,
+			404},
+		{url + "../api/info", nil, 404}, {url + "page/index.html", nil, 404}, {url + "%2e%2e/inspect.go", nil, 404},
+		{url + "..%2finspect.go", nil, 404},
+		{url + "/etc/passwd", nil, 404}, {url + "js/../index.html", nil, 404}, {url + "js", nil, 404},
+		{url + "api/", nil, 404}, {url + "api/secrets", nil, 404},
+		{url + "api/info", []string{"Host", "evil.example" + port}, 403}, {url, []string{"Host", "evil.example"}, 403},
+		{url, []string{"Host", "127.0.0.1.evil.example"}, 403},
 		{url, []string{"Host", "10.0.0.1" + port}, 403}, {url, []string{"Host", ""}, 200},
-		{url + "api/info", []string{"Origin", "http://evil.example"}, 403}, {url + "api/info", []string{"Origin", "null"}, 403},
-		{url + "api/info", []string{"Origin", "http://127.0.0.1:1"}, 403}, {url + "api/stream", []string{"Sec-Fetch-Site", "cross-site"}, 403},
+		{url + "api/info", []string{"Origin", "http://evil.example"}, 403}, {url + "api/info",
+			[]string{"Origin", "null"}, 403},
+		{url + "api/info", []string{"Origin", "http://127.0.0.1:1"}, 403}, {url + "api/stream",
+			[]string{"Sec-Fetch-Site", "cross-site"}, 403},
 		{url + "api/stream?after=x", nil, 400}, {url + "api/stream?after=-1", nil, 400}, {url + "api/send", nil, 405},
 	} {
 		if !strings.HasPrefix(c.url, "http") {
@@ -116,7 +127,8 @@ func TestNobodyElseGetsIn(t *testing.T) {
 	}
 	for _, what := range []string{"send", "start", "stop"} {
 		status, body := asked(t, http.MethodPost, url+"api/"+what, "{}")
-		assert.That(t, status == 409 && strings.Contains(body, `{"error":"`), "POST %s to a record: %d %s", what, status, body)
+		assert.That(t, status == 409 && strings.Contains(body, `{"error":"`), "POST %s to a record: %d %s", what,
+			status, body)
 	}
 }
 
@@ -138,7 +150,8 @@ func TestRecordAsItIs(t *testing.T) {
 	must.Equal(t, len(lines), 6, "lines of %.2000s", body)
 	assert.Equal(t, lines[0], first)
 	assert.Equal(t, lines[1], `{"n":2,"broken":true,"text":"rubbish `+"\uFFFD"+`"}`)
-	assert.That(t, strings.Contains(lines[3], `{"n":4,"broken":true,`) && strings.HasSuffix(lines[3], fmt.Sprintf(`"cut":true,"size":%d}`, huge)) && len(lines[3]) < 50_000, "the huge line is %.200s", lines[3])
+	assert.That(t, strings.Contains(lines[3], `{"n":4,"broken":true,`) && strings.HasSuffix(lines[3],
+		fmt.Sprintf(`"cut":true,"size":%d}`, huge)) && len(lines[3]) < 50_000, "the huge line is %.200s", lines[3])
 	assert.Equal(t, lines[4], `{"n":5,"broken":true,"text":"{\"n\":5,\"ts\":1,\"dir\":\"in\",\"te"}`)
 	assert.Equal(t, lines[5], `{"end":true,"entries":5}`)
 	_, body = asked(t, http.MethodGet, url+"api/stream?after=2", "")
@@ -150,7 +163,8 @@ func TestRecordAsItIs(t *testing.T) {
 // streamed reads a stream line by line.
 func streamed(t *testing.T, url string) (next func() string) {
 	t.Helper()
-	resp := must.Get(http.DefaultTransport.RoundTrip(must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil))(t)))(t)
+	resp := must.Get(http.DefaultTransport.RoundTrip(must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet,
+		url, nil))(t)))(t)
 	t.Cleanup(func() { resp.Body.Close() })
 	lines := bufio.NewReader(resp.Body)
 	return func() string {
@@ -193,7 +207,8 @@ func TestFollow(t *testing.T) {
 // Files that are no records are refused, and what could make the program wait for ever.
 func TestRefusedFiles(t *testing.T) {
 	t.Parallel()
-	for text, says := range map[string]string{"": "not a record", "x": "not a record", `{"a":1}` + "\n": "not a record", `{"a2e_record":2,"version":"v9"}` + "\n": "has the format 2"} {
+	for text, says := range map[string]string{"": "not a record", "x": "not a record", `{"a":1}` + "\n": "not a record",
+		`{"a2e_record":2,"version":"v9"}` + "\n": "has the format 2"} {
 		_, err := inspect.OpenFile(recordOf(t, text), false)
 		assert.Fails(t, err, says, "%q", text)
 	}
@@ -209,8 +224,9 @@ func liveOf(t *testing.T, script string) (live *inspect.Live, url string) {
 	secrets := redact.New(nil)
 	secrets.AddSecret("canary-of-config")
 	live = inspect.NewLive(inspect.LiveOptions{
-		Command: func() *exec.Cmd { return exec.Command("sh", "-c", script) }, MaxLine: 1000, Secrets: secrets, Environ: []string{"MY_TOKEN=canary-of-env"},
-		Info: inspect.Info{Mode: inspect.ModeLive, CanSend: true},
+		Command: func() *exec.Cmd { return exec.Command("sh", "-c", script) }, MaxLine: 1000, Secrets: secrets,
+		Environ: []string{"MY_TOKEN=canary-of-env"},
+		Info:    inspect.Info{Mode: inspect.ModeLive, CanSend: true},
 	})
 	must.OK(t, live.Start())
 	t.Cleanup(live.Stop)
@@ -281,7 +297,8 @@ func TestStalledPage(t *testing.T) {
 	t.Parallel()
 	const lines = 230_000
 	_, url := liveOf(t, fmt.Sprintf(`yes '{"id":1}' | head -n %d; echo '{"id":"last"}'; read line`, lines))
-	resp := must.Get(http.DefaultTransport.RoundTrip(must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, url+"api/stream", nil))(t)))(t)
+	resp := must.Get(http.DefaultTransport.RoundTrip(must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet,
+		url+"api/stream", nil))(t)))(t)
 	defer resp.Body.Close() // of which nothing is read
 	last := read(t, streamed(t, url+fmt.Sprintf("api/stream?after=%d", lines+1))())
 	assert.Equal(t, last.Msg["id"], any("last"))
@@ -311,6 +328,7 @@ func TestChains(t *testing.T) {
 		{"GET", "api/what", "", 404, "chains, info, json, send, start, stop, stream"},
 	} {
 		status, text := asked(t, c.method, url+c.path, c.body)
-		assert.That(t, status == c.status && strings.Contains(text, c.says), "%s %s: %d %s", c.method, c.path, status, text)
+		assert.That(t, status == c.status && strings.Contains(text, c.says), "%s %s: %d %s", c.method, c.path, status,
+			text)
 	}
 }

@@ -416,7 +416,8 @@ func (t *tail) take(line []byte, size int64) error {
 // broken is the entry of a line that is none.
 func broken(n int64, line []byte, size int64) []byte {
 	entry := strconv.AppendInt([]byte(`{"n":`), n, 10)
-	entry, _ = jsontext.AppendQuote(append(entry, `,"broken":true,"text":`...), line[:min(len(line), maxBroken)]) // its error only tells of U+FFFD
+	entry, _ = jsontext.AppendQuote(append(entry, `,"broken":true,"text":`...),
+		line[:min(len(line), maxBroken)]) // its error only tells of U+FFFD
 	if size > maxBroken {
 		entry = strconv.AppendInt(append(entry, `,"cut":true,"size":`...), size, 10)
 	}

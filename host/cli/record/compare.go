@@ -118,7 +118,8 @@ var index = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\[
 // process. Ids that the host makes up are told by their values.
 func volatile(key string) bool {
 	switch key {
-	case "ts", "timestamp", "time", "pid", "ppid", "mtime", "uptime_seconds", "started", "ended", "finished", "last_called", "expires":
+	case "ts", "timestamp", "time", "pid", "ppid", "mtime", "uptime_seconds", "started", "ended", "finished",
+		"last_called", "expires":
 		return true
 	}
 	for _, end := range []string{"_at", "_ms", "_ts", "_time", "_pid", "_seconds_used"} {

@@ -80,7 +80,8 @@ func ParseHeader(line []byte) (h Header, err error) {
 		return h, ErrNoRecord
 	}
 	if h.Format != Format {
-		return h, fmt.Errorf("the record has the format %d, this program reads %d: use the a2e that made it, %s", h.Format, Format, h.Version)
+		return h, fmt.Errorf("the record has the format %d, this program reads %d: use the a2e that made it, %s",
+			h.Format, Format, h.Version)
 	}
 	return h, nil
 }
@@ -207,7 +208,8 @@ func (e *Encoder) full(dst []byte, at time.Time, size int64) []byte {
 
 // text appends the member text. What is no UTF-8 becomes U+FFFD.
 func (e *Encoder) text(dst, text []byte) []byte {
-	dst, _ = jsontext.AppendQuote(append(dst, `,"text":`...), trimRune(e.secrets.Bytes(text))) // its error only tells of the U+FFFD
+	dst, _ = jsontext.AppendQuote(append(dst, `,"text":`...),
+		trimRune(e.secrets.Bytes(text))) // its error only tells of the U+FFFD
 	return dst
 }
 
@@ -318,7 +320,8 @@ func Read(path string, take func(*Entry)) (h Header, d Damage, err error) {
 		}
 		if len(line) > 0 {
 			e := &Entry{}
-			if size > int64(len(line)) || json.Unmarshal(line, e, jsontext.AllowDuplicateNames(true)) != nil || e.Dir == "" {
+			if size > int64(len(line)) || json.Unmarshal(line, e, jsontext.AllowDuplicateNames(true)) != nil ||
+				e.Dir == "" {
 				d.Broken++
 			} else {
 				d.Dropped += e.Dropped

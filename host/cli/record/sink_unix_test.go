@@ -32,7 +32,8 @@ func TestSlowDisk(t *testing.T) {
 	const lines, size = 120, 1 << 20
 	to := event.New(nil).With(r, event.Out)
 	for i := range lines {
-		to.Take(event.Event{Kind: event.Out, Message: fmt.Appendf(nil, `{"i":%d,"text":"%s"}`, i, strings.Repeat("x", size))})
+		to.Take(event.Event{Kind: event.Out, Message: fmt.Appendf(nil, `{"i":%d,"text":"%s"}`, i,
+			strings.Repeat("x", size))})
 	}
 	to.Take(event.Event{Kind: event.Out, Message: []byte(`{"i":-1}`)})
 	out := bufio.NewReaderSize(master, 64<<10)

@@ -208,8 +208,10 @@ func parse(raw jsontext.Value) *message {
 		return m
 	}
 	for name, to := range map[string]any{
-		"type": &m.Type, "id": &m.ID, "req_id": &m.ReqID, "jsonrpc": &m.RPC, "method": &m.Method, "result": &m.Result, "error": &m.Error, "task_id": &m.TaskID,
-		"tool_name": &m.Tool, "skill_name": &m.Skill, "code": &m.Code, "message": &m.Message, "stream_type": &m.Stream, "task": &m.Task, "params": &m.Params, "data": &m.Data,
+		"type": &m.Type, "id": &m.ID, "req_id": &m.ReqID, "jsonrpc": &m.RPC, "method": &m.Method, "result": &m.Result,
+		"error": &m.Error, "task_id": &m.TaskID,
+		"tool_name": &m.Tool, "skill_name": &m.Skill, "code": &m.Code, "message": &m.Message, "stream_type": &m.Stream,
+		"task": &m.Task, "params": &m.Params, "data": &m.Data,
 	} {
 		if part, ok := parts[name]; ok {
 			_ = json.Unmarshal(part, to, jsontext.AllowDuplicateNames(true))

@@ -84,7 +84,8 @@ func (l List) Remove(path string) error {
 // believed.
 func (l List) Entries() ([]Entry, error) {
 	if l.Dir == "" {
-		return nil, errors.New("there is no config folder to keep a list of trusted files in: set HOME, or XDG_CONFIG_HOME to an absolute path")
+		return nil, errors.New("there is no config folder to keep a list of trusted files in: set HOME, or " +
+			"XDG_CONFIG_HOME to an absolute path")
 	}
 	dir, err := private.OpenDir(l.Dir)
 	switch {

@@ -29,7 +29,8 @@ func TestTrustIsForOneContentAtOnePath(t *testing.T) {
 		{"/w/../w/a2e.yaml", "/w/a2e.yaml", "nobody has run"},
 	} {
 		err := list.Check(tc.path, []byte(tc.content))
-		assert.That(t, (tc.want != "" || err == nil) && (tc.want == "" || err != nil && strings.Contains(err.Error(), tc.want)),
+		assert.That(t, (tc.want != "" || err == nil) && (tc.want == "" || err != nil &&
+			strings.Contains(err.Error(), tc.want)),
 			"%s with %q: %v, want %q", tc.path, tc.content, err, tc.want)
 	}
 	err = list.Add("/w/a2e.yaml", []byte("new"))
@@ -47,10 +48,12 @@ func TestWallTrustListOfAnother(t *testing.T) {
 		want  string
 	}
 	cases := map[string]spoilt{
-		"file for the group": {func(t *testing.T, _, file string) { chmod(t, file, 0o620) }, "may be written by others"},
-		"file for all":       {func(t *testing.T, _, file string) { chmod(t, file, 0o602) }, "may be written by others"},
-		"folder for all":     {func(t *testing.T, dir, _ string) { chmod(t, dir, 0o707) }, "may be written by others"},
-		"folder for group":   {func(t *testing.T, dir, _ string) { chmod(t, dir, 0o770) }, "may be written by others"},
+		"file for the group": {func(t *testing.T, _, file string) { chmod(t, file, 0o620) },
+			"may be written by others"},
+		"file for all": {func(t *testing.T, _, file string) { chmod(t, file, 0o602) },
+			"may be written by others"},
+		"folder for all":   {func(t *testing.T, dir, _ string) { chmod(t, dir, 0o707) }, "may be written by others"},
+		"folder for group": {func(t *testing.T, dir, _ string) { chmod(t, dir, 0o770) }, "may be written by others"},
 		"link": {func(t *testing.T, dir, file string) {
 			other := filepath.Join(dir, "other")
 			must.OK(t, os.Rename(file, other))
@@ -60,9 +63,10 @@ func TestWallTrustListOfAnother(t *testing.T) {
 			must.OK(t, os.Remove(file))
 			must.OK(t, os.Mkdir(file, 0o700))
 		}, "is a folder"},
-		"second name": {func(t *testing.T, dir, file string) { must.OK(t, os.Link(file, filepath.Join(dir, "other"))) }, "hard links"},
-		"cut off":     {func(t *testing.T, _, file string) { must.OK(t, os.Truncate(file, 20)) }, "damaged"},
-		"empty":       {func(t *testing.T, _, file string) { must.OK(t, os.Truncate(file, 0)) }, "damaged"},
+		"second name": {func(t *testing.T, dir, file string) { must.OK(t, os.Link(file, filepath.Join(dir, "other"))) },
+			"hard links"},
+		"cut off": {func(t *testing.T, _, file string) { must.OK(t, os.Truncate(file, 20)) }, "damaged"},
+		"empty":   {func(t *testing.T, _, file string) { must.OK(t, os.Truncate(file, 0)) }, "damaged"},
 		"other shape": {func(t *testing.T, _, file string) {
 			must.OK(t, os.WriteFile(file, []byte(`{"/w/a2e.yaml":true}`), 0o600))
 		}, "damaged"},
@@ -75,7 +79,10 @@ func TestWallTrustListOfAnother(t *testing.T) {
 		}, "cannot be read"},
 	}
 	if os.Geteuid() == 0 { // nobody else can give files away
-		cases["file of another user"] = spoilt{func(t *testing.T, _, file string) { must.OK(t, os.Chown(file, 12345, -1)) }, "belongs to the user 12345"}
+		cases["file of another user"] = spoilt{func(t *testing.T, _, file string) {
+			must.OK(t,
+				os.Chown(file, 12345, -1))
+		}, "belongs to the user 12345"}
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -85,7 +92,8 @@ func TestWallTrustListOfAnother(t *testing.T) {
 			must.OK(t, list.Check("/w/a2e.yaml", []byte("x")))
 			c.spoil(t, dir, filepath.Join(dir, "trusted.json"))
 			for what, err := range map[string]error{
-				"check": list.Check("/w/a2e.yaml", []byte("x")), "add": list.Add("/w/a2e.yaml", []byte("x")), "remove": list.Remove("/w/a2e.yaml"),
+				"check": list.Check("/w/a2e.yaml", []byte("x")), "add": list.Add("/w/a2e.yaml", []byte("x")),
+				"remove": list.Remove("/w/a2e.yaml"),
 			} {
 				assert.Fails(t, err, c.want, "%s", what)
 			}
@@ -125,7 +133,8 @@ func TestNoFolderForTheList(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	must.OK(t, os.WriteFile(file, nil, 0o600))
 	err := (trust.List{Dir: filepath.Join(file, "a2e")}).Add("/w/a2e.yaml", nil)
-	assert.That(t, err != nil && strings.Contains(err.Error(), "cannot be"), "a file in place of the config folder: %v", err)
+	assert.That(t, err != nil && strings.Contains(err.Error(), "cannot be"), "a file in place of the config folder: %v",
+		err)
 }
 
 func chmod(t *testing.T, path string, mode os.FileMode) {

@@ -88,7 +88,8 @@ type Rules struct {
 // within Depth, but with aliases that may stand for anything. The error is ErrDocuments, or
 // the library's, such as a *yaml.LoadError.
 func (r *Rules) Load(text []byte) (*yaml.Node, error) {
-	loader, err := yaml.NewLoader(bytes.NewReader(text), yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthValue(r.Depth))))
+	loader, err := yaml.NewLoader(bytes.NewReader(text),
+		yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthValue(r.Depth))))
 	if err != nil {
 		return nil, err
 	}

@@ -67,7 +67,8 @@ func (f *Front) announce(ctx context.Context, seen *view) (starting bool) {
 // found out in time is as it was. A server may be starting, and soon known.
 func (f *Front) describe(ctx context.Context, last *fleet.Announce) (a *fleet.Announce, starting bool) {
 	a = &fleet.Announce{
-		Type: fleet.TypeAnnounce, ProtocolVersion: fleet.Version, Worker: f.opts.Worker, Session: fleet.Session{ContextID: f.context},
+		Type: fleet.TypeAnnounce, ProtocolVersion: fleet.Version, Worker: f.opts.Worker,
+		Session: fleet.Session{ContextID: f.context},
 	}
 	x := f.executors(ctx)
 	a.Capabilities.Tools, a.MCPHealth = append([]string{}, x.tools...), x.health
@@ -76,7 +77,8 @@ func (f *Front) describe(ctx context.Context, last *fleet.Announce) (a *fleet.An
 	} else {
 		f.able = slices.Concat(x.tools, slices.Collect(maps.Keys(x.able)))
 	}
-	a.Capabilities.MCPServers, a.Capabilities.Extensions = slices.AppendSeq([]string{}, maps.Keys(a.MCPHealth)), f.extensions()
+	a.Capabilities.MCPServers, a.Capabilities.Extensions = slices.AppendSeq([]string{}, maps.Keys(a.MCPHealth)),
+		f.extensions()
 	slices.Sort(a.Capabilities.MCPServers)
 	if all := f.workers(); len(all) > 0 {
 		w := &a.Worker
@@ -135,14 +137,16 @@ func (f *Front) executors(ctx context.Context) *executors {
 	workers := f.workers()
 	ctx = host.WithKnown(ctx)
 	var own map[string]fleet.Health
-	if own, x.err = f.servers(ctx, x); x.err == nil && slices.ContainsFunc(workers, func(w host.WorkerInfo) bool { return w.HostTools }) {
+	if own, x.err = f.servers(ctx, x); x.err == nil && slices.ContainsFunc(workers,
+		func(w host.WorkerInfo) bool { return w.HostTools }) {
 		x.err = f.abilities(ctx, x, func(tool string) bool {
 			return slices.ContainsFunc(workers, func(w host.WorkerInfo) bool { return w.HostTools && allows(&w, tool) })
 		})
 	}
 	for _, w := range workers {
 		for id, h := range own {
-			if w.HostTools && (allows(&w, id+"__*") || slices.ContainsFunc(w.Only, func(name string) bool { return strings.HasPrefix(name, id+"__") })) {
+			if w.HostTools && (allows(&w, id+"__*") || slices.ContainsFunc(w.Only,
+				func(name string) bool { return strings.HasPrefix(name, id+"__") })) {
 				x.health[id] = h
 			}
 		}
@@ -223,7 +227,8 @@ func (x *executors) unmet(t *task) (why string, pending bool) {
 func (x *executors) lackingServers(t *task, early bool) (lacking []string, starting bool) {
 	required := t.Requirements.RequiredMCP
 	if a := t.Agent; a != nil && a.ToolScope == protocol.ToolsIsolated && len(required) > 0 {
-		return []string{fmt.Sprintf("the tool_scope of the agent %.64q is isolated: it has no MCP server", a.AgentID)}, false
+		return []string{fmt.Sprintf("the tool_scope of the agent %.64q is isolated: it has no MCP server", a.AgentID)},
+			false
 	}
 	for _, id := range required {
 		switch h := x.health[id]; {
@@ -266,7 +271,8 @@ func (f *Front) servers(ctx context.Context, x *executors) (map[string]fleet.Hea
 // configured and the capabilities.
 func (f *Front) abilities(ctx context.Context, x *executors, allowed func(tool string) bool) error {
 	var tools protocol.ToolListResponse
-	if err := f.ask(ctx, protocol.TypeToolListReq, &protocol.ToolListRequest{IncludeDeferred: true}, &tools); err != nil {
+	if err := f.ask(ctx, protocol.TypeToolListReq, &protocol.ToolListRequest{IncludeDeferred: true},
+		&tools); err != nil {
 		return err
 	}
 	for _, def := range tools.Tools {

@@ -126,7 +126,8 @@ func (c *changes) look(ctx context.Context) (v *view) {
 	}()
 	within, cancel := context.WithTimeout(ctx, c.patience) // git waits for as long as a pipe in the place of a file does
 	defer cancel()
-	out, err := repo.Run(within, "--no-optional-locks", "status", "--porcelain=v2", "--branch", "-z", "--no-renames", "--untracked-files=all", "--ignore-submodules=dirty")
+	out, err := repo.Run(within, "--no-optional-locks", "status", "--porcelain=v2", "--branch", "-z", "--no-renames",
+		"--untracked-files=all", "--ignore-submodules=dirty")
 	if err != nil {
 		if ctx.Err() == nil {
 			c.log.Warn().Err(err).Msg("git cannot tell the state of the workspace")

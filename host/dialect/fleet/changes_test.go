@@ -56,9 +56,12 @@ func TestFilesChanged(t *testing.T) {
 	}}
 	p := open(t, workers, inRepo(t, dir))
 	for _, c := range []struct{ brief, files string }{
-		{"nothing", `[]`}, {"edited", `["a.txt","sub/new ü.txt"]`}, {"committed", `["b.txt"]`}, {"says so", `["mine"]`}, {"its tools say so", `["c.txt","d.txt"]`}, {"put back", `["dirty.txt"]`}, {"moved", `[]`}, {"after that", `[]`},
+		{"nothing", `[]`}, {"edited", `["a.txt","sub/new ü.txt"]`}, {"committed", `["b.txt"]`}, {"says so", `["mine"]`},
+		{"its tools say so", `["c.txt","d.txt"]`}, {"put back", `["dirty.txt"]`}, {"moved", `[]`},
+		{"after that", `[]`},
 	} {
-		check(t, do(p, strings.Replace(dispatch(c.brief, "low", ""), `"brief":"work"`, `"brief":"`+c.brief+`"`, 1), c.brief), "/artifacts/files_changed", c.files)
+		check(t, do(p, strings.Replace(dispatch(c.brief, "low", ""), `"brief":"work"`, `"brief":"`+c.brief+`"`, 1),
+			c.brief), "/artifacts/files_changed", c.files)
 	}
 	a := p.Wait("an announce", func(m hosttest.Message) bool { return m.Type == fleet.TypeAnnounce })
 	assert.Equal(t, a.Get("/session/repo_state"), `{"branch":"trunk","clean":false}`, "repo_state: %s", a.Line)
@@ -105,11 +108,14 @@ func TestRequireClean(t *testing.T) {
 		}
 		p := open(t, &pool{workers: []host.WorkerInfo{{Unknown: true}}}, opts)
 		for i, c := range []struct{ task, needs, status string }{
-			{`{"task_id":"ID","writes":true}`, `{}`, want}, {`{"task_id":"ID"}`, `{"required_capabilities":["file","search"]}`, want},
-			{`{"task_id":"ID","writes":false}`, `{"required_capabilities":["file"]}`, "done"}, {`{"task_id":"ID"}`, `{"required_capabilities":["search"]}`, "done"},
+			{`{"task_id":"ID","writes":true}`, `{}`, want}, {`{"task_id":"ID"}`,
+				`{"required_capabilities":["file","search"]}`, want},
+			{`{"task_id":"ID","writes":false}`, `{"required_capabilities":["file"]}`, "done"},
+			{`{"task_id":"ID"}`, `{"required_capabilities":["search"]}`, "done"},
 		} {
 			id := fmt.Sprint("t", i)
-			check(t, do(p, strings.Replace(needing(id, c.needs, ""), fmt.Sprintf(`{"task_id":%q}`, id), strings.Replace(c.task, "ID", id, 1), 1), id), "/status", c.status)
+			check(t, do(p, strings.Replace(needing(id, c.needs, ""), fmt.Sprintf(`{"task_id":%q}`, id),
+				strings.Replace(c.task, "ID", id, 1), 1), id), "/status", c.status)
 		}
 	}
 }
@@ -166,7 +172,8 @@ func TestNoLocks(t *testing.T) {
 	git(t, dir, "add", ".")
 	git(t, dir, "commit", "-q", "-m", "x")
 	at := time.Now().Add(-time.Hour)
-	if err := os.Chtimes(filepath.Join(dir, "a.txt"), at, at); err != nil { // git has to look into it, and would note that
+	if err := os.Chtimes(filepath.Join(dir, "a.txt"), at,
+		at); err != nil { // git has to look into it, and would note that
 		t.Fatal(err)
 	}
 	index := func() []byte {
@@ -175,7 +182,8 @@ func TestNoLocks(t *testing.T) {
 	}
 	before := index()
 	p := open(t, &pool{}, inRepo(t, dir))
-	if m := do(p, dispatch("t", "low", ""), "t"); m.Get("/status") != "done" || announces(p)[0].Get("/session/repo_state/clean") != "true" {
+	if m := do(p, dispatch("t", "low", ""), "t"); m.Get("/status") != "done" ||
+		announces(p)[0].Get("/session/repo_state/clean") != "true" {
 		t.Errorf("%s after %s", m.Line, announces(p)[0].Line)
 	}
 	assert.That(t, bytes.Equal(before, index()), "the index was written")
@@ -239,7 +247,8 @@ func TestIsolation(t *testing.T) {
 	for i := range 8 {
 		id := fmt.Sprint("t/", i)
 		branch := fmt.Sprint("a2e/t-", i)
-		check(t, result(p, id), "/status", "done", "/artifacts/files_changed", fmt.Sprintf(`["all.txt","%s.txt"]`, id), "/artifacts/branch", branch)
+		check(t, result(p, id), "/status", "done", "/artifacts/files_changed", fmt.Sprintf(`["all.txt","%s.txt"]`, id),
+			"/artifacts/branch", branch)
 		assert.Equal(t, asked(t, dir, "show", branch+":all.txt"), id, "%s", branch)
 		got := asked(t, dir, "log", "--format=%s", branch+"~1")
 		assert.Equal(t, strings.HasSuffix(id, "3"), (got == id+"\nx"), "%s goes back to %q", branch, got)
@@ -250,7 +259,8 @@ func TestIsolation(t *testing.T) {
 	assert.Equal(t, asked(t, dir, "status", "--porcelain"), before, "the workspace was\n…\nand")
 	left, err := filepath.Glob(filepath.Join(opts.StateDir, "worktrees", "*", "*"))
 	trees := asked(t, dir, "worktree", "list")
-	assert.That(t, err == nil && len(left) == 0 && strings.Count(trees, "\n") <= 0, "left are %v (%v), and git knows\n%s", left, err, trees)
+	assert.That(t, err == nil && len(left) == 0 && strings.Count(trees, "\n") <= 0, "left are %v (%v), and git "+
+		"knows\n%s", left, err, trees)
 }
 
 // TestIsolationAgain: a task that left nothing has no branch; one that is done again does not
@@ -268,15 +278,18 @@ func TestIsolationAgain(t *testing.T) {
 		if _, err := os.Stat(left); err != nil {
 			put(t, filepath.Join(filepath.Dir(left), "early-1"), "base", "")
 			must.OK(t, os.MkdirAll(filepath.Join(filepath.Dir(left), "stray-1"), 0o700))
-			must.OK(t, os.Chtimes(filepath.Join(filepath.Dir(left), "stray-1"), time.Time{}, time.Now().Add(-time.Hour)))
-			must.OK(t, os.MkdirAll(filepath.Join(filepath.Dir(left), "made-1"), 0o700)) // just now, by a host that is about to lock it
+			must.OK(t, os.Chtimes(filepath.Join(filepath.Dir(left), "stray-1"), time.Time{},
+				time.Now().Add(-time.Hour)))
+			must.OK(t, os.MkdirAll(filepath.Join(filepath.Dir(left), "made-1"),
+				0o700)) // just now, by a host that is about to lock it
 			put(t, left, "base", asked(t, dir, "rev-parse", "HEAD"))
 			git(t, dir, "worktree", "add", "-q", "--detach", filepath.Join(left, "tree"))
 			put(t, filepath.Join(left, "tree"), "half.txt", "half")
 		}
 		return fleet.NewResult(task.Task.TaskID, fleet.StatusPartial), nil
 	}}, opts)
-	check(t, do(p, strings.Replace(dispatch("idle", "low", ""), `"work"`, `"nothing"`, 1), "idle"), "/artifacts/files_changed", "[]", "/artifacts/branch", "")
+	check(t, do(p, strings.Replace(dispatch("idle", "low", ""), `"work"`, `"nothing"`, 1), "idle"),
+		"/artifacts/files_changed", "[]", "/artifacts/branch", "")
 	for i, branch := range []string{"a2e/t", "a2e/t-2"} {
 		p.SendRaw(dispatch("t", "low", "") + "\n")
 		check(t, resultNo(t, p, "t", i+1), "/artifacts/files_changed", `["b.txt"]`, "/artifacts/branch", branch)
@@ -286,7 +299,8 @@ func TestIsolationAgain(t *testing.T) {
 	open(t, &pool{}, opts)
 	hosttest.Eventually(t, "the end of the worktree", func() bool {
 		left, _ := filepath.Glob(filepath.Join(opts.StateDir, "worktrees", "*", "*"))
-		return len(left) == 1 && filepath.Base(left[0]) == "made-1" && !strings.Contains(asked(t, dir, "worktree", "list"), "killed")
+		return len(left) == 1 && filepath.Base(left[0]) == "made-1" &&
+			!strings.Contains(asked(t, dir, "worktree", "list"), "killed")
 	})
 	assert.Equal(t, asked(t, dir, "show", "a2e/killed:half.txt"), "half", "the branch")
 }
@@ -307,11 +321,12 @@ func TestIsolationHostile(t *testing.T) {
 		branch string
 		next   string
 	}{
-		"a filter for worktrees alone": {config: "[includeIf \"gitdir:**/worktrees/**\"]\n\tpath = more\n", branch: "a2e/t"},
-		"a sparse checkout":            {config: "[core]\n\tsparseCheckout = true\n", branch: "a2e/t"},
-		"a lock of a git that ended":   {leaves: lock, branch: "a2e/t"},
-		"a repository in it":           {leaves: clone, next: "nested/ is a git repository of its own"},
-		"a branch in the way":          {config: "A", next: "cannot lock ref"},
+		"a filter for worktrees alone": {config: "[includeIf \"gitdir:**/worktrees/**\"]\n\tpath = more\n",
+			branch: "a2e/t"},
+		"a sparse checkout":          {config: "[core]\n\tsparseCheckout = true\n", branch: "a2e/t"},
+		"a lock of a git that ended": {leaves: lock, branch: "a2e/t"},
+		"a repository in it":         {leaves: clone, next: "nested/ is a git repository of its own"},
+		"a branch in the way":        {config: "A", next: "cannot lock ref"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := newRepo(t)
@@ -322,7 +337,8 @@ func TestIsolationHostile(t *testing.T) {
 			config := must.Get(os.ReadFile(filepath.Join(dir, ".git", "config")))(t)
 			ran := filepath.Join(dir, ".git", "ran.txt")
 			put(t, dir, ".git/config", string(config)+c.config)
-			put(t, dir, ".git/more", fmt.Sprintf("[filter \"x\"]\n\tsmudge = touch '%s'; cat\n\tclean = touch '%s'; cat\n", ran, ran))
+			put(t, dir, ".git/more", fmt.Sprintf("[filter \"x\"]\n\tsmudge = touch '%s'; cat\n\tclean = touch '%s'; "+
+				"cat\n", ran, ran))
 			put(t, dir, ".git/info/attributes", "* filter=x\n")
 			put(t, dir, ".git/info/sparse-checkout", "/all.txt\n")
 			p := open(t, &pool{act: func(task host.WorkerTask) (*fleet.Result, error) {
@@ -367,10 +383,12 @@ func TestIsolationUnlinked(t *testing.T) {
 				return did(task), nil
 			}}, opts)
 			r := do(p, dispatch("t", "low", ""), "t")
-			check(t, r, "/status", "error", "/error~", "replaced or removed .git of its worktree", "/summary", "did work", "/artifacts/files_changed", "[]", "/artifacts/branch", "")
+			check(t, r, "/status", "error", "/error~", "replaced or removed .git of its worktree", "/summary",
+				"did work", "/artifacts/files_changed", "[]", "/artifacts/branch", "")
 			left := must.Get(filepath.Glob(filepath.Join(opts.StateDir, "worktrees", "*", "*")))(t)
 			trees := asked(t, dir, "worktree", "list")
-			assert.That(t, len(left) == 0 && !strings.Contains(trees, "\n"), "left are %v, and git knows\n%s", left, trees)
+			assert.That(t, len(left) == 0 && !strings.Contains(trees, "\n"), "left are %v, and git knows\n%s", left,
+				trees)
 			assert.Equal(t, asked(t, dir, "for-each-ref"), refs, "the branches")
 			assert.Equal(t, asked(t, dir, "status", "--porcelain"), status, "the workspace")
 			asked(t, dir, "fsck")
@@ -384,7 +402,8 @@ func TestIsolationImpossible(t *testing.T) {
 	git(t, empty, "init", "-q")
 	for dir, why := range map[string]string{t.TempDir(): "not the top of a git repository", empty: "no commit"} {
 		workers := &pool{}
-		check(t, do(open(t, workers, isolated(t, dir)), dispatch("t", "low", ""), "t"), "/status", "blocked", "/blocked_reason~", why)
+		check(t, do(open(t, workers, isolated(t, dir)), dispatch("t", "low", ""), "t"), "/status", "blocked",
+			"/blocked_reason~", why)
 		assert.Equal(t, workers.order(), "", "it was begun")
 	}
 }

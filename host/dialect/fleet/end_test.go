@@ -84,7 +84,8 @@ func TestCancel(t *testing.T) {
 	p := open(t, workers, front.Options{})
 	p.SendRaw(dispatch("runs", "low", "") + "\n")
 	workers.awaitStart(t, "runs")
-	check(t, do(p, dispatch("waits", "low", "")+"\n"+cancel("waits")+"\n"+cancel("runs")+"\n"+cancel("nobody"), "waits"), "/status", "blocked", "/blocked_reason", "cancelled")
+	check(t, do(p, dispatch("waits", "low", "")+"\n"+cancel("waits")+"\n"+cancel("runs")+"\n"+cancel("nobody"),
+		"waits"), "/status", "blocked", "/blocked_reason", "cancelled")
 	check(t, result(p, "runs"), "/status", "error", "/error", "cancelled")
 	check(t, result(p, ""), "/error~", `TASK_CANCEL of the task "nobody": no such task`)
 	close(workers.hold)
@@ -112,8 +113,11 @@ func TestSteer(t *testing.T) {
 	a := p.Wait("an announce", func(m hosttest.Message) bool { return m.Type == fleet.TypeAnnounce })
 	assert.Equal(t, a.Get("/capabilities/extensions"), `["cancel","steer"]`, "announce: %s", a.Line)
 	workers.awaitStart(t, "runs")
-	check(t, do(p, dispatch("waits", "low", "")+"\n"+steer("waits", "and rest")+"\n"+steer("runs", "left")+"\n"+steer("runs", "right"), ""), "/error~", `TASK_STEER of the task "runs": its worker does not take the text`)
-	p.SendRaw(steer("runs", "") + "\n" + `{"type":"TASK_STEER","protocol_version":"2.0","task_id":7}` + "\n" + `{"type":"TASK_STEER","task_id":"runs","text":"x"}` + "\n")
+	check(t, do(p, dispatch("waits", "low", "")+"\n"+steer("waits", "and rest")+"\n"+steer("runs",
+		"left")+"\n"+steer("runs", "right"), ""), "/error~",
+		`TASK_STEER of the task "runs": its worker does not take the text`)
+	p.SendRaw(steer("runs", "") + "\n" + `{"type":"TASK_STEER","protocol_version":"2.0","task_id":7}` + "\n" +
+		`{"type":"TASK_STEER","task_id":"runs","text":"x"}` + "\n")
 	for _, want := range []string{"text is empty", "task_id", "2.x"} {
 		p.Wait(want, func(m hosttest.Message) bool {
 			return m.Get("/task_id") == "" && strings.Contains(m.Get("/error"), want)
@@ -129,8 +133,9 @@ func TestSteer(t *testing.T) {
 func TestOverloaded(t *testing.T) {
 	workers := &pool{hold: make(chan struct{})}
 	p := hosttest.New(t, host.Options{
-		Plugins: []host.Plugin{workers, newKit()}, Dialects: []host.Dialect{front.New(front.Options{Log: zerolog.Nop()})},
-		Limits: host.Limits{Queue: 1, QueueBytes: 10_000},
+		Plugins:  []host.Plugin{workers, newKit()},
+		Dialects: []host.Dialect{front.New(front.Options{Log: zerolog.Nop()})},
+		Limits:   host.Limits{Queue: 1, QueueBytes: 10_000},
 	})
 	p.SendRaw(dispatch("runs", "low", "") + "\n")
 	workers.awaitStart(t, "runs")
@@ -140,7 +145,8 @@ func TestOverloaded(t *testing.T) {
 	p.Wait("the text is refused", func(m hosttest.Message) bool {
 		return strings.Contains(m.Get("/error"), `TASK_STEER of the task "waits": overloaded`)
 	})
-	check(t, do(p, dispatch("refused", "urgent", ""), "refused"), "/status", "blocked", "/blocked_reason~", "overloaded: too many tasks")
+	check(t, do(p, dispatch("refused", "urgent", ""), "refused"), "/status", "blocked", "/blocked_reason~",
+		"overloaded: too many tasks")
 	close(workers.hold)
 	check(t, result(p, "waits"), "/status", "done")
 	p.SendRaw(dispatch("refused", "urgent", "") + "\n")
@@ -164,12 +170,14 @@ func TestWorkersRefuse(t *testing.T) {
 	p := open(t, workers, front.Options{})
 	for _, c := range []struct{ id, status, member, text string }{
 		{"refused", "blocked", "/blocked_reason", "too many"}, {"refused", "blocked", "/blocked_reason", "too many"},
-		{"lost", "error", "/error", "lost"}, {"nothing", "error", "/error", "no result"}, {"panics", "error", "/error", "panicked"},
+		{"lost", "error", "/error", "lost"}, {"nothing", "error", "/error", "no result"},
+		{"panics", "error", "/error", "panicked"},
 	} {
 		n := len(results(p, c.id)) + 1
 		p.SendRaw(dispatch(c.id, "low", "") + "\n")
 		m := resultNo(t, p, c.id, n)
-		assert.That(t, m.Get("/status") == c.status && strings.Contains(m.Get(c.member), c.text), "%s: %s", c.id, m.Line)
+		assert.That(t, m.Get("/status") == c.status && strings.Contains(m.Get(c.member), c.text), "%s: %s", c.id,
+			m.Line)
 	}
 	assert.Equal(t, workers.order(), "refused refused lost nothing panics", "tried")
 }
@@ -192,7 +200,8 @@ func TestShutdown(t *testing.T) {
 			if i < 2 {
 				status = "error"
 			}
-			assert.That(t, m.Get("/status") == status && strings.Contains(m.Get("/error")+m.Get("/blocked_reason"), "the worker is ending"),
+			assert.That(t, m.Get("/status") == status && strings.Contains(m.Get("/error")+m.Get("/blocked_reason"),
+				"the worker is ending"),
 				"%d: %s", i, m.Line)
 		}
 		if deaf {

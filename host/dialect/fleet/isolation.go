@@ -119,15 +119,18 @@ func (f *Front) worktreeIn(folder string, lock *os.File) (*worktree, error) {
 	}
 	name := filepath.Base(folder)
 	return &worktree{
-		main: main, alone: &f.trees, folder: folder, lock: lock, branch: "a2e/" + name[:strings.LastIndexByte(name, '-')],
-		changes: changes{dir: filepath.Join(folder, "tree"), launcher: f.opts.Launcher, log: f.opts.Log, patience: isolateTimeout, grant: []string{folder, filepath.Join(f.opts.Workspace, ".git")}},
+		main: main, alone: &f.trees, folder: folder, lock: lock, branch: "a2e/" +
+			name[:strings.LastIndexByte(name, '-')],
+		changes: changes{dir: filepath.Join(folder, "tree"), launcher: f.opts.Launcher, log: f.opts.Log,
+			patience: isolateTimeout, grant: []string{folder, filepath.Join(f.opts.Workspace, ".git")}},
 	}, nil
 }
 
 // addWorktree makes a worktree for a task.
 func (f *Front) addWorktree(ctx context.Context, id string) (w *worktree, err error) {
 	if info, err := os.Stat(filepath.Join(f.opts.Workspace, ".git")); err != nil || !info.IsDir() || !f.repo.there() {
-		return nil, errors.New("the workspace is not the top of a git repository, its main working tree; make it one, or set isolation to none")
+		return nil, errors.New("the workspace is not the top of a git repository, its main working tree; make it " +
+			"one, or set isolation to none")
 	}
 	if err := os.MkdirAll(f.worktrees(), 0o700); err != nil {
 		return nil, err
@@ -203,7 +206,8 @@ func (w *worktree) save(ctx context.Context) (files []string, branch string, err
 		}
 		w.unlock()
 		if _, err = w.repo.Run(ctx, "add", "--all", "--sparse"); err == nil {
-			_, err = w.repo.Run(ctx, "commit", "--quiet", "--no-verify", "--message", "Changes of the task "+strings.TrimPrefix(w.branch, "a2e/"))
+			_, err = w.repo.Run(ctx, "commit", "--quiet", "--no-verify", "--message",
+				"Changes of the task "+strings.TrimPrefix(w.branch, "a2e/"))
 		}
 		if err != nil {
 			return files, "", err
@@ -314,7 +318,8 @@ func (f *Front) recover(folder string, lock *os.File) error {
 	if err != nil {
 		return err
 	}
-	f.opts.Log.Warn().Str("branch", branch).Msg("a host that was killed left a worktree; what its task had done is on the branch, if there is one")
+	f.opts.Log.Warn().Str("branch", branch).Msg("a host that was killed left a worktree; what its task had done is " +
+		"on the branch, if there is one")
 	w.remove(ctx)
 	return nil
 }

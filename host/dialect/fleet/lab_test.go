@@ -51,7 +51,8 @@ func (p *pool) Workers() []host.WorkerInfo {
 	if p.workers != nil {
 		return p.workers
 	}
-	return []host.WorkerInfo{{Name: "w", Model: "m1", ModelTier: "small", ContextWindow: 1000, MaxTasks: 9, Healthy: true, HostTools: true, Tools: []string{}, Extensions: slices.Clone(p.extensions)}}
+	return []host.WorkerInfo{{Name: "w", Model: "m1", ModelTier: "small", ContextWindow: 1000, MaxTasks: 9,
+		Healthy: true, HostTools: true, Tools: []string{}, Extensions: slices.Clone(p.extensions)}}
 }
 
 func (p *pool) RunTask(ctx context.Context, task host.WorkerTask) (*fleet.Result, error) {
@@ -112,22 +113,28 @@ func (k *kit) set(status, state string) {
 }
 
 func (*kit) Info() host.PluginInfo {
-	return host.PluginInfo{Name: "kit", Capability: protocol.CapTools, Also: []protocol.Capability{protocol.CapMCP, protocol.CapToolkits}}
+	return host.PluginInfo{Name: "kit", Capability: protocol.CapTools, Also: []protocol.Capability{protocol.CapMCP,
+		protocol.CapToolkits}}
 }
 func (*kit) Close(context.Context) error { return nil }
 func (k *kit) Routes() []host.Route {
 	return []host.Route{
-		host.Handle(protocol.TypeToolListReq, func(ctx context.Context, _ *protocol.ToolListRequest, _ host.Emitter) (*protocol.ToolListResponse, error) {
+		host.Handle(protocol.TypeToolListReq, func(ctx context.Context, _ *protocol.ToolListRequest,
+			_ host.Emitter) (*protocol.ToolListResponse, error) {
 			return &protocol.ToolListResponse{Tools: []protocol.ToolDefinition{{Name: "lift"}}}, ctx.Err()
 		}),
-		host.Handle(protocol.TypeToolkitListReq, func(context.Context, *protocol.ToolkitListRequest, host.Emitter) (*protocol.ToolkitListResponse, error) {
-			return &protocol.ToolkitListResponse{Toolkits: []protocol.ToolkitDefinition{{Name: "crane", Configured: true}, {Name: "drill"}}}, nil
+		host.Handle(protocol.TypeToolkitListReq, func(context.Context, *protocol.ToolkitListRequest,
+			host.Emitter) (*protocol.ToolkitListResponse, error) {
+			return &protocol.ToolkitListResponse{Toolkits: []protocol.ToolkitDefinition{{Name: "crane",
+				Configured: true}, {Name: "drill"}}}, nil
 		}),
-		host.Handle(protocol.TypeMCPServerListReq, func(context.Context, *protocol.MCPServerListRequest, host.Emitter) (*protocol.MCPServerListResponse, error) {
+		host.Handle(protocol.TypeMCPServerListReq, func(context.Context, *protocol.MCPServerListRequest,
+			host.Emitter) (*protocol.MCPServerListResponse, error) {
 			k.mu.Lock()
 			defer k.mu.Unlock()
 			return &protocol.MCPServerListResponse{Servers: []map[string]any{
-				{"server_id": "up", "status": k.up["status"], "state": k.up["state"]}, {"server_id": "down", "status": "error", "state": "failed"},
+				{"server_id": "up", "status": k.up["status"], "state": k.up["state"]},
+				{"server_id": "down", "status": "error", "state": "failed"},
 				{"server_id": "off", "status": "disconnected", "state": "disabled"},
 			}}, nil
 		}),
@@ -261,7 +268,8 @@ func git(t testing.TB, dir string, args ...string) {
 	cmd := exec.Command("git", args...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1",
-		"GIT_AUTHOR_NAME=T", "GIT_AUTHOR_EMAIL=t@example.com", "GIT_COMMITTER_NAME=T", "GIT_COMMITTER_EMAIL=t@example.com")
+		"GIT_AUTHOR_NAME=T", "GIT_AUTHOR_EMAIL=t@example.com", "GIT_COMMITTER_NAME=T",
+		"GIT_COMMITTER_EMAIL=t@example.com")
 	out, err := cmd.CombinedOutput()
 	must.That(t, err == nil, "git %v: %v\n%s", args, err, out)
 }

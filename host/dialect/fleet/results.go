@@ -74,7 +74,8 @@ func (r *results) get(ctx context.Context, id string) *fleet.Result {
 			return err
 		})
 		if err != nil && !errors.Is(err, context.Canceled) {
-			r.log.Warn().Err(err).Str("task_id", id).Msg("the results of earlier tasks cannot be read; if this task was done, it is done again")
+			r.log.Warn().Err(err).Str("task_id", id).Msg("the results of earlier tasks cannot be read; if this task " +
+				"was done, it is done again")
 		}
 	}
 	result := new(fleet.Result)
@@ -105,7 +106,8 @@ func (r *results) keep(ctx context.Context, id string, result *fleet.Result) {
 		if err == nil {
 			return
 		}
-		r.log.Warn().Err(err).Str("task_id", result.TaskID).Msg("the result of a task is not stored; sent again after a restart, the task would be done again")
+		r.log.Warn().Err(err).Str("task_id", result.TaskID).Msg("the result of a task is not stored; sent again " +
+			"after a restart, the task would be done again")
 	}
 	r.remember(k)
 }
@@ -147,7 +149,8 @@ var tables embed.FS
 
 // Part is what the package keeps in a store.
 func Part() store.Part {
-	records := store.Kinds{store.RecordsOf("fleet.result", "SELECT workspace, result FROM fleet_results ORDER BY number", func(k *kept) []any {
+	records := store.Kinds{store.RecordsOf("fleet.result", "SELECT workspace, result FROM fleet_results ORDER BY "+
+		"number", func(k *kept) []any {
 		return []any{&k.Workspace, (*[]byte)(&k.Result)}
 	}, func(k *kept, tx *store.Tx) error {
 		var result fleet.Result
@@ -205,7 +208,8 @@ func (f *Front) carryPatch(ctx context.Context, w *worktree, result *fleet.Resul
 	}
 	patch, err := w.main.Diff(ctx, maxPatch, w.base, result.Artifacts.Branch)
 	if err != nil {
-		result.NextSteps = append(result.NextSteps, "fetch the branch "+result.Artifacts.Branch+" from the worker's repository, as the result does not carry it: "+reason(err))
+		result.NextSteps = append(result.NextSteps, "fetch the branch "+result.Artifacts.Branch+" from the worker's "+
+			"repository, as the result does not carry it: "+reason(err))
 		return
 	}
 	result.Artifacts.Patch = patch

@@ -29,7 +29,8 @@ func TestResultsKept(t *testing.T) {
 	opts := front.Options{Store: state}
 	for i := range 2 {
 		p := open(t, workers, opts)
-		if m := do(p, dispatch("t", "low", ""), "t"); m.Get("/summary") != "did work" || len(announces(p)) != 1 || p.Messages()[0].Type != fleet.TypeAnnounce {
+		if m := do(p, dispatch("t", "low", ""), "t"); m.Get("/summary") != "did work" || len(announces(p)) != 1 ||
+			p.Messages()[0].Type != fleet.TypeAnnounce {
 			t.Errorf("host %d: after %d announces %s", i, len(announces(p)), m.Line)
 		}
 		p.SendRaw(strings.Replace(dispatch("t", "low", ""), `"brief":"work"`, `"brief":"rest"`, 1) + "\n")
@@ -74,7 +75,8 @@ func TestResultsMove(t *testing.T) {
 		})
 		workers := &pool{}
 		p := open(t, workers, front.Options{Workspace: "/of/both", Store: state})
-		if m := do(p, dispatch("t", "low", ""), "t"); err != nil || m.Get("/summary") != "did work" || (i == 1) != (workers.order() == "") {
+		if m := do(p, dispatch("t", "low", ""), "t"); err != nil || m.Get("/summary") != "did work" ||
+			(i == 1) != (workers.order() == "") {
 			t.Errorf("store %d: %s, done: %q, %v", i, m.Line, workers.order(), err)
 		}
 		p.Close()

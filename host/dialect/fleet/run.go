@@ -37,8 +37,9 @@ type task struct {
 var (
 	errDeadline  = errors.New("deadline")
 	errCancelled = errors.New("cancelled")
-	errEnding    = errors.New("the worker is ending (tasks have 10 s after the end of its input); send the task to another one")
-	errFull      = errors.New("overloaded: too many tasks wait here; send it again later")
+	errEnding    = errors.New("the worker is ending (tasks have 10 s after the end of its input); send the task to " +
+		"another one")
+	errFull = errors.New("overloaded: too many tasks wait here; send it again later")
 )
 
 const (
@@ -147,7 +148,8 @@ func (f *Front) have(ctx context.Context, t *task, folder string) *fleet.Result 
 	result = outcome(ctx, t, result, err)
 	if result.Status == fleet.StatusPartial {
 		if len(result.Remaining) == 0 {
-			result.Remaining = protocol.AppendString(nil, cmp.Or(strings.Join(result.NextSteps, "; "), "the worker does not say what remains"))
+			result.Remaining = protocol.AppendString(nil, cmp.Or(strings.Join(result.NextSteps, "; "),
+				"the worker does not say what remains"))
 		}
 		if text, ok := protocol.Value(result.Remaining).Str(); ok && len(result.NextSteps) == 0 {
 			result.NextSteps = []string{text}
@@ -189,7 +191,8 @@ func outcome(ctx context.Context, t *task, result *fleet.Result, err error) *fle
 	if cause := context.Cause(ctx); cause != nil && (err != nil || result == nil || result.Status != fleet.StatusDone) {
 		r := stopped(t, cause)
 		if result != nil {
-			r.TokensSpent, r.TokensEstimated, r.Summary, r.Artifacts = result.TokensSpent, result.TokensEstimated, result.Summary, result.Artifacts
+			r.TokensSpent, r.TokensEstimated, r.Summary, r.Artifacts = result.TokensSpent, result.TokensEstimated,
+				result.Summary, result.Artifacts
 		}
 		return r
 	}

@@ -27,7 +27,8 @@ func TestTask(t *testing.T) {
 	p.SendRaw(dispatch("t1", "", "") + "\n")
 	a := p.Wait("an announce", func(m hosttest.Message) bool { return m.Type == fleet.TypeAnnounce })
 	if !strings.Contains(string(a.Line), `"worker":{"agent_id":"w1","model":"m1","model_tier":"small","context_window":1000},"capabilities":{"tools":["lift"],"mcp_servers":["down","up"],"extensions":["cancel"]}`) ||
-		a.Get("/mcp_health") != `{"down":"error","up":"ok"}` || !strings.Contains(string(a.Line), `"repo_state":null`) || a.Get("/session/session_fresh") != "true" {
+		a.Get("/mcp_health") != `{"down":"error","up":"ok"}` || !strings.Contains(string(a.Line),
+		`"repo_state":null`) || a.Get("/session/session_fresh") != "true" {
 		t.Errorf("announce: %s", a.Line)
 	}
 	m := result(p, "t1")
@@ -46,15 +47,22 @@ func TestBlocked(t *testing.T) {
 	p.SendRaw(`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"n\u0000l"},"brief":"x"}` + "\n")
 	check(t, result(p, "n\x00l"), "/status", "blocked", "/blocked_reason~", "NUL")
 	for i, c := range []struct{ line, why string }{
-		{`{"type":"TASK_DISPATCH","protocol_version":"1.0","task":{"task_id":"ID"},"brief":"x"}`, `should be 2.x, such as "2.0"`},
+		{`{"type":"TASK_DISPATCH","protocol_version":"1.0","task":{"task_id":"ID"},"brief":"x"}`,
+			`should be 2.x, such as "2.0"`},
 		{`{"type":"TASK_DISPATCH","task":{"task_id":"ID"},"brief":"x"}`, `should be 2.x, such as "2.0"`},
-		{`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID","priority":"asap"},"brief":"x"}`, "should be low"},
-		{`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID","reply_schema":"xml"},"brief":"x"}`, "should be prose"},
-		{`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID","token_budget":-1},"brief":"x"}`, "should be 0 for none"},
-		{`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID","token_budget":"x"},"brief":"x"}`, "token_budget"},
+		{`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID","priority":"asap"},"brief":"x"}`,
+			"should be low"},
+		{`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID","reply_schema":"xml"},"brief":"x"}`,
+			"should be prose"},
+		{`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID","token_budget":-1},"brief":"x"}`,
+			"should be 0 for none"},
+		{`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID","token_budget":"x"},"brief":"x"}`,
+			"token_budget"},
 		{`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID"},"brief":" "}`, "brief is empty"},
-		{`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID"},"brief":"x","deadline":"tomorrow"}`, "RFC 3339"},
-		{`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID"},"brief":"x","deadline":"` + past + `"}`, "is past"},
+		{`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID"},"brief":"x","deadline":"tomorrow"}`,
+			"RFC 3339"},
+		{`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID"},"brief":"x","deadline":"` + past +
+			`"}`, "is past"},
 		{`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID"},"brief":"x","requirements":{"required_mcp":["up","gone"]}}`, `"gone" is not registered`},
 		{`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID"},"brief":"x","requirements":{"required_mcp":["down"]}}`, "not healthy (error)"},
 		{`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID"},"brief":"x","requirements":{"required_capabilities":["lift","fly"]}}`, `capability "fly"`},
@@ -73,7 +81,8 @@ func TestBlocked(t *testing.T) {
 	check(t, result(p, "fine"), "/status", "done")
 	check(t, do(p, `{"type":"TASK_RESULT","task_id":"x"}`, ""), "/status", "error", "/error~", "TASK_DISPATCH")
 	p.SendRaw("{nonsense\n")
-	p.Wait("an answer to a broken line, in the last dialect", func(m hosttest.Message) bool { return strings.Contains(m.Get("/error"), "not valid JSON") })
+	p.Wait("an answer to a broken line, in the last dialect",
+		func(m hosttest.Message) bool { return strings.Contains(m.Get("/error"), "not valid JSON") })
 }
 
 func TestNoWorkers(t *testing.T) {
@@ -84,7 +93,8 @@ func TestNoWorkers(t *testing.T) {
 func TestToken(t *testing.T) {
 	sum := front.Options{Tokens: tokens("secret")}
 	p := open(t, &pool{}, sum)
-	p.SendRaw(dispatch("a", "low", "") + "\n" + dispatch("b", "low", `,"auth_token":"wrong"`) + "\n" + dispatch("c", "low", `,"auth_token":"secret"`) + "\n")
+	p.SendRaw(dispatch("a", "low", "") + "\n" + dispatch("b", "low", `,"auth_token":"wrong"`) + "\n" +
+		dispatch("c", "low", `,"auth_token":"secret"`) + "\n")
 	for id, status := range map[string]string{"a": "blocked", "b": "blocked", "c": "done"} {
 		check(t, result(p, id), "/status", status)
 	}
@@ -144,7 +154,8 @@ func TestFirstTaskIsBlocked(t *testing.T) {
 					t.Fatalf("%d announces, want %d, with %s", len(announces(l.Pair)), c.want, m.Line)
 				}
 			}
-			if first := l.Messages()[0]; c.want > 0 && (first.Type != fleet.TypeAnnounce || first.Get("/session/session_fresh") != "true" || first.Get("/session/active_tasks") != "0") {
+			if first := l.Messages()[0]; c.want > 0 && (first.Type != fleet.TypeAnnounce ||
+				first.Get("/session/session_fresh") != "true" || first.Get("/session/active_tasks") != "0") {
 				t.Errorf("first came %s", first.Line)
 			}
 		})
@@ -166,12 +177,15 @@ func TestAnnounceAtStartup(t *testing.T) {
 func TestAudit(t *testing.T) {
 	var a hosttest.Trail
 	p := hosttest.New(t, host.Options{
-		Plugins: []host.Plugin{&pool{}, newKit()}, Dialects: []host.Dialect{front.New(front.Options{Log: zerolog.Nop()})}, Events: a.Of(event.Request),
+		Plugins:  []host.Plugin{&pool{}, newKit()},
+		Dialects: []host.Dialect{front.New(front.Options{Log: zerolog.Nop()})}, Events: a.Of(event.Request),
 	})
 	good := dispatch("good", "low", "")
 	p.SendRaw(good + "\n")
 	done := result(p, "good")
-	for _, line := range []string{needing("lacks", `{"required_mcp":["x"]}`, ""), strings.Replace(dispatch("old", "low", ""), `"2.0"`, `"1.0"`, 1), strings.Replace(dispatch("odd", "low", ""), `"work"`, "7", 1)} {
+	for _, line := range []string{needing("lacks", `{"required_mcp":["x"]}`, ""),
+		strings.Replace(dispatch("old", "low", ""), `"2.0"`, `"1.0"`, 1), strings.Replace(dispatch("odd", "low", ""),
+			`"work"`, "7", 1)} {
 		p.SendRaw(line + "\n")
 	}
 	for _, id := range []string{"lacks", "old", "odd"} {
@@ -185,7 +199,8 @@ func TestAudit(t *testing.T) {
 		assert.That(t, e.ReqID != "good" || e.InputBytes == len(good) && e.OutputBytes == len(done.Line),
 			"%d bytes in and %d out: %+v", len(good), len(done.Line), e)
 	}
-	want := "map[: parse_error good:TASK_DISPATCH ok lacks:TASK_DISPATCH blocked odd:TASK_DISPATCH blocked old:TASK_DISPATCH blocked]"
+	want := "map[: parse_error good:TASK_DISPATCH ok lacks:TASK_DISPATCH blocked odd:TASK_DISPATCH blocked " +
+		"old:TASK_DISPATCH blocked]"
 	assert.Equal(t, fmt.Sprint(got), want, "got  %v", got)
 }
 
@@ -195,19 +210,24 @@ func TestConnecting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := openLab(t, &pool{}, front.Options{}, shortly, long, long)
 		l.kit.set("connecting", "connecting")
-		l.SendRaw(needing("waits", `{"required_mcp":["up"]}`, "") + "\n" + needing("stops", `{"required_mcp":["up"]}`, "") + "\n" + needing("late", `{"required_mcp":["up"]}`, soon()) + "\n" +
-			needing("lacks", `{"required_mcp":["up","gone"]}`, "") + "\n" + dispatch("free", "low", "") + "\n" + cancel("stops") + "\n")
+		l.SendRaw(needing("waits", `{"required_mcp":["up"]}`, "") + "\n" + needing("stops", `{"required_mcp":["up"]}`,
+			"") + "\n" + needing("late", `{"required_mcp":["up"]}`, soon()) + "\n" +
+			needing("lacks", `{"required_mcp":["up","gone"]}`, "") + "\n" + dispatch("free", "low", "") + "\n" +
+			cancel("stops") + "\n")
 		for _, c := range []struct{ id, status, why string }{
-			{"free", "done", ""}, {"lacks", "blocked", "not registered"}, {"stops", "blocked", "cancelled"}, {"late", "error", "deadline"},
+			{"free", "done", ""}, {"lacks", "blocked", "not registered"}, {"stops", "blocked", "cancelled"},
+			{"late", "error", "deadline"},
 		} {
 			m := result(l.Pair, c.id)
-			assert.That(t, m.Get("/status") == c.status && strings.Contains(m.Get("/blocked_reason")+m.Get("/error"), c.why), "%s: %s", c.id, m.Line)
+			assert.That(t, m.Get("/status") == c.status && strings.Contains(m.Get("/blocked_reason")+m.Get("/error"),
+				c.why), "%s: %s", c.id, m.Line)
 		}
 		assert.Equal(t, len(results(l.Pair, "waits")), 0, "it was answered while the server connects")
 		l.kit.set("ready", "connected")
 		check(t, result(l.Pair, "waits"), "/status", "done")
 		l.kit.set("connecting", "reconnecting")
-		check(t, do(l.Pair, needing("again", `{"required_mcp":["up"]}`, ""), "again"), "/status", "blocked", "/blocked_reason~", "not healthy (timeout)")
+		check(t, do(l.Pair, needing("again", `{"required_mcp":["up"]}`, ""), "again"), "/status", "blocked",
+			"/blocked_reason~", "not healthy (timeout)")
 	})
 }
 
@@ -220,7 +240,8 @@ func TestNeverConnects(t *testing.T) {
 		begun := time.Now()
 		for i, waits := range []time.Duration{2 * time.Second, 0} {
 			l.SendRaw(needing("t", `{"required_mcp":["up"]}`, "") + "\n")
-			check(t, resultNo(t, l.Pair, "t", i+1), "/status", "blocked", "/blocked_reason~", `"up" is not healthy (timeout)`)
+			check(t, resultNo(t, l.Pair, "t", i+1), "/status", "blocked", "/blocked_reason~",
+				`"up" is not healthy (timeout)`)
 			took := time.Since(begun)
 			assert.That(t, took >= waits && took <= waits+time.Second, "it took %s", took)
 			begun = time.Now()
@@ -239,18 +260,29 @@ func TestExecutors(t *testing.T) {
 		workers                   []host.WorkerInfo
 		tools, health, can, lacks string
 	}{
-		"the host": {[]host.WorkerInfo{{HostTools: true}}, own, `{"down":"error","up":"ok"}`, `{"required_mcp":["up"],"required_capabilities":["lift","crane"]}`, `{"required_capabilities":["file"]}`},
+		"the host": {[]host.WorkerInfo{{HostTools: true}}, own, `{"down":"error","up":"ok"}`,
+			`{"required_mcp":["up"],"required_capabilities":["lift","crane"]}`, `{"required_capabilities":["file"]}`},
 		"what a config lists": {
-			[]host.WorkerInfo{{Tools: []string{"terminal", "edit_file", "up", "docs"}}}, `["docs","edit_file","patch","terminal"]`, `{"up":"ok"}`,
-			`{"required_mcp":["up","docs"],"required_capabilities":["terminal","patch"]}`, `{"required_capabilities":["lift"]}`,
+			[]host.WorkerInfo{{Tools: []string{"terminal", "edit_file", "up", "docs"}}},
+			`["docs","edit_file","patch","terminal"]`, `{"up":"ok"}`,
+			`{"required_mcp":["up","docs"],"required_capabilities":["terminal","patch"]}`,
+			`{"required_capabilities":["lift"]}`,
 		},
 		"a child": {
-			[]host.WorkerInfo{{Tools: []string{"read_file", "write_file"}, MCPServers: []string{"far", "ill"}, MCPHealth: map[string]fleet.Health{"far": "ok", "ill": "timeout"}}},
-			`["file","read_file","write_file"]`, `{"far":"ok","ill":"timeout"}`, `{"required_mcp":["far"],"required_capabilities":["file"]}`, `{"required_mcp":["ill"]}`,
+			[]host.WorkerInfo{{Tools: []string{"read_file", "write_file"}, MCPServers: []string{"far", "ill"},
+				MCPHealth: map[string]fleet.Health{"far": "ok", "ill": "timeout"}}},
+			`["file","read_file","write_file"]`, `{"far":"ok","ill":"timeout"}`,
+			`{"required_mcp":["far"],"required_capabilities":["file"]}`, `{"required_mcp":["ill"]}`,
 		},
-		"a child that has not said":  {[]host.WorkerInfo{{Unknown: true}}, none, `{}`, `{"required_mcp":["far"],"required_capabilities":["fly"]}`, `null`},
-		"a model with some of them":  {[]host.WorkerInfo{{HostTools: true, Only: []string{"l*", "up__*"}, Tools: []string{"skilled"}}}, `["lift","skilled"]`, `{"up":"ok"}`, `{"required_mcp":["up"],"required_capabilities":["lift","skilled"]}`, `{"required_capabilities":["tools"]}`},
-		"two of which one can do it": {[]host.WorkerInfo{{Tools: []string{"grep"}}, {HostTools: true}}, `["grep","lift","search"]`, `{"down":"error","up":"ok"}`, `{"required_capabilities":["search","lift"]}`, `{"required_mcp":["down"]}`},
+		"a child that has not said": {[]host.WorkerInfo{{Unknown: true}}, none, `{}`,
+			`{"required_mcp":["far"],"required_capabilities":["fly"]}`, `null`},
+		"a model with some of them": {[]host.WorkerInfo{{HostTools: true, Only: []string{"l*", "up__*"},
+			Tools: []string{"skilled"}}}, `["lift","skilled"]`, `{"up":"ok"}`,
+			`{"required_mcp":["up"],"required_capabilities":["lift","skilled"]}`,
+			`{"required_capabilities":["tools"]}`},
+		"two of which one can do it": {[]host.WorkerInfo{{Tools: []string{"grep"}}, {HostTools: true}},
+			`["grep","lift","search"]`, `{"down":"error","up":"ok"}`, `{"required_capabilities":["search","lift"]}`,
+			`{"required_mcp":["down"]}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := open(t, &pool{workers: c.workers}, front.Options{AtStartup: true})
@@ -303,9 +335,10 @@ func TestCarriedAgain(t *testing.T) {
 // TestPartial: a task that was done in part says what remains, however its worker said it.
 func TestPartial(t *testing.T) {
 	for said, want := range map[string][2]string{
-		`{}`:                       {`the worker does not say what remains`, `["the worker does not say what remains"]`},
-		`{"next_steps":["a","b"]}`: {`a; b`, `["a","b"]`},
-		`{"remaining":"a"}`:        {`a`, `["a"]`},
+		`{}`: {`the worker does not say what remains`,
+			`["the worker does not say what remains"]`},
+		`{"next_steps":["a","b"]}`:                     {`a; b`, `["a","b"]`},
+		`{"remaining":"a"}`:                            {`a`, `["a"]`},
 		`{"remaining":{"files":1},"next_steps":["a"]}`: {`{"files":1}`, `["a"]`},
 	} {
 		p := open(t, &pool{act: func(task host.WorkerTask) (*fleet.Result, error) {
@@ -320,13 +353,17 @@ func TestPartial(t *testing.T) {
 func TestInline(t *testing.T) {
 	p := open(t, &pool{}, front.Options{})
 	brief := `"TASK DISPATCH (inline)\nrequired_mcp: gone\n\nwork"`
-	check(t, do(p, strings.Replace(dispatch("t", "", ""), `"work"`, brief, 1), "t"), "/status", "blocked", "/blocked_reason~", `"gone" is not registered`)
+	check(t, do(p, strings.Replace(dispatch("t", "", ""), `"work"`, brief, 1), "t"), "/status", "blocked",
+		"/blocked_reason~", `"gone" is not registered`)
 	brief = `"TASK DISPATCH (inline)\nrequired_mcp: up\ncolour: red\n\nwork"`
-	check(t, do(p, strings.Replace(dispatch("u", "", ""), `"work"`, brief, 1), "u"), "/status", "done", "/summary", "did colour: red\n\nwork")
+	check(t, do(p, strings.Replace(dispatch("u", "", ""), `"work"`, brief, 1), "u"), "/status", "done", "/summary",
+		"did colour: red\n\nwork")
 	brief = `"Please:\n\nTASK DISPATCH (inline)\ntask_id: v\npriority: asap\n\nBrief: work"`
 	unnamed := strings.Replace(dispatch("", "", ""), `"work"`, brief, 1)
-	check(t, do(p, unnamed, "v"), "/status", "blocked", "/blocked_reason~", `priority is "asap"; should be low, normal, high or urgent`)
-	check(t, do(p, strings.NewReplacer("task_id: v", "task_id: w", "asap", "high", `"2.0"`, `"2.7"`).Replace(unnamed), "w"), "/status", "done", "/summary", "did Please:\n\nwork")
+	check(t, do(p, unnamed, "v"), "/status", "blocked", "/blocked_reason~",
+		`priority is "asap"; should be low, normal, high or urgent`)
+	check(t, do(p, strings.NewReplacer("task_id: v", "task_id: w", "asap", "high", `"2.0"`, `"2.7"`).Replace(unnamed),
+		"w"), "/status", "done", "/summary", "did Please:\n\nwork")
 }
 
 // TestScope: what a task requires, its agent must be allowed to use.
@@ -335,11 +372,16 @@ func TestScope(t *testing.T) {
 	const all = `{"required_capabilities":["lift","crane","tools","multi_agent"]}`
 	for i, c := range []struct{ requirements, agent, status, why string }{
 		{all, `{"agent_id":"a","tool_scope":"shared"}`, "done", ""},
-		{all, `{"agent_id":"a","tool_scope":"isolated"}`, "blocked", `"a" may not use "lift"; the agent "a" may not use "crane"; the agent "a" may not use "tools"; the agent "a" may not use "multi_agent"`},
-		{all, `{"agent_id":"a","tool_scope":"restricted","capabilities":["tools","toolkits","multi_agent"]}`, "done", ""},
-		{all, `{"agent_id":"a","tool_scope":"restricted","capabilities":["lift","crane"]}`, "blocked", `"tools"; the agent "a" may not use "multi_agent"`},
-		{`{"required_capabilities":["lift","crane"]}`, `{"agent_id":"a","tool_scope":"restricted","capabilities":["lift","crane"]}`, "done", ""},
-		{`{"required_capabilities":["drill"]}`, `{"agent_id":"a","tool_scope":"shared"}`, "blocked", `no tool, toolkit or capability "drill"`},
+		{all, `{"agent_id":"a","tool_scope":"isolated"}`, "blocked",
+			`"a" may not use "lift"; the agent "a" may not use "crane"; the agent "a" may not use "tools"; the agent "a" may not use "multi_agent"`},
+		{all, `{"agent_id":"a","tool_scope":"restricted","capabilities":["tools","toolkits","multi_agent"]}`, "done",
+			""},
+		{all, `{"agent_id":"a","tool_scope":"restricted","capabilities":["lift","crane"]}`, "blocked",
+			`"tools"; the agent "a" may not use "multi_agent"`},
+		{`{"required_capabilities":["lift","crane"]}`,
+			`{"agent_id":"a","tool_scope":"restricted","capabilities":["lift","crane"]}`, "done", ""},
+		{`{"required_capabilities":["drill"]}`, `{"agent_id":"a","tool_scope":"shared"}`, "blocked",
+			`no tool, toolkit or capability "drill"`},
 		{`{"required_mcp":["up"]}`, `{"agent_id":"a","tool_scope":"shared"}`, "done", ""},
 		{`{"required_mcp":["up"]}`, `{"agent_id":"a","tool_scope":"isolated"}`, "blocked", "isolated"},
 		{`{"required_mcp":["off"]}`, `{"agent_id":"a","tool_scope":"shared"}`, "blocked", `"off" is not registered`},
@@ -351,7 +393,8 @@ func TestScope(t *testing.T) {
 		{`null`, `null`, "done", ""},
 	} {
 		id := string(rune('a' + i))
-		check(t, do(p, needing(id, c.requirements, `,"agent":`+c.agent), id), "/status", c.status, "/blocked_reason~", c.why)
+		check(t, do(p, needing(id, c.requirements, `,"agent":`+c.agent), id), "/status", c.status, "/blocked_reason~",
+			c.why)
 	}
 }
 
@@ -361,7 +404,8 @@ func TestAnnounceAgain(t *testing.T) {
 	workers := &pool{}
 	l := openLab(t, workers, front.Options{AtStartup: true}, shortly, long, shortly)
 	first := l.Wait("an announce", func(m hosttest.Message) bool { return m.Type == fleet.TypeAnnounce })
-	if first.Get("/mcp_health") != `{"down":"error","up":"ok"}` || first.Get("/session/session_fresh") != "true" || first.Get("/session/active_tasks") != "0" {
+	if first.Get("/mcp_health") != `{"down":"error","up":"ok"}` || first.Get("/session/session_fresh") != "true" ||
+		first.Get("/session/active_tasks") != "0" {
 		t.Errorf("at the start: %s", first.Line)
 	}
 	for _, id := range []string{"a", "b"} {
@@ -377,7 +421,8 @@ func TestAnnounceAgain(t *testing.T) {
 	workers.mu.Unlock()
 	hosttest.Eventually(t, "a third announce", func() bool { return len(announces(l.Pair)) == 3 })
 	all := announces(l.Pair)
-	check(t, all[1], "/mcp_health", `{"down":"error","up":"timeout"}`, "/session/session_fresh", "false", "/session/context_id", first.Get("/session/context_id"))
+	check(t, all[1], "/mcp_health", `{"down":"error","up":"timeout"}`, "/session/session_fresh", "false",
+		"/session/context_id", first.Get("/session/context_id"))
 	check(t, all[2], "/capabilities/extensions", `["cancel","steer"]`)
 }
 
@@ -437,9 +482,11 @@ func TestTardyPlugins(t *testing.T) {
 	}{{7 * time.Second, "done", "done"}, {30 * time.Second, "blocked", "done"}} {
 		synctest.Test(t, func(t *testing.T) {
 			late := &tardy{kit: newKit(), wait: c.wait}
-			p := hosttest.New(t, host.Options{Plugins: []host.Plugin{&pool{}, late}, Dialects: []host.Dialect{front.New(front.Options{Log: zerolog.Nop()})}})
+			p := hosttest.New(t, host.Options{Plugins: []host.Plugin{&pool{}, late},
+				Dialects: []host.Dialect{front.New(front.Options{Log: zerolog.Nop()})}})
 			for _, task := range [][2]string{{"first", c.first}, {"second", c.second}} {
-				check(t, do(p, needing(task[0], `{"required_capabilities":["memory"]}`, ""), task[0]), "/status", task[1])
+				check(t, do(p, needing(task[0], `{"required_capabilities":["memory"]}`, ""), task[0]), "/status",
+					task[1])
 				time.Sleep(30 * time.Second)
 				check(t, announces(p)[0], "/capabilities/tools~", "lift")
 			}

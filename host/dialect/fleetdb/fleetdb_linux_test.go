@@ -69,7 +69,8 @@ func done(d *fleet.Dispatch) *fleet.Result {
 func works(t testing.TB, url, name string, places int, does func(*fleet.Dispatch) *fleet.Result, able ...string) {
 	t.Helper()
 	w := must.Get(fleetdb.Open(url))(t).NewWorker(places, zerolog.Nop())
-	a := &fleet.Announce{Type: fleet.TypeAnnounce, ProtocolVersion: fleet.Version, Worker: fleet.Worker{AgentID: name, Model: "m-" + name}}
+	a := &fleet.Announce{Type: fleet.TypeAnnounce, ProtocolVersion: fleet.Version,
+		Worker: fleet.Worker{AgentID: name, Model: "m-" + name}}
 	w.Announced(a, able)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -135,14 +136,19 @@ func TestUrgentFirst(t *testing.T) {
 	var all sync.WaitGroup
 	f := must.Get(fleetdb.Open(url))(t)
 	t.Cleanup(f.Close)
-	for i, p := range []fleet.Priority{fleet.PriorityLow, fleet.PriorityNormal, fleet.PriorityUrgent, fleet.PriorityHigh} {
+	for i, p := range []fleet.Priority{fleet.PriorityLow, fleet.PriorityNormal, fleet.PriorityUrgent,
+		fleet.PriorityHigh} {
 		one := task(string(p))
 		one.Dispatch.Task.Priority = p
 		all.Go(func() { does(t, s, one) })
 		poll.Eventually(t, "the task waits", func() bool { return waiting(t, f) == i+1 })
 	}
 	var order []string // one place: one after the other
-	works(t, url, "w", 1, func(d *fleet.Dispatch) *fleet.Result { order = append(order, d.Task.TaskID); return done(d) })
+	works(t, url, "w", 1, func(d *fleet.Dispatch) *fleet.Result {
+		order = append(order,
+			d.Task.TaskID)
+		return done(d)
+	})
 	all.Wait()
 	assert.Slice(t, order, []string{"urgent", "high", "normal", "low"})
 }
@@ -197,7 +203,10 @@ func TestCancelAndDeadline(t *testing.T) {
 	assert.Is(t, err, context.Canceled)
 	f := must.Get(fleetdb.Open(url))(t)
 	t.Cleanup(f.Close)
-	poll.Eventually(t, "its worker ends it", func() bool { return must.Get(f.Task(context.Background(), "hangs"))(t).State == "error" })
+	poll.Eventually(t, "its worker ends it", func() bool {
+		return must.Get(f.Task(context.Background(),
+			"hangs"))(t).State == "error"
+	})
 }
 
 // What one worker cannot begin with goes to the next, and comes back blocked where there is none.
@@ -205,7 +214,10 @@ func TestRefusedTaskGoesOn(t *testing.T) {
 	t.Parallel()
 	url := postgres.Start(t).URL(postgres.Superuser)
 	s := sends(t, url)
-	works(t, url, "unable", 1, func(d *fleet.Dispatch) *fleet.Result { return fleet.Blocked(d.Task.TaskID, "not here") })
+	works(t, url, "unable", 1, func(d *fleet.Dispatch) *fleet.Result {
+		return fleet.Blocked(d.Task.TaskID,
+			"not here")
+	})
 	assert.Equal(t, *does(t, s, task("alone")).BlockedReason, "not here")
 	works(t, url, "able", 1, done)
 	f := must.Get(fleetdb.Open(url))(t)
@@ -238,7 +250,8 @@ func TestServerAway(t *testing.T) {
 	_, err := sends(t, url).Do(context.Background(), task("refused"))
 	var own *protocol.Error
 	must.That(t, errors.As(err, &own), "the error is %v", err)
-	assert.That(t, own.Code == protocol.CodeStoreUnavailable && own.Retryable && !strings.Contains(err.Error(), "hunter2"), "the error is %v", err)
+	assert.That(t, own.Code == protocol.CodeStoreUnavailable && own.Retryable &&
+		!strings.Contains(err.Error(), "hunter2"), "the error is %v", err)
 	close(end)
 	server.Begin(t)
 	assert.Equal(t, (<-got).Status, fleet.StatusDone)
@@ -326,7 +339,8 @@ func TestLostTaskGoesOn(t *testing.T) {
 			RETURN NULL;
 		END $$;
 		CREATE TRIGGER lose AFTER UPDATE ON %[1]s.tasks FOR EACH STATEMENT EXECUTE FUNCTION %[1]s.lose()`, tables, losses))
-	again := fmt.Sprintf("SELECT state = 1 AND losses > 2 AND last_value > %d FROM %s.tasks, %[2]s.lost", losses, tables)
+	again := fmt.Sprintf("SELECT state = 1 AND losses > 2 AND last_value > %d FROM %s.tasks, %[2]s.lost", losses,
+		tables)
 	poll.Eventually(t, "the worker has it again", func() bool { return server.Exec(t, again) == "t" })
 	server.Exec(t, "BEGIN; UPDATE "+tables+".workers SET lease = now() - interval '1s'; UPDATE "+tables+".tasks SET state = 0; COMMIT")
 	poll.Eventually(t, "and when its lease was over", func() bool { return server.Exec(t, again) == "t" })
@@ -351,7 +365,8 @@ func TestCancelOnTheWay(t *testing.T) {
 	waits := func(id string) {
 		all.Go(func() { _, _ = s.Do(ctx, task(id)) })
 		poll.Eventually(t, "it waits", func() bool {
-			return server.Exec(t, "SELECT to_regclass('"+tables+".tasks') IS NOT NULL") == "t" && server.Exec(t, "SELECT count(*) FROM "+tables+".tasks WHERE task_id = '"+id+"'") == "1"
+			return server.Exec(t, "SELECT to_regclass('"+tables+".tasks') IS NOT NULL") == "t" &&
+				server.Exec(t, "SELECT count(*) FROM "+tables+".tasks WHERE task_id = '"+id+"'") == "1"
 		})
 	}
 	waits("other")
@@ -365,7 +380,10 @@ func TestCancelOnTheWay(t *testing.T) {
 			_, err := s.Do(one, second)
 			got <- err
 		}()
-		poll.Eventually(t, "the server is asked", func() bool { return server.Exec(t, "SELECT count(*) FROM pg_locks WHERE NOT granted") == "1" })
+		poll.Eventually(t, "the server is asked", func() bool {
+			return server.Exec(t, "SELECT count(*) FROM "+
+				"pg_locks WHERE NOT granted") == "1"
+		})
 		cancel()
 		assert.Is(t, <-got, context.Canceled)
 		if id == "own" {
@@ -376,8 +394,12 @@ func TestCancelOnTheWay(t *testing.T) {
 			waits("next") // which is sent after that
 		}
 	}
-	states := "SELECT string_agg(task_id || ': ' || coalesce(fate, 'waits'), ', ' ORDER BY task_id) FROM " + tables + ".tasks"
-	poll.Eventually(t, "it is taken back", func() bool { return server.Exec(t, states) == "next: waits, other: waits, own: cancelled" })
+	states := "SELECT string_agg(task_id || ': ' || coalesce(fate, 'waits'), ', ' ORDER BY task_id) FROM " + tables +
+		".tasks"
+	poll.Eventually(t, "it is taken back", func() bool {
+		return server.Exec(t, states) == "next: waits, other: "+
+			"waits, own: cancelled"
+	})
 }
 
 // A task that was taken out of the queue is answered.
@@ -388,7 +410,8 @@ func TestTaskTakenOut(t *testing.T) {
 	got := make(chan *fleet.Result, 1)
 	go func() { got <- does(t, s, task("gone")) }()
 	poll.Eventually(t, "it is there", func() bool {
-		return server.Exec(t, "SELECT to_regclass('"+tables+".tasks') IS NOT NULL") == "t" && server.Exec(t, "WITH d AS (DELETE FROM "+tables+".tasks RETURNING 1) SELECT count(*) FROM d") == "1"
+		return server.Exec(t, "SELECT to_regclass('"+tables+".tasks') IS NOT NULL") == "t" &&
+			server.Exec(t, "WITH d AS (DELETE FROM "+tables+".tasks RETURNING 1) SELECT count(*) FROM d") == "1"
 	})
 	assert.Contains(t, (<-got).Error, "not in the queue any more")
 }
@@ -404,7 +427,8 @@ func TestWorkerGivesBackAll(t *testing.T) {
 			VALUES ('%s', '', 'x', 1, '{}', '', '', '{"task":{},"brief":"b"}', 0, 2, %d, %t, (SELECT id FROM %[1]s.workers))`, tables, id, state, canceled))
 	}
 	state := func(id string) string {
-		return server.Exec(t, "SELECT concat_ws(' ', state, fate, worker, losses) FROM "+tables+".tasks WHERE task_id = '"+id+"'")
+		return server.Exec(t, "SELECT concat_ws(' ', state, fate, worker, losses) FROM "+tables+".tasks WHERE "+
+			"task_id = '"+id+"'")
 	}
 	t.Run("worker", func(t *testing.T) {
 		works(t, url, "w", 1, done)

@@ -38,7 +38,8 @@ func serve(url string) int {
 	}
 	w := f.NewWorker(4, zerolog.Nop())
 	name := strconv.Itoa(os.Getpid())
-	w.Announced(&fleet.Announce{Type: fleet.TypeAnnounce, ProtocolVersion: fleet.Version, Worker: fleet.Worker{AgentID: name}}, nil)
+	w.Announced(&fleet.Announce{Type: fleet.TypeAnnounce, ProtocolVersion: fleet.Version,
+		Worker: fleet.Worker{AgentID: name}}, nil)
 	ctx, stop := context.WithCancel(context.Background())
 	go func() { _, _ = io.Copy(io.Discard, os.Stdin); stop() }()
 	if w.Run(ctx, &host{does: done}) != nil {
@@ -110,6 +111,7 @@ func TestKilledWorkers(t *testing.T) {
 		must.OK(t, p.Wait())
 	}
 	assert.Equal(t, len(seen), tasks)
-	assert.Equal(t, server.Exec(t, "SELECT count(*) || ' ' || count(DISTINCT number) FROM ends"), fmt.Sprintf("%d %[1]d", tasks), "each ends once")
+	assert.Equal(t, server.Exec(t, "SELECT count(*) || ' ' || count(DISTINCT number) FROM ends"),
+		fmt.Sprintf("%d %[1]d", tasks), "each ends once")
 	assert.Equal(t, server.Exec(t, "SELECT sum(losses) > 0 FROM "+tables+".tasks"), "t", "workers died of tasks")
 }

@@ -303,7 +303,8 @@ func (w *Worker) heard(text []byte) {
 func (w *Worker) answered(result *fleet.Result, text []byte) {
 	if len(text) > maxText { // without the changes themselves
 		result.Artifacts.Patch, result.Artifacts.Files, text = "", nil, nil
-		result.NextSteps = append(result.NextSteps, "fetch the changes from the worker's workspace: they are too large for the queue")
+		result.NextSteps = append(result.NextSteps, "fetch the changes from the worker's workspace: they are too "+
+			"large for the queue")
 	}
 	if text == nil {
 		text, _ = protocol.AppendJSON(nil, result) // it came as JSON

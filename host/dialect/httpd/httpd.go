@@ -223,7 +223,8 @@ func (s *Server) of(f func(http.ResponseWriter, *http.Request, *session)) http.H
 	return func(w http.ResponseWriter, r *http.Request) {
 		id := r.Header.Get(Header)
 		if id == "" {
-			refuse(w, http.StatusBadRequest, errors.New("the header "+Header+" is missing; POST /session gives a session its id"))
+			refuse(w, http.StatusBadRequest, errors.New("the header "+Header+" is missing; POST /session gives a "+
+				"session its id"))
 			return
 		}
 		c := s.find(id, A2E)
@@ -350,9 +351,11 @@ func (s *Server) reach(next http.Handler) http.Handler {
 		preflight := s.share(w, r)
 		switch {
 		case s.opts.Loopback && !local(hostname(r.Host)):
-			refuse(w, http.StatusForbidden, errors.New("the header Host does not name this machine; use 127.0.0.1 or localhost"))
+			refuse(w, http.StatusForbidden, errors.New("the header Host does not name this machine; use 127.0.0.1 "+
+				"or localhost"))
 		case !s.mayConnect(r):
-			refuse(w, http.StatusForbidden, errors.New("web pages of this origin may not connect; http.origins of the config names those that may"))
+			refuse(w, http.StatusForbidden, errors.New("web pages of this origin may not connect; http.origins of "+
+				"the config names those that may"))
 		case preflight: // has no token
 			w.WriteHeader(http.StatusNoContent)
 		default:
@@ -375,7 +378,8 @@ func (s *Server) share(w http.ResponseWriter, r *http.Request) (preflight bool) 
 	h.Set("Access-Control-Expose-Headers", mcpSession)
 	if preflight = r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != ""; preflight {
 		h.Set("Access-Control-Allow-Methods", "GET, POST, DELETE")
-		h.Set("Access-Control-Allow-Headers", strings.Join([]string{"Authorization", "Content-Type", "Last-Event-ID", Header, mcpSession, mcpVersion}, ", "))
+		h.Set("Access-Control-Allow-Headers", strings.Join([]string{"Authorization", "Content-Type", "Last-Event-ID",
+			Header, mcpSession, mcpVersion}, ", "))
 	}
 	return preflight
 }
@@ -399,7 +403,8 @@ func (s *Server) mayConnect(r *http.Request) bool {
 		return site == "" || site == "same-origin" || site == "none"
 	}
 	from, err := url.Parse(origin)
-	return slices.Contains(s.opts.Origins, origin) || err == nil && from.Host != "" && strings.EqualFold(from.Host, r.Host)
+	return slices.Contains(s.opts.Origins, origin) || err == nil && from.Host != "" &&
+		strings.EqualFold(from.Host, r.Host)
 }
 
 func hostname(hostport string) string {

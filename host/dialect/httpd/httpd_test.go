@@ -84,7 +84,8 @@ func TestTakeOver(t *testing.T) {
 			do(s, t.Context(), "POST", "/send", id, `{"n":1}`)
 			synctest.Wait()
 		}
-		assert.Equal(t, do(s, t.Context(), "HEAD", "/stream", id, "").Code, http.StatusMethodNotAllowed, "HEAD takes no events")
+		assert.Equal(t, do(s, t.Context(), "HEAD", "/stream", id, "").Code, http.StatusMethodNotAllowed,
+			"HEAD takes no events")
 		listen()
 		assert.Equal(t, strings.Count(<-streams, "data:"), 50, "events of the first stream")
 		do(s, t.Context(), "POST", "/send", id, `{"n":2}`)
@@ -94,7 +95,8 @@ func TestTakeOver(t *testing.T) {
 		r.Header.Set("Last-Event-ID", "3")
 		gone := httptest.NewRecorder()
 		s.ServeHTTP(gone, r)
-		assert.That(t, gone.Code == http.StatusGone && strings.Contains(gone.Body.String(), "no longer kept"), "an old event: %d %s", gone.Code, gone.Body)
+		assert.That(t, gone.Code == http.StatusGone && strings.Contains(gone.Body.String(), "no longer kept"),
+			"an old event: %d %s", gone.Code, gone.Body)
 		do(s, t.Context(), "DELETE", "/session", id, "")
 		assert.That(t, strings.HasSuffix(<-streams, "id: 51\ndata: {\"n\":2}\n\n"), "the second stream")
 		s.Close(t.Context())
@@ -127,11 +129,14 @@ func TestSlowBody(t *testing.T) {
 			must.Get(ours.Write([]byte(strings.Replace(request, "ID", id, 1))))(t)
 			return ours
 		}
-		slow := ask("POST /send HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nX-Session-Id: ID\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n")
+		slow := ask("POST /send HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nX-Session-Id: " +
+			"ID\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n")
 		began := time.Now()
 		text := must.Get(io.ReadAll(slow))(t)
-		assert.That(t, strings.HasPrefix(string(text), "HTTP/1.1 408") && time.Since(began) == time.Minute, "after %v: %s", time.Since(began), text)
-		stream := bufio.NewReader(ask("GET /stream HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nX-Session-Id: ID\r\n\r\n"))
+		assert.That(t, strings.HasPrefix(string(text), "HTTP/1.1 408") && time.Since(began) == time.Minute,
+			"after %v: %s", time.Since(began), text)
+		stream := bufio.NewReader(ask("GET /stream HTTP/1.1\r\nHost: localhost\r\nConnection: " +
+			"close\r\nX-Session-Id: ID\r\n\r\n"))
 		for beats := 0; beats < 20; { // five minutes
 			line := must.Get(stream.ReadString('\n'))(t)
 			if line == ":\n" {
@@ -150,8 +155,10 @@ func TestSlowBody(t *testing.T) {
 // TestCORS: the browser of a page that may connect is told so, and that of another is not.
 func TestCORS(t *testing.T) {
 	t.Parallel()
-	s := httpd.New(httpd.Options{Serve: echo, Loopback: true, Origins: []string{"https://a.example"}, Tokens: auth.Tokens{auth.New("secret", "")}})
-	for origin, status := range map[string]int{"https://a.example": http.StatusNoContent, "https://b.example": http.StatusForbidden} {
+	s := httpd.New(httpd.Options{Serve: echo, Loopback: true, Origins: []string{"https://a.example"},
+		Tokens: auth.Tokens{auth.New("secret", "")}})
+	for origin, status := range map[string]int{"https://a.example": http.StatusNoContent,
+		"https://b.example": http.StatusForbidden} {
 		r := httptest.NewRequestWithContext(t.Context(), "OPTIONS", "http://127.0.0.1/send", nil)
 		r.Header.Set("Origin", origin)
 		r.Header.Set("Access-Control-Request-Method", "POST")
@@ -159,7 +166,9 @@ func TestCORS(t *testing.T) {
 		s.ServeHTTP(got, r)
 		h := got.Header()
 		assert.Equal(t, got.Code, status, "%s", origin)
-		assert.Equal(t, h.Get("Access-Control-Allow-Origin") == origin && strings.Contains(h.Get("Access-Control-Allow-Headers"), httpd.Header), status == http.StatusNoContent, "%s: %v", origin, h)
+		assert.Equal(t, h.Get("Access-Control-Allow-Origin") == origin &&
+			strings.Contains(h.Get("Access-Control-Allow-Headers"), httpd.Header), status == http.StatusNoContent,
+			"%s: %v", origin, h)
 	}
 }
 
@@ -176,7 +185,8 @@ func TestFailedInitialize(t *testing.T) {
 	}
 	s := httpd.New(httpd.Options{Serve: refuses, Loopback: true, MaxSessions: 1})
 	for _, params := range []string{"", `,"params":{}`} { // the SDK refuses the first
-		r := httptest.NewRequestWithContext(t.Context(), "POST", "http://127.0.0.1/mcp", strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"initialize"`+params+`}`))
+		r := httptest.NewRequestWithContext(t.Context(), "POST", "http://127.0.0.1/mcp",
+			strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"initialize"`+params+`}`))
 		r.Header.Set("Content-Type", "application/json")
 		r.Header.Set("Accept", "application/json, text/event-stream")
 		got := httptest.NewRecorder()
@@ -192,7 +202,10 @@ func TestFailedInitialize(t *testing.T) {
 			return id != ""
 		})
 		do(s, t.Context(), "DELETE", "/session", id, "")
-		hosttest.Eventually(t, "its end", func() bool { return do(s, t.Context(), "GET", "/stream", id, "").Code == http.StatusNotFound })
+		hosttest.Eventually(t, "its end", func() bool {
+			return do(s, t.Context(), "GET", "/stream", id,
+				"").Code == http.StatusNotFound
+		})
 	}
 	s.Close(t.Context())
 }
@@ -268,7 +281,8 @@ func TestKeptEvents(t *testing.T) {
 // TestPanics: a host that panics ends its own session and no other, whichever protocol it speaks.
 func TestPanics(t *testing.T) {
 	t.Parallel()
-	s := httpd.New(httpd.Options{Loopback: true, Serve: func(_ context.Context, speaks httpd.Protocol, in io.Reader, out io.Writer) error {
+	s := httpd.New(httpd.Options{Loopback: true, Serve: func(_ context.Context, speaks httpd.Protocol, in io.Reader,
+		out io.Writer) error {
 		if line, err := bufio.NewReader(in).ReadString('\n'); err == nil && !strings.Contains(line, "ping") {
 			panic("at " + line)
 		}
@@ -279,7 +293,10 @@ func TestPanics(t *testing.T) {
 		ids[i] = strings.Split(do(s, t.Context(), "POST", "/session", "", "").Body.String(), `"`)[3]
 	}
 	assert.Equal(t, do(s, t.Context(), "POST", "/send", ids[0], `{"a":1}`).Code, http.StatusOK, "the last message")
-	hosttest.Eventually(t, "its session to end", func() bool { return do(s, t.Context(), "POST", "/send", ids[0], `{"a":1}`).Code == http.StatusNotFound })
+	hosttest.Eventually(t, "its session to end", func() bool {
+		return do(s, t.Context(), "POST", "/send", ids[0],
+			`{"a":1}`).Code == http.StatusNotFound
+	})
 	assert.Equal(t, do(s, t.Context(), "POST", "/send", ids[1], `{"ping":1}`).Code, http.StatusOK, "another session")
 	s.Close(t.Context())
 }
@@ -294,7 +311,8 @@ func TestSlowReaders(t *testing.T) {
 		go server.Serve(listener)
 		const hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`
 		for request, limit := range map[string]time.Duration{
-			"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\nContent-Length: " + strconv.Itoa(len(hello)) + "\r\n\r\n" + hello: time.Minute,
+			"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nAccept: application/json, " +
+				"text/event-stream\r\nContent-Length: " + strconv.Itoa(len(hello)) + "\r\n\r\n" + hello: time.Minute,
 			"POST /session HTTP/1.1\r\nHost: localhost\r\n\r\n": time.Minute,
 			"POST /session HTTP/1.1\r\nHost: localhost\r\n":     10 * time.Second, // the head does not end
 		} {
@@ -336,9 +354,12 @@ func TestUnknownMethod(t *testing.T) {
 		return got
 	}
 	id := post("", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}`).Header().Get("Mcp-Session-Id")
-	for method, code := range map[string]int{"no/such": -32601, "notifications/initialized": -32601, "a tools": -32601, "tools/call": -32602} {
+	for method, code := range map[string]int{"no/such": -32601, "notifications/initialized": -32601, "a tools": -32601,
+		"tools/call": -32602} {
 		got := post(id, `{"jsonrpc":"2.0","id":"x","method":"`+method+`"}`)
-		assert.That(t, got.Code == http.StatusOK && strings.Contains(got.Body.String(), fmt.Sprintf(`"code":%d`, code)) && strings.Contains(got.Body.String(), `"id":"x"`), "%s: %d %s", method, got.Code, got.Body)
+		assert.That(t, got.Code == http.StatusOK && strings.Contains(got.Body.String(),
+			fmt.Sprintf(`"code":%d`, code)) && strings.Contains(got.Body.String(), `"id":"x"`), "%s: %d %s", method,
+			got.Code, got.Body)
 	}
 	assert.Equal(t, post("no session", `{"jsonrpc":"2.0","id":1,"method":"no/such"}`).Code, http.StatusNotFound)
 	s.Close(t.Context())
@@ -358,14 +379,16 @@ func (c *counter) FlushError() error {
 // TestEventsGoOutTogether: the answer to a short request goes out with its end, the events of a long one before.
 func TestEventsGoOutTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := httpd.New(httpd.Options{Loopback: true, Serve: func(_ context.Context, _ httpd.Protocol, in io.Reader, out io.Writer) error {
+		s := httpd.New(httpd.Options{Loopback: true, Serve: func(_ context.Context, _ httpd.Protocol, in io.Reader,
+			out io.Writer) error {
 			for lines := bufio.NewScanner(in); lines.Scan(); {
 				if strings.Contains(lines.Text(), `"slow"`) {
 					time.Sleep(time.Minute)
 				}
 				var asked struct{ ID json.RawMessage }
 				must.OK(t, json.Unmarshal(lines.Bytes(), &asked))
-				_, _ = fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-03-26"}}`+"\n", asked.ID)
+				_, _ = fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-03-26"}}`+"\n",
+					asked.ID)
 			}
 			return nil
 		}})
@@ -373,7 +396,8 @@ func TestEventsGoOutTogether(t *testing.T) {
 		post := func(body string) (answer *counter, done chan struct{}) {
 			answer, done = &counter{ResponseRecorder: httptest.NewRecorder()}, make(chan struct{})
 			r := httptest.NewRequestWithContext(t.Context(), "POST", "http://127.0.0.1/mcp", strings.NewReader(body))
-			r.Header = http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}}
+			r.Header = http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, " +
+				"text/event-stream"}}
 			if id != "" {
 				r.Header.Set("Mcp-Session-Id", id)
 			}
@@ -385,14 +409,16 @@ func TestEventsGoOutTogether(t *testing.T) {
 		}
 		short, done := post(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-03-26","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`)
 		<-done
-		assert.That(t, short.flushes.Load() == 0 && strings.Contains(short.Body.String(), `"result"`), "%d flushes of %s",
+		assert.That(t, short.flushes.Load() == 0 && strings.Contains(short.Body.String(), `"result"`),
+			"%d flushes of %s",
 			short.flushes.Load(), short.Body)
 		id = short.Header().Get("Mcp-Session-Id")
 		long, done := post(`[{"jsonrpc":"2.0","id":2,"method":"tools/list"},{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"slow"}}]`)
 		time.Sleep(time.Second)
 		assert.Equal(t, long.flushes.Load(), int64(1), "flushes while it runs")
 		<-done
-		assert.That(t, long.flushes.Load() == 1 && strings.Count(long.Body.String(), `"result"`) == 2, "%d flushes of %s",
+		assert.That(t, long.flushes.Load() == 1 && strings.Count(long.Body.String(), `"result"`) == 2,
+			"%d flushes of %s",
 			long.flushes.Load(), long.Body)
 		s.Close(t.Context())
 	})

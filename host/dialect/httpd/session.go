@@ -86,7 +86,8 @@ func (c *session) serve() {
 func (c *session) guarded(work func() error) {
 	defer func() {
 		if v := recover(); v != nil {
-			c.server.opts.Log.Error().Str("session_id", c.id).Str("panic", fmt.Sprint(v)).Bytes("stack", debug.Stack()).Msg("a session over HTTP panicked; it ends")
+			c.server.opts.Log.Error().Str("session_id", c.id).Str("panic", fmt.Sprint(v)).Bytes("stack",
+				debug.Stack()).Msg("a session over HTTP panicked; it ends")
 			c.end()
 		}
 	}()
@@ -174,7 +175,8 @@ func (f *feed) put(ctx context.Context, line []byte) error {
 	case f.closed:
 		return errEnded
 	case ctx.Err() != nil:
-		return errors.New("the session takes nothing in at the moment, as its answers are not read; read the stream, and send this again")
+		return errors.New("the session takes nothing in at the moment, as its answers are not read; read the " +
+			"stream, and send this again")
 	}
 	f.waiting = append(f.waiting, line...)
 	f.room.Broadcast()

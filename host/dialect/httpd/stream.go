@@ -101,7 +101,8 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, c *session) {
 	if text := r.Header.Get("Last-Event-ID"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 0 {
-			refuse(w, http.StatusBadRequest, errors.New("Last-Event-ID must be the id of an event of this session, a number"))
+			refuse(w, http.StatusBadRequest, errors.New("Last-Event-ID must be the id of an event of this session, "+
+				"a number"))
 			return
 		}
 		after = n

@@ -166,7 +166,8 @@ func (p *pipe) call(method, params string) string {
 func (p *pipe) event(typ, has string, nth int) string {
 	p.t.Helper()
 	return p.find("event "+typ+" "+has, nth, func(l string) bool {
-		return strings.HasPrefix(l, `{"jsonrpc":"2.0","method":"event","params":{"type":"`+typ+`","timestamp":"`) && strings.Contains(l, has)
+		return strings.HasPrefix(l, `{"jsonrpc":"2.0","method":"event","params":{"type":"`+typ+`","timestamp":"`) &&
+			strings.Contains(l, has)
 	})
 }
 
@@ -268,7 +269,9 @@ func (p *pipe) story(session string, since int) (told []string) {
 			told = append(told, "answer")
 		case get(p.t, l, "/params/payload/session_id") == session:
 			about := ""
-			for _, member := range []string{"/status_label", "/message/kind", "/message/text", "/chunk/thoughts/0", "/chunk/answerText", "/data/call/name", "/data/executed/name", "/data/executed/0/name", "/partial_output", "/answer_length", "/stage"} {
+			for _, member := range []string{"/status_label", "/message/kind", "/message/text", "/chunk/thoughts/0",
+				"/chunk/answerText", "/data/call/name", "/data/executed/name", "/data/executed/0/name",
+				"/partial_output", "/answer_length", "/stage"} {
 				if is := get(p.t, l, "/params/payload"+member); is != "" {
 					about += " " + is
 				}
@@ -324,21 +327,27 @@ func (k *kit) EndSession(_ context.Context, s *host.Session) {
 
 func (k *kit) Routes() []host.Route {
 	return []host.Route{
-		host.Handle(protocol.TypeToolListReq, func(context.Context, *protocol.ToolListRequest, host.Emitter) (*protocol.ToolListResponse, error) {
-			return &protocol.ToolListResponse{Tools: []protocol.ToolDefinition{{Name: "echo", InputParameters: []protocol.ToolParameter{{Name: "s", Type: "string"}}}}}, nil
+		host.Handle(protocol.TypeToolListReq, func(context.Context, *protocol.ToolListRequest,
+			host.Emitter) (*protocol.ToolListResponse, error) {
+			return &protocol.ToolListResponse{Tools: []protocol.ToolDefinition{{Name: "echo",
+				InputParameters: []protocol.ToolParameter{{Name: "s", Type: "string"}}}}}, nil
 		}),
-		host.Handle(protocol.TypeSkillDiscoverReq, func(context.Context, *protocol.SkillDiscoverRequest, host.Emitter) (*protocol.SkillDiscoverResponse, error) {
-			return &protocol.SkillDiscoverResponse{Skills: []protocol.SkillDefinition{{Name: "cook", Description: "Cooks.", FilePath: new("/skills/cook/SKILL.md")}}}, nil
+		host.Handle(protocol.TypeSkillDiscoverReq, func(context.Context, *protocol.SkillDiscoverRequest,
+			host.Emitter) (*protocol.SkillDiscoverResponse, error) {
+			return &protocol.SkillDiscoverResponse{Skills: []protocol.SkillDefinition{{Name: "cook",
+				Description: "Cooks.", FilePath: new("/skills/cook/SKILL.md")}}}, nil
 		}),
 		host.Handle(protocol.TypeToolCallReq, k.call),
 	}
 }
 
-func (k *kit) call(ctx context.Context, req *protocol.ToolCallRequest, emit host.Emitter) (*protocol.ToolCallResponse, error) {
+func (k *kit) call(ctx context.Context, req *protocol.ToolCallRequest, emit host.Emitter) (*protocol.ToolCallResponse,
+	error) {
 	switch req.ToolName {
 	case "echo":
 		emit.Log("info", "hello", "stdout")
-		return &protocol.ToolCallResponse{Data: protocol.ToolResult{Success: true, ToolName: req.ToolName, Data: bytes.Clone(req.Arguments.Raw())}}, nil
+		return &protocol.ToolCallResponse{Data: protocol.ToolResult{Success: true, ToolName: req.ToolName,
+			Data: bytes.Clone(req.Arguments.Raw())}}, nil
 	case "fail":
 		why := "it broke"
 		return &protocol.ToolCallResponse{Data: protocol.ToolResult{Error: &why}}, nil
@@ -358,9 +367,10 @@ func (k *kit) call(ctx context.Context, req *protocol.ToolCallRequest, emit host
 func (k *kit) Workers() []host.WorkerInfo {
 	return []host.WorkerInfo{
 		{Name: "small", Mode: "oneshot", MaxTasks: 2, Healthy: true},
-		{Name: "big", Mode: "llm", Model: "m2", MaxTasks: 1, Healthy: true, ContextWindow: 8000, Thinking: "low", KeyFor: "https://llm.example", ServedBy: func(_ context.Context, model string) ([]string, bool, error) {
-			return []string{"One", "Two"}, model != "m2", nil
-		}},
+		{Name: "big", Mode: "llm", Model: "m2", MaxTasks: 1, Healthy: true, ContextWindow: 8000, Thinking: "low",
+			KeyFor: "https://llm.example", ServedBy: func(_ context.Context, model string) ([]string, bool, error) {
+				return []string{"One", "Two"}, model != "m2", nil
+			}},
 	}
 }
 

@@ -28,7 +28,8 @@ func TestInterruptAtOnce(t *testing.T) {
 	p := bounded(t, 1, host.Limits{}, k)
 	s, other := p.session(""), p.session("")
 	p.send(
-		onSession("1", "command.execute", s, `,"raw_command":"/block"`), onSession("2", "command.execute", s, `,"raw_command":"/block"`),
+		onSession("1", "command.execute", s, `,"raw_command":"/block"`), onSession("2", "command.execute", s,
+			`,"raw_command":"/block"`),
 		onSession("3", "command.execute", other, `,"raw_command":"/echo"`), onSession("4", "session.interrupt", s, ""),
 		onSession("5", "command.execute", s, `,"raw_command":"/echo"`))
 	check(t, p.answer("4"), "/result/commands", "2", "/result/interrupted", "false")
@@ -84,7 +85,8 @@ func TestCommandsDoNotHoldUpOthers(t *testing.T) {
 	p.idle(s, 0)
 	got := p.call("limits.get", "")
 	for pointer, want := range map[string]string{
-		"commands/used": "1", "commands/limit": "1", "line_bytes": "12345", "history/used": "1", "history/limit": "10000",
+		"commands/used": "1", "commands/limit": "1", "line_bytes": "12345", "history/used": "1",
+		"history/limit": "10000",
 	} {
 		assert.Equal(t, get(t, got, "/result/"+pointer), want, "%s", pointer)
 	}
@@ -127,7 +129,8 @@ func TestCancelRequest(t *testing.T) {
 		}
 		p.send(cancel(id))
 	}
-	hosttest.Eventually(t, "the last notification is done with", func() bool { return get(t, p.call("limits.get", ""), "/result/requests/used") == "1" })
+	hosttest.Eventually(t, "the last notification is done with",
+		func() bool { return get(t, p.call("limits.get", ""), "/result/requests/used") == "1" })
 	assert.Equal(t, p.count(`"data":{"reason":"cancelled"`), 12, "… answers say cancelled")
 }
 

@@ -33,18 +33,21 @@ func asking() *kit {
 	return k
 }
 
-// A client that says so is asked before calls and for forms; an answer counts once, and a question that nobody waits for
+// A client that says so is asked before calls and for forms; an answer counts once, and a question that nobody waits
+// for
 // any more is closed.
 func TestQuestions(t *testing.T) {
 	p := open(t, front.Options{}, asking())
 	p.call("rpc.handshake", `{"client_name":"x","questions":["tool","form","more"]}`)
 	s := p.session("")
 	answer := func(question, more string) string {
-		return p.on(s, "session.answer", fmt.Sprintf(`,"question_id":%q,%s`, get(t, question, "/params/payload/question_id"), more))
+		return p.on(s, "session.answer", fmt.Sprintf(`,"question_id":%q,%s`, get(t, question,
+			"/params/payload/question_id"), more))
 	}
 	p.on(s, "session.send", `,"text":"go"`)
 	q := p.event("session.question", s, 0)
-	check(t, q, "/params/payload/kind", "tool", "/params/payload/call/name", "echo", "/params/payload/call/input/s", "x",
+	check(t, q, "/params/payload/kind", "tool", "/params/payload/call/name", "echo", "/params/payload/call/input/s",
+		"x",
 		"/params/payload/call/callId", "c1")
 	check(t, answer(q, `"action":"maybe"`), "/error/data/field", "action")
 	check(t, answer(q, `"action":"decline","reason":"not now"`), "/result/accepted", "true")

@@ -26,12 +26,15 @@ func TestSpecification(t *testing.T) {
 	p := open(t, front.Options{}, newKit())
 	p.send(request(`"first"`, "system.ping", "")) // what is broken after it is JSON-RPC's
 	p.answer(`"first"`)
-	const parse, invalid, batch = `null -32700 parse_error `, `null -32600 invalid_request `, `null -32600 batch_not_supported `
+	const parse, invalid, batch = `null -32700 parse_error `, `null -32600 invalid_request `,
+		`null -32600 batch_not_supported `
 	for i, c := range []struct{ line, want string }{
 		{`{"jsonrpc": "2.0", "method": "subtract", "params": [42, 23], "id": 1}`, `1 -32601 method_not_found subtract`},
 		{`{"jsonrpc": "2.0", "method": "subtract", "params": [23, 42], "id": 2}`, `2 -32601 method_not_found subtract`},
-		{`{"jsonrpc": "2.0", "method": "subtract", "params": {"subtrahend": 23, "minuend": 42}, "id": 3}`, `3 -32601 method_not_found subtract`},
-		{`{"jsonrpc": "2.0", "method": "subtract", "params": {"minuend": 42, "subtrahend": 23}, "id": 4}`, `4 -32601 method_not_found subtract`},
+		{`{"jsonrpc": "2.0", "method": "subtract", "params": {"subtrahend": 23, "minuend": 42}, "id": 3}`,
+			`3 -32601 method_not_found subtract`},
+		{`{"jsonrpc": "2.0", "method": "subtract", "params": {"minuend": 42, "subtrahend": 23}, "id": 4}`,
+			`4 -32601 method_not_found subtract`},
 		{`{"jsonrpc": "2.0", "method": "update", "params": [1,2,3,4,5]}`, ``},
 		{`{"jsonrpc": "2.0", "method": "foobar"}`, ``},
 		{`{"jsonrpc": "2.0", "method": "foobar", "id": "1"}`, `"1" -32601 method_not_found foobar`},
@@ -49,7 +52,8 @@ func TestSpecification(t *testing.T) {
 		var got []string
 		for _, l := range p.all()[before:] {
 			if !strings.Contains(l, end) {
-				got = append(got, fmt.Sprintf("%s %s %s %s", raw(t, l, "/id"), get(t, l, "/error/code"), get(t, l, "/error/data/reason"), get(t, l, "/error/data/method")))
+				got = append(got, fmt.Sprintf("%s %s %s %s", raw(t, l, "/id"), get(t, l, "/error/code"),
+					get(t, l, "/error/data/reason"), get(t, l, "/error/data/method")))
 			}
 		}
 		assert.Equal(t, strings.Join(got, "\n"), c.want, "%s\nis answered %v", c.line, got)
@@ -60,7 +64,8 @@ func TestSpecification(t *testing.T) {
 // are answered as such, others as A2E, and what comes later as the line before it.
 func TestFirstLine(t *testing.T) {
 	const a2e = `{"type":"ping","id":"a"}`
-	ping, many := request("1", "system.ping", ""), strings.TrimSuffix(strings.Repeat(`{"jsonrpc":"2.0","id":1,"method":"nope"},`, 1000), ",")
+	ping, many := request("1", "system.ping", ""),
+		strings.TrimSuffix(strings.Repeat(`{"jsonrpc":"2.0","id":1,"method":"nope"},`, 1000), ",")
 	for _, c := range []struct{ before, line, want string }{
 		{"", `[` + ping + `,5,[` + ping + `]]`, "batch_not_supported"},
 		{a2e, `[` + ping + `]`, "batch_not_supported"},
@@ -88,7 +93,8 @@ func TestFirstLine(t *testing.T) {
 		p.answer(`"last"`)
 		got := p.all()[n]
 		isRPC := strings.HasPrefix(got, `{"jsonrpc":"2.0","id":null,`)
-		assert.That(t, isRPC == (c.want != "") && get(t, got, "/error/data/reason") == c.want, "%.80s, after %q: %s", c.line, c.before, got)
+		assert.That(t, isRPC == (c.want != "") && get(t, got, "/error/data/reason") == c.want, "%.80s, after %q: %s",
+			c.line, c.before, got)
 		p.close()
 	}
 }
@@ -111,7 +117,8 @@ func TestWire(t *testing.T) {
 	} {
 		p.send(c.line)
 		got := p.answer(c.id)
-		assert.That(t, get(t, got, "/error/code") == c.code && get(t, got, "/error/data/reason") == c.reason && get(t, got, "/error/message") != "", "%s\n%s", c.line, got)
+		assert.That(t, get(t, got, "/error/code") == c.code && get(t, got, "/error/data/reason") == c.reason &&
+			get(t, got, "/error/message") != "", "%s\n%s", c.line, got)
 	}
 	for i, c := range []struct{ line, code string }{
 		{`{"jsonrpc":"2.0","method":"system.ping","id":{"a":1}}`, "-32600"},
@@ -129,8 +136,10 @@ func TestWire(t *testing.T) {
 func TestIDs(t *testing.T) {
 	p := open(t, front.Options{})
 	for i, id := range []string{
-		`1`, `-7`, `0`, `-0`, `123456789012345678901234567890`, `-9223372036854775809`, `9007199254740993`, `1.50`, `0.1e-7`, `1e3`, `1E+400`,
-		`"x"`, `""`, `"\u00e9\n"`, `"é"`, `"\ud83d\ude00"`, `"a\/b\\\"\t"`, `"\u0000"`, `"<&>"`, `"1"`, `" 1 "`, `"null"`, `"` + strings.Repeat("long", 5000) + `"`, `null`,
+		`1`, `-7`, `0`, `-0`, `123456789012345678901234567890`, `-9223372036854775809`, `9007199254740993`, `1.50`,
+		`0.1e-7`, `1e3`, `1E+400`,
+		`"x"`, `""`, `"\u00e9\n"`, `"é"`, `"\ud83d\ude00"`, `"a\/b\\\"\t"`, `"\u0000"`, `"<&>"`, `"1"`, `" 1 "`,
+		`"null"`, `"` + strings.Repeat("long", 5000) + `"`, `null`,
 	} {
 		p.send(request(id, "system.ping", "{}"))
 		check(t, p.answer(id), "/result/ok", "true")
@@ -143,8 +152,10 @@ func TestIDs(t *testing.T) {
 	}
 	before := len(p.all())
 	p.send(
-		request("", "system.ping", ""), request("", "nope", "[1]"), request("", "nope", "1"), request("", "session.get", "{}"), request("", "system.ping", "[1]"),
-		`{"jsonrpc":"2.0","result":19,"id":5}`, `{"jsonrpc":"2.0","error":{"code":1,"message":"no"},"id":null}`, `{"jsonrpc":"2.0","method":"event","params":{}}`,
+		request("", "system.ping", ""), request("", "nope", "[1]"), request("", "nope", "1"),
+		request("", "session.get", "{}"), request("", "system.ping", "[1]"),
+		`{"jsonrpc":"2.0","result":19,"id":5}`, `{"jsonrpc":"2.0","error":{"code":1,"message":"no"},"id":null}`,
+		`{"jsonrpc":"2.0","method":"event","params":{}}`,
 		request(`"last"`, "system.ping", ""))
 	p.answer(`"last"`)
 	if n := len(p.all()); n != before+1 {
@@ -172,7 +183,8 @@ func TestHandshake(t *testing.T) {
 			t.Error(got)
 		}
 	}
-	for _, fine := range []string{`{"protocol_version":"1.0.0","strict":true}`, `{"strict":true}`, `{}`, ``, `[]`, `null`, `{"protocol_version":null,"strict":null,"more":1}`} {
+	for _, fine := range []string{`{"protocol_version":"1.0.0","strict":true}`, `{"strict":true}`, `{}`, ``, `[]`,
+		`null`, `{"protocol_version":null,"strict":null,"more":1}`} {
 		check(t, p.call("rpc.handshake", fine), "/result/server_name", "a2e")
 	}
 }
@@ -180,8 +192,10 @@ func TestHandshake(t *testing.T) {
 func TestToken(t *testing.T) {
 	p := open(t, front.Options{Tokens: auth.Tokens{auth.New("secret", "")}}, newKit())
 	check(t, p.call("system.ping", ""), "/result/ok", "true")
-	for _, c := range [][2]string{{"session.create", ""}, {"nope", ""}, {"auth.status", ""}, {"system.shutdown", ""}, {"rpc.handshake", ""}, {"rpc.handshake", `{"auth_token":"wrong"}`}} {
-		if got := p.call(c[0], c[1]); get(t, got, "/error/code") != "-32001" || get(t, got, "/error/data/reason") != "unauthorized" || strings.Contains(got, "secret") {
+	for _, c := range [][2]string{{"session.create", ""}, {"nope", ""}, {"auth.status", ""}, {"system.shutdown", ""},
+		{"rpc.handshake", ""}, {"rpc.handshake", `{"auth_token":"wrong"}`}} {
+		if got := p.call(c[0], c[1]); get(t, got, "/error/code") != "-32001" ||
+			get(t, got, "/error/data/reason") != "unauthorized" || strings.Contains(got, "secret") {
 			t.Error(got)
 		}
 	}
@@ -236,7 +250,8 @@ func TestShutdown(t *testing.T) {
 	<-k.begun
 	p.send(request("2", "system.shutdown", `{"timeout":0}`))
 	p.wait()
-	if get(t, p.answer("2"), "/result/accepted") != "true" || get(t, p.answer("1"), "/error/data/reason") != "timeout" || p.count(`"id":1,`) != 1 {
+	if get(t, p.answer("2"), "/result/accepted") != "true" || get(t, p.answer("1"),
+		"/error/data/reason") != "timeout" || p.count(`"id":1,`) != 1 {
 		t.Error(p.all())
 	}
 	assert.Equal(t, <-k.ended, "rpc", "ended")
@@ -247,7 +262,8 @@ func TestShutdown(t *testing.T) {
 func TestAudit(t *testing.T) {
 	a := &hosttest.Trail{}
 	p := openHost(t, host.Options{
-		Plugins: []host.Plugin{newKit()}, Dialects: []host.Dialect{front.New(front.Options{Log: zerolog.Nop(), Store: state(t, t.TempDir())})}, Events: a.Of(event.Request),
+		Plugins: []host.Plugin{newKit()}, Dialects: []host.Dialect{front.New(front.Options{Log: zerolog.Nop(),
+			Store: state(t, t.TempDir())})}, Events: a.Of(event.Request),
 	})
 	s := p.session("")
 	p.send(onSession(`"run"`, "command.execute", s, `,"raw_command":"/echo"`))
@@ -255,7 +271,8 @@ func TestAudit(t *testing.T) {
 	p.send(onSession("12345678901234567890", "command.execute", s, `,"raw_command":"/deny"`))
 	p.answer("12345678901234567890")
 	p.send(onSession("", "command.execute", s, `,"raw_command":"/echo"`))
-	hosttest.Eventually(t, "the entry of the notification", func() bool { return len(a.Entries()) == 4 }) // nothing else tells of its end
+	hosttest.Eventually(t, "the entry of the notification",
+		func() bool { return len(a.Entries()) == 4 }) // nothing else tells of its end
 	p.call("no.method", "")
 	p.send(`{"jsonrpc":"2.0","id":7,"method":7}`)
 	p.answer("7")
@@ -265,8 +282,10 @@ func TestAudit(t *testing.T) {
 	call, entries := get(t, done, "/result/output/tool_call_id"), a.Entries()
 	for i, want := range []event.Event{
 		{Type: "session.create"},
-		{Type: "command.execute", ReqID: "run", SessionID: s, CorrelationID: call, Capability: "tools", OutputBytes: len(done)},
-		{Type: "command.execute", ReqID: "12345678901234567890", SessionID: s, Capability: "tools", ErrorCode: "tool_denied"},
+		{Type: "command.execute", ReqID: "run", SessionID: s, CorrelationID: call, Capability: "tools",
+			OutputBytes: len(done)},
+		{Type: "command.execute", ReqID: "12345678901234567890", SessionID: s, Capability: "tools",
+			ErrorCode: "tool_denied"},
 		{Type: "command.execute", SessionID: s, Capability: "tools"},
 		{Type: "no.method", ErrorCode: "method_not_found"},
 		{ReqID: "7", ErrorCode: "invalid_request"},
@@ -274,10 +293,12 @@ func TestAudit(t *testing.T) {
 	} {
 		must.That(t, i < len(entries), "%d entries; the next should be %+v", len(entries), want)
 		got := entries[i]
-		if got.Type != want.Type || got.SessionID != want.SessionID || got.Capability != want.Capability || got.ErrorCode != want.ErrorCode {
+		if got.Type != want.Type || got.SessionID != want.SessionID || got.Capability != want.Capability ||
+			got.ErrorCode != want.ErrorCode {
 			t.Errorf("entry %d: %+v\nshould be %+v", i, got, want)
 		}
-		if !strings.HasPrefix(got.ReqID, want.ReqID) || want.CorrelationID != "" && got.CorrelationID != call || want.OutputBytes != 0 && got.OutputBytes != want.OutputBytes {
+		if !strings.HasPrefix(got.ReqID, want.ReqID) || want.CorrelationID != "" && got.CorrelationID != call ||
+			want.OutputBytes != 0 && got.OutputBytes != want.OutputBytes {
 			t.Errorf("entry %d: %+v\nshould be %+v", i, got, want)
 		}
 		assert.That(t, (got.Type == "" || got.InputBytes != 0) && (got.Capability == "" || got.CorrelationID != ""),

@@ -41,7 +41,8 @@ func TestBrokenStore(t *testing.T) {
 	check(t, p.event("session.message.appended", "kept", 0), "/params/payload/kept", "")
 	broken.Store(true)
 	check(t, p.call("session.create", ""), "/error/code", "-32603", "/error/message~", "the disk is full")
-	check(t, p.call("model.select", `{"model_id":"m2","provider":"big","thinking_level":"OFF"}`), "/error/code", "-32603")
+	check(t, p.call("model.select", `{"model_id":"m2","provider":"big","thinking_level":"OFF"}`), "/error/code",
+		"-32603")
 	p.on(id, "session.send", `,"text":"not kept"`)
 	p.idle(id, 1)
 	numbers := map[string]bool{}
@@ -51,7 +52,8 @@ func TestBrokenStore(t *testing.T) {
 		numbers[get(t, got, "/params/payload/message/id")] = true
 	}
 	broken.Store(false)
-	check(t, p.on(id, "session.get", ""), "/result/history", `[{"role":"user","text":"kept"},{"role":"assistant","text":"did small"}]`)
+	check(t, p.on(id, "session.get", ""), "/result/history",
+		`[{"role":"user","text":"kept"},{"role":"assistant","text":"did small"}]`)
 	check(t, p.call("model.list", ""), "/result/selected_provider", "null")
 	got := p.call("state.get", "")
 	assert.That(t, get(t, got, "/result/sessions/count") == "1" && len(numbers) == 2, "%v %v", got, numbers)
@@ -69,8 +71,10 @@ func TestSlowStore(t *testing.T) {
 	}
 	release := occupy(t, state(t, dir))
 	defer release()
-	p.send(request("1", "session.create", ""), request("2", "system.ping", ""), onSession("3", "session.send", id, `,"text":"x"`))
-	check(t, p.answer("1"), "/error/data/reason", "timeout", "/error/data/retryable", "true", "/error/message~", "store")
+	p.send(request("1", "session.create", ""), request("2", "system.ping", ""),
+		onSession("3", "session.send", id, `,"text":"x"`))
+	check(t, p.answer("1"), "/error/data/reason", "timeout", "/error/data/retryable", "true", "/error/message~",
+		"store")
 	p.answer("2")
 	p.event("session.completed", id, 0)
 	p.idle(id, 0)
@@ -109,7 +113,8 @@ func TestWaitOvertaken(t *testing.T) {
 	}
 	check(t, p.call("debug.set", `{"super_debug":false}`), "/result/super_debug", "false")
 	for _, l := range p.all() {
-		assert.That(t, !strings.HasPrefix(l, `{"jsonrpc":"2.0","id":1,`) && !strings.HasPrefix(l, `{"jsonrpc":"2.0","id":2,`),
+		assert.That(t, !strings.HasPrefix(l, `{"jsonrpc":"2.0","id":1,`) && !strings.HasPrefix(l,
+			`{"jsonrpc":"2.0","id":2,`),
 			"while the store was not free: %s", l)
 	}
 	release()
@@ -148,7 +153,8 @@ func TestTwoHosts(t *testing.T) {
 		earlier = task.Talk.Earlier
 		return done(task, "it")
 	}
-	here, there := open(t, front.Options{Store: state(t, dir)}, newKit()), open(t, front.Options{Store: state(t, dir)}, k)
+	here, there := open(t, front.Options{Store: state(t, dir)}, newKit()), open(t, front.Options{Store: state(t, dir)},
+		k)
 	s := here.session("")
 	there.on(s, "session.get", "") // it knows the session as it is now
 	here.on(s, "session.send", `,"text":"from here"`)
@@ -157,7 +163,8 @@ func TestTwoHosts(t *testing.T) {
 	there.idle(s, 0)
 	assert.That(t, len(earlier) == 2 && earlier[0].Text == "from here", "the other host's worker is told %v", earlier)
 	for _, p := range []*pipe{here, there} {
-		check(t, p.call("history.list", ""), "/result/total", "1", "/result/sessions/0/title", "from there", "/result/sessions/0/messageCount", "4")
+		check(t, p.call("history.list", ""), "/result/total", "1", "/result/sessions/0/title", "from there",
+			"/result/sessions/0/messageCount", "4")
 		check(t, p.on(s, "session.get", ""), "/result/history/2/text", "from there")
 	}
 }
@@ -172,20 +179,24 @@ func TestPages(t *testing.T) {
 		p.idle(s, 0)
 	}
 	for params, want := range map[string]string{
-		``: "5 0 100 5 null", `{"limit":null,"cursor":null}`: "5 0 100 5 null", `{"limit":0}`: "5 0 100 5 null", `{"limit":2.9}`: "5 0 2 2 2", `{"limit":2,"cursor":2.5}`: "5 2 2 4 4",
-		`{"limit":2,"cursor":4}`: "5 4 2 5 null", `{"limit":-3}`: "5 0 1 1 1", `{"limit":2,"cursor":-7}`: "5 0 2 2 2", `{"limit":1e300,"cursor":1e300}`: "5 2147483648 2147483648 2147483648 null",
+		``: "5 0 100 5 null", `{"limit":null,"cursor":null}`: "5 0 100 5 null", `{"limit":0}`: "5 0 100 5 null",
+		`{"limit":2.9}`: "5 0 2 2 2", `{"limit":2,"cursor":2.5}`: "5 2 2 4 4",
+		`{"limit":2,"cursor":4}`: "5 4 2 5 null", `{"limit":-3}`: "5 0 1 1 1", `{"limit":2,"cursor":-7}`: "5 0 2 2 2",
+		`{"limit":1e300,"cursor":1e300}`: "5 2147483648 2147483648 2147483648 null",
 	} {
 		got := p.call("history.list", params)
 		rows := strings.Count(got, `"rolloutPath":"a2e:`)
 		cursor, _ := strconv.Atoi(get(t, got, "/result/cursor"))
-		is := fmt.Sprintf("%s %d %s %d %s", get(t, got, "/result/total"), cursor, get(t, got, "/result/limit"), cursor+rows, get(t, got, "/result/next_cursor"))
+		is := fmt.Sprintf("%s %d %s %d %s", get(t, got, "/result/total"), cursor, get(t, got, "/result/limit"),
+			cursor+rows, get(t, got, "/result/next_cursor"))
 		assert.Equal(t, is, want, "%s", params)
 	}
 	check(t, p.call("history.list", `{"cursor":4}`), "/result/sessions/0/title", "number 1 "+strings.Repeat("é", 71))
 	newest := p.call("history.list", `{"limit":1}`)
 	check(t, newest, "/result/sessions/0/title~", "number 5")
 	path := get(t, newest, "/result/sessions/0/rolloutPath")
-	check(t, p.call("history.get", `{"rollout_path":" `+path+` ","id":"of no chat"}`), "/result/rolloutPath", path, "/result/messages/1/text", "did small")
+	check(t, p.call("history.get", `{"rollout_path":" `+path+` ","id":"of no chat"}`), "/result/rolloutPath", path,
+		"/result/messages/1/text", "did small")
 	check(t, p.call("history.get", `{"rollout_path":"`+path[:12]+`"}`), "/error/message~", "failed to load chat")
 }
 
@@ -208,8 +219,10 @@ func TestRestart(t *testing.T) {
 	}
 	for _, o := range []front.Options{opts, {Store: elsewhere}} {
 		p = open(t, o, newKit())
-		check(t, p.on(s, "session.get", ""), "/result/history", get(t, before, "/result/history"), "/result/title", "My title", "/result/activeSessionId", get(t, before, "/result/activeSessionId"))
-		check(t, p.call("history.list", ""), "/result/sessions/0/title", "My title", "/result/sessions/0/messageCount", "2")
+		check(t, p.on(s, "session.get", ""), "/result/history", get(t, before, "/result/history"), "/result/title",
+			"My title", "/result/activeSessionId", get(t, before, "/result/activeSessionId"))
+		check(t, p.call("history.list", ""), "/result/sessions/0/title", "My title", "/result/sessions/0/messageCount",
+			"2")
 		p.on(s, "session.send", `,"text":"on"`)
 		p.idle(s, 0)
 		check(t, p.call("history.get", `{"last":true}`), "/result/messages/2/text", "on", "/result/messageCount", "4")
@@ -223,7 +236,8 @@ func TestFolders(t *testing.T) {
 	part := stores.Older(t, front.Part(), 3)
 	old := stores.Open(t, dir+"/"+store.FileName, part)
 	must.OK(t, old.Write(t.Context(), func(tx *store.Tx) error {
-		_, err := tx.Exec("INSERT INTO rpc_rollouts (id, title, provider, model, thinking, created, updated) VALUES ('r0', 'old', '', '', '', 1, 2)")
+		_, err := tx.Exec("INSERT INTO rpc_rollouts (id, title, provider, model, thinking, created, updated) VALUES " +
+			"('r0', 'old', '', '', '', 1, 2)")
 		if err == nil {
 			_, err = tx.Exec(`INSERT INTO rpc_messages (rollout, turn, said, message) VALUES ('r0', 't', 1, '{"role":"user","text":"old"}')`)
 		}
@@ -239,24 +253,29 @@ func TestFolders(t *testing.T) {
 		p.idle(s, nth)
 	}
 	a, sa := in("a")
-	check(t, a.on(sa, "command.execute", `,"raw_command":"/history last"`), "/error/message~", "/history --all lists those of others")
+	check(t, a.on(sa, "command.execute", `,"raw_command":"/history last"`), "/error/message~",
+		"/history --all lists those of others")
 	say(a, sa, "of a", 0)
 	b, sb := in("b")
 	say(b, sb, "of b", 0)
-	for params, want := range map[string]string{``: "old of a of b", `{"folder":null}`: "old of a of b", `{"folder":"."}`: "of a", `{"folder":"../b"}`: "of b",
+	for params, want := range map[string]string{``: "old of a of b", `{"folder":null}`: "old of a of b",
+		`{"folder":"."}`: "of a", `{"folder":"../b"}`: "of b",
 		fmt.Sprintf(`{"folder":%q,"limit":1}`, filepath.Join(top, "b")): "of b", `{"folder":"c"}`: ""} {
 		list := a.call("history.list", params)
 		for _, title := range []string{"old", "of a", "of b"} {
-			assert.Equal(t, strings.Contains(list, `"title":"`+title+`"`), strings.Contains(want, title), "%s in %s", title, list)
+			assert.Equal(t, strings.Contains(list, `"title":"`+title+`"`), strings.Contains(want, title), "%s in %s",
+				title, list)
 		}
 		check(t, list, "/result/total", fmt.Sprint(len(strings.Fields(strings.ReplaceAll(want, "of ", "")))))
 	}
-	check(t, a.on(sa, "command.execute", `,"raw_command":"/history"`), "/result/output/total", "1", "/result/output/sessions/0/folder", filepath.Join(top, "a"))
+	check(t, a.on(sa, "command.execute", `,"raw_command":"/history"`), "/result/output/total", "1",
+		"/result/output/sessions/0/folder", filepath.Join(top, "a"))
 	check(t, a.on(sa, "command.execute", `,"raw_command":"/history --all"`), "/result/output/total", "3")
 	last := get(t, b.call("history.list", `{"folder":"../a"}`), "/result/sessions/0/id")
 	check(t, b.on(sb, "command.execute", `,"raw_command":"/history `+last+`"`), "/result/output/resumed", last)
 	say(b, sb, "on with a", 1)
-	check(t, b.call("history.list", `{"folder":"../a"}`), "/result/sessions/0/title", "on with a") // it stays where it began
+	check(t, b.call("history.list", `{"folder":"../a"}`), "/result/sessions/0/title",
+		"on with a") // it stays where it began
 	check(t, a.call("history.get", `{"last":true}`), "/result/id", last)
 }
 
@@ -270,12 +289,14 @@ func TestOlder(t *testing.T) {
 		_, err := tx.Exec("INSERT INTO rpc_sessions VALUES ($1, 'said', 0, '', 1, 2)", s)
 		for _, role := range []string{"user", "tool", "assistant"} {
 			if err == nil {
-				_, err = tx.Exec("INSERT INTO rpc_messages (session, message) VALUES ($1, $2)", s, `{"message_id":"m","role":"`+role+`","text":"said","images":[{"path":"a.png","mime_type":"image/png","bytes":7}],"created_at":"2026-01-01T00:00:00Z"}`)
+				_, err = tx.Exec("INSERT INTO rpc_messages (session, message) VALUES ($1, $2)", s,
+					`{"message_id":"m","role":"`+role+`","text":"said","images":[{"path":"a.png","mime_type":"image/png","bytes":7}],"created_at":"2026-01-01T00:00:00Z"}`)
 			}
 		}
 		return err
 	}), old.Close())
 	must.That(t, err == nil, "%v", err)
 	check(t, open(t, front.Options{Store: state(t, filepath.Dir(path))}).on(s, "session.get", ""),
-		"/result/history", `[{"role":"user","text":"said"},{"role":"assistant","text":"said"}]`, "/result/activeSessionId", s)
+		"/result/history", `[{"role":"user","text":"said"},{"role":"assistant","text":"said"}]`,
+		"/result/activeSessionId", s)
 }

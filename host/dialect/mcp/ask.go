@@ -67,7 +67,8 @@ func (a *asker) ask(ctx context.Context, t protocol.Type, req, resp any) error {
 	case protocol.TypeMCPElicitReq:
 		answer, err = a.elicit(ctx, raw)
 	default:
-		return protocol.Errorf(protocol.CodeRuntimeError, "%s cannot be asked: the agent of this session is an MCP client, which answers sampling, roots and elicitation", t)
+		return protocol.Errorf(protocol.CodeRuntimeError, "%s cannot be asked: the agent of this session is an MCP "+
+			"client, which answers sampling, roots and elicitation", t)
 	}
 	if err != nil {
 		return err
@@ -115,7 +116,8 @@ type names map[string]string
 
 func samplingNames() names {
 	return names{
-		"messages": "messages", "system_prompt": "systemPrompt", "max_tokens": "maxTokens", "temperature": "temperature",
+		"messages": "messages", "system_prompt": "systemPrompt", "max_tokens": "maxTokens",
+		"temperature":    "temperature",
 		"stop_sequences": "stopSequences", "include_context": "includeContext", "model_preferences": "modelPreferences",
 		"metadata": "metadata",
 	}
@@ -303,7 +305,8 @@ func (a *asker) elicit(ctx context.Context, raw []byte) (*protocol.MCPElicitResp
 	content, has := said.Child("content")
 	if has && form != nil && out.Action == "accept" {
 		if wrong := form.Check(content.Raw(), "content"); wrong != nil {
-			why := errors.New("the content does not match the requested schema: " + protocol.Violation(wrong...).Message)
+			why := errors.New("the content does not match the requested schema: " +
+				protocol.Violation(wrong...).Message)
 			return nil, refused(ctx, protocol.CodeMCPProtocolError, why)
 		}
 		content = schema.WithDefaults(wanted, content)

@@ -55,7 +55,8 @@ func TestToolList(t *testing.T) {
 	got := map[string]string{}
 	for tool, err := range session.Tools(t.Context(), nil) {
 		must.OK(t, err)
-		got[tool.Name] = toJSON(t, map[string]any{"in": tool.InputSchema, "out": tool.OutputSchema, "notes": tool.Annotations, "title": tool.Title})
+		got[tool.Name] = toJSON(t, map[string]any{"in": tool.InputSchema, "out": tool.OutputSchema,
+			"notes": tool.Annotations, "title": tool.Title})
 	}
 	for name, want := range map[string]string{
 		"rich": `{"in":{"properties":{"n":{"type":"integer"}},"type":"object"},"notes":{"destructiveHint":false,"idempotentHint":false,"openWorldHint":true,"readOnlyHint":true,"title":"Rich"},` +
@@ -68,7 +69,8 @@ func TestToolList(t *testing.T) {
 		assert.Equal(t, got[name], want, "%s", name)
 	}
 	for name, part := range map[string]string{
-		"read_file": `"readOnlyHint":true`, "write_file": `"readOnlyHint":false`, "glob": `"required":["pattern"]`, "list_dir": `"type":"object"`,
+		"read_file": `"readOnlyHint":true`, "write_file": `"readOnlyHint":false`, "glob": `"required":["pattern"]`,
+		"list_dir": `"type":"object"`,
 	} {
 		assert.Contains(t, got[name], part, "%s has no", name)
 	}
@@ -79,7 +81,8 @@ func TestToolCalls(t *testing.T) {
 	heard := make(chan string, 100)
 	session := connect(t, front.Options{}, []host.Plugin{newLab()}, &mcp.ClientOptions{
 		ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
-			heard <- fmt.Sprintf("%v: %v/%v %s", r.Params.ProgressToken, r.Params.Progress, r.Params.Total, r.Params.Message)
+			heard <- fmt.Sprintf("%v: %v/%v %s", r.Params.ProgressToken, r.Params.Progress, r.Params.Total,
+				r.Params.Message)
 		},
 	})
 	call := func(token any, name string) *mcp.CallToolResult {
@@ -90,7 +93,8 @@ func TestToolCalls(t *testing.T) {
 		}
 		return must.Get(session.CallTool(t.Context(), params))(t)
 	}
-	if res := call(nil, "rich"); res.IsError || toJSON(t, res.StructuredContent) != `{"n":9007199254740992}` { // as the client rounds it
+	if res := call(nil, "rich"); res.IsError || toJSON(t,
+		res.StructuredContent) != `{"n":9007199254740992}` { // as the client rounds it
 		t.Errorf("rich: %s", toJSON(t, res))
 	}
 	if res := call(nil, "denied"); !res.IsError {
@@ -102,7 +106,8 @@ func TestToolCalls(t *testing.T) {
 	if res := call("tok", "progress"); toJSON(t, res.Content) != `[{"type":"text","text":"true"}]` {
 		t.Errorf("with a listener: %s", toJSON(t, res.Content))
 	}
-	for _, want := range []string{"tok: 0/100 at 0", "tok: 10/100 at 10", "tok: 33.5/100 at 33.5", "tok: 100/100 at 250"} {
+	for _, want := range []string{"tok: 0/100 at 0", "tok: 10/100 at 10", "tok: 33.5/100 at 33.5",
+		"tok: 100/100 at 250"} {
 		select {
 		case got := <-heard:
 			assert.Equal(t, got, want, "heard")
@@ -139,7 +144,8 @@ func TestListChanges(t *testing.T) {
 		}
 	}
 	all, err := session.ListTools(t.Context(), nil)
-	assert.That(t, err == nil && slices.ContainsFunc(all.Tools, func(t *mcp.Tool) bool { return strings.HasPrefix(t.Name, "new") }),
+	assert.That(t, err == nil && slices.ContainsFunc(all.Tools,
+		func(t *mcp.Tool) bool { return strings.HasPrefix(t.Name, "new") }),
 		"the new tool is not listed: %v", err)
 }
 
@@ -152,7 +158,8 @@ func TestPages(t *testing.T) {
 	}
 	session := connect(t, front.Options{}, []host.Plugin{l}, nil)
 	first, err := session.ListTools(t.Context(), nil)
-	must.That(t, err == nil && len(first.Tools) == 500 && first.NextCursor != "", "the first page has %d tools, %v", len(first.Tools), err)
+	must.That(t, err == nil && len(first.Tools) == 500 && first.NextCursor != "", "the first page has %d tools, %v",
+		len(first.Tools), err)
 	next := 0
 	for tool, err := range session.Tools(t.Context(), nil) {
 		want := fmt.Sprintf("tool%04d", next)
@@ -166,13 +173,15 @@ func TestPages(t *testing.T) {
 func TestPrompts(t *testing.T) {
 	l := newLab()
 	l.skills = []protocol.SkillDefinition{
-		{Name: "report", Description: "Write a report.", Arguments: []string{"topic", "extra"}, ArgumentHint: "what else", InputSchema: map[string]any{
-			"type": "object", "required": []any{"topic"},
-			"properties": map[string]any{
-				"topic": map[string]any{"type": "string", "description": "About what"}, "pages": map[string]any{"type": "integer"},
-				"either": map[string]any{"type": []any{"string", "null"}}, "list": map[string]any{"type": "array"},
-			},
-		}},
+		{Name: "report", Description: "Write a report.", Arguments: []string{"topic", "extra"},
+			ArgumentHint: "what else", InputSchema: map[string]any{
+				"type": "object", "required": []any{"topic"},
+				"properties": map[string]any{
+					"topic":  map[string]any{"type": "string", "description": "About what"},
+					"pages":  map[string]any{"type": "integer"},
+					"either": map[string]any{"type": []any{"string", "null"}}, "list": map[string]any{"type": "array"},
+				},
+			}},
 		{Name: "plain", Status: protocol.SkillPublished},
 		{Name: "odd", InputSchema: map[string]any{"properties": 5}},
 		{Name: "blocked", Status: protocol.SkillBlocked},
@@ -186,11 +195,14 @@ func TestPrompts(t *testing.T) {
 	res := must.Get(session.GetPrompt(t.Context(), &mcp.GetPromptParams{Name: "report", Arguments: map[string]string{
 		"topic": "12", "pages": "3", "either": "5", "list": "[1]", "extra": "true",
 	}}))(t)
-	text := `do {"either":"5","extra":"true","list":[1],"pages":3,"topic":"12"}` + "\n\nFiles of this skill, for the tool read_file: skill://s/a"
-	if len(res.Messages) != 1 || res.Messages[0].Role != "user" || res.Messages[0].Content.(*mcp.TextContent).Text != text || res.Description != "Write a report." {
+	text := `do {"either":"5","extra":"true","list":[1],"pages":3,"topic":"12"}` + "\n\nFiles of this skill, for " +
+		"the tool read_file: skill://s/a"
+	if len(res.Messages) != 1 || res.Messages[0].Role != "user" ||
+		res.Messages[0].Content.(*mcp.TextContent).Text != text || res.Description != "Write a report." {
 		t.Errorf("the prompt is %s, should be %s", toJSON(t, res), text)
 	}
-	for name, part := range map[string]string{"broken": "it is broken", "blocked": "unknown prompt", "none": "unknown prompt"} {
+	for name, part := range map[string]string{"broken": "it is broken", "blocked": "unknown prompt",
+		"none": "unknown prompt"} {
 		_, err := session.GetPrompt(t.Context(), &mcp.GetPromptParams{Name: name})
 		assert.That(t, err != nil && strings.Contains(err.Error(), part), "%s: %v", name, err)
 	}
@@ -212,7 +224,8 @@ func TestFiles(t *testing.T) {
 	dir := t.TempDir()
 	long := strings.Repeat("0123456789abcdef\n", 80_000) // more than one answer of read_file
 	for name, content := range map[string]string{
-		"a.txt": "text ü", "b/c d.md": "# x", "b/e.json": "{}", "empty": "", "long.txt": long, "bin": "\xff\x00", ".git/config": "x", "b#1%.txt": "odd",
+		"a.txt": "text ü", "b/c d.md": "# x", "b/e.json": "{}", "empty": "", "long.txt": long, "bin": "\xff\x00",
+		".git/config": "x", "b#1%.txt": "odd",
 	} {
 		must.OK(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
 		must.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644))
@@ -238,19 +251,24 @@ func TestFiles(t *testing.T) {
 	}
 	base := "file://" + filepath.ToSlash(dir)
 	for uri, want := range map[string]string{
-		uris["a.txt"]: "text/plain text ü", uris["b/c d.md"]: "text/markdown # x", uris["b/e.json"]: "application/json {}", uris["empty"]: "text/plain ",
+		uris["a.txt"]: "text/plain text ü", uris["b/c d.md"]: "text/markdown # x",
+		uris["b/e.json"]: "application/json {}", uris["empty"]: "text/plain ",
 		uris["long.txt"]: "text/plain " + long, uris["b#1%.txt"]: "text/plain odd",
-		base + "/a.txt": "text/plain text ü", "file:///a.txt": "text/plain text ü", "file://localhost/b/e.json": "application/json {}",
+		base + "/a.txt": "text/plain text ü", "file:///a.txt": "text/plain text ü",
+		"file://localhost/b/e.json": "application/json {}",
 	} {
 		assert.Equal(t, read(uri), want, "%s", uri)
 	}
 	for uri, part := range map[string]string{
-		uris["bin"]: "not UTF-8", "file:///etc/passwd": "does not exist", base + "/../../etc/passwd": "", "file:///../../etc/passwd": "", base + "/link": "",
-		"file:///link": "", "file:///%2e%2e/x": "", "file://elsewhere/a.txt": "does not name a file", "file:///b": "", base: "", "file://": "", "file:///a%00b": "", "x": "no resource",
+		uris["bin"]: "not UTF-8", "file:///etc/passwd": "does not exist", base + "/../../etc/passwd": "",
+		"file:///../../etc/passwd": "", base + "/link": "",
+		"file:///link": "", "file:///%2e%2e/x": "", "file://elsewhere/a.txt": "does not name a file", "file:///b": "",
+		base: "", "file://": "", "file:///a%00b": "", "x": "no resource",
 		"file:///a.txt?x": "does not name a file", "http://x/": "no resource", "skill://none/x": "no resource",
 	} {
 		got := read(uri)
-		assert.That(t, strings.Contains(got, part) && strings.HasPrefix(got, "calling") && !strings.Contains(got, "root:"), "%s: %.300q", uri, got)
+		assert.That(t, strings.Contains(got, part) && strings.HasPrefix(got, "calling") &&
+			!strings.Contains(got, "root:"), "%s: %.300q", uri, got)
 	}
 	templates, err := session.ListResourceTemplates(t.Context(), nil)
 	assert.That(t, err == nil && len(templates.ResourceTemplates) == 2, "the templates are %v, %v", templates, err)
@@ -287,15 +305,19 @@ func TestManyFiles(t *testing.T) {
 func TestMemories(t *testing.T) {
 	file := must.Get(store.OpenMemory(t.Context(), memory.Part()))(t)
 	t.Cleanup(func() { _ = file.Close() })
-	plugin := must.Get(memory.New("memory", memory.DefaultOptions(), host.Env{Store: func(context.Context) (store.Store, error) { return file, nil }}))(t)
+	plugin := must.Get(memory.New("memory", memory.DefaultOptions(),
+		host.Env{Store: func(context.Context) (store.Store, error) { return file, nil }}))(t)
 	l := newLab()
-	l.tools["store"] = func(ctx context.Context, _ *lab, args protocol.Object, _ host.Emitter) (*protocol.ToolResult, error) {
+	l.tools["store"] = func(ctx context.Context, _ *lab, args protocol.Object, _ host.Emitter) (*protocol.ToolResult,
+		error) {
 		var memory protocol.MemoryInitResponse
-		if err := host.ServicesOf(ctx).Call(ctx, protocol.TypeMemoryInitReq, &protocol.MemoryInitRequest{Namespace: "default"}, &memory, nil); err != nil {
+		if err := host.ServicesOf(ctx).Call(ctx, protocol.TypeMemoryInitReq,
+			&protocol.MemoryInitRequest{Namespace: "default"}, &memory, nil); err != nil {
 			return nil, err
 		}
 		var stored protocol.MemoryStoreResponse
-		err := host.ServicesOf(ctx).Call(ctx, protocol.TypeMemoryStoreReq, &protocol.MemoryStoreRequest{MemoryID: memory.MemoryID, Entries: []protocol.Object{args}}, &stored, nil)
+		err := host.ServicesOf(ctx).Call(ctx, protocol.TypeMemoryStoreReq,
+			&protocol.MemoryStoreRequest{MemoryID: memory.MemoryID, Entries: []protocol.Object{args}}, &stored, nil)
 		return &protocol.ToolResult{Success: len(stored.Errors) == 0, Data: jsontext.Value(toJSON(t, stored))}, err
 	}
 	session := connect(t, front.Options{}, []host.Plugin{plugin, l}, nil)
@@ -313,7 +335,8 @@ func TestMemories(t *testing.T) {
 	for r, err := range session.Resources(t.Context(), nil) {
 		must.OK(t, err)
 		res := must.Get(session.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: r.URI}))(t)
-		got = append(got, fmt.Sprintf("%s (%s) %s: %s %s", r.Name, r.Description, strings.Split(r.URI, "/")[2], res.Contents[0].MIMEType, res.Contents[0].Text))
+		got = append(got, fmt.Sprintf("%s (%s) %s: %s %s", r.Name, r.Description, strings.Split(r.URI, "/")[2],
+			res.Contents[0].MIMEType, res.Contents[0].Text))
 	}
 	want := []string{
 		`{"w":true} (working memory) working: text/plain `,
@@ -322,8 +345,10 @@ func TestMemories(t *testing.T) {
 	}
 	assert.Slice(t, got, want, "the memories are\n%s\nshould be\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	for uri, part := range map[string]string{
-		"memory://semantic/%7B%22name%22%3A%22none%22%7D": "no entry", "memory://semantic/x": "as JSON", "memory://semantic/": "as JSON",
-		"memory://deep/%7B%7D": "the tiers", "memory://semantic/%zz": "escaped", "memory://episodic/%7B%22name%22%3A%22a/b%20%25%22%7D": "no entry",
+		"memory://semantic/%7B%22name%22%3A%22none%22%7D": "no entry", "memory://semantic/x": "as JSON",
+		"memory://semantic/":   "as JSON",
+		"memory://deep/%7B%7D": "the tiers", "memory://semantic/%zz": "escaped",
+		"memory://episodic/%7B%22name%22%3A%22a/b%20%25%22%7D": "no entry",
 	} {
 		_, err := session.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uri})
 		assert.That(t, err != nil && strings.Contains(err.Error(), part), "%s: %v", uri, err)

@@ -46,10 +46,12 @@ func workDir(t *testing.T, servers string, skills map[string]string) string {
 	files := map[string]string{
 		"note.md": "# note\n",
 		".config/a2e/config.yaml": "plugins:\n  - {name: tools, type: tools}\n  - {name: memory, type: memory}\n" +
-			"  - {name: skills, type: skill, metadata: {skills_path: skills}}\n  - {name: mcp, type: mcp, metadata: {servers: " + servers + "}}\n",
+			"  - {name: skills, type: skill, metadata: {skills_path: skills}}\n  - {name: mcp, type: mcp, metadata: " +
+			"{servers: " + servers + "}}\n",
 	}
 	for name, text := range skills {
-		files[filepath.Join("skills", name, "SKILL.md")] = "---\nname: " + name + "\ndescription: Says something.\n" + text
+		files[filepath.Join("skills", name, "SKILL.md")] = "---\nname: " + name + "\ndescription: Says something.\n" +
+			text
 	}
 	for name, text := range files {
 		path := filepath.Join(dir, name)
@@ -75,7 +77,8 @@ func TestReferenceClients(t *testing.T) {
 	everything := everythingServer(t)
 	greet := map[string]string{"greet": "arguments: [who]\n---\nSay hello to $who, in one line.\n"}
 	for _, c := range []struct{ name, program, script, last string }{
-		{"TypeScript", "node", "client.mjs", "asked"}, {"Python", peer(t, "venv", "bin", "python3"), "client.py", "pinned"},
+		{"TypeScript", "node", "client.mjs", "asked"}, {"Python", peer(t, "venv", "bin", "python3"), "client.py",
+			"pinned"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			peer(t, "node_modules", "@modelcontextprotocol", "sdk")
@@ -107,23 +110,28 @@ func mirrored(t *testing.T, dir, binary, version string) {
 	tools := askingTools(t, connectTo(t, dir, binary, version, opts))
 	assert.That(t, len(tools) == 0, "a client that cannot be asked is offered %v", tools)
 	opts.CreateMessageHandler = func(context.Context, *mcp.CreateMessageRequest) (*mcp.CreateMessageResult, error) {
-		return &mcp.CreateMessageResult{Role: "assistant", Model: "m", Content: &mcp.TextContent{Text: "it is heard"}}, nil
+		return &mcp.CreateMessageResult{Role: "assistant", Model: "m", Content: &mcp.TextContent{Text: "it is heard"}},
+			nil
 	}
 	opts.Capabilities.Elicitation = &mcp.ElicitationCapabilities{URL: &mcp.URLElicitationCapabilities{}}
 	session := connectTo(t, dir, binary, version, opts)
-	if tools := askingTools(t, session); !slices.Equal(tools, []string{"trigger-elicitation-request", "trigger-sampling-request", "trigger-url-elicitation"}) {
+	if tools := askingTools(t, session); !slices.Equal(tools, []string{"trigger-elicitation-request",
+		"trigger-sampling-request", "trigger-url-elicitation"}) {
 		t.Errorf("a client with sampling and URLs is offered %v", tools)
 	}
-	res, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "all__trigger-sampling-request", Arguments: map[string]any{"prompt": "hi"}})
+	res, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "all__trigger-sampling-request",
+		Arguments: map[string]any{"prompt": "hi"}})
 	said, _ := json.Marshal(res)
-	assert.That(t, err == nil && !res.IsError && strings.Contains(string(said), "it is heard"), "sampling: %v %s", err, said)
+	assert.That(t, err == nil && !res.IsError && strings.Contains(string(said), "it is heard"), "sampling: %v %s", err,
+		said)
 }
 
 // connectTo connects a client to a host of its own.
 func connectTo(t *testing.T, dir, binary, version string, opts *mcp.ClientOptions) *mcp.ClientSession {
 	t.Helper()
 	session := must.Get(mcp.NewClient(&mcp.Implementation{Name: "tester", Version: "1"}, opts).
-		Connect(t.Context(), &mcp.CommandTransport{Command: program(t, dir, binary, "mcp", "serve")}, &mcp.ClientSessionOptions{ProtocolVersion: version}))(t)
+		Connect(t.Context(), &mcp.CommandTransport{Command: program(t, dir, binary, "mcp", "serve")},
+			&mcp.ClientSessionOptions{ProtocolVersion: version}))(t)
 	t.Cleanup(func() { _ = session.Close() })
 	assert.Equal(t, session.InitializeResult().ProtocolVersion, version, "the version")
 	return session
@@ -138,7 +146,8 @@ func askingTools(t *testing.T, session *mcp.ClientSession) (asking []string) {
 		for tool, err := range session.Tools(t.Context(), nil) {
 			must.OK(t, err)
 			name, _ := strings.CutPrefix(tool.Name, "all__")
-			if complete = complete || name == "simulate-research-query"; strings.HasPrefix(name, "trigger-") && !strings.HasSuffix(name, "-operation") || name == "get-roots-list" {
+			if complete = complete || name == "simulate-research-query"; strings.HasPrefix(name, "trigger-") &&
+				!strings.HasSuffix(name, "-operation") || name == "get-roots-list" {
 				asking = append(asking, name)
 			}
 		}
@@ -154,7 +163,8 @@ func conformance(t *testing.T, binary string) {
 	dir := workDir(t, `{fixture: {url: "http://127.0.0.1:${FIXTURE_PORT}/fixture"}}`, nil)
 	peer(t, "node_modules", "@modelcontextprotocol", "conformance")
 	port := startBridge(t, dir, binary)
-	out, err := program(t, dir, "node", peer(t, "conformance.mjs"), "server", "--url", "http://127.0.0.1:"+port+"/mcp", "--suite", "all").CombinedOutput()
+	out, err := program(t, dir, "node", peer(t, "conformance.mjs"), "server", "--url", "http://127.0.0.1:"+port+"/mcp",
+		"--suite", "all").CombinedOutput()
 	_, summary, ok := strings.Cut(string(out), "=== SUMMARY ===")
 	if err != nil || !ok {
 		t.Errorf("%v: %s%s", err, summary, out[max(0, len(out)-3000):])
@@ -208,10 +218,13 @@ func TestLogging(t *testing.T) {
 		level string
 		want  []string
 	}{
-		{"warning", []string{at("0", "at 0"), at("10", "at 10"), at("33.5", "at 33.5"), at("100", "at 250"), log("warning", "progress/stderr", "careful")}},
+		{"warning", []string{at("0", "at 0"), at("10", "at 10"), at("33.5", "at 33.5"), at("100", "at 250"),
+			log("warning", "progress/stderr", "careful")}},
 		{"info", []string{
-			at("0", "at 0"), at("10", "at 10"), log("info", "progress", "at 5"), log("info", "progress", "at 10"), at("33.5", "at 33.5"), at("100", "at 250"),
-			log("warning", "progress/stderr", "careful"), log("info", "progress", "bad \ufffd UTF-8"), log("info", "progress", "busy"),
+			at("0", "at 0"), at("10", "at 10"), log("info", "progress", "at 5"), log("info", "progress", "at 10"),
+			at("33.5", "at 33.5"), at("100", "at 250"),
+			log("warning", "progress/stderr", "careful"), log("info", "progress", "bad \ufffd UTF-8"),
+			log("info", "progress", "busy"),
 		}},
 	} {
 		l := p.call(fmt.Sprint(100+i), "logging/setLevel", `{"level":"`+c.level+`"}`)
@@ -219,7 +232,8 @@ func TestLogging(t *testing.T) {
 		from := len(p.said())
 		p.call(fmt.Sprint(200+i), "tools/call", `{"name":"progress","_meta":{"progressToken":"p"}}`)
 		got := notes(from)
-		assert.That(t, slices.Equal(got, c.want), "%s: heard\n%s\nshould be\n%s", c.level, strings.Join(got, "\n"), strings.Join(c.want, "\n"))
+		assert.That(t, slices.Equal(got, c.want), "%s: heard\n%s\nshould be\n%s", c.level, strings.Join(got, "\n"),
+			strings.Join(c.want, "\n"))
 	}
 }
 
@@ -264,7 +278,8 @@ func asking(t *testing.T, offers string, typ protocol.Type, body string) (p *pip
 	p = serve(t, front.Options{}, onlyMCP(newLab()))
 	p.call(`"i"`, "initialize", `{"protocolVersion":"2025-11-25","capabilities":`+offers+`}`)
 	p.send(callTool(`"call"`, "ask", fmt.Sprintf(`{"type":%q,"body":%s}`, typ, body)))
-	return p, p.wait("the question, or the answer to the call", func(l line) bool { return l.Method != "" || string(l.ID) == `"call"` })
+	return p, p.wait("the question, or the answer to the call",
+		func(l line) bool { return l.Method != "" || string(l.ID) == `"call"` })
 }
 
 // TestAsking: what plugins ask the agent reaches the client's sampling, roots and
@@ -272,7 +287,8 @@ func asking(t *testing.T, offers string, typ protocol.Type, body string) (p *pip
 func TestAsking(t *testing.T) {
 	all := `{"sampling":{},"roots":{},"elicitation":{"form":{}}}`
 	block := `{"type":"text","text":"hi","x-own":[9007199254740993]}`
-	sample := `{"server_id":"s","mcp_request_id":"7","messages":[{"role":"user","content":` + block + `}],"system_prompt":"be brief","max_tokens":5,"temperature":0.5,` +
+	sample := `{"server_id":"s","mcp_request_id":"7","messages":[{"role":"user","content":` + block +
+		`}],"system_prompt":"be brief","max_tokens":5,"temperature":0.5,` +
 		`"stop_sequences":["."],"model_preferences":{"hints":[{"name":"h"}]},"metadata":{"m":1}}`
 	sampled := `{"messages":[{"role":"user","content":` + block + `}],"systemPrompt":"be brief","maxTokens":5,` +
 		`"temperature":0.5,"stopSequences":["."],"modelPreferences":{"hints":[{"name":"h"}]},"metadata":{"m":1},` +
@@ -292,15 +308,24 @@ func TestAsking(t *testing.T) {
 		answer         string // what it answers, as members
 		want           string // part of what the plugin gets
 	}{
-		{protocol.TypeMCPSampleReq, sample, "sampling/createMessage", sampled, `"result":{"role":"assistant","model":"m","stopReason":"endTurn","content":` + block + `}`,
-			`{"server_id":"s","mcp_request_id":"7","role":"assistant","content":` + block + `,"model":"m","stop_reason":"endTurn","error":""}`},
-		{protocol.TypeMCPSampleReq, sample, "sampling/createMessage", sampled, `"result":{"role":"assistant","model":"m","content":[` + block + `,{}]}`, `"content":` + block},
-		{protocol.TypeMCPSampleReq, sample, "sampling/createMessage", sampled, `"result":{"role":"assistant","model":"m","content":[]}`, `"content":{}`},
-		{protocol.TypeMCPSampleReq, sample, "sampling/createMessage", sampled, `"result":{"role":5}`, "did not answer as it should"},
-		{protocol.TypeMCPSampleReq, sample, "sampling/createMessage", sampled, `"error":{"code":-1,"message":"the user said no"}`, "mcp_sampling_refused: the MCP client refused: the user said no"},
-		{protocol.TypeMCPRootListReq, `{"server_id":"s"}`, "roots/list", `{}`, `"result":{"roots":[{"uri":"file:///x","name":"x"}]}`, `"roots":[{"uri":"file:///x","name":"x"}]`},
+		{protocol.TypeMCPSampleReq, sample, "sampling/createMessage", sampled,
+			`"result":{"role":"assistant","model":"m","stopReason":"endTurn","content":` + block + `}`,
+			`{"server_id":"s","mcp_request_id":"7","role":"assistant","content":` + block +
+				`,"model":"m","stop_reason":"endTurn","error":""}`},
+		{protocol.TypeMCPSampleReq, sample, "sampling/createMessage", sampled,
+			`"result":{"role":"assistant","model":"m","content":[` + block + `,{}]}`, `"content":` + block},
+		{protocol.TypeMCPSampleReq, sample, "sampling/createMessage", sampled,
+			`"result":{"role":"assistant","model":"m","content":[]}`, `"content":{}`},
+		{protocol.TypeMCPSampleReq, sample, "sampling/createMessage", sampled, `"result":{"role":5}`,
+			"did not answer as it should"},
+		{protocol.TypeMCPSampleReq, sample, "sampling/createMessage", sampled,
+			`"error":{"code":-1,"message":"the user said no"}`, "mcp_sampling_refused: the MCP client refused: the " +
+				"user said no"},
+		{protocol.TypeMCPRootListReq, `{"server_id":"s"}`, "roots/list", `{}`,
+			`"result":{"roots":[{"uri":"file:///x","name":"x"}]}`, `"roots":[{"uri":"file:///x","name":"x"}]`},
 		{protocol.TypeMCPRootListReq, `{}`, "roots/list", `{}`, `"result":{}`, `"roots":[]`},
-		{protocol.TypeMCPElicitReq, form, "elicitation/create", asked, `"result":{"action":"accept","content":{"name":"me"}}`, `"action":"accept","content":{"name":"me"}`},
+		{protocol.TypeMCPElicitReq, form, "elicitation/create", asked,
+			`"result":{"action":"accept","content":{"name":"me"}}`, `"action":"accept","content":{"name":"me"}`},
 		{
 			protocol.TypeMCPElicitReq, older, "elicitation/create", asOlder,
 			`"result":{"action":"accept","content":{"name":"me"}}`, `"action":"accept","content":{"name":"me"}`,
@@ -313,8 +338,10 @@ func TestAsking(t *testing.T) {
 			protocol.TypeMCPElicitReq, unknown, "elicitation/create", asked,
 			`"result":{"action":"accept","content":{"name":5}}`, `"content":{"name":5}`,
 		},
-		{protocol.TypeMCPElicitReq, form, "elicitation/create", asked, `"result":{"action":"decline"}`, `"action":"decline","content":{}`},
-		{protocol.TypeMCPElicitReq, form, "elicitation/create", asked, `"result":{"action":"accept","content":{"name":5}}`, "does not match"},
+		{protocol.TypeMCPElicitReq, form, "elicitation/create", asked, `"result":{"action":"decline"}`,
+			`"action":"decline","content":{}`},
+		{protocol.TypeMCPElicitReq, form, "elicitation/create", asked,
+			`"result":{"action":"accept","content":{"name":5}}`, "does not match"},
 	} {
 		p, question := asking(t, all, c.typ, c.body)
 		if question.Method != c.method || string(question.Params) != c.params {
@@ -336,7 +363,8 @@ func TestAsking(t *testing.T) {
 		{`{}`, protocol.TypeMCPRootListReq, `{}`, "offers no roots"},
 		{`{}`, protocol.TypeMCPElicitReq, `{}`, "offers no elicitation"},
 		{`{"elicitation":{"url":{}}}`, protocol.TypeMCPElicitReq, form, "offers no elicitation by form"},
-		{all, protocol.TypeMCPElicitReq, `{"mode":"url","message":"?","url":"https://x"}`, "offers no elicitation by url"},
+		{all, protocol.TypeMCPElicitReq, `{"mode":"url","message":"?","url":"https://x"}`,
+			"offers no elicitation by url"},
 		{all, protocol.TypeMCPElicitReq, `{"mode":"form","message":"?","requested_schema":{"type":"object","$ref":"#"}}`, "refers to itself"}, // which nothing would hold an answer against
 		{all, protocol.TypePing, `{}`, "cannot be asked"},
 	} {

@@ -422,7 +422,8 @@ func (s *server) begin(ctx context.Context, h hello) error {
 	}
 	if !s.guard.Checked(s.closing, ok) {
 		s.opts.Log.Warn().Msg("MCP initialize refused: the token is missing or wrong")
-		return protocol.Errorf(protocol.CodeUnauthorized, `unauthorized: initialize, or the first request without it, needs the host's token as params._meta["a2e/auth_token"]`)
+		return protocol.Errorf(protocol.CodeUnauthorized,
+			`unauthorized: initialize, or the first request without it, needs the host's token as params._meta["a2e/auth_token"]`)
 	}
 	if s.opts.Greeted != nil {
 		s.opts.Greeted(h.Offers.said())
@@ -492,7 +493,8 @@ func withTasks(result []byte) []byte {
 	if json.Unmarshal(result, &parts) != nil || textOf(parts["protocolVersion"]) != tasksVersion {
 		return result
 	}
-	parts["capabilities"] = withMember(parts["capabilities"], `"tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}`)
+	parts["capabilities"] = withMember(parts["capabilities"],
+		`"tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}`)
 	if out, err := json.Marshal(parts, json.Deterministic(true)); err == nil {
 		return out
 	}

@@ -105,7 +105,8 @@ func (s *server) serverResources(ctx context.Context) (resources []*resource, te
 func (s *server) isOwn(ctx context.Context, uri string) bool {
 	scheme, _, _ := strings.Cut(uri, "://")
 	return slices.Contains([]string{"file", "memory", "mcp"}, strings.ToLower(scheme)) ||
-		slices.ContainsFunc(host.ServicesOf(ctx).Files(), func(f host.FileSource) bool { return strings.EqualFold(f.Scheme(), scheme) })
+		slices.ContainsFunc(host.ServicesOf(ctx).Files(),
+			func(f host.FileSource) bool { return strings.EqualFold(f.Scheme(), scheme) })
 }
 
 // splitURI parts mcp://SERVER/URI; id is "" for any other URI.
@@ -125,7 +126,8 @@ func (s *server) readServer(ctx context.Context, uri string) (*readResult, error
 		Contents []protocol.Object `json:"contents"`
 		Meta     jsontext.Value    `json:"_meta"`
 	}
-	err := host.ServicesOf(ctx).Call(ctx, protocol.TypeMCPResourceReadReq, &protocol.MCPResourceReadRequest{URI: at, ServerID: id}, &resp, nil)
+	err := host.ServicesOf(ctx).Call(ctx, protocol.TypeMCPResourceReadReq, &protocol.MCPResourceReadRequest{URI: at,
+		ServerID: id}, &resp, nil)
 	switch {
 	case dialect.IsMissing(err):
 		return nil, rpcErrorf(codeResourceNotFound, "no resource has this URI; the URIs here begin with %s/ and %s",
@@ -278,10 +280,12 @@ func (s *server) subscribe(ctx context.Context, _ *request, params mcp.Params) (
 func (s *server) follow(ctx context.Context, uri string) error {
 	id, at := splitURI(uri)
 	var resp protocol.MCPResourceSubscribeResponse
-	err := host.ServicesOf(ctx).Call(ctx, protocol.TypeMCPResourceSubscribeReq, &protocol.MCPResourceSubscribeRequest{URI: at, ServerID: id}, &resp, nil)
+	err := host.ServicesOf(ctx).Call(ctx, protocol.TypeMCPResourceSubscribeReq,
+		&protocol.MCPResourceSubscribeRequest{URI: at, ServerID: id}, &resp, nil)
 	switch {
 	case dialect.IsMissing(err):
-		return rpcErrorf(codeMethodNotFound, "there is no MCP server behind the host, whose resources alone can be subscribed to")
+		return rpcErrorf(codeMethodNotFound, "there is no MCP server behind the host, whose resources alone can be "+
+			"subscribed to")
 	case err != nil:
 		return resourceError(uri, err)
 	}
@@ -309,7 +313,8 @@ func (s *server) unfollow(ctx context.Context, uri string) {
 	}
 	s.subs.Delete(uri)
 	for _, g := range host.ServicesOf(ctx).Gateways() {
-		_, _ = g.ForwardMCP(ctx, methodUnsubscribe, uriParams(uri), host.Mute{}) // then it tells of news that nobody asked for
+		_, _ = g.ForwardMCP(ctx, methodUnsubscribe, uriParams(uri),
+			host.Mute{}) // then it tells of news that nobody asked for
 	}
 }
 

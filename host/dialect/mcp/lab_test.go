@@ -246,7 +246,8 @@ func (l *lab) Routes() []host.Route {
 	return []host.Route{
 		host.Handle(protocol.TypeToolListReq, l.list),
 		host.Handle(protocol.TypeToolCallReq, l.call),
-		host.Handle(protocol.TypeSkillDiscoverReq, func(context.Context, *protocol.SkillDiscoverRequest, host.Emitter) (*protocol.SkillDiscoverResponse, error) {
+		host.Handle(protocol.TypeSkillDiscoverReq, func(context.Context, *protocol.SkillDiscoverRequest,
+			host.Emitter) (*protocol.SkillDiscoverResponse, error) {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			return &protocol.SkillDiscoverResponse{Skills: slices.Clone(l.skills)}, nil
@@ -277,7 +278,8 @@ func (l *lab) list(context.Context, *protocol.ToolListRequest, host.Emitter) (*p
 func (l *lab) DescribeTool(name string) (host.ToolDetail, bool) {
 	switch name {
 	case "odd":
-		return host.ToolDetail{InputSchema: jsontext.Value(`{"type":"string"}`), OutputSchema: jsontext.Value(`true`)}, true
+		return host.ToolDetail{InputSchema: jsontext.Value(`{"type":"string"}`), OutputSchema: jsontext.Value(`true`)},
+			true
 	case "mcpcut":
 		return host.ToolDetail{OutputSchema: jsontext.Value(
 			`{"type":"object","properties":{"content":{"type":"array"},"structuredContent":{"type":"object","required":["a"]}},"required":["content"]}`)}, true
@@ -290,7 +292,8 @@ func (l *lab) DescribeTool(name string) (host.ToolDetail, bool) {
 	return host.ToolDetail{}, false
 }
 
-func (l *lab) call(ctx context.Context, req *protocol.ToolCallRequest, emit host.Emitter) (*protocol.ToolCallResponse, error) {
+func (l *lab) call(ctx context.Context, req *protocol.ToolCallRequest, emit host.Emitter) (*protocol.ToolCallResponse,
+	error) {
 	l.mu.Lock()
 	tool := l.tools[req.ToolName]
 	l.mu.Unlock()
@@ -306,12 +309,14 @@ func (l *lab) call(ctx context.Context, req *protocol.ToolCallRequest, emit host
 }
 
 // skill runs a skill: it gives its arguments back as its prompt.
-func (l *lab) skill(_ context.Context, req *protocol.SkillCallRequest, _ host.Emitter) (*protocol.SkillCallResponse, error) {
+func (l *lab) skill(_ context.Context, req *protocol.SkillCallRequest, _ host.Emitter) (*protocol.SkillCallResponse,
+	error) {
 	if req.Name == "broken" {
 		why := "it is broken"
 		return &protocol.SkillCallResponse{Data: &protocol.SkillResult{Error: &why}}, nil
 	}
-	data := jsontext.Value(`{"tools":[],"files":["skill://s/a"],"instructions":` + string(protocol.AppendString(nil, "do "+string(req.Arguments.Raw()))) + `}`)
+	data := jsontext.Value(`{"tools":[],"files":["skill://s/a"],"instructions":` +
+		string(protocol.AppendString(nil, "do "+string(req.Arguments.Raw()))) + `}`)
 	return &protocol.SkillCallResponse{Data: &protocol.SkillResult{Success: true, Data: data}}, nil
 }
 
@@ -344,14 +349,16 @@ func labTools() map[string]labTool {
 			return &protocol.ToolResult{Data: jsontext.Value(`{"stderr":"no such file"}`), Error: &why}, nil
 		},
 		"summary": func(context.Context, *lab, protocol.Object, host.Emitter) (*protocol.ToolResult, error) {
-			return &protocol.ToolResult{Success: true, Data: jsontext.Value(`{"a":[1]}`), Summary: jsontext.Value(`"only the first"`)}, nil
+			return &protocol.ToolResult{Success: true, Data: jsontext.Value(`{"a":[1]}`),
+				Summary: jsontext.Value(`"only the first"`)}, nil
 		},
 		"cut": func(context.Context, *lab, protocol.Object, host.Emitter) (*protocol.ToolResult, error) {
 			return &protocol.ToolResult{Success: true, Data: jsontext.Value(`{"n":null}`), Truncated: new(true)}, nil
 		},
 		"mcpfail": func(context.Context, *lab, protocol.Object, host.Emitter) (*protocol.ToolResult, error) {
 			why := "it broke"
-			return &protocol.ToolResult{Data: jsontext.Value(`{"content":[{"type":"text","text":"it broke"}]}`), Error: &why, Summary: jsontext.Value(`"it broke"`)}, nil
+			return &protocol.ToolResult{Data: jsontext.Value(`{"content":[{"type":"text","text":"it broke"}]}`),
+				Error: &why, Summary: jsontext.Value(`"it broke"`)}, nil
 		},
 		"mcpcut": func(context.Context, *lab, protocol.Object, host.Emitter) (*protocol.ToolResult, error) {
 			return &protocol.ToolResult{

@@ -50,7 +50,8 @@ type Options struct {
 	Instructions string      // for the client's model; a text on the tools and the workspace
 	Log          zerolog.Logger
 	Tables       *Tables // shared with other servers; nil = it shares none
-	// Greeted, if not nil, is called with what the client can be asked, the JSON of MCP's capabilities, before anything of it is
+	// Greeted, if not nil, is called with what the client can be asked, the JSON of MCP's capabilities, before anything
+	// of it is
 	// served. A client that tries again after its first greeting was refused calls it again.
 	Greeted func(can jsontext.Value)
 

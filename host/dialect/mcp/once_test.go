@@ -24,7 +24,8 @@ func TestCancel(t *testing.T) {
 	p := serve(t, front.Options{}, atOnce(1, onlyMCP(l))).open()
 	p.send(callTool(`"runs"`, "block", `{}`), callTool(`"waits"`, "block", `{}`), callTool(`7`, "block", `{}`))
 	<-l.begun
-	p.send(request("", "notifications/cancelled", `{"requestId":"\u0077aits"}`), request("", "notifications/cancelled", `{"requestId":"7"}`))
+	p.send(request("", "notifications/cancelled", `{"requestId":"\u0077aits"}`),
+		request("", "notifications/cancelled", `{"requestId":"7"}`))
 	p.send(request("", "notifications/cancelled", `{"requestId":"runs","reason":"enough"}`))
 	<-l.begun // 7 is not "7", and runs now
 	close(l.gate)
@@ -40,7 +41,8 @@ func TestCancel(t *testing.T) {
 func TestStubborn(t *testing.T) {
 	l := newLab()
 	p := serve(t, front.Options{}, atOnce(1, onlyMCP(l))).open()
-	p.send(request(`1`, "logging/setLevel", `{"level":"debug"}`), request(`2`, "tools/call", `{"name":"stubborn","_meta":{"progressToken":12345678901234567890}}`))
+	p.send(request(`1`, "logging/setLevel", `{"level":"debug"}`), request(`2`, "tools/call",
+		`{"name":"stubborn","_meta":{"progressToken":12345678901234567890}}`))
 	<-l.begun
 	p.send(request("", "notifications/cancelled", `{"requestId":2}`))
 	check(t, p.call(`3`, "tools/call", `{"name":"echo"}`), 0)
@@ -152,7 +154,8 @@ func TestDrain(t *testing.T) {
 		close(l.gate)
 		for _, id := range []string{"1", "2", "3"} {
 			got := p.answers(id)
-			assert.That(t, len(got) == 1 && got[0].code() == -32000 && strings.Contains(got[0].text, "shut down"), "%s: %s", id, got)
+			assert.That(t, len(got) == 1 && got[0].code() == -32000 && strings.Contains(got[0].text, "shut down"),
+				"%s: %s", id, got)
 		}
 	})
 	t.Run("while the client is asked", func(t *testing.T) {
@@ -162,7 +165,8 @@ func TestDrain(t *testing.T) {
 		p.wait("the question", func(l line) bool { return l.Method == "roots/list" })
 		p.in.Close()
 		<-p.done
-		if got := p.answers(`"asks"`); len(got) != 1 || !strings.Contains(got[0].text, "closed its side") { // and did not use up the time of the host's end
+		if got := p.answers(`"asks"`); len(got) != 1 || !strings.Contains(got[0].text,
+			"closed its side") { // and did not use up the time of the host's end
 			t.Errorf("%s", got)
 		}
 	})
@@ -231,7 +235,8 @@ func TestOnce(t *testing.T) {
 		cancelled := map[string]bool{}
 		nulls := 0
 		for i := range steps {
-			id := []string{fmt.Sprint(i), fmt.Sprintf(`"s%d"`, i), fmt.Sprintf("%d00000000000000000000", i+1)}[random.IntN(3)]
+			id := []string{fmt.Sprint(i), fmt.Sprintf(`"s%d"`, i), fmt.Sprintf("%d00000000000000000000",
+				i+1)}[random.IntN(3)]
 			wanted, null := step(p, random, id, ids, cancelled)
 			if wanted {
 				ids = append(ids, id)
@@ -258,9 +263,11 @@ func step(p *pipe, random *rand.Rand, id string, before []string, cancelled map[
 	tools := []string{"echo", "rich", "panic", "goexit", "progress", "denied", "block", "stubborn", "none", "mcp"}
 	switch random.IntN(10) {
 	case 0, 1, 2, 3:
-		p.send(request(id, "tools/call", fmt.Sprintf(`{"name":%q,"_meta":{"progressToken":%s}}`, tools[random.IntN(len(tools))], id)))
+		p.send(request(id, "tools/call", fmt.Sprintf(`{"name":%q,"_meta":{"progressToken":%s}}`,
+			tools[random.IntN(len(tools))], id)))
 	case 4:
-		methods := []string{"tools/list", "prompts/list", "ping", "no/such", "resources/list", "initialize", "tools/call", "resources/read"}
+		methods := []string{"tools/list", "prompts/list", "ping", "no/such", "resources/list", "initialize",
+			"tools/call", "resources/read"}
 		p.send(request(id, methods[random.IntN(len(methods))], []string{"", "{}", "[]", "5"}[random.IntN(4)]))
 	case 5, 6:
 		if len(before) > 0 {
@@ -270,7 +277,8 @@ func step(p *pipe, random *rand.Rand, id string, before []string, cancelled map[
 		}
 		return false, 0
 	case 7:
-		p.send(request("", "notifications/progress", `{"progressToken":1,"progress":1}`), `{"jsonrpc":"2.0","id":1,"result":{}}`)
+		p.send(request("", "notifications/progress", `{"progressToken":1,"progress":1}`),
+			`{"jsonrpc":"2.0","id":1,"result":{}}`)
 		return false, 0
 	case 8:
 		p.send(`{"jsonrpc":"2.0","id":{},"method":"ping"}`)
@@ -288,7 +296,8 @@ func checkOnce(t *rapid.T, p *pipe, ids []string, cancelled map[string]bool, nul
 		switch {
 		case l.Method == "notifications/progress":
 			token, _, _ := strings.Cut(strings.TrimPrefix(string(l.Params), `{"progressToken":`), ",")
-			assert.That(t, answered[token] <= 0 && slices.Contains(ids, token), "an event of no request under way: %s", l)
+			assert.That(t, answered[token] <= 0 && slices.Contains(ids, token), "an event of no request under way: %s",
+				l)
 		case l.Method == "" && l.Type == "":
 			answered[string(l.ID)]++
 		}
@@ -337,7 +346,8 @@ func (s *shelf) call(
 }
 
 func (s *shelf) Routes() []host.Route {
-	return []host.Route{host.Handle(protocol.TypeToolCallReq, s.call).Claims(func(call protocol.Object) []protocol.Claim {
+	return []host.Route{host.Handle(protocol.TypeToolCallReq,
+		s.call).Claims(func(call protocol.Object) []protocol.Claim {
 		if name := call.Text("tool_name"); name != "write" && name != "read" {
 			return nil
 		}

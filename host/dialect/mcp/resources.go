@@ -108,7 +108,8 @@ func (s *server) addMemories(ctx context.Context, res *listed) error {
 // listTemplates answers resources/templates/list.
 func (s *server) listTemplates(ctx context.Context, r *request, _ mcp.Params) (mcp.Result, error) {
 	own := []*template{
-		{URITemplate: "file:///{+path}", described: described{Name: "file", Title: "File of the workspace", Description: "A text file; path is relative to the workspace."}},
+		{URITemplate: "file:///{+path}", described: described{Name: "file", Title: "File of the workspace",
+			Description: "A text file; path is relative to the workspace."}},
 		{URITemplate: "memory://{tier}/{key}", described: described{Name: "memory", Title: "Memory", MIMEType: mimeJSON,
 			Description: "An entry of the memory; tier is working, episodic or semantic, key the JSON of its key."}},
 	}
@@ -119,7 +120,8 @@ func (s *server) listTemplates(ctx context.Context, r *request, _ mcp.Params) (m
 	all := append(own, behind...)
 	sortBy(all, func(t *template) string { return t.URITemplate })
 	res := new(listed)
-	res.Templates, res.NextCursor, err = page(all, "templates", r.cursor(), func(t *template) string { return t.URITemplate })
+	res.Templates, res.NextCursor, err = page(all, "templates", r.cursor(),
+		func(t *template) string { return t.URITemplate })
 	return res, err
 }
 
@@ -263,7 +265,8 @@ func (s *server) memories(ctx context.Context) (all []*resource, err error) {
 
 func (s *server) retrieve(ctx context.Context, req *protocol.MemoryRetrieveRequest) ([]protocol.MemoryEntry, error) {
 	var init protocol.MemoryInitResponse
-	if err := host.ServicesOf(ctx).Call(ctx, protocol.TypeMemoryInitReq, &protocol.MemoryInitRequest{Namespace: "default"}, &init, nil); err != nil {
+	if err := host.ServicesOf(ctx).Call(ctx, protocol.TypeMemoryInitReq,
+		&protocol.MemoryInitRequest{Namespace: "default"}, &init, nil); err != nil {
 		return nil, err
 	}
 	req.MemoryID = init.MemoryID
@@ -303,7 +306,8 @@ func (s *server) readMemory(ctx context.Context, uri string) (*resourceText, err
 	}
 	key, err := protocol.ParseObject([]byte(text))
 	if err != nil {
-		return nil, rpcErrorf(codeResourceNotFound, `the URI should be memory://TIER/KEY, where KEY is the entry's key as JSON, such as {"name":"x"}, percent-encoded`)
+		return nil, rpcErrorf(codeResourceNotFound,
+			`the URI should be memory://TIER/KEY, where KEY is the entry's key as JSON, such as {"name":"x"}, percent-encoded`)
 	}
 	switch t := protocol.MemoryTier(tier); t {
 	case protocol.TierWorking, protocol.TierEpisodic, protocol.TierSemantic:
@@ -396,11 +400,13 @@ func inputsOf(skill *protocol.SkillDefinition) (in inputs) {
 func promptArguments(skill *protocol.SkillDefinition) (all []*mcp.PromptArgument) {
 	in := inputsOf(skill)
 	for name, p := range in.Properties {
-		all = append(all, &mcp.PromptArgument{Name: name, Title: p.Title, Description: p.Description, Required: slices.Contains(in.Required, name)})
+		all = append(all, &mcp.PromptArgument{Name: name, Title: p.Title, Description: p.Description,
+			Required: slices.Contains(in.Required, name)})
 	}
 	for _, name := range skill.Arguments {
 		if _, known := in.Properties[name]; !known {
-			all = append(all, &mcp.PromptArgument{Name: name, Description: skill.ArgumentHint, Required: slices.Contains(in.Required, name)})
+			all = append(all, &mcp.PromptArgument{Name: name, Description: skill.ArgumentHint,
+				Required: slices.Contains(in.Required, name)})
 		}
 	}
 	sortBy(all, func(a *mcp.PromptArgument) string { return a.Name })
@@ -474,7 +480,8 @@ func promptText(name string, resp *protocol.SkillCallResponse) (string, error) {
 	}
 	if !res.Success {
 		why := cmp.Or(deref(res.Error), textOf(res.Summary), "it gives no reason")
-		return "", protocol.Errorf(cmp.Or(deref(res.ErrorCode), protocol.CodeSkillError), "skill %.64q failed: %s", name, why)
+		return "", protocol.Errorf(cmp.Or(deref(res.ErrorCode), protocol.CodeSkillError), "skill %.64q failed: %s",
+			name, why)
 	}
 	if text := instructionsOf(res.Data); text != "" {
 		return text, nil
@@ -493,7 +500,8 @@ func promptText(name string, resp *protocol.SkillCallResponse) (string, error) {
 func instructionsOf(data jsontext.Value) string {
 	text := textOf(member(data, "instructions"))
 	var files []string
-	if list := member(data, "files"); text == "" || list == nil || json.Unmarshal(list, &files) != nil || len(files) == 0 {
+	if list := member(data, "files"); text == "" || list == nil || json.Unmarshal(list, &files) != nil ||
+		len(files) == 0 {
 		return text
 	}
 	return text + "\n\nFiles of this skill, for the tool read_file: " + strings.Join(files, ", ")

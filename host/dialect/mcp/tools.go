@@ -129,10 +129,12 @@ func (s *server) icons(all jsontext.Value) jsontext.Value {
 
 // Definition makes MCP's definition of a tool that was listed with its detail.
 func Definition(def *protocol.ToolDefinition) mcp.Tool {
-	t := mcp.Tool{Name: def.Name, Title: def.Detail.Title, Description: def.Description, Annotations: &mcp.ToolAnnotations{IdempotentHint: def.Idempotent}}
+	t := mcp.Tool{Name: def.Name, Title: def.Detail.Title, Description: def.Description,
+		Annotations: &mcp.ToolAnnotations{IdempotentHint: def.Idempotent}}
 	if h := def.Detail.Hints; h != nil {
 		t.Annotations = &mcp.ToolAnnotations{
-			Title: t.Title, ReadOnlyHint: h.ReadOnly, IdempotentHint: h.Idempotent, DestructiveHint: &h.Destructive, OpenWorldHint: &h.OpenWorld,
+			Title: t.Title, ReadOnlyHint: h.ReadOnly, IdempotentHint: h.Idempotent, DestructiveHint: &h.Destructive,
+			OpenWorldHint: &h.OpenWorld,
 		}
 	}
 	input, _, err := schema.NormaliseInput(def.Detail.InputSchema)
@@ -185,7 +187,8 @@ func (s *server) callTool(ctx context.Context, r *request, params mcp.Params) (m
 		return nil, err
 	}
 	emit := s.emitter(r, p.Name)
-	req := &protocol.ToolCallRequest{ToolName: p.Name, Arguments: args, Streaming: emit.Streaming(), Timeout: s.timeout()}
+	req := &protocol.ToolCallRequest{ToolName: p.Name, Arguments: args, Streaming: emit.Streaming(),
+		Timeout: s.timeout()}
 	var resp protocol.ToolCallResponse
 	said := &host.MCPCall{Tool: p.Name, Task: member(r.params, "task"), Meta: metaFor(r.params)}
 	if r.token != nil {
@@ -408,12 +411,14 @@ func (s *server) readFile(ctx context.Context, name string) (*resourceText, erro
 		text.WriteString(part.Content)
 		switch {
 		case part.Size > maxFileRead || text.Len() > maxFileRead:
-			return nil, protocol.Errorf(protocol.CodeToolError, "the file is too large for a resource; the tool read_file gives it in parts")
+			return nil, protocol.Errorf(protocol.CodeToolError, "the file is too large for a resource; the tool "+
+				"read_file gives it in parts")
 		case part.NextOffset > offset:
 			offset = part.NextOffset
 			continue
 		case offset == 1 && int64(text.Len()) < part.Size:
-			return nil, protocol.Errorf(protocol.CodeToolError, "a line of the file is too long for a resource; the tool read_file gives the start of it")
+			return nil, protocol.Errorf(protocol.CodeToolError, "a line of the file is too long for a resource; the "+
+				"tool read_file gives the start of it")
 		}
 		return &resourceText{Text: new(text.String()), MIMEType: mimeOf(name)}, nil
 	}
@@ -422,7 +427,8 @@ func (s *server) readFile(ctx context.Context, name string) (*resourceText, erro
 // mimeOf returns the media type of a text file.
 func mimeOf(name string) string {
 	return cmp.Or(map[string]string{
-		".json": mimeJSON, ".md": "text/markdown", ".markdown": "text/markdown", ".html": "text/html", ".htm": "text/html",
+		".json": mimeJSON, ".md": "text/markdown", ".markdown": "text/markdown", ".html": "text/html",
+		".htm": "text/html",
 		".css": "text/css", ".csv": "text/csv", ".xml": "application/xml",
 	}[strings.ToLower(path.Ext(name))], mimeText)
 }

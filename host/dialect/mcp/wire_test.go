@@ -82,7 +82,8 @@ func TestLines(t *testing.T) {
 		{callTool(`41`, "echo", `{"text":"\ud800"}`), `41`, -32700},
 		{`{"method":"tools/call","params":{"name":"echo","x":"\ud800"},"jsonrpc":"2.0","id":42}`, `42`, -32700},
 		{`{"method":"m","params":{"x":{"a":1,"a":2}},"jsonrpc":"2.0","id":"4\u0033"}`, `"4\u0033"`, -32600},
-		{`{"method":"tools/call","params":{"name":"` + "\xff" + `"},"jsonrpc":"2.0","id":-1.50e+2}`, `-1.50e+2`, -32700},
+		{`{"method":"tools/call","params":{"name":"` + "\xff" + `"},"jsonrpc":"2.0","id":-1.50e+2}`, `-1.50e+2`,
+			-32700},
 		{`{"method":"tools/call","params":{"x":01},"jsonrpc":"2.0","id":44}`, `44`, -32700},
 		{`{"method":"tools/call","params":{"a":1,"a":1},"jsonrpc":"2.0","id":45,"id":45}`, `null`, -32600},
 		{`{"method":"tools/call","params":{"a":1,"a":1},"jsonrpc":"2.0","id":{"a":1}}`, `null`, -32600},
@@ -120,7 +121,8 @@ func TestLines(t *testing.T) {
 			if string(got.ID) == probe {
 				got = after[1]
 			}
-			assert.That(t, string(got.ID) == c.id && got.code() == c.code && (got.Result == nil) == (c.code != 0) && strings.HasPrefix(got.text, `{"jsonrpc":"2.0","id":`), "%.100s: %s", c.line, got)
+			assert.That(t, string(got.ID) == c.id && got.code() == c.code && (got.Result == nil) == (c.code != 0) &&
+				strings.HasPrefix(got.text, `{"jsonrpc":"2.0","id":`), "%.100s: %s", c.line, got)
 			assert.That(t, len(got.text) <= 20000, "%.100s: the answer has %d bytes", c.line, len(got.text))
 		}
 	}
@@ -131,19 +133,23 @@ func TestInitialize(t *testing.T) {
 	p := serve(t, front.Options{Version: "1.2.3", Instructions: "be kind"}, onlyMCP(newLab()))
 	check(t, p.call(`1`, "tools/list", ""), -32600, "initialize first")
 	check(t, p.call(`2`, "ping", ""), 0)
-	for i, params := range []string{``, `{}`, `{"protocolVersion":5}`, `{"protocolVersion":"2025-11-25","clientInfo":5}`} {
+	for i, params := range []string{``, `{}`, `{"protocolVersion":5}`,
+		`{"protocolVersion":"2025-11-25","clientInfo":5}`} {
 		check(t, p.call(fmt.Sprint(10+i), "initialize", params), -32602)
 	}
 	l := p.call(`3`, "initialize", `{"protocolVersion":"2025-06-18"}`)
 	for _, part := range []string{
-		`"protocolVersion":"2025-06-18"`, `"name":"a2e"`, `"version":"1.2.3"`, `"instructions":"be kind"`, `"logging":{}`, `"resources":{}`,
+		`"protocolVersion":"2025-06-18"`, `"name":"a2e"`, `"version":"1.2.3"`, `"instructions":"be kind"`,
+		`"logging":{}`, `"resources":{}`,
 		`"tools":{"listChanged":true}`, `"prompts":{"listChanged":true}`,
 	} {
 		assert.Contains(t, l.text, part, "no … in %s", l)
 	}
-	for version, want := range map[string]string{"2024-11-05": "2024-11-05", "2026-07-28": "2025-11-25", "x": "2025-11-25"} {
+	for version, want := range map[string]string{"2024-11-05": "2024-11-05", "2026-07-28": "2025-11-25",
+		"x": "2025-11-25"} {
 		p := serve(t, front.Options{}, onlyMCP(newLab()))
-		check(t, p.call(`1`, "initialize", `{"protocolVersion":"`+version+`","capabilities":{}}`), anyCode, `"protocolVersion":"`+want+`"`)
+		check(t, p.call(`1`, "initialize", `{"protocolVersion":"`+version+`","capabilities":{}}`), anyCode,
+			`"protocolVersion":"`+want+`"`)
 	}
 }
 
@@ -172,7 +178,8 @@ func TestSharedPipe(t *testing.T) {
 			fmt.Sprintf(`{"type":"tool/call/req","id":"a%d","tool_name":"echo","arguments":{"a2e":%d}}`, i, i),
 		)
 		if i%10 == 0 {
-			p.send(`{"broken`, request(fmt.Sprint(1000+i), "ping", ""), `{"broken`, fmt.Sprintf(`{"type":"ping","id":"p%d"}`, i))
+			p.send(`{"broken`, request(fmt.Sprint(1000+i), "ping", ""), `{"broken`,
+				fmt.Sprintf(`{"type":"ping","id":"p%d"}`, i))
 		}
 	}
 	for i := range 50 {
@@ -195,9 +202,11 @@ func TestSharedPipe(t *testing.T) {
 func TestToken(t *testing.T) {
 	tokens := auth.Tokens{auth.New("hunter2", "")}
 	p := serve(t, front.Options{Tokens: tokens}, host.Options{Plugins: []host.Plugin{newLab()}, Tokens: tokens})
-	for i, meta := range []string{``, `,"_meta":{}`, `,"_meta":{"a2e/auth_token":"hunter"}`, `,"_meta":{"a2e/auth_token":"hunter2 "}`} {
+	for i, meta := range []string{``, `,"_meta":{}`, `,"_meta":{"a2e/auth_token":"hunter"}`,
+		`,"_meta":{"a2e/auth_token":"hunter2 "}`} {
 		l := p.call(fmt.Sprint(i), "initialize", strings.TrimSuffix(hello, "}")+meta+"}")
-		assert.That(t, l.code() == -32001 && strings.Contains(l.text, "unauthorized") && !strings.Contains(l.text, "hunter"),
+		assert.That(t, l.code() == -32001 && strings.Contains(l.text, "unauthorized") &&
+			!strings.Contains(l.text, "hunter"),
 			"%s: %s", meta, l)
 	}
 	check(t, p.call(`10`, "tools/list", ""), -32600)
@@ -213,18 +222,23 @@ func TestResults(t *testing.T) {
 	p := serve(t, front.Options{}, onlyMCP(newLab())).open()
 	text := func(s string) string { return `{"type":"text","text":` + string(protocol.AppendString(nil, s)) + `}` }
 	for tool, want := range map[string]string{
-		"rich":      `{"content":[` + text(`{"n":9007199254740993}`) + `],"structuredContent":{"n":9007199254740993}}`,
-		"odd":       `{"content":[` + text(`[1,2]`) + `]}`,
-		"text":      `{"content":[` + text(`just text`) + `]}`,
-		"null":      `{"content":[]}`,
-		"file":      `{"content":[` + text("line 1\nline 2") + `,` + text(`{"lines":2}`) + `],"structuredContent":{"content":"line 1\nline 2","lines":2}}`,
-		"mcp":       `{"content":[{"type":"text","text":""},{"type":"image","data":"AAAA","mimeType":"image/png","x-own":[1]}],"structuredContent":{"a":1}}`,
-		"mcpfail":   `{"content":[` + text("it broke") + `],"isError":true}`,
-		"mcpcut":    `{"content":[` + text("the start") + `,` + text("cut: the rest is elsewhere") + `],"isError":true}`,
-		"notmcp":    `{"content":[` + text(`{"content":[{"type":"video"}]}`) + `],"structuredContent":{"content":[{"type":"video"}]}}`,
-		"summary":   `{"content":[` + text(`{"a":[1]}`) + `,` + text("only the first") + `],"structuredContent":{"a":[1]}}`,
-		"cut":       `{"content":[` + text(`{"n":null}`) + `],"structuredContent":{"n":null}}`,
-		"failed":    `{"content":[` + text("no such file") + `,` + text("exit status 3") + `],"structuredContent":{"stderr":"no such file"},"isError":true}`,
+		"rich": `{"content":[` + text(`{"n":9007199254740993}`) + `],"structuredContent":{"n":9007199254740993}}`,
+		"odd":  `{"content":[` + text(`[1,2]`) + `]}`,
+		"text": `{"content":[` + text(`just text`) + `]}`,
+		"null": `{"content":[]}`,
+		"file": `{"content":[` + text("line 1\nline 2") + `,` + text(`{"lines":2}`) +
+			`],"structuredContent":{"content":"line 1\nline 2","lines":2}}`,
+		"mcp":     `{"content":[{"type":"text","text":""},{"type":"image","data":"AAAA","mimeType":"image/png","x-own":[1]}],"structuredContent":{"a":1}}`,
+		"mcpfail": `{"content":[` + text("it broke") + `],"isError":true}`,
+		"mcpcut": `{"content":[` + text("the start") + `,` + text("cut: the rest is elsewhere") +
+			`],"isError":true}`,
+		"notmcp": `{"content":[` + text(`{"content":[{"type":"video"}]}`) +
+			`],"structuredContent":{"content":[{"type":"video"}]}}`,
+		"summary": `{"content":[` + text(`{"a":[1]}`) + `,` + text("only the first") +
+			`],"structuredContent":{"a":[1]}}`,
+		"cut": `{"content":[` + text(`{"n":null}`) + `],"structuredContent":{"n":null}}`,
+		"failed": `{"content":[` + text("no such file") + `,` + text("exit status 3") +
+			`],"structuredContent":{"stderr":"no such file"},"isError":true}`,
 		"denied":    `{"content":[` + text("not allowed") + `],"isError":true}`,
 		"violation": `{"content":[` + text("/arguments/x: is required") + `],"isError":true}`,
 		"late":      `{"content":[` + text("took too long") + `],"isError":true}`,
@@ -241,7 +255,8 @@ func TestResults(t *testing.T) {
 		"none":      `"error":{"code":-32602,"message":"unknown tool \"none\"; there are: echo"`,
 	} {
 		l := p.call(`"`+tool+`"`, "tools/call", `{"name":"`+tool+`"}`)
-		assert.That(t, strings.Contains(l.text, want) && !strings.Contains(l.text, "secret"), "%s:\n%s\nshould have\n%s", tool, l, want)
+		assert.That(t, strings.Contains(l.text, want) && !strings.Contains(l.text, "secret"),
+			"%s:\n%s\nshould have\n%s", tool, l, want)
 	}
 }
 
@@ -252,13 +267,16 @@ func TestBatch(t *testing.T) {
 	p := serve(t, front.Options{}, onlyMCP(l))
 	p.call(`"i"`, "initialize", strings.Replace(hello, "2025-11-25", "2025-03-26", 1))
 	p.send(` [` + strings.Join([]string{
-		request(`1`, "ping", ""), request("", "notifications/initialized", ""), callTool(`2`, "block", `{}`), callTool(`3`, "echo", `{}`), `5`,
+		request(`1`, "ping", ""), request("", "notifications/initialized", ""), callTool(`2`, "block", `{}`),
+		callTool(`3`, "echo", `{}`), `5`,
 		request(`4`, "no/such", ""), request(`5`, "initialize", hello), `{"jsonrpc":"2.0","id":6}`,
-		callTool(`7`, "echo", `{"text":"\ud800]"}`), `{"method":"ping","params":{"a":[1],"a":2},"jsonrpc":"2.0","id":8}`,
+		callTool(`7`, "echo", `{"text":"\ud800]"}`),
+		`{"method":"ping","params":{"a":[1],"a":2},"jsonrpc":"2.0","id":8}`,
 	}, ",") + `]`)
 	<-l.begun
 	p.call(`"between"`, "ping", "")
-	p.send(request("", "notifications/cancelled", `{"requestId":2}`), `[]`, `[`+request("", "notifications/initialized", "")+`]`)
+	p.send(request("", "notifications/cancelled", `{"requestId":2}`), `[]`, `[`+request("", "notifications/initialized",
+		"")+`]`)
 	var answers []line
 	batch := p.wait("the answers", func(l line) bool { return strings.HasPrefix(l.text, "[") })
 	must.OK(t, json.Unmarshal([]byte(batch.text), &answers))
@@ -270,7 +288,8 @@ func TestBatch(t *testing.T) {
 		"1": 0, "3": 0, "null": -32600, "4": -32601, "5": -32600, "6": -32600, "7": -32700, "8": -32600,
 	}
 	assert.That(t, maps.Equal(codes, want), "%s: %v, should be %v", batch, codes, want)
-	if p.end(); len(p.answers("null")) != 1 || !strings.Contains(fmt.Sprint(p.answers("null")), "at least one of them") {
+	if p.end(); len(p.answers("null")) != 1 || !strings.Contains(fmt.Sprint(p.answers("null")),
+		"at least one of them") {
 		t.Errorf("an empty batch is one error: %s", p.said())
 	}
 }
@@ -278,7 +297,8 @@ func TestBatch(t *testing.T) {
 // TestAudit: each request leaves an entry, and so does a line that cannot be read.
 func TestAudit(t *testing.T) {
 	var a hosttest.Trail
-	p := serve(t, front.Options{}, host.Options{Plugins: []host.Plugin{newLab()}, Only: true, Events: a.Of(event.Request)}).open()
+	p := serve(t, front.Options{}, host.Options{Plugins: []host.Plugin{newLab()}, Only: true,
+		Events: a.Of(event.Request)}).open()
 	call := callTool(`"call"`, "echo", `{"text":"x"}`)
 	p.send(call)
 	done := p.answer(`"call"`)
@@ -293,7 +313,8 @@ func TestAudit(t *testing.T) {
 		assert.That(t, e.ReqID != "call" || e.InputBytes == len(call) && e.OutputBytes == len(done.text),
 			"%d bytes in and %d out: %+v", len(call), len(done.text), e)
 	}
-	want := []string{"open initialize ok", "call tools/call ok", "1 ping ok", "2 no/such -32601", "3 tools/call -32602", "  -32700"}
+	want := []string{"open initialize ok", "call tools/call ok", "1 ping ok", "2 no/such -32601", "3 tools/call -32602",
+		"  -32700"}
 	assert.Equal(t, strings.Join(got, "|"), strings.Join(want, "|"), "got  %q\nwant %q", got, want)
 }
 
@@ -307,7 +328,8 @@ func (twins) Close(context.Context) error { return nil }
 
 func (twins) Routes() []host.Route {
 	return []host.Route{
-		host.Handle(protocol.TypeMCPResourceListReq, func(_ context.Context, req *protocol.MCPResourceListRequest, _ host.Emitter) (*protocol.MCPResourceListResponse, error) {
+		host.Handle(protocol.TypeMCPResourceListReq, func(_ context.Context, req *protocol.MCPResourceListRequest,
+			_ host.Emitter) (*protocol.MCPResourceListResponse, error) {
 			id, next := "a", "second page"
 			if req.Cursor != "" {
 				id, next = "b", ""
@@ -319,16 +341,22 @@ func (twins) Routes() []host.Route {
 				row("uri", "x://1"), row("uri", "x://1"), row("uri", "file:///note"), row("uri_template", "x://{id}"),
 			}}, nil
 		}),
-		host.Handle(protocol.TypeMCPResourceReadReq, func(_ context.Context, req *protocol.MCPResourceReadRequest, _ host.Emitter) (*protocol.MCPResourceReadResponse, error) {
+		host.Handle(protocol.TypeMCPResourceReadReq, func(_ context.Context, req *protocol.MCPResourceReadRequest,
+			_ host.Emitter) (*protocol.MCPResourceReadResponse, error) {
 			return &protocol.MCPResourceReadResponse{Contents: []map[string]any{
-				{"uri": req.URI, "type": "text", "text": "of " + req.ServerID}, {"uri": "x://part", "type": "blob", "blob": "AAE="},
+				{"uri": req.URI, "type": "text", "text": "of " + req.ServerID},
+				{"uri": "x://part", "type": "blob", "blob": "AAE="},
 			}}, nil
 		}),
-		host.Handle(protocol.TypeMCPPromptListReq, func(context.Context, *protocol.MCPPromptListRequest, host.Emitter) (*protocol.MCPPromptListResponse, error) {
-			return &protocol.MCPPromptListResponse{Prompts: []map[string]any{{"server_id": "a", "name": "p"}, {"server_id": "b", "name": "p"}}}, nil
+		host.Handle(protocol.TypeMCPPromptListReq, func(context.Context, *protocol.MCPPromptListRequest,
+			host.Emitter) (*protocol.MCPPromptListResponse, error) {
+			return &protocol.MCPPromptListResponse{Prompts: []map[string]any{{"server_id": "a", "name": "p"},
+				{"server_id": "b", "name": "p"}}}, nil
 		}),
-		host.Handle(protocol.TypeMCPPromptGetReq, func(_ context.Context, req *protocol.MCPPromptGetRequest, _ host.Emitter) (*protocol.MCPPromptGetResponse, error) {
-			return &protocol.MCPPromptGetResponse{Messages: []map[string]any{{"role": "user", "content": map[string]any{"type": "text", "text": req.ServerID + "/" + req.Name}}}}, nil
+		host.Handle(protocol.TypeMCPPromptGetReq, func(_ context.Context, req *protocol.MCPPromptGetRequest,
+			_ host.Emitter) (*protocol.MCPPromptGetResponse, error) {
+			return &protocol.MCPPromptGetResponse{Messages: []map[string]any{{"role": "user",
+				"content": map[string]any{"type": "text", "text": req.ServerID + "/" + req.Name}}}}, nil
 		}),
 	}
 }
@@ -385,7 +413,8 @@ func TestModern(t *testing.T) {
 	} {
 		check(t, p.call(fmt.Sprint(i), c.method, withMeta(c.params, `{}`)), c.code, c.want)
 	}
-	check(t, p.call(`"new"`, "tools/list", strings.Replace(withMeta(`{}`, `{}`), "2026-07-28", "2099-01-01", 1)), mcp.CodeUnsupportedProtocolVersion)
+	check(t, p.call(`"new"`, "tools/list", strings.Replace(withMeta(`{}`, `{}`), "2026-07-28", "2099-01-01", 1)),
+		mcp.CodeUnsupportedProtocolVersion)
 }
 
 // TestRounds: what plugins ask a modern client is an answer to its request, which it sends
@@ -401,12 +430,15 @@ func TestRounds(t *testing.T) {
 		_, rest, _ = strings.Cut(rest, `"requestState":"`)
 		state, _, _ = strings.Cut(rest, `"`)
 	}
-	must.That(t, strings.Contains(asked.text, `"resultType":"input_required"`) && strings.Contains(asked.text, `{"method":"roots/list","params":{}}`) && state != "", "the question: %s", asked)
+	must.That(t, strings.Contains(asked.text, `"resultType":"input_required"`) &&
+		strings.Contains(asked.text, `{"method":"roots/list","params":{}}`) && state != "", "the question: %s", asked)
 	again := func(number, said string) line {
-		return p.call(number, "tools/call", withMeta(ask+fmt.Sprintf(`,"requestState":%q,"inputResponses":{%s}}`, state, said), `{"roots":{}}`))
+		return p.call(number, "tools/call", withMeta(ask+fmt.Sprintf(`,"requestState":%q,"inputResponses":{%s}}`, state,
+			said), `{"roots":{}}`))
 	}
 	check(t, again(`2`, `"other":{"roots":[]}`), anyCode, id, "input_required")
-	check(t, again(`3`, fmt.Sprintf(`%q:{"roots":[{"uri":"file:///mine"}]}`, id)), anyCode, "file:///mine", `"resultType":"complete"`)
+	check(t, again(`3`, fmt.Sprintf(`%q:{"roots":[{"uri":"file:///mine"}]}`, id)), anyCode, "file:///mine",
+		`"resultType":"complete"`)
 	check(t, again(`4`, ""), -32602)
 	p.call(`5`, "tools/call", withMeta(ask+`}`, `{"roots":{}}`)) // nobody goes on with it: the host ends all the same
 	p.end()
@@ -423,7 +455,8 @@ func TestListen(t *testing.T) {
 	p.send(request(`"a"`, "subscriptions/listen", listen), request(`"b"`, "subscriptions/listen", listen))
 	for _, id := range []string{"a", "b"} {
 		p.wait("the acknowledgement", func(l line) bool {
-			return l.Method == "notifications/subscriptions/acknowledged" && strings.Contains(l.text, `"io.modelcontextprotocol/subscriptionId":"`+id+`"`) &&
+			return l.Method == "notifications/subscriptions/acknowledged" && strings.Contains(l.text,
+				`"io.modelcontextprotocol/subscriptionId":"`+id+`"`) &&
 				strings.Contains(l.text, `"resourcesListChanged":false`) && !strings.Contains(l.text, "file:///x")
 		})
 	}
@@ -433,7 +466,8 @@ func TestListen(t *testing.T) {
 	l.skills = append(l.skills, protocol.SkillDefinition{Name: "new"})
 	l.mu.Unlock()
 	p.wait("the news", func(l line) bool {
-		return l.Method == "notifications/tools/list_changed" && strings.Contains(l.text, `"io.modelcontextprotocol/subscriptionId":"b"`)
+		return l.Method == "notifications/tools/list_changed" && strings.Contains(l.text,
+			`"io.modelcontextprotocol/subscriptionId":"b"`)
 	})
 	p.end()
 	for _, l := range p.said() {

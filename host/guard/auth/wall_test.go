@@ -49,17 +49,20 @@ func (s *spy) agents() []string {
 }
 
 func (*spy) Info() host.PluginInfo {
-	return host.PluginInfo{Name: "spy", Capability: protocol.CapTools, Also: []protocol.Capability{protocol.CapMultiAgent}}
+	return host.PluginInfo{Name: "spy", Capability: protocol.CapTools,
+		Also: []protocol.Capability{protocol.CapMultiAgent}}
 }
 
 func (*spy) Close(context.Context) error { return nil }
 
 func (s *spy) Routes() []host.Route {
 	return []host.Route{
-		host.Handle(protocol.TypeToolListReq, func(context.Context, *protocol.ToolListRequest, host.Emitter) (*protocol.ToolListResponse, error) {
+		host.Handle(protocol.TypeToolListReq, func(context.Context, *protocol.ToolListRequest,
+			host.Emitter) (*protocol.ToolListResponse, error) {
 			return &protocol.ToolListResponse{Tools: []protocol.ToolDefinition{{Name: "look"}}}, nil
 		}),
-		host.Handle(protocol.TypeToolCallReq, func(ctx context.Context, _ *protocol.ToolCallRequest, _ host.Emitter) (*protocol.ToolCallResponse, error) {
+		host.Handle(protocol.TypeToolCallReq, func(ctx context.Context, _ *protocol.ToolCallRequest,
+			_ host.Emitter) (*protocol.ToolCallResponse, error) {
 			s.note(host.SessionFrom(ctx).AgentID)
 			return &protocol.ToolCallResponse{Data: protocol.ToolResult{Success: true, ToolName: "look"}}, nil
 		}),
@@ -76,7 +79,8 @@ func (s *spy) RunTask(_ context.Context, task host.WorkerTask) (*wire.Result, er
 		agent = task.Agent.AgentID
 	}
 	s.note(agent)
-	return &wire.Result{Type: wire.TypeResult, ProtocolVersion: wire.Version, TaskID: task.Task.TaskID, Status: wire.StatusDone}, nil
+	return &wire.Result{Type: wire.TypeResult, ProtocolVersion: wire.Version, TaskID: task.Task.TaskID,
+		Status: wire.StatusDone}, nil
 }
 
 // stage is a host that speaks all protocols, with tokens for everybody, for alice and for bob.
@@ -192,26 +196,42 @@ func token(text string) string { return fmt.Sprintf(`,"auth_token":%q`, text) }
 func TestWallAuthAnotherAgent(t *testing.T) {
 	hash := func() string { sum := sha256.Sum256([]byte(ofAlice)); return hex.EncodeToString(sum[:]) }()
 	for name, try := range map[string]func(s *stage){
-		"a2e: no token":                          func(s *stage) { s.a2e(`,"agent_id":"alice"`) },
-		"a2e: an empty token":                    func(s *stage) { s.a2e(`,"agent_id":"alice"` + token("")) },
-		"a2e: a wrong token":                     func(s *stage) { s.a2e(`,"agent_id":"alice"` + token("wrong")) },
-		"a2e: the token of bob":                  func(s *stage) { s.a2e(`,"agent_id":"alice"` + token(ofBob)) },
-		"a2e: the token of everybody":            func(s *stage) { s.a2e(`,"agent_id":"alice"` + token(shared)) },
-		"a2e: the name in another spelling":      func(s *stage) { s.a2e(`,"agent_id":"\u0061lice"` + token(shared)) },
-		"a2e: the name twice":                    func(s *stage) { s.a2e(`,"agent_id":"bob","agent_id":"alice"` + token(ofBob)) },
-		"a2e: a part of the token":               func(s *stage) { s.a2e(`,"agent_id":"alice"` + token(ofAlice[:8])) },
-		"a2e: more than the token":               func(s *stage) { s.a2e(`,"agent_id":"alice"` + token(ofAlice+"\n")) },
-		"a2e: the token in capitals":             func(s *stage) { s.a2e(`,"agent_id":"alice"` + token(strings.ToUpper(ofAlice))) },
-		"a2e: the hash of the token":             func(s *stage) { s.a2e(`,"agent_id":"alice"` + token(hash)) },
-		"a2e: two tokens in one":                 func(s *stage) { s.a2e(`,"agent_id":"alice"` + token(ofBob+","+ofAlice)) },
-		"a2e: the token as a list":               func(s *stage) { s.a2e(`,"agent_id":"alice","auth_token":["` + ofBob + `"]`) },
+		"a2e: no token":                     func(s *stage) { s.a2e(`,"agent_id":"alice"`) },
+		"a2e: an empty token":               func(s *stage) { s.a2e(`,"agent_id":"alice"` + token("")) },
+		"a2e: a wrong token":                func(s *stage) { s.a2e(`,"agent_id":"alice"` + token("wrong")) },
+		"a2e: the token of bob":             func(s *stage) { s.a2e(`,"agent_id":"alice"` + token(ofBob)) },
+		"a2e: the token of everybody":       func(s *stage) { s.a2e(`,"agent_id":"alice"` + token(shared)) },
+		"a2e: the name in another spelling": func(s *stage) { s.a2e(`,"agent_id":"\u0061lice"` + token(shared)) },
+		"a2e: the name twice": func(s *stage) {
+			s.a2e(`,"agent_id":"bob","agent_id":"alice"` +
+				token(ofBob))
+		},
+		"a2e: a part of the token": func(s *stage) { s.a2e(`,"agent_id":"alice"` + token(ofAlice[:8])) },
+		"a2e: more than the token": func(s *stage) { s.a2e(`,"agent_id":"alice"` + token(ofAlice+"\n")) },
+		"a2e: the token in capitals": func(s *stage) {
+			s.a2e(`,"agent_id":"alice"` +
+				token(strings.ToUpper(ofAlice)))
+		},
+		"a2e: the hash of the token": func(s *stage) { s.a2e(`,"agent_id":"alice"` + token(hash)) },
+		"a2e: two tokens in one": func(s *stage) {
+			s.a2e(`,"agent_id":"alice"` +
+				token(ofBob+","+ofAlice))
+		},
+		"a2e: the token as a list": func(s *stage) {
+			s.a2e(`,"agent_id":"alice","auth_token":["` + ofBob +
+				`"]`)
+		},
 		"a2e: the name with another token of it": func(s *stage) { s.a2e(`,"agent_id":"bob"` + token(ofAlice)) },
-		"a2e: first as bob, then by name":        func(s *stage) { s.a2e(token(ofBob)); s.a2e(`,"agent_id":"alice"` + token(ofBob)) },
-		"a2e: first as bob, then without":        func(s *stage) { s.a2e(token(ofBob)); s.a2e(`,"agent_id":"alice"`) },
-		"a2e: bob, unnamed":                      func(s *stage) { s.a2e(token(ofBob)) },
-		"rpc: no token":                          func(s *stage) { s.rpc(`"client_name":"alice"`) },
-		"rpc: the token of everybody":            func(s *stage) { s.rpc(`"client_name":"alice"` + token(shared)) },
-		"rpc: the token of bob":                  func(s *stage) { s.rpc(`"client_name":"alice"` + token(ofBob)) },
+		"a2e: first as bob, then by name": func(s *stage) {
+			s.a2e(token(ofBob))
+			s.a2e(`,"agent_id":"alice"` +
+				token(ofBob))
+		},
+		"a2e: first as bob, then without": func(s *stage) { s.a2e(token(ofBob)); s.a2e(`,"agent_id":"alice"`) },
+		"a2e: bob, unnamed":               func(s *stage) { s.a2e(token(ofBob)) },
+		"rpc: no token":                   func(s *stage) { s.rpc(`"client_name":"alice"`) },
+		"rpc: the token of everybody":     func(s *stage) { s.rpc(`"client_name":"alice"` + token(shared)) },
+		"rpc: the token of bob":           func(s *stage) { s.rpc(`"client_name":"alice"` + token(ofBob)) },
 		"rpc: first as bob, then by name": func(s *stage) {
 			s.rpc(`"client_name":"bob"` + token(ofBob))
 			s.rpc(`"client_name":"alice"` + token(shared))
@@ -292,7 +312,8 @@ func TestTokensLetIn(t *testing.T) {
 			s := newStage(t)
 			tc.try(s)
 			got := strings.Join(s.spy.agents(), " ")
-			assert.That(t, len(s.spy.agents()) != 0 && got == tc.want, "it was %q, want %q; the host said\n%s", got, tc.want, s.said.String())
+			assert.That(t, len(s.spy.agents()) != 0 && got == tc.want, "it was %q, want %q; the host said\n%s", got,
+				tc.want, s.said.String())
 		})
 	}
 }

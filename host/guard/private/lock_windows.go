@@ -16,7 +16,8 @@ func TryLock(h *os.File) (ok bool, err error) { return tryLock(h, windows.LOCKFI
 func TryShare(h *os.File) (ok bool, err error) { return tryLock(h, 0) }
 
 func tryLock(h *os.File, how uint32) (ok bool, err error) {
-	err = windows.LockFileEx(windows.Handle(h.Fd()), how|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, new(windows.Overlapped))
+	err = windows.LockFileEx(windows.Handle(h.Fd()), how|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0,
+		new(windows.Overlapped))
 	if errors.Is(err, windows.ERROR_LOCK_VIOLATION) || errors.Is(err, windows.ERROR_IO_PENDING) {
 		return false, nil
 	}

@@ -23,12 +23,14 @@ func (d *Dir) open(name string, flag int) (*os.File, error) {
 	defer dir.Close()
 	path := filepath.Join(d.path, name)
 	for {
-		fd, err := unix.Openat(int(dir.Fd()), name, flag|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, filePerm)
+		fd, err := unix.Openat(int(dir.Fd()), name, flag|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC,
+			filePerm)
 		switch {
 		case err == nil:
 			return os.NewFile(uintptr(fd), path), nil
 		case errors.Is(err, unix.EINTR):
-		case errors.Is(err, unix.ELOOP), errors.Is(err, unix.EMLINK), errors.Is(err, unix.ENXIO), errors.Is(err, unix.EISDIR):
+		case errors.Is(err, unix.ELOOP), errors.Is(err, unix.EMLINK), errors.Is(err, unix.ENXIO),
+			errors.Is(err, unix.EISDIR):
 			return nil, d.wrong(name, d.notRegular(name, err))
 		default:
 			return nil, &fs.PathError{Op: "open", Path: path, Err: err}

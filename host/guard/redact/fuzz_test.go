@@ -70,7 +70,8 @@ func FuzzRedact(f *testing.F) {
 		base.AddSecret(two)
 		for _, secret := range []string{one, two} {
 			// what is shorter is not looked for, and what stands in place of a secret may look like another
-			if len(strings.TrimSpace(secret)) < 4 || !utf8.ValidString(secret) || strings.ContainsAny(secret, "[]") || strings.Contains(redact.Text, strings.TrimSpace(secret)) {
+			if len(strings.TrimSpace(secret)) < 4 || !utf8.ValidString(secret) || strings.ContainsAny(secret, "[]") ||
+				strings.Contains(redact.Text, strings.TrimSpace(secret)) {
 				continue
 			}
 			text := strings.ToValidUTF8(text, "?")
@@ -78,9 +79,11 @@ func FuzzRedact(f *testing.F) {
 			hidden := s.Text(whole)
 			must.That(t, !strings.Contains(hidden, secret), "%q is left: %q", secret, hidden)
 			must.Equal(t, s.Text(hidden), hidden, "not the same twice")
-			must.That(t, !strings.Contains(s.Text(url.QueryEscape(whole)), url.QueryEscape(secret)), "%q is left in a URL", secret)
+			must.That(t, !strings.Contains(s.Text(url.QueryEscape(whole)), url.QueryEscape(secret)),
+				"%q is left in a URL", secret)
 			head := string(s.Head([]byte(whole), int(n)))
-			must.That(t, len(head) <= max(int(n), len(hidden)) && !strings.Contains(head, secret), "the first %d bytes: %q", n, head)
+			must.That(t, len(head) <= max(int(n), len(hidden)) && !strings.Contains(head, secret),
+				"the first %d bytes: %q", n, head)
 			inPieces(t, s, whole, secret, int(n)+1)
 			inLines(t, s, whole, secret)
 		}
@@ -104,7 +107,8 @@ func inLines(t *testing.T, s *redact.Set, whole, secret string) {
 	html := must.Get(stdjson.Marshal(whole))(t)
 	nested := must.Get(jsontext.AppendQuote(nil, fmt.Sprintf(`{"a":%s,"b":%s}`, plain, html)))(t)
 	for _, value := range [][]byte{plain, html, ascii(whole), nested} {
-		line := fmt.Appendf(nil, `{"type":"x","id":7,"data":{"c":[%s,12345678],%s:1},"message":%s}`, value, value, value)
+		line := fmt.Appendf(nil, `{"type":"x","id":7,"data":{"c":[%s,12345678],%s:1},"message":%s}`, value, value,
+			value)
 		hidden := s.Line(bytes.Clone(line))
 		var v map[string]any
 		if err := json.Unmarshal(hidden, &v); err != nil {

@@ -137,7 +137,8 @@ func (s *Set) addList(dec *jsontext.Decoder, name string, variables bool) error 
 // addItem takes a text of a list behind another one: NAME=value, Name: value, or an argument behind its flag.
 func (s *Set) addItem(name, before, text string) {
 	s.addText(name, text, false)
-	if at := strings.IndexAny(text, "=:"); at > 0 && SpeaksOfSecret(text[:at]) && !strings.ContainsAny(text[:at], " /") {
+	if at := strings.IndexAny(text, "=:"); at > 0 && SpeaksOfSecret(text[:at]) &&
+		!strings.ContainsAny(text[:at], " /") {
 		s.Add(text[:at], strings.TrimSpace(text[at+1:]))
 	}
 	if strings.HasPrefix(before, "-") && !strings.ContainsAny(before, "= ") && SpeaksOfSecret(before) {

@@ -236,7 +236,8 @@ var settingWords = sync.OnceValue(func() map[string]bool {
 func looksSecret(value string) bool {
 	scheme, rest, two := strings.Cut(value, " ")
 	switch {
-	case two && slices.Contains([]string{"bearer", "basic", "token"}, strings.ToLower(scheme)) && len(rest) >= minSecret:
+	case two && slices.Contains([]string{"bearer", "basic", "token"}, strings.ToLower(scheme)) &&
+		len(rest) >= minSecret:
 		return !strings.Contains(rest, " ")
 	case strings.Contains(value, "-----BEGIN ") && strings.Contains(value, "PRIVATE KEY"):
 		return true

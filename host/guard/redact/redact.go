@@ -210,7 +210,8 @@ func quotedForms(text string) []string {
 	}
 	plain := string(quoted[1 : len(quoted)-1])
 	slashed := strings.ReplaceAll(plain, "/", `\/`)
-	return []string{plain, slashed, ascii(plain), ascii(slashed), strings.NewReplacer("<", `\u003c`, ">", `\u003e`, "&", `\u0026`).Replace(plain)}
+	return []string{plain, slashed, ascii(plain), ascii(slashed), strings.NewReplacer("<", `\u003c`, ">", `\u003e`, "&",
+		`\u0026`).Replace(plain)}
 }
 
 // ascii escapes what is not ASCII in what stands between the quotes of a JSON string.

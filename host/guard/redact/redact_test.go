@@ -154,7 +154,8 @@ func TestLooks(t *testing.T) {
 // A secret that looks like a part of JSON must not break a line.
 func TestLinesStayValid(t *testing.T) {
 	property.Check(t, func(t *rapid.T) {
-		secret := rapid.SampledFrom([]string{"12345678", `"a":1,"b"`, `":":`, "a2e-1.0", "{}[]", `\\\\`, `xx"y`, "null:"}).Draw(t, "secret")
+		secret := rapid.SampledFrom([]string{"12345678", `"a":1,"b"`, `":":`, "a2e-1.0", "{}[]", `\\\\`, `xx"y`,
+			"null:"}).Draw(t, "secret")
 		text := rapid.StringMatching(`[a-z"\\ ]{0,8}`).Draw(t, "text")
 		s := redact.New(nil)
 		s.AddSecret(secret)
@@ -183,7 +184,8 @@ func TestHeadShowsNoPart(t *testing.T) {
 	text := []byte("0123456789abcdefghij")
 	for n := range len(text) + 5 {
 		got := string(s.Head(text, n))
-		assert.That(t, !strings.Contains(got, "abc") && (len(got) <= n || n >= len(text)), "the first %d bytes: %q", n, got)
+		assert.That(t, !strings.Contains(got, "abc") && (len(got) <= n || n >= len(text)), "the first %d bytes: %q", n,
+			got)
 	}
 }
 

@@ -91,7 +91,8 @@ func (w *Wall) Hides(path string) bool {
 		return false
 	}
 	return slices.ContainsFunc(w.Hidden, func(h string) bool {
-		return Within(h, path) && !slices.ContainsFunc(w.Open, func(o string) bool { return Within(h, o) && Within(o, path) })
+		return Within(h, path) && !slices.ContainsFunc(w.Open,
+			func(o string) bool { return Within(h, o) && Within(o, path) })
 	})
 }
 

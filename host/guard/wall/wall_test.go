@@ -21,15 +21,18 @@ const secret = "SECRET"
 func ground(t *testing.T) (dir string, root *os.Root, guard *wall.Guard) {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
-	for name, text := range map[string]string{"own/secret": secret, "own/deep/secret": secret, "a/b/f": "open", "f": "open", "conf": "kept"} {
-		err = errors.Join(err, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755), os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
+	for name, text := range map[string]string{"own/secret": secret, "own/deep/secret": secret, "a/b/f": "open",
+		"f": "open", "conf": "kept"} {
+		err = errors.Join(err, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755),
+			os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
 	must.OK(t, err)
 	if root, err = os.OpenRoot(dir); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { root.Close() })
-	w := &wall.Wall{Hidden: []string{filepath.Join(dir, "own")}, Fixed: []string{filepath.Join(dir, "conf")}, Open: []string{dir}}
+	w := &wall.Wall{Hidden: []string{filepath.Join(dir, "own")}, Fixed: []string{filepath.Join(dir, "conf")},
+		Open: []string{dir}}
 	return dir, root, w.In(root)
 }
 
@@ -37,12 +40,14 @@ func ground(t *testing.T) (dir string, root *os.Root, guard *wall.Guard) {
 func TestWallGuardOpens(t *testing.T) {
 	dir, _, guard := ground(t)
 	for name, to := range map[string]string{
-		"in": "own", "up": "a/../own/secret", "a/up": "../own", "abs": filepath.Join(dir, "own"), "twice": "a/up", "loop": "loop", "out": "../..", "good": "a/b/f", "a/good": "../f", "dir": "a",
+		"in": "own", "up": "a/../own/secret", "a/up": "../own", "abs": filepath.Join(dir, "own"), "twice": "a/up",
+		"loop": "loop", "out": "../..", "good": "a/b/f", "a/good": "../f", "dir": "a",
 	} {
 		must.OK(t, os.Symlink(to, filepath.Join(dir, name)))
 	}
 	for _, name := range []string{
-		"own/secret", "own", "./own/./secret", "a/../own/secret", "in/secret", "up", "a/up/secret", "a/up/deep/secret", "abs/secret", "twice/secret", "dir/up/secret", "loop", "out",
+		"own/secret", "own", "./own/./secret", "a/../own/secret", "in/secret", "up", "a/up/secret", "a/up/deep/secret",
+		"abs/secret", "twice/secret", "dir/up/secret", "loop", "out",
 		"out/etc/passwd", "../x", "own/../own/secret", "a/b/../../own/secret",
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -57,7 +62,8 @@ func TestWallGuardOpens(t *testing.T) {
 			}
 		})
 	}
-	for name, rel := range map[string]string{"f": "f", "good": "a/b/f", "a/good": "f", "dir/b/f": "a/b/f", "a/./b//f": "a/b/f", "dir/../f": "f"} {
+	for name, rel := range map[string]string{"f": "f", "good": "a/b/f", "a/good": "f", "dir/b/f": "a/b/f",
+		"a/./b//f": "a/b/f", "dir/../f": "f"} {
 		sub, base, real, err := guard.Resolve(name)
 		if err != nil || real != rel {
 			t.Errorf("%s leads to %q, %v; want %q", name, real, err, rel)

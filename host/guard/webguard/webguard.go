@@ -124,7 +124,8 @@ func (g *Guard) CheckURL(u *url.URL) *protocol.Error {
 	if err != nil {
 		return err
 	}
-	if name := strings.TrimSuffix(host, "."); !g.opts.AllowPrivate && (name == "localhost" || strings.HasSuffix(name, ".localhost")) {
+	if name := strings.TrimSuffix(host, "."); !g.opts.AllowPrivate && (name == "localhost" ||
+		strings.HasSuffix(name, ".localhost")) {
 		return g.refused(name, "it is this machine")
 	}
 	if u.Host = host; strings.Contains(host, ":") {
@@ -290,7 +291,8 @@ func (g *Guard) Check(host string, to netip.AddrPort) error {
 		return g.refused(host, why)
 	}
 	if !webPort(to.Port()) {
-		return g.refused(host, "port "+strconv.Itoa(int(to.Port()))+" is not for web servers; 80, 443 and most from 1024 up are")
+		return g.refused(host, "port "+strconv.Itoa(int(to.Port()))+" is not for web servers; 80, 443 and most from "+
+			"1024 up are")
 	}
 	return nil
 }
@@ -356,5 +358,6 @@ func BadURL(format string, args ...any) *protocol.Error {
 
 func (g *Guard) refused(host, why string) *protocol.Error {
 	return protocol.Errorf(protocol.CodeToolDenied,
-		"%q is not opened: %s. Only public addresses are open, unless the config allows private ones (%s)", protocol.Clip(host, 80), why, g.opts.Setting)
+		"%q is not opened: %s. Only public addresses are open, unless the config allows private ones (%s)",
+		protocol.Clip(host, 80), why, g.opts.Setting)
 }

@@ -23,15 +23,24 @@ func TestGuardAddresses(t *testing.T) {
 		want  bool
 		addrs string
 	}{
-		{true, "1.1.1.1 8.8.8.8 93.184.215.14 100.63.255.255 100.128.0.1 172.15.0.1 172.32.0.1 192.167.1.1 223.255.255.254 185.199.108.154"},
-		{true, "2606:2800:21f:cb07:6820:80da:af6b:8b2c 2001:4860:4860::8888 2a00:1450::1 ::ffff:1.1.1.1 64:ff9b::101:101"},
-		{false, "0.0.0.0 0.1.2.3 10.0.0.1 10.255.255.255 100.64.0.1 100.127.255.255 100.100.100.200 127.0.0.1 127.255.255.255"},
-		{false, "169.254.169.254 169.254.170.2 172.16.0.1 172.31.255.255 192.168.0.1 192.0.0.192 192.0.2.1 198.18.0.1 198.19.255.255"},
-		{false, "198.51.100.1 203.0.113.1 192.88.99.1 224.0.0.1 239.255.255.255 240.0.0.1 255.255.255.255 168.63.129.16 185.199.108.153"},
-		{false, ":: ::1 ::127.0.0.1 ::ffff:127.0.0.1 ::ffff:10.0.0.1 ::ffff:169.254.169.254 ::ffff:0:127.0.0.1 ::ffff:185.199.108.153"},
-		{false, "64:ff9b::7f00:1 64:ff9b::a00:1 64:ff9b::a9fe:a9fe 64:ff9b:1::7f00:1 64:ff9b::a83f:8110 100::1 5f00::1"},
-		{false, "2002:7f00:1:: 2002:a00:1::1 2002:101:101::1 2001::1 2001:0:4136:e378:8000:63bf:3fff:fdd2 2001:db8::1 2001:10::1 2001:20::1 3fff::1"},
-		{false, "fc00::1 fd00::1 fd00:ec2::254 fd20:ce::254 fe80::1 fe80::1%eth0 fec0::1 ff02::1 ff0e::1 2606:2800::1%lo"},
+		{true, "1.1.1.1 8.8.8.8 93.184.215.14 100.63.255.255 100.128.0.1 172.15.0.1 172.32.0.1 192.167.1.1 " +
+			"223.255.255.254 185.199.108.154"},
+		{true, "2606:2800:21f:cb07:6820:80da:af6b:8b2c 2001:4860:4860::8888 2a00:1450::1 ::ffff:1.1.1.1 " +
+			"64:ff9b::101:101"},
+		{false, "0.0.0.0 0.1.2.3 10.0.0.1 10.255.255.255 100.64.0.1 100.127.255.255 100.100.100.200 127.0.0.1 " +
+			"127.255.255.255"},
+		{false, "169.254.169.254 169.254.170.2 172.16.0.1 172.31.255.255 192.168.0.1 192.0.0.192 192.0.2.1 " +
+			"198.18.0.1 198.19.255.255"},
+		{false, "198.51.100.1 203.0.113.1 192.88.99.1 224.0.0.1 239.255.255.255 240.0.0.1 255.255.255.255 " +
+			"168.63.129.16 185.199.108.153"},
+		{false, ":: ::1 ::127.0.0.1 ::ffff:127.0.0.1 ::ffff:10.0.0.1 ::ffff:169.254.169.254 ::ffff:0:127.0.0.1 " +
+			"::ffff:185.199.108.153"},
+		{false, "64:ff9b::7f00:1 64:ff9b::a00:1 64:ff9b::a9fe:a9fe 64:ff9b:1::7f00:1 64:ff9b::a83f:8110 100::1 " +
+			"5f00::1"},
+		{false, "2002:7f00:1:: 2002:a00:1::1 2002:101:101::1 2001::1 2001:0:4136:e378:8000:63bf:3fff:fdd2 " +
+			"2001:db8::1 2001:10::1 2001:20::1 3fff::1"},
+		{false, "fc00::1 fd00::1 fd00:ec2::254 fd20:ce::254 fe80::1 fe80::1%eth0 fec0::1 ff02::1 ff0e::1 " +
+			"2606:2800::1%lo"},
 		{false, "2a00:1450::5efe:7f00:1 2a00:1450::200:5efe:a00:1"},
 	} {
 		for a := range strings.FieldsSeq(c.addrs) {
@@ -62,15 +71,18 @@ func TestGuardParse(t *testing.T) {
 		assert.That(t, err == nil && u.String() == want, "%q: %v, %v, want %q", raw, u, err, want)
 	}
 	for _, raw := range []string{
-		`http://example.com/a\b`, "http://example.com/a b", "http://example.com/a ", "http://example.com/\u0085", "http://example.com/?a\tb",
-		"http://example.com/\xff", "http://user@example.com/", "http://example.com:99999/", "http://exa%6dple.com/", "http://exam!ple.com/",
+		`http://example.com/a\b`, "http://example.com/a b", "http://example.com/a ", "http://example.com/\u0085",
+		"http://example.com/?a\tb",
+		"http://example.com/\xff", "http://user@example.com/", "http://example.com:99999/", "http://exa%6dple.com/",
+		"http://exam!ple.com/",
 		"http://" + strings.Repeat("abc.", 64) + "com/", "http://xn--a.example\u202e/",
 	} {
 		u, err := g.Parse(raw)
 		assert.That(t, err != nil && err.Code == protocol.CodeToolError, "%q: %v, %v, want tool_error", raw, u, err)
 	}
 	const secret = "hunter2"
-	for _, raw := range []string{"http://u:" + secret + "@example.com/", "http://u:" + secret + "@exa mple.com/", "http://u:" + secret + "@[::1/", "ftp://u:" + secret + "@example.com/"} {
+	for _, raw := range []string{"http://u:" + secret + "@example.com/", "http://u:" + secret + "@exa mple.com/",
+		"http://u:" + secret + "@[::1/", "ftp://u:" + secret + "@example.com/"} {
 		_, err := g.Parse(raw)
 		assert.That(t, err != nil && !strings.Contains(err.Error(), secret), "the refusal of %q is %v", raw, err)
 	}
@@ -82,7 +94,8 @@ func TestGuardPorts(t *testing.T) {
 	open := New(Options{AllowPrivate: true})
 	for port, want := range map[uint16]bool{
 		80: true, 443: true, 1024: true, 3000: true, 8080: true, 8443: true, 9200: true, 65535: true,
-		0: false, 1: false, 21: false, 22: false, 23: false, 25: false, 53: false, 110: false, 445: false, 587: false, 1023: false,
+		0: false, 1: false, 21: false, 22: false, 23: false, 25: false, 53: false, 110: false, 445: false, 587: false,
+		1023: false,
 		2049: false, 5060: false, 6000: false, 6667: false, 10080: false,
 	} {
 		to := netip.AddrPortFrom(netip.MustParseAddr("93.184.215.14"), port)
@@ -104,6 +117,7 @@ func TestGuardDialer(t *testing.T) {
 	for _, a := range []netip.AddrPort{addr, netip.AddrPortFrom(netip.AddrFrom16(addr.Addr().As16()), addr.Port())} {
 		conn, err := New(Options{}).Dial(t.Context(), "h.example", a)
 		refusal := (*protocol.Error)(nil)
-		assert.That(t, errors.As(err, &refusal) && refusal.Code == protocol.CodeToolDenied, "%v: %v, %v, want tool_denied", a, conn, err)
+		assert.That(t, errors.As(err, &refusal) && refusal.Code == protocol.CodeToolDenied,
+			"%v: %v, %v, want tool_denied", a, conn, err)
 	}
 }

@@ -51,7 +51,8 @@ func TestRunMeasuresBothPeers(t *testing.T) {
 	seen := map[string]int{}
 	for _, r := range got.Rows {
 		seen[r.Case]++
-		assert.That(t, len(r.Results) == 2 && !(r.Results[0].Value <= 0) && !(r.Results[1].Value <= 0) && !(r.Results[1].Ratio <= 0),
+		assert.That(t, len(r.Results) == 2 && !(r.Results[0].Value <= 0) && !(r.Results[1].Value <= 0) &&
+			!(r.Results[1].Ratio <= 0),
 			"%s %s: %+v, want a positive value for each and a ratio", r.Case, r.Measure, r.Results)
 	}
 	for _, c := range allCases() {
@@ -143,7 +144,8 @@ func TestOptionsAreFlags(t *testing.T) {
 	dir := t.TempDir()
 	got, err := parse("--vs", "peer a,b", "--vs", "other", "--in", dir, "--json", "--quick", "host", "--flag", "x")
 	must.OK(t, err)
-	want := Options{Vs: []string{"peer a,b", "other"}, In: dir, JSON: true, Quick: true, Command: []string{"host", "--flag", "x"},
+	want := Options{Vs: []string{"peer a,b", "other"}, In: dir, JSON: true, Quick: true,
+		Command: []string{"host", "--flag", "x"},
 		Dialect: "auto", Duration: 200 * time.Millisecond, Rounds: 1, Starts: 5, Pipe: 1 << 20}
 	assert.Diff(t, want, got)
 	got, err = parse("--quick", "--", "host", "--flag")
@@ -161,7 +163,8 @@ func TestHomeIsNotTheUsers(t *testing.T) {
 	env := (&target{dir: "/empty"}).strange([]string{"PATH=/bin", "HOME=/home/me", "A2E_CONFIG=/home/me/a2e.yaml"})
 	cmd := exec.Cmd{Env: env}
 	got := cmd.Environ()
-	assert.That(t, slices.Contains(got, "PATH=/bin") && slices.Contains(got, "HOME=/empty") && !slices.ContainsFunc(got, func(e string) bool { return strings.Contains(e, "home/me") }), "%q", got)
+	assert.That(t, slices.Contains(got, "PATH=/bin") && slices.Contains(got, "HOME=/empty") &&
+		!slices.ContainsFunc(got, func(e string) bool { return strings.Contains(e, "home/me") }), "%q", got)
 }
 
 func TestMain(m *testing.M) {
@@ -256,7 +259,8 @@ func TestFaultsAreNoticed(t *testing.T) {
 			self := fakeHost(t, c.fault)
 			dir := t.TempDir()
 			for _, window := range []int{1, 8} {
-				tg := &target{command: []string{self}, dialect: a2eDialect(), dir: dir, logs: dir, pipe: 1 << 20, patience: time.Minute}
+				tg := &target{command: []string{self}, dialect: a2eDialect(), dir: dir, logs: dir, pipe: 1 << 20,
+					patience: time.Minute}
 				if c.fault == "missing" {
 					tg.patience = 300 * time.Millisecond
 				}
@@ -291,7 +295,8 @@ func TestWindowLargerThanThePipes(t *testing.T) {
 }
 
 func TestLinesOfAllLengths(t *testing.T) {
-	sizes := []int{0, 1, 10, keepSize, keepSize + 1, readSize - 1, readSize, readSize + 1, 3 * readSize, 5, 1_000_000, 0}
+	sizes := []int{0, 1, 10, keepSize, keepSize + 1, readSize - 1, readSize, readSize + 1, 3 * readSize, 5, 1_000_000,
+		0}
 	for _, whole := range []bool{true, false} {
 		r, w, err := os.Pipe()
 		must.OK(t, err)
@@ -329,7 +334,8 @@ func TestEveryRequestHasItsOwnID(t *testing.T) {
 			seen := map[string]bool{}
 			for range 3 {
 				data, n := b.take(64)
-				must.That(t, strings.Count(string(data), "\n") == n, "%s %s: %d requests, but not as many lines", d.name, size, n)
+				must.That(t, strings.Count(string(data), "\n") == n, "%s %s: %d requests, but not as many lines",
+					d.name, size, n)
 				for line := range strings.Lines(string(data)) {
 					seen[line] = true
 				}
@@ -365,13 +371,15 @@ func TestALoadEndsWithItsContext(t *testing.T) {
 // time is up.
 func TestRunOfAnInstant(t *testing.T) {
 	self, dir := fakeHost(t, ""), t.TempDir()
-	tg := &target{command: []string{self}, dialect: a2eDialect(), dir: dir, logs: dir, pipe: 1 << 20, patience: time.Minute}
+	tg := &target{command: []string{self}, dialect: a2eDialect(), dir: dir, logs: dir, pipe: 1 << 20,
+		patience: time.Minute}
 	for _, window := range []int{1, 8} {
 		var got tally
 		_, err := tg.session(t.Context(), text100, window, time.Nanosecond, func(l *load) (err error) {
 			got, err = l.run()
 			return err
 		})
-		assert.That(t, err == nil && got.answers >= 1 && got.answers <= window && got.elapsed > 0, "window %d: %+v, %v", window, got, err)
+		assert.That(t, err == nil && got.answers >= 1 && got.answers <= window && got.elapsed > 0, "window %d: %+v, %v",
+			window, got, err)
 	}
 }

@@ -229,13 +229,15 @@ func a2eDialect() *dialect {
 	const id = `,"id":"000000000000000000000000`
 	return &dialect{
 		name: "a2e",
-		hello: `{"a2e":"1.0","type":"handshake/req"` + id + `00000000","agent_id":"bench","agent_caps":["skill","tools","toolkits","env",` +
+		hello: `{"a2e":"1.0","type":"handshake/req"` + id +
+			`00000000","agent_id":"bench","agent_caps":["skill","tools","toolkits","env",` +
 			`"proc","memory","learning","chains","mcp","multi_agent","planning","test"],"auth_token":""}` + "\n",
 		ready: a2eReady,
 		ping:  request{before: `{"a2e":"1.0","type":"ping"` + id, after: `"}`, marker: `"pong"`},
 		echo: func(text string) request {
 			return request{before: `{"a2e":"1.0","type":"tool/call/req"` + id,
-				after: `","tool_name":"echo","arguments":{"text":"` + text + `"}}`, text: text, marker: `"tool/call/resp"`}
+				after: `","tool_name":"echo","arguments":{"text":"` + text + `"}}`, text: text,
+				marker: `"tool/call/resp"`}
 		},
 		verify: a2eVerify,
 	}
@@ -271,7 +273,8 @@ func a2eVerify(sent, got []byte) error {
 	switch {
 	case a.ReqID != q.ID:
 		return fmt.Errorf("req_id is %q, want %q", a.ReqID, q.ID)
-	case q.Type == "ping" && a.Type != "pong", q.Type == "tool/call/req" && (a.Type != "tool/call/resp" || !a.Data.Success):
+	case q.Type == "ping" && a.Type != "pong", q.Type == "tool/call/req" && (a.Type != "tool/call/resp" ||
+		!a.Data.Success):
 		return fmt.Errorf("%s was answered by %s", q.Type, clip(got))
 	}
 	return nil
@@ -369,7 +372,8 @@ func findDialect(ctx context.Context, t *target, name string) (*dialect, error) 
 	if err2 == nil && mcp.ready(second) == nil {
 		return mcp, nil
 	}
-	return nil, fmt.Errorf("it speaks neither a2e nor MCP nor echoes lines: the a2e handshake gave %s, initialize gave %s",
+	return nil, fmt.Errorf("it speaks neither a2e nor MCP nor echoes lines: the a2e handshake gave %s, initialize "+
+		"gave %s",
 		outcome(answer, err), outcome(second, err2))
 }
 

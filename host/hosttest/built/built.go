@@ -26,7 +26,8 @@ const linkerFlags = "-ldflags '-s -w'"
 // the file out: static, and without the race detector, whatever the test itself is built
 // with; env says more, such as another system.
 func Build(program, out string, env ...string) error {
-	build := exec.Command("go", "build", strings.NewReplacer(" '", "=", "'", "").Replace(linkerFlags), "-o", out, program)
+	build := exec.Command("go", "build", strings.NewReplacer(" '", "=", "'", "").Replace(linkerFlags), "-o", out,
+		program)
 	build.Env = append(append(os.Environ(), "CGO_ENABLED=0"), env...)
 	if text, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build %s: %w: %s", program, err, text)

@@ -44,7 +44,8 @@ func tool(name, args string, code protocol.ErrorCode, retry bool, says string) m
 }
 
 func run(program string, code protocol.ErrorCode, retry bool, says string) meet {
-	return tool("run_command", fmt.Sprintf(`{"command":[%q,"-c","echo ran > $TMPDIR/x && cat $TMPDIR/x"]}`, program), code, retry, says)
+	return tool("run_command", fmt.Sprintf(`{"command":[%q,"-c","echo ran > $TMPDIR/x && cat $TMPDIR/x"]}`, program),
+		code, retry, says)
 }
 
 func keep(key, tier string, code protocol.ErrorCode, retry bool, says string) meet {
@@ -78,7 +79,8 @@ func TestFaults(t *testing.T) {
 			if !r.fresh {
 				s.wants(tool("write_file", `{"path":"f","content":"old"}`, "", false, ""))
 				s.runLong()
-				s.wants(keep("before", "semantic", "", false, `"stored":[{"id":"before"}]`), plan("", false, ""), find("before", "", false, "kept"))
+				s.wants(keep("before", "semantic", "", false, `"stored":[{"id":"before"}]`), plan("", false, ""),
+					find("before", "", false, "kept"))
 				before = s.files()
 			}
 			mend := r.bring(s)
@@ -88,13 +90,16 @@ func TestFaults(t *testing.T) {
 				s.wants(append(r.meets, echo, keep("w", "working", "", false, ""))...)
 			}
 			if r.log != "" {
-				hosttest.Eventually(t, "the log says "+r.log, func() bool { return strings.Contains(s.log.String(), r.log) })
+				hosttest.Eventually(t, "the log says "+r.log,
+					func() bool { return strings.Contains(s.log.String(), r.log) })
 			}
 			mend()
-			s.wants(echo, run("sh", "", false, "ran"), keep("after", "semantic", "", false, ""), plan("", false, ""), find("after", "", false, "kept"))
+			s.wants(echo, run("sh", "", false, "ran"), keep("after", "semantic", "", false, ""), plan("", false, ""),
+				find("after", "", false, "kept"))
 			if !r.fresh {
 				s.wants(find("before", "", false, "kept"), tool("read_file", `{"path":"f"}`, "", false, "old"))
-				hosttest.Eventually(t, fmt.Sprintf("no more than %d files are open", before), func() bool { return s.files() <= before })
+				hosttest.Eventually(t, fmt.Sprintf("no more than %d files are open", before),
+					func() bool { return s.files() <= before })
 			}
 			s.end()
 			if r.kept != nil {
@@ -135,15 +140,19 @@ func TestFaultsAtTheEnds(t *testing.T) {
 {"type":"ping","id":"p"}
 `)
 			code, out, errs := s.shell(r.line)
-			assert.That(t, code == r.code && strings.Count(out, "\n") == r.lines && strings.Contains(errs, r.says) && (errs == "") == (r.says == ""),
-				"%s: exit status %d, %d lines, stderr %q\nwant %d, %d, %q", r.line, code, strings.Count(out, "\n"), errs, r.code, r.lines, r.says)
+			assert.That(t, code == r.code && strings.Count(out, "\n") == r.lines && strings.Contains(errs, r.says) &&
+				(errs == "") == (r.says == ""),
+				"%s: exit status %d, %d lines, stderr %q\nwant %d, %d, %q", r.line, code, strings.Count(out, "\n"),
+				errs, r.code, r.lines, r.says)
 		})
 	}
 }
 
 func starts() []start {
-	const input, unread, file = "stdin cannot be read", "the log is on a stderr that is full, closed or not read", "the file that an option names cannot be used"
-	const untrusted, list = "the `a2e.yaml` of the folder cannot be read", "the list of trusted files is damaged, or cannot be written"
+	const input, unread, file = "stdin cannot be read", "the log is on a stderr that is full, closed or not read",
+		"the file that an option names cannot be used"
+	const untrusted, list = "the `a2e.yaml` of the folder cannot be read", "the list of trusted files is damaged, " +
+		"or cannot be written"
 	const refused, bare = "a command cannot write what it makes", "the current folder is gone"
 	return []start{
 		{input, "$A2E </", 4, 0, "the input failed: read /dev/stdin: is a directory"},
@@ -151,22 +160,30 @@ func starts() []start {
 		{input, "$A2E <&-", 0, 0, ""},
 		{unread, "$A2E --log-level debug <../lines 2>/dev/full", 0, 3, ""},
 		{unread, "$A2E --log-level debug <../lines 2>&-", 0, 3, ""},
-		{unread, "mkfifo p; sleep 1000 <p & { $A2E --log-level debug <../lines; } 2>p; code=$?; kill $!; exit $code", 0, 3, ""},
+		{unread, "mkfifo p; sleep 1000 <p & { $A2E --log-level debug <../lines; } 2>p; code=$?; kill $!; exit $code", 0,
+			3, ""},
 		{file, "$A2E --log-file . <../lines", 3, 0, "--log-file should name a file that can be written"},
 		{file, "mkfifo p; $A2E --log-file p <../lines", 3, 0, "or a pipe that is read"},
 		{file, "mkfifo p; $A2E serve --record p <../lines", 3, 0, "not a regular file; name another file"},
-		{file, "$A2E --config . <../lines", 3, 0, "the config file ., named by --config, cannot be read: is a directory"},
-		{file, "A2E_CONFIG=none $A2E <../lines", 3, 0, "the config file none, named by A2E_CONFIG, cannot be read: no such file"},
+		{file, "$A2E --config . <../lines", 3, 0, "the config file ., named by --config, cannot be read: is a " +
+			"directory"},
+		{file, "A2E_CONFIG=none $A2E <../lines", 3, 0, "the config file none, named by A2E_CONFIG, cannot be read: " +
+			"no such file"},
 		{file, "$A2E --config /dev/zero <../lines", 3, 0, "larger than 1048576 bytes"},
-		{untrusted, "mkfifo a2e.yaml; $A2E <../lines", 0, 3, "a2e.yaml: not trusted (it cannot be read: not a regular file)"},
+		{untrusted, "mkfifo a2e.yaml; $A2E <../lines", 0, 3, "a2e.yaml: not trusted (it cannot be read: not a " +
+			"regular file)"},
 		{untrusted, "ln -s a2e.yaml a2e.yaml; $A2E <../lines", 0, 3, "too many levels of symbolic links"},
-		{list, "echo 'plugins: {proc: {allowed_commands: [sh]}}' >a2e.yaml; mkdir -p ../.config/a2e/trusted.json; $A2E <../lines", 0, 3, "the list of trusted files is not used"},
-		{list, "echo 'plugins: {}' >a2e.yaml; ulimit -f 0; $A2E trust >/dev/null", 1, 0, "the list of trusted files cannot be written"},
+		{list, "echo 'plugins: {proc: {allowed_commands: [sh]}}' >a2e.yaml; mkdir -p ../.config/a2e/trusted.json; " +
+			"$A2E <../lines", 0, 3, "the list of trusted files is not used"},
+		{list, "echo 'plugins: {}' >a2e.yaml; ulimit -f 0; $A2E trust >/dev/null", 1, 0, "the list of trusted files " +
+			"cannot be written"},
 		{refused, "ulimit -f 0; $A2E plan add s", 1, 0, "no space is left for the store"},
-		{refused, "$A2E plan add s >/dev/null; ulimit -f 0; $A2E state export -o x; code=$?; ls; exit $code", 1, 0, "no space is left for the store"},
+		{refused, "$A2E plan add s >/dev/null; ulimit -f 0; $A2E state export -o x; code=$?; ls; exit $code", 1, 0,
+			"no space is left for the store"},
 		{refused, "$A2E plan add s >/dev/null; $A2E state export -o /dev/full", 1, 0, "no space left on device"},
 		{bare, "exec 3<../lines; mkdir x; cd x; rmdir ../x; $A2E <&3", 3, 0, "getwd: no such file or directory"},
-		{"the address of `--http` cannot be listened on", "$A2E serve --http $(cat ../busy)", 4, 0, "address already in use"},
+		{"the address of `--http` cannot be listened on", "$A2E serve --http $(cat ../busy)", 4, 0,
+			"address already in use"},
 	}
 }
 

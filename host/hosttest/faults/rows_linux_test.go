@@ -77,7 +77,8 @@ func fileRows() []row {
 			bring: func(s *stage) func() {
 				all := must.Get(filepath.Glob(s.at("tmp/*")))(s.t)
 				must.That(s.t, len(all) == 1, "%q", all)
-				hosttest.Eventually(s.t, "it is gone", func() bool { return os.RemoveAll(all[0]) == nil }) // the next launcher may be making folders in it
+				hosttest.Eventually(s.t, "it is gone",
+					func() bool { return os.RemoveAll(all[0]) == nil }) // the next launcher may be making folders in it
 				return func() {}
 			},
 			meets: []meet{run("sh", "", false, "ran")},
@@ -89,8 +90,9 @@ func fileRows() []row {
 func programRows() []row {
 	return []row{
 		{
-			fault:  "a program cannot be run",
-			config: "plugins: {tools: {allowed_commands: [sh, gone, lost, foreign, busy]}, proc: {allowed_commands: [sh, lost]}}\n",
+			fault: "a program cannot be run",
+			config: "plugins: {tools: {allowed_commands: [sh, gone, lost, foreign, busy]}, proc: {allowed_commands: " +
+				"[sh, lost]}}\n",
 			before: func(s *stage) {
 				s.write("bin/gone", "#!/bin/sh\n")
 				s.write("bin/lost", "#!/no/such/shell\n")
@@ -114,7 +116,8 @@ func programRows() []row {
 			bring: func(s *stage) func() {
 				server := brokenServer(s.t)
 				s.row.meets = []meet{
-					{protocol.TypeToolCallReq, `{"tool_name":"http_get","arguments":{"url":"` + server + `/half"},"timeout":1}`, protocol.CodeTimeout, true, ""},
+					{protocol.TypeToolCallReq, `{"tool_name":"http_get","arguments":{"url":"` + server +
+						`/half"},"timeout":1}`, protocol.CodeTimeout, true, ""},
 					tool("http_get", `{"url":"`+server+`/off"}`, protocol.CodeToolError, true, "EOF"),
 					tool("http_get", `{"url":"`+server+`/reset"}`, protocol.CodeToolError, true, "reset"),
 					tool("http_get", `{"url":"http://127.0.0.1:1/"}`, protocol.CodeToolError, true, "refused"),
@@ -133,7 +136,8 @@ func nothing(*stage) func() { return func() {} }
 // stateRows are those of what is in state_dir.
 func stateRows() []row {
 	full := []meet{
-		keep("full", "semantic", protocol.CodeMemoryFull, false, "{dir}/state/state.db: no space is left for the store"),
+		keep("full", "semantic", protocol.CodeMemoryFull, false, "{dir}/state/state.db: no space is left for the "+
+			"store"),
 		find("before", "", false, "kept"),
 	}
 	limited := func(s *stage) func() { return s.limit(unix.RLIMIT_FSIZE, 1000) }
@@ -147,8 +151,9 @@ func stateRows() []row {
 			}
 			return fill(s.t, s.at("state/ballast"))
 		},
-		meets: append(full, keep("full", "episodic", protocol.CodeMemoryFull, false, "no space"), plan(protocol.CodeRuntimeError, true, "no space is left for the store")),
-		log:   "the host goes on",
+		meets: append(full, keep("full", "episodic", protocol.CodeMemoryFull, false, "no space"),
+			plan(protocol.CodeRuntimeError, true, "no space is left for the store")),
+		log: "the host goes on",
 	}, {
 		fault:  "the disk was full before the host opened the state",
 		before: smallDisk,
@@ -159,14 +164,16 @@ func stateRows() []row {
 			}
 			return fill(s.t, s.at("state/ballast"))
 		},
-		meets: []meet{keep("full", "semantic", protocol.CodeMemoryFull, false, "no space is left for the store"), plan(protocol.CodeRuntimeError, true, "no space is left for the store")},
+		meets: []meet{keep("full", "semantic", protocol.CodeMemoryFull, false, "no space is left for the store"),
+			plan(protocol.CodeRuntimeError, true, "no space is left for the store")},
 	}, {
 		fault: "files may not grow (`ulimit -f`)",
 		bring: limited,
 		meets: append(full,
 			tool("write_file", `{"path":"f","content":"`+long+`"}`, protocol.CodeToolError, false, "file too large"),
 			tool("write_file", `{"path":"new","content":"`+long+`"}`, protocol.CodeToolError, false, "file too large"),
-			tool("edit_file", `{"path":"f","old":"old","new":"`+long+`"}`, protocol.CodeToolError, false, "file too large"),
+			tool("edit_file", `{"path":"f","old":"old","new":"`+long+`"}`, protocol.CodeToolError, false,
+				"file too large"),
 			tool("read_file", `{"path":"new"}`, protocol.CodeToolError, false, "does not exist")),
 		log: "the host goes on",
 	}, {
@@ -180,7 +187,8 @@ func stateRows() []row {
 				must.OK(s.t, os.Remove(s.at("state")))
 			}
 		},
-		meets: []meet{keep("a", "semantic", protocol.CodeRuntimeError, true, "state_dir"), plan(protocol.CodeRuntimeError, true, "{dir}/state")},
+		meets: []meet{keep("a", "semantic", protocol.CodeRuntimeError, true, "state_dir"),
+			plan(protocol.CodeRuntimeError, true, "{dir}/state")},
 	}, {
 		fault:  "`state_dir` cannot be made, or others may write to it",
 		config: quiet,
@@ -190,14 +198,16 @@ func stateRows() []row {
 			must.OK(s.t, os.Chmod(s.at("state"), 0o777))
 			return func() { must.OK(s.t, os.Chmod(s.at("state"), 0o700)) }
 		},
-		meets: []meet{keep("a", "semantic", protocol.CodeRuntimeError, true, "state_dir"), plan(protocol.CodeRuntimeError, true, "{dir}/state")},
+		meets: []meet{keep("a", "semantic", protocol.CodeRuntimeError, true, "state_dir"),
+			plan(protocol.CodeRuntimeError, true, "{dir}/state")},
 	}}
 }
 
 // movedRows are those of a state that is not where it was.
 func movedRows() (all []row) {
 	moved := []meet{
-		keep("lost", "semantic", protocol.CodeRuntimeError, true, "{dir}/state/state.db: the file was moved, removed or replaced"),
+		keep("lost", "semantic", protocol.CodeRuntimeError, true, "{dir}/state/state.db: the file was moved, "+
+			"removed or replaced"),
 		find("before", protocol.CodeRuntimeError, true, "restore it"),
 		plan(protocol.CodeRuntimeError, true, "{dir}/state/state.db"),
 	}
@@ -239,7 +249,8 @@ func smallDisk(s *stage) {
 		return
 	}
 	runtime.LockOSThread() // for ever: the thread ends with the test
-	s.disk = unix.Unshare(unix.CLONE_NEWNS) == nil && unix.Mount("none", "/", "", unix.MS_REC|unix.MS_PRIVATE, "") == nil &&
+	s.disk = unix.Unshare(unix.CLONE_NEWNS) == nil && unix.Mount("none", "/", "", unix.MS_REC|unix.MS_PRIVATE,
+		"") == nil &&
 		unix.Mount("none", s.at("state"), "tmpfs", 0, "size=8m,mode=700") == nil
 	if s.disk {
 		s.t.Cleanup(func() { must.OK(s.t, unix.Unmount(s.at("state"), unix.MNT_DETACH)) })

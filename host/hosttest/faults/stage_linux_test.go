@@ -49,7 +49,8 @@ func newStage(t *testing.T, r *row) *stage {
 	for _, name := range []string{"ws", "bin", "tmp"} {
 		must.OK(t, os.Mkdir(s.at(name), 0o700))
 	}
-	plugins := "audit: {}\nplugins: {tools: {allowed_commands: [sh], http_allow_private: true}, proc: {allowed_commands: [sh]}}\n"
+	plugins := "audit: {}\nplugins: {tools: {allowed_commands: [sh], http_allow_private: true}, proc: " +
+		"{allowed_commands: [sh]}}\n"
 	if r.config != "" {
 		plugins = r.config
 	}
@@ -81,7 +82,8 @@ func (s *stage) command(name string, args ...string) *exec.Cmd {
 // start starts a host and opens a session.
 func (s *stage) start() {
 	s.t.Helper()
-	s.cmd = s.command(hosttest.Program(s.t, "a2e"), append([]string{"serve", "--config", s.at("a2e.yaml")}, s.row.args...)...)
+	s.cmd = s.command(hosttest.Program(s.t, "a2e"), append([]string{"serve", "--config", s.at("a2e.yaml")},
+		s.row.args...)...)
 	s.log = new(hosttest.Log)
 	s.cmd.Stderr = s.log
 	var err error
@@ -91,7 +93,8 @@ func (s *stage) start() {
 		_ = s.cmd.Process.Kill() // it has ended, or must
 		_ = s.host.Close()
 	})
-	_, err = s.host.Handshake(s.t.Context(), "x", []protocol.Capability{protocol.CapTools, protocol.CapProc, protocol.CapMemory, protocol.CapPlanning}, "")
+	_, err = s.host.Handshake(s.t.Context(), "x", []protocol.Capability{protocol.CapTools, protocol.CapProc,
+		protocol.CapMemory, protocol.CapPlanning}, "")
 	must.That(s.t, err == nil, "%v: %s", err, s.log)
 	var opened protocol.MemoryInitResponse
 	must.OK(s.t, s.host.Call(s.t.Context(), protocol.TypeMemoryInitReq, map[string]any{"namespace": "n"}, &opened))
@@ -127,8 +130,10 @@ func (s *stage) wants(all ...meet) {
 	s.t.Helper()
 	for _, m := range all {
 		code, retryable, text := s.ask(m)
-		assert.That(s.t, code == m.code && retryable == m.retry && strings.Contains(text, strings.ReplaceAll(m.says, "{dir}", s.dir)),
-			"%s %s gave %q, retryable %v: %s\nwant %q, %v, %q", m.typ, m.body, code, retryable, text, m.code, m.retry, m.says)
+		assert.That(s.t, code == m.code && retryable == m.retry && strings.Contains(text,
+			strings.ReplaceAll(m.says, "{dir}", s.dir)),
+			"%s %s gave %q, retryable %v: %s\nwant %q, %v, %q", m.typ, m.body, code, retryable, text, m.code, m.retry,
+			m.says)
 	}
 }
 
@@ -144,7 +149,8 @@ func (s *stage) runLong() {
 	s.t.Helper()
 	ran := make(chan error, 1)
 	go func() {
-		ran <- s.host.Call(s.t.Context(), protocol.TypeToolCallReq, jsontext.Value(`{"tool_name":"run_command","arguments":{"command":["sh","-c","until [ -e go ]; do sleep 0.01; done"]}}`), nil)
+		ran <- s.host.Call(s.t.Context(), protocol.TypeToolCallReq,
+			jsontext.Value(`{"tool_name":"run_command","arguments":{"command":["sh","-c","until [ -e go ]; do sleep 0.01; done"]}}`), nil)
 	}()
 	hosttest.Eventually(s.t, "a second launcher", func() bool { return s.children() == 2 })
 	s.write("ws/go", "")

@@ -1,7 +1,9 @@
 // Package llm is a model for tests: a real HTTP server on the loopback interface that answers
 // chat completions, the OpenAI way, by a script, and records what it was asked.
 //
-//	s := llm.New(t, llm.Calls(llm.Call{Name: "write_file", Arguments: `{"path":"a","content":"b"}`}), llm.Text("do", "ne"))
+// s := llm.New(t, llm.Calls(llm.Call{Name: "write_file", Arguments: `{"path":"a","content":"b"}`}), llm.Text("do",
+// "ne"))
+//
 //	… workers: [{name: w, llm: {url: s.URL, model: test}}] …
 //	s.Requests()[1].Messages
 package llm
@@ -135,7 +137,8 @@ type Server struct {
 // New starts a server that ends with the test. Replies are given in order, one for each request.
 func New(t testing.TB, script ...Reply) *Server {
 	t.Helper()
-	s := &Server{Models: []string{"test"}, script: script, release: make(chan struct{}, 1000), closed: make(chan struct{})}
+	s := &Server{Models: []string{"test"}, script: script, release: make(chan struct{}, 1000),
+		closed: make(chan struct{})}
 	s.http = httptest.NewServer(s)
 	s.URL = s.http.URL + "/v1"
 	t.Cleanup(func() {

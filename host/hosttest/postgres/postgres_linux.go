@@ -61,7 +61,8 @@ func (s *Server) makeCluster(t testing.TB) {
 		must.OK(t, copyAll(template, data))
 		return
 	}
-	initdb := s.command("initdb", "-D", data, "-U", Superuser, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions", "--wal-segsize=1")
+	initdb := s.command("initdb", "-D", data, "-U", Superuser, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync",
+		"--no-instructions", "--wal-segsize=1")
 	out, err := initdb.CombinedOutput()
 	must.That(t, err == nil, "initdb: %v\n%s", err, out)
 	if shared == "" {
@@ -84,7 +85,8 @@ func copyAll(from, to string) error {
 // Begin starts the server again, after Crash.
 func (s *Server) Begin(t testing.TB) {
 	t.Helper()
-	args := []string{"-D", filepath.Join(s.Dir, "data"), "-k", s.Dir, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "full_page_writes=off",
+	args := []string{"-D", filepath.Join(s.Dir, "data"), "-k", s.Dir, "-c", "listen_addresses=", "-c", "fsync=off",
+		"-c", "full_page_writes=off",
 		"-c", "max_connections=100", "-c", "shared_buffers=16MB",
 		"-c", "min_wal_size=2MB", "-c", "wal_recycle=off", "-c", "wal_init_zero=off"}
 	for _, setting := range s.settings {
@@ -98,7 +100,8 @@ func (s *Server) Crash() { s.end(syscall.SIGQUIT) }
 
 // URL returns the connection string of a role, in the database "postgres".
 func (s *Server) URL(role string) string {
-	u := url.URL{Scheme: "postgres", User: url.User(role), Path: "/postgres", RawQuery: url.Values{"host": {s.Dir}}.Encode()}
+	u := url.URL{Scheme: "postgres", User: url.User(role), Path: "/postgres",
+		RawQuery: url.Values{"host": {s.Dir}}.Encode()}
 	return u.String()
 }
 
@@ -112,7 +115,8 @@ func (s *Server) Exec(t testing.TB, sql string) string {
 }
 
 func (s *Server) psql(sql string) ([]byte, error) {
-	return s.command("psql", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", s.URL(Superuser), "-c", sql).CombinedOutput()
+	return s.command("psql", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", s.URL(Superuser), "-c",
+		sql).CombinedOutput()
 }
 
 // command is one of PostgreSQL's programs, without the settings of the caller.
@@ -126,7 +130,8 @@ func (s *Server) command(name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// run starts the server and waits until it answers. It ends with the thread that has started it: that one waits for it, so it ends where the test is killed.
+// run starts the server and waits until it answers. It ends with the thread that has started it: that one waits for it,
+// so it ends where the test is killed.
 func (s *Server) run(t testing.TB, server *exec.Cmd) {
 	t.Helper()
 	var log bytes.Buffer

@@ -38,9 +38,12 @@ func (d *draw) store() step {
 			m.keys = append(m.keys, key)
 		}
 		tier := map[byte]string{'e': "episodic", 's': "semantic"}[key[len(key)-1]]
-		entries = append(entries, fmt.Sprintf(`{"key":{"id":%q},"content":{"v":%d,"text":%q},"tier":%q,"tags":["t%d"]}`, key, m.version, strings.Repeat(fmt.Sprintf("%s version%d ", m.name, m.version), 1+d.IntN(20)), tier, d.IntN(9)))
+		entries = append(entries, fmt.Sprintf(`{"key":{"id":%q},"content":{"v":%d,"text":%q},"tier":%q,"tags":["t%d"]}`,
+			key, m.version, strings.Repeat(fmt.Sprintf("%s version%d ", m.name, m.version), 1+d.IntN(20)), tier,
+			d.IntN(9)))
 	}
-	s := d.native("r", "memory/store/req", fmt.Sprintf(`"memory_id":%q,"entries":[%s]`, memoryID, strings.Join(entries, ",")))
+	s := d.native("r", "memory/store/req", fmt.Sprintf(`"memory_id":%q,"entries":[%s]`, memoryID,
+		strings.Join(entries, ",")))
 	s.then = m.send(versions)
 	return s
 }
@@ -55,7 +58,8 @@ func (d *draw) forget() step {
 			keys = append(keys, fmt.Sprintf(`{"id":%q}`, key))
 		}
 	}
-	s := d.native("r", "memory/forget/req", fmt.Sprintf(`"memory_id":%q,"keys":[%s]`, memoryID, strings.Join(keys, ",")))
+	s := d.native("r", "memory/forget/req", fmt.Sprintf(`"memory_id":%q,"keys":[%s]`, memoryID,
+		strings.Join(keys, ",")))
 	s.then = d.model.send(versions)
 	return s
 }

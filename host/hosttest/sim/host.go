@@ -169,7 +169,8 @@ func (h *host) do(s step) {
 			break
 		}
 	}
-	if err := h.to.send(line); errors.Is(err, errRefused) && (s.speak == "" || s.key != "") { // one that has ended takes nothing
+	if err := h.to.send(line); errors.Is(err, errRefused) && (s.speak == "" ||
+		s.key != "") { // one that has ended takes nothing
 		h.judge.release(key)
 	}
 }

@@ -62,7 +62,8 @@ func (s *Sim) startHTTP(h *host, stdout io.Reader) {
 func (c *session) send(text string) error {
 	for line := range strings.Lines(text) {
 		for try := 0; ; try++ {
-			req, err := http.NewRequest(http.MethodPost, c.url+"/send", strings.NewReader(strings.TrimSuffix(line, "\n")))
+			req, err := http.NewRequest(http.MethodPost, c.url+"/send",
+				strings.NewReader(strings.TrimSuffix(line, "\n")))
 			if err != nil {
 				return err
 			}

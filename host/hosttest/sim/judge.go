@@ -65,7 +65,8 @@ type judge struct {
 }
 
 func newJudge(fail func(string, ...any), secrets []string) *judge {
-	return &judge{fail: fail, secrets: secrets, owed: map[string]int{}, asked: map[string]string{}, kept: map[string]*answer{},
+	return &judge{fail: fail, secrets: secrets, owed: map[string]int{}, asked: map[string]string{},
+		kept: map[string]*answer{},
 		then: map[string]func(*answer){}, over: map[string]bool{}, changed: make(chan struct{}), last: time.Now()}
 }
 
@@ -146,7 +147,8 @@ func (j *judge) native(a *answer) {
 	info, known := protocol.Lookup(protocol.Type(a.Type))
 	switch {
 	case known && info.Direction == protocol.HostRequest || a.Type == string(protocol.TypeMCPElicitReq):
-		j.reply("a2e", fmt.Sprintf(`{"type":%q,"id":"r","req_id":%s,"roots":[],"action":"cancel","error":"no"}`, strings.TrimSuffix(a.Type, "req")+"resp", a.ID))
+		j.reply("a2e", fmt.Sprintf(`{"type":%q,"id":"r","req_id":%s,"roots":[],"action":"cancel","error":"no"}`,
+			strings.TrimSuffix(a.Type, "req")+"resp", a.ID))
 	case known && info.Direction == protocol.HostEvent || strings.HasSuffix(a.Type, "/event"):
 		j.mu.Lock()
 		late := j.over[a.ReqID]

@@ -43,9 +43,12 @@ type draw struct {
 }
 
 func (s *Sim) newDraw(r *rand.Rand, prefix string, m *model) *draw {
-	d := &draw{Rand: r, prefix: prefix, model: m, token: s.secret("token"), plan: s.plan, mcp: r.IntN(2) == 0, spawned: map[string]string{}, schemas: hosttest.Schemas(s.t)}
+	d := &draw{Rand: r, prefix: prefix, model: m, token: s.secret("token"), plan: s.plan, mcp: r.IntN(2) == 0,
+		spawned: map[string]string{}, schemas: hosttest.Schemas(s.t)}
 	for _, row := range protocol.Types() {
-		if row.Direction == protocol.AgentRequest && !slices.Contains([]protocol.Type{protocol.TypeShutdown, protocol.TypeCancel, protocol.TypeHandshakeReq}, row.Type) {
+		if row.Direction == protocol.AgentRequest &&
+			!slices.Contains([]protocol.Type{protocol.TypeShutdown, protocol.TypeCancel, protocol.TypeHandshakeReq},
+				row.Type) {
 			d.others = append(d.others, row.Type)
 		}
 	}
@@ -109,7 +112,8 @@ func (d *draw) request() step {
 	case 2:
 		return tool("write_file", fmt.Sprintf(`%s,"content":"%d"`, file, d.IntN(1000)))
 	case 3:
-		return tool(d.of("read_file", "list_dir"), `"path":`+d.of(`"f1.txt"`, `"."`, `"pipe"`, `"loop"`, `"deep"`, `"../config.yaml"`, `"/etc/passwd"`, `"many"`))
+		return tool(d.of("read_file", "list_dir"), `"path":`+d.of(`"f1.txt"`, `"."`, `"pipe"`, `"loop"`, `"deep"`,
+			`"../config.yaml"`, `"/etc/passwd"`, `"many"`))
 	case 4:
 		return tool("edit_file", file+`,"old":"1","new":"2","all":true`)
 	case 5:
@@ -119,35 +123,44 @@ func (d *draw) request() step {
 	case 7:
 		return tool("http_get", `"url":"http://127.0.0.1:1/`+d.of("", "x", "%zz")+`"`)
 	case 8:
-		return shell(d.of("env", "exit 3", "yes | head -c 300000", "sleep 300 & echo $!", "kill -9 $$", "sleep 0.2", "echo $0 >&2; cat /proc/self/environ; cat ../config.yaml", "ulimit -a; head -c 100 /dev/urandom"))
+		return shell(d.of("env", "exit 3", "yes | head -c 300000", "sleep 300 & echo $!", "kill -9 $$", "sleep 0.2",
+			"echo $0 >&2; cat /proc/self/environ; cat ../config.yaml", "ulimit -a; head -c 100 /dev/urandom"))
 	case 9:
-		s := d.native("k", "proc/spawn/req", `"cmd":["bash","-c",`+d.of(`"cat"`, `"yes | head -c 100000"`, `"env; sleep 1"`, `"trap '' TERM; sleep 300 & wait"`)+`]`)
+		s := d.native("k", "proc/spawn/req", `"cmd":["bash","-c",`+d.of(`"cat"`, `"yes | head -c 100000"`,
+			`"env; sleep 1"`, `"trap '' TERM; sleep 300 & wait"`)+`]`)
 		d.spawned["proc"] = d.last
 		return s
 	case 10, 11:
 		proc := d.named("proc", "proc_id")
-		return d.native("r", d.of("proc/write/req", "proc/kill/req", "proc/status/req"), `"proc_id":`+proc+`,"data":"words\n","signal":"`+d.of("SIGTERM", "SIGKILL", "SIGSTOP")+`"`)
+		return d.native("r", d.of("proc/write/req", "proc/kill/req", "proc/status/req"),
+			`"proc_id":`+proc+`,"data":"words\n","signal":"`+d.of("SIGTERM", "SIGKILL", "SIGSTOP")+`"`)
 	case 12:
-		return tool(d.of("say", "say", "told"), `"text":"`+d.of("x", "x", "die", "hang", "mute", "huge", "error", "half", "twice")+`"`)
+		return tool(d.of("say", "say", "told"), `"text":"`+d.of("x", "x", "die", "hang", "mute", "huge", "error",
+			"half", "twice")+`"`)
 	case 13, 14:
 		return tool(d.of(ways()...)+"__do", "")
 	case 15:
-		return d.native("r", d.of("mcp/server/list/req", "mcp/resource/list/req", "mcp/prompt/list/req", "tool/list/req", "skill/discover/req", "toolkit/list/req", "learn/stats/req", "multi_agent/list"), "")
+		return d.native("r", d.of("mcp/server/list/req", "mcp/resource/list/req", "mcp/prompt/list/req",
+			"tool/list/req", "skill/discover/req", "toolkit/list/req", "learn/stats/req", "multi_agent/list"), "")
 	case 16:
 		s := d.native("k", "multi_agent/spawn", fmt.Sprintf(`"name":"n%d","role":"worker"`, d.IntN(9)))
 		d.spawned["agent"] = d.last
 		return s
 	case 17:
 		agent := d.named("agent", "subagent_id")
-		return d.native("r", d.of("multi_agent/delegate", "multi_agent/await", "multi_agent/terminate"), `"subagent_id":`+agent+`,"task_name":"t","instruction":"`+d.brief()+`","timeout":1`)
+		return d.native("r", d.of("multi_agent/delegate", "multi_agent/await", "multi_agent/terminate"),
+			`"subagent_id":`+agent+`,"task_name":"t","instruction":"`+d.brief()+`","timeout":1`)
 	case 18:
 		s := d.native("k", "env/reset/req", fmt.Sprintf(`"env_name":"gridworld","seed":%d`, d.IntN(9)))
 		d.spawned["episode"] = d.last
 		return s
 	case 19, 20:
-		return d.native("r", d.of("env/step/req", "env/step/req", "env/observe/req", "env/render/req", "env/plan/req", "env/close/req"), `"episode_id":`+d.named("episode", "obs/episode_id")+`,"action":{"type":"`+d.of("up", "down", "jump")+`"}`)
+		return d.native("r", d.of("env/step/req", "env/step/req", "env/observe/req", "env/render/req", "env/plan/req",
+			"env/close/req"), `"episode_id":`+d.named("episode", "obs/episode_id")+`,"action":{"type":"`+d.of("up",
+			"down", "jump")+`"}`)
 	default:
-		return d.native("r", "learn/feedback/req", `"feedbacks":[{"source":"user","score":0.5,"confidence":1,"kind":"explicit","correlation_id":"c"}]`)
+		return d.native("r", "learn/feedback/req",
+			`"feedbacks":[{"source":"user","score":0.5,"confidence":1,"kind":"explicit","correlation_id":"c"}]`)
 	}
 }
 
@@ -160,7 +173,8 @@ func (d *draw) named(kind, path string) string {
 }
 
 func (d *draw) brief() string {
-	return d.of("echo done", "sleep 0.05; echo done", "exit 1", "sleep 0.5", "yes | head -c 200000", "kill -9 $$", "env", "echo '{\\\"status\\\":\\\"partial\\\"}'")
+	return d.of("echo done", "sleep 0.05; echo done", "exit 1", "sleep 0.5", "yes | head -c 200000", "kill -9 $$",
+		"env", "echo '{\\\"status\\\":\\\"partial\\\"}'")
 }
 
 // random draws a request of any type whose fields have any values that its schema allows, or
@@ -171,7 +185,8 @@ func (d *draw) random() step {
 	defs, _ := d.schemas[typ].Schema["$defs"].(map[string]any)
 	fields := map[string]any{"timeout": 1}
 	for _, name := range slices.Sorted(maps.Keys(properties)) {
-		if !slices.Contains([]string{"a2e", "version", "type", "id", "ts", "timeout", "max_steps"}, name) && d.IntN(8) > 0 {
+		if !slices.Contains([]string{"a2e", "version", "type", "id", "ts", "timeout", "max_steps"}, name) &&
+			d.IntN(8) > 0 {
 			fields[name] = d.value(properties[name], defs, 0)
 		}
 	}
@@ -206,7 +221,8 @@ func (d *draw) value(schema any, defs map[string]any, depth int) any {
 	}
 	switch kind {
 	case "string":
-		return d.of("", "x", "echo", "semantic", "../..", "a\x00b", strings.Repeat("é", d.IntN(300)), "{{7*7}}", "$.a[?b]", "http://127.0.0.1:1/", "nobody", "tools", "\U0001F600")
+		return d.of("", "x", "echo", "semantic", "../..", "a\x00b", strings.Repeat("é", d.IntN(300)), "{{7*7}}",
+			"$.a[?b]", "http://127.0.0.1:1/", "nobody", "tools", "\U0001F600")
 	case "integer", "number":
 		return []any{0, 1, -1, 3, 1 << 30, 1e300, 0.5, -1e-9}[d.IntN(8)]
 	case "boolean":
@@ -242,10 +258,15 @@ func (d *draw) rpc() step {
 		id = fmt.Sprintf(id, d.ids)
 	}
 	if d.mcp {
-		method = d.of("tools/list", "tools/call", "tools/call", "prompts/list", "resources/list", "resources/read", "ping", "logging/setLevel", "completion/complete", "nothing")
-		params = d.of(`{}`, `{"name":"echo","arguments":{"text":"x"}}`, `{"name":"`+d.of(ways()...)+`__do","arguments":{}}`, `{"name":"say","arguments":{"text":"error"}}`, `{"uri":"file:///etc/passwd"}`, `{"level":"error"}`, `[]`)
+		method = d.of("tools/list", "tools/call", "tools/call", "prompts/list", "resources/list", "resources/read",
+			"ping", "logging/setLevel", "completion/complete", "nothing")
+		params = d.of(`{}`, `{"name":"echo","arguments":{"text":"x"}}`,
+			`{"name":"`+d.of(ways()...)+`__do","arguments":{}}`, `{"name":"say","arguments":{"text":"error"}}`,
+			`{"uri":"file:///etc/passwd"}`, `{"level":"error"}`, `[]`)
 	} else {
-		method = d.of("system.ping", "state.get", "tools.list", "skills.list", "history.list", "limits.get", "model.list", "session.create", "session.get", "session.queue.list", "nothing", "command.execute", "session.send")
+		method = d.of("system.ping", "state.get", "tools.list", "skills.list", "history.list", "limits.get",
+			"model.list", "session.create", "session.get", "session.queue.list", "nothing", "command.execute",
+			"session.send")
 		switch method {
 		case "session.create":
 			id = fmt.Sprintf(`"%s"`, d.id("k"))
@@ -255,21 +276,26 @@ func (d *draw) rpc() step {
 		case "session.send":
 			params = `{"session_id":` + d.named("session", "session_id") + `,"text":"` + d.brief() + `","enqueue":true}`
 		case "command.execute":
-			params = `{"session_id":` + d.named("session", "session_id") + `,"raw_command":"` + d.of("/echo text=x", "/help", "/told", "/say text=error", "/nothing", "x") + `"}`
+			params = `{"session_id":` + d.named("session", "session_id") + `,"raw_command":"` +
+				d.of("/echo text=x", "/help", "/told", "/say text=error", "/nothing", "x") + `"}`
 		}
 	}
 	if d.IntN(20) == 0 && method != "session.create" { // whose answer others wait for
-		return step{line: fmt.Sprintf(`{"jsonrpc":"2.0","method":%q,"params":%s}`, d.of("notifications/initialized", "$/cancelRequest", "nothing"), params), speak: "rpc"}
+		return step{line: fmt.Sprintf(`{"jsonrpc":"2.0","method":%q,"params":%s}`,
+			d.of("notifications/initialized", "$/cancelRequest", "nothing"), params), speak: "rpc"}
 	}
-	return step{line: fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":%q,"params":%s}`, id, method, params), speak: "rpc", key: strings.Trim(id, `"`)}
+	return step{line: fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":%q,"params":%s}`, id, method, params),
+		speak: "rpc", key: strings.Trim(id, `"`)}
 }
 
 // task draws a task of the fleet protocol.
 func (d *draw) task() step {
 	id := d.id("t")
-	more := d.of("", "", `,"requirements":{"required_capabilities":["flying"]}`, `,"requirements":{"required_mcp":["good"]}`, `,"deadline":"2001-01-01T00:00:00Z"`)
+	more := d.of("", "", `,"requirements":{"required_capabilities":["flying"]}`,
+		`,"requirements":{"required_mcp":["good"]}`, `,"deadline":"2001-01-01T00:00:00Z"`)
 	return step{speak: "fleet", key: id, line: fmt.Sprintf(`{"type":"TASK_DISPATCH","protocol_version":%q,"auth_token":%q,"task":{"task_id":%q,"priority":%q},"brief":"%s"%s}`,
-		d.of("2.0", "2.0", "2.0", "9.0"), d.token, id, d.of("low", "normal", "high", "urgent", "soon"), d.of("echo done", "echo done", "exit 1", "sleep 0.05; echo done", "kill -9 $$", "env"), more)}
+		d.of("2.0", "2.0", "2.0", "9.0"), d.token, id, d.of("low", "normal", "high", "urgent", "soon"),
+		d.of("echo done", "echo done", "exit 1", "sleep 0.05; echo done", "kill -9 $$", "env"), more)}
 }
 
 // cancel draws the end of the request before; it has no answer of its own.
@@ -282,8 +308,11 @@ func (d *draw) cancel() step {
 func (d *draw) broken() step {
 	whole := fmt.Sprintf(`{"type":"ping","id":%q,"x":{"a":[1,2,{"b":"c"}]},"y":"z"}`, d.id("b"))
 	line := []string{
-		whole[:1+d.IntN(len(whole)-2)], "nonsense", "\x00", "{}x", `"text"`, "7", "null", `{"type":"ping","type":"ping"}`, "{\"type\":\"\xff\"}", `{"type":"ping","id":"b","x":"` + "\x01" + `"}`,
-		strings.Repeat("[", 1000+d.IntN(100_000)), `{"type":"ping","x":` + strings.Repeat(`{"a":`, 5000+d.IntN(1000)), `{"x":1e99999`, strings.Repeat("x", maxLine+1+d.IntN(maxLine)), `{"a":"` + strings.Repeat("y", maxLine) + `"}`, `[1,2]`, `{"type":"\ud800"`,
+		whole[:1+d.IntN(len(whole)-2)], "nonsense", "\x00", "{}x", `"text"`, "7", "null",
+		`{"type":"ping","type":"ping"}`, "{\"type\":\"\xff\"}", `{"type":"ping","id":"b","x":"` + "\x01" + `"}`,
+		strings.Repeat("[", 1000+d.IntN(100_000)), `{"type":"ping","x":` + strings.Repeat(`{"a":`, 5000+d.IntN(1000)),
+		`{"x":1e99999`, strings.Repeat("x", maxLine+1+d.IntN(maxLine)), `{"a":"` + strings.Repeat("y", maxLine) +
+			`"}`, `[1,2]`, `{"type":"\ud800"`,
 	}[d.IntN(17)]
 	if rest, typed := strings.CutPrefix(line, `{"type":"ping"`); typed && !strings.HasPrefix(rest, `,"type"`) {
 		return step{line: line, of: "a2e"}

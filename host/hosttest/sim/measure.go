@@ -33,7 +33,8 @@ func Ends(t testing.TB, opts Options, runs int) (took []time.Duration) {
 
 // alone takes what starts children out of the config: theirs would be the time that is measured.
 func (s *Sim) alone() {
-	must.OK(s.t, os.WriteFile(filepath.Join(s.dir, "config.yaml"), []byte("auth_token: ${SIM_TOKEN}\nworkspace: ws\nstate_dir: state\n"), 0o600))
+	must.OK(s.t, os.WriteFile(filepath.Join(s.dir, "config.yaml"), []byte("auth_token: ${SIM_TOKEN}\nworkspace: "+
+		"ws\nstate_dir: state\n"), 0o600))
 }
 
 // Crowd sends requests at once, ends the input, and wants an answer to each.
@@ -43,7 +44,8 @@ func Crowd(t testing.TB, opts Options, requests int) {
 	h := s.start(s.models[0], false)
 	d := s.newDraw(s.rng, "crowd", s.models[0])
 	for range requests {
-		h.do(d.native("r", "tool/call/req", d.of(`"tool_name":"echo","arguments":{"text":"x"}`, `"tool_name":"list_dir","arguments":{"path":"."}`, `"tool_name":"nothing","arguments":{}`)))
+		h.do(d.native("r", "tool/call/req", d.of(`"tool_name":"echo","arguments":{"text":"x"}`,
+			`"tool_name":"list_dir","arguments":{"path":"."}`, `"tool_name":"nothing","arguments":{}`)))
 	}
 	must.OK(t, h.to.close())
 	h.wait("the end of its input", 0)
@@ -64,14 +66,18 @@ func bombs() map[string]string {
 	grep := func(pattern string) string { return `"tool_name":"grep","arguments":{"pattern":"` + pattern + `"}` }
 	maps := `{"node_id":"leaf","kind":"tool","name":"echo","input":{"text":"x"}}`
 	for i := range 4 {
-		maps += fmt.Sprintf(`,{"node_id":"m%d","kind":"map","items_path":"[`+strings.Repeat("input,", 99)+`input]","map_node":%q}`, i, []string{"leaf", "m0", "m1", "m2"}[i])
+		maps += fmt.Sprintf(`,{"node_id":"m%d","kind":"map","items_path":"[`+strings.Repeat("input,",
+			99)+`input]","map_node":%q}`, i, []string{"leaf", "m0", "m1", "m2"}[i])
 	}
 	return map[string]string{
-		"deep JSON":      `{"type":"tool/call/req","id":"ID","tool_name":"echo","arguments":{"text":` + strings.Repeat("[", 1<<20) + strings.Repeat("]", 1<<20) + `}}`,
-		"huge number":    `{"type":"tool/call/req","id":"ID","tool_name":"echo","timeout":` + strings.Repeat("9", 4<<20) + `,"arguments":{"text":1e999999999}}`,
-		"regex":          grep(strings.Repeat("(a*)*", 50) + "$"),
-		"counted regex":  grep("((a{100}){100}){100}"),
-		"glob":           `"tool_name":"glob","arguments":{"pattern":"` + strings.Repeat("{a,b}", 40) + strings.Repeat("**/", 40) + `*"}`,
+		"deep JSON": `{"type":"tool/call/req","id":"ID","tool_name":"echo","arguments":{"text":` +
+			strings.Repeat("[", 1<<20) + strings.Repeat("]", 1<<20) + `}}`,
+		"huge number": `{"type":"tool/call/req","id":"ID","tool_name":"echo","timeout":` +
+			strings.Repeat("9", 4<<20) + `,"arguments":{"text":1e999999999}}`,
+		"regex":         grep(strings.Repeat("(a*)*", 50) + "$"),
+		"counted regex": grep("((a{100}){100}){100}"),
+		"glob": `"tool_name":"glob","arguments":{"pattern":"` + strings.Repeat("{a,b}", 40) +
+			strings.Repeat("**/", 40) + `*"}`,
 		"nested folders": `"tool_name":"glob","arguments":{"pattern":"**/deep/**/x"}`,
 		"nested maps":    `{"type":"chain/req","id":"ID","timeout":2,"streaming":false,"nodes":[` + maps + `]}`,
 		"endless output": `"timeout":1,"tool_name":"run_command","arguments":{"command":["bash","-c","cat /dev/zero"]}`,

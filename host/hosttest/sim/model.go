@@ -106,7 +106,8 @@ func (m *model) check(there map[string]int) error {
 			i--
 		}
 		if i < 0 {
-			return fmt.Errorf("%s: key %s has version %d, and should have one of %v (0 = none)", m.name, key, there[key], may)
+			return fmt.Errorf("%s: key %s has version %d, and should have one of %v (0 = none)", m.name, key,
+				there[key], may)
 		}
 		at[key] = seqs[i]
 	}
@@ -212,8 +213,10 @@ func (m *model) verifySteps(h *host) {
 	if m.strain {
 		m.steps[0] = 0
 	}
-	if err := json.Unmarshal(a.line, &list); err != nil || len(list.Episodes) < m.steps[0] || len(list.Episodes) > m.steps[1] {
-		h.fail("%d steps are there of %d answered and %d sent: %v %.300s", len(list.Episodes), m.steps[0], m.steps[1], err, a.line)
+	if err := json.Unmarshal(a.line, &list); err != nil || len(list.Episodes) < m.steps[0] ||
+		len(list.Episodes) > m.steps[1] {
+		h.fail("%d steps are there of %d answered and %d sent: %v %.300s", len(list.Episodes), m.steps[0], m.steps[1],
+			err, a.line)
 	}
 	m.episode, m.strain = "", false
 }

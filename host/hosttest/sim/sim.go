@@ -57,14 +57,16 @@ type Figures struct {
 
 // Add adds the figures of another seed.
 func (f *Figures) Add(more Figures) {
-	f.Lines, f.Answers, f.Faults, f.Lives = f.Lines+more.Lines, f.Answers+more.Answers, f.Faults+more.Faults, f.Lives+more.Lives
+	f.Lines, f.Answers, f.Faults, f.Lives = f.Lines+more.Lines, f.Answers+more.Answers, f.Faults+more.Faults,
+		f.Lives+more.Lives
 	f.Kills, f.Starved = f.Kills+more.Kills, f.Starved+more.Starved
 	f.Rest = append(f.Rest, more.Rest...)
 }
 
 // String returns them for a log.
 func (f Figures) String() string {
-	return fmt.Sprintf("%d lines, %d answers, %d faults, %d lives, %d of them killed, %d starved; at rest, mean and slope per hour: %s",
+	return fmt.Sprintf("%d lines, %d answers, %d faults, %d lives, %d of them killed, %d starved; at rest, mean and "+
+		"slope per hour: %s",
 		f.Lines, f.Answers, f.Faults, f.Lives, f.Kills, f.Starved, trends(f.Rest))
 }
 
@@ -129,7 +131,8 @@ func (s *Sim) lives() {
 func newSim(t testing.TB, opts Options) *Sim {
 	t.Helper()
 	opts.Line, opts.Lives = cmp.Or(opts.Line, maxLine), cmp.Or(opts.Lives, maxLives)
-	s := &Sim{Options: opts, t: t, dir: t.TempDir(), rng: rand.New(rand.NewPCG(opts.Seed, 0)), done: map[string]string{}}
+	s := &Sim{Options: opts, t: t, dir: t.TempDir(), rng: rand.New(rand.NewPCG(opts.Seed, 0)),
+		done: map[string]string{}}
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP) // so that no host has it ignored where nohup runs the tests
 	t.Cleanup(func() { signal.Stop(hup) })
@@ -177,7 +180,8 @@ plugins:
     mcpServers:
 `, s.State, s.Line, s.Binary, s.Chaos, filepath.Join(s.dir, "worker-state"), s.Binary)
 	for _, way := range ways() {
-		fmt.Fprintf(&b, "      %s: {command: ./chaos, args: [mcp, %s, \"${SIM_ARG_TOKEN}\"], env: {LABEL_TOKEN: \"${SIM_LABEL_TOKEN}\"}, start_timeout: 2, timeout: 1}\n", way, way)
+		fmt.Fprintf(&b, "      %s: {command: ./chaos, args: [mcp, %s, \"${SIM_ARG_TOKEN}\"], env: {LABEL_TOKEN: "+
+			"\"${SIM_LABEL_TOKEN}\"}, start_timeout: 2, timeout: 1}\n", way, way)
 	}
 	must.OK(s.t, os.WriteFile(filepath.Join(s.dir, "config.yaml"), []byte(b.String()), 0o600))
 }
@@ -193,7 +197,8 @@ func (s *Sim) secrets() []string {
 func (s *Sim) environ() []string {
 	return []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + s.dir, "TMPDIR=" + filepath.Join(s.dir, "tmp"), "GOTRACEBACK=all",
-		"SIM_TOKEN=" + s.secret("token"), "SIM_ARG_TOKEN=" + s.secret("arg"), "SIM_LABEL_TOKEN=" + s.secret("label"), "SIM_API_KEY=" + s.secret("env"),
+		"SIM_TOKEN=" + s.secret("token"), "SIM_ARG_TOKEN=" + s.secret("arg"), "SIM_LABEL_TOKEN=" + s.secret("label"),
+		"SIM_API_KEY=" + s.secret("env"),
 	}
 }
 
@@ -313,7 +318,8 @@ func (d *draw) begin(h *host) {
 		method, params = "initialize", fmt.Sprintf(`{"protocolVersion":"2025-06-18","capabilities":{"roots":{},"sampling":{}},"clientInfo":{"name":"sim","version":"1"},"_meta":{"a2e/auth_token":%q}}`, d.token)
 	}
 	id := d.id("k")
-	h.do(step{line: fmt.Sprintf(`{"jsonrpc":"2.0","id":%q,"method":%q,"params":%s}`, id, method, params), speak: "rpc", key: id})
+	h.do(step{line: fmt.Sprintf(`{"jsonrpc":"2.0","id":%q,"method":%q,"params":%s}`, id, method, params), speak: "rpc",
+		key: id})
 }
 
 // end ends a host in one of the ways there are.
@@ -388,5 +394,6 @@ func (s *Sim) keep() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	err := os.WriteFile(file, []byte(s.transcript.String()), 0o600)
-	s.t.Logf("play it again: A2E_SIM_SEED=%d go test ./host/cli -run TestSimulation -count=1; its transcript: %s %v", s.Seed, file, err)
+	s.t.Logf("play it again: A2E_SIM_SEED=%d go test ./host/cli -run TestSimulation -count=1; its transcript: %s %v",
+		s.Seed, file, err)
 }

@@ -48,7 +48,8 @@ func TestParameters(t *testing.T) {
 	s := stores.Memory(t)
 	must.OK(t, s.Read(t.Context(), func(tx *store.Tx) error {
 		var got string
-		_, err := tx.Get("SELECT CAST($3 AS TEXT) || CAST($1 AS TEXT) || CAST($2 AS TEXT) || CAST($1 AS TEXT) || '$2 ?'",
+		_, err := tx.Get("SELECT CAST($3 AS TEXT) || CAST($1 AS TEXT) || CAST($2 AS TEXT) || CAST($1 AS TEXT) || "+
+			"'$2 ?'",
 			[]any{"a", "b", "c"}, &got)
 		assert.Equal(t, got, "caba$2 ?")
 		return err

@@ -77,7 +77,8 @@ func run(ctx context.Context) error {
 	}
 	ways := []way{{"as this user", -1, nil}, {"without namespaces", -1, []string{self, asPlain}}}
 	if os.Geteuid() == 0 {
-		ways = []way{{"as root", -1, nil}, {"as an ordinary user", nobody, nil}, {"root without namespaces", -1, []string{self, asPlain}}}
+		ways = []way{{"as root", -1, nil}, {"as an ordinary user", nobody, nil},
+			{"root without namespaces", -1, []string{self, asPlain}}}
 	} else {
 		fmt.Println("as root: left out, as this is an ordinary user")
 	}
@@ -134,7 +135,8 @@ type count struct{ attempts, failed, skipped int }
 // run runs all suites one way. What a failed one says is printed. Programs that the tests of
 // the first way build are there for the others, whose user may have no Go.
 func (w *way) run(ctx context.Context, dir string, suites []suite) (sum count, err error) {
-	out, err := exec.CommandContext(ctx, "go", "env", "GOCACHE", "GOMODCACHE").Output() // in the home of the one who runs this
+	out, err := exec.CommandContext(ctx, "go", "env", "GOCACHE",
+		"GOMODCACHE").Output() // in the home of the one who runs this
 	if err != nil {
 		return sum, fmt.Errorf("go env: %w", err)
 	}
@@ -147,13 +149,15 @@ func (w *way) run(ctx context.Context, dir string, suites []suite) (sum count, e
 		argv := append(slices.Clone(w.argv), s.binary, "-test.v", "-test.run", attacks, "-test.timeout", testTime)
 		cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 		cmd.Dir = s.dir
-		cmd.Env = append(os.Environ(), "HOME="+home, "TMPDIR="+home, hosttest.Built+"="+dir, "GOCACHE="+caches[0], "GOMODCACHE="+caches[1])
+		cmd.Env = append(os.Environ(), "HOME="+home, "TMPDIR="+home, hosttest.Built+"="+dir, "GOCACHE="+caches[0],
+			"GOMODCACHE="+caches[1])
 		if w.user >= 0 {
 			if err := os.Chown(home, w.user, w.user); err != nil {
 				return sum, err
 			}
 			cmd.Env = append(cmd.Env, "PATH="+openPath())
-			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(w.user), Gid: uint32(w.user)}}
+			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(w.user),
+				Gid: uint32(w.user)}}
 		}
 		var out bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &out

@@ -93,10 +93,13 @@ func TestEntryIsWrittenAsDocumented(t *testing.T) {
 
 	zeros := strings.Repeat("0", 64)
 	first := `{"ts":1712345678.000001,"session_id":"s-1","req_id":"req-0","correlation_id":"","success":true,"duration_ms":3,` +
-		`"error_code":null,"input_bytes":120,"output_bytes":340,"type":"tool/call/req","capability":"tools","prev":"` + zeros + `"}`
+		`"error_code":null,"input_bytes":120,"output_bytes":340,"type":"tool/call/req","capability":"tools","prev":"` +
+		zeros + `"}`
 	prev := linkOf([]byte(first))
-	second := `{"ts":1.500000,"session_id":"s","req_id":"a\"\\\n\u0000é` + "\u2028" + `","correlation_id":"c","success":false,"duration_ms":1,` +
-		`"error_code":"tool_error","input_bytes":0,"output_bytes":0,"type":"t","capability":"k","name":"n","prev":"` + string(prev[:]) + `"}`
+	second := `{"ts":1.500000,"session_id":"s","req_id":"a\"\\\n\u0000é` + "\u2028" +
+		`","correlation_id":"c","success":false,"duration_ms":1,` +
+		`"error_code":"tool_error","input_bytes":0,"output_bytes":0,"type":"t","capability":"k","name":"n","prev":"` +
+		string(prev[:]) + `"}`
 	assert.Diff(t, []string{first, second}, lines(t, path))
 	r := verified(t, path)
 	last := linkOf([]byte(second))
@@ -119,7 +122,8 @@ func TestAnyText(t *testing.T) {
 			s = rapid.String().Draw(t, "runes")
 		}
 		s = strings.Repeat(s, rapid.IntRange(1, 60).Draw(t, "times"))
-		line := appendEntry(nil, event.Event{ReqID: s, SessionID: s, CorrelationID: s, ErrorCode: s, Type: s, Capability: s, Name: s}, 0)
+		line := appendEntry(nil, event.Event{ReqID: s, SessionID: s, CorrelationID: s, ErrorCode: s, Type: s,
+			Capability: s, Name: s}, 0)
 		line, _ = appendLinked(nil, line[:len(line)-1], noLink(), nil, 0)
 		if len(line) > maxLine || bytes.Count(line, []byte{'\n'}) != 1 {
 			t.Fatalf("%d bytes, %d newlines", len(line), bytes.Count(line, []byte{'\n'}))
@@ -270,7 +274,8 @@ func TestForeignLinesStay(t *testing.T) {
 			got := lines(t, path)
 			assert.That(t, len(got) == 3 && got[0] == strings.TrimSuffix(foreign, "\n"), "%d lines", len(got))
 			r, err := Verify(path, Key{})
-			assert.That(t, err == nil && !r.OK() && r.Broken.Kind == BreakNotJSON && r.Broken.Line == 1, "%+v, %v", r.Broken, err)
+			assert.That(t, err == nil && !r.OK() && r.Broken.Kind == BreakNotJSON && r.Broken.Line == 1, "%+v, %v",
+				r.Broken, err)
 		})
 	}
 }
@@ -293,7 +298,8 @@ func TestFailingDiskDelaysNothing(t *testing.T) {
 	r := verified(t, path)
 	assert.That(t, r.Entries == 200 && r.Dropped == 0 && r.Anchor == "", "%+v", r)
 	got := n.all()
-	assert.That(t, len(got) == 2 && strings.Contains(got[0], "cannot be written") && strings.Contains(got[1], "can be written again"), "notes: %q", got)
+	assert.That(t, len(got) == 2 && strings.Contains(got[0], "cannot be written") &&
+		strings.Contains(got[1], "can be written again"), "notes: %q", got)
 }
 
 // Past the bound entries are dropped, counted, and the count is part of the chain.
@@ -313,7 +319,8 @@ func TestMemoryIsBoundedAndDropsAreCounted(t *testing.T) {
 		l.Take(sample(i))
 	}
 	held, dropped := l.Waiting()
-	assert.That(t, held <= maxPending && held >= maxPending/2 && dropped != 0, "%d bytes wait, %d entries dropped", held, dropped)
+	assert.That(t, held <= maxPending && held >= maxPending/2 && dropped != 0, "%d bytes wait, %d entries dropped",
+		held, dropped)
 	must.OK(t, os.Remove(path))
 	eventually(t, "all is written", func() bool { size, _ := l.Waiting(); return size == 0 })
 	l.Take(sample(total))
@@ -323,11 +330,13 @@ func TestMemoryIsBoundedAndDropsAreCounted(t *testing.T) {
 	for i, line := range lines(t, path) {
 		if strings.Contains(line, `"type":"audit/dropped"`) {
 			markers++
-			assert.Equal(t, i, r.Entries-2, "the count is entry %d of %d, want it right before the last one", i+1, r.Entries)
+			assert.Equal(t, i, r.Entries-2, "the count is entry %d of %d, want it right before the last one", i+1,
+				r.Entries)
 		}
 	}
 	assert.That(t, markers == 1 && r.Dropped == dropped && r.Entries-markers+r.Dropped == total+1,
-		"%d entries, %d counts of %d dropped ones; %d recorded, %d dropped", r.Entries, markers, r.Dropped, total+1, dropped)
+		"%d entries, %d counts of %d dropped ones; %d recorded, %d dropped", r.Entries, markers, r.Dropped, total+1,
+		dropped)
 }
 
 // A lock that another process never gives back bounds Close, too.

@@ -200,7 +200,8 @@ func (f *file) lastLine(h *os.File, size int64) (last []byte, newSize int64, err
 	if err := h.Truncate(size - int64(len(half))); err != nil {
 		return nil, size, err
 	}
-	f.note(fmt.Sprintf("audit: cut a half line of %d bytes off the end of %s: %q", len(half), f.path, half[:min(len(half), shownHalf)]))
+	f.note(fmt.Sprintf("audit: cut a half line of %d bytes off the end of %s: %q", len(half), f.path,
+		half[:min(len(half), shownHalf)]))
 	return last, size - int64(len(half)), nil
 }
 

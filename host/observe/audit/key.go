@@ -60,7 +60,8 @@ type signer struct{ mac hash.Hash }
 
 func newSigner(key string) (*signer, error) {
 	if len(key) < minKey {
-		return nil, fmt.Errorf("the key of the audit log has %d characters; it needs %d or more, as from `openssl rand -hex 32`", len(key), minKey)
+		return nil, fmt.Errorf("the key of the audit log has %d characters; it needs %d or more, as from `openssl "+
+			"rand -hex 32`", len(key), minKey)
 	}
 	return &signer{hmac.New(sha256.New, []byte(key))}, nil
 }
@@ -112,7 +113,8 @@ func readKey(path string) (string, error) {
 		return "", err
 	}
 	if mode := info.Mode().Perm(); runtime.GOOS != "windows" && mode&0o077 != 0 {
-		return "", fmt.Errorf("%s: %w: the key may be read by others (mode %04o); whoever has it can forge the log: make a new one, with chmod 600", path, private.ErrUnsafe, mode)
+		return "", fmt.Errorf("%s: %w: the key may be read by others (mode %04o); whoever has it can forge the log: "+
+			"make a new one, with chmod 600", path, private.ErrUnsafe, mode)
 	}
 	raw, err := dir.Read(filepath.Base(path), maxKeyFile)
 	return strings.TrimSpace(string(raw)), err
@@ -145,7 +147,8 @@ func (k Key) make() (*signer, error) {
 
 // impossible reports whether a key cannot be kept here, which is nobody's attack.
 func impossible(err error) bool {
-	return !errors.Is(err, private.ErrUnsafe) && (errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) || isReadOnly(err))
+	return !errors.Is(err, private.ErrUnsafe) && (errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) ||
+		isReadOnly(err))
 }
 
 // loadKey finds the key of the log, which is made if there is none. The lock must be held.

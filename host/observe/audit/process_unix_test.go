@@ -79,7 +79,8 @@ func TestFewFiles(t *testing.T) {
 	assert.That(t, r.OK() && r.Entries == 21, "%s", r)
 }
 
-// childLacksFiles has ten hosts write an entry, the first with no descriptor left, each other one with one more. After each
+// childLacksFiles has ten hosts write an entry, the first with no descriptor left, each other one with one more. After
+// each
 // of them another one, which has written before, does the same.
 func childLacksFiles(path string) error {
 	var old unix.Rlimit
@@ -93,7 +94,8 @@ func childLacksFiles(path string) error {
 	err = errors.Join(err, failed)
 	for more := range uint64(10) {
 		for _, f := range []*file{host(), lasting} {
-			err = errors.Join(err, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(next) + more, Max: old.Max}))
+			err = errors.Join(err, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(next) + more,
+				Max: old.Max}))
 			n, _ := f.write(entry, nil, time.Minute)
 			err = errors.Join(err, unix.Setrlimit(unix.RLIMIT_NOFILE, &old))
 			if n == 0 {
@@ -165,7 +167,8 @@ func start(t *testing.T, role, path, name string, count int, together ...*os.Fil
 	t.Helper()
 	exe := must.Get(os.Executable())(t)
 	cmd := exec.Command(exe)
-	cmd.Env = append(os.Environ(), childRole+"="+role, childPath+"="+path, childName+"="+name, childCount+"="+strconv.Itoa(count))
+	cmd.Env = append(os.Environ(), childRole+"="+role, childPath+"="+path, childName+"="+name,
+		childCount+"="+strconv.Itoa(count))
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	if together != nil {
 		cmd.Stdin, cmd.Stdout = together[0], together[1]

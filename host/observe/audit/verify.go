@@ -151,7 +151,8 @@ func (c *checker) check(path string, line []byte, n int, form lineForm) bool {
 	got, ok := linkIn(line)
 	switch {
 	case form == lineHalf && !ok:
-		return fail(BreakHalf, "the file ends within an entry: a host was killed while it wrote, or the end was cut off (the next host that writes repairs it)")
+		return fail(BreakHalf, "the file ends within an entry: a host was killed while it wrote, or the end was cut "+
+			"off (the next host that writes repairs it)")
 	case form == lineLong:
 		return fail(BreakNotJSON, "the line is longer than any entry (%d bytes)", maxLine)
 	case !ok:
@@ -160,7 +161,8 @@ func (c *checker) check(path string, line []byte, n int, form lineForm) bool {
 		c.r.Anchor = got.String()
 	case got != c.prev:
 		c.wrong = got
-		return fail(BreakChanged, "its prev is not the hash of %s: that line was edited, or lines between the two were removed", c.at)
+		return fail(BreakChanged, "its prev is not the hash of %s: that line was edited, or lines between the two "+
+			"were removed", c.at)
 	}
 	if why := c.signature(line); why != "" {
 		return fail(BreakForged, "%s", why)

@@ -33,22 +33,40 @@ func TestVerifyFindsTampering(t *testing.T) {
 		line   int
 		kind   Kind
 	}{
-		"a value edited":          {func(s []string) []string { return edit(s, 4, `"success":true`, `"success":false`) }, 6, BreakChanged},
-		"the first entry edited":  {func(s []string) []string { return edit(s, 0, "req-0", "req-x") }, 2, BreakChanged},
-		"one byte of a link":      {func(s []string) []string { return edit(s, 4, s[4][len(s[4])-8:], "abcabc\"}") }, 5, BreakChanged},
-		"an entry removed":        {func(s []string) []string { return slices.Delete(s, 4, 5) }, 5, BreakChanged},
-		"three entries removed":   {func(s []string) []string { return slices.Delete(s, 4, 7) }, 5, BreakChanged},
-		"neighbours swapped":      {func(s []string) []string { return swap(s, 4, 5) }, 5, BreakOrder},
-		"far entries swapped":     {func(s []string) []string { return swap(s, 2, 7) }, 3, BreakOrder},
-		"an entry repeated":       {func(s []string) []string { return slices.Insert(s, 5, s[4]) }, 6, BreakOrder},
-		"an entry put in":         {func(s []string) []string { return slices.Insert(s, 5, strings.Replace(s[5], "req-5", "req-x", 1)) }, 7, BreakOrder},
-		"a line of text":          {func(s []string) []string { return slices.Insert(s, 5, "hello") }, 6, BreakNotJSON},
-		"an empty line":           {func(s []string) []string { return slices.Insert(s, 5, "") }, 6, BreakNotJSON},
-		"a brace missing":         {func(s []string) []string { s[5] = s[5][:len(s[5])-1]; return s }, 6, BreakNotJSON},
-		"a key twice":             {func(s []string) []string { return edit(s, 5, `"success":true`, `"success":true,"success":true`) }, 6, BreakNotJSON},
-		"JSON broken, link whole": {func(s []string) []string { return edit(s, 5, `"success":true`, `"success":tru`) }, 6, BreakNotJSON},
-		"upper-case link":         {func(s []string) []string { s[5] = s[5][:len(s[5])-66] + strings.ToUpper(s[5][len(s[5])-66:]); return s }, 6, BreakNotJSON},
-		"an over-long line":       {func(s []string) []string { return slices.Insert(s, 5, strings.Repeat("y", 300_000)) }, 6, BreakNotJSON},
+		"a value edited": {func(s []string) []string {
+			return edit(s, 4, `"success":true`,
+				`"success":false`)
+		}, 6, BreakChanged},
+		"the first entry edited": {func(s []string) []string { return edit(s, 0, "req-0", "req-x") }, 2, BreakChanged},
+		"one byte of a link": {func(s []string) []string { return edit(s, 4, s[4][len(s[4])-8:], "abcabc\"}") }, 5,
+			BreakChanged},
+		"an entry removed":      {func(s []string) []string { return slices.Delete(s, 4, 5) }, 5, BreakChanged},
+		"three entries removed": {func(s []string) []string { return slices.Delete(s, 4, 7) }, 5, BreakChanged},
+		"neighbours swapped":    {func(s []string) []string { return swap(s, 4, 5) }, 5, BreakOrder},
+		"far entries swapped":   {func(s []string) []string { return swap(s, 2, 7) }, 3, BreakOrder},
+		"an entry repeated":     {func(s []string) []string { return slices.Insert(s, 5, s[4]) }, 6, BreakOrder},
+		"an entry put in": {func(s []string) []string {
+			return slices.Insert(s, 5,
+				strings.Replace(s[5], "req-5", "req-x", 1))
+		}, 7, BreakOrder},
+		"a line of text":  {func(s []string) []string { return slices.Insert(s, 5, "hello") }, 6, BreakNotJSON},
+		"an empty line":   {func(s []string) []string { return slices.Insert(s, 5, "") }, 6, BreakNotJSON},
+		"a brace missing": {func(s []string) []string { s[5] = s[5][:len(s[5])-1]; return s }, 6, BreakNotJSON},
+		"a key twice": {func(s []string) []string {
+			return edit(s, 5, `"success":true`,
+				`"success":true,"success":true`)
+		}, 6, BreakNotJSON},
+		"JSON broken, link whole": {func(s []string) []string { return edit(s, 5, `"success":true`, `"success":tru`) },
+			6, BreakNotJSON},
+		"upper-case link": {func(s []string) []string {
+			s[5] = s[5][:len(s[5])-66] +
+				strings.ToUpper(s[5][len(s[5])-66:])
+			return s
+		}, 6, BreakNotJSON},
+		"an over-long line": {func(s []string) []string {
+			return slices.Insert(s, 5,
+				strings.Repeat("y", 300_000))
+		}, 6, BreakNotJSON},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -57,7 +75,8 @@ func TestVerifyFindsTampering(t *testing.T) {
 			must.OK(t, os.WriteFile(path, []byte(strings.Join(s, "\n")+"\n"), 0o600))
 			r := must.Get(Verify(path, Key{}))(t)
 			must.That(t, !r.OK(), "not found")
-			assert.That(t, r.Broken.Line == c.line && r.Broken.Kind == c.kind && r.Broken.File == path && r.Broken.Message != "",
+			assert.That(t, r.Broken.Line == c.line && r.Broken.Kind == c.kind && r.Broken.File == path &&
+				r.Broken.Message != "",
 				"found %+v, want line %d, %s", *r.Broken, c.line, c.kind)
 			assert.Contains(t, r.String(), "BROKEN at "+path, "text: %s", r)
 		})
@@ -142,7 +161,11 @@ func TestRemovalUnderARunningHostShows(t *testing.T) {
 			l := open(t, Options{Path: path})
 			l.Take(sample(0))
 			l.Take(sample(1))
-			eventually(t, "two entries on disk", func() bool { r, err := Verify(path, Key{}); return err == nil && r.Entries == 2 })
+			eventually(t, "two entries on disk", func() bool {
+				r, err := Verify(path, Key{})
+				return err == nil &&
+					r.Entries == 2
+			})
 			must.OK(t, remove(path))
 			l.Take(sample(2))
 			closeLog(t, l)

@@ -130,19 +130,45 @@ func edit(line []byte) []byte {
 // between the first entry and the last that the check does not find; also not when a host writes again before.
 func TestWallAuditRewritten(t *testing.T) {
 	attempts := map[string]func(l *signedLog, s [][]byte){
-		"a field changed":                  func(l *signedLog, s [][]byte) { s[1] = edit(s[1]); l.putLines(s) },
-		"a field changed, hashed anew":     func(l *signedLog, s [][]byte) { s[1] = edit(s[1]); l.putLines(rehash(s)) },
-		"the last entry changed":           func(l *signedLog, s [][]byte) { s[len(s)-1] = edit(s[len(s)-1]); l.putLines(s) },
-		"a line deleted, hashed anew":      func(l *signedLog, s [][]byte) { l.putLines(rehash(slices.Delete(s, 1, 2))) },
-		"lines swapped":                    func(l *signedLog, s [][]byte) { s[0], s[1] = s[1], s[0]; l.putLines(s) },
-		"lines swapped, hashed anew":       func(l *signedLog, s [][]byte) { s[1], s[2] = s[2], s[1]; l.putLines(rehash(s)) },
-		"a line put in, hashed anew":       func(l *signedLog, s [][]byte) { l.putLines(rehash(slices.Insert(s, 1, edit(s[1])))) },
-		"a line doubled":                   func(l *signedLog, s [][]byte) { l.putLines(slices.Insert(s, 1, s[1])) },
-		"a line doubled, hashed anew":      func(l *signedLog, s [][]byte) { l.putLines(rehash(slices.Insert(s, 1, s[1]))) },
-		"the last line doubled":            func(l *signedLog, s [][]byte) { l.putLines(append(s, s[len(s)-1])) },
-		"a line added":                     func(l *signedLog, s [][]byte) { l.putLines(rehash(append(s, edit(s[0])))) },
-		"an unsigned line added":           func(l *signedLog, s [][]byte) { l.putLines(rehash(append(s, unsign([][]byte{s[0]})...))) },
-		"the signatures taken off the end": func(l *signedLog, s [][]byte) { l.putLines(rehash(append(s[:1], unsign(s[1:])...))) },
+		"a field changed":              func(l *signedLog, s [][]byte) { s[1] = edit(s[1]); l.putLines(s) },
+		"a field changed, hashed anew": func(l *signedLog, s [][]byte) { s[1] = edit(s[1]); l.putLines(rehash(s)) },
+		"the last entry changed": func(l *signedLog,
+			s [][]byte) {
+			s[len(s)-1] = edit(s[len(s)-1])
+			l.putLines(s)
+		},
+		"a line deleted, hashed anew": func(l *signedLog,
+			s [][]byte) {
+			l.putLines(rehash(slices.Delete(s, 1, 2)))
+		},
+		"lines swapped": func(l *signedLog, s [][]byte) { s[0], s[1] = s[1], s[0]; l.putLines(s) },
+		"lines swapped, hashed anew": func(l *signedLog, s [][]byte) {
+			s[1], s[2] = s[2],
+				s[1]
+			l.putLines(rehash(s))
+		},
+		"a line put in, hashed anew": func(l *signedLog,
+			s [][]byte) {
+			l.putLines(rehash(slices.Insert(s, 1, edit(s[1]))))
+		},
+		"a line doubled": func(l *signedLog, s [][]byte) { l.putLines(slices.Insert(s, 1, s[1])) },
+		"a line doubled, hashed anew": func(l *signedLog,
+			s [][]byte) {
+			l.putLines(rehash(slices.Insert(s, 1, s[1])))
+		},
+		"the last line doubled": func(l *signedLog, s [][]byte) { l.putLines(append(s, s[len(s)-1])) },
+		"a line added": func(l *signedLog,
+			s [][]byte) {
+			l.putLines(rehash(append(s, edit(s[0]))))
+		},
+		"an unsigned line added": func(l *signedLog,
+			s [][]byte) {
+			l.putLines(rehash(append(s, unsign([][]byte{s[0]})...)))
+		},
+		"the signatures taken off the end": func(l *signedLog,
+			s [][]byte) {
+			l.putLines(rehash(append(s[:1], unsign(s[1:])...)))
+		},
 		"a signature from another entry": func(l *signedLog, s [][]byte) {
 			s[1] = slices.Concat(s[1][:len(s[1])-150], s[2][len(s[2])-150:])
 			l.putLines(rehash(s))
@@ -158,7 +184,10 @@ func TestWallAuditRewritten(t *testing.T) {
 			l.put(l.path+".1", a[:bytes.IndexByte(a, '\n')+1])
 		},
 		"a moved file in the newest place": func(l *signedLog, s [][]byte) { l.put(l.path, l.files()[l.path+".1"]) },
-		"the key replaced":                 func(l *signedLog, s [][]byte) { l.put(l.key.File, []byte(strings.Repeat("k", 64))) },
+		"the key replaced": func(l *signedLog, s [][]byte) {
+			l.put(l.key.File,
+				[]byte(strings.Repeat("k", 64)))
+		},
 	}
 	for name, attack := range attempts {
 		t.Run(name, func(t *testing.T) {
@@ -206,7 +235,8 @@ func TestWallAuditUnsafeFiles(t *testing.T) {
 				must.OK(t, attack(t, victim, where(l)))
 				err := l.live(60, 61)
 				lost, ok := errors.AsType[*event.LostError](err)
-				assert.That(t, ok && lost.Events == 1 && errors.Is(err, private.ErrUnsafe), "the host's log ended with %v", err)
+				assert.That(t, ok && lost.Events == 1 && errors.Is(err, private.ErrUnsafe),
+					"the host's log ended with %v", err)
 				if got, err := os.ReadFile(victim); err != nil || !bytes.Equal(got, content) {
 					t.Errorf("the other file is now %q, %v", got, err)
 				}
@@ -259,10 +289,12 @@ func TestKeyForOldLog(t *testing.T) {
 	chain(t, path, 5)
 	key := KeyOf(path, filepath.Join(dir, "user"), "", "")
 	r, err := Verify(path, key)
-	must.That(t, err == nil && r.OK() && r.Entries == 5 && strings.Contains(r.String(), "has no key"), "an old log: %v, %s", err, r)
+	must.That(t, err == nil && r.OK() && r.Entries == 5 && strings.Contains(r.String(), "has no key"),
+		"an old log: %v, %s", err, r)
 	l := &signedLog{T: t, path: path, key: key}
 	must.OK(t, l.live(5, 6))
 	must.OK(t, l.live(6, 8))
 	r = l.verify()
-	must.That(t, r.OK() && r.Signed == 3 && r.Entries == 8 && strings.Contains(r.String(), "the 5 entries before the key"), "%s", r)
+	must.That(t, r.OK() && r.Signed == 3 && r.Entries == 8 && strings.Contains(r.String(),
+		"the 5 entries before the key"), "%s", r)
 }

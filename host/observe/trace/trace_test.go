@@ -38,7 +38,8 @@ func TestSamplers(t *testing.T) {
 		{"", "", parent + "1", "1"}, {"", "", parent + "0", "0"}, {"", "", "", "1"},
 		{"always_on", "", parent + "0", "1"}, {"always_off", "", parent + "1", "0"},
 		{"parentbased_always_off", "", parent + "1", "1"}, {"parentbased_always_off", "", "", "0"},
-		{"traceidratio", "0", parent + "1", "0"}, {"parentbased_traceidratio", "0", parent + "1", "1"}, {"traceidratio", "1", parent + "0", "1"},
+		{"traceidratio", "0", parent + "1", "0"}, {"parentbased_traceidratio", "0", parent + "1", "1"},
+		{"traceidratio", "1", parent + "0", "1"},
 		{"traceidratio", "0.01", parent + "1", "1"}, // 0x0123456789abcdef of 2^64 is less than a hundredth
 		{"traceidratio", "0.004", parent + "1", "0"},
 	} {
@@ -57,9 +58,12 @@ func TestWhatIsNoTraceparent(t *testing.T) {
 	tr, _ := tracer(t, nil)
 	defer tr.Close()
 	for text, follows := range map[string]bool{
-		parent + "1": true, "01" + parent[2:] + "1-more": true, "": false, "call-1": false, parent + "1-more": false, "ff" + parent[2:] + "1": false,
-		"00-00000000000000000000000000000000-0123456789abcdef-01": false, "00-0123456789abcdef0123456789abcdef-0000000000000000-01": false,
-		strings.ReplaceAll(parent+"1", "-", "_"): false, strings.Replace(parent+"1", "a", "g", 1): false, strings.Repeat("é", 40): false, "01" + parent[2:] + "12": false,
+		parent + "1": true, "01" + parent[2:] + "1-more": true, "": false, "call-1": false, parent + "1-more": false,
+		"ff" + parent[2:] + "1":                                   false,
+		"00-00000000000000000000000000000000-0123456789abcdef-01": false,
+		"00-0123456789abcdef0123456789abcdef-0000000000000000-01": false,
+		strings.ReplaceAll(parent+"1", "-", "_"):                  false, strings.Replace(parent+"1", "a", "g", 1): false,
+		strings.Repeat("é", 40): false, "01" + parent[2:] + "12": false,
 	} {
 		got := trace.Parent(tr.Start(trace.Server, "x", "", text))
 		assert.Equal(t, got[3:35] == parent[3:35], follows, "%q: %s", text, got)
@@ -70,20 +74,24 @@ func TestWhatIsNoTraceparent(t *testing.T) {
 // shall be is not.
 func TestVariables(t *testing.T) {
 	for _, c := range []struct{ name, value, says string }{
-		{"OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "http/protobuf"}, {"OTEL_EXPORTER_OTLP_ENDPOINT", "user:secret@host", "http://127.0.0.1:4318"},
-		{"OTEL_TRACES_SAMPLER", "jaeger_remote", "unsupported sampler"}, {"OTEL_TRACES_EXPORTER", "zipkin", "only otlp"}, {"OTEL_TRACES_EXPORTER", "none", ""}, {"OTEL_SDK_DISABLED", "true", ""},
+		{"OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "http/protobuf"}, {"OTEL_EXPORTER_OTLP_ENDPOINT", "user:secret@host",
+			"http://127.0.0.1:4318"},
+		{"OTEL_TRACES_SAMPLER", "jaeger_remote", "unsupported sampler"}, {"OTEL_TRACES_EXPORTER", "zipkin",
+			"only otlp"}, {"OTEL_TRACES_EXPORTER", "none", ""}, {"OTEL_SDK_DISABLED", "true", ""},
 	} {
 		t.Run(c.name+"="+c.value, func(t *testing.T) {
 			tr, warned := tracer(t, map[string]string{c.name: c.value})
 			defer tr.Close()
 			on := c.name == "OTEL_TRACES_SAMPLER" // in its place the SDK's own holds
-			assert.That(t, (tr != nil) == on && strings.Contains(*warned, c.says) && (*warned == "") == (c.says == "") && !strings.Contains(*warned, "secret"), "%q", *warned)
+			assert.That(t, (tr != nil) == on && strings.Contains(*warned, c.says) &&
+				(*warned == "") == (c.says == "") && !strings.Contains(*warned, "secret"), "%q", *warned)
 		})
 	}
 	var none *trace.Tracer
 	ctx := trace.Child(context.Background(), trace.Client, "y", "")
 	trace.End(ctx, "failed")
-	assert.That(t, none.Start(trace.Server, "x", "", parent+"1") == nil && trace.Parent(ctx) == "", "a span of no tracer")
+	assert.That(t, none.Start(trace.Server, "x", "", parent+"1") == nil && trace.Parent(ctx) == "",
+		"a span of no tracer")
 	none.Close()
 }
 
@@ -99,13 +107,15 @@ func TestSent(t *testing.T) {
 		}
 		body, _ := io.ReadAll(r.Body)
 		said := new(otlp.TracesData)
-		assert.That(t, proto.Unmarshal(body, said) == nil && r.Header.Get("X-Key") == "canary-1 2", "%q %v", body, r.Header)
+		assert.That(t, proto.Unmarshal(body, said) == nil && r.Header.Get("X-Key") == "canary-1 2", "%q %v", body,
+			r.Header)
 		got <- said
 	}))
 	defer collector.Close()
 	secrets := redact.New(nil)
 	for name, value := range map[string]string{
-		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": collector.URL, "OTEL_EXPORTER_OTLP_HEADERS": "none, x-key = canary-1%202", "OTEL_BSP_SCHEDULE_DELAY": "1",
+		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": collector.URL, "OTEL_EXPORTER_OTLP_HEADERS": "none, x-key = canary-1%202",
+		"OTEL_BSP_SCHEDULE_DELAY":  "1",
 		"OTEL_RESOURCE_ATTRIBUTES": "service.name=x,team=canary-1 2", "OTEL_SERVICE_NAME": "tested",
 	} {
 		t.Setenv(name, value)
@@ -123,7 +133,8 @@ func TestSent(t *testing.T) {
 		attrs[a.Key] = a.Value.GetStringValue()
 	}
 	_, there := attrs["session.id"]
-	assert.That(t, attrs["a2e.name"] == strings.Repeat("é", 128) && attrs["a2e.request_id"] == "a\uFFFDb" && attrs["error.type"] == "no" && !there && attrs["service.name"] == "tested", "%v", attrs)
+	assert.That(t, attrs["a2e.name"] == strings.Repeat("é", 128) && attrs["a2e.request_id"] == "a\uFFFDb" &&
+		attrs["error.type"] == "no" && !there && attrs["service.name"] == "tested", "%v", attrs)
 }
 
 // TestDropped: the end says once what did not fit into the queue.

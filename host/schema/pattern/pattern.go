@@ -25,7 +25,8 @@ type StepsError struct{ Most int }
 
 // Error implements error.
 func (e *StepsError) Error() string {
-	return fmt.Sprintf("it has more than %d steps once its repetitions are written out; use smaller counts in {}, or * and +", e.Most)
+	return fmt.Sprintf("it has more than %d steps once its repetitions are written out; use smaller counts in {}, "+
+		"or * and +", e.Most)
 }
 
 // Compile makes an expression of RE2 syntax with at most so many steps: a *StepsError
@@ -168,5 +169,8 @@ func braces(pattern string) (open int, ends []int) {
 
 // Listed reports whether a name is on a list of names and globs.
 func Listed(list []string, name string) bool {
-	return slices.ContainsFunc(list, func(pattern string) bool { return pattern == name || doublestar.MatchUnvalidated(pattern, name) })
+	return slices.ContainsFunc(list, func(pattern string) bool {
+		return pattern == name ||
+			doublestar.MatchUnvalidated(pattern, name)
+	})
 }

@@ -18,7 +18,8 @@ import (
 // what has few is not counted as many.
 func TestStepsBoundPrograms(t *testing.T) {
 	piece := rapid.SampledFrom([]string{
-		"a", "abc", ".", `\w`, `\pL`, `[^a-f]`, "(a|b|cd)", "x*", "(?:y+z)?", "^", "$", `\b`, "a{3}", "(b{2,5}){3}", "c{4,}", "(?:d{0,7}|e)*", "(f)", "(?i)gh", "|", "i{0}", "(?:j{1}){1,}",
+		"a", "abc", ".", `\w`, `\pL`, `[^a-f]`, "(a|b|cd)", "x*", "(?:y+z)?", "^", "$", `\b`, "a{3}", "(b{2,5}){3}",
+		"c{4,}", "(?:d{0,7}|e)*", "(f)", "(?i)gh", "|", "i{0}", "(?:j{1}){1,}",
 	})
 	property.Check(t, func(r *rapid.T) {
 		expr := strings.Join(rapid.SliceOfN(piece, 1, 12).Draw(r, "pieces"), "")
@@ -32,14 +33,16 @@ func TestStepsBoundPrograms(t *testing.T) {
 		program := must.Get(syntax.Compile(parsed.Simplify()))(r)
 		steps, err := pattern.Steps(expr, 1<<20)
 		have := len(program.Inst)
-		assert.That(r, err == nil && steps >= have && steps <= 3*have+40, "%s: %d steps counted (%v), the program has %d", expr, steps, err, have)
+		assert.That(r, err == nil && steps >= have && steps <= 3*have+40, "%s: %d steps counted (%v), the program "+
+			"has %d", expr, steps, err, have)
 	})
 }
 
 func TestCompile(t *testing.T) {
 	for expr, most := range map[string]int{"a{1000}": 1003, "(a{10}){10}": 133} {
 		re, steps, err := pattern.Compile(expr, most)
-		assert.That(t, err == nil && steps == most && re.MatchString(strings.Repeat("a", 1000)), "%s: %d steps, %v", expr, steps, err)
+		assert.That(t, err == nil && steps == most && re.MatchString(strings.Repeat("a", 1000)), "%s: %d steps, %v",
+			expr, steps, err)
 		var tooMany *pattern.StepsError
 		if _, _, err := pattern.Compile(expr, most-1); !errors.As(err, &tooMany) || tooMany.Most != most-1 {
 			t.Errorf("%s with one less: %v", expr, err)

@@ -39,7 +39,8 @@ func pictureOf(t testing.TB, dir string) picture {
 		case info.Mode().IsRegular():
 			content, err := os.ReadFile(path)
 			must.OK(t, err)
-			p[name] = fmt.Sprintf("file, program %t, %d bytes %x", info.Mode()&0o100 != 0, len(content), sha256.Sum256(content))
+			p[name] = fmt.Sprintf("file, program %t, %d bytes %x", info.Mode()&0o100 != 0, len(content),
+				sha256.Sum256(content))
 		case info.Mode()&fs.ModeSymlink != 0:
 			to, err := os.Readlink(path)
 			must.OK(t, err)

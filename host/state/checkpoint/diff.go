@@ -235,7 +235,8 @@ func (k *Keeper) know(paths []string) error {
 		p := cleaned(given)
 		if p != "." && !slices.ContainsFunc(all, func(name string) bool { return inside(name, p) }) {
 			hint := schema.DidYouMean(p, all)
-			return fmt.Errorf("%w %q in the workspace or a checkpoint; %s", ErrNoPath, given, cmp.Or(hint, "it is relative to the workspace"))
+			return fmt.Errorf("%w %q in the workspace or a checkpoint; %s", ErrNoPath, given,
+				cmp.Or(hint, "it is relative to the workspace"))
 		}
 	}
 	return nil

@@ -37,17 +37,21 @@ func TestIgnored(t *testing.T) {
 	s := newStage(t, nil)
 	s.write(".gitignore", "# a comment\n*.log\nbuild/\n/top\n!keep.log\n*.{x}\n")
 	s.write("sub/.gitignore", "local\n!deep.log\n")
-	for _, name := range []string{"a.log", "keep.log", "build/out", "sub/build/out", "top", "sub/top", "sub/local", "sub/deep.log", "a.x", "a.{x}", ".git/HEAD", "sub/.git"} {
+	for _, name := range []string{"a.log", "keep.log", "build/out", "sub/build/out", "top", "sub/top", "sub/local",
+		"sub/deep.log", "a.x", "a.{x}", ".git/HEAD", "sub/.git"} {
 		s.write(name, "one")
 	}
 	first := s.take("")
-	for _, name := range []string{"a.log", "keep.log", "build/out", "build/new", "top", "sub/top", "sub/local", "sub/deep.log", "a.x", "a.{x}", ".git/HEAD"} {
+	for _, name := range []string{"a.log", "keep.log", "build/out", "build/new", "top", "sub/top", "sub/local",
+		"sub/deep.log", "a.x", "a.{x}", ".git/HEAD"} {
 		s.write(name, "another")
 	}
 	s.write(".gitignore", "!a.log\n*.x\n") // what was ignored is seen now, what was kept stays so
 	done := s.restore(checkpoint.RestoreOptions{To: first.ID})
-	assert.Equal(t, changes(done), "changed .gitignore, changed a.x, changed keep.log, changed sub/deep.log, changed sub/top")
-	for name, want := range map[string]string{"a.log": "another", "build/new": "another", ".git/HEAD": "another", "keep.log": "one", "a.x": "one", "a.{x}": "another"} {
+	assert.Equal(t, changes(done), "changed .gitignore, changed a.x, changed keep.log, changed sub/deep.log, "+
+		"changed sub/top")
+	for name, want := range map[string]string{"a.log": "another", "build/new": "another", ".git/HEAD": "another",
+		"keep.log": "one", "a.x": "one", "a.{x}": "another"} {
 		got, err := os.ReadFile(filepath.Join(s.dir, name))
 		must.OK(t, err)
 		assert.Equal(t, string(got), want, name)
@@ -56,7 +60,8 @@ func TestIgnored(t *testing.T) {
 	all := s.another()
 	info, err := all.Take(context.Background(), "")
 	must.OK(t, err)
-	assert.That(t, info.Files > first.Files+4, "with what is ignored there are %d names, without %d", info.Files, first.Files)
+	assert.That(t, info.Files > first.Files+4, "with what is ignored there are %d names, without %d", info.Files,
+		first.Files)
 }
 
 // TestLeftAlone has what is no file, folder or link in the way, and what the host hides.
@@ -194,7 +199,8 @@ func TestGivenUp(t *testing.T) {
 		s.write("a", fmt.Sprint(i))
 		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(i%20)*500*time.Microsecond)
 		made, err := s.Take(ctx, "")
-		assert.That(t, err == nil && made.ID > 0 || errors.Is(err, context.DeadlineExceeded) && made == checkpoint.Info{}, "%+v, %v", made, err)
+		assert.That(t, err == nil && made.ID > 0 || errors.Is(err, context.DeadlineExceeded) &&
+			made == checkpoint.Info{}, "%+v, %v", made, err)
 		_, _ = s.Diff(ctx, checkpoint.DiffOptions{From: 1}) // mostly given up as well
 		cancel()
 	}

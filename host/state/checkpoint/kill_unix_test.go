@@ -28,9 +28,10 @@ func TestMain(m *testing.M) {
 	var workspace, state string
 	var to uint64
 	if n, _ := fmt.Sscanf(os.Getenv(killedJob), "%q %q %d", &workspace, &state, &to); n == 3 {
-		k := checkpoint.Open(checkpoint.Options{Workspace: workspace, StateDir: state, Launcher: func() (*sandbox.Launcher, error) {
-			return sandbox.New(sandbox.Options{Workspace: workspace})
-		}})
+		k := checkpoint.Open(checkpoint.Options{Workspace: workspace, StateDir: state,
+			Launcher: func() (*sandbox.Launcher, error) {
+				return sandbox.New(sandbox.Options{Workspace: workspace})
+			}})
 		var err error
 		if to == 0 {
 			_, err = k.Take(context.Background(), "job")
@@ -109,13 +110,15 @@ func TestKilled(t *testing.T) {
 		now := s.take("changes")
 		goal, want := cmp.Or(now.Restored, now.ID), pictureOf(t, s.dir)
 		c.changeAll(round, files)
-		s.killed(0, filepath.Join(must.Get(filepath.Glob(filepath.Join(s.opts.StateDir, "checkpoints", "*")))(t)[0], "objects"), c.r.IntN(files/2))
+		s.killed(0, filepath.Join(must.Get(filepath.Glob(filepath.Join(s.opts.StateDir, "checkpoints", "*")))(t)[0],
+			"objects"), c.r.IntN(files/2))
 		changed := pictureOf(t, s.dir)
 		undone := s.take("restore").ID
 		s.killed(goal, s.dir, c.r.IntN(files))
 		if round%2 == 0 {
 			s.restore(checkpoint.RestoreOptions{To: goal})
-		} else if undo, err := s.Restore(t.Context(), checkpoint.RestoreOptions{Steps: 1, DryRun: true}); err == nil && undo.To == goal { // else it was done
+		} else if undo, err := s.Restore(t.Context(), checkpoint.RestoreOptions{Steps: 1, DryRun: true}); err == nil &&
+			undo.To == goal { // else it was done
 			s.restore(checkpoint.RestoreOptions{Steps: 1})
 		}
 		want.want(t, s.dir, fmt.Sprint("round ", round))

@@ -103,7 +103,8 @@ func (k *Keeper) restore(o RestoreOptions) (done Restored, err error) {
 
 // apply puts back what is wanted, and makes the checkpoint of the state afterwards.
 func (k *Keeper) apply(r *restore, o RestoreOptions) (now uint64, err error) {
-	note, err := json.Marshal(pendingRestore{o.To, o.Paths}, jsontext.AllowInvalidUTF8(true)) // paths as they are shown, then
+	note, err := json.Marshal(pendingRestore{o.To, o.Paths},
+		jsontext.AllowInvalidUTF8(true)) // paths as they are shown, then
 	if err != nil {
 		return 0, err
 	}

@@ -55,12 +55,17 @@ type setting struct{ key, value string }
 // runs: no hook, no pager, no filter, no editor, no signing, no helper, no transport.
 func settings() []setting {
 	return []setting{
-		{"core.hooksPath", "/dev/null"}, {"core.pager", "cat"}, {"core.fsmonitor", "false"}, {"core.editor", "false"}, {"sequence.editor", "false"},
-		{"core.sshCommand", "false"}, {"core.askPass", ""}, {"core.gitProxy", ""}, {"core.alternateRefsCommand", "false"},
+		{"core.hooksPath", "/dev/null"}, {"core.pager", "cat"}, {"core.fsmonitor", "false"}, {"core.editor", "false"},
+		{"sequence.editor", "false"},
+		{"core.sshCommand", "false"}, {"core.askPass", ""}, {"core.gitProxy", ""},
+		{"core.alternateRefsCommand", "false"},
 		{"core.attributesFile", "/dev/null"}, {"core.excludesFile", "/dev/null"}, {"core.quotePath", "false"},
-		{"credential.helper", ""}, {"protocol.allow", "never"}, {"diff.external", ""}, {"diff.submodule", "short"}, {"diff.ignoreSubmodules", "dirty"},
-		{"status.submoduleSummary", "false"}, {"submodule.recurse", "false"}, {"log.showSignature", "false"}, {"log.mailmap", "false"},
-		{"commit.gpgSign", "false"}, {"commit.template", ""}, {"gpg.program", "false"}, {"gpg.ssh.program", "false"}, {"gpg.x509.program", "false"},
+		{"credential.helper", ""}, {"protocol.allow", "never"}, {"diff.external", ""}, {"diff.submodule", "short"},
+		{"diff.ignoreSubmodules", "dirty"},
+		{"status.submoduleSummary", "false"}, {"submodule.recurse", "false"}, {"log.showSignature", "false"},
+		{"log.mailmap", "false"},
+		{"commit.gpgSign", "false"}, {"commit.template", ""}, {"gpg.program", "false"}, {"gpg.ssh.program", "false"},
+		{"gpg.x509.program", "false"},
 		{"gpg.ssh.defaultKeyCommand", ""}, {"maintenance.auto", "false"}, {"gc.auto", "0"}, {"rerere.enabled", "false"},
 		{"color.ui", "false"}, {"i18n.logOutputEncoding", "UTF-8"},
 	}
@@ -69,9 +74,11 @@ func settings() []setting {
 // variables are the environment of every git command, beyond what each child has.
 func (r *Repo) variables() map[string]string {
 	vars := map[string]string{
-		"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "/bin/false", "SSH_ASKPASS": "/bin/false",
-		"GIT_PAGER": "cat", "PAGER": "cat", "GIT_EDITOR": "false", "GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "", "GIT_CEILING_DIRECTORIES": filepath.Dir(r.Dir),
-		"GIT_LITERAL_PATHSPECS": "1", "GIT_ATTR_NOSYSTEM": "1", "LC_ALL": "C.UTF-8",
+		"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_TERMINAL_PROMPT": "0",
+		"GIT_ASKPASS": "/bin/false", "SSH_ASKPASS": "/bin/false",
+		"GIT_PAGER": "cat", "PAGER": "cat", "GIT_EDITOR": "false", "GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "",
+		"GIT_CEILING_DIRECTORIES": filepath.Dir(r.Dir),
+		"GIT_LITERAL_PATHSPECS":   "1", "GIT_ATTR_NOSYSTEM": "1", "LC_ALL": "C.UTF-8",
 	}
 	if r.AuthorName != "" {
 		vars["GIT_AUTHOR_NAME"], vars["GIT_COMMITTER_NAME"] = r.AuthorName, r.AuthorName
@@ -111,7 +118,8 @@ func (r *Repo) Diff(ctx context.Context, room int, from, to string) (string, err
 	if err != nil {
 		return "", err
 	}
-	out, err := r.git(ctx, room, off, "diff", "--binary", "--no-renames", "--no-ext-diff", "--no-textconv", from, to, "--")
+	out, err := r.git(ctx, room, off, "diff", "--binary", "--no-renames", "--no-ext-diff", "--no-textconv", from, to,
+		"--")
 	switch {
 	case err != nil:
 		return "", err
@@ -147,11 +155,13 @@ func (r *Repo) drivers(ctx context.Context) ([]setting, error) {
 		return nil, err
 	}
 	if out.stdout.cut { // what is not seen cannot be switched off
-		return nil, protocol.Errorf(protocol.CodeToolError, "the config of the repository is too long to be run with: the names in it have more than %d bytes", r.Room)
+		return nil, protocol.Errorf(protocol.CodeToolError, "the config of the repository is too long to be run "+
+			"with: the names in it have more than %d bytes", r.Room)
 	}
 	var off []setting
 	has := map[string]bool{}
-	for key := range strings.SplitSeq(out.stdout.kept.String(), "\x00") { // as it is: a name that is no UTF-8 counts too
+	for key := range strings.SplitSeq(out.stdout.kept.String(),
+		"\x00") { // as it is: a name that is no UTF-8 counts too
 		if has[key] {
 			continue
 		}
@@ -162,7 +172,8 @@ func (r *Repo) drivers(ctx context.Context) ([]setting, error) {
 			continue
 		}
 		switch name := rest[at+1:]; section + "." + name {
-		case "filter.clean", "filter.smudge", "filter.process", "diff.command", "diff.textconv", "merge.driver", "trailer.command", "trailer.cmd":
+		case "filter.clean", "filter.smudge", "filter.process", "diff.command", "diff.textconv", "merge.driver",
+			"trailer.command", "trailer.cmd":
 			off = append(off, setting{key, ""})
 		case "filter.required":
 			off = append(off, setting{key, "false"})

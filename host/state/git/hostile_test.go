@@ -40,7 +40,8 @@ func filter(t *testing.T, config, name, refused string) {
 		t.Helper()
 		cmd := exec.Command("git", args...)
 		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1", "GIT_AUTHOR_NAME=T", "GIT_AUTHOR_EMAIL=t@example.com", "GIT_COMMITTER_NAME=T", "GIT_COMMITTER_EMAIL=t@example.com")
+		cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1", "GIT_AUTHOR_NAME=T",
+			"GIT_AUTHOR_EMAIL=t@example.com", "GIT_COMMITTER_NAME=T", "GIT_COMMITTER_EMAIL=t@example.com")
 		out, err := cmd.CombinedOutput()
 		must.That(t, err == nil, "git %v: %v\n%s", args, err, out)
 	}
@@ -62,7 +63,8 @@ func filter(t *testing.T, config, name, refused string) {
 	repo := must.Get(git.Open(git.Repo{Dir: dir, Launcher: launcher}))(t)
 	out, err := repo.Run(t.Context(), "status", "--porcelain=v2")
 	got := fmt.Sprint(err)
-	assert.That(t, (refused != "" || err == nil && strings.Contains(out.Text, "a.txt")) && strings.Contains(got, refused), "error %v, output %q", err, out.Text)
+	assert.That(t, (refused != "" || err == nil && strings.Contains(out.Text, "a.txt")) &&
+		strings.Contains(got, refused), "error %v, output %q", err, out.Text)
 	if _, err := os.Stat(filepath.Join(dir, "ran")); err == nil {
 		t.Error("the repository's filter ran")
 	}

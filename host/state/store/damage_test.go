@@ -94,7 +94,8 @@ func TestFlippedBits(t *testing.T) {
 		must.OK(t, s.Close())
 		assert.That(t, flips != 0 || served-before == damageEntries,
 			"of a good file %d of %d entries were served", served-before, damageEntries)
-		if r, err := store.Check(t.Context(), path, store.Options{Parts: []store.Part{notes()}}); refused > 0 && err != nil {
+		if r, err := store.Check(t.Context(), path, store.Options{Parts: []store.Part{notes()}}); refused > 0 &&
+			err != nil {
 			t.Logf("seed %d: %v", seed, err)
 		} else if err == nil && len(r.Problems) == 0 && refused > 0 && !r.Checksums {
 			t.Errorf("seed %d: the file has no checksums any more", seed)
@@ -110,7 +111,8 @@ func oldFile(t *testing.T, path string) {
 	db := must.Get(sql.Open("sqlite", path))(t)
 	for _, q := range []string{
 		"PRAGMA journal_mode = WAL", "PRAGMA application_id = 1630692657", "PRAGMA user_version = 1",
-		"CREATE TABLE parts (name TEXT PRIMARY KEY, version INTEGER NOT NULL) WITHOUT ROWID", "INSERT INTO parts VALUES ('notes', 1)",
+		"CREATE TABLE parts (name TEXT PRIMARY KEY, version INTEGER NOT NULL) WITHOUT ROWID",
+		"INSERT INTO parts VALUES ('notes', 1)",
 		"CREATE TABLE notes (id INTEGER PRIMARY KEY, text TEXT)", "INSERT INTO notes (text) VALUES ('kept')",
 	} {
 		must.Get(db.Exec(q))(t)
@@ -217,7 +219,8 @@ func TestKilledHalfWayThroughACheckpoint(t *testing.T) {
 	after := read(path)
 	must.That(t, len(after) > len(before) && !bytes.Equal(after[:page], before[:page]), "the file did not grow")
 	killed := filepath.Join(t.TempDir(), store.FileName)
-	for file, data := range map[string][]byte{killed: append(after[:page:page], before[page:]...), killed + "-wal": log} {
+	for file, data := range map[string][]byte{killed: append(after[:page:page], before[page:]...),
+		killed + "-wal": log} {
 		must.OK(t, os.WriteFile(file, data, 0o600))
 	}
 	got := texts(t, open(t, killed))

@@ -52,7 +52,8 @@ func inspect(ctx context.Context, dir *private.Dir, name string) error {
 	case h.application != applicationID:
 		return fmt.Errorf("%s: %w but some other SQLite file; move it away, or set another state_dir", path, ErrForeign)
 	case h.format > formatVersion:
-		return fmt.Errorf("%s: %w: it has format %d, this a2e knows %d; use the newer one, or another state_dir", path, ErrNewer, h.format, formatVersion)
+		return fmt.Errorf("%s: %w: it has format %d, this a2e knows %d; use the newer one, or another state_dir", path,
+			ErrNewer, h.format, formatVersion)
 	}
 	return nil
 }
@@ -153,7 +154,8 @@ func headerOf(ctx context.Context, dsn string) (h fileHeader, err error) {
 		return h, err
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
-	for query, field := range map[string]*int{"PRAGMA application_id": &h.application, "PRAGMA user_version": &h.format, "PRAGMA schema_version": &h.schema} {
+	for query, field := range map[string]*int{"PRAGMA application_id": &h.application, "PRAGMA user_version": &h.format,
+		"PRAGMA schema_version": &h.schema} {
 		if err := conn.QueryRowContext(ctx, query).Scan(field); err != nil {
 			return h, err
 		}

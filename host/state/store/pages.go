@@ -133,11 +133,13 @@ func hasChecksums(tls *libc.TLS, f *sqlite3.Tsqlite3_file, file uintptr) bool {
 		return true
 	}
 	number := func(at int) uint32 { return binary.BigEndian.Uint32(header[at:]) }
-	return rc == sqlite3.SQLITE_OK && number(applicationAt) == applicationID && (header[reserveAt] != 0 || number(versionAt) != formatUnchecked)
+	return rc == sqlite3.SQLITE_OK && number(applicationAt) == applicationID &&
+		(header[reserveAt] != 0 || number(versionAt) != formatUnchecked)
 }
 
 func checkedRead(tls *libc.TLS, file, buf uintptr, amount int32, offset int64) int32 {
-	rc := function[readFunc](at[sqlite3.Tsqlite3_io_methods](checkedOf(file).system).FxRead)(tls, file, buf, amount, offset)
+	rc := function[readFunc](at[sqlite3.Tsqlite3_io_methods](checkedOf(file).system).FxRead)(tls, file, buf, amount,
+		offset)
 	if rc != sqlite3.SQLITE_OK || amount < 512 {
 		return rc
 	}
@@ -159,12 +161,14 @@ func checkedWrite(tls *libc.TLS, file, buf uintptr, amount int32, offset int64) 
 		sum := checksum(page, offset)
 		copy(page[pageSize-pageReserve:], sum[:])
 	}
-	return function[readFunc](at[sqlite3.Tsqlite3_io_methods](checkedOf(file).system).FxWrite)(tls, file, buf, amount, offset)
+	return function[readFunc](at[sqlite3.Tsqlite3_io_methods](checkedOf(file).system).FxWrite)(tls, file, buf, amount,
+		offset)
 }
 
 // checkedTraits says that pages are read whole: a part of one has no checksum.
 func checkedTraits(tls *libc.TLS, file uintptr) int32 {
-	traits := function[closeFunc](at[sqlite3.Tsqlite3_io_methods](checkedOf(file).system).FxDeviceCharacteristics)(tls, file)
+	traits := function[closeFunc](at[sqlite3.Tsqlite3_io_methods](checkedOf(file).system).FxDeviceCharacteristics)(tls,
+		file)
 	return traits &^ sqlite3.SQLITE_IOCAP_SUBPAGE_READ
 }
 

@@ -17,5 +17,6 @@ func openedSafely(file uintptr) bool {
 	if unix.Fstat(int(at[sqlite3.TunixFile](file).Fh), &stat) != nil {
 		return false
 	}
-	return stat.Mode&unix.S_IFMT == unix.S_IFREG && stat.Nlink <= 1 && int(stat.Uid) == os.Geteuid() && stat.Mode&0o022 == 0
+	return stat.Mode&unix.S_IFMT == unix.S_IFREG && stat.Nlink <= 1 && int(stat.Uid) == os.Geteuid() &&
+		stat.Mode&0o022 == 0
 }

@@ -157,7 +157,8 @@ func migrateIn(c *conn, tx *Tx, path string, parts []Part) error {
 	}
 	for _, q := range []string{
 		fmt.Sprintf("PRAGMA application_id = %d", applicationID),
-		fmt.Sprintf("PRAGMA user_version = %d", max(format, formatUnchecked)), // of a file that was made with checksums it is higher
+		fmt.Sprintf("PRAGMA user_version = %d", max(format, formatUnchecked)),
+		// of a file that was made with checksums it is higher
 		"CREATE TABLE IF NOT EXISTS parts (name TEXT PRIMARY KEY, version INTEGER NOT NULL) WITHOUT ROWID",
 	} {
 		if err := c.run(q); err != nil {
@@ -297,7 +298,8 @@ func (all kept) named(names []string) (kept, error) {
 		}
 	}
 	if len(parts) < len(names) {
-		return nil, fmt.Errorf("the store has no part of one of these names: %s; it has: %s", strings.Join(names, ", "), strings.Join(known, ", "))
+		return nil, fmt.Errorf("the store has no part of one of these names: %s; it has: %s", strings.Join(names, ", "),
+			strings.Join(known, ", "))
 	}
 	return parts, nil
 }
@@ -381,7 +383,8 @@ func (in *importer) header(all kept) (kept, error) {
 	case !there || head.Version == 0:
 		return nil, errors.New(`this is not an export: its first line should be {"a2e_state":1,…}`)
 	case head.Version > exportVersion:
-		return nil, fmt.Errorf("this is an export of version %d, made by a newer a2e; this one knows %d", head.Version, exportVersion)
+		return nil, fmt.Errorf("this is an export of version %d, made by a newer a2e; this one knows %d", head.Version,
+			exportVersion)
 	case len(head.Parts) == 0:
 		return nil, nil
 	}
@@ -417,7 +420,8 @@ func (in *importer) records(ctx context.Context, parts kept) error {
 		name, _, _ := strings.Cut(l.Kind, ".")
 		i := slices.IndexFunc(parts, func(p Part) bool { return p.Name == name })
 		if i < 0 {
-			return fmt.Errorf("line %d: the record of kind %q belongs to no part that the first line names", in.number, l.Kind)
+			return fmt.Errorf("line %d: the record of kind %q belongs to no part that the first line names", in.number,
+				l.Kind)
 		}
 		if err := parts[i].Import(ctx, in.tx, l.Kind, l.Record); err != nil {
 			return fmt.Errorf("line %d: %s: %w", in.number, l.Kind, err)

@@ -72,9 +72,11 @@ func (s *Postgres) made(tx *Tx) (bool, error) {
 	case comment == pgFormat:
 		return true, nil
 	case len(comment) > 9 && comment[:9] == pgFormat[:9]:
-		return false, fmt.Errorf("%s: %w: it has %q, this a2e knows %q; use the newer one, or another schema", s.place, ErrNewer, comment, pgFormat)
+		return false, fmt.Errorf("%s: %w: it has %q, this a2e knows %q; use the newer one, or another schema", s.place,
+			ErrNewer, comment, pgFormat)
 	}
-	return false, fmt.Errorf("%s: %w: the schema %s has tables of something else; use another schema (?schema=NAME)", s.place, ErrForeign, s.schema)
+	return false, fmt.Errorf("%s: %w: the schema %s has tables of something else; use another schema (?schema=NAME)",
+		s.place, ErrForeign, s.schema)
 }
 
 // migrate brings the schema up to what the parts need, beside no other host.

@@ -70,7 +70,8 @@ type Postgres struct {
 // isSchemaName reports whether a text is 1 to 63 of a-z, 0-9 and _ and begins with no digit. A
 // pattern would cost every start 50 KB.
 func isSchemaName(text string) bool {
-	return text != "" && len(text) <= 63 && (text[0] < '0' || text[0] > '9') && strings.Trim(text, "abcdefghijklmnopqrstuvwxyz0123456789_") == ""
+	return text != "" && len(text) <= 63 && (text[0] < '0' || text[0] > '9') &&
+		strings.Trim(text, "abcdefghijklmnopqrstuvwxyz0123456789_") == ""
 }
 
 // PostgresConfig reads the address of a state: a connection string of PostgreSQL, with ?schema=NAME for
@@ -94,7 +95,8 @@ func PostgresConfig(address string) (c *pgx.ConnConfig, schema, place string, er
 		schema = query.Get("schema")
 	}
 	if !isSchemaName(schema) || len(schema) > 2 && schema[:3] == "pg_" {
-		return nil, "", "", fmt.Errorf("names the schema %.80q; it should be up to 63 of the characters a-z 0-9 _, begin with no digit and not with pg_", schema)
+		return nil, "", "", fmt.Errorf("names the schema %.80q; it should be up to 63 of the characters a-z 0-9 _, "+
+			"begin with no digit and not with pg_", schema)
 	}
 	// The rest stays as it is: PostgreSQL knows no + for a space, which Values.Encode makes.
 	u.RawQuery = strings.Join(slices.DeleteFunc(strings.Split(u.RawQuery, "&"), func(pair string) bool {
@@ -107,7 +109,8 @@ func PostgresConfig(address string) (c *pgx.ConnConfig, schema, place string, er
 			"postgres://user:password@host:5432/database?sslmode=require&schema=team")
 	}
 	pg.Configure(c, pgConnect, time.Second)
-	shown := url.URL{Scheme: "postgres", Host: net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port))), Path: "/" + c.Database, RawQuery: "schema=" + schema}
+	shown := url.URL{Scheme: "postgres", Host: net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port))),
+		Path: "/" + c.Database, RawQuery: "schema=" + schema}
 	if len(c.Host) > 0 && c.Host[0] == '/' {
 		shown.Host, shown.RawQuery = "", "host="+c.Host+"&schema="+schema
 	}
@@ -197,7 +200,8 @@ func (s *Postgres) commit(ctx context.Context, jobs []*job, hangs *time.Timer) e
 	defer c.end()
 	c.hangs = hangs
 	s.number++
-	note := fmt.Sprintf("INSERT INTO commits VALUES ('%s', %d, now()) ON CONFLICT (host) DO UPDATE SET number = excluded.number, at = excluded.at; COMMIT", s.host, s.number)
+	note := fmt.Sprintf("INSERT INTO commits VALUES ('%s', %d, now()) ON CONFLICT (host) DO UPDATE SET number = "+
+		"excluded.number, at = excluded.at; COMMIT", s.host, s.number)
 	err = writeAll(ctx, c, jobs, s.dir, note, func(err error) error { return s.explain(ctx, err) })
 	if _, cut := errors.AsType[lost](err); cut && c.committing {
 		c.end() // which may be the only one that the host may have
@@ -211,7 +215,9 @@ func (s *Postgres) commit(ctx context.Context, jobs []*job, hangs *time.Timer) e
 func (s *Postgres) beginWrite() string {
 	h := fnv.New64a()
 	h.Write([]byte("a2e state " + s.schema))
-	text := fmt.Sprintf("BEGIN; SET LOCAL lock_timeout = '%ds'; SET LOCAL idle_in_transaction_session_timeout = '%ds'; SELECT pg_advisory_xact_lock(%d)", int(busyTimeout.Seconds()), int(pgStopped.Seconds()), int64(h.Sum64()))
+	text := fmt.Sprintf("BEGIN; SET LOCAL lock_timeout = '%ds'; SET LOCAL idle_in_transaction_session_timeout = "+
+		"'%ds'; SELECT pg_advisory_xact_lock(%d)", int(busyTimeout.Seconds()), int(pgStopped.Seconds()),
+		int64(h.Sum64()))
 	text += "; SET LOCAL plan_cache_mode = force_custom_plan"
 	if s.full {
 		text += "; SET LOCAL synchronous_commit = on"

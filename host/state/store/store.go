@@ -160,7 +160,8 @@ func explain(path string, err error) error {
 	case codeFull:
 		return fmt.Errorf("%s: %w: %w", path, ErrFull, err)
 	case codeCannotOpen:
-		return fmt.Errorf("%s: cannot be opened; may it be read and written, and may the host open more files (`ulimit -n`)? %w", path, err)
+		return fmt.Errorf("%s: cannot be opened; may it be read and written, and may the host open more files "+
+			"(`ulimit -n`)? %w", path, err)
 	case codeBusy:
 		return fmt.Errorf("%s: another process has been writing for too long; try again: %w", path, err)
 	case codeIO:

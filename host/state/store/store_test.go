@@ -29,12 +29,14 @@ func notes(migrations ...string) store.Part {
 	if migrations == nil {
 		migrations = []string{"CREATE TABLE notes (id INTEGER PRIMARY KEY, text TEXT)"}
 	}
-	records := store.Kinds{store.RecordsOf("notes.note", "SELECT id, text FROM notes ORDER BY id", func(n *note) []any { return []any{&n.ID, &n.Text} },
+	records := store.Kinds{store.RecordsOf("notes.note", "SELECT id, text FROM notes ORDER BY id",
+		func(n *note) []any { return []any{&n.ID, &n.Text} },
 		func(n *note, tx *store.Tx) error {
 			_, err := tx.Exec("INSERT OR REPLACE INTO notes VALUES ($1, $2)", n.ID, n.Text)
 			return err
 		})}
-	return store.Part{Name: "notes", SQL: stores.SQL(migrations...), Export: records.Export, Import: records.Import, Clear: store.ClearTables("notes")}
+	return store.Part{Name: "notes", SQL: stores.SQL(migrations...), Export: records.Export, Import: records.Import,
+		Clear: store.ClearTables("notes")}
 }
 
 func open(t *testing.T, path string) *store.SQLite {
@@ -99,7 +101,8 @@ func TestAFailedWriteLeavesTheOthers(t *testing.T) {
 				return nil
 			})
 			switch {
-			case i%3 == 0 && err != nil, i%3 == 1 && !errors.Is(err, wrong), i%3 == 2 && (err == nil || !strings.Contains(err.Error(), "boom")):
+			case i%3 == 0 && err != nil, i%3 == 1 && !errors.Is(err, wrong), i%3 == 2 &&
+				(err == nil || !strings.Contains(err.Error(), "boom")):
 				t.Errorf("write %d gave %v", i, err)
 			}
 		})
@@ -130,7 +133,8 @@ func TestFilesThatAreNotOursStayAsTheyAre(t *testing.T) {
 	ours := filepath.Join(t.TempDir(), store.FileName)
 	must.OK(t, add(open(t, ours), t.Context(), strings.Repeat("text ", 5000)))
 	newer := filepath.Join(t.TempDir(), store.FileName)
-	v2 := must.Get(store.Open(t.Context(), newer, store.Options{Parts: []store.Part{notes("CREATE TABLE notes (id INTEGER PRIMARY KEY, text TEXT)", "CREATE TABLE notes_more (x)")}}))(t)
+	v2 := must.Get(store.Open(t.Context(), newer, store.Options{Parts: []store.Part{notes("CREATE TABLE notes (id "+
+		"INTEGER PRIMARY KEY, text TEXT)", "CREATE TABLE notes_more (x)")}}))(t)
 	_ = v2.Close()
 	good := must.Get(os.ReadFile(newer))(t)
 	patched := func(at int, bytes ...byte) []byte {
@@ -183,7 +187,8 @@ func TestOlderFilesAreBroughtUp(t *testing.T) {
 	s := open(t, path)
 	must.OK(t, add(s, t.Context(), "old"))
 	_ = s.Close()
-	two := []string{"CREATE TABLE notes (id INTEGER PRIMARY KEY, text TEXT)", "ALTER TABLE notes ADD COLUMN mark TEXT DEFAULT 'm'"}
+	two := []string{"CREATE TABLE notes (id INTEGER PRIMARY KEY, text TEXT)", "ALTER TABLE notes ADD COLUMN mark " +
+		"TEXT DEFAULT 'm'"}
 	broken := notes(append(two, "ALTER TABLE notes ADD COLUMN more TEXT; SELECT nonsense")...)
 	_, err := store.Open(t.Context(), path, store.Options{Parts: []store.Part{broken}})
 	must.That(t, err != nil, "a migration that fails gave no error")
@@ -198,7 +203,8 @@ func TestOlderFilesAreBroughtUp(t *testing.T) {
 }
 
 func TestFull(t *testing.T) {
-	s := must.Get(store.Open(t.Context(), filepath.Join(t.TempDir(), store.FileName), store.Options{Parts: []store.Part{notes()}, MaxBytes: 200 << 10}))(t)
+	s := must.Get(store.Open(t.Context(), filepath.Join(t.TempDir(), store.FileName),
+		store.Options{Parts: []store.Part{notes()}, MaxBytes: 200 << 10}))(t)
 	defer s.Close()
 	kept := 0
 	for {
@@ -226,9 +232,12 @@ func TestExportAndImport(t *testing.T) {
 	must.OK(t, from.Export(t.Context(), &out))
 	exported := out.String()
 	for name, broken := range map[string]string{
-		"nothing": "", "no header": exported[strings.Index(exported, "\n")+1:], "newer": `{"a2e_state":9,"parts":["notes"]}`,
-		"unknown part": `{"a2e_state":1,"parts":["pictures"]}`, "other part's record": exported + `{"kind":"pictures.p","record":{}}`,
-		"cut off": exported[:len(exported)-8], "bad record": exported + `{"kind":"notes.note","record":{"id":"x"}}`, "unknown kind": exported + `{"kind":"notes.dog","record":{}}`,
+		"nothing": "", "no header": exported[strings.Index(exported, "\n")+1:],
+		"newer":        `{"a2e_state":9,"parts":["notes"]}`,
+		"unknown part": `{"a2e_state":1,"parts":["pictures"]}`, "other part's record": exported +
+			`{"kind":"pictures.p","record":{}}`,
+		"cut off": exported[:len(exported)-8], "bad record": exported + `{"kind":"notes.note","record":{"id":"x"}}`,
+		"unknown kind": exported + `{"kind":"notes.dog","record":{}}`,
 	} {
 		counts, err := to.Import(t.Context(), strings.NewReader(broken), store.Replace)
 		assert.That(t, err != nil && len(counts) == 0, "%s: gave %v, %v", name, counts, err)
@@ -291,7 +300,8 @@ func TestReadsThatAreStopped(t *testing.T) {
 	for range 10 {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		err := s.Read(ctx, func(tx *store.Tx) error {
-			_, err := tx.Get("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n", nil, new(int))
+			_, err := tx.Get("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n",
+				nil, new(int))
 			return err
 		})
 		cancel()
@@ -299,7 +309,11 @@ func TestReadsThatAreStopped(t *testing.T) {
 		got := texts(t, s)
 		must.Equal(t, len(got), 1, "after that there are %q", got)
 		must.OK(t, add(s, t.Context(), "y"))
-		must.OK(t, s.Write(t.Context(), func(tx *store.Tx) error { _, err := tx.Exec("DELETE FROM notes WHERE text = 'y'"); return err }))
+		must.OK(t, s.Write(t.Context(), func(tx *store.Tx) error {
+			_, err := tx.Exec("DELETE FROM notes WHERE text " +
+				"= 'y'")
+			return err
+		}))
 	}
 }
 
@@ -307,14 +321,16 @@ func TestReadsThatAreStopped(t *testing.T) {
 // where it was not.
 func TestSynchronousFull(t *testing.T) {
 	for full, want := range map[bool]int{false: 1, true: 2} {
-		s := must.Get(store.Open(t.Context(), filepath.Join(t.TempDir(), store.FileName), store.Options{Parts: []store.Part{notes()}, Full: full}))(t)
+		s := must.Get(store.Open(t.Context(), filepath.Join(t.TempDir(), store.FileName),
+			store.Options{Parts: []store.Part{notes()}, Full: full}))(t)
 		for name, use := range map[string]func(func(*store.Tx) error) error{
 			"read":  func(fn func(*store.Tx) error) error { return s.Read(t.Context(), fn) },
 			"write": func(fn func(*store.Tx) error) error { return s.Write(t.Context(), fn) },
 		} {
 			var got int
 			err := use(func(tx *store.Tx) error { _, err := tx.Get("PRAGMA synchronous", nil, &got); return err })
-			assert.That(t, err == nil && got == want, "full %t: a %s has synchronous %d, %v; want %d", full, name, got, err, want)
+			assert.That(t, err == nil && got == want, "full %t: a %s has synchronous %d, %v; want %d", full, name, got,
+				err, want)
 		}
 		must.OK(t, s.Close())
 	}

@@ -92,7 +92,8 @@ func TestAFileThatWasTakenAway(t *testing.T) {
 			must.OK(t, os.WriteFile(path, nil, 0o600))
 		}
 		assert.Is(t, add(s, t.Context(), "lost"), store.ErrMoved, "with %s in its place a write", inPlace)
-		assert.Is(t, s.Read(t.Context(), func(*store.Tx) error { return nil }), store.ErrMoved, "with %s in its place a read", inPlace)
+		assert.Is(t, s.Read(t.Context(), func(*store.Tx) error { return nil }), store.ErrMoved,
+			"with %s in its place a read", inPlace)
 	}
 	must.OK(t, os.Rename(path+".away", path))
 	must.OK(t, add(s, t.Context(), "again"))

@@ -9,7 +9,8 @@ import (
 )
 
 // Words is an index of the words of rows: a table with the column rowid and one for the words, which SQLite
-// keeps by FTS5 and PostgreSQL as a tsvector under a GIN index (see the part's migrations). A word is of letters and digits.
+// keeps by FTS5 and PostgreSQL as a tsvector under a GIN index (see the part's migrations). A word is of letters and
+// digits.
 type Words struct {
 	Table, Column string
 	// Stem does on PostgreSQL what the tokenizer of the FTS5 table does with a word; nil = nothing.

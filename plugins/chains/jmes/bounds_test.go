@@ -45,7 +45,8 @@ func TestWorkOnOrdinaryTextsFits(t *testing.T) {
 		list[i] = map[string]any{"k": strings.Repeat("name ", 10) + string(rune('a'+i%26))}
 	}
 	members := scope{"input": list}
-	for _, expr := range []string{"sort_by(input, &k)[0].k", "max(input[].k)", "sort(input[].k)[0]", "group_by(input, &k).a", "trim(input[0].k, ' \n')", "max_by(input, &k).k"} {
+	for _, expr := range []string{"sort_by(input, &k)[0].k", "max(input[].k)", "sort(input[].k)[0]",
+		"group_by(input, &k).a", "trim(input[0].k, ' \n')", "max_by(input, &k).k"} {
 		e := must.Get(NewCompiler().Compile(expr))(t)
 		_, err := e.Eval(t.Context(), members)
 		assert.That(t, err == nil, "%s: %v", expr, err)
@@ -56,8 +57,10 @@ func TestWorkOnOrdinaryTextsFits(t *testing.T) {
 // what it reads as it was.
 func FuzzEval(f *testing.F) {
 	for _, text := range []string{
-		"n1.output.text", "$.input.xs[?@ > `1`] | [0]", "let $x = @ in sort_by($x.input.objects, &k)[].n", "{a: n1.*, b: [n2, !n3]}", "map(&[@,@], input.xs)[]",
-		"pad_left(to_string(@), `99`, 'x')", "replace('aa', 'a', input.name)", "find_first('abc', 'b', `9`, `1`)", "zip(input.xs, values(n1.deep))", "group_by(input.objects, &k)",
+		"n1.output.text", "$.input.xs[?@ > `1`] | [0]", "let $x = @ in sort_by($x.input.objects, &k)[].n",
+		"{a: n1.*, b: [n2, !n3]}", "map(&[@,@], input.xs)[]",
+		"pad_left(to_string(@), `99`, 'x')", "replace('aa', 'a', input.name)", "find_first('abc', 'b', `9`, `1`)",
+		"zip(input.xs, values(n1.deep))", "group_by(input.objects, &k)",
 		"from_items(items(@))", "-input.xs[0] // `0`", "((((a", "[[[[", "{a:{a:{a:", "a[::0]", "`[1", "'", "\"\\ud800\".x", "&a", "$$", "a = b",
 	} {
 		f.Add(text)
@@ -66,7 +69,8 @@ func FuzzEval(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		e, err := c.Compile(text)
 		if err != nil {
-			assert.That(t, utf8.ValidString(err.Error()) || !utf8.ValidString(text), "%q: the error is not text: %q", text, err)
+			assert.That(t, utf8.ValidString(err.Error()) || !utf8.ValidString(text), "%q: the error is not text: %q",
+				text, err)
 			return
 		}
 		v := value(t, state).(map[string]any)

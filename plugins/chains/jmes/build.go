@@ -239,7 +239,8 @@ func variableOf(name string, w where) (step, error) {
 			return func(m *machine, _ any) (any, error) { return m.vars[v.slot], m.spend(1) }, nil
 		}
 	}
-	return nil, fmt.Errorf("uses the variable %.64s, which no let binds; members are written without $ or after $., as in $.%.64s", name, strings.TrimPrefix(name, "$"))
+	return nil, fmt.Errorf("uses the variable %.64s, which no let binds; members are written without $ or after $., "+
+		"as in $.%.64s", name, strings.TrimPrefix(name, "$"))
 }
 
 // call makes the step of a function.
@@ -276,7 +277,8 @@ func explain(text string, err error) error {
 	case strings.HasPrefix(text, "/"), strings.Contains(message, "Unknown char"):
 		hint = "; write a string in single quotes, as in 'a text'"
 	case rest != "" && (rest[0] == '-' || rest[0] >= '0' && rest[0] <= '9'):
-		hint = "; write a number in backquotes, as in `5`, and a name with characters other than letters, digits and _ in double quotes"
+		hint = "; write a number in backquotes, as in `5`, and a name with characters other than letters, digits " +
+			"and _ in double quotes"
 	}
 	return fmt.Errorf("is not JMESPath: %.200s, at character %d%s", strings.ToLower(message[:1])+message[1:],
 		syntax.Offset+1, hint)

@@ -74,8 +74,10 @@ func combined(n *parsing.ASTNode, kids []step) (step, error) {
 	case parsing.ASTProjection: // of a slice: a text stays one
 		left := n.Children[0]
 		text = left.NodeType == parsing.ASTIndexExpression && left.Children[1].NodeType == parsing.ASTSlice
-	case parsing.ASTOrExpression, parsing.ASTAndExpression, parsing.ASTNotExpression, parsing.ASTComparator, parsing.ASTArithmeticExpression,
-		parsing.ASTArithmeticUnaryExpression, parsing.ASTFilterProjection, parsing.ASTValueProjection, parsing.ASTFlatten:
+	case parsing.ASTOrExpression, parsing.ASTAndExpression, parsing.ASTNotExpression, parsing.ASTComparator,
+		parsing.ASTArithmeticExpression,
+		parsing.ASTArithmeticUnaryExpression, parsing.ASTFilterProjection, parsing.ASTValueProjection,
+		parsing.ASTFlatten:
 	default:
 		return nil, fmt.Errorf("has a part that is not understood: %s", n.NodeType)
 	}

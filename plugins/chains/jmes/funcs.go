@@ -139,7 +139,8 @@ func (f *function) argument(i int, v any) (any, error) {
 	for _, t := range spec.Types {
 		names = append(names, string(t))
 	}
-	return nil, fmt.Errorf("gives %s() %s as argument %d; it takes %s", f.name, TypeName(v), i+1, strings.Join(names, " or "))
+	return nil, fmt.Errorf("gives %s() %s as argument %d; it takes %s", f.name, TypeName(v), i+1,
+		strings.Join(names, " or "))
 }
 
 func converted(t functions.JpType, v any) (fits any, ok bool) {

@@ -82,10 +82,13 @@ func TestEval(t *testing.T) {
 		{"`-12345678901234567891` // `10`", `-1234567890123456790`},
 		{"-input.big", `-12345678901234567890`},
 		{"abs(-input.big)", `12345678901234567890`},
-		{"[ceil(input.big), floor(input.big), ceil(`1.5`), floor(`-1.5`)]", `[12345678901234567890,12345678901234567890,2,-2]`},
-		{"sort([`9007199254740993`, `9007199254740992`, `9007199254740994`])", `[9007199254740992,9007199254740993,9007199254740994]`},
+		{"[ceil(input.big), floor(input.big), ceil(`1.5`), floor(`-1.5`)]",
+			`[12345678901234567890,12345678901234567890,2,-2]`},
+		{"sort([`9007199254740993`, `9007199254740992`, `9007199254740994`])",
+			`[9007199254740992,9007199254740993,9007199254740994]`},
 		{"sort(['b', 'a'])", `["a","b"]`},
-		{"[max([`9007199254740992`, `9007199254740993`]), min([`9007199254740993`, `9007199254740992`])]", `[9007199254740993,9007199254740992]`},
+		{"[max([`9007199254740992`, `9007199254740993`]), min([`9007199254740993`, `9007199254740992`])]",
+			`[9007199254740993,9007199254740992]`},
 		{"[max(['a', 'b']), min(['b', 'a']), max(`[]`), min(`[]`), sort(`[]`)]", `["b","a",null,null,[]]`},
 		{"sort_by([{v: `9007199254740993`}, {v: `9007199254740992`}], &v)[].v", `[9007199254740992,9007199254740993]`},
 		{"max_by([{v: `9007199254740992`}, {v: `9007199254740993`}], &v).v", `9007199254740993`},
@@ -116,7 +119,8 @@ func TestEval(t *testing.T) {
 		{"reverse(input.name)", `"ada"`},
 		{"input.objects[?n > `1`].k", `["b","b"]`},
 		{"input.objects[?k == $.input.objects[1].k].n", `[1]`},
-		{"[sort_by(input.objects, &n)[].n, reverse(input.objects)[].n, input.objects[].n]", `[[1,2,3],[3,1,2],[2,1,3]]`},
+		{"[sort_by(input.objects, &n)[].n, reverse(input.objects)[].n, input.objects[].n]",
+			`[[1,2,3],[3,1,2],[2,1,3]]`},
 		{"group_by(input.objects, &k).b[].n", `[2,3]`},
 		{"max_by(input.objects, &n).n", `3`},
 		{"min_by(input.objects, &k).n", `1`},
@@ -201,7 +205,8 @@ func TestCompileRefuses(t *testing.T) {
 		{"a = b", "== compares"},
 		{"a[::0]", "step 0"},
 		{"let $x in a", "let"},
-		{strings.Repeat("(", 4000) + "a" + strings.Repeat(")", 4000) + strings.Repeat("!", 180) + "a", "is not JMESPath"},
+		{strings.Repeat("(", 4000) + "a" + strings.Repeat(")", 4000) + strings.Repeat("!", 180) + "a",
+			"is not JMESPath"},
 		{strings.Repeat("!", 5000) + "a", "within each other"},
 		{strings.Repeat("[", 8000), "is not JMESPath"},
 		{strings.Repeat("a.", 4000) + "a", "within each other"},
@@ -235,10 +240,12 @@ func TestBombs(t *testing.T) {
 		"pad_left('', `1000000000000`)",
 		"pad_right('x', `100000000`, 'y')",
 		strings.Repeat("replace(", 40) + "'aaaaaaaaaaaa'" + strings.Repeat(",'a','aaaaaaaaaaaa')", 40),
-		"map(&map(&map(&map(&map(&map(&map(&map(&@, $.input.many), $.input.many), $.input.many), $.input.many), $.input.many), $.input.many), $.input.many), input.many)",
+		"map(&map(&map(&map(&map(&map(&map(&map(&@, $.input.many), $.input.many), $.input.many), $.input.many), " +
+			"$.input.many), $.input.many), $.input.many), input.many)",
 		"input.many[?$.input.many[?$.input.many[?$.input.many[?$.input.many[?`true`]]]]]",
 		list + strings.Repeat(" | [@,@][]", 60) + " | length(@)",
-		strings.Repeat("join('ab', [", 60) + "'x'" + strings.Repeat(",'y', 'z'])", 60) + " | [@,@,@,@] | join(@[0], map(&@, $.input.many[].to_string(@)))",
+		strings.Repeat("join('ab', [", 60) + "'x'" + strings.Repeat(",'y', 'z'])", 60) + " | [@,@,@,@] | join(@[0], " +
+			"map(&@, $.input.many[].to_string(@)))",
 		double + "contains(@, `1`)",
 		"input.many[].input || " + nested,
 		"let $a = input.many[].{x: @} in let $b = $a[].{x: $a} in $b[].x[].x[].x == $a",
@@ -286,7 +293,8 @@ func TestDecodeIsBounded(t *testing.T) {
 
 func TestNumbersKeepTheirDigits(t *testing.T) {
 	for _, text := range []string{
-		"0", "-0", "1", "-1", "1.0", "1e3", "1E3", "0.1", "123456789012345", "9007199254740993", "1e400", "-1e400", "1e-400",
+		"0", "-0", "1", "-1", "1.0", "1e3", "1E3", "0.1", "123456789012345", "9007199254740993", "1e400", "-1e400",
+		"1e-400",
 		"3.141592653589793238462643383279", "1e21", "1e-7", "18446744073709551616", "100000000000000000000",
 	} {
 		v := value(t, text)
@@ -343,13 +351,15 @@ func values(deep int) *rapid.Generator[any] {
 	inner := values(deep - 1)
 	return rapid.OneOf(leaf,
 		rapid.Map(rapid.SliceOfN(inner, 0, 4), func(l []any) any { return append([]any{}, l...) }),
-		rapid.Map(rapid.MapOfN(rapid.SampledFrom([]string{"a", "b"}), inner, 0, 1), func(m map[string]any) any { return m }))
+		rapid.Map(rapid.MapOfN(rapid.SampledFrom([]string{"a", "b"}), inner, 0, 1),
+			func(m map[string]any) any { return m }))
 }
 
 // expressions draws expressions over the members a and b.
 func expressions(t *rapid.T, deep int) string {
 	if deep == 0 {
-		return rapid.SampledFrom([]string{"a", "b", "@", "$", "'a'", "`1`", "`[1,2]`", "a.b", "$.a", "$.b.a"}).Draw(t, "leaf")
+		return rapid.SampledFrom([]string{"a", "b", "@", "$", "'a'", "`1`", "`[1,2]`", "a.b", "$.a", "$.b.a"}).Draw(t,
+			"leaf")
 	}
 	x := func() string { return expressions(t, deep-1) }
 	switch rapid.IntRange(0, 22).Draw(t, "form") {
@@ -362,7 +372,8 @@ func expressions(t *rapid.T, deep int) string {
 	case 3:
 		return "!(" + x() + ")"
 	case 4:
-		return "(" + x() + ") " + rapid.SampledFrom([]string{"==", "!=", "<", ">=", "+", "-", "*"}).Draw(t, "op") + " (" + x() + ")"
+		return "(" + x() + ") " + rapid.SampledFrom([]string{"==", "!=", "<", ">=", "+", "-", "*"}).Draw(t, "op") +
+			" (" + x() + ")"
 	case 5:
 		return "[" + x() + ", " + x() + "]"
 	case 6:
@@ -374,7 +385,8 @@ func expressions(t *rapid.T, deep int) string {
 	case 9:
 		return "(" + x() + ")[]"
 	case 10:
-		return "(" + x() + ")[" + rapid.SampledFrom([]string{"0", "-1", "1:", ":-1", "::-1", "::2", "-9:9:3", "5:0:-1"}).Draw(t, "slice") + "]"
+		return "(" + x() + ")[" + rapid.SampledFrom([]string{"0", "-1", "1:", ":-1", "::-1", "::2", "-9:9:3",
+			"5:0:-1"}).Draw(t, "slice") + "]"
 	case 11:
 		return "(" + x() + ")." + rapid.SampledFrom([]string{"a", "b", "[a, b]", "{b: a}", "*"}).Draw(t, "sub")
 	case 12:
@@ -468,7 +480,8 @@ func BenchmarkEval(b *testing.B) {
 }
 
 func BenchmarkDecode(b *testing.B) {
-	raw := []byte("[" + strings.Repeat(`{"name":"a text of some words","n":123,"list":[1,2,3],"ok":true},`, 1000) + "1]")
+	raw := []byte("[" + strings.Repeat(`{"name":"a text of some words","n":123,"list":[1,2,3],"ok":true},`, 1000) +
+		"1]")
 	b.SetBytes(int64(len(raw)))
 	b.ReportAllocs()
 	for b.Loop() {

@@ -158,7 +158,8 @@ func keyedBy(m *machine, name string, args []any) ([]keyed, error) {
 			all[i].n = v
 		}
 		if !isText && !isNumber(v) || numbers != 0 && numbers != i+1 {
-			return nil, fmt.Errorf("%s(): the expression gives %s for element %d; it should give only strings or only numbers", name, TypeName(v), i)
+			return nil, fmt.Errorf("%s(): the expression gives %s for element %d; it should give only strings or "+
+				"only numbers", name, TypeName(v), i)
 		}
 		all[i].text = text
 		size += len(text)

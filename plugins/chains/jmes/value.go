@@ -18,7 +18,8 @@ import (
 // Decode makes a value of JSON text. cost is what the value takes in memory, in bytes, about;
 // a value of more than limit is ErrTooLarge.
 func Decode(raw []byte, limit int) (v any, cost int, err error) {
-	d := decoder{dec: jsontext.NewDecoder(bytes.NewBuffer(raw), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)), limit: limit}
+	d := decoder{dec: jsontext.NewDecoder(bytes.NewBuffer(raw), jsontext.AllowDuplicateNames(true),
+		jsontext.AllowInvalidUTF8(true)), limit: limit}
 	if v, err = d.value(); err != nil {
 		return nil, 0, err
 	}

@@ -86,7 +86,8 @@ func (l *Link) Call(ctx context.Context, f func(ctx context.Context, session *mc
 
 // late is the error of a request without an answer.
 func (l *Link) late(limit time.Duration) error {
-	return protocol.Errorf(protocol.CodeTimeout, "the MCP server %q did not answer within %s", l.cfg.ID, limit).With("server_id", l.cfg.ID)
+	return protocol.Errorf(protocol.CodeTimeout, "the MCP server %q did not answer within %s", l.cfg.ID,
+		limit).With("server_id", l.cfg.ID)
 }
 
 // explain maps the error of a request.
@@ -256,7 +257,8 @@ func (l *Link) answered(answer *jsonrpc.Error) error {
 	}
 	err := protocol.Errorf(code, "the MCP server %q answered with error %d: %s", l.cfg.ID, answer.Code, text).
 		With("server_id", l.cfg.ID).With("code", answer.Code)
-	if data := jsontext.Value(l.secrets.Text(string(answer.Data))); len(data) > 0 && len(data) <= maxErrorData && data.IsValid() {
+	if data := jsontext.Value(l.secrets.Text(string(answer.Data))); len(data) > 0 && len(data) <= maxErrorData &&
+		data.IsValid() {
 		err.With("data", data)
 	}
 	return err
@@ -276,7 +278,8 @@ func isTransport(err error) bool {
 	var address *url.Error
 	var network net.Error
 	for _, known := range []error{
-		io.EOF, io.ErrUnexpectedEOF, io.ErrClosedPipe, os.ErrClosed, net.ErrClosed, mcp.ErrConnectionClosed, mcp.ErrSessionMissing, errBroken,
+		io.EOF, io.ErrUnexpectedEOF, io.ErrClosedPipe, os.ErrClosed, net.ErrClosed, mcp.ErrConnectionClosed,
+		mcp.ErrSessionMissing, errBroken,
 		context.Canceled, context.DeadlineExceeded,
 	} {
 		if errors.Is(err, known) {
@@ -284,7 +287,8 @@ func isTransport(err error) bool {
 		}
 	}
 	// The SDK has no type for the stream of an answer that ended without it.
-	return errors.As(err, &address) || errors.As(err, &network) || strings.Contains(err.Error(), "request terminated without response")
+	return errors.As(err, &address) || errors.As(err, &network) || strings.Contains(err.Error(),
+		"request terminated without response")
 }
 
 // errBroken is wrapped by the errors of a carrier.

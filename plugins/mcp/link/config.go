@@ -118,7 +118,8 @@ func ValidateID(id string) error {
 	case !ok:
 		return fmt.Errorf("the id %.80q of an MCP server should be 1 to 64 letters, digits, _ and -", id)
 	case strings.Contains(id, "__"):
-		return fmt.Errorf("the id %q of an MCP server has __ in it, which parts the server from the tool in the names of tools; write one _", id)
+		return fmt.Errorf("the id %q of an MCP server has __ in it, which parts the server from the tool in the "+
+			"names of tools; write one _", id)
 	}
 	return nil
 }
@@ -126,9 +127,11 @@ func ValidateID(id string) error {
 func (c *Config) validate() error {
 	switch {
 	case c.Command == "" && c.URL == "":
-		return errors.New("it has neither a command nor a url; give the command that starts it, or the url where it is reached")
+		return errors.New("it has neither a command nor a url; give the command that starts it, or the url where it " +
+			"is reached")
 	case c.Command != "" && c.URL != "":
-		return errors.New("it has a command and a url; give one of them: the command of a server to start, or the url of one that runs")
+		return errors.New("it has a command and a url; give one of them: the command of a server to start, or the " +
+			"url of one that runs")
 	case !slices.Contains([]Transport{"", Stdio, SSE, HTTP}, c.Transport):
 		return fmt.Errorf("the transport %.40q is not known; there are stdio, sse and http", c.Transport)
 	case c.URL == "" && c.Kind() != Stdio:
@@ -184,14 +187,17 @@ func (c *Config) validateProgram() error {
 	switch nul := func(s string) bool { return strings.ContainsRune(s, 0) }; {
 	case slices.ContainsFunc(texts, nul) || slices.ContainsFunc(c.Read, nul):
 		return errors.New("its command, arguments or paths contain a NUL character")
-	case strings.ContainsFunc(c.Command, unicode.IsSpace) && !strings.ContainsAny(strings.Fields(c.Command + " .")[0], `/\`):
-		return errors.New("it has spaces; write the program as command and the rest as args, such as command: npx, args: [-y, some-server]")
+	case strings.ContainsFunc(c.Command, unicode.IsSpace) && !strings.ContainsAny(strings.Fields(c.Command + " .")[0],
+		`/\`):
+		return errors.New("it has spaces; write the program as command and the rest as args, such as command: npx, " +
+			"args: [-y, some-server]")
 	case len(c.Headers) > 0:
 		return errors.New("headers belong to a url; a command takes what it needs from args and env")
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Env)) {
 		if !regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`).MatchString(name) || strings.ContainsRune(c.Env[name], 0) {
-			return fmt.Errorf("the environment variable %.40q should be letters, digits and _, and have no NUL character in it", name)
+			return fmt.Errorf("the environment variable %.40q should be letters, digits and _, and have no NUL "+
+				"character in it", name)
 		}
 	}
 	return nil

@@ -27,29 +27,34 @@ func TestValidate(t *testing.T) {
 		cfg  Config
 		want string // "" = it fits
 	}{
-		"command":           {Config{ID: "a", Command: "x", Env: map[string]string{"A_1": "b"}}, ""},
-		"url":               {Config{ID: "a-b_C9", URL: "https://example.org/mcp", Headers: map[string]string{"Authorization": "Bearer x"}}, ""},
-		"sse":               {Config{ID: "a", URL: "http://127.0.0.1:1/sse", Transport: SSE}, ""},
-		"no id":             {Config{Command: "x"}, "1 to 64 letters"},
-		"long id":           {Config{ID: strings.Repeat("a", 65), Command: "x"}, "1 to 64 letters"},
-		"odd id":            {Config{ID: "a b", Command: "x"}, "1 to 64 letters"},
-		"id with __":        {Config{ID: "a__b", Command: "x"}, "write one _"},
-		"neither":           {Config{ID: "a"}, "neither a command nor a url"},
-		"both":              {Config{ID: "a", Command: "x", URL: "http://x"}, "one of them"},
-		"transport":         {Config{ID: "a", Command: "x", Transport: "ws"}, "stdio, sse and http"},
-		"sse without url":   {Config{ID: "a", Command: "x", Transport: SSE}, "needs a url"},
-		"stdio with url":    {Config{ID: "a", URL: "http://x", Transport: Stdio}, "needs a command"},
-		"scheme":            {Config{ID: "a", URL: "ftp://x"}, "https:// or http://"},
-		"no scheme":         {Config{ID: "a", URL: "example.org/mcp"}, "https:// or http://"},
-		"no host":           {Config{ID: "a", URL: "http:///mcp"}, "no host"},
-		"no url":            {Config{ID: "a", URL: "http://x:%zz/s3cret"}, "cannot be read"},
-		"header name":       {Config{ID: "a", URL: "http://x", Headers: map[string]string{"A b": "c"}}, "not a name of an HTTP header"},
-		"own header":        {Config{ID: "a", URL: "http://x", Headers: map[string]string{"Mcp-Session-Id": "c"}}, "set it themselves"},
-		"header value":      {Config{ID: "a", URL: "http://x", Headers: map[string]string{"A": "s3cret\r\nB: c"}}, "line break"},
+		"command": {Config{ID: "a", Command: "x", Env: map[string]string{"A_1": "b"}}, ""},
+		"url": {Config{ID: "a-b_C9", URL: "https://example.org/mcp",
+			Headers: map[string]string{"Authorization": "Bearer x"}}, ""},
+		"sse":             {Config{ID: "a", URL: "http://127.0.0.1:1/sse", Transport: SSE}, ""},
+		"no id":           {Config{Command: "x"}, "1 to 64 letters"},
+		"long id":         {Config{ID: strings.Repeat("a", 65), Command: "x"}, "1 to 64 letters"},
+		"odd id":          {Config{ID: "a b", Command: "x"}, "1 to 64 letters"},
+		"id with __":      {Config{ID: "a__b", Command: "x"}, "write one _"},
+		"neither":         {Config{ID: "a"}, "neither a command nor a url"},
+		"both":            {Config{ID: "a", Command: "x", URL: "http://x"}, "one of them"},
+		"transport":       {Config{ID: "a", Command: "x", Transport: "ws"}, "stdio, sse and http"},
+		"sse without url": {Config{ID: "a", Command: "x", Transport: SSE}, "needs a url"},
+		"stdio with url":  {Config{ID: "a", URL: "http://x", Transport: Stdio}, "needs a command"},
+		"scheme":          {Config{ID: "a", URL: "ftp://x"}, "https:// or http://"},
+		"no scheme":       {Config{ID: "a", URL: "example.org/mcp"}, "https:// or http://"},
+		"no host":         {Config{ID: "a", URL: "http:///mcp"}, "no host"},
+		"no url":          {Config{ID: "a", URL: "http://x:%zz/s3cret"}, "cannot be read"},
+		"header name": {Config{ID: "a", URL: "http://x", Headers: map[string]string{"A b": "c"}},
+			"not a name of an HTTP header"},
+		"own header": {Config{ID: "a", URL: "http://x", Headers: map[string]string{"Mcp-Session-Id": "c"}},
+			"set it themselves"},
+		"header value": {Config{ID: "a", URL: "http://x", Headers: map[string]string{"A": "s3cret\r\nB: c"}},
+			"line break"},
 		"header of command": {Config{ID: "a", Command: "x", Headers: map[string]string{"A": "c"}}, "belong to a url"},
-		"env name":          {Config{ID: "a", Command: "x", Env: map[string]string{"A=B": "s3cret"}}, "letters, digits and _"},
-		"NUL":               {Config{ID: "a", Command: "x", Args: []string{"s3cret\x00"}}, "NUL"},
-		"time":              {Config{ID: "a", Command: "x", PingEvery: -time.Second}, "0 or more"},
+		"env name": {Config{ID: "a", Command: "x", Env: map[string]string{"A=B": "s3cret"}},
+			"letters, digits and _"},
+		"NUL":  {Config{ID: "a", Command: "x", Args: []string{"s3cret\x00"}}, "NUL"},
+		"time": {Config{ID: "a", Command: "x", PingEvery: -time.Second}, "0 or more"},
 	} {
 		err := tc.cfg.Validate()
 		switch {
@@ -63,7 +68,8 @@ func TestValidate(t *testing.T) {
 
 func TestExplain(t *testing.T) {
 	rejected := &jsonrpc.Error{Code: codeRejected, Message: "rejected by transport"}
-	dial := &url.Error{Op: "Post", URL: "http://x/?key=s3cret", Err: &net.OpError{Op: "dial", Err: errors.New("refused")}}
+	dial := &url.Error{Op: "Post", URL: "http://x/?key=s3cret", Err: &net.OpError{Op: "dial",
+		Err: errors.New("refused")}}
 	ended, stop := context.WithCancelCause(t.Context())
 	mine := errors.New("mine")
 	stop(mine)
@@ -73,18 +79,24 @@ func TestExplain(t *testing.T) {
 		code  protocol.ErrorCode
 		text  string
 	}{
-		"answer":      {nil, fmt.Errorf("calling: %w", &jsonrpc.Error{Code: -32000, Message: "no"}), protocol.CodeMCPProtocolError, "error -32000: no"},
-		"no reason":   {nil, &jsonrpc.Error{Code: 5}, protocol.CodeMCPProtocolError, "error 5: no reason was given"},
-		"no method":   {nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "m"}, protocol.CodeMCPCapabilityMissing, "error -32601: m"},
-		"in a status": {nil, fmt.Errorf("%w: %w: Bad Request", &jsonrpc.Error{Code: -32600, Message: "bad"}, rejected), protocol.CodeMCPProtocolError, "bad"},
-		"rejected":    {nil, fmt.Errorf("%w: Bad Gateway", rejected), protocol.CodeMCPTransportError, "Bad Gateway"},
-		"dial":        {nil, fmt.Errorf("%w: %w", rejected, dial), protocol.CodeMCPServerUnavailable, "cannot be reached: the HTTP request failed: dial"},
-		"no sense":    {nil, errors.New("unmarshalling"), protocol.CodeMCPProtocolError, "does not fit: unmarshalling"},
-		"lost answer": {nil, errors.New("request terminated without response"), protocol.CodeMCPTransportError, "lost: request terminated"},
-		"own":         {nil, protocol.Errorf(protocol.CodeToolDenied, "no"), protocol.CodeToolDenied, "no"},
-		"cancelled":   {ended, context.Canceled, "", "mine"},
+		"answer": {nil, fmt.Errorf("calling: %w", &jsonrpc.Error{Code: -32000, Message: "no"}),
+			protocol.CodeMCPProtocolError, "error -32000: no"},
+		"no reason": {nil, &jsonrpc.Error{Code: 5}, protocol.CodeMCPProtocolError, "error 5: no reason was given"},
+		"no method": {nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "m"},
+			protocol.CodeMCPCapabilityMissing, "error -32601: m"},
+		"in a status": {nil, fmt.Errorf("%w: %w: Bad Request", &jsonrpc.Error{Code: -32600, Message: "bad"}, rejected),
+			protocol.CodeMCPProtocolError, "bad"},
+		"rejected": {nil, fmt.Errorf("%w: Bad Gateway", rejected), protocol.CodeMCPTransportError, "Bad Gateway"},
+		"dial": {nil, fmt.Errorf("%w: %w", rejected, dial), protocol.CodeMCPServerUnavailable,
+			"cannot be reached: the HTTP request failed: dial"},
+		"no sense": {nil, errors.New("unmarshalling"), protocol.CodeMCPProtocolError, "does not fit: unmarshalling"},
+		"lost answer": {nil, errors.New("request terminated without response"), protocol.CodeMCPTransportError,
+			"lost: request terminated"},
+		"own":       {nil, protocol.Errorf(protocol.CodeToolDenied, "no"), protocol.CodeToolDenied, "no"},
+		"cancelled": {ended, context.Canceled, "", "mine"},
 	} {
-		l := &Link{cfg: Config{ID: "srv"}.withDefaults(), secrets: (&Config{URL: "http://x/?key=s3cret"}).secrets(nil), env: Env{Now: time.Now}}
+		l := &Link{cfg: Config{ID: "srv"}.withDefaults(), secrets: (&Config{URL: "http://x/?key=s3cret"}).secrets(nil),
+			env: Env{Now: time.Now}}
 		outer := tc.outer
 		if outer == nil {
 			outer = t.Context()
@@ -94,7 +106,8 @@ func TestExplain(t *testing.T) {
 		switch errors.As(err, &own); {
 		case tc.code == "" && err != mine:
 			t.Errorf("%s: %v", name, err)
-		case tc.code != "" && (own == nil || own.Code != tc.code || !strings.Contains(own.Message, tc.text) || strings.Contains(own.Message, "s3cret")):
+		case tc.code != "" && (own == nil || own.Code != tc.code || !strings.Contains(own.Message, tc.text) ||
+			strings.Contains(own.Message, "s3cret")):
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -188,25 +201,36 @@ func newNets(to string, names map[string][]string) *nets {
 // by what a name resolves to, by a redirect or by what the server says of itself.
 func TestWallRegisteredURL(t *testing.T) {
 	hostile := map[string][]string{
-		"mixed.example": {publicA + " 10.0.0.1"}, "mixed6.example": {publicA + " ::1"}, "own.example": {ownIP}, "private.example": {"192.168.1.1"},
-		"flip.example": {publicA, "127.0.0.1"}, "good.example": {publicA}, "meta.example": {"169.254.169.254"}, "isatap.example": {"2a00:1450::200:5efe:a00:1"},
+		"mixed.example": {publicA + " 10.0.0.1"}, "mixed6.example": {publicA + " ::1"}, "own.example": {ownIP},
+		"private.example": {"192.168.1.1"},
+		"flip.example":    {publicA, "127.0.0.1"}, "good.example": {publicA}, "meta.example": {"169.254.169.254"},
+		"isatap.example": {"2a00:1450::200:5efe:a00:1"},
 	}
 	for name, url := range map[string]string{
-		"loopback": "http://127.0.0.1:PORT/mcp", "loopback 6": "http://[::1]:PORT/mcp", "localhost": "http://localhost:PORT/mcp", "a name below it": "http://x.localhost:PORT/mcp",
-		"mapped": "http://[::ffff:127.0.0.1]:PORT/mcp", "NAT64": "http://[64:ff9b::7f00:1]/mcp", "6to4": "http://[2002:7f00:1::]/mcp", "Teredo": "http://[2001:0:4136:e378:8000:63bf:3fff:fdd2]/mcp",
-		"ISATAP": "http://[2a00:1450::5efe:7f00:1]/mcp", "ISATAP by name": "http://isatap.example/mcp", "link local": "http://[fe80::1]/mcp", "unique local": "http://[fd00:ec2::254]/mcp",
-		"metadata": "http://169.254.169.254/mcp", "metadata by name": "http://meta.example/mcp", "metadata elsewhere": "http://168.63.129.16/mcp", "own address": "http://" + ownIP + "/mcp",
-		"own, mapped": "http://[::ffff:" + ownIP + "]/mcp", "own by name": "http://own.example/mcp", "private": "http://10.0.0.1/mcp", "private by name": "http://private.example/mcp",
-		"shared": "http://100.64.0.1/mcp", "unspecified": "http://0.0.0.0:PORT/mcp", "one number": "http://2130706433/mcp", "octal": "http://0177.0.0.1/mcp", "hexadecimal": "http://0x7f.1/mcp",
-		"mixed answers": "http://mixed.example/mcp", "mixed families": "http://mixed6.example/mcp", "user name": "http://good.example@127.0.0.1/mcp", "user of a good one": "http://user:word@good.example/mcp",
-		"port of another service": "http://good.example:22/mcp", "mail": "http://good.example:25/mcp", "dot at the end": "http://localhost.:PORT/mcp",
+		"loopback": "http://127.0.0.1:PORT/mcp", "loopback 6": "http://[::1]:PORT/mcp",
+		"localhost": "http://localhost:PORT/mcp", "a name below it": "http://x.localhost:PORT/mcp",
+		"mapped": "http://[::ffff:127.0.0.1]:PORT/mcp", "NAT64": "http://[64:ff9b::7f00:1]/mcp",
+		"6to4": "http://[2002:7f00:1::]/mcp", "Teredo": "http://[2001:0:4136:e378:8000:63bf:3fff:fdd2]/mcp",
+		"ISATAP": "http://[2a00:1450::5efe:7f00:1]/mcp", "ISATAP by name": "http://isatap.example/mcp",
+		"link local": "http://[fe80::1]/mcp", "unique local": "http://[fd00:ec2::254]/mcp",
+		"metadata": "http://169.254.169.254/mcp", "metadata by name": "http://meta.example/mcp",
+		"metadata elsewhere": "http://168.63.129.16/mcp", "own address": "http://" + ownIP + "/mcp",
+		"own, mapped": "http://[::ffff:" + ownIP + "]/mcp", "own by name": "http://own.example/mcp",
+		"private": "http://10.0.0.1/mcp", "private by name": "http://private.example/mcp",
+		"shared": "http://100.64.0.1/mcp", "unspecified": "http://0.0.0.0:PORT/mcp",
+		"one number": "http://2130706433/mcp", "octal": "http://0177.0.0.1/mcp", "hexadecimal": "http://0x7f.1/mcp",
+		"mixed answers": "http://mixed.example/mcp", "mixed families": "http://mixed6.example/mcp",
+		"user name": "http://good.example@127.0.0.1/mcp", "user of a good one": "http://user:word@good.example/mcp",
+		"port of another service": "http://good.example:22/mcp", "mail": "http://good.example:25/mcp",
+		"dot at the end": "http://localhost.:PORT/mcp",
 	} {
 		for _, transport := range []Transport{HTTP, SSE} {
 			t.Run(name+" by "+string(transport), func(t *testing.T) {
 				at := newSite(t, transport)
 				n := newNets(at.Listener.Addr().String(), hostile)
 				_, port, _ := net.SplitHostPort(n.to)
-				s := newStage(t, Config{URL: strings.Replace(url, "PORT", port, 1), Transport: transport, Guard: n.guard}, nil)
+				s := newStage(t, Config{URL: strings.Replace(url, "PORT", port, 1), Transport: transport,
+					Guard: n.guard}, nil)
 				refusedWith(t, s, n)
 				if len(at.methods()) != 0 {
 					t.Errorf("the server was asked: %v", at.methods())
@@ -230,20 +254,26 @@ func refusedWith(t *testing.T, s *stage, n *nets) {
 // TestWallRegisteredURLRedirects: the same for what a public server answers with.
 func TestWallRegisteredURLRedirects(t *testing.T) {
 	for name, to := range map[string]string{
-		"loopback": "http://127.0.0.1:PORT/mcp", "mapped": "http://[::ffff:127.0.0.1]:PORT/mcp", "localhost": "http://localhost:PORT/mcp", "own": "http://" + ownIP + ":PORT/mcp",
-		"ISATAP": "http://[2a00:1450::5efe:7f00:1]/mcp", "6to4": "http://[2002:7f00:1::]/mcp", "mixed": "http://mixed.example/mcp", "metadata": "http://169.254.169.254/latest",
-		"a port": "http://good.example:22/mcp", "user": "http://u@good.example/other", "a scheme": "ftp://good.example/mcp",
+		"loopback": "http://127.0.0.1:PORT/mcp", "mapped": "http://[::ffff:127.0.0.1]:PORT/mcp",
+		"localhost": "http://localhost:PORT/mcp", "own": "http://" + ownIP + ":PORT/mcp",
+		"ISATAP": "http://[2a00:1450::5efe:7f00:1]/mcp", "6to4": "http://[2002:7f00:1::]/mcp",
+		"mixed": "http://mixed.example/mcp", "metadata": "http://169.254.169.254/latest",
+		"a port": "http://good.example:22/mcp", "user": "http://u@good.example/other",
+		"a scheme": "ftp://good.example/mcp",
 	} {
 		for _, status := range []int{http.StatusTemporaryRedirect, http.StatusPermanentRedirect, http.StatusFound} {
 			t.Run(fmt.Sprint(name, " ", status), func(t *testing.T) {
 				at := newSite(t, HTTP)
-				n := newNets(at.Listener.Addr().String(), map[string][]string{"good.example": {publicA}, "mixed.example": {publicA + " 127.0.0.1"}})
+				n := newNets(at.Listener.Addr().String(), map[string][]string{"good.example": {publicA},
+					"mixed.example": {publicA + " 127.0.0.1"}})
 				_, port, _ := net.SplitHostPort(n.to)
 				at.through(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
-					assert.That(t, r.Host == "good.example" && r.URL.Path == "/mcp", "the redirect to http://%s%s was followed", r.Host, r.URL.Path)
+					assert.That(t, r.Host == "good.example" && r.URL.Path == "/mcp", "the redirect to http://%s%s "+
+						"was followed", r.Host, r.URL.Path)
 					http.Redirect(w, r, strings.Replace(to, "PORT", port, 1), status)
 				})
-				refusedWith(t, newStage(t, Config{URL: "http://good.example/mcp", Transport: HTTP, Guard: n.guard}, nil), n)
+				refusedWith(t, newStage(t, Config{URL: "http://good.example/mcp", Transport: HTTP, Guard: n.guard},
+					nil), n)
 			})
 		}
 	}

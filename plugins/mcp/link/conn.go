@@ -74,7 +74,8 @@ type conn struct {
 
 func newConn(l *Link, transport Transport) *conn {
 	c := &conn{
-		link: l, transport: transport, doubt: make(chan struct{}, 1), done: make(chan struct{}), ended: make(chan struct{}),
+		link: l, transport: transport, doubt: make(chan struct{}, 1), done: make(chan struct{}),
+		ended: make(chan struct{}),
 		again: make(chan *mcp.InitializeResult, 1),
 	}
 	c.calls, c.cut = context.WithCancelCause(context.Background())
@@ -129,7 +130,8 @@ func (l *Link) otherWay(err error) (way, bool) {
 		if other = (way{SSE, legacy}); l.way.transport == SSE {
 			other.transport = HTTP
 		}
-	case errors.As(err, &answer) && (answer.Code == jsonrpc.CodeMethodNotFound || answer.Code == mcp.CodeUnsupportedProtocolVersion):
+	case errors.As(err, &answer) && (answer.Code == jsonrpc.CodeMethodNotFound ||
+		answer.Code == mcp.CodeUnsupportedProtocolVersion):
 		if other.version = legacy; l.way.version == legacy {
 			other.version = ""
 		}
@@ -341,7 +343,8 @@ func (c *conn) guard(next mcp.MethodHandler) mcp.MethodHandler {
 }
 
 // try makes a request of the server. What it answers is read by the SDK on this goroutine.
-func (l *Link) try(ctx context.Context, session *mcp.ClientSession, f func(context.Context, *mcp.ClientSession) error) (err error) {
+func (l *Link) try(ctx context.Context, session *mcp.ClientSession, f func(context.Context,
+	*mcp.ClientSession) error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			l.panicked("an answer", v)
@@ -353,5 +356,6 @@ func (l *Link) try(ctx context.Context, session *mcp.ClientSession, f func(conte
 
 // panicked logs a panic.
 func (l *Link) panicked(of string, v any) {
-	l.log.Error().Str("of", of).Str("panic", l.secrets.Text(fmt.Sprint(v))).Bytes("stack", debug.Stack()).Msg("what the MCP server sent could not be taken in")
+	l.log.Error().Str("of", of).Str("panic", l.secrets.Text(fmt.Sprint(v))).Bytes("stack",
+		debug.Stack()).Msg("what the MCP server sent could not be taken in")
 }

@@ -95,7 +95,8 @@ func times(n int, line string) []string {
 func TestWhatComesBehindAnAnswer(t *testing.T) {
 	note := `{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}`
 	url := newStream(t, func() (before, after []string) {
-		return times(windowNotes, note), append(times((maxMarks+1)*windowNotes, note), times(maxAsked, `{"jsonrpc":"2.0","id":"late","method":"ping"}`)...)
+		return times(windowNotes, note), append(times((maxMarks+1)*windowNotes, note),
+			times(maxAsked, `{"jsonrpc":"2.0","id":"late","method":"ping"}`)...)
 	})
 	s := newStage(t, Config{URL: url, Transport: HTTP, CallTimeout: hosttest.Patience}, nil)
 	for range 4 {
@@ -117,7 +118,8 @@ func TestRequestsWithOneID(t *testing.T) {
 	})
 	s := newStage(t, Config{URL: url, Transport: HTTP, CallTimeout: hosttest.Patience}, func(e *Env) {
 		e.Client = func(string) *mcp.ClientOptions {
-			return &mcp.ClientOptions{ElicitationHandler: func(ctx context.Context, _ *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+			return &mcp.ClientOptions{ElicitationHandler: func(ctx context.Context,
+				_ *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 				select {
 				case <-hold:
 				case <-ctx.Done():
@@ -159,7 +161,8 @@ func TestGateBoundsTheSizeOfRequests(t *testing.T) {
 
 // The SDK is done with a stream at the answer.
 func TestStreamEndsWithItsAnswer(t *testing.T) {
-	answer, note := `data: {"jsonrpc":"2.0","id":5,"result":{}}`+"\n\n", `data: {"jsonrpc":"2.0","method":"notifications/message"}`+"\n\n"
+	answer, note := `data: {"jsonrpc":"2.0","id":5,"result":{}}`+"\n\n",
+		`data: {"jsonrpc":"2.0","method":"notifications/message"}`+"\n\n"
 	e := newTestEvents(t, HTTP, strings.NewReader(note+answer+strings.Repeat(note, 4*windowNotes)))
 	e.own, _ = jsonrpc.MakeID(5.0)
 	got, err := io.ReadAll(e)

@@ -73,14 +73,16 @@ func newWeb(c *conn) (carrier, error) {
 	w.base = &http.Transport{
 		DialContext:     dial, // Proxy stays nil: a proxy of the environment would see the headers
 		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12}, TLSHandshakeTimeout: dialTimeout,
-		ForceAttemptHTTP2: true, MaxResponseHeaderBytes: maxHeader, MaxIdleConns: 16, MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute,
+		ForceAttemptHTTP2: true, MaxResponseHeaderBytes: maxHeader, MaxIdleConns: 16, MaxIdleConnsPerHost: 16,
+		IdleConnTimeout: time.Minute,
 	}
 	w.client = &http.Client{Transport: outward{w}, CheckRedirect: w.redirect}
 	client := &http.Client{Transport: w}
 	if c.transport == SSE {
 		w.Transport = &mcp.SSEClientTransport{Endpoint: c.link.cfg.URL, HTTPClient: client, MaxEventSize: 2 * maxLine}
 	} else {
-		w.Transport = &mcp.StreamableClientTransport{Endpoint: c.link.cfg.URL, HTTPClient: client, MaxEventSize: 2 * maxLine}
+		w.Transport = &mcp.StreamableClientTransport{Endpoint: c.link.cfg.URL, HTTPClient: client,
+			MaxEventSize: 2 * maxLine}
 	}
 	return w, nil
 }
@@ -251,7 +253,8 @@ func (w *web) unanswered(resp *http.Response, text []byte, all []message) error 
 	if len(all) == 0 {
 		return fmt.Errorf("a text of the type %q that is not a message", resp.Header.Get("Content-Type"))
 	}
-	if answer, ok := all[0].Message.(*jsonrpc.Response); ok && errors.Is(answer.Error, &jsonrpc.Error{Code: codeUnfit}) {
+	if answer, ok := all[0].Message.(*jsonrpc.Response); ok && errors.Is(answer.Error,
+		&jsonrpc.Error{Code: codeUnfit}) {
 		return answer.Error
 	}
 	err := errors.New("a request, a notification or the answer to another request instead of an answer")
@@ -315,10 +318,12 @@ func (w *web) why(err error) error {
 		return err
 	}
 	switch w.status {
-	case http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotAcceptable, http.StatusUnsupportedMediaType:
+	case http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotAcceptable,
+		http.StatusUnsupportedMediaType:
 		return fmt.Errorf("%w: %w", &refusal{w.status}, err)
 	case http.StatusUnauthorized, http.StatusForbidden:
-		return fmt.Errorf("it was refused with HTTP status %d; the headers of the config should carry what the server asks for: %w", w.status, err)
+		return fmt.Errorf("it was refused with HTTP status %d; the headers of the config should carry what the "+
+			"server asks for: %w", w.status, err)
 	}
 	return err
 }
@@ -353,8 +358,9 @@ func closeBody(req *http.Request) error {
 // made is an answer that did not come over the network.
 func made(req *http.Request, status int, media, body string) *http.Response {
 	return &http.Response{
-		Status: http.StatusText(status), StatusCode: status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{"Content-Type": {media}},
-		Body: io.NopCloser(strings.NewReader(body)), ContentLength: int64(len(body)), Request: req,
+		Status: http.StatusText(status), StatusCode: status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: http.Header{"Content-Type": {media}},
+		Body:   io.NopCloser(strings.NewReader(body)), ContentLength: int64(len(body)), Request: req,
 	}
 }
 

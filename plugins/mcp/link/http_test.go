@@ -91,7 +91,8 @@ func TestHTTP(t *testing.T) {
 		t.Run(string(transport), func(t *testing.T) {
 			at := newSite(t, transport)
 			s := newStage(t, Config{
-				URL: at.URL + "/mcp?key=query-secret", Transport: transport, Headers: map[string]string{"Authorization": "Bearer to-ken", "X-Team": "blue"},
+				URL: at.URL + "/mcp?key=query-secret", Transport: transport,
+				Headers: map[string]string{"Authorization": "Bearer to-ken", "X-Team": "blue"},
 			}, nil)
 			for i := range 5 {
 				assert.Equal(t, s.must("echo", echoArgs{strconv.Itoa(i)}), strconv.Itoa(i), "echo")
@@ -107,7 +108,8 @@ func TestHTTP(t *testing.T) {
 					"%s without the headers: %v", r.Method, r.Header)
 			}
 			all := at.methods()
-			assert.That(t, transport == SSE || slices.Contains(all, http.MethodDelete), "the session was not ended: %v", all)
+			assert.That(t, transport == SSE || slices.Contains(all, http.MethodDelete), "the session was not ended: %v",
+				all)
 		})
 	}
 }
@@ -239,7 +241,8 @@ func TestHTTPGone(t *testing.T) {
 			}
 			hosttest.Eventually(t, "the loss", func() bool { return s.State().Status != Connected })
 			var lost *protocol.Error // under way, or not sent yet
-			if err := <-done; !errors.As(err, &lost) || lost.Code != protocol.CodeMCPTransportError && lost.Code != protocol.CodeMCPServerUnavailable {
+			if err := <-done; !errors.As(err, &lost) || lost.Code != protocol.CodeMCPTransportError &&
+				lost.Code != protocol.CodeMCPServerUnavailable {
 				t.Errorf("the call under way: %v", err)
 			}
 			_, err := s.tool(t.Context(), "echo", echoArgs{"x"})
@@ -258,7 +261,8 @@ func TestHTTPCloseMidCall(t *testing.T) {
 			done := make(chan error, 2)
 			before := len(at.methods())
 			go func() {
-				_, err := session.CallTool(context.Background(), &mcp.CallToolParams{Name: "sleep", Arguments: echoArgs{}})
+				_, err := session.CallTool(context.Background(), &mcp.CallToolParams{Name: "sleep",
+					Arguments: echoArgs{}})
 				done <- err
 			}()
 			go func() {
@@ -284,7 +288,8 @@ func TestHTTPFlood(t *testing.T) {
 			at := newSite(t, transport)
 			s := newStage(t, Config{URL: at.URL, Transport: transport}, func(e *Env) {
 				e.Client = func(string) *mcp.ClientOptions {
-					return &mcp.ClientOptions{ProgressNotificationHandler: func(context.Context, *mcp.ProgressNotificationClientRequest) {
+					return &mcp.ClientOptions{ProgressNotificationHandler: func(context.Context,
+						*mcp.ProgressNotificationClientRequest) {
 						<-hold
 						heard.Add(1)
 					}}

@@ -147,7 +147,8 @@ func open(cfg Config, env Env, carry func(c *conn) (carrier, error)) *Link {
 		env.Now = time.Now
 	}
 	l := &Link{
-		cfg: cfg.withDefaults(), env: env, log: env.Log.With().Str("mcp_server", cfg.ID).Logger(), secrets: cfg.secrets(env.Secrets), carry: carry,
+		cfg: cfg.withDefaults(), env: env, log: env.Log.With().Str("mcp_server", cfg.ID).Logger(),
+		secrets: cfg.secrets(env.Secrets), carry: carry,
 		over: make(chan struct{}), changed: make(chan struct{}),
 	}
 	l.state = State{Status: Connecting, Since: env.Now(), Transport: cfg.Kind()}
@@ -206,7 +207,8 @@ func (l *Link) unavailable(s State) error {
 	if s.LastError != "" {
 		text += ": " + s.LastError
 	}
-	err := protocol.Errorf(protocol.CodeMCPServerUnavailable, "%s", text).With("server_id", l.cfg.ID).With("state", string(s.Status))
+	err := protocol.Errorf(protocol.CodeMCPServerUnavailable, "%s", text).With("server_id", l.cfg.ID).With("state",
+		string(s.Status))
 	if wait := s.RetryAt.Sub(l.env.Now()); !s.RetryAt.IsZero() && s.Status != Closed {
 		wait = max(wait, 0).Round(10 * time.Millisecond)
 		err.Message += fmt.Sprintf("; it is tried again in %s", wait)
@@ -345,7 +347,8 @@ func (l *Link) up(c *conn) {
 		if s.Server != nil || s.ProtocolVersion != "" {
 			s.Restarts++
 		}
-		s.Status, s.RetryAt, s.Latency, s.PID, s.Transport, s.Installing = Connected, time.Time{}, 0, c.carrier.pid(), c.transport, false
+		s.Status, s.RetryAt, s.Latency, s.PID, s.Transport, s.Installing = Connected, time.Time{}, 0, c.carrier.pid(),
+			c.transport, false
 		s.introduced(hello)
 	})
 }
@@ -392,9 +395,11 @@ func (l *Link) lost(status Status, why error, failures int, wait time.Duration) 
 	if failures > maxFailures {
 		level = l.log.Debug() // it was said often enough
 	}
-	level.Str("error", text).Int("failures", failures).Stringer("next_try", wait.Round(time.Millisecond)).Msg("the MCP server is not connected")
+	level.Str("error", text).Int("failures", failures).Stringer("next_try",
+		wait.Round(time.Millisecond)).Msg("the MCP server is not connected")
 	l.set(func(s *State) {
-		s.Status, s.LastError, s.Failures, s.RetryAt, s.PID, s.Installing = status, text, failures, l.env.Now().Add(wait), 0, false
+		s.Status, s.LastError, s.Failures, s.RetryAt, s.PID, s.Installing = status, text, failures,
+			l.env.Now().Add(wait), 0, false
 	})
 }
 

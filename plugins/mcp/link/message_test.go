@@ -34,7 +34,8 @@ func parrot(m posted) string {
 	}
 	switch _ = json.Unmarshal(m.Params, &params); m.Method {
 	case "initialize":
-		return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-03-26","capabilities":{}}}`, m.ID)
+		return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-03-26","capabilities":{}}}`,
+			m.ID)
 	case "tools/call":
 		text := strings.ReplaceAll(params.Arguments.Text, "ID", string(m.ID))
 		return strings.ReplaceAll(text, "LONG", strings.Repeat("x", maxLine))

@@ -54,9 +54,11 @@ func (b *lab) carry(c *conn) (carrier, error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = newServer(b.stop, "/nowhere").Run(context.Background(), &mcp.IOTransport{Reader: far, Writer: &freezer{far, &b.frozen}})
+		_ = newServer(b.stop, "/nowhere").Run(context.Background(), &mcp.IOTransport{Reader: far,
+			Writer: &freezer{far, &b.frozen}})
 	}()
-	return &memory{Transport: &mcp.IOTransport{Reader: near, Writer: near}, pipe: near, done: done, slow: b.slow, filling: b.filled}, nil
+	return &memory{Transport: &mcp.IOTransport{Reader: near, Writer: near}, pipe: near, done: done, slow: b.slow,
+		filling: b.filled}, nil
 }
 
 // drop ends all connections.
@@ -135,7 +137,8 @@ func TestCircuit(t *testing.T) {
 			t.Errorf("after %d tries: %+v", b.dials.Load(), st)
 		}
 		began := time.Now()
-		own := wantError(t, callTool(t.Context(), l, "echo"), protocol.CodeMCPServerUnavailable, "nobody is there", "it is tried again in")
+		own := wantError(t, callTool(t.Context(), l, "echo"), protocol.CodeMCPServerUnavailable, "nobody is there",
+			"it is tried again in")
 		if own.Detail["state"] != "failed" || own.Detail["retry_after"].(float64) <= 0 || time.Since(began) != 0 {
 			t.Errorf("%+v after %s", own, time.Since(began))
 		}
@@ -224,9 +227,13 @@ func TestCallTimeout(t *testing.T) {
 		assert.Equal(t, time.Since(began), 3*time.Minute, "it took")
 		Extend(t.Context()) // of no call
 		mine := errors.New("mine")
-		assert.Fails(t, l.Call(t.Context(), func(context.Context, *mcp.ClientSession) error { return mine }), "", "the error is lost")
+		assert.Fails(t, l.Call(t.Context(), func(context.Context, *mcp.ClientSession) error { return mine }), "",
+			"the error is lost")
 		refused := protocol.Errorf(protocol.CodeToolDenied, "no")
-		if err := l.Call(t.Context(), func(context.Context, *mcp.ClientSession) error { return fmt.Errorf("so: %w", refused) }); !errors.Is(err, refused) {
+		if err := l.Call(t.Context(), func(context.Context, *mcp.ClientSession) error {
+			return fmt.Errorf("so: %w",
+				refused)
+		}); !errors.Is(err, refused) {
 			t.Errorf("error %v", err)
 		}
 	})
@@ -306,7 +313,8 @@ func TestStartTimeout(t *testing.T) {
 		"any program":           {Config{Command: "node"}, 0, DefaultConnectTimeout},
 		"a program that is set": {Config{Command: "node", ConnectTimeout: time.Minute}, 0, time.Minute},
 		"npx":                   {Config{Command: "npx", Args: []string{"-y", "x"}}, 0, DefaultInstallTimeout},
-		"uv, with an option":    {Config{Command: "/opt/uv", Args: []string{"--quiet", "tool", "run", "x"}}, 0, DefaultInstallTimeout},
+		"uv, with an option": {Config{Command: "/opt/uv", Args: []string{"--quiet", "tool", "run", "x"}}, 0,
+			DefaultInstallTimeout},
 		"uv, for another thing": {Config{Command: "uv", Args: []string{"pip", "list"}}, 0, DefaultConnectTimeout},
 		"an installer at work":  {Config{Command: "npx"}, 200 * time.Second, 240 * time.Second},
 		"one that never stops":  {Config{Command: "npx"}, time.Hour, 5 * DefaultInstallTimeout},

@@ -50,7 +50,8 @@ func startProcess(c *conn) (carrier, error) {
 	p.Process = child.New(c.life, child.Options{
 		Name: "the MCP server", Line: p.receive, MaxLine: maxLine, Over: &p.long, Long: p.tooLong, Silent: p.ended,
 		Stderr: func(line []byte) { l.words.Store(string(line)) }, MaxStderr: maxStderr, Level: zerolog.InfoLevel,
-		Ended: func(*child.Ended) { p.ended() }, Go: c.goes.Go, Grace: CloseGrace, Log: l.log, Secrets: l.secrets, Now: l.env.Now,
+		Ended: func(*child.Ended) { p.ended() }, Go: c.goes.Go, Grace: CloseGrace, Log: l.log, Secrets: l.secrets,
+		Now: l.env.Now,
 	})
 	policy, err := l.policy()
 	if err == nil {
@@ -99,7 +100,8 @@ func (l *Link) policy() (sandbox.Policy, error) {
 // Program is what a stdio server is started by.
 func (c *Config) Program(workspace string, launcher func() (*sandbox.Launcher, error)) child.Program {
 	return child.Program{
-		Command: append([]string{c.Command}, c.Args...), Workspace: workspace, Cwd: c.Dir, Env: c.Env, Read: c.Read, Network: c.Network,
+		Command: append([]string{c.Command}, c.Args...), Workspace: workspace, Cwd: c.Dir, Env: c.Env, Read: c.Read,
+		Network:  c.Network,
 		Launcher: launcher,
 	}
 }
@@ -250,7 +252,8 @@ func (c *Config) Installs() bool {
 	}
 	words := append([]string{strings.TrimSuffix(filepath.Base(c.Command), ".exe")}, c.Args...)
 	for _, installer := range []string{
-		"npx", "npm exec", "npm x", "uvx", "uv tool run", "uv run", "pipx run", "bunx", "bun x", "pnpx", "pnpm dlx", "pnpm exec", "yarn dlx",
+		"npx", "npm exec", "npm x", "uvx", "uv tool run", "uv run", "pipx run", "bunx", "bun x", "pnpx", "pnpm dlx",
+		"pnpm exec", "yarn dlx",
 		"docker run", "podman run", "deno run",
 	} {
 		if startsWith(words, strings.Fields(installer)) {

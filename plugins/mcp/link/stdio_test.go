@@ -47,7 +47,8 @@ func TestStdio(t *testing.T) {
 	assert.That(t, got != os.Getenv("HOME"), "HOME is the host's: %q", got)
 	s.ping()
 	st := s.State()
-	if st.Status != Connected || st.PID <= 0 || st.Restarts != 0 || st.Server.Name != "test" || st.Instructions != "be kind" ||
+	if st.Status != Connected || st.PID <= 0 || st.Restarts != 0 || st.Server.Name != "test" ||
+		st.Instructions != "be kind" ||
 		st.ProtocolVersion != legacy || st.LastError != "" || st.Transport != Stdio {
 		t.Errorf("%+v", st)
 	}
@@ -56,7 +57,8 @@ func TestStdio(t *testing.T) {
 	}
 	_, err := s.tool(t.Context(), "fail", echoArgs{"s3cret-value"})
 	own := wantError(t, err, protocol.CodeMCPProtocolError, "it broke: "+redact.Text)
-	assert.That(t, own.Detail["code"] == int64(-32050) && own.Detail["server_id"] == "srv" && fmt.Sprintf("%s", own.Detail["data"]) == `{"why":"`+redact.Text+`"}`, "detail %v", own.Detail)
+	assert.That(t, own.Detail["code"] == int64(-32050) && own.Detail["server_id"] == "srv" &&
+		fmt.Sprintf("%s", own.Detail["data"]) == `{"why":"`+redact.Text+`"}`, "detail %v", own.Detail)
 	if _, ok := own.Detail["data"].(jsontext.Value); !ok {
 		t.Errorf("data is a %T", own.Detail["data"])
 	}
@@ -89,8 +91,10 @@ func TestHangsInInitialize(t *testing.T) {
 	cfg.ConnectTimeout = 300 * time.Millisecond
 	s := newStage(t, cfg, nil)
 	_, err := s.Session(t.Context())
-	own := wantError(t, err, protocol.CodeMCPServerUnavailable, "did not complete the MCP handshake within 300ms", "it is tried again in")
-	assert.That(t, own.Retryable && own.Detail["server_id"] == "srv" && own.Detail["state"] == string(Reconnecting) && own.Detail["retry_after"] != nil, "detail %v", own.Detail)
+	own := wantError(t, err, protocol.CodeMCPServerUnavailable, "did not complete the MCP handshake within 300ms",
+		"it is tried again in")
+	assert.That(t, own.Retryable && own.Detail["server_id"] == "srv" && own.Detail["state"] == string(Reconnecting) &&
+		own.Detail["retry_after"] != nil, "detail %v", own.Detail)
 	st := s.State()
 	assert.That(t, st.PID == 0 && st.Failures != 0, "%+v", st)
 	began := time.Now()
@@ -196,13 +200,21 @@ func TestDiesMidCall(t *testing.T) {
 			_, err := x.s.tool(t.Context(), "sleep", echoArgs{})
 			x.err <- err
 		}()
-		hosttest.Eventually(t, "the call", func() bool { _, err := os.Stat(filepath.Join(x.s.dir, "sleeping")); return err == nil })
+		hosttest.Eventually(t, "the call", func() bool {
+			_,
+				err := os.Stat(filepath.Join(x.s.dir, "sleeping"))
+			return err == nil
+		})
 	}
 	_, err := s.tool(t.Context(), "die", echoArgs{})
 	own := wantError(t, err, protocol.CodeMCPTransportError, "exit status 3", "out of coffee", "may have been served")
 	assert.That(t, own.Retryable && own.Detail["server_id"] == "srv", "%+v", own)
 	wantError(t, <-waiting, protocol.CodeMCPTransportError, "exit status 3")
-	hosttest.Eventually(t, "a new connection", func() bool { st := s.State(); return st.Status == Connected && st.Restarts == 1 })
+	hosttest.Eventually(t, "a new connection", func() bool {
+		st := s.State()
+		return st.Status == Connected &&
+			st.Restarts == 1
+	})
 	assert.Equal(t, s.must("echo", echoArgs{"again"}), "again", "echo")
 	assert.Equal(t, other.State().Restarts, 0, "the other one was started anew")
 	assert.OK(t, other.Close(t.Context()))
@@ -228,11 +240,19 @@ func TestCancelReachesServer(t *testing.T) {
 		_, err := s.tool(ctx, "sleep", echoArgs{})
 		done <- err
 	}()
-	hosttest.Eventually(t, "the call", func() bool { _, err := os.Stat(filepath.Join(s.dir, "sleeping")); return err == nil })
+	hosttest.Eventually(t, "the call", func() bool {
+		_,
+			err := os.Stat(filepath.Join(s.dir, "sleeping"))
+		return err == nil
+	})
 	mine := errors.New("mine")
 	cancel(mine)
 	assert.Is(t, <-done, mine, "error")
-	hosttest.Eventually(t, "the cancellation", func() bool { _, err := os.Stat(filepath.Join(s.dir, "cancelled")); return err == nil })
+	hosttest.Eventually(t, "the cancellation", func() bool {
+		_,
+			err := os.Stat(filepath.Join(s.dir, "cancelled"))
+		return err == nil
+	})
 	assert.Equal(t, s.State().Restarts, 0, "the connection was lost")
 }
 
@@ -264,7 +284,8 @@ func TestFlood(t *testing.T) {
 	cfg.PingEvery = 20 * time.Millisecond // a server that is held back is not dead
 	s := newStage(t, cfg, func(e *Env) {
 		e.Client = func(string) *mcp.ClientOptions {
-			return &mcp.ClientOptions{ProgressNotificationHandler: func(_ context.Context, req *mcp.ProgressNotificationClientRequest) {
+			return &mcp.ClientOptions{ProgressNotificationHandler: func(_ context.Context,
+				req *mcp.ProgressNotificationClientRequest) {
 				<-hold
 				if req.Params.Progress != float64(heard.Load()) {
 					t.Errorf("message %v in place of %d", req.Params.Progress, heard.Load())
@@ -303,7 +324,12 @@ func TestFlood(t *testing.T) {
 func TestStderr(t *testing.T) {
 	cfg := server(t, "loud")
 	cfg.Env["NOISE_TOKEN"] = "noise noise noise "
-	s := newStage(t, cfg, func(e *Env) { e.Now = func() time.Time { return time.Unix(1_000_000, 0) } }) // the log has so much in a second
+	s := newStage(t, cfg, func(e *Env) {
+		e.Now = func() time.Time {
+			return time.Unix(1_000_000,
+				0)
+		}
+	}) // the log has so much in a second
 	s.must("echo", echoArgs{})
 	text := s.log.String()
 	n := strings.Count(text, "the MCP server says")
@@ -319,7 +345,8 @@ func TestStderr(t *testing.T) {
 func TestAsks(t *testing.T) {
 	s := newStage(t, server(t, "good"), func(e *Env) {
 		e.Client = func(string) *mcp.ClientOptions {
-			return &mcp.ClientOptions{ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+			return &mcp.ClientOptions{ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult,
+				error) {
 				return &mcp.ElicitResult{Action: "decline"}, nil
 			}}
 		}

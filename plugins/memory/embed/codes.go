@@ -174,7 +174,8 @@ func (p *Probe) Distances(out []uint16, codes Codes) []uint16 {
 		d := 0
 		signs := p.signs
 		for len(signs) >= 2 && len(high) >= 16 { // two at a time: a fifth faster
-			d += bits.OnesCount64(signs[0]^binary.LittleEndian.Uint64(high)) + bits.OnesCount64(signs[1]^binary.LittleEndian.Uint64(high[8:]))
+			d += bits.OnesCount64(signs[0]^binary.LittleEndian.Uint64(high)) +
+				bits.OnesCount64(signs[1]^binary.LittleEndian.Uint64(high[8:]))
 			signs, high = signs[2:], high[16:]
 		}
 		for _, word := range signs {

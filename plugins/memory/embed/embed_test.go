@@ -20,7 +20,8 @@ import (
 func TestCut(t *testing.T) {
 	for _, text := range []string{"", "abc", strings.Repeat("é", 10), strings.Repeat("\x80", 20)} {
 		got := cut(text, 7)
-		assert.That(t, len(got) <= 7 && strings.HasPrefix(text, got) && len(got) >= min(len(text), 6), "%q is cut to %q", text, got)
+		assert.That(t, len(got) <= 7 && strings.HasPrefix(text, got) && len(got) >= min(len(text), 6),
+			"%q is cut to %q", text, got)
 		assert.That(t, !utf8.ValidString(text) || utf8.ValidString(got), "%q is cut to %q", text, got)
 	}
 }
@@ -33,11 +34,15 @@ func TestQueryIn(t *testing.T) {
 	}{
 		{"", "anything", 0, 0}, {"?!", "anything", 0, 0}, {"kestrel", "", 0, 0}, {"kestrel", "atlas", 0, 0},
 		{"kestrel", "Deploying KESTREL needs patience", 0.98, 1}, {"kestrel kestrel", "kestrel", 0.98, 1},
-		{"connection timeout", "the connection timeout", 0.98, 1}, {"connection timeout", "a connection is better than any other timeout", 0.7, 0.9},
+		{"connection timeout", "the connection timeout", 0.98, 1}, {"connection timeout",
+			"a connection is better than any other timeout", 0.7, 0.9},
 		{"日本", "東京は日本の首都", 0.98, 1}, {"postgers conection timout", "the Postgres connection timeout", 0.75, 0.95},
-		{"deploying", "deployment", 0.9, 0.97}, {"policy", "police", 0.5, 0.85}, {"the kestrel", "kestrel", 0.85, 0.99}, {"the kestrel", "the atlas", 0.01, 0.15},
-		{"Vertrag gekündigt", "Kündigung der Verträge", 0.6, 0.9}, {"12345", "12346", 0, 0}, {"Speditionsvertrag", "die Spedition", 0.5, 0.8},
-		{"kestrel atlas", "atlas " + strings.Repeat("and much else ", 500), 0.3, 0.6}, {"kestrel", strings.Repeat("日本 ", maxLook/7+1) + "kestrel", 0, 0},
+		{"deploying", "deployment", 0.9, 0.97}, {"policy", "police", 0.5, 0.85}, {"the kestrel", "kestrel", 0.85, 0.99},
+		{"the kestrel", "the atlas", 0.01, 0.15},
+		{"Vertrag gekündigt", "Kündigung der Verträge", 0.6, 0.9}, {"12345", "12346", 0, 0},
+		{"Speditionsvertrag", "die Spedition", 0.5, 0.8},
+		{"kestrel atlas", "atlas " + strings.Repeat("and much else ", 500), 0.3, 0.6},
+		{"kestrel", strings.Repeat("日本 ", maxLook/7+1) + "kestrel", 0, 0},
 	} {
 		q := NewQuery(c.query, 32)
 		var weights []float64
@@ -45,7 +50,8 @@ func TestQueryIn(t *testing.T) {
 			weights = append(weights, w.Share)
 		}
 		got := q.In(c.text, weights)
-		assert.That(t, got >= c.low && got <= c.high, "%.3f of %q is in %.40q, want %v to %v", got, c.query, c.text, c.low, c.high)
+		assert.That(t, got >= c.low && got <= c.high, "%.3f of %q is in %.40q, want %v to %v", got, c.query, c.text,
+			c.low, c.high)
 	}
 }
 
@@ -54,9 +60,12 @@ func TestKeys(t *testing.T) {
 		word, other    string
 		form, misspelt bool // whether they share such a key
 	}{
-		{"database", "databases", true, true}, {"deploying", "deployment", true, true}, {"haus", "hauser", true, false}, {"kundigung", "gekundigt", false, true},
-		{"einreichen", "eingereicht", true, true}, {"postgres", "postgers", false, true}, {"conection", "connection", false, true}, {"acess", "access", false, true},
-		{"kestrel", "atlas", false, false}, {"abc", "abd", false, false}, {"sha256", "sha257", false, false}, {"日本", "日木", false, false},
+		{"database", "databases", true, true}, {"deploying", "deployment", true, true}, {"haus", "hauser", true, false},
+		{"kundigung", "gekundigt", false, true},
+		{"einreichen", "eingereicht", true, true}, {"postgres", "postgers", false, true},
+		{"conection", "connection", false, true}, {"acess", "access", false, true},
+		{"kestrel", "atlas", false, false}, {"abc", "abd", false, false}, {"sha256", "sha257", false, false},
+		{"日本", "日木", false, false},
 	} {
 		forms, misspelt := Keys(c.word)
 		otherForms, otherMisspelt := Keys(c.other)
@@ -65,7 +74,8 @@ func TestKeys(t *testing.T) {
 		}
 		form := shares(forms, otherForms)
 		any := shares(slices.Concat(forms, misspelt), slices.Concat(otherForms, otherMisspelt))
-		assert.That(t, form == c.form && any == (c.form || c.misspelt), "%q %v %v and %q %v %v", c.word, forms, misspelt, c.other, otherForms, otherMisspelt)
+		assert.That(t, form == c.form && any == (c.form || c.misspelt), "%q %v %v and %q %v %v", c.word, forms,
+			misspelt, c.other, otherForms, otherMisspelt)
 	}
 }
 
@@ -94,7 +104,8 @@ func TestQuantise(t *testing.T) {
 		{[]float32{1, -inf}, nil},
 	} {
 		got := Quantise(c.in)
-		assert.That(t, slices.Equal(got, c.want) && (got == nil) == (c.want == nil), "Quantise(%v) = %v, want %v", c.in, got, c.want)
+		assert.That(t, slices.Equal(got, c.want) && (got == nil) == (c.want == nil), "Quantise(%v) = %v, want %v", c.in,
+			got, c.want)
 	}
 }
 
@@ -107,13 +118,15 @@ func TestCosine(t *testing.T) {
 		v, o Vector
 		want float64
 	}{
-		{nil, nil, 0}, {Vector{}, Vector{}, 0}, {Vector{1}, nil, 0}, {Vector{1, 2}, Vector{1}, 0}, {Vector{0, 0}, Vector{1, 1}, 0},
+		{nil, nil, 0}, {Vector{}, Vector{}, 0}, {Vector{1}, nil, 0}, {Vector{1, 2}, Vector{1}, 0},
+		{Vector{0, 0}, Vector{1, 1}, 0},
 		{Vector{127}, Vector{127}, 1}, {Vector{127, 0}, Vector{0, 127}, 0}, {Vector{127, 10}, Vector{-127, -10}, -1},
 		{Vector{127, 127}, Vector{127, 0}, math.Sqrt2 / 2}, {Vector{3, 4}, Vector{4, 3}, 0.96}, {long, long, 1},
 		{Vector{-128, 127}, Vector{-128, 127}, 1},
 	} {
 		got := c.v.Cosine(c.o)
-		assert.That(t, math.Abs(got-c.want) <= 1e-12, "%d and %d components: %v, want %v", len(c.v), len(c.o), got, c.want)
+		assert.That(t, math.Abs(got-c.want) <= 1e-12, "%d and %d components: %v, want %v", len(c.v), len(c.o), got,
+			c.want)
 	}
 }
 
@@ -125,7 +138,8 @@ func TestVectorBytes(t *testing.T) {
 	}{{Vector{127, -127, 0}, 3}, {Vector{128, -1, 0}, 6}, {Vector{-32767, 32767}, 4}} {
 		raw := c.v.Bytes()
 		back := VectorOf(raw, len(c.v))
-		assert.That(t, len(raw) == c.size && slices.Equal(back, c.v), "%v became %d bytes, and these %v", c.v, len(raw), back)
+		assert.That(t, len(raw) == c.size && slices.Equal(back, c.v), "%v became %d bytes, and these %v", c.v, len(raw),
+			back)
 		got := VectorOf(raw, len(c.v)+1)
 		assert.That(t, got == nil, "of another size: %v", got)
 	}
@@ -212,7 +226,8 @@ func TestWords(t *testing.T) {
 		{"max_parallel=4 --dry-run", []string{"max", "parallel", "4", "dry", "run"}},
 		{"SHA256 v1.2.3 10:30", []string{"sha256", "v1", "2", "3", "10", "30"}},
 		{`"quoted" 'single' don't ‘curly’ «angle»`, []string{"quoted", "single", "don", "t", "curly", "angle"}},
-		{`a AND (b OR NOT c) NEAR/2 d* ^e col:f`, []string{"a", "and", "b", "or", "not", "c", "near", "2", "d", "e", "col", "f"}},
+		{`a AND (b OR NOT c) NEAR/2 d* ^e col:f`, []string{"a", "and", "b", "or", "not", "c", "near", "2", "d", "e",
+			"col", "f"}},
 		{"Größe Müller Straße", []string{"grosse", "muller", "strasse"}},
 		{"Gro\u0308ße Mu\u0308ller", []string{"grosse", "muller"}},
 		{"ÅNGSTRÖM Łódź Čeština Ærø İstanbul ısı", []string{"angstrom", "lodz", "cestina", "aero", "istanbul", "isi"}},
@@ -231,7 +246,8 @@ func TestWords(t *testing.T) {
 		{"\u1112\u1161\u11ab\u1100\u116e\u11a8", []string{"한국"}},
 		{"ภาษาไทย", []string{"ภา", "าษ", "ษา", "าไ", "ไท", "ทย"}},
 		{"🚀 ship it 👩\u200d💻", []string{"ship", "it"}},
-		{"soft\u00adhyphen zero\u200bwidth join\u200der \ufeffbom", []string{"softhyphen", "zero", "width", "joiner", "bom"}},
+		{"soft\u00adhyphen zero\u200bwidth join\u200der \ufeffbom", []string{"softhyphen", "zero", "width", "joiner",
+			"bom"}},
 		{"nul\x00byte", []string{"nul", "byte"}},
 		{"bad\xff\xfeutf \xc3(", []string{"bad", "utf"}},
 		{"broken\xe6\x97", []string{"broken"}},
@@ -262,7 +278,8 @@ func TestWordsStops(t *testing.T) {
 
 // Words of one text need no memory that grows with it.
 func TestWordsStream(t *testing.T) {
-	for name, piece := range map[string]string{"no space": "x", "marks": "\u0301", "CJK": "日", "bad": "\xff", "words": "ein Wort "} {
+	for name, piece := range map[string]string{"no space": "x", "marks": "\u0301", "CJK": "日", "bad": "\xff",
+		"words": "ein Wort "} {
 		text := strings.Repeat(piece, 1<<18/len(piece))
 		used := uint64(math.MaxUint64)
 		for range 5 { // the runtime and the test's own time limit may allocate beside it
@@ -279,7 +296,8 @@ func TestWordsStream(t *testing.T) {
 
 func FuzzWords(f *testing.F) {
 	for _, text := range []string{
-		"", "Hello, World!", "Größe ﬁ İ ß", "日本語 データ ﾃﾞ", "한국어", "ไทย", "a\x00b", "\xff\xc3(", "e\u0301\u0301", "👩\u200d💻",
+		"", "Hello, World!", "Größe ﬁ İ ß", "日本語 データ ﾃﾞ", "한국어", "ไทย", "a\x00b", "\xff\xc3(", "e\u0301\u0301",
+		"👩\u200d💻",
 		strings.Repeat("a", 200), "ΣΑΣ ς", "ǅ ŉ ﬃ ㎏ ㈱ ½", "\u1100\u1161",
 	} {
 		f.Add(text)
@@ -347,7 +365,8 @@ func TestSimilarityMeansTheSame(t *testing.T) {
 		}
 		same := b.Similarity(vectors[0].Cosine(vectors[0]))
 		if unrelated > 0.05 || related < 0.6 || related > 0.8 || same < 0.99 {
-			t.Errorf("mean cosine %.1f: %.3f for unrelated texts, %.3f for related ones, %.3f for the same", mean, unrelated, related, same)
+			t.Errorf("mean cosine %.1f: %.3f for unrelated texts, %.3f for related ones, %.3f for the same", mean,
+				unrelated, related, same)
 		}
 	}
 	if b := BackgroundOf(nil); b.Similarity(1) < 0.99 || b.Similarity(0) != 0 {

@@ -60,7 +60,8 @@ func NewEndpoint(e Endpoint) (Embedder, error) {
 	case e.Model == "":
 		return nil, errors.New("embeddings: model is missing: name the model that the endpoint shall use")
 	case e.Size < 0 || e.Batch < 0 || e.Batch > maxBatch:
-		return nil, fmt.Errorf("embeddings: size %d and batch %d must not be negative, and batch at most %d", e.Size, e.Batch, maxBatch)
+		return nil, fmt.Errorf("embeddings: size %d and batch %d must not be negative, and batch at most %d", e.Size,
+			e.Batch, maxBatch)
 	}
 	out := &endpoint{name: e.Model, server: server, size: e.Size, batch: cmp.Or(e.Batch, defaultBatch), now: e.Now}
 	if out.now == nil {
@@ -131,7 +132,8 @@ func (e *endpoint) enter() error {
 	defer e.mu.Unlock()
 	now := e.now()
 	if now.Before(e.until) {
-		return fmt.Errorf("embeddings: %s failed and is not asked again for %v: %s", e.server.Where(), e.until.Sub(now).Round(time.Second), e.failure)
+		return fmt.Errorf("embeddings: %s failed and is not asked again for %v: %s", e.server.Where(),
+			e.until.Sub(now).Round(time.Second), e.failure)
 	}
 	if !e.until.IsZero() {
 		e.until = now.Add(pause)
@@ -181,7 +183,8 @@ func (e *endpoint) known(size int) error {
 
 // ofInput reports whether a status is this input's fault: others may go well.
 func ofInput(status int) bool {
-	return status == http.StatusBadRequest || status == http.StatusRequestEntityTooLarge || status == http.StatusUnprocessableEntity
+	return status == http.StatusBadRequest || status == http.StatusRequestEntityTooLarge ||
+		status == http.StatusUnprocessableEntity
 }
 
 const (
@@ -242,10 +245,12 @@ func (e *endpoint) decode(raw []byte, count int) ([]Vector, error) {
 			at = *d.Index
 		}
 		if at < 0 || at >= count || filled[at] {
-			return nil, fmt.Errorf("the answer has a vector with the index %d, which is taken or not one of %d texts", at, count)
+			return nil, fmt.Errorf("the answer has a vector with the index %d, which is taken or not one of %d texts",
+				at, count)
 		}
 		if size := len(d.Embedding); size == 0 || size != len(answer.Data[0].Embedding) {
-			return nil, fmt.Errorf("the answer has vectors of %d and of %d dimensions", len(answer.Data[0].Embedding), size)
+			return nil, fmt.Errorf("the answer has vectors of %d and of %d dimensions", len(answer.Data[0].Embedding),
+				size)
 		}
 		for _, f := range d.Embedding {
 			if math.IsNaN(float64(f)) || math.IsInf(float64(f), 0) {

@@ -56,7 +56,8 @@ func good(w http.ResponseWriter, r *http.Request, _ int) {
 	}
 	var data []string
 	for i, in := range q.Input {
-		data = append(data, fmt.Sprintf(`{"object":"embedding","index":%d,"embedding":[%d,%d]}`, i, len([]rune(in)), i+1))
+		data = append(data, fmt.Sprintf(`{"object":"embedding","index":%d,"embedding":[%d,%d]}`, i, len([]rune(in)),
+			i+1))
 	}
 	slices.Reverse(data) // the order is that of the indexes
 	fmt.Fprintf(w, `{"object":"list","model":"m","data":[%s],"usage":{"total_tokens":1}}`, strings.Join(data, ","))
@@ -94,7 +95,8 @@ func TestEndpoint(t *testing.T) {
 		mu.Lock()
 		requests = append(requests, q)
 		mu.Unlock()
-		if r.Method != http.MethodPost || r.URL.Path != "/v1/embeddings" || r.Header.Get("Authorization") != "Bearer "+testKey || r.Header.Get("Content-Type") != "application/json" {
+		if r.Method != http.MethodPost || r.URL.Path != "/v1/embeddings" ||
+			r.Header.Get("Authorization") != "Bearer "+testKey || r.Header.Get("Content-Type") != "application/json" {
 			t.Errorf("%s %s %v", r.Method, r.URL, r.Header)
 		}
 		r.Body = io.NopCloser(strings.NewReader(string(raw)))
@@ -111,7 +113,8 @@ func TestEndpoint(t *testing.T) {
 			t.Errorf("%.10q has the vector %v, want %v", texts[i], got[i], want[i])
 		}
 	}
-	must.That(t, len(requests) == 3 && len(requests[0].Input) == 2 && len(requests[2].Input) == 1 && requests[0].Model == "small",
+	must.That(t, len(requests) == 3 && len(requests[0].Input) == 2 && len(requests[2].Input) == 1 &&
+		requests[0].Model == "small",
 		"%d requests", len(requests))
 	assert.Equal(t, requests[0].Input[1], "bb\ufffd c", "sent as")
 	assert.Equal(t, len([]rune(requests[1].Input[0])), maxRunes, "… runes of a long text are sent")
@@ -138,26 +141,34 @@ func TestEndpointTries(t *testing.T) {
 		tries  int32
 		err    string // "" = goes well
 	}{
-		"500, then well":        {fail(1, 500), 2, ""},
-		"a dropped connection":  {drop, 3, "EOF"},
-		"400":                   {fail(9, 400), 1, "400"},
-		"401":                   {fail(9, 401), 1, "api_key"},
-		"a message that leaks":  {says(500, `{"error":{"message":"wrong key `+testKey+`"}}`), 3, "secret"},
-		"no JSON":               {says(200, `<html>`), 1, "form"},
-		"too many":              {says(200, `{"data":[{"embedding":[1]},{"embedding":[1]},{"embedding":[1]}]}`), 1, "3 vectors for 2 texts"},
-		"without an index":      {says(200, `{"data":[{"embedding":[1]},{"embedding":[1]}]}`), 1, ""},
-		"an index twice":        {says(200, `{"data":[{"index":1,"embedding":[1]},{"index":1,"embedding":[1]}]}`), 1, "index 1"},
-		"an index too high":     {says(200, `{"data":[{"index":0,"embedding":[1]},{"index":2,"embedding":[1]}]}`), 1, "index 2"},
-		"an index below":        {says(200, `{"data":[{"index":-1,"embedding":[1]},{"index":0,"embedding":[1]}]}`), 1, "index -1"},
-		"two sizes":             {says(200, `{"data":[{"index":0,"embedding":[1,2]},{"index":1,"embedding":[1]}]}`), 1, "2 and of 1 dimensions"},
-		"no numbers":            {says(200, `{"data":[{"index":0,"embedding":[]},{"index":1,"embedding":[]}]}`), 1, "dimensions"},
-		"a number without size": {says(200, `{"data":[{"index":0,"embedding":[1e999]},{"index":1,"embedding":[1]}]}`), 1, "32 bits"},
+		"500, then well":       {fail(1, 500), 2, ""},
+		"a dropped connection": {drop, 3, "EOF"},
+		"400":                  {fail(9, 400), 1, "400"},
+		"401":                  {fail(9, 401), 1, "api_key"},
+		"a message that leaks": {says(500, `{"error":{"message":"wrong key `+testKey+`"}}`), 3, "secret"},
+		"no JSON":              {says(200, `<html>`), 1, "form"},
+		"too many": {says(200, `{"data":[{"embedding":[1]},{"embedding":[1]},{"embedding":[1]}]}`), 1,
+			"3 vectors for 2 texts"},
+		"without an index": {says(200, `{"data":[{"embedding":[1]},{"embedding":[1]}]}`), 1, ""},
+		"an index twice": {says(200, `{"data":[{"index":1,"embedding":[1]},{"index":1,"embedding":[1]}]}`), 1,
+			"index 1"},
+		"an index too high": {says(200, `{"data":[{"index":0,"embedding":[1]},{"index":2,"embedding":[1]}]}`), 1,
+			"index 2"},
+		"an index below": {says(200, `{"data":[{"index":-1,"embedding":[1]},{"index":0,"embedding":[1]}]}`), 1,
+			"index -1"},
+		"two sizes": {says(200, `{"data":[{"index":0,"embedding":[1,2]},{"index":1,"embedding":[1]}]}`), 1,
+			"2 and of 1 dimensions"},
+		"no numbers": {says(200, `{"data":[{"index":0,"embedding":[]},{"index":1,"embedding":[]}]}`), 1,
+			"dimensions"},
+		"a number without size": {says(200, `{"data":[{"index":0,"embedding":[1e999]},{"index":1,"embedding":[1]}]}`),
+			1, "32 bits"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t, c.answer)
 			e := connect(t, Endpoint{URL: s.URL, APIKey: testKey, Client: s.Client()})
 			v, err := e.Embed(t.Context(), []string{"one", "two"})
-			assert.That(t, (err == nil) == (c.err == "") && (err == nil || strings.Contains(err.Error(), c.err) && v == nil),
+			assert.That(t, (err == nil) == (c.err == "") && (err == nil || strings.Contains(err.Error(), c.err) &&
+				v == nil),
 				"%v, %v, want an error with %q", v, err, c.err)
 			assert.That(t, err == nil || !strings.Contains(err.Error(), testKey[:8]), "the key is in %q", err)
 			assert.Equal(t, s.count.Load(), c.tries, "… requests")
@@ -322,7 +333,8 @@ func TestEndpointRedirects(t *testing.T) {
 		})
 		e := connect(t, Endpoint{URL: s.URL, APIKey: testKey})
 		_, err := e.Embed(t.Context(), []string{"a"})
-		assert.That(t, (err == nil) == c.well && (err == nil || strings.Contains(err.Error(), "elsewhere")), "%d to %s: %v", c.status, c.target, err)
+		assert.That(t, (err == nil) == c.well && (err == nil || strings.Contains(err.Error(), "elsewhere")),
+			"%d to %s: %v", c.status, c.target, err)
 	}
 }
 
@@ -331,7 +343,8 @@ func TestEndpointKeepsSecrets(t *testing.T) {
 	const user, password, token = "bobthebuilder", "hunter2hunter2", "query-token-77"
 	echo := newServer(t, func(w http.ResponseWriter, r *http.Request, nth int) {
 		name, pass, _ := r.BasicAuth()
-		assert.That(t, name == user && pass == password && r.URL.Query().Get("t") == token, "not sent along: %s %v", r.URL, r.Header)
+		assert.That(t, name == user && pass == password && r.URL.Query().Get("t") == token, "not sent along: %s %v",
+			r.URL, r.Header)
 		if nth <= maxTries { // not even HTTP
 			conn, rw, err := http.NewResponseController(w).Hijack()
 			if err != nil {
@@ -381,8 +394,10 @@ func TestEndpointKeepsSecrets(t *testing.T) {
 // Words of one root have one key, whatever their pattern; others have not.
 func TestArabicRoot(t *testing.T) {
 	for _, group := range [][]string{
-		{"درب", "تدريب", "يتدرب", "متدربون", "التدريب"}, {"موظف", "وظيفه", "وظايف", "الموظفون"}, {"جديد", "الجدد", "جديدة"},
-		{"كتاب", "كتب", "مكتبة", "مكاتب", "الكاتب"}, {"استخدام", "مستخدم", "المستخدمين", "يستخدم"}, {"اجتماع", "الاجتماعات", "جمع", "مجموع"},
+		{"درب", "تدريب", "يتدرب", "متدربون", "التدريب"}, {"موظف", "وظيفه", "وظايف", "الموظفون"},
+		{"جديد", "الجدد", "جديدة"},
+		{"كتاب", "كتب", "مكتبة", "مكاتب", "الكاتب"}, {"استخدام", "مستخدم", "المستخدمين", "يستخدم"},
+		{"اجتماع", "الاجتماعات", "جمع", "مجموع"},
 		{"قاعدة", "القواعد", "لقاعدة"}, {"فاتورة", "الفواتير"}, {"عقد", "العقود"}, {"سجل", "سجلات"}, {"ضريبة", "ضرايب"},
 	} {
 		for _, word := range group[1:] {

@@ -60,9 +60,11 @@ type Options struct {
 // for a command that failed; or it is the cause of ctx, once that has ended.
 func Merge(ctx context.Context, strategy string, inputs []Input, opts Options) (map[string]any, error) {
 	strategy = cmp.Or(strategy, HierarchicalSummary)
-	merge := map[string]func(context.Context, []Input, Options) (map[string]any, error){HierarchicalSummary: digest, Voting: vote, Custom: custom}[strategy]
+	merge := map[string]func(context.Context, []Input, Options) (map[string]any, error){HierarchicalSummary: digest,
+		Voting: vote, Custom: custom}[strategy]
 	if merge == nil {
-		return nil, wrong("/strategy", "is %.64q; should be %s, %s or %s", strategy, HierarchicalSummary, Voting, Custom)
+		return nil, wrong("/strategy", "is %.64q; should be %s, %s or %s", strategy, HierarchicalSummary, Voting,
+			Custom)
 	}
 	if err := check(inputs); err != nil {
 		return nil, err
@@ -102,7 +104,8 @@ func check(inputs []Input) error {
 	case len(inputs) > maxInputs:
 		return wrong("/subagent_ids", "names %d agents; at most %d can be merged at once", len(inputs), maxInputs)
 	case size > maxBytes:
-		return wrong("/subagent_ids", "the results have %d bytes together; at most %d can be merged at once: name fewer agents", size, maxBytes)
+		return wrong("/subagent_ids", "the results have %d bytes together; at most %d can be merged at once: name "+
+			"fewer agents", size, maxBytes)
 	}
 	return nil
 }
@@ -262,7 +265,8 @@ const (
 // The result is that object, with the strategy where it has none.
 func custom(ctx context.Context, inputs []Input, opts Options) (map[string]any, error) {
 	if len(opts.Command) == 0 || opts.Run == nil {
-		return nil, wrong("/strategy", "is custom, but the config names no command that merges; use %s or %s", HierarchicalSummary, Voting)
+		return nil, wrong("/strategy", "is custom, but the config names no command that merges; use %s or %s",
+			HierarchicalSummary, Voting)
 	}
 	rows := slices.Clone(inputs)
 	for i, in := range inputs {
@@ -272,21 +276,25 @@ func custom(ctx context.Context, inputs []Input, opts Options) (map[string]any, 
 	}
 	stdin, err := json.Marshal(map[string]any{"inputs": rows})
 	if err != nil {
-		return nil, protocol.Errorf(protocol.CodeRuntimeError, "the results cannot be given to the merge command: %w", err)
+		return nil, protocol.Errorf(protocol.CodeRuntimeError, "the results cannot be given to the merge command: %w",
+			err)
 	}
 	out, err := opts.Run(ctx, opts.Command, append(stdin, '\n'))
 	switch {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	case err != nil:
-		return nil, protocol.Errorf(protocol.CodeRuntimeError, "the merge command %.64q failed: %w", opts.Command[0], err)
+		return nil, protocol.Errorf(protocol.CodeRuntimeError, "the merge command %.64q failed: %w", opts.Command[0],
+			err)
 	case len(out) > maxOutput:
-		return nil, protocol.Errorf(protocol.CodeRuntimeError, "the merge command %.64q printed %d bytes; at most %d are taken", opts.Command[0], len(out), maxOutput)
+		return nil, protocol.Errorf(protocol.CodeRuntimeError, "the merge command %.64q printed %d bytes; at most "+
+			"%d are taken", opts.Command[0], len(out), maxOutput)
 	}
 	out = bytes.TrimSpace(out)
 	obj, err := protocol.ParseObject(out)
 	if err != nil {
-		return nil, protocol.Errorf(protocol.CodeRuntimeError, "the merge command %.64q should print one JSON object and nothing else; it printed %q (%w)", opts.Command[0], out[:min(len(out), shown)], err)
+		return nil, protocol.Errorf(protocol.CodeRuntimeError, "the merge command %.64q should print one JSON "+
+			"object and nothing else; it printed %q (%w)", opts.Command[0], out[:min(len(out), shown)], err)
 	}
 	merged := map[string]any{"strategy": Custom}
 	for key, value := range obj.All() {

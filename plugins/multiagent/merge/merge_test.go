@@ -45,7 +45,8 @@ func TestDigest(t *testing.T) {
 				`"strategy":"hierarchical_summary","summarized_by":"digest","summary":"1 of 1 agent completed.\n- agent a (COMPLETED): no text","tokens_estimated":false,"tokens_spent":0,"unfinished":0}`},
 		{"all that there is", []Input{
 			done("a", "first\n\nline", `{"tokens_spent":5,"next_steps":["test it"," ship it ",""],"artifacts":{"files_changed":["b.go","a.go"]}}`),
-			{ID: "b", Status: "partial", Summary: "half", Result: jsontext.Value(`{"tokens_spent":7,"tokens_estimated":true,"next_steps":["ship it","rest"],"files_changed":["a.go","c.go"]}`)},
+			{ID: "b", Status: "partial", Summary: "half",
+				Result: jsontext.Value(`{"tokens_spent":7,"tokens_estimated":true,"next_steps":["ship it","rest"],"files_changed":["a.go","c.go"]}`)},
 			lost("c", "no network"),
 			{ID: "d", Name: "late", Status: "RUNNING"},
 		}, `{"agents":[{"name":"agent a","status":"COMPLETED","subagent_id":"a","summary":"first\n\nline"},{"name":"","status":"partial","subagent_id":"b","summary":"half"},` +
@@ -53,7 +54,9 @@ func TestDigest(t *testing.T) {
 			`"completed":2,"failed":1,"files_changed":["a.go","b.go","c.go"],"next_steps":["test it","ship it","rest"],"strategy":"hierarchical_summary","summarized_by":"digest",` +
 			`"summary":"2 of 4 agents completed, 1 failed, 1 not finished.\n- agent a (COMPLETED): first line\n- b (partial): half\n- agent c (FAILED): error: no network\n- late (RUNNING): no text",` +
 			`"tokens_estimated":true,"tokens_spent":12,"unfinished":1}`},
-		{"members of the wrong type", []Input{done("a", "x", `{"tokens_spent":"many","next_steps":"one","files_changed":[1,"a",null],"artifacts":[]}`), done("b", "y", `[1]`), done("c", "z", `{"tokens_spent":-4}`)},
+		{"members of the wrong type", []Input{done("a", "x",
+			`{"tokens_spent":"many","next_steps":"one","files_changed":[1,"a",null],"artifacts":[]}`),
+			done("b", "y", `[1]`), done("c", "z", `{"tokens_spent":-4}`)},
 			`{"agents":[{"name":"agent a","status":"COMPLETED","subagent_id":"a","summary":"x"},{"name":"agent b","status":"COMPLETED","subagent_id":"b","summary":"y"},` +
 				`{"name":"agent c","status":"COMPLETED","subagent_id":"c","summary":"z"}],"completed":3,"failed":0,"files_changed":["a"],"next_steps":[],"strategy":"hierarchical_summary",` +
 				`"summarized_by":"digest","summary":"3 of 3 agents completed.\n- agent a (COMPLETED): x\n- agent b (COMPLETED): y\n- agent c (COMPLETED): z","tokens_estimated":false,"tokens_spent":0,"unfinished":0}`},
@@ -99,7 +102,8 @@ func TestSampling(t *testing.T) {
 	read(merged(t, "", few, Options{Sample: sample}))
 	assert.That(t, len(prompts) == 1 && got.Summary == "text 1" && got.SummarizedBy == "sampling" && got.Error == "",
 		"%d prompts, %+v", len(prompts), got)
-	if p := prompts[0]; !strings.Contains(p, "report 1 of 2: agent a (COMPLETED):\nalpha") || !strings.Contains(p, "report 2 of 2: agent b (FAILED):\nerror: beta") {
+	if p := prompts[0]; !strings.Contains(p, "report 1 of 2: agent a (COMPLETED):\nalpha") ||
+		!strings.Contains(p, "report 2 of 2: agent b (FAILED):\nerror: beta") {
 		t.Errorf("asked %q", p)
 	}
 
@@ -122,7 +126,8 @@ func TestSampling(t *testing.T) {
 		"empty text": func(context.Context, string) (string, error) { return " ", nil },
 	} {
 		read(merged(t, "", few, Options{Sample: sample}))
-		assert.That(t, got.SummarizedBy == "digest" && strings.Contains(got.Error, why) && strings.HasPrefix(got.Summary, "1 of 2 agents completed, 1 failed.\n- agent a"), "%s: %+v", why, got)
+		assert.That(t, got.SummarizedBy == "digest" && strings.Contains(got.Error, why) &&
+			strings.HasPrefix(got.Summary, "1 of 2 agents completed, 1 failed.\n- agent a"), "%s: %+v", why, got)
 	}
 }
 
@@ -137,7 +142,8 @@ func TestSamplingEnds(t *testing.T) {
 		calls++
 		return strings.Repeat("y", maxText+1), nil
 	}})
-	assert.That(t, err == nil && calls <= maxInputs && len(got["summary"].(string)) <= maxText, "%d calls, %v", calls, err)
+	assert.That(t, err == nil && calls <= maxInputs && len(got["summary"].(string)) <= maxText, "%d calls, %v", calls,
+		err)
 }
 
 func TestEndedContext(t *testing.T) {
@@ -149,7 +155,8 @@ func TestEndedContext(t *testing.T) {
 	ctx, cancel = context.WithCancelCause(t.Context())
 	calls, big := 0, strings.Repeat("x", maxLeaf)
 	goOn := func(context.Context, string) (string, error) { calls++; cancel(gone); return "text", nil }
-	_, err = Merge(ctx, "", []Input{done("a", big, ""), done("b", big, ""), done("c", big, ""), done("d", big, "")}, Options{Sample: goOn})
+	_, err = Merge(ctx, "", []Input{done("a", big, ""), done("b", big, ""), done("c", big, ""), done("d", big, "")},
+		Options{Sample: goOn})
 	assert.That(t, errors.Is(err, gone) && calls == 1, "a model that goes on: %v after %d calls", err, calls)
 	_, err = Merge(ctx, Voting, []Input{done("a", "x", "")}, Options{})
 	assert.That(t, errors.Is(err, gone), "before: %v", err)
@@ -166,24 +173,31 @@ func TestVoting(t *testing.T) {
 		want   string
 	}{
 		{"majority over the form of the JSON", []Input{
-			done("a", "", `{"answer":{"x":1.0,"y":[1,2]}}`), done("b", "prose", `{"result":{ "y":[1, 2e0],"x":1 },"answer":null}`), done("c", "", `{"answer":"other"}`),
+			done("a", "", `{"answer":{"x":1.0,"y":[1,2]}}`), done("b", "prose",
+				`{"result":{ "y":[1, 2e0],"x":1 },"answer":null}`), done("c", "", `{"answer":"other"}`),
 		}, `{"failed":[],"majority":true,"strategy":"voting","tie":false,"total":3,"votes":[{"count":2,"subagent_ids":["a","b"],"value":{"x":1,"y":[1,2]}},` +
 			`{"count":1,"subagent_ids":["c"],"value":"other"}],"winner":{"x":1,"y":[1,2]}}`},
-		{"tie, first in order", []Input{done("a", "no\n", ""), done("b", "yes", "{}"), done("c", " yes", ""), done("d", "no", "")},
+		{"tie, first in order", []Input{done("a", "no\n", ""), done("b", "yes", "{}"), done("c", " yes", ""),
+			done("d", "no", "")},
 			`{"failed":[],"majority":false,"strategy":"voting","tie":true,"total":4,"votes":[{"count":2,"subagent_ids":["a","d"],"value":"no"},{"count":2,"subagent_ids":["b","c"],"value":"yes"}],"winner":"no"}`},
-		{"the most, but not half", []Input{done("a", "1", ""), done("b", "2", ""), done("c", "3", ""), done("d", "2", "")},
+		{"the most, but not half", []Input{done("a", "1", ""), done("b", "2", ""), done("c", "3", ""),
+			done("d", "2", "")},
 			`{"failed":[],"majority":false,"strategy":"voting","tie":false,"total":4,"votes":[{"count":2,"subagent_ids":["b","d"],"value":"2"},{"count":1,"subagent_ids":["a"],"value":"1"},` +
 				`{"count":1,"subagent_ids":["c"],"value":"3"}],"winner":"2"}`},
-		{"who does not vote", []Input{lost("a", "down"), done("b", " ", ""), {ID: "c", Status: "RUNNING", Summary: "yes"}, done("d", `{"b":1,"a":2}`, ""), {ID: "e", Status: "CANCELLED", Summary: "no"}, done("f", `{"a":2, "b":1}`, "")},
+		{"who does not vote", []Input{lost("a", "down"), done("b", " ", ""), {ID: "c", Status: "RUNNING",
+			Summary: "yes"}, done("d", `{"b":1,"a":2}`, ""), {ID: "e", Status: "CANCELLED", Summary: "no"},
+			done("f", `{"a":2, "b":1}`, "")},
 			`{"failed":[{"error":"down","name":"agent a","status":"FAILED","subagent_id":"a"},{"error":"the agent gave no answer","name":"agent b","status":"COMPLETED","subagent_id":"b"},` +
 				`{"error":"the agent has not finished","name":"","status":"RUNNING","subagent_id":"c"},{"error":"the agent did not complete its task","name":"","status":"CANCELLED","subagent_id":"e"}],` +
 				`"majority":true,"strategy":"voting","tie":false,"total":2,"votes":[{"count":2,"subagent_ids":["d","f"],"value":{"a":2,"b":1}}],"winner":{"a":2,"b":1}}`},
 		{"nobody votes", []Input{lost("a", "down")},
 			`{"failed":[{"error":"down","name":"agent a","status":"FAILED","subagent_id":"a"}],"majority":false,"strategy":"voting","tie":false,"total":0,"votes":[],"winner":null}`},
-		{"large whole numbers are not the same", []Input{done("a", "", `{"answer":9007199254740993}`), done("b", "", `{"answer":9007199254740992}`)},
+		{"large whole numbers are not the same", []Input{done("a", "", `{"answer":9007199254740993}`),
+			done("b", "", `{"answer":9007199254740992}`)},
 			`{"failed":[],"majority":false,"strategy":"voting","tie":true,"total":2,"votes":[{"count":1,"subagent_ids":["a"],"value":9007199254740993},` +
 				`{"count":1,"subagent_ids":["b"],"value":9007199254740992}],"winner":9007199254740993}`},
-		{"half is not a majority", []Input{done("a", "x", ""), done("b", "y", ""), done("c", "x", ""), done("d", "z", "")},
+		{"half is not a majority", []Input{done("a", "x", ""), done("b", "y", ""), done("c", "x", ""),
+			done("d", "z", "")},
 			`{"failed":[],"majority":false,"strategy":"voting","tie":false,"total":4,"votes":[{"count":2,"subagent_ids":["a","c"],"value":"x"},{"count":1,"subagent_ids":["b"],"value":"y"},` +
 				`{"count":1,"subagent_ids":["d"],"value":"z"}],"winner":"x"}`},
 	} {
@@ -198,11 +212,14 @@ func TestVotingFolds(t *testing.T) {
 		a, b string
 		same bool
 	}{
-		{"Yes.", " yes", true}, {"the  answer:\n42!", "The answer (42)", true}, {"“Ça va”", "ça va", true}, {"ﬁne", "FINE", true}, {"well-known", "well known", true},
-		{"-1", "1", false}, {"2.5", "25", false}, {"C++", "C", false}, {"C#", "C", false}, {"a/b", "ab", false}, {"?", "!", false}, {"a b", "ab", false},
+		{"Yes.", " yes", true}, {"the  answer:\n42!", "The answer (42)", true}, {"“Ça va”", "ça va", true},
+		{"ﬁne", "FINE", true}, {"well-known", "well known", true},
+		{"-1", "1", false}, {"2.5", "25", false}, {"C++", "C", false}, {"C#", "C", false}, {"a/b", "ab", false},
+		{"?", "!", false}, {"a b", "ab", false},
 	} {
 		inputs := []Input{done("a", c.a, ""), done("b", c.b, ""), done("c", "", `{"answer":42}`)}
-		assert.Equal(t, strings.Contains(merged(t, Voting, inputs, Options{}), `"count":2`), c.same, "%q and %q are the same", c.a, c.b)
+		assert.Equal(t, strings.Contains(merged(t, Voting, inputs, Options{}), `"count":2`), c.same,
+			"%q and %q are the same", c.a, c.b)
 	}
 }
 
@@ -211,7 +228,8 @@ func TestCustom(t *testing.T) {
 	var argv []string
 	var stdin string
 	prints := func(out string, err error) Options {
-		return Options{Command: []string{"merge", "-v"}, Run: func(_ context.Context, cmd []string, in []byte) ([]byte, error) {
+		return Options{Command: []string{"merge", "-v"}, Run: func(_ context.Context, cmd []string, in []byte) ([]byte,
+			error) {
 			argv, stdin = cmd, string(in)
 			return []byte(out), err
 		}}
@@ -233,7 +251,8 @@ func TestCustom(t *testing.T) {
 	}{
 		{Options{}, protocol.CodeSchemaViolation, "names no command"},
 		{Options{Command: []string{"m"}}, protocol.CodeSchemaViolation, "names no command"},
-		{prints("", errors.New("exit status 3")), protocol.CodeRuntimeError, `the merge command "merge" failed: exit status 3`},
+		{prints("", errors.New("exit status 3")), protocol.CodeRuntimeError,
+			`the merge command "merge" failed: exit status 3`},
 		{prints("", nil), protocol.CodeRuntimeError, "one JSON object"},
 		{prints("[1]", nil), protocol.CodeRuntimeError, `it printed "[1]"`},
 		{prints("{} {}", nil), protocol.CodeRuntimeError, "one JSON object"},
@@ -262,7 +281,8 @@ func TestRefused(t *testing.T) {
 	} {
 		_, err := Merge(t.Context(), c.strategy, c.inputs, Options{})
 		var known *protocol.Error
-		assert.That(t, errors.As(err, &known) && known.Code == protocol.CodeSchemaViolation && strings.Contains(known.Message, c.says),
+		assert.That(t, errors.As(err, &known) && known.Code == protocol.CodeSchemaViolation &&
+			strings.Contains(known.Message, c.says),
 			"%s: %v; want %q", c.strategy, err, c.says)
 	}
 }

@@ -18,7 +18,8 @@ import (
 
 // scope is an agent that may use these.
 func scope(id string, tools protocol.ToolScope, steps int, names ...string) *fleet.Agent {
-	return &fleet.Agent{AgentID: id, MemoryScope: protocol.MemoryIsolated, ToolScope: tools, Capabilities: append([]string{}, names...), MaxSteps: steps}
+	return &fleet.Agent{AgentID: id, MemoryScope: protocol.MemoryIsolated, ToolScope: tools,
+		Capabilities: append([]string{}, names...), MaxSteps: steps}
 }
 
 // A child has no more than its parent, and no more than it was given.
@@ -26,17 +27,22 @@ func TestConfine(t *testing.T) {
 	t.Parallel()
 	const all, some, none = protocol.ToolsShared, protocol.ToolsRestricted, protocol.ToolsIsolated
 	for name, test := range map[string]struct{ child, own, want *fleet.Agent }{
-		"nothing is known":          {nil, nil, nil},
-		"the first host's child":    {scope("c", all, 0), nil, scope("c", all, 0)},
-		"nobody in particular":      {nil, scope("o", some, 3, "echo"), scope("o", some, 3, "echo")},
-		"of one that has all":       {scope("c", some, 0, "echo"), scope("o", all, 0), scope("c", some, 0, "echo")},
-		"of one that has no tools":  {scope("c", all, 0, "x"), scope("o", none, 0), scope("c", none, 0)},
-		"it would have all":         {scope("c", all, 0), scope("o", some, 0, "echo", "proc"), scope("c", some, 0, "echo", "proc")},
-		"it would have more":        {scope("c", some, 0, "echo", "write_file", "skill"), scope("o", some, 0, "echo", "proc"), scope("c", some, 0, "echo")},
-		"it has less":               {scope("c", none, 0), scope("o", some, 0, "echo"), scope("c", none, 0)},
-		"one tool of all":           {scope("c", some, 0, "echo", "proc", "test"), scope("o", some, 0, "tools", "skill"), scope("c", some, 0, "echo")},
-		"all tools of one":          {scope("c", some, 0, "tools", "proc"), scope("o", some, 0, "echo", "skill"), scope("c", some, 0, "echo")},
-		"all tools of all":          {scope("c", some, 0, "tools"), scope("o", some, 0, "tools", "echo"), scope("c", some, 0, "tools", "echo")},
+		"nothing is known":         {nil, nil, nil},
+		"the first host's child":   {scope("c", all, 0), nil, scope("c", all, 0)},
+		"nobody in particular":     {nil, scope("o", some, 3, "echo"), scope("o", some, 3, "echo")},
+		"of one that has all":      {scope("c", some, 0, "echo"), scope("o", all, 0), scope("c", some, 0, "echo")},
+		"of one that has no tools": {scope("c", all, 0, "x"), scope("o", none, 0), scope("c", none, 0)},
+		"it would have all": {scope("c", all, 0), scope("o", some, 0, "echo", "proc"),
+			scope("c", some, 0, "echo", "proc")},
+		"it would have more": {scope("c", some, 0, "echo", "write_file", "skill"),
+			scope("o", some, 0, "echo", "proc"), scope("c", some, 0, "echo")},
+		"it has less": {scope("c", none, 0), scope("o", some, 0, "echo"), scope("c", none, 0)},
+		"one tool of all": {scope("c", some, 0, "echo", "proc", "test"),
+			scope("o", some, 0, "tools", "skill"), scope("c", some, 0, "echo")},
+		"all tools of one": {scope("c", some, 0, "tools", "proc"), scope("o", some, 0, "echo", "skill"),
+			scope("c", some, 0, "echo")},
+		"all tools of all": {scope("c", some, 0, "tools"), scope("o", some, 0, "tools", "echo"),
+			scope("c", some, 0, "tools", "echo")},
 		"steps of a bounded one":    {scope("c", all, 0), scope("o", all, 5), scope("c", all, 5)},
 		"more steps than there are": {scope("c", all, 9), scope("o", all, 5), scope("c", all, 5)},
 		"fewer steps":               {scope("c", all, 2), scope("o", all, 5), scope("c", all, 2)},
@@ -58,9 +64,11 @@ func TestRefusedAgents(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, shell("w", "true"))
 	for want, agent := range map[string]*fleet.Agent{
-		`schema_violation: /agent/agent_id: is missing; it names the child agent`:                  {ToolScope: protocol.ToolsShared},
-		`schema_violation: /agent/tool_scope: is "wide"; should be shared, restricted or isolated`: {AgentID: "a", ToolScope: "wide"},
-		`schema_violation: /agent/max_steps: is below 0; 0 is any number`:                          scope("a", protocol.ToolsShared, -1),
+		`schema_violation: /agent/agent_id: is missing; it names the child agent`: {ToolScope: protocol.ToolsShared},
+		`schema_violation: /agent/tool_scope: is "wide"; should be shared, restricted or isolated`: {AgentID: "a",
+			ToolScope: "wide"},
+		`schema_violation: /agent/max_steps: is below 0; 0 is any number`: scope("a",
+			protocol.ToolsShared, -1),
 	} {
 		task := brief("t", "")
 		task.Agent = agent
@@ -74,10 +82,12 @@ func TestRefusedAgents(t *testing.T) {
 func TestAgentOfAProcess(t *testing.T) {
 	t.Parallel()
 	child, own := scope("child", protocol.ToolsShared, 7), scope("own", protocol.ToolsRestricted, 0, "echo")
-	both, deeper := scope("child", protocol.ToolsRestricted, 7, "echo"), scope("own", protocol.ToolsRestricted, 0, "echo")
+	both, deeper := scope("child", protocol.ToolsRestricted, 7, "echo"), scope("own", protocol.ToolsRestricted, 0,
+		"echo")
 	both.Depth, deeper.Depth = 1, 1
 	for name, test := range map[string]struct{ child, own, want *fleet.Agent }{
-		"none": {nil, nil, nil}, "of the task": {child, nil, child}, "of the host": {nil, own, deeper}, "of both": {child, own, both},
+		"none": {nil, nil, nil}, "of the task": {child, nil, child}, "of the host": {nil, own, deeper},
+		"of both": {child, own, both},
 	} {
 		oneshot := shell("w", `printf %s "$A2E_AGENT"`)
 		oneshot.Env = map[string]string{fleet.EnvAgent: "of the config"}
@@ -123,12 +133,14 @@ func TestNoRequestNamesAnAgent(t *testing.T) {
 func TestNoTaskAsOneAbove(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, shell("w", "true"))
-	s.env.Agent = &fleet.Agent{AgentID: "me", ParentAgentID: "boss", RootAgentID: "root", ToolScope: protocol.ToolsShared}
+	s.env.Agent = &fleet.Agent{AgentID: "me", ParentAgentID: "boss", RootAgentID: "root",
+		ToolScope: protocol.ToolsShared}
 	for id, refused := range map[string]bool{"boss": true, "root": true, "child": false} {
 		task := brief("t", "")
 		task.Agent = scope(id, protocol.ToolsShared, 0)
 		_, err := s.RunTask(context.Background(), task)
-		assert.That(t, (err != nil) == refused && (!refused || strings.Contains(err.Error(), "/agent/agent_id")), "%s: %v", id, err)
+		assert.That(t, (err != nil) == refused && (!refused || strings.Contains(err.Error(), "/agent/agent_id")),
+			"%s: %v", id, err)
 	}
 }
 
@@ -145,13 +157,16 @@ func TestBudgetIsShared(t *testing.T) {
 		budget int
 		want   string
 	}{
-		"some is left":        {`,"tokens_spent":4`, 10, `done summary="6" ~6`},
-		"without a budget":    {`,"tokens_spent":4`, 0, `done summary="0" ~6`},
-		"an estimate":         {``, 1, `done summary="1" ~3`},
-		"nothing was spent":   {`,"tokens_spent":0`, 10, `done summary="10" ~2`},
-		"nothing is left":     {`,"tokens_spent":10`, 10, `blocked 10 next=[no other worker was asked: nothing is left of the token budget of 10] reason="not me"`},
-		"less than nothing":   {`,"tokens_spent":11`, 10, `blocked 11 next=[no other worker was asked: nothing is left of the token budget of 10 the token budget of 10 was exceeded: 11 were spent] reason="not me"`},
-		"its own words first": {`,"tokens_spent":9,"next_steps":["x"]`, 9, `blocked 9 next=[x no other worker was asked: nothing is left of the token budget of 9] reason="not me"`},
+		"some is left":      {`,"tokens_spent":4`, 10, `done summary="6" ~6`},
+		"without a budget":  {`,"tokens_spent":4`, 0, `done summary="0" ~6`},
+		"an estimate":       {``, 1, `done summary="1" ~3`},
+		"nothing was spent": {`,"tokens_spent":0`, 10, `done summary="10" ~2`},
+		"nothing is left": {`,"tokens_spent":10`, 10,
+			`blocked 10 next=[no other worker was asked: nothing is left of the token budget of 10] reason="not me"`},
+		"less than nothing": {`,"tokens_spent":11`, 10,
+			`blocked 11 next=[no other worker was asked: nothing is left of the token budget of 10 the token budget of 10 was exceeded: 11 were spent] reason="not me"`},
+		"its own words first": {`,"tokens_spent":9,"next_steps":["x"]`, 9,
+			`blocked 9 next=[x no other worker was asked: nothing is left of the token budget of 9] reason="not me"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -221,8 +236,10 @@ func TestBudgetStops(t *testing.T) {
 				assert.Equal(t, res.Status, fleet.StatusDone, "… %s", res.Error)
 				return
 			}
-			if res.Status != fleet.StatusError || !strings.HasPrefix(res.Error, "token_budget: ") || !res.TokensEstimated || res.TokensSpent < within/charsPerToken/2 || len(res.Summary) < within/2 {
-				t.Errorf("%s %q, %d tokens, summary of %d bytes", res.Status, res.Error, res.TokensSpent, len(res.Summary))
+			if res.Status != fleet.StatusError || !strings.HasPrefix(res.Error, "token_budget: ") ||
+				!res.TokensEstimated || res.TokensSpent < within/charsPerToken/2 || len(res.Summary) < within/2 {
+				t.Errorf("%s %q, %d tokens, summary of %d bytes", res.Status, res.Error, res.TokensSpent,
+					len(res.Summary))
 			}
 		})
 	}

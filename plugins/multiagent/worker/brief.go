@@ -66,7 +66,8 @@ func verification(p fleet.Priority) string {
 	how := map[fleet.Priority]string{
 		fleet.PriorityLow:    "look once over the result; run no further checks.",
 		fleet.PriorityNormal: "run the checks and tests that concern what you changed.",
-		fleet.PriorityHigh:   "run all checks and tests there are, and read each change again, before you say \"done\".",
+		fleet.PriorityHigh: "run all checks and tests there are, and read each change again, before you say " +
+			"\"done\".",
 		fleet.PriorityUrgent: "do nothing beside the task; run the checks and tests that concern what you changed, " +
 			"and read each change again, before you say \"done\".",
 	}[p]
@@ -176,7 +177,8 @@ func common(a, b []string) []string {
 	both := []string{}
 	for _, lists := range [][2][]string{{a, b}, {b, a}} {
 		for _, name := range lists[0] {
-			granted := slices.Contains(lists[1], name) || slices.Contains(lists[1], string(protocol.CapTools)) && !isCapability(name)
+			granted := slices.Contains(lists[1], name) || slices.Contains(lists[1], string(protocol.CapTools)) &&
+				!isCapability(name)
 			if granted && !slices.Contains(both, name) {
 				both = append(both, name)
 			}
@@ -187,7 +189,8 @@ func common(a, b []string) []string {
 
 // isCapability reports whether a name is that of a capability, and so of no single tool.
 func isCapability(name string) bool {
-	return name == string(protocol.CapTest) || slices.ContainsFunc(protocol.Types(), func(t protocol.Info) bool { return string(t.Capability) == name })
+	return name == string(protocol.CapTest) || slices.ContainsFunc(protocol.Types(),
+		func(t protocol.Info) bool { return string(t.Capability) == name })
 }
 
 // agentOf returns the agent that a task is done as where a says it. It is none of those
@@ -198,7 +201,8 @@ func (p *Pool) agentOf(a *fleet.Agent) (*fleet.Agent, error) {
 	case a == nil:
 	case a.AgentID == "":
 		return nil, wrong("/agent/agent_id", "is missing; it names the child agent")
-	case a.ToolScope != protocol.ToolsShared && a.ToolScope != protocol.ToolsRestricted && a.ToolScope != protocol.ToolsIsolated:
+	case a.ToolScope != protocol.ToolsShared && a.ToolScope != protocol.ToolsRestricted &&
+		a.ToolScope != protocol.ToolsIsolated:
 		return nil, wrong("/agent/tool_scope", "is %.32q; should be shared, restricted or isolated", a.ToolScope)
 	case a.Depth < 0:
 		return nil, wrong("/agent/depth", "is below 0; the agent of the first host has 0")

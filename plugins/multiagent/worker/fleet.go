@@ -70,7 +70,9 @@ func (r *runner) follow(ctx context.Context, t *task, c *peer, job *job) (outcom
 				steer = nil
 				continue
 			}
-			tell(s, r.announces(fleet.ExtensionSteer) && c.send(&fleet.Control{Type: fleet.TypeSteer, ProtocolVersion: fleet.Version, TaskID: job.id, Text: s.Text}) == nil)
+			tell(s, r.announces(fleet.ExtensionSteer) &&
+				c.send(&fleet.Control{Type: fleet.TypeSteer, ProtocolVersion: fleet.Version, TaskID: job.id,
+					Text: s.Text}) == nil)
 		}
 	}
 }
@@ -124,7 +126,8 @@ func (r *runner) hears(c *peer, job *job) (said *protocol.Object, over bool) {
 
 // cancels tells the child to stop a task, if it takes that.
 func (r *runner) cancels(c *peer, job *job) bool {
-	return r.announces(fleet.ExtensionCancel) && c.send(&fleet.Control{Type: fleet.TypeCancel, ProtocolVersion: fleet.Version, TaskID: job.id}) == nil
+	return r.announces(fleet.ExtensionCancel) && c.send(&fleet.Control{Type: fleet.TypeCancel,
+		ProtocolVersion: fleet.Version, TaskID: job.id}) == nil
 }
 
 // told makes the result of a task of what the child says. That its time was up counts for more
@@ -133,7 +136,8 @@ func (r *runner) cancels(c *peer, job *job) bool {
 func (t *task) told(ctx context.Context, obj protocol.Object) outcome {
 	res := t.read(obj, 0)
 	var timeout *timeoutError
-	if cause := context.Cause(ctx); res.Status == fleet.StatusError && (errors.Is(cause, errDeadline) || errors.As(cause, &timeout)) {
+	if cause := context.Cause(ctx); res.Status == fleet.StatusError && (errors.Is(cause, errDeadline) ||
+		errors.As(cause, &timeout)) {
 		res.Error = cause.Error()
 	}
 	return outcome{res: res, again: res.Status == fleet.StatusBlocked}
@@ -202,8 +206,10 @@ func (w *Worker) validateQueue() error {
 		return fmt.Errorf("worker %q has a fleet and a command or an llm; it should have one of them", w.Name)
 	case w.Mode != "" && w.Mode != ModeQueue:
 		return fmt.Errorf("worker %q: mode %s is for a command; leave mode out beside fleet", w.Name, w.Mode)
-	case len(w.Env)+len(w.Read)+len(w.Write)+len(w.Tools) > 0 || w.Cwd+w.SystemPrompt+w.AuthToken.Reveal() != "" || w.ShareState || w.Network || w.Contract != nil || w.MaxTurns+w.TokenBudget != 0:
-		return fmt.Errorf("worker %q: beside fleet there are model, model_tier, context_window, capabilities, max_tasks, retries, timeout and priority; all else is up to the workers of the fleet", w.Name)
+	case len(w.Env)+len(w.Read)+len(w.Write)+len(w.Tools) > 0 || w.Cwd+w.SystemPrompt+w.AuthToken.Reveal() != "" ||
+		w.ShareState || w.Network || w.Contract != nil || w.MaxTurns+w.TokenBudget != 0:
+		return fmt.Errorf("worker %q: beside fleet there are model, model_tier, context_window, capabilities, "+
+			"max_tasks, retries, timeout and priority; all else is up to the workers of the fleet", w.Name)
 	}
 	return nil
 }
@@ -239,7 +245,8 @@ func (r *runner) queueUp(ctx context.Context, t *task) (outcome, error) {
 	go func() {
 		defer close(over)
 		obj, err = s.Do(ctx, fleetdb.Task{
-			Dispatch: d, Model: cmp.Or(t.Model, r.Model), Tier: cmp.Or(t.Tier, r.ModelTier), Fallback: t.Fallback, Retries: retries, Timeout: r.Timeout,
+			Dispatch: d, Model: cmp.Or(t.Model, r.Model), Tier: cmp.Or(t.Tier, r.ModelTier), Fallback: t.Fallback,
+			Retries: retries, Timeout: r.Timeout,
 		})
 	}()
 	t.idle(over) // no text reaches a worker of the fleet

@@ -28,23 +28,34 @@ func TestFleetResults(t *testing.T) {
 		schema fleet.ReplySchema
 		want   string
 	}{
-		"done":              {brief: `done`, want: `done 7 summary="did t"`},
-		"later":             {brief: `sleep 20ms; done`, want: `done 7 summary="did t"`},
-		"junk before it":    {brief: `say hello; say {"type":"x"}; say [1]; say {; done`, want: `done 7 summary="did t"`},
-		"of another task":   {brief: `say {"type":"TASK_RESULT","task_id":"other","status":"error"}; done`, want: `done 7 summary="did t"`},
+		"done":  {brief: `done`, want: `done 7 summary="did t"`},
+		"later": {brief: `sleep 20ms; done`, want: `done 7 summary="did t"`},
+		"junk before it": {brief: `say hello; say {"type":"x"}; say [1]; say {; done`,
+			want: `done 7 summary="did t"`},
+		"of another task": {brief: `say {"type":"TASK_RESULT","task_id":"other","status":"error"}; done`,
+			want: `done 7 summary="did t"`},
 		"two results":       {brief: `twice`, want: `done 7 summary="did t"`},
 		"a flood before it": {brief: `flood; done`, want: `done 7 summary="did t"`},
 		"a huge one":        {brief: `huge`, want: `error error="the worker's result is longer than 16 MiB" ~1`},
-		"no tokens":         {brief: `result "status":"done","summary":"12345678"`, want: `done summary="12345678" ~13`},
-		"blocked":           {brief: `result "status":"blocked","blocked_reason":"no db","tokens_spent":0`, want: `blocked 0 reason="no db"`},
-		"no status":         {brief: `result "summary":"x","tokens_spent":0`, want: `error 0 error="the worker gave the status \"\"; it should be done, blocked, error or partial" summary="x"`},
-		"half a character":  {brief: `result "status":"done","summary":"caf\ud800"`, want: `error error="the worker's result is not valid: …`},
-		"a key twice":       {brief: `result "status":"done","status":"error"`, want: `error error="the worker's result is not valid: …`},
-		"broken off":        {brief: `result "status":"done","summary":"x`, want: `error error="the worker's result is not valid: …`},
-		"what remains":      {brief: `result "status":"partial","tokens_spent":1,"remaining":{"a":1,"a":2}`, want: `error error="the worker's result is not valid: …`},
-		"it remains deeply": {brief: `result "status":"partial","tokens_spent":1,"remaining":` + strings.Repeat("[", 9990) + strings.Repeat("]", 9990), want: `…`},
-		"json":              {brief: `done`, schema: fleet.ReplyJSON, want: `done 7 summary="{\"text\":\"did t\"}"`},
-		"crash":             {brief: `cry line; crash`, want: `error error="no worker lived to end the task (tries: 3): w: the worker ended: exit status 9; its stderr ends with: line\nout of luck" ~12`},
+		"no tokens": {brief: `result "status":"done","summary":"12345678"`,
+			want: `done summary="12345678" ~13`},
+		"blocked": {brief: `result "status":"blocked","blocked_reason":"no db","tokens_spent":0`,
+			want: `blocked 0 reason="no db"`},
+		"no status": {brief: `result "summary":"x","tokens_spent":0`,
+			want: `error 0 error="the worker gave the status \"\"; it should be done, blocked, error or partial" summary="x"`},
+		"half a character": {brief: `result "status":"done","summary":"caf\ud800"`,
+			want: `error error="the worker's result is not valid: …`},
+		"a key twice": {brief: `result "status":"done","status":"error"`,
+			want: `error error="the worker's result is not valid: …`},
+		"broken off": {brief: `result "status":"done","summary":"x`,
+			want: `error error="the worker's result is not valid: …`},
+		"what remains": {brief: `result "status":"partial","tokens_spent":1,"remaining":{"a":1,"a":2}`,
+			want: `error error="the worker's result is not valid: …`},
+		"it remains deeply": {brief: `result "status":"partial","tokens_spent":1,"remaining":` +
+			strings.Repeat("[", 9990) + strings.Repeat("]", 9990), want: `…`},
+		"json": {brief: `done`, schema: fleet.ReplyJSON, want: `done 7 summary="{\"text\":\"did t\"}"`},
+		"crash": {brief: `cry line; crash`,
+			want: `error error="no worker lived to end the task (tries: 3): w: the worker ended: exit status 9; its stderr ends with: line\nout of luck" ~12`},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -53,10 +64,12 @@ func TestFleetResults(t *testing.T) {
 			task := brief("t", test.brief)
 			task.Task.ReplySchema = test.schema
 			got := describe(s.do(task)) // which checks that it can be told to others
-			if want, begin := strings.CutSuffix(test.want, "…"); got != want && !(begin && strings.HasPrefix(got, want)) {
+			if want, begin := strings.CutSuffix(test.want, "…"); got != want &&
+				!(begin && strings.HasPrefix(got, want)) {
 				t.Errorf("got  %s\nwant %s\n%s", got, test.want, s.log)
 			}
-			if got := describe(s.do(brief("t", "done"))); got != `done 7 summary="did t~2"` && got != `done 7 summary="did t"` { // the next one is not touched by what came before
+			if got := describe(s.do(brief("t", "done"))); got != `done 7 summary="did t~2"` &&
+				got != `done 7 summary="did t"` { // the next one is not touched by what came before
 				t.Error(got)
 			}
 			want := 1
@@ -107,11 +120,13 @@ func TestFleetAnnounce(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, fake(t, "w", announceLine))
 	info := s.info("w")
-	assert.That(t, info.Healthy && info.Unknown && len(info.Tools) == 0 && info.Tools != nil && info.MCPServers != nil, "before the start: %+v", info)
+	assert.That(t, info.Healthy && info.Unknown && len(info.Tools) == 0 && info.Tools != nil && info.MCPServers != nil,
+		"before the start: %+v", info)
 	s.do(brief("a", "done"))
 	want := host.WorkerInfo{
 		Name: "w", Mode: ModeFleet, Model: "m", ModelTier: "strong", ContextWindow: 1000, MaxTasks: 4, Healthy: true,
-		Tools: []string{"echo"}, MCPServers: []string{"db", "bad"}, MCPHealth: map[string]fleet.Health{"db": "ok", "bad": "timeout"}, Extensions: []string{"steer", "cancel"},
+		Tools: []string{"echo"}, MCPServers: []string{"db", "bad"}, MCPHealth: map[string]fleet.Health{"db": "ok",
+			"bad": "timeout"}, Extensions: []string{"steer", "cancel"},
 	}
 	assert.Diff(t, want, s.info("w"))
 	s.do(brief("b", `say `+strings.ReplaceAll(announceLine, `"echo"`, `"echo","more"`)+`; done`))
@@ -253,10 +268,12 @@ func TestFleetHang(t *testing.T) {
 		}
 	}
 	assert.Equal(t, got["hung"], ended)
-	if !strings.Contains(got["other"], `(first: worker was restarted to end its task "hung")`) || !strings.Contains(got["other"], `summary="did other"`) {
+	if !strings.Contains(got["other"], `(first: worker was restarted to end its task "hung")`) ||
+		!strings.Contains(got["other"], `summary="did other"`) {
 		t.Error(got["other"])
 	}
-	if !strings.HasPrefix(got["named"], "done next=[workers that died during the task: ") || !strings.Contains(got["named"], `(first: worker was restarted to end its task "hung")`) {
+	if !strings.HasPrefix(got["named"], "done next=[workers that died during the task: ") ||
+		!strings.Contains(got["named"], `(first: worker was restarted to end its task "hung")`) {
 		t.Error(got["named"])
 	}
 	again := brief("again", "done")
@@ -326,7 +343,8 @@ func TestFleetHidesItsToken(t *testing.T) {
 		cancel()
 	}
 	res, err := s.RunTask(ctx, task)
-	if got := h.all(); len(got) != 1 || !strings.Contains(got[0], `"auth_token":"[redacted]"`) || strings.Contains(fmt.Sprint(got, s.log, res, err), "hunter2") {
+	if got := h.all(); len(got) != 1 || !strings.Contains(got[0], `"auth_token":"[redacted]"`) ||
+		strings.Contains(fmt.Sprint(got, s.log, res, err), "hunter2") {
 		t.Error(got, s.log, res, err)
 	}
 }
@@ -359,7 +377,8 @@ func TestFleetCannotRun(t *testing.T) {
 		go func() { results <- s.do(brief(fmt.Sprint(i), "done")) }()
 	}
 	for range 20 {
-		if res := <-results; res.Status != fleet.StatusError || !strings.Contains(res.Error, "exit status 3; its stderr ends with: cannot find my model") {
+		if res := <-results; res.Status != fleet.StatusError || !strings.Contains(res.Error,
+			"exit status 3; its stderr ends with: cannot find my model") {
 			t.Error(describe(res))
 		}
 	}
@@ -375,7 +394,8 @@ func TestFleetTooLong(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, fake(t, "w"))
 	res := s.do(brief("a", strings.Repeat("x", maxFleetLine)))
-	assert.That(t, res.Status == fleet.StatusError && strings.Contains(res.Error, "it may have 16777216") && len(s.notes("lines")) <= 0,
+	assert.That(t, res.Status == fleet.StatusError && strings.Contains(res.Error, "it may have 16777216") &&
+		len(s.notes("lines")) <= 0,
 		"%s %s", res.Status, res.Error)
 	if res := s.do(brief("b", "done; "+strings.Repeat("x", maxFleetLine-1000))); res.Error != "" {
 		t.Errorf("%s %s", res.Status, res.Error)
@@ -468,16 +488,20 @@ func TestFleetHaltSaysWhy(t *testing.T) {
 				var res *fleet.Result
 				why := "deadline"
 				// Until it is looked at in time, and the child is later than the clock of the one who waits.
-				for ahead := 100 * time.Millisecond; res == nil || ahead < patience && (res.Status == fleet.StatusBlocked || res.Error == "my time was up" || res.Summary != c.summary); ahead *= 2 {
+				for ahead := 100 * time.Millisecond; res == nil || ahead < patience &&
+					(res.Status == fleet.StatusBlocked || res.Error == "my time was up" ||
+						res.Summary != c.summary); ahead *= 2 {
 					task := brief("a", "sleep "+(2*ahead).String()+"; "+c.then)
 					if dated {
 						task.Deadline = time.Now().Add(ahead).Format(time.RFC3339Nano)
 					} else {
-						s.runners[0].Timeout, why = ahead, fmt.Sprintf("timeout: the worker may take %s for a task", ahead)
+						s.runners[0].Timeout, why = ahead, fmt.Sprintf("timeout: the worker may take %s for a task",
+							ahead)
 					}
 					res = s.do(task)
 				}
-				if got := s.notes("messages"); res.Error != why || res.Summary != c.summary || c.summary != "" && len(got) > 0 {
+				if got := s.notes("messages"); res.Error != why || res.Summary != c.summary || c.summary != "" &&
+					len(got) > 0 {
 					t.Errorf("%s after %q", describe(res), got)
 				}
 			})

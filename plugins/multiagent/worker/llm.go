@@ -25,7 +25,8 @@ import (
 const defaultTurns = 50
 
 // defaultPrompt is the system prompt of a worker that has none of its own.
-const defaultPrompt = "You are an agent that does tasks by its tools, in a folder that the paths of the tools are relative to. " +
+const defaultPrompt = "You are an agent that does tasks by its tools, in a folder that the paths of the tools are " +
+	"relative to. " +
 	"Look before you change something, and find out instead of guessing. Nobody answers questions while you work. " +
 	"When you are done, say in your last message what came of it, without calling a tool."
 
@@ -178,7 +179,8 @@ func (r *runner) equip(ctx context.Context, t *task, turns *agent.Turns) (releas
 // maxTexts is how many texts may wait for a model to take them with its next request.
 const maxTexts = 64
 
-// hold receives texts at once, for the model to get with its next request. take returns all that were sent before it was
+// hold receives texts at once, for the model to get with its next request. take returns all that were sent before it
+// was
 // called; end refuses those that nobody took.
 func hold(in <-chan host.Steering) (take func() []host.Steering, end func()) {
 	asked, stop, stopped := make(chan chan []host.Steering), make(chan struct{}), make(chan struct{})
@@ -283,8 +285,10 @@ func (r *runner) allowance(t *task) int {
 func (r *runner) tools(ctx context.Context, box host.ToolBox) ([]protocol.ToolDefinition, error) {
 	var all protocol.ToolListResponse
 	if r.Tools == nil || len(r.Tools) > 0 {
-		err := r.pool.services.Call(ctx, protocol.TypeToolListReq, &protocol.ToolListRequest{IncludeDeferred: r.Tools != nil}, &all, nil)
-		if refused := (*protocol.Error)(nil); err != nil && (!errors.As(err, &refused) || refused.Code != protocol.CodeCapabilityMissing) {
+		err := r.pool.services.Call(ctx, protocol.TypeToolListReq,
+			&protocol.ToolListRequest{IncludeDeferred: r.Tools != nil}, &all, nil)
+		if refused := (*protocol.Error)(nil); err != nil && (!errors.As(err, &refused) ||
+			refused.Code != protocol.CodeCapabilityMissing) {
 			return nil, err
 		}
 	}
@@ -348,7 +352,8 @@ func (t *task) outcomeOf(end *agent.Result) *fleet.Result {
 		}
 		res := fleet.NewResult(t.Task.TaskID, fleet.StatusDone)
 		if end.Cut && t.Talk == nil {
-			cut := agent.Result{End: "max_tokens", Failure: "the model came to a limit of its own before the end of its answer"}
+			cut := agent.Result{End: "max_tokens", Failure: "the model came to a limit of its own before the end of " +
+				"its answer"}
 			res.Status, res.Remaining = fleet.StatusPartial, remaining(&cut)
 		}
 		if res.Summary = tail(end.Text); t.Task.ReplySchema == fleet.ReplyStructured {

@@ -59,7 +59,8 @@ func stageIn(t testing.TB, mode sandbox.Mode, workers []Worker) *stage {
 	t.Helper()
 	s := &stage{t: t, dir: t.TempDir(), log: &hosttest.Log{}}
 	s.Pool = must.Get(NewPool(Options{Workers: workers}, Env{
-		Workspace: s.dir, StateDir: t.TempDir(), Log: zerolog.New(s.log), Launcher: sandboxtest.For(t, sandbox.Options{Workspace: s.dir, Mode: mode}),
+		Workspace: s.dir, StateDir: t.TempDir(), Log: zerolog.New(s.log), Launcher: sandboxtest.For(t,
+			sandbox.Options{Workspace: s.dir, Mode: mode}),
 	}))(t)
 	t.Cleanup(func() { must.OK(t, s.Close(context.Background())) })
 	return s
@@ -74,7 +75,8 @@ func shell(name, script string) Worker {
 func fake(t testing.TB, name string, args ...string) Worker {
 	t.Helper()
 	self := must.Get(os.Executable())(t)
-	return Worker{Name: name, Mode: ModeFleet, Command: append([]string{self}, args...), Env: map[string]string{roleVar: "fleet"}, MaxTasks: 4}
+	return Worker{Name: name, Mode: ModeFleet, Command: append([]string{self}, args...),
+		Env: map[string]string{roleVar: "fleet"}, MaxTasks: 4}
 }
 
 // brief is a task.

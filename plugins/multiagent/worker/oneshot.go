@@ -118,7 +118,8 @@ func (t *task) ended(state sandbox.State, err error, said *stdout, words *child.
 	}
 	res := t.failed("%s", epitaph("the worker ended: "+how, words))
 	t.left(res, said)
-	return outcome{res: res, lost: err != nil || state.Signal != 0 || state.Code > signalled && state.Code <= signalled+lastSignal}
+	return outcome{res: res, lost: err != nil || state.Signal != 0 || state.Code > signalled &&
+		state.Code <= signalled+lastSignal}
 }
 
 // A shell whose child died of a signal ends with the status signalled and its number.
@@ -194,7 +195,8 @@ func (r *runner) start(ctx context.Context, t *task, stdout, stderr io.Writer) (
 		defer policy.DirFile.Close()
 	}
 	policy.Args = r.arguments(policy.Args, t)
-	policy.Stdin, policy.Stdout, policy.Stderr = strings.NewReader(r.asked(ctx, t, t.brief(cmp.Or(t.Workspace, r.pool.workspace)))), stdout, stderr
+	policy.Stdin, policy.Stdout, policy.Stderr = strings.NewReader(r.asked(ctx, t,
+		t.brief(cmp.Or(t.Workspace, r.pool.workspace)))), stdout, stderr
 	launcher, err := r.pool.env.Launcher()
 	if err != nil {
 		return nil, fmt.Errorf("programs cannot be started: %w", err)
@@ -282,5 +284,6 @@ type budgetError struct{ budget int }
 
 // Error implements error.
 func (e *budgetError) Error() string {
-	return fmt.Sprintf("token_budget: the worker was stopped, for what it printed is more than the %d tokens that it had to spend", e.budget)
+	return fmt.Sprintf("token_budget: the worker was stopped, for what it printed is more than the %d tokens that "+
+		"it had to spend", e.budget)
 }

@@ -99,7 +99,8 @@ func (r *runner) running(ctx context.Context) (*peer, error) {
 
 func (r *runner) newPeer() *peer {
 	p := r.pool
-	c := &peer{runner: r, log: p.env.Log.With().Str("worker", r.Name).Logger(), greeted: make(chan struct{}), begun: time.Now()}
+	c := &peer{runner: r, log: p.env.Log.With().Str("worker", r.Name).Logger(), greeted: make(chan struct{}),
+		begun: time.Now()}
 	c.Process = child.New(p.ctx, child.Options{
 		Name: "the worker", Line: c.receive, Long: c.tooLong, MaxLine: maxFleetLine, Silent: c.silent,
 		Stderr: func(line []byte) { c.say("stderr", line) }, MaxStderr: maxStderr, Level: zerolog.DebugLevel,
@@ -159,7 +160,8 @@ func (c *peer) send(msg any) error {
 		return err
 	}
 	if len(line) > maxFleetLine {
-		return fmt.Errorf("the message for worker %s would have %d bytes; it may have %d: put long texts into a file", c.runner.Name, len(line), maxFleetLine)
+		return fmt.Errorf("the message for worker %s would have %d bytes; it may have %d: put long texts into a file",
+			c.runner.Name, len(line), maxFleetLine)
 	}
 	return c.Send(append(line, '\n'), false)
 }
@@ -225,12 +227,14 @@ func (c *peer) tooLong(head []byte) {
 // shall not wait for it: the begin of the line tells whose it is.
 func (c *peer) lose(head []byte, why string) {
 	_, id, named := bytes.Cut(head, []byte(`"task_id"`))
-	named = named && bytes.HasPrefix(bytes.TrimSpace(head), []byte("{")) && bytes.Contains(head, []byte(fleet.TypeResult))
+	named = named && bytes.HasPrefix(bytes.TrimSpace(head), []byte("{")) && bytes.Contains(head,
+		[]byte(fleet.TypeResult))
 	for _, j := range c.jobs.Requests() {
 		if !named || !bytes.HasPrefix(bytes.TrimLeft(id, " \t:"), protocol.AppendString(nil, j.id)) {
 			continue
 		}
-		obj, err := protocol.ParseObject(append(protocol.AppendString([]byte(`{"status":"error","error":`), "the worker's result is "+why), '}'))
+		obj, err := protocol.ParseObject(append(protocol.AppendString([]byte(`{"status":"error","error":`),
+			"the worker's result is "+why), '}'))
 		if _, ok := c.jobs.Take(j.id); ok && err == nil { // it is valid
 			c.spoke, c.gave = true, true
 			j.result <- obj
@@ -247,7 +251,8 @@ func (c *peer) announced(text []byte) {
 		c.skip(text)
 		return
 	}
-	c.runner.hideIn([]*string{&a.Worker.AgentID, &a.Worker.Model, &a.Worker.ModelTier}, a.Capabilities.Tools, a.Capabilities.MCPServers)
+	c.runner.hideIn([]*string{&a.Worker.AgentID, &a.Worker.Model, &a.Worker.ModelTier}, a.Capabilities.Tools,
+		a.Capabilities.MCPServers)
 	c.spoke = true
 	p := c.runner.pool
 	p.mu.Lock()

@@ -117,7 +117,9 @@ func NewPool(opts Options, env Env) (*Pool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("state_dir: %w", err)
 	}
-	p := &Pool{env: env, durable: opts.Durable, instance: uuid.NewString()[:13], workspace: workspace, stateDir: stateDir, pace: pace{stop: stopGrace, rest: firstRest, end: closeGrace, greet: greetTime, retry: firstRetry}, news: make(chan struct{})}
+	p := &Pool{env: env, durable: opts.Durable, instance: uuid.NewString()[:13], workspace: workspace,
+		stateDir: stateDir, pace: pace{stop: stopGrace, rest: firstRest, end: closeGrace, greet: greetTime,
+			retry: firstRetry}, news: make(chan struct{})}
 	p.ctx, p.stop = context.WithCancelCause(context.Background())
 	for _, w := range opts.Workers {
 		if w.ShareState && env.StateDir == "" {
@@ -135,8 +137,9 @@ func (p *Pool) Workers() []host.WorkerInfo {
 	defer p.mu.Unlock()
 	for _, r := range p.runners {
 		info := host.WorkerInfo{
-			Name: r.Name, Mode: r.Mode, Model: r.modelLocked(), ModelTier: r.tierLocked(), ContextWindow: r.ContextWindow,
-			MaxTasks: r.MaxTasks, Active: r.active, Reason: r.health.Reason(p.env.Now()),
+			Name: r.Name, Mode: r.Mode, Model: r.modelLocked(), ModelTier: r.tierLocked(),
+			ContextWindow: r.ContextWindow,
+			MaxTasks:      r.MaxTasks, Active: r.active, Reason: r.health.Reason(p.env.Now()),
 			Tools: append([]string{}, r.Capabilities...), MCPServers: []string{},
 			HostTools: r.Mode == ModeLLM || r.Mode == ModeOneshot && r.Capabilities == nil, Only: slices.Clone(r.Tools),
 		}
@@ -146,7 +149,8 @@ func (p *Pool) Workers() []host.WorkerInfo {
 			}
 		}
 		if r.Mode == ModeLLM {
-			info.Extensions, info.Thinking = []string{fleet.ExtensionSteer, fleet.ExtensionCancel}, cmp.Or(r.LLM.Thinking, "off")
+			info.Extensions, info.Thinking = []string{fleet.ExtensionSteer, fleet.ExtensionCancel},
+				cmp.Or(r.LLM.Thinking, "off")
 			info.ServedBy = func(ctx context.Context, model string) ([]string, bool, error) {
 				return agent.ServedBy(ctx, r.endpoint(), model)
 			}
@@ -158,9 +162,11 @@ func (p *Pool) Workers() []host.WorkerInfo {
 		a := r.health.announced
 		info.Unknown = r.Mode == ModeFleet && a == nil
 		if a != nil {
-			info.Tools, info.MCPServers = append(info.Tools, a.Capabilities.Tools...), append(info.MCPServers, a.Capabilities.MCPServers...)
+			info.Tools, info.MCPServers = append(info.Tools, a.Capabilities.Tools...),
+				append(info.MCPServers, a.Capabilities.MCPServers...)
 			info.MCPHealth = maps.Clone(a.MCPHealth)
-			info.Extensions, info.ContextWindow = slices.Clone(a.Capabilities.Extensions), cmp.Or(info.ContextWindow, a.Worker.ContextWindow)
+			info.Extensions, info.ContextWindow = slices.Clone(a.Capabilities.Extensions),
+				cmp.Or(info.ContextWindow, a.Worker.ContextWindow)
 		}
 		all = append(all, info)
 	}

@@ -72,7 +72,8 @@ func objectAt(text []byte, begin int) (from, to, next int) {
 		switch {
 		case err != nil:
 			at = len(text)
-			if fault := (*jsontext.SyntacticError)(nil); errors.As(err, &fault) && !errors.Is(err, io.ErrUnexpectedEOF) {
+			if fault := (*jsontext.SyntacticError)(nil); errors.As(err, &fault) &&
+				!errors.Is(err, io.ErrUnexpectedEOF) {
 				at = begin + int(fault.ByteOffset)
 			}
 			return from, to, max(bytes.LastIndexByte(text[:at], '\n')+1, nextLine(text, begin))
@@ -158,7 +159,8 @@ func (t *task) read(obj protocol.Object, chars int) *fleet.Result {
 	case fleet.StatusError:
 		res.Error = cmp.Or(s.Error, res.Summary, "the worker gave no reason")
 	default:
-		res.Status, res.Error = fleet.StatusError, fmt.Sprintf("the worker gave the status %.64q; it should be done, blocked, error or partial", s.Status)
+		res.Status, res.Error = fleet.StatusError, fmt.Sprintf("the worker gave the status %.64q; it should be "+
+			"done, blocked, error or partial", s.Status)
 	}
 	return res
 }

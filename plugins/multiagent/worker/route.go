@@ -60,7 +60,8 @@ func worse(a, b bool) int {
 func (p *Pool) meet(ctx context.Context, t *task) {
 	p.mu.Lock()
 	strangers := slices.DeleteFunc(slices.Clone(p.runners), func(r *runner) bool {
-		return r.Mode != ModeFleet || r.knownLocked() || r.health.condition(p.env.Now()) != conditionGood || !r.mayWant(t)
+		return r.Mode != ModeFleet || r.knownLocked() || r.health.condition(p.env.Now()) != conditionGood ||
+			!r.mayWant(t)
 	})
 	_, young := p.youngLocked(t)
 	p.mu.Unlock()
@@ -113,7 +114,8 @@ func (p *Pool) youngLocked(t *task) (news <-chan struct{}, left time.Duration) {
 	for _, r := range p.runners {
 		a := r.toldLocked()
 		tried := slices.ContainsFunc(t.setbacks, func(s setback) bool { return s.at == r })
-		if a != nil && !tried && r.mayWant(t) && slices.ContainsFunc(t.Requirements.RequiredMCP, func(id string) bool { return a.MCPHealth[id] == fleet.HealthTimeout }) {
+		if a != nil && !tried && r.mayWant(t) && slices.ContainsFunc(t.Requirements.RequiredMCP,
+			func(id string) bool { return a.MCPHealth[id] == fleet.HealthTimeout }) {
 			left = max(left, p.pace.greet-time.Since(r.child.begun))
 		}
 	}
@@ -128,7 +130,8 @@ func (r *runner) mayWant(t *task) bool {
 	case t.Workspace != "" && (r.rests() || r.Mode == ModeQueue):
 		return false
 	}
-	return t.Fallback || (t.Model == "" || r.Model == "" || r.Model == t.Model) && (t.Tier == "" || r.ModelTier == "" || r.ModelTier == t.Tier)
+	return t.Fallback || (t.Model == "" || r.Model == "" || r.Model == t.Model) &&
+		(t.Tier == "" || r.ModelTier == "" || r.ModelTier == t.Tier)
 }
 
 // greeted returns the child of the worker once it has announced itself or has had its time
@@ -165,7 +168,8 @@ func (r *runner) toldLocked() *fleet.Announce {
 
 // bestLocked returns the workers that the task should go to, all of one class, the best
 // first: by free places, priority, the choice among models, tasks under way, a clean repository,
-// the choice, learned weight and the order of the config. The error is a *nobodyError, a *downError, or tells that no worker
+// the choice, learned weight and the order of the config. The error is a *nobodyError, a *downError, or tells that no
+// worker
 // has the wanted model.
 func (p *Pool) bestLocked(t *task) ([]*runner, error) {
 	all, err := p.candidatesLocked(t)
@@ -176,8 +180,10 @@ func (p *Pool) bestLocked(t *task) ([]*runner, error) {
 		return t.open && t.chosen != nil && c.modelLocked() != t.chosen.modelLocked()
 	}
 	slices.SortStableFunc(all, func(a, b candidate) int { // which keeps the order of the config
-		return cmp.Or(a.class.compare(b.class), worse(a.full, b.full), cmp.Compare(b.Priority, a.Priority), worse(other(a), other(b)),
-			cmp.Compare(a.load, b.load), worse(a.dirty, b.dirty), worse(a.runner != t.chosen, b.runner != t.chosen), cmp.Compare(b.weight, a.weight))
+		return cmp.Or(a.class.compare(b.class), worse(a.full, b.full), cmp.Compare(b.Priority, a.Priority),
+			worse(other(a), other(b)),
+			cmp.Compare(a.load, b.load), worse(a.dirty, b.dirty), worse(a.runner != t.chosen, b.runner != t.chosen),
+			cmp.Compare(b.weight, a.weight))
 	})
 	if all[0].class.health == conditionDown {
 		return nil, &downError{all[0].health.Reason(p.env.Now())}
@@ -246,7 +252,8 @@ func (p *Pool) amongLocked(t *task) ([]*runner, *protocol.Error) {
 	for _, r := range p.runners {
 		there = append(there, r.Name+" has "+r.profileLocked())
 	}
-	return nil, protocol.Errorf(protocol.CodeSchemaViolation, "no worker has %s: %s; ask for what there is, or set fallback to true for any", profile(t.Model, t.Tier), strings.Join(there, ", "))
+	return nil, protocol.Errorf(protocol.CodeSchemaViolation, "no worker has %s: %s; ask for what there is, or set "+
+		"fallback to true for any", profile(t.Model, t.Tier), strings.Join(there, ", "))
 }
 
 // wantedLocked reports whether the worker has the model and the tier that the task asks for.
@@ -256,7 +263,8 @@ func (r *runner) wantedLocked(t *task) bool {
 	if t.Worker != "" || r.Mode == ModeQueue && r.Model == "" && r.ModelTier == "" { // its workers have what they have
 		return true
 	}
-	fits := t.Model == "" || r.modelLocked() == t.Model || !slices.ContainsFunc(r.pool.runners, func(r *runner) bool { return r.modelLocked() != "" })
+	fits := t.Model == "" || r.modelLocked() == t.Model || !slices.ContainsFunc(r.pool.runners,
+		func(r *runner) bool { return r.modelLocked() != "" })
 	return fits && (t.Tier == "" || r.tierLocked() == t.Tier)
 }
 
@@ -330,7 +338,8 @@ func (r *runner) fitLocked(t *task) (unsure bool, lacks string) {
 		switch {
 		case slices.Contains(r.Capabilities, name), waits, r.Mode != ModeFleet && r.Capabilities == nil:
 		case a == nil && r.Mode == ModeFleet:
-			return false, fmt.Sprintf("did not announce itself within %s, and so not the MCP server %.64q", r.pool.pace.greet, name)
+			return false, fmt.Sprintf("did not announce itself within %s, and so not the MCP server %.64q",
+				r.pool.pace.greet, name)
 		case a == nil || !slices.Contains(a.Capabilities.MCPServers, name):
 			return false, fmt.Sprintf("has no MCP server %.64q", name)
 		case a.MCPHealth[name] != "" && a.MCPHealth[name] != fleet.HealthOK:
@@ -338,7 +347,8 @@ func (r *runner) fitLocked(t *task) (unsure bool, lacks string) {
 		}
 	}
 	has := func(name string) bool {
-		return slices.Contains(r.Capabilities, name) || r.lists(name) || a != nil && slices.Contains(a.Capabilities.Tools, name)
+		return slices.Contains(r.Capabilities, name) || r.lists(name) || a != nil &&
+			slices.Contains(a.Capabilities.Tools, name)
 	}
 	for _, name := range t.Requirements.RequiredCapabilities {
 		switch {

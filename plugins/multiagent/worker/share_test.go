@@ -26,8 +26,10 @@ import (
 // the id of the memory, and what ends the agent's session.
 func remember(t *testing.T, dir, entry string, scopes map[string]protocol.MemoryScope) (id string, end func()) {
 	t.Helper()
-	st := must.Get(store.Open(t.Context(), filepath.Join(dir, store.FileName), store.Options{Parts: []store.Part{memory.Part()}}))(t)
-	plugin := must.Get(memory.New("memory", memory.DefaultOptions(), host.Env{Store: func(context.Context) (store.Store, error) { return st, nil }, Log: zerolog.Nop()}))(t)
+	st := must.Get(store.Open(t.Context(), filepath.Join(dir, store.FileName),
+		store.Options{Parts: []store.Part{memory.Part()}}))(t)
+	plugin := must.Get(memory.New("memory", memory.DefaultOptions(),
+		host.Env{Store: func(context.Context) (store.Store, error) { return st, nil }, Log: zerolog.Nop()}))(t)
 	s := &hosttest.Probe{Do: func(ctx context.Context) (err error) {
 		for child, scope := range scopes {
 			err = errors.Join(err, host.ServicesOf(ctx).Memory().ScopeMemory(ctx, child, scope))
@@ -55,12 +57,14 @@ func TestSharedState(t *testing.T) {
 	binary, state := hosttest.Program(t, "a2e"), filepath.Join(t.TempDir(), "state")
 	id, end := remember(t, state, `{"key":{"n":1},"content":"the code is blue","tier":"episodic"}`,
 		map[string]protocol.MemoryScope{"sharing": protocol.MemoryShared, "alone": protocol.MemoryIsolated})
-	piping := Worker{Name: "shares", Command: []string{"sh", "-c", `cat | "$0"`, binary}, Read: []string{filepath.Dir(binary)}, ShareState: true}
+	piping := Worker{Name: "shares", Command: []string{"sh", "-c", `cat | "$0"`, binary},
+		Read: []string{filepath.Dir(binary)}, ShareState: true}
 	apart := piping
 	apart.Name, apart.ShareState = "apart", false
 	s := confinedStage(t, piping, apart)
 	s.stateDir = state
-	if err := os.WriteFile(filepath.Join(s.dir, "a2e.yaml"), []byte("max_parallel: 1\n"), 0o600); err != nil { // one line after the other
+	if err := os.WriteFile(filepath.Join(s.dir, "a2e.yaml"), []byte("max_parallel: 1\n"),
+		0o600); err != nil { // one line after the other
 		t.Fatal(err)
 	}
 	for i, test := range []struct {
@@ -80,9 +84,11 @@ func TestSharedState(t *testing.T) {
 			`{"type":"tool/call/req","id":"r","tool_name":"run_command","arguments":{"command":["sh","-c","echo $A2E_AGENT"]}}`,
 		}, "\n")+"\n")
 		task.Worker = test.worker
-		task.Agent = &fleet.Agent{AgentID: test.agent, MemoryScope: protocol.MemoryShared, ToolScope: protocol.ToolsRestricted, Capabilities: []string{"echo", "run_command"}}
+		task.Agent = &fleet.Agent{AgentID: test.agent, MemoryScope: protocol.MemoryShared,
+			ToolScope: protocol.ToolsRestricted, Capabilities: []string{"echo", "run_command"}}
 		res := s.do(task)
-		if got := strings.Contains(res.Summary, "the code is blue"); got != test.knows || res.Status != fleet.StatusDone {
+		if got := strings.Contains(res.Summary, "the code is blue"); got != test.knows ||
+			res.Status != fleet.StatusDone {
 			t.Errorf("%s at %s knows of the memory: %t\n%s", test.agent, test.worker, got, describe(res))
 		}
 		answers := make(map[string]string)
@@ -93,11 +99,13 @@ func TestSharedState(t *testing.T) {
 				}
 			}
 		}
-		if !strings.Contains(answers["m"], `"memory/retrieve/resp"`) || !strings.Contains(answers["e"], `"success":true`) || !strings.Contains(answers["w"], `"code":"tool_denied"`) || len(answers) != 6 {
+		if !strings.Contains(answers["m"], `"memory/retrieve/resp"`) || !strings.Contains(answers["e"],
+			`"success":true`) || !strings.Contains(answers["w"], `"code":"tool_denied"`) || len(answers) != 6 {
 			t.Errorf("%s at %s: %q", test.agent, test.worker, answers)
 		}
 		if text := `{\"agent_id\":\"` + test.agent + `\"`; !strings.Contains(answers["r"], text) {
-			t.Errorf("%s at %s: a program that it runs does not know whom it works for: %s", test.agent, test.worker, answers["r"])
+			t.Errorf("%s at %s: a program that it runs does not know whom it works for: %s", test.agent, test.worker,
+				answers["r"])
 		}
 	}
 	_, err := os.Stat(filepath.Join(s.dir, "x"))
@@ -118,16 +126,17 @@ func TestResultIn(t *testing.T) {
 	t.Parallel()
 	const pretty = "{\n  \"status\": \"done\",\n  \"artifacts\": {\n    \"files_changed\": []\n  }\n}"
 	for name, test := range map[string]struct{ text, want string }{
-		"a line":                  {`{"status":"done"}`, `{"status":"done"}`},
-		"a byte order mark":       {"\ufeff" + `{"status":"done"}`, `{"status":"done"}`},
-		"pretty":                  {"so:\r\n" + pretty + "\r\nbye", pretty},
-		"fenced":                  {"so:\n```json\n" + pretty + "\n```\nI hope this helps.", pretty},
-		"the last one":            {pretty + "\n{\"status\":\"partial\"}\nand\n{\"x\":1}", `{"status":"partial"}`},
-		"none":                    {"{\"x\":1}\n{\n[{\"status\":\"done\"}]", ""},
-		"within a line":           {`I say {"status":"done"}` + "\n" + `{"status":"done"} I say`, ""},
-		"part of an object":       {"{\"steps\":[\n{\"status\":\"done\"}\n]}", ""},
-		"part of a list":          {"[\n{\"status\":\"done\"},\n{\"status\":\"error\"}\n]", ""},
-		"its parts":               {"{\"status\":\"partial\",\"remaining\":\n{\"status\":\"done\"}\n}", "{\"status\":\"partial\",\"remaining\":\n{\"status\":\"done\"}\n}"},
+		"a line":            {`{"status":"done"}`, `{"status":"done"}`},
+		"a byte order mark": {"\ufeff" + `{"status":"done"}`, `{"status":"done"}`},
+		"pretty":            {"so:\r\n" + pretty + "\r\nbye", pretty},
+		"fenced":            {"so:\n```json\n" + pretty + "\n```\nI hope this helps.", pretty},
+		"the last one":      {pretty + "\n{\"status\":\"partial\"}\nand\n{\"x\":1}", `{"status":"partial"}`},
+		"none":              {"{\"x\":1}\n{\n[{\"status\":\"done\"}]", ""},
+		"within a line":     {`I say {"status":"done"}` + "\n" + `{"status":"done"} I say`, ""},
+		"part of an object": {"{\"steps\":[\n{\"status\":\"done\"}\n]}", ""},
+		"part of a list":    {"[\n{\"status\":\"done\"},\n{\"status\":\"error\"}\n]", ""},
+		"its parts": {"{\"status\":\"partial\",\"remaining\":\n{\"status\":\"done\"}\n}",
+			"{\"status\":\"partial\",\"remaining\":\n{\"status\":\"done\"}\n}"},
 		"after one that breaks":   {"{\n\"a\": 1,\n" + pretty, pretty},
 		"in one that never ends":  {"{\"a\": [\n" + pretty, pretty},
 		"in one that breaks":      {"{\"a\":\n" + pretty + "\noops }", pretty},
@@ -146,7 +155,8 @@ func TestResultIn(t *testing.T) {
 // take minutes here.
 func TestResultInHostileOutput(t *testing.T) {
 	t.Parallel()
-	for _, piece := range []string{"{", "{\n", "{\"a\":", "{\"a\":\n", "{\"a\":[\n", "{}\n", "{\"a\":\"", "{\"status\":\n", "{\"a\":1,\n", "[{\n", "\n ", "{\"status\":\"done\"},\n", "{\"\n"} {
+	for _, piece := range []string{"{", "{\n", "{\"a\":", "{\"a\":\n", "{\"a\":[\n", "{}\n", "{\"a\":\"",
+		"{\"status\":\n", "{\"a\":1,\n", "[{\n", "\n ", "{\"status\":\"done\"},\n", "{\"\n"} {
 		text := strings.Repeat(piece, maxResult/4/len(piece)) + "\n{\"status\":\"done\"}\n"
 		_, ok := resultIn([]byte(text))
 		assert.That(t, ok, "no result behind many %q", piece)
@@ -163,7 +173,8 @@ func TestWallSecretsAreHiddenEverywhere(t *testing.T) {
 	s := newStage(t, f)
 	res := s.do(brief("t", `result "status":"partial","summary":"`+token+`","remaining":{"at":["`+token+`"]},"next_steps":["`+token+`"],"artifacts":{"pr":"https://me:`+token+`@host/1","files_changed":["a/`+token+`"]}`))
 	line, err := protocol.AppendJSON(nil, res)
-	assert.That(t, err == nil && !strings.Contains(string(line), token) && strings.Count(string(line), "[redacted]") == 5,
+	assert.That(t, err == nil && !strings.Contains(string(line), token) && strings.Count(string(line),
+		"[redacted]") == 5,
 		"%s, %v", line, err)
 	infos, err := protocol.AppendJSON(nil, s.Workers())
 	assert.That(t, err == nil && !strings.Contains(string(infos), token) && strings.Contains(string(infos), "redacted"),

@@ -102,16 +102,19 @@ func (p *Pool) newTask(ctx context.Context, given host.WorkerTask) (*task, error
 	if fault := t.Check(); fault != nil {
 		return nil, protocol.Violation(*fault)
 	}
-	t.Task.Priority, t.Task.ReplySchema = cmp.Or(t.Task.Priority, fleet.PriorityNormal), cmp.Or(t.Task.ReplySchema, fleet.ReplyProse)
+	t.Task.Priority, t.Task.ReplySchema = cmp.Or(t.Task.Priority, fleet.PriorityNormal),
+		cmp.Or(t.Task.ReplySchema, fleet.ReplyProse)
 	t.rank = t.Task.Priority.Rank()
 	if t.Retries != nil && (*t.Retries < 0 || *t.Retries > MaxRetries) {
-		return nil, protocol.Errorf(protocol.CodeSchemaViolation, "retries is %d; it should be between 0 and %d", *t.Retries, MaxRetries)
+		return nil, protocol.Errorf(protocol.CodeSchemaViolation, "retries is %d; it should be between 0 and %d",
+			*t.Retries, MaxRetries)
 	}
 	if t.Agent, err = p.agentOf(t.Agent); err != nil {
 		return nil, err
 	}
 	if t.Worker != "" && p.runner(t.Worker) == nil {
-		return nil, protocol.Errorf(protocol.CodeSchemaViolation, "no worker has the name %.64q; there are %s", t.Worker, p.names())
+		return nil, protocol.Errorf(protocol.CodeSchemaViolation, "no worker has the name %.64q; there are %s",
+			t.Worker, p.names())
 	}
 	if len(p.runners) == 0 {
 		return nil, host.NoWorker()
@@ -330,7 +333,8 @@ func (t *task) finish(res *fleet.Result) *fleet.Result {
 		res.NextSteps = append(res.NextSteps, t.instead)
 	}
 	if n := t.begun(); n > 0 {
-		res.NextSteps = append(res.NextSteps, fmt.Sprintf("workers that died during the task: %d (%s); what they had done may be done twice", n, t.deaths()))
+		res.NextSteps = append(res.NextSteps, fmt.Sprintf("workers that died during the task: %d (%s); what they "+
+			"had done may be done twice", n, t.deaths()))
 	}
 	if budget := t.Task.TokenBudget; budget > 0 && t.counted > budget {
 		line := fmt.Sprintf("the token budget of %d was exceeded: %d were spent", budget, t.counted)
@@ -396,6 +400,7 @@ func (p *Pool) exhausted(t *task) *fleet.Result {
 		return nil
 	}
 	res := t.setback()
-	res.NextSteps = append(res.NextSteps, fmt.Sprintf("no other worker was asked: nothing is left of the token budget of %d", t.Task.TokenBudget))
+	res.NextSteps = append(res.NextSteps, fmt.Sprintf("no other worker was asked: nothing is left of the token "+
+		"budget of %d", t.Task.TokenBudget))
 	return t.finish(res)
 }

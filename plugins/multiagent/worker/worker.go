@@ -96,7 +96,8 @@ func (w *Worker) Validate() error {
 	case w.Name == "":
 		return errors.New("a worker has no name; give each one a name of its own")
 	case len(w.Name) > maxNameBytes || strings.ContainsFunc(w.Name, func(r rune) bool { return r < ' ' }):
-		return fmt.Errorf("worker %.64q: the name should be at most %d bytes without control characters", w.Name, maxNameBytes)
+		return fmt.Errorf("worker %.64q: the name should be at most %d bytes without control characters", w.Name,
+			maxNameBytes)
 	case !slices.Contains([]string{"", ModeOneshot, ModeFleet, ModeLLM, ModeQueue, ModeA2A}, w.Mode):
 		return fmt.Errorf("worker %q: mode is %.32q; it should be oneshot, fleet, llm, queue or a2a", w.Name, w.Mode)
 	case len(w.Command) > 0 && !w.LLM.IsZero():
@@ -105,7 +106,9 @@ func (w *Worker) Validate() error {
 		return fmt.Errorf("worker %q: cli is for a program, which runs once for each task; leave out llm, "+
 			"fleet and mode", w.Name)
 	case len(w.Command) == 0 && w.CLI == "" && w.LLM.IsZero() && !w.queued() && w.URL == "":
-		return fmt.Errorf("worker %q has neither a command nor an llm; name the program that does the tasks, such as command: [my-agent, --print], or a model, such as llm: {url: \"http://127.0.0.1:11434/v1\", model: qwen3}", w.Name)
+		return fmt.Errorf("worker %q has neither a command nor an llm; name the program that does the tasks, such "+
+			"as command: [my-agent, --print], or a model, such as llm: {url: \"http://127.0.0.1:11434/v1\", model: "+
+			"qwen3}", w.Name)
 	case w.ContextWindow < 0:
 		return fmt.Errorf("worker %q: context_window should be 0 or more tokens", w.Name)
 	case w.MaxTasks < 0 || w.MaxTasks > w.mostTasks():
@@ -121,7 +124,8 @@ func (w *Worker) Validate() error {
 	case w.queued():
 		return w.validateQueue()
 	case w.Contract != nil && w.Mode == ModeFleet:
-		return fmt.Errorf("worker %q: contract is for workers that read their brief as a text; one of mode fleet gets it as fields", w.Name)
+		return fmt.Errorf("worker %q: contract is for workers that read their brief as a text; one of mode fleet "+
+			"gets it as fields", w.Name)
 	case w.AuthToken.Reveal() != "" && w.Mode != ModeFleet:
 		return fmt.Errorf("worker %q: auth_token is for mode fleet; a oneshot worker gets secrets by env", w.Name)
 	}
@@ -129,7 +133,8 @@ func (w *Worker) Validate() error {
 		return w.validateLLM()
 	}
 	if w.Mode == ModeLLM || w.Tools != nil || w.SystemPrompt != "" || w.MaxTurns != 0 || w.TokenBudget != 0 {
-		return fmt.Errorf("worker %q: mode llm, tools, system_prompt, max_turns and token_budget are for a worker with an llm; this one has a command", w.Name)
+		return fmt.Errorf("worker %q: mode llm, tools, system_prompt, max_turns and token_budget are for a worker "+
+			"with an llm; this one has a command", w.Name)
 	}
 	if w.CLI != "" && len(w.Command) == 0 {
 		return nil
@@ -153,7 +158,8 @@ func (w *Worker) validateLLM() error {
 	case w.TokenBudget < 0:
 		return fmt.Errorf("worker %q: token_budget should be 0 or more tokens", w.Name)
 	case len(w.Env)+len(w.Read)+len(w.Write) > 0 || w.Cwd != "" || w.ShareState:
-		return fmt.Errorf("worker %q: env, read, write, cwd and share_state are for a command; an llm works with the tools of this host", w.Name)
+		return fmt.Errorf("worker %q: env, read, write, cwd and share_state are for a command; an llm works with "+
+			"the tools of this host", w.Name)
 	}
 	for _, pattern := range w.Tools {
 		if !doublestar.ValidatePattern(pattern) {
@@ -196,7 +202,8 @@ func validate(workers []Worker) error {
 			return config.At(err, "workers", strconv.Itoa(i))
 		}
 		if seen[w.Name] {
-			return config.At(fmt.Errorf("two workers have the name %q; each needs its own", w.Name), "workers", strconv.Itoa(i), "name")
+			return config.At(fmt.Errorf("two workers have the name %q; each needs its own", w.Name), "workers",
+				strconv.Itoa(i), "name")
 		}
 		seen[w.Name] = true
 	}
@@ -259,7 +266,8 @@ func (r *runner) policy(vars map[string]string, agent *fleet.Agent, workspace st
 			rel, _ := filepath.Rel(p.workspace, inside) // it has one
 			program.Cwd = filepath.Join(workspace, rel)
 		}
-		program.Write = append(slices.Clone(program.Write), workspace, filepath.Join(p.workspace, ".git")) // where git keeps what it commits
+		program.Write = append(slices.Clone(program.Write), workspace, filepath.Join(p.workspace,
+			".git")) // where git keeps what it commits
 	}
 	var err error
 	if program.Env, err = r.environment(vars, agent); err != nil {

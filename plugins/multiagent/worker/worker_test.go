@@ -26,34 +26,54 @@ func TestValidate(t *testing.T) {
 	assert.OK(t, good.Validate())
 	model := agent.LLM{URL: "http://127.0.0.1:1/v1", Model: "m", APIKey: config.NewSecret("hidden")}
 	for want, change := range map[string]func(*Worker){
-		"a worker has no name":                               func(w *Worker) { w.Name = "" },
-		"without control characters":                         func(w *Worker) { w.Name = "a\nb" },
-		"at most 256 bytes":                                  func(w *Worker) { w.Name = strings.Repeat("x", 300) },
-		`worker "w" has neither a command nor an llm`:        func(w *Worker) { w.Command = nil },
-		`worker "w" has a command and an llm`:                func(w *Worker) { w.LLM = model },
-		"are for a worker with an llm; this one has":         func(w *Worker) { w.Tools = []string{} },
-		"llm: url must be an address":                        func(w *Worker) { w.Command, w.LLM.Model = nil, "m" },
-		"llm: model is missing":                              func(w *Worker) { w.Command, w.LLM.URL = nil, model.URL },
-		"llm: thinking is \"hard\"; it should be one of off": func(w *Worker) { w.Command, w.LLM, w.LLM.Thinking = nil, model, "hard" },
-		"mode fleet is for a command; leave mode out":        func(w *Worker) { w.Command, w.LLM, w.Mode = nil, model, ModeFleet },
-		"max_turns should be between 1 and 1000":             func(w *Worker) { w.Command, w.LLM, w.MaxTurns = nil, model, 1001 },
-		"token_budget should be 0 or more":                   func(w *Worker) { w.Command, w.LLM, w.TokenBudget = nil, model, -1 },
-		"share_state are for a command; an llm works":        func(w *Worker) { w.Command, w.LLM, w.ShareState = nil, model, true },
-		"tools: \"[\" is neither a name nor a glob":          func(w *Worker) { w.Command, w.LLM, w.Tools = nil, model, []string{"["} },
-		`worker "w": command: a word has a NUL`:              func(w *Worker) { w.Command = []string{"sh", "\x00"} },
-		`mode is "daemon"; it should be oneshot, fleet`:      func(w *Worker) { w.Mode = "daemon" },
-		"context_window should be 0 or more tokens":          func(w *Worker) { w.ContextWindow = -1 },
-		"max_tasks should be between 1 and 1024":             func(w *Worker) { w.MaxTasks = 1025 },
-		"timeout should be 0 or more seconds":                func(w *Worker) { w.Timeout = -time.Second },
-		"auth_token is for mode fleet; a oneshot worker":     func(w *Worker) { w.AuthToken = config.NewSecret("hidden") },
+		"a worker has no name":                        func(w *Worker) { w.Name = "" },
+		"without control characters":                  func(w *Worker) { w.Name = "a\nb" },
+		"at most 256 bytes":                           func(w *Worker) { w.Name = strings.Repeat("x", 300) },
+		`worker "w" has neither a command nor an llm`: func(w *Worker) { w.Command = nil },
+		`worker "w" has a command and an llm`:         func(w *Worker) { w.LLM = model },
+		"are for a worker with an llm; this one has":  func(w *Worker) { w.Tools = []string{} },
+		"llm: url must be an address":                 func(w *Worker) { w.Command, w.LLM.Model = nil, "m" },
+		"llm: model is missing":                       func(w *Worker) { w.Command, w.LLM.URL = nil, model.URL },
+		"llm: thinking is \"hard\"; it should be one of off": func(w *Worker) {
+			w.Command, w.LLM, w.LLM.Thinking = nil,
+				model, "hard"
+		},
+		"mode fleet is for a command; leave mode out": func(w *Worker) {
+			w.Command, w.LLM, w.Mode = nil, model,
+				ModeFleet
+		},
+		"max_turns should be between 1 and 1000": func(w *Worker) {
+			w.Command, w.LLM, w.MaxTurns = nil,
+				model, 1001
+		},
+		"token_budget should be 0 or more": func(w *Worker) {
+			w.Command, w.LLM, w.TokenBudget = nil,
+				model, -1
+		},
+		"share_state are for a command; an llm works": func(w *Worker) {
+			w.Command, w.LLM, w.ShareState = nil,
+				model, true
+		},
+		"tools: \"[\" is neither a name nor a glob": func(w *Worker) {
+			w.Command, w.LLM, w.Tools = nil, model,
+				[]string{"["}
+		},
+		`worker "w": command: a word has a NUL`:          func(w *Worker) { w.Command = []string{"sh", "\x00"} },
+		`mode is "daemon"; it should be oneshot, fleet`:  func(w *Worker) { w.Mode = "daemon" },
+		"context_window should be 0 or more tokens":      func(w *Worker) { w.ContextWindow = -1 },
+		"max_tasks should be between 1 and 1024":         func(w *Worker) { w.MaxTasks = 1025 },
+		"timeout should be 0 or more seconds":            func(w *Worker) { w.Timeout = -time.Second },
+		"auth_token is for mode fleet; a oneshot worker": func(w *Worker) { w.AuthToken = config.NewSecret("hidden") },
 	} {
 		w := good
 		change(&w)
 		err := w.Validate()
-		assert.That(t, err != nil && strings.Contains(err.Error(), want) && !strings.Contains(err.Error(), "hidden"), "%v, want %q", err, want)
+		assert.That(t, err != nil && strings.Contains(err.Error(), want) && !strings.Contains(err.Error(), "hidden"),
+			"%v, want %q", err, want)
 	}
 	_, err := NewPool(Options{Workers: []Worker{good, good}}, Env{Launcher: noLauncher})
-	assert.That(t, err != nil && err.Error() == `workers.1.name: two workers have the name "w"; each needs its own`, "%v", err)
+	assert.That(t, err != nil && err.Error() == `workers.1.name: two workers have the name "w"; each needs its own`,
+		"%v", err)
 	_, err = NewPool(Options{Workers: []Worker{good}}, Env{})
 	assert.That(t, err != nil, "no launcher")
 }
@@ -61,15 +81,18 @@ func TestValidate(t *testing.T) {
 // The options load as the config of a plugin.
 func TestOptionsLoad(t *testing.T) {
 	t.Parallel()
-	opts := must.Get(config.ParseOptions("x", []byte("workers:\n- {name: w, command: [a, b], mode: fleet, model: m, model_tier: t, context_window: 5, max_tasks: 3, timeout: 90, "+
-		"env: {A: b}, network: true, read: [/x], write: [/z], cwd: y, priority: 2, capabilities: [c], auth_token: hush}\n"), nil))(t)
+	opts := must.Get(config.ParseOptions("x", []byte("workers:\n- {name: w, command: [a, b], mode: fleet, model: m, "+
+		"model_tier: t, context_window: 5, max_tasks: 3, timeout: 90, "+
+		"env: {A: b}, network: true, read: [/x], write: [/z], cwd: y, priority: 2, capabilities: [c], auth_token: "+
+		"hush}\n"), nil))(t)
 	var got struct {
 		Workers []Worker `yaml:"workers"`
 	}
 	must.OK(t, opts.Decode(&got))
 	w := got.Workers[0]
 	err := w.Validate()
-	assert.That(t, err == nil && w.Timeout == 90*time.Second && w.AuthToken.Reveal() == "hush" && !strings.Contains(fmt.Sprintf("%+v", w), "hush"), "%+v %v", w, err)
+	assert.That(t, err == nil && w.Timeout == 90*time.Second && w.AuthToken.Reveal() == "hush" &&
+		!strings.Contains(fmt.Sprintf("%+v", w), "hush"), "%+v %v", w, err)
 }
 
 // What a task may want is bounded: it is looked for while all others wait.
@@ -113,7 +136,8 @@ func TestPriorityOrder(t *testing.T) {
 		}
 		byLevel[level] = append(byLevel[level], id)
 	}
-	for _, level := range []fleet.Priority{fleet.PriorityUrgent, fleet.PriorityHigh, fleet.PriorityNormal, fleet.PriorityLow} {
+	for _, level := range []fleet.Priority{fleet.PriorityUrgent, fleet.PriorityHigh, fleet.PriorityNormal,
+		fleet.PriorityLow} {
 		want = append(want, byLevel[level]...)
 	}
 	s.touch("go")
@@ -155,11 +179,16 @@ func TestRefusedTasks(t *testing.T) {
 		change func(*host.WorkerTask)
 		want   string
 	}{
-		"worker":   {func(t *host.WorkerTask) { t.Worker = "c" }, `schema_violation: no worker has the name "c"; there are a, b`},
-		"priority": {func(t *host.WorkerTask) { t.Task.Priority = "highest" }, `schema_violation: /task/priority: is "highest"; should be low, normal, high or urgent`},
-		"schema":   {func(t *host.WorkerTask) { t.Task.ReplySchema = "xml" }, `schema_violation: /task/reply_schema: is "xml"; should be prose, structured or json`},
-		"budget":   {func(t *host.WorkerTask) { t.Task.TokenBudget = -1 }, `schema_violation: /task/token_budget: is -1; should be 0 for none, or more`},
-		"deadline": {func(t *host.WorkerTask) { t.Deadline = "soon" }, `schema_violation: deadline "soon" is not an RFC 3339 time, such as 2026-11-21T15:04:05Z`},
+		"worker": {func(t *host.WorkerTask) { t.Worker = "c" },
+			`schema_violation: no worker has the name "c"; there are a, b`},
+		"priority": {func(t *host.WorkerTask) { t.Task.Priority = "highest" },
+			`schema_violation: /task/priority: is "highest"; should be low, normal, high or urgent`},
+		"schema": {func(t *host.WorkerTask) { t.Task.ReplySchema = "xml" },
+			`schema_violation: /task/reply_schema: is "xml"; should be prose, structured or json`},
+		"budget": {func(t *host.WorkerTask) { t.Task.TokenBudget = -1 },
+			`schema_violation: /task/token_budget: is -1; should be 0 for none, or more`},
+		"deadline": {func(t *host.WorkerTask) { t.Deadline = "soon" },
+			`schema_violation: deadline "soon" is not an RFC 3339 time, such as 2026-11-21T15:04:05Z`},
 	} {
 		task := brief("t", "")
 		test.change(&task)

@@ -88,7 +88,8 @@ func (o *moduleRun) run(ctx context.Context) (end outcome) {
 	if err != nil {
 		return outcome{Kind: outcomeInvalid, Text: withoutPath(err).Error()}
 	}
-	instance, err := engine.InstantiateModule(experimental.WithMemoryAllocator(ctx, memory), module, config.WithStartFunctions())
+	instance, err := engine.InstantiateModule(experimental.WithMemoryAllocator(ctx, memory), module,
+		config.WithStartFunctions())
 	if err != nil {
 		return ending(err, memory, outcomeInvalid)
 	}

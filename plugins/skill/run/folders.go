@@ -264,7 +264,8 @@ func newFile(f *os.File, name string, in *folder, dir bool, flag expsys.Oflag) (
 		return nil, errno
 	}
 	return &file{
-		File: inner, f: f, name: name, in: in, dir: dir, write: flag&(expsys.O_RDWR|expsys.O_WRONLY) != 0, append: flag&expsys.O_APPEND != 0,
+		File: inner, f: f, name: name, in: in, dir: dir, write: flag&(expsys.O_RDWR|expsys.O_WRONLY) != 0,
+		append: flag&expsys.O_APPEND != 0,
 	}, 0
 }
 

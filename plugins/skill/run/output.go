@@ -68,7 +68,8 @@ func newOutput(ctx context.Context, j *Job, emit host.Emitter, event EventFunc, 
 // streams returns what takes stdout and stderr.
 func (o *output) streams() (stdout, stderr counted) {
 	const long = maxPrinted // what is cut is cut in its middle
-	return counted{o, &child.Splitter{Max: long, Head: long, Line: func(line []byte) { o.hearStdout(line, true) }, Long: func(head []byte) { o.hearStdout(head, false) }}},
+	return counted{o, &child.Splitter{Max: long, Head: long, Line: func(line []byte) { o.hearStdout(line, true) },
+			Long: func(head []byte) { o.hearStdout(head, false) }}},
 		counted{o, &child.Splitter{Max: maxLogLine, Head: maxLogLine, Line: o.hearStderr, Long: o.hearStderr}}
 }
 
@@ -224,7 +225,8 @@ func (o *output) finish(code int, how string) *Result {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.tooLong {
-		r.Failed, r.Failure = true, fmt.Sprintf("it printed an object of more than %d bytes, which is the largest result; it should write a file instead and name it", o.max)
+		r.Failed, r.Failure = true, fmt.Sprintf("it printed an object of more than %d bytes, which is the largest "+
+			"result; it should write a file instead and name it", o.max)
 		return r
 	}
 	r.Summary = o.summary

@@ -194,8 +194,9 @@ func checkModule(j *Job) (sum string, err error) {
 func modulePolicy(j *Job, scratch, sum string) (*moduleRun, sandbox.Policy, error) {
 	policy := j.policy(scratch)
 	order := &moduleRun{
-		Name: j.Name, Module: filepath.Join(j.Dir, filepath.FromSlash(j.File)), Skill: j.Dir, Workspace: j.Workspace, Write: j.Write,
-		Tmp: filepath.Join(scratch, "tmp"), Memory: j.MemoryBytes, Outcome: filepath.Join(scratch, "outcome"),
+		Name: j.Name, Module: filepath.Join(j.Dir, filepath.FromSlash(j.File)), Skill: j.Dir, Workspace: j.Workspace,
+		Write: j.Write,
+		Tmp:   filepath.Join(scratch, "tmp"), Memory: j.MemoryBytes, Outcome: filepath.Join(scratch, "outcome"),
 	}
 	if err := os.Mkdir(order.Tmp, 0o700); err != nil {
 		return nil, policy, errorf("the module cannot be run: %w", withoutPath(err))
@@ -218,7 +219,8 @@ func modulePolicy(j *Job, scratch, sum string) (*moduleRun, sandbox.Policy, erro
 		return nil, policy, errorf("the module cannot be run: %w", err)
 	}
 	policy.Path, policy.Args, policy.Dir = engine, []string{moduleProcess, string(text)}, scratch
-	policy.Limits = sandbox.Limits{MemoryBytes: j.MemoryBytes + engineBytes, OpenFiles: moduleFiles, FileBytes: moduleFile}
+	policy.Limits = sandbox.Limits{MemoryBytes: j.MemoryBytes + engineBytes, OpenFiles: moduleFiles,
+		FileBytes: moduleFile}
 	return order, policy, nil
 }
 
@@ -264,7 +266,8 @@ func judge(file string, state sandbox.State, out *output) (*Result, error) {
 		err = outOfModuleMemory()
 	case err != nil:
 		_, how := ended(state)
-		err = protocol.Errorf(protocol.CodeSandboxCrash, "what runs the module was lost: %s", strings.TrimPrefix(how, "it "))
+		err = protocol.Errorf(protocol.CodeSandboxCrash, "what runs the module was lost: %s",
+			strings.TrimPrefix(how, "it "))
 	case end.Kind == outcomeExit && end.Code == 0:
 		return out.finish(0, ""), nil
 	case end.Kind == outcomeExit:

@@ -57,7 +57,8 @@ func withoutPath(err error) error {
 // interpreters tells which program runs a file, by the end of its name.
 func interpreters() map[string]string {
 	return map[string]string{
-		".sh": "sh", ".bash": "bash", ".py": "python3", ".js": "node", ".mjs": "node", ".cjs": "node", ".rb": "ruby", ".pl": "perl",
+		".sh": "sh", ".bash": "bash", ".py": "python3", ".js": "node", ".mjs": "node", ".cjs": "node", ".rb": "ruby",
+		".pl": "perl",
 	}
 }
 
@@ -114,7 +115,8 @@ func interpreter(j *Job) ([]string, error) {
 	case native(begin):
 		return nil, nil
 	}
-	return nil, errorf("%s does not say what runs it: begin it with a line such as #!/usr/bin/env python3, or give it one of the endings %s",
+	return nil, errorf("%s does not say what runs it: begin it with a line such as #!/usr/bin/env python3, or give "+
+		"it one of the endings %s",
 		j.File, strings.Join(slices.Sorted(maps.Keys(interpreters())), ", "))
 }
 
@@ -201,7 +203,8 @@ func (j *Job) inWorkspace() bool {
 
 // launch runs a program to its end, and returns what it printed; emit and event may be nil. The
 // error says why there was no end.
-func launch(ctx context.Context, l *sandbox.Launcher, policy sandbox.Policy, j *Job, emit host.Emitter, event EventFunc) (sandbox.State, *output, error) {
+func launch(ctx context.Context, l *sandbox.Launcher, policy sandbox.Policy, j *Job, emit host.Emitter,
+	event EventFunc) (sandbox.State, *output, error) {
 	if emit == nil {
 		emit = host.Mute{}
 	}
@@ -239,7 +242,8 @@ func stopError(ctx context.Context, err error, out *output) error {
 	var refused *protocol.Error
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, context.DeadlineExceeded):
-		refused = protocol.Errorf(protocol.CodeTimeout, "it was stopped before it ended: %w; a longer timeout gives it more time", cause)
+		refused = protocol.Errorf(protocol.CodeTimeout, "it was stopped before it ended: %w; a longer timeout gives "+
+			"it more time", cause)
 	case cause != nil && !errors.As(cause, &refused): // a cancel or a shutdown: the host knows what to answer
 		return cause
 	case cause != nil: // copied: others may hold the same one
@@ -256,7 +260,8 @@ func stopError(ctx context.Context, err error, out *output) error {
 			"processes than allowed")
 	default:
 		why, _, _ := strings.Cut(err.Error(), "\n\n") // behind that a launcher's stack may follow
-		refused = protocol.Errorf(protocol.CodeSandboxCrash, "it was lost: %s", protocol.Head(strings.Join(strings.Fields(why), " "), maxLost))
+		refused = protocol.Errorf(protocol.CodeSandboxCrash, "it was lost: %s",
+			protocol.Head(strings.Join(strings.Fields(why), " "), maxLost))
 	}
 	if words := out.words(keptStderr); words != "" {
 		refused = refused.With("stderr", words)

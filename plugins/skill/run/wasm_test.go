@@ -22,7 +22,8 @@ import (
 // guestPlace is a place whose skill has the guest.
 func guestPlace(t testing.TB) (*place, string) {
 	t.Helper()
-	code := must.Get(os.ReadFile(hosttest.Program(t, "./testdata/guest/main.go", "GOOS=wasip1", "GOARCH=wasm", "GOFLAGS=")))(t)
+	code := must.Get(os.ReadFile(hosttest.Program(t, "./testdata/guest/main.go", "GOOS=wasip1", "GOARCH=wasm",
+		"GOFLAGS=")))(t)
 	p := newPlace(t, map[string]string{"guest.wasm": string(code), "data/words.txt": "some words"})
 	return p, must.Get(cache())(t)
 }
@@ -39,7 +40,8 @@ func (p *place) module(t testing.TB, j Job) (*Result, []string, error) {
 
 func TestWasm(t *testing.T) {
 	p, cache := guestPlace(t)
-	for _, link := range [][2]string{{"out", "../secret"}, {"absolute", p.up + "/secret"}, {"in", "data.txt"}, {"up", ".."}} {
+	for _, link := range [][2]string{{"out", "../secret"}, {"absolute", p.up + "/secret"}, {"in", "data.txt"},
+		{"up", ".."}} {
 		must.OK(t, os.Symlink(link[1], filepath.Join(p.work, link[0])))
 	}
 	must.OK(t, makeFIFO(filepath.Join(p.work, "fifo")))
@@ -95,7 +97,8 @@ func TestWasm(t *testing.T) {
 			all = append(all, s.do)
 		}
 		j := p.job("guest.wasm")
-		j.Args, j.Write, j.CacheDir, j.Network = jsontext.Value(`{"all":[`+strings.Join(all, ",")+`]}`), c.write, cache, true
+		j.Args, j.Write, j.CacheDir, j.Network = jsontext.Value(`{"all":[`+strings.Join(all, ",")+`]}`), c.write, cache,
+			true
 		r, _, err := p.module(t, j)
 		must.That(t, err == nil && !r.Failed && r.Summary == "did all", "%+v, %v", r, err)
 		var went []string
@@ -103,7 +106,8 @@ func TestWasm(t *testing.T) {
 			t.Fatalf("%s, %v", r.Data, err)
 		}
 		for i, s := range c.steps {
-			if went[i] != s.want && (!strings.HasPrefix(went[i], "error: ") || !strings.Contains(went[i], s.want)) || strings.Contains(went[i], "geheim") {
+			if went[i] != s.want && (!strings.HasPrefix(went[i], "error: ") || !strings.Contains(went[i], s.want)) ||
+				strings.Contains(went[i], "geheim") {
 				t.Errorf("write %v: %s: %s, want %s", c.write, s.do, went[i], s.want)
 			}
 		}
@@ -127,9 +131,11 @@ func TestWasmAnswers(t *testing.T) {
 		j := p.job("guest.wasm")
 		j.Args, j.CacheDir = jsontext.Value(args), cache
 		r, lines, err := p.module(t, j)
-		assert.That(t, err == nil && (string(r.Data) == want || r.Failed && *r.ExitCode == 2 && strings.Contains(r.Failure, want)),
+		assert.That(t, err == nil && (string(r.Data) == want || r.Failed && *r.ExitCode == 2 &&
+			strings.Contains(r.Failure, want)),
 			"%s: %+v, %v", args, r, err)
-		if strings.Contains(args, "echo") && asLines(lines) != "progress 10 begun\nlog info stderr to stderr" && asLines(lines) != "log info stderr to stderr\nprogress 10 begun" {
+		if strings.Contains(args, "echo") && asLines(lines) != "progress 10 begun\nlog info stderr to stderr" &&
+			asLines(lines) != "log info stderr to stderr\nprogress 10 begun" {
 			t.Error(lines)
 		}
 	}
@@ -166,7 +172,8 @@ func nativeSkill(t *testing.T) []byte {
 	}
 	const line = "{\"result\":\"native\"}\n"
 	text := append([]byte{16, 0, 0, 0, byte(len(line)), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, line...)
-	return (&asm{imports: [][]byte{wasi("fd_write", 2)}, body: slices.Concat(i32(1), i32(0), i32(1), i32(8), call(0), drop),
+	return (&asm{imports: [][]byte{wasi("fd_write", 2)}, body: slices.Concat(i32(1), i32(0), i32(1), i32(8), call(0),
+		drop),
 		data: slices.Concat([]byte{0}, i32(0), []byte{0x0b}, sized(text))}).bytes()
 }
 
@@ -191,22 +198,28 @@ func TestWallWASIHardLinks(t *testing.T) {
 	secret := filepath.Join(p.up, "secret")
 	before := must.Get(os.ReadFile(secret))(t)
 	for _, err := range []error{
-		os.Mkdir(filepath.Join(p.work, "sub"), 0o755), os.Link(secret, filepath.Join(p.work, "second")), os.Link(secret, filepath.Join(p.work, "sub", "third")),
-		os.Symlink("second", filepath.Join(p.work, "to-second")), os.Link(secret, filepath.Join(p.work, "moved")), os.Link(secret, filepath.Join(p.skill, "in-skill")),
+		os.Mkdir(filepath.Join(p.work, "sub"), 0o755), os.Link(secret, filepath.Join(p.work, "second")),
+		os.Link(secret, filepath.Join(p.work, "sub", "third")),
+		os.Symlink("second", filepath.Join(p.work, "to-second")), os.Link(secret, filepath.Join(p.work, "moved")),
+		os.Link(secret, filepath.Join(p.skill, "in-skill")),
 	} {
 		must.OK(t, err)
 	}
 	for name, do := range map[string]string{
-		"read": `{"do":"read","path":"second"}`, "read below": `{"do":"read","path":"sub/third"}`, "read by a link": `{"do":"read","path":"to-second"}`,
-		"read of the skill": `{"do":"read","path":"/skill/in-skill"}`, "write": `{"do":"write","path":"second","n":3}`, "write by a link": `{"do":"write","path":"to-second","n":3}`,
-		"append": `{"do":"append","path":"sub/third"}`, "truncate": `{"do":"truncate","path":"second","n":0}`, "moved and read": `{"do":"rename","path":"moved","to":"m"},{"do":"read","path":"m"}`,
+		"read": `{"do":"read","path":"second"}`, "read below": `{"do":"read","path":"sub/third"}`,
+		"read by a link":    `{"do":"read","path":"to-second"}`,
+		"read of the skill": `{"do":"read","path":"/skill/in-skill"}`, "write": `{"do":"write","path":"second","n":3}`,
+		"write by a link": `{"do":"write","path":"to-second","n":3}`,
+		"append":          `{"do":"append","path":"sub/third"}`, "truncate": `{"do":"truncate","path":"second","n":0}`,
+		"moved and read": `{"do":"rename","path":"moved","to":"m"},{"do":"read","path":"m"}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			j := p.job("guest.wasm")
 			j.Args, j.Write, j.CacheDir = jsontext.Value(`{"all":[`+do+`]}`), true, cache
 			r, _, err := p.module(t, j)
 			var went []string
-			assert.That(t, err == nil && json.Unmarshal(r.Data, &went) == nil && len(went) != 0 && strings.HasPrefix(went[len(went)-1], "error: "), "it went well: %+v, %v", r, err)
+			assert.That(t, err == nil && json.Unmarshal(r.Data, &went) == nil && len(went) != 0 &&
+				strings.HasPrefix(went[len(went)-1], "error: "), "it went well: %+v, %v", r, err)
 			if now, err := os.ReadFile(secret); err != nil || string(now) != string(before) {
 				t.Errorf("the file outside was changed: %q, %v", now, err)
 			}
@@ -219,7 +232,8 @@ func TestWallWASIHardLinks(t *testing.T) {
 		errno := d.Utimens("second", 0, 0)
 		assert.That(t, errno == expsys.EPERM && err == nil, "%v, %v", errno, err)
 		if now, err := os.Stat(filepath.Join(up, "secret")); err != nil || !now.ModTime().Equal(was.ModTime()) {
-			t.Errorf("the time of the file outside is %v, was %v (%v)", now.ModTime().Format(time.RFC3339), was.ModTime(), err)
+			t.Errorf("the time of the file outside is %v, was %v (%v)", now.ModTime().Format(time.RFC3339),
+				was.ModTime(), err)
 		}
 		assert.Equal(t, d.Utimens("file", 0, 0), 0, "a file of one name")
 	})

@@ -18,8 +18,10 @@ func newFolder(t *testing.T, write bool) (*folder, string) {
 	up := t.TempDir()
 	dir := filepath.Join(up, "in")
 	for _, err := range []error{
-		os.MkdirAll(filepath.Join(dir, "sub"), 0o755), os.WriteFile(filepath.Join(up, "secret"), []byte("geheim"), 0o600), os.WriteFile(filepath.Join(dir, "file"), []byte("text"), 0o644),
-		os.Symlink("../secret", filepath.Join(dir, "out")), os.Symlink("..", filepath.Join(dir, "up")), os.Symlink("file", filepath.Join(dir, "link")),
+		os.MkdirAll(filepath.Join(dir, "sub"), 0o755), os.WriteFile(filepath.Join(up, "secret"), []byte("geheim"),
+			0o600), os.WriteFile(filepath.Join(dir, "file"), []byte("text"), 0o644),
+		os.Symlink("../secret", filepath.Join(dir, "out")), os.Symlink("..", filepath.Join(dir, "up")),
+		os.Symlink("file", filepath.Join(dir, "link")),
 	} {
 		must.OK(t, err)
 	}
@@ -31,12 +33,14 @@ func newFolder(t *testing.T, write bool) (*folder, string) {
 // TestFolderReadOnly: the folder itself refuses what a sandbox around it would refuse too.
 func TestFolderReadOnly(t *testing.T) {
 	d, up := newFolder(t, false)
-	for _, flag := range []expsys.Oflag{expsys.O_RDWR, expsys.O_WRONLY, expsys.O_CREAT, expsys.O_TRUNC, expsys.O_APPEND, expsys.O_RDWR | expsys.O_CREAT | expsys.O_EXCL} {
+	for _, flag := range []expsys.Oflag{expsys.O_RDWR, expsys.O_WRONLY, expsys.O_CREAT, expsys.O_TRUNC, expsys.O_APPEND,
+		expsys.O_RDWR | expsys.O_CREAT | expsys.O_EXCL} {
 		_, errno := d.OpenFile("file", flag, 0o600)
 		assert.Equal(t, errno, expsys.EROFS, "flag %b", flag)
 	}
 	for what, errno := range map[string]expsys.Errno{
-		"mkdir": d.Mkdir("new", 0o700), "rename": d.Rename("file", "new"), "rmdir": d.Rmdir("sub"), "unlink": d.Unlink("file"), "times": d.Utimens("file", 0, 0),
+		"mkdir": d.Mkdir("new", 0o700), "rename": d.Rename("file", "new"), "rmdir": d.Rmdir("sub"),
+		"unlink": d.Unlink("file"), "times": d.Utimens("file", 0, 0),
 	} {
 		assert.Equal(t, errno, expsys.EROFS, "%s", what)
 	}
@@ -58,8 +62,10 @@ func TestFolderReadOnly(t *testing.T) {
 // TestFolderStaysInside: no path and no link leads out, whatever is done with it.
 func TestFolderStaysInside(t *testing.T) {
 	d, up := newFolder(t, true)
-	for _, name := range []string{"out", "up/secret", "../secret", "/../secret", "sub/../../secret", "up/in/../secret", "up/new"} {
-		for _, flag := range []expsys.Oflag{expsys.O_RDONLY, expsys.O_RDWR, expsys.O_RDWR | expsys.O_CREAT, expsys.O_WRONLY | expsys.O_TRUNC} {
+	for _, name := range []string{"out", "up/secret", "../secret", "/../secret", "sub/../../secret", "up/in/../secret",
+		"up/new"} {
+		for _, flag := range []expsys.Oflag{expsys.O_RDONLY, expsys.O_RDWR, expsys.O_RDWR | expsys.O_CREAT,
+			expsys.O_WRONLY | expsys.O_TRUNC} {
 			f, errno := d.OpenFile(name, flag, 0o600)
 			assert.That(t, errno != 0, "%s was opened: %v", name, f)
 		}
@@ -69,7 +75,8 @@ func TestFolderStaysInside(t *testing.T) {
 			continue // the link itself may be moved and removed
 		}
 		for what, errno := range map[string]expsys.Errno{
-			"mkdir": d.Mkdir(name, 0o700), "rename": d.Rename("file", name), "rename from": d.Rename(name, "x"), "unlink": d.Unlink(name), "rmdir": d.Rmdir(name),
+			"mkdir": d.Mkdir(name, 0o700), "rename": d.Rename("file", name), "rename from": d.Rename(name, "x"),
+			"unlink": d.Unlink(name), "rmdir": d.Rmdir(name),
 		} {
 			assert.That(t, errno != 0, "%s %s went well", what, name)
 		}
@@ -101,7 +108,8 @@ func TestFolder(t *testing.T) {
 			names = append(names, e.Name)
 		}
 		slices.Sort(names)
-		assert.That(t, errno == 0 && slices.Equal(names, []string{"file", "link", "out", "sub", "up"}), "%v, %v", names, errno)
+		assert.That(t, errno == 0 && slices.Equal(names, []string{"file", "link", "out", "sub", "up"}), "%v, %v", names,
+			errno)
 		if _, errno := dir.Seek(0, 0); errno != 0 {
 			t.Error(errno)
 		}

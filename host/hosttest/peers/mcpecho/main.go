@@ -1,5 +1,6 @@
 // Command mcpecho is an MCP server on the official Go SDK with one tool,
-// `echo{text}`, over standard input and output, or over HTTP at the address that it is given. The bench holds a host against
+// `echo{text}`, over standard input and output, or over HTTP at the address that it is given. The bench holds a host
+// against
 // it: what the same call costs where the usual library serves it.
 package main
 
@@ -39,7 +40,8 @@ func main() {
 		log.Fatal("mcpecho: ", err)
 	}
 	fmt.Printf("http://%s\n", listener.Addr())
-	log.Fatal(http.Serve(listener, mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil)))
+	log.Fatal(http.Serve(listener, mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server },
+		nil)))
 }
 
 // echo answers with the text it was called with.
