@@ -21,18 +21,19 @@ import (
 // Env is what a plugin gets when it is made: one struct for all of them. What is nil or ""
 // is not there; WithDefaults sets what has a default.
 type Env struct {
-	Log            zerolog.Logger
-	Now            func() time.Time // time.Now
-	Workspace      string           // the folder that the agent works in
-	StateDir       string           // the host's own folder; "" = nothing is kept
-	StateURL       string           // of the state on a PostgreSQL server, with its password; "" = it is a file in StateDir
-	UserDir        string           // the user's config folder of a2e; its skills lie in "skills"
-	MaxOutputBytes int              // limits.max_output_bytes; 1 MiB
-	MaxLineBytes   int              // limits.max_line_bytes; 16 MiB
-	Exclusive      bool             // the config has exclusive: true for this plugin
-	Wall           *wall.Wall       // around the host's own files; nil = none lie within reach
-	Secrets        *redact.Set      // that no output, log or error shows; nil = there are none
-	Agent          *fleet.Agent     // the child agent that this host serves; nil = no particular one
+	Log       zerolog.Logger
+	Now       func() time.Time // time.Now
+	Workspace string           // the folder that the agent works in
+	StateDir  string           // the host's own folder; "" = nothing is kept
+	// of the state on a PostgreSQL server, with its password; "" = it is a file in StateDir
+	StateURL       string
+	UserDir        string       // the user's config folder of a2e; its skills lie in "skills"
+	MaxOutputBytes int          // limits.max_output_bytes; 1 MiB
+	MaxLineBytes   int          // limits.max_line_bytes; 16 MiB
+	Exclusive      bool         // the config has exclusive: true for this plugin
+	Wall           *wall.Wall   // around the host's own files; nil = none lie within reach
+	Secrets        *redact.Set  // that no output, log or error shows; nil = there are none
+	Agent          *fleet.Agent // the child agent that this host serves; nil = no particular one
 
 	// Launcher returns what starts programs, made when it is first needed. It is closed
 	// after the plugin, by whoever made Env.

@@ -163,8 +163,9 @@ type WorkerInfo struct {
 	Only          []string                // of the host's tools it has those by these names or globs alone; nil = all
 	Unknown       bool                    // it says itself what it has, and has not yet
 	Extensions    []string                // of the fleet protocol that it takes
-	Thinking      string                  // how much its model thinks, as the config says: off, minimal, low, medium, high or xhigh; "" = it is no model
-	KeyFor        string                  // the origin of its endpoint, where it takes a stored key; "" = it takes none
+	// how much its model thinks, as the config says: off, minimal, low, medium, high or xhigh; "" = it is no model
+	Thinking string
+	KeyFor   string // the origin of its endpoint, where it takes a stored key; "" = it takes none
 	// ServedBy asks its endpoint which providers serve a model behind it; none = the endpoint
 	// does not tell that. nil = it has no endpoint.
 	ServedBy func(ctx context.Context, model string) (providers []string, none bool, err error) `json:"-"`
@@ -185,8 +186,10 @@ type WorkerTask struct {
 	// Workspace is the folder to work in instead of the host's, absolute: a working tree of
 	// the same repository, whose main one it shares objects and branches with. "" = the host's.
 	Workspace string
-	Model     string // of the worker to choose, where Worker is ""; "" = that of the default, if it can do the task; "auto" = any, by what was learned of each
-	Tier      string // of that model; "" = any
+	// of the worker to choose, where Worker is ""; "" = that of the default, if it can do the task; "auto" = any, by
+	// what was learned of each
+	Model string
+	Tier  string // of that model; "" = any
 	// Fallback has a task whose Model or Tier no worker has done by another one, and the
 	// result says so; otherwise it is an error.
 	Fallback bool

@@ -9,9 +9,10 @@ import (
 // Talk is what a task has of the conversation that it goes on with. A worker with a model
 // gets it as messages; any other one finds it in its brief, as text.
 type Talk struct {
-	Earlier  []Said  // before the brief, the oldest first
-	Images   []Image // that belong to the brief
-	Thinking string  // how much the model should think: off, minimal, low, medium, high or xhigh; "" = as the config says
+	Earlier []Said  // before the brief, the oldest first
+	Images  []Image // that belong to the brief
+	// how much the model should think: off, minimal, low, medium, high or xhigh; "" = as the config says
+	Thinking string
 	Model    string  // another model of the worker's endpoint; "" = the worker's own
 	Watch    Watcher // told what a model does; nil = nobody
 

@@ -154,7 +154,8 @@ func TestToolsAndProcShareOneTmp(t *testing.T) {
 	if out, err := a.command("sh", "-c", "echo from tools > "+tmp+"/"+name); err != nil {
 		t.Fatal(out, err)
 	}
-	resp := a.spawn("sh", "-c", "cat "+tmp+"/"+name+" > back; echo and proc >> back; cp back "+tmp+"/"+name+".new; mv "+tmp+"/"+name+".new "+tmp+"/"+name+".back") // within one file system, where a move is one step
+	// within one file system, where a move is one step
+	resp := a.spawn("sh", "-c", "cat "+tmp+"/"+name+" > back; echo and proc >> back; cp back "+tmp+"/"+name+".new; mv "+tmp+"/"+name+".new "+tmp+"/"+name+".back")
 	must.That(t, resp.OK, "%v", resp.Error)
 	out, err := a.command("sh", "-c", "until cat "+tmp+"/"+name+".back; do sleep 0.01; done 2>/dev/null")
 	assert.That(t, err == nil && out == "from tools\nand proc\n", "%q, %v", out, err)

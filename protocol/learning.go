@@ -160,8 +160,10 @@ type LearnStatsRequest struct {
 
 // LearnStatsResponse answers a LearnStatsRequest (`learn/stats/resp`).
 type LearnStatsResponse struct {
-	Components []map[string]any `json:"components"`       // records, each with its routing_weight
-	History    []map[string]any `json:"history,omitzero"` // with history: {ts, kind, component_name} and a routing_weight, its strategy and the worth then, or an avg_score; ours
+	Components []map[string]any `json:"components"` // records, each with its routing_weight
+	// with history: {ts, kind, component_name} and a routing_weight, its strategy and the worth then, or an avg_score;
+	// ours
+	History []map[string]any `json:"history,omitzero"`
 }
 
 // The message types with which capability `learning` refines skills and prompts.

@@ -60,34 +60,37 @@ type MemoryStoreResponse struct {
 
 // MemoryEntry is an entry as it is read (SDK: MemoryEntry).
 type MemoryEntry struct {
-	Key       Object         `json:"key"`
-	Content   jsontext.Value `json:"content"` // any JSON
-	Tier      MemoryTier     `json:"tier"`
-	Tags      []string       `json:"tags"`
-	Source    string         `json:"source"`
-	Score     float64        `json:"score"` // relevance to the query, 0 to 1; without one the weight that it was stored with
-	TTL       float64        `json:"ttl"`   // seconds from updated_at, or from the last read with refresh_ttl; 0 = for ever
-	CreatedAt float64        `json:"created_at"`
-	UpdatedAt float64        `json:"updated_at"`
-	ExpiresAt float64        `json:"expires_at,omitzero"` // 0 = never
-	Version   int            `json:"version,omitzero"`    // 1 when it was first stored, and one more each time since
-	Folder    string         `json:"folder,omitzero"`     // of the host that stored this version; "" = it was not noted
-	Namespace *string        `json:"namespace,omitzero"`  // where the request had a namespace_prefix
+	Key     Object         `json:"key"`
+	Content jsontext.Value `json:"content"` // any JSON
+	Tier    MemoryTier     `json:"tier"`
+	Tags    []string       `json:"tags"`
+	Source  string         `json:"source"`
+	// relevance to the query, 0 to 1; without one the weight that it was stored with
+	Score float64 `json:"score"`
+	// seconds from updated_at, or from the last read with refresh_ttl; 0 = for ever
+	TTL       float64 `json:"ttl"`
+	CreatedAt float64 `json:"created_at"`
+	UpdatedAt float64 `json:"updated_at"`
+	ExpiresAt float64 `json:"expires_at,omitzero"` // 0 = never
+	Version   int     `json:"version,omitzero"`    // 1 when it was first stored, and one more each time since
+	Folder    string  `json:"folder,omitzero"`     // of the host that stored this version; "" = it was not noted
+	Namespace *string `json:"namespace,omitzero"`  // where the request had a namespace_prefix
 }
 
 // MemorySelection says which entries of a memory a request is about. Its conditions are
 // ANDed; an empty one is none.
 type MemorySelection struct {
-	Keys            []Object   `json:"keys"`
-	Tags            []string   `json:"tags"` // any of them
-	Tier            MemoryTier `json:"tier"` // "" = all
-	AllTags         []string   `json:"all_tags,omitzero"`
-	Filter          Object     `json:"filter,omitzero"` // conditions on fields of the content, by path
-	Source          string     `json:"source,omitzero"`
-	Folder          string     `json:"folder,omitzero"`           // where it was last stored; "." = the workspace
-	Since           float64    `json:"since,omitzero"`            // updated_at is this or later; seconds since 1970
-	Until           float64    `json:"until,omitzero"`            // updated_at is before this
-	NamespacePrefix *string    `json:"namespace_prefix,omitzero"` // also memories of the same scope whose namespace is this or below; "" = all of the scope
+	Keys    []Object   `json:"keys"`
+	Tags    []string   `json:"tags"` // any of them
+	Tier    MemoryTier `json:"tier"` // "" = all
+	AllTags []string   `json:"all_tags,omitzero"`
+	Filter  Object     `json:"filter,omitzero"` // conditions on fields of the content, by path
+	Source  string     `json:"source,omitzero"`
+	Folder  string     `json:"folder,omitzero"` // where it was last stored; "." = the workspace
+	Since   float64    `json:"since,omitzero"`  // updated_at is this or later; seconds since 1970
+	Until   float64    `json:"until,omitzero"`  // updated_at is before this
+	// also memories of the same scope whose namespace is this or below; "" = all of the scope
+	NamespacePrefix *string `json:"namespace_prefix,omitzero"`
 }
 
 // MemoryRetrieveRequest reads entries (`memory/retrieve/req`).

@@ -102,7 +102,8 @@ type TaskUpdateRequest struct {
 	Owner       string   `json:"owner,omitzero"`      // who claims, or has claimed; "" = the session's agent_id
 	Lease       int      `json:"lease,omitzero"`      // seconds; 0 = 300
 	IfVersion   int      `json:"if_version,omitzero"` // only if the task has this version; 0 = any
-	Force       bool     `json:"force,omitzero"`      // although its deps are not done, somebody else has it, or others wait for it
+	// although its deps are not done, somebody else has it, or others wait for it
+	Force bool `json:"force,omitzero"`
 }
 
 // TaskUpdateResponse answers a TaskUpdateRequest.

@@ -41,12 +41,15 @@ type ToolDefinition struct {
 	Idempotent       bool            `json:"idempotent"`
 	Tags             []string        `json:"tags"`
 	Version          string          `json:"version"`
-	Toolkit          *string         `json:"toolkit"`        // the toolkit that it belongs to, or nil
-	DeferLoading     bool            `json:"defer_loading"`  // listed only when asked for
-	Task             string          `json:"task,omitzero"`  // what it is for: those of one task are a group, of which any may be called by that name; ours
-	Score            float64         `json:"score,omitzero"` // in a plugin's own answer to a query: it was found by a search, however well; ours
+	Toolkit          *string         `json:"toolkit"`       // the toolkit that it belongs to, or nil
+	DeferLoading     bool            `json:"defer_loading"` // listed only when asked for
+	// what it is for: those of one task are a group, of which any may be called by that name; ours
+	Task string `json:"task,omitzero"`
+	// in a plugin's own answer to a query: it was found by a search, however well; ours
+	Score float64 `json:"score,omitzero"`
 
-	Detail *ToolDetail `json:"detail,omitzero"` // where the request asks for it; the host's, none of a plugin's answer; ours
+	// where the request asks for it; the host's, none of a plugin's answer; ours
+	Detail *ToolDetail `json:"detail,omitzero"`
 }
 
 // ToolDetail is what a model's API and MCP are told of a tool.

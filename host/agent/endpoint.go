@@ -34,12 +34,13 @@ const (
 // POST {URL}/chat/completions. URL's user info and query and APIKey are sent
 // along and shown nowhere.
 type EndpointOptions struct {
-	URL          string           // such as https://api.example.org/v1
-	Model        string           // as the server names it
-	APIKey       string           // sent as a bearer token; "" = none
-	Thinking     string           // sent as reasoning_effort; "" and off send nothing
-	Timeout      time.Duration    // that the server may be silent; 0 = 120 s
-	AllowPrivate bool             // the server may be this machine or in a private network; for an URL of the config, not for one of the agent
+	URL      string        // such as https://api.example.org/v1
+	Model    string        // as the server names it
+	APIKey   string        // sent as a bearer token; "" = none
+	Thinking string        // sent as reasoning_effort; "" and off send nothing
+	Timeout  time.Duration // that the server may be silent; 0 = 120 s
+	// the server may be this machine or in a private network; for an URL of the config, not for one of the agent
+	AllowPrivate bool
 	Now          func() time.Time // nil = time.Now
 }
 

@@ -168,7 +168,8 @@ func TestEndpointTime(t *testing.T) {
 		}
 	})
 	defer close(release)
-	e := connect(t, EndpointOptions{URL: s.URL, Timeout: 5 * time.Second}) // within which a busy machine begins to answer
+	// within which a busy machine begins to answer
+	e := connect(t, EndpointOptions{URL: s.URL, Timeout: 5 * time.Second})
 	if _, err := e.Complete(t.Context(), Request{}); err == nil || !strings.Contains(err.Error(),
 		"the answer stalled: nothing came for 5s") || s.count.Load() != maxModelTries {
 		t.Error(err, s.count.Load())

@@ -29,16 +29,17 @@ const (
 
 // Turns is one run of the loop.
 type Turns struct {
-	System   string
-	Earlier  []host.Said // the conversation before
-	Prompt   string
-	Images   []host.Image              // that belong to it
-	Tools    []protocol.ToolDefinition // the only ones that may be called
-	Agent    *fleet.Agent              // whose tools they are, and how many calls it may make; nil = no particular one's
-	MaxTurns int                       // answers of the model; 0 = 10, at most MostTurns
-	Budget   int                       // tokens; 0 = any number
-	Window   int                       // tokens that the model can read; 0 = not known
-	Meter    *Meter                    // of the model; nil = tokens are estimated by the usual ratio
+	System  string
+	Earlier []host.Said // the conversation before
+	Prompt  string
+	Images  []host.Image              // that belong to it
+	Tools   []protocol.ToolDefinition // the only ones that may be called
+	// whose tools they are, and how many calls it may make; nil = no particular one's
+	Agent    *fleet.Agent
+	MaxTurns int    // answers of the model; 0 = 10, at most MostTurns
+	Budget   int    // tokens; 0 = any number
+	Window   int    // tokens that the model can read; 0 = not known
+	Meter    *Meter // of the model; nil = tokens are estimated by the usual ratio
 	Model    Model
 	Name     string // of another model of the same endpoint; "" = its own
 	Thinking string // how much it shall think; "" = as its options say

@@ -33,7 +33,8 @@ func TestMain(m *testing.M) {
 		return
 	}
 	_ = os.Setenv("LC_ALL", "C.UTF-8") // pages and tests show what programs say in English
-	if signal.Ignored(os.Interrupt) {  // a shell that runs the tests beside itself has them ignore it, and so would each host
+	// a shell that runs the tests beside itself has them ignore it, and so would each host
+	if signal.Ignored(os.Interrupt) {
 		signal.Notify(make(chan os.Signal, 1), os.Interrupt)
 	}
 	os.Exit(m.Run())

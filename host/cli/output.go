@@ -121,8 +121,9 @@ func writeTo(path string, write func(io.Writer) error) error {
 }
 
 const (
-	logLines = 1000                   // kept while nobody reads; the oldest are dropped
-	logDrain = 100 * time.Millisecond // what closing waits for a write that is under way, and between two up to five times that
+	logLines = 1000 // kept while nobody reads; the oldest are dropped
+	// what closing waits for a write that is under way, and between two up to five times that
+	logDrain = 100 * time.Millisecond
 )
 
 // logOutput tells whether a write is under way.

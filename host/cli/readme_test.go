@@ -21,7 +21,9 @@ import (
 
 // block is one fenced block of a page.
 type block struct {
-	mark string // the comment in the line above: "run", "run in the sandbox", "with: FILE", "file: agent.py", "prints", "config", "workers", "mcp client", or ""
+	// the comment in the line above: "run", "run in the sandbox", "with: FILE", "file: agent.py", "prints", "config",
+	// "workers", "mcp client", or ""
+	mark string
 	lang string
 	text string
 	line int // of the fence

@@ -191,7 +191,8 @@ func TestHTTPResumes(t *testing.T) {
 		assert.Equal(t, times, 1, "answers to %s", id)
 	}
 	w.send(`{"type":"ping","id":"p"}`)
-	w.read(last, func(e event) bool { // what was sent on a stream that was broken off comes only to who says what it has
+	// what was sent on a stream that was broken off comes only to who says what it has
+	w.read(last, func(e event) bool {
 		return e.data["req_id"] != "p"
 	})
 	status, text := w.do("GET", "/stream", "", "Last-Event-ID", "99999")

@@ -660,7 +660,8 @@ func TestWallTrustFolder(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			named := a.prepare(t)
-			file := filepath.Join(t.TempDir(), "a2e.yaml") // outside, as a named one in the workspace may let no program start
+			// outside, as a named one in the workspace may let no program start
+			file := filepath.Join(t.TempDir(), "a2e.yaml")
 			must.OK(t, os.Rename(filepath.Join(named.dir, "a2e.yaml"), file))
 			if o := named.run(t, a.arguments(named, "--config", file), a.lines); !a.harm(named, o) {
 				t.Errorf("named by --config it does no harm, so this shows nothing: exit status %d\n%s%s", o.code,

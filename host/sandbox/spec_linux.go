@@ -14,7 +14,8 @@ import (
 
 // The descriptors that a launcher starts with: its own streams.
 const (
-	fdControl = 0 // a socket: the frame, the spec with the command's files, then one byte per signal; its end means: kill
+	// a socket: the frame, the spec with the command's files, then one byte per signal; its end means: kill
+	fdControl = 0
 	fdReport  = 1 // reports; 2 is the same pipe, for a panic's text
 	fdFirst   = 3 // of those that are not the launcher's own
 )
@@ -224,7 +225,8 @@ func (d descriptor) Read(p []byte) (int, error) {
 
 // The kinds of report a launcher sends.
 const (
-	reportStarted = "started"   // the command runs, without the Missing, as a child of the first thread, or of another: Value is 1
+	// the command runs, without the Missing, as a child of the first thread, or of another: Value is 1
+	reportStarted = "started"
 	reportRefused = "refused"   // it does not, for want of the Missing
 	reportFailed  = "failed"    // it could not be started: Value is an errno, Text what failed
 	reportExit    = "exit"      // it ended: Value is its wait status

@@ -271,7 +271,8 @@ func (s *starter) probe(ctx context.Context, limits Limits) ([]Finding, error) {
 		return nil, err
 	}
 	frame := &frame{HostIsRoot: os.Geteuid() == 0, Mode: BestEffort, Processes: limits.Processes, Home: home}
-	frame.Grants = newView(&s.opts, s.path, home, tmp).with(&Policy{Path: selfPath}) // not seen, for which folders are made
+	// not seen, for which folders are made
+	frame.Grants = newView(&s.opts, s.path, home, tmp).with(&Policy{Path: selfPath})
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err

@@ -441,7 +441,8 @@ func (j *journal) finish(ctx context.Context, a *answer, failed error) {
 			int64(j.claimed))
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, journalPatience) // of this write: those before may have waited for other hosts
+	// of this write: those before may have waited for other hosts
+	ctx, cancel := context.WithTimeout(ctx, journalPatience)
 	defer cancel()
 	if err := j.plugin.kept.Write(ctx, end); err != nil { // it is logged
 		j.plugin.endLater(end)

@@ -185,7 +185,8 @@ func TestExecEpisode(t *testing.T) {
 	}
 	n := s.notes("starts")
 	assert.That(t, len(n) == 1, "%d programs for all of it", len(n))
-	if err := s.Close(t.Context()); err != nil || len(s.notes("ended")) != 1 { // by the end of its input, not by a signal
+	// by the end of its input, not by a signal
+	if err := s.Close(t.Context()); err != nil || len(s.notes("ended")) != 1 {
 		t.Errorf("close: %v, %v", err, s.notes("ended"))
 	}
 	if _, err = s.Reset(t.Context(), Reset{}); !errors.Is(err, errExecClosed) {

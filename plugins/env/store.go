@@ -117,8 +117,10 @@ const episodeColumns = "id, plugin, env, seed, created_at, used_at, steps, done,
 func (s *savedEpisode) put(tx *store.Tx, condition string) error {
 	_, err := tx.Exec(`INSERT INTO env_episodes (`+episodeColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9,
 		$10, $11, $12, $13) ON CONFLICT (id) DO UPDATE SET
-		plugin = excluded.plugin, env = excluded.env, seed = excluded.seed, created_at = excluded.created_at, used_at = excluded.used_at, steps = excluded.steps,
-		done = excluded.done, truncated = excluded.truncated, reward = excluded.reward, failure = excluded.failure, options = excluded.options, saved = excluded.saved`+condition,
+		plugin = excluded.plugin, env = excluded.env, seed = excluded.seed, created_at = excluded.created_at,
+		used_at = excluded.used_at, steps = excluded.steps,
+		done = excluded.done, truncated = excluded.truncated, reward = excluded.reward, failure = excluded.failure,
+		options = excluded.options, saved = excluded.saved`+condition,
 		s.ID, s.Plugin, s.Env, s.Seed, int64(s.Created), int64(s.Used), s.Steps, s.Done, s.Truncated,
 		s.Reward, s.Failure, string(s.Options.Raw()), string(s.World))
 	return err
@@ -223,7 +225,8 @@ func (c *chunk) put(tx *store.Tx, zip *gzip.Writer) error {
 	}
 	_, err := tx.Exec(`INSERT INTO env_experiences (id, plugin, at, count, size, episodes, data) VALUES ($1, $2, $3,
 		$4, $5, $6, $7) ON CONFLICT (id) DO UPDATE SET
-		plugin = excluded.plugin, at = excluded.at, count = excluded.count, size = excluded.size, episodes = excluded.episodes, data = excluded.data`,
+		plugin = excluded.plugin, at = excluded.at, count = excluded.count, size = excluded.size,
+		episodes = excluded.episodes, data = excluded.data`,
 		c.ID, c.Plugin, int64(c.At), len(c.Experiences), ids.Len()+len(data), ids.String(), data)
 	return err
 }

@@ -413,7 +413,8 @@ func TestWallRewardsOfFolders(t *testing.T) {
 				"printf '#!/bin/sh\necho {\\\"reward\\\": 1}\n' > check; chmod +x check; cp check ../check",
 			},
 		},
-		"links": {commands: []string{ // to the truth, relative, by a link, to a folder, by proc, in a link, to what is hidden, hard; and a pipe
+		// to the truth, relative, by a link, to a folder, by proc, in a link, to what is hidden, hard; and a pipe
+		"links": {commands: []string{
 			"ln -s " + judged + "/expected.txt note1; ln -s " + up + strings.TrimPrefix(judged, "/") +
 				"/expected.txt note2",
 			"ln -s / top; ln -s top" + judged + "/expected.txt note3; ln -s " + judged + " there; ln -s " +

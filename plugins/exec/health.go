@@ -56,7 +56,8 @@ func (p *Plugin) supervise() {
 		c, err := p.begin()
 		lived, good := time.Duration(0), false
 		if err == nil {
-			asked := c.ping() // before all requests: else one that hangs at its first looks like one that knows no pings
+			// before all requests: else one that hangs at its first looks like one that knows no pings
+			asked := c.ping()
 			p.set(c, nil)
 			p.watch(c, asked)
 			err, lived, good = c.End(), c.End().Lived, c.remade.Load() || c.served.Load() >= servedEnough

@@ -219,7 +219,8 @@ func (r *rated) put(tx *store.Tx, find func(old rating, oldRecord []byte) (*int6
 	size := int64(len(r.record))
 	if _, err := tx.Exec(`INSERT INTO learning_feedback (id, component, score, confidence, at, size, record) VALUES
 		($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (id) DO UPDATE SET
-		component = excluded.component, score = excluded.score, confidence = excluded.confidence, at = excluded.at, size = excluded.size, record = excluded.record`,
+		component = excluded.component, score = excluded.score, confidence = excluded.confidence, at = excluded.at,
+		size = excluded.size, record = excluded.record`,
 		r.FeedbackID, now.component, r.Score, r.Confidence, int64(r.TS*1e6), size, string(r.record)); err != nil {
 		return added, err
 	}

@@ -123,17 +123,18 @@ func readTrials(tx *store.Tx, where string, args ...any) ([]*trial, error) {
 	all := []*trial{} // an export has them, although there are none
 	err := tx.Each(`SELECT t.refinement, t.kind, t.component, t.verdict, t.note, t.before, t.since, t.start,
 		t.calls, t.successes, coalesce(c.feedbacks, 0), coalesce(c.score_sum, 0), coalesce(c.score_weight, 0)
-		FROM learning_trials t LEFT JOIN learning_components c ON c.kind = t.kind AND c.name = t.component`+where, args, func(scan func(...any) error) error {
-		var t trial
-		var sum figures
-		err := scan(append([]any{&t.refinement, &t.Kind, &t.Component, &t.Verdict, &t.Note, store.JSON(&t.Before),
-			store.JSON(&t.Since), store.JSON(&t.Start)}, sum.columns()...)...)
-		if sum.minus(&t.Start); t.Verdict == verdictOpen {
-			t.Since = sum
-		}
-		all = append(all, &t)
-		return err
-	})
+		FROM learning_trials t LEFT JOIN learning_components c ON c.kind = t.kind AND c.name = t.component`+where,
+		args, func(scan func(...any) error) error {
+			var t trial
+			var sum figures
+			err := scan(append([]any{&t.refinement, &t.Kind, &t.Component, &t.Verdict, &t.Note, store.JSON(&t.Before),
+				store.JSON(&t.Since), store.JSON(&t.Start)}, sum.columns()...)...)
+			if sum.minus(&t.Start); t.Verdict == verdictOpen {
+				t.Since = sum
+			}
+			all = append(all, &t)
+			return err
+		})
 	return all, err
 }
 

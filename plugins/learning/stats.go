@@ -102,7 +102,8 @@ func components(tx *store.Tx, name string) ([]*Component, error) {
 // read returns the components of which a column has a value, by kind and name, without what experiences
 // tell of them.
 func read(tx *store.Tx, column string, args []any) (all []*Component, err error) {
-	const query = `SELECT c.number, c.kind, c.name, c.calls, c.successes, c.duration, c.last_called, c.rewards, c.reward_mean, c.reward_m2, c.reward_min, c.reward_max,
+	const query = `SELECT c.number, c.kind, c.name, c.calls, c.successes, c.duration, c.last_called, c.rewards,
+		c.reward_mean, c.reward_m2, c.reward_min, c.reward_max,
 		c.feedbacks, c.score_sum, c.score_weight, c.durations,
 		c.ppo_calls, c.ppo_successes, c.ppo_rewards, c.ppo_reward_sum, c.ppo_score, coalesce(w.weight, 1)
 		FROM learning_components c LEFT JOIN learning_weights w ON w.kind = c.kind AND w.component = c.name`
@@ -159,7 +160,8 @@ func overTime(tx *store.Tx, name string) ([]map[string]any, error) {
 }
 
 func weightsOverTime(tx *store.Tx, name string) ([]map[string]any, error) {
-	const query = `SELECT * FROM (SELECT number, kind, component, at, weight, score, strategy FROM learning_weight_history
+	const query = `SELECT * FROM (SELECT number, kind, component, at, weight, score, strategy
+		FROM learning_weight_history
 		WHERE $1 = '' OR component = $1 ORDER BY number DESC LIMIT $2) AS last ORDER BY number`
 	points := []map[string]any{}
 	err := tx.Each(query, []any{name, maxPoints}, func(scan func(...any) error) error {
@@ -284,7 +286,8 @@ func (t *total) add(more total) {
 // addTotal counts, and returns the sum.
 func addTotal(tx *store.Tx, name string, more total) (sum total, err error) {
 	_, err = tx.Get(`INSERT INTO learning_totals (name, rows, size) VALUES ($1, $2, $3)
-		ON CONFLICT (name) DO UPDATE SET rows = learning_totals.rows + excluded.rows, size = learning_totals.size + excluded.size RETURNING rows, size`,
+		ON CONFLICT (name) DO UPDATE SET rows = learning_totals.rows + excluded.rows,
+		size = learning_totals.size + excluded.size RETURNING rows, size`,
 		[]any{name, more.rows, more.size}, &sum.rows, &sum.size)
 	return sum, err
 }

@@ -141,7 +141,8 @@ func writeWeight(tx *store.Tx, kind, component string, w *weightRow) (err error)
 	} else {
 		_, err = tx.Exec(`INSERT INTO learning_weights (kind, component, updated_at, weight, strategy) VALUES ($1,
 			$2, $3, $4, $5)
-			ON CONFLICT (kind, component) DO UPDATE SET updated_at = excluded.updated_at, weight = excluded.weight, strategy = excluded.strategy`,
+			ON CONFLICT (kind, component) DO UPDATE SET updated_at = excluded.updated_at, weight = excluded.weight,
+			strategy = excluded.strategy`,
 			kind, component, w.UpdatedAt, w.Weight, w.Strategy)
 	}
 	if err != nil {

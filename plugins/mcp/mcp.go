@@ -55,10 +55,11 @@ type Plugin struct {
 	work sync.WaitGroup // the goroutines of the servers
 
 	mu      sync.Mutex
-	servers map[string]*server     // by id; guarded by mu
-	state   lifeState              // guarded by mu
-	learned chan struct{}          // closed when a server has become known; guarded by mu
-	quiet   map[*host.Session]bool // sessions whose agent does not answer for its roots, nil is that of no request; guarded by mu
+	servers map[string]*server // by id; guarded by mu
+	state   lifeState          // guarded by mu
+	learned chan struct{}      // closed when a server has become known; guarded by mu
+	// sessions whose agent does not answer for its roots, nil is that of no request; guarded by mu
+	quiet map[*host.Session]bool
 
 	publishing sync.Mutex        // one at a time makes the tools
 	seen       [sha256.Size]byte // of what the agent saw of them last; guarded by publishing

@@ -237,7 +237,8 @@ func readPins(tx *store.Tx, server string) (map[string]*pin, error) {
 // put writes the pin in place of one that is there.
 func (r *pin) put(tx *store.Tx) error {
 	_, err := tx.Exec(`INSERT INTO mcp_pins (server, tool, hash, approved_at, definition) VALUES ($1, $2, $3, $4, $5)
-		ON CONFLICT (server, tool) DO UPDATE SET hash = excluded.hash, approved_at = excluded.approved_at, definition = excluded.definition`,
+		ON CONFLICT (server, tool) DO UPDATE SET hash = excluded.hash, approved_at = excluded.approved_at,
+		definition = excluded.definition`,
 		r.Server, r.Tool, r.Hash, r.ApprovedAt, string(r.Definition))
 	return err
 }

@@ -33,7 +33,8 @@ func keep(tx *store.Tx, space int64, key string, r *row, versions int) error {
 		}
 	}
 	if _, err := tx.Exec(`DELETE FROM memory_history WHERE id IN (SELECT id FROM (
-			SELECT id, row_number() OVER newest AS place, sum(bytes) OVER newest AS sum FROM memory_history WHERE `+ofKey+`
+			SELECT id, row_number() OVER newest AS place, sum(bytes) OVER newest AS sum FROM memory_history
+			WHERE `+ofKey+`
 			WINDOW newest AS (ORDER BY version DESC)) AS all_of_key WHERE place > $3 OR sum > $4)`, space, key,
 		versions, maxKeyHistory); err != nil {
 		return err
@@ -101,7 +102,8 @@ type versionRecord struct {
 
 const selectHistory = `SELECT n.namespace, n.scope, s.tier, s.owner, e.sent, h.content, h.tags, h.source, h.weight,
 		h.ttl, h.created_at, h.updated_at, h.version, h.folder
-	FROM memory_history h JOIN memory_entries e ON e.space = h.space AND e.key = h.key JOIN memory_spaces s ON s.id = h.space JOIN memory_names n USING (memory_id)
+	FROM memory_history h JOIN memory_entries e ON e.space = h.space
+	AND e.key = h.key JOIN memory_spaces s ON s.id = h.space JOIN memory_names n USING (memory_id)
 	ORDER BY h.id`
 
 func (r *versionRecord) columns() []any {

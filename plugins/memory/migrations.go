@@ -6,5 +6,6 @@ import "embed"
 var tables embed.FS
 
 // recount counts the entries of an import, as PostgreSQL's triggers did not.
-const recount = `UPDATE memory_spaces s SET (entries, bytes) = (SELECT count(*), coalesce(sum(bytes), 0) FROM memory_entries e WHERE e.space = s.id),
+const recount = `UPDATE memory_spaces s SET (entries, bytes) = (SELECT count(*), coalesce(sum(bytes), 0)
+	FROM memory_entries e WHERE e.space = s.id),
 	past_bytes = (SELECT coalesce(sum(bytes), 0) FROM memory_history h WHERE h.space = s.id)`

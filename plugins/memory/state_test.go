@@ -37,8 +37,11 @@ func TestExportAndImport(t *testing.T) {
 	must.Get(to.Import(t.Context(), strings.NewReader(text), store.Merge))(t)
 	must.OK(t, to.Read(t.Context(), func(tx *store.Tx) error {
 		var wrong int
-		_, err := tx.Get(`SELECT count(*) FROM memory_spaces s WHERE entries <> (SELECT count(*) FROM memory_entries WHERE space = s.id) OR entries = 0
-			OR bytes <> (SELECT sum(bytes) FROM memory_entries WHERE space = s.id) OR past_bytes <> (SELECT coalesce(sum(bytes), 0) FROM memory_history WHERE space = s.id)`, nil, &wrong)
+		_, err := tx.Get(`SELECT count(*) FROM memory_spaces s WHERE entries <> (SELECT count(*) FROM memory_entries
+			WHERE space = s.id) OR entries = 0
+			OR bytes <> (SELECT sum(bytes) FROM memory_entries
+			WHERE space = s.id) OR past_bytes <> (SELECT coalesce(sum(bytes), 0) FROM memory_history
+			WHERE space = s.id)`, nil, &wrong)
 		assert.Equal(t, wrong, 0, "spaces that count wrong")
 		return err
 	}))

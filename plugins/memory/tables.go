@@ -97,7 +97,8 @@ func importModel(m *modelRecord, tx *store.Tx) error {
 func exportEntries(tx *store.Tx, emit func(any) error) error {
 	return tx.Each(`SELECT n.namespace, n.scope, s.tier, s.owner, e.sent, e.content, e.tags, e.source, e.weight, e.ttl,
 			e.created_at, e.updated_at, coalesce(e.expires_at, 0), e.version, e.folder, v.vector
-		FROM memory_entries e JOIN memory_spaces s ON s.id = e.space JOIN memory_names n USING (memory_id) LEFT JOIN memory_vectors v ON v.entry = e.id
+		FROM memory_entries e JOIN memory_spaces s ON s.id = e.space JOIN memory_names n USING (memory_id)
+		LEFT JOIN memory_vectors v ON v.entry = e.id
 		ORDER BY e.id`, nil, func(scan func(...any) error) error {
 		var r entryRecord
 		if err := scan(&r.Namespace, store.JSON(&r.Scope), &r.Tier, &r.Owner, (*[]byte)(&r.Key), (*[]byte)(&r.Content),
@@ -172,8 +173,10 @@ type Owner struct {
 // Owners lists the agents with episodic entries, by name, and how many each has in a namespace.
 func Owners(ctx context.Context, s store.Store) (all []Owner, err error) {
 	err = s.Read(ctx, func(tx *store.Tx) error {
-		return tx.Each(`SELECT COALESCE(a.agent, s.owner), n.namespace, SUM(s.entries) FROM memory_spaces s JOIN memory_names n USING (memory_id)
-			LEFT JOIN (SELECT agent, uses FROM memory_agents UNION SELECT DISTINCT owner, owner FROM memory_spaces) a ON a.uses = s.owner
+		return tx.Each(`SELECT COALESCE(a.agent, s.owner), n.namespace, SUM(s.entries)
+			FROM memory_spaces s JOIN memory_names n USING (memory_id)
+			LEFT JOIN (SELECT agent, uses FROM memory_agents UNION SELECT DISTINCT owner, owner
+			FROM memory_spaces) a ON a.uses = s.owner
 			WHERE s.tier = $1 AND s.entries > 0 GROUP BY 1, 2 ORDER BY 1, 2`, []any{string(protocol.TierEpisodic)},
 			func(scan func(...any) error) error {
 				var o Owner

@@ -226,7 +226,8 @@ type asks struct {
 
 // read takes over what metadata say. path is where they stand in the request.
 func (a *asks) read(path string, metadata protocol.Object) error {
-	a.MCP, a.Capabilities = slices.Clone(a.MCP), slices.Clone(a.Capabilities) // a list is decoded into the memory of the one before
+	// a list is decoded into the memory of the one before
+	a.MCP, a.Capabilities = slices.Clone(a.MCP), slices.Clone(a.Capabilities)
 	if err := decodeAt(path, metadata, a); err != nil {
 		return err
 	}

@@ -108,7 +108,8 @@ func cycle(tx *store.Tx, id string, deps []string) ([]string, error) {
 // selectWaits selects the tasks of a list, those that they wait for, and so on.
 const selectWaits = `WITH RECURSIVE before (id) AS (
 		SELECT t.id FROM json_each($1) d CROSS JOIN planning_tasks t WHERE t.id = d.value
-		UNION SELECT d.value FROM before CROSS JOIN planning_tasks t CROSS JOIN json_each(t.deps) d WHERE t.id = before.id
+		UNION SELECT d.value FROM before CROSS JOIN planning_tasks t CROSS JOIN json_each(t.deps) d
+		WHERE t.id = before.id
 	) SELECT t.id, t.deps FROM before CROSS JOIN planning_tasks t WHERE t.id = before.id`
 
 // waits returns what the tasks of a list wait for, and those in turn, and so on.

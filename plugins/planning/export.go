@@ -131,7 +131,8 @@ const maxLabel = 60
 // mermaidOf is who waits for whom as a Mermaid flowchart: the tasks that do, and those that
 // others wait for.
 func mermaidOf(pl *plan, tasks []*task) string {
-	escape := strings.NewReplacer("#", "#35;", `"`, "#quot;", "&", "#amp;", "<", "#lt;", ">", "#gt;", "`", "#96;", `\`, "#92;", "%", "#37;") // %%{…}%% sets options
+	// %%{…}%% sets options
+	escape := strings.NewReplacer("#", "#35;", `"`, "#quot;", "&", "#amp;", "<", "#lt;", ">", "#gt;", "`", "#96;", `\`, "#92;", "%", "#37;")
 	drawn := make(map[string]bool)
 	for _, t := range tasks {
 		for _, dep := range t.Deps {

@@ -165,7 +165,8 @@ func TestPlansAreBounded(t *testing.T) {
 	assert.Equal(t, path, "/description", "%s", message)
 	must.OK(t, s.store.Write(t.Context(), func(tx *store.Tx) error {
 		_, err := tx.Exec(`WITH RECURSIVE n (i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM n WHERE i < $1)
-			INSERT INTO planning_plans (id, created_at, size, name, columns, description) SELECT printf('%012x', i), i, 0, '', '["a"]', '' FROM n`, maxPlans-1)
+			INSERT INTO planning_plans (id, created_at, size, name, columns, description) SELECT printf('%012x', i), i,
+			0, '', '["a"]', '' FROM n`, maxPlans-1)
 		return err
 	}))
 	s.plan("name", "the last")

@@ -165,9 +165,12 @@ const putTask = `INSERT INTO planning_tasks (id, plan_id, created_at, place, upd
 		priority, due, estimate, claimed_by, claimed_until, claimed_for, comments, version)
 	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20) ON CONFLICT
 		(id) DO UPDATE SET
-	created_at = excluded.created_at, place = excluded.place, updated_at = excluded.updated_at, status = excluded.status, done = excluded.done,
-	assignee = excluded.assignee, title = excluded.title, deps = excluded.deps, description = excluded.description, metadata = excluded.metadata,
-	priority = excluded.priority, due = excluded.due, estimate = excluded.estimate, claimed_by = excluded.claimed_by, claimed_until = excluded.claimed_until,
+	created_at = excluded.created_at, place = excluded.place, updated_at = excluded.updated_at,
+	status = excluded.status, done = excluded.done,
+	assignee = excluded.assignee, title = excluded.title, deps = excluded.deps, description = excluded.description,
+	metadata = excluded.metadata,
+	priority = excluded.priority, due = excluded.due, estimate = excluded.estimate, claimed_by = excluded.claimed_by,
+	claimed_until = excluded.claimed_until,
 	claimed_for = excluded.claimed_for,
 	comments = excluded.comments, version = excluded.version`
 

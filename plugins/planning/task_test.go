@@ -398,7 +398,8 @@ func TestLongCycle(t *testing.T) {
 	must.OK(t, s.store.Write(t.Context(), func(tx *store.Tx) error {
 		_, err := tx.Exec(`WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < $1)
 			INSERT INTO planning_tasks (id, plan_id, created_at, place, updated_at, status, assignee, title, deps, description, metadata)
-			SELECT printf('%012x', i), $2, i, 0, i, 'done', '', 't', CASE i WHEN 0 THEN '[]' ELSE printf('["%012x"]', i - 1) END, '', '{}' FROM n`, length-1, plan)
+			SELECT printf('%012x', i), $2, i, 0, i, 'done', '', 't', CASE i WHEN 0 THEN '[]' ELSE printf('["%012x"]',
+			i - 1) END, '', '{}' FROM n`, length-1, plan)
 		return err
 	}))
 	first, last := fmt.Sprintf("%012x", 0), fmt.Sprintf("%012x", length-1)

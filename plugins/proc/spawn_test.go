@@ -167,7 +167,8 @@ func TestMaxProcs(t *testing.T) {
 	s.Call(protocol.TypeProcSpawnReq, `{"cmd":["not-allowed"]}`).Has(t, "/ok", "false")
 	procs[0].write("", true)
 	procs[0].end()
-	third := s.spawn([]string{"cat"})                                               // the place is free once the end is told
+	// the place is free once the end is told
+	third := s.spawn([]string{"cat"})
 	s.Refused(protocol.TypeProcSpawnReq, `{"cmd":["cat"]}`, protocol.CodeProcLimit) // a fourth
 	third.kill("SIGKILL")
 	procs[1].kill("SIGKILL")

@@ -117,8 +117,9 @@ func TestTerminalJobControl(t *testing.T) {
 		map[string]any{"TERM": "dumb"})
 	p.shows("$ ")
 	p.write("sh -c 'echo going-$((1+1)); exec sleep 1000'\n", false)
-	p.shows("going-2")     // the terminal is the job's now; before that a ^Z may catch the shell half way
-	p.write("\x1a", false) // once: each ^Z throws away what the terminal was about to show, so a second may eat the shell's word
+	p.shows("going-2") // the terminal is the job's now; before that a ^Z may catch the shell half way
+	// once: each ^Z throws away what the terminal was about to show, so a second may eat the shell's word
+	p.write("\x1a", false)
 	p.shows("Stopped")
 	p.write("kill %1; echo mine-$((40+2))\n", false)
 	all := p.shows("mine-42")

@@ -176,7 +176,8 @@ func (f *front) needs() bool { return len(f.tools)+len(f.toolkits)+len(f.allowed
 type resolved struct {
 	tools   []protocol.ToolDefinition // by name; never nil
 	missing []string                  // what keeps the skill from being called
-	unknown []string                  // of allowed-tools, which alone are given where there are any: what nothing here has the name of
+	// of allowed-tools, which alone are given where there are any: what nothing here has the name of
+	unknown []string
 }
 
 // resolve looks up the tools and toolkits of a skill.

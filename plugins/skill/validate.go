@@ -149,7 +149,8 @@ func (n *notes) publicYAML(text string) *yaml.Node {
 		n.fail(root.Line, "the front matter is not a mapping such as \"name: my-skill\"")
 		return nil
 	}
-	if at := strings.IndexByte(text, '\t'); at >= 0 { // what stands for it is no space: then it is in quotes, in a block or in a comment, or it is seen
+	// what stands for it is no space: then it is in quotes, in a block or in a comment, or it is seen
+	if at := strings.IndexByte(text, '\t'); at >= 0 {
 		marked, err := rules.Load([]byte(strings.ReplaceAll(text, "\t", tabMark)))
 		if err != nil || markedPlain(marked) {
 			n.fail(1+strings.Count(text[:at], "\n"), "there is a tab outside of quotes; write spaces")

@@ -130,11 +130,13 @@ func (p *pgServer) tables() string {
 func (p *pgServer) describe() string {
 	return `SELECT a.attname AS name, pg_catalog.format_type(a.atttypid, a.atttypmod) AS type, a.attnotnull AS not_null,
 		pg_catalog.pg_get_expr(d.adbin, d.adrelid) AS default,
-		EXISTS (SELECT FROM pg_catalog.pg_constraint k WHERE k.conrelid = a.attrelid AND k.contype = 'p' AND a.attnum = ANY (k.conkey)) AS primary_key,
+		EXISTS (SELECT FROM pg_catalog.pg_constraint k WHERE k.conrelid = a.attrelid AND k.contype = 'p'
+		AND a.attnum = ANY (k.conkey)) AS primary_key,
 		(SELECT pg_catalog.string_agg(pg_catalog.pg_get_constraintdef(k.oid), ', ') FROM pg_catalog.pg_constraint k
 			WHERE k.conrelid = a.attrelid AND k.contype = 'f' AND a.attnum = ANY (k.conkey)) AS references,
 		pg_catalog.col_description(a.attrelid, a.attnum) AS comment
-		FROM pg_catalog.pg_attribute a LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+		FROM pg_catalog.pg_attribute a LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = a.attrelid
+		AND d.adnum = a.attnum
 		WHERE a.attrelid = pg_catalog.to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum`
 }
 

@@ -21,7 +21,8 @@ func TestPostgres(t *testing.T) {
 	server.Exec(t, `CREATE ROLE reader LOGIN PASSWORD 'pw-of-the-reader'; CREATE ROLE writer LOGIN;
 		CREATE TABLE customers (id int PRIMARY KEY, name text NOT NULL DEFAULT 'x', part bytea, rate float8, price numeric(30,5), at timestamptz, born date, more jsonb, tags text[], ok bool);
 		CREATE TABLE orders (id bigint PRIMARY KEY, customer int REFERENCES customers);
-		COMMENT ON TABLE orders IS 'what was bought'; CREATE VIEW names AS SELECT name FROM customers; CREATE SEQUENCE counter;
+		COMMENT ON TABLE orders IS 'what was bought'; CREATE VIEW names AS SELECT name
+		FROM customers; CREATE SEQUENCE counter;
 		INSERT INTO customers VALUES (1, 'Ann', '\x00ff', 'NaN', 12345678901234567890.5, '2024-01-02 03:04:05.6+02', '2001-02-03', '{"a": [1]}', '{x,y}', true);
 		CREATE FUNCTION change() RETURNS int LANGUAGE sql AS 'DELETE FROM customers RETURNING 1';
 		GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader; GRANT ALL ON ALL TABLES IN SCHEMA public TO writer; GRANT ALL ON SEQUENCE counter TO reader`)
@@ -102,7 +103,8 @@ func postgresValues(t *testing.T, p *hosttest.Pair) {
 		_, rows, _ := strings.Cut(sqlOf(t, p, "sql_query", text, `,"limit":3`), `"rows":`)
 		assert.Equal(t, rows, want, "%s", text)
 	}
-	m := p.Call(protocol.TypeToolCallReq, `{"tool_name":"sql_query","arguments":{"sql":"SELECT repeat('x', 300000) FROM generate_series(1, 1000)","limit":1000}}`)
+	m := p.Call(protocol.TypeToolCallReq, `{"tool_name":"sql_query","arguments":{"sql":"SELECT repeat('x', 300000)
+		FROM generate_series(1, 1000)","limit":1000}}`)
 	assert.That(t, m.Get("/data/truncated") == "true" && len(m.Line) < 1<<20 && m.Get("/data/data/rows/2/0") != "",
 		"rows that are too long: %.200s", m.Line)
 	got = sqlOf(t, p, "sql_query", "SELECT repeat('x', 20000000)", "")

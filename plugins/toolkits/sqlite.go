@@ -246,12 +246,14 @@ func (s *sqliteFile) close() {
 }
 
 func (s *sqliteFile) tables() string {
-	return `SELECT name, type FROM sqlite_schema WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\_%' ESCAPE '\' ORDER BY name`
+	return `SELECT name, type FROM sqlite_schema WHERE type IN ('table', 'view')
+		AND name NOT LIKE 'sqlite\_%' ESCAPE '\' ORDER BY name`
 }
 
 func (s *sqliteFile) describe() string {
 	return `SELECT c.name, c.type, c."notnull" AS not_null, c.dflt_value AS "default", c.pk AS primary_key,
-		(SELECT group_concat(f."table" || coalesce('(' || f."to" || ')', ''), ', ') FROM pragma_foreign_key_list(?1) f WHERE f."from" = c.name) AS "references"
+		(SELECT group_concat(f."table" || coalesce('(' || f."to" || ')', ''), ', ') FROM pragma_foreign_key_list(?1) f
+		WHERE f."from" = c.name) AS "references"
 		FROM pragma_table_xinfo(?1) c ORDER BY c.cid`
 }
 
@@ -286,7 +288,8 @@ func confine(ctx context.Context, c *sql.Conn, writes bool) error {
 	if _, err := sqlite.Limit(c, sqlite3.SQLITE_LIMIT_COLUMN, sqliteAllColumns); err != nil {
 		return err
 	}
-	if _, err := c.ExecContext(ctx, "SELECT 1 FROM sqlite_schema LIMIT 0"); err != nil { // reads the tables, which the limit of columns is for too
+	// reads the tables, which the limit of columns is for too
+	if _, err := c.ExecContext(ctx, "SELECT 1 FROM sqlite_schema LIMIT 0"); err != nil {
 		return err
 	}
 	for id, limit := range map[int]int{

@@ -38,10 +38,11 @@ type treeWalk struct {
 	visit   func(dir *os.Root, rel string, d fs.DirEntry) error // rel is relative to where the walk began
 	descend func(rel string) bool                               // whether to go into a folder
 	leave   func(dir *os.Root) error                            // closes a folder that was visited; nil = Close
-	base    string                                              // where it began, without links on the way, where something is walled off
-	git     bool                                                // go into .git as well
-	cut     bool                                                // something was too deep or too much to be seen
-	skipped int                                                 // folders that could not be opened
+	// where it began, without links on the way, where something is walled off
+	base    string
+	git     bool // go into .git as well
+	cut     bool // something was too deep or too much to be seen
+	skipped int  // folders that could not be opened
 }
 
 // walkStop is an entry of a folder, or its turn to be gone into.

@@ -155,8 +155,9 @@ type Agent struct {
 	Depth         int                  `json:"depth"` // 1 = child of the agent of the first host
 	MemoryScope   protocol.MemoryScope `json:"memory_scope"`
 	ToolScope     protocol.ToolScope   `json:"tool_scope"`
-	Capabilities  []string             `json:"capabilities"` // what ToolsRestricted grants: names of tools and capabilities
-	MaxSteps      int                  `json:"max_steps"`    // calls of tools; 0 = any number
+	// what ToolsRestricted grants: names of tools and capabilities
+	Capabilities []string `json:"capabilities"`
+	MaxSteps     int      `json:"max_steps"` // calls of tools; 0 = any number
 	// Token proves that the agent is the child with AgentID, see NewChild; "" for other agents.
 	Token string `json:"agent_token,omitzero"`
 }

@@ -43,8 +43,9 @@ type Options struct {
 	Tries        uint              // of one request, at most
 	Pause        time.Duration     // after the first try; the next ones are longer
 	LongestPause time.Duration
-	LongestWait  time.Duration    // that the server may ask for before the next try (Retry-After)
-	AllowPrivate bool             // the server may be this machine or in a private network; for an URL of the config, not for one of the agent
+	LongestWait  time.Duration // that the server may ask for before the next try (Retry-After)
+	// the server may be this machine or in a private network; for an URL of the config, not for one of the agent
+	AllowPrivate bool
 	Client       *http.Client     // nil = one of its own; its redirect policy is not used
 	Now          func() time.Time // nil = time.Now
 }
@@ -52,7 +53,8 @@ type Options struct {
 // Client asks one server. It is safe for concurrent use. What is secret is held by
 // functions, which no printing of the struct shows.
 type Client struct {
-	BackOff func() backoff.BackOff // gives the pauses between the tries of one request; not to be set after the first one
+	// gives the pauses between the tries of one request; not to be set after the first one
+	BackOff func() backoff.BackOff
 
 	opts struct { // what of the options is no secret
 		timeout, longestWait time.Duration

@@ -124,7 +124,8 @@ func (c *changes) look(ctx context.Context) (v *view) {
 			c.last = v
 		}
 	}()
-	within, cancel := context.WithTimeout(ctx, c.patience) // git waits for as long as a pipe in the place of a file does
+	// git waits for as long as a pipe in the place of a file does
+	within, cancel := context.WithTimeout(ctx, c.patience)
 	defer cancel()
 	out, err := repo.Run(within, "--no-optional-locks", "status", "--porcelain=v2", "--branch", "-z", "--no-renames",
 		"--untracked-files=all", "--ignore-submodules=dirty")

@@ -56,8 +56,10 @@ type Options struct {
 	// Announced gets each announce, with all that a task may require of who does the work: tools,
 	// toolkits, capabilities and Words. It must not wait. nil = nobody asks.
 	Announced func(a *fleet.Announce, able []string)
-	Carry     bool       // results carry the changes themselves, for an orchestrator that has not this workspace, and that keeps the results itself
-	Wall      *wall.Wall // around files that Carry leaves out; nil = none
+	// results carry the changes themselves, for an orchestrator that has not this workspace, and that keeps the results
+	// itself
+	Carry bool
+	Wall  *wall.Wall // around files that Carry leaves out; nil = none
 
 	Log zerolog.Logger
 	Now func() time.Time // nil = time.Now

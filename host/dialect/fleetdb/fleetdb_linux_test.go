@@ -424,7 +424,8 @@ func TestWorkerGivesBackAll(t *testing.T) {
 	url := server.URL(postgres.Superuser) + "&lease=1h"
 	put := func(id string, state int, canceled bool) {
 		server.Exec(t, fmt.Sprintf(`INSERT INTO %s.tasks (task_id, digest, sender, rank, requires, model, tier, dispatch, seconds, retries, state, canceled, worker)
-			VALUES ('%s', '', 'x', 1, '{}', '', '', '{"task":{},"brief":"b"}', 0, 2, %d, %t, (SELECT id FROM %[1]s.workers))`, tables, id, state, canceled))
+			VALUES ('%s', '', 'x', 1, '{}', '', '', '{"task":{},"brief":"b"}', 0, 2, %d, %t, (SELECT id
+			FROM %[1]s.workers))`, tables, id, state, canceled))
 	}
 	state := func(id string) string {
 		return server.Exec(t, "SELECT concat_ws(' ', state, fate, worker, losses) FROM "+tables+".tasks WHERE "+

@@ -365,7 +365,8 @@ func TestAsking(t *testing.T) {
 		{`{"elicitation":{"url":{}}}`, protocol.TypeMCPElicitReq, form, "offers no elicitation by form"},
 		{all, protocol.TypeMCPElicitReq, `{"mode":"url","message":"?","url":"https://x"}`,
 			"offers no elicitation by url"},
-		{all, protocol.TypeMCPElicitReq, `{"mode":"form","message":"?","requested_schema":{"type":"object","$ref":"#"}}`, "refers to itself"}, // which nothing would hold an answer against
+		// which nothing would hold an answer against
+		{all, protocol.TypeMCPElicitReq, `{"mode":"form","message":"?","requested_schema":{"type":"object","$ref":"#"}}`, "refers to itself"},
 		{all, protocol.TypePing, `{}`, "cannot be asked"},
 	} {
 		_, got := asking(t, c.offers, c.typ, c.body)

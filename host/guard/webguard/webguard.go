@@ -37,8 +37,9 @@ func isatapSuffix(b []byte) bool { return b[0]&^2 == 0 && b[1] == 0 && b[2] == 0
 
 // Options say what a Guard lets through. The zero hooks stand for the real network.
 type Options struct {
-	AllowPrivate bool   // any address and port
-	Setting      string // what in the config would allow private addresses, for messages; "" = "http_allow_private: true"
+	AllowPrivate bool // any address and port
+	// what in the config would allow private addresses, for messages; "" = "http_allow_private: true"
+	Setting string
 
 	Own    func() ([]net.Addr, error)                                                    // addresses of this machine
 	Lookup func(ctx context.Context, host string) ([]netip.Addr, error)                  // never asked for an address
@@ -94,7 +95,8 @@ func (g *Guard) Parse(raw string) (*url.URL, *protocol.Error) {
 	}
 	u, err := url.Parse(raw)
 	if err != nil {
-		if inner, ok := errors.AsType[*url.Error](err); ok { // the outer text repeats the URL, with a password that may be in it
+		// the outer text repeats the URL, with a password that may be in it
+		if inner, ok := errors.AsType[*url.Error](err); ok {
 			err = inner.Err
 		}
 		return nil, BadURL("%w", err)

@@ -39,7 +39,8 @@ type Server struct {
 func Start(t testing.TB, settings ...string) *Server {
 	t.Helper()
 	bin := binaries(t)
-	dir := must.Get(os.MkdirTemp("/tmp", "pg"))(t) // others can enter it, unlike t.TempDir, and the path of a socket is short
+	// others can enter it, unlike t.TempDir, and the path of a socket is short
+	dir := must.Get(os.MkdirTemp("/tmp", "pg"))(t)
 	t.Cleanup(func() { must.OK(t, os.RemoveAll(dir)) })
 	s := &Server{Dir: dir, bin: bin, settings: settings}
 	if os.Geteuid() == 0 {

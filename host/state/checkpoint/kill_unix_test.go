@@ -21,7 +21,8 @@ import (
 	"a2e/host/state/checkpoint"
 )
 
-const killedJob = "A2E_TEST_CHECKPOINT_JOB" // what this program does in place of tests: workspace, state, checkpoint to restore
+// what this program does in place of tests: workspace, state, checkpoint to restore
+const killedJob = "A2E_TEST_CHECKPOINT_JOB"
 
 func TestMain(m *testing.M) {
 	sandbox.MaybeRunLauncher()

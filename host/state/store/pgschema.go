@@ -60,7 +60,8 @@ func (s *Postgres) made(tx *Tx) (bool, error) {
 	var comment string
 	var tables int
 	var usable bool
-	there, err := tx.Get(`SELECT coalesce(obj_description(oid, 'pg_namespace'), ''), (SELECT count(*) FROM pg_class WHERE relnamespace = n.oid), has_schema_privilege(oid, 'USAGE')
+	there, err := tx.Get(`SELECT coalesce(obj_description(oid, 'pg_namespace'), ''), (SELECT count(*) FROM pg_class
+		WHERE relnamespace = n.oid), has_schema_privilege(oid, 'USAGE')
 		FROM pg_namespace n WHERE nspname = $1`, []any{s.schema}, &comment, &tables, &usable)
 	switch {
 	case err != nil || !there:
@@ -133,8 +134,10 @@ func CheckPostgres(ctx context.Context, address string, opts Options) (r Report,
 	}
 	defer c.end()
 	tx := &Tx{db: c, ctx: ctx}
-	if _, err = tx.Get(`SELECT 'PostgreSQL ' || current_setting('server_version') || coalesce((SELECT ', ' || string_agg(extname || ' ' || extversion, ', ' ORDER BY extname)
-		FROM pg_extension WHERE extname IN ('vector', 'pg_trgm')), ''), current_setting('data_checksums') = 'on'`, nil, &r.Server, &r.Checksums); err != nil {
+	if _, err = tx.Get(`SELECT 'PostgreSQL ' || current_setting('server_version') || coalesce((SELECT ',
+		' || string_agg(extname || ' ' || extversion, ', ' ORDER BY extname)
+		FROM pg_extension WHERE extname IN ('vector', 'pg_trgm')), ''), current_setting('data_checksums') = 'on'`, nil,
+		&r.Server, &r.Checksums); err != nil {
 		return r, err
 	}
 	if r.Exists, err = s.made(tx); err != nil || !r.Exists {

@@ -55,8 +55,9 @@ func (c *Coder) Encode(vectors []Vector) Codes {
 		offset := dot(x, c.centre) - c.middle
 		c.turn(x)
 		square := dot(x, x)
-		limit := 0.98 * float32(math.Sqrt(float64(square)/float64(len(x)))) // best for components that are normally distributed
-		sum := float32(0)                                                   // of the products with the code
+		// best for components that are normally distributed
+		limit := 0.98 * float32(math.Sqrt(float64(square)/float64(len(x))))
+		sum := float32(0) // of the products with the code
 		for at, f := range x {
 			bit := i*c.words*8 + at/8
 			level := float32(1)

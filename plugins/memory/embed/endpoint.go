@@ -29,7 +29,8 @@ const (
 // Endpoint says where vectors come from: any server that answers the OpenAI way
 // to POST {URL}/embeddings.
 type Endpoint struct {
-	URL     string           // such as https://api.example.org/v1; user info and a query are sent along and shown nowhere
+	// such as https://api.example.org/v1; user info and a query are sent along and shown nowhere
+	URL     string
 	Model   string           // as the server names it
 	APIKey  string           // sent as a bearer token; "" = none
 	Size    int              // dimensions; 0 = as the first answer has them

@@ -359,7 +359,8 @@ func TestEndpointKeepsSecrets(t *testing.T) {
 		w.WriteHeader(http.StatusBadGateway)
 		fmt.Fprintf(w, `{"error":{"message":"%s %s"}}`, r.Header.Get("Authorization"), r.URL)
 	})
-	held := must.Get(net.Dial("tcp", echo.Listener.Addr().String()))(t) // the port of its near end is taken, and nobody listens there
+	// the port of its near end is taken, and nobody listens there
+	held := must.Get(net.Dial("tcp", echo.Listener.Addr().String()))(t)
 	defer held.Close()
 	gone := "http://" + held.LocalAddr().String()
 	for _, server := range []string{echo.URL, gone} {

@@ -35,9 +35,10 @@ const (
 
 // Input is what one child agent came to. As JSON it is what a command gets of it.
 type Input struct {
-	ID      string         `json:"subagent_id"`
-	Name    string         `json:"name"`
-	Status  string         `json:"status"`         // a protocol.SubagentStatus or a fleet.Status, in any case of letters
+	ID   string `json:"subagent_id"`
+	Name string `json:"name"`
+	// a protocol.SubagentStatus or a fleet.Status, in any case of letters
+	Status  string         `json:"status"`
 	Summary string         `json:"summary"`        // its result as text
 	Result  jsontext.Value `json:"result"`         // a JSON object, such as a TASK_RESULT; nil = none, null in JSON
 	Error   string         `json:"error,omitzero"` // why it failed; "" = it did not

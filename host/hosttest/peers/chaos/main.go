@@ -123,7 +123,8 @@ func plugin(req *request) {
 		case "die":
 			panic(told)
 		case "hang":
-			time.Sleep(20 * time.Second) // not for ever: a call of an MCP client waits ten minutes for it, longer than the simulator does
+			// not for ever: a call of an MCP client waits ten minutes for it, longer than the simulator does
+			time.Sleep(20 * time.Second)
 		case "mute":
 		case "huge":
 			say(strings.Repeat("x", 1<<20))
